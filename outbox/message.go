@@ -1,0 +1,38 @@
+package outbox
+
+import "time"
+
+// Message is one message to be delivered. The zero values of all fields but
+// Topic are valid. A Message is a plain value: it may be copied, and its maps
+// and slices are not changed by this package.
+type Message struct {
+	// ID identifies the message to its consumers, who recognise a duplicate by
+	// it: a UUID in its canonical text form. Empty means that the [Writer]
+	// makes one with [NewID].
+	ID string
+
+	// Topic selects the route, and so the sink, that the message takes.
+	// Required; 1 to 255 bytes of UTF-8.
+	Topic string
+
+	// Key is what the message is ordered by: messages with the same key go to
+	// their sink one after the other. Empty means no key, and so no order. At
+	// most 255 bytes of UTF-8.
+	Key string
+
+	// Payload is the body. Nil is stored as NULL, which is not the same as an
+	// empty, non-nil slice. At most 1 MiB unless the Writer is told otherwise.
+	Payload []byte
+
+	// Headers travel with the message to its consumer.
+	Headers map[string]string
+
+	// AvailableAt is the earliest time of delivery, by the database's clock.
+	// The zero time means at once. A message that is written with a later time
+	// gives up its place in the order of its key.
+	AvailableAt time.Time
+
+	// Priority orders messages where a relay claims by rows and was told to
+	// take the highest first; nothing else reads it. Default 0.
+	Priority int16
+}

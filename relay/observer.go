@@ -1,0 +1,63 @@
+package relay
+
+import (
+	"time"
+
+	"github.com/rowrelay/rowrelay/sinks"
+)
+
+// Observer is told what happens, for metrics and logs. Its methods must return
+// at once and may be called by several goroutines at the same time. Embed
+// [NoObserver] to implement some of them.
+type Observer interface {
+	// Sent: a batch came back from a sink after took; results has the number of
+	// messages by result and reason.
+	Sent(sink string, took time.Duration, results map[Outcome]int)
+
+	// Delivered: so long after it was written a message was delivered.
+	Delivered(sink, topic string, lag time.Duration)
+
+	// Settled: outcomes were written back.
+	Settled(counts Settled, states map[State]int)
+
+	// LanesHeld: the relay holds so many lanes now; lost says how many leases
+	// it lost since the last call without having released them.
+	LanesHeld(held, lost int)
+
+	// SinkDown: the sink was found unavailable, and why; SinkUp: it takes
+	// messages again.
+	SinkDown(sink string, reason sinks.Reason, detail string)
+	SinkUp(sink string)
+
+	// Unrouted: a message of this topic waits because no route takes it. Called
+	// when a topic is met for the first time, and once a minute after.
+	Unrouted(topic string)
+
+	// Failed: a stage's work failed and will be tried again.
+	Failed(stage string, err error)
+
+	// Looked: the loop looked for messages and found so many. A relay that
+	// doesn't look any more is dead.
+	Looked(rows int)
+}
+
+// Outcome is the part of a sinks.Outcome that is counted.
+type Outcome struct {
+	Result sinks.Result
+	Reason sinks.Reason
+}
+
+// NoObserver does nothing.
+type NoObserver struct{}
+
+var _ Observer = NoObserver{}
+
+func (NoObserver) Sent(string, time.Duration, map[Outcome]int) {}
+func (NoObserver) Delivered(string, string, time.Duration)     {}
+func (NoObserver) Settled(Settled, map[State]int)              {}
+func (NoObserver) LanesHeld(int, int)                          {}
+func (NoObserver) SinkDown(string, sinks.Reason, string)       {}
+func (NoObserver) SinkUp(string)                               {}
+func (NoObserver) Unrouted(string)                             {}
+func (NoObserver) Failed(string, error)                        {}
+func (NoObserver) Looked(int)                                  {}

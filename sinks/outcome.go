@@ -1,0 +1,114 @@
+package sinks
+
+import (
+	"strconv"
+	"time"
+)
+
+// Outcome is what became of one message. The zero Outcome is a retry with an
+// unknown result, so that a sink that forgets one loses nothing.
+type Outcome struct {
+	Result Result
+
+	// Reason says why, in a word from a small closed set that is also a
+	// metric's label.
+	Reason Reason
+
+	// Detail is for the operator: an excerpt of an answer, the text of an
+	// error. It is stored with the row, so it must not hold a secret. The
+	// relay keeps its first 1,000 bytes.
+	Detail string
+
+	// Receipt is what the destination answered to a delivered message: a
+	// partition and offset, an HTTP status. Kept with the done row; the relay
+	// keeps its first 255 bytes.
+	Receipt string
+
+	// RetryAfter is how long the destination asked to be left alone; with
+	// Unavailable it holds back the sink, with Retry the message. Zero leaves
+	// it to the relay's back-off.
+	RetryAfter time.Duration
+}
+
+// Result is the class of an Outcome. It decides what the relay does.
+type Result int
+
+const (
+	// Retry: not delivered, or not known to be; try again after a back-off.
+	// Charges the message an attempt and holds back its key meanwhile.
+	Retry Result = iota
+
+	// Delivered: the destination has taken the message for good.
+	Delivered
+
+	// Reject: this message will never be accepted. It is parked at once, and
+	// its key goes on without it.
+	Reject
+
+	// Unavailable: the destination as a whole is in trouble and this message
+	// was not taken. Charges nothing; the relay pauses the sink and opens it
+	// again.
+	Unavailable
+
+	// Unsent: not handed over, because of another message of the batch or
+	// because the context ended first. Charges nothing; it is sent again.
+	Unsent
+)
+
+var resultNames = map[Result]string{
+	Retry: "retry", Delivered: "delivered", Reject: "reject", Unavailable: "unavailable", Unsent: "unsent",
+}
+
+// String returns the result's name as metrics and logs use it.
+func (r Result) String() string {
+	if name, ok := resultNames[r]; ok {
+		return name
+	}
+	return "result(" + strconv.Itoa(int(r)) + ")"
+}
+
+// Reason says why an Outcome is what it is. The set is closed: metrics use it
+// as a label.
+type Reason string
+
+// The reasons. The comment names the results that they come with.
+const (
+	ReasonNone         Reason = ""              // delivered
+	ReasonUnknown      Reason = "unknown"       // retry: the answer was lost, it may have been delivered
+	ReasonTimeout      Reason = "timeout"       // retry: no answer in time, it may have been delivered
+	ReasonServerError  Reason = "server_error"  // retry: the destination failed on this message
+	ReasonHandlerError Reason = "handler_error" // retry: a function returned an error
+	ReasonPanic        Reason = "panic"         // retry: a function panicked
+	ReasonBusy         Reason = "busy"          // retry: asked to come again later
+	ReasonTooLarge     Reason = "too_large"     // reject: over the destination's limit
+	ReasonInvalid      Reason = "invalid"       // reject: the protocol can't carry it, or it was refused as malformed
+	ReasonRefused      Reason = "refused"       // reject: the destination will not have it
+	ReasonUnroutable   Reason = "unroutable"    // reject: nothing receives it there
+	ReasonConnection   Reason = "connection"    // unavailable: can't be reached, or the connection broke before the send
+	ReasonThrottled    Reason = "throttled"     // unavailable: the destination asks for a pause
+	ReasonAuth         Reason = "auth"          // unavailable: credentials or rights
+	ReasonConfig       Reason = "config"        // unavailable: a topic, exchange or the like isn't there
+	ReasonCancelled    Reason = "cancelled"     // unsent: the context ended before the send
+	ReasonNeighbour    Reason = "neighbour"     // unsent: another message of the batch came first
+	ReasonExhausted    Reason = "exhausted"     // reject: set by the relay when the attempts are used up
+	ReasonCrash        Reason = "crash"         // reject: set by the relay for a message that brought it down
+)
+
+// Ok returns the Outcome of a delivered message with the destination's
+// receipt, which may be empty.
+func Ok(receipt string) Outcome { return Outcome{Result: Delivered, Receipt: receipt} }
+
+// Fail returns an Outcome of the given result, reason and detail.
+func Fail(result Result, reason Reason, detail string) Outcome {
+	return Outcome{Result: result, Reason: reason, Detail: detail}
+}
+
+// All returns n copies of one outcome, for a sink whose batches succeed or
+// fail whole.
+func All(n int, o Outcome) []Outcome {
+	outcomes := make([]Outcome, n)
+	for i := range outcomes {
+		outcomes[i] = o
+	}
+	return outcomes
+}
