@@ -1,0 +1,137 @@
+package relay
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/rowrelay/rowrelay/sinks"
+)
+
+// KeepNothing as Options.Retention deletes a message as soon as it is
+// delivered.
+const KeepNothing time.Duration = -1
+
+// Options say what a relay does. Sinks is required, and Routes where there is
+// more than one sink; everything else has a default that suits a production
+// system.
+type Options struct {
+	// Name identifies this relay among those of its table. Two living relays
+	// must not share one. Defaults to the host's name, the process id and a
+	// few random characters.
+	Name string
+
+	// Version is shown in the table of relays. Defaults to "".
+	Version string
+
+	// Claim is the way to claim messages: [ByLanes] (the default) keeps order
+	// per key, [ByRows] doesn't. It is stored with the table by the first
+	// relay; one that was told otherwise while others live doesn't start.
+	Claim Claim
+
+	// Sinks are the destinations, by name.
+	Sinks map[string]SinkOptions
+
+	// Routes say which topic goes to which sink. With none and a single sink,
+	// every topic goes there. A message whose topic no route takes waits.
+	Routes []Route
+
+	// Lease is how long the right to a lane or to a claimed row lasts without
+	// being renewed, and so how long a crash delays what its relay held. It is
+	// renewed after a third of it. Defaults to 15 s; at least 1 s.
+	Lease time.Duration
+
+	// Poll is the longest time between two looks for new messages when nothing
+	// wakes the relay. Defaults to 200 ms; at least 1 ms.
+	Poll time.Duration
+
+	// Listener wakes the relay when the database says that there is something
+	// new. Defaults to none: the relay polls, and [Relay.Wake] wakes it.
+	Listener Listener
+
+	// Retention is how long delivered messages are kept. Defaults to 24 h;
+	// [KeepNothing] deletes them when they are delivered.
+	Retention time.Duration
+
+	// DrainTimeout is how long a stopping relay waits for the sends that are
+	// under way. Defaults to 10 s.
+	DrainTimeout time.Duration
+
+	// Drain lets Run return nil as soon as nothing is left that could be
+	// delivered now.
+	Drain bool
+
+	// Pick says which rows are claimed first, Topics limits the claim to some
+	// topics (none: all). Both apply to [ByRows] only. Pick defaults to
+	// [Oldest].
+	Pick   Pick
+	Topics []string
+
+	// Observer is told what happens. Defaults to [NoObserver].
+	Observer Observer
+
+	// Logger receives what an operator should know; never a payload or a
+	// secret. Defaults to slog.Default.
+	Logger *slog.Logger
+}
+
+// SinkOptions say how a sink is used.
+type SinkOptions struct {
+	Sink sinks.Sink
+
+	// Batch and BatchBytes bound one call of Send. Default to 500 messages and
+	// 4 MiB of payload; the sink's own limits apply too.
+	Batch      int
+	BatchBytes int
+
+	// Workers is the number of calls of Send at once. Messages of one key are
+	// in one call at a time in any case. Defaults to 2, or the sink's limit.
+	Workers int
+
+	// Buffer and BufferBytes bound the messages of this sink that are in memory
+	// (waiting, under way, or not yet settled). Default to four full batches
+	// for each worker, at most 8,000, and 16 MiB.
+	Buffer      int
+	BufferBytes int
+
+	// Timeout bounds one call of Send. Defaults to 30 s.
+	Timeout time.Duration
+
+	// MaxAttempts is the number of charged attempts after which a message is
+	// parked. Defaults to 20; negative means never.
+	MaxAttempts int
+
+	// Backoff bounds the wait before the next attempt, which is drawn at random
+	// between nothing and a bound that doubles with each attempt ("full
+	// jitter"). Min is the first bound, Max the last. Default to 500 ms and
+	// 5 min.
+	Backoff Backoff
+
+	// Reopen bounds the wait before an unavailable sink is opened again, in the
+	// same way. Default to 500 ms and 15 s.
+	Reopen Backoff
+}
+
+// Backoff is a pair of bounds of a wait that grows.
+type Backoff struct {
+	Min, Max time.Duration
+}
+
+// Route sends topics to a sink. Exactly one of Topic, Prefix and Pattern is
+// set. An exact topic goes before a prefix, a longer prefix before a shorter
+// one, and a prefix before a pattern; patterns are tried in their order.
+type Route struct {
+	Topic   string // exactly this topic; "*" alone means every topic, after all other routes
+	Prefix  string // topics that begin so
+	Pattern string // topics that match this regular expression (RE2) as a whole
+	Sink    string // a name in Options.Sinks
+}
+
+// Listener waits for the database's word that there is something new.
+type Listener interface {
+	// Listen calls wake after each notification, and once whenever it has begun
+	// to listen (again), since it may have missed some before. It returns when
+	// its context ends, or with an error when it can't listen; the relay calls
+	// it again after a pause, and polls meanwhile.
+	Listen(ctx context.Context, wake func()) error
+}
