@@ -1,11 +1,40 @@
-// Package dialect holds every SQL statement of the project, one file a
-// database. It imports no driver: a dialect turns typed arguments into a
+// Package dialect holds every SQL statement of the project, one group of files
+// a database. It imports no driver: a dialect turns typed arguments into a
 // [Query], and whoever holds a connection runs it.
 package dialect
+
+import "time"
 
 // Query is one statement and its arguments, ready for any database/sql driver
 // of the dialect's database.
 type Query struct {
 	SQL  string
 	Args []any
+}
+
+// Row is a message as it is written: validated, with its id.
+type Row struct {
+	MessageID   string // a UUID
+	Topic       string
+	Key         string    // empty: NULL
+	Payload     []byte    // nil: NULL
+	Headers     string    // a JSON object; empty: NULL
+	AvailableAt time.Time // zero: NULL, at once
+	Priority    int16
+}
+
+// Writing is what a producer needs of a dialect.
+type Writing interface {
+	// Insert returns the statement that inserts the rows; as few statements as
+	// the database's limits on parameters allow, normally one.
+	Insert(table Table, rows []Row) []Query
+
+	// LockKeys returns statements that hold other writers of these keys back
+	// until the transaction ends, in an order that can't deadlock. Empty where
+	// the database has one writer at a time.
+	LockKeys(table Table, keys []string) []Query
+
+	// Notify returns the statement that wakes listening relays when the
+	// transaction commits. Empty where the database has no such thing.
+	Notify(table Table) []Query
 }
