@@ -1,0 +1,5 @@
+//go:build cgo
+
+package testdb
+
+const hasCgo = true

@@ -1,0 +1,91 @@
+// Package testdb gives tests an empty database of their own, on every database
+// and driver that the project supports.
+//
+// The servers are the ones that deploy/servers brings up. Where one is not
+// configured its tests are skipped, or fail if REQUIRE_SERVERS=1 is set. Only
+// tests import this package: it imports the drivers.
+package testdb
+
+import (
+	"database/sql"
+	"os"
+	"testing"
+)
+
+// The kinds of databases, as Database.Kind has them.
+const (
+	Postgres = "postgres"
+	SQLite   = "sqlite"
+)
+
+// Target is a database server, or an embedded database, through one driver.
+type Target struct {
+	Name   string // unique, such as "postgres15/pgx"; good as a subtest's name
+	Kind   string // Postgres or SQLite
+	Driver string // as sql.Open takes it
+
+	// missing says what isn't there that Open needs; empty if all is.
+	missing func() string
+	create  func(t testing.TB) (dsn, url string)
+}
+
+// Database is an empty database that belongs to one test.
+type Database struct {
+	Name   string // the target's
+	Kind   string // the target's
+	Driver string // as sql.Open takes it
+	DSN    string // as sql.Open takes it
+	URL    string // as the rowrelay command takes it: postgres://… or sqlite:path
+
+	// DB is a pool on the database. It is closed when the test ends.
+	DB *sql.DB
+}
+
+// Targets returns all targets, whether or not their servers are there.
+func Targets() []Target {
+	return []Target{
+		postgres("postgres15", "pgx", "pgx"),
+		postgres("postgres15", "pq", "postgres"),
+		postgres("postgres18", "pgx", "pgx"),
+		postgres("postgres18", "pq", "postgres"),
+		sqlite("modernc", "sqlite", moderncParameters),
+		sqlite("mattn", "sqlite3", mattnParameters),
+	}
+}
+
+// Open creates an empty database and drops it when the test and its subtests
+// have ended. Where the target can't be had it skips the test, or fails it if
+// REQUIRE_SERVERS=1 is set. It may be called many times, also in parallel.
+func (target Target) Open(t testing.TB) Database {
+	t.Helper()
+	if missing := target.missing(); missing != "" {
+		giveUp(t, target.Name+": "+missing)
+	}
+	dsn, url := target.create(t)
+	db := Database{Name: target.Name, Kind: target.Kind, Driver: target.Driver, DSN: dsn, URL: url}
+	db.DB = db.OpenAnother(t)
+	return db
+}
+
+// OpenAnother opens a second, independent pool on the same database. It is
+// closed when the test ends.
+func (db Database) OpenAnother(t testing.TB) *sql.DB {
+	t.Helper()
+	pool, err := sql.Open(db.Driver, db.DSN)
+	if err != nil {
+		t.Fatalf("open a pool on %s: %v", db.Name, err)
+	}
+	t.Cleanup(func() { _ = pool.Close() })
+	if err := pool.PingContext(t.Context()); err != nil {
+		t.Fatalf("connect to %s: %v", db.Name, err)
+	}
+	return pool
+}
+
+func giveUp(t testing.TB, why string) {
+	t.Helper()
+	if os.Getenv("REQUIRE_SERVERS") == "1" {
+		t.Fatal(why)
+	}
+	t.Skip(why)
+}
