@@ -120,9 +120,10 @@ type Renewal struct {
 
 // HeldKey is a key whose next message waits for another attempt.
 type HeldKey struct {
-	Lane int
-	Key  string
-	ID   int64
+	Lane  int
+	Key   string
+	Topic string
+	ID    int64
 }
 
 // Position is where reading one lane goes on.
@@ -138,7 +139,9 @@ type Page struct {
 	// Rows in the order of ids within each lane.
 	Rows []Row
 
-	// More: the limit was met, so there is probably more.
+	// More: a limit was met (of all rows, of the rows of one position, or of
+	// bytes), so there is probably more. Without it, every position was read to
+	// its end.
 	More bool
 
 	// LateAfter: since the read before this one, rows may have appeared with
@@ -243,7 +246,8 @@ type LaneStore interface {
 	Acquire(ctx context.Context, relay string, count int, ttl time.Duration) ([]Grant, error)
 
 	// Renew extends leases by ttl from now, stores the marks, and returns the
-	// leases that still held.
+	// leases that still held: those whose fence is the lane's, also where the
+	// lease had ended but nobody took the lane.
 	Renew(ctx context.Context, relay string, renewals []Renewal, ttl time.Duration) ([]Lease, error)
 
 	// Release gives lanes back at once, with their marks.
@@ -279,7 +283,7 @@ const (
 // ClaimRequest asks for rows.
 type ClaimRequest struct {
 	Relay  string
-	Token  string // unique to this claim
+	Token  string // unique to this run of the relay, or to this claim
 	TTL    time.Duration
 	Limit  int
 	Pick   Pick
