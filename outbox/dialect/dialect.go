@@ -3,7 +3,29 @@
 // [Query], and whoever holds a connection runs it.
 package dialect
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
+
+// Dialect is what the project knows of one database. Its methods may be called
+// concurrently; they only make statements.
+type Dialect interface {
+	// Name is the dialect's own, as ByName takes it.
+	Name() string
+
+	Writing
+}
+
+// ByName returns the dialect with that name: postgres or sqlite.
+func ByName(name string) (Dialect, error) {
+	for _, known := range []Dialect{Postgres(), SQLite()} {
+		if known.Name() == name {
+			return known, nil
+		}
+	}
+	return nil, fmt.Errorf("database dialect %q is not known: it must be postgres or sqlite", name)
+}
 
 // Query is one statement and its arguments, ready for any database/sql driver
 // of the dialect's database.
