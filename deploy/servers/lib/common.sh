@@ -1,0 +1,61 @@
+# What every part of the scripts uses. Sourced; sets nothing but functions.
+
+say() { echo "servers: $*" >&2; }
+
+# because WHY…: notes why a server can't be had, and fails.
+because() {
+	echo "$*" >"$home.reason"
+	return 1
+}
+
+is_root() { [[ $(id -u) -eq 0 ]]; }
+
+# as_nobody COMMAND…: runs it as a user without rights, since some servers
+# refuse to run as root.
+as_nobody() {
+	if is_root; then runuser -u "$(server_user)" -- "$@"; else "$@"; fi
+}
+
+server_user() { if ! is_root; then id -un; elif id postgres &>/dev/null; then echo postgres; else echo nobody; fi; }
+
+# free_port: prints a port of 127.0.0.1 that nobody listens on. It lies below
+# the range from which clients get theirs.
+free_port() {
+	local port
+	while :; do
+		port=$((20000 + RANDOM % 10000))
+		answers 127.0.0.1 "$port" || break
+	done
+	echo "$port"
+}
+
+# answers HOST PORT: whether something listens there.
+answers() { (exec 3<>"/dev/tcp/$1/$2") 2>/dev/null; }
+
+new_password() { od -An -N16 -tx1 /dev/urandom | tr -d ' \n'; }
+
+# locked COMMAND…: runs it while no other one of these scripts changes servers.
+locked() {
+	(
+		flock 9
+		"$@"
+	) 9>>"$state/lock"
+}
+
+# install_packages PACKAGE…: has Debian's package manager install them.
+install_packages() {
+	command -v apt-get >/dev/null || because "apt-get isn't there to install $*" || return
+	is_root || because "missing; as root: apt-get install $*" || return
+	flock "$state/apt.lock" bash -c '
+		export DEBIAN_FRONTEND=noninteractive
+		apt-get update -q && apt-get install -q -y --no-install-recommends "$@"' - "$@" \
+		>>"$home.log" 2>&1 || because "apt-get install $* failed"
+}
+
+# cache: prints the directory for what is fetched once. Others than its owner
+# can read it, so not root's home.
+cache() {
+	local fallback=${XDG_CACHE_HOME:-$HOME/.cache}/rowrelay
+	if is_root; then fallback=/var/cache/rowrelay; fi
+	echo "${ROWRELAY_SERVERS_CACHE:-$fallback}"
+}

@@ -1,0 +1,19 @@
+# The same servers from deploy/compose.test.yaml, for machines that have Docker
+# and can't have the packages.
+
+compose() {
+	SERVER_PORT=${port:-0} SERVER_PASSWORD=${password:-} docker compose \
+		-p "rowrelay-test-$name-$(cksum <<<"$root" | cut -d' ' -f1)" -f "$root/deploy/compose.test.yaml" "$@"
+}
+
+has_docker() { command -v docker >/dev/null && docker info &>/dev/null; }
+
+start_by_compose() {
+	touch "$home.compose"
+	if ! compose up --detach --wait "$name" >>"$home.log" 2>&1; then
+		compose down --volumes >>"$home.log" 2>&1 || true
+		because "docker compose up $name failed"
+	fi
+}
+
+stop_by_compose() { compose down --volumes >>"$home.log" 2>&1; }

@@ -1,0 +1,30 @@
+# How any PostgreSQL is started. A server's file sets $bin to its programs.
+
+stop_signal=QUIT # at once: the data are thrown away
+
+url() { echo "postgres://rowrelay:$password@127.0.0.1:$port/postgres?sslmode=disable"; }
+
+start() {
+	init_postgres && start_postgres || { postgres_log && return 1; }
+	head -n 1 "$dir/data/postmaster.pid" >"$home.pid"
+}
+
+# Texts sort as people expect, not as bytes: the tests shall notice who leans
+# on the order of a collation.
+init_postgres() {
+	(umask 077 && echo "$password" >"$dir/password" && if is_root; then chown "$(server_user)" "$dir/password"; fi)
+	quietly "$bin/initdb" --pgdata="$dir/data" --username=rowrelay --pwfile="$dir/password" --auth=scram-sha-256 \
+		--encoding=UTF8 --locale=C.UTF-8 --locale-provider=icu --icu-locale=en --no-sync
+}
+
+start_postgres() {
+	local options="-c listen_addresses=127.0.0.1 -c port=$port -c unix_socket_directories="
+	options+=" -c max_connections=200 -c max_prepared_transactions=10 -c logging_collector=off"
+	options+=" -c fsync=${ROWRELAY_SERVERS_FSYNC:-off} -c full_page_writes=${ROWRELAY_SERVERS_FSYNC:-off}"
+	quietly "$bin/pg_ctl" --pgdata="$dir/data" --log="$dir/log" --options="$options" --wait --timeout=60 start
+}
+
+# quietly: the server that outlives us must hold none of our locks.
+quietly() { (cd / && as_nobody "$@" >>"$home.log" 2>&1 8>&- 9>&-); }
+
+postgres_log() { if [[ -s $dir/log ]]; then cat "$dir/log" >>"$home.log"; fi; }

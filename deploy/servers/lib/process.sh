@@ -1,0 +1,32 @@
+# A server as a process of this machine. It has a home: a directory below
+# .servers/, or elsewhere if the user that it runs as can't get there. Beside
+# the home's place in .servers/ lie small files: NAME.home, NAME.pid, NAME.url…
+
+# make_home: makes an empty home that belongs to the server's user, and sets
+# $dir to it.
+make_home() {
+	dir=$home
+	mkdir -p "$dir"
+	if ! as_nobody test -x "$dir"; then
+		rmdir "$dir"
+		dir=$(mktemp -d "${TMPDIR:-/tmp}/rowrelay-server.XXXXXX")
+	fi
+	echo "$dir" >"$home.home"
+	if is_root; then chown "$(server_user)" "$dir"; fi
+}
+
+# process_runs: whether our process is there; another one that got its id later
+# doesn't name our home.
+process_runs() {
+	[[ -s $home.pid && -s $home.home ]] || return
+	tr '\0' ' ' 2>/dev/null <"/proc/$(<"$home.pid")/cmdline" | grep -qF -- "$(<"$home.home")"
+}
+
+stop_process() {
+	if process_runs; then
+		kill -s "${stop_signal:-TERM}" "$(<"$home.pid")" || true
+		for _ in $(seq 100); do process_runs || break && sleep 0.1; done
+		if process_runs; then kill -KILL "$(<"$home.pid")" || true; fi
+	fi
+	if [[ -s $home.home ]]; then rm -rf -- "$(<"$home.home")"; fi
+}

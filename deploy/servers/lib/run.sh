@@ -1,0 +1,53 @@
+# run: the servers for as long as one command needs them.
+
+run() {
+	local names=()
+	while [[ $# -gt 0 && $1 != -- ]]; do names+=("$1") && shift; done
+	[[ $# -gt 1 ]] || usage
+	shift
+	exec 8>>"$state/users"
+	flock --shared 8
+	trap finish EXIT
+	trap 'exit 130' INT
+	trap 'exit 143' TERM
+	temporary=yes locked up ${names[@]+"${names[@]}"}
+	source "$state/env"
+	in_group "$@"
+}
+
+# in_group COMMAND…: runs it in a process group of its own, so that a signal
+# reaches all that it started, and it can be waited for until it has ended.
+in_group() {
+	local status=0
+	set -m
+	"$@" </dev/null 8>&- &
+	group=$!
+	set +m
+	wait "$group" || status=$?
+	group=
+	return "$status"
+}
+
+# finish: the last of several runs stops what runs have brought up. What was up
+# before, or was asked for by name since, stays.
+finish() {
+	local status=$?
+	if [[ -n ${group:-} ]]; then stop_group; fi
+	missing
+	if flock --exclusive --nonblock 8; then locked down_temporary || true; fi
+	exit "$status"
+}
+
+# stop_group: asks it to end, and a second signal to us makes it.
+stop_group() {
+	trap 'kill -s KILL -- "-$group" 2>/dev/null' INT TERM
+	kill -s INT -- "-$group" 2>/dev/null && wait "$group" || true
+	trap '' INT TERM
+}
+
+missing() {
+	local file
+	for file in "$state"/*.missing; do
+		[[ ! -s $file ]] || say "not tested against $(basename "$file" .missing): $(<"$file")"
+	done
+}
