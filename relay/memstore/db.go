@@ -1,0 +1,139 @@
+// Package memstore is a table of messages in memory: a [relay.Store], a
+// [relay.Operator] and a producer's transactions. It is made for tests and
+// simulations of the engine: it starts no goroutine, takes the time from a
+// clock that may be replaced (and so works under testing/synctest), answers
+// the same calls in the same way each time, and can be told to be slow, to
+// fail, and to lose its answers.
+package memstore
+
+import (
+	"hash/fnv"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/rowrelay/rowrelay/relay"
+)
+
+// DB is one table of messages, shared by producers, operators and relays. Its
+// methods may be called at the same time. Now and Hooks are set before it is
+// used.
+type DB struct {
+	// Now is the database's clock. Defaults to time.Now.
+	Now func() time.Time
+
+	// Hooks apply to the calls of all handles.
+	Hooks Hooks
+
+	mu       sync.Mutex
+	lastID   int64
+	open     map[*Tx]bool
+	appeared []int64 // for each commit the lowest id that it brought
+	hot      [relay.Lanes][]*record
+	held     map[int64]*record
+	done     []*record // in the order in which they were finished
+	lanes    [relay.Lanes]lane
+	relays   map[string]*relayRow
+	claim    relay.Claim
+	history  []Change
+}
+
+// record is a row of one of the three tables. It is replaced, never changed.
+type record struct {
+	row          relay.Row
+	state        relay.State // pending in the hot table
+	lastError    string
+	claimedBy    string
+	token        string
+	claimedUntil time.Time
+	receipt      string
+	relay        string
+	finishedAt   time.Time
+}
+
+type lane struct {
+	owner    string
+	fence    int64
+	until    time.Time
+	marks    relay.Marks
+	crashes  int
+	settling int // settles that have locked the lane
+}
+
+type relayRow struct {
+	relay.Identity
+	since, lastBeat, until time.Time
+}
+
+// New makes an empty table.
+func New() *DB {
+	return &DB{
+		Now:    time.Now,
+		open:   map[*Tx]bool{},
+		held:   map[int64]*record{},
+		relays: map[string]*relayRow{},
+	}
+}
+
+// now is the database's time, in the microseconds that databases keep.
+func (db *DB) now() time.Time {
+	return db.Now().UTC().Truncate(time.Microsecond)
+}
+
+// horizon is the highest id below which no transaction can commit any more.
+func (db *DB) horizon() int64 {
+	horizon := db.lastID
+	for tx := range db.open {
+		if len(tx.rows) > 0 {
+			horizon = min(horizon, tx.rows[0].row.ID-1)
+		}
+	}
+	return horizon
+}
+
+// appear makes rows visible in the hot table. They stand in the order of ids.
+func (db *DB) appear(rows []*record) {
+	if len(rows) == 0 {
+		return
+	}
+	for _, r := range rows {
+		place, _ := db.find(r.row.Lane, r.row.ID)
+		db.hot[r.row.Lane] = slices.Insert(db.hot[r.row.Lane], place, r)
+	}
+	db.appeared = append(db.appeared, rows[0].row.ID)
+}
+
+// find returns the place of a row in its lane of the hot table.
+func (db *DB) find(lane int, id int64) (place int, there bool) {
+	if lane < 0 || lane >= relay.Lanes {
+		return 0, false
+	}
+	return slices.BinarySearchFunc(db.hot[lane], id, func(r *record, id int64) int {
+		return int(min(1, max(-1, r.row.ID-id)))
+	})
+}
+
+// remove takes a row out of the hot table.
+func (db *DB) remove(r *record) {
+	if place, there := db.find(r.row.Lane, r.row.ID); there {
+		db.hot[r.row.Lane] = slices.Delete(db.hot[r.row.Lane], place, place+1)
+	}
+}
+
+// replace puts a changed row in the place of the old one.
+func (db *DB) replace(r *record) {
+	if place, there := db.find(r.row.Lane, r.row.ID); there {
+		db.hot[r.row.Lane][place] = r
+	}
+}
+
+// laneOf computes a row's lane, as the table itself does elsewhere.
+func laneOf(key string, id int64) int {
+	if key == "" {
+		return int(id & (relay.Lanes - 1))
+	}
+	hash := fnv.New64a()
+	_, _ = hash.Write([]byte(key))
+	sum := hash.Sum64()
+	return int((sum ^ sum>>32) & (relay.Lanes - 1))
+}

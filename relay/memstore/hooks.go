@@ -1,0 +1,106 @@
+package memstore
+
+import "context"
+
+// Op is a kind of call.
+type Op string
+
+// The calls of a Store and of an Operator, and what else changes rows.
+const (
+	OpAdopt    Op = "adopt"
+	OpBeat     Op = "beat"
+	OpLeave    Op = "leave"
+	OpSettle   Op = "settle"
+	OpPurge    Op = "purge"
+	OpAcquire  Op = "acquire"
+	OpRenew    Op = "renew"
+	OpRelease  Op = "release"
+	OpHeldKeys Op = "held keys"
+	OpRead     Op = "read"
+	OpScan     Op = "scan"
+	OpDue      Op = "due"
+	OpClaim    Op = "claim"
+	OpExtend   Op = "extend"
+	OpReclaim  Op = "reclaim"
+	OpStatus   Op = "status"
+	OpList     Op = "list"
+	OpRequeue  Op = "requeue"
+	OpDiscard  Op = "discard"
+
+	// OpSettleLocked is the moment within a settle when its lanes are locked
+	// and nothing is written yet. Only Fail is called for it; its error rolls
+	// the settle back.
+	OpSettleLocked Op = "settle locked"
+
+	OpInsert Op = "insert" // in the history only
+)
+
+// Hooks are called around each call, outside of all locks: they may sleep,
+// block, and use the table. They should return when the context ends. Nil ones
+// are not called.
+type Hooks struct {
+	// Fail is called before the call is carried out; with an error it isn't.
+	Fail func(ctx context.Context, op Op) error
+
+	// Lose is called after the call was carried out; with an error its answer
+	// is lost. What a read returns is what there was before Lose was called,
+	// whatever has happened since.
+	Lose func(ctx context.Context, op Op) error
+}
+
+func (h Hooks) fail(ctx context.Context, op Op) error {
+	if h.Fail == nil {
+		return nil
+	}
+	return h.Fail(ctx, op)
+}
+
+func (h Hooks) lose(ctx context.Context, op Op) error {
+	if h.Lose == nil {
+		return nil
+	}
+	return h.Lose(ctx, op)
+}
+
+// do carries out one call: the hooks, and work under the lock.
+func (s *Store) do(ctx context.Context, op Op, work func() error) error {
+	if err := s.before(ctx, op); err != nil {
+		return err
+	}
+	if err := s.locked(work); err != nil {
+		return err
+	}
+	return s.after(ctx, op)
+}
+
+func (s *Store) locked(work func() error) error {
+	s.db.mu.Lock()
+	defer s.db.mu.Unlock()
+	return work()
+}
+
+func (s *Store) before(ctx context.Context, op Op) error {
+	return firstOf(
+		func() error { return s.db.Hooks.fail(ctx, op) },
+		func() error { return s.Hooks.fail(ctx, op) },
+		ctx.Err,
+	)
+}
+
+func (s *Store) after(ctx context.Context, op Op) error {
+	return firstOf(
+		func() error { return s.Hooks.lose(ctx, op) },
+		func() error { return s.db.Hooks.lose(ctx, op) },
+		ctx.Err,
+	)
+}
+
+// firstOf calls the checks in turn, up to the first error.
+func firstOf(checks ...func() error) error {
+	for _, check := range checks {
+		if err := check(); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,95 @@
+package memstore
+
+import (
+	"context"
+	"maps"
+	"time"
+
+	"github.com/rowrelay/rowrelay/relay"
+)
+
+// Acquire implements [relay.LaneStore]. Lanes that a settle has locked are
+// passed over; the lowest are taken first.
+func (s *Store) Acquire(ctx context.Context, name string, count int, ttl time.Duration) (grants []relay.Grant, err error) {
+	err = s.do(ctx, OpAcquire, func() error {
+		for i := range s.db.lanes {
+			if len(grants) < count && s.db.lanes[i].free(s.db.now()) {
+				grants = append(grants, s.db.grant(i, name, ttl))
+			}
+		}
+		return nil
+	})
+	return grants, err
+}
+
+func (l *lane) free(now time.Time) bool {
+	return l.settling == 0 && (l.owner == "" || l.until.Before(now))
+}
+
+func (db *DB) grant(i int, name string, ttl time.Duration) relay.Grant {
+	l := &db.lanes[i]
+	if l.owner != "" {
+		l.crashes++
+	}
+	l.owner, l.fence, l.until = name, l.fence+1, db.now().Add(ttl)
+	db.note(Change{Op: OpAcquire, Relay: name, Lane: i, Fence: l.fence})
+	return relay.Grant{
+		Lease:   relay.Lease{Lane: i, Fence: l.fence},
+		Marks:   ownMarks(l.marks),
+		Crashes: l.crashes,
+	}
+}
+
+// Renew implements [relay.LaneStore]. A lease that has ended and that nobody
+// has taken over is extended like any other.
+func (s *Store) Renew(ctx context.Context, name string, renewals []relay.Renewal, ttl time.Duration) (held []relay.Lease, err error) {
+	err = s.do(ctx, OpRenew, func() error {
+		for _, renewal := range renewals {
+			l := s.db.leased(name, renewal.Lease)
+			if l == nil {
+				continue
+			}
+			l.until = s.db.now().Add(ttl)
+			l.marks = ownMarks(renewal.Marks)
+			if renewal.Calm {
+				l.crashes = 0
+			}
+			held = append(held, renewal.Lease)
+			s.db.note(Change{Op: OpRenew, Relay: name, Lane: renewal.Lane, Fence: renewal.Fence})
+		}
+		return nil
+	})
+	return held, err
+}
+
+// Release implements [relay.LaneStore].
+func (s *Store) Release(ctx context.Context, name string, renewals []relay.Renewal) error {
+	return s.do(ctx, OpRelease, func() error {
+		for _, renewal := range renewals {
+			l := s.db.leased(name, renewal.Lease)
+			if l == nil {
+				continue
+			}
+			l.owner, l.until, l.crashes = "", time.Time{}, 0
+			l.marks = ownMarks(renewal.Marks)
+			s.db.note(Change{Op: OpRelease, Relay: name, Lane: renewal.Lane, Fence: renewal.Fence})
+		}
+		return nil
+	})
+}
+
+// leased returns the lane if the lease still is the relay's.
+func (db *DB) leased(name string, lease relay.Lease) *lane {
+	if lease.Lane < 0 || lease.Lane >= relay.Lanes {
+		return nil
+	}
+	if l := &db.lanes[lease.Lane]; l.owner == name && l.fence == lease.Fence {
+		return l
+	}
+	return nil
+}
+
+func ownMarks(marks relay.Marks) relay.Marks {
+	marks.Sinks = maps.Clone(marks.Sinks)
+	return marks
+}

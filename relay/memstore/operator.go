@@ -1,0 +1,114 @@
+package memstore
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/rowrelay/rowrelay/relay"
+)
+
+// sampled is how many pending rows Status counts by topic.
+const sampled = 1000
+
+// listed is the length of a listing without a limit.
+const listed = 100
+
+// List implements [relay.Operator].
+func (s *Store) List(ctx context.Context, filter relay.Filter) (infos []relay.Info, err error) {
+	err = s.do(ctx, OpList, func() error {
+		rows := s.db.selected(filter)
+		limit := filter.Limit
+		if limit == 0 {
+			limit = listed
+		}
+		for _, r := range rows[:min(len(rows), limit)] {
+			infos = append(infos, r.info(s.db.now()))
+		}
+		return nil
+	})
+	return infos, err
+}
+
+// Requeue implements [relay.Operator].
+func (s *Store) Requeue(ctx context.Context, filter relay.Filter) (int, error) {
+	return s.changeParked(ctx, OpRequeue, filter, func(r *record) {
+		s.db.held[r.row.ID] = r.requeued(s.db.now())
+	})
+}
+
+// Discard implements [relay.Operator].
+func (s *Store) Discard(ctx context.Context, filter relay.Filter) (int, error) {
+	return s.changeParked(ctx, OpDiscard, filter, func(r *record) {
+		delete(s.db.held, r.row.ID)
+	})
+}
+
+func (s *Store) changeParked(ctx context.Context, op Op, filter relay.Filter, change func(*record)) (changed int, err error) {
+	err = s.do(ctx, op, func() error {
+		for _, r := range s.db.selected(filter) {
+			if r.state != relay.StateError || filter.Limit > 0 && changed == filter.Limit {
+				continue
+			}
+			change(r)
+			changed++
+			line := Change{Op: op, Lane: r.row.Lane, ID: r.row.ID, From: relay.StateError}
+			if now := s.db.held[r.row.ID]; now != nil {
+				line.To = now.state
+			}
+			s.db.note(line)
+		}
+		return nil
+	})
+	return changed, err
+}
+
+// selected returns the rows of all tables that the filter matches, by id.
+func (db *DB) selected(filter relay.Filter) []*record {
+	rows := slices.Concat(db.hotRows(func(*record) bool { return true }), db.done)
+	for _, r := range db.held {
+		rows = append(rows, r)
+	}
+	rows = slices.DeleteFunc(rows, func(r *record) bool { return !r.matches(filter, db.now()) })
+	slices.SortFunc(rows, byID)
+	return rows
+}
+
+func (r *record) matches(filter relay.Filter, now time.Time) bool {
+	message := r.row.Message
+	return r.row.ID > filter.AfterID &&
+		(len(filter.IDs) == 0 || slices.Contains(filter.IDs, strconv.FormatInt(r.row.ID, 10)) || slices.Contains(filter.IDs, message.ID)) &&
+		(filter.Topic == "" || filter.Topic == message.Topic) &&
+		(filter.Key == "" || filter.Key == message.Key) &&
+		(filter.State == "" || filter.State == r.shown(now)) &&
+		!r.row.CreatedAt.Before(filter.Since) &&
+		strings.Contains(r.lastError, filter.Error)
+}
+
+// shown is the row's state in the words of the view.
+func (r *record) shown(now time.Time) relay.State {
+	switch {
+	case r.state == relay.StatePending && r.token != "" && r.claimedUntil.After(now):
+		return relay.StateClaimed
+	case r.state == relay.StateScheduled && r.due(now):
+		return relay.StatePending
+	default:
+		return r.state
+	}
+}
+
+func (r *record) info(now time.Time) relay.Info {
+	info := relay.Info{
+		Row:        r.read(now),
+		State:      r.shown(now),
+		LastError:  r.lastError,
+		Receipt:    r.receipt,
+		ClaimedBy:  r.claimedBy,
+		FinishedAt: r.finishedAt,
+	}
+	info.Held = r.state == relay.StateScheduled || r.state == relay.StateRetry || r.state == relay.StateError
+	info.Retrying = r.state == relay.StateRetry
+	return info
+}

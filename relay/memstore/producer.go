@@ -1,0 +1,85 @@
+package memstore
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+
+	"github.com/rowrelay/rowrelay/outbox"
+	"github.com/rowrelay/rowrelay/relay"
+)
+
+// Tx is a producer's transaction. One goroutine uses it.
+type Tx struct {
+	db   *DB
+	rows []*record
+}
+
+// Begin starts a transaction. It stays open until Commit or Rollback.
+func (db *DB) Begin() *Tx {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	tx := &Tx{db: db}
+	db.open[tx] = true
+	return tx
+}
+
+// Insert writes a message and returns the id of its row, which is given now
+// and for good: a rollback leaves a gap, a late commit a row below others that
+// have been read. A message without an ID gets one that tells its row.
+func (tx *Tx) Insert(message outbox.Message) int64 {
+	tx.db.mu.Lock()
+	defer tx.db.mu.Unlock()
+	tx.db.lastID++
+	id := tx.db.lastID
+	tx.rows = append(tx.rows, &record{state: relay.StatePending, row: relay.Row{
+		ID:        id,
+		Lane:      laneOf(message.Key, id),
+		Message:   own(message, id),
+		CreatedAt: tx.db.now(),
+	}})
+	return id
+}
+
+// Commit makes the rows visible, all at once.
+func (tx *Tx) Commit() { tx.end(true) }
+
+// Rollback takes the rows back. After a Commit it does nothing.
+func (tx *Tx) Rollback() { tx.end(false) }
+
+func (tx *Tx) end(commit bool) {
+	tx.db.mu.Lock()
+	defer tx.db.mu.Unlock()
+	if !tx.db.open[tx] {
+		return
+	}
+	delete(tx.db.open, tx)
+	if !commit {
+		return
+	}
+	tx.db.appear(tx.rows)
+	for _, r := range tx.rows {
+		tx.db.note(Change{Op: OpInsert, ID: r.row.ID, Lane: r.row.Lane, To: relay.StatePending})
+	}
+}
+
+// Write inserts messages in a transaction of their own and returns their ids.
+func (db *DB) Write(messages ...outbox.Message) []int64 {
+	tx := db.Begin()
+	defer tx.Commit()
+	ids := make([]int64, len(messages))
+	for i, message := range messages {
+		ids[i] = tx.Insert(message)
+	}
+	return ids
+}
+
+// own copies a message, so that the table shares nothing with its writer.
+func own(message outbox.Message, id int64) outbox.Message {
+	if message.ID == "" {
+		message.ID = fmt.Sprintf("00000000-0000-7000-8000-%012x", id)
+	}
+	message.Payload = bytes.Clone(message.Payload)
+	message.Headers = maps.Clone(message.Headers)
+	return message
+}

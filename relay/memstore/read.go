@@ -1,0 +1,186 @@
+package memstore
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/rowrelay/rowrelay/relay"
+)
+
+// Read implements [relay.LaneStore]. It visits the positions in their order,
+// each to its end, and stops before a row that would exceed maxBytes.
+func (s *Store) Read(ctx context.Context, positions []relay.Position, limit, maxBytes int) (page relay.Page, err error) {
+	var seen int
+	err = s.do(ctx, OpRead, func() error {
+		page = s.db.read(positions, limit, maxBytes)
+		page.LateAfter = s.db.lateAfter(s.seen)
+		page.Horizon = s.db.horizon()
+		seen = len(s.db.appeared)
+		return nil
+	})
+	if err != nil {
+		return relay.Page{}, err
+	}
+	s.seen = seen
+	return page, nil
+}
+
+// lateAfter is below all rows that appeared since so many commits; -1 if none
+// did.
+func (db *DB) lateAfter(seen int) int64 {
+	if seen == len(db.appeared) {
+		return -1
+	}
+	return slices.Min(db.appeared[seen:]) - 1
+}
+
+func (db *DB) read(positions []relay.Position, limit, maxBytes int) (page relay.Page) {
+	room := room{rows: limit, bytes: maxBytes}
+	for r := range db.pending(positions) {
+		if !room.take(r) {
+			page.More = true
+			break
+		}
+		page.Rows = append(page.Rows, r.read(db.now()))
+	}
+	page.More = page.More || room.rows <= 0
+	return page
+}
+
+// pending goes over the rows of the hot table at the positions.
+func (db *DB) pending(positions []relay.Position) func(yield func(*record) bool) {
+	return func(yield func(*record) bool) {
+		for _, p := range positions {
+			start, _ := db.find(p.Lane, p.After+1)
+			for _, r := range db.hot[p.Lane][start:] {
+				if p.Until != 0 && r.row.ID > p.Until {
+					break
+				}
+				if (p.Key == "" || p.Key == r.row.Message.Key) && !yield(r) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// room is what a reader has left.
+type room struct {
+	rows, bytes int
+	started     bool
+}
+
+// take says whether the row still fits. The first always does if there is room
+// for a row.
+func (left *room) take(r *record) bool {
+	size := len(r.row.Message.Payload)
+	if left.rows <= 0 || left.started && size > left.bytes {
+		return false
+	}
+	left.rows--
+	left.bytes -= size
+	left.started = true
+	return true
+}
+
+// read returns the row as a reader of the hot table sees it now.
+func (r *record) read(now time.Time) relay.Row {
+	row := r.row
+	row.Later = row.Message.AvailableAt.After(now)
+	return row
+}
+
+// Scan implements [relay.LaneStore]. The rows are those that there were when
+// it began.
+func (s *Store) Scan(ctx context.Context, positions []relay.Position, keep func(relay.Candidate) bool) (rows []relay.Row, err error) {
+	var met []relay.Row
+	err = s.do(ctx, OpScan, func() error {
+		for r := range s.db.pending(positions) {
+			met = append(met, r.read(s.db.now()))
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, row := range met {
+		if keep(relay.Candidate{ID: row.ID, Lane: row.Lane, Topic: row.Message.Topic, Key: row.Message.Key}) {
+			rows = append(rows, row)
+		}
+	}
+	return rows, nil
+}
+
+// HeldKeys implements [relay.LaneStore].
+func (s *Store) HeldKeys(ctx context.Context, lanes []int, limit int) (keys []relay.HeldKey, err error) {
+	err = s.do(ctx, OpHeldKeys, func() error {
+		for _, r := range s.db.heldRows(lanes) {
+			if len(keys) < limit && r.state == relay.StateRetry && r.row.Message.Key != "" {
+				keys = append(keys, relay.HeldKey{Lane: r.row.Lane, Key: r.row.Message.Key, ID: r.row.ID})
+			}
+		}
+		return nil
+	})
+	return keys, err
+}
+
+// heldRows returns the held rows of the lanes in the order of ids.
+func (db *DB) heldRows(lanes []int) []*record {
+	var rows []*record
+	for _, r := range db.held {
+		if slices.Contains(lanes, r.row.Lane) {
+			rows = append(rows, r)
+		}
+	}
+	slices.SortFunc(rows, byID)
+	return rows
+}
+
+func byID(a, b *record) int { return cmp.Compare(a.row.ID, b.row.ID) }
+
+// Due implements [relay.LaneStore].
+func (s *Store) Due(ctx context.Context, lanes []int, after relay.DueCursor, limit, maxBytes int) (rows []relay.Row, next relay.DueCursor, err error) {
+	next = after
+	err = s.do(ctx, OpDue, func() error {
+		due := slices.DeleteFunc(s.db.heldRows(lanes), func(r *record) bool {
+			return !r.due(s.db.now()) || !r.follows(after)
+		})
+		slices.SortStableFunc(due, byTime)
+		room := room{rows: limit, bytes: maxBytes}
+		for _, r := range due {
+			if !room.take(r) {
+				break
+			}
+			rows = append(rows, r.readHeld())
+			next = relay.DueCursor{At: r.row.Message.AvailableAt, ID: r.row.ID}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, after, err
+	}
+	return rows, next, nil
+}
+
+// due says that a held row may be delivered.
+func (r *record) due(now time.Time) bool {
+	return r.state != relay.StateError && !r.row.Message.AvailableAt.After(now)
+}
+
+func (r *record) follows(cursor relay.DueCursor) bool {
+	at := r.row.Message.AvailableAt.Compare(cursor.At)
+	return at > 0 || at == 0 && r.row.ID > cursor.ID
+}
+
+func byTime(a, b *record) int {
+	return a.row.Message.AvailableAt.Compare(b.row.Message.AvailableAt)
+}
+
+func (r *record) readHeld() relay.Row {
+	row := r.row
+	row.Held = true
+	row.Retrying = r.state == relay.StateRetry
+	return row
+}

@@ -1,0 +1,114 @@
+package memstore
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/rowrelay/rowrelay/relay"
+)
+
+// Claim implements [relay.RowStore]. It also returns rows whose time is still
+// to come, marked as such.
+func (s *Store) Claim(ctx context.Context, request relay.ClaimRequest) (rows []relay.Row, err error) {
+	err = s.do(ctx, OpClaim, func() error {
+		free := s.db.hotRows(func(r *record) bool { return r.token == "" && wanted(r, request) })
+		slices.SortStableFunc(free, order(request.Pick))
+		now := s.db.now()
+		for _, r := range free[:min(len(free), max(0, request.Limit))] {
+			s.db.replace(r.claimed(request.Relay, request.Token, now.Add(request.TTL)))
+			rows = append(rows, r.read(now))
+			s.db.note(Change{Op: OpClaim, Relay: request.Relay, Token: request.Token, Lane: r.row.Lane, ID: r.row.ID, From: relay.StatePending, To: relay.StateClaimed})
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return rows, nil
+}
+
+func wanted(r *record, request relay.ClaimRequest) bool {
+	topic := r.row.Message.Topic
+	return (len(request.Topics) == 0 || slices.Contains(request.Topics, topic)) &&
+		!slices.Contains(request.Except, topic)
+}
+
+// order is how a claim sorts rows that stand in the order of ids.
+func order(pick relay.Pick) func(a, b *record) int {
+	switch pick {
+	case relay.Newest:
+		return func(a, b *record) int { return byID(b, a) }
+	case relay.Priority:
+		return func(a, b *record) int { return cmp.Compare(b.row.Message.Priority, a.row.Message.Priority) }
+	default:
+		return byID
+	}
+}
+
+// hotRows returns the rows of the hot table that match, in the order of ids.
+func (db *DB) hotRows(match func(*record) bool) []*record {
+	var rows []*record
+	for _, lane := range db.hot {
+		for _, r := range lane {
+			if match(r) {
+				rows = append(rows, r)
+			}
+		}
+	}
+	slices.SortFunc(rows, byID)
+	return rows
+}
+
+// Extend implements [relay.RowStore]. A claim that has ended and was not taken
+// back is extended like any other.
+func (s *Store) Extend(ctx context.Context, token string, ids []int64, ttl time.Duration) (still []int64, err error) {
+	err = s.do(ctx, OpExtend, func() error {
+		claimed := s.db.hotRows(func(r *record) bool { return r.token == token && slices.Contains(ids, r.row.ID) })
+		for _, r := range claimed {
+			s.db.replace(r.claimed(r.claimedBy, token, s.db.now().Add(ttl)))
+			still = append(still, r.row.ID)
+		}
+		return nil
+	})
+	return still, err
+}
+
+// Reclaim implements [relay.RowStore].
+func (s *Store) Reclaim(ctx context.Context, limit int) (freed int, err error) {
+	err = s.do(ctx, OpReclaim, func() error {
+		freed = s.db.freeEnded(limit) + s.db.bringBack(limit)
+		return nil
+	})
+	return freed, err
+}
+
+func (db *DB) freeEnded(limit int) int {
+	ended := db.hotRows(func(r *record) bool { return r.token != "" && r.claimedUntil.Before(db.now()) })
+	ended = ended[:min(len(ended), limit)]
+	for _, r := range ended {
+		db.replace(r.crashed())
+		db.note(Change{Op: OpReclaim, Relay: r.claimedBy, Token: r.token, Lane: r.row.Lane, ID: r.row.ID, From: relay.StateClaimed, To: relay.StatePending})
+	}
+	return len(ended)
+}
+
+func (db *DB) bringBack(limit int) int {
+	var due []*record
+	for _, r := range db.held {
+		if r.due(db.now()) {
+			due = append(due, r)
+		}
+	}
+	slices.SortFunc(due, func(a, b *record) int { return cmp.Or(byTime(a, b), byID(a, b)) })
+	due = due[:min(len(due), limit)]
+	slices.SortFunc(due, byID)
+	for i, r := range due {
+		delete(db.held, r.row.ID)
+		due[i] = r.inState(relay.StatePending)
+		db.note(Change{Op: OpReclaim, Lane: r.row.Lane, ID: r.row.ID, From: r.state, To: relay.StatePending})
+	}
+	db.appear(due)
+	return len(due)
+}

@@ -1,0 +1,70 @@
+package memstore
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/rowrelay/rowrelay/relay"
+)
+
+// Status implements [relay.Operator]. A row's age counts from when it could be
+// delivered first.
+func (s *Store) Status(ctx context.Context) (status relay.Status, err error) {
+	err = s.do(ctx, OpStatus, func() error {
+		status = relay.Status{Claim: s.db.claim, Counts: noCounts(), Topics: map[string]int64{}}
+		s.db.countRows(&status)
+		s.db.countRelays(&status)
+		return nil
+	})
+	return status, err
+}
+
+func noCounts() map[relay.State]int64 {
+	return map[relay.State]int64{
+		relay.StatePending: 0, relay.StateClaimed: 0, relay.StateScheduled: 0,
+		relay.StateRetry: 0, relay.StateError: 0, relay.StateDone: 0,
+	}
+}
+
+func (db *DB) countRows(status *relay.Status) {
+	now := db.now()
+	for _, r := range db.selected(relay.Filter{}) {
+		state := r.shown(now)
+		status.Counts[state]++
+		if state != relay.StatePending {
+			continue
+		}
+		if status.Counts[state] <= sampled {
+			status.Topics[r.row.Message.Topic]++
+		}
+		status.OldestPending = max(status.OldestPending, now.Sub(r.deliverableAt()))
+	}
+}
+
+// deliverableAt is when the row could be delivered first.
+func (r *record) deliverableAt() time.Time {
+	if at := r.row.Message.AvailableAt; at.After(r.row.CreatedAt) {
+		return at
+	}
+	return r.row.CreatedAt
+}
+
+func (db *DB) countRelays(status *relay.Status) {
+	now := db.now()
+	lanes := map[string]int{}
+	for _, l := range db.lanes {
+		if l.owner != "" && !l.until.Before(now) {
+			lanes[l.owner]++
+			status.LanesLeased++
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(db.relays)) {
+		r := db.relays[name]
+		status.Relays = append(status.Relays, relay.RelayInfo{
+			Name: name, Host: r.Host, Version: r.Version, Claim: r.Claim,
+			Since: r.since, LastBeat: r.lastBeat, Alive: !r.until.Before(now), Lanes: lanes[name],
+		})
+	}
+}

@@ -1,0 +1,117 @@
+package memstore
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/rowrelay/rowrelay/relay"
+)
+
+// longDead is how long after its end a relay is forgotten.
+const longDead = 24 * time.Hour
+
+// Store is one relay's handle on a table: it knows what its own reads have
+// seen. Hooks is set before it is used.
+type Store struct {
+	// Hooks apply to the calls of this handle, within those of the table.
+	Hooks Hooks
+
+	db   *DB
+	seen int // how many commits the last read has seen
+}
+
+var (
+	_ relay.Store    = (*Store)(nil)
+	_ relay.Operator = (*Store)(nil)
+)
+
+// Store returns a new handle, as another process would have one.
+func (db *DB) Store() *Store { return &Store{db: db} }
+
+// Adopt implements [relay.Store]. A change of the way forgets what the other
+// way has left: marks and claims.
+func (s *Store) Adopt(ctx context.Context, claim relay.Claim) error {
+	return s.do(ctx, OpAdopt, func() error {
+		if s.db.claim == claim {
+			return nil
+		}
+		for _, name := range s.db.living() {
+			if s.db.relays[name].Claim != claim {
+				return fmt.Errorf("adopt %s: relay %q: %w", claim, name, relay.ErrOtherClaim)
+			}
+		}
+		s.db.claim = claim
+		s.db.forgetClaims()
+		return nil
+	})
+}
+
+func (db *DB) forgetClaims() {
+	for i := range db.lanes {
+		db.lanes[i].marks = relay.Marks{}
+		for _, r := range db.hot[i] {
+			db.replace(r.unclaimed())
+		}
+	}
+}
+
+// Beat implements [relay.Store].
+func (s *Store) Beat(ctx context.Context, self relay.Identity, ttl time.Duration) (census relay.Census, err error) {
+	err = s.do(ctx, OpBeat, func() error {
+		now := s.db.now()
+		since := now
+		if old := s.db.relays[self.Name]; old != nil && !old.until.Before(now) {
+			since = old.since
+		}
+		s.db.relays[self.Name] = &relayRow{Identity: self, since: since, lastBeat: now, until: now.Add(ttl)}
+		census.Relays = s.db.living()
+		return nil
+	})
+	return census, err
+}
+
+// living returns the names of the relays that live, sorted.
+func (db *DB) living() []string {
+	var names []string
+	for name, r := range db.relays {
+		if !r.until.Before(db.now()) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Leave implements [relay.Store].
+func (s *Store) Leave(ctx context.Context, name string) error {
+	return s.do(ctx, OpLeave, func() error {
+		delete(s.db.relays, name)
+		return nil
+	})
+}
+
+// Purge implements [relay.Store]. The relays that it deletes are not counted.
+func (s *Store) Purge(ctx context.Context, retention time.Duration, limit int) (deleted int, err error) {
+	err = s.do(ctx, OpPurge, func() error {
+		before := s.db.now().Add(-retention)
+		for deleted < min(limit, len(s.db.done)) && s.db.done[deleted].finishedAt.Before(before) {
+			r := s.db.done[deleted].row
+			s.db.note(Change{Op: OpPurge, ID: r.ID, Lane: r.Lane, From: relay.StateDone})
+			deleted++
+		}
+		s.db.done = slices.Delete(s.db.done, 0, deleted)
+		s.db.forgetDead()
+		return nil
+	})
+	return deleted, err
+}
+
+func (db *DB) forgetDead() {
+	for name, r := range db.relays {
+		if r.until.Before(db.now().Add(-longDead)) {
+			delete(db.relays, name)
+		}
+	}
+}
