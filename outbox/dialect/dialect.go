@@ -15,6 +15,7 @@ type Dialect interface {
 	Name() string
 
 	Writing
+	Relaying
 }
 
 // ByName returns the dialect with that name: postgres or sqlite.

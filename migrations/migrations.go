@@ -1,0 +1,145 @@
+// Package migrations makes and updates the tables of an outbox. The SQL is
+// embedded, one folder a database, and goose runs it; [Migrations.Print]
+// writes it down for those who run their migrations another way.
+//
+// Published files are never edited.
+package migrations
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/pressly/goose/v3"
+
+	"github.com/rowrelay/rowrelay/outbox/dialect"
+)
+
+// Version is the number of the newest migration, which this release needs.
+const Version = 1
+
+// Options say which table is meant.
+type Options struct {
+	// Table is the outbox table's name, with or without a schema, which has to
+	// exist. Defaults to "outbox".
+	Table string
+
+	// Claim is the way that the table is going to be claimed: "lanes" or "rows".
+	// For rows, Up also makes the indexes that it needs, if they are missing,
+	// and Print prints them. Defaults to "lanes".
+	Claim string
+}
+
+// Migration is one step.
+type Migration struct {
+	Version   int64
+	Name      string // of its file
+	Applied   bool
+	AppliedAt time.Time // zero if not applied, or not by this package
+}
+
+// Migrations makes and updates the tables of one outbox. Its methods may be
+// called concurrently, and by several processes at once: each step is applied
+// once.
+type Migrations struct {
+	db      *sql.DB
+	dialect dialect.Dialect
+	table   dialect.Table
+	claim   string
+	steps   []step
+}
+
+// New checks the options. It doesn't touch the database, and db, which is
+// never closed here, may be nil if only Print is called.
+func New(db *sql.DB, d dialect.Dialect, options Options) (*Migrations, error) {
+	m := &Migrations{db: db, dialect: d, claim: options.Claim}
+	if m.claim != "" && m.claim != "lanes" && m.claim != "rows" {
+		return nil, fmt.Errorf("claim %q is not known: it must be lanes or rows", options.Claim)
+	}
+	if options.Table != "" {
+		table, err := dialect.ParseTable(options.Table)
+		if err != nil {
+			return nil, err
+		}
+		m.table = table
+	}
+	steps, err := render(d.Name(), m.table)
+	if err != nil {
+		return nil, err
+	}
+	m.steps = steps
+	return m, nil
+}
+
+// Up applies what is pending and returns it. Nothing of a step that fails is
+// kept.
+func (m *Migrations) Up(ctx context.Context) ([]Migration, error) {
+	pending, err := m.Pending(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if len(pending) > 0 {
+		if err := m.run(ctx, m.up); err != nil {
+			return nil, fmt.Errorf("migrate table %s: %w", m.table, m.explain(err))
+		}
+	}
+	if m.claim == "rows" {
+		if err := m.makeIndexes(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return pending, nil
+}
+
+// Down takes the last applied step back, and drops what it had made with all
+// messages in it. It returns nil if none was applied.
+func (m *Migrations) Down(ctx context.Context) (*Migration, error) {
+	applied, err := m.lastApplied(ctx)
+	if applied == nil || err != nil {
+		return nil, err
+	}
+	if err := m.run(ctx, m.down(applied.Version)); err != nil {
+		return nil, fmt.Errorf("take back migration %d of table %s: %w", applied.Version, m.table, err)
+	}
+	return applied, nil
+}
+
+func (m *Migrations) lastApplied(ctx context.Context) (*Migration, error) {
+	all, err := m.Status(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var last *Migration
+	for i := range all {
+		if all[i].Applied {
+			last = &all[i]
+		}
+	}
+	return last, nil
+}
+
+func (m *Migrations) up(ctx context.Context, provider *goose.Provider) error {
+	_, err := provider.Up(ctx)
+	return err
+}
+
+func (m *Migrations) down(version int64) func(context.Context, *goose.Provider) error {
+	return func(ctx context.Context, provider *goose.Provider) error {
+		_, err := provider.ApplyVersion(ctx, version, false)
+		if errors.Is(err, goose.ErrNotApplied) {
+			return nil // another process was first
+		}
+		return err
+	}
+}
+
+func (m *Migrations) makeIndexes(ctx context.Context) error {
+	for _, query := range m.dialect.MakeRowIndexes(m.table) {
+		if _, err := m.db.ExecContext(ctx, query.SQL, query.Args...); err != nil {
+			return fmt.Errorf("make the indexes for claiming by rows on %s: %w", m.table, err)
+		}
+	}
+	return nil
+}

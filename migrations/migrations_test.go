@@ -1,0 +1,248 @@
+package migrations_test
+
+import (
+	"crypto/sha256"
+	"database/sql"
+	"encoding/hex"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/rowrelay/rowrelay/internal/testdb"
+	"github.com/rowrelay/rowrelay/migrations"
+	"github.com/rowrelay/rowrelay/outbox/dialect"
+)
+
+func each(t *testing.T, check func(*testing.T, testdb.Database)) {
+	t.Parallel()
+	for _, target := range testdb.Targets() {
+		t.Run(target.Name, func(t *testing.T) {
+			t.Parallel()
+			check(t, target.Open(t))
+		})
+	}
+}
+
+func migrator(t *testing.T, db testdb.Database, pool *sql.DB, options migrations.Options) *migrations.Migrations {
+	t.Helper()
+	d, err := dialect.ByName(db.Kind)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := migrations.New(pool, d, options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func relations(t *testing.T, db testdb.Database) []string {
+	t.Helper()
+	query := "SELECT name FROM sqlite_master WHERE name NOT LIKE 'sqlite_%'"
+	if db.Kind == testdb.Postgres {
+		query = "SELECT relname FROM pg_class JOIN pg_namespace n ON n.oid = relnamespace WHERE nspname !~ '^pg_' AND nspname <> 'information_schema'"
+	}
+	rows, err := db.DB.QueryContext(t.Context(), query)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = rows.Close() }()
+	var names []string
+	for rows.Next() {
+		var name string
+		if err := rows.Scan(&name); err != nil {
+			t.Fatal(err)
+		}
+		names = append(names, name)
+	}
+	return names
+}
+
+func exec(t *testing.T, pool *sql.DB, statement string) {
+	t.Helper()
+	if _, err := pool.ExecContext(t.Context(), statement); err != nil {
+		t.Fatalf("%s: %v", statement, err)
+	}
+}
+
+func TestUpAndDown(t *testing.T) {
+	each(t, func(t *testing.T, db testdb.Database) {
+		m := migrator(t, db, db.DB, migrations.Options{})
+		if applied, err := m.Up(t.Context()); err != nil || len(applied) != migrations.Version {
+			t.Fatalf("Up = %v, %v; want all steps", applied, err)
+		}
+		if applied, err := m.Up(t.Context()); err != nil || len(applied) != 0 {
+			t.Fatalf("a second Up = %v, %v; want nothing to do", applied, err)
+		}
+		status, err := m.Status(t.Context())
+		if err != nil || len(status) != 1 || !status[0].Applied || status[0].AppliedAt.IsZero() {
+			t.Fatalf("Status = %v, %v; want one applied step", status, err)
+		}
+		exec(t, db.DB, "INSERT INTO outbox (topic) VALUES ('a')")
+		for range migrations.Version {
+			if taken, err := m.Down(t.Context()); err != nil || taken == nil {
+				t.Fatalf("Down = %v, %v; want a step", taken, err)
+			}
+		}
+		if taken, err := m.Down(t.Context()); err != nil || taken != nil {
+			t.Fatalf("one more Down = %v, %v; want nothing", taken, err)
+		}
+		for _, name := range relations(t, db) {
+			if !strings.Contains(name, "schema_version") {
+				t.Errorf("%s is left after Down", name)
+			}
+		}
+		if applied, err := m.Up(t.Context()); err != nil || len(applied) != migrations.Version {
+			t.Fatalf("Up after Down = %v, %v; want all steps", applied, err)
+		}
+	})
+}
+
+func TestStatusChangesNothing(t *testing.T) {
+	each(t, func(t *testing.T, db testdb.Database) {
+		m := migrator(t, db, db.DB, migrations.Options{Table: "some_table"})
+		pending, err := m.Pending(t.Context())
+		if err != nil || len(pending) != migrations.Version {
+			t.Fatalf("Pending = %v, %v; want all steps", pending, err)
+		}
+		if taken, err := m.Down(t.Context()); err != nil || taken != nil {
+			t.Fatalf("Down = %v, %v; want nothing", taken, err)
+		}
+		if names := relations(t, db); len(names) != 0 {
+			t.Errorf("there are %v now, want nothing", names)
+		}
+	})
+}
+
+func TestSeveralProcesses(t *testing.T) {
+	each(t, func(t *testing.T, db testdb.Database) {
+		var group sync.WaitGroup
+		for range 4 {
+			m := migrator(t, db, db.OpenAnother(t), migrations.Options{Claim: "rows"})
+			group.Go(func() {
+				if _, err := m.Up(t.Context()); err != nil {
+					t.Errorf("Up: %v", err)
+				}
+			})
+		}
+		group.Wait()
+		var lanes int
+		if err := db.DB.QueryRowContext(t.Context(), "SELECT count(*) FROM outbox_lanes").Scan(&lanes); err != nil || lanes != 64 {
+			t.Errorf("%d lanes, %v; want 64", lanes, err)
+		}
+		for range 4 {
+			m := migrator(t, db, db.OpenAnother(t), migrations.Options{})
+			group.Go(func() {
+				if _, err := m.Down(t.Context()); err != nil {
+					t.Errorf("Down: %v", err)
+				}
+			})
+		}
+		group.Wait()
+		if pending, err := migrator(t, db, db.DB, migrations.Options{}).Pending(t.Context()); err != nil || len(pending) != 1 {
+			t.Errorf("after Down Pending = %v, %v; want the step", pending, err)
+		}
+	})
+}
+
+func TestOneConnection(t *testing.T) {
+	each(t, func(t *testing.T, db testdb.Database) {
+		pool := db.OpenAnother(t)
+		pool.SetMaxOpenConns(1)
+		if _, err := migrator(t, db, pool, migrations.Options{}).Up(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := pool.PingContext(t.Context()); err != nil {
+			t.Errorf("the pool was closed: %v", err)
+		}
+	})
+}
+
+func TestOtherTables(t *testing.T) {
+	names := map[string][]string{
+		testdb.Postgres: {"jobs", "Order", "app.outbox", "app.Events", "select"},
+		testdb.SQLite:   {"jobs", "Order", "main.outbox", "main.Events", "select"},
+	}
+	each(t, func(t *testing.T, db testdb.Database) {
+		if db.Kind == testdb.Postgres {
+			exec(t, db.DB, "CREATE SCHEMA app")
+		}
+		for _, name := range names[db.Kind] {
+			m := migrator(t, db, db.DB, migrations.Options{Table: name, Claim: "rows"})
+			if _, err := m.Up(t.Context()); err != nil {
+				t.Fatalf("Up of %s: %v", name, err)
+			}
+			if pending, err := m.Pending(t.Context()); err != nil || len(pending) != 0 {
+				t.Errorf("Pending of %s = %v, %v; want nothing", name, pending, err)
+			}
+			if _, err := m.Down(t.Context()); err != nil {
+				t.Errorf("Down of %s: %v", name, err)
+			}
+		}
+	})
+}
+
+func TestMissingSchema(t *testing.T) {
+	each(t, func(t *testing.T, db testdb.Database) {
+		m := migrator(t, db, db.DB, migrations.Options{Table: "nowhere.outbox"})
+		if _, err := m.Up(t.Context()); err == nil || !strings.Contains(err.Error(), "create the schema nowhere first") {
+			t.Errorf("Up = %v, want a hint to create the schema", err)
+		}
+	})
+}
+
+func TestPrintedSQL(t *testing.T) {
+	each(t, func(t *testing.T, db testdb.Database) {
+		m := migrator(t, db, db.DB, migrations.Options{Claim: "rows"})
+		var text strings.Builder
+		if err := m.Print(&text); err != nil {
+			t.Fatal(err)
+		}
+		exec(t, db.DB, text.String())
+		exec(t, db.DB, "INSERT INTO outbox (topic) VALUES ('a')")
+		if pending, err := m.Pending(t.Context()); err != nil || len(pending) != 0 {
+			t.Errorf("Pending = %v, %v; want nothing", pending, err)
+		}
+		if applied, err := m.Up(t.Context()); err != nil || len(applied) != 0 {
+			t.Errorf("Up = %v, %v; want nothing to do", applied, err)
+		}
+		if !strings.Contains(text.String(), "\n-- DROP TABLE outbox;\n") {
+			t.Error("the way back is not printed as a comment")
+		}
+	})
+}
+
+func TestOptionsAreChecked(t *testing.T) {
+	t.Parallel()
+	for _, options := range []migrations.Options{{Table: "no;table"}, {Table: "a.b.c"}, {Claim: "row"}} {
+		if _, err := migrations.New(nil, dialect.Postgres(), options); err == nil {
+			t.Errorf("%+v is taken, want an error", options)
+		}
+	}
+}
+
+// A published migration is never edited: an outbox that has it already would
+// not get the change. Add a step instead.
+func TestPublishedFilesAreUnchanged(t *testing.T) {
+	t.Parallel()
+	published := map[string]string{
+		"postgres/00001_outbox.sql": "4a9062fc41e481f6",
+		"sqlite/00001_outbox.sql":   "48feceb4187615b1",
+	}
+	found, err := filepath.Glob("*/*.sql")
+	if err != nil || len(found) != len(published) {
+		t.Errorf("there are %v, %v; want each of them in this test", found, err)
+	}
+	for name, want := range published {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum := sha256.Sum256(text)
+		if got := hex.EncodeToString(sum[:8]); got != want {
+			t.Errorf("%s was edited: its hash is %s, it was published with %s", name, got, want)
+		}
+	}
+}

@@ -1,0 +1,39 @@
+package migrations
+
+import (
+	"fmt"
+	"io"
+	"strings"
+)
+
+// Print writes the SQL of all steps, ready to be run as it is: each step is a
+// transaction. The way back follows as comments.
+func (m *Migrations) Print(w io.Writer) error {
+	var text strings.Builder
+	for _, step := range m.steps {
+		up, down := split(step.sql)
+		fmt.Fprintf(&text, "-- %s\n\nBEGIN;\n\n%s\n\nCOMMIT;\n", step.name, up)
+		fmt.Fprintf(&text, "\n-- To take it back, with all messages:\n--\n%s\n", commented(down))
+	}
+	if m.claim == "rows" {
+		text.WriteString("\n-- For claiming by rows:\n\n")
+		for _, query := range m.dialect.MakeRowIndexes(m.table) {
+			text.WriteString(query.SQL + ";\n")
+		}
+	}
+	_, err := io.WriteString(w, text.String())
+	return err
+}
+
+func split(sql string) (up, down string) {
+	up, down, _ = strings.Cut(sql, "-- +goose Down")
+	return strings.TrimSpace(strings.Replace(up, "-- +goose Up", "", 1)), strings.TrimSpace(down)
+}
+
+func commented(sql string) string {
+	var lines []string
+	for line := range strings.Lines(sql) {
+		lines = append(lines, strings.TrimSpace("-- "+line))
+	}
+	return strings.Join(lines, "\n")
+}

@@ -1,0 +1,66 @@
+package migrations
+
+import (
+	"embed"
+	"fmt"
+	"io/fs"
+	"strconv"
+	"strings"
+	"text/template"
+
+	"github.com/rowrelay/rowrelay/outbox/dialect"
+)
+
+//go:embed postgres/*.sql sqlite/*.sql
+var files embed.FS
+
+// step is a migration's file with the table's names put in.
+type step struct {
+	version int64
+	name    string
+	sql     string
+}
+
+// names is what the files may use: a table's names, and Bare, the names
+// without the schema.
+type names struct {
+	dialect.Table
+	Bare dialect.Table
+}
+
+func render(folder string, table dialect.Table) ([]step, error) {
+	bare, err := dialect.ParseTable(table.Name())
+	if err != nil {
+		return nil, err
+	}
+	entries, err := fs.ReadDir(files, folder)
+	if err != nil {
+		return nil, fmt.Errorf("there are no migrations for %s: %w", folder, err)
+	}
+	steps := make([]step, 0, len(entries))
+	for _, entry := range entries {
+		step, err := renderFile(folder, entry.Name(), names{table, bare})
+		if err != nil {
+			return nil, err
+		}
+		steps = append(steps, step)
+	}
+	return steps, nil
+}
+
+func renderFile(folder, name string, names names) (step, error) {
+	number, _, _ := strings.Cut(name, "_")
+	version, err := strconv.ParseInt(number, 10, 64)
+	if err != nil {
+		return step{}, fmt.Errorf("read the version of migration %s: %w", name, err)
+	}
+	parsed, err := template.ParseFS(files, folder+"/"+name)
+	if err != nil {
+		return step{}, fmt.Errorf("parse migration %s: %w", name, err)
+	}
+	var text strings.Builder
+	if err := parsed.Execute(&text, names); err != nil {
+		return step{}, fmt.Errorf("render migration %s: %w", name, err)
+	}
+	return step{version: version, name: name, sql: text.String()}, nil
+}

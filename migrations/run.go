@@ -1,0 +1,62 @@
+package migrations
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/pressly/goose/v3"
+	"github.com/pressly/goose/v3/database"
+)
+
+// Another process that is applying the same step makes ours fail, in one of
+// many ways; what it did then shows at the next try. A busy database is worth
+// more patience.
+const (
+	tries     = 4
+	busyTries = 60
+	pause     = 250 * time.Millisecond // at most
+)
+
+// run gives the action a provider of its own for each try: one whose table of
+// versions couldn't be made doesn't try that again.
+func (m *Migrations) run(ctx context.Context, action func(context.Context, *goose.Provider) error) error {
+	for try := 1; ; try++ {
+		provider, err := m.provider()
+		if err != nil {
+			return err
+		}
+		err = action(ctx, provider)
+		if err == nil || try >= busyTries || try >= tries && !m.dialect.Busy(err) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w (%w)", ctx.Err(), err)
+		case <-time.After(rand.N(pause)):
+		}
+	}
+}
+
+// provider is never closed: that would close the user's pool.
+func (m *Migrations) provider() (*goose.Provider, error) {
+	store, err := versionStore(m.dialect, m.table)
+	if err != nil {
+		return nil, err
+	}
+	return goose.NewProvider(database.DialectCustom, m.db, stepFiles(m.steps),
+		goose.WithStore(store), goose.WithDisableGlobalRegistry(true))
+}
+
+// explain adds what an operator can do.
+func (m *Migrations) explain(err error) error {
+	switch {
+	case m.table.Schema() != "" && m.dialect.Missing(err):
+		return fmt.Errorf("%w; create the schema %s first, which is not done here", err, m.table.Schema())
+	case m.dialect.Denied(err):
+		return fmt.Errorf("%w; run this as a user who may create tables, or have somebody run the printed SQL", err)
+	default:
+		return err
+	}
+}

@@ -1,0 +1,82 @@
+package migrations
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+)
+
+// Status lists all steps, the newest last, and says which are applied. It
+// changes nothing.
+func (m *Migrations) Status(ctx context.Context) ([]Migration, error) {
+	applied, err := m.applied(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("read the schema version of table %s: %w", m.table, err)
+	}
+	all := make([]Migration, 0, len(m.steps))
+	for _, step := range m.steps {
+		at, ok := applied[step.version]
+		all = append(all, Migration{Version: step.version, Name: step.name, Applied: ok, AppliedAt: at})
+	}
+	return all, nil
+}
+
+// Pending lists the steps that Up would apply. It changes nothing.
+func (m *Migrations) Pending(ctx context.Context) ([]Migration, error) {
+	all, err := m.Status(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var pending []Migration
+	for _, migration := range all {
+		if !migration.Applied {
+			pending = append(pending, migration)
+		}
+	}
+	return pending, nil
+}
+
+// applied asks goose's table; goose's own status would create it. Where the
+// printed SQL was run there is none, and the settings tell.
+func (m *Migrations) applied(ctx context.Context) (map[int64]time.Time, error) {
+	rows, err := m.db.QueryContext(ctx, "SELECT version_id, tstamp FROM "+m.table.SchemaVersion())
+	if m.dialect.Missing(err) {
+		return m.appliedElsewhere(ctx)
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = rows.Close() }()
+	applied := make(map[int64]time.Time)
+	for rows.Next() {
+		var version int64
+		var at time.Time
+		if err := rows.Scan(&version, &at); err != nil {
+			return nil, err
+		}
+		applied[version] = at
+	}
+	return applied, rows.Err()
+}
+
+func (m *Migrations) appliedElsewhere(ctx context.Context) (map[int64]time.Time, error) {
+	applied := make(map[int64]time.Time)
+	query := m.dialect.SchemaVersion(m.table)
+	var text string
+	err := m.db.QueryRowContext(ctx, query.SQL, query.Args...).Scan(&text)
+	if m.dialect.Missing(err) {
+		return applied, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	newest, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return nil, err
+	}
+	for version := int64(1); version <= newest; version++ {
+		applied[version] = time.Time{}
+	}
+	return applied, nil
+}

@@ -1,0 +1,14 @@
+package dialect
+
+func (sqlite) SchemaVersion(table Table) Query {
+	return Query{SQL: "SELECT value FROM " + table.Settings() + " WHERE name = 'schema'"}
+}
+
+// MakeRowIndexes names the schema with the index, as SQLite wants it.
+func (sqlite) MakeRowIndexes(table Table) []Query {
+	return rowIndexes(table.Index, newTable("", table.Name()).Hot())
+}
+
+func (sqlite) DropRowIndexes(table Table) []Query {
+	return dropRowIndexes(table)
+}
