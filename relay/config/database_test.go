@@ -1,0 +1,97 @@
+package config
+
+import (
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+)
+
+func TestParseDatabase(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]Database{
+		"postgres://u:p@h:5432/d?sslmode=disable": {Postgres, "postgres://u:p@h:5432/d?sslmode=disable"},
+		"postgresql:///d":                         {Postgres, "postgresql:///d"},
+		"postgres://":                             {Postgres, "postgres://"},
+		"sqlite:a.db":                             {SQLite, "a.db"},
+		"sqlite:dir with space/ä%20.db":           {SQLite, "dir with space/ä%20.db"},
+		"sqlite:/abs/a.db":                        {SQLite, "/abs/a.db"},
+		"sqlite:///abs/a.db":                      {SQLite, "/abs/a.db"},
+		"sqlite:../a.db":                          {SQLite, "../a.db"},
+	} {
+		if got, err := ParseDatabase(text); got != want || err != nil {
+			t.Errorf("%q: got %#v, %v", text, got, err)
+		}
+	}
+}
+
+func TestAnErrorAboutADatabaseNeverRepeatsIt(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"":                              "isn't a database's URL",
+		"hunter2":                       "isn't a database's URL",
+		"host=h password=hunter2":       "isn't a database's URL",
+		"mysql://u:hunter2@h/d":         "isn't a database's URL",
+		"POSTGRES://u:hunter2@h/d":      "isn't a database's URL",
+		"postgres:hunter2":              "isn't a PostgreSQL URL",
+		"postgres://u:hun#ter2@h/d":     "percent-encoded",
+		"postgres://u:1#hunter2@h/d":    "percent-encoded",
+		"postgres://u:hunter2%zz@h/d":   "percent-encoded",
+		"postgres://u:hunter2/x@h:99/d": "percent-encoded",
+		"postgres://u:p@h/d#hunter2":    "percent-encoded",
+		"sqlite:":                       "names no file",
+		"sqlite://":                     "names a host",
+		"sqlite:///":                    "names no file",
+		"sqlite:dir/":                   "names no file",
+		"sqlite://relative.db":          "names a host",
+		"sqlite::memory:":               "is in memory",
+		"sqlite:a.db?key=hunter2":       "has parameters",
+		"sqlite:a.db#hunter2":           "has parameters",
+		"sqlite:a\x00hunter2":           "has parameters",
+	} {
+		_, err := ParseDatabase(text)
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: got %v, want %q in it", text, err, want)
+		} else if strings.Contains(err.Error(), "hun") {
+			t.Errorf("%q: the error repeats it: %v", text, err)
+		}
+	}
+}
+
+func TestADatabaseNeverShowsItsPassword(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"postgres://u:hunter2@h/d":                                 "postgres://u:xxxxx@h/d",
+		"postgres://h/d?user=u&password=hunter2":                   "postgres://h/d?password=xxxxx&user=u",
+		"postgres://u@h/d?sslpassword=hunter2&sslmode=verify-full": "postgres://u@h/d?sslmode=verify-full&sslpassword=xxxxx",
+		"sqlite:a.db": "sqlite:a.db",
+	} {
+		d, err := ParseDatabase(text)
+		if err != nil {
+			t.Fatalf("%q: %v", text, err)
+		}
+		if d.String() != want {
+			t.Errorf("got %q, want %q", d, want)
+		}
+		shown := everyForm(t, d)
+		if strings.Contains(shown, "hunter2") || !strings.Contains(shown, "h/d") && d.Kind() == Postgres {
+			t.Errorf("%q shows as %s", text, shown)
+		}
+	}
+	if text := (Database{}).String(); text != "" {
+		t.Errorf("no database shows as %q", text)
+	}
+}
+
+func everyForm(t *testing.T, d Database) string {
+	t.Helper()
+	encoded, err := json.Marshal(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var logged strings.Builder
+	slog.New(slog.NewJSONHandler(&logged, nil)).Info("x", "database", d, "source", Source{Database: d})
+	return fmt.Sprintf("%v %+v %#v %s %q %v %+v %#v", d, d, d, d, d, Source{Database: d}, &Source{Database: d}, Source{Database: d}) +
+		string(encoded) + logged.String()
+}

@@ -1,0 +1,144 @@
+package config
+
+import (
+	"errors"
+
+	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/parser"
+	"github.com/goccy/go-yaml/token"
+)
+
+// document turns the text of a YAML file into nodes.
+func (r *reader) document(text []byte) *node {
+	file, err := parser.ParseBytes(text, 0, parser.AllowDuplicateMapKey())
+	if err != nil {
+		r.syntax(err)
+		return nil
+	}
+	bodies := bodies(file)
+	if len(bodies) == 0 {
+		r.report(0, 0, "", "is empty: at least a source and a sink are needed")
+		return nil
+	}
+	for _, more := range bodies[1:] {
+		at := position(more)
+		r.report(at.Line, at.Column, "", "a configuration is one document: remove what follows ---")
+	}
+	return r.convert(bodies[0], "")
+}
+
+func bodies(file *ast.File) []ast.Node {
+	var found []ast.Node
+	for _, document := range file.Docs {
+		if document.Body != nil {
+			found = append(found, document.Body)
+		}
+	}
+	return found
+}
+
+// syntax reports an error of the parser by its message alone: its full text
+// quotes the file, which may hold secrets.
+func (r *reader) syntax(err error) {
+	var positioned yaml.Error
+	if !errors.As(err, &positioned) || positioned.GetToken() == nil {
+		r.report(0, 0, "", "isn't valid YAML")
+		return
+	}
+	at := positioned.GetToken().Position
+	r.report(at.Line, at.Column, "", "isn't valid YAML: "+positioned.GetMessage())
+}
+
+func (r *reader) convert(from ast.Node, path string) *node {
+	n := &node{path: path}
+	at := position(from)
+	n.line, n.column = at.Line, at.Column
+	switch from := from.(type) {
+	case *ast.MappingNode:
+		n.kind = isMapping
+		r.convertEntries(n, from.Values)
+	case *ast.MappingValueNode:
+		n.kind = isMapping
+		r.convertEntries(n, []*ast.MappingValueNode{from})
+	case *ast.SequenceNode:
+		n.kind = isList
+		for i, item := range from.Values {
+			n.items = append(n.items, r.convert(item, n.item(i)))
+		}
+	case *ast.NullNode:
+		n.kind = isNothing
+	default:
+		r.convertScalar(n, from)
+	}
+	return n
+}
+
+func (r *reader) convertEntries(n *node, values []*ast.MappingValueNode) {
+	for _, value := range values {
+		at := value.Key.GetToken().Position
+		key, ok := keyText(value.Key)
+		if !ok {
+			r.report(at.Line, at.Column, n.path, "a key must be a plain word; merge keys aren't supported")
+			continue
+		}
+		if n.get(key) != nil {
+			r.report(at.Line, at.Column, n.child(key), "is given twice")
+			continue
+		}
+		child := r.convert(value.Value, n.child(key))
+		if child.kind == isMapping || child.kind == isNothing {
+			child.line, child.column = at.Line, at.Column // what is missing in it has no better place
+		}
+		n.entries = append(n.entries, entry{key, at.Line, at.Column, child})
+	}
+}
+
+// position is where a node begins: at its first key, not at a colon.
+func position(n ast.Node) *token.Position {
+	switch n := n.(type) {
+	case *ast.MappingNode:
+		if len(n.Values) > 0 && !n.IsFlowStyle {
+			return position(n.Values[0])
+		}
+	case *ast.MappingValueNode:
+		return n.Key.GetToken().Position
+	}
+	return n.GetToken().Position
+}
+
+func keyText(key ast.MapKeyNode) (string, bool) {
+	if text, ok := key.(*ast.StringNode); ok {
+		return text.Value, true
+	}
+	if key.IsMergeKey() {
+		return "", false
+	}
+	if scalar, ok := key.(ast.ScalarNode); ok {
+		return scalar.GetToken().Value, true
+	}
+	return "", false
+}
+
+func (r *reader) convertScalar(n *node, from ast.Node) {
+	n.kind = isScalar
+	switch from := from.(type) {
+	case *ast.StringNode:
+		r.expandInto(n, from.Value)
+	case *ast.LiteralNode:
+		r.expandInto(n, from.Value.Value)
+	case *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode, *ast.InfinityNode, *ast.NanNode:
+		n.raw = from.GetToken().Value
+		n.text, n.value = n.raw, typed(from.(ast.ScalarNode))
+	default:
+		n.broken = true
+		r.report(n.line, n.column, n.path, "anchors, aliases and tags aren't supported: write the value itself")
+	}
+}
+
+func typed(from ast.ScalarNode) any {
+	if value, ok := from.GetValue().(uint64); ok && value <= 1<<63-1 {
+		return int64(value)
+	}
+	return from.GetValue()
+}

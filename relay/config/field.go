@@ -1,0 +1,144 @@
+package config
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// field is one setting of a T: its name in the file, and how it is read.
+type field[T any] struct {
+	name   string
+	secret bool // may be given as name_file too
+	set    func(*reader, *T, *node)
+}
+
+// value is the field of a scalar.
+func value[T, V any](name string, parse parseFunc[V], place func(*T) *V) field[T] {
+	return field[T]{name: name, set: func(r *reader, target *T, n *node) {
+		text, ok := r.scalar(n)
+		if !ok {
+			return
+		}
+		parsed, err := parse(text)
+		if err != nil {
+			r.fail(n, fmt.Sprintf("%q %v", n.raw, err))
+			return
+		}
+		*place(target) = parsed
+	}}
+}
+
+// secret is the field of a scalar that no error repeats, and that may be
+// given by the name of a file which holds it.
+func secret[T, V any](name string, parse parseFunc[V], place func(*T) *V) field[T] {
+	return field[T]{name: name, secret: true, set: func(r *reader, target *T, n *node) {
+		text, ok := r.scalar(n)
+		if !ok {
+			return
+		}
+		parsed, err := parse(text)
+		if err != nil {
+			r.fail(n, "the value "+err.Error())
+			return
+		}
+		*place(target) = parsed
+	}}
+}
+
+// values is the field of a list of scalars that are all different.
+func values[T any, V comparable](name string, parse parseFunc[V], place func(*T) *[]V) field[T] {
+	return field[T]{name: name, set: func(r *reader, target *T, n *node) {
+		for _, item := range r.items(n) {
+			one := value("", parse, func(v *V) *V { return v })
+			var parsed V
+			one.set(r, &parsed, item)
+			if !item.broken && slices.Contains(*place(target), parsed) {
+				r.fail(item, fmt.Sprintf("%q is given twice", item.raw))
+			}
+			*place(target) = append(*place(target), parsed)
+		}
+	}}
+}
+
+// group is the field of a mapping with fields of its own.
+func group[T, V any](name string, fields []field[V], place func(*T) *V) field[T] {
+	return field[T]{name: name, set: func(r *reader, target *T, n *node) {
+		fill(r, n, fields, place(target))
+	}}
+}
+
+// fill sets the fields of a target from a mapping. Keys that no field has are
+// problems.
+func fill[T any](r *reader, n *node, fields []field[T], target *T) {
+	if !r.mapping(n) {
+		return
+	}
+	for _, unknown := range fillKnown(r, n, fields, target) {
+		r.unknown(n, unknown, names(fields))
+	}
+}
+
+// fillKnown is fill, but returns the entries that no field has.
+func fillKnown[T any](r *reader, n *node, fields []field[T], target *T) (others []entry) {
+	for _, e := range n.entries {
+		if found, ok := find(fields, e.key); ok {
+			found.set(r, target, e.node)
+		} else if found, ok := findSecret(fields, e.key); ok {
+			setFromFile(r, n, e, found, target)
+		} else {
+			others = append(others, e)
+		}
+	}
+	return others
+}
+
+func setFromFile[T any](r *reader, n *node, e entry, found field[T], target *T) {
+	if n.get(found.name) != nil {
+		r.fail(e.node, "is given beside "+found.name+": remove one of them")
+		return
+	}
+	if content, ok := r.secretFile(e.node); ok {
+		held := textNode(e.node.path, content)
+		held.line, held.column = e.node.line, e.node.column
+		found.set(r, target, held)
+	}
+}
+
+func find[T any](fields []field[T], name string) (field[T], bool) {
+	i := slices.IndexFunc(fields, func(f field[T]) bool { return f.name == name })
+	if i < 0 {
+		return field[T]{}, false
+	}
+	return fields[i], true
+}
+
+func findSecret[T any](fields []field[T], name string) (field[T], bool) {
+	base, isFile := strings.CutSuffix(name, "_file")
+	found, ok := find(fields, base)
+	return found, ok && isFile && found.secret
+}
+
+func names[T any](fields []field[T]) (found []string) {
+	for _, f := range fields {
+		found = append(found, f.name)
+		if f.secret {
+			found = append(found, f.name+"_file")
+		}
+	}
+	return found
+}
+
+// setText sets one field from a text, as a flag has it.
+func setText[T any](fields []field[T], target *T, name, text string) error {
+	found, ok := find(fields, name)
+	if !ok {
+		return fmt.Errorf("there is no setting %s", name)
+	}
+	r := newReader(nil)
+	found.set(r, target, textNode("", text))
+	if len(r.problems.List) > 0 {
+		return fmt.Errorf("%s", r.problems.List[0].Text)
+	}
+	return nil
+}

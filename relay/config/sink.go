@@ -1,0 +1,89 @@
+package config
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/rowrelay/rowrelay/relay"
+)
+
+// Sink is a destination and how it is used. Numbers and durations that are
+// zero leave the choice to the relay; its SinkOptions say what it is.
+type Sink struct {
+	Name     string
+	Type     string         // a kind of sink, as [Kinds] has them
+	Settings map[string]any // the kind's own; may hold secrets
+
+	Batch       int
+	BatchBytes  int
+	Workers     int
+	Buffer      int
+	BufferBytes int
+	Timeout     time.Duration
+	MaxAttempts int // negative means never to park
+	Backoff     relay.Backoff
+	Reopen      relay.Backoff
+}
+
+// Set sets one setting as the file would, by the name that it has there:
+// batch, batch_bytes, workers, buffer, buffer_bytes, timeout or max_attempts.
+// The error says what is wrong with the text.
+func (s *Sink) Set(name, text string) error { return setText(sinkFields(), s, name, text) }
+
+func sinkFields() []field[Sink] {
+	return []field[Sink]{
+		value("type", text(maxName), func(s *Sink) *string { return &s.Type }),
+		value("batch", number(1, 10_000), func(s *Sink) *int { return &s.Batch }),
+		value("batch_bytes", size(1<<10, 1<<28), func(s *Sink) *int { return &s.BatchBytes }),
+		value("workers", number(1, 256), func(s *Sink) *int { return &s.Workers }),
+		value("buffer", number(1, 100_000), func(s *Sink) *int { return &s.Buffer }),
+		value("buffer_bytes", size(1<<10, 1<<32), func(s *Sink) *int { return &s.BufferBytes }),
+		value("timeout", duration(10*time.Millisecond, time.Hour), func(s *Sink) *time.Duration { return &s.Timeout }),
+		value("max_attempts", attempts, func(s *Sink) *int { return &s.MaxAttempts }),
+		group("backoff", backoffFields(), func(s *Sink) *relay.Backoff { return &s.Backoff }),
+		group("reopen", backoffFields(), func(s *Sink) *relay.Backoff { return &s.Reopen }),
+	}
+}
+
+func backoffFields() []field[relay.Backoff] {
+	bounds := duration(time.Millisecond, 7*24*time.Hour)
+	return []field[relay.Backoff]{
+		value("min", bounds, func(b *relay.Backoff) *time.Duration { return &b.Min }),
+		value("max", bounds, func(b *relay.Backoff) *time.Duration { return &b.Max }),
+	}
+}
+
+func attempts(text string) (int, error) {
+	if text == "unlimited" {
+		return -1, nil
+	}
+	value, err := number(1, 1_000_000)(text)
+	if err != nil {
+		err = fmt.Errorf("%w; or write unlimited", err)
+	}
+	return value, err
+}
+
+func (r *reader) sink(name string, n *node) Sink {
+	sink := Sink{Name: name}
+	if !r.mapping(n) {
+		return sink
+	}
+	others := fillKnown(r, n, sinkFields(), &sink)
+	for _, name := range []string{"backoff", "reopen"} {
+		r.checkBackoff(n.get(name), map[string]relay.Backoff{"backoff": sink.Backoff, "reopen": sink.Reopen}[name])
+	}
+	if n.get("type") == nil {
+		r.fail(n, "needs a type: "+strings.Join(r.kinds.Kinds(), ", "))
+		return sink
+	}
+	r.settings(n, others, &sink)
+	return sink
+}
+
+func (r *reader) checkBackoff(n *node, b relay.Backoff) {
+	if n != nil && b.Max != 0 && b.Max < b.Min {
+		r.fail(n, "has a max below its min")
+	}
+}

@@ -1,0 +1,78 @@
+package config
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/rowrelay/rowrelay/outbox/dialect"
+	"github.com/rowrelay/rowrelay/relay"
+)
+
+// DefaultTable is the name of the table where none is given.
+const DefaultTable = "outbox"
+
+// Source is a table to relay from. Durations that are zero, and empty words,
+// leave the choice to the relay; its Options say what it is.
+type Source struct {
+	Name         string
+	Database     Database
+	Table        string // [DefaultTable] unless told
+	Claim        relay.Claim
+	Pick         relay.Pick
+	Topics       []string
+	Lease        time.Duration
+	Poll         time.Duration
+	Retention    time.Duration // relay.KeepNothing where 0 was given
+	DrainTimeout time.Duration
+}
+
+// Set sets one setting as the file would, by the name that it has there:
+// database, table, claim, pick, lease, poll, retention or drain_timeout. The
+// error says what is wrong with the text.
+func (s *Source) Set(name, text string) error { return setText(sourceFields(), s, name, text) }
+
+func sourceFields() []field[Source] {
+	return []field[Source]{
+		secret("database", ParseDatabase, func(s *Source) *Database { return &s.Database }),
+		value("table", parseTable, func(s *Source) *string { return &s.Table }),
+		value("claim", oneOf(relay.ByLanes, relay.ByRows), func(s *Source) *relay.Claim { return &s.Claim }),
+		value("pick", oneOf(relay.Oldest, relay.Newest, relay.Priority), func(s *Source) *relay.Pick { return &s.Pick }),
+		values("topics", text(255), func(s *Source) *[]string { return &s.Topics }),
+		value("lease", duration(time.Second, time.Hour), func(s *Source) *time.Duration { return &s.Lease }),
+		value("poll", duration(time.Millisecond, time.Minute), func(s *Source) *time.Duration { return &s.Poll }),
+		value("retention", retention, func(s *Source) *time.Duration { return &s.Retention }),
+		value("drain_timeout", duration(time.Millisecond, time.Hour), func(s *Source) *time.Duration { return &s.DrainTimeout }),
+	}
+}
+
+func parseTable(name string) (string, error) {
+	if _, err := dialect.ParseTable(name); err != nil {
+		return "", fmt.Errorf("isn't a table: %s", strings.TrimPrefix(err.Error(), fmt.Sprintf("table %q: ", name)))
+	}
+	return name, nil
+}
+
+// retention maps 0, which keeps nothing, to what the relay takes for it.
+func retention(text string) (time.Duration, error) {
+	if value, err := parseDuration(text); err == nil && value == 0 {
+		return relay.KeepNothing, nil
+	}
+	return duration(time.Second, 10*365*24*time.Hour)(text)
+}
+
+func (r *reader) source(name string, n *node) Source {
+	source := Source{Name: name, Table: DefaultTable}
+	fill(r, n, sourceFields(), &source)
+	if n.get("database") == nil && n.get("database_file") == nil {
+		r.fail(n, "needs a database")
+	}
+	if source.Claim != relay.ByRows {
+		for _, name := range []string{"pick", "topics"} {
+			if given := n.get(name); given != nil {
+				r.fail(given, "works with claim: rows only; by lanes, all messages are read in their order")
+			}
+		}
+	}
+	return source
+}
