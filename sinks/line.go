@@ -1,0 +1,110 @@
+package sinks
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+	"unicode/utf8"
+
+	"github.com/rowrelay/rowrelay/outbox"
+)
+
+// line is a message as JSON lines hold it. The names are those that `rowrelay
+// enqueue` reads, and three more that tell what the relay knew.
+type line struct {
+	MessageID     string            `json:"message_id,omitempty"`
+	Topic         string            `json:"topic"`
+	Key           string            `json:"key,omitempty"`
+	Payload       *string           `json:"payload"`
+	PayloadBase64 []byte            `json:"payload_base64,omitempty"`
+	Headers       map[string]string `json:"headers,omitempty"`
+	AvailableAt   *time.Time        `json:"available_at,omitempty"`
+	Priority      int16             `json:"priority,omitempty"`
+	Attempt       int               `json:"attempt,omitempty"`
+	Sequence      int64             `json:"sequence,omitempty"`
+	CreatedAt     *time.Time        `json:"created_at,omitempty"`
+}
+
+// binaryLine is a line whose payload isn't text.
+type binaryLine struct {
+	line
+	Payload *string `json:"payload,omitempty"` // hides line's, whose null means a NULL payload
+}
+
+// WriteLine appends a message to the buffer as one line of JSON, newline
+// included. The payload is a JSON string in "payload" where it is UTF-8, null
+// where it is NULL, and otherwise in "payload_base64". Topics, keys, ids and
+// headers that are not UTF-8 are an error, since JSON can't carry them; nothing
+// is written then.
+func WriteLine(buffer *bytes.Buffer, m Message) error {
+	if err := checkUTF8(m); err != nil {
+		return err
+	}
+	encoder := json.NewEncoder(buffer)
+	encoder.SetEscapeHTML(false)
+	l := line{
+		MessageID: m.ID, Topic: m.Topic, Key: m.Key, Headers: m.Headers,
+		AvailableAt: orNil(m.AvailableAt), Priority: m.Priority,
+		Attempt: m.Attempt, Sequence: m.Sequence, CreatedAt: orNil(m.CreatedAt),
+	}
+	if !utf8.Valid(m.Payload) {
+		l.PayloadBase64 = m.Payload
+		return encoder.Encode(binaryLine{line: l})
+	}
+	if m.Payload != nil {
+		text := string(m.Payload)
+		l.Payload = &text
+	}
+	return encoder.Encode(l)
+}
+
+// ReadLine reads a line that [WriteLine] wrote. Other members of the object
+// are passed over.
+func ReadLine(text []byte) (Message, error) {
+	var l line
+	if err := json.Unmarshal(text, &l); err != nil {
+		return Message{}, errors.New("read a message: the line is not a JSON object with a message's members")
+	}
+	payload := l.PayloadBase64
+	if l.Payload != nil {
+		payload = []byte(*l.Payload)
+	}
+	return Message{
+		Message: outbox.Message{
+			ID: l.MessageID, Topic: l.Topic, Key: l.Key, Payload: payload,
+			Headers: l.Headers, AvailableAt: orZero(l.AvailableAt), Priority: l.Priority,
+		},
+		Attempt: l.Attempt, Sequence: l.Sequence, CreatedAt: orZero(l.CreatedAt),
+	}, nil
+}
+
+func checkUTF8(m Message) error {
+	for _, part := range []struct{ name, text string }{{"id", m.ID}, {"topic", m.Topic}, {"key", m.Key}} {
+		if !utf8.ValidString(part.text) {
+			return fmt.Errorf("the %s is not UTF-8, JSON can't carry it", part.name)
+		}
+	}
+	for name, value := range m.Headers {
+		if !utf8.ValidString(name) || !utf8.ValidString(value) {
+			return fmt.Errorf("the header %q is not UTF-8, JSON can't carry it", name)
+		}
+	}
+	return nil
+}
+
+func orNil(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	t = t.UTC()
+	return &t
+}
+
+func orZero(t *time.Time) time.Time {
+	if t == nil {
+		return time.Time{}
+	}
+	return *t
+}
