@@ -86,8 +86,8 @@ func (m *Migrations) Up(ctx context.Context) ([]Migration, error) {
 		}
 	}
 	if m.claim == "rows" {
-		if err := m.makeIndexes(ctx); err != nil {
-			return nil, err
+		if err := m.run(ctx, m.makeIndexes); err != nil {
+			return nil, fmt.Errorf("make the indexes for claiming by rows on %s: %w", m.table, m.explain(err))
 		}
 	}
 	return pending, nil
@@ -100,7 +100,7 @@ func (m *Migrations) Down(ctx context.Context) (*Migration, error) {
 	if applied == nil || err != nil {
 		return nil, err
 	}
-	if err := m.run(ctx, m.down(applied.Version)); err != nil {
+	if err := m.run(ctx, func(ctx context.Context) error { return m.down(ctx, applied.Version) }); err != nil {
 		return nil, fmt.Errorf("take back migration %d of table %s: %w", applied.Version, m.table, err)
 	}
 	return applied, nil
@@ -120,25 +120,31 @@ func (m *Migrations) lastApplied(ctx context.Context) (*Migration, error) {
 	return last, nil
 }
 
-func (m *Migrations) up(ctx context.Context, provider *goose.Provider) error {
-	_, err := provider.Up(ctx)
+func (m *Migrations) up(ctx context.Context) error {
+	provider, err := m.provider()
+	if err != nil {
+		return err
+	}
+	_, err = provider.Up(ctx)
 	return err
 }
 
-func (m *Migrations) down(version int64) func(context.Context, *goose.Provider) error {
-	return func(ctx context.Context, provider *goose.Provider) error {
-		_, err := provider.ApplyVersion(ctx, version, false)
-		if errors.Is(err, goose.ErrNotApplied) {
-			return nil // another process was first
-		}
+func (m *Migrations) down(ctx context.Context, version int64) error {
+	provider, err := m.provider()
+	if err != nil {
 		return err
 	}
+	_, err = provider.ApplyVersion(ctx, version, false)
+	if errors.Is(err, goose.ErrNotApplied) {
+		return nil // another process was first
+	}
+	return err
 }
 
 func (m *Migrations) makeIndexes(ctx context.Context) error {
 	for _, query := range m.dialect.MakeRowIndexes(m.table) {
 		if _, err := m.db.ExecContext(ctx, query.SQL, query.Args...); err != nil {
-			return fmt.Errorf("make the indexes for claiming by rows on %s: %w", m.table, err)
+			return err
 		}
 	}
 	return nil

@@ -19,16 +19,10 @@ const (
 	pause     = 250 * time.Millisecond // at most
 )
 
-// run gives the action a provider of its own for each try: one whose table of
-// versions couldn't be made doesn't try that again.
-func (m *Migrations) run(ctx context.Context, action func(context.Context, *goose.Provider) error) error {
+func (m *Migrations) run(ctx context.Context, action func(context.Context) error) error {
 	for try := 1; ; try++ {
-		provider, err := m.provider()
-		if err != nil {
-			return err
-		}
-		err = action(ctx, provider)
-		if err == nil || try >= busyTries || try >= tries && !m.dialect.Busy(err) {
+		err := action(ctx)
+		if err == nil || m.hopeless(err) || try >= busyTries || try >= tries && !m.dialect.Busy(err) {
 			return err
 		}
 		select {
@@ -39,7 +33,19 @@ func (m *Migrations) run(ctx context.Context, action func(context.Context, *goos
 	}
 }
 
-// provider is never closed: that would close the user's pool.
+func (m *Migrations) hopeless(err error) bool {
+	return m.dialect.Denied(err) || m.schemaMissing(err)
+}
+
+// schemaMissing can't be told from a missing table everywhere; but no step
+// that fits the one before it misses a table.
+func (m *Migrations) schemaMissing(err error) bool {
+	return m.table.Schema() != "" && m.dialect.Missing(err)
+}
+
+// provider makes a new one for each try: one whose table of versions couldn't be
+// made doesn't try that again. It is never closed: that would close the user's
+// pool.
 func (m *Migrations) provider() (*goose.Provider, error) {
 	store, err := versionStore(m.dialect, m.table)
 	if err != nil {
@@ -52,7 +58,7 @@ func (m *Migrations) provider() (*goose.Provider, error) {
 // explain adds what an operator can do.
 func (m *Migrations) explain(err error) error {
 	switch {
-	case m.table.Schema() != "" && m.dialect.Missing(err):
+	case m.schemaMissing(err):
 		return fmt.Errorf("%w; create the schema %s first, which is not done here", err, m.table.Schema())
 	case m.dialect.Denied(err):
 		return fmt.Errorf("%w; run this as a user who may create tables, or have somebody run the printed SQL", err)
