@@ -48,8 +48,8 @@ type Row struct {
 
 // Writing is what a producer needs of a dialect.
 type Writing interface {
-	// Insert returns the statement that inserts the rows; as few statements as
-	// the database's limits on parameters allow, normally one.
+	// Insert returns the statement that inserts the rows, with ids in the rows'
+	// order; as few statements as the database's limits allow, normally one.
 	Insert(table Table, rows []Row) []Query
 
 	// LockKeys returns statements that hold other writers of these keys back

@@ -1,28 +1,31 @@
 package dialect
 
-// insertColumns are the columns that a producer fills, in the order of
-// rowArguments. All others have defaults.
-const insertColumns = "(message_id, topic, message_key, payload, headers, available_at, priority)"
+import "time"
 
-const insertColumnCount = 7
+// insertColumns are the columns that a producer fills. All others have
+// defaults.
+const (
+	insertColumns     = "(message_id, topic, message_key, payload, headers, available_at, priority)"
+	insertColumnCount = 7
+)
 
-// chunks cuts rows so that no part has more rows than the limit, or more than
-// maxBytes of payload unless it is a single row.
-func chunks(rows []Row, limit, maxBytes int) [][]Row {
-	var parts [][]Row
+// insertParts cuts rows into parts that have at most maxRows, and at most
+// maxBytes of payload unless it is a single row, and makes a query of each.
+func insertParts(rows []Row, maxRows, maxBytes int, query func([]Row) Query) []Query {
+	var queries []Query
 	for len(rows) > 0 {
-		n := chunkLength(rows, limit, maxBytes)
-		parts = append(parts, rows[:n])
+		n := partLength(rows, maxRows, maxBytes)
+		queries = append(queries, query(rows[:n]))
 		rows = rows[n:]
 	}
-	return parts
+	return queries
 }
 
-func chunkLength(rows []Row, limit, maxBytes int) int {
+func partLength(rows []Row, maxRows, maxBytes int) int {
 	bytes := 0
 	for i, row := range rows {
 		bytes += len(row.Payload)
-		if i > 0 && (i == limit || bytes > maxBytes) {
+		if i > 0 && (i == maxRows || bytes > maxBytes) {
 			return i
 		}
 	}
@@ -38,10 +41,16 @@ func nullable(text string) any {
 }
 
 // nullableBytes keeps an empty payload apart from none: some drivers send a
-// typed nil slice as an empty value.
+// nil slice as an empty value.
 func nullableBytes(bytes []byte) any {
 	if bytes == nil {
 		return nil
 	}
 	return bytes
+}
+
+// roundUp is the first time in UTC that the column can hold and that isn't
+// before this one.
+func roundUp(at time.Time, unit time.Duration) time.Time {
+	return at.UTC().Add(unit - 1).Truncate(unit)
 }
