@@ -1,0 +1,280 @@
+package metrics
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/sinks"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden file")
+
+// used returns metrics of which everything was counted at least once.
+func used() *Metrics {
+	m := New(Build{Version: "v1.2.3", Revision: "abc"})
+	s := m.Source("shop", "web")
+	s.Sent("web", 20*time.Millisecond, map[relay.Outcome]int{
+		{Result: sinks.Delivered}:                                  3,
+		{Result: sinks.Retry, Reason: sinks.ReasonTimeout}:         2,
+		{Result: sinks.Result(99), Reason: "made up by a plug-in"}: 1,
+	})
+	s.Delivered("web", "orders", 40*time.Millisecond)
+	s.Delivered("web", "orders", -time.Millisecond)
+	s.Settled(relay.Settled{Changed: 5, Fenced: 2, Missing: 1}, map[relay.State]int{relay.StateDone: 3, relay.StateRetry: 2, relay.StateError: 1})
+	s.LanesHeld(64, 0)
+	s.LanesHeld(60, 4)
+	s.SinkDown("web", sinks.ReasonConnection, "refused")
+	s.Unrouted("a")
+	s.Unrouted("b")
+	s.Unrouted("a")
+	s.Failed("read", errors.New("x"))
+	s.Looked(3)
+	s.show(relay.Status{
+		Counts:        map[relay.State]int64{relay.StatePending: 7, relay.StateError: 1},
+		OldestPending: 90 * time.Second,
+		Relays:        []relay.RelayInfo{{Alive: true}, {}, {Alive: true}},
+	})
+	return m
+}
+
+func TestNamesAndHelpTextsAreStable(t *testing.T) {
+	t.Parallel()
+	families, err := used().registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got bytes.Buffer
+	for _, family := range families {
+		if !strings.HasPrefix(family.GetName(), "rowrelay_") {
+			continue
+		}
+		var labels []string
+		for _, label := range family.GetMetric()[0].GetLabel() {
+			labels = append(labels, label.GetName())
+		}
+		fmt.Fprintf(&got, "%s{%s} %s: %s\n", family.GetName(), strings.Join(labels, ","), strings.ToLower(family.GetType().String()), family.GetHelp())
+	}
+	golden(t, "testdata/names.golden", got.Bytes())
+}
+
+func golden(t *testing.T, file string, got []byte) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(file, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got, want) {
+		t.Errorf("%s is stale (go test -update rewrites it); got\n%s", file, got)
+	}
+}
+
+func TestValues(t *testing.T) {
+	t.Parallel()
+	m := used()
+	want := `
+# HELP rowrelay_delivered_total Messages that a sink has taken.
+# TYPE rowrelay_delivered_total counter
+rowrelay_delivered_total{sink="web",source="shop"} 2
+# HELP rowrelay_fenced_writes_total Writes that changed nothing because the lease was another's by then.
+# TYPE rowrelay_fenced_writes_total counter
+rowrelay_fenced_writes_total{source="shop"} 2
+# HELP rowrelay_lanes_held Lanes that this relay holds.
+# TYPE rowrelay_lanes_held gauge
+rowrelay_lanes_held{source="shop"} 60
+# HELP rowrelay_leases_lost_total Leases of lanes that ended without having been released.
+# TYPE rowrelay_leases_lost_total counter
+rowrelay_leases_lost_total{source="shop"} 4
+# HELP rowrelay_messages Messages in the table, by state.
+# TYPE rowrelay_messages gauge
+rowrelay_messages{source="shop",state="error"} 1
+rowrelay_messages{source="shop",state="pending"} 7
+# HELP rowrelay_missing_writes_total Writes that changed nothing because the row was settled or taken away before.
+# TYPE rowrelay_missing_writes_total counter
+rowrelay_missing_writes_total{source="shop"} 1
+# HELP rowrelay_oldest_pending_seconds Age of the oldest message that could be delivered now; 0 without one.
+# TYPE rowrelay_oldest_pending_seconds gauge
+rowrelay_oldest_pending_seconds{source="shop"} 90
+# HELP rowrelay_outcomes_total Outcomes that sinks reported, one a message and attempt.
+# TYPE rowrelay_outcomes_total counter
+rowrelay_outcomes_total{reason="",result="delivered",sink="web",source="shop"} 3
+rowrelay_outcomes_total{reason="other",result="other",sink="web",source="shop"} 1
+rowrelay_outcomes_total{reason="timeout",result="retry",sink="web",source="shop"} 2
+# HELP rowrelay_parked_total Messages that were parked as error: only an operator brings them back.
+# TYPE rowrelay_parked_total counter
+rowrelay_parked_total{source="shop"} 1
+# HELP rowrelay_relays_alive Relays of the table that are alive, in all processes.
+# TYPE rowrelay_relays_alive gauge
+rowrelay_relays_alive{source="shop"} 2
+# HELP rowrelay_retried_total Messages that were put aside for another attempt.
+# TYPE rowrelay_retried_total counter
+rowrelay_retried_total{source="shop"} 2
+# HELP rowrelay_sink_up 1, or 0 while the sink is unavailable.
+# TYPE rowrelay_sink_up gauge
+rowrelay_sink_up{sink="web",source="shop"} 0
+# HELP rowrelay_unrouted_topics Topics whose messages wait because no route takes them.
+# TYPE rowrelay_unrouted_topics gauge
+rowrelay_unrouted_topics{source="shop"} 2
+`
+	if err := testutil.GatherAndCompare(m.registry, strings.NewReader(want), "rowrelay_delivered_total",
+		"rowrelay_fenced_writes_total", "rowrelay_lanes_held", "rowrelay_leases_lost_total", "rowrelay_messages",
+		"rowrelay_missing_writes_total", "rowrelay_oldest_pending_seconds", "rowrelay_outcomes_total", "rowrelay_parked_total",
+		"rowrelay_relays_alive", "rowrelay_retried_total", "rowrelay_sink_up", "rowrelay_unrouted_topics"); err != nil {
+		t.Error(err)
+	}
+	if problems, err := testutil.GatherAndLint(m.registry); err != nil || len(problems) > 0 {
+		t.Errorf("lint: %v, %v", problems, err)
+	}
+}
+
+func TestEverythingOfASourceBeginsAtZero(t *testing.T) {
+	t.Parallel()
+	m := New(Build{})
+	m.Source("shop", "web", "queue").SinkDown("queue", sinks.ReasonAuth, "")
+	scraped := scrape(t, m)
+	for _, line := range []string{
+		`rowrelay_delivered_total{sink="web",source="shop"} 0`,
+		`rowrelay_parked_total{source="shop"} 0`,
+		`rowrelay_unrouted_topics{source="shop"} 0`,
+		`rowrelay_sink_up{sink="web",source="shop"} 1`,
+		`rowrelay_sink_up{sink="queue",source="shop"} 0`,
+		`rowrelay_lag_seconds_count{sink="web",source="shop"} 0`,
+		`go_goroutines `,
+	} {
+		if !strings.Contains(scraped, line) {
+			t.Errorf("%q isn't in\n%s", line, scraped)
+		}
+	}
+}
+
+func scrape(t *testing.T, m *Metrics) string {
+	t.Helper()
+	answer := httptest.NewRecorder()
+	m.Handler().ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	body, err := io.ReadAll(answer.Body)
+	if err != nil || answer.Code != http.StatusOK {
+		t.Fatalf("%d, %v", answer.Code, err)
+	}
+	return string(body)
+}
+
+func TestATopicThatFoundItsRouteIsForgotten(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := New(Build{})
+		s := m.Source("shop")
+		s.Unrouted("a")
+		s.Unrouted("b")
+		time.Sleep(unroutedFor)
+		s.Unrouted("b")
+		if got := testutil.ToFloat64(m.unrouted); got != 2 {
+			t.Errorf("%v topics on the limit, want 2", got)
+		}
+		time.Sleep(time.Millisecond)
+		if got := testutil.ToFloat64(m.unrouted); got != 1 {
+			t.Errorf("%v topics after it, want 1", got)
+		}
+	})
+}
+
+func TestUnroutedTopicsAreBounded(t *testing.T) {
+	t.Parallel()
+	m := New(Build{})
+	s := m.Source("shop")
+	for i := range maxUnrouted + 10 {
+		s.Unrouted(fmt.Sprint("topic-", i))
+	}
+	if got := testutil.ToFloat64(m.unrouted); got != maxUnrouted {
+		t.Errorf("%v topics, want %d", got, maxUnrouted)
+	}
+}
+
+// table is a Counter that can be slow or fail.
+type table struct {
+	calls atomic.Int64
+	took  atomic.Int64 // a time.Duration
+	gone  atomic.Bool
+}
+
+func (c *table) Status(ctx context.Context) (relay.Status, error) {
+	c.calls.Add(1)
+	select {
+	case <-ctx.Done():
+		return relay.Status{}, ctx.Err()
+	case <-time.After(time.Duration(c.took.Load())):
+	}
+	if c.gone.Load() {
+		return relay.Status{}, errors.New("gone")
+	}
+	return relay.Status{Counts: map[relay.State]int64{relay.StatePending: 1}}, nil
+}
+
+func TestWatchCountsEvery15SecondsAndForgetsWhatItCannotCount(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := New(Build{})
+		s := m.Source("shop")
+		ctx, cancel := context.WithCancel(t.Context())
+		counter := &table{}
+		ended := make(chan struct{})
+		go func() { s.Watch(ctx, counter); close(ended) }()
+
+		after := func(wait time.Duration, calls int64, shown, failures int) {
+			t.Helper()
+			time.Sleep(wait)
+			synctest.Wait()
+			if counter.calls.Load() != calls {
+				t.Errorf("counted %d times, want %d", counter.calls.Load(), calls)
+			}
+			if got := testutil.CollectAndCount(m.tables.messages); got != shown {
+				t.Errorf("%d gauges, want %d", got, shown)
+			}
+			if got := testutil.ToFloat64(m.relays.failures.WithLabelValues("shop", "status")); got != float64(failures) {
+				t.Errorf("%v failures, want %d", got, failures)
+			}
+		}
+		after(time.Second, 1, 1, 0)
+		counter.gone.Store(true)
+		after(15*time.Second, 2, 0, 1)
+		counter.gone.Store(false)
+		counter.took.Store(int64(time.Hour))
+		after(15*time.Second, 3, 0, 1)
+		after(10*time.Second, 3, 0, 2)
+		counter.took.Store(0)
+		after(5*time.Second, 4, 1, 2)
+		cancel()
+		<-ended
+	})
+}
+
+func TestWatchingThatWasStoppedIsNoFailure(t *testing.T) {
+	t.Parallel()
+	m := New(Build{})
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	slow := &table{}
+	slow.took.Store(int64(time.Hour))
+	m.Source("shop").Watch(ctx, slow)
+	if got := testutil.CollectAndCount(m.relays.failures); got != 0 {
+		t.Errorf("%d failures, want none", got)
+	}
+}

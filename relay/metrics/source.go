@@ -1,0 +1,90 @@
+package metrics
+
+import (
+	"time"
+
+	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/sinks"
+)
+
+// Source counts what the relay of one source does. It is a relay.Observer.
+type Source struct {
+	name    string
+	metrics *Metrics
+}
+
+var _ relay.Observer = (*Source)(nil)
+
+// Source returns the observer of the source with this name. Everything that
+// counts begins at 0 for the given sinks, so that a first failure shows as an
+// increase; a sink counts as up until it is found unavailable.
+func (m *Metrics) Source(name string, sinkNames ...string) *Source {
+	v := m.relays
+	for _, sink := range sinkNames {
+		v.delivered.WithLabelValues(name, sink)
+		v.outcomes.WithLabelValues(name, sink, sinks.Delivered.String(), "")
+		v.lag.WithLabelValues(name, sink)
+		v.send.WithLabelValues(name, sink)
+		v.sinkUp.WithLabelValues(name, sink).Set(1)
+	}
+	v.retried.WithLabelValues(name)
+	v.parked.WithLabelValues(name)
+	v.leasesLost.WithLabelValues(name)
+	v.fenced.WithLabelValues(name)
+	v.missing.WithLabelValues(name)
+	v.lanesHeld.WithLabelValues(name)
+	m.unrouted.source(name)
+	return &Source{name: name, metrics: m}
+}
+
+// Sent counts a batch's outcomes.
+func (s *Source) Sent(sink string, took time.Duration, results map[relay.Outcome]int) {
+	s.metrics.relays.send.WithLabelValues(s.name, sink).Observe(took.Seconds())
+	for outcome, count := range results {
+		s.metrics.relays.outcomes.WithLabelValues(s.name, sink, resultLabel(outcome.Result), reasonLabel(outcome.Reason)).Add(float64(count))
+	}
+}
+
+// Delivered counts a message and its lag. The topic is no label: there may be
+// as many topics as an application likes.
+func (s *Source) Delivered(sink, _ string, lag time.Duration) {
+	s.metrics.relays.delivered.WithLabelValues(s.name, sink).Inc()
+	s.metrics.relays.lag.WithLabelValues(s.name, sink).Observe(max(0, lag.Seconds()))
+}
+
+// Settled counts what was written back.
+func (s *Source) Settled(counts relay.Settled, states map[relay.State]int) {
+	s.metrics.relays.fenced.WithLabelValues(s.name).Add(float64(counts.Fenced))
+	s.metrics.relays.missing.WithLabelValues(s.name).Add(float64(counts.Missing))
+	s.metrics.relays.retried.WithLabelValues(s.name).Add(float64(states[relay.StateRetry]))
+	s.metrics.relays.parked.WithLabelValues(s.name).Add(float64(states[relay.StateError]))
+}
+
+// LanesHeld shows the lanes that are held and counts the lost ones.
+func (s *Source) LanesHeld(held, lost int) {
+	s.metrics.relays.lanesHeld.WithLabelValues(s.name).Set(float64(held))
+	s.metrics.relays.leasesLost.WithLabelValues(s.name).Add(float64(lost))
+}
+
+// SinkDown shows that a sink is unavailable.
+func (s *Source) SinkDown(sink string, _ sinks.Reason, _ string) {
+	s.metrics.relays.sinkUp.WithLabelValues(s.name, sink).Set(0)
+}
+
+// SinkUp shows that a sink takes messages.
+func (s *Source) SinkUp(sink string) {
+	s.metrics.relays.sinkUp.WithLabelValues(s.name, sink).Set(1)
+}
+
+// Unrouted shows that messages of a topic wait without a route.
+func (s *Source) Unrouted(topic string) { s.metrics.unrouted.met(s.name, topic) }
+
+// Failed counts a failure of a stage.
+func (s *Source) Failed(stage string, _ error) {
+	s.metrics.relays.failures.WithLabelValues(s.name, stage).Inc()
+}
+
+// Looked shows that the relay is alive.
+func (s *Source) Looked(int) {
+	s.metrics.relays.lastLook.WithLabelValues(s.name).SetToCurrentTime()
+}
