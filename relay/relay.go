@@ -1,21 +1,53 @@
 // Package relay moves messages from their table to their sinks.
+//
+// A [Relay] claims the rows of one table through a [Store], hands them to
+// sinks, and writes back what became of each. Any number of relays, in any
+// number of processes, may work on one table.
+//
+// The files are the stages of a message's way: wake, claim, merge and admit,
+// route, send, retry, settle, with lease and janitor beside them. run.go
+// starts every goroutine.
 package relay
 
 import (
 	"context"
 	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
 )
 
 // Relay moves the messages of one table to its sinks.
 type Relay struct {
 	store   Store
 	options Options
+	routes  *router
+	names   []string // of the sinks, sorted; an outlet's index is its place here
+	wake    waker
+	aborted chan struct{}
+	abort   sync.Once
+	ran     atomic.Bool
+	pulse   *pulse
 }
 
 // New makes a relay over a store. It checks the options and reports all that
 // is wrong with them at once; it doesn't touch the store.
 func New(store Store, options Options) (*Relay, error) {
-	return &Relay{store: store, options: options}, nil
+	if store == nil {
+		return nil, errors.New("relay: there is no store")
+	}
+	options, err := options.withDefaults(store)
+	names := slices.Sorted(maps.Keys(options.Sinks))
+	routes, routeErr := newRouter(options.Routes, names, len(names))
+	if err := errors.Join(err, routeErr); err != nil {
+		return nil, fmt.Errorf("relay: %w", err)
+	}
+	return &Relay{store: store, options: options, routes: routes, names: names,
+		wake: make(waker, 1), aborted: make(chan struct{}), pulse: newPulse()}, nil
 }
 
 // Run relays until the context ends, and then stops cleanly: it reads no more,
@@ -24,17 +56,69 @@ func New(store Store, options Options) (*Relay, error) {
 // stop, or after a drain; an error if it couldn't start. Trouble on the way
 // (a database or sink that is gone) is waited out, logged and observed. Run
 // may be called once.
-func (r *Relay) Run(ctx context.Context) error { return errors.New("not yet") }
+func (r *Relay) Run(ctx context.Context) error {
+	if r.ran.Swap(true) {
+		return errors.New("relay: Run was called before; make a new relay")
+	}
+	if err := r.store.Adopt(ctx, r.options.Claim); err != nil {
+		return fmt.Errorf("start the relay to claim by %s: %w", r.options.Claim, err)
+	}
+	r.pulse.reached.Store(r.pulse.now())
+	r.pulse.looped.Store(r.pulse.now())
+	r.pulse.started.Store(true)
+	defer r.pulse.started.Store(false)
+	return r.newEngine().run(ctx)
+}
+
+func (r *Relay) newEngine() *engine {
+	host, _ := os.Hostname()
+	e := &engine{
+		store: r.store, options: r.options, routes: r.routes, wake: r.wake, aborted: r.aborted, host: host,
+		lanes: map[int]*lane{}, unrouted: map[string]time.Time{}, pulse: r.pulse,
+		reads: make(chan readJob, 1), didRead: make(chan readResult, 1),
+		settles: make(chan []verdict, settlers), settled: make(chan settleResult, settlers),
+		leases: make(chan leaseJob, 1), leased: make(chan leaseResult, 1),
+	}
+	e.lease.share = -1
+	e.sendCtx, e.cancelSend = context.WithCancelCause(context.Background())
+	workers := 0
+	for i, name := range r.names {
+		e.outlets = append(e.outlets, newOutlet(name, i, r.options.Sinks[name]))
+		workers += r.options.Sinks[name].Workers
+	}
+	e.outlets = append(e.outlets, newUnrouted(len(r.names)))
+	e.sent = make(chan sendResult, workers)
+	if r.options.Claim == ByRows {
+		e.beginRows()
+	}
+	return e
+}
 
 // Abort skips the drain of a Run that is stopping (or stops it at once): sends
 // under way are cancelled, what is known is settled. Safe to call at any time.
-func (r *Relay) Abort() {}
+func (r *Relay) Abort() { r.abort.Do(func() { close(r.aborted) }) }
 
 // Wake makes the relay look for new messages now. It never blocks and may be
 // called by anyone at any time; many calls at once are one look.
-func (r *Relay) Wake() {}
+func (r *Relay) Wake() { r.wake.wake() }
 
-// Healthy returns nil if the relay runs and its loop is alive (it looked for
-// messages, successfully, within the last lease), or an error that says what
-// is wrong.
-func (r *Relay) Healthy() error { return errors.New("the relay was not started") }
+// Healthy returns nil if the relay runs, its loop is alive and the database
+// answered within the last lease, or an error that says what is wrong.
+func (r *Relay) Healthy() error {
+	p := r.pulse
+	if !p.started.Load() {
+		return errors.New("the relay doesn't run")
+	}
+	now := p.now()
+	if idle := time.Duration(now - p.looped.Load()); idle > max(r.options.Lease, 5*time.Second) {
+		return fmt.Errorf("the relay's loop stands still for %v", idle.Round(time.Second))
+	}
+	if silent := time.Duration(now - p.reached.Load()); silent > r.options.Lease {
+		problem := "no answer"
+		if text := p.problem.Load(); text != nil {
+			problem = *text
+		}
+		return fmt.Errorf("the database didn't answer for %v: %s", silent.Round(time.Second), problem)
+	}
+	return nil
+}

@@ -1,0 +1,165 @@
+package relay
+
+import (
+	"slices"
+	"time"
+)
+
+// admit takes a row into memory, unless it is there, or has to wait for its
+// sink or its key: then only the place is remembered from which to read it
+// again. It says whether it took the row.
+func (e *engine) admit(l *lane, row Row) bool {
+	if _, known := l.known[row.ID]; known {
+		return false
+	}
+	if l.draining {
+		l.recheck = lowestSet(l.recheck, row.ID-1)
+		return false
+	}
+	o := e.outlets[e.routes.sink(row.Message.Topic)]
+	if !row.Held && l.passed(o, row.ID) {
+		return false
+	}
+	if row.Later && !row.Held {
+		e.putAway(l, row)
+		return true
+	}
+	k := e.keyOf(l, o, row)
+	if !k.takes(row) || !e.hasRoom(l, o, row) {
+		l.forget(k)
+		return false
+	}
+	e.take(&item{row: row, lane: l, outlet: o, key: k})
+	return true
+}
+
+// passed says that the outlet has passed over this place and comes back to it.
+func (l *lane) passed(o *outlet, id int64) bool {
+	return l.lag[o.index] != none && id > l.lag[o.index]
+}
+
+func (e *engine) keyOf(l *lane, o *outlet, row Row) *key {
+	if row.Message.Key == "" || e.options.Claim == ByRows {
+		return nil
+	}
+	return l.key(keyRef{o.index, row.Message.Key})
+}
+
+// takes says whether the row may come into memory. Behind a held key it may
+// not: the key remembers where to read on.
+func (k *key) takes(row Row) bool {
+	switch {
+	case k == nil:
+		return true
+	case k.held && k.holder != row.ID:
+		if !row.Held {
+			k.dropAt(row.ID)
+		}
+		return false
+	default:
+		return row.Held || !k.lagging || row.ID <= k.behind
+	}
+}
+
+// hasRoom says whether the outlet can take one more row; if not, it falls
+// behind.
+func (e *engine) hasRoom(l *lane, o *outlet, row Row) bool {
+	if o.room() > 0 {
+		return true
+	}
+	if !row.Held {
+		l.fall(o.index, row.ID)
+	}
+	if o.options.Sink == nil {
+		e.alarmUnrouted(row.Message.Topic)
+	}
+	return false
+}
+
+// take queues a new item.
+func (e *engine) take(it *item) {
+	it.lane.known[it.row.ID] = it
+	it.outlet.buffered++
+	it.outlet.bytes += it.size()
+	if it.key != nil && it.row.Retrying && !it.key.held {
+		e.hold(it.key, it.row.ID)
+	}
+	e.enqueue(it)
+}
+
+// enqueue puts an item where it waits for its turn: in the queue, or behind
+// the messages of its key.
+func (e *engine) enqueue(it *item) {
+	k := it.key
+	switch {
+	case k == nil:
+		it.outlet.queue.push(it)
+	case k.held:
+		k.queued++
+		it.outlet.queue.giveBack([]*item{it})
+	case k.mustWait(it.outlet):
+		k.wait(it)
+	default:
+		k.queued++
+		it.outlet.queue.push(it)
+	}
+}
+
+// mustWait says that the next message of the key has to wait for those before it.
+func (k *key) mustWait(o *outlet) bool {
+	return k.flying > 0 || len(k.waiting) > 0 || (k.queued > 0 && !o.ordered())
+}
+
+// wait adds an item to those behind the key, in the order of ids.
+func (k *key) wait(it *item) {
+	at := len(k.waiting)
+	for at > 0 && k.waiting[at-1].row.ID > it.row.ID {
+		at--
+	}
+	k.waiting = slices.Insert(k.waiting, at, it)
+}
+
+// putAway moves a row that was met before its time to the held ones.
+func (e *engine) putAway(l *lane, row Row) {
+	it := &item{row: row, lane: l, stage: inSettle}
+	l.known[row.ID] = it
+	l.pinned++
+	e.settle.add(it, it.settlement(StateScheduled))
+}
+
+// bury takes an item out of memory for good.
+func (e *engine) bury(it *item) {
+	if it.lane.known[it.row.ID] == it {
+		delete(it.lane.known, it.row.ID)
+	}
+}
+
+// drop takes an item that nothing was done with out of memory. Whoever calls
+// it remembers where to read it again.
+func (e *engine) drop(it *item) {
+	it.stage = dropped
+	it.outlet.release(it)
+	e.bury(it)
+}
+
+func (o *outlet) release(it *item) {
+	o.buffered--
+	o.bytes -= it.size()
+}
+
+// unroutedInterval is how often a topic without a route is told of.
+const unroutedInterval = time.Minute
+
+func (e *engine) alarmUnrouted(topic string) {
+	now := time.Now()
+	if now.Before(e.unrouted[topic]) {
+		return
+	}
+	if len(e.unrouted) >= maxCachedTopics {
+		clear(e.unrouted)
+	}
+	e.unrouted[topic] = now.Add(unroutedInterval)
+	e.options.Observer.Unrouted(topic)
+	e.options.Logger.Warn("relay: no route takes this topic, its messages wait; add a route and restart",
+		"relay", e.options.Name, "topic", topic)
+}

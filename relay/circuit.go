@@ -1,0 +1,88 @@
+package relay
+
+import (
+	"time"
+
+	"github.com/rowrelay/rowrelay/sinks"
+)
+
+// afterOpen lets messages go to a sink that was opened, or waits before the
+// next try.
+func (e *engine) afterOpen(o *outlet, err error) {
+	if err != nil {
+		o.circuit.state = circuitUp // as after a send that found it unavailable
+		e.trip(o, sinks.Fail(sinks.Unavailable, sinks.ReasonConnection, err.Error()))
+		return
+	}
+	o.circuit.state = circuitUp
+	if o.circuit.failures == 0 && !o.circuit.told {
+		e.options.Observer.SinkUp(o.name)
+	}
+}
+
+// judgeCircuit closes a circuit that trouble had opened, or opens it.
+func (e *engine) judgeCircuit(o *outlet, outcomes []sinks.Outcome) {
+	var trouble *sinks.Outcome
+	answered := false
+	for i, outcome := range outcomes {
+		switch outcome.Result {
+		case sinks.Unavailable:
+			if trouble == nil || outcome.RetryAfter > trouble.RetryAfter {
+				trouble = &outcomes[i]
+			}
+		case sinks.Unsent:
+		default:
+			answered = true
+		}
+	}
+	switch {
+	case trouble != nil:
+		e.trip(o, *trouble)
+	case answered:
+		e.mend(o)
+	case e.sendCtx.Err() == nil:
+		e.trip(o, sinks.Fail(sinks.Unavailable, sinks.ReasonCancelled, "the sink sent nothing of a whole batch"))
+	}
+}
+
+// trip stops sending until the sink was opened again.
+func (e *engine) trip(o *outlet, trouble sinks.Outcome) {
+	now := time.Now()
+	if o.circuit.state == circuitUp {
+		o.circuit.failures++
+	}
+	o.circuit.state = circuitClosed
+	wait := max(o.options.Reopen.draw(o.circuit.failures), trouble.RetryAfter)
+	o.circuit.reopenAt = laterOf(o.circuit.reopenAt, now.Add(wait))
+	if o.circuit.told {
+		return
+	}
+	o.circuit.told = true
+	detail := shorten(trouble.Detail, 1000)
+	e.options.Observer.SinkDown(o.name, trouble.Reason, detail)
+	e.options.Logger.Warn("relay: the sink is unavailable, its messages wait", "relay", e.options.Name,
+		"sink", o.name, "reason", string(trouble.Reason), "detail", detail)
+}
+
+// mend notes that the sink answers. Where other batches found it unavailable
+// since, it has to be opened all the same.
+func (e *engine) mend(o *outlet) {
+	if o.circuit.state != circuitUp {
+		return
+	}
+	o.circuit.failures = 0
+	if o.circuit.told {
+		o.circuit.told = false
+		e.options.Observer.SinkUp(o.name)
+		e.options.Logger.Info("relay: the sink is available again", "relay", e.options.Name, "sink", o.name)
+	}
+}
+
+// observeSent counts outcomes.
+func (e *engine) observeSent(o *outlet, took time.Duration, outcomes []sinks.Outcome) {
+	counts := map[Outcome]int{}
+	for _, outcome := range outcomes {
+		counts[Outcome{outcome.Result, outcome.Reason}]++
+	}
+	e.options.Observer.Sent(o.name, took, counts)
+}

@@ -1,0 +1,292 @@
+package relay
+
+import (
+	"context"
+	"slices"
+	"time"
+)
+
+// reading is what the engine knows of its own reading.
+type reading struct {
+	busy    bool
+	seq     int64
+	fresh   bool // there may be new rows: look
+	pollAt  time.Time
+	dueAt   time.Time
+	nextDue time.Time // when the next held row that is known of becomes due
+	cursor  DueCursor
+
+	turn    int // the kind of read that is tried first next time
+	rotate  int // the lane that is read first next time
+	horizon int64
+	ghosts  []*item // settled while a read was under way, which may bring them back
+	behind  []keyBehind
+	noDue   bool // the last look at the held rows found nothing
+	looks   int  // looks at the lanes in a row that found nothing, for a drain
+
+	pauseUntil time.Time
+
+	except map[string]*outlet // by rows: topics that are not to be claimed, as their outlet has no room
+}
+
+// readJob is one question to the database.
+type readJob struct {
+	kind      readKind
+	seq       int64   // lanes that were leased after it had started don't take its rows
+	outlet    *outlet // readOutlet, readKey
+	key       *key    // readKey
+	lane      *lane   // readKey
+	lanes     []int
+	positions []Position
+	limit     int
+	maxBytes  int
+	cursor    DueCursor
+	keep      func(Candidate) bool
+	outer     *readResult // readLate: what is merged once the scan is over
+	claim     ClaimRequest
+}
+
+type readKind int
+
+const (
+	readLanes    readKind = iota // what is new
+	readOutlet                   // an outlet's rows that were passed over
+	readKey                      // a key's rows that were passed over
+	readDue                      // held rows that are due
+	readLate                     // rows that appeared below what was read
+	readRows                     // by rows: claim
+	kindsOfReads = 4             // that take turns
+)
+
+type readResult struct {
+	job    readJob
+	page   Page
+	cursor DueCursor
+	err    error
+}
+
+const (
+	// readLimit bounds the rows of one read.
+	readLimit = 2000
+
+	// readBytes bounds the payload of one read; a single larger row is read.
+	readBytes = 8 << 20
+
+	// unsettledLimit stops the reading while the database takes no outcomes.
+	unsettledLimit = 20_000
+
+	// dueInterval is how often held rows are looked for when the relay doesn't
+	// know of any that becomes due.
+	dueInterval = time.Second
+)
+
+// reader carries out one read after the other.
+func (e *engine) reader(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case job := <-e.reads:
+			result := e.carryOut(ctx, job)
+			select {
+			case e.didRead <- result:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}
+}
+
+func (e *engine) carryOut(ctx context.Context, job readJob) readResult {
+	ctx, cancel := context.WithTimeout(ctx, e.operationTimeout())
+	defer cancel()
+	result := readResult{job: job}
+	switch job.kind {
+	case readDue:
+		result.page.Rows, result.cursor, result.err = e.store.Due(ctx, job.lanes, job.cursor, job.limit, job.maxBytes)
+	case readLate:
+		result.page.Rows, result.err = e.store.Scan(ctx, job.positions, job.keep)
+	case readRows:
+		result.page.Rows, result.err = e.store.Claim(ctx, job.claim)
+	default:
+		result.page, result.err = e.store.Read(ctx, job.positions, job.limit, job.maxBytes)
+	}
+	e.reached(result.err)
+	return result
+}
+
+// operationTimeout bounds one call of the database: a connection that answers
+// no more must not hold the relay for longer than its lease.
+func (e *engine) operationTimeout() time.Duration { return max(e.options.Lease, 5*time.Second) }
+
+// startRead starts the next read for which there is reason and room.
+func (e *engine) startRead(now time.Time) {
+	if e.read.busy || e.stopping.begun || len(e.lanes) == 0 || e.settle.count() > unsettledLimit || !now.Before(e.lease.safeUntil) || now.Before(e.read.pauseUntil) {
+		return
+	}
+	if !e.read.pollAt.After(now) {
+		e.read.fresh = true
+		e.read.pollAt = now.Add(e.options.Poll)
+	}
+	job, ok := e.nextRead(now)
+	if !ok {
+		return
+	}
+	e.read.busy = true
+	e.read.seq++
+	job.seq = e.read.seq
+	e.reads <- job
+}
+
+// nextRead takes the kinds of reads in turn, so that none starves another.
+func (e *engine) nextRead(now time.Time) (readJob, bool) {
+	if e.options.Claim == ByRows {
+		return e.claimRows(now)
+	}
+	for range kindsOfReads {
+		e.read.turn = (e.read.turn + 1) % kindsOfReads
+		if job, ok := e.readOf(readKind(e.read.turn), now); ok {
+			return job, true
+		}
+	}
+	return readJob{}, false
+}
+
+func (e *engine) readOf(kind readKind, now time.Time) (readJob, bool) {
+	switch kind {
+	case readLanes:
+		return e.lookAtLanes(now)
+	case readOutlet:
+		return e.catchUpOutlet()
+	case readKey:
+		return e.catchUpKey()
+	default:
+		return e.lookAtDue(now)
+	}
+}
+
+// lookAtLanes reads on in all lanes.
+func (e *engine) lookAtLanes(now time.Time) (readJob, bool) {
+	room := e.mostRoom()
+	if !e.read.fresh || room == 0 {
+		return readJob{}, false
+	}
+	e.read.fresh = false
+	e.read.pollAt = now.Add(e.options.Poll)
+	var positions []Position
+	for _, l := range e.lanesInTurn() {
+		if !l.draining {
+			positions = append(positions, Position{Lane: l.Lane, After: l.cursor})
+		}
+	}
+	job := readJob{kind: readLanes, positions: positions, limit: min(room, readLimit), maxBytes: readBytes}
+	return job, len(positions) > 0
+}
+
+// mostRoom is the room of the outlet that has most. An outlet whose room is
+// less falls behind if it must, and reads for itself later.
+func (e *engine) mostRoom() int {
+	most := 0
+	for _, o := range e.outlets {
+		if o.roomy() && o.circuit.state == circuitUp {
+			most = max(most, o.room())
+		}
+	}
+	if most == 0 && !e.anyUp() {
+		return e.roomWhileDown()
+	}
+	return most
+}
+
+func (e *engine) anyUp() bool {
+	return slices.ContainsFunc(e.outlets, func(o *outlet) bool { return o.circuit.state == circuitUp })
+}
+
+// roomWhileDown lets the buffers fill while no sink is up, so that the rows are
+// there when one comes back.
+func (e *engine) roomWhileDown() int {
+	most := 0
+	for _, o := range e.outlets {
+		if o.roomy() {
+			most = max(most, o.room())
+		}
+	}
+	return most
+}
+
+// lanesInTurn returns the lanes, each time beginning with another.
+func (e *engine) lanesInTurn() []*lane {
+	lanes := e.sortedLanes()
+	e.read.rotate++
+	at := e.read.rotate * 7 % max(1, len(lanes))
+	return append(lanes[at:len(lanes):len(lanes)], lanes[:at]...)
+}
+
+func (e *engine) sortedLanes() []*lane {
+	lanes := make([]*lane, 0, len(e.lanes))
+	for _, l := range e.lanes {
+		lanes = append(lanes, l)
+	}
+	slices.SortFunc(lanes, func(a, b *lane) int { return a.Lane - b.Lane })
+	return lanes
+}
+
+// catchUpOutlet reads what an outlet passed over while it had no room.
+func (e *engine) catchUpOutlet() (readJob, bool) {
+	for _, o := range e.outlets {
+		if !o.roomy() || o.circuit.state != circuitUp {
+			continue
+		}
+		var positions []Position
+		for _, l := range e.lanesInTurn() {
+			if l.lag[o.index] != none && !l.draining {
+				positions = append(positions, Position{Lane: l.Lane, After: l.lag[o.index], Until: l.cursor})
+			}
+		}
+		if len(positions) > 0 {
+			return readJob{kind: readOutlet, outlet: o, positions: positions, limit: min(o.room(), readLimit), maxBytes: readBytes}, true
+		}
+	}
+	return readJob{}, false
+}
+
+// keyBehind is a key that is no longer held, and has rows to catch up with.
+type keyBehind struct {
+	lane *lane
+	key  *key
+}
+
+// catchUpKey reads what a key left behind while it was held.
+func (e *engine) catchUpKey() (readJob, bool) {
+	e.read.behind = slices.DeleteFunc(e.read.behind, func(b keyBehind) bool {
+		return !b.key.lagging || b.key.held || e.lanes[b.lane.Lane] != b.lane
+	})
+	for _, b := range e.read.behind {
+		o := e.outlets[b.key.ref.outlet]
+		if b.lane.draining || !o.roomy() || o.circuit.state != circuitUp {
+			continue
+		}
+		position := Position{Lane: b.lane.Lane, After: b.key.behind, Until: b.lane.cursor, Key: b.key.ref.key}
+		return readJob{kind: readKey, outlet: o, key: b.key, lane: b.lane, positions: []Position{position}, limit: min(o.room(), o.options.Batch), maxBytes: readBytes}, true
+	}
+	return readJob{}, false
+}
+
+// lookAtDue reads the held rows whose time has come.
+func (e *engine) lookAtDue(now time.Time) (readJob, bool) {
+	if e.read.dueAt.After(now) {
+		return readJob{}, false
+	}
+	room := e.mostRoom()
+	if room == 0 {
+		e.read.dueAt = now.Add(dueInterval)
+		return readJob{}, false
+	}
+	var lanes []int
+	for _, l := range e.sortedLanes() {
+		if !l.draining {
+			lanes = append(lanes, l.Lane)
+		}
+	}
+	return readJob{kind: readDue, lanes: lanes, cursor: e.read.cursor, limit: min(room, readLimit), maxBytes: readBytes}, len(lanes) > 0
+}

@@ -1,0 +1,62 @@
+package relay
+
+import (
+	"context"
+	"time"
+)
+
+const (
+	// purgeInterval is how often delivered rows past their retention are deleted.
+	purgeInterval = 10 * time.Second
+
+	// purgeBatch bounds the rows of one deletion.
+	purgeBatch = 1000
+
+	// reclaimInterval is how often rows are freed whose claim has ended, and
+	// held rows brought back that are due; by rows only.
+	reclaimInterval = time.Second
+)
+
+// janitor does what no message waits for.
+func (e *engine) janitor(ctx context.Context) {
+	nextPurge := time.Now()
+	for {
+		if e.options.Claim == ByRows {
+			e.reclaim(ctx)
+		}
+		if now := time.Now(); !now.Before(nextPurge) {
+			nextPurge = now.Add(purgeInterval)
+			e.purge(ctx)
+		}
+		if !sleep(ctx, reclaimInterval) {
+			return
+		}
+	}
+}
+
+// purge deletes in small batches, so that it never holds a lock for long.
+func (e *engine) purge(ctx context.Context) {
+	for {
+		n, err := e.bounded(ctx, func(ctx context.Context) (int, error) {
+			return e.store.Purge(ctx, max(0, e.options.Retention), purgeBatch)
+		})
+		e.failed("purge", err)
+		if err != nil || n < purgeBatch || ctx.Err() != nil {
+			return
+		}
+	}
+}
+
+func (e *engine) reclaim(ctx context.Context) {
+	n, err := e.bounded(ctx, func(ctx context.Context) (int, error) { return e.store.Reclaim(ctx, purgeBatch) })
+	e.failed("reclaim", err)
+	if n > 0 {
+		e.wake.wake()
+	}
+}
+
+func (e *engine) bounded(ctx context.Context, work func(context.Context) (int, error)) (int, error) {
+	ctx, cancel := context.WithTimeout(ctx, e.operationTimeout())
+	defer cancel()
+	return work(ctx)
+}

@@ -1,0 +1,121 @@
+package relay
+
+import "time"
+
+// lane is a lane that the relay holds, and all that it remembers of it. When
+// the lease is lost the lane is forgotten as a whole, and a new lease of the
+// same lane begins with nothing.
+//
+// A relay that claims by rows has one lane for all its rows, with its token in
+// the place of the lease.
+type lane struct {
+	Lease
+	token string // by rows
+
+	cursor  int64           // rows up to here have been read
+	recheck int64           // rows above this have to be looked for again; -1 for none
+	known   map[int64]*item // rows in memory
+	keys    map[keyRef]*key
+	lag     []int64 // by outlet: its rows above this were passed over and have to be read again; -1 for none
+
+	seq      int64 // reads that began before the lease don't count for it
+	pinned   int   // items under way or not settled
+	draining bool
+	crashes  int
+	since    time.Time
+}
+
+const none = int64(-1)
+
+func newLane(lease Lease, outlets int, now time.Time) *lane {
+	l := &lane{Lease: lease, recheck: none, known: map[int64]*item{}, keys: map[keyRef]*key{}, lag: make([]int64, outlets), since: now}
+	for i := range l.lag {
+		l.lag[i] = none
+	}
+	return l
+}
+
+// startAt sets the lane to the marks that its last holder left.
+func (l *lane) startAt(marks Marks, print string, outlets []*outlet) {
+	l.cursor = marks.Main
+	if marks.Routes != print {
+		for _, mark := range marks.Sinks {
+			l.cursor = min(l.cursor, mark)
+		}
+		return
+	}
+	for _, o := range outlets {
+		if mark, ok := marks.Sinks[o.name]; ok && mark < l.cursor {
+			l.lag[o.index] = mark
+		}
+	}
+}
+
+// marks says from where a successor would have to read. Nothing can appear any
+// more at or below the horizon.
+func (l *lane) marks(horizon int64, print string, outlets []*outlet) Marks {
+	lowest := make([]int64, len(outlets))
+	main := min(l.cursor, horizon)
+	if l.recheck != none {
+		main = min(main, l.recheck)
+	}
+	for i := range lowest {
+		lowest[i] = main
+		if l.lag[i] != none {
+			lowest[i] = min(main, l.lag[i])
+		}
+	}
+	for _, it := range l.known {
+		if it.outlet == nil {
+			main = min(main, it.row.ID-1)
+		} else if !it.row.Held {
+			lowest[it.outlet.index] = min(lowest[it.outlet.index], it.row.ID-1)
+		}
+	}
+	for ref, k := range l.keys {
+		if k.lagging {
+			lowest[ref.outlet] = min(lowest[ref.outlet], k.behind)
+		}
+	}
+	return l.collect(lowest, main, print, outlets)
+}
+
+// collect gives the sinks that lag a mark of their own and the others a common one.
+func (l *lane) collect(lowest []int64, main int64, print string, outlets []*outlet) Marks {
+	marks := Marks{Routes: print, Main: main}
+	for i, low := range lowest {
+		if l.lag[i] == none {
+			marks.Main = min(marks.Main, low)
+			continue
+		}
+		if marks.Sinks == nil {
+			marks.Sinks = map[string]int64{}
+		}
+		marks.Sinks[outlets[i].name] = low
+	}
+	return marks
+}
+
+// key returns the key's state, made where there was none.
+func (l *lane) key(ref keyRef) *key {
+	k := l.keys[ref]
+	if k == nil {
+		k = &key{ref: ref}
+		l.keys[ref] = k
+	}
+	return k
+}
+
+// forget drops the key's state once there is nothing to remember.
+func (l *lane) forget(k *key) {
+	if k != nil && k.idle() {
+		delete(l.keys, k.ref)
+	}
+}
+
+// fall notes that the outlet's rows from id on were passed over.
+func (l *lane) fall(outlet int, id int64) {
+	if l.lag[outlet] == none || id-1 < l.lag[outlet] {
+		l.lag[outlet] = id - 1
+	}
+}

@@ -1,0 +1,346 @@
+package relay
+
+import (
+	"context"
+	"slices"
+	"time"
+)
+
+// leasing is what the engine knows of its right to lanes, or to claimed rows.
+type leasing struct {
+	busy      bool
+	next      time.Time // the next renewal
+	safeUntil time.Time // nothing is sent after this, by the relay's own clock
+	ended     bool      // the sends were cancelled because of it
+	share     int       // lanes that are this relay's fair part; -1 before the first census
+	alone     bool      // no other relay lives
+	failures  int
+}
+
+// leaseJob asks for everything that keeps the relay's rights: a sign of life,
+// longer leases, lanes to give back and lanes to take.
+type leaseJob struct {
+	renew   []Renewal
+	release []Renewal
+	held    int
+	rows    []int64 // by rows: claims to extend
+	token   string
+	leave   bool // the relay stops
+}
+
+type leaseResult struct {
+	job     leaseJob
+	began   time.Time
+	census  Census
+	share   int
+	renewed bool
+	kept    []Lease
+	rows    []int64
+	granted []Grant
+	keys    []HeldKey
+	err     error
+}
+
+// renewInterval is how often the relay renews: well before the leases end, and
+// often enough to notice soon that others came or went.
+func (e *engine) renewInterval() time.Duration { return min(e.options.Lease/3, 2*time.Second) }
+
+// startLease renews in time. It is the loop that starts each renewal, so a loop
+// that stalls loses its lanes to others.
+func (e *engine) startLease(now time.Time) {
+	if e.lease.busy || now.Before(e.lease.next) || e.stopping.left {
+		return
+	}
+	e.lease.busy = true
+	e.lease.next = now.Add(e.renewInterval())
+	e.leases <- e.leaseJob()
+}
+
+func (e *engine) leaseJob() leaseJob {
+	job := leaseJob{leave: e.stopping.ready}
+	if e.options.Claim == ByRows {
+		return e.extendJob(job)
+	}
+	for _, l := range e.sortedLanes() {
+		renewal := Renewal{Lease: l.Lease, Marks: l.marks(e.read.horizon, e.routes.print, e.outlets)}
+		renewal.Calm = l.crashes > 0 && time.Since(l.since) > time.Minute
+		if job.leave || (l.draining && l.pinned == 0 && !e.read.busy) {
+			job.release = append(job.release, renewal)
+		} else {
+			job.renew = append(job.renew, renewal)
+			job.held++
+		}
+	}
+	return job
+}
+
+// leaser carries out one lease job after the other.
+func (e *engine) leaser(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case job := <-e.leases:
+			result := e.keepRights(ctx, job)
+			e.reached(result.err)
+			e.leased <- result
+		}
+	}
+}
+
+// keepRights does as much of the job as it can.
+func (e *engine) keepRights(ctx context.Context, job leaseJob) leaseResult {
+	ctx, cancel := context.WithTimeout(ctx, e.operationTimeout())
+	defer cancel()
+	r := leaseResult{job: job, share: -1, began: time.Now()}
+	if job.leave {
+		r.err = e.leave(ctx, job)
+		return r
+	}
+	r.census, r.err = e.store.Beat(ctx, e.identity(), e.options.Lease)
+	if r.err != nil {
+		return r
+	}
+	if e.options.Claim == ByRows {
+		r.rows, r.err = e.extend(ctx, job)
+		r.renewed = r.err == nil
+		return r
+	}
+	r.share = fairShare(r.census.Relays, e.options.Name)
+	e.keepLanes(ctx, job, &r)
+	return r
+}
+
+func (e *engine) keepLanes(ctx context.Context, job leaseJob, r *leaseResult) {
+	name, ttl := e.options.Name, e.options.Lease
+	if len(job.renew) > 0 {
+		if r.kept, r.err = e.store.Renew(ctx, name, job.renew, ttl); r.err != nil {
+			return
+		}
+	}
+	r.renewed = true
+	if len(job.release) > 0 {
+		if r.err = e.store.Release(ctx, name, job.release); r.err != nil {
+			return
+		}
+	}
+	if missing := r.share - len(r.kept); missing > 0 {
+		if r.granted, r.err = e.store.Acquire(ctx, name, missing, ttl); r.err != nil || len(r.granted) == 0 {
+			return
+		}
+		r.keys, r.err = e.store.HeldKeys(ctx, lanesOf(r.granted), 2*maxHeldKeys)
+	}
+}
+
+// leave gives everything back at once.
+func (e *engine) leave(ctx context.Context, job leaseJob) error {
+	if len(job.release) > 0 {
+		if err := e.store.Release(ctx, e.options.Name, job.release); err != nil {
+			return err
+		}
+	}
+	return e.store.Leave(ctx, e.options.Name)
+}
+
+func lanesOf(grants []Grant) []int {
+	lanes := make([]int, len(grants))
+	for i, g := range grants {
+		lanes[i] = g.Lane
+	}
+	return lanes
+}
+
+func (e *engine) identity() Identity {
+	return Identity{Name: e.options.Name, Host: e.host, Version: e.options.Version, Claim: e.options.Claim}
+}
+
+// fairShare is the number of lanes of a relay among others: all get the same,
+// and the first ones by name one of those that are left over.
+func fairShare(relays []string, name string) int {
+	n := max(1, len(relays))
+	share := Lanes / n
+	if slices.Index(relays, name) < Lanes%n {
+		share++
+	}
+	return share
+}
+
+// afterLease takes note of what was kept, lost and won.
+func (e *engine) afterLease(r leaseResult) {
+	e.lease.busy = false
+	if r.job.leave {
+		e.stopping.left, e.stopping.leaveErr = true, r.err
+		return
+	}
+	if r.err != nil {
+		e.failed("lease", r.err)
+		e.lease.failures++
+		e.lease.next = time.Now().Add(settlePause.draw(e.lease.failures))
+	} else {
+		e.lease.failures = 0
+	}
+	if !r.renewed {
+		return
+	}
+	e.lease.alone = len(r.census.Relays) <= 1
+	e.prolong(r.began)
+	lost := e.dropLost(r)
+	e.forgetReleased(r)
+	if r.err == nil || len(r.keys) > 0 {
+		e.addGranted(r)
+	}
+	e.balance(r.share)
+	e.options.Observer.LanesHeld(len(e.lanes), lost)
+	e.remindUnrouted()
+}
+
+// prolong moves the end of sending: well before the lease's own.
+func (e *engine) prolong(began time.Time) {
+	e.lease.safeUntil = began.Add(e.options.Lease * 3 / 4)
+	if e.lease.ended {
+		e.lease.ended = false
+		e.sendCtx, e.cancelSend = context.WithCancelCause(context.Background())
+	}
+}
+
+// guardLease cancels what is being sent when the leases could not be renewed
+// in time: soon another relay may send the same.
+func (e *engine) guardLease(now time.Time) {
+	if e.lease.ended || e.lease.safeUntil.IsZero() || now.Before(e.lease.safeUntil) {
+		return
+	}
+	e.lease.ended = true
+	e.cancelSend(errLeaseEnding)
+	e.options.Logger.Warn("relay: the leases could not be renewed in time, sending stops", "relay", e.options.Name)
+}
+
+// dropLost forgets lanes whose lease another has now.
+func (e *engine) dropLost(r leaseResult) int {
+	if e.options.Claim == ByRows {
+		return e.dropLostRows(r)
+	}
+	kept := map[Lease]bool{}
+	for _, lease := range r.kept {
+		kept[lease] = true
+	}
+	lost := 0
+	for _, renewal := range r.job.renew {
+		if l := e.lanes[renewal.Lane]; l != nil && l.Lease == renewal.Lease && !kept[renewal.Lease] {
+			e.dropLane(l)
+			lost++
+		}
+	}
+	if lost > 0 {
+		e.options.Logger.Warn("relay: lost lanes", "relay", e.options.Name, "lanes", lost)
+	}
+	return lost
+}
+
+func (e *engine) forgetReleased(r leaseResult) {
+	if r.err != nil && len(r.granted) == 0 {
+		return // perhaps not released: released again next time
+	}
+	for _, renewal := range r.job.release {
+		if l := e.lanes[renewal.Lane]; l != nil && l.Lease == renewal.Lease {
+			e.dropLane(l)
+		}
+	}
+}
+
+// dropLane forgets a lane and all that waits in it. What is under way comes
+// back to a lane that is no more, and its outcome is fenced.
+func (e *engine) dropLane(l *lane) {
+	for _, it := range l.known {
+		if it.stage == inQueue {
+			e.drop(it)
+		}
+	}
+	for _, k := range l.keys {
+		if k.held {
+			e.outlets[k.ref.outlet].held--
+			k.held = false
+		}
+		k.waiting = nil
+	}
+	delete(e.lanes, l.Lane)
+}
+
+// addGranted begins with new lanes. A grant whose held keys are not known is
+// not begun: it ends by itself.
+func (e *engine) addGranted(r leaseResult) {
+	now := time.Now()
+	for _, g := range r.granted {
+		if old := e.lanes[g.Lane]; old != nil {
+			e.dropLane(old)
+		}
+		l := newLane(g.Lease, len(e.outlets), now)
+		l.seq, l.crashes = e.read.seq, g.Crashes
+		l.startAt(g.Marks, e.routes.print, e.outlets)
+		e.lanes[g.Lane] = l
+	}
+	for _, held := range r.keys {
+		if l := e.lanes[held.Lane]; l != nil && held.Key != "" {
+			e.hold(l.key(keyRef{e.routes.sink(held.Topic), held.Key}), held.ID)
+		}
+	}
+	if len(r.granted) > 0 {
+		e.read.fresh, e.read.dueAt, e.read.looks = true, now, 0
+	}
+}
+
+// balance gives up lanes beyond the fair share, those with least in memory
+// first; they are released when nothing of them is under way any more.
+func (e *engine) balance(share int) {
+	if e.options.Claim == ByRows || share < 0 {
+		return
+	}
+	e.lease.share = share
+	lanes := e.sortedLanes()
+	slices.SortStableFunc(lanes, func(a, b *lane) int { return len(b.known) - len(a.known) })
+	for i, l := range lanes {
+		if surplus := i >= share; surplus != l.draining {
+			e.drainLane(l, surplus)
+		}
+	}
+}
+
+// drainLane begins or ends the giving up of a lane. What waits is dropped, and
+// read again by whoever holds the lane next.
+func (e *engine) drainLane(l *lane, draining bool) {
+	l.draining = draining
+	if !draining {
+		e.read.fresh = true
+		return
+	}
+	for _, it := range l.known {
+		if it.stage == inQueue {
+			e.forgetQueued(it)
+		}
+	}
+	e.lease.next = time.Time{}
+}
+
+// forgetQueued drops an item that waits, and remembers to read it again.
+func (e *engine) forgetQueued(it *item) {
+	if !it.row.Held {
+		it.lane.recheck = lowestSet(it.lane.recheck, it.row.ID-1)
+	}
+	if k := it.key; k != nil {
+		if i := slices.Index(k.waiting, it); i >= 0 {
+			k.waiting = slices.Delete(k.waiting, i, i+1)
+		} else {
+			k.queued--
+		}
+	}
+	e.drop(it)
+}
+
+// abandon is forgetQueued for an item that just came back.
+func (e *engine) abandon(it *item) { e.forgetQueued(it) }
+
+// remindUnrouted tells again of topics whose messages still wait for a route.
+func (e *engine) remindUnrouted() {
+	for topic := range e.unrouted {
+		e.alarmUnrouted(topic)
+	}
+}

@@ -1,0 +1,234 @@
+package relay
+
+import (
+	"slices"
+	"time"
+)
+
+// merge takes in what a read has brought. Where rows may have appeared below
+// what was read before, they are looked for first: none of the rows at hand is
+// sent before those that belong before it are known.
+func (e *engine) merge(result readResult) {
+	switch {
+	case result.err != nil:
+		e.endRead(result)
+	case result.job.kind == readLate:
+		e.mergeLate(result)
+	case result.job.kind.visitsLanes() && e.scanFirst(result):
+	default:
+		e.mergePage(result)
+		e.endRead(result)
+	}
+}
+
+func (k readKind) visitsLanes() bool { return k == readLanes || k == readOutlet || k == readKey }
+
+// scanFirst starts the scan for late rows that must be over before the page is
+// merged, and says whether there is need for one.
+func (e *engine) scanFirst(result readResult) bool {
+	e.read.horizon = max(e.read.horizon, result.page.Horizon)
+	var positions []Position
+	for _, l := range e.sortedLanes() {
+		if after := lowestSet(result.page.LateAfter, l.recheck); after != none && after < l.cursor && !l.draining {
+			positions = append(positions, Position{Lane: l.Lane, After: after, Until: l.cursor})
+		}
+	}
+	if len(positions) == 0 {
+		return false
+	}
+	e.reads <- readJob{kind: readLate, seq: result.job.seq, positions: positions, keep: e.unknown(positions), outer: &result}
+	return true
+}
+
+// lowestSet returns the lower of two places of which negative ones aren't set.
+func lowestSet(a, b int64) int64 {
+	if a < 0 || (b >= 0 && b < a) {
+		return max(b, none)
+	}
+	return a
+}
+
+// unknown returns a filter that approves of rows that the engine neither has
+// in memory nor will come back to. It holds copies, as it runs elsewhere; what
+// it approves of is judged again when it is merged.
+func (e *engine) unknown(positions []Position) func(Candidate) bool {
+	known := map[int64]struct{}{}
+	lag := map[int][]int64{}
+	for _, p := range positions {
+		l := e.lanes[p.Lane]
+		for id := range l.known {
+			if id > p.After {
+				known[id] = struct{}{}
+			}
+		}
+		lag[p.Lane] = slices.Clone(l.lag)
+	}
+	routes := e.routes
+	return func(c Candidate) bool {
+		if _, ok := known[c.ID]; ok {
+			return false
+		}
+		passed := lag[c.Lane][routes.find(c.Topic)]
+		return passed == none || c.ID <= passed
+	}
+}
+
+// mergeLate takes in the rows that appeared late, and then the page that had
+// to wait for them.
+func (e *engine) mergeLate(result readResult) {
+	for _, p := range result.job.positions {
+		if l := e.readLane(result.job, p.Lane); l != nil && !l.draining {
+			l.recheck = none
+		}
+	}
+	for _, row := range result.page.Rows {
+		if l := e.readLane(result.job, row.Lane); l != nil {
+			e.admit(l, row)
+		}
+	}
+	e.mergePage(*result.job.outer)
+	e.endRead(result)
+}
+
+// readLane returns the lane that a read's row belongs to; nil if it was lost
+// meanwhile, also where it was leased again: what was read before may have been
+// delivered by another since.
+func (e *engine) readLane(job readJob, number int) *lane {
+	if l := e.lanes[number]; l != nil && job.seq > l.seq {
+		return l
+	}
+	return nil
+}
+
+// mergePage takes in the rows of one page, each kind of read in its way.
+func (e *engine) mergePage(result readResult) {
+	switch result.job.kind {
+	case readLanes:
+		e.mergeLanes(result.job, result.page)
+	case readOutlet:
+		e.mergeOutlet(result.job, result.page)
+	case readKey:
+		e.mergeKey(result.job, result.page)
+	case readDue:
+		e.mergeDue(result)
+	case readRows:
+		e.mergeRows(result.job, result.page.Rows)
+	}
+	e.options.Observer.Looked(len(result.page.Rows))
+}
+
+func (e *engine) mergeLanes(job readJob, page Page) {
+	for _, row := range page.Rows {
+		l := e.readLane(job, row.Lane)
+		if l == nil || l.draining || row.ID <= l.cursor {
+			continue
+		}
+		e.admit(l, row)
+		l.cursor = row.ID
+	}
+	e.read.fresh = e.read.fresh || page.More
+	e.countLook(len(page.Rows) == 0)
+}
+
+// mergeOutlet takes in rows that the outlet had passed over, in each lane until
+// there is no room again, and ends its lag in lanes that were read to their end.
+func (e *engine) mergeOutlet(job readJob, page Page) {
+	o, full := job.outlet, false
+	for _, row := range page.Rows {
+		l := e.readLane(job, row.Lane)
+		if l == nil || l.draining || l.lag[o.index] == none || row.ID <= l.lag[o.index] {
+			continue
+		}
+		ours := e.routes.sink(row.Message.Topic) == o.index
+		if full = full || (ours && o.room() <= 0); full {
+			break
+		}
+		l.lag[o.index] = row.ID
+		if ours {
+			e.admit(l, row)
+		}
+	}
+	if full || page.More {
+		return
+	}
+	for _, p := range job.positions {
+		if l := e.readLane(job, p.Lane); l != nil && !l.draining && p.Until == l.cursor {
+			l.lag[o.index] = none
+		}
+	}
+}
+
+// mergeKey takes in rows that a held key had left behind, and lets the key go
+// on with what is new once it was read to the end of them.
+func (e *engine) mergeKey(job readJob, page Page) {
+	l, k := e.readLane(job, job.lane.Lane), job.key
+	if l == nil || l != job.lane || l.draining || k.held {
+		return
+	}
+	for _, row := range page.Rows {
+		if row.ID <= k.behind {
+			continue
+		}
+		if e.outlets[k.ref.outlet].room() <= 0 {
+			return
+		}
+		k.behind = row.ID
+		e.admit(l, row)
+	}
+	if !page.More {
+		k.lagging = false
+		l.forget(k)
+	}
+}
+
+// mergeDue takes in held rows whose time has come. Those for which there is no
+// room are met again in the next pass.
+func (e *engine) mergeDue(result readResult) {
+	admitted := 0
+	for _, row := range result.page.Rows {
+		if l := e.readLane(result.job, row.Lane); l != nil && !l.draining && e.admit(l, row) {
+			admitted++
+		}
+	}
+	now := time.Now()
+	e.read.noDue = len(result.page.Rows) == 0
+	switch {
+	case len(result.page.Rows) < result.job.limit:
+		e.read.cursor = DueCursor{}
+		e.read.dueAt = now.Add(dueInterval)
+		e.dueSooner(now)
+	case admitted == 0:
+		e.read.cursor = result.cursor
+		e.read.dueAt = now.Add(50 * time.Millisecond)
+	default:
+		e.read.cursor = result.cursor
+		e.read.dueAt = now
+	}
+}
+
+// endRead lets go of what had to be remembered while the read was under way.
+func (e *engine) endRead(result readResult) {
+	e.read.busy = false
+	for _, it := range e.read.ghosts {
+		e.bury(it)
+	}
+	e.read.ghosts = e.read.ghosts[:0]
+	if result.err != nil {
+		e.readFailed(result)
+	}
+}
+
+// readFailed waits before the next read. Late rows that could not be looked
+// for are looked for again: the database tells of them only once.
+func (e *engine) readFailed(result readResult) {
+	for _, p := range result.job.positions {
+		if l := e.lanes[p.Lane]; l != nil && result.job.kind == readLate {
+			l.recheck = lowestSet(l.recheck, p.After)
+		}
+	}
+	e.failed("read", result.err)
+	e.read.fresh = false
+	e.read.pollAt = time.Now().Add(max(e.options.Poll, 100*time.Millisecond))
+	e.read.dueAt = laterOf(e.read.dueAt, e.read.pollAt)
+	e.read.pauseUntil = e.read.pollAt
+}

@@ -1,0 +1,130 @@
+package relay
+
+import (
+	"time"
+
+	"github.com/rowrelay/rowrelay/sinks"
+)
+
+// outlet is one sink in use: its queue, its workers and its circuit. Outlets
+// know nothing of each other, so that the trouble of one is no other's.
+type outlet struct {
+	name    string
+	index   int
+	options SinkOptions
+	order   sinks.Order
+	tx      sinks.TxSink // set if its messages are handled within the mark's transaction
+
+	queue    queue
+	buffered int // items in memory, with those that are not settled
+	bytes    int
+	held     int // keys that wait for another attempt
+
+	jobs    chan job
+	busy    int // jobs under way
+	circuit circuit
+}
+
+// circuit says whether a sink may be given messages.
+type circuit struct {
+	state    circuitState
+	failures int // openings in vain, or sends that found it unavailable, in a row
+	reopenAt time.Time
+	told     bool // the observer knows that it is down
+}
+
+type circuitState int
+
+const (
+	circuitClosed  circuitState = iota // not open yet, or lost; opened once reopenAt has come
+	circuitOpening                     // Open is under way
+	circuitUp                          // takes messages
+)
+
+// maxHeldKeys bounds the keys of one sink that wait for another attempt, since
+// each takes memory. A sink that fails on more of them is read no further.
+const maxHeldKeys = 10_000
+
+func newOutlet(name string, index int, options SinkOptions) *outlet {
+	o := &outlet{name: name, index: index, options: options, jobs: make(chan job, options.Workers)}
+	if ordered, ok := options.Sink.(sinks.Ordered); ok {
+		o.order = ordered.Order()
+	}
+	o.tx, _ = options.Sink.(sinks.TxSink)
+	return o
+}
+
+// unroutedName is what the marks call the messages that no route takes.
+const unroutedName = "(unrouted)"
+
+// newUnrouted returns the outlet of messages without a route: it never has room.
+func newUnrouted(index int) *outlet {
+	return &outlet{name: unroutedName, index: index}
+}
+
+// room is how many more messages the outlet can take into memory.
+func (o *outlet) room() int {
+	if o.bytes >= o.options.BufferBytes || o.held >= maxHeldKeys {
+		return 0
+	}
+	return o.options.Buffer - o.buffered
+}
+
+// roomy says that reading for the outlet is worth while: a read for each place
+// that becomes free would be many small ones.
+func (o *outlet) roomy() bool {
+	return o.room() > 0 && (o.room() >= o.options.Buffer/4 || o.room() >= o.options.Batch)
+}
+
+// ordered says that a batch may hold several messages of a key.
+func (o *outlet) ordered() bool { return o.order != sinks.OrderNone }
+
+// queue holds the items to be sent, first come first served, save those that
+// came back.
+type queue struct {
+	back  []*item // came back: they go first
+	items []*item
+	head  int
+}
+
+func (q *queue) push(it *item) { q.items = append(q.items, it) }
+
+// giveBack puts items, in their order, before all others.
+func (q *queue) giveBack(items []*item) {
+	rest := q.back
+	q.back = append(append(make([]*item, 0, len(items)+len(rest)), items...), rest...)
+}
+
+func (q *queue) empty() bool { return len(q.back) == 0 && q.head == len(q.items) }
+
+// pop takes the first item that is still in memory, or nil.
+func (q *queue) pop() *item {
+	for !q.empty() {
+		if it := q.next(); it.stage != dropped {
+			return it
+		}
+	}
+	return nil
+}
+
+func (q *queue) next() *item {
+	if len(q.back) > 0 {
+		it := q.back[0]
+		q.back[0], q.back = nil, q.back[1:]
+		return it
+	}
+	it := q.items[q.head]
+	q.items[q.head] = nil
+	q.head++
+	q.compact()
+	return it
+}
+
+func (q *queue) compact() {
+	if q.head == len(q.items) {
+		q.items, q.head = q.items[:0], 0
+	} else if q.head > 1024 && q.head > len(q.items)/2 {
+		q.items = append(q.items[:0], q.items[q.head:]...)
+		q.head = 0
+	}
+}

@@ -1,0 +1,144 @@
+package relay
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// router finds the sink of a topic.
+type router struct {
+	exact    map[string]int
+	prefixes []prefixRoute // longest first
+	patterns []patternRoute
+	rest     int // for every other topic; unrouted if there is none
+	print    string
+	cache    map[string]int
+}
+
+type prefixRoute struct {
+	prefix string
+	sink   int
+}
+
+type patternRoute struct {
+	pattern *regexp.Regexp
+	sink    int
+}
+
+// maxCachedTopics bounds the memory that topics take up, should someone put
+// an id into them.
+const maxCachedTopics = 10_000
+
+// newRouter compiles routes to sinks, which are named by their index in names;
+// unrouted is the index that stands for "no route".
+func newRouter(routes []Route, names []string, unrouted int) (*router, error) {
+	if len(routes) == 0 {
+		if len(names) != 1 {
+			return nil, fmt.Errorf("routes: with %d sinks each topic needs a route", len(names))
+		}
+		routes = []Route{{Topic: "*", Sink: names[0]}}
+	}
+	r := &router{exact: map[string]int{}, rest: unrouted, print: fingerprint(routes), cache: map[string]int{}}
+	var problems []error
+	for i, route := range routes {
+		if err := r.add(route, slices.Index(names, route.Sink)); err != nil {
+			problems = append(problems, fmt.Errorf("route %d: %w", i+1, err))
+		}
+	}
+	slices.SortStableFunc(r.prefixes, func(a, b prefixRoute) int { return len(b.prefix) - len(a.prefix) })
+	return r, errors.Join(problems...)
+}
+
+func (r *router) add(route Route, sink int) error {
+	if sink < 0 {
+		return fmt.Errorf("there is no sink %q", route.Sink)
+	}
+	set := 0
+	for _, s := range []string{route.Topic, route.Prefix, route.Pattern} {
+		if s != "" {
+			set++
+		}
+	}
+	if set != 1 {
+		return errors.New("exactly one of topic, prefix and pattern must be set")
+	}
+	switch {
+	case route.Topic == "*":
+		r.rest = sink
+	case route.Topic != "":
+		return r.addExact(route.Topic, sink)
+	case route.Prefix != "":
+		r.prefixes = append(r.prefixes, prefixRoute{route.Prefix, sink})
+	default:
+		return r.addPattern(route.Pattern, sink)
+	}
+	return nil
+}
+
+func (r *router) addExact(topic string, sink int) error {
+	if other, ok := r.exact[topic]; ok && other != sink {
+		return fmt.Errorf("topic %q has two routes", topic)
+	}
+	r.exact[topic] = sink
+	return nil
+}
+
+func (r *router) addPattern(pattern string, sink int) error {
+	compiled, err := regexp.Compile(`\A(?:` + pattern + `)\z`)
+	if err != nil {
+		return fmt.Errorf("pattern %q: %w", pattern, err)
+	}
+	r.patterns = append(r.patterns, patternRoute{compiled, sink})
+	return nil
+}
+
+// sink returns the index of the topic's sink.
+func (r *router) sink(topic string) int {
+	if sink, ok := r.exact[topic]; ok {
+		return sink
+	}
+	if len(r.prefixes) == 0 && len(r.patterns) == 0 {
+		return r.rest
+	}
+	if sink, ok := r.cache[topic]; ok {
+		return sink
+	}
+	sink := r.find(topic)
+	if len(r.cache) < maxCachedTopics {
+		r.cache[topic] = sink
+	}
+	return sink
+}
+
+// find is sink without the cache; any goroutine may call it.
+func (r *router) find(topic string) int {
+	if sink, ok := r.exact[topic]; ok {
+		return sink
+	}
+	for _, p := range r.prefixes {
+		if strings.HasPrefix(topic, p.prefix) {
+			return p.sink
+		}
+	}
+	for _, p := range r.patterns {
+		if p.pattern.MatchString(topic) {
+			return p.sink
+		}
+	}
+	return r.rest
+}
+
+// fingerprint tells whether two relays route alike: only then do the marks
+// that one stored for its sinks mean the same to the other.
+func fingerprint(routes []Route) string {
+	h := sha256.New()
+	for _, r := range routes {
+		fmt.Fprintf(h, "%q %q %q %q\n", r.Topic, r.Prefix, r.Pattern, r.Sink)
+	}
+	return hex.EncodeToString(h.Sum(nil)[:8])
+}

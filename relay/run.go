@@ -1,0 +1,169 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// engine is one Run of a Relay. Its loop owns all of its state; the goroutines
+// that wait for the database or a sink get a job by a channel and give their
+// answer back by another.
+type engine struct {
+	store   Store
+	options Options
+	routes  *router
+	outlets []*outlet // the last one is for messages without a route
+	wake    waker
+	aborted <-chan struct{}
+	host    string
+
+	lanes    map[int]*lane
+	read     reading
+	settle   settling
+	lease    leasing
+	stopping stop
+	unrouted map[string]time.Time // topics without a route, and when to tell of them again
+
+	reads   chan readJob
+	didRead chan readResult
+	sent    chan sendResult
+	settles chan []verdict
+	settled chan settleResult
+	leases  chan leaseJob
+	leased  chan leaseResult
+
+	sendCtx    context.Context // of every send; ends when the lease is about to
+	cancelSend context.CancelCauseFunc
+
+	pulse   *pulse
+	workers sync.WaitGroup
+}
+
+// pulse tells Healthy how the loop does.
+type pulse struct {
+	started atomic.Bool
+	looped  atomic.Int64 // when the loop last came round, in nanoseconds since epoch
+	reached atomic.Int64 // when the database last answered
+	epoch   time.Time
+	problem atomic.Pointer[string] // the last error of the database
+}
+
+func newPulse() *pulse { return &pulse{epoch: time.Now()} }
+
+func (p *pulse) now() int64 { return int64(time.Since(p.epoch)) }
+
+// run starts all that runs, loops until the relay has stopped, and waits for
+// all of it. Every goroutine of the package is started here.
+func (e *engine) run(ctx context.Context) error {
+	background, end := context.WithCancel(context.WithoutCancel(ctx))
+	start := func(work func(context.Context)) {
+		e.workers.Add(1)
+		go func() {
+			defer e.workers.Done()
+			work(background)
+		}()
+	}
+	start(e.reader)
+	start(e.leaser)
+	start(e.janitor)
+	for range settlers {
+		start(e.settler)
+	}
+	for _, o := range e.outlets {
+		for range o.options.Workers {
+			start(func(ctx context.Context) { e.sender(ctx, o) })
+		}
+	}
+	if e.options.Listener != nil {
+		start(e.listen)
+	}
+	err := e.loop(ctx)
+	end()
+	return errors.Join(err, e.waitForWorkers(), e.closeSinks(ctx))
+}
+
+// loop is the only place that changes the engine's state.
+func (e *engine) loop(ctx context.Context) error {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	done := ctx.Done()
+	for {
+		now := time.Now()
+		e.pulse.looped.Store(e.pulse.now())
+		e.advance(now)
+		if over, err := e.over(); over {
+			return err
+		}
+		timer.Reset(e.nextTime(now).Sub(now))
+		select {
+		case <-timer.C:
+		case <-e.wake:
+			e.read.fresh = true
+		case result := <-e.didRead:
+			e.merge(result)
+		case result := <-e.sent:
+			e.judge(result)
+		case result := <-e.settled:
+			e.afterSettle(result)
+		case result := <-e.leased:
+			e.afterLease(result)
+		case <-done:
+			done = nil
+			e.beginStop(time.Now())
+		case <-e.aborted:
+			e.aborted = nil
+			e.abort(time.Now())
+		}
+	}
+}
+
+// advance starts whatever can be started now.
+func (e *engine) advance(now time.Time) {
+	e.guardLease(now)
+	e.startLease(now)
+	e.startSettles(now)
+	e.startRead(now)
+	e.startSends(now)
+}
+
+// nextTime is when the loop has to come round though nothing happens. What was
+// due before now has been started, or waits for something that will happen.
+func (e *engine) nextTime(now time.Time) time.Time {
+	next := now.Add(time.Second)
+	sooner := func(t time.Time) {
+		if t.After(now) && t.Before(next) {
+			next = t
+		}
+	}
+	for _, t := range []time.Time{e.lease.next, e.lease.safeUntil, e.settle.retryAt, e.stopping.deadline, e.read.pollAt, e.read.dueAt} {
+		sooner(t)
+	}
+	for _, o := range e.outlets {
+		sooner(o.circuit.reopenAt)
+	}
+	return next
+}
+
+// failed reports trouble with a stage, which will try again.
+func (e *engine) failed(stage string, err error) {
+	if err == nil || errors.Is(err, context.Canceled) {
+		return
+	}
+	e.options.Observer.Failed(stage, err)
+	e.options.Logger.Warn("relay: trouble, trying again", "relay", e.options.Name, "stage", stage, "error", err)
+}
+
+// reached notes how a call of the database went.
+func (e *engine) reached(err error) {
+	if err == nil {
+		e.pulse.reached.Store(e.pulse.now())
+		e.pulse.problem.Store(nil)
+		return
+	}
+	text := fmt.Sprint(err)
+	e.pulse.problem.Store(&text)
+}

@@ -1,0 +1,247 @@
+package relay
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/rowrelay/rowrelay/sinks"
+)
+
+// job is what a worker of an outlet does next: open the sink, or send a batch.
+type job struct {
+	open  bool
+	batch []*item
+	ctx   context.Context
+}
+
+// sendResult is what became of a job.
+type sendResult struct {
+	outlet   *outlet
+	job      job
+	outcomes []sinks.Outcome
+	settled  []bool // by message: the handler's transaction has settled it
+	took     time.Duration
+	openErr  error
+}
+
+// errLeaseEnding is the cause of the end of a send whose relay could not renew
+// its leases in time.
+var errLeaseEnding = errors.New("the relay's leases are about to end")
+
+// errAborted is the cause of the end of a send that a stopping relay waits for
+// no longer.
+var errAborted = errors.New("the relay stops")
+
+// startSends gives work to every outlet that can take some.
+func (e *engine) startSends(now time.Time) {
+	if e.stopping.begun || !now.Before(e.lease.safeUntil) {
+		return
+	}
+	for _, o := range e.outlets {
+		switch {
+		case o.options.Sink == nil:
+		case o.circuit.state == circuitClosed && o.busy == 0 && !now.Before(o.circuit.reopenAt):
+			o.circuit.state = circuitOpening
+			e.give(o, job{open: true})
+		case o.circuit.state == circuitUp:
+			e.startBatches(o)
+		}
+	}
+}
+
+// startBatches sends as many batches as there are free workers. While a sink
+// was just unavailable, one batch tries it.
+func (e *engine) startBatches(o *outlet) {
+	workers := o.options.Workers
+	if o.circuit.failures > 0 {
+		workers = 1
+	}
+	for o.busy < workers && !o.queue.empty() {
+		batch := e.takeBatch(o)
+		if len(batch) == 0 {
+			return
+		}
+		e.give(o, job{batch: batch})
+	}
+}
+
+func (e *engine) give(o *outlet, j job) {
+	o.busy++
+	j.ctx = e.sendCtx
+	o.jobs <- j
+}
+
+// takeBatch takes what may be sent together: of each key only what is next,
+// and never a key of which another batch is under way.
+func (e *engine) takeBatch(o *outlet) []*item {
+	batch := make([]*item, 0, min(o.options.Batch, o.buffered))
+	bytes := 0
+	for len(batch) < o.options.Batch {
+		it := o.queue.pop()
+		if it == nil {
+			break
+		}
+		if !e.ready(it) {
+			continue
+		}
+		if bytes += it.size(); bytes > o.options.BatchBytes && len(batch) > 0 {
+			o.queue.giveBack([]*item{it})
+			break
+		}
+		batch = append(batch, it)
+		if it.key != nil {
+			it.key.batch++
+			it.key.queued--
+		}
+	}
+	e.launch(batch)
+	return batch
+}
+
+// ready says whether the item may be part of the batch that is being made. If
+// not, it has been put where it belongs.
+func (e *engine) ready(it *item) bool {
+	k := it.key
+	switch {
+	case it.row.BadHeaders != "":
+		e.reject(it, sinks.Fail(sinks.Reject, sinks.ReasonInvalid, it.row.BadHeaders))
+		return false
+	case k == nil:
+		return true
+	case k.held && k.holder != it.row.ID:
+		k.queued--
+		e.leaveBehind(it)
+		return false
+	case k.flying > 0 || (k.batch > 0 && !it.outlet.ordered()):
+		k.queued--
+		k.wait(it)
+		return false
+	default:
+		return true
+	}
+}
+
+// launch marks the batch as under way.
+func (e *engine) launch(batch []*item) {
+	for _, it := range batch {
+		it.stage = inFlight
+		it.lane.pinned++
+		if it.key != nil {
+			it.key.flying++
+			it.key.batch = 0
+		}
+	}
+}
+
+// leaveBehind drops an item of a held key; it is read again later.
+func (e *engine) leaveBehind(it *item) {
+	if !it.row.Held {
+		it.key.dropAt(it.row.ID)
+	}
+	e.drop(it)
+}
+
+// sender carries out an outlet's jobs.
+func (e *engine) sender(ctx context.Context, o *outlet) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case j := <-o.jobs:
+			e.sent <- e.do(o, j)
+		}
+	}
+}
+
+func (e *engine) do(o *outlet, j job) sendResult {
+	began := time.Now()
+	ctx, cancel := context.WithTimeoutCause(j.ctx, o.options.Timeout, context.DeadlineExceeded)
+	defer cancel()
+	result := sendResult{outlet: o, job: j}
+	switch {
+	case j.open:
+		result.openErr = open(ctx, o.options.Sink)
+	case o.tx != nil:
+		result.outcomes, result.settled = e.handleAll(ctx, o, j.batch)
+	default:
+		result.outcomes = send(ctx, o.options.Sink, j.batch)
+	}
+	result.took = time.Since(began)
+	return result
+}
+
+// open opens the sink; one that panics is one that is not there.
+func open(ctx context.Context, sink sinks.Sink) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("open the sink: panic: %v", p)
+		}
+	}()
+	return sink.Open(ctx)
+}
+
+// send hands a batch over. After a panic nobody knows what was delivered.
+func send(ctx context.Context, sink sinks.Sink, batch []*item) (outcomes []sinks.Outcome) {
+	messages := make([]sinks.Message, len(batch))
+	for i, it := range batch {
+		messages[i] = it.message()
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			outcomes = sinks.All(len(batch), sinks.Fail(sinks.Retry, sinks.ReasonPanic, fmt.Sprintf("the sink panicked: %v", p)))
+		}
+	}()
+	return sink.Send(ctx, messages)
+}
+
+// handleAll runs the handler for each message in a transaction of its own.
+func (e *engine) handleAll(ctx context.Context, o *outlet, batch []*item) ([]sinks.Outcome, []bool) {
+	outcomes, settled := make([]sinks.Outcome, len(batch)), make([]bool, len(batch))
+	for i, it := range batch {
+		outcomes[i], settled[i] = e.handle(ctx, o, it)
+	}
+	return outcomes, settled
+}
+
+// errNotDelivered rolls a handler's transaction back.
+var errNotDelivered = errors.New("the handler did not deliver")
+
+func (e *engine) handle(ctx context.Context, o *outlet, it *item) (outcome sinks.Outcome, settled bool) {
+	if ctx.Err() != nil {
+		return sinks.Fail(sinks.Unsent, sinks.ReasonCancelled, ""), false
+	}
+	ran := false
+	err := e.store.(TxStore).HandleTx(ctx, e.options.Name, e.keeps(), it.settlement(StateDone), func(ctx context.Context, tx *sql.Tx) error {
+		ran = true
+		outcome = handleSafely(ctx, o.tx, tx, it.message())
+		if outcome.Result != sinks.Delivered {
+			return errNotDelivered
+		}
+		return nil
+	})
+	switch {
+	case err == nil:
+		return outcome, true
+	case errors.Is(err, errNotDelivered):
+		return outcome, false
+	case errors.Is(err, ErrFenced):
+		return sinks.Ok(""), false // settled in vain, and so counted, as any other
+	case ran:
+		return sinks.Fail(sinks.Retry, sinks.ReasonUnknown, "commit the handler's transaction: "+err.Error()), false
+	default:
+		return sinks.Fail(sinks.Unavailable, sinks.ReasonConnection, "begin the handler's transaction: "+err.Error()), false
+	}
+}
+
+// handleSafely runs the handler; a panic must not leave the transaction open.
+func handleSafely(ctx context.Context, sink sinks.TxSink, tx *sql.Tx, m sinks.Message) (outcome sinks.Outcome) {
+	defer func() {
+		if p := recover(); p != nil {
+			outcome = sinks.Fail(sinks.Retry, sinks.ReasonPanic, fmt.Sprintf("the handler panicked: %v", p))
+		}
+	}()
+	return sink.HandleTx(ctx, tx, m)
+}

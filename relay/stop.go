@@ -1,0 +1,139 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// stop is how far the engine has come with stopping.
+type stop struct {
+	begun    bool
+	ready    bool // nothing is under way: the relay may leave
+	left     bool
+	leaveErr error
+	aborted  bool
+	deadline time.Time
+	gaveUp   bool
+	err      error
+}
+
+// abortGrace is how long sends and settlements may take after they were told
+// to end.
+const abortGrace = 5 * time.Second
+
+// beginStop reads and sends no more, and waits for what is under way.
+func (e *engine) beginStop(now time.Time) {
+	if e.stopping.begun {
+		return
+	}
+	e.stopping.begun = true
+	e.stopping.deadline = now.Add(e.options.DrainTimeout)
+	if e.options.Claim == ByRows {
+		e.giveUpQueued()
+		return
+	}
+	for _, l := range e.lanes {
+		for _, it := range l.known {
+			if it.stage == inQueue {
+				e.forgetQueued(it)
+			}
+		}
+	}
+}
+
+// abort cancels what is being sent.
+func (e *engine) abort(now time.Time) {
+	e.beginStop(now)
+	e.stopping.aborted = true
+	e.stopping.deadline = now.Add(abortGrace)
+	e.cancelSend(errAborted)
+}
+
+// over says whether the loop is at its end.
+func (e *engine) over() (bool, error) {
+	e.checkDrained()
+	s := &e.stopping
+	if !s.begun {
+		return false, nil
+	}
+	if s.left {
+		return true, errors.Join(s.err, s.leaveErr, e.unsettled())
+	}
+	now := time.Now()
+	e.meetDeadline(now)
+	if s.gaveUp && now.After(s.deadline.Add(2*abortGrace)) {
+		return true, errors.Join(s.err, errors.New("stop the relay: the database didn't take back the lanes; they are free when their leases end"), e.unsettled())
+	}
+	if !s.ready && (s.gaveUp || e.quiet()) {
+		s.ready = true
+		e.lease.next = time.Time{}
+		e.startLease(now)
+	}
+	return false, nil
+}
+
+// quiet says that nothing is under way.
+func (e *engine) quiet() bool {
+	busy := e.read.busy || e.settle.count() > 0
+	for _, o := range e.outlets {
+		busy = busy || o.busy > 0
+	}
+	return !busy
+}
+
+// meetDeadline stops waiting: first for the sends, then for everything.
+func (e *engine) meetDeadline(now time.Time) {
+	s := &e.stopping
+	if now.Before(s.deadline) {
+		return
+	}
+	if !s.aborted {
+		e.abort(now)
+		return
+	}
+	s.gaveUp = true
+}
+
+// unsettled is the error of a relay that had to go before all was written.
+func (e *engine) unsettled() error {
+	sending := 0
+	for _, o := range e.outlets {
+		sending += o.busy
+	}
+	if sending == 0 && e.settle.count() == 0 {
+		return nil
+	}
+	return fmt.Errorf("stop the relay: %d sends were still under way and %d outcomes not written back; these messages will be sent again",
+		sending, e.settle.count())
+}
+
+// waitForWorkers waits for every goroutine; a sink that doesn't return though
+// it was told to is left behind.
+func (e *engine) waitForWorkers() error {
+	done := make(chan struct{})
+	go func() { e.workers.Wait(); close(done) }()
+	select {
+	case <-done:
+		return nil
+	case <-time.After(abortGrace):
+		return errors.New("stop the relay: a sink did not return from Send though its context had ended")
+	}
+}
+
+// closeSinks closes every sink, however long the others take.
+func (e *engine) closeSinks(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), abortGrace)
+	defer cancel()
+	var problems []error
+	for _, o := range e.outlets {
+		if o.options.Sink == nil {
+			continue
+		}
+		if err := o.options.Sink.Close(ctx); err != nil {
+			problems = append(problems, fmt.Errorf("close sink %q: %w", o.name, err))
+		}
+	}
+	return errors.Join(problems...)
+}
