@@ -68,8 +68,10 @@ const (
 	OrderNone Order = iota
 
 	// OrderPrefix promises that what is delivered is a prefix of the batch
-	// within each key: after the first message of a key that is not delivered
-	// or rejected, no later one of that key is; they are [Unsent].
+	// within each key: after the first message of a key that is not delivered,
+	// no later one of that key is; they are [Unsent]. This holds after a
+	// [Reject] too: until it is written down that the message is parked, none
+	// may pass it.
 	OrderPrefix
 
 	// OrderAtomic promises that a batch is delivered whole or not at all.
