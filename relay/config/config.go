@@ -11,6 +11,8 @@ import (
 	"fmt"
 	"path/filepath"
 	"regexp"
+
+	"github.com/rowrelay/rowrelay/sinks"
 )
 
 // Config is what the daemon was told.
@@ -25,7 +27,7 @@ type Config struct {
 // Parse reads a configuration from the text of a file. The file's name stands
 // in errors, and the ..._file settings are relative to its folder. The error
 // is a [*Problems].
-func Parse(file string, content []byte, kinds Kinds) (Config, error) {
+func Parse(file string, content []byte, kinds *sinks.Registry) (Config, error) {
 	r := newReader(kinds)
 	r.folder, r.problems.File = filepath.Dir(file), file
 	var c Config

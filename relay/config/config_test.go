@@ -10,31 +10,37 @@ import (
 	"time"
 
 	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// kinds are two kinds of sinks: one that takes anything, and one that has a
-// secret and checks what it is told.
-type kinds struct{}
-
-func (kinds) Kinds() []string { return []string{"discard", "http"} }
-
-func (kinds) Settings(kind string) []Setting {
-	if kind == "discard" {
-		return nil
+// kinds are two kinds of sinks: one that can't be told anything, and one that
+// has secrets.
+func kinds() *sinks.Registry {
+	discard := func(sinks.Settings) (sinks.Sink, error) { return nil, nil }
+	web := sinks.Kind{Name: "http", New: newWeb, Fields: []sinks.Field{
+		{Name: "url", Type: sinks.TypeString, Required: true, Help: "Where to."},
+		{Name: "token", Type: sinks.TypeSecret},
+		{Name: "headers", Type: sinks.TypeSecretMap},
+		{Name: "port", Type: sinks.TypeInt, Max: "9000"},
+		{Name: "tls", Type: sinks.TypeBool},
+	}}
+	registry, err := sinks.NewRegistry(sinks.Kind{Name: "discard", New: discard}, web)
+	if err != nil {
+		panic(err)
 	}
-	return []Setting{{Name: "url"}, {Name: "token", Secret: true}, {Name: "headers"}, {Name: "port"}, {Name: "tls"}}
+	return registry
 }
 
-func (kinds) Check(kind string, settings map[string]any) error {
-	if kind == "http" && settings["url"] == nil {
-		return errors.New("url: must be given\nport: is wanted too")
+func newWeb(s sinks.Settings) (sinks.Sink, error) {
+	if s.Text("url") == "nowhere" {
+		return nil, errors.New("nowhere is no place")
 	}
-	return nil
+	return nil, nil
 }
 
 func parse(t *testing.T, text string) (Config, error) {
 	t.Helper()
-	return Parse("rowrelay.yaml", []byte(text), kinds{})
+	return Parse("rowrelay.yaml", []byte(text), kinds())
 }
 
 func mustParse(t *testing.T, text string) Config {
@@ -128,7 +134,7 @@ log:
 		},
 		Sinks: []Sink{
 			{"web", "http", map[string]any{"url": "https://example.org/in", "token": "hunter2", "port": int64(8080),
-				"tls": true, "headers": map[string]any{"a": "b"}}, 100, 2 << 20, 4, 1000, 8 << 20, 3 * time.Second, -1,
+				"tls": true, "headers": map[string]any{"a": "b"}}, "", 100, 2 << 20, 4, 1000, 8 << 20, 3 * time.Second, -1,
 				relay.Backoff{Min: time.Second, Max: time.Minute}, relay.Backoff{Min: 2 * time.Second, Max: 2 * time.Minute}},
 			{Name: "nothing", Type: "discard", Settings: map[string]any{}, MaxAttempts: 5},
 		},
@@ -251,12 +257,13 @@ func TestOneProblem(t *testing.T) {
 			"routes: are needed where there is more than one sink"},
 		"a source without a route": {"sources:\n  s: {database: 'sqlite:x.db'}\n  t: {database: 'sqlite:y.db'}\n" + sink +
 			"routes:\n  - {topic: a, sink: n, source: s}\n", "3:3: sources.t: has no route"},
-		"a route without a sink": {source + sink + "routes:\n  - topic: a\n", "6:5: routes[0]: needs a sink"},
-		"no type":                {source + "sinks:\n  n: {batch: 1}\n", "sinks.n: needs a type: discard, http"},
-		"what the kind refuses":  {source + "sinks:\n  n: {type: http, port: 1}\n", "sinks.n: url: must be given"},
-		"where the kind refuses": {source + "sinks:\n  n: {type: http, port: 1}\n", "4:25: sinks.n.port: is wanted too"},
-		"a null setting":         {source + "sinks:\n  n: {type: http, url: }\n", "sinks.n.url: needs a value"},
-		"backoff upside down":    {source + "sinks:\n  n: {type: discard, backoff: {min: 2s, max: 1s}}\n", "sinks.n.backoff: has a max below its min"},
+		"a route without a sink":  {source + sink + "routes:\n  - topic: a\n", "6:5: routes[0]: needs a sink"},
+		"no type":                 {source + "sinks:\n  n: {batch: 1}\n", "sinks.n: needs a type: discard, http"},
+		"what the kind needs":     {source + "sinks:\n  n: {type: http, port: 1}\n", "4:3: sinks.n.url: is required: Where to."},
+		"what the kind refuses":   {source + "sinks:\n  n: {type: http, url: x, port: 9001}\n", "4:33: sinks.n.port: must be at most 9000"},
+		"what no sink is made of": {source + "sinks:\n  n: {type: http, url: nowhere}\n", "4:3: sinks.n: sink kind http: nowhere is no place"},
+		"a null setting":          {source + "sinks:\n  n: {type: http, url: }\n", "4:19: sinks.n.url: needs a value"},
+		"backoff upside down":     {source + "sinks:\n  n: {type: discard, backoff: {min: 2s, max: 1s}}\n", "sinks.n.backoff: has a max below its min"},
 		"an invalid table": {"sources:\n  s: {database: 'sqlite:x.db', table: 'a b'}\n" + sink,
 			`sources.s.table: "a b" isn't a table: the table's name must consist of`},
 	} {
@@ -277,17 +284,17 @@ func TestOneProblem(t *testing.T) {
 func TestLoadReadsAFileAndSaysWhichIsMissing(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "rowrelay.yaml")
-	if _, err := Load(file, kinds{}); !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), file) {
+	if _, err := Load(file, kinds()); !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), file) {
 		t.Errorf("got %v, want an error that names the file", err)
 	}
 	if err := os.WriteFile(file, []byte(smallest), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	c, err := Load(file, kinds{})
+	c, err := Load(file, kinds())
 	if err != nil || len(c.Sources) != 1 {
 		t.Errorf("got %+v, %v", c, err)
 	}
-	if _, err := Load(filepath.Dir(file), kinds{}); err == nil || !strings.Contains(err.Error(), "is a folder") {
+	if _, err := Load(filepath.Dir(file), kinds()); err == nil || !strings.Contains(err.Error(), "is a folder") {
 		t.Errorf("got %v, want an error about the folder", err)
 	}
 }
@@ -300,7 +307,7 @@ func TestAFileIsReadUpToItsLimit(t *testing.T) {
 		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := Load(file, kinds{}); (err == nil) != wanted {
+		if _, err := Load(file, kinds()); (err == nil) != wanted {
 			t.Errorf("%d bytes: %v", size, err)
 		}
 	}

@@ -3,6 +3,7 @@ package config
 import (
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 )
@@ -100,7 +101,7 @@ func TestSecretsFromFiles(t *testing.T) {
 		"token_file: longest":                  strings.Repeat("x", maxSecret),
 		"token_file: '" + folder + "/./token'": "a b",
 	} {
-		c, err := Parse(file, text("database_file: url", token), kinds{})
+		c, err := Parse(file, text("database_file: url", token), kinds())
 		if err != nil {
 			t.Errorf("%s: %v", token, err)
 			continue
@@ -118,13 +119,38 @@ func TestSecretsFromFiles(t *testing.T) {
 		"token_file: token\n    token: plain": "sinks.w.token_file: is given beside token: remove one of them",
 		"url_file: token":                     "sinks.w.url_file: is no setting here",
 	} {
-		_, err := Parse(file, text("database_file: url", token), kinds{})
+		_, err := Parse(file, text("database_file: url", token), kinds())
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want %q in it", token, err, want)
 		}
 	}
-	_, err := Parse(file, text("database_file: token", "token: x"), kinds{})
+	_, err := Parse(file, text("database_file: token", "token: x"), kinds())
 	if err == nil || strings.Contains(err.Error(), "a b") || !strings.Contains(err.Error(), "3:20: sources.s.database_file: the value isn't a database's URL") {
 		t.Errorf("got %v, want an error without the file's content", err)
+	}
+}
+
+func TestSecretsInAMapFromFiles(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	if err := os.WriteFile(filepath.Join(folder, "token"), []byte("Bearer hunter2\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	read := func(headers string) (Config, error) {
+		text := strings.Replace(smallest, "{type: discard}", "{type: http, url: x, headers: {"+headers+"}}", 1)
+		return Parse(filepath.Join(folder, "rowrelay.yaml"), []byte(text), kinds())
+	}
+	c, err := read("Authorization_file: token, B: c")
+	want := map[string]any{"Authorization": "Bearer hunter2", "B": "c"}
+	if err != nil || !reflect.DeepEqual(c.Sinks[0].Settings["headers"], want) {
+		t.Errorf("got %v, %v", c.Sinks[0].Settings, err)
+	}
+	for headers, want := range map[string]string{
+		"A_file: missing":     "sinks.nothing.headers.A_file: can't be read",
+		"A_file: token, A: b": "sinks.nothing.headers.A_file: is given beside A",
+	} {
+		if _, err := read(headers); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want %q in it", headers, err, want)
+		}
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"io"
 	"io/fs"
 	"os"
+
+	"github.com/rowrelay/rowrelay/sinks"
 )
 
 const (
@@ -33,10 +35,10 @@ func readLimited(name string, most int64) ([]byte, error) {
 	return content, nil
 }
 
-// Load reads a configuration from a file. kinds says which sinks there are.
+// Load reads a configuration from a file. kinds are the sinks that there are.
 // The error is a [*Problems] if the content can't be used, and it matches
 // [fs.ErrNotExist] if there is no such file.
-func Load(name string, kinds Kinds) (Config, error) {
+func Load(name string, kinds *sinks.Registry) (Config, error) {
 	content, err := readLimited(name, maxFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return Config{}, fmt.Errorf("read the configuration %s: %w (name another with --config)", name, fs.ErrNotExist)

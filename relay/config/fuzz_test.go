@@ -15,7 +15,7 @@ func FuzzParse(f *testing.F) {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		c, err := Parse("rowrelay.yaml", []byte(text), kinds{})
+		c, err := Parse("rowrelay.yaml", []byte(text), kinds())
 		var problems *Problems
 		switch {
 		case err == nil && (len(c.Sources) == 0 || len(c.Sinks) == 0):

@@ -4,17 +4,19 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/rowrelay/rowrelay/sinks"
 )
 
 // reader reads settings and collects what is wrong with them.
 type reader struct {
 	folder   string // that ..._file settings are relative to
 	env      func(string) (string, bool)
-	kinds    Kinds
+	kinds    *sinks.Registry
 	problems Problems
 }
 
-func newReader(kinds Kinds) *reader {
+func newReader(kinds *sinks.Registry) *reader {
 	return &reader{env: os.LookupEnv, kinds: kinds}
 }
 

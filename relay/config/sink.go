@@ -2,18 +2,24 @@ package config
 
 import (
 	"fmt"
+	"log/slog"
 	"strings"
 	"time"
 
 	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/sinks"
 )
 
 // Sink is a destination and how it is used. Numbers and durations that are
 // zero leave the choice to the relay; its SinkOptions say what it is.
 type Sink struct {
 	Name     string
-	Type     string         // a kind of sink, as [Kinds] has them
+	Type     string         // the name of a sinks.Kind
 	Settings map[string]any // the kind's own; may hold secrets
+
+	// URL stands for Type and Settings where it isn't empty, as on a command
+	// line; the file has no such thing. It may hold secrets.
+	URL string
 
 	Batch       int
 	BatchBytes  int
@@ -30,6 +36,19 @@ type Sink struct {
 // batch, batch_bytes, workers, buffer, buffer_bytes, timeout or max_attempts.
 // The error says what is wrong with the text.
 func (s *Sink) Set(name, text string) error { return setText(sinkFields(), s, name, text) }
+
+// Make makes the sink, which connects to nothing yet.
+func (s Sink) Make(kinds *sinks.Registry) (sinks.Sink, error) {
+	if s.URL != "" {
+		return kinds.FromURL(s.URL)
+	}
+	return kinds.Make(s.Type, s.Settings)
+}
+
+// LogValue is the name and type alone: settings may hold secrets.
+func (s Sink) LogValue() slog.Value {
+	return slog.GroupValue(slog.String("name", s.Name), slog.String("type", s.Type))
+}
 
 func sinkFields() []field[Sink] {
 	return []field[Sink]{
@@ -75,7 +94,7 @@ func (r *reader) sink(name string, n *node) Sink {
 		r.checkBackoff(n.get(name), map[string]relay.Backoff{"backoff": sink.Backoff, "reopen": sink.Reopen}[name])
 	}
 	if n.get("type") == nil {
-		r.fail(n, "needs a type: "+strings.Join(r.kinds.Kinds(), ", "))
+		r.fail(n, "needs a type: "+strings.Join(r.kindNames(), ", "))
 		return sink
 	}
 	r.settings(n, others, &sink)
