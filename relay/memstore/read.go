@@ -118,7 +118,7 @@ func (s *Store) HeldKeys(ctx context.Context, lanes []int, limit int) (keys []re
 	err = s.do(ctx, OpHeldKeys, func() error {
 		for _, r := range s.db.heldRows(lanes) {
 			if len(keys) < limit && r.state == relay.StateRetry && r.row.Message.Key != "" {
-				keys = append(keys, relay.HeldKey{Lane: r.row.Lane, Key: r.row.Message.Key, ID: r.row.ID})
+				keys = append(keys, relay.HeldKey{Lane: r.row.Lane, Key: r.row.Message.Key, Topic: r.row.Message.Topic, ID: r.row.ID})
 			}
 		}
 		return nil
