@@ -1,0 +1,34 @@
+package outbox
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestLimiter(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		limited := &limiter{interval: 10 * time.Millisecond}
+		for i, wait := range []struct {
+			before time.Duration
+			want   bool
+		}{{0, true}, {0, false}, {9 * time.Millisecond, false}, {time.Millisecond, true}, {time.Hour, true}, {0, false}} {
+			time.Sleep(wait.before)
+			if got := limited.allow(); got != wait.want {
+				t.Errorf("call %d: %v, want %v", i, got, wait.want)
+			}
+		}
+	})
+}
+
+func TestLimiterWithoutInterval(t *testing.T) {
+	t.Parallel()
+	free := &limiter{}
+	if !free.allow() || !free.allow() {
+		t.Error("an interval of 0 doesn't let everything pass")
+	}
+	if (*limiter)(nil).allow() {
+		t.Error("no limiter lets something pass")
+	}
+}

@@ -1,0 +1,161 @@
+package outbox
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/rowrelay/rowrelay/outbox/dialect"
+)
+
+// Execer is a handle that statements can be run on: *sql.Tx, or anything built
+// on it that kept the method, such as sqlx's, bun's or ent's transaction, or
+// gorm's tx.Statement.ConnPool.
+//
+// A *sql.DB or *sql.Conn does as well for messages that belong to no
+// transaction. Each statement then commits by itself; Write normally needs one.
+type Execer interface {
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+}
+
+// Writer writes messages to one outbox table. It holds no connection; make one
+// at the start of the program and keep it. All methods may be called
+// concurrently.
+type Writer struct {
+	dialect    dialect.Dialect
+	table      dialect.Table
+	maxPayload int
+	keyLocks   bool
+	notices    *limiter // nil: none
+	newID      func() string
+}
+
+// NewWriter makes a Writer for a database: dialect.Postgres() or
+// dialect.SQLite(). Without options it writes to the table "outbox". An error
+// names every option that is wrong.
+func NewWriter(d dialect.Dialect, options ...Option) (*Writer, error) {
+	if d == nil {
+		return nil, errors.New("make an outbox writer: the dialect is nil; give dialect.Postgres() or dialect.SQLite()")
+	}
+	w := &Writer{dialect: d, maxPayload: defaultMaxPayload, newID: NewID}
+	if err := w.apply(options); err != nil {
+		return nil, fmt.Errorf("make an outbox writer: %w", err)
+	}
+	return w, nil
+}
+
+// Write inserts the messages in their order, in the transaction tx. They are
+// delivered if and only if it commits. Without messages it does nothing.
+//
+// All messages are checked before anything is sent: if one breaks a rule, none
+// is written, and the error matches [ErrInvalid] and is a [*ValidationError].
+// After any other error the transaction should be rolled back.
+//
+// Hundreds of messages in one call cost far less than as many calls.
+func (w *Writer) Write(ctx context.Context, tx Execer, messages ...Message) error {
+	if len(messages) == 0 {
+		return nil
+	}
+	if err := w.write(ctx, tx, messages); err != nil {
+		return fmt.Errorf("write %s to %s: %w", counted(len(messages)), w.table, err)
+	}
+	return nil
+}
+
+func (w *Writer) write(ctx context.Context, tx Execer, messages []Message) error {
+	if tx == nil {
+		return errors.New("the transaction is nil")
+	}
+	rows, err := w.rows(messages)
+	if err != nil {
+		return err
+	}
+	if w.keyLocks {
+		if err := w.run(ctx, tx, w.dialect.LockKeys(w.table, keysOf(rows))); err != nil {
+			return fmt.Errorf("lock their keys: %w", err)
+		}
+	}
+	if err := w.run(ctx, tx, w.dialect.Insert(w.table, rows)); err != nil {
+		return err
+	}
+	if w.notices.allow() {
+		if err := w.run(ctx, tx, w.dialect.Notify(w.table)); err != nil {
+			return fmt.Errorf("notify the relays: %w", err)
+		}
+	}
+	return nil
+}
+
+func (w *Writer) run(ctx context.Context, tx Execer, queries []dialect.Query) error {
+	for _, query := range queries {
+		if _, err := tx.ExecContext(ctx, query.SQL, query.Args...); err != nil {
+			return w.explained(err)
+		}
+	}
+	return nil
+}
+
+// explained adds what to do, where that is known.
+func (w *Writer) explained(err error) error {
+	switch {
+	case w.dialect.Missing(err):
+		return fmt.Errorf("the table is missing: create it with rowrelay migrate up, or name it with WithTable: %w", err)
+	case w.dialect.Denied(err):
+		return fmt.Errorf("the user lacks a right: a producer needs INSERT on %s: %w", w.table, err)
+	}
+	return err
+}
+
+func counted(messages int) string {
+	if messages == 1 {
+		return "1 message"
+	}
+	return fmt.Sprintf("%d messages", messages)
+}
+
+// rows checks all messages and makes them ready to be stored.
+func (w *Writer) rows(messages []Message) ([]dialect.Row, error) {
+	rows := make([]dialect.Row, len(messages))
+	for i, message := range messages {
+		row, broken := w.row(message)
+		if broken != nil {
+			broken.Index = i
+			return nil, broken
+		}
+		rows[i] = row
+	}
+	return rows, nil
+}
+
+func (w *Writer) row(m Message) (dialect.Row, *ValidationError) {
+	if broken := w.check(m); broken != nil {
+		return dialect.Row{}, broken
+	}
+	id := m.ID
+	if id == "" {
+		id = w.newID()
+	}
+	return dialect.Row{
+		MessageID:   strings.ToLower(id),
+		Topic:       m.Topic,
+		Key:         m.Key,
+		Payload:     m.Payload,
+		Headers:     headersJSON(m.Headers),
+		AvailableAt: m.AvailableAt,
+		Priority:    m.Priority,
+	}, nil
+}
+
+func keysOf(rows []dialect.Row) []string {
+	var keys []string
+	seen := make(map[string]bool)
+	for _, row := range rows {
+		if row.Key != "" && !seen[row.Key] {
+			seen[row.Key] = true
+			keys = append(keys, row.Key)
+		}
+	}
+	return keys
+}
