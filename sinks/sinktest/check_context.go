@@ -1,0 +1,86 @@
+package sinktest
+
+import (
+	"context"
+	"time"
+
+	"github.com/rowrelay/rowrelay/sinks"
+)
+
+// contextEnded: with a context that has ended already, Send returns at once,
+// hands over nothing and charges nothing.
+func contextEnded(s *subject) {
+	ctx := s.opened()
+	cancelled, cancel := context.WithCancel(ctx)
+	cancel()
+	late, cancelLate := context.WithDeadline(ctx, time.Now().Add(-time.Second))
+	defer cancelLate()
+	var sent []sinks.Message
+	for _, ended := range []context.Context{cancelled, late} {
+		batch := s.batch("a", "b", "")
+		for _, o := range s.sendPromptly(ended, batch) {
+			if o.Result != sinks.Unsent && o.Result != sinks.Unavailable {
+				s.t.Errorf("after its context had ended, Send answered %s", show(o))
+			}
+		}
+		sent = append(sent, batch...)
+	}
+	if s.Received == nil {
+		return
+	}
+	got := s.settled(ctx)
+	for _, m := range sent {
+		s.absent(got, m)
+	}
+}
+
+// sendPromptly sends and requires that it takes no more than a part of the
+// patience.
+func (s *subject) sendPromptly(ctx context.Context, batch []sinks.Message) []sinks.Outcome {
+	s.t.Helper()
+	start := time.Now()
+	outcomes := s.send(ctx, batch)
+	if took := time.Since(start); took > s.Patience/4 {
+		s.t.Errorf("Send took %v although its context had ended", took)
+	}
+	return outcomes
+}
+
+// contextEndsMeanwhile: when the context ends while the destination doesn't
+// answer, Send returns soon; what was handed over has an unknown result, which
+// is a retry. Afterwards the sink works as before.
+func contextEndsMeanwhile(s *subject) {
+	ctx := s.opened()
+	reached, release := s.Stall()
+	batch := s.batch("a", "b", "")
+	outcomes := s.sendUntil(ctx, reached, batch)
+	unknown := 0
+	for _, o := range outcomes {
+		if o.Result == sinks.Delivered || o.Result == sinks.Reject {
+			s.t.Errorf("without an answer, Send said %s", show(o))
+		}
+		if charged(o) {
+			unknown++
+		}
+	}
+	if unknown == 0 {
+		s.t.Error("a message was handed over, and no outcome says that its result is unknown")
+	}
+	release()
+	s.recovers(ctx)
+}
+
+// sendUntil ends the context of a Send once a message has got there.
+func (s *subject) sendUntil(ctx context.Context, reached <-chan struct{}, batch []sinks.Message) []sinks.Outcome {
+	s.t.Helper()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		select {
+		case <-reached:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return s.send(ctx, batch)
+}

@@ -1,0 +1,95 @@
+package sinktest
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"runtime/pprof"
+	"strings"
+
+	"github.com/rowrelay/rowrelay/sinks"
+)
+
+// openAgain: the relay may open a sink that is open; it works as before.
+func openAgain(s *subject) {
+	ctx := s.opened()
+	var sent []sinks.Message
+	for range 3 {
+		batch := s.batch("a", "")
+		s.deliver(ctx, batch)
+		sent = append(sent, batch...)
+		if err := s.open(ctx); err != nil {
+			s.t.Errorf("Open of a sink that is open: %v", err)
+		}
+	}
+	if s.Received != nil {
+		s.arrivedOnce(s.arrivals(ids(sent)), sent)
+	}
+}
+
+// closeWithoutOpen: a sink that was never opened can be closed.
+func closeWithoutOpen(s *subject) { s.close(context.Background()) }
+
+// noGoroutineLeft: Close ends what Open and Send have started, also after an
+// outage. The goroutines are known by a label, which those that they start
+// inherit.
+func noGoroutineLeft(s *subject) {
+	label := fmt.Sprintf("%p", s)
+	lived := make(chan struct{})
+	go pprof.Do(context.Background(), pprof.Labels("sinktest", label), func(ctx context.Context) {
+		defer close(lived)
+		s.live(ctx)
+	})
+	<-lived
+	var left string
+	defer func() { s.t.Logf("goroutines left: %s", cmp.Or(left, "none")) }()
+	s.eventually("the goroutines end that the sink has started", func() bool {
+		left = goroutines(label)
+		return left == ""
+	})
+}
+
+// live leads a short life with an outage in it, if that can be had.
+func (s *subject) live(ctx context.Context) {
+	defer s.close(ctx)
+	if err := s.open(ctx); err != nil {
+		s.t.Errorf("Open: %v", err)
+		return
+	}
+	s.deliver(ctx, s.batch("a", "b", "", ""))
+	if s.Break == nil || s.Repair == nil {
+		return
+	}
+	s.Break()
+	s.send(ctx, s.batch("a", "b"))
+	_ = s.open(ctx) // it may or may not notice
+	s.Repair()
+}
+
+// goroutines describes those with the label, or "".
+func goroutines(label string) string {
+	var profile bytes.Buffer
+	if err := pprof.Lookup("goroutine").WriteTo(&profile, 1); err != nil {
+		return err.Error()
+	}
+	var found []string
+	for record := range strings.SplitSeq(profile.String(), "\n\n") {
+		if strings.Contains(record, label) {
+			found = append(found, record)
+		}
+	}
+	return strings.Join(found, "\n")
+}
+
+// limitsMakeSense: what the sink says of itself can be kept to.
+func limitsMakeSense(s *subject) {
+	limits := s.limits()
+	if limits.Messages < 0 || limits.Bytes < 0 || limits.Workers < 0 {
+		s.t.Errorf("a limit is negative: %+v", limits)
+	}
+	if order := s.order(); order < sinks.OrderNone || order > sinks.OrderAtomic {
+		s.t.Errorf("the order is %d, which is none", order)
+	}
+	s.close(context.Background())
+}

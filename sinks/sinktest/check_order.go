@@ -1,0 +1,163 @@
+package sinktest
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	"github.com/rowrelay/rowrelay/outbox"
+	"github.com/rowrelay/rowrelay/sinks"
+)
+
+// orderWithinKey: messages of a key arrive in their order, within a batch as
+// far as the sink promises it, and from one Send to the next.
+func orderWithinKey(s *subject) {
+	ctx := s.opened()
+	sent := s.batch(slices.Repeat([]string{"a", "b", "a", "", "c"}, 12)...)
+	s.deliver(ctx, sent)
+	got := s.arrivals(ids(sent))
+	s.arrivedOnce(got, sent)
+	s.inOrder(got, sent)
+}
+
+// retryHoldsItsKey: while a message is to be tried again, no later one of its
+// key is delivered; once it was, all are, in order.
+func retryHoldsItsKey(s *subject) {
+	ctx := s.opened()
+	batch := s.mixed()
+	first := batch[0]
+	s.Answer(first.ID, sinks.Retry)
+	outcomes := s.send(ctx, batch)
+	if outcomes[0].Result != sinks.Retry {
+		s.t.Errorf("a message that the destination failed on was not retried: %s", show(outcomes[0]))
+	}
+	s.heldBack(batch, outcomes)
+	got := s.settled(ctx)
+	left := undelivered(batch, outcomes)
+	for _, m := range left {
+		s.absent(got, m)
+	}
+	s.Answer(first.ID, sinks.Delivered)
+	s.deliver(ctx, left)
+	got = s.arrivals(ids(batch))
+	s.arrivedOnce(got, batch)
+	s.inOrder(got, batch)
+}
+
+// heldBack checks that the outcomes keep the order that the sink promises,
+// where the first message was not delivered.
+func (s *subject) heldBack(batch []sinks.Message, outcomes []sinks.Outcome) {
+	s.t.Helper()
+	for i := 1; i < len(batch); i++ {
+		sameKey := batch[i].Key == batch[0].Key
+		switch {
+		case s.order() == sinks.OrderAtomic && outcomes[i].Result == sinks.Delivered:
+			s.t.Errorf("of a batch that is delivered whole or not at all, message %d was delivered and the first was not", i+1)
+		case s.order() == sinks.OrderPrefix && sameKey && outcomes[i].Result != sinks.Unsent:
+			s.t.Errorf("message %d of the key must be unsent after the first one failed: %s", i+1, show(outcomes[i]))
+		case !sameKey && charged(outcomes[i]) && s.order() != sinks.OrderAtomic:
+			s.t.Errorf("message %d of another key pays for the first one: %s", i+1, show(outcomes[i]))
+		}
+	}
+}
+
+// rejectLetsItsKeyGoOn: a message that the destination refuses is rejected, and
+// the later ones of its key are delivered, now or when sent again.
+func rejectLetsItsKeyGoOn(s *subject) {
+	ctx := s.opened()
+	batch := s.mixed()
+	s.Answer(batch[0].ID, sinks.Reject)
+	outcomes := s.send(ctx, batch)
+	if o := outcomes[0]; o.Result != sinks.Reject || o.Detail == "" {
+		s.t.Errorf("a message that the destination refused was not rejected with a detail: %s", show(o))
+	}
+	for _, o := range outcomes[1:] {
+		if charged(o) || o.Result == sinks.Reject {
+			s.t.Errorf("a message pays for another that was rejected: %s", show(o))
+		}
+	}
+	s.deliver(ctx, undelivered(batch[1:], outcomes[1:]))
+	got := s.arrivals(ids(batch[1:]))
+	s.absent(got, batch[0])
+	s.arrivedOnce(got, batch[1:])
+	s.inOrder(got, batch[1:])
+}
+
+// concurrentSends: several Sends at once, as many as the sink allows, don't get
+// into each other's way, and each key stays in order.
+func concurrentSends(s *subject) {
+	ctx := s.opened()
+	var sent []sinks.Message
+	var workers sync.WaitGroup
+	for worker := range s.workers() {
+		keys := []string{string(rune('a' + worker)), "", string(rune('A' + worker))}
+		var batches [][]sinks.Message
+		for range 10 {
+			batch := s.batch(keys...)
+			batches, sent = append(batches, batch), append(sent, batch...)
+		}
+		workers.Go(func() { s.deliverAll(ctx, batches) })
+	}
+	workers.Wait()
+	if s.Received != nil {
+		got := s.arrivals(ids(sent))
+		s.arrivedOnce(got, sent)
+		s.inOrder(got, sent)
+	}
+}
+
+func (s *subject) workers() int {
+	const most = 8
+	if allowed := s.limits().Workers; allowed > 0 {
+		return min(allowed, most)
+	}
+	return most
+}
+
+func (s *subject) deliverAll(ctx context.Context, batches [][]sinks.Message) {
+	for _, batch := range batches {
+		s.deliver(ctx, batch)
+	}
+}
+
+// mixed makes a batch in which the first message's key comes again, if the
+// sink promises an order at all.
+func (s *subject) mixed() []sinks.Message {
+	if s.order() == sinks.OrderNone {
+		return s.batch("a", "b", "", "c")
+	}
+	return s.batch("a", "b", "a", "", "a", "b")
+}
+
+// inOrder checks that of each key, the messages arrived in their order.
+func (s *subject) inOrder(got []outbox.Message, sent []sinks.Message) {
+	s.t.Helper()
+	sequence, last := map[string]int64{}, map[string]int64{}
+	for _, m := range sent {
+		sequence[m.ID] = m.Sequence
+	}
+	for _, m := range got {
+		n, known := sequence[m.ID]
+		if !known || m.Key == "" {
+			continue
+		}
+		if n < last[m.Key] {
+			s.t.Errorf("of key %q, message %d arrived after %d", m.Key, n, last[m.Key])
+		}
+		last[m.Key] = n
+	}
+}
+
+// undelivered are the messages that are to be sent again.
+func undelivered(batch []sinks.Message, outcomes []sinks.Outcome) []sinks.Message {
+	var left []sinks.Message
+	for i, m := range batch {
+		if outcomes[i].Result != sinks.Delivered {
+			left = append(left, m)
+		}
+	}
+	return left
+}
+
+// charged says that an outcome costs its message an attempt.
+func charged(o sinks.Outcome) bool { return o.Result == sinks.Retry }

@@ -1,0 +1,136 @@
+package sinktest
+
+import (
+	"maps"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/rowrelay/rowrelay/sinks"
+)
+
+// Kind checks the description of a kind of sink: a registry takes it; the valid
+// settings, which must set all its secret fields, make a sink; no error about
+// wrong settings shows a secret; and README.md in the test's folder holds the
+// table of settings. UPDATE_GOLDEN=1 in the environment writes the table anew.
+func Kind(t *testing.T, kind sinks.Kind, valid map[string]any) {
+	t.Helper()
+	registry, err := sinks.NewRegistry(kind)
+	if err != nil {
+		t.Fatalf("the registry refuses the kind: %v", err)
+	}
+	t.Run("Makes", func(t *testing.T) { makes(t, registry, kind, valid) })
+	t.Run("HidesSecrets", func(t *testing.T) { hidesSecrets(t, registry, kind, valid) })
+	t.Run("README", func(t *testing.T) { documented(t, kind, "README.md") })
+}
+
+func makes(t testing.TB, registry *sinks.Registry, kind sinks.Kind, valid map[string]any) {
+	t.Helper()
+	sink, err := registry.Make(kind.Name, valid)
+	if err != nil {
+		t.Fatalf("valid settings make no sink: %v", err)
+	}
+	if err := sink.Close(t.Context()); err != nil {
+		t.Errorf("Close of the new sink: %v", err)
+	}
+}
+
+// hidesSecrets makes every setting wrong in turn, in several ways, and looks at
+// what the errors show.
+func hidesSecrets(t testing.TB, registry *sinks.Registry, kind sinks.Kind, valid map[string]any) {
+	t.Helper()
+	secrets := secretTexts(t, kind, valid)
+	for _, field := range kind.Fields {
+		for _, wrong := range wrongValues(field, secrets) {
+			settings := maps.Clone(valid)
+			settings[field.Name] = wrong
+			errorHides(t, registry, kind, settings, secrets)
+			settings["no_such_setting"] = wrong
+			errorHides(t, registry, kind, settings, secrets)
+		}
+	}
+}
+
+func errorHides(t testing.TB, registry *sinks.Registry, kind sinks.Kind, settings map[string]any, secrets []string) {
+	t.Helper()
+	sink, err := registry.Make(kind.Name, settings)
+	if err == nil {
+		_ = sink.Close(t.Context())
+		return
+	}
+	for _, secret := range secrets {
+		if strings.Contains(err.Error(), secret) {
+			t.Errorf("an error shows a secret: %v", err)
+		}
+	}
+}
+
+// wrongValues are of many types. Those for a secret field hold a secret in the
+// wrong shape, as happens when somebody edits a configuration in a hurry.
+func wrongValues(field sinks.Field, secrets []string) []any {
+	values := []any{12345, true, []any{}, nil, "", map[string]any{}, "nonsense\n"}
+	if !field.Type.Secret() {
+		return values
+	}
+	for _, secret := range secrets {
+		values = append(values, secret, secret+"\n", []any{secret},
+			map[string]any{"X-Name": []any{secret}}, map[string]any{"a name": secret}, map[string]any{"X-Name": secret + "\n"})
+	}
+	return values
+}
+
+// secretTexts are the texts of all secret settings.
+func secretTexts(t testing.TB, kind sinks.Kind, valid map[string]any) []string {
+	t.Helper()
+	settings, err := kind.Parse(valid)
+	if err != nil {
+		t.Fatalf("valid settings are refused: %v", err)
+	}
+	var texts []string
+	for _, field := range kind.Fields {
+		before := len(texts)
+		switch field.Type {
+		case sinks.TypeSecret:
+			texts = append(texts, settings.Secret(field.Name).Reveal())
+		case sinks.TypeSecretMap:
+			for _, secret := range settings.SecretMap(field.Name) {
+				texts = append(texts, secret.Reveal())
+			}
+		default:
+			continue
+		}
+		if len(texts) == before || texts[before] == "" {
+			t.Errorf("the valid settings have no secret in %s", field.Name)
+		}
+	}
+	return texts
+}
+
+const (
+	tableStart = "<!-- settings: made from the kind's fields; UPDATE_GOLDEN=1 go test writes them anew -->\n"
+	tableEnd   = "<!-- end of settings -->\n"
+)
+
+// documented compares the table of settings in a file with the fields.
+func documented(t testing.TB, kind sinks.Kind, path string) {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, rest, found := strings.Cut(string(text), tableStart)
+	table, after, closed := strings.Cut(rest, tableEnd)
+	if !found || !closed {
+		t.Fatalf("%s has no table between these lines:\n%s%s", path, tableStart, tableEnd)
+	}
+	want := "\n" + kind.Markdown() + "\n"
+	if os.Getenv("UPDATE_GOLDEN") != "" && table != want {
+		if err := os.WriteFile(path, []byte(before+tableStart+want+tableEnd+after), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if table != want {
+		t.Errorf("the settings in %s are stale; UPDATE_GOLDEN=1 writes them anew. They should be:\n%s", path, want)
+	}
+}

@@ -1,0 +1,103 @@
+package sinktest
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rowrelay/rowrelay/sinks"
+)
+
+func referenceKind(err func(sinks.Settings) error) sinks.Kind {
+	return sinks.Kind{
+		Name: "reference",
+		Fields: []sinks.Field{
+			{Name: "token", Type: sinks.TypeSecret, Help: "the password"},
+			{Name: "headers", Type: sinks.TypeSecretMap, Help: "more of them"},
+		},
+		New: func(s sinks.Settings) (sinks.Sink, error) { return &reference{to: &destination{}}, err(s) },
+	}
+}
+
+var referenceSettings = map[string]any{"token": "t0ken", "headers": map[string]any{"X-A": "h3ader"}}
+
+func noError(sinks.Settings) error { return nil }
+
+func newRegistry(t *testing.T, kind sinks.Kind) *sinks.Registry {
+	t.Helper()
+	registry, err := sinks.NewRegistry(kind)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return registry
+}
+
+func TestKindMakes(t *testing.T) {
+	t.Parallel()
+	good, bad := referenceKind(noError), referenceKind(func(sinks.Settings) error { return errors.New("no") })
+	if v := recordKind(func(tb testing.TB) { makes(tb, newRegistry(t, good), good, referenceSettings) }); v.failed {
+		t.Errorf("a good kind fails: %s", v.log)
+	}
+	if v := recordKind(func(tb testing.TB) { makes(tb, newRegistry(t, bad), bad, referenceSettings) }); !v.failed {
+		t.Error("a kind that makes no sink passes")
+	}
+}
+
+func TestKindHidesSecrets(t *testing.T) {
+	t.Parallel()
+	good := referenceKind(noError)
+	bad := referenceKind(noError)
+	bad.Fields[1].Check = func(value any) error {
+		return fmt.Errorf("has the wrong names: %v", value.(map[string]sinks.Secret)["a name"].Reveal())
+	}
+	forgetful := map[string]any{"token": "t0ken"}
+	tests := []struct {
+		name     string
+		kind     sinks.Kind
+		settings map[string]any
+		failed   bool
+	}{
+		{"good", good, referenceSettings, false},
+		{"bad", bad, map[string]any{"token": "t0ken"}, true},
+		{"settings without one of the secrets", good, forgetful, true},
+	}
+	for _, test := range tests {
+		v := recordKind(func(tb testing.TB) { hidesSecrets(tb, newRegistry(t, test.kind), test.kind, test.settings) })
+		if v.failed != test.failed {
+			t.Errorf("%s: failed is %v: %s", test.name, v.failed, v.log)
+		}
+	}
+}
+
+func TestKindIsDocumented(t *testing.T) {
+	t.Parallel()
+	kind := referenceKind(noError)
+	table := "\n" + kind.Markdown() + "\n"
+	tests := []struct {
+		name, text string
+		failed     bool
+	}{
+		{"fresh", "# Title\n" + tableStart + table + tableEnd + "more\n", false},
+		{"stale", "# Title\n" + tableStart + "\n" + strings.Replace(table, "token", "old", 1) + tableEnd, true},
+		{"no table", "# Title\n", true},
+		{"no end", tableStart + table, true},
+	}
+	for _, test := range tests {
+		path := filepath.Join(t.TempDir(), "README.md")
+		if err := os.WriteFile(path, []byte(test.text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if v := recordKind(func(tb testing.TB) { documented(tb, kind, path) }); v.failed != test.failed && os.Getenv("UPDATE_GOLDEN") == "" {
+			t.Errorf("%s: failed is %v: %s", test.name, v.failed, v.log)
+		}
+	}
+}
+
+func recordKind(f func(testing.TB)) verdict {
+	r := &recorder{}
+	r.run(func() { f(r) })
+	return r.verdict
+}

@@ -1,0 +1,64 @@
+package sinktest
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+
+	"github.com/rowrelay/rowrelay/outbox"
+	"github.com/rowrelay/rowrelay/sinks"
+)
+
+var lifeMutants = []mutant{
+	{"can be opened only once", "OpenAgain", func(b *bent) {
+		var opened atomic.Bool
+		b.open = func(context.Context) error {
+			if opened.Swap(true) {
+				return errors.New("it is open already")
+			}
+			return nil
+		}
+	}},
+	{"delivers everything twice once it was opened again", "OpenAgain", func(b *bent) {
+		var opened atomic.Int64
+		b.open = func(context.Context) error { opened.Add(1); return nil }
+		b.to.change = func(m outbox.Message) []outbox.Message {
+			if opened.Load() > 1 {
+				return []outbox.Message{m, m}
+			}
+			return []outbox.Message{m}
+		}
+	}},
+	{"panics when it is closed without having been opened", "CloseWithoutOpen", func(b *bent) {
+		var connection *destination
+		b.close = func(context.Context) error { connection.setBroken(true); return nil }
+	}},
+	{"never ends to close", "CloseWithoutOpen", func(b *bent) {
+		b.close = func(context.Context) error { select {} }
+	}},
+	{"leaves a goroutine that Open started", "NoGoroutineLeft", func(b *bent) {
+		b.open = func(context.Context) error {
+			go func() { select {} }()
+			return nil
+		}
+	}},
+	{"leaves a goroutine that Send started", "NoGoroutineLeft", func(b *bent) {
+		b.send = func(ctx context.Context, batch []sinks.Message) []sinks.Outcome {
+			go func() { select {} }()
+			return b.reference.Send(ctx, batch)
+		}
+	}},
+	{"leaves a goroutine after an outage", "NoGoroutineLeft", func(b *bent) {
+		b.open = func(ctx context.Context) error {
+			if err := b.reference.Open(ctx); err != nil {
+				go func() { select {} }()
+				return err
+			}
+			return nil
+		}
+	}},
+	{"wants batches of less than none", "LimitsMakeSense", func(b *bent) { b.limits.Messages = -1 }},
+	{"wants less than no bytes", "LimitsMakeSense", func(b *bent) { b.limits.Bytes = -1 }},
+	{"wants less than no workers", "LimitsMakeSense", func(b *bent) { b.limits.Workers = -1 }},
+	{"promises an order that there isn't", "LimitsMakeSense", func(b *bent) { b.promise = sinks.OrderAtomic + 1 }},
+}

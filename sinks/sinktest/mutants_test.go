@@ -1,0 +1,113 @@
+package sinktest
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/rowrelay/rowrelay/sinks"
+)
+
+// bent is a sink of which some calls are broken.
+type bent struct {
+	*reference
+	open  func(context.Context) error
+	send  sender
+	close func(context.Context) error
+}
+
+type sender func(ctx context.Context, batch []sinks.Message) []sinks.Outcome
+
+func (b *bent) Open(ctx context.Context) error {
+	if b.open != nil {
+		return b.open(ctx)
+	}
+	return b.reference.Open(ctx)
+}
+
+func (b *bent) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome {
+	if b.send != nil {
+		return b.send(ctx, batch)
+	}
+	return b.reference.Send(ctx, batch)
+}
+
+func (b *bent) Close(ctx context.Context) error {
+	if b.close != nil {
+		return b.close(ctx)
+	}
+	return b.reference.Close(ctx)
+}
+
+// mutant is one mistake that somebody could make in a sink, and the check that
+// must notice it.
+type mutant struct {
+	mistake string
+	caught  string
+	bend    func(b *bent)
+}
+
+// after changes the outcomes of the sink as it should be.
+func after(change func(outcomes []sinks.Outcome) []sinks.Outcome) func(*bent) {
+	return func(b *bent) {
+		b.send = func(ctx context.Context, batch []sinks.Message) []sinks.Outcome {
+			return change(b.reference.Send(ctx, batch))
+		}
+	}
+}
+
+// turned changes each outcome of one result.
+func turned(from sinks.Result, to sinks.Outcome) func(*bent) {
+	return after(func(outcomes []sinks.Outcome) []sinks.Outcome {
+		for i, o := range outcomes {
+			if o.Result == from {
+				outcomes[i] = to
+			}
+		}
+		return outcomes
+	})
+}
+
+// TestEveryMutantIsCaught shows that the checks can fail, each for its reason.
+func TestEveryMutantIsCaught(t *testing.T) {
+	t.Parallel()
+	for _, m := range slices.Concat(outcomeMutants, arrivalMutants, orderMutants, contextMutants, outageMutants, lifeMutants) {
+		t.Run(m.caught+"/"+m.mistake, func(t *testing.T) {
+			t.Parallel()
+			verdict := record(checkNamed(t, m.caught), m.harness())
+			if !verdict.failed {
+				t.Errorf("%s doesn't notice that the sink %s:\n%s", m.caught, m.mistake, verdict.log)
+			}
+			t.Log(verdict.log)
+		})
+	}
+}
+
+func (m mutant) harness() Harness {
+	h, sink := fullHarness(sinks.OrderPrefix)
+	b := &bent{reference: sink}
+	m.bend(b)
+	h.Sink = b
+	h.Patience = 300 * time.Millisecond
+	return h
+}
+
+func checkNamed(t *testing.T, name string) check {
+	i := slices.IndexFunc(checks, func(c check) bool { return c.name == name })
+	if i < 0 {
+		t.Fatalf("there is no check %s", name)
+	}
+	return checks[i]
+}
+
+// TestEveryCheckCatchesAMutant: a check that no mutant needs could be empty.
+func TestEveryCheckCatchesAMutant(t *testing.T) {
+	t.Parallel()
+	mutants := slices.Concat(outcomeMutants, arrivalMutants, orderMutants, contextMutants, outageMutants, lifeMutants)
+	for _, c := range checks {
+		if !slices.ContainsFunc(mutants, func(m mutant) bool { return m.caught == c.name }) {
+			t.Errorf("no mutant is caught by %s", c.name)
+		}
+	}
+}

@@ -1,0 +1,234 @@
+package sinktest
+
+import (
+	"context"
+	"reflect"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/rowrelay/rowrelay/outbox"
+	"github.com/rowrelay/rowrelay/sinks"
+)
+
+// subject is a sink under test, called as the relay calls it and watched while
+// it is.
+type subject struct {
+	Harness
+	t    testing.TB
+	made atomic.Int64
+}
+
+// opened opens the sink, lets it be closed at the end of the check, and returns
+// the context for its calls.
+func (s *subject) opened() context.Context {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 2*s.Patience)
+	s.t.Cleanup(cancel)
+	s.t.Cleanup(func() { s.close(context.Background()) })
+	if err := s.open(ctx); err != nil {
+		s.t.Fatalf("Open of a sink whose destination is there: %v", err)
+	}
+	return ctx
+}
+
+func (s *subject) open(ctx context.Context) error {
+	s.t.Helper()
+	var err error
+	s.within("Open", func() { err = s.Sink.Open(ctx) })
+	s.keepsSecrets("Open", err)
+	return err
+}
+
+func (s *subject) close(ctx context.Context) {
+	s.t.Helper()
+	var err error
+	s.within("Close", func() { err = s.Sink.Close(ctx) })
+	s.keepsSecrets("Close", err)
+	if err != nil {
+		s.t.Errorf("Close: %v", err)
+	}
+}
+
+// send hands a copy of the batch to the sink and checks what no Send may do.
+func (s *subject) send(ctx context.Context, batch []sinks.Message) []sinks.Outcome {
+	s.t.Helper()
+	given := clone(batch)
+	var outcomes []sinks.Outcome
+	s.within("Send", func() { outcomes = s.Sink.Send(ctx, given) })
+	if !reflect.DeepEqual(given, batch) {
+		s.t.Error("Send changed the batch, which is not the sink's")
+	}
+	spoil(given)
+	if len(outcomes) != len(batch) {
+		s.t.Fatalf("Send returned %d outcomes for %d messages", len(outcomes), len(batch))
+	}
+	for i, outcome := range outcomes {
+		s.sound(i, outcome)
+	}
+	return outcomes
+}
+
+// deliver sends a batch that has to be delivered whole, in as many Sends as the
+// sink's limits and order ask for.
+func (s *subject) deliver(ctx context.Context, batch []sinks.Message) {
+	s.t.Helper()
+	for _, part := range s.parts(batch) {
+		for i, outcome := range s.send(ctx, part) {
+			if outcome.Result != sinks.Delivered {
+				s.t.Errorf("message %d of %d was not delivered: %s", i+1, len(part), show(outcome))
+			}
+		}
+	}
+}
+
+// parts divides a batch as the relay would.
+func (s *subject) parts(batch []sinks.Message) [][]sinks.Message {
+	most := s.limits().Messages
+	var parts [][]sinks.Message
+	for start := 0; start < len(batch); {
+		end := start + 1
+		for end < len(batch) && (most == 0 || end-start < most) && !s.conflicts(batch[start:end], batch[end]) {
+			end++
+		}
+		parts = append(parts, batch[start:end])
+		start = end
+	}
+	return parts
+}
+
+// conflicts says that the sink promises no order and the message's key is in
+// the batch already.
+func (s *subject) conflicts(batch []sinks.Message, m sinks.Message) bool {
+	sameKey := func(other sinks.Message) bool { return m.Key != "" && other.Key == m.Key }
+	return s.order() == sinks.OrderNone && slices.ContainsFunc(batch, sameKey)
+}
+
+func (s *subject) order() sinks.Order {
+	if ordered, ok := s.Sink.(sinks.Ordered); ok {
+		return ordered.Order()
+	}
+	return sinks.OrderNone
+}
+
+func (s *subject) limits() sinks.Limits {
+	if limited, ok := s.Sink.(sinks.Limited); ok {
+		return limited.Limits()
+	}
+	return sinks.Limits{}
+}
+
+// arrivals waits until messages with all these ids have arrived, and returns
+// everything that has.
+func (s *subject) arrivals(ids []string) []outbox.Message {
+	s.t.Helper()
+	var got []outbox.Message
+	missing := func(id string) bool {
+		return !slices.ContainsFunc(got, func(m outbox.Message) bool { return m.ID == id })
+	}
+	s.eventually("messages that the sink called delivered arrive", func() bool {
+		got = s.Received()
+		return !slices.ContainsFunc(ids, missing)
+	})
+	return got
+}
+
+// settled sends one more message and waits for it: what arrives at all of what
+// was sent before has then arrived.
+func (s *subject) settled(ctx context.Context) []outbox.Message {
+	s.t.Helper()
+	last := s.batch("last")
+	s.deliver(ctx, last)
+	return s.arrivals(ids(last))
+}
+
+// eventually waits until the condition holds.
+func (s *subject) eventually(what string, condition func() bool) {
+	s.t.Helper()
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(s.Patience); !condition(); <-tick.C {
+		if time.Now().After(end) {
+			s.t.Fatalf("waited %v in vain: %s", s.Patience, what)
+		}
+	}
+}
+
+// within fails the check when a call takes longer than the patience.
+func (s *subject) within(call string, f func()) {
+	s.t.Helper()
+	done := make(chan any, 1)
+	go func() {
+		defer close(done)
+		defer func() {
+			if cause := recover(); cause != nil {
+				done <- cause
+			}
+		}()
+		f()
+	}()
+	timer := time.NewTimer(s.Patience)
+	defer timer.Stop()
+	select {
+	case cause := <-done:
+		if cause != nil {
+			s.t.Fatalf("%s panicked: %v", call, cause)
+		}
+	case <-timer.C:
+		s.t.Fatalf("%s has not returned after %v", call, s.Patience)
+	}
+}
+
+// reasons are those that go with each result.
+var reasons = map[sinks.Result][]sinks.Reason{
+	sinks.Delivered: {sinks.ReasonNone},
+	sinks.Retry: {
+		sinks.ReasonUnknown, sinks.ReasonTimeout, sinks.ReasonServerError,
+		sinks.ReasonHandlerError, sinks.ReasonPanic, sinks.ReasonBusy,
+	},
+	sinks.Reject:      {sinks.ReasonTooLarge, sinks.ReasonInvalid, sinks.ReasonRefused, sinks.ReasonUnroutable},
+	sinks.Unavailable: {sinks.ReasonConnection, sinks.ReasonThrottled, sinks.ReasonAuth, sinks.ReasonConfig},
+	sinks.Unsent:      {sinks.ReasonCancelled, sinks.ReasonNeighbour},
+}
+
+// sound checks an outcome by itself.
+func (s *subject) sound(i int, o sinks.Outcome) {
+	s.t.Helper()
+	known, ok := reasons[o.Result]
+	switch {
+	case !ok:
+		s.t.Errorf("outcome %d has the unknown result %v", i, o.Result)
+	case !slices.Contains(known, o.Reason):
+		s.t.Errorf("outcome %d is %s: this reason doesn't go with this result", i, show(o))
+	case o.Receipt != "" && o.Result != sinks.Delivered:
+		s.t.Errorf("outcome %d is %s: it has a receipt", i, show(o))
+	case o.RetryAfter < 0 || o.RetryAfter > 0 && o.Result != sinks.Retry && o.Result != sinks.Unavailable:
+		s.t.Errorf("outcome %d is %s: it has a RetryAfter of %v", i, show(o), o.RetryAfter)
+	case !utf8.ValidString(o.Detail + o.Receipt):
+		s.t.Errorf("outcome %d has a detail or receipt that is not UTF-8", i)
+	}
+	s.hidesSecrets("an outcome", o.Detail+" "+o.Receipt)
+}
+
+func (s *subject) keepsSecrets(call string, err error) {
+	s.t.Helper()
+	if err != nil {
+		s.hidesSecrets("an error of "+call, err.Error())
+	}
+}
+
+func (s *subject) hidesSecrets(where, text string) {
+	s.t.Helper()
+	for _, secret := range s.Secrets {
+		if strings.Contains(text, secret) {
+			s.t.Errorf("%s shows a secret", where)
+		}
+	}
+}
+
+func show(o sinks.Outcome) string {
+	return strings.TrimSpace(o.Result.String() + " " + string(o.Reason) + " " + o.Detail)
+}
