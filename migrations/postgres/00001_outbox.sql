@@ -66,11 +66,12 @@ CREATE TABLE {{.Held}} (
     last_error    text,
     created_at    timestamptz NOT NULL,
     PRIMARY KEY (lane, id),
-    CONSTRAINT held_state CHECK (state IN ('scheduled', 'retry', 'error')),
-    CONSTRAINT held_time CHECK (state = 'error' OR available_at IS NOT NULL)
+    CONSTRAINT held_state CHECK (state IN ('scheduled', 'retry', 'error'))
 ) WITH (vacuum_truncate = off);
 
-CREATE INDEX {{.IndexName "held_due"}} ON {{.Held}} (available_at, id) WHERE state <> 'error';
+-- No time means at once.
+CREATE INDEX {{.IndexName "held_due"}} ON {{.Held}}
+    (COALESCE(available_at, '0001-01-01 00:00:00+00'), id) WHERE state <> 'error';
 
 CREATE INDEX {{.IndexName "held_retry"}} ON {{.Held}} (lane, id) WHERE state = 'retry';
 
@@ -140,7 +141,7 @@ SELECT id, lane,
 FROM {{.Hot}}
 UNION ALL
 SELECT id, lane,
-       CASE WHEN state = 'scheduled' AND available_at <= now() THEN 'pending' ELSE state END,
+       CASE WHEN state = 'scheduled' AND (available_at IS NULL OR available_at <= now()) THEN 'pending' ELSE state END,
        message_id, topic, message_key, payload, payload_text, headers, priority,
        attempts, crashes, available_at, last_error,
        NULL, NULL, NULL, created_at, NULL, NULL, NULL

@@ -71,11 +71,12 @@ CREATE TABLE {{.Held}} (
     last_error    TEXT,
     created_at    TEXT NOT NULL,
     CONSTRAINT held_state CHECK (state IN ('scheduled', 'retry', 'error')),
-    CONSTRAINT held_time CHECK (state = 'error' OR available_at IS NOT NULL),
     CONSTRAINT available_at_format CHECK (available_at IS strftime('%Y-%m-%d %H:%M:%f', available_at))
 );
 
-CREATE INDEX {{.Index "held_due"}} ON {{.Bare.Held}} (available_at, id) WHERE state <> 'error';
+-- No time means at once.
+CREATE INDEX {{.Index "held_due"}} ON {{.Bare.Held}}
+    (coalesce(available_at, '0001-01-01 00:00:00.000'), id) WHERE state <> 'error';
 
 CREATE INDEX {{.Index "held_retry"}} ON {{.Bare.Held}} (lane, id) WHERE state = 'retry';
 
@@ -147,7 +148,7 @@ SELECT id, lane,
 FROM {{.Bare.Hot}}
 UNION ALL
 SELECT id, lane,
-       CASE WHEN state = 'scheduled' AND available_at <= strftime('%Y-%m-%d %H:%M:%f', 'now') THEN 'pending' ELSE state END,
+       CASE WHEN state = 'scheduled' AND (available_at IS NULL OR available_at <= strftime('%Y-%m-%d %H:%M:%f', 'now')) THEN 'pending' ELSE state END,
        message_id, topic, message_key, payload, payload_text, headers, priority,
        attempts, crashes, available_at, last_error,
        NULL, NULL, NULL, created_at, NULL, NULL, NULL

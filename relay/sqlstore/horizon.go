@@ -1,0 +1,181 @@
+package sqlstore
+
+import (
+	"slices"
+	"sync"
+)
+
+// horizon tells, for PostgreSQL, where rows can still appear. Ids are given out
+// in order, but transactions commit in any order: a row may appear below others
+// that were read long ago.
+//
+// A writer has its transaction's number (xid) before it has an id, as the table
+// declares writer_xid before id. So, if a transaction X of ours began to get
+// its number after we knew that the id m had been given out, then every
+// transaction with a number above X gets ids above m only. The pair (X, m) is a
+// checkpoint, and
+//
+//	floor(x) = max { m : (X, m) is a checkpoint and X < x }
+//
+// is below every id that the transaction x can have written, or will write.
+//
+// For a read with the snapshot S after a read with the snapshot P:
+//
+//   - No row can appear any more at or below floor(xmin(S)): whoever is still
+//     to commit has a number of at least xmin(S).
+//   - The transactions whose rows S shows and P didn't are those that were open
+//     in P and have ended in S, and those from xmax(P) on that have ended in S.
+//     Note that the latter may have been running when P was taken: xmax is one
+//     more than the highest number that had *ended*. Nothing appeared at or
+//     below the lowest of their floors.
+//
+// The snapshots have no numbers of subtransactions; a subtransaction's rows
+// become visible with its top transaction, whose number is the one that
+// writer_xid forces to be given first.
+//
+// A lane that was leased between P and S is read from its mark under S or a
+// later snapshot, so that what appeared in it before S is met on the way. But
+// what appears later is told only once, to the read that comes next: the caller
+// has to apply LateAfter to all its lanes, also to those that this read didn't
+// visit.
+//
+// Dropping a checkpoint, or not making one, makes floors lower, which costs a
+// longer way to read again and nothing else.
+type horizon struct {
+	mu          sync.Mutex
+	previous    *snapshot // of the last read that returned
+	server      string    // that it was read from
+	given       int64     // the highest id that is known to have been given out
+	checkpoints []checkpoint
+}
+
+// checkpoint: a transaction with a higher number than xid has ids above id only.
+type checkpoint struct {
+	xid uint64
+	id  int64
+}
+
+// maxCheckpoints bounds the list; the older half is then thinned.
+const maxCheckpoints = 512
+
+// before returns the highest id that is known to have been given out, to be
+// shown to wrote when a statement that begins now has returned.
+func (h *horizon) before() int64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.given
+}
+
+// stale says that ids were given out since the last checkpoint.
+func (h *horizon) stale() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.checkpoints) == 0 || h.checkpoints[len(h.checkpoints)-1].id < h.given
+}
+
+// wrote makes a checkpoint: the transaction xid got its number after the id had
+// been given out. The list ascends in both.
+func (h *horizon) wrote(xid uint64, id int64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	at, _ := slices.BinarySearchFunc(h.checkpoints, xid, byXID)
+	if at > 0 && h.checkpoints[at-1].id >= id {
+		return // an earlier one says more
+	}
+	end := at
+	for end < len(h.checkpoints) && h.checkpoints[end].id <= id {
+		end++ // says less than this one
+	}
+	h.checkpoints = slices.Replace(h.checkpoints, at, end, checkpoint{xid, id})
+	h.thin()
+}
+
+func byXID(c checkpoint, xid uint64) int {
+	switch {
+	case c.xid < xid:
+		return -1
+	case c.xid > xid:
+		return 1
+	default:
+		return 0
+	}
+}
+
+// thin drops every other one of the older half, so that the list is the
+// sparser the older.
+func (h *horizon) thin() {
+	if len(h.checkpoints) <= maxCheckpoints {
+		return
+	}
+	kept := h.checkpoints[:0]
+	for i, c := range h.checkpoints {
+		if i%2 == 0 || i >= maxCheckpoints/2 {
+			kept = append(kept, c)
+		}
+	}
+	h.checkpoints = kept
+}
+
+// read notes a read that returned, and says what its page promises. The server
+// is whatever tells one run of a server from another.
+func (h *horizon) read(server string, s snapshot, given int64) (lateAfter, final int64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.previous != nil && (server != h.server || s.xmax < h.previous.xmax || given < h.given) {
+		return h.restart(server, s, given)
+	}
+	lateAfter, final = h.lateAfter(s), h.floor(s.xmin)
+	h.previous, h.server, h.given = &s, server, given
+	h.prune()
+	return lateAfter, final
+}
+
+// restart forgets everything: this is another server, or one that was restored,
+// and the numbers say nothing about those of before.
+func (h *horizon) restart(server string, s snapshot, given int64) (lateAfter, final int64) {
+	h.previous, h.server, h.given, h.checkpoints = &s, server, given, nil
+	return 0, 0
+}
+
+// learn notes an id that was given out, before the first read.
+func (h *horizon) learn(given int64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.given = max(h.given, given)
+}
+
+// lateAfter is below all that appeared between the previous snapshot and this
+// one; -1 if nothing did.
+func (h *horizon) lateAfter(s snapshot) int64 {
+	if h.previous == nil {
+		return -1
+	}
+	for _, xid := range h.previous.open { // floors ascend: the first is the lowest
+		if s.sees(xid) {
+			return h.floor(xid)
+		}
+	}
+	if s.endedFrom(h.previous.xmax) {
+		return h.floor(h.previous.xmax)
+	}
+	return -1
+}
+
+// floor is below every id that a transaction with this number or a higher one
+// can have written or will write; 0 if nothing is known.
+func (h *horizon) floor(xid uint64) int64 {
+	at, _ := slices.BinarySearchFunc(h.checkpoints, xid, byXID)
+	if at == 0 {
+		return 0
+	}
+	return h.checkpoints[at-1].id
+}
+
+// prune drops the checkpoints that no floor is going to come from: those before
+// the one that holds for the lowest transaction that may still end.
+func (h *horizon) prune() {
+	at, _ := slices.BinarySearchFunc(h.checkpoints, h.previous.xmin, byXID)
+	if at > 1 {
+		h.checkpoints = slices.Delete(h.checkpoints, 0, at-1)
+	}
+}
