@@ -35,6 +35,8 @@ type DB struct {
 	lanes    [relay.Lanes]lane
 	relays   map[string]*relayRow
 	claim    relay.Claim
+	locked   map[int64]chan struct{} // rows that LockRow has locked
+	waiting  int                     // settles that wait for them
 	history  []Change
 }
 
@@ -72,6 +74,7 @@ func New() *DB {
 		open:   map[*Tx]bool{},
 		held:   map[int64]*record{},
 		relays: map[string]*relayRow{},
+		locked: map[int64]chan struct{}{},
 	}
 }
 

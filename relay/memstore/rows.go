@@ -13,7 +13,7 @@ import (
 // to come, marked as such.
 func (s *Store) Claim(ctx context.Context, request relay.ClaimRequest) (rows []relay.Row, err error) {
 	err = s.do(ctx, OpClaim, func() error {
-		free := s.db.hotRows(func(r *record) bool { return r.token == "" && wanted(r, request) })
+		free := s.db.hotRows(func(r *record) bool { return r.token == "" && s.db.locked[r.row.ID] == nil && wanted(r, request) })
 		slices.SortStableFunc(free, order(request.Pick))
 		now := s.db.now()
 		for _, r := range free[:min(len(free), max(0, request.Limit))] {

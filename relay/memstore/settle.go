@@ -21,11 +21,10 @@ func (s *Store) Settle(ctx context.Context, name string, keep bool, settlements 
 		if err := s.before(ctx, OpSettleLocked); err != nil {
 			return err
 		}
-		return s.locked(func() error {
+		return s.unlocked(ctx, settlements, func() {
 			for _, settlement := range settlements {
 				s.db.settle(name, keep, settlement, &counts)
 			}
-			return nil
 		})
 	})
 	if err == nil {

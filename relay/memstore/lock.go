@@ -1,0 +1,77 @@
+package memstore
+
+import (
+	"context"
+
+	"github.com/rowrelay/rowrelay/relay"
+)
+
+// LockRow locks a row of the hot table, as another session's transaction
+// would: it can be read, a claim passes it over, and a settle that wants to
+// change it waits, with its lanes locked. The unlock may be called again.
+func (db *DB) LockRow(id int64) (unlock func()) {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	gone := make(chan struct{})
+	db.locked[id] = gone
+	return func() {
+		db.mu.Lock()
+		defer db.mu.Unlock()
+		if db.locked[id] == gone {
+			delete(db.locked, id)
+			close(gone)
+		}
+	}
+}
+
+// Waiting is the number of settles that wait for a locked row.
+func (db *DB) Waiting() int {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	return db.waiting
+}
+
+// unlocked carries out the work under the lock once none of the rows is
+// locked by another.
+func (s *Store) unlocked(ctx context.Context, settlements []relay.Settlement, work func()) error {
+	for {
+		var lock <-chan struct{}
+		_ = s.locked(func() error {
+			if lock = s.db.lockedAmong(settlements); lock == nil {
+				work()
+			} else {
+				s.db.waiting++
+			}
+			return nil
+		})
+		if lock == nil {
+			return nil
+		}
+		if err := s.await(ctx, lock); err != nil {
+			return err
+		}
+	}
+}
+
+func (db *DB) lockedAmong(settlements []relay.Settlement) <-chan struct{} {
+	for _, settlement := range settlements {
+		if lock := db.locked[settlement.ID]; lock != nil {
+			return lock
+		}
+	}
+	return nil
+}
+
+func (s *Store) await(ctx context.Context, lock <-chan struct{}) error {
+	defer func() {
+		s.db.mu.Lock()
+		defer s.db.mu.Unlock()
+		s.db.waiting--
+	}()
+	select {
+	case <-lock:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,95 @@
+package storetest
+
+import "testing"
+
+// check is one part of what a store promises.
+type check struct {
+	name string
+	run  func(t testing.TB, table Table)
+
+	// lateWriters: keeps several writing transactions open at once.
+	lateWriters bool
+
+	// rowLocks: needs a Table that is a RowLocker.
+	rowLocks bool
+}
+
+// checks is the suite.
+func checks() []check {
+	return []check{
+		{name: "acquire shares the lanes out", run: acquireSharesOut},
+		{name: "acquire keeps to the count", run: acquireKeepsToTheCount},
+		{name: "takeover only after expiry", run: takeoverAfterExpiry},
+		{name: "calm renewal clears crashes", run: calmRenewal},
+		{name: "renew extends the lease", run: renewExtends},
+		{name: "renew after the end", run: renewAfterTheEnd},
+		{name: "renew is for the holder", run: renewIsForTheHolder},
+		{name: "release is for the holder", run: releaseIsForTheHolder},
+		{name: "marks are kept", run: marksAreKept},
+
+		{name: "old fence changes nothing", run: oldFenceChangesNothing},
+		{name: "wrong fence changes nothing", run: wrongFenceChangesNothing},
+		{name: "some of a batch fenced", run: someFenced},
+		{name: "settle held open across a takeover", run: settleAcrossTakeover, rowLocks: true},
+		{name: "settle races a takeover", run: settleRacesTakeover},
+
+		{name: "moves keep the message", run: movesKeepTheMessage},
+		{name: "retry waits its delay", run: retryWaitsItsDelay},
+		{name: "scheduled keeps its time", run: scheduledKeepsItsTime},
+		{name: "done rows are deleted", run: doneRowsAreDeleted},
+		{name: "settle twice", run: settleTwice},
+		{name: "parked is missing", run: parkedIsMissing},
+		{name: "settle a mixed batch", run: settleMixedBatch},
+		{name: "settle nothing", run: settleNothing},
+		{name: "settle concurrently", run: settleConcurrently},
+		{name: "settle given up", run: settleGivenUp, rowLocks: true},
+
+		{name: "read keeps to positions", run: readKeepsToPositions},
+		{name: "read in order", run: readInOrder},
+		{name: "read first positions first", run: readFirstPositionsFirst},
+		{name: "read stops at bytes", run: readStopsAtBytes},
+		{name: "read after a settle", run: readAfterSettle},
+		{name: "scan asks for each row", run: scanAsksForEachRow},
+
+		{name: "late commit", run: lateCommit, lateWriters: true},
+		{name: "late within a key", run: lateWithinAKey, lateWriters: true},
+		{name: "failed read tells nothing", run: failedReadTellsNothing, lateWriters: true},
+		{name: "every reader hears", run: everyReaderHears, lateWriters: true},
+		{name: "gaps by rollbacks", run: gapsByRollbacks},
+		{name: "many writers", run: manyWriters},
+
+		{name: "due in order", run: dueInOrder},
+		{name: "due tells retries from scheduled", run: dueTellsRetriesFromScheduled},
+		{name: "retries hold their keys", run: retriesHoldTheirKeys},
+		{name: "held across a takeover", run: heldAcrossTakeover},
+
+		{name: "claims are distinct", run: claimsAreDistinct},
+		{name: "claim passes over locked rows", run: claimPassesOverLockedRows, rowLocks: true},
+		{name: "claim picks", run: claimPicks},
+		{name: "claim keeps to topics", run: claimKeepsToTopics},
+		{name: "claim returns the message", run: claimReturnsTheMessage},
+		{name: "reclaim frees ended claims", run: reclaimFreesEndedClaims},
+		{name: "reclaim concurrently", run: reclaimConcurrently},
+		{name: "reclaim brings back due rows", run: reclaimBringsBackDueRows},
+		{name: "extend keeps the claim", run: extendKeepsTheClaim},
+		{name: "settle by token", run: settleByToken},
+		{name: "pending gives back", run: pendingGivesBack},
+
+		{name: "requeue parked", run: requeueParked},
+		{name: "requeue by rows", run: requeueByRows},
+		{name: "discard parked", run: discardParked},
+		{name: "filters select", run: filtersSelect},
+		{name: "list pages", run: listPages},
+		{name: "changes have no limit", run: changesHaveNoLimit},
+		{name: "status counts", run: statusCounts},
+		{name: "status counts claims", run: statusCountsClaims},
+		{name: "status tells the oldest", run: statusTellsTheOldest},
+
+		{name: "census", run: census},
+		{name: "adoption", run: adoption},
+		{name: "adoption forgets", run: adoptionForgets},
+		{name: "purge keeps to the retention", run: purgeKeepsToRetention},
+		{name: "purge counts from the finish", run: purgeCountsFromTheFinish},
+		{name: "ended context", run: endedContext},
+	}
+}

@@ -1,0 +1,172 @@
+package storetest
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rowrelay/rowrelay/relay"
+)
+
+// A claim that has ended is freed, a crash is counted, and nothing else is
+// freed; the row can then be claimed again, and only its new claim settles it.
+func reclaimFreesEndedClaims(t testing.TB, table Table) {
+	a, b := byRows(t, table, "a"), byRows(t, table, "b")
+	written := write(t, table, plain(5)...)
+	start := time.Now()
+	ended := a.claim(relay.ClaimRequest{Token: "ended", Limit: 2, TTL: short})
+	lasting := a.claim(relay.ClaimRequest{Token: "lasting", Limit: 2})
+	b.freed(2)
+	if waited := time.Since(start); waited < short-slack {
+		t.Errorf("claims of %v were freed after %v", short, waited)
+	}
+	if got, want := a.settle(allClaimed("ended", relay.StateDone, ended)...), (relay.Settled{Fenced: 2}); got != want {
+		t.Errorf("settled with a claim that was freed: %+v, want %+v", got, want)
+	}
+	again := b.claim(relay.ClaimRequest{Token: "again", Limit: 5})
+	wantIDs(t, "claimed again", ids(again), slices.Concat(ids(ended), written[4:]))
+	for _, row := range again {
+		if want := map[bool]int{true: 1}[row.ID != written[4]]; row.Crashes != want || row.Attempts != 0 {
+			t.Errorf("row %d has %d crashes and %d attempts, want %d and 0", row.ID, row.Crashes, row.Attempts, want)
+		}
+	}
+	if got, want := a.settle(allClaimed("ended", relay.StateError, ended)...), (relay.Settled{Fenced: 2}); got != want {
+		t.Errorf("settled what another has claimed: %+v, want %+v", got, want)
+	}
+	a.mustSettle(allClaimed("lasting", relay.StateDone, lasting)...)
+	b.mustSettle(allClaimed("again", relay.StateDone, again)...)
+}
+
+// Several relays reclaim at once: each claim that has ended is freed once.
+func reclaimConcurrently(t testing.TB, table Table) {
+	const count, relays = 40, 5
+	a := byRows(t, table, "a")
+	write(t, table, plain(count)...)
+	a.claim(relay.ClaimRequest{Token: "ended", Limit: count, TTL: short})
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	total := 0
+	start := time.Now()
+	for range relays {
+		store := table.Store(t)
+		all.Go(func() {
+			for enough := false; !enough && time.Since(start) < patience; time.Sleep(pause) {
+				var n int
+				if err := again(t, func(ctx context.Context) (err error) {
+					n, err = store.Reclaim(ctx, 7)
+					return err
+				}); err != nil || n > 7 {
+					t.Errorf("reclaim of 7 rows at most: %d, %v", n, err)
+				}
+				mu.Lock()
+				total += n
+				enough = total >= count
+				mu.Unlock()
+			}
+		})
+	}
+	all.Wait()
+	rows := a.claim(relay.ClaimRequest{Token: "again", Limit: plenty})
+	crashed := slices.IndexFunc(rows, func(row relay.Row) bool { return row.Crashes != 1 })
+	if total != count || len(rows) != count || crashed >= 0 {
+		t.Errorf("freed %d rows and claimed %d again, want %d; with other than one crash: %d", total, len(rows), count, crashed)
+	}
+}
+
+// A claim that is extended doesn't end; only what is still claimed with the
+// token is extended.
+func extendKeepsTheClaim(t testing.TB, table Table) {
+	a, b := byRows(t, table, "a"), byRows(t, table, "b")
+	write(t, table, plain(4)...)
+	rows := ids(a.claim(relay.ClaimRequest{Token: "one", Limit: 4, TTL: short}))
+	wantIDs(t, "extended with another's token", a.extend("two", rows), nil)
+	wantIDs(t, "extended", a.extend("one", rows[:2]), rows[:2])
+	b.freed(2)
+	freed := ids(b.claim(relay.ClaimRequest{Token: "two", Limit: 4}))
+	wantIDs(t, "freed", freed, rows[2:])
+	wantIDs(t, "extended when some had been lost", a.extend("one", rows), rows[:2])
+	wantIDs(t, "extended by the new holder", b.extend("two", rows), rows[2:])
+}
+
+func (w *worker) extend(token string, ids []int64) (still []int64) {
+	w.Helper()
+	w.do("extend", func(ctx context.Context) (err error) {
+		still, err = w.store.Extend(ctx, token, ids, long)
+		return err
+	})
+	slices.Sort(still)
+	return still
+}
+
+// Reclaim brings held rows back when they are due, with what they had been
+// charged; not those that aren't, and none that is parked.
+func reclaimBringsBackDueRows(t testing.TB, table Table) {
+	a := byRows(t, table, "a")
+	write(t, table, plain(5)...)
+	rows := a.claim(relay.ClaimRequest{Token: "one", Limit: 5})
+	settlements := allClaimed("one", relay.StateRetry, rows)
+	settlements[0].Attempts, settlements[0].Error = 3, "boom"
+	settlements[1].Delay = time.Hour
+	settlements[2].State = relay.StateError
+	settlements[3].State = relay.StateScheduled
+	settlements[4].State = relay.StateDone
+	a.mustSettle(settlements...)
+	if rest := a.claim(relay.ClaimRequest{Token: "rest", Limit: 5}); len(rest) != 0 {
+		t.Errorf("claimed held rows: %v", inOrder(rest))
+	}
+	a.freed(2)
+	back := a.claim(relay.ClaimRequest{Token: "two", Limit: 5})
+	wantIDs(t, "brought back", inOrder(back), []int64{rows[0].ID, rows[3].ID})
+	for _, row := range back[:min(1, len(back))] {
+		if row.Attempts != 3 || row.Held {
+			t.Errorf("a row that was brought back has %d attempts, want 3, and is held: %t", row.Attempts, row.Held)
+		}
+	}
+	a.wantState(relay.StateRetry, rows[1].ID)
+	a.wantState(relay.StateError, rows[2].ID)
+	a.wantState(relay.StateDone, rows[4].ID)
+	if info := a.info(rows[0].ID); info.LastError != "boom" || info.State != relay.StateClaimed {
+		t.Errorf("a row that was brought back and claimed: %+v", info)
+	}
+}
+
+// A row can be settled in each way by the token that it was claimed with, and
+// by no other; the second time it is gone.
+func settleByToken(t testing.TB, table Table) {
+	a := byRows(t, table, "a")
+	for _, state := range append(states(), relay.StatePending) {
+		id := write(t, table, plain(1)...)[0]
+		row := a.claim(relay.ClaimRequest{Token: "right", Limit: 1})[0]
+		if got, want := a.settle(claimed("wrong", state, row)), (relay.Settled{Fenced: 1}); got != want {
+			t.Errorf("settled as %s with a wrong token: %+v, want %+v", state, got, want)
+		}
+		a.wantState(relay.StateClaimed, id)
+		a.mustSettle(claimed("right", state, row))
+		want := relay.Settled{Missing: 1}
+		if state == relay.StatePending {
+			want = relay.Settled{Fenced: 1} // it is there, and claimed by nobody
+		}
+		if got := a.settle(claimed("right", state, row)); got != want {
+			t.Errorf("settled as %s for the second time: %+v, want %+v", state, got, want)
+		}
+		a.claim(relay.ClaimRequest{Token: newToken(), Limit: 1})
+	}
+}
+
+// A claim that is given back can be claimed again at once, with what the
+// settlement says that it was charged.
+func pendingGivesBack(t testing.TB, table Table) {
+	a, b := byRows(t, table, "a"), byRows(t, table, "b")
+	id := write(t, table, plain(1)...)[0]
+	rows := a.claim(relay.ClaimRequest{Token: "one", Limit: 1})
+	back := allClaimed("one", relay.StatePending, rows)
+	back[0].Attempts, back[0].Crashes = 2, 1
+	a.mustSettle(back...)
+	a.wantState(relay.StatePending, id)
+	rows = b.claim(relay.ClaimRequest{Token: "two", Limit: 1})
+	if len(rows) != 1 || rows[0].ID != id || rows[0].Attempts != 2 || rows[0].Crashes != 1 {
+		t.Errorf("given back with 2 attempts and 1 crash, and claimed again: %+v", rows)
+	}
+}

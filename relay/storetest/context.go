@@ -1,0 +1,80 @@
+package storetest
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/rowrelay/rowrelay/relay"
+)
+
+// calls are all calls of a store, each with something to do.
+func (w *worker) calls(row relay.Row) map[string]func(context.Context) error {
+	s, renewals := w.store, []relay.Renewal{{Lease: w.lease(row.Lane), Marks: relay.Marks{Main: 666}}}
+	return map[string]func(context.Context) error{
+		"Adopt":    func(ctx context.Context) error { return s.Adopt(ctx, relay.ByRows) },
+		"Leave":    func(ctx context.Context) error { return s.Leave(ctx, w.name) },
+		"Release":  func(ctx context.Context) error { return s.Release(ctx, w.name, renewals) },
+		"Beat":     func(ctx context.Context) error { _, err := s.Beat(ctx, relay.Identity{Name: "new"}, long); return err },
+		"Purge":    func(ctx context.Context) error { _, err := s.Purge(ctx, 0, 1); return err },
+		"Acquire":  func(ctx context.Context) error { _, err := s.Acquire(ctx, w.name, 1, long); return err },
+		"Renew":    func(ctx context.Context) error { _, err := s.Renew(ctx, w.name, renewals, long); return err },
+		"HeldKeys": func(ctx context.Context) error { _, err := s.HeldKeys(ctx, lanes(), 1); return err },
+		"Read":     func(ctx context.Context) error { _, err := s.Read(ctx, everything(), 1, 1); return err },
+		"Reclaim":  func(ctx context.Context) error { _, err := s.Reclaim(ctx, 1); return err },
+		"Status":   func(ctx context.Context) error { _, err := s.Status(ctx); return err },
+		"List":     func(ctx context.Context) error { _, err := s.List(ctx, relay.Filter{}); return err },
+		"Requeue":  func(ctx context.Context) error { _, err := s.Requeue(ctx, relay.Filter{}); return err },
+		"Discard":  func(ctx context.Context) error { _, err := s.Discard(ctx, relay.Filter{}); return err },
+		"Settle": func(ctx context.Context) error {
+			_, err := s.Settle(ctx, w.name, true, []relay.Settlement{w.as(relay.StateDone, row)})
+			return err
+		},
+		"Scan": func(ctx context.Context) error {
+			_, err := s.Scan(ctx, everything(), func(relay.Candidate) bool { return true })
+			return err
+		},
+		"Due": func(ctx context.Context) error {
+			_, _, err := s.Due(ctx, lanes(), relay.DueCursor{}, 1, 1)
+			return err
+		},
+		"Claim": func(ctx context.Context) error {
+			_, err := s.Claim(ctx, relay.ClaimRequest{Relay: w.name, Token: "t", TTL: long, Limit: 1})
+			return err
+		},
+		"Extend": func(ctx context.Context) error {
+			_, err := s.Extend(ctx, "t", []int64{row.ID}, long)
+			return err
+		},
+	}
+}
+
+// A call whose context has ended returns at once, with an error, and has
+// changed nothing.
+func endedContext(t testing.TB, table Table) {
+	a := holder(t, table, "a")
+	a.wantAdopt(relay.ByLanes, nil)
+	a.beat(relay.ByLanes, long)
+	found := a.oneOfEach(table)
+	ended, end := context.WithCancel(t.Context())
+	end()
+	for name, call := range a.calls(a.row(found[relay.StatePending])) {
+		start := time.Now()
+		if err := call(ended); err == nil {
+			t.Errorf("%s in a context that has ended returned no error", name)
+		}
+		if took := time.Since(start); took > patience/6 {
+			t.Errorf("%s in a context that has ended took %v", name, took)
+		}
+	}
+	for state, id := range found {
+		a.wantState(state, id)
+	}
+	s := a.status()
+	if s.Claim != relay.ByLanes || s.LanesLeased != relay.Lanes || len(s.Relays) != 1 {
+		t.Errorf("calls in a context that has ended changed something: %+v", s)
+	}
+	if free := hire(t, table, "b").acquire(1, long); len(free) != 0 {
+		t.Errorf("calls in a context that has ended released %+v", free)
+	}
+}

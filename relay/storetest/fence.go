@@ -1,0 +1,183 @@
+package storetest
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/rowrelay/rowrelay/relay"
+)
+
+// Who lost a lane changes nothing in it, whatever it settles; every attempt is
+// counted.
+func oldFenceChangesNothing(t testing.TB, table Table) {
+	a, b := hire(t, table, "a"), hire(t, table, "b")
+	a.acquire(relay.Lanes, long)
+	pending := write(t, table, plain(4)...)
+	held := write(t, table, plain(4)...)
+	for _, id := range held {
+		a.mustSettle(a.as(relay.StateRetry, a.row(id)))
+	}
+	a.renewAll(short)
+	rows := slices.Concat(a.pending(), a.due())
+	if len(rows) != 8 {
+		t.Fatalf("%d rows are to be settled, want 8", len(rows))
+	}
+	b.takeOver(relay.Lanes, long)
+	for _, state := range []relay.State{relay.StateDone, relay.StateRetry, relay.StateError, relay.StateScheduled} {
+		if got, want := a.settle(a.allAs(state, rows)...), (relay.Settled{Fenced: 8}); got != want {
+			t.Errorf("settled as %s under a lost lease: %+v, want %+v", state, got, want)
+		}
+		b.wantState(relay.StatePending, pending...)
+		b.wantState(relay.StateRetry, held...)
+	}
+	b.mustSettle(b.allAs(relay.StateDone, rows)...)
+}
+
+func (w *worker) renewAll(ttl time.Duration) {
+	w.Helper()
+	var renewals []relay.Renewal
+	for lane := range w.fences {
+		renewals = append(renewals, relay.Renewal{Lease: w.lease(lane)})
+	}
+	if held := w.renew(ttl, renewals...); len(held) != len(renewals) {
+		w.Fatalf("%s renewed %d leases, %d held", w.name, len(renewals), len(held))
+	}
+}
+
+// A fence that was never given out is no better than an old one.
+func wrongFenceChangesNothing(t testing.TB, table Table) {
+	a := holder(t, table, "a")
+	id := write(t, table, plain(1)...)[0]
+	settlement := a.as(relay.StateDone, a.row(id))
+	for _, by := range []int64{-1, 1} {
+		wrong := settlement
+		wrong.Fence += by
+		if got, want := a.settle(wrong), (relay.Settled{Fenced: 1}); got != want {
+			t.Errorf("settled with the fence %+d: %+v, want %+v", by, got, want)
+		}
+	}
+	a.wantState(relay.StatePending, id)
+}
+
+// One batch may show leases that hold, leases that are lost, and rows that are
+// gone: each is counted as what it is.
+func someFenced(t testing.TB, table Table) {
+	a, b := hire(t, table, "a"), hire(t, table, "b")
+	a.acquire(relay.Lanes/2, long)
+	kept := len(a.fences)
+	a.acquire(relay.Lanes, short)
+	write(t, table, plain(2*relay.Lanes)...)
+	rows := a.pending()
+	lost := map[int]bool{}
+	for _, grant := range b.takeOver(relay.Lanes-kept, long) {
+		lost[grant.Lane] = true
+	}
+	gone := slices.IndexFunc(rows, func(row relay.Row) bool { return !lost[row.Lane] })
+	a.mustSettle(a.as(relay.StateDone, rows[gone]))
+	want := relay.Settled{Missing: 1, Changed: -1}
+	for _, row := range rows {
+		if lost[row.Lane] {
+			want.Fenced++
+		} else {
+			want.Changed++
+		}
+	}
+	if got := a.settle(a.allAs(relay.StateDone, rows)...); got != want {
+		t.Errorf("settled %d rows, of which 1 gone, in %d lost lanes: %+v, want %+v", len(rows), len(lost), got, want)
+	}
+	for _, row := range b.pending() {
+		if !lost[row.Lane] {
+			t.Errorf("row %d was settled and is pending", row.ID)
+		}
+	}
+}
+
+// A settle that began before a takeover and commits after it: the takeover
+// waits for it, or passes the lane over, or the settle changes nothing. What
+// the new holder has read is not changed by the old one any more.
+func settleAcrossTakeover(t testing.TB, table Table) {
+	a, b := hire(t, table, "a"), hire(t, table, "b")
+	a.acquire(relay.Lanes, long)
+	id := write(t, table, keyed("k", 1)...)[0]
+	row := a.row(id)
+	a.renewAll(short)
+	waiting, unlock := table.(RowLocker).LockRow(t, id)
+	defer time.AfterFunc(8*short, unlock).Stop() // for stores whose takeover waits
+	settled := make(chan relay.Settled, 1)
+	go func() {
+		defer close(settled)
+		settled <- settleOrReport(t, a, a.as(relay.StateDone, row))
+	}()
+	eventually(t, "the settle waits for the row", waiting)
+	b.takeOverPassing(row.Lane, unlock)
+	read := slices.Contains(ids(b.pending()), id)
+	unlock()
+	counts := <-settled
+	if counts.Changed+counts.Fenced != 1 {
+		t.Fatalf("the settle that was held open: %+v", counts)
+	}
+	if changed := counts.Changed == 1; changed == read {
+		t.Errorf("the old holder changed the row: %t; the new one read it: %t", changed, read)
+	}
+}
+
+// takeOverPassing takes over all lanes, and says when it has them all but this
+// one.
+func (w *worker) takeOverPassing(lane int, allOthers func()) {
+	w.Helper()
+	eventually(w, w.name+" takes over all lanes", func() bool {
+		w.acquire(relay.Lanes, long)
+		_, there := w.fences[lane]
+		if !there && len(w.fences) == relay.Lanes-1 {
+			allOthers()
+		}
+		return there
+	})
+}
+
+func settleOrReport(t testing.TB, w *worker, settlements ...relay.Settlement) (counts relay.Settled) {
+	if err := again(t, func(ctx context.Context) (err error) {
+		counts, err = w.store.Settle(ctx, w.name, true, settlements)
+		return err
+	}); err != nil {
+		t.Errorf("settle by %s: %v", w.name, err)
+	}
+	return counts
+}
+
+// The same by chance: settles and takeovers race, round after round.
+func settleRacesTakeover(t testing.TB, table Table) {
+	const rounds, ttl = 20, 15 * time.Millisecond
+	a, b := hire(t, table, "a"), hire(t, table, "b")
+	for range rounds {
+		a.takeOver(relay.Lanes, ttl)
+		write(t, table, keyed("k", 3)...)
+		rows := a.pending()
+		settled := make(chan relay.Settled, 1)
+		go func() {
+			defer close(settled)
+			time.Sleep(rand.N(2 * ttl))
+			settled <- settleOrReport(t, a, a.allAs(relay.StateDone, rows)...)
+		}()
+		b.takeOver(relay.Lanes, long)
+		read := len(b.pending())
+		counts := <-settled
+		if counts.Changed+counts.Fenced != len(rows) || read != counts.Fenced {
+			t.Fatalf("of %d rows the new holder has read %d; the old one's settle: %+v", len(rows), read, counts)
+		}
+		b.mustSettle(b.allAs(relay.StateDone, b.pending())...)
+		b.releaseAll()
+	}
+}
+
+func (w *worker) releaseAll() {
+	w.Helper()
+	var renewals []relay.Renewal
+	for lane := range w.fences {
+		renewals = append(renewals, relay.Renewal{Lease: w.lease(lane)})
+	}
+	w.release(renewals...)
+}

@@ -1,0 +1,168 @@
+package storetest
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/rowrelay/rowrelay/outbox"
+	"github.com/rowrelay/rowrelay/relay"
+)
+
+// Due returns held rows by their time, page after page, each once; of the
+// lanes that were asked for, and only those that are due.
+func dueInOrder(t testing.TB, table Table) {
+	const count = 25
+	a := holder(t, table, "a")
+	now := time.Now()
+	messages := plain(count)
+	for i := range messages {
+		// Several have the same time, one has none, and some are not due.
+		messages[i].AvailableAt = now.Add(-time.Duration(i*7%10) * time.Minute)
+	}
+	messages[3].AvailableAt = time.Time{}
+	messages[4].AvailableAt, messages[5].AvailableAt = now.Add(time.Hour), now.Add(time.Minute)
+	write(t, table, messages...)
+	rows := a.pending()
+	a.mustSettle(a.allAs(relay.StateScheduled, rows)...)
+	a.mustSettle(a.allAs(relay.StateError, a.due()[:2])...)
+	want := a.due()
+	if len(want) != count-4 {
+		t.Fatalf("%d rows are due, want %d: two are not, and two are parked", len(want), count-4)
+	}
+	if !slices.IsSortedFunc(want, byTime) {
+		t.Errorf("due rows out of order: %v", inOrder(want))
+	}
+	for _, limit := range []int{1, 2, 7, count} {
+		wantIDs(t, "the pages of due rows", inOrder(a.duePages(lanes(), limit)), inOrder(want))
+	}
+	some := []int{want[0].Lane, want[3].Lane}
+	others := slices.DeleteFunc(slices.Clone(want), func(row relay.Row) bool { return !slices.Contains(some, row.Lane) })
+	wantIDs(t, "due of some lanes", inOrder(a.duePages(some, 1)), inOrder(others))
+}
+
+func byTime(a, b relay.Row) int {
+	if c := a.Message.AvailableAt.Compare(b.Message.AvailableAt); c != 0 {
+		return c
+	}
+	return int(a.ID - b.ID)
+}
+
+// duePages reads due rows to the end, page by page.
+func (w *worker) duePages(lanes []int, limit int) (rows []relay.Row) {
+	w.Helper()
+	var cursor relay.DueCursor
+	for {
+		var page []relay.Row
+		w.do("due", func(ctx context.Context) (err error) {
+			page, cursor, err = w.store.Due(ctx, lanes, cursor, limit, plentyBytes)
+			return err
+		})
+		if len(page) > limit {
+			w.Fatalf("%d due rows, the limit was %d", len(page), limit)
+		}
+		if rows = append(rows, page...); len(page) == 0 || len(rows) > plenty {
+			return rows
+		}
+	}
+}
+
+// A due row says whether it waits for another attempt, and so holds its key,
+// or for its time.
+func dueTellsRetriesFromScheduled(t testing.TB, table Table) {
+	a := holder(t, table, "a")
+	written := write(t, table, slices.Concat(keyed("a", 1), keyed("b", 1))...)
+	a.mustSettle(a.as(relay.StateRetry, a.row(written[0])), a.as(relay.StateScheduled, a.row(written[1])))
+	rows := a.due()
+	wantIDs(t, "due", ids(rows), written)
+	for _, row := range rows {
+		if retry := row.ID == written[0]; !row.Held || row.Retrying != retry || row.Later {
+			t.Errorf("a due row, retry: %t, is held: %t, retrying: %t, later: %t", retry, row.Held, row.Retrying, row.Later)
+		}
+	}
+}
+
+// A retry holds its key, due or not; a scheduled, a parked, a requeued and a
+// finished row doesn't, nor does one without a key.
+func retriesHoldTheirKeys(t testing.TB, table Table) {
+	a := holder(t, table, "a")
+	var rows []relay.Row
+	for _, key := range []string{"later", "due", "scheduled", "error", "requeued", "done", ""} {
+		rows = append(rows, a.row(write(t, table, outbox.Message{Topic: "t", Key: key})[0]))
+	}
+	a.mustSettle(a.allAs(relay.StateRetry, rows)...)
+	if got := len(a.heldKeys()); got != 6 {
+		t.Errorf("6 keys have a retry, %d are held", got)
+	}
+	for i := range rows {
+		rows[i].Held = true
+	}
+	later := a.as(relay.StateRetry, rows[0])
+	later.Delay = time.Hour
+	a.mustSettle(later, a.as(relay.StateScheduled, rows[2]), a.as(relay.StateError, rows[3]), a.as(relay.StateError, rows[4]), a.as(relay.StateDone, rows[5]))
+	if n := a.requeue(relay.Filter{Key: "requeued"}); n != 1 {
+		t.Fatalf("requeued %d rows, want 1", n)
+	}
+	want := []relay.HeldKey{
+		{Lane: rows[0].Lane, Key: "later", Topic: "t", ID: rows[0].ID},
+		{Lane: rows[1].Lane, Key: "due", Topic: "t", ID: rows[1].ID},
+	}
+	got := a.heldKeys()
+	slices.SortFunc(got, func(a, b relay.HeldKey) int { return int(a.ID - b.ID) })
+	if !slices.Equal(got, want) {
+		t.Errorf("held keys are %+v, want %+v", got, want)
+	}
+	a.wantHeldKeys(want)
+}
+
+// wantHeldKeys asks for some of the held keys.
+func (w *worker) wantHeldKeys(all []relay.HeldKey) {
+	w.Helper()
+	for _, want := range all {
+		w.do("held keys", func(ctx context.Context) error {
+			got, err := w.store.HeldKeys(ctx, []int{want.Lane}, 10)
+			if !slices.Contains(got, want) {
+				w.Errorf("held keys of lane %d are %+v, want %+v among them", want.Lane, got, want)
+			}
+			for _, key := range got {
+				if key.Lane != want.Lane {
+					w.Errorf("asked for the held keys of lane %d and got %+v", want.Lane, key)
+				}
+			}
+			return err
+		})
+		w.do("held keys", func(ctx context.Context) error {
+			got, err := w.store.HeldKeys(ctx, lanes(), 1)
+			if len(got) != 1 {
+				w.Errorf("asked for 1 held key and got %d", len(got))
+			}
+			return err
+		})
+	}
+}
+
+// Whoever takes a lane over finds what is held there: the keys and the rows.
+func heldAcrossTakeover(t testing.TB, table Table) {
+	a, b := hire(t, table, "a"), hire(t, table, "b")
+	a.acquire(relay.Lanes, long)
+	written := write(t, table, keyed("k", 2)...)
+	row := a.row(written[0])
+	retry := a.as(relay.StateRetry, row)
+	retry.Attempts = 4
+	a.mustSettle(retry)
+	a.renewAll(short)
+	b.takeOver(relay.Lanes, long)
+	if got, want := b.heldKeys(), []relay.HeldKey{{Lane: row.Lane, Key: "k", Topic: "plain", ID: row.ID}}; !slices.Equal(got, want) {
+		t.Errorf("held keys after a takeover are %+v, want %+v", got, want)
+	}
+	due := b.due()
+	if len(due) != 1 || due[0].ID != row.ID || due[0].Attempts != 4 || !due[0].Retrying {
+		t.Fatalf("due after a takeover: %+v", due)
+	}
+	if got, want := a.settle(a.allAs(relay.StateDone, due)...), (relay.Settled{Fenced: 1}); got != want {
+		t.Errorf("the old holder settled a held row: %+v, want %+v", got, want)
+	}
+	b.mustSettle(b.allAs(relay.StateDone, due)...)
+	wantIDs(t, "pending", ids(b.pending()), written[1:])
+}

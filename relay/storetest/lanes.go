@@ -1,0 +1,262 @@
+package storetest
+
+import (
+	"context"
+	"reflect"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rowrelay/rowrelay/relay"
+)
+
+// Several relays that acquire at the same time share the lanes out: each lane
+// goes to one of them, and none gets more than it asked for.
+func acquireSharesOut(t testing.TB, table Table) {
+	const relays, count = 8, 5
+	var mu sync.Mutex
+	owners := map[int]string{}
+	var all sync.WaitGroup
+	for i := range relays {
+		name, store := string(rune('a'+i)), table.Store(t)
+		all.Go(func() {
+			for got := count; got == count; {
+				var grants []relay.Grant
+				if err := again(t, func(ctx context.Context) (err error) {
+					grants, err = store.Acquire(ctx, name, count, long)
+					return err
+				}); err != nil {
+					t.Errorf("acquire: %v", err)
+				}
+				if got = len(grants); got > count {
+					t.Errorf("asked for %d lanes and got %d", count, got)
+				}
+				mu.Lock()
+				for _, grant := range grants {
+					if other, taken := owners[grant.Lane]; taken {
+						t.Errorf("lane %d went to %s and to %s", grant.Lane, other, name)
+					}
+					owners[grant.Lane] = name
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	all.Wait()
+	last := hire(t, table, "last")
+	for _, grant := range last.acquire(relay.Lanes, long) {
+		if other, taken := owners[grant.Lane]; taken {
+			t.Errorf("lane %d went to %s and to last", grant.Lane, other)
+		}
+		owners[grant.Lane] = last.name
+	}
+	if len(owners) != relay.Lanes {
+		t.Errorf("%d lanes were given out, want %d", len(owners), relay.Lanes)
+	}
+}
+
+// Nobody gets more lanes than it asked for, and nobody a lane twice.
+func acquireKeepsToTheCount(t testing.TB, table Table) {
+	a := hire(t, table, "a")
+	if got := a.acquire(0, long); len(got) != 0 {
+		t.Errorf("asked for no lane and got %d", len(got))
+	}
+	if got := a.acquire(3, long); len(got) != 3 {
+		t.Errorf("asked for 3 lanes and got %d", len(got))
+	}
+	if got := a.acquire(relay.Lanes, long); len(got) != relay.Lanes-3 {
+		t.Errorf("asked for the rest and got %d lanes, want %d", len(got), relay.Lanes-3)
+	}
+	if len(a.fences) != relay.Lanes {
+		t.Errorf("holds %d different lanes, want %d", len(a.fences), relay.Lanes)
+	}
+}
+
+// A lane changes hands when its lease has ended and not before, with a higher
+// fence each time; holders that didn't release it are counted.
+func takeoverAfterExpiry(t testing.TB, table Table) {
+	a, b, c, d := hire(t, table, "a"), hire(t, table, "b"), hire(t, table, "c"), hire(t, table, "d")
+	start := time.Now()
+	wantCrashes(t, a.acquire(relay.Lanes, short), 0)
+	wantCrashes(t, b.takeOver(relay.Lanes, short), 1)
+	if waited := time.Since(start); waited < short-slack {
+		t.Errorf("a lease of %v was taken over after %v", short, waited)
+	}
+	wantCrashes(t, c.takeOver(relay.Lanes, long), 2)
+	if waited := time.Since(start); waited < 2*(short-slack) {
+		t.Errorf("two leases of %v were taken over within %v", short, waited)
+	}
+	for lane := range relay.Lanes {
+		if !(a.fences[lane] < b.fences[lane] && b.fences[lane] < c.fences[lane]) {
+			t.Errorf("lane %d had the fences %d, %d, %d in turn", lane, a.fences[lane], b.fences[lane], c.fences[lane])
+		}
+	}
+	c.release(relay.Renewal{Lease: c.lease(7)})
+	released := d.acquire(relay.Lanes, long)
+	if len(released) != 1 || released[0].Lane != 7 || released[0].Fence <= c.fences[7] {
+		t.Fatalf("after lane 7 (fence %d) was released: %+v", c.fences[7], released)
+	}
+	wantCrashes(t, released, 0)
+}
+
+func wantCrashes(t testing.TB, grants []relay.Grant, want int) {
+	t.Helper()
+	for _, grant := range grants {
+		if grant.Crashes != want {
+			t.Errorf("lane %d was granted with %d crashes, want %d", grant.Lane, grant.Crashes, want)
+			return
+		}
+	}
+}
+
+// A calm renewal clears the count of crashes.
+func calmRenewal(t testing.TB, table Table) {
+	a, b, c := hire(t, table, "a"), hire(t, table, "b"), hire(t, table, "c")
+	a.acquire(2, short)
+	grants := b.takeOverThese(a.anyLane(0), a.anyLane(1))
+	calm := relay.Renewal{Lease: grants[0].Lease, Calm: true}
+	tense := relay.Renewal{Lease: grants[1].Lease}
+	if held := b.renew(short, calm, tense); len(held) != 2 {
+		t.Fatalf("renewed 2 leases, %d held", len(held))
+	}
+	for _, grant := range c.takeOverThese(calm.Lane, tense.Lane) {
+		if want := map[int]int{calm.Lane: 1, tense.Lane: 2}[grant.Lane]; grant.Crashes != want {
+			t.Errorf("lane %d was granted with %d crashes, want %d", grant.Lane, grant.Crashes, want)
+		}
+	}
+}
+
+// anyLane returns the nth lane that the worker acquired.
+func (w *worker) anyLane(n int) int {
+	var held []int
+	for lane := range w.fences {
+		held = append(held, lane)
+	}
+	slices.Sort(held)
+	return held[n]
+}
+
+// takeOverThese acquires whatever is free until it has these lanes.
+func (w *worker) takeOverThese(lanes ...int) []relay.Grant {
+	w.Helper()
+	got := map[int]relay.Grant{}
+	eventually(w, w.name+" takes over the lanes", func() bool {
+		for _, grant := range w.acquire(relay.Lanes, long) {
+			got[grant.Lane] = grant
+		}
+		return !slices.ContainsFunc(lanes, func(lane int) bool { _, there := got[lane]; return !there })
+	})
+	grants := make([]relay.Grant, len(lanes))
+	for i, lane := range lanes {
+		grants[i] = got[lane]
+	}
+	return grants
+}
+
+// A renewed lease lasts as long as the renewal says, also beyond what it was
+// first given for.
+func renewExtends(t testing.TB, table Table) {
+	a, b := hire(t, table, "a"), hire(t, table, "b")
+	a.acquire(relay.Lanes, short)
+	kept := relay.Renewal{Lease: a.lease(5)}
+	if held := a.renew(long, kept); !slices.Equal(held, []relay.Lease{kept.Lease}) {
+		t.Fatalf("renewed %+v, held are %+v", kept.Lease, held)
+	}
+	for _, grant := range b.takeOver(relay.Lanes-1, long) {
+		if grant.Lane == 5 {
+			t.Errorf("lane 5 was taken over although its lease was renewed for %v", long)
+		}
+	}
+	if late := b.acquire(relay.Lanes, long); len(late) != 0 {
+		t.Errorf("%+v was taken over although its lease was renewed for %v", late, long)
+	}
+}
+
+// A lease that has ended and that nobody has taken over is renewed like any
+// other.
+func renewAfterTheEnd(t testing.TB, table Table) {
+	a, b := hire(t, table, "a"), hire(t, table, "b")
+	a.acquire(relay.Lanes, short)
+	taken := b.takeOver(1, long)[0] // so all leases of a have ended
+	var renewals []relay.Renewal
+	for lane := range relay.Lanes {
+		renewals = append(renewals, relay.Renewal{Lease: a.lease(lane)})
+	}
+	held := a.renew(long, renewals...)
+	if len(held) != relay.Lanes-1 || slices.Contains(held, a.lease(taken.Lane)) {
+		t.Errorf("renewed %d leases that had ended, of which 1 was taken over; %d held", len(renewals), len(held))
+	}
+	if late := b.acquire(relay.Lanes, long); len(late) != 0 {
+		t.Errorf("took over %d lanes after they had been renewed", len(late))
+	}
+}
+
+// Only the holder renews: neither who held the lane before, nor who shows a
+// wrong fence or a wrong name. What they say of the marks is not stored.
+func renewIsForTheHolder(t testing.TB, table Table) {
+	a, b, c := hire(t, table, "a"), hire(t, table, "b"), hire(t, table, "c")
+	a.acquire(relay.Lanes, short)
+	b.takeOver(relay.Lanes, short)
+	right, wrong := relay.Marks{Main: 1}, relay.Marks{Main: 666}
+	stale := relay.Renewal{Lease: a.lease(3), Marks: wrong}
+	ahead := relay.Renewal{Lease: relay.Lease{Lane: 3, Fence: b.fences[3] + 1}, Marks: wrong}
+	foreign := relay.Renewal{Lease: b.lease(3), Marks: wrong}
+	if held := slices.Concat(a.renew(long, stale), b.renew(long, ahead), a.renew(long, foreign)); len(held) != 0 {
+		t.Errorf("renewed without being the holder: %+v", held)
+	}
+	own := relay.Renewal{Lease: b.lease(5), Marks: right}
+	if held := b.renew(short, stale, own, ahead); !slices.Equal(held, []relay.Lease{own.Lease}) {
+		t.Errorf("of one lease of its own and two others, held are %+v", held)
+	}
+	for _, grant := range c.takeOver(relay.Lanes, long) {
+		wantMarks(t, grant, map[int]relay.Marks{5: right}[grant.Lane])
+	}
+}
+
+// Release is the holder's alone, too.
+func releaseIsForTheHolder(t testing.TB, table Table) {
+	a, b, c := hire(t, table, "a"), hire(t, table, "b"), hire(t, table, "c")
+	a.acquire(relay.Lanes, short)
+	b.takeOver(relay.Lanes, short)
+	wrong := relay.Marks{Main: 666}
+	a.release(relay.Renewal{Lease: a.lease(3), Marks: wrong}, relay.Renewal{Lease: b.lease(4), Marks: wrong})
+	b.release(relay.Renewal{Lease: a.lease(5), Marks: wrong})
+	grants := c.takeOver(relay.Lanes, long)
+	wantCrashes(t, grants, 2) // none was released
+	for _, grant := range grants {
+		wantMarks(t, grant, relay.Marks{})
+	}
+}
+
+// A lane is granted with the marks that were stored last, by a renewal or a
+// release.
+func marksAreKept(t testing.TB, table Table) {
+	a, b, c := hire(t, table, "a"), hire(t, table, "b"), hire(t, table, "c")
+	for _, grant := range a.acquire(relay.Lanes, short) {
+		if !reflect.DeepEqual(grant.Marks, relay.Marks{}) {
+			t.Fatalf("a new lane has the marks %+v", grant.Marks)
+		}
+	}
+	renewed := relay.Marks{Routes: `f"1`, Main: 1 << 40, Sinks: map[string]int64{"kafka": 7, "https://x": 0}}
+	a.renew(short, relay.Renewal{Lease: a.lease(1), Marks: renewed})
+	for _, grant := range b.takeOver(relay.Lanes, long) {
+		wantMarks(t, grant, map[int]relay.Marks{1: renewed}[grant.Lane])
+	}
+	released := relay.Marks{Routes: "f2", Main: 12}
+	b.release(relay.Renewal{Lease: b.lease(1), Marks: released}, relay.Renewal{Lease: b.lease(2), Marks: renewed})
+	grants := c.acquire(relay.Lanes, long)
+	if len(grants) != 2 {
+		t.Fatalf("2 lanes were released, %d granted", len(grants))
+	}
+	for _, grant := range grants {
+		wantMarks(t, grant, map[int]relay.Marks{1: released, 2: renewed}[grant.Lane])
+	}
+}
+
+func wantMarks(t testing.TB, grant relay.Grant, want relay.Marks) {
+	t.Helper()
+	if !reflect.DeepEqual(grant.Marks, want) {
+		t.Errorf("lane %d was granted with the marks %+v, want %+v", grant.Lane, grant.Marks, want)
+	}
+}

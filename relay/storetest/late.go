@@ -1,0 +1,272 @@
+package storetest
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/rowrelay/rowrelay/outbox"
+	"github.com/rowrelay/rowrelay/relay"
+)
+
+// reader reads everything, again and again, and checks what each page promises
+// about the rows that weren't there yet.
+type reader struct {
+	*worker
+	seen    map[int64]bool // rows of earlier pages
+	highest int64          // of them
+	horizon int64          // the highest of earlier pages
+}
+
+func newReader(t testing.TB, table Table, name string) *reader {
+	return &reader{worker: hire(t, table, name), seen: map[int64]bool{}}
+}
+
+// look reads a page and holds it against the pages before.
+func (r *reader) look() relay.Page {
+	r.Helper()
+	page := r.read(everything(), plenty, plentyBytes)
+	for _, row := range page.Rows {
+		if !r.seen[row.ID] {
+			r.met(row.ID, page.LateAfter)
+		}
+	}
+	for _, row := range page.Rows {
+		r.seen[row.ID] = true
+		r.highest = max(r.highest, row.ID)
+	}
+	r.horizon = max(r.horizon, page.Horizon)
+	return page
+}
+
+// met checks a row that the pages before didn't have.
+func (r *reader) met(id, lateAfter int64) {
+	r.Helper()
+	if id <= r.horizon {
+		r.Errorf("row %d appeared at or below the horizon %d of an earlier page", id, r.horizon)
+	}
+	if id <= r.highest && (lateAfter < 0 || lateAfter >= id) {
+		r.Errorf("row %d appeared below row %d, which had been read; the page says late after %d", id, r.highest, lateAfter)
+	}
+}
+
+// A transaction that commits after later ids were read and settled is not
+// lost: the page says that it may have appeared, a scan finds it, and no
+// horizon had passed it.
+func lateCommit(t testing.TB, table Table) {
+	a := holder(t, table, "a")
+	r := &reader{worker: a, seen: map[int64]bool{}}
+	slow := table.Begin(t)
+	late := slow.Insert(outbox.Message{Topic: "late"})
+	for range 3 {
+		write(t, table, plain(10)...)
+		page := r.look()
+		if len(page.Rows) != 10 {
+			t.Fatalf("%d rows are pending, want 10", len(page.Rows))
+		}
+		if page.Horizon >= late {
+			t.Errorf("the horizon is %d, and row %d isn't committed", page.Horizon, late)
+		}
+		a.mustSettle(a.allAs(relay.StateDone, page.Rows)...)
+	}
+	slow.Commit()
+	wantIDs(t, "scanned from the horizon", ids(a.scan(after(r.horizon), nil)), []int64{late})
+	wantIDs(t, "read", ids(r.look().Rows), []int64{late})
+	a.mustSettle(a.as(relay.StateDone, a.row(late)))
+	r.wantHorizon(r.highest)
+}
+
+// wantHorizon waits until nothing is expected any more up to the id.
+func (r *reader) wantHorizon(id int64) {
+	r.Helper()
+	eventually(r, "the horizon passes the last row", func() bool {
+		page := r.look()
+		return page.Horizon >= id && (page.LateAfter < 0 || page.LateAfter >= id)
+	})
+}
+
+func after(id int64) []relay.Position {
+	positions := everything()
+	for i := range positions {
+		positions[i].After = id
+	}
+	return positions
+}
+
+// The interleaving in which a mark by snapshots that are not careful enough
+// loses a key's order: T2 begins; T1 begins, inserts a row of key A and stays
+// open; T2 inserts and commits; the relay reads; T1 commits; A writes again.
+// Whoever is shown A's second row has been told of the first.
+func lateWithinAKey(t testing.TB, table Table) {
+	for _, first := range []string{"T1", "T2", "a row of T2's own"} {
+		r := newReader(t, table, "reader of "+first)
+		var t1, t2 Tx
+		if first == "T1" {
+			t1 = table.Begin(t)
+		}
+		t2 = table.Begin(t)
+		if first == "a row of T2's own" {
+			t2.Insert(outbox.Message{Topic: "t"})
+		}
+		if t1 == nil {
+			t1 = table.Begin(t)
+		}
+		one := t1.Insert(outbox.Message{Topic: "t", Key: "A"})
+		two := t2.Insert(outbox.Message{Topic: "t"})
+		t2.Commit()
+		if page := r.look(); page.Horizon >= one {
+			t.Errorf("%s first: the horizon is %d, and row %d isn't committed", first, page.Horizon, one)
+		}
+		r.look()
+		t1.Commit()
+		three := write(t, table, outbox.Message{Topic: "t", Key: "A"})[0]
+		if !(one < two && two < three) {
+			t.Fatalf("ids %d, %d, %d were given in turn", one, two, three)
+		}
+		// The engine reads on from where it was, and is told to look again.
+		page := r.read(after(two), plenty, plentyBytes)
+		if !slices.Equal(ids(page.Rows), []int64{three}) || page.LateAfter < 0 || page.LateAfter >= one {
+			t.Errorf("%s first: read on to %v, late after %d, and row %d has appeared", first, ids(page.Rows), page.LateAfter, one)
+		}
+	}
+}
+
+// Gaps hold nothing up, and a rolled-back row never appears.
+func gapsByRollbacks(t testing.TB, table Table) {
+	r := newReader(t, table, "reader")
+	var want []int64
+	for range 5 {
+		lost := table.Begin(t)
+		lost.Insert(outbox.Message{Topic: "lost"})
+		lost.Insert(outbox.Message{Topic: "lost", Key: "k"})
+		r.look()
+		lost.Rollback()
+		want = append(want, write(t, table, keyed("k", 1)...)...)
+		wantIDs(t, "read", ids(r.look().Rows), want)
+	}
+	r.wantHorizon(want[len(want)-1])
+}
+
+// A read that failed has told nobody anything: the next one still says what
+// has appeared since the one before.
+func failedReadTellsNothing(t testing.TB, table Table) {
+	r := newReader(t, table, "reader")
+	slow := table.Begin(t)
+	slow.Insert(outbox.Message{Topic: "late"})
+	write(t, table, plain(3)...)
+	r.look()
+	slow.Commit()
+	ended, end := context.WithCancel(t.Context())
+	end()
+	if _, err := r.store.Read(ended, everything(), plenty, plentyBytes); err == nil {
+		t.Error("a read in a context that had ended returned no error")
+	}
+	r.look()
+}
+
+// Two readers of one table, in one process or in two, each hear of a late row.
+func everyReaderHears(t testing.TB, table Table) {
+	one, two := newReader(t, table, "one"), newReader(t, table, "two")
+	slow := table.Begin(t)
+	slow.Insert(outbox.Message{Topic: "late"})
+	write(t, table, plain(3)...)
+	one.look()
+	two.look()
+	slow.Commit()
+	one.look()
+	one.look()
+	two.look()
+}
+
+// Many writers at once, who commit or roll back after some time, in which the
+// reader has seen others' rows: whatever appears, no page was wrong about it.
+func manyWriters(t testing.TB, table Table) {
+	const writers, each = 6, 12
+	r := newReader(t, table, "reader")
+	pages := &counter{changed: sync.NewCond(&sync.Mutex{})}
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	var committed []int64
+	for range writers {
+		all.Go(func() {
+			for range each {
+				ids := writeSlowly(t, table, pages)
+				mu.Lock()
+				committed = append(committed, ids...)
+				mu.Unlock()
+			}
+		})
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		all.Wait()
+	}()
+	r.lookUntil(done, pages)
+	slices.Sort(committed)
+	wantIDs(t, "committed and read", ids(r.look().Rows), committed)
+	r.wantHorizon(r.highest)
+}
+
+func (r *reader) lookUntil(done <-chan struct{}, pages *counter) {
+	r.Helper()
+	defer pages.end() // lets the writers go, should a read fail
+	for {
+		select {
+		case <-done:
+			return
+		default:
+			r.look()
+			pages.add()
+		}
+	}
+}
+
+// writeSlowly writes some rows in a transaction, with pages being read in
+// between, and returns what it has committed.
+func writeSlowly(t testing.TB, table Table, pages *counter) []int64 {
+	tx := table.Begin(t)
+	var written []int64
+	for range 1 + rand.IntN(3) {
+		written = append(written, tx.Insert(outbox.Message{Topic: "t", Key: []string{"", "a", "b"}[rand.IntN(3)]}))
+		pages.wait(rand.IntN(3))
+	}
+	if rand.IntN(4) == 0 {
+		tx.Rollback()
+		return nil
+	}
+	tx.Commit()
+	return written
+}
+
+// counter counts pages, for those who wait for the next ones.
+type counter struct {
+	changed *sync.Cond
+	count   int
+	ended   bool
+}
+
+func (c *counter) add() {
+	c.changed.L.Lock()
+	defer c.changed.L.Unlock()
+	c.count++
+	c.changed.Broadcast()
+}
+
+func (c *counter) end() {
+	c.changed.L.Lock()
+	defer c.changed.L.Unlock()
+	c.ended = true
+	c.changed.Broadcast()
+}
+
+// wait waits for so many more pages.
+func (c *counter) wait(more int) {
+	c.changed.L.Lock()
+	defer c.changed.L.Unlock()
+	for enough := c.count + more; c.count < enough && !c.ended; {
+		c.changed.Wait()
+	}
+}

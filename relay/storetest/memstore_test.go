@@ -1,0 +1,45 @@
+package storetest
+
+import (
+	"testing"
+	"testing/synctest"
+
+	"github.com/rowrelay/rowrelay/relay/memstore"
+)
+
+func TestMemstore(t *testing.T) {
+	t.Parallel()
+	Run(t, inMemory(func(store *memstore.Store) Store { return store }))
+}
+
+// inMemory is the harness of the store in memory, or of one made of it.
+func inMemory(handle func(*memstore.Store) Store) Harness {
+	return Harness{
+		Open:     func(testing.TB) Table { return memory{memstore.New(), handle} },
+		Within:   inBubble,
+		RowLocks: true,
+	}
+}
+
+func inBubble(t *testing.T, check func(testing.TB)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) { check(t) })
+}
+
+type memory struct {
+	*memstore.DB
+	handle func(*memstore.Store) Store
+}
+
+func (m memory) Store(testing.TB) Store { return m.handle(m.DB.Store()) }
+
+func (m memory) Begin(testing.TB) Tx { return m.DB.Begin() }
+
+func (m memory) LockRow(_ testing.TB, id int64) (waiting func() bool, unlock func()) {
+	return func() bool { return m.Waiting() > 0 }, m.DB.LockRow(id)
+}
+
+var (
+	_ RowLocker = memory{}
+	_ Tx        = (*memstore.Tx)(nil)
+)

@@ -1,0 +1,166 @@
+package storetest
+
+import (
+	"bytes"
+	"context"
+	"maps"
+	"testing"
+	"time"
+
+	"github.com/rowrelay/rowrelay/outbox"
+	"github.com/rowrelay/rowrelay/relay"
+)
+
+// variants are messages that a careless store would change.
+func variants() []outbox.Message {
+	allBytes := make([]byte, 256)
+	for i := range allBytes {
+		allBytes[i] = byte(i)
+	}
+	abroad := time.FixedZone("abroad", 5*60*60+30*60)
+	return []outbox.Message{
+		{ID: "0197a3b4-0000-7abc-8def-0123456789ab", Topic: "no payload", Payload: nil},
+		{ID: "0197a3b4-0001-7abc-8def-0123456789ab", Topic: "empty payload", Payload: []byte{}},
+		{ID: "0197a3b4-0002-7abc-8def-0123456789ab", Topic: "all bytes", Payload: allBytes, Key: "k", Priority: -32768},
+		{ID: "0197a3b4-0003-7abc-8def-0123456789ab", Topic: "text", Payload: []byte(`C:\n''"\\%`), Key: `\'"%_; --`, Priority: 32767},
+		{ID: "0197a3b4-0004-7abc-8def-0123456789ab", Topic: "überwiesen/✓", Key: "ключ", Headers: map[string]string{"traceparent": "00-ab", "ü": `"✓"\n`, "empty": ""}},
+		{ID: "0197a3b4-0005-7abc-8def-0123456789ab", Topic: "available", AvailableAt: time.Now().Add(-time.Hour).In(abroad)},
+	}
+}
+
+// A message is the same wherever its row goes: pending, retry, parked,
+// requeued, done.
+func movesKeepTheMessage(t testing.TB, table Table) {
+	a := holder(t, table, "a")
+	for _, message := range variants() {
+		a.moveAbout(table, message)
+	}
+}
+
+func (w *worker) moveAbout(table Table, message outbox.Message) {
+	id := write(w, table, message)[0]
+	row := w.row(id)
+	wantMessage(w, "pending", row.Message, message)
+	wantTime(w, "available_at", row.Message.AvailableAt, message.AvailableAt)
+	if row.Held || row.Retrying || row.Later || row.BadHeaders != "" || row.Attempts != 0 || row.Crashes != 0 {
+		w.Errorf("a new row: %+v", row)
+	}
+	if age := time.Since(row.CreatedAt).Abs(); age > 15*time.Minute {
+		w.Errorf("row %d was created at %v, by the test's clock %v from now", id, row.CreatedAt, age)
+	}
+	step := w.stepper(row)
+	step(relay.Settlement{State: relay.StateRetry, Attempts: 1, Crashes: 2, Error: `boom "1"`}, relay.Info{State: relay.StateRetry, LastError: `boom "1"`})
+	step(relay.Settlement{State: relay.StateRetry, Attempts: 2, Crashes: 2}, relay.Info{State: relay.StateRetry, LastError: `boom "1"`})
+	step(relay.Settlement{State: relay.StateError, Attempts: 3, Crashes: 3, Error: "boom 2"}, relay.Info{State: relay.StateError, LastError: "boom 2"})
+	if requeued := w.requeue(relay.Filter{IDs: []string{message.ID}}); requeued != 1 {
+		w.Fatalf("requeued %d rows, want 1", requeued)
+	}
+	step(relay.Settlement{State: relay.StateDone, Attempts: 4, Receipt: "receipt ✓"}, relay.Info{State: relay.StateDone, LastError: "boom 2", Receipt: "receipt ✓"})
+}
+
+// stepper settles the row, wherever it is, and compares what is known of it
+// then.
+func (w *worker) stepper(row relay.Row) func(relay.Settlement, relay.Info) {
+	return func(settlement relay.Settlement, want relay.Info) {
+		w.Helper()
+		settlement.ID, settlement.Lane, settlement.Fence, settlement.Held = row.ID, row.Lane, w.fences[row.Lane], row.Held
+		w.mustSettle(settlement)
+		info := w.info(row.ID)
+		if info.State != want.State || info.LastError != want.LastError || info.Receipt != want.Receipt {
+			w.Errorf("settled as %+v, and found as %+v", settlement, info)
+		}
+		if done := info.State == relay.StateDone; done == info.FinishedAt.IsZero() {
+			w.Errorf("a row that is %s finished at %v", info.State, info.FinishedAt)
+		}
+		wantSame(w, info.Row, row, settlement)
+		for _, due := range w.due() {
+			wantSame(w, due, row, settlement)
+		}
+		row.Held = true
+	}
+}
+
+// wantSame requires that the row is the one from before, but for what the
+// settlement says.
+func wantSame(t testing.TB, got, before relay.Row, s relay.Settlement) {
+	t.Helper()
+	wantMessage(t, string(s.State), got.Message, before.Message)
+	if got.ID != before.ID || got.Lane != before.Lane || !got.CreatedAt.Equal(before.CreatedAt) {
+		t.Errorf("%s: id %d, lane %d, created at %v; before it was id %d, lane %d, created at %v", s.State,
+			got.ID, got.Lane, got.CreatedAt, before.ID, before.Lane, before.CreatedAt)
+	}
+	if got.Attempts != s.Attempts || got.Crashes != s.Crashes {
+		t.Errorf("%s: %d attempts and %d crashes, want %d and %d", s.State, got.Attempts, got.Crashes, s.Attempts, s.Crashes)
+	}
+}
+
+// wantMessage requires that two messages are the same, but for their time.
+func wantMessage(t testing.TB, what string, got, want outbox.Message) {
+	t.Helper()
+	same := got.ID == want.ID && got.Topic == want.Topic && got.Key == want.Key && got.Priority == want.Priority &&
+		bytes.Equal(got.Payload, want.Payload) && (got.Payload == nil) == (want.Payload == nil) && maps.Equal(got.Headers, want.Headers)
+	if !same {
+		t.Errorf("%s: the message is %#v, want %#v", what, got, want)
+	}
+}
+
+func wantTime(t testing.TB, what string, got, want time.Time) {
+	t.Helper()
+	if got.IsZero() != want.IsZero() || got.Sub(want).Abs() > time.Millisecond {
+		t.Errorf("%s is %v, want %v", what, got, want)
+	}
+}
+
+// A retry waits as long as it was told, by the database's clock, and then is
+// due.
+func retryWaitsItsDelay(t testing.TB, table Table) {
+	a := holder(t, table, "a")
+	id := write(t, table, plain(1)...)[0]
+	settlement := a.as(relay.StateRetry, a.row(id))
+	settlement.Delay = short
+	start := time.Now()
+	a.mustSettle(settlement)
+	wantIDs(t, "pending after a retry", ids(a.pending()), []int64{})
+	eventually(t, "the retry is due", func() bool { return len(a.due()) == 1 })
+	if waited := time.Since(start); waited < short-slack {
+		t.Errorf("a retry in %v was due after %v", short, waited)
+	}
+}
+
+// A row that is settled as scheduled keeps its time.
+func scheduledKeepsItsTime(t testing.TB, table Table) {
+	a := holder(t, table, "a")
+	later := time.Now().Add(time.Hour)
+	ids := write(t, table, outbox.Message{Topic: "t", AvailableAt: later}, outbox.Message{Topic: "t"})
+	for _, row := range a.pending() {
+		if want := row.ID == ids[0]; row.Later != want {
+			t.Errorf("row %d, available at %v, was read as later: %t", row.ID, row.Message.AvailableAt, row.Later)
+		}
+		a.mustSettle(a.as(relay.StateScheduled, row))
+	}
+	wantTime(t, "available_at", a.info(ids[0]).Message.AvailableAt, later)
+	wantTime(t, "available_at", a.info(ids[1]).Message.AvailableAt, time.Time{})
+	a.wantState(relay.StateScheduled, ids[0])
+	a.wantState(relay.StatePending, ids[1]) // held, and due
+	wantIDs(t, "pending", inOrder(a.pending()), []int64{})
+	wantIDs(t, "due", inOrder(a.due()), ids[1:])
+}
+
+// Where done rows are not kept, nothing is left of them.
+func doneRowsAreDeleted(t testing.TB, table Table) {
+	a := holder(t, table, "a")
+	written := write(t, table, plain(3)...)
+	a.mustSettle(a.as(relay.StateRetry, a.row(written[0])))
+	rows := append(a.due(), a.row(written[1]))
+	var counts relay.Settled
+	a.do("settle", func(ctx context.Context) (err error) {
+		counts, err = a.store.Settle(ctx, a.name, false, a.allAs(relay.StateDone, rows))
+		return err
+	})
+	if want := (relay.Settled{Changed: 2}); counts != want {
+		t.Fatalf("settled a held and a pending row: %+v, want %+v", counts, want)
+	}
+	if left := a.list(relay.Filter{}); len(left) != 1 || left[0].ID != written[2] {
+		t.Errorf("left are %+v, want row %d alone", left, written[2])
+	}
+}

@@ -1,0 +1,65 @@
+package storetest
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/rowrelay/rowrelay/relay"
+)
+
+func (w *worker) purge(retention time.Duration, limit int) (deleted int) {
+	w.Helper()
+	w.do("purge", func(ctx context.Context) (err error) {
+		deleted, err = w.store.Purge(ctx, retention, limit)
+		return err
+	})
+	return deleted
+}
+
+// Only done rows are purged, only those that finished long enough ago, and no
+// more at once than the limit.
+func purgeKeepsToRetention(t testing.TB, table Table) {
+	a := holder(t, table, "a")
+	kept := a.oneOfEach(table)
+	write(t, table, plain(4)...)
+	start := time.Now()
+	done := slices.DeleteFunc(a.pending(), func(row relay.Row) bool { return row.ID == kept[relay.StatePending] })
+	a.mustSettle(a.allAs(relay.StateDone, done)...)
+	if n := a.purge(time.Hour, plenty); n != 0 {
+		t.Errorf("purged %d rows that finished within the hour", n)
+	}
+	delete(kept, relay.StateDone) // with the others 5
+	total := 0
+	eventually(t, "5 rows are purged", func() bool {
+		n := a.purge(short, 2)
+		if n > 2 {
+			t.Errorf("purged %d rows, the limit was 2", n)
+		}
+		total += n
+		return total >= 5
+	})
+	if waited := time.Since(start); waited < short-slack {
+		t.Errorf("rows were purged %v after they had finished, the retention was %v", waited, short)
+	}
+	if n := a.purge(0, plenty); n != 0 || total != 5 {
+		t.Errorf("purged %d rows and then %d, want 5 and 0", total, n)
+	}
+	for state, id := range kept {
+		a.wantState(state, id)
+	}
+}
+
+// What a message had before it was done doesn't matter: its time counts from
+// when it finished.
+func purgeCountsFromTheFinish(t testing.TB, table Table) {
+	a := holder(t, table, "a")
+	id := write(t, table, plain(1)...)[0]
+	eventually(t, "the row is old", func() bool { return a.status().OldestPending > short })
+	a.mustSettle(a.as(relay.StateDone, a.row(id)))
+	start := time.Now()
+	if n := a.purge(short, plenty); n != 0 && time.Since(start) < short-slack {
+		t.Errorf("purged %d rows that had finished just now", n)
+	}
+}

@@ -1,0 +1,226 @@
+package storetest
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/rowrelay/rowrelay/outbox"
+	"github.com/rowrelay/rowrelay/relay"
+)
+
+// Read keeps to its positions: lane, after, until, key.
+func readKeepsToPositions(t testing.TB, table Table) {
+	a := holder(t, table, "a")
+	one := write(t, table, keyed("one", 6)...)
+	lane := a.row(one[0]).Lane
+	two := write(t, table, keyed(sameLane(a, table, lane), 3)...)
+	write(t, table, plain(2*relay.Lanes)...)
+	all := map[int][]int64{}
+	for _, row := range a.pending() {
+		all[row.Lane] = append(all[row.Lane], row.ID)
+	}
+	key := a.row(two[0]).Message.Key
+	tests := []struct {
+		what     string
+		position relay.Position
+		want     []int64
+	}{
+		{"a lane", relay.Position{Lane: lane}, all[lane]},
+		{"another lane", relay.Position{Lane: (lane + 1) % relay.Lanes}, all[(lane+1)%relay.Lanes]},
+		{"after the second of a key", relay.Position{Lane: lane, After: one[1], Key: "one"}, one[2:]},
+		{"up to the third of a key", relay.Position{Lane: lane, Until: one[2], Key: "one"}, one[:3]},
+		{"between", relay.Position{Lane: lane, After: one[0], Until: one[2]}, one[1:3]},
+		{"nothing", relay.Position{Lane: lane, After: all[lane][len(all[lane])-1]}, []int64{}},
+		{"the other key", relay.Position{Lane: lane, Key: key}, two},
+		{"a key that is in another lane", relay.Position{Lane: (lane + 1) % relay.Lanes, Key: "one"}, []int64{}},
+	}
+	for _, test := range tests {
+		page := a.read([]relay.Position{test.position}, plenty, plentyBytes)
+		wantIDs(t, test.what, inOrder(page.Rows), test.want)
+		wantIDs(t, "scan of "+test.what, inOrder(a.scan([]relay.Position{test.position}, nil)), test.want)
+		if page.More {
+			t.Errorf("%s: there is more, says a page of %d rows", test.what, len(page.Rows))
+		}
+	}
+}
+
+// sameLane finds another key of the lane. It leaves no rows behind.
+func sameLane(w *worker, table Table, lane int) string {
+	for i := 0; ; i += 100 {
+		messages := plain(100)
+		for j := range messages {
+			messages[j].Key = "key-" + time.Duration(i+j).String()
+		}
+		write(w, table, messages...)
+		found := ""
+		for _, row := range w.pending() {
+			if row.Message.Key == "one" {
+				continue
+			}
+			if row.Lane == lane {
+				found = row.Message.Key
+			}
+			w.mustSettle(w.as(relay.StateDone, row))
+		}
+		if found != "" {
+			return found
+		}
+	}
+}
+
+// Every lane's rows come in the order of ids, and a page that is cut short has
+// left out the last of a lane, never some in between.
+func readInOrder(t testing.TB, table Table) {
+	a := holder(t, table, "a")
+	write(t, table, slices.Concat(keyed("a", 7), plain(40), keyed("b", 7), keyed("a", 7), plain(40))...)
+	all := byLane(a.pending())
+	for _, limit := range []int{1, 2, 7, 30, 100} {
+		positions := everything()
+		var got []relay.Row
+		for more := true; more; {
+			page := a.read(positions, limit, plentyBytes)
+			if len(page.Rows) > limit {
+				t.Fatalf("%d rows were read, the limit was %d", len(page.Rows), limit)
+			}
+			got = append(got, page.Rows...)
+			for _, row := range page.Rows {
+				positions[row.Lane].After = max(positions[row.Lane].After, row.ID)
+			}
+			more = page.More && len(page.Rows) > 0
+		}
+		for lane, want := range all {
+			wantIDs(t, "the pages of a lane in their order", byLane(got)[lane], want)
+		}
+	}
+}
+
+// byLane groups ids as they stand.
+func byLane(rows []relay.Row) map[int][]int64 {
+	groups := map[int][]int64{}
+	for _, row := range rows {
+		groups[row.Lane] = append(groups[row.Lane], row.ID)
+	}
+	return groups
+}
+
+// A full page says that there is more, and what it visits first are the first
+// positions.
+func readFirstPositionsFirst(t testing.TB, table Table) {
+	a := holder(t, table, "a")
+	write(t, table, plain(3*relay.Lanes)...)
+	for _, order := range [][]int{{5, 9}, {9, 5}, {60, 2}} {
+		positions := []relay.Position{{Lane: order[0]}, {Lane: order[1]}}
+		for _, limit := range []int{1, 2} {
+			page := a.read(positions, limit, plentyBytes)
+			if len(page.Rows) > limit || !page.More {
+				t.Errorf("read %d rows of 6 with a limit of %d, more: %t", len(page.Rows), limit, page.More)
+			}
+			if len(byLane(page.Rows)[order[0]]) == 0 {
+				t.Errorf("read lanes %v with a limit of %d: no row of the first one", order, limit)
+			}
+		}
+	}
+}
+
+// A page stops when it has enough bytes, but has one row at least, and says
+// that there is more.
+func readStopsAtBytes(t testing.TB, table Table) {
+	const size, count = 1000, 10
+	a := holder(t, table, "a")
+	message := outbox.Message{Topic: "t", Key: "k", Payload: make([]byte, size)}
+	written := write(t, table, slices.Repeat([]outbox.Message{message}, count)...)
+	for _, maxBytes := range []int{1, size - 1, size, size + 1, 3*size + 1, count*size - 1} {
+		page := a.read(everything(), plenty, maxBytes)
+		// Whether the row that crosses the bound still comes is the store's choice.
+		if least, most := max(1, maxBytes/size), maxBytes/size+1; len(page.Rows) < least || len(page.Rows) > most {
+			t.Errorf("%d bytes of messages of %d: %d rows, want %d or %d", maxBytes, size, len(page.Rows), least, most)
+		}
+		wantIDs(t, "the page", inOrder(page.Rows), written[:min(count, len(page.Rows))])
+		if !page.More && len(page.Rows) < count {
+			t.Errorf("a page of %d rows of %d says that there is no more", len(page.Rows), count)
+		}
+	}
+	for _, row := range a.pending() {
+		a.mustSettle(a.as(relay.StateRetry, row))
+	}
+	a.do("due", func(ctx context.Context) error {
+		rows, _, err := a.store.Due(ctx, lanes(), relay.DueCursor{}, plenty, 3*size)
+		if len(rows) < 3 || len(rows) > 4 {
+			t.Errorf("%d due rows of %d bytes, want about 3", len(rows), size)
+		}
+		return err
+	})
+}
+
+// A read that begins after a settle has returned doesn't see what it settled.
+func readAfterSettle(t testing.TB, table Table) {
+	const count = 60
+	a, b := holder(t, table, "a"), hire(t, table, "b")
+	write(t, table, plain(count)...)
+	rows := a.pending()
+	settled := make(chan int64, count)
+	go func() {
+		defer close(settled)
+		for _, row := range rows {
+			settleOrReport(t, a, a.as(relay.StateDone, row))
+			settled <- row.ID
+		}
+	}()
+	gone := map[int64]bool{}
+	for id := range settled {
+		gone[id] = true
+		for _, row := range b.pending() {
+			if gone[row.ID] {
+				t.Errorf("row %d was read after its settle had returned", row.ID)
+			}
+		}
+	}
+}
+
+// Scan returns whole rows, those that keep approves, having asked once for
+// each pending row.
+func scanAsksForEachRow(t testing.TB, table Table) {
+	a := holder(t, table, "a")
+	message := outbox.Message{Topic: "rare", Key: "k", Payload: []byte("p"), Headers: map[string]string{"h": "v"}}
+	later := outbox.Message{Topic: "rare", AvailableAt: time.Now().Add(time.Hour)}
+	written := write(t, table, append(plain(150), message, later)...)
+	asked := map[int64]relay.Candidate{}
+	rows := a.scan(everything(), func(c relay.Candidate) bool {
+		if _, before := asked[c.ID]; before {
+			t.Errorf("asked twice for row %d", c.ID)
+		}
+		asked[c.ID] = c
+		return c.Topic == "rare"
+	})
+	wantIDs(t, "approved", ids(rows), written[150:])
+	if len(asked) != len(written) {
+		t.Errorf("asked for %d rows, want %d", len(asked), len(written))
+	}
+	for _, row := range rows {
+		if want := (relay.Candidate{ID: row.ID, Lane: row.Lane, Topic: "rare", Key: row.Message.Key}); asked[row.ID] != want {
+			t.Errorf("asked for %+v, want %+v", asked[row.ID], want)
+		}
+		if row.Later != (row.ID == written[151]) {
+			t.Errorf("row %d of the scan, available at %v, is later: %t", row.ID, row.Message.AvailableAt, row.Later)
+		}
+	}
+	want := a.row(written[150])
+	for _, row := range rows[:min(1, len(rows))] {
+		wantMessage(t, "scanned", row.Message, want.Message)
+	}
+}
+
+// scan approves everything by default.
+func (w *worker) scan(positions []relay.Position, keep func(relay.Candidate) bool) (rows []relay.Row) {
+	w.Helper()
+	if keep == nil {
+		keep = func(relay.Candidate) bool { return true }
+	}
+	w.do("scan", func(ctx context.Context) (err error) {
+		rows, err = w.store.Scan(ctx, positions, keep)
+		return err
+	})
+	return rows
+}

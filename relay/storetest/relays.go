@@ -1,0 +1,199 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/rowrelay/rowrelay/outbox"
+	"github.com/rowrelay/rowrelay/relay"
+)
+
+func (w *worker) beat(claim relay.Claim, ttl time.Duration) (census relay.Census) {
+	w.Helper()
+	w.do("beat", func(ctx context.Context) (err error) {
+		census, err = w.store.Beat(ctx, relay.Identity{Name: w.name, Host: "host of " + w.name, Version: "v1", Claim: claim}, ttl)
+		return err
+	})
+	return census
+}
+
+func (w *worker) leave() {
+	w.Helper()
+	w.do("leave", func(ctx context.Context) error { return w.store.Leave(ctx, w.name) })
+}
+
+func (w *worker) wantCensus(want ...string) {
+	w.Helper()
+	if got := w.beat(relay.ByLanes, long).Relays; !slices.Equal(got, want) {
+		w.Errorf("%s sees the relays %v, want %v", w.name, got, want)
+	}
+}
+
+// A relay lives from its first beat until it leaves, or as long as it said
+// after the last one.
+func census(t testing.TB, table Table) {
+	a, b, c := hire(t, table, "a"), hire(t, table, "b"), hire(t, table, "c")
+	c.wantCensus("c")
+	a.wantCensus("a", "c")
+	start := time.Now()
+	b.beat(relay.ByLanes, short)
+	a.wantCensus("a", "b", "c")
+	c.leave()
+	eventually(t, "b is dead", func() bool { return len(a.beat(relay.ByLanes, long).Relays) == 1 })
+	if waited := time.Since(start); waited < short-slack {
+		t.Errorf("a relay that beat for %v was dead after %v", short, waited)
+	}
+	c.leave() // once more
+	b.wantCensus("a", "b")
+}
+
+// The way of claiming is the first relay's; it changes only while none lives
+// that claims the old way.
+func adoption(t testing.TB, table Table) {
+	a, b := hire(t, table, "a"), hire(t, table, "b")
+	for _, claims := range [][2]relay.Claim{{relay.ByLanes, relay.ByRows}, {relay.ByRows, relay.ByLanes}} {
+		ours, other := claims[0], claims[1]
+		a.wantAdopt(ours, nil)
+		a.wantAdopt(ours, nil)
+		a.beat(ours, long)
+		b.wantAdopt(ours, nil)
+		b.wantAdopt(other, relay.ErrOtherClaim)
+		b.wantAdopt(other, relay.ErrOtherClaim) // still
+		if got := a.status().Claim; got != ours {
+			t.Errorf("the table is claimed by %q, want %q", got, ours)
+		}
+		a.beat(ours, short) // and dies
+		eventually(t, "the other way is adopted", func() bool {
+			err := b.store.Adopt(t.Context(), other)
+			if err != nil && !errors.Is(err, relay.ErrOtherClaim) && !errors.Is(err, relay.ErrBusy) {
+				t.Fatalf("adopt %s: %v", other, err)
+			}
+			return err == nil
+		})
+		if got := a.status().Claim; got != other {
+			t.Errorf("the table is claimed by %q, want %q", got, other)
+		}
+	}
+}
+
+func (w *worker) wantAdopt(claim relay.Claim, want error) {
+	w.Helper()
+	if err := again(w, func(ctx context.Context) error { return w.store.Adopt(ctx, claim) }); !errors.Is(err, want) {
+		w.Fatalf("%s adopts %s: %v, want %v", w.name, claim, err, want)
+	}
+}
+
+// What one way of claiming has left doesn't mislead the other: neither marks
+// above rows that come back below them, nor claims that nobody frees.
+func adoptionForgets(t testing.TB, table Table) {
+	a := holder(t, table, "a")
+	a.wantAdopt(relay.ByLanes, nil)
+	back := write(t, table, plain(1)...)[0]
+	a.mustSettle(a.as(relay.StateRetry, a.row(back)))
+	var renewals []relay.Renewal
+	for lane := range relay.Lanes {
+		renewals = append(renewals, relay.Renewal{Lease: a.lease(lane), Marks: relay.Marks{Main: back}})
+	}
+	a.release(renewals...)
+	claimed := write(t, table, plain(1)...)[0]
+
+	b := byRows(t, table, "b")
+	if got := ids(b.claim(relay.ClaimRequest{Token: "dead", Limit: 1})); !slices.Equal(got, []int64{claimed}) {
+		t.Fatalf("claimed %v, want row %d", got, claimed)
+	}
+	b.freed(1) // the retry comes back, below the marks
+
+	c := hire(t, table, "c")
+	c.wantAdopt(relay.ByLanes, nil)
+	var lowest int64
+	for _, grant := range c.acquire(relay.Lanes, long) {
+		lowest = max(lowest, grant.Marks.Main)
+	}
+	if lowest >= back {
+		t.Errorf("after claiming by rows a lane is read from %d, and row %d is there", lowest, back)
+	}
+	wantIDs(t, "pending", ids(c.pending()), []int64{back, claimed})
+	c.mustSettle(c.allAs(relay.StateDone, c.pending())...)
+}
+
+// Status counts rows by state, relays and lanes.
+func statusCounts(t testing.TB, table Table) {
+	a := hire(t, table, "a")
+	if s := a.status(); s.OldestPending != 0 || s.LanesLeased != 0 || len(s.Relays) != 0 || s.Claim != "" || len(s.Counts) != 6 {
+		t.Errorf("status of an empty table: %+v", s)
+	}
+	a.wantAdopt(relay.ByLanes, nil)
+	a.beat(relay.ByLanes, long)
+	dead := hire(t, table, "dead")
+	dead.beat(relay.ByLanes, time.Millisecond)
+	a.acquire(relay.Lanes, long)
+	a.oneOfEach(table)
+	write(t, table, outbox.Message{Topic: "due"}, outbox.Message{Topic: "plain"})
+	for _, row := range a.pending() {
+		if row.Message.Topic == "due" {
+			a.mustSettle(a.as(relay.StateScheduled, row)) // due, so pending
+		}
+	}
+	eventually(t, "the other relay is dead", func() bool { return len(a.beat(relay.ByLanes, long).Relays) == 1 })
+	s := a.status()
+	counts := map[relay.State]int64{
+		relay.StatePending: 3, relay.StateClaimed: 0, relay.StateScheduled: 1,
+		relay.StateRetry: 1, relay.StateError: 1, relay.StateDone: 1,
+	}
+	if !maps.Equal(s.Counts, counts) {
+		t.Errorf("counts are %v, want %v", s.Counts, counts)
+	}
+	if want := map[string]int64{"plain": 2, "due": 1}; !maps.Equal(s.Topics, want) {
+		t.Errorf("topics are %v, want %v", s.Topics, want)
+	}
+	if s.Claim != relay.ByLanes || s.LanesLeased != relay.Lanes {
+		t.Errorf("claimed by %q, %d lanes are leased", s.Claim, s.LanesLeased)
+	}
+	wantRelays(t, s.Relays)
+}
+
+func wantRelays(t testing.TB, relays []relay.RelayInfo) {
+	t.Helper()
+	if len(relays) != 2 || relays[0].Name != "a" || relays[1].Name != "dead" {
+		t.Fatalf("relays are %+v, want a and dead", relays)
+	}
+	a, dead := relays[0], relays[1]
+	if !a.Alive || dead.Alive || a.Lanes != relay.Lanes || dead.Lanes != 0 {
+		t.Errorf("a holds all lanes and lives, dead doesn't: %+v", relays)
+	}
+	if a.Host != "host of a" || a.Version != "v1" || a.Claim != relay.ByLanes || a.Since.IsZero() || a.LastBeat.Before(a.Since) {
+		t.Errorf("a is %+v", a)
+	}
+}
+
+// Claimed rows are counted as such as long as their claim lasts.
+func statusCountsClaims(t testing.TB, table Table) {
+	a := byRows(t, table, "a")
+	write(t, table, plain(5)...)
+	a.claim(relay.ClaimRequest{Token: "one", Limit: 2})
+	if s := a.status(); s.Counts[relay.StatePending] != 3 || s.Counts[relay.StateClaimed] != 2 || s.Claim != relay.ByRows {
+		t.Errorf("2 of 5 rows are claimed: %+v", s)
+	}
+}
+
+// The oldest pending row is the oldest that could be delivered now.
+func statusTellsTheOldest(t testing.TB, table Table) {
+	a := holder(t, table, "a")
+	states := a.oneOfEach(table)
+	a.mustSettle(a.as(relay.StateDone, a.row(states[relay.StatePending])))
+	write(t, table, outbox.Message{Topic: "later", AvailableAt: time.Now().Add(time.Hour)})
+	if got := a.status().OldestPending; got != 0 {
+		t.Errorf("nothing can be delivered now, the oldest pending row is of %v ago", got)
+	}
+	start := time.Now()
+	write(t, table, plain(1)...)
+	eventually(t, "the oldest pending row gets old", func() bool { return a.status().OldestPending > short })
+	write(t, table, plain(1)...)
+	if got := a.status().OldestPending; got <= short || got > time.Since(start)+slack {
+		t.Errorf("the oldest pending row is of %v ago, and was written %v ago", got, time.Since(start))
+	}
+}

@@ -1,0 +1,158 @@
+package storetest
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/rowrelay/rowrelay/relay"
+)
+
+// states are those that a relay by lanes settles rows in.
+func states() []relay.State {
+	return []relay.State{relay.StateDone, relay.StateRetry, relay.StateError, relay.StateScheduled}
+}
+
+// What was settled before is missing the second time, and stays as it was.
+func settleTwice(t testing.TB, table Table) {
+	a := holder(t, table, "a")
+	for _, state := range states() {
+		id := write(t, table, plain(1)...)[0]
+		row := a.row(id)
+		a.mustSettle(a.as(state, row))
+		before := a.info(id)
+		for _, again := range states() {
+			if got, want := a.settle(a.as(again, row)), (relay.Settled{Missing: 1}); got != want {
+				t.Errorf("settled as %s and then, from where it was, as %s: %+v, want %+v", state, again, got, want)
+			}
+		}
+		if after := a.info(id); after.State != before.State || after.Attempts != before.Attempts {
+			t.Errorf("settled twice, the row went from %+v to %+v", before, after)
+		}
+	}
+}
+
+// A parked or finished row is no relay's to settle, nor one that an operator
+// has discarded.
+func parkedIsMissing(t testing.TB, table Table) {
+	a := holder(t, table, "a")
+	written := write(t, table, plain(3)...)
+	for _, id := range written {
+		a.mustSettle(a.as(relay.StateRetry, a.row(id)))
+	}
+	rows := a.due()
+	if len(rows) != 3 {
+		t.Fatalf("%d retries are due, want 3", len(rows))
+	}
+	a.mustSettle(a.as(relay.StateError, rows[0]), a.as(relay.StateDone, rows[1]), a.as(relay.StateError, rows[2]))
+	if n := a.discard(relay.Filter{AfterID: rows[2].ID - 1}); n != 1 {
+		t.Fatalf("discarded %d rows, want 1", n)
+	}
+	for _, state := range states() {
+		if got, want := a.settle(a.allAs(state, rows)...), (relay.Settled{Missing: 3}); got != want {
+			t.Errorf("settled a parked, a done and a discarded row as %s: %+v, want %+v", state, got, want)
+		}
+	}
+	a.wantState(relay.StateError, rows[0].ID)
+	a.wantState(relay.StateDone, rows[1].ID)
+}
+
+// One batch may hold everything: every new state, rows from both tables, in
+// any order, and more of them than a statement may have parameters.
+func settleMixedBatch(t testing.TB, table Table) {
+	const count = 1200
+	a := holder(t, table, "a")
+	write(t, table, plain(count)...)
+	rows := a.pending()
+	if len(rows) != count {
+		t.Fatalf("wrote %d rows, %d are pending", count, len(rows))
+	}
+	a.mustSettle(a.allAs(relay.StateRetry, rows[count/2:])...)
+	batch := append(slices.Clone(rows[:count/2]), a.due()...)
+	rand.Shuffle(len(batch), func(i, j int) { batch[i], batch[j] = batch[j], batch[i] })
+	settlements := make([]relay.Settlement, len(batch))
+	for i, row := range batch {
+		settlements[i] = a.as(states()[i%4], row)
+		settlements[i].Attempts = i
+	}
+	a.mustSettle(settlements...)
+	found := map[int64]relay.Info{}
+	for _, info := range a.list(relay.Filter{Limit: 2 * count}) {
+		found[info.ID] = info
+	}
+	for _, s := range settlements {
+		want := s.State
+		if want == relay.StateScheduled {
+			want = relay.StatePending // they are due
+		}
+		if got := found[s.ID]; got.State != want || got.Attempts != s.Attempts {
+			t.Fatalf("row %d was settled as %s with %d attempts and is %s with %d", s.ID, s.State, s.Attempts, got.State, got.Attempts)
+		}
+	}
+}
+
+// An empty batch is settled, too.
+func settleNothing(t testing.TB, table Table) {
+	a := holder(t, table, "a")
+	write(t, table, plain(1)...)
+	if got := a.settle(); got != (relay.Settled{}) {
+		t.Errorf("settled nothing: %+v", got)
+	}
+}
+
+// One relay settles several batches of the same lanes at the same time; a row
+// that is in two of them changes once.
+func settleConcurrently(t testing.TB, table Table) {
+	const batches, each, shared = 6, 20, 5
+	a := holder(t, table, "a")
+	write(t, table, plain(batches*each+shared)...)
+	rows := a.pending()
+	if len(rows) != batches*each+shared {
+		t.Fatalf("%d rows are pending, want %d", len(rows), batches*each+shared)
+	}
+	var total relay.Settled
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	for i := range batches {
+		batch := slices.Concat(rows[i*each:(i+1)*each], rows[batches*each:])
+		rand.Shuffle(len(batch), func(i, j int) { batch[i], batch[j] = batch[j], batch[i] })
+		all.Go(func() {
+			counts := settleOrReport(t, a, a.allAs(relay.StateDone, batch)...)
+			mu.Lock()
+			defer mu.Unlock()
+			total.Changed += counts.Changed
+			total.Missing += counts.Missing
+			total.Fenced += counts.Fenced
+		})
+	}
+	all.Wait()
+	if want := (relay.Settled{Changed: len(rows), Missing: shared * (batches - 1)}); total != want {
+		t.Errorf("%d batches of %d rows, %d of them in all: %+v, want %+v", batches, each+shared, shared, total, want)
+	}
+	wantIDs(t, "pending after all was settled", ids(a.pending()), []int64{})
+}
+
+// A settle that is given up changes nothing.
+func settleGivenUp(t testing.TB, table Table) {
+	a := holder(t, table, "a")
+	written := write(t, table, plain(2)...)
+	rows := a.pending()
+	waiting, unlock := table.(RowLocker).LockRow(t, written[1])
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	failed := make(chan error, 1)
+	go func() {
+		_, err := a.store.Settle(ctx, a.name, true, a.allAs(relay.StateDone, rows))
+		failed <- err
+	}()
+	eventually(t, "the settle waits for the row", waiting)
+	cancel()
+	if err := <-failed; err == nil {
+		t.Error("a settle whose context ended while it waited returned no error")
+	}
+	unlock()
+	a.wantState(relay.StatePending, written...)
+	a.mustSettle(a.allAs(relay.StateDone, rows)...)
+}
