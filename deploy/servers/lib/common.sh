@@ -37,19 +37,22 @@ new_password() { od -An -N16 -tx1 /dev/urandom | tr -d ' \n'; }
 # locked COMMAND…: runs it while no other one of these scripts changes servers.
 locked() {
 	(
-		flock 9
+		flock --timeout 900 9 || { say "another one of these scripts works since 15 minutes: see who holds $state/lock" && exit 1; }
 		"$@"
 	) 9>>"$state/lock"
 }
+
+# quietly COMMAND…: its output goes to the server's log, and what it leaves
+# running holds none of our locks and none of our directories.
+quietly() { (cd / && "$@" >>"$home.log" 2>&1 8>&- 9>&-); }
 
 # install_packages PACKAGE…: has Debian's package manager install them.
 install_packages() {
 	command -v apt-get >/dev/null || because "apt-get isn't there to install $*" || return
 	is_root || because "missing; as root: apt-get install $*" || return
-	flock "$state/apt.lock" bash -c '
+	quietly flock "$state/apt.lock" bash -c '
 		export DEBIAN_FRONTEND=noninteractive
-		apt-get update -q && apt-get install -q -y --no-install-recommends "$@"' - "$@" \
-		>>"$home.log" 2>&1 || because "apt-get install $* failed"
+		apt-get update -q && apt-get install -q -y --no-install-recommends "$@"' - "$@" || because "apt-get install $* failed"
 }
 
 # cache: prints the directory for what is fetched once. Others than its owner

@@ -2,7 +2,7 @@
 # and can't have the packages.
 
 compose() {
-	SERVER_PORT=${port:-0} SERVER_PASSWORD=${password:-} docker compose \
+	SERVER_PORT=${port:-0} SERVER_PASSWORD=${password:-} quietly docker compose \
 		-p "rowrelay-test-$name-$(cksum <<<"$root" | cut -d' ' -f1)" -f "$root/deploy/compose.test.yaml" "$@"
 }
 
@@ -10,10 +10,10 @@ has_docker() { command -v docker >/dev/null && docker info &>/dev/null; }
 
 start_by_compose() {
 	touch "$home.compose"
-	if ! compose up --detach --wait "$name" >>"$home.log" 2>&1; then
-		compose down --volumes >>"$home.log" 2>&1 || true
+	if ! compose up --detach --wait "$name"; then
+		compose down --volumes || true
 		because "docker compose up $name failed"
 	fi
 }
 
-stop_by_compose() { compose down --volumes >>"$home.log" 2>&1; }
+stop_by_compose() { compose down --volumes; }

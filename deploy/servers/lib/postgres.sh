@@ -13,7 +13,7 @@ start() {
 # on the order of a collation.
 init_postgres() {
 	(umask 077 && echo "$password" >"$dir/password" && if is_root; then chown "$(server_user)" "$dir/password"; fi)
-	quietly "$bin/initdb" --pgdata="$dir/data" --username=rowrelay --pwfile="$dir/password" --auth=scram-sha-256 \
+	quietly as_nobody "$bin/initdb" --pgdata="$dir/data" --username=rowrelay --pwfile="$dir/password" --auth=scram-sha-256 \
 		--encoding=UTF8 --locale=C.UTF-8 --locale-provider=icu --icu-locale=en --no-sync
 }
 
@@ -21,10 +21,7 @@ start_postgres() {
 	local options="-c listen_addresses=127.0.0.1 -c port=$port -c unix_socket_directories="
 	options+=" -c max_connections=200 -c max_prepared_transactions=10 -c logging_collector=off"
 	options+=" -c fsync=${ROWRELAY_SERVERS_FSYNC:-off} -c full_page_writes=${ROWRELAY_SERVERS_FSYNC:-off}"
-	quietly "$bin/pg_ctl" --pgdata="$dir/data" --log="$dir/log" --options="$options" --wait --timeout=60 start
+	quietly as_nobody "$bin/pg_ctl" --pgdata="$dir/data" --log="$dir/log" --options="$options" --wait --timeout=60 start
 }
-
-# quietly: the server that outlives us must hold none of our locks.
-quietly() { (cd / && as_nobody "$@" >>"$home.log" 2>&1 8>&- 9>&-); }
 
 postgres_log() { if [[ -s $dir/log ]]; then cat "$dir/log" >>"$home.log"; fi; }

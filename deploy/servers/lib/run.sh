@@ -1,7 +1,7 @@
 # run: the servers for as long as one command needs them.
 
 run() {
-	local names=()
+	local names=() status=0
 	while [[ $# -gt 0 && $1 != -- ]]; do names+=("$1") && shift; done
 	[[ $# -gt 1 ]] || usage
 	shift
@@ -12,7 +12,9 @@ run() {
 	trap 'exit 143' TERM
 	temporary=yes locked up ${names[@]+"${names[@]}"}
 	source "$state/env"
-	in_group "$@"
+	in_group "$@" || status=$?
+	say_missing ${names[@]+"${names[@]}"}
+	exit "$status"
 }
 
 # in_group COMMAND…: runs it in a process group of its own, so that a signal
@@ -33,21 +35,24 @@ in_group() {
 finish() {
 	local status=$?
 	if [[ -n ${group:-} ]]; then stop_group; fi
-	missing
 	if flock --exclusive --nonblock 8; then locked down_temporary || true; fi
 	exit "$status"
 }
 
-# stop_group: asks it to end, and a second signal to us makes it.
+# stop_group: asks it to end, and a second signal to us makes it; then ends
+# what it has left behind.
 stop_group() {
 	trap 'kill -s KILL -- "-$group" 2>/dev/null' INT TERM
-	kill -s INT -- "-$group" 2>/dev/null && wait "$group" || true
+	kill -s INT -- "-$group" 2>/dev/null || true
+	wait "$group" || true
+	kill -s KILL -- "-$group" 2>/dev/null || true
 	trap '' INT TERM
 }
 
-missing() {
-	local file
-	for file in "$state"/*.missing; do
-		[[ ! -s $file ]] || say "not tested against $(basename "$file" .missing): $(<"$file")"
+# say_missing NAME…: which of these servers could not be had.
+say_missing() {
+	local name
+	for name in $(servers_of "$@"); do
+		[[ ! -s $state/$name.missing ]] || say "NOT tested against $name: $(<"$state/$name.missing")"
 	done
 }

@@ -1,0 +1,44 @@
+# What one types while working on rowrelay. CONTRIBUTING.md says more.
+
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+TESTFLAGS   ?=
+PACKAGES    ?= ./...
+
+# The environment without the servers' variables.
+NO_SERVERS = env $$(env | sed -n 's/^\(ROWRELAY_TEST_[A-Z0-9_]*\)=.*/-u \1/p') -u REQUIRE_SERVERS
+
+.DEFAULT_GOAL := help
+.PHONY: help test quick lint fmt generate-check build demo servers-up servers-down
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
+
+test: ## all tests with the race detector, against real servers that it brings up and down
+	deploy/servers/servers run -- go test -race -shuffle=on $(TESTFLAGS) $(PACKAGES)
+
+quick: ## the tests that need no server
+	$(NO_SERVERS) go test -short $(TESTFLAGS) $(PACKAGES)
+
+lint: ## gofmt, go vet, staticcheck
+	@unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "not formatted, run make fmt:"; echo "$$unformatted"; exit 1; }
+	go vet $(PACKAGES)
+	go run $(STATICCHECK) $(PACKAGES)
+
+fmt: ## formats all Go files
+	gofmt -w .
+
+generate-check: ## fails if generated files are not fresh
+	.ci/generate-check
+
+build: ## the static binary bin/rowrelay
+	CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X main.version=$(VERSION)" -o bin/rowrelay ./cmd/rowrelay
+
+demo: ## a small shop and a relay, on an embedded database
+	go run ./cmd/rowrelay demo
+
+servers-up: ## brings up the tests' servers and leaves them up; then: source .servers/env
+	deploy/servers/servers up
+
+servers-down: ## brings them down
+	deploy/servers/servers down
