@@ -1,9 +1,6 @@
 package relay
 
-import (
-	"slices"
-	"time"
-)
+import "time"
 
 // admit takes a row into memory, unless it is there, or has to wait for its
 // sink or its key: then only the place is remembered from which to read it
@@ -87,36 +84,23 @@ func (e *engine) take(it *item) {
 	e.enqueue(it)
 }
 
-// enqueue puts an item where it waits for its turn: in the queue, or behind
-// the messages of its key.
+// enqueue puts an item where it waits for its turn.
 func (e *engine) enqueue(it *item) {
-	k := it.key
-	switch {
-	case k == nil:
-		it.outlet.queue.push(it)
-	case k.held:
-		k.queued++
-		it.outlet.queue.giveBack([]*item{it})
-	case k.mustWait(it.outlet):
-		k.wait(it)
-	default:
-		k.queued++
-		it.outlet.queue.push(it)
+	if it.key == nil {
+		it.outlet.queue.push(queued{item: it})
+		return
 	}
+	it.key.add(it)
+	e.line(it.key)
 }
 
-// mustWait says that the next message of the key has to wait for those before it.
-func (k *key) mustWait(o *outlet) bool {
-	return k.flying > 0 || len(k.waiting) > 0 || (k.queued > 0 && !o.ordered())
-}
-
-// wait adds an item to those behind the key, in the order of ids.
-func (k *key) wait(it *item) {
-	at := len(k.waiting)
-	for at > 0 && k.waiting[at-1].row.ID > it.row.ID {
-		at--
+// line puts a key into its outlet's queue if something of it may be sent.
+func (e *engine) line(k *key) {
+	if k.queued || k.flying > 0 || len(k.items) == 0 {
+		return
 	}
-	k.waiting = slices.Insert(k.waiting, at, it)
+	k.queued = true
+	e.outlets[k.ref.outlet].queue.push(queued{key: k})
 }
 
 // putAway moves a row that was met before its time to the held ones.

@@ -20,9 +20,9 @@ type reading struct {
 	rotate  int // the lane that is read first next time
 	horizon int64
 	ghosts  []*item // settled while a read was under way, which may bring them back
-	behind  []keyBehind
-	noDue   bool // the last look at the held rows found nothing
-	looks   int  // looks at the lanes in a row that found nothing, for a drain
+	behind  []*key  // no longer held, with rows to catch up with
+	noDue   bool    // the last look at the held rows found nothing
+	looks   int     // looks at the lanes in a row that found nothing, for a drain
 
 	pauseUntil time.Time
 
@@ -35,7 +35,6 @@ type readJob struct {
 	seq       int64   // lanes that were leased after it had started don't take its rows
 	outlet    *outlet // readOutlet, readKey
 	key       *key    // readKey
-	lane      *lane   // readKey
 	lanes     []int
 	positions []Position
 	limit     int
@@ -250,24 +249,18 @@ func (e *engine) catchUpOutlet() (readJob, bool) {
 	return readJob{}, false
 }
 
-// keyBehind is a key that is no longer held, and has rows to catch up with.
-type keyBehind struct {
-	lane *lane
-	key  *key
-}
-
 // catchUpKey reads what a key left behind while it was held.
 func (e *engine) catchUpKey() (readJob, bool) {
-	e.read.behind = slices.DeleteFunc(e.read.behind, func(b keyBehind) bool {
-		return !b.key.lagging || b.key.held || e.lanes[b.lane.Lane] != b.lane
+	e.read.behind = slices.DeleteFunc(e.read.behind, func(k *key) bool {
+		return !k.lagging || k.held || k.lane.lost
 	})
-	for _, b := range e.read.behind {
-		o := e.outlets[b.key.ref.outlet]
-		if b.lane.draining || !o.roomy() || o.circuit.state != circuitUp {
+	for _, k := range e.read.behind {
+		o := e.outlets[k.ref.outlet]
+		if k.lane.draining || !o.roomy() || o.circuit.state != circuitUp {
 			continue
 		}
-		position := Position{Lane: b.lane.Lane, After: b.key.behind, Until: b.lane.cursor, Key: b.key.ref.key}
-		return readJob{kind: readKey, outlet: o, key: b.key, lane: b.lane, positions: []Position{position}, limit: min(o.room(), o.options.Batch), maxBytes: readBytes}, true
+		position := Position{Lane: k.lane.Lane, After: k.behind, Until: k.lane.cursor, Key: k.ref.key}
+		return readJob{kind: readKey, outlet: o, key: k, positions: []Position{position}, limit: min(o.room(), o.options.Batch), maxBytes: readBytes}, true
 	}
 	return readJob{}, false
 }

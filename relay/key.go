@@ -1,19 +1,22 @@
 package relay
 
+import "slices"
+
 // key is the order of one key within one sink. It exists while the relay has
 // something to remember of it.
 //
-// Of a key, at most one batch is under way. What comes meanwhile waits in
-// memory. While a retry or a park of one of its messages is not over, the key
-// is held: its followers are dropped from memory, and only the place to read
-// them from again is kept, so that any number of them costs nothing.
+// Of a key, one batch at most is under way; the rest waits here, lowest id
+// first, while the key stands once in its outlet's queue. While a retry or a
+// park of one of its messages is not over, the key is held: its followers are
+// dropped from memory, and only the place to read them from again is kept, so
+// that any number of them costs nothing.
 type key struct {
-	ref keyRef
+	ref  keyRef
+	lane *lane
 
-	flying  int     // items in the batch that is under way
-	batch   int     // items in the batch that is being made
-	queued  int     // items in the outlet's queue
-	waiting []*item // in memory, behind those
+	items  []*item // that wait, by id
+	flying int     // items in the batch that is under way
+	queued bool    // stands in the outlet's queue
 
 	held   bool  // no item but holder may be sent
 	holder int64 // the id of the message that waits for another attempt, or is being parked
@@ -28,6 +31,46 @@ type keyRef struct {
 	key    string
 }
 
+// add puts an item among those that wait.
+func (k *key) add(it *item) {
+	at := len(k.items)
+	for at > 0 && k.items[at-1].row.ID > it.row.ID {
+		at--
+	}
+	k.items = slices.Insert(k.items, at, it)
+}
+
+// remove takes an item out of those that wait.
+func (k *key) remove(it *item) {
+	if at := slices.Index(k.items, it); at >= 0 {
+		k.items = slices.Delete(k.items, at, at+1)
+	}
+}
+
+// take takes up to n of the items that may be sent now.
+func (k *key) take(n int) []*item {
+	if k.flying > 0 {
+		return nil
+	}
+	if k.held {
+		return k.takeHolder()
+	}
+	n = min(n, len(k.items))
+	taken := slices.Clone(k.items[:n])
+	k.items = slices.Delete(k.items, 0, n)
+	return taken
+}
+
+func (k *key) takeHolder() []*item {
+	for _, it := range k.items {
+		if it.row.ID == k.holder {
+			k.remove(it)
+			return []*item{it}
+		}
+	}
+	return nil
+}
+
 // dropAt remembers that the row was dropped and must be read again.
 func (k *key) dropAt(id int64) {
 	if !k.lagging || id-1 < k.behind {
@@ -38,5 +81,5 @@ func (k *key) dropAt(id int64) {
 
 // idle says that there is nothing to remember.
 func (k *key) idle() bool {
-	return k.flying == 0 && k.queued == 0 && len(k.waiting) == 0 && !k.held && !k.lagging
+	return k.flying == 0 && len(k.items) == 0 && !k.held && !k.lagging
 }

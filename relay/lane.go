@@ -20,7 +20,8 @@ type lane struct {
 
 	seq      int64 // reads that began before the lease don't count for it
 	pinned   int   // items under way or not settled
-	draining bool
+	draining bool  // being given up: its part is another relay's
+	lost     bool
 	crashes  int
 	since    time.Time
 }
@@ -100,7 +101,7 @@ func (l *lane) collect(lowest []int64, main int64, print string, outlets []*outl
 func (l *lane) key(ref keyRef) *key {
 	k := l.keys[ref]
 	if k == nil {
-		k = &key{ref: ref}
+		k = &key{ref: ref, lane: l}
 		l.keys[ref] = k
 	}
 	return k

@@ -260,8 +260,9 @@ func (e *engine) dropLane(l *lane) {
 			e.outlets[k.ref.outlet].held--
 			k.held = false
 		}
-		k.waiting = nil
+		k.items = nil
 	}
+	l.lost = true
 	delete(e.lanes, l.Lane)
 }
 
@@ -325,18 +326,11 @@ func (e *engine) forgetQueued(it *item) {
 	if !it.row.Held {
 		it.lane.recheck = lowestSet(it.lane.recheck, it.row.ID-1)
 	}
-	if k := it.key; k != nil {
-		if i := slices.Index(k.waiting, it); i >= 0 {
-			k.waiting = slices.Delete(k.waiting, i, i+1)
-		} else {
-			k.queued--
-		}
+	if it.key != nil {
+		it.key.remove(it)
 	}
 	e.drop(it)
 }
-
-// abandon is forgetQueued for an item that just came back.
-func (e *engine) abandon(it *item) { e.forgetQueued(it) }
 
 // remindUnrouted tells again of topics whose messages still wait for a route.
 func (e *engine) remindUnrouted() {

@@ -29,7 +29,12 @@ func (e *engine) scanFirst(result readResult) bool {
 	e.read.horizon = max(e.read.horizon, result.page.Horizon)
 	var positions []Position
 	for _, l := range e.sortedLanes() {
-		if after := lowestSet(result.page.LateAfter, l.recheck); after != none && after < l.cursor && !l.draining {
+		after := lowestSet(result.page.LateAfter, l.recheck)
+		if after == none || after >= l.cursor {
+			continue
+		}
+		l.recheck = after // until the scan is over, or where the lane is being given up
+		if !l.draining {
 			positions = append(positions, Position{Lane: l.Lane, After: after, Until: l.cursor})
 		}
 	}
@@ -134,9 +139,10 @@ func (e *engine) mergeLanes(job readJob, page Page) {
 // there is no room again, and ends its lag in lanes that were read to their end.
 func (e *engine) mergeOutlet(job readJob, page Page) {
 	o, full := job.outlet, false
+	lanes := e.catchingUp(job)
 	for _, row := range page.Rows {
-		l := e.readLane(job, row.Lane)
-		if l == nil || l.draining || l.lag[o.index] == none || row.ID <= l.lag[o.index] {
+		l := lanes[row.Lane]
+		if l == nil {
 			continue
 		}
 		ours := e.routes.sink(row.Message.Topic) == o.index
@@ -152,17 +158,30 @@ func (e *engine) mergeOutlet(job readJob, page Page) {
 		return
 	}
 	for _, p := range job.positions {
-		if l := e.readLane(job, p.Lane); l != nil && !l.draining && p.Until == l.cursor {
+		if l := lanes[p.Lane]; l != nil && p.Until == l.cursor {
 			l.lag[o.index] = none
 		}
 	}
 }
 
+// catchingUp returns the lanes in which a page begins where the outlet has to
+// go on. In others it fell further behind meanwhile, and they are read again.
+func (e *engine) catchingUp(job readJob) map[int]*lane {
+	lanes := map[int]*lane{}
+	for _, p := range job.positions {
+		if l := e.readLane(job, p.Lane); l != nil && !l.draining && l.lag[job.outlet.index] == p.After {
+			lanes[p.Lane] = l
+		}
+	}
+	return lanes
+}
+
 // mergeKey takes in rows that a held key had left behind, and lets the key go
 // on with what is new once it was read to the end of them.
 func (e *engine) mergeKey(job readJob, page Page) {
-	l, k := e.readLane(job, job.lane.Lane), job.key
-	if l == nil || l != job.lane || l.draining || k.held {
+	k := job.key
+	l := e.readLane(job, k.lane.Lane)
+	if l == nil || l != k.lane || l.draining || k.held || k.behind != job.positions[0].After {
 		return
 	}
 	for _, row := range page.Rows {
@@ -218,14 +237,8 @@ func (e *engine) endRead(result readResult) {
 	}
 }
 
-// readFailed waits before the next read. Late rows that could not be looked
-// for are looked for again: the database tells of them only once.
+// readFailed waits before the next read.
 func (e *engine) readFailed(result readResult) {
-	for _, p := range result.job.positions {
-		if l := e.lanes[p.Lane]; l != nil && result.job.kind == readLate {
-			l.recheck = lowestSet(l.recheck, p.After)
-		}
-	}
 	e.failed("read", result.err)
 	e.read.fresh = false
 	e.read.pollAt = time.Now().Add(max(e.options.Poll, 100*time.Millisecond))

@@ -76,48 +76,50 @@ func (o *outlet) roomy() bool {
 	return o.room() > 0 && (o.room() >= o.options.Buffer/4 || o.room() >= o.options.Batch)
 }
 
-// ordered says that a batch may hold several messages of a key.
-func (o *outlet) ordered() bool { return o.order != sinks.OrderNone }
+// perKey is how many messages of a key one batch may hold.
+func (o *outlet) perKey() int {
+	if o.order == sinks.OrderNone {
+		return 1
+	}
+	return o.options.Batch
+}
 
-// queue holds the items to be sent, first come first served, save those that
-// came back.
+// queue holds what is to be sent, first come first served, save what came back:
+// items without a key, and keys that have items.
 type queue struct {
-	back  []*item // came back: they go first
-	items []*item
+	back  []queued // came back: they go first
+	items []queued
 	head  int
 }
 
-func (q *queue) push(it *item) { q.items = append(q.items, it) }
+// queued is one place in a queue.
+type queued struct {
+	item *item // without a key
+	key  *key
+}
 
-// giveBack puts items, in their order, before all others.
-func (q *queue) giveBack(items []*item) {
-	rest := q.back
-	q.back = append(append(make([]*item, 0, len(items)+len(rest)), items...), rest...)
+func (q *queue) push(entry queued) { q.items = append(q.items, entry) }
+
+// giveBack puts entries, in their order, before all others.
+func (q *queue) giveBack(entries ...queued) {
+	q.back = append(entries, q.back...)
 }
 
 func (q *queue) empty() bool { return len(q.back) == 0 && q.head == len(q.items) }
 
-// pop takes the first item that is still in memory, or nil.
-func (q *queue) pop() *item {
-	for !q.empty() {
-		if it := q.next(); it.stage != dropped {
-			return it
-		}
+// pop takes the first entry; ok is false without one.
+func (q *queue) pop() (entry queued, ok bool) {
+	if q.empty() {
+		return queued{}, false
 	}
-	return nil
-}
-
-func (q *queue) next() *item {
 	if len(q.back) > 0 {
-		it := q.back[0]
-		q.back[0], q.back = nil, q.back[1:]
-		return it
+		entry, q.back = q.back[0], q.back[1:]
+		return entry, true
 	}
-	it := q.items[q.head]
-	q.items[q.head] = nil
+	entry, q.items[q.head] = q.items[q.head], queued{}
 	q.head++
 	q.compact()
-	return it
+	return entry, true
 }
 
 func (q *queue) compact() {

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -33,7 +34,7 @@ func (e *engine) judge(result sendResult) {
 	e.takeBack(o, back)
 	e.judgeCircuit(o, outcomes)
 	for _, it := range result.job.batch {
-		e.nextOfKey(it.lane, it.key)
+		e.goOn(it.key)
 	}
 }
 
@@ -69,7 +70,7 @@ func (e *engine) apply(it *item, outcome sinks.Outcome) (back bool) {
 func (e *engine) delivered(it *item, outcome sinks.Outcome, settled bool) {
 	e.options.Observer.Delivered(it.outlet.name, it.row.Message.Topic, max(0, time.Since(it.row.CreatedAt)))
 	if it.key != nil && it.key.held && it.key.holder == it.row.ID {
-		e.letGo(it.lane, it.key)
+		e.letGo(it.key)
 	}
 	done := it.settlement(StateDone)
 	done.Attempts++
@@ -80,12 +81,7 @@ func (e *engine) delivered(it *item, outcome sinks.Outcome, settled bool) {
 // reject parks the item. Its key waits until that is written: a park that is
 // lost would send this message after the next one.
 func (e *engine) reject(it *item, outcome sinks.Outcome) {
-	if it.key != nil {
-		if it.stage == inQueue {
-			it.key.queued--
-		}
-		e.hold(it.key, it.row.ID)
-	}
+	e.hold(it.key, it.row.ID)
 	parked := it.settlement(StateError)
 	parked.Attempts++
 	parked.Error = describe(outcome)
@@ -103,9 +99,7 @@ func (e *engine) retry(it *item, outcome sinks.Outcome) {
 		e.reject(it, outcome)
 		return
 	}
-	if it.key != nil {
-		e.hold(it.key, it.row.ID)
-	}
+	e.hold(it.key, it.row.ID)
 	again := it.settlement(StateRetry)
 	again.Attempts = attempts
 	again.Error = describe(outcome)
@@ -132,79 +126,78 @@ func (e *engine) takeBack(o *outlet, items []*item) {
 		e.giveUp(items)
 		return
 	}
-	kept := items[:0]
+	var back []queued
 	for _, it := range items {
 		it.stage = inQueue
 		it.lane.pinned--
-		if it.key != nil {
-			it.key.queued++
-		}
-		if e.mayStay(it) {
-			kept = append(kept, it)
+		switch {
+		case !e.mayStay(it):
+			e.forgetQueued(it)
+		case it.key != nil && it.key.held && it.key.holder != it.row.ID:
+			e.leaveBehind(it)
+		case it.key == nil:
+			back = append(back, queued{item: it})
+		default:
+			it.key.add(it)
+			if !it.key.queued {
+				it.key.queued = true
+				back = append(back, queued{key: it.key})
+			}
 		}
 	}
-	o.queue.giveBack(kept)
+	o.queue.giveBack(back...)
 }
 
-// mayStay drops an item whose lane was lost or is being given up.
+// mayStay says that the item's lane is still the relay's, for good.
 func (e *engine) mayStay(it *item) bool {
-	if e.lanes[it.lane.Lane] == it.lane && !it.lane.draining && !e.stopping.begun {
-		return true
-	}
-	e.abandon(it)
-	return false
+	return !it.lane.lost && !it.lane.draining && !e.stopping.begun
 }
 
-// hold lets nothing of the key be sent but the message with this id.
+// hold lets nothing of the key be sent but the message with this id. What waits
+// behind it is dropped, and read again later.
 func (e *engine) hold(k *key, id int64) {
+	if k == nil || k.lane.lost {
+		return
+	}
 	if !k.held {
 		e.outlets[k.ref.outlet].held++
 	}
 	k.held, k.holder = true, id
+	for _, it := range slices.Clone(k.items) {
+		if it.row.ID != id {
+			e.leaveBehind(it)
+		}
+	}
+}
+
+// leaveBehind drops an item of a held key; it is read again later.
+func (e *engine) leaveBehind(it *item) {
+	it.key.remove(it)
+	if !it.row.Held {
+		it.key.dropAt(it.row.ID)
+	}
+	e.drop(it)
 }
 
 // letGo ends a hold, and has what was left behind read again.
-func (e *engine) letGo(l *lane, k *key) {
+func (e *engine) letGo(k *key) {
 	if !k.held {
 		return
 	}
 	k.held, k.holder = false, 0
 	e.outlets[k.ref.outlet].held--
 	if k.lagging {
-		e.read.behind = append(e.read.behind, keyBehind{l, k})
+		e.read.behind = append(e.read.behind, k)
 	}
 }
 
-// nextOfKey lets go on what waited behind the key's messages that were under
-// way, unless some of these came back and go first; behind a held key nothing
-// is kept.
-func (e *engine) nextOfKey(l *lane, k *key) {
+// goOn lets the next messages of the key have their turn.
+func (e *engine) goOn(k *key) {
 	if k == nil {
 		return
 	}
-	if k.held {
-		for _, it := range k.waiting {
-			e.leaveBehind(it)
-		}
-		k.waiting = nil
-	} else if k.flying == 0 && k.queued == 0 && len(k.waiting) > 0 {
-		e.releaseWaiting(k)
-	}
-	l.forget(k)
-}
-
-// releaseWaiting queues what may be sent next: all that waits where the sink
-// keeps the order of a batch, else one message.
-func (e *engine) releaseWaiting(k *key) {
-	n := len(k.waiting)
-	o := e.outlets[k.ref.outlet]
-	if !o.ordered() {
-		n = 1
-	}
-	next := k.waiting[:n:n]
-	k.waiting = k.waiting[n:]
-	k.queued += n
-	o.queue.giveBack(next)
+	e.line(k)
+	k.lane.forget(k)
 }
 
 // describe is what an operator reads on the row.

@@ -1,10 +1,12 @@
 package relay
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/rowrelay/rowrelay/sinks"
@@ -74,74 +76,71 @@ func (e *engine) give(o *outlet, j job) {
 	o.jobs <- j
 }
 
-// takeBatch takes what may be sent together: of each key only what is next,
-// and never a key of which another batch is under way.
+// takeBatch takes what may be sent together, and sorts it as it was written.
 func (e *engine) takeBatch(o *outlet) []*item {
 	batch := make([]*item, 0, min(o.options.Batch, o.buffered))
 	bytes := 0
-	for len(batch) < o.options.Batch {
-		it := o.queue.pop()
-		if it == nil {
+	for len(batch) < o.options.Batch && (bytes < o.options.BatchBytes || len(batch) == 0) {
+		entry, ok := o.queue.pop()
+		if !ok {
 			break
 		}
-		if !e.ready(it) {
-			continue
-		}
-		if bytes += it.size(); bytes > o.options.BatchBytes && len(batch) > 0 {
-			o.queue.giveBack([]*item{it})
-			break
-		}
-		batch = append(batch, it)
-		if it.key != nil {
-			it.key.batch++
-			it.key.queued--
+		for _, it := range e.takeEntry(o, entry, o.options.Batch-len(batch), o.options.BatchBytes-bytes) {
+			batch = append(batch, it)
+			bytes += it.size()
 		}
 	}
-	e.launch(batch)
+	slices.SortFunc(batch, func(a, b *item) int { return cmp.Compare(a.row.ID, b.row.ID) })
 	return batch
 }
 
-// ready says whether the item may be part of the batch that is being made. If
-// not, it has been put where it belongs.
-func (e *engine) ready(it *item) bool {
-	k := it.key
-	switch {
-	case it.row.BadHeaders != "":
-		e.reject(it, sinks.Fail(sinks.Reject, sinks.ReasonInvalid, it.row.BadHeaders))
-		return false
-	case k == nil:
-		return true
-	case k.held && k.holder != it.row.ID:
-		k.queued--
-		e.leaveBehind(it)
-		return false
-	case k.flying > 0 || (k.batch > 0 && !it.outlet.ordered()):
-		k.queued--
-		k.wait(it)
-		return false
-	default:
-		return true
+// takeEntry takes up to n items of one place in the queue, and about so many
+// bytes.
+func (e *engine) takeEntry(o *outlet, entry queued, n, bytes int) []*item {
+	if entry.key == nil {
+		return e.launch(nil, []*item{entry.item})
 	}
+	k := entry.key
+	k.queued = false
+	return e.launch(k, k.take(min(n, o.perKey(), k.fits(bytes))))
 }
 
-// launch marks the batch as under way.
-func (e *engine) launch(batch []*item) {
-	for _, it := range batch {
-		it.stage = inFlight
-		it.lane.pinned++
-		if it.key != nil {
-			it.key.flying++
-			it.key.batch = 0
+// fits is how many of the key's items make up so many bytes; one at least.
+func (k *key) fits(bytes int) int {
+	for i, it := range k.items {
+		if bytes -= it.size(); bytes < 0 {
+			return max(1, i)
 		}
 	}
+	return max(1, len(k.items))
 }
 
-// leaveBehind drops an item of a held key; it is read again later.
-func (e *engine) leaveBehind(it *item) {
-	if !it.row.Held {
-		it.key.dropAt(it.row.ID)
+// launch marks items as under way. Those that were dropped meanwhile are left
+// out, and those that can't be sent are parked, with what comes after them
+// left for later.
+func (e *engine) launch(k *key, items []*item) []*item {
+	for i, it := range items {
+		if it.stage == dropped {
+			return items[:i] // only items without a key are dropped where they stand
+		}
+		if it.row.BadHeaders != "" {
+			e.putBack(k, items[i+1:])
+			e.reject(it, sinks.Fail(sinks.Reject, sinks.ReasonInvalid, it.row.BadHeaders))
+			return items[:i]
+		}
+		it.stage = inFlight
+		it.lane.pinned++
+		if k != nil {
+			k.flying++
+		}
 	}
-	e.drop(it)
+	return items
+}
+
+func (e *engine) putBack(k *key, items []*item) {
+	for _, it := range items {
+		k.add(it)
+	}
 }
 
 // sender carries out an outlet's jobs.

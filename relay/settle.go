@@ -120,8 +120,8 @@ func (e *engine) afterState(v verdict) {
 	switch v.settlement.State {
 	case StateError:
 		if k := it.key; k != nil && k.held && k.holder == it.row.ID {
-			e.letGo(it.lane, k)
-			e.nextOfKey(it.lane, k)
+			e.letGo(k)
+			e.goOn(k)
 		}
 	case StateRetry:
 		e.dueAgain(time.Now().Add(v.settlement.Delay))

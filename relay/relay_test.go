@@ -1,0 +1,120 @@
+package relay_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rowrelay/rowrelay/outbox"
+	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/memstore"
+	"github.com/rowrelay/rowrelay/sinks"
+)
+
+// recorder is a sink that keeps what it was handed, and answers as it is told.
+type recorder struct {
+	answer func(sinks.Message) sinks.Outcome // nil: delivered
+	delay  time.Duration
+	order  sinks.Order
+
+	mu       sync.Mutex
+	received []sinks.Message
+}
+
+func (r *recorder) Open(context.Context) error  { return nil }
+func (r *recorder) Close(context.Context) error { return nil }
+func (r *recorder) Order() sinks.Order          { return r.order }
+
+func (r *recorder) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome {
+	if r.delay > 0 {
+		time.Sleep(r.delay)
+	}
+	outcomes := make([]sinks.Outcome, len(batch))
+	for i, m := range batch {
+		outcomes[i] = sinks.Ok("")
+		if r.answer != nil {
+			outcomes[i] = r.answer(m)
+		}
+		r.mu.Lock()
+		if outcomes[i].Result == sinks.Delivered {
+			r.received = append(r.received, m)
+		}
+		r.mu.Unlock()
+	}
+	return outcomes
+}
+
+func (r *recorder) ids() []int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var ids []int64
+	for _, m := range r.received {
+		ids = append(ids, m.Sequence)
+	}
+	return ids
+}
+
+// start runs a relay until stop is called, which returns what Run returned.
+func start(t *testing.T, store relay.Store, options relay.Options) (r *relay.Relay, stop func() error) {
+	t.Helper()
+	r, err := relay.New(store, options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- r.Run(ctx) }()
+	return r, func() error { cancel(); return <-done }
+}
+
+func to(sink sinks.Sink) map[string]relay.SinkOptions {
+	return map[string]relay.SinkOptions{"main": {Sink: sink}}
+}
+
+func TestDeliversWhatWasCommittedInOrder(t *testing.T) {
+	t.Parallel()
+	for _, order := range []sinks.Order{sinks.OrderNone, sinks.OrderPrefix} {
+		t.Run(fmt.Sprint(order), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				db, sink := memstore.New(), &recorder{order: order, delay: time.Millisecond}
+				for i := range 1000 {
+					tx := db.Begin()
+					tx.Insert(outbox.Message{Topic: "orders", Key: fmt.Sprint("k", i%10)})
+					if i%2 == 0 {
+						tx.Rollback()
+					}
+					tx.Commit()
+				}
+				_, stop := start(t, db.Store(), relay.Options{Sinks: to(sink)})
+				time.Sleep(5 * time.Second)
+				if err := stop(); err != nil {
+					t.Fatal(err)
+				}
+				if n := len(sink.ids()); n != 500 {
+					t.Fatalf("delivered %d messages, want 500", n)
+				}
+				inOrder(t, sink.received)
+				status, _ := db.Store().Status(t.Context())
+				if status.Counts[relay.StateDone] != 500 || status.Counts[relay.StatePending] != 0 {
+					t.Errorf("counts after the run: %v", status.Counts)
+				}
+			})
+		})
+	}
+}
+
+// inOrder checks that each key's messages came in the order of their ids.
+func inOrder(t *testing.T, received []sinks.Message) {
+	t.Helper()
+	last := map[string]int64{}
+	for _, m := range received {
+		if m.Key != "" && m.Sequence <= last[m.Key] {
+			t.Errorf("key %s: %d came after %d", m.Key, m.Sequence, last[m.Key])
+		}
+		last[m.Key] = m.Sequence
+	}
+}

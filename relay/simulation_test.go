@@ -1,0 +1,445 @@
+package relay_test
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rowrelay/rowrelay/outbox"
+	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/memstore"
+	"github.com/rowrelay/rowrelay/sinks"
+)
+
+var (
+	simulations = flag.Int("simulations", 60, "how many simulated histories are tried")
+	simulated   = flag.Uint64("simulate", 0, "try only the history with this seed")
+)
+
+// TestSimulation tries many interleavings of writers, relays, crashes and
+// outages on a simulated clock, and checks the promise in each of them.
+func TestSimulation(t *testing.T) {
+	t.Parallel()
+	if *simulated != 0 {
+		simulate(t, *simulated, nil)
+		return
+	}
+	for seed := range uint64(*simulations) {
+		t.Run(fmt.Sprint(seed+1), func(t *testing.T) {
+			t.Parallel()
+			simulate(t, seed+1, nil)
+		})
+	}
+}
+
+// world is one simulated history: a table, its writers, relays and sinks.
+type world struct {
+	t      testing.TB
+	random *rand.Rand
+	db     *memstore.DB
+	wrap   func(relay.Store) relay.Store // breaks a store on purpose
+
+	mu        sync.Mutex
+	committed map[string][]int64 // by sink and key, the ids in the order of their commits
+	topics    map[int64]string
+	loose     map[int64]bool // written with a later time: no order
+	delivered map[int64]int
+	lost      map[int64]bool // delivered, but the relay doesn't know
+	downUntil map[string]time.Time
+	calm      bool
+	problems  []string
+
+	writers, relays sync.WaitGroup
+	trace           []string
+	incidents       int // crashes and the like: without one no message comes twice
+}
+
+func simulate(t testing.TB, seed uint64, wrap func(relay.Store) relay.Store) (problems []string) {
+	run := func(t *testing.T) {
+		w := &world{
+			t: t, random: rand.New(rand.NewPCG(seed, 7)), db: memstore.New(), wrap: wrap,
+			committed: map[string][]int64{}, topics: map[int64]string{}, loose: map[int64]bool{},
+			delivered: map[int64]int{}, lost: map[int64]bool{}, downUntil: map[string]time.Time{},
+		}
+		w.play()
+		problems = w.problems
+		if wrap == nil && len(problems) > 0 {
+			t.Errorf("seed %d: %d violations, the first: %s", seed, len(problems), problems[0])
+			w.explain(problems[0])
+		}
+	}
+	synctest.Test(t.(*testing.T), run)
+	return problems
+}
+
+const simulatedTime = 4 * time.Minute
+
+func (w *world) play() {
+	for writer := range 4 {
+		w.writers.Go(func() { w.write(writer) })
+	}
+	end := time.Now().Add(simulatedTime)
+	for slot := range 3 {
+		w.relays.Go(func() { w.keepRelaying(slot, end) })
+	}
+	w.relays.Go(func() { w.breakSinks(end) })
+	w.writers.Wait()
+	w.relays.Wait()
+	w.mu.Lock()
+	w.calm = true
+	w.mu.Unlock()
+	w.finish()
+	w.check()
+}
+
+// write commits messages of its own keys, one transaction after the other.
+func (w *world) write(writer int) {
+	end := time.Now().Add(simulatedTime * 3 / 4)
+	for n := 0; time.Now().Before(end); n++ {
+		tx := w.db.Begin()
+		written := map[int64]outbox.Message{}
+		for range 1 + w.pick(3) {
+			m := w.message(writer)
+			written[tx.Insert(m)] = m
+			w.nap(5 * time.Millisecond)
+		}
+		if w.pick(60) == 0 {
+			w.nap(time.Minute)
+		}
+		if w.pick(4) == 0 {
+			tx.Rollback()
+		} else {
+			w.commit(tx, written)
+		}
+		w.nap(600 * time.Millisecond)
+	}
+}
+
+func (w *world) message(writer int) outbox.Message {
+	m := outbox.Message{Topic: []string{"a.1", "a.2", "b.1"}[w.pick(3)], Payload: []byte("x")}
+	if w.pick(5) > 0 {
+		m.Key = fmt.Sprintf("w%d-%d", writer, w.pick(3))
+	}
+	if w.pick(20) == 0 {
+		m.AvailableAt = time.Now().Add(time.Duration(w.pick(30)) * time.Second)
+	}
+	return m
+}
+
+func sinkOf(topic string) string { return topic[:1] }
+
+func (w *world) commit(tx *memstore.Tx, written map[int64]outbox.Message) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	tx.Commit()
+	for id, m := range written {
+		w.topics[id] = m.Topic
+		w.loose[id] = m.Key == "" || !m.AvailableAt.IsZero()
+		ref := sinkOf(m.Topic) + "/" + m.Key
+		w.committed[ref] = append(w.committed[ref], id)
+	}
+}
+
+// keepRelaying runs one relay after the other: some are stopped, some die.
+func (w *world) keepRelaying(slot int, end time.Time) {
+	for n := 0; time.Now().Before(end); n++ {
+		life := min(w.span(40*time.Second), time.Until(end))
+		w.oneLife(fmt.Sprintf("relay-%d-%d", slot, n), life, w.pick(2) == 0)
+		w.nap(5 * time.Second)
+	}
+}
+
+var errDead = errors.New("the process is dead")
+
+// oneLife runs a relay for a while. A relay that is killed can't reach the
+// table or a sink any more from one moment to the next.
+func (w *world) oneLife(name string, life time.Duration, kill bool) {
+	dead := make(chan struct{})
+	store := w.db.Store()
+	store.Hooks = memstore.Hooks{
+		Fail: func(ctx context.Context, _ memstore.Op) error { return w.disturb(ctx, dead) },
+		Lose: func(ctx context.Context, _ memstore.Op) error { return w.disturb(ctx, dead) },
+	}
+	r := w.relay(name, store, dead)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	done := make(chan error, 1)
+	go func() { done <- r.Run(ctx) }()
+	select {
+	case <-time.After(life):
+	case <-done:
+		return
+	}
+	if kill {
+		w.incident()
+		close(dead)
+		r.Abort()
+	}
+	cancel()
+	<-done
+}
+
+// disturb makes a call of the table slow, or fail.
+func (w *world) disturb(ctx context.Context, dead chan struct{}) error {
+	select {
+	case <-dead:
+		return errDead
+	default:
+	}
+	if w.isCalm() {
+		return nil
+	}
+	w.napFor(ctx, w.span(10*time.Millisecond))
+	if w.pick(40) == 0 {
+		w.napFor(ctx, w.span(2*time.Second))
+	}
+	if w.pick(50) == 0 {
+		w.incident() // a settle in doubt may come too late
+		return errors.New("the connection broke")
+	}
+	select {
+	case <-dead:
+		return errDead
+	default:
+		return ctx.Err()
+	}
+}
+
+func (w *world) relay(name string, store relay.Store, dead chan struct{}) *relay.Relay {
+	if w.wrap != nil {
+		store = w.wrap(store)
+	}
+	sink := func(of string, order sinks.Order) relay.SinkOptions {
+		return relay.SinkOptions{
+			Sink: &unsteady{w: w, name: of, relay: name, dead: dead, order: order}, Batch: 1 + w.pick(8), Buffer: 4 + w.pick(30),
+			Workers: 1 + w.pick(3), Timeout: 5 * time.Second, MaxAttempts: -1,
+			Backoff: relay.Backoff{Min: 100 * time.Millisecond, Max: 3 * time.Second},
+			Reopen:  relay.Backoff{Min: 100 * time.Millisecond, Max: 3 * time.Second},
+		}
+	}
+	r, err := relay.New(store, relay.Options{
+		Name: name, Lease: 6 * time.Second, DrainTimeout: 3 * time.Second, Logger: slog.New(slog.DiscardHandler),
+		Sinks:  map[string]relay.SinkOptions{"a": sink("a", sinks.OrderNone), "b": sink("b", sinks.OrderPrefix)},
+		Routes: []relay.Route{{Prefix: "a.", Sink: "a"}, {Topic: "b.1", Sink: "b"}},
+	})
+	if err != nil {
+		w.t.Error(err)
+	}
+	return r
+}
+
+// unsteady is a sink that is slow, fails, rejects, and loses answers.
+type unsteady struct {
+	w     *world
+	name  string
+	relay string
+	dead  chan struct{}
+	order sinks.Order
+}
+
+func (s *unsteady) Order() sinks.Order          { return s.order }
+func (s *unsteady) Close(context.Context) error { return nil }
+func (s *unsteady) Open(ctx context.Context) error {
+	if s.w.isDown(s.name) {
+		return errors.New("down")
+	}
+	return nil
+}
+
+func (s *unsteady) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome {
+	var outcomes []sinks.Outcome
+	failed := map[string]bool{}
+	for _, m := range batch {
+		s.w.napFor(ctx, s.w.span(20*time.Millisecond))
+		switch {
+		case ctx.Err() != nil || s.isDead() || failed[m.Key]:
+			outcomes = append(outcomes, sinks.Fail(sinks.Unsent, sinks.ReasonCancelled, ""))
+			failed[m.Key] = m.Key != ""
+		case s.w.isDown(s.name):
+			outcomes = append(outcomes, sinks.Fail(sinks.Unavailable, sinks.ReasonConnection, "down"))
+			failed[m.Key] = m.Key != ""
+		default:
+			o := s.w.receive(s.name, s.relay, m)
+			outcomes = append(outcomes, o)
+			failed[m.Key] = m.Key != "" && o.Result != sinks.Delivered
+		}
+	}
+	return outcomes
+}
+
+func (s *unsteady) isDead() bool {
+	select {
+	case <-s.dead:
+		return true
+	default:
+		return false
+	}
+}
+
+// receive takes a message, and checks that it may come now.
+func (w *world) receive(sink, by string, m sinks.Message) sinks.Outcome {
+	fate := w.pick(100)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.checkOrder(sink, m)
+	w.trace = append(w.trace, fmt.Sprintf("%s  %d key %s attempt %d fate %d by %s", time.Now().Format("04:05.000"), m.Sequence, m.Key, m.Attempt, fate, by))
+	switch {
+	case m.Sequence%37 == 0:
+		return sinks.Fail(sinks.Reject, sinks.ReasonRefused, "poison")
+	case fate < 4 && !w.calm:
+		return sinks.Fail(sinks.Retry, sinks.ReasonServerError, "try again")
+	case fate < 6 && !w.calm:
+		w.delivered[m.Sequence]++
+		w.lost[m.Sequence] = true
+		return sinks.Fail(sinks.Retry, sinks.ReasonUnknown, "the answer was lost")
+	}
+	w.delivered[m.Sequence]++
+	if w.delivered[m.Sequence] > 1 && w.incidents == 0 && !w.lost[m.Sequence] {
+		w.problem("message %d came twice though nothing had happened", m.Sequence)
+	}
+	return sinks.Ok("")
+}
+
+// checkOrder holds promise 2 against a message that is handed over now.
+func (w *world) checkOrder(sink string, m sinks.Message) {
+	if w.topics[m.Sequence] == "" {
+		w.problem("message %d was handed over but never committed", m.Sequence)
+	}
+	if sinkOf(m.Topic) != sink {
+		w.problem("message %d of topic %s went to sink %s", m.Sequence, m.Topic, sink)
+	}
+	if w.loose[m.Sequence] {
+		return
+	}
+	for _, before := range w.committed[sink+"/"+m.Key] {
+		if before < m.Sequence && !w.loose[before] && w.delivered[before] == 0 && !w.parked(before) {
+			w.problem("key %s: %d was handed over before %d was delivered or parked", m.Key, m.Sequence, before)
+		}
+	}
+}
+
+func (w *world) parked(id int64) bool {
+	found, err := w.db.Store().List(context.Background(), relay.Filter{IDs: []string{fmt.Sprint(id)}})
+	return err == nil && len(found) == 1 && found[0].State == relay.StateError
+}
+
+// breakSinks takes the sinks down now and then.
+func (w *world) breakSinks(end time.Time) {
+	for time.Now().Before(end) {
+		w.nap(30 * time.Second)
+		down := time.Now().Add(w.span(20 * time.Second))
+		w.mu.Lock()
+		w.downUntil[[]string{"a", "b"}[w.random.IntN(2)]] = down
+		w.mu.Unlock()
+	}
+}
+
+func (w *world) isDown(sink string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return time.Now().Before(w.downUntil[sink])
+}
+
+// finish lets one last relay deliver what is left.
+func (w *world) finish() {
+	clear(w.downUntil)
+	r := w.relay("last", w.db.Store(), make(chan struct{}))
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- r.Run(ctx) }()
+	time.Sleep(2 * time.Minute)
+	cancel()
+	if err := <-done; err != nil {
+		w.problem("the last relay: %v", err)
+	}
+}
+
+// check holds promises 1, 4 and 5 against the end.
+func (w *world) check() {
+	rows, err := w.db.Store().List(context.Background(), relay.Filter{Limit: 1_000_000})
+	if err != nil {
+		w.problem("list: %v", err)
+	}
+	states := map[int64]relay.State{}
+	for _, row := range rows {
+		states[row.ID] = row.State
+		if strings.Contains(row.LastError, "connection") {
+			w.problem("message %d was charged for an outage: %s", row.ID, row.LastError)
+		}
+	}
+	for id := range w.topics {
+		want := relay.StateDone
+		if id%37 == 0 {
+			want = relay.StateError
+		}
+		if states[id] != want {
+			w.problem("message %d (key %v) ended as %q, want %q", id, w.loose[id], states[id], want)
+		}
+	}
+	if len(states) != len(w.topics) {
+		w.problem("%d rows, but %d messages were committed", len(states), len(w.topics))
+	}
+}
+
+func (w *world) problem(format string, args ...any) {
+	w.problems = append(w.problems, fmt.Sprintf(format, args...))
+}
+
+func (w *world) incident() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.incidents++
+}
+
+func (w *world) isCalm() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.calm
+}
+
+func (w *world) pick(n int) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.random.IntN(n)
+}
+
+// span is a random time of at most d, more often short than long.
+func (w *world) span(d time.Duration) time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	f := w.random.Float64()
+	return time.Duration(f * f * float64(d))
+}
+
+func (w *world) nap(d time.Duration) { time.Sleep(w.span(d)) }
+
+func (w *world) napFor(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
+
+// explain logs what happened to the messages that a problem names.
+func (w *world) explain(problem string) {
+	for _, word := range strings.Fields(problem) {
+		for _, line := range w.trace {
+			if strings.Contains(line, "  "+word+" ") {
+				w.t.Log(line)
+			}
+		}
+		for _, c := range w.db.History() {
+			if fmt.Sprint(c.ID) == word {
+				w.t.Logf("%s  %+v", c.At.Format("04:05.000"), c)
+			}
+		}
+	}
+}
