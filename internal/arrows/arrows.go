@@ -1,0 +1,107 @@
+// Package arrows knows which package of the project may import which. Its test
+// holds the tree to it.
+//
+// It reads the sources itself, so that files under every build tag count, and
+// so that go test notices a change and runs the test again.
+package arrows
+
+import (
+	"path"
+	"slices"
+	"strings"
+)
+
+const module = "github.com/rowrelay/rowrelay"
+
+// Import is one import of a file that is not a test's.
+type Import struct {
+	File string // slash-separated, from the module's root
+	Path string // as the file has it
+}
+
+// folder is the package that imports, from the module's root.
+func (i Import) folder() string { return path.Dir(i.File) }
+
+// own returns the imported package's folder if it is one of this module.
+func (i Import) own() (string, bool) {
+	if !strings.HasPrefix(i.Path, module+"/") {
+		return "", false
+	}
+	return i.Path[len(module)+1:], true
+}
+
+// foreign says whether the import is of another module.
+func (i Import) foreign() bool {
+	_, own := i.own()
+	first, _, _ := strings.Cut(i.Path, "/")
+	return !own && strings.Contains(first, ".")
+}
+
+// arrow says what the packages in some folders may import besides the standard
+// library. Folders are patterns as path.Match has them.
+type arrow struct {
+	from    string
+	to      []string // this module's packages
+	modules bool     // other modules, too
+}
+
+// arrows: the first one whose from matches holds. The name of a folder that
+// isn't there yet may stand here.
+var arrows = []arrow{
+	{from: "outbox/dialect"},
+	{from: "outbox", to: []string{"outbox/dialect"}},
+	{from: "outbox/outboxpgx", to: []string{"outbox", "outbox/dialect"}, modules: true},
+	{from: "outbox/*", to: []string{"outbox", "outbox/dialect"}},
+	{from: "sinks", to: []string{"outbox"}},
+	{from: "sinks/*", to: []string{"sinks", "outbox"}, modules: true},
+	{from: "plugins", to: []string{"sinks", "outbox"}, modules: true},
+	{from: "plugins/*", to: []string{"plugins", "plugins/*", "sinks", "outbox"}, modules: true},
+	{from: "migrations", to: []string{"outbox/dialect"}, modules: true},
+	{from: "relay", to: []string{"sinks", "outbox"}},
+	{from: "relay/sqlstore", to: []string{"relay", "outbox", "outbox/dialect"}},
+	{from: "relay/metrics", to: []string{"relay", "sinks"}, modules: true},
+	{from: "relay/admin", to: []string{"relay"}},
+	{from: "relay/app", to: []string{"relay", "relay/*", "sinks", "outbox"}, modules: true},
+	{from: "relay/*", to: []string{"relay", "sinks", "outbox", "outbox/dialect"}, modules: true},
+	{from: "cmd/*", to: []string{"outbox", "outbox/*", "sinks", "sinks/*", "plugins", "plugins/*", "migrations",
+		"relay", "relay/*"}, modules: true},
+}
+
+// drivers are the modules that speak to a database, and the packages besides
+// commands and the tests' helpers that may import them.
+var drivers = map[string][]string{
+	"github.com/jackc/pgx":             {"outbox/outboxpgx", "relay/listenpgx"},
+	"github.com/lib/pq":                nil,
+	"modernc.org/sqlite":               nil,
+	"github.com/mattn/go-sqlite3":      nil,
+	"github.com/ncruces/go-sqlite3":    nil,
+	"github.com/go-sql-driver/mysql":   nil,
+	"github.com/microsoft/go-mssqldb":  nil,
+	"github.com/sijms/go-ora":          nil,
+	"github.com/godror/godror":         nil,
+	"github.com/tursodatabase/libsql":  nil,
+	"github.com/ClickHouse/clickhouse": nil,
+}
+
+// allows says whether an arrow lets its packages import this.
+func (a arrow) allows(i Import) bool {
+	if own, ok := i.own(); ok {
+		return slices.ContainsFunc(a.to, func(pattern string) bool { return matches(pattern, own) })
+	}
+	return a.modules || !i.foreign()
+}
+
+func matches(pattern, folder string) bool {
+	ok, _ := path.Match(pattern, folder)
+	return ok
+}
+
+// testHelper says whether a package is there for tests only.
+func testHelper(folder string) bool {
+	return strings.HasSuffix(folder, "test") || folder == "internal/testdb"
+}
+
+// within says whether an import path is a module or lies in it, in any version.
+func within(importPath, module string) bool {
+	return importPath == module || strings.HasPrefix(importPath, module+"/") || strings.HasPrefix(importPath, module+"-")
+}
