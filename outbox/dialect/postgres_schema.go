@@ -35,3 +35,9 @@ func dropRowIndexes(table Table) []Query {
 	}
 	return queries
 }
+
+func (postgres) RowIndexes(table Table) Query {
+	var a postgresArgs
+	names := []string{table.Index("claim_id"), table.Index("claim_priority"), table.Index("claim_until")}
+	return a.query("SELECT count(to_regclass(name)) FROM unnest(" + a.texts(names) + ") AS n (name)")
+}

@@ -1,10 +1,20 @@
 package dialect
 
-// Relaying is what a relay's store needs of a dialect. Times are the
-// database's; durations are given in whole milliseconds.
+import "time"
+
+// Relaying is what a relay's store needs of a dialect. Where a method returns
+// one Query, that alone is the whole change; the doc comments say which columns
+// its rows have. An xid is the number of the transaction, 0 where the database
+// has none. All times are the database's.
 type Relaying interface {
 	Schema
 	Errors
+	Relays
+	Lanes
+	Reading
+	Settling
+	Rows
+	Operating
 }
 
 // Schema is about the tables themselves.
@@ -16,6 +26,9 @@ type Schema interface {
 	// are missing, one statement each. DropRowIndexes drops them.
 	MakeRowIndexes(table Table) []Query
 	DropRowIndexes(table Table) []Query
+
+	// RowIndexes selects how many of these indexes there are, of RowIndexCount.
+	RowIndexes(table Table) Query
 }
 
 // Errors tells what a driver's error means, without knowing the driver.
@@ -29,3 +42,223 @@ type Errors interface {
 	// Denied: the user lacks a right.
 	Denied(err error) bool
 }
+
+// Beat is a relay's sign of life.
+type Beat struct {
+	Name, Host, Version, Claim string
+	TTL                        time.Duration
+}
+
+// Relays is about the table of relays and the way of claiming.
+type Relays interface {
+	// Begin starts a transaction that changes several things: it takes the
+	// database's lock where there is only one, and bounds the wait for others.
+	Begin(table Table) []Query
+
+	// LockClaim selects the way of claiming, and keeps others from changing it;
+	// SetClaim stores it. OtherRelays selects the names of the living relays
+	// that claim another way.
+	LockClaim(table Table) Query
+	SetClaim(table Table, claim string) Query
+	OtherRelays(table Table, claim string) Query
+
+	// Beat stores a sign of life if the way of claiming is still the relay's:
+	// name, xid; no row if it isn't. Census selects the names of the living.
+	Beat(table Table, beat Beat) Query
+	Census(table Table) Query
+
+	Leave(table Table, name string) Query
+
+	// PurgeRelays deletes those that died long ago.
+	PurgeRelays(table Table) Query
+}
+
+// Lease is a lane and its fence, with what is to be stored with it.
+type Lease struct {
+	Lane  int
+	Fence int64
+	Marks string
+	Calm  bool // clears the count of crashes
+}
+
+// Lanes is about the table of lanes.
+type Lanes interface {
+	// Acquire leases up to count lanes: lane, fence, marks, crashes, xid.
+	Acquire(table Table, relay string, count int, ttl time.Duration) Query
+
+	// Renew extends leases: lane, fence, xid of those that held.
+	Renew(table Table, relay string, leases []Lease, ttl time.Duration) Query
+
+	// Release gives lanes back: lane, fence, xid of those that held.
+	Release(table Table, relay string, leases []Lease) Query
+}
+
+// Position is where a reading of one lane goes on.
+type Position struct {
+	Lane         int
+	After, Until int64  // Until is inclusive
+	Key          string // empty: all keys
+}
+
+// After is the held row that a reading goes on after.
+type After struct {
+	At time.Time
+	ID int64
+}
+
+// Reading is what a relay reads. "A row" has these columns, in this order: id,
+// lane, message_id, topic, message_key, whether it has a payload, payload,
+// headers, available_at, priority, attempts, crashes, created_at, whether its
+// time is still to come, whether it is a retry.
+type Reading interface {
+	// Given selects the highest id that was given out, 0 if none was.
+	Given(table Table) Query
+
+	// Read selects rows at the positions, one position after the other, each by
+	// id: server, snapshot, given, xid, then a row. The first line has the
+	// first four and no row, all others only the row; all are of one snapshot.
+	// Either all positions have a key, or none has. It may stop once it has
+	// maxBytes. With number, it takes a transaction's number.
+	Read(table Table, positions []Position, limit, maxBytes int, number bool) Query
+
+	// Candidates selects id, lane, topic, message_key at one position.
+	Candidates(table Table, position Position, limit int) Query
+
+	// Pick selects pending rows by id.
+	Pick(table Table, lane int, ids []int64) Query
+
+	// Due selects held rows of the lanes that are due, by their time and id:
+	// rows. No time counts as the zero time.
+	Due(table Table, lanes []int, after After, limit, maxBytes int) Query
+
+	// HeldKeys selects lane, message_key, topic, id of keys that a retry holds.
+	HeldKeys(table Table, lanes []int, limit int) Query
+}
+
+// Settlement is a row's new state.
+type Settlement struct {
+	ID       int64
+	Lane     int
+	Fence    int64  // by lanes
+	Token    string // by rows
+	Held     bool   // it is a held row
+	State    string // done, retry, error, scheduled; by rows also pending
+	Attempts int
+	Crashes  int
+	Delay    time.Duration
+	Error    string // empty: the old one stays
+	Receipt  string
+}
+
+// Settle is a change of many rows, in one transaction: Begin, then Facts, then
+// Writes. If there is nothing but Facts, that is a transaction by itself.
+//
+// Facts has rows of a word and two numbers: ("lane", lane, fence) for each lease
+// that held, ("changed", rows, 0), ("fenced", rows, 0), ("xid", xid, 0). The rows
+// that Writes affect count as changed where they say so.
+type Settle struct {
+	Begin  []Query
+	Facts  Query
+	Writes []Write
+}
+
+// Write is one statement of a Settle.
+type Write struct {
+	Query
+	Counts bool
+}
+
+// Settling is how rows are settled. The settlements are in the order of lanes
+// and ids.
+type Settling interface {
+	// SettleLanes locks the lanes against a takeover and changes the rows of
+	// those whose fence is the one shown.
+	SettleLanes(table Table, relay string, keep bool, settlements []Settlement) Settle
+
+	// SettleRows changes the rows whose claim is the one shown.
+	SettleRows(table Table, relay string, keep bool, settlements []Settlement) Settle
+
+	// Purge deletes up to limit done rows that finished longer ago.
+	Purge(table Table, retention time.Duration, limit int) Query
+}
+
+// Claim asks for rows.
+type Claim struct {
+	Relay, Token   string
+	TTL            time.Duration
+	Limit          int
+	Pick           string // oldest, newest, priority
+	Topics, Except []string
+}
+
+// Rows is claiming by rows.
+type Rows interface {
+	// Claim stamps free rows: rows, in no order.
+	Claim(table Table, claim Claim) Query
+
+	// Extend selects the ids that were still claimed.
+	Extend(table Table, token string, ids []int64, ttl time.Duration) Query
+
+	// FreeEnded frees rows whose claim has ended; Return brings held rows back
+	// that are due. Each affects up to limit rows that become free.
+	FreeEnded(table Table, limit int) Query
+	Return(table Table, limit int) []Write
+}
+
+// Filter selects messages. Empty fields select all.
+type Filter struct {
+	IDs               []int64
+	MessageIDs        []string
+	ByID              bool // the two above select, even if both are empty
+	Topic, Key, State string
+	Since             time.Time
+	Error             string
+	AfterID           int64
+	Limit             int
+}
+
+// Operating is what an operator does.
+type Operating interface {
+	// List selects a row, then state, held, last_error, receipt, claimed_by,
+	// finished_at, by id.
+	List(table Table, filter Filter) Query
+
+	// Requeue and Discard affect parked rows, up to the filter's limit, and
+	// select the id of each.
+	Requeue(table Table, filter Filter) Query
+	Discard(table Table, filter Filter) Query
+
+	// Counts selects state, count of all states; those above the limit are
+	// estimated.
+	Counts(table Table, limit int) Query
+
+	// Oldest selects the age in milliseconds of the oldest row that could be
+	// delivered now.
+	Oldest(table Table) Query
+
+	// Topics selects topic, count of the first pending rows, up to the limit.
+	Topics(table Table, limit int) Query
+
+	// ListRelays selects name, host, version, claim, since, last_beat, alive,
+	// lanes.
+	ListRelays(table Table) Query
+
+	// LanesLeased selects how many are.
+	LanesLeased(table Table) Query
+
+	// ClaimedBy selects the way of claiming; no row before the first relay.
+	ClaimedBy(table Table) Query
+}
+
+// Probe is one question of a check: its query selects a text.
+type Probe struct {
+	Name  string
+	Query Query
+
+	// Judge says what is wrong with the answer (all its lines), and what to do;
+	// nothing if all is well.
+	Judge func(answer string) (wrong, hint string)
+}
+
+// RowIndexCount is the number of indexes that claiming by rows needs.
+const RowIndexCount = 3

@@ -12,3 +12,13 @@ func (sqlite) MakeRowIndexes(table Table) []Query {
 func (sqlite) DropRowIndexes(table Table) []Query {
 	return dropRowIndexes(table)
 }
+
+func (sqlite) RowIndexes(table Table) Query {
+	schema := "sqlite_master"
+	if table.Schema() != "" {
+		schema = quoted(table.Schema()) + "." + schema
+	}
+	name := table.Name()
+	return sqliteQuery("SELECT count(*) FROM "+schema+" WHERE type = 'index' AND name IN (?, ?, ?)",
+		name+"_claim_id", name+"_claim_priority", name+"_claim_until")
+}

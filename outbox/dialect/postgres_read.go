@@ -1,0 +1,116 @@
+package dialect
+
+import "strconv"
+
+// The columns of a row, as Reading has them, of a table or subquery t; and what
+// stands in their place where there is no row.
+const (
+	postgresPlain = `t.id, t.lane, t.message_id::text, t.topic, COALESCE(t.message_key, ''),
+    t.payload IS NOT NULL OR t.payload_text IS NOT NULL, COALESCE(t.payload, convert_to(t.payload_text, 'UTF8')),
+    COALESCE(t.headers::text, ''), t.available_at, t.priority, t.attempts, t.crashes, t.created_at`
+	postgresHot  = postgresPlain + `, COALESCE(t.available_at > now(), false), false`
+	postgresHeld = postgresPlain + `, false, t.state = 'retry'`
+	postgresNone = `0::bigint, 0::smallint, '', '', '',
+    false, NULL::bytea, '', NULL::timestamptz, 0::smallint, 0, 0, NULL::timestamptz, false, false`
+
+	postgresSize = `COALESCE(octet_length(t.payload), 0) + COALESCE(octet_length(t.payload_text), 0)`
+)
+
+// postgresGiven asks for the identity's sequence, whatever its name; null until
+// the first id.
+func postgresGiven(table Table) string {
+	return "COALESCE(pg_sequence_last_value(pg_get_serial_sequence('" + table.Hot() + "', 'id')::regclass), 0)"
+}
+
+func (postgres) Given(table Table) Query {
+	return Query{SQL: "SELECT " + postgresGiven(table)}
+}
+
+// Read begins with a line about its snapshot. The server's start tells one run
+// of a server, and one server, from another. The rows come from one range of
+// the key's index after the other; a comparison of whole keys, rather than of a
+// lane and of an id, makes the planner expect many rows, so that it takes the
+// order from the index whatever it knows of the table.
+func (postgres) Read(table Table, positions []Position, limit, maxBytes int, number bool) Query {
+	var a postgresArgs
+	xid := "0::bigint"
+	if number {
+		xid = postgresXID
+	}
+	return a.query(
+		"SELECT extract(epoch FROM pg_postmaster_start_time())::text, pg_current_snapshot()::text,",
+		"    "+postgresGiven(table)+", "+xid+",",
+		"    "+postgresNone,
+		"UNION ALL",
+		"SELECT NULL, NULL, NULL, NULL, "+postgresHot,
+		"FROM (SELECT t.*, sum("+postgresSize+") OVER (ROWS UNBOUNDED PRECEDING) - ("+postgresSize+") AS bytes_before",
+		"    FROM (SELECT t.* FROM "+postgresPositions(&a, positions),
+		"        CROSS JOIN LATERAL (SELECT * FROM "+table.Hot()+" AS h",
+		"            WHERE (h.lane, h.id) > (p.lane, p.after) AND (h.lane, h.id) <= (p.lane, p.until)"+postgresKey(positions),
+		"            ORDER BY h.lane, h.id "+a.limit(limit)+") AS t "+a.limit(limit)+") AS t) AS t",
+		"WHERE bytes_before < "+a.int(maxBytes)+" AND "+a.planNow())
+}
+
+func postgresPositions(a *postgresArgs, positions []Position) string {
+	columns, names := "", "lane, after, until"
+	columns += a.lanes(column(positions, func(p Position) int { return p.Lane }))
+	columns += ", " + a.ids(column(positions, func(p Position) int64 { return p.After }))
+	columns += ", " + a.ids(column(positions, func(p Position) int64 { return p.Until }))
+	if keyed(positions) {
+		columns += ", " + a.texts(column(positions, func(p Position) string { return p.Key }))
+		names += ", key"
+	}
+	return "unnest(" + columns + ") AS p (" + names + ")"
+}
+
+func postgresKey(positions []Position) string {
+	if keyed(positions) {
+		return " AND h.message_key = p.key"
+	}
+	return ""
+}
+
+func keyed(positions []Position) bool {
+	return len(positions) > 0 && positions[0].Key != ""
+}
+
+func (postgres) Candidates(table Table, position Position, limit int) Query {
+	var a postgresArgs
+	lane := a.add(int64(position.Lane), "smallint")
+	sql := "SELECT id, lane, topic, COALESCE(message_key, '') FROM " + table.Hot() +
+		"\nWHERE (lane, id) > (" + lane + ", " + a.add(position.After, "bigint") + ") AND (lane, id) <= (" + lane + ", " + a.add(position.Until, "bigint") + ")"
+	if position.Key != "" {
+		sql += " AND message_key = " + a.text(position.Key)
+	}
+	return a.query(sql, "AND "+a.planNow(), "ORDER BY lane, id "+a.limit(limit))
+}
+
+func (postgres) Pick(table Table, lane int, ids []int64) Query {
+	var a postgresArgs
+	return a.query(
+		"SELECT "+postgresHot+" FROM unnest("+a.ids(ids)+") AS g (id)",
+		"JOIN "+table.Hot()+" AS t ON t.lane = "+strconv.Itoa(lane)+" AND t.id = g.id",
+		"WHERE "+a.planNow())
+}
+
+// Due compares a row without a time as one of the first of days.
+func (postgres) Due(table Table, lanes []int, after After, limit, maxBytes int) Query {
+	const at = "COALESCE(t.available_at, '0001-01-01 00:00:00+00')"
+	var a postgresArgs
+	return a.query(
+		"SELECT "+postgresHeld,
+		"FROM (SELECT t.*, sum("+postgresSize+") OVER (ROWS UNBOUNDED PRECEDING) - ("+postgresSize+") AS bytes_before",
+		"    FROM (SELECT t.*, "+at+" AS at FROM "+table.Held()+" AS t",
+		"        WHERE t.state <> 'error' AND "+at+" <= now() AND t.lane = ANY ("+a.lanes(lanes)+")",
+		"            AND ("+at+", t.id) > ("+a.timestamp(after.At)+", "+a.add(after.ID, "bigint")+")",
+		"        ORDER BY "+at+", t.id "+a.limit(limit)+") AS t) AS t",
+		"WHERE bytes_before < "+a.int(maxBytes)+" AND "+a.planNow())
+}
+
+func (postgres) HeldKeys(table Table, lanes []int, limit int) Query {
+	var a postgresArgs
+	return a.query(
+		"SELECT lane, message_key, topic, id FROM "+table.Held(),
+		"WHERE state = 'retry' AND message_key <> '' AND lane = ANY ("+a.lanes(lanes)+") AND "+a.planNow(),
+		"ORDER BY lane, id LIMIT "+a.int(limit))
+}

@@ -1,0 +1,54 @@
+package dialect
+
+// Begin bounds the wait for locks: who changes the way of claiming may have to
+// lock the table, and whoever waits for that lock holds up all producers.
+func (postgres) Begin(Table) []Query {
+	return []Query{{SQL: "SELECT set_config('lock_timeout', '3s', true)"}}
+}
+
+func (postgres) LockClaim(table Table) Query {
+	return Query{SQL: "SELECT value FROM " + table.Settings() + " WHERE name = 'claim' FOR UPDATE"}
+}
+
+func (postgres) ClaimedBy(table Table) Query {
+	return Query{SQL: "SELECT value FROM " + table.Settings() + " WHERE name = 'claim'"}
+}
+
+func (postgres) SetClaim(table Table, claim string) Query {
+	var a postgresArgs
+	return a.query(
+		"INSERT INTO "+table.Settings()+" (name, value) VALUES ('claim', "+a.text(claim)+")",
+		"ON CONFLICT (name) DO UPDATE SET value = excluded.value")
+}
+
+func (postgres) OtherRelays(table Table, claim string) Query {
+	var a postgresArgs
+	return a.query("SELECT name FROM " + table.Relays() + " WHERE until >= now() AND claim <> " + a.text(claim) + " ORDER BY name")
+}
+
+// Beat locks the way of claiming: who changes it at the same time sees either
+// this relay, or is seen.
+func (postgres) Beat(table Table, beat Beat) Query {
+	var a postgresArgs
+	return a.query(
+		"WITH claim AS MATERIALIZED (",
+		"    SELECT value FROM "+table.Settings()+" WHERE name = 'claim' AND value = "+a.text(beat.Claim)+" FOR SHARE)",
+		"INSERT INTO "+table.Relays()+" AS r (name, host, version, claim, since, last_beat, until)",
+		"SELECT "+a.text(beat.Name)+", "+a.text(beat.Host)+", "+a.text(beat.Version)+", value, now(), now(), now() + "+a.interval(beat.TTL)+" FROM claim",
+		"ON CONFLICT (name) DO UPDATE SET host = excluded.host, version = excluded.version, claim = excluded.claim,",
+		"    since = CASE WHEN r.until < now() THEN now() ELSE r.since END, last_beat = now(), until = excluded.until",
+		"RETURNING name, "+postgresXID)
+}
+
+func (postgres) Census(table Table) Query {
+	return Query{SQL: "SELECT name FROM " + table.Relays() + " WHERE until >= now() ORDER BY name"}
+}
+
+func (postgres) Leave(table Table, name string) Query {
+	var a postgresArgs
+	return a.query("DELETE FROM " + table.Relays() + " WHERE name = " + a.text(name))
+}
+
+func (postgres) PurgeRelays(table Table) Query {
+	return Query{SQL: "DELETE FROM " + table.Relays() + " WHERE until < now() - interval '1 day'"}
+}

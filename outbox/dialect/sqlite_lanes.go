@@ -1,0 +1,41 @@
+package dialect
+
+import "time"
+
+// A write statement has the database to itself, so that a look at the fence
+// within it is enough.
+
+func (sqlite) Acquire(table Table, relay string, count int, ttl time.Duration) Query {
+	return sqliteQuery(`
+UPDATE `+table.Lanes()+` SET owner = ?, fence = fence + 1, until = `+sqliteIn+`,
+    crashes = CASE WHEN owner IS NULL THEN crashes ELSE crashes + 1 END
+WHERE lane IN (SELECT lane FROM `+table.Lanes()+` WHERE owner IS NULL OR until < `+sqliteNow+` ORDER BY random() LIMIT ?)
+RETURNING lane, fence, coalesce(marks, ''), crashes, 0`,
+		relay, sqliteSeconds(ttl), int64(count))
+}
+
+func (sqlite) Renew(table Table, relay string, leases []Lease, ttl time.Duration) Query {
+	return sqliteQuery(`
+UPDATE `+table.Lanes()+` AS l
+SET until = `+sqliteIn+`, marks = g.marks, crashes = CASE WHEN g.calm THEN 0 ELSE l.crashes END
+`+sqliteLeases+`
+RETURNING lane, fence, 0`,
+		sqliteSeconds(ttl), sqliteLeaseItems(leases), relay)
+}
+
+func (sqlite) Release(table Table, relay string, leases []Lease) Query {
+	return sqliteQuery(`
+UPDATE `+table.Lanes()+` AS l
+SET owner = NULL, until = NULL, marks = g.marks, crashes = 0
+`+sqliteLeases+`
+RETURNING lane, fence, 0`,
+		sqliteLeaseItems(leases), relay)
+}
+
+var sqliteLeases = "FROM (SELECT " + sqliteItem(0) + " AS lane, " + sqliteItem(1) + " AS fence, " +
+	sqliteItem(2) + " AS marks, " + sqliteItem(3) + ` AS calm FROM json_each(?) AS j) AS g
+WHERE l.lane = g.lane AND l.fence = g.fence AND l.owner = ?`
+
+func sqliteLeaseItems(leases []Lease) string {
+	return sqliteJSON(column(leases, func(l Lease) []any { return []any{l.Lane, l.Fence, l.Marks, l.Calm} }))
+}

@@ -1,0 +1,74 @@
+package dialect
+
+// The columns of a row, as Reading has them, of a table or subquery t; and what
+// stands in their place where there is no row.
+const (
+	sqlitePlain = `t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''),
+    t.payload IS NOT NULL OR t.payload_text IS NOT NULL, CAST(coalesce(t.payload, t.payload_text) AS BLOB),
+    coalesce(t.headers, ''), t.available_at, t.priority, t.attempts, t.crashes, t.created_at`
+	sqliteHot  = sqlitePlain + `, coalesce(t.available_at > ` + sqliteNow + `, 0), 0`
+	sqliteHeld = sqlitePlain + `, 0, t.state = 'retry'`
+	sqliteNone = `0, 0, '', '', '', 0, NULL, '', NULL, 0, 0, 0, NULL, 0, 0`
+)
+
+func sqliteGiven(table Table) string {
+	sequences := "sqlite_sequence"
+	if table.Schema() != "" {
+		sequences = quoted(table.Schema()) + "." + sequences
+	}
+	return "coalesce((SELECT seq FROM " + sequences + " WHERE name = '" + table.Name() + "'), 0)"
+}
+
+func (sqlite) Given(table Table) Query {
+	return sqliteQuery("SELECT " + sqliteGiven(table))
+}
+
+// Read leaves the bytes to its caller, who stops taking rows: each is made when
+// it is asked for. CROSS JOIN keeps the order of the positions.
+func (sqlite) Read(table Table, positions []Position, limit, _ int, _ bool) Query {
+	where := "t.lane = " + sqliteItem(0) + " AND t.id > " + sqliteItem(1) + " AND t.id <= " + sqliteItem(2)
+	if keyed(positions) {
+		where += " AND t.message_key = " + sqliteItem(3)
+	}
+	return sqliteQuery(`
+SELECT '', '', `+sqliteGiven(table)+`, 0, `+sqliteNone+`
+UNION ALL
+SELECT * FROM (SELECT NULL, NULL, NULL, NULL, `+sqliteHot+`
+    FROM json_each(?) AS j CROSS JOIN `+table.Hot()+` AS t INDEXED BY `+table.IndexName("lane_id")+`
+    WHERE `+where+` LIMIT ?)`,
+		sqliteJSON(column(positions, func(p Position) []any { return []any{p.Lane, p.After, p.Until, p.Key} })), int64(limit))
+}
+
+func (sqlite) Candidates(table Table, position Position, limit int) Query {
+	where, args := "lane = ? AND id > ? AND id <= ?", []any{int64(position.Lane), position.After, position.Until}
+	if position.Key != "" {
+		where, args = where+" AND message_key = ?", append(args, position.Key)
+	}
+	return sqliteQuery("SELECT id, lane, topic, coalesce(message_key, '') FROM "+table.Hot()+" INDEXED BY "+table.IndexName("lane_id")+
+		" WHERE "+where+" ORDER BY id LIMIT ?", append(args, int64(limit))...)
+}
+
+func (sqlite) Pick(table Table, lane int, ids []int64) Query {
+	return sqliteQuery("SELECT "+sqliteHot+" FROM "+table.Hot()+" AS t WHERE t.id IN (SELECT value FROM json_each(?)) AND t.lane = ?",
+		sqliteJSON(ids), int64(lane))
+}
+
+// sqliteAt is the time of a held row as it is compared: none is the first.
+const sqliteAt = "coalesce(t.available_at, '0001-01-01 00:00:00.000')"
+
+func (sqlite) Due(table Table, lanes []int, after After, limit, _ int) Query {
+	return sqliteQuery(`
+SELECT `+sqliteHeld+` FROM `+table.Held()+` AS t
+WHERE t.state <> 'error' AND `+sqliteAt+` <= `+sqliteNow+` AND t.lane IN (SELECT value FROM json_each(?))
+    AND (`+sqliteAt+`, t.id) > (?, ?)
+ORDER BY `+sqliteAt+`, t.id LIMIT ?`,
+		sqliteJSON(lanes), after.At.UTC().Format(sqliteTimeFormat), after.ID, int64(limit))
+}
+
+func (sqlite) HeldKeys(table Table, lanes []int, limit int) Query {
+	return sqliteQuery(`
+SELECT lane, message_key, topic, id FROM `+table.Held()+`
+WHERE state = 'retry' AND message_key <> '' AND lane IN (SELECT value FROM json_each(?))
+ORDER BY lane, id LIMIT ?`,
+		sqliteJSON(lanes), int64(limit))
+}

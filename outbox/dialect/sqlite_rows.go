@@ -1,0 +1,46 @@
+package dialect
+
+import (
+	"strings"
+	"time"
+)
+
+// sqliteReturned is a row in RETURNING, which knows no alias.
+var sqliteReturned = strings.ReplaceAll(sqliteHot, "t.", "")
+
+func (sqlite) Claim(table Table, claim Claim) Query {
+	args := []any{claim.Relay, claim.Token, sqliteSeconds(claim.TTL)}
+	where := "claimed_until IS NULL"
+	if len(claim.Topics) > 0 {
+		where, args = where+" AND topic IN (SELECT value FROM json_each(?))", append(args, sqliteJSON(claim.Topics))
+	}
+	if len(claim.Except) > 0 {
+		where, args = where+" AND topic NOT IN (SELECT value FROM json_each(?))", append(args, sqliteJSON(claim.Except))
+	}
+	return sqliteQuery(`
+UPDATE `+table.Hot()+` SET claimed_by = ?, claim_token = ?, claimed_until = `+sqliteIn+`
+WHERE id IN (SELECT id FROM `+table.Hot()+` WHERE `+where+` ORDER BY `+claimOrder(claim.Pick)+` LIMIT ?)
+RETURNING `+sqliteReturned, append(args, int64(claim.Limit))...)
+}
+
+func (sqlite) Extend(table Table, token string, ids []int64, ttl time.Duration) Query {
+	return sqliteQuery("UPDATE "+table.Hot()+" SET claimed_until = "+sqliteIn+
+		" WHERE claim_token = ? AND id IN (SELECT value FROM json_each(?)) RETURNING id", sqliteSeconds(ttl), token, sqliteJSON(ids))
+}
+
+func (sqlite) FreeEnded(table Table, limit int) Query {
+	return sqliteQuery("UPDATE "+table.Hot()+` SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL, crashes = crashes + 1
+WHERE id IN (SELECT id FROM `+table.Hot()+" WHERE claimed_until < "+sqliteNow+" ORDER BY claimed_until LIMIT ?)", int64(limit))
+}
+
+// Return inserts and then deletes the same rows: the first of those that are
+// due now are still the first when it is a little later.
+func (sqlite) Return(table Table, limit int) []Write {
+	const due, order = "t.state <> 'error' AND " + sqliteAt + " <= " + sqliteNow, " ORDER BY " + sqliteAt + ", t.id LIMIT ?"
+	return []Write{
+		{Counts: true, Query: sqliteQuery("INSERT INTO "+table.Hot()+" ("+moving+")\nSELECT "+prefixed(moving, "t.")+
+			" FROM "+table.Held()+" AS t WHERE "+due+order, int64(limit))},
+		{Query: sqliteQuery("DELETE FROM "+table.Held()+" WHERE id IN (\n    SELECT t.id FROM "+table.Held()+" AS t WHERE "+due+
+			" AND EXISTS (SELECT 1 FROM "+table.Hot()+" AS h WHERE h.id = t.id)"+order+")", int64(limit))},
+	}
+}
