@@ -1,0 +1,125 @@
+// Package deploy has no code. Its test keeps the examples beside it working.
+package deploy
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/goccy/go-yaml"
+
+	"github.com/rowrelay/rowrelay/relay/config"
+	"github.com/rowrelay/rowrelay/sinks"
+	"github.com/rowrelay/rowrelay/sinks/stdout"
+)
+
+// The secrets that the examples take from the environment, or from files.
+func TestConfigurationsAreValid(t *testing.T) {
+	credentials := t.TempDir()
+	database := filepath.Join(credentials, "database")
+	if err := os.WriteFile(database, []byte("postgres://shop:secret@localhost/shop\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("CREDENTIALS_DIRECTORY", credentials)
+	t.Setenv("POSTGRES_PASSWORD", "secret")
+	kinds, err := sinks.NewRegistry(stdout.Kind())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, content := range map[string]string{
+		"docker/rowrelay.yaml":    read(t, "docker/rowrelay.yaml"),
+		"systemd/rowrelay.yaml":   read(t, "systemd/rowrelay.yaml"),
+		"kubernetes/sidecar.yaml": strings.ReplaceAll(configMap(t), "/run/secrets/rowrelay/database", database),
+	} {
+		parsed, err := config.Parse(name, []byte(content), kinds)
+		if err != nil {
+			t.Errorf("%v", err)
+		} else if len(parsed.Sources) != 1 || parsed.Sources[0].Name != "shop" {
+			t.Errorf("%s: sources %v, want the shop's", name, parsed.Sources)
+		}
+	}
+}
+
+func TestManifestsAreYAML(t *testing.T) {
+	t.Parallel()
+	found := 0
+	err := filepath.WalkDir(".", func(name string, _ fs.DirEntry, err error) error {
+		if err == nil && filepath.Ext(name) == ".yaml" {
+			found++
+			if documents(t, name) == nil {
+				t.Errorf("%s has no document", name)
+			}
+		}
+		return err
+	})
+	if err != nil || found == 0 {
+		t.Errorf("found %d files, %v", found, err)
+	}
+}
+
+// The unit's program needn't be there; settings that this systemd is too old
+// for are passed over by it, with a word.
+func TestUnitIsValid(t *testing.T) {
+	t.Parallel()
+	verify, err := exec.LookPath("systemd-analyze")
+	if err != nil {
+		t.Skip("systemd-analyze is not installed")
+	}
+	unit := filepath.Join(t.TempDir(), "rowrelay.service")
+	content := strings.ReplaceAll(read(t, "systemd/rowrelay.service"), "/usr/local/bin/rowrelay", "/bin/true")
+	if err := os.WriteFile(unit, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	output, err := exec.CommandContext(t.Context(), verify, "verify", unit).CombinedOutput()
+	if err != nil {
+		t.Errorf("systemd-analyze verify: %v", err)
+	}
+	for line := range strings.Lines(string(output)) {
+		if !strings.Contains(line, "RestartSteps") && !strings.Contains(line, "RestartMaxDelaySec") {
+			t.Errorf("systemd-analyze verify: %s", line)
+		}
+	}
+}
+
+// configMap returns the relay's configuration out of the Kubernetes example.
+func configMap(t *testing.T) string {
+	t.Helper()
+	for _, document := range documents(t, "kubernetes/sidecar.yaml") {
+		if document["kind"] == "ConfigMap" {
+			return document["data"].(map[string]any)["rowrelay.yaml"].(string)
+		}
+	}
+	t.Fatal("kubernetes/sidecar.yaml has no ConfigMap")
+	return ""
+}
+
+func documents(t *testing.T, name string) (all []map[string]any) {
+	t.Helper()
+	decoder := yaml.NewDecoder(bytes.NewBufferString(read(t, name)), yaml.Strict())
+	for {
+		var document map[string]any
+		err := decoder.Decode(&document)
+		if errors.Is(err, io.EOF) {
+			return all
+		}
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		all = append(all, document)
+	}
+}
+
+func read(t *testing.T, name string) string {
+	t.Helper()
+	content, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(content)
+}
