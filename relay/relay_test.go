@@ -3,6 +3,7 @@ package relay_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -60,6 +61,9 @@ func (r *recorder) ids() []int64 {
 // start runs a relay until stop is called, which returns what Run returned.
 func start(t *testing.T, store relay.Store, options relay.Options) (r *relay.Relay, stop func() error) {
 	t.Helper()
+	if options.Logger == nil {
+		options.Logger = slog.New(slog.DiscardHandler)
+	}
 	r, err := relay.New(store, options)
 	if err != nil {
 		t.Fatal(err)

@@ -52,12 +52,15 @@ func complete(outcomes []sinks.Outcome, n int) []sinks.Outcome {
 // apply does what an outcome asks for, and says whether the item goes back to
 // its queue.
 func (e *engine) apply(it *item, outcome sinks.Outcome) (back bool) {
-	switch outcome.Result {
-	case sinks.Delivered:
+	behind := it.key != nil && it.key.held && it.key.holder != it.row.ID
+	switch {
+	case outcome.Result == sinks.Delivered:
 		e.delivered(it, outcome, false)
-	case sinks.Reject:
+	case behind:
+		return true // a message before it in the batch waits: this one goes after it, uncharged
+	case outcome.Result == sinks.Reject:
 		e.reject(it, outcome)
-	case sinks.Unavailable, sinks.Unsent:
+	case outcome.Result == sinks.Unavailable || outcome.Result == sinks.Unsent:
 		return true
 	default:
 		e.retry(it, outcome)

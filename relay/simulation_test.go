@@ -201,6 +201,10 @@ func (w *world) disturb(ctx context.Context, dead chan struct{}) error {
 	if w.pick(40) == 0 {
 		w.napFor(ctx, w.span(2*time.Second))
 	}
+	if w.pick(300) == 0 {
+		w.incident() // the process was stopped, or its packets got lost for a while
+		time.Sleep(w.span(30 * time.Second))
+	}
 	if w.pick(50) == 0 {
 		w.incident() // a settle in doubt may come too late
 		return errors.New("the connection broke")

@@ -1,0 +1,183 @@
+package relay_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rowrelay/rowrelay/outbox"
+	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/memstore"
+	"github.com/rowrelay/rowrelay/sinks"
+)
+
+func TestDrain(t *testing.T) {
+	t.Parallel()
+	for _, claim := range []relay.Claim{relay.ByLanes, relay.ByRows} {
+		t.Run(string(claim), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				db, sink := memstore.New(), &recorder{}
+				for i := range 5000 {
+					write(db, "orders", fmt.Sprint("k", i%100), 1)
+				}
+				db.Write(outbox.Message{Topic: "orders", AvailableAt: time.Now().Add(time.Hour)})
+				r, err := relay.New(db.Store(), relay.Options{Sinks: to(sink), Drain: true, Claim: claim})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := r.Run(t.Context()); err != nil {
+					t.Errorf("drain: %v", err)
+				}
+				counts := statusOf(t, db)
+				if counts[relay.StateDone] != 5000 || counts[relay.StateScheduled] != 1 || counts[relay.StatePending] != 0 {
+					t.Errorf("after the drain: %v", counts)
+				}
+			})
+		})
+	}
+}
+
+func TestDrainTellsOfTopicsWithoutARoute(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db, sink := memstore.New(), &recorder{}
+		write(db, "unknown", "", 1)
+		r, err := relay.New(db.Store(), relay.Options{Sinks: to(sink), Drain: true, Routes: []relay.Route{{Topic: "known", Sink: "main"}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := r.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "unknown") {
+			t.Errorf("drain with an unknown topic: %v", err)
+		}
+	})
+}
+
+func TestStopFinishesWhatIsUnderWay(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db, sink := memstore.New(), &recorder{delay: 3 * time.Second}
+		for i := range 100 {
+			write(db, "orders", fmt.Sprint("k", i), 1)
+		}
+		options := map[string]relay.SinkOptions{"main": {Sink: sink, Batch: 10, Workers: 2}}
+		_, stop := start(t, db.Store(), relay.Options{Sinks: options})
+		time.Sleep(time.Second)
+		began := time.Now()
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(began); took > 3*time.Second {
+			t.Errorf("the stop took %v", took)
+		}
+		if counts := statusOf(t, db); counts[relay.StateDone] != 20 || counts[relay.StatePending] != 80 {
+			t.Errorf("after the stop: %v, want the 20 under way done", counts)
+		}
+		grants, err := db.Store().Acquire(t.Context(), "other", relay.Lanes, time.Second)
+		if err != nil || len(grants) != relay.Lanes || grants[0].Crashes != 0 {
+			t.Errorf("after the stop %d lanes are free (%v), want all", len(grants), err)
+		}
+	})
+}
+
+// stubborn is a sink that heeds no context.
+type stubborn struct {
+	recorder
+	release chan struct{}
+}
+
+func (s *stubborn) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome {
+	<-s.release
+	return s.recorder.Send(ctx, batch)
+}
+
+func TestStopDoesNotWaitForEver(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db, sink := memstore.New(), &stubborn{release: make(chan struct{})}
+		write(db, "orders", "", 1)
+		_, stop := start(t, db.Store(), relay.Options{Sinks: to(sink)})
+		time.Sleep(time.Second)
+		began := time.Now()
+		if err := stop(); err == nil || !strings.Contains(err.Error(), "sent again") {
+			t.Errorf("stop with a sink that hangs: %v", err)
+		}
+		if took := time.Since(began); took > 30*time.Second {
+			t.Errorf("the stop took %v", took)
+		}
+		close(sink.release)
+		synctest.Wait()
+	})
+}
+
+func TestAbortSkipsTheDrain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db, sink := memstore.New(), &waiter{}
+		write(db, "orders", "", 1)
+		r, stop := start(t, db.Store(), relay.Options{Sinks: to(sink), DrainTimeout: time.Hour})
+		time.Sleep(time.Second)
+		began := time.Now()
+		r.Abort()
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("the abort took %v", took)
+		}
+		if counts := statusOf(t, db); counts[relay.StatePending] != 1 {
+			t.Errorf("after the abort: %v, want the message still pending and uncharged", counts)
+		}
+	})
+}
+
+// waiter sends only when its context ends.
+type waiter struct{ recorder }
+
+func (w *waiter) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome {
+	<-ctx.Done()
+	return sinks.All(len(batch), sinks.Fail(sinks.Unsent, sinks.ReasonCancelled, context.Cause(ctx).Error()))
+}
+
+func TestDatabaseGoneStopsSendingBeforeTheLeaseEnds(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db, sink := memstore.New(), &waiter{}
+		write(db, "orders", "k", 1)
+		store := db.Store()
+		gone := make(chan struct{})
+		store.Hooks.Fail = func(context.Context, memstore.Op) error {
+			select {
+			case <-gone:
+				return errors.New("connection refused")
+			default:
+				return nil
+			}
+		}
+		options := map[string]relay.SinkOptions{"main": {Sink: sink, Timeout: time.Hour}}
+		r, stop := start(t, store, relay.Options{Sinks: options, Lease: 10 * time.Second})
+		time.Sleep(time.Minute)
+		if err := r.Healthy(); err != nil {
+			t.Errorf("healthy: %v", err)
+		}
+		close(gone)
+		time.Sleep(11 * time.Second)
+		if err := r.Healthy(); err == nil || !strings.Contains(err.Error(), "connection refused") {
+			t.Errorf("a relay without its database says of its health: %v", err)
+		}
+		other := &recorder{}
+		_, stopOther := start(t, db.Store(), relay.Options{Sinks: to(other), Name: "other"})
+		time.Sleep(15 * time.Second)
+		if len(other.ids()) != 1 {
+			t.Error("nobody took over")
+		}
+		stop()
+		if err := stopOther(); err != nil {
+			t.Error(err)
+		}
+	})
+}
