@@ -60,6 +60,20 @@ func WriteLine(buffer *bytes.Buffer, m Message) error {
 	return encoder.Encode(l)
 }
 
+// WriteLines appends the lines of a batch to the buffer and returns the outcomes
+// that they have once the buffer is written: [Delivered], or [Reject] where a
+// message can't be a line. Ends has where in the buffer each line ends.
+func WriteLines(buffer *bytes.Buffer, batch []Message) (outcomes []Outcome, ends []int) {
+	outcomes, ends = All(len(batch), Ok("")), make([]int, len(batch))
+	for i, m := range batch {
+		if err := WriteLine(buffer, m); err != nil {
+			outcomes[i] = Fail(Reject, ReasonInvalid, err.Error())
+		}
+		ends[i] = buffer.Len()
+	}
+	return outcomes, ends
+}
+
 // ReadLine reads a line that [WriteLine] wrote. Other members of the object
 // are passed over.
 func ReadLine(text []byte) (Message, error) {

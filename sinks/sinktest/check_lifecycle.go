@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"fmt"
+	"crypto/rand"
 	"runtime/pprof"
 	"strings"
 
@@ -35,7 +35,7 @@ func closeWithoutOpen(s *subject) { s.close(context.Background()) }
 // outage. The goroutines are known by a label, which those that they start
 // inherit.
 func noGoroutineLeft(s *subject) {
-	label := fmt.Sprintf("%p", s)
+	label := rand.Text()
 	lived := make(chan struct{})
 	go pprof.Do(context.Background(), pprof.Labels("sinktest", label), func(ctx context.Context) {
 		defer close(lived)

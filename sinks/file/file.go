@@ -1,0 +1,148 @@
+// Package file is a sink that appends each message as a line of JSON to a file.
+// `rowrelay enqueue` reads such files. Several processes may append to one
+// file, and log rotation may rename it at any time.
+package file
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/rowrelay/rowrelay/sinks"
+)
+
+// DefaultMode is the mode of a new file: its owner may read and write it.
+const DefaultMode os.FileMode = 0o600
+
+// Options say which file a [Sink] appends to, and how.
+type Options struct {
+	// Path is the file's. Required. The file is made where it isn't there; its
+	// folder is not.
+	Path string
+
+	// Mode has the permissions of a file that the sink makes, whatever the
+	// process's umask is. Defaults to [DefaultMode].
+	Mode os.FileMode
+
+	// NoSync calls messages delivered when the system has taken them, without
+	// waiting until they are on the disk: faster, but a power cut can lose
+	// messages that are marked as delivered.
+	NoSync bool
+}
+
+// Sink appends messages to a file. Its methods may be called concurrently.
+type Sink struct {
+	options  Options
+	serial   *sinks.Serial
+	file     handle // nil while it isn't open; guarded by serial
+	openFile func(Options) (handle, error)
+}
+
+var (
+	_ sinks.Sink    = (*Sink)(nil)
+	_ sinks.Ordered = (*Sink)(nil)
+)
+
+// New returns a sink that appends to a file. It touches no file yet.
+func New(options Options) (*Sink, error) {
+	if options.Path == "" {
+		return nil, errors.New("make a file sink: the path is empty")
+	}
+	if options.Mode == 0 {
+		options.Mode = DefaultMode
+	}
+	if options.Mode&^os.ModePerm != 0 {
+		return nil, fmt.Errorf("make a file sink: the mode %#o is more than permissions", uint32(options.Mode))
+	}
+	return &Sink{options: options, serial: sinks.NewSerial(), openFile: openFile}, nil
+}
+
+// Open opens the file, or makes it. A last line without an end, which a crash
+// left behind, is ended, so that it spoils no other.
+func (s *Sink) Open(ctx context.Context) error {
+	return s.serial.Do(ctx, func() error { return s.reopen(ctx) })
+}
+
+// Close closes the file. It waits for a write that is still running, as long as
+// the context lets it.
+func (s *Sink) Close(ctx context.Context) error {
+	return s.serial.Do(ctx, s.drop)
+}
+
+// Order promises that what is written of a batch is a prefix of it: all but
+// what can't be a line, or nothing.
+func (s *Sink) Order() sinks.Order { return sinks.OrderPrefix }
+
+// Send appends the batch's lines with a single write, and waits until they are
+// on the disk. Where that fails, the file is cut back to what it was, and the
+// sink is unavailable. What can't be JSON is rejected.
+func (s *Sink) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome {
+	var lines bytes.Buffer
+	outcomes, _ := sinks.WriteLines(&lines, batch)
+	return s.serial.Send(ctx, len(batch), func(ctx context.Context) []sinks.Outcome {
+		failure := s.write(ctx, lines.Bytes())
+		for i := range outcomes {
+			if failure != nil && outcomes[i].Result == sinks.Delivered {
+				outcomes[i] = *failure
+			}
+		}
+		return outcomes
+	})
+}
+
+// write appends the text, or returns the outcome of what wasn't written.
+func (s *Sink) write(ctx context.Context, text []byte) *sinks.Outcome {
+	if len(text) == 0 {
+		return nil
+	}
+	if err := s.follow(ctx); err != nil {
+		return notReady(ctx, err)
+	}
+	if err := s.file.Lock(ctx); err != nil {
+		return notReady(ctx, err)
+	}
+	defer s.unlock()
+	return s.writeLocked(text)
+}
+
+// writeLocked takes back what it wrote where it couldn't write everything. If
+// that fails too, the file is dropped, so that opening it again repairs it.
+func (s *Sink) writeLocked(text []byte) *sinks.Outcome {
+	size, err := s.file.Size()
+	if err != nil {
+		return fail(sinks.Unavailable, sinks.ReasonConnection, err)
+	}
+	err = s.put(text)
+	if err == nil {
+		return nil
+	}
+	if cut := s.file.Truncate(size); cut != nil {
+		return fail(sinks.Retry, sinks.ReasonUnknown, errors.Join(err, cut, s.drop()))
+	}
+	return fail(sinks.Unavailable, sinks.ReasonConnection, err)
+}
+
+func (s *Sink) put(text []byte) error {
+	if _, err := s.file.Write(text); err != nil {
+		return err
+	}
+	if s.options.NoSync {
+		return nil
+	}
+	return s.file.Sync()
+}
+
+// notReady: nothing was written; where the time is up, nothing may be wrong.
+func notReady(ctx context.Context, err error) *sinks.Outcome {
+	if ctx.Err() != nil {
+		return fail(sinks.Unsent, sinks.ReasonCancelled, err)
+	}
+	return fail(sinks.Unavailable, sinks.ReasonConnection, err)
+}
+
+func fail(result sinks.Result, reason sinks.Reason, err error) *sinks.Outcome {
+	o := sinks.Fail(result, reason, err.Error())
+	return &o
+}

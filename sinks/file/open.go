@@ -1,0 +1,165 @@
+package file
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// handle is an open file. A test has one whose disk is full.
+type handle interface {
+	Write(text []byte) (int, error)
+	Sync() error
+	Truncate(size int64) error
+	Size() (int64, error)
+
+	// Lock keeps other processes from appending until Unlock, or until the
+	// handle is closed.
+	Lock(ctx context.Context) error
+	Unlock() error
+
+	// Current says whether the path still leads to this file.
+	Current() bool
+
+	// Torn says whether the last line lacks its end.
+	Torn() (bool, error)
+
+	Close() error
+}
+
+// follow opens the file anew where the path leads to another by now, as after
+// a rotation, or to none.
+func (s *Sink) follow(ctx context.Context) error {
+	if s.file != nil && s.file.Current() {
+		return nil
+	}
+	return s.reopen(ctx)
+}
+
+func (s *Sink) reopen(ctx context.Context) error {
+	_ = s.drop() // what was written is on the disk; there is nothing to lose
+	opened, err := s.openFile(s.options)
+	if err != nil {
+		return err
+	}
+	s.file = opened
+	if err := s.repair(ctx); err != nil {
+		return errors.Join(err, s.drop())
+	}
+	return nil
+}
+
+func (s *Sink) drop() error {
+	if s.file == nil {
+		return nil
+	}
+	file := s.file
+	s.file = nil
+	if err := file.Close(); err != nil {
+		return fmt.Errorf("close the file: %w", err)
+	}
+	return nil
+}
+
+// unlock drops the file where it can't be unlocked, which unlocks it.
+func (s *Sink) unlock() {
+	if s.file != nil && s.file.Unlock() != nil {
+		_ = s.drop()
+	}
+}
+
+// repair ends a line that a crash or a full disk left without an end.
+func (s *Sink) repair(ctx context.Context) error {
+	if err := s.file.Lock(ctx); err != nil {
+		return err
+	}
+	torn, err := s.file.Torn()
+	if err == nil && torn {
+		_, err = s.file.Write([]byte("\n"))
+	}
+	if err != nil {
+		err = fmt.Errorf("end a torn last line: %w", err)
+	}
+	return errors.Join(err, s.file.Unlock())
+}
+
+// osFile is a handle of a real file.
+type osFile struct {
+	*os.File
+	path string
+}
+
+func openFile(options Options) (handle, error) {
+	if err := regular(options.Path); err != nil {
+		return nil, err
+	}
+	const flags = os.O_RDWR | os.O_APPEND
+	opened, err := os.OpenFile(options.Path, flags, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return create(options, flags)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &osFile{opened, options.Path}, nil
+}
+
+// regular refuses what is there and is no file, before a pipe could block.
+func regular(path string) error {
+	info, err := os.Stat(path)
+	if err == nil && !info.Mode().IsRegular() {
+		return fmt.Errorf("open %s: it is not a regular file; for a pipe or a terminal use the stdout sink", path)
+	}
+	return nil
+}
+
+// create makes the file and its entry in the folder last.
+func create(options Options, flags int) (handle, error) {
+	created, err := os.OpenFile(options.Path, flags|os.O_CREATE, options.Mode)
+	if err != nil {
+		return nil, fmt.Errorf("make the file (is its folder there?): %w", err)
+	}
+	file := &osFile{created, options.Path}
+	if err := created.Chmod(options.Mode); err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	if options.NoSync {
+		return file, nil
+	}
+	if err := syncFolder(filepath.Dir(options.Path)); err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return file, nil
+}
+
+func (f *osFile) Size() (int64, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return 0, err
+	}
+	return info.Size(), nil
+}
+
+func (f *osFile) Current() bool {
+	there, err := os.Stat(f.path)
+	if err != nil {
+		return false
+	}
+	mine, err := f.Stat()
+	return err == nil && os.SameFile(there, mine)
+}
+
+func (f *osFile) Torn() (bool, error) {
+	size, err := f.Size()
+	if err != nil || size == 0 {
+		return false, err
+	}
+	last := make([]byte, 1)
+	if _, err := f.ReadAt(last, size-1); err != nil {
+		return false, fmt.Errorf("read the end of the file: %w", err)
+	}
+	return last[0] != '\n', nil
+}
