@@ -1,0 +1,250 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/rowrelay/rowrelay/sinks"
+)
+
+// ConsumerOptions say how a [Consumer] claims. All have defaults.
+type ConsumerOptions struct {
+	// Name identifies the consumer among those of its table. Defaults as in Options.
+	Name string
+
+	// Version is shown in the table of relays. Defaults to "".
+	Version string
+
+	// Topics limits the claim to some topics; none means all. Pick says which
+	// messages are taken first; defaults to Oldest.
+	Topics []string
+	Pick   Pick
+
+	// Lease is how long a delivery may take before others may claim its
+	// message, unless it is extended. Defaults to 30 s; at least 1 s.
+	Lease time.Duration
+
+	// Poll is the time between two looks while Receive waits. Defaults to
+	// 200 ms; at least 1 ms.
+	Poll time.Duration
+
+	// MaxAttempts is the number of charged attempts after which Retry parks
+	// the message. Defaults to 20; negative means never.
+	MaxAttempts int
+
+	// Backoff bounds the wait before the next attempt, as in SinkOptions.
+	Backoff Backoff
+
+	// Retention as in Options: KeepNothing deletes what is done.
+	Retention time.Duration
+}
+
+// Consumer claims messages for an application that would rather ask for them
+// than be called. It claims by rows: there is no order, and any number of
+// consumers, and of relays that claim by rows, share a table. Its methods may
+// be called by several goroutines at the same time.
+type Consumer struct {
+	store   Store
+	options ConsumerOptions
+	wake    waker
+
+	mu        sync.Mutex
+	adopted   bool
+	reclaimed time.Time
+	beaten    time.Time
+}
+
+// NewConsumer makes a consumer over a store.
+func NewConsumer(store Store, options ConsumerOptions) (*Consumer, error) {
+	o := options
+	o.Name = or(o.Name, defaultName())
+	o.Pick = or(o.Pick, Oldest)
+	o.Lease = or(o.Lease, 30*time.Second)
+	o.Poll = or(o.Poll, 200*time.Millisecond)
+	o.MaxAttempts = or(o.MaxAttempts, 20)
+	o.Backoff = Backoff{Min: or(o.Backoff.Min, 500*time.Millisecond), Max: or(o.Backoff.Max, max(5*time.Minute, o.Backoff.Min))}
+	asRelay := Options{Name: o.Name, Claim: ByRows, Pick: o.Pick, Lease: o.Lease, Poll: o.Poll, Sinks: map[string]SinkOptions{"": {}}}
+	if err := errors.Join(append(asRelay.check(), o.Backoff.check("backoff"))...); err != nil {
+		return nil, fmt.Errorf("consumer: %w", err)
+	}
+	return &Consumer{store: store, options: o, wake: make(waker, 1)}, nil
+}
+
+// Wake makes a waiting Receive look for messages now.
+func (c *Consumer) Wake() { c.wake.wake() }
+
+// Receive claims up to n messages, and waits until there is one or the context
+// ends; then it returns the context's error. Each delivery must be answered
+// with Done, Retry or Park before its lease ends: after that others may claim
+// its message.
+func (c *Consumer) Receive(ctx context.Context, n int) ([]*Delivery, error) {
+	if n < 1 {
+		return nil, fmt.Errorf("receive %d messages: ask for one at least", n)
+	}
+	for {
+		deliveries, err := c.claim(ctx, n)
+		if err != nil || len(deliveries) > 0 {
+			return deliveries, err
+		}
+		if err := c.wait(ctx); err != nil {
+			return nil, err
+		}
+	}
+}
+
+func (c *Consumer) wait(ctx context.Context) error {
+	timer := time.NewTimer(c.options.Poll)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-c.wake:
+	case <-timer.C:
+	}
+	return nil
+}
+
+func (c *Consumer) claim(ctx context.Context, n int) ([]*Delivery, error) {
+	if err := c.live(ctx); err != nil {
+		return nil, err
+	}
+	token := c.options.Name + "/" + randomHex(8)
+	claimed := time.Now()
+	rows, err := c.store.Claim(ctx, ClaimRequest{
+		Relay: c.options.Name, Token: token, TTL: c.options.Lease, Limit: n, Pick: c.options.Pick, Topics: c.options.Topics,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("claim messages: %w", err)
+	}
+	var deliveries []*Delivery
+	for _, row := range rows {
+		d := &Delivery{Message: (&item{row: row}).message(), Until: claimed.Add(c.options.Lease), consumer: c, row: row, token: token}
+		if problem, state := unfit(row); state != "" {
+			if err := d.settle(ctx, state, 0, problem, ""); err != nil && !errors.Is(err, ErrFenced) {
+				return nil, err
+			}
+			continue
+		}
+		deliveries = append(deliveries, d)
+	}
+	return deliveries, nil
+}
+
+// unfit says what to do with a row that isn't for the application: not yet, or
+// never.
+func unfit(row Row) (problem string, state State) {
+	switch {
+	case row.Later:
+		return "", StateScheduled
+	case row.BadHeaders != "":
+		return describe(sinks.Fail(sinks.Reject, sinks.ReasonInvalid, row.BadHeaders)), StateError
+	default:
+		return "", ""
+	}
+}
+
+// live does now and then what a relay does all the time: it shows that it
+// lives, and frees what others claimed and never answered.
+func (c *Consumer) live(ctx context.Context) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.adopted {
+		if err := c.store.Adopt(ctx, ByRows); err != nil {
+			return fmt.Errorf("start to claim by rows: %w", err)
+		}
+		c.adopted = true
+	}
+	now := time.Now()
+	if now.Sub(c.beaten) >= c.options.Lease/3 {
+		host, _ := os.Hostname()
+		if _, err := c.store.Beat(ctx, Identity{Name: c.options.Name, Host: host, Version: c.options.Version, Claim: ByRows}, c.options.Lease); err != nil {
+			return fmt.Errorf("show that the consumer lives: %w", err)
+		}
+		c.beaten = now
+	}
+	if now.Sub(c.reclaimed) >= reclaimInterval {
+		if _, err := c.store.Reclaim(ctx, purgeBatch); err != nil {
+			return fmt.Errorf("free messages whose claim has ended: %w", err)
+		}
+		c.reclaimed = now
+	}
+	return nil
+}
+
+// Close takes the consumer out of the table of relays. What it has not
+// answered is free for others when its lease ends.
+func (c *Consumer) Close(ctx context.Context) error {
+	return c.store.Leave(ctx, c.options.Name)
+}
+
+// Delivery is a message that a Consumer has claimed. It is answered once, with
+// Done, Retry or Park; each returns [ErrFenced] if the claim is another's by
+// then, and the message may be delivered again.
+type Delivery struct {
+	sinks.Message
+
+	// Until is when the claim ends, by this process's clock.
+	Until time.Time
+
+	consumer *Consumer
+	row      Row
+	token    string
+}
+
+// Done marks the message delivered; the receipt, which may be empty, is kept
+// with it.
+func (d *Delivery) Done(ctx context.Context, receipt string) error {
+	return d.settle(ctx, StateDone, 0, "", shorten(receipt, 255))
+}
+
+// Retry gives the message up until its next attempt, after a back-off; after
+// the last attempt it is parked. The reason is kept with the message.
+func (d *Delivery) Retry(ctx context.Context, reason string) error {
+	attempts, limit := d.row.Attempts+1, d.consumer.options.MaxAttempts
+	if limit > 0 && attempts >= limit {
+		return d.settle(ctx, StateError, 0, describe(sinks.Fail(sinks.Reject, sinks.ReasonExhausted, reason)), "")
+	}
+	return d.settle(ctx, StateRetry, d.consumer.options.Backoff.draw(attempts), shorten(reason, 1000), "")
+}
+
+// Park puts the message aside for an operator.
+func (d *Delivery) Park(ctx context.Context, reason string) error {
+	return d.settle(ctx, StateError, 0, describe(sinks.Fail(sinks.Reject, sinks.ReasonRefused, reason)), "")
+}
+
+// Extend lets the claim end d from now.
+func (d *Delivery) Extend(ctx context.Context, by time.Duration) error {
+	now := time.Now()
+	kept, err := d.consumer.store.Extend(ctx, d.token, []int64{d.row.ID}, by)
+	if err != nil {
+		return fmt.Errorf("extend the claim of message %s: %w", d.ID, err)
+	}
+	if len(kept) == 0 {
+		return fmt.Errorf("extend the claim of message %s: %w", d.ID, ErrFenced)
+	}
+	d.Until = now.Add(by)
+	return nil
+}
+
+func (d *Delivery) settle(ctx context.Context, state State, delay time.Duration, problem, receipt string) error {
+	s := Settlement{
+		ID: d.row.ID, Lane: d.row.Lane, Token: d.token, State: state, Attempts: d.row.Attempts + 1, Crashes: d.row.Crashes,
+		Delay: delay, Error: problem, Receipt: receipt,
+	}
+	if state == StateScheduled {
+		s.Attempts = d.row.Attempts
+	}
+	keep := d.consumer.options.Retention != KeepNothing
+	counts, err := d.consumer.store.Settle(ctx, d.consumer.options.Name, keep, []Settlement{s})
+	if err != nil {
+		return fmt.Errorf("mark message %s as %s: %w", d.ID, state, err)
+	}
+	if counts.Changed == 0 {
+		return fmt.Errorf("mark message %s as %s: %w", d.ID, state, ErrFenced)
+	}
+	return nil
+}

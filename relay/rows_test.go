@@ -1,0 +1,180 @@
+package relay_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rowrelay/rowrelay/outbox"
+	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/memstore"
+	"github.com/rowrelay/rowrelay/sinks"
+)
+
+func TestCompetingRelaysDeliverEachRowOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db, sink := memstore.New(), &recorder{delay: time.Millisecond}
+		write(db, "orders", "k", 2000)
+		var stops []func() error
+		for i := range 5 {
+			_, stop := start(t, db.Store(), relay.Options{Name: fmt.Sprint("r", i), Claim: relay.ByRows,
+				Sinks: map[string]relay.SinkOptions{"main": {Sink: sink, Batch: 20, Workers: 2}}})
+			stops = append(stops, stop)
+		}
+		time.Sleep(time.Minute)
+		for _, stop := range stops {
+			if err := stop(); err != nil {
+				t.Error(err)
+			}
+		}
+		if n := len(sink.ids()); n != 2000 {
+			t.Errorf("%d deliveries, want 2000", n)
+		}
+	})
+}
+
+func TestRowsOfADeadRelayAreClaimedAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db := memstore.New()
+		write(db, "orders", "", 10)
+		if err := db.Store().Adopt(t.Context(), relay.ByRows); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := db.Store().Claim(t.Context(), relay.ClaimRequest{Relay: "dead", Token: "x", TTL: 15 * time.Second, Limit: 10, Pick: relay.Oldest}); err != nil {
+			t.Fatal(err)
+		}
+		sink := &recorder{}
+		_, stop := start(t, db.Store(), relay.Options{Claim: relay.ByRows, Sinks: to(sink)})
+		time.Sleep(14 * time.Second)
+		if len(sink.ids()) != 0 {
+			t.Error("rows were delivered though their claim had not ended")
+		}
+		time.Sleep(3 * time.Second)
+		if len(sink.ids()) != 10 {
+			t.Errorf("%d rows delivered after the claim ended, want 10", len(sink.ids()))
+		}
+		stop()
+	})
+}
+
+func TestRowsWithASlowHandlerAreNotClaimedTwice(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db := memstore.New()
+		write(db, "orders", "", 6)
+		sink := &recorder{delay: 50 * time.Second}
+		options := map[string]relay.SinkOptions{"main": {Sink: sink, Batch: 1, Workers: 2, Timeout: time.Hour}}
+		_, stop := start(t, db.Store(), relay.Options{Name: "a", Claim: relay.ByRows, Sinks: options})
+		_, stop2 := start(t, db.Store(), relay.Options{Name: "b", Claim: relay.ByRows, Sinks: options})
+		time.Sleep(10 * time.Minute)
+		stop()
+		stop2()
+		if n := len(sink.ids()); n != 6 {
+			t.Errorf("%d deliveries, want 6", n)
+		}
+	})
+}
+
+func TestByRowsASinkThatIsDownHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db, up, down := memstore.New(), &recorder{}, &breakable{}
+		down.broken.Store(true)
+		write(db, "down", "", 300)
+		write(db, "up", "", 300)
+		write(db, "unknown", "", 3)
+		_, stop := start(t, db.Store(), relay.Options{Claim: relay.ByRows,
+			Sinks:  map[string]relay.SinkOptions{"up": {Sink: up, Batch: 10, Buffer: 20}, "down": {Sink: down, Batch: 10, Buffer: 20}},
+			Routes: []relay.Route{{Topic: "up", Sink: "up"}, {Topic: "down", Sink: "down"}}})
+		time.Sleep(time.Minute)
+		if n := len(up.ids()); n != 300 {
+			t.Errorf("%d messages of the sink that is up delivered, want 300", n)
+		}
+		down.broken.Store(false)
+		time.Sleep(time.Minute)
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+		if n := len(down.ids()); n != 300 {
+			t.Errorf("%d messages of the sink that was down delivered, want 300", n)
+		}
+		if counts := statusOf(t, db); counts[relay.StatePending] != 3 || counts[relay.StateClaimed] != 0 {
+			t.Errorf("at the end: %v, want the 3 without a route pending", counts)
+		}
+	})
+}
+
+func TestStopByRowsGivesClaimsBackUncharged(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db, sink := memstore.New(), &waiter{}
+		write(db, "orders", "", 50)
+		_, stop := start(t, db.Store(), relay.Options{Claim: relay.ByRows, DrainTimeout: time.Second,
+			Sinks: map[string]relay.SinkOptions{"main": {Sink: sink, Batch: 5}}})
+		time.Sleep(time.Second)
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+		rows, err := db.Store().List(t.Context(), relay.Filter{Limit: 100})
+		if err != nil || len(rows) != 50 {
+			t.Fatal(len(rows), err)
+		}
+		for _, row := range rows {
+			if row.State != relay.StatePending || row.Attempts != 0 {
+				t.Errorf("row %d is %s after %d attempts", row.ID, row.State, row.Attempts)
+			}
+		}
+	})
+}
+
+func TestTransactionalHandlerNeedsASQLStore(t *testing.T) {
+	t.Parallel()
+	if _, err := relay.New(memstore.New().Store(), relay.Options{Sinks: to(txSink{})}); err == nil {
+		t.Error("a transactional handler over a store without SQL was accepted")
+	}
+}
+
+type txSink struct{ sinks.TxSink }
+
+func TestConsumer(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, db := t.Context(), memstore.New()
+		c, err := relay.NewConsumer(db.Store(), relay.ConsumerOptions{MaxAttempts: 2, Backoff: relay.Backoff{Min: time.Second, Max: time.Second}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		waiting, cancel := context.WithTimeout(ctx, time.Minute)
+		defer cancel()
+		if _, err := c.Receive(waiting, 1); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Receive from an empty table: %v", err)
+		}
+		db.Write(outbox.Message{Topic: "a"}, outbox.Message{Topic: "b"}, outbox.Message{Topic: "c", AvailableAt: time.Now().Add(time.Hour)}, outbox.Message{Topic: "d"})
+		got, err := c.Receive(ctx, 10)
+		if err != nil || len(got) != 3 {
+			t.Fatalf("received %d, %v; want 3", len(got), err)
+		}
+		if err := errors.Join(got[0].Done(ctx, "receipt"), got[1].Retry(ctx, "later"), got[2].Extend(ctx, 10*time.Minute)); err != nil {
+			t.Error(err)
+		}
+		if err := got[0].Done(ctx, ""); !errors.Is(err, relay.ErrFenced) {
+			t.Errorf("a second answer: %v", err)
+		}
+		again, err := c.Receive(ctx, 10)
+		if err != nil || len(again) != 1 || again[0].Topic != "b" || again[0].Attempt != 2 {
+			t.Fatalf("received again: %v, %v", again, err)
+		}
+		if err := errors.Join(again[0].Retry(ctx, "no"), got[2].Park(ctx, "never"), c.Close(ctx)); err != nil {
+			t.Error(err)
+		}
+		counts := statusOf(t, db)
+		if counts[relay.StateDone] != 1 || counts[relay.StateError] != 2 || counts[relay.StateScheduled] != 1 {
+			t.Errorf("at the end: %v", counts)
+		}
+	})
+}
