@@ -13,10 +13,12 @@ is_root() { [[ $(id -u) -eq 0 ]]; }
 # as_nobody COMMAND…: runs it as a user without rights, since some servers
 # refuse to run as root.
 as_nobody() {
-	if is_root; then runuser -u "$(server_user)" -- "$@"; else "$@"; fi
+	if is_root; then runuser -u "$user" -- "$@"; else "$@"; fi
 }
 
-server_user() { if ! is_root; then id -un; elif id postgres &>/dev/null; then echo postgres; else echo nobody; fi; }
+# unprivileged: prints that user's name. Asked for once, since a package that is
+# installed meanwhile may bring one of its own.
+unprivileged() { if ! is_root; then id -un; elif id postgres &>/dev/null; then echo postgres; else echo nobody; fi; }
 
 # free_port: prints a port of 127.0.0.1 that nobody listens on. It lies below
 # the range from which clients get theirs.

@@ -12,7 +12,7 @@ start() {
 # Texts sort as people expect, not as bytes: the tests shall notice who leans
 # on the order of a collation.
 init_postgres() {
-	(umask 077 && echo "$password" >"$dir/password" && if is_root; then chown "$(server_user)" "$dir/password"; fi)
+	(umask 077 && echo "$password" >"$dir/password" && if is_root; then chown "$user" "$dir/password"; fi)
 	quietly as_nobody "$bin/initdb" --pgdata="$dir/data" --username=rowrelay --pwfile="$dir/password" --auth=scram-sha-256 \
 		--encoding=UTF8 --locale=C.UTF-8 --locale-provider=icu --icu-locale=en --no-sync
 }

@@ -12,7 +12,7 @@ make_home() {
 		dir=$(mktemp -d "${TMPDIR:-/tmp}/rowrelay-server.XXXXXX")
 	fi
 	echo "$dir" >"$home.home"
-	if is_root; then chown "$(server_user)" "$dir"; fi
+	if is_root; then chown "$user" "$dir"; fi
 }
 
 # process_runs: whether our process is there; another one that got its id later
