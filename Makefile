@@ -1,9 +1,9 @@
 # What one types while working on rowrelay. CONTRIBUTING.md says more.
 
-STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
-VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
-TESTFLAGS   ?=
-PACKAGES    ?= ./...
+STATICCHECK  = honnef.co/go/tools/cmd/staticcheck@v0.8.2
+VERSION      = $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+TESTFLAGS    =
+PACKAGES     = ./...
 
 # The environment without the servers' variables.
 NO_SERVERS = env $$(env | sed -n 's/^\(ROWRELAY_TEST_[A-Z0-9_]*\)=.*/-u \1/p') -u REQUIRE_SERVERS
