@@ -1,0 +1,206 @@
+//go:build linux
+
+// Package servers has no code. Its test runs the scripts beside it with servers
+// of its own: one that is there, and one that can't be had.
+package servers
+
+import (
+	"bufio"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// The scripts run this program as the server called good.
+func TestMain(m *testing.M) {
+	if port := os.Getenv("SERVE_ON_PORT"); port != "" {
+		serve(port)
+		return
+	}
+	os.Exit(m.Run())
+}
+
+func serve(port string) {
+	listener, err := net.Listen("tcp", "127.0.0.1:"+port)
+	for err == nil {
+		_, err = listener.Accept()
+	}
+}
+
+const good = `
+variable=ROWRELAY_TEST_GOOD
+get() { :; }
+start() {
+	SERVE_ON_PORT=$port "$SERVER_PROGRAM" "$dir" </dev/null &>"$dir/log" 8>&- 9>&- &
+	echo $! >"$home.pid"
+	until answers 127.0.0.1 "$port"; do sleep 0.01; done
+}
+url() { echo "good://$password@127.0.0.1:$port/"; }
+`
+
+const bad = `
+variable=ROWRELAY_TEST_BAD
+get() { because "there is none"; }
+`
+
+// scripts is a copy of the scripts that knows the two servers.
+type scripts struct{ folder, state string }
+
+func copyScripts(t *testing.T) scripts {
+	t.Helper()
+	s := scripts{folder: t.TempDir(), state: t.TempDir()}
+	if err := os.CopyFS(filepath.Join(s.folder, "lib"), os.DirFS("lib")); err != nil {
+		t.Fatal(err)
+	}
+	driver, err := os.ReadFile("servers")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, content := range map[string]string{"servers": string(driver), "good.sh": good, "bad.sh": bad} {
+		if err := os.WriteFile(filepath.Join(s.folder, name), []byte(content), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Cleanup(func() { _ = s.command("down").Run() })
+	return s
+}
+
+func (s scripts) command(arguments ...string) *exec.Cmd {
+	command := exec.Command(filepath.Join(s.folder, "servers"), arguments...)
+	command.Env = append(os.Environ(), "ROWRELAY_SERVERS_STATE="+s.state, "SERVER_PROGRAM="+os.Args[0],
+		"DOCKER_HOST=unix:///nonexistent", "REQUIRE_SERVERS=")
+	return command
+}
+
+// run returns what the scripts printed on either stream, and their exit status.
+func (s scripts) run(t *testing.T, environment string, arguments ...string) (string, int) {
+	t.Helper()
+	command := s.command(arguments...)
+	command.Env = append(command.Env, environment)
+	output, err := command.CombinedOutput()
+	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	return string(output), command.ProcessState.ExitCode()
+}
+
+func (s scripts) isUp(t *testing.T) bool {
+	t.Helper()
+	output, _ := s.run(t, "", "status", "good")
+	return strings.HasPrefix(output, "good: up")
+}
+
+func TestRun(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		environment string
+		arguments   []string
+		status      int
+		says        []string
+	}{
+		"keeps the status": {"", []string{"run", "good", "--", "sh", "-c", "echo $ROWRELAY_TEST_GOOD; exit 7"}, 7,
+			[]string{"good: up", "good://", "good: down"}},
+		"names what is missing": {"", []string{"run", "--", "true"}, 0, []string{"NOT tested against bad: there is none", "good: down"}},
+		"requires all":          {"REQUIRE_SERVERS=1", []string{"run", "--", "echo", "it ran"}, 1, []string{"bad: can't be had: there is none"}},
+		"no such server":        {"", []string{"run", "ugly", "--", "echo", "it ran"}, 2, []string{"no server is called ugly"}},
+		"no command":            {"", []string{"run", "good"}, 2, []string{"usage"}},
+		"a server of one's own": {"ROWRELAY_TEST_BAD=bad://user@" + listen(t) + "/", []string{"run", "bad", "--", "sh", "-c", "echo $ROWRELAY_TEST_BAD"}, 0,
+			[]string{"bad: as ROWRELAY_TEST_BAD says", "bad://user@127.0.0.1"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := copyScripts(t)
+			output, status := s.run(t, test.environment, test.arguments...)
+			if status != test.status || strings.Contains(output, "it ran") {
+				t.Errorf("status %d, want %d; output:\n%s", status, test.status, output)
+			}
+			for _, want := range test.says {
+				if !strings.Contains(output, want) {
+					t.Errorf("output lacks %q:\n%s", want, output)
+				}
+			}
+			if s.isUp(t) {
+				t.Error("the server is still up")
+			}
+		})
+	}
+}
+
+// listen returns the address of a listener that lives as long as the test.
+func listen(t *testing.T) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = listener.Close() })
+	return listener.Addr().String()
+}
+
+func TestRunStoppedByASignal(t *testing.T) {
+	t.Parallel()
+	for signal, status := range map[syscall.Signal]int{syscall.SIGINT: 130, syscall.SIGTERM: 143} {
+		t.Run(signal.String(), func(t *testing.T) {
+			t.Parallel()
+			s := copyScripts(t)
+			command := s.command("run", "good", "--", "sh", "-c", "sleep 600 & echo started; sleep 600")
+			output, err := command.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := command.Start(); err != nil {
+				t.Fatal(err)
+			}
+			reader := bufio.NewReader(output)
+			if line, err := reader.ReadString('\n'); line != "started\n" {
+				t.Fatalf("the command printed %q, %v", line, err)
+			}
+			if err := command.Process.Signal(signal); err != nil {
+				t.Fatal(err)
+			}
+			// The output ends when nothing of the command is left.
+			if _, err := io.Copy(io.Discard, reader); err != nil {
+				t.Error(err)
+			}
+			if _ = command.Wait(); command.ProcessState.ExitCode() != status {
+				t.Errorf("status %v, want %d", command.ProcessState, status)
+			}
+			if s.isUp(t) {
+				t.Error("the server is still up")
+			}
+		})
+	}
+}
+
+func TestUpStaysUp(t *testing.T) {
+	t.Parallel()
+	s := copyScripts(t)
+	if output, status := s.run(t, "", "up", "good"); status != 0 || !s.isUp(t) {
+		t.Fatalf("up: status %d, output:\n%s", status, output)
+	}
+	before := s.environment(t)
+	if output, status := s.run(t, "", "up", "good"); status != 0 || output != "" || s.environment(t) != before {
+		t.Errorf("up of what is up: status %d, output %q", status, output)
+	}
+	if output, status := s.run(t, "", "run", "good", "--", "true"); status != 0 || !s.isUp(t) {
+		t.Errorf("run brought down what was up before: status %d, output:\n%s", status, output)
+	}
+	if output, status := s.run(t, "", "down"); status != 0 || s.isUp(t) || s.environment(t) != "" {
+		t.Errorf("down: status %d, output:\n%s", status, output)
+	}
+}
+
+func (s scripts) environment(t *testing.T) string {
+	t.Helper()
+	content, err := os.ReadFile(filepath.Join(s.state, "env"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(content)
+}
