@@ -1,0 +1,66 @@
+package inproc
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/rowrelay/rowrelay/sinks"
+)
+
+// JSON returns a handler that decodes the payload into a T and calls handle
+// with it. A message whose payload is no JSON, or doesn't fit T, is parked: no
+// other attempt will change it. Members that T doesn't have are passed over.
+func JSON[T any](handle func(ctx context.Context, body T, m sinks.Message) error) Handler {
+	return func(ctx context.Context, m sinks.Message) error {
+		body, err := decode[T](m.Payload)
+		if err != nil {
+			return err
+		}
+		return handle(ctx, body, m)
+	}
+}
+
+// JSONTx is [JSON] for a [TxHandler].
+func JSONTx[T any](handle func(ctx context.Context, tx *sql.Tx, body T, m sinks.Message) error) TxHandler {
+	return func(ctx context.Context, tx *sql.Tx, m sinks.Message) error {
+		body, err := decode[T](m.Payload)
+		if err != nil {
+			return err
+		}
+		return handle(ctx, tx, body, m)
+	}
+}
+
+func decode[T any](payload []byte) (T, error) {
+	var body T
+	if err := json.Unmarshal(payload, &body); err != nil {
+		return body, judged(sinks.Reject, sinks.ReasonInvalid, fmt.Errorf("decode the payload into %T: %s", body, misfit(payload, err)))
+	}
+	return body, nil
+}
+
+// misfit says what is wrong with a payload, in words that show none of it.
+func misfit(payload []byte, err error) string {
+	if payload == nil {
+		return "it is NULL"
+	}
+	if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
+		return fmt.Sprintf("it is not valid JSON at byte %d", syntax.Offset)
+	}
+	if misfit, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		kind, _, _ := strings.Cut(misfit.Value, " ") // what follows is the value
+		return fmt.Sprintf("a JSON %s at byte %d doesn't fit %s of type %s", kind, misfit.Offset, placeOf(misfit), misfit.Type)
+	}
+	return "one of its values is not accepted"
+}
+
+func placeOf(misfit *json.UnmarshalTypeError) string {
+	if misfit.Field == "" {
+		return "a value"
+	}
+	return "the field " + misfit.Field
+}
