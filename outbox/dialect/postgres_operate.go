@@ -80,8 +80,10 @@ func (postgres) Oldest(table Table) Query {
 func (postgres) Topics(table Table, limit int) Query {
 	var a postgresArgs
 	return a.query(
-		"SELECT topic, count(*) FROM (SELECT topic FROM "+table.Hot(),
-		"    WHERE COALESCE(available_at <= now(), true) AND COALESCE(claimed_until <= now(), true) LIMIT "+a.int(limit)+") AS t GROUP BY topic")
+		"SELECT topic, count(*) FROM (",
+		"    SELECT topic FROM "+table.Hot()+" WHERE COALESCE(available_at <= now(), true) AND COALESCE(claimed_until <= now(), true)",
+		"    UNION ALL SELECT topic FROM "+table.Held()+" WHERE state = 'scheduled' AND COALESCE(available_at <= now(), true)",
+		"    LIMIT "+a.int(limit)+") AS t GROUP BY topic")
 }
 
 func (postgres) ListRelays(table Table) Query {

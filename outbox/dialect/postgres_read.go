@@ -1,7 +1,5 @@
 package dialect
 
-import "strconv"
-
 // The columns of a row, as Reading has them, of a table or subquery t; and what
 // stands in their place where there is no row.
 const (
@@ -44,11 +42,16 @@ func (postgres) Read(table Table, positions []Position, limit, maxBytes int, num
 		"UNION ALL",
 		"SELECT NULL, NULL, NULL, NULL, "+postgresHot,
 		"FROM (SELECT t.*, sum("+postgresSize+") OVER (ROWS UNBOUNDED PRECEDING) - ("+postgresSize+") AS bytes_before",
-		"    FROM (SELECT t.* FROM "+postgresPositions(&a, positions),
-		"        CROSS JOIN LATERAL (SELECT * FROM "+table.Hot()+" AS h",
-		"            WHERE (h.lane, h.id) > (p.lane, p.after) AND (h.lane, h.id) <= (p.lane, p.until)"+postgresKey(positions),
-		"            ORDER BY h.lane, h.id "+a.limit(limit)+") AS t "+a.limit(limit)+") AS t) AS t",
+		"    FROM (SELECT t.* "+postgresRanges(&a, table, positions, "*", limit)+" "+a.limit(limit)+") AS t) AS t",
 		"WHERE bytes_before < "+a.int(maxBytes)+" AND "+a.planNow())
+}
+
+// postgresRanges is a FROM of one range of the index, as t, after the other.
+func postgresRanges(a *postgresArgs, table Table, positions []Position, columns string, limit int) string {
+	return "FROM " + postgresPositions(a, positions) +
+		"\nCROSS JOIN LATERAL (SELECT " + columns + " FROM " + table.Hot() + " AS h" +
+		"\n    WHERE (h.lane, h.id) > (p.lane, p.after) AND (h.lane, h.id) <= (p.lane, p.until)" + postgresKey(positions) +
+		"\n    ORDER BY h.lane, h.id " + a.limit(limit) + ") AS t"
 }
 
 func postgresPositions(a *postgresArgs, positions []Position) string {
@@ -74,22 +77,18 @@ func keyed(positions []Position) bool {
 	return len(positions) > 0 && positions[0].Key != ""
 }
 
-func (postgres) Candidates(table Table, position Position, limit int) Query {
+func (postgres) Candidates(table Table, positions []Position, limit int) Query {
 	var a postgresArgs
-	lane := a.add(int64(position.Lane), "smallint")
-	sql := "SELECT id, lane, topic, COALESCE(message_key, '') FROM " + table.Hot() +
-		"\nWHERE (lane, id) > (" + lane + ", " + a.add(position.After, "bigint") + ") AND (lane, id) <= (" + lane + ", " + a.add(position.Until, "bigint") + ")"
-	if position.Key != "" {
-		sql += " AND message_key = " + a.text(position.Key)
-	}
-	return a.query(sql, "AND "+a.planNow(), "ORDER BY lane, id "+a.limit(limit))
+	return a.query("SELECT t.id, t.lane, t.topic, COALESCE(t.message_key, '')",
+		postgresRanges(&a, table, positions, "id, lane, topic, message_key", limit),
+		"WHERE "+a.planNow()+" "+a.limit(limit))
 }
 
-func (postgres) Pick(table Table, lane int, ids []int64) Query {
+func (postgres) Pick(table Table, lanes []int, ids []int64) Query {
 	var a postgresArgs
 	return a.query(
-		"SELECT "+postgresHot+" FROM unnest("+a.ids(ids)+") AS g (id)",
-		"JOIN "+table.Hot()+" AS t ON t.lane = "+strconv.Itoa(lane)+" AND t.id = g.id",
+		"SELECT "+postgresHot+" FROM unnest("+a.lanes(lanes)+", "+a.ids(ids)+") AS g (lane, id)",
+		"JOIN "+table.Hot()+" AS t ON t.lane = g.lane AND t.id = g.id",
 		"WHERE "+a.planNow())
 }
 

@@ -26,15 +26,18 @@ func (postgres) OtherRelays(table Table, claim string) Query {
 	return a.query("SELECT name FROM " + table.Relays() + " WHERE until >= now() AND claim <> " + a.text(claim) + " ORDER BY name")
 }
 
+func (postgres) Forget(table Table) []Query { return forget(table) }
+
 // Beat locks the way of claiming: who changes it at the same time sees either
 // this relay, or is seen.
 func (postgres) Beat(table Table, beat Beat) Query {
 	var a postgresArgs
 	return a.query(
 		"WITH claim AS MATERIALIZED (",
-		"    SELECT value FROM "+table.Settings()+" WHERE name = 'claim' AND value = "+a.text(beat.Claim)+" FOR SHARE)",
+		"    SELECT value FROM "+table.Settings()+" WHERE name = 'claim' FOR SHARE)",
 		"INSERT INTO "+table.Relays()+" AS r (name, host, version, claim, since, last_beat, until)",
-		"SELECT "+a.text(beat.Name)+", "+a.text(beat.Host)+", "+a.text(beat.Version)+", value, now(), now(), now() + "+a.interval(beat.TTL)+" FROM claim",
+		"SELECT "+a.text(beat.Name)+", "+a.text(beat.Host)+", "+a.text(beat.Version)+", "+a.text(beat.Claim)+", now(), now(), now() + "+a.interval(beat.TTL),
+		"WHERE NOT EXISTS (SELECT FROM claim WHERE value <> "+a.text(beat.Claim)+")",
 		"ON CONFLICT (name) DO UPDATE SET host = excluded.host, version = excluded.version, claim = excluded.claim,",
 		"    since = CASE WHEN r.until < now() THEN now() ELSE r.since END, last_beat = now(), until = excluded.until",
 		"RETURNING name, "+postgresXID)
@@ -51,4 +54,11 @@ func (postgres) Leave(table Table, name string) Query {
 
 func (postgres) PurgeRelays(table Table) Query {
 	return Query{SQL: "DELETE FROM " + table.Relays() + " WHERE until < now() - interval '1 day'"}
+}
+
+func forget(table Table) []Query {
+	return []Query{
+		{SQL: "UPDATE " + table.Lanes() + " SET marks = NULL WHERE marks IS NOT NULL"},
+		{SQL: "UPDATE " + table.Hot() + " SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL WHERE claimed_until IS NOT NULL"},
+	}
 }

@@ -62,6 +62,10 @@ type Relays interface {
 	SetClaim(table Table, claim string) Query
 	OtherRelays(table Table, claim string) Query
 
+	// Forget clears what the other way of claiming has left: marks, above which
+	// rows come back, and claims, which nobody would free.
+	Forget(table Table) []Query
+
 	// Beat stores a sign of life if the way of claiming is still the relay's:
 	// name, xid; no row if it isn't. Census selects the names of the living.
 	Beat(table Table, beat Beat) Query
@@ -121,11 +125,12 @@ type Reading interface {
 	// maxBytes. With number, it takes a transaction's number.
 	Read(table Table, positions []Position, limit, maxBytes int, number bool) Query
 
-	// Candidates selects id, lane, topic, message_key at one position.
-	Candidates(table Table, position Position, limit int) Query
+	// Candidates selects id, lane, topic, message_key at the positions, in the
+	// order that Read has.
+	Candidates(table Table, positions []Position, limit int) Query
 
-	// Pick selects pending rows by id.
-	Pick(table Table, lane int, ids []int64) Query
+	// Pick selects pending rows by lane and id: rows, in no order.
+	Pick(table Table, lanes []int, ids []int64) Query
 
 	// Due selects held rows of the lanes that are due, by their time and id:
 	// rows. No time counts as the zero time.
@@ -219,7 +224,7 @@ type Filter struct {
 
 // Operating is what an operator does.
 type Operating interface {
-	// List selects a row, then state, held, last_error, receipt, claimed_by,
+	// List selects a row, then state, last_error, receipt, claimed_by,
 	// finished_at, by id.
 	List(table Table, filter Filter) Query
 

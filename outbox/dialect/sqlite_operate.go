@@ -71,8 +71,10 @@ SELECT max(0, CAST(round(coalesce((julianday('now') - julianday(min(since))) * 8
 
 func (sqlite) Topics(table Table, limit int) Query {
 	return sqliteQuery(`
-SELECT topic, count(*) FROM (SELECT topic FROM `+table.Hot()+`
-    WHERE coalesce(available_at <= `+sqliteNow+`, 1) AND coalesce(claimed_until <= `+sqliteNow+`, 1) LIMIT ?) GROUP BY topic`, int64(limit))
+SELECT topic, count(*) FROM (
+    SELECT topic FROM `+table.Hot()+` WHERE coalesce(available_at <= `+sqliteNow+`, 1) AND coalesce(claimed_until <= `+sqliteNow+`, 1)
+    UNION ALL SELECT topic FROM `+table.Held()+` WHERE state = 'scheduled' AND coalesce(available_at <= `+sqliteNow+`, 1)
+    LIMIT ?) GROUP BY topic`, int64(limit))
 }
 
 func (sqlite) ListRelays(table Table) Query {

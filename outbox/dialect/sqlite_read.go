@@ -26,31 +26,39 @@ func (sqlite) Given(table Table) Query {
 // Read leaves the bytes to its caller, who stops taking rows: each is made when
 // it is asked for. CROSS JOIN keeps the order of the positions.
 func (sqlite) Read(table Table, positions []Position, limit, _ int, _ bool) Query {
-	where := "t.lane = " + sqliteItem(0) + " AND t.id > " + sqliteItem(1) + " AND t.id <= " + sqliteItem(2)
-	if keyed(positions) {
-		where += " AND t.message_key = " + sqliteItem(3)
-	}
 	return sqliteQuery(`
 SELECT '', '', `+sqliteGiven(table)+`, 0, `+sqliteNone+`
 UNION ALL
 SELECT * FROM (SELECT NULL, NULL, NULL, NULL, `+sqliteHot+`
-    FROM json_each(?) AS j CROSS JOIN `+table.Hot()+` AS t INDEXED BY `+table.IndexName("lane_id")+`
-    WHERE `+where+` LIMIT ?)`,
-		sqliteJSON(column(positions, func(p Position) []any { return []any{p.Lane, p.After, p.Until, p.Key} })), int64(limit))
+`+sqliteRanges(table, positions)+` LIMIT ?)`,
+		sqlitePositions(positions), int64(limit))
 }
 
-func (sqlite) Candidates(table Table, position Position, limit int) Query {
-	where, args := "lane = ? AND id > ? AND id <= ?", []any{int64(position.Lane), position.After, position.Until}
-	if position.Key != "" {
-		where, args = where+" AND message_key = ?", append(args, position.Key)
+func sqliteRanges(table Table, positions []Position) string {
+	key := ""
+	if keyed(positions) {
+		key = " AND t.message_key = " + sqliteItem(3)
 	}
-	return sqliteQuery("SELECT id, lane, topic, coalesce(message_key, '') FROM "+table.Hot()+" INDEXED BY "+table.IndexName("lane_id")+
-		" WHERE "+where+" ORDER BY id LIMIT ?", append(args, int64(limit))...)
+	return "FROM json_each(?) AS j CROSS JOIN " + table.Hot() + " AS t INDEXED BY " + table.IndexName("lane_id") +
+		"\nWHERE t.lane = " + sqliteItem(0) + " AND t.id > " + sqliteItem(1) + " AND t.id <= " + sqliteItem(2) + key
 }
 
-func (sqlite) Pick(table Table, lane int, ids []int64) Query {
-	return sqliteQuery("SELECT "+sqliteHot+" FROM "+table.Hot()+" AS t WHERE t.id IN (SELECT value FROM json_each(?)) AND t.lane = ?",
-		sqliteJSON(ids), int64(lane))
+func sqlitePositions(positions []Position) string {
+	return sqliteJSON(column(positions, func(p Position) []any { return []any{p.Lane, p.After, p.Until, p.Key} }))
+}
+
+func (sqlite) Candidates(table Table, positions []Position, limit int) Query {
+	return sqliteQuery("SELECT t.id, t.lane, t.topic, coalesce(t.message_key, '')\n"+sqliteRanges(table, positions)+" LIMIT ?",
+		sqlitePositions(positions), int64(limit))
+}
+
+func (sqlite) Pick(table Table, lanes []int, ids []int64) Query {
+	items := make([][2]int64, len(ids))
+	for i, id := range ids {
+		items[i] = [2]int64{int64(lanes[i]), id}
+	}
+	return sqliteQuery("SELECT "+sqliteHot+"\nFROM json_each(?) AS j CROSS JOIN "+table.Hot()+
+		" AS t ON t.id = "+sqliteItem(1)+" AND t.lane = "+sqliteItem(0), sqliteJSON(items))
 }
 
 // sqliteAt is the time of a held row as it is compared: none is the first.

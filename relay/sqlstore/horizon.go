@@ -45,6 +45,7 @@ type horizon struct {
 	mu          sync.Mutex
 	previous    *snapshot // of the last read that returned
 	server      string    // that it was read from
+	run         int       // how often all was forgotten
 	given       int64     // the highest id that is known to have been given out
 	checkpoints []checkpoint
 }
@@ -58,12 +59,18 @@ type checkpoint struct {
 // maxCheckpoints bounds the list; the older half is then thinned.
 const maxCheckpoints = 512
 
-// before returns the highest id that is known to have been given out, to be
-// shown to wrote when a statement that begins now has returned.
-func (h *horizon) before() int64 {
+// token is what was known when a statement began.
+type token struct {
+	given int64
+	run   int // a restart makes older tokens worthless
+}
+
+// before returns what is to be shown to wrote when a statement that begins now
+// has returned.
+func (h *horizon) before() token {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.given
+	return token{h.given, h.run}
 }
 
 // stale says that ids were given out since the last checkpoint.
@@ -73,11 +80,15 @@ func (h *horizon) stale() bool {
 	return len(h.checkpoints) == 0 || h.checkpoints[len(h.checkpoints)-1].id < h.given
 }
 
-// wrote makes a checkpoint: the transaction xid got its number after the id had
-// been given out. The list ascends in both.
-func (h *horizon) wrote(xid uint64, id int64) {
+// wrote makes a checkpoint: the transaction xid got its number after the token
+// had been handed out. The list ascends in both.
+func (h *horizon) wrote(xid uint64, began token) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if began.run != h.run {
+		return
+	}
+	id := began.given
 	at, _ := slices.BinarySearchFunc(h.checkpoints, xid, byXID)
 	if at > 0 && h.checkpoints[at-1].id >= id {
 		return // an earlier one says more
@@ -134,6 +145,7 @@ func (h *horizon) read(server string, s snapshot, given int64) (lateAfter, final
 // and the numbers say nothing about those of before.
 func (h *horizon) restart(server string, s snapshot, given int64) (lateAfter, final int64) {
 	h.previous, h.server, h.given, h.checkpoints = &s, server, given, nil
+	h.run++
 	return 0, 0
 }
 

@@ -168,7 +168,7 @@ type follower struct {
 	seen    map[int64]bool
 	highest int64
 	final   int64
-	writing map[uint64]int64
+	writing map[uint64]token
 }
 
 // look reads, and checks what earlier pages and this one promise.
@@ -230,7 +230,7 @@ func simulate(seed uint64, steps int) (passed int64, err error) {
 	w := &world{random: rand.New(rand.NewPCG(seed, 0)), nextXID: 100, ended: 100, open: map[uint64][]int64{}, visible: map[int64]uint64{}}
 	followers := []*follower{}
 	for range 2 {
-		followers = append(followers, &follower{seen: map[int64]bool{}, writing: map[uint64]int64{}})
+		followers = append(followers, &follower{seen: map[int64]bool{}, writing: map[uint64]token{}})
 	}
 	for range steps {
 		if f := followers[w.random.IntN(len(followers))]; w.random.IntN(3) == 0 {

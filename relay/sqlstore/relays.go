@@ -1,0 +1,129 @@
+package sqlstore
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rowrelay/rowrelay/outbox/dialect"
+	"github.com/rowrelay/rowrelay/relay"
+)
+
+// Adopt implements [relay.Store]. Claiming by rows needs indexes, which it
+// makes; claiming by lanes drops them.
+func (s *Store) Adopt(ctx context.Context, claim relay.Claim) error {
+	return s.try(ctx, "adopt claiming by "+string(claim)+" on table", func() error {
+		return s.inTx(ctx, s.dialect.Begin(s.table), func(tx *sql.Tx) error {
+			if err := s.adopt(ctx, tx, claim); err != nil {
+				return err
+			}
+			return s.adoptIndexes(ctx, tx, claim)
+		})
+	})
+}
+
+func (s *Store) adopt(ctx context.Context, tx *sql.Tx, claim relay.Claim) error {
+	var stored string
+	if err := all(ctx, tx, s.dialect.LockClaim(s.table), func() {}, &stored); err != nil {
+		return err
+	}
+	if stored == string(claim) {
+		return nil
+	}
+	var others []string
+	var name string
+	if err := all(ctx, tx, s.dialect.OtherRelays(s.table, string(claim)), func() { others = append(others, name) }, &name); err != nil {
+		return err
+	}
+	if len(others) > 0 {
+		return fmt.Errorf("%w: by %s, and these relays live: %s; stop them first, or start this one with that way of claiming",
+			relay.ErrOtherClaim, stored, strings.Join(others, ", "))
+	}
+	if _, err := exec(ctx, tx, s.dialect.SetClaim(s.table, string(claim))); err != nil || stored == "" {
+		return err
+	}
+	for _, query := range s.dialect.Forget(s.table) {
+		if _, err := exec(ctx, tx, query); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Store) adoptIndexes(ctx context.Context, tx *sql.Tx, claim relay.Claim) error {
+	var there int
+	if err := all(ctx, tx, s.dialect.RowIndexes(s.table), func() {}, &there); err != nil {
+		return err
+	}
+	switch {
+	case claim == relay.ByRows && there < dialect.RowIndexCount:
+		return s.changeIndexes(ctx, tx, s.dialect.MakeRowIndexes(s.table), "claiming by rows needs indexes")
+	case claim == relay.ByLanes && there > 0:
+		return s.changeIndexes(ctx, tx, s.dialect.DropRowIndexes(s.table), "claiming by lanes needs no indexes")
+	default:
+		return nil
+	}
+}
+
+func (s *Store) changeIndexes(ctx context.Context, tx *sql.Tx, queries []dialect.Query, why string) error {
+	for _, query := range queries {
+		if _, err := exec(ctx, tx, query); err != nil {
+			if s.dialect.Denied(err) {
+				return fmt.Errorf("%s, and this user may not change them (%w); have the table's owner run: %s", why, err, script(queries))
+			}
+			return err
+		}
+	}
+	return nil
+}
+
+func script(queries []dialect.Query) string {
+	var text strings.Builder
+	for _, query := range queries {
+		text.WriteString(query.SQL + "; ")
+	}
+	return strings.TrimSpace(text.String())
+}
+
+// Beat implements [relay.Store]. It fails with relay.ErrOtherClaim if the way of
+// claiming was changed.
+func (s *Store) Beat(ctx context.Context, self relay.Identity, ttl time.Duration) (relay.Census, error) {
+	var census relay.Census
+	err := s.try(ctx, "beat on table", func() (err error) {
+		census, err = s.beat(ctx, self, ttl)
+		return err
+	})
+	return census, err
+}
+
+func (s *Store) beat(ctx context.Context, self relay.Identity, ttl time.Duration) (relay.Census, error) {
+	beat := dialect.Beat{Name: self.Name, Host: self.Host, Version: self.Version, Claim: string(self.Claim), TTL: ttl}
+	alive := false
+	var name string
+	var xid uint64
+	began := s.horizon.before()
+	if err := all(ctx, s.db, s.dialect.Beat(s.table, beat), func() { alive = true }, &name, &xid); err != nil {
+		return relay.Census{}, err
+	}
+	if !alive {
+		return relay.Census{}, fmt.Errorf("%w now; it was changed after this relay had started", relay.ErrOtherClaim)
+	}
+	s.wrote(xid, began)
+	names := []string{self.Name}
+	if err := all(ctx, s.db, s.dialect.Census(s.table), func() { names = append(names, name) }, &name); err != nil {
+		return relay.Census{}, err
+	}
+	slices.Sort(names)
+	return relay.Census{Relays: slices.Compact(names)}, nil
+}
+
+// Leave implements [relay.Store].
+func (s *Store) Leave(ctx context.Context, name string) error {
+	return s.try(ctx, "leave table", func() error {
+		_, err := exec(ctx, s.db, s.dialect.Leave(s.table, name))
+		return err
+	})
+}

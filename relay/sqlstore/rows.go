@@ -1,0 +1,96 @@
+package sqlstore
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"slices"
+	"time"
+
+	"github.com/rowrelay/rowrelay/outbox/dialect"
+	"github.com/rowrelay/rowrelay/relay"
+)
+
+// Claim implements [relay.RowStore]. It also returns rows whose time is still
+// to come, marked as such.
+func (s *Store) Claim(ctx context.Context, request relay.ClaimRequest) (claimed []relay.Row, err error) {
+	if request.Limit <= 0 {
+		return nil, nil
+	}
+	query := s.dialect.Claim(s.table, dialect.Claim{
+		Relay: request.Relay, Token: request.Token, TTL: request.TTL, Limit: request.Limit,
+		Pick: string(request.Pick), Topics: request.Topics, Except: request.Except,
+	})
+	err = s.try(ctx, "claim rows of table", func() error {
+		claimed = nil
+		var scan rowScan
+		return each(ctx, s.db, query, func(rows *sql.Rows) (bool, error) {
+			err := scan.scan(rows, nil, nil)
+			claimed = append(claimed, scan.row)
+			return true, err
+		})
+	})
+	if err != nil {
+		return nil, err
+	}
+	slices.SortFunc(claimed, order(request.Pick))
+	return claimed, nil
+}
+
+// order is that of the claim's own picking, which what it returns has not.
+func order(pick relay.Pick) func(a, b relay.Row) int {
+	byID := func(a, b relay.Row) int { return cmp.Compare(a.ID, b.ID) }
+	switch pick {
+	case relay.Newest:
+		return func(a, b relay.Row) int { return byID(b, a) }
+	case relay.Priority:
+		return func(a, b relay.Row) int {
+			return cmp.Or(cmp.Compare(b.Message.Priority, a.Message.Priority), byID(a, b))
+		}
+	default:
+		return byID
+	}
+}
+
+// Extend implements [relay.RowStore]. A claim that has ended and was not taken
+// back is extended like any other.
+func (s *Store) Extend(ctx context.Context, token string, ids []int64, ttl time.Duration) (still []int64, err error) {
+	err = s.try(ctx, "extend claims of table", func() error {
+		still = nil
+		var id int64
+		return all(ctx, s.db, s.dialect.Extend(s.table, token, ids, ttl), func() { still = append(still, id) }, &id)
+	})
+	slices.Sort(still)
+	return still, err
+}
+
+// Reclaim implements [relay.RowStore].
+func (s *Store) Reclaim(ctx context.Context, limit int) (freed int, err error) {
+	err = s.try(ctx, "reclaim rows of table", func() error {
+		freed, err = exec(ctx, s.db, s.dialect.FreeEnded(s.table, limit))
+		if err != nil {
+			return err
+		}
+		returned, err := s.bringBack(ctx, limit)
+		freed += returned
+		return err
+	})
+	return freed, err
+}
+
+func (s *Store) bringBack(ctx context.Context, limit int) (returned int, err error) {
+	err = s.inTx(ctx, s.dialect.Begin(s.table), func(tx *sql.Tx) error {
+		returned = 0
+		for _, write := range s.dialect.Return(s.table, limit) {
+			affected, err := exec(ctx, tx, write.Query)
+			if err != nil {
+				return err
+			}
+			if write.Counts {
+				returned += affected
+			}
+		}
+		return nil
+	})
+	return returned, err
+}

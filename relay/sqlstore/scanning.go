@@ -1,0 +1,101 @@
+package sqlstore
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"slices"
+
+	"github.com/rowrelay/rowrelay/relay"
+)
+
+const (
+	candidateLimit = 10_000 // of one statement
+	pickLimit      = 500
+)
+
+// Scan implements [relay.LaneStore]. It reads in several statements, which hold
+// nothing open between them. The rows come in the order of ids.
+func (s *Store) Scan(ctx context.Context, positions []relay.Position, keep func(relay.Candidate) bool) ([]relay.Row, error) {
+	var wanted []relay.Candidate
+	for _, run := range runs(positions) {
+		found, err := s.scanRun(ctx, run, keep)
+		if err != nil {
+			return nil, err
+		}
+		wanted = append(wanted, found...)
+	}
+	var rows []relay.Row
+	for part := range slices.Chunk(wanted, pickLimit) {
+		picked, err := s.pick(ctx, part)
+		if err != nil {
+			return nil, err
+		}
+		rows = append(rows, picked...)
+	}
+	slices.SortFunc(rows, func(a, b relay.Row) int { return cmp.Compare(a.ID, b.ID) })
+	return rows, nil
+}
+
+func (s *Store) scanRun(ctx context.Context, positions []relay.Position, keep func(relay.Candidate) bool) (wanted []relay.Candidate, err error) {
+	for len(positions) > 0 {
+		met, err := s.candidates(ctx, positions)
+		if err != nil {
+			return nil, err
+		}
+		for _, candidate := range met {
+			if keep(candidate) {
+				wanted = append(wanted, candidate)
+			}
+		}
+		if len(met) < candidateLimit {
+			break
+		}
+		positions = goOn(positions, met[len(met)-1])
+	}
+	return wanted, nil
+}
+
+// goOn returns what is left of the positions after the last row.
+func goOn(positions []relay.Position, last relay.Candidate) []relay.Position {
+	at := slices.IndexFunc(positions, func(p relay.Position) bool {
+		return within(p, 0, relay.Row{ID: last.ID, Lane: last.Lane})
+	})
+	rest := slices.Clone(positions[at:])
+	rest[0].After = last.ID
+	return rest
+}
+
+func (s *Store) candidates(ctx context.Context, positions []relay.Position) (met []relay.Candidate, err error) {
+	query := s.dialect.Candidates(s.table, toDialect(positions), candidateLimit)
+	err = s.try(ctx, "scan table", func() error {
+		met = nil
+		order := reading{limit: candidateLimit + 1, maxBytes: 1, positions: positions}
+		var c relay.Candidate
+		return each(ctx, s.db, query, func(rows *sql.Rows) (bool, error) {
+			if err := rows.Scan(&c.ID, &c.Lane, &c.Topic, &c.Key); err != nil {
+				return false, err
+			}
+			met = append(met, c)
+			return order.take(relay.Row{ID: c.ID, Lane: c.Lane})
+		})
+	})
+	return met, err
+}
+
+func (s *Store) pick(ctx context.Context, wanted []relay.Candidate) (rows []relay.Row, err error) {
+	lanes, ids := make([]int, len(wanted)), make([]int64, len(wanted))
+	for i, candidate := range wanted {
+		lanes[i], ids[i] = candidate.Lane, candidate.ID
+	}
+	err = s.try(ctx, "scan table", func() error {
+		rows = nil
+		var scan rowScan
+		return each(ctx, s.db, s.dialect.Pick(s.table, lanes, ids), func(result *sql.Rows) (bool, error) {
+			err := scan.scan(result, nil, nil)
+			rows = append(rows, scan.row)
+			return true, err
+		})
+	})
+	return rows, err
+}

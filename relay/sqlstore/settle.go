@@ -1,0 +1,203 @@
+package sqlstore
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/rowrelay/rowrelay/outbox/dialect"
+	"github.com/rowrelay/rowrelay/relay"
+)
+
+// Settle implements [relay.Store]. A batch is of rows by lanes, or of rows by
+// rows. On PostgreSQL it is one statement.
+func (s *Store) Settle(ctx context.Context, name string, keep bool, settlements []relay.Settlement) (relay.Settled, error) {
+	if len(settlements) == 0 {
+		return relay.Settled{}, nil
+	}
+	settle, err := s.settling(name, keep, settlements)
+	if err != nil {
+		return relay.Settled{}, err
+	}
+	var settled relay.Settled
+	err = s.try(ctx, "settle rows of table", func() (err error) {
+		settled, err = s.settle(ctx, settle, settlements)
+		return err
+	})
+	return settled, err
+}
+
+func (s *Store) settle(ctx context.Context, settle dialect.Settle, settlements []relay.Settlement) (settled relay.Settled, err error) {
+	if len(settle.Begin) == 0 && len(settle.Writes) == 0 {
+		return s.settleIn(ctx, s.db, settle, settlements)
+	}
+	err = s.inTx(ctx, settle.Begin, func(tx *sql.Tx) error {
+		settled, err = s.settleIn(ctx, tx, settle, settlements)
+		return err
+	})
+	return settled, err
+}
+
+// settleIn runs what is left after Begin.
+func (s *Store) settleIn(ctx context.Context, db querier, settle dialect.Settle, settlements []relay.Settlement) (relay.Settled, error) {
+	found := facts{held: map[relay.Lease]bool{}}
+	began := s.horizon.before()
+	if err := found.read(ctx, db, settle.Facts); err != nil {
+		return relay.Settled{}, err
+	}
+	for _, write := range settle.Writes {
+		affected, err := exec(ctx, db, write.Query)
+		if err != nil {
+			return relay.Settled{}, err
+		}
+		if write.Counts {
+			found.changed += affected
+		}
+	}
+	s.wrote(found.xid, began)
+	return found.settled(settlements), nil
+}
+
+// facts are what a settle's first statement tells.
+type facts struct {
+	held            map[relay.Lease]bool
+	changed, fenced int
+	xid             uint64
+}
+
+func (f *facts) read(ctx context.Context, db querier, query dialect.Query) error {
+	var word string
+	var a, b int64
+	return all(ctx, db, query, func() {
+		switch word {
+		case "lane":
+			f.held[relay.Lease{Lane: int(a), Fence: b}] = true
+		case "changed":
+			f.changed += int(a)
+		case "fenced":
+			f.fenced += int(a)
+		case "xid":
+			f.xid = uint64(a)
+		}
+	}, &word, &a, &b)
+}
+
+func (f *facts) settled(settlements []relay.Settlement) relay.Settled {
+	settled := relay.Settled{Changed: f.changed, Fenced: f.fenced}
+	for _, settlement := range settlements {
+		if settlement.Token == "" && !f.held[relay.Lease{Lane: settlement.Lane, Fence: settlement.Fence}] {
+			settled.Fenced++
+		}
+	}
+	settled.Missing = len(settlements) - settled.Changed - settled.Fenced
+	return settled
+}
+
+// settling makes the statements, in the order of lanes and ids: two settles
+// that meet lock in the same order.
+func (s *Store) settling(name string, keep bool, settlements []relay.Settlement) (dialect.Settle, error) {
+	converted := make([]dialect.Settlement, len(settlements))
+	byRows := settlements[0].Token != ""
+	for i, settlement := range settlements {
+		if err := check(settlement, byRows); err != nil {
+			return dialect.Settle{}, err
+		}
+		converted[i] = dialect.Settlement{
+			ID: settlement.ID, Lane: settlement.Lane, Fence: settlement.Fence, Token: settlement.Token, Held: settlement.Held,
+			State: string(settlement.State), Attempts: settlement.Attempts, Crashes: settlement.Crashes, Delay: settlement.Delay,
+			Error: storable(settlement.Error), Receipt: storable(settlement.Receipt),
+		}
+	}
+	slices.SortStableFunc(converted, func(a, b dialect.Settlement) int {
+		return cmp.Or(cmp.Compare(a.Lane, b.Lane), cmp.Compare(a.ID, b.ID))
+	})
+	if byRows {
+		return s.dialect.SettleRows(s.table, name, keep, converted), nil
+	}
+	return s.dialect.SettleLanes(s.table, name, keep, converted), nil
+}
+
+func check(settlement relay.Settlement, byRows bool) error {
+	switch {
+	case settlement.Lane < 0 || settlement.Lane >= relay.Lanes:
+		return fmt.Errorf("settle row %d: there is no lane %d", settlement.ID, settlement.Lane)
+	case byRows != (settlement.Token != ""):
+		return fmt.Errorf("settle row %d: one batch has rows that were claimed and rows of leased lanes", settlement.ID)
+	}
+	switch settlement.State {
+	case relay.StateDone, relay.StateRetry, relay.StateError, relay.StateScheduled:
+		return nil
+	case relay.StatePending:
+		if !byRows {
+			return fmt.Errorf("settle row %d: only a claim by rows is given back as pending", settlement.ID)
+		}
+		return nil
+	default:
+		return fmt.Errorf("settle row %d: no relay makes it %q", settlement.ID, settlement.State)
+	}
+}
+
+// HandleTx implements [relay.TxStore].
+func (s *Store) HandleTx(ctx context.Context, name string, keep bool, done relay.Settlement, handler func(context.Context, *sql.Tx) error) error {
+	settlements := []relay.Settlement{done}
+	settle, err := s.settling(name, keep, settlements)
+	if err != nil {
+		return err
+	}
+	tx, err := s.beginSettled(ctx, settle, settlements)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }()
+	if err := handler(ctx, tx); err != nil {
+		return err
+	}
+	if err := tx.Commit(); err != nil {
+		return fmt.Errorf("commit the handling of row %d of table %s: %w", done.ID, s.table, err)
+	}
+	return nil
+}
+
+// beginSettled returns a transaction that has marked the row.
+func (s *Store) beginSettled(ctx context.Context, settle dialect.Settle, settlements []relay.Settlement) (tx *sql.Tx, err error) {
+	err = s.try(ctx, "settle a handled row of table", func() error {
+		tx, err = s.db.BeginTx(ctx, s.isolation())
+		if err != nil {
+			return err
+		}
+		if err = s.mustSettle(ctx, tx, settle, settlements); err != nil {
+			_ = tx.Rollback()
+		}
+		return err
+	})
+	return tx, err
+}
+
+func (s *Store) mustSettle(ctx context.Context, tx *sql.Tx, settle dialect.Settle, settlements []relay.Settlement) error {
+	for _, query := range settle.Begin {
+		if _, err := exec(ctx, tx, query); err != nil {
+			return err
+		}
+	}
+	settled, err := s.settleIn(ctx, tx, settle, settlements)
+	if err == nil && settled.Changed != 1 {
+		err = fmt.Errorf("row %d: %w", settlements[0].ID, relay.ErrFenced)
+	}
+	return err
+}
+
+// Purge implements [relay.Store]. It counts done rows.
+func (s *Store) Purge(ctx context.Context, retention time.Duration, limit int) (purged int, err error) {
+	err = s.try(ctx, "purge table", func() error {
+		purged, err = exec(ctx, s.db, s.dialect.Purge(s.table, retention, limit))
+		if err != nil {
+			return err
+		}
+		_, err = exec(ctx, s.db, s.dialect.PurgeRelays(s.table))
+		return err
+	})
+	return purged, err
+}

@@ -1,0 +1,90 @@
+// Package sqlstore keeps a relay's messages in a SQL database: a relay.Store
+// over database/sql, with any driver, and a dialect.
+package sqlstore
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+
+	"github.com/rowrelay/rowrelay/outbox/dialect"
+	"github.com/rowrelay/rowrelay/relay"
+)
+
+// schemaVersion is what the tables have to be.
+const schemaVersion = "1"
+
+// Options say which table is meant.
+type Options struct {
+	// Table is the outbox table's name, with or without a schema. Defaults to
+	// "outbox".
+	Table string
+}
+
+// Store is a table of messages in a SQL database. Its methods may be called
+// concurrently, save Read, Scan and Due, which one goroutine calls in turn.
+// Each relay has a Store of its own.
+type Store struct {
+	db      *sql.DB
+	dialect dialect.Dialect
+	table   dialect.Table
+	horizon horizon
+}
+
+var (
+	_ relay.Store    = (*Store)(nil)
+	_ relay.Operator = (*Store)(nil)
+	_ relay.TxStore  = (*Store)(nil)
+)
+
+// Open returns the store of a table that is there already, and fails with
+// relay.ErrNoSchema if it isn't, or is of another version. It never closes db.
+//
+// On PostgreSQL the store uses short transactions and a few connections at a
+// time, and works behind a pooler. On SQLite db should be in WAL mode, with a
+// busy timeout.
+func Open(ctx context.Context, db *sql.DB, d dialect.Dialect, options Options) (*Store, error) {
+	s, err := open(db, d, options)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.checkVersion(ctx); err != nil {
+		return nil, err
+	}
+	var given int64
+	if err := s.queryRow(ctx, d.Given(s.table), &given); err != nil {
+		return nil, fmt.Errorf("read the last id of table %s: %w", s.table, err)
+	}
+	s.horizon.learn(given)
+	return s, nil
+}
+
+func open(db *sql.DB, d dialect.Dialect, options Options) (*Store, error) {
+	s := &Store{db: db, dialect: d}
+	if options.Table == "" {
+		return s, nil
+	}
+	table, err := dialect.ParseTable(options.Table)
+	if err != nil {
+		return nil, err
+	}
+	s.table = table
+	return s, nil
+}
+
+func (s *Store) checkVersion(ctx context.Context) error {
+	var version string
+	err := s.queryRow(ctx, s.dialect.SchemaVersion(s.table), &version)
+	switch {
+	case s.dialect.Missing(err), errors.Is(err, sql.ErrNoRows):
+		return fmt.Errorf("open table %s: %w: it isn't there; run rowrelay migrate up", s.table, relay.ErrNoSchema)
+	case err != nil:
+		return fmt.Errorf("open table %s: %w", s.table, err)
+	case version != schemaVersion:
+		return fmt.Errorf("open table %s: %w: it is of version %s, and this release needs %s; run rowrelay migrate up, or use the release that fits",
+			s.table, relay.ErrNoSchema, version, schemaVersion)
+	default:
+		return nil
+	}
+}

@@ -1,0 +1,152 @@
+package sqlstore_test
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"strconv"
+	"sync"
+	"testing"
+
+	"github.com/rowrelay/rowrelay/internal/testdb"
+	"github.com/rowrelay/rowrelay/migrations"
+	"github.com/rowrelay/rowrelay/outbox"
+	"github.com/rowrelay/rowrelay/outbox/dialect"
+	"github.com/rowrelay/rowrelay/relay/sqlstore"
+	"github.com/rowrelay/rowrelay/relay/storetest"
+)
+
+func TestStore(t *testing.T) {
+	t.Parallel()
+	for _, target := range testdb.Targets() {
+		t.Run(target.Name, func(t *testing.T) {
+			t.Parallel()
+			storetest.Run(t, storetest.Harness{
+				OneWriter: target.Kind == testdb.SQLite,
+				Open: func(t testing.TB) storetest.Table {
+					opened := open(t, target)
+					if opened.Kind == testdb.SQLite {
+						return opened
+					}
+					return lockable{opened}
+				},
+			})
+		})
+	}
+}
+
+// table is an outbox in a database of its own.
+type table struct {
+	testdb.Database
+	dialect dialect.Dialect
+}
+
+func open(t testing.TB, target testdb.Target) table {
+	t.Helper()
+	db := target.Open(t)
+	d, err := dialect.ByName(db.Kind)
+	if err != nil {
+		t.Fatal(err)
+	}
+	migrate(t, db.DB, d, migrations.Options{})
+	return table{db, d}
+}
+
+func migrate(t testing.TB, db *sql.DB, d dialect.Dialect, options migrations.Options) {
+	t.Helper()
+	m, err := migrations.New(db, d, options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.Up(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (table table) Store(t testing.TB) storetest.Store { return table.open(t) }
+
+func (table table) open(t testing.TB) *sqlstore.Store {
+	t.Helper()
+	store, err := sqlstore.Open(t.Context(), table.OpenAnother(t), table.dialect, sqlstore.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return store
+}
+
+// Begin doesn't use the test's context, which ends before its cleanups.
+func (table table) Begin(t testing.TB) storetest.Tx {
+	tx, err := table.DB.BeginTx(context.Background(), nil)
+	if err != nil {
+		t.Errorf("begin a producer's transaction: %v", err)
+		return nil
+	}
+	t.Cleanup(func() { _ = tx.Rollback() })
+	return &producer{t, tx, table.dialect}
+}
+
+// producer writes with the dialect's own statement.
+type producer struct {
+	t       testing.TB
+	tx      *sql.Tx
+	dialect dialect.Dialect
+}
+
+func (p *producer) Insert(message outbox.Message) (id int64) {
+	row := dialect.Row{
+		MessageID: message.ID, Topic: message.Topic, Key: message.Key, Payload: message.Payload,
+		AvailableAt: message.AvailableAt, Priority: message.Priority,
+	}
+	if row.MessageID == "" {
+		row.MessageID = outbox.NewID()
+	}
+	if len(message.Headers) > 0 {
+		headers, err := json.Marshal(message.Headers)
+		if err != nil {
+			p.t.Error(err)
+		}
+		row.Headers = string(headers)
+	}
+	for _, query := range p.dialect.Insert(dialect.Table{}, []dialect.Row{row}) {
+		if err := p.tx.QueryRow(query.SQL+" RETURNING id", query.Args...).Scan(&id); err != nil {
+			p.t.Errorf("insert: %v", err)
+		}
+	}
+	return id
+}
+
+func (p *producer) Commit() {
+	if err := p.tx.Commit(); err != nil {
+		p.t.Errorf("commit: %v", err)
+	}
+}
+
+func (p *producer) Rollback() {
+	if err := p.tx.Rollback(); err != nil {
+		p.t.Errorf("roll back: %v", err)
+	}
+}
+
+// lockable is a table whose rows can be locked one by one.
+type lockable struct{ table }
+
+func (l lockable) LockRow(t testing.TB, id int64) (waiting func() bool, unlock func()) {
+	tx, err := l.OpenAnother(t).BeginTx(context.Background(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var pid int
+	if err := tx.QueryRow("SELECT pg_backend_pid() FROM outbox WHERE id = " + strconv.FormatInt(id, 10) + " FOR UPDATE").Scan(&pid); err != nil {
+		t.Fatal(err)
+	}
+	waiting = func() bool {
+		var found bool
+		if err := l.DB.QueryRow("SELECT EXISTS (SELECT FROM pg_stat_activity WHERE $1 = ANY (pg_blocking_pids(pid)))", pid).Scan(&found); err != nil {
+			t.Error(err)
+		}
+		return found
+	}
+	unlock = sync.OnceFunc(func() { _ = tx.Rollback() })
+	t.Cleanup(unlock)
+	return waiting, unlock
+}
