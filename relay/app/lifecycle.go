@@ -33,7 +33,9 @@ func (a *App) Run(ctx context.Context, abort <-chan struct{}) error {
 		case <-stopping.Done():
 		}
 	}()
-	return a.Stop(stopping)
+	err := a.Stop(stopping)
+	a.logger.Info("stopped")
+	return err
 }
 
 // Start opens every table, starts the admin server and lets the relays run.

@@ -15,6 +15,16 @@ type parseFunc[V any] func(text string) (V, error)
 
 var days = regexp.MustCompile(`^([0-9]{1,5})d$`)
 
+// ParseDuration reads a duration as the file has it (250ms, 15s, 2m, 24h or 7d)
+// within limits. The error goes on after the text and doesn't repeat it.
+func ParseDuration(text string, least, most time.Duration) (time.Duration, error) {
+	return duration(least, most)(text)
+}
+
+// ParseSize reads a number of bytes as the file has it (1000, 512KiB or 4MiB)
+// within limits. The error goes on after the text and doesn't repeat it.
+func ParseSize(text string, least, most int) (int, error) { return size(least, most)(text) }
+
 // duration parses 250ms, 15s, 2m, 24h or 7d within limits.
 func duration(least, most time.Duration) parseFunc[time.Duration] {
 	return func(text string) (time.Duration, error) {

@@ -1,0 +1,49 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/rowrelay/rowrelay/outbox/dialect"
+	"github.com/rowrelay/rowrelay/relay/config"
+)
+
+const connectTimeout = 10 * time.Second
+
+// errURL means that a driver doesn't understand the URL, whatever the server
+// would say.
+var errURL = errors.New("the URL isn't understood")
+
+// opener opens a database; there is one in each drivers_*.go. With create it
+// may make an SQLite file.
+type opener func(ctx context.Context, database config.Database, create bool) (*sql.DB, error)
+
+// openers are the databases that this program was built with.
+func openers() map[string]opener {
+	return map[string]opener{config.Postgres: openPostgres, config.SQLite: openSQLite}
+}
+
+// openDatabase opens a database and makes sure that it answers.
+func openDatabase(ctx context.Context, database config.Database, create bool) (*sql.DB, dialect.Dialect, error) {
+	open, ok := openers()[database.Kind()]
+	if !ok {
+		return nil, nil, fmt.Errorf("this program was built without a driver for %s", database.Kind())
+	}
+	d, err := dialect.ByName(database.Kind())
+	if err != nil {
+		return nil, nil, err
+	}
+	limited, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	db, err := open(limited, database, create)
+	if err != nil {
+		return nil, nil, connectError(database, err)
+	}
+	if err := db.PingContext(limited); err != nil {
+		return nil, nil, errors.Join(connectError(database, err), db.Close())
+	}
+	return db, d, nil
+}

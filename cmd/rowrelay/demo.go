@@ -1,0 +1,171 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rowrelay/rowrelay/migrations"
+	"github.com/rowrelay/rowrelay/outbox/dialect"
+	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/config"
+)
+
+const demoHelp = `See it work, with nothing to set up: a small shop writes orders to an embedded
+SQLite file, each with a message in the same transaction, and rolls some of them
+back. A relay delivers the messages to an HTTP endpoint that fails now and then.
+At the end the promise is checked: every committed order arrived, no other did,
+each customer's in their order, and a duplicate bears the message id of the first.`
+
+// demo is the stage that the shop, the relay and the endpoint play on.
+type demo struct {
+	program
+	orders   int
+	lasts    time.Duration // of the shop
+	patience time.Duration // with the relay, after the shop has closed
+	keep     bool
+
+	folder   string
+	source   config.Source
+	db       *sql.DB
+	shop     *shop
+	endpoint *endpoint
+	began    time.Time
+}
+
+func (p program) demoCommand() *cobra.Command {
+	d := &demo{program: p, patience: 30 * time.Second}
+	command := &cobra.Command{
+		Use:   "demo",
+		Short: "See it work: a shop, a relay and an endpoint in one process",
+		Long:  demoHelp,
+		Args:  noArguments,
+		RunE:  func(command *cobra.Command, _ []string) error { return d.run(command.Context()) },
+	}
+	command.Flags().IntVar(&d.orders, "orders", 400, "the shop takes this `number` of orders")
+	command.Flags().DurationVar(&d.lasts, "lasts", 5*time.Second, "and this `duration` for it")
+	command.Flags().BoolVar(&d.keep, "keep", false, "keep the database file, to look at it with rowrelay status and messages")
+	return command
+}
+
+func (d *demo) run(ctx context.Context) (err error) {
+	if d.orders < 1 || d.orders > 100_000 || d.lasts < 0 || d.lasts > time.Hour {
+		return usagef("--orders must be between 1 and 100000, and --lasts between 0s and 1h")
+	}
+	if err := d.setUp(ctx); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, d.tearDown()) }()
+	d.say("A shop writes %d orders to %s, some of which it rolls back;", d.orders, filepath.Base(d.source.Database.Secret()))
+	d.say("a relay delivers them to %s, which fails now and then.", d.endpoint.url())
+	if err := d.play(ctx); err != nil {
+		return err
+	}
+	return d.conclude(ctx)
+}
+
+// setUp makes the database, its tables and the endpoint.
+func (d *demo) setUp(ctx context.Context) (err error) {
+	if d.folder, err = os.MkdirTemp("", "rowrelay-demo-"); err != nil {
+		return fmt.Errorf("make a folder for the demo: %w", err)
+	}
+	if d.source, err = sourceOf("sqlite:"+filepath.Join(d.folder, "shop.db"), config.DefaultTable); err != nil {
+		return err
+	}
+	if d.db, _, err = openDatabase(ctx, d.source.Database, true); err != nil {
+		return err
+	}
+	steps, err := migrations.New(d.db, dialect.SQLite(), migrations.Options{})
+	if err != nil {
+		return err
+	}
+	if _, err := steps.Up(ctx); err != nil {
+		return err
+	}
+	if d.shop, err = newShop(ctx, d.db, d.orders, d.lasts); err != nil {
+		return err
+	}
+	d.endpoint, err = newEndpoint(d.lasts)
+	d.began = time.Now()
+	return err
+}
+
+func (d *demo) tearDown() error {
+	var problems []error
+	if d.endpoint != nil {
+		problems = append(problems, d.endpoint.close())
+	}
+	problems = append(problems, d.db.Close())
+	if d.keep {
+		d.say("\nThe database is %s", d.source.Database)
+		return errors.Join(problems...)
+	}
+	return errors.Join(append(problems, os.RemoveAll(d.folder))...)
+}
+
+func (d *demo) say(format string, args ...any) { _ = d.print(fmt.Sprintf(format+"\n", args...)) } // run checks the output
+
+// play lets the shop and the relay work until all is delivered.
+func (d *demo) play(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	played, err := d.newRelay(ctx)
+	if err != nil {
+		return err
+	}
+	relayed, sold := make(chan error, 1), make(chan error, 1)
+	go func() { relayed <- played.Run(ctx) }()
+	go func() { sold <- d.shop.sell(ctx, played.Wake) }()
+	watchErr := d.watch(ctx, sold)
+	cancel()
+	return errors.Join(watchErr, <-relayed)
+}
+
+// watch shows the progress until the shop has closed and nothing waits.
+func (d *demo) watch(ctx context.Context, sold <-chan error) error {
+	tick := time.NewTicker(500 * time.Millisecond)
+	defer tick.Stop()
+	deadline := time.After(d.lasts + d.patience)
+	closed := false
+	for {
+		select {
+		case err := <-sold:
+			if err != nil {
+				return fmt.Errorf("sell: %w", err)
+			}
+			closed, sold = true, nil
+		case <-deadline:
+			return fmt.Errorf("the relay wasn't done %v after the shop had closed", d.patience)
+		case <-tick.C:
+			waiting, err := d.progress(ctx)
+			if err != nil || closed && waiting == 0 {
+				return err
+			}
+		}
+	}
+}
+
+// progress prints a line and returns how many messages wait.
+func (d *demo) progress(ctx context.Context) (int64, error) {
+	var waiting int64
+	err := withOperator(ctx, d.source, func(operator relay.Operator) error {
+		status, err := operator.Status(ctx)
+		for state, count := range status.Counts {
+			if state != relay.StateDone {
+				waiting += count
+			}
+		}
+		return err
+	})
+	committed, rolledBack := d.shop.counts()
+	arrived, failures := d.endpoint.counts()
+	d.say("%5.1f s   committed %4d   rolled back %4d   arrived %4d   endpoint failed %3d times   waiting %4d",
+		time.Since(d.began).Seconds(), committed, rolledBack, arrived, failures, waiting)
+	return waiting, err
+}

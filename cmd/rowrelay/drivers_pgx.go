@@ -1,0 +1,47 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/rowrelay/rowrelay/relay/config"
+)
+
+// A relay reads, settles and leases at the same time, and handlers may add to
+// that; more connections than this help nobody.
+const postgresConnections = 10
+
+func openPostgres(_ context.Context, database config.Database, _ bool) (*sql.DB, error) {
+	settings, err := pgx.ParseConfig(database.Secret())
+	if err != nil {
+		return nil, unparsed(err)
+	}
+	if settings.ConnectTimeout == 0 {
+		settings.ConnectTimeout = connectTimeout
+	}
+	if _, named := settings.RuntimeParams["application_name"]; !named {
+		settings.RuntimeParams["application_name"] = "rowrelay"
+	}
+	db := stdlib.OpenDB(*settings)
+	db.SetMaxOpenConns(postgresConnections)
+	db.SetMaxIdleConns(postgresConnections)
+	db.SetConnMaxIdleTime(5 * time.Minute)
+	return db, nil
+}
+
+// unparsed keeps what pgx has against a URL and leaves out the URL itself, from
+// which pgx can't take every password.
+func unparsed(err error) error {
+	text, mark := err.Error(), "`: "
+	i := strings.LastIndex(text, mark)
+	if i < 0 {
+		return errURL
+	}
+	return fmt.Errorf("%w: %s", errURL, text[i+len(mark):])
+}

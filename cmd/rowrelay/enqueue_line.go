@@ -1,0 +1,185 @@
+package main
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/rowrelay/rowrelay/outbox"
+)
+
+// members says how each member of a line's object is read into a message. The
+// last three are those that the stdout and file sinks add: what they wrote can
+// be enqueued again.
+var members = map[string]func(*outbox.Message, json.RawMessage) error{
+	"topic":          func(m *outbox.Message, raw json.RawMessage) error { return readText(raw, &m.Topic) },
+	"key":            func(m *outbox.Message, raw json.RawMessage) error { return readText(raw, &m.Key) },
+	"message_id":     func(m *outbox.Message, raw json.RawMessage) error { return readText(raw, &m.ID) },
+	"payload":        readPayload,
+	"payload_base64": readBase64,
+	"headers":        readHeaders,
+	"available_at":   readTime,
+	"priority":       readPriority,
+	"attempt":        passOver,
+	"sequence":       passOver,
+	"created_at":     passOver,
+}
+
+// parseLine reads one line of JSON. Its errors name the member, and show
+// nothing of what is in it.
+func parseLine(line []byte) (outbox.Message, error) {
+	var m outbox.Message
+	if !utf8.Valid(line) {
+		return m, errors.New("isn't UTF-8: give a binary payload as payload_base64")
+	}
+	object, err := parseObject(line)
+	if err != nil {
+		return m, err
+	}
+	if object["payload"] != nil && object["payload_base64"] != nil {
+		return m, errors.New("has both payload and payload_base64: leave one out")
+	}
+	for name, raw := range object {
+		if isNull(raw) {
+			continue // as if it weren't there
+		}
+		if err := members[name](&m, raw); err != nil {
+			return m, fmt.Errorf("%s %w", name, err)
+		}
+	}
+	return m, nil
+}
+
+// parseObject splits an object into its members. Unlike json.Unmarshal it
+// refuses unknown names, names in another case, and the same name twice.
+func parseObject(line []byte) (map[string]json.RawMessage, error) {
+	decoder := json.NewDecoder(bytes.NewReader(line))
+	if start, err := decoder.Token(); err != nil || start != json.Delim('{') {
+		return nil, errors.New(`isn't a JSON object, such as {"topic": "orders", "payload": "hello"}`)
+	}
+	object := map[string]json.RawMessage{}
+	for decoder.More() {
+		name, raw, err := parseMember(decoder)
+		switch {
+		case err != nil:
+			return nil, err
+		case members[name] == nil:
+			return nil, fmt.Errorf("has the member %.50q, which no message has: it may have topic, key, payload or payload_base64,"+
+				" headers, available_at, priority and message_id", name)
+		case object[name] != nil:
+			return nil, fmt.Errorf("has %s twice", name)
+		}
+		object[name] = raw
+	}
+	if _, err := decoder.Token(); err != nil {
+		return nil, syntaxError(err)
+	}
+	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
+		return nil, errors.New("has something behind its object: write one message a line")
+	}
+	return object, nil
+}
+
+func parseMember(decoder *json.Decoder) (name string, raw json.RawMessage, err error) {
+	token, err := decoder.Token()
+	if err != nil {
+		return "", nil, syntaxError(err)
+	}
+	if err := decoder.Decode(&raw); err != nil {
+		return "", nil, syntaxError(err)
+	}
+	return token.(string), raw, nil // Decode fails behind a name that is none
+}
+
+// syntaxError says where the JSON is wrong; the library's text would show a
+// character of it at most.
+func syntaxError(err error) error {
+	var syntax *json.SyntaxError
+	if errors.As(err, &syntax) {
+		return fmt.Errorf("isn't valid JSON: %w, at byte %d", err, syntax.Offset)
+	}
+	return errors.New("isn't valid JSON: it ends too early; a message must be on one line")
+}
+
+func isNull(raw json.RawMessage) bool { return string(raw) == "null" }
+
+func passOver(*outbox.Message, json.RawMessage) error { return nil }
+
+func readText(raw json.RawMessage, text *string) error {
+	if json.Unmarshal(raw, text) != nil {
+		return errors.New("must be a string")
+	}
+	// The decoder puts U+FFFD where half of a surrogate pair stands alone.
+	if strings.ContainsRune(*text, utf8.RuneError) && !bytes.ContainsRune(raw, utf8.RuneError) && !bytes.Contains(bytes.ToLower(raw), []byte(`\ufffd`)) {
+		return errors.New("has a \\u escape that is half of a pair")
+	}
+	return nil
+}
+
+// readPayload takes a string as text, and anything else as the JSON that it is.
+func readPayload(m *outbox.Message, raw json.RawMessage) error {
+	if raw[0] != '"' {
+		m.Payload = bytes.Clone(raw)
+		return nil
+	}
+	var text string
+	if err := readText(raw, &text); err != nil {
+		return err
+	}
+	m.Payload = []byte(text)
+	return nil
+}
+
+func readBase64(m *outbox.Message, raw json.RawMessage) error {
+	var text string
+	if err := readText(raw, &text); err != nil {
+		return err
+	}
+	payload, err := base64.StdEncoding.Strict().DecodeString(text)
+	if err != nil {
+		return errors.New("isn't base64 (the standard alphabet, padded)")
+	}
+	m.Payload = payload
+	return nil
+}
+
+func readHeaders(m *outbox.Message, raw json.RawMessage) error {
+	var headers map[string]*string
+	if json.Unmarshal(raw, &headers) != nil {
+		return errors.New("must be an object of strings")
+	}
+	m.Headers = make(map[string]string, len(headers))
+	for name, value := range headers {
+		if value == nil {
+			return errors.New("must be an object of strings, and has a null")
+		}
+		m.Headers[name] = *value
+	}
+	return nil
+}
+
+func readTime(m *outbox.Message, raw json.RawMessage) error {
+	var text string
+	if err := readText(raw, &text); err != nil {
+		return err
+	}
+	at, err := time.Parse(time.RFC3339Nano, text)
+	if err != nil {
+		return errors.New("isn't a time such as 2026-01-31T12:00:00Z")
+	}
+	m.AvailableAt = at
+	return nil
+}
+
+func readPriority(m *outbox.Message, raw json.RawMessage) error {
+	if json.Unmarshal(raw, &m.Priority) != nil {
+		return errors.New("must be a whole number between -32768 and 32767")
+	}
+	return nil
+}

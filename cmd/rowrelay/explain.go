@@ -1,0 +1,97 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+
+	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/config"
+)
+
+// sqlState finds a database's error code, whichever driver it comes from.
+func sqlState(err error) string {
+	var coded interface{ SQLState() string }
+	if errors.As(err, &coded) {
+		return coded.SQLState()
+	}
+	return ""
+}
+
+// connectHints say what to do about a server's refusal to connect.
+var connectHints = map[string]string{
+	"28P01": "the server refuses the password: check the user and password of the URL",
+	"28000": "the server refuses the user: check the user of the URL, and the server's pg_hba.conf",
+	"3D000": "there is no such database: create it, or check the name at the end of the URL",
+	"53300": "the server has no connection left: raise its max_connections, or close some",
+	"57P03": "the server is starting or stopping: try again in a moment",
+}
+
+// connectError is an error about a database that can't be opened, with what to
+// do about it and without the password.
+func connectError(database config.Database, err error) error {
+	hint := connectHints[sqlState(err)]
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && database.Kind() == config.SQLite:
+		hint = "create it with rowrelay migrate up --database " + shellQuote(database.String())
+	case hint == "" && database.Kind() == config.Postgres && !errors.Is(err, errURL):
+		hint = "check the host and port of the URL, and that the server runs and can be reached"
+	}
+	return hinted(fmt.Errorf("open %s: %w", database, err), hint)
+}
+
+// explain adds to an error about a table what to do about it.
+func explain(source config.Source, err error) error {
+	where := whereIs(source)
+	switch {
+	case err == nil || errors.As(err, new(*explainedError)):
+		return err
+	case errors.Is(err, relay.ErrNoSchema):
+		return hinted(err, "run rowrelay migrate up"+where)
+	case errors.Is(err, relay.ErrOtherClaim):
+		return hinted(err, "tell this relay the same with --claim (claim: in a configuration), or stop all relays of the table first: rowrelay status"+where+" lists them")
+	case sqlState(err) == "42501":
+		return hinted(err, "grant the database's user what it lacks: rowrelay check"+where+" tells")
+	}
+	return err
+}
+
+// whereIs is the flags that name a source, without its password.
+func whereIs(source config.Source) string {
+	if source.Database.Kind() == "" {
+		return "" // there are several
+	}
+	where := " --database " + shellQuote(source.Database.String())
+	if source.Table != config.DefaultTable {
+		where += " --table " + source.Table
+	}
+	return where
+}
+
+// explainedError is an error with what to do about it.
+type explainedError struct {
+	error
+	hint string
+}
+
+func hinted(err error, hint string) error {
+	if hint == "" {
+		return err
+	}
+	return &explainedError{err, hint}
+}
+
+func (e *explainedError) Error() string { return e.error.Error() + "\n  " + e.hint }
+func (e *explainedError) Unwrap() error { return e.error }
+
+// shellQuote makes a word that a shell takes as it is.
+func shellQuote(word string) string {
+	plain := func(r rune) bool {
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_./:@%+=,", r)
+	}
+	if word != "" && strings.IndexFunc(word, func(r rune) bool { return !plain(r) }) < 0 {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+}

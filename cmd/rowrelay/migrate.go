@@ -1,0 +1,218 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rowrelay/rowrelay/migrations"
+	"github.com/rowrelay/rowrelay/outbox/dialect"
+	"github.com/rowrelay/rowrelay/relay/config"
+)
+
+// migrate is the group of commands that make and update the tables.
+type migrate struct {
+	program
+	target target
+	claim  string
+	json   bool
+}
+
+func (p program) migrateCommand() *cobra.Command {
+	group := &cobra.Command{
+		Use:   "migrate",
+		Short: "Make or update the tables, or print the SQL that does",
+		Args:  cobra.ArbitraryArgs,
+		RunE:  onlyCommands,
+	}
+	group.AddCommand(
+		p.migrateUpCommand(), p.migrateDownCommand(), p.migrateStatusCommand(), p.migratePrintCommand(),
+	)
+	return group
+}
+
+// command makes one of the group's commands. It runs for each table that is
+// meant: with a configuration, the tables of all its sources.
+func (m *migrate) command(use, short, long string, run func(context.Context, config.Source) error) *cobra.Command {
+	command := &cobra.Command{
+		Use: use, Short: short, Long: long, Args: noArguments,
+		RunE: func(command *cobra.Command, _ []string) error {
+			sources, err := m.sources(command)
+			if err != nil {
+				return err
+			}
+			for _, source := range sources {
+				if err := run(command.Context(), source); err != nil {
+					return explain(source, err)
+				}
+			}
+			return nil
+		},
+	}
+	m.target.addFlags(command)
+	return command
+}
+
+func (m *migrate) sources(command *cobra.Command) ([]config.Source, error) {
+	sources, err := m.target.resolveAll(m.program, command)
+	if err != nil {
+		return nil, err
+	}
+	if len(sources) > 1 && command.Name() == "down" {
+		return nil, usagef("name the source whose tables are to go with --source")
+	}
+	for i := range sources {
+		if m.claim == "" {
+			continue
+		}
+		if err := sources[i].Set("claim", m.claim); err != nil {
+			return nil, usagef("--claim: %w", err)
+		}
+	}
+	return sources, nil
+}
+
+// on opens the database and calls work with its migrations.
+func (m *migrate) on(ctx context.Context, source config.Source, create bool, work func(*migrations.Migrations) error) (err error) {
+	db, d, err := openDatabase(ctx, source.Database, create)
+	if err != nil {
+		return err
+	}
+	defer closing(db, &err)
+	steps, err := migrations.New(db, d, migrations.Options{Table: source.Table, Claim: string(source.Claim)})
+	if err != nil {
+		return usage(err)
+	}
+	return work(steps)
+}
+
+const migrateUpHelp = `Make the tables, or bring those of an older version up to date. It is safe to
+run at any time, several times, and by several processes at once.
+
+An SQLite file that doesn't exist is created.`
+
+func (p program) migrateUpCommand() *cobra.Command {
+	m := &migrate{program: p}
+	command := m.command("up", "Make or update the tables", migrateUpHelp, func(ctx context.Context, source config.Source) error {
+		return m.on(ctx, source, true, func(steps *migrations.Migrations) error {
+			applied, err := steps.Up(ctx)
+			if err != nil {
+				return err
+			}
+			return m.report(source, "applied", applied, "the tables of "+source.Table+" are up to date")
+		})
+	})
+	command.Flags().StringVar(&m.claim, "claim", "", "how the table is going to be claimed, `lanes or rows`: rows needs more indexes (default lanes)")
+	jsonFlag(command, &m.json)
+	return command
+}
+
+const migrateDownHelp = `Take the last migration back. Taking back the first one drops the tables, so
+that is refused while there are messages that were not delivered, unless
+--discard-messages is given.`
+
+func (p program) migrateDownCommand() *cobra.Command {
+	m := &migrate{program: p}
+	var discard bool
+	command := m.command("down", "Take the last migration back", migrateDownHelp, func(ctx context.Context, source config.Source) error {
+		return m.on(ctx, source, false, func(steps *migrations.Migrations) error {
+			return m.down(ctx, source, steps, discard)
+		})
+	})
+	command.Flags().BoolVar(&discard, "discard-messages", false, "also with undelivered messages, which are then lost")
+	jsonFlag(command, &m.json)
+	return command
+}
+
+func (m *migrate) down(ctx context.Context, source config.Source, steps *migrations.Migrations, discard bool) error {
+	all, err := steps.Status(ctx)
+	if err != nil {
+		return err
+	}
+	applied := func(each migrations.Migration) bool { return each.Applied }
+	if !discard && slices.ContainsFunc(all, applied) {
+		if err := refuseUndelivered(ctx, source); err != nil {
+			return err
+		}
+	}
+	taken, err := steps.Down(ctx)
+	if err != nil {
+		return err
+	}
+	var list []migrations.Migration
+	if taken != nil {
+		list = append(list, *taken)
+	}
+	return m.report(source, "taken back", list, "there was no migration of "+source.Table+" to take back")
+}
+
+func (p program) migrateStatusCommand() *cobra.Command {
+	m := &migrate{program: p}
+	command := m.command("status", "List the migrations, applied or not", "", func(ctx context.Context, source config.Source) error {
+		return m.on(ctx, source, false, func(steps *migrations.Migrations) error {
+			all, err := steps.Status(ctx)
+			if err != nil {
+				return err
+			}
+			return m.report(source, "migrations", all, "")
+		})
+	})
+	jsonFlag(command, &m.json)
+	return command
+}
+
+const migratePrintHelp = `Print the SQL of all migrations, for those who run migrations their own way. It
+doesn't connect: of --database only the kind matters, as in
+  rowrelay migrate print --database postgres:// > outbox.sql`
+
+func (p program) migratePrintCommand() *cobra.Command {
+	m := &migrate{program: p}
+	command := m.command("print", "Print the SQL instead of running it", migratePrintHelp, func(_ context.Context, source config.Source) error {
+		d, err := dialect.ByName(source.Database.Kind())
+		if err != nil {
+			return err
+		}
+		steps, err := migrations.New(nil, d, migrations.Options{Table: source.Table, Claim: string(source.Claim)})
+		if err != nil {
+			return usage(err)
+		}
+		return steps.Print(p.stdout)
+	})
+	command.Flags().StringVar(&m.claim, "claim", "", "how the table is going to be claimed, `lanes or rows` (default lanes)")
+	return command
+}
+
+// migrationJSON is a migration as JSON.
+type migrationJSON struct {
+	Version   int64      `json:"version"`
+	Name      string     `json:"name"`
+	Applied   bool       `json:"applied"`
+	AppliedAt *time.Time `json:"applied_at,omitempty"`
+}
+
+// report prints migrations, or the text if there is none.
+func (m *migrate) report(source config.Source, name string, list []migrations.Migration, otherwise string) error {
+	if m.json {
+		shown := []migrationJSON{}
+		for _, each := range list {
+			shown = append(shown, migrationJSON{each.Version, each.Name, each.Applied, orNil(each.AppliedAt)})
+		}
+		return m.printJSON(map[string]any{"table": source.Table, strings.ReplaceAll(name, " ", "_"): shown})
+	}
+	if len(list) == 0 {
+		return m.print(otherwise + "\n")
+	}
+	var rows [][]string
+	for _, each := range list {
+		state := name
+		if name == "migrations" {
+			state = map[bool]string{true: "applied", false: "pending"}[each.Applied]
+		}
+		rows = append(rows, []string{source.Table, fmt.Sprint(each.Version), each.Name, state})
+	}
+	return m.printTable(rows)
+}

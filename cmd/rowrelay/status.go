@@ -1,0 +1,81 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/admin"
+)
+
+const statusHelp = `Count the messages of a table by state, and list its relays.
+
+  pending    to be delivered now
+  claimed    claimed by a relay, by rows
+  scheduled  not before its time
+  retry      waits for its next attempt
+  error      parked: only rowrelay messages requeue brings it back
+  done       delivered, kept for the retention`
+
+func (p program) statusCommand() *cobra.Command {
+	var t target
+	var asJSON bool
+	command := &cobra.Command{
+		Use:   "status",
+		Short: "Count messages by state, and list relays",
+		Long:  statusHelp,
+		Args:  noArguments,
+		RunE: func(command *cobra.Command, _ []string) error {
+			source, err := t.resolve(p, command)
+			if err != nil {
+				return err
+			}
+			return withOperator(command.Context(), source, func(operator relay.Operator) error {
+				status, err := operator.Status(command.Context())
+				if err != nil {
+					return fmt.Errorf("count the messages of %s: %w", source.Table, err)
+				}
+				if asJSON {
+					return p.printJSON(admin.NewReport(status))
+				}
+				return p.printStatus(admin.NewReport(status))
+			})
+		},
+	}
+	t.addFlags(command)
+	jsonFlag(command, &asJSON)
+	return command
+}
+
+func (p program) printStatus(r admin.Report) error {
+	claim := string(r.Claim)
+	if claim == "" {
+		claim = "not claimed yet"
+	}
+	rows := [][]string{{"claim", claim}, {"lanes leased", fmt.Sprintf("%d of %d", r.Lanes, relay.Lanes)}}
+	for _, line := range []struct {
+		state relay.State
+		count int64
+	}{
+		{relay.StatePending, r.Pending}, {relay.StateClaimed, r.Claimed}, {relay.StateScheduled, r.Scheduled},
+		{relay.StateRetry, r.Retry}, {relay.StateError, r.Error}, {relay.StateDone, r.Done},
+	} {
+		rows = append(rows, []string{string(line.state), fmt.Sprint(line.count)})
+	}
+	oldest := time.Duration(r.OldestPendingSeconds * float64(time.Second)).Round(time.Millisecond)
+	rows = append(rows, []string{"oldest pending", oldest.String()}, []string{"relays", fmt.Sprint(len(r.Relays))})
+	if err := p.printTable(rows); err != nil || len(r.Relays) == 0 {
+		return err
+	}
+	return p.printTable(append([][]string{{"\nRELAY", "HOST", "VERSION", "CLAIM", "LANES", "ALIVE", "LAST BEAT"}}, relayRows(r.Relays)...))
+}
+
+func relayRows(relays []relay.RelayInfo) (rows [][]string) {
+	for _, each := range relays {
+		alive := map[bool]string{true: "yes", false: "no"}[each.Alive]
+		rows = append(rows, []string{each.Name, each.Host, each.Version, string(each.Claim), fmt.Sprint(each.Lanes), alive, shownTime(each.LastBeat)})
+	}
+	return rows
+}

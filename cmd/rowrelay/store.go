@@ -1,0 +1,80 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/rowrelay/rowrelay/outbox/dialect"
+	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/app"
+	"github.com/rowrelay/rowrelay/relay/config"
+	"github.com/rowrelay/rowrelay/relay/sqlstore"
+)
+
+// openTable opens a source's table for the daemon.
+func openTable(ctx context.Context, source config.Source) (app.Table, error) {
+	db, store, err := openStore(ctx, source)
+	if err != nil {
+		return app.Table{}, err
+	}
+	return app.Table{Store: store, Close: db.Close}, nil
+}
+
+func openStore(ctx context.Context, source config.Source) (*sql.DB, *sqlstore.Store, error) {
+	db, d, err := openDatabase(ctx, source.Database, false)
+	if err != nil {
+		return nil, nil, err
+	}
+	store, err := openStoreOn(ctx, source, db, d)
+	if err != nil {
+		return nil, nil, errors.Join(explain(source, err), db.Close())
+	}
+	return db, store, nil
+}
+
+func openStoreOn(ctx context.Context, source config.Source, db *sql.DB, d dialect.Dialect) (*sqlstore.Store, error) {
+	return sqlstore.Open(ctx, db, d, sqlstore.Options{Table: source.Table})
+}
+
+// withOperator opens a table for an operator's work on it.
+func withOperator(ctx context.Context, source config.Source, work func(relay.Operator) error) (err error) {
+	db, store, err := openStore(ctx, source)
+	if err != nil {
+		return err
+	}
+	defer closing(db, &err)
+	return explain(source, work(store))
+}
+
+// closing closes at the end of a function and joins what goes wrong to its
+// error.
+func closing(closer io.Closer, err *error) {
+	if closeErr := closer.Close(); closeErr != nil {
+		*err = errors.Join(*err, fmt.Errorf("close the database: %w", closeErr))
+	}
+}
+
+// refuseUndelivered returns an error if a table has messages that were not
+// delivered.
+func refuseUndelivered(ctx context.Context, source config.Source) error {
+	return withOperator(ctx, source, func(operator relay.Operator) error {
+		status, err := operator.Status(ctx)
+		if err != nil {
+			return err
+		}
+		left := int64(0)
+		for state, count := range status.Counts {
+			if state != relay.StateDone {
+				left += count
+			}
+		}
+		if left > 0 {
+			return fmt.Errorf("table %s has %d messages that were not delivered, which would be lost: deliver them first"+
+				" (rowrelay run --drain), or give --discard-messages", source.Table, left)
+		}
+		return nil
+	})
+}

@@ -1,0 +1,51 @@
+package main
+
+import (
+	"fmt"
+	"runtime"
+	"runtime/debug"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rowrelay/rowrelay/relay/metrics"
+)
+
+// version is set by the linker in a release's build.
+var version = ""
+
+// build says which program this is, from what the linker and the Go tool left
+// in it.
+func build() metrics.Build {
+	b := metrics.Build{Version: version, Revision: "unknown"}
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return b
+	}
+	if b.Version == "" {
+		b.Version = info.Main.Version
+	}
+	for _, setting := range info.Settings {
+		if setting.Key == "vcs.revision" {
+			b.Revision = setting.Value
+		}
+	}
+	return b
+}
+
+func (p program) versionCommand() *cobra.Command {
+	var asJSON bool
+	command := &cobra.Command{
+		Use:   "version",
+		Short: "Say which version this is",
+		Args:  noArguments,
+		RunE: func(*cobra.Command, []string) error {
+			b := build()
+			if asJSON {
+				return p.printJSON(map[string]string{"version": b.Version, "revision": b.Revision, "go": runtime.Version()})
+			}
+			return p.print(fmt.Sprintf("rowrelay %s (revision %s, %s)\n", b.Version, b.Revision, runtime.Version()))
+		},
+	}
+	jsonFlag(command, &asJSON)
+	return command
+}
