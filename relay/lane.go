@@ -12,11 +12,12 @@ type lane struct {
 	Lease
 	token string // by rows
 
-	cursor  int64           // rows up to here have been read
-	recheck int64           // rows above this have to be looked for again; -1 for none
-	known   map[int64]*item // rows in memory
-	keys    map[keyRef]*key
-	lag     []int64 // by outlet: its rows above this were passed over and have to be read again; -1 for none
+	cursor   int64           // rows up to here have been read
+	recheck  int64           // rows above this have to be looked for again; -1 for none
+	scanning int64           // rows above this are being looked for; -1 for none
+	known    map[int64]*item // rows in memory
+	keys     map[keyRef]*key
+	lag      []int64 // by outlet: its rows above this were passed over and have to be read again; -1 for none
 
 	seq      int64 // reads that began before the lease don't count for it
 	pinned   int   // items under way or not settled
@@ -29,7 +30,7 @@ type lane struct {
 const none = int64(-1)
 
 func newLane(lease Lease, outlets int, now time.Time) *lane {
-	l := &lane{Lease: lease, recheck: none, known: map[int64]*item{}, keys: map[keyRef]*key{}, lag: make([]int64, outlets), since: now}
+	l := &lane{Lease: lease, recheck: none, scanning: none, known: map[int64]*item{}, keys: map[keyRef]*key{}, lag: make([]int64, outlets), since: now}
 	for i := range l.lag {
 		l.lag[i] = none
 	}
@@ -57,8 +58,8 @@ func (l *lane) startAt(marks Marks, print string, outlets []*outlet) {
 func (l *lane) marks(horizon int64, print string, outlets []*outlet) Marks {
 	lowest := make([]int64, len(outlets))
 	main := min(l.cursor, horizon)
-	if l.recheck != none {
-		main = min(main, l.recheck)
+	if again := lowestSet(l.recheck, l.scanning); again != none {
+		main = min(main, again)
 	}
 	for i := range lowest {
 		lowest[i] = main
@@ -119,4 +120,17 @@ func (l *lane) fall(outlet int, id int64) {
 	if l.lag[outlet] == none || id-1 < l.lag[outlet] {
 		l.lag[outlet] = id - 1
 	}
+}
+
+// beginScan notes that rows above a place are being looked for. What has to be
+// looked for from now on is another matter.
+func (l *lane) beginScan(after int64) { l.scanning, l.recheck = after, none }
+
+// endScan ends a scan. Where it was in vain, or its rows are no longer wanted,
+// they have to be looked for again.
+func (l *lane) endScan(again bool) {
+	if again {
+		l.recheck = lowestSet(l.recheck, l.scanning)
+	}
+	l.scanning = none
 }

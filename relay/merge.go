@@ -33,10 +33,12 @@ func (e *engine) scanFirst(result readResult) bool {
 		if after == none || after >= l.cursor {
 			continue
 		}
-		l.recheck = after // until the scan is over, or where the lane is being given up
-		if !l.draining {
-			positions = append(positions, Position{Lane: l.Lane, After: after, Until: l.cursor})
+		l.beginScan(after)
+		if l.draining {
+			l.endScan(true)
+			continue
 		}
+		positions = append(positions, Position{Lane: l.Lane, After: after, Until: l.cursor})
 	}
 	if len(positions) == 0 {
 		return false
@@ -81,11 +83,7 @@ func (e *engine) unknown(positions []Position) func(Candidate) bool {
 // mergeLate takes in the rows that appeared late, and then the page that had
 // to wait for them.
 func (e *engine) mergeLate(result readResult) {
-	for _, p := range result.job.positions {
-		if l := e.readLane(result.job, p.Lane); l != nil && !l.draining {
-			l.recheck = none
-		}
-	}
+	e.endScans(result.job, false)
 	for _, row := range result.page.Rows {
 		if l := e.readLane(result.job, row.Lane); l != nil {
 			e.admit(l, row)
@@ -93,6 +91,14 @@ func (e *engine) mergeLate(result readResult) {
 	}
 	e.mergePage(*result.job.outer)
 	e.endRead(result)
+}
+
+func (e *engine) endScans(job readJob, failed bool) {
+	for _, p := range job.positions {
+		if l := e.readLane(job, p.Lane); l != nil {
+			l.endScan(failed || l.draining)
+		}
+	}
 }
 
 // readLane returns the lane that a read's row belongs to; nil if it was lost
@@ -239,6 +245,9 @@ func (e *engine) endRead(result readResult) {
 
 // readFailed waits before the next read.
 func (e *engine) readFailed(result readResult) {
+	if result.job.kind == readLate {
+		e.endScans(result.job, true)
+	}
 	e.failed("read", result.err)
 	e.read.fresh = false
 	e.read.pollAt = time.Now().Add(max(e.options.Poll, 100*time.Millisecond))

@@ -62,7 +62,7 @@ func (w *worker) duePages(lanes []int, limit int) (rows []relay.Row) {
 		if len(page) > limit {
 			w.Fatalf("%d due rows, the limit was %d", len(page), limit)
 		}
-		if rows = append(rows, page...); len(page) == 0 || len(rows) > plenty {
+		if rows = append(rows, page...); len(page) == 0 || len(rows) > plenty/10 {
 			return rows
 		}
 	}

@@ -14,11 +14,8 @@ func TestMemstore(t *testing.T) {
 
 // inMemory is the harness of the store in memory, or of one made of it.
 func inMemory(handle func(*memstore.Store) Store) Harness {
-	return Harness{
-		Open:     func(testing.TB) Table { return memory{memstore.New(), handle} },
-		Within:   inBubble,
-		RowLocks: true,
-	}
+	open := func(testing.TB) Table { return memory{memstore.New(), handle} }
+	return Harness{Open: open, Within: inBubble, RowLocks: true}
 }
 
 func inBubble(t *testing.T, check func(testing.TB)) {
@@ -35,8 +32,10 @@ func (m memory) Store(testing.TB) Store { return m.handle(m.DB.Store()) }
 
 func (m memory) Begin(testing.TB) Tx { return m.DB.Begin() }
 
-func (m memory) LockRow(_ testing.TB, id int64) (waiting func() bool, unlock func()) {
-	return func() bool { return m.Waiting() > 0 }, m.DB.LockRow(id)
+func (m memory) LockRow(t testing.TB, id int64) (waiting func() bool, unlock func()) {
+	unlock = m.DB.LockRow(id)
+	t.Cleanup(unlock)
+	return func() bool { return m.Waiting() > 0 }, unlock
 }
 
 var (

@@ -186,7 +186,7 @@ func listPages(t testing.TB, table Table) {
 	}
 	wantIDs(t, "the first page", infoIDs(a.list(relay.Filter{})), written[:100])
 	var got []int64
-	for page := a.list(relay.Filter{Limit: 7}); len(page) > 0; page = a.list(relay.Filter{Limit: 7, AfterID: got[len(got)-1]}) {
+	for page := a.list(relay.Filter{Limit: 7}); len(page) > 0 && len(got) < plenty; page = a.list(relay.Filter{Limit: 7, AfterID: got[len(got)-1]}) {
 		if len(page) > 7 {
 			t.Fatalf("a page of 7 has %d rows", len(page))
 		}

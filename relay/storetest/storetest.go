@@ -75,8 +75,8 @@ type Tx interface {
 // waiting sessions.
 type RowLocker interface {
 	// LockRow locks a pending row against changes. It can still be read.
-	// Waiting says whether someone waits for the lock; unlock may be called
-	// more than once.
+	// Waiting says whether someone waits for the lock. Unlock may be called
+	// more than once; the table calls it when the test ends.
 	LockRow(t testing.TB, id int64) (waiting func() bool, unlock func())
 }
 

@@ -1,0 +1,101 @@
+package storetest
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/rowrelay/rowrelay/relay"
+)
+
+// eachDue changes the rows that Due returns.
+func eachDue(s Store, change func(*relay.Row)) Store {
+	return onDue{s, func(ctx context.Context, lanes []int, after relay.DueCursor, limit, maxBytes int) ([]relay.Row, relay.DueCursor, error) {
+		rows, next, err := s.Due(ctx, lanes, after, limit, maxBytes)
+		return changed(rows, change), next, err
+	}}
+}
+
+func heldMutants() []mutant {
+	return []mutant{
+		{"due rows by id", []string{"due in order"}, func(s Store, _ *facts) Store {
+			return onDue{s, func(ctx context.Context, lanes []int, after relay.DueCursor, limit, maxBytes int) ([]relay.Row, relay.DueCursor, error) {
+				rows, next, err := s.Due(ctx, lanes, after, limit, maxBytes)
+				slices.SortFunc(rows, func(a, b relay.Row) int { return cmp.Compare(a.ID, b.ID) })
+				return rows, next, err
+			}}
+		}},
+		{"the cursor is a time alone", []string{"due in order"}, func(s Store, _ *facts) Store {
+			return onDue{s, func(ctx context.Context, lanes []int, after relay.DueCursor, limit, maxBytes int) ([]relay.Row, relay.DueCursor, error) {
+				if after.ID != 0 {
+					after.ID = 1 << 60
+				}
+				return s.Due(ctx, lanes, after, limit, maxBytes)
+			}}
+		}},
+		{"the cursor is ignored", []string{"due in order"}, func(s Store, _ *facts) Store {
+			return onDue{s, func(ctx context.Context, lanes []int, _ relay.DueCursor, limit, maxBytes int) ([]relay.Row, relay.DueCursor, error) {
+				return s.Due(ctx, lanes, relay.DueCursor{}, limit, maxBytes)
+			}}
+		}},
+		{"due rows of all lanes", []string{"due in order"}, func(s Store, _ *facts) Store {
+			return onDue{s, func(ctx context.Context, _ []int, after relay.DueCursor, limit, maxBytes int) ([]relay.Row, relay.DueCursor, error) {
+				return s.Due(ctx, lanes(), after, limit, maxBytes)
+			}}
+		}},
+		{"due goes over the limit", []string{"due in order"}, func(s Store, _ *facts) Store {
+			return onDue{s, func(ctx context.Context, lanes []int, after relay.DueCursor, limit, maxBytes int) ([]relay.Row, relay.DueCursor, error) {
+				return s.Due(ctx, lanes, after, limit+1, maxBytes)
+			}}
+		}},
+		{"due ignores bytes", []string{"read stops at bytes"}, func(s Store, _ *facts) Store {
+			return onDue{s, func(ctx context.Context, lanes []int, after relay.DueCursor, limit, _ int) ([]relay.Row, relay.DueCursor, error) {
+				return s.Due(ctx, lanes, after, limit, plentyBytes)
+			}}
+		}},
+		{"due returns early rows", []string{"due in order", "retry waits its delay", "scheduled keeps its time"}, func(s Store, f *facts) Store {
+			return onDue{s, f.dueTomorrow}
+		}},
+		{"rows without a time are never due", []string{"due in order", "scheduled keeps its time"}, func(s Store, _ *facts) Store {
+			return onDue{s, func(ctx context.Context, lanes []int, after relay.DueCursor, limit, maxBytes int) ([]relay.Row, relay.DueCursor, error) {
+				rows, next, err := s.Due(ctx, lanes, after, limit, maxBytes)
+				return slices.DeleteFunc(rows, func(row relay.Row) bool { return row.Message.AvailableAt.IsZero() }), next, err
+			}}
+		}},
+		{"every due row is a retry", []string{"due tells retries from scheduled", "requeue parked"}, func(s Store, _ *facts) Store {
+			return eachDue(s, func(row *relay.Row) { row.Retrying = true })
+		}},
+		{"no due row is a retry", []string{"due tells retries from scheduled", "held across a takeover"}, func(s Store, _ *facts) Store {
+			return eachDue(s, func(row *relay.Row) { row.Retrying = false })
+		}},
+		{"held keys of all lanes", []string{"retries hold their keys"}, func(s Store, _ *facts) Store {
+			return onHeldKeys{s, func(ctx context.Context, _ []int, limit int) ([]relay.HeldKey, error) {
+				return s.HeldKeys(ctx, lanes(), limit)
+			}}
+		}},
+		{"held keys go over the limit", []string{"retries hold their keys"}, func(s Store, _ *facts) Store {
+			return onHeldKeys{s, func(ctx context.Context, lanes []int, limit int) ([]relay.HeldKey, error) {
+				return s.HeldKeys(ctx, lanes, limit+1)
+			}}
+		}},
+		{"only due retries hold their keys", []string{"retries hold their keys"}, func(s Store, _ *facts) Store {
+			return onHeldKeys{s, func(ctx context.Context, lanes []int, limit int) ([]relay.HeldKey, error) {
+				keys, err := s.HeldKeys(ctx, lanes, limit)
+				due, _, _ := s.Due(ctx, lanes, relay.DueCursor{}, plenty, plentyBytes)
+				return slices.DeleteFunc(keys, func(key relay.HeldKey) bool { return !slices.Contains(ids(due), key.ID) }), err
+			}}
+		}},
+		{"who takes a lane over doesn't find its held keys", []string{"held across a takeover"}, func(s Store, _ *facts) Store {
+			return onHeldKeys{s, func(context.Context, []int, int) ([]relay.HeldKey, error) { return nil, nil }}
+		}},
+	}
+}
+
+// dueTomorrow returns what is due within a day.
+func (f *facts) dueTomorrow(ctx context.Context, lanes []int, after relay.DueCursor, limit, maxBytes int) ([]relay.Row, relay.DueCursor, error) {
+	now := f.table.DB.Now
+	f.table.DB.Now = func() time.Time { return now().Add(24 * time.Hour) }
+	defer func() { f.table.DB.Now = now }()
+	return f.table.DB.Store().Due(ctx, lanes, after, limit, maxBytes)
+}

@@ -1,0 +1,198 @@
+package storetest
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/rowrelay/rowrelay/relay"
+)
+
+// granted changes what Acquire returns.
+func granted(s Store, change func([]relay.Grant) []relay.Grant) Store {
+	return onAcquire{s, func(ctx context.Context, name string, count int, ttl time.Duration) ([]relay.Grant, error) {
+		grants, err := s.Acquire(ctx, name, count, ttl)
+		return change(grants), err
+	}}
+}
+
+// eachGrant changes every grant.
+func eachGrant(s Store, change func(*relay.Grant)) Store {
+	return granted(s, func(grants []relay.Grant) []relay.Grant {
+		for i := range grants {
+			change(&grants[i])
+		}
+		return grants
+	})
+}
+
+// renewals changes what Renew is given.
+func renewals(s Store, change func([]relay.Renewal) []relay.Renewal) Store {
+	return onRenew{s, func(ctx context.Context, name string, renewals []relay.Renewal, ttl time.Duration) ([]relay.Lease, error) {
+		return s.Renew(ctx, name, change(slices.Clone(renewals)), ttl)
+	}}
+}
+
+func eachRenewal(s Store, change func(*relay.Renewal)) Store {
+	return renewals(s, func(renewals []relay.Renewal) []relay.Renewal {
+		for i := range renewals {
+			change(&renewals[i])
+		}
+		return renewals
+	})
+}
+
+func laneMutants() []mutant {
+	return []mutant{
+		{"two relays are given one lane", []string{"acquire shares the lanes out"}, func(s Store, _ *facts) Store {
+			return granted(s, func(grants []relay.Grant) []relay.Grant {
+				if len(grants) == 0 {
+					grants = append(grants, relay.Grant{Lease: relay.Lease{Lane: 7, Fence: 2}})
+				}
+				return grants
+			})
+		}},
+		{"a lane is never given out", []string{"acquire shares the lanes out"}, func(s Store, _ *facts) Store {
+			return granted(s, func(grants []relay.Grant) []relay.Grant {
+				return slices.DeleteFunc(grants, func(g relay.Grant) bool { return g.Lane == 63 })
+			})
+		}},
+		{"acquire goes over the count", []string{"acquire keeps to the count", "acquire shares the lanes out"}, func(s Store, _ *facts) Store {
+			return onAcquire{s, func(ctx context.Context, name string, count int, ttl time.Duration) ([]relay.Grant, error) {
+				return s.Acquire(ctx, name, count+1, ttl)
+			}}
+		}},
+		{"leases end early", []string{"takeover only after expiry"}, func(s Store, _ *facts) Store {
+			return onAcquire{s, func(ctx context.Context, name string, count int, ttl time.Duration) ([]relay.Grant, error) {
+				return s.Acquire(ctx, name, count, ttl/2)
+			}}
+		}},
+		{"leases never end", []string{"takeover only after expiry"}, func(s Store, _ *facts) Store {
+			return onAcquire{s, func(ctx context.Context, name string, count int, _ time.Duration) ([]relay.Grant, error) {
+				return s.Acquire(ctx, name, count, time.Hour)
+			}}
+		}},
+		{"fences stay", []string{"takeover only after expiry"}, func(s Store, _ *facts) Store {
+			return eachGrant(s, func(g *relay.Grant) { g.Fence = 1 })
+		}},
+		{"crashes are not counted", []string{"takeover only after expiry", "calm renewal clears crashes"}, func(s Store, _ *facts) Store {
+			return eachGrant(s, func(g *relay.Grant) { g.Crashes = 0 })
+		}},
+		{"a release only lets the lease end", []string{"takeover only after expiry"}, func(s Store, _ *facts) Store {
+			return onRelease{s, func(ctx context.Context, name string, renewals []relay.Renewal) error {
+				_, err := s.Renew(ctx, name, renewals, -time.Second)
+				return err
+			}}
+		}},
+		{"calm is ignored", []string{"calm renewal clears crashes"}, func(s Store, _ *facts) Store {
+			return eachRenewal(s, func(r *relay.Renewal) { r.Calm = false })
+		}},
+		{"every renewal is calm", []string{"calm renewal clears crashes"}, func(s Store, _ *facts) Store {
+			return eachRenewal(s, func(r *relay.Renewal) { r.Calm = true })
+		}},
+		{"a renewal says that it held and extends nothing", []string{"renew extends the lease"}, func(s Store, _ *facts) Store {
+			return onRenew{s, func(_ context.Context, _ string, renewals []relay.Renewal, _ time.Duration) (held []relay.Lease, _ error) {
+				for _, r := range renewals {
+					held = append(held, r.Lease)
+				}
+				return held, nil
+			}}
+		}},
+		{"a lease that has ended is not renewed", []string{"renew after the end"}, func(s Store, f *facts) Store {
+			return renewals(s, func(renewals []relay.Renewal) []relay.Renewal {
+				f.mu.Lock()
+				defer f.mu.Unlock()
+				return slices.DeleteFunc(renewals, func(r relay.Renewal) bool { return time.Now().After(f.until[r.Lane]) })
+			})
+		}},
+		{"anyone renews", []string{"renew is for the holder", "renew after the end"}, func(s Store, f *facts) Store {
+			return onRenew{s, func(ctx context.Context, _ string, renewals []relay.Renewal, ttl time.Duration) (held []relay.Lease, err error) {
+				for _, r := range renewals {
+					r.Fence = f.fence(r.Lane)
+					if _, err = s.Renew(ctx, f.owner(r.Lane), []relay.Renewal{r}, ttl); err != nil {
+						break
+					}
+					held = append(held, r.Lease)
+				}
+				return held, err
+			}}
+		}},
+		{"anyone releases", []string{"release is for the holder"}, func(s Store, f *facts) Store {
+			return onRelease{s, func(ctx context.Context, _ string, renewals []relay.Renewal) error {
+				for _, r := range renewals {
+					r.Fence = f.fence(r.Lane)
+					if err := s.Release(ctx, f.owner(r.Lane), []relay.Renewal{r}); err != nil {
+						return err
+					}
+				}
+				return nil
+			}}
+		}},
+		{"the sinks' marks are lost", []string{"marks are kept"}, func(s Store, _ *facts) Store {
+			return eachGrant(s, func(g *relay.Grant) { g.Marks.Sinks = nil })
+		}},
+		{"a release stores no marks", []string{"marks are kept"}, func(s Store, _ *facts) Store {
+			return onRelease{s, func(ctx context.Context, name string, renewals []relay.Renewal) error {
+				renewals = slices.Clone(renewals)
+				for i := range renewals {
+					renewals[i].Marks = relay.Marks{}
+				}
+				return s.Release(ctx, name, renewals)
+			}}
+		}},
+	}
+}
+
+func fenceMutants() []mutant {
+	return []mutant{
+		{"no fence", []string{"old fence changes nothing", "wrong fence changes nothing", "some of a batch fenced", "held across a takeover"}, func(s Store, f *facts) Store {
+			return eachSettlement(s, func(settlement *relay.Settlement) { settlement.Fence = f.fence(settlement.Lane) })
+		}},
+		{"a fence that is too high passes", []string{"wrong fence changes nothing"}, func(s Store, f *facts) Store {
+			return eachSettlement(s, func(settlement *relay.Settlement) {
+				settlement.Fence = min(settlement.Fence, f.fence(settlement.Lane))
+			})
+		}},
+		{"fenced counts as missing", []string{"old fence changes nothing"}, func(s Store, _ *facts) Store {
+			return counted(s, func(_ int, c relay.Settled) relay.Settled {
+				return relay.Settled{Changed: c.Changed, Missing: c.Missing + c.Fenced}
+			})
+		}},
+		{"one lost lane fences the batch", []string{"some of a batch fenced"}, func(s Store, f *facts) Store {
+			return onSettle{s, func(ctx context.Context, name string, keep bool, settlements []relay.Settlement) (relay.Settled, error) {
+				for _, settlement := range settlements {
+					if settlement.Fence != f.fence(settlement.Lane) {
+						return relay.Settled{Fenced: len(settlements)}, nil
+					}
+				}
+				return s.Settle(ctx, name, keep, settlements)
+			}}
+		}},
+		{"the fence is compared and the lane not locked", []string{"settle held open across a takeover", "settle races a takeover"}, func(s Store, f *facts) Store {
+			return onSettle{s, f.settleWithoutLock(s)}
+		}},
+	}
+}
+
+// settleWithoutLock compares the fence, and writes some time later.
+func (f *facts) settleWithoutLock(s Store) func(context.Context, string, bool, []relay.Settlement) (relay.Settled, error) {
+	return func(ctx context.Context, name string, keep bool, settlements []relay.Settlement) (relay.Settled, error) {
+		settlements = slices.Clone(settlements)
+		for i, settlement := range settlements {
+			if f.fence(settlement.Lane) != settlement.Fence {
+				return relay.Settled{Fenced: len(settlements)}, nil
+			}
+			settlements[i].Fence = 0
+		}
+		f.setWaiting(true)
+		defer f.setWaiting(false)
+		time.Sleep(4 * pause)
+		for f.locked() {
+			time.Sleep(pause)
+		}
+		for i, settlement := range settlements {
+			settlements[i].Fence = f.fence(settlement.Lane)
+		}
+		return s.Settle(ctx, name, keep, settlements)
+	}
+}

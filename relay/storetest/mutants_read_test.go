@@ -1,0 +1,201 @@
+package storetest
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	"github.com/rowrelay/rowrelay/relay"
+)
+
+// paged changes the pages that Read returns.
+func paged(s Store, change func(*relay.Page)) Store {
+	return onRead{s, func(ctx context.Context, positions []relay.Position, limit, maxBytes int) (relay.Page, error) {
+		page, err := s.Read(ctx, positions, limit, maxBytes)
+		change(&page)
+		return page, err
+	}}
+}
+
+// eachRead changes the rows that Read returns.
+func eachRead(s Store, change func(*relay.Row)) Store {
+	return paged(s, func(page *relay.Page) { changed(page.Rows, change) })
+}
+
+func changed(rows []relay.Row, change func(*relay.Row)) []relay.Row {
+	for i := range rows {
+		change(&rows[i])
+	}
+	return rows
+}
+
+// positioned changes the positions that Read is given.
+func positioned(s Store, change func([]relay.Position)) Store {
+	return onRead{s, func(ctx context.Context, positions []relay.Position, limit, maxBytes int) (relay.Page, error) {
+		positions = slices.Clone(positions)
+		change(positions)
+		return s.Read(ctx, positions, limit, maxBytes)
+	}}
+}
+
+func eachPosition(s Store, change func(*relay.Position)) Store {
+	return positioned(s, func(positions []relay.Position) {
+		for i := range positions {
+			change(&positions[i])
+		}
+	})
+}
+
+func readMutants() []mutant {
+	return []mutant{
+		{"until is ignored", []string{"read keeps to positions"}, func(s Store, _ *facts) Store {
+			return eachPosition(s, func(p *relay.Position) { p.Until = 0 })
+		}},
+		{"until is not included", []string{"read keeps to positions"}, func(s Store, _ *facts) Store {
+			return eachPosition(s, func(p *relay.Position) { p.Until = max(0, p.Until-1) })
+		}},
+		{"after is included", []string{"read keeps to positions", "read in order"}, func(s Store, _ *facts) Store {
+			return eachPosition(s, func(p *relay.Position) { p.After = max(0, p.After-1) })
+		}},
+		{"a position's key is ignored", []string{"read keeps to positions"}, func(s Store, _ *facts) Store {
+			return eachPosition(s, func(p *relay.Position) { p.Key = "" })
+		}},
+		{"scan ignores positions", []string{"read keeps to positions"}, func(s Store, _ *facts) Store {
+			return onScan{s, func(ctx context.Context, _ []relay.Position, keep func(relay.Candidate) bool) ([]relay.Row, error) {
+				return s.Scan(ctx, everything(), keep)
+			}}
+		}},
+		{"the newest first", []string{"read in order"}, func(s Store, _ *facts) Store {
+			return paged(s, func(page *relay.Page) { slices.Reverse(page.Rows) })
+		}},
+		{"a full page leaves some out", []string{"read in order"}, func(s Store, _ *facts) Store {
+			return paged(s, func(page *relay.Page) {
+				if page.More && len(page.Rows) > 2 {
+					page.Rows = slices.Delete(page.Rows, 1, 2)
+				}
+			})
+		}},
+		{"read goes over the limit", []string{"read in order"}, func(s Store, _ *facts) Store {
+			return onRead{s, func(ctx context.Context, positions []relay.Position, limit, maxBytes int) (relay.Page, error) {
+				return s.Read(ctx, positions, limit+1, maxBytes)
+			}}
+		}},
+		{"the lowest lanes first", []string{"read first positions first"}, func(s Store, _ *facts) Store {
+			return positioned(s, func(positions []relay.Position) {
+				slices.SortFunc(positions, func(a, b relay.Position) int { return cmp.Compare(a.Lane, b.Lane) })
+			})
+		}},
+		{"never more", []string{"read first positions first", "read in order", "read stops at bytes"}, func(s Store, _ *facts) Store {
+			return paged(s, func(page *relay.Page) { page.More = false })
+		}},
+		{"bytes are ignored", []string{"read stops at bytes"}, func(s Store, _ *facts) Store {
+			return onRead{s, func(ctx context.Context, positions []relay.Position, limit, _ int) (relay.Page, error) {
+				return s.Read(ctx, positions, limit, plentyBytes)
+			}}
+		}},
+		{"a large message is never read", []string{"read stops at bytes"}, func(s Store, _ *facts) Store {
+			return onRead{s, func(ctx context.Context, positions []relay.Position, limit, maxBytes int) (relay.Page, error) {
+				page, err := s.Read(ctx, positions, limit, maxBytes)
+				page.Rows = slices.DeleteFunc(page.Rows, func(row relay.Row) bool { return len(row.Message.Payload) > maxBytes })
+				return page, err
+			}}
+		}},
+		{"a replica that lags", []string{"read after a settle"}, func(s Store, f *facts) Store {
+			return paged(s, func(page *relay.Page) {
+				f.mu.Lock()
+				defer f.mu.Unlock()
+				page.Rows, f.memory = f.memory, page.Rows
+			})
+		}},
+		{"scan approves everything", []string{"scan asks for each row"}, func(s Store, _ *facts) Store {
+			return onScan{s, func(ctx context.Context, positions []relay.Position, keep func(relay.Candidate) bool) ([]relay.Row, error) {
+				return s.Scan(ctx, positions, func(c relay.Candidate) bool { keep(c); return true })
+			}}
+		}},
+		{"scan asks twice", []string{"scan asks for each row"}, func(s Store, _ *facts) Store {
+			return onScan{s, func(ctx context.Context, positions []relay.Position, keep func(relay.Candidate) bool) ([]relay.Row, error) {
+				return s.Scan(ctx, positions, func(c relay.Candidate) bool { keep(c); return keep(c) })
+			}}
+		}},
+		{"scan returns no payload", []string{"scan asks for each row"}, func(s Store, _ *facts) Store {
+			return onScan{s, func(ctx context.Context, positions []relay.Position, keep func(relay.Candidate) bool) ([]relay.Row, error) {
+				rows, err := s.Scan(ctx, positions, keep)
+				return changed(rows, func(row *relay.Row) { row.Message.Payload = nil }), err
+			}}
+		}},
+		{"nothing is later", []string{"scheduled keeps its time"}, func(s Store, _ *facts) Store {
+			return eachRead(s, func(row *relay.Row) { row.Later = false })
+		}},
+	}
+}
+
+func lateMutants() []mutant {
+	highest := func(rows []relay.Row) (id int64) {
+		for _, row := range rows {
+			id = max(id, row.ID)
+		}
+		return id
+	}
+	return []mutant{
+		{"the horizon is the highest row", []string{"late commit", "late within a key", "many writers"}, func(s Store, _ *facts) Store {
+			return paged(s, func(page *relay.Page) { page.Horizon = max(page.Horizon, highest(page.Rows)) })
+		}},
+		{"the horizon is one too high", []string{"late commit", "late within a key"}, func(s Store, _ *facts) Store {
+			return paged(s, func(page *relay.Page) { page.Horizon++ })
+		}},
+		{"the horizon stays", []string{"late commit", "gaps by rollbacks"}, func(s Store, _ *facts) Store {
+			return paged(s, func(page *relay.Page) { page.Horizon = 0 })
+		}},
+		{"a gap holds the horizon up", []string{"gaps by rollbacks"}, func(s Store, _ *facts) Store {
+			return paged(s, func(page *relay.Page) {
+				there := ids(page.Rows)
+				page.Horizon = 0
+				for page.Horizon < int64(len(there)) && there[page.Horizon] == page.Horizon+1 {
+					page.Horizon++
+				}
+			})
+		}},
+		{"a cursor instead of a state", []string{"late commit", "many writers"}, func(s Store, _ *facts) Store {
+			var read int64
+			return onRead{s, func(ctx context.Context, positions []relay.Position, limit, maxBytes int) (relay.Page, error) {
+				page, err := s.Read(ctx, positions, limit, maxBytes)
+				page.Rows = slices.DeleteFunc(page.Rows, func(row relay.Row) bool { return row.ID <= read })
+				read = max(read, highest(page.Rows))
+				return page, err
+			}}
+		}},
+		{"nothing is late", []string{"late commit", "late within a key", "failed read tells nothing", "every reader hears", "many writers"}, func(s Store, _ *facts) Store {
+			return paged(s, func(page *relay.Page) { page.LateAfter = -1 })
+		}},
+		{"late after is one too high", []string{"late within a key"}, func(s Store, _ *facts) Store {
+			return paged(s, func(page *relay.Page) { page.LateAfter++ })
+		}},
+		{"everything is always late", []string{"late commit"}, func(s Store, _ *facts) Store {
+			return paged(s, func(page *relay.Page) { page.LateAfter = 0 })
+		}},
+		{"a failed read counts as read", []string{"failed read tells nothing"}, func(s Store, _ *facts) Store {
+			return onRead{s, func(ctx context.Context, positions []relay.Position, limit, maxBytes int) (relay.Page, error) {
+				page, err := s.Read(context.WithoutCancel(ctx), positions, limit, maxBytes)
+				if err == nil && ctx.Err() != nil {
+					return relay.Page{}, ctx.Err()
+				}
+				return page, err
+			}}
+		}},
+		{"one reader hears for all", []string{"every reader hears"}, func(s Store, f *facts) Store {
+			return onRead{s, f.reader.Read}
+		}},
+		{"a transaction that was rolled back is read", []string{"gaps by rollbacks"}, func(s Store, _ *facts) Store {
+			return paged(s, func(page *relay.Page) {
+				if last := highest(page.Rows); last > 2 {
+					page.Rows = append(page.Rows, relay.Row{ID: last - 1, Lane: 9})
+				}
+			})
+		}},
+		{"rows are lost", []string{"many writers"}, func(s Store, _ *facts) Store {
+			return paged(s, func(page *relay.Page) {
+				page.Rows = slices.DeleteFunc(page.Rows, func(row relay.Row) bool { return row.ID%16 == 0 })
+			})
+		}},
+	}
+}

@@ -1,0 +1,179 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/rowrelay/rowrelay/relay"
+)
+
+// eachSettlement changes what Settle is given.
+func eachSettlement(s Store, change func(*relay.Settlement)) Store {
+	return onSettle{s, func(ctx context.Context, name string, keep bool, settlements []relay.Settlement) (relay.Settled, error) {
+		settlements = slices.Clone(settlements)
+		for i := range settlements {
+			change(&settlements[i])
+		}
+		return s.Settle(ctx, name, keep, settlements)
+	}}
+}
+
+// counted changes what Settle says that it did with so many settlements.
+func counted(s Store, change func(int, relay.Settled) relay.Settled) Store {
+	return onSettle{s, func(ctx context.Context, name string, keep bool, settlements []relay.Settlement) (relay.Settled, error) {
+		counts, err := s.Settle(ctx, name, keep, settlements)
+		return change(len(settlements), counts), err
+	}}
+}
+
+func settleMutants() []mutant {
+	return []mutant{
+		{"missing counts as changed", []string{"settle twice", "parked is missing", "settle concurrently", "settle by token"}, func(s Store, _ *facts) Store {
+			return counted(s, func(given int, c relay.Settled) relay.Settled {
+				return relay.Settled{Changed: given - c.Fenced, Fenced: c.Fenced}
+			})
+		}},
+		{"missing is an error", []string{"settle twice"}, func(s Store, _ *facts) Store {
+			return onSettle{s, func(ctx context.Context, name string, keep bool, settlements []relay.Settlement) (relay.Settled, error) {
+				counts, err := s.Settle(ctx, name, keep, settlements)
+				if counts.Missing > 0 {
+					err = errors.New("a row is missing")
+				}
+				return counts, err
+			}}
+		}},
+		{"a parked row is settled", []string{"parked is missing"}, func(s Store, _ *facts) Store {
+			return onSettle{s, func(ctx context.Context, name string, keep bool, settlements []relay.Settlement) (relay.Settled, error) {
+				for _, settlement := range settlements {
+					if _, err := s.Requeue(ctx, relay.Filter{IDs: []string{strconv.FormatInt(settlement.ID, 10)}}); err != nil {
+						return relay.Settled{}, err
+					}
+				}
+				return s.Settle(ctx, name, keep, settlements)
+			}}
+		}},
+		{"a batch is cut after 1,000", []string{"settle a mixed batch"}, func(s Store, _ *facts) Store {
+			return onSettle{s, func(ctx context.Context, name string, keep bool, settlements []relay.Settlement) (relay.Settled, error) {
+				cut := min(1000, len(settlements))
+				counts, err := s.Settle(ctx, name, keep, settlements[:cut])
+				counts.Changed += len(settlements) - cut
+				return counts, err
+			}}
+		}},
+		{"a batch has the attempts of its first row", []string{"settle a mixed batch"}, func(s Store, _ *facts) Store {
+			return onSettle{s, func(ctx context.Context, name string, keep bool, settlements []relay.Settlement) (relay.Settled, error) {
+				settlements = slices.Clone(settlements)
+				for i := range settlements {
+					settlements[i].Attempts = settlements[0].Attempts
+				}
+				return s.Settle(ctx, name, keep, settlements)
+			}}
+		}},
+		{"an empty batch is an error", []string{"settle nothing"}, func(s Store, _ *facts) Store {
+			return onSettle{s, func(ctx context.Context, name string, keep bool, settlements []relay.Settlement) (relay.Settled, error) {
+				if len(settlements) == 0 {
+					return relay.Settled{}, errors.New("a syntax error near )")
+				}
+				return s.Settle(ctx, name, keep, settlements)
+			}}
+		}},
+		{"a settle can't be given up", []string{"settle given up", "ended context"}, func(s Store, _ *facts) Store {
+			return onSettle{s, func(ctx context.Context, name string, keep bool, settlements []relay.Settlement) (relay.Settled, error) {
+				return s.Settle(context.WithoutCancel(ctx), name, keep, settlements)
+			}}
+		}},
+		{"a settle that is given up has done half", []string{"settle given up"}, func(s Store, f *facts) Store {
+			return onSettle{s, func(ctx context.Context, name string, keep bool, settlements []relay.Settlement) (counts relay.Settled, err error) {
+				for _, settlement := range settlements {
+					one, err := s.Settle(ctx, name, keep, []relay.Settlement{settlement})
+					if err != nil {
+						return relay.Settled{}, err
+					}
+					counts.Changed += one.Changed
+					counts.Missing += one.Missing
+					counts.Fenced += one.Fenced
+				}
+				return counts, nil
+			}}
+		}},
+		{"retries come early", []string{"retry waits its delay"}, func(s Store, _ *facts) Store {
+			return eachSettlement(s, func(settlement *relay.Settlement) { settlement.Delay /= 2 })
+		}},
+		{"a retry stays where it was", []string{"retry waits its delay"}, func(s Store, _ *facts) Store {
+			return onSettle{s, func(_ context.Context, _ string, _ bool, settlements []relay.Settlement) (relay.Settled, error) {
+				return relay.Settled{Changed: len(settlements)}, nil
+			}}
+		}},
+		{"scheduled is a retry", []string{"scheduled keeps its time", "due tells retries from scheduled", "retries hold their keys"}, func(s Store, _ *facts) Store {
+			return eachSettlement(s, func(settlement *relay.Settlement) {
+				if settlement.State == relay.StateScheduled {
+					settlement.State = relay.StateRetry
+				}
+			})
+		}},
+		{"done rows are kept in any case", []string{"done rows are deleted"}, func(s Store, _ *facts) Store {
+			return onSettle{s, func(ctx context.Context, name string, _ bool, settlements []relay.Settlement) (relay.Settled, error) {
+				return s.Settle(ctx, name, true, settlements)
+			}}
+		}},
+		{"done rows are never kept", []string{"moves keep the message", "settle a mixed batch", "purge keeps to the retention"}, func(s Store, _ *facts) Store {
+			return onSettle{s, func(ctx context.Context, name string, _ bool, settlements []relay.Settlement) (relay.Settled, error) {
+				return s.Settle(ctx, name, false, settlements)
+			}}
+		}},
+		{"the error is lost", []string{"moves keep the message", "filters select"}, func(s Store, _ *facts) Store {
+			return eachSettlement(s, func(settlement *relay.Settlement) { settlement.Error = "" })
+		}},
+		{"the receipt is lost", []string{"moves keep the message"}, func(s Store, _ *facts) Store {
+			return eachSettlement(s, func(settlement *relay.Settlement) { settlement.Receipt = "" })
+		}},
+		{"crashes of a row are lost", []string{"moves keep the message", "pending gives back"}, func(s Store, _ *facts) Store {
+			return eachSettlement(s, func(settlement *relay.Settlement) { settlement.Crashes = 0 })
+		}},
+	}
+}
+
+// messageMutants change a message on its way.
+func messageMutants() []mutant {
+	change := func(mistake string, change func(*relay.Row)) mutant {
+		return mutant{mistake, []string{"moves keep the message", "claim returns the message"}, func(s Store, _ *facts) Store {
+			return onClaim{eachRead(s, change), func(ctx context.Context, request relay.ClaimRequest) ([]relay.Row, error) {
+				rows, err := s.Claim(ctx, request)
+				return changed(rows, change), err
+			}}
+		}}
+	}
+	return []mutant{
+		change("no payload is an empty one", func(row *relay.Row) { row.Message.Payload = append([]byte{}, row.Message.Payload...) }),
+		change("an empty payload is none", func(row *relay.Row) { row.Message.Payload = append([]byte(nil), row.Message.Payload...) }),
+		change("the headers are lost", func(row *relay.Row) { row.Message.Headers = nil }),
+		change("the message has another id", func(row *relay.Row) { row.Message.ID = "0197a3b4-ffff-7abc-8def-0123456789ab" }),
+		change("the priority is lost", func(row *relay.Row) { row.Message.Priority = 0 }),
+		change("a backslash is an escape", func(row *relay.Row) {
+			if text, err := strconv.Unquote(`"` + string(row.Message.Payload) + `"`); err == nil && row.Message.Payload != nil {
+				row.Message.Payload = []byte(text)
+			}
+		}),
+		{"times are of another zone", []string{"moves keep the message"}, func(s Store, _ *facts) Store {
+			return eachRead(s, func(row *relay.Row) { row.CreatedAt = row.CreatedAt.Add(time.Hour) })
+		}},
+		{"the time of delivery is of another zone", []string{"moves keep the message", "scheduled keeps its time"}, func(s Store, _ *facts) Store {
+			return onList{eachRead(s, hourLater), func(ctx context.Context, filter relay.Filter) ([]relay.Info, error) {
+				infos, err := s.List(ctx, filter)
+				for i := range infos {
+					hourLater(&infos[i].Row)
+				}
+				return infos, err
+			}}
+		}},
+	}
+}
+
+func hourLater(row *relay.Row) {
+	if at := &row.Message.AvailableAt; !at.IsZero() {
+		*at = at.Add(time.Hour)
+	}
+}

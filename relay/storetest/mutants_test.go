@@ -1,0 +1,94 @@
+package storetest
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/rowrelay/rowrelay/relay/memstore"
+)
+
+// mutant is a store with one mistake, and the checks that find it.
+type mutant struct {
+	mistake string
+	found   []string // names of checks; each of them fails
+	bend    func(s Store, f *facts) Store
+}
+
+func mutants() []mutant {
+	return slices.Concat(laneMutants(), fenceMutants(), settleMutants(), messageMutants(), readMutants(), lateMutants(),
+		heldMutants(), claimMutants(), reclaimMutants(), operatorMutants(), filterMutants(), statusMutants(), relayMutants())
+}
+
+// Every mistake is found by the checks that are there for it.
+func TestMutantsAreFound(t *testing.T) {
+	t.Parallel()
+	for _, m := range mutants() {
+		for _, name := range m.found {
+			t.Run(m.mistake+"/"+name, func(t *testing.T) {
+				t.Parallel()
+				inBubble(t, func(t testing.TB) { m.wantFound(t, checkNamed(t, name)) })
+			})
+		}
+	}
+}
+
+func (m mutant) wantFound(t testing.TB, check check) {
+	failures := record(t, func(t testing.TB) { check.run(t, m.table()) })
+	if len(failures) == 0 {
+		t.Error("the check passes")
+	}
+	for _, failure := range failures[:min(3, len(failures))] {
+		t.Logf("found: %s", failure)
+	}
+}
+
+// table is one whose stores all have the mistake.
+func (m mutant) table() Table {
+	db := memstore.New()
+	f := newFacts(memory{DB: db})
+	bent := func(s *memstore.Store) Store { return m.bend(f.observed(s), f) }
+	return mutantTable{memory{db, bent}, f}
+}
+
+func checkNamed(t testing.TB, name string) check {
+	all := checks()
+	i := slices.IndexFunc(all, func(c check) bool { return c.name == name })
+	if i < 0 {
+		t.Fatalf("there is no check named %q", name)
+	}
+	return all[i]
+}
+
+// No check is there that can't fail: for each one there is a mistake that it
+// finds. (And none has failed by chance: TestMemstore runs the same checks.)
+func TestEveryCheckCanFail(t *testing.T) {
+	t.Parallel()
+	find := map[string]bool{}
+	for _, m := range mutants() {
+		for _, name := range m.found {
+			find[name] = true
+		}
+	}
+	for _, check := range checks() {
+		if !find[check.name] {
+			t.Errorf("no mutant shows that %q can fail", check.name)
+		}
+	}
+}
+
+// A recorder notes what it is told, ends the check where a test would, and
+// fails nobody else.
+func TestRecorder(t *testing.T) {
+	t.Parallel()
+	got := record(t, func(t testing.TB) {
+		t.Errorf("one")
+		t.Fatalf("two")
+		t.Errorf("three")
+	})
+	if want := []string{"one", "two"}; !slices.Equal(got, want) {
+		t.Errorf("recorded %q, want %q", got, want)
+	}
+	if got := record(t, func(testing.TB) {}); len(got) != 0 {
+		t.Errorf("recorded %q of a check that passes", got)
+	}
+}
