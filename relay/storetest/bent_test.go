@@ -245,21 +245,30 @@ type mutantTable struct {
 }
 
 func (m mutantTable) LockRow(t testing.TB, id int64) (waiting func() bool, unlock func()) {
-	wait, unlock := m.memory.LockRow(t, id)
-	m.facts.mu.Lock()
-	defer m.facts.mu.Unlock()
-	m.facts.locks[id] = unlock
-	waiting = func() bool {
-		m.facts.mu.Lock()
-		defer m.facts.mu.Unlock()
-		return m.facts.waiting || wait()
+	wait, release := m.memory.LockRow(t, id)
+	m.facts.lock(id, release)
+	return func() bool { return wait() || m.facts.isWaiting() }, func() { m.facts.release(id) }
+}
+
+func (f *facts) lock(id int64, release func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.locks[id] = release
+}
+
+func (f *facts) release(id int64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if release := f.locks[id]; release != nil {
+		release()
+		delete(f.locks, id)
 	}
-	return waiting, func() {
-		m.facts.mu.Lock()
-		defer m.facts.mu.Unlock()
-		unlock()
-		delete(m.facts.locks, id)
-	}
+}
+
+func (f *facts) isWaiting() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.waiting
 }
 
 // observed is a store that notes the facts.

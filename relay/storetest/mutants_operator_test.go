@@ -25,11 +25,20 @@ func filtered(s Store, change func(*relay.Filter)) Store {
 
 func operatorMutants() []mutant {
 	return []mutant{
-		{"requeue does nothing", []string{"requeue parked", "requeue by rows", "moves keep the message", "retries hold their keys"}, func(s Store, _ *facts) Store {
+		{"requeue does nothing", []string{"requeue parked", "requeue by rows", "moves keep the message"}, func(s Store, _ *facts) Store {
 			return onRequeue{s, func(ctx context.Context, filter relay.Filter) (int, error) {
 				filter.State = relay.StateError
 				infos, err := s.List(ctx, filter)
 				return len(infos), err
+			}}
+		}},
+		{"a requeued row holds its key", []string{"requeue parked", "retries hold their keys"}, func(s Store, f *facts) Store {
+			return onRequeue{s, func(ctx context.Context, filter relay.Filter) (int, error) {
+				n, err := s.Requeue(ctx, filter)
+				if err != nil {
+					return n, err
+				}
+				return n, f.settleDue(ctx, s, relay.StateRetry)
 			}}
 		}},
 		{"requeue keeps the attempts", []string{"requeue parked"}, func(s Store, _ *facts) Store {
@@ -46,15 +55,8 @@ func operatorMutants() []mutant {
 		}},
 		{"discard takes retries too", []string{"discard parked"}, func(s Store, f *facts) Store {
 			return onDiscard{s, func(ctx context.Context, filter relay.Filter) (int, error) {
-				due, _, err := s.Due(ctx, lanes(), relay.DueCursor{}, plenty, plentyBytes)
-				if err != nil {
+				if err := f.settleDue(ctx, s, relay.StateDone); err != nil {
 					return 0, err
-				}
-				for _, row := range due {
-					done := relay.Settlement{ID: row.ID, Lane: row.Lane, Fence: f.fence(row.Lane), Held: true, State: relay.StateDone}
-					if _, err := s.Settle(ctx, "", false, []relay.Settlement{done}); err != nil {
-						return 0, err
-					}
 				}
 				return s.Discard(ctx, filter)
 			}}
@@ -89,6 +91,20 @@ func operatorMutants() []mutant {
 			}}
 		}},
 	}
+}
+
+// settleDue settles all due rows, and keeps nothing of those that are done.
+func (f *facts) settleDue(ctx context.Context, s Store, state relay.State) error {
+	due, _, err := s.Due(ctx, lanes(), relay.DueCursor{}, plenty, plentyBytes)
+	if err != nil {
+		return err
+	}
+	settlements := make([]relay.Settlement, len(due))
+	for i, row := range due {
+		settlements[i] = relay.Settlement{ID: row.ID, Lane: row.Lane, Fence: f.fence(row.Lane), Held: true, State: state}
+	}
+	_, err = s.Settle(ctx, "", false, settlements)
+	return err
 }
 
 // filterMutants each ignore one field of a filter.

@@ -104,7 +104,10 @@ func readMutants() []mutant {
 			return paged(s, func(page *relay.Page) {
 				f.mu.Lock()
 				defer f.mu.Unlock()
-				page.Rows, f.memory = f.memory, page.Rows
+				before := f.memory
+				if f.memory = page.Rows; before != nil {
+					page.Rows = before
+				}
 			})
 		}},
 		{"scan approves everything", []string{"scan asks for each row"}, func(s Store, _ *facts) Store {

@@ -162,6 +162,9 @@ func readAfterSettle(t testing.TB, table Table) {
 	a, b := holder(t, table, "a"), hire(t, table, "b")
 	write(t, table, plain(count)...)
 	rows := a.pending()
+	if len(rows) != count {
+		t.Fatalf("wrote %d rows, %d are pending", count, len(rows))
+	}
 	settled := make(chan int64, count)
 	go func() {
 		defer close(settled)
