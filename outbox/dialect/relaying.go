@@ -29,6 +29,10 @@ type Schema interface {
 
 	// RowIndexes selects how many of these indexes there are, of RowIndexCount.
 	RowIndexes(table Table) Query
+
+	// Probes are what a check of the server and of the tables asks; the tables
+	// are there, and are to be claimed by lanes or rows.
+	Probes(table Table, claim string) []Probe
 }
 
 // Errors tells what a driver's error means, without knowing the driver.
@@ -255,14 +259,15 @@ type Operating interface {
 	ClaimedBy(table Table) Query
 }
 
-// Probe is one question of a check: its query selects a text.
+// Probe is one question of a check. Its query selects lines: text in any number
+// of columns.
 type Probe struct {
 	Name  string
 	Query Query
 
-	// Judge says what is wrong with the answer (all its lines), and what to do;
-	// nothing if all is well.
-	Judge func(answer string) (wrong, hint string)
+	// Judge says what is wrong with the answer, and what to do; nothing if all
+	// is well. An answer is its lines, with blanks between columns.
+	Judge func(answer []string) (wrong, hint string)
 }
 
 // RowIndexCount is the number of indexes that claiming by rows needs.

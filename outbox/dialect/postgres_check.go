@@ -1,0 +1,111 @@
+package dialect
+
+import (
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// Probes are what an operator would look at.
+func (d postgres) Probes(table Table, claim string) []Probe {
+	probes := []Probe{
+		{"server", Query{SQL: "SELECT current_setting('server_version_num'), current_setting('server_version')"}, postgresVersion},
+		{"settings", postgresSettings(), listOf("these settings do not fit: ", "change them for this user or database (ALTER ROLE … SET), or use the primary server")},
+		{"rights", postgresRights(table, claim), listOf("this user lacks: ", "have the tables' owner run GRANT, as "+table.Hot()+"'s documentation says, or migrate as the user who relays")},
+		{"columns", d.Read(table, nil, 1, 1, false), nothingWrong},
+		{"transactions", postgresOldest(), listOf("a transaction is open since ", "end it: no vacuum and no mark passes it")},
+	}
+	plan := d.Read(table, []Position{{Lane: 1, Until: 1 << 62}}, 500, 1<<20, false)
+	if claim == "rows" {
+		plan = d.Claim(table, Claim{Limit: 500})
+		probes = append(probes, indexProbe(d.RowIndexes(table)))
+	}
+	plan.SQL = "EXPLAIN " + plan.SQL
+	return append(probes, Probe{"plan", plan, postgresPlan(table)})
+}
+
+func nothingWrong([]string) (wrong, hint string) { return "", "" }
+
+// listOf is for a query that selects what is wrong.
+func listOf(wrong, hint string) func([]string) (string, string) {
+	return func(answer []string) (string, string) {
+		if len(answer) == 0 {
+			return "", ""
+		}
+		return wrong + strings.Join(answer, ", "), hint
+	}
+}
+
+func indexProbe(query Query) Probe {
+	return Probe{"indexes", query, func(answer []string) (string, string) {
+		if answer[0] == strconv.Itoa(RowIndexCount) {
+			return "", ""
+		}
+		return "indexes for claiming by rows are missing", "the first relay makes them if it may; else run rowrelay migrate up --claim rows as the tables' owner"
+	}}
+}
+
+func postgresVersion(answer []string) (wrong, hint string) {
+	number, version, _ := strings.Cut(answer[0], " ")
+	if n, err := strconv.Atoi(number); err != nil || n < 130000 {
+		return "the server is of version " + version, "PostgreSQL 13 or later is needed"
+	}
+	return "", ""
+}
+
+func postgresSettings() Query {
+	return Query{SQL: `SELECT name, value FROM (VALUES
+    ('transaction_read_only', 'on'), ('enable_indexscan', 'off'), ('synchronous_commit', 'off'), ('plan_cache_mode', 'force_generic_plan')) AS unfit (name, value)
+WHERE current_setting(name) = value
+UNION ALL SELECT 'the server is', 'a standby' WHERE pg_is_in_recovery()`}
+}
+
+// postgresRights tries each right that a relay needs. Locking a row takes the
+// right to UPDATE.
+func postgresRights(table Table, claim string) Query {
+	hot := "SELECT UPDATE DELETE"
+	if claim == "rows" {
+		hot += " INSERT"
+	}
+	var a postgresArgs
+	var tables, rights []string
+	for _, needed := range []struct{ table, rights string }{
+		{table.Hot(), hot}, {table.Held(), "SELECT INSERT UPDATE DELETE"}, {table.Done(), "SELECT INSERT UPDATE DELETE"},
+		{table.Lanes(), "SELECT UPDATE"}, {table.Relays(), "SELECT INSERT UPDATE DELETE"},
+		{table.Settings(), "SELECT INSERT UPDATE"}, {table.Messages(), "SELECT"},
+	} {
+		for right := range strings.FieldsSeq(needed.rights) {
+			tables, rights = append(tables, needed.table), append(rights, right)
+		}
+	}
+	return a.query(
+		"SELECT need, 'on', name FROM unnest("+a.texts(tables)+", "+a.texts(rights)+") AS n (name, need)",
+		"WHERE NOT has_table_privilege(name, need)",
+		"UNION ALL SELECT 'SELECT', 'on', pg_get_serial_sequence('"+table.Hot()+"', 'id')",
+		"WHERE NOT has_sequence_privilege(pg_get_serial_sequence('"+table.Hot()+"', 'id'), 'SELECT')")
+}
+
+func postgresOldest() Query {
+	return Query{SQL: "SELECT min(xact_start)::timestamp(0)::text FROM pg_stat_activity" +
+		" WHERE backend_type = 'client backend' HAVING min(xact_start) < now() - interval '10 minutes'"}
+}
+
+var postgresEstimate = regexp.MustCompile(`rows=(\d+)`)
+
+// postgresPlan looks for a scan or sort of the whole table. While the table is
+// small that is the best plan.
+func postgresPlan(table Table) func([]string) (string, string) {
+	return func(answer []string) (string, string) {
+		for _, line := range answer {
+			whole := strings.Contains(line, "Seq Scan on "+quoted(table.Name())) || strings.Contains(line, "Sort ")
+			estimate := postgresEstimate.FindStringSubmatch(line)
+			if !whole || estimate == nil {
+				continue
+			}
+			if rows, err := strconv.Atoi(estimate[1]); err != nil || rows > 10_000 {
+				return "the claim reads the whole table: " + strings.TrimSpace(line), "run ANALYZE " + table.Hot() + ", and see that its indexes are there and valid"
+			}
+		}
+		return "", ""
+	}
+}

@@ -1,0 +1,99 @@
+package sqlstore
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"strings"
+
+	"github.com/rowrelay/rowrelay/outbox/dialect"
+	"github.com/rowrelay/rowrelay/relay"
+)
+
+// Finding is one result of a check.
+type Finding struct {
+	Name   string `json:"name"`
+	OK     bool   `json:"ok"`
+	Detail string `json:"detail,omitempty"` // what was found
+	Hint   string `json:"hint,omitempty"`   // what to do, if it isn't OK
+}
+
+// Check looks at everything that a relay needs of a database: its version, the
+// schema's, the rights of this user, the settings that matter, and how a claim
+// is planned. It changes nothing. If the tables aren't there it says so, and
+// asks nothing else.
+func Check(ctx context.Context, db *sql.DB, d dialect.Dialect, options Options, claim relay.Claim) []Finding {
+	s, err := open(db, d, options)
+	if err != nil {
+		return []Finding{{Name: "table", Detail: err.Error()}}
+	}
+	if err := db.PingContext(ctx); err != nil {
+		return []Finding{{Name: "connection", Detail: err.Error(), Hint: "see that the server runs, and that the URL, the user and the password are right"}}
+	}
+	if err := s.checkVersion(ctx); err != nil {
+		return []Finding{{Name: "connection", OK: true}, {Name: "schema", Detail: err.Error(), Hint: "run rowrelay migrate up"}}
+	}
+	return append([]Finding{{Name: "connection", OK: true}}, s.Check(ctx, claim)...)
+}
+
+// Check is the function of the same name, for a store that is open.
+func (s *Store) Check(ctx context.Context, claim relay.Claim) []Finding {
+	findings := []Finding{{Name: "schema", OK: true, Detail: "version " + schemaVersion}, s.checkClaim(ctx, claim)}
+	for _, probe := range s.dialect.Probes(s.table, string(claim)) {
+		findings = append(findings, s.probe(ctx, probe))
+	}
+	return findings
+}
+
+func (s *Store) checkClaim(ctx context.Context, claim relay.Claim) Finding {
+	finding := Finding{Name: "claim"}
+	var stored relay.Claim
+	err := all(ctx, s.db, s.dialect.ClaimedBy(s.table), func() {}, &stored)
+	switch {
+	case err != nil:
+		finding.Detail = err.Error()
+	case stored != "" && claim != "" && stored != claim:
+		finding.Detail = fmt.Sprintf("the table is claimed by %s, and this asks for %s", stored, claim)
+		finding.Hint = "stop all relays that claim by " + string(stored) + " first; then the next one to start decides"
+	default:
+		finding.OK, finding.Detail = true, string(stored)
+	}
+	return finding
+}
+
+func (s *Store) probe(ctx context.Context, probe dialect.Probe) Finding {
+	finding := Finding{Name: probe.Name}
+	answer, err := s.ask(ctx, probe.Query)
+	if err != nil {
+		finding.Detail = err.Error()
+		return finding
+	}
+	finding.Detail, finding.Hint = probe.Judge(answer)
+	finding.OK = finding.Detail == ""
+	return finding
+}
+
+// ask returns the answer's lines as text.
+func (s *Store) ask(ctx context.Context, query dialect.Query) (lines []string, err error) {
+	err = each(ctx, s.db, query, func(rows *sql.Rows) (bool, error) {
+		names, err := rows.Columns()
+		if err != nil {
+			return false, err
+		}
+		values := make([]sql.NullString, len(names))
+		destinations := make([]any, len(names))
+		for i := range values {
+			destinations[i] = &values[i]
+		}
+		if err := rows.Scan(destinations...); err != nil {
+			return false, err
+		}
+		words := make([]string, len(values))
+		for i, value := range values {
+			words[i] = value.String
+		}
+		lines = append(lines, strings.Join(words, " "))
+		return true, nil
+	})
+	return lines, err
+}

@@ -1,0 +1,170 @@
+package sqlstore_test
+
+import (
+	"database/sql"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/rowrelay/rowrelay/internal/testdb"
+	"github.com/rowrelay/rowrelay/migrations"
+	"github.com/rowrelay/rowrelay/outbox/dialect"
+	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/sqlstore"
+)
+
+func eachTable(t *testing.T, check func(*testing.T, table)) {
+	t.Helper()
+	t.Parallel()
+	for _, target := range testdb.Targets() {
+		t.Run(target.Name, func(t *testing.T) {
+			t.Parallel()
+			check(t, open(t, target))
+		})
+	}
+}
+
+func TestCheckIsContent(t *testing.T) {
+	eachTable(t, func(t *testing.T, table table) {
+		for _, claim := range []relay.Claim{relay.ByLanes, relay.ByRows} {
+			migrate(t, table.DB, table.dialect, migrations.Options{Claim: string(claim)})
+			for _, finding := range sqlstore.Check(t.Context(), table.DB, table.dialect, sqlstore.Options{}, claim) {
+				if !finding.OK && finding.Name != "transactions" { // which are the whole server's
+					t.Errorf("by %s: %+v", claim, finding)
+				}
+			}
+		}
+	})
+}
+
+func TestCheckFindsWhatIsMissing(t *testing.T) {
+	eachTable(t, func(t *testing.T, table table) {
+		wrong := func(claim relay.Claim, options sqlstore.Options, name string) {
+			t.Helper()
+			for _, finding := range sqlstore.Check(t.Context(), table.DB, table.dialect, options, claim) {
+				if finding.Name == name && !finding.OK && finding.Detail != "" && finding.Hint != "" {
+					return
+				}
+			}
+			t.Errorf("nothing is wrong with the %s", name)
+		}
+		wrong(relay.ByLanes, sqlstore.Options{Table: "nowhere"}, "schema")
+		wrong(relay.ByRows, sqlstore.Options{}, "indexes")
+		if err := table.open(t).Adopt(t.Context(), relay.ByLanes); err != nil {
+			t.Fatal(err)
+		}
+		wrong(relay.ByRows, sqlstore.Options{}, "claim")
+		exec(t, table.DB, "UPDATE outbox_settings SET value = '99' WHERE name = 'schema'")
+		wrong(relay.ByLanes, sqlstore.Options{}, "schema")
+	})
+}
+
+func exec(t testing.TB, db *sql.DB, statement string, args ...any) {
+	t.Helper()
+	if _, err := db.Exec(statement, args...); err != nil {
+		t.Fatalf("%.100s: %v", statement, err)
+	}
+}
+
+// A user with exactly the rights that the check names can relay; one with less
+// is told what is missing.
+func TestRights(t *testing.T) {
+	eachTable(t, func(t *testing.T, table table) {
+		if table.Kind != testdb.Postgres {
+			return // SQLite has no users
+		}
+		poor := asPoorUser(t, table)
+		findings := sqlstore.Check(t.Context(), poor, table.dialect, sqlstore.Options{}, relay.ByLanes)
+		missing := ""
+		for _, finding := range findings {
+			if finding.Name == "rights" {
+				missing = finding.Detail
+			}
+		}
+		_, list, _ := strings.Cut(missing, "lacks: ")
+		if strings.Count(list, ",") < 10 {
+			t.Fatalf("a user without any right: %+v", findings)
+		}
+		for grant := range strings.SplitSeq(list, ", ") {
+			exec(t, table.DB, "GRANT "+grant+" TO "+poorName(table))
+		}
+		useEverything(t, table, poor)
+	})
+}
+
+func poorName(table table) string {
+	address, _ := url.Parse(table.DSN)
+	return "poor_" + strings.TrimPrefix(address.Path, "/rowrelay_test_")
+}
+
+func asPoorUser(t *testing.T, table table) *sql.DB {
+	t.Helper()
+	name := poorName(table)
+	exec(t, table.DB, "CREATE ROLE "+name+" LOGIN PASSWORD 'poor'")
+	exec(t, table.DB, "GRANT SELECT ON outbox_settings, outbox_lanes TO "+name)
+	t.Cleanup(func() {
+		exec(t, table.DB, "DROP OWNED BY "+name)
+		exec(t, table.DB, "DROP ROLE "+name)
+	})
+	address, err := url.Parse(table.DSN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	address.User = url.UserPassword(name, "poor")
+	pool, err := sql.Open(table.Driver, address.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = pool.Close() })
+	return pool
+}
+
+// useEverything goes through what a relay by lanes and an operator do.
+func useEverything(t *testing.T, table table, pool *sql.DB) {
+	t.Helper()
+	store, err := sqlstore.Open(t.Context(), pool, dialect.Postgres(), sqlstore.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	exec(t, table.DB, "INSERT INTO outbox (topic, message_key) VALUES ('a', 'k'), ('b', 'k')")
+	self := relay.Identity{Name: "poor", Claim: relay.ByLanes}
+	must := func(what string, err error) {
+		t.Helper()
+		if err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	must("adopt", store.Adopt(t.Context(), relay.ByLanes))
+	_, err = store.Beat(t.Context(), self, 1e9)
+	must("beat", err)
+	grants, err := store.Acquire(t.Context(), "poor", relay.Lanes, 1e9)
+	must("acquire", err)
+	var positions []relay.Position
+	fences := map[int]int64{}
+	for _, grant := range grants {
+		positions = append(positions, relay.Position{Lane: grant.Lane})
+		fences[grant.Lane] = grant.Fence
+	}
+	page, err := store.Read(t.Context(), positions, 10, 1000)
+	must("read", err)
+	if len(page.Rows) != 2 {
+		t.Fatalf("read %d rows, want 2", len(page.Rows))
+	}
+	var settlements []relay.Settlement
+	for i, row := range page.Rows {
+		settlements = append(settlements, relay.Settlement{ID: row.ID, Lane: row.Lane, Fence: fences[row.Lane], State: []relay.State{relay.StateDone, relay.StateError}[i]})
+	}
+	_, err = store.Settle(t.Context(), "poor", true, settlements)
+	must("settle", err)
+	_, err = store.Requeue(t.Context(), relay.Filter{})
+	must("requeue", err)
+	_, err = store.Status(t.Context())
+	must("status", err)
+	_, err = store.Purge(t.Context(), 0, 10)
+	must("purge", err)
+	must("leave", store.Leave(t.Context(), "poor"))
+	err = store.Adopt(t.Context(), relay.ByRows)
+	if err == nil || !strings.Contains(err.Error(), "CREATE INDEX IF NOT EXISTS outbox_claim_id ON outbox (id)") {
+		t.Errorf("adopt rows without the right to make indexes: %v, want the statements", err)
+	}
+}
