@@ -7,11 +7,9 @@ type check struct {
 	name string
 	run  func(t testing.TB, table Table)
 
-	// lateWriters: keeps several writing transactions open at once.
-	lateWriters bool
-
-	// rowLocks: needs a Table that is a RowLocker.
-	rowLocks bool
+	// manyWriters: keeps several writing transactions open at once, or rows
+	// locked.
+	manyWriters bool
 }
 
 // checks is the suite.
@@ -30,7 +28,7 @@ func checks() []check {
 		{name: "old fence changes nothing", run: oldFenceChangesNothing},
 		{name: "wrong fence changes nothing", run: wrongFenceChangesNothing},
 		{name: "some of a batch fenced", run: someFenced},
-		{name: "settle held open across a takeover", run: settleAcrossTakeover, rowLocks: true},
+		{name: "settle held open across a takeover", run: settleAcrossTakeover, manyWriters: true},
 		{name: "settle races a takeover", run: settleRacesTakeover},
 
 		{name: "moves keep the message", run: movesKeepTheMessage},
@@ -42,7 +40,7 @@ func checks() []check {
 		{name: "settle a mixed batch", run: settleMixedBatch},
 		{name: "settle nothing", run: settleNothing},
 		{name: "settle concurrently", run: settleConcurrently},
-		{name: "settle given up", run: settleGivenUp, rowLocks: true},
+		{name: "settle given up", run: settleGivenUp, manyWriters: true},
 
 		{name: "read keeps to positions", run: readKeepsToPositions},
 		{name: "read in order", run: readInOrder},
@@ -51,10 +49,10 @@ func checks() []check {
 		{name: "read after a settle", run: readAfterSettle},
 		{name: "scan asks for each row", run: scanAsksForEachRow},
 
-		{name: "late commit", run: lateCommit, lateWriters: true},
-		{name: "late within a key", run: lateWithinAKey, lateWriters: true},
-		{name: "failed read tells nothing", run: failedReadTellsNothing, lateWriters: true},
-		{name: "every reader hears", run: everyReaderHears, lateWriters: true},
+		{name: "late commit", run: lateCommit, manyWriters: true},
+		{name: "late within a key", run: lateWithinAKey, manyWriters: true},
+		{name: "failed read tells nothing", run: failedReadTellsNothing, manyWriters: true},
+		{name: "every reader hears", run: everyReaderHears, manyWriters: true},
 		{name: "gaps by rollbacks", run: gapsByRollbacks},
 		{name: "many writers", run: manyWriters},
 
@@ -64,7 +62,7 @@ func checks() []check {
 		{name: "held across a takeover", run: heldAcrossTakeover},
 
 		{name: "claims are distinct", run: claimsAreDistinct},
-		{name: "claim passes over locked rows", run: claimPassesOverLockedRows, rowLocks: true},
+		{name: "claim passes over locked rows", run: claimPassesOverLockedRows, manyWriters: true},
 		{name: "claim picks", run: claimPicks},
 		{name: "claim keeps to topics", run: claimKeepsToTopics},
 		{name: "claim returns the message", run: claimReturnsTheMessage},

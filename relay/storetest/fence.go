@@ -104,7 +104,7 @@ func settleAcrossTakeover(t testing.TB, table Table) {
 	id := write(t, table, keyed("k", 1)...)[0]
 	row := a.row(id)
 	a.renewAll(short)
-	waiting, unlock := table.(RowLocker).LockRow(t, id)
+	waiting, unlock := lockRow(t, table, id)
 	defer time.AfterFunc(8*short, unlock).Stop() // for stores whose takeover waits
 	settled := make(chan relay.Settled, 1)
 	go func() {

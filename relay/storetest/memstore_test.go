@@ -15,7 +15,7 @@ func TestMemstore(t *testing.T) {
 // inMemory is the harness of the store in memory, or of one made of it.
 func inMemory(handle func(*memstore.Store) Store) Harness {
 	open := func(testing.TB) Table { return memory{memstore.New(), handle} }
-	return Harness{Open: open, Within: inBubble, RowLocks: true}
+	return Harness{Open: open, Within: inBubble}
 }
 
 func inBubble(t *testing.T, check func(testing.TB)) {

@@ -124,7 +124,7 @@ func claimPassesOverLockedRows(t testing.TB, table Table) {
 		}
 		var unlocks []func()
 		for _, id := range locked {
-			_, unlock := table.(RowLocker).LockRow(t, id)
+			_, unlock := lockRow(t, table, id)
 			unlocks = append(unlocks, unlock)
 		}
 		free := slices.DeleteFunc(slices.Clone(written), func(id int64) bool { return slices.Contains(locked, id) })

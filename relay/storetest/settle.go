@@ -140,7 +140,7 @@ func settleGivenUp(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	written := write(t, table, plain(2)...)
 	rows := a.pending()
-	waiting, unlock := table.(RowLocker).LockRow(t, written[1])
+	waiting, unlock := lockRow(t, table, written[1])
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	failed := make(chan error, 1)

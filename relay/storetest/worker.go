@@ -266,6 +266,16 @@ func write(t testing.TB, table Table, messages ...outbox.Message) []int64 {
 	return written
 }
 
+// lockRow locks a row as another session.
+func lockRow(t testing.TB, table Table, id int64) (waiting func() bool, unlock func()) {
+	t.Helper()
+	locker, able := table.(RowLocker)
+	if !able {
+		t.Fatal("the harness's tables can't lock rows: implement RowLocker, or set OneWriter")
+	}
+	return locker.LockRow(t, id)
+}
+
 // plain makes messages without a key, and so in many lanes.
 func plain(count int) []outbox.Message {
 	messages := make([]outbox.Message, count)
