@@ -60,4 +60,14 @@ type Writing interface {
 	// Notify returns the statement that wakes listening relays when the
 	// transaction commits. Empty where the database has no such thing.
 	Notify(table Table) []Query
+
+	// Written selects all messages in the order of their ids, for tests: id,
+	// topic, key, payload, whether payload is NULL, payload_text, headers,
+	// available_at as WrittenTime has it, and priority. All but the first two,
+	// the flag and the last can be NULL.
+	Written(table Table) Query
 }
+
+// WrittenTime is the form of times, in UTC, in what Written selects. Fractions
+// of a second follow it.
+const WrittenTime = "2006-01-02 15:04:05"

@@ -28,5 +28,10 @@ func (postgres) Notify(table Table) []Query {
 	return []Query{{SQL: "SELECT pg_notify('" + table.Channel() + "', " + postgresOID(table) + "::text)"}}
 }
 
+func (postgres) Written(table Table) Query {
+	return Query{SQL: "SELECT message_id::text, topic, message_key, payload, payload IS NULL, payload_text, headers::text," +
+		" to_char(available_at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US'), priority FROM " + table.Messages() + " ORDER BY id"}
+}
+
 // postgresOID can paste the name into a literal, for it has no such quotes.
 func postgresOID(table Table) string { return "'" + table.Hot() + "'::regclass::oid" }

@@ -13,3 +13,8 @@ func (sqlite) LockKeys(Table, []string) []Query { return nil }
 
 // Notify returns nothing: SQLite can't wake another process.
 func (sqlite) Notify(Table) []Query { return nil }
+
+func (sqlite) Written(table Table) Query {
+	return Query{SQL: "SELECT message_id, topic, message_key, payload, payload IS NULL, payload_text, headers," +
+		" available_at, priority FROM " + table.Messages() + " ORDER BY id"}
+}

@@ -1,0 +1,83 @@
+// Package outboxtest helps to test code that writes to an outbox: either
+// against a real database, with [Messages] and [Expect], or without one, with a
+// [Recorder] in the place of the Writer.
+package outboxtest
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/rowrelay/rowrelay/outbox"
+	"github.com/rowrelay/rowrelay/outbox/dialect"
+)
+
+// Querier is a handle to read with: a *sql.DB, or the *sql.Tx of a transaction
+// that a test is going to roll back.
+type Querier interface {
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+}
+
+// Messages returns all messages of the table ("outbox", or "schema.name") in
+// the order in which they were inserted, delivered ones included as far as they
+// are kept. A payload_text is returned as the Payload. It ends the test if the
+// table can't be read.
+func Messages(t testing.TB, db Querier, d dialect.Dialect, table string) []outbox.Message {
+	t.Helper()
+	messages, err := read(t.Context(), db, d, table)
+	if err != nil {
+		t.Fatalf("read the messages in %s: %v", table, err)
+	}
+	return messages
+}
+
+func read(ctx context.Context, db Querier, d dialect.Dialect, name string) ([]outbox.Message, error) {
+	table, err := dialect.ParseTable(name)
+	if err != nil {
+		return nil, err
+	}
+	query := d.Written(table)
+	rows, err := db.QueryContext(ctx, query.SQL, query.Args...)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = rows.Close() }()
+	var messages []outbox.Message
+	for rows.Next() {
+		message, err := scan(rows)
+		if err != nil {
+			return nil, err
+		}
+		messages = append(messages, message)
+	}
+	return messages, rows.Err()
+}
+
+func scan(rows *sql.Rows) (outbox.Message, error) {
+	var m outbox.Message
+	var key, text, headers, availableAt sql.NullString
+	var noPayload bool
+	err := rows.Scan(&m.ID, &m.Topic, &key, &m.Payload, &noPayload, &text, &headers, &availableAt, &m.Priority)
+	if err != nil {
+		return m, err
+	}
+	m.Key = key.String
+	switch {
+	case text.Valid:
+		m.Payload = []byte(text.String)
+	case !noPayload && m.Payload == nil:
+		m.Payload = []byte{} // some drivers read an empty value as nil
+	}
+	if headers.Valid {
+		if err := json.Unmarshal([]byte(headers.String), &m.Headers); err != nil {
+			return m, fmt.Errorf("headers of %s: %w", m.ID, err)
+		}
+	}
+	if availableAt.Valid {
+		m.AvailableAt, err = time.Parse(dialect.WrittenTime, availableAt.String)
+	}
+	return m, err
+}

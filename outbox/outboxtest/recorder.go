@@ -1,0 +1,71 @@
+package outboxtest
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/rowrelay/rowrelay/outbox"
+	"github.com/rowrelay/rowrelay/outbox/dialect"
+)
+
+// Recorder has the Write method of an [outbox.Writer] and keeps the messages
+// instead of storing them; for tests without a database of code that takes its
+// writer as an interface. It knows nothing of transactions: what is rolled back
+// stays recorded.
+//
+// The zero value is ready for use. Its methods may be called concurrently.
+type Recorder struct {
+	// Err is what Write returns instead of recording, if it isn't nil. It is
+	// set before the Recorder is used.
+	Err error
+
+	mu       sync.Mutex
+	messages []outbox.Message
+}
+
+// Write checks the messages as a Writer without options does, and records them.
+// The transaction isn't used and may be nil.
+func (r *Recorder) Write(ctx context.Context, _ outbox.Execer, messages ...outbox.Message) error {
+	if r.Err != nil {
+		return r.Err
+	}
+	if err := check(ctx, messages); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, message := range messages {
+		message.Payload = bytes.Clone(message.Payload)
+		message.Headers = maps.Clone(message.Headers)
+		r.messages = append(r.messages, message)
+	}
+	return nil
+}
+
+// Messages returns what was written so far. Messages without an ID have none
+// here either.
+func (r *Recorder) Messages() []outbox.Message {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.messages)
+}
+
+func check(ctx context.Context, messages []outbox.Message) error {
+	writer, err := outbox.NewWriter(dialect.SQLite())
+	if err != nil {
+		return err
+	}
+	return writer.Write(ctx, nowhere{}, messages...)
+}
+
+// nowhere is a handle that runs nothing.
+type nowhere struct{}
+
+func (nowhere) ExecContext(context.Context, string, ...any) (sql.Result, error) {
+	return driver.RowsAffected(0), nil
+}
