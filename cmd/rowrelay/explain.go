@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"strings"
 
+	"github.com/rowrelay/rowrelay/outbox/dialect"
 	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/config"
 )
@@ -47,14 +48,20 @@ func explain(source config.Source, err error) error {
 	switch {
 	case err == nil || errors.As(err, new(*explainedError)):
 		return err
-	case errors.Is(err, relay.ErrNoSchema):
+	case errors.Is(err, relay.ErrNoSchema), refused(source, err, dialect.Dialect.Missing):
 		return hinted(err, "run rowrelay migrate up"+where)
 	case errors.Is(err, relay.ErrOtherClaim):
 		return hinted(err, "tell this relay the same with --claim (claim: in a configuration), or stop all relays of the table first: rowrelay status"+where+" lists them")
-	case sqlState(err) == "42501":
+	case refused(source, err, dialect.Dialect.Denied):
 		return hinted(err, "grant the database's user what it lacks: rowrelay check"+where+" tells")
 	}
 	return err
+}
+
+// refused says whether the source's database gave this kind of error.
+func refused(source config.Source, err error, is func(dialect.Dialect, error) bool) bool {
+	d, unknown := dialect.ByName(source.Database.Kind())
+	return unknown == nil && is(d, err)
 }
 
 // whereIs is the flags that name a source, without its password.

@@ -6,6 +6,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 	"github.com/rowrelay/rowrelay/sinks/discard"
 	"github.com/rowrelay/rowrelay/sinks/file"
+	"github.com/rowrelay/rowrelay/sinks/httpsink"
 	"github.com/rowrelay/rowrelay/sinks/stdout"
 )
 
@@ -14,6 +15,7 @@ func newKinds(out io.Writer) (*sinks.Registry, error) {
 	return sinks.NewRegistry(
 		discard.Kind(),
 		file.Kind(),
+		httpsink.Kind(),
 		stdoutTo(out),
 	)
 }

@@ -1,0 +1,83 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rowrelay/rowrelay/internal/testdb"
+)
+
+func TestCheckingWhatWorks(t *testing.T) {
+	t.Parallel()
+	onMigrated(t, func(t *testing.T, db testdb.Database) {
+		file := configure(t, db, "sinks:\n  lines: {type: stdout}\n")
+		got := mustRun(t, "check", "--config", file)
+		for _, want := range []string{"ok    config: ", "ok    source shop: connection: ", "ok    source shop: schema: table outbox", "ok    source shop: claim: by lanes", "ok    source shop: sink lines: can be opened"} {
+			if !strings.Contains(got.stdout, want) {
+				t.Errorf("%q isn't in\n%s", want, got.stdout)
+			}
+		}
+		if pw := password(db); strings.Contains(got.stdout, "FAIL") || pw != "" && strings.Contains(got.stdout, pw) {
+			t.Errorf("got %s", got.stdout)
+		}
+		var report struct {
+			OK     bool
+			Checks []finding
+		}
+		asJSON := mustRun(t, "check", "--json", "--config", file)
+		if err := json.Unmarshal([]byte(asJSON.stdout), &report); err != nil || !report.OK || len(report.Checks) < 5 {
+			t.Errorf("got %s, %v", asJSON.stdout, err)
+		}
+	})
+}
+
+func TestCheckingWhatDoesNotWork(t *testing.T) {
+	t.Parallel()
+	onEachDatabase(t, func(t *testing.T, db testdb.Database) {
+		file := configure(t, db, "sinks:\n  lines: {type: file, path: /nowhere/at/all}\n")
+		got := call(t.Context(), "", "check", "--config", file)
+		for _, want := range []string{"FAIL  source shop: schema: ", "\n      run rowrelay migrate up --database ", "FAIL  source shop: sink lines: "} {
+			if !strings.Contains(got.stdout, want) {
+				t.Errorf("%q isn't in\n%s", want, got.stdout)
+			}
+		}
+		if got.code != exitFailed || !strings.Contains(got.stderr, "2 of 4 checks failed") {
+			t.Errorf("exit code %d, %q", got.code, got.stderr)
+		}
+	})
+}
+
+func TestCheckingAnInvalidConfigurationTellsEveryProblem(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "rowrelay.yaml")
+	if err := os.WriteFile(file, []byte(invalid), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got := call(t.Context(), "", "check", "--config", file)
+	if got.code != exitFailed || strings.Count(got.stdout, "FAIL  config: "+file) != 2 || !strings.Contains(got.stdout, ":2:42: ") {
+		t.Errorf("exit code %d, %s", got.code, got.stdout)
+	}
+	if missing := call(t.Context(), "", "check", "--config", file+".no"); missing.code != exitFailed || !strings.Contains(missing.stdout, "FAIL  config: ") {
+		t.Errorf("exit code %d, %s", missing.code, missing.stdout)
+	}
+}
+
+func TestCheckingAClaimThatAnotherRelayContradicts(t *testing.T) {
+	t.Parallel()
+	onMigrated(t, func(t *testing.T, db testdb.Database) {
+		d := start(t, "run", "--database", db.URL, "--sink", "stdout:")
+		mustCall(t, `{"topic":"a"}`, "enqueue", "--database", db.URL)
+		d.stdout.wait(t, `"topic":"a"`) // it lives
+		got := call(t.Context(), "", "check", "--database", db.URL, "--claim", "rows")
+		if got.code != exitFailed || !strings.Contains(got.stdout, "FAIL  source outbox: claim: the relay ") || !strings.Contains(got.stdout, "--claim") {
+			t.Errorf("exit code %d, %s", got.code, got.stdout)
+		}
+		mustRun(t, "check", "--database", db.URL, "--claim", "lanes", "--sink", "stdout:")
+		if code, logged := d.stop(t); code != exitDone {
+			t.Errorf("exit code %d:\n%s", code, logged)
+		}
+	})
+}

@@ -1,0 +1,129 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/rowrelay/rowrelay/internal/testdb"
+)
+
+func TestABatchWithAWrongLineIsNotWritten(t *testing.T) {
+	t.Parallel()
+	onMigrated(t, func(t *testing.T, db testdb.Database) {
+		good := strings.Repeat(`{"topic":"a"}`+"\n", 4)
+		for name, test := range map[string]struct {
+			input, want string
+			written     int64
+		}{
+			"the first line doesn't parse":         {"{\n" + good, "line 1 isn't valid JSON", 0},
+			"a later line doesn't parse":           {good + "\n{\"topic\":1}\n", "line 6 topic must be a string\n  nothing of its batch was written; 3 messages were written before it", 3},
+			"a line breaks a rule":                 {good + `{"topic":""}`, "line 5: topic must not be empty", 3},
+			"a line with an id that isn't one":     {good + `{"topic":"a","message_id":"1"}`, "line 5: message_id must be a UUID", 3},
+			"a payload over the limit":             {good + `{"topic":"a","payload":"` + strings.Repeat("x", 1<<20+1) + `"}`, "line 5: payload must have at most 1048576 bytes", 3},
+			"a line over all limits":               {good + strings.Repeat("x", 8<<20), "line 5 has more than", 3},
+			"the last batch is whole, then a blot": {good + `{"topic":"a"}` + "\n" + `{"topic":"a"}` + "\n}", "line 7 isn't a JSON object", 6},
+			"U+0000 in a key":                      {`{"topic":"a","key":"a\u0000b"}`, "line 1: key must not contain U+0000", 0},
+			"a reserved header":                    {`{"topic":"a","headers":{"rowrelay-x":"y"}}`, "line 1: headers name", 0},
+		} {
+			t.Run(name, func(t *testing.T) {
+				before := statusOf(t, db).Pending
+				got := call(t.Context(), test.input, "enqueue", "--database", db.URL, "--batch", "3")
+				if got.code != exitFailed || !strings.Contains(got.stderr, test.want) || got.stdout != "" {
+					t.Errorf("exit code %d, %q %q; want 1 and %q", got.code, got.stdout, got.stderr, test.want)
+				}
+				if written := statusOf(t, db).Pending - before; written != test.written {
+					t.Errorf("%d messages were written, want %d", written, test.written)
+				}
+			})
+		}
+	})
+}
+
+func TestEnqueueCounts(t *testing.T) {
+	t.Parallel()
+	onMigrated(t, func(t *testing.T, db testdb.Database) {
+		for input, want := range map[string]string{
+			"":                              "0 messages written\n",
+			"\n\n":                          "0 messages written\n",
+			`{"topic":"a"}`:                 "1 message written\n",
+			jsonLines("a", 1234, 3) + "\n ": "1234 messages written\n",
+		} {
+			if got := mustCall(t, input, "enqueue", "--database", db.URL); got.stdout != want {
+				t.Errorf("got %q, want %q", got.stdout, want)
+			}
+		}
+		if got := mustCall(t, jsonLines("a", 7, 3), "enqueue", "--database", db.URL, "--json", "--batch", "1"); got.stdout != "{\n  \"written\": 7\n}\n" {
+			t.Errorf("got %q", got.stdout)
+		}
+		if got := statusOf(t, db); got.Pending != 1242 {
+			t.Errorf("status %+v", got)
+		}
+	})
+}
+
+func TestWhatIsEnqueuedComesOutAsItWas(t *testing.T) {
+	t.Parallel()
+	onMigrated(t, func(t *testing.T, db testdb.Database) {
+		const input = `{"message_id":"019e2f6c-7c4b-7d5e-8a90-1b2c3d4e5f60","topic":"ä","key":"k\\'","payload":"line\nbreak \"quoted\" \\x41 😀","headers":{"X-A":"ü"},"priority":-7}
+{"topic":"b","payload_base64":"AP/+XA=="}
+{"topic":"c","payload":null}
+{"topic":"d","payload":""}
+`
+		mustCall(t, input, "enqueue", "--database", db.URL)
+		first := mustRun(t, "run", "--database", db.URL, "--sink", "stdout:", "--drain", "--retention", "0").stdout
+		for _, want := range []string{
+			`{"message_id":"019e2f6c-7c4b-7d5e-8a90-1b2c3d4e5f60","topic":"ä","key":"k\\'","payload":"line\nbreak \"quoted\" \\x41 😀","headers":{"X-A":"ü"},"priority":-7,`,
+			`"topic":"b","payload_base64":"AP/+XA==",`, `"topic":"c","payload":null,`, `"topic":"d","payload":"",`,
+		} {
+			if !strings.Contains(first, want) {
+				t.Errorf("%s isn't in\n%s", want, first)
+			}
+		}
+		mustCall(t, first, "enqueue", "--database", db.URL) // the sink's lines can be enqueued again
+		if got := statusOf(t, db); got.Pending != 4 || got.Done != 0 {
+			t.Errorf("status %+v", got)
+		}
+	})
+}
+
+// broken is an input that ends with an error.
+type broken struct{ io.Reader }
+
+func (b broken) Read(p []byte) (int, error) {
+	n, err := b.Reader.Read(p)
+	if errors.Is(err, io.EOF) {
+		err = errors.New("the pipe broke")
+	}
+	return n, err
+}
+
+func TestAnInputThatBreaksOffIsAFailure(t *testing.T) {
+	t.Parallel()
+	onMigrated(t, func(t *testing.T, db testdb.Database) {
+		var stdout, stderr strings.Builder
+		p := program{stdin: broken{strings.NewReader("{\"topic\":\"a\"}\n{\"top")}, stdout: &stdout, stderr: &stderr}
+		if code := p.run(t.Context(), []string{"enqueue", "--database", db.URL}); code != exitFailed || !strings.Contains(stderr.String(), "read line 2: the pipe broke") {
+			t.Errorf("exit code %d, %q", code, &stderr)
+		}
+		if got := statusOf(t, db); got.Pending != 0 {
+			t.Errorf("status %+v, want nothing of the batch", got)
+		}
+	})
+}
+
+func TestInterruptedMeansNothingOfTheBatch(t *testing.T) {
+	t.Parallel()
+	onMigrated(t, func(t *testing.T, db testdb.Database) {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if got := call(ctx, `{"topic":"a"}`, "enqueue", "--database", db.URL); got.code != exitFailed || !strings.Contains(got.stderr, "interrupted") {
+			t.Errorf("exit code %d, %q", got.code, got.stderr)
+		}
+		if got := statusOf(t, db); got.Pending != 0 {
+			t.Errorf("status %+v", got)
+		}
+	})
+}

@@ -1,0 +1,234 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rowrelay/rowrelay/internal/testdb"
+	"github.com/rowrelay/rowrelay/relay/admin"
+)
+
+// patience is how long a test waits for something that must come.
+const patience = 60 * time.Second
+
+// onEveryVersion runs a test on an empty database of each kind and version,
+// through the drivers that the program has.
+func onEveryVersion(t *testing.T, test func(t *testing.T, db testdb.Database)) {
+	t.Helper()
+	on(t, test, "postgres15/pgx", "postgres18/pgx", "sqlite/modernc")
+}
+
+// onEachDatabase is enough where a database's version makes no difference.
+func onEachDatabase(t *testing.T, test func(t *testing.T, db testdb.Database)) {
+	t.Helper()
+	on(t, test, "postgres18/pgx", "sqlite/modernc")
+}
+
+func on(t *testing.T, test func(t *testing.T, db testdb.Database), names ...string) {
+	t.Helper()
+	for _, target := range testdb.Targets() {
+		if !slices.Contains(names, target.Name) {
+			continue
+		}
+		t.Run(target.Name, func(t *testing.T) {
+			t.Parallel()
+			test(t, target.Open(t))
+		})
+	}
+}
+
+// onMigrated is onEachDatabase with the tables there.
+func onMigrated(t *testing.T, test func(t *testing.T, db testdb.Database)) {
+	t.Helper()
+	onEachDatabase(t, func(t *testing.T, db testdb.Database) {
+		mustRun(t, "migrate", "up", "--database", db.URL)
+		test(t, db)
+	})
+}
+
+// statusOf counts the messages of a database's table.
+func statusOf(t *testing.T, db testdb.Database, flags ...string) (report admin.Report) {
+	t.Helper()
+	got := mustRun(t, append([]string{"status", "--json", "--database", db.URL}, flags...)...)
+	if err := json.Unmarshal([]byte(got.stdout), &report); err != nil {
+		t.Fatal(err)
+	}
+	return report
+}
+
+// log collects what a daemon says, and lets a test wait for it.
+type log struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+	more chan struct{} // closed, and replaced, with each line
+}
+
+func newLog() *log { return &log{more: make(chan struct{})} }
+
+func (l *log) Write(text []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	close(l.more)
+	l.more = make(chan struct{})
+	return l.text.Write(text)
+}
+
+func (l *log) read() (text string, more <-chan struct{}) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String(), l.more
+}
+
+// wait waits until the pattern is in the log, and returns what its group matches.
+func (l *log) wait(t *testing.T, pattern string) string {
+	t.Helper()
+	limit := time.After(patience)
+	for {
+		text, more := l.read()
+		if found := regexp.MustCompile(pattern).FindStringSubmatch(text); found != nil {
+			return found[len(found)-1]
+		}
+		select {
+		case <-more:
+		case <-limit:
+			t.Fatalf("%q never came up in the log:\n%s", pattern, text)
+		}
+	}
+}
+
+// daemon is a command that runs beside the test.
+type daemon struct {
+	log    *log
+	stdout *log
+	signal context.CancelFunc // the first signal
+	second chan struct{}      // closed by the second
+	done   chan struct{}
+	code   int
+}
+
+// start starts a command. It is stopped with the test, if it wasn't before.
+func start(t *testing.T, args ...string) *daemon {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	d := &daemon{log: newLog(), stdout: newLog(), signal: cancel, second: make(chan struct{}), done: make(chan struct{})}
+	p := program{stdin: strings.NewReader(""), stdout: d.stdout, stderr: d.log, abort: d.second}
+	go func() {
+		d.code = p.run(ctx, args)
+		close(d.done)
+	}()
+	t.Cleanup(func() { cancel(); <-d.done })
+	return d
+}
+
+// end waits for the end and returns the exit code and what was logged.
+func (d *daemon) end(t *testing.T) (int, string) {
+	t.Helper()
+	select {
+	case <-d.done:
+	case <-time.After(patience):
+		text, _ := d.log.read()
+		t.Fatalf("it never ended; the log:\n%s", text)
+	}
+	text, _ := d.log.read()
+	return d.code, text
+}
+
+func (d *daemon) stop(t *testing.T) (int, string) {
+	t.Helper()
+	d.signal()
+	return d.end(t)
+}
+
+// request is what an endpoint was sent.
+type request struct {
+	topic, key, id, body string
+}
+
+// web is an endpoint that answers as it is told and remembers what it took.
+type web struct {
+	*httptest.Server
+	answer   func(request) int
+	arrived  chan request // each that was answered with 200
+	requests chan request // all
+}
+
+func newWeb(t *testing.T, answer func(request) int) *web {
+	t.Helper()
+	w := &web{answer: answer, arrived: make(chan request, 100_000), requests: make(chan request, 100_000)}
+	w.Server = httptest.NewServer(w)
+	t.Cleanup(w.Close)
+	return w
+}
+
+func always(code int) func(request) int { return func(request) int { return code } }
+
+func (w *web) ServeHTTP(out http.ResponseWriter, in *http.Request) {
+	var body bytes.Buffer
+	_, _ = body.ReadFrom(in.Body)
+	r := request{in.Header.Get("Rowrelay-Topic"), in.Header.Get("Rowrelay-Key"), in.Header.Get("Idempotency-Key"), body.String()}
+	w.requests <- r
+	code := w.answer(r)
+	if code == http.StatusOK {
+		w.arrived <- r
+	}
+	out.WriteHeader(code)
+}
+
+func (w *web) next(t *testing.T, from <-chan request) request {
+	t.Helper()
+	select {
+	case r := <-from:
+		return r
+	case <-time.After(patience):
+		t.Fatal("nothing came")
+		return request{}
+	}
+}
+
+// jsonLines makes the input of enqueue: n messages with keys in turn, whose
+// payloads count within each key from 1.
+func jsonLines(topic string, n, keys int) string {
+	var lines strings.Builder
+	for i := range n {
+		fmt.Fprintf(&lines, `{"topic":%q,"key":"key-%d","payload":{"n":%d}}`+"\n", topic, i%keys, i/keys+1)
+	}
+	return lines.String()
+}
+
+// inOrder checks that each key's payloads are 1 to the same number, in order.
+func inOrder(t *testing.T, got []request, n, keys int) {
+	t.Helper()
+	last, ids := map[string]int{}, map[string]bool{}
+	for _, r := range got {
+		var body struct{ N int }
+		if err := json.Unmarshal([]byte(r.body), &body); err != nil || body.N != last[r.key]+1 {
+			t.Errorf("%s: got %s after %d (%v)", r.key, r.body, last[r.key], err)
+		}
+		last[r.key] = body.N
+		ids[r.id] = true
+	}
+	if len(got) != n || len(ids) != n || len(last) != keys {
+		t.Errorf("got %d messages with %d ids and %d keys, want %d with %d keys", len(got), len(ids), len(last), n, keys)
+	}
+}
+
+func drain(from <-chan request) (all []request) {
+	for {
+		select {
+		case r := <-from:
+			all = append(all, r)
+		default:
+			return all
+		}
+	}
+}

@@ -1,0 +1,161 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rowrelay/rowrelay/internal/testdb"
+)
+
+// parked makes three parked messages: orders of a and b, and a mail of a, and
+// leaves one delivered.
+func parked(t *testing.T, db testdb.Database) {
+	t.Helper()
+	const input = `{"topic":"orders","key":"a","payload":"hunter2-1"}
+{"topic":"orders","key":"b","payload":"hunter2-2"}
+{"topic":"mails","key":"a","payload":"hunter2-3","headers":{"X-A":"b"}}
+{"topic":"fine","key":"c","payload":"hunter2-4"}
+`
+	mustCall(t, input, "enqueue", "--database", db.URL)
+	endpoint := newWeb(t, func(r request) int {
+		if r.topic == "fine" {
+			return http.StatusOK
+		}
+		return http.StatusBadRequest
+	})
+	mustRun(t, "run", "--database", db.URL, "--sink", endpoint.URL, "--drain")
+	if got := statusOf(t, db); got.Error != 3 || got.Done != 1 {
+		t.Fatalf("status %+v, want three parked and one done", got)
+	}
+}
+
+func list(t *testing.T, db testdb.Database, args ...string) (found []messageJSON) {
+	t.Helper()
+	got := mustRun(t, append([]string{"messages", "list", "--json", "--database", db.URL}, args...)...)
+	if err := json.Unmarshal([]byte(got.stdout), &found); err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+func TestListingByFilter(t *testing.T) {
+	t.Parallel()
+	onMigrated(t, func(t *testing.T, db testdb.Database) {
+		parked(t, db)
+		all := list(t, db)
+		if len(all) != 4 {
+			t.Fatalf("%d messages, want 4", len(all))
+		}
+		for filter, want := range map[string]int{
+			"--topic orders":         2,
+			"--topic order":          0,
+			"--key a":                2,
+			"--topic orders --key a": 1,
+			"--state error":          3,
+			"--state done":           1,
+			"--state pending":        0,
+			"--since 1h":             4,
+			"--since " + time.Now().Add(time.Hour).UTC().Format(time.RFC3339): 0,
+			"--error 400":                     3,
+			"--error %":                       0,
+			"--limit 2":                       2,
+			fmt.Sprint("--after ", all[1].ID): 2,
+			fmt.Sprint(all[0].ID):             1,
+			all[2].MessageID + " " + fmt.Sprint(all[3].ID): 2,
+			strings.ToUpper(all[2].MessageID):              1,
+			"987654321":                                    0,
+		} {
+			if got := list(t, db, strings.Fields(filter)...); len(got) != want {
+				t.Errorf("%s: %d messages, want %d", filter, len(got), want)
+			}
+		}
+		for _, flags := range [][]string{{}, {"--json"}} {
+			got := mustRun(t, append([]string{"messages", "list", "--database", db.URL}, flags...)...)
+			if strings.Contains(got.stdout, "hunter2") || !strings.Contains(got.stdout, "mails") {
+				t.Errorf("a list shows messages, not payloads: %s", got.stdout)
+			}
+		}
+	})
+}
+
+func TestShowing(t *testing.T) {
+	t.Parallel()
+	onMigrated(t, func(t *testing.T, db testdb.Database) {
+		parked(t, db)
+		mail := list(t, db, "--topic", "mails")[0]
+		text := mustRun(t, "messages", "show", mail.MessageID, "--database", db.URL).stdout
+		for _, want := range []string{"hunter2-3", "header X-A  b", "state       error", "last error", mail.MessageID} {
+			if !strings.Contains(text, want) {
+				t.Errorf("%q isn't in\n%s", want, text)
+			}
+		}
+		var full fullMessageJSON
+		got := mustRun(t, "messages", "show", fmt.Sprint(mail.ID), "--json", "--database", db.URL)
+		if err := json.Unmarshal([]byte(got.stdout), &full); err != nil || full.Payload == nil || *full.Payload != "hunter2-3" || full.Headers["X-A"] != "b" || full.LastError == "" {
+			t.Errorf("got %+v, %v", full, err)
+		}
+		missing := call(t.Context(), "", "messages", "show", "987654321", "--database", db.URL)
+		if missing.code != exitFailed || !strings.Contains(missing.stderr, "there is no message 987654321") {
+			t.Errorf("exit code %d, %q", missing.code, missing.stderr)
+		}
+	})
+}
+
+func TestRequeueAndDiscard(t *testing.T) {
+	t.Parallel()
+	onMigrated(t, func(t *testing.T, db testdb.Database) {
+		parked(t, db)
+		first := list(t, db, "--topic", "orders", "--key", "a")[0]
+		if got := mustRun(t, "messages", "requeue", fmt.Sprint(first.ID), "--database", db.URL); got.stdout != "requeued 1\n" {
+			t.Errorf("got %q", got.stdout)
+		}
+		again := call(t.Context(), "", "messages", "requeue", fmt.Sprint(first.ID), first.MessageID, "987654321", "--database", db.URL)
+		if again.code != exitFailed || !strings.Contains(again.stderr, "0 of 3 messages were requeued: the others aren't there, or aren't parked") {
+			t.Errorf("exit code %d, %q", again.code, again.stderr)
+		}
+		if got := mustRun(t, "messages", "discard", "--topic", "orders", "--since", "1h", "--error", "400", "--json", "--database", db.URL); got.stdout != "{\n  \"discarded\": 1\n}\n" {
+			t.Errorf("got %q", got.stdout)
+		}
+		if got := mustRun(t, "messages", "requeue", "--all", "--database", db.URL); got.stdout != "requeued 1\n" {
+			t.Errorf("got %q", got.stdout)
+		}
+		if got := mustRun(t, "messages", "discard", "--all", "--database", db.URL); got.stdout != "discarded 0\n" {
+			t.Errorf("got %q", got.stdout)
+		}
+		endpoint := newWeb(t, always(http.StatusOK))
+		mustRun(t, "run", "--database", db.URL, "--sink", endpoint.URL, "--drain")
+		var bodies []string
+		for _, r := range drain(endpoint.arrived) {
+			bodies = append(bodies, r.body)
+		}
+		if strings.Join(bodies, " ") != "hunter2-1 hunter2-3" {
+			t.Errorf("got %v, want the two that were requeued, in order", bodies)
+		}
+		if got := statusOf(t, db); got.Done != 3 || got.Error != 0 {
+			t.Errorf("status %+v", got)
+		}
+	})
+}
+
+func TestRequeueWithinALivingRelay(t *testing.T) {
+	t.Parallel()
+	onMigrated(t, func(t *testing.T, db testdb.Database) {
+		parked(t, db)
+		endpoint := newWeb(t, always(http.StatusOK))
+		d := start(t, "run", "--database", db.URL, "--sink", endpoint.URL)
+		mustCall(t, `{"topic":"first"}`, "enqueue", "--database", db.URL)
+		endpoint.next(t, endpoint.arrived) // it lives
+		mustRun(t, "messages", "requeue", "--topic", "orders", "--database", db.URL)
+		got := []string{endpoint.next(t, endpoint.arrived).body, endpoint.next(t, endpoint.arrived).body}
+		if strings.Join(got, " ") != "hunter2-1 hunter2-2" && strings.Join(got, " ") != "hunter2-2 hunter2-1" {
+			t.Errorf("got %v", got)
+		}
+		if code, logged := d.stop(t); code != exitDone {
+			t.Errorf("exit code %d:\n%s", code, logged)
+		}
+	})
+}

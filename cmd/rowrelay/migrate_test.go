@@ -1,0 +1,130 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/rowrelay/rowrelay/internal/testdb"
+)
+
+func TestMigrating(t *testing.T) {
+	t.Parallel()
+	onEveryVersion(t, func(t *testing.T, db testdb.Database) {
+		for _, step := range []struct {
+			line, want string
+		}{
+			{"migrate status", "pending"},
+			{"migrate down", "no migration of outbox to take back"},
+			{"migrate up", "applied"},
+			{"migrate up", "the tables of outbox are up to date"},
+			{"migrate status", "applied"},
+			{"migrate status --json", `"applied": true`},
+			{"status", "pending"},
+			{"migrate down --json", `"taken_back"`},
+			{"migrate status", "pending"},
+			{"migrate up --json", `"applied": [`},
+		} {
+			if got := mustRun(t, append(strings.Fields(step.line), "--database", db.URL)...); !strings.Contains(got.stdout, step.want) {
+				t.Errorf("%s: got %q, want %q in it", step.line, got.stdout, step.want)
+			}
+		}
+	})
+}
+
+func TestMigratingDownKeepsUndeliveredMessages(t *testing.T) {
+	t.Parallel()
+	onMigrated(t, func(t *testing.T, db testdb.Database) {
+		mustCall(t, `{"topic":"a","available_at":"2999-01-01T00:00:00Z"}`, "enqueue", "--database", db.URL)
+		got := call(t.Context(), "", "migrate", "down", "--database", db.URL)
+		if got.code != exitFailed || !strings.Contains(got.stderr, "1 messages that were not delivered") {
+			t.Errorf("exit code %d, %q", got.code, got.stderr)
+		}
+		if left := statusOf(t, db); left.Scheduled+left.Pending != 1 {
+			t.Errorf("status %+v", left)
+		}
+		mustRun(t, "migrate", "down", "--discard-messages", "--database", db.URL)
+		if gone := call(t.Context(), "", "status", "--database", db.URL); gone.code != exitFailed {
+			t.Errorf("the tables are still there: %s", gone.stdout)
+		}
+	})
+}
+
+func TestMigratingFromManyProcessesAtOnce(t *testing.T) {
+	t.Parallel()
+	onEachDatabase(t, func(t *testing.T, db testdb.Database) {
+		var all sync.WaitGroup
+		for range 4 {
+			all.Go(func() {
+				if got := call(t.Context(), "", "migrate", "up", "--database", db.URL); got.code != exitDone {
+					t.Errorf("exit code %d, %q", got.code, got.stderr)
+				}
+			})
+		}
+		all.Wait()
+		statusOf(t, db)
+	})
+}
+
+func TestThePrintedSQLMakesTheTables(t *testing.T) {
+	t.Parallel()
+	onEveryVersion(t, func(t *testing.T, db testdb.Database) {
+		printed := mustRun(t, "migrate", "print", "--database", db.URL).stdout
+		execute(t, db.DB, printed)
+		mustCall(t, `{"topic":"a"}`, "enqueue", "--database", db.URL)
+		if got := statusOf(t, db); got.Pending != 1 {
+			t.Errorf("status %+v", got)
+		}
+	})
+}
+
+func TestMigratingEverySourceOfAConfiguration(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	file := filepath.Join(folder, "rowrelay.yaml")
+	text := "sources:\n  a: {database: 'sqlite:" + folder + "/a.db'}\n  b: {database: 'sqlite:" + folder + "/b.db', table: events, claim: rows}\nsinks:\n  d: {type: discard}\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got := mustRun(t, "migrate", "up", "--config", file)
+	if !strings.Contains(got.stdout, "outbox  1") || !strings.Contains(got.stdout, "events  1") {
+		t.Errorf("got %q", got.stdout)
+	}
+	for _, source := range []string{"a", "b"} {
+		mustRun(t, "status", "--config", file, "--source", source)
+	}
+	mustRun(t, "run", "--config", file, "--drain")
+	mustRun(t, "migrate", "down", "--config", file, "--source", "b")
+	if gone := call(t.Context(), "", "status", "--config", file, "--source", "b"); gone.code != exitFailed {
+		t.Errorf("the tables are still there: %s", gone.stdout)
+	}
+}
+
+// TestTheDatabaseFromTheEnvironment runs the built program, since the
+// environment is the process's.
+func TestTheDatabaseFromTheEnvironment(t *testing.T) {
+	t.Parallel()
+	binary := filepath.Join(t.TempDir(), "rowrelay")
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, ".").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	run := func(database string, args ...string) (string, error) {
+		command := exec.CommandContext(t.Context(), binary, args...)
+		command.Env = append(os.Environ(), databaseVariable+"="+database)
+		out, err := command.CombinedOutput()
+		return string(out), err
+	}
+	database := "sqlite:" + filepath.Join(t.TempDir(), "a.db")
+	if out, err := run(database, "migrate", "up"); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if out, err := run(database, "status"); err != nil || !strings.Contains(out, "pending") {
+		t.Errorf("%v: %s", err, out)
+	}
+	if out, err := run("hunter2", "status"); err == nil || !strings.Contains(out, "$"+databaseVariable+": the value isn't a database's URL") || strings.Contains(out, "hunter2") {
+		t.Errorf("%v: %s", err, out)
+	}
+}

@@ -1,0 +1,270 @@
+package main
+
+import (
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/rowrelay/rowrelay/internal/testdb"
+)
+
+func TestTheMainJob(t *testing.T) {
+	t.Parallel()
+	onEveryVersion(t, func(t *testing.T, db testdb.Database) {
+		mustRun(t, "migrate", "up", "--database", db.URL)
+		endpoint := newWeb(t, always(http.StatusOK))
+		mustCall(t, jsonLines("orders", 600, 7), "enqueue", "--database", db.URL, "--batch", "100")
+		if before := statusOf(t, db); before.Pending != 600 || before.OldestPendingSeconds <= 0 || before.Claim != "" {
+			t.Errorf("before: %+v", before)
+		}
+		mustRun(t, "run", "--database", db.URL, "--sink", endpoint.URL, "--drain")
+		inOrder(t, drain(endpoint.arrived), 600, 7)
+		after := statusOf(t, db)
+		if after.Pending != 0 || after.Done != 600 || after.Claim != "lanes" || after.Lanes != 0 || len(after.Relays) != 0 {
+			t.Errorf("after: %+v", after)
+		}
+	})
+}
+
+func TestClaimingByRows(t *testing.T) {
+	t.Parallel()
+	onEveryVersion(t, func(t *testing.T, db testdb.Database) {
+		mustRun(t, "migrate", "up", "--database", db.URL, "--claim", "rows")
+		endpoint := newWeb(t, always(http.StatusOK))
+		mustCall(t, jsonLines("a", 50, 1)+jsonLines("b", 50, 1), "enqueue", "--database", db.URL)
+		mustRun(t, "run", "--database", db.URL, "--sink", endpoint.URL, "--claim", "rows", "--pick", "newest", "--topics", "b", "--retention", "0",
+			"--batch", "10", "--workers", "1", "--buffer", "10", "--drain")
+		got := drain(endpoint.arrived)
+		if len(got) != 50 {
+			t.Fatalf("got %d messages, want those of b", len(got))
+		}
+		var first, last struct{ N int } // of a claim's messages the order is open
+		if err := errors.Join(json.Unmarshal([]byte(got[0].body), &first), json.Unmarshal([]byte(got[49].body), &last)); err != nil || first.N <= 40 || last.N > 10 {
+			t.Errorf("got %+v first and %+v last, want the newest first (%v)", got[0], got[49], err)
+		}
+		if after := statusOf(t, db); after.Pending != 50 || after.Done != 0 || after.Claim != "rows" {
+			t.Errorf("after: %+v", after)
+		}
+	})
+}
+
+func TestADaemonWithEverythingFromAConfiguration(t *testing.T) {
+	t.Parallel()
+	onEachDatabase(t, func(t *testing.T, db testdb.Database) {
+		orders, rest := newWeb(t, always(http.StatusOK)), newWeb(t, always(http.StatusOK))
+		file := configure(t, db, fmt.Sprintf(`
+sinks:
+  orders: {type: http, url: %q}
+  rest: {type: http, url: %q, batch: 10}
+routes:
+  - {topic: orders, sink: orders}
+  - {prefix: audit., sink: rest}
+admin: {listen: "127.0.0.1:0"}
+log: {format: json}
+`, orders.URL, rest.URL))
+		mustRun(t, "migrate", "up", "--config", file)
+		d := start(t, "run", "--config", file)
+		address := d.log.wait(t, `"msg":"serving admin requests","address":"([^"]+)"`)
+		mustCall(t, `{"topic":"orders","payload":"1"}`+"\n"+`{"topic":"audit.x","payload":"2"}`+"\n"+`{"topic":"lost","payload":"hunter2"}`, "enqueue", "--config", file)
+		if got := orders.next(t, orders.arrived); got.body != "1" {
+			t.Errorf("orders got %+v", got)
+		}
+		if got := rest.next(t, rest.arrived); got.body != "2" {
+			t.Errorf("rest got %+v", got)
+		}
+		for path, want := range map[string]string{
+			"/metrics": `rowrelay_delivered_total{sink="orders",source="shop"} 1`,
+			"/readyz":  "shop: ok",
+			"/healthz": "ok",
+			"/status":  `"source":"shop"`,
+		} {
+			if body := getPage(t, "http://"+address+path); !strings.Contains(body, want) {
+				t.Errorf("%s: %q isn't in %s", path, want, body)
+			}
+		}
+		d.log.wait(t, "lost") // the alarm about a topic without a route
+		code, logged := d.stop(t)
+		if code != exitDone || strings.Contains(logged, "hunter2") || password(db) != "" && strings.Contains(logged, password(db)) {
+			t.Errorf("exit code %d; the log has no payload and no password in it:\n%s", code, logged)
+		}
+		if left := statusOf(t, db); left.Pending != 1 || left.PendingTopics["lost"] != 1 {
+			t.Errorf("left: %+v, want the message without a route pending", left)
+		}
+	})
+}
+
+// configure writes a configuration with the database as the source shop.
+func configure(t *testing.T, db testdb.Database, rest string) string {
+	t.Helper()
+	folder := t.TempDir()
+	if err := os.WriteFile(filepath.Join(folder, "url"), []byte(db.URL+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(folder, "rowrelay.yaml")
+	if err := os.WriteFile(file, []byte("sources:\n  shop: {database_file: url}\n"+rest), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+func password(db testdb.Database) string {
+	parsed, err := url.Parse(db.URL)
+	if err != nil {
+		return ""
+	}
+	secret, _ := parsed.User.Password()
+	return secret
+}
+
+func getPage(t *testing.T, address string) string {
+	t.Helper()
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	answer, err := client.Get(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	body, err := io.ReadAll(answer.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(body)
+}
+
+func TestARelayThatClaimsTheOtherWayDoesNotStart(t *testing.T) {
+	t.Parallel()
+	onMigrated(t, func(t *testing.T, db testdb.Database) {
+		endpoint := newWeb(t, always(http.StatusOK))
+		first := start(t, "run", "--database", db.URL, "--sink", endpoint.URL)
+		mustCall(t, `{"topic":"a"}`, "enqueue", "--database", db.URL)
+		endpoint.next(t, endpoint.arrived) // it lives
+		other := call(t.Context(), "", "run", "--database", db.URL, "--sink", endpoint.URL, "--claim", "rows")
+		if other.code != exitFailed || !strings.Contains(other.stderr, "tell this relay the same with --claim") ||
+			!strings.Contains(other.stderr, "rowrelay status --database ") {
+			t.Errorf("exit code %d, %q; want 1 and what to do", other.code, other.stderr)
+		}
+		if pw := password(db); pw != "" && strings.Contains(other.stderr, pw) {
+			t.Errorf("the password is shown: %s", other.stderr)
+		}
+		if got := statusOf(t, db); len(got.Relays) != 1 || got.Claim != "lanes" || got.Lanes != 64 {
+			t.Errorf("status %+v, want one relay with all lanes", got)
+		}
+		if code, logged := first.stop(t); code != exitDone {
+			t.Errorf("the first ended with %d:\n%s", code, logged)
+		}
+	})
+}
+
+func TestTheSecondSignalCutsTheDrainShort(t *testing.T) {
+	t.Parallel()
+	onMigrated(t, func(t *testing.T, db testdb.Database) {
+		hold := make(chan struct{})
+		endpoint := newWeb(t, func(request) int { <-hold; return http.StatusOK })
+		t.Cleanup(func() { close(hold) }) // before the endpoint closes
+		mustCall(t, `{"topic":"a"}`, "enqueue", "--database", db.URL)
+		d := start(t, "run", "--database", db.URL, "--sink", endpoint.URL, "--drain-timeout", "1h")
+		endpoint.next(t, endpoint.requests)
+		d.signal()
+		d.log.wait(t, "stopping")
+		close(d.second)
+		_, logged := d.end(t)
+		if !strings.Contains(logged, "aborting") {
+			t.Errorf("the log:\n%s", logged)
+		}
+		if got := statusOf(t, db); got.Pending+got.Retry != 1 || got.Done != 0 || got.Lanes != 0 {
+			t.Errorf("status %+v, want the message to be sent again and no lane leased", got)
+		}
+	})
+}
+
+func TestAnEndpointThatIsDownCostsNoAttempt(t *testing.T) {
+	t.Parallel()
+	onMigrated(t, func(t *testing.T, db testdb.Database) {
+		var asked atomic.Int32
+		endpoint := newWeb(t, func(request) int {
+			if asked.Add(1) <= 3 {
+				return http.StatusServiceUnavailable
+			}
+			return http.StatusOK
+		})
+		mustCall(t, `{"topic":"a"}`, "enqueue", "--database", db.URL)
+		mustRun(t, "run", "--database", db.URL, "--sink", endpoint.URL, "--drain", "--max-attempts", "1")
+		if got := statusOf(t, db); got.Done != 1 || got.Error != 0 {
+			t.Errorf("status %+v, want it delivered, not parked", got)
+		}
+	})
+}
+
+func TestWhatIsWrongWithADatabaseIsToldWithoutItsPassword(t *testing.T) {
+	t.Parallel()
+	onEachDatabase(t, func(t *testing.T, db testdb.Database) {
+		cases := map[string]struct{ url, want string }{
+			"no tables": {db.URL, "run rowrelay migrate up --database "},
+		}
+		if db.Kind == testdb.Postgres {
+			cases["a wrong password"] = struct{ url, want string }{withURL(t, db, func(u *url.URL) { u.User = url.UserPassword(u.User.Username(), "hunter2") }),
+				"the server refuses the password"}
+			cases["no such database"] = struct{ url, want string }{withURL(t, db, func(u *url.URL) { u.Path += "_no" }), "there is no such database"}
+			cases["no such user"] = struct{ url, want string }{withURL(t, db, func(u *url.URL) { u.User = url.UserPassword("nobody", "hunter2") }), "the server refuses the "}
+		}
+		for name, test := range cases {
+			for _, line := range []string{"run --sink discard:", "status", "enqueue", "messages list", "check"} {
+				got := call(t.Context(), `{"topic":"a"}`, append(strings.Fields(line), "--database", test.url)...)
+				if got.code != exitFailed || !strings.Contains(got.stderr+got.stdout, test.want) {
+					t.Errorf("%s: %s: exit code %d, %s%s; want 1 and %q", name, line, got.code, got.stdout, got.stderr, test.want)
+				}
+				if pw := password(db); strings.Contains(got.stderr+got.stdout, "hunter2") || pw != "" && strings.Contains(got.stderr+got.stdout, pw) {
+					t.Errorf("%s: %s: the password is shown: %s", name, line, got.stderr)
+				}
+			}
+		}
+	})
+}
+
+func withURL(t *testing.T, db testdb.Database, change func(*url.URL)) string {
+	t.Helper()
+	parsed, err := url.Parse(db.URL)
+	if err != nil {
+		t.Fatal("the URL is malformed")
+	}
+	change(parsed)
+	return parsed.String()
+}
+
+func TestAnotherTableInItsOwnSchema(t *testing.T) {
+	t.Parallel()
+	onEachDatabase(t, func(t *testing.T, db testdb.Database) {
+		table := "events"
+		if db.Kind == testdb.Postgres {
+			table = "Sales.Events"
+			execute(t, db.DB, `CREATE SCHEMA "Sales"`)
+		}
+		flags := []string{"--database", db.URL, "--table", table}
+		mustRun(t, append([]string{"migrate", "up"}, flags...)...)
+		mustCall(t, `{"topic":"a","payload":"b"}`, append([]string{"enqueue"}, flags...)...)
+		got := mustRun(t, append([]string{"run", "--sink", "stdout:", "--drain"}, flags...)...)
+		var line struct{ Topic, Payload string }
+		if err := json.Unmarshal([]byte(got.stdout), &line); err != nil || line.Topic != "a" || line.Payload != "b" {
+			t.Errorf("got %q, %v", got.stdout, err)
+		}
+		if missing := call(t.Context(), "", "status", "--database", db.URL); missing.code != exitFailed {
+			t.Errorf("the table outbox is there as well: %s", missing.stdout)
+		}
+	})
+}
+
+func execute(t *testing.T, db *sql.DB, statement string) {
+	t.Helper()
+	if _, err := db.ExecContext(t.Context(), statement); err != nil {
+		t.Fatal(err)
+	}
+}
