@@ -86,6 +86,19 @@ func (e *engine) run(ctx context.Context) error {
 	return errors.Join(err, e.waitForWorkers(), e.closeSinks(ctx))
 }
 
+// waitForWorkers waits for every goroutine; a sink that doesn't return though
+// it was told to is left behind.
+func (e *engine) waitForWorkers() error {
+	done := make(chan struct{})
+	go func() { e.workers.Wait(); close(done) }()
+	select {
+	case <-done:
+		return nil
+	case <-time.After(abortGrace):
+		return errors.New("stop the relay: a sink did not return from Send though its context had ended")
+	}
+}
+
 // loop is the only place that changes the engine's state.
 func (e *engine) loop(ctx context.Context) error {
 	timer := time.NewTimer(0)

@@ -109,19 +109,6 @@ func (e *engine) unsettled() error {
 		sending, e.settle.count())
 }
 
-// waitForWorkers waits for every goroutine; a sink that doesn't return though
-// it was told to is left behind.
-func (e *engine) waitForWorkers() error {
-	done := make(chan struct{})
-	go func() { e.workers.Wait(); close(done) }()
-	select {
-	case <-done:
-		return nil
-	case <-time.After(abortGrace):
-		return errors.New("stop the relay: a sink did not return from Send though its context had ended")
-	}
-}
-
 // closeSinks closes every sink, however long the others take.
 func (e *engine) closeSinks(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), abortGrace)

@@ -1,0 +1,188 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rowrelay/rowrelay/relay"
+)
+
+// placeOrders writes orders from 8 writers at once and rolls half of them
+// back. A customer's orders come from one writer, so they are committed in
+// their order.
+func placeOrders(s *scene, orders int, over time.Duration) {
+	const writers, customers = 8, 80
+	var group sync.WaitGroup
+	for w := range writers {
+		group.Go(func() {
+			each := orders / writers
+			for n := range each {
+				customer := w + writers*rand.IntN(customers/writers)
+				if err := s.order(context.Background(), customer, n+1, n%2 == 0); err != nil {
+					s.t.Errorf("write an order: %v", err)
+					return
+				}
+				<-time.After(over / time.Duration(each))
+			}
+		})
+	}
+	group.Wait()
+}
+
+func TestCommittedOrdersAndNoOthersArriveInOrder(t *testing.T) {
+	t.Parallel()
+	s, e := newScene(t, "postgres15/pgx"), newEndpoint(t)
+	for i := range 3 {
+		s.relay(fmt.Sprint("relay-", i), fmt.Sprint(e.URL, "/", i))
+	}
+	placeOrders(s, 10_000, time.Second)
+	s.settled(time.Minute)
+	v := judge(t, e.received())
+	if want := s.committed(); want != 5000 || v.distinct != want {
+		t.Errorf("%d distinct messages arrived of %d committed orders, want 5000", v.distinct, want)
+	}
+	if len(v.duplicates) > 0 {
+		t.Errorf("%d messages came twice though nothing had happened", len(v.duplicates))
+	}
+	if parked := s.status().Counts[relay.StateError]; parked > 0 {
+		t.Errorf("%d messages were parked", parked)
+	}
+}
+
+// kill is the death of a relay.
+type kill struct {
+	from   string // the path that only this process used
+	at     time.Time
+	served time.Duration // until its lanes were others'
+}
+
+func TestKilledRelaysLoseNothing(t *testing.T) {
+	t.Parallel()
+	const lease = 3 * time.Second
+	s, e := newScene(t, "postgres15/pgx"), newEndpoint(t)
+	length := lasting(10*time.Second, time.Minute)
+	done := make(chan struct{})
+	go func() { placeOrders(s, 10_000, length); close(done) }()
+	kills := killEverySecond(s, e, lease, length)
+	<-done
+	s.settled(time.Minute)
+	v := judge(t, e.received())
+	if want := s.committed(); want != 5000 || v.distinct != want {
+		t.Errorf("%d distinct messages arrived of %d committed orders, want 5000", v.distinct, want)
+	}
+	judgeDuplicates(t, v.duplicates, kills)
+	judgeTakeovers(t, kills, lease)
+	if parked := s.status().Counts[relay.StateError]; parked > 0 {
+		t.Errorf("%d messages were parked", parked)
+	}
+}
+
+// killEverySecond runs three relays and kills one of them each second.
+func killEverySecond(s *scene, e *endpoint, lease, length time.Duration) []*kill {
+	var (
+		kills    []*kill
+		watchers sync.WaitGroup
+		started  int
+		relays   [3]*process
+	)
+	start := func(i int) {
+		started++
+		path := fmt.Sprint("/relay-", started)
+		relays[i] = s.relay(path, e.URL+path, "--lease", lease.String(), "--batch", "20", "--workers", "2")
+	}
+	for i := range relays {
+		start(i)
+	}
+	for end := time.Now().Add(length); time.Now().Before(end); {
+		<-time.After(time.Second)
+		i := rand.IntN(len(relays))
+		owners := s.owned(relays[i].command.Process.Pid)
+		relays[i].kill()
+		k := &kill{from: relays[i].name, at: time.Now()}
+		kills = append(kills, k)
+		watchers.Go(func() { k.served = s.untilTaken(owners, k.at, lease+30*time.Second) })
+		start(i)
+	}
+	watchers.Wait()
+	return kills
+}
+
+// fence is a lane and the fence that a relay holds it with.
+type fence struct{ lane, fence int64 }
+
+// owned returns the lanes that the process holds.
+func (s *scene) owned(pid int) (lanes []fence) {
+	s.t.Helper()
+	rows, err := s.DB.Query("SELECT lane, fence FROM outbox_lanes WHERE owner LIKE $1", fmt.Sprintf("%%-%d-%%", pid))
+	check(s.t, err)
+	defer rows.Close()
+	for rows.Next() {
+		var f fence
+		check(s.t, rows.Scan(&f.lane, &f.fence))
+		lanes = append(lanes, f)
+	}
+	check(s.t, rows.Err())
+	return lanes
+}
+
+// untilTaken waits until all these lanes have another holder.
+func (s *scene) untilTaken(lanes []fence, since time.Time, limit time.Duration) time.Duration {
+	for _, f := range lanes {
+		for time.Since(since) < limit {
+			var now int64
+			if err := s.DB.QueryRow("SELECT fence FROM outbox_lanes WHERE lane = $1", f.lane).Scan(&now); err == nil && now > f.fence {
+				break
+			}
+			<-time.After(50 * time.Millisecond)
+		}
+	}
+	return time.Since(since)
+}
+
+// judgeDuplicates checks that each repetition follows from a kill: the relay
+// that had sent the message first was killed afterwards, and before the
+// repetition; and that no kill caused more of them than were in flight.
+func judgeDuplicates(t testing.TB, duplicates []duplicate, kills []*kill) {
+	t.Helper()
+	const inFlight = 2*20 + 2*40 // two batches at the sink, and outcomes that wait for two settlements
+	caused, most := map[string]int{}, 0
+	for _, d := range duplicates {
+		k := killOf(kills, d.first.from)
+		if k == nil || k.at.Before(d.first.at) || d.again.at.Before(k.at) {
+			t.Errorf("message %s came twice, from %s and %s, and no kill explains it", d.first.id, d.first.from, d.again.from)
+			continue
+		}
+		caused[k.from]++
+		most = max(most, caused[k.from])
+	}
+	if most > inFlight {
+		t.Errorf("one kill caused %d duplicates, more than the %d that can be in flight", most, inFlight)
+	}
+	t.Logf("%d kills, %d duplicates, at most %d of one kill", len(kills), len(duplicates), most)
+}
+
+func killOf(kills []*kill, from string) *kill {
+	for _, k := range kills {
+		if k.from == from {
+			return k
+		}
+	}
+	return nil
+}
+
+// judgeTakeovers checks that a dead relay's lanes were served again in time.
+func judgeTakeovers(t testing.TB, kills []*kill, lease time.Duration) {
+	t.Helper()
+	var slowest time.Duration
+	for _, k := range kills {
+		slowest = max(slowest, k.served)
+	}
+	if limit := lease + 5*time.Second; slowest > limit {
+		t.Errorf("a dead relay's lanes waited %v for another, longer than %v", slowest, limit)
+	}
+	t.Logf("a dead relay's lanes were others' after at most %v, with a lease of %v", slowest.Round(time.Millisecond), lease)
+}

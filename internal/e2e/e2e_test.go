@@ -1,0 +1,255 @@
+// Package e2e proves the promise from end to end: real processes, a real
+// server, a real endpoint, real kills. By default the scenes are short; with
+// -long they last as long as the promise is stated for.
+package e2e
+
+import (
+	"context"
+	"database/sql"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rowrelay/rowrelay/internal/testdb"
+	"github.com/rowrelay/rowrelay/migrations"
+	"github.com/rowrelay/rowrelay/outbox"
+	"github.com/rowrelay/rowrelay/outbox/dialect"
+	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/sqlstore"
+)
+
+var long = flag.Bool("long", false, "let the scenes last as long as the promise is stated for")
+
+// lasting is a scene's length: short in CI, or as the promise has it.
+func lasting(short, stated time.Duration) time.Duration {
+	if *long {
+		return stated
+	}
+	return short
+}
+
+// binary is the rowrelay command, built once.
+var binary string
+
+func TestMain(m *testing.M) {
+	os.Exit(run(m))
+}
+
+func run(m *testing.M) int {
+	flag.Parse()
+	if testing.Short() {
+		return 0
+	}
+	dir, err := os.MkdirTemp("", "rowrelay-e2e-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	binary = filepath.Join(dir, "rowrelay")
+	if out, err := exec.Command("go", "build", "-o", binary, "../../cmd/rowrelay").CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "build the command: %v\n%s", err, out)
+		return 1
+	}
+	return m.Run()
+}
+
+// scene is a table with a business table beside it.
+type scene struct {
+	testdb.Database
+	t      *testing.T
+	writer *outbox.Writer
+	store  *sqlstore.Store
+}
+
+// newScene makes an empty table on the target with this name.
+func newScene(t *testing.T, target string) *scene {
+	t.Helper()
+	for _, candidate := range testdb.Targets() {
+		if candidate.Name == target {
+			return setUp(t, candidate.Open(t))
+		}
+	}
+	t.Fatalf("there is no target %s", target)
+	return nil
+}
+
+func setUp(t *testing.T, db testdb.Database) *scene {
+	t.Helper()
+	d := dialect.Postgres()
+	if db.Kind == testdb.SQLite {
+		d = dialect.SQLite()
+	}
+	schema, err := migrations.New(db.DB, d, migrations.Options{})
+	check(t, err)
+	_, err = schema.Up(t.Context())
+	check(t, err)
+	_, err = db.DB.ExecContext(t.Context(), "CREATE TABLE orders (customer INTEGER NOT NULL, number INTEGER NOT NULL, PRIMARY KEY (customer, number))")
+	check(t, err)
+	writer, err := outbox.NewWriter(d)
+	check(t, err)
+	store, err := sqlstore.Open(t.Context(), db.DB, d, sqlstore.Options{})
+	check(t, err)
+	return &scene{Database: db, t: t, writer: writer, store: store}
+}
+
+func check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// order writes an order and its message in one transaction, which it commits
+// or rolls back.
+func (s *scene) order(ctx context.Context, customer, number int, commit bool) error {
+	return s.orderTo(ctx, "orders", customer, number, commit)
+}
+
+func (s *scene) orderTo(ctx context.Context, topic string, customer, number int, commit bool) error {
+	tx, err := s.DB.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback()
+	if err := s.write(ctx, tx, topic, customer, number); err != nil || !commit {
+		return err
+	}
+	return tx.Commit()
+}
+
+func (s *scene) write(ctx context.Context, tx *sql.Tx, topic string, customer, number int) error {
+	if _, err := tx.ExecContext(ctx, fmt.Sprintf("INSERT INTO orders (customer, number) VALUES (%d, %d)", customer, number)); err != nil {
+		return err
+	}
+	return s.writer.Write(ctx, tx, outbox.Message{
+		Topic: topic, Key: fmt.Sprint("customer-", customer), Payload: fmt.Appendf(nil, `{"customer":%d,"number":%d}`, customer, number),
+	})
+}
+
+// committed counts the orders that exist.
+func (s *scene) committed() (n int) {
+	s.t.Helper()
+	check(s.t, s.DB.QueryRowContext(s.t.Context(), "SELECT count(*) FROM orders").Scan(&n))
+	return n
+}
+
+func (s *scene) status() relay.Status {
+	s.t.Helper()
+	status, err := s.store.Status(s.t.Context())
+	check(s.t, err)
+	return status
+}
+
+// settled waits until nothing is left that could be delivered.
+func (s *scene) settled(within time.Duration) {
+	s.t.Helper()
+	eventually(s.t, within, "all messages are delivered", func() bool {
+		counts := s.status().Counts
+		return counts[relay.StatePending]+counts[relay.StateClaimed]+counts[relay.StateRetry]+counts[relay.StateScheduled] == 0
+	})
+}
+
+// eventually polls a condition.
+func eventually(t testing.TB, within time.Duration, what string, condition func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(within); !condition(); {
+		if time.Now().After(deadline) {
+			t.Fatalf("after %v it still doesn't hold that %s", within, what)
+		}
+		<-time.After(50 * time.Millisecond)
+	}
+}
+
+// process is a running rowrelay command.
+type process struct {
+	name    string
+	command *exec.Cmd
+	log     *tail
+	exited  chan struct{}
+	err     error
+}
+
+// relay starts "rowrelay run" for the scene's table. The process is killed at
+// the end of the test if it still runs.
+func (s *scene) relay(name, sink string, arguments ...string) *process {
+	s.t.Helper()
+	return s.start(name, append([]string{"run", "--database", s.URL, "--sink", sink}, arguments...)...)
+}
+
+func (s *scene) start(name string, arguments ...string) *process {
+	s.t.Helper()
+	p := &process{name: name, command: exec.Command(binary, arguments...), log: &tail{}, exited: make(chan struct{})}
+	p.command.Stdout, p.command.Stderr = p.log, p.log
+	check(s.t, p.command.Start())
+	go func() { p.err = p.command.Wait(); close(p.exited) }()
+	s.t.Cleanup(func() {
+		p.kill()
+		if s.t.Failed() {
+			s.t.Logf("%s said:\n%s", name, p.log)
+		}
+	})
+	return p
+}
+
+// kill ends the process as a power cut would.
+func (p *process) kill() {
+	p.command.Process.Signal(syscall.SIGKILL)
+	<-p.exited
+}
+
+// stop asks the process to end, and waits for it.
+func (p *process) stop(t testing.TB) {
+	t.Helper()
+	p.command.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-p.exited:
+	case <-time.After(30 * time.Second):
+		t.Fatalf("%s didn't stop", p.name)
+	}
+	if p.err != nil {
+		t.Errorf("%s: %v\n%s", p.name, p.err, p.log)
+	}
+}
+
+// resident is the process's memory in MiB.
+func (p *process) resident(t testing.TB) (mib int) {
+	t.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.command.Process.Pid))
+	check(t, err)
+	for line := range strings.Lines(string(status)) {
+		if kib, ok := strings.CutPrefix(line, "VmRSS:"); ok {
+			fmt.Sscan(kib, &mib)
+		}
+	}
+	return mib / 1024
+}
+
+// tail keeps the end of what a process prints.
+type tail struct {
+	mu   sync.Mutex
+	text []byte
+}
+
+func (l *tail) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.text = append(l.text, p...)
+	if len(l.text) > 1<<16 {
+		l.text = append(l.text[:0], l.text[len(l.text)-1<<15:]...)
+	}
+	return len(p), nil
+}
+
+func (l *tail) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return string(l.text)
+}

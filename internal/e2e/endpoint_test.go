@@ -1,0 +1,115 @@
+package e2e
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+	"time"
+)
+
+// arrival is one POST that the endpoint has accepted.
+type arrival struct {
+	id       string
+	from     string // the path: which relay sent it
+	customer int
+	number   int
+	attempt  string
+	at       time.Time
+}
+
+// endpoint accepts messages, and remembers them in the order of their arrival.
+type endpoint struct {
+	*httptest.Server
+	answer func(*http.Request) int // nil: 200
+
+	mu       sync.Mutex
+	arrivals []arrival
+	refused  int
+}
+
+func newEndpoint(t testing.TB) *endpoint {
+	e := &endpoint{}
+	e.Server = httptest.NewServer(http.HandlerFunc(e.receive))
+	t.Cleanup(e.Close)
+	return e
+}
+
+func (e *endpoint) receive(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return // the sender died: nothing has arrived
+	}
+	a := arrival{id: r.Header.Get("Idempotency-Key"), from: r.URL.Path, attempt: r.Header.Get("Rowrelay-Attempt"), at: time.Now()}
+	var order struct{ Customer, Number int }
+	if err := json.Unmarshal(body, &order); err != nil {
+		w.WriteHeader(http.StatusBadRequest)
+		return
+	}
+	a.customer, a.number = order.Customer, order.Number
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	status := http.StatusOK
+	if e.answer != nil {
+		status = e.answer(r)
+	}
+	if status == http.StatusOK {
+		e.arrivals = append(e.arrivals, a)
+	} else {
+		e.refused++
+	}
+	w.WriteHeader(status)
+}
+
+// answering changes what the endpoint answers.
+func (e *endpoint) answering(answer func(*http.Request) int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.answer = answer
+}
+
+func always(status int) func(*http.Request) int {
+	return func(*http.Request) int { return status }
+}
+
+func (e *endpoint) received() []arrival {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return append([]arrival(nil), e.arrivals...)
+}
+
+// verdict is what a list of arrivals shows.
+type verdict struct {
+	distinct   int
+	duplicates []duplicate
+}
+
+// duplicate is a message that arrived again.
+type duplicate struct{ first, again arrival }
+
+// judge checks that each customer's orders arrived in their order, and returns
+// how many there were and which came twice. A repetition may only be of what
+// had arrived before: no order comes before its predecessor.
+func judge(t testing.TB, arrivals []arrival) (v verdict) {
+	t.Helper()
+	first := map[string]arrival{}
+	last := map[int]int{}
+	for _, a := range arrivals {
+		if a.id == "" {
+			t.Errorf("order %d of customer %d arrived without an Idempotency-Key", a.number, a.customer)
+		}
+		if before, ok := first[a.id]; ok {
+			v.duplicates = append(v.duplicates, duplicate{before, a})
+			continue
+		}
+		first[a.id] = a
+		if a.number <= last[a.customer] {
+			t.Errorf("customer %d: order %d arrived for the first time after order %d", a.customer, a.number, last[a.customer])
+		}
+		last[a.customer] = a.number
+	}
+	v.distinct = len(first)
+	return v
+}
