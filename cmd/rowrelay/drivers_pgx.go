@@ -10,7 +10,9 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/stdlib"
 
+	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/config"
+	"github.com/rowrelay/rowrelay/relay/listenpgx"
 )
 
 // A relay reads, settles and leases at the same time, and handlers may add to
@@ -33,6 +35,15 @@ func openPostgres(_ context.Context, database config.Database, _ bool) (*sql.DB,
 	db.SetMaxIdleConns(postgresConnections)
 	db.SetConnMaxIdleTime(5 * time.Minute)
 	return db, nil
+}
+
+// listenPostgres wakes a relay by NOTIFY.
+func listenPostgres(source config.Source) (relay.Listener, error) {
+	listener, err := listenpgx.New(source.Database.Secret(), listenpgx.Options{Table: source.Table})
+	if err != nil {
+		return nil, unparsed(err)
+	}
+	return listener, nil
 }
 
 // unparsed keeps what pgx has against a URL and leaves out the URL itself, from

@@ -19,17 +19,13 @@ one cuts that short, and what was being sent may be sent again.
 The way to claim is stored with the table by its first relay, and changes only
 while none lives.`
 
-// runFlags are what was typed. Empty texts were not.
+// runFlags are what was typed.
 type runFlags struct {
 	program
 	target target
 	sink   string
 	drain  bool
-	source []string // settings of config.Source with a flag of the same name
-	to     []string // and of config.Sink
 	topics []string
-	admin  string
-	log    config.Log
 }
 
 func (p program) runCommand() *cobra.Command {
@@ -63,6 +59,7 @@ var sourceSettings = []setting{
 	{"pick", "pick", "with --claim rows, take the `oldest`, newest or by priority first (default oldest)"},
 	{"lease", "lease", "how long a relay that died holds its messages, a `duration` from 1s to 1h (default 15s)"},
 	{"poll", "poll", "look for messages at least so often, a `duration` from 1ms to 1m (default 200ms)"},
+	{"listen", "listen", "`on` wakes the relay by PostgreSQL's NOTIFY, off lets it poll only (default on)"},
 	{"retention", "retention", "keep delivered messages for this `duration`, 0 for not at all (default 24h)"},
 	{"drain-timeout", "drain_timeout", "when stopping, wait at most this `duration` for what is being sent (default 10s)"},
 }

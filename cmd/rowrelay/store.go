@@ -20,7 +20,19 @@ func openTable(ctx context.Context, source config.Source) (app.Table, error) {
 	if err != nil {
 		return app.Table{}, err
 	}
-	return app.Table{Store: store, Close: db.Close}, nil
+	listener, err := listenerOf(source)
+	if err != nil {
+		return app.Table{}, errors.Join(err, db.Close())
+	}
+	return app.Table{Store: store, Listener: listener, Close: db.Close}, nil
+}
+
+// listenerOf is what wakes the source's relay, or nil where it polls only.
+func listenerOf(source config.Source) (relay.Listener, error) {
+	if source.Listen == config.Off || source.Database.Kind() != config.Postgres {
+		return nil, nil
+	}
+	return listenPostgres(source)
 }
 
 func openStore(ctx context.Context, source config.Source) (*sql.DB, *sqlstore.Store, error) {

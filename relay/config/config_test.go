@@ -89,6 +89,7 @@ sources:
     topics: [orders, 7, "yes"]
     lease: 20s
     poll: 50ms
+    listen: off
     retention: 7d
     drain_timeout: 1m
   other:
@@ -129,7 +130,7 @@ log:
 	want := Config{
 		Sources: []Source{
 			{"shop", Database{Postgres, "postgres://u:p@h/d"}, "sales.events", relay.ByRows, relay.Priority,
-				[]string{"orders", "7", "yes"}, 20 * time.Second, 50 * time.Millisecond, 7 * 24 * time.Hour, time.Minute},
+				[]string{"orders", "7", "yes"}, 20 * time.Second, 50 * time.Millisecond, Off, 7 * 24 * time.Hour, time.Minute},
 			{Name: "other", Database: Database{SQLite, "/var/lib/other.db"}, Table: "outbox", Retention: relay.KeepNothing},
 		},
 		Sinks: []Sink{
@@ -263,7 +264,9 @@ func TestOneProblem(t *testing.T) {
 		"what the kind refuses":   {source + "sinks:\n  n: {type: http, url: x, port: 9001}\n", "4:33: sinks.n.port: must be at most 9000"},
 		"what no sink is made of": {source + "sinks:\n  n: {type: http, url: nowhere}\n", "4:3: sinks.n: sink kind http: nowhere is no place"},
 		"a null setting":          {source + "sinks:\n  n: {type: http, url: }\n", "4:19: sinks.n.url: needs a value"},
-		"backoff upside down":     {source + "sinks:\n  n: {type: discard, backoff: {min: 2s, max: 1s}}\n", "sinks.n.backoff: has a max below its min"},
+		"listening to SQLite": {"sources:\n  s: {database: 'sqlite:x.db', listen: on}\n" + sink,
+			"2:40: sources.s.listen: can't be on: SQLite has no notifications"},
+		"backoff upside down": {source + "sinks:\n  n: {type: discard, backoff: {min: 2s, max: 1s}}\n", "sinks.n.backoff: has a max below its min"},
 		"an invalid table": {"sources:\n  s: {database: 'sqlite:x.db', table: 'a b'}\n" + sink,
 			`sources.s.table: "a b" isn't a table: the table's name must consist of`},
 	} {

@@ -26,6 +26,7 @@ func TestLimits(t *testing.T) {
 		"poll":          {source("poll"), []string{"1ms", "1m"}, []string{"999us", "0s", "60001ms"}},
 		"retention":     {source("retention"), []string{"0", "0s", "0d", "1s", "3650d"}, []string{"999ms", "-1s", "3651d", "99999d", "100000d", "forever"}},
 		"drain_timeout": {source("drain_timeout"), []string{"1ms", "1h"}, []string{"0", "999us", "3601s"}},
+		"listen on":     {source("listen"), []string{"on", "off"}, []string{"", "true", "On"}},
 		"claim":         {source("claim"), []string{"lanes", "rows"}, []string{"", "Lanes", "lane"}},
 		"pick":          {source("pick"), []string{"oldest", "newest", "priority"}, []string{"", "any"}},
 		"table": {source("table"), []string{"a", strings.Repeat("a", 40), "s.t", "Ab_1"},

@@ -23,12 +23,23 @@ type Source struct {
 	Topics       []string
 	Lease        time.Duration
 	Poll         time.Duration
+	Listen       Switch        // whether the database's notifications wake the relay
 	Retention    time.Duration // relay.KeepNothing where 0 was given
 	DrainTimeout time.Duration
 }
 
+// Switch turns something on or off; empty is its default.
+type Switch string
+
+// The positions of a Switch.
+const (
+	On  Switch = "on"
+	Off Switch = "off"
+)
+
 // Set sets one setting as the file would, by the name that it has there:
-// database, table, claim, pick, lease, poll, retention or drain_timeout. The
+// database, table, claim, pick, lease, poll, listen, retention or
+// drain_timeout. The
 // error says what is wrong with the text.
 func (s *Source) Set(name, text string) error { return setText(sourceFields(), s, name, text) }
 
@@ -41,6 +52,7 @@ func sourceFields() []field[Source] {
 		values("topics", text(255), func(s *Source) *[]string { return &s.Topics }),
 		value("lease", duration(time.Second, time.Hour), func(s *Source) *time.Duration { return &s.Lease }),
 		value("poll", duration(time.Millisecond, time.Minute), func(s *Source) *time.Duration { return &s.Poll }),
+		value("listen", oneOf(On, Off), func(s *Source) *Switch { return &s.Listen }),
 		value("retention", retention, func(s *Source) *time.Duration { return &s.Retention }),
 		value("drain_timeout", duration(time.Millisecond, time.Hour), func(s *Source) *time.Duration { return &s.DrainTimeout }),
 	}
@@ -73,6 +85,9 @@ func (r *reader) source(name string, n *node) Source {
 				r.fail(given, "works with claim: rows only; by lanes, all messages are read in their order")
 			}
 		}
+	}
+	if listen := n.get("listen"); source.Listen == On && source.Database.Kind() == SQLite {
+		r.fail(listen, "can't be on: SQLite has no notifications, the relay polls")
 	}
 	return source
 }
