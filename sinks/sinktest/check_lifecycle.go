@@ -61,10 +61,18 @@ func (s *subject) live(ctx context.Context) {
 	if s.Break == nil || s.Repair == nil {
 		return
 	}
-	s.Break()
+	unlabelled(ctx, s.Break)
 	s.send(ctx, s.batch("a", "b"))
 	_ = s.open(ctx) // it may or may not notice
-	s.Repair()
+	unlabelled(ctx, s.Repair)
+}
+
+// unlabelled runs f without the goroutine's label: what the harness starts is
+// not the sink's.
+func unlabelled(ctx context.Context, f func()) {
+	pprof.SetGoroutineLabels(context.Background())
+	defer pprof.SetGoroutineLabels(ctx)
+	f()
 }
 
 // goroutines describes those with the label, or "".

@@ -1,0 +1,175 @@
+package httpsink
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/rowrelay/rowrelay/sinks"
+)
+
+// The headers that are the sink's own.
+const (
+	headerID      = "Idempotency-Key"
+	headerTopic   = "Rowrelay-Topic"
+	headerKey     = "Rowrelay-Key"
+	headerAttempt = "Rowrelay-Attempt"
+	headerPayload = "Rowrelay-Payload"
+	ownPrefix     = "Rowrelay-"
+)
+
+// reserved are headers that belong to the connection or to this sink.
+var reserved = []string{
+	"Connection", "Content-Length", "Expect", "Host", "Http2-Settings", headerID, "Keep-Alive",
+	"Proxy-Authenticate", "Proxy-Authorization", "Proxy-Connection", "Te", "Trailer",
+	"Transfer-Encoding", "Upgrade",
+}
+
+// overwritable are static headers that a message may set otherwise.
+var overwritable = []string{"Content-Type", "User-Agent"}
+
+// header makes the header of a message's request. Its errors name a header of
+// the message that HTTP can't carry.
+func (s *Sink) header(m sinks.Message) (http.Header, error) {
+	theirs, err := s.theirs(m.Headers)
+	if err != nil {
+		return nil, err
+	}
+	header := s.static.Clone()
+	maps.Copy(header, theirs)
+	if contentType := s.contentTypeOf(m.Payload); contentType != "" && header.Get("Content-Type") == "" {
+		header.Set("Content-Type", contentType)
+	}
+	setOwn(header, m)
+	hideIdempotency(header)
+	return header, nil
+}
+
+func setOwn(header http.Header, m sinks.Message) {
+	header.Set(headerID, percentEncode(m.ID))
+	header.Set(headerTopic, percentEncode(m.Topic))
+	header.Set(headerAttempt, strconv.Itoa(m.Attempt))
+	if m.Key != "" {
+		header.Set(headerKey, percentEncode(m.Key))
+	}
+	if m.Payload == nil {
+		header.Set(headerPayload, "null")
+	}
+}
+
+// hideIdempotency writes the names that Go's client knows in lower case, which
+// is the same to HTTP and unknown to the client: else it would make the request
+// again by itself when it gets no answer, and nobody would count that.
+func hideIdempotency(header http.Header) {
+	for _, name := range []string{headerID, "X-" + headerID} {
+		if values, there := header[name]; there {
+			delete(header, name)
+			header[strings.ToLower(name)] = values
+		}
+	}
+}
+
+// theirs checks a message's headers.
+func (s *Sink) theirs(headers map[string]string) (http.Header, error) {
+	theirs := make(http.Header, len(headers))
+	for name, value := range headers {
+		if err := s.checkTheirs(theirs, name, value); err != nil {
+			return nil, fmt.Errorf("the header %q %w", name, err)
+		}
+		theirs.Set(name, value)
+	}
+	return theirs, nil
+}
+
+func (s *Sink) checkTheirs(before http.Header, name, value string) error {
+	canonical := http.CanonicalHeaderKey(name)
+	if _, ours := s.static[canonical]; ours && !slices.Contains(overwritable, canonical) {
+		return errors.New("is set by the sink's configuration")
+	}
+	return checkHeader(before, name, value)
+}
+
+// checkStatic checks the headers of the options. Its errors show no value.
+func checkStatic(headers map[string]sinks.Secret) error {
+	before := http.Header{}
+	for _, name := range slices.Sorted(maps.Keys(headers)) {
+		value := headers[name].Reveal()
+		err := checkHeader(before, name, value)
+		if err == nil && value == "" {
+			err = errors.New("has no value")
+		}
+		if err != nil {
+			return fmt.Errorf("can't be sent: %q %w", name, err)
+		}
+		before.Set(name, value)
+	}
+	return nil
+}
+
+// checkHeader completes "the header …", and doesn't show the value.
+func checkHeader(before http.Header, name, value string) error {
+	canonical := http.CanonicalHeaderKey(name)
+	_, twice := before[canonical]
+	switch {
+	case name == "" || strings.ContainsFunc(name, notToken):
+		return errors.New("has a name that HTTP can't carry")
+	case strings.HasPrefix(canonical, ownPrefix) || slices.Contains(reserved, canonical):
+		return errors.New("belongs to the connection or to the sink and can't be set")
+	case twice:
+		return errors.New("is there twice, in upper and lower case")
+	}
+	return checkValue(value)
+}
+
+// notToken says that a character can't be in a header's name.
+func notToken(r rune) bool {
+	letterOrDigit := r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9'
+	return !letterOrDigit && !strings.ContainsRune("!#$%&'*+-.^_`|~", r)
+}
+
+// checkValue lets bytes above ASCII through: HTTP carries them, though it
+// doesn't say what they mean.
+func checkValue(value string) error {
+	control := func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }
+	switch {
+	case strings.ContainsFunc(value, control):
+		return errors.New("has a line break or another control character, which HTTP can't carry")
+	case strings.Trim(value, " \t") != value:
+		return errors.New("has a space at an end, which HTTP can't carry")
+	}
+	return nil
+}
+
+func (s *Sink) contentTypeOf(payload []byte) string {
+	trimmed := strings.TrimLeft(string(payload[:min(len(payload), 64)]), " \t\r\n")
+	looksLikeJSON := strings.HasPrefix(trimmed, "{") || strings.HasPrefix(trimmed, "[")
+	switch {
+	case payload == nil:
+		return ""
+	case s.contentType != "":
+		return s.contentType
+	case looksLikeJSON && json.Valid(payload):
+		return "application/json"
+	}
+	return "application/octet-stream"
+}
+
+// percentEncode writes everything but visible ASCII, and the percent sign, as
+// %XX, so that url.PathUnescape and its like give the text back.
+func percentEncode(text string) string {
+	plain := func(b byte) bool { return b > ' ' && b < 0x7f && b != '%' }
+	var encoded strings.Builder
+	for i := range len(text) {
+		if b := text[i]; plain(b) {
+			encoded.WriteByte(b)
+		} else {
+			fmt.Fprintf(&encoded, "%%%02X", b)
+		}
+	}
+	return encoded.String()
+}

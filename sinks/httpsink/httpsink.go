@@ -1,0 +1,150 @@
+// Package httpsink is a sink that sends each message as an HTTP request to one
+// URL, with the payload as its body. README.md has the headers, and what each
+// answer leads to.
+package httpsink
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/rowrelay/rowrelay/sinks"
+)
+
+// Defaults of [Options].
+const (
+	DefaultConcurrency   = 8
+	DefaultTimeout       = 10 * time.Second
+	DefaultMaxRetryAfter = 5 * time.Minute
+)
+
+// Options say where requests go and how they are made. Only URL is required.
+type Options struct {
+	// URL is where the requests go: http or https, without a user name, a
+	// password or a fragment. Its path and query are treated as secret.
+	URL string
+
+	// Method is POST, the default, or PUT.
+	Method string
+
+	// Headers are added to each request. A message can't overwrite them, but
+	// for Content-Type and User-Agent.
+	Headers map[string]sinks.Secret
+
+	// ContentType is that of messages without a Content-Type header. Defaults
+	// to application/json for a JSON object or array, and to
+	// application/octet-stream for any other payload.
+	ContentType string
+
+	// BearerToken, or Username and Password, authenticate the requests.
+	BearerToken sinks.Secret
+	Username    string
+	Password    sinks.Secret
+
+	// Timeout is how long one request may take, from the connection to the end
+	// of the answer's header. Defaults to [DefaultTimeout].
+	Timeout time.Duration
+
+	// Concurrency is how many requests are under way at once, at most, for one
+	// message of a key at a time. So many connections are kept. Defaults to
+	// [DefaultConcurrency].
+	Concurrency int
+
+	// MaxRetryAfter is the longest wait that an answer's Retry-After can ask
+	// for. Defaults to [DefaultMaxRetryAfter].
+	MaxRetryAfter time.Duration
+
+	// TLS configures connections to https URLs: own roots, client
+	// certificates. Nil trusts the system's roots.
+	TLS *tls.Config
+}
+
+// Sink sends messages as HTTP requests. Its methods may be called concurrently.
+type Sink struct {
+	url         *url.URL
+	method      string
+	static      http.Header // on every request
+	contentType string
+	timeout     time.Duration
+	maxWait     time.Duration
+	concurrency int
+	transport   *http.Transport
+	fan         *sinks.Fan
+	redactor    sinks.Redactor
+}
+
+var (
+	_ sinks.Sink    = (*Sink)(nil)
+	_ sinks.Ordered = (*Sink)(nil)
+	_ sinks.Limited = (*Sink)(nil)
+)
+
+// New returns a sink that sends to a URL. It makes no connection. The error has
+// all that is wrong with the options, and shows no secret.
+func New(options Options) (*Sink, error) {
+	options = options.withDefaults()
+	target, err := options.check()
+	if err != nil {
+		return nil, err
+	}
+	return &Sink{
+		url:         target,
+		method:      options.Method,
+		static:      options.staticHeader(),
+		contentType: options.ContentType,
+		timeout:     options.Timeout,
+		maxWait:     options.MaxRetryAfter,
+		concurrency: options.Concurrency,
+		transport:   newTransport(options),
+		fan:         sinks.NewFan(options.Concurrency),
+		redactor:    options.redactor(target),
+	}, nil
+}
+
+// idleTimeout closes connections before common servers do (Node after 5 s), so
+// that few requests meet a connection that is just being closed.
+const idleTimeout = 4 * time.Second
+
+// writeBuffer is how much of a request goes out at once. What is smaller hasn't
+// been sent at all when writing it fails.
+const writeBuffer = 4 << 10
+
+func newTransport(options Options) *http.Transport {
+	return &http.Transport{
+		Proxy:               http.ProxyFromEnvironment,
+		DialContext:         (&net.Dialer{Timeout: options.Timeout}).DialContext,
+		TLSClientConfig:     options.TLS.Clone(),
+		ForceAttemptHTTP2:   true,
+		DisableCompression:  true,
+		MaxIdleConns:        options.Concurrency,
+		MaxIdleConnsPerHost: options.Concurrency,
+		IdleConnTimeout:     idleTimeout,
+		WriteBufferSize:     writeBuffer,
+	}
+}
+
+// Open makes no request: whether the endpoint is there, the first message will
+// tell.
+func (s *Sink) Open(context.Context) error { return nil }
+
+// Close closes the connections.
+func (s *Sink) Close(context.Context) error {
+	s.transport.CloseIdleConnections()
+	return nil
+}
+
+// Order promises that what is delivered is a prefix of the batch within each
+// key.
+func (s *Sink) Order() sinks.Order { return sinks.OrderPrefix }
+
+// Limits keeps a batch small enough to be over soon: its outcomes are written
+// back together.
+func (s *Sink) Limits() sinks.Limits { return sinks.Limits{Messages: 8 * s.concurrency} }
+
+// Send makes a request for each message, several at once.
+func (s *Sink) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome {
+	return s.fan.Send(ctx, batch, s.deliver)
+}

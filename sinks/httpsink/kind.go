@@ -1,0 +1,102 @@
+package httpsink
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"net/url"
+	"os"
+
+	"github.com/rowrelay/rowrelay/sinks"
+)
+
+// Kind describes the sink for a registry: the kind "http", and the URLs of
+// endpoints themselves, of which a user name and password become settings.
+func Kind() sinks.Kind {
+	return sinks.Kind{
+		Name:    "http",
+		Summary: "Sends each message as an HTTP request.",
+		Schemes: []string{"http", "https"},
+		FromURL: fromURL,
+		New:     fromSettings,
+		Fields: []sinks.Field{
+			{Name: "url", Type: sinks.TypeString, Required: true, Check: checkURL, Help: "Where the requests go. Its path and query are treated as secret."},
+			{Name: "method", Type: sinks.TypeString, Default: "POST", Choices: []string{"POST", "PUT"}, Help: "The method of the requests."},
+			{Name: "headers", Type: sinks.TypeSecretMap, Check: checkHeaders, Help: "Headers to add to each request. A message can't overwrite them, but for Content-Type and User-Agent."},
+			{Name: "content_type", Type: sinks.TypeString, Check: checkText, Help: "The Content-Type of messages that don't set it. By default application/json for a JSON object or array, and application/octet-stream for any other payload."},
+			{Name: "bearer_token", Type: sinks.TypeSecret, Check: checkText, Help: "A token to authenticate with."},
+			{Name: "username", Type: sinks.TypeString, Help: "The user name of HTTP's basic authentication."},
+			{Name: "password", Type: sinks.TypeSecret, Help: "The password of HTTP's basic authentication."},
+			{Name: "timeout", Type: sinks.TypeDuration, Default: DefaultTimeout.String(), Min: "1ms", Max: "10m", Help: "How long one request may take. Keep it below the time-out of the sink's batches."},
+			{Name: "concurrency", Type: sinks.TypeInt, Default: fmt.Sprint(DefaultConcurrency), Min: "1", Max: "1000", Help: "How many requests are under way at once, at most; one of a key at a time."},
+			{Name: "max_retry_after", Type: sinks.TypeDuration, Default: DefaultMaxRetryAfter.String(), Min: "1s", Max: "24h", Help: "The longest wait that an answer's Retry-After can ask for."},
+			{Name: "ca_file", Type: sinks.TypeString, Help: "A file with the certificates, in PEM form, to trust instead of the system's."},
+		},
+	}
+}
+
+func checkURL(value any) error {
+	_, err := parseURL(value.(string))
+	return err
+}
+
+func checkHeaders(value any) error { return checkStatic(value.(map[string]sinks.Secret)) }
+
+func checkText(value any) error {
+	if secret, ok := value.(sinks.Secret); ok {
+		return checkValue(secret.Reveal())
+	}
+	return checkValue(value.(string))
+}
+
+func fromSettings(s sinks.Settings) (sinks.Sink, error) {
+	roots, err := trusting(s.Text("ca_file"))
+	if err != nil {
+		return nil, err
+	}
+	return New(Options{
+		URL:           s.Text("url"),
+		Method:        s.Text("method"),
+		Headers:       s.SecretMap("headers"),
+		ContentType:   s.Text("content_type"),
+		BearerToken:   s.Secret("bearer_token"),
+		Username:      s.Text("username"),
+		Password:      s.Secret("password"),
+		Timeout:       s.Duration("timeout"),
+		Concurrency:   s.Int("concurrency"),
+		MaxRetryAfter: s.Duration("max_retry_after"),
+		TLS:           roots,
+	})
+}
+
+// trusting returns a configuration that trusts the certificates of a file
+// alone; nil without one.
+func trusting(path string) (*tls.Config, error) {
+	if path == "" {
+		return nil, nil
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("read ca_file: %w", err)
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(text) {
+		return nil, fmt.Errorf("read ca_file: %s has no certificate in PEM form", path)
+	}
+	return &tls.Config{RootCAs: roots}, nil
+}
+
+// fromURL takes the URL as it is, but for the user name and password.
+func fromURL(u *url.URL) (map[string]any, error) {
+	settings := map[string]any{}
+	if password, ok := u.User.Password(); ok && password != "" {
+		settings["password"] = password
+	}
+	if name := u.User.Username(); name != "" {
+		settings["username"] = name
+	}
+	endpoint := *u
+	endpoint.User = nil
+	settings["url"] = endpoint.String()
+	return settings, nil
+}

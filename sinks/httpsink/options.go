@@ -1,0 +1,136 @@
+package httpsink
+
+import (
+	"cmp"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/rowrelay/rowrelay/sinks"
+)
+
+func (o Options) withDefaults() Options {
+	o.Method = cmp.Or(o.Method, http.MethodPost)
+	o.Timeout = cmp.Or(o.Timeout, DefaultTimeout)
+	o.Concurrency = cmp.Or(o.Concurrency, DefaultConcurrency)
+	o.MaxRetryAfter = cmp.Or(o.MaxRetryAfter, DefaultMaxRetryAfter)
+	return o
+}
+
+// check returns the parsed URL, or all that is wrong.
+func (o Options) check() (*url.URL, error) {
+	target, err := parseURL(o.URL)
+	problems := []error{about("url", err)}
+	if o.Method != http.MethodPost && o.Method != http.MethodPut {
+		problems = append(problems, fmt.Errorf("the method %q must be POST or PUT", o.Method))
+	}
+	if o.Timeout < 0 || o.Concurrency < 0 || o.MaxRetryAfter < 0 {
+		problems = append(problems, errors.New("the timeout, the concurrency and the longest wait must not be negative"))
+	}
+	problems = append(problems, about("headers", checkStatic(o.Headers)), about("content type", checkValue(o.ContentType)), o.checkLogin())
+	if err := errors.Join(problems...); err != nil {
+		return nil, fmt.Errorf("make an http sink: %w", err)
+	}
+	return target, nil
+}
+
+func about(subject string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("the %s %w", subject, err)
+}
+
+func (o Options) checkLogin() error {
+	switch {
+	case o.logins() > 1:
+		return errors.New("only one of bearer token, user name with password, and an Authorization header can be set")
+	case strings.Contains(o.Username, ":"):
+		return errors.New("the user name must not contain a colon")
+	}
+	return about("bearer token", checkValue(o.BearerToken.Reveal()))
+}
+
+// logins counts the ways to authenticate that are set.
+func (o Options) logins() int {
+	count := 0
+	for name := range o.Headers {
+		if http.CanonicalHeaderKey(name) == "Authorization" {
+			count++
+		}
+	}
+	if o.BearerToken != "" {
+		count++
+	}
+	if o.Username != "" || o.Password != "" {
+		count++
+	}
+	return count
+}
+
+// parseURL checks where requests go. Its errors complete "the url …" and show
+// none of it.
+func parseURL(text string) (*url.URL, error) {
+	target, err := url.Parse(text)
+	switch {
+	case err != nil:
+		return nil, errors.New("is malformed: it must be like https://host/path")
+	case target.Scheme != "http" && target.Scheme != "https":
+		return nil, errors.New("must begin with http:// or https://")
+	case target.Hostname() == "":
+		return nil, errors.New("has no host: it must be like https://host/path")
+	case target.User != nil:
+		return nil, errors.New("must not have a user name or password: set username and password instead")
+	case target.Fragment != "":
+		return nil, errors.New("must not have a fragment: write %23 for a # in the path")
+	}
+	return target, nil
+}
+
+// staticHeader is what every request has.
+func (o Options) staticHeader() http.Header {
+	header := http.Header{"User-Agent": {"rowrelay"}}
+	for name, value := range o.Headers {
+		header.Set(name, value.Reveal())
+	}
+	if o.BearerToken != "" {
+		header.Set("Authorization", "Bearer "+o.BearerToken.Reveal())
+	}
+	if o.Username != "" || o.Password != "" {
+		header.Set("Authorization", "Basic "+o.basic())
+	}
+	return header
+}
+
+func (o Options) basic() string {
+	return base64.StdEncoding.EncodeToString([]byte(o.Username + ":" + o.Password.Reveal()))
+}
+
+// redactor knows all that an answer or an error must not repeat.
+func (o Options) redactor(target *url.URL) sinks.Redactor {
+	secrets := []sinks.Secret{o.BearerToken, o.Password, sinks.Secret(target.RawQuery)}
+	if o.Password != "" {
+		secrets = append(secrets, sinks.Secret(o.basic()))
+	}
+	for _, value := range o.Headers {
+		secrets = append(secrets, value)
+	}
+	for _, values := range target.Query() {
+		for _, value := range values {
+			secrets = append(secrets, worthHiding(value))
+		}
+	}
+	return sinks.NewRedactor(append(secrets, worthHiding(target.Path), worthHiding(target.EscapedPath()))...)
+}
+
+// worthHiding leaves out texts that are too short for a secret and would be
+// found everywhere.
+func worthHiding(text string) sinks.Secret {
+	if len(text) < 6 {
+		return ""
+	}
+	return sinks.Secret(text)
+}
