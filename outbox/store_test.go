@@ -195,9 +195,13 @@ func (c *counter) ExecContext(ctx context.Context, query string, args ...any) (s
 // bytes for PostgreSQL.
 func TestLargeWritesTakeSeveralStatements(t *testing.T) {
 	onEach(t, func(t *testing.T, db database) {
-		messages := copies([]outbox.Message{{Topic: "t"}}, 5000)
+		messages := copies(difficult, 500)
 		if db.Kind == testdb.Postgres {
 			messages = copies([]outbox.Message{{Topic: "t", Payload: bytes.Repeat([]byte("x"), 1<<20)}}, 18)
+		}
+		size := 0
+		for _, message := range messages {
+			size += len(message.Payload)
 		}
 		tx := db.begin(t)
 		counted := &counter{Execer: tx}
@@ -212,7 +216,7 @@ func TestLargeWritesTakeSeveralStatements(t *testing.T) {
 		if err := db.DB.QueryRowContext(t.Context(), query).Scan(&rows, &payloads); err != nil {
 			t.Fatal(err)
 		}
-		if counted.statements != 2 || rows != len(messages) || payloads != len(messages)*len(messages[0].Payload) {
+		if counted.statements != 2 || rows != len(messages) || payloads != size {
 			t.Errorf("%d statements, %d rows of %d, %d bytes", counted.statements, rows, len(messages), payloads)
 		}
 	})

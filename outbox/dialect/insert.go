@@ -1,13 +1,45 @@
 package dialect
 
-import "time"
-
-// insertColumns are the columns that a producer fills. All others have
-// defaults.
-const (
-	insertColumns     = "(message_id, topic, message_key, payload, headers, available_at, priority)"
-	insertColumnCount = 7
+import (
+	"slices"
+	"strings"
+	"time"
 )
+
+// insertColumn is one that a producer fills.
+type insertColumn struct {
+	name  string
+	cast  string // what its parameter has to be followed by
+	value func(Row) any
+	blank any // the value that the column's default is
+}
+
+// used leaves out the columns that are blank in all rows, for each parameter
+// costs time.
+func used(columns []insertColumn, rows []Row) []insertColumn {
+	return slices.DeleteFunc(slices.Clone(columns), func(c insertColumn) bool {
+		return !slices.ContainsFunc(rows, func(row Row) bool { return c.value(row) != c.blank })
+	})
+}
+
+// insertInto is the statement's beginning, up to its values.
+func insertInto(table Table, columns []insertColumn) string {
+	names := make([]string, len(columns))
+	for i, column := range columns {
+		names[i] = column.name
+	}
+	return "INSERT INTO " + table.Hot() + " (" + strings.Join(names, ", ") + ")"
+}
+
+func arguments(columns []insertColumn, rows []Row) []any {
+	args := make([]any, 0, len(rows)*len(columns))
+	for _, row := range rows {
+		for _, column := range columns {
+			args = append(args, column.value(row))
+		}
+	}
+	return args
+}
 
 // insertParts cuts rows into parts that have at most maxRows, and at most
 // maxBytes of payload unless it is a single row, and makes a query of each.
@@ -32,21 +64,29 @@ func partLength(rows []Row, maxRows, maxBytes int) int {
 	return len(rows)
 }
 
+// The values of columns. Each is of a type that every driver takes.
+
+func (row Row) messageID() any { return row.MessageID }
+func (row Row) topic() any     { return row.Topic }
+func (row Row) key() any       { return nullable(row.Key) }
+func (row Row) headers() any   { return nullable(row.Headers) }
+func (row Row) priority() any  { return int64(row.Priority) }
+
+// payload keeps an empty one apart from none: some drivers send a nil slice as
+// an empty value.
+func (row Row) payload() any {
+	if row.Payload == nil {
+		return nil
+	}
+	return row.Payload
+}
+
 // nullable is the text, or NULL if it is empty.
 func nullable(text string) any {
 	if text == "" {
 		return nil
 	}
 	return text
-}
-
-// nullableBytes keeps an empty payload apart from none: some drivers send a
-// nil slice as an empty value.
-func nullableBytes(bytes []byte) any {
-	if bytes == nil {
-		return nil
-	}
-	return bytes
 }
 
 // roundUp is the first time in UTC that the column can hold and that isn't

@@ -17,42 +17,46 @@ const (
 	postgresMaxBytes = 16 << 20
 )
 
-// Insert casts every parameter, so that it doesn't matter as which type a
-// driver declares it.
+// Text is cast where the column's type is another, for some drivers declare
+// every string to be text.
+var postgresColumns = []insertColumn{
+	{name: "message_id", cast: "::uuid", value: Row.messageID},
+	{name: "topic", value: Row.topic},
+	{name: "message_key", value: Row.key},
+	{name: "payload", value: Row.payload},
+	{name: "headers", cast: "::json", value: Row.headers},
+	{name: "available_at", cast: "::timestamptz", value: func(row Row) any { return nullable(postgresTime(row.AvailableAt)) }},
+	{name: "priority", value: Row.priority, blank: int64(0)},
+}
+
 func (postgres) Insert(table Table, rows []Row) []Query {
-	if len(rows) <= postgresMaxValues {
-		return insertParts(rows, postgresMaxValues, postgresMaxBytes, func(part []Row) Query {
-			return postgresInsertValues(table, part)
+	if len(rows) > postgresMaxValues {
+		return insertParts(rows, len(rows), postgresMaxBytes, func(part []Row) Query {
+			return postgresInsertArrays(table, part)
 		})
 	}
+	columns := used(postgresColumns, rows)
 	return insertParts(rows, len(rows), postgresMaxBytes, func(part []Row) Query {
-		return postgresInsertArrays(table, part)
+		return Query{
+			SQL:  insertInto(table, columns) + " VALUES " + postgresValues(columns, len(part)),
+			Args: arguments(columns, part),
+		}
 	})
 }
 
-func postgresInsertValues(table Table, rows []Row) Query {
+func postgresValues(columns []insertColumn, rows int) string {
 	var sql strings.Builder
-	sql.WriteString("INSERT INTO " + table.Hot() + " " + insertColumns + " VALUES ")
-	args := make([]any, 0, len(rows)*insertColumnCount)
-	for i, row := range rows {
-		if i > 0 {
-			sql.WriteByte(',')
+	for n := range rows * len(columns) {
+		separator := ","
+		switch {
+		case n == 0:
+			separator = "("
+		case n%len(columns) == 0:
+			separator = "),("
 		}
-		writePostgresValues(&sql, len(args))
-		args = append(args, row.MessageID, row.Topic, nullable(row.Key), nullableBytes(row.Payload),
-			nullable(row.Headers), nullable(postgresTime(row.AvailableAt)), int64(row.Priority))
+		sql.WriteString(separator + "$" + strconv.Itoa(n+1) + columns[n%len(columns)].cast)
 	}
-	return Query{SQL: sql.String(), Args: args}
-}
-
-func writePostgresValues(sql *strings.Builder, before int) {
-	separator := byte('(')
-	for i, kind := range []string{"uuid", "text", "text", "bytea", "json", "timestamptz", "smallint"} {
-		sql.WriteByte(separator)
-		sql.WriteString("$" + strconv.Itoa(before+i+1) + "::" + kind)
-		separator = ','
-	}
-	sql.WriteByte(')')
+	return sql.String() + ")"
 }
 
 // postgresInsertArrays sends one array a column, as text, which every driver
@@ -61,7 +65,7 @@ func writePostgresValues(sql *strings.Builder, before int) {
 func postgresInsertArrays(table Table, rows []Row) Query {
 	payloads, from, length := joinPayloads(rows)
 	return Query{
-		SQL: "INSERT INTO " + table.Hot() + " " + insertColumns +
+		SQL: insertInto(table, postgresColumns) +
 			" SELECT m, t, k, substring($1::bytea FROM f FOR l), h, a, p FROM unnest($2::int[], $3::int[]," +
 			" $4::uuid[], $5::text[], $6::text[], $7::json[], $8::timestamptz[], $9::smallint[])" +
 			" WITH ORDINALITY AS r (f, l, m, t, k, h, a, p, n) ORDER BY n",
@@ -80,7 +84,11 @@ func postgresInsertArrays(table Table, rows []Row) Query {
 // joinPayloads returns all payloads in one, and as arrays where each begins,
 // counted from 1, and its length, which is NULL if it is.
 func joinPayloads(rows []Row) (joined []byte, from, length string) {
-	joined = []byte{} // a nil slice would be NULL, and so would be all its parts
+	size := 0
+	for _, row := range rows {
+		size += len(row.Payload)
+	}
+	joined = make([]byte, 0, size) // never nil: all parts of a NULL are NULL
 	starts, lengths := make([]string, len(rows)), make([]string, len(rows))
 	for i, row := range rows {
 		starts[i], lengths[i] = strconv.Itoa(len(joined)+1), strconv.Itoa(len(row.Payload))

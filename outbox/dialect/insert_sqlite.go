@@ -13,21 +13,29 @@ const (
 	sqliteTimeFormat = "2006-01-02 15:04:05.000"
 )
 
-func (sqlite) Insert(table Table, rows []Row) []Query {
-	const maxRows, maxBytes = sqliteMaxParameters / insertColumnCount, 1 << 30
-	return insertParts(rows, maxRows, maxBytes, func(part []Row) Query {
-		return sqliteInsert(table, part)
-	})
+var sqliteColumns = []insertColumn{
+	{name: "message_id", value: Row.messageID},
+	{name: "topic", value: Row.topic},
+	{name: "message_key", value: Row.key},
+	{name: "payload", value: Row.payload},
+	{name: "headers", value: Row.headers},
+	{name: "available_at", value: func(row Row) any { return nullable(sqliteTime(row.AvailableAt)) }},
+	{name: "priority", value: Row.priority, blank: int64(0)},
 }
 
-func sqliteInsert(table Table, rows []Row) Query {
-	values := strings.Repeat(",(?,?,?,?,?,?,?)", len(rows))[1:]
-	args := make([]any, 0, len(rows)*insertColumnCount)
-	for _, row := range rows {
-		args = append(args, row.MessageID, row.Topic, nullable(row.Key), nullableBytes(row.Payload),
-			nullable(row.Headers), nullable(sqliteTime(row.AvailableAt)), int64(row.Priority))
+func (sqlite) Insert(table Table, rows []Row) []Query {
+	if len(rows) == 0 {
+		return nil
 	}
-	return Query{SQL: "INSERT INTO " + table.Hot() + " " + insertColumns + " VALUES " + values, Args: args}
+	const maxBytes = 1 << 30
+	columns := used(sqliteColumns, rows)
+	values := ",(?" + strings.Repeat(",?", len(columns)-1) + ")"
+	return insertParts(rows, sqliteMaxParameters/len(columns), maxBytes, func(part []Row) Query {
+		return Query{
+			SQL:  insertInto(table, columns) + " VALUES " + strings.Repeat(values, len(part))[1:],
+			Args: arguments(columns, part),
+		}
+	})
 }
 
 func sqliteTime(at time.Time) string {
