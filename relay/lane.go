@@ -23,8 +23,10 @@ type lane struct {
 	pinned   int   // items under way or not settled
 	draining bool  // being given up: its part is another relay's
 	lost     bool
-	crashes  int
-	since    time.Time
+
+	journaled bool // something of it is in the journal
+	crashes   int
+	since     time.Time
 }
 
 const none = int64(-1)

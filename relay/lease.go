@@ -63,7 +63,7 @@ func (e *engine) leaseJob() leaseJob {
 	}
 	for _, l := range e.sortedLanes() {
 		renewal := Renewal{Lease: l.Lease, Marks: l.marks(e.read.horizon, e.routes.print, e.outlets)}
-		renewal.Calm = l.crashes > 0 && time.Since(l.since) > time.Minute
+		renewal.Calm = l.crashes > 0 && time.Since(l.since) > calmAfter
 		if job.leave || (l.draining && l.pinned == 0 && !e.read.busy) {
 			job.release = append(job.release, renewal)
 		} else {
@@ -225,9 +225,14 @@ func (e *engine) dropLost(r leaseResult) int {
 	}
 	lost := 0
 	for _, renewal := range r.job.renew {
-		if l := e.lanes[renewal.Lane]; l != nil && l.Lease == renewal.Lease && !kept[renewal.Lease] {
+		l := e.lanes[renewal.Lane]
+		switch {
+		case l == nil || l.Lease != renewal.Lease:
+		case !kept[renewal.Lease]:
 			e.dropLane(l)
 			lost++
+		case renewal.Calm:
+			l.crashes = 0
 		}
 	}
 	if lost > 0 {
@@ -263,6 +268,7 @@ func (e *engine) dropLane(l *lane) {
 		k.items = nil
 	}
 	l.lost = true
+	e.clearSuspects(l.Lane)
 	delete(e.lanes, l.Lane)
 }
 
@@ -278,6 +284,7 @@ func (e *engine) addGranted(r leaseResult) {
 		l.seq, l.crashes = e.read.seq, g.Crashes
 		l.startAt(g.Marks, e.routes.print, e.outlets)
 		e.lanes[g.Lane] = l
+		e.suspect(g, now)
 	}
 	for _, held := range r.keys {
 		if l := e.lanes[held.Lane]; l != nil && held.Key != "" {

@@ -23,6 +23,8 @@ type outlet struct {
 	jobs    chan job
 	busy    int // jobs under way
 	circuit circuit
+
+	pauseUntil time.Time
 }
 
 // circuit says whether a sink may be given messages.

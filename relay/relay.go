@@ -80,6 +80,7 @@ func (r *Relay) newEngine() *engine {
 		leases: make(chan leaseJob, 1), leased: make(chan leaseResult, 1),
 	}
 	e.lease.share = -1
+	e.care.suspects = map[int64]suspicion{}
 	e.sendCtx, e.cancelSend = context.WithCancelCause(context.Background())
 	workers := 0
 	for i, name := range r.names {
@@ -87,7 +88,10 @@ func (r *Relay) newEngine() *engine {
 		workers += r.options.Sinks[name].Workers
 	}
 	e.outlets = append(e.outlets, newUnrouted(len(r.names)))
-	e.sent = make(chan sendResult, workers)
+	e.sent, e.journaled = make(chan sendResult, workers), make(chan struct{}, workers)
+	if journaler, ok := r.store.(Journaler); ok && r.options.Claim == ByLanes {
+		e.journaler = journaler
+	}
 	if r.options.Claim == ByRows {
 		e.beginRows()
 	}

@@ -17,6 +17,10 @@ func (e *engine) judge(result sendResult) {
 		e.afterOpen(o, result.openErr)
 		return
 	}
+	if result.notSent != nil {
+		e.notSent(result)
+		return
+	}
 	outcomes := complete(result.outcomes, len(result.job.batch))
 	e.observeSent(o, result.took, outcomes)
 	var back []*item
@@ -24,6 +28,7 @@ func (e *engine) judge(result sendResult) {
 		if it.key != nil {
 			it.key.flying--
 		}
+		delete(e.care.suspects, it.row.ID)
 		switch {
 		case result.settled != nil && result.settled[i]:
 			e.delivered(it, outcomes[i], true)

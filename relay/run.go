@@ -13,18 +13,20 @@ import (
 // that wait for the database or a sink get a job by a channel and give their
 // answer back by another.
 type engine struct {
-	store   Store
-	options Options
-	routes  *router
-	outlets []*outlet // the last one is for messages without a route
-	wake    waker
-	aborted <-chan struct{}
-	host    string
+	store     Store
+	journaler Journaler // nil if the store is none, or without lanes
+	options   Options
+	routes    *router
+	outlets   []*outlet // the last one is for messages without a route
+	wake      waker
+	aborted   <-chan struct{}
+	host      string
 
 	lanes    map[int]*lane
 	read     reading
 	settle   settling
 	lease    leasing
+	care     care
 	stopping stop
 	unrouted map[string]time.Time // topics without a route, and when to tell of them again
 
@@ -35,6 +37,8 @@ type engine struct {
 	settled chan settleResult
 	leases  chan leaseJob
 	leased  chan leaseResult
+
+	journaled chan struct{}
 
 	sendCtx    context.Context // of every send; ends when the lease is about to
 	cancelSend context.CancelCauseFunc
@@ -120,6 +124,8 @@ func (e *engine) loop(ctx context.Context) error {
 			e.merge(result)
 		case result := <-e.sent:
 			e.judge(result)
+		case <-e.journaled:
+			e.care.writing = false
 		case result := <-e.settled:
 			e.afterSettle(result)
 		case result := <-e.leased:
@@ -157,6 +163,7 @@ func (e *engine) nextTime(now time.Time) time.Time {
 	}
 	for _, o := range e.outlets {
 		sooner(o.circuit.reopenAt)
+		sooner(o.pauseUntil)
 	}
 	return next
 }

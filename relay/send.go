@@ -14,9 +14,10 @@ import (
 
 // job is what a worker of an outlet does next: open the sink, or send a batch.
 type job struct {
-	open  bool
-	batch []*item
-	ctx   context.Context
+	open     bool
+	batch    []*item
+	journals []Journal // to be written before the batch is sent
+	ctx      context.Context
 }
 
 // sendResult is what became of a job.
@@ -27,6 +28,7 @@ type sendResult struct {
 	settled  []bool // by message: the handler's transaction has settled it
 	took     time.Duration
 	openErr  error
+	notSent  error // the batch's journal could not be written
 }
 
 // errLeaseEnding is the cause of the end of a send whose relay could not renew
@@ -48,7 +50,10 @@ func (e *engine) startSends(now time.Time) {
 		case o.circuit.state == circuitClosed && o.busy == 0 && !now.Before(o.circuit.reopenAt):
 			o.circuit.state = circuitOpening
 			e.give(o, job{open: true})
-		case o.circuit.state == circuitUp:
+		case o.circuit.state != circuitUp || now.Before(o.pauseUntil):
+		case e.careful(now):
+			e.startCarefully(o)
+		default:
 			e.startBatches(o)
 		}
 	}
@@ -123,9 +128,9 @@ func (e *engine) launch(k *key, items []*item) []*item {
 		if it.stage == dropped {
 			return items[:i] // only items without a key are dropped where they stand
 		}
-		if it.row.BadHeaders != "" {
+		if why, bad := e.unsendable(it); bad {
 			e.putBack(k, items[i+1:])
-			e.reject(it, sinks.Fail(sinks.Reject, sinks.ReasonInvalid, it.row.BadHeaders))
+			e.reject(it, why)
 			return items[:i]
 		}
 		it.stage = inFlight
@@ -160,6 +165,11 @@ func (e *engine) do(o *outlet, j job) sendResult {
 	ctx, cancel := context.WithTimeoutCause(j.ctx, o.options.Timeout, context.DeadlineExceeded)
 	defer cancel()
 	result := sendResult{outlet: o, job: j}
+	if j.journals != nil {
+		if result.notSent = e.writeJournals(ctx, j.journals); result.notSent != nil {
+			return result
+		}
+	}
 	switch {
 	case j.open:
 		result.openErr = open(ctx, o.options.Sink)

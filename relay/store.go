@@ -107,6 +107,33 @@ type Grant struct {
 	// Crashes counts the holders in a row that lost the lane without releasing
 	// it and without a quiet minute before; 0 after a release.
 	Crashes int
+
+	// Suspects are the messages of the lane that its last holder had written
+	// down as being sent, if it didn't release the lane.
+	Suspects []Suspect
+}
+
+// Suspect is a message that was being sent when its relay died: it may have
+// brought the relay down.
+type Suspect struct {
+	ID      int64 `json:"id"`
+	Crashes int   `json:"crashes,omitempty"` // relays that died before while it alone was being sent
+	Alone   bool  `json:"alone,omitempty"`   // nothing else was being sent
+}
+
+// Journal is what is about to be sent of one lane.
+type Journal struct {
+	Lease
+	Suspects []Suspect
+}
+
+// Journaler is implemented by a Store that can remember what is being sent, so
+// that a message that brings its relays down is found and parked. A relay uses
+// it only after a lane came from a relay that had died.
+type Journaler interface {
+	// WriteJournal replaces the journals of these lanes, and returns the leases
+	// that still held. A release or a calm renewal clears the lane's journal.
+	WriteJournal(ctx context.Context, relay string, journals []Journal) ([]Lease, error)
 }
 
 // Renewal extends a lease and stores the lane's marks.

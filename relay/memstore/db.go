@@ -60,6 +60,7 @@ type lane struct {
 	marks    relay.Marks
 	crashes  int
 	settling int // settles that have locked the lane
+	suspects []relay.Suspect
 }
 
 type relayRow struct {

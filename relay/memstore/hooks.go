@@ -15,6 +15,7 @@ const (
 	OpAcquire  Op = "acquire"
 	OpRenew    Op = "renew"
 	OpRelease  Op = "release"
+	OpJournal  Op = "journal"
 	OpHeldKeys Op = "held keys"
 	OpRead     Op = "read"
 	OpScan     Op = "scan"

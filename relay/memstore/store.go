@@ -23,8 +23,9 @@ type Store struct {
 }
 
 var (
-	_ relay.Store    = (*Store)(nil)
-	_ relay.Operator = (*Store)(nil)
+	_ relay.Store     = (*Store)(nil)
+	_ relay.Operator  = (*Store)(nil)
+	_ relay.Journaler = (*Store)(nil)
 )
 
 // Store returns a new handle, as another process would have one.

@@ -1,0 +1,166 @@
+package relay
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/rowrelay/rowrelay/sinks"
+)
+
+// care finds a message that brings its relays down. While a lane that was not
+// released is new, the relay writes down what it is about to send, one batch a
+// sink. What was being sent when a relay died is a suspect, and is sent alone.
+// A message that was alone, and nothing else under way, at maxCrashes deaths is
+// parked. A relay that is killed for other reasons parks no message by it.
+type care struct {
+	until    time.Time // journals are written until then
+	suspects map[int64]suspicion
+	writing  bool // a journal is being written; the next one is newer
+}
+
+type suspicion struct {
+	lane    int
+	crashes int
+}
+
+const (
+	// maxCrashes is how often a message may be alone with a relay that dies.
+	maxCrashes = 5
+
+	// calmAfter is how long a relay is careful with a lane that came from a
+	// dead one.
+	calmAfter = time.Minute
+)
+
+// careful says that what is sent has to be written down before.
+func (e *engine) careful(now time.Time) bool { return e.journaler != nil && now.Before(e.care.until) }
+
+// suspect takes note of how a lane was left.
+func (e *engine) suspect(g Grant, now time.Time) {
+	if g.Crashes > 0 {
+		e.care.until = now.Add(calmAfter)
+	}
+	for _, s := range g.Suspects {
+		crashes := s.Crashes
+		if s.Alone {
+			crashes++
+		}
+		e.care.suspects[s.ID] = suspicion{g.Lane, crashes}
+	}
+}
+
+// clearSuspects forgets the suspects of a lane that was lost.
+func (e *engine) clearSuspects(lane int) {
+	maps.DeleteFunc(e.care.suspects, func(_ int64, s suspicion) bool { return s.lane == lane })
+}
+
+// unsendable says why an item must be parked rather than sent.
+func (e *engine) unsendable(it *item) (why sinks.Outcome, bad bool) {
+	if it.row.BadHeaders != "" {
+		return sinks.Fail(sinks.Reject, sinks.ReasonInvalid, it.row.BadHeaders), true
+	}
+	s, suspected := e.care.suspects[it.row.ID]
+	if !suspected {
+		return why, false
+	}
+	it.row.Crashes = max(it.row.Crashes, s.crashes)
+	if s.crashes < maxCrashes {
+		return why, false
+	}
+	delete(e.care.suspects, it.row.ID)
+	return sinks.Fail(sinks.Reject, sinks.ReasonCrash, fmt.Sprintf("%d relays in a row died while they were sending this message and nothing else", s.crashes)), true
+}
+
+// startCarefully sends one batch, once it is written down.
+func (e *engine) startCarefully(o *outlet) {
+	if o.busy > 0 || e.care.writing || o.queue.empty() {
+		return
+	}
+	batch := e.takeBatch(o)
+	batch, rest := e.alone(batch)
+	e.putBackLaunched(o, rest)
+	if len(batch) == 0 {
+		return
+	}
+	e.care.writing = true
+	e.give(o, job{batch: batch, journals: e.journals()})
+}
+
+// alone keeps of a batch what may be sent together: one suspect, or those
+// before the first suspect.
+func (e *engine) alone(batch []*item) (first, rest []*item) {
+	for i, it := range batch {
+		if _, suspected := e.care.suspects[it.row.ID]; suspected {
+			n := max(1, i)
+			return batch[:n:n], batch[n:]
+		}
+	}
+	return batch, nil
+}
+
+// putBackLaunched takes items back that were not handed to a worker after all.
+func (e *engine) putBackLaunched(o *outlet, items []*item) {
+	for _, it := range items {
+		if it.key != nil {
+			it.key.flying--
+		}
+	}
+	e.takeBack(o, items)
+}
+
+// journals lists all that is under way.
+func (e *engine) journals() []Journal {
+	var journals []Journal
+	total := 0
+	for _, l := range e.sortedLanes() {
+		j := Journal{Lease: l.Lease}
+		for id, it := range l.known {
+			if it.stage == inFlight {
+				j.Suspects = append(j.Suspects, Suspect{ID: id, Crashes: e.care.suspects[id].crashes})
+			}
+		}
+		slices.SortFunc(j.Suspects, func(a, b Suspect) int { return int(a.ID - b.ID) })
+		total += len(j.Suspects)
+		if len(j.Suspects) > 0 || l.journaled {
+			journals = append(journals, j) // an empty one clears what was sent before
+		}
+		l.journaled = len(j.Suspects) > 0
+	}
+	if total == 1 {
+		i := slices.IndexFunc(journals, func(j Journal) bool { return len(j.Suspects) > 0 })
+		journals[i].Suspects[0].Alone = true
+	}
+	return journals
+}
+
+// writeJournals returns an error if the batch must not be sent.
+func (e *engine) writeJournals(ctx context.Context, journals []Journal) error {
+	defer func() { e.journaled <- struct{}{} }()
+	ctx, cancel := context.WithTimeout(ctx, e.operationTimeout())
+	defer cancel()
+	held, err := e.journaler.WriteJournal(ctx, e.options.Name, journals)
+	if err == nil && len(held) < len(journals) {
+		err = ErrFenced
+	}
+	return err
+}
+
+// notSent takes back a batch whose journal could not be written.
+func (e *engine) notSent(result sendResult) {
+	e.failed("journal", result.notSent)
+	for _, j := range result.job.journals {
+		if l := e.lanes[j.Lane]; l != nil {
+			l.journaled = true // nobody knows: it is written again
+		}
+	}
+	e.putBackLaunched(result.outlet, result.job.batch)
+	for _, it := range result.job.batch {
+		e.goOn(it.key)
+	}
+	now := time.Now()
+	e.lease.next = now
+	result.outlet.pauseUntil = now.Add(settlePause.Min)
+}

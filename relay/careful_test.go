@@ -1,0 +1,125 @@
+package relay_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/memstore"
+	"github.com/rowrelay/rowrelay/sinks"
+)
+
+// mortal is a sink in a process that can die: at the sight of a message, or
+// when it is told to. A dead process answers nothing and writes nothing.
+type mortal struct {
+	recorder
+	poison int64
+	dead   chan struct{}
+	once   sync.Once
+}
+
+func (m *mortal) die() { m.once.Do(func() { close(m.dead) }) }
+
+func (m *mortal) isDead() bool {
+	select {
+	case <-m.dead:
+		return true
+	default:
+		return false
+	}
+}
+
+func (m *mortal) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome {
+	for _, message := range batch {
+		if message.Sequence == m.poison {
+			m.die()
+		}
+		if m.isDead() {
+			return nil
+		}
+	}
+	return m.recorder.Send(ctx, batch)
+}
+
+// live runs a relay until its process dies or the time is over.
+func live(t *testing.T, db *memstore.DB, name string, m *mortal, life time.Duration) {
+	t.Helper()
+	store := db.Store()
+	fail := func(context.Context, memstore.Op) error {
+		if m.isDead() {
+			return errDead
+		}
+		return nil
+	}
+	store.Hooks = memstore.Hooks{Fail: fail, Lose: fail}
+	r, err := relay.New(store, relay.Options{Name: name, Lease: 3 * time.Second, DrainTimeout: time.Millisecond, Logger: slog.New(slog.DiscardHandler),
+		Sinks: map[string]relay.SinkOptions{"main": {Sink: m, Batch: 10, Workers: 2}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), life)
+	defer cancel()
+	go func() {
+		select {
+		case <-m.dead:
+			r.Abort()
+		case <-ctx.Done():
+		}
+	}()
+	r.Run(ctx)
+}
+
+func TestMessageThatKillsItsRelayIsParked(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db := memstore.New()
+		for i := range 300 {
+			write(db, "orders", fmt.Sprint("k", i%30), 1)
+		}
+		delivered := map[int64]bool{}
+		for n := range 30 {
+			m := &mortal{poison: 42, dead: make(chan struct{})}
+			live(t, db, fmt.Sprint("relay-", n), m, 30*time.Second)
+			for _, id := range m.ids() {
+				delivered[id] = true
+			}
+			time.Sleep(5 * time.Second)
+		}
+		parked, err := db.Store().List(t.Context(), relay.Filter{State: relay.StateError})
+		if err != nil || len(parked) != 1 || parked[0].ID != 42 {
+			t.Fatalf("parked: %d messages, %v; want only message 42", len(parked), err)
+		}
+		if p := parked[0]; !strings.HasPrefix(p.LastError, "crash: ") || p.Crashes != 5 {
+			t.Errorf("parked with %q after %d crashes", p.LastError, p.Crashes)
+		}
+		if len(delivered) != 299 {
+			t.Errorf("%d other messages were delivered, want 299", len(delivered))
+		}
+	})
+}
+
+func TestRelaysThatAreKilledParkNothing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db := memstore.New()
+		for i := range 3000 {
+			write(db, "orders", fmt.Sprint("k", i%30), 1)
+		}
+		for n := range 60 {
+			m := &mortal{dead: make(chan struct{}), recorder: recorder{delay: 20 * time.Millisecond}}
+			time.AfterFunc(time.Duration(3000+n*7)*time.Millisecond, m.die)
+			live(t, db, fmt.Sprint("relay-", n), m, time.Hour)
+		}
+		m := &mortal{dead: make(chan struct{})}
+		live(t, db, "last", m, 2*time.Minute)
+		if counts := statusOf(t, db); counts[relay.StateDone] != 3000 {
+			t.Errorf("at the end: %v, want 3000 done", counts)
+		}
+	})
+}

@@ -1,0 +1,80 @@
+package relay_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/memstore"
+)
+
+func TestNewTellsAllThatIsWrong(t *testing.T) {
+	t.Parallel()
+	good := func() relay.Options { return relay.Options{Sinks: to(&recorder{})} }
+	tests := map[string]struct {
+		change func(*relay.Options)
+		want   []string // nothing: valid
+	}{
+		"the defaults":            {func(*relay.Options) {}, nil},
+		"no sink":                 {func(o *relay.Options) { o.Sinks = nil }, []string{"sinks: there is none"}},
+		"the shortest lease":      {func(o *relay.Options) { o.Lease = time.Second }, nil},
+		"a lease that is shorter": {func(o *relay.Options) { o.Lease = time.Second - 1 }, []string{"lease 999.999999ms"}},
+		"the shortest poll":       {func(o *relay.Options) { o.Poll = time.Millisecond }, nil},
+		"a poll that is shorter":  {func(o *relay.Options) { o.Poll = time.Millisecond - 1 }, []string{"poll 999.999µs"}},
+		"keep nothing":            {func(o *relay.Options) { o.Retention = relay.KeepNothing }, nil},
+		"a negative retention":    {func(o *relay.Options) { o.Retention = -2 }, []string{"retention -2ns"}},
+		"an unknown claim":        {func(o *relay.Options) { o.Claim = "both" }, []string{`claim "both"`}},
+		"picking by lanes":        {func(o *relay.Options) { o.Pick = relay.Newest }, []string{"only a relay that claims by rows"}},
+		"topics by lanes":         {func(o *relay.Options) { o.Topics = []string{"a"} }, []string{"topics: only"}},
+		"picking by rows":         {func(o *relay.Options) { o.Claim, o.Pick, o.Topics = relay.ByRows, relay.Priority, []string{"a"} }, nil},
+		"a sink that is nil":      {func(o *relay.Options) { o.Sinks["x"] = relay.SinkOptions{} }, []string{`sink "x": there is no sink`}},
+		"a negative batch":        {func(o *relay.Options) { o.Sinks["main"] = relay.SinkOptions{Sink: &recorder{}, Batch: -1} }, []string{"batch -1"}},
+		"back-off upside down": {func(o *relay.Options) {
+			o.Sinks["main"] = relay.SinkOptions{Sink: &recorder{}, Backoff: relay.Backoff{Min: 2, Max: 1}}
+		}, []string{"backoff: min 2ns"}},
+		"a route to nowhere":       {func(o *relay.Options) { o.Routes = []relay.Route{{Topic: "a", Sink: "b"}} }, []string{`there is no sink "b"`}},
+		"a route without a match":  {func(o *relay.Options) { o.Routes = []relay.Route{{Sink: "main"}} }, []string{"exactly one of topic, prefix and pattern"}},
+		"a bad pattern":            {func(o *relay.Options) { o.Routes = []relay.Route{{Pattern: "(", Sink: "main"}} }, []string{`pattern "("`}},
+		"two sinks without routes": {func(o *relay.Options) { o.Sinks["x"] = relay.SinkOptions{Sink: &recorder{}} }, []string{"with 2 sinks each topic needs a route"}},
+		"two things at once":       {func(o *relay.Options) { o.Lease, o.Poll = 1, 1 }, []string{"lease 1ns", "poll 1ns"}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			options := good()
+			test.change(&options)
+			_, err := relay.New(memstore.New().Store(), options)
+			if (err == nil) != (test.want == nil) {
+				t.Fatalf("New: %v", err)
+			}
+			for _, part := range test.want {
+				if !strings.Contains(err.Error(), part) {
+					t.Errorf("the error doesn't say %q: %v", part, err)
+				}
+			}
+		})
+	}
+}
+
+func TestRunRefusesAnotherClaim(t *testing.T) {
+	t.Parallel()
+	db := memstore.New()
+	store := db.Store()
+	if err := store.Adopt(t.Context(), relay.ByRows); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := store.Beat(t.Context(), relay.Identity{Name: "other", Claim: relay.ByRows}, time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	r, err := relay.New(db.Store(), relay.Options{Sinks: to(&recorder{})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "claim by lanes") {
+		t.Errorf("Run on a table that is claimed by rows: %v", err)
+	}
+	if err := r.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "called before") {
+		t.Errorf("a second Run: %v", err)
+	}
+}

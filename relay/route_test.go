@@ -1,0 +1,95 @@
+package relay
+
+import (
+	"testing"
+	"testing/quick"
+	"time"
+)
+
+func TestRouterTakesTheMostSpecificRoute(t *testing.T) {
+	t.Parallel()
+	names := []string{"exact", "long", "pattern", "rest", "short"}
+	r, err := newRouter([]Route{
+		{Topic: "*", Sink: "rest"},
+		{Pattern: `audit\..*|x`, Sink: "pattern"},
+		{Prefix: "orders.", Sink: "short"},
+		{Prefix: "orders.eu.", Sink: "long"},
+		{Topic: "orders.eu.paid", Sink: "exact"},
+	}, names, len(names))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for topic, want := range map[string]string{
+		"orders.eu.paid":  "exact",
+		"orders.eu.paids": "long",
+		"orders.us":       "short",
+		"orders":          "rest",
+		"audit.login":     "pattern",
+		"x":               "pattern",
+		"xx":              "rest", // a pattern matches the whole topic
+		"no audit.login":  "rest",
+		"":                "rest",
+	} {
+		for range 2 { // the second time from the cache
+			if got := names[r.sink(topic)]; got != want {
+				t.Errorf("topic %q goes to %s, want %s", topic, got, want)
+			}
+		}
+	}
+}
+
+func TestRouterWithoutARouteForAll(t *testing.T) {
+	t.Parallel()
+	r, err := newRouter([]Route{{Topic: "a", Sink: "s"}}, []string{"s"}, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := r.sink("b"); got != 1 {
+		t.Errorf("a topic without a route goes to %d, want the unrouted 1", got)
+	}
+}
+
+func TestBackoffStaysWithinItsBounds(t *testing.T) {
+	t.Parallel()
+	b := Backoff{Min: 500 * time.Millisecond, Max: 5 * time.Minute}
+	within := func(n uint16) bool {
+		attempt := int(n) + 1
+		bound := b.Max
+		if attempt < 11 {
+			bound = min(b.Max, b.Min<<(attempt-1))
+		}
+		d := b.draw(attempt)
+		return d >= 0 && d <= bound
+	}
+	if err := quick.Check(within, nil); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestFairSharesAddUp(t *testing.T) {
+	t.Parallel()
+	relays := []string{}
+	for n := range 100 {
+		relays = append(relays, string(rune('A'+n)))
+		total := 0
+		for _, name := range relays {
+			share := fairShare(relays, name)
+			if share < Lanes/len(relays) || share > Lanes/len(relays)+1 {
+				t.Errorf("of %d relays one gets %d lanes", len(relays), share)
+			}
+			total += share
+		}
+		if total != Lanes {
+			t.Errorf("%d relays share %d lanes", len(relays), total)
+		}
+	}
+}
+
+func TestShortenKeepsValidText(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[string]string{"abc": "abc", "abcdef": "abcd", "abc\x00": "abc", "aéé": "aé", "\xff": "�"} {
+		if got := shorten(in, 4); len(got) > 4 || (want != "abc" && got != want) {
+			t.Errorf("shorten(%q) = %q, want %q", in, got, want)
+		}
+	}
+}
