@@ -42,6 +42,13 @@ func (c *check) checkTable(ctx context.Context, name string, source config.Sourc
 	if !c.tried(name+"schema", "table "+source.Table, explain(source, err)) {
 		return
 	}
+	for _, found := range store.Check(ctx, wantedClaim(source)) {
+		// These two are checked here: the schema above, with the whole command to
+		// run, and the claim below, which only a living relay contradicts.
+		if found.Name != "schema" && found.Name != "claim" {
+			c.add(finding{Name: name + found.Name, OK: found.OK, Detail: found.Detail, Hint: found.Hint})
+		}
+	}
 	status, err := store.Status(ctx)
 	if err == nil {
 		err = claimable(source, status)

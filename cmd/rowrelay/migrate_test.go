@@ -2,7 +2,6 @@ package main
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -100,31 +99,5 @@ func TestMigratingEverySourceOfAConfiguration(t *testing.T) {
 	mustRun(t, "migrate", "down", "--config", file, "--source", "b")
 	if gone := call(t.Context(), "", "status", "--config", file, "--source", "b"); gone.code != exitFailed {
 		t.Errorf("the tables are still there: %s", gone.stdout)
-	}
-}
-
-// TestTheDatabaseFromTheEnvironment runs the built program, since the
-// environment is the process's.
-func TestTheDatabaseFromTheEnvironment(t *testing.T) {
-	t.Parallel()
-	binary := filepath.Join(t.TempDir(), "rowrelay")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, ".").CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	run := func(database string, args ...string) (string, error) {
-		command := exec.CommandContext(t.Context(), binary, args...)
-		command.Env = append(os.Environ(), databaseVariable+"="+database)
-		out, err := command.CombinedOutput()
-		return string(out), err
-	}
-	database := "sqlite:" + filepath.Join(t.TempDir(), "a.db")
-	if out, err := run(database, "migrate", "up"); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	if out, err := run(database, "status"); err != nil || !strings.Contains(out, "pending") {
-		t.Errorf("%v: %s", err, out)
-	}
-	if out, err := run("hunter2", "status"); err == nil || !strings.Contains(out, "$"+databaseVariable+": the value isn't a database's URL") || strings.Contains(out, "hunter2") {
-		t.Errorf("%v: %s", err, out)
 	}
 }

@@ -14,7 +14,12 @@ func TestMain(m *testing.M) {
 	if err := os.Unsetenv(databaseVariable); err != nil {
 		panic(err)
 	}
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		if binary, err := built(); err == nil {
+			_ = os.RemoveAll(filepath.Dir(binary))
+		}
+		os.Exit(code)
+	}))
 }
 
 // invalid is a configuration with more than one mistake.
@@ -147,7 +152,7 @@ func TestADatabaseThatCannotBeOpenedIsExitCode1(t *testing.T) {
 
 func TestAFileWithStrangeCharactersInItsName(t *testing.T) {
 	t.Parallel()
-	url := "sqlite:" + filepath.Join(t.TempDir(), "50% \"off\" & 'so' + on ä%20.db")
+	url := "sqlite:" + filepath.Join(t.TempDir(), "50% \"off\" & 'so' #1 + on ä%20.db")
 	mustRun(t, "migrate", "up", "--database", url)
 	if _, err := os.Stat(strings.TrimPrefix(url, "sqlite:")); err != nil {
 		t.Error(err)

@@ -61,7 +61,7 @@ func parseSQLite(path string) (Database, error) {
 		return Database{}, errors.New("names no file: write sqlite:path/to/file.db")
 	case strings.HasPrefix(path, ":memory:"):
 		return Database{}, errors.New("is in memory, where no other process can write: name a file, as in sqlite:path/to/file.db")
-	case strings.ContainsAny(path, "?#\x00"):
+	case strings.ContainsAny(path, "?\x00"):
 		return Database{}, errors.New("has parameters: an SQLite URL is sqlite: and the file's path, nothing more")
 	}
 	return Database{SQLite, path}, nil

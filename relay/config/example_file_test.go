@@ -3,6 +3,7 @@ package config
 import (
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -48,6 +49,18 @@ func TestTheExampleIsComplete(t *testing.T) {
 	for _, name := range everySetting(t) {
 		if !regexp.MustCompile(`(?m)^[ #-]*` + name + `:|[{ ]` + name + `: `).Match(content) {
 			t.Errorf("%s isn't in it", name)
+		}
+	}
+}
+
+// TestNoKindHasASettingOfTheRelays: the relay's would hide it.
+func TestNoKindHasASettingOfTheRelays(t *testing.T) {
+	t.Parallel()
+	for _, kind := range allKinds(t).Kinds() {
+		for _, own := range kind.Fields {
+			if slices.Contains(names(sinkFields()), own.Name) {
+				t.Errorf("%s has a setting %s, which is the relay's", kind.Name, own.Name)
+			}
 		}
 	}
 }

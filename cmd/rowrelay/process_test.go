@@ -1,0 +1,105 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+)
+
+// built builds the program once for all tests that need a process.
+var built = sync.OnceValues(func() (string, error) {
+	folder, err := os.MkdirTemp("", "rowrelay-test-")
+	if err != nil {
+		return "", err
+	}
+	binary := filepath.Join(folder, "rowrelay")
+	out, err := exec.Command("go", "build", "-o", binary, ".").CombinedOutput()
+	if err != nil {
+		return "", &exec.Error{Name: string(out), Err: err}
+	}
+	return binary, nil
+})
+
+func process(t *testing.T, database string, args ...string) *exec.Cmd {
+	t.Helper()
+	binary, err := built()
+	if err != nil {
+		t.Fatal(err)
+	}
+	command := exec.CommandContext(t.Context(), binary, args...)
+	command.Env = append(os.Environ(), databaseVariable+"="+database)
+	return command
+}
+
+func TestTheDatabaseFromTheEnvironment(t *testing.T) {
+	t.Parallel()
+	run := func(database string, args ...string) (string, error) {
+		out, err := process(t, database, args...).CombinedOutput()
+		return string(out), err
+	}
+	database := "sqlite:" + filepath.Join(t.TempDir(), "a.db")
+	if out, err := run(database, "migrate", "up"); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if out, err := run(database, "status"); err != nil || !strings.Contains(out, "pending") {
+		t.Errorf("%v: %s", err, out)
+	}
+	if out, err := run("hunter2", "status"); err == nil || !strings.Contains(out, "$"+databaseVariable+": the value isn't a database's URL") || strings.Contains(out, "hunter2") {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
+func TestSignals(t *testing.T) {
+	t.Parallel()
+	for name, signal := range map[string]syscall.Signal{"SIGTERM": syscall.SIGTERM, "SIGINT": syscall.SIGINT} {
+		for _, count := range []int{1, 2} {
+			t.Run(fmt.Sprint(name, " ", count), func(t *testing.T) {
+				t.Parallel()
+				hold := make(chan struct{})
+				endpoint := newWeb(t, func(request) int { <-hold; return http.StatusOK })
+				release := sync.OnceFunc(func() { close(hold) })
+				t.Cleanup(release)
+				database := "sqlite:" + filepath.Join(t.TempDir(), "a.db")
+				mustRun(t, "migrate", "up", "--database", database)
+				mustCall(t, `{"topic":"a"}`, "enqueue", "--database", database)
+
+				logged := newLog()
+				relay := process(t, database, "run", "--sink", endpoint.URL, "--drain-timeout", "1h")
+				relay.Stderr = logged
+				if err := relay.Start(); err != nil {
+					t.Fatal(err)
+				}
+				endpoint.next(t, endpoint.requests)
+				send(t, relay, signal)
+				logged.wait(t, "stopping")
+				want := "done            1\n"
+				if count == 1 {
+					release() // the endpoint answers, and the relay waits for it
+				} else {
+					send(t, relay, signal)
+					logged.wait(t, "aborting")
+					want = "done            0\n"
+				}
+				if err := relay.Wait(); err != nil {
+					t.Error(err)
+				}
+				if got := mustRun(t, "status", "--database", database); !strings.Contains(got.stdout, want) {
+					t.Errorf("got %s, want %s", got.stdout, want)
+				}
+			})
+		}
+	}
+}
+
+func send(t *testing.T, command *exec.Cmd, signal os.Signal) {
+	t.Helper()
+	if err := command.Process.Signal(signal); err != nil {
+		t.Fatal(err)
+	}
+}
