@@ -65,6 +65,7 @@ func (s SinkOptions) withDefaults(store Store) (SinkOptions, error) {
 		if _, ok := store.(TxStore); !ok {
 			return s, errors.New("a transactional handler needs a store over a SQL database")
 		}
+		s.Batch = or(s.Batch, 1) // each message has a transaction of its own
 	}
 	var limits sinks.Limits
 	if limited, ok := s.Sink.(sinks.Limited); ok {

@@ -2,6 +2,7 @@ package relay
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"time"
 )
@@ -128,8 +129,20 @@ func (e *engine) keepLanes(ctx context.Context, job leaseJob, r *leaseResult) {
 		if r.granted, r.err = e.store.Acquire(ctx, name, missing, ttl); r.err != nil || len(r.granted) == 0 {
 			return
 		}
-		r.keys, r.err = e.store.HeldKeys(ctx, lanesOf(r.granted), 2*maxHeldKeys)
+		r.keys, r.err = e.heldKeys(ctx, lanesOf(r.granted))
 	}
+}
+
+// tooManyKeys bounds the keys that may be held in the lanes that a relay takes
+// over, since it must know them all.
+const tooManyKeys = 1 << 20
+
+func (e *engine) heldKeys(ctx context.Context, lanes []int) ([]HeldKey, error) {
+	keys, err := e.store.HeldKeys(ctx, lanes, tooManyKeys)
+	if err == nil && len(keys) == tooManyKeys {
+		return nil, fmt.Errorf("take over lanes: more than %d keys wait for another attempt", tooManyKeys-1)
+	}
+	return keys, err
 }
 
 // leave gives everything back at once.
@@ -186,7 +199,7 @@ func (e *engine) afterLease(r leaseResult) {
 	e.prolong(r.began)
 	lost := e.dropLost(r)
 	e.forgetReleased(r)
-	if r.err == nil || len(r.keys) > 0 {
+	if r.err == nil {
 		e.addGranted(r)
 	}
 	e.balance(r.share)

@@ -79,8 +79,9 @@ type Options struct {
 type SinkOptions struct {
 	Sink sinks.Sink
 
-	// Batch and BatchBytes bound one call of Send. Default to 500 messages and
-	// 4 MiB of payload; the sink's own limits apply too.
+	// Batch and BatchBytes bound one call of Send. Default to 500 messages (1
+	// for a transactional handler) and 4 MiB of payload; the sink's own limits
+	// apply too.
 	Batch      int
 	BatchBytes int
 

@@ -123,6 +123,7 @@ func (e *engine) conclude(it *item, s Settlement, settled bool) {
 	it.stage = inSettle
 	if settled {
 		e.finish(it)
+		e.options.Observer.Settled(Settled{Changed: 1}, map[State]int{s.State: 1})
 		return
 	}
 	e.settle.add(it, s)
