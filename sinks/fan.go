@@ -12,8 +12,8 @@ import (
 // message of a key at a time and in their order. Its outcomes keep what
 // [OrderPrefix] promises:
 //
-//   - after a message that was neither delivered nor rejected, the later ones
-//     of its key are [Unsent];
+//   - after a message that was not delivered, the later ones of its key are
+//     [Unsent];
 //   - after one that found the destination [Unavailable], no other message of
 //     the batch is begun;
 //   - no message is begun once the context has ended, nor when less of its time
@@ -63,7 +63,7 @@ func (r *fanRun) inOrder(ctx context.Context) {
 			continue
 		}
 		r.one(ctx, i)
-		if key != "" && !r.mayGoOn(i) {
+		if key != "" && r.outcomes[i].Result != Delivered {
 			if stopped == nil {
 				stopped = map[string]bool{}
 			}
@@ -90,7 +90,7 @@ func (r *fanRun) byKey(ctx context.Context) {
 func (r *fanRun) chain(ctx context.Context, chain []int) {
 	for n, i := range chain {
 		r.one(ctx, i)
-		if r.mayGoOn(i) {
+		if r.outcomes[i].Result == Delivered {
 			continue
 		}
 		for _, later := range chain[n+1:] {
@@ -153,10 +153,4 @@ func (r *fanRun) call(ctx context.Context, i int) {
 func (r *fanRun) tooLate(ctx context.Context) bool {
 	deadline, bounded := ctx.Deadline()
 	return bounded && time.Until(deadline) < time.Duration(r.slowest.Load())
-}
-
-// mayGoOn says that the key of the message at i may go on.
-func (r *fanRun) mayGoOn(i int) bool {
-	result := r.outcomes[i].Result
-	return result == Delivered || result == Reject
 }

@@ -61,13 +61,18 @@ func WriteLine(buffer *bytes.Buffer, m Message) error {
 }
 
 // WriteLines appends the lines of a batch to the buffer and returns the outcomes
-// that they have once the buffer is written: [Delivered], or [Reject] where a
-// message can't be a line. Ends has where in the buffer each line ends.
+// that they have once the buffer is written: [Delivered]; [Reject] where a
+// message can't be a line; and [Unsent] where one of its key before it can't.
+// Ends has where in the buffer each line ends.
 func WriteLines(buffer *bytes.Buffer, batch []Message) (outcomes []Outcome, ends []int) {
 	outcomes, ends = All(len(batch), Ok("")), make([]int, len(batch))
+	rejected := map[string]bool{}
 	for i, m := range batch {
-		if err := WriteLine(buffer, m); err != nil {
+		if m.Key != "" && rejected[m.Key] {
+			outcomes[i] = neighbour
+		} else if err := WriteLine(buffer, m); err != nil {
 			outcomes[i] = Fail(Reject, ReasonInvalid, err.Error())
+			rejected[m.Key] = true
 		}
 		ends[i] = buffer.Len()
 	}

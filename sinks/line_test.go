@@ -70,6 +70,28 @@ func TestWriteLineRefusesWhatJSONCannotCarry(t *testing.T) {
 	}
 }
 
+func TestWriteLines(t *testing.T) {
+	t.Parallel()
+	batch := keyed("a", "a", "b", "", "", "a")
+	batch[1].Headers = map[string]string{"h": "\xff"}
+	batch[3].Headers = batch[1].Headers
+	var buffer bytes.Buffer
+	outcomes, ends := sinks.WriteLines(&buffer, batch)
+	if got := summary(outcomes); got != "DRDRDN" {
+		t.Errorf("the outcomes are %s", got)
+	}
+	start, written := 0, ""
+	for _, end := range ends {
+		if m, err := sinks.ReadLine(buffer.Bytes()[start:end]); err == nil {
+			written += m.ID + " "
+		}
+		start = end
+	}
+	if written != "a1 b1 2 " || start != buffer.Len() {
+		t.Errorf("the lines are %s", written)
+	}
+}
+
 func TestReadLineRefusesOtherText(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"", "s3cret", `{"topic":1}`, `{"topic":"a"`, `{"payload_base64":"s3cret%"}`} {

@@ -15,7 +15,7 @@ func TestConformance(t *testing.T) {
 
 func TestKind(t *testing.T) {
 	t.Parallel()
-	sinktest.Kind(t, discard.Kind(), nil)
+	sinktest.Kind(t, discard.Kind(), map[string]any{})
 }
 
 func TestURL(t *testing.T) {

@@ -152,11 +152,11 @@ func TestDeliveredMeansOnTheDisk(t *testing.T) {
 	}
 }
 
-func TestARejectedMessageStopsNoOther(t *testing.T) {
+func TestARejectedMessageStopsNoOtherKey(t *testing.T) {
 	t.Parallel()
 	sink, file, path := faultySink(t, Options{}, func(*faulty) {})
 	mixed := batch("x", "b")
-	mixed[0].Headers = map[string]string{"h": "\xff"}
+	mixed[0].Key, mixed[0].Headers = "other", map[string]string{"h": "\xff"}
 	outcomes := sink.Send(t.Context(), mixed)
 	if outcomes[0].Result != sinks.Reject || outcomes[1].Result != sinks.Delivered {
 		t.Errorf("outcomes %+v", outcomes)

@@ -83,9 +83,13 @@ func overTLS(t testing.TB, handler http.Handler) (string, *tls.Config) {
 	server.Config.ErrorLog = log.New(io.Discard, "", 0) // handshakes that a stopping client breaks off
 	server.StartTLS()
 	t.Cleanup(server.Close)
+	return server.URL, trust(server)
+}
+
+func trust(server *httptest.Server) *tls.Config {
 	roots := x509.NewCertPool()
 	roots.AddCert(server.Certificate())
-	return server.URL, &tls.Config{RootCAs: roots}
+	return &tls.Config{RootCAs: roots}
 }
 
 // TestConformanceServerGone: the outage is a server that isn't there.

@@ -45,25 +45,25 @@ func retryHoldsItsKey(s *subject) {
 }
 
 // heldBack checks that the outcomes keep the order that the sink promises,
-// where the first message was not delivered.
+// where the first message was not delivered, and that no other pays for it.
 func (s *subject) heldBack(batch []sinks.Message, outcomes []sinks.Outcome) {
 	s.t.Helper()
 	for i := 1; i < len(batch); i++ {
-		sameKey := batch[i].Key == batch[0].Key
+		sameKey, o := batch[i].Key == batch[0].Key, outcomes[i]
 		switch {
-		case s.order() == sinks.OrderAtomic && outcomes[i].Result == sinks.Delivered:
+		case s.order() == sinks.OrderAtomic && o.Result == sinks.Delivered:
 			s.t.Errorf("of a batch that is delivered whole or not at all, message %d was delivered and the first was not", i+1)
-		case s.order() == sinks.OrderPrefix && sameKey && outcomes[i].Result != sinks.Unsent:
-			s.t.Errorf("message %d of the key must be unsent after the first one failed: %s", i+1, show(outcomes[i]))
-		case !sameKey && charged(outcomes[i]) && s.order() != sinks.OrderAtomic:
-			s.t.Errorf("message %d of another key pays for the first one: %s", i+1, show(outcomes[i]))
+		case s.order() == sinks.OrderPrefix && sameKey && o.Result != sinks.Unsent:
+			s.t.Errorf("message %d of the key must be unsent after the first one was not delivered: %s", i+1, show(o))
+		case o.Result == sinks.Reject, charged(o) && s.order() != sinks.OrderAtomic:
+			s.t.Errorf("message %d pays for the first one: %s", i+1, show(o))
 		}
 	}
 }
 
-// rejectLetsItsKeyGoOn: a message that the destination refuses is rejected, and
-// the later ones of its key are delivered, now or when sent again.
-func rejectLetsItsKeyGoOn(s *subject) {
+// rejectHoldsItsKey: a message that the destination refuses is rejected, none of
+// its key passes it within the batch, and they are delivered when sent again.
+func rejectHoldsItsKey(s *subject) {
 	ctx := s.opened()
 	batch := s.mixed()
 	s.Answer(batch[0].ID, sinks.Reject)
@@ -71,13 +71,14 @@ func rejectLetsItsKeyGoOn(s *subject) {
 	if o := outcomes[0]; o.Result != sinks.Reject || o.Detail == "" {
 		s.t.Errorf("a message that the destination refused was not rejected with a detail: %s", show(o))
 	}
-	for _, o := range outcomes[1:] {
-		if charged(o) || o.Result == sinks.Reject {
-			s.t.Errorf("a message pays for another that was rejected: %s", show(o))
-		}
+	s.heldBack(batch, outcomes)
+	left := undelivered(batch[1:], outcomes[1:])
+	got := s.settled(ctx)
+	for _, m := range left {
+		s.absent(got, m)
 	}
-	s.deliver(ctx, undelivered(batch[1:], outcomes[1:]))
-	got := s.arrivals(ids(batch[1:]))
+	s.deliver(ctx, left)
+	got = s.arrivals(ids(batch[1:]))
 	s.absent(got, batch[0])
 	s.arrivedOnce(got, batch[1:])
 	s.inOrder(got, batch[1:])

@@ -3,17 +3,19 @@ package sinktest
 import (
 	"maps"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// Kind checks the description of a kind of sink: a registry takes it; the valid
-// settings, which must set all its secret fields, make a sink; no error about
-// wrong settings shows a secret; and README.md in the test's folder holds the
-// table of settings. UPDATE_GOLDEN=1 in the environment writes the table anew.
-func Kind(t *testing.T, kind sinks.Kind, valid map[string]any) {
+// Kind checks the description of a kind of sink: a registry takes it; each of
+// the valid settings makes a sink; no error about wrong settings shows a
+// secret; and README.md in the test's folder holds the table of settings.
+// Together the valid settings must set all the secret fields. UPDATE_GOLDEN=1
+// in the environment writes the table anew.
+func Kind(t *testing.T, kind sinks.Kind, valid ...map[string]any) {
 	t.Helper()
 	registry, err := sinks.NewRegistry(kind)
 	if err != nil {
@@ -24,29 +26,33 @@ func Kind(t *testing.T, kind sinks.Kind, valid map[string]any) {
 	t.Run("README", func(t *testing.T) { documented(t, kind, "README.md") })
 }
 
-func makes(t testing.TB, registry *sinks.Registry, kind sinks.Kind, valid map[string]any) {
+func makes(t testing.TB, registry *sinks.Registry, kind sinks.Kind, valid []map[string]any) {
 	t.Helper()
-	sink, err := registry.Make(kind.Name, valid)
-	if err != nil {
-		t.Fatalf("valid settings make no sink: %v", err)
-	}
-	if err := sink.Close(t.Context()); err != nil {
-		t.Errorf("Close of the new sink: %v", err)
+	for _, settings := range valid {
+		sink, err := registry.Make(kind.Name, settings)
+		if err != nil {
+			t.Fatalf("valid settings make no sink: %v", err)
+		}
+		if err := sink.Close(t.Context()); err != nil {
+			t.Errorf("Close of the new sink: %v", err)
+		}
 	}
 }
 
 // hidesSecrets makes every setting wrong in turn, in several ways, and looks at
 // what the errors show.
-func hidesSecrets(t testing.TB, registry *sinks.Registry, kind sinks.Kind, valid map[string]any) {
+func hidesSecrets(t testing.TB, registry *sinks.Registry, kind sinks.Kind, valid []map[string]any) {
 	t.Helper()
 	secrets := secretTexts(t, kind, valid)
-	for _, field := range kind.Fields {
-		for _, wrong := range wrongValues(field, secrets) {
-			settings := maps.Clone(valid)
-			settings[field.Name] = wrong
-			errorHides(t, registry, kind, settings, secrets)
-			settings["no_such_setting"] = wrong
-			errorHides(t, registry, kind, settings, secrets)
+	for _, settings := range valid {
+		for _, field := range kind.Fields {
+			for _, wrong := range wrongValues(field, secrets) {
+				changed := maps.Clone(settings)
+				changed[field.Name] = wrong
+				errorHides(t, registry, kind, changed, secrets)
+				changed["no_such_setting"] = wrong
+				errorHides(t, registry, kind, changed, secrets)
+			}
 		}
 	}
 }
@@ -80,30 +86,38 @@ func wrongValues(field sinks.Field, secrets []string) []any {
 }
 
 // secretTexts are the texts of all secret settings.
-func secretTexts(t testing.TB, kind sinks.Kind, valid map[string]any) []string {
+func secretTexts(t testing.TB, kind sinks.Kind, valid []map[string]any) []string {
 	t.Helper()
-	settings, err := kind.Parse(valid)
-	if err != nil {
-		t.Fatalf("valid settings are refused: %v", err)
-	}
 	var texts []string
 	for _, field := range kind.Fields {
-		before := len(texts)
-		switch field.Type {
-		case sinks.TypeSecret:
-			texts = append(texts, settings.Secret(field.Name).Reveal())
-		case sinks.TypeSecretMap:
-			for _, secret := range settings.SecretMap(field.Name) {
-				texts = append(texts, secret.Reveal())
-			}
-		default:
+		if !field.Type.Secret() {
 			continue
 		}
-		if len(texts) == before || texts[before] == "" {
-			t.Errorf("the valid settings have no secret in %s", field.Name)
+		before := len(texts)
+		for _, raw := range valid {
+			settings, err := kind.Parse(raw)
+			if err != nil {
+				t.Fatalf("valid settings are refused: %v", err)
+			}
+			texts = append(texts, secretsIn(settings, field)...)
+		}
+		if len(texts) == before {
+			t.Errorf("no valid settings have a secret in %s", field.Name)
 		}
 	}
 	return texts
+}
+
+func secretsIn(settings sinks.Settings, field sinks.Field) []string {
+	var texts []string
+	if field.Type == sinks.TypeSecret {
+		texts = append(texts, settings.Secret(field.Name).Reveal())
+	} else {
+		for _, secret := range settings.SecretMap(field.Name) {
+			texts = append(texts, secret.Reveal())
+		}
+	}
+	return slices.DeleteFunc(texts, func(text string) bool { return text == "" })
 }
 
 const (

@@ -38,10 +38,10 @@ func newRegistry(t *testing.T, kind sinks.Kind) *sinks.Registry {
 func TestKindMakes(t *testing.T) {
 	t.Parallel()
 	good, bad := referenceKind(noError), referenceKind(func(sinks.Settings) error { return errors.New("no") })
-	if v := recordKind(func(tb testing.TB) { makes(tb, newRegistry(t, good), good, referenceSettings) }); v.failed {
+	if v := recordKind(func(tb testing.TB) { makes(tb, newRegistry(t, good), good, []map[string]any{referenceSettings}) }); v.failed {
 		t.Errorf("a good kind fails: %s", v.log)
 	}
-	if v := recordKind(func(tb testing.TB) { makes(tb, newRegistry(t, bad), bad, referenceSettings) }); !v.failed {
+	if v := recordKind(func(tb testing.TB) { makes(tb, newRegistry(t, bad), bad, []map[string]any{referenceSettings}) }); !v.failed {
 		t.Error("a kind that makes no sink passes")
 	}
 }
@@ -51,18 +51,22 @@ func TestKindHidesSecrets(t *testing.T) {
 	good := referenceKind(noError)
 	bad := referenceKind(noError)
 	bad.Fields[1].Check = func(value any) error {
-		return fmt.Errorf("has the wrong names: %v", value.(map[string]sinks.Secret)["a name"].Reveal())
+		if secret, there := value.(map[string]sinks.Secret)["a name"]; there {
+			return fmt.Errorf("has a wrong name for %s", secret.Reveal())
+		}
+		return nil
 	}
-	forgetful := map[string]any{"token": "t0ken"}
+	token, headers := map[string]any{"token": "t0ken"}, map[string]any{"headers": map[string]any{"X-A": "h3ader"}}
 	tests := []struct {
 		name     string
 		kind     sinks.Kind
-		settings map[string]any
+		settings []map[string]any
 		failed   bool
 	}{
-		{"good", good, referenceSettings, false},
-		{"bad", bad, map[string]any{"token": "t0ken"}, true},
-		{"settings without one of the secrets", good, forgetful, true},
+		{"good", good, []map[string]any{referenceSettings}, false},
+		{"good in two parts", good, []map[string]any{token, headers}, false},
+		{"settings without one of the secrets", good, []map[string]any{token}, true},
+		{"bad", bad, []map[string]any{referenceSettings}, true},
 	}
 	for _, test := range tests {
 		v := recordKind(func(tb testing.TB) { hidesSecrets(tb, newRegistry(t, test.kind), test.kind, test.settings) })

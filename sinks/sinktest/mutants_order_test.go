@@ -49,10 +49,11 @@ var orderMutants = []mutant{
 			return outcomes
 		}
 	}},
-	{"retries what was refused", "RejectLetsItsKeyGoOn", turned(sinks.Reject, sinks.Fail(sinks.Retry, sinks.ReasonServerError, "refused"))},
-	{"rejects without a word", "RejectLetsItsKeyGoOn", turned(sinks.Reject, sinks.Fail(sinks.Reject, sinks.ReasonRefused, ""))},
-	{"rejects a batch because of one message", "RejectLetsItsKeyGoOn", after(allIfOne(sinks.Reject))},
-	{"delivers what it rejects", "RejectLetsItsKeyGoOn", func(b *bent) {
+	{"goes on with a key after a rejection", "RejectHoldsItsKey", func(b *bent) { b.send = b.eachAlone }},
+	{"retries what was refused", "RejectHoldsItsKey", turned(sinks.Reject, sinks.Fail(sinks.Retry, sinks.ReasonServerError, "refused"))},
+	{"rejects without a word", "RejectHoldsItsKey", turned(sinks.Reject, sinks.Fail(sinks.Reject, sinks.ReasonRefused, ""))},
+	{"rejects a batch because of one message", "RejectHoldsItsKey", after(allIfOne(sinks.Reject))},
+	{"delivers what it rejects", "RejectHoldsItsKey", func(b *bent) {
 		b.send = func(ctx context.Context, batch []sinks.Message) []sinks.Outcome {
 			outcomes := b.reference.Send(ctx, batch)
 			if outcomes[0].Result == sinks.Reject {
@@ -61,7 +62,7 @@ var orderMutants = []mutant{
 			return outcomes
 		}
 	}},
-	{"holds a key for ever after a rejection", "RejectLetsItsKeyGoOn", func(b *bent) {
+	{"holds a key for ever after a rejection", "RejectHoldsItsKey", func(b *bent) {
 		rejected := ""
 		b.send = func(ctx context.Context, batch []sinks.Message) []sinks.Outcome {
 			outcomes := b.reference.Send(ctx, batch)

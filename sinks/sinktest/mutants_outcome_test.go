@@ -16,7 +16,7 @@ var outcomeMutants = []mutant{
 	{"retries without a reason", "RetryHoldsItsKey", turned(sinks.Retry, sinks.Outcome{})},
 	{"makes up a result", "OneOutcomeEach", turned(sinks.Delivered, sinks.Outcome{Result: 42})},
 	{"makes up a reason", "RetryHoldsItsKey", turned(sinks.Retry, sinks.Fail(sinks.Retry, "mood", ""))},
-	{"gives a receipt for what it rejected", "RejectLetsItsKeyGoOn", turned(sinks.Reject, sinks.Outcome{Result: sinks.Reject, Reason: sinks.ReasonRefused, Detail: "d", Receipt: "r"})},
+	{"gives a receipt for what it rejected", "RejectHoldsItsKey", turned(sinks.Reject, sinks.Outcome{Result: sinks.Reject, Reason: sinks.ReasonRefused, Detail: "d", Receipt: "r"})},
 	{"asks to be left alone for a negative time", "RetryHoldsItsKey", turned(sinks.Retry, sinks.Outcome{Result: sinks.Retry, Reason: sinks.ReasonBusy, RetryAfter: -1})},
 	{"asks to be left alone by what it delivered", "OneOutcomeEach", turned(sinks.Delivered, sinks.Outcome{Result: sinks.Delivered, RetryAfter: 1})},
 	{"writes a detail that is not UTF-8", "RetryHoldsItsKey", turned(sinks.Retry, sinks.Fail(sinks.Retry, sinks.ReasonBusy, "\xff"))},

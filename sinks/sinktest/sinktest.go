@@ -91,7 +91,7 @@ var checks = []check{
 	{"OddMessages", received, oddMessages},
 	{"OrderWithinKey", received, orderWithinKey},
 	{"RetryHoldsItsKey", answer, retryHoldsItsKey},
-	{"RejectLetsItsKeyGoOn", answer, rejectLetsItsKeyGoOn},
+	{"RejectHoldsItsKey", answer, rejectHoldsItsKey},
 	{"ContextEnded", nothing, contextEnded},
 	{"ContextEndsMeanwhile", stall, contextEndsMeanwhile},
 	{"Outage", breaks, outage},

@@ -100,7 +100,7 @@ func TestConformance(t *testing.T) {
 
 func TestKind(t *testing.T) {
 	t.Parallel()
-	sinktest.Kind(t, stdout.Kind(), nil)
+	sinktest.Kind(t, stdout.Kind(), map[string]any{})
 }
 
 func TestURL(t *testing.T) {
@@ -180,12 +180,12 @@ type short struct{}
 
 func (short) Write(text []byte) (int, error) { return len(text) - 1, nil }
 
-func TestARejectedMessageStopsNoOther(t *testing.T) {
+func TestARejectedMessageStopsNoOtherKey(t *testing.T) {
 	t.Parallel()
 	p := &pipe{room: -1}
 	sink := stdout.New(stdout.Options{Writer: p})
 	all := batch("a", "x", "b")
-	all[1].Headers = map[string]string{"h": "\xff"}
+	all[1].Key, all[1].Headers = "other", map[string]string{"h": "\xff"}
 	if got := results(sink.Send(t.Context(), all)); got != "delivered reject delivered" {
 		t.Error(got)
 	}

@@ -1,0 +1,425 @@
+package httpsink_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/rowrelay/rowrelay/sinks"
+	"github.com/rowrelay/rowrelay/sinks/httpsink"
+)
+
+// listening accepts connections and lets serve do with each what it likes.
+func listening(t *testing.T, serve func(net.Conn)) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var running sync.WaitGroup
+	running.Go(func() {
+		for {
+			connection, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			running.Go(func() {
+				defer connection.Close()
+				serve(connection)
+			})
+		}
+	})
+	t.Cleanup(func() {
+		_ = listener.Close()
+		running.Wait()
+	})
+	return listener.Addr().String()
+}
+
+// readRequest reads a whole request from a connection.
+func readRequest(reader *bufio.Reader) error {
+	r, err := http.ReadRequest(reader)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(io.Discard, r.Body)
+	return err
+}
+
+const accepted = "HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\n\r\n"
+
+func TestNobodyThere(t *testing.T) {
+	t.Parallel()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := listener.Addr().String()
+	_ = listener.Close()
+	o := sendOne(t, newSink(t, httpsink.Options{URL: "http://" + address}), message("k"))
+	if o.Result != sinks.Unavailable || o.Reason != sinks.ReasonConnection || !strings.Contains(o.Detail, "refused") {
+		t.Errorf("outcome %+v", o)
+	}
+}
+
+// TestLostAnswers: the connection ends after the request was read. Nothing may
+// make the request again by itself, also not on a connection that was used
+// before, where Go's client likes to.
+func TestLostAnswers(t *testing.T) {
+	t.Parallel()
+	for name, payload := range map[string][]byte{"NULL": nil, "small": []byte("{}"), "large": make([]byte, 1<<20)} {
+		for _, before := range []int{0, 1} {
+			var requests atomic.Int64
+			address := listening(t, func(c net.Conn) {
+				reader := bufio.NewReader(c)
+				for range before {
+					if readRequest(reader) == nil {
+						_, _ = io.WriteString(c, accepted)
+					}
+				}
+				if readRequest(reader) == nil {
+					requests.Add(1)
+				}
+			})
+			sink := newSink(t, httpsink.Options{URL: "http://" + address, Concurrency: 1})
+			m := message("k")
+			m.Payload = payload
+			m.Headers = map[string]string{"x-idempotency-key": "7"}
+			for range before {
+				if o := sendOne(t, sink, m); o.Result != sinks.Delivered {
+					t.Errorf("%s: the first answer: %+v", name, o)
+				}
+			}
+			o := sendOne(t, sink, m)
+			if o.Result != sinks.Retry || o.Reason != sinks.ReasonUnknown || requests.Load() != 1 {
+				t.Errorf("%s on request %d of a connection: %d requests, %+v", name, before+1, requests.Load(), o)
+			}
+		}
+	}
+}
+
+// TestIdleConnectionsThatWereClosed: a request that could not even be written
+// is made again on a new connection, and nobody needs to know.
+func TestIdleConnectionsThatWereClosed(t *testing.T) {
+	t.Parallel()
+	var connections atomic.Int64
+	address := listening(t, func(c net.Conn) {
+		connections.Add(1)
+		if readRequest(bufio.NewReader(c)) == nil {
+			_, _ = io.WriteString(c, accepted)
+		}
+	})
+	sink := newSink(t, httpsink.Options{URL: "http://" + address})
+	for n := range 20 {
+		// The endpoint closes after each answer without having said so. The
+		// client notices, or it doesn't before it has written: then the answer
+		// is lost.
+		o := sendOne(t, sink, message("k"))
+		lost := o.Result == sinks.Retry && o.Reason == sinks.ReasonUnknown
+		if o.Result != sinks.Delivered && !lost {
+			t.Errorf("request %d: %+v", n, o)
+		}
+	}
+	if connections.Load() < 2 {
+		t.Error("the connection was never closed")
+	}
+}
+
+// TestAnEndpointThatHangsUpOnLargeRequests: that is no outage, which would be
+// waited for without end.
+func TestAnEndpointThatHangsUpOnLargeRequests(t *testing.T) {
+	t.Parallel()
+	address := listening(t, func(c net.Conn) {
+		_, _ = io.ReadFull(c, make([]byte, 1000))
+		_ = c.(*net.TCPConn).SetLinger(0)
+	})
+	large, wide := message("k"), message("k")
+	large.Payload = make([]byte, 8<<20)
+	wide.Headers = map[string]string{}
+	for i := range 1000 {
+		wide.Headers[fmt.Sprint("x-", i)] = strings.Repeat("v", 5000)
+	}
+	for name, m := range map[string]sinks.Message{"payload": large, "header": wide} {
+		o := sendOne(t, newSink(t, httpsink.Options{URL: "http://" + address}), m)
+		if o.Result != sinks.Retry || o.Reason != sinks.ReasonUnknown {
+			t.Errorf("%s: %+v", name, o)
+		}
+	}
+}
+
+// TestHeadersThatHTTP2RefusesToWrite: the client knows the endpoint's limit,
+// and the message will never fit.
+func TestHeadersThatHTTP2RefusesToWrite(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	server.Config.MaxHeaderBytes = 8 << 10
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	sink := newSink(t, httpsink.Options{URL: server.URL, TLS: trust(server)})
+	if o := sendOne(t, sink, message("k")); o.Result != sinks.Delivered {
+		t.Fatalf("an ordinary message: %+v", o)
+	}
+	m := message("k")
+	m.Headers = map[string]string{"x-large": strings.Repeat("v", 100<<10)}
+	if o := sendOne(t, sink, m); o.Result != sinks.Reject {
+		t.Errorf("outcome %+v", o)
+	}
+}
+
+func TestTimeouts(t *testing.T) {
+	t.Parallel()
+	silent := "http://" + listening(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) })
+	deaf := "http://" + listening(t, func(c net.Conn) { // reads nothing of a large request
+		_, _ = io.ReadFull(c, make([]byte, 10))
+		waitForEnd(t, c)
+	})
+	noHandshake := "https://" + strings.TrimPrefix(silent, "http://")
+	large := message("k")
+	large.Payload = make([]byte, 32<<20)
+	tests := map[string]struct {
+		url    string
+		m      sinks.Message
+		result sinks.Result
+		reason sinks.Reason
+	}{
+		"no answer":    {silent, message("k"), sinks.Retry, sinks.ReasonTimeout},
+		"no handshake": {noHandshake, message("k"), sinks.Unavailable, sinks.ReasonConnection},
+		"not read":     {deaf, large, sinks.Retry, sinks.ReasonTimeout},
+	}
+	for name, test := range tests {
+		sink := newSink(t, httpsink.Options{URL: test.url, Timeout: 200 * time.Millisecond})
+		if o := sendOne(t, sink, test.m); o.Result != test.result || o.Reason != test.reason {
+			t.Errorf("%s: %+v, want %v %s", name, o, test.result, test.reason)
+		}
+	}
+}
+
+// waitForEnd waits until the other side has closed the connection, without
+// reading what it wrote before.
+func waitForEnd(t *testing.T, c net.Conn) {
+	t.Helper()
+	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); {
+		if _, err := c.Write([]byte("HTTP/1.1 100 Continue\r\n\r\n")); err != nil {
+			return
+		}
+		<-time.After(5 * time.Millisecond)
+	}
+}
+
+func TestTheContextEndsBeforeTheRequestIsOut(t *testing.T) {
+	t.Parallel()
+	reached := make(chan struct{}, 1)
+	address := listening(t, func(c net.Conn) {
+		reached <- struct{}{}
+		_, _ = io.Copy(io.Discard, c)
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		<-reached
+		cancel()
+	}()
+	sink := newSink(t, httpsink.Options{URL: "https://" + address}) // it waits for a handshake
+	o := sink.Send(ctx, []sinks.Message{message("k")})[0]
+	if o.Result != sinks.Unsent || o.Reason != sinks.ReasonCancelled {
+		t.Errorf("outcome %+v", o)
+	}
+}
+
+func TestAnswersThatAreNoHTTP(t *testing.T) {
+	t.Parallel()
+	for name, answer := range map[string]string{
+		"nonsense":   "s3cret nonsense\r\n\r\n",
+		"half":       "HTTP/1.1 200",
+		"bad length": "HTTP/1.1 200 OK\r\nContent-Length: many\r\n\r\n",
+	} {
+		address := listening(t, func(c net.Conn) {
+			if readRequest(bufio.NewReader(c)) == nil {
+				_, _ = io.WriteString(c, answer)
+			}
+		})
+		o := sendOne(t, newSink(t, httpsink.Options{URL: "http://" + address, BearerToken: "s3cret"}), message("k"))
+		if o.Result != sinks.Retry || o.Reason != sinks.ReasonUnknown || strings.Contains(o.Detail, "s3cret") {
+			t.Errorf("%s: %+v", name, o)
+		}
+	}
+}
+
+// TestAnAnswerCountsWhateverItsBodyDoes: the status is the answer.
+func TestAnAnswerCountsWhateverItsBodyDoes(t *testing.T) {
+	t.Parallel()
+	bodies := map[string]string{
+		"cut off":        "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nabc",
+		"endless chunks": "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + strings.Repeat("400\r\n"+strings.Repeat("x", 0x400)+"\r\n", 1000),
+		"never ends":     "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nabc",
+		"other protocol": "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\nabc",
+	}
+	for name, answer := range bodies {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			address := listening(t, func(c net.Conn) {
+				if readRequest(bufio.NewReader(c)) != nil {
+					return
+				}
+				_, _ = io.WriteString(c, answer)
+				if name != "cut off" {
+					_, _ = io.Copy(io.Discard, c)
+				}
+			})
+			start := time.Now()
+			o := sendOne(t, newSink(t, httpsink.Options{URL: "http://" + address}), message("k"))
+			want := sinks.Delivered
+			if name == "other protocol" {
+				want = sinks.Reject
+			}
+			if o.Result != want || time.Since(start) > 5*time.Second {
+				t.Errorf("%+v after %v", o, time.Since(start))
+			}
+		})
+	}
+}
+
+// TestConnectionsAreUsedAgain: for answers with and without bodies, good and bad.
+func TestConnectionsAreUsedAgain(t *testing.T) {
+	t.Parallel()
+	var connections, requests atomic.Int64
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		n := requests.Add(1)
+		w.WriteHeader([]int{200, 204, 400, 500, 503}[n%5])
+		if n%5 != 1 {
+			_, _ = w.Write(make([]byte, n*100))
+		}
+	}))
+	server.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			connections.Add(1)
+		}
+	}
+	server.Start()
+	t.Cleanup(server.Close)
+	sink := newSink(t, httpsink.Options{URL: server.URL})
+	for range 100 {
+		sendOne(t, sink, message("k"))
+	}
+	if connections.Load() != 1 || requests.Load() != 100 {
+		t.Errorf("%d connections for %d requests", connections.Load(), requests.Load())
+	}
+}
+
+// TestConcurrency: so many requests at once and no more, over all Sends, and one
+// of a key at a time.
+func TestConcurrency(t *testing.T) {
+	t.Parallel()
+	const limit = 4
+	var mu sync.Mutex
+	now, most, keys, full := 0, 0, map[string]int{}, make(chan struct{})
+	sink := newSink(t, httpsink.Options{Concurrency: limit, URL: answering(t, func(_ http.ResponseWriter, r *http.Request) {
+		key := r.Header.Get("Rowrelay-Key")
+		mu.Lock()
+		now++
+		if keys[key]++; key != "" && keys[key] > 1 {
+			t.Errorf("two requests of key %q at once", key)
+		}
+		if most = max(most, now); now == limit && most == limit {
+			select {
+			case <-full:
+			default:
+				close(full)
+			}
+		}
+		mu.Unlock()
+		<-full // so many are let in before the first one is let out
+		mu.Lock()
+		defer mu.Unlock()
+		now--
+		keys[key]--
+	})})
+	var sends sync.WaitGroup
+	for send := range 3 {
+		sends.Go(func() {
+			var batch []sinks.Message
+			for n := range 20 {
+				batch = append(batch, message(fmt.Sprint(send, " ", n%7)), message(""))
+			}
+			for _, o := range sink.Send(t.Context(), batch) {
+				if o.Result != sinks.Delivered {
+					t.Errorf("outcome %+v", o)
+				}
+			}
+		})
+	}
+	sends.Wait()
+	if most != limit {
+		t.Errorf("%d requests at once, want %d", most, limit)
+	}
+	if got := sink.Limits().Messages; got != 8*limit {
+		t.Errorf("batches of %d", got)
+	}
+}
+
+// TestAnOutageStopsTheBatch: messages that were not begun are not tried.
+func TestAnOutageStopsTheBatch(t *testing.T) {
+	t.Parallel()
+	var requests atomic.Int64
+	sink := newSink(t, httpsink.Options{Concurrency: 2, URL: answering(t, func(w http.ResponseWriter, _ *http.Request) {
+		requests.Add(1)
+		w.Header().Set("Retry-After", "60")
+		w.WriteHeader(http.StatusServiceUnavailable)
+	})})
+	outcomes := sink.Send(t.Context(), []sinks.Message{message("a"), message("a"), message("b"), message("c"), message("")})
+	unavailable := 0
+	for i, o := range outcomes {
+		switch o.Result {
+		case sinks.Unavailable:
+			unavailable++
+			if o.RetryAfter != time.Minute {
+				t.Errorf("outcome %d: %+v", i, o)
+			}
+		case sinks.Unsent:
+		default:
+			t.Errorf("outcome %d: %+v", i, o)
+		}
+	}
+	if got := int(requests.Load()); got != unavailable || got > 2 {
+		t.Errorf("%d requests for %d outcomes, want at most 2", got, unavailable)
+	}
+}
+
+func TestAnEndpointThatIsNotTrusted(t *testing.T) {
+	t.Parallel()
+	url, _ := overTLS(t, newEndpoint())
+	o := sendOne(t, newSink(t, httpsink.Options{URL: url}), message("k"))
+	if o.Result != sinks.Unavailable || o.Reason != sinks.ReasonConnection || !strings.Contains(o.Detail, "certificate") {
+		t.Errorf("outcome %+v", o)
+	}
+}
+
+func TestCloseGivesConnectionsBack(t *testing.T) {
+	t.Parallel()
+	closed := make(chan error, 1)
+	address := listening(t, func(c net.Conn) {
+		reader := bufio.NewReader(c)
+		if readRequest(reader) == nil {
+			_, _ = io.WriteString(c, accepted)
+		}
+		closed <- readRequest(reader)
+	})
+	sink := newUnclosed(t, httpsink.Options{URL: "http://" + address})
+	sendOne(t, sink, message("k"))
+	if err := sink.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err := <-closed; !errors.Is(err, io.EOF) {
+		t.Errorf("the connection ended with %v", err)
+	}
+}
