@@ -52,19 +52,29 @@ func TestTheRightToInsertIsEnough(t *testing.T) {
 // role makes a user with no rights, named after the test's own database.
 func (db database) role(t *testing.T) string {
 	t.Helper()
-	var role string
-	if err := db.DB.QueryRowContext(t.Context(), "SELECT current_database() || '_user'").Scan(&role); err != nil {
+	role := db.roleName(t)
+	db.exec(t, "CREATE ROLE "+role)
+	t.Cleanup(func() { db.dropRole(t, role) })
+	return role
+}
+
+func (db database) roleName(t *testing.T) string {
+	t.Helper()
+	var name string
+	if err := db.DB.QueryRowContext(t.Context(), "SELECT current_database() || '_user'").Scan(&name); err != nil {
 		t.Fatal(err)
 	}
-	db.exec(t, "CREATE ROLE "+role)
-	t.Cleanup(func() {
-		ctx := context.Background() // the test's own has ended
-		_, _ = db.DB.ExecContext(ctx, "DROP OWNED BY "+role)
-		if _, err := db.DB.ExecContext(ctx, "DROP ROLE "+role); err != nil {
-			t.Error(err)
+	return name
+}
+
+// dropRole is for cleanups, when the test's own context has ended.
+func (db database) dropRole(t *testing.T, role string) {
+	t.Helper()
+	for _, query := range []string{"DROP OWNED BY " + role, "DROP ROLE " + role} {
+		if _, err := db.DB.ExecContext(context.Background(), query); err != nil {
+			t.Errorf("%s: %v", query, err)
 		}
-	})
-	return role
+	}
 }
 
 func TestErrorsShowNoPayload(t *testing.T) {

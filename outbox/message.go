@@ -7,29 +7,33 @@ import "time"
 // and slices are not changed by this package.
 type Message struct {
 	// ID identifies the message to its consumers, who recognise a duplicate by
-	// it: a UUID in its canonical text form. Empty means that the [Writer]
-	// makes one with [NewID].
+	// it: a UUID in its canonical text form, stored in lower case. Empty means
+	// that the [Writer] makes one with [NewID].
 	ID string
 
 	// Topic selects the route, and so the sink, that the message takes.
-	// Required; 1 to 255 bytes of UTF-8.
+	// Required; 1 to 255 bytes of UTF-8 without U+0000.
 	Topic string
 
 	// Key is what the message is ordered by: messages with the same key go to
 	// their sink one after the other. Empty means no key, and so no order. At
-	// most 255 bytes of UTF-8.
+	// most 255 bytes of UTF-8 without U+0000.
 	Key string
 
 	// Payload is the body. Nil is stored as NULL, which is not the same as an
 	// empty, non-nil slice. At most 1 MiB unless the Writer is told otherwise.
 	Payload []byte
 
-	// Headers travel with the message to its consumer.
+	// Headers travel with the message to its consumer. Names have 1 to 255
+	// bytes, no control characters, and don't begin with "rowrelay-" in any
+	// letter case; values have no U+0000; both are UTF-8, and all together have
+	// at most 16 KiB.
 	Headers map[string]string
 
 	// AvailableAt is the earliest time of delivery, by the database's clock.
-	// The zero time means at once. A message that is written with a later time
-	// gives up its place in the order of its key.
+	// The zero time means at once; others are in the years 1970 to 2999. A
+	// message that is written with a later time gives up its place in the order
+	// of its key.
 	AvailableAt time.Time
 
 	// Priority orders messages where a relay claims by rows and was told to

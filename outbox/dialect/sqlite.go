@@ -2,7 +2,10 @@ package dialect
 
 type sqlite struct{}
 
-// SQLite is the dialect of SQLite 3.35 and later.
+// SQLite is the dialect of SQLite 3.35 and later. Open databases in WAL mode,
+// with a busy_timeout, and begin transactions that write with BEGIN IMMEDIATE
+// (_txlock=immediate in the DSN of both usual drivers): one that reads before it
+// writes fails at once if another has written meanwhile.
 func SQLite() Dialect { return sqlite{} }
 
 // Name returns "sqlite".
