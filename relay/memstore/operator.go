@@ -92,6 +92,8 @@ func (r *record) shown(now time.Time) relay.State {
 	switch {
 	case r.state == relay.StatePending && r.token != "" && r.claimedUntil.After(now):
 		return relay.StateClaimed
+	case r.state == relay.StatePending && !r.due(now):
+		return relay.StateScheduled
 	case r.state == relay.StateScheduled && r.due(now):
 		return relay.StatePending
 	default:

@@ -31,8 +31,8 @@ var (
 // Store returns a new handle, as another process would have one.
 func (db *DB) Store() *Store { return &Store{db: db} }
 
-// Adopt implements [relay.Store]. A change of the way forgets what the other
-// way has left: marks and claims.
+// Adopt implements [relay.Store]. A change of the way takes away what the other
+// way has left: leases and marks, or claims.
 func (s *Store) Adopt(ctx context.Context, claim relay.Claim) error {
 	return s.do(ctx, OpAdopt, func() error {
 		if s.db.claim == claim {
@@ -43,24 +43,30 @@ func (s *Store) Adopt(ctx context.Context, claim relay.Claim) error {
 				return fmt.Errorf("adopt %s: relay %q: %w", claim, name, relay.ErrOtherClaim)
 			}
 		}
+		if s.db.claim != "" {
+			s.db.forgetClaims()
+		}
 		s.db.claim = claim
-		s.db.forgetClaims()
 		return nil
 	})
 }
 
 func (db *DB) forgetClaims() {
 	for i := range db.lanes {
-		db.lanes[i].marks = relay.Marks{}
+		db.lanes[i] = lane{fence: db.lanes[i].fence + 1, settling: db.lanes[i].settling}
 		for _, r := range db.hot[i] {
 			db.replace(r.unclaimed())
 		}
 	}
 }
 
-// Beat implements [relay.Store].
+// Beat implements [relay.Store]. It fails with [relay.ErrOtherClaim] if the way
+// of claiming was changed.
 func (s *Store) Beat(ctx context.Context, self relay.Identity, ttl time.Duration) (census relay.Census, err error) {
 	err = s.do(ctx, OpBeat, func() error {
+		if s.db.claim != "" && s.db.claim != self.Claim {
+			return fmt.Errorf("beat as %q: %w", self.Name, relay.ErrOtherClaim)
+		}
 		now := s.db.now()
 		since := now
 		if old := s.db.relays[self.Name]; old != nil && !old.until.Before(now) {

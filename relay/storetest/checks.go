@@ -24,6 +24,7 @@ func checks() []check {
 		{name: "renew is for the holder", run: renewIsForTheHolder},
 		{name: "release is for the holder", run: releaseIsForTheHolder},
 		{name: "marks are kept", run: marksAreKept},
+		{name: "journals are kept", run: journalsAreKept},
 
 		{name: "old fence changes nothing", run: oldFenceChangesNothing},
 		{name: "wrong fence changes nothing", run: wrongFenceChangesNothing},
@@ -86,6 +87,7 @@ func checks() []check {
 		{name: "census", run: census},
 		{name: "adoption", run: adoption},
 		{name: "adoption forgets", run: adoptionForgets},
+		{name: "adoption fences", run: adoptionFences},
 		{name: "purge keeps to the retention", run: purgeKeepsToRetention},
 		{name: "purge counts from the finish", run: purgeCountsFromTheFinish},
 		{name: "ended context", run: endedContext},

@@ -15,7 +15,6 @@ func (w *worker) calls(row relay.Row) map[string]func(context.Context) error {
 		"Adopt":    func(ctx context.Context) error { return s.Adopt(ctx, relay.ByRows) },
 		"Leave":    func(ctx context.Context) error { return s.Leave(ctx, w.name) },
 		"Release":  func(ctx context.Context) error { return s.Release(ctx, w.name, renewals) },
-		"Beat":     func(ctx context.Context) error { _, err := s.Beat(ctx, relay.Identity{Name: "new"}, long); return err },
 		"Purge":    func(ctx context.Context) error { _, err := s.Purge(ctx, 0, 1); return err },
 		"Acquire":  func(ctx context.Context) error { _, err := s.Acquire(ctx, w.name, 1, long); return err },
 		"Renew":    func(ctx context.Context) error { _, err := s.Renew(ctx, w.name, renewals, long); return err },
@@ -26,6 +25,10 @@ func (w *worker) calls(row relay.Row) map[string]func(context.Context) error {
 		"List":     func(ctx context.Context) error { _, err := s.List(ctx, relay.Filter{}); return err },
 		"Requeue":  func(ctx context.Context) error { _, err := s.Requeue(ctx, relay.Filter{}); return err },
 		"Discard":  func(ctx context.Context) error { _, err := s.Discard(ctx, relay.Filter{}); return err },
+		"Beat": func(ctx context.Context) error {
+			_, err := s.Beat(ctx, relay.Identity{Name: "new", Claim: relay.ByLanes}, long)
+			return err
+		},
 		"Settle": func(ctx context.Context) error {
 			_, err := s.Settle(ctx, w.name, true, []relay.Settlement{w.as(relay.StateDone, row)})
 			return err

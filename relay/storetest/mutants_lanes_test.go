@@ -140,6 +140,20 @@ func laneMutants() []mutant {
 				return s.Release(ctx, name, renewals)
 			}}
 		}},
+		{"journals are lost", []string{"journals are kept"}, func(s Store, _ *facts) Store {
+			return eachGrant(s, func(g *relay.Grant) { g.Suspects = nil })
+		}},
+		{"the number of crashes in a journal is lost", []string{"journals are kept"}, func(s Store, _ *facts) Store {
+			return eachGrant(s, func(g *relay.Grant) {
+				g.Suspects = slices.Clone(g.Suspects)
+				for i := range g.Suspects {
+					g.Suspects[i].Crashes = 0
+				}
+			})
+		}},
+		{"a calm renewal keeps the journal", []string{"journals are kept"}, func(s Store, _ *facts) Store {
+			return eachRenewal(s, func(r *relay.Renewal) { r.Calm = false })
+		}},
 	}
 }
 

@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -218,6 +219,22 @@ func relayMutants() []mutant {
 				}
 				return s.Adopt(ctx, claim)
 			}}
+		}},
+		{"anyone beats", []string{"adoption"}, func(s Store, f *facts) Store {
+			return onBeat{s, func(ctx context.Context, self relay.Identity, ttl time.Duration) (relay.Census, error) {
+				census, err := s.Beat(ctx, self, ttl)
+				if errors.Is(err, relay.ErrOtherClaim) {
+					err = nil
+				}
+				return census, err
+			}}
+		}},
+		{"leases outlive a change of the way", []string{"adoption fences"}, func(s Store, f *facts) Store {
+			return eachSettlement(s, func(settlement *relay.Settlement) {
+				if settlement.Token == "" {
+					settlement.Fence++
+				}
+			})
 		}},
 		{"marks outlive a change of the way", []string{"adoption forgets"}, func(s Store, _ *facts) Store {
 			return eachGrant(s, func(g *relay.Grant) { g.Marks.Main = 1 })

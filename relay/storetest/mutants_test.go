@@ -4,6 +4,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/memstore"
 )
 
@@ -46,8 +47,14 @@ func (m mutant) wantFound(t testing.TB, check check) {
 func (m mutant) table() Table {
 	db := memstore.New()
 	f := newFacts(memory{DB: db})
-	bent := func(s *memstore.Store) Store { return m.bend(f.observed(s), f) }
+	bent := func(s *memstore.Store) Store { return journaling{m.bend(f.observed(s), f), s} }
 	return mutantTable{memory{db, bent}, f}
+}
+
+// journaling is a store that keeps its journals with another.
+type journaling struct {
+	Store
+	relay.Journaler
 }
 
 func checkNamed(t testing.TB, name string) check {

@@ -66,6 +66,7 @@ func adoption(t testing.TB, table Table) {
 		if got := a.status().Claim; got != ours {
 			t.Errorf("the table is claimed by %q, want %q", got, ours)
 		}
+		b.wantBeatRefused(other)
 		a.beat(ours, short) // and dies
 		eventually(t, "the other way is adopted", func() bool {
 			err := b.store.Adopt(t.Context(), other)
@@ -74,9 +75,22 @@ func adoption(t testing.TB, table Table) {
 			}
 			return err == nil
 		})
+		a.wantBeatRefused(ours)
 		if got := a.status().Claim; got != other {
 			t.Errorf("the table is claimed by %q, want %q", got, other)
 		}
+	}
+}
+
+// wantBeatRefused requires that a relay which claims so can't live here.
+func (w *worker) wantBeatRefused(claim relay.Claim) {
+	w.Helper()
+	err := again(w, func(ctx context.Context) error {
+		_, err := w.store.Beat(ctx, relay.Identity{Name: "refused", Claim: claim}, long)
+		return err
+	})
+	if !errors.Is(err, relay.ErrOtherClaim) {
+		w.Fatalf("a beat of a relay that claims by %s: %v, want %v", claim, err, relay.ErrOtherClaim)
 	}
 }
 
@@ -120,6 +134,30 @@ func adoptionForgets(t testing.TB, table Table) {
 	c.mustSettle(c.allAs(relay.StateDone, c.pending())...)
 }
 
+// Who claimed the old way and was taken for dead changes nothing any more: its
+// leases, and its claims, are nobody's.
+func adoptionFences(t testing.TB, table Table) {
+	a := holder(t, table, "a")
+	a.wantAdopt(relay.ByLanes, nil)
+	write(t, table, plain(3)...)
+	rows := a.pending()
+	b := byRows(t, table, "b")
+	if got, want := a.settle(a.allAs(relay.StateDone, rows)...), (relay.Settled{Fenced: 3}); got != want {
+		t.Errorf("settled by lanes on a table that is claimed by rows: %+v, want %+v", got, want)
+	}
+	if held := a.renew(long, relay.Renewal{Lease: a.lease(1)}); len(held) != 0 {
+		t.Errorf("renewed %+v on a table that is claimed by rows", held)
+	}
+	claims := b.claim(relay.ClaimRequest{Token: "one", Limit: 3})
+	c := hire(t, table, "c")
+	c.wantAdopt(relay.ByLanes, nil)
+	if got, want := b.settle(allClaimed("one", relay.StateDone, claims)...), (relay.Settled{Fenced: 3}); got != want {
+		t.Errorf("settled by rows on a table that is claimed by lanes: %+v, want %+v", got, want)
+	}
+	c.takeOver(relay.Lanes, long)
+	wantIDs(t, "pending", ids(c.pending()), ids(rows))
+}
+
 // Status counts rows by state, relays and lanes.
 func statusCounts(t testing.TB, table Table) {
 	a := hire(t, table, "a")
@@ -132,7 +170,7 @@ func statusCounts(t testing.TB, table Table) {
 	dead.beat(relay.ByLanes, time.Millisecond)
 	a.acquire(relay.Lanes, long)
 	a.oneOfEach(table)
-	write(t, table, outbox.Message{Topic: "due"}, outbox.Message{Topic: "plain"})
+	write(t, table, outbox.Message{Topic: "due"}, outbox.Message{Topic: "plain"}, outbox.Message{Topic: "later", AvailableAt: time.Now().Add(time.Hour)})
 	for _, row := range a.pending() {
 		if row.Message.Topic == "due" {
 			a.mustSettle(a.as(relay.StateScheduled, row)) // due, so pending
@@ -141,7 +179,7 @@ func statusCounts(t testing.TB, table Table) {
 	eventually(t, "the other relay is dead", func() bool { return len(a.beat(relay.ByLanes, long).Relays) == 1 })
 	s := a.status()
 	counts := map[relay.State]int64{
-		relay.StatePending: 3, relay.StateClaimed: 0, relay.StateScheduled: 1,
+		relay.StatePending: 3, relay.StateClaimed: 0, relay.StateScheduled: 2,
 		relay.StateRetry: 1, relay.StateError: 1, relay.StateDone: 1,
 	}
 	if !maps.Equal(s.Counts, counts) {
