@@ -86,6 +86,8 @@ func TestALineThatIsWrongIsToldWithoutItsContent(t *testing.T) {
 		`{"topic":"a","priority":32768}`:                              "priority must be a whole number",
 		`{"topic":"a","priority":1.5}`:                                "priority must be a whole number",
 		`{"topic":"a","payload":"\ud83d hunter2"}`:                    "half of a pair",
+		`{"topic":"a","headers":{"a":"\ud83d"}}`:                      "half of a pair",
+		`{"topic":"a","headers":{"\ud83d":"a"}}`:                      "half of a pair",
 		`{"topic":"\ude00"}`:                                          "half of a pair",
 		"{\"topic\":\"a\",\"payload\":\"hunter2\xff\"}":               "isn't UTF-8",
 		`{"topic":"a","payload":` + strings.Repeat("[", 20_000) + `}`: "isn't valid JSON",

@@ -2,10 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
-	"slices"
-	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -111,45 +107,6 @@ func (p program) migrateUpCommand() *cobra.Command {
 	return command
 }
 
-const migrateDownHelp = `Take the last migration back. Taking back the first one drops the tables, so
-that is refused while there are messages that were not delivered, unless
---discard-messages is given.`
-
-func (p program) migrateDownCommand() *cobra.Command {
-	m := &migrate{program: p}
-	var discard bool
-	command := m.command("down", "Take the last migration back", migrateDownHelp, func(ctx context.Context, source config.Source) error {
-		return m.on(ctx, source, false, func(steps *migrations.Migrations) error {
-			return m.down(ctx, source, steps, discard)
-		})
-	})
-	command.Flags().BoolVar(&discard, "discard-messages", false, "also with undelivered messages, which are then lost")
-	jsonFlag(command, &m.json)
-	return command
-}
-
-func (m *migrate) down(ctx context.Context, source config.Source, steps *migrations.Migrations, discard bool) error {
-	all, err := steps.Status(ctx)
-	if err != nil {
-		return err
-	}
-	applied := func(each migrations.Migration) bool { return each.Applied }
-	if !discard && slices.ContainsFunc(all, applied) {
-		if err := refuseUndelivered(ctx, source); err != nil {
-			return err
-		}
-	}
-	taken, err := steps.Down(ctx)
-	if err != nil {
-		return err
-	}
-	var list []migrations.Migration
-	if taken != nil {
-		list = append(list, *taken)
-	}
-	return m.report(source, "taken back", list, "there was no migration of "+source.Table+" to take back")
-}
-
 func (p program) migrateStatusCommand() *cobra.Command {
 	m := &migrate{program: p}
 	command := m.command("status", "List the migrations, applied or not", "", func(ctx context.Context, source config.Source) error {
@@ -184,35 +141,4 @@ func (p program) migratePrintCommand() *cobra.Command {
 	})
 	command.Flags().StringVar(&m.claim, "claim", "", "how the table is going to be claimed, `lanes or rows` (default lanes)")
 	return command
-}
-
-// migrationJSON is a migration as JSON.
-type migrationJSON struct {
-	Version   int64      `json:"version"`
-	Name      string     `json:"name"`
-	Applied   bool       `json:"applied"`
-	AppliedAt *time.Time `json:"applied_at,omitempty"`
-}
-
-// report prints migrations, or the text if there is none.
-func (m *migrate) report(source config.Source, name string, list []migrations.Migration, otherwise string) error {
-	if m.json {
-		shown := []migrationJSON{}
-		for _, each := range list {
-			shown = append(shown, migrationJSON{each.Version, each.Name, each.Applied, orNil(each.AppliedAt)})
-		}
-		return m.printJSON(map[string]any{"table": source.Table, strings.ReplaceAll(name, " ", "_"): shown})
-	}
-	if len(list) == 0 {
-		return m.print(otherwise + "\n")
-	}
-	var rows [][]string
-	for _, each := range list {
-		state := name
-		if name == "migrations" {
-			state = map[bool]string{true: "applied", false: "pending"}[each.Applied]
-		}
-		rows = append(rows, []string{source.Table, fmt.Sprint(each.Version), each.Name, state})
-	}
-	return m.printTable(rows)
 }

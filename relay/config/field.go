@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -131,14 +132,18 @@ func names[T any](fields []field[T]) (found []string) {
 
 // setText sets one field from a text, as a flag has it.
 func setText[T any](fields []field[T], target *T, name, text string) error {
+	return setNode(fields, target, name, textNode("", text))
+}
+
+func setNode[T any](fields []field[T], target *T, name string, n *node) error {
 	found, ok := find(fields, name)
 	if !ok {
 		return fmt.Errorf("there is no setting %s", name)
 	}
 	r := newReader(nil)
-	found.set(r, target, textNode("", text))
+	found.set(r, target, n)
 	if len(r.problems.List) > 0 {
-		return fmt.Errorf("%s", r.problems.List[0].Text)
+		return errors.New(r.problems.List[0].Text)
 	}
 	return nil
 }

@@ -43,6 +43,16 @@ const (
 // error says what is wrong with the text.
 func (s *Source) Set(name, text string) error { return setText(sourceFields(), s, name, text) }
 
+// SetTopics sets the topics as the file would. The error says what is wrong
+// with one of them.
+func (s *Source) SetTopics(topics ...string) error {
+	n := &node{kind: isList}
+	for _, topic := range topics {
+		n.items = append(n.items, textNode("", topic))
+	}
+	return setNode(sourceFields(), s, "topics", n)
+}
+
 func sourceFields() []field[Source] {
 	return []field[Source]{
 		secret("database", ParseDatabase, func(s *Source) *Database { return &s.Database }),

@@ -1,0 +1,61 @@
+package main
+
+import (
+	"database/sql"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rowrelay/rowrelay/relay/config"
+)
+
+func TestPragmasThatDidNotTakeAreAFailure(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "a.db")
+	for parameters, want := range map[string]string{
+		"":                           "journal_mode=WAL, it has delete",
+		"?_pragma=journal_mode(WAL)": "busy_timeout=10000, it has 0",
+		"?_pragma=journal_mode(WAL)&_pragma=busy_timeout(10000)&_pragma=synchronous(NORMAL)":       "synchronous=FULL, it has 1",
+		"?_pragma=journal_mode(WAL)&_pragma=busy_timeout(10000)&_journal_mode=WAL&_foreign_keys=0": "foreign_keys=1, it has 0",
+	} {
+		db, err := sql.Open("sqlite", "file:"+path+parameters)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if parameters == "" {
+			if _, err := db.ExecContext(t.Context(), "PRAGMA journal_mode=DELETE"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := checkPragmas(t.Context(), db); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want %q in it", parameters, err, want)
+		}
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestEveryConnectionOfAPoolHasThePragmas(t *testing.T) {
+	t.Parallel()
+	database, err := config.ParseDatabase("sqlite:" + filepath.Join(t.TempDir(), "a.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	db, _, err := openDatabase(t.Context(), database, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range sqliteConnections { // all held at once
+		connection, err := db.Conn(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = connection.Close() }()
+		var timeout, synchronous int
+		if err := connection.QueryRowContext(t.Context(), "SELECT timeout, synchronous FROM pragma_busy_timeout, pragma_synchronous").Scan(&timeout, &synchronous); err != nil || timeout != 10000 || synchronous != 2 {
+			t.Errorf("busy_timeout %d, synchronous %d, %v", timeout, synchronous, err)
+		}
+	}
+	defer func() { _ = db.Close() }()
+}
