@@ -210,6 +210,7 @@ func (e *engine) afterLease(r leaseResult) {
 // prolong moves the end of sending: well before the lease's own.
 func (e *engine) prolong(began time.Time) {
 	e.lease.safeUntil = began.Add(e.options.Lease * 3 / 4)
+	e.pulse.safeUntil.Store(int64(e.lease.safeUntil.Sub(e.pulse.epoch)))
 	if e.lease.ended {
 		e.lease.ended = false
 		e.sendCtx, e.cancelSend = context.WithCancelCause(context.Background())

@@ -53,7 +53,9 @@ type pulse struct {
 	looped  atomic.Int64 // when the loop last came round, in nanoseconds since epoch
 	reached atomic.Int64 // when the database last answered
 	epoch   time.Time
-	problem atomic.Pointer[string] // the last error of the database
+
+	safeUntil atomic.Int64           // nothing is sent after it
+	problem   atomic.Pointer[string] // the last error of the database
 }
 
 func newPulse() *pulse { return &pulse{epoch: time.Now()} }

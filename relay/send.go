@@ -162,8 +162,9 @@ func (e *engine) sender(ctx context.Context, o *outlet) {
 
 func (e *engine) do(o *outlet, j job) sendResult {
 	began := time.Now()
-	ctx, cancel := context.WithTimeoutCause(j.ctx, o.options.Timeout, context.DeadlineExceeded)
+	ctx, cancel := context.WithTimeout(j.ctx, o.options.Timeout)
 	defer cancel()
+	ctx = leased{ctx, e.pulse}
 	result := sendResult{outlet: o, job: j}
 	if j.journals != nil {
 		if result.notSent = e.writeJournals(ctx, j.journals); result.notSent != nil {
@@ -180,6 +181,24 @@ func (e *engine) do(o *outlet, j job) sendResult {
 	}
 	result.took = time.Since(began)
 	return result
+}
+
+// leased is a context that is over when the lease is, also where the process
+// was stopped and nobody has cancelled it yet: a sink that asks before each
+// message sends none after the lease.
+type leased struct {
+	context.Context
+	pulse *pulse
+}
+
+func (l leased) Err() error {
+	if err := l.Context.Err(); err != nil {
+		return err
+	}
+	if l.pulse.now() > l.pulse.safeUntil.Load() {
+		return context.DeadlineExceeded
+	}
+	return nil
 }
 
 // open opens the sink; one that panics is one that is not there.
