@@ -78,6 +78,7 @@ func (e *engine) take(it *item) {
 	it.lane.known[it.row.ID] = it
 	it.outlet.buffered++
 	it.outlet.bytes += it.size()
+	e.read.rowBytes += (it.size() - e.read.rowBytes) / 16
 	if it.key != nil && it.row.Retrying && !it.key.held {
 		e.hold(it.key, it.row.ID)
 	}

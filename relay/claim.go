@@ -19,10 +19,12 @@ type reading struct {
 	turn    int // the kind of read that is tried first next time
 	rotate  int // the lane that is read first next time
 	horizon int64
-	ghosts  []*item // settled while a read was under way, which may bring them back
-	behind  []*key  // no longer held, with rows to catch up with
-	noDue   bool    // the last look at the held rows found nothing
-	looks   int     // looks at the lanes in a row that found nothing, for a drain
+
+	rowBytes int     // of a row, about
+	ghosts   []*item // settled while a read was under way, which may bring them back
+	behind   []*key  // no longer held, with rows to catch up with
+	noDue    bool    // the last look at the held rows found nothing
+	looks    int     // looks at the lanes in a row that found nothing, for a drain
 
 	pauseUntil time.Time
 
@@ -41,6 +43,7 @@ type readJob struct {
 	maxBytes  int
 	cursor    DueCursor
 	keep      func(Candidate) bool
+	scan      *lateScan   // readLate: what keep has decided
 	outer     *readResult // readLate: what is merged once the scan is over
 	claim     ClaimRequest
 }

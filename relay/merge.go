@@ -1,9 +1,6 @@
 package relay
 
-import (
-	"slices"
-	"time"
-)
+import "time"
 
 // merge takes in what a read has brought. Where rows may have appeared below
 // what was read before, they are looked for first: none of the rows at hand is
@@ -43,7 +40,8 @@ func (e *engine) scanFirst(result readResult) bool {
 	if len(positions) == 0 {
 		return false
 	}
-	e.reads <- readJob{kind: readLate, seq: result.job.seq, positions: positions, keep: e.unknown(positions), outer: &result}
+	scan := e.unknown(positions)
+	e.reads <- readJob{kind: readLate, seq: result.job.seq, positions: positions, keep: scan.keep, scan: scan, outer: &result}
 	return true
 }
 
@@ -55,31 +53,6 @@ func lowestSet(a, b int64) int64 {
 	return a
 }
 
-// unknown returns a filter that approves of rows that the engine neither has
-// in memory nor will come back to. It holds copies, as it runs elsewhere; what
-// it approves of is judged again when it is merged.
-func (e *engine) unknown(positions []Position) func(Candidate) bool {
-	known := map[int64]struct{}{}
-	lag := map[int][]int64{}
-	for _, p := range positions {
-		l := e.lanes[p.Lane]
-		for id := range l.known {
-			if id > p.After {
-				known[id] = struct{}{}
-			}
-		}
-		lag[p.Lane] = slices.Clone(l.lag)
-	}
-	routes := e.routes
-	return func(c Candidate) bool {
-		if _, ok := known[c.ID]; ok {
-			return false
-		}
-		passed := lag[c.Lane][routes.find(c.Topic)]
-		return passed == none || c.ID <= passed
-	}
-}
-
 // mergeLate takes in the rows that appeared late, and then the page that had
 // to wait for them.
 func (e *engine) mergeLate(result readResult) {
@@ -89,6 +62,7 @@ func (e *engine) mergeLate(result readResult) {
 			e.admit(l, row)
 		}
 	}
+	e.passOver(result.job)
 	e.mergePage(*result.job.outer)
 	e.endRead(result)
 }

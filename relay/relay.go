@@ -79,7 +79,7 @@ func (r *Relay) newEngine() *engine {
 		settles: make(chan []verdict, settlers), settled: make(chan settleResult, settlers),
 		leases: make(chan leaseJob, 1), leased: make(chan leaseResult, 1),
 	}
-	e.lease.share = -1
+	e.lease.share, e.read.rowBytes = -1, 4096
 	e.care.suspects = map[int64]suspicion{}
 	e.sendCtx, e.cancelSend = context.WithCancelCause(context.Background())
 	workers := 0

@@ -1,0 +1,62 @@
+package relay
+
+import "slices"
+
+// lateScan decides which rows of a scan the engine wants: those that it neither
+// has in memory nor will come back to. It holds copies, as it runs in the
+// reader; what it approves of is judged again when it is merged.
+type lateScan struct {
+	routes *router
+	known  map[int64]struct{}
+	lag    map[int][]int64 // by lane and outlet
+	left   int             // so many more rows may come into memory
+	passed map[place]int64 // the first row of each place that may not
+}
+
+// place is what has a lag of its own.
+type place struct{ lane, outlet int }
+
+// unknown makes the scan of these positions.
+func (e *engine) unknown(positions []Position) *lateScan {
+	s := &lateScan{routes: e.routes, known: map[int64]struct{}{}, lag: map[int][]int64{}, passed: map[place]int64{}}
+	s.left = max(1, min(readLimit, readBytes/max(1, e.read.rowBytes)))
+	for _, p := range positions {
+		l := e.lanes[p.Lane]
+		for id := range l.known {
+			if id > p.After {
+				s.known[id] = struct{}{}
+			}
+		}
+		s.lag[p.Lane] = slices.Clone(l.lag)
+	}
+	return s
+}
+
+// keep approves of a row. A transaction that was open for long may bring more
+// rows than there is memory: the outlets of the rest fall behind.
+func (s *lateScan) keep(c Candidate) bool {
+	if _, ok := s.known[c.ID]; ok {
+		return false
+	}
+	p := place{c.Lane, s.routes.find(c.Topic)}
+	if lag := s.lag[c.Lane][p.outlet]; lag != none && c.ID > lag {
+		return false
+	}
+	if s.left > 0 {
+		s.left--
+		return true
+	}
+	if first, ok := s.passed[p]; !ok || c.ID < first {
+		s.passed[p] = c.ID
+	}
+	return false
+}
+
+// passOver lets outlets fall behind where a scan had to leave rows.
+func (e *engine) passOver(job readJob) {
+	for p, id := range job.scan.passed {
+		if l := e.readLane(job, p.lane); l != nil {
+			l.fall(p.outlet, id)
+		}
+	}
+}

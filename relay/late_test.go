@@ -1,0 +1,59 @@
+package relay_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rowrelay/rowrelay/outbox"
+	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/memstore"
+)
+
+// scanCounter counts the rows that scans bring into memory at once.
+type scanCounter struct {
+	*memstore.Store
+	most *int
+}
+
+func (s scanCounter) Scan(ctx context.Context, positions []relay.Position, keep func(relay.Candidate) bool) ([]relay.Row, error) {
+	rows, err := s.Store.Scan(ctx, positions, keep)
+	*s.most = max(*s.most, len(rows))
+	return rows, err
+}
+
+// A transaction that brings more late rows than there is room for must neither
+// fill the memory nor lose one.
+func TestManyLateRowsFitIntoMemory(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db, sink, most := memstore.New(), &recorder{}, 0
+		late := db.Begin()
+		for i := range 10_000 {
+			late.Insert(outbox.Message{Topic: "orders", Key: fmt.Sprint("late-", i%100)})
+		}
+		write(db, "orders", "soon", 1000)
+		_, stop := start(t, scanCounter{db.Store(), &most}, relay.Options{Sinks: to(sink)})
+		time.Sleep(10 * time.Second)
+		if n := len(sink.ids()); n != 1000 {
+			t.Errorf("%d messages were delivered before the late commit, want 1000", n)
+		}
+		late.Commit()
+		for i := range 100 {
+			db.Write(outbox.Message{Topic: "orders", Key: fmt.Sprint("late-", i)})
+		}
+		time.Sleep(time.Minute)
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+		if n := len(sink.ids()); n != 11_100 {
+			t.Errorf("%d messages were delivered, want 11,100", n)
+		}
+		inOrder(t, sink.received)
+		if most == 0 || most > 2000 {
+			t.Errorf("a scan brought %d rows into memory at once, want at most 2,000", most)
+		}
+	})
+}
