@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/rowrelay/rowrelay/internal/testdb"
 )
@@ -87,9 +88,7 @@ log: {format: json}
 			"/healthz": "ok",
 			"/status":  `"source":"shop"`,
 		} {
-			if body := getPage(t, "http://"+address+path); !strings.Contains(body, want) {
-				t.Errorf("%s: %q isn't in %s", path, want, body)
-			}
+			pageShows(t, "http://"+address+path, want)
 		}
 		d.log.wait(t, "lost") // the alarm about a topic without a route
 		code, logged := d.stop(t)
@@ -123,6 +122,25 @@ func password(db testdb.Database) string {
 	}
 	secret, _ := parsed.User.Password()
 	return secret
+}
+
+// pageShows asks until the page has the text in it: what the endpoint was sent
+// is counted a little later.
+func pageShows(t *testing.T, address, want string) {
+	t.Helper()
+	tick, limit := time.NewTicker(20*time.Millisecond), time.After(patience)
+	defer tick.Stop()
+	for {
+		body := getPage(t, address)
+		if strings.Contains(body, want) {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-limit:
+			t.Fatalf("%s: %q never was in %s", address, want, body)
+		}
+	}
 }
 
 func getPage(t *testing.T, address string) string {
