@@ -107,6 +107,7 @@ CREATE TABLE {{.Lanes}} (
     fence   bigint NOT NULL DEFAULT 0,
     until   timestamptz,
     marks   text,
+    journal text,
     crashes integer NOT NULL DEFAULT 0
 ) WITH (fillfactor = 20, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500);
 

@@ -112,6 +112,7 @@ CREATE TABLE {{.Lanes}} (
     fence   INTEGER NOT NULL DEFAULT 0,
     until   TEXT,
     marks   TEXT,
+    journal TEXT,
     crashes INTEGER NOT NULL DEFAULT 0
 );
 

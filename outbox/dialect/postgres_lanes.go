@@ -21,14 +21,15 @@ func (postgres) Acquire(table Table, relay string, count int, ttl time.Duration)
 		"SET owner = "+a.text(relay)+", fence = l.fence + 1, until = now() + "+a.interval(ttl)+",",
 		"    crashes = CASE WHEN free.owner IS NULL THEN l.crashes ELSE l.crashes + 1 END",
 		"FROM free WHERE l.lane = free.lane",
-		"RETURNING l.lane, l.fence, COALESCE(l.marks, ''), l.crashes, "+postgresXID)
+		"RETURNING l.lane, l.fence, COALESCE(l.marks, ''), l.crashes, COALESCE(l.journal, ''), "+postgresXID)
 }
 
 func (postgres) Renew(table Table, relay string, leases []Lease, ttl time.Duration) Query {
 	var a postgresArgs
 	return a.query(
 		"UPDATE "+table.Lanes()+" AS l",
-		"SET until = now() + "+a.interval(ttl)+", marks = g.marks, crashes = CASE WHEN g.calm THEN 0 ELSE l.crashes END",
+		"SET until = now() + "+a.interval(ttl)+", marks = g.marks,",
+		"    crashes = CASE WHEN g.calm THEN 0 ELSE l.crashes END, journal = CASE WHEN g.calm THEN NULL ELSE l.journal END",
 		postgresLeases(&a, relay, leases),
 		"RETURNING l.lane, l.fence, "+postgresXID)
 }
@@ -37,7 +38,15 @@ func (postgres) Release(table Table, relay string, leases []Lease) Query {
 	var a postgresArgs
 	return a.query(
 		"UPDATE "+table.Lanes()+" AS l",
-		"SET owner = NULL, until = NULL, marks = g.marks, crashes = 0",
+		"SET owner = NULL, until = NULL, marks = g.marks, journal = NULL, crashes = 0",
+		postgresLeases(&a, relay, leases),
+		"RETURNING l.lane, l.fence, "+postgresXID)
+}
+
+func (postgres) Journal(table Table, relay string, leases []Lease) Query {
+	var a postgresArgs
+	return a.query(
+		"UPDATE "+table.Lanes()+" AS l SET journal = g.journal",
 		postgresLeases(&a, relay, leases),
 		"RETURNING l.lane, l.fence, "+postgresXID)
 }
@@ -47,6 +56,7 @@ func postgresLeases(a *postgresArgs, relay string, leases []Lease) string {
 		", " + a.ids(column(leases, func(l Lease) int64 { return l.Fence })) +
 		", " + a.texts(column(leases, func(l Lease) string { return l.Marks })) +
 		", " + a.add(postgresArray(leases, func(l Lease) string { return strconv.FormatBool(l.Calm) }), "boolean[]") +
-		") AS g (lane, fence, marks, calm)\n" +
+		", " + a.texts(column(leases, func(l Lease) string { return l.Journal })) +
+		") AS g (lane, fence, marks, calm, journal)\n" +
 		"WHERE l.lane = g.lane AND l.fence = g.fence AND l.owner = " + a.text(relay)
 }

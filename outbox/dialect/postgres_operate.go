@@ -3,8 +3,8 @@ package dialect
 import "strings"
 
 // The columns of a listing's row of the view.
-const postgresListed = postgresPlain + `, COALESCE(t.available_at > now(), false), t.state = 'retry',
-    t.state, COALESCE(t.last_error, ''), COALESCE(t.receipt, ''), COALESCE(t.claimed_by, ''), t.finished_at`
+const postgresListed = postgresPlain + ",\n    " + postgresHasPayload + " + " + postgresLater + " + " + postgresRetrying +
+	", t.state, COALESCE(t.last_error, ''), COALESCE(t.receipt, ''), COALESCE(t.claimed_by, ''), t.finished_at"
 
 func (postgres) List(table Table, filter Filter) Query {
 	var a postgresArgs

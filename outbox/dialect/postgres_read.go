@@ -4,12 +4,14 @@ package dialect
 // stands in their place where there is no row.
 const (
 	postgresPlain = `t.id, t.lane, t.message_id::text, t.topic, COALESCE(t.message_key, ''),
-    t.payload IS NOT NULL OR t.payload_text IS NOT NULL, COALESCE(t.payload, convert_to(t.payload_text, 'UTF8')),
-    COALESCE(t.headers::text, ''), t.available_at, t.priority, t.attempts, t.crashes, t.created_at`
-	postgresHot  = postgresPlain + `, COALESCE(t.available_at > now(), false), false`
-	postgresHeld = postgresPlain + `, false, t.state = 'retry'`
-	postgresNone = `0::bigint, 0::smallint, '', '', '',
-    false, NULL::bytea, '', NULL::timestamptz, 0::smallint, 0, 0, NULL::timestamptz, false, false`
+    COALESCE(t.payload, convert_to(t.payload_text, 'UTF8')), COALESCE(t.headers::text, ''),
+    t.available_at, t.priority, t.attempts, t.crashes, t.created_at`
+	postgresHasPayload = `CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END`
+	postgresLater      = `CASE WHEN t.available_at > now() THEN 2 ELSE 0 END`
+	postgresRetrying   = `CASE WHEN t.state = 'retry' THEN 4 ELSE 0 END`
+	postgresHot        = postgresPlain + ",\n    " + postgresHasPayload + " + " + postgresLater
+	postgresHeld       = postgresPlain + ",\n    " + postgresHasPayload + " + " + postgresRetrying
+	postgresNone       = `0::bigint, 0::smallint, '', '', '', NULL::bytea, '', NULL::timestamptz, 0::smallint, 0, 0, NULL::timestamptz, 0`
 
 	postgresSize = `COALESCE(octet_length(t.payload), 0) + COALESCE(octet_length(t.payload_text), 0)`
 )
@@ -31,19 +33,25 @@ func (postgres) Given(table Table) Query {
 // order from the index whatever it knows of the table.
 func (postgres) Read(table Table, positions []Position, limit, maxBytes int, number bool) Query {
 	var a postgresArgs
-	xid := "0::bigint"
+	xid := "0"
 	if number {
-		xid = postgresXID
+		xid = "pg_current_xact_id()"
 	}
 	return a.query(
-		"SELECT extract(epoch FROM pg_postmaster_start_time())::text, pg_current_snapshot()::text,",
-		"    "+postgresGiven(table)+", "+xid+",",
+		"SELECT concat_ws(' ', "+postgresGiven(table)+", "+xid+", pg_current_snapshot(), extract(epoch FROM pg_postmaster_start_time())),",
 		"    "+postgresNone,
 		"UNION ALL",
-		"SELECT NULL, NULL, NULL, NULL, "+postgresHot,
-		"FROM (SELECT t.*, sum("+postgresSize+") OVER (ROWS UNBOUNDED PRECEDING) - ("+postgresSize+") AS bytes_before",
-		"    FROM (SELECT t.* "+postgresRanges(&a, table, positions, "*", limit)+" "+a.limit(limit)+") AS t) AS t",
-		"WHERE bytes_before < "+a.int(maxBytes)+" AND "+a.planNow())
+		"SELECT NULL, "+postgresHot,
+		postgresPage(&a, "SELECT t.* "+postgresRanges(&a, table, positions, "*", limit)+" "+a.limit(limit), maxBytes)+" AND "+a.planNow())
+}
+
+// postgresPage cuts off what comes after the row that crosses the bound.
+func postgresPage(a *postgresArgs, rows string, maxBytes int) string {
+	if maxBytes <= 0 {
+		return "FROM (" + rows + ") AS t WHERE true"
+	}
+	return "FROM (SELECT t.*, sum(" + postgresSize + ") OVER (ROWS UNBOUNDED PRECEDING) - (" + postgresSize + ") AS bytes_before" +
+		"\nFROM (" + rows + ") AS t) AS t WHERE bytes_before < " + a.int(maxBytes)
 }
 
 // postgresRanges is a FROM of one range of the index, as t, after the other.
@@ -98,12 +106,10 @@ func (postgres) Due(table Table, lanes []int, after After, limit, maxBytes int) 
 	var a postgresArgs
 	return a.query(
 		"SELECT "+postgresHeld,
-		"FROM (SELECT t.*, sum("+postgresSize+") OVER (ROWS UNBOUNDED PRECEDING) - ("+postgresSize+") AS bytes_before",
-		"    FROM (SELECT t.*, "+at+" AS at FROM "+table.Held()+" AS t",
-		"        WHERE t.state <> 'error' AND "+at+" <= now() AND t.lane = ANY ("+a.lanes(lanes)+")",
-		"            AND ("+at+", t.id) > ("+a.timestamp(after.At)+", "+a.add(after.ID, "bigint")+")",
-		"        ORDER BY "+at+", t.id "+a.limit(limit)+") AS t) AS t",
-		"WHERE bytes_before < "+a.int(maxBytes)+" AND "+a.planNow())
+		postgresPage(&a, "SELECT t.* FROM "+table.Held()+" AS t"+
+			"\n    WHERE t.state <> 'error' AND "+at+" <= now() AND t.lane = ANY ("+a.lanes(lanes)+")"+
+			"\n        AND ("+at+", t.id) > ("+a.timestamp(after.At)+", "+a.add(after.ID, "bigint")+")"+
+			"\n    ORDER BY "+at+", t.id "+a.limit(limit), maxBytes)+" AND "+a.planNow())
 }
 
 func (postgres) HeldKeys(table Table, lanes []int, limit int) Query {

@@ -1,5 +1,7 @@
 package dialect
 
+func (postgres) OneWriter() bool { return false }
+
 // Begin bounds the wait for locks: who changes the way of claiming may have to
 // lock the table, and whoever waits for that lock holds up all producers.
 func (postgres) Begin(Table) []Query {
@@ -26,7 +28,10 @@ func (postgres) OtherRelays(table Table, claim string) Query {
 	return a.query("SELECT name FROM " + table.Relays() + " WHERE until >= now() AND claim <> " + a.text(claim) + " ORDER BY name")
 }
 
-func (postgres) Forget(table Table) []Query { return forget(table) }
+// Forget waits for settles that are under way.
+func (postgres) Forget(table Table) []Query {
+	return append([]Query{{SQL: "SELECT lane FROM " + table.Lanes() + " ORDER BY lane FOR UPDATE"}}, forget(table)...)
+}
 
 // Beat locks the way of claiming: who changes it at the same time sees either
 // this relay, or is seen.
@@ -58,7 +63,7 @@ func (postgres) PurgeRelays(table Table) Query {
 
 func forget(table Table) []Query {
 	return []Query{
-		{SQL: "UPDATE " + table.Lanes() + " SET marks = NULL WHERE marks IS NOT NULL"},
+		{SQL: "UPDATE " + table.Lanes() + " SET owner = NULL, until = NULL, fence = fence + 1, marks = NULL, journal = NULL, crashes = 0"},
 		{SQL: "UPDATE " + table.Hot() + " SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL WHERE claimed_until IS NOT NULL"},
 	}
 }

@@ -1,144 +1,146 @@
 package dialect
 
 import (
-	"strconv"
 	"strings"
 	"time"
 )
-
-// The columns that a row keeps wherever it goes.
-const kept = "id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at"
-
-func prefixed(columns, prefix string) string {
-	return prefix + strings.ReplaceAll(columns, ", ", ", "+prefix)
-}
 
 // SettleLanes is one statement. A takeover locks the lane FOR UPDATE, and so
 // doesn't get a lane in which a settle is under way; a settle that waited for
 // a takeover finds the new fence. Renewals change no key and pass.
 func (postgres) SettleLanes(table Table, relay string, keep bool, settlements []Settlement) Settle {
-	var a postgresArgs
-	lanes := a.lanes(column(settlements, func(s Settlement) int { return s.Lane }))
-	fences := a.ids(column(settlements, func(s Settlement) int64 { return s.Fence }))
-	ctes := []string{
-		"shown AS MATERIALIZED (SELECT * FROM unnest(" + lanes + ", " + fences + postgresSettlements(&a, settlements),
-		"held AS MATERIALIZED (SELECT l.lane, l.fence FROM " + table.Lanes() + " AS l" +
-			" JOIN (SELECT DISTINCT lane, fence FROM shown) AS s ON l.lane = s.lane AND l.fence = s.fence" +
-			" ORDER BY l.lane FOR KEY SHARE OF l)",
-		"given AS MATERIALIZED (SELECT s.* FROM shown AS s JOIN held AS h ON h.lane = s.lane AND h.fence = s.fence)",
-	}
-	moves, counts := postgresMoves(&a, table, relay, keep, settlements, "")
-	return Settle{Facts: a.query(
-		"WITH "+strings.Join(append(ctes, moves...), ",\n"),
-		"SELECT 'lane', lane::bigint, fence FROM held",
-		"UNION ALL SELECT 'changed', "+counts+", 0",
-		"UNION ALL SELECT 'xid', "+postgresXID+", 0",
-		"WHERE "+a.planNow())}
+	m := &postgresMoves{table: table, has: kindsOf(settlements)}
+	m.with("shown", postgresShown(&m.args, settlements, postgresFence))
+	m.with("held", "SELECT l.lane, l.fence FROM "+table.Lanes()+" AS l"+
+		" JOIN (SELECT DISTINCT lane, fence FROM shown) AS s ON l.lane = s.lane AND l.fence = s.fence"+
+		" ORDER BY l.lane FOR KEY SHARE OF l")
+	m.with("given", "SELECT s.* FROM shown AS s JOIN held AS h ON h.lane = s.lane AND h.fence = s.fence")
+	m.move(relay, keep)
+	return Settle{Facts: m.facts("UNION ALL SELECT 'lane', lane, fence FROM held")}
 }
 
 // SettleRows is the same with the claim's token in the place of the lease.
 func (postgres) SettleRows(table Table, relay string, keep bool, settlements []Settlement) Settle {
-	var a postgresArgs
-	lanes := a.lanes(column(settlements, func(s Settlement) int { return s.Lane }))
-	tokens := a.texts(column(settlements, func(s Settlement) string { return s.Token }))
-	ctes := []string{
-		"given AS MATERIALIZED (SELECT * FROM unnest(" + lanes + ", " + tokens +
-			strings.Replace(postgresSettlements(&a, settlements), "fence", "token", 1),
-	}
-	moves, counts := postgresMoves(&a, table, relay, keep, settlements, " AND t.claim_token = g.token")
-	return Settle{Facts: a.query(
-		"WITH "+strings.Join(append(ctes, moves...), ",\n"),
-		"SELECT 'changed', "+counts+", 0",
-		"UNION ALL SELECT 'fenced', (SELECT count(*) FROM "+table.Hot()+" AS t, given AS g",
-		"    WHERE t.lane = g.lane AND t.id = g.id AND t.claim_token IS DISTINCT FROM g.token), 0",
-		"UNION ALL SELECT 'xid', "+postgresXID+", 0",
-		"WHERE "+a.planNow())}
+	m := &postgresMoves{table: table, has: kindsOf(settlements), claimed: " AND t.claim_token = g.token"}
+	m.with("given", postgresShown(&m.args, settlements, postgresToken))
+	m.move(relay, keep)
+	return Settle{Facts: m.facts("UNION ALL SELECT 'fenced', (SELECT count(*) FROM " + table.Hot() + " AS t, given AS g" +
+		" WHERE t.lane = g.lane AND t.id = g.id AND t.claim_token IS DISTINCT FROM g.token), 0")}
 }
 
-// postgresSettlements is the rest of the arrays.
-func postgresSettlements(a *postgresArgs, settlements []Settlement) string {
-	arrays := []string{
-		a.ids(column(settlements, func(s Settlement) int64 { return s.ID })),
-		a.texts(column(settlements, func(s Settlement) string { return s.State })),
-		a.add(postgresArray(settlements, func(s Settlement) string { return strconv.FormatBool(s.Held) }), "boolean[]"),
-		a.ids(column(settlements, func(s Settlement) int64 { return int64(s.Attempts) })),
-		a.ids(column(settlements, func(s Settlement) int64 { return int64(s.Crashes) })),
-		a.ids(column(settlements, func(s Settlement) int64 { return s.Delay.Microseconds() })),
-		a.texts(column(settlements, func(s Settlement) string { return s.Error })),
-		a.texts(column(settlements, func(s Settlement) string { return s.Receipt })),
-	}
-	return ", " + strings.Join(arrays, ", ") + ") AS s (lane, fence, id, state, held, attempts, crashes, delay, error, receipt))"
+func postgresFence(c *postgresGivens, settlements []Settlement) {
+	c.ints("fence", "bigint", column(settlements, func(s Settlement) int64 { return s.Fence }))
+}
+
+func postgresToken(c *postgresGivens, settlements []Settlement) {
+	c.texts("token", column(settlements, func(s Settlement) string { return s.Token }))
+}
+
+// postgresShown selects the settlements. The ids are what there always is more
+// than one of.
+func postgresShown(a *postgresArgs, settlements []Settlement, claim func(*postgresGivens, []Settlement)) string {
+	c := &postgresGivens{args: a}
+	c.array("id", a.ids(column(settlements, func(s Settlement) int64 { return s.ID })))
+	c.ints("lane", "smallint", column(settlements, func(s Settlement) int64 { return int64(s.Lane) }))
+	claim(c, settlements)
+	c.texts("state", column(settlements, func(s Settlement) string { return s.State }))
+	c.bools("held", column(settlements, func(s Settlement) bool { return s.Held }))
+	c.ints("attempts", "integer", column(settlements, func(s Settlement) int64 { return int64(s.Attempts) }))
+	c.ints("crashes", "integer", column(settlements, func(s Settlement) int64 { return int64(s.Crashes) }))
+	c.ints("delay", "bigint", column(settlements, func(s Settlement) int64 { return s.Delay.Microseconds() }))
+	c.texts("error", column(settlements, func(s Settlement) string { return s.Error }))
+	c.texts("receipt", column(settlements, func(s Settlement) string { return s.Receipt }))
+	return c.sql()
+}
+
+// postgresMoves builds the statement of a settle from the changes that its
+// settlements need.
+type postgresMoves struct {
+	table   Table
+	args    postgresArgs
+	has     kinds
+	claimed string // the condition on a hot row t, beside that it is given
+	ctes    []string
+	counts  []string // of changed rows
+}
+
+func (m *postgresMoves) with(name, query string) {
+	m.ctes = append(m.ctes, name+" AS MATERIALIZED ("+query+")")
+}
+
+// change is a common table expression that changes the rows t as g says, and
+// counts them.
+func (m *postgresMoves) change(name, statement string) {
+	m.ctes = append(m.ctes, name+" AS ("+statement+")")
+	m.counts = append(m.counts, "(SELECT count(*) FROM "+name+")")
+}
+
+func (m *postgresMoves) facts(more string) Query {
+	return m.args.query(
+		"WITH "+strings.Join(m.ctes, ",\n"),
+		"SELECT 'changed', "+strings.Join(m.counts, " + ")+", 0::bigint",
+		"UNION ALL SELECT 'xid', "+postgresXID+", 0",
+		more,
+		"WHERE "+m.args.planNow())
 }
 
 // What a settlement changes in a row t, as g says.
 const (
 	postgresError     = "COALESCE(NULLIF(g.error, ''), t.last_error)"
 	postgresAvailable = "CASE WHEN g.state = 'retry' THEN now() + g.delay * interval '1 microsecond' ELSE t.available_at END"
-	newColumns        = "attempts, crashes, available_at, last_error"
-	doneColumns       = "finished_at, receipt, relay"
+	postgresGivenRow  = "t.lane = g.lane AND t.id = g.id"
 )
 
-// postgresMoves has those of the changes that the settlements need, and how to
-// count the rows.
-func postgresMoves(a *postgresArgs, table Table, relay string, keep bool, settlements []Settlement, claimed string) (ctes []string, count string) {
-	var counted, done []string
-	taken := func(name, from, where string) {
-		ctes = append(ctes, name+" AS (DELETE FROM "+from+" AS t USING given AS g WHERE t.lane = g.lane AND t.id = g.id AND "+where+
-			"\n    RETURNING "+prefixed(kept, "t.")+", g.attempts, g.crashes, "+postgresAvailable+" AS available_at, "+postgresError+" AS last_error, g.state, g.receipt)")
-		counted = append(counted, "(SELECT count(*) FROM "+name+")")
+func (m *postgresMoves) move(relay string, keep bool) {
+	if m.has.hotDone || m.has.hotHeld {
+		m.take("hot", m.table.Hot(), "NOT g.held AND g.state <> 'pending'"+m.claimed, keep || m.has.hotHeld)
 	}
-	has := needs(settlements)
-	if has.hotDone || has.hotHeld {
-		taken("hot", table.Hot(), "NOT g.held AND g.state <> 'pending'"+claimed)
+	if m.has.heldDone {
+		m.take("back", m.table.Held(), "g.held AND g.state = 'done' AND t.state <> 'error'", keep)
 	}
-	if has.hotDone {
-		done = append(done, "SELECT * FROM hot WHERE state = 'done'")
+	if keep {
+		m.finish(relay)
 	}
-	if has.heldDone {
-		taken("back", table.Held(), "g.held AND g.state = 'done' AND t.state <> 'error'")
-		done = append(done, "SELECT * FROM back")
+	if m.has.hotHeld {
+		m.ctes = append(m.ctes, "moved AS (INSERT INTO "+m.table.Held()+" ("+kept+", "+changing+", state)"+
+			"\n    SELECT "+kept+", "+changing+", state FROM hot WHERE state <> 'done')")
 	}
-	if keep && len(done) > 0 {
-		ctes = append(ctes, "done AS (INSERT INTO "+table.Done()+" ("+kept+", "+newColumns+", "+doneColumns+")\n    SELECT "+kept+", "+newColumns+
-			", now(), NULLIF(receipt, ''), "+a.text(relay)+" FROM ("+strings.Join(done, " UNION ALL ")+") AS d)")
+	if m.has.heldHeld {
+		m.change("stayed", "UPDATE "+m.table.Held()+" AS t SET state = g.state, attempts = g.attempts, crashes = g.crashes,"+
+			" available_at = "+postgresAvailable+", last_error = "+postgresError+
+			"\n    FROM given AS g WHERE "+postgresGivenRow+" AND g.held AND g.state <> 'done' AND t.state <> 'error' RETURNING t.id")
 	}
-	if has.hotHeld {
-		ctes = append(ctes, "moved AS (INSERT INTO "+table.Held()+" ("+kept+", "+newColumns+", state)\n    SELECT "+kept+", "+newColumns+", state FROM hot WHERE state <> 'done')")
+	if m.has.freed {
+		m.change("freed", "UPDATE "+m.table.Hot()+" AS t SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL,"+
+			" attempts = g.attempts, crashes = g.crashes, last_error = "+postgresError+
+			"\n    FROM given AS g WHERE "+postgresGivenRow+" AND g.state = 'pending'"+m.claimed+" RETURNING t.id")
 	}
-	if has.heldHeld {
-		ctes = append(ctes, "stayed AS (UPDATE "+table.Held()+" AS t SET state = g.state, attempts = g.attempts, crashes = g.crashes, available_at = "+postgresAvailable+
-			", last_error = "+postgresError+"\n    FROM given AS g WHERE t.lane = g.lane AND t.id = g.id AND g.held AND g.state <> 'done' AND t.state <> 'error' RETURNING t.id)")
-		counted = append(counted, "(SELECT count(*) FROM stayed)")
-	}
-	if has.freed {
-		ctes = append(ctes, "freed AS (UPDATE "+table.Hot()+" AS t SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL, attempts = g.attempts, crashes = g.crashes, last_error = "+postgresError+
-			"\n    FROM given AS g WHERE t.lane = g.lane AND t.id = g.id AND g.state = 'pending'"+claimed+" RETURNING t.id)")
-		counted = append(counted, "(SELECT count(*) FROM freed)")
-	}
-	if len(counted) == 0 {
-		return ctes, "0::bigint"
-	}
-	return ctes, strings.Join(counted, " + ")
 }
 
-// kinds are the ways that rows of a batch go.
-type kinds struct {
-	hotDone, hotHeld, heldDone, heldHeld, freed bool
+// take deletes rows, and returns them with their changes where they go on.
+func (m *postgresMoves) take(name, from, where string, goOn bool) {
+	returned := "t.id"
+	if goOn {
+		returned = prefixed(kept, "t.") + ", g.attempts, g.crashes, " + postgresAvailable + " AS available_at, " +
+			postgresError + " AS last_error, g.state, g.receipt"
+	}
+	m.change(name, "DELETE FROM "+from+" AS t USING given AS g WHERE "+postgresGivenRow+" AND "+where+
+		"\n    RETURNING "+returned)
 }
 
-func needs(settlements []Settlement) (has kinds) {
-	for _, s := range settlements {
-		done := s.State == "done"
-		switch {
-		case s.State == "pending":
-			has.freed = true
-		case s.Held:
-			has.heldDone, has.heldHeld = has.heldDone || done, has.heldHeld || !done
-		default:
-			has.hotDone, has.hotHeld = has.hotDone || done, has.hotHeld || !done
-		}
+func (m *postgresMoves) finish(relay string) {
+	var from []string
+	if m.has.hotDone {
+		from = append(from, "SELECT * FROM hot WHERE state = 'done'")
 	}
-	return has
+	if m.has.heldDone {
+		from = append(from, "SELECT * FROM back")
+	}
+	if len(from) > 0 {
+		m.ctes = append(m.ctes, "done AS (INSERT INTO "+m.table.Done()+" ("+kept+", "+changing+", finished_at, receipt, relay)"+
+			"\n    SELECT "+kept+", "+changing+", now(), NULLIF(receipt, ''), "+m.args.text(relay)+
+			" FROM ("+strings.Join(from, " UNION ALL ")+") AS d)")
+	}
 }
 
 func (postgres) Purge(table Table, retention time.Duration, limit int) Query {

@@ -7,6 +7,10 @@ import "time"
 // its rows have. An xid is the number of the transaction, 0 where the database
 // has none. All times are the database's.
 type Relaying interface {
+	// OneWriter says that the database lets one transaction write at a time, so
+	// that ids are committed in their order.
+	OneWriter() bool
+
 	Schema
 	Errors
 	Relays
@@ -53,6 +57,13 @@ type Beat struct {
 	TTL                        time.Duration
 }
 
+// The flags of a row.
+const (
+	HasPayload = 1 // its payload isn't NULL, though it may be empty
+	IsLater    = 2 // its time is still to come
+	IsRetry    = 4 // a held row that waits for its next attempt
+)
+
 // Relays is about the table of relays and the way of claiming.
 type Relays interface {
 	// Begin starts a transaction that changes several things: it takes the
@@ -66,8 +77,9 @@ type Relays interface {
 	SetClaim(table Table, claim string) Query
 	OtherRelays(table Table, claim string) Query
 
-	// Forget clears what the other way of claiming has left: marks, above which
-	// rows come back, and claims, which nobody would free.
+	// Forget takes away what the other way of claiming has left: leases, also
+	// from who still believes in them; marks, above which rows come back; and
+	// claims, which nobody would free.
 	Forget(table Table) []Query
 
 	// Beat stores a sign of life if the way of claiming is still the relay's:
@@ -83,15 +95,16 @@ type Relays interface {
 
 // Lease is a lane and its fence, with what is to be stored with it.
 type Lease struct {
-	Lane  int
-	Fence int64
-	Marks string
-	Calm  bool // clears the count of crashes
+	Lane    int
+	Fence   int64
+	Marks   string
+	Journal string
+	Calm    bool // clears the count of crashes and the journal
 }
 
 // Lanes is about the table of lanes.
 type Lanes interface {
-	// Acquire leases up to count lanes: lane, fence, marks, crashes, xid.
+	// Acquire leases up to count lanes: lane, fence, marks, crashes, journal, xid.
 	Acquire(table Table, relay string, count int, ttl time.Duration) Query
 
 	// Renew extends leases: lane, fence, xid of those that held.
@@ -99,6 +112,9 @@ type Lanes interface {
 
 	// Release gives lanes back: lane, fence, xid of those that held.
 	Release(table Table, relay string, leases []Lease) Query
+
+	// Journal stores the journals: lane, fence, xid of those that held.
+	Journal(table Table, relay string, leases []Lease) Query
 }
 
 // Position is where a reading of one lane goes on.
@@ -115,18 +131,22 @@ type After struct {
 }
 
 // Reading is what a relay reads. "A row" has these columns, in this order: id,
-// lane, message_id, topic, message_key, whether it has a payload, payload,
-// headers, available_at, priority, attempts, crashes, created_at, whether its
-// time is still to come, whether it is a retry.
+// lane, message_id, topic, message_key, payload, headers, available_at,
+// priority, attempts, crashes, created_at, flags. The flags are a sum of
+// [HasPayload], [IsLater] and [IsRetry].
 type Reading interface {
 	// Given selects the highest id that was given out, 0 if none was.
 	Given(table Table) Query
 
 	// Read selects rows at the positions, one position after the other, each by
-	// id: server, snapshot, given, xid, then a row. The first line has the
-	// first four and no row, all others only the row; all are of one snapshot.
+	// id: a text, then a row. The first line has the text and no row, all others
+	// have no text; all are of one snapshot. The text has the highest id that
+	// was given out and, where several transactions may write at a time, its own
+	// number (0 if it has none), its snapshot, and what tells one run of a
+	// server from another, with blanks between.
 	// Either all positions have a key, or none has. It may stop once it has
-	// maxBytes. With number, it takes a transaction's number.
+	// maxBytes, if that is positive; finding out costs something. With number,
+	// it takes a transaction's number.
 	Read(table Table, positions []Position, limit, maxBytes int, number bool) Query
 
 	// Candidates selects id, lane, topic, message_key at the positions, in the

@@ -10,14 +10,15 @@ func (sqlite) Acquire(table Table, relay string, count int, ttl time.Duration) Q
 UPDATE `+table.Lanes()+` SET owner = ?, fence = fence + 1, until = `+sqliteIn+`,
     crashes = CASE WHEN owner IS NULL THEN crashes ELSE crashes + 1 END
 WHERE lane IN (SELECT lane FROM `+table.Lanes()+` WHERE owner IS NULL OR until < `+sqliteNow+` ORDER BY random() LIMIT ?)
-RETURNING lane, fence, coalesce(marks, ''), crashes, 0`,
+RETURNING lane, fence, coalesce(marks, ''), crashes, coalesce(journal, ''), 0`,
 		relay, sqliteSeconds(ttl), int64(count))
 }
 
 func (sqlite) Renew(table Table, relay string, leases []Lease, ttl time.Duration) Query {
 	return sqliteQuery(`
 UPDATE `+table.Lanes()+` AS l
-SET until = `+sqliteIn+`, marks = g.marks, crashes = CASE WHEN g.calm THEN 0 ELSE l.crashes END
+SET until = `+sqliteIn+`, marks = g.marks,
+    crashes = CASE WHEN g.calm THEN 0 ELSE l.crashes END, journal = CASE WHEN g.calm THEN NULL ELSE l.journal END
 `+sqliteLeases+`
 RETURNING lane, fence, 0`,
 		sqliteSeconds(ttl), sqliteLeaseItems(leases), relay)
@@ -26,16 +27,24 @@ RETURNING lane, fence, 0`,
 func (sqlite) Release(table Table, relay string, leases []Lease) Query {
 	return sqliteQuery(`
 UPDATE `+table.Lanes()+` AS l
-SET owner = NULL, until = NULL, marks = g.marks, crashes = 0
+SET owner = NULL, until = NULL, marks = g.marks, journal = NULL, crashes = 0
+`+sqliteLeases+`
+RETURNING lane, fence, 0`,
+		sqliteLeaseItems(leases), relay)
+}
+
+func (sqlite) Journal(table Table, relay string, leases []Lease) Query {
+	return sqliteQuery(`
+UPDATE `+table.Lanes()+` AS l SET journal = g.journal
 `+sqliteLeases+`
 RETURNING lane, fence, 0`,
 		sqliteLeaseItems(leases), relay)
 }
 
 var sqliteLeases = "FROM (SELECT " + sqliteItem(0) + " AS lane, " + sqliteItem(1) + " AS fence, " +
-	sqliteItem(2) + " AS marks, " + sqliteItem(3) + ` AS calm FROM json_each(?) AS j) AS g
+	sqliteItem(2) + " AS marks, " + sqliteItem(3) + ` AS calm, ` + sqliteItem(4) + ` AS journal FROM json_each(?) AS j) AS g
 WHERE l.lane = g.lane AND l.fence = g.fence AND l.owner = ?`
 
 func sqliteLeaseItems(leases []Lease) string {
-	return sqliteJSON(column(leases, func(l Lease) []any { return []any{l.Lane, l.Fence, l.Marks, l.Calm} }))
+	return sqliteJSON(column(leases, func(l Lease) []any { return []any{l.Lane, l.Fence, l.Marks, l.Calm, l.Journal} }))
 }

@@ -3,8 +3,8 @@ package dialect
 import "strings"
 
 // The columns of a listing's row of the view.
-const sqliteListed = sqlitePlain + `, coalesce(t.available_at > ` + sqliteNow + `, 0), t.state = 'retry',
-    t.state, coalesce(t.last_error, ''), coalesce(t.receipt, ''), coalesce(t.claimed_by, ''), t.finished_at`
+const sqliteListed = sqlitePlain + ",\n    " + sqliteHasPayload + " + " + sqliteLater + " + 4 * (t.state = 'retry')" +
+	", t.state, coalesce(t.last_error, ''), coalesce(t.receipt, ''), coalesce(t.claimed_by, ''), t.finished_at"
 
 func (sqlite) List(table Table, filter Filter) Query {
 	where, args := sqliteFilter(filter, true)

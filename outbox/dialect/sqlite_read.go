@@ -4,11 +4,13 @@ package dialect
 // stands in their place where there is no row.
 const (
 	sqlitePlain = `t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''),
-    t.payload IS NOT NULL OR t.payload_text IS NOT NULL, CAST(coalesce(t.payload, t.payload_text) AS BLOB),
-    coalesce(t.headers, ''), t.available_at, t.priority, t.attempts, t.crashes, t.created_at`
-	sqliteHot  = sqlitePlain + `, coalesce(t.available_at > ` + sqliteNow + `, 0), 0`
-	sqliteHeld = sqlitePlain + `, 0, t.state = 'retry'`
-	sqliteNone = `0, 0, '', '', '', 0, NULL, '', NULL, 0, 0, 0, NULL, 0, 0`
+    CAST(coalesce(t.payload, t.payload_text) AS BLOB), coalesce(t.headers, ''),
+    t.available_at, t.priority, t.attempts, t.crashes, t.created_at`
+	sqliteHasPayload = `(t.payload IS NOT NULL OR t.payload_text IS NOT NULL)`
+	sqliteLater      = `2 * coalesce(t.available_at > ` + sqliteNow + `, 0)`
+	sqliteHot        = sqlitePlain + ",\n    " + sqliteHasPayload + " + " + sqliteLater
+	sqliteHeld       = sqlitePlain + ",\n    " + sqliteHasPayload + " + 4 * (t.state = 'retry')"
+	sqliteNone       = `0, 0, '', '', '', NULL, '', NULL, 0, 0, 0, NULL, 0`
 )
 
 func sqliteGiven(table Table) string {
@@ -27,9 +29,9 @@ func (sqlite) Given(table Table) Query {
 // it is asked for. CROSS JOIN keeps the order of the positions.
 func (sqlite) Read(table Table, positions []Position, limit, _ int, _ bool) Query {
 	return sqliteQuery(`
-SELECT '', '', `+sqliteGiven(table)+`, 0, `+sqliteNone+`
+SELECT CAST(`+sqliteGiven(table)+` AS TEXT), `+sqliteNone+`
 UNION ALL
-SELECT * FROM (SELECT NULL, NULL, NULL, NULL, `+sqliteHot+`
+SELECT * FROM (SELECT NULL, `+sqliteHot+`
 `+sqliteRanges(table, positions)+` LIMIT ?)`,
 		sqlitePositions(positions), int64(limit))
 }

@@ -1,5 +1,7 @@
 package dialect
 
+func (sqlite) OneWriter() bool { return true }
+
 // Begin takes the one lock for writing at once: a transaction that reads first
 // and then writes fails if another one has written in between.
 func (sqlite) Begin(table Table) []Query {

@@ -98,7 +98,7 @@ func (m sqliteMove) finish(from, where string, settlements []Settlement) (writes
 		return nil
 	}
 	if m.keep {
-		writes = append(writes, Write{Query: sqliteQuery("INSERT INTO "+m.table.Done()+" ("+kept+", "+newColumns+", "+doneColumns+`)
+		writes = append(writes, Write{Query: sqliteQuery("INSERT INTO "+m.table.Done()+" ("+kept+", "+changing+`, finished_at, receipt, relay)
 SELECT `+prefixed(kept, "t.")+", g.attempts, g.crashes, t.available_at, "+sqliteError+", "+sqliteNow+`, nullif(g.receipt, ''), ?
 FROM `+m.given()+" CROSS JOIN "+from+" AS t ON t.id = g.id AND t.lane = g.lane"+m.byClaim(where), m.relay, sqliteItems(settlements))})
 	}
@@ -122,7 +122,7 @@ func (m sqliteMove) hold(settlements []Settlement) []Write {
 		return nil
 	}
 	return []Write{
-		{Query: sqliteQuery("INSERT INTO "+m.table.Held()+" ("+kept+", "+newColumns+`, state)
+		{Query: sqliteQuery("INSERT INTO "+m.table.Held()+" ("+kept+", "+changing+`, state)
 SELECT `+prefixed(kept, "t.")+", g.attempts, g.crashes, "+sqliteAvailable+", "+sqliteError+`, g.state
 FROM `+m.given()+" CROSS JOIN "+m.table.Hot()+" AS t ON t.id = g.id AND t.lane = g.lane"+m.byClaim(m.token), sqliteItems(settlements))},
 		m.remove(m.table.Hot(), m.token, settlements),

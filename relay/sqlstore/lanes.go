@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"fmt"
 	"slices"
 	"time"
 
@@ -18,7 +17,7 @@ func (s *Store) Acquire(ctx context.Context, name string, count int, ttl time.Du
 		return nil, nil
 	}
 	var grants []relay.Grant
-	err := s.try(ctx, "acquire lanes of table", func() (err error) {
+	err := s.write(ctx, "acquire lanes of table", func() (err error) {
 		grants, err = s.acquire(ctx, name, count, ttl)
 		return err
 	})
@@ -27,15 +26,16 @@ func (s *Store) Acquire(ctx context.Context, name string, count int, ttl time.Du
 
 func (s *Store) acquire(ctx context.Context, name string, count int, ttl time.Duration) (grants []relay.Grant, err error) {
 	var grant relay.Grant
-	var marks string
+	var marks, journal string
 	var xid uint64
 	began := s.horizon.before()
 	err = all(ctx, s.db, s.dialect.Acquire(s.table, name, count, ttl), func() {
 		// Marks that can't be read are none: everything is read again.
-		grant.Marks = relay.Marks{}
+		grant.Marks, grant.Suspects = relay.Marks{}, nil
 		_ = json.Unmarshal([]byte(marks), &grant.Marks)
+		_ = json.Unmarshal([]byte(journal), &grant.Suspects)
 		grants = append(grants, grant)
-	}, &grant.Lane, &grant.Fence, &marks, &grant.Crashes, &xid)
+	}, &grant.Lane, &grant.Fence, &marks, &grant.Crashes, &journal, &xid)
 	if err != nil {
 		return nil, err
 	}
@@ -53,42 +53,58 @@ func (s *Store) wrote(xid uint64, began token) {
 
 // Renew implements [relay.LaneStore].
 func (s *Store) Renew(ctx context.Context, name string, renewals []relay.Renewal, ttl time.Duration) ([]relay.Lease, error) {
-	var held []relay.Lease
-	err := s.change(ctx, "renew lanes of table", renewals, &held, func(leases []dialect.Lease) dialect.Query {
-		return s.dialect.Renew(s.table, name, leases, ttl)
-	})
-	return held, err
+	leases, err := leasesOf(renewals)
+	if err != nil {
+		return nil, err
+	}
+	return s.change(ctx, "renew lanes of table", s.dialect.Renew(s.table, name, leases, ttl), len(leases))
 }
 
 // Release implements [relay.LaneStore].
 func (s *Store) Release(ctx context.Context, name string, renewals []relay.Renewal) error {
-	var released []relay.Lease
-	return s.change(ctx, "release lanes of table", renewals, &released, func(leases []dialect.Lease) dialect.Query {
-		return s.dialect.Release(s.table, name, leases)
-	})
-}
-
-func (s *Store) change(ctx context.Context, what string, renewals []relay.Renewal, held *[]relay.Lease, query func([]dialect.Lease) dialect.Query) error {
-	if len(renewals) == 0 {
-		return nil
-	}
 	leases, err := leasesOf(renewals)
 	if err != nil {
-		return fmt.Errorf("%s %s: %w", what, s.table, err)
+		return err
 	}
-	return s.try(ctx, what, func() error {
-		*held = nil
+	_, err = s.change(ctx, "release lanes of table", s.dialect.Release(s.table, name, leases), len(leases))
+	return err
+}
+
+// WriteJournal implements [relay.Journaler].
+func (s *Store) WriteJournal(ctx context.Context, name string, journals []relay.Journal) ([]relay.Lease, error) {
+	leases := make([]dialect.Lease, len(journals))
+	for i, journal := range journals {
+		text, err := json.Marshal(journal.Suspects)
+		if err != nil {
+			return nil, err
+		}
+		leases[i] = dialect.Lease{Lane: journal.Lane, Fence: journal.Fence, Journal: string(text)}
+	}
+	slices.SortFunc(leases, byLane)
+	return s.change(ctx, "write the journal of table", s.dialect.Journal(s.table, name, leases), len(leases))
+}
+
+// change runs a change of so many lanes and returns the leases that held.
+func (s *Store) change(ctx context.Context, what string, query dialect.Query, count int) (held []relay.Lease, err error) {
+	if count == 0 {
+		return nil, nil
+	}
+	err = s.write(ctx, what, func() error {
+		held = nil
 		var lease relay.Lease
 		var xid uint64
 		began := s.horizon.before()
-		if err := all(ctx, s.db, query(leases), func() { *held = append(*held, lease) }, &lease.Lane, &lease.Fence, &xid); err != nil {
+		if err := all(ctx, s.db, query, func() { held = append(held, lease) }, &lease.Lane, &lease.Fence, &xid); err != nil {
 			return err
 		}
 		s.wrote(xid, began)
-		slices.SortFunc(*held, func(a, b relay.Lease) int { return cmp.Compare(a.Lane, b.Lane) })
+		slices.SortFunc(held, func(a, b relay.Lease) int { return cmp.Compare(a.Lane, b.Lane) })
 		return nil
 	})
+	return held, err
 }
+
+func byLane(a, b dialect.Lease) int { return cmp.Compare(a.Lane, b.Lane) }
 
 func leasesOf(renewals []relay.Renewal) ([]dialect.Lease, error) {
 	leases := make([]dialect.Lease, len(renewals))
@@ -99,6 +115,6 @@ func leasesOf(renewals []relay.Renewal) ([]dialect.Lease, error) {
 		}
 		leases[i] = dialect.Lease{Lane: renewal.Lane, Fence: renewal.Fence, Marks: string(marks), Calm: renewal.Calm}
 	}
-	slices.SortFunc(leases, func(a, b dialect.Lease) int { return cmp.Compare(a.Lane, b.Lane) })
+	slices.SortFunc(leases, byLane)
 	return leases, nil
 }

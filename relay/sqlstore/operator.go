@@ -110,7 +110,7 @@ func (s *Store) changeParked(ctx context.Context, what string, filter relay.Filt
 }
 
 func (s *Store) changeStep(ctx context.Context, what string, query dialect.Query) (ids []int64, err error) {
-	err = s.try(ctx, what, func() error {
+	err = s.write(ctx, what, func() error {
 		ids = nil
 		var id int64
 		return all(ctx, s.db, query, func() { ids = append(ids, id) }, &id)

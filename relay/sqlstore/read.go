@@ -4,7 +4,10 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"math"
+	"strconv"
+	"strings"
 
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 	"github.com/rowrelay/rowrelay/relay"
@@ -23,74 +26,75 @@ func (s *Store) Read(ctx context.Context, positions []relay.Position, limit, max
 
 func (s *Store) read(ctx context.Context, positions []relay.Position, limit, maxBytes int) (relay.Page, error) {
 	reading := reading{limit: limit, maxBytes: maxBytes}
-	var first *line
+	began := s.horizon.before()
+	var first string
 	for i, run := range runs(positions) {
-		// What a later statement sees beyond the first one's snapshot is not
-		// promised to anybody, and told as late by the next read.
-		meta, err := s.readRun(ctx, run, &reading, i == 0)
+		// What a later statement sees beyond the first one's snapshot is told
+		// as late by the next read.
+		line, err := s.readRun(ctx, run, &reading, i == 0)
 		if err != nil {
 			return relay.Page{}, err
 		}
-		if first == nil {
-			first = &meta
+		if i == 0 {
+			first = line
 		}
 		if reading.full() {
 			break
 		}
 	}
-	late, horizon, err := s.promise(*first)
+	late, horizon, err := s.promise(first, began)
 	if err != nil {
 		return relay.Page{}, err
 	}
+	s.rowSize = reading.rowSize()
 	return relay.Page{Rows: reading.rows, More: reading.full(), LateAfter: late, Horizon: horizon}, nil
 }
 
-// line is the first line of a read.
-type line struct {
-	server, snapshot sql.NullString
-	given, xid       sql.NullInt64
-	began            token
-}
-
-// promise asks the horizon. Where there is one writer at a time there is no
-// snapshot: ids are committed in their order.
-func (s *Store) promise(meta line) (lateAfter, final int64, err error) {
-	if meta.snapshot.String == "" {
-		return -1, meta.given.Int64, nil
+// promise asks the horizon about the first line of a read. Where there is one
+// writer at a time there is no snapshot: ids are committed in their order.
+func (s *Store) promise(first string, began token) (lateAfter, final int64, err error) {
+	words := strings.Fields(first)
+	if len(words) != 1 && len(words) != 4 {
+		return 0, 0, fmt.Errorf("the first line is %q", first)
 	}
-	snapshot, err := parseSnapshot(meta.snapshot.String)
+	given, err := strconv.ParseInt(words[0], 10, 64)
+	if err != nil || len(words) == 1 {
+		return -1, given, err
+	}
+	xid, err := strconv.ParseUint(words[1], 10, 64)
 	if err != nil {
 		return 0, 0, err
 	}
-	lateAfter, final = s.horizon.read(meta.server.String, snapshot, meta.given.Int64)
-	s.wrote(uint64(meta.xid.Int64), meta.began)
+	snapshot, err := parseSnapshot(words[2])
+	if err != nil {
+		return 0, 0, err
+	}
+	lateAfter, final = s.horizon.read(words[3], snapshot, given)
+	s.wrote(xid, began)
 	return lateAfter, final, nil
 }
 
 // readRun reads at positions that can be read by one statement. If ids were
 // given out of which no transaction of ours knows, it takes a number itself, so
 // that the horizon follows also while nothing is settled.
-func (s *Store) readRun(ctx context.Context, positions []relay.Position, into *reading, number bool) (meta line, err error) {
-	into.positions, into.at = positions, 0
-	meta.began = s.horizon.before()
-	query := s.dialect.Read(s.table, toDialect(positions), into.limit-len(into.rows), into.maxBytes-into.bytes, number && s.horizon.stale())
+func (s *Store) readRun(ctx context.Context, positions []relay.Position, into *reading, number bool) (first string, err error) {
+	into.positions, into.at, into.after = positions, 0, 0
+	limit, maxBytes := into.left(s.rowSize)
+	query := s.dialect.Read(s.table, toDialect(positions), limit, maxBytes, number && s.horizon.stale())
 	var scan rowScan
-	var other line
-	before := []any{&meta.server, &meta.snapshot, &meta.given, &meta.xid}
+	var line sql.NullString
+	before := []any{&line}
 	err = each(ctx, s.db, query, func(rows *sql.Rows) (bool, error) {
 		if err := scan.scan(rows, before, nil); err != nil {
 			return false, err
 		}
-		if meta.given.Valid && before[0] == &meta.server {
-			before = []any{&other.server, &other.snapshot, &other.given, &other.xid}
+		if line.Valid {
+			first = line.String
 			return true, nil
 		}
 		return into.take(scan.row)
 	})
-	if err == nil && !meta.given.Valid {
-		err = errors.New("the first line is missing")
-	}
-	return meta, err
+	return first, err
 }
 
 // reading collects rows up to its bounds.
@@ -101,6 +105,28 @@ type reading struct {
 	positions       []relay.Position
 	at              int   // the position of the last row
 	after           int64 // the last row there
+}
+
+// left is what may still be read. The database needn't count bytes if rows like
+// those of the page before are far from the bound: what comes then is cut off
+// here, at the cost of its way.
+func (r *reading) left(rowSize int) (limit, maxBytes int) {
+	limit, maxBytes = r.limit-len(r.rows), r.maxBytes-r.bytes
+	if limit*max(rowSize, minRowSize) < maxBytes/4 {
+		maxBytes = 0
+	}
+	return limit, maxBytes
+}
+
+// minRowSize is assumed of rows' payloads at least.
+const minRowSize = 256
+
+// rowSize is that of the average row; without one, it is expected to be large.
+func (r *reading) rowSize() int {
+	if len(r.rows) == 0 {
+		return r.maxBytes
+	}
+	return r.bytes / len(r.rows)
 }
 
 func (r *reading) full() bool { return len(r.rows) >= r.limit || r.bytes >= r.maxBytes }

@@ -15,7 +15,7 @@ import (
 // Adopt implements [relay.Store]. Claiming by rows needs indexes, which it
 // makes; claiming by lanes drops them.
 func (s *Store) Adopt(ctx context.Context, claim relay.Claim) error {
-	return s.try(ctx, "adopt claiming by "+string(claim)+" on table", func() error {
+	return s.write(ctx, "adopt claiming by "+string(claim)+" on table", func() error {
 		return s.inTx(ctx, s.dialect.Begin(s.table), func(tx *sql.Tx) error {
 			if err := s.adopt(ctx, tx, claim); err != nil {
 				return err
@@ -92,7 +92,7 @@ func script(queries []dialect.Query) string {
 // claiming was changed.
 func (s *Store) Beat(ctx context.Context, self relay.Identity, ttl time.Duration) (relay.Census, error) {
 	var census relay.Census
-	err := s.try(ctx, "beat on table", func() (err error) {
+	err := s.write(ctx, "beat on table", func() (err error) {
 		census, err = s.beat(ctx, self, ttl)
 		return err
 	})
@@ -122,7 +122,7 @@ func (s *Store) beat(ctx context.Context, self relay.Identity, ttl time.Duration
 
 // Leave implements [relay.Store].
 func (s *Store) Leave(ctx context.Context, name string) error {
-	return s.try(ctx, "leave table", func() error {
+	return s.write(ctx, "leave table", func() error {
 		_, err := exec(ctx, s.db, s.dialect.Leave(s.table, name))
 		return err
 	})

@@ -21,7 +21,7 @@ func (s *Store) Claim(ctx context.Context, request relay.ClaimRequest) (claimed 
 		Relay: request.Relay, Token: request.Token, TTL: request.TTL, Limit: request.Limit,
 		Pick: string(request.Pick), Topics: request.Topics, Except: request.Except,
 	})
-	err = s.try(ctx, "claim rows of table", func() error {
+	err = s.write(ctx, "claim rows of table", func() error {
 		claimed = nil
 		var scan rowScan
 		return each(ctx, s.db, query, func(rows *sql.Rows) (bool, error) {
@@ -55,7 +55,7 @@ func order(pick relay.Pick) func(a, b relay.Row) int {
 // Extend implements [relay.RowStore]. A claim that has ended and was not taken
 // back is extended like any other.
 func (s *Store) Extend(ctx context.Context, token string, ids []int64, ttl time.Duration) (still []int64, err error) {
-	err = s.try(ctx, "extend claims of table", func() error {
+	err = s.write(ctx, "extend claims of table", func() error {
 		still = nil
 		var id int64
 		return all(ctx, s.db, s.dialect.Extend(s.table, token, ids, ttl), func() { still = append(still, id) }, &id)
@@ -66,7 +66,7 @@ func (s *Store) Extend(ctx context.Context, token string, ids []int64, ttl time.
 
 // Reclaim implements [relay.RowStore].
 func (s *Store) Reclaim(ctx context.Context, limit int) (freed int, err error) {
-	err = s.try(ctx, "reclaim rows of table", func() error {
+	err = s.write(ctx, "reclaim rows of table", func() error {
 		freed, err = exec(ctx, s.db, s.dialect.FreeEnded(s.table, limit))
 		if err != nil {
 			return err

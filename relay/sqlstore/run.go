@@ -42,6 +42,30 @@ func (s *Store) try(ctx context.Context, what string, work func() error) error {
 	}
 }
 
+// write is try for what writes. Where there is one writer at a time our own
+// writers wait here, in turn: those that wait for the database's lock look for
+// it now and then, and sleep in between.
+func (s *Store) write(ctx context.Context, what string, work func() error) error {
+	done, err := s.turn(ctx)
+	if err != nil {
+		return fmt.Errorf("%s %s: %w", what, s.table, err)
+	}
+	defer done()
+	return s.try(ctx, what, work)
+}
+
+func (s *Store) turn(ctx context.Context) (done func(), err error) {
+	if !s.dialect.OneWriter() {
+		return func() {}, nil
+	}
+	select {
+	case s.writing <- struct{}{}:
+		return func() { <-s.writing }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
 // querier is a *sql.DB or a *sql.Tx.
 type querier interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
@@ -109,7 +133,7 @@ func (s *Store) inTx(ctx context.Context, begin []dialect.Query, work func(*sql.
 // isolation is READ COMMITTED where there is a choice, whatever is set for the
 // session.
 func (s *Store) isolation() *sql.TxOptions {
-	if s.dialect.Name() == "sqlite" {
+	if s.dialect.OneWriter() {
 		return nil
 	}
 	return &sql.TxOptions{Isolation: sql.LevelReadCommitted}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/rowrelay/rowrelay/outbox/dialect"
 	"github.com/rowrelay/rowrelay/relay"
 )
 
@@ -37,9 +38,9 @@ func (m *moment) parse(text string) (err error) {
 // rowScan holds a row as dialect.Reading describes it.
 type rowScan struct {
 	row         relay.Row
-	hasPayload  bool
 	payload     []byte
 	headers     string
+	flags       int
 	availableAt moment
 	createdAt   moment
 }
@@ -47,8 +48,8 @@ type rowScan struct {
 func (s *rowScan) destinations() []any {
 	m := &s.row.Message
 	return []any{
-		&s.row.ID, &s.row.Lane, &m.ID, &m.Topic, &m.Key, &s.hasPayload, &s.payload, &s.headers, &s.availableAt,
-		&m.Priority, &s.row.Attempts, &s.row.Crashes, &s.createdAt, &s.row.Later, &s.row.Retrying,
+		&s.row.ID, &s.row.Lane, &m.ID, &m.Topic, &m.Key, &s.payload, &s.headers, &s.availableAt,
+		&m.Priority, &s.row.Attempts, &s.row.Crashes, &s.createdAt, &s.flags,
 	}
 }
 
@@ -60,9 +61,10 @@ func (s *rowScan) scan(rows *sql.Rows, before, after []any) error {
 		return err
 	}
 	m := &s.row.Message
-	if s.hasPayload {
-		m.Payload = append([]byte{}, s.payload...)
+	if m.Payload = s.payload; m.Payload == nil && s.flags&dialect.HasPayload != 0 {
+		m.Payload = []byte{} // some drivers take it for none
 	}
+	s.row.Later, s.row.Retrying = s.flags&dialect.IsLater != 0, s.flags&dialect.IsRetry != 0
 	m.AvailableAt, s.row.CreatedAt = s.availableAt.Time, s.createdAt.Time
 	m.Headers, s.row.BadHeaders = readHeaders(s.headers)
 	return nil

@@ -23,7 +23,7 @@ func (s *Store) Settle(ctx context.Context, name string, keep bool, settlements 
 		return relay.Settled{}, err
 	}
 	var settled relay.Settled
-	err = s.try(ctx, "settle rows of table", func() (err error) {
+	err = s.write(ctx, "settle rows of table", func() (err error) {
 		settled, err = s.settle(ctx, settle, settlements)
 		return err
 	})
@@ -147,6 +147,11 @@ func (s *Store) HandleTx(ctx context.Context, name string, keep bool, done relay
 	if err != nil {
 		return err
 	}
+	finish, err := s.turn(ctx)
+	if err != nil {
+		return err
+	}
+	defer finish()
 	tx, err := s.beginSettled(ctx, settle, settlements)
 	if err != nil {
 		return err
@@ -191,7 +196,7 @@ func (s *Store) mustSettle(ctx context.Context, tx *sql.Tx, settle dialect.Settl
 
 // Purge implements [relay.Store]. It counts done rows.
 func (s *Store) Purge(ctx context.Context, retention time.Duration, limit int) (purged int, err error) {
-	err = s.try(ctx, "purge table", func() error {
+	err = s.write(ctx, "purge table", func() error {
 		purged, err = exec(ctx, s.db, s.dialect.Purge(s.table, retention, limit))
 		if err != nil {
 			return err

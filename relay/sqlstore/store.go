@@ -30,12 +30,15 @@ type Store struct {
 	dialect dialect.Dialect
 	table   dialect.Table
 	horizon horizon
+	rowSize int           // of the average row that was read last
+	writing chan struct{} // held by a writer, where there is one at a time
 }
 
 var (
-	_ relay.Store    = (*Store)(nil)
-	_ relay.Operator = (*Store)(nil)
-	_ relay.TxStore  = (*Store)(nil)
+	_ relay.Store     = (*Store)(nil)
+	_ relay.Operator  = (*Store)(nil)
+	_ relay.TxStore   = (*Store)(nil)
+	_ relay.Journaler = (*Store)(nil)
 )
 
 // Open returns the store of a table that is there already, and fails with
@@ -61,7 +64,7 @@ func Open(ctx context.Context, db *sql.DB, d dialect.Dialect, options Options) (
 }
 
 func open(db *sql.DB, d dialect.Dialect, options Options) (*Store, error) {
-	s := &Store{db: db, dialect: d}
+	s := &Store{db: db, dialect: d, writing: make(chan struct{}, 1)}
 	if options.Table == "" {
 		return s, nil
 	}
