@@ -58,8 +58,11 @@ func (r *reader) items(n *node) []*node {
 
 // mapping says whether the node is a mapping with something in it.
 func (r *reader) mapping(n *node) bool {
-	if n.kind != isMapping || len(n.entries) == 0 {
+	switch {
+	case n.kind != isMapping:
 		r.fail(n, "needs settings below it, not "+n.kind.String())
+	case len(n.entries) == 0:
+		r.fail(n, "needs settings below it, and has none")
 	}
 	return !n.broken
 }

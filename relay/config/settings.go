@@ -21,16 +21,16 @@ func (r *reader) settings(n *node, entries []entry, sink *Sink) {
 		r.fail(at, fmt.Sprintf("there is no type %q%s", sink.Type, suggest(sink.Type, r.kindNames())))
 		return
 	}
-	before := len(r.problems.List)
 	fields := settingFields(kind)
 	sink.Settings = map[string]any{}
 	for _, e := range fillKnown(r, &node{path: n.path, entries: entries}, fields, &sink.Settings) {
 		r.unknown(n, e, append(names(fields), names(sinkFields())...))
 	}
-	if len(r.problems.List) > before || anyBroken(n) {
-		return
+	_, err := kind.Parse(sink.Settings)
+	if err == nil && !anyBroken(n) {
+		_, err = sink.Make(r.kinds)
 	}
-	if _, err := sink.Make(r.kinds); err != nil {
+	if err != nil {
 		r.refused(n, err)
 	}
 }
