@@ -1,7 +1,6 @@
 package relay
 
 import (
-	"context"
 	"slices"
 	"time"
 )
@@ -81,45 +80,6 @@ const (
 	// know of any that becomes due.
 	dueInterval = time.Second
 )
-
-// reader carries out one read after the other.
-func (e *engine) reader(ctx context.Context) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case job := <-e.reads:
-			result := e.carryOut(ctx, job)
-			select {
-			case e.didRead <- result:
-			case <-ctx.Done():
-				return
-			}
-		}
-	}
-}
-
-func (e *engine) carryOut(ctx context.Context, job readJob) readResult {
-	ctx, cancel := context.WithTimeout(ctx, e.operationTimeout())
-	defer cancel()
-	result := readResult{job: job}
-	switch job.kind {
-	case readDue:
-		result.page.Rows, result.cursor, result.err = e.store.Due(ctx, job.lanes, job.cursor, job.limit, job.maxBytes)
-	case readLate:
-		result.page.Rows, result.err = e.store.Scan(ctx, job.positions, job.keep)
-	case readRows:
-		result.page.Rows, result.err = e.store.Claim(ctx, job.claim)
-	default:
-		result.page, result.err = e.store.Read(ctx, job.positions, job.limit, job.maxBytes)
-	}
-	e.reached(result.err)
-	return result
-}
-
-// operationTimeout bounds one call of the database: a connection that answers
-// no more must not hold the relay for longer than its lease.
-func (e *engine) operationTimeout() time.Duration { return max(e.options.Lease, 5*time.Second) }
 
 // startRead starts the next read for which there is reason and room.
 func (e *engine) startRead(now time.Time) {
@@ -231,58 +191,4 @@ func (e *engine) sortedLanes() []*lane {
 	}
 	slices.SortFunc(lanes, func(a, b *lane) int { return a.Lane - b.Lane })
 	return lanes
-}
-
-// catchUpOutlet reads what an outlet passed over while it had no room.
-func (e *engine) catchUpOutlet() (readJob, bool) {
-	for _, o := range e.outlets {
-		if !o.roomy() || o.circuit.state != circuitUp {
-			continue
-		}
-		var positions []Position
-		for _, l := range e.lanesInTurn() {
-			if l.lag[o.index] != none && !l.draining {
-				positions = append(positions, Position{Lane: l.Lane, After: l.lag[o.index], Until: l.cursor})
-			}
-		}
-		if len(positions) > 0 {
-			return readJob{kind: readOutlet, outlet: o, positions: positions, limit: min(o.room(), readLimit), maxBytes: readBytes}, true
-		}
-	}
-	return readJob{}, false
-}
-
-// catchUpKey reads what a key left behind while it was held.
-func (e *engine) catchUpKey() (readJob, bool) {
-	e.read.behind = slices.DeleteFunc(e.read.behind, func(k *key) bool {
-		return !k.lagging || k.held || k.lane.lost
-	})
-	for _, k := range e.read.behind {
-		o := e.outlets[k.ref.outlet]
-		if k.lane.draining || !o.roomy() || o.circuit.state != circuitUp {
-			continue
-		}
-		position := Position{Lane: k.lane.Lane, After: k.behind, Until: k.lane.cursor, Key: k.ref.key}
-		return readJob{kind: readKey, outlet: o, key: k, positions: []Position{position}, limit: min(o.room(), o.options.Batch), maxBytes: readBytes}, true
-	}
-	return readJob{}, false
-}
-
-// lookAtDue reads the held rows whose time has come.
-func (e *engine) lookAtDue(now time.Time) (readJob, bool) {
-	if e.read.dueAt.After(now) {
-		return readJob{}, false
-	}
-	room := e.mostRoom()
-	if room == 0 {
-		e.read.dueAt = now.Add(dueInterval)
-		return readJob{}, false
-	}
-	var lanes []int
-	for _, l := range e.sortedLanes() {
-		if !l.draining {
-			lanes = append(lanes, l.Lane)
-		}
-	}
-	return readJob{kind: readDue, lanes: lanes, cursor: e.read.cursor, limit: min(room, readLimit), maxBytes: readBytes}, len(lanes) > 0
 }

@@ -1,7 +1,6 @@
 package relay
 
 import (
-	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -160,53 +159,6 @@ func (e *engine) takeBack(o *outlet, items []*item) {
 // mayStay says that the item's lane is still the relay's, for good.
 func (e *engine) mayStay(it *item) bool {
 	return !it.lane.lost && !it.lane.draining && !e.stopping.begun
-}
-
-// hold lets nothing of the key be sent but the message with this id. What waits
-// behind it is dropped, and read again later.
-func (e *engine) hold(k *key, id int64) {
-	if k == nil || k.lane.lost {
-		return
-	}
-	if !k.held {
-		e.outlets[k.ref.outlet].held++
-	}
-	k.held, k.holder = true, id
-	for _, it := range slices.Clone(k.items) {
-		if it.row.ID != id {
-			e.leaveBehind(it)
-		}
-	}
-}
-
-// leaveBehind drops an item of a held key; it is read again later.
-func (e *engine) leaveBehind(it *item) {
-	it.key.remove(it)
-	if !it.row.Held {
-		it.key.dropAt(it.row.ID)
-	}
-	e.drop(it)
-}
-
-// letGo ends a hold, and has what was left behind read again.
-func (e *engine) letGo(k *key) {
-	if !k.held {
-		return
-	}
-	k.held, k.holder = false, 0
-	e.outlets[k.ref.outlet].held--
-	if k.lagging {
-		e.read.behind = append(e.read.behind, k)
-	}
-}
-
-// goOn lets the next messages of the key have their turn.
-func (e *engine) goOn(k *key) {
-	if k == nil {
-		return
-	}
-	e.line(k)
-	k.lane.forget(k)
 }
 
 // describe is what an operator reads on the row.

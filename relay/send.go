@@ -1,12 +1,9 @@
 package relay
 
 import (
-	"cmp"
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/rowrelay/rowrelay/sinks"
@@ -79,73 +76,6 @@ func (e *engine) give(o *outlet, j job) {
 	o.busy++
 	j.ctx = e.sendCtx
 	o.jobs <- j
-}
-
-// takeBatch takes what may be sent together, and sorts it as it was written.
-func (e *engine) takeBatch(o *outlet) []*item {
-	batch := make([]*item, 0, min(o.options.Batch, o.buffered))
-	bytes := 0
-	for len(batch) < o.options.Batch && (bytes < o.options.BatchBytes || len(batch) == 0) {
-		entry, ok := o.queue.pop()
-		if !ok {
-			break
-		}
-		for _, it := range e.takeEntry(o, entry, o.options.Batch-len(batch), o.options.BatchBytes-bytes) {
-			batch = append(batch, it)
-			bytes += it.size()
-		}
-	}
-	slices.SortFunc(batch, func(a, b *item) int { return cmp.Compare(a.row.ID, b.row.ID) })
-	return batch
-}
-
-// takeEntry takes up to n items of one place in the queue, and about so many
-// bytes.
-func (e *engine) takeEntry(o *outlet, entry queued, n, bytes int) []*item {
-	if entry.key == nil {
-		return e.launch(nil, []*item{entry.item})
-	}
-	k := entry.key
-	k.queued = false
-	return e.launch(k, k.take(min(n, o.perKey(), k.fits(bytes))))
-}
-
-// fits is how many of the key's items make up so many bytes; one at least.
-func (k *key) fits(bytes int) int {
-	for i, it := range k.items {
-		if bytes -= it.size(); bytes < 0 {
-			return max(1, i)
-		}
-	}
-	return max(1, len(k.items))
-}
-
-// launch marks items as under way. Those that were dropped meanwhile are left
-// out, and those that can't be sent are parked, with what comes after them
-// left for later.
-func (e *engine) launch(k *key, items []*item) []*item {
-	for i, it := range items {
-		if it.stage == dropped {
-			return items[:i] // only items without a key are dropped where they stand
-		}
-		if why, bad := e.unsendable(it); bad {
-			e.putBack(k, items[i+1:])
-			e.reject(it, why)
-			return items[:i]
-		}
-		it.stage = inFlight
-		it.lane.pinned++
-		if k != nil {
-			k.flying++
-		}
-	}
-	return items
-}
-
-func (e *engine) putBack(k *key, items []*item) {
-	for _, it := range items {
-		k.add(it)
-	}
 }
 
 // sender carries out an outlet's jobs.
@@ -223,53 +153,4 @@ func send(ctx context.Context, sink sinks.Sink, batch []*item) (outcomes []sinks
 		}
 	}()
 	return sink.Send(ctx, messages)
-}
-
-// handleAll runs the handler for each message in a transaction of its own.
-func (e *engine) handleAll(ctx context.Context, o *outlet, batch []*item) ([]sinks.Outcome, []bool) {
-	outcomes, settled := make([]sinks.Outcome, len(batch)), make([]bool, len(batch))
-	for i, it := range batch {
-		outcomes[i], settled[i] = e.handle(ctx, o, it)
-	}
-	return outcomes, settled
-}
-
-// errNotDelivered rolls a handler's transaction back.
-var errNotDelivered = errors.New("the handler did not deliver")
-
-func (e *engine) handle(ctx context.Context, o *outlet, it *item) (outcome sinks.Outcome, settled bool) {
-	if ctx.Err() != nil {
-		return sinks.Fail(sinks.Unsent, sinks.ReasonCancelled, ""), false
-	}
-	ran := false
-	err := e.store.(TxStore).HandleTx(ctx, e.options.Name, e.keeps(), it.settlement(StateDone), func(ctx context.Context, tx *sql.Tx) error {
-		ran = true
-		outcome = handleSafely(ctx, o.tx, tx, it.message())
-		if outcome.Result != sinks.Delivered {
-			return errNotDelivered
-		}
-		return nil
-	})
-	switch {
-	case err == nil:
-		return outcome, true
-	case errors.Is(err, errNotDelivered):
-		return outcome, false
-	case errors.Is(err, ErrFenced):
-		return sinks.Ok(""), false // settled in vain, and so counted, as any other
-	case ran:
-		return sinks.Fail(sinks.Retry, sinks.ReasonUnknown, "commit the handler's transaction: "+err.Error()), false
-	default:
-		return sinks.Fail(sinks.Unavailable, sinks.ReasonConnection, "begin the handler's transaction: "+err.Error()), false
-	}
-}
-
-// handleSafely runs the handler; a panic must not leave the transaction open.
-func handleSafely(ctx context.Context, sink sinks.TxSink, tx *sql.Tx, m sinks.Message) (outcome sinks.Outcome) {
-	defer func() {
-		if p := recover(); p != nil {
-			outcome = sinks.Fail(sinks.Retry, sinks.ReasonPanic, fmt.Sprintf("the handler panicked: %v", p))
-		}
-	}()
-	return sink.HandleTx(ctx, tx, m)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -26,7 +27,7 @@ func TestDrain(t *testing.T) {
 					write(db, "orders", fmt.Sprint("k", i%100), 1)
 				}
 				db.Write(outbox.Message{Topic: "orders", AvailableAt: time.Now().Add(time.Hour)})
-				r, err := relay.New(db.Store(), relay.Options{Sinks: to(sink), Drain: true, Claim: claim})
+				r, err := relay.New(db.Store(), relay.Options{Logger: slog.New(slog.DiscardHandler), Sinks: to(sink), Drain: true, Claim: claim})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -47,7 +48,7 @@ func TestDrainTellsOfTopicsWithoutARoute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db, sink := memstore.New(), &recorder{}
 		write(db, "unknown", "", 1)
-		r, err := relay.New(db.Store(), relay.Options{Sinks: to(sink), Drain: true, Routes: []relay.Route{{Topic: "known", Sink: "main"}}})
+		r, err := relay.New(db.Store(), relay.Options{Logger: slog.New(slog.DiscardHandler), Sinks: to(sink), Drain: true, Routes: []relay.Route{{Topic: "known", Sink: "main"}}})
 		if err != nil {
 			t.Fatal(err)
 		}

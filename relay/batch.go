@@ -1,0 +1,73 @@
+package relay
+
+import (
+	"cmp"
+	"slices"
+)
+
+// takeBatch takes what may be sent together, and sorts it as it was written.
+func (e *engine) takeBatch(o *outlet) []*item {
+	batch := make([]*item, 0, min(o.options.Batch, o.buffered))
+	bytes := 0
+	for len(batch) < o.options.Batch && (bytes < o.options.BatchBytes || len(batch) == 0) {
+		entry, ok := o.queue.pop()
+		if !ok {
+			break
+		}
+		for _, it := range e.takeEntry(o, entry, o.options.Batch-len(batch), o.options.BatchBytes-bytes) {
+			batch = append(batch, it)
+			bytes += it.size()
+		}
+	}
+	slices.SortFunc(batch, func(a, b *item) int { return cmp.Compare(a.row.ID, b.row.ID) })
+	return batch
+}
+
+// takeEntry takes up to n items of one place in the queue, and about so many
+// bytes.
+func (e *engine) takeEntry(o *outlet, entry queued, n, bytes int) []*item {
+	if entry.key == nil {
+		return e.launch(nil, []*item{entry.item})
+	}
+	k := entry.key
+	k.queued = false
+	return e.launch(k, k.take(min(n, o.perKey(), k.fits(bytes))))
+}
+
+// fits is how many of the key's items make up so many bytes; one at least.
+func (k *key) fits(bytes int) int {
+	for i, it := range k.items {
+		if bytes -= it.size(); bytes < 0 {
+			return max(1, i)
+		}
+	}
+	return max(1, len(k.items))
+}
+
+// launch marks items as under way. Those that were dropped meanwhile are left
+// out, and those that can't be sent are parked, with what comes after them
+// left for later.
+func (e *engine) launch(k *key, items []*item) []*item {
+	for i, it := range items {
+		if it.stage == dropped {
+			return items[:i] // only items without a key are dropped where they stand
+		}
+		if why, bad := e.unsendable(it); bad {
+			e.putBack(k, items[i+1:])
+			e.reject(it, why)
+			return items[:i]
+		}
+		it.stage = inFlight
+		it.lane.pinned++
+		if k != nil {
+			k.flying++
+		}
+	}
+	return items
+}
+
+func (e *engine) putBack(k *key, items []*item) {
+	for _, it := range items {
+		k.add(it)
+	}
+}

@@ -1,0 +1,45 @@
+package relay
+
+import (
+	"context"
+	"time"
+)
+
+// reader carries out one read after the other.
+func (e *engine) reader(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case job := <-e.reads:
+			result := e.carryOut(ctx, job)
+			select {
+			case e.didRead <- result:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}
+}
+
+func (e *engine) carryOut(ctx context.Context, job readJob) readResult {
+	ctx, cancel := context.WithTimeout(ctx, e.operationTimeout())
+	defer cancel()
+	result := readResult{job: job}
+	switch job.kind {
+	case readDue:
+		result.page.Rows, result.cursor, result.err = e.store.Due(ctx, job.lanes, job.cursor, job.limit, job.maxBytes)
+	case readLate:
+		result.page.Rows, result.err = e.store.Scan(ctx, job.positions, job.keep)
+	case readRows:
+		result.page.Rows, result.err = e.store.Claim(ctx, job.claim)
+	default:
+		result.page, result.err = e.store.Read(ctx, job.positions, job.limit, job.maxBytes)
+	}
+	e.reached(result.err)
+	return result
+}
+
+// operationTimeout bounds one call of the database: a connection that answers
+// no more must not hold the relay for longer than its lease.
+func (e *engine) operationTimeout() time.Duration { return max(e.options.Lease, 5*time.Second) }
