@@ -146,6 +146,37 @@ func beginBoth(t testing.TB, table Table, first string) (t1, t2 Tx) {
 	return table.Begin(t), t2
 }
 
+// A settle that takes long is no yardstick of what came after it: what it
+// learns about transactions is as old as its beginning.
+func lateBesideASlowSettle(t testing.TB, table Table) {
+	a := holder(t, table, "a")
+	r := &reader{worker: a, seen: map[int64]bool{}}
+	first := write(t, table, plain(1)...)[0]
+	row := a.row(first)
+	waiting, unlock := lockRow(t, table, first)
+	settled := make(chan relay.Settled, 1)
+	go func() {
+		defer close(settled)
+		settled <- settleOrReport(t, a, a.as(relay.StateDone, row))
+	}()
+	eventually(t, "the settle waits for the row", waiting)
+	slow := table.Begin(t)
+	late := slow.Insert(outbox.Message{Topic: "late"})
+	write(t, table, plain(3)...)
+	r.look()
+	unlock()
+	<-settled
+	for range 3 {
+		if page := r.look(); page.Horizon >= late {
+			t.Errorf("the horizon is %d, and row %d isn't committed", page.Horizon, late)
+		}
+		write(t, table, plain(3)...)
+	}
+	slow.Commit()
+	r.look()
+	r.wantHorizon(r.highest)
+}
+
 // Gaps hold nothing up, and a rolled-back row never appears.
 func gapsByRollbacks(t testing.TB, table Table) {
 	r := newReader(t, table, "reader")

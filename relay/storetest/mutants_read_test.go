@@ -140,7 +140,7 @@ func lateMutants() []mutant {
 		return id
 	}
 	return []mutant{
-		{"the horizon is the highest row", []string{"late commit", "late within a key", "many writers"}, func(s Store, _ *facts) Store {
+		{"the horizon is the highest row", []string{"late commit", "late within a key", "late beside a slow settle", "many writers"}, func(s Store, _ *facts) Store {
 			return paged(s, func(page *relay.Page) { page.Horizon = max(page.Horizon, highest(page.Rows)) })
 		}},
 		{"the horizon is one too high", []string{"late commit", "late within a key"}, func(s Store, _ *facts) Store {
