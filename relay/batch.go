@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// takeBatch takes what may be sent together, and sorts it as it was written.
+// takeBatch takes what may be sent together, sorted as it was written.
 func (e *engine) takeBatch(o *outlet) []*item {
 	batch := make([]*item, 0, min(o.options.Batch, o.buffered))
 	bytes := 0
@@ -19,7 +19,9 @@ func (e *engine) takeBatch(o *outlet) []*item {
 			bytes += it.size()
 		}
 	}
-	slices.SortFunc(batch, func(a, b *item) int { return cmp.Compare(a.row.ID, b.row.ID) })
+	if e.options.Claim == ByLanes { // rows come in the order in which they were picked
+		slices.SortFunc(batch, func(a, b *item) int { return cmp.Compare(a.row.ID, b.row.ID) })
+	}
 	return batch
 }
 

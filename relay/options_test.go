@@ -1,6 +1,7 @@
 package relay_test
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
@@ -67,10 +68,16 @@ func TestRunRefusesAnotherClaim(t *testing.T) {
 	if _, err := store.Beat(t.Context(), relay.Identity{Name: "other", Claim: relay.ByRows}, time.Hour); err != nil {
 		t.Fatal(err)
 	}
-	r, err := relay.New(db.Store(), relay.Options{Sinks: to(&recorder{})})
+	sink := &closing{}
+	r, err := relay.New(db.Store(), relay.Options{Sinks: to(sink)})
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer func() {
+		if sink.closed != 1 {
+			t.Errorf("the sink was closed %d times, want once", sink.closed)
+		}
+	}()
 	if err := r.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "claim by lanes") {
 		t.Errorf("Run on a table that is claimed by rows: %v", err)
 	}
@@ -78,3 +85,11 @@ func TestRunRefusesAnotherClaim(t *testing.T) {
 		t.Errorf("a second Run: %v", err)
 	}
 }
+
+// closing counts how often it is closed.
+type closing struct {
+	recorder
+	closed int
+}
+
+func (c *closing) Close(context.Context) error { c.closed++; return nil }

@@ -60,14 +60,16 @@ func (r *Relay) Run(ctx context.Context) error {
 	if r.ran.Swap(true) {
 		return errors.New("relay: Run was called before; make a new relay")
 	}
+	e := r.newEngine()
 	if err := r.store.Adopt(ctx, r.options.Claim); err != nil {
-		return fmt.Errorf("start the relay to claim by %s: %w", r.options.Claim, err)
+		err = fmt.Errorf("start the relay to claim by %s: %w", r.options.Claim, err)
+		return errors.Join(err, e.closeSinks(ctx))
 	}
 	r.pulse.reached.Store(r.pulse.now())
 	r.pulse.looped.Store(r.pulse.now())
 	r.pulse.started.Store(true)
 	defer r.pulse.started.Store(false)
-	return r.newEngine().run(ctx)
+	return e.run(ctx)
 }
 
 func (r *Relay) newEngine() *engine {

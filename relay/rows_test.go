@@ -178,3 +178,20 @@ func TestConsumer(t *testing.T) {
 		}
 	})
 }
+
+func TestRowsAreDeliveredAsTheyArePicked(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db, sink := memstore.New(), &recorder{}
+		for i := range 9 {
+			db.Write(outbox.Message{Topic: "orders", Priority: int16(i % 3)})
+		}
+		_, stop := start(t, db.Store(), relay.Options{Claim: relay.ByRows, Pick: relay.Priority,
+			Sinks: map[string]relay.SinkOptions{"main": {Sink: sink, Workers: 1}}})
+		time.Sleep(time.Second)
+		stop()
+		if got, want := fmt.Sprint(sink.ids()), "[3 6 9 2 5 8 1 4 7]"; got != want {
+			t.Errorf("delivered %s, want %s", got, want)
+		}
+	})
+}
