@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -129,7 +130,10 @@ func TestSinkThatIsDownLeavesTheOtherAsItWas(t *testing.T) {
 	check(t, os.WriteFile(file, fmt.Appendf(nil, twoSinks, s.URL, e.URL), 0o600))
 	p := s.start("first", "run", "--config", file)
 
-	var written atomic.Int64
+	var (
+		written atomic.Int64
+		writers sync.WaitGroup
+	)
 	rate := func(topic string, perSecond int, stop chan struct{}) {
 		tick := time.NewTicker(time.Second / 20)
 		defer tick.Stop()
@@ -155,12 +159,13 @@ func TestSinkThatIsDownLeavesTheOtherAsItWas(t *testing.T) {
 		}
 	}
 	stop := make(chan struct{})
+	defer writers.Wait()
 	defer close(stop)
-	go rate("up", 100, stop)
+	writers.Go(func() { rate("up", 100, stop) })
 	<-time.After(lasting(5*time.Second, 30*time.Second))
 	before := quantiles(s.lags(t))
 	memory := p.resident(t)
-	go rate("down", 1000, stop)
+	writers.Go(func() { rate("down", 1000, stop) })
 	<-time.After(lasting(15*time.Second, 10*time.Minute))
 	during, memoryDuring := quantiles(s.lags(t)), p.resident(t)
 	p.kill()
