@@ -12,10 +12,10 @@ func (d postgres) Probes(table Table, claim string) []Probe {
 		{"server", Query{SQL: "SELECT current_setting('server_version_num'), current_setting('server_version')"}, postgresVersion},
 		{"settings", postgresSettings(), listOf("these settings do not fit: ", "change them for this user or database (ALTER ROLE … SET), or use the primary server")},
 		{"rights", postgresRights(table, claim), listOf("this user lacks: ", "have the tables' owner run GRANT, as "+table.Hot()+"'s documentation says, or migrate as the user who relays")},
-		{"columns", d.Read(table, nil, 1, 1, false), nothingWrong},
+		{"columns", d.Read(table, Read{Limit: 1}), nothingWrong},
 		{"transactions", postgresOldest(), listOf("a transaction is open since ", "end it: no vacuum and no mark passes it")},
 	}
-	plan := d.Read(table, []Position{{Lane: 1, Until: 1 << 62}}, 500, 1<<20, false)
+	plan := d.Read(table, Read{Positions: []Position{{Lane: 1, Until: 1 << 62}}, Limit: 500})
 	if claim == "rows" {
 		plan = d.Claim(table, Claim{Limit: 500})
 		probes = append(probes, indexProbe(d.RowIndexes(table)))

@@ -31,18 +31,22 @@ func (postgres) Given(table Table) Query {
 // the key's index after the other; a comparison of whole keys, rather than of a
 // lane and of an id, makes the planner expect many rows, so that it takes the
 // order from the index whatever it knows of the table.
-func (postgres) Read(table Table, positions []Position, limit, maxBytes int, number bool) Query {
+func (postgres) Read(table Table, read Read) Query {
 	var a postgresArgs
+	share := read.Limit
+	if read.Share > 0 {
+		share = min(share, read.Share)
+	}
 	xid := "0"
-	if number {
+	if read.Number {
 		xid = "pg_current_xact_id()"
 	}
 	return a.query(
-		"SELECT concat_ws(' ', "+postgresGiven(table)+", "+xid+", pg_current_snapshot(), extract(epoch FROM pg_postmaster_start_time())),",
+		"SELECT concat_ws(' ', "+postgresGiven(table)+", 0, "+xid+", pg_current_snapshot(), extract(epoch FROM pg_postmaster_start_time())),",
 		"    "+postgresNone,
 		"UNION ALL",
 		"SELECT NULL, "+postgresHot,
-		postgresPage(&a, "SELECT t.* "+postgresRanges(&a, table, positions, "*", limit)+" "+a.limit(limit), maxBytes)+" AND "+a.planNow())
+		postgresPage(&a, "SELECT t.* "+postgresRanges(&a, table, read.Positions, "*", share)+" "+a.limit(read.Limit), read.MaxBytes)+" AND "+a.planNow())
 }
 
 // postgresPage cuts off what comes after the row that crosses the bound.

@@ -124,6 +124,25 @@ type Position struct {
 	Key          string // empty: all keys
 }
 
+// Read asks for pending rows.
+type Read struct {
+	Positions []Position // either all have a key, or none has
+	Limit     int        // at most so many rows
+
+	// Share is about how many rows of one position are read, so that rows that
+	// were written at about the same time, and lie together, are read together.
+	// On PostgreSQL it bounds the rows of each position, on SQLite the span of
+	// ids. 0 means no bound.
+	Share int
+
+	// MaxBytes: the reading may stop once it has so many bytes of payload, if it
+	// is positive. Finding out costs something.
+	MaxBytes int
+
+	// Number: the transaction is to have a number.
+	Number bool
+}
+
 // After is the held row that a reading goes on after.
 type After struct {
 	At time.Time
@@ -140,14 +159,12 @@ type Reading interface {
 
 	// Read selects rows at the positions, one position after the other, each by
 	// id: a text, then a row. The first line has the text and no row, all others
-	// have no text; all are of one snapshot. The text has the highest id that
-	// was given out and, where several transactions may write at a time, its own
-	// number (0 if it has none), its snapshot, and what tells one run of a
-	// server from another, with blanks between.
-	// Either all positions have a key, or none has. It may stop once it has
-	// maxBytes, if that is positive; finding out costs something. With number,
-	// it takes a transaction's number.
-	Read(table Table, positions []Position, limit, maxBytes int, number bool) Query
+	// have no text; all are of one snapshot. The text has, with blanks between:
+	// the highest id that was given out; an id above which rows were left out to
+	// keep to the share, or 0; and, where several transactions may write at a
+	// time, its own transaction's number (0 if it has none), its snapshot, and
+	// what tells one run of a server from another.
+	Read(table Table, read Read) Query
 
 	// Candidates selects id, lane, topic, message_key at the positions, in the
 	// order that Read has.

@@ -12,9 +12,9 @@ func (d sqlite) Probes(table Table, claim string) []Probe {
 		{"journal", sqliteQuery("PRAGMA journal_mode"), sqlitePragma("wal", "journal_mode is ", "open the file with journal_mode=WAL, so that readers don't hold up writers")},
 		{"busy timeout", sqliteQuery("PRAGMA busy_timeout"), sqliteAtLeast(1000, "busy_timeout is ", "open the file with a busy_timeout of some seconds")},
 		{"synchronous", sqliteQuery("PRAGMA synchronous"), sqliteAtLeast(1, "synchronous is ", "open the file with synchronous=NORMAL or FULL: what was committed may get lost")},
-		{"columns", d.Read(table, nil, 1, 1, false), nothingWrong},
+		{"columns", d.Read(table, Read{Limit: 1}), nothingWrong},
 	}
-	plan := d.Read(table, []Position{{Lane: 1, Until: 1 << 62}}, 500, 1<<20, false)
+	plan := d.Read(table, Read{Positions: []Position{{Lane: 1, Until: 1 << 62}}, Limit: 500})
 	if claim == "rows" {
 		plan = d.Claim(table, Claim{Limit: 500})
 		probes = append(probes, indexProbe(d.RowIndexes(table)))

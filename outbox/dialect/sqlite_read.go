@@ -26,16 +26,40 @@ func (sqlite) Given(table Table) Query {
 }
 
 // Read leaves the bytes to its caller, who stops taking rows: each is made when
-// it is asked for. CROSS JOIN keeps the order of the positions.
-func (sqlite) Read(table Table, positions []Position, limit, _ int, _ bool) Query {
-	return sqliteQuery(`
-SELECT CAST(`+sqliteGiven(table)+` AS TEXT), `+sqliteNone+`
+// it is asked for.
+func (sqlite) Read(table Table, read Read) Query {
+	if read.Share == 0 || keyed(read.Positions) {
+		return sqliteQuery(`
+SELECT `+sqliteGiven(table)+` || ' 0', `+sqliteNone+`
 UNION ALL
 SELECT * FROM (SELECT NULL, `+sqliteHot+`
-`+sqliteRanges(table, positions)+` LIMIT ?)`,
-		sqlitePositions(positions), int64(limit))
+`+sqliteRanges(table, read.Positions)+` LIMIT ?)`,
+			sqlitePositions(read.Positions), int64(read.Limit))
+	}
+	return sqliteReadSpan(table, read)
 }
 
+// sqliteReadSpan reads a span of ids in all lanes, from the lowest that there
+// is. The table lies in the order of ids, and the rows of one lane are far from
+// each other: reading lane after lane would touch, and settling would write, a
+// page for every row.
+func sqliteReadSpan(table Table, read Read) Query {
+	hot, index := table.Hot(), table.IndexName("lane_id")
+	return sqliteQuery(`
+WITH p AS MATERIALIZED (SELECT lane, until, (SELECT min(h.id) FROM `+hot+` AS h INDEXED BY `+index+`
+        WHERE h.lane = g.lane AND h.id > g.after AND h.id <= g.until) AS next
+    FROM (SELECT `+sqliteItem(0)+` AS lane, `+sqliteItem(1)+` AS after, `+sqliteItem(2)+` AS until FROM json_each(?) AS j) AS g),
+b AS MATERIALIZED (SELECT min(next) + ? AS bound FROM p)
+SELECT `+sqliteGiven(table)+` || ' ' || coalesce((SELECT bound FROM b), 0), `+sqliteNone+`
+UNION ALL
+SELECT * FROM (SELECT NULL, `+sqliteHot+`
+    FROM p CROSS JOIN b CROSS JOIN `+hot+` AS t INDEXED BY `+index+`
+    WHERE t.lane = p.lane AND t.id >= p.next AND t.id <= min(p.until, b.bound) LIMIT ?)`,
+		sqlitePositions(read.Positions), int64(read.Share)*int64(len(read.Positions)), int64(read.Limit))
+}
+
+// sqliteRanges is a FROM of one range of the index, as t, after the other; CROSS
+// JOIN keeps the order of the positions.
 func sqliteRanges(table Table, positions []Position) string {
 	key := ""
 	if keyed(positions) {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"strconv"
 	"strings"
 
 	"github.com/rowrelay/rowrelay/outbox/dialect"
@@ -27,7 +26,7 @@ func (s *Store) Read(ctx context.Context, positions []relay.Position, limit, max
 func (s *Store) read(ctx context.Context, positions []relay.Position, limit, maxBytes int) (relay.Page, error) {
 	reading := reading{limit: limit, maxBytes: maxBytes}
 	began := s.horizon.before()
-	var first string
+	var first firstLine
 	for i, run := range runs(positions) {
 		// What a later statement sees beyond the first one's snapshot is told
 		// as late by the next read.
@@ -46,41 +45,30 @@ func (s *Store) read(ctx context.Context, positions []relay.Position, limit, max
 	if err != nil {
 		return relay.Page{}, err
 	}
-	s.rowSize = reading.rowSize()
-	return relay.Page{Rows: reading.rows, More: reading.full(), LateAfter: late, Horizon: horizon}, nil
+	s.habits.learn(&reading)
+	return relay.Page{Rows: reading.rows, More: reading.full() || reading.leftOut, LateAfter: late, Horizon: horizon}, nil
 }
 
 // promise asks the horizon about the first line of a read. Where there is one
 // writer at a time there is no snapshot: ids are committed in their order.
-func (s *Store) promise(first string, began token) (lateAfter, final int64, err error) {
-	words := strings.Fields(first)
-	if len(words) != 1 && len(words) != 4 {
-		return 0, 0, fmt.Errorf("the first line is %q", first)
+func (s *Store) promise(first firstLine, began token) (lateAfter, final int64, err error) {
+	if first.snapshot == "" {
+		return -1, first.given, nil
 	}
-	given, err := strconv.ParseInt(words[0], 10, 64)
-	if err != nil || len(words) == 1 {
-		return -1, given, err
-	}
-	xid, err := strconv.ParseUint(words[1], 10, 64)
+	snapshot, err := parseSnapshot(first.snapshot)
 	if err != nil {
 		return 0, 0, err
 	}
-	snapshot, err := parseSnapshot(words[2])
-	if err != nil {
-		return 0, 0, err
-	}
-	lateAfter, final = s.horizon.read(words[3], snapshot, given)
-	s.wrote(xid, began)
+	lateAfter, final = s.horizon.read(first.server, snapshot, first.given)
+	s.wrote(first.xid, began)
 	return lateAfter, final, nil
 }
 
 // readRun reads at positions that can be read by one statement. If ids were
 // given out of which no transaction of ours knows, it takes a number itself, so
 // that the horizon follows also while nothing is settled.
-func (s *Store) readRun(ctx context.Context, positions []relay.Position, into *reading, number bool) (first string, err error) {
-	into.positions, into.at, into.after = positions, 0, 0
-	limit, maxBytes := into.left(s.rowSize)
-	query := s.dialect.Read(s.table, toDialect(positions), limit, maxBytes, number && s.horizon.stale())
+func (s *Store) readRun(ctx context.Context, positions []relay.Position, into *reading, number bool) (first firstLine, err error) {
+	query := s.dialect.Read(s.table, s.habits.ask(positions, into, number && s.horizon.stale()))
 	var scan rowScan
 	var line sql.NullString
 	before := []any{&line}
@@ -89,44 +77,53 @@ func (s *Store) readRun(ctx context.Context, positions []relay.Position, into *r
 			return false, err
 		}
 		if line.Valid {
-			first = line.String
-			return true, nil
+			first, err = parseFirstLine(line.String)
+			into.leftOut = into.leftOut || first.leftOut()
+			return true, err
 		}
 		return into.take(scan.row)
 	})
 	return first, err
 }
 
+// firstLine is what the first line of a read tells.
+type firstLine struct {
+	given, bound     int64
+	xid              uint64
+	snapshot, server string
+}
+
+func parseFirstLine(text string) (line firstLine, err error) {
+	words := strings.Fields(text)
+	switch len(words) {
+	case 2:
+		_, err = fmt.Sscan(text, &line.given, &line.bound)
+	case 5:
+		_, err = fmt.Sscan(text, &line.given, &line.bound, &line.xid, &line.snapshot, &line.server)
+	default:
+		err = errors.New("want 2 or 5 words")
+	}
+	if err != nil {
+		return line, fmt.Errorf("read the first line %q: %w", text, err)
+	}
+	return line, nil
+}
+
+// leftOut says that there may be rows above the bound of a span of ids.
+func (l firstLine) leftOut() bool { return l.bound != 0 && l.bound < l.given }
+
 // reading collects rows up to its bounds.
 type reading struct {
 	rows            []relay.Row
 	limit, maxBytes int
 	bytes           int
-	positions       []relay.Position
-	at              int   // the position of the last row
-	after           int64 // the last row there
-}
+	share           int  // rows of one position; 0: no bound
+	leftOut         bool // there may be more, as positions were read up to a share
 
-// left is what may still be read. The database needn't count bytes if rows like
-// those of the page before are far from the bound: what comes then is cut off
-// here, at the cost of its way.
-func (r *reading) left(rowSize int) (limit, maxBytes int) {
-	limit, maxBytes = r.limit-len(r.rows), r.maxBytes-r.bytes
-	if limit*max(rowSize, minRowSize) < maxBytes/4 {
-		maxBytes = 0
-	}
-	return limit, maxBytes
-}
-
-// minRowSize is assumed of rows' payloads at least.
-const minRowSize = 256
-
-// rowSize is that of the average row; without one, it is expected to be large.
-func (r *reading) rowSize() int {
-	if len(r.rows) == 0 {
-		return r.maxBytes
-	}
-	return r.bytes / len(r.rows)
+	positions []relay.Position
+	at        int   // the position of the last row
+	after     int64 // the last row there
+	count     int   // rows there
 }
 
 func (r *reading) full() bool { return len(r.rows) >= r.limit || r.bytes >= r.maxBytes }
@@ -137,7 +134,7 @@ var errOrder = errors.New("the rows came out of order; please report this with t
 // come later would be passed over. So it makes sure.
 func (r *reading) take(row relay.Row) (more bool, err error) {
 	for r.at < len(r.positions) && !within(r.positions[r.at], r.after, row) {
-		r.at, r.after = r.at+1, 0
+		r.at, r.after, r.count = r.at+1, 0, 0
 	}
 	if r.at == len(r.positions) {
 		return false, errOrder
@@ -145,7 +142,8 @@ func (r *reading) take(row relay.Row) (more bool, err error) {
 	if r.full() {
 		return false, nil
 	}
-	r.after = row.ID
+	r.after, r.count = row.ID, r.count+1
+	r.leftOut = r.leftOut || r.count == r.share
 	r.rows = append(r.rows, row)
 	r.bytes += len(row.Message.Payload)
 	return !r.full(), nil

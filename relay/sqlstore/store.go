@@ -30,7 +30,7 @@ type Store struct {
 	dialect dialect.Dialect
 	table   dialect.Table
 	horizon horizon
-	rowSize int           // of the average row that was read last
+	habits  habits
 	writing chan struct{} // held by a writer, where there is one at a time
 }
 

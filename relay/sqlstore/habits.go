@@ -1,0 +1,55 @@
+package sqlstore
+
+import (
+	"github.com/rowrelay/rowrelay/outbox/dialect"
+	"github.com/rowrelay/rowrelay/relay"
+)
+
+// habits are what a store has learned from the pages that it read.
+type habits struct {
+	rowSize int // bytes of the average row's payload in the last page
+
+	// spread is by how much a position's share may exceed its equal part.
+	spread int
+}
+
+// minRowSize is assumed of rows' payloads at least.
+const minRowSize = 256
+
+// manyPositions are worth sharing a page among.
+const manyPositions = 8
+
+// ask makes the request for what is left to read.
+//
+// Rows of one lane lie far from each other. So each position gives an equal
+// share, and a page has rows that were written at about the same time, from all
+// lanes.
+//
+// The database needn't count bytes if rows like those of the page before are
+// far from the bound: what comes then is cut off here, at the cost of its way.
+func (h *habits) ask(positions []relay.Position, into *reading, number bool) dialect.Read {
+	into.positions, into.at, into.after, into.count = positions, 0, 0, 0
+	read := dialect.Read{Positions: toDialect(positions), Limit: into.limit - len(into.rows), MaxBytes: into.maxBytes - into.bytes, Number: number}
+	if len(positions) >= manyPositions && positions[0].Key == "" {
+		read.Share = max(1, read.Limit*max(1, h.spread)/len(positions))
+	}
+	if read.Limit*max(h.rowSize, minRowSize) < read.MaxBytes/4 {
+		read.MaxBytes = 0
+	}
+	into.share = read.Share
+	return read
+}
+
+// learn widens the shares after a page that was far from full though there was
+// more: some lanes are busier than others, or most ids are not this relay's.
+func (h *habits) learn(r *reading) {
+	if len(r.rows) > 0 {
+		h.rowSize = r.bytes / len(r.rows)
+	}
+	switch {
+	case r.full():
+		h.spread = max(1, h.spread/2)
+	case r.leftOut && len(r.rows) < r.limit/2:
+		h.spread = min(max(1, h.spread)*2, relay.Lanes)
+	}
+}
