@@ -1,0 +1,129 @@
+package relay_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	_ "modernc.org/sqlite"
+
+	"github.com/rowrelay/rowrelay/migrations"
+	"github.com/rowrelay/rowrelay/outbox"
+	"github.com/rowrelay/rowrelay/outbox/dialect"
+	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/sqlstore"
+	"github.com/rowrelay/rowrelay/sinks"
+	"github.com/rowrelay/rowrelay/sinks/inproc"
+)
+
+// must keeps the examples short.
+func must[T any](value T, err error) T {
+	check(err)
+	return value
+}
+
+func check(err error) {
+	if err != nil {
+		panic(err)
+	}
+}
+
+// newShop makes a database with an outbox beside a table of orders.
+func newShop() (db *sql.DB, end func()) {
+	dir := must(os.MkdirTemp("", "rowrelay-example-"))
+	db = must(sql.Open("sqlite", "file:"+filepath.Join(dir, "shop.db")+"?_txlock=immediate&_pragma=journal_mode(WAL)&_pragma=busy_timeout(10000)"))
+	must(must(migrations.New(db, dialect.SQLite(), migrations.Options{})).Up(context.Background()))
+	must(db.Exec("CREATE TABLE orders (id TEXT PRIMARY KEY)"))
+	return db, func() {
+		check(db.Close())
+		check(os.RemoveAll(dir))
+	}
+}
+
+// placeOrder writes an order and its message in one transaction.
+func placeOrder(db *sql.DB, writer *outbox.Writer, order string, accepted bool) {
+	ctx := context.Background()
+	tx := must(db.BeginTx(ctx, nil))
+	defer tx.Rollback() // does nothing after the commit
+	must(tx.Exec("INSERT INTO orders (id) VALUES (?)", order))
+	check(writer.Write(ctx, tx, outbox.Message{Topic: "orders.placed", Key: order, Payload: []byte("a book")}))
+	if accepted {
+		check(tx.Commit())
+	}
+}
+
+// An application with a relay of its own: what was written in a transaction
+// that was committed is delivered, and nothing else.
+func Example() {
+	ctx := context.Background()
+	db, end := newShop()
+	defer end()
+	writer := must(outbox.NewWriter(dialect.SQLite()))
+	placeOrder(db, writer, "order-1", true)
+	placeOrder(db, writer, "order-2", false)
+	placeOrder(db, writer, "order-3", true)
+
+	store := must(sqlstore.Open(ctx, db, dialect.SQLite(), sqlstore.Options{}))
+	r := must(relay.New(store, relay.Options{
+		Sinks: map[string]relay.SinkOptions{
+			"print": {Workers: 1, Sink: inproc.Func(func(ctx context.Context, m sinks.Message) error {
+				fmt.Printf("%s %s: %s\n", m.Topic, m.Key, m.Payload)
+				return nil // an error is another attempt, later
+			})},
+		},
+		Drain: true, // end when nothing is left; a relay that has to go on leaves it out
+	}))
+	check(r.Run(ctx))
+	fmt.Println("done:", must(store.Status(ctx)).Counts[relay.StateDone])
+	// Output:
+	// orders.placed order-1: a book
+	// orders.placed order-3: a book
+	// done: 2
+}
+
+// An application that would rather ask for messages than be called.
+func ExampleNewConsumer() {
+	ctx := context.Background()
+	db, end := newShop()
+	defer end()
+	writer := must(outbox.NewWriter(dialect.SQLite()))
+	placeOrder(db, writer, "order-1", true)
+	placeOrder(db, writer, "order-2", true)
+
+	store := must(sqlstore.Open(ctx, db, dialect.SQLite(), sqlstore.Options{}))
+	consumer := must(relay.NewConsumer(store, relay.ConsumerOptions{}))
+	for _, delivery := range must(consumer.Receive(ctx, 10)) { // waits until there is one
+		fmt.Println(delivery.Key, "attempt", delivery.Attempt)
+		if delivery.Key == "order-2" {
+			check(delivery.Park(ctx, "no such book")) // or Retry(ctx, reason)
+			continue
+		}
+		check(delivery.Done(ctx, ""))
+	}
+	check(consumer.Close(ctx))
+	for _, m := range must(store.List(ctx, relay.Filter{State: relay.StateError})) {
+		fmt.Println(m.Message.Key, m.State, m.LastError)
+	}
+	// Output:
+	// order-1 attempt 1
+	// order-2 attempt 1
+	// order-2 error refused: no such book
+}
+
+// All that is wrong with the options is told at once.
+func ExampleNew() {
+	sink := inproc.Func(func(context.Context, sinks.Message) error { return errors.New("never called") })
+	_, err := relay.New(&sqlstore.Store{}, relay.Options{
+		Pick:   relay.Newest,
+		Sinks:  map[string]relay.SinkOptions{"mail": {Sink: sink}, "audit": {Sink: sink}},
+		Routes: []relay.Route{{Topic: "orders", Prefix: "orders.", Sink: "mail"}, {Topic: "*", Sink: "adit"}},
+	})
+	fmt.Println(err)
+	// Output:
+	// relay: pick "newest": only a relay that claims by rows can pick; lanes are read in their order
+	// route 1: exactly one of topic, prefix and pattern must be set
+	// route 2: there is no sink "adit"
+}
