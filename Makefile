@@ -2,7 +2,7 @@
 
 STATICCHECK  = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 VERSION      = $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
-TESTFLAGS    =
+TESTFLAGS    = -timeout 30m
 PACKAGES     = ./...
 
 # The environment without the servers' variables.

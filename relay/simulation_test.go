@@ -20,7 +20,7 @@ import (
 )
 
 var (
-	simulations = flag.Int("simulations", 60, "how many simulated histories are tried")
+	simulations = flag.Int("simulations", 30, "how many simulated histories are tried")
 	simulated   = flag.Uint64("simulate", 0, "try only the history with this seed")
 )
 
