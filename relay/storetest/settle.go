@@ -63,7 +63,7 @@ func parkedIsMissing(t testing.TB, table Table) {
 // One batch may hold everything: every new state, rows from both tables, in
 // any order, and more of them than a statement may have parameters.
 func settleMixedBatch(t testing.TB, table Table) {
-	const count = 1200
+	const count = 1100
 	a := holder(t, table, "a")
 	write(t, table, plain(count)...)
 	rows := a.pending()

@@ -1,0 +1,151 @@
+package storetest
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/rowrelay/rowrelay/relay"
+)
+
+func (w *worker) acquire(count int, ttl time.Duration) (grants []relay.Grant) {
+	w.Helper()
+	w.do("acquire", func(ctx context.Context) (err error) {
+		grants, err = w.store.Acquire(ctx, w.name, count, ttl)
+		return err
+	})
+	for _, grant := range grants {
+		w.fences[grant.Lane] = grant.Fence
+	}
+	return grants
+}
+
+// takeOver acquires lanes until it has so many more.
+func (w *worker) takeOver(count int, ttl time.Duration) (grants []relay.Grant) {
+	w.Helper()
+	eventually(w, w.name+" takes over "+strconv.Itoa(count)+" lanes", func() bool {
+		grants = append(grants, w.acquire(count-len(grants), ttl)...)
+		return len(grants) >= count
+	})
+	return grants
+}
+
+func (w *worker) renew(ttl time.Duration, renewals ...relay.Renewal) (held []relay.Lease) {
+	w.Helper()
+	w.do("renew", func(ctx context.Context) (err error) {
+		held, err = w.store.Renew(ctx, w.name, renewals, ttl)
+		return err
+	})
+	return held
+}
+
+func (w *worker) release(renewals ...relay.Renewal) {
+	w.Helper()
+	w.do("release", func(ctx context.Context) error { return w.store.Release(ctx, w.name, renewals) })
+}
+
+// lease is the worker's right to the lane, as far as it knows.
+func (w *worker) lease(lane int) relay.Lease {
+	return relay.Lease{Lane: lane, Fence: w.fences[lane]}
+}
+
+func (w *worker) read(positions []relay.Position, limit, maxBytes int) (page relay.Page) {
+	w.Helper()
+	w.do("read", func(ctx context.Context) (err error) {
+		page, err = w.store.Read(ctx, positions, limit, maxBytes)
+		return err
+	})
+	return page
+}
+
+// pending reads everything that is to be delivered now.
+func (w *worker) pending() []relay.Row {
+	w.Helper()
+	return w.read(everything(), plenty, plentyBytes).Rows
+}
+
+// row reads one pending row.
+func (w *worker) row(id int64) relay.Row {
+	w.Helper()
+	rows := w.pending()
+	at := slices.IndexFunc(rows, func(row relay.Row) bool { return row.ID == id })
+	if at < 0 {
+		w.Fatalf("row %d is not pending; pending are %v", id, ids(rows))
+	}
+	return rows[at]
+}
+
+func (w *worker) due() (rows []relay.Row) {
+	w.Helper()
+	w.do("due", func(ctx context.Context) (err error) {
+		rows, _, err = w.store.Due(ctx, lanes(), relay.DueCursor{}, plenty, plentyBytes)
+		return err
+	})
+	return rows
+}
+
+func (w *worker) heldKeys() (keys []relay.HeldKey) {
+	w.Helper()
+	w.do("held keys", func(ctx context.Context) (err error) {
+		keys, err = w.store.HeldKeys(ctx, lanes(), plenty)
+		return err
+	})
+	return keys
+}
+
+func (w *worker) list(filter relay.Filter) (infos []relay.Info) {
+	w.Helper()
+	w.do("list", func(ctx context.Context) (err error) {
+		infos, err = w.store.List(ctx, filter)
+		return err
+	})
+	return infos
+}
+
+// info is what is known of one row.
+func (w *worker) info(id int64) relay.Info {
+	w.Helper()
+	infos := w.list(relay.Filter{IDs: []string{strconv.FormatInt(id, 10)}})
+	if len(infos) != 1 || infos[0].ID != id {
+		w.Fatalf("the list has %d rows for id %d, want it alone", len(infos), id)
+	}
+	return infos[0]
+}
+
+// wantState requires that the rows are in this state.
+func (w *worker) wantState(want relay.State, ids ...int64) {
+	w.Helper()
+	for _, id := range ids {
+		if got := w.info(id).State; got != want {
+			w.Errorf("row %d is %s, want %s", id, got, want)
+		}
+	}
+}
+
+func (w *worker) requeue(filter relay.Filter) (count int) {
+	w.Helper()
+	w.do("requeue", func(ctx context.Context) (err error) {
+		count, err = w.store.Requeue(ctx, filter)
+		return err
+	})
+	return count
+}
+
+func (w *worker) discard(filter relay.Filter) (count int) {
+	w.Helper()
+	w.do("discard", func(ctx context.Context) (err error) {
+		count, err = w.store.Discard(ctx, filter)
+		return err
+	})
+	return count
+}
+
+func (w *worker) status() (status relay.Status) {
+	w.Helper()
+	w.do("status", func(ctx context.Context) (err error) {
+		status, err = w.store.Status(ctx)
+		return err
+	})
+	return status
+}

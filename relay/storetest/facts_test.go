@@ -1,0 +1,156 @@
+package storetest
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rowrelay/rowrelay/relay"
+)
+
+// facts is what a mistaken store knows of its table beside what it asks for.
+type facts struct {
+	mu     sync.Mutex
+	owners map[int]string
+	fences map[int]int64
+	until  map[int]time.Time
+	marks  map[int]relay.Marks
+	tokens map[int64]string // of claimed rows
+
+	table   memory // the table behind it
+	reader  Store  // one handle for all
+	memory  []relay.Row
+	locks   map[int64]func() // what the table's LockRow has locked
+	waiting bool
+}
+
+func newFacts(table memory) *facts {
+	return &facts{
+		locks:  map[int64]func(){},
+		owners: map[int]string{}, fences: map[int]int64{}, until: map[int]time.Time{},
+		marks: map[int]relay.Marks{}, tokens: map[int64]string{},
+		table: table, reader: table.DB.Store(),
+	}
+}
+
+// fence is the lane's fence now.
+func (f *facts) fence(lane int) int64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.fences[lane]
+}
+
+func (f *facts) owner(lane int) string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.owners[lane]
+}
+
+func (f *facts) token(id int64) string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.tokens[id]
+}
+
+func (f *facts) setWaiting(waiting bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.waiting = waiting
+}
+
+// lockedRows counts the rows that are locked now.
+func (f *facts) lockedRows() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.locks)
+}
+
+func (f *facts) locked() bool { return f.lockedRows() > 0 }
+
+// unlock takes all locks away.
+func (f *facts) unlock() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for id, unlock := range f.locks {
+		unlock()
+		delete(f.locks, id)
+	}
+}
+
+// mutantTable is a table whose stores have a mistake, and which tells them of
+// its row locks.
+type mutantTable struct {
+	memory
+	facts *facts
+}
+
+func (m mutantTable) LockRow(t testing.TB, id int64) (waiting func() bool, unlock func()) {
+	wait, release := m.memory.LockRow(t, id)
+	m.facts.lock(id, release)
+	return func() bool { return wait() || m.facts.isWaiting() }, func() { m.facts.release(id) }
+}
+
+func (f *facts) lock(id int64, release func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.locks[id] = release
+}
+
+func (f *facts) release(id int64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if release := f.locks[id]; release != nil {
+		release()
+		delete(f.locks, id)
+	}
+}
+
+func (f *facts) isWaiting() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.waiting
+}
+
+// observed is a store that notes the facts.
+func (f *facts) observed(s Store) Store {
+	s = onAcquire{s, f.acquire(s)}
+	s = onRenew{s, f.renew(s)}
+	return onClaim{s, f.claim(s)}
+}
+
+func (f *facts) acquire(s Store) func(context.Context, string, int, time.Duration) ([]relay.Grant, error) {
+	return func(ctx context.Context, name string, count int, ttl time.Duration) ([]relay.Grant, error) {
+		grants, err := s.Acquire(ctx, name, count, ttl)
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		for _, g := range grants {
+			f.owners[g.Lane], f.fences[g.Lane], f.until[g.Lane] = name, g.Fence, time.Now().Add(ttl)
+		}
+		return grants, err
+	}
+}
+
+func (f *facts) renew(s Store) func(context.Context, string, []relay.Renewal, time.Duration) ([]relay.Lease, error) {
+	return func(ctx context.Context, name string, renewals []relay.Renewal, ttl time.Duration) ([]relay.Lease, error) {
+		held, err := s.Renew(ctx, name, renewals, ttl)
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		for _, lease := range held {
+			f.until[lease.Lane] = time.Now().Add(ttl)
+		}
+		return held, err
+	}
+}
+
+func (f *facts) claim(s Store) func(context.Context, relay.ClaimRequest) ([]relay.Row, error) {
+	return func(ctx context.Context, request relay.ClaimRequest) ([]relay.Row, error) {
+		rows, err := s.Claim(ctx, request)
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		for _, row := range rows {
+			f.tokens[row.ID] = request.Token
+		}
+		return rows, err
+	}
+}

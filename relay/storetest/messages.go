@@ -1,0 +1,90 @@
+package storetest
+
+import (
+	"slices"
+	"strconv"
+	"testing"
+
+	"github.com/rowrelay/rowrelay/outbox"
+	"github.com/rowrelay/rowrelay/relay"
+)
+
+// write inserts messages in one transaction of their own.
+func write(t testing.TB, table Table, messages ...outbox.Message) []int64 {
+	tx := table.Begin(t)
+	written := make([]int64, len(messages))
+	for i, message := range messages {
+		written[i] = tx.Insert(message)
+	}
+	tx.Commit()
+	return written
+}
+
+// lockRow locks a row as another session.
+func lockRow(t testing.TB, table Table, id int64) (waiting func() bool, unlock func()) {
+	t.Helper()
+	locker, able := table.(RowLocker)
+	if !able {
+		t.Fatal("the harness's tables can't lock rows: implement RowLocker, or set OneWriter")
+	}
+	return locker.LockRow(t, id)
+}
+
+// plain makes messages without a key, and so in many lanes.
+func plain(count int) []outbox.Message {
+	messages := make([]outbox.Message, count)
+	for i := range messages {
+		messages[i] = outbox.Message{Topic: "plain", Payload: []byte(strconv.Itoa(i))}
+	}
+	return messages
+}
+
+// keyed makes messages of one key, and so in one lane.
+func keyed(key string, count int) []outbox.Message {
+	messages := plain(count)
+	for i := range messages {
+		messages[i].Key = key
+	}
+	return messages
+}
+
+func lanes() []int {
+	all := make([]int, relay.Lanes)
+	for i := range all {
+		all[i] = i
+	}
+	return all
+}
+
+// everything is all lanes from their start.
+func everything() []relay.Position {
+	positions := make([]relay.Position, relay.Lanes)
+	for i := range positions {
+		positions[i].Lane = i
+	}
+	return positions
+}
+
+// ids returns the rows' ids, sorted.
+func ids(rows []relay.Row) []int64 {
+	found := inOrder(rows)
+	slices.Sort(found)
+	return found
+}
+
+// inOrder returns the rows' ids as they stand.
+func inOrder(rows []relay.Row) []int64 {
+	found := make([]int64, len(rows))
+	for i, row := range rows {
+		found[i] = row.ID
+	}
+	return found
+}
+
+// wantIDs requires that the ids are these.
+func wantIDs(t testing.TB, what string, got, want []int64) {
+	t.Helper()
+	if !slices.Equal(got, want) {
+		t.Errorf("%s: rows %v, want %v", what, got, want)
+	}
+}

@@ -1,0 +1,147 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/rowrelay/rowrelay/relay"
+)
+
+// told changes what Status tells.
+func told(s Store, change func(*relay.Status)) Store {
+	return onStatus{s, func(ctx context.Context) (relay.Status, error) {
+		status, err := s.Status(ctx)
+		change(&status)
+		return status, err
+	}}
+}
+
+func statusMutants() []mutant {
+	return []mutant{
+		{"states without rows are left out", []string{"status counts"}, func(s Store, _ *facts) Store {
+			return told(s, func(status *relay.Status) {
+				for state, count := range status.Counts {
+					if count == 0 {
+						delete(status.Counts, state)
+					}
+				}
+			})
+		}},
+		{"scheduled counts as pending", []string{"status counts"}, func(s Store, _ *facts) Store {
+			return told(s, func(status *relay.Status) {
+				status.Counts[relay.StatePending] += status.Counts[relay.StateScheduled]
+				status.Counts[relay.StateScheduled] = 0
+			})
+		}},
+		{"status has no topics", []string{"status counts"}, func(s Store, _ *facts) Store {
+			return told(s, func(status *relay.Status) { clear(status.Topics) })
+		}},
+		{"the dead count as alive", []string{"status counts"}, func(s Store, _ *facts) Store {
+			return told(s, func(status *relay.Status) {
+				for i := range status.Relays {
+					status.Relays[i].Alive = true
+				}
+			})
+		}},
+		{"nobody holds lanes", []string{"status counts", "ended context"}, func(s Store, _ *facts) Store {
+			return told(s, func(status *relay.Status) { status.LanesLeased = 0 })
+		}},
+		{"claimed counts as pending", []string{"status counts claims"}, func(s Store, _ *facts) Store {
+			return told(s, func(status *relay.Status) {
+				status.Counts[relay.StatePending] += status.Counts[relay.StateClaimed]
+				status.Counts[relay.StateClaimed] = 0
+			})
+		}},
+		{"what can't be delivered gets old, too", []string{"status tells the oldest", "status counts"}, func(s Store, _ *facts) Store {
+			return told(s, func(status *relay.Status) { status.OldestPending += time.Second })
+		}},
+		{"nothing gets old", []string{"status tells the oldest", "purge counts from the finish"}, func(s Store, _ *facts) Store {
+			return told(s, func(status *relay.Status) { status.OldestPending = 0 })
+		}},
+	}
+}
+
+func relayMutants() []mutant {
+	return []mutant{
+		{"relays die early", []string{"census"}, func(s Store, _ *facts) Store {
+			return onBeat{s, func(ctx context.Context, self relay.Identity, ttl time.Duration) (relay.Census, error) {
+				return s.Beat(ctx, self, ttl/2)
+			}}
+		}},
+		{"relays never die", []string{"census", "adoption", "status counts"}, func(s Store, _ *facts) Store {
+			return onBeat{s, func(ctx context.Context, self relay.Identity, _ time.Duration) (relay.Census, error) {
+				return s.Beat(ctx, self, time.Hour)
+			}}
+		}},
+		{"a relay doesn't count itself", []string{"census"}, func(s Store, _ *facts) Store {
+			return onBeat{s, func(ctx context.Context, self relay.Identity, ttl time.Duration) (relay.Census, error) {
+				census, err := s.Beat(ctx, self, ttl)
+				census.Relays = slices.DeleteFunc(census.Relays, func(name string) bool { return name == self.Name })
+				return census, err
+			}}
+		}},
+		{"the other way of claiming is adopted beside living relays", []string{"adoption"}, func(s Store, f *facts) Store {
+			return onAdopt{s, func(ctx context.Context, claim relay.Claim) error {
+				_ = s.Adopt(ctx, claim)
+				return nil
+			}}
+		}},
+		{"the way of claiming never changes", []string{"adoption", "adoption forgets"}, func(s Store, f *facts) Store {
+			return onAdopt{s, func(ctx context.Context, claim relay.Claim) error {
+				if status, err := s.Status(ctx); err != nil || status.Claim != "" && status.Claim != claim {
+					return relay.ErrOtherClaim
+				}
+				return s.Adopt(ctx, claim)
+			}}
+		}},
+		{"anyone beats", []string{"adoption"}, func(s Store, f *facts) Store {
+			return onBeat{s, func(ctx context.Context, self relay.Identity, ttl time.Duration) (relay.Census, error) {
+				census, err := s.Beat(ctx, self, ttl)
+				if errors.Is(err, relay.ErrOtherClaim) {
+					err = nil
+				}
+				return census, err
+			}}
+		}},
+		{"leases outlive a change of the way", []string{"adoption fences"}, func(s Store, f *facts) Store {
+			return eachSettlement(s, func(settlement *relay.Settlement) {
+				if settlement.Token == "" {
+					settlement.Fence++
+				}
+			})
+		}},
+		{"marks outlive a change of the way", []string{"adoption forgets"}, func(s Store, _ *facts) Store {
+			return eachGrant(s, func(g *relay.Grant) { g.Marks.Main = 1 })
+		}},
+		{"claims outlive a change of the way", []string{"adoption forgets"}, func(s Store, f *facts) Store {
+			return paged(s, func(page *relay.Page) {
+				page.Rows = slices.DeleteFunc(page.Rows, func(row relay.Row) bool { return f.token(row.ID) != "" })
+			})
+		}},
+		{"purge goes over the limit", []string{"purge keeps to the retention"}, func(s Store, _ *facts) Store {
+			return onPurge{s, func(ctx context.Context, retention time.Duration, _ int) (int, error) {
+				return s.Purge(ctx, retention, plenty)
+			}}
+		}},
+		{"purge ignores the retention", []string{"purge keeps to the retention", "purge counts from the finish"}, func(s Store, _ *facts) Store {
+			return onPurge{s, func(ctx context.Context, _ time.Duration, limit int) (int, error) {
+				return s.Purge(ctx, -time.Hour, limit)
+			}}
+		}},
+		{"purge takes parked rows", []string{"purge keeps to the retention"}, func(s Store, _ *facts) Store {
+			return onPurge{s, func(ctx context.Context, retention time.Duration, limit int) (int, error) {
+				if _, err := s.Discard(ctx, relay.Filter{}); err != nil {
+					return 0, err
+				}
+				return s.Purge(ctx, retention, limit)
+			}}
+		}},
+		{"ended contexts are ignored", []string{"ended context"}, func(s Store, _ *facts) Store {
+			return onBeat{s, func(ctx context.Context, self relay.Identity, ttl time.Duration) (relay.Census, error) {
+				return s.Beat(context.WithoutCancel(ctx), self, ttl)
+			}}
+		}},
+	}
+}

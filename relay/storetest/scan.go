@@ -1,0 +1,84 @@
+package storetest
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/rowrelay/rowrelay/outbox"
+	"github.com/rowrelay/rowrelay/relay"
+)
+
+// A read that begins after a settle has returned doesn't see what it settled.
+func readAfterSettle(t testing.TB, table Table) {
+	const count = 60
+	a, b := holder(t, table, "a"), hire(t, table, "b")
+	write(t, table, plain(count)...)
+	rows := a.pending()
+	if len(rows) != count {
+		t.Fatalf("wrote %d rows, %d are pending", count, len(rows))
+	}
+	settled := make(chan int64, count)
+	go func() {
+		defer close(settled)
+		for _, row := range rows {
+			settleOrReport(t, a, a.as(relay.StateDone, row))
+			settled <- row.ID
+		}
+	}()
+	gone := map[int64]bool{}
+	for id := range settled {
+		gone[id] = true
+		for _, row := range b.pending() {
+			if gone[row.ID] {
+				t.Errorf("row %d was read after its settle had returned", row.ID)
+			}
+		}
+	}
+}
+
+// Scan returns whole rows, those that keep approves, having asked once for
+// each pending row.
+func scanAsksForEachRow(t testing.TB, table Table) {
+	a := holder(t, table, "a")
+	message := outbox.Message{Topic: "rare", Key: "k", Payload: []byte("p"), Headers: map[string]string{"h": "v"}}
+	later := outbox.Message{Topic: "rare", AvailableAt: time.Now().Add(time.Hour)}
+	written := write(t, table, append(plain(150), message, later)...)
+	asked := map[int64]relay.Candidate{}
+	rows := a.scan(everything(), func(c relay.Candidate) bool {
+		if _, before := asked[c.ID]; before {
+			t.Errorf("asked twice for row %d", c.ID)
+		}
+		asked[c.ID] = c
+		return c.Topic == "rare"
+	})
+	wantIDs(t, "approved", ids(rows), written[150:])
+	if len(asked) != len(written) {
+		t.Errorf("asked for %d rows, want %d", len(asked), len(written))
+	}
+	for _, row := range rows {
+		if want := (relay.Candidate{ID: row.ID, Lane: row.Lane, Topic: "rare", Key: row.Message.Key}); asked[row.ID] != want {
+			t.Errorf("asked for %+v, want %+v", asked[row.ID], want)
+		}
+		if row.Later != (row.ID == written[151]) {
+			t.Errorf("row %d of the scan, available at %v, is later: %t", row.ID, row.Message.AvailableAt, row.Later)
+		}
+	}
+	want := a.row(written[150])
+	for _, row := range rows[:min(1, len(rows))] {
+		wantMessage(t, "scanned", row.Message, want.Message)
+	}
+}
+
+// scan approves everything by default.
+func (w *worker) scan(positions []relay.Position, keep func(relay.Candidate) bool) (rows []relay.Row) {
+	w.Helper()
+	if keep == nil {
+		keep = func(relay.Candidate) bool { return true }
+	}
+	w.do("scan", func(ctx context.Context) (err error) {
+		rows, err = w.store.Scan(ctx, positions, keep)
+		return err
+	})
+	return rows
+}
