@@ -1,0 +1,154 @@
+package relay
+
+import (
+	"context"
+	"time"
+)
+
+// Lease is the right to one lane, as long as no higher fence was given out.
+type Lease struct {
+	Lane  int
+	Fence int64
+}
+
+// Marks say from where a lane has to be read: every row of the lane with an id
+// at or below the mark is finished, and none can appear there any more.
+type Marks struct {
+	// Routes is a fingerprint of the routes that the sinks' marks were made
+	// with. Where it differs from the reader's own, only the lowest of all
+	// marks holds.
+	Routes string `json:"routes,omitempty"`
+
+	// Main is the mark of every sink that has none of its own.
+	Main int64 `json:"main"`
+
+	// Sinks has the marks of the sinks that lag behind.
+	Sinks map[string]int64 `json:"sinks,omitempty"`
+}
+
+// Grant is a lane that was newly leased.
+type Grant struct {
+	Lease
+	Marks Marks
+
+	// Crashes counts the holders in a row that lost the lane without releasing
+	// it and without a quiet minute before; 0 after a release.
+	Crashes int
+
+	// Suspects are the messages of the lane that its last holder had written
+	// down as being sent, if it didn't release the lane.
+	Suspects []Suspect
+}
+
+// Suspect is a message that was being sent when its relay died: it may have
+// brought the relay down.
+type Suspect struct {
+	ID      int64 `json:"id"`
+	Crashes int   `json:"crashes,omitempty"` // relays that died before while it alone was being sent
+	Alone   bool  `json:"alone,omitempty"`   // nothing else was being sent
+}
+
+// Journal is what is about to be sent of one lane.
+type Journal struct {
+	Lease
+	Suspects []Suspect
+}
+
+// Journaler is implemented by a Store that can remember what is being sent, so
+// that a message that brings its relays down is found and parked. A relay uses
+// it only after a lane came from a relay that had died.
+type Journaler interface {
+	// WriteJournal replaces the journals of these lanes, and returns the leases
+	// that still held. A release or a calm renewal clears the lane's journal.
+	WriteJournal(ctx context.Context, relay string, journals []Journal) ([]Lease, error)
+}
+
+// Renewal extends a lease and stores the lane's marks.
+type Renewal struct {
+	Lease
+	Marks Marks
+
+	// Calm clears the lane's count of crashes.
+	Calm bool
+}
+
+// HeldKey is a key whose next message waits for another attempt.
+type HeldKey struct {
+	Lane  int
+	Key   string
+	Topic string
+	ID    int64
+}
+
+// Position is where reading one lane goes on.
+type Position struct {
+	Lane  int
+	After int64  // rows with higher ids only
+	Until int64  // and none above this id; 0 means no bound
+	Key   string // only rows with this key; empty means all
+}
+
+// Page is what one Read returned.
+type Page struct {
+	// Rows in the order of ids within each lane.
+	Rows []Row
+
+	// More: a limit was met (of all rows, of the rows of one position, or of
+	// bytes), so there is probably more. Without it, every position was read to
+	// its end.
+	More bool
+
+	// LateAfter: since the read before this one, rows may have appeared with
+	// ids above this one, also at or below ids that had been read. Negative
+	// where none can have.
+	LateAfter int64
+
+	// Horizon: no row can appear any more at or below this id.
+	Horizon int64
+}
+
+// Candidate is a row that a Scan has met.
+type Candidate struct {
+	ID    int64
+	Lane  int
+	Topic string
+	Key   string
+}
+
+// DueCursor is where a reading of due rows goes on: the row that was last
+// returned. The zero value is the start.
+type DueCursor struct {
+	At time.Time
+	ID int64
+}
+
+// LaneStore is the part of a Store that claims by lanes.
+type LaneStore interface {
+	// Acquire leases up to count lanes that are free or whose lease has ended,
+	// each with a higher fence than before.
+	Acquire(ctx context.Context, relay string, count int, ttl time.Duration) ([]Grant, error)
+
+	// Renew extends leases by ttl from now, stores the marks, and returns the
+	// leases that still held: those whose fence is the lane's, also where the
+	// lease had ended but nobody took the lane.
+	Renew(ctx context.Context, relay string, renewals []Renewal, ttl time.Duration) ([]Lease, error)
+
+	// Release gives lanes back at once, with their marks.
+	Release(ctx context.Context, relay string, renewals []Renewal) error
+
+	// HeldKeys returns the keys of these lanes that a retry holds, up to limit.
+	HeldKeys(ctx context.Context, lanes []int, limit int) ([]HeldKey, error)
+
+	// Read returns up to limit pending rows at the given positions, and stops
+	// early once it has maxBytes of payload (but returns one row at least).
+	// Where it can't visit all positions, it visits the first ones.
+	Read(ctx context.Context, positions []Position, limit, maxBytes int) (Page, error)
+
+	// Scan walks over the pending rows at the given positions and returns
+	// those that keep approves.
+	Scan(ctx context.Context, positions []Position, keep func(Candidate) bool) ([]Row, error)
+
+	// Due returns up to limit held rows of the lanes that are due now
+	// (scheduled or retry), by their time, after the cursor.
+	Due(ctx context.Context, lanes []int, after DueCursor, limit, maxBytes int) ([]Row, DueCursor, error)
+}
