@@ -2,6 +2,7 @@ package relay
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 )
@@ -171,6 +172,11 @@ func (e *engine) afterLease(r leaseResult) {
 	e.lease.busy = false
 	if r.job.leave {
 		e.stopping.left, e.stopping.leaveErr = true, r.err
+		return
+	}
+	if errors.Is(r.err, ErrOtherClaim) && !e.stopping.begun {
+		e.stopping.err = fmt.Errorf("stop the relay, which claims by %s: %w", e.options.Claim, r.err)
+		e.beginStop(time.Now())
 		return
 	}
 	if r.err != nil {

@@ -2,8 +2,11 @@ package relay_test
 
 import (
 	"context"
+	"errors"
+	"log/slog"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/rowrelay/rowrelay/relay"
@@ -93,3 +96,34 @@ type closing struct {
 }
 
 func (c *closing) Close(context.Context) error { c.closed++; return nil }
+
+func TestRelayStopsWhenTheTableIsClaimedAnotherWay(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db := memstore.New()
+		store := db.Store()
+		gone := false
+		store.Hooks.Fail = func(context.Context, memstore.Op) error {
+			if gone {
+				return errors.New("unreachable")
+			}
+			return nil
+		}
+		r, err := relay.New(store, relay.Options{Sinks: to(&recorder{}), Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan error, 1)
+		go func() { done <- r.Run(t.Context()) }()
+		time.Sleep(time.Minute)
+		gone = true // it is taken for dead, and the table claimed another way
+		time.Sleep(time.Minute)
+		if err := db.Store().Adopt(t.Context(), relay.ByRows); err != nil {
+			t.Fatal(err)
+		}
+		gone = false
+		if err := <-done; !errors.Is(err, relay.ErrOtherClaim) {
+			t.Errorf("Run returned %v", err)
+		}
+	})
+}
