@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -102,9 +103,9 @@ func TestRelayStopsWhenTheTableIsClaimedAnotherWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := memstore.New()
 		store := db.Store()
-		gone := false
+		var gone atomic.Bool
 		store.Hooks.Fail = func(context.Context, memstore.Op) error {
-			if gone {
+			if gone.Load() {
 				return errors.New("unreachable")
 			}
 			return nil
@@ -116,12 +117,12 @@ func TestRelayStopsWhenTheTableIsClaimedAnotherWay(t *testing.T) {
 		done := make(chan error, 1)
 		go func() { done <- r.Run(t.Context()) }()
 		time.Sleep(time.Minute)
-		gone = true // it is taken for dead, and the table claimed another way
+		gone.Store(true) // it is taken for dead, and the table claimed another way
 		time.Sleep(time.Minute)
 		if err := db.Store().Adopt(t.Context(), relay.ByRows); err != nil {
 			t.Fatal(err)
 		}
-		gone = false
+		gone.Store(false)
 		if err := <-done; !errors.Is(err, relay.ErrOtherClaim) {
 			t.Errorf("Run returned %v", err)
 		}
