@@ -172,8 +172,18 @@ func TestHeadersThatHTTP2RefusesToWrite(t *testing.T) {
 	}
 	m := message("k")
 	m.Headers = map[string]string{"x-large": strings.Repeat("v", 100<<10)}
-	if o := sendOne(t, sink, m); o.Result != sinks.Reject {
+	if o := sendOne(t, sink, m); o.Result != sinks.Reject || o.Reason != sinks.ReasonTooLarge {
 		t.Errorf("outcome %+v", o)
+	}
+}
+
+func TestHTTP2IsUsedWhereItIsOffered(t *testing.T) {
+	t.Parallel()
+	version := 0
+	url, config := overTLS(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { version = r.ProtoMajor }))
+	sendOne(t, newSink(t, httpsink.Options{URL: url, TLS: config}), message("k"))
+	if version != 2 {
+		t.Errorf("the request was HTTP/%d", version)
 	}
 }
 
@@ -186,7 +196,7 @@ func TestTimeouts(t *testing.T) {
 	})
 	noHandshake := "https://" + strings.TrimPrefix(silent, "http://")
 	large := message("k")
-	large.Payload = make([]byte, 32<<20)
+	large.Payload = make([]byte, 16<<20) // more than all buffers on the way hold
 	tests := map[string]struct {
 		url    string
 		m      sinks.Message
@@ -198,7 +208,7 @@ func TestTimeouts(t *testing.T) {
 		"not read":     {deaf, large, sinks.Retry, sinks.ReasonTimeout},
 	}
 	for name, test := range tests {
-		sink := newSink(t, httpsink.Options{URL: test.url, Timeout: 200 * time.Millisecond})
+		sink := newSink(t, httpsink.Options{URL: test.url, Timeout: 500 * time.Millisecond})
 		if o := sendOne(t, sink, test.m); o.Result != test.result || o.Reason != test.reason {
 			t.Errorf("%s: %+v, want %v %s", name, o, test.result, test.reason)
 		}
@@ -289,17 +299,11 @@ func TestAnAnswerCountsWhateverItsBodyDoes(t *testing.T) {
 	}
 }
 
-// TestConnectionsAreUsedAgain: for answers with and without bodies, good and bad.
-func TestConnectionsAreUsedAgain(t *testing.T) {
-	t.Parallel()
-	var connections, requests atomic.Int64
-	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		n := requests.Add(1)
-		w.WriteHeader([]int{200, 204, 400, 500, 503}[n%5])
-		if n%5 != 1 {
-			_, _ = w.Write(make([]byte, n*100))
-		}
-	}))
+// counting is a server that counts its connections.
+func counting(t *testing.T, handler http.HandlerFunc) (string, *atomic.Int64) {
+	t.Helper()
+	connections := new(atomic.Int64)
+	server := httptest.NewUnstartedServer(handler)
 	server.Config.ConnState = func(_ net.Conn, state http.ConnState) {
 		if state == http.StateNew {
 			connections.Add(1)
@@ -307,7 +311,21 @@ func TestConnectionsAreUsedAgain(t *testing.T) {
 	}
 	server.Start()
 	t.Cleanup(server.Close)
-	sink := newSink(t, httpsink.Options{URL: server.URL})
+	return server.URL, connections
+}
+
+// TestConnectionsAreUsedAgain: for answers with and without bodies, good and bad.
+func TestConnectionsAreUsedAgain(t *testing.T) {
+	t.Parallel()
+	var requests atomic.Int64
+	url, connections := counting(t, func(w http.ResponseWriter, _ *http.Request) {
+		n := requests.Add(1)
+		w.WriteHeader([]int{200, 204, 400, 500, 503}[n%5])
+		if n%5 != 1 {
+			_, _ = w.Write(make([]byte, n*100))
+		}
+	})
+	sink := newSink(t, httpsink.Options{URL: url})
 	for range 100 {
 		sendOne(t, sink, message("k"))
 	}
@@ -323,7 +341,7 @@ func TestConcurrency(t *testing.T) {
 	const limit = 4
 	var mu sync.Mutex
 	now, most, keys, full := 0, 0, map[string]int{}, make(chan struct{})
-	sink := newSink(t, httpsink.Options{Concurrency: limit, URL: answering(t, func(_ http.ResponseWriter, r *http.Request) {
+	url, connections := counting(t, func(_ http.ResponseWriter, r *http.Request) {
 		key := r.Header.Get("Rowrelay-Key")
 		mu.Lock()
 		now++
@@ -343,7 +361,8 @@ func TestConcurrency(t *testing.T) {
 		defer mu.Unlock()
 		now--
 		keys[key]--
-	})})
+	})
+	sink := newSink(t, httpsink.Options{Concurrency: limit, URL: url})
 	var sends sync.WaitGroup
 	for send := range 3 {
 		sends.Go(func() {
@@ -361,6 +380,9 @@ func TestConcurrency(t *testing.T) {
 	sends.Wait()
 	if most != limit {
 		t.Errorf("%d requests at once, want %d", most, limit)
+	}
+	if got := connections.Load(); got > 2*limit { // the client dials before it waits
+		t.Errorf("%d connections for %d requests at once", got, limit)
 	}
 	if got := sink.Limits().Messages; got != 8*limit {
 		t.Errorf("batches of %d", got)

@@ -5,9 +5,7 @@ import (
 	"context"
 	"io"
 	"net/http"
-	"net/http/httptrace"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/rowrelay/rowrelay/sinks"
@@ -19,69 +17,20 @@ func (s *Sink) deliver(ctx context.Context, m sinks.Message) sinks.Outcome {
 	if err != nil {
 		return sinks.Fail(sinks.Reject, sinks.ReasonInvalid, err.Error())
 	}
+	body := bytes.NewReader(bytes.Clone(m.Payload)) // a RoundTripper may read it after it has returned
 	limited, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	var on wire
-	request, err := s.request(on.traced(limited), header, m.Payload)
+	request, err := http.NewRequestWithContext(on.traced(limited), s.method, s.url.String(), body)
 	if err != nil {
 		return sinks.Fail(sinks.Unavailable, sinks.ReasonConfig, s.presentable(err.Error()))
 	}
+	request.Header = header
 	response, err := s.transport.RoundTrip(request)
 	if err != nil {
-		return s.noAnswer(ctx, limited, on.arrived(request), err)
+		return s.noAnswer(ctx, limited, on.mayHaveArrived(), err)
 	}
 	return s.answered(response, read(response, cancel))
-}
-
-// request copies the payload: the client may still read it when Send is over.
-func (s *Sink) request(ctx context.Context, header http.Header, payload []byte) (*http.Request, error) {
-	request, err := http.NewRequestWithContext(ctx, s.method, s.url.String(), bytes.NewReader(bytes.Clone(payload)))
-	if err != nil {
-		return nil, err
-	}
-	request.Header = header
-	return request, nil
-}
-
-// wire knows how far a request has come. The client calls it from goroutines of
-// its own.
-type wire struct {
-	wrote, broke atomic.Bool
-}
-
-func (w *wire) traced(ctx context.Context) context.Context {
-	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		// Once more after the client found that nothing of the request had gone out.
-		GotConn: func(httptrace.GotConnInfo) { w.set(false, false) },
-		WroteRequest: func(info httptrace.WroteRequestInfo) {
-			w.set(info.Err == nil, info.Err != nil)
-		},
-	})
-}
-
-func (w *wire) set(wrote, broke bool) {
-	w.wrote.Store(wrote)
-	w.broke.Store(broke)
-}
-
-// arrived says that the request may have reached the endpoint: it was written,
-// or it broke off and was too large to have been written at once. An endpoint
-// that closes the connection on large requests must not look like an outage,
-// which would be waited for without end.
-func (w *wire) arrived(request *http.Request) bool {
-	return w.wrote.Load() || w.broke.Load() && size(request) >= writeBuffer
-}
-
-// size is about how many bytes the request has, rather too many than too few.
-func size(request *http.Request) int {
-	const startLine = 256
-	total := startLine + len(request.URL.RequestURI()) + int(request.ContentLength)
-	for name, values := range request.Header {
-		for _, value := range values {
-			total += len(name) + len(value) + len(": \r\n")
-		}
-	}
-	return total
 }
 
 // noAnswer is the outcome of a request without an answer.

@@ -6,7 +6,6 @@ package httpsink
 import (
 	"context"
 	"crypto/tls"
-	"net"
 	"net/http"
 	"net/url"
 	"time"
@@ -108,21 +107,16 @@ func New(options Options) (*Sink, error) {
 // that few requests meet a connection that is just being closed.
 const idleTimeout = 4 * time.Second
 
-// writeBuffer is how much of a request goes out at once. What is smaller hasn't
-// been sent at all when writing it fails.
-const writeBuffer = 4 << 10
-
 func newTransport(options Options) *http.Transport {
 	return &http.Transport{
 		Proxy:               http.ProxyFromEnvironment,
-		DialContext:         (&net.Dialer{Timeout: options.Timeout}).DialContext,
+		DialContext:         dialer(options.Timeout),
 		TLSClientConfig:     options.TLS.Clone(),
 		ForceAttemptHTTP2:   true,
 		DisableCompression:  true,
 		MaxIdleConns:        options.Concurrency,
 		MaxIdleConnsPerHost: options.Concurrency,
 		IdleConnTimeout:     idleTimeout,
-		WriteBufferSize:     writeBuffer,
 	}
 }
 

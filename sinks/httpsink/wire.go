@@ -1,0 +1,77 @@
+package httpsink
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"net/http/httptrace"
+	"sync/atomic"
+	"time"
+)
+
+// countingConn knows how much was written to a connection. Go's client says
+// that it "wrote" a request when that is in its buffer.
+type countingConn struct {
+	net.Conn
+	written atomic.Int64
+}
+
+func (c *countingConn) Write(text []byte) (int, error) {
+	n, err := c.Conn.Write(text)
+	c.written.Add(int64(n))
+	return n, err
+}
+
+// dialer makes connections that count.
+func dialer(timeout time.Duration) func(ctx context.Context, network, address string) (net.Conn, error) {
+	plain := net.Dialer{Timeout: timeout}
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := plain.DialContext(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		return &countingConn{Conn: conn}, nil
+	}
+}
+
+// wire knows how far a request has come. The client calls it from goroutines of
+// its own.
+type wire struct {
+	conn   atomic.Pointer[countingConn]
+	before atomic.Int64 // what the connection had written before this request
+	shared atomic.Bool  // the connection is HTTP/2's, and has other requests on it
+	began  atomic.Bool  // the request's header was written; on HTTP/1, to a buffer
+}
+
+func (w *wire) traced(ctx context.Context) context.Context {
+	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GotConn:      w.gotConn,
+		WroteHeaders: func() { w.began.Store(true) },
+	})
+}
+
+// gotConn comes once more when the client found that nothing of the request had
+// gone out on the connection before.
+func (w *wire) gotConn(info httptrace.GotConnInfo) {
+	conn := info.Conn
+	if secured, ok := conn.(*tls.Conn); ok {
+		w.shared.Store(secured.ConnectionState().NegotiatedProtocol == "h2")
+		conn = secured.NetConn()
+	}
+	w.began.Store(false)
+	if counting, ok := conn.(*countingConn); ok {
+		w.before.Store(counting.written.Load())
+		w.conn.Store(counting)
+	}
+}
+
+// mayHaveArrived says that something of the request has gone out. It need not be
+// all: an endpoint that hangs up in the middle of some requests must not look
+// like an outage, which would be waited for without end.
+func (w *wire) mayHaveArrived() bool {
+	conn := w.conn.Load()
+	if conn == nil || w.shared.Load() && !w.began.Load() {
+		return false
+	}
+	return conn.written.Load() > w.before.Load()
+}
