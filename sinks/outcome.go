@@ -88,7 +88,7 @@ const (
 	ReasonThrottled    Reason = "throttled"     // unavailable: the destination asks for a pause
 	ReasonAuth         Reason = "auth"          // unavailable: credentials or rights
 	ReasonConfig       Reason = "config"        // unavailable: a topic, exchange or the like isn't there
-	ReasonCancelled    Reason = "cancelled"     // unsent: the context ended before the send
+	ReasonCancelled    Reason = "cancelled"     // unsent: the context ended before the send, or leaves too little time
 	ReasonNeighbour    Reason = "neighbour"     // unsent: another message of the batch came first
 	ReasonExhausted    Reason = "exhausted"     // reject: set by the relay when the attempts are used up
 	ReasonCrash        Reason = "crash"         // reject: set by the relay for a message that brought it down
