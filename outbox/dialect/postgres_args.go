@@ -58,6 +58,27 @@ func (a *postgresArgs) planNow() string {
 	return "(" + a.add(true, "boolean") + " OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0)"
 }
 
+// boundBy returns a bound, with something beside it that is dear to compute, and
+// never is, as the bound isn't null. Where the bound is a condition of an index
+// the planner reckons with the price once; where it is a filter, or has to be
+// checked again after a bitmap of the index, once a row. So it takes the rows in
+// the index's order, and doesn't read and sort all that there are: the right
+// choice also where its statistics say that there are none, as they do after
+// each vacuum of an empty table. The text varies, or the planner would compute
+// it beforehand.
+func boundBy(bound, text string) string {
+	return "COALESCE(" + bound + strings.Repeat(", length(to_tsvector('simple', "+text+"))", 8) + ")"
+}
+
+// postgresFound finds rows of a table by lane and id, for each row of given, and
+// calls their place g.place. With it a statement changes t by t.ctid = g.place,
+// one row after the other. Joined by their keys the rows would be found by a scan
+// of the table wherever the planner takes it for small.
+func postgresFound(table, columns, suffix string) string {
+	return "(SELECT g.*, " + columns + " FROM given AS g CROSS JOIN LATERAL (" +
+		"SELECT h.ctid AS place, h.* FROM " + table + " AS h WHERE h.lane = g.lane AND h.id = g.id LIMIT 1" + suffix + ") AS x"
+}
+
 // limit hides the number from the planner, which then prepares to stop early,
 // and so takes the order from the index: sorting would have to read all that
 // there is, and when the table was last looked at that may have been nothing.

@@ -1,5 +1,7 @@
 package dialect
 
+import "math"
+
 // The columns of a row, as Reading has them, of a table or subquery t; and what
 // stands in their place where there is no row.
 const (
@@ -30,7 +32,7 @@ func (postgres) Given(table Table) Query {
 // of a server, and one server, from another. The rows come from one range of
 // the key's index after the other; a comparison of whole keys, rather than of a
 // lane and of an id, makes the planner expect many rows, so that it takes the
-// order from the index whatever it knows of the table.
+// order from the index; see boundBy.
 func (postgres) Read(table Table, read Read) Query {
 	var a postgresArgs
 	share := read.Limit
@@ -58,12 +60,18 @@ func postgresPage(a *postgresArgs, rows string, maxBytes int) string {
 		"\nFROM (" + rows + ") AS t) AS t WHERE bytes_before < " + a.int(maxBytes)
 }
 
-// postgresRanges is a FROM of one range of the index, as t, after the other.
+// postgresRanges is a FROM of one range of the index, as t, after the other. A
+// key's rows are picked out of an ordered range without an end, which would be
+// sorted if the planner thought that there were few.
 func postgresRanges(a *postgresArgs, table Table, positions []Position, columns string, limit int) string {
-	return "FROM " + postgresPositions(a, positions) +
-		"\nCROSS JOIN LATERAL (SELECT " + columns + " FROM " + table.Hot() + " AS h" +
-		"\n    WHERE (h.lane, h.id) > (p.lane, p.after) AND (h.lane, h.id) <= (p.lane, p.until)" + postgresKey(positions) +
-		"\n    ORDER BY h.lane, h.id " + a.limit(limit) + ") AS t"
+	ordered := "SELECT " + columns + " FROM " + table.Hot() + " AS h" +
+		"\n    WHERE (h.lane, h.id) > (p.lane, " + boundBy("p.after", "p.lane::text") + ") AND (h.lane, h.id) <= (p.lane, p.until)" +
+		"\n    ORDER BY h.lane, h.id "
+	from := "FROM " + postgresPositions(a, positions) + "\nCROSS JOIN LATERAL ("
+	if !keyed(positions) {
+		return from + ordered + a.limit(limit) + ") AS t"
+	}
+	return from + "SELECT * FROM (" + ordered + a.limit(math.MaxInt64) + ") AS h WHERE h.message_key = p.key " + a.limit(limit) + ") AS t"
 }
 
 func postgresPositions(a *postgresArgs, positions []Position) string {
@@ -76,13 +84,6 @@ func postgresPositions(a *postgresArgs, positions []Position) string {
 		names += ", key"
 	}
 	return "unnest(" + columns + ") AS p (" + names + ")"
-}
-
-func postgresKey(positions []Position) string {
-	if keyed(positions) {
-		return " AND h.message_key = p.key"
-	}
-	return ""
 }
 
 func keyed(positions []Position) bool {
@@ -100,7 +101,7 @@ func (postgres) Pick(table Table, lanes []int, ids []int64) Query {
 	var a postgresArgs
 	return a.query(
 		"SELECT "+postgresHot+" FROM unnest("+a.lanes(lanes)+", "+a.ids(ids)+") AS g (lane, id)",
-		"JOIN "+table.Hot()+" AS t ON t.lane = g.lane AND t.id = g.id",
+		"CROSS JOIN LATERAL (SELECT * FROM "+table.Hot()+" AS h WHERE h.lane = g.lane AND h.id = g.id LIMIT 1) AS t",
 		"WHERE "+a.planNow())
 }
 

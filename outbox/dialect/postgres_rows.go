@@ -1,6 +1,10 @@
 package dialect
 
-import "time"
+import (
+	"math"
+	"strings"
+	"time"
+)
 
 // Claim materializes what it picked, as the planner might pick again for each
 // row otherwise, and exceed the limit.
@@ -8,13 +12,20 @@ func (postgres) Claim(table Table, claim Claim) Query {
 	var a postgresArgs
 	return a.query(
 		"WITH picked AS MATERIALIZED (",
-		"    SELECT lane, id FROM "+table.Hot()+" WHERE claimed_until IS NULL"+postgresTopics(&a, claim)+" AND "+a.planNow(),
-		"    ORDER BY "+claimOrder(claim.Pick)+" "+a.limit(claim.Limit)+" FOR NO KEY UPDATE SKIP LOCKED)",
+		"    SELECT "+postgresPicked+" FROM "+table.Hot()+" WHERE claimed_until IS NULL AND "+claimBound(claim.Pick)+postgresTopics(&a, claim)+" AND "+a.planNow(),
+		"    ORDER BY "+claimOrder(claim.Pick)+" LIMIT "+a.int(claim.Limit)+" FOR NO KEY UPDATE SKIP LOCKED)",
 		"UPDATE "+table.Hot()+" AS t",
 		"SET claimed_by = "+a.text(claim.Relay)+", claim_token = "+a.text(claim.Token)+", claimed_until = now() + "+a.interval(claim.TTL),
-		"FROM picked AS p WHERE t.lane = p.lane AND t.id = p.id",
+		"FROM picked AS g WHERE "+postgresPickedRow,
 		"RETURNING "+postgresHot)
 }
+
+// Rows that were locked are changed by their place, as in postgresFound. What is
+// always true of g tells the planner that they are few.
+const (
+	postgresPicked    = "ctid AS place, id, id + 0 AS same_id, lane, lane + 0 AS same_lane"
+	postgresPickedRow = postgresPlace + " AND g.id = g.same_id AND g.lane = g.same_lane"
+)
 
 func postgresTopics(a *postgresArgs, claim Claim) string {
 	where := ""
@@ -39,11 +50,38 @@ func claimOrder(pick string) string {
 	}
 }
 
+// claimBound is true for all rows, and a condition of the index of the order: see
+// boundBy. As its bounds are not known beforehand, and are many, the planner
+// expects few rows, and so no reading of the whole index; which is what it gets,
+// as there is a limit.
+func claimBound(pick string) string {
+	column, low, high := "id", "(SELECT -9223372036854775807)", "(SELECT 9223372036854775807)"
+	switch pick {
+	case "ended":
+		column, low, high = "claimed_until", "(SELECT '-infinity'::timestamptz)", "(SELECT 'infinity'::timestamptz)"
+	case "priority":
+		column, low, high = "priority", "(SELECT -32768)", "(SELECT 32767)"
+	}
+	dear := boundBy(low, "now()::text")
+	if pick == "ended" {
+		dear = "COALESCE(" + low + ", " + boundBy("NULL", "now()::text") + " * interval '1 s' + now())"
+	}
+	return column + " >= " + dear + " AND " + column + " <= " + high +
+		strings.Repeat(" AND ("+column+", "+column+") >= ("+low+", "+low+")", 6)
+}
+
+// Extend goes through all claims, of which there are as many as relays have in
+// hand: there is no index by id, and a row's lane isn't known.
 func (postgres) Extend(table Table, token string, ids []int64, ttl time.Duration) Query {
 	var a postgresArgs
 	return a.query(
+		"WITH given AS MATERIALIZED (",
+		"    SELECT lane, id FROM (SELECT lane, id, claim_token FROM "+table.Hot()+" WHERE "+claimBound("ended"),
+		"        ORDER BY claimed_until "+a.limit(math.MaxInt64)+") AS h",
+		"    WHERE claim_token = "+a.text(token)+" AND id = ANY ("+a.ids(ids)+") AND "+a.planNow()+"),",
+		"found AS MATERIALIZED "+postgresFound(table.Hot(), "x.place, x.lane AS found_lane, x.id AS found_id, x.claim_token", " FOR NO KEY UPDATE")+")",
 		"UPDATE "+table.Hot()+" AS t SET claimed_until = now() + "+a.interval(ttl),
-		"WHERE t.claimed_until IS NOT NULL AND t.claim_token = "+a.text(token)+" AND t.id = ANY ("+a.ids(ids)+")",
+		"FROM found AS g WHERE "+postgresPlace+" AND g.claim_token = "+a.text(token)+" AND g.found_lane = g.lane AND g.found_id = g.id",
 		"RETURNING t.id")
 }
 
@@ -51,11 +89,11 @@ func (postgres) FreeEnded(table Table, limit int) Query {
 	var a postgresArgs
 	return a.query(
 		"WITH ended AS MATERIALIZED (",
-		"    SELECT lane, id FROM "+table.Hot()+" WHERE claimed_until < now()",
+		"    SELECT "+postgresPicked+" FROM "+table.Hot()+" WHERE claimed_until < now()",
 		"    ORDER BY claimed_until LIMIT "+a.int(limit)+" FOR NO KEY UPDATE SKIP LOCKED)",
 		"UPDATE "+table.Hot()+" AS t",
 		"SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL, crashes = t.crashes + 1",
-		"FROM ended AS e WHERE t.lane = e.lane AND t.id = e.id AND "+a.planNow())
+		"FROM ended AS g WHERE "+postgresPickedRow+" AND "+a.planNow())
 }
 
 func (postgres) Return(table Table, limit int) []Write {
@@ -63,9 +101,9 @@ func (postgres) Return(table Table, limit int) []Write {
 	var a postgresArgs
 	return []Write{{Counts: true, Query: a.query(
 		"WITH due AS MATERIALIZED (",
-		"    SELECT lane, id FROM "+table.Held()+" WHERE state <> 'error' AND "+at+" <= now()",
+		"    SELECT "+postgresPicked+" FROM "+table.Held()+" WHERE state <> 'error' AND "+at+" <= now()",
 		"    ORDER BY "+at+", id LIMIT "+a.int(limit)+" FOR UPDATE SKIP LOCKED),",
-		"back AS (DELETE FROM "+table.Held()+" AS t USING due AS d WHERE t.lane = d.lane AND t.id = d.id",
+		"back AS (DELETE FROM "+table.Held()+" AS t USING due AS g WHERE "+postgresPickedRow,
 		"    RETURNING "+prefixed(moving, "t.")+")",
 		"INSERT INTO "+table.Hot()+" ("+moving+")",
 		"SELECT "+moving+" FROM back")}}

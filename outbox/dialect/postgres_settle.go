@@ -19,13 +19,16 @@ func (postgres) SettleLanes(table Table, relay string, keep bool, settlements []
 	return Settle{Facts: m.facts("UNION ALL SELECT 'lane', lane, fence FROM held")}
 }
 
-// SettleRows is the same with the claim's token in the place of the lease.
+// SettleRows is the same with the claim's token in the place of the lease. It
+// locks the rows first, as an extension may be changing them. The conditions of
+// claimed that are always true tell the planner that there are few.
 func (postgres) SettleRows(table Table, relay string, keep bool, settlements []Settlement) Settle {
-	m := &postgresMoves{table: table, has: kindsOf(settlements), claimed: " AND t.claim_token = g.token"}
+	m := &postgresMoves{table: table, has: kindsOf(settlements), located: true}
 	m.with("given", postgresShown(&m.args, settlements, postgresToken))
+	m.with("found", postgresFound(table.Hot(), "x.place, x.lane AS found_lane, x.id AS found_id, x.claim_token", " FOR UPDATE")[1:])
+	m.with("claimed", "SELECT * FROM found WHERE claim_token = token AND found_lane = lane AND found_id = id")
 	m.move(relay, keep)
-	return Settle{Facts: m.facts("UNION ALL SELECT 'fenced', (SELECT count(*) FROM " + table.Hot() + " AS t, given AS g" +
-		" WHERE t.lane = g.lane AND t.id = g.id AND t.claim_token IS DISTINCT FROM g.token), 0")}
+	return Settle{Facts: m.facts("UNION ALL SELECT 'fenced', (SELECT count(*) FROM found WHERE claim_token IS DISTINCT FROM token), 0")}
 }
 
 func postgresFence(c *postgresGivens, settlements []Settlement) {
@@ -59,7 +62,7 @@ type postgresMoves struct {
 	table   Table
 	args    postgresArgs
 	has     kinds
-	claimed string // the condition on a hot row t, beside that it is given
+	located bool // the hot rows are in claimed, with their places
 	ctes    []string
 	counts  []string // of changed rows
 }
@@ -86,14 +89,14 @@ func (m *postgresMoves) facts(more string) Query {
 
 // What a settlement changes in a row t, as g says.
 const (
+	postgresPlace     = "t.ctid = g.place"
 	postgresError     = "COALESCE(NULLIF(g.error, ''), t.last_error)"
 	postgresAvailable = "CASE WHEN g.state = 'retry' THEN now() + g.delay * interval '1 microsecond' ELSE t.available_at END"
-	postgresGivenRow  = "t.lane = g.lane AND t.id = g.id"
 )
 
 func (m *postgresMoves) move(relay string, keep bool) {
 	if m.has.hotDone || m.has.hotHeld {
-		m.take("hot", m.table.Hot(), "NOT g.held AND g.state <> 'pending'"+m.claimed, keep || m.has.hotHeld)
+		m.take("hot", m.table.Hot(), "NOT g.held AND g.state <> 'pending'", keep || m.has.hotHeld)
 	}
 	if m.has.heldDone {
 		m.take("back", m.table.Held(), "g.held AND g.state = 'done' AND t.state <> 'error'", keep)
@@ -108,12 +111,12 @@ func (m *postgresMoves) move(relay string, keep bool) {
 	if m.has.heldHeld {
 		m.change("stayed", "UPDATE "+m.table.Held()+" AS t SET state = g.state, attempts = g.attempts, crashes = g.crashes,"+
 			" available_at = "+postgresAvailable+", last_error = "+postgresError+
-			"\n    FROM given AS g WHERE "+postgresGivenRow+" AND g.held AND g.state <> 'done' AND t.state <> 'error' RETURNING t.id")
+			"\n    FROM "+m.found(m.table.Held())+" AS g WHERE "+postgresPlace+" AND g.held AND g.state <> 'done' AND t.state <> 'error' RETURNING t.id")
 	}
 	if m.has.freed {
 		m.change("freed", "UPDATE "+m.table.Hot()+" AS t SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL,"+
 			" attempts = g.attempts, crashes = g.crashes, last_error = "+postgresError+
-			"\n    FROM given AS g WHERE "+postgresGivenRow+" AND g.state = 'pending'"+m.claimed+" RETURNING t.id")
+			"\n    FROM claimed AS g WHERE "+postgresPlace+" AND g.state = 'pending' RETURNING t.id")
 	}
 }
 
@@ -124,8 +127,15 @@ func (m *postgresMoves) take(name, from, where string, goOn bool) {
 		returned = prefixed(kept, "t.") + ", g.attempts, g.crashes, " + postgresAvailable + " AS available_at, " +
 			postgresError + " AS last_error, g.state, g.receipt"
 	}
-	m.change(name, "DELETE FROM "+from+" AS t USING given AS g WHERE "+postgresGivenRow+" AND "+where+
+	m.change(name, "DELETE FROM "+from+" AS t USING "+m.found(from)+" AS g WHERE "+postgresPlace+" AND "+where+
 		"\n    RETURNING "+returned)
+}
+
+func (m *postgresMoves) found(from string) string {
+	if m.located && from == m.table.Hot() {
+		return "claimed"
+	}
+	return postgresFound(from, "x.place", "") + ")"
 }
 
 func (m *postgresMoves) finish(relay string) {

@@ -1,0 +1,176 @@
+package sqlstore_test
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/rowrelay/rowrelay/internal/testdb"
+	"github.com/rowrelay/rowrelay/migrations"
+	"github.com/rowrelay/rowrelay/outbox/dialect"
+)
+
+// The statements that touch the hot table and must never read all of it.
+func hotStatements(d dialect.Dialect, rows bool) map[string]dialect.Query {
+	var positions []dialect.Position
+	var settlements []dialect.Settlement
+	for lane := range 64 {
+		positions = append(positions, dialect.Position{Lane: lane, Until: 1 << 62})
+		settlements = append(settlements, dialect.Settlement{ID: int64(lane), Lane: lane, Fence: 1, State: "done"})
+	}
+	var table dialect.Table
+	statements := map[string]dialect.Query{
+		"read":       d.Read(table, dialect.Read{Positions: positions, Limit: 500, Share: 20}),
+		"read bytes": d.Read(table, dialect.Read{Positions: positions, Limit: 500, Share: 20, MaxBytes: 1 << 20}),
+		"read a key": d.Read(table, dialect.Read{Positions: []dialect.Position{{Lane: 1, Until: 1 << 62, Key: "k1"}}, Limit: 5}),
+		"candidates": d.Candidates(table, positions, 500),
+		"pick":       d.Pick(table, []int{1, 2}, []int64{3, 4}),
+		"settle":     d.SettleLanes(table, "a", true, settlements).Facts,
+	}
+	if !rows {
+		return statements
+	}
+	claim := func(pick string) dialect.Query { return d.Claim(table, dialect.Claim{Limit: 10, Pick: pick}) }
+	return map[string]dialect.Query{
+		"oldest": claim("oldest"), "newest": claim("newest"), "priority": claim("priority"),
+		"topics": d.Claim(table, dialect.Claim{Limit: 10, Topics: []string{"t"}, Except: []string{"u"}}),
+		"extend": d.Extend(table, "token", []int64{1, 2}, 0), "free": d.FreeEnded(table, 10),
+	}
+}
+
+// Neither a scan nor a sort of the table comes with a million rows, whatever
+// the planner knows of them: nothing yet, what was true while the table was
+// empty, or the truth. The statements are prepared, and had been run while the
+// table was empty, as a driver that caches them does.
+func TestPlans(t *testing.T) {
+	if testing.Short() {
+		t.Skip("writes a million rows")
+	}
+	t.Parallel()
+	for _, target := range testdb.Targets() {
+		if target.Kind != testdb.Postgres || target.Driver != "pgx" {
+			continue
+		}
+		for _, rows := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, by rows %t", target.Name, rows), func(t *testing.T) {
+				t.Parallel()
+				checkPlans(t, open(t, target), rows)
+			})
+		}
+	}
+}
+
+func checkPlans(t *testing.T, table table, rows bool) {
+	if rows {
+		migrate(t, table.DB, table.dialect, migrations.Options{Claim: "rows"})
+	}
+	exec(t, table.DB, "ALTER TABLE outbox SET (autovacuum_enabled = off)") // it would be the test's luck
+	conn, err := table.DB.Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	statements := hotStatements(table.dialect, rows)
+	plans := prepare(t, conn, statements)
+	plans.runAll(t)
+	exec(t, table.DB, "VACUUM ANALYZE outbox")
+	plans.runAll(t)
+	fill(t, table.DB, 700_000)
+	plans.wantIndexes(t, "statistics of the empty table")
+	exec(t, table.DB, "VACUUM ANALYZE outbox")
+	plans.wantIndexes(t, "with statistics")
+	exec(t, table.DB, "DELETE FROM outbox")
+	exec(t, table.DB, "VACUUM ANALYZE outbox") // keeps the pages
+	plans.runAll(t)
+	fill(t, table.DB, 300_000)
+	plans.wantIndexes(t, "statistics of the emptied table")
+}
+
+func fill(t *testing.T, db *sql.DB, count int) {
+	t.Helper()
+	exec(t, db, "INSERT INTO outbox (topic, message_key, payload_text) SELECT 't', 'k' || i % 5000, 'some payload' FROM generate_series(1, $1::int) AS i", count)
+}
+
+// prepared are statements of a session.
+type prepared struct {
+	conn       *sql.Conn
+	statements map[string]dialect.Query
+	names      map[string]string
+}
+
+func prepare(t *testing.T, conn *sql.Conn, statements map[string]dialect.Query) prepared {
+	t.Helper()
+	p := prepared{conn, statements, map[string]string{}}
+	for what, query := range statements {
+		name := fmt.Sprintf("statement_%d", len(p.names))
+		p.names[what] = name
+		p.do(t, "PREPARE "+name+" AS "+query.SQL)
+	}
+	return p
+}
+
+func (p prepared) do(t *testing.T, statement string) (lines []string) {
+	t.Helper()
+	rows, err := p.conn.QueryContext(context.Background(), statement)
+	if err != nil {
+		t.Fatalf("%.200s: %v", statement, err)
+	}
+	defer func() { _ = rows.Close() }()
+	for rows.Next() {
+		var line string
+		if strings.HasPrefix(statement, "EXPLAIN") {
+			if err := rows.Scan(&line); err != nil {
+				t.Fatal(err)
+			}
+		}
+		lines = append(lines, line)
+	}
+	if err := rows.Err(); err != nil {
+		t.Fatalf("%.200s: %v", statement, err)
+	}
+	return lines
+}
+
+func (p prepared) execute(what string) string {
+	var args []string
+	for _, arg := range p.statements[what].Args {
+		args = append(args, "'"+fmt.Sprint(arg)+"'")
+	}
+	return "EXECUTE " + p.names[what] + " (" + strings.Join(args, ", ") + ")"
+}
+
+// runAll runs each statement often enough for the server to plan it once for
+// all, if it means to.
+func (p prepared) runAll(t *testing.T) {
+	t.Helper()
+	for what := range p.statements {
+		for range 8 {
+			p.do(t, p.execute(what))
+		}
+	}
+}
+
+func (p prepared) wantIndexes(t *testing.T, when string) {
+	t.Helper()
+	for what := range p.statements {
+		plan := strings.Join(p.do(t, "EXPLAIN "+p.execute(what)), "\n")
+		// Looking up whole keys is not reading the table, in whichever way.
+		plan = regexp.MustCompile(`Bitmap.*\n.*\n *-> *Bitmap Index Scan .*\n *Index Cond: \(\(lane = \w\.lane\) AND \(id = \w\.id\)\)`).ReplaceAllString(plan, "looked up")
+		for line := range strings.Lines(plan) {
+			if strings.Contains(line, "Seq Scan on outbox ") || wholeIndex.MatchString(plan) || strings.Contains(line, "Bitmap") || sortsRows(line) {
+				t.Errorf("%s, %s: %s\n%s", what, when, line, plan)
+			}
+		}
+	}
+}
+
+// wholeIndex finds a scan of an index without a condition.
+var wholeIndex = regexp.MustCompile(`Scan using outbox_pkey on outbox .*\n(.*Filter|.*->|$)`)
+
+// sortsRows says that a line of a plan sorts more than the 64 lanes.
+func sortsRows(line string) bool {
+	return strings.Contains(line, "Sort Key") && !strings.Contains(line, "l.lane")
+}
