@@ -1,0 +1,90 @@
+package readme
+
+import (
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+var fileName = regexp.MustCompile("`([a-z_]+\\.go)`")
+
+// relay/DESIGN.md's map has every file of the engine, and no other.
+func TestTheFileMapIsComplete(t *testing.T) {
+	t.Parallel()
+	_, table, _ := strings.Cut(read(t, "relay/DESIGN.md").text, "\n## The files")
+	table, _, ended := strings.Cut(table, "\n## ")
+	if !ended {
+		t.Fatal("relay/DESIGN.md has no section The files")
+	}
+	mapped := map[string]int{}
+	for _, m := range fileName.FindAllStringSubmatch(table, -1) {
+		mapped[m[1]]++
+	}
+	files, err := filepath.Glob(filepath.Join(root, "relay/*.go"))
+	check(t, err)
+	for _, file := range files {
+		name := filepath.Base(file)
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		if mapped[name] != 1 {
+			t.Errorf("relay/%s stands %d times in the map of relay/DESIGN.md, want once", name, mapped[name])
+		}
+		delete(mapped, name)
+	}
+	for name := range mapped {
+		t.Errorf("the map of relay/DESIGN.md has %s, which isn't there", name)
+	}
+}
+
+var (
+	started = regexp.MustCompile(`\bstart\(e\.(\w+)\)|e\.(sender)\(`)
+	channel = regexp.MustCompile(`(?m)^\t(\w+) +(?:<-)?chan `)
+)
+
+// Each goroutine and each channel of the engine has a line that says who starts
+// it, who stops it, and who is at its ends.
+func TestGoroutinesAndChannelsAreExplained(t *testing.T) {
+	t.Parallel()
+	design, run := read(t, "relay/DESIGN.md").text, read(t, "relay/run.go").text
+	_, owners, _ := strings.Cut(design, "\n## Who owns what")
+	owners, _, _ = strings.Cut(owners, "\n## ")
+	var names []string
+	for _, m := range started.FindAllStringSubmatch(run, -1) {
+		names = append(names, m[1]+m[2])
+	}
+	for _, m := range channel.FindAllStringSubmatch(run, -1) {
+		names = append(names, m[1])
+	}
+	if len(names) < 12 {
+		t.Errorf("only %v were found in run.go", names)
+	}
+	for _, name := range names {
+		if !strings.Contains(owners, "`"+name+"`") {
+			t.Errorf("relay/DESIGN.md doesn't say who owns %s", name)
+		}
+	}
+}
+
+var identifier = regexp.MustCompile("`([a-zA-Z]+)`")
+
+// A name that is gone from the code is gone from the rules.
+func TestNamesInTheRulesExist(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob(filepath.Join(root, "relay/*.go"))
+	check(t, err)
+	var code strings.Builder
+	for _, file := range files {
+		code.WriteString(read(t, "relay/"+filepath.Base(file)).text)
+	}
+	found := identifier.FindAllStringSubmatch(read(t, "relay/DESIGN.md").text, -1)
+	if len(found) < 30 {
+		t.Errorf("only %d names were found", len(found))
+	}
+	for _, m := range found {
+		if !regexp.MustCompile(`\b` + m[1] + `\b`).MatchString(code.String()) {
+			t.Errorf("relay/DESIGN.md speaks of %s, which isn't in the code", m[1])
+		}
+	}
+}

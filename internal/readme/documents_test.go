@@ -1,0 +1,103 @@
+// Package readme keeps the project's pages true: each program in them compiles,
+// each command exists, each configuration loads, each SQL runs, each link leads
+// somewhere, and the tables say what the tests run.
+package readme
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// root is where the pages are, seen from this folder.
+const root = "../.."
+
+// page is a Markdown file.
+type page struct {
+	name string // from the root
+	text string
+}
+
+// block is a fenced piece of code in a page.
+type block struct {
+	place    string // page and line
+	language string
+	run      bool // a comment before it says that it is to be run as it is
+	text     string
+}
+
+// mainPages are those whose code is tried here. Other packages try theirs.
+var mainPages = []string{"README.md", "relay/DESIGN.md", "CHANGELOG.md"}
+
+func read(t testing.TB, name string) page {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, name))
+	check(t, err)
+	return page{name, string(text)}
+}
+
+// pages returns every page of the project.
+func pages(t testing.TB) (found []page) {
+	t.Helper()
+	check(t, fs.WalkDir(os.DirFS(root), ".", func(path string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case entry.IsDir() && len(path) > 1 && (entry.Name()[0] == '.' || entry.Name() == "testdata" || entry.Name() == "bin"):
+			return fs.SkipDir
+		case !entry.IsDir() && strings.HasSuffix(path, ".md"):
+			found = append(found, read(t, path))
+		}
+		return nil
+	}))
+	return found
+}
+
+var fenced = regexp.MustCompile("(?ms)^(<!-- run -->\n)?```([a-z]*)\n(.*?)^```$")
+
+// blocks returns the pages' pieces of code in one language.
+func blocks(t testing.TB, language string) (found []block) {
+	t.Helper()
+	for _, name := range mainPages {
+		p := read(t, name)
+		for _, at := range fenced.FindAllStringSubmatchIndex(p.text, -1) {
+			b := block{
+				place:    fmt.Sprintf("%s:%d", name, 1+strings.Count(p.text[:at[6]], "\n")),
+				language: p.text[at[4]:at[5]], run: at[2] >= 0, text: p.text[at[6]:at[7]],
+			}
+			if b.language == language {
+				found = append(found, b)
+			}
+		}
+	}
+	return found
+}
+
+// withoutCode blanks fenced code out, and keeps the lines' numbers.
+func (p page) withoutCode() string {
+	return fenced.ReplaceAllStringFunc(p.text, func(code string) string {
+		return strings.Repeat("\n", strings.Count(code, "\n"))
+	})
+}
+
+// Code in a language that nobody tries would go stale unnoticed.
+func TestEveryBlockIsOfALanguageThatIsTried(t *testing.T) {
+	t.Parallel()
+	tried := map[string]bool{"go": true, "sh": true, "sql": true, "yaml": true, "mermaid": true, "text": true}
+	for _, name := range mainPages {
+		p := read(t, name)
+		found := fenced.FindAllStringSubmatch(p.text, -1)
+		if fences := strings.Count("\n"+p.text, "\n```"); fences != 2*len(found) {
+			t.Errorf("%s has %d fences, of which %d blocks could be made", name, fences, len(found))
+		}
+		for _, b := range found {
+			if !tried[b[2]] {
+				t.Errorf("%s: a block of language %q isn't tried by any test", name, b[2])
+			}
+		}
+	}
+}

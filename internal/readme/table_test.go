@@ -1,0 +1,35 @@
+package readme
+
+import (
+	"testing"
+
+	"github.com/rowrelay/rowrelay/internal/testdb"
+	"github.com/rowrelay/rowrelay/migrations"
+	"github.com/rowrelay/rowrelay/outbox/dialect"
+)
+
+// table is a database with an empty outbox.
+type table struct {
+	testdb.Database
+	dialect dialect.Dialect
+}
+
+func openTable(t testing.TB, target testdb.Target) table {
+	t.Helper()
+	db := table{Database: target.Open(t), dialect: dialect.Postgres()}
+	if db.Kind == testdb.SQLite {
+		db.dialect = dialect.SQLite()
+	}
+	schema, err := migrations.New(db.DB, db.dialect, migrations.Options{})
+	check(t, err)
+	_, err = schema.Up(t.Context())
+	check(t, err)
+	return db
+}
+
+func check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,157 @@
+package readme
+
+import (
+	"flag"
+	"fmt"
+	"go/ast"
+	"go/doc"
+	"go/parser"
+	"go/token"
+	"go/types"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/rowrelay/rowrelay/internal/testdb"
+)
+
+var update = flag.Bool("update", false, "write the generated tables anew")
+
+var generated = regexp.MustCompile(`(?s)(<!-- generated: (\w+); go test ./internal/readme -update -->\n)(.*?)(<!-- end -->)`)
+
+// The tables of README.md are made from what the tests run.
+func TestTablesAreFresh(t *testing.T) {
+	t.Parallel()
+	tables := map[string]func(testing.TB) string{"databases": databases, "sinks": sinkTable}
+	p := read(t, "README.md")
+	fresh := generated.ReplaceAllStringFunc(p.text, func(found string) string {
+		m := generated.FindStringSubmatch(found)
+		makeTable := tables[m[2]]
+		if makeTable == nil {
+			t.Fatalf("there is no generator of the table %s", m[2])
+		}
+		delete(tables, m[2])
+		return m[1] + "\n" + makeTable(t) + "\n" + m[4]
+	})
+	for name := range tables {
+		t.Errorf("README.md has no table %s", name)
+	}
+	if fresh == p.text {
+		return
+	}
+	if !*update {
+		t.Error("the tables of README.md are stale: go test ./internal/readme -update writes them anew")
+		return
+	}
+	check(t, os.WriteFile(filepath.Join(root, p.name), []byte(fresh), 0o644))
+}
+
+// drivers are the drivers of testdb, as people know them.
+var drivers = map[string]string{
+	"pgx": "pgx (stdlib)", "postgres": "lib/pq", "sqlite": "modernc.org/sqlite (pure Go)", "sqlite3": "mattn/go-sqlite3 (cgo)",
+}
+
+var version = regexp.MustCompile(`^([a-z]+)(\d*)$`)
+
+// databases lists testdb's targets: the suite's test ranges over them.
+func databases(t testing.TB) string {
+	t.Helper()
+	suite := read(t, "relay/sqlstore/store_test.go").text
+	if !strings.Contains(suite, "storetest.Run(") || !strings.Contains(suite, "testdb.Targets()") {
+		t.Error("relay/sqlstore/store_test.go doesn't run storetest on all of testdb's targets any more")
+	}
+	var lines strings.Builder
+	lines.WriteString("| database | driver | what CI runs |\n| --- | --- | --- |\n")
+	for _, target := range testdb.Targets() {
+		server, _, _ := strings.Cut(target.Name, "/")
+		name, runs := "SQLite", "conformance suite on real files"
+		if target.Kind == testdb.Postgres {
+			name, runs = "PostgreSQL "+version.FindStringSubmatch(server)[2], "conformance suite on a real server"
+		}
+		driver := drivers[target.Driver]
+		if driver == "" {
+			t.Errorf("driver %s has no name for people", target.Driver)
+		}
+		fmt.Fprintf(&lines, "| %s | %s | %s |\n", name, driver, runs)
+	}
+	return lines.String()
+}
+
+// sinkTable lists the sinks that run the suite of sinktest, and by which tests.
+func sinkTable(t testing.TB) string {
+	t.Helper()
+	var lines strings.Builder
+	lines.WriteString("| sink | | what CI runs |\n| --- | --- | --- |\n")
+	folders, err := filepath.Glob(filepath.Join(root, "sinks/*"))
+	check(t, err)
+	for _, folder := range folders {
+		if suites := suitesOf(t, folder); len(suites) > 0 {
+			name := filepath.Base(folder)
+			fmt.Fprintf(&lines, "| [%s](sinks/%s) | %s | conformance suite: %s |\n", name, name, synopsis(t, folder), strings.Join(suites, ", "))
+		}
+	}
+	return lines.String()
+}
+
+// suitesOf returns links to the tests of a sink that run the suite, by
+// themselves or by a helper.
+func suitesOf(t testing.TB, folder string) (links []string) {
+	t.Helper()
+	if filepath.Base(folder) == "sinktest" {
+		return nil
+	}
+	files, err := filepath.Glob(filepath.Join(folder, "*_test.go"))
+	check(t, err)
+	helpers := map[string]bool{"sinktest.Run": true}
+	for range 2 { // helpers first
+		links = nil
+		for _, name := range files {
+			file, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
+			check(t, err)
+			for _, declaration := range file.Decls {
+				f, ok := declaration.(*ast.FuncDecl)
+				if !ok || f.Recv != nil || !callsAny(f, helpers) {
+					continue
+				}
+				if strings.HasPrefix(f.Name.Name, "Test") {
+					links = append(links, fmt.Sprintf("[`%s`](sinks/%s/%s)", f.Name.Name, filepath.Base(folder), filepath.Base(name)))
+				} else {
+					helpers[f.Name.Name] = true
+				}
+			}
+		}
+	}
+	return links
+}
+
+// callsAny says whether a function calls one of these.
+func callsAny(f *ast.FuncDecl, names map[string]bool) (calls bool) {
+	ast.Inspect(f, func(n ast.Node) bool {
+		if call, ok := n.(*ast.CallExpr); ok {
+			calls = calls || names[types.ExprString(call.Fun)]
+		}
+		return true
+	})
+	return calls
+}
+
+var packageName = regexp.MustCompile(`^Package \w+ (is a sink that|is a|has) `)
+
+// synopsis is the first sentence of a package's comment, without its name.
+func synopsis(t testing.TB, folder string) string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(folder, "*.go"))
+	check(t, err)
+	for _, name := range files {
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ParseComments|parser.PackageClauseOnly)
+		check(t, err)
+		if file.Doc != nil && !strings.HasSuffix(name, "_test.go") {
+			var p doc.Package
+			return strings.TrimSuffix(packageName.ReplaceAllString(p.Synopsis(file.Doc.Text()), ""), ".")
+		}
+	}
+	t.Errorf("%s has no package comment", folder)
+	return ""
+}
