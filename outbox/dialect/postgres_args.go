@@ -70,13 +70,13 @@ func boundBy(bound, text string) string {
 	return "COALESCE(" + bound + strings.Repeat(", length(to_tsvector('simple', "+text+"))", 8) + ")"
 }
 
-// postgresFound finds rows of a table by lane and id, for each row of given, and
-// calls their place g.place. With it a statement changes t by t.ctid = g.place,
-// one row after the other. Joined by their keys the rows would be found by a scan
-// of the table wherever the planner takes it for small.
+// postgresFound is a FROM of the rows of given, as g, and for each the row of a
+// table with its lane and id, as x. With the place of that row a statement
+// changes t by t.ctid = g.place, one row after the other. Joined by their keys
+// the rows would be found by a scan of the table wherever the planner takes it
+// for small.
 func postgresFound(table, columns, suffix string) string {
-	return "(SELECT g.*, " + columns + " FROM given AS g CROSS JOIN LATERAL (" +
-		"SELECT h.ctid AS place, h.* FROM " + table + " AS h WHERE h.lane = g.lane AND h.id = g.id LIMIT 1" + suffix + ") AS x"
+	return "FROM given AS g CROSS JOIN LATERAL (SELECT " + columns + " FROM " + table + " AS h WHERE h.lane = g.lane AND h.id = g.id LIMIT 1" + suffix + ") AS x"
 }
 
 // limit hides the number from the planner, which then prepares to stop early,

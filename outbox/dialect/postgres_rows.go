@@ -50,6 +50,9 @@ func claimOrder(pick string) string {
 	}
 }
 
+// postgresClaimed are the columns by which a found row is known again.
+const postgresClaimed = "h.ctid AS place, h.lane AS found_lane, h.id AS found_id, h.claim_token"
+
 // claimBound is true for all rows, and a condition of the index of the order: see
 // boundBy. As its bounds are not known beforehand, and are many, the planner
 // expects few rows, and so no reading of the whole index; which is what it gets,
@@ -71,7 +74,8 @@ func claimBound(pick string) string {
 }
 
 // Extend goes through all claims, of which there are as many as relays have in
-// hand: there is no index by id, and a row's lane isn't known.
+// hand: there is no index by id, and a row's lane isn't known. A row that is
+// locked is being settled or handled, and nobody else gets it meanwhile.
 func (postgres) Extend(table Table, token string, ids []int64, ttl time.Duration) Query {
 	var a postgresArgs
 	return a.query(
@@ -79,10 +83,11 @@ func (postgres) Extend(table Table, token string, ids []int64, ttl time.Duration
 		"    SELECT lane, id FROM (SELECT lane, id, claim_token FROM "+table.Hot()+" WHERE "+claimBound("ended"),
 		"        ORDER BY claimed_until "+a.limit(math.MaxInt64)+") AS h",
 		"    WHERE claim_token = "+a.text(token)+" AND id = ANY ("+a.ids(ids)+") AND "+a.planNow()+"),",
-		"found AS MATERIALIZED "+postgresFound(table.Hot(), "x.place, x.lane AS found_lane, x.id AS found_id, x.claim_token", " FOR NO KEY UPDATE")+")",
-		"UPDATE "+table.Hot()+" AS t SET claimed_until = now() + "+a.interval(ttl),
-		"FROM found AS g WHERE "+postgresPlace+" AND g.claim_token = "+a.text(token)+" AND g.found_lane = g.lane AND g.found_id = g.id",
-		"RETURNING t.id")
+		"found AS MATERIALIZED (SELECT g.*, x.* "+postgresFound(table.Hot(), postgresClaimed, " FOR NO KEY UPDATE SKIP LOCKED")+"),",
+		"extended AS (UPDATE "+table.Hot()+" AS t SET claimed_until = now() + "+a.interval(ttl),
+		"    FROM found AS g WHERE "+postgresPlace+" AND g.claim_token = "+a.text(token)+" AND g.found_lane = g.lane AND g.found_id = g.id",
+		"    RETURNING t.id)",
+		"SELECT id FROM extended UNION ALL SELECT id FROM given WHERE id NOT IN (SELECT found_id FROM found)")
 }
 
 func (postgres) FreeEnded(table Table, limit int) Query {

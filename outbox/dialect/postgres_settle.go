@@ -10,41 +10,52 @@ import (
 // a takeover finds the new fence. Renewals change no key and pass.
 func (postgres) SettleLanes(table Table, relay string, keep bool, settlements []Settlement) Settle {
 	m := &postgresMoves{table: table, has: kindsOf(settlements)}
-	m.with("shown", postgresShown(&m.args, settlements, postgresFence))
-	m.with("held", "SELECT l.lane, l.fence FROM "+table.Lanes()+" AS l"+
-		" JOIN (SELECT DISTINCT lane, fence FROM shown) AS s ON l.lane = s.lane AND l.fence = s.fence"+
-		" ORDER BY l.lane FOR KEY SHARE OF l")
-	m.with("given", "SELECT s.* FROM shown AS s JOIN held AS h ON h.lane = s.lane AND h.fence = s.fence")
+	m.with("held", "SELECT l.lane, l.fence FROM "+table.Lanes()+" AS l JOIN "+postgresLeased(&m.args, settlements)+
+		" ON l.lane = s.lane AND l.fence = s.fence ORDER BY l.lane FOR KEY SHARE OF l")
+	m.with("given", postgresShown(&m.args, settlements, postgresFence)+" JOIN held USING (lane, fence)")
 	m.move(relay, keep)
 	return Settle{Facts: m.facts("UNION ALL SELECT 'lane', lane, fence FROM held")}
 }
 
 // SettleRows is the same with the claim's token in the place of the lease. It
-// locks the rows first, as an extension may be changing them. The conditions of
-// claimed that are always true tell the planner that there are few.
+// locks the rows first, so that it knows their tokens; one that another
+// transaction has changed since the statement began is counted as it is then,
+// and not changed. The conditions of claimed that are always true tell the
+// planner that there are few.
 func (postgres) SettleRows(table Table, relay string, keep bool, settlements []Settlement) Settle {
 	m := &postgresMoves{table: table, has: kindsOf(settlements), located: true}
 	m.with("given", postgresShown(&m.args, settlements, postgresToken))
-	m.with("found", postgresFound(table.Hot(), "x.place, x.lane AS found_lane, x.id AS found_id, x.claim_token", " FOR UPDATE")[1:])
+	m.with("found", "SELECT g.*, x.* "+postgresFound(table.Hot(), postgresClaimed, " FOR UPDATE"))
 	m.with("claimed", "SELECT * FROM found WHERE claim_token = token AND found_lane = lane AND found_id = id")
 	m.move(relay, keep)
 	return Settle{Facts: m.facts("UNION ALL SELECT 'fenced', (SELECT count(*) FROM found WHERE claim_token IS DISTINCT FROM token), 0")}
 }
 
+// postgresLeased are the leases that the settlements show.
+func postgresLeased(a *postgresArgs, settlements []Settlement) string {
+	var lanes []int
+	var fences []int64
+	for i, s := range settlements {
+		if i == 0 || s.Lane != settlements[i-1].Lane || s.Fence != settlements[i-1].Fence {
+			lanes, fences = append(lanes, s.Lane), append(fences, s.Fence)
+		}
+	}
+	return "(SELECT DISTINCT lane, fence FROM unnest(" + a.lanes(lanes) + ", " + a.ids(fences) + ") AS u (lane, fence)) AS s"
+}
+
 func postgresFence(c *postgresGivens, settlements []Settlement) {
-	c.ints("fence", "bigint", column(settlements, func(s Settlement) int64 { return s.Fence }))
+	c.array("fence", c.args.ids(column(settlements, func(s Settlement) int64 { return s.Fence })))
 }
 
 func postgresToken(c *postgresGivens, settlements []Settlement) {
 	c.texts("token", column(settlements, func(s Settlement) string { return s.Token }))
 }
 
-// postgresShown selects the settlements. The ids are what there always is more
-// than one of.
+// postgresShown selects the settlements.
 func postgresShown(a *postgresArgs, settlements []Settlement, claim func(*postgresGivens, []Settlement)) string {
 	c := &postgresGivens{args: a}
 	c.array("id", a.ids(column(settlements, func(s Settlement) int64 { return s.ID })))
-	c.ints("lane", "smallint", column(settlements, func(s Settlement) int64 { return int64(s.Lane) }))
+	c.array("lane", a.lanes(column(settlements, func(s Settlement) int { return s.Lane })))
 	claim(c, settlements)
 	c.texts("state", column(settlements, func(s Settlement) string { return s.State }))
 	c.bools("held", column(settlements, func(s Settlement) bool { return s.Held }))
@@ -135,7 +146,7 @@ func (m *postgresMoves) found(from string) string {
 	if m.located && from == m.table.Hot() {
 		return "claimed"
 	}
-	return postgresFound(from, "x.place", "") + ")"
+	return "(SELECT g.*, x.place " + postgresFound(from, "h.ctid AS place", "") + ")"
 }
 
 func (m *postgresMoves) finish(relay string) {

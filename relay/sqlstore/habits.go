@@ -16,8 +16,10 @@ type habits struct {
 // minRowSize is assumed of rows' payloads at least.
 const minRowSize = 256
 
-// manyPositions are worth sharing a page among.
-const manyPositions = 8
+const (
+	manyPositions = 8  // are worth sharing a page among
+	minShare      = 16 // rows
+)
 
 // ask makes the request for what is left to read.
 //
@@ -31,7 +33,7 @@ func (h *habits) ask(positions []relay.Position, into *reading, number bool) dia
 	into.positions, into.at, into.after, into.count = positions, 0, 0, 0
 	read := dialect.Read{Positions: toDialect(positions), Limit: into.limit - len(into.rows), MaxBytes: into.maxBytes - into.bytes, Number: number}
 	if len(positions) >= manyPositions && positions[0].Key == "" {
-		read.Share = max(1, read.Limit*max(1, h.spread)/len(positions))
+		read.Share = max(minShare, read.Limit*max(1, h.spread)/len(positions))
 	}
 	if read.Limit*max(h.rowSize, minRowSize) < read.MaxBytes/4 {
 		read.MaxBytes = 0

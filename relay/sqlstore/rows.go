@@ -53,8 +53,12 @@ func order(pick relay.Pick) func(a, b relay.Row) int {
 }
 
 // Extend implements [relay.RowStore]. A claim that has ended and was not taken
-// back is extended like any other.
+// back is extended like any other. It waits for this store's settles of claimed
+// rows, and they for it: a statement that comes upon a row which another has
+// just changed passes it over.
 func (s *Store) Extend(ctx context.Context, token string, ids []int64, ttl time.Duration) (still []int64, err error) {
+	s.claims.Lock()
+	defer s.claims.Unlock()
 	err = s.write(ctx, "extend claims of table", func() error {
 		still = nil
 		var id int64

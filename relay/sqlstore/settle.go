@@ -22,6 +22,7 @@ func (s *Store) Settle(ctx context.Context, name string, keep bool, settlements 
 	if err != nil {
 		return relay.Settled{}, err
 	}
+	defer s.settlingClaims(settlements[0])()
 	var settled relay.Settled
 	err = s.write(ctx, "settle rows of table", func() (err error) {
 		settled, err = s.settle(ctx, settle, settlements)
@@ -166,8 +167,18 @@ func (s *Store) HandleTx(ctx context.Context, name string, keep bool, done relay
 	return nil
 }
 
+// settlingClaims keeps extensions away while claimed rows are settled.
+func (s *Store) settlingClaims(first relay.Settlement) (done func()) {
+	if first.Token == "" {
+		return func() {}
+	}
+	s.claims.RLock()
+	return s.claims.RUnlock
+}
+
 // beginSettled returns a transaction that has marked the row.
 func (s *Store) beginSettled(ctx context.Context, settle dialect.Settle, settlements []relay.Settlement) (tx *sql.Tx, err error) {
+	defer s.settlingClaims(settlements[0])()
 	err = s.try(ctx, "settle a handled row of table", func() error {
 		tx, err = s.db.BeginTx(ctx, s.isolation())
 		if err != nil {

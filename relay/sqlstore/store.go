@@ -7,6 +7,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"sync"
 
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 	"github.com/rowrelay/rowrelay/relay"
@@ -31,6 +32,7 @@ type Store struct {
 	table   dialect.Table
 	horizon horizon
 	habits  habits
+	claims  sync.RWMutex  // held for reading by settles of claimed rows, for writing by extensions
 	writing chan struct{} // held by a writer, where there is one at a time
 }
 

@@ -1,0 +1,275 @@
+package sqlstore_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rowrelay/rowrelay/internal/testdb"
+	"github.com/rowrelay/rowrelay/outbox/dialect"
+	"github.com/rowrelay/rowrelay/relay"
+)
+
+// lease takes all lanes and returns what was read in them.
+func lease(t *testing.T, table table, name string) (store relay.Store, rows []relay.Row, fences map[int]int64) {
+	t.Helper()
+	opened := table.open(t)
+	grants, err := opened.Acquire(t.Context(), name, relay.Lanes, time.Minute)
+	if err != nil || len(grants) != relay.Lanes {
+		t.Fatalf("acquired %d lanes, %v", len(grants), err)
+	}
+	fences = map[int]int64{}
+	var positions []relay.Position
+	for _, grant := range grants {
+		fences[grant.Lane] = grant.Fence
+		positions = append(positions, relay.Position{Lane: grant.Lane})
+	}
+	page, err := opened.Read(t.Context(), positions, 1000, 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return opened, page.Rows, fences
+}
+
+func done(row relay.Row, fences map[int]int64) relay.Settlement {
+	return relay.Settlement{ID: row.ID, Lane: row.Lane, Fence: fences[row.Lane], State: relay.StateDone}
+}
+
+// A settle that begins while a takeover is under way waits for it, and then
+// finds the new fence. (The other order, in which the takeover passes the lane
+// over, is storetest's.)
+func TestSettleWaitsForTakeover(t *testing.T) {
+	eachTable(t, func(t *testing.T, table table) {
+		if table.Kind != testdb.Postgres {
+			return // one writer at a time: there is nothing to wait in between
+		}
+		exec(t, table.DB, "INSERT INTO outbox (topic, message_key) VALUES ('a', 'k')")
+		store, rows, fences := lease(t, table, "old")
+		exec(t, table.DB, "UPDATE outbox_lanes SET until = now() - interval '1 s'")
+		takeover, err := table.DB.BeginTx(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = takeover.Rollback() }()
+		query := table.dialect.Acquire(dialect.Table{}, "new", relay.Lanes, time.Minute)
+		if _, err := takeover.Exec(query.SQL, query.Args...); err != nil {
+			t.Fatal(err)
+		}
+		settled := make(chan relay.Settled)
+		go func() {
+			counts, err := store.Settle(t.Context(), "old", true, []relay.Settlement{done(rows[0], fences)})
+			if err != nil {
+				t.Error(err)
+			}
+			settled <- counts
+		}()
+		waitBlocked(t, table)
+		if err := takeover.Commit(); err != nil {
+			t.Fatal(err)
+		}
+		if got, want := <-settled, (relay.Settled{Fenced: 1}); got != want {
+			t.Errorf("settled after the takeover: %+v, want %+v", got, want)
+		}
+	})
+}
+
+// waitBlocked waits until a session of the database waits for a lock.
+func waitBlocked(t *testing.T, table table) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); ; {
+		var blocked bool
+		if err := table.DB.QueryRow("SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')").Scan(&blocked); err != nil {
+			t.Fatal(err)
+		}
+		if blocked {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("nobody waits for a lock")
+		}
+	}
+}
+
+// 30 consumers share 100 rows out while another session holds the lock that
+// pg_dump takes, and the locks of a row.
+func TestCompetingConsumers(t *testing.T) {
+	const consumers, count = 30, 100
+	eachTable(t, func(t *testing.T, table table) {
+		if err := table.open(t).Adopt(t.Context(), relay.ByRows); err != nil {
+			t.Fatal(err)
+		}
+		exec(t, table.DB, "INSERT INTO outbox (topic) VALUES ('a')"+strings.Repeat(", ('a')", count-1))
+		if table.Kind == testdb.Postgres {
+			dump, err := table.DB.BeginTx(t.Context(), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = dump.Rollback() }()
+			if _, err := dump.Exec("LOCK TABLE outbox, outbox_held, outbox_done IN ACCESS SHARE MODE"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		claimed := compete(t, table, consumers)
+		slices.Sort(claimed)
+		if distinct := len(slices.Compact(slices.Clone(claimed))); len(claimed) != count || distinct != count {
+			t.Errorf("%d claims of %d rows, want %d distinct ones", len(claimed), distinct, count)
+		}
+	})
+}
+
+// compete lets consumers claim a few rows at a time until each finds nothing.
+func compete(t *testing.T, table table, consumers int) (claimed []int64) {
+	t.Helper()
+	store := table.open(t)
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	for i := range consumers {
+		all.Go(func() {
+			for {
+				rows, err := store.Claim(t.Context(), relay.ClaimRequest{Relay: "r", Token: fmt.Sprint(i), TTL: time.Minute, Limit: 2})
+				if errors.Is(err, relay.ErrBusy) {
+					continue
+				}
+				if err != nil {
+					t.Error(err)
+				}
+				if len(rows) == 0 {
+					return
+				}
+				mu.Lock()
+				for _, row := range rows {
+					claimed = append(claimed, row.ID)
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	all.Wait()
+	return claimed
+}
+
+// A row that is being extended while it is settled is settled all the same.
+func TestSettleWhileExtending(t *testing.T) {
+	eachTable(t, func(t *testing.T, table table) {
+		store := table.open(t)
+		if err := store.Adopt(t.Context(), relay.ByRows); err != nil {
+			t.Fatal(err)
+		}
+		for range 10 {
+			exec(t, table.DB, "INSERT INTO outbox (topic) VALUES ('a'), ('b'), ('c')")
+			rows, err := store.Claim(t.Context(), relay.ClaimRequest{Relay: "r", Token: "t", TTL: time.Minute, Limit: 3})
+			if err != nil || len(rows) != 3 {
+				t.Fatalf("claimed %d rows, %v", len(rows), err)
+			}
+			var settlements []relay.Settlement
+			var ids []int64
+			for _, row := range rows {
+				ids = append(ids, row.ID)
+				settlements = append(settlements, relay.Settlement{ID: row.ID, Lane: row.Lane, Token: "t", State: relay.StateDone})
+			}
+			var extending sync.WaitGroup
+			extending.Go(func() {
+				for range 5 {
+					if _, err := store.Extend(t.Context(), "t", ids, time.Minute); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+			if settled, err := store.Settle(t.Context(), "r", true, settlements); err != nil || settled.Changed != 3 {
+				t.Errorf("settled %+v, %v; want 3 changed", settled, err)
+			}
+			extending.Wait()
+		}
+	})
+}
+
+func TestHandleTx(t *testing.T) {
+	eachTable(t, func(t *testing.T, table table) {
+		exec(t, table.DB, "CREATE TABLE effects (name text)")
+		exec(t, table.DB, "INSERT INTO outbox (topic) VALUES ('a')")
+		opened, rows, fences := lease(t, table, "r")
+		store := opened.(relay.TxStore)
+		handle := func(settlement relay.Settlement, result error) error {
+			return store.HandleTx(t.Context(), "r", true, settlement, func(ctx context.Context, tx *sql.Tx) error {
+				if _, err := tx.ExecContext(ctx, "INSERT INTO effects VALUES ('done')"); err != nil {
+					t.Error(err)
+				}
+				return result
+			})
+		}
+		want := func(when string, effects, pending int) {
+			t.Helper()
+			var gotEffects, gotPending int
+			if err := table.DB.QueryRow("SELECT (SELECT count(*) FROM effects), (SELECT count(*) FROM outbox)").Scan(&gotEffects, &gotPending); err != nil {
+				t.Fatal(err)
+			}
+			if gotEffects != effects || gotPending != pending {
+				t.Errorf("%s: %d effects and %d pending rows, want %d and %d", when, gotEffects, gotPending, effects, pending)
+			}
+		}
+		failure := errors.New("the handler failed")
+		if err := handle(done(rows[0], fences), failure); !errors.Is(err, failure) {
+			t.Errorf("a handler that fails: %v", err)
+		}
+		want("after a failure", 0, 1)
+		stale := done(rows[0], fences)
+		stale.Fence--
+		if err := handle(stale, nil); !errors.Is(err, relay.ErrFenced) {
+			t.Errorf("with an old fence: %v", err)
+		}
+		want("with an old fence", 0, 1)
+		if err := handle(done(rows[0], fences), nil); err != nil {
+			t.Error(err)
+		}
+		want("handled", 1, 0)
+		if err := handle(done(rows[0], fences), nil); !errors.Is(err, relay.ErrFenced) {
+			t.Errorf("handled again: %v", err)
+		}
+		want("handled again", 1, 0)
+		if handlerPanics(store, done(rows[0], fences)) {
+			t.Error("a row that is gone reached a handler")
+		}
+	})
+}
+
+// A handler that takes its time doesn't keep the other claims from being
+// extended, nor is its own taken for lost.
+func TestExtendWhileHandling(t *testing.T) {
+	eachTable(t, func(t *testing.T, table table) {
+		if table.Kind != testdb.Postgres {
+			return // a handler's transaction is the only one that writes
+		}
+		store := table.open(t)
+		if err := store.Adopt(t.Context(), relay.ByRows); err != nil {
+			t.Fatal(err)
+		}
+		exec(t, table.DB, "INSERT INTO outbox (topic) VALUES ('a'), ('b')")
+		rows, err := store.Claim(t.Context(), relay.ClaimRequest{Relay: "r", Token: "t", TTL: time.Minute, Limit: 2})
+		if err != nil || len(rows) != 2 {
+			t.Fatalf("claimed %d rows, %v", len(rows), err)
+		}
+		settlement := relay.Settlement{ID: rows[0].ID, Lane: rows[0].Lane, Token: "t", State: relay.StateDone}
+		err = store.HandleTx(t.Context(), "r", true, settlement, func(ctx context.Context, _ *sql.Tx) error {
+			still, err := store.Extend(ctx, "t", []int64{rows[0].ID, rows[1].ID}, time.Hour)
+			if err != nil || len(still) != 2 {
+				t.Errorf("extended %v, %v; want both rows", still, err)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func handlerPanics(store relay.TxStore, settlement relay.Settlement) (reached bool) {
+	defer func() { reached = recover() != nil }()
+	_ = store.HandleTx(context.Background(), "r", true, settlement, func(context.Context, *sql.Tx) error { panic("reached") })
+	return false
+}
