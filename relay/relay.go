@@ -78,7 +78,7 @@ func (r *Relay) newEngine() *engine {
 		store: r.store, options: r.options, routes: r.routes, wake: r.wake, aborted: r.aborted, host: host,
 		lanes: map[int]*lane{}, unrouted: map[string]time.Time{}, pulse: r.pulse,
 		reads: make(chan readJob, 1), didRead: make(chan readResult, 1),
-		settles: make(chan []verdict, settlers), settled: make(chan settleResult, settlers),
+		settles: make(chan settleJob, settlers), settled: make(chan settleResult, settlers),
 		leases: make(chan leaseJob, 1), leased: make(chan leaseResult, 1),
 	}
 	e.lease.share, e.read.rowBytes = -1, 4096

@@ -33,7 +33,7 @@ type engine struct {
 	reads   chan readJob
 	didRead chan readResult
 	sent    chan sendResult
-	settles chan []verdict
+	settles chan settleJob
 	settled chan settleResult
 	leases  chan leaseJob
 	leased  chan leaseResult
@@ -160,7 +160,7 @@ func (e *engine) nextTime(now time.Time) time.Time {
 			next = t
 		}
 	}
-	for _, t := range []time.Time{e.lease.next, e.lease.safeUntil, e.settle.retryAt, e.stopping.deadline, e.read.pollAt, e.read.dueAt} {
+	for _, t := range []time.Time{e.lease.next, e.lease.safeUntil, e.settle.retryAt(), e.stopping.deadline, e.read.pollAt, e.read.dueAt} {
 		sooner(t)
 	}
 	for _, o := range e.outlets {

@@ -6,17 +6,18 @@ import (
 )
 
 // settlers is the number of settlements under way at once: while one commits,
-// the next is on its way.
+// the next is on its way. Each has lanes of its own, so that the outcomes of a
+// key are written in their order: what a successor repeats after a crash then
+// ends with the key's last message.
 const settlers = 2
 
 // settleBatch bounds the rows of one settlement.
 const settleBatch = 1000
 
-// settling is what waits to be written back.
-type settling struct {
+// settling is what waits to be written back, by settler.
+type settling [settlers]struct {
 	pending  []verdict
 	flying   int // verdicts under way
-	busy     int // settlements under way
 	failures int
 	retryAt  time.Time
 }
@@ -27,33 +28,50 @@ type verdict struct {
 	settlement Settlement
 }
 
+// settleJob is one call of Settle.
+type settleJob struct {
+	settler  int
+	verdicts []verdict
+}
+
+type settleResult struct {
+	settleJob
+	counts Settled
+	err    error
+}
+
 func (s *settling) add(it *item, settlement Settlement) {
-	s.pending = append(s.pending, verdict{it, settlement})
+	own := &s[it.row.Lane%settlers]
+	own.pending = append(own.pending, verdict{it, settlement})
 }
 
 // count is the number of items whose outcome is not written back yet.
-func (s *settling) count() int { return len(s.pending) + s.flying }
-
-type settleResult struct {
-	verdicts []verdict
-	counts   Settled
-	err      error
+func (s *settling) count() (n int) {
+	for i := range s {
+		n += len(s[i].pending) + s[i].flying
+	}
+	return n
 }
 
-// startSettles writes back what there is: at once if nothing is under way,
-// else when it is worth a round trip of its own.
+// retryAt is when the next settlement that failed is tried again.
+func (s *settling) retryAt() (at time.Time) {
+	for i := range s {
+		at = earliest(at, s[i].retryAt)
+	}
+	return at
+}
+
+// startSettles writes back what there is.
 func (e *engine) startSettles(now time.Time) {
-	s := &e.settle
-	for s.busy < settlers && len(s.pending) > 0 && !now.Before(s.retryAt) {
-		if s.busy > 0 && len(s.pending) < settleBatch/4 {
-			return
+	for i := range e.settle {
+		s := &e.settle[i]
+		if s.flying > 0 || len(s.pending) == 0 || now.Before(s.retryAt) {
+			continue
 		}
 		n := min(len(s.pending), settleBatch)
 		batch := s.pending[:n:n]
-		s.pending = s.pending[n:]
-		s.busy++
-		s.flying += n
-		e.settles <- batch
+		s.pending, s.flying, s.retryAt = s.pending[n:], n, time.Time{}
+		e.settles <- settleJob{i, batch}
 	}
 }
 
@@ -63,22 +81,22 @@ func (e *engine) settler(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case verdicts := <-e.settles:
-			e.settled <- e.writeBack(ctx, verdicts)
+		case job := <-e.settles:
+			e.settled <- e.writeBack(ctx, job)
 		}
 	}
 }
 
-func (e *engine) writeBack(ctx context.Context, verdicts []verdict) settleResult {
+func (e *engine) writeBack(ctx context.Context, job settleJob) settleResult {
 	ctx, cancel := context.WithTimeout(ctx, e.operationTimeout())
 	defer cancel()
-	settlements := make([]Settlement, len(verdicts))
-	for i, v := range verdicts {
+	settlements := make([]Settlement, len(job.verdicts))
+	for i, v := range job.verdicts {
 		settlements[i] = v.settlement
 	}
 	counts, err := e.store.Settle(ctx, e.options.Name, e.keeps(), settlements)
 	e.reached(err)
-	return settleResult{verdicts, counts, err}
+	return settleResult{job, counts, err}
 }
 
 func (e *engine) keeps() bool { return e.options.Retention != KeepNothing }
@@ -89,9 +107,8 @@ var settlePause = Backoff{Min: 50 * time.Millisecond, Max: 2 * time.Second}
 // afterSettle takes out of memory what is written. What is not is written
 // again: the database may have taken it, and then nothing happens.
 func (e *engine) afterSettle(result settleResult) {
-	s := &e.settle
-	s.busy--
-	s.flying -= len(result.verdicts)
+	s := &e.settle[result.settler]
+	s.flying = 0
 	if result.err != nil {
 		s.pending = append(result.verdicts[:len(result.verdicts):len(result.verdicts)], s.pending...)
 		s.failures++

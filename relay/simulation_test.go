@@ -52,7 +52,8 @@ type world struct {
 	topics    map[int64]string
 	loose     map[int64]bool // written with a later time: no order
 	delivered map[int64]int
-	lost      map[int64]bool // delivered, but the relay doesn't know
+	lost      map[int64]bool   // delivered, but the relay doesn't know
+	last      map[string]int64 // by sink and key, what was delivered last
 	downUntil map[string]time.Time
 	calm      bool
 	problems  []string
@@ -67,7 +68,7 @@ func simulate(t testing.TB, seed uint64, wrap func(relay.Store) relay.Store) (pr
 		w := &world{
 			t: t, random: rand.New(rand.NewPCG(seed, 7)), db: memstore.New(), wrap: wrap,
 			committed: map[string][]int64{}, topics: map[int64]string{}, loose: map[int64]bool{},
-			delivered: map[int64]int{}, lost: map[int64]bool{}, downUntil: map[string]time.Time{},
+			delivered: map[int64]int{}, lost: map[int64]bool{}, last: map[string]int64{}, downUntil: map[string]time.Time{},
 		}
 		w.play()
 		problems = w.problems
@@ -301,15 +302,38 @@ func (w *world) receive(sink, by string, m sinks.Message) sinks.Outcome {
 	case fate < 4 && !w.calm:
 		return sinks.Fail(sinks.Retry, sinks.ReasonServerError, "try again")
 	case fate < 6 && !w.calm:
-		w.delivered[m.Sequence]++
+		w.arrived(sink, m)
 		w.lost[m.Sequence] = true
 		return sinks.Fail(sinks.Retry, sinks.ReasonUnknown, "the answer was lost")
 	}
-	w.delivered[m.Sequence]++
+	w.arrived(sink, m)
 	if w.delivered[m.Sequence] > 1 && w.incidents == 0 && !w.lost[m.Sequence] {
 		w.problem("message %d came twice though nothing had happened", m.Sequence)
 	}
 	return sinks.Ok("")
+}
+
+func (w *world) arrived(sink string, m sinks.Message) {
+	w.delivered[m.Sequence]++
+	if !w.loose[m.Sequence] {
+		w.last[sink+"/"+m.Key] = m.Sequence
+	}
+}
+
+// checkLast holds that what is repeated after a crash is repeated to its end:
+// whoever takes the last message of a key for its newest is right.
+func (w *world) checkLast() {
+	for ref, ids := range w.committed {
+		newest := int64(0)
+		for _, id := range ids {
+			if !w.loose[id] && w.delivered[id] > 0 {
+				newest = max(newest, id)
+			}
+		}
+		if w.last[ref] != newest {
+			w.problem("key %s: the last message that arrived was %d, the newest %d", ref, w.last[ref], newest)
+		}
+	}
 }
 
 // checkOrder holds promise 2 against a message that is handed over now.
@@ -388,6 +412,7 @@ func (w *world) check() {
 			w.problem("message %d (key %v) ended as %q, want %q", id, w.loose[id], states[id], want)
 		}
 	}
+	w.checkLast()
 	if len(states) != len(w.topics) {
 		w.problem("%d rows, but %d messages were committed", len(states), len(w.topics))
 	}
