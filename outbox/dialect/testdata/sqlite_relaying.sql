@@ -1,0 +1,431 @@
+-- schema version
+SELECT value FROM app."Events_settings" WHERE name = 'schema';
+
+-- make indexes for rows
+CREATE INDEX IF NOT EXISTS app."Events_claim_id" ON "Events" (id) WHERE claimed_until IS NULL;
+CREATE INDEX IF NOT EXISTS app."Events_claim_priority" ON "Events" (priority DESC, id) WHERE claimed_until IS NULL;
+CREATE INDEX IF NOT EXISTS app."Events_claim_until" ON "Events" (claimed_until) WHERE claimed_until IS NOT NULL;
+
+-- drop indexes for rows
+DROP INDEX IF EXISTS app."Events_claim_id";
+DROP INDEX IF EXISTS app."Events_claim_priority";
+DROP INDEX IF EXISTS app."Events_claim_until";
+
+-- count indexes for rows
+SELECT count(*) FROM app.sqlite_master WHERE type = 'index' AND name IN (?, ?, ?);
+--   1: Events_claim_id
+--   2: Events_claim_priority
+--   3: Events_claim_until
+
+-- begin
+DELETE FROM app."Events_lanes" WHERE lane < 0;
+
+-- lock the claim
+SELECT value FROM app."Events_settings" WHERE name = 'claim';
+
+-- set the claim
+INSERT INTO app."Events_settings" (name, value) VALUES ('claim', ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value;
+--   1: lanes
+
+-- other relays
+SELECT name FROM app."Events_relays" WHERE until >= strftime('%Y-%m-%d %H:%M:%f', 'now') AND claim <> ? ORDER BY name;
+--   1: lanes
+
+-- forget the other way
+UPDATE app."Events_lanes" SET owner = NULL, until = NULL, fence = fence + 1, marks = NULL, journal = NULL, crashes = 0;
+UPDATE app."Events" SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL WHERE claimed_until IS NOT NULL;
+
+-- beat
+INSERT INTO app."Events_relays" AS r (name, host, version, claim, since, last_beat, until)
+SELECT ?, ?, ?, ?, strftime('%Y-%m-%d %H:%M:%f', 'now'), strftime('%Y-%m-%d %H:%M:%f', 'now'), strftime('%Y-%m-%d %H:%M:%f', 'now', ?)
+WHERE NOT EXISTS (SELECT 1 FROM app."Events_settings" WHERE name = 'claim' AND value <> ?)
+ON CONFLICT (name) DO UPDATE SET host = excluded.host, version = excluded.version, claim = excluded.claim,
+    since = CASE WHEN r.until < strftime('%Y-%m-%d %H:%M:%f', 'now') THEN excluded.since ELSE r.since END, last_beat = excluded.last_beat, until = excluded.until
+RETURNING name, 0;
+--   1: r
+--   2: h
+--   3: 1
+--   4: lanes
+--   5: +15.000 seconds
+--   6: lanes
+
+-- census
+SELECT name FROM app."Events_relays" WHERE until >= strftime('%Y-%m-%d %H:%M:%f', 'now') ORDER BY name;
+
+-- leave
+DELETE FROM app."Events_relays" WHERE name = ?;
+--   1: r
+
+-- purge relays
+DELETE FROM app."Events_relays" WHERE until < strftime('%Y-%m-%d %H:%M:%f', 'now', '-1 day');
+
+-- acquire
+UPDATE app."Events_lanes" SET owner = ?, fence = fence + 1, until = strftime('%Y-%m-%d %H:%M:%f', 'now', ?),
+    crashes = CASE WHEN owner IS NULL THEN crashes ELSE crashes + 1 END
+WHERE lane IN (SELECT lane FROM app."Events_lanes" WHERE owner IS NULL OR until < strftime('%Y-%m-%d %H:%M:%f', 'now') ORDER BY random() LIMIT ?)
+RETURNING lane, fence, coalesce(marks, ''), crashes, coalesce(journal, ''), 0;
+--   1: r
+--   2: +15.000 seconds
+--   3: 5
+
+-- renew
+UPDATE app."Events_lanes" AS l
+SET until = strftime('%Y-%m-%d %H:%M:%f', 'now', ?), marks = g.marks,
+    crashes = CASE WHEN g.calm THEN 0 ELSE l.crashes END, journal = CASE WHEN g.calm THEN NULL ELSE l.journal END
+FROM (SELECT json_extract(j.value, '$[0]') AS lane, json_extract(j.value, '$[1]') AS fence, json_extract(j.value, '$[2]') AS marks, json_extract(j.value, '$[3]') AS calm, json_extract(j.value, '$[4]') AS journal FROM json_each(?) AS j) AS g
+WHERE l.lane = g.lane AND l.fence = g.fence AND l.owner = ?
+RETURNING lane, fence, 0;
+--   1: +15.000 seconds
+--   2: [[1,7,"{\"main\":5}",true,"[{\"id\":1}]"],[2,8,"",false,""]]
+--   3: r
+
+-- release
+UPDATE app."Events_lanes" AS l
+SET owner = NULL, until = NULL, marks = g.marks, journal = NULL, crashes = 0
+FROM (SELECT json_extract(j.value, '$[0]') AS lane, json_extract(j.value, '$[1]') AS fence, json_extract(j.value, '$[2]') AS marks, json_extract(j.value, '$[3]') AS calm, json_extract(j.value, '$[4]') AS journal FROM json_each(?) AS j) AS g
+WHERE l.lane = g.lane AND l.fence = g.fence AND l.owner = ?
+RETURNING lane, fence, 0;
+--   1: [[1,7,"{\"main\":5}",true,"[{\"id\":1}]"],[2,8,"",false,""]]
+--   2: r
+
+-- journal
+UPDATE app."Events_lanes" AS l SET journal = g.journal
+FROM (SELECT json_extract(j.value, '$[0]') AS lane, json_extract(j.value, '$[1]') AS fence, json_extract(j.value, '$[2]') AS marks, json_extract(j.value, '$[3]') AS calm, json_extract(j.value, '$[4]') AS journal FROM json_each(?) AS j) AS g
+WHERE l.lane = g.lane AND l.fence = g.fence AND l.owner = ?
+RETURNING lane, fence, 0;
+--   1: [[1,7,"{\"main\":5}",true,"[{\"id\":1}]"],[2,8,"",false,""]]
+--   2: r
+
+-- given
+SELECT coalesce((SELECT seq FROM app.sqlite_sequence WHERE name = 'Events'), 0);
+
+-- read
+SELECT coalesce((SELECT seq FROM app.sqlite_sequence WHERE name = 'Events'), 0) || ' 0', 0, 0, '', '', '', NULL, '', NULL, 0, 0, 0, NULL, 0
+UNION ALL
+SELECT * FROM (SELECT NULL, t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''),
+    CAST(coalesce(t.payload, t.payload_text) AS BLOB), coalesce(t.headers, ''),
+    t.available_at, t.priority, t.attempts, t.crashes, t.created_at,
+    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > strftime('%Y-%m-%d %H:%M:%f', 'now'), 0)
+FROM json_each(?) AS j CROSS JOIN app."Events" AS t INDEXED BY "Events_lane_id"
+WHERE t.lane = json_extract(j.value, '$[0]') AND t.id > json_extract(j.value, '$[1]') AND t.id <= json_extract(j.value, '$[2]') LIMIT ?);
+--   1: [[1,10,20,""],[2,11,21,""]]
+--   2: 100
+
+-- read a share
+WITH p AS MATERIALIZED (SELECT lane, until, (SELECT min(h.id) FROM app."Events" AS h INDEXED BY "Events_lane_id"
+        WHERE h.lane = g.lane AND h.id > g.after AND h.id <= g.until) AS next
+    FROM (SELECT json_extract(j.value, '$[0]') AS lane, json_extract(j.value, '$[1]') AS after, json_extract(j.value, '$[2]') AS until FROM json_each(?) AS j) AS g),
+b AS MATERIALIZED (SELECT min(next) + ? AS bound FROM p)
+SELECT coalesce((SELECT seq FROM app.sqlite_sequence WHERE name = 'Events'), 0) || ' ' || coalesce((SELECT bound FROM b), 0), 0, 0, '', '', '', NULL, '', NULL, 0, 0, 0, NULL, 0
+UNION ALL
+SELECT * FROM (SELECT NULL, t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''),
+    CAST(coalesce(t.payload, t.payload_text) AS BLOB), coalesce(t.headers, ''),
+    t.available_at, t.priority, t.attempts, t.crashes, t.created_at,
+    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > strftime('%Y-%m-%d %H:%M:%f', 'now'), 0)
+    FROM p CROSS JOIN b CROSS JOIN app."Events" AS t INDEXED BY "Events_lane_id"
+    WHERE t.lane = p.lane AND t.id >= p.next AND t.id <= min(p.until, b.bound) LIMIT ?);
+--   1: [[1,10,20,""],[2,11,21,""]]
+--   2: 14
+--   3: 100
+
+-- read bytes
+SELECT coalesce((SELECT seq FROM app.sqlite_sequence WHERE name = 'Events'), 0) || ' 0', 0, 0, '', '', '', NULL, '', NULL, 0, 0, 0, NULL, 0
+UNION ALL
+SELECT * FROM (SELECT NULL, t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''),
+    CAST(coalesce(t.payload, t.payload_text) AS BLOB), coalesce(t.headers, ''),
+    t.available_at, t.priority, t.attempts, t.crashes, t.created_at,
+    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > strftime('%Y-%m-%d %H:%M:%f', 'now'), 0)
+FROM json_each(?) AS j CROSS JOIN app."Events" AS t INDEXED BY "Events_lane_id"
+WHERE t.lane = json_extract(j.value, '$[0]') AND t.id > json_extract(j.value, '$[1]') AND t.id <= json_extract(j.value, '$[2]') LIMIT ?);
+--   1: [[1,10,20,""],[2,11,21,""]]
+--   2: 100
+
+-- read keys
+SELECT coalesce((SELECT seq FROM app.sqlite_sequence WHERE name = 'Events'), 0) || ' 0', 0, 0, '', '', '', NULL, '', NULL, 0, 0, 0, NULL, 0
+UNION ALL
+SELECT * FROM (SELECT NULL, t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''),
+    CAST(coalesce(t.payload, t.payload_text) AS BLOB), coalesce(t.headers, ''),
+    t.available_at, t.priority, t.attempts, t.crashes, t.created_at,
+    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > strftime('%Y-%m-%d %H:%M:%f', 'now'), 0)
+FROM json_each(?) AS j CROSS JOIN app."Events" AS t INDEXED BY "Events_lane_id"
+WHERE t.lane = json_extract(j.value, '$[0]') AND t.id > json_extract(j.value, '$[1]') AND t.id <= json_extract(j.value, '$[2]') AND t.message_key = json_extract(j.value, '$[3]') LIMIT ?);
+--   1: [[1,10,20,"a\"\\k"]]
+--   2: 100
+
+-- candidates
+SELECT t.id, t.lane, t.topic, coalesce(t.message_key, '')
+FROM json_each(?) AS j CROSS JOIN app."Events" AS t INDEXED BY "Events_lane_id"
+WHERE t.lane = json_extract(j.value, '$[0]') AND t.id > json_extract(j.value, '$[1]') AND t.id <= json_extract(j.value, '$[2]') LIMIT ?;
+--   1: [[1,10,20,""],[2,11,21,""]]
+--   2: 100
+
+-- pick
+SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''),
+    CAST(coalesce(t.payload, t.payload_text) AS BLOB), coalesce(t.headers, ''),
+    t.available_at, t.priority, t.attempts, t.crashes, t.created_at,
+    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > strftime('%Y-%m-%d %H:%M:%f', 'now'), 0)
+FROM json_each(?) AS j CROSS JOIN app."Events" AS t ON t.id = json_extract(j.value, '$[1]') AND t.lane = json_extract(j.value, '$[0]');
+--   1: [[1,15],[2,16]]
+
+-- due
+SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''),
+    CAST(coalesce(t.payload, t.payload_text) AS BLOB), coalesce(t.headers, ''),
+    t.available_at, t.priority, t.attempts, t.crashes, t.created_at,
+    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 4 * (t.state = 'retry') FROM app."Events_held" AS t
+WHERE t.state <> 'error' AND coalesce(t.available_at, '0001-01-01 00:00:00.000') <= strftime('%Y-%m-%d %H:%M:%f', 'now') AND t.lane IN (SELECT value FROM json_each(?))
+    AND (coalesce(t.available_at, '0001-01-01 00:00:00.000'), t.id) > (?, ?)
+ORDER BY coalesce(t.available_at, '0001-01-01 00:00:00.000'), t.id LIMIT ?;
+--   1: [1,2]
+--   2: 2026-01-31 23:59:59.123
+--   3: 9
+--   4: 100
+
+-- held keys
+SELECT lane, message_key, topic, id FROM app."Events_held"
+WHERE state = 'retry' AND message_key <> '' AND lane IN (SELECT value FROM json_each(?))
+ORDER BY lane, id LIMIT ?;
+--   1: [1,2]
+--   2: 100
+
+-- settle: done
+DELETE FROM app."Events_lanes" WHERE lane < 0;
+SELECT 'lane', l.lane, l.fence FROM json_each(?) AS j CROSS JOIN app."Events_lanes" AS l ON l.lane = json_extract(j.value, '$[0]') AND l.fence = json_extract(j.value, '$[1]');
+--   1: [[1,7]]
+INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
+SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, g.attempts, g.crashes, t.available_at, coalesce(nullif(g.error, ''), t.last_error), strftime('%Y-%m-%d %H:%M:%f', 'now'), nullif(g.receipt, ''), ?
+FROM (SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS claim, json_extract(j.value, '$[3]') AS state, json_extract(j.value, '$[4]') AS attempts, json_extract(j.value, '$[5]') AS crashes, json_extract(j.value, '$[6]') AS delay, json_extract(j.value, '$[7]') AS error, json_extract(j.value, '$[8]') AS receipt FROM json_each(?) AS j CROSS JOIN app."Events_lanes" AS l ON l.lane = json_extract(j.value, '$[1]') AND l.fence = json_extract(j.value, '$[2]')) AS g CROSS JOIN app."Events" AS t ON t.id = g.id AND t.lane = g.lane;
+--   1: r
+--   2: [[5,1,7,"done",1,0,"+0.000 seconds","","0/5"]]
+DELETE FROM app."Events" WHERE id IN (
+    SELECT t.id FROM json_each(?) AS j CROSS JOIN app."Events_lanes" AS l ON l.lane = json_extract(j.value, '$[1]') AND l.fence = json_extract(j.value, '$[2]') CROSS JOIN app."Events" AS t ON t.id = json_extract(j.value, '$[0]') AND t.lane = json_extract(j.value, '$[1]'));
+--   1: [[5,1,7,"done",1,0,"+0.000 seconds","","0/5"]]
+
+-- settle: done, not kept
+DELETE FROM app."Events_lanes" WHERE lane < 0;
+SELECT 'lane', l.lane, l.fence FROM json_each(?) AS j CROSS JOIN app."Events_lanes" AS l ON l.lane = json_extract(j.value, '$[0]') AND l.fence = json_extract(j.value, '$[1]');
+--   1: [[1,7]]
+DELETE FROM app."Events" WHERE id IN (
+    SELECT t.id FROM json_each(?) AS j CROSS JOIN app."Events_lanes" AS l ON l.lane = json_extract(j.value, '$[1]') AND l.fence = json_extract(j.value, '$[2]') CROSS JOIN app."Events" AS t ON t.id = json_extract(j.value, '$[0]') AND t.lane = json_extract(j.value, '$[1]'));
+--   1: [[5,1,7,"done",1,0,"+0.000 seconds","","0/5"]]
+
+-- settle: everything
+DELETE FROM app."Events_lanes" WHERE lane < 0;
+SELECT 'lane', l.lane, l.fence FROM json_each(?) AS j CROSS JOIN app."Events_lanes" AS l ON l.lane = json_extract(j.value, '$[0]') AND l.fence = json_extract(j.value, '$[1]');
+--   1: [[1,7],[2,8]]
+INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
+SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, g.attempts, g.crashes, t.available_at, coalesce(nullif(g.error, ''), t.last_error), strftime('%Y-%m-%d %H:%M:%f', 'now'), nullif(g.receipt, ''), ?
+FROM (SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS claim, json_extract(j.value, '$[3]') AS state, json_extract(j.value, '$[4]') AS attempts, json_extract(j.value, '$[5]') AS crashes, json_extract(j.value, '$[6]') AS delay, json_extract(j.value, '$[7]') AS error, json_extract(j.value, '$[8]') AS receipt FROM json_each(?) AS j CROSS JOIN app."Events_lanes" AS l ON l.lane = json_extract(j.value, '$[1]') AND l.fence = json_extract(j.value, '$[2]')) AS g CROSS JOIN app."Events" AS t ON t.id = g.id AND t.lane = g.lane;
+--   1: r
+--   2: [[5,1,7,"done",1,0,"+0.000 seconds","","0/5"]]
+DELETE FROM app."Events" WHERE id IN (
+    SELECT t.id FROM json_each(?) AS j CROSS JOIN app."Events_lanes" AS l ON l.lane = json_extract(j.value, '$[1]') AND l.fence = json_extract(j.value, '$[2]') CROSS JOIN app."Events" AS t ON t.id = json_extract(j.value, '$[0]') AND t.lane = json_extract(j.value, '$[1]'));
+--   1: [[5,1,7,"done",1,0,"+0.000 seconds","","0/5"]]
+INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
+SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, g.attempts, g.crashes, t.available_at, coalesce(nullif(g.error, ''), t.last_error), strftime('%Y-%m-%d %H:%M:%f', 'now'), nullif(g.receipt, ''), ?
+FROM (SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS claim, json_extract(j.value, '$[3]') AS state, json_extract(j.value, '$[4]') AS attempts, json_extract(j.value, '$[5]') AS crashes, json_extract(j.value, '$[6]') AS delay, json_extract(j.value, '$[7]') AS error, json_extract(j.value, '$[8]') AS receipt FROM json_each(?) AS j CROSS JOIN app."Events_lanes" AS l ON l.lane = json_extract(j.value, '$[1]') AND l.fence = json_extract(j.value, '$[2]')) AS g CROSS JOIN app."Events_held" AS t ON t.id = g.id AND t.lane = g.lane AND t.state <> 'error';
+--   1: r
+--   2: [[8,2,8,"done",0,0,"+0.000 seconds","",""]]
+DELETE FROM app."Events_held" WHERE id IN (
+    SELECT t.id FROM json_each(?) AS j CROSS JOIN app."Events_lanes" AS l ON l.lane = json_extract(j.value, '$[1]') AND l.fence = json_extract(j.value, '$[2]') CROSS JOIN app."Events_held" AS t ON t.id = json_extract(j.value, '$[0]') AND t.lane = json_extract(j.value, '$[1]') AND t.state <> 'error');
+--   1: [[8,2,8,"done",0,0,"+0.000 seconds","",""]]
+INSERT INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, state)
+SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, g.attempts, g.crashes, CASE WHEN g.state = 'retry' THEN strftime('%Y-%m-%d %H:%M:%f', 'now', g.delay) ELSE t.available_at END, coalesce(nullif(g.error, ''), t.last_error), g.state
+FROM (SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS claim, json_extract(j.value, '$[3]') AS state, json_extract(j.value, '$[4]') AS attempts, json_extract(j.value, '$[5]') AS crashes, json_extract(j.value, '$[6]') AS delay, json_extract(j.value, '$[7]') AS error, json_extract(j.value, '$[8]') AS receipt FROM json_each(?) AS j CROSS JOIN app."Events_lanes" AS l ON l.lane = json_extract(j.value, '$[1]') AND l.fence = json_extract(j.value, '$[2]')) AS g CROSS JOIN app."Events" AS t ON t.id = g.id AND t.lane = g.lane;
+--   1: [[6,1,7,"retry",2,0,"+1.000 seconds","it's \"broken\"",""]]
+DELETE FROM app."Events" WHERE id IN (
+    SELECT t.id FROM json_each(?) AS j CROSS JOIN app."Events_lanes" AS l ON l.lane = json_extract(j.value, '$[1]') AND l.fence = json_extract(j.value, '$[2]') CROSS JOIN app."Events" AS t ON t.id = json_extract(j.value, '$[0]') AND t.lane = json_extract(j.value, '$[1]'));
+--   1: [[6,1,7,"retry",2,0,"+1.000 seconds","it's \"broken\"",""]]
+UPDATE app."Events_held" AS t
+SET state = g.state, attempts = g.attempts, crashes = g.crashes, available_at = CASE WHEN g.state = 'retry' THEN strftime('%Y-%m-%d %H:%M:%f', 'now', g.delay) ELSE t.available_at END, last_error = coalesce(nullif(g.error, ''), t.last_error)
+FROM (SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS claim, json_extract(j.value, '$[3]') AS state, json_extract(j.value, '$[4]') AS attempts, json_extract(j.value, '$[5]') AS crashes, json_extract(j.value, '$[6]') AS delay, json_extract(j.value, '$[7]') AS error, json_extract(j.value, '$[8]') AS receipt FROM json_each(?) AS j CROSS JOIN app."Events_lanes" AS l ON l.lane = json_extract(j.value, '$[1]') AND l.fence = json_extract(j.value, '$[2]')) AS g WHERE t.id = g.id AND t.lane = g.lane AND t.state <> 'error';
+--   1: [[7,2,8,"error",0,0,"+0.000 seconds","",""]]
+
+-- settle by rows
+DELETE FROM app."Events_lanes" WHERE lane < 0;
+SELECT 'fenced', count(*), 0 FROM json_each(?) AS j CROSS JOIN app."Events" AS t ON t.id = json_extract(j.value, '$[0]') AND t.lane = json_extract(j.value, '$[1]') WHERE t.claim_token IS NOT json_extract(j.value, '$[2]');
+--   1: [[9,2,"t","pending",0,0,"+0.000 seconds","",""],[10,2,"t","done",0,0,"+0.000 seconds","",""]]
+INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
+SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, g.attempts, g.crashes, t.available_at, coalesce(nullif(g.error, ''), t.last_error), strftime('%Y-%m-%d %H:%M:%f', 'now'), nullif(g.receipt, ''), ?
+FROM (SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS claim, json_extract(j.value, '$[3]') AS state, json_extract(j.value, '$[4]') AS attempts, json_extract(j.value, '$[5]') AS crashes, json_extract(j.value, '$[6]') AS delay, json_extract(j.value, '$[7]') AS error, json_extract(j.value, '$[8]') AS receipt FROM json_each(?) AS j ) AS g CROSS JOIN app."Events" AS t ON t.id = g.id AND t.lane = g.lane AND t.claim_token = g.claim;
+--   1: r
+--   2: [[10,2,"t","done",0,0,"+0.000 seconds","",""]]
+DELETE FROM app."Events" WHERE id IN (
+    SELECT t.id FROM json_each(?) AS j  CROSS JOIN app."Events" AS t ON t.id = json_extract(j.value, '$[0]') AND t.lane = json_extract(j.value, '$[1]') AND t.claim_token = json_extract(j.value, '$[2]'));
+--   1: [[10,2,"t","done",0,0,"+0.000 seconds","",""]]
+UPDATE app."Events" AS t
+SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL, attempts = g.attempts, crashes = g.crashes, last_error = coalesce(nullif(g.error, ''), t.last_error)
+FROM (SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS claim, json_extract(j.value, '$[3]') AS state, json_extract(j.value, '$[4]') AS attempts, json_extract(j.value, '$[5]') AS crashes, json_extract(j.value, '$[6]') AS delay, json_extract(j.value, '$[7]') AS error, json_extract(j.value, '$[8]') AS receipt FROM json_each(?) AS j ) AS g WHERE t.id = g.id AND t.lane = g.lane AND t.claim_token = g.claim;
+--   1: [[9,2,"t","pending",0,0,"+0.000 seconds","",""]]
+
+-- purge
+DELETE FROM app."Events_done" WHERE id IN (SELECT id FROM app."Events_done" WHERE finished_at < strftime('%Y-%m-%d %H:%M:%f', 'now', ?) ORDER BY finished_at LIMIT ?);
+--   1: -86400.000 seconds
+--   2: 100
+
+-- claim the oldest
+UPDATE app."Events" SET claimed_by = ?, claim_token = ?, claimed_until = strftime('%Y-%m-%d %H:%M:%f', 'now', ?)
+WHERE id IN (SELECT id FROM app."Events" WHERE claimed_until IS NULL ORDER BY id LIMIT ?)
+RETURNING id, lane, message_id, topic, coalesce(message_key, ''),
+    CAST(coalesce(payload, payload_text) AS BLOB), coalesce(headers, ''),
+    available_at, priority, attempts, crashes, created_at,
+    (payload IS NOT NULL OR payload_text IS NOT NULL) + 2 * coalesce(available_at > strftime('%Y-%m-%d %H:%M:%f', 'now'), 0);
+--   1: r
+--   2: t
+--   3: +60.000 seconds
+--   4: 10
+
+-- claim the highest of some topics
+UPDATE app."Events" SET claimed_by = ?, claim_token = ?, claimed_until = strftime('%Y-%m-%d %H:%M:%f', 'now', ?)
+WHERE id IN (SELECT id FROM app."Events" WHERE claimed_until IS NULL AND topic IN (SELECT value FROM json_each(?)) AND topic NOT IN (SELECT value FROM json_each(?)) ORDER BY priority DESC, id LIMIT ?)
+RETURNING id, lane, message_id, topic, coalesce(message_key, ''),
+    CAST(coalesce(payload, payload_text) AS BLOB), coalesce(headers, ''),
+    available_at, priority, attempts, crashes, created_at,
+    (payload IS NOT NULL OR payload_text IS NOT NULL) + 2 * coalesce(available_at > strftime('%Y-%m-%d %H:%M:%f', 'now'), 0);
+--   1: r
+--   2: t
+--   3: +60.000 seconds
+--   4: ["a","b"]
+--   5: ["c"]
+--   6: 10
+
+-- extend
+UPDATE app."Events" SET claimed_until = strftime('%Y-%m-%d %H:%M:%f', 'now', ?) WHERE claim_token = ? AND id IN (SELECT value FROM json_each(?)) RETURNING id;
+--   1: +60.000 seconds
+--   2: t
+--   3: [1,2]
+
+-- free claims that ended
+UPDATE app."Events" SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL, crashes = crashes + 1
+WHERE id IN (SELECT id FROM app."Events" WHERE claimed_until < strftime('%Y-%m-%d %H:%M:%f', 'now') ORDER BY claimed_until LIMIT ?);
+--   1: 10
+
+-- bring back
+INSERT INTO app."Events" (id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, last_error, created_at)
+SELECT t.id, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.attempts, t.crashes, t.available_at, t.last_error, t.created_at FROM app."Events_held" AS t WHERE t.state <> 'error' AND coalesce(t.available_at, '0001-01-01 00:00:00.000') <= strftime('%Y-%m-%d %H:%M:%f', 'now') ORDER BY coalesce(t.available_at, '0001-01-01 00:00:00.000'), t.id LIMIT ?;
+--   1: 10
+
+-- bring back
+DELETE FROM app."Events_held" WHERE id IN (
+    SELECT t.id FROM app."Events_held" AS t WHERE t.state <> 'error' AND coalesce(t.available_at, '0001-01-01 00:00:00.000') <= strftime('%Y-%m-%d %H:%M:%f', 'now') AND EXISTS (SELECT 1 FROM app."Events" AS h WHERE h.id = t.id) ORDER BY coalesce(t.available_at, '0001-01-01 00:00:00.000'), t.id LIMIT ?);
+--   1: 10
+
+-- list
+SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''),
+    CAST(coalesce(t.payload, t.payload_text) AS BLOB), coalesce(t.headers, ''),
+    t.available_at, t.priority, t.attempts, t.crashes, t.created_at,
+    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > strftime('%Y-%m-%d %H:%M:%f', 'now'), 0) + 4 * (t.state = 'retry'), t.state, coalesce(t.last_error, ''), coalesce(t.receipt, ''), coalesce(t.claimed_by, ''), t.finished_at
+FROM app."Events_messages" AS t WHERE t.id > ? ORDER BY t.id LIMIT ?;
+--   1: 0
+--   2: 10
+
+-- list by filter
+SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''),
+    CAST(coalesce(t.payload, t.payload_text) AS BLOB), coalesce(t.headers, ''),
+    t.available_at, t.priority, t.attempts, t.crashes, t.created_at,
+    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > strftime('%Y-%m-%d %H:%M:%f', 'now'), 0) + 4 * (t.state = 'retry'), t.state, coalesce(t.last_error, ''), coalesce(t.receipt, ''), coalesce(t.claimed_by, ''), t.finished_at
+FROM app."Events_messages" AS t WHERE t.id > ? AND (t.id IN (SELECT value FROM json_each(?)) OR lower(t.message_id) IN (SELECT value FROM json_each(?))) AND t.topic = ? AND t.message_key = ? AND t.state = ? AND t.created_at >= ? AND instr(t.last_error, ?) > 0 ORDER BY t.id LIMIT ?;
+--   1: 3
+--   2: [1]
+--   3: ["0197a3b4-0000-7abc-8def-0123456789ab"]
+--   4: t
+--   5: k
+--   6: error
+--   7: 2026-01-31 00:00:00.000
+--   8: refused
+--   9: 10
+
+-- requeue
+UPDATE app."Events_held" SET state = 'scheduled', attempts = 0, crashes = 0, available_at = strftime('%Y-%m-%d %H:%M:%f', 'now')
+WHERE id IN (SELECT t.id FROM app."Events_held" AS t WHERE t.state = 'error' AND t.id > ? AND (t.id IN (SELECT value FROM json_each(?)) OR lower(t.message_id) IN (SELECT value FROM json_each(?))) AND t.topic = ? AND t.message_key = ? AND t.created_at >= ? AND instr(t.last_error, ?) > 0 ORDER BY t.id LIMIT ?) RETURNING id;
+--   1: 3
+--   2: [1]
+--   3: ["0197a3b4-0000-7abc-8def-0123456789ab"]
+--   4: t
+--   5: k
+--   6: 2026-01-31 00:00:00.000
+--   7: refused
+--   8: 10
+
+-- discard
+DELETE FROM app."Events_held" WHERE id IN (SELECT t.id FROM app."Events_held" AS t WHERE t.state = 'error' AND t.id > ? AND (t.id IN (SELECT value FROM json_each(?)) OR lower(t.message_id) IN (SELECT value FROM json_each(?))) AND t.topic = ? AND t.message_key = ? AND t.created_at >= ? AND instr(t.last_error, ?) > 0 ORDER BY t.id LIMIT ?) RETURNING id;
+--   1: 3
+--   2: [1]
+--   3: ["0197a3b4-0000-7abc-8def-0123456789ab"]
+--   4: t
+--   5: k
+--   6: 2026-01-31 00:00:00.000
+--   7: refused
+--   8: 10
+
+-- counts
+SELECT state, count(*) FROM (
+    SELECT CASE WHEN claimed_until > strftime('%Y-%m-%d %H:%M:%f', 'now') THEN 'claimed' WHEN available_at > strftime('%Y-%m-%d %H:%M:%f', 'now') THEN 'scheduled' ELSE 'pending' END AS state FROM app."Events"
+    UNION ALL SELECT CASE WHEN state = 'scheduled' AND coalesce(available_at <= strftime('%Y-%m-%d %H:%M:%f', 'now'), 1) THEN 'pending' ELSE state END FROM app."Events_held"
+) GROUP BY state
+UNION ALL
+SELECT 'done', CASE WHEN n < ? THEN n ELSE (SELECT max(id) - min(id) + 1 FROM app."Events_done") END
+FROM (SELECT count(*) AS n FROM (SELECT 1 FROM app."Events_done" LIMIT ?));
+--   1: 1000
+--   2: 1000
+
+-- oldest
+SELECT max(0, CAST(round(coalesce((julianday('now') - julianday(min(since))) * 86400000, 0)) AS INTEGER)) FROM (
+    SELECT max(created_at, coalesce(available_at, created_at)) AS since FROM app."Events"
+    WHERE coalesce(available_at <= strftime('%Y-%m-%d %H:%M:%f', 'now'), 1) AND coalesce(claimed_until <= strftime('%Y-%m-%d %H:%M:%f', 'now'), 1)
+    UNION ALL SELECT max(created_at, coalesce(available_at, created_at)) FROM app."Events_held"
+    WHERE state = 'scheduled' AND coalesce(available_at <= strftime('%Y-%m-%d %H:%M:%f', 'now'), 1));
+
+-- topics
+SELECT topic, count(*) FROM (
+    SELECT topic FROM app."Events" WHERE coalesce(available_at <= strftime('%Y-%m-%d %H:%M:%f', 'now'), 1) AND coalesce(claimed_until <= strftime('%Y-%m-%d %H:%M:%f', 'now'), 1)
+    UNION ALL SELECT topic FROM app."Events_held" WHERE state = 'scheduled' AND coalesce(available_at <= strftime('%Y-%m-%d %H:%M:%f', 'now'), 1)
+    LIMIT ?) GROUP BY topic;
+--   1: 1000
+
+-- relays
+SELECT r.name, r.host, r.version, r.claim, r.since, r.last_beat, r.until >= strftime('%Y-%m-%d %H:%M:%f', 'now'),
+    (SELECT count(*) FROM app."Events_lanes" AS l WHERE l.owner = r.name AND l.until >= strftime('%Y-%m-%d %H:%M:%f', 'now'))
+FROM app."Events_relays" AS r ORDER BY r.name;
+
+-- lanes
+SELECT count(*) FROM app."Events_lanes" WHERE owner IS NOT NULL AND until >= strftime('%Y-%m-%d %H:%M:%f', 'now');
+
+-- claimed by
+SELECT value FROM app."Events_settings" WHERE name = 'claim';
+
+-- check server
+SELECT sqlite_version();
+
+-- check journal
+PRAGMA journal_mode;
+
+-- check busy timeout
+PRAGMA busy_timeout;
+
+-- check synchronous
+PRAGMA synchronous;
+
+-- check columns
+SELECT coalesce((SELECT seq FROM app.sqlite_sequence WHERE name = 'Events'), 0) || ' 0', 0, 0, '', '', '', NULL, '', NULL, 0, 0, 0, NULL, 0
+UNION ALL
+SELECT * FROM (SELECT NULL, t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''),
+    CAST(coalesce(t.payload, t.payload_text) AS BLOB), coalesce(t.headers, ''),
+    t.available_at, t.priority, t.attempts, t.crashes, t.created_at,
+    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > strftime('%Y-%m-%d %H:%M:%f', 'now'), 0)
+FROM json_each(?) AS j CROSS JOIN app."Events" AS t INDEXED BY "Events_lane_id"
+WHERE t.lane = json_extract(j.value, '$[0]') AND t.id > json_extract(j.value, '$[1]') AND t.id <= json_extract(j.value, '$[2]') LIMIT ?);
+--   1: []
+--   2: 1
+
+-- check plan
+EXPLAIN QUERY PLAN SELECT coalesce((SELECT seq FROM app.sqlite_sequence WHERE name = 'Events'), 0) || ' 0', 0, 0, '', '', '', NULL, '', NULL, 0, 0, 0, NULL, 0
+UNION ALL
+SELECT * FROM (SELECT NULL, t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''),
+    CAST(coalesce(t.payload, t.payload_text) AS BLOB), coalesce(t.headers, ''),
+    t.available_at, t.priority, t.attempts, t.crashes, t.created_at,
+    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > strftime('%Y-%m-%d %H:%M:%f', 'now'), 0)
+FROM json_each(?) AS j CROSS JOIN app."Events" AS t INDEXED BY "Events_lane_id"
+WHERE t.lane = json_extract(j.value, '$[0]') AND t.id > json_extract(j.value, '$[1]') AND t.id <= json_extract(j.value, '$[2]') LIMIT ?);
+--   1: [[1,0,4611686018427387904,""]]
+--   2: 500
+

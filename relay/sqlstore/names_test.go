@@ -1,0 +1,239 @@
+package sqlstore_test
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rowrelay/rowrelay/internal/testdb"
+	"github.com/rowrelay/rowrelay/migrations"
+	"github.com/rowrelay/rowrelay/outbox/dialect"
+	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/sqlstore"
+)
+
+// Everything works on a table with a schema, and with a name that must be
+// quoted.
+func TestOtherNames(t *testing.T) {
+	names := map[string]string{testdb.Postgres: "app.Events", testdb.SQLite: "main.Events"}
+	eachTable(t, func(t *testing.T, table table) {
+		if table.Kind == testdb.Postgres {
+			exec(t, table.DB, "CREATE SCHEMA app")
+		}
+		name := names[table.Kind]
+		migrate(t, table.DB, table.dialect, migrations.Options{Table: name})
+		store, err := sqlstore.Open(t.Context(), table.OpenAnother(t), table.dialect, sqlstore.Options{Table: name})
+		if err != nil {
+			t.Fatal(err)
+		}
+		parsed, err := dialect.ParseTable(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		u := user{t, store}
+		for _, claim := range []relay.Claim{relay.ByLanes, relay.ByRows, relay.ByLanes} {
+			exec(t, table.DB, "INSERT INTO "+parsed.Hot()+" (topic, message_key) VALUES ('a', 'k'), ('b', 'l'), ('c', 'm'), ('d', 'n')")
+			u.useAs(claim)
+		}
+		for _, finding := range sqlstore.Check(t.Context(), table.DB, table.dialect, sqlstore.Options{Table: name}, relay.ByLanes) {
+			if !finding.OK && finding.Name != "transactions" {
+				t.Errorf("%+v", finding)
+			}
+		}
+	})
+}
+
+// user goes through what a relay and an operator do.
+type user struct {
+	*testing.T
+	store *sqlstore.Store
+}
+
+func (u user) must(what string, err error) {
+	u.Helper()
+	if err != nil {
+		u.Errorf("%s: %v", what, err)
+	}
+}
+
+func (u user) useAs(claim relay.Claim) {
+	u.Helper()
+	u.must("adopt", u.store.Adopt(u.Context(), claim))
+	_, err := u.store.Beat(u.Context(), relay.Identity{Name: "u", Claim: claim}, time.Minute)
+	u.must("beat", err)
+	rows, settle := u.readLanes, relay.Settlement{}
+	if claim == relay.ByRows {
+		rows, settle = u.claimRows, relay.Settlement{Token: "t"}
+	}
+	u.settleAll(rows(), settle)
+	_, err = u.store.Requeue(u.Context(), relay.Filter{Topic: "c"})
+	u.must("requeue", err)
+	_, err = u.store.Discard(u.Context(), relay.Filter{})
+	u.must("discard", err)
+	_, err = u.store.Reclaim(u.Context(), 10)
+	u.must("reclaim", err)
+	status, err := u.store.Status(u.Context())
+	u.must("status", err)
+	if status.Claim != claim || len(status.Relays) != 1 {
+		u.Errorf("status is %+v", status)
+	}
+	infos, err := u.store.List(u.Context(), relay.Filter{})
+	u.must("list", err)
+	if !slices.ContainsFunc(infos, func(info relay.Info) bool { return info.State == relay.StateDone }) {
+		u.Errorf("of %d rows none is done", len(infos))
+	}
+	_, err = u.store.Purge(u.Context(), 0, 10)
+	u.must("purge", err)
+	u.must("leave", u.store.Leave(u.Context(), "u"))
+}
+
+func (u user) readLanes() []relay.Row {
+	u.Helper()
+	grants, err := u.store.Acquire(u.Context(), "u", relay.Lanes, time.Minute)
+	u.must("acquire", err)
+	var positions []relay.Position
+	var lanes []int
+	for _, grant := range grants {
+		positions = append(positions, relay.Position{Lane: grant.Lane})
+		lanes = append(lanes, grant.Lane)
+	}
+	page, err := u.store.Read(u.Context(), positions, 10, 1000)
+	u.must("read", err)
+	scanned, err := u.store.Scan(u.Context(), positions, func(relay.Candidate) bool { return true })
+	u.must("scan", err)
+	if len(scanned) != len(page.Rows) {
+		u.Errorf("scanned %d rows, read %d", len(scanned), len(page.Rows))
+	}
+	_, err = u.store.HeldKeys(u.Context(), lanes, 10)
+	u.must("held keys", err)
+	_, _, err = u.store.Due(u.Context(), lanes, relay.DueCursor{}, 10, 1000)
+	u.must("due", err)
+	return page.Rows
+}
+
+func (u user) claimRows() []relay.Row {
+	u.Helper()
+	rows, err := u.store.Claim(u.Context(), relay.ClaimRequest{Relay: "u", Token: "t", TTL: time.Minute, Limit: 4, Pick: relay.Newest})
+	u.must("claim", err)
+	var ids []int64
+	for _, row := range rows {
+		ids = append(ids, row.ID)
+	}
+	_, err = u.store.Extend(u.Context(), "t", ids, time.Minute)
+	u.must("extend", err)
+	return rows
+}
+
+func (u user) settleAll(rows []relay.Row, like relay.Settlement) {
+	u.Helper()
+	if len(rows) < 4 {
+		u.Fatalf("%d rows are there, want 4", len(rows))
+	}
+	grants := map[int]int64{}
+	if like.Token == "" {
+		renewed, err := u.store.Renew(u.Context(), "u", u.leases(), time.Minute)
+		u.must("renew", err)
+		for _, lease := range renewed {
+			grants[lease.Lane] = lease.Fence
+		}
+	}
+	states := []relay.State{relay.StateDone, relay.StateRetry, relay.StateError, relay.StateScheduled}
+	var settlements []relay.Settlement
+	for i, row := range rows[:4] {
+		s := like
+		s.ID, s.Lane, s.Fence, s.State, s.Error = row.ID, row.Lane, grants[row.Lane], states[i], "it's\x00 \xff"
+		settlements = append(settlements, s)
+	}
+	settled, err := u.store.Settle(u.Context(), "u", true, settlements)
+	if err != nil || settled.Changed != 4 {
+		u.Errorf("settled %+v, %v; want 4 changed", settled, err)
+	}
+}
+
+// leases tries all fences that there may be.
+func (u user) leases() (renewals []relay.Renewal) {
+	for lane := range relay.Lanes {
+		for fence := range int64(10) {
+			renewals = append(renewals, relay.Renewal{Lease: relay.Lease{Lane: lane, Fence: fence}})
+		}
+	}
+	return renewals
+}
+
+func TestOpenWithoutSchema(t *testing.T) {
+	eachTable(t, func(t *testing.T, table table) {
+		for _, name := range []string{"nothing", "nowhere.outbox"} {
+			_, err := sqlstore.Open(t.Context(), table.DB, table.dialect, sqlstore.Options{Table: name})
+			if !errors.Is(err, relay.ErrNoSchema) || !strings.Contains(err.Error(), "rowrelay migrate up") {
+				t.Errorf("open %s: %v, want what to do", name, err)
+			}
+		}
+		exec(t, table.DB, "UPDATE outbox_settings SET value = '2' WHERE name = 'schema'")
+		if _, err := sqlstore.Open(t.Context(), table.DB, table.dialect, sqlstore.Options{}); !errors.Is(err, relay.ErrNoSchema) {
+			t.Errorf("open a newer schema: %v, want %v", err, relay.ErrNoSchema)
+		}
+		if _, err := sqlstore.Open(t.Context(), table.DB, table.dialect, sqlstore.Options{Table: "no;table"}); err == nil {
+			t.Error("a table's name with a semicolon is taken")
+		}
+	})
+}
+
+// A plain INSERT with parameters of either type comes out as it went in.
+func TestPlainInserts(t *testing.T) {
+	eachTable(t, func(t *testing.T, table table) {
+		const payload = `C:\temp\x00 "quoted" ünïcode`
+		holder := []string{"$1", "$2"}
+		if table.Kind == testdb.SQLite {
+			holder = []string{"?", "?"}
+		}
+		values := "VALUES ('t', 'k', " + holder[0] + ", " + holder[1] + ")"
+		exec(t, table.DB, "INSERT INTO outbox (topic, message_key, payload, headers) "+values, []byte(payload), `{"a":"b"}`)
+		exec(t, table.DB, "INSERT INTO outbox (topic, message_key, payload_text, headers) "+values, payload, `{"n":1}`)
+		if table.Kind == testdb.SQLite { // which has no types: text in the one column, bytes in the other
+			exec(t, table.DB, "INSERT INTO outbox (topic, message_key, payload, headers) "+values, payload, nil)
+			exec(t, table.DB, "INSERT INTO outbox (topic, message_key, payload_text, headers) "+values, []byte(payload), nil)
+		}
+		_, rows, _ := lease(t, table, "r")
+		for _, row := range rows {
+			if string(row.Message.Payload) != payload {
+				t.Errorf("row %d has the payload %q", row.ID, row.Message.Payload)
+			}
+		}
+		if got := rows[0].Message.Headers; len(got) != 1 || got["a"] != "b" || rows[0].BadHeaders != "" {
+			t.Errorf("headers are %v, bad: %q", got, rows[0].BadHeaders)
+		}
+		if rows[1].BadHeaders == "" || rows[1].Message.Headers != nil {
+			t.Errorf("a number as a header: %+v", rows[1])
+		}
+	})
+}
+
+// The session's time zone and its way to show dates change nothing.
+func TestSessionSettings(t *testing.T) {
+	eachTable(t, func(t *testing.T, table table) {
+		if table.Kind != testdb.Postgres {
+			return
+		}
+		exec(t, table.DB, `DO $$ BEGIN EXECUTE 'ALTER DATABASE '||current_database()||' SET timezone = ''Asia/Kolkata''';
+			EXECUTE 'ALTER DATABASE '||current_database()||' SET default_transaction_isolation = ''repeatable read'''; END $$`)
+		exec(t, table.DB, "INSERT INTO outbox (topic, available_at) VALUES ('a', now() + interval '1 hour'), ('b', NULL)")
+		store, rows, fences := lease(t, table, "r")
+		if until := time.Until(rows[0].Message.AvailableAt); len(rows) != 2 || !rows[0].Later || until < 59*time.Minute || until > 61*time.Minute {
+			t.Fatalf("rows are %+v", rows)
+		}
+		settlements := []relay.Settlement{done(rows[0], fences), done(rows[1], fences)}
+		settlements[1].State = relay.StateScheduled
+		if settled, err := store.Settle(t.Context(), "r", true, settlements); err != nil || settled.Changed != 2 {
+			t.Errorf("settled %+v, %v", settled, err)
+		}
+		due, next, err := store.Due(t.Context(), []int{rows[1].Lane}, relay.DueCursor{}, 10, 1000)
+		if err != nil || len(due) != 1 {
+			t.Errorf("due are %d rows, %v", len(due), err)
+		}
+		if more, _, err := store.Due(t.Context(), []int{rows[1].Lane}, next, 10, 1000); err != nil || len(more) != 0 {
+			t.Errorf("after the cursor %+v there are %d more, %v", next, len(more), err)
+		}
+	})
+}
