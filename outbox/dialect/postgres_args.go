@@ -79,12 +79,7 @@ func postgresFound(table, columns, suffix string) string {
 	return "FROM given AS g CROSS JOIN LATERAL (SELECT " + columns + " FROM " + table + " AS h WHERE h.lane = g.lane AND h.id = g.id LIMIT 1" + suffix + ") AS x"
 }
 
-// limit hides the number from the planner, which then prepares to stop early,
-// and so takes the order from the index: sorting would have to read all that
-// there is, and when the table was last looked at that may have been nothing.
-func (a *postgresArgs) limit(count int) string {
-	return "LIMIT (SELECT " + a.int(count) + ")"
-}
+func (a *postgresArgs) limit(count int) string { return "LIMIT " + a.int(count) }
 
 func (a *postgresArgs) query(parts ...string) Query {
 	return Query{SQL: strings.Join(parts, "\n"), Args: a.list}

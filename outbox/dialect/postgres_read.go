@@ -1,7 +1,5 @@
 package dialect
 
-import "math"
-
 // The columns of a row, as Reading has them, of a table or subquery t; and what
 // stands in their place where there is no row.
 const (
@@ -60,18 +58,16 @@ func postgresPage(a *postgresArgs, rows string, maxBytes int) string {
 		"\nFROM (" + rows + ") AS t) AS t WHERE bytes_before < " + a.int(maxBytes)
 }
 
-// postgresRanges is a FROM of one range of the index, as t, after the other. A
-// key's rows are picked out of an ordered range without an end, which would be
-// sorted if the planner thought that there were few.
+// postgresRanges is a FROM of one range of the index, as t, after the other.
 func postgresRanges(a *postgresArgs, table Table, positions []Position, columns string, limit int) string {
-	ordered := "SELECT " + columns + " FROM " + table.Hot() + " AS h" +
-		"\n    WHERE (h.lane, h.id) > (p.lane, " + boundBy("p.after", "p.lane::text") + ") AND (h.lane, h.id) <= (p.lane, p.until)" +
-		"\n    ORDER BY h.lane, h.id "
-	from := "FROM " + postgresPositions(a, positions) + "\nCROSS JOIN LATERAL ("
-	if !keyed(positions) {
-		return from + ordered + a.limit(limit) + ") AS t"
+	key := ""
+	if keyed(positions) {
+		key = " AND h.message_key = p.key"
 	}
-	return from + "SELECT * FROM (" + ordered + a.limit(math.MaxInt64) + ") AS h WHERE h.message_key = p.key " + a.limit(limit) + ") AS t"
+	return "FROM " + postgresPositions(a, positions) +
+		"\nCROSS JOIN LATERAL (SELECT " + columns + " FROM " + table.Hot() + " AS h" +
+		"\n    WHERE (h.lane, h.id) > (p.lane, " + boundBy("p.after", "p.lane::text") + ") AND (h.lane, h.id) <= (p.lane, p.until)" + key +
+		"\n    ORDER BY h.lane, h.id " + a.limit(limit) + ") AS t"
 }
 
 func postgresPositions(a *postgresArgs, positions []Position) string {

@@ -1,7 +1,6 @@
 package dialect
 
 import (
-	"math"
 	"strings"
 	"time"
 )
@@ -81,7 +80,7 @@ func (postgres) Extend(table Table, token string, ids []int64, ttl time.Duration
 	return a.query(
 		"WITH given AS MATERIALIZED (",
 		"    SELECT lane, id FROM (SELECT lane, id, claim_token FROM "+table.Hot()+" WHERE "+claimBound("ended"),
-		"        ORDER BY claimed_until "+a.limit(math.MaxInt64)+") AS h",
+		"        ORDER BY claimed_until OFFSET 0) AS h",
 		"    WHERE claim_token = "+a.text(token)+" AND id = ANY ("+a.ids(ids)+") AND "+a.planNow()+"),",
 		"found AS MATERIALIZED (SELECT g.*, x.* "+postgresFound(table.Hot(), postgresClaimed, " FOR NO KEY UPDATE SKIP LOCKED")+"),",
 		"extended AS (UPDATE "+table.Hot()+" AS t SET claimed_until = now() + "+a.interval(ttl),

@@ -157,6 +157,9 @@ func (p prepared) wantIndexes(t *testing.T, when string) {
 	t.Helper()
 	for what := range p.statements {
 		plan := strings.Join(p.do(t, "EXPLAIN "+p.execute(what)), "\n")
+		if dear := costs.FindStringSubmatch(plan); dear == nil || len(dear[1]) > 5 {
+			t.Errorf("%s, %s: above a cost of 100,000 the server compiles the plan each time\n%s", what, when, plan)
+		}
 		// Looking up whole keys is not reading the table, in whichever way.
 		plan = regexp.MustCompile(`Bitmap.*\n.*\n *-> *Bitmap Index Scan .*\n *Index Cond: \(\(lane = \w\.lane\) AND \(id = \w\.id\)\)`).ReplaceAllString(plan, "looked up")
 		for line := range strings.Lines(plan) {
@@ -166,6 +169,9 @@ func (p prepared) wantIndexes(t *testing.T, when string) {
 		}
 	}
 }
+
+// costs finds the integer part of a plan's whole cost.
+var costs = regexp.MustCompile(`cost=\d+\.\d+\.\.(\d+)`)
 
 // wholeIndex finds a scan of an index without a condition.
 var wholeIndex = regexp.MustCompile(`Scan using outbox_pkey on outbox .*\n(.*Filter|.*->|$)`)

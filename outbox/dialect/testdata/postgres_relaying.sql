@@ -129,7 +129,7 @@ SELECT NULL, t.id, t.lane, t.message_id::text, t.topic, COALESCE(t.message_key, 
 FROM (SELECT t.* FROM unnest($1::smallint[], $2::bigint[], $3::bigint[]) AS p (lane, after, until)
 CROSS JOIN LATERAL (SELECT * FROM app."Events" AS h
     WHERE (h.lane, h.id) > (p.lane, COALESCE(p.after, length(to_tsvector('simple', p.lane::text)), length(to_tsvector('simple', p.lane::text)), length(to_tsvector('simple', p.lane::text)), length(to_tsvector('simple', p.lane::text)), length(to_tsvector('simple', p.lane::text)), length(to_tsvector('simple', p.lane::text)), length(to_tsvector('simple', p.lane::text)), length(to_tsvector('simple', p.lane::text)))) AND (h.lane, h.id) <= (p.lane, p.until)
-    ORDER BY h.lane, h.id LIMIT (SELECT $4::bigint)) AS t LIMIT (SELECT $5::bigint)) AS t WHERE true AND ($6::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0);
+    ORDER BY h.lane, h.id LIMIT $4::bigint) AS t LIMIT $5::bigint) AS t WHERE true AND ($6::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0);
 --   1: {1,2}
 --   2: {10,11}
 --   3: {20,21}
@@ -148,7 +148,7 @@ SELECT NULL, t.id, t.lane, t.message_id::text, t.topic, COALESCE(t.message_key, 
 FROM (SELECT t.* FROM unnest($1::smallint[], $2::bigint[], $3::bigint[]) AS p (lane, after, until)
 CROSS JOIN LATERAL (SELECT * FROM app."Events" AS h
     WHERE (h.lane, h.id) > (p.lane, COALESCE(p.after, length(to_tsvector('simple', p.lane::text)), length(to_tsvector('simple', p.lane::text)), length(to_tsvector('simple', p.lane::text)), length(to_tsvector('simple', p.lane::text)), length(to_tsvector('simple', p.lane::text)), length(to_tsvector('simple', p.lane::text)), length(to_tsvector('simple', p.lane::text)), length(to_tsvector('simple', p.lane::text)))) AND (h.lane, h.id) <= (p.lane, p.until)
-    ORDER BY h.lane, h.id LIMIT (SELECT $4::bigint)) AS t LIMIT (SELECT $5::bigint)) AS t WHERE true AND ($6::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0);
+    ORDER BY h.lane, h.id LIMIT $4::bigint) AS t LIMIT $5::bigint) AS t WHERE true AND ($6::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0);
 --   1: {1,2}
 --   2: {10,11}
 --   3: {20,21}
@@ -168,7 +168,7 @@ FROM (SELECT t.*, sum(COALESCE(octet_length(t.payload), 0) + COALESCE(octet_leng
 FROM (SELECT t.* FROM unnest($1::smallint[], $2::bigint[], $3::bigint[]) AS p (lane, after, until)
 CROSS JOIN LATERAL (SELECT * FROM app."Events" AS h
     WHERE (h.lane, h.id) > (p.lane, COALESCE(p.after, length(to_tsvector('simple', p.lane::text)), length(to_tsvector('simple', p.lane::text)), length(to_tsvector('simple', p.lane::text)), length(to_tsvector('simple', p.lane::text)), length(to_tsvector('simple', p.lane::text)), length(to_tsvector('simple', p.lane::text)), length(to_tsvector('simple', p.lane::text)), length(to_tsvector('simple', p.lane::text)))) AND (h.lane, h.id) <= (p.lane, p.until)
-    ORDER BY h.lane, h.id LIMIT (SELECT $4::bigint)) AS t LIMIT (SELECT $5::bigint)) AS t) AS t WHERE bytes_before < $6::bigint AND ($7::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0);
+    ORDER BY h.lane, h.id LIMIT $4::bigint) AS t LIMIT $5::bigint) AS t) AS t WHERE bytes_before < $6::bigint AND ($7::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0);
 --   1: {1,2}
 --   2: {10,11}
 --   3: {20,21}
@@ -186,25 +186,24 @@ SELECT NULL, t.id, t.lane, t.message_id::text, t.topic, COALESCE(t.message_key, 
     t.available_at, t.priority, t.attempts, t.crashes, t.created_at,
     CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END + CASE WHEN t.available_at > now() THEN 2 ELSE 0 END
 FROM (SELECT t.* FROM unnest($1::smallint[], $2::bigint[], $3::bigint[], $4::text[]) AS p (lane, after, until, key)
-CROSS JOIN LATERAL (SELECT * FROM (SELECT * FROM app."Events" AS h
-    WHERE (h.lane, h.id) > (p.lane, COALESCE(p.after, length(to_tsvector('simple', p.lane::text)), length(to_tsvector('simple', p.lane::text)), length(to_tsvector('simple', p.lane::text)), length(to_tsvector('simple', p.lane::text)), length(to_tsvector('simple', p.lane::text)), length(to_tsvector('simple', p.lane::text)), length(to_tsvector('simple', p.lane::text)), length(to_tsvector('simple', p.lane::text)))) AND (h.lane, h.id) <= (p.lane, p.until)
-    ORDER BY h.lane, h.id LIMIT (SELECT $5::bigint)) AS h WHERE h.message_key = p.key LIMIT (SELECT $6::bigint)) AS t LIMIT (SELECT $7::bigint)) AS t WHERE true AND ($8::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0);
+CROSS JOIN LATERAL (SELECT * FROM app."Events" AS h
+    WHERE (h.lane, h.id) > (p.lane, COALESCE(p.after, length(to_tsvector('simple', p.lane::text)), length(to_tsvector('simple', p.lane::text)), length(to_tsvector('simple', p.lane::text)), length(to_tsvector('simple', p.lane::text)), length(to_tsvector('simple', p.lane::text)), length(to_tsvector('simple', p.lane::text)), length(to_tsvector('simple', p.lane::text)), length(to_tsvector('simple', p.lane::text)))) AND (h.lane, h.id) <= (p.lane, p.until) AND h.message_key = p.key
+    ORDER BY h.lane, h.id LIMIT $5::bigint) AS t LIMIT $6::bigint) AS t WHERE true AND ($7::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0);
 --   1: {1}
 --   2: {10}
 --   3: {20}
 --   4: {"a\"\\k"}
---   5: 9223372036854775807
+--   5: 100
 --   6: 100
---   7: 100
---   8: true
+--   7: true
 
 -- candidates
 SELECT t.id, t.lane, t.topic, COALESCE(t.message_key, '')
 FROM unnest($1::smallint[], $2::bigint[], $3::bigint[]) AS p (lane, after, until)
 CROSS JOIN LATERAL (SELECT id, lane, topic, message_key FROM app."Events" AS h
     WHERE (h.lane, h.id) > (p.lane, COALESCE(p.after, length(to_tsvector('simple', p.lane::text)), length(to_tsvector('simple', p.lane::text)), length(to_tsvector('simple', p.lane::text)), length(to_tsvector('simple', p.lane::text)), length(to_tsvector('simple', p.lane::text)), length(to_tsvector('simple', p.lane::text)), length(to_tsvector('simple', p.lane::text)), length(to_tsvector('simple', p.lane::text)))) AND (h.lane, h.id) <= (p.lane, p.until)
-    ORDER BY h.lane, h.id LIMIT (SELECT $4::bigint)) AS t
-WHERE ($5::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0) LIMIT (SELECT $6::bigint);
+    ORDER BY h.lane, h.id LIMIT $4::bigint) AS t
+WHERE ($5::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0) LIMIT $6::bigint;
 --   1: {1,2}
 --   2: {10,11}
 --   3: {20,21}
@@ -232,7 +231,7 @@ FROM (SELECT t.*, sum(COALESCE(octet_length(t.payload), 0) + COALESCE(octet_leng
 FROM (SELECT t.* FROM app."Events_held" AS t
     WHERE t.state <> 'error' AND COALESCE(t.available_at, '0001-01-01 00:00:00+00') <= now() AND t.lane = ANY ($1::smallint[])
         AND (COALESCE(t.available_at, '0001-01-01 00:00:00+00'), t.id) > ($2::timestamptz, $3::bigint)
-    ORDER BY COALESCE(t.available_at, '0001-01-01 00:00:00+00'), t.id LIMIT (SELECT $4::bigint)) AS t) AS t WHERE bytes_before < $5::bigint AND ($6::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0);
+    ORDER BY COALESCE(t.available_at, '0001-01-01 00:00:00+00'), t.id LIMIT $4::bigint) AS t) AS t WHERE bytes_before < $5::bigint AND ($6::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0);
 --   1: {1,2}
 --   2: 2026-01-31 23:59:59.123456+00
 --   3: 9
@@ -403,19 +402,18 @@ RETURNING t.id, t.lane, t.message_id::text, t.topic, COALESCE(t.message_key, '')
 -- extend
 WITH given AS MATERIALIZED (
     SELECT lane, id FROM (SELECT lane, id, claim_token FROM app."Events" WHERE claimed_until >= COALESCE((SELECT '-infinity'::timestamptz), COALESCE(NULL, length(to_tsvector('simple', now()::text)), length(to_tsvector('simple', now()::text)), length(to_tsvector('simple', now()::text)), length(to_tsvector('simple', now()::text)), length(to_tsvector('simple', now()::text)), length(to_tsvector('simple', now()::text)), length(to_tsvector('simple', now()::text)), length(to_tsvector('simple', now()::text))) * interval '1 s' + now()) AND claimed_until <= (SELECT 'infinity'::timestamptz) AND (claimed_until, claimed_until) >= ((SELECT '-infinity'::timestamptz), (SELECT '-infinity'::timestamptz)) AND (claimed_until, claimed_until) >= ((SELECT '-infinity'::timestamptz), (SELECT '-infinity'::timestamptz)) AND (claimed_until, claimed_until) >= ((SELECT '-infinity'::timestamptz), (SELECT '-infinity'::timestamptz)) AND (claimed_until, claimed_until) >= ((SELECT '-infinity'::timestamptz), (SELECT '-infinity'::timestamptz)) AND (claimed_until, claimed_until) >= ((SELECT '-infinity'::timestamptz), (SELECT '-infinity'::timestamptz)) AND (claimed_until, claimed_until) >= ((SELECT '-infinity'::timestamptz), (SELECT '-infinity'::timestamptz))
-        ORDER BY claimed_until LIMIT (SELECT $1::bigint)) AS h
-    WHERE claim_token = $2::text AND id = ANY ($3::bigint[]) AND ($4::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0)),
+        ORDER BY claimed_until OFFSET 0) AS h
+    WHERE claim_token = $1::text AND id = ANY ($2::bigint[]) AND ($3::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0)),
 found AS MATERIALIZED (SELECT g.*, x.* FROM given AS g CROSS JOIN LATERAL (SELECT h.ctid AS place, h.lane AS found_lane, h.id AS found_id, h.claim_token FROM app."Events" AS h WHERE h.lane = g.lane AND h.id = g.id LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED) AS x),
-extended AS (UPDATE app."Events" AS t SET claimed_until = now() + ($5::bigint * interval '1 microsecond')
-    FROM found AS g WHERE t.ctid = g.place AND g.claim_token = $6::text AND g.found_lane = g.lane AND g.found_id = g.id
+extended AS (UPDATE app."Events" AS t SET claimed_until = now() + ($4::bigint * interval '1 microsecond')
+    FROM found AS g WHERE t.ctid = g.place AND g.claim_token = $5::text AND g.found_lane = g.lane AND g.found_id = g.id
     RETURNING t.id)
 SELECT id FROM extended UNION ALL SELECT id FROM given WHERE id NOT IN (SELECT found_id FROM found);
---   1: 9223372036854775807
---   2: t
---   3: {1,2}
---   4: true
---   5: 60000000
---   6: t
+--   1: t
+--   2: {1,2}
+--   3: true
+--   4: 60000000
+--   5: t
 
 -- free claims that ended
 WITH ended AS MATERIALIZED (
@@ -557,7 +555,7 @@ SELECT NULL, t.id, t.lane, t.message_id::text, t.topic, COALESCE(t.message_key, 
 FROM (SELECT t.* FROM unnest($1::smallint[], $2::bigint[], $3::bigint[]) AS p (lane, after, until)
 CROSS JOIN LATERAL (SELECT * FROM app."Events" AS h
     WHERE (h.lane, h.id) > (p.lane, COALESCE(p.after, length(to_tsvector('simple', p.lane::text)), length(to_tsvector('simple', p.lane::text)), length(to_tsvector('simple', p.lane::text)), length(to_tsvector('simple', p.lane::text)), length(to_tsvector('simple', p.lane::text)), length(to_tsvector('simple', p.lane::text)), length(to_tsvector('simple', p.lane::text)), length(to_tsvector('simple', p.lane::text)))) AND (h.lane, h.id) <= (p.lane, p.until)
-    ORDER BY h.lane, h.id LIMIT (SELECT $4::bigint)) AS t LIMIT (SELECT $5::bigint)) AS t WHERE true AND ($6::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0);
+    ORDER BY h.lane, h.id LIMIT $4::bigint) AS t LIMIT $5::bigint) AS t WHERE true AND ($6::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0);
 --   1: {}
 --   2: {}
 --   3: {}
@@ -579,7 +577,7 @@ SELECT NULL, t.id, t.lane, t.message_id::text, t.topic, COALESCE(t.message_key, 
 FROM (SELECT t.* FROM unnest($1::smallint[], $2::bigint[], $3::bigint[]) AS p (lane, after, until)
 CROSS JOIN LATERAL (SELECT * FROM app."Events" AS h
     WHERE (h.lane, h.id) > (p.lane, COALESCE(p.after, length(to_tsvector('simple', p.lane::text)), length(to_tsvector('simple', p.lane::text)), length(to_tsvector('simple', p.lane::text)), length(to_tsvector('simple', p.lane::text)), length(to_tsvector('simple', p.lane::text)), length(to_tsvector('simple', p.lane::text)), length(to_tsvector('simple', p.lane::text)), length(to_tsvector('simple', p.lane::text)))) AND (h.lane, h.id) <= (p.lane, p.until)
-    ORDER BY h.lane, h.id LIMIT (SELECT $4::bigint)) AS t LIMIT (SELECT $5::bigint)) AS t WHERE true AND ($6::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0);
+    ORDER BY h.lane, h.id LIMIT $4::bigint) AS t LIMIT $5::bigint) AS t WHERE true AND ($6::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0);
 --   1: {1}
 --   2: {0}
 --   3: {4611686018427387904}
