@@ -14,6 +14,9 @@ func (e *engine) admit(l *lane, row Row) bool {
 		return false
 	}
 	o := e.outlets[e.routes.sink(row.Message.Topic)]
+	if o.options.Sink == nil {
+		e.alarmUnrouted(row.Message.Topic)
+	}
 	if !row.Held && l.passed(o, row.ID) {
 		return false
 	}
@@ -61,15 +64,13 @@ func (k *key) takes(row Row) bool {
 // hasRoom says whether the outlet can take one more row; if not, it falls
 // behind.
 func (e *engine) hasRoom(l *lane, o *outlet, row Row) bool {
+	if row.Held {
+		return o.memory() > 0
+	}
 	if o.room() > 0 {
 		return true
 	}
-	if !row.Held {
-		l.fall(o.index, row.ID)
-	}
-	if o.options.Sink == nil {
-		e.alarmUnrouted(row.Message.Topic)
-	}
+	l.fall(o.index, row.ID)
 	return false
 }
 

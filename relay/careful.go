@@ -19,6 +19,10 @@ type care struct {
 	until    time.Time // journals are written until then
 	suspects map[int64]suspicion
 	writing  bool // a journal is being written; the next one is newer
+
+	// waiting has a suspect to send. Until it is sent nothing else is, so that
+	// it is alone; this lasts as long as the relay is careful, and no longer.
+	waiting *outlet
 }
 
 type suspicion struct {
@@ -76,7 +80,7 @@ func (e *engine) unsendable(it *item) (why sinks.Outcome, bad bool) {
 
 // startCarefully sends one batch, once it is written down.
 func (e *engine) startCarefully(o *outlet) {
-	if o.busy > 0 || e.care.writing || o.queue.empty() {
+	if o.busy > 0 || e.care.writing || o.queue.empty() || (e.care.waiting != nil && e.care.waiting != o) {
 		return
 	}
 	batch := e.takeBatch(o)
@@ -85,8 +89,27 @@ func (e *engine) startCarefully(o *outlet) {
 	if len(batch) == 0 {
 		return
 	}
+	if _, suspected := e.care.suspects[batch[0].row.ID]; suspected {
+		e.care.waiting = o
+		if e.anySending() {
+			e.putBackLaunched(o, batch)
+			return
+		}
+	}
 	e.care.writing = true
 	e.give(o, job{batch: batch, journals: e.journals()})
+}
+
+func (e *engine) anySending() bool {
+	return slices.ContainsFunc(e.outlets, func(o *outlet) bool { return o.busy > 0 && o.circuit.state != circuitOpening })
+}
+
+// stopWaiting lets other outlets send again: the suspect was sent, or its sink
+// is not there, or the relay is no longer careful.
+func (e *engine) stopWaiting(now time.Time) {
+	if o := e.care.waiting; o != nil && (o.circuit.state != circuitUp || o.queue.empty() && o.busy == 0 || !e.careful(now)) {
+		e.care.waiting = nil
+	}
 }
 
 // alone keeps of a batch what may be sent together: one suspect, or those

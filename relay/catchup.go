@@ -45,7 +45,12 @@ func (e *engine) lookAtDue(now time.Time) (readJob, bool) {
 	if e.read.dueAt.After(now) {
 		return readJob{}, false
 	}
-	room := e.mostRoom()
+	room := 0
+	for _, o := range e.outlets {
+		if o.circuit.state == circuitUp || !e.anyUp() {
+			room = max(room, o.memory())
+		}
+	}
 	if room == 0 {
 		e.read.dueAt = now.Add(dueInterval)
 		return readJob{}, false

@@ -20,8 +20,9 @@ func (e *engine) afterOpen(o *outlet, err error) {
 	}
 }
 
-// judgeCircuit closes a circuit that trouble had opened, or opens it.
-func (e *engine) judgeCircuit(o *outlet, outcomes []sinks.Outcome) {
+// judgeCircuit closes a circuit that trouble had opened, or opens it. A batch
+// whose context had ended says nothing of its sink.
+func (e *engine) judgeCircuit(o *outlet, outcomes []sinks.Outcome, ended bool) {
 	var trouble *sinks.Outcome
 	answered := false
 	for i, outcome := range outcomes {
@@ -40,7 +41,7 @@ func (e *engine) judgeCircuit(o *outlet, outcomes []sinks.Outcome) {
 		e.trip(o, *trouble)
 	case answered:
 		e.mend(o)
-	case e.sendCtx.Err() == nil:
+	case !ended:
 		e.trip(o, sinks.Fail(sinks.Unavailable, sinks.ReasonCancelled, "the sink sent nothing of a whole batch"))
 	}
 }

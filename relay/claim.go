@@ -24,6 +24,7 @@ type reading struct {
 	behind   []*key  // no longer held, with rows to catch up with
 	noDue    bool    // the last look at the held rows found nothing
 	looks    int     // looks at the lanes in a row that found nothing, for a drain
+	reclaims int64   // how often ended claims had been freed when the last row came
 
 	pauseUntil time.Time
 
@@ -33,6 +34,7 @@ type reading struct {
 // readJob is one question to the database.
 type readJob struct {
 	kind      readKind
+	began     time.Time
 	seq       int64   // lanes that were leased after it had started don't take its rows
 	outlet    *outlet // readOutlet, readKey
 	key       *key    // readKey
@@ -96,7 +98,7 @@ func (e *engine) startRead(now time.Time) {
 	}
 	e.read.busy = true
 	e.read.seq++
-	job.seq = e.read.seq
+	job.seq, job.began = e.read.seq, now
 	e.reads <- job
 }
 

@@ -22,6 +22,11 @@ func (e *engine) beginRows() {
 // claimRows claims as many rows as there is room for. While no sink is up it
 // claims nothing: others may be able to deliver.
 func (e *engine) claimRows(now time.Time) (readJob, bool) {
+	maps.DeleteFunc(e.read.except, func(_ string, o *outlet) bool {
+		again := o.roomy() && o.circuit.state == circuitUp
+		e.read.fresh = e.read.fresh || again
+		return again
+	})
 	room := 0
 	if e.anyUp() {
 		room = e.mostRoom()
@@ -31,7 +36,6 @@ func (e *engine) claimRows(now time.Time) (readJob, bool) {
 	}
 	e.read.fresh = false
 	e.read.pollAt = now.Add(e.options.Poll)
-	maps.DeleteFunc(e.read.except, func(_ string, o *outlet) bool { return o.room() > 0 && o.circuit.state == circuitUp })
 	return readJob{kind: readRows, claim: ClaimRequest{
 		Relay: e.options.Name, Token: e.lanes[rowsLane].token, TTL: e.options.Lease, Limit: min(room, readLimit),
 		Pick: e.options.Pick, Topics: e.options.Topics, Except: slices.Sorted(maps.Keys(e.read.except)),
@@ -42,14 +46,17 @@ func (e *engine) claimRows(now time.Time) (readJob, bool) {
 // there is no room, with their topic left out of the next claims.
 func (e *engine) mergeRows(job readJob, rows []Row) {
 	l := e.lanes[rowsLane]
+	late := time.Since(job.began) > e.options.Lease/2
 	for _, row := range rows {
-		if _, known := l.known[row.ID]; known {
-			continue
+		if old := l.known[row.ID]; old != nil && (old.stage == inQueue || old.stage == inFlight) {
+			continue // its claim had ended, and is ours again
 		}
 		o := e.outlets[e.routes.sink(row.Message.Topic)]
 		switch {
 		case row.Later:
 			e.putAway(l, row)
+		case late || e.stopping.begun:
+			e.putBackClaim(l, row)
 		case o.room() <= 0:
 			e.giveBack(l, o, row)
 		default:
@@ -68,6 +75,11 @@ func (e *engine) giveBack(l *lane, o *outlet, row Row) {
 	if len(e.read.except) < maxCachedTopics {
 		e.read.except[row.Message.Topic] = o
 	}
+	e.putBackClaim(l, row)
+}
+
+// putBackClaim gives a claim back: others may have it.
+func (e *engine) putBackClaim(l *lane, row Row) {
 	it := &item{row: row, lane: l, stage: inSettle}
 	l.known[row.ID] = it
 	l.pinned++
@@ -111,6 +123,17 @@ func (e *engine) extend(ctx context.Context, job leaseJob) ([]int64, error) {
 		return nil, nil
 	}
 	return e.store.Extend(ctx, job.token, job.rows, e.options.Lease)
+}
+
+// countClaimed counts, for a drain, the rows that anyone has claimed: those of
+// a relay that died are waited for.
+func (e *engine) countClaimed(ctx context.Context) (int64, error) {
+	operator, ok := e.store.(Operator)
+	if !ok || !e.options.Drain {
+		return 0, nil
+	}
+	status, err := operator.Status(ctx)
+	return status.Counts[StateClaimed], err
 }
 
 // dropLostRows drops what waits of rows that are claimed by others now.

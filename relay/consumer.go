@@ -39,7 +39,9 @@ type ConsumerOptions struct {
 	// Backoff bounds the wait before the next attempt, as in SinkOptions.
 	Backoff Backoff
 
-	// Retention as in Options: KeepNothing deletes what is done.
+	// Retention is how long delivered messages are kept, as in Options: 24 h by
+	// default; KeepNothing deletes them when they are answered. The consumer
+	// deletes older ones now and then while it receives.
 	Retention time.Duration
 }
 
@@ -56,6 +58,7 @@ type Consumer struct {
 	adopted   bool
 	reclaimed time.Time
 	beaten    time.Time
+	purged    time.Time
 }
 
 // NewConsumer makes a consumer over a store.
@@ -66,6 +69,7 @@ func NewConsumer(store Store, options ConsumerOptions) (*Consumer, error) {
 	o.Lease = or(o.Lease, 30*time.Second)
 	o.Poll = or(o.Poll, 200*time.Millisecond)
 	o.MaxAttempts = or(o.MaxAttempts, 20)
+	o.Retention = or(o.Retention, 24*time.Hour)
 	o.Backoff = Backoff{Min: or(o.Backoff.Min, 500*time.Millisecond), Max: or(o.Backoff.Max, max(5*time.Minute, o.Backoff.Min))}
 	asRelay := Options{Name: o.Name, Claim: ByRows, Pick: o.Pick, Lease: o.Lease, Poll: o.Poll, Sinks: map[string]SinkOptions{"": {}}}
 	if err := errors.Join(append(asRelay.check(), o.Backoff.check("backoff"))...); err != nil {
@@ -78,7 +82,7 @@ func NewConsumer(store Store, options ConsumerOptions) (*Consumer, error) {
 func (c *Consumer) Wake() { c.wake.wake() }
 
 // Receive claims up to n messages, and waits until there is one or the context
-// ends; then it returns the context's error. Each delivery must be answered
+// ends; then it returns the context's error, such as context.DeadlineExceeded. Each delivery must be answered
 // with Done, Retry or Park before its lease ends: after that others may claim
 // its message.
 func (c *Consumer) Receive(ctx context.Context, n int) ([]*Delivery, error) {
@@ -171,6 +175,12 @@ func (c *Consumer) live(ctx context.Context) error {
 			return fmt.Errorf("free messages whose claim has ended: %w", err)
 		}
 		c.reclaimed = now
+	}
+	if now.Sub(c.purged) >= purgeInterval {
+		if _, err := c.store.Purge(ctx, max(0, c.options.Retention), purgeBatch); err != nil {
+			return fmt.Errorf("delete delivered messages past their retention: %w", err)
+		}
+		c.purged = now
 	}
 	return nil
 }

@@ -43,7 +43,7 @@ func (d *Delivery) Park(ctx context.Context, reason string) error {
 	return d.settle(ctx, StateError, 0, describe(sinks.Fail(sinks.Reject, sinks.ReasonRefused, reason)), "")
 }
 
-// Extend lets the claim end d from now.
+// Extend lets the claim end this long from now.
 func (d *Delivery) Extend(ctx context.Context, by time.Duration) error {
 	now := time.Now()
 	kept, err := d.consumer.store.Extend(ctx, d.token, []int64{d.row.ID}, by)

@@ -11,9 +11,10 @@ import (
 func (e *engine) countLook(empty bool) {
 	if empty {
 		e.read.looks++
-	} else {
-		e.read.looks = 0
+		return
 	}
+	e.read.looks = 0
+	e.read.reclaims = e.pulse.reclaims.Load()
 }
 
 // checkDrained ends a drain once nothing is left that could be delivered now.
@@ -32,7 +33,16 @@ func (e *engine) drained() bool {
 	if e.read.looks < 2 || !e.read.noDue || !e.quiet() || e.anyDropped() {
 		return false
 	}
-	return e.options.Claim == ByRows || (e.lease.share >= 0 && len(e.lanes) == e.lease.share && !e.anyDraining())
+	if e.options.Claim == ByRows {
+		return e.rowsDrained()
+	}
+	return e.lease.share >= 0 && len(e.lanes) == e.lease.share && !e.anyDraining()
+}
+
+// rowsDrained says that since the last row came nothing could be freed or
+// brought back, and that no dead relay has claimed anything.
+func (e *engine) rowsDrained() bool {
+	return e.pulse.reclaims.Load() > e.read.reclaims && e.pulse.freed.Load() == 0 && (e.lease.claimed == 0 || !e.lease.alone)
 }
 
 func (e *engine) anyDraining() bool {

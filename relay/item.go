@@ -11,6 +11,8 @@ type item struct {
 	outlet *outlet // nil for a row that is only put away
 	key    *key    // nil without order
 	stage  stage
+
+	doubted bool // its handler's transaction may have been committed
 }
 
 // stage is how far an item has come.

@@ -53,6 +53,10 @@ func (e *engine) reclaim(ctx context.Context) {
 	if n > 0 {
 		e.wake.wake()
 	}
+	if err == nil {
+		e.pulse.freed.Store(int64(n))
+		e.pulse.reclaims.Add(1)
+	}
 }
 
 func (e *engine) bounded(ctx context.Context, work func(context.Context) (int, error)) (int, error) {

@@ -90,7 +90,10 @@ func (e *engine) addGranted(r leaseResult) {
 	}
 	for _, held := range r.keys {
 		if l := e.lanes[held.Lane]; l != nil && held.Key != "" {
-			e.hold(l.key(keyRef{e.routes.sink(held.Topic), held.Key}), held.ID)
+			k := l.key(keyRef{e.routes.sink(held.Topic), held.Key})
+			if !k.held || held.ID < k.holder {
+				e.hold(k, held.ID) // of several, the first goes first
+			}
 		}
 	}
 	if len(r.granted) > 0 {

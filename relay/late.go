@@ -9,6 +9,7 @@ type lateScan struct {
 	routes *router
 	known  map[int64]struct{}
 	lag    map[int][]int64 // by lane and outlet
+	behind map[keyRef]int64
 	left   int             // so many more rows may come into memory
 	passed map[place]int64 // the first row of each place that may not
 }
@@ -18,7 +19,7 @@ type place struct{ lane, outlet int }
 
 // unknown makes the scan of these positions.
 func (e *engine) unknown(positions []Position) *lateScan {
-	s := &lateScan{routes: e.routes, known: map[int64]struct{}{}, lag: map[int][]int64{}, passed: map[place]int64{}}
+	s := &lateScan{routes: e.routes, known: map[int64]struct{}{}, lag: map[int][]int64{}, behind: map[keyRef]int64{}, passed: map[place]int64{}}
 	s.left = max(1, min(readLimit, readBytes/max(1, e.read.rowBytes)))
 	for _, p := range positions {
 		l := e.lanes[p.Lane]
@@ -28,6 +29,11 @@ func (e *engine) unknown(positions []Position) *lateScan {
 			}
 		}
 		s.lag[p.Lane] = slices.Clone(l.lag)
+		for ref, k := range l.keys {
+			if k.lagging {
+				s.behind[ref] = k.behind
+			}
+		}
 	}
 	return s
 }
@@ -40,6 +46,9 @@ func (s *lateScan) keep(c Candidate) bool {
 	}
 	p := place{c.Lane, s.routes.find(c.Topic)}
 	if lag := s.lag[c.Lane][p.outlet]; lag != none && c.ID > lag {
+		return false
+	}
+	if behind, lagging := s.behind[keyRef{p.outlet, c.Key}]; lagging && c.ID > behind {
 		return false
 	}
 	if s.left > 0 {

@@ -16,6 +16,7 @@ type leasing struct {
 	share     int       // lanes that are this relay's fair part; -1 before the first census
 	alone     bool      // no other relay lives
 	failures  int
+	claimed   int64 // by rows, for a drain: claimed by anyone; -1 before it was counted
 }
 
 // leaseJob asks for everything that keeps the relay's rights: a sign of life,
@@ -37,6 +38,7 @@ type leaseResult struct {
 	renewed bool
 	kept    []Lease
 	rows    []int64
+	claimed int64
 	granted []Grant
 	keys    []HeldKey
 	err     error
@@ -65,7 +67,7 @@ func (e *engine) leaseJob() leaseJob {
 	for _, l := range e.sortedLanes() {
 		renewal := Renewal{Lease: l.Lease, Marks: l.marks(e.read.horizon, e.routes.print, e.outlets)}
 		renewal.Calm = l.crashes > 0 && time.Since(l.since) > calmAfter
-		if job.leave || (l.draining && l.pinned == 0 && !e.read.busy) {
+		if job.leave || (l.draining && l.pinned == 0) {
 			job.release = append(job.release, renewal)
 		} else {
 			job.renew = append(job.renew, renewal)
@@ -103,7 +105,9 @@ func (e *engine) keepRights(ctx context.Context, job leaseJob) leaseResult {
 		return r
 	}
 	if e.options.Claim == ByRows {
-		r.rows, r.err = e.extend(ctx, job)
+		if r.rows, r.err = e.extend(ctx, job); r.err == nil {
+			r.claimed, r.err = e.countClaimed(ctx)
+		}
 		r.renewed = r.err == nil
 		return r
 	}
@@ -189,7 +193,7 @@ func (e *engine) afterLease(r leaseResult) {
 	if !r.renewed {
 		return
 	}
-	e.lease.alone = len(r.census.Relays) <= 1
+	e.lease.alone, e.lease.claimed = len(r.census.Relays) <= 1, r.claimed
 	e.prolong(r.began)
 	lost := e.dropLost(r)
 	e.forgetReleased(r)

@@ -23,11 +23,11 @@ func (k readKind) visitsLanes() bool { return k == readLanes || k == readOutlet 
 // scanFirst starts the scan for late rows that must be over before the page is
 // merged, and says whether there is need for one.
 func (e *engine) scanFirst(result readResult) bool {
-	e.read.horizon = max(e.read.horizon, result.page.Horizon)
+	e.read.horizon = result.page.Horizon // lower than before on another server
 	var positions []Position
 	for _, l := range e.sortedLanes() {
 		after := lowestSet(result.page.LateAfter, l.recheck)
-		if after == none || after >= l.cursor {
+		if after == none || after >= l.cursor || e.readLane(result.job, l.Lane) == nil {
 			continue
 		}
 		l.beginScan(after)
@@ -190,7 +190,7 @@ func (e *engine) mergeDue(result readResult) {
 		}
 	}
 	now := time.Now()
-	e.read.noDue = len(result.page.Rows) == 0
+	e.read.noDue = admitted == 0 && len(result.page.Rows) < result.job.limit
 	switch {
 	case len(result.page.Rows) < result.job.limit:
 		e.read.cursor = DueCursor{}

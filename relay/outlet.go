@@ -64,9 +64,19 @@ func newUnrouted(index int) *outlet {
 	return &outlet{name: unroutedName, index: index}
 }
 
-// room is how many more messages the outlet can take into memory.
+// room is how many more messages the outlet can take from the rows to be
+// delivered now.
 func (o *outlet) room() int {
-	if o.bytes >= o.options.BufferBytes || o.held >= maxHeldKeys {
+	if o.held >= maxHeldKeys {
+		return 0
+	}
+	return o.memory()
+}
+
+// memory is how many more messages the outlet can take at all: those that are
+// due for another attempt, by which keys become free, come in any case.
+func (o *outlet) memory() int {
+	if o.bytes >= o.options.BufferBytes {
 		return 0
 	}
 	return o.options.Buffer - o.buffered

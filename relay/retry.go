@@ -20,6 +20,9 @@ func (e *engine) judge(result sendResult) {
 		e.notSent(result)
 		return
 	}
+	if e.care.waiting == o {
+		e.care.waiting = nil
+	}
 	outcomes := complete(result.outcomes, len(result.job.batch))
 	e.observeSent(o, result.took, outcomes)
 	var back []*item
@@ -36,7 +39,7 @@ func (e *engine) judge(result sendResult) {
 		}
 	}
 	e.takeBack(o, back)
-	e.judgeCircuit(o, outcomes)
+	e.judgeCircuit(o, outcomes, result.job.ctx.Err() != nil)
 	for _, it := range result.job.batch {
 		e.goOn(it.key)
 	}
@@ -56,6 +59,10 @@ func complete(outcomes []sinks.Outcome, n int) []sinks.Outcome {
 // apply does what an outcome asks for, and says whether the item goes back to
 // its queue.
 func (e *engine) apply(it *item, outcome sinks.Outcome) (back bool) {
+	if it.outlet.tx != nil && outcome.Result == sinks.Retry && outcome.Reason == sinks.ReasonUnknown && !it.doubted {
+		it.doubted = true
+		return true // perhaps it was committed: the next try finds out
+	}
 	behind := it.key != nil && it.key.held && it.key.holder != it.row.ID
 	switch {
 	case outcome.Result == sinks.Delivered:

@@ -54,8 +54,10 @@ type pulse struct {
 	reached atomic.Int64 // when the database last answered
 	epoch   time.Time
 
-	safeUntil atomic.Int64           // nothing is sent after it
-	problem   atomic.Pointer[string] // the last error of the database
+	safeUntil atomic.Int64 // nothing is sent after it
+
+	reclaims, freed atomic.Int64           // by rows: how often ended claims were freed, and how many the last time
+	problem         atomic.Pointer[string] // the last error of the database
 }
 
 func newPulse() *pulse { return &pulse{epoch: time.Now()} }

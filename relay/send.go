@@ -41,6 +41,7 @@ func (e *engine) startSends(now time.Time) {
 	if e.stopping.begun || !now.Before(e.lease.safeUntil) {
 		return
 	}
+	e.stopWaiting(now)
 	for _, o := range e.outlets {
 		switch {
 		case o.options.Sink == nil:

@@ -1,0 +1,613 @@
+package relay_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rowrelay/rowrelay/outbox"
+	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/memstore"
+	"github.com/rowrelay/rowrelay/sinks"
+)
+
+// a sink that fails on more than 10,000 keys never recovers.
+func TestManyFailingKeysRecover(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var heal atomic.Bool
+		sink := &recorder{answer: func(m sinks.Message) sinks.Outcome {
+			if !heal.Load() {
+				return sinks.Fail(sinks.Retry, sinks.ReasonServerError, "500")
+			}
+			return sinks.Ok("")
+		}}
+		db := memstore.New()
+		for i := range 10_500 {
+			write(db, "orders", fmt.Sprint("k", i), 1)
+		}
+		_, stop := start(t, db.Store(), relay.Options{Sinks: map[string]relay.SinkOptions{"main": {Sink: sink, MaxAttempts: -1}}})
+		time.Sleep(10 * time.Second)
+		heal.Store(true)
+		time.Sleep(time.Hour)
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+		if counts := statusOf(t, db); counts[relay.StateDone] != 10_500 {
+			t.Errorf("an hour after the sink healed: %v, want 10500 done", counts)
+		}
+	})
+}
+
+// retryRows writes one message a key and puts it in state retry.
+func retryRows(t *testing.T, db *memstore.DB, n int, topic func(i int) string) {
+	t.Helper()
+	s := db.Store()
+	ctx := t.Context()
+	if err := s.Adopt(ctx, relay.ByLanes); err != nil {
+		t.Fatal(err)
+	}
+	grants, err := s.Acquire(ctx, "before", relay.Lanes, time.Minute)
+	if err != nil || len(grants) != relay.Lanes {
+		t.Fatal(len(grants), err)
+	}
+	for i := range n {
+		db.Write(outbox.Message{Topic: topic(i), Key: fmt.Sprint("k", i)})
+	}
+	var positions []relay.Position
+	fences := map[int]int64{}
+	for _, g := range grants {
+		positions = append(positions, relay.Position{Lane: g.Lane})
+		fences[g.Lane] = g.Fence
+	}
+	page, err := s.Read(ctx, positions, 1_000_000, 1<<40)
+	if err != nil || len(page.Rows) != n {
+		t.Fatal(len(page.Rows), err)
+	}
+	var settlements []relay.Settlement
+	for _, row := range page.Rows {
+		settlements = append(settlements, relay.Settlement{ID: row.ID, Lane: row.Lane, Fence: fences[row.Lane], State: relay.StateRetry, Attempts: 1, Delay: 10 * time.Minute})
+	}
+	if _, err := s.Settle(ctx, "before", true, settlements); err != nil {
+		t.Fatal(err)
+	}
+	var releases []relay.Renewal
+	for _, g := range grants {
+		releases = append(releases, relay.Renewal{Lease: g.Lease})
+	}
+	if err := s.Release(ctx, "before", releases); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// more than 20,000 held keys: some are forgotten at a takeover.
+func TestAllHeldKeysAreLoaded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := memstore.New()
+		topic := func(i int) string { return fmt.Sprint("t", i%3) }
+		const n = 21_000
+		retryRows(t, db, n, topic)
+		for i := range n {
+			db.Write(outbox.Message{Topic: topic(i), Key: fmt.Sprint("k", i)})
+		}
+		sink := &recorder{}
+		options := relay.Options{
+			Sinks:  map[string]relay.SinkOptions{"s0": {Sink: sink}, "s1": {Sink: sink}, "s2": {Sink: sink}},
+			Routes: []relay.Route{{Topic: "t0", Sink: "s0"}, {Topic: "t1", Sink: "s1"}, {Topic: "t2", Sink: "s2"}},
+		}
+		_, stop := start(t, db.Store(), options)
+		time.Sleep(time.Minute)
+		stop()
+		if got := len(sink.ids()); got != 0 {
+			t.Errorf("%d messages were delivered though the message of their key before them waits for a retry", got)
+		}
+	})
+}
+
+type partialKeys struct {
+	relay.Store
+	once sync.Once
+}
+
+func (s *partialKeys) HeldKeys(ctx context.Context, lanes []int, limit int) (keys []relay.HeldKey, err error) {
+	keys, err = s.Store.HeldKeys(ctx, lanes, limit)
+	s.once.Do(func() { keys, err = keys[:1], errors.New("the connection broke between two rows") })
+	return keys, err
+}
+
+// held keys that came with an error are used.
+func TestHeldKeysWithAnErrorAreNotUsed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := memstore.New()
+		retryRows(t, db, 10, func(int) string { return "t" })
+		for i := range 10 {
+			db.Write(outbox.Message{Topic: "t", Key: fmt.Sprint("k", i)})
+		}
+		sink := &recorder{}
+		_, stop := start(t, &partialKeys{Store: db.Store()}, relay.Options{Sinks: to(sink)})
+		time.Sleep(time.Minute)
+		stop()
+		if got := len(sink.ids()); got != 0 {
+			t.Errorf("%d messages were delivered before those that wait for a retry", got)
+		}
+	})
+}
+
+type failedOver struct {
+	relay.Store
+	over  atomic.Bool
+	marks atomic.Int64
+}
+
+func (s *failedOver) Read(ctx context.Context, p []relay.Position, limit, maxBytes int) (relay.Page, error) {
+	page, err := s.Store.Read(ctx, p, limit, maxBytes)
+	if s.over.Load() {
+		page.Horizon, page.LateAfter = 0, 0
+	}
+	return page, err
+}
+
+func (s *failedOver) Renew(ctx context.Context, name string, r []relay.Renewal, ttl time.Duration) ([]relay.Lease, error) {
+	highest := int64(0)
+	for _, renewal := range r {
+		highest = max(highest, renewal.Marks.Main)
+	}
+	s.marks.Store(highest)
+	return s.Store.Renew(ctx, name, r, ttl)
+}
+
+// after a failover (the store says LateAfter 0, Horizon 0) the marks stay those of the old server.
+func TestMarksFollowTheHorizonDown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := memstore.New()
+		write(db, "t", "k", 1000)
+		s := &failedOver{Store: db.Store()}
+		_, stop := start(t, s, relay.Options{Sinks: to(&recorder{})})
+		time.Sleep(10 * time.Second)
+		s.over.Store(true)
+		time.Sleep(10 * time.Second)
+		if m := s.marks.Load(); m != 0 {
+			t.Errorf("the relay stores the mark %d, though the store says that nothing is final any more", m)
+		}
+		stop()
+	})
+}
+
+type countsScans struct {
+	relay.Store
+	most atomic.Int64
+}
+
+func (s *countsScans) Scan(ctx context.Context, p []relay.Position, keep func(relay.Candidate) bool) ([]relay.Row, error) {
+	rows, err := s.Store.Scan(ctx, p, keep)
+	s.most.Store(max(s.most.Load(), int64(len(rows))))
+	return rows, err
+}
+
+// a scan brings all rows behind a held key into memory.
+func TestScanDoesNotLoadWhatAKeyLeftBehind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sink := &recorder{answer: func(m sinks.Message) sinks.Outcome {
+			if m.Key == "bad" {
+				return sinks.Fail(sinks.Retry, sinks.ReasonServerError, "500")
+			}
+			return sinks.Ok("")
+		}}
+		db := memstore.New()
+		late := db.Begin()
+		late.Insert(outbox.Message{Topic: "t", Key: "other"})
+		write(db, "t", "bad", 50_000)
+		s := &countsScans{Store: db.Store()}
+		_, stop := start(t, s, relay.Options{Sinks: map[string]relay.SinkOptions{"main": {Sink: sink, MaxAttempts: -1, Buffer: 100, Batch: 50}}})
+		time.Sleep(2 * time.Minute)
+		late.Commit()
+		time.Sleep(10 * time.Second)
+		stop()
+		if n := s.most.Load(); n > 1000 {
+			t.Errorf("a scan for one late row brought %d rows into memory; the buffer was to hold 100", n)
+		}
+	})
+}
+
+// by rows, a stop while a claim is under way leaves its rows claimed.
+func TestStopByRowsGivesBackWhatIsBeingClaimed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db, sink := memstore.New(), &recorder{}
+		store := db.Store()
+		store.Hooks.Lose = func(ctx context.Context, op memstore.Op) error {
+			if op == memstore.OpClaim {
+				time.Sleep(20 * time.Millisecond) // the way back of the answer
+			}
+			return nil
+		}
+		_, stop := start(t, store, relay.Options{Claim: relay.ByRows, Sinks: to(sink)})
+		time.Sleep(time.Second) // looks at 0, 220, …
+		for statusOf(t, db)[relay.StateClaimed] == 0 {
+			write(db, "orders", "", 50)
+			time.Sleep(time.Millisecond)
+		}
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+		if counts := statusOf(t, db); counts[relay.StateClaimed] != 0 {
+			t.Errorf("after a clean stop: %v, want nothing claimed", counts)
+		}
+	})
+}
+
+// lostCommit commits the handler's transaction and loses the answer, once.
+type lostCommit struct {
+	*memstore.Store
+	once sync.Once
+}
+
+func (s *lostCommit) HandleTx(ctx context.Context, name string, keep bool, done relay.Settlement, handler func(context.Context, *sql.Tx) error) error {
+	if err := handler(ctx, nil); err != nil {
+		return err
+	}
+	settled, err := s.Settle(ctx, name, keep, []relay.Settlement{done})
+	if err == nil && settled.Changed != 1 {
+		err = relay.ErrFenced
+	}
+	s.once.Do(func() { err = errors.New("the connection broke during commit") })
+	return err
+}
+
+type okTx struct{ recorder }
+
+func (s *okTx) HandleTx(ctx context.Context, _ *sql.Tx, m sinks.Message) sinks.Outcome {
+	return s.Send(ctx, []sinks.Message{m})[0]
+}
+
+// a transactional handler whose commit's answer was lost blocks its key for good.
+func TestKeyGoesOnAfterALostCommit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db, sink := memstore.New(), &okTx{}
+		write(db, "t", "k", 3)
+		_, stop := start(t, &lostCommit{Store: db.Store()}, relay.Options{Sinks: map[string]relay.SinkOptions{"main": {Sink: sink}}})
+		time.Sleep(time.Hour)
+		stop()
+		if counts := statusOf(t, db); counts[relay.StateDone] != 3 {
+			t.Errorf("an hour later: %v, want 3 done", counts)
+		}
+	})
+}
+
+// the mark of n+1 may be written while that of n isn't: n comes again after n+1.
+func TestMarksOfAKeyAreWrittenInOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db, sink := memstore.New(), &recorder{}
+		write(db, "t", "k", 2)
+		store := db.Store()
+		dead := make(chan struct{})
+		var settles atomic.Int32
+		store.Hooks.Fail = func(ctx context.Context, op memstore.Op) error {
+			select {
+			case <-dead:
+				return errDead
+			default:
+			}
+			if op == memstore.OpSettle && settles.Add(1) == 1 {
+				<-dead // stuck on its way until the process is dead
+				return errDead
+			}
+			return nil
+		}
+		r, stop := start(t, store, relay.Options{Lease: time.Second, Sinks: map[string]relay.SinkOptions{"main": {Sink: sink, Batch: 300}}})
+		// enough others that the second settle is worth a round trip of its own
+		for i := range 400 {
+			write(db, "t", fmt.Sprint("other", i), 1)
+		}
+		time.Sleep(700 * time.Millisecond)
+		close(dead)
+		r.Abort()
+		stop()
+		_, stop = start(t, db.Store(), relay.Options{Sinks: to(sink)})
+		time.Sleep(time.Minute)
+		stop()
+		var got []int64
+		for _, m := range sink.received {
+			if m.Key == "k" {
+				got = append(got, m.Sequence)
+			}
+		}
+		if len(got) == 3 && got[2] == 1 {
+			t.Errorf("key k: %v: the last one to arrive is the oldest", got)
+		} else {
+			t.Logf("key k: %v", got)
+		}
+	})
+}
+
+type topicAlarm struct {
+	relay.NoObserver
+	mu     sync.Mutex
+	topics map[string]bool
+}
+
+func (a *topicAlarm) Unrouted(topic string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.topics[topic] = true
+}
+
+// a second topic without a route is not told of.
+func TestEachUnroutedTopicAlarms(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db, alarms := memstore.New(), &topicAlarm{topics: map[string]bool{}}
+		_, stop := start(t, db.Store(), relay.Options{Sinks: to(&recorder{}), Routes: []relay.Route{{Topic: "known", Sink: "main"}}, Observer: alarms})
+		write(db, "first", "k", 1)
+		time.Sleep(time.Minute)
+		write(db, "second", "k", 1)
+		time.Sleep(10 * time.Minute)
+		stop()
+		if !alarms.topics["second"] {
+			t.Errorf("told of %v, not of the second topic", alarms.topics)
+		}
+	})
+}
+
+// nobody deletes what consumers have done.
+func TestConsumersKeepToTheirRetention(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := memstore.New()
+		c, err := relay.NewConsumer(db.Store(), relay.ConsumerOptions{Retention: time.Hour})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			write(db, "t", "", 1)
+			d, err := c.Receive(t.Context(), 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			d[0].Done(t.Context(), "")
+			time.Sleep(24 * time.Hour)
+		}
+		if n := statusOf(t, db)[relay.StateDone]; n > 1 {
+			t.Errorf("%d done rows are kept; the retention is an hour", n)
+		}
+	})
+}
+
+// by rows, a claim whose answer comes late is sent though the claim is about to end.
+func TestALateClaimIsNotSent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := memstore.New()
+		slow := db.Store()
+		slow.Hooks.Lose = func(ctx context.Context, op memstore.Op) error {
+			if op == memstore.OpClaim {
+				select { // the answer is under way for 14.9 s
+				case <-ctx.Done():
+				case <-time.After(14900 * time.Millisecond):
+				}
+			}
+			return nil
+		}
+		write(db, "t", "", 1)
+		a, b := &recorder{delay: 5 * time.Second}, &recorder{}
+		_, stopA := start(t, slow, relay.Options{Name: "a", Claim: relay.ByRows, Sinks: to(a)})
+		time.Sleep(time.Second)
+		_, stopB := start(t, db.Store(), relay.Options{Name: "b", Claim: relay.ByRows, Sinks: to(b)})
+		time.Sleep(time.Minute)
+		stopA()
+		stopB()
+		if n := len(a.ids()) + len(b.ids()); n != 1 {
+			t.Errorf("%d deliveries of one message, though no process stopped and no answer was lost", n)
+		}
+	})
+}
+
+// a drain waits for a due row whose key waits for a retry.
+func TestDrainDoesNotWaitForAHeldKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := memstore.New()
+		sink := &recorder{answer: func(m sinks.Message) sinks.Outcome {
+			if m.Sequence == 1 {
+				o := sinks.Fail(sinks.Retry, sinks.ReasonBusy, "")
+				o.RetryAfter = time.Hour
+				return o
+			}
+			return sinks.Ok("")
+		}}
+		db.Write(outbox.Message{Topic: "t", Key: "k"})
+		db.Write(outbox.Message{Topic: "t", Key: "k", AvailableAt: time.Now().Add(time.Second)})
+		_, stop := start(t, db.Store(), relay.Options{Sinks: to(sink)})
+		time.Sleep(5 * time.Second)
+		stop()
+		r, err := relay.New(db.Store(), relay.Options{Sinks: to(sink), Drain: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		r.Run(t.Context())
+		if took := time.Since(began); took > time.Minute {
+			t.Errorf("the drain took %v", took)
+		}
+	})
+}
+
+// slowPoison kills the process a while after it was handed the message.
+type slowPoison struct {
+	recorder
+	dead chan struct{}
+	once sync.Once
+}
+
+func (s *slowPoison) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome {
+	for _, m := range batch {
+		if string(m.Payload) == "poison" {
+			time.Sleep(50 * time.Millisecond)
+			s.once.Do(func() { close(s.dead) })
+			return nil
+		}
+	}
+	return s.recorder.Send(ctx, batch)
+}
+
+// a message that brings its relays down isn't parked while another sink is busy.
+func TestPoisonIsParkedThoughAnotherSinkIsBusy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := memstore.New()
+		db.Write(outbox.Message{Topic: "a", Key: "p", Payload: []byte("poison")})
+		for i := range 20_000 {
+			write(db, "b", fmt.Sprint("k", i%100), 1)
+		}
+		lives := 0
+		for range 60 {
+			dead := make(chan struct{})
+			isDead := func() bool {
+				select {
+				case <-dead:
+					return true
+				default:
+					return false
+				}
+			}
+			store := db.Store()
+			fail := func(ctx context.Context, op memstore.Op) error {
+				if op == memstore.OpJournal {
+					time.Sleep(time.Millisecond)
+				}
+				if isDead() {
+					return errDead
+				}
+				return nil
+			}
+			store.Hooks = memstore.Hooks{Fail: fail, Lose: fail}
+			a, b := &slowPoison{dead: dead}, &recorder{delay: 30 * time.Millisecond}
+			r, stop := start(t, store, relay.Options{Lease: 3 * time.Second, DrainTimeout: time.Millisecond,
+				Sinks:  map[string]relay.SinkOptions{"a": {Sink: a}, "b": {Sink: b, Batch: 10, Buffer: 50}},
+				Routes: []relay.Route{{Topic: "a", Sink: "a"}, {Topic: "b", Sink: "b"}}})
+			for range 300 {
+				time.Sleep(100 * time.Millisecond)
+				if isDead() {
+					break
+				}
+			}
+			if !isDead() {
+				stop()
+				break
+			}
+			lives++
+			r.Abort()
+			stop()
+			time.Sleep(5 * time.Second)
+		}
+		parked, _ := db.Store().List(t.Context(), relay.Filter{State: relay.StateError})
+		if len(parked) != 1 {
+			t.Errorf("after %d deaths by one message it is still not parked; %v", lives, statusOf(t, db))
+		} else {
+			t.Logf("parked after %d deaths", lives)
+		}
+	})
+}
+
+// by rows, a row that was given back and claimed again before the answer was in stays claimed.
+func TestARowGivenBackIsNotForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := memstore.New()
+		store := db.Store()
+		store.Hooks.Lose = func(ctx context.Context, op memstore.Op) error {
+			if op == memstore.OpSettle {
+				time.Sleep(5 * time.Millisecond) // the answer's way back
+			}
+			return nil
+		}
+		slow, fast := &recorder{delay: 3 * time.Millisecond}, &recorder{delay: time.Millisecond}
+		r, stop := start(t, store, relay.Options{Claim: relay.ByRows,
+			Sinks:  map[string]relay.SinkOptions{"a": {Sink: slow, Batch: 2, Buffer: 4, Workers: 2}, "b": {Sink: fast, Batch: 50, Buffer: 400}},
+			Routes: []relay.Route{{Topic: "a", Sink: "a"}, {Topic: "b", Sink: "b"}}})
+		for range 300 {
+			write(db, "a", "", 1)
+			write(db, "b", "", 1)
+			r.Wake()
+			time.Sleep(time.Millisecond)
+		}
+		for i := range 12 {
+			t.Log(i*5, statusOf(t, db))
+			time.Sleep(5 * time.Second)
+		}
+		stop()
+		rows, _ := db.Store().List(t.Context(), relay.Filter{Limit: 1000})
+		late, crashes := 0, 0
+		for _, row := range rows {
+			crashes += row.Crashes
+			if row.FinishedAt.Sub(row.CreatedAt) > 15*time.Second {
+				late++
+			}
+		}
+		if crashes > 0 {
+			t.Errorf("%d rows came after more than 15 s, %d crashes were charged, though nothing crashed", late, crashes)
+		}
+	})
+}
+
+// by rows, a drain ends though a thousand and more held rows are due.
+func TestDrainByRowsTakesAllThatIsDue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, db := t.Context(), memstore.New()
+		s := db.Store()
+		if err := s.Adopt(ctx, relay.ByRows); err != nil {
+			t.Fatal(err)
+		}
+		write(db, "t", "", 5000)
+		rows, err := s.Claim(ctx, relay.ClaimRequest{Relay: "x", Token: "x", TTL: time.Minute, Limit: 5000, Pick: relay.Oldest})
+		if err != nil || len(rows) != 5000 {
+			t.Fatal(len(rows), err)
+		}
+		var settlements []relay.Settlement
+		for _, row := range rows {
+			settlements = append(settlements, relay.Settlement{ID: row.ID, Lane: row.Lane, Token: "x", State: relay.StateError, Attempts: 1})
+		}
+		if _, err := s.Settle(ctx, "x", true, settlements); err != nil {
+			t.Fatal(err)
+		}
+		if n, err := s.Requeue(ctx, relay.Filter{}); n != 5000 || err != nil {
+			t.Fatal(n, err)
+		}
+		r, err := relay.New(db.Store(), relay.Options{Claim: relay.ByRows, Sinks: to(&recorder{}), Drain: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := r.Run(ctx); err != nil {
+			t.Error(err)
+		}
+		if counts := statusOf(t, db); counts[relay.StateDone] != 5000 {
+			t.Errorf("after the drain: %v, want 5000 done", counts)
+		}
+	})
+}
+
+// of two retries of one key the later one goes first.
+func TestTheLowestRetryHoldsTheKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, db := t.Context(), memstore.New()
+		s := db.Store()
+		if err := s.Adopt(ctx, relay.ByRows); err != nil {
+			t.Fatal(err)
+		}
+		write(db, "t", "k", 2)
+		rows, err := s.Claim(ctx, relay.ClaimRequest{Relay: "x", Token: "x", TTL: time.Minute, Limit: 2, Pick: relay.Oldest})
+		if err != nil || len(rows) != 2 {
+			t.Fatal(len(rows), err)
+		}
+		var settlements []relay.Settlement
+		for _, row := range rows {
+			settlements = append(settlements, relay.Settlement{ID: row.ID, Lane: row.Lane, Token: "x", State: relay.StateRetry, Attempts: 1, Delay: time.Second})
+		}
+		if _, err := s.Settle(ctx, "x", true, settlements); err != nil {
+			t.Fatal(err)
+		}
+		sink := &recorder{}
+		_, stop := start(t, db.Store(), relay.Options{Sinks: to(sink)})
+		time.Sleep(time.Minute)
+		stop()
+		inOrder(t, sink.received)
+	})
+}
