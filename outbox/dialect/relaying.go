@@ -51,19 +51,6 @@ type Errors interface {
 	Denied(err error) bool
 }
 
-// Beat is a relay's sign of life.
-type Beat struct {
-	Name, Host, Version, Claim string
-	TTL                        time.Duration
-}
-
-// The flags of a row.
-const (
-	HasPayload = 1 // its payload isn't NULL, though it may be empty
-	IsLater    = 2 // its time is still to come
-	IsRetry    = 4 // a held row that waits for its next attempt
-)
-
 // Relays is about the table of relays and the way of claiming.
 type Relays interface {
 	// Begin starts a transaction that changes several things: it takes the
@@ -93,15 +80,6 @@ type Relays interface {
 	PurgeRelays(table Table) Query
 }
 
-// Lease is a lane and its fence, with what is to be stored with it.
-type Lease struct {
-	Lane    int
-	Fence   int64
-	Marks   string
-	Journal string
-	Calm    bool // clears the count of crashes and the journal
-}
-
 // Lanes is about the table of lanes.
 type Lanes interface {
 	// Acquire leases up to count lanes: lane, fence, marks, crashes, journal, xid.
@@ -115,38 +93,6 @@ type Lanes interface {
 
 	// Journal stores the journals: lane, fence, xid of those that held.
 	Journal(table Table, relay string, leases []Lease) Query
-}
-
-// Position is where a reading of one lane goes on.
-type Position struct {
-	Lane         int
-	After, Until int64  // Until is inclusive
-	Key          string // empty: all keys
-}
-
-// Read asks for pending rows.
-type Read struct {
-	Positions []Position // either all have a key, or none has
-	Limit     int        // at most so many rows
-
-	// Share is about how many rows of one position are read, so that rows that
-	// were written at about the same time, and lie together, are read together.
-	// On PostgreSQL it bounds the rows of each position, on SQLite the span of
-	// ids. 0 means no bound.
-	Share int
-
-	// MaxBytes: the reading may stop once it has so many bytes of payload, if it
-	// is positive. Finding out costs something.
-	MaxBytes int
-
-	// Number: the transaction is to have a number.
-	Number bool
-}
-
-// After is the held row that a reading goes on after.
-type After struct {
-	At time.Time
-	ID int64
 }
 
 // Reading is what a relay reads. "A row" has these columns, in this order: id,
@@ -181,39 +127,6 @@ type Reading interface {
 	HeldKeys(table Table, lanes []int, limit int) Query
 }
 
-// Settlement is a row's new state.
-type Settlement struct {
-	ID       int64
-	Lane     int
-	Fence    int64  // by lanes
-	Token    string // by rows
-	Held     bool   // it is a held row
-	State    string // done, retry, error, scheduled; by rows also pending
-	Attempts int
-	Crashes  int
-	Delay    time.Duration
-	Error    string // empty: the old one stays
-	Receipt  string
-}
-
-// Settle is a change of many rows, in one transaction: Begin, then Facts, then
-// Writes. If there is nothing but Facts, that is a transaction by itself.
-//
-// Facts has rows of a word and two numbers: ("lane", lane, fence) for each lease
-// that held, ("changed", rows, 0), ("fenced", rows, 0), ("xid", xid, 0). The rows
-// that Writes affect count as changed where they say so.
-type Settle struct {
-	Begin  []Query
-	Facts  Query
-	Writes []Write
-}
-
-// Write is one statement of a Settle.
-type Write struct {
-	Query
-	Counts bool
-}
-
 // Settling is how rows are settled. The settlements are in the order of lanes
 // and ids.
 type Settling interface {
@@ -228,15 +141,6 @@ type Settling interface {
 	Purge(table Table, retention time.Duration, limit int) Query
 }
 
-// Claim asks for rows.
-type Claim struct {
-	Relay, Token   string
-	TTL            time.Duration
-	Limit          int
-	Pick           string // oldest, newest, priority
-	Topics, Except []string
-}
-
 // Rows is claiming by rows.
 type Rows interface {
 	// Claim stamps free rows: rows, in no order.
@@ -249,18 +153,6 @@ type Rows interface {
 	// that are due. Each affects up to limit rows that become free.
 	FreeEnded(table Table, limit int) Query
 	Return(table Table, limit int) []Write
-}
-
-// Filter selects messages. Empty fields select all.
-type Filter struct {
-	IDs               []int64
-	MessageIDs        []string
-	ByID              bool // the two above select, even if both are empty
-	Topic, Key, State string
-	Since             time.Time
-	Error             string
-	AfterID           int64
-	Limit             int
 }
 
 // Operating is what an operator does.
@@ -295,17 +187,3 @@ type Operating interface {
 	// ClaimedBy selects the way of claiming; no row before the first relay.
 	ClaimedBy(table Table) Query
 }
-
-// Probe is one question of a check. Its query selects lines: text in any number
-// of columns.
-type Probe struct {
-	Name  string
-	Query Query
-
-	// Judge says what is wrong with the answer, and what to do; nothing if all
-	// is well. An answer is its lines, with blanks between columns.
-	Judge func(answer []string) (wrong, hint string)
-}
-
-// RowIndexCount is the number of indexes that claiming by rows needs.
-const RowIndexCount = 3

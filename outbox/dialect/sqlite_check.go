@@ -20,7 +20,7 @@ func (d sqlite) Probes(table Table, claim string) []Probe {
 		probes = append(probes, indexProbe(d.RowIndexes(table)))
 	}
 	plan.SQL = "EXPLAIN QUERY PLAN " + plan.SQL
-	return append(probes, Probe{"plan", plan, sqlitePlan})
+	return append(probes, Probe{"plan", plan, sqlitePlan(table)})
 }
 
 func sqliteVersion(answer []string) (wrong, hint string) {
@@ -54,11 +54,14 @@ func sqliteAtLeast(least int, wrong, hint string) func([]string) (string, string
 	}
 }
 
-func sqlitePlan(answer []string) (wrong, hint string) {
-	for _, line := range answer {
-		if strings.Contains(line, "TEMP B-TREE FOR ORDER BY") || strings.Contains(line, "SCAN t") || strings.HasSuffix(line, "SCAN outbox") {
-			return "the claim reads the whole table: " + line, "see that the table's indexes are there, and run rowrelay migrate up"
+// sqlitePlan looks for a scan or sort of the whole table.
+func sqlitePlan(table Table) func([]string) (string, string) {
+	return func(answer []string) (wrong, hint string) {
+		for _, line := range answer {
+			if strings.Contains(line, "TEMP B-TREE FOR ORDER BY") || strings.HasSuffix(line, "SCAN t") || strings.HasSuffix(line, "SCAN "+table.Name()) {
+				return "the claim reads the whole table: " + line, "see that the table's indexes are there, and run rowrelay migrate up"
+			}
 		}
+		return "", ""
 	}
-	return "", ""
 }

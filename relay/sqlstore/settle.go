@@ -141,32 +141,6 @@ func check(settlement relay.Settlement, byRows bool) error {
 	}
 }
 
-// HandleTx implements [relay.TxStore].
-func (s *Store) HandleTx(ctx context.Context, name string, keep bool, done relay.Settlement, handler func(context.Context, *sql.Tx) error) error {
-	settlements := []relay.Settlement{done}
-	settle, err := s.settling(name, keep, settlements)
-	if err != nil {
-		return err
-	}
-	finish, err := s.turn(ctx)
-	if err != nil {
-		return err
-	}
-	defer finish()
-	tx, err := s.beginSettled(ctx, settle, settlements)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = tx.Rollback() }()
-	if err := handler(ctx, tx); err != nil {
-		return err
-	}
-	if err := tx.Commit(); err != nil {
-		return fmt.Errorf("commit the handling of row %d of table %s: %w", done.ID, s.table, err)
-	}
-	return nil
-}
-
 // settlingClaims keeps extensions away while claimed rows are settled.
 func (s *Store) settlingClaims(first relay.Settlement) (done func()) {
 	if first.Token == "" {
@@ -174,35 +148,6 @@ func (s *Store) settlingClaims(first relay.Settlement) (done func()) {
 	}
 	s.claims.RLock()
 	return s.claims.RUnlock
-}
-
-// beginSettled returns a transaction that has marked the row.
-func (s *Store) beginSettled(ctx context.Context, settle dialect.Settle, settlements []relay.Settlement) (tx *sql.Tx, err error) {
-	defer s.settlingClaims(settlements[0])()
-	err = s.try(ctx, "settle a handled row of table", func() error {
-		tx, err = s.db.BeginTx(ctx, s.isolation())
-		if err != nil {
-			return err
-		}
-		if err = s.mustSettle(ctx, tx, settle, settlements); err != nil {
-			_ = tx.Rollback()
-		}
-		return err
-	})
-	return tx, err
-}
-
-func (s *Store) mustSettle(ctx context.Context, tx *sql.Tx, settle dialect.Settle, settlements []relay.Settlement) error {
-	for _, query := range settle.Begin {
-		if _, err := exec(ctx, tx, query); err != nil {
-			return err
-		}
-	}
-	settled, err := s.settleIn(ctx, tx, settle, settlements)
-	if err == nil && settled.Changed != 1 {
-		err = fmt.Errorf("row %d: %w", settlements[0].ID, relay.ErrFenced)
-	}
-	return err
 }
 
 // Purge implements [relay.Store]. It counts done rows.
