@@ -26,9 +26,9 @@ func (s *Store) Due(ctx context.Context, lanes []int, after relay.DueCursor, lim
 	err = s.try(ctx, "read the due rows of table", func() error {
 		rows = nil
 		bytes := 0
-		var scan rowScan
+		scan := newRowScan(nil, nil)
 		return each(ctx, s.db, query, func(result *sql.Rows) (bool, error) {
-			if err := scan.scan(result, nil, nil); err != nil {
+			if err := scan.scan(result); err != nil {
 				return false, err
 			}
 			scan.row.Held = true

@@ -69,11 +69,10 @@ func (s *Store) promise(first firstLine, began token) (lateAfter, final int64, e
 // that the horizon follows also while nothing is settled.
 func (s *Store) readRun(ctx context.Context, positions []relay.Position, into *reading, number bool) (first firstLine, err error) {
 	query := s.dialect.Read(s.table, s.habits.ask(positions, into, number && s.horizon.stale()))
-	var scan rowScan
 	var line sql.NullString
-	before := []any{&line}
+	scan := newRowScan([]any{&line}, nil)
 	err = each(ctx, s.db, query, func(rows *sql.Rows) (bool, error) {
-		if err := scan.scan(rows, before, nil); err != nil {
+		if err := scan.scan(rows); err != nil {
 			return false, err
 		}
 		if line.Valid {

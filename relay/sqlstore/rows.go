@@ -23,9 +23,9 @@ func (s *Store) Claim(ctx context.Context, request relay.ClaimRequest) (claimed 
 	})
 	err = s.write(ctx, "claim rows of table", func() error {
 		claimed = nil
-		var scan rowScan
+		scan := newRowScan(nil, nil)
 		return each(ctx, s.db, query, func(rows *sql.Rows) (bool, error) {
-			err := scan.scan(rows, nil, nil)
+			err := scan.scan(rows)
 			claimed = append(claimed, scan.row)
 			return true, err
 		})

@@ -5,8 +5,10 @@ import (
 	"database/sql"
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"time"
 
+	"github.com/rowrelay/rowrelay/outbox"
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 	"github.com/rowrelay/rowrelay/relay"
 )
@@ -35,38 +37,66 @@ func (m *moment) parse(text string) (err error) {
 	return err
 }
 
-// rowScan holds a row as dialect.Reading describes it.
-type rowScan struct {
-	row         relay.Row
-	payload     []byte
-	headers     string
-	flags       int
-	availableAt moment
-	createdAt   moment
-}
+// number scans an integer without the detour by text that database/sql takes
+// for all but a few types.
+type number int64
 
-func (s *rowScan) destinations() []any {
-	m := &s.row.Message
-	return []any{
-		&s.row.ID, &s.row.Lane, &m.ID, &m.Topic, &m.Key, &s.payload, &s.headers, &s.availableAt,
-		&m.Priority, &s.row.Attempts, &s.row.Crashes, &s.createdAt, &s.flags,
+func (n *number) Scan(value any) error {
+	switch value := value.(type) {
+	case int64:
+		*n = number(value)
+		return nil
+	case []byte:
+		return n.parse(string(value))
+	case string:
+		return n.parse(value)
+	default:
+		return fmt.Errorf("read a number from %T", value)
 	}
 }
 
-// scan reads the row, which may come after and before other columns.
-func (s *rowScan) scan(rows *sql.Rows, before, after []any) error {
-	*s = rowScan{}
-	destinations := append(append(append([]any{}, before...), s.destinations()...), after...)
-	if err := rows.Scan(destinations...); err != nil {
+func (n *number) parse(text string) error {
+	value, err := strconv.ParseInt(text, 10, 64)
+	*n = number(value)
+	return err
+}
+
+// rowScan scans rows as dialect.Reading describes them, one after the other.
+type rowScan struct {
+	destinations []any
+	row          relay.Row
+
+	id, lane, priority, attempts, crashes, flags number
+	messageID, topic, key, headers               string
+	payload                                      []byte
+	availableAt, createdAt                       moment
+}
+
+// newRowScan scans a row that comes after and before other columns.
+func newRowScan(before, after []any) *rowScan {
+	s := &rowScan{}
+	s.destinations = append(append(before,
+		&s.id, &s.lane, &s.messageID, &s.topic, &s.key, &s.payload, &s.headers, &s.availableAt,
+		&s.priority, &s.attempts, &s.crashes, &s.createdAt, &s.flags), after...)
+	return s
+}
+
+func (s *rowScan) scan(rows *sql.Rows) error {
+	s.payload = nil
+	if err := rows.Scan(s.destinations...); err != nil {
 		return err
 	}
-	m := &s.row.Message
-	if m.Payload = s.payload; m.Payload == nil && s.flags&dialect.HasPayload != 0 {
-		m.Payload = []byte{} // some drivers take it for none
+	if s.payload == nil && s.flags&dialect.HasPayload != 0 {
+		s.payload = []byte{} // some drivers take it for none
 	}
-	s.row.Later, s.row.Retrying = s.flags&dialect.IsLater != 0, s.flags&dialect.IsRetry != 0
-	m.AvailableAt, s.row.CreatedAt = s.availableAt.Time, s.createdAt.Time
-	m.Headers, s.row.BadHeaders = readHeaders(s.headers)
+	s.row = relay.Row{
+		ID: int64(s.id), Lane: int(s.lane), Attempts: int(s.attempts), Crashes: int(s.crashes), CreatedAt: s.createdAt.Time,
+		Later: s.flags&dialect.IsLater != 0, Retrying: s.flags&dialect.IsRetry != 0,
+	}
+	s.row.Message = outbox.Message{
+		ID: s.messageID, Topic: s.topic, Key: s.key, Payload: s.payload, AvailableAt: s.availableAt.Time, Priority: int16(s.priority),
+	}
+	s.row.Message.Headers, s.row.BadHeaders = readHeaders(s.headers)
 	return nil
 }
 

@@ -90,9 +90,9 @@ func (s *Store) pick(ctx context.Context, wanted []relay.Candidate) (rows []rela
 	}
 	err = s.try(ctx, "scan table", func() error {
 		rows = nil
-		var scan rowScan
+		scan := newRowScan(nil, nil)
 		return each(ctx, s.db, s.dialect.Pick(s.table, lanes, ids), func(result *sql.Rows) (bool, error) {
-			err := scan.scan(result, nil, nil)
+			err := scan.scan(result)
 			rows = append(rows, scan.row)
 			return true, err
 		})
