@@ -96,10 +96,19 @@ func (e *engine) delivered(it *item, outcome sinks.Outcome, settled bool) {
 // lost would send this message after the next one.
 func (e *engine) reject(it *item, outcome sinks.Outcome) {
 	e.hold(it.key, it.row.ID)
+	e.tellParked(it, outcome)
 	parked := it.settlement(StateError)
 	parked.Attempts++
 	parked.Error = describe(outcome)
 	e.conclude(it, parked, false)
+}
+
+// tellParked says that a message waits for an operator.
+func (e *engine) tellParked(it *item, outcome sinks.Outcome) {
+	if again, more := e.quieter.again("parked " + it.outlet.name + string(outcome.Reason)); again {
+		e.options.Logger.Warn("relay: parked a message, which waits for an operator", "relay", e.options.Name, "sink", it.outlet.name,
+			"topic", it.row.Message.Topic, "id", it.row.Message.ID, "reason", string(outcome.Reason), "unsaid", more)
+	}
 }
 
 // retry puts the item away until its next attempt, and holds its key; after

@@ -43,6 +43,7 @@ type engine struct {
 	sendCtx    context.Context // of every send; ends when the lease is about to
 	cancelSend context.CancelCauseFunc
 
+	quieter quieter
 	pulse   *pulse
 	workers sync.WaitGroup
 }
@@ -172,13 +173,16 @@ func (e *engine) nextTime(now time.Time) time.Time {
 	return next
 }
 
-// failed reports trouble with a stage, which will try again.
+// failed reports trouble with a stage, which will try again. Of trouble that
+// lasts, a line now and then is enough.
 func (e *engine) failed(stage string, err error) {
 	if err == nil || errors.Is(err, context.Canceled) {
 		return
 	}
 	e.options.Observer.Failed(stage, err)
-	e.options.Logger.Warn("relay: trouble, trying again", "relay", e.options.Name, "stage", stage, "error", err)
+	if again, more := e.quieter.again("failed " + stage); again {
+		e.options.Logger.Warn("relay: trouble, trying again", "relay", e.options.Name, "stage", stage, "error", err, "unsaid", more)
+	}
 }
 
 // reached notes how a call of the database went.

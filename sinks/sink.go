@@ -22,9 +22,10 @@ import (
 // called while a Send is running. Close is called once, at the end, also
 // where Open never succeeded; it must release everything.
 //
-// Send has to return soon after its context ends. The context carries the
-// relay's deadline, which is before the end of its lease: what is delivered
-// after it may be delivered by another relay too.
+// Send has to return soon after its context ends, and hands over nothing any
+// more from then on: what it has not begun is [Unsent] with [ReasonCancelled].
+// The context ends before the relay's lease does: what is delivered after it
+// may be delivered by another relay too.
 type Sink interface {
 	// Open makes the sink ready. An error means that the destination can't be
 	// reached now; it charges no message an attempt and is tried again.

@@ -4,9 +4,11 @@ package main
 
 import (
 	"context"
+	"errors"
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 )
 
 func main() {
@@ -15,20 +17,36 @@ func main() {
 	os.Exit(p.run(ctx, os.Args[1:]))
 }
 
+// sameSignal is how soon a second signal still belongs to the first one, as
+// when a supervisor signals the process and its group.
+const sameSignal = 500 * time.Millisecond
+
 // signals returns a context that the first SIGINT or SIGTERM ends, and a
 // channel that the second closes. A third one kills the process, as if nobody
-// listened.
+// listened. When the reader of the output has gone (SIGPIPE), that is a stop
+// too: dying of it would leave everything claimed.
 func signals() (context.Context, <-chan struct{}) {
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancelCause(context.Background())
 	abort := make(chan struct{})
 	received := make(chan os.Signal, 2)
-	signal.Notify(received, syscall.SIGINT, syscall.SIGTERM)
+	signal.Notify(received, syscall.SIGINT, syscall.SIGTERM, syscall.SIGPIPE)
 	go func() {
-		<-received
-		cancel()
-		<-received
+		first := <-received
+		at := time.Now()
+		if first == syscall.SIGPIPE {
+			cancel(errOutputGone)
+		}
+		cancel(nil)
+		for again := range received {
+			if again != syscall.SIGPIPE && time.Since(at) > sameSignal {
+				break
+			}
+		}
 		close(abort)
 		signal.Stop(received)
 	}()
 	return ctx, abort
 }
+
+// errOutputGone ends a command whose output nobody reads any more.
+var errOutputGone = errors.New("nobody reads the output any more")

@@ -33,6 +33,11 @@ func (m *migrate) down(ctx context.Context, source config.Source, steps *migrati
 		return err
 	}
 	applied := func(each migrations.Migration) bool { return each.Applied }
+	if slices.ContainsFunc(all, applied) {
+		if err := refuseLiving(ctx, source); err != nil {
+			return err
+		}
+	}
 	if !discard && slices.ContainsFunc(all, applied) {
 		if err := refuseUndelivered(ctx, source); err != nil {
 			return err

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // built builds the program once for all tests that need a process.
@@ -82,6 +83,11 @@ func TestSignals(t *testing.T) {
 				if count == 1 {
 					release() // the endpoint answers, and the relay waits for it
 				} else {
+					send(t, relay, signal) // at once: it belongs to the first
+					<-time.After(2 * sameSignal)
+					if said, _ := logged.read(); strings.Contains(said, "aborting") {
+						t.Error("two signals at once cut the stop short")
+					}
 					send(t, relay, signal)
 					logged.wait(t, "aborting")
 					want = "done            0\n"

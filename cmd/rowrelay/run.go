@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -103,7 +105,11 @@ func (r *runFlags) run(command *cobra.Command, _ []string) error {
 	if err != nil {
 		return usage(err)
 	}
-	return explain(onlySource(c), daemon.Run(command.Context(), r.abort))
+	err = explain(onlySource(c), daemon.Run(command.Context(), r.abort))
+	if context.Cause(command.Context()) == errOutputGone {
+		err = errors.Join(err, errOutputGone)
+	}
+	return err
 }
 
 // onlySource is what a hint can be about.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 	"github.com/rowrelay/rowrelay/relay"
@@ -86,6 +87,27 @@ func refuseUndelivered(ctx context.Context, source config.Source) error {
 		if left > 0 {
 			return fmt.Errorf("table %s has %d messages that were not delivered, which would be lost: deliver them first"+
 				" (rowrelay run --drain), or give --discard-messages", source.Table, left)
+		}
+		return nil
+	})
+}
+
+// refuseLiving fails while relays work on the table.
+func refuseLiving(ctx context.Context, source config.Source) error {
+	return withOperator(ctx, source, func(operator relay.Operator) error {
+		status, err := operator.Status(ctx)
+		if err != nil {
+			return err
+		}
+		var living []string
+		for _, r := range status.Relays {
+			if r.Alive {
+				living = append(living, r.Name)
+			}
+		}
+		if len(living) > 0 {
+			return fmt.Errorf("relays work on table %s: stop them first (%s); one that died counts until its lease has ended",
+				source.Table, strings.Join(living, ", "))
 		}
 		return nil
 	})
