@@ -98,9 +98,10 @@ type Page struct {
 	// its end.
 	More bool
 
-	// LateAfter: since the read before this one, rows may have appeared with
-	// ids above this one, also at or below ids that had been read. Negative
-	// where none can have.
+	// LateAfter: since the last Read of this Store that returned without an
+	// error, rows may have appeared with ids above this one, also at or below
+	// ids that had been read; in any lane, visited or not. Negative where none
+	// can have.
 	LateAfter int64
 
 	// Horizon: no row can appear any more at or below this id.
@@ -140,8 +141,10 @@ type LaneStore interface {
 	HeldKeys(ctx context.Context, lanes []int, limit int) ([]HeldKey, error)
 
 	// Read returns up to limit pending rows at the given positions, and stops
-	// early once it has maxBytes of payload (but returns one row at least).
-	// Where it can't visit all positions, it visits the first ones.
+	// early once it has maxBytes of payload (but returns one row at least). What
+	// it returns of a position is without gaps; where it can't read them all to
+	// their end, the page says More, and which ones it has visited is its own
+	// choice.
 	Read(ctx context.Context, positions []Position, limit, maxBytes int) (Page, error)
 
 	// Scan walks over the pending rows at the given positions and returns
