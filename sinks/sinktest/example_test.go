@@ -2,6 +2,7 @@ package sinktest_test
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -42,6 +43,15 @@ func harness(testing.TB) sinktest.Harness {
 // wrong.
 func ExampleRun() {
 	_ = func(t *testing.T) { sinktest.Run(t, harness) }
+}
+
+// What the suite looks into is what has arrived, in the order of arrival.
+func ExampleHarness() {
+	h := harness(nil)
+	outcomes := h.Sink.Send(context.Background(), []sinks.Message{{Message: outbox.Message{ID: outbox.NewID(), Topic: "orders.paid"}}})
+	fmt.Println(outcomes[0].Result, len(h.Received()), h.Received()[0].Topic)
+	// Output:
+	// delivered 1 orders.paid
 }
 
 func TestTheExample(t *testing.T) {

@@ -1,0 +1,38 @@
+package storetest_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"testing"
+
+	"github.com/rowrelay/rowrelay/outbox"
+	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/memstore"
+	"github.com/rowrelay/rowrelay/relay/storetest"
+)
+
+// table is the table in memory as the suite wants one: with stores that share
+// nothing else, and with producers' transactions.
+type table struct{ *memstore.DB }
+
+func (t table) Store(testing.TB) storetest.Store { return t.DB.Store() }
+func (t table) Begin(testing.TB) storetest.Tx    { return t.DB.Begin() }
+
+// What the suite is given, and in short what it does with it. A test passes
+// the harness to Run.
+func ExampleHarness() {
+	harness := storetest.Harness{Open: func(testing.TB) storetest.Table { return table{memstore.New()} }}
+
+	opened := harness.Open(nil)
+	tx := opened.Begin(nil)
+	tx.Insert(outbox.Message{Topic: "orders.paid"})
+	tx.Commit()
+	status, err := opened.Store(nil).Status(context.Background())
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("pending:", status.Counts[relay.StatePending])
+	// Output:
+	// pending: 1
+}
