@@ -35,6 +35,21 @@ type Query struct {
 	Args []any
 }
 
+// Steps are a change that answers with rows. They are one transaction, unless
+// there is nothing but Ask, which is then the whole change by itself.
+type Steps struct {
+	Do  []Query // come first
+	Ask Query   // its rows are the answer
+
+	// After, if it isn't nil, makes what comes last, of the first column of the
+	// answer's rows: the rows to change, where one statement can't both select
+	// and change them.
+	After func(first []int64) []Query
+}
+
+// alone is a change by a single statement.
+func alone(query Query) Steps { return Steps{Ask: query} }
+
 // Row is a message as it is written: validated, with its id.
 type Row struct {
 	MessageID   string // a UUID

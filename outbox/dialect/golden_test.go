@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -58,6 +59,15 @@ func (b *text) settle(what string, settle dialect.Settle) {
 	b.add(what, queries...)
 }
 
+// steps adds what After makes for the rows 1 and 2.
+func (b *text) steps(title string, steps dialect.Steps) {
+	queries := append(slices.Clone(steps.Do), steps.Ask)
+	if steps.After != nil {
+		queries = append(queries, steps.After([]int64{1, 2})...)
+	}
+	b.add(title, queries...)
+}
+
 func relayingSQL(t *testing.T, d dialect.Dialect) string {
 	t.Helper()
 	table, err := dialect.ParseTable("app.Events")
@@ -87,14 +97,14 @@ func addRelays(b *text, d dialect.Dialect, table dialect.Table) {
 	b.add("set the claim", d.SetClaim(table, "lanes"))
 	b.add("other relays", d.OtherRelays(table, "lanes"))
 	b.add("forget the other way", d.Forget(table)...)
-	b.add("beat", d.Beat(table, dialect.Beat{Name: "r", Host: "h", Version: "1", Claim: "lanes", TTL: 15 * time.Second}))
+	b.steps("beat", d.Beat(table, dialect.Beat{Name: "r", Host: "h", Version: "1", Claim: "lanes", TTL: 15 * time.Second}))
 	b.add("census", d.Census(table))
 	b.add("leave", d.Leave(table, "r"))
 	b.add("purge relays", d.PurgeRelays(table))
-	b.add("acquire", d.Acquire(table, "r", 5, 15*time.Second))
-	b.add("renew", d.Renew(table, "r", leases, 15*time.Second))
-	b.add("release", d.Release(table, "r", leases))
-	b.add("journal", d.Journal(table, "r", leases))
+	b.steps("acquire", d.Acquire(table, "r", 5, 15*time.Second))
+	b.steps("renew", d.Renew(table, "r", leases, 15*time.Second))
+	b.steps("release", d.Release(table, "r", leases))
+	b.steps("journal", d.Journal(table, "r", leases))
 }
 
 func addReading(b *text, d dialect.Dialect, table dialect.Table) {
@@ -128,10 +138,10 @@ func addSettling(b *text, d dialect.Dialect, table dialect.Table) {
 
 func addRows(b *text, d dialect.Dialect, table dialect.Table) {
 	claim := dialect.Claim{Relay: "r", Token: "t", TTL: time.Minute, Limit: 10, Pick: "oldest"}
-	b.add("claim the oldest", d.Claim(table, claim))
+	b.steps("claim the oldest", d.Claim(table, claim))
 	claim.Pick, claim.Topics, claim.Except = "priority", []string{"a", "b"}, []string{"c"}
-	b.add("claim the highest of some topics", d.Claim(table, claim))
-	b.add("extend", d.Extend(table, "t", []int64{1, 2}, time.Minute))
+	b.steps("claim the highest of some topics", d.Claim(table, claim))
+	b.steps("extend", d.Extend(table, "t", []int64{1, 2}, time.Minute))
 	b.add("free claims that ended", d.FreeEnded(table, 10))
 	for _, write := range d.Return(table, 10) {
 		b.add("bring back", write.Query)
@@ -145,8 +155,8 @@ func addOperating(b *text, d dialect.Dialect, table dialect.Table) {
 	}
 	b.add("list", d.List(table, dialect.Filter{Limit: 10}))
 	b.add("list by filter", d.List(table, filter))
-	b.add("requeue", d.Requeue(table, filter))
-	b.add("discard", d.Discard(table, filter))
+	b.steps("requeue", d.Requeue(table, filter))
+	b.steps("discard", d.Discard(table, filter))
 	b.add("counts", d.Counts(table, 1000))
 	b.add("oldest", d.Oldest(table))
 	b.add("topics", d.Topics(table, 1000))

@@ -17,7 +17,7 @@ func (d postgres) Probes(table Table, claim string) []Probe {
 	}
 	plan := d.Read(table, Read{Positions: []Position{{Lane: 1, Until: 1 << 62}}, Limit: 500})
 	if claim == "rows" {
-		plan = d.Claim(table, Claim{Limit: 500})
+		plan = d.Claim(table, Claim{Limit: 500}).Ask
 		probes = append(probes, indexProbe(d.RowIndexes(table)))
 	}
 	plan.SQL = "EXPLAIN " + plan.SQL

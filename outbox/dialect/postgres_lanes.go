@@ -10,9 +10,9 @@ const postgresXID = "pg_current_xact_id()::text::bigint"
 // Acquire passes over lanes that another takes, or in which a settle is under
 // way: it locks them FOR UPDATE, which waits for no one here, and which a
 // settle's lock excludes until it has committed.
-func (postgres) Acquire(table Table, relay string, count int, ttl time.Duration) Query {
+func (postgres) Acquire(table Table, relay string, count int, ttl time.Duration) Steps {
 	var a postgresArgs
-	return a.query(
+	return alone(a.query(
 		"WITH free AS MATERIALIZED (",
 		"    SELECT lane, owner FROM "+table.Lanes(),
 		"    WHERE owner IS NULL OR until < now()",
@@ -21,34 +21,34 @@ func (postgres) Acquire(table Table, relay string, count int, ttl time.Duration)
 		"SET owner = "+a.text(relay)+", fence = l.fence + 1, until = now() + "+a.interval(ttl)+",",
 		"    crashes = CASE WHEN free.owner IS NULL THEN l.crashes ELSE l.crashes + 1 END",
 		"FROM free WHERE l.lane = free.lane",
-		"RETURNING l.lane, l.fence, COALESCE(l.marks, ''), l.crashes, COALESCE(l.journal, ''), "+postgresXID)
+		"RETURNING l.lane, l.fence, COALESCE(l.marks, ''), l.crashes, COALESCE(l.journal, ''), "+postgresXID))
 }
 
-func (postgres) Renew(table Table, relay string, leases []Lease, ttl time.Duration) Query {
+func (postgres) Renew(table Table, relay string, leases []Lease, ttl time.Duration) Steps {
 	var a postgresArgs
-	return a.query(
+	return alone(a.query(
 		"UPDATE "+table.Lanes()+" AS l",
 		"SET until = now() + "+a.interval(ttl)+", marks = g.marks,",
 		"    crashes = CASE WHEN g.calm THEN 0 ELSE l.crashes END, journal = CASE WHEN g.calm THEN NULL ELSE l.journal END",
 		postgresLeases(&a, relay, leases),
-		"RETURNING l.lane, l.fence, "+postgresXID)
+		"RETURNING l.lane, l.fence, "+postgresXID))
 }
 
-func (postgres) Release(table Table, relay string, leases []Lease) Query {
+func (postgres) Release(table Table, relay string, leases []Lease) Steps {
 	var a postgresArgs
-	return a.query(
+	return alone(a.query(
 		"UPDATE "+table.Lanes()+" AS l",
 		"SET owner = NULL, until = NULL, marks = g.marks, journal = NULL, crashes = 0",
 		postgresLeases(&a, relay, leases),
-		"RETURNING l.lane, l.fence, "+postgresXID)
+		"RETURNING l.lane, l.fence, "+postgresXID))
 }
 
-func (postgres) Journal(table Table, relay string, leases []Lease) Query {
+func (postgres) Journal(table Table, relay string, leases []Lease) Steps {
 	var a postgresArgs
-	return a.query(
+	return alone(a.query(
 		"UPDATE "+table.Lanes()+" AS l SET journal = g.journal",
 		postgresLeases(&a, relay, leases),
-		"RETURNING l.lane, l.fence, "+postgresXID)
+		"RETURNING l.lane, l.fence, "+postgresXID))
 }
 
 func postgresLeases(a *postgresArgs, relay string, leases []Lease) string {

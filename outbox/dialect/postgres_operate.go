@@ -34,21 +34,21 @@ func postgresFilter(a *postgresArgs, filter Filter, states bool) string {
 	return strings.Join(where, " AND ")
 }
 
-func (postgres) Requeue(table Table, filter Filter) Query {
+func (postgres) Requeue(table Table, filter Filter) Steps {
 	var a postgresArgs
-	return a.query(
+	return alone(a.query(
 		postgresParked(&a, table, filter),
 		"UPDATE "+table.Held()+" AS t SET state = 'scheduled', attempts = 0, crashes = 0, available_at = now()",
 		"FROM parked AS p WHERE t.lane = p.lane AND t.id = p.id",
-		"RETURNING t.id")
+		"RETURNING t.id"))
 }
 
-func (postgres) Discard(table Table, filter Filter) Query {
+func (postgres) Discard(table Table, filter Filter) Steps {
 	var a postgresArgs
-	return a.query(
+	return alone(a.query(
 		postgresParked(&a, table, filter),
 		"DELETE FROM "+table.Held()+" AS t USING parked AS p WHERE t.lane = p.lane AND t.id = p.id",
-		"RETURNING t.id")
+		"RETURNING t.id"))
 }
 
 func postgresParked(a *postgresArgs, table Table, filter Filter) string {

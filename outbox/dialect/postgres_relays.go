@@ -35,9 +35,9 @@ func (postgres) Forget(table Table) []Query {
 
 // Beat locks the way of claiming: who changes it at the same time sees either
 // this relay, or is seen.
-func (postgres) Beat(table Table, beat Beat) Query {
+func (postgres) Beat(table Table, beat Beat) Steps {
 	var a postgresArgs
-	return a.query(
+	return alone(a.query(
 		"WITH claim AS MATERIALIZED (",
 		"    SELECT value FROM "+table.Settings()+" WHERE name = 'claim' FOR SHARE)",
 		"INSERT INTO "+table.Relays()+" AS r (name, host, version, claim, since, last_beat, until)",
@@ -45,7 +45,7 @@ func (postgres) Beat(table Table, beat Beat) Query {
 		"WHERE NOT EXISTS (SELECT FROM claim WHERE value <> "+a.text(beat.Claim)+")",
 		"ON CONFLICT (name) DO UPDATE SET host = excluded.host, version = excluded.version, claim = excluded.claim,",
 		"    since = CASE WHEN r.until < now() THEN now() ELSE r.since END, last_beat = now(), until = excluded.until",
-		"RETURNING name, "+postgresXID)
+		"RETURNING name, "+postgresXID))
 }
 
 func (postgres) Census(table Table) Query {

@@ -7,16 +7,16 @@ import (
 
 // Claim materializes what it picked, as the planner might pick again for each
 // row otherwise, and exceed the limit.
-func (postgres) Claim(table Table, claim Claim) Query {
+func (postgres) Claim(table Table, claim Claim) Steps {
 	var a postgresArgs
-	return a.query(
+	return alone(a.query(
 		"WITH picked AS MATERIALIZED (",
 		"    SELECT "+postgresPicked+" FROM "+table.Hot()+" WHERE claimed_until IS NULL AND "+claimBound(claim.Pick)+postgresTopics(&a, claim)+" AND "+a.planNow(),
 		"    ORDER BY "+claimOrder(claim.Pick)+" LIMIT "+a.int(claim.Limit)+" FOR NO KEY UPDATE SKIP LOCKED)",
 		"UPDATE "+table.Hot()+" AS t",
 		"SET claimed_by = "+a.text(claim.Relay)+", claim_token = "+a.text(claim.Token)+", claimed_until = now() + "+a.interval(claim.TTL),
 		"FROM picked AS g WHERE "+postgresPickedRow,
-		"RETURNING "+postgresHot)
+		"RETURNING "+postgresHot))
 }
 
 // Rows that were locked are changed by their place, as in postgresFound. What is
@@ -75,9 +75,9 @@ func claimBound(pick string) string {
 // Extend goes through all claims, of which there are as many as relays have in
 // hand: there is no index by id, and a row's lane isn't known. A row that is
 // locked is being settled or handled, and nobody else gets it meanwhile.
-func (postgres) Extend(table Table, token string, ids []int64, ttl time.Duration) Query {
+func (postgres) Extend(table Table, token string, ids []int64, ttl time.Duration) Steps {
 	var a postgresArgs
-	return a.query(
+	return alone(a.query(
 		"WITH given AS MATERIALIZED (",
 		"    SELECT lane, id FROM (SELECT lane, id, claim_token FROM "+table.Hot()+" WHERE "+claimBound("ended"),
 		"        ORDER BY claimed_until OFFSET 0) AS h",
@@ -86,7 +86,7 @@ func (postgres) Extend(table Table, token string, ids []int64, ttl time.Duration
 		"extended AS (UPDATE "+table.Hot()+" AS t SET claimed_until = now() + "+a.interval(ttl),
 		"    FROM found AS g WHERE "+postgresPlace+" AND g.claim_token = "+a.text(token)+" AND g.found_lane = g.lane AND g.found_id = g.id",
 		"    RETURNING t.id)",
-		"SELECT id FROM extended UNION ALL SELECT id FROM given WHERE id NOT IN (SELECT found_id FROM found)")
+		"SELECT id FROM extended UNION ALL SELECT id FROM given WHERE id NOT IN (SELECT found_id FROM found)"))
 }
 
 func (postgres) FreeEnded(table Table, limit int) Query {

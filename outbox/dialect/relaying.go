@@ -3,8 +3,8 @@ package dialect
 import "time"
 
 // Relaying is what a relay's store needs of a dialect. Where a method returns
-// one Query, that alone is the whole change; the doc comments say which columns
-// its rows have. An xid is the number of the transaction, 0 where the database
+// one Query, that alone is the whole change, and where it returns Steps, these
+// are; the doc comments say which columns the rows of the answer have. An xid is the number of the transaction, 0 where the database
 // has none. All times are the database's.
 type Relaying interface {
 	// OneWriter says that the database lets one transaction write at a time, so
@@ -71,7 +71,7 @@ type Relays interface {
 
 	// Beat stores a sign of life if the way of claiming is still the relay's:
 	// name, xid; no row if it isn't. Census selects the names of the living.
-	Beat(table Table, beat Beat) Query
+	Beat(table Table, beat Beat) Steps
 	Census(table Table) Query
 
 	Leave(table Table, name string) Query
@@ -83,16 +83,16 @@ type Relays interface {
 // Lanes is about the table of lanes.
 type Lanes interface {
 	// Acquire leases up to count lanes: lane, fence, marks, crashes, journal, xid.
-	Acquire(table Table, relay string, count int, ttl time.Duration) Query
+	Acquire(table Table, relay string, count int, ttl time.Duration) Steps
 
 	// Renew extends leases: lane, fence, xid of those that held.
-	Renew(table Table, relay string, leases []Lease, ttl time.Duration) Query
+	Renew(table Table, relay string, leases []Lease, ttl time.Duration) Steps
 
 	// Release gives lanes back: lane, fence, xid of those that held.
-	Release(table Table, relay string, leases []Lease) Query
+	Release(table Table, relay string, leases []Lease) Steps
 
 	// Journal stores the journals: lane, fence, xid of those that held.
-	Journal(table Table, relay string, leases []Lease) Query
+	Journal(table Table, relay string, leases []Lease) Steps
 }
 
 // Reading is what a relay reads. "A row" has these columns, in this order: id,
@@ -144,10 +144,10 @@ type Settling interface {
 // Rows is claiming by rows.
 type Rows interface {
 	// Claim stamps free rows: rows, in no order.
-	Claim(table Table, claim Claim) Query
+	Claim(table Table, claim Claim) Steps
 
 	// Extend selects the ids that were still claimed.
-	Extend(table Table, token string, ids []int64, ttl time.Duration) Query
+	Extend(table Table, token string, ids []int64, ttl time.Duration) Steps
 
 	// FreeEnded frees rows whose claim has ended; Return brings held rows back
 	// that are due. Each affects up to limit rows that become free.
@@ -163,8 +163,8 @@ type Operating interface {
 
 	// Requeue and Discard affect parked rows, up to the filter's limit, and
 	// select the id of each.
-	Requeue(table Table, filter Filter) Query
-	Discard(table Table, filter Filter) Query
+	Requeue(table Table, filter Filter) Steps
+	Discard(table Table, filter Filter) Steps
 
 	// Counts selects state, count of all states; those above the limit are
 	// estimated.

@@ -16,7 +16,7 @@ func (d sqlite) Probes(table Table, claim string) []Probe {
 	}
 	plan := d.Read(table, Read{Positions: []Position{{Lane: 1, Until: 1 << 62}}, Limit: 500})
 	if claim == "rows" {
-		plan = d.Claim(table, Claim{Limit: 500})
+		plan = d.Claim(table, Claim{Limit: 500}).Ask
 		probes = append(probes, indexProbe(d.RowIndexes(table)))
 	}
 	plan.SQL = "EXPLAIN QUERY PLAN " + plan.SQL

@@ -29,15 +29,15 @@ func sqliteFilter(filter Filter, states bool) (string, []any) {
 	return strings.Join(where, " AND "), args
 }
 
-func (sqlite) Requeue(table Table, filter Filter) Query {
+func (sqlite) Requeue(table Table, filter Filter) Steps {
 	parked, args := sqliteParked(table, filter)
-	return sqliteQuery("UPDATE "+table.Held()+" SET state = 'scheduled', attempts = 0, crashes = 0, available_at = "+sqliteNow+
-		"\nWHERE id IN ("+parked+") RETURNING id", args...)
+	return alone(sqliteQuery("UPDATE "+table.Held()+" SET state = 'scheduled', attempts = 0, crashes = 0, available_at = "+sqliteNow+
+		"\nWHERE id IN ("+parked+") RETURNING id", args...))
 }
 
-func (sqlite) Discard(table Table, filter Filter) Query {
+func (sqlite) Discard(table Table, filter Filter) Steps {
 	parked, args := sqliteParked(table, filter)
-	return sqliteQuery("DELETE FROM "+table.Held()+" WHERE id IN ("+parked+") RETURNING id", args...)
+	return alone(sqliteQuery("DELETE FROM "+table.Held()+" WHERE id IN ("+parked+") RETURNING id", args...))
 }
 
 func sqliteParked(table Table, filter Filter) (string, []any) {

@@ -24,15 +24,15 @@ func (sqlite) OtherRelays(table Table, claim string) Query {
 
 func (sqlite) Forget(table Table) []Query { return forget(table) }
 
-func (sqlite) Beat(table Table, beat Beat) Query {
-	return sqliteQuery(`
+func (sqlite) Beat(table Table, beat Beat) Steps {
+	return alone(sqliteQuery(`
 INSERT INTO `+table.Relays()+` AS r (name, host, version, claim, since, last_beat, until)
 SELECT ?, ?, ?, ?, `+sqliteNow+`, `+sqliteNow+`, `+sqliteIn+`
 WHERE NOT EXISTS (SELECT 1 FROM `+table.Settings()+` WHERE name = 'claim' AND value <> ?)
 ON CONFLICT (name) DO UPDATE SET host = excluded.host, version = excluded.version, claim = excluded.claim,
     since = CASE WHEN r.until < `+sqliteNow+` THEN excluded.since ELSE r.since END, last_beat = excluded.last_beat, until = excluded.until
 RETURNING name, 0`,
-		beat.Name, beat.Host, beat.Version, beat.Claim, sqliteSeconds(beat.TTL), beat.Claim)
+		beat.Name, beat.Host, beat.Version, beat.Claim, sqliteSeconds(beat.TTL), beat.Claim))
 }
 
 func (sqlite) Census(table Table) Query {

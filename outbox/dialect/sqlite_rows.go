@@ -8,7 +8,7 @@ import (
 // sqliteReturned is a row in RETURNING, which knows no alias.
 var sqliteReturned = strings.ReplaceAll(sqliteHot, "t.", "")
 
-func (sqlite) Claim(table Table, claim Claim) Query {
+func (sqlite) Claim(table Table, claim Claim) Steps {
 	args := []any{claim.Relay, claim.Token, sqliteSeconds(claim.TTL)}
 	where := "claimed_until IS NULL"
 	if len(claim.Topics) > 0 {
@@ -17,15 +17,15 @@ func (sqlite) Claim(table Table, claim Claim) Query {
 	if len(claim.Except) > 0 {
 		where, args = where+" AND topic NOT IN (SELECT value FROM json_each(?))", append(args, sqliteJSON(claim.Except))
 	}
-	return sqliteQuery(`
+	return alone(sqliteQuery(`
 UPDATE `+table.Hot()+` SET claimed_by = ?, claim_token = ?, claimed_until = `+sqliteIn+`
 WHERE id IN (SELECT id FROM `+table.Hot()+` WHERE `+where+` ORDER BY `+claimOrder(claim.Pick)+` LIMIT ?)
-RETURNING `+sqliteReturned, append(args, int64(claim.Limit))...)
+RETURNING `+sqliteReturned, append(args, int64(claim.Limit))...))
 }
 
-func (sqlite) Extend(table Table, token string, ids []int64, ttl time.Duration) Query {
-	return sqliteQuery("UPDATE "+table.Hot()+" SET claimed_until = "+sqliteIn+
-		" WHERE claim_token = ? AND id IN (SELECT value FROM json_each(?)) RETURNING id", sqliteSeconds(ttl), token, sqliteJSON(ids))
+func (sqlite) Extend(table Table, token string, ids []int64, ttl time.Duration) Steps {
+	return alone(sqliteQuery("UPDATE "+table.Hot()+" SET claimed_until = "+sqliteIn+
+		" WHERE claim_token = ? AND id IN (SELECT value FROM json_each(?)) RETURNING id", sqliteSeconds(ttl), token, sqliteJSON(ids)))
 }
 
 func (sqlite) FreeEnded(table Table, limit int) Query {

@@ -57,10 +57,7 @@ func TestSettleWaitsForTakeover(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer func() { _ = takeover.Rollback() }()
-		query := table.dialect.Acquire(dialect.Table{}, "new", relay.Lanes, time.Minute)
-		if _, err := takeover.Exec(query.SQL, query.Args...); err != nil {
-			t.Fatal(err)
-		}
+		carryOut(t, takeover, table.dialect.Acquire(dialect.Table{}, "new", relay.Lanes, time.Minute))
 		settled := make(chan relay.Settled)
 		go func() {
 			counts, err := store.Settle(t.Context(), "old", true, []relay.Settlement{done(rows[0], fences)})
@@ -272,4 +269,53 @@ func handlerPanics(store relay.TxStore, settlement relay.Settlement) (reached bo
 	defer func() { reached = recover() != nil }()
 	_ = store.HandleTx(context.Background(), "r", true, settlement, func(context.Context, *sql.Tx) error { panic("reached") })
 	return false
+}
+
+// carryOut carries out steps in a transaction that stays open.
+func carryOut(t testing.TB, tx *sql.Tx, steps dialect.Steps) {
+	t.Helper()
+	run := func(query dialect.Query) {
+		if _, err := tx.Exec(query.SQL, query.Args...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, query := range steps.Do {
+		run(query)
+	}
+	first := askFirst(t, tx, steps.Ask)
+	if steps.After != nil {
+		for _, query := range steps.After(first) {
+			run(query)
+		}
+	}
+}
+
+// askFirst returns the first column of the answer.
+func askFirst(t testing.TB, tx *sql.Tx, query dialect.Query) (first []int64) {
+	t.Helper()
+	rows, err := tx.Query(query.SQL, query.Args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = rows.Close() }()
+	columns, err := rows.Columns()
+	if err != nil {
+		t.Fatal(err)
+	}
+	values := make([]any, len(columns))
+	for i := range values {
+		values[i] = new(any)
+	}
+	for rows.Next() {
+		var id int64
+		values[0] = &id
+		if err := rows.Scan(values...); err != nil {
+			t.Fatal(err)
+		}
+		first = append(first, id)
+	}
+	if err := rows.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return first
 }

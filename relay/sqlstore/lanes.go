@@ -29,13 +29,16 @@ func (s *Store) acquire(ctx context.Context, name string, count int, ttl time.Du
 	var marks, journal string
 	var xid uint64
 	began := s.horizon.before()
-	err = all(ctx, s.db, s.dialect.Acquire(s.table, name, count, ttl), func() {
-		// Marks that can't be read are none: everything is read again.
-		grant.Marks, grant.Suspects = relay.Marks{}, nil
-		_ = json.Unmarshal([]byte(marks), &grant.Marks)
-		_ = json.Unmarshal([]byte(journal), &grant.Suspects)
-		grants = append(grants, grant)
-	}, &grant.Lane, &grant.Fence, &marks, &grant.Crashes, &journal, &xid)
+	err = s.answer(ctx, s.dialect.Acquire(s.table, name, count, ttl), func(db querier, query dialect.Query) (lanes []int64, err error) {
+		err = all(ctx, db, query, func() {
+			// Marks that can't be read are none: everything is read again.
+			grant.Marks, grant.Suspects = relay.Marks{}, nil
+			_ = json.Unmarshal([]byte(marks), &grant.Marks)
+			_ = json.Unmarshal([]byte(journal), &grant.Suspects)
+			grants, lanes = append(grants, grant), append(lanes, int64(grant.Lane))
+		}, &grant.Lane, &grant.Fence, &marks, &grant.Crashes, &journal, &xid)
+		return lanes, err
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -85,7 +88,7 @@ func (s *Store) WriteJournal(ctx context.Context, name string, journals []relay.
 }
 
 // change runs a change of so many lanes and returns the leases that held.
-func (s *Store) change(ctx context.Context, what string, query dialect.Query, count int) (held []relay.Lease, err error) {
+func (s *Store) change(ctx context.Context, what string, steps dialect.Steps, count int) (held []relay.Lease, err error) {
 	if count == 0 {
 		return nil, nil
 	}
@@ -94,7 +97,11 @@ func (s *Store) change(ctx context.Context, what string, query dialect.Query, co
 		var lease relay.Lease
 		var xid uint64
 		began := s.horizon.before()
-		if err := all(ctx, s.db, query, func() { held = append(held, lease) }, &lease.Lane, &lease.Fence, &xid); err != nil {
+		err := s.answer(ctx, steps, func(db querier, query dialect.Query) (lanes []int64, err error) {
+			err = all(ctx, db, query, func() { held, lanes = append(held, lease), append(lanes, int64(lease.Lane)) }, &lease.Lane, &lease.Fence, &xid)
+			return lanes, err
+		})
+		if err != nil {
 			return err
 		}
 		s.wrote(xid, began)

@@ -82,7 +82,7 @@ func (s *Store) Discard(ctx context.Context, filter relay.Filter) (int, error) {
 
 // changeParked goes on in steps until nothing is left, and says how many it
 // changed, also if it fails on its way.
-func (s *Store) changeParked(ctx context.Context, what string, filter relay.Filter, change func(dialect.Table, dialect.Filter) dialect.Query) (changed int, err error) {
+func (s *Store) changeParked(ctx context.Context, what string, filter relay.Filter, change func(dialect.Table, dialect.Filter) dialect.Steps) (changed int, err error) {
 	if filter.State != "" && filter.State != relay.StateError {
 		return 0, nil
 	}
@@ -108,11 +108,10 @@ func (s *Store) changeParked(ctx context.Context, what string, filter relay.Filt
 	return changed, nil
 }
 
-func (s *Store) changeStep(ctx context.Context, what string, query dialect.Query) (ids []int64, err error) {
+func (s *Store) changeStep(ctx context.Context, what string, steps dialect.Steps) (ids []int64, err error) {
 	err = s.write(ctx, what, func() error {
-		ids = nil
-		var id int64
-		return all(ctx, s.db, query, func() { ids = append(ids, id) }, &id)
+		ids, err = s.ids(ctx, steps)
+		return err
 	})
 	return ids, err
 }

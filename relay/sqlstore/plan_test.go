@@ -33,11 +33,11 @@ func hotStatements(d dialect.Dialect, rows bool) map[string]dialect.Query {
 	if !rows {
 		return statements
 	}
-	claim := func(pick string) dialect.Query { return d.Claim(table, dialect.Claim{Limit: 10, Pick: pick}) }
+	claim := func(pick string) dialect.Query { return d.Claim(table, dialect.Claim{Limit: 10, Pick: pick}).Ask }
 	return map[string]dialect.Query{
 		"oldest": claim("oldest"), "newest": claim("newest"), "priority": claim("priority"),
-		"topics": d.Claim(table, dialect.Claim{Limit: 10, Topics: []string{"t"}, Except: []string{"u"}}),
-		"extend": d.Extend(table, "token", []int64{1, 2}, 0), "free": d.FreeEnded(table, 10),
+		"topics": d.Claim(table, dialect.Claim{Limit: 10, Topics: []string{"t"}, Except: []string{"u"}}).Ask,
+		"extend": d.Extend(table, "token", []int64{1, 2}, 0).Ask, "free": d.FreeEnded(table, 10),
 	}
 }
 

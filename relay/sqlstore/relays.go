@@ -105,7 +105,10 @@ func (s *Store) beat(ctx context.Context, self relay.Identity, ttl time.Duration
 	var name string
 	var xid uint64
 	began := s.horizon.before()
-	if err := all(ctx, s.db, s.dialect.Beat(s.table, beat), func() { alive = true }, &name, &xid); err != nil {
+	err := s.answer(ctx, s.dialect.Beat(s.table, beat), func(db querier, query dialect.Query) ([]int64, error) {
+		return nil, all(ctx, db, query, func() { alive = true }, &name, &xid)
+	})
+	if err != nil {
 		return relay.Census{}, err
 	}
 	if !alive {

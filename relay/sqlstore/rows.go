@@ -17,17 +17,20 @@ func (s *Store) Claim(ctx context.Context, request relay.ClaimRequest) (claimed 
 	if request.Limit <= 0 {
 		return nil, nil
 	}
-	query := s.dialect.Claim(s.table, dialect.Claim{
+	steps := s.dialect.Claim(s.table, dialect.Claim{
 		Relay: request.Relay, Token: request.Token, TTL: request.TTL, Limit: request.Limit,
 		Pick: string(request.Pick), Topics: request.Topics, Except: request.Except,
 	})
 	err = s.write(ctx, "claim rows of table", func() error {
 		claimed = nil
 		scan := newRowScan(nil, nil)
-		return each(ctx, s.db, query, func(rows *sql.Rows) (bool, error) {
-			err := scan.scan(rows)
-			claimed = append(claimed, scan.row)
-			return true, err
+		return s.answer(ctx, steps, func(db querier, query dialect.Query) (ids []int64, err error) {
+			err = each(ctx, db, query, func(rows *sql.Rows) (bool, error) {
+				err := scan.scan(rows)
+				claimed, ids = append(claimed, scan.row), append(ids, scan.row.ID)
+				return true, err
+			})
+			return ids, err
 		})
 	})
 	if err != nil {
@@ -60,12 +63,21 @@ func (s *Store) Extend(ctx context.Context, token string, ids []int64, ttl time.
 	s.claims.Lock()
 	defer s.claims.Unlock()
 	err = s.write(ctx, "extend claims of table", func() error {
-		still = nil
-		var id int64
-		return all(ctx, s.db, s.dialect.Extend(s.table, token, ids, ttl), func() { still = append(still, id) }, &id)
+		still, err = s.ids(ctx, s.dialect.Extend(s.table, token, ids, ttl))
+		return err
 	})
 	slices.Sort(still)
 	return still, err
+}
+
+// ids carries out steps that answer with ids.
+func (s *Store) ids(ctx context.Context, steps dialect.Steps) (ids []int64, err error) {
+	var id int64
+	err = s.answer(ctx, steps, func(db querier, query dialect.Query) ([]int64, error) {
+		err := all(ctx, db, query, func() { ids = append(ids, id) }, &id)
+		return ids, err
+	})
+	return ids, err
 }
 
 // Reclaim implements [relay.RowStore].

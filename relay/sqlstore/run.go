@@ -99,6 +99,27 @@ func all(ctx context.Context, db querier, query dialect.Query, took func(), dest
 	})
 }
 
+// answer carries out the steps. take reads the answer, and says what the first
+// column of its rows was.
+func (s *Store) answer(ctx context.Context, steps dialect.Steps, take func(querier, dialect.Query) (first []int64, err error)) error {
+	if len(steps.Do) == 0 && steps.After == nil {
+		_, err := take(s.db, steps.Ask)
+		return err
+	}
+	return s.inTx(ctx, steps.Do, func(tx *sql.Tx) error {
+		first, err := take(tx, steps.Ask)
+		if err != nil || steps.After == nil || len(first) == 0 {
+			return err
+		}
+		for _, query := range steps.After(first) {
+			if _, err := exec(ctx, tx, query); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
 func exec(ctx context.Context, db querier, query dialect.Query) (affected int, err error) {
 	result, err := db.ExecContext(ctx, query.SQL, query.Args...)
 	if err != nil {
