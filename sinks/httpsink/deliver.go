@@ -13,6 +13,10 @@ import (
 
 // deliver makes the request of one message.
 func (s *Sink) deliver(ctx context.Context, m sinks.Message) sinks.Outcome {
+	m, err := s.events.Message(m)
+	if err != nil {
+		return sinks.Fail(sinks.Reject, sinks.ReasonInvalid, err.Error())
+	}
 	header, err := s.header(m)
 	if err != nil {
 		return sinks.Fail(sinks.Reject, sinks.ReasonInvalid, err.Error())

@@ -1,7 +1,6 @@
 package httpsink
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -146,17 +145,10 @@ func checkValue(value string) error {
 }
 
 func (s *Sink) contentTypeOf(payload []byte) string {
-	trimmed := strings.TrimLeft(string(payload[:min(len(payload), 64)]), " \t\r\n")
-	looksLikeJSON := strings.HasPrefix(trimmed, "{") || strings.HasPrefix(trimmed, "[")
-	switch {
-	case payload == nil:
-		return ""
-	case s.contentType != "":
+	if payload != nil && s.contentType != "" {
 		return s.contentType
-	case looksLikeJSON && json.Valid(payload):
-		return "application/json"
 	}
-	return "application/octet-stream"
+	return sinks.ContentType(payload)
 }
 
 // percentEncode writes everything but visible ASCII, and the percent sign, as

@@ -6,11 +6,13 @@ package httpsink
 import (
 	"context"
 	"crypto/tls"
+	"fmt"
 	"net/http"
 	"net/url"
 	"time"
 
 	"github.com/rowrelay/rowrelay/sinks"
+	"github.com/rowrelay/rowrelay/sinks/cloudevents"
 )
 
 // Defaults of [Options].
@@ -56,6 +58,9 @@ type Options struct {
 	// for. Defaults to [DefaultMaxRetryAfter].
 	MaxRetryAfter time.Duration
 
+	// CloudEvents makes the requests CloudEvents; off by default.
+	CloudEvents cloudevents.Options
+
 	// TLS configures connections to https URLs: own roots, client
 	// certificates. Nil trusts the system's roots.
 	TLS *tls.Config
@@ -67,6 +72,7 @@ type Sink struct {
 	method      string
 	static      http.Header // on every request
 	contentType string
+	events      *cloudevents.Encoder
 	timeout     time.Duration
 	maxWait     time.Duration
 	concurrency int
@@ -89,11 +95,16 @@ func New(options Options) (*Sink, error) {
 	if err != nil {
 		return nil, err
 	}
+	events, err := cloudevents.New(cloudevents.HTTP, options.CloudEvents)
+	if err != nil {
+		return nil, fmt.Errorf("make an http sink: %w", err)
+	}
 	return &Sink{
 		url:         target,
 		method:      options.Method,
 		static:      options.staticHeader(),
 		contentType: options.ContentType,
+		events:      events,
 		timeout:     options.Timeout,
 		maxWait:     options.MaxRetryAfter,
 		concurrency: options.Concurrency,

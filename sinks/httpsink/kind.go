@@ -8,6 +8,7 @@ import (
 	"os"
 
 	"github.com/rowrelay/rowrelay/sinks"
+	"github.com/rowrelay/rowrelay/sinks/cloudevents"
 )
 
 // Kind describes the sink for a registry: the kind "http", and the URLs of
@@ -19,7 +20,7 @@ func Kind() sinks.Kind {
 		Schemes: []string{"http", "https"},
 		FromURL: fromURL,
 		New:     fromSettings,
-		Fields: []sinks.Field{
+		Fields: append([]sinks.Field{
 			{Name: "url", Type: sinks.TypeString, Required: true, Check: checkURL, Help: "Where the requests go. Its path and query are treated as secret."},
 			{Name: "method", Type: sinks.TypeString, Default: "POST", Choices: []string{"POST", "PUT"}, Help: "The method of the requests."},
 			{Name: "headers", Type: sinks.TypeSecretMap, Check: checkHeaders, Help: "Headers to add to each request. A message can't overwrite them, but for Content-Type and User-Agent."},
@@ -31,7 +32,7 @@ func Kind() sinks.Kind {
 			{Name: "concurrency", Type: sinks.TypeInt, Default: fmt.Sprint(DefaultConcurrency), Min: "1", Max: "1000", Help: "How many requests are under way at once, at most; one of a key at a time."},
 			{Name: "max_retry_after", Type: sinks.TypeDuration, Default: DefaultMaxRetryAfter.String(), Min: "1s", Max: "24h", Help: "The longest wait that an answer's Retry-After can ask for."},
 			{Name: "ca_file", Type: sinks.TypeString, Help: "A file with the certificates, in PEM form, to trust instead of the system's."},
-		},
+		}, cloudevents.Fields()...),
 	}
 }
 
@@ -65,6 +66,7 @@ func fromSettings(s sinks.Settings) (sinks.Sink, error) {
 		Timeout:       s.Duration("request_timeout"),
 		Concurrency:   s.Int("concurrency"),
 		MaxRetryAfter: s.Duration("max_retry_after"),
+		CloudEvents:   cloudevents.FromSettings(s),
 		TLS:           roots,
 	})
 }
