@@ -109,7 +109,8 @@ type Reading interface {
 	// the highest id that was given out; an id above which rows were left out to
 	// keep to the share, or 0; and, where several transactions may write at a
 	// time, its own transaction's number (0 if it has none), its snapshot, and
-	// what tells one run of a server from another.
+	// what tells one run of a server from another. Of a dialect that is
+	// [Observing] it has instead: 0, 0, and the server as Observe names it.
 	Read(table Table, read Read) Query
 
 	// Candidates selects id, lane, topic, message_key at the positions, in the
