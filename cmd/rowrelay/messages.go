@@ -59,6 +59,12 @@ shown; rowrelay messages show does.`
 func (p program) listCommand() *cobra.Command {
 	m := &messages{program: p}
 	command := m.command("list [ID…]", "List messages", listHelp, m.list)
+	command.PreRunE = func(command *cobra.Command, _ []string) error {
+		if m.filter.limit < 1 {
+			return usagef("--limit must be at least 1, not %d", m.filter.limit)
+		}
+		return nil
+	}
 	m.filter.addFlags(command)
 	command.Flags().Int64Var(&m.filter.after, "after", 0, "only messages with an `id` above this one: the next page")
 	command.Flags().IntVar(&m.filter.limit, "limit", 100, "at most this `number`")

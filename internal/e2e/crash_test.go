@@ -62,8 +62,17 @@ type kill struct {
 
 func TestKilledRelaysLoseNothing(t *testing.T) {
 	t.Parallel()
+	for _, target := range []string{"postgres15/pgx"} {
+		t.Run(target, func(t *testing.T) {
+			t.Parallel()
+			killedRelaysLoseNothing(newScene(t, target))
+		})
+	}
+}
+
+func killedRelaysLoseNothing(s *scene) {
 	const lease = 3 * time.Second
-	s, e := newScene(t, "postgres15/pgx"), newEndpoint(t)
+	t, e := s.t, newEndpoint(s.t)
 	length := lasting(10*time.Second, time.Minute)
 	done := make(chan struct{})
 	go func() { placeOrders(s, 10_000, length); close(done) }()
@@ -117,7 +126,7 @@ type fence struct{ lane, fence int64 }
 // owned returns the lanes that the process holds.
 func (s *scene) owned(pid int) (lanes []fence) {
 	s.t.Helper()
-	rows, err := s.DB.Query("SELECT lane, fence FROM outbox_lanes WHERE owner LIKE $1", fmt.Sprintf("%%-%d-%%", pid))
+	rows, err := s.DB.Query(fmt.Sprintf("SELECT lane, fence FROM outbox_lanes WHERE owner LIKE '%%-%d-%%'", pid))
 	check(s.t, err)
 	defer rows.Close()
 	for rows.Next() {
@@ -134,7 +143,7 @@ func (s *scene) untilTaken(lanes []fence, since time.Time, limit time.Duration) 
 	for _, f := range lanes {
 		for time.Since(since) < limit {
 			var now int64
-			if err := s.DB.QueryRow("SELECT fence FROM outbox_lanes WHERE lane = $1", f.lane).Scan(&now); err == nil && now > f.fence {
+			if err := s.DB.QueryRow(fmt.Sprint("SELECT fence FROM outbox_lanes WHERE lane = ", f.lane)).Scan(&now); err == nil && now > f.fence {
 				break
 			}
 			<-time.After(50 * time.Millisecond)

@@ -83,10 +83,8 @@ func newScene(t *testing.T, target string) *scene {
 
 func setUp(t *testing.T, db testdb.Database) *scene {
 	t.Helper()
-	d := dialect.Postgres()
-	if db.Kind == testdb.SQLite {
-		d = dialect.SQLite()
-	}
+	d, err := dialect.ByName(db.Kind)
+	check(t, err)
 	schema, err := migrations.New(db.DB, d, migrations.Options{})
 	check(t, err)
 	_, err = schema.Up(t.Context())

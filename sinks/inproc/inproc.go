@@ -67,11 +67,15 @@ var (
 	_ sinks.Limited = (*Sink)(nil)
 )
 
-// Func returns a sink that calls a handler for one message after the other.
+// Func returns a sink that calls a handler for one message after the other. It
+// panics if there is none.
 func Func(handler Handler) *Sink { return New(handler, Options{}) }
 
-// New returns a sink that calls a handler.
+// New returns a sink that calls a handler. It panics if there is none.
 func New(handler Handler, options Options) *Sink {
+	if handler == nil {
+		panic("inproc: nil handler")
+	}
 	batch := options.Batch
 	if batch <= 0 {
 		batch = DefaultBatch

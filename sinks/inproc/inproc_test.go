@@ -294,3 +294,13 @@ func TestAPanicStopsNoOtherMessage(t *testing.T) {
 		}
 	}
 }
+
+func TestNoHandlerIsToldAtOnce(t *testing.T) {
+	t.Parallel()
+	defer func() {
+		if recover() == nil {
+			t.Error("a sink without a handler was made")
+		}
+	}()
+	inproc.Func(nil)
+}
