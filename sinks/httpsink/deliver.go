@@ -3,6 +3,7 @@ package httpsink
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"strings"
@@ -41,6 +42,8 @@ func (s *Sink) deliver(ctx context.Context, m sinks.Message) sinks.Outcome {
 func (s *Sink) noAnswer(ctx, limited context.Context, arrived bool, err error) sinks.Outcome {
 	detail := s.presentable(err.Error())
 	switch {
+	case errors.As(err, new(insideError)):
+		return sinks.Fail(sinks.Reject, sinks.ReasonRefused, detail)
 	case arrived && limited.Err() != nil:
 		return sinks.Fail(sinks.Retry, sinks.ReasonTimeout, detail)
 	case arrived:

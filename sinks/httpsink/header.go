@@ -26,7 +26,7 @@ const (
 var reserved = []string{
 	"Connection", "Content-Length", "Expect", "Host", "Http2-Settings", headerID, "Keep-Alive",
 	"Proxy-Authenticate", "Proxy-Authorization", "Proxy-Connection", "Te", "Trailer",
-	"Transfer-Encoding", "Upgrade",
+	"Transfer-Encoding", "Upgrade", headerSignedID, headerTimestamp, headerSignature,
 }
 
 // overwritable are static headers that a message may set otherwise.
@@ -45,6 +45,7 @@ func (s *Sink) header(m sinks.Message) (http.Header, error) {
 		header.Set("Content-Type", contentType)
 	}
 	setOwn(header, m)
+	s.sign(header, m.ID, m.Payload)
 	hideIdempotency(header)
 	return header, nil
 }

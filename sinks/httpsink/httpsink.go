@@ -7,6 +7,7 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
+	"net"
 	"net/http"
 	"net/url"
 	"time"
@@ -58,8 +59,18 @@ type Options struct {
 	// for. Defaults to [DefaultMaxRetryAfter].
 	MaxRetryAfter time.Duration
 
+	// SigningSecret signs requests as Standard Webhooks 1.0 has it: a shared
+	// secret (whsec_…) or an ed25519 private key (whsk_…), or several with
+	// blanks between them, which all sign, as during a rotation.
+	SigningSecret sinks.Secret
+
 	// CloudEvents makes the requests CloudEvents; off by default.
 	CloudEvents cloudevents.Options
+
+	// OutsideOnly refuses to connect to addresses that are private, loopback,
+	// link-local or a provider's own, after names were resolved: such a message
+	// is parked. Proxies are not used then.
+	OutsideOnly bool
 
 	// TLS configures connections to https URLs: own roots, client
 	// certificates. Nil trusts the system's roots.
@@ -73,6 +84,7 @@ type Sink struct {
 	static      http.Header // on every request
 	contentType string
 	events      *cloudevents.Encoder
+	signatures  []signature
 	timeout     time.Duration
 	maxWait     time.Duration
 	concurrency int
@@ -99,12 +111,14 @@ func New(options Options) (*Sink, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make an http sink: %w", err)
 	}
+	signatures, _ := parseSecrets(options.SigningSecret) // checked before
 	return &Sink{
 		url:         target,
 		method:      options.Method,
 		static:      options.staticHeader(),
 		contentType: options.ContentType,
 		events:      events,
+		signatures:  signatures,
 		timeout:     options.Timeout,
 		maxWait:     options.MaxRetryAfter,
 		concurrency: options.Concurrency,
@@ -119,9 +133,9 @@ func New(options Options) (*Sink, error) {
 const idleTimeout = 4 * time.Second
 
 func newTransport(options Options) *http.Transport {
-	return &http.Transport{
+	transport := &http.Transport{
 		Proxy:               http.ProxyFromEnvironment,
-		DialContext:         dialer(options.Timeout),
+		DialContext:         dialer(net.Dialer{Timeout: options.Timeout}),
 		TLSClientConfig:     options.TLS.Clone(),
 		ForceAttemptHTTP2:   true,
 		DisableCompression:  true,
@@ -129,6 +143,11 @@ func newTransport(options Options) *http.Transport {
 		MaxIdleConnsPerHost: options.Concurrency,
 		IdleConnTimeout:     idleTimeout,
 	}
+	if options.OutsideOnly {
+		transport.Proxy = nil // it would resolve and connect for us
+		transport.DialContext = dialer(net.Dialer{Timeout: options.Timeout, Control: outside})
+	}
+	return transport
 }
 
 // Open makes no request: whether the endpoint is there, the first message will

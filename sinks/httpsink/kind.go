@@ -1,11 +1,8 @@
 package httpsink
 
 import (
-	"crypto/tls"
-	"crypto/x509"
 	"fmt"
 	"net/url"
-	"os"
 
 	"github.com/rowrelay/rowrelay/sinks"
 	"github.com/rowrelay/rowrelay/sinks/cloudevents"
@@ -28,10 +25,14 @@ func Kind() sinks.Kind {
 			{Name: "bearer_token", Type: sinks.TypeSecret, Check: checkText, Help: "A token to authenticate with."},
 			{Name: "username", Type: sinks.TypeString, Help: "The user name of HTTP's basic authentication."},
 			{Name: "password", Type: sinks.TypeSecret, Help: "The password of HTTP's basic authentication."},
+			{Name: "signing_secret", Type: sinks.TypeSecret, Check: func(value any) error { return checkSigning(value.(sinks.Secret)) }, Help: "Sign requests as Standard Webhooks 1.0 has it, with a shared secret (whsec_…) or an ed25519 private key (whsk_…); several with blanks between them all sign, as during a rotation."},
 			{Name: "request_timeout", Type: sinks.TypeDuration, Default: DefaultTimeout.String(), Min: "1ms", Max: "10m", Help: "How long one request may take. Keep it below the time-out of the sink's batches."},
 			{Name: "concurrency", Type: sinks.TypeInt, Default: fmt.Sprint(DefaultConcurrency), Min: "1", Max: "1000", Help: "How many requests are under way at once, at most; one of a key at a time."},
 			{Name: "max_retry_after", Type: sinks.TypeDuration, Default: DefaultMaxRetryAfter.String(), Min: "1s", Max: "24h", Help: "The longest wait that an answer's Retry-After can ask for."},
 			{Name: "ca_file", Type: sinks.TypeString, Help: "A file with the certificates, in PEM form, to trust instead of the system's."},
+			{Name: "client_cert_file", Type: sinks.TypeString, Help: "A file with the certificate, in PEM form, to show to endpoints that ask for one. It is read anew for each connection, so it can be renewed."},
+			{Name: "client_key_file", Type: sinks.TypeString, Help: "A file with the certificate's private key, in PEM form."},
+			{Name: "outside_only", Type: sinks.TypeBool, Default: "false", Help: "Connect to addresses of the Internet only: none that is private, loopback, link-local or a provider's metadata service, whatever a name resolves to. Proxies are not used then."},
 		}, cloudevents.Fields()...),
 	}
 }
@@ -51,7 +52,7 @@ func checkText(value any) error {
 }
 
 func fromSettings(s sinks.Settings) (sinks.Sink, error) {
-	roots, err := trusting(s.Text("ca_file"))
+	secured, err := tlsFrom(s.Text("ca_file"), s.Text("client_cert_file"), s.Text("client_key_file"))
 	if err != nil {
 		return nil, err
 	}
@@ -66,26 +67,11 @@ func fromSettings(s sinks.Settings) (sinks.Sink, error) {
 		Timeout:       s.Duration("request_timeout"),
 		Concurrency:   s.Int("concurrency"),
 		MaxRetryAfter: s.Duration("max_retry_after"),
+		SigningSecret: s.Secret("signing_secret"),
 		CloudEvents:   cloudevents.FromSettings(s),
-		TLS:           roots,
+		OutsideOnly:   s.Bool("outside_only"),
+		TLS:           secured,
 	})
-}
-
-// trusting returns a configuration that trusts the certificates of a file
-// alone; nil without one.
-func trusting(path string) (*tls.Config, error) {
-	if path == "" {
-		return nil, nil
-	}
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return nil, fmt.Errorf("read ca_file: %w", err)
-	}
-	roots := x509.NewCertPool()
-	if !roots.AppendCertsFromPEM(text) {
-		return nil, fmt.Errorf("read ca_file: %s has no certificate in PEM form", path)
-	}
-	return &tls.Config{RootCAs: roots}, nil
 }
 
 // fromURL takes the URL as it is, but for the user name and password.

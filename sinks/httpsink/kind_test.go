@@ -28,7 +28,7 @@ func TestKind(t *testing.T) {
 	const url = "https://example.com/hook"
 	sinktest.Kind(t, httpsink.Kind(),
 		map[string]any{"url": url, "headers": map[string]any{"X-Static": "st4tic"}, "bearer_token": "t0ken"},
-		map[string]any{"url": url, "username": "user", "password": "p4ssword"},
+		map[string]any{"url": url, "username": "user", "password": "p4ssword", "signing_secret": oldSecret},
 	)
 }
 

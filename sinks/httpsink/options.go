@@ -30,7 +30,8 @@ func (o Options) check() (*url.URL, error) {
 	if o.Timeout < 0 || o.Concurrency < 0 || o.MaxRetryAfter < 0 {
 		problems = append(problems, errors.New("the timeout, the concurrency and the longest wait must not be negative"))
 	}
-	problems = append(problems, about("headers", checkStatic(o.Headers)), about("content type", checkValue(o.ContentType)), o.checkLogin())
+	problems = append(problems, about("headers", checkStatic(o.Headers)), about("content type", checkValue(o.ContentType)),
+		about("signing secret", checkSigning(o.SigningSecret)), o.checkLogin())
 	if err := errors.Join(problems...); err != nil {
 		return nil, fmt.Errorf("make an http sink: %w", err)
 	}
@@ -112,6 +113,9 @@ func (o Options) basic() string {
 // redactor knows all that an answer or an error must not repeat.
 func (o Options) redactor(target *url.URL) sinks.Redactor {
 	secrets := []sinks.Secret{o.BearerToken, o.Password, sinks.Secret(target.RawQuery)}
+	for _, secret := range strings.Fields(o.SigningSecret.Reveal()) {
+		secrets = append(secrets, sinks.Secret(secret))
+	}
 	if o.Password != "" {
 		secrets = append(secrets, sinks.Secret(o.basic()))
 	}

@@ -6,7 +6,6 @@ import (
 	"net"
 	"net/http/httptrace"
 	"sync/atomic"
-	"time"
 )
 
 // countingConn knows how much was written to a connection. Go's client says
@@ -23,8 +22,7 @@ func (c *countingConn) Write(text []byte) (int, error) {
 }
 
 // dialer makes connections that count.
-func dialer(timeout time.Duration) func(ctx context.Context, network, address string) (net.Conn, error) {
-	plain := net.Dialer{Timeout: timeout}
+func dialer(plain net.Dialer) func(ctx context.Context, network, address string) (net.Conn, error) {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		conn, err := plain.DialContext(ctx, network, address)
 		if err != nil {

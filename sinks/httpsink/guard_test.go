@@ -1,0 +1,56 @@
+package httpsink_test
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/rowrelay/rowrelay/sinks"
+	"github.com/rowrelay/rowrelay/sinks/httpsink"
+)
+
+// Each of these would reach an address inside, if it were let.
+var insideHosts = []string{
+	"127.0.0.1", "127.1.2.3", "127.255.255.254", "localhost", "0.0.0.0", "0.1.2.3", "10.0.0.1", "10.255.255.255", "100.64.0.1",
+	"100.100.100.200", "169.254.169.254", "169.254.170.2", "172.16.0.1", "172.31.255.255", "192.168.0.1", "192.168.255.255", "192.0.0.192",
+	"198.18.0.1", "224.0.0.1", "239.255.255.250", "240.0.0.1", "255.255.255.255", "168.63.129.16", "192.0.2.1", "198.51.100.7", "203.0.113.9",
+	"[::1]", "[::]", "[::ffff:127.0.0.1]", "[::ffff:a9fe:a9fe]", "[::127.0.0.1]", "[64:ff9b::a00:1]", "[64:ff9b:1::1]", "[100::1]", "[2001::1]",
+	"[2001:db8::1]", "[2002:7f00:1::1]", "[fc00::1]", "[fd00:ec2::254]", "[fe80::1%25lo]", "[fec0::1]", "[ff02::1]",
+}
+
+func TestInsideAddressesAreRefused(t *testing.T) {
+	t.Parallel()
+	for _, host := range insideHosts {
+		sink, err := httpsink.New(httpsink.Options{URL: "http://" + host + ":9/", OutsideOnly: true})
+		if err != nil {
+			t.Errorf("%s: %v", host, err)
+			continue
+		}
+		got := sendOne(t, sink, message("k"))
+		if got.Result != sinks.Reject || got.Reason != sinks.ReasonRefused || !strings.Contains(got.Detail, "is inside this network") {
+			t.Errorf("%s: %+v", host, got)
+		}
+		_ = sink.Close(t.Context())
+	}
+}
+
+// Nor does a proxy of the environment lead there, or anything reach a server.
+func TestTheGuardComesBeforeTheFirstByte(t *testing.T) {
+	address := answering(t, func(http.ResponseWriter, *http.Request) { t.Error("a request arrived") })
+	proxy, err := url.Parse(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("HTTP_PROXY", proxy.String())
+	for _, target := range []string{address, "http://internal.example/"} {
+		sink, err := httpsink.New(httpsink.Options{URL: target, OutsideOnly: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := sendOne(t, sink, message("k")); got.Result == sinks.Delivered {
+			t.Errorf("%s: %+v", target, got)
+		}
+		_ = sink.Close(t.Context())
+	}
+}

@@ -1,0 +1,107 @@
+package httpsink
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/rowrelay/rowrelay/sinks"
+)
+
+// The headers of a signed request, as Standard Webhooks 1.0 names them.
+const (
+	headerSignedID  = "Webhook-Id"
+	headerTimestamp = "Webhook-Timestamp"
+	headerSignature = "Webhook-Signature"
+)
+
+// The beginnings of secrets, and the least and most bytes of a shared one
+// (Standard Webhooks 1.0, "Signature scheme").
+const (
+	sharedPrefix  = "whsec_"
+	privatePrefix = "whsk_"
+	leastShared   = 24
+	mostShared    = 64
+)
+
+// signature makes one of a request's signatures, with its version.
+type signature func(content []byte) string
+
+// parseSecrets reads signing secrets with blanks between them. Its errors
+// complete "the signing secret …" and show none of it.
+func parseSecrets(text sinks.Secret) (signatures []signature, err error) {
+	for _, secret := range strings.Fields(text.Reveal()) {
+		made, err := parseSecret(secret)
+		if err != nil {
+			return nil, err
+		}
+		signatures = append(signatures, made)
+	}
+	return signatures, nil
+}
+
+func checkSigning(text sinks.Secret) error {
+	_, err := parseSecrets(text)
+	return err
+}
+
+func parseSecret(secret string) (signature, error) {
+	if encoded, ok := strings.CutPrefix(secret, privatePrefix); ok {
+		return byPrivateKey(encoded)
+	}
+	encoded, ok := strings.CutPrefix(secret, sharedPrefix)
+	if !ok {
+		return nil, errors.New("must begin with whsec_ (shared) or whsk_ (an ed25519 private key)")
+	}
+	key, err := base64.StdEncoding.DecodeString(encoded)
+	if err != nil || len(key) < leastShared || len(key) > mostShared {
+		return nil, fmt.Errorf("must have %d to %d bytes in base64 after whsec_", leastShared, mostShared)
+	}
+	return func(content []byte) string {
+		mac := hmac.New(sha256.New, key)
+		mac.Write(content)
+		return "v1," + base64.StdEncoding.EncodeToString(mac.Sum(nil))
+	}, nil
+}
+
+// byPrivateKey takes a key as ed25519 has it, or the seed that it is made of.
+func byPrivateKey(encoded string) (signature, error) {
+	key, err := base64.StdEncoding.DecodeString(encoded)
+	switch {
+	case err == nil && len(key) == ed25519.SeedSize:
+		key = ed25519.NewKeyFromSeed(key)
+	case err != nil || len(key) != ed25519.PrivateKeySize:
+		return nil, errors.New("must have an ed25519 private key of 64 bytes, or its seed of 32, in base64 after whsk_")
+	case !bytes.Equal(ed25519.NewKeyFromSeed(key[:ed25519.SeedSize]), key):
+		return nil, errors.New("has an ed25519 private key whose public half doesn't belong to it")
+	}
+	return func(content []byte) string {
+		return "v1a," + base64.StdEncoding.EncodeToString(ed25519.Sign(key, content))
+	}, nil
+}
+
+// sign signs the request of a message with every secret, so that a receiver
+// that knows one of them accepts it. The time is that of this attempt: receivers
+// refuse what is old.
+func (s *Sink) sign(header http.Header, id string, body []byte) {
+	if len(s.signatures) == 0 {
+		return
+	}
+	now := strconv.FormatInt(time.Now().Unix(), 10)
+	content := append([]byte(id+"."+now+"."), body...)
+	signed := make([]string, len(s.signatures))
+	for i, signature := range s.signatures {
+		signed[i] = signature(content)
+	}
+	header.Set(headerSignedID, id)
+	header.Set(headerTimestamp, now)
+	header.Set(headerSignature, strings.Join(signed, " "))
+}
