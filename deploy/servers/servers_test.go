@@ -46,6 +46,7 @@ url() { echo "good://$password@127.0.0.1:$port/"; }
 
 const bad = `
 variable=ROWRELAY_TEST_BAD
+optional=${BAD_IS_OPTIONAL:-}
 get() { because "there is none"; }
 `
 
@@ -82,7 +83,7 @@ func (s scripts) command(arguments ...string) *exec.Cmd {
 func (s scripts) run(t *testing.T, environment string, arguments ...string) (string, int) {
 	t.Helper()
 	command := s.command(arguments...)
-	command.Env = append(command.Env, environment)
+	command.Env = append(command.Env, strings.Fields(environment)...)
 	output, err := command.CombinedOutput()
 	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
 		t.Fatal(err)
@@ -108,8 +109,10 @@ func TestRun(t *testing.T) {
 			[]string{"good: up", "good://", "good: down"}},
 		"names what is missing": {"", []string{"run", "--", "true"}, 0, []string{"NOT tested against bad: there is none", "good: down"}},
 		"requires all":          {"REQUIRE_SERVERS=1", []string{"run", "--", "echo", "it ran"}, 1, []string{"bad: can't be had: there is none"}},
-		"no such server":        {"", []string{"run", "ugly", "--", "echo", "it ran"}, 2, []string{"no server is called ugly"}},
-		"no command":            {"", []string{"run", "good"}, 2, []string{"usage"}},
+		"but not an optional one": {"REQUIRE_SERVERS=1 BAD_IS_OPTIONAL=yes", []string{"run", "--", "echo", "on it goes"}, 0,
+			[]string{"on it goes", "NOT tested against bad: there is none", "good: down"}},
+		"no such server": {"", []string{"run", "ugly", "--", "echo", "it ran"}, 2, []string{"no server is called ugly"}},
+		"no command":     {"", []string{"run", "good"}, 2, []string{"usage"}},
 		"a server of one's own": {"ROWRELAY_TEST_BAD=bad://user@" + listen(t) + "/", []string{"run", "bad", "--", "sh", "-c", "echo $ROWRELAY_TEST_BAD"}, 0,
 			[]string{"bad: as ROWRELAY_TEST_BAD says", "bad://user@127.0.0.1"}},
 	} {

@@ -6,6 +6,10 @@ all_servers() { for file in "$here"/*.sh; do basename "$file" .sh; done; }
 # servers_of NAME…: the names given, or all.
 servers_of() { if [[ $# -gt 0 ]]; then echo "$*"; else all_servers; fi; }
 
+# unnamed: those that a command without names brings up; a server whose file says
+# by_name=only is dear, and only asked for by its name.
+unnamed() { for name in $(all_servers); do grep -q '^by_name=only' "$here/$name.sh" || echo "$name"; done; }
+
 # with_server NAME COMMAND…
 with_server() (
 	name=$1 home=$state/$1 && shift
@@ -15,7 +19,7 @@ with_server() (
 
 up() {
 	local name failed=0 jobs=()
-	for name in $(servers_of "$@"); do
+	for name in $(if [[ $# -gt 0 ]]; then echo "$*"; else unnamed; fi); do
 		with_server "$name" up_one &
 		jobs+=($!)
 	done
@@ -33,7 +37,7 @@ up_one() {
 		[[ -n ${temporary:-} ]] || rm -f "$home.temporary"
 	else
 		discard
-		bring_up || { failed && return 1; }
+		bring_up || { failed && [[ -n ${optional:-} ]] && return || return 1; }
 		say "$name: up on port $port"
 	fi
 }

@@ -1,0 +1,51 @@
+# Programs from another release of Debian than the machine's, unpacked with all
+# their libraries into a directory of their own: nothing is installed.
+
+# from_debian SUITE PACKAGE[=VERSION] TARGET: unpacks into TARGET what is not
+# there yet. Done in a directory aside, so that what is in the cache is whole.
+from_debian() {
+	local aside target=$3
+	[[ ! -d $target ]] || return 0
+	command -v apt-get dpkg-deb >/dev/null || because "apt-get isn't there to fetch $2" || return
+	mkdir -p "${target%/*}" && aside=$(mktemp -d "$target.XXXXXX") || return
+	quietly fetch_and_unpack "$1" "$2" "$aside" && chmod 755 "$aside" && mv -T "$aside" "$target" ||
+		{ rm -rf -- "$aside" && because "$2 of Debian's $1 can't be fetched"; }
+}
+
+fetch_and_unpack() {
+	local file package=$2 packages aside=$3
+	mkdir -p "$aside"/{apt/lists/partial,apt/archives/partial,packages}
+	debian_source "$1" >"$aside/apt/list.sources" && touch "$aside/apt/status" && aside_apt update &&
+		packages=$(aside_apt install --simulate --no-install-recommends "$package" | needed) &&
+		(cd "$aside/packages" && aside_apt download "$package" $packages) || return
+	for file in "$aside"/packages/*.deb; do dpkg-deb --extract "$file" "$aside" || return; done
+	rm -rf -- "$aside"/{apt,packages,usr/share/{doc,man}}
+}
+
+# aside_apt ACTION…: apt with the machine's settings, but with sources and a
+# state of its own in which nothing is installed. It checks the signatures.
+aside_apt() {
+	apt-get --quiet=2 -o Dir::State="$aside/apt" -o Dir::State::status="$aside/apt/status" -o Dir::Cache="$aside/apt" \
+		-o Dir::Etc::sourcelist="$aside/apt/list.sources" -o Dir::Etc::sourceparts=- -o APT::Sandbox::User=root \
+		-o Acquire::Languages=none -o Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false "$@"
+}
+
+# needed: of what would be installed, the libraries.
+needed() { awk '$1 == "Inst" && $2 ~ /^lib/ && $2 !~ /^libperl/ { print $2 }'; }
+
+# debian_source SUITE: that suite on the mirror that the machine uses for its own.
+debian_source() {
+	local uri keys=/usr/share/keyrings/debian-archive-keyring.gpg
+	uri=$(source /etc/os-release && apt-get indextargets --format '$(REPO_URI)' \
+		"Created-By: Packages" "Release: $VERSION_CODENAME" "Component: main" | grep -m 1 '/debian/$') || return
+	printf 'Types: deb\nURIs: %s\nSuites: %s\nComponents: main\nSigned-By: %s\n' "$uri" "$1" "$keys"
+}
+
+# own_loader ROOT: prints the command's beginning that runs a program below ROOT
+# with the libraries that are there, and with none of the machine's.
+own_loader() {
+	local loader libraries
+	loader=$(find "$1" -name 'ld-linux*.so.*' | head -n 1)
+	libraries=$(find "$1" -maxdepth 3 -path "*/lib/*-linux-gnu*" -prune | paste -sd:)
+	echo "$loader --library-path $libraries"
+}

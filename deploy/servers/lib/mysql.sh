@@ -1,0 +1,79 @@
+# How any MySQL or MariaDB is started. A server's file sets $files, the directory
+# that its usr/ lies in, and $program, the words that run it, and defines
+# init_data, which fills $dir/data. $own_options (optional) are for it alone.
+
+scheme=mysql
+url() { echo "$scheme://root:$password@127.0.0.1:$port/"; }
+
+start() {
+	write_users && quietly init_data && quietly launch && until_ready || { server_log && return 1; }
+}
+
+# Texts compare as people expect, not as bytes, and the server's time zone is
+# not UTC: the tests shall notice who leans on either. READ COMMITTED and the
+# like are not set, since users' servers don't have them.
+#
+# What stays in the background is the program and no shell: a shell would hold
+# what quietly lets go.
+launch() {
+	(
+		ulimit -n "$(ulimit -Hn)"
+		exec $(as_user) "${program[@]}" $(common_options) --bind-address=127.0.0.1 --port="$port" --skip-name-resolve \
+			--init-file="$dir/users.sql" --pid-file="$dir/pid" --log-error="$dir/log.err" \
+			--max-connections=500 --default-time-zone=+05:45 --character-set-server=utf8mb4 \
+			--collation-server=utf8mb4_unicode_ci --innodb-buffer-pool-size=256M --sync-binlog=0 $(unsafe_options) </dev/null
+	) &
+}
+
+as_user() { if is_root; then echo "runuser -u $user --"; fi; }
+
+# unsafe_options: a commit outlives the server, not the machine.
+unsafe_options() {
+	[[ ${ROWRELAY_SERVERS_FSYNC:-off} == on ]] || echo --innodb-flush-log-at-trx-commit=2
+}
+
+# common_options: nothing is taken from the machine's own configuration.
+common_options() {
+	echo "--no-defaults --basedir=$files/usr --datadir=$dir/data --socket=$dir/socket ${own_options:-}"
+}
+
+# write_users: what the server runs each time it starts, before it lets anyone in.
+write_users() {
+	(
+		umask 077
+		cat >"$dir/users.sql" <<-SQL
+			CREATE USER IF NOT EXISTS root@'%' IDENTIFIED BY '$password';
+			GRANT ALL ON *.* TO root@'%' WITH GRANT OPTION;
+			DROP USER IF EXISTS root@localhost;
+		SQL
+	)
+	if is_root; then chown "$user" "$dir/users.sql"; fi
+}
+
+until_ready() {
+	local _
+	for _ in $(seq 600); do
+		if [[ -s $dir/pid ]]; then head -n 1 "$dir/pid" >"$home.pid"; fi
+		if grep -qs 'd: ready for connections' "$dir/log.err"; then return; fi
+		if grep -qs '\[ERROR\].* Aborting' "$dir/log.err"; then return 1; fi
+		sleep 0.1
+	done
+	return 1
+}
+
+server_log() { if [[ -s $dir/log.err ]]; then cat "$dir/log.err" >>"$home.log"; fi; }
+
+# init_mariadb: what mariadb-install-db does, without its questions to the
+# machine, whose programs and libraries may be of another version.
+init_mariadb() {
+	as_nobody mkdir "$dir/data" && mariadb_tables | as_nobody "${program[@]}" $(common_options) --bootstrap
+}
+
+mariadb_tables() {
+	local tables=$files/usr/share/mysql/mysql
+	printf "%s;\n" "CREATE DATABASE mysql" "USE mysql" "SET @auth_root_socket = NULL, @skip_auth_anonymous = 1"
+	cat "$tables"_{system_tables,performance_tables}.sql
+	sed '/@current_hostname/d' "$tables"_system_tables_data.sql
+	cat "${tables%/mysql}/maria_add_gis_sp_bootstrap.sql"
+	if [[ -f ${tables}_sys_schema.sql ]]; then cat "${tables}_sys_schema.sql"; fi
+}

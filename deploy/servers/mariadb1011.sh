@@ -1,0 +1,15 @@
+# MariaDB 10.11, Debian's own package: the server's program alone, without what
+# would start it with the machine.
+source "$here/lib/mysql.sh"
+
+variable=ROWRELAY_TEST_MARIADB1011
+scheme=mariadb
+files=
+program=(/usr/sbin/mariadbd)
+
+get() {
+	[[ -x /usr/sbin/mariadbd ]] || install_packages mariadb-server-core || return
+	[[ $(/usr/sbin/mariadbd --version) == *" 10.11."* ]] || because "the machine's MariaDB is another version"
+}
+
+init_data() { init_mariadb; }
