@@ -1,0 +1,86 @@
+# How RabbitMQ is started, on one node or on several. A server's file sets
+# $suite, the release of Debian that the programs come from, and $nodes. Nothing
+# is installed, so nothing is started with the machine.
+#
+# A node has five ports: AMQP on the first, then the management API, AMQP over
+# TLS, and what the nodes need among themselves. What else a test has to know is
+# the broker's global parameter "rowrelay_test": certificates to connect with,
+# and $dir/ctl, which calls rabbitmqctl.
+source "$here/lib/debian.sh"
+
+nodes=1
+files=$(cache)/rabbitmq-$suite
+
+url() {
+	local node hosts=
+	for ((node = 0; node < nodes; node++)); do hosts+=,127.0.0.1:$((port + 5 * node)); done
+	echo "amqp://rowrelay:$password@${hosts#,}/"
+}
+
+# get: one at a time, since several servers share the programs.
+get() {
+	exec 7>>"$state/rabbitmq.lock" && flock 7
+	[[ -e $files/relocated ]] || { from_debian "$suite" rabbitmq-server "$files" && relocate; } || return
+	exec 7>&-
+}
+
+# needed: Erlang, and the libraries.
+needed() { awk '$1 == "Inst" && $2 ~ /^(lib|erlang-)/ && $2 !~ /^libperl/ { print $2 }'; }
+
+# relocate: Erlang's programs find each other, and their own libraries, where
+# they were unpacked.
+relocate() {
+	local program erlang=$files/usr/lib/erlang
+	sed -i "s|=/usr/lib/erlang|=$erlang|" "$erlang"/bin/erl "$erlang"/erts-*/bin/erl
+	rm -f "$erlang"/erts-*/bin/dyn_erl
+	for program in "$erlang"/erts-*/bin/{beam.smp,epmd,erlexec,erl_child_setup,inet_gethost}; do
+		mv "$program" "$program.elf"
+		printf '#!/bin/sh\nexec %s "%s.elf" "$@"\n' "$(own_loader "$files")" "$program" >"$program"
+		chmod 755 "$program"
+	done
+	touch "$files/relocated"
+}
+
+start() {
+	local node
+	port=$(free_ports $((5 * nodes))) && write_home && quietly launch || { rabbitmq_log && return 1; }
+	for ((node = 0; node < nodes; node++)); do
+		until_managed $((port + 5 * node + 1)) || { rabbitmq_log && return 1; }
+	done
+	cp "$dir/pid" "$home.pid"
+}
+
+# free_ports N: prints the first of so many free ones in a row.
+free_ports() {
+	local first offset
+	while first=$(free_port); do
+		for ((offset = 1; offset < $1; offset++)); do ! answers 127.0.0.1 $((first + offset)) || continue 2; done
+		echo "$first" && return
+	done
+}
+
+launch() { as_nobody bash "$dir/run" </dev/null & }
+
+# until_managed PORT: waits until a node's management API lists the listeners
+# of AMQP, which are the last thing that a node starts.
+until_managed() {
+	local _
+	for _ in $(seq 600); do
+		if management "$1" /api/overview | grep -qs '"protocol":"amqp"'; then return; fi
+		sleep 0.2
+	done
+	return 1
+}
+
+management() {
+	local login
+	login=$(printf 'rowrelay:%s' "$password" | base64 -w 0)
+	{
+		exec 3<>"/dev/tcp/127.0.0.1/$1" &&
+			printf 'GET %s HTTP/1.0\r\nAuthorization: Basic %s\r\n\r\n' "$2" "$login" >&3 && timeout 5 cat <&3
+	} 2>/dev/null
+}
+
+rabbitmq_log() { cat "$dir"/node*/log >>"$home.log" 2>/dev/null || true; }
+
+source "$here/lib/rabbitmq_home.sh"
