@@ -30,7 +30,7 @@ type Store struct {
 	db      *sql.DB
 	dialect dialect.Dialect
 	table   dialect.Table
-	horizon horizon
+	horizon snapshots
 	habits  habits
 	claims  sync.RWMutex  // held for reading by settles of claimed rows, for writing by extensions
 	writing chan struct{} // held by a writer, where there is one at a time

@@ -44,7 +44,7 @@ func TestSnapshotSees(t *testing.T) {
 // The interleaving of DESIGN.md: comparing with xmax would pass T1's row.
 func TestHorizonPassesNoOpenWriter(t *testing.T) {
 	t.Parallel()
-	var h horizon
+	var h snapshots
 	h.read("s", snapshot{xmin: 100, xmax: 100}, 0)
 	h.wrote(100, h.before())
 	// T1 is 101 and writes id 1; T2 is 102, writes id 2 and commits; we write as 103.
@@ -70,7 +70,7 @@ func TestHorizonPassesNoOpenWriter(t *testing.T) {
 // A transaction that stays open is told once, when it ends.
 func TestLongTransactionIsToldOnce(t *testing.T) {
 	t.Parallel()
-	var h horizon
+	var h snapshots
 	h.read("s", snapshot{xmin: 50, xmax: 50}, 1000)
 	h.wrote(50, h.before())
 	low := 0
@@ -99,7 +99,7 @@ func TestAnotherServer(t *testing.T) {
 		xmax   uint64
 		given  int64
 	}{"restarted": {"t", 200, 600}, "xids go back": {"s", 99, 600}, "ids go back": {"s", 200, 499}} {
-		var h horizon
+		var h snapshots
 		h.read("s", snapshot{xmin: 100, xmax: 100}, 500)
 		h.wrote(100, h.before())
 		if late, final := h.read(now.server, snapshot{xmin: now.xmax, xmax: now.xmax}, now.given); late != 0 || final != 0 {
@@ -164,7 +164,7 @@ func (w *world) anyOpen() uint64 {
 
 // follower is a relay: it reads, and has own writes under way.
 type follower struct {
-	horizon horizon
+	horizon snapshots
 	seen    map[int64]bool
 	highest int64
 	final   int64

@@ -1,11 +1,8 @@
 package sqlstore
 
-import (
-	"slices"
-	"sync"
-)
+import "sync"
 
-// horizon tells, for PostgreSQL, where rows can still appear. Ids are given out
+// snapshots tell, for PostgreSQL, where rows can still appear. Ids are given out
 // in order, but transactions commit in any order: a row may appear below others
 // that were read long ago.
 //
@@ -38,26 +35,14 @@ import (
 // what appears later is told only once, to the read that comes next: the caller
 // has to apply LateAfter to all its lanes, also to those that this read didn't
 // visit.
-//
-// Dropping a checkpoint, or not making one, makes floors lower, which costs a
-// longer way to read again and nothing else.
-type horizon struct {
+type snapshots struct {
 	mu          sync.Mutex
 	previous    *snapshot // of the last read that returned
 	server      string    // that it was read from
 	run         int       // how often all was forgotten
 	given       int64     // the highest id that is known to have been given out
-	checkpoints []checkpoint
+	checkpoints checkpoints
 }
-
-// checkpoint: a transaction with a higher number than xid has ids above id only.
-type checkpoint struct {
-	xid uint64
-	id  int64
-}
-
-// maxCheckpoints bounds the list; the older half is then thinned.
-const maxCheckpoints = 512
 
 // token is what was known when a statement began.
 type token struct {
@@ -67,90 +52,53 @@ type token struct {
 
 // before returns what is to be shown to wrote when a statement that begins now
 // has returned.
-func (h *horizon) before() token {
+func (h *snapshots) before() token {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return token{h.given, h.run}
 }
 
 // stale says that ids were given out since the last checkpoint.
-func (h *horizon) stale() bool {
+func (h *snapshots) stale() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return len(h.checkpoints) == 0 || h.checkpoints[len(h.checkpoints)-1].id < h.given
+	return len(h.checkpoints) == 0 || h.checkpoints.highest() < h.given
 }
 
 // wrote makes a checkpoint: the transaction xid got its number after the token
-// had been handed out. The list ascends in both.
-func (h *horizon) wrote(xid uint64, began token) {
+// had been handed out.
+func (h *snapshots) wrote(xid uint64, began token) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if began.run != h.run {
-		return
+	if began.run == h.run {
+		h.checkpoints.add(xid, began.given)
 	}
-	id := began.given
-	at, _ := slices.BinarySearchFunc(h.checkpoints, xid, byXID)
-	if at > 0 && h.checkpoints[at-1].id >= id {
-		return // an earlier one says more
-	}
-	end := at
-	for end < len(h.checkpoints) && h.checkpoints[end].id <= id {
-		end++ // says less than this one
-	}
-	h.checkpoints = slices.Replace(h.checkpoints, at, end, checkpoint{xid, id})
-	h.thin()
-}
-
-func byXID(c checkpoint, xid uint64) int {
-	switch {
-	case c.xid < xid:
-		return -1
-	case c.xid > xid:
-		return 1
-	default:
-		return 0
-	}
-}
-
-// thin drops every other one of the older half, so that the list is the
-// sparser the older.
-func (h *horizon) thin() {
-	if len(h.checkpoints) <= maxCheckpoints {
-		return
-	}
-	kept := h.checkpoints[:0]
-	for i, c := range h.checkpoints {
-		if i%2 == 0 || i >= maxCheckpoints/2 {
-			kept = append(kept, c)
-		}
-	}
-	h.checkpoints = kept
 }
 
 // read notes a read that returned, and says what its page promises. The server
 // is whatever tells one run of a server from another.
-func (h *horizon) read(server string, s snapshot, given int64) (lateAfter, final int64) {
+func (h *snapshots) read(server string, s snapshot, given int64) (lateAfter, final int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.previous != nil && (server != h.server || s.xmax < h.previous.xmax || given < h.given) {
 		return h.restart(server, s, given)
 	}
-	lateAfter, final = h.lateAfter(s), h.floor(s.xmin)
+	lateAfter, final = h.lateAfter(s), h.checkpoints.floor(s.xmin)
 	h.previous, h.server, h.given = &s, server, given
-	h.prune()
+	h.checkpoints.prune(s.xmin)
 	return lateAfter, final
 }
 
 // restart forgets everything: this is another server, or one that was restored,
 // and the numbers say nothing about those of before.
-func (h *horizon) restart(server string, s snapshot, given int64) (lateAfter, final int64) {
+func (h *snapshots) restart(server string, s snapshot, given int64) (lateAfter, final int64) {
 	h.previous, h.server, h.given, h.checkpoints = &s, server, given, nil
 	h.run++
 	return 0, 0
 }
 
 // learn notes an id that was given out, before the first read.
-func (h *horizon) learn(given int64) {
+func (h *snapshots) learn(given int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.given = max(h.given, given)
@@ -158,36 +106,17 @@ func (h *horizon) learn(given int64) {
 
 // lateAfter is below all that appeared between the previous snapshot and this
 // one; -1 if nothing did.
-func (h *horizon) lateAfter(s snapshot) int64 {
+func (h *snapshots) lateAfter(s snapshot) int64 {
 	if h.previous == nil {
 		return -1
 	}
 	for _, xid := range h.previous.open { // floors ascend: the first is the lowest
 		if s.sees(xid) {
-			return h.floor(xid)
+			return h.checkpoints.floor(xid)
 		}
 	}
 	if s.endedFrom(h.previous.xmax) {
-		return h.floor(h.previous.xmax)
+		return h.checkpoints.floor(h.previous.xmax)
 	}
 	return -1
-}
-
-// floor is below every id that a transaction with this number or a higher one
-// can have written or will write; 0 if nothing is known.
-func (h *horizon) floor(xid uint64) int64 {
-	at, _ := slices.BinarySearchFunc(h.checkpoints, xid, byXID)
-	if at == 0 {
-		return 0
-	}
-	return h.checkpoints[at-1].id
-}
-
-// prune drops the checkpoints that no floor is going to come from: those before
-// the one that holds for the lowest transaction that may still end.
-func (h *horizon) prune() {
-	at, _ := slices.BinarySearchFunc(h.checkpoints, h.previous.xmin, byXID)
-	if at > 1 {
-		h.checkpoints = slices.Delete(h.checkpoints, 0, at-1)
-	}
 }

@@ -1,0 +1,145 @@
+package sqlstore
+
+import (
+	"math/rand/v2"
+	"slices"
+	"time"
+)
+
+// observed tells where rows can still appear in a database that shows no
+// snapshots: MySQL, for one. Ids are given out in order there, too, but a writer
+// has its transaction's number only a moment after its id. Now and then we
+// observe which transactions are open; see [dialect.Observing].
+//
+// An observation takes a number X of its own. Let m be the highest id that we
+// knew to have been given out when the observation began that was [grace]
+// before this one, a second ago at least. Whoever got m, or a lower id, had its
+// number before X was given out: the moment in between was over long ago. So
+// (X, m) is a checkpoint, as in [snapshots]: a transaction with a higher number
+// has higher ids only. And no row can appear any more at or below
+//
+//	floor(the lowest number that is open)
+//
+// That the moment is counted in observations, and not by a clock alone, is for a
+// server that stands still as a whole: it makes none meanwhile.
+//
+// What a read shows that the read before didn't, was committed since that one
+// began. So it lies above what was known to be final before that one began,
+// which is what its page said; this is what the next page tells as LateAfter.
+// The caller looks there again, after each page: at what was given out in the
+// last second or so.
+type observed struct {
+	server string // that all this is about; empty before the first answer
+	seen   int64  // the highest id that is known to have been given out
+	final  int64  // no row can appear any more at or below this id
+	told   int64  // what the last page said to be final; [untold] before the first
+
+	earlier     []int64 // what seen was when the last observations began, grace of them
+	checkpoints checkpoints
+	next        time.Time // not before this the next observation
+	vain        int       // so many observations in a row have said nothing
+
+	trail *trail    // instead of observations, where none can be made
+	swept time.Time // when all was looked through last
+}
+
+const (
+	untold = -1
+
+	// grace is by how many observations an id has to be older than the one that
+	// concludes from it; see [dialect.Observing] on the second.
+	grace        = 4
+	observeEvery = 250 * time.Millisecond
+
+	// vainlyEvery is the longest pause after observations that said nothing:
+	// they may be in each other's way.
+	vainlyEvery = 2 * time.Second
+
+	// sweepEvery is how often everything is looked through for rows that have
+	// appeared where none can: ids that began anew, or a second that wasn't
+	// enough.
+	sweepEvery = 10 * time.Minute
+)
+
+// newObserved begins with the highest id that was given out before.
+func newObserved(given int64, now time.Time) *observed {
+	return &observed{seen: given, told: untold, earlier: []int64{given}, next: now.Add(observeEvery), swept: now}
+}
+
+// learn notes an id that was given out.
+func (o *observed) learn(id int64) { o.seen = max(o.seen, id) }
+
+// due says whether to observe now: not while it couldn't tell anything new.
+func (o *observed) due(now time.Time) bool { return o.seen > o.final && !now.Before(o.next) }
+
+// begin begins an observation, and returns the id that its number is going to
+// be a checkpoint for; 0 if it is too early to say.
+func (o *observed) begin(now time.Time) (id int64) {
+	if len(o.earlier) == grace {
+		id = o.earlier[0]
+		o.earlier = slices.Delete(o.earlier, 0, 1)
+	}
+	o.earlier = append(o.earlier, o.seen)
+	o.next = now.Add(observeEvery)
+	return id
+}
+
+// observation is what [dialect.Observing] answers.
+type observation struct {
+	server string
+	number uint64 // 0: it says nothing
+	open   []uint64
+}
+
+// end takes in what was observed, with what begin had returned.
+func (o *observed) end(id int64, saw observation, now time.Time) {
+	if o.elsewhere(saw.server) {
+		o.restart(saw.server)
+		return
+	}
+	if saw.number == 0 {
+		o.vain++
+		o.next = now.Add(min(observeEvery<<min(o.vain-1, 8), vainlyEvery)/2 + rand.N(observeEvery))
+		return
+	}
+	o.vain = 0
+	o.checkpoints.add(saw.number, id)
+	lowest := saw.number + 1
+	for _, number := range saw.open {
+		lowest = min(lowest, number)
+	}
+	o.final = max(o.final, o.checkpoints.floor(lowest))
+	o.checkpoints.prune(lowest)
+}
+
+// elsewhere says that this is another server than before.
+func (o *observed) elsewhere(server string) bool {
+	if o.server == "" {
+		o.server = server
+	}
+	return o.server != server
+}
+
+// restart forgets everything. What the highest id is has to be asked anew.
+func (o *observed) restart(server string) {
+	*o = observed{server: server, swept: o.swept, trail: o.trail.emptied()}
+}
+
+// lost says that the highest id isn't known any more.
+func (o *observed) lost() bool { return len(o.earlier) == 0 }
+
+// page says what the page of a read promises that has returned without an error.
+func (o *observed) page(server string, now time.Time) (lateAfter, final int64) {
+	if o.elsewhere(server) {
+		o.restart(server)
+	}
+	lateAfter = o.told
+	if now.Sub(o.swept) >= sweepEvery && o.told != untold {
+		lateAfter, o.swept = 0, now
+	}
+	if o.trail != nil {
+		o.final = max(o.final, o.trail.passed(o.seen, now))
+	}
+	o.told = o.final
+	return lateAfter, o.final
+}
