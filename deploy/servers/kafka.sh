@@ -1,0 +1,74 @@
+# Apache Kafka, one node. Besides the plain listener it has some that ask for a
+# login or for certificates; a second variable tells where they are.
+source "$here/lib/kafka.sh"
+
+variable=ROWRELAY_TEST_KAFKA
+
+url() { echo "127.0.0.1:$port"; }
+
+start() {
+	local controller login tls mtls secure
+	controller=$(free_port) login=$(free_port) tls=$(free_port) mtls=$(free_port) secure=$(free_port)
+	write_node_program 320m && certificates && kafka_properties >"$dir/1.properties" && logins >"$dir/logins" || return
+	if is_root; then chown -R "$user" "$dir"; fi
+	format_node 1 --add-scram "SCRAM-SHA-256=[name=rowrelay,password=$password]" \
+		--add-scram "SCRAM-SHA-512=[name=rowrelay,password=$password]" || return
+	start_node 1
+	node_listens 1 "$port" && cp "$dir/1.pid" "$home.pid" || { kafka_log && return 1; }
+}
+
+# logins: the second variable is a query with the other listeners' addresses,
+# the folder of the certificates, and the password of the users rowrelay and
+# guest. Guest may do what no access rule forbids.
+logins() {
+	echo "login=127.0.0.1:$login&tls=127.0.0.1:$tls&mtls=127.0.0.1:$mtls&secure=127.0.0.1:$secure&folder=$dir&password=$password"
+}
+
+env_line() {
+	is_given || printf "export %s='%s'\n" "$variable" "$(<"$home.url")" \
+		"${variable}_LOGINS" "$(<"$(<"$home.home")/logins")"
+}
+
+kafka_properties() {
+	local name plain=org.apache.kafka.common.security.plain.PlainLoginModule scram=org.apache.kafka.common.security.scram.ScramLoginModule
+	properties 1 "1@127.0.0.1:$controller" "PLAIN://127.0.0.1:$port,CONTROLLER://127.0.0.1:$controller,LOGIN://127.0.0.1:$login,TLS://127.0.0.1:$tls,MTLS://127.0.0.1:$mtls,SECURE://127.0.0.1:$secure"
+	cat <<-PROPERTIES
+		listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAIN:PLAINTEXT,LOGIN:SASL_PLAINTEXT,TLS:SSL,MTLS:SSL,SECURE:SASL_SSL
+		inter.broker.listener.name=PLAIN
+		offsets.topic.replication.factor=1
+		transaction.state.log.replication.factor=1
+		transaction.state.log.min.isr=1
+		share.coordinator.state.topic.replication.factor=1
+		share.coordinator.state.topic.min.isr=1
+		ssl.keystore.type=PEM
+		ssl.keystore.location=$dir/server.pem
+		ssl.truststore.type=PEM
+		ssl.truststore.location=$dir/ca.pem
+		listener.name.mtls.ssl.client.auth=required
+		sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256,SCRAM-SHA-512
+		authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
+		allow.everyone.if.no.acl.found=true
+		super.users=User:ANONYMOUS;User:rowrelay
+	PROPERTIES
+	for name in login secure; do
+		echo "listener.name.$name.plain.sasl.jaas.config=$plain required user_rowrelay=\"$password\" user_guest=\"$password\";"
+		echo "listener.name.$name.scram-sha-256.sasl.jaas.config=$scram required;"
+		echo "listener.name.$name.scram-sha-512.sasl.jaas.config=$scram required;"
+	done
+}
+
+# certificates: of the tests' own authority, for localhost and 127.0.0.1, and
+# for a client.
+certificates() (
+	cd "$dir" && quiet_openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 3650 -subj /CN=rowrelay-test \
+		-keyout ca.key -out ca.pem && certificate server && certificate client && cat server.key >>server.pem
+)
+
+# certificate NAME: NAME.pem and NAME.key.
+certificate() {
+	quiet_openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj "/CN=$1" -keyout "$1.key" -out "$1.csr" &&
+		quiet_openssl x509 -req -in "$1.csr" -CA ca.pem -CAkey ca.key -CAcreateserial -days 3650 \
+			-extfile <(echo "subjectAltName=DNS:localhost,IP:127.0.0.1") -out "$1.pem"
+}
+
+quiet_openssl() { openssl "$@" 2>>"$home.log"; }
