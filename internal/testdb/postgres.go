@@ -17,15 +17,10 @@ import (
 func postgres(server, driverName, driver string) Target {
 	variable := "ROWRELAY_TEST_" + strings.ToUpper(server)
 	return Target{
-		Name:   server + "/" + driverName,
-		Kind:   Postgres,
-		Driver: driver,
-		missing: func() string {
-			if os.Getenv(variable) == "" {
-				return variable + " is not set: run deploy/servers/servers up and source .servers/env, or use make test"
-			}
-			return ""
-		},
+		Name:    server + "/" + driverName,
+		Kind:    Postgres,
+		Driver:  driver,
+		missing: missingServer(variable),
 		create: func(t testing.TB) (string, string) {
 			t.Helper()
 			dsn := createDatabase(t, driver, os.Getenv(variable))

@@ -14,16 +14,23 @@ import (
 
 // The kinds of databases, as Database.Kind has them.
 const (
-	Postgres = "postgres"
-	SQLite   = "sqlite"
+	Postgres  = "postgres"
+	SQLite    = "sqlite"
+	MySQL     = "mysql"
+	MariaDB   = "mariadb"
+	SQLServer = "sqlserver"
+	Oracle    = "oracle"
 )
 
 // Target is a database server, or an embedded database, through one driver.
 type Target struct {
 	Name   string // unique, such as "postgres15/pgx"; good as a subtest's name
-	Kind   string // Postgres or SQLite
+	Kind   string // one of the kinds above
 	Driver string // as sql.Open takes it
 
+	// optional targets are skipped where they are missing, even with
+	// REQUIRE_SERVERS=1.
+	optional bool
 	// missing says what isn't there that Open needs; empty if all is.
 	missing func() string
 	create  func(t testing.TB) (dsn, url string)
@@ -35,7 +42,7 @@ type Database struct {
 	Kind   string // the target's
 	Driver string // as sql.Open takes it
 	DSN    string // as sql.Open takes it
-	URL    string // as the rowrelay command takes it: postgres://… or sqlite:path
+	URL    string // as the rowrelay command takes it: postgres://…, mysql://…, sqlite:path and so on
 
 	// DB is a pool on the database. It is closed when the test ends.
 	DB *sql.DB
@@ -53,13 +60,37 @@ func Targets() []Target {
 	}
 }
 
+// Upcoming returns the targets whose dialects are still being written; they
+// will be some of Targets.
+func Upcoming() []Target {
+	targets := []Target{
+		mysql("mariadb1011", "gosql", MariaDB),
+		mysql("mariadb105", "gosql", MariaDB),
+		mysql("mysql", "gosql", MySQL),
+		mysql("mariadb1011", "prepared", MariaDB),
+	}
+	targets[2].optional = true
+	return append(targets, given()...)
+}
+
+// given returns the targets of which the environment names a server; nothing
+// brings these up unasked.
+func given() (targets []Target) {
+	for _, target := range []Target{sqlServer(), oracle()} {
+		if target.missing() == "" {
+			targets = append(targets, target)
+		}
+	}
+	return targets
+}
+
 // Open creates an empty database and drops it when the test and its subtests
 // have ended. Where the target can't be had it skips the test, or fails it if
-// REQUIRE_SERVERS=1 is set. It may be called many times, also in parallel.
+// REQUIRE_SERVERS=1 is set and the target isn't optional. It may be called many times, also in parallel.
 func (target Target) Open(t testing.TB) Database {
 	t.Helper()
 	if missing := target.missing(); missing != "" {
-		giveUp(t, target.Name+": "+missing)
+		giveUp(t, target.Name+": "+missing, target.optional)
 	}
 	dsn, url := target.create(t)
 	db := Database{Name: target.Name, Kind: target.Kind, Driver: target.Driver, DSN: dsn, URL: url}
@@ -82,9 +113,19 @@ func (db Database) OpenAnother(t testing.TB) *sql.DB {
 	return pool
 }
 
-func giveUp(t testing.TB, why string) {
+// missingServer says that nobody has brought up a server; empty if it is there.
+func missingServer(variable string) func() string {
+	return func() string {
+		if os.Getenv(variable) == "" {
+			return variable + " is not set: run deploy/servers/servers up and source .servers/env, or use make test"
+		}
+		return ""
+	}
+}
+
+func giveUp(t testing.TB, why string, optional bool) {
 	t.Helper()
-	if os.Getenv("REQUIRE_SERVERS") == "1" {
+	if os.Getenv("REQUIRE_SERVERS") == "1" && !optional {
 		t.Fatal(why)
 	}
 	t.Skip(why)

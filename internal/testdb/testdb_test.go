@@ -8,20 +8,22 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rowrelay/rowrelay/internal/testdb"
 )
 
 var (
-	all     = []string{testdb.Postgres, testdb.SQLite}
-	servers = []string{testdb.Postgres}
+	mysqls  = []string{testdb.MySQL, testdb.MariaDB}
+	servers = append([]string{testdb.Postgres, testdb.SQLServer, testdb.Oracle}, mysqls...)
 	files   = []string{testdb.SQLite}
+	all     = append(files, servers...)
 )
 
 // each runs a test on all targets of some kinds, in parallel.
 func each(t *testing.T, kinds []string, test func(t *testing.T, target testdb.Target)) {
 	t.Parallel()
-	for _, target := range testdb.Targets() {
+	for _, target := range append(testdb.Targets(), testdb.Upcoming()...) {
 		if !slices.Contains(kinds, target.Kind) {
 			continue
 		}
@@ -73,12 +75,7 @@ func TestDatabasesAreDropped(t *testing.T) {
 			}
 			return
 		}
-		pool, err := sql.Open(dropped.Driver, dropped.DSN)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = pool.Close() }()
-		if err := pool.PingContext(t.Context()); err == nil || !strings.Contains(err.Error(), "does not exist") {
+		if err := ping(t, dropped.Driver, dropped.DSN); !mentions(err, "does not exist", "Unknown database", "Cannot open database", "ORA-01017") {
 			t.Errorf("ping of a dropped database: %v, want that it does not exist", err)
 		}
 	})
@@ -87,18 +84,74 @@ func TestDatabasesAreDropped(t *testing.T) {
 func TestServersAskForThePassword(t *testing.T) {
 	each(t, servers, func(t *testing.T, target testdb.Target) {
 		db := target.Open(t)
-		address, err := url.Parse(db.DSN)
+		address, err := url.Parse(db.URL)
 		if err != nil {
 			t.Fatal(err)
 		}
-		address.User = url.UserPassword(address.User.Username(), "wrong")
-		pool, err := sql.Open(db.Driver, address.String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = pool.Close() }()
-		if err := pool.PingContext(t.Context()); err == nil || !strings.Contains(err.Error(), "password") {
+		password, _ := address.User.Password()
+		wrong := strings.ReplaceAll(db.DSN, password, "wrong")
+		if err := ping(t, db.Driver, wrong); !mentions(err, "password", "Login failed", "ORA-01017") {
 			t.Errorf("ping with a wrong password: %v, want that it is refused", err)
+		}
+	})
+}
+
+func ping(t *testing.T, driver, dsn string) error {
+	t.Helper()
+	pool, err := sql.Open(driver, dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = pool.Close() }()
+	return pool.PingContext(t.Context())
+}
+
+func mentions(err error, some ...string) bool {
+	return err != nil && slices.ContainsFunc(some, func(one string) bool { return strings.Contains(err.Error(), one) })
+}
+
+// The servers are set so that tests notice who leans on a setting.
+func TestMySQLSettingsAreInForce(t *testing.T) {
+	each(t, mysqls, func(t *testing.T, target testdb.Target) {
+		db := target.Open(t)
+		for expression, want := range map[string]string{
+			"@@session.time_zone":               "+00:00",
+			"@@global.time_zone = '+00:00'":     "0",
+			"@@collation_database":              "utf8mb4_unicode_ci",
+			"@@lower_case_table_names":          "0",
+			"@@character_set_connection":        "utf8mb4",
+			"@@autocommit":                      "1",
+			"LOCATE('STRICT_', @@sql_mode) > 0": "1",
+		} {
+			var got string
+			if err := db.DB.QueryRowContext(t.Context(), "SELECT "+expression).Scan(&got); err != nil || got != want {
+				t.Errorf("%s = %q, %v; want %q", expression, got, err, want)
+			}
+		}
+	})
+}
+
+func TestMySQLCountsTheRowsThatItFound(t *testing.T) {
+	each(t, mysqls, func(t *testing.T, target testdb.Target) {
+		db := target.Open(t)
+		for _, statement := range []string{"CREATE TABLE t (id INTEGER, at DATETIME(6))", "INSERT INTO t VALUES (1, '2026-01-02 03:04:05.678901')"} {
+			if _, err := db.DB.ExecContext(t.Context(), statement); err != nil {
+				t.Fatal(err)
+			}
+		}
+		result, err := db.DB.ExecContext(t.Context(), "UPDATE t SET id = ? WHERE id = 1", 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if rows, err := result.RowsAffected(); rows != 1 || err != nil {
+			t.Errorf("an update that changed nothing: %d rows, %v; want the one that it found", rows, err)
+		}
+		var at time.Time
+		if err := db.DB.QueryRowContext(t.Context(), "SELECT at FROM t WHERE id = ?", 1).Scan(&at); err != nil {
+			t.Fatal(err)
+		}
+		if want := time.Date(2026, 1, 2, 3, 4, 5, 678901000, time.UTC); !at.Equal(want) {
+			t.Errorf("read %v, want %v", at, want)
 		}
 	})
 }
@@ -141,10 +194,20 @@ func TestSQLiteTransactionsAreImmediate(t *testing.T) {
 
 func TestMissingServer(t *testing.T) {
 	t.Setenv("ROWRELAY_TEST_POSTGRES15", "")
-	for require, want := range map[string]string{"": "skipped", "1": "failed"} {
-		t.Setenv("REQUIRE_SERVERS", require)
-		if got := verdict(testdb.Targets()[0]); !strings.HasPrefix(got, want+": ") || !strings.Contains(got, "ROWRELAY_TEST_POSTGRES15") {
-			t.Errorf("with REQUIRE_SERVERS=%q: %q, want %s and the variable's name", require, got, want)
+	t.Setenv("ROWRELAY_TEST_MYSQL", "")
+	for _, target := range append(testdb.Targets(), testdb.Upcoming()...) {
+		for require, want := range map[string]string{"": "skipped", "1": "failed"} {
+			variable := "ROWRELAY_TEST_POSTGRES15"
+			switch {
+			case target.Kind == testdb.MySQL:
+				variable, want = "ROWRELAY_TEST_MYSQL", "skipped" // it is optional
+			case !strings.HasPrefix(target.Name, "postgres15/"):
+				continue
+			}
+			t.Setenv("REQUIRE_SERVERS", require)
+			if got := verdict(target); !strings.HasPrefix(got, want+": ") || !strings.Contains(got, variable) {
+				t.Errorf("%s with REQUIRE_SERVERS=%q: %q, want %s and the variable's name", target.Name, require, got, want)
+			}
 		}
 	}
 }

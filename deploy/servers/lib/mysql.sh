@@ -44,7 +44,7 @@ write_users() {
 		cat >"$dir/users.sql" <<-SQL
 			CREATE USER IF NOT EXISTS root@'%' IDENTIFIED BY '$password';
 			GRANT ALL ON *.* TO root@'%' WITH GRANT OPTION;
-			DROP USER IF EXISTS root@localhost;
+			DROP USER IF EXISTS root@localhost, root@127.0.0.1, root@'::1';
 		SQL
 	)
 	if is_root; then chown "$user" "$dir/users.sql"; fi

@@ -1,0 +1,5 @@
+//go:build !oracle
+
+package testdb
+
+const hasOracle = false

@@ -1,0 +1,47 @@
+package testdb
+
+import (
+	"crypto/rand"
+	"net/url"
+	"os"
+	"strings"
+	"testing"
+)
+
+// oracle needs the build tag oracle, since its driver is large.
+func oracle() Target {
+	const variable = "ROWRELAY_TEST_ORACLE"
+	return Target{
+		Name:   "oracle/go-ora",
+		Kind:   Oracle,
+		Driver: "oracle",
+		missing: func() string {
+			if !hasOracle {
+				return "this test binary was built without the tag oracle"
+			}
+			return missingServer(variable)()
+		},
+		create: func(t testing.TB) (string, string) {
+			t.Helper()
+			dsn := createOracle(t, os.Getenv(variable))
+			return dsn, dsn
+		},
+	}
+}
+
+// createOracle makes a user whose schema is empty, which is what Oracle has for
+// a database, and returns the URL to log in as that user.
+func createOracle(t testing.TB, server string) string {
+	t.Helper()
+	address, err := url.Parse(server)
+	if err != nil {
+		t.Fatal("the test server's URL is malformed; it is not shown because it has a password")
+	}
+	// Names had 30 characters at most for long.
+	name, password := "ROWRELAY_"+rand.Text()[:16], "p"+strings.ToLower(rand.Text())
+	execute(t, "oracle", server, "CREATE USER "+name+` IDENTIFIED BY "`+password+`" QUOTA UNLIMITED ON users`)
+	t.Cleanup(func() { execute(t, "oracle", server, "DROP USER "+name+" CASCADE") })
+	execute(t, "oracle", server, "GRANT CREATE SESSION, CREATE TABLE, CREATE VIEW, CREATE SEQUENCE, CREATE TRIGGER, CREATE PROCEDURE TO "+name)
+	address.User = url.UserPassword(name, password)
+	return address.String()
+}
