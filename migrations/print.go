@@ -6,13 +6,21 @@ import (
 	"strings"
 )
 
+// noTransaction marks a step whose statements can't be in one.
+const noTransaction = "-- +goose NO TRANSACTION\n"
+
 // Print writes the SQL of all steps, ready to be run as it is: each step is a
-// transaction. The way back follows as comments.
+// transaction, where the database can. The way back follows as comments.
 func (m *Migrations) Print(w io.Writer) error {
 	var text strings.Builder
 	for _, step := range m.steps {
 		up, down := split(step.sql)
-		fmt.Fprintf(&text, "-- %s\n\nBEGIN;\n\n%s\n\nCOMMIT;\n", step.name, up)
+		if bare, found := strings.CutPrefix(up, noTransaction); found {
+			up = strings.TrimSpace(bare)
+		} else {
+			up = "BEGIN;\n\n" + up + "\n\nCOMMIT;"
+		}
+		fmt.Fprintf(&text, "-- %s\n\n%s\n", step.name, up)
 		fmt.Fprintf(&text, "\n-- To take it back, with all messages:\n--\n%s\n", commented(down))
 	}
 	if m.claim == "rows" {

@@ -1,6 +1,7 @@
 package migrations
 
 import (
+	"cmp"
 	"embed"
 	"fmt"
 	"io/fs"
@@ -11,7 +12,7 @@ import (
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 )
 
-//go:embed postgres/*.sql sqlite/*.sql
+//go:embed postgres/*.sql kin/*.sql sqlite/*.sql
 var files embed.FS
 
 // step is a migration's file with the table's names put in.
@@ -21,14 +22,19 @@ type step struct {
 	sql     string
 }
 
-// names is what the files may use: a table's names, and Bare, the names
-// without the schema.
+// names is what the files may use: a table's names, Bare, the names without the
+// schema, and the dialect's name.
 type names struct {
 	dialect.Table
-	Bare dialect.Table
+	Bare    dialect.Table
+	Dialect string
 }
 
-func render(folder string, table dialect.Table) ([]step, error) {
+// folders are those of dialects that share one with others.
+var folders = map[string]string{"cockroachdb": "kin", "yugabytedb": "kin"}
+
+func render(name string, table dialect.Table) ([]step, error) {
+	folder := cmp.Or(folders[name], name)
 	bare, err := dialect.ParseTable(table.Name())
 	if err != nil {
 		return nil, err
@@ -39,7 +45,7 @@ func render(folder string, table dialect.Table) ([]step, error) {
 	}
 	steps := make([]step, 0, len(entries))
 	for _, entry := range entries {
-		step, err := renderFile(folder, entry.Name(), names{table, bare})
+		step, err := renderFile(folder, entry.Name(), names{table, bare, name})
 		if err != nil {
 			return nil, err
 		}

@@ -15,7 +15,7 @@ import (
 // pooler between, would have to keep.
 func versionStore(d dialect.Dialect, table dialect.Table) (database.Store, error) {
 	switch d.Name() {
-	case "postgres":
+	case "postgres", "cockroachdb", "yugabytedb":
 		return database.NewStoreFromQuerier(table.SchemaVersion(), versions{
 			create: `CREATE TABLE %s (version_id bigint NOT NULL PRIMARY KEY, is_applied boolean NOT NULL, tstamp timestamptz NOT NULL DEFAULT now())`,
 			exists: `SELECT to_regclass('` + table.SchemaVersion() + `') IS NOT NULL`,

@@ -19,11 +19,11 @@ var update = flag.Bool("update", false, "write the golden files anew")
 // change of these files.
 func TestGoldenSQL(t *testing.T) {
 	t.Parallel()
-	for _, d := range []dialect.Dialect{dialect.Postgres(), dialect.SQLite()} {
+	for _, d := range []dialect.Dialect{dialect.Postgres(), dialect.CockroachDB(), dialect.YugabyteDB(), dialect.SQLite()} {
 		t.Run(d.Name(), func(t *testing.T) {
 			t.Parallel()
 			got := relayingSQL(t, d)
-			file := filepath.Join("testdata", d.Name()+"_relaying.sql")
+			file := filepath.Join("testdata", goldenName(d)+"_relaying.sql")
 			if *update {
 				if err := os.WriteFile(file, []byte(got), 0o600); err != nil {
 					t.Fatal(err)
@@ -35,6 +35,14 @@ func TestGoldenSQL(t *testing.T) {
 			}
 		})
 	}
+}
+
+// goldenName is the dialect's own, or that of those who have the same SQL.
+func goldenName(d dialect.Dialect) string {
+	if _, rowsOnly := d.(dialect.RowsOnly); rowsOnly {
+		return "kin"
+	}
+	return d.Name()
 }
 
 // text collects statements.
@@ -79,9 +87,13 @@ func relayingSQL(t *testing.T, d dialect.Dialect) string {
 	b.add("make indexes for rows", d.MakeRowIndexes(table)...)
 	b.add("drop indexes for rows", d.DropRowIndexes(table)...)
 	b.add("count indexes for rows", d.RowIndexes(table))
+	_, rowsOnly := d.(dialect.RowsOnly)
 	addRelays(b, d, table)
-	addReading(b, d, table)
-	addSettling(b, d, table)
+	if !rowsOnly {
+		addLanes(b, d, table)
+		addReading(b, d, table)
+	}
+	addSettling(b, d, table, !rowsOnly)
 	addRows(b, d, table)
 	addOperating(b, d, table)
 	for _, probe := range d.Probes(table, "lanes") {
@@ -91,7 +103,6 @@ func relayingSQL(t *testing.T, d dialect.Dialect) string {
 }
 
 func addRelays(b *text, d dialect.Dialect, table dialect.Table) {
-	leases := []dialect.Lease{{Lane: 1, Fence: 7, Marks: `{"main":5}`, Journal: `[{"id":1}]`, Calm: true}, {Lane: 2, Fence: 8}}
 	b.add("begin", d.Begin(table)...)
 	b.add("lock the claim", d.LockClaim(table))
 	b.add("set the claim", d.SetClaim(table, "lanes"))
@@ -101,6 +112,10 @@ func addRelays(b *text, d dialect.Dialect, table dialect.Table) {
 	b.add("census", d.Census(table))
 	b.add("leave", d.Leave(table, "r"))
 	b.add("purge relays", d.PurgeRelays(table))
+}
+
+func addLanes(b *text, d dialect.Dialect, table dialect.Table) {
+	leases := []dialect.Lease{{Lane: 1, Fence: 7, Marks: `{"main":5}`, Journal: `[{"id":1}]`, Calm: true}, {Lane: 2, Fence: 8}}
 	b.steps("acquire", d.Acquire(table, "r", 5, 15*time.Second))
 	b.steps("renew", d.Renew(table, "r", leases, 15*time.Second))
 	b.steps("release", d.Release(table, "r", leases))
@@ -122,17 +137,21 @@ func addReading(b *text, d dialect.Dialect, table dialect.Table) {
 	b.add("held keys", d.HeldKeys(table, []int{1, 2}, 100))
 }
 
-func addSettling(b *text, d dialect.Dialect, table dialect.Table) {
+func addSettling(b *text, d dialect.Dialect, table dialect.Table, lanes bool) {
 	done := dialect.Settlement{ID: 5, Lane: 1, Fence: 7, State: "done", Attempts: 1, Receipt: "0/5"}
 	retry := dialect.Settlement{ID: 6, Lane: 1, Fence: 7, State: "retry", Attempts: 2, Delay: time.Second, Error: `it's "broken"`}
 	parked := dialect.Settlement{ID: 7, Lane: 2, Fence: 8, State: "error", Held: true}
 	back := dialect.Settlement{ID: 8, Lane: 2, Fence: 8, State: "done", Held: true}
 	pending := dialect.Settlement{ID: 9, Lane: 2, Token: "t", State: "pending"}
 	claimed := dialect.Settlement{ID: 10, Lane: 2, Token: "t", State: "done"}
-	b.settle("settle: done", d.SettleLanes(table, "r", true, []dialect.Settlement{done}))
-	b.settle("settle: done, not kept", d.SettleLanes(table, "r", false, []dialect.Settlement{done}))
-	b.settle("settle: everything", d.SettleLanes(table, "r", true, []dialect.Settlement{done, retry, parked, back}))
+	failed := dialect.Settlement{ID: 11, Lane: 2, Token: "t", State: "retry", Attempts: 1, Delay: time.Second, Error: "refused"}
+	if lanes {
+		b.settle("settle: done", d.SettleLanes(table, "r", true, []dialect.Settlement{done}))
+		b.settle("settle: done, not kept", d.SettleLanes(table, "r", false, []dialect.Settlement{done}))
+		b.settle("settle: everything", d.SettleLanes(table, "r", true, []dialect.Settlement{done, retry, parked, back}))
+	}
 	b.settle("settle by rows", d.SettleRows(table, "r", true, []dialect.Settlement{pending, claimed}))
+	b.settle("settle by rows, not kept", d.SettleRows(table, "r", false, []dialect.Settlement{claimed, failed}))
 	b.add("purge", d.Purge(table, 24*time.Hour, 100))
 }
 

@@ -60,29 +60,42 @@ WHERE current_setting(name) = value
 UNION ALL SELECT 'the server is', 'a standby' WHERE pg_is_in_recovery()`}
 }
 
-// postgresRights tries each right that a relay needs. Locking a row takes the
-// right to UPDATE.
+// postgresRights tries each right that a relay needs.
 func postgresRights(table Table, claim string) Query {
+	var a postgresArgs
+	return a.query(
+		postgresLacking(&a, postgresNeeds(table, claim)),
+		"UNION ALL SELECT 'SELECT', 'on', pg_get_serial_sequence('"+table.Hot()+"', 'id')",
+		"WHERE NOT has_sequence_privilege(pg_get_serial_sequence('"+table.Hot()+"', 'id'), 'SELECT')")
+}
+
+// right is to a table.
+type right struct{ need, table string }
+
+// postgresNeeds are the rights of a relay. Locking a row takes the right to
+// UPDATE.
+func postgresNeeds(table Table, claim string) (rights []right) {
 	hot := "SELECT UPDATE DELETE"
 	if claim == "rows" {
 		hot += " INSERT"
 	}
-	var a postgresArgs
-	var tables, rights []string
 	for _, needed := range []struct{ table, rights string }{
 		{table.Hot(), hot}, {table.Held(), "SELECT INSERT UPDATE DELETE"}, {table.Done(), "SELECT INSERT UPDATE DELETE"},
 		{table.Lanes(), "SELECT UPDATE"}, {table.Relays(), "SELECT INSERT UPDATE DELETE"},
 		{table.Settings(), "SELECT INSERT UPDATE"}, {table.Messages(), "SELECT"},
 	} {
-		for right := range strings.FieldsSeq(needed.rights) {
-			tables, rights = append(tables, needed.table), append(rights, right)
+		for need := range strings.FieldsSeq(needed.rights) {
+			rights = append(rights, right{need, needed.table})
 		}
 	}
-	return a.query(
-		"SELECT need, 'on', name FROM unnest("+a.texts(tables)+", "+a.texts(rights)+") AS n (name, need)",
-		"WHERE NOT has_table_privilege(name, need)",
-		"UNION ALL SELECT 'SELECT', 'on', pg_get_serial_sequence('"+table.Hot()+"', 'id')",
-		"WHERE NOT has_sequence_privilege(pg_get_serial_sequence('"+table.Hot()+"', 'id'), 'SELECT')")
+	return rights
+}
+
+func postgresLacking(a *postgresArgs, rights []right) string {
+	tables := column(rights, func(r right) string { return r.table })
+	needs := column(rights, func(r right) string { return r.need })
+	return "SELECT need, 'on', name FROM unnest(" + a.texts(tables) + ", " + a.texts(needs) + ") AS n (name, need)" +
+		"\nWHERE NOT has_table_privilege(name, need)"
 }
 
 func postgresOldest() Query {

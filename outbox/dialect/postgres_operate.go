@@ -61,13 +61,17 @@ func postgresParked(a *postgresArgs, table Table, filter Filter) string {
 func (postgres) Counts(table Table, limit int) Query {
 	var a postgresArgs
 	return a.query(
-		"SELECT state, count(*) FROM (",
-		"    SELECT CASE WHEN claimed_until > now() THEN 'claimed' WHEN available_at > now() THEN 'scheduled' ELSE 'pending' END AS state FROM "+table.Hot(),
-		"    UNION ALL SELECT CASE WHEN state = 'scheduled' AND COALESCE(available_at <= now(), true) THEN 'pending' ELSE state END FROM "+table.Held(),
-		") AS s GROUP BY state",
+		postgresStates(table),
 		"UNION ALL",
 		"SELECT 'done', CASE WHEN n < "+a.int(limit)+" THEN n ELSE GREATEST(n, (SELECT reltuples::bigint FROM pg_class WHERE oid = '"+table.Done()+"'::regclass)) END",
 		"FROM (SELECT count(*) AS n FROM (SELECT FROM "+table.Done()+" LIMIT "+a.int(limit)+") AS d) AS c")
+}
+
+func postgresStates(table Table) string {
+	return "SELECT state, count(*) FROM (" +
+		"\n    SELECT CASE WHEN claimed_until > now() THEN 'claimed' WHEN available_at > now() THEN 'scheduled' ELSE 'pending' END AS state FROM " + table.Hot() +
+		"\n    UNION ALL SELECT CASE WHEN state = 'scheduled' AND COALESCE(available_at <= now(), true) THEN 'pending' ELSE state END FROM " + table.Held() +
+		"\n) AS s GROUP BY state"
 }
 
 // Oldest counts a row's age from when it could be delivered first.

@@ -37,15 +37,19 @@ func (postgres) Forget(table Table) []Query {
 // this relay, or is seen.
 func (postgres) Beat(table Table, beat Beat) Steps {
 	var a postgresArgs
-	return alone(a.query(
+	return alone(a.query(append(postgresBeat(&a, table, beat), "RETURNING name, "+postgresXID)...))
+}
+
+func postgresBeat(a *postgresArgs, table Table, beat Beat) []string {
+	return []string{
 		"WITH claim AS MATERIALIZED (",
-		"    SELECT value FROM "+table.Settings()+" WHERE name = 'claim' FOR SHARE)",
-		"INSERT INTO "+table.Relays()+" AS r (name, host, version, claim, since, last_beat, until)",
-		"SELECT "+a.text(beat.Name)+", "+a.text(beat.Host)+", "+a.text(beat.Version)+", "+a.text(beat.Claim)+", now(), now(), now() + "+a.interval(beat.TTL),
-		"WHERE NOT EXISTS (SELECT FROM claim WHERE value <> "+a.text(beat.Claim)+")",
+		"    SELECT value FROM " + table.Settings() + " WHERE name = 'claim' FOR SHARE)",
+		"INSERT INTO " + table.Relays() + " AS r (name, host, version, claim, since, last_beat, until)",
+		"SELECT " + a.text(beat.Name) + ", " + a.text(beat.Host) + ", " + a.text(beat.Version) + ", " + a.text(beat.Claim) + ", now(), now(), now() + " + a.interval(beat.TTL),
+		"WHERE NOT EXISTS (SELECT 1 FROM claim WHERE value <> " + a.text(beat.Claim) + ")",
 		"ON CONFLICT (name) DO UPDATE SET host = excluded.host, version = excluded.version, claim = excluded.claim,",
 		"    since = CASE WHEN r.until < now() THEN now() ELSE r.since END, last_beat = now(), until = excluded.until",
-		"RETURNING name, "+postgresXID))
+	}
 }
 
 func (postgres) Census(table Table) Query {

@@ -13,8 +13,12 @@ import (
 )
 
 // Adopt implements [relay.Store]. Claiming by rows needs indexes, which it
-// makes; claiming by lanes drops them.
+// makes; claiming by lanes drops them. It fails at once where the database can't
+// be claimed that way.
 func (s *Store) Adopt(ctx context.Context, claim relay.Claim) error {
+	if err := s.possible(claim); err != nil {
+		return fmt.Errorf("adopt claiming by %s on table %s: %w", claim, s.table, err)
+	}
 	return s.write(ctx, "adopt claiming by "+string(claim)+" on table", func() error {
 		return s.inTx(ctx, s.dialect.Begin(s.table), func(tx *sql.Tx) error {
 			if err := s.adopt(ctx, tx, claim); err != nil {
@@ -23,6 +27,14 @@ func (s *Store) Adopt(ctx context.Context, claim relay.Claim) error {
 			return s.adoptIndexes(ctx, tx, claim)
 		})
 	})
+}
+
+// possible refuses lanes where there can be none.
+func (s *Store) possible(claim relay.Claim) error {
+	if limited, rowsOnly := s.dialect.(dialect.RowsOnly); rowsOnly && claim == relay.ByLanes {
+		return fmt.Errorf("%s: claim by rows (--claim rows, claim: rows or relay.ByRows), where there is no order", limited.NoLanes())
+	}
+	return nil
 }
 
 func (s *Store) adopt(ctx context.Context, tx *sql.Tx, claim relay.Claim) error {

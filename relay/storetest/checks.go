@@ -10,6 +10,9 @@ type check struct {
 	// manyWriters: keeps several writing transactions open at once, or rows
 	// locked.
 	manyWriters bool
+
+	// byRows: does nothing by lanes.
+	byRows bool
 }
 
 // checks is the suite.
@@ -63,30 +66,30 @@ func checks() []check {
 		{name: "retries hold their keys", run: retriesHoldTheirKeys},
 		{name: "held across a takeover", run: heldAcrossTakeover},
 
-		{name: "claims are distinct", run: claimsAreDistinct},
-		{name: "claim passes over locked rows", run: claimPassesOverLockedRows, manyWriters: true},
-		{name: "claim picks", run: claimPicks},
-		{name: "claim keeps to topics", run: claimKeepsToTopics},
-		{name: "claim returns the message", run: claimReturnsTheMessage},
-		{name: "reclaim frees ended claims", run: reclaimFreesEndedClaims},
-		{name: "reclaim concurrently", run: reclaimConcurrently},
-		{name: "reclaim brings back due rows", run: reclaimBringsBackDueRows},
-		{name: "extend keeps the claim", run: extendKeepsTheClaim},
-		{name: "settle by token", run: settleByToken},
-		{name: "pending gives back", run: pendingGivesBack},
+		{name: "claims are distinct", run: claimsAreDistinct, byRows: true},
+		{name: "claim passes over locked rows", run: claimPassesOverLockedRows, manyWriters: true, byRows: true},
+		{name: "claim picks", run: claimPicks, byRows: true},
+		{name: "claim keeps to topics", run: claimKeepsToTopics, byRows: true},
+		{name: "claim returns the message", run: claimReturnsTheMessage, byRows: true},
+		{name: "reclaim frees ended claims", run: reclaimFreesEndedClaims, byRows: true},
+		{name: "reclaim concurrently", run: reclaimConcurrently, byRows: true},
+		{name: "reclaim brings back due rows", run: reclaimBringsBackDueRows, byRows: true},
+		{name: "extend keeps the claim", run: extendKeepsTheClaim, byRows: true},
+		{name: "settle by token", run: settleByToken, byRows: true},
+		{name: "pending gives back", run: pendingGivesBack, byRows: true},
 
 		{name: "requeue parked", run: requeueParked},
-		{name: "requeue by rows", run: requeueByRows},
+		{name: "requeue by rows", run: requeueByRows, byRows: true},
 		{name: "discard parked", run: discardParked},
 		{name: "filters select", run: filtersSelect},
 		{name: "list pages", run: listPages},
 		{name: "changes have no limit", run: changesHaveNoLimit},
 		{name: "status counts", run: statusCounts},
-		{name: "status counts claims", run: statusCountsClaims},
+		{name: "status counts claims", run: statusCountsClaims, byRows: true},
 		{name: "status tells the oldest", run: statusTellsTheOldest},
 
-		{name: "census", run: census},
-		{name: "adoption", run: adoption},
+		{name: "census", run: census, byRows: true},
+		{name: "adoption", run: adoption, byRows: true},
 		{name: "adoption forgets", run: adoptionForgets},
 		{name: "adoption fences", run: adoptionFences},
 		{name: "purge keeps to the retention", run: purgeKeepsToRetention},

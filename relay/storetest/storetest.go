@@ -36,6 +36,10 @@ type Harness struct {
 	// writing transactions open at once, or rows locked, are left out. Without
 	// it the tables have to be a [RowLocker].
 	OneWriter bool
+
+	// ByRows says that the store claims by rows only. The checks that do
+	// anything by lanes are left out.
+	ByRows bool
 }
 
 // Table is one table of messages, as its producers, relays and operators see
@@ -81,7 +85,7 @@ type RowLocker interface {
 // own.
 func Run(t *testing.T, harness Harness) {
 	for _, check := range checks() {
-		if check.manyWriters && harness.OneWriter {
+		if check.manyWriters && harness.OneWriter || harness.ByRows && !check.byRows {
 			continue
 		}
 		t.Run(check.name, func(t *testing.T) {

@@ -40,7 +40,7 @@ WITH claim AS MATERIALIZED (
     SELECT value FROM app."Events_settings" WHERE name = 'claim' FOR SHARE)
 INSERT INTO app."Events_relays" AS r (name, host, version, claim, since, last_beat, until)
 SELECT $1::text, $2::text, $3::text, $4::text, now(), now(), now() + ($5::bigint * interval '1 microsecond')
-WHERE NOT EXISTS (SELECT FROM claim WHERE value <> $6::text)
+WHERE NOT EXISTS (SELECT 1 FROM claim WHERE value <> $6::text)
 ON CONFLICT (name) DO UPDATE SET host = excluded.host, version = excluded.version, claim = excluded.claim,
     since = CASE WHEN r.until < now() THEN now() ELSE r.since END, last_beat = now(), until = excluded.until
 RETURNING name, pg_current_xact_id()::text::bigint;
@@ -354,6 +354,30 @@ WHERE ($12::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0
 --   10: 
 --   11: r
 --   12: true
+
+-- settle by rows, not kept
+WITH given AS MATERIALIZED (SELECT id, lane, $3::text AS token, state, $5::boolean AS held, attempts, $7::integer AS crashes, delay, error, $10::text AS receipt FROM unnest($1::bigint[], $2::smallint[], $4::text[], $6::integer[], $8::bigint[], $9::text[]) AS u (id, lane, state, attempts, delay, error)),
+found AS MATERIALIZED (SELECT g.*, x.* FROM given AS g CROSS JOIN LATERAL (SELECT h.ctid AS place, h.lane AS found_lane, h.id AS found_id, h.claim_token FROM app."Events" AS h WHERE h.lane = g.lane AND h.id = g.id LIMIT 1 FOR UPDATE) AS x),
+claimed AS MATERIALIZED (SELECT * FROM found WHERE claim_token = token AND found_lane = lane AND found_id = id),
+hot AS (DELETE FROM app."Events" AS t USING claimed AS g WHERE t.ctid = g.place AND NOT g.held AND g.state <> 'pending'
+    RETURNING t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, g.attempts, g.crashes, CASE WHEN g.state = 'retry' THEN now() + g.delay * interval '1 microsecond' ELSE t.available_at END AS available_at, COALESCE(NULLIF(g.error, ''), t.last_error) AS last_error, g.state, g.receipt),
+moved AS (INSERT INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, state)
+    SELECT id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, state FROM hot WHERE state <> 'done')
+SELECT 'changed', (SELECT count(*) FROM hot), 0::bigint
+UNION ALL SELECT 'xid', pg_current_xact_id()::text::bigint, 0
+UNION ALL SELECT 'fenced', (SELECT count(*) FROM found WHERE claim_token IS DISTINCT FROM token), 0
+WHERE ($11::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0);
+--   1: {10,11}
+--   2: {2,2}
+--   3: t
+--   4: {"done","retry"}
+--   5: false
+--   6: {0,1}
+--   7: 0
+--   8: {0,1000000}
+--   9: {"","refused"}
+--   10: 
+--   11: true
 
 -- purge
 WITH old AS MATERIALIZED (

@@ -257,6 +257,21 @@ SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL, attempts = g.at
 FROM (SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS claim, json_extract(j.value, '$[3]') AS state, json_extract(j.value, '$[4]') AS attempts, json_extract(j.value, '$[5]') AS crashes, json_extract(j.value, '$[6]') AS delay, json_extract(j.value, '$[7]') AS error, json_extract(j.value, '$[8]') AS receipt FROM json_each(?) AS j ) AS g WHERE t.id = g.id AND t.lane = g.lane AND t.claim_token = g.claim;
 --   1: [[9,2,"t","pending",0,0,"+0.000 seconds","",""]]
 
+-- settle by rows, not kept
+DELETE FROM app."Events_lanes" WHERE lane < 0;
+SELECT 'fenced', count(*), 0 FROM json_each(?) AS j CROSS JOIN app."Events" AS t ON t.id = json_extract(j.value, '$[0]') AND t.lane = json_extract(j.value, '$[1]') WHERE t.claim_token IS NOT json_extract(j.value, '$[2]');
+--   1: [[10,2,"t","done",0,0,"+0.000 seconds","",""],[11,2,"t","retry",1,0,"+1.000 seconds","refused",""]]
+DELETE FROM app."Events" WHERE id IN (
+    SELECT t.id FROM json_each(?) AS j  CROSS JOIN app."Events" AS t ON t.id = json_extract(j.value, '$[0]') AND t.lane = json_extract(j.value, '$[1]') AND t.claim_token = json_extract(j.value, '$[2]'));
+--   1: [[10,2,"t","done",0,0,"+0.000 seconds","",""]]
+INSERT INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, state)
+SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, g.attempts, g.crashes, CASE WHEN g.state = 'retry' THEN strftime('%Y-%m-%d %H:%M:%f', 'now', g.delay) ELSE t.available_at END, coalesce(nullif(g.error, ''), t.last_error), g.state
+FROM (SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS claim, json_extract(j.value, '$[3]') AS state, json_extract(j.value, '$[4]') AS attempts, json_extract(j.value, '$[5]') AS crashes, json_extract(j.value, '$[6]') AS delay, json_extract(j.value, '$[7]') AS error, json_extract(j.value, '$[8]') AS receipt FROM json_each(?) AS j ) AS g CROSS JOIN app."Events" AS t ON t.id = g.id AND t.lane = g.lane AND t.claim_token = g.claim;
+--   1: [[11,2,"t","retry",1,0,"+1.000 seconds","refused",""]]
+DELETE FROM app."Events" WHERE id IN (
+    SELECT t.id FROM json_each(?) AS j  CROSS JOIN app."Events" AS t ON t.id = json_extract(j.value, '$[0]') AND t.lane = json_extract(j.value, '$[1]') AND t.claim_token = json_extract(j.value, '$[2]'));
+--   1: [[11,2,"t","retry",1,0,"+1.000 seconds","refused",""]]
+
 -- purge
 DELETE FROM app."Events_done" WHERE id IN (SELECT id FROM app."Events_done" WHERE finished_at < strftime('%Y-%m-%d %H:%M:%f', 'now', ?) ORDER BY finished_at LIMIT ?);
 --   1: -86400.000 seconds

@@ -1,0 +1,59 @@
+package dialect
+
+import "time"
+
+// kinRow finds the row t that g names by its key.
+const kinRow = "t.lane = g.lane AND t.id = g.id"
+
+// Claim asks for what is in the index of its order only, and takes that order. With a plan that sorts, CockroachDB would lock all that it sorts.
+func (kin) Claim(table Table, claim Claim) Steps {
+	var a postgresArgs
+	return alone(a.query(
+		"WITH picked AS MATERIALIZED (",
+		"    SELECT lane, id FROM "+table.Hot()+" WHERE claimed_until IS NULL"+postgresTopics(&a, claim),
+		"    ORDER BY "+claimOrder(claim.Pick)+" LIMIT "+a.int(claim.Limit)+" FOR UPDATE SKIP LOCKED)",
+		"UPDATE "+table.Hot()+" AS t",
+		"SET claimed_by = "+a.text(claim.Relay)+", claim_token = "+a.text(claim.Token)+", claimed_until = now() + "+a.interval(claim.TTL),
+		"FROM picked AS g WHERE "+kinRow+" AND t.claimed_until IS NULL",
+		"RETURNING "+postgresHot))
+}
+
+// Extend passes over a row that is locked: it is being settled or handled, and
+// nobody else gets it meanwhile.
+func (kin) Extend(table Table, token string, ids []int64, ttl time.Duration) Steps {
+	var a postgresArgs
+	return alone(a.query(
+		"WITH given AS MATERIALIZED (",
+		"    SELECT lane, id FROM "+table.Hot()+" WHERE claimed_until IS NOT NULL AND claim_token = "+a.text(token)+" AND id = ANY ("+a.ids(ids)+")),",
+		"found AS MATERIALIZED (",
+		"    SELECT t.lane, t.id FROM given AS g JOIN "+table.Hot()+" AS t ON "+kinRow,
+		"    WHERE t.claim_token = "+a.text(token)+" FOR UPDATE OF t SKIP LOCKED),",
+		"extended AS (UPDATE "+table.Hot()+" AS t SET claimed_until = now() + "+a.interval(ttl),
+		"    FROM found AS g WHERE "+kinRow+" AND t.claim_token = "+a.text(token)+" RETURNING t.id)",
+		"SELECT id FROM extended UNION ALL SELECT id FROM given WHERE id NOT IN (SELECT id FROM found)"))
+}
+
+func (kin) FreeEnded(table Table, limit int) Query {
+	var a postgresArgs
+	return a.query(
+		"WITH ended AS MATERIALIZED (",
+		"    SELECT lane, id FROM "+table.Hot()+" WHERE claimed_until IS NOT NULL AND claimed_until < now()",
+		"    ORDER BY claimed_until LIMIT "+a.int(limit)+" FOR UPDATE SKIP LOCKED)",
+		"UPDATE "+table.Hot()+" AS t",
+		"SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL, crashes = t.crashes + 1",
+		"FROM ended AS g WHERE "+kinRow+" AND t.claimed_until < now()")
+}
+
+// Return brings back what is due: a held row that isn't parked always has a
+// time, as kinMoves sees to it.
+func (kin) Return(table Table, limit int) []Write {
+	var a postgresArgs
+	return []Write{{Counts: true, Query: a.query(
+		"WITH due AS MATERIALIZED (",
+		"    SELECT lane, id FROM "+table.Held()+" WHERE state <> 'error' AND available_at <= now()",
+		"    ORDER BY available_at, id LIMIT "+a.int(limit)+" FOR UPDATE SKIP LOCKED),",
+		"back AS (DELETE FROM "+table.Held()+" AS t USING due AS g WHERE "+kinRow,
+		"    RETURNING "+prefixed(moving, "t.")+")",
+		"INSERT INTO "+table.Hot()+" ("+moving+")",
+		"SELECT "+moving+" FROM back")}}
+}

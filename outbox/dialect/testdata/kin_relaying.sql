@@ -1,0 +1,343 @@
+-- schema version
+SELECT value FROM app."Events_settings" WHERE name = 'schema';
+
+-- make indexes for rows
+
+-- drop indexes for rows
+
+-- count indexes for rows
+SELECT 3;
+
+-- begin
+SET LOCAL lock_timeout = '3s';
+
+-- lock the claim
+SELECT value FROM app."Events_settings" WHERE name = 'claim' FOR UPDATE;
+
+-- set the claim
+INSERT INTO app."Events_settings" (name, value) VALUES ('claim', $1::text)
+ON CONFLICT (name) DO UPDATE SET value = excluded.value;
+--   1: lanes
+
+-- other relays
+SELECT name FROM app."Events_relays" WHERE until >= now() AND claim <> $1::text ORDER BY name;
+--   1: lanes
+
+-- forget the other way
+SELECT lane FROM app."Events_lanes" ORDER BY lane FOR UPDATE;
+UPDATE app."Events_lanes" SET owner = NULL, until = NULL, fence = fence + 1, marks = NULL, journal = NULL, crashes = 0;
+UPDATE app."Events" SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL WHERE claimed_until IS NOT NULL;
+
+-- beat
+WITH claim AS MATERIALIZED (
+    SELECT value FROM app."Events_settings" WHERE name = 'claim' FOR SHARE)
+INSERT INTO app."Events_relays" AS r (name, host, version, claim, since, last_beat, until)
+SELECT $1::text, $2::text, $3::text, $4::text, now(), now(), now() + ($5::bigint * interval '1 microsecond')
+WHERE NOT EXISTS (SELECT 1 FROM claim WHERE value <> $6::text)
+ON CONFLICT (name) DO UPDATE SET host = excluded.host, version = excluded.version, claim = excluded.claim,
+    since = CASE WHEN r.until < now() THEN now() ELSE r.since END, last_beat = now(), until = excluded.until
+RETURNING name, 0;
+--   1: r
+--   2: h
+--   3: 1
+--   4: lanes
+--   5: 15000000
+--   6: lanes
+
+-- census
+SELECT name FROM app."Events_relays" WHERE until >= now() ORDER BY name;
+
+-- leave
+DELETE FROM app."Events_relays" WHERE name = $1::text;
+--   1: r
+
+-- purge relays
+DELETE FROM app."Events_relays" WHERE until < now() - interval '1 day';
+
+-- settle by rows
+SET LOCAL lock_timeout = '3s';
+WITH given AS MATERIALIZED (SELECT id, lane, $3::text AS token, state, $5::boolean AS held, $6::integer AS attempts, $7::integer AS crashes, $8::bigint AS delay, $9::text AS error, $10::text AS receipt FROM unnest($1::bigint[], $2::smallint[], $4::text[]) AS u (id, lane, state)),
+found AS MATERIALIZED (
+    SELECT g.token, t.claim_token FROM given AS g JOIN app."Events" AS t ON t.lane = g.lane AND t.id = g.id FOR UPDATE OF t)
+SELECT 'fenced', count(*), 0::bigint FROM found WHERE claim_token IS DISTINCT FROM token;
+--   1: {9,10}
+--   2: {2,2}
+--   3: t
+--   4: {"pending","done"}
+--   5: false
+--   6: 0
+--   7: 0
+--   8: 0
+--   9: 
+--   10: 
+WITH given AS MATERIALIZED (SELECT id, lane, $3::text AS token, $4::text AS state, $5::boolean AS held, $6::integer AS attempts, $7::integer AS crashes, $8::bigint AS delay, $9::text AS error, $10::text AS receipt FROM unnest($1::bigint[], $2::smallint[]) AS u (id, lane))
+INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
+SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, g.attempts, g.crashes, t.available_at, COALESCE(NULLIF(g.error, ''), t.last_error), now(), NULLIF(g.receipt, ''), $11::text
+FROM given AS g JOIN app."Events" AS t ON t.lane = g.lane AND t.id = g.id AND t.claim_token = g.token;
+--   1: {10}
+--   2: {2}
+--   3: t
+--   4: done
+--   5: false
+--   6: 0
+--   7: 0
+--   8: 0
+--   9: 
+--   10: 
+--   11: r
+WITH given AS MATERIALIZED (SELECT id, lane, $3::text AS token, $4::text AS state, $5::boolean AS held, $6::integer AS attempts, $7::integer AS crashes, $8::bigint AS delay, $9::text AS error, $10::text AS receipt FROM unnest($1::bigint[], $2::smallint[]) AS u (id, lane))
+DELETE FROM app."Events" AS t USING given AS g WHERE t.lane = g.lane AND t.id = g.id AND t.claim_token = g.token;
+--   1: {10}
+--   2: {2}
+--   3: t
+--   4: done
+--   5: false
+--   6: 0
+--   7: 0
+--   8: 0
+--   9: 
+--   10: 
+WITH given AS MATERIALIZED (SELECT id, lane, $3::text AS token, $4::text AS state, $5::boolean AS held, $6::integer AS attempts, $7::integer AS crashes, $8::bigint AS delay, $9::text AS error, $10::text AS receipt FROM unnest($1::bigint[], $2::smallint[]) AS u (id, lane))
+UPDATE app."Events" AS t SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL, attempts = g.attempts, crashes = g.crashes, last_error = COALESCE(NULLIF(g.error, ''), t.last_error)
+FROM given AS g WHERE t.lane = g.lane AND t.id = g.id AND t.claim_token = g.token;
+--   1: {9}
+--   2: {2}
+--   3: t
+--   4: pending
+--   5: false
+--   6: 0
+--   7: 0
+--   8: 0
+--   9: 
+--   10: 
+
+-- settle by rows, not kept
+SET LOCAL lock_timeout = '3s';
+WITH given AS MATERIALIZED (SELECT id, lane, $3::text AS token, state, $5::boolean AS held, attempts, $7::integer AS crashes, delay, error, $10::text AS receipt FROM unnest($1::bigint[], $2::smallint[], $4::text[], $6::integer[], $8::bigint[], $9::text[]) AS u (id, lane, state, attempts, delay, error)),
+found AS MATERIALIZED (
+    SELECT g.token, t.claim_token FROM given AS g JOIN app."Events" AS t ON t.lane = g.lane AND t.id = g.id FOR UPDATE OF t)
+SELECT 'fenced', count(*), 0::bigint FROM found WHERE claim_token IS DISTINCT FROM token;
+--   1: {10,11}
+--   2: {2,2}
+--   3: t
+--   4: {"done","retry"}
+--   5: false
+--   6: {0,1}
+--   7: 0
+--   8: {0,1000000}
+--   9: {"","refused"}
+--   10: 
+WITH given AS MATERIALIZED (SELECT id, lane, $3::text AS token, $4::text AS state, $5::boolean AS held, $6::integer AS attempts, $7::integer AS crashes, $8::bigint AS delay, $9::text AS error, $10::text AS receipt FROM unnest($1::bigint[], $2::smallint[]) AS u (id, lane))
+DELETE FROM app."Events" AS t USING given AS g WHERE t.lane = g.lane AND t.id = g.id AND t.claim_token = g.token;
+--   1: {10}
+--   2: {2}
+--   3: t
+--   4: done
+--   5: false
+--   6: 0
+--   7: 0
+--   8: 0
+--   9: 
+--   10: 
+WITH given AS MATERIALIZED (SELECT id, lane, $3::text AS token, $4::text AS state, $5::boolean AS held, $6::integer AS attempts, $7::integer AS crashes, $8::bigint AS delay, $9::text AS error, $10::text AS receipt FROM unnest($1::bigint[], $2::smallint[]) AS u (id, lane))
+INSERT INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, state)
+SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, g.attempts, g.crashes, CASE WHEN g.state = 'retry' THEN now() + g.delay * interval '1 microsecond' WHEN g.state = 'scheduled' THEN COALESCE(t.available_at, now()) ELSE t.available_at END, COALESCE(NULLIF(g.error, ''), t.last_error), g.state
+FROM given AS g JOIN app."Events" AS t ON t.lane = g.lane AND t.id = g.id AND t.claim_token = g.token;
+--   1: {11}
+--   2: {2}
+--   3: t
+--   4: retry
+--   5: false
+--   6: 1
+--   7: 0
+--   8: 1000000
+--   9: refused
+--   10: 
+WITH given AS MATERIALIZED (SELECT id, lane, $3::text AS token, $4::text AS state, $5::boolean AS held, $6::integer AS attempts, $7::integer AS crashes, $8::bigint AS delay, $9::text AS error, $10::text AS receipt FROM unnest($1::bigint[], $2::smallint[]) AS u (id, lane))
+DELETE FROM app."Events" AS t USING given AS g WHERE t.lane = g.lane AND t.id = g.id AND t.claim_token = g.token;
+--   1: {11}
+--   2: {2}
+--   3: t
+--   4: retry
+--   5: false
+--   6: 1
+--   7: 0
+--   8: 1000000
+--   9: refused
+--   10: 
+
+-- purge
+WITH old AS MATERIALIZED (
+    SELECT id FROM app."Events_done" WHERE finished_at < now() - ($1::bigint * interval '1 microsecond')
+    ORDER BY finished_at LIMIT $2::bigint FOR UPDATE SKIP LOCKED)
+DELETE FROM app."Events_done" AS d USING old WHERE d.id = old.id;
+--   1: 86400000000
+--   2: 100
+
+-- claim the oldest
+WITH picked AS MATERIALIZED (
+    SELECT lane, id FROM app."Events" WHERE claimed_until IS NULL
+    ORDER BY id LIMIT $1::bigint FOR UPDATE SKIP LOCKED)
+UPDATE app."Events" AS t
+SET claimed_by = $2::text, claim_token = $3::text, claimed_until = now() + ($4::bigint * interval '1 microsecond')
+FROM picked AS g WHERE t.lane = g.lane AND t.id = g.id AND t.claimed_until IS NULL
+RETURNING t.id, t.lane, t.message_id::text, t.topic, COALESCE(t.message_key, ''),
+    COALESCE(t.payload, convert_to(t.payload_text, 'UTF8')), COALESCE(t.headers::text, ''),
+    t.available_at, t.priority, t.attempts, t.crashes, t.created_at,
+    CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END + CASE WHEN t.available_at > now() THEN 2 ELSE 0 END;
+--   1: 10
+--   2: r
+--   3: t
+--   4: 60000000
+
+-- claim the highest of some topics
+WITH picked AS MATERIALIZED (
+    SELECT lane, id FROM app."Events" WHERE claimed_until IS NULL AND topic = ANY ($1::text[]) AND topic <> ALL ($2::text[])
+    ORDER BY priority DESC, id LIMIT $3::bigint FOR UPDATE SKIP LOCKED)
+UPDATE app."Events" AS t
+SET claimed_by = $4::text, claim_token = $5::text, claimed_until = now() + ($6::bigint * interval '1 microsecond')
+FROM picked AS g WHERE t.lane = g.lane AND t.id = g.id AND t.claimed_until IS NULL
+RETURNING t.id, t.lane, t.message_id::text, t.topic, COALESCE(t.message_key, ''),
+    COALESCE(t.payload, convert_to(t.payload_text, 'UTF8')), COALESCE(t.headers::text, ''),
+    t.available_at, t.priority, t.attempts, t.crashes, t.created_at,
+    CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END + CASE WHEN t.available_at > now() THEN 2 ELSE 0 END;
+--   1: {"a","b"}
+--   2: {"c"}
+--   3: 10
+--   4: r
+--   5: t
+--   6: 60000000
+
+-- extend
+WITH given AS MATERIALIZED (
+    SELECT lane, id FROM app."Events" WHERE claimed_until IS NOT NULL AND claim_token = $1::text AND id = ANY ($2::bigint[])),
+found AS MATERIALIZED (
+    SELECT t.lane, t.id FROM given AS g JOIN app."Events" AS t ON t.lane = g.lane AND t.id = g.id
+    WHERE t.claim_token = $3::text FOR UPDATE OF t SKIP LOCKED),
+extended AS (UPDATE app."Events" AS t SET claimed_until = now() + ($4::bigint * interval '1 microsecond')
+    FROM found AS g WHERE t.lane = g.lane AND t.id = g.id AND t.claim_token = $5::text RETURNING t.id)
+SELECT id FROM extended UNION ALL SELECT id FROM given WHERE id NOT IN (SELECT id FROM found);
+--   1: t
+--   2: {1,2}
+--   3: t
+--   4: 60000000
+--   5: t
+
+-- free claims that ended
+WITH ended AS MATERIALIZED (
+    SELECT lane, id FROM app."Events" WHERE claimed_until IS NOT NULL AND claimed_until < now()
+    ORDER BY claimed_until LIMIT $1::bigint FOR UPDATE SKIP LOCKED)
+UPDATE app."Events" AS t
+SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL, crashes = t.crashes + 1
+FROM ended AS g WHERE t.lane = g.lane AND t.id = g.id AND t.claimed_until < now();
+--   1: 10
+
+-- bring back
+WITH due AS MATERIALIZED (
+    SELECT lane, id FROM app."Events_held" WHERE state <> 'error' AND available_at <= now()
+    ORDER BY available_at, id LIMIT $1::bigint FOR UPDATE SKIP LOCKED),
+back AS (DELETE FROM app."Events_held" AS t USING due AS g WHERE t.lane = g.lane AND t.id = g.id
+    RETURNING t.id, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.attempts, t.crashes, t.available_at, t.last_error, t.created_at)
+INSERT INTO app."Events" (id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, last_error, created_at)
+SELECT id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, last_error, created_at FROM back;
+--   1: 10
+
+-- list
+SELECT t.id, t.lane, t.message_id::text, t.topic, COALESCE(t.message_key, ''),
+    COALESCE(t.payload, convert_to(t.payload_text, 'UTF8')), COALESCE(t.headers::text, ''),
+    t.available_at, t.priority, t.attempts, t.crashes, t.created_at,
+    CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END + CASE WHEN t.available_at > now() THEN 2 ELSE 0 END + CASE WHEN t.state = 'retry' THEN 4 ELSE 0 END, t.state, COALESCE(t.last_error, ''), COALESCE(t.receipt, ''), COALESCE(t.claimed_by, ''), t.finished_at
+FROM app."Events_messages" AS t WHERE t.id > $1::bigint
+ORDER BY t.id LIMIT $2::bigint;
+--   1: 0
+--   2: 10
+
+-- list by filter
+SELECT t.id, t.lane, t.message_id::text, t.topic, COALESCE(t.message_key, ''),
+    COALESCE(t.payload, convert_to(t.payload_text, 'UTF8')), COALESCE(t.headers::text, ''),
+    t.available_at, t.priority, t.attempts, t.crashes, t.created_at,
+    CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END + CASE WHEN t.available_at > now() THEN 2 ELSE 0 END + CASE WHEN t.state = 'retry' THEN 4 ELSE 0 END, t.state, COALESCE(t.last_error, ''), COALESCE(t.receipt, ''), COALESCE(t.claimed_by, ''), t.finished_at
+FROM app."Events_messages" AS t WHERE t.id > $1::bigint AND (t.id = ANY ($2::bigint[]) OR t.message_id = ANY ($3::uuid[])) AND t.topic = $4::text AND t.message_key = $5::text AND t.state = $6::text AND t.created_at >= $7::timestamptz AND strpos(t.last_error, $8::text) > 0
+ORDER BY t.id LIMIT $9::bigint;
+--   1: 3
+--   2: {1}
+--   3: {"0197a3b4-0000-7abc-8def-0123456789ab"}
+--   4: t
+--   5: k
+--   6: error
+--   7: 2026-01-31 00:00:00+00
+--   8: refused
+--   9: 10
+
+-- requeue
+WITH parked AS MATERIALIZED (
+    SELECT lane, id FROM app."Events_held" AS t WHERE t.state = 'error' AND t.id > $1::bigint AND (t.id = ANY ($2::bigint[]) OR t.message_id = ANY ($3::uuid[])) AND t.topic = $4::text AND t.message_key = $5::text AND t.created_at >= $6::timestamptz AND strpos(t.last_error, $7::text) > 0
+    ORDER BY id LIMIT $8::bigint FOR UPDATE)
+UPDATE app."Events_held" AS t SET state = 'scheduled', attempts = 0, crashes = 0, available_at = now()
+FROM parked AS p WHERE t.lane = p.lane AND t.id = p.id
+RETURNING t.id;
+--   1: 3
+--   2: {1}
+--   3: {"0197a3b4-0000-7abc-8def-0123456789ab"}
+--   4: t
+--   5: k
+--   6: 2026-01-31 00:00:00+00
+--   7: refused
+--   8: 10
+
+-- discard
+WITH parked AS MATERIALIZED (
+    SELECT lane, id FROM app."Events_held" AS t WHERE t.state = 'error' AND t.id > $1::bigint AND (t.id = ANY ($2::bigint[]) OR t.message_id = ANY ($3::uuid[])) AND t.topic = $4::text AND t.message_key = $5::text AND t.created_at >= $6::timestamptz AND strpos(t.last_error, $7::text) > 0
+    ORDER BY id LIMIT $8::bigint FOR UPDATE)
+DELETE FROM app."Events_held" AS t USING parked AS p WHERE t.lane = p.lane AND t.id = p.id
+RETURNING t.id;
+--   1: 3
+--   2: {1}
+--   3: {"0197a3b4-0000-7abc-8def-0123456789ab"}
+--   4: t
+--   5: k
+--   6: 2026-01-31 00:00:00+00
+--   7: refused
+--   8: 10
+
+-- counts
+SELECT state, count(*) FROM (
+    SELECT CASE WHEN claimed_until > now() THEN 'claimed' WHEN available_at > now() THEN 'scheduled' ELSE 'pending' END AS state FROM app."Events"
+    UNION ALL SELECT CASE WHEN state = 'scheduled' AND COALESCE(available_at <= now(), true) THEN 'pending' ELSE state END FROM app."Events_held"
+) AS s GROUP BY state
+UNION ALL
+SELECT 'done', count(*) FROM (SELECT 1 FROM app."Events_done" LIMIT $1::bigint) AS d;
+--   1: 1000
+
+-- oldest
+SELECT GREATEST(0, COALESCE(extract(epoch FROM now() - min(since)) * 1000, 0))::bigint FROM (
+    SELECT GREATEST(created_at, available_at) AS since FROM app."Events" WHERE COALESCE(available_at <= now(), true) AND COALESCE(claimed_until <= now(), true)
+    UNION ALL SELECT GREATEST(created_at, available_at) FROM app."Events_held" WHERE state = 'scheduled' AND COALESCE(available_at <= now(), true)) AS p;
+
+-- topics
+SELECT topic, count(*) FROM (
+    SELECT topic FROM app."Events" WHERE COALESCE(available_at <= now(), true) AND COALESCE(claimed_until <= now(), true)
+    UNION ALL SELECT topic FROM app."Events_held" WHERE state = 'scheduled' AND COALESCE(available_at <= now(), true)
+    LIMIT $1::bigint) AS t GROUP BY topic;
+--   1: 1000
+
+-- relays
+SELECT r.name, r.host, r.version, r.claim, r.since, r.last_beat, r.until >= now(),
+    (SELECT count(*) FROM app."Events_lanes" AS l WHERE l.owner = r.name AND l.until >= now())
+FROM app."Events_relays" AS r ORDER BY r.name;
+
+-- lanes
+SELECT count(*) FROM app."Events_lanes" WHERE owner IS NOT NULL AND until >= now();
+
+-- claimed by
+SELECT value FROM app."Events_settings" WHERE name = 'claim';
+
+-- check rights
+SELECT need, 'on', name FROM unnest($1::text[], $2::text[]) AS n (name, need)
+WHERE NOT has_table_privilege(name, need);
+--   1: {"app.\"Events\"","app.\"Events\"","app.\"Events\"","app.\"Events\"","app.\"Events_held\"","app.\"Ev
+--   2: {"SELECT","UPDATE","DELETE","INSERT","SELECT","INSERT","UPDATE","DELETE","SELECT","INSERT","UPDATE",
+
+-- check isolation
+SELECT current_setting('yb_effective_transaction_isolation_level', true);
+

@@ -1,0 +1,94 @@
+package sqlstore_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rowrelay/rowrelay/internal/testdb"
+	"github.com/rowrelay/rowrelay/migrations"
+	"github.com/rowrelay/rowrelay/outbox/dialect"
+	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storetest"
+)
+
+// elsewhere is a dialect of rows only on a server that isn't its own, which it
+// would refuse. The statements by lanes fail, as they would on its own.
+type elsewhere struct{ dialect.Dialect }
+
+var noLanes = dialect.Query{SQL: "SELECT not_by_lanes"}
+
+func (elsewhere) Acquire(dialect.Table, string, int, time.Duration) dialect.Steps {
+	return dialect.Steps{Ask: noLanes}
+}
+func (elsewhere) Renew(dialect.Table, string, []dialect.Lease, time.Duration) dialect.Steps {
+	return dialect.Steps{Ask: noLanes}
+}
+func (elsewhere) Release(dialect.Table, string, []dialect.Lease) dialect.Steps {
+	return dialect.Steps{Ask: noLanes}
+}
+func (elsewhere) Journal(dialect.Table, string, []dialect.Lease) dialect.Steps {
+	return dialect.Steps{Ask: noLanes}
+}
+func (elsewhere) Read(dialect.Table, dialect.Read) dialect.Query                  { return noLanes }
+func (elsewhere) Candidates(dialect.Table, []dialect.Position, int) dialect.Query { return noLanes }
+func (elsewhere) Pick(dialect.Table, []int, []int64) dialect.Query                { return noLanes }
+func (elsewhere) Due(dialect.Table, []int, dialect.After, int, int) dialect.Query { return noLanes }
+func (elsewhere) HeldKeys(dialect.Table, []int, int) dialect.Query                { return noLanes }
+func (elsewhere) SettleLanes(dialect.Table, string, bool, []dialect.Settlement) dialect.Settle {
+	return dialect.Settle{Facts: noLanes}
+}
+
+// The SQL for servers that can't be had here is tried on PostgreSQL, which takes
+// it: that it means what it is to mean. What those servers make of it isn't seen
+// here.
+func TestKinOnPostgres(t *testing.T) {
+	t.Parallel()
+	for _, target := range testdb.Targets() {
+		if target.Kind != testdb.Postgres || target.Driver != "pgx" {
+			continue
+		}
+		t.Run(target.Name, func(t *testing.T) {
+			t.Parallel()
+			storetest.Run(t, storetest.Harness{
+				ByRows: true,
+				Open:   func(t testing.TB) storetest.Table { return lockable{openKin(t, target, dialect.YugabyteDB())} },
+			})
+		})
+	}
+}
+
+// limited is a dialect of rows only on a server that isn't its own.
+type limited struct {
+	elsewhere
+	dialect.RowsOnly
+}
+
+func TestLanesAreRefused(t *testing.T) {
+	t.Parallel()
+	for _, d := range []dialect.Dialect{dialect.CockroachDB(), dialect.YugabyteDB()} {
+		table := openKin(t, testdb.Targets()[0], dialect.YugabyteDB())
+		table.dialect = limited{elsewhere{d}, d.(dialect.RowsOnly)}
+		store := table.open(t)
+		err := store.Adopt(t.Context(), relay.ByLanes)
+		if err == nil || !strings.Contains(err.Error(), "doesn't tell which transactions are open") || !strings.Contains(err.Error(), "--claim rows") {
+			t.Errorf("%s: adopt lanes: %v, want why not, and what to do", d.Name(), err)
+		}
+		if err := store.Adopt(t.Context(), relay.ByRows); err != nil {
+			t.Errorf("%s: adopt rows: %v", d.Name(), err)
+		}
+	}
+}
+
+func openKin(t testing.TB, target testdb.Target, d dialect.Dialect) table {
+	t.Helper()
+	db := target.Open(t)
+	m, err := migrations.New(db.DB, elsewhere{d}, migrations.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.Up(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return table{db, elsewhere{d}}
+}
