@@ -21,7 +21,7 @@ launch() {
 		exec $(as_user) "${program[@]}" $(common_options) --bind-address=127.0.0.1 --port="$port" --skip-name-resolve \
 			--init-file="$dir/users.sql" --pid-file="$dir/pid" --log-error="$dir/log.err" \
 			--max-connections=500 --default-time-zone=+05:45 --character-set-server=utf8mb4 \
-			--collation-server=utf8mb4_unicode_ci --innodb-buffer-pool-size=256M --sync-binlog=0 $(unsafe_options) </dev/null
+			--collation-server=utf8mb4_unicode_ci --innodb-buffer-pool-size=256M $(unsafe_options) </dev/null
 	) &
 }
 
@@ -29,7 +29,7 @@ as_user() { if is_root; then echo "runuser -u $user --"; fi; }
 
 # unsafe_options: a commit outlives the server, not the machine.
 unsafe_options() {
-	[[ ${ROWRELAY_SERVERS_FSYNC:-off} == on ]] || echo --innodb-flush-log-at-trx-commit=2
+	[[ ${ROWRELAY_SERVERS_FSYNC:-off} == on ]] || echo "--innodb-flush-log-at-trx-commit=2 --sync-binlog=0"
 }
 
 # common_options: nothing is taken from the machine's own configuration.

@@ -1,0 +1,8 @@
+# Oracle, by Docker alone: there is no package for it. Its tests need the build
+# tag oracle.
+variable=ROWRELAY_TEST_ORACLE
+by_name=only
+optional=yes
+
+get() { because "it comes by Docker only"; }
+url() { echo "oracle://system:$password@127.0.0.1:$port/FREEPDB1"; }

@@ -1,0 +1,7 @@
+# SQL Server, by Docker alone: there is no package for it.
+variable=ROWRELAY_TEST_SQLSERVER
+by_name=only
+optional=yes
+
+get() { because "it comes by Docker only"; }
+url() { echo "sqlserver://sa:Aa1-$password@127.0.0.1:$port?database=master"; }
