@@ -76,3 +76,37 @@ func TestKinPrintedSQL(t *testing.T) {
 		}
 	})
 }
+
+// pretending is PostgreSQL's dialect on a server that says to be another.
+type pretending struct {
+	dialect.Dialect
+	dialect.Fitting
+	version string
+}
+
+func (p pretending) Server() dialect.Query {
+	return dialect.Query{SQL: "SELECT 'version', $1::text", Args: []any{p.version}}
+}
+
+func TestTablesFitTheServer(t *testing.T) {
+	versions := map[string]struct{ old, new, needed string }{
+		"cockroachdb": {"CockroachDB CCL v22.2.1 (x86_64)", "CockroachDB CCL v25.2.1 (x86_64)", "24.3 or later is needed"},
+		"yugabytedb":  {"PostgreSQL 11.2-YB-2.20.1.3-b0 on x86_64", "PostgreSQL 15.12-YB-2025.1.1.2-b3 on x86_64", "2025.1 or later is needed"},
+	}
+	eachKin(t, func(t *testing.T, db testdb.Database, d dialect.Dialect) {
+		postgres, version := dialect.Postgres(), versions[d.Name()]
+		server := func(version string) *migrations.Migrations {
+			return kinMigrator(t, db.DB, pretending{postgres, postgres.(dialect.Fitting), version})
+		}
+		if _, err := server(version.old).Up(t.Context()); err == nil || !strings.Contains(err.Error(), version.needed) {
+			t.Errorf("Up on an old server: %v, want an error with %q", err, version.needed)
+		}
+		if _, err := server(version.new).Up(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		var xids int
+		if err := db.DB.QueryRow("SELECT count(*) FROM information_schema.columns WHERE column_name = 'writer_xid'").Scan(&xids); err != nil || xids != 0 {
+			t.Errorf("%d columns writer_xid, %v; want none", xids, err)
+		}
+	})
+}

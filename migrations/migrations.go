@@ -49,6 +49,7 @@ type Migrations struct {
 	table   dialect.Table
 	claim   string
 	steps   []step
+	fits    bool // the dialect is the variant that the server asks for
 }
 
 // New checks the options. It doesn't touch the database, and db, which is
@@ -76,6 +77,10 @@ func New(db *sql.DB, d dialect.Dialect, options Options) (*Migrations, error) {
 // Up applies what is pending and returns it. Nothing of a step that fails is
 // kept.
 func (m *Migrations) Up(ctx context.Context) ([]Migration, error) {
+	m, err := m.fitted(ctx)
+	if err != nil {
+		return nil, err
+	}
 	pending, err := m.Pending(ctx)
 	if err != nil {
 		return nil, err
@@ -96,6 +101,10 @@ func (m *Migrations) Up(ctx context.Context) ([]Migration, error) {
 // Down takes the last applied step back, and drops what it had made with all
 // messages in it. It returns nil if none was applied.
 func (m *Migrations) Down(ctx context.Context) (*Migration, error) {
+	m, err := m.fitted(ctx)
+	if err != nil {
+		return nil, err
+	}
 	applied, err := m.lastApplied(ctx)
 	if applied == nil || err != nil {
 		return nil, err

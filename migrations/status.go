@@ -10,6 +10,10 @@ import (
 // Status lists all steps, the newest last, and says which are applied. It
 // changes nothing.
 func (m *Migrations) Status(ctx context.Context) ([]Migration, error) {
+	m, err := m.fitted(ctx)
+	if err != nil {
+		return nil, err
+	}
 	applied, err := m.applied(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("read the schema version of table %s: %w", m.table, err)
