@@ -5,6 +5,10 @@ VERSION      = $(shell git describe --tags --always --dirty 2>/dev/null || echo 
 TESTFLAGS    = -timeout 30m
 PACKAGES     = ./...
 
+# A second MySQL driver. Both register themselves under one name, so this one is
+# linked under another.
+SECOND_MYSQL = -tags=gomysql -ldflags=-X=github.com/go-mysql-org/go-mysql/driver.driverName=gomysql
+
 # The environment without the servers' variables.
 NO_SERVERS = env $$(env | sed -n 's/^\(ROWRELAY_TEST_[A-Z0-9_]*\)=.*/-u \1/p') -u REQUIRE_SERVERS
 
@@ -15,7 +19,7 @@ help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
 
 test: ## all tests with the race detector, against real servers that it brings up and down
-	deploy/servers/servers run -- go test -race -shuffle=on $(TESTFLAGS) $(PACKAGES)
+	deploy/servers/servers run -- go test -race -shuffle=on $(SECOND_MYSQL) $(TESTFLAGS) $(PACKAGES)
 
 quick: ## the tests that need no server
 	$(NO_SERVERS) go test -short $(TESTFLAGS) $(PACKAGES)

@@ -11,30 +11,38 @@ import (
 	driver "github.com/go-sql-driver/mysql" // driver "mysql"
 )
 
-// mysql is a server of the family. Settings are "gosql", which puts arguments
-// into the text of statements, as the rowrelay command does, and "prepared",
-// which has the server prepare each statement.
-func mysql(server, settings, kind string) Target {
+// mysql is a server of the family. Its drivers are "gosql", which puts arguments
+// into the text of statements, as the rowrelay command has it do; "prepared", the
+// same driver but the server prepares each statement; and "gomysql", which needs
+// what the Makefile's test has.
+func mysql(server, name, kind string) Target {
 	variable := "ROWRELAY_TEST_" + strings.ToUpper(server)
-	return Target{
-		Name:    server + "/" + settings,
-		Kind:    kind,
-		Driver:  "mysql",
-		missing: missingServer(variable),
-		create: func(t testing.TB) (string, string) {
-			t.Helper()
-			address, err := url.Parse(os.Getenv(variable))
-			if err != nil {
-				t.Fatal("the test server's URL is malformed; it is not shown because it has a password")
-			}
-			address.Path = "/" + createMySQL(t, mysqlSettings(address))
-			config := mysqlSettings(address)
-			config.InterpolateParams = settings == "gosql"
-			return config.FormatDSN(), address.String()
-		},
+	target := Target{Name: server + "/" + name, Kind: kind, Driver: "mysql", missing: missingServer(variable)}
+	if name == "gomysql" {
+		target.Driver = "gomysql-utc"
 	}
+	target.create = func(t testing.TB) (string, string) {
+		t.Helper()
+		address, err := url.Parse(os.Getenv(variable))
+		if err != nil {
+			t.Fatal("the test server's URL is malformed; it is not shown because it has a password")
+		}
+		address.Path = "/" + createMySQL(t, mysqlSettings(address))
+		return mysqlDSN(name, address), address.String()
+	}
+	return target
 }
 
+func mysqlDSN(driver string, address *url.URL) string {
+	if driver == "gomysql" {
+		return address.User.String() + "@" + address.Host + address.Path + "?clientFoundRows=true"
+	}
+	settings := mysqlSettings(address)
+	settings.InterpolateParams = driver == "gosql"
+	return settings.FormatDSN()
+}
+
+// mysqlSettings are what the rowrelay command sets as well.
 func mysqlSettings(address *url.URL) *driver.Config {
 	config := driver.NewConfig()
 	config.User = address.User.Username()

@@ -70,6 +70,9 @@ func Upcoming() []Target {
 		mysql("mariadb1011", "prepared", MariaDB),
 	}
 	targets[2].optional = true
+	if hasGoMySQL {
+		targets = append(targets, mysql("mariadb1011", "gomysql", MariaDB))
+	}
 	return append(targets, given()...)
 }
 

@@ -1,0 +1,5 @@
+//go:build !gomysql
+
+package testdb
+
+const hasGoMySQL = false

@@ -1,0 +1,116 @@
+package testdb
+
+import (
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Run is what the conformance suite of stores did on a target when it was last
+// recorded: go test ./relay/sqlstore -run TestStore -update. README's table of
+// databases is made from these.
+type Run struct {
+	Target string
+	Server string // its product and version, such as "PostgreSQL 15.14"
+	Driver string // its module and version
+	Passed int    // checks
+	Of     int    // checks that there are; the rest can't be made on such a server
+	Date   string
+}
+
+//go:embed runs.json
+var recorded []byte
+
+// Runs returns what is recorded, in the order of [Targets], and then the rest.
+func Runs() ([]Run, error) {
+	var runs []Run
+	if err := json.Unmarshal(recorded, &runs); err != nil {
+		return nil, fmt.Errorf("read runs.json: %w", err)
+	}
+	return runs, nil
+}
+
+// Record writes the runs down in place of those of the same targets. Root is the
+// way to the module's folder.
+func Record(root string, fresh map[string]Run) error {
+	runs, err := Runs()
+	if err != nil {
+		return err
+	}
+	for _, run := range runs {
+		if _, again := fresh[run.Target]; !again {
+			fresh[run.Target] = run
+		}
+	}
+	text, err := json.MarshalIndent(inOrder(fresh), "", "\t")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(root+"/internal/testdb/runs.json", append(text, '\n'), 0o600)
+}
+
+// inOrder leaves out what is no target any more.
+func inOrder(runs map[string]Run) []Run {
+	ordered := []Run{}
+	for _, target := range append(Targets(), Upcoming()...) {
+		if run, ok := runs[target.Name]; ok {
+			ordered = append(ordered, run)
+			delete(runs, target.Name)
+		}
+	}
+	return ordered
+}
+
+// products are the kinds as people know them, and what asks for the version.
+var products = map[string]struct{ name, query string }{
+	Postgres:  {"PostgreSQL", "SHOW server_version"},
+	SQLite:    {"SQLite", "SELECT sqlite_version()"},
+	MySQL:     {"MySQL", "SELECT version()"},
+	MariaDB:   {"MariaDB", "SELECT version()"},
+	SQLServer: {"SQL Server", "SELECT CAST(SERVERPROPERTY('ProductVersion') AS nvarchar(40))"},
+	Oracle:    {"Oracle", "SELECT max(version) FROM product_component_version"},
+}
+
+// modules are those of the drivers.
+var modules = map[string]string{
+	"pgx": "github.com/jackc/pgx/v5", "postgres": "github.com/lib/pq", "sqlite": "modernc.org/sqlite", "sqlite3": "github.com/mattn/go-sqlite3",
+	"mysql": "github.com/go-sql-driver/mysql", "gomysql-utc": "github.com/go-mysql-org/go-mysql",
+	"sqlserver": "github.com/microsoft/go-mssqldb", "oracle": "github.com/sijms/go-ora/v2",
+}
+
+var numbers = regexp.MustCompile(`^\d+(\.\d+)*`)
+
+// NewRun describes a run on this database, today.
+func (db Database) NewRun(t testing.TB, root string, passed, of int) Run {
+	t.Helper()
+	product := products[db.Kind]
+	var version string
+	if err := db.DB.QueryRowContext(t.Context(), product.query).Scan(&version); err != nil {
+		t.Fatalf("ask %s for its version: %v", db.Name, err)
+	}
+	return Run{
+		Target: db.Name, Server: product.name + " " + numbers.FindString(version), Driver: withVersion(t, root, modules[db.Driver]),
+		Passed: passed, Of: of, Date: time.Now().UTC().Format(time.DateOnly),
+	}
+}
+
+// withVersion adds to a module the version that go.mod has.
+func withVersion(t testing.TB, root, module string) string {
+	t.Helper()
+	text, err := os.ReadFile(root + "/go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if words := strings.Fields(strings.TrimPrefix(line, "require ")); len(words) > 1 && words[0] == module {
+			return module + " " + words[1]
+		}
+	}
+	t.Fatalf("go.mod has no version of %q", module)
+	return ""
+}
