@@ -1,0 +1,92 @@
+package dialect
+
+import "time"
+
+// oraclePick is a block that locks the first rows that a query finds free of
+// locks, no more than it takes, and then changes these: rows are locked as they
+// are fetched, and the block, not the driver, says how many.
+func oraclePick(a *oracleArgs, query string, limit string, change string) Query {
+	return a.query(
+		"DECLARE",
+		oracleStamp,
+		"    TYPE numbers IS TABLE OF NUMBER INDEX BY PLS_INTEGER;",
+		"    ids numbers;",
+		"    CURSOR free_rows IS "+query+" FOR UPDATE SKIP LOCKED;",
+		"BEGIN",
+		"    OPEN free_rows;",
+		"    FETCH free_rows BULK COLLECT INTO ids LIMIT "+limit+";",
+		"    CLOSE free_rows;",
+		"    FORALL i IN 1 .. ids.COUNT",
+		"        "+change+";",
+		"END;")
+}
+
+// Claim looks at the condition again when it has a row's lock. What it has
+// claimed bears its transaction's number.
+func (oracle) Claim(table Table, claim Claim) Steps {
+	free, order := oracleFreeID, oracleFreeID
+	index := "claim_id"
+	switch claim.Pick {
+	case "newest":
+		order += " DESC"
+	case "priority":
+		free, order, index = oracleFreePriority, oracleFreePriority+", "+oracleFreeID, "claim_priority"
+	}
+	var a oracleArgs
+	query := "SELECT /*+ INDEX(t " + table.IndexName(index) + ") */ id FROM " + table.Hot() + " t WHERE " + free + " IS NOT NULL" + a.topics(claim) +
+		"\n        ORDER BY " + order
+	limit := a.int(claim.Limit)
+	return Steps{
+		Do: []Query{oraclePick(&a, query, limit, "UPDATE "+table.Hot()+" SET claimed_by = "+a.add(claim.Relay)+", claim_token = "+a.add(claim.Token)+
+			", claimed_until = "+a.in(claim.TTL)+", claim_stamp = this_transaction"+
+			"\n        WHERE id = ids(i) AND claimed_until IS NULL")},
+		Ask: Query{SQL: oracleAsBytes + "\nSELECT /*+ INDEX(t " + table.IndexName("claim_until") + ") */ " + oracleHot +
+			"\nFROM " + table.Hot() + " t WHERE t.claimed_until IS NOT NULL AND t.claim_stamp = " + oracleStamped},
+	}
+}
+
+func (a *oracleArgs) topics(claim Claim) string {
+	where := ""
+	if len(claim.Topics) > 0 {
+		where += "\n        AND " + oracleBytes("topic") + " IN " + a.texts(claim.Topics)
+	}
+	if len(claim.Except) > 0 {
+		where += "\n        AND " + oracleBytes("topic") + " NOT IN " + a.texts(claim.Except)
+	}
+	return where
+}
+
+// Extend passes over rows that are being settled or handled: nobody else gets
+// these meanwhile.
+func (oracle) Extend(table Table, token string, ids []int64, ttl time.Duration) Steps {
+	var a, ask oracleArgs
+	query := "SELECT id FROM " + table.Hot() + " WHERE id IN " + a.ids(ids) + " AND claim_token = " + a.add(token)
+	return Steps{
+		Do:  []Query{oraclePick(&a, query, a.int(len(ids)), "UPDATE "+table.Hot()+" SET claimed_until = "+a.in(ttl)+" WHERE id = ids(i) AND claim_token = "+a.add(token))},
+		Ask: ask.query("SELECT id FROM " + table.Hot() + " WHERE id IN " + ask.ids(ids) + " AND claim_token = " + ask.add(token)),
+	}
+}
+
+func (oracle) FreeEnded(table Table, limit int) Query {
+	var a oracleArgs
+	return a.query(
+		"UPDATE "+table.Hot()+" SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL, claim_stamp = NULL, crashes = crashes + 1",
+		"WHERE claimed_until < "+oracleNow+" AND id IN (SELECT id FROM (",
+		"    SELECT id FROM "+table.Hot()+" WHERE claimed_until < "+oracleNow,
+		"    ORDER BY claimed_until) WHERE ROWNUM <= "+a.int(limit)+")")
+}
+
+// Return inserts rows with this transaction's number, and deletes those that bear
+// it: no other does so at the same time, as all begin with the same lock.
+func (oracle) Return(table Table, limit int) []Write {
+	var a oracleArgs
+	return []Write{
+		{Counts: true, Query: a.query(
+			"INSERT INTO "+table.Hot()+" ("+moving+", claim_stamp)",
+			"SELECT "+prefixed(moving, "t.")+", "+oracleStamped,
+			"FROM (SELECT t.* FROM "+table.Held()+" t WHERE "+oracleDueAt+" <= "+oracleNow,
+			"    ORDER BY "+oracleDueAt+", "+oracleDueID+") t WHERE ROWNUM <= "+a.int(limit))},
+		{Query: Query{SQL: "DELETE FROM " + table.Held() + " WHERE id IN (SELECT /*+ INDEX(h " + table.IndexName("claim_until") + ") */ h.id FROM " + table.Hot() + " h" +
+			"\n    WHERE h.claimed_until IS NULL AND h.claim_stamp = " + oracleStamped + ")"}},
+	}
+}
