@@ -18,15 +18,15 @@ type Dialect interface {
 	Relaying
 }
 
-// ByName returns the dialect with that name: postgres, cockroachdb, yugabytedb
-// or sqlite.
+// ByName returns the dialect with that name: postgres, cockroachdb, yugabytedb,
+// oracle, sqlserver or sqlite.
 func ByName(name string) (Dialect, error) {
-	for _, known := range []Dialect{Postgres(), CockroachDB(), YugabyteDB(), SQLite()} {
+	for _, known := range []Dialect{Postgres(), CockroachDB(), YugabyteDB(), Oracle(), SQLServer(), SQLite()} {
 		if known.Name() == name {
 			return known, nil
 		}
 	}
-	return nil, fmt.Errorf("database dialect %q is not known: it must be postgres, cockroachdb, yugabytedb or sqlite", name)
+	return nil, fmt.Errorf("database dialect %q is not known: it must be postgres, cockroachdb, yugabytedb, oracle, sqlserver or sqlite", name)
 }
 
 // Query is one statement and its arguments, ready for any database/sql driver

@@ -19,7 +19,7 @@ var update = flag.Bool("update", false, "write the golden files anew")
 // change of these files.
 func TestGoldenSQL(t *testing.T) {
 	t.Parallel()
-	for _, d := range []dialect.Dialect{dialect.Postgres(), dialect.CockroachDB(), dialect.YugabyteDB(), dialect.SQLite()} {
+	for _, d := range []dialect.Dialect{dialect.Postgres(), dialect.CockroachDB(), dialect.YugabyteDB(), dialect.Oracle(), dialect.SQLServer(), dialect.SQLite()} {
 		t.Run(d.Name(), func(t *testing.T) {
 			t.Parallel()
 			got := relayingSQL(t, d)
@@ -51,12 +51,20 @@ type text struct{ strings.Builder }
 func (b *text) add(what string, queries ...dialect.Query) {
 	fmt.Fprintf(b, "-- %s\n", what)
 	for _, query := range queries {
-		fmt.Fprintf(b, "%s;\n", query.SQL)
+		fmt.Fprintf(b, "%s%s\n", query.SQL, ending(query.SQL))
 		for i, arg := range query.Args {
-			fmt.Fprintf(b, "--   %d: %.100s\n", i+1, fmt.Sprint(arg))
+			fmt.Fprintf(b, "--   %d: %.100s\n", i+1, strings.TrimSpace(fmt.Sprint(arg)))
 		}
 	}
 	b.WriteString("\n")
+}
+
+// ending is what a script has after the statement: a block has a line of its own.
+func ending(sql string) string {
+	if strings.HasSuffix(sql, "END;") {
+		return "\n/"
+	}
+	return ";"
 }
 
 func (b *text) settle(what string, settle dialect.Settle) {

@@ -119,6 +119,7 @@ const (
 	HasPayload = 1 // its payload isn't NULL, though it may be empty
 	IsLater    = 2 // its time is still to come
 	IsRetry    = 4 // a held row that waits for its next attempt
+	IsUTF16    = 8 // its payload is text in UTF-16, little-endian, and is to be handed on in UTF-8
 )
 
 // RowIndexCount is the number of indexes that claiming by rows needs.

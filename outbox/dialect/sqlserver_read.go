@@ -1,0 +1,159 @@
+package dialect
+
+import "strings"
+
+// The columns of a row, as Reading has them, of a table or subquery t; and what
+// stands in their place where there is no row. A text is sent as it is kept:
+// older servers can't make UTF-8 of it.
+const (
+	sqlserverPlain = `t.id, t.lane, LOWER(CONVERT(nvarchar(36), t.message_id)), t.topic, COALESCE(t.message_key, N''),
+    COALESCE(t.payload, CONVERT(varbinary(max), t.payload_text)), COALESCE(t.headers, N''),
+    t.available_at, t.priority, t.attempts, t.crashes, t.created_at`
+	sqlserverPayload  = `CASE WHEN t.payload IS NOT NULL THEN 1 WHEN t.payload_text IS NOT NULL THEN 9 ELSE 0 END`
+	sqlserverLater    = `CASE WHEN t.available_at > SYSUTCDATETIME() THEN 2 ELSE 0 END`
+	sqlserverRetrying = `CASE WHEN t.state = N'retry' THEN 4 ELSE 0 END`
+	sqlserverHot      = sqlserverPlain + ",\n    " + sqlserverPayload + " + " + sqlserverLater
+	sqlserverHeld     = sqlserverPlain + ",\n    " + sqlserverPayload + " + " + sqlserverRetrying
+	sqlserverNone     = `CONVERT(bigint, 0), CONVERT(smallint, 0), N'', N'', N'', CONVERT(varbinary(max), NULL), N'', CONVERT(datetime2(7), NULL), CONVERT(smallint, 0), 0, 0, CONVERT(datetime2(7), NULL), 0`
+
+	sqlserverSize = `COALESCE(DATALENGTH(t.payload), 0) + COALESCE(DATALENGTH(t.payload_text), 0)`
+)
+
+// sqlserverGiven is what the sequence gave last. One that this user can't see
+// counts as new, which a check tells.
+func sqlserverGiven(table Table) string {
+	return "COALESCE((SELECT CONVERT(bigint, current_value) FROM sys.sequences WHERE object_id = OBJECT_ID(" + sqlserverLiteral(table, "_id") + ")), 0)"
+}
+
+func (sqlserver) Given(table Table) Query {
+	return Query{SQL: "SELECT " + sqlserverGiven(table)}
+}
+
+// sqlserverServer tells one run of a server, and one copy of the database, from
+// another, as far as every user can see it.
+const sqlserverServer = `REPLACE(CONCAT(@@SERVERNAME, N'/', DB_ID(), N'/', CONVERT(nvarchar(128), SERVERPROPERTY(N'ComputerNamePhysicalNetBIOS')),
+    N'/', CONVERT(nvarchar(20), SERVERPROPERTY(N'ProcessID')),
+    N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE name = N'tempdb')), N' ', N'_')`
+
+// Read says in its order what it relies on: without ORDER BY a join may return
+// rows as their pages come from the disk.
+func (d sqlserver) Read(table Table, read Read) Query {
+	var a sqlserverArgs
+	share := read.Limit
+	if read.Share > 0 {
+		share = min(share, read.Share)
+	}
+	positions := sqlserverPositions(&a, read.Positions)
+	return d.after(positions+
+		"DECLARE @first nvarchar(400) = CONCAT("+sqlserverGiven(table)+", N' 0 0 0 ', "+sqlserverServer+");\n", d.read(&a,
+		"SELECT "+sqlserverNames+" FROM (",
+		"SELECT @first AS line, -1 AS n, "+sqlserverNamed(sqlserverNone),
+		"UNION ALL",
+		"SELECT NULL, t.n, "+sqlserverHot,
+		"FROM "+sqlserverPage(&a, sqlserverRanges(&a, table, read.Positions, "*", share, read.Limit), "t.n, t.id", read.MaxBytes),
+		") AS page ORDER BY n, id"))
+}
+
+// after is the query, once the preparations are made.
+func (sqlserver) after(preparations string, query Query) Query {
+	query.SQL = preparations + query.SQL
+	return query
+}
+
+// The names of the first line and of a row's columns.
+const sqlserverNames = "line, id, lane, message_id, topic, message_key, payload, headers, available_at, priority, attempts, crashes, created_at, flags"
+
+// sqlserverNamed gives the columns of no row their names.
+func sqlserverNamed(columns string) string {
+	names := strings.Split(sqlserverNames, ", ")[1:]
+	var named strings.Builder
+	depth, at := 0, 0
+	for _, r := range columns + "," {
+		switch {
+		case r == '(':
+			depth++
+		case r == ')':
+			depth--
+		case r == ',' && depth == 0:
+			named.WriteString(" AS " + names[at])
+			at++
+		}
+		named.WriteRune(r)
+	}
+	return strings.TrimSuffix(named.String(), ",")
+}
+
+// sqlserverPage is a FROM of rows, as t; it cuts off what comes after the row
+// that crosses the bound.
+func sqlserverPage(a *sqlserverArgs, rows, order string, maxBytes int) string {
+	if maxBytes <= 0 {
+		return "(" + rows + ") AS t"
+	}
+	return "(SELECT t.*, SUM(" + sqlserverSize + ") OVER (ORDER BY " + order + " ROWS UNBOUNDED PRECEDING) - (" + sqlserverSize + ") AS bytes_before" +
+		"\nFROM (" + rows + ") AS t) AS t WHERE t.bytes_before < " + a.int(maxBytes)
+}
+
+// sqlserverPositions makes a table of the positions, whose number n is known to
+// be unique, so that their order and that of the rows make up the page's.
+func sqlserverPositions(a *sqlserverArgs, positions []Position) string {
+	items := make([][]any, len(positions))
+	for i, p := range positions {
+		items[i] = []any{i, p.Lane, p.After, p.Until, nullable(p.Key)}
+	}
+	return "SET NOCOUNT ON;\n" +
+		"DECLARE @positions TABLE (n int NOT NULL PRIMARY KEY, lane smallint NOT NULL, after bigint NOT NULL, until bigint NOT NULL, message_key nvarchar(255) " + sqlserverBinary + ");\n" +
+		"INSERT INTO @positions (n, lane, after, until, message_key)\n" +
+		"SELECT n, lane, after, until, message_key FROM OPENJSON(" + sqlserverList(a, items) + ")\n" +
+		"    WITH (n int '$[0]', lane smallint '$[1]', after bigint '$[2]', until bigint '$[3]', message_key nvarchar(255) '$[4]');\n"
+}
+
+// sqlserverRanges selects rows from one range of the key after the other. Blanks
+// at the end of a key don't count for =.
+func sqlserverRanges(a *sqlserverArgs, table Table, positions []Position, columns string, share, limit int) string {
+	key := ""
+	if keyed(positions) {
+		key = " AND h.message_key = p.message_key AND DATALENGTH(h.message_key) = DATALENGTH(p.message_key)"
+	}
+	return "SELECT TOP (" + a.int(limit) + ") p.n, h.* FROM @positions AS p" +
+		"\nCROSS APPLY (SELECT TOP (" + a.int(share) + ") " + columns + " FROM " + table.Hot() + " AS h WITH (FORCESEEK)" +
+		"\n    WHERE h.lane = p.lane AND h.id > p.after AND h.id <= p.until" + key + " ORDER BY h.id) AS h ORDER BY p.n, h.id"
+}
+
+func (d sqlserver) Candidates(table Table, positions []Position, limit int) Query {
+	var a sqlserverArgs
+	return d.after(sqlserverPositions(&a, positions), d.read(&a,
+		"SELECT t.id, t.lane, t.topic, COALESCE(t.message_key, N'')",
+		"FROM ("+sqlserverRanges(&a, table, positions, "id, lane, topic, message_key", limit, limit)+") AS t ORDER BY t.n, t.id"))
+}
+
+func (d sqlserver) Pick(table Table, lanes []int, ids []int64) Query {
+	items := make([][2]int64, len(ids))
+	for i, id := range ids {
+		items[i] = [2]int64{int64(lanes[i]), id}
+	}
+	var a sqlserverArgs
+	return d.read(&a,
+		"SELECT "+sqlserverHot,
+		"FROM OPENJSON("+sqlserverList(&a, items)+") WITH (lane smallint '$[0]', id bigint '$[1]') AS g",
+		"INNER JOIN "+table.Hot()+" AS t WITH (FORCESEEK) ON t.lane = g.lane AND t.id = g.id",
+		"OPTION (FORCE ORDER, LOOP JOIN)")
+}
+
+func (d sqlserver) Due(table Table, lanes []int, after After, limit, maxBytes int) Query {
+	var a sqlserverArgs
+	at := a.time(after.At)
+	rows := "SELECT TOP (" + a.int(limit) + ") * FROM " + table.Held() + " AS h" +
+		"\n    WHERE h.state <> N'error' AND h.due_at <= SYSUTCDATETIME() AND h.lane IN " + sqlserverLanes(&a, lanes) +
+		"\n        AND h.due_at >= " + at + " AND (h.due_at > " + at + " OR h.id > " + a.add(after.ID) + ")" +
+		"\n    ORDER BY h.due_at, h.id"
+	return d.read(&a,
+		"SELECT "+sqlserverHeld,
+		"FROM "+sqlserverPage(&a, rows, "t.due_at, t.id", maxBytes)+" ORDER BY t.due_at, t.id")
+}
+
+func (d sqlserver) HeldKeys(table Table, lanes []int, limit int) Query {
+	var a sqlserverArgs
+	return d.read(&a,
+		"SELECT TOP ("+a.int(limit)+") lane, message_key, topic, id FROM "+table.Held(),
+		"WHERE state = N'retry' AND DATALENGTH(message_key) > 0 AND lane IN "+sqlserverLanes(&a, lanes)+" ORDER BY lane, id")
+}

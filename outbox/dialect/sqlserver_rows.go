@@ -1,0 +1,66 @@
+package dialect
+
+import (
+	"strings"
+	"time"
+)
+
+// Claim names its index: in another order than the index's the rows would be
+// sorted, and all be locked before the first is taken.
+func (sqlserver) Claim(table Table, claim Claim) Steps {
+	index := "claim_id"
+	if claim.Pick == "priority" {
+		index = "claim_priority"
+	}
+	var a sqlserverArgs
+	where := "claimed_until IS NULL"
+	limit := a.int(claim.Limit)
+	if len(claim.Topics) > 0 {
+		where += " AND topic IN " + a.texts(claim.Topics)
+	}
+	if len(claim.Except) > 0 {
+		where += " AND topic NOT IN " + a.texts(claim.Except)
+	}
+	return alone(a.query(
+		"WITH picked AS (",
+		"    SELECT TOP ("+limit+") * FROM "+table.Hot()+" WITH (INDEX("+table.IndexName(index)+"), UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK)",
+		"    WHERE "+where+" ORDER BY "+claimOrder(claim.Pick)+")",
+		"UPDATE picked SET claimed_by = "+a.add(claim.Relay)+", claim_token = "+a.add(claim.Token)+", claimed_until = "+a.in(claim.TTL),
+		"OUTPUT "+strings.ReplaceAll(sqlserverHot, "t.", "inserted.")))
+}
+
+// Extend goes through all claims, of which there are as many as relays have in
+// hand. A row that is locked is being settled or handled, and nobody else gets
+// it meanwhile: it isn't extended, and is still claimed.
+func (d sqlserver) Extend(table Table, token string, ids []int64, ttl time.Duration) Steps {
+	var a sqlserverArgs
+	index := "INDEX(" + table.IndexName("claim_until") + ")"
+	claimed := "WHERE t.claimed_until IS NOT NULL AND t.claim_token = " + a.add(token) + " AND t.id IN " + sqlserverIDs(&a, ids)
+	return alone(d.after("SET NOCOUNT ON;\nSET TRANSACTION ISOLATION LEVEL READ COMMITTED;\n"+
+		"UPDATE t SET claimed_until = "+a.in(ttl)+
+		"\nFROM "+table.Hot()+" AS t WITH ("+index+", UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK)\n"+claimed+";\n", d.read(&a,
+		"SELECT t.id FROM "+table.Hot()+" AS t WITH ("+index+")",
+		claimed)))
+}
+
+func (sqlserver) FreeEnded(table Table, limit int) Query {
+	var a sqlserverArgs
+	return a.query(
+		"WITH ended AS (",
+		"    SELECT TOP ("+a.int(limit)+") * FROM "+table.Hot()+" WITH (INDEX("+table.IndexName("claim_until")+"), UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK)",
+		"    WHERE claimed_until IS NOT NULL AND claimed_until < SYSUTCDATETIME() ORDER BY claimed_until)",
+		"UPDATE ended SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL, crashes = crashes + 1")
+}
+
+// Return is one statement: what it deletes is what it inserts.
+func (sqlserver) Return(table Table, limit int) []Write {
+	var a sqlserverArgs
+	return []Write{{Counts: true, Query: a.query(
+		"INSERT INTO "+table.Hot()+" ("+moving+")",
+		"SELECT "+moving+" FROM (",
+		"    DELETE due",
+		"    OUTPUT "+prefixed(moving, "deleted."),
+		"    FROM (SELECT TOP ("+a.int(limit)+") * FROM "+table.Held()+" WITH (UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK)",
+		"        WHERE state <> N'error' AND due_at <= SYSUTCDATETIME() ORDER BY due_at, id) AS due",
+		") AS back")}}
+}
