@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/rowrelay/rowrelay/outbox/dialect"
@@ -30,15 +31,27 @@ func Check(ctx context.Context, db *sql.DB, d dialect.Dialect, options Options, 
 	if err := db.PingContext(ctx); err != nil {
 		return []Finding{{Name: "connection", Detail: err.Error(), Hint: "see that the server runs, and that the URL, the user and the password are right"}}
 	}
-	if err := s.checkVersion(ctx); err != nil {
-		return []Finding{{Name: "connection", OK: true}, {Name: "schema", Detail: err.Error(), Hint: "run rowrelay migrate up"}}
+	findings := []Finding{{Name: "connection", OK: true}}
+	fit, err := s.fit(ctx)
+	if err != nil {
+		return append(findings, Finding{Name: "server", Detail: err.Error(), Hint: "see the README on the versions that are supported"})
 	}
-	return append([]Finding{{Name: "connection", OK: true}}, s.Check(ctx, claim)...)
+	if err := s.checkVersion(ctx); err != nil {
+		return append(findings, Finding{Name: "schema", Detail: err.Error(), Hint: "run rowrelay migrate up"})
+	}
+	if err := s.beginObserving(ctx, 0, fit.Unordered); err != nil {
+		findings = append(findings, Finding{Name: "open transactions", Detail: err.Error(), Hint: "see below for missing rights"})
+	}
+	return append(findings, s.Check(ctx, claim)...)
 }
+
+// Findings are what Open found out about the server: those that aren't OK are
+// worth a line in the log.
+func (s *Store) Findings() []Finding { return slices.Clone(s.findings) }
 
 // Check is the function of the same name, for a store that is open.
 func (s *Store) Check(ctx context.Context, claim relay.Claim) []Finding {
-	findings := []Finding{{Name: "schema", OK: true, Detail: "version " + schemaVersion}, s.checkClaim(ctx, claim)}
+	findings := append(s.Findings(), Finding{Name: "schema", OK: true, Detail: "version " + schemaVersion}, s.checkClaim(ctx, claim))
 	for _, probe := range s.dialect.Probes(s.table, string(claim)) {
 		findings = append(findings, s.probe(ctx, probe))
 	}

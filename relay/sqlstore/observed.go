@@ -125,8 +125,9 @@ func (o *observed) restart(server string) {
 	*o = observed{server: server, swept: o.swept, trail: o.trail.emptied()}
 }
 
-// lost says that the highest id isn't known any more.
-func (o *observed) lost() bool { return len(o.earlier) == 0 }
+// lost says that the highest id isn't known any more, and found that it is again.
+func (o *observed) lost() bool        { return len(o.earlier) == 0 }
+func (o *observed) found(given int64) { o.learn(given); o.earlier = []int64{o.seen} }
 
 // page says what the page of a read promises that has returned without an error.
 func (o *observed) page(server string, now time.Time) (lateAfter, final int64) {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"strings"
+	"time"
 
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 	"github.com/rowrelay/rowrelay/relay"
@@ -16,6 +17,9 @@ import (
 // returned.
 func (s *Store) Read(ctx context.Context, positions []relay.Position, limit, maxBytes int) (relay.Page, error) {
 	var page relay.Page
+	if err := s.observe(ctx); err != nil {
+		return page, err
+	}
 	err := s.try(ctx, "read table", func() (err error) {
 		page, err = s.read(ctx, positions, limit, maxBytes)
 		return err
@@ -46,12 +50,17 @@ func (s *Store) read(ctx context.Context, positions []relay.Position, limit, max
 		return relay.Page{}, err
 	}
 	s.habits.learn(&reading)
+	s.gave(reading.rows)
 	return relay.Page{Rows: reading.rows, More: reading.full() || reading.leftOut, LateAfter: late, Horizon: horizon}, nil
 }
 
 // promise asks the horizon about the first line of a read. Where there is one
 // writer at a time there is no snapshot: ids are committed in their order.
 func (s *Store) promise(first firstLine, began token) (lateAfter, final int64, err error) {
+	if s.observed != nil {
+		lateAfter, final = s.observed.page(first.server, time.Now())
+		return lateAfter, final, nil
+	}
 	if first.snapshot == "" {
 		return -1, first.given, nil
 	}
@@ -62,6 +71,16 @@ func (s *Store) promise(first firstLine, began token) (lateAfter, final int64, e
 	lateAfter, final = s.horizon.read(first.server, snapshot, first.given)
 	s.wrote(first.xid, began)
 	return lateAfter, final, nil
+}
+
+// gave notes which ids were given out: those of rows that were read.
+func (s *Store) gave(rows []relay.Row) {
+	if s.observed == nil {
+		return
+	}
+	for _, row := range rows {
+		s.observed.learn(row.ID)
+	}
 }
 
 // readRun reads at positions that can be read by one statement. If ids were
@@ -97,10 +116,12 @@ func parseFirstLine(text string) (line firstLine, err error) {
 	switch len(words) {
 	case 2:
 		_, err = fmt.Sscan(text, &line.given, &line.bound)
+	case 3:
+		_, err = fmt.Sscan(text, &line.given, &line.bound, &line.server)
 	case 5:
 		_, err = fmt.Sscan(text, &line.given, &line.bound, &line.xid, &line.snapshot, &line.server)
 	default:
-		err = errors.New("want 2 or 5 words")
+		err = errors.New("want 2, 3 or 5 words")
 	}
 	if err != nil {
 		return line, fmt.Errorf("read the first line %q: %w", text, err)

@@ -89,6 +89,9 @@ func (s *rowScan) scan(rows *sql.Rows) error {
 	if s.payload == nil && s.flags&dialect.HasPayload != 0 {
 		s.payload = []byte{} // some drivers take it for none
 	}
+	if s.flags&dialect.IsUTF16 != 0 {
+		s.payload = fromUTF16(s.payload)
+	}
 	s.row = relay.Row{
 		ID: int64(s.id), Lane: int(s.lane), Attempts: int(s.attempts), Crashes: int(s.crashes), CreatedAt: s.createdAt.Time,
 		Later: s.flags&dialect.IsLater != 0, Retrying: s.flags&dialect.IsRetry != 0,

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 	"github.com/rowrelay/rowrelay/relay"
@@ -21,19 +22,29 @@ type Options struct {
 	// Table is the outbox table's name, with or without a schema. Defaults to
 	// "outbox".
 	Table string
+
+	// LongestTransaction is how long a producer's transaction may stay open
+	// without its messages losing their place, where the database doesn't show
+	// which ones are open: on MySQL and MariaDB, if this user lacks the right to
+	// see that, or if several servers write. Messages of a longer transaction are
+	// delivered all the same, up to ten minutes later. Defaults to a minute.
+	LongestTransaction time.Duration
 }
 
 // Store is a table of messages in a SQL database. Its methods may be called
 // concurrently, save Read, Scan and Due, which one goroutine calls in turn.
 // Each relay has a Store of its own.
 type Store struct {
-	db      *sql.DB
-	dialect dialect.Dialect
-	table   dialect.Table
-	horizon snapshots
-	habits  habits
-	claims  sync.RWMutex  // held for reading by settles of claimed rows, for writing by extensions
-	writing chan struct{} // held by a writer, where there is one at a time
+	db       *sql.DB
+	dialect  dialect.Dialect
+	table    dialect.Table
+	horizon  snapshots
+	observed *observed // in the place of snapshots, where there are none
+	longest  time.Duration
+	findings []Finding // what there is to know of the server
+	habits   habits
+	claims   sync.RWMutex  // held for reading by settles of claimed rows, for writing by extensions
+	writing  chan struct{} // held by a writer, where there is one at a time
 }
 
 var (
@@ -48,25 +59,41 @@ var (
 //
 // On PostgreSQL the store uses short transactions and a few connections at a
 // time, and works behind a pooler. On SQLite db should be in WAL mode, with a
-// busy timeout.
+// busy timeout. On MySQL and MariaDB it sees to its isolation itself, and needs
+// the right PROCESS to see which transactions are open; see LongestTransaction.
+//
+// Open asks the server what it is, tries whether it passes over locked rows, and
+// fails if it is too old.
 func Open(ctx context.Context, db *sql.DB, d dialect.Dialect, options Options) (*Store, error) {
 	s, err := open(db, d, options)
 	if err != nil {
 		return nil, err
 	}
+	fit, err := s.fit(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("open table %s: %w", s.table, err)
+	}
 	if err := s.checkVersion(ctx); err != nil {
 		return nil, err
 	}
+	return s, s.begin(ctx, fit.Unordered)
+}
+
+// begin learns which ids were given out before.
+func (s *Store) begin(ctx context.Context, unordered bool) error {
 	var given int64
-	if err := s.queryRow(ctx, d.Given(s.table), &given); err != nil {
-		return nil, fmt.Errorf("read the last id of table %s: %w", s.table, err)
+	if err := s.queryRow(ctx, s.dialect.Given(s.table), &given); err != nil {
+		return fmt.Errorf("read the last id of table %s: %w", s.table, err)
 	}
 	s.horizon.learn(given)
-	return s, nil
+	return s.beginObserving(ctx, given, unordered)
 }
 
 func open(db *sql.DB, d dialect.Dialect, options Options) (*Store, error) {
-	s := &Store{db: db, dialect: d, writing: make(chan struct{}, 1)}
+	s := &Store{db: db, dialect: d, writing: make(chan struct{}, 1), longest: options.LongestTransaction}
+	if s.longest <= 0 {
+		s.longest = defaultLongestTransaction
+	}
 	if options.Table == "" {
 		return s, nil
 	}

@@ -1,0 +1,119 @@
+package sqlstore
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/rowrelay/rowrelay/outbox/dialect"
+)
+
+// defaultLongestTransaction is long for a transaction that writes a message,
+// and not long to wait for one's place.
+const defaultLongestTransaction = time.Minute
+
+// beginObserving makes the first observation, which shows whether there can be
+// any: where the user may not see transactions, or where it tells nothing, ids
+// are final after a time.
+func (s *Store) beginObserving(ctx context.Context, given int64, unordered bool) error {
+	observing, ok := s.dialect.(dialect.Observing)
+	if !ok {
+		return nil
+	}
+	s.observed = newObserved(given, time.Now())
+	if unordered {
+		s.observed.trail = &trail{longest: s.longest}
+		return nil
+	}
+	saw, err := s.lookAround(ctx, observing)
+	if s.dialect.Denied(err) {
+		s.observed.trail = &trail{longest: s.longest}
+		s.findings = append(s.findings, s.unseen(err))
+		return nil
+	}
+	s.observed.server = saw.server
+	return err
+}
+
+func (s *Store) unseen(err error) Finding {
+	return Finding{
+		Name:   "open transactions",
+		Detail: fmt.Sprintf("this user may not see them (%v): rows of transactions that are open for more than %v keep no order", err, s.longest),
+		Hint:   "have an administrator run GRANT PROCESS ON *.* TO this user, or set longest_transaction to what your longest one takes",
+	}
+}
+
+// observe finds out how far ids are final, if that may be further than is
+// known, and if it wasn't asked just now. Idle tables are not observed.
+func (s *Store) observe(ctx context.Context) error {
+	o := s.observed
+	if o == nil {
+		return nil
+	}
+	if o.lost() {
+		if err := s.findGiven(ctx); err != nil {
+			return err
+		}
+	}
+	if o.trail != nil || !o.due(time.Now()) {
+		return nil
+	}
+	id := o.begin(time.Now())
+	saw, err := s.lookAround(ctx, s.dialect.(dialect.Observing))
+	switch {
+	case s.dialect.Denied(err):
+		o.trail = &trail{longest: s.longest}
+	case err != nil && !s.dialect.Busy(err):
+		return fmt.Errorf("see which transactions are open beside table %s: %w", s.table, err)
+	default:
+		o.end(id, saw, time.Now())
+	}
+	return nil
+}
+
+// findGiven asks for the highest id on another server than before.
+func (s *Store) findGiven(ctx context.Context) error {
+	var given int64
+	if err := s.queryRow(ctx, s.dialect.Given(s.table), &given); err != nil {
+		return fmt.Errorf("read the last id of table %s: %w", s.table, err)
+	}
+	s.observed.found(given)
+	return nil
+}
+
+func (s *Store) lookAround(ctx context.Context, observing dialect.Observing) (saw observation, err error) {
+	err = s.answer(ctx, observing.Observe(s.table, rand.Text()), func(db querier, query dialect.Query) ([]int64, error) {
+		var word, text string
+		var wrong error
+		err := all(ctx, db, query, func() {
+			if err := saw.take(word, text); err != nil {
+				wrong = err
+			}
+		}, &word, &text)
+		if err == nil {
+			err = wrong
+		}
+		return nil, err
+	})
+	return saw, err
+}
+
+// take reads a line of the answer.
+func (o *observation) take(word, text string) (err error) {
+	var number uint64
+	if word == "server" {
+		o.server = text
+		return nil
+	}
+	if number, err = strconv.ParseUint(text, 10, 64); err != nil {
+		return fmt.Errorf("read the number of a transaction: %w", err)
+	}
+	if word == "number" {
+		o.number = number
+	} else {
+		o.open = append(o.open, number)
+	}
+	return nil
+}
