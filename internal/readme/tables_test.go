@@ -13,8 +13,6 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-
-	"github.com/rowrelay/rowrelay/internal/testdb"
 )
 
 var update = flag.Bool("update", false, "write the generated tables anew")
@@ -46,37 +44,6 @@ func TestTablesAreFresh(t *testing.T) {
 		return
 	}
 	check(t, os.WriteFile(filepath.Join(root, p.name), []byte(fresh), 0o644))
-}
-
-// drivers are the drivers of testdb, as people know them.
-var drivers = map[string]string{
-	"pgx": "pgx (stdlib)", "postgres": "lib/pq", "sqlite": "modernc.org/sqlite (pure Go)", "sqlite3": "mattn/go-sqlite3 (cgo)",
-}
-
-var version = regexp.MustCompile(`^([a-z]+)(\d*)$`)
-
-// databases lists testdb's targets: the suite's test ranges over them.
-func databases(t testing.TB) string {
-	t.Helper()
-	suite := read(t, "relay/sqlstore/store_test.go").text
-	if !strings.Contains(suite, "storetest.Run(") || !strings.Contains(suite, "testdb.Targets()") {
-		t.Error("relay/sqlstore/store_test.go doesn't run storetest on all of testdb's targets any more")
-	}
-	var lines strings.Builder
-	lines.WriteString("| database | driver | what CI runs |\n| --- | --- | --- |\n")
-	for _, target := range testdb.Targets() {
-		server, _, _ := strings.Cut(target.Name, "/")
-		name, runs := "SQLite", "conformance suite on real files"
-		if target.Kind == testdb.Postgres {
-			name, runs = "PostgreSQL "+version.FindStringSubmatch(server)[2], "conformance suite on a real server"
-		}
-		driver := drivers[target.Driver]
-		if driver == "" {
-			t.Errorf("driver %s has no name for people", target.Driver)
-		}
-		fmt.Fprintf(&lines, "| %s | %s | %s |\n", name, driver, runs)
-	}
-	return lines.String()
 }
 
 // sinkTable lists the sinks that run the suite of sinktest, and by which tests.

@@ -18,10 +18,11 @@ import (
 
 func TestStore(t *testing.T) {
 	t.Parallel()
+	suite := newSuite(t)
 	for _, target := range testdb.Targets() {
 		t.Run(target.Name, func(t *testing.T) {
 			t.Parallel()
-			storetest.Run(t, storetest.Harness{
+			storetest.Run(t, suite.on(t, target, storetest.Harness{
 				OneWriter: target.Kind == testdb.SQLite,
 				Open: func(t testing.TB) storetest.Table {
 					opened := open(t, target)
@@ -30,7 +31,7 @@ func TestStore(t *testing.T) {
 					}
 					return lockable{opened}
 				},
-			})
+			}))
 		})
 	}
 }

@@ -84,15 +84,30 @@ type RowLocker interface {
 // Run runs the suite, each check as a parallel subtest with a table of its
 // own.
 func Run(t *testing.T, harness Harness) {
-	for _, check := range checks() {
-		if check.manyWriters && harness.OneWriter || harness.ByRows && !check.byRows {
-			continue
-		}
+	for _, check := range harness.checks() {
 		t.Run(check.name, func(t *testing.T) {
 			t.Parallel()
 			harness.within(t, func(t testing.TB) { check.run(t, harness.Open(t)) })
 		})
 	}
+}
+
+// Checks returns the names of the checks that Run runs.
+func (h Harness) Checks() (names []string) {
+	for _, check := range h.checks() {
+		names = append(names, check.name)
+	}
+	return names
+}
+
+func (h Harness) checks() (wanted []check) {
+	for _, check := range checks() {
+		if check.manyWriters && h.OneWriter || h.ByRows && !check.byRows {
+			continue
+		}
+		wanted = append(wanted, check)
+	}
+	return wanted
 }
 
 func (h Harness) within(t *testing.T, check func(testing.TB)) {

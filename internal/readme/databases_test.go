@@ -1,0 +1,105 @@
+package readme
+
+import (
+	"cmp"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rowrelay/rowrelay/internal/testdb"
+)
+
+// drivers are what the targets' names end with, as people know them.
+var drivers = map[string]string{
+	"pgx": "pgx (stdlib)", "pq": "lib/pq", "modernc": "modernc.org/sqlite (pure Go)", "mattn": "mattn/go-sqlite3 (cgo)",
+	"gosql": "go-sql-driver/mysql", "prepared": "go-sql-driver/mysql, statements prepared", "gomysql": "go-mysql-org/go-mysql",
+	"mssqldb": "microsoft/go-mssqldb", "goora": "sijms/go-ora",
+}
+
+// unrun are the databases of which there is SQL and no server that the suite
+// has run on, by the name of their golden file.
+var unrun = map[string][]string{
+	"sqlserver": {"SQL Server 2016 and later, Azure SQL"},
+	"oracle":    {"Oracle 12c and later"},
+	"kin":       {"CockroachDB 24.3 and later, by rows only", "YugabyteDB 2025.1 and later, by rows only"},
+}
+
+// pages are those that lie beside the dialects, by the kind of database.
+var dialectPages = map[string]string{
+	"postgres": "POSTGRES.md", "sqlite": "SQLITE.md", "mysql": "MYSQL.md", "mariadb": "MYSQL.md",
+	"sqlserver": "SQLSERVER.md", "oracle": "ORACLE.md", "kin": "POSTGRES.md#cockroachdb-and-yugabytedb",
+}
+
+// databases is made from the record of what the suite passed, which the suite
+// itself holds to be true, and from the SQL that nothing has run.
+func databases(t testing.TB) string {
+	t.Helper()
+	suite := read(t, "relay/sqlstore/store_test.go").text
+	if !strings.Contains(suite, "storetest.Run(") || !strings.Contains(suite, "testdb.Targets()") {
+		t.Error("relay/sqlstore/store_test.go doesn't run storetest on all of testdb's targets any more")
+	}
+	runs, err := testdb.Runs()
+	check(t, err)
+	var lines strings.Builder
+	lines.WriteString("| database | driver | what has run |\n| --- | --- | --- |\n")
+	ran := map[string]bool{}
+	for _, target := range testdb.Targets() {
+		ran[target.Kind] = true
+	}
+	for _, run := range runs {
+		server, driver, _ := strings.Cut(run.Target, "/")
+		if drivers[driver] == "" {
+			t.Errorf("driver %s of %s has no name for people", driver, run.Target)
+		}
+		ran[kindOf(server)] = true
+		_, version, _ := strings.Cut(run.Driver, " ")
+		fmt.Fprintf(&lines, "| %s | %s %s | conformance suite: %s, %s |\n", named(t, run.Server, kindOf(server)), drivers[driver], version, passed(run), run.Date)
+	}
+	lines.WriteString(unrunLines(t, ran))
+	return lines.String()
+}
+
+// passed says how many checks, and why not all.
+func passed(run testdb.Run) string {
+	if run.Passed == run.Of {
+		return fmt.Sprintf("all %d checks", run.Of)
+	}
+	return fmt.Sprintf("%d of %d checks (the rest need several writers at a time)", run.Passed, run.Of)
+}
+
+// kindOf is a server's name without its version.
+func kindOf(server string) string { return strings.TrimRight(server, "0123456789") }
+
+// named is a database's name, as a link to its page if it has one already.
+func named(t testing.TB, name, kind string) string {
+	page, anchor, _ := strings.Cut(dialectPages[kind], "#")
+	if found, err := filepath.Glob(filepath.Join(root, "outbox/dialect", cmp.Or(page, "none"))); err != nil || len(found) == 0 {
+		return name
+	}
+	if anchor != "" {
+		page += "#" + anchor
+	}
+	return fmt.Sprintf("[%s](outbox/dialect/%s)", name, page)
+}
+
+// unrunLines are those of golden files without a run.
+func unrunLines(t testing.TB, ran map[string]bool) string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(root, "outbox/dialect/testdata/*_relaying.sql"))
+	check(t, err)
+	var lines strings.Builder
+	for _, file := range files {
+		kind, _, _ := strings.Cut(filepath.Base(file), "_")
+		if ran[kind] {
+			continue
+		}
+		if len(unrun[kind]) == 0 {
+			t.Errorf("%s is the SQL of a database that nothing is said of", file)
+		}
+		for _, name := range unrun[kind] {
+			fmt.Fprintf(&lines, "| %s | | golden SQL only: no test has run on such a server |\n", named(t, name, kind))
+		}
+	}
+	return lines.String()
+}

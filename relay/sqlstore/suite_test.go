@@ -1,0 +1,81 @@
+package sqlstore_test
+
+import (
+	"flag"
+	"sync"
+	"testing"
+
+	"github.com/rowrelay/rowrelay/internal/testdb"
+	"github.com/rowrelay/rowrelay/relay/storetest"
+)
+
+var update = flag.Bool("update", false, "record what the suite passed, for README's table")
+
+const root = "../.."
+
+// suite notes what the conformance suite passes on each target, and holds the
+// record against it.
+type suite struct {
+	mu    sync.Mutex
+	fresh map[string]testdb.Run
+}
+
+// newSuite compares or records when the test and all that it has started have
+// ended.
+func newSuite(t *testing.T) *suite {
+	s := &suite{fresh: map[string]testdb.Run{}}
+	t.Cleanup(func() {
+		if *update && len(s.fresh) > 0 {
+			if err := testdb.Record(root, s.fresh); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	return s
+}
+
+// on counts the checks that pass on a target. A run of some checks only, or one
+// that fails, says nothing of the record.
+func (s *suite) on(t *testing.T, target testdb.Target, harness storetest.Harness) storetest.Harness {
+	var mu sync.Mutex
+	passed := 0
+	harness.Within = func(t *testing.T, check func(testing.TB)) {
+		check(t)
+		mu.Lock()
+		defer mu.Unlock()
+		if !t.Failed() {
+			passed++
+		}
+	}
+	var run testdb.Run
+	if *update {
+		run = target.Open(t).NewRun(t, root)
+	}
+	t.Cleanup(func() {
+		if passed == len(harness.Checks()) {
+			run.Passed, run.Of = passed, len(storetest.Harness{}.Checks())
+			s.passed(t, target, run)
+		}
+	})
+	return harness
+}
+
+func (s *suite) passed(t *testing.T, target testdb.Target, run testdb.Run) {
+	if *update {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.fresh[target.Name] = run
+		return
+	}
+	runs, err := testdb.Runs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, was := range runs {
+		if was.Target == target.Name && was.Passed == run.Passed && was.Of == run.Of {
+			return
+		}
+	}
+	t.Errorf("%s passed %d checks of %d, and the record says otherwise: run go test ./relay/sqlstore -run TestStore -update, and then go test ./internal/readme -update",
+		target.Name, run.Passed, run.Of)
+}
