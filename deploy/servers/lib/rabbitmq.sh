@@ -33,7 +33,7 @@ relocate() {
 	local program erlang=$files/usr/lib/erlang
 	sed -i "s|=/usr/lib/erlang|=$erlang|" "$erlang"/bin/erl "$erlang"/erts-*/bin/erl
 	rm -f "$erlang"/erts-*/bin/dyn_erl
-	for program in "$erlang"/erts-*/bin/{beam.smp,epmd,erlexec,erl_child_setup,inet_gethost}; do
+	for program in "$erlang"/{erts-*/bin/{beam.smp,epmd,erlexec,erl_child_setup,inet_gethost},lib/os_mon-*/priv/bin/{memsup,cpu_sup}}; do
 		mv "$program" "$program.elf"
 		printf '#!/bin/sh\nexec %s "%s.elf" "$@"\n' "$(own_loader "$files")" "$program" >"$program"
 		chmod 755 "$program"
@@ -43,10 +43,16 @@ relocate() {
 
 start() {
 	local node
-	port=$(free_ports $((5 * nodes))) && write_home && quietly launch || { rabbitmq_log && return 1; }
+	port=$(free_ports $((5 * nodes))) && write_home && launch || return
 	for ((node = 0; node < nodes; node++)); do
 		until_managed $((port + 5 * node + 1)) || { rabbitmq_log && return 1; }
 	done
+}
+
+# launch: the script below is what is stopped later, also if no node gets ready.
+launch() {
+	(cd / && as_nobody bash "$dir/run") </dev/null &>>"$home.log" 8>&- 9>&- &
+	until [[ -s $dir/pid ]]; do sleep 0.1; done
 	cp "$dir/pid" "$home.pid"
 }
 
@@ -58,8 +64,6 @@ free_ports() {
 		echo "$first" && return
 	done
 }
-
-launch() { as_nobody bash "$dir/run" </dev/null & }
 
 # until_managed PORT: waits until a node's management API lists the listeners
 # of AMQP, which are the last thing that a node starts.

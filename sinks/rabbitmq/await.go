@@ -1,0 +1,166 @@
+package rabbitmq
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/rowrelay/rowrelay/sinks"
+)
+
+// await finds out about the oldest message in flight.
+func (p *part) await() {
+	if p.flight.len() == 0 {
+		return
+	}
+	oldest := p.flight.first()
+	if !p.confirmed(oldest) {
+		p.giveUp()
+		return
+	}
+	if !oldest.confirmation.Acked() && p.channel.IsClosed() {
+		p.lost()
+		return
+	}
+	p.flight.pop()
+	p.judge(oldest)
+}
+
+// judge gives a confirmed message its outcome.
+func (p *part) judge(f inFlight) {
+	delete(p.ids, p.messages[f.message].ID)
+	switch r, returned := p.channel.takeReturn(p.messages[f.message].ID); {
+	case !f.confirmation.Acked():
+		p.settle(f.message, sinks.Fail(sinks.Retry, sinks.ReasonServerError, "the broker has not taken the message (nack): its queue is full, or in trouble"))
+	case returned:
+		p.settle(f.message, sinks.Fail(sinks.Reject, sinks.ReasonUnroutable, p.sink.presentable(fmt.Sprintf(
+			"no queue receives it: the broker returned it from the exchange %q for the routing key %q: %d %s", f.letter.exchange, f.letter.routingKey, r.ReplyCode, r.ReplyText))))
+	default:
+		p.settle(f.message, sinks.Ok(""))
+	}
+}
+
+// blockedGrace is how long messages may stay unconfirmed once the broker has
+// blocked the connection: it still confirms what it had read.
+const blockedGrace = time.Second
+
+// confirmed waits for a confirmation, or for the end of the channel, which
+// looks the same. On a blocked connection it doesn't wait for long.
+func (p *part) confirmed(f inFlight) bool {
+	select {
+	case <-f.confirmation.Done():
+		return true
+	default:
+	}
+	select {
+	case <-f.confirmation.Done():
+		return true
+	case <-p.blocked:
+	}
+	return p.confirmedInGrace(f)
+}
+
+// confirmedInGrace: once blocked, a part publishes no more, so one timer does
+// for all that is in flight.
+func (p *part) confirmedInGrace(f inFlight) bool {
+	p.stopFor(p.session.blockedBefore())
+	if p.grace == nil {
+		p.grace = time.NewTimer(blockedGrace)
+	}
+	select {
+	case <-f.confirmation.Done():
+		return true
+	case <-p.grace.C:
+		return false
+	}
+}
+
+// giveUp leaves the messages in flight to a connection that is blocked. It is
+// kept: the broker reads them when it can, before what is sent again. The sink
+// stays unavailable until then.
+func (p *part) giveUp() {
+	why := p.sink.unavailable(p.session.blockedBefore())
+	for p.flight.len() > 0 {
+		if f := p.flight.pop(); f.confirmation.Acked() {
+			p.judge(f)
+		} else {
+			p.settle(f.message, sinks.Fail(sinks.Retry, sinks.ReasonTimeout, why.Detail))
+		}
+	}
+	p.session.abandon(p.channel)
+	p.channel = nil
+	p.stop(sinks.Fail(sinks.Unavailable, why.Reason, why.Detail))
+}
+
+// lost deals with a channel that is closed. What was confirmed before is so;
+// the fate of the rest is unknown, since the broker forgets what it has yet to
+// confirm.
+func (p *part) lost() {
+	why, text := p.channel.end(), p.describe(p.channel.why())
+	suspects := p.unconfirmed()
+	p.detach()
+	switch {
+	case isException(why) && len(suspects) == 0 && p.idle < 3:
+		p.idle++ // the next try has a new channel
+	case isException(why) && len(suspects) == 1:
+		p.convict(suspects[0], p.sink.refused(why, suspects[0].letter))
+	case isException(why) && len(suspects) > 1:
+		p.isolate(suspects)
+	default:
+		p.broken(suspects, text)
+	}
+}
+
+// unconfirmed empties the flight, and returns what was not confirmed.
+func (p *part) unconfirmed() []inFlight {
+	var rest []inFlight
+	for p.flight.len() > 0 {
+		if f := p.flight.pop(); f.confirmation.Acked() {
+			p.judge(f)
+		} else {
+			delete(p.ids, p.messages[f.message].ID)
+			rest = append(rest, f)
+		}
+	}
+	return rest
+}
+
+// convict settles the one message that the broker closed its channel over.
+func (p *part) convict(f inFlight, o sinks.Outcome) {
+	if o.Result == sinks.Unavailable {
+		p.stop(o)
+	}
+	p.settle(f.message, o)
+}
+
+// isolate publishes the suspects again, each one alone on its channel, so that
+// the one that the broker closes it over is known and its neighbours go on.
+// Halving would take fewer steps where the window is large, but those before
+// the culprit would arrive once more with each of them; so they do once.
+func (p *part) isolate(suspects []inFlight) {
+	if p.doubt == nil {
+		p.doubt = map[int]bool{}
+	}
+	again := make([]int, len(suspects))
+	for n, f := range suspects {
+		again[n], p.doubt[f.message] = f.message, true
+	}
+	p.ready.putBack(again)
+	p.alone = len(again)
+}
+
+// broken settles what was in flight on a connection that is gone.
+func (p *part) broken(suspects []inFlight, detail string) {
+	o := unknown(detail)
+	p.stop(sinks.Fail(sinks.Unavailable, sinks.ReasonConnection, detail))
+	if p.ctx.Err() != nil {
+		o = sinks.Fail(sinks.Retry, sinks.ReasonTimeout, "no confirmation in time: "+detail)
+		p.trouble = &cancelled
+	}
+	for _, f := range suspects {
+		p.settle(f.message, o)
+	}
+}
+
+func (p *part) describe(why error) string {
+	return p.sink.presentable("the connection to the broker is lost: " + why.Error())
+}

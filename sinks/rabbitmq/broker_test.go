@@ -1,0 +1,196 @@
+package rabbitmq_test
+
+import (
+	"bytes"
+	"crypto/rand"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+	"go.uber.org/goleak"
+
+	"github.com/rowrelay/rowrelay/outbox"
+	"github.com/rowrelay/rowrelay/sinks"
+	"github.com/rowrelay/rowrelay/sinks/rabbitmq"
+)
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"), goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"))
+}
+
+// broker is a real RabbitMQ.
+type broker struct {
+	url   *url.URL
+	hosts []string
+}
+
+// newBroker returns the broker that the environment names.
+func newBroker(t testing.TB, variable string) *broker {
+	t.Helper()
+	text := os.Getenv(variable)
+	switch {
+	case text == "" && os.Getenv("REQUIRE_SERVERS") == "1":
+		t.Fatalf("%s is not set: deploy/servers/servers brings up a RabbitMQ", variable)
+	case text == "":
+		t.Skipf("%s is not set: deploy/servers/servers brings up a RabbitMQ", variable)
+	}
+	parsed, err := url.Parse(text)
+	if err != nil {
+		t.Fatalf("%s is not a URL", variable)
+	}
+	return &broker{url: parsed, hosts: strings.Split(parsed.Host, ",")}
+}
+
+func theBroker(t testing.TB) *broker { return newBroker(t, "ROWRELAY_TEST_RABBITMQ") }
+
+// options connect to the broker, or to what stands before it.
+func (b *broker) options(hosts ...string) rabbitmq.Options {
+	password, _ := b.url.User.Password()
+	if len(hosts) == 0 {
+		hosts = b.hosts
+	}
+	return rabbitmq.Options{Hosts: hosts, Username: b.url.User.Username(), Password: sinks.Secret(password)}
+}
+
+// port returns another port of the same node: 1 is the management API, 2 is TLS.
+func (b *broker) port(offset int) string {
+	host, port, _ := strings.Cut(b.hosts[0], ":")
+	number, _ := strconv.Atoi(port)
+	return host + ":" + strconv.Itoa(number+offset)
+}
+
+// api calls the management API and reads the answer into result, if that is not
+// nil.
+func (b *broker) api(t testing.TB, method, path string, body, result any) {
+	t.Helper()
+	text, err := json.Marshal(body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request, err := http.NewRequestWithContext(t.Context(), method, "http://"+b.port(1)+path, bytes.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	password, _ := b.url.User.Password()
+	request.SetBasicAuth(b.url.User.Username(), password)
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	answer, err := io.ReadAll(response.Body)
+	if err != nil || response.StatusCode > 299 {
+		t.Fatalf("%s %s: %s %s %v", method, path, response.Status, answer, err)
+	}
+	if result != nil {
+		if err := json.Unmarshal(answer, result); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// client is the tests' own channel to the broker.
+type client struct {
+	*amqp.Channel
+	t testing.TB
+}
+
+func (b *broker) client(t testing.TB) client {
+	t.Helper()
+	connection, err := amqp.Dial("amqp://" + b.url.User.String() + "@" + b.hosts[0] + "/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = connection.Close() })
+	channel, err := connection.Channel()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client{channel, t}
+}
+
+func name() string { return "test." + rand.Text() }
+
+// queue makes a queue that lives as long as the test.
+func (c client) queue(kind string, arguments amqp.Table) string {
+	c.t.Helper()
+	queue := name()
+	all := amqp.Table{"x-queue-type": kind}
+	for key, value := range arguments {
+		all[key] = value
+	}
+	if _, err := c.QueueDeclare(queue, true, false, false, false, all); err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Cleanup(func() { _, _ = c.QueueDelete(queue, false, false, false) })
+	return queue
+}
+
+// exchange makes an exchange that lives as long as the test.
+func (c client) exchange(kind string, arguments amqp.Table) string {
+	c.t.Helper()
+	exchange := name()
+	if err := c.ExchangeDeclare(exchange, kind, true, false, false, false, arguments); err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Cleanup(func() { _ = c.ExchangeDelete(exchange, false, false) })
+	return exchange
+}
+
+func (c client) bind(queue, key, exchange string) {
+	c.t.Helper()
+	if err := c.QueueBind(queue, key, exchange, false, nil); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// mailbox collects what arrives in a queue.
+type mailbox struct {
+	client client
+	queue  string
+	mu     sync.Mutex
+	got    []outbox.Message
+}
+
+func (b *mailbox) received() []outbox.Message {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for {
+		d, ok, err := b.client.Get(b.queue, true)
+		if err != nil {
+			b.client.t.Errorf("read the queue: %v", err)
+		}
+		if !ok {
+			return append([]outbox.Message(nil), b.got...)
+		}
+		b.got = append(b.got, asMessage(d))
+	}
+}
+
+func asMessage(d amqp.Delivery) outbox.Message {
+	m := outbox.Message{ID: d.MessageId, Payload: append([]byte{}, d.Body...)}
+	for name, value := range d.Headers {
+		text, isText := value.(string) // quorum queues add a number
+		switch {
+		case name == "rowrelay-topic":
+			m.Topic = text
+		case name == "rowrelay-key":
+			m.Key = text
+		case name == "rowrelay-payload":
+			m.Payload = nil
+		case isText:
+			if m.Headers == nil {
+				m.Headers = map[string]string{}
+			}
+			m.Headers[name] = text
+		}
+	}
+	return m
+}

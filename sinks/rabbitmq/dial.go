@@ -1,0 +1,106 @@
+package rabbitmq
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+)
+
+// writeTimeout is how long the broker may read nothing before a connection is
+// given up: one write to the socket, not one message.
+const writeTimeout = 10 * time.Second
+
+// frameSize is the largest frame to ask for. It is RabbitMQ's own default.
+const frameSize = 128 << 10
+
+// wire is a connection whose writes don't wait for ever, and which can be cut.
+type wire struct{ net.Conn }
+
+func (w wire) Write(text []byte) (int, error) {
+	if err := w.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
+		return 0, err
+	}
+	return w.Conn.Write(text)
+}
+
+// cut ends the connection at once: what the broker has not read yet is thrown
+// away, as far as this side can, instead of arriving late.
+func (w wire) cut() {
+	if tcp, ok := w.Conn.(*net.TCPConn); ok {
+		_ = tcp.SetLinger(0)
+	}
+	_ = w.Close()
+}
+
+// dial connects to the first host that lets us in, beginning with the one at
+// first, and returns which one that was.
+func (s *Sink) dial(ctx context.Context, first int) (*session, int, error) {
+	addresses, trouble := s.options.addresses(), error(nil)
+	for i := range addresses {
+		at := (first + i) % len(addresses)
+		opened, err := s.dialOne(ctx, addresses[at], len(addresses)-i)
+		if err == nil {
+			return opened, at, nil
+		}
+		if err = fmt.Errorf("connect to %s: %w", addresses[at], err); trouble == nil || tellsMore(err, trouble) {
+			trouble = err
+		}
+	}
+	return nil, first + 1, trouble
+}
+
+// dialOne connects to one host within its share of the time.
+func (s *Sink) dialOne(ctx context.Context, address string, left int) (*session, error) {
+	limit := s.options.ConnectTimeout
+	if deadline, bounded := ctx.Deadline(); bounded {
+		limit = min(limit, time.Until(deadline)/time.Duration(left))
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	plain, err := new(net.Dialer).DialContext(ctx, "tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	w := wire{plain}
+	stop := context.AfterFunc(ctx, w.cut) // ends the handshakes
+	connection, err := s.handshake(ctx, w, address)
+	if !stop() {
+		err = fmt.Errorf("no end of the login in time: %w", context.Cause(ctx))
+	}
+	if err != nil {
+		w.cut()
+		return nil, err
+	}
+	return newSession(s, connection, w), nil
+}
+
+func (s *Sink) handshake(ctx context.Context, w wire, address string) (*amqp.Connection, error) {
+	config := amqp.Config{
+		Vhost: s.options.VirtualHost, Heartbeat: s.options.Heartbeat, FrameSize: frameSize, Locale: "en_US",
+		SASL:       []amqp.Authentication{s.login()},
+		Properties: amqp.Table{"product": "rowrelay", "connection_name": "rowrelay"},
+	}
+	if s.options.TLS == nil {
+		return amqp.Open(w, config)
+	}
+	trust := s.options.TLS.Clone()
+	if trust.ServerName == "" {
+		trust.ServerName, _, _ = net.SplitHostPort(address) // it is made of both
+	}
+	secured := tls.Client(w, trust)
+	if err := secured.HandshakeContext(ctx); err != nil {
+		return nil, fmt.Errorf("agree on TLS: %w", err)
+	}
+	return amqp.Open(secured, config)
+}
+
+func (s *Sink) login() amqp.Authentication {
+	if s.options.External {
+		return &amqp.ExternalAuth{}
+	}
+	return &amqp.PlainAuth{Username: s.options.Username, Password: s.options.Password.Reveal()}
+}

@@ -1,0 +1,92 @@
+package rabbitmq
+
+import (
+	"context"
+	"sync"
+)
+
+// link is one of the sink's connections, made again whenever it was lost: by
+// Open, and by the next Send that needs it.
+type link struct {
+	sink *Sink
+	turn chan struct{} // held by who connects
+	next int           // the host to begin with; who has the turn may use it
+
+	mu      sync.Mutex
+	current *session
+}
+
+// newLink returns a link. Each begins with another host.
+func newLink(s *Sink, number int) *link {
+	return &link{sink: s, turn: make(chan struct{}, 1), next: number}
+}
+
+func (l *link) load() *session {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.current
+}
+
+func (l *link) store(n *session) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.current = n
+}
+
+// ready returns a session that was checked.
+func (l *link) ready(ctx context.Context) (*session, error) {
+	if n := l.load(); n != nil && !n.dead() && n.wasChecked() {
+		return n, n.blockedNow()
+	}
+	return l.connect(ctx)
+}
+
+// open connects if necessary, and checks in any case.
+func (l *link) open(ctx context.Context) error {
+	if n := l.load(); n != nil {
+		n.setChecked(false)
+	}
+	_, err := l.connect(ctx)
+	return err
+}
+
+// connect returns a session that it has checked. It tries each host once.
+func (l *link) connect(ctx context.Context) (*session, error) {
+	select {
+	case l.turn <- struct{}{}:
+		defer func() { <-l.turn }()
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	n := l.load()
+	if n == nil || n.dead() {
+		var err error
+		if n, err = l.dial(ctx, n); err != nil {
+			return nil, err
+		}
+	}
+	if n.wasChecked() {
+		return n, n.blockedNow() // by another Send, meanwhile
+	}
+	return n, n.check(ctx)
+}
+
+// dial replaces a session that is dead, or none.
+func (l *link) dial(ctx context.Context, dead *session) (*session, error) {
+	if dead != nil {
+		dead.close(ctx)
+	}
+	n, at, err := l.sink.dial(ctx, l.next)
+	l.next = at
+	if err != nil {
+		return nil, err
+	}
+	l.store(n)
+	return n, nil
+}
+
+func (l *link) close(ctx context.Context) {
+	if n := l.load(); n != nil {
+		n.close(ctx)
+	}
+}

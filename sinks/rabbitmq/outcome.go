@@ -1,0 +1,124 @@
+package rabbitmq
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"strings"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/rowrelay/rowrelay/sinks"
+)
+
+// Unavailable is why the broker can't be used.
+type Unavailable struct {
+	Reason sinks.Reason // connection, throttled, auth or config
+	Detail string       // without secrets
+}
+
+// Error returns the detail.
+func (u *Unavailable) Error() string { return u.Detail }
+
+func blockedError(reason string) error {
+	return &Unavailable{Reason: sinks.ReasonThrottled, Detail: "the broker has blocked the connection: " + reason}
+}
+
+// unavailable says of any error what it means for the sink as a whole.
+func (s *Sink) unavailable(err error) *Unavailable {
+	if known := (*Unavailable)(nil); errors.As(err, &known) {
+		return known
+	}
+	return &Unavailable{Reason: reasonOf(err), Detail: s.presentable(err.Error())}
+}
+
+func reasonOf(err error) sinks.Reason {
+	if answer := (*amqp.Error)(nil); errors.As(err, &answer) {
+		return reasonOfAnswer(answer)
+	}
+	if isTLS(err) {
+		return sinks.ReasonConfig
+	}
+	return sinks.ReasonConnection
+}
+
+// reasonOfAnswer reads what the broker closed a connection or a channel with,
+// outside of a publication.
+func reasonOfAnswer(answer *amqp.Error) sinks.Reason {
+	switch answer.Code {
+	case amqp.AccessRefused:
+		return sinks.ReasonAuth
+	case amqp.NotAllowed:
+		return reasonNotAllowed(answer.Reason)
+	case amqp.NotFound, amqp.PreconditionFailed, amqp.ResourceLocked, amqp.CommandInvalid:
+		return sinks.ReasonConfig
+	}
+	if strings.Contains(answer.Reason, "tls: ") { // the library knows it as a frame that could not be read
+		return sinks.ReasonConfig
+	}
+	return sinks.ReasonConnection
+}
+
+// reasonNotAllowed tells apart what RabbitMQ answers about a virtual host.
+func reasonNotAllowed(text string) sinks.Reason {
+	switch {
+	case strings.Contains(text, "limit"):
+		return sinks.ReasonThrottled
+	case strings.Contains(text, "refused"):
+		return sinks.ReasonAuth
+	}
+	return sinks.ReasonConfig
+}
+
+func isTLS(err error) bool {
+	var (
+		verification *tls.CertificateVerificationError
+		record       tls.RecordHeaderError
+		alert        tls.AlertError
+		authority    x509.UnknownAuthorityError
+		name         x509.HostnameError
+		invalid      x509.CertificateInvalidError
+	)
+	return errors.As(err, &verification) || errors.As(err, &record) || errors.As(err, &alert) ||
+		errors.As(err, &authority) || errors.As(err, &name) || errors.As(err, &invalid) || strings.Contains(err.Error(), "tls: ")
+}
+
+// tellsMore prefers an error that an operator can do something about.
+func tellsMore(err, than error) bool {
+	return reasonOf(err) != sinks.ReasonConnection && reasonOf(than) == sinks.ReasonConnection
+}
+
+// refused is the outcome of a message that was alone on its channel when the
+// broker closed that. Where the cause is the same for all messages, the sink is
+// in trouble and not the message.
+func (s *Sink) refused(answer *amqp.Error, l letter) sinks.Outcome {
+	detail := s.presentable(fmt.Sprintf("the broker closed the channel: %d %s", answer.Code, answer.Reason))
+	everywhere := s.exchange.fixed() && (!strings.Contains(answer.Reason, "topic '") || s.routingKey.fixed())
+	switch {
+	case answer.Code == amqp.NotFound && everywhere:
+		return sinks.Fail(sinks.Unavailable, sinks.ReasonConfig, detail)
+	case answer.Code == amqp.NotFound:
+		return sinks.Fail(sinks.Reject, sinks.ReasonUnroutable, detail)
+	case answer.Code == amqp.AccessRefused && everywhere:
+		return sinks.Fail(sinks.Unavailable, sinks.ReasonAuth, detail)
+	case answer.Code == amqp.AccessRefused:
+		return sinks.Fail(sinks.Reject, sinks.ReasonRefused, detail)
+	case answer.Code == amqp.ContentTooLarge, strings.Contains(answer.Reason, "message size"):
+		return sinks.Fail(sinks.Reject, sinks.ReasonTooLarge, detail)
+	case answer.Code == amqp.PreconditionFailed:
+		return sinks.Fail(sinks.Reject, sinks.ReasonInvalid, detail)
+	}
+	return sinks.Fail(sinks.Retry, sinks.ReasonServerError, detail)
+}
+
+// isException says that a channel was closed over what was published, not
+// because the connection was lost or the broker stops.
+func isException(answer *amqp.Error) bool {
+	return answer != nil && answer.Server && answer.Code != amqp.ConnectionForced
+}
+
+// presentable makes text from elsewhere fit for an operator's screen.
+func (s *Sink) presentable(text string) string {
+	return strings.ToValidUTF8(s.redactor.Redact(text), "�")
+}

@@ -1,0 +1,190 @@
+package rabbitmq
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/rowrelay/rowrelay/sinks"
+)
+
+// part is what a batch sends through one link. One goroutine works on it.
+type part struct {
+	*batch
+	ctx  context.Context
+	sink *Sink
+	link *link
+
+	ready  queue[int]      // messages that may be published now
+	flight queue[inFlight] // published, not confirmed, in order
+	ids    map[string]bool // of the messages in flight
+
+	session *session
+	channel *channel
+	release func() bool // ends the watch on the context
+
+	alone   int             // so many of the next messages travel alone
+	doubt   map[int]bool    // messages that may have arrived and are published again
+	idle    int             // channels that closed without a message in flight
+	trouble *sinks.Outcome  // nothing is begun any more, because of this
+	blocked <-chan struct{} // the session's
+	grace   *time.Timer     // runs from when the session got blocked
+}
+
+type inFlight struct {
+	message      int
+	letter       letter
+	confirmation *amqp.DeferredConfirmation
+}
+
+func newPart(ctx context.Context, s *Sink, l *link, b *batch) *part {
+	return &part{batch: b, ctx: ctx, sink: s, link: l, ids: map[string]bool{}}
+}
+
+// run publishes and waits for confirmations in turns: as many messages as fit
+// into the window, then the oldest one's fate.
+func (p *part) run() {
+	for p.flight.len() > 0 || p.ready.len() > 0 && p.trouble == nil && p.attach() {
+		p.fill()
+		p.await()
+	}
+	p.detach()
+	p.leave()
+}
+
+// attach gets a channel. When the context ends the connection is cut: nothing
+// else interrupts a write or a wait for an answer.
+func (p *part) attach() bool {
+	if p.channel != nil {
+		return true
+	}
+	if p.ctx.Err() != nil {
+		return p.stop(cancelled)
+	}
+	n, err := p.link.ready(p.ctx)
+	if err == nil {
+		p.session, p.blocked, p.release = n, n.getsBlocked(), context.AfterFunc(p.ctx, n.wire.cut)
+		p.channel, err = n.take()
+	}
+	if err == nil {
+		return true
+	}
+	p.detach()
+	if p.ctx.Err() != nil {
+		return p.stop(cancelled)
+	}
+	return p.stopFor(err)
+}
+
+// stop ends the part, after what is in flight.
+func (p *part) stop(why sinks.Outcome) bool {
+	if p.trouble == nil {
+		p.trouble = &why
+	}
+	return false
+}
+
+// stopFor ends the part because the broker can't be used.
+func (p *part) stopFor(err error) bool {
+	u := p.sink.unavailable(err)
+	return p.stop(sinks.Fail(sinks.Unavailable, u.Reason, u.Detail))
+}
+
+// detach gives the channel back, if it owes nothing.
+func (p *part) detach() {
+	if p.release != nil {
+		p.release()
+	}
+	if p.channel != nil && !p.channel.IsClosed() {
+		p.session.giveBack(p.channel)
+	}
+	if p.grace != nil {
+		p.grace.Stop()
+	}
+	p.channel, p.release = nil, nil
+}
+
+// leave says of what was not begun, why. A message that went out before and was
+// to be published again may have arrived.
+func (p *part) leave() {
+	if p.trouble == nil {
+		return
+	}
+	for p.ready.len() > 0 {
+		i := p.ready.pop()
+		if p.doubt[i] {
+			p.settle(i, unknown("published once, and not again: "+p.trouble.Detail))
+			continue
+		}
+		p.fail(i, *p.trouble)
+	}
+}
+
+func unknown(detail string) sinks.Outcome {
+	return sinks.Fail(sinks.Retry, sinks.ReasonUnknown, detail)
+}
+
+// fill publishes what may be published now.
+func (p *part) fill() {
+	for p.trouble == nil && p.channel != nil && p.ready.len() > 0 && p.hasRoom() {
+		if p.ctx.Err() != nil {
+			p.stop(cancelled)
+			return
+		}
+		if err := p.session.blockedNow(); err != nil {
+			p.stopFor(err)
+			return
+		}
+		p.publish(p.ready.pop())
+	}
+}
+
+// hasRoom keeps messages of one id apart too: what is returned is known by it.
+func (p *part) hasRoom() bool {
+	most := p.sink.options.Window
+	if p.alone > 0 {
+		most = 1
+	}
+	return p.flight.len() < most && !p.ids[p.messages[p.ready.first()].ID]
+}
+
+func (p *part) publish(i int) {
+	l, err := p.sink.letter(p.messages[i])
+	if err != nil {
+		p.settle(i, sinks.Fail(sinks.Reject, sinks.ReasonInvalid, err.Error()))
+		return
+	}
+	if most := p.session.connection.Config.FrameSize; most > 0 && l.header > most {
+		p.settle(i, sinks.Fail(sinks.Reject, sinks.ReasonTooLarge, fmt.Sprintf("the headers take more than the broker's largest frame of %d bytes", most)))
+		return
+	}
+	confirmation, err := p.channel.send(l, !p.sink.options.Unroutable)
+	switch {
+	case err == nil:
+		p.ids[p.messages[i].ID] = true
+		p.flight.push(inFlight{i, l, confirmation})
+	case errors.Is(err, amqp.ErrClosed):
+		p.ready.putBack([]int{i}) // nothing of it went out
+		p.lost()
+	default:
+		p.settle(i, unknown(p.sink.presentable(err.Error())))
+		p.lost()
+	}
+}
+
+// settle notes a message's outcome, and what that means for its key.
+func (p *part) settle(i int, o sinks.Outcome) {
+	p.outcomes[i] = o
+	if p.alone > 0 {
+		p.alone--
+	}
+	switch {
+	case o.Result != sinks.Delivered:
+		p.stopKey(i)
+	case p.next[i] != 0:
+		p.ready.push(p.next[i])
+	}
+}

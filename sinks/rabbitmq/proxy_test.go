@@ -1,0 +1,204 @@
+package rabbitmq_test
+
+import (
+	"bytes"
+	"io"
+	"net"
+	"sync"
+	"testing"
+)
+
+// publish is how AMQP writes the method basic.publish.
+var publish = []byte("\x00\x3c\x00\x28")
+
+// proxy stands before a broker and does what networks and brokers do.
+type proxy struct {
+	t        testing.TB
+	target   string
+	listener net.Listener
+	running  sync.WaitGroup
+
+	mu      sync.Mutex
+	down    bool
+	pairs   map[*pair]bool
+	reached chan struct{} // not nil: closed when a message goes to the broker
+	held    chan struct{} // not nil: nothing comes from the broker until it is closed
+	deaf    chan struct{} // not nil: nothing goes to the broker until it is closed
+}
+
+type pair struct{ client, server net.Conn }
+
+func newProxy(t testing.TB, target string) *proxy {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &proxy{t: t, target: target, listener: listener, pairs: map[*pair]bool{}}
+	p.running.Go(p.accept)
+	t.Cleanup(p.close)
+	return p
+}
+
+func (p *proxy) address() string { return p.listener.Addr().String() }
+
+func (p *proxy) close() {
+	_ = p.listener.Close()
+	p.release()
+	p.cut()
+	p.running.Wait()
+}
+
+func (p *proxy) accept() {
+	for {
+		client, err := p.listener.Accept()
+		if err != nil {
+			return
+		}
+		p.running.Go(func() { p.serve(client) })
+	}
+}
+
+func (p *proxy) serve(client net.Conn) {
+	defer client.Close()
+	server, err := net.Dial("tcp", p.target)
+	if err != nil {
+		return
+	}
+	defer server.Close()
+	pair := &pair{client, server}
+	if !p.add(pair) {
+		return
+	}
+	defer p.remove(pair)
+	var back sync.WaitGroup
+	back.Go(func() {
+		defer client.Close()
+		p.pump(client, server, p.waitHeld)
+	})
+	p.pump(server, client, p.waitDeaf)
+	_ = server.Close()
+	back.Wait()
+}
+
+// pump copies, and waits before each write for as long as wait does.
+func (p *proxy) pump(to io.Writer, from io.Reader, wait func([]byte)) {
+	buffer := make([]byte, 64<<10)
+	for {
+		n, err := from.Read(buffer)
+		if n > 0 {
+			wait(buffer[:n])
+			if _, err := to.Write(buffer[:n]); err != nil {
+				return
+			}
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+func (p *proxy) waitHeld([]byte) {
+	if held := p.get(func() chan struct{} { return p.held }); held != nil {
+		<-held
+	}
+}
+
+func (p *proxy) waitDeaf(text []byte) {
+	if deaf := p.get(func() chan struct{} { return p.deaf }); deaf != nil {
+		<-deaf
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.reached != nil && bytes.Contains(text, publish) {
+		close(p.reached)
+		p.reached = nil
+	}
+}
+
+func (p *proxy) get(field func() chan struct{}) chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return field()
+}
+
+func (p *proxy) add(c *pair) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.down {
+		return false
+	}
+	p.pairs[c] = true
+	return true
+}
+
+func (p *proxy) remove(c *pair) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.pairs, c)
+}
+
+// cut ends all connections.
+func (p *proxy) cut() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for c := range p.pairs {
+		_, _ = c.client.Close(), c.server.Close()
+	}
+}
+
+// setDown ends all connections and lets none through, or lets them again.
+func (p *proxy) setDown(down bool) {
+	p.mu.Lock()
+	p.down = down
+	p.mu.Unlock()
+	if down {
+		p.cut()
+	}
+}
+
+// stall holds back what the broker says, until release. Reached is closed when
+// a message has gone to the broker.
+func (p *proxy) stall() (reached <-chan struct{}, release func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.reached, p.held = make(chan struct{}), make(chan struct{})
+	return p.reached, p.release
+}
+
+// release ends what stall and block began.
+func (p *proxy) release() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, gate := range []*chan struct{}{&p.held, &p.deaf} {
+		if *gate != nil {
+			close(*gate)
+			*gate = nil
+		}
+	}
+}
+
+// block does what a broker does that is short of memory: it reads no more, and
+// says so on each connection.
+func (p *proxy) block() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.deaf = make(chan struct{})
+	p.tell("\x01\x00\x00\x00\x00\x00\x0f\x00\x0a\x00\x3c\x0alow memory\xce")
+}
+
+// unblock is the end of block.
+func (p *proxy) unblock() {
+	p.release()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.tell("\x01\x00\x00\x00\x00\x00\x04\x00\x0a\x00\x3d\xce")
+}
+
+func (p *proxy) tell(frame string) {
+	for c := range p.pairs {
+		if _, err := io.WriteString(c.client, frame); err != nil {
+			p.t.Errorf("tell the client: %v", err)
+		}
+	}
+}

@@ -1,0 +1,142 @@
+package rabbitmq
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/rowrelay/rowrelay/sinks"
+)
+
+// The headers that are the sink's own.
+const (
+	headerTopic   = "rowrelay-topic"
+	headerKey     = "rowrelay-key"
+	headerAttempt = "rowrelay-attempt"
+	headerPayload = "rowrelay-payload"
+	ownPrefix     = "rowrelay-"
+)
+
+// letter is a message as it is published.
+type letter struct {
+	exchange, routingKey string
+	publishing           amqp.Publishing
+	header               int // bytes of the frame with the properties, at most
+}
+
+// letter makes a message ready. It finds everything that the client library
+// would find in the middle of writing, when only the connection's end is left,
+// and what makes the broker close the channel.
+func (s *Sink) letter(m sinks.Message) (letter, error) {
+	event, err := s.events.Message(m)
+	if err != nil {
+		return letter{}, err
+	}
+	l := letter{publishing: s.publishing(event)}
+	if l.exchange, err = s.exchange.of(m); err == nil {
+		err = checkShort(l.exchange)
+	}
+	problems := []error{about("exchange", err)}
+	if l.routingKey, err = s.routingKey.of(m); err == nil {
+		err = checkShort(l.routingKey)
+	}
+	problems = append(problems, about("routing key", err), about("id", checkID(m.ID)), l.putHeaders(event))
+	l.header = frameBytes(l.publishing)
+	return l, errors.Join(problems...)
+}
+
+// checkID wants an id: returned messages are known by it.
+func checkID(id string) error {
+	if id == "" {
+		return errors.New("is empty")
+	}
+	return checkShort(id)
+}
+
+func (s *Sink) publishing(m sinks.Message) amqp.Publishing {
+	p := amqp.Publishing{MessageId: m.ID, Timestamp: m.CreatedAt, Body: m.Payload, DeliveryMode: amqp.Persistent}
+	if s.options.Transient {
+		p.DeliveryMode = amqp.Transient
+	}
+	if s.options.Expiration > 0 {
+		p.Expiration = strconv.FormatInt(s.options.Expiration.Milliseconds(), 10)
+	}
+	if s.options.Priority {
+		p.Priority = uint8(min(max(m.Priority, 0), 255))
+	}
+	if m.Payload != nil {
+		p.ContentType = s.options.ContentType
+	}
+	return p
+}
+
+// putHeaders adds the message's headers and the sink's own. A Content-Type is a
+// property of AMQP.
+func (l *letter) putHeaders(m sinks.Message) error {
+	table := make(amqp.Table, len(m.Headers)+4)
+	for name, value := range m.Headers {
+		if err := checkHeader(name); err != nil {
+			return fmt.Errorf("the header %q %w", name, err)
+		}
+		if !strings.EqualFold(name, "content-type") {
+			table[name] = value
+		} else if err := checkShort(value); err != nil {
+			return fmt.Errorf("the header %q %w", name, err)
+		} else {
+			l.publishing.ContentType = value
+		}
+	}
+	if l.publishing.ContentType == "" {
+		l.publishing.ContentType = sinks.ContentType(m.Payload)
+	}
+	l.publishing.Headers = table
+	putOwn(table, m)
+	return nil
+}
+
+func putOwn(table amqp.Table, m sinks.Message) {
+	table[headerTopic] = m.Topic
+	table[headerAttempt] = int32(m.Attempt)
+	if m.Key != "" {
+		table[headerKey] = m.Key
+	}
+	if m.Payload == nil {
+		table[headerPayload] = "null"
+	}
+}
+
+// lists are headers that RabbitMQ reads as lists of routing keys. It closes the
+// channel where they are texts, which a message's headers are.
+var lists = []string{"CC", "BCC"}
+
+func checkHeader(name string) error {
+	switch {
+	case name == "":
+		return errors.New("has no name")
+	case strings.HasPrefix(strings.ToLower(name), ownPrefix):
+		return errors.New("belongs to the sink and can't be set")
+	case slices.Contains(lists, name):
+		return errors.New("is a list of routing keys to RabbitMQ, which the text of a header can't be")
+	case len(name) > mostShort:
+		return fmt.Errorf("has a name of %d bytes, and AMQP carries at most %d", len(name), mostShort)
+	}
+	return nil
+}
+
+// frameBytes is how large the frame with these properties can be. It can't be
+// split, and a broker closes the connection over one that is too large.
+func frameBytes(p amqp.Publishing) int {
+	const fixed = 128 // the frame itself, flags, numbers, lengths
+	size := fixed + len(p.MessageId) + len(p.ContentType)
+	for name, value := range p.Headers {
+		size += len(name) + 6
+		if text, ok := value.(string); ok {
+			size += len(text)
+		}
+	}
+	return size
+}
