@@ -228,9 +228,11 @@ func TestOptionsAreChecked(t *testing.T) {
 func TestPublishedFilesAreUnchanged(t *testing.T) {
 	t.Parallel()
 	published := map[string]string{
-		"kin/00001_outbox.sql":      "588c66953712defa",
-		"postgres/00001_outbox.sql": "4eb52d40073ac8b8",
-		"sqlite/00001_outbox.sql":   "cfeef9609fb4d5c3",
+		"kin/00001_outbox.sql":       "588c66953712defa",
+		"oracle/00001_outbox.sql":    "cde5b0abeec49dc5",
+		"postgres/00001_outbox.sql":  "4eb52d40073ac8b8",
+		"sqlite/00001_outbox.sql":    "cfeef9609fb4d5c3",
+		"sqlserver/00001_outbox.sql": "35d00aa3e1d98c12",
 	}
 	found, err := filepath.Glob("*/*.sql")
 	if err != nil || len(found) != len(published) {

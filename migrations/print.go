@@ -18,7 +18,7 @@ func (m *Migrations) Print(w io.Writer) error {
 		if bare, found := strings.CutPrefix(up, noTransaction); found {
 			up = strings.TrimSpace(bare)
 		} else {
-			up = "BEGIN;\n\n" + up + "\n\nCOMMIT;"
+			up = m.begin() + "\n\n" + up + "\n\nCOMMIT;"
 		}
 		fmt.Fprintf(&text, "-- %s\n\n%s\n", step.name, up)
 		fmt.Fprintf(&text, "\n-- To take it back, with all messages:\n--\n%s\n", commented(down))
@@ -31,6 +31,14 @@ func (m *Migrations) Print(w io.Writer) error {
 	}
 	_, err := io.WriteString(w, text.String())
 	return err
+}
+
+// begin begins a transaction that whatever fails takes back.
+func (m *Migrations) begin() string {
+	if m.dialect.Name() == "sqlserver" {
+		return "SET QUOTED_IDENTIFIER ON;\nSET XACT_ABORT ON;\nBEGIN TRANSACTION;"
+	}
+	return "BEGIN;"
 }
 
 func split(sql string) (up, down string) {

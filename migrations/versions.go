@@ -27,6 +27,12 @@ func versionStore(d dialect.Dialect, table dialect.Table) (database.Store, error
 			exists: `SELECT EXISTS (SELECT 1 FROM pragma_table_info('` + table.Name() + `_schema_version'` + schemaArgument(table) + `))`,
 			place:  [2]string{"?", "?"},
 		})
+	case "sqlserver":
+		return database.NewStoreFromQuerier(table.SchemaVersion(), versions{
+			create: `CREATE TABLE %s (version_id bigint NOT NULL PRIMARY KEY, is_applied bit NOT NULL, tstamp datetime2(3) NOT NULL DEFAULT SYSUTCDATETIME())`,
+			exists: `SELECT CONVERT(bit, CASE WHEN OBJECT_ID(N'` + bracketed(table) + `', N'U') IS NULL THEN 0 ELSE 1 END)`,
+			place:  [2]string{"@p1", "@p2"},
+		})
 	default:
 		return nil, fmt.Errorf("there are no migrations for %s", d.Name())
 	}
@@ -69,4 +75,13 @@ func schemaArgument(table dialect.Table) string {
 		return ""
 	}
 	return ", '" + table.Schema() + "'"
+}
+
+// bracketed is the name of the version table as OBJECT_ID takes it.
+func bracketed(table dialect.Table) string {
+	name := "[" + table.Name() + "_schema_version]"
+	if table.Schema() == "" {
+		return name
+	}
+	return "[" + table.Schema() + "]." + name
 }

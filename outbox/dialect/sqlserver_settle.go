@@ -145,7 +145,7 @@ func (m *sqlserverMoves) found(table, where string) {
 		"FROM @given AS g INNER JOIN "+table+" AS t WITH (FORCESEEK, ROWLOCK) ON t.lane = g.lane AND t.id = g.id",
 		"WHERE "+where,
 		"OPTION (FORCE ORDER, LOOP JOIN);",
-		"SET @changed += @@ROWCOUNT;")
+		"SET @changed = @changed + @@ROWCOUNT;")
 }
 
 func (sqlserver) Purge(table Table, retention time.Duration, limit int) Query {

@@ -308,7 +308,7 @@ INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, paylo
 FROM @given AS g INNER JOIN app."Events" AS t WITH (FORCESEEK, ROWLOCK) ON t.lane = g.lane AND t.id = g.id
 WHERE g.state = N'done' AND g.held = 0
 OPTION (FORCE ORDER, LOOP JOIN);
-SET @changed += @@ROWCOUNT;
+SET @changed = @changed + @@ROWCOUNT;
 COMMIT TRANSACTION;
 SELECT N'changed', @changed, CONVERT(bigint, 0)
 UNION ALL SELECT N'lane', CONVERT(bigint, lane), fence FROM @held;
@@ -337,7 +337,7 @@ DELETE t
 FROM @given AS g INNER JOIN app."Events" AS t WITH (FORCESEEK, ROWLOCK) ON t.lane = g.lane AND t.id = g.id
 WHERE g.state = N'done' AND g.held = 0
 OPTION (FORCE ORDER, LOOP JOIN);
-SET @changed += @@ROWCOUNT;
+SET @changed = @changed + @@ROWCOUNT;
 COMMIT TRANSACTION;
 SELECT N'changed', @changed, CONVERT(bigint, 0)
 UNION ALL SELECT N'lane', CONVERT(bigint, lane), fence FROM @held;
@@ -367,26 +367,26 @@ INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, paylo
 FROM @given AS g INNER JOIN app."Events" AS t WITH (FORCESEEK, ROWLOCK) ON t.lane = g.lane AND t.id = g.id
 WHERE g.state = N'done' AND g.held = 0
 OPTION (FORCE ORDER, LOOP JOIN);
-SET @changed += @@ROWCOUNT;
+SET @changed = @changed + @@ROWCOUNT;
 DELETE t
 OUTPUT deleted.id, deleted.lane, deleted.message_id, deleted.topic, deleted.message_key, deleted.payload, deleted.payload_text, deleted.headers, deleted.priority, deleted.created_at, g.attempts, g.crashes, deleted.available_at, COALESCE(g.error, deleted.last_error), SYSUTCDATETIME(), g.receipt, @p3
 INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
 FROM @given AS g INNER JOIN app."Events_held" AS t WITH (FORCESEEK, ROWLOCK) ON t.lane = g.lane AND t.id = g.id
 WHERE g.state = N'done' AND g.held = 1 AND t.state <> N'error'
 OPTION (FORCE ORDER, LOOP JOIN);
-SET @changed += @@ROWCOUNT;
+SET @changed = @changed + @@ROWCOUNT;
 DELETE t
 OUTPUT deleted.id, deleted.lane, deleted.message_id, deleted.topic, deleted.message_key, deleted.payload, deleted.payload_text, deleted.headers, deleted.priority, deleted.created_at, g.attempts, g.crashes, CASE WHEN g.state = N'retry' THEN DATEADD(MILLISECOND, g.delay % 1000, DATEADD(SECOND, g.delay / 1000, SYSUTCDATETIME())) ELSE deleted.available_at END, COALESCE(g.error, deleted.last_error), g.state
 INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, state)
 FROM @given AS g INNER JOIN app."Events" AS t WITH (FORCESEEK, ROWLOCK) ON t.lane = g.lane AND t.id = g.id
 WHERE g.state NOT IN (N'done', N'pending') AND g.held = 0
 OPTION (FORCE ORDER, LOOP JOIN);
-SET @changed += @@ROWCOUNT;
+SET @changed = @changed + @@ROWCOUNT;
 UPDATE t SET state = g.state, attempts = g.attempts, crashes = g.crashes, available_at = CASE WHEN g.state = N'retry' THEN DATEADD(MILLISECOND, g.delay % 1000, DATEADD(SECOND, g.delay / 1000, SYSUTCDATETIME())) ELSE t.available_at END, last_error = COALESCE(g.error, t.last_error)
 FROM @given AS g INNER JOIN app."Events_held" AS t WITH (FORCESEEK, ROWLOCK) ON t.lane = g.lane AND t.id = g.id
 WHERE g.state <> N'done' AND g.held = 1 AND t.state <> N'error'
 OPTION (FORCE ORDER, LOOP JOIN);
-SET @changed += @@ROWCOUNT;
+SET @changed = @changed + @@ROWCOUNT;
 COMMIT TRANSACTION;
 SELECT N'changed', @changed, CONVERT(bigint, 0)
 UNION ALL SELECT N'lane', CONVERT(bigint, lane), fence FROM @held;
@@ -416,12 +416,12 @@ INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, paylo
 FROM @given AS g INNER JOIN app."Events" AS t WITH (FORCESEEK, ROWLOCK) ON t.lane = g.lane AND t.id = g.id
 WHERE g.state = N'done' AND g.held = 0 AND t.claim_token = g.claim
 OPTION (FORCE ORDER, LOOP JOIN);
-SET @changed += @@ROWCOUNT;
+SET @changed = @changed + @@ROWCOUNT;
 UPDATE t SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL, attempts = g.attempts, crashes = g.crashes, last_error = COALESCE(g.error, t.last_error)
 FROM @given AS g INNER JOIN app."Events" AS t WITH (FORCESEEK, ROWLOCK) ON t.lane = g.lane AND t.id = g.id
 WHERE g.state = N'pending' AND g.held = 0 AND t.claim_token = g.claim
 OPTION (FORCE ORDER, LOOP JOIN);
-SET @changed += @@ROWCOUNT;
+SET @changed = @changed + @@ROWCOUNT;
 COMMIT TRANSACTION;
 SELECT N'changed', @changed, CONVERT(bigint, 0)
 UNION ALL SELECT N'fenced', CONVERT(bigint, @fenced), CONVERT(bigint, 0);
@@ -448,14 +448,14 @@ DELETE t
 FROM @given AS g INNER JOIN app."Events" AS t WITH (FORCESEEK, ROWLOCK) ON t.lane = g.lane AND t.id = g.id
 WHERE g.state = N'done' AND g.held = 0 AND t.claim_token = g.claim
 OPTION (FORCE ORDER, LOOP JOIN);
-SET @changed += @@ROWCOUNT;
+SET @changed = @changed + @@ROWCOUNT;
 DELETE t
 OUTPUT deleted.id, deleted.lane, deleted.message_id, deleted.topic, deleted.message_key, deleted.payload, deleted.payload_text, deleted.headers, deleted.priority, deleted.created_at, g.attempts, g.crashes, CASE WHEN g.state = N'retry' THEN DATEADD(MILLISECOND, g.delay % 1000, DATEADD(SECOND, g.delay / 1000, SYSUTCDATETIME())) ELSE deleted.available_at END, COALESCE(g.error, deleted.last_error), g.state
 INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, state)
 FROM @given AS g INNER JOIN app."Events" AS t WITH (FORCESEEK, ROWLOCK) ON t.lane = g.lane AND t.id = g.id
 WHERE g.state NOT IN (N'done', N'pending') AND g.held = 0 AND t.claim_token = g.claim
 OPTION (FORCE ORDER, LOOP JOIN);
-SET @changed += @@ROWCOUNT;
+SET @changed = @changed + @@ROWCOUNT;
 COMMIT TRANSACTION;
 SELECT N'changed', @changed, CONVERT(bigint, 0)
 UNION ALL SELECT N'fenced', CONVERT(bigint, @fenced), CONVERT(bigint, 0);
