@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"io"
 	"strings"
+
+	"github.com/rowrelay/rowrelay/outbox/dialect"
 )
 
 // noTransaction marks a step whose statements can't be in one.
@@ -16,7 +18,7 @@ func (m *Migrations) Print(w io.Writer) error {
 	for _, step := range m.steps {
 		up, down := split(step.sql)
 		if bare, found := strings.CutPrefix(up, noTransaction); found {
-			up = strings.TrimSpace(bare)
+			up = m.script(bare)
 		} else {
 			up = m.begin() + "\n\n" + up + "\n\nCOMMIT;"
 		}
@@ -26,11 +28,29 @@ func (m *Migrations) Print(w io.Writer) error {
 	if m.claim == "rows" {
 		text.WriteString("\n-- For claiming by rows:\n\n")
 		for _, query := range m.dialect.MakeRowIndexes(m.table) {
-			text.WriteString(query.SQL + ";\n")
+			text.WriteString(query.SQL + terminator(query.SQL) + "\n")
 		}
 	}
 	_, err := io.WriteString(w, text.String())
 	return err
+}
+
+// script ends each block with a line of its own, as tools want it that take
+// semicolons for the ends of statements, and commits what doesn't commit itself.
+func (m *Migrations) script(sql string) string {
+	sql = strings.ReplaceAll(strings.TrimSpace(sql), statementBegin+"\n", "")
+	sql = strings.ReplaceAll(sql, statementEnd, "/")
+	if _, ok := m.dialect.(dialect.Repeating); ok {
+		sql += "\n\nCOMMIT;"
+	}
+	return sql
+}
+
+func terminator(statement string) string {
+	if strings.HasSuffix(statement, "END;") {
+		return "\n/"
+	}
+	return ";"
 }
 
 // begin begins a transaction that whatever fails takes back.

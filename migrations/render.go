@@ -12,7 +12,7 @@ import (
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 )
 
-//go:embed postgres/*.sql kin/*.sql sqlite/*.sql sqlserver/*.sql
+//go:embed postgres/*.sql kin/*.sql oracle/*.sql sqlite/*.sql sqlserver/*.sql
 var files embed.FS
 
 // step is a migration's file with the table's names put in.

@@ -8,6 +8,8 @@ import (
 
 	"github.com/pressly/goose/v3"
 	"github.com/pressly/goose/v3/database"
+
+	"github.com/rowrelay/rowrelay/outbox/dialect"
 )
 
 // Another process that is applying the same step makes ours fail, in one of
@@ -50,6 +52,10 @@ func (m *Migrations) provider() (*goose.Provider, error) {
 	store, err := versionStore(m.dialect, m.table)
 	if err != nil {
 		return nil, err
+	}
+	if repeating, ok := m.dialect.(dialect.Repeating); ok {
+		return goose.NewProvider(database.DialectCustom, m.db, nil, goose.WithGoMigrations(m.repeated(repeating)...),
+			goose.WithStore(store), goose.WithDisableGlobalRegistry(true))
 	}
 	return goose.NewProvider(database.DialectCustom, m.db, stepFiles(m.steps),
 		goose.WithStore(store), goose.WithDisableGlobalRegistry(true))

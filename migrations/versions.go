@@ -14,6 +14,9 @@ import (
 // takes its whole transaction back. So no lock is needed that a session, or a
 // pooler between, would have to keep.
 func versionStore(d dialect.Dialect, table dialect.Table) (database.Store, error) {
+	if repeating, ok := d.(dialect.Repeating); ok {
+		return oracleVersions{repeating, table.SchemaVersion()}, nil
+	}
 	switch d.Name() {
 	case "postgres", "cockroachdb", "yugabytedb":
 		return database.NewStoreFromQuerier(table.SchemaVersion(), versions{

@@ -38,3 +38,9 @@ func hasORA(err error, codes ...int) bool {
 	}
 	return false
 }
+
+// Made: a name that is used, columns that have an index, a row that is there.
+func (oracle) Made(err error) bool { return hasORA(err, 955, 1408, 1) }
+
+// Gone: no such table or view, index, or other object.
+func (oracle) Gone(err error) bool { return hasORA(err, 942, 1418, 4043) }
