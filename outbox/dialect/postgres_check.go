@@ -9,7 +9,6 @@ import (
 // Probes are what an operator would look at.
 func (d postgres) Probes(table Table, claim string) []Probe {
 	probes := []Probe{
-		{"server", Query{SQL: "SELECT current_setting('server_version_num'), current_setting('server_version')"}, postgresVersion},
 		{"settings", postgresSettings(), listOf("these settings do not fit: ", "change them for this user or database (ALTER ROLE … SET), or use the primary server")},
 		{"rights", postgresRights(table, claim), listOf("this user lacks: ", "have the tables' owner run GRANT, as "+table.Hot()+"'s documentation says, or migrate as the user who relays")},
 		{"columns", d.Read(table, Read{Limit: 1}), nothingWrong},
@@ -43,14 +42,6 @@ func indexProbe(query Query) Probe {
 		}
 		return "indexes for claiming by rows are missing", "the first relay makes them if it may; else run rowrelay migrate up --claim rows as the tables' owner"
 	}}
-}
-
-func postgresVersion(answer []string) (wrong, hint string) {
-	number, version, _ := strings.Cut(answer[0], " ")
-	if n, err := strconv.Atoi(number); err != nil || n < 130000 {
-		return "the server is of version " + version, "PostgreSQL 13 or later is needed"
-	}
-	return "", ""
 }
 
 func postgresSettings() Query {

@@ -65,6 +65,9 @@ func (s *Store) checkClaim(ctx context.Context, claim relay.Claim) Finding {
 	switch {
 	case err != nil:
 		finding.Detail = err.Error()
+	case s.possible(claim) != nil:
+		finding.Detail = s.possible(claim).Error()
+		finding.Hint = "say that it is to be claimed by rows"
 	case stored != "" && claim != "" && stored != claim:
 		finding.Detail = fmt.Sprintf("the table is claimed by %s, and this asks for %s", stored, claim)
 		finding.Hint = "stop all relays that claim by " + string(stored) + " first; then the next one to start decides"

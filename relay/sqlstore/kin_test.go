@@ -9,6 +9,7 @@ import (
 	"github.com/rowrelay/rowrelay/migrations"
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/sqlstore"
 	"github.com/rowrelay/rowrelay/relay/storetest"
 )
 
@@ -58,24 +59,45 @@ func TestKinOnPostgres(t *testing.T) {
 	}
 }
 
-// limited is a dialect of rows only on a server that isn't its own.
-type limited struct {
-	elsewhere
-	dialect.RowsOnly
+// pretending is PostgreSQL's dialect on a server that says to be another.
+type pretending struct {
+	dialect.Dialect
+	dialect.Fitting
+	version string
 }
 
+func (p pretending) Server() dialect.Query {
+	return dialect.Query{SQL: "SELECT 'version', $1::text", Args: []any{p.version}}
+}
+
+// Whoever asks for lanes, as is the default, is told at start, and by a check.
 func TestLanesAreRefused(t *testing.T) {
 	t.Parallel()
-	for _, d := range []dialect.Dialect{dialect.CockroachDB(), dialect.YugabyteDB()} {
+	versions := map[string]string{
+		"CockroachDB 25.2":      "CockroachDB CCL v25.2.1 (x86_64-pc-linux-gnu)",
+		"YugabyteDB 2025.1.1.2": "PostgreSQL 15.12-YB-2025.1.1.2-b3 on x86_64",
+	}
+	for name, version := range versions {
 		table := openKin(t, testdb.Targets()[0], dialect.YugabyteDB())
-		table.dialect = limited{elsewhere{d}, d.(dialect.RowsOnly)}
+		postgres := dialect.Postgres()
+		table.dialect = pretending{postgres, postgres.(dialect.Fitting), version}
 		store := table.open(t)
 		err := store.Adopt(t.Context(), relay.ByLanes)
 		if err == nil || !strings.Contains(err.Error(), "doesn't tell which transactions are open") || !strings.Contains(err.Error(), "--claim rows") {
-			t.Errorf("%s: adopt lanes: %v, want why not, and what to do", d.Name(), err)
+			t.Errorf("%s: adopt lanes: %v, want why not, and what to do", name, err)
 		}
 		if err := store.Adopt(t.Context(), relay.ByRows); err != nil {
-			t.Errorf("%s: adopt rows: %v", d.Name(), err)
+			t.Errorf("%s: adopt rows: %v", name, err)
+		}
+		for claim, wrong := range map[relay.Claim]string{relay.ByLanes: "claim", relay.ByRows: ""} {
+			for _, finding := range sqlstore.Check(t.Context(), table.DB, table.dialect, sqlstore.Options{}, claim) {
+				if finding.OK == (finding.Name == wrong) {
+					t.Errorf("%s by %s: %+v", name, claim, finding)
+				}
+				if finding.Name == "server" && !strings.HasPrefix(finding.Detail, name+", by rows only") {
+					t.Errorf("%s: the check says %q", name, finding.Detail)
+				}
+			}
 		}
 	}
 }

@@ -551,9 +551,6 @@ SELECT count(*) FROM app."Events_lanes" WHERE owner IS NOT NULL AND until >= now
 -- claimed by
 SELECT value FROM app."Events_settings" WHERE name = 'claim';
 
--- check server
-SELECT current_setting('server_version_num'), current_setting('server_version');
-
 -- check settings
 SELECT name, value FROM (VALUES
     ('transaction_read_only', 'on'), ('enable_indexscan', 'off'), ('synchronous_commit', 'off'), ('plan_cache_mode', 'force_generic_plan')) AS unfit (name, value)
