@@ -1,0 +1,186 @@
+package kafka_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/rowrelay/rowrelay/outbox"
+	"github.com/rowrelay/rowrelay/sinks"
+	"github.com/rowrelay/rowrelay/sinks/kafka"
+)
+
+// server returns what the environment says of a server that deploy/servers
+// brings up.
+func server(t testing.TB, variable string) string {
+	t.Helper()
+	address := os.Getenv(variable)
+	if address == "" && os.Getenv("REQUIRE_SERVERS") == "1" {
+		t.Fatalf("%s is not set: deploy/servers/servers up brings the server up", variable)
+	}
+	if address == "" {
+		t.Skipf("%s is not set: deploy/servers/servers up brings the server up", variable)
+	}
+	return address
+}
+
+func broker(t testing.TB) string { return server(t, "ROWRELAY_TEST_KAFKA") }
+
+// fake returns a cluster in memory, which can be told to go wrong.
+func fake(t testing.TB, options ...kfake.Opt) *kfake.Cluster {
+	t.Helper()
+	cluster, err := kfake.NewCluster(append([]kfake.Opt{kfake.NumBrokers(1)}, options...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(cluster.Close)
+	return cluster
+}
+
+// client is another library's than the sink's.
+func client(t testing.TB, addresses []string, options ...kgo.Opt) *kgo.Client {
+	t.Helper()
+	options = append(options, kgo.SeedBrokers(addresses...), kgo.MetadataMinAge(10*time.Millisecond))
+	c, err := kgo.NewClient(options...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c
+}
+
+var topics atomic.Int64
+
+// newTopic makes a topic of the test's own, with settings as name=value.
+func newTopic(t testing.TB, addresses []string, partitions int32, settings ...string) string {
+	t.Helper()
+	name := fmt.Sprintf("test-%d-%d", time.Now().UnixNano(), topics.Add(1))
+	wanted := kmsg.NewCreateTopicsRequestTopic()
+	wanted.Topic, wanted.NumPartitions, wanted.ReplicationFactor = name, partitions, -1
+	for _, setting := range settings {
+		key, value, _ := strings.Cut(setting, "=")
+		config := kmsg.NewCreateTopicsRequestTopicConfig()
+		config.Name, config.Value = key, &value
+		wanted.Configs = append(wanted.Configs, config)
+	}
+	request := kmsg.NewPtrCreateTopicsRequest()
+	request.Topics = append(request.Topics, wanted)
+	c := client(t, addresses)
+	answer, err := request.RequestWith(t.Context(), c)
+	if err == nil {
+		err = kerr.ErrorForCode(answer.Topics[0].ErrorCode)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		request := kmsg.NewPtrDeleteTopicsRequest()
+		request.TopicNames, request.Topics = []string{name}, []kmsg.DeleteTopicsRequestTopic{{Topic: &name}}
+		_, _ = request.RequestWith(context.Background(), c)
+	})
+	for !isThere(t, c, name) {
+		time.Sleep(time.Millisecond)
+	}
+	return name
+}
+
+// isThere asks for a topic, since brokers answer before they all know of it.
+func isThere(t testing.TB, c *kgo.Client, name string) bool {
+	t.Helper()
+	request, topic := kmsg.NewPtrMetadataRequest(), kmsg.NewMetadataRequestTopic()
+	topic.Topic = &name
+	request.Topics = append(request.Topics, topic)
+	answer, err := request.RequestWith(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer.Topics[0].ErrorCode == 0 && len(answer.Topics[0].Partitions) > 0 && answer.Topics[0].Partitions[0].Leader >= 0
+}
+
+// newSink makes a sink and opens it.
+func newSink(t testing.TB, options kafka.Options) *kafka.Sink {
+	t.Helper()
+	sink, err := kafka.New(options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := sink.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	return sink
+}
+
+// made counts messages, so that each has an id of its own.
+var made atomic.Int64
+
+func message(topic, key, payload string) sinks.Message {
+	n := made.Add(1)
+	return sinks.Message{
+		Message:  outbox.Message{ID: fmt.Sprintf("0195c0de-0000-7000-8000-%012d", n), Topic: topic, Key: key, Payload: []byte(payload)},
+		Sequence: n, Attempt: 1, CreatedAt: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC),
+	}
+}
+
+// batchOf makes a message for each key.
+func batchOf(topic string, keys ...string) []sinks.Message {
+	batch := make([]sinks.Message, len(keys))
+	for i, key := range keys {
+		batch[i] = message(topic, key, fmt.Sprint(i))
+	}
+	return batch
+}
+
+// summary has a letter for each outcome, as in DRNX: delivered, retry, neighbour,
+// rejected; U is unavailable, C cancelled.
+func summary(outcomes []sinks.Outcome) string {
+	var text strings.Builder
+	for _, o := range outcomes {
+		letter := map[sinks.Result]string{sinks.Delivered: "D", sinks.Retry: "R", sinks.Reject: "X", sinks.Unavailable: "U"}[o.Result]
+		if o.Result == sinks.Unsent {
+			letter = map[sinks.Reason]string{sinks.ReasonNeighbour: "N", sinks.ReasonCancelled: "C"}[o.Reason]
+		}
+		text.WriteString(letter)
+	}
+	return text.String()
+}
+
+// records reads a topic with another library, from its beginning, until there
+// are so many records.
+func records(t testing.TB, addresses []string, topic string, n int, options ...kgo.Opt) []*kgo.Record {
+	t.Helper()
+	c := client(t, addresses, append(options, kgo.ConsumeTopics(topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))...)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	var got []*kgo.Record
+	for len(got) < n {
+		fetches := c.PollFetches(ctx)
+		if ctx.Err() != nil {
+			t.Fatalf("%d of %d records are there", len(got), n)
+		}
+		got = append(got, fetches.Records()...)
+	}
+	c.Close()
+	return got
+}
+
+// values are the records' payloads by key, or all without.
+func values(got []*kgo.Record, key string) string {
+	var texts []string
+	for _, r := range got {
+		if string(r.Key) == key {
+			texts = append(texts, string(r.Value))
+		}
+	}
+	return strings.Join(texts, " ")
+}

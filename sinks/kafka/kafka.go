@@ -1,0 +1,100 @@
+// Package kafka is a sink that writes each message as a record to an Apache
+// Kafka topic. README.md has the settings, what is promised, and what each error
+// leads to.
+//
+// It uses the protocol and the Client of github.com/segmentio/kafka-go, with
+// connections and metadata of its own: so it knows whether a request has gone
+// out, a Send that is over leaves nothing behind that still writes, and a moved
+// leader is found at once.
+package kafka
+
+import (
+	"context"
+	"time"
+
+	kafkago "github.com/segmentio/kafka-go"
+
+	"github.com/rowrelay/rowrelay/sinks"
+)
+
+// Sink writes messages to Kafka. Its methods may be called concurrently. It
+// starts no goroutine that outlives a Send.
+type Sink struct {
+	options  Options
+	names    template
+	brokers  *wire
+	client   *kafkago.Client
+	cluster  *cluster
+	lanes    *lanes
+	slots    chan struct{} // one for each record batch under way
+	redactor sinks.Redactor
+}
+
+var (
+	_ sinks.Sink    = (*Sink)(nil)
+	_ sinks.Ordered = (*Sink)(nil)
+)
+
+// New returns a sink that writes to a cluster. It makes no connection. The error
+// has all that is wrong with the options, and shows no secret.
+func New(options Options) (*Sink, error) {
+	options = options.withDefaults()
+	if err := options.check(); err != nil {
+		return nil, err
+	}
+	brokers := newWire(options)
+	// The Client tells the broker to wait for its replicas for half of this time.
+	client := &kafkago.Client{Transport: brokers, Timeout: options.RequestTimeout}
+	return &Sink{
+		options:  options,
+		names:    parseTemplate(options.Topic),
+		brokers:  brokers,
+		client:   client,
+		cluster:  newCluster(client, options.Brokers),
+		lanes:    newLanes(),
+		slots:    make(chan struct{}, options.InFlight),
+		redactor: sinks.NewRedactor(options.Password),
+	}, nil
+}
+
+// Open asks a broker for the topic that the settings name, or for nothing where
+// they name none. So a cluster that is out of reach, a wrong login and a missing
+// topic are found before anything is sent.
+func (s *Sink) Open(ctx context.Context) error {
+	s.brokers.closeIdle() // after an outage they may be dead, and not know it
+	s.cluster.forget()
+	topics, err := s.topics(ctx, s.names.fixed())
+	if err != nil {
+		return s.openError(s.presentable(err))
+	}
+	for _, t := range topics {
+		if t.err != nil && !s.options.ParkUnknownTopics {
+			return s.openError(s.topicTrouble(t).Detail)
+		}
+	}
+	return nil
+}
+
+// Close closes the connections.
+func (s *Sink) Close(context.Context) error {
+	s.brokers.closeIdle()
+	return nil
+}
+
+// Order promises that what is delivered is a prefix of the batch within each
+// key.
+func (s *Sink) Order() sinks.Order { return sinks.OrderPrefix }
+
+// Send writes the messages in record batches, one a partition at a time and
+// several partitions at once.
+func (s *Sink) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome {
+	if ctx.Err() != nil {
+		return sinks.All(len(batch), cancelled)
+	}
+	r := newRun(s, batch)
+	r.until = time.Now().Add(s.options.LeaderTimeout)
+	if r.address(ctx) {
+		r.work(ctx)
+	}
+	return r.outcomes
+}

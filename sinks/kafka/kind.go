@@ -1,0 +1,147 @@
+package kafka
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+
+	"github.com/rowrelay/rowrelay/sinks"
+)
+
+// Kind describes the sink for a registry: the kind "kafka", and URLs such as
+// kafka://host:9092,host2:9092/topic?compression=zstd.
+func Kind() sinks.Kind {
+	return sinks.Kind{
+		Name:    "kafka",
+		Summary: "Writes each message as a record to an Apache Kafka topic.",
+		Schemes: []string{"kafka"},
+		FromURL: fromURL,
+		New:     fromSettings,
+		Fields:  fields,
+	}
+}
+
+var fields = []sinks.Field{
+	{Name: "brokers", Type: sinks.TypeList, Required: true, Check: checkList, Help: "The addresses that the cluster is found by, as host:port."},
+	{Name: "topic", Type: sinks.TypeString, Default: DefaultTopic, Check: checkTopicText, Help: "The topic to write to. `{topic}` stands for the message's topic, `{header:NAME}` for a header of it."},
+	{Name: "partition_header", Type: sinks.TypeString, Help: "The header whose number says which partition a message goes to. It is not sent. Messages without it go by their key."},
+	{Name: "timestamp", Type: sinks.TypeString, Default: "sent", Choices: []string{"sent", "created"}, Help: "The records' time: that of sending, or that at which the message was written. A topic may delete a replayed record at once if its time is older than the retention."},
+	{Name: "compression", Type: sinks.TypeString, Default: "none", Choices: []string{"none", "gzip", "snappy", "lz4", "zstd"}, Help: "How record batches are compressed."},
+	{Name: "max_message_bytes", Type: sinks.TypeSize, Default: "1MiB", Min: "1KiB", Max: "1GiB", Help: "The topics' max.message.bytes. A record that is larger, compressed and with about 100 bytes around it, is parked; record batches are kept below it."},
+	{Name: "in_flight", Type: sinks.TypeInt, Default: fmt.Sprint(DefaultInFlight), Min: "1", Max: "1000", Help: "How many record batches are under way at once, at most; one a partition."},
+	{Name: "request_timeout", Type: sinks.TypeDuration, Default: DefaultRequestTimeout.String(), Min: "100ms", Max: "10m", Help: "How long one request may take. Brokers wait half of it for their replicas. Keep it below the time-out of the sink's batches."},
+	{Name: "leader_timeout", Type: sinks.TypeDuration, Default: DefaultLeaderTimeout.String(), Min: "10ms", Max: "10m", Help: "How long a batch waits for partitions without a leader before the sink is called unavailable."},
+	{Name: "unknown_topic", Type: sinks.TypeString, Default: "wait", Choices: []string{"wait", "park"}, Help: "What a topic that isn't there does: it makes the sink unavailable until it is there, or its messages are parked."},
+	{Name: "create_topics", Type: sinks.TypeBool, Help: "Create topics that are not there."},
+	{Name: "create_partitions", Type: sinks.TypeInt, Min: "0", Max: "100000", Help: "The partitions of created topics; 0 leaves it to the broker."},
+	{Name: "create_replicas", Type: sinks.TypeInt, Min: "0", Max: "100", Help: "The replicas of created topics; 0 leaves it to the broker."},
+	{Name: "client_id", Type: sinks.TypeString, Default: DefaultClientID, Help: "What brokers know the sink by in their logs and quotas."},
+	{Name: "tls", Type: sinks.TypeBool, Help: "Connect with TLS. On where one of the next four settings is there."},
+	{Name: "ca_file", Type: sinks.TypeString, Help: "A file with the certificates, in PEM form, to trust instead of the system's."},
+	{Name: "cert_file", Type: sinks.TypeString, Help: "A file with the certificate, in PEM form, to show to brokers."},
+	{Name: "key_file", Type: sinks.TypeString, Help: "A file with that certificate's key, in PEM form."},
+	{Name: "server_name", Type: sinks.TypeString, Help: "The name that brokers' certificates must have. By default that of their address."},
+	{Name: "sasl", Type: sinks.TypeString, Choices: []string{"plain", "scram-sha-256", "scram-sha-512"}, Help: "How to log in. Empty: not at all."},
+	{Name: "username", Type: sinks.TypeString, Help: "The user name to log in with."},
+	{Name: "password", Type: sinks.TypeSecret, Help: "The password to log in with."},
+}
+
+func checkList(value any) error {
+	brokers := Options{Brokers: value.([]string)}.withDefaults().Brokers
+	if err := checkBrokers(brokers); err != nil {
+		return fmt.Errorf("must be addresses such as host:9092: %w", err)
+	}
+	return nil
+}
+
+func checkTopicText(value any) error { return checkTemplate(value.(string)) }
+
+func fromSettings(s sinks.Settings) (sinks.Sink, error) {
+	config, err := tlsFrom(s)
+	if err != nil {
+		return nil, err
+	}
+	return New(Options{
+		Brokers:           s.List("brokers"),
+		Topic:             s.Text("topic"),
+		PartitionHeader:   s.Text("partition_header"),
+		CreatedTime:       s.Text("timestamp") == "created",
+		Compression:       s.Text("compression"),
+		MaxMessageBytes:   int(s.Size("max_message_bytes")),
+		InFlight:          s.Int("in_flight"),
+		RequestTimeout:    s.Duration("request_timeout"),
+		LeaderTimeout:     s.Duration("leader_timeout"),
+		ParkUnknownTopics: s.Text("unknown_topic") == "park",
+		CreateTopics:      s.Bool("create_topics"),
+		CreatePartitions:  s.Int("create_partitions"),
+		CreateReplicas:    s.Int("create_replicas"),
+		ClientID:          s.Text("client_id"),
+		TLS:               config,
+		SASL:              s.Text("sasl"),
+		Username:          s.Text("username"),
+		Password:          s.Secret("password"),
+	})
+}
+
+// tlsFrom returns a configuration, or nil where no setting asks for TLS.
+func tlsFrom(s sinks.Settings) (*tls.Config, error) {
+	ca, cert, key, name := s.Text("ca_file"), s.Text("cert_file"), s.Text("key_file"), s.Text("server_name")
+	if !s.Bool("tls") && ca+cert+key+name == "" {
+		return nil, nil
+	}
+	config := &tls.Config{ServerName: name}
+	var err error
+	if config.RootCAs, err = trusted(ca); err != nil {
+		return nil, err
+	}
+	if cert+key != "" {
+		pair, err := tls.LoadX509KeyPair(cert, key)
+		if err != nil {
+			return nil, fmt.Errorf("read cert_file and key_file: %w", err)
+		}
+		config.Certificates = []tls.Certificate{pair}
+	}
+	return config, nil
+}
+
+// fromURL reads brokers, topic and login from the URL's parts, and any other
+// setting from its query.
+func fromURL(u *url.URL) (map[string]any, error) {
+	settings := map[string]any{}
+	for name, values := range u.Query() {
+		if len(values) > 1 {
+			return nil, fmt.Errorf("the setting %q is there twice", name)
+		}
+		settings[name] = values[0]
+	}
+	for _, name := range []string{"brokers", "topic", "username", "password"} {
+		if _, there := settings[name]; there {
+			return nil, fmt.Errorf("write kafka://username:password@host:9092,host2:9092/topic: %s can't be in the query", name)
+		}
+	}
+	if u.Host == "" {
+		return nil, errors.New("the host is missing: write kafka://host:9092/topic")
+	}
+	settings["brokers"] = strings.Split(u.Host, ",")
+	if topic := strings.TrimPrefix(u.Path, "/"); topic != "" {
+		settings["topic"] = topic
+	}
+	logIn(settings, u.User)
+	return settings, nil
+}
+
+// logIn sets the login of a URL; by PLAIN unless the URL says otherwise.
+func logIn(settings map[string]any, user *url.Userinfo) {
+	if user == nil {
+		return
+	}
+	settings["username"] = user.Username()
+	if password, there := user.Password(); there && password != "" {
+		settings["password"] = password
+	}
+	if settings["sasl"] == nil {
+		settings["sasl"] = "plain"
+	}
+}

@@ -1,0 +1,105 @@
+package kafka_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+)
+
+// link is the network between a sink and its brokers, which can be cut and
+// stalled.
+type link struct {
+	mu      sync.Mutex
+	cut     bool
+	open    map[net.Conn]bool
+	reached chan struct{} // closed when a request to produce has gone out
+	release chan struct{} // not nil: answers to produce requests wait until it is closed
+}
+
+func newLink() *link { return &link{open: map[net.Conn]bool{}} }
+
+func (l *link) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	conn, err := new(net.Dialer).DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.cut {
+		_ = conn.Close()
+		return nil, errors.New("the network is cut")
+	}
+	linked := &linkedConn{Conn: conn, link: l, closed: make(chan struct{})}
+	l.open[linked] = true
+	return linked, nil
+}
+
+func (l *link) setCut(cut bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.cut = cut
+	for conn := range l.open {
+		if cut {
+			go conn.Close()
+		}
+	}
+}
+
+func (l *link) stall() (<-chan struct{}, func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	reached, release := make(chan struct{}), make(chan struct{})
+	l.reached, l.release = reached, release
+	return reached, func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.release = nil
+		close(release)
+	}
+}
+
+// linkedConn is a connection over a link.
+type linkedConn struct {
+	net.Conn
+	link   *link
+	once   sync.Once
+	closed chan struct{}
+	held   chan struct{} // not nil: the answer to a produce request waits for it
+}
+
+func (c *linkedConn) Close() error {
+	c.once.Do(func() { close(c.closed) })
+	c.link.mu.Lock()
+	delete(c.link.open, c)
+	c.link.mu.Unlock()
+	return c.Conn.Close()
+}
+
+const produceKey = 0
+
+func (c *linkedConn) Write(text []byte) (int, error) {
+	n, err := c.Conn.Write(text)
+	c.link.mu.Lock()
+	defer c.link.mu.Unlock()
+	if isProduce := n > 8 && text[4] == 0 && text[5] == produceKey; !isProduce {
+		return n, err
+	}
+	if c.held = c.link.release; c.link.reached != nil {
+		close(c.link.reached)
+		c.link.reached = nil
+	}
+	return n, err
+}
+
+func (c *linkedConn) Read(text []byte) (int, error) {
+	n, err := c.Conn.Read(text)
+	if c.held != nil {
+		select {
+		case <-c.held:
+		case <-c.closed:
+			return 0, net.ErrClosed
+		}
+	}
+	return n, err
+}

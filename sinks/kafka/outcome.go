@@ -1,0 +1,215 @@
+package kafka
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	kafkago "github.com/segmentio/kafka-go"
+
+	"github.com/rowrelay/rowrelay/sinks"
+)
+
+// meaning is what a broker's error says of a record batch. README.md has the
+// table.
+type meaning struct {
+	result  sinks.Result
+	reason  sinks.Reason
+	moved   bool // it was not taken, and another try may find who takes it
+	isolate bool // one record may be the cause: the batch goes again in smaller ones
+}
+
+var (
+	elsewhere = meaning{result: sinks.Unavailable, reason: sinks.ReasonConnection, moved: true}
+	perhaps   = meaning{result: sinks.Retry, reason: sinks.ReasonUnknown}
+	noRight   = meaning{result: sinks.Unavailable, reason: sinks.ReasonAuth}
+	notSetUp  = meaning{result: sinks.Unavailable, reason: sinks.ReasonConfig}
+	oversized = meaning{result: sinks.Reject, reason: sinks.ReasonTooLarge, isolate: true}
+	malformed = meaning{result: sinks.Reject, reason: sinks.ReasonInvalid, isolate: true}
+	failed    = meaning{result: sinks.Retry, reason: sinks.ReasonServerError}
+)
+
+var meanings = map[kafkago.Error]meaning{
+	kafkago.UnknownTopicOrPartition: elsewhere, // what the topic itself says comes from the next look at it
+	kafkago.LeaderNotAvailable:      elsewhere,
+	kafkago.NotLeaderForPartition:   elsewhere,
+	kafkago.BrokerNotAvailable:      elsewhere,
+	kafkago.ReplicaNotAvailable:     elsewhere,
+	kafkago.NotEnoughReplicas:       elsewhere,
+	kafkago.KafkaStorageError:       elsewhere,
+	kafkago.ListenerNotFound:        elsewhere,
+	kafkago.FencedLeaderEpoch:       elsewhere,
+	kafkago.UnknownLeaderEpoch:      elsewhere,
+	kafkago.UnknownTopicID:          elsewhere,
+	kafkago.InconsistentTopicID:     elsewhere,
+
+	kafkago.RequestTimedOut:              perhaps,
+	kafkago.NotEnoughReplicasAfterAppend: perhaps,
+	kafkago.NetworkException:             perhaps,
+
+	kafkago.TopicAuthorizationFailed:   noRight,
+	kafkago.ClusterAuthorizationFailed: noRight,
+	kafkago.SASLAuthenticationFailed:   noRight,
+	kafkago.UnsupportedSASLMechanism:   noRight,
+	kafkago.IllegalSASLState:           noRight,
+
+	kafkago.InvalidRequiredAcks:         notSetUp,
+	kafkago.UnsupportedVersion:          notSetUp,
+	kafkago.UnsupportedForMessageFormat: notSetUp,
+	kafkago.UnsupportedCompressionType:  notSetUp,
+	kafkago.InvalidReplicationFactor:    notSetUp,
+	kafkago.InvalidPartitionNumber:      notSetUp,
+	kafkago.InvalidConfiguration:        notSetUp,
+
+	kafkago.MessageSizeTooLarge: oversized,
+	kafkago.RecordListTooLarge:  oversized,
+	kafkago.InvalidMessageSize:  oversized,
+
+	kafkago.InvalidRecord:    malformed,
+	kafkago.InvalidTimestamp: malformed,
+	kafkago.InvalidTopic:     {result: sinks.Reject, reason: sinks.ReasonInvalid},
+	kafkago.PolicyViolation:  {result: sinks.Reject, reason: sinks.ReasonRefused, isolate: true},
+
+	kafkago.ThrottlingQuotaExceeded: {result: sinks.Unavailable, reason: sinks.ReasonThrottled},
+}
+
+// meant returns what a broker's error says. One that is not known may mean
+// anything.
+func meant(err error) meaning {
+	code := kafkago.Unknown
+	if !errors.As(err, &code) {
+		return failed
+	}
+	if m, known := meanings[code]; known {
+		return m
+	}
+	return failed
+}
+
+// answered reads a broker's answer to a record batch of n records.
+func (s *Sink) answered(answer *kafkago.ProduceResponse, n int) (verdict, bool) {
+	if answer.Error == nil {
+		return verdict{outcome: sinks.Ok(""), offset: answer.BaseOffset}, false
+	}
+	m := meant(answer.Error)
+	o := sinks.Fail(m.result, m.reason, s.presentable(answer.Error))
+	switch {
+	case len(answer.RecordErrors) > 0 && m.result == sinks.Reject:
+		return s.someRefused(answer, o), false
+	case m.isolate:
+		return refused(n, o), false
+	}
+	return verdict{outcome: o}, m.moved
+}
+
+// someRefused is the verdict when the broker says which records it refuses.
+func (s *Sink) someRefused(answer *kafkago.ProduceResponse, o sinks.Outcome) verdict {
+	v := verdict{rejected: map[int]sinks.Outcome{}, again: true}
+	for place, err := range answer.RecordErrors {
+		if err.Error() != "" {
+			o.Detail = s.presentable(err)
+		}
+		v.rejected[place] = o
+	}
+	return v
+}
+
+// refused is the verdict when the broker doesn't say which.
+func refused(n int, o sinks.Outcome) verdict {
+	if n == 1 {
+		return verdict{outcome: o}
+	}
+	return verdict{again: true, smaller: true}
+}
+
+func tooLarge(size, most int) sinks.Outcome {
+	return sinks.Fail(sinks.Reject, sinks.ReasonTooLarge, fmt.Sprintf("%d bytes are more than max_message_bytes, %d", size, most))
+}
+
+// noAnswer is the outcome of a request without an answer.
+func (s *Sink) noAnswer(ctx context.Context, err error, late bool) sinks.Outcome {
+	switch {
+	case mayHaveArrived(err) && late:
+		return sinks.Fail(sinks.Retry, sinks.ReasonTimeout, s.presentable(err))
+	case mayHaveArrived(err):
+		return sinks.Fail(sinks.Retry, sinks.ReasonUnknown, s.presentable(err))
+	}
+	return s.troubled(ctx, err)
+}
+
+// troubled is the outcome where nothing was sent.
+func (s *Sink) troubled(ctx context.Context, err error) sinks.Outcome {
+	if ctx.Err() != nil {
+		return cancelled
+	}
+	reason := sinks.ReasonConnection
+	if code := kafkago.Unknown; errors.As(err, &code) && meant(code).result == sinks.Unavailable {
+		reason = meant(code).reason
+	}
+	login, handshake, header := (*loginError)(nil), (*tlsError)(nil), tls.RecordHeaderError{}
+	switch {
+	case errors.As(err, &login):
+		reason = sinks.ReasonAuth
+	case errors.As(err, &header):
+		reason = sinks.ReasonConfig
+	case errors.As(err, &handshake) && isRefusal(handshake.err):
+		reason = sinks.ReasonAuth
+	}
+	return sinks.Fail(sinks.Unavailable, reason, s.presentable(err))
+}
+
+// isRefusal says that one side doesn't trust the other's certificate.
+func isRefusal(err error) bool {
+	verification, alert := (*tls.CertificateVerificationError)(nil), tls.AlertError(0)
+	return errors.As(err, &verification) || errors.As(err, &alert) || strings.Contains(err.Error(), "remote error: tls")
+}
+
+// isConnection says that an error is one of the connection, and not a refusal.
+func isConnection(err error) bool {
+	login, handshake := (*loginError)(nil), (*tlsError)(nil)
+	wire := (*wireError)(nil)
+	return errors.As(err, &wire) && !errors.As(err, &login) && !errors.As(err, &handshake)
+}
+
+// topicTrouble is the outcome of messages whose topic can't be written to.
+func (s *Sink) topicTrouble(t *topic) sinks.Outcome {
+	m := meant(t.err)
+	detail := "the topic " + t.name + ": " + s.presentable(t.err)
+	switch {
+	case !errors.Is(t.err, kafkago.UnknownTopicOrPartition):
+		return sinks.Fail(m.result, m.reason, detail)
+	case s.options.ParkUnknownTopics:
+		return sinks.Fail(sinks.Reject, sinks.ReasonUnroutable, detail)
+	}
+	return sinks.Fail(sinks.Unavailable, sinks.ReasonConfig, detail)
+}
+
+// openError is an error of Open, without secrets.
+func (s *Sink) openError(text string) error { return errors.New("open the kafka sink: " + text) }
+
+// presentable makes an error fit for an operator's screen: without secrets, on
+// one line and short.
+func (s *Sink) presentable(err error) string {
+	const longest = 300
+	text := strings.Map(printable, s.redactor.Redact(err.Error()))
+	text = strings.Join(strings.Fields(text), " ")
+	if len(text) <= longest {
+		return text
+	}
+	end := longest
+	for !utf8.RuneStart(text[end]) {
+		end--
+	}
+	return text[:end] + "…"
+}
+
+func printable(r rune) rune {
+	if r == utf8.RuneError || !unicode.IsPrint(r) {
+		return ' '
+	}
+	return r
+}

@@ -1,0 +1,110 @@
+package kafka
+
+import (
+	"bytes"
+	"context"
+	"sync"
+	"time"
+
+	kafkago "github.com/segmentio/kafka-go"
+	"github.com/segmentio/kafka-go/protocol"
+
+	"github.com/rowrelay/rowrelay/sinks"
+)
+
+// verdict is what became of a record batch.
+type verdict struct {
+	outcome  sinks.Outcome         // of the records, unless they go again
+	offset   int64                 // of the first, if they are delivered
+	rejected map[int]sinks.Outcome // records that were refused, by their place
+	again    bool                  // the others were not taken because of those, and go again
+	smaller  bool                  // in smaller batches
+}
+
+// buffers are what record batches were encoded in.
+var buffers = sync.Pool{New: func() any { return new([]byte) }}
+
+// produce sends records to a partition's leader, and again while it is certain
+// that the batch was not taken and there is time.
+func (s *Sink) produce(ctx context.Context, until time.Time, to place, records []record) verdict {
+	buffer := buffers.Get().(*[]byte)
+	defer buffers.Put(buffer)
+	encoded, err := encode((*buffer)[:0], records, compressions[s.options.Compression], noProducer)
+	if err != nil {
+		return verdict{outcome: sinks.Fail(sinks.Retry, sinks.ReasonServerError, err.Error())}
+	}
+	*buffer = encoded
+	if size := len(encoded) - prefixBytes; size > s.options.MaxMessageBytes {
+		return refused(len(records), tooLarge(size, s.options.MaxMessageBytes))
+	}
+	for tries := 0; ; tries++ {
+		v, moved := s.attempt(ctx, until, to, encoded, len(records))
+		if !moved || !pause(ctx, until, tries) {
+			return v
+		}
+	}
+}
+
+// attempt sends a record batch once. Moved says that it was not taken, and that
+// another broker may take it.
+func (s *Sink) attempt(ctx context.Context, until time.Time, to place, encoded []byte, n int) (v verdict, moved bool) {
+	topics, err := s.topics(ctx, []string{to.topic})
+	if err != nil {
+		return verdict{outcome: s.troubled(ctx, err)}, isConnection(err)
+	}
+	t := topics[to.topic]
+	leader, trouble := s.leaderOf(t, to.partition)
+	if trouble != nil {
+		s.cluster.outdated(t)
+		return verdict{outcome: *trouble}, trouble.Reason == sinks.ReasonConnection
+	}
+	if o, ready := s.rested(ctx, until, leader); !ready {
+		return verdict{outcome: o}, false
+	}
+	start := time.Now()
+	answer, err := s.client.RawProduce(ctx, &kafkago.RawProduceRequest{
+		Addr: kafkago.TCP(leader), Topic: to.topic, Partition: to.partition, RequiredAcks: kafkago.RequireAll,
+		RawRecords: protocol.RawRecordSet{Reader: bytes.NewReader(encoded)},
+	})
+	if err != nil {
+		s.cluster.outdated(t)
+		late := ctx.Err() != nil || time.Since(start) >= s.options.RequestTimeout
+		return verdict{outcome: s.noAnswer(ctx, err, late)}, isConnection(err) && !mayHaveArrived(err)
+	}
+	s.cluster.rest(leader, answer.Throttle)
+	v, moved = s.answered(answer, n)
+	if moved {
+		s.cluster.outdated(t)
+	}
+	return v, moved
+}
+
+// leaderOf returns a partition's leader, or why there is none.
+func (s *Sink) leaderOf(t *topic, partition int) (string, *sinks.Outcome) {
+	var trouble sinks.Outcome
+	switch {
+	case t.err != nil:
+		trouble = s.topicTrouble(t)
+	case partition >= len(t.leaders): // the topic was made anew
+		trouble = sinks.Fail(sinks.Unavailable, sinks.ReasonConfig, "the topic "+t.name+" has lost partitions")
+	case t.leaders[partition] == "":
+		trouble = sinks.Fail(sinks.Unavailable, sinks.ReasonConnection, "a partition of the topic "+t.name+" has no leader")
+	default:
+		return t.leaders[partition], nil
+	}
+	return "", &trouble
+}
+
+// rested waits until a broker that asked for a pause has had it.
+func (s *Sink) rested(ctx context.Context, until time.Time, leader string) (sinks.Outcome, bool) {
+	wait := s.cluster.restLeft(leader)
+	if wait <= 0 || sleep(ctx, until, wait) {
+		return sinks.Outcome{}, true
+	}
+	if ctx.Err() != nil {
+		return cancelled, false
+	}
+	o := sinks.Fail(sinks.Unavailable, sinks.ReasonThrottled, "the broker asked for a pause")
+	o.RetryAfter = wait
+	return o, false
+}

@@ -1,0 +1,190 @@
+package kafka
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"github.com/rowrelay/rowrelay/sinks"
+)
+
+var (
+	cancelled = sinks.Fail(sinks.Unsent, sinks.ReasonCancelled, "")
+	neighbour = sinks.Fail(sinks.Unsent, sinks.ReasonNeighbour, "")
+)
+
+// run is one Send. One goroutine knows what has become of each message; others
+// carry record batches, one for each partition at a time.
+type run struct {
+	sink     *Sink
+	batch    []sinks.Message
+	outcomes []sinks.Outcome
+	settled  []bool
+	before   []int // the message of the same key before this one, or -1
+	records  []record
+	lanes    map[place]*lane
+	order    []*lane
+	until    time.Time // when to give up on leaders
+	slowest  time.Duration
+}
+
+// place is a partition of a topic.
+type place struct {
+	topic     string
+	partition int
+}
+
+// lane is what goes to one partition.
+type lane struct {
+	place
+	waiting []int // messages, in order
+	busy    bool  // a record batch is under way
+	most    int   // records that a batch may have; 0 any number
+}
+
+func newRun(s *Sink, batch []sinks.Message) *run {
+	r := &run{
+		sink: s, batch: batch, lanes: map[place]*lane{},
+		outcomes: make([]sinks.Outcome, len(batch)), settled: make([]bool, len(batch)),
+		before: make([]int, len(batch)), records: make([]record, len(batch)),
+	}
+	last := make(map[string]int, len(batch))
+	for i := range batch {
+		r.before[i] = -1
+		if key := batch[i].Key; key != "" {
+			if at, known := last[key]; known {
+				r.before[i] = at
+			}
+			last[key] = i
+		}
+	}
+	return r
+}
+
+// settle writes down what became of a message. After one that was not delivered,
+// none of its key may be.
+func (r *run) settle(i int, o sinks.Outcome) {
+	if r.heldBack(i) {
+		o = neighbour
+	}
+	r.outcomes[i], r.settled[i] = o, true
+}
+
+func (r *run) heldBack(i int) bool {
+	at := r.before[i]
+	return at >= 0 && r.settled[at] && r.outcomes[at].Result != sinks.Delivered
+}
+
+// work carries record batches as long as there are some.
+func (r *run) work(ctx context.Context) {
+	answers := make(chan answer)
+	for under := r.begin(ctx, answers); under > 0; under += r.begin(ctx, answers) {
+		r.take(<-answers)
+		under--
+	}
+}
+
+// answer is what became of a record batch.
+type answer struct {
+	lane  *lane
+	chunk []int
+	verdict
+	took time.Duration
+}
+
+// begin starts a record batch in each lane that has something ready, and
+// returns in how many.
+func (r *run) begin(ctx context.Context, answers chan<- answer) int {
+	begun := 0
+	for _, l := range r.order {
+		if l.busy {
+			continue
+		}
+		chunk := r.next(l)
+		if len(chunk) == 0 {
+			continue
+		}
+		l.busy = true
+		begun++
+		late := r.slowest
+		go func() {
+			start := time.Now()
+			v := r.carry(ctx, l, chunk, late)
+			answers <- answer{l, chunk, v, time.Since(start)}
+		}()
+	}
+	return begun
+}
+
+// next takes messages for one record batch out of a lane: those whose key has
+// nothing before them that is still on its way elsewhere.
+func (r *run) next(l *lane) []int {
+	var chunk, left []int
+	inChunk, room := map[int]bool{}, r.sink.options.MaxMessageBytes-batchBytes
+	full := false
+	for n, i := range l.waiting {
+		if full {
+			left = append(left, l.waiting[n:]...)
+			break
+		}
+		at := r.before[i]
+		switch {
+		case r.heldBack(i):
+			r.settle(i, neighbour)
+		case at >= 0 && !r.settled[at] && !inChunk[at]:
+			left = append(left, i)
+		default:
+			size := r.records[i].mostBytes()
+			if full = len(chunk) > 0 && (size > room || len(chunk) == l.most); full {
+				left = append(left, i)
+				continue
+			}
+			room -= size
+			chunk = append(chunk, i)
+			inChunk[i] = true
+		}
+	}
+	l.waiting = left
+	return chunk
+}
+
+// take notes an answer, and puts back what is to go again.
+func (r *run) take(a answer) {
+	a.lane.busy = false
+	r.slowest = max(r.slowest, a.took)
+	var again []int
+	for n, i := range a.chunk {
+		rejected, isRejected := a.rejected[n]
+		switch {
+		case isRejected:
+			r.settle(i, rejected)
+		case a.again:
+			again = append(again, i)
+		case a.outcome.Result == sinks.Delivered:
+			r.settle(i, sinks.Ok(receipt(a.lane.partition, a.offset+int64(n))))
+		default:
+			r.settle(i, a.outcome)
+		}
+	}
+	a.lane.waiting = append(again, a.lane.waiting...)
+	if a.smaller {
+		a.lane.most = max(1, len(a.chunk)/2)
+	}
+	if a.outcome.Result == sinks.Unavailable {
+		r.stop(a.lane)
+	}
+}
+
+// stop leaves alone what waits for a partition that is in trouble.
+func (r *run) stop(l *lane) {
+	for _, i := range l.waiting {
+		r.settle(i, neighbour)
+	}
+	l.waiting = nil
+}
+
+// receipt is the partition and the offset.
+func receipt(partition int, offset int64) string {
+	text := strconv.AppendInt(make([]byte, 0, 24), int64(partition), 10)
+	return string(strconv.AppendInt(append(text, '/'), offset, 10))
+}

@@ -1,0 +1,166 @@
+package kafka_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/rowrelay/rowrelay/outbox"
+	"github.com/rowrelay/rowrelay/sinks"
+	"github.com/rowrelay/rowrelay/sinks/kafka"
+	"github.com/rowrelay/rowrelay/sinks/sinktest"
+)
+
+const password = "p4ssw0rd"
+
+func TestConformance(t *testing.T) {
+	t.Parallel()
+	address := broker(t)
+	sinktest.Run(t, func(t testing.TB) sinktest.Harness {
+		return harness(t, []string{address}, newTopic(t, []string{address}, 6, "max.message.bytes=2000000"))
+	})
+}
+
+// harness is what can be done with any broker.
+func harness(t testing.TB, addresses []string, topic string) sinktest.Harness {
+	t.Helper()
+	between := newLink()
+	sink, err := kafka.New(kafka.Options{
+		Brokers: addresses, MaxMessageBytes: 2000000, LeaderTimeout: time.Second, Dial: between.dial,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sinktest.Harness{
+		Sink: sink, Topic: topic, Received: reading(t, addresses, topic),
+		Break: func() { between.setCut(true) }, Repair: func() { between.setCut(false) }, Stall: between.stall,
+	}
+}
+
+// reading returns a function that returns all messages that have arrived.
+func reading(t testing.TB, addresses []string, topic string) func() []outbox.Message {
+	t.Helper()
+	c := client(t, addresses, kgo.ConsumeTopics(topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchMaxWait(20*time.Millisecond))
+	var mu sync.Mutex
+	var got []outbox.Message
+	return func() []outbox.Message {
+		mu.Lock()
+		defer mu.Unlock()
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
+		defer cancel()
+		for _, r := range c.PollFetches(ctx).Records() {
+			got = append(got, asMessage(r))
+		}
+		return slices.Clone(got)
+	}
+}
+
+// asMessage is the message that a record was made of.
+func asMessage(r *kgo.Record) outbox.Message {
+	m := outbox.Message{Topic: r.Topic, Key: string(r.Key), Payload: r.Value}
+	for _, h := range r.Headers {
+		if h.Key == "rowrelay-message-id" {
+			m.ID = string(h.Value)
+			continue
+		}
+		if m.Headers == nil {
+			m.Headers = map[string]string{}
+		}
+		m.Headers[h.Key] = string(h.Value)
+	}
+	return m
+}
+
+// TestConformanceOfAnswers has a broker that can be told what to answer.
+func TestConformanceOfAnswers(t *testing.T) {
+	t.Parallel()
+	sinktest.Run(t, func(t testing.TB) sinktest.Harness {
+		cluster := fake(t, kfake.SeedTopics(16, "sinktest"), kfake.BrokerConfigs(map[string]string{"message.max.bytes": "2000000"}))
+		h := harness(t, cluster.ListenAddrs(), "sinktest")
+		kafka.StickTo(h.Sink.(*kafka.Sink), 0) // where none of the suite's keys go
+		h.Answer = answering(cluster)
+		return h
+	})
+}
+
+// answering lets a broker refuse messages by their ids: with the error that names
+// the record, or, for a retry, by not saying whether the batch was taken.
+func answering(cluster *kfake.Cluster) func(id string, result sinks.Result) {
+	var mu sync.Mutex
+	answers := map[string]sinks.Result{}
+	cluster.ControlKey(int16(kmsg.Produce), func(request kmsg.Request) (kmsg.Response, error, bool) {
+		cluster.KeepControl()
+		mu.Lock()
+		defer mu.Unlock()
+		produce := request.(*kmsg.ProduceRequest)
+		batch := produce.Topics[0].Partitions[0].Records
+		for id, result := range answers {
+			if !bytes.Contains(batch, []byte(id)) {
+				continue
+			}
+			if result == sinks.Retry {
+				return produced(produce, kerr.RequestTimedOut), nil, true
+			}
+			return produced(produce, kerr.InvalidRecord, placeOf(batch, id)), nil, true
+		}
+		return nil, nil, false
+	})
+	return func(id string, result sinks.Result) {
+		mu.Lock()
+		defer mu.Unlock()
+		if answers[id] = result; result == sinks.Delivered {
+			delete(answers, id)
+		}
+	}
+}
+
+// produced is an answer with an error, and the records that it is about.
+func produced(request *kmsg.ProduceRequest, problem *kerr.Error, places ...int) *kmsg.ProduceResponse {
+	answer := request.ResponseKind().(*kmsg.ProduceResponse)
+	topic, partition := kmsg.NewProduceResponseTopic(), kmsg.NewProduceResponseTopicPartition()
+	topic.Topic, partition.Partition = request.Topics[0].Topic, request.Topics[0].Partitions[0].Partition
+	partition.ErrorCode, partition.BaseOffset = problem.Code, -1
+	for _, place := range places {
+		record := kmsg.NewProduceResponseTopicPartitionErrorRecord()
+		text := "this record is refused"
+		record.RelativeOffset, record.ErrorMessage = int32(place), &text
+		partition.ErrorRecords = append(partition.ErrorRecords, record)
+	}
+	topic.Partitions = append(topic.Partitions, partition)
+	answer.Topics = append(answer.Topics, topic)
+	return answer
+}
+
+// placeOf finds the record with an id in a batch that is not compressed.
+func placeOf(batch []byte, id string) int {
+	for place, record := range recordsIn(batch) {
+		if bytes.Contains(record, []byte(id)) {
+			return place
+		}
+	}
+	return -1
+}
+
+// recordsIn divides a batch that is not compressed.
+func recordsIn(batch []byte) [][]byte {
+	var parsed kmsg.RecordBatch
+	if err := parsed.ReadFrom(batch); err != nil {
+		panic(err)
+	}
+	var records [][]byte
+	for rest := parsed.Records; len(rest) > 0; {
+		length, width := binary.Varint(rest)
+		records = append(records, rest[:width+int(length)])
+		rest = rest[width+int(length):]
+	}
+	return records
+}
