@@ -35,6 +35,7 @@ func createSQLServer(t testing.TB, server string) string {
 	}
 	name := "rowrelay_test_" + strings.ToLower(rand.Text())
 	execute(t, "sqlserver", server, "CREATE DATABASE "+name+" COLLATE Latin1_General_100_CI_AS")
+	execute(t, "sqlserver", server, "ALTER DATABASE "+name+" SET ALLOW_SNAPSHOT_ISOLATION ON")
 	t.Cleanup(func() {
 		execute(t, "sqlserver", server, "ALTER DATABASE "+name+" SET SINGLE_USER WITH ROLLBACK IMMEDIATE; DROP DATABASE "+name)
 	})
