@@ -22,20 +22,53 @@ func (s *Sink) deliver(ctx context.Context, m sinks.Message) sinks.Outcome {
 	if err != nil {
 		return sinks.Fail(sinks.Reject, sinks.ReasonInvalid, err.Error())
 	}
-	body := bytes.NewReader(bytes.Clone(m.Payload)) // a RoundTripper may read it after it has returned
 	limited, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
-	var on wire
-	request, err := http.NewRequestWithContext(on.traced(limited), s.method, s.url.String(), body)
+	token, err := s.authorize(limited, header)
 	if err != nil {
-		return sinks.Fail(sinks.Unavailable, sinks.ReasonConfig, s.presentable(err.Error()))
+		return sinks.Fail(sinks.Unavailable, sinks.ReasonAuth, s.presentable(err.Error()))
 	}
-	request.Header = header
-	response, err := s.transport.RoundTrip(request)
+	var on wire
+	response, err := s.request(on.traced(limited), header, m.Payload)
 	if err != nil {
 		return s.noAnswer(ctx, limited, on.mayHaveArrived(), err)
 	}
-	return s.answered(response, read(response, cancel))
+	body := read(response, cancel)
+	if token == "" {
+		return s.answered(response, body)
+	}
+	return s.answeredToken(response, token, body)
+}
+
+func (s *Sink) request(ctx context.Context, header http.Header, payload []byte) (*http.Response, error) {
+	body := bytes.NewReader(bytes.Clone(payload)) // a RoundTripper may read it after it has returned
+	request, err := http.NewRequestWithContext(ctx, s.method, s.url.String(), body)
+	if err != nil {
+		return nil, err
+	}
+	request.Header = header
+	return s.transport.RoundTrip(request)
+}
+
+// answeredToken is answered for a request with a token, which may have been
+// revoked, and which the answer may repeat.
+func (s *Sink) answeredToken(response *http.Response, token, body string) sinks.Outcome {
+	if response.StatusCode == http.StatusUnauthorized {
+		s.tokens.forget(token)
+		return sinks.Fail(sinks.Unavailable, sinks.ReasonAuth, s.describe(response.StatusCode, ""))
+	}
+	return s.answered(response, sinks.NewRedactor(sinks.Secret(token)).Redact(body))
+}
+
+// authorize adds a token, and returns it; none where none is needed.
+func (s *Sink) authorize(ctx context.Context, header http.Header) (token string, err error) {
+	if s.tokens == nil {
+		return "", nil
+	}
+	if token, err = s.tokens.get(ctx); err == nil {
+		header.Set("Authorization", "Bearer "+token)
+	}
+	return token, err
 }
 
 // noAnswer is the outcome of a request without an answer.

@@ -6,6 +6,7 @@ package httpsink
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -46,6 +47,9 @@ type Options struct {
 	Username    string
 	Password    sinks.Secret
 
+	// OAuth2 gets the bearer tokens of the requests, instead of BearerToken.
+	OAuth2 OAuth2
+
 	// Timeout is how long one request may take, from the connection to the end
 	// of the answer's header. Defaults to [DefaultTimeout].
 	Timeout time.Duration
@@ -85,6 +89,7 @@ type Sink struct {
 	contentType string
 	events      *cloudevents.Encoder
 	signatures  []signature
+	tokens      *tokens // nil: none are needed
 	timeout     time.Duration
 	maxWait     time.Duration
 	concurrency int
@@ -112,6 +117,7 @@ func New(options Options) (*Sink, error) {
 		return nil, fmt.Errorf("make an http sink: %w", err)
 	}
 	signatures, _ := parseSecrets(options.SigningSecret) // checked before
+	transport := newTransport(options)
 	return &Sink{
 		url:         target,
 		method:      options.Method,
@@ -122,7 +128,8 @@ func New(options Options) (*Sink, error) {
 		timeout:     options.Timeout,
 		maxWait:     options.MaxRetryAfter,
 		concurrency: options.Concurrency,
-		transport:   newTransport(options),
+		tokens:      newTokens(options.OAuth2, transport),
+		transport:   transport,
 		fan:         sinks.NewFan(options.Concurrency),
 		redactor:    options.redactor(target),
 	}, nil
@@ -150,9 +157,19 @@ func newTransport(options Options) *http.Transport {
 	return transport
 }
 
-// Open makes no request: whether the endpoint is there, the first message will
-// tell.
-func (s *Sink) Open(context.Context) error { return nil }
+// Open makes no request to the endpoint: whether it is there, the first message
+// will tell. It gets a token where requests need one.
+func (s *Sink) Open(ctx context.Context) error {
+	if s.tokens == nil {
+		return nil
+	}
+	limited, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	if _, err := s.tokens.get(limited); err != nil {
+		return errors.New(s.presentable(err.Error()))
+	}
+	return nil
+}
 
 // Close closes the connections.
 func (s *Sink) Close(context.Context) error {

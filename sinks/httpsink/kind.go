@@ -23,6 +23,10 @@ func Kind() sinks.Kind {
 			{Name: "headers", Type: sinks.TypeSecretMap, Check: checkHeaders, Help: "Headers to add to each request. A message can't overwrite them, but for Content-Type and User-Agent."},
 			{Name: "content_type", Type: sinks.TypeString, Check: checkText, Help: "The Content-Type of messages that don't set it. By default application/json for a JSON object or array, and application/octet-stream for any other payload."},
 			{Name: "bearer_token", Type: sinks.TypeSecret, Check: checkText, Help: "A token to authenticate with."},
+			{Name: "oauth2_token_url", Type: sinks.TypeString, Help: "Where to get bearer tokens by OAuth 2.0's client credentials."},
+			{Name: "oauth2_client_id", Type: sinks.TypeString, Help: "The client's id for tokens."},
+			{Name: "oauth2_client_secret", Type: sinks.TypeSecret, Help: "The client's secret for tokens."},
+			{Name: "oauth2_scopes", Type: sinks.TypeList, Help: "The scopes to ask for."},
 			{Name: "username", Type: sinks.TypeString, Help: "The user name of HTTP's basic authentication."},
 			{Name: "password", Type: sinks.TypeSecret, Help: "The password of HTTP's basic authentication."},
 			{Name: "signing_secret", Type: sinks.TypeSecret, Check: func(value any) error { return checkSigning(value.(sinks.Secret)) }, Help: "Sign requests as Standard Webhooks 1.0 has it, with a shared secret (whsec_…) or an ed25519 private key (whsk_…); several with blanks between them all sign, as during a rotation."},
@@ -57,11 +61,15 @@ func fromSettings(s sinks.Settings) (sinks.Sink, error) {
 		return nil, err
 	}
 	return New(Options{
-		URL:           s.Text("url"),
-		Method:        s.Text("method"),
-		Headers:       s.SecretMap("headers"),
-		ContentType:   s.Text("content_type"),
-		BearerToken:   s.Secret("bearer_token"),
+		URL:         s.Text("url"),
+		Method:      s.Text("method"),
+		Headers:     s.SecretMap("headers"),
+		ContentType: s.Text("content_type"),
+		BearerToken: s.Secret("bearer_token"),
+		OAuth2: OAuth2{
+			TokenURL: s.Text("oauth2_token_url"), ClientID: s.Text("oauth2_client_id"),
+			ClientSecret: s.Secret("oauth2_client_secret"), Scopes: s.List("oauth2_scopes"),
+		},
 		Username:      s.Text("username"),
 		Password:      s.Secret("password"),
 		Timeout:       s.Duration("request_timeout"),

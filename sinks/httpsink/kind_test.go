@@ -29,6 +29,7 @@ func TestKind(t *testing.T) {
 	sinktest.Kind(t, httpsink.Kind(),
 		map[string]any{"url": url, "headers": map[string]any{"X-Static": "st4tic"}, "bearer_token": "t0ken"},
 		map[string]any{"url": url, "username": "user", "password": "p4ssword", "signing_secret": oldSecret},
+		map[string]any{"url": url, "oauth2_token_url": "https://id.example/token", "oauth2_client_id": "id", "oauth2_client_secret": "cl1ent"},
 	)
 }
 

@@ -31,7 +31,7 @@ func (o Options) check() (*url.URL, error) {
 		problems = append(problems, errors.New("the timeout, the concurrency and the longest wait must not be negative"))
 	}
 	problems = append(problems, about("headers", checkStatic(o.Headers)), about("content type", checkValue(o.ContentType)),
-		about("signing secret", checkSigning(o.SigningSecret)), o.checkLogin())
+		about("signing secret", checkSigning(o.SigningSecret)), o.OAuth2.check(), o.checkLogin())
 	if err := errors.Join(problems...); err != nil {
 		return nil, fmt.Errorf("make an http sink: %w", err)
 	}
@@ -48,7 +48,7 @@ func about(subject string, err error) error {
 func (o Options) checkLogin() error {
 	switch {
 	case o.logins() > 1:
-		return errors.New("only one of bearer token, user name with password, and an Authorization header can be set")
+		return errors.New("only one of bearer token, OAuth 2.0, user name with password, and an Authorization header can be set")
 	case strings.Contains(o.Username, ":"):
 		return errors.New("the user name must not contain a colon")
 	}
@@ -64,6 +64,9 @@ func (o Options) logins() int {
 		}
 	}
 	if o.BearerToken != "" {
+		count++
+	}
+	if o.OAuth2.set() {
 		count++
 	}
 	if o.Username != "" || o.Password != "" {
@@ -112,7 +115,7 @@ func (o Options) basic() string {
 
 // redactor knows all that an answer or an error must not repeat.
 func (o Options) redactor(target *url.URL) sinks.Redactor {
-	secrets := []sinks.Secret{o.BearerToken, o.Password, sinks.Secret(target.RawQuery)}
+	secrets := []sinks.Secret{o.BearerToken, o.OAuth2.ClientSecret, o.Password, sinks.Secret(target.RawQuery)}
 	for _, secret := range strings.Fields(o.SigningSecret.Reveal()) {
 		secrets = append(secrets, sinks.Secret(secret))
 	}

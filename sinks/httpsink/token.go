@@ -1,0 +1,136 @@
+package httpsink
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/rowrelay/rowrelay/sinks"
+)
+
+// OAuth2 says where a sink gets its bearer tokens: by OAuth 2.0's client
+// credentials (RFC 6749, section 4.4). The zero value gets none.
+type OAuth2 struct {
+	TokenURL     string // http or https
+	ClientID     string
+	ClientSecret sinks.Secret
+	Scopes       []string
+}
+
+func (o OAuth2) set() bool { return o.TokenURL != "" || o.ClientID != "" || o.ClientSecret != "" }
+
+func (o OAuth2) check() error {
+	if !o.set() {
+		return nil
+	}
+	if _, err := parseURL(o.TokenURL); err != nil {
+		return about("OAuth 2.0 token url", err)
+	}
+	if o.ClientID == "" || o.ClientSecret == "" {
+		return errors.New("OAuth 2.0 needs a client id and a client secret")
+	}
+	return nil
+}
+
+// tokens has the token that requests carry, and gets another when it ends. Its
+// methods may be called concurrently; one of the callers asks and the others
+// wait.
+type tokens struct {
+	options OAuth2
+	client  http.RoundTripper
+	turn    chan struct{} // holds one value: the right to what is below
+	token   string
+	until   time.Time
+}
+
+// earlier is how long before its end a token is replaced, and lasting how long
+// one is used that doesn't say.
+const (
+	earlier = 30 * time.Second
+	lasting = 5 * time.Minute
+)
+
+func newTokens(options OAuth2, client http.RoundTripper) *tokens {
+	if !options.set() {
+		return nil
+	}
+	t := &tokens{options: options, client: client, turn: make(chan struct{}, 1)}
+	t.turn <- struct{}{}
+	return t
+}
+
+// get returns a token that is good for a while.
+func (t *tokens) get(ctx context.Context) (string, error) {
+	select {
+	case <-t.turn:
+	case <-ctx.Done():
+		return "", ctx.Err()
+	}
+	defer func() { t.turn <- struct{}{} }()
+	if time.Now().Before(t.until) {
+		return t.token, nil
+	}
+	token, lasts, err := t.ask(ctx)
+	if err != nil {
+		return "", fmt.Errorf("get a token: %w", err)
+	}
+	t.token, t.until = token, time.Now().Add(lasts-min(earlier, lasts/2))
+	return token, nil
+}
+
+// forget makes the next get ask anew, if the token is still this one.
+func (t *tokens) forget(token string) {
+	<-t.turn
+	if t.token == token {
+		t.until = time.Time{}
+	}
+	t.turn <- struct{}{}
+}
+
+func (t *tokens) ask(ctx context.Context) (token string, lasts time.Duration, err error) {
+	form := url.Values{"grant_type": {"client_credentials"}}
+	if len(t.options.Scopes) > 0 {
+		form.Set("scope", strings.Join(t.options.Scopes, " "))
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, t.options.TokenURL, strings.NewReader(form.Encode()))
+	if err != nil {
+		return "", 0, err
+	}
+	request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	request.Header.Set("Accept", "application/json")
+	request.SetBasicAuth(url.QueryEscape(t.options.ClientID), url.QueryEscape(t.options.ClientSecret.Reveal()))
+	response, err := t.client.RoundTrip(request)
+	if err != nil {
+		return "", 0, err
+	}
+	defer response.Body.Close()
+	return readToken(response)
+}
+
+// readToken reads RFC 6749's answers, sections 5.1 and 5.2. Its error has the
+// error's code at most.
+func readToken(response *http.Response) (token string, lasts time.Duration, err error) {
+	var answer struct {
+		Token   string  `json:"access_token"`
+		Expires float64 `json:"expires_in"` // seconds
+		Error   string  `json:"error"`
+	}
+	err = json.NewDecoder(io.LimitReader(response.Body, mostRead)).Decode(&answer)
+	switch {
+	case response.StatusCode != http.StatusOK:
+		return "", 0, fmt.Errorf("the token url answers %d %.40q", response.StatusCode, answer.Error)
+	case err != nil:
+		return "", 0, errors.New("the token url's answer is no JSON object")
+	case answer.Token == "" || checkValue(answer.Token) != nil:
+		return "", 0, errors.New("the token url's answer has no access_token that a header can carry")
+	case answer.Expires <= 0:
+		return answer.Token, lasting, nil
+	}
+	return answer.Token, time.Duration(min(answer.Expires, 86400) * float64(time.Second)), nil
+}
