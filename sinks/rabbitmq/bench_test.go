@@ -1,0 +1,159 @@
+package rabbitmq_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/rowrelay/rowrelay/outbox"
+	"github.com/rowrelay/rowrelay/sinks"
+	"github.com/rowrelay/rowrelay/sinks/rabbitmq"
+)
+
+const (
+	benchBatch  = 500
+	benchRounds = 9
+	benchRound  = 40 // batches in a round, over two workers
+)
+
+// BenchmarkAgainstBarePublisher sends the same messages through the sink and
+// through a bare publisher of the same library, with the same window and the
+// same connections, in turns, and prints the medians. A queue for each
+// connection, which is emptied after each round.
+func BenchmarkAgainstBarePublisher(b *testing.B) {
+	for _, kind := range []string{"classic", "quorum"} {
+		for _, connections := range []int{1, 2, 4} {
+			b.Run(fmt.Sprintf("%s/%d", kind, connections), func(b *testing.B) { compare(b, kind, connections) })
+		}
+	}
+}
+
+func compare(b *testing.B, kind string, connections int) {
+	target := theBroker(b)
+	c := target.client(b)
+	queues := make([]string, connections)
+	for i := range queues {
+		queues[i] = c.queue(kind, nil)
+	}
+	options := target.options()
+	options.Connections = connections
+	sink := newSink(b, options)
+	if err := sink.Open(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+	defer sink.Close(context.Background())
+	bare := newBare(b, target, connections)
+	batch := benchMessages(queues)
+	ours, theirs := rates(b, c, queues, func() { bySink(b, sink, batch) }, func() { bare.publish(b, batch) })
+	b.ReportMetric(ours, "sink-msg/s")
+	b.ReportMetric(theirs, "bare-msg/s")
+	b.ReportMetric(ours/theirs, "ratio")
+	b.ReportMetric(0, "ns/op")
+}
+
+func rates(b *testing.B, c client, queues []string, first, second func()) (float64, float64) {
+	var medians [2][]float64
+	for range b.N {
+		for range benchRounds {
+			for i, f := range []func(){first, second} {
+				start := time.Now()
+				f()
+				medians[i] = append(medians[i], benchBatch*benchRound/time.Since(start).Seconds())
+				for _, queue := range queues {
+					if _, err := c.QueuePurge(queue, false); err != nil {
+						b.Fatal(err)
+					}
+				}
+			}
+		}
+	}
+	slices.Sort(medians[0])
+	slices.Sort(medians[1])
+	return medians[0][len(medians[0])/2], medians[1][len(medians[1])/2]
+}
+
+// benchMessages alternates between the queues, which are the topics.
+func benchMessages(queues []string) []sinks.Message {
+	batch := make([]sinks.Message, benchBatch)
+	for i := range batch {
+		batch[i] = sinks.Message{Attempt: 1, CreatedAt: time.Now(), Message: outbox.Message{
+			ID: outbox.NewID(), Topic: queues[i%len(queues)], Key: fmt.Sprint("customer-", i),
+			Payload: make([]byte, 256), Headers: map[string]string{"trace": "0123456789abcdef"},
+		}}
+	}
+	return batch
+}
+
+func bySink(b *testing.B, sink *rabbitmq.Sink, batch []sinks.Message) {
+	var workers sync.WaitGroup
+	for range 2 {
+		workers.Go(func() {
+			for range benchRound / 2 {
+				for _, o := range sink.Send(b.Context(), batch) {
+					if o.Result != sinks.Delivered {
+						b.Errorf("%+v", o)
+					}
+				}
+			}
+		})
+	}
+	workers.Wait()
+}
+
+// bare is a publisher without anything: no returns, no outcomes, no keys.
+type bare struct{ channels []*amqp.Channel }
+
+func newBare(b *testing.B, target *broker, connections int) bare {
+	var p bare
+	for range connections {
+		c := target.client(b)
+		if err := c.Confirm(false); err != nil {
+			b.Fatal(err)
+		}
+		p.channels = append(p.channels, c.Channel)
+	}
+	return p
+}
+
+func (p bare) publish(b *testing.B, batch []sinks.Message) {
+	var workers sync.WaitGroup
+	for at, channel := range p.channels {
+		workers.Go(func() {
+			window := make([]*amqp.DeferredConfirmation, 0, rabbitmq.DefaultWindow)
+			wait := func() {
+				if !window[0].Wait() {
+					b.Error("nack")
+				}
+				window = append(window[:0], window[1:]...)
+			}
+			for range benchRound {
+				for i := at; i < len(batch); i += len(p.channels) {
+					if len(window) == rabbitmq.DefaultWindow {
+						wait()
+					}
+					window = append(window, p.one(b, channel, batch[i]))
+				}
+			}
+			for len(window) > 0 {
+				wait()
+			}
+		})
+	}
+	workers.Wait()
+}
+
+func (p bare) one(b *testing.B, channel *amqp.Channel, m sinks.Message) *amqp.DeferredConfirmation {
+	confirmation, err := channel.PublishWithDeferredConfirm("", m.Topic, true, false, amqp.Publishing{
+		MessageId: m.ID, DeliveryMode: amqp.Persistent, ContentType: "application/octet-stream", Timestamp: m.CreatedAt, Body: m.Payload,
+		Headers: amqp.Table{"trace": m.Headers["trace"], "rowrelay-topic": m.Topic, "rowrelay-key": m.Key, "rowrelay-attempt": int32(1)},
+	})
+	if err != nil {
+		b.Error(err)
+	}
+	return confirmation
+}

@@ -1,0 +1,122 @@
+package rabbitmq_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rowrelay/rowrelay/sinks"
+	"github.com/rowrelay/rowrelay/sinks/rabbitmq"
+	"github.com/rowrelay/rowrelay/sinks/sinktest"
+)
+
+func registry(t testing.TB) *sinks.Registry {
+	t.Helper()
+	r, err := sinks.NewRegistry(rabbitmq.Kind())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func TestKind(t *testing.T) {
+	t.Parallel()
+	sinktest.Kind(t, rabbitmq.Kind(),
+		map[string]any{"hosts": []any{"one:5672", "two"}, "username": "user", "password": "p4ssword", "exchange": "orders"},
+		map[string]any{
+			"hosts": []any{"[::1]:5671"}, "tls": true, "routing_key": "{topic}.{header:country}.{{}}", "mandatory": false, "expiration": "1h",
+			"declare_queue": "q", "declare_exchange": "topic", "exchange": "orders", "declare_binding_key": "#",
+		},
+	)
+}
+
+func TestURLs(t *testing.T) {
+	t.Parallel()
+	for _, good := range []string{
+		"amqp://host", "amqps://host/", "amqp://u:p%2Fw@one,two:5673,three:5674/%2Fv%2Fhost?exchange=orders&routing_key={topic}&connections=4&mandatory=false",
+		"amqp://[::1]:5672/?declare_queue=q", "amqp://one,two",
+	} {
+		sink, err := registry(t).FromURL(good)
+		if err != nil {
+			t.Errorf("%s: %v", good, err)
+			continue
+		}
+		if err := sink.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestURLsThatAreWrong(t *testing.T) {
+	t.Parallel()
+	for rawURL, want := range map[string]string{
+		"amqp:":                                    "it must be like amqp://",
+		"amqp:///?exchange=s3cret":                 "it must be like amqp://",
+		"amqp://u:s3cret@h/#x":                     "with %23 for a #",
+		"amqp://u:s3cret@h:0/":                     "setting hosts: has \"h:0\"",
+		"amqp://u:s3cret@one,/":                    "setting hosts: has \"\"",
+		"amqp://u:s3cret@h/?exchange=a&exchange=b": "exchange is set more than once",
+		"amqp://h/?password=s3cret":                "password can't be set in the query",
+		"amqp://h/?no=x":                           "setting no: is not known",
+		"amqp://h/?exchange=%zz":                   "its query is malformed",
+		"amqp://h/?connections=17":                 "setting connections: must be at most 16",
+		"amqp://h/?exchange={topic":                "setting exchange: has a brace",
+		"amqp://h/?ca_file=x":                      "are for TLS",
+	} {
+		if _, err := registry(t).FromURL(rawURL); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "s3cret") {
+			t.Errorf("FromURL(%q): %v, want %s", rawURL, err, want)
+		}
+	}
+}
+
+func TestSettingsThatAreWrong(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("x", 256)
+	tests := []struct {
+		name  string
+		value any
+		want  string
+	}{
+		{"hosts", []any{}, "setting hosts: is empty"},
+		{"hosts", []any{"a:b:c"}, "setting hosts: has \"a:b:c\""},
+		{"routing_key", "a}", "setting routing_key: has a brace"},
+		{"routing_key", "{payload}", "setting routing_key: has {payload}: it must be one of"},
+		{"routing_key", "{header:}", "setting routing_key: has {header:}"},
+		{"content_type", long, "setting content_type: has 256 bytes"},
+		{"window", 1001, "setting window: must be at most 1000"},
+		{"heartbeat", "1s", "setting heartbeat: must be at least 2s"},
+		{"expiration", "1500us", "the expiration must be a whole number of milliseconds"},
+		{"declare_exchange", "x", "setting declare_exchange: must be one of"},
+		{"declare_exchange", "topic", "only if its name is set"},
+		{"declare_binding_key", "#", "a binding needs the name of a queue"},
+		{"declare_queue", long, "setting declare_queue: has 256 bytes"},
+		{"login_by_certificate", true, "needs TLS with a client certificate"},
+	}
+	for _, test := range tests {
+		_, err := registry(t).Make("rabbitmq", map[string]any{"hosts": []any{"h"}, test.name: test.value})
+		if err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s = %v: %v, want %s", test.name, test.value, err, test.want)
+		}
+	}
+}
+
+func TestTLSFilesThatAreWrong(t *testing.T) {
+	t.Parallel()
+	missing := filepath.Join(t.TempDir(), "none.pem")
+	empty := filepath.Join(t.TempDir(), "empty.pem")
+	if err := os.WriteFile(empty, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for want, settings := range map[string]map[string]any{
+		"read ca_file: open":                 {"ca_file": missing},
+		"has no certificate in PEM form":     {"ca_file": empty},
+		"one of them is missing":             {"key_file": empty},
+		"read certificate_file and key_file": {"certificate_file": empty, "key_file": empty},
+	} {
+		settings["hosts"], settings["tls"] = []any{"h"}, true
+		if _, err := registry(t).Make("rabbitmq", settings); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: %v, want %s", settings, err, want)
+		}
+	}
+}
