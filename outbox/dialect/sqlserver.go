@@ -25,10 +25,10 @@ func (sqlserver) LockKeys(table Table, keys []string) []Query {
 	for _, key := range slices.Compact(slices.Sorted(slices.Values(keys))) {
 		var a sqlserverArgs
 		queries = append(queries, a.query(
-			"DECLARE @name nvarchar(255) = CONCAT(N'rowrelay:', OBJECT_ID("+sqlserverLiteral(table, "")+"), N':', CONVERT(nvarchar(64), HASHBYTES(N'SHA2_256', "+a.add(key)+"), 2));",
+			"DECLARE @name nvarchar(255) = CONCAT(N'rowrelay:', OBJECT_ID("+sqlserverLiteral(table, "")+"), N':', CONVERT(nvarchar(64), HASHBYTES('SHA2_256', "+a.add(key)+"), 2));",
 			"DECLARE @got int;",
 			"EXEC @got = sp_getapplock @Resource = @name, @LockMode = N'Exclusive', @LockOwner = N'Transaction', @LockTimeout = -1;",
-			"IF @got < 0 THROW 50000, N'the lock of a message''s key was refused', 1;"))
+			"IF @got < 0 THROW 50000, N'the lock of a message''s key was refused', 1"))
 	}
 	return queries
 }

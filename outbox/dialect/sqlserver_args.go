@@ -22,6 +22,12 @@ func (a *sqlserverArgs) query(lines ...string) Query {
 	return Query{SQL: strings.Join(lines, "\n"), Args: a.list}
 }
 
+// write is at READ COMMITTED, whatever level a transaction before has left with
+// the connection: only there may a statement pass over locked rows.
+func (a *sqlserverArgs) write(lines ...string) Query {
+	return a.query(append([]string{"SET TRANSACTION ISOLATION LEVEL READ COMMITTED;"}, lines...)...)
+}
+
 // in is a time from now, and ago one before.
 func (a *sqlserverArgs) in(by time.Duration) string  { return sqlserverIn(a.add(sqlserverMillis(by))) }
 func (a *sqlserverArgs) ago(by time.Duration) string { return sqlserverIn(a.add(-sqlserverMillis(by))) }

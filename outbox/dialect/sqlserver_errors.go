@@ -13,9 +13,10 @@ func (sqlserver) Missing(err error) bool {
 	return hasNumber(err, 208, 2760)
 }
 
-// Denied: a right to an object, to a column, to make something, to do something.
+// Denied: a right to an object, to a column, to make something, to do something,
+// to change a table, to drop something.
 func (sqlserver) Denied(err error) bool {
-	return hasNumber(err, 229, 230, 262, 297, 300)
+	return hasNumber(err, 229, 230, 262, 297, 300, 1088, 3701, 15247)
 }
 
 // hasNumber looks for a number of SQL Server's, which the driver's errors tell.

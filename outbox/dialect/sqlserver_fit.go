@@ -6,6 +6,11 @@ import (
 	"strings"
 )
 
+var (
+	_ Observing = sqlserver{}
+	_ Fitting   = sqlserver{}
+)
+
 // Observe goes by rowversions, which one counter of the database gives out: each
 // inserted row takes one, as its table has such a column. SQLSERVER.md has the
 // argument. The lowest that is open is one above the counter if none is.

@@ -9,7 +9,7 @@ import "time"
 // locked would lock them all.
 func (sqlserver) Acquire(table Table, relay string, count int, ttl time.Duration) Steps {
 	var a sqlserverArgs
-	return alone(a.query(
+	return alone(a.write(
 		"UPDATE TOP ("+a.int(count)+") l",
 		"SET owner = "+a.add(relay)+", fence = l.fence + 1, until = "+a.in(ttl)+",",
 		"    crashes = CASE WHEN l.owner IS NULL THEN l.crashes ELSE l.crashes + 1 END",
@@ -23,7 +23,7 @@ func (sqlserver) Acquire(table Table, relay string, count int, ttl time.Duration
 
 func (sqlserver) Renew(table Table, relay string, leases []Lease, ttl time.Duration) Steps {
 	var a sqlserverArgs
-	return alone(a.query(append([]string{
+	return alone(a.write(append([]string{
 		"UPDATE l",
 		"SET until = " + a.in(ttl) + ", marks = g.marks,",
 		"    crashes = CASE WHEN g.calm = 1 THEN 0 ELSE l.crashes END, journal = CASE WHEN g.calm = 1 THEN NULL ELSE l.journal END"},
@@ -32,7 +32,7 @@ func (sqlserver) Renew(table Table, relay string, leases []Lease, ttl time.Durat
 
 func (sqlserver) Release(table Table, relay string, leases []Lease) Steps {
 	var a sqlserverArgs
-	return alone(a.query(append([]string{
+	return alone(a.write(append([]string{
 		"UPDATE l",
 		"SET owner = NULL, until = NULL, marks = g.marks, journal = NULL, crashes = 0"},
 		sqlserverLeases(&a, table, relay, leases)...)...))
@@ -40,7 +40,7 @@ func (sqlserver) Release(table Table, relay string, leases []Lease) Steps {
 
 func (sqlserver) Journal(table Table, relay string, leases []Lease) Steps {
 	var a sqlserverArgs
-	return alone(a.query(append([]string{
+	return alone(a.write(append([]string{
 		"UPDATE l",
 		"SET journal = g.journal"},
 		sqlserverLeases(&a, table, relay, leases)...)...))

@@ -42,7 +42,7 @@ func sqlserverSame(a *sqlserverArgs, column, text string) string {
 
 func (sqlserver) Requeue(table Table, filter Filter) Steps {
 	var a sqlserverArgs
-	return alone(a.query(
+	return alone(a.write(
 		sqlserverParked(&a, table, filter),
 		"UPDATE parked SET state = N'scheduled', attempts = 0, crashes = 0, available_at = SYSUTCDATETIME()",
 		"OUTPUT inserted.id"))
@@ -50,7 +50,7 @@ func (sqlserver) Requeue(table Table, filter Filter) Steps {
 
 func (sqlserver) Discard(table Table, filter Filter) Steps {
 	var a sqlserverArgs
-	return alone(a.query(
+	return alone(a.write(
 		sqlserverParked(&a, table, filter),
 		"DELETE FROM parked",
 		"OUTPUT deleted.id"))

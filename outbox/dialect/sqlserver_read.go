@@ -30,10 +30,11 @@ func (sqlserver) Given(table Table) Query {
 }
 
 // sqlserverServer tells one run of a server, and one copy of the database, from
-// another, as far as every user can see it.
+// another, as far as every user can see it; tempdb is made at each start.
 const sqlserverServer = `REPLACE(CONCAT(@@SERVERNAME, N'/', DB_ID(), N'/', CONVERT(nvarchar(128), SERVERPROPERTY(N'ComputerNamePhysicalNetBIOS')),
     N'/', CONVERT(nvarchar(20), SERVERPROPERTY(N'ProcessID')),
-    N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE name = N'tempdb')), N' ', N'_')`
+    N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE name = N'tempdb'),
+    N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE database_id = DB_ID())), N' ', N'_')`
 
 // Read says in its order what it relies on: without ORDER BY a join may return
 // rows as their pages come from the disk.

@@ -1,5 +1,7 @@
 package dialect
 
+import "time"
+
 func (sqlserver) OneWriter() bool { return false }
 
 // Begin bounds the wait for locks, until the connection goes back to its pool:
@@ -77,5 +79,6 @@ func (sqlserver) Leave(table Table, name string) Query {
 }
 
 func (sqlserver) PurgeRelays(table Table) Query {
-	return Query{SQL: "DELETE FROM " + table.Relays() + " WITH (READPAST, ROWLOCK, READCOMMITTEDLOCK) WHERE until < DATEADD(DAY, -1, SYSUTCDATETIME())"}
+	var a sqlserverArgs
+	return a.write("DELETE FROM " + table.Relays() + " WITH (READPAST, ROWLOCK, READCOMMITTEDLOCK) WHERE until < " + a.ago(24*time.Hour))
 }

@@ -21,7 +21,7 @@ func (sqlserver) Claim(table Table, claim Claim) Steps {
 	if len(claim.Except) > 0 {
 		where += " AND topic NOT IN " + a.texts(claim.Except)
 	}
-	return alone(a.query(
+	return alone(a.write(
 		"WITH picked AS (",
 		"    SELECT TOP ("+limit+") * FROM "+table.Hot()+" WITH (INDEX("+table.IndexName(index)+"), UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK)",
 		"    WHERE "+where+" ORDER BY "+claimOrder(claim.Pick)+")",
@@ -45,7 +45,7 @@ func (d sqlserver) Extend(table Table, token string, ids []int64, ttl time.Durat
 
 func (sqlserver) FreeEnded(table Table, limit int) Query {
 	var a sqlserverArgs
-	return a.query(
+	return a.write(
 		"WITH ended AS (",
 		"    SELECT TOP ("+a.int(limit)+") * FROM "+table.Hot()+" WITH (INDEX("+table.IndexName("claim_until")+"), UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK)",
 		"    WHERE claimed_until IS NOT NULL AND claimed_until < SYSUTCDATETIME() ORDER BY claimed_until)",
@@ -55,7 +55,7 @@ func (sqlserver) FreeEnded(table Table, limit int) Query {
 // Return is one statement: what it deletes is what it inserts.
 func (sqlserver) Return(table Table, limit int) []Write {
 	var a sqlserverArgs
-	return []Write{{Counts: true, Query: a.query(
+	return []Write{{Counts: true, Query: a.write(
 		"INSERT INTO "+table.Hot()+" ("+moving+")",
 		"SELECT "+moving+" FROM (",
 		"    DELETE due",

@@ -150,7 +150,7 @@ func (m *sqlserverMoves) found(table, where string) {
 
 func (sqlserver) Purge(table Table, retention time.Duration, limit int) Query {
 	var a sqlserverArgs
-	return a.query(
+	return a.write(
 		"WITH old AS (",
 		"    SELECT TOP ("+a.int(limit)+") * FROM "+table.Done()+" WITH (UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK)",
 		"    WHERE finished_at < "+a.ago(retention)+" ORDER BY finished_at)",

@@ -70,9 +70,12 @@ DELETE FROM app."Events_relays" WHERE name = @p1;
 --   1: r
 
 -- purge relays
-DELETE FROM app."Events_relays" WITH (READPAST, ROWLOCK, READCOMMITTEDLOCK) WHERE until < DATEADD(DAY, -1, SYSUTCDATETIME());
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+DELETE FROM app."Events_relays" WITH (READPAST, ROWLOCK, READCOMMITTEDLOCK) WHERE until < DATEADD(MILLISECOND, @p1 % 1000, DATEADD(SECOND, @p1 / 1000, SYSUTCDATETIME()));
+--   1: -86400000
 
 -- acquire
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 UPDATE TOP (@p1) l
 SET owner = @p2, fence = l.fence + 1, until = DATEADD(MILLISECOND, @p3 % 1000, DATEADD(SECOND, @p3 / 1000, SYSUTCDATETIME())),
     crashes = CASE WHEN l.owner IS NULL THEN l.crashes ELSE l.crashes + 1 END
@@ -87,6 +90,7 @@ OPTION (FORCE ORDER, LOOP JOIN);
 --   3: 15000
 
 -- renew
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 UPDATE l
 SET until = DATEADD(MILLISECOND, @p1 % 1000, DATEADD(SECOND, @p1 / 1000, SYSUTCDATETIME())), marks = g.marks,
     crashes = CASE WHEN g.calm = 1 THEN 0 ELSE l.crashes END, journal = CASE WHEN g.calm = 1 THEN NULL ELSE l.journal END
@@ -100,6 +104,7 @@ OPTION (FORCE ORDER, LOOP JOIN);
 --   3: r
 
 -- release
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 UPDATE l
 SET owner = NULL, until = NULL, marks = g.marks, journal = NULL, crashes = 0
 OUTPUT inserted.lane, inserted.fence, CONVERT(bigint, 0)
@@ -111,6 +116,7 @@ OPTION (FORCE ORDER, LOOP JOIN);
 --   2: r
 
 -- journal
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 UPDATE l
 SET journal = g.journal
 OUTPUT inserted.lane, inserted.fence, CONVERT(bigint, 0)
@@ -132,7 +138,8 @@ SELECT n, lane, after, until, message_key FROM OPENJSON(@p1)
     WITH (n int '$[0]', lane smallint '$[1]', after bigint '$[2]', until bigint '$[3]', message_key nvarchar(255) '$[4]');
 DECLARE @first nvarchar(400) = CONCAT(COALESCE((SELECT CONVERT(bigint, current_value) FROM sys.sequences WHERE object_id = OBJECT_ID(N'[app].[Events_id]')), 0), N' 0 0 0 ', REPLACE(CONCAT(@@SERVERNAME, N'/', DB_ID(), N'/', CONVERT(nvarchar(128), SERVERPROPERTY(N'ComputerNamePhysicalNetBIOS')),
     N'/', CONVERT(nvarchar(20), SERVERPROPERTY(N'ProcessID')),
-    N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE name = N'tempdb')), N' ', N'_'));
+    N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE name = N'tempdb'),
+    N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE database_id = DB_ID())), N' ', N'_'));
 SET TRANSACTION ISOLATION LEVEL SNAPSHOT;
 SELECT line, id, lane, message_id, topic, message_key, payload, headers, available_at, priority, attempts, crashes, created_at, flags FROM (
 SELECT @first AS line, -1 AS n, CONVERT(bigint, 0) AS id, CONVERT(smallint, 0) AS lane, N'' AS message_id, N'' AS topic, N'' AS message_key, CONVERT(varbinary(max), NULL) AS payload, N'' AS headers, CONVERT(datetime2(7), NULL) AS available_at, CONVERT(smallint, 0) AS priority, 0 AS attempts, 0 AS crashes, CONVERT(datetime2(7), NULL) AS created_at, 0 AS flags
@@ -158,7 +165,8 @@ SELECT n, lane, after, until, message_key FROM OPENJSON(@p1)
     WITH (n int '$[0]', lane smallint '$[1]', after bigint '$[2]', until bigint '$[3]', message_key nvarchar(255) '$[4]');
 DECLARE @first nvarchar(400) = CONCAT(COALESCE((SELECT CONVERT(bigint, current_value) FROM sys.sequences WHERE object_id = OBJECT_ID(N'[app].[Events_id]')), 0), N' 0 0 0 ', REPLACE(CONCAT(@@SERVERNAME, N'/', DB_ID(), N'/', CONVERT(nvarchar(128), SERVERPROPERTY(N'ComputerNamePhysicalNetBIOS')),
     N'/', CONVERT(nvarchar(20), SERVERPROPERTY(N'ProcessID')),
-    N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE name = N'tempdb')), N' ', N'_'));
+    N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE name = N'tempdb'),
+    N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE database_id = DB_ID())), N' ', N'_'));
 SET TRANSACTION ISOLATION LEVEL SNAPSHOT;
 SELECT line, id, lane, message_id, topic, message_key, payload, headers, available_at, priority, attempts, crashes, created_at, flags FROM (
 SELECT @first AS line, -1 AS n, CONVERT(bigint, 0) AS id, CONVERT(smallint, 0) AS lane, N'' AS message_id, N'' AS topic, N'' AS message_key, CONVERT(varbinary(max), NULL) AS payload, N'' AS headers, CONVERT(datetime2(7), NULL) AS available_at, CONVERT(smallint, 0) AS priority, 0 AS attempts, 0 AS crashes, CONVERT(datetime2(7), NULL) AS created_at, 0 AS flags
@@ -184,7 +192,8 @@ SELECT n, lane, after, until, message_key FROM OPENJSON(@p1)
     WITH (n int '$[0]', lane smallint '$[1]', after bigint '$[2]', until bigint '$[3]', message_key nvarchar(255) '$[4]');
 DECLARE @first nvarchar(400) = CONCAT(COALESCE((SELECT CONVERT(bigint, current_value) FROM sys.sequences WHERE object_id = OBJECT_ID(N'[app].[Events_id]')), 0), N' 0 0 0 ', REPLACE(CONCAT(@@SERVERNAME, N'/', DB_ID(), N'/', CONVERT(nvarchar(128), SERVERPROPERTY(N'ComputerNamePhysicalNetBIOS')),
     N'/', CONVERT(nvarchar(20), SERVERPROPERTY(N'ProcessID')),
-    N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE name = N'tempdb')), N' ', N'_'));
+    N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE name = N'tempdb'),
+    N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE database_id = DB_ID())), N' ', N'_'));
 SET TRANSACTION ISOLATION LEVEL SNAPSHOT;
 SELECT line, id, lane, message_id, topic, message_key, payload, headers, available_at, priority, attempts, crashes, created_at, flags FROM (
 SELECT @first AS line, -1 AS n, CONVERT(bigint, 0) AS id, CONVERT(smallint, 0) AS lane, N'' AS message_id, N'' AS topic, N'' AS message_key, CONVERT(varbinary(max), NULL) AS payload, N'' AS headers, CONVERT(datetime2(7), NULL) AS available_at, CONVERT(smallint, 0) AS priority, 0 AS attempts, 0 AS crashes, CONVERT(datetime2(7), NULL) AS created_at, 0 AS flags
@@ -212,7 +221,8 @@ SELECT n, lane, after, until, message_key FROM OPENJSON(@p1)
     WITH (n int '$[0]', lane smallint '$[1]', after bigint '$[2]', until bigint '$[3]', message_key nvarchar(255) '$[4]');
 DECLARE @first nvarchar(400) = CONCAT(COALESCE((SELECT CONVERT(bigint, current_value) FROM sys.sequences WHERE object_id = OBJECT_ID(N'[app].[Events_id]')), 0), N' 0 0 0 ', REPLACE(CONCAT(@@SERVERNAME, N'/', DB_ID(), N'/', CONVERT(nvarchar(128), SERVERPROPERTY(N'ComputerNamePhysicalNetBIOS')),
     N'/', CONVERT(nvarchar(20), SERVERPROPERTY(N'ProcessID')),
-    N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE name = N'tempdb')), N' ', N'_'));
+    N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE name = N'tempdb'),
+    N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE database_id = DB_ID())), N' ', N'_'));
 SET TRANSACTION ISOLATION LEVEL SNAPSHOT;
 SELECT line, id, lane, message_id, topic, message_key, payload, headers, available_at, priority, attempts, crashes, created_at, flags FROM (
 SELECT @first AS line, -1 AS n, CONVERT(bigint, 0) AS id, CONVERT(smallint, 0) AS lane, N'' AS message_id, N'' AS topic, N'' AS message_key, CONVERT(varbinary(max), NULL) AS payload, N'' AS headers, CONVERT(datetime2(7), NULL) AS available_at, CONVERT(smallint, 0) AS priority, 0 AS attempts, 0 AS crashes, CONVERT(datetime2(7), NULL) AS created_at, 0 AS flags
@@ -462,6 +472,7 @@ UNION ALL SELECT N'fenced', CONVERT(bigint, @fenced), CONVERT(bigint, 0);
 --   1: [[2,10,"t","done",false,0,0,0,null,null],[2,11,"t","retry",false,1,0,1000,"refused",null]]
 
 -- purge
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 WITH old AS (
     SELECT TOP (@p1) * FROM app."Events_done" WITH (UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK)
     WHERE finished_at < DATEADD(MILLISECOND, @p2 % 1000, DATEADD(SECOND, @p2 / 1000, SYSUTCDATETIME())) ORDER BY finished_at)
@@ -470,6 +481,7 @@ DELETE FROM old;
 --   2: -86400000
 
 -- claim the oldest
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 WITH picked AS (
     SELECT TOP (@p1) * FROM app."Events" WITH (INDEX("Events_claim_id"), UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK)
     WHERE claimed_until IS NULL ORDER BY id)
@@ -484,6 +496,7 @@ OUTPUT inserted.id, inserted.lane, LOWER(CONVERT(nvarchar(36), inserted.message_
 --   4: 60000
 
 -- claim the highest of some topics
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 WITH picked AS (
     SELECT TOP (@p1) * FROM app."Events" WITH (INDEX("Events_claim_priority"), UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK)
     WHERE claimed_until IS NULL AND topic IN (@p2, @p3) AND topic NOT IN (@p4) ORDER BY priority DESC, id)
@@ -515,6 +528,7 @@ SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 --   3: 60000
 
 -- free claims that ended
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 WITH ended AS (
     SELECT TOP (@p1) * FROM app."Events" WITH (INDEX("Events_claim_until"), UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK)
     WHERE claimed_until IS NOT NULL AND claimed_until < SYSUTCDATETIME() ORDER BY claimed_until)
@@ -522,6 +536,7 @@ UPDATE ended SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL, cr
 --   1: 10
 
 -- bring back
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 INSERT INTO app."Events" (id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, last_error, created_at)
 SELECT id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, last_error, created_at FROM (
     DELETE due
@@ -561,6 +576,7 @@ SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 --   9: refused
 
 -- requeue
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 WITH parked AS (
     SELECT TOP (@p1) * FROM app."Events_held" AS t WITH (UPDLOCK, ROWLOCK)
     WHERE t.state = N'error' AND t.id > @p2 AND (t.id IN (SELECT id FROM OPENJSON(@p3) WITH (id bigint '$')) OR t.message_id IN (SELECT message_id FROM OPENJSON(@p4) WITH (message_id uniqueidentifier '$'))) AND t.topic = @p5 AND DATALENGTH(t.topic) = DATALENGTH(@p5) AND t.message_key = @p6 AND DATALENGTH(t.message_key) = DATALENGTH(@p6) AND t.created_at >= CONVERT(datetime2(7), @p7, 126) AND CHARINDEX(@p8, t.last_error) > 0 ORDER BY t.id)
@@ -576,6 +592,7 @@ OUTPUT inserted.id;
 --   8: refused
 
 -- discard
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 WITH parked AS (
     SELECT TOP (@p1) * FROM app."Events_held" AS t WITH (UPDLOCK, ROWLOCK)
     WHERE t.state = N'error' AND t.id > @p2 AND (t.id IN (SELECT id FROM OPENJSON(@p3) WITH (id bigint '$')) OR t.message_id IN (SELECT message_id FROM OPENJSON(@p4) WITH (message_id uniqueidentifier '$'))) AND t.topic = @p5 AND DATALENGTH(t.topic) = DATALENGTH(@p5) AND t.message_key = @p6 AND DATALENGTH(t.message_key) = DATALENGTH(@p6) AND t.created_at >= CONVERT(datetime2(7), @p7, 126) AND CHARINDEX(@p8, t.last_error) > 0 ORDER BY t.id)
@@ -677,7 +694,8 @@ SELECT n, lane, after, until, message_key FROM OPENJSON(@p1)
     WITH (n int '$[0]', lane smallint '$[1]', after bigint '$[2]', until bigint '$[3]', message_key nvarchar(255) '$[4]');
 DECLARE @first nvarchar(400) = CONCAT(COALESCE((SELECT CONVERT(bigint, current_value) FROM sys.sequences WHERE object_id = OBJECT_ID(N'[app].[Events_id]')), 0), N' 0 0 0 ', REPLACE(CONCAT(@@SERVERNAME, N'/', DB_ID(), N'/', CONVERT(nvarchar(128), SERVERPROPERTY(N'ComputerNamePhysicalNetBIOS')),
     N'/', CONVERT(nvarchar(20), SERVERPROPERTY(N'ProcessID')),
-    N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE name = N'tempdb')), N' ', N'_'));
+    N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE name = N'tempdb'),
+    N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE database_id = DB_ID())), N' ', N'_'));
 SET TRANSACTION ISOLATION LEVEL SNAPSHOT;
 SELECT line, id, lane, message_id, topic, message_key, payload, headers, available_at, priority, attempts, crashes, created_at, flags FROM (
 SELECT @first AS line, -1 AS n, CONVERT(bigint, 0) AS id, CONVERT(smallint, 0) AS lane, N'' AS message_id, N'' AS topic, N'' AS message_key, CONVERT(varbinary(max), NULL) AS payload, N'' AS headers, CONVERT(datetime2(7), NULL) AS available_at, CONVERT(smallint, 0) AS priority, 0 AS attempts, 0 AS crashes, CONVERT(datetime2(7), NULL) AS created_at, 0 AS flags

@@ -1,0 +1,203 @@
+package dialect_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rowrelay/rowrelay/outbox/dialect"
+)
+
+// The statements of SQL Server that golden_test.go doesn't have.
+func TestGoldenSQLServer(t *testing.T) {
+	t.Parallel()
+	d, table := dialect.SQLServer(), mustTable(t, "app.Events")
+	fitting, observing := d.(dialect.Fitting), d.(dialect.Observing)
+	b := &text{}
+	b.add("insert", d.Insert(table, []dialect.Row{fullRow})...)
+	b.add("insert several", d.Insert(table, []dialect.Row{plainRow, fullRow})...)
+	b.add("lock keys", d.LockKeys(table, []string{"b", "a", "b"})...)
+	b.add("written", d.Written(table))
+	b.add("server", fitting.Server())
+	b.add("trial: hold", fitting.Skipping(table).Hold)
+	b.add("trial: pass", fitting.Skipping(table).Pass)
+	b.steps("observe", observing.Observe(table, "t"))
+	b.add("read at READ COMMITTED", fit(t, map[string]string{"read committed snapshot": "1"}).Read(table, dialect.Read{Limit: 1}))
+
+	file := filepath.Join("testdata", "sqlserver_writing.sql")
+	if *update {
+		if err := os.WriteFile(file, []byte(b.String()), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil || b.String() != string(want) {
+		t.Errorf("the statements differ from %s (%v); if that is meant, run go test ./outbox/dialect -update and look at the change", file, err)
+	}
+}
+
+// fit fits SQL Server's dialect to a server of today that has the facts.
+func fit(t *testing.T, facts map[string]string) dialect.Dialect {
+	t.Helper()
+	fit, err := dialect.SQLServer().(dialect.Fitting).Fit(sqlServer(facts))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fit.Dialect
+}
+
+func sqlServer(facts map[string]string) dialect.Server {
+	all := map[string]string{"version": "16.0.4135.4", "edition": "3", "database": "shop", "level": "160", "snapshot": "0", "read committed snapshot": "0"}
+	for name, value := range facts {
+		all[name] = value
+	}
+	return dialect.Server{Facts: all, Skips: true}
+}
+
+func TestFitSQLServer(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		facts   map[string]string
+		reading string // what reads are of
+		wrong   string // or what the error says
+	}{
+		"allows snapshots":             {map[string]string{"snapshot": "1"}, "SNAPSHOT", ""},
+		"reads snapshots":              {map[string]string{"read committed snapshot": "1"}, "READ COMMITTED", ""},
+		"both":                         {map[string]string{"snapshot": "1", "read committed snapshot": "1"}, "READ COMMITTED", ""},
+		"neither":                      {nil, "", "ALTER DATABASE [shop] SET ALLOW_SNAPSHOT_ISOLATION ON"},
+		"not yet":                      {map[string]string{"snapshot": "2"}, "", "ALLOW_SNAPSHOT_ISOLATION"},
+		"SQL Server 2016":              {map[string]string{"version": "13.0.7024.30", "level": "130", "snapshot": "1"}, "SNAPSHOT", ""},
+		"SQL Server 2014":              {map[string]string{"version": "12.0.6024.0", "level": "120", "snapshot": "1"}, "", `"12.0.6024.0": SQL Server 2016`},
+		"Azure's version":              {map[string]string{"version": "12.0.2000.8", "edition": "5", "read committed snapshot": "1"}, "READ COMMITTED", ""},
+		"a managed instance's version": {map[string]string{"version": "12.0.2000.8", "edition": "8", "snapshot": "1"}, "SNAPSHOT", ""},
+		"an old database":              {map[string]string{"level": "110", "snapshot": "1"}, "", "COMPATIBILITY_LEVEL = 130"},
+		"no version":                   {map[string]string{"version": ""}, "", "SQL Server 2016"},
+	} {
+		got, err := dialect.SQLServer().(dialect.Fitting).Fit(sqlServer(c.facts))
+		if c.wrong != "" {
+			if err == nil || !strings.Contains(err.Error(), c.wrong) {
+				t.Errorf("%s: %v, want an error with %q", name, err, c.wrong)
+			}
+			continue
+		}
+		if err != nil || got.Dialect.Name() != "sqlserver" || got.Unordered {
+			t.Errorf("%s: %+v, %v", name, got, err)
+			continue
+		}
+		level := "SET TRANSACTION ISOLATION LEVEL " + c.reading + ";\nSELECT"
+		if query := got.Dialect.Census(dialect.Table{}); !strings.Contains(query.SQL, level) {
+			t.Errorf("%s: reads by %s, want %s", name, query.SQL, level)
+		}
+	}
+	server := sqlServer(map[string]string{"snapshot": "1"})
+	server.Skips = false
+	if _, err := dialect.SQLServer().(dialect.Fitting).Fit(server); err == nil {
+		t.Error("a server that doesn't skip is taken, want an error")
+	}
+}
+
+// A level of isolation that is set in a batch without parameters would stay with
+// the connection after an error.
+func TestLevelsAreSetInBatchesWithParameters(t *testing.T) {
+	t.Parallel()
+	d, table := dialect.SQLServer(), dialect.Table{}
+	for _, query := range []dialect.Query{
+		d.Census(table), d.Oldest(table), d.ListRelays(table), d.LanesLeased(table), d.Written(table), d.Read(table, dialect.Read{Limit: 1}),
+	} {
+		if !strings.Contains(query.SQL, "SET TRANSACTION ISOLATION LEVEL SNAPSHOT;\n") || !strings.HasSuffix(query.SQL, ";\nSET TRANSACTION ISOLATION LEVEL READ COMMITTED") || len(query.Args) == 0 {
+			t.Errorf("%s with %d parameters", query.SQL, len(query.Args))
+		}
+	}
+}
+
+func TestSQLServerErrorsAreRecognised(t *testing.T) {
+	t.Parallel()
+	d := dialect.SQLServer()
+	for _, c := range []struct {
+		what string
+		is   func(error) bool
+		err  error
+		want bool
+	}{
+		{"deadlock", d.Busy, number(1205), true},
+		{"lock timeout, wrapped", d.Busy, fmt.Errorf("settle: %w", number(1222)), true},
+		{"update conflict", d.Busy, number(3960), true},
+		{"duplicate key", d.Busy, number(2627), false},
+		{"no object", d.Missing, number(208), true},
+		{"no schema", d.Missing, number(2760), true},
+		{"no right", d.Denied, number(229), true},
+		{"no right to create", d.Denied, number(262), true},
+		{"another error", d.Denied, errors.New("229"), false},
+		{"no error", d.Missing, nil, false},
+	} {
+		if got := c.is(c.err); got != c.want {
+			t.Errorf("%s: %t, want %t", c.what, got, c.want)
+		}
+	}
+}
+
+type number int32
+
+func (n number) Error() string         { return fmt.Sprintf("an error with the number %d", int32(n)) }
+func (n number) SQLErrorNumber() int32 { return int32(n) }
+
+// A list is nvarchar(500) or nvarchar(max), whatever is in it.
+func TestListsArePadded(t *testing.T) {
+	t.Parallel()
+	for keys, want := range map[int]int{1: 500, 30: 500, 40: 4001, 200: 4001, 400: 0} {
+		positions := make([]dialect.Position, keys)
+		for i := range positions {
+			positions[i] = dialect.Position{Lane: 1, Until: 1, Key: "😀"}
+		}
+		list := dialect.SQLServer().Candidates(dialect.Table{}, positions, 1).Args[0].(string)
+		units := 0
+		for _, r := range list {
+			units += 1 + max(0, int(r)>>16)
+		}
+		if units != want && (want != 0 || units <= 4001 || strings.HasSuffix(list, " ")) {
+			t.Errorf("%d positions are %d units, want %d", keys, units, want)
+		}
+	}
+}
+
+func TestInsertsOfSQLServer(t *testing.T) {
+	t.Parallel()
+	d := dialect.SQLServer()
+	if queries := d.Insert(dialect.Table{}, nil); queries != nil {
+		t.Errorf("no rows make %v", queries)
+	}
+	empty := dialect.Row{MessageID: "i", Topic: "t", Payload: []byte{}}
+	args := d.Insert(dialect.Table{}, []dialect.Row{plainRow, fullRow, empty})[0].Args
+	if joined := string(args[0].([]byte)); joined != "pp\x00" {
+		t.Errorf("the payloads are %q", joined)
+	}
+	const want = `[[0,1,null,"i","t",null,null,null,0],[1,1,2,"i","t\"\\","k","{}","2030-01-02T03:04:05.6789001",3],[2,3,0,"i","t",null,null,null,0]]`
+	if list := strings.TrimSpace(args[1].(string)); list != want {
+		t.Errorf("the rows are %s, want %s", list, want)
+	}
+	if args := d.Insert(dialect.Table{}, []dialect.Row{plainRow})[0].Args; slices.Contains(args, nil) {
+		t.Errorf("a single row's arguments are %v, want no NULL among them", args)
+	}
+	large := dialect.Row{MessageID: "i", Topic: "t", Payload: make([]byte, 9<<20)}
+	if queries := d.Insert(dialect.Table{}, []dialect.Row{large, large, large}); len(queries) != 3 {
+		t.Errorf("three large rows are %d statements, want 3", len(queries))
+	}
+}
+
+func TestTimesToComeAreInMilliseconds(t *testing.T) {
+	t.Parallel()
+	for d, want := range map[time.Duration]int64{0: 0, time.Nanosecond: 1, time.Second: 1000, 1500 * time.Microsecond: 2} {
+		steps := dialect.SQLServer().Renew(dialect.Table{}, "r", nil, d)
+		if got := steps.Ask.Args[0]; got != want {
+			t.Errorf("%v is %v, want %d", d, got, want)
+		}
+	}
+	if got := dialect.SQLServer().Purge(dialect.Table{}, time.Hour, 1).Args[1]; got != int64(-3_600_000) {
+		t.Errorf("an hour ago is %v", got)
+	}
+}
