@@ -24,6 +24,8 @@ type proxy struct {
 	reached chan struct{} // not nil: closed when a message goes to the broker
 	held    chan struct{} // not nil: nothing comes from the broker until it is closed
 	deaf    chan struct{} // not nil: nothing goes to the broker until it is closed
+	short   bool          // deaf to those alone who publish, who are told
+	count   int           // of connections
 }
 
 type pair struct{ client, server net.Conn }
@@ -76,7 +78,7 @@ func (p *proxy) serve(client net.Conn) {
 		defer client.Close()
 		p.pump(client, server, p.waitHeld)
 	})
-	p.pump(server, client, p.waitDeaf)
+	p.pump(server, client, func(text []byte) { p.forward(client, text) })
 	_ = server.Close()
 	back.Wait()
 }
@@ -104,16 +106,31 @@ func (p *proxy) waitHeld([]byte) {
 	}
 }
 
-func (p *proxy) waitDeaf(text []byte) {
-	if deaf := p.get(func() chan struct{} { return p.deaf }); deaf != nil {
-		<-deaf
-	}
+// forward is called with what goes to the broker.
+func (p *proxy) forward(client net.Conn, text []byte) {
+	isMessage := bytes.Contains(text, publish)
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.reached != nil && bytes.Contains(text, publish) {
+	deaf, short := p.deaf, p.short && isMessage
+	if isMessage && p.reached != nil {
 		close(p.reached)
 		p.reached = nil
 	}
+	p.mu.Unlock()
+	if short {
+		_, _ = io.WriteString(client, "\x01\x00\x00\x00\x00\x00\x0f\x00\x0a\x00\x3c\x0alow memory\xce")
+	}
+	if deaf != nil && (short || !p.isShort()) {
+		<-deaf
+	}
+	if short {
+		_, _ = io.WriteString(client, "\x01\x00\x00\x00\x00\x00\x04\x00\x0a\x00\x3d\xce")
+	}
+}
+
+func (p *proxy) isShort() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.short
 }
 
 func (p *proxy) get(field func() chan struct{}) chan struct{} {
@@ -129,6 +146,7 @@ func (p *proxy) add(c *pair) bool {
 		return false
 	}
 	p.pairs[c] = true
+	p.count++
 	return true
 }
 
@@ -166,10 +184,25 @@ func (p *proxy) stall() (reached <-chan struct{}, release func()) {
 	return p.reached, p.release
 }
 
-// release ends what stall and block began.
+// stopReading lets nothing through to the broker, until release.
+func (p *proxy) stopReading() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.deaf = make(chan struct{})
+}
+
+// block does what a broker does that is short of memory: whoever publishes is
+// told so, and not read any more, until release.
+func (p *proxy) block() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.deaf, p.short = make(chan struct{}), true
+}
+
 func (p *proxy) release() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.short = false
 	for _, gate := range []*chan struct{}{&p.held, &p.deaf} {
 		if *gate != nil {
 			close(*gate)
@@ -178,27 +211,9 @@ func (p *proxy) release() {
 	}
 }
 
-// block does what a broker does that is short of memory: it reads no more, and
-// says so on each connection.
-func (p *proxy) block() {
+// connections returns how many there were.
+func (p *proxy) connections() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.deaf = make(chan struct{})
-	p.tell("\x01\x00\x00\x00\x00\x00\x0f\x00\x0a\x00\x3c\x0alow memory\xce")
-}
-
-// unblock is the end of block.
-func (p *proxy) unblock() {
-	p.release()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.tell("\x01\x00\x00\x00\x00\x00\x04\x00\x0a\x00\x3d\xce")
-}
-
-func (p *proxy) tell(frame string) {
-	for c := range p.pairs {
-		if _, err := io.WriteString(c.client, frame); err != nil {
-			p.t.Errorf("tell the client: %v", err)
-		}
-	}
+	return p.count
 }

@@ -1,0 +1,316 @@
+package rabbitmq_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/rowrelay/rowrelay/outbox"
+	"github.com/rowrelay/rowrelay/sinks"
+	"github.com/rowrelay/rowrelay/sinks/rabbitmq"
+)
+
+// opened makes and opens a sink that is closed with the test.
+func opened(t testing.TB, options rabbitmq.Options) *rabbitmq.Sink {
+	t.Helper()
+	sink := newSink(t, options)
+	t.Cleanup(func() { _ = sink.Close(context.Background()) })
+	if err := sink.Open(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return sink
+}
+
+// to makes a message for a queue.
+func to(queue, key string, headers ...string) sinks.Message {
+	m := sinks.Message{Message: outbox.Message{ID: outbox.NewID(), Topic: queue, Key: key, Payload: []byte(`{"a":1}`)}, Attempt: 1, CreatedAt: time.Unix(1767225600, 0)}
+	for i := 0; i < len(headers); i += 2 {
+		if m.Headers == nil {
+			m.Headers = map[string]string{}
+		}
+		m.Headers[headers[i]] = headers[i+1]
+	}
+	return m
+}
+
+func many(n int, make func(i int) sinks.Message) []sinks.Message {
+	batch := []sinks.Message{}
+	for i := range n {
+		batch = append(batch, make(i))
+	}
+	return batch
+}
+
+// expect compares outcomes, written like "reject unroutable", with what is
+// wanted of each message.
+func expect(t testing.TB, outcomes []sinks.Outcome, want func(i int) string) {
+	t.Helper()
+	for i, o := range outcomes {
+		if got := strings.TrimSpace(o.Result.String() + " " + string(o.Reason)); got != want(i) {
+			t.Errorf("message %d: %s (%s), want %s", i, got, o.Detail, want(i))
+		}
+	}
+}
+
+func always(want string) func(int) string { return func(int) string { return want } }
+
+// count counts what arrived, by id.
+func (b *mailbox) count() map[string]int {
+	count := map[string]int{}
+	for _, m := range b.received() {
+		count[m.ID]++
+	}
+	return count
+}
+
+// TestUnroutable: a message that is returned is also confirmed, and the library
+// drops returns that nobody takes. None may pass as delivered, also where all
+// the window comes back.
+func TestUnroutable(t *testing.T) {
+	t.Parallel()
+	b := theBroker(t)
+	c := b.client(t)
+	queue := c.queue("classic", nil)
+	for _, connections := range []int{1, 3} {
+		options := b.options()
+		options.Connections, options.Window = connections, 1000
+		sink := opened(t, options)
+		batch := many(3000, func(i int) sinks.Message {
+			if i%3 == 0 {
+				return to(queue, "")
+			}
+			return to("no such queue", fmt.Sprint("key ", i))
+		})
+		outcomes := sink.Send(t.Context(), batch)
+		expect(t, outcomes, func(i int) string {
+			if i%3 == 0 {
+				return "delivered"
+			}
+			return "reject unroutable"
+		})
+		if want := `no queue receives it: the broker returned it from the exchange "" for the routing key "no such queue": 312 NO_ROUTE`; outcomes[1].Detail != want {
+			t.Errorf("detail %q", outcomes[1].Detail)
+		}
+	}
+	if got := len((&mailbox{client: c, queue: queue}).count()); got != 2000 {
+		t.Errorf("%d arrived, want 2000", got)
+	}
+}
+
+// TestNotMandatory: whoever doesn't mind may say so.
+func TestNotMandatory(t *testing.T) {
+	t.Parallel()
+	options := theBroker(t).options()
+	options.Unroutable = true
+	expect(t, opened(t, options).Send(t.Context(), []sinks.Message{to("no such queue", "")}), always("delivered"))
+}
+
+// TestOneIDTwice: what is returned is known by its id, so two of one id must not
+// be mixed up.
+func TestOneIDTwice(t *testing.T) {
+	t.Parallel()
+	b := theBroker(t)
+	queue := b.client(t).queue("classic", nil)
+	options := b.options()
+	options.Connections = 1
+	batch := []sinks.Message{to(queue, "a"), to("no such queue", "b"), to(queue, "c")}
+	batch[1].ID, batch[2].ID = batch[0].ID, batch[0].ID
+	expect(t, opened(t, options).Send(t.Context(), batch), func(i int) string { return []string{"delivered", "reject unroutable", "delivered"}[i] })
+}
+
+// TestNackHoldsItsKey: a full queue takes the third message of a key not, and
+// would take the fourth.
+func TestNackHoldsItsKey(t *testing.T) {
+	t.Parallel()
+	b := theBroker(t)
+	c := b.client(t)
+	queue, full := c.queue("quorum", nil), c.queue("classic", alwaysFull)
+	options := b.options()
+	options.RoutingKey = "{header:to}"
+	batch := many(5, func(i int) sinks.Message {
+		return to("topic", "key", "to", []string{queue, queue, full, queue, queue}[i])
+	})
+	expect(t, opened(t, options).Send(t.Context(), batch), func(i int) string {
+		return []string{"delivered", "delivered", "retry server_error", "unsent neighbour", "unsent neighbour"}[i]
+	})
+	if got := len((&mailbox{client: c, queue: queue}).count()); got != 2 {
+		t.Errorf("%d arrived, want 2", got)
+	}
+}
+
+// TestPoison: the broker closes the channel over one message, and doesn't say
+// which. It alone pays, wherever it stands, and its neighbours arrive, those
+// before it once more at most.
+func TestPoison(t *testing.T) {
+	t.Parallel()
+	b := theBroker(t)
+	c := b.client(t)
+	for name, poison := range map[string][]int{"first": {0}, "middle": {37}, "last": {99}, "two": {20, 60}, "neighbours": {50, 51}, "all": nil} {
+		t.Run(name, func(t *testing.T) {
+			queue, exchange := c.queue("classic", nil), c.exchange("fanout", nil)
+			c.bind(queue, "", exchange)
+			options := b.options()
+			options.Exchange, options.Connections = "{header:to}", 1
+			isPoison := func(i int) bool { return poison == nil || slices.Contains(poison, i) }
+			batch := many(100, func(i int) sinks.Message {
+				if isPoison(i) {
+					return to("t", fmt.Sprint("key ", i), "to", "no such exchange")
+				}
+				return to("t", fmt.Sprint("key ", i), "to", exchange)
+			})
+			if poison == nil {
+				batch = batch[:5]
+			}
+			expect(t, opened(t, options).Send(t.Context(), batch), func(i int) string {
+				if isPoison(i) {
+					return "reject unroutable"
+				}
+				return "delivered"
+			})
+			count := (&mailbox{client: c, queue: queue}).count()
+			for i, m := range batch {
+				if got := count[m.ID]; !isPoison(i) && (got < 1 || got > 2) {
+					t.Errorf("message %d arrived %d times", i, got)
+				}
+			}
+		})
+	}
+}
+
+// TestMissingExchange is found when the sink is opened, before a message is lost.
+func TestMissingExchange(t *testing.T) {
+	t.Parallel()
+	b := theBroker(t)
+	options := b.options()
+	options.Exchange = name()
+	sink := newSink(t, options)
+	t.Cleanup(func() { _ = sink.Close(context.Background()) })
+	unavailable(t, sink.Open(t.Context()), sinks.ReasonConfig, "404, \"NOT_FOUND - no exchange", "Exception (404)")
+	expect(t, sink.Send(t.Context(), []sinks.Message{to("t", ""), to("t", "")}), always("unavailable config"))
+	c := b.client(t)
+	if err := c.ExchangeDeclare(options.Exchange, "fanout", true, false, false, false, nil); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.ExchangeDelete(options.Exchange, false, false) })
+	c.bind(c.queue("classic", nil), "", options.Exchange)
+	if err := sink.Open(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, sink.Send(t.Context(), []sinks.Message{to("t", ""), to("t", "")}), always("delivered"))
+}
+
+// unavailable checks an error of Open, which has one of the texts.
+func unavailable(t testing.TB, err error, reason sinks.Reason, texts ...string) {
+	t.Helper()
+	var u *rabbitmq.Unavailable
+	if !errors.As(err, &u) || u.Reason != reason {
+		t.Errorf("Open: %v (%+v), want %s", err, u, reason)
+		return
+	}
+	if !slices.ContainsFunc(texts, func(text string) bool { return strings.Contains(u.Detail, text) }) {
+		t.Errorf("Open: %v, want %q", err, texts)
+	}
+}
+
+// TestExchangeGone: it is deleted while the sink is open. Nothing is lost and
+// nothing parked, and only what was in flight is charged, once.
+func TestExchangeGone(t *testing.T) {
+	t.Parallel()
+	b := theBroker(t)
+	c := b.client(t)
+	options := b.options()
+	options.Exchange, options.Connections = c.exchange("fanout", nil), 1
+	sink := opened(t, options)
+	if err := c.ExchangeDelete(options.Exchange, false, false); err != nil {
+		t.Fatal(err)
+	}
+	batch := many(10, func(i int) sinks.Message { return to("t", fmt.Sprint(i/2)) })
+	expect(t, sink.Send(t.Context(), batch), func(i int) string {
+		switch {
+		case i == 0:
+			return "unavailable config"
+		case i%2 == 1:
+			return "unsent neighbour"
+		}
+		return "retry unknown"
+	})
+	unavailable(t, sink.Open(t.Context()), sinks.ReasonConfig, "NOT_FOUND")
+	expect(t, sink.Send(t.Context(), batch), always("unavailable config"))
+}
+
+// TestWhatTheProtocolCantCarry is rejected before it is sent: the library would
+// give up the connection, and the broker the channel.
+func TestWhatTheProtocolCantCarry(t *testing.T) {
+	t.Parallel()
+	b := theBroker(t)
+	c := b.client(t)
+	queue := c.queue("classic", nil)
+	p := newProxy(t, b.hosts[0])
+	options := b.options(p.address())
+	options.Connections, options.RoutingKey = 1, "{header:to}"
+	sink := opened(t, options)
+	long := strings.Repeat("x", 256)
+	for name, test := range map[string]struct {
+		change func(*sinks.Message)
+		want   string
+		detail string
+	}{
+		"routing key":       {func(m *sinks.Message) { m.Headers["to"] = long }, "reject invalid", "the routing key has 256 bytes, and AMQP carries at most 255"},
+		"no routing key":    {func(m *sinks.Message) { delete(m.Headers, "to") }, "reject invalid", `the routing key is made of the header "to", which the message doesn't have`},
+		"no id":             {func(m *sinks.Message) { m.ID = "" }, "reject invalid", "the id is empty"},
+		"long id":           {func(m *sinks.Message) { m.ID = long }, "reject invalid", "the id has 256 bytes, and AMQP carries at most 255"},
+		"header's name":     {func(m *sinks.Message) { m.Headers[long] = "v" }, "reject invalid", "has a name of 256 bytes"},
+		"no header's name":  {func(m *sinks.Message) { m.Headers[""] = "v" }, "reject invalid", `the header "" has no name`},
+		"own header":        {func(m *sinks.Message) { m.Headers["Rowrelay-Key"] = "v" }, "reject invalid", `the header "Rowrelay-Key" belongs to the sink`},
+		"CC":                {func(m *sinks.Message) { m.Headers["CC"] = "v" }, "reject invalid", `the header "CC" is a list of routing keys`},
+		"BCC":               {func(m *sinks.Message) { m.Headers["BCC"] = "v" }, "reject invalid", `the header "BCC" is a list of routing keys`},
+		"content type":      {func(m *sinks.Message) { m.Headers["content-type"] = long }, "reject invalid", `the header "content-type" has 256 bytes`},
+		"headers too large": {func(m *sinks.Message) { m.Headers["x"] = strings.Repeat("x", 128<<10) }, "reject too_large", "131072 bytes"},
+		"headers just fit":  {func(m *sinks.Message) { m.Headers["x"] = strings.Repeat("x", 127<<10) }, "delivered", ""},
+		"id just fits":      {func(m *sinks.Message) { m.ID = long[1:] }, "delivered", ""},
+	} {
+		batch := []sinks.Message{to("t", "", "to", queue), to("t", "key", "to", queue), to("t", "key", "to", queue)}
+		test.change(&batch[1])
+		outcomes := sink.Send(t.Context(), batch)
+		if got := outcomes[1]; !strings.Contains(got.Detail, test.detail) {
+			t.Errorf("%s: detail %q, want %q", name, got.Detail, test.detail)
+		}
+		expect(t, outcomes, func(i int) string {
+			switch {
+			case i == 1:
+				return test.want
+			case i == 2 && test.want != "delivered":
+				return "unsent neighbour"
+			}
+			return "delivered"
+		})
+	}
+	if p.connections() != 1 {
+		t.Errorf("%d connections, want the same one all the time", p.connections())
+	}
+}
+
+// TestTooLarge: RabbitMQ 4 takes 16 MiB, and 3.10 takes 128.
+func TestTooLarge(t *testing.T) {
+	t.Parallel()
+	b := theBroker(t)
+	queue := b.client(t).queue("classic", amqp.Table{"x-max-length": 2})
+	batch := []sinks.Message{to(queue, "a"), to(queue, "b"), to(queue, "c")}
+	batch[1].Payload = make([]byte, 16<<20+1)
+	var overview struct {
+		Version string `json:"rabbitmq_version"`
+	}
+	b.api(t, "GET", "/api/overview", nil, &overview)
+	expect(t, opened(t, b.options()).Send(t.Context(), batch), func(i int) string {
+		if i == 1 && !strings.HasPrefix(overview.Version, "3.") {
+			return "reject too_large"
+		}
+		return "delivered"
+	})
+}
