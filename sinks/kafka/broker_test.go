@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -82,15 +83,25 @@ func newTopic(t testing.TB, addresses []string, partitions int32, settings ...st
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		request := kmsg.NewPtrDeleteTopicsRequest()
-		request.TopicNames, request.Topics = []string{name}, []kmsg.DeleteTopicsRequestTopic{{Topic: &name}}
-		_, _ = request.RequestWith(context.Background(), c)
-	})
+	t.Cleanup(func() { deleteTopic(t, addresses, name) })
 	for !isThere(t, c, name) {
 		time.Sleep(time.Millisecond)
 	}
 	return name
+}
+
+func deleteTopic(t testing.TB, addresses []string, name string) {
+	t.Helper()
+	request := kmsg.NewPtrDeleteTopicsRequest()
+	request.TopicNames, request.Topics = []string{name}, []kmsg.DeleteTopicsRequestTopic{{Topic: &name}}
+	c, err := kgo.NewClient(kgo.SeedBrokers(addresses...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := request.RequestWith(context.Background(), c); err != nil {
+		t.Error(err)
+	}
 }
 
 // isThere asks for a topic, since brokers answer before they all know of it.
@@ -183,4 +194,17 @@ func values(got []*kgo.Record, key string) string {
 		}
 	}
 	return strings.Join(texts, " ")
+}
+
+func numbers(t testing.TB, text string) []int {
+	t.Helper()
+	var list []int
+	for _, word := range strings.Fields(text) {
+		n, err := strconv.Atoi(word)
+		if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, n)
+	}
+	return list
 }

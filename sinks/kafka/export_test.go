@@ -1,5 +1,36 @@
 package kafka
 
+import (
+	"time"
+
+	"github.com/segmentio/kafka-go/compress"
+
+	"github.com/rowrelay/rowrelay/sinks"
+)
+
 // StickTo makes the next batch without keys go to this partition, if it has a
 // leader.
 func StickTo(s *Sink, partition int) { s.cluster.turns.Store(uint32(partition) - 1) }
+
+// Murmur2 is the hash of keys.
+var Murmur2 = murmur2
+
+// Plain encodes records as the plain way to produce does: times in milliseconds,
+// keys, values and one header each.
+func Plain(how compress.Compression, times []int64, keys []string, values [][]byte, name, value string) ([]byte, error) {
+	records := make([]record, len(times))
+	for i := range times {
+		records[i] = record{time: times[i], key: keys[i], value: values[i], headers: []header{{name, value}}}
+	}
+	return encode(nil, records, how, noProducer)
+}
+
+// Encoded is the record batch that a message alone becomes.
+func Encoded(s *Sink, m sinks.Message) ([]byte, error) {
+	r, err := s.record(&m, m.Topic, time.Now())
+	if err != nil {
+		return nil, err
+	}
+	batch, err := encode(nil, []record{r}, compressions[s.options.Compression], noProducer)
+	return batch[prefixBytes:], err
+}

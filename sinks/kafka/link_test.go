@@ -3,6 +3,7 @@ package kafka_test
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
 	"sync"
 )
@@ -12,6 +13,8 @@ import (
 type link struct {
 	mu      sync.Mutex
 	cut     bool
+	lossy   bool
+	sent    int
 	open    map[net.Conn]bool
 	reached chan struct{} // closed when a request to produce has gone out
 	release chan struct{} // not nil: answers to produce requests wait until it is closed
@@ -65,6 +68,7 @@ type linkedConn struct {
 	link   *link
 	once   sync.Once
 	closed chan struct{}
+	lost   bool          // the answer to a produce request is lost
 	held   chan struct{} // not nil: the answer to a produce request waits for it
 }
 
@@ -85,6 +89,8 @@ func (c *linkedConn) Write(text []byte) (int, error) {
 	if isProduce := n > 8 && text[4] == 0 && text[5] == produceKey; !isProduce {
 		return n, err
 	}
+	c.link.sent++
+	c.lost = c.link.lossy
 	if c.held = c.link.release; c.link.reached != nil {
 		close(c.link.reached)
 		c.link.reached = nil
@@ -94,6 +100,10 @@ func (c *linkedConn) Write(text []byte) (int, error) {
 
 func (c *linkedConn) Read(text []byte) (int, error) {
 	n, err := c.Conn.Read(text)
+	if c.lost {
+		_ = c.Close()
+		return 0, io.EOF
+	}
 	if c.held != nil {
 		select {
 		case <-c.held:
@@ -102,4 +112,25 @@ func (c *linkedConn) Read(text []byte) (int, error) {
 		}
 	}
 	return n, err
+}
+
+// loseAnswers lets connections end in the place of answers to produce requests.
+func (l *link) loseAnswers(lose bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lossy = lose
+}
+
+// produced counts the requests to produce that have gone out.
+func (l *link) produced() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.sent
+}
+
+// count counts the connections that are open.
+func (l *link) count() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.open)
 }

@@ -1,0 +1,116 @@
+package kafka_test
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	kafkago "github.com/segmentio/kafka-go"
+	"github.com/segmentio/kafka-go/compress"
+	"github.com/segmentio/kafka-go/protocol"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/rowrelay/rowrelay/sinks/kafka"
+)
+
+// TestMurmur2 has the vectors of Java's own test.
+func TestMurmur2(t *testing.T) {
+	t.Parallel()
+	for key, want := range map[string]int32{
+		"21":                         -973932308,
+		"foobar":                     -790332482,
+		"a-little-bit-long-string":   -985981536,
+		"a-little-bit-longer-string": -1486304829,
+		"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8": -58897971,
+		"abc": 479470107,
+	} {
+		if got := int32(kafka.Murmur2(key)); got != want {
+			t.Errorf("murmur2(%q) is %d, want %d", key, got, want)
+		}
+	}
+}
+
+// TestPartitionsAreThoseOfOthers compares with two other libraries, for keys of
+// all lengths and bytes.
+func TestPartitionsAreThoseOfOthers(t *testing.T) {
+	t.Parallel()
+	const partitions = 97
+	other := kgo.StickyKeyPartitioner(nil).ForTopic("t")
+	every := make([]int, partitions)
+	for i := range every {
+		every[i] = i
+	}
+	for length := 1; length <= 300; length++ {
+		key := make([]byte, length)
+		for i := range key {
+			key[i] = byte(rand.Uint32())
+		}
+		got := int(kafka.Murmur2(string(key))&0x7fffffff) % partitions
+		if want := other.Partition(&kgo.Record{Key: key}, partitions); got != want {
+			t.Errorf("franz-go has partition %d for %x, we %d", want, key, got)
+		}
+		if want := (kafkago.Murmur2Balancer{}).Balance(kafkago.Message{Key: key}, every...); got != want {
+			t.Errorf("kafka-go has partition %d for %x, we %d", want, key, got)
+		}
+	}
+}
+
+// TestEncodingIsTheLibrarys compares record batches byte by byte with those of
+// kafka-go.
+func TestEncodingIsTheLibrarys(t *testing.T) {
+	t.Parallel()
+	start := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC).UnixMilli()
+	for name, how := range map[string]compress.Compression{"none": compress.None, "gzip": compress.Gzip, "snappy": compress.Snappy, "lz4": compress.Lz4, "zstd": compress.Zstd} {
+		times := []int64{start, start - 70000, start + 1<<33, start}
+		keys := []string{"k", "", "key \x00\xff", "k"}
+		values := [][]byte{[]byte("v"), nil, {}, bytes.Repeat([]byte("0123456789"), 30000)}
+		got, err := kafka.Plain(how, times, keys, values, "name", "value")
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := libraryBatch(t, how, times, keys, values)
+		if how != compress.None {
+			got, want = unpacked(t, got), unpacked(t, want) // codecs may divide their input otherwise
+		}
+		if !bytes.Equal(got, want) {
+			t.Errorf("%s: %d bytes, not kafka-go's %d", name, len(got), len(want))
+		}
+	}
+}
+
+func libraryBatch(t *testing.T, how compress.Compression, times []int64, keys []string, values [][]byte) []byte {
+	t.Helper()
+	records := make([]protocol.Record, len(times))
+	for i := range times {
+		records[i] = protocol.Record{Time: time.UnixMilli(times[i]), Headers: []protocol.Header{{Key: "name", Value: []byte("value")}}}
+		if keys[i] != "" {
+			records[i].Key = protocol.NewBytes([]byte(keys[i]))
+		}
+		if values[i] != nil {
+			records[i].Value = protocol.NewBytes(values[i])
+		}
+	}
+	var buffer bytes.Buffer
+	set := protocol.RecordSet{Version: 2, Attributes: protocol.Attributes(how), Records: protocol.NewRecordReader(records...)}
+	if _, err := set.WriteTo(&buffer); err != nil {
+		t.Fatal(err)
+	}
+	return buffer.Bytes()
+}
+
+// unpacked reads a batch by the library, which checks its sum, and writes it
+// without compression.
+func unpacked(t *testing.T, batch []byte) []byte {
+	t.Helper()
+	var set protocol.RecordSet
+	if _, err := set.ReadFrom(bytes.NewReader(batch)); err != nil {
+		t.Fatal(err)
+	}
+	set.Attributes = 0
+	var buffer bytes.Buffer
+	if _, err := set.WriteTo(&buffer); err != nil {
+		t.Fatal(err)
+	}
+	return buffer.Bytes()
+}

@@ -1,0 +1,248 @@
+package kafka_test
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/rowrelay/rowrelay/sinks"
+	"github.com/rowrelay/rowrelay/sinks/kafka"
+)
+
+// failing lets a broker answer the first n requests to produce with an error,
+// and take nothing.
+func failing(cluster *kfake.Cluster, n int, problem *kerr.Error) {
+	cluster.ControlKey(int16(kmsg.Produce), func(request kmsg.Request) (kmsg.Response, error, bool) {
+		cluster.KeepControl()
+		if n--; n < 0 {
+			return nil, nil, false
+		}
+		return produced(request.(*kmsg.ProduceRequest), problem), nil, true
+	})
+}
+
+// TestErrorsOfBrokers: what is certainly not taken goes again; what may be taken
+// is unknown; and no key passes over it.
+func TestErrorsOfBrokers(t *testing.T) {
+	t.Parallel()
+	const ever = 1 << 30
+	for name, test := range map[string]struct {
+		problem *kerr.Error
+		times   int
+		want    string
+		reason  sinks.Reason
+	}{
+		"a leader that moved":          {kerr.NotLeaderForPartition, 2, "DDDD", ""},
+		"no leader yet":                {kerr.LeaderNotAvailable, 1, "DDDD", ""},
+		"a disk that failed":           {kerr.KafkaStorageError, 1, "DDDD", ""},
+		"an older leader":              {kerr.FencedLeaderEpoch, 1, "DDDD", ""},
+		"too few replicas for a while": {kerr.NotEnoughReplicas, 2, "DDDD", ""},
+		"too few replicas":             {kerr.NotEnoughReplicas, ever, "UUNU", sinks.ReasonConnection},
+		"no leader for long":           {kerr.NotLeaderForPartition, ever, "UUNU", sinks.ReasonConnection},
+		"taken, perhaps":               {kerr.RequestTimedOut, 1, "RRNR", sinks.ReasonUnknown},
+		"taken, but not by enough":     {kerr.NotEnoughReplicasAfterAppend, 1, "RRNR", sinks.ReasonUnknown},
+		"who knows":                    {kerr.UnknownServerError, 1, "RRNR", sinks.ReasonServerError},
+		"no right to write":            {kerr.TopicAuthorizationFailed, 1, "UUNU", sinks.ReasonAuth},
+		"an unknown compression":       {kerr.UnsupportedCompressionType, 1, "UUNU", sinks.ReasonConfig},
+		"a quota":                      {kerr.ThrottlingQuotaExceeded, 1, "UUNU", sinks.ReasonThrottled},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cluster := fake(t, kfake.SeedTopics(1, "t"))
+			failing(cluster, test.times, test.problem)
+			sink := newSink(t, kafka.Options{Brokers: cluster.ListenAddrs(), LeaderTimeout: 400 * time.Millisecond})
+			outcomes := sink.Send(t.Context(), batchOf("t", "a", "b", "a", ""))
+			if got := summary(outcomes); got != test.want || outcomes[0].Reason != test.reason {
+				t.Errorf("%s %s, want %s %s: %s", got, outcomes[0].Reason, test.want, test.reason, outcomes[0].Detail)
+			}
+		})
+	}
+}
+
+// TestLeaderMoves: a moved leader costs a try, not the seconds until metadata
+// are read anew.
+func TestLeaderMoves(t *testing.T) {
+	t.Parallel()
+	cluster := fake(t, kfake.NumBrokers(3), kfake.SeedTopics(1, "t"))
+	sink := newSink(t, kafka.Options{Brokers: cluster.ListenAddrs()})
+	for range 6 {
+		to := (cluster.LeaderFor("t", 0) + 1) % 3
+		if err := cluster.MoveTopicPartition("t", 0, to); err != nil {
+			t.Fatal(err)
+		}
+		start := time.Now()
+		if got := summary(sink.Send(t.Context(), batchOf("t", "a", "b"))); got != "DD" {
+			t.Fatalf("after a move: %s", got)
+		}
+		if took := time.Since(start); took > time.Second {
+			t.Errorf("after a move, a Send took %v", took)
+		}
+	}
+	if got := records(t, cluster.ListenAddrs(), "t", 12); len(got) != 12 {
+		t.Errorf("%d records are there, want 12", len(got))
+	}
+}
+
+// TestAnswerLost: the connection ends after the broker has taken a batch. Nobody
+// knows, so it is said so, and a later message of the key doesn't pass.
+func TestAnswerLost(t *testing.T) {
+	t.Parallel()
+	addresses := []string{broker(t)}
+	topic := newTopic(t, addresses, 1)
+	between := newLink()
+	sink := newSink(t, kafka.Options{Brokers: addresses, Dial: between.dial})
+	between.loseAnswers(true)
+	outcomes := sink.Send(t.Context(), batchOf(topic, "a", "b", "a"))
+	if got := summary(outcomes); got != "RRN" || outcomes[0].Reason != sinks.ReasonUnknown {
+		t.Errorf("%s %s: %s", got, outcomes[0].Reason, outcomes[0].Detail)
+	}
+	between.loseAnswers(false)
+	if got := summary(sink.Send(t.Context(), batchOf(topic, "a", "b", "a"))); got != "DDD" {
+		t.Errorf("afterwards: %s", got)
+	}
+	if got := values(records(t, addresses, topic, 6), "a"); got != "0 2 0 2" {
+		t.Errorf("of the key, %s arrived", got)
+	}
+}
+
+// TestNothingIsWrittenAfterTheContext: a Send whose context has ended leaves
+// nothing behind that writes.
+func TestNothingIsWrittenAfterTheContext(t *testing.T) {
+	t.Parallel()
+	addresses := []string{broker(t)}
+	topic := newTopic(t, addresses, 1)
+	between := newLink()
+	sink := newSink(t, kafka.Options{Brokers: addresses, Dial: between.dial, InFlight: 1})
+	reached, release := between.stall()
+	defer release()
+	ctx, cancel := context.WithCancel(t.Context())
+	var other sync.WaitGroup
+	other.Go(func() {
+		if got := summary(sink.Send(ctx, batchOf(topic, "a"))); got != "R" {
+			t.Errorf("the Send under way: %s", got)
+		}
+	})
+	<-reached
+	other.Go(func() {
+		if got := summary(sink.Send(ctx, batchOf(topic, "b"))); got != "C" {
+			t.Errorf("the Send that waits for the partition: %s", got)
+		}
+	})
+	cancel()
+	other.Wait()
+	if n := between.produced(); n != 1 {
+		t.Errorf("%d requests were written, want 1", n)
+	}
+	if open := between.count(); open > 1 {
+		t.Errorf("%d connections are open, one for metadata at most is to be", open)
+	}
+}
+
+// TestInFlight: several partitions at once, and one batch for each, over all
+// Sends; no more than the settings say.
+func TestInFlight(t *testing.T) {
+	t.Parallel()
+	cluster := fake(t, kfake.SeedTopics(8, "t"))
+	for inFlight, want := range map[int]int{1: 1, 3: 3, 8: 4} {
+		between := newLink()
+		sink := newSink(t, kafka.Options{Brokers: cluster.ListenAddrs(), Dial: between.dial, InFlight: inFlight, PartitionHeader: "p"})
+		reached, release := between.stall()
+		ctx, cancel := context.WithCancel(t.Context())
+		var sends sync.WaitGroup
+		for range 2 {
+			batch := batchOf("t", "", "", "", "", "", "", "", "")
+			for i := range batch {
+				batch[i].Headers = map[string]string{"p": string(rune('0' + i%4))}
+			}
+			sends.Go(func() { sink.Send(ctx, batch) })
+		}
+		<-reached
+		for deadline := time.Now().Add(time.Second); between.produced() < want && time.Now().Before(deadline); {
+			time.Sleep(time.Millisecond)
+		}
+		time.Sleep(20 * time.Millisecond) // for one that should not be there
+		if got := between.produced(); got != want {
+			t.Errorf("with in_flight %d, %d batches are under way, want %d", inFlight, got, want)
+		}
+		cancel()
+		sends.Wait()
+		release()
+	}
+}
+
+// TestThrottle: a pause that the broker asks for is kept to; one that is too
+// long for a Send is passed on.
+func TestThrottle(t *testing.T) {
+	t.Parallel()
+	cluster := fake(t, kfake.SeedTopics(1, "t"))
+	asked := make(chan int32, 2)
+	asked <- 60
+	asked <- 60000
+	cluster.ControlKey(int16(kmsg.Produce), func(request kmsg.Request) (kmsg.Response, error, bool) {
+		cluster.KeepControl()
+		answer := produced(request.(*kmsg.ProduceRequest), &kerr.Error{})
+		answer.ThrottleMillis = <-asked
+		return answer, nil, true
+	})
+	sink := newSink(t, kafka.Options{Brokers: cluster.ListenAddrs(), LeaderTimeout: time.Second})
+	start := time.Now()
+	for range 2 {
+		if got := summary(sink.Send(t.Context(), batchOf("t", "a"))); got != "D" {
+			t.Errorf("Send: %s", got)
+		}
+	}
+	if took := time.Since(start); took < 60*time.Millisecond {
+		t.Errorf("the pause was not kept: %v", took)
+	}
+	o := sink.Send(t.Context(), batchOf("t", "a"))[0]
+	if o.Result != sinks.Unavailable || o.Reason != sinks.ReasonThrottled || o.RetryAfter < 50*time.Second {
+		t.Errorf("after a long pause was asked for: %+v", o)
+	}
+}
+
+// TestRequests: brokers are asked for the topics in use and no others, and told
+// to wait for their replicas, for as long as the settings allow.
+func TestRequests(t *testing.T) {
+	t.Parallel()
+	cluster := fake(t, kfake.SeedTopics(1, "t", "u", "not-ours"))
+	var mu sync.Mutex
+	var wait, acks []int
+	var asked []string
+	all := false
+	cluster.Control(func(request kmsg.Request) (kmsg.Response, error, bool) {
+		cluster.KeepControl()
+		mu.Lock()
+		defer mu.Unlock()
+		switch r := request.(type) {
+		case *kmsg.ProduceRequest:
+			wait, acks = append(wait, int(r.TimeoutMillis)), append(acks, int(r.Acks))
+		case *kmsg.MetadataRequest:
+			all = all || r.Topics == nil || r.AllowAutoTopicCreation
+			for _, topic := range r.Topics {
+				asked = append(asked, *topic.Topic)
+			}
+		}
+		return nil, nil, false
+	})
+	sink := newSink(t, kafka.Options{Brokers: cluster.ListenAddrs(), RequestTimeout: 7 * time.Second})
+	if err := sink.Open(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, topic := range []string{"t", "u", "t"} {
+		sink.Send(t.Context(), batchOf(topic, "a"))
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if all || !slices.Equal(asked, []string{"t", "u"}) {
+		t.Errorf("asked for all topics or their creation: %v; asked for %v", all, asked)
+	}
+	if !slices.Equal(acks, []int{-1, -1, -1}) || len(wait) != 3 || wait[0] < 3000 || wait[0] > 3500 {
+		t.Errorf("acks %v, to wait %v ms", acks, wait)
+	}
+}

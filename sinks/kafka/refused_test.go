@@ -1,0 +1,196 @@
+package kafka_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/rowrelay/rowrelay/sinks"
+	"github.com/rowrelay/rowrelay/sinks/kafka"
+)
+
+// TestOversized: a record that is too large is rejected, by the settings or by
+// the broker; its neighbours are delivered, and its key waits.
+func TestOversized(t *testing.T) {
+	t.Parallel()
+	addresses := []string{broker(t)}
+	for name, most := range map[string]int{"by the settings": 3000, "by the broker": 1 << 20} {
+		topic := newTopic(t, addresses, 1, "max.message.bytes=3000")
+		sink := newSink(t, kafka.Options{Brokers: addresses, MaxMessageBytes: most})
+		batch := batchOf(topic, "a", "b", "a", "c", "", "b", "d")
+		batch[1].Payload = []byte(strings.Repeat("x", 3000))
+		outcomes := sink.Send(t.Context(), batch)
+		if got := summary(outcomes); got != "DXDDDND" || outcomes[1].Reason != sinks.ReasonTooLarge {
+			t.Errorf("%s: %s %s %s", name, got, outcomes[1].Reason, outcomes[1].Detail)
+		}
+		if got := values(records(t, addresses, topic, 5), "a"); got != "0 2" {
+			t.Errorf("%s: of the key, %s arrived", name, got)
+		}
+	}
+}
+
+// TestOnTheLimit: a record batch of exactly as many bytes as the broker takes.
+func TestOnTheLimit(t *testing.T) {
+	t.Parallel()
+	addresses := []string{broker(t)}
+	const most = 5000
+	topic := newTopic(t, addresses, 1, "max.message.bytes=5000")
+	sink := newSink(t, kafka.Options{Brokers: addresses, MaxMessageBytes: most})
+	m := message(topic, "", "")
+	size := func() int {
+		batch, err := kafka.Encoded(sink, m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(batch)
+	}
+	m.Payload = make([]byte, most-size()-1) // the payload's length takes a byte more than before
+	if got := size(); got != most {
+		t.Fatalf("the batch has %d bytes, want %d", got, most)
+	}
+	over := m
+	over.Payload = make([]byte, len(m.Payload)+1)
+	for want, m := range map[string]sinks.Message{"D": m, "X": over} {
+		if outcomes := sink.Send(t.Context(), []sinks.Message{m}); summary(outcomes) != want {
+			t.Errorf("%s %s, want %s", summary(outcomes), outcomes[0].Detail, want)
+		}
+	}
+}
+
+// TestBatchesAreDivided: a Send of more than a broker takes at once.
+func TestBatchesAreDivided(t *testing.T) {
+	t.Parallel()
+	addresses := []string{broker(t)}
+	topic := newTopic(t, addresses, 2, "max.message.bytes=10000")
+	sink := newSink(t, kafka.Options{Brokers: addresses, MaxMessageBytes: 10000})
+	var keys []string
+	for i := range 200 {
+		keys = append(keys, string(rune('a'+i%3)))
+	}
+	batch := batchOf(topic, keys...)
+	for i := range batch {
+		batch[i].Payload = append(batch[i].Payload, strings.Repeat(" ", 400)...)
+	}
+	if got := summary(sink.Send(t.Context(), batch)); got != strings.Repeat("D", len(batch)) {
+		t.Errorf("outcomes %s", got)
+	}
+	got := records(t, addresses, topic, len(batch))
+	for key := range 3 {
+		last := -1
+		for _, n := range numbers(t, values(got, string(rune('a'+key)))) {
+			if n < last {
+				t.Errorf("%d arrived after %d", n, last)
+			}
+			last = n
+		}
+	}
+}
+
+// TestRecordsThatTheBrokerRefuses: it names them, and takes none of the batch;
+// the others are delivered without them.
+func TestRecordsThatTheBrokerRefuses(t *testing.T) {
+	t.Parallel()
+	addresses := []string{broker(t)}
+	for name, test := range map[string]struct {
+		setting string
+		spoil   func(*sinks.Message)
+		want    string
+	}{
+		"no key in a compacted topic": {"cleanup.policy=compact", func(m *sinks.Message) { m.Key = "" }, "XDXDXDD"},
+		"a time that is too old":      {"message.timestamp.before.max.ms=3600000", func(m *sinks.Message) { m.CreatedAt = time.Unix(1000, 0) }, "XDXDXNN"},
+	} {
+		topic := newTopic(t, addresses, 1, test.setting)
+		sink := newSink(t, kafka.Options{Brokers: addresses, CreatedTime: true})
+		batch := batchOf(topic, "a", "b", "c", "d", "e", "a", "c")
+		for i := range batch {
+			batch[i].CreatedAt = time.Now()
+		}
+		for _, i := range []int{0, 2, 4} {
+			test.spoil(&batch[i])
+		}
+		outcomes := sink.Send(t.Context(), batch)
+		if got := summary(outcomes); got != test.want || outcomes[0].Reason != sinks.ReasonInvalid || outcomes[0].Detail == "" {
+			t.Errorf("%s: %s %s %q", name, got, outcomes[0].Reason, outcomes[0].Detail)
+		}
+		if got := values(records(t, addresses, topic, strings.Count(test.want, "D")), "d"); got != "3" {
+			t.Errorf("%s: of another key, %s arrived", name, got)
+		}
+	}
+}
+
+// TestARecordThatTheBrokerDoesNotName is found by halves.
+func TestARecordThatTheBrokerDoesNotName(t *testing.T) {
+	t.Parallel()
+	cluster := fake(t, kfake.SeedTopics(1, "t"))
+	batch := batchOf("t", "a", "b", "c", "d", "e", "f", "g", "e")
+	cluster.ControlKey(int16(kmsg.Produce), func(request kmsg.Request) (kmsg.Response, error, bool) {
+		cluster.KeepControl()
+		produce := request.(*kmsg.ProduceRequest)
+		if placeOf(produce.Topics[0].Partitions[0].Records, batch[4].ID) < 0 {
+			return nil, nil, false
+		}
+		return produced(produce, kerr.InvalidRecord), nil, true
+	})
+	sink := newSink(t, kafka.Options{Brokers: cluster.ListenAddrs()})
+	if got := summary(sink.Send(t.Context(), batch)); got != "DDDDXDDN" {
+		t.Errorf("outcomes %s", got)
+	}
+}
+
+// TestUnknownTopics: by default the sink is unavailable, and says which topic it
+// is; on request the messages are parked. Those of other topics are delivered.
+func TestUnknownTopics(t *testing.T) {
+	t.Parallel()
+	addresses := []string{broker(t)}
+	topic := newTopic(t, addresses, 1)
+	for park, want := range map[bool]string{false: "DUDUD", true: "DXDXD"} {
+		sink := newSink(t, kafka.Options{Brokers: addresses, ParkUnknownTopics: park})
+		batch := batchOf(topic, "a", "b", "c", "d", "e")
+		batch[1].Topic, batch[3].Topic = "no-such-topic", "no-such-topic"
+		outcomes := sink.Send(t.Context(), batch)
+		reason := map[bool]sinks.Reason{false: sinks.ReasonConfig, true: sinks.ReasonUnroutable}[park]
+		if got := summary(outcomes); got != want || outcomes[1].Reason != reason || !strings.Contains(outcomes[1].Detail, "no-such-topic") {
+			t.Errorf("%s %s %s", got, outcomes[1].Reason, outcomes[1].Detail)
+		}
+	}
+	sink := newSink(t, kafka.Options{Brokers: addresses, Topic: "no-such-topic"})
+	if err := sink.Open(t.Context()); err == nil || !strings.Contains(err.Error(), "no-such-topic") {
+		t.Errorf("Open: %v", err)
+	}
+}
+
+// TestTopicThatComesLater: a missing topic is asked for each time.
+func TestTopicThatComesLater(t *testing.T) {
+	t.Parallel()
+	cluster := fake(t)
+	sink := newSink(t, kafka.Options{Brokers: cluster.ListenAddrs(), Topic: "later"})
+	if got := summary(sink.Send(t.Context(), batchOf("t", "a"))); got != "U" {
+		t.Errorf("before: %s", got)
+	}
+	if err := cluster.CreateTopic("later", 1, nil); err != nil {
+		t.Fatal(err)
+	}
+	if got := summary(sink.Send(t.Context(), batchOf("t", "a"))); got != "D" {
+		t.Errorf("after: %s", got)
+	}
+}
+
+// TestCreateTopics: on request only, with as many partitions as asked for.
+func TestCreateTopics(t *testing.T) {
+	t.Parallel()
+	addresses := []string{broker(t)}
+	fresh := newTopic(t, addresses, 1) + "-made"
+	t.Cleanup(func() { deleteTopic(t, addresses, fresh) })
+	sink := newSink(t, kafka.Options{Brokers: addresses, CreateTopics: true, CreatePartitions: 3, PartitionHeader: "p"})
+	batch := batchOf(fresh, "a", "b")
+	batch[1].Headers = map[string]string{"p": "2"}
+	for range 2 {
+		if outcomes := sink.Send(t.Context(), batch); summary(outcomes) != "DD" {
+			t.Errorf("%s: %s", summary(outcomes), outcomes[0].Detail)
+		}
+	}
+}
