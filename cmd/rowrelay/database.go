@@ -23,14 +23,17 @@ type opener func(ctx context.Context, database config.Database, create bool) (*s
 
 // openers are the databases that this program was built with.
 func openers() map[string]opener {
-	return map[string]opener{config.Postgres: openPostgres, config.SQLite: openSQLite}
+	return withOracle(map[string]opener{
+		config.Postgres: openPostgres, config.MySQL: openMySQL, config.MariaDB: openMySQL,
+		config.SQLServer: openSQLServer, config.SQLite: openSQLite,
+	})
 }
 
 // openDatabase opens a database and makes sure that it answers.
 func openDatabase(ctx context.Context, database config.Database, create bool) (*sql.DB, dialect.Dialect, error) {
 	open, ok := openers()[database.Kind()]
 	if !ok {
-		return nil, nil, fmt.Errorf("this program was built without a driver for %s", database.Kind())
+		return nil, nil, fmt.Errorf("open %s: this program was built without a driver for %s; build one that has it with go build -tags %[2]s ./cmd/rowrelay", database, database.Kind())
 	}
 	d, err := dialect.ByName(database.Kind())
 	if err != nil {

@@ -2,45 +2,12 @@ package main
 
 import (
 	"errors"
-	"fmt"
-	"io/fs"
 	"strings"
 
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/config"
 )
-
-// sqlState finds a database's error code, whichever driver it comes from.
-func sqlState(err error) string {
-	var coded interface{ SQLState() string }
-	if errors.As(err, &coded) {
-		return coded.SQLState()
-	}
-	return ""
-}
-
-// connectHints say what to do about a server's refusal to connect.
-var connectHints = map[string]string{
-	"28P01": "the server refuses the password: check the user and password of the URL",
-	"28000": "the server refuses the user: check the user of the URL, and the server's pg_hba.conf",
-	"3D000": "there is no such database: create it, or check the name at the end of the URL",
-	"53300": "the server has no connection left: raise its max_connections, or close some",
-	"57P03": "the server is starting or stopping: try again in a moment",
-}
-
-// connectError is an error about a database that can't be opened, with what to
-// do about it and without the password.
-func connectError(database config.Database, err error) error {
-	hint := connectHints[sqlState(err)]
-	switch {
-	case errors.Is(err, fs.ErrNotExist) && database.Kind() == config.SQLite:
-		hint = "create it with rowrelay migrate up --database " + shellQuote(database.String())
-	case hint == "" && database.Kind() == config.Postgres && !errors.Is(err, errURL):
-		hint = "check the host and port of the URL, and that the server runs and can be reached"
-	}
-	return hinted(fmt.Errorf("open %s: %w", database, err), hint)
-}
 
 // explain adds to an error about a table what to do about it.
 func explain(source config.Source, err error) error {

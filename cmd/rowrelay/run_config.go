@@ -64,8 +64,8 @@ func (r *runFlags) fromFlags(command *cobra.Command) (config.Config, error) {
 	if err := source.SetTopics(r.topics...); err != nil {
 		problems = append(problems, fmt.Errorf("--topics: %w", err))
 	}
-	if source.Listen == config.On && source.Database.Kind() == config.SQLite {
-		problems = append(problems, errors.New("--listen can't be on: SQLite has no notifications, the relay polls"))
+	if source.Listen == config.On && source.Database.Polled() {
+		problems = append(problems, errors.New("--listen can't be on: only PostgreSQL has notifications, the relay polls"))
 	}
 	if source.Claim != relay.ByRows && (source.Pick != "" || len(source.Topics) > 0) {
 		problems = append(problems, errors.New("--pick and --topics work with --claim rows only"))

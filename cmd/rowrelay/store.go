@@ -30,7 +30,7 @@ func openTable(ctx context.Context, source config.Source) (app.Table, error) {
 
 // listenerOf is what wakes the source's relay, or nil where it polls only.
 func listenerOf(source config.Source) (relay.Listener, error) {
-	if source.Listen == config.Off || source.Database.Kind() != config.Postgres {
+	if source.Listen == config.Off || source.Database.Polled() {
 		return nil, nil
 	}
 	return listenPostgres(source)

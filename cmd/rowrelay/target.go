@@ -26,7 +26,7 @@ func (t *target) addFlags(command *cobra.Command) {
 
 func (t *target) addTableFlags(command *cobra.Command) {
 	flags := command.Flags()
-	flags.StringVar(&t.database, "database", "", "the database's `URL`: postgres://… or sqlite:path (default $"+databaseVariable+")")
+	flags.StringVar(&t.database, "database", "", "the database's `URL`: postgres://…, mysql://…, sqlite:path and others (default $"+databaseVariable+")")
 	flags.StringVar(&t.table, "table", config.DefaultTable, "the table's `name`, or schema.name")
 }
 
@@ -67,7 +67,7 @@ func sourceOf(database, table string) (config.Source, error) {
 		flag, database = "$"+databaseVariable, os.Getenv(databaseVariable)
 	}
 	if database == "" {
-		return config.Source{}, usagef("no database was named: give --database postgres://user@host/name or --database sqlite:path/to/file.db, or set $%s", databaseVariable)
+		return config.Source{}, usagef("no database was named: give --database postgres://user@host/name, mysql://user@host/name or sqlite:path/to/file.db, or set $%s", databaseVariable)
 	}
 	source := config.Source{Name: table, Table: table}
 	if err := source.Set("database", database); err != nil {

@@ -56,7 +56,7 @@ func TestWrongUsageIsExitCode2AndSaysWhatToDo(t *testing.T) {
 		"demo hunter2":                     "takes no arguments",
 		"status --json=maybe --database x": "invalid argument",
 		"status --database hunter2":        "--database: the value isn't a database's URL",
-		"status --database mysql://u:hunter2@h/d":                              "--database: the value isn't a database's URL",
+		"status --database mongodb://u:hunter2@h/d":                            "--database: the value isn't a database's URL",
 		"status --database postgres://u:hun#ter2@h/d":                          "percent-encoded",
 		"status --database sqlite::memory:":                                    "is in memory",
 		"status --table a;b --database " + database:                            `--table: "a;b" isn't a table`,

@@ -14,6 +14,11 @@ func TestParseDatabase(t *testing.T) {
 		"postgres://u:p@h:5432/d?sslmode=disable": {Postgres, "postgres://u:p@h:5432/d?sslmode=disable"},
 		"postgresql:///d":                         {Postgres, "postgresql:///d"},
 		"postgres://":                             {Postgres, "postgres://"},
+		"mysql://u:p@h:3306/d?tls=true":           {MySQL, "mysql://u:p@h:3306/d?tls=true"},
+		"mariadb:///d?socket=/run/mysqld.sock":    {MariaDB, "mariadb:///d?socket=/run/mysqld.sock"},
+		"sqlserver://u:p@h/i?database=d":          {SQLServer, "sqlserver://u:p@h/i?database=d"},
+		"sqlserver://u:p@h?Database=d":            {SQLServer, "sqlserver://u:p@h?Database=d"},
+		"oracle://u:p@h:1521/s":                   {Oracle, "oracle://u:p@h:1521/s"},
 		"sqlite:a.db":                             {SQLite, "a.db"},
 		"sqlite:dir with space/ä%20.db":           {SQLite, "dir with space/ä%20.db"},
 		"sqlite:/abs/a.db":                        {SQLite, "/abs/a.db"},
@@ -33,9 +38,15 @@ func TestAnErrorAboutADatabaseNeverRepeatsIt(t *testing.T) {
 		"":                              "isn't a database's URL",
 		"hunter2":                       "isn't a database's URL",
 		"host=h password=hunter2":       "isn't a database's URL",
-		"mysql://u:hunter2@h/d":         "isn't a database's URL",
+		"mongodb://u:hunter2@h/d":       "isn't a database's URL",
+		"mysql:hunter2":                 "write mysql://user:password@host:3306/name",
+		"mysql://u:hunter2@h":           "names no database: write mysql://user:password@host:3306/name",
+		"mariadb://u:hunter2@h/":        "names no database: write mariadb://",
+		"mariadb://u:hun#ter2@h/d":      "percent-encoded",
+		"sqlserver://u:hunter2@h/d":     "names no database: write sqlserver://user:password@host:1433?database=name",
+		"oracle://u:hunter2@h":          "names no database: write oracle://",
 		"POSTGRES://u:hunter2@h/d":      "isn't a database's URL",
-		"postgres:hunter2":              "isn't a PostgreSQL URL",
+		"postgres:hunter2":              "isn't a valid URL: write postgres://",
 		"postgres://u:hun#ter2@h/d":     "percent-encoded",
 		"postgres://u:1#hunter2@h/d":    "percent-encoded",
 		"postgres://u:hunter2%zz@h/d":   "percent-encoded",
@@ -65,6 +76,10 @@ func TestADatabaseNeverShowsItsPassword(t *testing.T) {
 		"postgres://u:hunter2@h/d":                                 "postgres://u:xxxxx@h/d",
 		"postgres://h/d?user=u&password=hunter2":                   "postgres://h/d?password=xxxxx&user=u",
 		"postgres://u@h/d?sslpassword=hunter2&sslmode=verify-full": "postgres://u@h/d?sslmode=verify-full&sslpassword=xxxxx",
+		"mysql://u:hunter2@h/d?tls=true":                           "mysql://u:xxxxx@h/d?tls=true",
+		"mariadb://u:hunter2@h/d":                                  "mariadb://u:xxxxx@h/d",
+		"sqlserver://h?database=h/d&user+id=u&Password=hunter2":    "sqlserver://h?Password=xxxxx&database=h%2Fd&user+id=u",
+		"oracle://u:hunter2@h/d?wallet+password=hunter2":           "oracle://u:xxxxx@h/d?wallet+password=xxxxx",
 		"sqlite:a.db": "sqlite:a.db",
 	} {
 		d, err := ParseDatabase(text)
@@ -75,7 +90,7 @@ func TestADatabaseNeverShowsItsPassword(t *testing.T) {
 			t.Errorf("got %q, want %q", d, want)
 		}
 		shown := everyForm(t, d)
-		if strings.Contains(shown, "hunter2") || !strings.Contains(shown, "h/d") && d.Kind() == Postgres {
+		if strings.Contains(shown, "hunter2") || !strings.Contains(shown, "h/d") && !strings.Contains(shown, "h%2Fd") && d.Kind() != SQLite {
 			t.Errorf("%q shows as %s", text, shown)
 		}
 	}

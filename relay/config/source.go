@@ -96,8 +96,8 @@ func (r *reader) source(name string, n *node) Source {
 			}
 		}
 	}
-	if listen := n.get("listen"); source.Listen == On && source.Database.Kind() == SQLite {
-		r.fail(listen, "can't be on: SQLite has no notifications, the relay polls")
+	if listen := n.get("listen"); source.Listen == On && source.Database.Polled() {
+		r.fail(listen, "can't be on: only PostgreSQL has notifications, the relay polls")
 	}
 	return source
 }

@@ -1,0 +1,249 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"database/sql"
+	"encoding/pem"
+	"log/slog"
+	"net"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rowrelay/rowrelay/internal/testdb"
+	"github.com/rowrelay/rowrelay/relay/config"
+)
+
+func TestMySQLURLs(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{ // the driver's own form, less what is the same for all
+		"mysql://u:p%2F%40@h/d":                              "u:p/@@tcp(h:3306)/d?tls=preferred",
+		"mariadb://u@[::1]:3307/d%20e?tls=false":             "u@tcp([::1]:3307)/d%20e?tls=false",
+		"mysql:///d?parseTime=1&time_zone=%2B00:00":          "tcp(127.0.0.1:3306)/d?tls=preferred",
+		"mysql://u@h/d?readTimeout=3s&compress=true&loc=utc": "u@tcp(h:3306)/d?readTimeout=3s&tls=preferred",
+		"mysql://u@/d?socket=/run/mysqld/mysqld.sock":        "u@unix(/run/mysqld/mysqld.sock)/d",
+		"mysql://u@h/d?timeout=1s&clientFoundRows=True":      "u@tcp(h:3306)/d?timeout=1s&tls=preferred",
+	} {
+		settings, err := mysqlSettings(text)
+		if err != nil {
+			t.Errorf("%s: %v", text, err)
+			continue
+		}
+		for parameter, value := range map[string]string{"time_zone": "'+00:00'", "sql_mode": "'TRADITIONAL'", "autocommit": "1"} {
+			if settings.Params[parameter] != value {
+				t.Errorf("%s: %s=%s, want %s", text, parameter, settings.Params[parameter], value)
+			}
+		}
+		if !settings.ParseTime || settings.Loc.String() != "UTC" || !settings.ClientFoundRows || !settings.InterpolateParams ||
+			settings.MultiStatements || settings.Timeout == 0 || settings.ConnectionAttributes != "program_name:rowrelay" {
+			t.Errorf("%s: %s", text, settings.FormatDSN())
+		}
+		settings.Params, settings.ConnectionAttributes = nil, ""
+		got := settings.FormatDSN()
+		for _, same := range []string{"allowFallbackToPlaintext=true&", "charset=utf8mb4&", "charset=utf8mb4", "clientFoundRows=true&", "interpolateParams=true&", "parseTime=true&", "parseTime=true", "compress=true&", "timeout=10s&", "&timeout=10s", "?timeout=10s"} {
+			got = strings.Replace(got, same, "", 1)
+		}
+		if got = strings.TrimRight(got, "?&"); got != want {
+			t.Errorf("%s: got %s, want %s", text, got, want)
+		}
+	}
+}
+
+func TestMySQLParametersThatCannotBe(t *testing.T) {
+	t.Parallel()
+	for parameters, want := range map[string]string{
+		"parseTime=false":                    "the parameter parseTime has to be true: leave it out",
+		"loc=Local":                          "the parameter loc has to be UTC",
+		"time_zone=%27Europe/Berlin%27":      "the parameter time_zone has to be '+00:00'",
+		"clientFoundRows=0":                  "the parameter clientFoundRows has to be true",
+		"multiStatements=true":               "the parameter multiStatements has to be false",
+		"interpolateParams=false":            "the parameter interpolateParams has to be true",
+		"charset=latin1":                     "the parameter charset has to be utf8mb4",
+		"sql_mode=%27%27":                    "the parameter sql_mode has to be 'TRADITIONAL'",
+		"tx_isolation=%27REPEATABLE-READ%27": "the parameter tx_isolation has to be 'READ-COMMITTED'",
+		"strict=true":                        "the parameter strict isn't known: there are allow",
+		"parsetime=true":                     "the parameter parsetime isn't known",
+		"tls=false&tls=true":                 "the parameter tls is there twice",
+		"tls=special":                        "special",
+		"tls=false&ssl-ca=a.pem":             "the parameter tls=false contradicts ssl-ca",
+		"ssl-ca=/no/such/file":               "no such file",
+		"ssl-cert=a.pem":                     "needs both ssl-cert and ssl-key",
+		"readTimeout=fast":                   "fast",
+		"compress=perhaps":                   "invalid bool value: perhaps",
+		"tls=%zz":                            "percent-encoded",
+		"allowAllFiles=true":                 "isn't known",
+		"timeout=1s;readTimeout=1s":          "percent-encoded",
+		"transaction_isolation=READ-COMMITTED&multiStatements=true": "multiStatements",
+	} {
+		database, err := config.ParseDatabase("mysql://u:hunter2@127.0.0.1:1/d?" + parameters)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = openMySQL(t.Context(), database, false)
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%s: got %v, want %q in it", parameters, err, want)
+		}
+	}
+}
+
+// onMySQL runs a test on each server of the family that the program can open.
+func onMySQL(t *testing.T, test func(t *testing.T, db testdb.Database)) {
+	t.Helper()
+	for _, target := range append(testdb.Targets(), testdb.Upcoming()...) {
+		if kind := target.Kind; kind != testdb.MySQL && kind != testdb.MariaDB || !strings.HasSuffix(target.Name, "/gosql") {
+			continue
+		}
+		t.Run(target.Name, func(t *testing.T) {
+			t.Parallel()
+			test(t, target.Open(t))
+		})
+	}
+}
+
+func openMySQLTest(t *testing.T, address string) (*sql.DB, error) {
+	t.Helper()
+	database, err := config.ParseDatabase(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	db, err := openMySQL(t.Context(), database, false)
+	if err == nil {
+		t.Cleanup(func() { _ = db.Close() })
+	}
+	return db, err
+}
+
+func TestEveryMySQLConnectionIsSetUp(t *testing.T) {
+	t.Parallel()
+	onMySQL(t, func(t *testing.T, db testdb.Database) {
+		pool, err := openMySQLTest(t, db.URL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		isolation := "tx_isolation"
+		if db.Kind == testdb.MySQL {
+			isolation = "transaction_isolation"
+		}
+		for range mysqlConnections { // all held at once
+			connection, err := pool.Conn(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = connection.Close() }()
+			for expression, want := range map[string]string{
+				"@@" + isolation: "READ-COMMITTED", "@@time_zone": "+00:00", "@@autocommit": "1",
+				"@@character_set_client": "utf8mb4", "@@sql_mode LIKE '%STRICT_ALL_TABLES%'": "1",
+			} {
+				var got string
+				if err := connection.QueryRowContext(t.Context(), "SELECT "+expression).Scan(&got); err != nil || got != want {
+					t.Errorf("%s: got %s, %v, want %s", expression, got, err, want)
+				}
+			}
+		}
+	})
+}
+
+// MySQL has TLS by itself, the others here have none; what isn't asked for is
+// used where it is there.
+func TestMySQLWithTLS(t *testing.T) {
+	t.Parallel()
+	onMySQL(t, func(t *testing.T, db testdb.Database) {
+		var have string
+		if err := db.DB.QueryRowContext(t.Context(), "SELECT @@ssl_cert").Scan(new(sql.NullString)); err != nil {
+			t.Fatal(err)
+		}
+		for parameters, fails := range map[string]bool{"": false, "?tls=false": false, "?tls=skip-verify": db.Kind == testdb.MariaDB, "?tls=true": true} {
+			pool, err := openMySQLTest(t, db.URL+parameters)
+			if fails != (err != nil) {
+				t.Errorf("%q: %v", parameters, err)
+			}
+			if err != nil {
+				continue
+			}
+			if err := pool.QueryRowContext(t.Context(), "SHOW STATUS LIKE 'Ssl_cipher'").Scan(new(string), &have); err != nil {
+				t.Fatal(err)
+			}
+			if encrypted := db.Kind == testdb.MySQL && parameters != "?tls=false"; encrypted != (have != "") {
+				t.Errorf("%q: the cipher is %q", parameters, have)
+			}
+		}
+	})
+}
+
+func TestWhatMySQLRefusesIsExplained(t *testing.T) {
+	t.Parallel()
+	onMySQL(t, func(t *testing.T, db testdb.Database) {
+		name := "u_" + strings.ToLower(rand.Text()[:16])
+		execute(t, db.DB, "CREATE USER "+name+"@'%' IDENTIFIED BY 'hunter2'")
+		t.Cleanup(func() {
+			if _, err := db.DB.ExecContext(context.Background(), "DROP USER "+name+"@'%'"); err != nil {
+				t.Error(err)
+			}
+		})
+		for want, change := range map[string]func(*url.URL){
+			"check the user and password": func(u *url.URL) { u.User = url.UserPassword(name, "hunter22") },
+			"no right to this database":   func(u *url.URL) { u.User = url.UserPassword(name, "hunter2") },
+			"there is no such database":   func(u *url.URL) { u.Path = "/no_such_database" },
+			"check the host and port":     func(u *url.URL) { u.Host = "127.0.0.1:1" },
+		} {
+			address := withURL(t, db, change)
+			database, err := config.ParseDatabase(address)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = openMySQLTest(t, address)
+			if err == nil {
+				t.Errorf("%s: it opens", want)
+				continue
+			}
+			if told := connectError(database, err).Error(); !strings.Contains(told, want) || strings.Contains(told, "hunter2") {
+				t.Errorf("got %s, want %q in it", told, want)
+			}
+		}
+	})
+}
+
+func TestCertificatesFromFiles(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewUnstartedServer(nil)
+	server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, 0)
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	ca := filepath.Join(t.TempDir(), "ca.pem")
+	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	empty := filepath.Join(t.TempDir(), "empty.pem")
+	if err := os.WriteFile(empty, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	address := server.Listener.Addr().(*net.TCPAddr)
+	for _, test := range []struct{ host, ca, want string }{
+		{"127.0.0.1", ca, ""},
+		{"127.0.0.1", "", "unknown authority"},
+		{"h.invalid", ca, "h.invalid"},
+	} {
+		settings, err := tlsSettings(test.host, test.ca, "", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		connection, err := tls.Dial("tcp", address.String(), settings)
+		if err == nil {
+			_ = connection.Close()
+		}
+		if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%+v: %v", test, err)
+		}
+	}
+	if _, err := tlsSettings("h", empty, "", ""); err == nil || !strings.Contains(err.Error(), "empty.pem has no certificate") {
+		t.Errorf("no certificate: %v", err)
+	}
+	if _, err := tlsSettings("h", "", ca, empty); err == nil || !strings.Contains(err.Error(), "read the client's certificate") {
+		t.Errorf("no key: %v", err)
+	}
+}

@@ -1,0 +1,7 @@
+//go:build !oracle
+
+package main
+
+// withOracle has nothing to add: Oracle's driver is large, and most need
+// another one.
+func withOracle(all map[string]opener) map[string]opener { return all }
