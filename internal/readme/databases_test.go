@@ -20,12 +20,14 @@ var drivers = map[string]string{
 // unrun are the databases of which there is SQL and no server that the suite
 // has run on, by the name of their golden file.
 var unrun = map[string][]string{
+	"mysql":     {"MySQL 8.0.13 and later"},
+	"mariadb":   {"MariaDB 10.5 and later"},
 	"sqlserver": {"SQL Server 2016 and later, Azure SQL"},
 	"oracle":    {"Oracle 12c and later"},
 	"kin":       {"CockroachDB 24.3 and later, by rows only", "YugabyteDB 2025.1 and later, by rows only"},
 }
 
-// pages are those that lie beside the dialects, by the kind of database.
+// dialectPages are those that lie beside the dialects, by the kind of database.
 var dialectPages = map[string]string{
 	"postgres": "POSTGRES.md", "sqlite": "SQLITE.md", "mysql": "MYSQL.md", "mariadb": "MYSQL.md",
 	"sqlserver": "SQLSERVER.md", "oracle": "ORACLE.md", "kin": "POSTGRES.md#cockroachdb-and-yugabytedb",

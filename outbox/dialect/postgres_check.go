@@ -10,7 +10,7 @@ import (
 func (d postgres) Probes(table Table, claim string) []Probe {
 	probes := []Probe{
 		{"settings", postgresSettings(), listOf("these settings do not fit: ", "change them for this user or database (ALTER ROLE … SET), or use the primary server")},
-		{"rights", postgresRights(table, claim), listOf("this user lacks: ", "have the tables' owner run GRANT, as "+table.Hot()+"'s documentation says, or migrate as the user who relays")},
+		{"rights", postgresRights(table, claim), listOf("this user lacks: ", "have the tables' owner run GRANT, as outbox/dialect/POSTGRES.md says, or migrate as the user who relays")},
 		{"columns", d.Read(table, Read{Limit: 1}), nothingWrong},
 		{"transactions", postgresOldest(), listOf("a transaction is open since ", "end it: no vacuum and no mark passes it")},
 	}

@@ -6,7 +6,7 @@ import "strings"
 // the same.
 func (k kin) Probes(table Table, _ string) []Probe {
 	return []Probe{
-		{"rights", kinRights(table), listOf("this user lacks: ", "have the tables' owner run GRANT, as "+table.Hot()+"'s documentation says, or migrate as the user who relays")},
+		{"rights", kinRights(table), listOf("this user lacks: ", "have the tables' owner run GRANT, as outbox/dialect/POSTGRES.md says, or migrate as the user who relays")},
 		{"isolation", kinIsolation(), kinLevel},
 	}
 }

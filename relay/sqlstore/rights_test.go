@@ -1,0 +1,184 @@
+package sqlstore_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"net/url"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rowrelay/rowrelay/internal/testdb"
+	"github.com/rowrelay/rowrelay/migrations"
+	"github.com/rowrelay/rowrelay/outbox"
+	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/sqlstore"
+)
+
+const postgresPage = root + "/outbox/dialect/POSTGRES.md"
+
+var grant = regexp.MustCompile(`(?m)^GRANT (.*) ON (.*) TO (shop_\w+);$`)
+
+// grants are what the page says that a role needs: single rights, each as in
+// SELECT ON outbox.
+func grants(t *testing.T, role string) (single []string) {
+	t.Helper()
+	text, err := os.ReadFile(postgresPage)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range grant.FindAllStringSubmatch(string(text), -1) {
+		if line[3] != role {
+			continue
+		}
+		for right := range strings.SplitSeq(line[1], ", ") {
+			for table := range strings.SplitSeq(line[2], ", ") {
+				single = append(single, right+" ON "+table)
+			}
+		}
+	}
+	if len(single) == 0 {
+		t.Fatalf("%s grants nothing to %s", postgresPage, role)
+	}
+	return single
+}
+
+// newUser makes a user with these rights, and returns its name and a pool of its
+// own.
+func newUser(t *testing.T, table table, role string, rights []string) (string, *sql.DB) {
+	t.Helper()
+	address, err := url.Parse(table.DSN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := role + strings.TrimPrefix(address.Path, "/rowrelay_test")
+	exec(t, table.DB, "CREATE ROLE "+name+" LOGIN PASSWORD 'poor'")
+	t.Cleanup(func() {
+		exec(t, table.DB, "DROP OWNED BY "+name)
+		exec(t, table.DB, "DROP ROLE "+name)
+	})
+	for _, right := range rights {
+		exec(t, table.DB, "GRANT "+right+" TO "+name)
+	}
+	address.User = url.UserPassword(name, "poor")
+	pool, err := sql.Open(table.Driver, address.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = pool.Close() })
+	return name, pool
+}
+
+func onPostgres(t *testing.T, check func(*testing.T, table)) {
+	t.Helper()
+	t.Parallel()
+	for _, target := range testdb.Targets() {
+		if target.Kind != testdb.Postgres || target.Driver != "pgx" {
+			continue
+		}
+		t.Run(target.Name, func(t *testing.T) {
+			t.Parallel()
+			check(t, open(t, target))
+		})
+	}
+}
+
+func TestProducersRights(t *testing.T) {
+	onPostgres(t, func(t *testing.T, table table) {
+		_, pool := newUser(t, table, "shop_producer", grants(t, "shop_producer"))
+		writer, err := outbox.NewWriter(table.dialect, outbox.WithKeyLocks(), outbox.WithNotify(time.Second))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, count := range []int{1, 50} {
+			if err := writer.Write(t.Context(), pool, messages(count)...); err != nil {
+				t.Errorf("write %d: %v", count, err)
+			}
+		}
+		if _, err := pool.Exec("SELECT 1 FROM outbox"); !table.dialect.Denied(err) {
+			t.Errorf("read: %v, want that it is denied", err)
+		}
+	})
+}
+
+func messages(count int) []outbox.Message {
+	return slices.Repeat([]outbox.Message{{Topic: "a", Key: "k"}}, count)
+}
+
+// What the check names is enough by lanes: see TestRights.
+func TestRelaysRights(t *testing.T) {
+	onPostgres(t, func(t *testing.T, table table) {
+		migrate(t, table.DB, table.dialect, migrations.Options{Claim: "rows"})
+		_, pool := newUser(t, table, "shop_relay", grants(t, "shop_relay"))
+		for _, claim := range []relay.Claim{relay.ByLanes, relay.ByRows} {
+			for _, finding := range sqlstore.Check(t.Context(), pool, table.dialect, sqlstore.Options{}, claim) {
+				if !finding.OK && finding.Name != "transactions" {
+					t.Errorf("by %s: %+v", claim, finding)
+				}
+			}
+		}
+		exec(t, table.DB, "INSERT INTO outbox (topic) VALUES ('a'), ('b')")
+		if err := relayByRows(t.Context(), pool, table); err != nil {
+			t.Errorf("by rows: %v", err)
+		}
+	})
+}
+
+// relayByRows goes through what a relay by rows does.
+func relayByRows(ctx context.Context, pool *sql.DB, table table) error {
+	store, err := sqlstore.Open(ctx, pool, table.dialect, sqlstore.Options{})
+	if err != nil {
+		return err
+	}
+	_, beat := store.Beat(ctx, relay.Identity{Name: "r", Claim: relay.ByRows}, time.Minute)
+	rows, claim := store.Claim(ctx, relay.ClaimRequest{Relay: "r", Token: "t", TTL: time.Minute, Limit: 2})
+	if err := errors.Join(store.Adopt(ctx, relay.ByRows), beat, claim); err != nil {
+		return err
+	}
+	var settlements []relay.Settlement
+	for i, row := range rows {
+		settlements = append(settlements, relay.Settlement{ID: row.ID, Lane: row.Lane, Token: "t", State: []relay.State{relay.StateDone, relay.StateRetry}[i]})
+	}
+	_, extend := store.Extend(ctx, "t", []int64{1, 2}, time.Minute)
+	_, settle := store.Settle(ctx, "r", true, settlements)
+	_, reclaim := store.Reclaim(ctx, 10)
+	_, purge := store.Purge(ctx, 0, 10)
+	return errors.Join(extend, settle, reclaim, purge, store.Leave(ctx, "r"))
+}
+
+// An operator needs each of its rights, and no other.
+func TestOperatorsRights(t *testing.T) {
+	onPostgres(t, func(t *testing.T, table table) {
+		rights := grants(t, "shop_operator")
+		name, pool := newUser(t, table, "shop_operator", rights)
+		if err := operate(t.Context(), pool, table); err != nil {
+			t.Fatalf("with all rights: %v", err)
+		}
+		for _, right := range rights {
+			exec(t, table.DB, "REVOKE "+right+" FROM "+name)
+			// Newer servers tell nothing of the sequence instead of an error.
+			tellsNothing := strings.Contains(right, "SEQUENCE") && table.Name != "postgres15/pgx"
+			if err := operate(t.Context(), pool, table); !table.dialect.Denied(err) && !tellsNothing {
+				t.Errorf("without %s: %v, want that something is denied", right, err)
+			}
+			exec(t, table.DB, "GRANT "+right+" TO "+name)
+		}
+	})
+}
+
+// operate goes through what an operator does.
+func operate(ctx context.Context, pool *sql.DB, table table) error {
+	store, err := sqlstore.Open(ctx, pool, table.dialect, sqlstore.Options{})
+	if err != nil {
+		return err
+	}
+	_, status := store.Status(ctx)
+	_, list := store.List(ctx, relay.Filter{})
+	_, requeue := store.Requeue(ctx, relay.Filter{})
+	_, discard := store.Discard(ctx, relay.Filter{})
+	return errors.Join(status, list, requeue, discard)
+}
