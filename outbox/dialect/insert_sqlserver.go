@@ -38,18 +38,17 @@ func sqlserverPlaces(count int) string {
 }
 
 // sqlserverInsertMany sends the rows as one list. Payloads would grow there: they
-// go as one value that the database cuts up. It asks for the ids itself: only
-// OVER makes sure that they are given in the rows' order.
+// go as one value that the database cuts up. ORDER BY makes sure that ids are
+// given in the rows' order.
 func sqlserverInsertMany(table Table, rows []Row) Query {
 	var a sqlserverArgs
 	payloads := a.add(sqlserverJoin(rows))
 	return a.query(
-		"INSERT INTO "+table.Hot()+" (id, message_id, topic, message_key, payload, headers, available_at, priority)",
-		"SELECT NEXT VALUE FOR "+table.Index("id")+" OVER (ORDER BY r.n), r.message_id, r.topic, r.message_key,",
-		"    SUBSTRING("+payloads+", r.start, r.length), r.headers, r.available_at, r.priority",
+		"INSERT INTO "+table.Hot()+" (message_id, topic, message_key, payload, headers, available_at, priority)",
+		"SELECT r.message_id, r.topic, r.message_key, SUBSTRING("+payloads+", r.start, r.length), r.headers, r.available_at, r.priority",
 		"FROM OPENJSON("+sqlserverList(&a, sqlserverItems(rows))+") WITH (n int '$[0]', start bigint '$[1]', length bigint '$[2]',",
 		"    message_id uniqueidentifier '$[3]', topic nvarchar(255) '$[4]', message_key nvarchar(255) '$[5]',",
-		"    headers nvarchar(max) '$[6]', available_at datetime2(7) '$[7]', priority smallint '$[8]') AS r")
+		"    headers nvarchar(max) '$[6]', available_at datetime2(7) '$[7]', priority smallint '$[8]') AS r ORDER BY r.n")
 }
 
 // sqlserverJoin has a byte more than all payloads, for no value may be empty: it

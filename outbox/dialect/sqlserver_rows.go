@@ -43,13 +43,13 @@ func (d sqlserver) Extend(table Table, token string, ids []int64, ttl time.Durat
 		claimed)))
 }
 
-func (sqlserver) FreeEnded(table Table, limit int) Query {
+func (sqlserver) FreeEnded(table Table, limit int) []Write {
 	var a sqlserverArgs
-	return a.write(
+	return []Write{{Counts: true, Query: a.write(
 		"WITH ended AS (",
 		"    SELECT TOP ("+a.int(limit)+") * FROM "+table.Hot()+" WITH (INDEX("+table.IndexName("claim_until")+"), UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK)",
 		"    WHERE claimed_until IS NOT NULL AND claimed_until < SYSUTCDATETIME() ORDER BY claimed_until)",
-		"UPDATE ended SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL, crashes = crashes + 1")
+		"UPDATE ended SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL, crashes = crashes + 1")}}
 }
 
 // Return is one statement: what it deletes is what it inserts.

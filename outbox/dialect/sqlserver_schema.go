@@ -5,8 +5,8 @@ func (sqlserver) SchemaVersion(table Table) Query {
 }
 
 // MakeRowIndexes gives each way to pick rows its order, among the free rows only,
-// and finds the claims that ended. READPAST passes over a page that is locked
-// as a whole, and so over rows that nobody has: there are no locks of pages.
+// and finds the claims that ended. There are no locks of pages: READPAST passes
+// over them, and so over rows that nobody has, or waits for them.
 func (sqlserver) MakeRowIndexes(table Table) []Query {
 	var queries []Query
 	for _, index := range []struct{ suffix, definition string }{

@@ -9,12 +9,11 @@ INSERT INTO app."Events" (message_id, topic, message_key, payload, headers, avai
 --   7: 3
 
 -- insert several
-INSERT INTO app."Events" (id, message_id, topic, message_key, payload, headers, available_at, priority)
-SELECT NEXT VALUE FOR app."Events_id" OVER (ORDER BY r.n), r.message_id, r.topic, r.message_key,
-    SUBSTRING(@p1, r.start, r.length), r.headers, r.available_at, r.priority
+INSERT INTO app."Events" (message_id, topic, message_key, payload, headers, available_at, priority)
+SELECT r.message_id, r.topic, r.message_key, SUBSTRING(@p1, r.start, r.length), r.headers, r.available_at, r.priority
 FROM OPENJSON(@p2) WITH (n int '$[0]', start bigint '$[1]', length bigint '$[2]',
     message_id uniqueidentifier '$[3]', topic nvarchar(255) '$[4]', message_key nvarchar(255) '$[5]',
-    headers nvarchar(max) '$[6]', available_at datetime2(7) '$[7]', priority smallint '$[8]') AS r;
+    headers nvarchar(max) '$[6]', available_at datetime2(7) '$[7]', priority smallint '$[8]') AS r ORDER BY r.n;
 --   1: [112 112 0]
 --   2: [[0,1,null,"i","t",null,null,null,0],[1,1,2,"i","t\"\\","k","{}","2030-01-02T03:04:05.6789001",3]]
 
