@@ -2,6 +2,7 @@ package rabbitmq_test
 
 import (
 	"bytes"
+	"context"
 	"crypto/rand"
 	"encoding/json"
 	"io"
@@ -22,7 +23,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"), goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"))
+	goleak.VerifyTestMain(m)
 }
 
 // broker is a real RabbitMQ.
@@ -70,16 +71,28 @@ func (b *broker) port(offset int) string {
 // nil.
 func (b *broker) api(t testing.TB, method, path string, body, result any) {
 	t.Helper()
+	b.call(t.Context(), t, method, path, body, result)
+}
+
+// apiAfter is api when the test is over.
+func (b *broker) apiAfter(t testing.TB, method, path string) {
+	t.Helper()
+	b.call(context.Background(), t, method, path, nil, nil)
+}
+
+func (b *broker) call(ctx context.Context, t testing.TB, method, path string, body, result any) {
+	t.Helper()
 	text, err := json.Marshal(body)
 	if err != nil {
 		t.Fatal(err)
 	}
-	request, err := http.NewRequestWithContext(t.Context(), method, "http://"+b.port(1)+path, bytes.NewReader(text))
+	request, err := http.NewRequestWithContext(ctx, method, "http://"+b.port(1)+path, bytes.NewReader(text))
 	if err != nil {
 		t.Fatal(err)
 	}
 	password, _ := b.url.User.Password()
 	request.SetBasicAuth(b.url.User.Username(), password)
+	request.Close = true // no goroutine is left
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
 		t.Fatal(err)

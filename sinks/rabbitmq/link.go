@@ -58,9 +58,17 @@ func (l *link) connect(ctx context.Context) (*session, error) {
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-	n := l.load()
+	n, err := l.checked(ctx)
+	if err != nil && n != nil && n.dead() && ctx.Err() == nil {
+		n, err = l.checked(ctx) // it was lost while nobody used it
+	}
+	return n, err
+}
+
+// checked returns the current session, or a new one, when it was checked.
+func (l *link) checked(ctx context.Context) (n *session, err error) {
+	n = l.load()
 	if n == nil || n.dead() {
-		var err error
 		if n, err = l.dial(ctx, n); err != nil {
 			return nil, err
 		}

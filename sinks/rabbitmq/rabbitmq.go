@@ -19,6 +19,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"hash/maphash"
+	"sync"
 	"time"
 
 	"github.com/rowrelay/rowrelay/sinks"
@@ -164,8 +165,10 @@ func (s *Sink) Open(ctx context.Context) error {
 
 // Close says good-bye to the broker, for at most two seconds.
 func (s *Sink) Close(ctx context.Context) error {
+	var closing sync.WaitGroup
 	for _, l := range s.links {
-		l.close(ctx)
+		closing.Go(func() { l.close(ctx) })
 	}
+	closing.Wait()
 	return nil
 }

@@ -1,0 +1,223 @@
+package rabbitmq_test
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/rowrelay/rowrelay/sinks"
+	"github.com/rowrelay/rowrelay/sinks/rabbitmq"
+)
+
+// certificates are what the scripts that start the broker made for its tests.
+type certificates struct {
+	CA, Certificate, Key string
+}
+
+func (b *broker) certificates(t testing.TB) certificates {
+	t.Helper()
+	var parameter struct{ Value certificates }
+	b.api(t, "GET", "/api/global-parameters/rowrelay_test", nil, &parameter)
+	return parameter.Value
+}
+
+func (c certificates) config(t testing.TB) *tls.Config {
+	t.Helper()
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM([]byte(c.CA)) {
+		t.Fatal("no certificate of the authority")
+	}
+	return &tls.Config{RootCAs: roots}
+}
+
+func (c certificates) client(t testing.TB) *tls.Config {
+	t.Helper()
+	pair, err := tls.X509KeyPair([]byte(c.Certificate), []byte(c.Key))
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := c.config(t)
+	config.Certificates = []tls.Certificate{pair}
+	return config
+}
+
+// unopened makes a sink that is closed with the test.
+func unopened(t testing.TB, options rabbitmq.Options) *rabbitmq.Sink {
+	t.Helper()
+	sink := newSink(t, options)
+	t.Cleanup(func() { _ = sink.Close(context.Background()) })
+	return sink
+}
+
+func TestTLS(t *testing.T) {
+	t.Parallel()
+	b := theBroker(t)
+	made := b.certificates(t)
+	queue := b.client(t).queue("classic", nil)
+	plain := b.options(b.port(2))
+	plain.TLS = made.config(t)
+	byCertificate := rabbitmq.Options{Hosts: plain.Hosts, External: true, TLS: made.client(t)}
+	withBoth := plain
+	withBoth.TLS = made.client(t)
+	for name, options := range map[string]rabbitmq.Options{"password": plain, "certificate": byCertificate, "both": withBoth} {
+		if outcomes := opened(t, options).Send(t.Context(), []sinks.Message{to(queue, "a"), to(queue, "a")}); outcomes[1].Result != sinks.Delivered {
+			t.Errorf("%s: %+v", name, outcomes)
+		}
+	}
+}
+
+func TestWrongTLS(t *testing.T) {
+	t.Parallel()
+	b := theBroker(t)
+	made := b.certificates(t)
+	named, other := made.config(t), &tls.Config{RootCAs: x509.NewCertPool()}
+	named.ServerName = "other.example"
+	for name, test := range map[string]struct {
+		port   int
+		tls    *tls.Config
+		reason sinks.Reason
+		text   string
+	}{
+		"another authority": {2, other, sinks.ReasonConfig, "unknown authority"},
+		"another name":      {2, named, sinks.ReasonConfig, "other.example"},
+		"TLS to no TLS":     {0, made.config(t), sinks.ReasonConfig, "agree on TLS"},
+		"no TLS to TLS":     {2, nil, sinks.ReasonConnection, "connect to"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			options := b.options(b.port(test.port))
+			options.TLS = test.tls
+			unavailable(t, unopened(t, options).Open(t.Context()), test.reason, test.text)
+		})
+	}
+}
+
+// TestSettingsForTLS: the same from a configuration file.
+func TestSettingsForTLS(t *testing.T) {
+	t.Parallel()
+	b := theBroker(t)
+	made, settings := b.certificates(t), map[string]any{"hosts": []any{b.port(2)}, "tls": true, "login_by_certificate": true}
+	for setting, text := range map[string]string{"ca_file": made.CA, "certificate_file": made.Certificate, "key_file": made.Key} {
+		path := filepath.Join(t.TempDir(), setting)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		settings[setting] = path
+	}
+	sink, err := registry(t).Make("rabbitmq", settings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = sink.Close(context.Background()) })
+	if err := sink.Open(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestWrongLogins(t *testing.T) {
+	t.Parallel()
+	b := theBroker(t)
+	user := b.user(t, name(), "", "")
+	wrong, noHost, noRight := b.options(), b.options(), user
+	wrong.Password = "s3cret-and-wrong"
+	noHost.VirtualHost = "no such virtual host"
+	noRight.VirtualHost = b.virtualHost(t)
+	for name, test := range map[string]struct {
+		options rabbitmq.Options
+		reason  sinks.Reason
+		texts   []string
+	}{
+		"password":              {wrong, sinks.ReasonAuth, []string{"username or password not allowed"}},
+		"no virtual host":       {noHost, sinks.ReasonConfig, []string{"NOT_ALLOWED - vhost no such virtual host not found"}},
+		"not this virtual host": {noRight, sinks.ReasonAuth, []string{"NOT_ALLOWED - access to vhost"}},
+	} {
+		sink := unopened(t, test.options)
+		unavailable(t, sink.Open(t.Context()), test.reason, test.texts...)
+		expect(t, sink.Send(t.Context(), []sinks.Message{to("q", "a"), to("q", "a")}), always(fmt.Sprint("unavailable ", test.reason)))
+		if t.Failed() {
+			t.Log(name)
+		}
+	}
+}
+
+// user makes a user who may write to, and create, what the patterns say.
+func (b *broker) user(t testing.TB, name, write, configure string) rabbitmq.Options {
+	t.Helper()
+	b.api(t, "PUT", "/api/users/"+name, map[string]any{"password": "p4ss", "tags": ""}, nil)
+	t.Cleanup(func() { b.apiAfter(t, "DELETE", "/api/users/"+name) })
+	b.api(t, "PUT", "/api/permissions/%2F/"+name, map[string]any{"configure": configure, "write": write, "read": ".*"}, nil)
+	options := b.options()
+	options.Username, options.Password = name, "p4ss"
+	return options
+}
+
+func (b *broker) virtualHost(t testing.TB) string {
+	t.Helper()
+	host := name()
+	b.api(t, "PUT", "/api/vhosts/"+host, nil, nil)
+	t.Cleanup(func() { b.apiAfter(t, "DELETE", "/api/vhosts/"+host) })
+	return host
+}
+
+// TestNoRightToPublish: to the exchange of all messages is the sink's trouble,
+// with one routing key the message's.
+func TestNoRightToPublish(t *testing.T) {
+	t.Parallel()
+	b := theBroker(t)
+	c := b.client(t)
+	queue, exchange := c.queue("classic", nil), c.exchange("topic", nil)
+	c.bind(queue, "#", exchange)
+	none := b.user(t, name(), "^$", "")
+	none.Exchange = exchange
+	sink := opened(t, none) // which publishes its probe in vain
+	expect(t, sink.Send(t.Context(), []sinks.Message{to("t", "a"), to("t", "a")}), func(i int) string {
+		return []string{"unavailable auth", "unsent neighbour"}[i]
+	})
+
+	some := b.user(t, name(), ".*", "")
+	some.Exchange, some.Connections = exchange, 1
+	b.api(t, "PUT", "/api/topic-permissions/%2F/"+some.Username, map[string]any{"exchange": exchange, "write": "^allowed", "read": ".*"}, nil)
+	batch := many(20, func(i int) sinks.Message { return to([]string{"allowed", "forbidden"}[i%10/9], fmt.Sprint(i)) })
+	expect(t, opened(t, some).Send(t.Context(), batch), func(i int) string {
+		if i%10 == 9 {
+			return "reject refused"
+		}
+		return "delivered"
+	})
+}
+
+// TestDeclare: nothing is created unless asked for, what is created works, and
+// what is there in another shape is left alone.
+func TestDeclare(t *testing.T) {
+	t.Parallel()
+	b := theBroker(t)
+	c := b.client(t)
+	options := b.options()
+	options.Exchange = name()
+	options.Declare = &rabbitmq.Topology{ExchangeType: "topic", Queue: name(), BindingKey: "orders.#"}
+	t.Cleanup(func() {
+		_, _ = c.QueueDelete(options.Declare.Queue, false, false, false)
+		_ = c.ExchangeDelete(options.Exchange, false, false)
+	})
+	sink := opened(t, options)
+	expect(t, sink.Send(t.Context(), []sinks.Message{to("orders.paid", "a"), to("other", "b")}), func(i int) string {
+		return []string{"delivered", "reject unroutable"}[i]
+	})
+	if got := len((&mailbox{client: c, queue: options.Declare.Queue}).count()); got != 1 {
+		t.Errorf("%d arrived, want 1", got)
+	}
+	if err := sink.Open(t.Context()); err != nil {
+		t.Error(err)
+	}
+	other := *options.Declare
+	other.QueueType = "classic"
+	options.Declare = &other
+	unavailable(t, unopened(t, options).Open(t.Context()), sinks.ReasonConfig, "create the queue")
+	noRight := b.user(t, name(), ".*", "^$")
+	noRight.Declare = &rabbitmq.Topology{Queue: name()}
+	unavailable(t, unopened(t, noRight).Open(t.Context()), sinks.ReasonAuth, "create the queue")
+}

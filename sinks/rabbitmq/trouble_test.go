@@ -1,0 +1,308 @@
+package rabbitmq_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/rowrelay/rowrelay/outbox"
+	"github.com/rowrelay/rowrelay/sinks"
+	"github.com/rowrelay/rowrelay/sinks/rabbitmq"
+)
+
+// TestConnectionDiesWithAWindowInFlight: the broker has taken what was in
+// flight, and no confirmation comes. Of each key one message is unknown, and
+// those behind it are not sent. Sent again, all arrive, each key in order, and
+// only those twice.
+func TestConnectionDiesWithAWindowInFlight(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []string{"classic", "quorum"} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			b := theBroker(t)
+			c := b.client(t)
+			queue, p := c.queue(kind, nil), newProxy(t, b.hosts[0])
+			sink := opened(t, b.options(p.address()))
+			batch := many(200, func(i int) sinks.Message { return to(queue, fmt.Sprint("key ", i%50)) })
+			reached, release := p.stall()
+			go func() {
+				<-reached
+				box := &mailbox{client: b.client(t), queue: queue} // only to see that something arrived
+				for d := box.depth(); d < 50; d = box.depth() {
+				}
+				p.cut()
+				release()
+			}()
+			outcomes := sink.Send(t.Context(), batch)
+			expect(t, outcomes, func(i int) string {
+				if i < 50 {
+					return "retry unknown"
+				}
+				return "unsent neighbour"
+			})
+			deliverAll(t, sink, batch)
+			arrivedInOrder(t, &mailbox{client: c, queue: queue}, batch)
+		})
+	}
+}
+
+// depth is how many messages wait in the queue.
+func (b *mailbox) depth() int {
+	q, err := b.client.QueueDeclarePassive(b.queue, true, false, false, false, nil)
+	if err != nil {
+		b.client.t.Errorf("look at the queue: %v", err)
+		return 1 << 30
+	}
+	return q.Messages
+}
+
+// deliverAll opens the sink and sends until everything is delivered.
+func deliverAll(t testing.TB, sink *rabbitmq.Sink, batch []sinks.Message) {
+	t.Helper()
+	for sends := 0; len(batch) > 0; sends++ {
+		if sends == 10 {
+			t.Fatalf("%d messages are still not delivered", len(batch))
+		}
+		if err := sink.Open(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		outcomes, left := sink.Send(t.Context(), batch), []sinks.Message{}
+		for i, o := range outcomes {
+			if o.Result != sinks.Delivered {
+				left = append(left, batch[i])
+			}
+		}
+		batch = left
+	}
+}
+
+// arrivedInOrder: each key's messages arrived in order, if a message counts when
+// it comes first, and none more than twice.
+func arrivedInOrder(t testing.TB, box *mailbox, sent []sinks.Message) {
+	t.Helper()
+	at, seen := map[string]int{}, map[string]int{}
+	last := map[string]int{}
+	for i, m := range sent {
+		at[m.ID] = i
+	}
+	for _, m := range box.received() {
+		if seen[m.ID]++; seen[m.ID] > 1 {
+			continue
+		}
+		if n := at[m.ID] + 1; n < last[m.Key] {
+			t.Errorf("of %q, message %d arrived after %d", m.Key, n, last[m.Key])
+		} else {
+			last[m.Key] = n
+		}
+	}
+	for i, m := range sent {
+		if seen[m.ID] < 1 || seen[m.ID] > 2 {
+			t.Errorf("message %d arrived %d times", i, seen[m.ID])
+		}
+	}
+}
+
+// soon fails where f takes longer than a part of any time-out.
+func soon(t testing.TB, what string, f func()) {
+	t.Helper()
+	start := time.Now()
+	f()
+	if took := time.Since(start); took > 4*time.Second {
+		t.Errorf("%s took %v", what, took)
+	}
+}
+
+// TestBlocked: the broker is short of memory, says so to whoever publishes, and
+// reads no more from them. Only what was under way is charged, and nothing
+// hangs.
+func TestBlocked(t *testing.T) {
+	t.Parallel()
+	b := theBroker(t)
+	c := b.client(t)
+	queue, p := c.queue("classic", nil), newProxy(t, b.hosts[0])
+	options := b.options(p.address())
+	options.Connections = 1
+	sink := opened(t, options)
+	p.block()
+	batch := many(1000, func(i int) sinks.Message { return to(queue, fmt.Sprint(i%300)) })
+	var outcomes []sinks.Outcome
+	soon(t, "Send", func() { outcomes = sink.Send(t.Context(), batch) })
+	charged, throttled := 0, 0
+	for i, o := range outcomes {
+		switch {
+		case o.Result == sinks.Retry && o.Reason == sinks.ReasonTimeout && i < 300:
+			charged++
+		case o.Result == sinks.Unavailable && o.Reason == sinks.ReasonThrottled:
+			throttled++
+		case o.Result != sinks.Unsent || o.Reason != sinks.ReasonNeighbour:
+			t.Errorf("message %d: %+v", i, o)
+		}
+	}
+	if charged == 0 || charged > rabbitmq.DefaultWindow || throttled == 0 {
+		t.Errorf("%d messages are charged, %d find the sink throttled", charged, throttled)
+	}
+	for range 2 {
+		soon(t, "Open", func() {
+			unavailable(t, sink.Open(t.Context()), sinks.ReasonThrottled, "the broker has blocked the connection: low memory")
+		})
+		soon(t, "Send", func() { expect(t, sink.Send(t.Context(), batch[:3]), always("unavailable throttled")) })
+	}
+	p.release()
+	recovers(t, sink, to(queue, "k"))
+	left := []sinks.Message{}
+	for i, o := range outcomes {
+		if o.Result != sinks.Delivered {
+			left = append(left, batch[i])
+		}
+	}
+	deliverAll(t, sink, left)
+	box := &mailbox{client: c, queue: queue}
+	box.got = slices.DeleteFunc(box.received(), func(m outbox.Message) bool { return m.Key == "k" })
+	arrivedInOrder(t, box, batch)
+}
+
+// recovers waits until a message is delivered.
+func recovers(t testing.TB, sink *rabbitmq.Sink, m sinks.Message) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	for ctx.Err() == nil {
+		if sink.Open(ctx) == nil && sink.Send(ctx, []sinks.Message{m})[0].Result == sinks.Delivered {
+			return
+		}
+	}
+	t.Error("the sink has not recovered")
+}
+
+// TestBlockedFromTheStart: a broker that is short of memory lets everyone
+// connect. The sink finds out before a message is swallowed.
+func TestBlockedFromTheStart(t *testing.T) {
+	t.Parallel()
+	b := theBroker(t)
+	queue, p := b.client(t).queue("classic", nil), newProxy(t, b.hosts[0])
+	p.block()
+	sink := newSink(t, b.options(p.address()))
+	unavailable(t, sink.Open(t.Context()), sinks.ReasonThrottled, "low memory")
+	expect(t, sink.Send(t.Context(), []sinks.Message{to(queue, "a"), to(queue, "b")}), always("unavailable throttled"))
+	p.release()
+	recovers(t, sink, to(queue, "a"))
+	p.block()
+	soon(t, "Close", func() {
+		if err := sink.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestTheSocketIsStuck: nobody reads what we write, and says nothing. When the
+// context ends, Send returns, and so does Close.
+func TestTheSocketIsStuck(t *testing.T) {
+	t.Parallel()
+	b := theBroker(t)
+	queue, p := b.client(t).queue("classic", nil), newProxy(t, b.hosts[0])
+	options := b.options(p.address())
+	options.Connections = 1
+	for name, size := range map[string]int{"in a write": 32 << 20, "for a confirmation": 10} {
+		sink := newSink(t, options)
+		if err := sink.Open(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		p.stopReading()
+		batch := []sinks.Message{to(queue, "a"), to(queue, "a"), to(queue, "b")}
+		batch[0].Payload = make([]byte, size)
+		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		soon(t, "Send "+name, func() {
+			expect(t, sink.Send(ctx, batch), func(i int) string {
+				switch {
+				case i == 1:
+					return "unsent neighbour"
+				case i == 2 && size > 10:
+					return "unsent cancelled"
+				case i == 0 && size > 10:
+					return "retry unknown"
+				}
+				return "retry timeout"
+			})
+		})
+		cancel()
+		soon(t, "Close", func() { _ = sink.Close(context.Background()) })
+		p.release()
+	}
+}
+
+// TestCloseOfAStuckConnection doesn't wait for its farewell to be heard.
+func TestCloseOfAStuckConnection(t *testing.T) {
+	t.Parallel()
+	b := theBroker(t)
+	p := newProxy(t, b.hosts[0])
+	for _, limit := range []time.Duration{time.Millisecond, time.Minute} {
+		sink := newSink(t, b.options(p.address()))
+		if err := sink.Open(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		p.stopReading()
+		ctx, cancel := context.WithTimeout(t.Context(), limit)
+		soon(t, "Close", func() { _ = sink.Close(ctx) })
+		cancel()
+		p.release()
+	}
+}
+
+// TestHosts: the first host is not there, and later the second one goes.
+func TestHosts(t *testing.T) {
+	t.Parallel()
+	b := theBroker(t)
+	queue := b.client(t).queue("classic", nil)
+	first, second := newProxy(t, b.hosts[0]), newProxy(t, b.hosts[0])
+	first.setDown(true)
+	sink := opened(t, b.options(first.address(), second.address()))
+	expect(t, sink.Send(t.Context(), []sinks.Message{to(queue, "")}), always("delivered"))
+	first.setDown(false)
+	second.setDown(true)
+	deliverAll(t, sink, []sinks.Message{to(queue, ""), to(queue, "")})
+	if first.connections() == 0 {
+		t.Error("nobody came to the first host")
+	}
+	first.setDown(true)
+	unavailable(t, sink.Open(t.Context()), sinks.ReasonConnection, first.address(), second.address())
+}
+
+// TestASilentHost has its share of the time, and no more.
+func TestASilentHost(t *testing.T) {
+	t.Parallel()
+	b := theBroker(t)
+	queue := b.client(t).queue("classic", nil)
+	silent, good := newProxy(t, b.hosts[0]), newProxy(t, b.hosts[0])
+	silent.stall()
+	sink := newSink(t, b.options(silent.address(), good.address()))
+	t.Cleanup(func() { _ = sink.Close(context.Background()) })
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	if err := sink.Open(ctx); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, sink.Send(t.Context(), []sinks.Message{to(queue, "")}), always("delivered"))
+}
+
+// TestIdleConnectionsThatWereLost: the next Send makes them again, and nobody
+// needs to know.
+func TestIdleConnectionsThatWereLost(t *testing.T) {
+	t.Parallel()
+	b := theBroker(t)
+	queue, p := b.client(t).queue("classic", nil), newProxy(t, b.hosts[0])
+	sink := opened(t, b.options(p.address()))
+	for range 3 {
+		p.cut()
+		outcomes := sink.Send(t.Context(), many(10, func(i int) sinks.Message { return to(queue, "") }))
+		for i, o := range outcomes {
+			// A connection whose end was not noticed yet may have taken some.
+			lost := o.Result == sinks.Retry && o.Reason == sinks.ReasonUnknown || o.Result == sinks.Unavailable && o.Reason == sinks.ReasonConnection
+			if o.Result != sinks.Delivered && !lost {
+				t.Errorf("message %d: %+v", i, o)
+			}
+		}
+		deliverAll(t, sink, []sinks.Message{to(queue, "")})
+	}
+}
