@@ -27,6 +27,7 @@ quick: ## the tests that need no server
 lint: ## gofmt, go vet, staticcheck
 	@unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "not formatted, run make fmt:"; echo "$$unformatted"; exit 1; }
 	go vet $(PACKAGES)
+	go vet -tags=gomysql,oracle ./cmd/rowrelay ./internal/testdb
 	go run $(STATICCHECK) $(PACKAGES)
 
 fmt: ## formats all Go files

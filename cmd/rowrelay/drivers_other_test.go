@@ -1,0 +1,32 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/rowrelay/rowrelay/relay/config"
+)
+
+// There are no such servers here; what is told without one has no password.
+func TestServersThatCannotBeOpened(t *testing.T) {
+	t.Parallel()
+	for address, want := range map[string]string{
+		"sqlserver://u:hunter2@127.0.0.1:1?database=d":                     "check the host and port of the URL",
+		"sqlserver://u:hunter2@h?database=d&timezone=Europe/Berlin":        "the URL isn't understood: the parameter timezone has to be UTC",
+		"sqlserver://u:hunter2@h?database=d&encrypt=perhaps":               "the URL isn't understood: ",
+		"sqlserver://h?database=d&user+id=u&password=hunter2&keepalive=no": "the URL isn't understood: ",
+		"oracle://u:hunter2@127.0.0.1:1/d":                                 "check the host and port of the URL",
+	} {
+		database, err := config.ParseDatabase(address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, ok := openers()[database.Kind()]; !ok {
+			want = "was built without a driver for oracle; build one that has it with go build -tags oracle ./cmd/rowrelay"
+		}
+		_, _, err = openDatabase(t.Context(), database, false)
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%s: got %v, want %q in it", address, err, want)
+		}
+	}
+}
