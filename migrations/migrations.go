@@ -66,6 +66,9 @@ func New(db *sql.DB, d dialect.Dialect, options Options) (*Migrations, error) {
 		}
 		m.table = table
 	}
+	if isMySQL(d.Name()) {
+		m.table = m.table.Backquoted()
+	}
 	steps, err := render(d.Name(), m.table)
 	if err != nil {
 		return nil, err
@@ -151,6 +154,11 @@ func (m *Migrations) down(ctx context.Context, version int64) error {
 }
 
 func (m *Migrations) makeIndexes(ctx context.Context) error {
+	var there int
+	query := m.dialect.RowIndexes(m.table)
+	if err := m.db.QueryRowContext(ctx, query.SQL, query.Args...).Scan(&there); err != nil || there == dialect.RowIndexCount {
+		return err
+	}
 	for _, query := range m.dialect.MakeRowIndexes(m.table) {
 		if _, err := m.db.ExecContext(ctx, query.SQL, query.Args...); err != nil {
 			return err

@@ -12,7 +12,7 @@ import (
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 )
 
-//go:embed postgres/*.sql kin/*.sql oracle/*.sql sqlite/*.sql sqlserver/*.sql
+//go:embed postgres/*.sql kin/*.sql mysql/*.sql oracle/*.sql sqlite/*.sql sqlserver/*.sql
 var files embed.FS
 
 // step is a migration's file with the table's names put in.
@@ -31,13 +31,16 @@ type names struct {
 }
 
 // folders are those of dialects that share one with others.
-var folders = map[string]string{"cockroachdb": "kin", "yugabytedb": "kin"}
+var folders = map[string]string{"cockroachdb": "kin", "yugabytedb": "kin", "mariadb": "mysql"}
 
 func render(name string, table dialect.Table) ([]step, error) {
 	folder := cmp.Or(folders[name], name)
 	bare, err := dialect.ParseTable(table.Name())
 	if err != nil {
 		return nil, err
+	}
+	if isMySQL(name) {
+		bare, table = bare.Backquoted(), table.Backquoted()
 	}
 	entries, err := fs.ReadDir(files, folder)
 	if err != nil {

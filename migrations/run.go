@@ -53,12 +53,14 @@ func (m *Migrations) provider() (*goose.Provider, error) {
 	if err != nil {
 		return nil, err
 	}
-	if repeating, ok := m.dialect.(dialect.Repeating); ok {
-		return goose.NewProvider(database.DialectCustom, m.db, nil, goose.WithGoMigrations(m.repeated(repeating)...),
-			goose.WithStore(store), goose.WithDisableGlobalRegistry(true))
+	options := []goose.ProviderOption{goose.WithStore(store), goose.WithDisableGlobalRegistry(true)}
+	if isMySQL(m.dialect.Name()) {
+		options = append(options, goose.WithSessionLocker(mysqlLock{m.table}))
 	}
-	return goose.NewProvider(database.DialectCustom, m.db, stepFiles(m.steps),
-		goose.WithStore(store), goose.WithDisableGlobalRegistry(true))
+	if repeating, ok := m.dialect.(dialect.Repeating); ok {
+		return goose.NewProvider(database.DialectCustom, m.db, nil, append(options, goose.WithGoMigrations(m.repeated(repeating)...))...)
+	}
+	return goose.NewProvider(database.DialectCustom, m.db, stepFiles(m.steps), options...)
 }
 
 // explain adds what an operator can do.

@@ -14,10 +14,11 @@ import (
 // takes its whole transaction back. So no lock is needed that a session, or a
 // pooler between, would have to keep.
 func versionStore(d dialect.Dialect, table dialect.Table) (database.Store, error) {
-	if repeating, ok := d.(dialect.Repeating); ok {
-		return oracleVersions{repeating, table.SchemaVersion()}, nil
-	}
 	switch d.Name() {
+	case "oracle":
+		return oracleVersions{d.(dialect.Repeating), table.SchemaVersion()}, nil
+	case "mysql", "mariadb":
+		return database.NewStoreFromQuerier(table.SchemaVersion(), mysqlVersions(table))
 	case "postgres", "cockroachdb", "yugabytedb":
 		return database.NewStoreFromQuerier(table.SchemaVersion(), versions{
 			create: `CREATE TABLE %s (version_id bigint NOT NULL PRIMARY KEY, is_applied boolean NOT NULL, tstamp timestamptz NOT NULL DEFAULT now())`,

@@ -19,14 +19,14 @@ type Dialect interface {
 }
 
 // ByName returns the dialect with that name: postgres, cockroachdb, yugabytedb,
-// oracle, sqlserver or sqlite.
+// mysql, mariadb, oracle, sqlserver or sqlite.
 func ByName(name string) (Dialect, error) {
-	for _, known := range []Dialect{Postgres(), CockroachDB(), YugabyteDB(), Oracle(), SQLServer(), SQLite()} {
+	for _, known := range []Dialect{Postgres(), CockroachDB(), YugabyteDB(), MySQL(), MariaDB(), Oracle(), SQLServer(), SQLite()} {
 		if known.Name() == name {
 			return known, nil
 		}
 	}
-	return nil, fmt.Errorf("database dialect %q is not known: it must be postgres, cockroachdb, yugabytedb, oracle, sqlserver or sqlite", name)
+	return nil, fmt.Errorf("database dialect %q is not known: it must be postgres, cockroachdb, yugabytedb, mysql, mariadb, oracle, sqlserver or sqlite", name)
 }
 
 // Query is one statement and its arguments, ready for any database/sql driver
@@ -46,6 +46,10 @@ type Steps struct {
 	// answer's rows: the rows to change, where one statement can't both select
 	// and change them.
 	After func(first []int64) []Query
+
+	// Also, if it has a text, comes after that: its rows are answers, too, and
+	// may be the same ones.
+	Also Query
 }
 
 // alone is a change by a single statement.

@@ -19,7 +19,7 @@ var update = flag.Bool("update", false, "write the golden files anew")
 // change of these files.
 func TestGoldenSQL(t *testing.T) {
 	t.Parallel()
-	for _, d := range []dialect.Dialect{dialect.Postgres(), dialect.CockroachDB(), dialect.YugabyteDB(), dialect.Oracle(), dialect.SQLServer(), dialect.SQLite()} {
+	for _, d := range []dialect.Dialect{dialect.Postgres(), dialect.CockroachDB(), dialect.YugabyteDB(), dialect.MySQL(), dialect.MariaDB(), dialect.Oracle(), dialect.SQLServer(), dialect.SQLite()} {
 		t.Run(d.Name(), func(t *testing.T) {
 			t.Parallel()
 			got := relayingSQL(t, d)
@@ -67,9 +67,22 @@ func ending(sql string) string {
 	return ";"
 }
 
+// write adds what After makes for the rows 1 and 2.
+func (b *text) write(what string, write dialect.Write) {
+	queries := []dialect.Query{write.Query}
+	if write.After != nil {
+		queries = append(queries, write.After([]int64{1, 2})...)
+	}
+	b.add(what, queries...)
+}
+
 func (b *text) settle(what string, settle dialect.Settle) {
 	queries := append(append([]dialect.Query{}, settle.Begin...), settle.Facts)
-	for _, write := range settle.Writes {
+	writes := settle.Writes
+	if settle.Then != nil {
+		writes = settle.Then(func(int, int64) bool { return true })
+	}
+	for _, write := range writes {
 		queries = append(queries, write.Query)
 	}
 	b.add(what, queries...)
@@ -80,6 +93,9 @@ func (b *text) steps(title string, steps dialect.Steps) {
 	queries := append(slices.Clone(steps.Do), steps.Ask)
 	if steps.After != nil {
 		queries = append(queries, steps.After([]int64{1, 2})...)
+	}
+	if steps.Also.SQL != "" {
+		queries = append(queries, steps.Also)
 	}
 	b.add(title, queries...)
 }
@@ -169,9 +185,11 @@ func addRows(b *text, d dialect.Dialect, table dialect.Table) {
 	claim.Pick, claim.Topics, claim.Except = "priority", []string{"a", "b"}, []string{"c"}
 	b.steps("claim the highest of some topics", d.Claim(table, claim))
 	b.steps("extend", d.Extend(table, "t", []int64{1, 2}, time.Minute))
-	b.add("free claims that ended", d.FreeEnded(table, 10))
+	for _, write := range d.FreeEnded(table, 10) {
+		b.write("free claims that ended", write)
+	}
 	for _, write := range d.Return(table, 10) {
-		b.add("bring back", write.Query)
+		b.write("bring back", write)
 	}
 }
 

@@ -67,13 +67,13 @@ func (oracle) Extend(table Table, token string, ids []int64, ttl time.Duration) 
 	}
 }
 
-func (oracle) FreeEnded(table Table, limit int) Query {
+func (oracle) FreeEnded(table Table, limit int) []Write {
 	var a oracleArgs
-	return a.query(
+	return []Write{{Counts: true, Query: a.query(
 		"UPDATE "+table.Hot()+" SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL, claim_stamp = NULL, crashes = crashes + 1",
 		"WHERE claimed_until < "+oracleNow+" AND id IN (SELECT id FROM (",
 		"    SELECT id FROM "+table.Hot()+" WHERE claimed_until < "+oracleNow,
-		"    ORDER BY claimed_until) WHERE ROWNUM <= "+a.int(limit)+")")
+		"    ORDER BY claimed_until) WHERE ROWNUM <= "+a.int(limit)+")")}}
 }
 
 // Return inserts rows with this transaction's number, and deletes those that bear

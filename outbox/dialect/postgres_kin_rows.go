@@ -33,15 +33,15 @@ func (kin) Extend(table Table, token string, ids []int64, ttl time.Duration) Ste
 		"SELECT id FROM extended UNION ALL SELECT id FROM given WHERE id NOT IN (SELECT id FROM found)"))
 }
 
-func (kin) FreeEnded(table Table, limit int) Query {
+func (kin) FreeEnded(table Table, limit int) []Write {
 	var a postgresArgs
-	return a.query(
+	return []Write{{Counts: true, Query: a.query(
 		"WITH ended AS MATERIALIZED (",
 		"    SELECT lane, id FROM "+table.Hot()+" WHERE claimed_until IS NOT NULL AND claimed_until < now()",
 		"    ORDER BY claimed_until LIMIT "+a.int(limit)+" FOR UPDATE SKIP LOCKED)",
 		"UPDATE "+table.Hot()+" AS t",
 		"SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL, crashes = t.crashes + 1",
-		"FROM ended AS g WHERE "+kinRow+" AND t.claimed_until < now()")
+		"FROM ended AS g WHERE "+kinRow+" AND t.claimed_until < now()")}}
 }
 
 // Return brings back what is due: a held row that isn't parked always has a

@@ -89,15 +89,15 @@ func (postgres) Extend(table Table, token string, ids []int64, ttl time.Duration
 		"SELECT id FROM extended UNION ALL SELECT id FROM given WHERE id NOT IN (SELECT found_id FROM found)"))
 }
 
-func (postgres) FreeEnded(table Table, limit int) Query {
+func (postgres) FreeEnded(table Table, limit int) []Write {
 	var a postgresArgs
-	return a.query(
+	return []Write{{Counts: true, Query: a.query(
 		"WITH ended AS MATERIALIZED (",
 		"    SELECT "+postgresPicked+" FROM "+table.Hot()+" WHERE claimed_until < now()",
 		"    ORDER BY claimed_until LIMIT "+a.int(limit)+" FOR NO KEY UPDATE SKIP LOCKED)",
 		"UPDATE "+table.Hot()+" AS t",
 		"SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL, crashes = t.crashes + 1",
-		"FROM ended AS g WHERE "+postgresPickedRow+" AND "+a.planNow())
+		"FROM ended AS g WHERE "+postgresPickedRow+" AND "+a.planNow())}}
 }
 
 func (postgres) Return(table Table, limit int) []Write {

@@ -152,7 +152,7 @@ type Rows interface {
 
 	// FreeEnded frees rows whose claim has ended; Return brings held rows back
 	// that are due. Each affects up to limit rows that become free.
-	FreeEnded(table Table, limit int) Query
+	FreeEnded(table Table, limit int) []Write
 	Return(table Table, limit int) []Write
 }
 

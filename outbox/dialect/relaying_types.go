@@ -74,12 +74,21 @@ type Settle struct {
 	Begin  []Query
 	Facts  Query
 	Writes []Write
+
+	// Then, if it isn't nil, makes the Writes when the Facts are known: holds
+	// says whether a lease held.
+	Then func(holds func(lane int, fence int64) bool) []Write
 }
 
-// Write is one statement of a Settle.
+// Write is one statement of a change.
 type Write struct {
 	Query
 	Counts bool
+
+	// After, if it isn't nil, says that the query selects: the first column of
+	// its rows are the rows to change. These count, and After makes what changes
+	// them. That is for where one statement can't do both; a Settle has none.
+	After func(first []int64) []Query
 }
 
 // Claim asks for rows.

@@ -28,9 +28,9 @@ func (sqlite) Extend(table Table, token string, ids []int64, ttl time.Duration) 
 		" WHERE claim_token = ? AND id IN (SELECT value FROM json_each(?)) RETURNING id", sqliteSeconds(ttl), token, sqliteJSON(ids)))
 }
 
-func (sqlite) FreeEnded(table Table, limit int) Query {
-	return sqliteQuery("UPDATE "+table.Hot()+` SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL, crashes = crashes + 1
-WHERE id IN (SELECT id FROM `+table.Hot()+" WHERE claimed_until < "+sqliteNow+" ORDER BY claimed_until LIMIT ?)", int64(limit))
+func (sqlite) FreeEnded(table Table, limit int) []Write {
+	return []Write{{Counts: true, Query: sqliteQuery("UPDATE "+table.Hot()+` SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL, crashes = crashes + 1
+WHERE id IN (SELECT id FROM `+table.Hot()+" WHERE claimed_until < "+sqliteNow+" ORDER BY claimed_until LIMIT ?)", int64(limit))}}
 }
 
 // Return inserts and then deletes the same rows: the first of those that are

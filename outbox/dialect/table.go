@@ -27,6 +27,7 @@ var identifier = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 type Table struct {
 	schema string
 	name   string // empty: defaultName, so that the zero value is the default
+	ticked bool
 }
 
 // ParseTable reads "table" or "schema.table". Both are taken as they are
@@ -88,6 +89,13 @@ func (t Table) String() string {
 	return t.schema + "." + t.Name()
 }
 
+// Backquoted returns the same table, whose names are put into statements as MySQL
+// and MariaDB quote them.
+func (t Table) Backquoted() Table {
+	t.ticked = true
+	return t
+}
+
 // Hot is the table that producers write to: the rows to be delivered now.
 func (t Table) Hot() string { return t.qualified("") }
 
@@ -106,6 +114,13 @@ func (t Table) Relays() string { return t.qualified("_relays") }
 // Settings is the table of what is stored once for all.
 func (t Table) Settings() string { return t.qualified("_settings") }
 
+// LaneLocks is, on MySQL and MariaDB, the table of what settles and takeovers
+// lock.
+func (t Table) LaneLocks() string { return t.qualified("_lane_locks") }
+
+// KeyLocks is, on MySQL and MariaDB, the table of what writers of a key lock.
+func (t Table) KeyLocks() string { return t.qualified("_key_locks") }
+
 // Messages is the view over all rows, with their state.
 func (t Table) Messages() string { return t.qualified("_messages") }
 
@@ -118,7 +133,7 @@ func (t Table) Index(suffix string) string { return t.qualified("_" + suffix) }
 
 // IndexName is the same without the schema, as PostgreSQL's CREATE INDEX takes
 // it: an index is always in its table's schema.
-func (t Table) IndexName(suffix string) string { return quoted(t.Name() + "_" + suffix) }
+func (t Table) IndexName(suffix string) string { return t.quoted(t.Name() + "_" + suffix) }
 
 // Channel is where relays listen for new rows. It leaves out the schema, so
 // that a producer that names it and a relay that finds the table by its search
@@ -126,11 +141,18 @@ func (t Table) IndexName(suffix string) string { return quoted(t.Name() + "_" + 
 func (t Table) Channel() string { return "rowrelay_" + t.Name() }
 
 func (t Table) qualified(suffix string) string {
-	name := quoted(t.Name() + suffix)
+	name := t.quoted(t.Name() + suffix)
 	if t.schema == "" {
 		return name
 	}
-	return quoted(t.schema) + "." + name
+	return t.quoted(t.schema) + "." + name
+}
+
+func (t Table) quoted(name string) string {
+	if t.ticked {
+		return "`" + name + "`"
+	}
+	return quoted(name)
 }
 
 // quoted relies on ParseTable: the name has no quote in it.

@@ -37,7 +37,7 @@ func hotStatements(d dialect.Dialect, rows bool) map[string]dialect.Query {
 	return map[string]dialect.Query{
 		"oldest": claim("oldest"), "newest": claim("newest"), "priority": claim("priority"),
 		"topics": d.Claim(table, dialect.Claim{Limit: 10, Topics: []string{"t"}, Except: []string{"u"}}).Ask,
-		"extend": d.Extend(table, "token", []int64{1, 2}, 0).Ask, "free": d.FreeEnded(table, 10),
+		"extend": d.Extend(table, "token", []int64{1, 2}, 0).Ask, "free": d.FreeEnded(table, 10)[0].Query,
 	}
 }
 

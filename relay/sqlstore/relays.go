@@ -138,7 +138,7 @@ func (s *Store) beat(ctx context.Context, self relay.Identity, ttl time.Duration
 // Leave implements [relay.Store].
 func (s *Store) Leave(ctx context.Context, name string) error {
 	return s.write(ctx, "leave table", func() error {
-		_, err := exec(ctx, s.db, s.dialect.Leave(s.table, name))
+		_, err := s.execAlone(ctx, s.dialect.Leave(s.table, name))
 		return err
 	})
 }

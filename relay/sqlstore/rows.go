@@ -67,7 +67,7 @@ func (s *Store) Extend(ctx context.Context, token string, ids []int64, ttl time.
 		return err
 	})
 	slices.Sort(still)
-	return still, err
+	return slices.Compact(still), err
 }
 
 // ids carries out steps that answer with ids.
@@ -83,30 +83,43 @@ func (s *Store) ids(ctx context.Context, steps dialect.Steps) (ids []int64, err 
 // Reclaim implements [relay.RowStore].
 func (s *Store) Reclaim(ctx context.Context, limit int) (freed int, err error) {
 	err = s.write(ctx, "reclaim rows of table", func() error {
-		freed, err = exec(ctx, s.db, s.dialect.FreeEnded(s.table, limit))
+		freed, err = s.carryOut(ctx, s.dialect.FreeEnded(s.table, limit))
 		if err != nil {
 			return err
 		}
-		returned, err := s.bringBack(ctx, limit)
+		returned, err := s.carryOut(ctx, s.dialect.Return(s.table, limit))
 		freed += returned
 		return err
 	})
 	return freed, err
 }
 
-func (s *Store) bringBack(ctx context.Context, limit int) (returned int, err error) {
+// carryOut runs writes in a transaction, and counts the rows that they change.
+func (s *Store) carryOut(ctx context.Context, writes []dialect.Write) (changed int, err error) {
 	err = s.inTx(ctx, s.dialect.Begin(s.table), func(tx *sql.Tx) error {
-		returned = 0
-		for _, write := range s.dialect.Return(s.table, limit) {
-			affected, err := exec(ctx, tx, write.Query)
+		changed = 0
+		for _, write := range writes {
+			affected, err := s.carryOutOne(ctx, tx, write)
 			if err != nil {
 				return err
 			}
 			if write.Counts {
-				returned += affected
+				changed += affected
 			}
 		}
 		return nil
 	})
-	return returned, err
+	return changed, err
+}
+
+func (s *Store) carryOutOne(ctx context.Context, tx *sql.Tx, write dialect.Write) (affected int, err error) {
+	if write.After == nil {
+		return exec(ctx, tx, write.Query)
+	}
+	var ids []int64
+	var id number
+	if err := all(ctx, tx, write.Query, func() { ids = append(ids, int64(id)) }, &id); err != nil || len(ids) == 0 {
+		return 0, err
+	}
+	return len(ids), execAll(ctx, tx, write.After(ids))
 }

@@ -108,16 +108,37 @@ func (s *Store) answer(ctx context.Context, steps dialect.Steps, take func(queri
 	}
 	return s.inTx(ctx, steps.Do, func(tx *sql.Tx) error {
 		first, err := take(tx, steps.Ask)
-		if err != nil || steps.After == nil || len(first) == 0 {
+		if err != nil {
 			return err
 		}
-		for _, query := range steps.After(first) {
-			if _, err := exec(ctx, tx, query); err != nil {
+		if steps.After != nil && len(first) > 0 {
+			if err := execAll(ctx, tx, steps.After(first)); err != nil {
 				return err
 			}
 		}
-		return nil
+		if steps.Also.SQL != "" {
+			_, err = take(tx, steps.Also)
+		}
+		return err
 	})
+}
+
+func execAll(ctx context.Context, db querier, queries []dialect.Query) error {
+	for _, query := range queries {
+		if _, err := exec(ctx, db, query); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// execAlone runs a statement as a transaction, at the level of all others.
+func (s *Store) execAlone(ctx context.Context, query dialect.Query) (affected int, err error) {
+	err = s.inTx(ctx, nil, func(tx *sql.Tx) error {
+		affected, err = exec(ctx, tx, query)
+		return err
+	})
+	return affected, err
 }
 
 func exec(ctx context.Context, db querier, query dialect.Query) (affected int, err error) {
@@ -154,7 +175,7 @@ func (s *Store) inTx(ctx context.Context, begin []dialect.Query, work func(*sql.
 // isolation is READ COMMITTED where there is a choice, whatever is set for the
 // session.
 func (s *Store) isolation() *sql.TxOptions {
-	if s.dialect.OneWriter() {
+	if _, session := s.dialect.(dialect.SessionIsolated); session || s.dialect.OneWriter() {
 		return nil
 	}
 	return &sql.TxOptions{Isolation: sql.LevelReadCommitted}

@@ -49,7 +49,11 @@ func (s *Store) settleIn(ctx context.Context, db querier, settle dialect.Settle,
 	if err := found.read(ctx, db, settle.Facts); err != nil {
 		return relay.Settled{}, err
 	}
-	for _, write := range settle.Writes {
+	writes := settle.Writes
+	if settle.Then != nil {
+		writes = settle.Then(found.holds)
+	}
+	for _, write := range writes {
 		affected, err := exec(ctx, db, write.Query)
 		if err != nil {
 			return relay.Settled{}, err
@@ -86,10 +90,14 @@ func (f *facts) read(ctx context.Context, db querier, query dialect.Query) error
 	}, &word, &a, &b)
 }
 
+func (f *facts) holds(lane int, fence int64) bool {
+	return f.held[relay.Lease{Lane: lane, Fence: fence}]
+}
+
 func (f *facts) settled(settlements []relay.Settlement) relay.Settled {
 	settled := relay.Settled{Changed: f.changed, Fenced: f.fenced}
 	for _, settlement := range settlements {
-		if settlement.Token == "" && !f.held[relay.Lease{Lane: settlement.Lane, Fence: settlement.Fence}] {
+		if settlement.Token == "" && !f.holds(settlement.Lane, settlement.Fence) {
 			settled.Fenced++
 		}
 	}
@@ -153,11 +161,11 @@ func (s *Store) settlingClaims(first relay.Settlement) (done func()) {
 // Purge implements [relay.Store]. It counts done rows.
 func (s *Store) Purge(ctx context.Context, retention time.Duration, limit int) (purged int, err error) {
 	err = s.write(ctx, "purge table", func() error {
-		purged, err = exec(ctx, s.db, s.dialect.Purge(s.table, retention, limit))
+		purged, err = s.execAlone(ctx, s.dialect.Purge(s.table, retention, limit))
 		if err != nil {
 			return err
 		}
-		_, err = exec(ctx, s.db, s.dialect.PurgeRelays(s.table))
+		_, err = s.execAlone(ctx, s.dialect.PurgeRelays(s.table))
 		return err
 	})
 	return purged, err

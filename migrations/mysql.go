@@ -1,0 +1,58 @@
+package migrations
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+
+	"github.com/rowrelay/rowrelay/outbox/dialect"
+)
+
+func isMySQL(name string) bool { return name == "mysql" || name == "mariadb" }
+
+// mysqlVersions keeps times as texts, so that it doesn't matter what a driver
+// makes of times.
+func mysqlVersions(table dialect.Table) versions {
+	return versions{
+		create: "CREATE TABLE IF NOT EXISTS %s (version_id bigint NOT NULL PRIMARY KEY, is_applied boolean NOT NULL, tstamp datetime NOT NULL DEFAULT (utc_timestamp())) ENGINE = InnoDB",
+		exists: "SELECT count(*) > 0 FROM information_schema.tables WHERE table_schema = " + mysqlSchema(table) + " AND table_name = '" + table.Name() + "_schema_version'",
+		place:  [2]string{"?", "?"},
+	}
+}
+
+// mysqlSchema is the name as a text, or that of the connection.
+func mysqlSchema(table dialect.Table) string {
+	if table.Schema() == "" {
+		return "database()"
+	}
+	return "'" + table.Schema() + "'"
+}
+
+// mysqlLock keeps processes from making and dropping the same tables at once:
+// each statement that does so commits by itself. It belongs to its session, and
+// ends with it.
+type mysqlLock struct{ table dialect.Table }
+
+// name fits the 64 characters that a lock's name has.
+func (l mysqlLock) name() string {
+	return "concat('rowrelay ', sha1(concat(" + mysqlSchema(l.table) + ", '.', '" + l.table.Name() + "')))"
+}
+
+var errLocked = errors.New("another process has been migrating the same tables for a minute")
+
+func (l mysqlLock) SessionLock(ctx context.Context, conn *sql.Conn) error {
+	var got sql.NullBool
+	if err := conn.QueryRowContext(ctx, "SELECT get_lock("+l.name()+", 60)").Scan(&got); err != nil {
+		return fmt.Errorf("wait for the lock of table %s: %w", l.table, err)
+	}
+	if !got.Bool {
+		return errLocked
+	}
+	return nil
+}
+
+func (l mysqlLock) SessionUnlock(ctx context.Context, conn *sql.Conn) error {
+	_, err := conn.ExecContext(ctx, "DO release_lock("+l.name()+")")
+	return err
+}

@@ -1,0 +1,145 @@
+package dialect
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// mysqlFacts are the variables that matter, of any server of the family; each
+// has some of them.
+const mysqlFacts = `'version', 'version_comment', 'aurora_version', 'auto_increment_increment', 'wsrep_on',` +
+	` 'group_replication_group_name', 'group_replication_single_primary_mode',` +
+	` 'innodb_thread_concurrency', 'innodb_max_purge_lag', 'read_only', 'innodb_read_only'`
+
+// Server needs no right.
+func (mysql) Server() Query {
+	return mysqlQuery("SHOW VARIABLES WHERE variable_name IN (" + mysqlFacts + ")")
+}
+
+// Skipping tries two lanes, since these rows are always there.
+func (mysql) Skipping(table Table) *Trial {
+	return &Trial{
+		Hold: mysqlQuery("SELECT lane FROM " + table.Backquoted().Lanes() + " WHERE lane = 0 FOR UPDATE"),
+		Pass: mysqlQuery("SELECT lane FROM " + table.Backquoted().Lanes() + " WHERE lane IN (0, 1) ORDER BY lane FOR UPDATE SKIP LOCKED"),
+		Want: "1",
+	}
+}
+
+// Fit tells MySQL from MariaDB and TiDB, and knows which one has SKIP LOCKED.
+func (d mysql) Fit(server Server) (Fit, error) {
+	kind := mysqlKindOf(server.Facts)
+	if kind.mariadb != d.isMariaDB() {
+		return Fit{}, fmt.Errorf("the server is %s: use %s", kind, kind.remedy())
+	}
+	if kind.before(kind.least()) {
+		return Fit{}, fmt.Errorf("the server is %s: %s or later is needed", kind, kind.leastText())
+	}
+	fit := Fit{Dialect: d.withSkipLocked(server.Skips), Notes: []Note{{Name: "server", OK: true, Detail: kind.String()}}}
+	fit.Notes = append(fit.Notes, mysqlSkipNote(server.Skips))
+	if why := mysqlWritersElsewhere(server.Facts); why != "" {
+		fit.Unordered = true
+		fit.Notes = append(fit.Notes, Note{Name: "order", Detail: why + ": messages of one key may overtake each other if their transactions run at the same time",
+			Hint: "let one server take all writes, or do without order; each transaction that writes messages must be over within longest_transaction"})
+	}
+	fit.Notes = append(fit.Notes, mysqlSettingNotes(server.Facts)...)
+	return fit, nil
+}
+
+// mysqlKind is which server it is.
+type mysqlKind struct {
+	name    string
+	mariadb bool
+	version [3]int
+	text    string // the version as the server has it
+}
+
+var mysqlVersionNumbers = regexp.MustCompile(`^(?:5\.5\.5-)?(\d+)\.(\d+)(?:\.(\d+))?`)
+
+func mysqlKindOf(facts map[string]string) mysqlKind {
+	kind := mysqlKind{name: "MySQL", text: facts["version"]}
+	found := mysqlVersionNumbers.FindStringSubmatch(kind.text)
+	for i := range kind.version {
+		if i+1 < len(found) {
+			kind.version[i], _ = strconv.Atoi(found[i+1])
+		}
+	}
+	if strings.Contains(strings.ToLower(kind.text+facts["version_comment"]), "mariadb") {
+		kind.name, kind.mariadb = "MariaDB", true
+	}
+	return kind
+}
+
+func (k mysqlKind) String() string { return k.name + " " + k.text }
+
+func (k mysqlKind) remedy() string {
+	if k.mariadb {
+		return "a URL that begins with mariadb://, or dialect.MariaDB()"
+	}
+	return "a URL that begins with mysql://, or dialect.MySQL()"
+}
+
+// least is the first version whose defaults may be expressions, and, of MariaDB,
+// the oldest that is tried.
+func (k mysqlKind) least() [3]int {
+	if k.mariadb {
+		return [3]int{10, 5, 0}
+	}
+	return [3]int{8, 0, 13}
+}
+
+func (k mysqlKind) leastText() string {
+	if k.mariadb {
+		return "MariaDB 10.5"
+	}
+	return "MySQL 8.0.13"
+}
+
+func (k mysqlKind) before(other [3]int) bool {
+	for i := range other {
+		if k.version[i] != other[i] {
+			return k.version[i] < other[i]
+		}
+	}
+	return false
+}
+
+func mysqlSkipNote(skips bool) Note {
+	if skips {
+		return Note{Name: "locked rows", OK: true, Detail: "are passed over (SKIP LOCKED)"}
+	}
+	return Note{Name: "locked rows", OK: true, Detail: "can't be passed over (no SKIP LOCKED): relays claim one after the other"}
+}
+
+// mysqlWritersElsewhere says why ids aren't given out in one order.
+func mysqlWritersElsewhere(facts map[string]string) string {
+	switch {
+	case facts["wsrep_on"] == "ON":
+		return "this is a Galera cluster, each of whose nodes gives out ids by itself"
+	case facts["group_replication_group_name"] != "" && facts["group_replication_single_primary_mode"] == "OFF":
+		return "this is a replication group with several primaries, each of which gives out ids by itself"
+	case strings.Contains(facts["version"], "TiDB"):
+		return "this is TiDB, each of whose servers gives out ids by itself"
+	case facts["auto_increment_increment"] != "" && facts["auto_increment_increment"] != "1":
+		return "auto_increment_increment is " + facts["auto_increment_increment"] + ", so several servers give out ids"
+	}
+	return ""
+}
+
+// mysqlSettingNotes are about what keeps a writer between its id and its number,
+// or keeps all from writing.
+func mysqlSettingNotes(facts map[string]string) (notes []Note) {
+	for _, name := range []string{"innodb_thread_concurrency", "innodb_max_purge_lag"} {
+		if value := facts[name]; value != "" && value != "0" {
+			notes = append(notes, Note{Name: "settings", Detail: name + " is " + value + ": a message whose insert it holds up for a second may lose its place",
+				Hint: "set it to 0, its default"})
+		}
+	}
+	for _, name := range []string{"read_only", "innodb_read_only"} {
+		if value := facts[name]; value != "" && value != "OFF" && value != "0" {
+			notes = append(notes, Note{Name: "writable", Detail: name + " is " + value, Hint: "use the primary server"})
+		}
+	}
+	return notes
+}

@@ -1,0 +1,198 @@
+package dialect
+
+import (
+	"encoding/json"
+	"strconv"
+	"strings"
+)
+
+// mysqlGiven are the values of settlements. Those that are the same for all rows
+// stand in the statement: most batches are all done, at their first attempt.
+// Others come as a table g, which is joined.
+type mysqlGiven struct {
+	dialect     mysql
+	settlements []Settlement
+	columns     []mysqlColumn // of g, but for lane and id
+}
+
+type mysqlColumn struct {
+	name, as string
+	value    func(Settlement) any // int64 or string
+}
+
+var mysqlGivenColumns = []mysqlColumn{
+	{"state", "varchar(16)", func(s Settlement) any { return s.State }},
+	{"attempts", "int", func(s Settlement) any { return int64(s.Attempts) }},
+	{"crashes", "int", func(s Settlement) any { return int64(s.Crashes) }},
+	{"delay", "bigint", func(s Settlement) any { return s.Delay.Microseconds() }},
+	{"error", "longtext", func(s Settlement) any { return s.Error }},
+	{"receipt", "longtext", func(s Settlement) any { return s.Receipt }},
+}
+
+func mysqlGivens(d mysql, settlements []Settlement) *mysqlGiven {
+	g := &mysqlGiven{dialect: d, settlements: settlements}
+	for _, c := range mysqlGivenColumns {
+		if !allEqual(column(settlements, c.value)) {
+			g.columns = append(g.columns, c)
+		}
+	}
+	return g
+}
+
+// write writes a column's value: the same for all rows, or that of g.
+func (g *mysqlGiven) write(to *mysqlText, name string) {
+	for _, c := range g.columns {
+		if c.name == name {
+			to.add("g." + name)
+			return
+		}
+	}
+	for _, c := range mysqlGivenColumns {
+		if c.name == name {
+			mysqlValue(to, c.value(g.settlements[0]))
+		}
+	}
+}
+
+func mysqlValue(to *mysqlText, value any) {
+	if number, ok := value.(int64); ok {
+		to.add(strconv.FormatInt(number, 10))
+		return
+	}
+	to.add("?", value)
+}
+
+func (g *mysqlGiven) state(to *mysqlText)    { g.write(to, "state") }
+func (g *mysqlGiven) attempts(to *mysqlText) { g.write(to, "attempts") }
+func (g *mysqlGiven) crashes(to *mysqlText)  { g.write(to, "crashes") }
+
+// lastError stays what it was if there is no other.
+func (g *mysqlGiven) lastError(to *mysqlText) { g.nullable(to, "error", "t.last_error") }
+
+func (g *mysqlGiven) receipt(to *mysqlText) { g.nullable(to, "receipt", "NULL") }
+
+func (g *mysqlGiven) nullable(to *mysqlText, name, otherwise string) {
+	var part mysqlText
+	g.write(&part, name)
+	if len(part.args) == 1 {
+		if part.args[0] == "" {
+			to.add(otherwise)
+		} else {
+			to.add("?", part.args[0])
+		}
+		return
+	}
+	to.add("coalesce(nullif(g." + name + ", ''), " + otherwise + ")")
+}
+
+// availableAt is a time from now for a retry, and stays what it was otherwise.
+func (g *mysqlGiven) availableAt(to *mysqlText) {
+	to.add("CASE WHEN ")
+	g.write(to, "state")
+	to.add(" = 'retry' THEN " + mysqlNow + " + INTERVAL ")
+	g.write(to, "delay")
+	to.add(" MICROSECOND ELSE t.available_at END")
+}
+
+// rows writes what comes after FROM: the rows of a table, as t, and the condition
+// that finds them by their keys.
+func (g *mysqlGiven) rows(to *mysqlText, from string) {
+	g.table(to)
+	to.add(from + " AS t FORCE INDEX (PRIMARY)" + g.on() + "\nWHERE " + mysqlRows(g.settlements))
+}
+
+// update begins an update of the same rows.
+func (g *mysqlGiven) update(table string) *mysqlText {
+	to := (&mysqlText{}).add("UPDATE ")
+	g.table(to)
+	return to.add(table + " AS t FORCE INDEX (PRIMARY)" + g.on() + " SET ")
+}
+
+// table writes g, which is joined first.
+func (g *mysqlGiven) table(to *mysqlText) {
+	if len(g.columns) == 0 {
+		return
+	}
+	if g.dialect.isMariaDB() {
+		g.values(to)
+	} else {
+		g.json(to)
+	}
+	to.add(" AS g STRAIGHT_JOIN ")
+}
+
+func (g *mysqlGiven) on() string {
+	if len(g.columns) == 0 {
+		return ""
+	}
+	return " ON t.lane = g.lane AND t.id = g.id"
+}
+
+// values is a list of rows, the first of which names the columns.
+func (g *mysqlGiven) values(to *mysqlText) {
+	for i, s := range g.settlements {
+		begin, end := ",(", ")"
+		switch i {
+		case 0:
+			begin, end = "(SELECT ", ""
+		case 1:
+			begin = " UNION ALL VALUES ("
+		}
+		g.row(to, begin, s, i == 0)
+		to.add(end)
+	}
+	to.add(")")
+}
+
+func (g *mysqlGiven) row(to *mysqlText, begin string, s Settlement, named bool) {
+	as := func(name string) string {
+		if named {
+			return " AS " + name
+		}
+		return ""
+	}
+	to.add(begin + strconv.Itoa(s.Lane) + as("lane") + "," + strconv.FormatInt(s.ID, 10) + as("id"))
+	for _, c := range g.columns {
+		to.add(",")
+		mysqlValue(to, c.value(s))
+		to.add(as(c.name))
+	}
+}
+
+// json is the same as one argument.
+func (g *mysqlGiven) json(to *mysqlText) {
+	items := make([][]any, len(g.settlements))
+	for i, s := range g.settlements {
+		items[i] = []any{s.Lane, s.ID}
+		for _, c := range g.columns {
+			items[i] = append(items[i], c.value(s))
+		}
+	}
+	text, err := json.Marshal(items)
+	if err != nil {
+		panic(err) // numbers and texts always have a form
+	}
+	columns := "lane smallint PATH '$[0]', id bigint PATH '$[1]'"
+	for i, c := range g.columns {
+		columns += ", " + c.name + " " + c.as + " PATH '$[" + strconv.Itoa(i+2) + "]'"
+	}
+	to.add("JSON_TABLE(?, '$[*]' COLUMNS ("+columns+"))", string(text))
+}
+
+// mysqlRows is a condition that finds rows t by their keys: ranges of the index,
+// of which a list has no more than the servers treat as such.
+func mysqlRows(settlements []Settlement) string {
+	const most = 500
+	var where strings.Builder
+	for i := 0; i < len(settlements); {
+		lane, ids := settlements[i].Lane, []int64(nil)
+		for ; i < len(settlements) && settlements[i].Lane == lane && len(ids) < most; i++ {
+			ids = append(ids, settlements[i].ID)
+		}
+		if where.Len() > 0 {
+			where.WriteString(" OR ")
+		}
+		where.WriteString("t.lane = " + strconv.Itoa(lane) + " AND t.id IN " + mysqlList(ids))
+	}
+	return "(" + where.String() + ")"
+}

@@ -1,0 +1,139 @@
+package dialect
+
+// mysqlMove makes the statements that move rows: first they are written where
+// they go, then deleted where they were. Each group of settlements has one
+// statement of either kind, and one that is empty has none.
+type mysqlMove struct {
+	dialect mysql
+	table   Table
+	relay   string
+	keep    bool
+	token   string // by rows
+}
+
+func (m mysqlMove) writes(settlements []Settlement) (writes []Write) {
+	groups := map[string][]Settlement{}
+	for _, s := range settlements {
+		groups[groupOf(s)] = append(groups[groupOf(s)], s)
+	}
+	writes = append(writes, m.finish(m.table.Hot(), m.claimed(), groups["hot done"])...)
+	writes = append(writes, m.finish(m.table.Held(), " AND t.state <> 'error'", groups["held done"])...)
+	writes = append(writes, m.hold(groups["hot held"])...)
+	writes = append(writes, m.change(groups["held held"])...)
+	return append(writes, m.free(groups["freed"])...)
+}
+
+// groupOf says where a row is and where it goes.
+func groupOf(s Settlement) string {
+	from, to := "hot", "held"
+	if s.Held {
+		from = "held"
+	}
+	switch s.State {
+	case "pending":
+		return "freed"
+	case "done":
+		to = "done"
+	}
+	return from + " " + to
+}
+
+// claimed is a condition of rows that are claimed, with an argument for the
+// token.
+func (m mysqlMove) claimed() string {
+	if m.token == "" {
+		return ""
+	}
+	return " AND t.claim_token = ?"
+}
+
+func (m mysqlMove) arguments(where string) []any {
+	if where == "" || where != m.claimed() {
+		return nil
+	}
+	return []any{m.token}
+}
+
+func (m mysqlMove) finish(from, where string, settlements []Settlement) (writes []Write) {
+	if len(settlements) == 0 {
+		return nil
+	}
+	if m.keep {
+		g := mysqlGivens(m.dialect, settlements)
+		insert := (&mysqlText{}).
+			add("INSERT INTO " + m.table.Done() + " (" + kept + ", " + changing + ", finished_at, receipt, relay)\nSELECT " + prefixed(kept, "t.") + ", ")
+		g.attempts(insert)
+		insert.add(", ")
+		g.crashes(insert)
+		insert.add(", t.available_at, ")
+		g.lastError(insert)
+		insert.add(", " + mysqlNow + ", ")
+		g.receipt(insert)
+		insert.add(", ?\n", m.relay)
+		g.rows(insert.add("FROM "), from)
+		writes = append(writes, Write{Query: insert.add(where, m.arguments(where)...).query()})
+	}
+	return append(writes, m.remove(from, where, settlements))
+}
+
+// remove names the table with an alias, which is the form of a DELETE that takes
+// the name of an index: with other statistics than the table's own, or none, a
+// server would read and lock all that there is.
+func (m mysqlMove) remove(from, where string, settlements []Settlement) Write {
+	return Write{Counts: true, Query: mysqlQuery("DELETE t FROM "+from+" AS t FORCE INDEX (PRIMARY) WHERE "+
+		mysqlRows(settlements)+where, m.arguments(where)...)}
+}
+
+func (m mysqlMove) hold(settlements []Settlement) []Write {
+	if len(settlements) == 0 {
+		return nil
+	}
+	g, where := mysqlGivens(m.dialect, settlements), m.claimed()
+	insert := (&mysqlText{}).
+		add("INSERT INTO " + m.table.Held() + " (" + kept + ", " + changing + ", state)\nSELECT " + prefixed(kept, "t.") + ", ")
+	g.attempts(insert)
+	insert.add(", ")
+	g.crashes(insert)
+	insert.add(", ")
+	g.availableAt(insert)
+	insert.add(", ")
+	g.lastError(insert)
+	insert.add(", ")
+	g.state(insert)
+	g.rows(insert.add("\nFROM "), m.table.Hot())
+	return []Write{{Query: insert.add(where, m.arguments(where)...).query()}, m.remove(m.table.Hot(), where, settlements)}
+}
+
+func (m mysqlMove) change(settlements []Settlement) []Write {
+	if len(settlements) == 0 {
+		return nil
+	}
+	g := mysqlGivens(m.dialect, settlements)
+	update := g.update(m.table.Held())
+	update.add("t.state = ")
+	g.state(update)
+	update.add(", t.attempts = ")
+	g.attempts(update)
+	update.add(", t.crashes = ")
+	g.crashes(update)
+	update.add(", t.changes = t.changes + 1, t.available_at = ")
+	g.availableAt(update)
+	update.add(", t.last_error = ")
+	g.lastError(update)
+	return []Write{{Counts: true, Query: update.add("\nWHERE " + mysqlRows(settlements) + " AND t.state <> 'error'").query()}}
+}
+
+func (m mysqlMove) free(settlements []Settlement) []Write {
+	if len(settlements) == 0 {
+		return nil
+	}
+	g := mysqlGivens(m.dialect, settlements)
+	update := g.update(m.table.Hot())
+	update.add("t.claimed_by = NULL, t.claim_token = NULL, t.claimed_until = NULL, t.attempts = ")
+	g.attempts(update)
+	update.add(", t.crashes = ")
+	g.crashes(update)
+	update.add(", t.last_error = ")
+	g.lastError(update)
+	return []Write{{Counts: true, Query: update.add("\nWHERE "+mysqlRows(settlements)+m.claimed(), m.arguments(m.claimed())...).query()}}
+}

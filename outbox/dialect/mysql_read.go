@@ -1,0 +1,124 @@
+package dialect
+
+import (
+	"strconv"
+	"strings"
+)
+
+// The columns of a row, as Reading has them, of a table t; and what stands in
+// their place where there is no row. Times are texts: what a driver makes of a
+// time depends on its settings.
+const (
+	mysqlPlain = `t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), coalesce(t.payload, CAST(t.payload_text AS BINARY)),` +
+		` coalesce(t.headers, ''), CAST(t.available_at AS CHAR), t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR)`
+	mysqlHasPayload = `(t.payload IS NOT NULL OR t.payload_text IS NOT NULL)`
+	mysqlLater      = `2 * coalesce(t.available_at > ` + mysqlNow + `, 0)`
+	mysqlHot        = mysqlPlain + `, ` + mysqlHasPayload + ` + ` + mysqlLater
+	mysqlHeld       = mysqlPlain + `, ` + mysqlHasPayload + ` + 4 * (t.state = 'retry')`
+	mysqlNone       = `0, 0, '', '', '', NULL, '', NULL, 0, 0, 0, NULL, 0`
+)
+
+// Given looks in all tables: the highest row may be held, or done.
+func (mysql) Given(table Table) Query {
+	highest := func(name string) string { return "COALESCE((SELECT MAX(id) FROM " + name + "), 0)" }
+	return mysqlQuery("SELECT GREATEST(" + highest(table.Backquoted().Hot()) + ", " + highest(table.Backquoted().Held()) + ", " + highest(table.Backquoted().Done()) + ")")
+}
+
+// Read has one select a position, each of which goes along the key from where it
+// begins: a union of them all is sent while it is being read. The bytes are
+// bounded by whoever asks for a number of rows. Numbers are in the text, so that
+// nothing has to be prepared.
+func (d mysql) Read(table Table, read Read) Query {
+	share := read.Limit
+	if read.Share > 0 {
+		share = min(share, read.Share)
+	}
+	var s mysqlSelects
+	s.add("SELECT CONCAT('0 0 ', " + d.server() + "), " + mysqlNone)
+	for _, p := range read.Positions {
+		s.position("NULL, "+mysqlHot, table, p, share)
+	}
+	return s.query(1 + read.Limit)
+}
+
+// Candidates of a single position are no union, and of none there are none.
+func (mysql) Candidates(table Table, positions []Position, limit int) Query {
+	var s mysqlSelects
+	for _, p := range positions {
+		s.position("t.id, t.lane, t.topic, COALESCE(t.message_key, '')", table, p, limit)
+	}
+	if len(positions) == 0 {
+		s.add("SELECT 0, 0, '', '' FROM DUAL WHERE FALSE")
+	}
+	return s.query(limit)
+}
+
+// mysqlSelects are the parts of a union.
+type mysqlSelects struct {
+	parts []string
+	args  []any
+}
+
+func (s *mysqlSelects) add(part string) { s.parts = append(s.parts, "("+part+")") }
+
+// position names the index: with other statistics than the table's own, or
+// none, a server would read and sort all that there is.
+func (s *mysqlSelects) position(columns string, table Table, p Position, limit int) {
+	where := "t.lane = " + strconv.Itoa(p.Lane) + " AND t.id > " + mysqlID(p.After)
+	if p.Until < 1<<63-1 {
+		where += " AND t.id <= " + mysqlID(p.Until)
+	}
+	if p.Key != "" {
+		where += " AND t.message_key = ?"
+		s.args = append(s.args, p.Key)
+	}
+	s.add("SELECT " + columns + " FROM " + table.Backquoted().Hot() + " AS t FORCE INDEX (PRIMARY)" +
+		" WHERE " + where + " ORDER BY t.id LIMIT " + strconv.Itoa(limit))
+}
+
+func (s *mysqlSelects) query(limit int) Query {
+	return mysqlQuery(strings.Join(s.parts, "\nUNION ALL ")+"\nLIMIT "+strconv.Itoa(limit), s.args...)
+}
+
+func mysqlID(id int64) string { return strconv.FormatInt(id, 10) }
+
+// Pick finds the rows of each lane by a list of ids: ranges of the key that both
+// servers know.
+func (mysql) Pick(table Table, lanes []int, ids []int64) Query {
+	return mysqlQuery("SELECT " + mysqlHot + " FROM " + table.Backquoted().Hot() + " AS t FORCE INDEX (PRIMARY)\nWHERE " + mysqlAmong("t.", lanes, ids))
+}
+
+// mysqlAmong is the condition on lane and id that holds for these rows, which
+// are in the order of lanes or not.
+func mysqlAmong(prefix string, lanes []int, ids []int64) string {
+	var order []int
+	byLane := map[int][]int64{}
+	for i, lane := range lanes {
+		if byLane[lane] == nil {
+			order = append(order, lane)
+		}
+		byLane[lane] = append(byLane[lane], ids[i])
+	}
+	if len(order) == 0 {
+		return "FALSE"
+	}
+	parts := column(order, func(lane int) string {
+		return "(" + prefix + "lane = " + strconv.Itoa(lane) + " AND " + prefix + "id IN " + mysqlList(byLane[lane]) + ")"
+	})
+	return "(" + strings.Join(parts, "\n    OR ") + ")"
+}
+
+// Due goes by the time that is generated for it, in which no time is the first.
+func (mysql) Due(table Table, lanes []int, after After, limit, _ int) Query {
+	at := "TIMESTAMP'" + mysqlTime(after.At) + "'"
+	return mysqlQuery("SELECT " + mysqlHeld + " FROM " + table.Backquoted().Held() + " AS t FORCE INDEX (held_due)" +
+		"\nWHERE t.due_at <= " + mysqlNow + " AND t.due_at >= " + at + " AND (t.due_at > " + at + " OR t.id > " + mysqlID(after.ID) + ")" +
+		" AND t.lane IN " + mysqlList(lanes) +
+		"\nORDER BY t.due_at, t.id LIMIT " + strconv.Itoa(limit))
+}
+
+func (mysql) HeldKeys(table Table, lanes []int, limit int) Query {
+	return mysqlQuery("SELECT lane, message_key, topic, id FROM " + table.Backquoted().Held() + " FORCE INDEX (held_state)" +
+		"\nWHERE state = 'retry' AND message_key <> '' AND lane IN " + mysqlList(lanes) +
+		"\nORDER BY lane, id LIMIT " + strconv.Itoa(limit))
+}

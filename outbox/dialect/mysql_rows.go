@@ -1,0 +1,82 @@
+package dialect
+
+import (
+	"strconv"
+	"time"
+)
+
+// Claim names the index that has the order, for with a sort all that is free
+// would be locked.
+func (d mysql) Claim(table Table, claim Claim) Steps {
+	table = table.Backquoted()
+	index, order := mysqlClaimOrder(claim.Pick)
+	ask := (&mysqlText{}).add("SELECT " + mysqlHot + "\nFROM " + table.Hot() + " AS t FORCE INDEX (" + index + ") WHERE t.claimed_until IS NULL")
+	if len(claim.Topics) > 0 {
+		ask.add(" AND CAST(t.topic AS BINARY) IN "+mysqlArguments(len(claim.Topics)), mysqlTexts(claim.Topics)...)
+	}
+	if len(claim.Except) > 0 {
+		ask.add(" AND CAST(t.topic AS BINARY) NOT IN "+mysqlArguments(len(claim.Except)), mysqlTexts(claim.Except)...)
+	}
+	ask.add("\nORDER BY " + order + " LIMIT " + strconv.Itoa(claim.Limit) + d.skip())
+	return Steps{Do: d.turn(table), Ask: ask.query(), After: func(ids []int64) []Query {
+		return []Query{mysqlQuery("UPDATE "+table.Hot()+" FORCE INDEX (id) SET claimed_by = ?, claim_token = ?, claimed_until = "+mysqlIn(claim.TTL)+
+			" WHERE id IN "+mysqlList(ids), claim.Relay, claim.Token)}
+	}}
+}
+
+func mysqlClaimOrder(pick string) (index, order string) {
+	switch pick {
+	case "newest":
+		return "claim_id", "t.id DESC"
+	case "priority":
+		return "claim_priority", "t.urgency, t.id"
+	default:
+		return "claim_id", "t.id"
+	}
+}
+
+// Extend passes over rows that are locked: they are being settled or handled, and
+// nobody else gets them meanwhile. So they are still claimed.
+func (d mysql) Extend(table Table, token string, ids []int64, ttl time.Duration) Steps {
+	table = table.Backquoted()
+	claimed := "SELECT id FROM " + table.Hot() + " FORCE INDEX (id) WHERE id IN " + mysqlList(ids) + " AND claim_token = ?"
+	return Steps{
+		Ask: mysqlQuery(claimed+d.skip(), token),
+		After: func(ids []int64) []Query {
+			return []Query{mysqlQuery("UPDATE " + table.Hot() + " FORCE INDEX (id) SET claimed_until = " + mysqlIn(ttl) + " WHERE id IN " + mysqlList(ids))}
+		},
+		Also: mysqlQuery(claimed, token),
+	}
+}
+
+func (d mysql) FreeEnded(table Table, limit int) []Write {
+	table = table.Backquoted()
+	const free = "claimed_by = NULL, claim_token = NULL, claimed_until = NULL, crashes = crashes + 1"
+	ended := mysqlQuery("SELECT id FROM " + table.Hot() + " FORCE INDEX (claim_id) WHERE claimed_until < " + mysqlNow +
+		" ORDER BY claimed_until LIMIT " + strconv.Itoa(limit) + d.skip())
+	return d.inTurn(table, Write{Query: ended, Counts: true, After: func(ids []int64) []Query {
+		return []Query{mysqlQuery("UPDATE " + table.Hot() + " FORCE INDEX (id) SET " + free +
+			" WHERE id IN " + mysqlList(ids) + " AND claimed_until < " + mysqlNow)}
+	}})
+}
+
+func (d mysql) Return(table Table, limit int) []Write {
+	table = table.Backquoted()
+	due := mysqlQuery("SELECT id FROM " + table.Held() + " FORCE INDEX (held_due) WHERE due_at <= " + mysqlNow +
+		" ORDER BY due_at, id LIMIT " + strconv.Itoa(limit) + d.skip())
+	return d.inTurn(table, Write{Query: due, Counts: true, After: func(ids []int64) []Query {
+		rows := table.Held() + " AS t FORCE INDEX (held_id) WHERE t.state IN ('retry', 'scheduled') AND t.id IN " + mysqlList(ids)
+		return []Query{
+			mysqlQuery("INSERT INTO " + table.Hot() + " (" + moving + ")\nSELECT " + prefixed(moving, "t.") + " FROM " + rows + " FOR UPDATE"),
+			mysqlQuery("DELETE t FROM " + rows),
+		}
+	}})
+}
+
+// inTurn has the turn come before the write.
+func (d mysql) inTurn(table Table, write Write) (writes []Write) {
+	for _, query := range d.turn(table) {
+		writes = append(writes, Write{Query: query})
+	}
+	return append(writes, write)
+}

@@ -1,0 +1,57 @@
+package dialect
+
+import (
+	"strconv"
+	"time"
+)
+
+// SettleLanes locks the lanes against a takeover, together with other settles,
+// and then looks at their fences: by a statement of its own, which sees what was
+// committed when the locks had been taken. A renewal changes other rows, and
+// waits for no settle.
+func (d mysql) SettleLanes(table Table, relay string, keep bool, settlements []Settlement) Settle {
+	table = table.Backquoted()
+	leases := mysqlLeases(settlements)
+	lanes := mysqlList(column(leases, func(l lease) int { return l.lane }))
+	move := mysqlMove{dialect: d, table: table, relay: relay, keep: keep}
+	return Settle{
+		Begin: []Query{mysqlQuery("SELECT lane FROM " + table.LaneLocks() + " FORCE INDEX (PRIMARY) WHERE lane IN " + lanes + " ORDER BY lane LOCK IN SHARE MODE")},
+		Facts: mysqlQuery("SELECT 'lane', lane, fence FROM " + table.Lanes() + " FORCE INDEX (PRIMARY) WHERE " + mysqlFences(leases)),
+		Then: func(holds func(lane int, fence int64) bool) []Write {
+			var held []Settlement
+			for _, s := range settlements {
+				if holds(s.Lane, s.Fence) {
+					held = append(held, s)
+				}
+			}
+			return move.writes(held)
+		},
+	}
+}
+
+// SettleRows needs no lease: it changes the rows that still have the token. It
+// locks all of them first, and counts those that have another one.
+func (d mysql) SettleRows(table Table, relay string, keep bool, settlements []Settlement) Settle {
+	table = table.Backquoted()
+	move := mysqlMove{dialect: d, table: table, relay: relay, keep: keep, token: settlements[0].Token}
+	facts := (&mysqlText{}).add("SELECT 'fenced', count(*), 0 FROM ("+
+		"\n    SELECT claim_token FROM "+table.Hot()+" AS t FORCE INDEX (PRIMARY) WHERE "+mysqlRows(settlements)+" FOR UPDATE) AS t"+
+		"\nWHERE NOT claim_token <=> ?", move.token)
+	return Settle{Facts: facts.query(), Writes: move.writes(settlements)}
+}
+
+// mysqlLeases are the leases that the settlements show, which are in the order of
+// lanes.
+func mysqlLeases(settlements []Settlement) (leases []lease) {
+	for i, s := range settlements {
+		if i == 0 || s.Lane != settlements[i-1].Lane || s.Fence != settlements[i-1].Fence {
+			leases = append(leases, lease{s.Lane, s.Fence})
+		}
+	}
+	return leases
+}
+
+func (mysql) Purge(table Table, retention time.Duration, limit int) Query {
+	return mysqlQuery("DELETE FROM " + table.Backquoted().Done() + " WHERE finished_at < " + mysqlIn(-retention) +
+		" ORDER BY finished_at LIMIT " + strconv.Itoa(limit))
+}
