@@ -31,3 +31,7 @@ type Observing interface {
 	// whose list may be an old one can look for it in the list.
 	Observe(table Table, token string) Steps
 }
+
+// Granted is implemented by a dialect that names what an administrator has to
+// grant to a user, so that [Observing] works for it.
+type Granted interface{ Grant() string }

@@ -9,6 +9,9 @@ func Oracle() Dialect { return oracle{} }
 // Name returns "oracle".
 func (oracle) Name() string { return "oracle" }
 
+// SessionIsolated says that no level is asked for: go-ora refuses any.
+func (oracle) SessionIsolated() {}
+
 // oracleLocks is the table whose rows are locked in the place of what has no
 // row, or none that may be locked: see ORACLE.md. A lane has several, of which a
 // settle locks one and a takeover all.

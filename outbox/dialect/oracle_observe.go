@@ -9,3 +9,7 @@ func (oracle) Observe(Table, string) Steps {
 		"UNION ALL SELECT 'open', TO_CHAR(MIN(start_scn)) FROM gv$transaction HAVING COUNT(*) > 0\n" +
 		"UNION ALL SELECT 'server', " + oracleServer + " FROM dual"})
 }
+
+// Grant has both views; without one of them the database says that there is no
+// such thing.
+func (oracle) Grant() string { return "SELECT ON sys.gv_$transaction (and the same ON sys.v_$database)" }

@@ -26,7 +26,7 @@ func (s *Store) Acquire(ctx context.Context, name string, count int, ttl time.Du
 
 func (s *Store) acquire(ctx context.Context, name string, count int, ttl time.Duration) (grants []relay.Grant, err error) {
 	var grant relay.Grant
-	var marks, journal string
+	var marks, journal text
 	var xid uint64
 	began := s.horizon.before()
 	err = s.answer(ctx, s.dialect.Acquire(s.table, name, count, ttl), func(db querier, query dialect.Query) (lanes []int64, err error) {

@@ -28,7 +28,7 @@ func (s *Store) beginObserving(ctx context.Context, given int64, unordered bool)
 		return nil
 	}
 	saw, err := s.lookAround(ctx, observing)
-	if s.dialect.Denied(err) {
+	if s.hidden(err) {
 		s.observed.trail = &trail{longest: s.longest}
 		s.findings = append(s.findings, s.unseen(err))
 		return nil
@@ -37,11 +37,19 @@ func (s *Store) beginObserving(ctx context.Context, given int64, unordered bool)
 	return err
 }
 
+// hidden says that the user may not see transactions. What lists them is missing
+// then on some databases.
+func (s *Store) hidden(err error) bool { return s.dialect.Denied(err) || s.dialect.Missing(err) }
+
 func (s *Store) unseen(err error) Finding {
+	grant := "PROCESS ON *.*"
+	if granted, ok := s.dialect.(dialect.Granted); ok {
+		grant = granted.Grant()
+	}
 	return Finding{
 		Name:   "open transactions",
 		Detail: fmt.Sprintf("this user may not see them (%v): rows of transactions that are open for more than %v keep no order", err, s.longest),
-		Hint:   "have an administrator run GRANT PROCESS ON *.* TO this user, or set longest_transaction to what your longest one takes",
+		Hint:   "have an administrator run GRANT " + grant + " TO this user, or set longest_transaction to what your longest one takes",
 	}
 }
 
@@ -63,7 +71,7 @@ func (s *Store) observe(ctx context.Context) error {
 	id := o.begin(time.Now())
 	saw, err := s.lookAround(ctx, s.dialect.(dialect.Observing))
 	switch {
-	case s.dialect.Denied(err):
+	case s.hidden(err):
 		o.trail = &trail{longest: s.longest}
 	case err != nil && !s.dialect.Busy(err):
 		return fmt.Errorf("see which transactions are open beside table %s: %w", s.table, err)

@@ -37,7 +37,7 @@ func (s *Store) List(ctx context.Context, filter relay.Filter) (infos []relay.In
 func (s *Store) list(ctx context.Context, filter dialect.Filter) (infos []relay.Info, err error) {
 	var info relay.Info
 	var finished moment
-	scan := newRowScan(nil, []any{&info.State, &info.LastError, &info.Receipt, &info.ClaimedBy, &finished})
+	scan := newRowScan(nil, []any{&info.State, (*text)(&info.LastError), (*text)(&info.Receipt), (*text)(&info.ClaimedBy), &finished})
 	err = each(ctx, s.db, s.dialect.List(s.table, filter), func(rows *sql.Rows) (bool, error) {
 		if err := scan.scan(rows); err != nil {
 			return false, err

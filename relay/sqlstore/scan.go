@@ -61,13 +61,30 @@ func (n *number) parse(text string) error {
 	return err
 }
 
+// text scans a text. None is the empty one, for which Oracle takes it.
+type text string
+
+func (t *text) Scan(value any) error {
+	switch value := value.(type) {
+	case nil:
+		*t = ""
+	case string:
+		*t = text(value)
+	case []byte:
+		*t = text(value)
+	default:
+		return fmt.Errorf("read a text from %T", value)
+	}
+	return nil
+}
+
 // rowScan scans rows as dialect.Reading describes them, one after the other.
 type rowScan struct {
 	destinations []any
 	row          relay.Row
 
 	id, lane, priority, attempts, crashes, flags number
-	messageID, topic, key, headers               string
+	messageID, topic, key, headers               text
 	payload                                      []byte
 	availableAt, createdAt                       moment
 }
@@ -97,9 +114,9 @@ func (s *rowScan) scan(rows *sql.Rows) error {
 		Later: s.flags&dialect.IsLater != 0, Retrying: s.flags&dialect.IsRetry != 0,
 	}
 	s.row.Message = outbox.Message{
-		ID: s.messageID, Topic: s.topic, Key: s.key, Payload: s.payload, AvailableAt: s.availableAt.Time, Priority: int16(s.priority),
+		ID: string(s.messageID), Topic: string(s.topic), Key: string(s.key), Payload: s.payload, AvailableAt: s.availableAt.Time, Priority: int16(s.priority),
 	}
-	s.row.Message.Headers, s.row.BadHeaders = readHeaders(s.headers)
+	s.row.Message.Headers, s.row.BadHeaders = readHeaders(string(s.headers))
 	return nil
 }
 

@@ -73,7 +73,7 @@ func (s *Store) candidates(ctx context.Context, positions []relay.Position) (met
 		order := reading{limit: candidateLimit + 1, maxBytes: 1, positions: positions}
 		var c relay.Candidate
 		return each(ctx, s.db, query, func(rows *sql.Rows) (bool, error) {
-			if err := rows.Scan(&c.ID, &c.Lane, &c.Topic, &c.Key); err != nil {
+			if err := rows.Scan(&c.ID, &c.Lane, &c.Topic, (*text)(&c.Key)); err != nil {
 				return false, err
 			}
 			met = append(met, c)

@@ -68,7 +68,7 @@ func (s *Store) readRelays(ctx context.Context, status *relay.Status) error {
 	return all(ctx, s.db, s.dialect.ListRelays(s.table), func() {
 		info.Since, info.LastBeat = since.Time, lastBeat.Time
 		status.Relays = append(status.Relays, info)
-	}, &info.Name, &info.Host, &info.Version, &info.Claim, &since, &lastBeat, &info.Alive, &info.Lanes)
+	}, &info.Name, (*text)(&info.Host), (*text)(&info.Version), &info.Claim, &since, &lastBeat, &info.Alive, &info.Lanes)
 }
 
 func (s *Store) readLanes(ctx context.Context, status *relay.Status) error {
