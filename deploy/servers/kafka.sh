@@ -9,7 +9,7 @@ url() { echo "127.0.0.1:$port"; }
 start() {
 	local controller login tls mtls secure
 	controller=$(free_port) login=$(free_port) tls=$(free_port) mtls=$(free_port) secure=$(free_port)
-	write_node_program 320m && certificates && kafka_properties >"$dir/1.properties" && logins >"$dir/logins" || return
+	write_node_program 320m && write_tool_program && certificates && kafka_properties >"$dir/1.properties" && logins >"$dir/logins" || return
 	if is_root; then chown -R "$user" "$dir"; fi
 	format_node 1 --add-scram "SCRAM-SHA-256=[name=rowrelay,password=$password]" \
 		--add-scram "SCRAM-SHA-512=[name=rowrelay,password=$password]" || return
@@ -18,7 +18,7 @@ start() {
 }
 
 # logins: the second variable is a query with the other listeners' addresses,
-# the folder of the certificates, and the password of the users rowrelay and
+# the folder of the certificates and of the program tool, and the password of the users rowrelay and
 # guest. Guest may do what no access rule forbids.
 logins() {
 	echo "login=127.0.0.1:$login&tls=127.0.0.1:$tls&mtls=127.0.0.1:$mtls&secure=127.0.0.1:$secure&folder=$dir&password=$password"

@@ -42,7 +42,7 @@ write_keeper() {
 		#!/usr/bin/env bash
 		trap 'kill -KILL \$(cat "$dir"/[123].pid); exit' TERM
 		echo \$\$ >"$dir/keeper.pid"
-		for number in 1 2 3; do "$dir/node" \$number &>>"$dir/\$number.log" & done
+		for number in 1 2 3; do ("$dir/node" \$number || echo "it ended: \$?") &>>"$dir/\$number.log" & done
 		while :; do sleep 3600 & wait \$!; done
 	KEEPER
 	chmod 755 "$dir/keeper"

@@ -36,7 +36,7 @@ func (r *run) address(ctx context.Context) bool {
 func (r *run) makeRecords() []string {
 	names, now := make([]string, len(r.batch)), time.Now()
 	for i := range r.batch {
-		name, err := r.sink.names.name(r.batch[i])
+		name, err := r.sink.names.name(&r.batch[i])
 		if err == nil {
 			names[i] = name
 			r.records[i], err = r.sink.record(&r.batch[i], name, now)
@@ -79,25 +79,28 @@ func (r *run) enqueue(i int, t *topic, sticky map[string]int) {
 	l.waiting = append(l.waiting, i)
 }
 
-// carry sends one record batch when its partition is free and there is a slot.
-func (r *run) carry(ctx context.Context, l *lane, chunk []int, slowest time.Duration) verdict {
+// carry sends a lane's record batch when its partition is free and there is a
+// slot.
+func (r *run) carry(ctx context.Context, l *lane, slowest time.Duration) answer {
 	gate := r.sink.lanes.gate(l.place)
 	if !enter(ctx, gate) {
-		return verdict{outcome: cancelled}
+		return answer{lane: l, verdict: verdict{outcome: cancelled}}
 	}
 	defer func() { <-gate }()
 	if !enter(ctx, r.sink.slots) {
-		return verdict{outcome: cancelled}
+		return answer{lane: l, verdict: verdict{outcome: cancelled}}
 	}
 	defer func() { <-r.sink.slots }()
-	if deadline, bounded := ctx.Deadline(); ctx.Err() != nil || bounded && time.Until(deadline) < slowest {
-		return verdict{outcome: cancelled} // it would probably be cut off
+	start := time.Now()
+	if deadline, bounded := ctx.Deadline(); ctx.Err() != nil || bounded && deadline.Sub(start) < slowest {
+		return answer{lane: l, verdict: verdict{outcome: cancelled}} // it would probably be cut off
 	}
-	records := make([]record, len(chunk))
-	for n, i := range chunk {
+	records := make([]record, len(l.chunk))
+	for n, i := range l.chunk {
 		records[n] = r.records[i]
 	}
-	return r.sink.produce(ctx, r.until, l.place, records)
+	v := r.sink.produce(ctx, r.until, l.place, records)
+	return answer{lane: l, verdict: v, took: time.Since(start)}
 }
 
 func enter(ctx context.Context, gate chan struct{}) bool {

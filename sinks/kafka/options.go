@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -142,7 +143,8 @@ func checkBrokers(brokers []string) error {
 		return errors.New("the brokers are missing: give at least one as host:port")
 	}
 	for i, broker := range brokers {
-		if host, port, err := net.SplitHostPort(broker); err != nil || host == "" || port == "" || strings.ContainsAny(host, "/@?") {
+		host, port, err := net.SplitHostPort(broker)
+		if _, wrong := strconv.ParseUint(port, 10, 16); err != nil || wrong != nil || host == "" || strings.ContainsAny(host, "/@?") {
 			return fmt.Errorf("broker %d must be like host:9092", i+1)
 		}
 	}

@@ -150,29 +150,25 @@ func (s *Sink) troubled(ctx context.Context, err error) sinks.Outcome {
 	if code := kafkago.Unknown; errors.As(err, &code) && meant(code).result == sinks.Unavailable {
 		reason = meant(code).reason
 	}
-	login, handshake, header := (*loginError)(nil), (*tlsError)(nil), tls.RecordHeaderError{}
-	switch {
-	case errors.As(err, &login):
-		reason = sinks.ReasonAuth
-	case errors.As(err, &header):
+	if header := (tls.RecordHeaderError{}); errors.As(err, &header) {
 		reason = sinks.ReasonConfig
-	case errors.As(err, &handshake) && isRefusal(handshake.err):
+	} else if isRefusal(err) {
 		reason = sinks.ReasonAuth
 	}
 	return sinks.Fail(sinks.Unavailable, reason, s.presentable(err))
 }
 
-// isRefusal says that one side doesn't trust the other's certificate.
+// isRefusal says that a login was refused, or that one side doesn't trust the
+// other's certificate.
 func isRefusal(err error) bool {
-	verification, alert := (*tls.CertificateVerificationError)(nil), tls.AlertError(0)
-	return errors.As(err, &verification) || errors.As(err, &alert) || strings.Contains(err.Error(), "remote error: tls")
+	login, verification := (*loginError)(nil), (*tls.CertificateVerificationError)(nil)
+	return errors.As(err, &login) || errors.As(err, &verification) || strings.Contains(err.Error(), "remote error: tls")
 }
 
 // isConnection says that an error is one of the connection, and not a refusal.
 func isConnection(err error) bool {
-	login, handshake := (*loginError)(nil), (*tlsError)(nil)
-	wire := (*wireError)(nil)
-	return errors.As(err, &wire) && !errors.As(err, &login) && !errors.As(err, &handshake)
+	broken := (*wireError)(nil)
+	return errors.As(err, &broken) && !isRefusal(err)
 }
 
 // topicTrouble is the outcome of messages whose topic can't be written to.

@@ -48,7 +48,7 @@ func TestOnTheLimit(t *testing.T) {
 		}
 		return len(batch)
 	}
-	m.Payload = make([]byte, most-size()-1) // the payload's length takes a byte more than before
+	m.Payload = make([]byte, most-size()-2) // two lengths take a byte more than before
 	if got := size(); got != most {
 		t.Fatalf("the batch has %d bytes, want %d", got, most)
 	}

@@ -22,6 +22,8 @@ type run struct {
 	settled  []bool
 	before   []int // the message of the same key before this one, or -1
 	records  []record
+	chunks   int   // that were made
+	inChunk  []int // which one each message was in last
 	lanes    map[place]*lane
 	order    []*lane
 	until    time.Time // when to give up on leaders
@@ -38,6 +40,7 @@ type place struct {
 type lane struct {
 	place
 	waiting []int // messages, in order
+	chunk   []int // those under way
 	busy    bool  // a record batch is under way
 	most    int   // records that a batch may have; 0 any number
 }
@@ -46,7 +49,7 @@ func newRun(s *Sink, batch []sinks.Message) *run {
 	r := &run{
 		sink: s, batch: batch, lanes: map[place]*lane{},
 		outcomes: make([]sinks.Outcome, len(batch)), settled: make([]bool, len(batch)),
-		before: make([]int, len(batch)), records: make([]record, len(batch)),
+		before: make([]int, len(batch)), inChunk: make([]int, len(batch)), records: make([]record, len(batch)),
 	}
 	last := make(map[string]int, len(batch))
 	for i := range batch {
@@ -77,51 +80,54 @@ func (r *run) heldBack(i int) bool {
 
 // work carries record batches as long as there are some.
 func (r *run) work(ctx context.Context) {
-	answers := make(chan answer)
-	for under := r.begin(ctx, answers); under > 0; under += r.begin(ctx, answers) {
+	answers, under := make(chan answer), 0
+	for {
+		ready := r.ready()
+		if under == 0 && len(ready) == 0 {
+			return
+		}
+		if under == 0 && len(ready) == 1 { // as is common: it needs nobody else
+			r.take(r.carry(ctx, ready[0], r.slowest))
+			continue
+		}
+		for _, l := range ready {
+			slowest := r.slowest
+			go func() { answers <- r.carry(ctx, l, slowest) }()
+		}
+		under += len(ready)
 		r.take(<-answers)
 		under--
 	}
 }
 
-// answer is what became of a record batch.
+// answer is what became of a lane's record batch.
 type answer struct {
-	lane  *lane
-	chunk []int
+	lane *lane
 	verdict
 	took time.Duration
 }
 
-// begin starts a record batch in each lane that has something ready, and
-// returns in how many.
-func (r *run) begin(ctx context.Context, answers chan<- answer) int {
-	begun := 0
+// ready returns the lanes that have a record batch to carry and are free.
+func (r *run) ready() []*lane {
+	var ready []*lane
 	for _, l := range r.order {
 		if l.busy {
 			continue
 		}
-		chunk := r.next(l)
-		if len(chunk) == 0 {
-			continue
+		if l.chunk = r.next(l); len(l.chunk) > 0 {
+			l.busy = true
+			ready = append(ready, l)
 		}
-		l.busy = true
-		begun++
-		late := r.slowest
-		go func() {
-			start := time.Now()
-			v := r.carry(ctx, l, chunk, late)
-			answers <- answer{l, chunk, v, time.Since(start)}
-		}()
 	}
-	return begun
+	return ready
 }
 
 // next takes messages for one record batch out of a lane: those whose key has
 // nothing before them that is still on its way elsewhere.
 func (r *run) next(l *lane) []int {
 	var chunk, left []int
-	inChunk, room := map[int]bool{}, r.sink.options.MaxMessageBytes-batchBytes
-	full := false
+	r.chunks++
+	room, full := r.sink.options.MaxMessageBytes-batchBytes, false
 	for n, i := range l.waiting {
 		if full {
 			left = append(left, l.waiting[n:]...)
@@ -131,7 +137,7 @@ func (r *run) next(l *lane) []int {
 		switch {
 		case r.heldBack(i):
 			r.settle(i, neighbour)
-		case at >= 0 && !r.settled[at] && !inChunk[at]:
+		case at >= 0 && !r.settled[at] && r.inChunk[at] != r.chunks:
 			left = append(left, i)
 		default:
 			size := r.records[i].mostBytes()
@@ -141,7 +147,7 @@ func (r *run) next(l *lane) []int {
 			}
 			room -= size
 			chunk = append(chunk, i)
-			inChunk[i] = true
+			r.inChunk[i] = r.chunks
 		}
 	}
 	l.waiting = left
@@ -153,7 +159,7 @@ func (r *run) take(a answer) {
 	a.lane.busy = false
 	r.slowest = max(r.slowest, a.took)
 	var again []int
-	for n, i := range a.chunk {
+	for n, i := range a.lane.chunk {
 		rejected, isRejected := a.rejected[n]
 		switch {
 		case isRejected:
@@ -168,7 +174,7 @@ func (r *run) take(a answer) {
 	}
 	a.lane.waiting = append(again, a.lane.waiting...)
 	if a.smaller {
-		a.lane.most = max(1, len(a.chunk)/2)
+		a.lane.most = max(1, len(a.lane.chunk)/2)
 	}
 	if a.outcome.Result == sinks.Unavailable {
 		r.stop(a.lane)

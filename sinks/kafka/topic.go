@@ -27,7 +27,10 @@ func parseTemplate(text string) template {
 	return t
 }
 
-var topicText = regexp.MustCompile(`^[a-zA-Z0-9._-]*$`)
+func notInTopics(r rune) bool {
+	letter := r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z'
+	return !letter && (r < '0' || r > '9') && r != '.' && r != '_' && r != '-'
+}
 
 // checkTemplate completes "the topic …".
 func checkTemplate(text string) error {
@@ -35,7 +38,7 @@ func checkTemplate(text string) error {
 	switch {
 	case strings.ContainsAny(rest, "{}"):
 		return errors.New("has a placeholder that is not known: there are {topic} and {header:NAME}")
-	case !topicText.MatchString(rest):
+	case strings.ContainsFunc(rest, notInTopics):
 		return errors.New("must have letters, digits, dots, underscores and hyphens only")
 	case rest == text:
 		return checkTopic(text)
@@ -53,7 +56,7 @@ func checkTopic(name string) error {
 		return fmt.Errorf("is longer than Kafka's %d characters", longest)
 	case name == "." || name == "..":
 		return errors.New("must not be a dot or two")
-	case !topicText.MatchString(name):
+	case strings.ContainsFunc(name, notInTopics):
 		return errors.New("has a character that Kafka's topics can't have: there are letters, digits, dots, underscores and hyphens")
 	}
 	return nil
@@ -68,32 +71,31 @@ func (t template) fixed() []string {
 }
 
 // name returns the topic of a message.
-func (t template) name(m sinks.Message) (string, error) {
+func (t template) name(m *sinks.Message) (string, error) {
 	if len(t.froms) == 0 {
 		return t.texts[0], nil
 	}
-	if len(t.froms) == 1 && t.froms[0] == "" && t.texts[0] == "" && t.texts[1] == "" {
-		return m.Topic, about(fmt.Sprintf("topic %q", m.Topic), checkTopic(m.Topic))
+	name, err := t.filled(m)
+	if err != nil {
+		return "", err
 	}
-	var name strings.Builder
-	for i, from := range t.froms {
-		name.WriteString(t.texts[i])
-		value, err := part(m, from)
-		if err != nil {
-			return "", err
-		}
-		name.WriteString(value)
+	if err := checkTopic(name); err != nil {
+		return "", fmt.Errorf("the topic %q %w", name, err)
 	}
-	name.WriteString(t.texts[len(t.froms)])
-	return name.String(), about(fmt.Sprintf("topic %q", name.String()), checkTopic(name.String()))
+	return name, nil
 }
 
-func part(m sinks.Message, from string) (string, error) {
-	if from == "" {
-		return m.Topic, nil
+func (t template) filled(m *sinks.Message) (string, error) {
+	name := t.texts[0]
+	for i, from := range t.froms {
+		value := m.Topic
+		if from != "" {
+			value = m.Headers[from]
+		}
+		if value == "" {
+			return "", fmt.Errorf("the header %q, which the topic is made of, is not there", from)
+		}
+		name += value + t.texts[i+1]
 	}
-	if value := m.Headers[from]; value != "" {
-		return value, nil
-	}
-	return "", fmt.Errorf("the header %q, which the topic is made of, is not there", from)
+	return name, nil
 }

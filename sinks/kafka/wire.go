@@ -167,13 +167,7 @@ func (w *wire) secured(ctx context.Context, raw net.Conn, address string) (net.C
 	}
 	link := tls.Client(raw, config)
 	if err := link.HandshakeContext(ctx); err != nil {
-		return nil, &tlsError{err}
+		return nil, fmt.Errorf("TLS handshake (does the broker expect TLS here?): %w", err)
 	}
 	return link, nil
 }
-
-// tlsError is a handshake that failed.
-type tlsError struct{ err error }
-
-func (e *tlsError) Error() string { return e.err.Error() }
-func (e *tlsError) Unwrap() error { return e.err }

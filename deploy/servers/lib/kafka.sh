@@ -58,10 +58,19 @@ write_node_program() {
 	cat >"$dir/node" <<-NODE
 		#!/usr/bin/env bash
 		echo \$\$ >"$dir/\$1.pid"
-		exec java -Xmx$1 -Xms$1 -XX:+UseSerialGC -XX:TieredStopAtLevel=${2:-4} -Dlog4j2.level=WARN \\
+		exec java -Xmx$1 -Xms$1 -XX:+UseSerialGC -Dlog4j2.level=WARN \\
 			-cp "$jars/*" kafka.Kafka "$dir/\$1.properties"
 	NODE
 	chmod 755 "$dir/node"
+}
+
+# write_tool_program: $dir/tool CLASS ARGUMENT… is any of Kafka's own programs.
+write_tool_program() {
+	cat >"$dir/tool" <<-TOOL
+		#!/usr/bin/env bash
+		exec java -Xmx64m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -cp "$jars/*" "\$@"
+	TOOL
+	chmod 755 "$dir/tool"
 }
 
 # node_listens NUMBER PORT: waits until it does; fails when the node has ended.

@@ -1,0 +1,114 @@
+package kafka_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	kafkago "github.com/segmentio/kafka-go"
+
+	"github.com/rowrelay/rowrelay/sinks"
+	"github.com/rowrelay/rowrelay/sinks/kafka"
+)
+
+// BenchmarkShare compares the sink's Send with a bare loop over Client.Produce:
+// the same acks, records in a batch, and batches in flight, one a partition. The
+// two take turns; the figures are of the medians. Share is to be 0.9 or more.
+func BenchmarkShare(b *testing.B) {
+	address := broker(b)
+	for _, size := range []int{256, 2048} {
+		for _, partitions := range []int{1, 3} {
+			b.Run(fmt.Sprintf("%dB/%dpartitions", size, partitions), func(b *testing.B) { share(b, address, size, partitions) })
+		}
+	}
+}
+
+const recordsABatch, batchesATurn = 500, 120
+
+func share(b *testing.B, address string, size, partitions int) {
+	topic := newTopic(b, []string{address}, int32(partitions), "max.message.bytes=10000000", "retention.bytes=50000000", "segment.bytes=10000000")
+	loads := make([][]sinks.Message, partitions)
+	for p := range loads {
+		loads[p] = load(topic, p, size)
+	}
+	sink := newSink(b, kafka.Options{Brokers: []string{address}, MaxMessageBytes: 10000000, PartitionHeader: "p"})
+	transport := &kafkago.Transport{MetadataTopics: []string{topic}}
+	defer transport.CloseIdleConnections()
+	bare := &kafkago.Client{Addr: kafkago.TCP(address), Transport: transport, Timeout: 10 * time.Second}
+	var ours, theirs []float64
+	for range b.N {
+		for range 7 {
+			ours = append(ours, turn(loads, func(load []sinks.Message) { bySink(b, sink, load) }))
+			theirs = append(theirs, turn(loads, func(load []sinks.Message) { byClient(b, bare, topic, load) }))
+		}
+	}
+	b.ReportMetric(median(ours), "sink/s")
+	b.ReportMetric(median(theirs), "bare/s")
+	b.ReportMetric(median(ours)/median(theirs), "share")
+}
+
+// load is a batch for one partition.
+func load(topic string, partition, size int) []sinks.Message {
+	batch := batchOf(topic, make([]string, recordsABatch)...)
+	for i := range batch {
+		batch[i].Key = fmt.Sprint("key-", i%50, "-", partition)
+		batch[i].Headers = map[string]string{"p": fmt.Sprint(partition)}
+		batch[i].Payload = []byte(strings.Repeat("x", size))
+	}
+	return batch
+}
+
+// turn produces batches to all partitions at once, and returns the records a
+// second.
+func turn(loads [][]sinks.Message, produce func([]sinks.Message)) float64 {
+	start := time.Now()
+	var producers sync.WaitGroup
+	for _, load := range loads {
+		producers.Go(func() {
+			for range batchesATurn / len(loads) {
+				produce(load)
+			}
+		})
+	}
+	producers.Wait()
+	return float64(batchesATurn/len(loads)*len(loads)*recordsABatch) / time.Since(start).Seconds()
+}
+
+func bySink(b *testing.B, sink *kafka.Sink, load []sinks.Message) {
+	for _, o := range sink.Send(context.Background(), load) {
+		if o.Result != sinks.Delivered {
+			b.Error(o)
+			return
+		}
+	}
+}
+
+// byClient does what is needed to hand the same records to the library.
+func byClient(b *testing.B, bare *kafkago.Client, topic string, load []sinks.Message) {
+	partition := 0
+	if _, err := fmt.Sscan(load[0].Headers["p"], &partition); err != nil {
+		b.Error(err)
+	}
+	records := make([]kafkago.Record, len(load))
+	for i, m := range load {
+		records[i] = kafkago.Record{
+			Key: kafkago.NewBytes([]byte(m.Key)), Value: kafkago.NewBytes(m.Payload),
+			Headers: []kafkago.Header{{Key: "rowrelay-message-id", Value: []byte(m.ID)}},
+		}
+	}
+	answer, err := bare.Produce(context.Background(), &kafkago.ProduceRequest{
+		Topic: topic, Partition: partition, RequiredAcks: kafkago.RequireAll, Records: kafkago.NewRecordReader(records...),
+	})
+	if err != nil || answer.Error != nil {
+		b.Error(err, answer)
+	}
+}
+
+func median(figures []float64) float64 {
+	slices.Sort(figures)
+	return figures[len(figures)/2]
+}

@@ -1,0 +1,154 @@
+package kafka_test
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/rowrelay/rowrelay/sinks"
+	"github.com/rowrelay/rowrelay/sinks/kafka"
+)
+
+// logins are the addresses of the real broker's other listeners, and what they
+// ask for. deploy/servers/kafka.sh has the names.
+func logins(t testing.TB) url.Values {
+	t.Helper()
+	values, err := url.ParseQuery(server(t, "ROWRELAY_TEST_KAFKA_LOGINS"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return values
+}
+
+func trusting(t testing.TB, folder string) *tls.Config {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(folder, "ca.pem"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(text) {
+		t.Fatal("ca.pem has no certificate")
+	}
+	return &tls.Config{RootCAs: roots}
+}
+
+func presenting(t testing.TB, folder string) *tls.Config {
+	t.Helper()
+	pair, err := tls.LoadX509KeyPair(filepath.Join(folder, "client.pem"), filepath.Join(folder, "client.key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := trusting(t, folder)
+	config.Certificates = []tls.Certificate{pair}
+	return config
+}
+
+// TestLogins: right ones deliver. Wrong ones are told apart from an outage, by
+// Open and by Send, and show no secret.
+func TestLogins(t *testing.T) {
+	t.Parallel()
+	at := logins(t)
+	plainAddress := broker(t)
+	topic := newTopic(t, []string{plainAddress}, 1)
+	folder, right := at.Get("folder"), sinks.Secret(at.Get("password"))
+	ca, pair := trusting(t, folder), presenting(t, folder)
+	named := ca.Clone()
+	named.ServerName = "localhost"
+	misnamed := ca.Clone()
+	misnamed.ServerName = "example.com"
+	const wrong = sinks.Secret("wr0ng-s3cret")
+	for name, test := range map[string]struct {
+		listener string
+		tls      *tls.Config
+		sasl     string
+		password sinks.Secret
+		want     sinks.Reason
+	}{
+		"plain":                            {"login", nil, "plain", right, ""},
+		"scram 256":                        {"login", nil, "scram-sha-256", right, ""},
+		"scram 512":                        {"login", nil, "scram-sha-512", right, ""},
+		"plain, wrong":                     {"login", nil, "plain", wrong, sinks.ReasonAuth},
+		"scram 256, wrong":                 {"login", nil, "scram-sha-256", wrong, sinks.ReasonAuth},
+		"scram 512, wrong":                 {"login", nil, "scram-sha-512", wrong, sinks.ReasonAuth},
+		"none where one is asked for":      {"login", nil, "", "", sinks.ReasonConnection},
+		"tls":                              {"tls", ca, "", "", ""},
+		"tls, another name":                {"tls", named, "", "", ""},
+		"tls, the wrong name":              {"tls", misnamed, "", "", sinks.ReasonAuth},
+		"tls, not trusted":                 {"tls", &tls.Config{}, "", "", sinks.ReasonAuth},
+		"none where tls is asked for":      {"tls", nil, "", "", sinks.ReasonConnection},
+		"tls where none is":                {"", ca, "", "", sinks.ReasonConnection},
+		"client certificate":               {"mtls", pair, "", "", ""},
+		"client certificate, missing":      {"mtls", ca, "", "", sinks.ReasonAuth},
+		"scram over tls":                   {"secure", ca, "scram-sha-512", right, ""},
+		"scram over tls, wrong":            {"secure", ca, "scram-sha-512", wrong, sinks.ReasonAuth},
+		"scram over tls, broker untrusted": {"secure", &tls.Config{}, "scram-sha-512", right, sinks.ReasonAuth},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			options := kafka.Options{Brokers: []string{plainAddress}, TLS: test.tls, SASL: test.sasl, Password: test.password, LeaderTimeout: 300 * time.Millisecond}
+			if test.listener != "" {
+				options.Brokers[0] = at.Get(test.listener)
+			}
+			if test.sasl != "" {
+				options.Username = "rowrelay"
+			}
+			sink := newSink(t, options)
+			err := sink.Open(t.Context())
+			if (err == nil) != (test.want == "") || err != nil && strings.Contains(err.Error(), test.password.Reveal()) && test.password != "" {
+				t.Errorf("Open: %v", err)
+			}
+			o := sink.Send(t.Context(), batchOf(topic, "a"))[0]
+			if (o.Result == sinks.Delivered) != (test.want == "") || o.Reason != test.want || strings.Contains(o.Detail, "s3cret") {
+				t.Errorf("%s, want %s: %+v", o.Reason, test.want, o)
+			}
+		})
+	}
+}
+
+// TestTopicThatIsForbidden: a user without the right to write to one topic.
+func TestTopicThatIsForbidden(t *testing.T) {
+	t.Parallel()
+	at := logins(t)
+	addresses := []string{broker(t)}
+	open, closed := newTopic(t, addresses, 1), newTopic(t, addresses, 1)
+	forbid(t, addresses, closed)
+	sink := newSink(t, kafka.Options{Brokers: []string{at.Get("login")}, SASL: "plain", Username: "guest", Password: sinks.Secret(at.Get("password"))})
+	batch := batchOf(open, "a", "b", "a")
+	batch[1].Topic = closed
+	for deadline := time.Now().Add(10 * time.Second); ; { // the rule takes a moment
+		outcomes := sink.Send(t.Context(), batch)
+		if summary(outcomes) == "DUD" && outcomes[1].Reason == sinks.ReasonAuth {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s %+v", summary(outcomes), outcomes[1])
+		}
+	}
+}
+
+// forbid lets nobody but another user write to a topic.
+func forbid(t *testing.T, addresses []string, topic string) {
+	t.Helper()
+	rule := kmsg.NewCreateACLsRequestCreation()
+	rule.ResourceType, rule.ResourceName, rule.ResourcePatternType = kmsg.ACLResourceTypeTopic, topic, kmsg.ACLResourcePatternTypeLiteral
+	rule.Principal, rule.Host = "User:somebody", "*"
+	rule.Operation, rule.PermissionType = kmsg.ACLOperationAll, kmsg.ACLPermissionTypeAllow
+	request := kmsg.NewPtrCreateACLsRequest()
+	request.Creations = append(request.Creations, rule)
+	answer, err := request.RequestWith(t.Context(), client(t, addresses))
+	if err == nil {
+		err = kerr.ErrorForCode(answer.Results[0].ErrorCode)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}

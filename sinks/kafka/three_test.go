@@ -1,0 +1,155 @@
+package kafka_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/rowrelay/rowrelay/sinks"
+	"github.com/rowrelay/rowrelay/sinks/kafka"
+)
+
+// TestLeaderKilled needs the three nodes of deploy/servers/kafka3.sh, which are
+// brought up by their name only. While messages are sent, the node that leads
+// most partitions is killed and started again, twice: delivery goes on, nothing
+// is lost, and each key stays in order. The test sends again what was not
+// delivered, as the relay does.
+func TestLeaderKilled(t *testing.T) {
+	folder := os.Getenv("ROWRELAY_TEST_KAFKA3_FOLDER")
+	if folder == "" {
+		t.Skip("ROWRELAY_TEST_KAFKA3_FOLDER is not set: deploy/servers/servers up kafka3 brings the nodes up")
+	}
+	addresses := strings.Split(os.Getenv("ROWRELAY_TEST_KAFKA3"), ",")
+	topic := newTopic(t, addresses, 6)
+	sink := newSink(t, kafka.Options{Brokers: addresses, LeaderTimeout: time.Second, RequestTimeout: 5 * time.Second})
+	s := &sending{t: t, sink: sink, topic: topic, failed: map[string]int{}}
+	s.sendFor(2 * time.Second)
+	for range 2 {
+		node := leader(t, addresses, topic)
+		kill(t, folder, node)
+		s.sendFor(8 * time.Second)
+		start(t, folder, node)
+		s.sendFor(8 * time.Second)
+	}
+	s.check(addresses)
+}
+
+// sending sends ten keys' messages, one batch after the other.
+type sending struct {
+	t         *testing.T
+	sink      *kafka.Sink
+	topic     string
+	next      [10]int // of each key
+	delivered int
+	longest   time.Duration // without a delivery
+	failed    map[string]int
+}
+
+func (s *sending) sendFor(span time.Duration) {
+	last := time.Now()
+	for end := last.Add(span); time.Now().Before(end); {
+		var batch []sinks.Message
+		for n := range 100 {
+			key := n % len(s.next)
+			batch = append(batch, message(s.topic, fmt.Sprint("key-", key), fmt.Sprint(s.next[key]+n/len(s.next))))
+		}
+		if s.settle(s.sink.Send(s.t.Context(), batch)) {
+			s.longest = max(s.longest, time.Since(last))
+			last = time.Now()
+		} else if err := s.sink.Open(s.t.Context()); err != nil {
+			s.failed["open"]++
+		}
+	}
+}
+
+// settle goes on behind what was delivered, and says whether all was.
+func (s *sending) settle(outcomes []sinks.Outcome) bool {
+	before := s.delivered
+	for n, o := range outcomes {
+		if o.Result == sinks.Delivered {
+			s.next[n%len(s.next)]++
+			s.delivered++
+		} else {
+			s.failed[o.Result.String()+" "+string(o.Reason)]++
+		}
+	}
+	return s.delivered == before+len(outcomes)
+}
+
+// check reads the topic: of each key every number, in order but for repetitions.
+func (s *sending) check(addresses []string) {
+	got := records(s.t, addresses, s.topic, s.delivered)
+	for key := range s.next {
+		s.checkKey(numbers(s.t, values(got, fmt.Sprint("key-", key))), s.next[key])
+	}
+	s.t.Logf("%d delivered, %d twice; %v longest without a delivery; not delivered at first: %v",
+		s.delivered, len(got)-s.delivered, s.longest.Round(time.Millisecond), s.failed)
+}
+
+func (s *sending) checkKey(got []int, want int) {
+	s.t.Helper()
+	next := 0
+	for _, n := range got {
+		if n > next {
+			s.t.Errorf("%d arrived before %d", n, next)
+		}
+		next = max(next, n+1)
+	}
+	if next < want {
+		s.t.Errorf("%d of %d arrived", next, want)
+	}
+}
+
+// leader is the number of the node that leads most partitions.
+func leader(t *testing.T, addresses []string, topic string) string {
+	t.Helper()
+	request, wanted := kmsg.NewPtrMetadataRequest(), kmsg.NewMetadataRequestTopic()
+	wanted.Topic = kmsg.StringPtr(topic)
+	request.Topics = append(request.Topics, wanted)
+	answer, err := request.RequestWith(t.Context(), client(t, addresses, kgo.RetryTimeout(10*time.Second)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	led := map[int32]int{}
+	for _, partition := range answer.Topics[0].Partitions {
+		led[partition.Leader]++
+	}
+	nodes := []int32{1, 2, 3}
+	return fmt.Sprint(slices.MaxFunc(nodes, func(a, b int32) int { return led[a] - led[b] }))
+}
+
+func kill(t *testing.T, folder, node string) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(folder, node+".pid"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("node %s is killed", node)
+}
+
+func start(t *testing.T, folder, node string) {
+	t.Helper()
+	program := exec.Command(filepath.Join(folder, "node"), node)
+	program.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // it goes on when the test has ended
+	if err := program.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("node %s is started again", node)
+}
