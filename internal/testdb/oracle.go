@@ -42,6 +42,8 @@ func createOracle(t testing.TB, server string) string {
 	execute(t, "oracle", server, "CREATE USER "+name+` IDENTIFIED BY "`+password+`" QUOTA UNLIMITED ON users`)
 	t.Cleanup(func() { execute(t, "oracle", server, "DROP USER "+name+" CASCADE") })
 	execute(t, "oracle", server, "GRANT CREATE SESSION, CREATE TABLE, CREATE VIEW, CREATE SEQUENCE, CREATE TRIGGER, CREATE PROCEDURE TO "+name)
+	// So that the user sees which transactions are open.
+	execute(t, "oracle", server, "GRANT SELECT_CATALOG_ROLE TO "+name)
 	address.User = url.UserPassword(name, password)
 	return address.String()
 }

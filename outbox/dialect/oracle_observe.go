@@ -12,4 +12,6 @@ func (oracle) Observe(Table, string) Steps {
 
 // Grant has both views; without one of them the database says that there is no
 // such thing.
-func (oracle) Grant() string { return "SELECT ON sys.gv_$transaction (and the same ON sys.v_$database)" }
+func (oracle) Grant() string {
+	return "SELECT ON sys.gv_$transaction (and the same ON sys.v_$database)"
+}

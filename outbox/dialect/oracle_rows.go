@@ -67,13 +67,24 @@ func (oracle) Extend(table Table, token string, ids []int64, ttl time.Duration) 
 	}
 }
 
+// FreeEnded passes over rows that are being settled or handled. Among the first
+// that have ended, that is: where rows are locked there may be no limit beside.
 func (oracle) FreeEnded(table Table, limit int) []Write {
+	const ended = "claimed_until < " + oracleNow
 	var a oracleArgs
-	return []Write{{Counts: true, Query: a.query(
-		"UPDATE "+table.Hot()+" SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL, claim_stamp = NULL, crashes = crashes + 1",
-		"WHERE claimed_until < "+oracleNow+" AND id IN (SELECT id FROM (",
-		"    SELECT id FROM "+table.Hot()+" WHERE claimed_until < "+oracleNow,
-		"    ORDER BY claimed_until) WHERE ROWNUM <= "+a.int(limit)+")")}}
+	return []Write{{
+		Counts: true,
+		Query: a.query(
+			"SELECT id FROM "+table.Hot()+" WHERE "+ended+" AND id IN (SELECT id FROM (",
+			"    SELECT id FROM "+table.Hot()+" WHERE "+ended,
+			"    ORDER BY claimed_until) WHERE ROWNUM <= "+a.int(limit)+") FOR UPDATE SKIP LOCKED"),
+		After: func(ids []int64) []Query {
+			var a oracleArgs
+			return []Query{a.query(
+				"UPDATE "+table.Hot()+" SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL, claim_stamp = NULL, crashes = crashes + 1",
+				"WHERE "+ended+" AND id IN "+a.ids(ids))}
+		},
+	}}
 }
 
 // Return inserts rows with this transaction's number, and deletes those that bear

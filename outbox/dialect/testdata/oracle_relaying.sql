@@ -760,11 +760,13 @@ SELECT id FROM app."Events" WHERE id IN (SELECT j.id FROM JSON_TABLE(:1, '$[*]' 
 --   2: t
 
 -- free claims that ended
-UPDATE app."Events" SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL, claim_stamp = NULL, crashes = crashes + 1
-WHERE claimed_until < SYS_EXTRACT_UTC(SYSTIMESTAMP) AND id IN (SELECT id FROM (
+SELECT id FROM app."Events" WHERE claimed_until < SYS_EXTRACT_UTC(SYSTIMESTAMP) AND id IN (SELECT id FROM (
     SELECT id FROM app."Events" WHERE claimed_until < SYS_EXTRACT_UTC(SYSTIMESTAMP)
-    ORDER BY claimed_until) WHERE ROWNUM <= :1);
+    ORDER BY claimed_until) WHERE ROWNUM <= :1) FOR UPDATE SKIP LOCKED;
 --   1: 10
+UPDATE app."Events" SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL, claim_stamp = NULL, crashes = crashes + 1
+WHERE claimed_until < SYS_EXTRACT_UTC(SYSTIMESTAMP) AND id IN (SELECT j.id FROM JSON_TABLE(:1, '$[*]' COLUMNS (id NUMBER PATH '$')) j);
+--   1: [1,2]
 
 -- bring back
 INSERT INTO app."Events" (id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, last_error, created_at, claim_stamp)
