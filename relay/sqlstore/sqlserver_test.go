@@ -1,0 +1,196 @@
+package sqlstore_test
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rowrelay/rowrelay/internal/testdb"
+	"github.com/rowrelay/rowrelay/outbox"
+	"github.com/rowrelay/rowrelay/outbox/dialect"
+	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/sqlstore"
+	"github.com/rowrelay/rowrelay/relay/storetest"
+)
+
+// scriptedSQLServer answers with the manners of SQL Server's driver: numbers are
+// int64, a text that is a payload is UTF-16, transactions take a level.
+type scriptedSQLServer struct{ *scripted }
+
+func (s scriptedSQLServer) Connect(context.Context) (driver.Conn, error) { return s, nil }
+
+func (s scriptedSQLServer) BeginTx(_ context.Context, options driver.TxOptions) (driver.Tx, error) {
+	if options.Isolation != driver.IsolationLevel(sql.LevelReadCommitted) {
+		return nil, errors.New("the level isn't READ COMMITTED")
+	}
+	return s, nil
+}
+
+func openScriptedSQLServer(t *testing.T, more map[string][][]driver.Value) (*sqlstore.Store, error) {
+	t.Helper()
+	server := scriptedSQLServer{&scripted{answers: map[string][][]driver.Value{
+		"N'ProductVersion'": {{"version", "16.0.4135.4"}, {"edition", "3"}, {"database", "shop"}, {"level", "160"}, {"snapshot", "1"}, {"read committed snapshot", "0"}},
+		"WHERE lane = 0":    {{int64(0)}},
+		"lane IN (0, 1)":    {{int64(1)}},
+		"name = N'schema'":  {{"1"}},
+		"SELECT COALESCE((": {{int64(7)}},
+		"N'open'":           {{"number", "2001"}, {"open", "2002"}, {"server", "S/5/HOST/42/x/y"}},
+	}}}
+	for part, rows := range more {
+		server.answers[part] = rows
+	}
+	db := sql.OpenDB(server)
+	t.Cleanup(func() { _ = db.Close() })
+	return sqlstore.Open(t.Context(), db, dialect.SQLServer(), sqlstore.Options{})
+}
+
+func TestSQLServerManners(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2026, 1, 31, 23, 59, 59, 123456700, time.UTC)
+	none := []driver.Value{"7 0 0 0 S/5/HOST/42/x/y", int64(0), int64(0), "", "", "", nil, "", nil, int64(0), int64(0), int64(0), nil, int64(0)}
+	text := []driver.Value{nil, int64(7), int64(3), "0197a3b4-0000-7abc-8def-0123456789ab", "orders", "k", []byte("\xe4\x00\x3d\xd8\x00\xde"), "", nil, int64(0), int64(1), int64(0), at, int64(9)}
+	store, err := openScriptedSQLServer(t, map[string][][]driver.Value{
+		"AS page":  {none, text},
+		"@changed": {{"changed", int64(1), int64(0)}, {"lane", int64(3), int64(8)}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := store.Read(t.Context(), []relay.Position{{Lane: 3}}, 10, 1<<20)
+	if err != nil || len(page.Rows) != 1 {
+		t.Fatalf("Read = %+v, %v; want a row", page, err)
+	}
+	if row := page.Rows[0]; string(row.Message.Payload) != "ä😀" || row.CreatedAt != at || row.Attempts != 1 {
+		t.Errorf("the row is %+v, want its text in UTF-8", row)
+	}
+	settled, err := store.Settle(t.Context(), "r", true, []relay.Settlement{
+		{ID: 7, Lane: 3, Fence: 8, State: relay.StateDone}, {ID: 9, Lane: 4, Fence: 1, State: relay.StateDone}})
+	if err != nil || settled != (relay.Settled{Changed: 1, Fenced: 1}) {
+		t.Errorf("Settle = %+v, %v; want one changed, one fenced", settled, err)
+	}
+}
+
+func TestSQLServerWithoutSnapshotsIsRefused(t *testing.T) {
+	t.Parallel()
+	_, err := openScriptedSQLServer(t, map[string][][]driver.Value{
+		"N'ProductVersion'": {{"version", "16.0.4135.4"}, {"edition", "3"}, {"database", "shop"}, {"level", "160"}, {"snapshot", "0"}, {"read committed snapshot", "0"}},
+	})
+	if err == nil || !strings.Contains(err.Error(), "ALTER DATABASE [shop] SET ALLOW_SNAPSHOT_ISOLATION ON") {
+		t.Errorf("Open = %v, want an error that says what to run", err)
+	}
+}
+
+// What follows runs where ROWRELAY_TEST_SQLSERVER names a server.
+
+func TestStoreOnSQLServer(t *testing.T) {
+	t.Parallel()
+	target := sqlServerTarget(t)
+	storetest.Run(t, storetest.Harness{Open: func(t testing.TB) storetest.Table { return sqlServerTable{open(t, target)} }})
+}
+
+func sqlServerTarget(t *testing.T) testdb.Target {
+	t.Helper()
+	for _, target := range append(testdb.Targets(), testdb.Upcoming()...) {
+		if target.Kind == testdb.SQLServer {
+			return target
+		}
+	}
+	t.Skip("ROWRELAY_TEST_SQLSERVER is not set")
+	return testdb.Target{}
+}
+
+// sqlServerTable is a table with OUTPUT for RETURNING, whose rows can be locked.
+type sqlServerTable struct{ table }
+
+func (s sqlServerTable) Begin(t testing.TB) storetest.Tx {
+	tx := s.table.Begin(t)
+	if tx == nil {
+		return nil
+	}
+	return sqlServerProducer{tx.(*producer)}
+}
+
+type sqlServerProducer struct{ *producer }
+
+func (p sqlServerProducer) Insert(message outbox.Message) (id int64) {
+	for _, query := range p.dialect.Insert(outboxTable, p.rows(message)) {
+		statement := strings.Replace(query.SQL, " VALUES ", " OUTPUT inserted.id VALUES ", 1)
+		if err := p.tx.QueryRow(statement, query.Args...).Scan(&id); err != nil {
+			p.t.Errorf("insert: %v", err)
+		}
+	}
+	return id
+}
+
+func (s sqlServerTable) LockRow(t testing.TB, id int64) (waiting func() bool, unlock func()) {
+	tx, err := s.OpenAnother(t).BeginTx(context.Background(), &sql.TxOptions{Isolation: sql.LevelReadCommitted})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var locker int
+	err = tx.QueryRow("SELECT @@SPID FROM outbox WITH (UPDLOCK, ROWLOCK, FORCESEEK) WHERE lane IN (SELECT lane FROM outbox_lanes) AND id = @p1", id).Scan(&locker)
+	if err != nil {
+		t.Fatal(err)
+	}
+	waiting = func() bool {
+		var count int
+		if err := s.DB.QueryRow("SELECT COUNT(*) FROM sys.dm_exec_requests WHERE blocking_session_id = @p1", locker).Scan(&count); err != nil {
+			t.Error(err)
+		}
+		return count > 0
+	}
+	unlock = sync.OnceFunc(func() { _ = tx.Rollback() })
+	t.Cleanup(unlock)
+	return waiting, unlock
+}
+
+// A key's lane is the same whoever writes it, and blanks at its end count.
+func TestLanesOnSQLServer(t *testing.T) {
+	t.Parallel()
+	table := sqlServerTable{open(t, sqlServerTarget(t))}
+	tx := table.Begin(t)
+	for _, key := range []string{"k", "K", "ключ", "k ", " "} {
+		tx.Insert(outbox.Message{Topic: "a", Key: key})
+	}
+	tx.Commit()
+	exec(t, table.DB, "INSERT INTO outbox (topic, message_key) VALUES ('a', 'k'), (N'a', N'k'), ('a', 'K'), (N'a', N'ключ'), ('a', 'k '), ('a', ' ')")
+	const lanes = `SELECT COUNT(*) FROM (SELECT CONVERT(varbinary(510), message_key) AS bytes, DATALENGTH(message_key) AS length, COUNT(*) AS written, COUNT(DISTINCT lane) AS lanes
+		FROM outbox GROUP BY CONVERT(varbinary(510), message_key), DATALENGTH(message_key)) AS k WHERE lanes = 1 AND written >= 2`
+	var keys int
+	if err := table.DB.QueryRowContext(t.Context(), lanes).Scan(&keys); err != nil || keys != 5 {
+		t.Errorf("%d keys have one lane each, %v; want 5", keys, err)
+	}
+}
+
+// What sets a level of isolation leaves the session as it was, also when it
+// fails: an application may share the pool.
+func TestLevelsStayOnSQLServer(t *testing.T) {
+	t.Parallel()
+	opened := open(t, sqlServerTarget(t))
+	conn, err := opened.DB.Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	missing, err := dialect.ParseTable("missing")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := dialect.SQLServer()
+	for _, of := range []dialect.Table{outboxTable, missing} {
+		for _, query := range []dialect.Query{d.Census(of), d.Oldest(of), d.Read(of, dialect.Read{Limit: 1}), d.Due(of, []int{1}, dialect.After{}, 1, 0)} {
+			if _, err := conn.ExecContext(t.Context(), query.SQL, query.Args...); (err != nil) != (of == missing) {
+				t.Errorf("on table %s: %v", of, err)
+			}
+			var level int
+			if err := conn.QueryRowContext(t.Context(), "SELECT transaction_isolation_level FROM sys.dm_exec_sessions WHERE session_id = @@SPID").Scan(&level); err != nil || level != 2 {
+				t.Errorf("after %.60s… on table %s the level is %d, %v; want 2 (READ COMMITTED)", query.SQL, of, level, err)
+			}
+		}
+	}
+}
