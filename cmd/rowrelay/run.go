@@ -64,6 +64,7 @@ var sourceSettings = []setting{
 	{"listen", "listen", "`on` wakes the relay by PostgreSQL's NOTIFY, off lets it poll only (default on)"},
 	{"retention", "retention", "keep delivered messages for this `duration`, 0 for not at all (default 24h)"},
 	{"drain-timeout", "drain_timeout", "when stopping, wait at most this `duration` for what is being sent (default 10s)"},
+	{"longest-transaction", "longest_transaction", "on MySQL and MariaDB, without the right PROCESS: a message of a transaction within this `duration` keeps its order (default 1m)"},
 }
 
 var sinkSettings = []setting{

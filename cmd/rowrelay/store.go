@@ -25,7 +25,17 @@ func openTable(ctx context.Context, source config.Source) (app.Table, error) {
 	if err != nil {
 		return app.Table{}, errors.Join(err, db.Close())
 	}
-	return app.Table{Store: store, Listener: listener, Close: db.Close}, nil
+	return app.Table{Store: store, Listener: listener, Warnings: warnings(store.Findings()), Close: db.Close}, nil
+}
+
+// warnings are the findings that aren't well.
+func warnings(findings []sqlstore.Finding) (lines []string) {
+	for _, f := range findings {
+		if !f.OK {
+			lines = append(lines, f.Name+": "+f.Detail+"; "+f.Hint)
+		}
+	}
+	return lines
 }
 
 // listenerOf is what wakes the source's relay, or nil where it polls only.
@@ -49,7 +59,7 @@ func openStore(ctx context.Context, source config.Source) (*sql.DB, *sqlstore.St
 }
 
 func openStoreOn(ctx context.Context, source config.Source, db *sql.DB, d dialect.Dialect) (*sqlstore.Store, error) {
-	return sqlstore.Open(ctx, db, d, sqlstore.Options{Table: source.Table})
+	return sqlstore.Open(ctx, db, d, sqlstore.Options{Table: source.Table, LongestTransaction: source.LongestTransaction})
 }
 
 // withOperator opens a table for an operator's work on it.

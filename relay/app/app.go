@@ -28,6 +28,7 @@ type Store interface {
 type Table struct {
 	Store    Store
 	Listener relay.Listener // wakes the relay; nil where the relay polls
+	Warnings []string       // what doesn't fit; is logged
 	Close    func() error   // lets go of the database
 }
 

@@ -51,6 +51,9 @@ func (a *App) open(ctx context.Context, s *source) (err error) {
 	if s.table, err = a.options.Open(ctx, s.config); err != nil {
 		return inSource(s.config.Name, err)
 	}
+	for _, warning := range s.table.Warnings {
+		a.logger.Warn("relay: "+warning, "source", s.config.Name)
+	}
 	a.later(func(context.Context) error { return inSource(s.config.Name, s.table.Close()) })
 	s.relay, err = relay.New(s.table.Store, a.relayOptions(s))
 	return inSource(s.config.Name, err)

@@ -92,6 +92,7 @@ sources:
     listen: off
     retention: 7d
     drain_timeout: 1m
+    longest_transaction: 2m
   other:
     database: sqlite:///var/lib/other.db
     retention: 0
@@ -130,7 +131,7 @@ log:
 	want := Config{
 		Sources: []Source{
 			{"shop", Database{Postgres, "postgres://u:p@h/d"}, "sales.events", relay.ByRows, relay.Priority,
-				[]string{"orders", "7", "yes"}, 20 * time.Second, 50 * time.Millisecond, Off, 7 * 24 * time.Hour, time.Minute},
+				[]string{"orders", "7", "yes"}, 20 * time.Second, 50 * time.Millisecond, Off, 7 * 24 * time.Hour, time.Minute, 2 * time.Minute},
 			{Name: "other", Database: Database{SQLite, "/var/lib/other.db"}, Table: "outbox", Retention: relay.KeepNothing},
 		},
 		Sinks: []Sink{

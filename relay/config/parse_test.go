@@ -22,13 +22,14 @@ func TestLimits(t *testing.T) {
 		set      func(string) error
 		on, over []string
 	}{
-		"lease":         {source("lease"), []string{"1s", "1h", "60m", "1000ms"}, []string{"999ms", "0", "-1s", "1h1ns", "5", "", "1 s"}},
-		"poll":          {source("poll"), []string{"1ms", "1m"}, []string{"999us", "0s", "60001ms"}},
-		"retention":     {source("retention"), []string{"0", "0s", "0d", "1s", "3650d"}, []string{"999ms", "-1s", "3651d", "99999d", "100000d", "forever"}},
-		"drain_timeout": {source("drain_timeout"), []string{"1ms", "1h"}, []string{"0", "999us", "3601s"}},
-		"listen on":     {source("listen"), []string{"on", "off"}, []string{"", "true", "On"}},
-		"claim":         {source("claim"), []string{"lanes", "rows"}, []string{"", "Lanes", "lane"}},
-		"pick":          {source("pick"), []string{"oldest", "newest", "priority"}, []string{"", "any"}},
+		"lease":               {source("lease"), []string{"1s", "1h", "60m", "1000ms"}, []string{"999ms", "0", "-1s", "1h1ns", "5", "", "1 s"}},
+		"poll":                {source("poll"), []string{"1ms", "1m"}, []string{"999us", "0s", "60001ms"}},
+		"retention":           {source("retention"), []string{"0", "0s", "0d", "1s", "3650d"}, []string{"999ms", "-1s", "3651d", "99999d", "100000d", "forever"}},
+		"drain_timeout":       {source("drain_timeout"), []string{"1ms", "1h"}, []string{"0", "999us", "3601s"}},
+		"longest_transaction": {source("longest_transaction"), []string{"1s", "24h"}, []string{"0", "999ms", "86401s", ""}},
+		"listen on":           {source("listen"), []string{"on", "off"}, []string{"", "true", "On"}},
+		"claim":               {source("claim"), []string{"lanes", "rows"}, []string{"", "Lanes", "lane"}},
+		"pick":                {source("pick"), []string{"oldest", "newest", "priority"}, []string{"", "any"}},
 		"table": {source("table"), []string{"a", strings.Repeat("a", 40), "s.t", "Ab_1"},
 			[]string{"", strings.Repeat("a", 41), "1a", "a b", "a;b", "a.b.c", `"a"`, "ä"}},
 		"batch":        {sink("batch"), []string{"1", "10000"}, []string{"0", "10001", "-1", "1.5", "x", ""}},

@@ -26,6 +26,11 @@ type Source struct {
 	Listen       Switch        // whether the database's notifications wake the relay
 	Retention    time.Duration // relay.KeepNothing where 0 was given
 	DrainTimeout time.Duration
+
+	// LongestTransaction is how long a producer's transaction may stay open
+	// without its messages losing their place, where the database doesn't show
+	// which ones are open.
+	LongestTransaction time.Duration
 }
 
 // Switch turns something on or off; empty is its default.
@@ -38,9 +43,8 @@ const (
 )
 
 // Set sets one setting as the file would, by the name that it has there:
-// database, table, claim, pick, lease, poll, listen, retention or
-// drain_timeout. The
-// error says what is wrong with the text.
+// database, table, claim, pick, lease, poll, listen, retention, drain_timeout or
+// longest_transaction. The error says what is wrong with the text.
 func (s *Source) Set(name, text string) error { return setText(sourceFields(), s, name, text) }
 
 // SetTopics sets the topics as the file would. The error says what is wrong
@@ -65,6 +69,7 @@ func sourceFields() []field[Source] {
 		value("listen", oneOf(On, Off), func(s *Source) *Switch { return &s.Listen }),
 		value("retention", retention, func(s *Source) *time.Duration { return &s.Retention }),
 		value("drain_timeout", duration(time.Millisecond, time.Hour), func(s *Source) *time.Duration { return &s.DrainTimeout }),
+		value("longest_transaction", duration(time.Second, 24*time.Hour), func(s *Source) *time.Duration { return &s.LongestTransaction }),
 	}
 }
 

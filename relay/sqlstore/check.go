@@ -52,6 +52,9 @@ func (s *Store) Findings() []Finding { return slices.Clone(s.findings) }
 // Check is the function of the same name, for a store that is open.
 func (s *Store) Check(ctx context.Context, claim relay.Claim) []Finding {
 	findings := append(s.Findings(), Finding{Name: "schema", OK: true, Detail: "version " + schemaVersion}, s.checkClaim(ctx, claim))
+	if trying, ok := s.dialect.(dialect.Trying); ok {
+		findings = append(findings, s.checkRights(ctx, trying.Rights(s.table, string(claim))))
+	}
 	for _, probe := range s.dialect.Probes(s.table, string(claim)) {
 		findings = append(findings, s.probe(ctx, probe))
 	}
@@ -86,6 +89,23 @@ func (s *Store) probe(ctx context.Context, probe dialect.Probe) Finding {
 	}
 	finding.Detail, finding.Hint = probe.Judge(answer)
 	finding.OK = finding.Detail == ""
+	return finding
+}
+
+// checkRights tries what takes a right, where there is no other way.
+func (s *Store) checkRights(ctx context.Context, tries []dialect.Try) Finding {
+	finding := Finding{Name: "rights", OK: true}
+	var lacking []string
+	for _, try := range tries {
+		if _, err := s.ask(ctx, try.Query); s.dialect.Denied(err) {
+			lacking = append(lacking, try.Right)
+		} else if err != nil {
+			return Finding{Name: "rights", Detail: err.Error()}
+		}
+	}
+	if len(lacking) > 0 {
+		finding = Finding{Name: "rights", Detail: "this user lacks: " + strings.Join(lacking, ", "), Hint: "have an administrator GRANT it"}
+	}
 	return finding
 }
 

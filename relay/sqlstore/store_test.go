@@ -94,6 +94,18 @@ type producer struct {
 }
 
 func (p *producer) Insert(message outbox.Message) (id int64) {
+	for _, query := range p.dialect.Insert(outboxTable, p.rows(message)) {
+		if err := p.tx.QueryRow(query.SQL+" RETURNING id", query.Args...).Scan(&id); err != nil {
+			p.t.Errorf("insert: %v", err)
+		}
+	}
+	return id
+}
+
+var outboxTable dialect.Table
+
+// rows are the message's row.
+func (p *producer) rows(message outbox.Message) []dialect.Row {
 	row := dialect.Row{
 		MessageID: message.ID, Topic: message.Topic, Key: message.Key, Payload: message.Payload,
 		AvailableAt: message.AvailableAt, Priority: message.Priority,
@@ -108,12 +120,7 @@ func (p *producer) Insert(message outbox.Message) (id int64) {
 		}
 		row.Headers = string(headers)
 	}
-	for _, query := range p.dialect.Insert(dialect.Table{}, []dialect.Row{row}) {
-		if err := p.tx.QueryRow(query.SQL+" RETURNING id", query.Args...).Scan(&id); err != nil {
-			p.t.Errorf("insert: %v", err)
-		}
-	}
-	return id
+	return []dialect.Row{row}
 }
 
 func (p *producer) Commit() {

@@ -1,0 +1,94 @@
+package sqlstore_test
+
+import (
+	"context"
+	"database/sql"
+	"sync"
+	"testing"
+
+	"github.com/rowrelay/rowrelay/internal/testdb"
+	"github.com/rowrelay/rowrelay/outbox"
+	"github.com/rowrelay/rowrelay/relay/storetest"
+)
+
+func TestStoreOnMySQL(t *testing.T) {
+	t.Parallel()
+	for _, target := range mysqlTargets() {
+		t.Run(target.Name, func(t *testing.T) {
+			t.Parallel()
+			storetest.Run(t, storetest.Harness{Open: func(t testing.TB) storetest.Table { return mysqlTable{open(t, target)} }})
+		})
+	}
+}
+
+func mysqlTargets() (targets []testdb.Target) {
+	for _, target := range testdb.Upcoming() {
+		if target.Kind == testdb.MySQL || target.Kind == testdb.MariaDB {
+			targets = append(targets, target)
+		}
+	}
+	return targets
+}
+
+// mysqlTable is a table without RETURNING, whose rows can be locked.
+type mysqlTable struct{ table }
+
+func (m mysqlTable) Begin(t testing.TB) storetest.Tx {
+	tx := m.table.Begin(t)
+	if tx == nil {
+		return nil
+	}
+	return mysqlProducer{tx.(*producer)}
+}
+
+type mysqlProducer struct{ *producer }
+
+func (p mysqlProducer) Insert(message outbox.Message) (id int64) {
+	for _, query := range p.dialect.Insert(outboxTable, p.rows(message)) {
+		result, err := p.tx.Exec(query.SQL, query.Args...)
+		if err != nil {
+			p.t.Errorf("insert: %v", err)
+			return 0
+		}
+		if id, err = result.LastInsertId(); err != nil {
+			p.t.Error(err)
+		}
+	}
+	return id
+}
+
+// LockRow finds who waits by who is busy for long in this test's own database.
+// The list of transactions isn't read: that would keep it from being renewed.
+func (m mysqlTable) LockRow(t testing.TB, id int64) (waiting func() bool, unlock func()) {
+	tx, err := m.OpenAnother(t).BeginTx(context.Background(), &sql.TxOptions{Isolation: sql.LevelReadCommitted})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var lane int
+	if err := m.DB.QueryRow("SELECT lane FROM outbox WHERE id = ?", id).Scan(&lane); err != nil {
+		t.Fatal(err)
+	}
+	if err := tx.QueryRow("SELECT id FROM outbox WHERE lane = ? AND id = ? FOR UPDATE", lane, id).Scan(&id); err != nil {
+		t.Fatal(err)
+	}
+	waiting = func() bool { return m.longStatements(t) > 0 }
+	unlock = sync.OnceFunc(func() { _ = tx.Rollback() })
+	t.Cleanup(unlock)
+	return waiting, unlock
+}
+
+// longStatements counts those that are under way in the database since its last
+// count.
+func (m mysqlTable) longStatements(t testing.TB) (count int) {
+	const running = "SELECT COUNT(*) FROM information_schema.processlist WHERE db = DATABASE() AND command IN ('Query', 'Execute')" +
+		" AND id <> CONNECTION_ID() AND info LIKE '%outbox%'"
+	for range 3 { // whoever is seen three times in turn waits
+		if err := m.DB.QueryRow(running).Scan(&count); err != nil {
+			t.Error(err)
+		}
+		if count == 0 {
+			return 0
+		}
+	}
+	return count
+}
