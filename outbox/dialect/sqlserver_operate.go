@@ -57,7 +57,7 @@ func (sqlserver) Discard(table Table, filter Filter) Steps {
 }
 
 func sqlserverParked(a *sqlserverArgs, table Table, filter Filter) string {
-	return "WITH parked AS (\n    SELECT TOP (" + a.int(filter.Limit) + ") * FROM " + table.Held() + " AS t WITH (UPDLOCK, ROWLOCK)" +
+	return "WITH parked AS (\n    SELECT TOP (" + a.int(filter.Limit) + ") * FROM " + table.Held() + " AS t WITH (INDEX(" + table.IndexName("held_error") + "), UPDLOCK, ROWLOCK)" +
 		"\n    WHERE t.state = N'error' AND " + sqlserverFilter(a, filter, false) + " ORDER BY t.id)"
 }
 

@@ -5,8 +5,9 @@ import (
 	"time"
 )
 
-// Claim names its index: in another order than the index's the rows would be
-// sorted, and all be locked before the first is taken.
+// Claim names its index, as all do that lock what they find: in another order
+// than the index's the rows would be sorted, and all be locked before the first
+// is taken.
 func (sqlserver) Claim(table Table, claim Claim) Steps {
 	index := "claim_id"
 	if claim.Pick == "priority" {
@@ -60,7 +61,7 @@ func (sqlserver) Return(table Table, limit int) []Write {
 		"SELECT "+moving+" FROM (",
 		"    DELETE due",
 		"    OUTPUT "+prefixed(moving, "deleted."),
-		"    FROM (SELECT TOP ("+a.int(limit)+") * FROM "+table.Held()+" WITH (UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK)",
+		"    FROM (SELECT TOP ("+a.int(limit)+") * FROM "+table.Held()+" WITH (INDEX("+table.IndexName("held_due")+"), UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK)",
 		"        WHERE state <> N'error' AND due_at <= SYSUTCDATETIME() ORDER BY due_at, id) AS due",
 		") AS back")}}
 }

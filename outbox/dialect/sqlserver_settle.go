@@ -152,7 +152,7 @@ func (sqlserver) Purge(table Table, retention time.Duration, limit int) Query {
 	var a sqlserverArgs
 	return a.write(
 		"WITH old AS (",
-		"    SELECT TOP ("+a.int(limit)+") * FROM "+table.Done()+" WITH (UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK)",
+		"    SELECT TOP ("+a.int(limit)+") * FROM "+table.Done()+" WITH (INDEX("+table.IndexName("done_finished")+"), UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK)",
 		"    WHERE finished_at < "+a.ago(retention)+" ORDER BY finished_at)",
 		"DELETE FROM old")
 }
