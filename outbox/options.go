@@ -52,8 +52,13 @@ func WithMaxPayload(bytes int) Option {
 // order; so put all messages into one Write. A few thousand keys in one
 // transaction exhaust the server's table of locks. It does nothing outside a
 // transaction, nor on SQLite, which has one writer at a time anyway.
+//
+// NewWriter returns an error where the database is claimed by rows only.
 func WithKeyLocks() Option {
 	return Option{"WithKeyLocks", func(w *Writer) error {
+		if _, rowsOnly := w.dialect.(dialect.RowsOnly); rowsOnly {
+			return fmt.Errorf("%s is claimed by rows only, where there is no order that locks could keep: leave the option out", w.dialect.Name())
+		}
 		w.keyLocks = true
 		return nil
 	}}

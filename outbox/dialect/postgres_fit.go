@@ -19,8 +19,19 @@ func (postgres) Server() Query {
 	return Query{SQL: "SELECT 'version', version() UNION ALL SELECT 'server_version_num', current_setting('server_version_num')"}
 }
 
-// Skipping needs no trial: these servers skip what is locked, or are refused.
+// Skipping needs no trial: PostgreSQL passes over what is locked.
 func (postgres) Skipping(Table) *Trial { return nil }
+
+// Skipping tries what a claim builds on: the row limit counts after locked rows
+// were passed over, which wasn't always so.
+func (kin) Skipping(table Table) *Trial {
+	lanes := "SELECT lane FROM " + table.Lanes()
+	return &Trial{
+		Hold: Query{SQL: lanes + " WHERE lane = 0 FOR UPDATE"},
+		Pass: Query{SQL: lanes + " WHERE lane IN (0, 1) ORDER BY lane LIMIT 1 FOR UPDATE SKIP LOCKED"},
+		Want: "1",
+	}
+}
 
 var (
 	cockroachVersion = regexp.MustCompile(`CockroachDB.* v(\d+)\.(\d+)`)
@@ -45,13 +56,18 @@ func (postgres) Fit(server Server) (Fit, error) {
 	return Fit{Dialect: Postgres(), Notes: []Note{{Name: "server", OK: true, Detail: firstWords(version)}}}, nil
 }
 
-// Fit refuses a server that isn't of the kind.
+// Fit refuses a server that isn't of the kind, or that didn't pass the trial.
 func (k kin) Fit(server Server) (Fit, error) {
 	fit, err := k.postgres.Fit(server)
-	if err == nil && fit.Dialect.Name() != k.name {
+	switch {
+	case err != nil:
+		return Fit{}, err
+	case fit.Dialect.Name() != k.name:
 		return Fit{}, fmt.Errorf("the server is %s: use the dialect %s", firstWords(server.Facts["version"]), fit.Dialect.Name())
+	case !server.Skips:
+		return Fit{}, fmt.Errorf("this %s doesn't pass over locked rows with SKIP LOCKED, as a trial with two transactions showed: it can't be claimed", k.product)
 	}
-	return fit, err
+	return fit, nil
 }
 
 // fitCockroach asks for the first release all of whose SKIP LOCKED with a LIMIT

@@ -50,4 +50,9 @@ func TestKinFitsItsServerOnly(t *testing.T) {
 	if _, err := fitting.Fit(server("PostgreSQL 15.14 on x86_64", "150014")); err == nil || !strings.Contains(err.Error(), "is PostgreSQL 15.14: use the dialect postgres") {
 		t.Errorf("PostgreSQL: %v, want an error that names it", err)
 	}
+	unskipped := server("CockroachDB CCL v25.1.3 (x86_64)", "")
+	unskipped.Skips = false
+	if _, err := fitting.Fit(unskipped); err == nil || !strings.Contains(err.Error(), "doesn't pass over locked rows") {
+		t.Errorf("a server that failed the trial: %v, want an error that says so", err)
+	}
 }

@@ -29,15 +29,28 @@ func (s *Store) fit(ctx context.Context) (fit dialect.Fit, err error) {
 	if err := all(ctx, s.db, fitting.Server(), func() { server.Facts[strings.ToLower(name)] = value }, &name, &value); err != nil {
 		return dialect.Fit{}, fmt.Errorf("ask what the server is: %w", err)
 	}
+	if fit, err = s.fitTo(ctx, server, fitting); err != nil {
+		return dialect.Fit{}, err
+	}
+	s.dialect = fit.Dialect
+	for _, note := range fit.Notes {
+		s.findings = append(s.findings, Finding(note))
+	}
+	return fit, nil
+}
+
+// fitTo makes the dialect's trial. A variant that is another dialect may want
+// one of its own.
+func (s *Store) fitTo(ctx context.Context, server dialect.Server, fitting dialect.Fitting) (fit dialect.Fit, err error) {
 	if server.Skips, err = s.skips(ctx, fitting.Skipping(s.table)); err != nil {
 		return dialect.Fit{}, fmt.Errorf("try whether the server skips locked rows: %w", err)
 	}
 	if fit, err = fitting.Fit(server); err != nil {
 		return dialect.Fit{}, err
 	}
-	s.dialect = fit.Dialect
-	for _, note := range fit.Notes {
-		s.findings = append(s.findings, Finding(note))
+	if other, ok := fit.Dialect.(dialect.Fitting); ok && fit.Dialect.Name() != s.dialect.Name() {
+		s.dialect = fit.Dialect
+		return s.fitTo(ctx, server, other)
 	}
 	return fit, nil
 }

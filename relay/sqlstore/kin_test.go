@@ -1,16 +1,22 @@
 package sqlstore_test
 
 import (
+	"context"
+	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/rowrelay/rowrelay/internal/testdb"
 	"github.com/rowrelay/rowrelay/migrations"
+	"github.com/rowrelay/rowrelay/outbox"
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/sqlstore"
 	"github.com/rowrelay/rowrelay/relay/storetest"
+	"github.com/rowrelay/rowrelay/sinks"
+	"github.com/rowrelay/rowrelay/sinks/inproc"
 )
 
 // elsewhere is a dialect of rows only on a server that isn't its own, which it
@@ -46,7 +52,7 @@ func (elsewhere) SettleLanes(dialect.Table, string, bool, []dialect.Settlement) 
 func TestKinOnPostgres(t *testing.T) {
 	t.Parallel()
 	for _, target := range testdb.Targets() {
-		if target.Kind != testdb.Postgres || target.Driver != "pgx" {
+		if target.Name != "postgres15/pgx" && target.Name != "postgres18/pq" {
 			continue
 		}
 		t.Run(target.Name, func(t *testing.T) {
@@ -102,9 +108,81 @@ func TestLanesAreRefused(t *testing.T) {
 	}
 }
 
+// A server that passes over nothing, or takes the limit before it does, is
+// refused by a trial at start, whatever its version.
+func TestKinIsTried(t *testing.T) {
+	t.Parallel()
+	table := openKin(t, testdb.Targets()[0], dialect.CockroachDB())
+	cockroach := dialect.CockroachDB().(dialect.Fitting)
+	version := "CockroachDB CCL v25.2.1 (x86_64)"
+	wrong := map[string]string{
+		"nothing is skipped": "SELECT lane FROM outbox_lanes WHERE lane IN (0, 1) ORDER BY lane LIMIT 1",
+		"the limit is first": "SELECT lane FROM outbox_lanes WHERE lane = (SELECT min(lane) FROM outbox_lanes) FOR UPDATE SKIP LOCKED",
+	}
+	for name, pass := range wrong {
+		trial := *cockroach.Skipping(dialect.Table{})
+		trial.Pass.SQL = pass
+		table.dialect = tried{pretending{dialect.CockroachDB(), cockroach, version}, &trial}
+		if _, err := sqlstore.Open(t.Context(), table.DB, table.dialect, sqlstore.Options{}); err == nil || !strings.Contains(err.Error(), "doesn't pass over locked rows") {
+			t.Errorf("%s: %v, want that it is refused", name, err)
+		}
+	}
+	table.dialect = pretending{dialect.CockroachDB(), cockroach, version}
+	table.open(t)
+}
+
+type tried struct {
+	pretending
+	trial *dialect.Trial
+}
+
+func (t tried) Skipping(dialect.Table) *dialect.Trial { return t.trial }
+
+// A relay by rows needs nothing that these servers lack.
+func TestRelayOnKin(t *testing.T) {
+	t.Parallel()
+	const count = 300
+	table := openKin(t, testdb.Targets()[0], dialect.CockroachDB())
+	writer, err := outbox.NewWriter(dialect.CockroachDB())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := writer.Write(t.Context(), table.DB, messages(count)...); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	defer stop()
+	var seen, delivered atomic.Int64
+	handler := inproc.Func(func(_ context.Context, m sinks.Message) error {
+		if m.Attempt == 1 && seen.Add(1)%7 == 0 {
+			return errors.New("not now")
+		}
+		if delivered.Add(1) == count {
+			stop() // and what is under way is settled
+		}
+		return nil
+	})
+	r, err := relay.New(table.open(t), relay.Options{
+		Claim: relay.ByRows,
+		Sinks: map[string]relay.SinkOptions{"main": {Sink: handler, Backoff: relay.Backoff{Min: time.Millisecond, Max: 2 * time.Millisecond}}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Run(ctx); err != nil {
+		t.Fatal(err)
+	}
+	status, err := table.open(t).Status(t.Context())
+	if err != nil || status.Counts[relay.StateDone] != count {
+		t.Errorf("%+v, %v; want all %d done", status.Counts, err, count)
+	}
+}
+
 func openKin(t testing.TB, target testdb.Target, d dialect.Dialect) table {
 	t.Helper()
 	db := target.Open(t)
+	// CockroachDB has this function, and with it another lane for a key.
+	exec(t, db.DB, "CREATE FUNCTION crc32ieee(text) RETURNS bigint LANGUAGE SQL IMMUTABLE AS 'SELECT hashtext($1)::bigint'")
 	m, err := migrations.New(db.DB, elsewhere{d}, migrations.Options{})
 	if err != nil {
 		t.Fatal(err)
