@@ -7,11 +7,24 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// await finds out about the oldest message in flight.
+// await finds out about the oldest message in flight, and about those behind it
+// of which the broker has told meanwhile: it confirms many at once.
 func (p *part) await() {
-	if p.flight.len() == 0 {
-		return
+	for first := true; p.flight.len() > 0 && (first || p.isKnown(p.flight.first())); first = false {
+		p.awaitOldest()
 	}
+}
+
+func (p *part) isKnown(f inFlight) bool {
+	select {
+	case <-f.confirmation.Done():
+		return true
+	default:
+		return false
+	}
+}
+
+func (p *part) awaitOldest() {
 	oldest := p.flight.first()
 	if !p.confirmed(oldest) {
 		p.giveUp()
@@ -33,7 +46,7 @@ func (p *part) judge(f inFlight) {
 		p.settle(f.message, sinks.Fail(sinks.Retry, sinks.ReasonServerError, "the broker has not taken the message (nack): its queue is full, or in trouble"))
 	case returned:
 		p.settle(f.message, sinks.Fail(sinks.Reject, sinks.ReasonUnroutable, p.sink.presentable(fmt.Sprintf(
-			"no queue receives it: the broker returned it from the exchange %q for the routing key %q: %d %s", f.letter.exchange, f.letter.routingKey, r.ReplyCode, r.ReplyText))))
+			"no queue receives it: the broker returned it from the exchange %q for the routing key %q: %d %s", f.exchange, f.routingKey, r.ReplyCode, r.ReplyText))))
 	default:
 		p.settle(f.message, sinks.Ok(""))
 	}
@@ -46,10 +59,8 @@ const blockedGrace = time.Second
 // confirmed waits for a confirmation, or for the end of the channel, which
 // looks the same. On a blocked connection it doesn't wait for long.
 func (p *part) confirmed(f inFlight) bool {
-	select {
-	case <-f.confirmation.Done():
+	if p.isKnown(f) {
 		return true
-	default:
 	}
 	select {
 	case <-f.confirmation.Done():
@@ -102,7 +113,7 @@ func (p *part) lost() {
 	case isException(why) && len(suspects) == 0 && p.idle < 3:
 		p.idle++ // the next try has a new channel
 	case isException(why) && len(suspects) == 1:
-		p.convict(suspects[0], p.sink.refused(why, suspects[0].letter))
+		p.convict(suspects[0], p.sink.refused(why))
 	case isException(why) && len(suspects) > 1:
 		p.isolate(suspects)
 	default:

@@ -36,7 +36,7 @@ func (s *Sink) Send(ctx context.Context, messages []sinks.Message) []sinks.Outco
 // split deals the messages out to the links and returns the parts that have
 // some. Of each key only the first one is ready to be published.
 func (s *Sink) split(ctx context.Context, b *batch) []*part {
-	all, last := make([]*part, len(s.links)), map[string]int{}
+	all, last := make([]*part, len(s.links)), make(map[string]int, len(b.messages))
 	var parts []*part
 	for i := range b.messages {
 		key := b.messages[i].Key

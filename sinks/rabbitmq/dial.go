@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"net"
+	"sync/atomic"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -18,18 +19,26 @@ const writeTimeout = 10 * time.Second
 const frameSize = 128 << 10
 
 // wire is a connection whose writes don't wait for ever, and which can be cut.
-type wire struct{ net.Conn }
+type wire struct {
+	net.Conn
+	limited atomic.Int64 // when the limit was set, in Unix time
+}
 
-func (w wire) Write(text []byte) (int, error) {
-	if err := w.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
-		return 0, err
+// Write sets the limit anew when a second has passed, not each time: that costs
+// more than a small message.
+func (w *wire) Write(text []byte) (int, error) {
+	if now := time.Now(); now.Unix() != w.limited.Load() {
+		w.limited.Store(now.Unix())
+		if err := w.SetWriteDeadline(now.Add(writeTimeout)); err != nil {
+			return 0, err
+		}
 	}
 	return w.Conn.Write(text)
 }
 
 // cut ends the connection at once: what the broker has not read yet is thrown
 // away, as far as this side can, instead of arriving late.
-func (w wire) cut() {
+func (w *wire) cut() {
 	if tcp, ok := w.Conn.(*net.TCPConn); ok {
 		_ = tcp.SetLinger(0)
 	}
@@ -65,7 +74,7 @@ func (s *Sink) dialOne(ctx context.Context, address string, left int) (*session,
 	if err != nil {
 		return nil, err
 	}
-	w := wire{plain}
+	w := &wire{Conn: plain}
 	stop := context.AfterFunc(ctx, w.cut) // ends the handshakes
 	connection, err := s.handshake(ctx, w, address)
 	if !stop() {
@@ -78,7 +87,7 @@ func (s *Sink) dialOne(ctx context.Context, address string, left int) (*session,
 	return newSession(s, connection, w), nil
 }
 
-func (s *Sink) handshake(ctx context.Context, w wire, address string) (*amqp.Connection, error) {
+func (s *Sink) handshake(ctx context.Context, w *wire, address string) (*amqp.Connection, error) {
 	config := amqp.Config{
 		Vhost: s.options.VirtualHost, Heartbeat: s.options.Heartbeat, FrameSize: frameSize, Locale: "en_US",
 		SASL:       []amqp.Authentication{s.login()},

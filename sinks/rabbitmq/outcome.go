@@ -92,7 +92,7 @@ func tellsMore(err, than error) bool {
 // refused is the outcome of a message that was alone on its channel when the
 // broker closed that. Where the cause is the same for all messages, the sink is
 // in trouble and not the message.
-func (s *Sink) refused(answer *amqp.Error, l letter) sinks.Outcome {
+func (s *Sink) refused(answer *amqp.Error) sinks.Outcome {
 	detail := s.presentable(fmt.Sprintf("the broker closed the channel: %d %s", answer.Code, answer.Reason))
 	everywhere := s.exchange.fixed() && (!strings.Contains(answer.Reason, "topic '") || s.routingKey.fixed())
 	switch {

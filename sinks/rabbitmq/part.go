@@ -36,12 +36,13 @@ type part struct {
 
 type inFlight struct {
 	message      int
-	letter       letter
+	exchange     string
+	routingKey   string
 	confirmation *amqp.DeferredConfirmation
 }
 
 func newPart(ctx context.Context, s *Sink, l *link, b *batch) *part {
-	return &part{batch: b, ctx: ctx, sink: s, link: l, ids: map[string]bool{}}
+	return &part{batch: b, ctx: ctx, sink: s, link: l, ids: make(map[string]bool, s.options.Window)}
 }
 
 // run publishes and waits for confirmations in turns: as many messages as fit
@@ -165,7 +166,7 @@ func (p *part) publish(i int) {
 	switch {
 	case err == nil:
 		p.ids[p.messages[i].ID] = true
-		p.flight.push(inFlight{i, l, confirmation})
+		p.flight.push(inFlight{i, l.exchange, l.routingKey, confirmation})
 	case errors.Is(err, amqp.ErrClosed):
 		p.ready.putBack([]int{i}) // nothing of it went out
 		p.lost()

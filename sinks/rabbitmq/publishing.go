@@ -37,16 +37,27 @@ func (s *Sink) letter(m sinks.Message) (letter, error) {
 		return letter{}, err
 	}
 	l := letter{publishing: s.publishing(event)}
-	if l.exchange, err = s.exchange.of(m); err == nil {
-		err = checkShort(l.exchange)
+	if l.exchange, err = short(s.exchange, m); err != nil {
+		return l, fmt.Errorf("the exchange %w", err)
 	}
-	problems := []error{about("exchange", err)}
-	if l.routingKey, err = s.routingKey.of(m); err == nil {
-		err = checkShort(l.routingKey)
+	if l.routingKey, err = short(s.routingKey, m); err != nil {
+		return l, fmt.Errorf("the routing key %w", err)
 	}
-	problems = append(problems, about("routing key", err), about("id", checkID(m.ID)), l.putHeaders(event))
+	if err = checkID(m.ID); err != nil {
+		return l, fmt.Errorf("the id %w", err)
+	}
+	err = l.putHeaders(event)
 	l.header = frameBytes(l.publishing)
-	return l, errors.Join(problems...)
+	return l, err
+}
+
+// short returns a template's text for a message, if AMQP can carry it.
+func short(t template, m sinks.Message) (string, error) {
+	text, err := t.of(m)
+	if err != nil {
+		return "", err
+	}
+	return text, checkShort(text)
 }
 
 // checkID wants an id: returned messages are known by it.

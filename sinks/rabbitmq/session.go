@@ -12,7 +12,7 @@ import (
 type session struct {
 	sink       *Sink
 	connection *amqp.Connection
-	wire       wire
+	wire       *wire
 	background sync.WaitGroup // goroutines that end with the connection
 
 	mu      sync.Mutex
@@ -24,7 +24,7 @@ type session struct {
 	closing bool          // nothing is started in the background any more
 }
 
-func newSession(s *Sink, connection *amqp.Connection, w wire) *session {
+func newSession(s *Sink, connection *amqp.Connection, w *wire) *session {
 	n := &session{sink: s, connection: connection, wire: w, signal: make(chan struct{})}
 	notices := connection.NotifyBlocked(make(chan amqp.Blocking, 8))
 	n.background.Go(func() {
