@@ -474,7 +474,7 @@ UNION ALL SELECT N'fenced', CONVERT(bigint, @fenced), CONVERT(bigint, 0);
 -- purge
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 WITH old AS (
-    SELECT TOP (@p1) * FROM app."Events_done" WITH (UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK)
+    SELECT TOP (@p1) * FROM app."Events_done" WITH (INDEX("Events_done_finished"), UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK)
     WHERE finished_at < DATEADD(MILLISECOND, @p2 % 1000, DATEADD(SECOND, @p2 / 1000, SYSUTCDATETIME())) ORDER BY finished_at)
 DELETE FROM old;
 --   1: 100
@@ -541,7 +541,7 @@ INSERT INTO app."Events" (id, message_id, topic, message_key, payload, payload_t
 SELECT id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, last_error, created_at FROM (
     DELETE due
     OUTPUT deleted.id, deleted.message_id, deleted.topic, deleted.message_key, deleted.payload, deleted.payload_text, deleted.headers, deleted.priority, deleted.attempts, deleted.crashes, deleted.available_at, deleted.last_error, deleted.created_at
-    FROM (SELECT TOP (@p1) * FROM app."Events_held" WITH (UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK)
+    FROM (SELECT TOP (@p1) * FROM app."Events_held" WITH (INDEX("Events_held_due"), UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK)
         WHERE state <> N'error' AND due_at <= SYSUTCDATETIME() ORDER BY due_at, id) AS due
 ) AS back;
 --   1: 10
@@ -578,7 +578,7 @@ SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 -- requeue
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 WITH parked AS (
-    SELECT TOP (@p1) * FROM app."Events_held" AS t WITH (UPDLOCK, ROWLOCK)
+    SELECT TOP (@p1) * FROM app."Events_held" AS t WITH (INDEX("Events_held_error"), UPDLOCK, ROWLOCK)
     WHERE t.state = N'error' AND t.id > @p2 AND (t.id IN (SELECT id FROM OPENJSON(@p3) WITH (id bigint '$')) OR t.message_id IN (SELECT message_id FROM OPENJSON(@p4) WITH (message_id uniqueidentifier '$'))) AND t.topic = @p5 AND DATALENGTH(t.topic) = DATALENGTH(@p5) AND t.message_key = @p6 AND DATALENGTH(t.message_key) = DATALENGTH(@p6) AND t.created_at >= CONVERT(datetime2(7), @p7, 126) AND CHARINDEX(@p8, t.last_error) > 0 ORDER BY t.id)
 UPDATE parked SET state = N'scheduled', attempts = 0, crashes = 0, available_at = SYSUTCDATETIME()
 OUTPUT inserted.id;
@@ -594,7 +594,7 @@ OUTPUT inserted.id;
 -- discard
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 WITH parked AS (
-    SELECT TOP (@p1) * FROM app."Events_held" AS t WITH (UPDLOCK, ROWLOCK)
+    SELECT TOP (@p1) * FROM app."Events_held" AS t WITH (INDEX("Events_held_error"), UPDLOCK, ROWLOCK)
     WHERE t.state = N'error' AND t.id > @p2 AND (t.id IN (SELECT id FROM OPENJSON(@p3) WITH (id bigint '$')) OR t.message_id IN (SELECT message_id FROM OPENJSON(@p4) WITH (message_id uniqueidentifier '$'))) AND t.topic = @p5 AND DATALENGTH(t.topic) = DATALENGTH(@p5) AND t.message_key = @p6 AND DATALENGTH(t.message_key) = DATALENGTH(@p6) AND t.created_at >= CONVERT(datetime2(7), @p7, 126) AND CHARINDEX(@p8, t.last_error) > 0 ORDER BY t.id)
 DELETE FROM parked
 OUTPUT deleted.id;
