@@ -36,7 +36,7 @@ type mysqlLock struct{ table dialect.Table }
 
 // name fits the 64 characters that a lock's name has.
 func (l mysqlLock) name() string {
-	return "concat('rowrelay ', sha1(concat(" + mysqlSchema(l.table) + ", '.', '" + l.table.Name() + "')))"
+	return "left(concat('rowrelay ', sha2(concat(" + mysqlSchema(l.table) + ", '.', '" + l.table.Name() + "'), 256)), 64)"
 }
 
 var errLocked = errors.New("another process has been migrating the same tables for a minute")

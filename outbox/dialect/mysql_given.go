@@ -97,8 +97,12 @@ func (g *mysqlGiven) availableAt(to *mysqlText) {
 // rows writes what comes after FROM: the rows of a table, as t, and the condition
 // that finds them by their keys.
 func (g *mysqlGiven) rows(to *mysqlText, from string) {
+	if len(g.columns) == 0 {
+		to.add(from + " AS t FORCE INDEX (PRIMARY)\nWHERE " + mysqlRows(g.settlements))
+		return
+	}
 	g.table(to)
-	to.add(from + " AS t FORCE INDEX (PRIMARY)" + g.on() + "\nWHERE " + mysqlRows(g.settlements))
+	to.add(from + " AS t FORCE INDEX (PRIMARY)" + g.on() + " WHERE TRUE")
 }
 
 // update begins an update of the same rows.
@@ -110,9 +114,6 @@ func (g *mysqlGiven) update(table string) *mysqlText {
 
 // table writes g, which is joined first.
 func (g *mysqlGiven) table(to *mysqlText) {
-	if len(g.columns) == 0 {
-		return
-	}
 	if g.dialect.isMariaDB() {
 		g.values(to)
 	} else {
@@ -122,9 +123,6 @@ func (g *mysqlGiven) table(to *mysqlText) {
 }
 
 func (g *mysqlGiven) on() string {
-	if len(g.columns) == 0 {
-		return ""
-	}
 	return " ON t.lane = g.lane AND t.id = g.id"
 }
 
@@ -159,8 +157,23 @@ func (g *mysqlGiven) row(to *mysqlText, begin string, s Settlement, named bool) 
 	}
 }
 
-// json is the same as one argument.
+// json is the same as a list in a text, which is an argument unless it has but
+// numbers.
 func (g *mysqlGiven) json(to *mysqlText) {
+	list := g.list()
+	columns := "lane smallint PATH '$[0]', id bigint PATH '$[1]'"
+	for i, c := range g.columns {
+		columns += ", " + c.name + " " + c.as + " PATH '$[" + strconv.Itoa(i+2) + "]'"
+	}
+	rest := ", '$[*]' COLUMNS (" + columns + "))"
+	if len(g.columns) == 0 {
+		to.add("JSON_TABLE('" + list + "'" + rest)
+		return
+	}
+	to.add("JSON_TABLE(?"+rest, list)
+}
+
+func (g *mysqlGiven) list() string {
 	items := make([][]any, len(g.settlements))
 	for i, s := range g.settlements {
 		items[i] = []any{s.Lane, s.ID}
@@ -172,11 +185,7 @@ func (g *mysqlGiven) json(to *mysqlText) {
 	if err != nil {
 		panic(err) // numbers and texts always have a form
 	}
-	columns := "lane smallint PATH '$[0]', id bigint PATH '$[1]'"
-	for i, c := range g.columns {
-		columns += ", " + c.name + " " + c.as + " PATH '$[" + strconv.Itoa(i+2) + "]'"
-	}
-	to.add("JSON_TABLE(?, '$[*]' COLUMNS ("+columns+"))", string(text))
+	return string(text)
 }
 
 // mysqlRows is a condition that finds rows t by their keys: ranges of the index,

@@ -1,7 +1,10 @@
 package dialect
 
-// mysqlMove makes the statements that move rows: first they are written where
-// they go, then deleted where they were. Each group of settlements has one
+import "strings"
+
+// mysqlMove makes the statements that move rows: first they are locked, and
+// written where they go, then deleted where they were. Who settles the same rows
+// at the same time waits, and finds none. Each group of settlements has one
 // statement of either kind, and one that is empty has none.
 type mysqlMove struct {
 	dialect mysql
@@ -71,17 +74,23 @@ func (m mysqlMove) finish(from, where string, settlements []Settlement) (writes 
 		g.receipt(insert)
 		insert.add(", ?\n", m.relay)
 		g.rows(insert.add("FROM "), from)
-		writes = append(writes, Write{Query: insert.add(where, m.arguments(where)...).query()})
+		writes = append(writes, Write{Query: insert.add(where+m.dialect.lockT(), m.arguments(where)...).query()})
 	}
 	return append(writes, m.remove(from, where, settlements))
 }
 
-// remove names the table with an alias, which is the form of a DELETE that takes
-// the name of an index: with other statistics than the table's own, or none, a
-// server would read and lock all that there is.
+// remove finds the rows by their keys, one after the other. By a condition, a
+// server may read and lock all that there is, if it takes the table for small: a
+// DELETE heeds the name of no index.
 func (m mysqlMove) remove(from, where string, settlements []Settlement) Write {
-	return Write{Counts: true, Query: mysqlQuery("DELETE t FROM "+from+" AS t FORCE INDEX (PRIMARY) WHERE "+
-		mysqlRows(settlements)+where, m.arguments(where)...)}
+	keys := &mysqlGiven{dialect: m.dialect, settlements: settlements}
+	remove := (&mysqlText{}).add("DELETE t FROM ")
+	keys.table(remove)
+	remove.add(from + " AS t FORCE INDEX (PRIMARY)" + keys.on())
+	if where != "" {
+		remove.add(strings.Replace(where, " AND ", " WHERE ", 1), m.arguments(where)...)
+	}
+	return Write{Counts: true, Query: remove.query()}
 }
 
 func (m mysqlMove) hold(settlements []Settlement) []Write {
@@ -101,7 +110,7 @@ func (m mysqlMove) hold(settlements []Settlement) []Write {
 	insert.add(", ")
 	g.state(insert)
 	g.rows(insert.add("\nFROM "), m.table.Hot())
-	return []Write{{Query: insert.add(where, m.arguments(where)...).query()}, m.remove(m.table.Hot(), where, settlements)}
+	return []Write{{Query: insert.add(where+m.dialect.lockT(), m.arguments(where)...).query()}, m.remove(m.table.Hot(), where, settlements)}
 }
 
 func (m mysqlMove) change(settlements []Settlement) []Write {
@@ -120,7 +129,7 @@ func (m mysqlMove) change(settlements []Settlement) []Write {
 	g.availableAt(update)
 	update.add(", t.last_error = ")
 	g.lastError(update)
-	return []Write{{Counts: true, Query: update.add("\nWHERE " + mysqlRows(settlements) + " AND t.state <> 'error'").query()}}
+	return []Write{{Counts: true, Query: update.add("\nWHERE t.state <> 'error'").query()}}
 }
 
 func (m mysqlMove) free(settlements []Settlement) []Write {
@@ -135,5 +144,14 @@ func (m mysqlMove) free(settlements []Settlement) []Write {
 	g.crashes(update)
 	update.add(", t.last_error = ")
 	g.lastError(update)
-	return []Write{{Counts: true, Query: update.add("\nWHERE "+mysqlRows(settlements)+m.claimed(), m.arguments(m.claimed())...).query()}}
+	return []Write{{Counts: true, Query: update.add("\nWHERE t.claim_token = ?", m.token).query()}}
+}
+
+// lockT locks the rows t that are selected, and not those that are joined with
+// them.
+func (d mysql) lockT() string {
+	if d.isMariaDB() {
+		return " FOR UPDATE"
+	}
+	return " FOR UPDATE OF t"
 }

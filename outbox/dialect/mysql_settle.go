@@ -34,10 +34,9 @@ func (d mysql) SettleLanes(table Table, relay string, keep bool, settlements []S
 func (d mysql) SettleRows(table Table, relay string, keep bool, settlements []Settlement) Settle {
 	table = table.Backquoted()
 	move := mysqlMove{dialect: d, table: table, relay: relay, keep: keep, token: settlements[0].Token}
-	facts := (&mysqlText{}).add("SELECT 'fenced', count(*), 0 FROM ("+
-		"\n    SELECT claim_token FROM "+table.Hot()+" AS t FORCE INDEX (PRIMARY) WHERE "+mysqlRows(settlements)+" FOR UPDATE) AS t"+
-		"\nWHERE NOT claim_token <=> ?", move.token)
-	return Settle{Facts: facts.query(), Writes: move.writes(settlements)}
+	facts := mysqlQuery("SELECT 'fenced', coalesce(sum(NOT t.claim_token <=> ?), 0), 0 FROM "+table.Hot()+" AS t FORCE INDEX (PRIMARY)"+
+		"\nWHERE "+mysqlRows(settlements)+" FOR UPDATE", move.token)
+	return Settle{Facts: facts, Writes: move.writes(settlements)}
 }
 
 // mysqlLeases are the leases that the settlements show, which are in the order of

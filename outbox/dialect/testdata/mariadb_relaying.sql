@@ -139,15 +139,15 @@ SELECT 'lane', lane, fence FROM `app`.`Events_lanes` FORCE INDEX (PRIMARY) WHERE
 INSERT INTO `app`.`Events_done` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
 SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, 1, 0, t.available_at, t.last_error, utc_timestamp(6), ?, ?
 FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
-WHERE (t.lane = 1 AND t.id IN (5));
+WHERE (t.lane = 1 AND t.id IN (5)) FOR UPDATE;
 --   1: 0/5
 --   2: r
-DELETE t FROM `app`.`Events` AS t FORCE INDEX (PRIMARY) WHERE (t.lane = 1 AND t.id IN (5));
+DELETE t FROM (SELECT 1 AS lane,5 AS id) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id;
 
 -- settle: done, not kept
 SELECT lane FROM `app`.`Events_lane_locks` FORCE INDEX (PRIMARY) WHERE lane IN (1) ORDER BY lane LOCK IN SHARE MODE;
 SELECT 'lane', lane, fence FROM `app`.`Events_lanes` FORCE INDEX (PRIMARY) WHERE lane IN (1) AND (lane, fence) IN ((1,7));
-DELETE t FROM `app`.`Events` AS t FORCE INDEX (PRIMARY) WHERE (t.lane = 1 AND t.id IN (5));
+DELETE t FROM (SELECT 1 AS lane,5 AS id) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id;
 
 -- settle: everything
 SELECT lane FROM `app`.`Events_lane_locks` FORCE INDEX (PRIMARY) WHERE lane IN (1,2) ORDER BY lane LOCK IN SHARE MODE;
@@ -155,62 +155,60 @@ SELECT 'lane', lane, fence FROM `app`.`Events_lanes` FORCE INDEX (PRIMARY) WHERE
 INSERT INTO `app`.`Events_done` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
 SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, 1, 0, t.available_at, t.last_error, utc_timestamp(6), ?, ?
 FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
-WHERE (t.lane = 1 AND t.id IN (5));
+WHERE (t.lane = 1 AND t.id IN (5)) FOR UPDATE;
 --   1: 0/5
 --   2: r
-DELETE t FROM `app`.`Events` AS t FORCE INDEX (PRIMARY) WHERE (t.lane = 1 AND t.id IN (5));
+DELETE t FROM (SELECT 1 AS lane,5 AS id) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id;
 INSERT INTO `app`.`Events_done` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
 SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, 0, 0, t.available_at, t.last_error, utc_timestamp(6), NULL, ?
 FROM `app`.`Events_held` AS t FORCE INDEX (PRIMARY)
-WHERE (t.lane = 2 AND t.id IN (8)) AND t.state <> 'error';
+WHERE (t.lane = 2 AND t.id IN (8)) AND t.state <> 'error' FOR UPDATE;
 --   1: r
-DELETE t FROM `app`.`Events_held` AS t FORCE INDEX (PRIMARY) WHERE (t.lane = 2 AND t.id IN (8)) AND t.state <> 'error';
+DELETE t FROM (SELECT 2 AS lane,8 AS id) AS g STRAIGHT_JOIN `app`.`Events_held` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id WHERE t.state <> 'error';
 INSERT INTO `app`.`Events_held` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, state)
 SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, 2, 0, CASE WHEN ? = 'retry' THEN utc_timestamp(6) + INTERVAL 1000000 MICROSECOND ELSE t.available_at END, ?, ?
 FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
-WHERE (t.lane = 1 AND t.id IN (6));
+WHERE (t.lane = 1 AND t.id IN (6)) FOR UPDATE;
 --   1: retry
 --   2: it's "broken"
 --   3: retry
-DELETE t FROM `app`.`Events` AS t FORCE INDEX (PRIMARY) WHERE (t.lane = 1 AND t.id IN (6));
-UPDATE `app`.`Events_held` AS t FORCE INDEX (PRIMARY) SET t.state = ?, t.attempts = 0, t.crashes = 0, t.changes = t.changes + 1, t.available_at = CASE WHEN ? = 'retry' THEN utc_timestamp(6) + INTERVAL 0 MICROSECOND ELSE t.available_at END, t.last_error = t.last_error
-WHERE (t.lane = 2 AND t.id IN (7)) AND t.state <> 'error';
+DELETE t FROM (SELECT 1 AS lane,6 AS id) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id;
+UPDATE (SELECT 2 AS lane,7 AS id) AS g STRAIGHT_JOIN `app`.`Events_held` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id SET t.state = ?, t.attempts = 0, t.crashes = 0, t.changes = t.changes + 1, t.available_at = CASE WHEN ? = 'retry' THEN utc_timestamp(6) + INTERVAL 0 MICROSECOND ELSE t.available_at END, t.last_error = t.last_error
+WHERE t.state <> 'error';
 --   1: error
 --   2: error
 
 -- settle by rows
-SELECT 'fenced', count(*), 0 FROM (
-    SELECT claim_token FROM `app`.`Events` AS t FORCE INDEX (PRIMARY) WHERE (t.lane = 2 AND t.id IN (9,10)) FOR UPDATE) AS t
-WHERE NOT claim_token <=> ?;
+SELECT 'fenced', coalesce(sum(NOT t.claim_token <=> ?), 0), 0 FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
+WHERE (t.lane = 2 AND t.id IN (9,10)) FOR UPDATE;
 --   1: t
 INSERT INTO `app`.`Events_done` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
 SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, 0, 0, t.available_at, t.last_error, utc_timestamp(6), NULL, ?
 FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
-WHERE (t.lane = 2 AND t.id IN (10)) AND t.claim_token = ?;
+WHERE (t.lane = 2 AND t.id IN (10)) AND t.claim_token = ? FOR UPDATE;
 --   1: r
 --   2: t
-DELETE t FROM `app`.`Events` AS t FORCE INDEX (PRIMARY) WHERE (t.lane = 2 AND t.id IN (10)) AND t.claim_token = ?;
+DELETE t FROM (SELECT 2 AS lane,10 AS id) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id WHERE t.claim_token = ?;
 --   1: t
-UPDATE `app`.`Events` AS t FORCE INDEX (PRIMARY) SET t.claimed_by = NULL, t.claim_token = NULL, t.claimed_until = NULL, t.attempts = 0, t.crashes = 0, t.last_error = t.last_error
-WHERE (t.lane = 2 AND t.id IN (9)) AND t.claim_token = ?;
+UPDATE (SELECT 2 AS lane,9 AS id) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id SET t.claimed_by = NULL, t.claim_token = NULL, t.claimed_until = NULL, t.attempts = 0, t.crashes = 0, t.last_error = t.last_error
+WHERE t.claim_token = ?;
 --   1: t
 
 -- settle by rows, not kept
-SELECT 'fenced', count(*), 0 FROM (
-    SELECT claim_token FROM `app`.`Events` AS t FORCE INDEX (PRIMARY) WHERE (t.lane = 2 AND t.id IN (10,11)) FOR UPDATE) AS t
-WHERE NOT claim_token <=> ?;
+SELECT 'fenced', coalesce(sum(NOT t.claim_token <=> ?), 0), 0 FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
+WHERE (t.lane = 2 AND t.id IN (10,11)) FOR UPDATE;
 --   1: t
-DELETE t FROM `app`.`Events` AS t FORCE INDEX (PRIMARY) WHERE (t.lane = 2 AND t.id IN (10)) AND t.claim_token = ?;
+DELETE t FROM (SELECT 2 AS lane,10 AS id) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id WHERE t.claim_token = ?;
 --   1: t
 INSERT INTO `app`.`Events_held` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, state)
 SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, 1, 0, CASE WHEN ? = 'retry' THEN utc_timestamp(6) + INTERVAL 1000000 MICROSECOND ELSE t.available_at END, ?, ?
 FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
-WHERE (t.lane = 2 AND t.id IN (11)) AND t.claim_token = ?;
+WHERE (t.lane = 2 AND t.id IN (11)) AND t.claim_token = ? FOR UPDATE;
 --   1: retry
 --   2: refused
 --   3: retry
 --   4: t
-DELETE t FROM `app`.`Events` AS t FORCE INDEX (PRIMARY) WHERE (t.lane = 2 AND t.id IN (11)) AND t.claim_token = ?;
+DELETE t FROM (SELECT 2 AS lane,11 AS id) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id WHERE t.claim_token = ?;
 --   1: t
 
 -- purge
