@@ -4,7 +4,7 @@ import "strings"
 
 // The columns of a listing's row of the view.
 const sqlserverListed = sqlserverPlain + ",\n    " + sqlserverPayload + " + " + sqlserverLater + " + " + sqlserverRetrying +
-	", t.state, COALESCE(t.last_error, N''), COALESCE(t.receipt, N''), COALESCE(t.claimed_by, N''), t.finished_at"
+	", t.state, COALESCE(t.last_error, N''), COALESCE(t.receipt, N''), COALESCE(t.claimed_by, N''), TODATETIMEOFFSET(t.finished_at, '+00:00')"
 
 func (d sqlserver) List(table Table, filter Filter) Query {
 	var a sqlserverArgs
@@ -101,7 +101,7 @@ func (d sqlserver) Topics(table Table, limit int) Query {
 
 func (d sqlserver) ListRelays(table Table) Query {
 	return d.read(&sqlserverArgs{},
-		"SELECT r.name, r.host, r.version, r.claim, r.since, r.last_beat, CONVERT(bit, CASE WHEN r.until >= SYSUTCDATETIME() THEN 1 ELSE 0 END),",
+		"SELECT r.name, r.host, r.version, r.claim, TODATETIMEOFFSET(r.since, '+00:00'), TODATETIMEOFFSET(r.last_beat, '+00:00'), CONVERT(bit, CASE WHEN r.until >= SYSUTCDATETIME() THEN 1 ELSE 0 END),",
 		"    (SELECT COUNT(*) FROM "+table.Lanes()+" AS l WHERE l.owner = r.name AND l.until >= SYSUTCDATETIME())",
 		"FROM "+table.Relays()+" AS r ORDER BY r.name")
 }

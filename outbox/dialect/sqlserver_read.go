@@ -4,17 +4,18 @@ import "strings"
 
 // The columns of a row, as Reading has them, of a table or subquery t; and what
 // stands in their place where there is no row. A text is sent as it is kept:
-// older servers can't make UTF-8 of it.
+// older servers can't make UTF-8 of it. Times say that they are in UTC, as the
+// driver may have been told to take them for those of another zone.
 const (
 	sqlserverPlain = `t.id, t.lane, LOWER(CONVERT(nvarchar(36), t.message_id)), t.topic, COALESCE(t.message_key, N''),
     COALESCE(t.payload, CONVERT(varbinary(max), t.payload_text)), COALESCE(t.headers, N''),
-    t.available_at, t.priority, t.attempts, t.crashes, t.created_at`
+    TODATETIMEOFFSET(t.available_at, '+00:00'), t.priority, t.attempts, t.crashes, TODATETIMEOFFSET(t.created_at, '+00:00')`
 	sqlserverPayload  = `CASE WHEN t.payload IS NOT NULL THEN 1 WHEN t.payload_text IS NOT NULL THEN 9 ELSE 0 END`
 	sqlserverLater    = `CASE WHEN t.available_at > SYSUTCDATETIME() THEN 2 ELSE 0 END`
 	sqlserverRetrying = `CASE WHEN t.state = N'retry' THEN 4 ELSE 0 END`
 	sqlserverHot      = sqlserverPlain + ",\n    " + sqlserverPayload + " + " + sqlserverLater
 	sqlserverHeld     = sqlserverPlain + ",\n    " + sqlserverPayload + " + " + sqlserverRetrying
-	sqlserverNone     = `CONVERT(bigint, 0), CONVERT(smallint, 0), N'', N'', N'', CONVERT(varbinary(max), NULL), N'', CONVERT(datetime2(7), NULL), CONVERT(smallint, 0), 0, 0, CONVERT(datetime2(7), NULL), 0`
+	sqlserverNone     = `CONVERT(bigint, 0), CONVERT(smallint, 0), N'', N'', N'', CONVERT(varbinary(max), NULL), N'', CONVERT(datetimeoffset(7), NULL), CONVERT(smallint, 0), 0, 0, CONVERT(datetimeoffset(7), NULL), 0`
 
 	sqlserverSize = `COALESCE(DATALENGTH(t.payload), 0) + COALESCE(DATALENGTH(t.payload_text), 0)`
 )

@@ -142,11 +142,11 @@ DECLARE @first nvarchar(400) = CONCAT(COALESCE((SELECT CONVERT(bigint, current_v
     N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE database_id = DB_ID())), N' ', N'_'));
 SET TRANSACTION ISOLATION LEVEL SNAPSHOT;
 SELECT line, id, lane, message_id, topic, message_key, payload, headers, available_at, priority, attempts, crashes, created_at, flags FROM (
-SELECT @first AS line, -1 AS n, CONVERT(bigint, 0) AS id, CONVERT(smallint, 0) AS lane, N'' AS message_id, N'' AS topic, N'' AS message_key, CONVERT(varbinary(max), NULL) AS payload, N'' AS headers, CONVERT(datetime2(7), NULL) AS available_at, CONVERT(smallint, 0) AS priority, 0 AS attempts, 0 AS crashes, CONVERT(datetime2(7), NULL) AS created_at, 0 AS flags
+SELECT @first AS line, -1 AS n, CONVERT(bigint, 0) AS id, CONVERT(smallint, 0) AS lane, N'' AS message_id, N'' AS topic, N'' AS message_key, CONVERT(varbinary(max), NULL) AS payload, N'' AS headers, CONVERT(datetimeoffset(7), NULL) AS available_at, CONVERT(smallint, 0) AS priority, 0 AS attempts, 0 AS crashes, CONVERT(datetimeoffset(7), NULL) AS created_at, 0 AS flags
 UNION ALL
 SELECT NULL, t.n, t.id, t.lane, LOWER(CONVERT(nvarchar(36), t.message_id)), t.topic, COALESCE(t.message_key, N''),
     COALESCE(t.payload, CONVERT(varbinary(max), t.payload_text)), COALESCE(t.headers, N''),
-    t.available_at, t.priority, t.attempts, t.crashes, t.created_at,
+    TODATETIMEOFFSET(t.available_at, '+00:00'), t.priority, t.attempts, t.crashes, TODATETIMEOFFSET(t.created_at, '+00:00'),
     CASE WHEN t.payload IS NOT NULL THEN 1 WHEN t.payload_text IS NOT NULL THEN 9 ELSE 0 END + CASE WHEN t.available_at > SYSUTCDATETIME() THEN 2 ELSE 0 END
 FROM (SELECT TOP (@p2) p.n, h.* FROM @positions AS p
 CROSS APPLY (SELECT TOP (@p3) * FROM app."Events" AS h WITH (FORCESEEK)
@@ -169,11 +169,11 @@ DECLARE @first nvarchar(400) = CONCAT(COALESCE((SELECT CONVERT(bigint, current_v
     N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE database_id = DB_ID())), N' ', N'_'));
 SET TRANSACTION ISOLATION LEVEL SNAPSHOT;
 SELECT line, id, lane, message_id, topic, message_key, payload, headers, available_at, priority, attempts, crashes, created_at, flags FROM (
-SELECT @first AS line, -1 AS n, CONVERT(bigint, 0) AS id, CONVERT(smallint, 0) AS lane, N'' AS message_id, N'' AS topic, N'' AS message_key, CONVERT(varbinary(max), NULL) AS payload, N'' AS headers, CONVERT(datetime2(7), NULL) AS available_at, CONVERT(smallint, 0) AS priority, 0 AS attempts, 0 AS crashes, CONVERT(datetime2(7), NULL) AS created_at, 0 AS flags
+SELECT @first AS line, -1 AS n, CONVERT(bigint, 0) AS id, CONVERT(smallint, 0) AS lane, N'' AS message_id, N'' AS topic, N'' AS message_key, CONVERT(varbinary(max), NULL) AS payload, N'' AS headers, CONVERT(datetimeoffset(7), NULL) AS available_at, CONVERT(smallint, 0) AS priority, 0 AS attempts, 0 AS crashes, CONVERT(datetimeoffset(7), NULL) AS created_at, 0 AS flags
 UNION ALL
 SELECT NULL, t.n, t.id, t.lane, LOWER(CONVERT(nvarchar(36), t.message_id)), t.topic, COALESCE(t.message_key, N''),
     COALESCE(t.payload, CONVERT(varbinary(max), t.payload_text)), COALESCE(t.headers, N''),
-    t.available_at, t.priority, t.attempts, t.crashes, t.created_at,
+    TODATETIMEOFFSET(t.available_at, '+00:00'), t.priority, t.attempts, t.crashes, TODATETIMEOFFSET(t.created_at, '+00:00'),
     CASE WHEN t.payload IS NOT NULL THEN 1 WHEN t.payload_text IS NOT NULL THEN 9 ELSE 0 END + CASE WHEN t.available_at > SYSUTCDATETIME() THEN 2 ELSE 0 END
 FROM (SELECT TOP (@p2) p.n, h.* FROM @positions AS p
 CROSS APPLY (SELECT TOP (@p3) * FROM app."Events" AS h WITH (FORCESEEK)
@@ -196,11 +196,11 @@ DECLARE @first nvarchar(400) = CONCAT(COALESCE((SELECT CONVERT(bigint, current_v
     N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE database_id = DB_ID())), N' ', N'_'));
 SET TRANSACTION ISOLATION LEVEL SNAPSHOT;
 SELECT line, id, lane, message_id, topic, message_key, payload, headers, available_at, priority, attempts, crashes, created_at, flags FROM (
-SELECT @first AS line, -1 AS n, CONVERT(bigint, 0) AS id, CONVERT(smallint, 0) AS lane, N'' AS message_id, N'' AS topic, N'' AS message_key, CONVERT(varbinary(max), NULL) AS payload, N'' AS headers, CONVERT(datetime2(7), NULL) AS available_at, CONVERT(smallint, 0) AS priority, 0 AS attempts, 0 AS crashes, CONVERT(datetime2(7), NULL) AS created_at, 0 AS flags
+SELECT @first AS line, -1 AS n, CONVERT(bigint, 0) AS id, CONVERT(smallint, 0) AS lane, N'' AS message_id, N'' AS topic, N'' AS message_key, CONVERT(varbinary(max), NULL) AS payload, N'' AS headers, CONVERT(datetimeoffset(7), NULL) AS available_at, CONVERT(smallint, 0) AS priority, 0 AS attempts, 0 AS crashes, CONVERT(datetimeoffset(7), NULL) AS created_at, 0 AS flags
 UNION ALL
 SELECT NULL, t.n, t.id, t.lane, LOWER(CONVERT(nvarchar(36), t.message_id)), t.topic, COALESCE(t.message_key, N''),
     COALESCE(t.payload, CONVERT(varbinary(max), t.payload_text)), COALESCE(t.headers, N''),
-    t.available_at, t.priority, t.attempts, t.crashes, t.created_at,
+    TODATETIMEOFFSET(t.available_at, '+00:00'), t.priority, t.attempts, t.crashes, TODATETIMEOFFSET(t.created_at, '+00:00'),
     CASE WHEN t.payload IS NOT NULL THEN 1 WHEN t.payload_text IS NOT NULL THEN 9 ELSE 0 END + CASE WHEN t.available_at > SYSUTCDATETIME() THEN 2 ELSE 0 END
 FROM (SELECT t.*, SUM(COALESCE(DATALENGTH(t.payload), 0) + COALESCE(DATALENGTH(t.payload_text), 0)) OVER (ORDER BY t.n, t.id ROWS UNBOUNDED PRECEDING) - (COALESCE(DATALENGTH(t.payload), 0) + COALESCE(DATALENGTH(t.payload_text), 0)) AS bytes_before
 FROM (SELECT TOP (@p2) p.n, h.* FROM @positions AS p
@@ -225,11 +225,11 @@ DECLARE @first nvarchar(400) = CONCAT(COALESCE((SELECT CONVERT(bigint, current_v
     N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE database_id = DB_ID())), N' ', N'_'));
 SET TRANSACTION ISOLATION LEVEL SNAPSHOT;
 SELECT line, id, lane, message_id, topic, message_key, payload, headers, available_at, priority, attempts, crashes, created_at, flags FROM (
-SELECT @first AS line, -1 AS n, CONVERT(bigint, 0) AS id, CONVERT(smallint, 0) AS lane, N'' AS message_id, N'' AS topic, N'' AS message_key, CONVERT(varbinary(max), NULL) AS payload, N'' AS headers, CONVERT(datetime2(7), NULL) AS available_at, CONVERT(smallint, 0) AS priority, 0 AS attempts, 0 AS crashes, CONVERT(datetime2(7), NULL) AS created_at, 0 AS flags
+SELECT @first AS line, -1 AS n, CONVERT(bigint, 0) AS id, CONVERT(smallint, 0) AS lane, N'' AS message_id, N'' AS topic, N'' AS message_key, CONVERT(varbinary(max), NULL) AS payload, N'' AS headers, CONVERT(datetimeoffset(7), NULL) AS available_at, CONVERT(smallint, 0) AS priority, 0 AS attempts, 0 AS crashes, CONVERT(datetimeoffset(7), NULL) AS created_at, 0 AS flags
 UNION ALL
 SELECT NULL, t.n, t.id, t.lane, LOWER(CONVERT(nvarchar(36), t.message_id)), t.topic, COALESCE(t.message_key, N''),
     COALESCE(t.payload, CONVERT(varbinary(max), t.payload_text)), COALESCE(t.headers, N''),
-    t.available_at, t.priority, t.attempts, t.crashes, t.created_at,
+    TODATETIMEOFFSET(t.available_at, '+00:00'), t.priority, t.attempts, t.crashes, TODATETIMEOFFSET(t.created_at, '+00:00'),
     CASE WHEN t.payload IS NOT NULL THEN 1 WHEN t.payload_text IS NOT NULL THEN 9 ELSE 0 END + CASE WHEN t.available_at > SYSUTCDATETIME() THEN 2 ELSE 0 END
 FROM (SELECT TOP (@p2) p.n, h.* FROM @positions AS p
 CROSS APPLY (SELECT TOP (@p3) * FROM app."Events" AS h WITH (FORCESEEK)
@@ -260,7 +260,7 @@ SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 SET TRANSACTION ISOLATION LEVEL SNAPSHOT;
 SELECT t.id, t.lane, LOWER(CONVERT(nvarchar(36), t.message_id)), t.topic, COALESCE(t.message_key, N''),
     COALESCE(t.payload, CONVERT(varbinary(max), t.payload_text)), COALESCE(t.headers, N''),
-    t.available_at, t.priority, t.attempts, t.crashes, t.created_at,
+    TODATETIMEOFFSET(t.available_at, '+00:00'), t.priority, t.attempts, t.crashes, TODATETIMEOFFSET(t.created_at, '+00:00'),
     CASE WHEN t.payload IS NOT NULL THEN 1 WHEN t.payload_text IS NOT NULL THEN 9 ELSE 0 END + CASE WHEN t.available_at > SYSUTCDATETIME() THEN 2 ELSE 0 END
 FROM OPENJSON(@p1) WITH (lane smallint '$[0]', id bigint '$[1]') AS g
 INNER JOIN app."Events" AS t WITH (FORCESEEK) ON t.lane = g.lane AND t.id = g.id
@@ -272,7 +272,7 @@ SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 SET TRANSACTION ISOLATION LEVEL SNAPSHOT;
 SELECT t.id, t.lane, LOWER(CONVERT(nvarchar(36), t.message_id)), t.topic, COALESCE(t.message_key, N''),
     COALESCE(t.payload, CONVERT(varbinary(max), t.payload_text)), COALESCE(t.headers, N''),
-    t.available_at, t.priority, t.attempts, t.crashes, t.created_at,
+    TODATETIMEOFFSET(t.available_at, '+00:00'), t.priority, t.attempts, t.crashes, TODATETIMEOFFSET(t.created_at, '+00:00'),
     CASE WHEN t.payload IS NOT NULL THEN 1 WHEN t.payload_text IS NOT NULL THEN 9 ELSE 0 END + CASE WHEN t.state = N'retry' THEN 4 ELSE 0 END
 FROM (SELECT t.*, SUM(COALESCE(DATALENGTH(t.payload), 0) + COALESCE(DATALENGTH(t.payload_text), 0)) OVER (ORDER BY t.due_at, t.id ROWS UNBOUNDED PRECEDING) - (COALESCE(DATALENGTH(t.payload), 0) + COALESCE(DATALENGTH(t.payload_text), 0)) AS bytes_before
 FROM (SELECT TOP (@p2) * FROM app."Events_held" AS h
@@ -488,7 +488,7 @@ WITH picked AS (
 UPDATE picked SET claimed_by = @p2, claim_token = @p3, claimed_until = DATEADD(MILLISECOND, @p4 % 1000, DATEADD(SECOND, @p4 / 1000, SYSUTCDATETIME()))
 OUTPUT inserted.id, inserted.lane, LOWER(CONVERT(nvarchar(36), inserted.message_id)), inserted.topic, COALESCE(inserted.message_key, N''),
     COALESCE(inserted.payload, CONVERT(varbinary(max), inserted.payload_text)), COALESCE(inserted.headers, N''),
-    inserted.available_at, inserted.priority, inserted.attempts, inserted.crashes, inserted.created_at,
+    TODATETIMEOFFSET(inserted.available_at, '+00:00'), inserted.priority, inserted.attempts, inserted.crashes, TODATETIMEOFFSET(inserted.created_at, '+00:00'),
     CASE WHEN inserted.payload IS NOT NULL THEN 1 WHEN inserted.payload_text IS NOT NULL THEN 9 ELSE 0 END + CASE WHEN inserted.available_at > SYSUTCDATETIME() THEN 2 ELSE 0 END;
 --   1: 10
 --   2: r
@@ -503,7 +503,7 @@ WITH picked AS (
 UPDATE picked SET claimed_by = @p5, claim_token = @p6, claimed_until = DATEADD(MILLISECOND, @p7 % 1000, DATEADD(SECOND, @p7 / 1000, SYSUTCDATETIME()))
 OUTPUT inserted.id, inserted.lane, LOWER(CONVERT(nvarchar(36), inserted.message_id)), inserted.topic, COALESCE(inserted.message_key, N''),
     COALESCE(inserted.payload, CONVERT(varbinary(max), inserted.payload_text)), COALESCE(inserted.headers, N''),
-    inserted.available_at, inserted.priority, inserted.attempts, inserted.crashes, inserted.created_at,
+    TODATETIMEOFFSET(inserted.available_at, '+00:00'), inserted.priority, inserted.attempts, inserted.crashes, TODATETIMEOFFSET(inserted.created_at, '+00:00'),
     CASE WHEN inserted.payload IS NOT NULL THEN 1 WHEN inserted.payload_text IS NOT NULL THEN 9 ELSE 0 END + CASE WHEN inserted.available_at > SYSUTCDATETIME() THEN 2 ELSE 0 END;
 --   1: 10
 --   2: a
@@ -550,8 +550,8 @@ SELECT id, message_id, topic, message_key, payload, payload_text, headers, prior
 SET TRANSACTION ISOLATION LEVEL SNAPSHOT;
 SELECT TOP (@p1) t.id, t.lane, LOWER(CONVERT(nvarchar(36), t.message_id)), t.topic, COALESCE(t.message_key, N''),
     COALESCE(t.payload, CONVERT(varbinary(max), t.payload_text)), COALESCE(t.headers, N''),
-    t.available_at, t.priority, t.attempts, t.crashes, t.created_at,
-    CASE WHEN t.payload IS NOT NULL THEN 1 WHEN t.payload_text IS NOT NULL THEN 9 ELSE 0 END + CASE WHEN t.available_at > SYSUTCDATETIME() THEN 2 ELSE 0 END + CASE WHEN t.state = N'retry' THEN 4 ELSE 0 END, t.state, COALESCE(t.last_error, N''), COALESCE(t.receipt, N''), COALESCE(t.claimed_by, N''), t.finished_at
+    TODATETIMEOFFSET(t.available_at, '+00:00'), t.priority, t.attempts, t.crashes, TODATETIMEOFFSET(t.created_at, '+00:00'),
+    CASE WHEN t.payload IS NOT NULL THEN 1 WHEN t.payload_text IS NOT NULL THEN 9 ELSE 0 END + CASE WHEN t.available_at > SYSUTCDATETIME() THEN 2 ELSE 0 END + CASE WHEN t.state = N'retry' THEN 4 ELSE 0 END, t.state, COALESCE(t.last_error, N''), COALESCE(t.receipt, N''), COALESCE(t.claimed_by, N''), TODATETIMEOFFSET(t.finished_at, '+00:00')
 FROM app."Events_messages" AS t WHERE t.id > @p2 ORDER BY t.id;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 --   1: 10
@@ -561,8 +561,8 @@ SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 SET TRANSACTION ISOLATION LEVEL SNAPSHOT;
 SELECT TOP (@p1) t.id, t.lane, LOWER(CONVERT(nvarchar(36), t.message_id)), t.topic, COALESCE(t.message_key, N''),
     COALESCE(t.payload, CONVERT(varbinary(max), t.payload_text)), COALESCE(t.headers, N''),
-    t.available_at, t.priority, t.attempts, t.crashes, t.created_at,
-    CASE WHEN t.payload IS NOT NULL THEN 1 WHEN t.payload_text IS NOT NULL THEN 9 ELSE 0 END + CASE WHEN t.available_at > SYSUTCDATETIME() THEN 2 ELSE 0 END + CASE WHEN t.state = N'retry' THEN 4 ELSE 0 END, t.state, COALESCE(t.last_error, N''), COALESCE(t.receipt, N''), COALESCE(t.claimed_by, N''), t.finished_at
+    TODATETIMEOFFSET(t.available_at, '+00:00'), t.priority, t.attempts, t.crashes, TODATETIMEOFFSET(t.created_at, '+00:00'),
+    CASE WHEN t.payload IS NOT NULL THEN 1 WHEN t.payload_text IS NOT NULL THEN 9 ELSE 0 END + CASE WHEN t.available_at > SYSUTCDATETIME() THEN 2 ELSE 0 END + CASE WHEN t.state = N'retry' THEN 4 ELSE 0 END, t.state, COALESCE(t.last_error, N''), COALESCE(t.receipt, N''), COALESCE(t.claimed_by, N''), TODATETIMEOFFSET(t.finished_at, '+00:00')
 FROM app."Events_messages" AS t WHERE t.id > @p2 AND (t.id IN (SELECT id FROM OPENJSON(@p3) WITH (id bigint '$')) OR t.message_id IN (SELECT message_id FROM OPENJSON(@p4) WITH (message_id uniqueidentifier '$'))) AND t.topic = @p5 AND DATALENGTH(t.topic) = DATALENGTH(@p5) AND t.message_key = @p6 AND DATALENGTH(t.message_key) = DATALENGTH(@p6) AND t.state = @p7 AND t.created_at >= CONVERT(datetime2(7), @p8, 126) AND CHARINDEX(@p9, t.last_error) > 0 ORDER BY t.id;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 --   1: 10
@@ -637,7 +637,7 @@ SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 
 -- relays
 SET TRANSACTION ISOLATION LEVEL SNAPSHOT;
-SELECT r.name, r.host, r.version, r.claim, r.since, r.last_beat, CONVERT(bit, CASE WHEN r.until >= SYSUTCDATETIME() THEN 1 ELSE 0 END),
+SELECT r.name, r.host, r.version, r.claim, TODATETIMEOFFSET(r.since, '+00:00'), TODATETIMEOFFSET(r.last_beat, '+00:00'), CONVERT(bit, CASE WHEN r.until >= SYSUTCDATETIME() THEN 1 ELSE 0 END),
     (SELECT COUNT(*) FROM app."Events_lanes" AS l WHERE l.owner = r.name AND l.until >= SYSUTCDATETIME())
 FROM app."Events_relays" AS r ORDER BY r.name;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
@@ -698,11 +698,11 @@ DECLARE @first nvarchar(400) = CONCAT(COALESCE((SELECT CONVERT(bigint, current_v
     N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE database_id = DB_ID())), N' ', N'_'));
 SET TRANSACTION ISOLATION LEVEL SNAPSHOT;
 SELECT line, id, lane, message_id, topic, message_key, payload, headers, available_at, priority, attempts, crashes, created_at, flags FROM (
-SELECT @first AS line, -1 AS n, CONVERT(bigint, 0) AS id, CONVERT(smallint, 0) AS lane, N'' AS message_id, N'' AS topic, N'' AS message_key, CONVERT(varbinary(max), NULL) AS payload, N'' AS headers, CONVERT(datetime2(7), NULL) AS available_at, CONVERT(smallint, 0) AS priority, 0 AS attempts, 0 AS crashes, CONVERT(datetime2(7), NULL) AS created_at, 0 AS flags
+SELECT @first AS line, -1 AS n, CONVERT(bigint, 0) AS id, CONVERT(smallint, 0) AS lane, N'' AS message_id, N'' AS topic, N'' AS message_key, CONVERT(varbinary(max), NULL) AS payload, N'' AS headers, CONVERT(datetimeoffset(7), NULL) AS available_at, CONVERT(smallint, 0) AS priority, 0 AS attempts, 0 AS crashes, CONVERT(datetimeoffset(7), NULL) AS created_at, 0 AS flags
 UNION ALL
 SELECT NULL, t.n, t.id, t.lane, LOWER(CONVERT(nvarchar(36), t.message_id)), t.topic, COALESCE(t.message_key, N''),
     COALESCE(t.payload, CONVERT(varbinary(max), t.payload_text)), COALESCE(t.headers, N''),
-    t.available_at, t.priority, t.attempts, t.crashes, t.created_at,
+    TODATETIMEOFFSET(t.available_at, '+00:00'), t.priority, t.attempts, t.crashes, TODATETIMEOFFSET(t.created_at, '+00:00'),
     CASE WHEN t.payload IS NOT NULL THEN 1 WHEN t.payload_text IS NOT NULL THEN 9 ELSE 0 END + CASE WHEN t.available_at > SYSUTCDATETIME() THEN 2 ELSE 0 END
 FROM (SELECT TOP (@p2) p.n, h.* FROM @positions AS p
 CROSS APPLY (SELECT TOP (@p3) * FROM app."Events" AS h WITH (FORCESEEK)

@@ -71,11 +71,11 @@ DECLARE @first nvarchar(400) = CONCAT(COALESCE((SELECT CONVERT(bigint, current_v
     N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE database_id = DB_ID())), N' ', N'_'));
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 SELECT line, id, lane, message_id, topic, message_key, payload, headers, available_at, priority, attempts, crashes, created_at, flags FROM (
-SELECT @first AS line, -1 AS n, CONVERT(bigint, 0) AS id, CONVERT(smallint, 0) AS lane, N'' AS message_id, N'' AS topic, N'' AS message_key, CONVERT(varbinary(max), NULL) AS payload, N'' AS headers, CONVERT(datetime2(7), NULL) AS available_at, CONVERT(smallint, 0) AS priority, 0 AS attempts, 0 AS crashes, CONVERT(datetime2(7), NULL) AS created_at, 0 AS flags
+SELECT @first AS line, -1 AS n, CONVERT(bigint, 0) AS id, CONVERT(smallint, 0) AS lane, N'' AS message_id, N'' AS topic, N'' AS message_key, CONVERT(varbinary(max), NULL) AS payload, N'' AS headers, CONVERT(datetimeoffset(7), NULL) AS available_at, CONVERT(smallint, 0) AS priority, 0 AS attempts, 0 AS crashes, CONVERT(datetimeoffset(7), NULL) AS created_at, 0 AS flags
 UNION ALL
 SELECT NULL, t.n, t.id, t.lane, LOWER(CONVERT(nvarchar(36), t.message_id)), t.topic, COALESCE(t.message_key, N''),
     COALESCE(t.payload, CONVERT(varbinary(max), t.payload_text)), COALESCE(t.headers, N''),
-    t.available_at, t.priority, t.attempts, t.crashes, t.created_at,
+    TODATETIMEOFFSET(t.available_at, '+00:00'), t.priority, t.attempts, t.crashes, TODATETIMEOFFSET(t.created_at, '+00:00'),
     CASE WHEN t.payload IS NOT NULL THEN 1 WHEN t.payload_text IS NOT NULL THEN 9 ELSE 0 END + CASE WHEN t.available_at > SYSUTCDATETIME() THEN 2 ELSE 0 END
 FROM (SELECT TOP (@p2) p.n, h.* FROM @positions AS p
 CROSS APPLY (SELECT TOP (@p3) * FROM app."Events" AS h WITH (FORCESEEK)
