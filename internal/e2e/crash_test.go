@@ -76,7 +76,7 @@ func killedRelaysLoseNothing(s *scene) {
 	length := lasting(10*time.Second, time.Minute)
 	done := make(chan struct{})
 	go func() { placeOrders(s, 10_000, length); close(done) }()
-	kills := killEverySecond(s, e, lease, length)
+	kills := killEverySecond(s, func(path string) string { return e.URL + path }, lease, length)
 	<-done
 	s.settled(time.Minute)
 	v := judge(t, e.received())
@@ -90,8 +90,9 @@ func killedRelaysLoseNothing(s *scene) {
 	}
 }
 
-// killEverySecond runs three relays and kills one of them each second.
-func killEverySecond(s *scene, e *endpoint, lease, length time.Duration) []*kill {
+// killEverySecond runs three relays and kills one of them each second. Each has
+// a path of its own, which the URL of its sink may tell.
+func killEverySecond(s *scene, sink func(path string) string, lease, length time.Duration) []*kill {
 	var (
 		kills    []*kill
 		watchers sync.WaitGroup
@@ -101,7 +102,7 @@ func killEverySecond(s *scene, e *endpoint, lease, length time.Duration) []*kill
 	start := func(i int) {
 		started++
 		path := fmt.Sprint("/relay-", started)
-		relays[i] = s.relay(path, e.URL+path, "--lease", lease.String(), "--batch", "20", "--workers", "2")
+		relays[i] = s.relay(path, sink(path), "--lease", lease.String(), "--batch", "20", "--workers", "2")
 	}
 	for i := range relays {
 		start(i)
