@@ -28,7 +28,7 @@ func oracleRights(table Table, claim string) Query {
 	var needs []string
 	for _, needed := range []struct{ suffix, rights string }{
 		{"", hot}, {"_held", "SELECT INSERT UPDATE DELETE"}, {"_done", "SELECT INSERT DELETE"}, {"_lanes", "SELECT UPDATE"},
-		{"_relays", "SELECT INSERT UPDATE DELETE"}, {"_settings", "SELECT INSERT UPDATE"}, {"_messages", "SELECT"}, {"_locks", "SELECT UPDATE"},
+		{"_relays", "SELECT INSERT UPDATE DELETE"}, {"_settings", "SELECT INSERT UPDATE"}, {"_messages", "SELECT"}, {"_locks", "SELECT"},
 	} {
 		for right := range strings.FieldsSeq(needed.rights) {
 			needs = append(needs, "SELECT '"+right+"' AS need, '"+oracleName(table.Name()+needed.suffix)+"' AS name FROM dual")

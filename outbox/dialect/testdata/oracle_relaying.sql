@@ -922,8 +922,7 @@ SELECT n.need, 'on', n.name FROM (
     UNION ALL SELECT 'INSERT' AS need, 'Events_settings' AS name FROM dual
     UNION ALL SELECT 'UPDATE' AS need, 'Events_settings' AS name FROM dual
     UNION ALL SELECT 'SELECT' AS need, 'Events_messages' AS name FROM dual
-    UNION ALL SELECT 'SELECT' AS need, 'Events_locks' AS name FROM dual
-    UNION ALL SELECT 'UPDATE' AS need, 'Events_locks' AS name FROM dual) n
+    UNION ALL SELECT 'SELECT' AS need, 'Events_locks' AS name FROM dual) n
 WHERE 'APP' <> SYS_CONTEXT('USERENV', 'CURRENT_USER')
     AND NOT EXISTS (SELECT 1 FROM all_tab_privs p WHERE p.table_schema = 'APP' AND p.table_name = n.name AND p.privilege = n.need)
     AND NOT EXISTS (SELECT 1 FROM session_privs s WHERE s.privilege = n.need || ' ANY TABLE');
