@@ -49,9 +49,9 @@ func (sqlserver) Beat(table Table, beat Beat) Steps {
 	name, host, version, claim := a.add(beat.Name), a.add(beat.Host), a.add(beat.Version), a.add(beat.Claim)
 	until := a.in(beat.TTL)
 	return alone(a.query(
-		sqlserverBegin,
+		sqlserverPrepare,
 		"DECLARE @alive bit = 1;",
-		"BEGIN TRANSACTION;",
+		sqlserverBegin,
 		"IF EXISTS (SELECT 1 FROM "+table.Settings()+" WITH (HOLDLOCK, ROWLOCK) WHERE name = N'claim' AND value <> "+claim+") SET @alive = 0;",
 		"UPDATE "+table.Relays()+" WITH (ROWLOCK)",
 		"SET host = "+host+", version = "+version+", claim = "+claim+",",
@@ -60,14 +60,19 @@ func (sqlserver) Beat(table Table, beat Beat) Steps {
 		"IF @@ROWCOUNT = 0 AND @alive = 1",
 		"    INSERT INTO "+table.Relays()+" (name, host, version, claim, since, last_beat, until)",
 		"    VALUES ("+name+", "+host+", "+version+", "+claim+", SYSUTCDATETIME(), SYSUTCDATETIME(), "+until+");",
-		"COMMIT TRANSACTION;",
+		sqlserverCommit,
 		"SELECT "+name+", CONVERT(bigint, 0) WHERE @alive = 1"))
 }
 
-// sqlserverBegin begins several statements that are one transaction: whatever
-// fails, also the wait for the answer, takes them all back. Within a handler's
-// transaction they are a part of it.
-const sqlserverBegin = "SET NOCOUNT ON;\nSET XACT_ABORT ON;\nSET TRANSACTION ISOLATION LEVEL READ COMMITTED;"
+// Several statements that are one transaction: whatever fails, also the wait for
+// the answer, takes them all back. Within a handler's transaction they are a part
+// of it, and begin and end none.
+const (
+	sqlserverPrepare = "SET NOCOUNT ON;\nSET XACT_ABORT ON;\nSET TRANSACTION ISOLATION LEVEL READ COMMITTED;\n" +
+		"DECLARE @own bit = CASE WHEN @@TRANCOUNT = 0 THEN 1 ELSE 0 END;"
+	sqlserverBegin  = "IF @own = 1 BEGIN TRANSACTION;"
+	sqlserverCommit = "IF @own = 1 COMMIT TRANSACTION;"
+)
 
 func (d sqlserver) Census(table Table) Query {
 	return d.read(&sqlserverArgs{}, "SELECT name FROM "+table.Relays()+" WHERE until >= SYSUTCDATETIME() ORDER BY name")

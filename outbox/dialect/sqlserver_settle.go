@@ -13,7 +13,7 @@ func (sqlserver) SettleLanes(table Table, relay string, keep bool, settlements [
 	m := newSQLServerMoves(table, settlements, "bigint", "", func(s Settlement) any { return s.Fence })
 	m.add(
 		"DECLARE @held TABLE (lane smallint NOT NULL PRIMARY KEY, fence bigint NOT NULL);",
-		"BEGIN TRANSACTION;",
+		sqlserverBegin,
 		"INSERT INTO @held (lane, fence)",
 		"SELECT l.lane, l.fence FROM (SELECT DISTINCT lane, claim FROM @given) AS s",
 		"INNER JOIN "+table.Lanes()+" AS l WITH (INDEX("+table.IndexName("lanes_fence")+"), FORCESEEK, REPEATABLEREAD, ROWLOCK)",
@@ -32,7 +32,7 @@ func (sqlserver) SettleRows(table Table, relay string, keep bool, settlements []
 	m.token = " AND t.claim_token = g.claim"
 	m.add(
 		"DECLARE @fenced int;",
-		"BEGIN TRANSACTION;",
+		sqlserverBegin,
 		"SELECT @fenced = COUNT(*) FROM @given AS g",
 		"INNER JOIN "+table.Hot()+" AS t WITH (FORCESEEK, UPDLOCK, ROWLOCK) ON t.lane = g.lane AND t.id = g.id",
 		"WHERE t.claim_token IS NULL OR t.claim_token <> g.claim",
@@ -60,7 +60,7 @@ func newSQLServerMoves(table Table, settlements []Settlement, claim, collate str
 	})
 	const columns = "lane, id, claim, state, held, attempts, crashes, delay, error, receipt"
 	m.add(
-		sqlserverBegin,
+		sqlserverPrepare,
 		"DECLARE @changed bigint = 0;",
 		"DECLARE @given TABLE (lane smallint NOT NULL, id bigint NOT NULL, claim "+claim+collate+" NOT NULL, state nvarchar(10) "+sqlserverBinary+" NOT NULL, held bit NOT NULL,",
 		"    attempts int NOT NULL, crashes int NOT NULL, delay bigint NOT NULL, error nvarchar(max) "+sqlserverBinary+", receipt nvarchar(max) "+sqlserverBinary+", INDEX place CLUSTERED (lane, id));",
@@ -75,7 +75,7 @@ func (m *sqlserverMoves) add(lines ...string) { m.lines = append(m.lines, lines.
 // settle tells the facts once everything is committed.
 func (m *sqlserverMoves) settle(more string) Settle {
 	m.add(
-		"COMMIT TRANSACTION;",
+		sqlserverCommit,
 		"SELECT N'changed', @changed, CONVERT(bigint, 0)",
 		more)
 	return Settle{Facts: m.args.query(m.lines...)}

@@ -41,8 +41,9 @@ SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL WHERE claimed_un
 SET NOCOUNT ON;
 SET XACT_ABORT ON;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+DECLARE @own bit = CASE WHEN @@TRANCOUNT = 0 THEN 1 ELSE 0 END;
 DECLARE @alive bit = 1;
-BEGIN TRANSACTION;
+IF @own = 1 BEGIN TRANSACTION;
 IF EXISTS (SELECT 1 FROM app."Events_settings" WITH (HOLDLOCK, ROWLOCK) WHERE name = N'claim' AND value <> @p4) SET @alive = 0;
 UPDATE app."Events_relays" WITH (ROWLOCK)
 SET host = @p2, version = @p3, claim = @p4,
@@ -51,7 +52,7 @@ WHERE name = @p1 AND @alive = 1;
 IF @@ROWCOUNT = 0 AND @alive = 1
     INSERT INTO app."Events_relays" (name, host, version, claim, since, last_beat, until)
     VALUES (@p1, @p2, @p3, @p4, SYSUTCDATETIME(), SYSUTCDATETIME(), DATEADD(MILLISECOND, @p5 % 1000, DATEADD(SECOND, @p5 / 1000, SYSUTCDATETIME())));
-COMMIT TRANSACTION;
+IF @own = 1 COMMIT TRANSACTION;
 SELECT @p1, CONVERT(bigint, 0) WHERE @alive = 1;
 --   1: r
 --   2: h
@@ -298,6 +299,7 @@ SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 SET NOCOUNT ON;
 SET XACT_ABORT ON;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+DECLARE @own bit = CASE WHEN @@TRANCOUNT = 0 THEN 1 ELSE 0 END;
 DECLARE @changed bigint = 0;
 DECLARE @given TABLE (lane smallint NOT NULL, id bigint NOT NULL, claim bigint NOT NULL, state nvarchar(10) COLLATE Latin1_General_100_BIN2 NOT NULL, held bit NOT NULL,
     attempts int NOT NULL, crashes int NOT NULL, delay bigint NOT NULL, error nvarchar(max) COLLATE Latin1_General_100_BIN2, receipt nvarchar(max) COLLATE Latin1_General_100_BIN2, INDEX place CLUSTERED (lane, id));
@@ -305,7 +307,7 @@ INSERT INTO @given (lane, id, claim, state, held, attempts, crashes, delay, erro
 SELECT lane, id, claim, state, held, attempts, crashes, delay, error, receipt FROM OPENJSON(@p1) WITH (lane smallint '$[0]', id bigint '$[1]', claim bigint '$[2]', state nvarchar(10) '$[3]', held bit '$[4]',
     attempts int '$[5]', crashes int '$[6]', delay bigint '$[7]', error nvarchar(max) '$[8]', receipt nvarchar(max) '$[9]');
 DECLARE @held TABLE (lane smallint NOT NULL PRIMARY KEY, fence bigint NOT NULL);
-BEGIN TRANSACTION;
+IF @own = 1 BEGIN TRANSACTION;
 INSERT INTO @held (lane, fence)
 SELECT l.lane, l.fence FROM (SELECT DISTINCT lane, claim FROM @given) AS s
 INNER JOIN app."Events_lanes" AS l WITH (INDEX("Events_lanes_fence"), FORCESEEK, REPEATABLEREAD, ROWLOCK)
@@ -319,7 +321,7 @@ FROM @given AS g INNER JOIN app."Events" AS t WITH (FORCESEEK, ROWLOCK) ON t.lan
 WHERE g.state = N'done' AND g.held = 0
 OPTION (FORCE ORDER, LOOP JOIN);
 SET @changed = @changed + @@ROWCOUNT;
-COMMIT TRANSACTION;
+IF @own = 1 COMMIT TRANSACTION;
 SELECT N'changed', @changed, CONVERT(bigint, 0)
 UNION ALL SELECT N'lane', CONVERT(bigint, lane), fence FROM @held;
 --   1: [[1,5,7,"done",false,1,0,0,null,"0/5"]]
@@ -329,6 +331,7 @@ UNION ALL SELECT N'lane', CONVERT(bigint, lane), fence FROM @held;
 SET NOCOUNT ON;
 SET XACT_ABORT ON;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+DECLARE @own bit = CASE WHEN @@TRANCOUNT = 0 THEN 1 ELSE 0 END;
 DECLARE @changed bigint = 0;
 DECLARE @given TABLE (lane smallint NOT NULL, id bigint NOT NULL, claim bigint NOT NULL, state nvarchar(10) COLLATE Latin1_General_100_BIN2 NOT NULL, held bit NOT NULL,
     attempts int NOT NULL, crashes int NOT NULL, delay bigint NOT NULL, error nvarchar(max) COLLATE Latin1_General_100_BIN2, receipt nvarchar(max) COLLATE Latin1_General_100_BIN2, INDEX place CLUSTERED (lane, id));
@@ -336,7 +339,7 @@ INSERT INTO @given (lane, id, claim, state, held, attempts, crashes, delay, erro
 SELECT lane, id, claim, state, held, attempts, crashes, delay, error, receipt FROM OPENJSON(@p1) WITH (lane smallint '$[0]', id bigint '$[1]', claim bigint '$[2]', state nvarchar(10) '$[3]', held bit '$[4]',
     attempts int '$[5]', crashes int '$[6]', delay bigint '$[7]', error nvarchar(max) '$[8]', receipt nvarchar(max) '$[9]');
 DECLARE @held TABLE (lane smallint NOT NULL PRIMARY KEY, fence bigint NOT NULL);
-BEGIN TRANSACTION;
+IF @own = 1 BEGIN TRANSACTION;
 INSERT INTO @held (lane, fence)
 SELECT l.lane, l.fence FROM (SELECT DISTINCT lane, claim FROM @given) AS s
 INNER JOIN app."Events_lanes" AS l WITH (INDEX("Events_lanes_fence"), FORCESEEK, REPEATABLEREAD, ROWLOCK)
@@ -348,7 +351,7 @@ FROM @given AS g INNER JOIN app."Events" AS t WITH (FORCESEEK, ROWLOCK) ON t.lan
 WHERE g.state = N'done' AND g.held = 0
 OPTION (FORCE ORDER, LOOP JOIN);
 SET @changed = @changed + @@ROWCOUNT;
-COMMIT TRANSACTION;
+IF @own = 1 COMMIT TRANSACTION;
 SELECT N'changed', @changed, CONVERT(bigint, 0)
 UNION ALL SELECT N'lane', CONVERT(bigint, lane), fence FROM @held;
 --   1: [[1,5,7,"done",false,1,0,0,null,"0/5"]]
@@ -357,6 +360,7 @@ UNION ALL SELECT N'lane', CONVERT(bigint, lane), fence FROM @held;
 SET NOCOUNT ON;
 SET XACT_ABORT ON;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+DECLARE @own bit = CASE WHEN @@TRANCOUNT = 0 THEN 1 ELSE 0 END;
 DECLARE @changed bigint = 0;
 DECLARE @given TABLE (lane smallint NOT NULL, id bigint NOT NULL, claim bigint NOT NULL, state nvarchar(10) COLLATE Latin1_General_100_BIN2 NOT NULL, held bit NOT NULL,
     attempts int NOT NULL, crashes int NOT NULL, delay bigint NOT NULL, error nvarchar(max) COLLATE Latin1_General_100_BIN2, receipt nvarchar(max) COLLATE Latin1_General_100_BIN2, INDEX place CLUSTERED (lane, id));
@@ -364,7 +368,7 @@ INSERT INTO @given (lane, id, claim, state, held, attempts, crashes, delay, erro
 SELECT lane, id, claim, state, held, attempts, crashes, delay, error, receipt FROM OPENJSON(@p1) WITH (lane smallint '$[0]', id bigint '$[1]', claim bigint '$[2]', state nvarchar(10) '$[3]', held bit '$[4]',
     attempts int '$[5]', crashes int '$[6]', delay bigint '$[7]', error nvarchar(max) '$[8]', receipt nvarchar(max) '$[9]');
 DECLARE @held TABLE (lane smallint NOT NULL PRIMARY KEY, fence bigint NOT NULL);
-BEGIN TRANSACTION;
+IF @own = 1 BEGIN TRANSACTION;
 INSERT INTO @held (lane, fence)
 SELECT l.lane, l.fence FROM (SELECT DISTINCT lane, claim FROM @given) AS s
 INNER JOIN app."Events_lanes" AS l WITH (INDEX("Events_lanes_fence"), FORCESEEK, REPEATABLEREAD, ROWLOCK)
@@ -397,7 +401,7 @@ FROM @given AS g INNER JOIN app."Events_held" AS t WITH (FORCESEEK, ROWLOCK) ON 
 WHERE g.state <> N'done' AND g.held = 1 AND t.state <> N'error'
 OPTION (FORCE ORDER, LOOP JOIN);
 SET @changed = @changed + @@ROWCOUNT;
-COMMIT TRANSACTION;
+IF @own = 1 COMMIT TRANSACTION;
 SELECT N'changed', @changed, CONVERT(bigint, 0)
 UNION ALL SELECT N'lane', CONVERT(bigint, lane), fence FROM @held;
 --   1: [[1,5,7,"done",false,1,0,0,null,"0/5"],[1,6,7,"retry",false,2,0,1000,"it's \"broken\"",null],[2,7,8,
@@ -408,6 +412,7 @@ UNION ALL SELECT N'lane', CONVERT(bigint, lane), fence FROM @held;
 SET NOCOUNT ON;
 SET XACT_ABORT ON;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+DECLARE @own bit = CASE WHEN @@TRANCOUNT = 0 THEN 1 ELSE 0 END;
 DECLARE @changed bigint = 0;
 DECLARE @given TABLE (lane smallint NOT NULL, id bigint NOT NULL, claim nvarchar(255) COLLATE Latin1_General_100_BIN2 NOT NULL, state nvarchar(10) COLLATE Latin1_General_100_BIN2 NOT NULL, held bit NOT NULL,
     attempts int NOT NULL, crashes int NOT NULL, delay bigint NOT NULL, error nvarchar(max) COLLATE Latin1_General_100_BIN2, receipt nvarchar(max) COLLATE Latin1_General_100_BIN2, INDEX place CLUSTERED (lane, id));
@@ -415,7 +420,7 @@ INSERT INTO @given (lane, id, claim, state, held, attempts, crashes, delay, erro
 SELECT lane, id, claim, state, held, attempts, crashes, delay, error, receipt FROM OPENJSON(@p1) WITH (lane smallint '$[0]', id bigint '$[1]', claim nvarchar(255) '$[2]', state nvarchar(10) '$[3]', held bit '$[4]',
     attempts int '$[5]', crashes int '$[6]', delay bigint '$[7]', error nvarchar(max) '$[8]', receipt nvarchar(max) '$[9]');
 DECLARE @fenced int;
-BEGIN TRANSACTION;
+IF @own = 1 BEGIN TRANSACTION;
 SELECT @fenced = COUNT(*) FROM @given AS g
 INNER JOIN app."Events" AS t WITH (FORCESEEK, UPDLOCK, ROWLOCK) ON t.lane = g.lane AND t.id = g.id
 WHERE t.claim_token IS NULL OR t.claim_token <> g.claim
@@ -432,7 +437,7 @@ FROM @given AS g INNER JOIN app."Events" AS t WITH (FORCESEEK, ROWLOCK) ON t.lan
 WHERE g.state = N'pending' AND g.held = 0 AND t.claim_token = g.claim
 OPTION (FORCE ORDER, LOOP JOIN);
 SET @changed = @changed + @@ROWCOUNT;
-COMMIT TRANSACTION;
+IF @own = 1 COMMIT TRANSACTION;
 SELECT N'changed', @changed, CONVERT(bigint, 0)
 UNION ALL SELECT N'fenced', CONVERT(bigint, @fenced), CONVERT(bigint, 0);
 --   1: [[2,9,"t","pending",false,0,0,0,null,null],[2,10,"t","done",false,0,0,0,null,null]]
@@ -442,6 +447,7 @@ UNION ALL SELECT N'fenced', CONVERT(bigint, @fenced), CONVERT(bigint, 0);
 SET NOCOUNT ON;
 SET XACT_ABORT ON;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+DECLARE @own bit = CASE WHEN @@TRANCOUNT = 0 THEN 1 ELSE 0 END;
 DECLARE @changed bigint = 0;
 DECLARE @given TABLE (lane smallint NOT NULL, id bigint NOT NULL, claim nvarchar(255) COLLATE Latin1_General_100_BIN2 NOT NULL, state nvarchar(10) COLLATE Latin1_General_100_BIN2 NOT NULL, held bit NOT NULL,
     attempts int NOT NULL, crashes int NOT NULL, delay bigint NOT NULL, error nvarchar(max) COLLATE Latin1_General_100_BIN2, receipt nvarchar(max) COLLATE Latin1_General_100_BIN2, INDEX place CLUSTERED (lane, id));
@@ -449,7 +455,7 @@ INSERT INTO @given (lane, id, claim, state, held, attempts, crashes, delay, erro
 SELECT lane, id, claim, state, held, attempts, crashes, delay, error, receipt FROM OPENJSON(@p1) WITH (lane smallint '$[0]', id bigint '$[1]', claim nvarchar(255) '$[2]', state nvarchar(10) '$[3]', held bit '$[4]',
     attempts int '$[5]', crashes int '$[6]', delay bigint '$[7]', error nvarchar(max) '$[8]', receipt nvarchar(max) '$[9]');
 DECLARE @fenced int;
-BEGIN TRANSACTION;
+IF @own = 1 BEGIN TRANSACTION;
 SELECT @fenced = COUNT(*) FROM @given AS g
 INNER JOIN app."Events" AS t WITH (FORCESEEK, UPDLOCK, ROWLOCK) ON t.lane = g.lane AND t.id = g.id
 WHERE t.claim_token IS NULL OR t.claim_token <> g.claim
@@ -466,7 +472,7 @@ FROM @given AS g INNER JOIN app."Events" AS t WITH (FORCESEEK, ROWLOCK) ON t.lan
 WHERE g.state NOT IN (N'done', N'pending') AND g.held = 0 AND t.claim_token = g.claim
 OPTION (FORCE ORDER, LOOP JOIN);
 SET @changed = @changed + @@ROWCOUNT;
-COMMIT TRANSACTION;
+IF @own = 1 COMMIT TRANSACTION;
 SELECT N'changed', @changed, CONVERT(bigint, 0)
 UNION ALL SELECT N'fenced', CONVERT(bigint, @fenced), CONVERT(bigint, 0);
 --   1: [[2,10,"t","done",false,0,0,0,null,null],[2,11,"t","retry",false,1,0,1000,"refused",null]]
