@@ -166,6 +166,7 @@ func (p *part) broken(suspects []inFlight, detail string) {
 	if p.ctx.Err() != nil {
 		o = sinks.Fail(sinks.Retry, sinks.ReasonTimeout, "no confirmation in time: "+detail)
 		p.trouble = &cancelled
+		p.link.silent.Store(len(suspects) > 0 && !p.heard)
 	}
 	for _, f := range suspects {
 		p.settle(f.message, o)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -16,14 +17,15 @@ import (
 )
 
 const (
-	benchBatch  = 500
-	benchRounds = 9
-	benchRound  = 40 // batches in a round, over two workers
+	benchBatch   = 500
+	benchRounds  = 15
+	benchRound   = 12 // batches in a round, over the workers
+	benchWorkers = 2
 )
 
 // BenchmarkAgainstBarePublisher sends the same messages through the sink and
 // through a bare publisher of the same library, with the same window and the
-// same connections, in turns, and prints the medians. A queue for each
+// same connections and channels, in turns, and prints the medians. A queue for each
 // connection, which is emptied after each round.
 func BenchmarkAgainstBarePublisher(b *testing.B) {
 	for _, kind := range []string{"classic", "quorum"} {
@@ -49,32 +51,53 @@ func compare(b *testing.B, kind string, connections int) {
 	defer sink.Close(context.Background())
 	bare := newBare(b, target, connections)
 	batch := benchMessages(queues)
-	ours, theirs := rates(b, c, queues, func() { bySink(b, sink, batch) }, func() { bare.publish(b, batch) })
-	b.ReportMetric(ours, "sink-msg/s")
-	b.ReportMetric(theirs, "bare-msg/s")
-	b.ReportMetric(ours/theirs, "ratio")
+	ours, theirs := inTurns(b, c, queues, func() { bySink(b, sink, batch) }, func() { bare.publish(b, batch) })
+	b.ReportMetric(median(ours.rates), "sink-msg/s")
+	b.ReportMetric(median(theirs.rates), "bare-msg/s")
+	b.ReportMetric(median(ours.rates)/median(theirs.rates), "ratio")
+	b.ReportMetric(median(ours.cpu), "sink-µs-cpu/msg")
+	b.ReportMetric(median(theirs.cpu), "bare-µs-cpu/msg")
 	b.ReportMetric(0, "ns/op")
 }
 
-func rates(b *testing.B, c client, queues []string, first, second func()) (float64, float64) {
-	var medians [2][]float64
-	for range b.N {
-		for range benchRounds {
-			for i, f := range []func(){first, second} {
-				start := time.Now()
-				f()
-				medians[i] = append(medians[i], benchBatch*benchRound/time.Since(start).Seconds())
-				for _, queue := range queues {
-					if _, err := c.QueuePurge(queue, false); err != nil {
-						b.Fatal(err)
-					}
+// side is what one of the two took, round by round: messages a second, and
+// microseconds of this process a message.
+type side struct{ rates, cpu []float64 }
+
+func (s *side) measure(f func()) {
+	const messages = benchBatch * benchRound
+	start, before := time.Now(), cpuTime()
+	f()
+	s.rates = append(s.rates, messages/time.Since(start).Seconds())
+	s.cpu = append(s.cpu, (cpuTime()-before).Seconds()*1e6/messages)
+}
+
+func cpuTime() time.Duration {
+	var usage syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
+		panic(err)
+	}
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
+}
+
+func median(values []float64) float64 {
+	sorted := slices.Sorted(slices.Values(values))
+	return sorted[len(sorted)/2]
+}
+
+func inTurns(b *testing.B, c client, queues []string, first, second func()) (one, other side) {
+	sides := []func(){func() { one.measure(first) }, func() { other.measure(second) }}
+	for round := range b.N * benchRounds {
+		for i := range sides {
+			sides[(round+i)%2]()
+			for _, queue := range queues {
+				if _, err := c.QueuePurge(queue, false); err != nil {
+					b.Fatal(err)
 				}
 			}
 		}
 	}
-	slices.Sort(medians[0])
-	slices.Sort(medians[1])
-	return medians[0][len(medians[0])/2], medians[1][len(medians[1])/2]
+	return one, other
 }
 
 // benchMessages alternates between the queues, which are the topics.
@@ -91,9 +114,9 @@ func benchMessages(queues []string) []sinks.Message {
 
 func bySink(b *testing.B, sink *rabbitmq.Sink, batch []sinks.Message) {
 	var workers sync.WaitGroup
-	for range 2 {
+	for range benchWorkers {
 		workers.Go(func() {
-			for range benchRound / 2 {
+			for range benchRound / benchWorkers {
 				for _, o := range sink.Send(b.Context(), batch) {
 					if o.Result != sinks.Delivered {
 						b.Errorf("%+v", o)
@@ -111,11 +134,12 @@ type bare struct{ channels []*amqp.Channel }
 func newBare(b *testing.B, target *broker, connections int) bare {
 	var p bare
 	for range connections {
-		c := target.client(b)
-		if err := c.Confirm(false); err != nil {
-			b.Fatal(err)
+		for _, channel := range target.channels(b, benchWorkers) {
+			if err := channel.Confirm(false); err != nil {
+				b.Fatal(err)
+			}
+			p.channels = append(p.channels, channel)
 		}
-		p.channels = append(p.channels, c.Channel)
 	}
 	return p
 }

@@ -117,16 +117,24 @@ type client struct {
 
 func (b *broker) client(t testing.TB) client {
 	t.Helper()
+	return client{b.channels(t, 1)[0], t}
+}
+
+// channels opens so many channels of one connection.
+func (b *broker) channels(t testing.TB, count int) []*amqp.Channel {
+	t.Helper()
 	connection, err := amqp.Dial("amqp://" + b.url.User.String() + "@" + b.hosts[0] + "/")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = connection.Close() })
-	channel, err := connection.Channel()
-	if err != nil {
-		t.Fatal(err)
+	channels := make([]*amqp.Channel, count)
+	for i := range channels {
+		if channels[i], err = connection.Channel(); err != nil {
+			t.Fatal(err)
+		}
 	}
-	return client{channel, t}
+	return channels
 }
 
 func name() string { return "test." + rand.Text() }

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -145,7 +144,6 @@ func start(t testing.TB, ctl string, node int) {
 type load struct {
 	sink      *rabbitmq.Sink
 	queue     string
-	opening   sync.Mutex // Open is not called while a Send is running
 	delivered atomic.Int64
 	again     atomic.Int64 // outcomes that don't say whether it arrived
 	pause     time.Duration
@@ -212,6 +210,45 @@ func (l *load) waitFor(t testing.TB, more int64) {
 			t.Fatal("delivery doesn't go on")
 		}
 		<-time.After(time.Millisecond)
+	}
+}
+
+// TestNoMajority: two of three nodes are dead, the third one takes connections
+// and confirms nothing. What was in flight is charged once, and from then on one
+// message a connection and try. When the nodes are back, all is delivered.
+func TestNoMajority(t *testing.T) {
+	b := theCluster(t)
+	ctl := b.ctl(t)
+	queue := b.client(t).queue("quorum", amqp.Table{"x-quorum-initial-group-size": 3})
+	options := b.options(b.hosts[0])
+	sink := opened(t, options)
+	batch := many(200, func(i int) sinks.Message { return to(queue, fmt.Sprint("key ", i)) })
+	kill(t, ctl, 1)
+	kill(t, ctl, 2)
+	for try := range 3 {
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+		charged := 0
+		for _, o := range sink.Send(ctx, batch) {
+			if o.Result == sinks.Retry {
+				charged++
+			} else if o.Result != sinks.Unsent && o.Result != sinks.Unavailable {
+				t.Errorf("outcome %+v", o)
+			}
+		}
+		cancel()
+		t.Logf("try %d: %d messages are charged", try, charged)
+		if try > 0 && charged > rabbitmq.DefaultConnections {
+			t.Errorf("try %d: %d messages are charged", try, charged)
+		}
+	}
+	start(t, ctl, 1)
+	start(t, ctl, 2)
+	l := &load{sink: sink, queue: queue}
+	l.send(t, batch)
+	box := &mailbox{client: b.client(t), queue: queue}
+	box.consume(t)
+	if got := len(box.count()); got != len(batch) {
+		t.Errorf("%d messages arrived, want %d", got, len(batch))
 	}
 }
 

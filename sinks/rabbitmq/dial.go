@@ -5,45 +5,13 @@ import (
 	"crypto/tls"
 	"fmt"
 	"net"
-	"sync/atomic"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 )
 
-// writeTimeout is how long the broker may read nothing before a connection is
-// given up: one write to the socket, not one message.
-const writeTimeout = 10 * time.Second
-
 // frameSize is the largest frame to ask for. It is RabbitMQ's own default.
 const frameSize = 128 << 10
-
-// wire is a connection whose writes don't wait for ever, and which can be cut.
-type wire struct {
-	net.Conn
-	limited atomic.Int64 // when the limit was set, in Unix time
-}
-
-// Write sets the limit anew when a second has passed, not each time: that costs
-// more than a small message.
-func (w *wire) Write(text []byte) (int, error) {
-	if now := time.Now(); now.Unix() != w.limited.Load() {
-		w.limited.Store(now.Unix())
-		if err := w.SetWriteDeadline(now.Add(writeTimeout)); err != nil {
-			return 0, err
-		}
-	}
-	return w.Conn.Write(text)
-}
-
-// cut ends the connection at once: what the broker has not read yet is thrown
-// away, as far as this side can, instead of arriving late.
-func (w *wire) cut() {
-	if tcp, ok := w.Conn.(*net.TCPConn); ok {
-		_ = tcp.SetLinger(0)
-	}
-	_ = w.Close()
-}
 
 // dial connects to the first host that lets us in, beginning with the one at
 // first, and returns which one that was.

@@ -3,6 +3,7 @@ package rabbitmq
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 )
 
 // link is one of the sink's connections, made again whenever it was lost: by
@@ -11,6 +12,11 @@ type link struct {
 	sink *Sink
 	turn chan struct{} // held by who connects
 	next int           // the host to begin with; who has the turn may use it
+
+	// silent says that a time was over without a single confirmation. Then one
+	// message goes ahead of the others: a queue that has lost its majority
+	// confirms nothing for as long as that takes, and not all shall pay for it.
+	silent atomic.Bool
 
 	mu      sync.Mutex
 	current *session

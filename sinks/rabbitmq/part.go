@@ -29,6 +29,7 @@ type part struct {
 	alone   int             // so many of the next messages travel alone
 	doubt   map[int]bool    // messages that may have arrived and are published again
 	idle    int             // channels that closed without a message in flight
+	heard   bool            // something was confirmed
 	trouble *sinks.Outcome  // nothing is begun any more, because of this
 	blocked <-chan struct{} // the session's
 	grace   *time.Timer     // runs from when the session got blocked
@@ -42,7 +43,11 @@ type inFlight struct {
 }
 
 func newPart(ctx context.Context, s *Sink, l *link, b *batch) *part {
-	return &part{batch: b, ctx: ctx, sink: s, link: l, ids: make(map[string]bool, s.options.Window)}
+	alone := 0
+	if l.silent.Load() {
+		alone = 1
+	}
+	return &part{alone: alone, batch: b, ctx: ctx, sink: s, link: l, ids: make(map[string]bool, s.options.Window)}
 }
 
 // run publishes and waits for confirmations in turns: as many messages as fit
@@ -54,6 +59,9 @@ func (p *part) run() {
 	}
 	p.detach()
 	p.leave()
+	if p.heard {
+		p.link.silent.Store(false)
+	}
 }
 
 // attach gets a channel. When the context ends the connection is cut: nothing
@@ -128,8 +136,13 @@ func unknown(detail string) sinks.Outcome {
 	return sinks.Fail(sinks.Retry, sinks.ReasonUnknown, detail)
 }
 
-// fill publishes what may be published now.
+// fill publishes what may be published now, and writes it at once.
 func (p *part) fill() {
+	if p.session != nil {
+		wire := p.session.wire
+		wire.hold()
+		defer wire.release()
+	}
 	for p.trouble == nil && p.channel != nil && p.ready.len() > 0 && p.hasRoom() {
 		if p.ctx.Err() != nil {
 			p.stop(cancelled)
@@ -185,7 +198,10 @@ func (p *part) settle(i int, o sinks.Outcome) {
 	switch {
 	case o.Result != sinks.Delivered:
 		p.stopKey(i)
-	case p.next[i] != 0:
-		p.ready.push(p.next[i])
+	default:
+		p.heard = true
+		if p.next[i] != 0 {
+			p.ready.push(p.next[i])
+		}
 	}
 }
