@@ -7,6 +7,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/discard"
 	"github.com/rowrelay/rowrelay/sinks/file"
 	"github.com/rowrelay/rowrelay/sinks/httpsink"
+	"github.com/rowrelay/rowrelay/sinks/kafka"
 	"github.com/rowrelay/rowrelay/sinks/rabbitmq"
 	"github.com/rowrelay/rowrelay/sinks/stdout"
 )
@@ -17,6 +18,7 @@ func newKinds(out io.Writer) (*sinks.Registry, error) {
 		discard.Kind(),
 		file.Kind(),
 		httpsink.Kind(),
+		kafka.Kind(),
 		rabbitmq.Kind(),
 		stdoutTo(out),
 	)

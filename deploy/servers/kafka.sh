@@ -9,7 +9,7 @@ url() { echo "127.0.0.1:$port"; }
 start() {
 	local controller login tls mtls secure
 	controller=$(free_port) login=$(free_port) tls=$(free_port) mtls=$(free_port) secure=$(free_port)
-	write_node_program 320m && write_tool_program && certificates && kafka_properties >"$dir/1.properties" && logins >"$dir/logins" || return
+	write_node_program 256m && write_tool_program && certificates && kafka_properties >"$dir/1.properties" && logins >"$dir/logins" || return
 	if is_root; then chown -R "$user" "$dir"; fi
 	format_node 1 --add-scram "SCRAM-SHA-256=[name=rowrelay,password=$password]" \
 		--add-scram "SCRAM-SHA-512=[name=rowrelay,password=$password]" || return
@@ -45,6 +45,7 @@ kafka_properties() {
 		ssl.truststore.type=PEM
 		ssl.truststore.location=$dir/ca.pem
 		listener.name.mtls.ssl.client.auth=required
+		listener.name.login.connections.max.reauth.ms=2000
 		sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256,SCRAM-SHA-512
 		authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
 		allow.everyone.if.no.acl.found=true

@@ -1,3 +1,5 @@
+//go:build unix
+
 package kafka_test
 
 import (
@@ -147,9 +149,23 @@ func kill(t *testing.T, folder, node string) {
 func start(t *testing.T, folder, node string) {
 	t.Helper()
 	program := exec.Command(filepath.Join(folder, "node"), node)
-	program.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // it goes on when the test has ended
+	program.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Credential: owner(t, folder)} // it goes on when the test has ended
 	if err := program.Start(); err != nil {
 		t.Fatal(err)
 	}
 	t.Logf("node %s is started again", node)
+}
+
+// owner is who runs the nodes, where that is another one than runs the test.
+func owner(t *testing.T, folder string) *syscall.Credential {
+	t.Helper()
+	info, err := os.Stat(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	of, known := info.Sys().(*syscall.Stat_t)
+	if !known || int(of.Uid) == os.Getuid() {
+		return nil
+	}
+	return &syscall.Credential{Uid: of.Uid, Gid: of.Gid}
 }
