@@ -47,7 +47,7 @@ func (d sqlserver) Read(table Table, read Read) Query {
 	}
 	positions := sqlserverPositions(&a, read.Positions)
 	return d.after(positions+
-		"DECLARE @first nvarchar(400) = CONCAT("+sqlserverGiven(table)+", N' 0 0 0 ', "+sqlserverServer+");\n", d.read(&a,
+		"DECLARE @first nvarchar(500) = CONCAT("+sqlserverGiven(table)+", N' 0 0 0 ', "+sqlserverServer+");\n", d.read(&a,
 		"SELECT "+sqlserverNames+" FROM (",
 		"SELECT @first AS line, -1 AS n, "+sqlserverNamed(sqlserverNone),
 		"UNION ALL",

@@ -65,7 +65,7 @@ DECLARE @positions TABLE (n int NOT NULL PRIMARY KEY, lane smallint NOT NULL, af
 INSERT INTO @positions (n, lane, after, until, message_key)
 SELECT n, lane, after, until, message_key FROM OPENJSON(@p1)
     WITH (n int '$[0]', lane smallint '$[1]', after bigint '$[2]', until bigint '$[3]', message_key nvarchar(255) '$[4]');
-DECLARE @first nvarchar(400) = CONCAT(COALESCE((SELECT CONVERT(bigint, current_value) FROM sys.sequences WHERE object_id = OBJECT_ID(N'[app].[Events_id]')), 0), N' 0 0 0 ', REPLACE(CONCAT(@@SERVERNAME, N'/', DB_ID(), N'/', CONVERT(nvarchar(128), SERVERPROPERTY(N'ComputerNamePhysicalNetBIOS')),
+DECLARE @first nvarchar(500) = CONCAT(COALESCE((SELECT CONVERT(bigint, current_value) FROM sys.sequences WHERE object_id = OBJECT_ID(N'[app].[Events_id]')), 0), N' 0 0 0 ', REPLACE(CONCAT(@@SERVERNAME, N'/', DB_ID(), N'/', CONVERT(nvarchar(128), SERVERPROPERTY(N'ComputerNamePhysicalNetBIOS')),
     N'/', CONVERT(nvarchar(20), SERVERPROPERTY(N'ProcessID')),
     N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE name = N'tempdb'),
     N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE database_id = DB_ID())), N' ', N'_'));
