@@ -3,6 +3,8 @@ package dialect_test
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -145,6 +147,39 @@ func TestOracleInserts(t *testing.T) {
 		if got := d.Insert(table, []dialect.Row{row})[0].SQL; !strings.HasSuffix(got, want) {
 			t.Errorf("a payload that is %s: %s", payload, got)
 		}
+	}
+}
+
+// What a producer runs, and whoever opens a table.
+func TestOracleWriting(t *testing.T) {
+	t.Parallel()
+	d := dialect.Oracle()
+	table, err := dialect.ParseTable("app.Events")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &text{}
+	b.add("insert", d.Insert(table, []dialect.Row{fullRow})...)
+	b.add("insert several", d.Insert(table, []dialect.Row{plainRow, fullRow, plainRow, fullRow})...)
+	b.add("lock keys", d.LockKeys(table, []string{"b", "a"})...)
+	b.add("written", d.Written(table))
+	b.add("server", d.(dialect.Fitting).Server())
+	b.steps("observe", d.(dialect.Observing).Observe(table, "t"))
+	many := make([]dialect.Settlement, 120)
+	for i := range many {
+		many[i] = dialect.Settlement{ID: int64(1000 + i), Lane: i % 64, Fence: 7, State: "done", Attempts: 1, Receipt: "0/5"}
+	}
+	b.settle("settle many", d.SettleLanes(table, "r", false, many))
+
+	file := filepath.Join("testdata", "oracle_writing.sql")
+	if *update {
+		if err := os.WriteFile(file, []byte(b.String()), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil || b.String() != string(want) {
+		t.Errorf("the statements differ from %s (%v); if that is meant, run go test ./outbox/dialect -update and look at the change", file, err)
 	}
 }
 
