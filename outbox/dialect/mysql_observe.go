@@ -22,6 +22,7 @@ func (d mysql) Observe(table Table, token string) Steps {
 			"\n    FROM information_schema.innodb_trx AS t) AS t" +
 			"\nWHERE listed < 5000 AND waiting < 1000 AND trx_id > 0 AND trx_id < 281474976710656" +
 			"\n    AND (trx_rows_modified > 0 OR trx_tables_in_use > 0 OR trx_mysql_thread_id = 0 OR LOCATE('" + token + "', trx_query) > 0)" +
+			"\nUNION ALL SELECT 'all', ''" +
 			"\nUNION ALL SELECT 'server', " + d.server()),
 	}
 }

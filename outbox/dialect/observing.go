@@ -22,7 +22,10 @@ type Observing interface {
 	//
 	//	("open", n): a transaction that is open; all of them that have a number
 	//	of at most the above, or their lowest alone (or anything lower). It may
-	//	be a higher one, too.
+	//	be a higher one, too. Who has written nothing, and is in the midst of no
+	//	statement, may be left out: its ids are still to come.
+	//
+	//	("all", anything): they are all, and not the lowest alone.
 	//
 	//	("server", text): what tells this server, and its copy of the table, from
 	//	another: numbers are never compared across.

@@ -68,6 +68,12 @@ func (s *Store) observe(ctx context.Context) error {
 	if o.trail != nil || !o.due(time.Now()) {
 		return nil
 	}
+	return s.look(ctx)
+}
+
+// look makes an observation.
+func (s *Store) look(ctx context.Context) error {
+	o := s.observed
 	id := o.begin(time.Now())
 	saw, err := s.lookAround(ctx, s.dialect.(dialect.Observing))
 	switch {
@@ -79,6 +85,25 @@ func (s *Store) observe(ctx context.Context) error {
 		o.end(id, saw, time.Now())
 	}
 	return nil
+}
+
+// lookAgain makes an observation after a read, if that is worth it, and returns
+// what it showed.
+func (s *Store) lookAgain(ctx context.Context) (*list, error) {
+	before := s.observed.latest
+	pause, pays := s.observed.again(time.Now())
+	if !pays {
+		return nil, nil
+	}
+	select {
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-time.After(pause):
+	}
+	if err := s.look(ctx); err != nil || s.observed.latest == before {
+		return nil, err
+	}
+	return s.observed.latest, nil
 }
 
 // findGiven asks for the highest id on another server than before.
@@ -111,8 +136,12 @@ func (s *Store) lookAround(ctx context.Context, observing dialect.Observing) (sa
 // take reads a line of the answer.
 func (o *observation) take(word, text string) (err error) {
 	var number uint64
-	if word == "server" {
+	switch word {
+	case "server":
 		o.server = text
+		return nil
+	case "all":
+		o.all = true
 		return nil
 	}
 	if number, err = strconv.ParseUint(text, 10, 64); err != nil {

@@ -27,20 +27,42 @@ import (
 // began. So it lies above what was known to be final before that one began,
 // which is what its page said; this is what the next page tells as LateAfter.
 // The caller looks there again, after each page: at what was given out in the
-// last second or so.
+// last second or so, and at all that was given out since a transaction began
+// that is still open.
+//
+// Where that has become much, another observation comes after the read: of the
+// transactions that were open before the last read, those that are open even now
+// have shown nothing to this one.
 type observed struct {
 	server string // that all this is about; empty before the first answer
 	seen   int64  // the highest id that is known to have been given out
 	final  int64  // no row can appear any more at or below this id
-	told   int64  // what the last page said to be final; [untold] before the first
+
+	latest  *list // what the last observation showed
+	told    known // when the read before began; its id is [untold] before the first
+	reading known // when the read began that is under way
 
 	earlier     []int64 // what seen was when the last observations began, grace of them
 	checkpoints checkpoints
 	next        time.Time // not before this the next observation
 	vain        int       // so many observations in a row have said nothing
+	listed      time.Time // when the last observation was begun
 
 	trail *trail    // instead of observations, where none can be made
 	swept time.Time // when all was looked through last
+}
+
+// known is what was known when a read began.
+type known struct {
+	final int64
+	list  *list
+}
+
+// list is who was open. All others have higher ids than id, or had ended.
+type list struct {
+	id   int64
+	open []uint64 // ascending
+	all  bool     // and not the lowest alone
 }
 
 const (
@@ -50,6 +72,12 @@ const (
 	// concludes from it; see [dialect.Observing] on the second.
 	grace        = 4
 	observeEvery = 250 * time.Millisecond
+
+	// observeAgain is the pause before an observation that follows upon another.
+	observeAgain = 120 * time.Millisecond
+
+	// muchToSee is how many ids are worth an observation of their own.
+	muchToSee = 20_000
 
 	// vainlyEvery is the longest pause after observations that said nothing:
 	// they may be in each other's way.
@@ -63,7 +91,7 @@ const (
 
 // newObserved begins with the highest id that was given out before.
 func newObserved(given int64, now time.Time) *observed {
-	return &observed{seen: given, told: untold, earlier: []int64{given}, next: now.Add(observeEvery), swept: now}
+	return &observed{seen: given, told: known{final: untold}, earlier: []int64{given}, next: now.Add(observeEvery), swept: now}
 }
 
 // learn notes an id that was given out.
@@ -80,7 +108,7 @@ func (o *observed) begin(now time.Time) (id int64) {
 		o.earlier = slices.Delete(o.earlier, 0, 1)
 	}
 	o.earlier = append(o.earlier, o.seen)
-	o.next = now.Add(observeEvery)
+	o.next, o.listed = now.Add(observeEvery), now
 	return id
 }
 
@@ -89,6 +117,7 @@ type observation struct {
 	server string
 	number uint64 // 0: it says nothing
 	open   []uint64
+	all    bool // all that are open
 }
 
 // end takes in what was observed, with what begin had returned.
@@ -104,9 +133,11 @@ func (o *observed) end(id int64, saw observation, now time.Time) {
 	}
 	o.vain = 0
 	o.checkpoints.add(saw.number, id)
+	slices.Sort(saw.open)
+	o.latest = &list{id, saw.open, saw.all}
 	lowest := saw.number + 1
-	for _, number := range saw.open {
-		lowest = min(lowest, number)
+	if len(saw.open) > 0 {
+		lowest = min(lowest, saw.open[0])
 	}
 	o.final = max(o.final, o.checkpoints.floor(lowest))
 	o.checkpoints.prune(lowest)
@@ -129,18 +160,48 @@ func (o *observed) restart(server string) {
 func (o *observed) lost() bool        { return len(o.earlier) == 0 }
 func (o *observed) found(given int64) { o.learn(given); o.earlier = []int64{o.seen} }
 
-// page says what the page of a read promises that has returned without an error.
-func (o *observed) page(server string, now time.Time) (lateAfter, final int64) {
-	if o.elsewhere(server) {
-		o.restart(server)
-	}
-	lateAfter = o.told
-	if now.Sub(o.swept) >= sweepEvery && o.told != untold {
-		lateAfter, o.swept = 0, now
-	}
+// begins notes that a read begins.
+func (o *observed) begins(now time.Time) {
 	if o.trail != nil {
 		o.final = max(o.final, o.trail.passed(o.seen, now))
 	}
-	o.told = o.final
-	return lateAfter, o.final
+	o.reading = known{o.final, o.latest}
+}
+
+// again says that it pays to observe once more after the read that was begun,
+// and after which pause.
+func (o *observed) again(now time.Time) (pause time.Duration, pays bool) {
+	if o.trail != nil || o.told.list == nil || !o.told.list.all || o.told.list.id-o.told.final < muchToSee {
+		return 0, false
+	}
+	return o.listed.Add(observeAgain).Sub(now), true
+}
+
+// page says what the page of a read promises that has returned without an error.
+// Afterwards, if it isn't nil, is what was observed since.
+func (o *observed) page(server string, afterwards *list, now time.Time) (lateAfter, final int64) {
+	if o.elsewhere(server) {
+		o.restart(server)
+	}
+	lateAfter = max(o.told.final, o.appeared(afterwards))
+	if now.Sub(o.swept) >= sweepEvery && o.told.final != untold {
+		lateAfter, o.swept = 0, now
+	}
+	o.told = o.reading
+	return lateAfter, o.told.final
+}
+
+// appeared is below all that can have been committed between the last two reads,
+// as far as lists tell.
+func (o *observed) appeared(afterwards *list) int64 {
+	if afterwards == nil || o.told.list == nil || !o.told.list.all {
+		return untold
+	}
+	lowest := o.told.list.id
+	for _, number := range o.told.list.open {
+		if _, still := slices.BinarySearch(afterwards.open, number); !still {
+			lowest = min(lowest, o.checkpoints.floor(number))
+		}
+	}
+	return lowest
 }

@@ -29,7 +29,7 @@ func (s *Store) Read(ctx context.Context, positions []relay.Position, limit, max
 
 func (s *Store) read(ctx context.Context, positions []relay.Position, limit, maxBytes int) (relay.Page, error) {
 	reading := reading{limit: limit, maxBytes: maxBytes}
-	began := s.horizon.before()
+	began := s.beginRead()
 	var first firstLine
 	for i, run := range runs(positions) {
 		// What a later statement sees beyond the first one's snapshot is told
@@ -45,7 +45,7 @@ func (s *Store) read(ctx context.Context, positions []relay.Position, limit, max
 			break
 		}
 	}
-	late, horizon, err := s.promise(first, began)
+	late, horizon, err := s.promise(ctx, first, began)
 	if err != nil {
 		return relay.Page{}, err
 	}
@@ -54,11 +54,22 @@ func (s *Store) read(ctx context.Context, positions []relay.Position, limit, max
 	return relay.Page{Rows: reading.rows, More: reading.full() || reading.leftOut, LateAfter: late, Horizon: horizon}, nil
 }
 
+func (s *Store) beginRead() token {
+	if s.observed != nil {
+		s.observed.begins(time.Now())
+	}
+	return s.horizon.before()
+}
+
 // promise asks the horizon about the first line of a read. Where there is one
 // writer at a time there is no snapshot: ids are committed in their order.
-func (s *Store) promise(first firstLine, began token) (lateAfter, final int64, err error) {
+func (s *Store) promise(ctx context.Context, first firstLine, began token) (lateAfter, final int64, err error) {
 	if s.observed != nil {
-		lateAfter, final = s.observed.page(first.server, time.Now())
+		afterwards, err := s.lookAgain(ctx)
+		if err != nil {
+			return 0, 0, err
+		}
+		lateAfter, final = s.observed.page(first.server, afterwards, time.Now())
 		return lateAfter, final, nil
 	}
 	if first.snapshot == "" {
