@@ -201,3 +201,16 @@ func TestTimesToComeAreInMilliseconds(t *testing.T) {
 		t.Errorf("an hour ago is %v", got)
 	}
 }
+
+// What Transact-SQL reserves, and PostgreSQL doesn't, can name a table.
+func TestReservedWordsOfSQLServerAreQuoted(t *testing.T) {
+	t.Parallel()
+	for _, word := range strings.Fields("backup browse file function index key open plan proc procedure rule schema top tran use view while") {
+		if got := mustTable(t, word).Hot(); got != `"`+word+`"` {
+			t.Errorf("the table %s is written %s", word, got)
+		}
+	}
+	if got := mustTable(t, "public.outbox").Hot(); got != "public.outbox" {
+		t.Errorf("PostgreSQL's own schema is written %s", got)
+	}
+}
