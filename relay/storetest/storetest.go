@@ -37,6 +37,10 @@ type Harness struct {
 	// it the tables have to be a [RowLocker].
 	OneWriter bool
 
+	// Waits says that the database can't pass over locked rows: a claim waits for
+	// whoever has locked one that is free. The check of that is left out.
+	Waits bool
+
 	// ByRows says that the store claims by rows only. The checks that do
 	// anything by lanes are left out.
 	ByRows bool
@@ -102,7 +106,7 @@ func (h Harness) Checks() (names []string) {
 
 func (h Harness) checks() (wanted []check) {
 	for _, check := range checks() {
-		if check.manyWriters && h.OneWriter || h.ByRows && !check.byRows {
+		if check.manyWriters && h.OneWriter || check.passesOver && h.Waits || h.ByRows && !check.byRows {
 			continue
 		}
 		wanted = append(wanted, check)
