@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
@@ -18,8 +20,8 @@ type Unavailable struct {
 	Detail string       // without secrets
 }
 
-// Error returns the detail.
-func (u *Unavailable) Error() string { return u.Detail }
+// Error is the detail as Open reports it.
+func (u *Unavailable) Error() string { return "open the rabbitmq sink: " + u.Detail }
 
 func blockedError(reason string) error {
 	return &Unavailable{Reason: sinks.ReasonThrottled, Detail: "the broker has blocked the connection: " + reason}
@@ -118,7 +120,21 @@ func isException(answer *amqp.Error) bool {
 	return answer != nil && answer.Server && answer.Code != amqp.ConnectionForced
 }
 
-// presentable makes text from elsewhere fit for an operator's screen.
+// presentable makes text from elsewhere fit for an operator's screen: without
+// secrets, printable, on one line and short.
 func (s *Sink) presentable(text string) string {
-	return strings.ToValidUTF8(s.redactor.Redact(text), "�")
+	const longest = 500
+	text = strings.Map(printable, s.redactor.Redact(text))
+	text = strings.Join(strings.Fields(text), " ")
+	if len(text) <= longest {
+		return text
+	}
+	return strings.ToValidUTF8(text[:longest], "") + "…"
+}
+
+func printable(r rune) rune {
+	if r == utf8.RuneError || !unicode.IsPrint(r) {
+		return ' '
+	}
+	return r
 }

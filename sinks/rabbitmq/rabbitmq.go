@@ -128,6 +128,7 @@ var (
 // New returns a sink. It connects to nothing. The error has all that is wrong
 // with the options, and shows no secret.
 func New(options Options) (*Sink, error) {
+	redactor := sinks.NewRedactor(options.Password)
 	options = options.withDefaults()
 	exchange, routingKey, err := options.check()
 	if err != nil {
@@ -139,7 +140,7 @@ func New(options Options) (*Sink, error) {
 	}
 	s := &Sink{
 		options: options, exchange: exchange, routingKey: routingKey, events: events,
-		redactor: sinks.NewRedactor(options.Password), seed: maphash.MakeSeed(),
+		redactor: redactor, seed: maphash.MakeSeed(),
 	}
 	for number := range options.Connections {
 		s.links = append(s.links, newLink(s, number))
