@@ -15,6 +15,7 @@ type link struct {
 	cut     bool
 	lossy   bool
 	sent    int
+	dialled int
 	open    map[net.Conn]bool
 	reached chan struct{} // closed when a request to produce has gone out
 	release chan struct{} // not nil: answers to produce requests wait until it is closed
@@ -35,6 +36,7 @@ func (l *link) dial(ctx context.Context, network, address string) (net.Conn, err
 	}
 	linked := &linkedConn{Conn: conn, link: l, closed: make(chan struct{})}
 	l.open[linked] = true
+	l.dialled++
 	return linked, nil
 }
 
@@ -133,4 +135,11 @@ func (l *link) count() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.open)
+}
+
+// made counts the connections that were made.
+func (l *link) made() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.dialled
 }
