@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"slices"
@@ -175,6 +176,7 @@ func (c *cluster) learn(names []string, answer *kafkago.MetadataResponse) {
 	for _, broker := range answer.Brokers {
 		c.known = append(c.known, addressOf(broker))
 	}
+	maps.DeleteFunc(c.topics, func(_ string, t *topic) bool { return time.Since(t.at) > metadataAge })
 	for _, name := range names {
 		c.topics[name] = &topic{name: name, err: kafkago.UnknownTopicOrPartition, at: time.Now(), turns: &c.turns}
 	}

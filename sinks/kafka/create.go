@@ -9,21 +9,28 @@ import (
 	kafkago "github.com/segmentio/kafka-go"
 )
 
-// topics returns the topics of these names, and creates those that are not there
-// if the settings ask for that.
+// topics returns the topics of these names. What is missing is created, or looked
+// for once more before its messages are parked: a broker that has just been
+// started may not know of it yet.
 func (s *Sink) topics(ctx context.Context, names []string) (map[string]*topic, error) {
 	topics, err := s.cluster.look(ctx, names)
-	if err != nil || !s.options.CreateTopics {
-		return topics, err
-	}
-	missing := unknown(topics)
-	if len(missing) == 0 {
-		return topics, nil
-	}
-	if err := s.create(ctx, missing); err != nil {
+	if err != nil {
 		return nil, err
 	}
-	return s.untilThere(ctx, names)
+	missing := unknown(topics)
+	switch {
+	case len(missing) == 0:
+		return topics, nil
+	case s.options.CreateTopics:
+		if err := s.create(ctx, missing); err != nil {
+			return nil, err
+		}
+		return s.untilThere(ctx, names)
+	case s.options.ParkUnknownTopics:
+		pause(ctx, time.Now().Add(s.options.LeaderTimeout), 3)
+		return s.cluster.look(ctx, names)
+	}
+	return topics, nil
 }
 
 func unknown(topics map[string]*topic) []string {

@@ -12,6 +12,15 @@ import (
 // leader.
 func StickTo(s *Sink, partition int) { s.cluster.turns.Store(uint32(partition) - 1) }
 
+// Age makes the sink's idle connections so much older.
+func Age(s *Sink, by time.Duration) {
+	for _, connections := range s.brokers.idle {
+		for _, c := range connections {
+			c.usedAt = c.usedAt.Add(-by)
+		}
+	}
+}
+
 // Murmur2 is the hash of keys.
 var Murmur2 = murmur2
 

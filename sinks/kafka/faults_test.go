@@ -246,3 +246,38 @@ func TestRequests(t *testing.T) {
 		t.Errorf("acks %v, to wait %v ms", acks, wait)
 	}
 }
+
+// TestIdleConnectionThatHasEnded: it is noticed before a batch is written to it,
+// of which nobody would know what has become.
+func TestIdleConnectionThatHasEnded(t *testing.T) {
+	t.Parallel()
+	cluster := fake(t, kfake.SeedTopics(1, "t"))
+	for name, age := range map[string]time.Duration{"some seconds": 5 * time.Second, "minutes": 5 * time.Minute} {
+		between := newLink()
+		sink := newSink(t, kafka.Options{Brokers: cluster.ListenAddrs(), Dial: between.dial})
+		for range 2 {
+			if got := summary(sink.Send(t.Context(), batchOf("t", "a"))); got != "D" {
+				t.Errorf("after %s: %s", name, got)
+			}
+			kafka.Age(sink, age)
+			between.expire()
+		}
+		if made := between.made(); made != 2 {
+			t.Errorf("after %s: %d connections were made, want 2", name, made)
+		}
+	}
+}
+
+// TestAnswersThatNameNoRecord of the batch can't keep a Send busy for ever.
+func TestAnswersThatNameNoRecord(t *testing.T) {
+	t.Parallel()
+	cluster := fake(t, kfake.SeedTopics(1, "t"))
+	cluster.ControlKey(int16(kmsg.Produce), func(request kmsg.Request) (kmsg.Response, error, bool) {
+		cluster.KeepControl()
+		return produced(request.(*kmsg.ProduceRequest), kerr.InvalidRecord, 99, -1), nil, true
+	})
+	sink := newSink(t, kafka.Options{Brokers: cluster.ListenAddrs()})
+	if got := summary(sink.Send(t.Context(), batchOf("t", "a", "b", "c"))); got != "XXX" {
+		t.Errorf("outcomes %s", got)
+	}
+}

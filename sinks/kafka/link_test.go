@@ -143,3 +143,12 @@ func (l *link) made() int {
 	defer l.mu.Unlock()
 	return l.dialled
 }
+
+// expire ends all connections from the other side, which shows when one reads.
+func (l *link) expire() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for conn := range l.open {
+		conn.(*linkedConn).lost = true
+	}
+}

@@ -99,7 +99,7 @@ func (s *Sink) answered(answer *kafkago.ProduceResponse, n int) (verdict, bool) 
 	o := sinks.Fail(m.result, m.reason, s.presentable(answer.Error))
 	switch {
 	case len(answer.RecordErrors) > 0 && m.result == sinks.Reject:
-		return s.someRefused(answer, o), false
+		return s.someRefused(answer, n, o), false
 	case m.isolate:
 		return refused(n, o), false
 	}
@@ -107,13 +107,19 @@ func (s *Sink) answered(answer *kafkago.ProduceResponse, n int) (verdict, bool) 
 }
 
 // someRefused is the verdict when the broker says which records it refuses.
-func (s *Sink) someRefused(answer *kafkago.ProduceResponse, o sinks.Outcome) verdict {
+func (s *Sink) someRefused(answer *kafkago.ProduceResponse, n int, o sinks.Outcome) verdict {
 	v := verdict{rejected: map[int]sinks.Outcome{}, again: true}
 	for place, err := range answer.RecordErrors {
+		said := o
 		if err.Error() != "" {
-			o.Detail = s.presentable(err)
+			said.Detail = s.presentable(err)
 		}
-		v.rejected[place] = o
+		if place >= 0 && place < n {
+			v.rejected[place] = said
+		}
+	}
+	if len(v.rejected) == 0 {
+		return refused(n, o)
 	}
 	return v
 }

@@ -20,23 +20,25 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/sinktest"
 )
 
-const password = "p4ssw0rd"
-
+// TestConformance is with a real broker that asks for a login.
 func TestConformance(t *testing.T) {
 	t.Parallel()
-	address := broker(t)
+	addresses, at := []string{broker(t)}, logins(t)
 	sinktest.Run(t, func(t testing.TB) sinktest.Harness {
-		return harness(t, []string{address}, newTopic(t, []string{address}, 6, "max.message.bytes=2000000"))
+		h := harness(t, addresses, newTopic(t, addresses, 6, "max.message.bytes=2000000"), kafka.Options{
+			Brokers: []string{at.Get("login")}, SASL: "plain", Username: "rowrelay", Password: sinks.Secret(at.Get("password")),
+		})
+		h.Secrets = []string{at.Get("password")}
+		return h
 	})
 }
 
 // harness is what can be done with any broker.
-func harness(t testing.TB, addresses []string, topic string) sinktest.Harness {
+func harness(t testing.TB, addresses []string, topic string, options kafka.Options) sinktest.Harness {
 	t.Helper()
 	between := newLink()
-	sink, err := kafka.New(kafka.Options{
-		Brokers: addresses, MaxMessageBytes: 2000000, LeaderTimeout: time.Second, Dial: between.dial,
-	})
+	options.MaxMessageBytes, options.LeaderTimeout, options.Dial = 2000000, time.Second, between.dial
+	sink, err := kafka.New(options)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +87,7 @@ func TestConformanceOfAnswers(t *testing.T) {
 	t.Parallel()
 	sinktest.Run(t, func(t testing.TB) sinktest.Harness {
 		cluster := fake(t, kfake.SeedTopics(16, "sinktest"), kfake.BrokerConfigs(map[string]string{"message.max.bytes": "2000000"}))
-		h := harness(t, cluster.ListenAddrs(), "sinktest")
+		h := harness(t, cluster.ListenAddrs(), "sinktest", kafka.Options{Brokers: cluster.ListenAddrs()})
 		kafka.StickTo(h.Sink.(*kafka.Sink), 0) // where none of the suite's keys go
 		h.Answer = answering(cluster)
 		return h

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -89,11 +90,17 @@ func (w *wire) pop(address string) *conn {
 	return c
 }
 
+// giveBack keeps a connection, and closes those that nobody has needed for long.
 func (w *wire) giveBack(address string, c *conn) {
 	c.usedAt = time.Now()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.idle[address] = append(w.idle[address], c)
+	idle := append(w.idle[address], c)
+	for c.usedAt.Sub(idle[0].usedAt) > longestIdle {
+		idle[0].close()
+		idle = slices.Delete(idle, 0, 1)
+	}
+	w.idle[address] = idle
 }
 
 // drop closes the idle connections to an address.
