@@ -8,11 +8,11 @@ const oracleListed = oraclePlain + ",\n    " + oracleHasPayload + " + " + oracle
 
 func (oracle) List(table Table, filter Filter) Query {
 	var a oracleArgs
+	rows := "SELECT t.* FROM " + table.Messages() + " t WHERE " + a.filter(filter, true)
 	return a.query(
 		oracleAsBytes,
 		"SELECT "+oracleListed,
-		"FROM (SELECT * FROM "+table.Messages()+" t WHERE "+a.filter(filter, true)+" ORDER BY t.id) t WHERE ROWNUM <= "+a.int(filter.Limit),
-		"ORDER BY t.id")
+		oracleOrdered(rows, "t.id", " WHERE ROWNUM <= "+a.int(filter.Limit)))
 }
 
 // filter leaves out what is empty.

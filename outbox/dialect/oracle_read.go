@@ -32,9 +32,10 @@ const (
 	oracleRetrying   = `CASE WHEN t.state = 'retry' THEN 4 ELSE 0 END`
 	oracleHot        = oraclePlain + ",\n    " + oracleHasPayload + " + " + oracleLater
 	oracleHeld       = oraclePlain + ",\n    " + oracleHasPayload + " + " + oracleRetrying
-	oracleNone       = `0 AS id, 0 AS lane, NULL AS message_id, NULL AS topic, NULL AS message_key, EMPTY_BLOB() AS payload, EMPTY_CLOB() AS headers,
-    NULL AS available_at, 0 AS priority, 0 AS attempts, 0 AS crashes, NULL AS created_at, 0 AS flags`
-	oracleSize = `NVL(DBMS_LOB.GETLENGTH(t.payload), 0) + NVL(DBMS_LOB.GETLENGTH(t.payload_text), 0)`
+	oracleNone       = `0 AS id, 0 AS lane, NULL AS message_id, NULL AS topic, NULL AS message_key, EMPTY_BLOB() AS payload, TO_CLOB(NULL) AS payload_text, TO_CLOB(NULL) AS headers,
+    CAST(NULL AS TIMESTAMP(6)) AS available_at, 0 AS priority, 0 AS attempts, 0 AS crashes, CAST(NULL AS TIMESTAMP(6)) AS created_at`
+	oracleColumns = `id, lane, message_id, topic, message_key, payload, payload_text, headers, available_at, priority, attempts, crashes, created_at`
+	oracleSize    = `NVL(DBMS_LOB.GETLENGTH(t.payload), 0) + NVL(DBMS_LOB.GETLENGTH(t.payload_text), 0)`
 )
 
 // oracleGiven is the highest id that can be seen. The sequence knows more, but
@@ -60,16 +61,24 @@ func (oracle) Read(table Table, read Read) Query {
 		share = min(share, read.Share)
 	}
 	var a oracleArgs
+	rows := a.page("SELECT t.*, p.place FROM ("+a.ranges(table, read.Positions, read.Limit, share)+") p\n    JOIN "+table.Hot()+" t ON t.ROWID = p.rid",
+		"t.place, t.id", read.MaxBytes)
 	return a.query(
 		oracleAsBytes,
-		"SELECT line, id, lane, message_id, topic, message_key, payload, headers, available_at, priority, attempts, crashes, created_at, flags FROM (",
-		"SELECT -1 AS place, "+oracleGiven(table)+" || ' 0 0 0 ' || "+oracleServer+" AS line,",
-		"    "+oracleNone+" FROM dual",
-		"UNION ALL",
-		"SELECT t.place, NULL, "+oracleHot,
-		a.page("SELECT t.*, p.place FROM ("+a.ranges(table, read.Positions, read.Limit, share)+") p\n    JOIN "+table.Hot()+" t ON t.ROWID = p.rid",
-			"t.place, t.id", read.MaxBytes)+")",
-		"ORDER BY place, id")
+		"SELECT t.line, "+oracleHot,
+		oracleOrdered("SELECT -1 AS place, "+oracleGiven(table)+" || ' 0 0 0 ' || "+oracleServer+" AS line,"+
+			"\n    "+oracleNone+" FROM dual"+
+			"\nUNION ALL"+
+			"\nSELECT t.place, NULL, "+prefixed(oracleColumns, "t.")+"\n"+rows,
+			"place, id", ""))
+}
+
+// oracleOrdered is a FROM of rows, as t, that are in order before what is selected
+// of them is computed: the count of rows keeps the two apart. What as_bytes
+// returns must not wait in a sort: it lasts for the call to the server in which it
+// was made.
+func oracleOrdered(rows, order, where string) string {
+	return "FROM (SELECT r.*, ROWNUM AS n FROM (\n" + rows + "\nORDER BY " + order + ") r" + where + ") t"
 }
 
 // ranges selects the place and rowid of one range of the index after the other.
@@ -140,8 +149,7 @@ func (oracle) Due(table Table, lanes []int, after After, limit, maxBytes int) Qu
 	return a.query(
 		oracleAsBytes,
 		"SELECT "+oracleHeld,
-		a.page(rows, oracleDueAt+", "+oracleDueID, maxBytes),
-		"ORDER BY "+oracleDueAt+", "+oracleDueID)
+		oracleOrdered("SELECT t.* "+a.page(rows, oracleDueAt+", "+oracleDueID, maxBytes), oracleDueAt+", "+oracleDueID, ""))
 }
 
 func (oracle) HeldKeys(table Table, lanes []int, limit int) Query {

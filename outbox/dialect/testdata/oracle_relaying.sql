@@ -243,23 +243,24 @@ BEGIN
     END IF;
     RETURN bytes;
 END;
-SELECT line, id, lane, message_id, topic, message_key, payload, headers, available_at, priority, attempts, crashes, created_at, flags FROM (
-SELECT -1 AS place, GREATEST(NVL((SELECT MAX(id) FROM app."Events"), 0), NVL((SELECT MAX(id) FROM app."Events_held"), 0), NVL((SELECT MAX(id) FROM app."Events_done"), 0)) || ' 0 0 0 ' || SYS_CONTEXT('USERENV', 'DB_UNIQUE_NAME') || '/' || SYS_CONTEXT('USERENV', 'CON_NAME') AS line,
-    0 AS id, 0 AS lane, NULL AS message_id, NULL AS topic, NULL AS message_key, EMPTY_BLOB() AS payload, EMPTY_CLOB() AS headers,
-    NULL AS available_at, 0 AS priority, 0 AS attempts, 0 AS crashes, NULL AS created_at, 0 AS flags FROM dual
-UNION ALL
-SELECT t.place, NULL, t.id, t.lane, t.message_id, t.topic, t.message_key,
+SELECT t.line, t.id, t.lane, t.message_id, t.topic, t.message_key,
     CASE WHEN t.payload_text IS NULL THEN t.payload ELSE as_bytes(t.payload_text) END, t.headers,
     TO_CHAR(t.available_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), t.priority, t.attempts, t.crashes, TO_CHAR(t.created_at, 'YYYY-MM-DD HH24:MI:SS.FF6'),
     CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END + CASE WHEN t.available_at > SYS_EXTRACT_UTC(SYSTIMESTAMP) THEN 2 ELSE 0 END
+FROM (SELECT r.*, ROWNUM AS n FROM (
+SELECT -1 AS place, GREATEST(NVL((SELECT MAX(id) FROM app."Events"), 0), NVL((SELECT MAX(id) FROM app."Events_held"), 0), NVL((SELECT MAX(id) FROM app."Events_done"), 0)) || ' 0 0 0 ' || SYS_CONTEXT('USERENV', 'DB_UNIQUE_NAME') || '/' || SYS_CONTEXT('USERENV', 'CON_NAME') AS line,
+    0 AS id, 0 AS lane, NULL AS message_id, NULL AS topic, NULL AS message_key, EMPTY_BLOB() AS payload, TO_CLOB(NULL) AS payload_text, TO_CLOB(NULL) AS headers,
+    CAST(NULL AS TIMESTAMP(6)) AS available_at, 0 AS priority, 0 AS attempts, 0 AS crashes, CAST(NULL AS TIMESTAMP(6)) AS created_at FROM dual
+UNION ALL
+SELECT t.place, NULL, t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.available_at, t.priority, t.attempts, t.crashes, t.created_at
 FROM (SELECT t.*, p.place FROM (
     SELECT place, rid FROM (
     SELECT 0 AS place, rid FROM (SELECT /*+ INDEX_ASC(h "Events_lane_id") */ h.ROWID AS rid FROM app."Events" h WHERE h.lane = :1 AND h.id > :2 AND h.id <= :3 ORDER BY h.id) WHERE ROWNUM <= :4
     UNION ALL
     SELECT 1 AS place, rid FROM (SELECT /*+ INDEX_ASC(h "Events_lane_id") */ h.ROWID AS rid FROM app."Events" h WHERE h.lane = :5 AND h.id > :6 AND h.id <= :7 ORDER BY h.id) WHERE ROWNUM <= :8
     ) WHERE ROWNUM <= :9) p
-    JOIN app."Events" t ON t.ROWID = p.rid) t)
-ORDER BY place, id;
+    JOIN app."Events" t ON t.ROWID = p.rid) t
+ORDER BY place, id) r) t;
 --   1: 1
 --   2: 10
 --   3: 20
@@ -284,23 +285,24 @@ BEGIN
     END IF;
     RETURN bytes;
 END;
-SELECT line, id, lane, message_id, topic, message_key, payload, headers, available_at, priority, attempts, crashes, created_at, flags FROM (
-SELECT -1 AS place, GREATEST(NVL((SELECT MAX(id) FROM app."Events"), 0), NVL((SELECT MAX(id) FROM app."Events_held"), 0), NVL((SELECT MAX(id) FROM app."Events_done"), 0)) || ' 0 0 0 ' || SYS_CONTEXT('USERENV', 'DB_UNIQUE_NAME') || '/' || SYS_CONTEXT('USERENV', 'CON_NAME') AS line,
-    0 AS id, 0 AS lane, NULL AS message_id, NULL AS topic, NULL AS message_key, EMPTY_BLOB() AS payload, EMPTY_CLOB() AS headers,
-    NULL AS available_at, 0 AS priority, 0 AS attempts, 0 AS crashes, NULL AS created_at, 0 AS flags FROM dual
-UNION ALL
-SELECT t.place, NULL, t.id, t.lane, t.message_id, t.topic, t.message_key,
+SELECT t.line, t.id, t.lane, t.message_id, t.topic, t.message_key,
     CASE WHEN t.payload_text IS NULL THEN t.payload ELSE as_bytes(t.payload_text) END, t.headers,
     TO_CHAR(t.available_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), t.priority, t.attempts, t.crashes, TO_CHAR(t.created_at, 'YYYY-MM-DD HH24:MI:SS.FF6'),
     CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END + CASE WHEN t.available_at > SYS_EXTRACT_UTC(SYSTIMESTAMP) THEN 2 ELSE 0 END
+FROM (SELECT r.*, ROWNUM AS n FROM (
+SELECT -1 AS place, GREATEST(NVL((SELECT MAX(id) FROM app."Events"), 0), NVL((SELECT MAX(id) FROM app."Events_held"), 0), NVL((SELECT MAX(id) FROM app."Events_done"), 0)) || ' 0 0 0 ' || SYS_CONTEXT('USERENV', 'DB_UNIQUE_NAME') || '/' || SYS_CONTEXT('USERENV', 'CON_NAME') AS line,
+    0 AS id, 0 AS lane, NULL AS message_id, NULL AS topic, NULL AS message_key, EMPTY_BLOB() AS payload, TO_CLOB(NULL) AS payload_text, TO_CLOB(NULL) AS headers,
+    CAST(NULL AS TIMESTAMP(6)) AS available_at, 0 AS priority, 0 AS attempts, 0 AS crashes, CAST(NULL AS TIMESTAMP(6)) AS created_at FROM dual
+UNION ALL
+SELECT t.place, NULL, t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.available_at, t.priority, t.attempts, t.crashes, t.created_at
 FROM (SELECT t.*, p.place FROM (
     SELECT place, rid FROM (
     SELECT 0 AS place, rid FROM (SELECT /*+ INDEX_ASC(h "Events_lane_id") */ h.ROWID AS rid FROM app."Events" h WHERE h.lane = :1 AND h.id > :2 AND h.id <= :3 ORDER BY h.id) WHERE ROWNUM <= :4
     UNION ALL
     SELECT 1 AS place, rid FROM (SELECT /*+ INDEX_ASC(h "Events_lane_id") */ h.ROWID AS rid FROM app."Events" h WHERE h.lane = :5 AND h.id > :6 AND h.id <= :7 ORDER BY h.id) WHERE ROWNUM <= :8
     ) WHERE ROWNUM <= :9) p
-    JOIN app."Events" t ON t.ROWID = p.rid) t)
-ORDER BY place, id;
+    JOIN app."Events" t ON t.ROWID = p.rid) t
+ORDER BY place, id) r) t;
 --   1: 1
 --   2: 10
 --   3: 20
@@ -325,15 +327,16 @@ BEGIN
     END IF;
     RETURN bytes;
 END;
-SELECT line, id, lane, message_id, topic, message_key, payload, headers, available_at, priority, attempts, crashes, created_at, flags FROM (
-SELECT -1 AS place, GREATEST(NVL((SELECT MAX(id) FROM app."Events"), 0), NVL((SELECT MAX(id) FROM app."Events_held"), 0), NVL((SELECT MAX(id) FROM app."Events_done"), 0)) || ' 0 0 0 ' || SYS_CONTEXT('USERENV', 'DB_UNIQUE_NAME') || '/' || SYS_CONTEXT('USERENV', 'CON_NAME') AS line,
-    0 AS id, 0 AS lane, NULL AS message_id, NULL AS topic, NULL AS message_key, EMPTY_BLOB() AS payload, EMPTY_CLOB() AS headers,
-    NULL AS available_at, 0 AS priority, 0 AS attempts, 0 AS crashes, NULL AS created_at, 0 AS flags FROM dual
-UNION ALL
-SELECT t.place, NULL, t.id, t.lane, t.message_id, t.topic, t.message_key,
+SELECT t.line, t.id, t.lane, t.message_id, t.topic, t.message_key,
     CASE WHEN t.payload_text IS NULL THEN t.payload ELSE as_bytes(t.payload_text) END, t.headers,
     TO_CHAR(t.available_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), t.priority, t.attempts, t.crashes, TO_CHAR(t.created_at, 'YYYY-MM-DD HH24:MI:SS.FF6'),
     CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END + CASE WHEN t.available_at > SYS_EXTRACT_UTC(SYSTIMESTAMP) THEN 2 ELSE 0 END
+FROM (SELECT r.*, ROWNUM AS n FROM (
+SELECT -1 AS place, GREATEST(NVL((SELECT MAX(id) FROM app."Events"), 0), NVL((SELECT MAX(id) FROM app."Events_held"), 0), NVL((SELECT MAX(id) FROM app."Events_done"), 0)) || ' 0 0 0 ' || SYS_CONTEXT('USERENV', 'DB_UNIQUE_NAME') || '/' || SYS_CONTEXT('USERENV', 'CON_NAME') AS line,
+    0 AS id, 0 AS lane, NULL AS message_id, NULL AS topic, NULL AS message_key, EMPTY_BLOB() AS payload, TO_CLOB(NULL) AS payload_text, TO_CLOB(NULL) AS headers,
+    CAST(NULL AS TIMESTAMP(6)) AS available_at, 0 AS priority, 0 AS attempts, 0 AS crashes, CAST(NULL AS TIMESTAMP(6)) AS created_at FROM dual
+UNION ALL
+SELECT t.place, NULL, t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.available_at, t.priority, t.attempts, t.crashes, t.created_at
 FROM (SELECT t.*, SUM(NVL(DBMS_LOB.GETLENGTH(t.payload), 0) + NVL(DBMS_LOB.GETLENGTH(t.payload_text), 0)) OVER (ORDER BY t.place, t.id ROWS UNBOUNDED PRECEDING) - (NVL(DBMS_LOB.GETLENGTH(t.payload), 0) + NVL(DBMS_LOB.GETLENGTH(t.payload_text), 0)) AS bytes_before
 FROM (SELECT t.*, p.place FROM (
     SELECT place, rid FROM (
@@ -341,8 +344,8 @@ FROM (SELECT t.*, p.place FROM (
     UNION ALL
     SELECT 1 AS place, rid FROM (SELECT /*+ INDEX_ASC(h "Events_lane_id") */ h.ROWID AS rid FROM app."Events" h WHERE h.lane = :5 AND h.id > :6 AND h.id <= :7 ORDER BY h.id) WHERE ROWNUM <= :8
     ) WHERE ROWNUM <= :9) p
-    JOIN app."Events" t ON t.ROWID = p.rid) t) t WHERE t.bytes_before < :10)
-ORDER BY place, id;
+    JOIN app."Events" t ON t.ROWID = p.rid) t) t WHERE t.bytes_before < :10
+ORDER BY place, id) r) t;
 --   1: 1
 --   2: 10
 --   3: 20
@@ -368,21 +371,22 @@ BEGIN
     END IF;
     RETURN bytes;
 END;
-SELECT line, id, lane, message_id, topic, message_key, payload, headers, available_at, priority, attempts, crashes, created_at, flags FROM (
-SELECT -1 AS place, GREATEST(NVL((SELECT MAX(id) FROM app."Events"), 0), NVL((SELECT MAX(id) FROM app."Events_held"), 0), NVL((SELECT MAX(id) FROM app."Events_done"), 0)) || ' 0 0 0 ' || SYS_CONTEXT('USERENV', 'DB_UNIQUE_NAME') || '/' || SYS_CONTEXT('USERENV', 'CON_NAME') AS line,
-    0 AS id, 0 AS lane, NULL AS message_id, NULL AS topic, NULL AS message_key, EMPTY_BLOB() AS payload, EMPTY_CLOB() AS headers,
-    NULL AS available_at, 0 AS priority, 0 AS attempts, 0 AS crashes, NULL AS created_at, 0 AS flags FROM dual
-UNION ALL
-SELECT t.place, NULL, t.id, t.lane, t.message_id, t.topic, t.message_key,
+SELECT t.line, t.id, t.lane, t.message_id, t.topic, t.message_key,
     CASE WHEN t.payload_text IS NULL THEN t.payload ELSE as_bytes(t.payload_text) END, t.headers,
     TO_CHAR(t.available_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), t.priority, t.attempts, t.crashes, TO_CHAR(t.created_at, 'YYYY-MM-DD HH24:MI:SS.FF6'),
     CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END + CASE WHEN t.available_at > SYS_EXTRACT_UTC(SYSTIMESTAMP) THEN 2 ELSE 0 END
+FROM (SELECT r.*, ROWNUM AS n FROM (
+SELECT -1 AS place, GREATEST(NVL((SELECT MAX(id) FROM app."Events"), 0), NVL((SELECT MAX(id) FROM app."Events_held"), 0), NVL((SELECT MAX(id) FROM app."Events_done"), 0)) || ' 0 0 0 ' || SYS_CONTEXT('USERENV', 'DB_UNIQUE_NAME') || '/' || SYS_CONTEXT('USERENV', 'CON_NAME') AS line,
+    0 AS id, 0 AS lane, NULL AS message_id, NULL AS topic, NULL AS message_key, EMPTY_BLOB() AS payload, TO_CLOB(NULL) AS payload_text, TO_CLOB(NULL) AS headers,
+    CAST(NULL AS TIMESTAMP(6)) AS available_at, 0 AS priority, 0 AS attempts, 0 AS crashes, CAST(NULL AS TIMESTAMP(6)) AS created_at FROM dual
+UNION ALL
+SELECT t.place, NULL, t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.available_at, t.priority, t.attempts, t.crashes, t.created_at
 FROM (SELECT t.*, p.place FROM (
     SELECT place, rid FROM (
     SELECT 0 AS place, rid FROM (SELECT /*+ INDEX_ASC(h "Events_lane_id") */ h.ROWID AS rid FROM app."Events" h WHERE h.lane = :1 AND h.id > :2 AND h.id <= :3 AND NLSSORT(h.message_key, 'NLS_SORT=BINARY') = NLSSORT(:4, 'NLS_SORT=BINARY') ORDER BY h.id) WHERE ROWNUM <= :5
     ) WHERE ROWNUM <= :6) p
-    JOIN app."Events" t ON t.ROWID = p.rid) t)
-ORDER BY place, id;
+    JOIN app."Events" t ON t.ROWID = p.rid) t
+ORDER BY place, id) r) t;
 --   1: 1
 --   2: 10
 --   3: 20
@@ -449,12 +453,13 @@ SELECT t.id, t.lane, t.message_id, t.topic, t.message_key,
     CASE WHEN t.payload_text IS NULL THEN t.payload ELSE as_bytes(t.payload_text) END, t.headers,
     TO_CHAR(t.available_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), t.priority, t.attempts, t.crashes, TO_CHAR(t.created_at, 'YYYY-MM-DD HH24:MI:SS.FF6'),
     CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END + CASE WHEN t.state = 'retry' THEN 4 ELSE 0 END
-FROM (SELECT t.*, SUM(NVL(DBMS_LOB.GETLENGTH(t.payload), 0) + NVL(DBMS_LOB.GETLENGTH(t.payload_text), 0)) OVER (ORDER BY CASE WHEN t.state <> 'error' THEN NVL(t.available_at, TIMESTAMP '0001-01-01 00:00:00') END, CASE WHEN t.state <> 'error' THEN t.id END ROWS UNBOUNDED PRECEDING) - (NVL(DBMS_LOB.GETLENGTH(t.payload), 0) + NVL(DBMS_LOB.GETLENGTH(t.payload_text), 0)) AS bytes_before
+FROM (SELECT r.*, ROWNUM AS n FROM (
+SELECT t.* FROM (SELECT t.*, SUM(NVL(DBMS_LOB.GETLENGTH(t.payload), 0) + NVL(DBMS_LOB.GETLENGTH(t.payload_text), 0)) OVER (ORDER BY CASE WHEN t.state <> 'error' THEN NVL(t.available_at, TIMESTAMP '0001-01-01 00:00:00') END, CASE WHEN t.state <> 'error' THEN t.id END ROWS UNBOUNDED PRECEDING) - (NVL(DBMS_LOB.GETLENGTH(t.payload), 0) + NVL(DBMS_LOB.GETLENGTH(t.payload_text), 0)) AS bytes_before
 FROM (SELECT * FROM (SELECT t.* FROM app."Events_held" t
     WHERE CASE WHEN t.state <> 'error' THEN NVL(t.available_at, TIMESTAMP '0001-01-01 00:00:00') END <= SYS_EXTRACT_UTC(SYSTIMESTAMP) AND t.lane IN (SELECT j.lane FROM JSON_TABLE(:1, '$[*]' COLUMNS (lane NUMBER PATH '$')) j)
         AND CASE WHEN t.state <> 'error' THEN NVL(t.available_at, TIMESTAMP '0001-01-01 00:00:00') END >= TO_TIMESTAMP(:2, 'YYYY-MM-DD HH24:MI:SS.FF6') AND (CASE WHEN t.state <> 'error' THEN NVL(t.available_at, TIMESTAMP '0001-01-01 00:00:00') END > TO_TIMESTAMP(:3, 'YYYY-MM-DD HH24:MI:SS.FF6') OR CASE WHEN t.state <> 'error' THEN t.id END > :4)
     ORDER BY CASE WHEN t.state <> 'error' THEN NVL(t.available_at, TIMESTAMP '0001-01-01 00:00:00') END, CASE WHEN t.state <> 'error' THEN t.id END) WHERE ROWNUM <= :5) t) t WHERE t.bytes_before < :6
-ORDER BY CASE WHEN t.state <> 'error' THEN NVL(t.available_at, TIMESTAMP '0001-01-01 00:00:00') END, CASE WHEN t.state <> 'error' THEN t.id END;
+ORDER BY CASE WHEN t.state <> 'error' THEN NVL(t.available_at, TIMESTAMP '0001-01-01 00:00:00') END, CASE WHEN t.state <> 'error' THEN t.id END) r) t;
 --   1: [1,2]
 --   2: 2026-01-31 23:59:59.123456
 --   3: 2026-01-31 23:59:59.123456
@@ -797,8 +802,9 @@ SELECT t.id, t.lane, t.message_id, t.topic, t.message_key,
     CASE WHEN t.payload_text IS NULL THEN t.payload ELSE as_bytes(t.payload_text) END, t.headers,
     TO_CHAR(t.available_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), t.priority, t.attempts, t.crashes, TO_CHAR(t.created_at, 'YYYY-MM-DD HH24:MI:SS.FF6'),
     CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END + CASE WHEN t.available_at > SYS_EXTRACT_UTC(SYSTIMESTAMP) THEN 2 ELSE 0 END + CASE WHEN t.state = 'retry' THEN 4 ELSE 0 END, t.state, t.last_error, t.receipt, t.claimed_by, TO_CHAR(t.finished_at, 'YYYY-MM-DD HH24:MI:SS.FF6')
-FROM (SELECT * FROM app."Events_messages" t WHERE t.id > :1 ORDER BY t.id) t WHERE ROWNUM <= :2
-ORDER BY t.id;
+FROM (SELECT r.*, ROWNUM AS n FROM (
+SELECT t.* FROM app."Events_messages" t WHERE t.id > :1
+ORDER BY t.id) r WHERE ROWNUM <= :2) t;
 --   1: 0
 --   2: 10
 
@@ -820,8 +826,9 @@ SELECT t.id, t.lane, t.message_id, t.topic, t.message_key,
     CASE WHEN t.payload_text IS NULL THEN t.payload ELSE as_bytes(t.payload_text) END, t.headers,
     TO_CHAR(t.available_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), t.priority, t.attempts, t.crashes, TO_CHAR(t.created_at, 'YYYY-MM-DD HH24:MI:SS.FF6'),
     CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END + CASE WHEN t.available_at > SYS_EXTRACT_UTC(SYSTIMESTAMP) THEN 2 ELSE 0 END + CASE WHEN t.state = 'retry' THEN 4 ELSE 0 END, t.state, t.last_error, t.receipt, t.claimed_by, TO_CHAR(t.finished_at, 'YYYY-MM-DD HH24:MI:SS.FF6')
-FROM (SELECT * FROM app."Events_messages" t WHERE t.id > :1 AND (t.id IN (SELECT j.id FROM JSON_TABLE(:2, '$[*]' COLUMNS (id NUMBER PATH '$')) j) OR NLSSORT(LOWER(t.message_id), 'NLS_SORT=BINARY') IN (SELECT NLSSORT(j.text, 'NLS_SORT=BINARY') FROM JSON_TABLE(:3, '$[*]' COLUMNS (text VARCHAR2(255) PATH '$')) j)) AND NLSSORT(t.topic, 'NLS_SORT=BINARY') = NLSSORT(:4, 'NLS_SORT=BINARY') AND NLSSORT(t.message_key, 'NLS_SORT=BINARY') = NLSSORT(:5, 'NLS_SORT=BINARY') AND t.state = :6 AND t.created_at >= TO_TIMESTAMP(:7, 'YYYY-MM-DD HH24:MI:SS.FF6') AND INSTR(t.last_error, :8) > 0 ORDER BY t.id) t WHERE ROWNUM <= :9
-ORDER BY t.id;
+FROM (SELECT r.*, ROWNUM AS n FROM (
+SELECT t.* FROM app."Events_messages" t WHERE t.id > :1 AND (t.id IN (SELECT j.id FROM JSON_TABLE(:2, '$[*]' COLUMNS (id NUMBER PATH '$')) j) OR NLSSORT(LOWER(t.message_id), 'NLS_SORT=BINARY') IN (SELECT NLSSORT(j.text, 'NLS_SORT=BINARY') FROM JSON_TABLE(:3, '$[*]' COLUMNS (text VARCHAR2(255) PATH '$')) j)) AND NLSSORT(t.topic, 'NLS_SORT=BINARY') = NLSSORT(:4, 'NLS_SORT=BINARY') AND NLSSORT(t.message_key, 'NLS_SORT=BINARY') = NLSSORT(:5, 'NLS_SORT=BINARY') AND t.state = :6 AND t.created_at >= TO_TIMESTAMP(:7, 'YYYY-MM-DD HH24:MI:SS.FF6') AND INSTR(t.last_error, :8) > 0
+ORDER BY t.id) r WHERE ROWNUM <= :9) t;
 --   1: 3
 --   2: [1]
 --   3: ["0197a3b4-0000-7abc-8def-0123456789ab"]
@@ -941,18 +948,19 @@ BEGIN
     END IF;
     RETURN bytes;
 END;
-SELECT line, id, lane, message_id, topic, message_key, payload, headers, available_at, priority, attempts, crashes, created_at, flags FROM (
-SELECT -1 AS place, GREATEST(NVL((SELECT MAX(id) FROM app."Events"), 0), NVL((SELECT MAX(id) FROM app."Events_held"), 0), NVL((SELECT MAX(id) FROM app."Events_done"), 0)) || ' 0 0 0 ' || SYS_CONTEXT('USERENV', 'DB_UNIQUE_NAME') || '/' || SYS_CONTEXT('USERENV', 'CON_NAME') AS line,
-    0 AS id, 0 AS lane, NULL AS message_id, NULL AS topic, NULL AS message_key, EMPTY_BLOB() AS payload, EMPTY_CLOB() AS headers,
-    NULL AS available_at, 0 AS priority, 0 AS attempts, 0 AS crashes, NULL AS created_at, 0 AS flags FROM dual
-UNION ALL
-SELECT t.place, NULL, t.id, t.lane, t.message_id, t.topic, t.message_key,
+SELECT t.line, t.id, t.lane, t.message_id, t.topic, t.message_key,
     CASE WHEN t.payload_text IS NULL THEN t.payload ELSE as_bytes(t.payload_text) END, t.headers,
     TO_CHAR(t.available_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), t.priority, t.attempts, t.crashes, TO_CHAR(t.created_at, 'YYYY-MM-DD HH24:MI:SS.FF6'),
     CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END + CASE WHEN t.available_at > SYS_EXTRACT_UTC(SYSTIMESTAMP) THEN 2 ELSE 0 END
+FROM (SELECT r.*, ROWNUM AS n FROM (
+SELECT -1 AS place, GREATEST(NVL((SELECT MAX(id) FROM app."Events"), 0), NVL((SELECT MAX(id) FROM app."Events_held"), 0), NVL((SELECT MAX(id) FROM app."Events_done"), 0)) || ' 0 0 0 ' || SYS_CONTEXT('USERENV', 'DB_UNIQUE_NAME') || '/' || SYS_CONTEXT('USERENV', 'CON_NAME') AS line,
+    0 AS id, 0 AS lane, NULL AS message_id, NULL AS topic, NULL AS message_key, EMPTY_BLOB() AS payload, TO_CLOB(NULL) AS payload_text, TO_CLOB(NULL) AS headers,
+    CAST(NULL AS TIMESTAMP(6)) AS available_at, 0 AS priority, 0 AS attempts, 0 AS crashes, CAST(NULL AS TIMESTAMP(6)) AS created_at FROM dual
+UNION ALL
+SELECT t.place, NULL, t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.available_at, t.priority, t.attempts, t.crashes, t.created_at
 FROM (SELECT t.*, p.place FROM (SELECT 0 AS place, h.ROWID AS rid FROM app."Events" h WHERE 1 = 0) p
-    JOIN app."Events" t ON t.ROWID = p.rid) t)
-ORDER BY place, id;
+    JOIN app."Events" t ON t.ROWID = p.rid) t
+ORDER BY place, id) r) t;
 
 -- check transactions
 SELECT n.name FROM (SELECT 'GV_$TRANSACTION' AS name FROM dual UNION ALL SELECT 'V_$DATABASE' FROM dual) n
