@@ -25,18 +25,18 @@ const patience = 60 * time.Second
 // through the drivers that the program has.
 func onEveryVersion(t *testing.T, test func(t *testing.T, db testdb.Database)) {
 	t.Helper()
-	on(t, test, "postgres15/pgx", "postgres18/pgx", "sqlite/modernc")
+	on(t, test, "postgres15/pgx", "postgres18/pgx", "mysql/gosql", "mariadb1011/gosql", "mariadb105/gosql", "sqlite/modernc")
 }
 
 // onEachDatabase is enough where a database's version makes no difference.
 func onEachDatabase(t *testing.T, test func(t *testing.T, db testdb.Database)) {
 	t.Helper()
-	on(t, test, "postgres18/pgx", "sqlite/modernc")
+	on(t, test, "postgres18/pgx", "mariadb1011/gosql", "sqlite/modernc")
 }
 
 func on(t *testing.T, test func(t *testing.T, db testdb.Database), names ...string) {
 	t.Helper()
-	for _, target := range testdb.Targets() {
+	for _, target := range append(testdb.Targets(), testdb.Upcoming()...) {
 		if !slices.Contains(names, target.Name) {
 			continue
 		}

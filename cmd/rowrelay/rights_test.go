@@ -1,12 +1,10 @@
 package main
 
 import (
-	"context"
 	"crypto/rand"
 	"net/url"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/rowrelay/rowrelay/internal/testdb"
 )
@@ -15,26 +13,40 @@ import (
 // returns the database's URL for it.
 func stranger(t *testing.T, db testdb.Database) (name, address string) {
 	t.Helper()
-	name = "rowrelay_test_" + strings.ToLower(rand.Text())
-	execute(t, db.DB, "CREATE ROLE "+name+" LOGIN PASSWORD 'hunter2'")
-	t.Cleanup(func() { // the test's context has ended
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		defer cancel()
-		if _, err := db.DB.ExecContext(ctx, "DROP OWNED BY "+name+"; DROP ROLE "+name); err != nil {
-			t.Error(err)
-		}
-	})
+	name = "rowrelay_" + strings.ToLower(rand.Text()[:16])
+	create, drop := "CREATE ROLE "+name+" LOGIN PASSWORD 'hunter2'", "DROP OWNED BY "+name+"; DROP ROLE "+name
+	if db.Kind != testdb.Postgres {
+		create, drop = "CREATE USER "+name+" IDENTIFIED BY 'hunter2'", "DROP USER "+name
+	}
+	execute(t, db.DB, create)
+	t.Cleanup(func() { executeAtEnd(t, db.DB, drop) })
+	if db.Kind != testdb.Postgres { // without one it has no way in
+		execute(t, db.DB, "GRANT CREATE TEMPORARY TABLES ON "+nameOf(t, db)+".* TO "+name)
+	}
 	return name, withURL(t, db, func(u *url.URL) { u.User = url.UserPassword(name, "hunter2") })
+}
+
+func nameOf(t *testing.T, db testdb.Database) string {
+	t.Helper()
+	parsed, err := url.Parse(db.URL)
+	if err != nil {
+		t.Fatal("the URL is malformed")
+	}
+	return strings.TrimPrefix(parsed.Path, "/")
 }
 
 func TestAUserWithoutRights(t *testing.T) {
 	t.Parallel()
 	on(t, func(t *testing.T, db testdb.Database) {
 		mustRun(t, "migrate", "up", "--database", db.URL)
+		denied, all := "permission denied", "ALL TABLES IN SCHEMA public"
+		if db.Kind != testdb.Postgres {
+			denied, all = "denied to user", nameOf(t, db)+".*"
+		}
 		name, address := stranger(t, db)
 		for _, line := range []string{"status", "run --sink discard:", "enqueue", "messages list", "check"} {
 			got := call(t.Context(), `{"topic":"a"}`, append(strings.Fields(line), "--database", address)...)
-			if told := got.stdout + got.stderr; got.code != exitFailed || !strings.Contains(told, "permission denied") || strings.Contains(told, "hunter2") ||
+			if told := got.stdout + got.stderr; got.code != exitFailed || !strings.Contains(told, denied) || strings.Contains(told, "hunter2") ||
 				!strings.Contains(told, "grant the database's user what it lacks") {
 				t.Errorf("%s: exit code %d, %s", line, got.code, told)
 			}
@@ -43,11 +55,11 @@ func TestAUserWithoutRights(t *testing.T) {
 		execute(t, db.DB, "GRANT INSERT ON outbox TO "+name)
 		mustCall(t, `{"topic":"a"}`, "enqueue", "--database", address) // a producer needs no more
 
-		execute(t, db.DB, "GRANT SELECT ON ALL TABLES IN SCHEMA public TO "+name)
+		execute(t, db.DB, "GRANT SELECT ON "+all+" TO "+name)
 		mustRun(t, "status", "--database", address)
 		got := call(t.Context(), "", "check", "--database", address)
 		if got.code != exitFailed || !strings.Contains(got.stdout, "FAIL  source outbox: rights: ") {
 			t.Errorf("exit code %d, %s", got.code, got.stdout)
 		}
-	}, "postgres18/pgx")
+	}, "postgres18/pgx", "mysql/gosql", "mariadb1011/gosql", "mariadb105/gosql")
 }

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"crypto/rand"
 	"database/sql"
 	"encoding/json"
 	"errors"
@@ -228,7 +230,7 @@ func TestWhatIsWrongWithADatabaseIsToldWithoutItsPassword(t *testing.T) {
 		cases := map[string]struct{ url, want string }{
 			"no tables": {db.URL, "run rowrelay migrate up --database "},
 		}
-		if db.Kind == testdb.Postgres {
+		if db.Kind != testdb.SQLite {
 			cases["a wrong password"] = struct{ url, want string }{withURL(t, db, func(u *url.URL) { u.User = url.UserPassword(u.User.Username(), "hunter2") }),
 				"the server refuses the password"}
 			cases["no such database"] = struct{ url, want string }{withURL(t, db, func(u *url.URL) { u.Path += "_no" }), "there is no such database"}
@@ -261,10 +263,16 @@ func withURL(t *testing.T, db testdb.Database, change func(*url.URL)) string {
 func TestAnotherTableInItsOwnSchema(t *testing.T) {
 	t.Parallel()
 	onEachDatabase(t, func(t *testing.T, db testdb.Database) {
-		table := "events"
-		if db.Kind == testdb.Postgres {
+		table := "main.events"
+		switch db.Kind {
+		case testdb.Postgres:
 			table = "Sales.Events"
 			execute(t, db.DB, `CREATE SCHEMA "Sales"`)
+		case testdb.MariaDB: // where a schema is a database
+			schema := "Sales_" + rand.Text()[:8]
+			table = schema + ".Events"
+			execute(t, db.DB, "CREATE DATABASE "+schema)
+			t.Cleanup(func() { executeAtEnd(t, db.DB, "DROP DATABASE "+schema) })
 		}
 		flags := []string{"--database", db.URL, "--table", table}
 		mustRun(t, append([]string{"migrate", "up"}, flags...)...)
@@ -278,6 +286,16 @@ func TestAnotherTableInItsOwnSchema(t *testing.T) {
 			t.Errorf("the table outbox is there as well: %s", missing.stdout)
 		}
 	})
+}
+
+// executeAtEnd is for cleanups: the test's context has ended.
+func executeAtEnd(t *testing.T, db *sql.DB, statement string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if _, err := db.ExecContext(ctx, statement); err != nil {
+		t.Error(err)
+	}
 }
 
 func execute(t *testing.T, db *sql.DB, statement string) {
