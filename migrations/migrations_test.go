@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -17,13 +18,26 @@ import (
 
 func each(t *testing.T, check func(*testing.T, testdb.Database)) {
 	t.Parallel()
-	for _, target := range testdb.Targets() {
+	for _, target := range targets() {
 		t.Run(target.Name, func(t *testing.T) {
 			t.Parallel()
 			check(t, target.Open(t))
 		})
 	}
 }
+
+// targets have MySQL and MariaDB, too, each through one driver.
+func targets() []testdb.Target {
+	all := testdb.Targets()
+	for _, target := range testdb.Upcoming() {
+		if isMySQL(target.Kind) && strings.HasSuffix(target.Name, "/gosql") {
+			all = append(all, target)
+		}
+	}
+	return all
+}
+
+func isMySQL(kind string) bool { return kind == testdb.MySQL || kind == testdb.MariaDB }
 
 func migrator(t *testing.T, db testdb.Database, pool *sql.DB, options migrations.Options) *migrations.Migrations {
 	t.Helper()
@@ -43,6 +57,9 @@ func relations(t *testing.T, db testdb.Database) []string {
 	query := "SELECT name FROM sqlite_master WHERE name NOT LIKE 'sqlite_%'"
 	if db.Kind == testdb.Postgres {
 		query = "SELECT relname FROM pg_class JOIN pg_namespace n ON n.oid = relnamespace WHERE nspname !~ '^pg_' AND nspname <> 'information_schema'"
+	}
+	if isMySQL(db.Kind) {
+		query = "SELECT table_name FROM information_schema.tables WHERE table_schema = database()"
 	}
 	rows, err := db.DB.QueryContext(t.Context(), query)
 	if err != nil {
@@ -164,6 +181,8 @@ func TestOtherTables(t *testing.T) {
 	names := map[string][]string{
 		testdb.Postgres: {"jobs", "Order", "app.outbox", "app.Events", "select"},
 		testdb.SQLite:   {"jobs", "Order", "main.outbox", "main.Events", "select"},
+		testdb.MySQL:    {"jobs", "Order", "select", "rank", "a_table_with_a_name_as_long_as_any_may_be"[:40]},
+		testdb.MariaDB:  {"jobs", "Order", "select", "rank", "a_table_with_a_name_as_long_as_any_may_be"[:40]},
 	}
 	each(t, func(t *testing.T, db testdb.Database) {
 		if db.Kind == testdb.Postgres {
@@ -200,7 +219,9 @@ func TestPrintedSQL(t *testing.T) {
 		if err := m.Print(&text); err != nil {
 			t.Fatal(err)
 		}
-		exec(t, db.DB, text.String())
+		for _, script := range scripts(db.Kind, text.String()) {
+			exec(t, db.DB, script)
+		}
 		exec(t, db.DB, "INSERT INTO outbox (topic) VALUES ('a')")
 		if pending, err := m.Pending(t.Context()); err != nil || len(pending) != 0 {
 			t.Errorf("Pending = %v, %v; want nothing", pending, err)
@@ -208,10 +229,23 @@ func TestPrintedSQL(t *testing.T) {
 		if applied, err := m.Up(t.Context()); err != nil || len(applied) != 0 {
 			t.Errorf("Up = %v, %v; want nothing to do", applied, err)
 		}
-		if !strings.Contains(text.String(), "\n-- DROP TABLE outbox;\n") {
+		if !strings.Contains(strings.ReplaceAll(text.String(), "`", ""), "\n-- DROP TABLE outbox;\n") {
 			t.Error("the way back is not printed as a comment")
 		}
 	})
+}
+
+// scripts are what a driver takes at once.
+func scripts(kind, text string) (parts []string) {
+	if !isMySQL(kind) {
+		return []string{text}
+	}
+	for part := range strings.SplitAfterSeq(text, ";\n") {
+		if lines := regexp.MustCompile(`(?m)^--.*\n`).ReplaceAllString(part, ""); strings.TrimSpace(lines) != "" {
+			parts = append(parts, lines)
+		}
+	}
+	return parts
 }
 
 func TestOptionsAreChecked(t *testing.T) {
@@ -231,6 +265,7 @@ func TestPublishedFilesAreUnchanged(t *testing.T) {
 		"kin/00001_outbox.sql":       "588c66953712defa",
 		"oracle/00001_outbox.sql":    "cde5b0abeec49dc5",
 		"postgres/00001_outbox.sql":  "4eb52d40073ac8b8",
+		"mysql/00001_outbox.sql":     "96a33a855e44b572",
 		"sqlite/00001_outbox.sql":    "cfeef9609fb4d5c3",
 		"sqlserver/00001_outbox.sql": "35d00aa3e1d98c12",
 	}

@@ -72,6 +72,12 @@ func TestTableRefuses(t *testing.T) {
 		testdb.Postgres: append([]string{"(topic, available_at) VALUES ('a', 'infinity')"}, both...),
 		testdb.SQLite:   append([]string{"(topic, available_at) VALUES ('a', '2026-01-01T00:00:00Z')", "(topic, message_key) VALUES ('a', X'41')"}, both...),
 	}
+	mysql := append([]string{
+		"(topic, lane) VALUES ('a', 64)",
+		"(topic, message_key, lane) VALUES ('a', 'k', 1)", // it has another
+		"(topic, message_id) VALUES ('a', '0197a3b4-0000-7abc-8def-0123456789ag')",
+	}, both...)
+	kinds[testdb.MySQL], kinds[testdb.MariaDB] = mysql, mysql
 	each(t, func(t *testing.T, db testdb.Database) {
 		if _, err := migrator(t, db, db.DB, migrations.Options{}).Up(t.Context()); err != nil {
 			t.Fatal(err)

@@ -14,9 +14,10 @@ CREATE TABLE {{.Hot}} (
     -- off is refused.
     topic         varchar(256) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL,
     message_key   varchar(256) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin,
-    -- Never to be given by a producer.
+    -- Of the key's bytes, or of a random text; the highest six bits of 32. Never to
+    -- be given by a producer.
     lane          smallint NOT NULL DEFAULT (
-        crc32(CASE WHEN octet_length(message_key) > 0 THEN message_key ELSE message_id END) & 63),
+        crc32(CASE WHEN octet_length(message_key) > 0 THEN message_key ELSE message_id END) >> 26),
     payload       longblob,
     payload_text  longtext CHARACTER SET utf8mb4 COLLATE utf8mb4_bin,
     headers       longtext CHARACTER SET utf8mb4 COLLATE utf8mb4_bin,
@@ -36,7 +37,7 @@ CREATE TABLE {{.Hot}} (
     CONSTRAINT {{.IndexName "message_id_is_a_uuid"}} CHECK (message_id LIKE '________-____-____-____-____________' AND unhex(replace(message_id, '-', '')) IS NOT NULL),
     CONSTRAINT {{.IndexName "topic_size"}} CHECK (octet_length(topic) BETWEEN 1 AND 255),
     CONSTRAINT {{.IndexName "key_size"}} CHECK (octet_length(message_key) <= 255),
-    CONSTRAINT {{.IndexName "lane_of_key"}} CHECK (lane BETWEEN 0 AND 63 AND (lane = crc32(message_key) & 63 OR coalesce(octet_length(message_key), 0) = 0)),
+    CONSTRAINT {{.IndexName "lane_of_key"}} CHECK (lane BETWEEN 0 AND 63 AND (lane = crc32(message_key) >> 26 OR coalesce(octet_length(message_key), 0) = 0)),
     CONSTRAINT {{.IndexName "one_payload"}} CHECK (payload IS NULL OR payload_text IS NULL),
     CONSTRAINT {{.IndexName "headers_object"}} CHECK (json_valid(headers) AND json_type(headers) = 'OBJECT'),
     CONSTRAINT {{.IndexName "a_real_time"}} CHECK (year(available_at) > 0)
@@ -125,7 +126,7 @@ SELECT a.n + 8 * b.n FROM
 UNION SELECT 64;
 
 -- What producers lock who ask for their keys to be locked: by the key's
--- crc32, of which the lowest ten bits count.
+-- crc32, of which the highest ten bits count.
 CREATE TABLE {{.KeyLocks}} (
     slot smallint NOT NULL PRIMARY KEY
 ) ENGINE = InnoDB;

@@ -39,18 +39,15 @@ func (d mysql) withSkipLocked(skipLocked bool) mysql {
 	return d
 }
 
-// keyLocks is how many locks there are for keys: rows of a table of their own.
-const keyLocks = 1024
-
 // LockKeys locks rows, which two keys may share, in their order. Any producer can
-// compute the same numbers, so they must not change: see MYSQL.md.
+// compute the same numbers, the highest ten bits of the checksum, so they must not change.
 func (mysql) LockKeys(table Table, keys []string) []Query {
 	if len(keys) == 0 {
 		return nil
 	}
 	slots := make([]int64, len(keys))
 	for i, key := range keys {
-		slots[i] = int64(crc32.ChecksumIEEE([]byte(key)) % keyLocks)
+		slots[i] = int64(crc32.ChecksumIEEE([]byte(key)) >> 22)
 	}
 	slices.Sort(slots)
 	return []Query{mysqlQuery("SELECT slot FROM " + table.Backquoted().KeyLocks() + " FORCE INDEX (PRIMARY) WHERE slot IN " +
