@@ -1,0 +1,254 @@
+package sqlstore_test
+
+import (
+	"context"
+	"crypto/rand"
+	"database/sql"
+	"database/sql/driver"
+	"testing"
+	"time"
+
+	"github.com/rowrelay/rowrelay/outbox"
+	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/sqlstore"
+)
+
+// eachMySQL runs a check on a table of its own, on every server but only by one
+// driver.
+func eachMySQL(t *testing.T, check func(*testing.T, mysqlTable)) {
+	t.Helper()
+	t.Parallel()
+	servers := map[string]bool{}
+	for _, target := range mysqlTargets() {
+		server := target.Name[:len(target.Name)-len("/gosql")]
+		if servers[server] || target.Name != server+"/gosql" {
+			continue
+		}
+		servers[server] = true
+		t.Run(server, func(t *testing.T) {
+			t.Parallel()
+			check(t, mysqlTable{open(t, target)})
+		})
+	}
+}
+
+// observer reads everything again and again, and holds each page against what
+// earlier ones promised.
+type observer struct {
+	testing.TB
+	store            *sqlstore.Store
+	seen             map[int64]bool
+	highest, horizon int64
+}
+
+func newObserver(t testing.TB, store *sqlstore.Store) *observer {
+	return &observer{TB: t, store: store, seen: map[int64]bool{}}
+}
+
+func (o *observer) look() relay.Page {
+	o.Helper()
+	positions := make([]relay.Position, relay.Lanes)
+	for lane := range positions {
+		positions[lane].Lane = lane
+	}
+	page, err := o.store.Read(o.Context(), positions, 100_000, 1<<30)
+	if err != nil {
+		o.Fatal(err)
+	}
+	for _, row := range page.Rows {
+		switch id := row.ID; {
+		case o.seen[id]:
+		case id <= o.horizon:
+			o.Errorf("row %d appeared at or below the horizon %d", id, o.horizon)
+		case id <= o.highest && (page.LateAfter < 0 || page.LateAfter >= id):
+			o.Errorf("row %d appeared below %d, and the page says late after %d", id, o.highest, page.LateAfter)
+		}
+	}
+	for _, row := range page.Rows {
+		o.seen[row.ID] = true
+		o.highest = max(o.highest, row.ID)
+	}
+	o.horizon = max(o.horizon, page.Horizon)
+	return page
+}
+
+// lookFor looks for some time; the horizon stays below the id.
+func (o *observer) lookFor(span time.Duration, below int64) {
+	o.Helper()
+	for start := time.Now(); time.Since(start) < span; time.Sleep(20 * time.Millisecond) {
+		if page := o.look(); below != 0 && page.Horizon >= below {
+			o.Fatalf("the horizon is %d, and row %d is still to appear", page.Horizon, below)
+		}
+	}
+}
+
+// lookUntil looks until the horizon has reached the id.
+func (o *observer) lookUntil(id int64) {
+	o.Helper()
+	for start := time.Now(); o.look().Horizon < id; time.Sleep(20 * time.Millisecond) {
+		if time.Since(start) > time.Minute {
+			o.Fatalf("the horizon is %d after a minute, and nothing is open below %d", o.horizon, id)
+		}
+	}
+}
+
+func insertOne(t testing.TB, m mysqlTable, key string) int64 {
+	t.Helper()
+	tx := m.Begin(t)
+	id := tx.Insert(outbox.Message{Topic: "t", Key: key})
+	tx.Commit()
+	return id
+}
+
+const settling = 1500 * time.Millisecond // more than the grace
+
+// A transaction stays open while many messages pass it. No page looks through
+// all of them again, and none is lost.
+func TestMySQLLongWriter(t *testing.T) {
+	eachMySQL(t, func(t *testing.T, m mysqlTable) {
+		o := newObserver(t, m.open(t))
+		slow := m.Begin(t)
+		late := slow.Insert(outbox.Message{Topic: "late", Key: "A"})
+		o.look()
+		for range 3 {
+			exec(t, m.DB, "INSERT INTO outbox (topic) SELECT 'bulk' FROM information_schema.collations AS a, information_schema.collations AS b LIMIT 10000")
+			o.lookFor(settling/3, late)
+			exec(t, m.DB, "DELETE t FROM outbox AS t FORCE INDEX (id) WHERE id > ?", late)
+		}
+		narrow := false
+		for range 50 {
+			insertOne(t, m, "")
+			page := o.look()
+			narrow = narrow || page.LateAfter > late
+		}
+		if !narrow {
+			t.Error("each of 50 pages looks through all that was written since the transaction began")
+		}
+		slow.Commit()
+		third := insertOne(t, m, "A")
+		o.look()
+		if !o.seen[late] {
+			t.Errorf("row %d was committed, and isn't read", late)
+		}
+		o.lookUntil(third)
+	})
+}
+
+// What has begun by reading has a number only once it writes, which is after it
+// has taken its id.
+func TestMySQLReaderBecomesWriter(t *testing.T) {
+	eachMySQL(t, func(t *testing.T, m mysqlTable) {
+		o := newObserver(t, m.open(t))
+		tx, err := m.DB.BeginTx(context.Background(), &sql.TxOptions{Isolation: sql.LevelRepeatableRead})
+		if err != nil {
+			t.Fatal(err)
+		}
+		slow := mysqlProducer{&producer{t, tx, m.dialect}}
+		t.Cleanup(func() { _ = tx.Rollback() })
+		var count int
+		if err := tx.QueryRow("SELECT COUNT(*) FROM outbox").Scan(&count); err != nil {
+			t.Fatal(err)
+		}
+		o.lookUntil(insertOne(t, m, ""))
+		late := slow.Insert(outbox.Message{Topic: "late"})
+		insertOne(t, m, "")
+		o.lookFor(settling, late)
+		slow.Commit()
+		o.lookUntil(insertOne(t, m, ""))
+	})
+}
+
+// Programs that hold locks for long, and write nothing, hold nothing up.
+func TestMySQLLocksHoldNothingUp(t *testing.T) {
+	eachMySQL(t, func(t *testing.T, m mysqlTable) {
+		exec(t, m.DB, "CREATE TABLE jobs (id INT PRIMARY KEY)")
+		exec(t, m.DB, "INSERT INTO jobs VALUES (1)")
+		tx, err := m.DB.BeginTx(context.Background(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = tx.Rollback() })
+		if _, err := tx.Exec("SELECT id FROM jobs FOR UPDATE"); err != nil {
+			t.Fatal(err)
+		}
+		o := newObserver(t, m.open(t))
+		o.lookUntil(insertOne(t, m, ""))
+		slow := mysqlProducer{&producer{t, tx, m.dialect}}
+		late := slow.Insert(outbox.Message{Topic: "late"}) // its number is an old one
+		insertOne(t, m, "")
+		o.lookFor(settling, late)
+		slow.Commit()
+		o.lookUntil(insertOne(t, m, ""))
+	})
+}
+
+// Someone reads the list of transactions all the time, so that it stays an old
+// one: nothing is concluded from it.
+func TestMySQLMonitored(t *testing.T) {
+	eachMySQL(t, func(t *testing.T, m mysqlTable) {
+		o := newObserver(t, m.open(t))
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			for ctx.Err() == nil {
+				if _, err := m.DB.ExecContext(ctx, "SELECT COUNT(*) FROM information_schema.innodb_trx"); err != nil && ctx.Err() == nil {
+					t.Error(err)
+				}
+				time.Sleep(20 * time.Millisecond)
+			}
+		}()
+		o.lookFor(settling, 0)
+		slow := m.Begin(t)
+		late := slow.Insert(outbox.Message{Topic: "late"})
+		insertOne(t, m, "")
+		o.lookFor(settling, late)
+		slow.Commit()
+		stop()
+		<-ended
+		o.lookUntil(insertOne(t, m, ""))
+	})
+}
+
+// A transaction that is prepared, and whose session has gone, is open.
+func TestMySQLPrepared(t *testing.T) {
+	eachMySQL(t, func(t *testing.T, m mysqlTable) {
+		name := "'" + rand.Text() + "'"
+		session, err := m.DB.Conn(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, statement := range []string{"XA START " + name, "INSERT INTO outbox (topic) VALUES ('late')", "XA END " + name, "XA PREPARE " + name} {
+			if _, err := session.ExecContext(t.Context(), statement); err != nil {
+				t.Fatal(err)
+			}
+		}
+		t.Cleanup(func() { _, _ = m.DB.Exec("XA ROLLBACK " + name) })
+		_ = session.Raw(func(any) error { return driver.ErrBadConn }) // is closed
+		o := newObserver(t, m.open(t))
+		late := insertOne(t, m, "") - 1
+		o.lookFor(settling, late)
+		commitXA(t, m, name)
+		o.look()
+		if !o.seen[late] {
+			t.Errorf("row %d was committed, and isn't read", late)
+		}
+		o.lookUntil(insertOne(t, m, ""))
+	})
+}
+
+// commitXA waits for the server to notice that the session has gone.
+func commitXA(t testing.TB, m mysqlTable, name string) {
+	t.Helper()
+	for range 100 {
+		_, err := m.DB.Exec("XA COMMIT " + name)
+		if err == nil {
+			return
+		}
+		time.Sleep(50 * time.Millisecond)
+		if t.Context().Err() != nil {
+			break
+		}
+	}
+	t.Fatal("the prepared transaction can't be committed")
+}
