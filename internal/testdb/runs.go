@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -30,18 +31,30 @@ type Run struct {
 var recorded []byte
 
 // Runs returns what is recorded, in the order of [Targets], and then the rest.
-func Runs() ([]Run, error) {
-	var runs []Run
-	if err := json.Unmarshal(recorded, &runs); err != nil {
+func Runs() ([]Run, error) { return ParseRuns(recorded) }
+
+// ParseRuns reads the text of a record.
+func ParseRuns(text []byte) (runs []Run, err error) {
+	if err := json.Unmarshal(text, &runs); err != nil {
 		return nil, fmt.Errorf("read runs.json: %w", err)
 	}
 	return runs, nil
 }
 
+// recording is held by who reads and writes the record.
+var recording sync.Mutex
+
 // Record writes the runs down in place of those of the same targets. Root is the
 // way to the module's folder.
 func Record(root string, fresh map[string]Run) error {
-	runs, err := Runs()
+	recording.Lock()
+	defer recording.Unlock()
+	file := root + "/internal/testdb/runs.json"
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	runs, err := ParseRuns(text)
 	if err != nil {
 		return err
 	}
@@ -50,11 +63,10 @@ func Record(root string, fresh map[string]Run) error {
 			fresh[run.Target] = run
 		}
 	}
-	text, err := json.MarshalIndent(inOrder(fresh), "", "\t")
-	if err != nil {
+	if text, err = json.MarshalIndent(inOrder(fresh), "", "\t"); err != nil {
 		return err
 	}
-	return os.WriteFile(root+"/internal/testdb/runs.json", append(text, '\n'), 0o600)
+	return os.WriteFile(file, append(text, '\n'), 0o600)
 }
 
 func inOrder(runs map[string]Run) []Run {
