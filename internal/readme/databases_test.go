@@ -14,7 +14,7 @@ import (
 var drivers = map[string]string{
 	"pgx": "pgx (stdlib)", "pq": "lib/pq", "modernc": "modernc.org/sqlite (pure Go)", "mattn": "mattn/go-sqlite3 (cgo)",
 	"gosql": "go-sql-driver/mysql", "prepared": "go-sql-driver/mysql, statements prepared", "gomysql": "go-mysql-org/go-mysql",
-	"mssqldb": "microsoft/go-mssqldb", "goora": "sijms/go-ora",
+	"mssqldb": "microsoft/go-mssqldb", "go-ora": "sijms/go-ora",
 }
 
 // unrun are the databases of which there is SQL and no server that the suite

@@ -107,7 +107,7 @@ func (db Database) NewRun(t testing.TB, root string) Run {
 		t.Fatalf("ask %s for its version: %v", db.Name, err)
 	}
 	return Run{
-		Target: db.Name, Server: product.name + " " + numbers.FindString(version), Driver: withVersion(t, root, modules[db.Driver]),
+		Target: db.Name, Server: product.name + " " + numbers.FindString(strings.TrimPrefix(version, "5.5.5-")), Driver: withVersion(t, root, modules[db.Driver]),
 		Date: time.Now().UTC().Format(time.DateOnly),
 	}
 }
