@@ -48,6 +48,36 @@ func TestConnectionDiesWithAWindowInFlight(t *testing.T) {
 	}
 }
 
+// TestTheRestWaits: what was not begun when the connection died is not sent by
+// the same Send, whose batch would take as long as the outage.
+func TestTheRestWaits(t *testing.T) {
+	t.Parallel()
+	b := theBroker(t)
+	queue, p := b.client(t).queue("classic", nil), newProxy(t, b.hosts[0])
+	options := b.options(p.address())
+	options.Connections, options.Window = 1, 10
+	sink := opened(t, options)
+	reached, release := p.stall()
+	go func() {
+		<-reached
+		p.cut()
+		release()
+	}()
+	known := 0
+	for i, o := range sink.Send(t.Context(), many(100, func(int) sinks.Message { return to(queue, "") })) {
+		switch {
+		case o.Result == sinks.Retry && o.Reason == sinks.ReasonUnknown && i < 10:
+		case o.Result == sinks.Unavailable && o.Reason == sinks.ReasonConnection:
+			known++
+		default:
+			t.Errorf("message %d: %+v", i, o)
+		}
+	}
+	if known < 90 {
+		t.Errorf("%d messages found the connection lost, want 90", known)
+	}
+}
+
 // depth is how many messages wait in the queue.
 func (b *mailbox) depth() int {
 	q, err := b.client.QueueDeclarePassive(b.queue, true, false, false, false, nil)
