@@ -16,13 +16,26 @@ import (
 func eachTable(t *testing.T, check func(*testing.T, table)) {
 	t.Helper()
 	t.Parallel()
-	for _, target := range testdb.Targets() {
+	for _, target := range allTargets() {
 		t.Run(target.Name, func(t *testing.T) {
 			t.Parallel()
 			check(t, open(t, target))
 		})
 	}
 }
+
+// allTargets have MySQL and MariaDB, too, each through one driver.
+func allTargets() []testdb.Target {
+	all := testdb.Targets()
+	for _, target := range mysqlTargets() {
+		if strings.HasSuffix(target.Name, "/gosql") {
+			all = append(all, target)
+		}
+	}
+	return all
+}
+
+func isMySQL(kind string) bool { return kind == testdb.MySQL || kind == testdb.MariaDB }
 
 func TestCheckIsContent(t *testing.T) {
 	eachTable(t, func(t *testing.T, table table) {

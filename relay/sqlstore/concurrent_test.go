@@ -46,18 +46,18 @@ func done(row relay.Row, fences map[int]int64) relay.Settlement {
 // over, is storetest's.)
 func TestSettleWaitsForTakeover(t *testing.T) {
 	eachTable(t, func(t *testing.T, table table) {
-		if table.Kind != testdb.Postgres {
+		if table.Kind == testdb.SQLite {
 			return // one writer at a time: there is nothing to wait in between
 		}
 		exec(t, table.DB, "INSERT INTO outbox (topic, message_key) VALUES ('a', 'k')")
 		store, rows, fences := lease(t, table, "old")
-		exec(t, table.DB, "UPDATE outbox_lanes SET until = now() - interval '1 s'")
-		takeover, err := table.DB.BeginTx(t.Context(), nil)
+		exec(t, table.DB, "UPDATE outbox_lanes SET until = '2001-01-01 00:00:00'")
+		takeover, err := table.DB.BeginTx(t.Context(), &sql.TxOptions{Isolation: sql.LevelReadCommitted})
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer func() { _ = takeover.Rollback() }()
-		carryOut(t, takeover, table.dialect.Acquire(dialect.Table{}, "new", relay.Lanes, time.Minute))
+		carryOut(t, takeover, fitted(t, table).Acquire(dialect.Table{}, "new", relay.Lanes, time.Minute))
 		settled := make(chan relay.Settled)
 		go func() {
 			counts, err := store.Settle(t.Context(), "old", true, []relay.Settlement{done(rows[0], fences)})
@@ -76,12 +76,36 @@ func TestSettleWaitsForTakeover(t *testing.T) {
 	})
 }
 
+// fitted is the variant of the dialect that fits the server.
+func fitted(t *testing.T, table table) dialect.Dialect {
+	t.Helper()
+	fitting, differs := table.dialect.(dialect.Fitting)
+	if !differs || !isMySQL(table.Kind) {
+		return table.dialect
+	}
+	var version string
+	if err := table.DB.QueryRow("SELECT version()").Scan(&version); err != nil {
+		t.Fatal(err)
+	}
+	skips := !strings.HasPrefix(table.Name, "mariadb105")
+	fit, err := fitting.Fit(dialect.Server{Facts: map[string]string{"version": version}, Skips: skips})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fit.Dialect
+}
+
 // waitBlocked waits until a session of the database waits for a lock.
 func waitBlocked(t *testing.T, table table) {
 	t.Helper()
+	waiting := "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')"
+	if isMySQL(table.Kind) {
+		waiting = "SELECT EXISTS (SELECT 1 FROM information_schema.innodb_trx JOIN information_schema.processlist ON id = trx_mysql_thread_id" +
+			" WHERE db = database() AND trx_state = 'LOCK WAIT')"
+	}
 	for deadline := time.Now().Add(30 * time.Second); ; {
 		var blocked bool
-		if err := table.DB.QueryRow("SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')").Scan(&blocked); err != nil {
+		if err := table.DB.QueryRow(waiting).Scan(&blocked); err != nil {
 			t.Fatal(err)
 		}
 		if blocked {
@@ -239,7 +263,7 @@ func TestHandleTx(t *testing.T) {
 // extended, nor is its own taken for lost.
 func TestExtendWhileHandling(t *testing.T) {
 	eachTable(t, func(t *testing.T, table table) {
-		if table.Kind != testdb.Postgres {
+		if table.Kind == testdb.SQLite {
 			return // a handler's transaction is the only one that writes
 		}
 		store := table.open(t)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"sync"
 
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 	"github.com/rowrelay/rowrelay/relay"
@@ -21,6 +22,7 @@ func (s *Store) HandleTx(ctx context.Context, name string, keep bool, done relay
 		return err
 	}
 	defer finish()
+	defer s.handling.begin(done)()
 	tx, err := s.beginSettled(ctx, settle, settlements)
 	if err != nil {
 		return err
@@ -62,4 +64,43 @@ func (s *Store) mustSettle(ctx context.Context, tx *sql.Tx, settle dialect.Settl
 		err = fmt.Errorf("row %d: %w", settlements[0].ID, relay.ErrFenced)
 	}
 	return err
+}
+
+// handling has the claimed rows whose handlers run.
+type handling struct {
+	mu  sync.Mutex
+	ids map[int64]int // how many handlers each has: a second one waits, and is refused
+}
+
+func (h *handling) begin(done relay.Settlement) (end func()) {
+	if done.Token == "" {
+		return func() {}
+	}
+	h.add(done.ID, 1)
+	return func() { h.add(done.ID, -1) }
+}
+
+func (h *handling) add(id int64, count int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.ids == nil {
+		h.ids = map[int64]int{}
+	}
+	if h.ids[id] += count; h.ids[id] == 0 {
+		delete(h.ids, id)
+	}
+}
+
+// split tells rows that are being handled from others.
+func (h *handling) split(ids []int64) (handled, others []int64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, id := range ids {
+		if h.ids[id] > 0 {
+			handled = append(handled, id)
+		} else {
+			others = append(others, id)
+		}
+	}
+	return handled, others
 }

@@ -58,16 +58,22 @@ func order(pick relay.Pick) func(a, b relay.Row) int {
 // Extend implements [relay.RowStore]. A claim that has ended and was not taken
 // back is extended like any other. It waits for this store's settles of claimed
 // rows, and they for it: a statement that comes upon a row which another has
-// just changed passes it over.
+// just changed passes it over. Rows that are being handled stay claimed: they are
+// locked, and not every database can pass them over.
 func (s *Store) Extend(ctx context.Context, token string, ids []int64, ttl time.Duration) (still []int64, err error) {
 	s.claims.Lock()
 	defer s.claims.Unlock()
+	handled, others := s.handling.split(ids)
 	err = s.write(ctx, "extend claims of table", func() error {
-		still, err = s.ids(ctx, s.dialect.Extend(s.table, token, ids, ttl))
+		still, err = s.ids(ctx, s.dialect.Extend(s.table, token, others, ttl))
 		return err
 	})
+	if err != nil {
+		return nil, err
+	}
+	still = append(still, handled...)
 	slices.Sort(still)
-	return slices.Compact(still), err
+	return slices.Compact(still), nil
 }
 
 // ids carries out steps that answer with ids.

@@ -43,6 +43,7 @@ type Store struct {
 	longest  time.Duration
 	findings []Finding // what there is to know of the server
 	habits   habits
+	handling handling
 	claims   sync.RWMutex  // held for reading by settles of claimed rows, for writing by extensions
 	writing  chan struct{} // held by a writer, where there is one at a time
 }
