@@ -14,7 +14,7 @@ const oracleAsBytes = `WITH FUNCTION as_bytes(text IN CLOB) RETURN BLOB IS
     lang INTEGER := DBMS_LOB.DEFAULT_LANG_CTX;
     warning INTEGER;
 BEGIN
-    DBMS_LOB.CREATETEMPORARY(bytes, TRUE, DBMS_LOB.CALL);
+    DBMS_LOB.CREATETEMPORARY(bytes, TRUE, DBMS_LOB.SESSION);
     IF DBMS_LOB.GETLENGTH(text) > 0 THEN
         DBMS_LOB.CONVERTTOBLOB(bytes, text, DBMS_LOB.LOBMAXSIZE, bytes_at, text_at, NLS_CHARSET_ID('AL32UTF8'), lang, warning);
     END IF;
@@ -27,12 +27,13 @@ const (
 	oraclePlain = `t.id, t.lane, t.message_id, t.topic, t.message_key,
     CASE WHEN t.payload_text IS NULL THEN t.payload ELSE as_bytes(t.payload_text) END, t.headers,
     TO_CHAR(t.available_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), t.priority, t.attempts, t.crashes, TO_CHAR(t.created_at, 'YYYY-MM-DD HH24:MI:SS.FF6')`
-	oracleHasPayload = `CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END`
-	oracleLater      = `CASE WHEN t.available_at > ` + oracleNow + ` THEN 2 ELSE 0 END`
-	oracleRetrying   = `CASE WHEN t.state = 'retry' THEN 4 ELSE 0 END`
-	oracleHot        = oraclePlain + ",\n    " + oracleHasPayload + " + " + oracleLater
-	oracleHeld       = oraclePlain + ",\n    " + oracleHasPayload + " + " + oracleRetrying
-	oracleNone       = `0 AS id, 0 AS lane, NULL AS message_id, NULL AS topic, NULL AS message_key, EMPTY_BLOB() AS payload, TO_CLOB(NULL) AS payload_text, TO_CLOB(NULL) AS headers,
+	oracleHasPayload = `CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END +
+    65536 * CASE WHEN t.payload_text IS NULL THEN NVL(DBMS_LOB.GETLENGTH(t.payload), 0) ELSE DBMS_LOB.GETLENGTH(as_bytes(t.payload_text)) END`
+	oracleLater    = `CASE WHEN t.available_at > ` + oracleNow + ` THEN 2 ELSE 0 END`
+	oracleRetrying = `CASE WHEN t.state = 'retry' THEN 4 ELSE 0 END`
+	oracleHot      = oraclePlain + ",\n    " + oracleHasPayload + " + " + oracleLater
+	oracleHeld     = oraclePlain + ",\n    " + oracleHasPayload + " + " + oracleRetrying
+	oracleNone     = `0 AS id, 0 AS lane, NULL AS message_id, NULL AS topic, NULL AS message_key, EMPTY_BLOB() AS payload, TO_CLOB(NULL) AS payload_text, TO_CLOB(NULL) AS headers,
     CAST(NULL AS TIMESTAMP(6)) AS available_at, 0 AS priority, 0 AS attempts, 0 AS crashes, CAST(NULL AS TIMESTAMP(6)) AS created_at`
 	oracleColumns = `id, lane, message_id, topic, message_key, payload, payload_text, headers, available_at, priority, attempts, crashes, created_at`
 	oracleSize    = `NVL(DBMS_LOB.GETLENGTH(t.payload), 0) + NVL(DBMS_LOB.GETLENGTH(t.payload_text), 0)`
@@ -75,8 +76,7 @@ func (oracle) Read(table Table, read Read) Query {
 
 // oracleOrdered is a FROM of rows, as t, that are in order before what is selected
 // of them is computed: the count of rows keeps the two apart. What as_bytes
-// returns must not wait in a sort: it lasts for the call to the server in which it
-// was made.
+// returns shall not wait in a sort.
 func oracleOrdered(rows, order, where string) string {
 	return "FROM (SELECT r.*, ROWNUM AS n FROM (\n" + rows + "\nORDER BY " + order + ") r" + where + ") t"
 }

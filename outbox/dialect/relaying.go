@@ -98,7 +98,8 @@ type Lanes interface {
 // Reading is what a relay reads. "A row" has these columns, in this order: id,
 // lane, message_id, topic, message_key, payload, headers, available_at,
 // priority, attempts, crashes, created_at, flags. The flags are a sum of
-// [HasPayload], [IsLater], [IsRetry] and [IsUTF16].
+// [HasPayload], [IsLater], [IsRetry] and [IsUTF16], and of the payload's size in
+// [SizeOne] where a driver may cut payloads.
 type Reading interface {
 	// Given selects the highest id that was given out, 0 if none was.
 	Given(table Table) Query

@@ -131,5 +131,9 @@ const (
 	IsUTF16    = 8 // its payload is text in UTF-16, little-endian, and is to be handed on in UTF-8
 )
 
+// SizeOne is what each byte of a row's payload adds to its flags, where drivers
+// are known to cut payloads off.
+const SizeOne = 1 << 16
+
 // RowIndexCount is the number of indexes that claiming by rows needs.
 const RowIndexCount = 3

@@ -6,6 +6,7 @@ import (
 	"database/sql/driver"
 	"errors"
 	"io"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -119,6 +120,25 @@ func TestOracleManners(t *testing.T) {
 	}
 	if server.began == 0 {
 		t.Error("lanes were acquired without a transaction")
+	}
+}
+
+// A payload that the driver has cut is told, and nothing is sent.
+func TestOracleCutPayload(t *testing.T) {
+	t.Parallel()
+	server := scriptedOracle("19.0.0.0.0")
+	row := server.answers["AS line"][1]
+	row[6], row[13] = []byte("half"), strconv.Itoa(1+dialect.SizeOne*8)
+	store, err := openScripted(t, server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := store.Read(t.Context(), []relay.Position{{Lane: 3}}, 10, 1<<20); err == nil || !strings.Contains(err.Error(), "4 of its payload's 8 bytes") {
+		t.Errorf("Read = %v, want that the payload was cut", err)
+	}
+	row[13] = strconv.Itoa(1 + dialect.SizeOne*4)
+	if page, err := store.Read(t.Context(), []relay.Position{{Lane: 3}}, 10, 1<<20); err != nil || string(page.Rows[0].Message.Payload) != "half" {
+		t.Errorf("Read = %+v, %v; want the payload", page, err)
 	}
 }
 

@@ -106,6 +106,10 @@ func (s *rowScan) scan(rows *sql.Rows) error {
 	if s.payload == nil && s.flags&dialect.HasPayload != 0 {
 		s.payload = []byte{} // some drivers take it for none
 	}
+	if size := int(s.flags / dialect.SizeOne); size > 0 && size != len(s.payload) {
+		return fmt.Errorf("row %d: the driver returned %d of its payload's %d bytes; have it fetch whole LOBs (go-ora: LOB FETCH=POST in the URL)",
+			s.id, len(s.payload), size)
+	}
 	if s.flags&dialect.IsUTF16 != 0 {
 		s.payload = fromUTF16(s.payload)
 	}
