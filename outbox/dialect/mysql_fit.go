@@ -11,7 +11,8 @@ import (
 // has some of them.
 const mysqlFacts = `'version', 'version_comment', 'aurora_version', 'auto_increment_increment', 'wsrep_on',` +
 	` 'group_replication_group_name', 'group_replication_single_primary_mode',` +
-	` 'innodb_thread_concurrency', 'innodb_max_purge_lag', 'read_only', 'innodb_read_only'`
+	` 'innodb_thread_concurrency', 'innodb_max_purge_lag', 'read_only', 'innodb_read_only',` +
+	` 'transaction_isolation', 'tx_isolation', 'autocommit'`
 
 // Server needs no right.
 func (mysql) Server() Query {
@@ -36,8 +37,12 @@ func (d mysql) Fit(server Server) (Fit, error) {
 	if kind.before(kind.least()) {
 		return Fit{}, fmt.Errorf("the server is %s: %s or later is needed", kind, kind.leastText())
 	}
-	fit := Fit{Dialect: d.withSkipLocked(server.Skips), Notes: []Note{{Name: "server", OK: true, Detail: kind.String()}}}
-	fit.Notes = append(fit.Notes, mysqlSkipNote(server.Skips))
+	if err := mysqlSession(server.Facts); err != nil {
+		return Fit{}, err
+	}
+	skips := server.Skips && !kind.before(kind.firstToSkip())
+	fit := Fit{Dialect: d.withSkipLocked(skips), Notes: []Note{{Name: "server", OK: true, Detail: kind.String()}}}
+	fit.Notes = append(fit.Notes, mysqlSkipNote(skips))
 	if why := mysqlWritersElsewhere(server.Facts); why != "" {
 		fit.Unordered = true
 		fit.Notes = append(fit.Notes, Note{Name: "order", Detail: why + ": messages of one key may overtake each other if their transactions run at the same time",
@@ -45,6 +50,21 @@ func (d mysql) Fit(server Server) (Fit, error) {
 	}
 	fit.Notes = append(fit.Notes, mysqlSettingNotes(server.Facts)...)
 	return fit, nil
+}
+
+// mysqlSession refuses sessions whose single statements see what isn't committed,
+// or begin a transaction that nobody ends.
+func mysqlSession(facts map[string]string) error {
+	for _, name := range []string{"transaction_isolation", "tx_isolation"} {
+		if facts[name] == "READ-UNCOMMITTED" {
+			return fmt.Errorf("%s of this session is READ-UNCOMMITTED, and messages would be delivered that are never committed:"+
+				" set it to READ-COMMITTED or REPEATABLE-READ, in the URL or in the server", name)
+		}
+	}
+	if facts["autocommit"] == "OFF" {
+		return fmt.Errorf("autocommit of this session is OFF: set it to ON, in the URL or in the server")
+	}
+	return nil
 }
 
 // mysqlKind is which server it is.
@@ -87,6 +107,14 @@ func (k mysqlKind) least() [3]int {
 		return [3]int{10, 5, 0}
 	}
 	return [3]int{8, 0, 13}
+}
+
+// firstToSkip is the first version that has SKIP LOCKED.
+func (k mysqlKind) firstToSkip() [3]int {
+	if k.mariadb {
+		return [3]int{10, 6, 0}
+	}
+	return [3]int{8, 0, 1}
 }
 
 func (k mysqlKind) leastText() string {

@@ -12,10 +12,9 @@ import (
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 )
 
-const (
-	trialTries    = 5 // another relay may hold the other row for a moment
-	trialPatience = 2 * time.Second
-)
+// trialPatience is how long the trial may take. It waits for nobody, unless the
+// server can't skip.
+const trialPatience = 2 * time.Second
 
 // fit goes on with the variant of the dialect that fits the server, and keeps
 // what there is to know of it.
@@ -55,53 +54,44 @@ func (s *Store) fitTo(ctx context.Context, server dialect.Server, fitting dialec
 	return fit, nil
 }
 
-// skips makes the trial, if there is one. Where the tables are missing, or this
-// user may not lock their rows, it takes success for granted: such a user can't
-// relay, but may ask for the status.
-func (s *Store) skips(ctx context.Context, trial *dialect.Trial) (bool, error) {
+// skips makes the trial, if there is one. Where it can't be made it takes success
+// for granted: as the tables are missing, or this user may not lock their rows,
+// who can't relay, but may ask for the status; or as another holds the row.
+func (s *Store) skips(ctx context.Context, trial *dialect.Trial) (skips bool, err error) {
 	if trial == nil {
 		return true, nil
 	}
 	if s.db.Stats().MaxOpenConnections == 1 {
 		return false, errors.New("the pool allows one connection, and a relay needs two at least (see SetMaxOpenConns)")
 	}
-	for range trialTries {
-		passed, err := s.tryToSkip(ctx, trial)
-		switch {
-		case s.dialect.Missing(err), s.dialect.Denied(err):
-			return true, nil
-		case err != nil && !s.dialect.Busy(err):
-			return false, err
-		case slices.Equal(passed, []string{trial.Want}):
-			return true, nil
-		case len(passed) > 0:
-			return false, nil
-		}
-	}
-	return false, nil
-}
-
-// tryToSkip returns what the second transaction selects. That it waits, or that
-// the server doesn't understand, is no error, and not what was wanted.
-func (s *Store) tryToSkip(ctx context.Context, trial *dialect.Trial) (passed []string, err error) {
 	within, cancel := context.WithTimeout(ctx, trialPatience)
 	defer cancel()
-	var row string
+	skips = true
 	err = s.inTx(within, nil, func(hold *sql.Tx) error {
+		var row string
 		if err := all(within, hold, trial.Hold, func() {}, &row); err != nil {
 			return err
 		}
-		return s.inTx(within, nil, func(pass *sql.Tx) error {
-			err := all(within, pass, trial.Pass, func() { passed = append(passed, row) }, &row)
-			if err != nil && ctx.Err() == nil && !s.dialect.Busy(err) {
-				passed = []string{"an error"}
-				return nil
-			}
-			return err
-		})
+		skips = s.passes(within, trial)
+		return nil
 	})
-	if ctx.Err() == nil && len(passed) > 0 {
-		return passed, nil // whether the transactions could be ended is of no interest
+	if ctx.Err() != nil {
+		return false, ctx.Err()
 	}
-	return passed, err
+	if within.Err() != nil || s.dialect.Missing(err) || s.dialect.Denied(err) || s.dialect.Busy(err) {
+		return skips, nil
+	}
+	return skips, err
+}
+
+// passes says that the second transaction got nothing but the other row. If
+// another holds that, too, it gets none. One that waits, or doesn't understand,
+// gets an error.
+func (s *Store) passes(ctx context.Context, trial *dialect.Trial) bool {
+	var passed []string
+	err := s.inTx(ctx, nil, func(pass *sql.Tx) error {
+		var row string
+		return all(ctx, pass, trial.Pass, func() { passed = append(passed, row) }, &row)
+	})
+	return err == nil && (len(passed) == 0 || slices.Equal(passed, []string{trial.Want}))
 }

@@ -1,0 +1,93 @@
+package dialect_test
+
+import (
+	"maps"
+	"strings"
+	"testing"
+
+	"github.com/rowrelay/rowrelay/outbox/dialect"
+)
+
+func TestMySQLFits(t *testing.T) {
+	t.Parallel()
+	const mysql, mariadb = "8.0.36", "10.11.6-MariaDB-log"
+	for name, test := range map[string]struct {
+		dialect dialect.Dialect
+		facts   string // name=value, separated by blanks
+		wrong   string // part of the error; empty: it fits
+		notes   string // the names of notes that aren't well, separated by commas
+	}{
+		"MySQL 8.0":                        {dialect: dialect.MySQL(), facts: "version=" + mysql},
+		"MySQL 9":                          {dialect: dialect.MySQL(), facts: "version=9.7.4-2 auto_increment_increment=1 read_only=OFF innodb_max_purge_lag=0 group_replication_single_primary_mode=ON"},
+		"the first that does":              {dialect: dialect.MySQL(), facts: "version=8.0.13"},
+		"MariaDB":                          {dialect: dialect.MariaDB(), facts: "version=" + mariadb + " wsrep_on=OFF"},
+		"MariaDB, as replicas name it":     {dialect: dialect.MariaDB(), facts: "version=5.5.5-10.6.1-MariaDB"},
+		"MariaDB, by its comment":          {dialect: dialect.MariaDB(), facts: "version=11.4.2 version_comment=MariaDB-Server"},
+		"MariaDB 10.5":                     {dialect: dialect.MariaDB(), facts: "version=10.5.0-MariaDB"},
+		"an old MySQL":                     {dialect: dialect.MySQL(), facts: "version=8.0.12", wrong: "the server is MySQL 8.0.12: MySQL 8.0.13 or later is needed"},
+		"an older MySQL":                   {dialect: dialect.MySQL(), facts: "version=5.7.44-log", wrong: "MySQL 8.0.13 or later"},
+		"an old MariaDB":                   {dialect: dialect.MariaDB(), facts: "version=10.4.34-MariaDB", wrong: "the server is MariaDB 10.4.34-MariaDB: MariaDB 10.5 or later is needed"},
+		"no version":                       {dialect: dialect.MySQL(), facts: "version=none", wrong: "MySQL 8.0.13 or later"},
+		"MariaDB taken for MySQL":          {dialect: dialect.MySQL(), facts: "version=" + mariadb, wrong: "use a URL that begins with mariadb://, or dialect.MariaDB()"},
+		"MySQL taken for MariaDB":          {dialect: dialect.MariaDB(), facts: "version=" + mysql, wrong: "use a URL that begins with mysql://, or dialect.MySQL()"},
+		"reading what isn't committed":     {dialect: dialect.MySQL(), facts: "version=" + mysql + " transaction_isolation=READ-UNCOMMITTED", wrong: "transaction_isolation of this session"},
+		"the same on MariaDB":              {dialect: dialect.MariaDB(), facts: "version=" + mariadb + " tx_isolation=READ-UNCOMMITTED", wrong: "tx_isolation of this session"},
+		"no autocommit":                    {dialect: dialect.MySQL(), facts: "version=" + mysql + " autocommit=OFF", wrong: "autocommit of this session is OFF"},
+		"Galera":                           {dialect: dialect.MariaDB(), facts: "version=" + mariadb + " wsrep_on=ON", notes: "order"},
+		"several primaries":                {dialect: dialect.MySQL(), facts: "version=" + mysql + " group_replication_group_name=x group_replication_single_primary_mode=OFF", notes: "order"},
+		"ids in steps":                     {dialect: dialect.MySQL(), facts: "version=" + mysql + " auto_increment_increment=2", notes: "order"},
+		"TiDB":                             {dialect: dialect.MySQL(), facts: "version=8.0.13-TiDB-v8", notes: "order"},
+		"a replica":                        {dialect: dialect.MySQL(), facts: "version=" + mysql + " read_only=ON", notes: "writable"},
+		"writers that wait for each other": {dialect: dialect.MySQL(), facts: "version=" + mysql + " innodb_thread_concurrency=8 innodb_max_purge_lag=1000", notes: "settings,settings"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			facts := map[string]string{}
+			for fact := range strings.FieldsSeq(test.facts) {
+				name, value, _ := strings.Cut(fact, "=")
+				maps.Copy(facts, map[string]string{name: value})
+			}
+			fit, err := test.dialect.(dialect.Fitting).Fit(dialect.Server{Facts: facts, Skips: true})
+			if test.wrong != "" {
+				if err == nil || !strings.Contains(err.Error(), test.wrong) {
+					t.Errorf("the error is %v, want one with %q", err, test.wrong)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			var wrong []string
+			for _, note := range fit.Notes {
+				if !note.OK {
+					wrong = append(wrong, note.Name)
+				}
+				if note.Detail == "" || !note.OK && note.Hint == "" {
+					t.Errorf("the note %q says too little", note.Name)
+				}
+			}
+			if got := strings.Join(wrong, ","); got != test.notes || fit.Unordered != (test.notes == "order") {
+				t.Errorf("noted %q, without order: %t", got, fit.Unordered)
+			}
+		})
+	}
+}
+
+// Who can't pass over locked rows gets other statements, also if it couldn't be
+// tried.
+func TestMySQLWithoutSkipLocked(t *testing.T) {
+	t.Parallel()
+	claim := dialect.Claim{Relay: "a", Token: "t", Limit: 5, Pick: "oldest"}
+	for _, test := range []struct {
+		version     string
+		skips, want bool
+	}{{"10.6.0-MariaDB", true, true}, {"10.6.0-MariaDB", false, false}, {"10.5.23-MariaDB", true, false}} {
+		fit, err := dialect.MariaDB().(dialect.Fitting).Fit(dialect.Server{Facts: map[string]string{"version": test.version}, Skips: test.skips})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Contains(fit.Dialect.Claim(dialect.Table{}, claim).Ask.SQL, "SKIP LOCKED"); got != test.want {
+			t.Errorf("%s skips: %t; the statement does: %t", test.version, test.skips, got)
+		}
+	}
+}

@@ -1,0 +1,193 @@
+package sqlstore_test
+
+import (
+	"context"
+	"database/sql"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/rowrelay/rowrelay/migrations"
+	"github.com/rowrelay/rowrelay/outbox"
+	"github.com/rowrelay/rowrelay/outbox/dialect"
+	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/sqlstore"
+)
+
+func TestMySQLCheckIsContent(t *testing.T) {
+	eachMySQL(t, func(t *testing.T, m mysqlTable) {
+		for _, claim := range []relay.Claim{relay.ByLanes, relay.ByRows} {
+			migrate(t, m.DB, m.dialect, migrations.Options{Claim: string(claim)})
+			names := map[string]bool{}
+			for _, finding := range sqlstore.Check(t.Context(), m.DB, m.dialect, sqlstore.Options{}, claim) {
+				names[finding.Name] = true
+				if !finding.OK && finding.Name != "transactions" { // which are the whole server's
+					t.Errorf("by %s: %+v", claim, finding)
+				}
+			}
+			for _, name := range []string{"connection", "server", "locked rows", "schema", "claim", "rights", "marks", "plan"} {
+				if !names[name] {
+					t.Errorf("by %s: nothing was found about the %s", claim, name)
+				}
+			}
+		}
+	})
+}
+
+// finding returns the one of that name.
+func finding(findings []sqlstore.Finding, name string) sqlstore.Finding {
+	for _, f := range findings {
+		if f.Name == name {
+			return f
+		}
+	}
+	return sqlstore.Finding{}
+}
+
+// A user with exactly the rights that the check names can relay.
+func TestMySQLRights(t *testing.T) {
+	eachMySQL(t, func(t *testing.T, m mysqlTable) {
+		user, poor := m.poorUser(t)
+		exec(t, m.DB, "GRANT SELECT ON outbox_settings TO "+user)
+		_, list, _ := strings.Cut(finding(sqlstore.Check(t.Context(), poor, m.dialect, sqlstore.Options{}, relay.ByLanes), "rights").Detail, "lacks: ")
+		if strings.Count(list, ",") < 10 {
+			t.Fatalf("a user without any right lacks %q", list)
+		}
+		for grant := range strings.SplitSeq(list, ", ") {
+			exec(t, m.DB, "GRANT "+grant+" TO "+user)
+		}
+		for _, f := range sqlstore.Check(t.Context(), poor, m.dialect, sqlstore.Options{}, relay.ByLanes) {
+			if !f.OK && (f.Name != "open transactions" || !strings.Contains(f.Hint, "PROCESS")) {
+				t.Errorf("with these rights: %+v", f)
+			}
+		}
+		useEverything(t, m.table, poor)
+	})
+}
+
+// poorUser makes a user without rights, and returns its name and a pool.
+func (m mysqlTable) poorUser(t *testing.T) (name string, pool *sql.DB) {
+	t.Helper()
+	config, err := mysql.ParseDSN(m.DSN)
+	if err != nil {
+		t.Fatal("the test server's DSN is malformed; it is not shown because it has a password")
+	}
+	config.User, config.Passwd = "poor_"+strings.TrimPrefix(config.DBName, "rowrelay_test_")[:20], "Poor-1234"
+	name = "'" + config.User + "'@'%'"
+	exec(t, m.DB, "CREATE USER "+name+" IDENTIFIED BY 'Poor-1234'")
+	t.Cleanup(func() { exec(t, m.DB, "DROP USER "+name) })
+	exec(t, m.DB, "GRANT SHOW VIEW ON * TO "+name) // lets it use the database
+	pool, err = sql.Open("mysql", config.FormatDSN())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = pool.Close() })
+	return name, pool
+}
+
+// Who may not see transactions waits for as long as they may take.
+func TestMySQLWithoutProcess(t *testing.T) {
+	eachMySQL(t, func(t *testing.T, m mysqlTable) {
+		const longest = 2 * time.Second
+		user, poor := m.poorUser(t)
+		exec(t, m.DB, "GRANT SELECT, UPDATE ON * TO "+user)
+		store, err := sqlstore.Open(t.Context(), poor, m.dialect, sqlstore.Options{LongestTransaction: longest})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if f := finding(store.Findings(), "open transactions"); f.Detail == "" || f.OK || !strings.Contains(f.Hint, "GRANT PROCESS") {
+			t.Errorf("found %+v", store.Findings())
+		}
+		o := newObserver(t, store)
+		slow := m.Begin(t)
+		late := slow.Insert(outbox.Message{Topic: "late"})
+		id := insertOne(t, m, "")
+		o.lookFor(longest/2, late)
+		slow.Commit()
+		written := time.Now()
+		o.lookUntil(id)
+		if took := time.Since(written); took > 20*time.Second {
+			t.Errorf("the horizon followed after %v, want %v", took, longest)
+		}
+		if !o.seen[late] {
+			t.Errorf("row %d was committed, and isn't read", late)
+		}
+	})
+}
+
+// A session that reads what isn't committed is refused.
+func TestMySQLUnfitSession(t *testing.T) {
+	eachMySQL(t, func(t *testing.T, m mysqlTable) {
+		config, err := mysql.ParseDSN(m.DSN)
+		if err != nil {
+			t.Fatal("the test server's DSN is malformed; it is not shown because it has a password")
+		}
+		for setting, value := range map[string]string{"tx_isolation": "'READ-UNCOMMITTED'", "autocommit": "0"} {
+			if setting != "autocommit" && m.dialect.Name() == "mysql" {
+				setting = "transaction_isolation"
+			}
+			other := config.Clone()
+			other.Params = map[string]string{setting: value}
+			pool, err := sql.Open("mysql", other.FormatDSN())
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = pool.Close() })
+			if _, err := sqlstore.Open(t.Context(), pool, m.dialect, sqlstore.Options{}); err == nil || !strings.Contains(err.Error(), setting) {
+				t.Errorf("%s = %s: the error is %v, want one that names it", setting, value, err)
+			}
+		}
+	})
+}
+
+// bluff is a dialect whose trial waits for the locked row.
+type bluff struct{ dialect.Dialect }
+
+func (b bluff) Server() dialect.Query { return b.Dialect.(dialect.Fitting).Server() }
+
+func (b bluff) Skipping(table dialect.Table) *dialect.Trial {
+	trial := b.Dialect.(dialect.Fitting).Skipping(table)
+	trial.Pass.SQL = strings.TrimSuffix(trial.Pass.SQL, " SKIP LOCKED")
+	return trial
+}
+
+func (b bluff) Fit(server dialect.Server) (dialect.Fit, error) {
+	return b.Dialect.(dialect.Fitting).Fit(server)
+}
+
+// The trial shows what the server does, whatever its version says.
+func TestMySQLTrial(t *testing.T) {
+	eachMySQL(t, func(t *testing.T, m mysqlTable) {
+		skips := func(d dialect.Dialect) bool {
+			t.Helper()
+			store, err := sqlstore.Open(t.Context(), m.DB, d, sqlstore.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return strings.Contains(finding(store.Findings(), "locked rows").Detail, "are passed over")
+		}
+		if want := !strings.Contains(m.Name, "mariadb105"); skips(m.dialect) != want {
+			t.Errorf("locked rows are passed over: %t", !want)
+		}
+		if skips(bluff{m.dialect}) {
+			t.Error("who waits for a lock is said to pass over it")
+		}
+		tx, err := m.DB.BeginTx(context.Background(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = tx.Rollback() }()
+		if _, err := tx.Exec("SELECT lane FROM outbox_lanes WHERE lane = 1 FOR UPDATE"); err != nil {
+			t.Fatal(err)
+		}
+		if want := !strings.Contains(m.Name, "mariadb105"); skips(m.dialect) != want {
+			t.Errorf("while the other row is locked, locked rows are passed over: %t", !want)
+		}
+		narrow := m.OpenAnother(t)
+		narrow.SetMaxOpenConns(1)
+		if _, err := sqlstore.Open(t.Context(), narrow, m.dialect, sqlstore.Options{}); err == nil || !strings.Contains(err.Error(), "SetMaxOpenConns") {
+			t.Errorf("a pool of one connection: %v", err)
+		}
+	})
+}
