@@ -34,18 +34,36 @@ func (r *run) address(ctx context.Context) bool {
 
 // makeRecords returns the name of each message's topic.
 func (r *run) makeRecords() []string {
-	names, now := make([]string, len(r.batch)), time.Now()
+	names, now, room := make([]string, len(r.batch)), time.Now(), r.roomForHeaders()
 	for i := range r.batch {
-		name, err := r.sink.names.name(&r.batch[i])
+		name, err := r.nameOf(i, names)
 		if err == nil {
 			names[i] = name
-			r.records[i], err = r.sink.record(&r.batch[i], name, now)
+			r.records[i], err = r.sink.record(&r.batch[i], name, now, room)
+			room = room[len(r.records[i].headers):]
 		}
 		if err != nil {
 			r.settle(i, sinks.Fail(sinks.Reject, sinks.ReasonInvalid, err.Error()))
 		}
 	}
 	return names
+}
+
+// roomForHeaders is enough for all records of the batch.
+func (r *run) roomForHeaders() []header {
+	n := 0
+	for i := range r.batch {
+		n += len(r.batch[i].Headers) + ownHeaders
+	}
+	return make([]header, n)
+}
+
+// nameOf is mostly the name of the topic before.
+func (r *run) nameOf(i int, names []string) (string, error) {
+	if i > 0 && names[i-1] != "" && names[i-1] == r.batch[i].Topic && r.sink.names.isTopic() {
+		return names[i-1], nil
+	}
+	return r.sink.names.name(&r.batch[i])
 }
 
 func (r *run) wanted(names []string) map[string]bool {

@@ -4,11 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"math/rand/v2"
-	"net"
 	"slices"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,28 +16,6 @@ import (
 // metadataAge is how old the knowledge of a topic may grow: partitions that were
 // added are found by then. A leader that moved is asked for at once.
 const metadataAge = time.Minute
-
-// topic is what is known of a topic. It doesn't change.
-type topic struct {
-	name    string
-	leaders []string // the address of each partition's leader; empty where it has none
-	err     error    // why the topic can't be written to
-	at      time.Time
-
-	turns *atomic.Uint32 // for messages without a key
-}
-
-// next returns a partition for messages without a key: each in turn that has a
-// leader.
-func (t *topic) next() int {
-	first := int(t.turns.Add(1)) % len(t.leaders)
-	for i := range t.leaders {
-		if partition := (first + i) % len(t.leaders); t.leaders[partition] != "" {
-			return partition
-		}
-	}
-	return first
-}
 
 // cluster knows topics, as far as they are used, and asks brokers for them.
 type cluster struct {
@@ -167,42 +142,4 @@ func (c *cluster) candidates() []string {
 		}
 	}
 	return known
-}
-
-func (c *cluster) learn(names []string, answer *kafkago.MetadataResponse) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.known = c.known[:0]
-	for _, broker := range answer.Brokers {
-		c.known = append(c.known, addressOf(broker))
-	}
-	maps.DeleteFunc(c.topics, func(_ string, t *topic) bool { return time.Since(t.at) > metadataAge })
-	for _, name := range names {
-		c.topics[name] = &topic{name: name, err: kafkago.UnknownTopicOrPartition, at: time.Now(), turns: &c.turns}
-	}
-	for i := range answer.Topics {
-		if t := c.topics[answer.Topics[i].Name]; t != nil {
-			t.leaders, t.err = leadersOf(answer.Topics[i])
-		}
-	}
-}
-
-func leadersOf(t kafkago.Topic) ([]string, error) {
-	if t.Error != nil {
-		return nil, t.Error
-	}
-	if len(t.Partitions) == 0 {
-		return nil, kafkago.LeaderNotAvailable
-	}
-	leaders := make([]string, len(t.Partitions))
-	for _, partition := range t.Partitions {
-		if partition.ID < len(leaders) && partition.Leader.Host != "" {
-			leaders[partition.ID] = addressOf(partition.Leader)
-		}
-	}
-	return leaders, nil
-}
-
-func addressOf(broker kafkago.Broker) string {
-	return net.JoinHostPort(broker.Host, strconv.Itoa(broker.Port))
 }

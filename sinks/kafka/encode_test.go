@@ -46,7 +46,7 @@ func TestPartitionsAreThoseOfOthers(t *testing.T) {
 		for i := range key {
 			key[i] = byte(rand.Uint32())
 		}
-		got := int(kafka.Murmur2(string(key))&0x7fffffff) % partitions
+		got := partitionOf(string(key), partitions)
 		if want := other.Partition(&kgo.Record{Key: key}, partitions); got != want {
 			t.Errorf("franz-go has partition %d for %x, we %d", want, key, got)
 		}

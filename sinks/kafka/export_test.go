@@ -36,7 +36,7 @@ func Plain(how compress.Compression, times []int64, keys []string, values [][]by
 
 // Encoded is the record batch that a message alone becomes.
 func Encoded(s *Sink, m sinks.Message) ([]byte, error) {
-	r, err := s.record(&m, m.Topic, time.Now())
+	r, err := s.record(&m, m.Topic, time.Now(), make([]header, len(m.Headers)+ownHeaders))
 	if err != nil {
 		return nil, err
 	}

@@ -53,30 +53,34 @@ func (s *Sink) attempt(ctx context.Context, until time.Time, to place, encoded [
 		return verdict{outcome: s.troubled(ctx, err)}, isConnection(err)
 	}
 	t := topics[to.topic]
+	defer func() {
+		if r := v.outcome.Result; !v.again && (r == sinks.Retry || r == sinks.Unavailable) {
+			s.cluster.outdated(t)
+		}
+	}()
 	leader, trouble := s.leaderOf(t, to.partition)
 	if trouble != nil {
-		s.cluster.outdated(t)
 		return verdict{outcome: *trouble}, trouble.Reason == sinks.ReasonConnection
 	}
 	if o, ready := s.rested(ctx, until, leader); !ready {
 		return verdict{outcome: o}, false
 	}
+	return s.request(ctx, leader, to, encoded, n)
+}
+
+// request sends a record batch to a broker.
+func (s *Sink) request(ctx context.Context, leader string, to place, encoded []byte, n int) (v verdict, moved bool) {
 	start := time.Now()
 	answer, err := s.client.RawProduce(ctx, &kafkago.RawProduceRequest{
 		Addr: kafkago.TCP(leader), Topic: to.topic, Partition: to.partition, RequiredAcks: kafkago.RequireAll,
 		RawRecords: protocol.RawRecordSet{Reader: bytes.NewReader(encoded)},
 	})
 	if err != nil {
-		s.cluster.outdated(t)
 		late := ctx.Err() != nil || time.Since(start) >= s.options.RequestTimeout
 		return verdict{outcome: s.noAnswer(ctx, err, late)}, isConnection(err) && !mayHaveArrived(err)
 	}
 	s.cluster.rest(leader, answer.Throttle)
-	v, moved = s.answered(answer, n)
-	if moved {
-		s.cluster.outdated(t)
-	}
-	return v, moved
+	return s.answered(answer, n)
 }
 
 // leaderOf returns a partition's leader, or why there is none.

@@ -16,15 +16,17 @@ const (
 	ownPrefix   = "rowrelay-"
 	headerID    = ownPrefix + "message-id"
 	headerTopic = ownPrefix + "topic" // where the record's topic is not the message's
+	ownHeaders  = 2
 )
 
-// record makes a record of a message. Its errors name what Kafka can't carry.
-func (s *Sink) record(m *sinks.Message, topic string, now time.Time) (record, error) {
+// record makes a record of a message, with its headers at the beginning of room.
+// Its errors name what Kafka can't carry.
+func (s *Sink) record(m *sinks.Message, topic string, now time.Time, room []header) (record, error) {
 	at := now
 	if s.options.CreatedTime && !m.CreatedAt.IsZero() {
 		at = m.CreatedAt
 	}
-	r := record{time: at.UnixMilli(), key: m.Key, value: m.Payload, headers: make([]header, 0, len(m.Headers)+2)}
+	r := record{time: at.UnixMilli(), key: m.Key, value: m.Payload, headers: room[: 0 : len(m.Headers)+ownHeaders]}
 	for name, value := range m.Headers {
 		if err := checkHeader(name); err != nil {
 			return record{}, fmt.Errorf("the header %q %w", name, err)

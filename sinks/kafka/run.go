@@ -2,7 +2,6 @@ package kafka
 
 import (
 	"context"
-	"strconv"
 	"time"
 
 	"github.com/rowrelay/rowrelay/sinks"
@@ -127,24 +126,18 @@ func (r *run) ready() []*lane {
 func (r *run) next(l *lane) []int {
 	var chunk, left []int
 	r.chunks++
-	room, full := r.sink.options.MaxMessageBytes-batchBytes, false
+	room := r.sink.options.MaxMessageBytes - batchBytes
 	for n, i := range l.waiting {
-		if full {
-			left = append(left, l.waiting[n:]...)
-			break
-		}
-		at := r.before[i]
+		size := r.records[i].mostBytes()
 		switch {
 		case r.heldBack(i):
 			r.settle(i, neighbour)
-		case at >= 0 && !r.settled[at] && r.inChunk[at] != r.chunks:
+		case r.mustWait(i):
 			left = append(left, i)
+		case len(chunk) > 0 && (size > room || len(chunk) == l.most):
+			l.waiting = append(left, l.waiting[n:]...)
+			return chunk
 		default:
-			size := r.records[i].mostBytes()
-			if full = len(chunk) > 0 && (size > room || len(chunk) == l.most); full {
-				left = append(left, i)
-				continue
-			}
 			room -= size
 			chunk = append(chunk, i)
 			r.inChunk[i] = r.chunks
@@ -154,43 +147,9 @@ func (r *run) next(l *lane) []int {
 	return chunk
 }
 
-// take notes an answer, and puts back what is to go again.
-func (r *run) take(a answer) {
-	a.lane.busy = false
-	r.slowest = max(r.slowest, a.took)
-	var again []int
-	for n, i := range a.lane.chunk {
-		rejected, isRejected := a.rejected[n]
-		switch {
-		case isRejected:
-			r.settle(i, rejected)
-		case a.again:
-			again = append(again, i)
-		case a.outcome.Result == sinks.Delivered:
-			r.settle(i, sinks.Ok(receipt(a.lane.partition, a.offset+int64(n))))
-		default:
-			r.settle(i, a.outcome)
-		}
-	}
-	a.lane.waiting = append(again, a.lane.waiting...)
-	if a.smaller {
-		a.lane.most = max(1, len(a.lane.chunk)/2)
-	}
-	if a.outcome.Result == sinks.Unavailable {
-		r.stop(a.lane)
-	}
-}
-
-// stop leaves alone what waits for a partition that is in trouble.
-func (r *run) stop(l *lane) {
-	for _, i := range l.waiting {
-		r.settle(i, neighbour)
-	}
-	l.waiting = nil
-}
-
-// receipt is the partition and the offset.
-func receipt(partition int, offset int64) string {
-	text := strconv.AppendInt(make([]byte, 0, 24), int64(partition), 10)
-	return string(strconv.AppendInt(append(text, '/'), offset, 10))
+// mustWait says that the message before, of the same key, is not settled, and
+// doesn't go in the record batch that is being made.
+func (r *run) mustWait(i int) bool {
+	at := r.before[i]
+	return at >= 0 && !r.settled[at] && r.inChunk[at] != r.chunks
 }

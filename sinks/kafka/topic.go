@@ -70,6 +70,11 @@ func (t template) fixed() []string {
 	return t.texts
 }
 
+// isTopic says that the message's topic is the name, and nothing else.
+func (t template) isTopic() bool {
+	return len(t.froms) == 1 && t.froms[0] == "" && t.texts[0] == "" && t.texts[1] == ""
+}
+
 // name returns the topic of a message.
 func (t template) name(m *sinks.Message) (string, error) {
 	if len(t.froms) == 0 {

@@ -1,0 +1,72 @@
+package kafka
+
+import (
+	"maps"
+	"net"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	kafkago "github.com/segmentio/kafka-go"
+)
+
+// topic is what is known of a topic. It doesn't change.
+type topic struct {
+	name    string
+	leaders []string // the address of each partition's leader; empty where it has none
+	err     error    // why the topic can't be written to
+	at      time.Time
+
+	turns *atomic.Uint32 // for messages without a key
+}
+
+// next returns a partition for messages without a key: each in turn that has a
+// leader.
+func (t *topic) next() int {
+	first := int(t.turns.Add(1)) % len(t.leaders)
+	for i := range t.leaders {
+		if partition := (first + i) % len(t.leaders); t.leaders[partition] != "" {
+			return partition
+		}
+	}
+	return first
+}
+
+// learn remembers an answer about topics of these names.
+func (c *cluster) learn(names []string, answer *kafkago.MetadataResponse) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.known = c.known[:0]
+	for _, broker := range answer.Brokers {
+		c.known = append(c.known, addressOf(broker))
+	}
+	maps.DeleteFunc(c.topics, func(_ string, t *topic) bool { return time.Since(t.at) > metadataAge })
+	for _, name := range names {
+		c.topics[name] = &topic{name: name, err: kafkago.UnknownTopicOrPartition, at: time.Now(), turns: &c.turns}
+	}
+	for i := range answer.Topics {
+		if t := c.topics[answer.Topics[i].Name]; t != nil {
+			t.leaders, t.err = leadersOf(answer.Topics[i])
+		}
+	}
+}
+
+func leadersOf(t kafkago.Topic) ([]string, error) {
+	if t.Error != nil {
+		return nil, t.Error
+	}
+	if len(t.Partitions) == 0 {
+		return nil, kafkago.LeaderNotAvailable
+	}
+	leaders := make([]string, len(t.Partitions))
+	for _, partition := range t.Partitions {
+		if partition.ID < len(leaders) && partition.Leader.Host != "" {
+			leaders[partition.ID] = addressOf(partition.Leader)
+		}
+	}
+	return leaders, nil
+}
+
+func addressOf(broker kafkago.Broker) string {
+	return net.JoinHostPort(broker.Host, strconv.Itoa(broker.Port))
+}
