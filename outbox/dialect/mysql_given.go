@@ -86,12 +86,21 @@ func (g *mysqlGiven) nullable(to *mysqlText, name, otherwise string) {
 }
 
 // availableAt is a time from now for a retry, and stays what it was otherwise.
+// No two texts are compared that have no column's collation: a connection's may
+// be another one for arguments than for what stands in a statement.
 func (g *mysqlGiven) availableAt(to *mysqlText) {
-	to.add("CASE WHEN ")
-	g.write(to, "state")
-	to.add(" = 'retry' THEN " + mysqlNow + " + INTERVAL ")
+	var state mysqlText
+	if g.state(&state); len(state.args) == 1 && state.args[0] != "retry" {
+		to.add("t.available_at")
+		return
+	}
+	whenRetry, otherwise := "", ""
+	if len(state.args) == 0 {
+		whenRetry, otherwise = "CASE WHEN "+state.sql.String()+" = 'retry' THEN ", " ELSE t.available_at END"
+	}
+	to.add(whenRetry + mysqlNow + " + INTERVAL ")
 	g.write(to, "delay")
-	to.add(" MICROSECOND ELSE t.available_at END")
+	to.add(" MICROSECOND" + otherwise)
 }
 
 // rows writes what comes after FROM: the rows of a table, as t, and the condition
@@ -152,9 +161,28 @@ func (g *mysqlGiven) row(to *mysqlText, begin string, s Settlement, named bool) 
 	to.add(begin + strconv.Itoa(s.Lane) + as("lane") + "," + strconv.FormatInt(s.ID, 10) + as("id"))
 	for _, c := range g.columns {
 		to.add(",")
-		mysqlValue(to, c.value(s))
+		if value := c.value(s); named {
+			g.first(to, c, value)
+		} else {
+			mysqlValue(to, value)
+		}
 		to.add(as(c.name))
 	}
+}
+
+// first writes a column's first value with its type: from an argument of a
+// prepared statement the server takes the type as it is, and then cuts off, or
+// refuses, what is longer in the rows below.
+func (g *mysqlGiven) first(to *mysqlText, c mysqlColumn, value any) {
+	if _, isText := value.(string); !isText {
+		mysqlValue(to, value)
+		return
+	}
+	longest := 1
+	for _, s := range g.settlements {
+		longest = max(longest, len(c.value(s).(string)))
+	}
+	to.add("CAST(? AS CHAR("+strconv.Itoa(longest)+") CHARACTER SET utf8mb4) COLLATE utf8mb4_bin", value)
 }
 
 // json is the same as a list in a text, which is an argument unless it has but

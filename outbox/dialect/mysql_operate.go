@@ -47,7 +47,7 @@ func mysqlFilter(to *mysqlText, filter Filter, state string) {
 	add(filter.ByID, "(t.id IN "+mysqlList(filter.IDs)+" OR t.message_id IN "+mysqlArguments(len(filter.MessageIDs))+")", mysqlTexts(filter.MessageIDs)...)
 	add(filter.Topic != "", "CAST(t.topic AS BINARY) = ?", filter.Topic)
 	add(filter.Key != "", "CAST(t.message_key AS BINARY) = ?", filter.Key)
-	add(state != "" && filter.State != "", state+" = ?", filter.State)
+	add(state != "" && filter.State != "", state+" = CONVERT(? USING utf8mb4) COLLATE utf8mb4_bin", filter.State)
 	add(!filter.Since.IsZero(), "t.created_at >= ?", mysqlTime(filter.Since))
 	add(filter.Error != "", "locate(CAST(? AS BINARY), CAST(t.last_error AS BINARY)) > 0", filter.Error)
 }
