@@ -176,7 +176,9 @@ func addSettling(b *text, d dialect.Dialect, table dialect.Table, lanes bool) {
 	}
 	b.settle("settle by rows", d.SettleRows(table, "r", true, []dialect.Settlement{pending, claimed}))
 	b.settle("settle by rows, not kept", d.SettleRows(table, "r", false, []dialect.Settlement{claimed, failed}))
-	b.add("purge", d.Purge(table, 24*time.Hour, 100))
+	for _, write := range d.Purge(table, 24*time.Hour, 100) {
+		b.write("purge", write)
+	}
 }
 
 func addRows(b *text, d dialect.Dialect, table dialect.Table) {

@@ -93,6 +93,14 @@ func (m mysqlMove) remove(from, where string, settlements []Settlement) Write {
 	return Write{Counts: true, Query: remove.query()}
 }
 
+// deleteByID is the same where the lanes aren't known, and an index has the ids.
+func (d mysql) deleteByID(from, index, where string, ids []int64) Query {
+	keys := &mysqlGiven{dialect: d, settlements: column(ids, func(id int64) Settlement { return Settlement{ID: id} })}
+	remove := (&mysqlText{}).add("DELETE t FROM ")
+	keys.table(remove)
+	return remove.add(from + " AS t FORCE INDEX (" + index + ") ON " + where + "t.id = g.id").query()
+}
+
 func (m mysqlMove) hold(settlements []Settlement) []Write {
 	if len(settlements) == 0 {
 		return nil

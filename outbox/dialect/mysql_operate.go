@@ -61,10 +61,10 @@ func (mysql) Requeue(table Table, filter Filter) Steps {
 	}}
 }
 
-func (mysql) Discard(table Table, filter Filter) Steps {
+func (d mysql) Discard(table Table, filter Filter) Steps {
 	table = table.Backquoted()
 	return Steps{Ask: mysqlParked(table, filter), After: func(ids []int64) []Query {
-		return []Query{mysqlQuery("DELETE t FROM " + table.Held() + " AS t FORCE INDEX (held_id) WHERE t.state = 'error' AND t.id IN " + mysqlList(ids))}
+		return []Query{d.deleteByID(table.Held(), "held_id", "t.state = 'error' AND ", ids)}
 	}}
 }
 

@@ -1,6 +1,8 @@
 package dialect
 
 import (
+	"cmp"
+	"slices"
 	"strconv"
 	"time"
 )
@@ -60,15 +62,18 @@ func (d mysql) FreeEnded(table Table, limit int) []Write {
 	}})
 }
 
+// Return selects the rows' places: an id and a lane in one number.
 func (d mysql) Return(table Table, limit int) []Write {
 	table = table.Backquoted()
-	due := mysqlQuery("SELECT id FROM " + table.Held() + " FORCE INDEX (held_due) WHERE due_at <= " + mysqlNow +
+	due := mysqlQuery("SELECT id * 64 + lane FROM " + table.Held() + " FORCE INDEX (held_due) WHERE due_at <= " + mysqlNow +
 		" ORDER BY due_at, id LIMIT " + strconv.Itoa(limit) + d.skip())
-	return d.inTurn(table, Write{Query: due, Counts: true, After: func(ids []int64) []Query {
-		rows := table.Held() + " AS t FORCE INDEX (held_id) WHERE t.state IN ('retry', 'scheduled') AND t.id IN " + mysqlList(ids)
+	return d.inTurn(table, Write{Query: due, Counts: true, After: func(places []int64) []Query {
+		rows := column(places, func(place int64) Settlement { return Settlement{Lane: int(place % 64), ID: place / 64} })
+		slices.SortFunc(rows, func(a, b Settlement) int { return cmp.Or(cmp.Compare(a.Lane, b.Lane), cmp.Compare(a.ID, b.ID)) })
 		return []Query{
-			mysqlQuery("INSERT INTO " + table.Hot() + " (" + moving + ")\nSELECT " + prefixed(moving, "t.") + " FROM " + rows + " FOR UPDATE"),
-			mysqlQuery("DELETE t FROM " + rows),
+			mysqlQuery("INSERT INTO " + table.Hot() + " (" + moving + ")\nSELECT " + prefixed(moving, "t.") +
+				" FROM " + table.Held() + " AS t FORCE INDEX (PRIMARY) WHERE " + mysqlRows(rows) + " FOR UPDATE"),
+			mysqlMove{dialect: d, table: table}.remove(table.Held(), "", rows).Query,
 		}
 	}})
 }

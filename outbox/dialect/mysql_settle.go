@@ -50,7 +50,11 @@ func mysqlLeases(settlements []Settlement) (leases []lease) {
 	return leases
 }
 
-func (mysql) Purge(table Table, retention time.Duration, limit int) Query {
-	return mysqlQuery("DELETE FROM " + table.Backquoted().Done() + " WHERE finished_at < " + mysqlIn(-retention) +
-		" ORDER BY finished_at LIMIT " + strconv.Itoa(limit))
+func (d mysql) Purge(table Table, retention time.Duration, limit int) []Write {
+	table = table.Backquoted()
+	old := mysqlQuery("SELECT id FROM " + table.Done() + " FORCE INDEX (done_finished) WHERE finished_at < " + mysqlIn(-retention) +
+		" ORDER BY finished_at LIMIT " + strconv.Itoa(limit) + d.skip())
+	return d.inTurn(table, Write{Query: old, Counts: true, After: func(ids []int64) []Query {
+		return []Query{d.deleteByID(table.Done(), "PRIMARY", "", ids)}
+	}})
 }

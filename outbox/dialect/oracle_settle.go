@@ -174,10 +174,10 @@ func (m oracleMove) free(settlements []Settlement) []Write {
 		"    WHERE t.claim_token = g.claim")}}
 }
 
-func (oracle) Purge(table Table, retention time.Duration, limit int) Query {
+func (oracle) Purge(table Table, retention time.Duration, limit int) []Write {
 	var a oracleArgs
-	return a.query(
+	return []Write{{Counts: true, Query: a.query(
 		"DELETE FROM "+table.Done()+" WHERE id IN (SELECT id FROM (",
 		"    SELECT id FROM "+table.Done()+" WHERE finished_at < "+a.in(-retention),
-		"    ORDER BY finished_at) WHERE ROWNUM <= "+a.int(limit)+")")
+		"    ORDER BY finished_at) WHERE ROWNUM <= "+a.int(limit)+")")}}
 }

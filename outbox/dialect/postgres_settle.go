@@ -164,11 +164,11 @@ func (m *postgresMoves) finish(relay string) {
 	}
 }
 
-func (postgres) Purge(table Table, retention time.Duration, limit int) Query {
+func (postgres) Purge(table Table, retention time.Duration, limit int) []Write {
 	var a postgresArgs
-	return a.query(
+	return []Write{{Counts: true, Query: a.query(
 		"WITH old AS MATERIALIZED (",
 		"    SELECT id FROM "+table.Done()+" WHERE finished_at < now() - "+a.interval(retention),
 		"    ORDER BY finished_at LIMIT "+a.int(limit)+" FOR UPDATE SKIP LOCKED)",
-		"DELETE FROM "+table.Done()+" AS d USING old WHERE d.id = old.id")
+		"DELETE FROM "+table.Done()+" AS d USING old WHERE d.id = old.id")}}
 }

@@ -140,7 +140,7 @@ type Settling interface {
 	SettleRows(table Table, relay string, keep bool, settlements []Settlement) Settle
 
 	// Purge deletes up to limit done rows that finished longer ago.
-	Purge(table Table, retention time.Duration, limit int) Query
+	Purge(table Table, retention time.Duration, limit int) []Write
 }
 
 // Rows is claiming by rows.

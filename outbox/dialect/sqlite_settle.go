@@ -147,7 +147,7 @@ SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL, attempts = g.at
 FROM `+m.given()+" WHERE t.id = g.id AND t.lane = g.lane AND t.claim_token = g.claim", sqliteItems(settlements))}}
 }
 
-func (sqlite) Purge(table Table, retention time.Duration, limit int) Query {
-	return sqliteQuery("DELETE FROM "+table.Done()+" WHERE id IN (SELECT id FROM "+table.Done()+" WHERE finished_at < "+sqliteIn+
-		" ORDER BY finished_at LIMIT ?)", sqliteSeconds(-retention), int64(limit))
+func (sqlite) Purge(table Table, retention time.Duration, limit int) []Write {
+	return []Write{{Counts: true, Query: sqliteQuery("DELETE FROM "+table.Done()+" WHERE id IN (SELECT id FROM "+table.Done()+" WHERE finished_at < "+sqliteIn+
+		" ORDER BY finished_at LIMIT ?)", sqliteSeconds(-retention), int64(limit))}}
 }

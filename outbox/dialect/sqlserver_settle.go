@@ -148,11 +148,11 @@ func (m *sqlserverMoves) found(table, where string) {
 		"SET @changed = @changed + @@ROWCOUNT;")
 }
 
-func (sqlserver) Purge(table Table, retention time.Duration, limit int) Query {
+func (sqlserver) Purge(table Table, retention time.Duration, limit int) []Write {
 	var a sqlserverArgs
-	return a.write(
+	return []Write{{Counts: true, Query: a.write(
 		"WITH old AS (",
 		"    SELECT TOP ("+a.int(limit)+") * FROM "+table.Done()+" WITH (INDEX("+table.IndexName("done_finished")+"), UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK)",
 		"    WHERE finished_at < "+a.ago(retention)+" ORDER BY finished_at)",
-		"DELETE FROM old")
+		"DELETE FROM old")}}
 }

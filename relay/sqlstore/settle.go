@@ -161,7 +161,7 @@ func (s *Store) settlingClaims(first relay.Settlement) (done func()) {
 // Purge implements [relay.Store]. It counts done rows.
 func (s *Store) Purge(ctx context.Context, retention time.Duration, limit int) (purged int, err error) {
 	err = s.write(ctx, "purge table", func() error {
-		purged, err = s.execAlone(ctx, s.dialect.Purge(s.table, retention, limit))
+		purged, err = s.carryOut(ctx, s.dialect.Purge(s.table, retention, limit))
 		if err != nil {
 			return err
 		}
