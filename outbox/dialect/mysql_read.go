@@ -41,7 +41,7 @@ func (d mysql) Read(table Table, read Read) Query {
 	return s.query(1 + read.Limit)
 }
 
-// Candidates of a single position are no union, and of none there are none.
+// Candidates of no position are none.
 func (mysql) Candidates(table Table, positions []Position, limit int) Query {
 	var s mysqlSelects
 	for _, p := range positions {
@@ -59,7 +59,7 @@ type mysqlSelects struct {
 	args  []any
 }
 
-func (s *mysqlSelects) add(part string) { s.parts = append(s.parts, "("+part+")") }
+func (s *mysqlSelects) add(part string) { s.parts = append(s.parts, part) }
 
 // position names the index: with other statistics than the table's own, or
 // none, a server would read and sort all that there is.
@@ -76,8 +76,13 @@ func (s *mysqlSelects) position(columns string, table Table, p Position, limit i
 		" WHERE " + where + " ORDER BY t.id LIMIT " + strconv.Itoa(limit))
 }
 
+// query bounds the whole. A single part is bounded by itself: in parentheses it
+// would be copied before it is sent.
 func (s *mysqlSelects) query(limit int) Query {
-	return mysqlQuery(strings.Join(s.parts, "\nUNION ALL ")+"\nLIMIT "+strconv.Itoa(limit), s.args...)
+	if len(s.parts) == 1 {
+		return mysqlQuery(s.parts[0], s.args...)
+	}
+	return mysqlQuery("("+strings.Join(s.parts, ")\nUNION ALL (")+")\nLIMIT "+strconv.Itoa(limit), s.args...)
 }
 
 func mysqlID(id int64) string { return strconv.FormatInt(id, 10) }

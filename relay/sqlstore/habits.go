@@ -29,18 +29,29 @@ const (
 //
 // The database needn't count bytes if rows like those of the page before are
 // far from the bound: what comes then is cut off here, at the cost of its way.
+// Else it is asked for hardly more rows than will do, as some databases can't
+// count bytes.
 func (h *habits) ask(positions []relay.Position, into *reading, number bool) dialect.Read {
 	into.positions, into.at, into.after, into.count = positions, 0, 0, 0
 	read := dialect.Read{Positions: toDialect(positions), Limit: into.limit - len(into.rows), MaxBytes: into.maxBytes - into.bytes, Number: number}
-	if len(positions) >= manyPositions && positions[0].Key == "" {
-		read.Share = max(minShare, read.Limit*max(1, h.spread)/len(positions))
-	}
 	if read.Limit*max(h.rowSize, minRowSize) < read.MaxBytes/4 {
 		read.MaxBytes = 0
+	} else {
+		read.Limit = min(read.Limit, 2*read.MaxBytes/max(h.rowSize, minRowSize)+1)
+	}
+	into.asked = len(into.rows) + read.Limit
+	if len(positions) >= manyPositions && positions[0].Key == "" {
+		read.Share = max(minShare, read.Limit*max(1, h.spread)/len(positions))
 	}
 	into.share = read.Share
 	return read
 }
+
+// largeRowSize is assumed after a read that failed: it may have taken too long for
+// its rows.
+const largeRowSize = 1 << 20
+
+func (h *habits) failed() { h.rowSize = max(h.rowSize, largeRowSize) }
 
 // learn widens the shares after a page that was far from full though there was
 // more: some lanes are busier than others, or most ids are not this relay's.
@@ -51,7 +62,7 @@ func (h *habits) learn(r *reading) {
 	switch {
 	case r.full():
 		h.spread = max(1, h.spread/2)
-	case r.leftOut && len(r.rows) < r.limit/2:
+	case r.leftOut && len(r.rows) < min(r.limit, r.asked)/2:
 		h.spread = min(max(1, h.spread)*2, relay.Lanes)
 	}
 }

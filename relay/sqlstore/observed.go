@@ -76,8 +76,9 @@ const (
 	// observeAgain is the pause before an observation that follows upon another.
 	observeAgain = 120 * time.Millisecond
 
-	// muchToSee is how many ids are worth an observation of their own.
-	muchToSee = 20_000
+	// muchToSee is how many ids are worth an observation of their own. To look
+	// through as many takes some 20 ms, if their rows were deleted and not purged.
+	muchToSee = 100_000
 
 	// vainlyEvery is the longest pause after observations that said nothing:
 	// they may be in each other's way.

@@ -24,6 +24,9 @@ func (s *Store) Read(ctx context.Context, positions []relay.Position, limit, max
 		page, err = s.read(ctx, positions, limit, maxBytes)
 		return err
 	})
+	if err != nil {
+		s.habits.failed()
+	}
 	return page, err
 }
 
@@ -112,6 +115,7 @@ func (s *Store) readRun(ctx context.Context, positions []relay.Position, into *r
 		}
 		return into.take(scan.row)
 	})
+	into.leftOut = into.leftOut || len(into.rows) >= into.asked
 	return first, err
 }
 
@@ -149,6 +153,7 @@ type reading struct {
 	limit, maxBytes int
 	bytes           int
 	share           int  // rows of one position; 0: no bound
+	asked           int  // rows, those before included, that the database was asked for
 	leftOut         bool // there may be more, as positions were read up to a share
 
 	positions []relay.Position

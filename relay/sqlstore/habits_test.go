@@ -1,0 +1,32 @@
+package sqlstore
+
+import (
+	"testing"
+
+	"github.com/rowrelay/rowrelay/outbox"
+	"github.com/rowrelay/rowrelay/relay"
+)
+
+// Of large rows no more are asked for than will do, and a page that has as many
+// says that there are more.
+func TestLargeRowsAreAskedForInSmallNumbers(t *testing.T) {
+	t.Parallel()
+	const limit, maxBytes, size = 2000, 8 << 20, 1 << 20
+	positions := []relay.Position{{Lane: 1}}
+	var h habits
+	first := h.ask(positions, &reading{limit: limit, maxBytes: maxBytes}, false)
+	if first.Limit != limit || first.MaxBytes != 0 {
+		t.Errorf("asked for %d rows and %d bytes before anything is known", first.Limit, first.MaxBytes)
+	}
+	page := &reading{limit: limit, maxBytes: maxBytes}
+	page.rows = []relay.Row{{Message: outbox.Message{Payload: make([]byte, size)}}}
+	page.bytes = size
+	h.learn(page)
+	for what, change := range map[string]func(){"after a large row": func() {}, "after a read that failed": func() { h.rowSize = 0; h.failed() }} {
+		change()
+		into := &reading{limit: limit, maxBytes: maxBytes}
+		if read := h.ask(positions, into, false); read.Limit != 17 || into.asked != 17 || read.MaxBytes != maxBytes {
+			t.Errorf("%s: asked for %d rows and %d bytes, and expects %d", what, read.Limit, read.MaxBytes, into.asked)
+		}
+	}
+}
