@@ -1,0 +1,120 @@
+package sqlstore
+
+import (
+	"testing"
+	"time"
+)
+
+// Ids are final once they are older than the longest transaction, and about as
+// soon.
+func TestTrail(t *testing.T) {
+	t.Parallel()
+	const longest, step = time.Minute, 50 * time.Millisecond
+	tr := trail{longest: longest}
+	start := time.Unix(1e9, 0)
+	for n := range int64(10_000) { // the id n is known at n steps
+		final := tr.passed(n, start.Add(time.Duration(n)*step))
+		oldest := n - int64(longest/step)
+		if final > max(oldest, 0) {
+			t.Fatalf("id %d is final after %v", final, time.Duration(n-final)*step)
+		}
+		if late := oldest - final; oldest > 0 && final > 0 && late > int64(longest/step/trailSteps)+1 {
+			t.Fatalf("id %d isn't final after %v", final+1, time.Duration(n-final)*step)
+		}
+	}
+	if len(tr.steps) > trailSteps+2 {
+		t.Errorf("%d steps are kept", len(tr.steps))
+	}
+	if final := tr.passed(10_000, start.Add(time.Hour)); final < 9_980 {
+		t.Errorf("an hour later %d is final", final)
+	}
+}
+
+// Without observations the horizon trails, and never goes back.
+func TestObservedTrails(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1e9, 0)
+	o := newObserved(7, now)
+	o.trail = &trail{longest: time.Second}
+	page := func(after time.Duration) (late, final int64) {
+		now = now.Add(after)
+		o.begins(now)
+		return o.page("s", nil, now)
+	}
+	for _, want := range []struct {
+		after       time.Duration
+		learn       int64
+		late, final int64
+	}{
+		{0, 0, untold, 0}, {500 * time.Millisecond, 0, 0, 0}, {500 * time.Millisecond, 20, 0, 7},
+		{500 * time.Millisecond, 0, 7, 7}, {500 * time.Millisecond, 0, 7, 7}, {time.Second, 0, 7, 20}, {time.Millisecond, 0, 20, 20},
+	} {
+		if late, final := page(want.after); late != want.late || final != want.final {
+			t.Errorf("at %v: late after %d, horizon %d; want %d, %d", now.Sub(time.Unix(1e9, 0)), late, final, want.late, want.final)
+		}
+		o.learn(want.learn)
+	}
+}
+
+// Now and then everything is looked through.
+func TestObservedSweeps(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1e9, 0)
+	o := newObserved(500, now)
+	o.final = 400
+	sweeps := 0
+	for range 36 { // an hour, and one page before
+		o.begins(now)
+		if late, _ := o.page("s", nil, now); late == 0 {
+			sweeps++
+		}
+		now = now.Add(100 * time.Second)
+	}
+	if sweeps != 5 {
+		t.Errorf("%d sweeps in an hour, want 5: one each ten minutes", sweeps)
+	}
+}
+
+// On another server everything that was known is worth nothing.
+func TestObservedElsewhere(t *testing.T) {
+	t.Parallel()
+	for what, move := range map[string]func(*observed, time.Time){
+		"a page":         func(o *observed, now time.Time) { o.begins(now); o.page("t", nil, now) },
+		"an observation": func(o *observed, now time.Time) { o.end(o.begin(now), observation{server: "t", number: 3}, now) },
+	} {
+		now := time.Unix(1e9, 0)
+		o := newObserved(500, now)
+		o.server, o.final = "s", 400
+		o.begins(now)
+		o.page("s", nil, now)
+		move(o, now)
+		if !o.lost() || o.final != 0 {
+			t.Errorf("%s from another server: final is %d", what, o.final)
+		}
+		o.found(30)
+		if !o.due(now) {
+			t.Errorf("%s from another server: no observation is due", what)
+		}
+		o.begins(now)
+		if late, final := o.page("t", nil, now); late != 0 || final != 0 {
+			t.Errorf("%s from another server: late after %d, horizon %d; want 0, 0", what, late, final)
+		}
+	}
+}
+
+// Observations that say nothing become rarer: they may be in each other's way.
+func TestObservationsInVain(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1e9, 0)
+	o := newObserved(500, now)
+	for range 20 {
+		now = o.next
+		o.end(o.begin(now), observation{}, now)
+	}
+	if pause := o.next.Sub(now); pause < vainlyEvery/2 || pause > vainlyEvery/2+observeEvery {
+		t.Errorf("after 20 in vain the next observation is due in %v", pause)
+	}
+	if o.end(o.begin(now), observation{number: 9}, now); o.next.Sub(now) != observeEvery {
+		t.Errorf("after one that said something the next is due in %v", o.next.Sub(now))
+	}
+}
