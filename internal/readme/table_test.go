@@ -16,10 +16,10 @@ type table struct {
 
 func openTable(t testing.TB, target testdb.Target) table {
 	t.Helper()
-	db := table{Database: target.Open(t), dialect: dialect.Postgres()}
-	if db.Kind == testdb.SQLite {
-		db.dialect = dialect.SQLite()
-	}
+	db := table{Database: target.Open(t)}
+	var err error
+	db.dialect, err = dialect.ByName(db.Kind)
+	check(t, err)
 	schema, err := migrations.New(db.DB, db.dialect, migrations.Options{})
 	check(t, err)
 	_, err = schema.Up(t.Context())
