@@ -16,9 +16,22 @@ type database struct {
 	dialect dialect.Dialect
 }
 
+// targets have MySQL and MariaDB, too.
+func targets() []testdb.Target {
+	all := testdb.Targets()
+	for _, target := range testdb.Upcoming() {
+		if isMySQL(target.Kind) {
+			all = append(all, target)
+		}
+	}
+	return all
+}
+
+func isMySQL(kind string) bool { return kind == testdb.MySQL || kind == testdb.MariaDB }
+
 func onEach(t *testing.T, test func(*testing.T, database)) {
 	t.Parallel()
-	for _, target := range testdb.Targets() {
+	for _, target := range targets() {
 		t.Run(target.Name, func(t *testing.T) {
 			t.Parallel()
 			test(t, migrated(t, target, "outbox"))
@@ -66,8 +79,11 @@ func (db database) exec(t testing.TB, query string, args ...any) {
 	}
 }
 
-// placeholders turns ? into what the database calls it.
+// placeholders turns ?, and the type text, into what the database calls it.
 func (db database) placeholders(query string) string {
+	if isMySQL(db.Kind) {
+		return strings.ReplaceAll(query, " AS text)", " AS char)")
+	}
 	if db.Kind != testdb.Postgres {
 		return query
 	}
@@ -101,8 +117,9 @@ type stored struct {
 
 func (db database) rows(t testing.TB) []stored {
 	t.Helper()
-	rows, err := db.DB.QueryContext(t.Context(), `SELECT id, lane, CAST(message_id AS text), topic, message_key, payload, payload IS NULL, payload_text,
-		CAST(headers AS text), priority, CAST(available_at AS text), CAST(created_at AS text) FROM outbox ORDER BY id`)
+	query := `SELECT id, lane, CAST(message_id AS text), topic, message_key, payload, payload IS NULL, payload_text,
+		CAST(headers AS text), priority, CAST(available_at AS text), CAST(created_at AS text) FROM outbox ORDER BY id`
+	rows, err := db.DB.QueryContext(t.Context(), db.placeholders(query))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -106,6 +106,9 @@ func compareTime(t *testing.T, db database, at time.Time, stored sql.NullString)
 		return
 	}
 	format, want := "2006-01-02 15:04:05.999999Z07", at.Add(time.Microsecond).Truncate(time.Microsecond)
+	if isMySQL(db.Kind) {
+		format = "2006-01-02 15:04:05.000000"
+	}
 	if db.Kind == testdb.SQLite {
 		format, want = "2006-01-02 15:04:05.000", at.Add(time.Millisecond).Truncate(time.Millisecond)
 	}
@@ -192,12 +195,15 @@ func (c *counter) ExecContext(ctx context.Context, query string, args ...any) (s
 }
 
 // More than fit into one statement: too many parameters for SQLite, too many
-// bytes for PostgreSQL.
+// bytes for the others.
 func TestLargeWritesTakeSeveralStatements(t *testing.T) {
 	onEach(t, func(t *testing.T, db database) {
 		messages := copies(difficult, 500)
 		if db.Kind == testdb.Postgres {
 			messages = copies([]outbox.Message{{Topic: "t", Payload: bytes.Repeat([]byte("x"), 1<<20)}}, 18)
+		}
+		if isMySQL(db.Kind) {
+			messages = copies([]outbox.Message{{Topic: "t", Payload: bytes.Repeat([]byte("x"), 1<<19)}}, 3)
 		}
 		size := 0
 		for _, message := range messages {
