@@ -12,7 +12,8 @@ import (
 const mysqlFacts = `'version', 'version_comment', 'aurora_version', 'auto_increment_increment', 'wsrep_on',` +
 	` 'group_replication_group_name', 'group_replication_single_primary_mode',` +
 	` 'innodb_thread_concurrency', 'innodb_max_purge_lag', 'read_only', 'innodb_read_only',` +
-	` 'transaction_isolation', 'tx_isolation', 'autocommit'`
+	` 'transaction_isolation', 'tx_isolation', 'autocommit',` +
+	` 'character_set_client', 'character_set_connection', 'character_set_results'`
 
 // Server needs no right.
 func (mysql) Server() Query {
@@ -53,7 +54,7 @@ func (d mysql) Fit(server Server) (Fit, error) {
 }
 
 // mysqlSession refuses sessions whose single statements see what isn't committed,
-// or begin a transaction that nobody ends.
+// or begin a transaction that nobody ends, or that change texts on their way.
 func mysqlSession(facts map[string]string) error {
 	for _, name := range []string{"transaction_isolation", "tx_isolation"} {
 		if facts[name] == "READ-UNCOMMITTED" {
@@ -63,6 +64,12 @@ func mysqlSession(facts map[string]string) error {
 	}
 	if facts["autocommit"] == "OFF" {
 		return fmt.Errorf("autocommit of this session is OFF: set it to ON, in the URL or in the server")
+	}
+	for _, name := range []string{"character_set_client", "character_set_connection", "character_set_results"} {
+		if charset := facts[name]; charset != "" && charset != "utf8mb4" { // no charset of results: they come as they are
+			return fmt.Errorf("%s of this session is %s, which changes keys and topics on their way:"+
+				" set it to utf8mb4, by charset=utf8mb4 in the URL or by SET NAMES", name, charset)
+		}
 	}
 	return nil
 }

@@ -116,15 +116,15 @@ func TestMySQLWithoutProcess(t *testing.T) {
 	})
 }
 
-// A session that reads what isn't committed is refused.
+// A session that reads what isn't committed, or changes texts, is refused.
 func TestMySQLUnfitSession(t *testing.T) {
 	eachMySQL(t, func(t *testing.T, m mysqlTable) {
 		config, err := mysql.ParseDSN(m.DSN)
 		if err != nil {
 			t.Fatal("the test server's DSN is malformed; it is not shown because it has a password")
 		}
-		for setting, value := range map[string]string{"tx_isolation": "'READ-UNCOMMITTED'", "autocommit": "0"} {
-			if setting != "autocommit" && m.dialect.Name() == "mysql" {
+		for setting, value := range map[string]string{"tx_isolation": "'READ-UNCOMMITTED'", "autocommit": "0", "character_set_results": "latin1"} {
+			if setting == "tx_isolation" && m.dialect.Name() == "mysql" {
 				setting = "transaction_isolation"
 			}
 			other := config.Clone()
