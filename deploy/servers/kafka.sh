@@ -45,7 +45,7 @@ kafka_properties() {
 		ssl.truststore.type=PEM
 		ssl.truststore.location=$dir/ca.pem
 		listener.name.mtls.ssl.client.auth=required
-		listener.name.login.connections.max.reauth.ms=2000
+		listener.name.login.connections.max.reauth.ms=3000
 		sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256,SCRAM-SHA-512
 		authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
 		allow.everyone.if.no.acl.found=true

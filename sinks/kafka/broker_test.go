@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -84,8 +85,10 @@ func newTopic(t testing.TB, addresses []string, partitions int32, settings ...st
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { deleteTopic(t, addresses, name) })
-	for !isThere(t, c, name) {
-		time.Sleep(time.Millisecond)
+	for end := time.Now().Add(20 * time.Second); !isThere(t, c, name, partitions); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("a new topic has no leaders")
+		}
 	}
 	return name
 }
@@ -104,17 +107,24 @@ func deleteTopic(t testing.TB, addresses []string, name string) {
 	}
 }
 
-// isThere asks for a topic, since brokers answer before they all know of it.
-func isThere(t testing.TB, c *kgo.Client, name string) bool {
+// isThere asks the partitions' leaders, since a new topic is known before they
+// know that they lead.
+func isThere(t testing.TB, c *kgo.Client, name string, partitions int32) bool {
 	t.Helper()
-	request, topic := kmsg.NewPtrMetadataRequest(), kmsg.NewMetadataRequestTopic()
-	topic.Topic = &name
+	request, topic := kmsg.NewPtrListOffsetsRequest(), kmsg.NewListOffsetsRequestTopic()
+	topic.Topic = name
+	for n := range partitions {
+		partition := kmsg.NewListOffsetsRequestTopicPartition()
+		partition.Partition, partition.Timestamp = n, -1
+		topic.Partitions = append(topic.Partitions, partition)
+	}
 	request.Topics = append(request.Topics, topic)
 	answer, err := request.RequestWith(t.Context(), c)
-	if err != nil {
-		t.Fatal(err)
+	if err != nil || len(answer.Topics) == 0 {
+		return false
 	}
-	return answer.Topics[0].ErrorCode == 0 && len(answer.Topics[0].Partitions) > 0 && answer.Topics[0].Partitions[0].Leader >= 0
+	bad := func(p kmsg.ListOffsetsResponseTopicPartition) bool { return p.ErrorCode != 0 }
+	return len(answer.Topics[0].Partitions) == int(partitions) && !slices.ContainsFunc(answer.Topics[0].Partitions, bad)
 }
 
 // newSink makes a sink and opens it.
