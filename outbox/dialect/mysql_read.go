@@ -18,10 +18,15 @@ const (
 	mysqlNone       = `0, 0, '', '', '', NULL, '', NULL, 0, 0, 0, NULL, 0`
 )
 
-// Given looks in all tables: the highest row may be held, or done.
+// Given looks in all tables, for the highest row may be held, or done; and at the
+// counter, for there may be no row at all. MySQL may have the counter of some
+// hours ago.
 func (mysql) Given(table Table) Query {
 	highest := func(name string) string { return "COALESCE((SELECT MAX(id) FROM " + name + "), 0)" }
-	return mysqlQuery("SELECT GREATEST(" + highest(table.Backquoted().Hot()) + ", " + highest(table.Backquoted().Held()) + ", " + highest(table.Backquoted().Done()) + ")")
+	where, args := mysqlNamed(table, "")
+	table = table.Backquoted()
+	return mysqlQuery("SELECT GREATEST("+highest(table.Hot())+", "+highest(table.Held())+", "+highest(table.Done())+
+		",\n    COALESCE((SELECT MAX(CAST(auto_increment AS SIGNED)) - 1 FROM information_schema.tables WHERE "+where+"), 0))", args...)
 }
 
 // Read has one select a position, each of which goes along the key from where it
