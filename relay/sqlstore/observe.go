@@ -112,7 +112,7 @@ func (s *Store) findGiven(ctx context.Context) error {
 	if err := s.queryRow(ctx, s.dialect.Given(s.table), &given); err != nil {
 		return fmt.Errorf("read the last id of table %s: %w", s.table, err)
 	}
-	s.observed.found(given)
+	s.observed.found(given, time.Now())
 	return nil
 }
 

@@ -42,7 +42,9 @@ type observed struct {
 	told    known // when the read before began; its id is [untold] before the first
 	reading known // when the read began that is under way
 
-	earlier     []int64 // what seen was when the last observations began, grace of them
+	earlier     []int64   // what seen was when the last observations began, grace of them
+	noted       time.Time // when the last of them was
+	old         int64     // what seen was when the observation began that was grace before it
 	checkpoints checkpoints
 	next        time.Time // not before this the next observation
 	vain        int       // so many observations in a row have said nothing
@@ -92,7 +94,7 @@ const (
 
 // newObserved begins with the highest id that was given out before.
 func newObserved(given int64, now time.Time) *observed {
-	return &observed{seen: given, told: known{final: untold}, earlier: []int64{given}, next: now.Add(observeEvery), swept: now}
+	return &observed{seen: given, told: known{final: untold}, earlier: []int64{given}, noted: now, next: now.Add(observeEvery), swept: now}
 }
 
 // learn notes an id that was given out.
@@ -102,15 +104,19 @@ func (o *observed) learn(id int64) { o.seen = max(o.seen, id) }
 func (o *observed) due(now time.Time) bool { return o.seen > o.final && !now.Before(o.next) }
 
 // begin begins an observation, and returns the id that its number is going to
-// be a checkpoint for; 0 if it is too early to say.
+// be a checkpoint for; 0 if it is too early to say. Those that follow closely upon
+// each other count as one.
 func (o *observed) begin(now time.Time) (id int64) {
+	o.next, o.listed = now.Add(observeEvery), now
+	if now.Sub(o.noted) < observeEvery {
+		return o.old
+	}
 	if len(o.earlier) == grace {
-		id = o.earlier[0]
+		o.old = o.earlier[0]
 		o.earlier = slices.Delete(o.earlier, 0, 1)
 	}
-	o.earlier = append(o.earlier, o.seen)
-	o.next, o.listed = now.Add(observeEvery), now
-	return id
+	o.earlier, o.noted = append(o.earlier, o.seen), now
+	return o.old
 }
 
 // observation is what [dialect.Observing] answers.
@@ -157,9 +163,14 @@ func (o *observed) restart(server string) {
 	*o = observed{server: server, swept: o.swept, trail: o.trail.emptied()}
 }
 
-// lost says that the highest id isn't known any more, and found that it is again.
-func (o *observed) lost() bool        { return len(o.earlier) == 0 }
-func (o *observed) found(given int64) { o.learn(given); o.earlier = []int64{o.seen} }
+// lost says that the highest id isn't known any more.
+func (o *observed) lost() bool { return len(o.earlier) == 0 }
+
+// found begins anew with the highest id that was given out.
+func (o *observed) found(given int64, now time.Time) {
+	o.learn(given)
+	o.earlier, o.noted = []int64{o.seen}, now
+}
 
 // begins notes that a read begins.
 func (o *observed) begins(now time.Time) {

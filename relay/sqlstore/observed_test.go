@@ -151,6 +151,9 @@ func (f *dimFollower) shows(d *dim) error {
 
 // hurry makes those register in time that took an id so many observations ago.
 func (f *dimFollower) hurry(d *dim) {
+	if d.now.Sub(f.observed.noted) < observeEvery {
+		return // no second passes by observations that follow closely
+	}
 	for _, w := range d.writers {
 		if len(w.ids) == 0 || w.listed {
 			continue

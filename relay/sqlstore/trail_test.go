@@ -91,7 +91,7 @@ func TestObservedElsewhere(t *testing.T) {
 		if !o.lost() || o.final != 0 {
 			t.Errorf("%s from another server: final is %d", what, o.final)
 		}
-		o.found(30)
+		o.found(30, now)
 		if !o.due(now) {
 			t.Errorf("%s from another server: no observation is due", what)
 		}
