@@ -11,7 +11,7 @@ import (
 func (e *engine) afterOpen(o *outlet, err error) {
 	if err != nil {
 		o.circuit.state = circuitUp // as after a send that found it unavailable
-		e.trip(o, sinks.Fail(sinks.Unavailable, sinks.ReasonConnection, err.Error()))
+		e.trip(o, sinks.Unopened(err))
 		return
 	}
 	o.circuit.state = circuitUp

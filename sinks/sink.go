@@ -28,7 +28,8 @@ import (
 // may be delivered by another relay too.
 type Sink interface {
 	// Open makes the sink ready. An error means that the destination can't be
-	// reached now; it charges no message an attempt and is tried again.
+	// reached now; it charges no message an attempt and is tried again. It may
+	// be, or wrap, an [OpenError].
 	Open(ctx context.Context) error
 
 	// Send hands over a batch and returns one [Outcome] a message, in the

@@ -23,7 +23,7 @@ var unrun = map[string][]string{
 	"mysql":     {"MySQL 8.0.13 and later"},
 	"mariadb":   {"MariaDB 10.5 and later"},
 	"sqlserver": {"SQL Server 2016 and later, Azure SQL"},
-	"oracle":    {"Oracle 12c and later"},
+	"oracle":    {"Oracle 12.2 and later"},
 	"kin":       {"CockroachDB 24.3 and later, by rows only", "YugabyteDB 2025.1 and later, by rows only"},
 }
 

@@ -6,7 +6,6 @@ package httpsink
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -166,7 +165,7 @@ func (s *Sink) Open(ctx context.Context) error {
 	limited, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	if _, err := s.tokens.get(limited); err != nil {
-		return errors.New(s.presentable(err.Error()))
+		return &sinks.OpenError{Reason: sinks.ReasonAuth, Detail: s.presentable(err.Error())}
 	}
 	return nil
 }

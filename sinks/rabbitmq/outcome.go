@@ -14,25 +14,16 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// Unavailable is why the broker can't be used.
-type Unavailable struct {
-	Reason sinks.Reason // connection, throttled, auth or config
-	Detail string       // without secrets
-}
-
-// Error is the detail as Open reports it.
-func (u *Unavailable) Error() string { return "open the rabbitmq sink: " + u.Detail }
-
 func blockedError(reason string) error {
-	return &Unavailable{Reason: sinks.ReasonThrottled, Detail: "the broker has blocked the connection: " + reason}
+	return &sinks.OpenError{Reason: sinks.ReasonThrottled, Detail: "the broker has blocked the connection: " + reason}
 }
 
 // unavailable says of any error what it means for the sink as a whole.
-func (s *Sink) unavailable(err error) *Unavailable {
-	if known := (*Unavailable)(nil); errors.As(err, &known) {
+func (s *Sink) unavailable(err error) *sinks.OpenError {
+	if known := (*sinks.OpenError)(nil); errors.As(err, &known) {
 		return known
 	}
-	return &Unavailable{Reason: reasonOf(err), Detail: s.presentable(err.Error())}
+	return &sinks.OpenError{Reason: reasonOf(err), Detail: s.presentable(err.Error())}
 }
 
 func reasonOf(err error) sinks.Reason {

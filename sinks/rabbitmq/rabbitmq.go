@@ -153,12 +153,12 @@ func New(options Options) (*Sink, error) {
 func (s *Sink) Order() sinks.Order { return sinks.OrderPrefix }
 
 // Open connects, creates what it was asked to create, and checks that the
-// exchange is there and that the broker takes messages. Its errors are
-// of type [*Unavailable].
+// exchange is there and that the broker takes messages. Its errors wrap a
+// [sinks.OpenError].
 func (s *Sink) Open(ctx context.Context) error {
 	for _, l := range s.links {
 		if err := l.open(ctx); err != nil {
-			return s.unavailable(err)
+			return fmt.Errorf("open the rabbitmq sink: %w", s.unavailable(err))
 		}
 	}
 	return nil

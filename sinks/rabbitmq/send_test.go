@@ -208,7 +208,7 @@ func TestMissingExchange(t *testing.T) {
 // unavailable checks an error of Open, which has one of the texts.
 func unavailable(t testing.TB, err error, reason sinks.Reason, texts ...string) {
 	t.Helper()
-	var u *rabbitmq.Unavailable
+	var u *sinks.OpenError
 	if !errors.As(err, &u) || u.Reason != reason {
 		t.Errorf("Open: %v (%+v), want %s", err, u, reason)
 		return
