@@ -113,12 +113,19 @@ func (r *run) carry(ctx context.Context, l *lane, slowest time.Duration) answer 
 	if deadline, bounded := ctx.Deadline(); ctx.Err() != nil || bounded && deadline.Sub(start) < slowest {
 		return answer{lane: l, verdict: verdict{outcome: cancelled}} // it would probably be cut off
 	}
-	records := make([]record, len(l.chunk))
-	for n, i := range l.chunk {
+	v := r.sink.produce(ctx, r.until, l.place, r.recordsOf(l.chunk))
+	return answer{lane: l, verdict: v, took: time.Since(start)}
+}
+
+func (r *run) recordsOf(chunk []int) []record {
+	if len(chunk) == len(r.records) { // all, in their order
+		return r.records
+	}
+	records := make([]record, len(chunk))
+	for n, i := range chunk {
 		records[n] = r.records[i]
 	}
-	v := r.sink.produce(ctx, r.until, l.place, records)
-	return answer{lane: l, verdict: v, took: time.Since(start)}
+	return records
 }
 
 func enter(ctx context.Context, gate chan struct{}) bool {

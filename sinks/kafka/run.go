@@ -124,7 +124,7 @@ func (r *run) ready() []*lane {
 // next takes messages for one record batch out of a lane: those whose key has
 // nothing before them that is still on its way elsewhere.
 func (r *run) next(l *lane) []int {
-	var chunk, left []int
+	chunk, left := make([]int, 0, len(l.waiting)), []int(nil)
 	r.chunks++
 	room := r.sink.options.MaxMessageBytes - batchBytes
 	for n, i := range l.waiting {
