@@ -150,12 +150,12 @@ func (o *observed) end(id int64, saw observation, now time.Time) {
 	o.checkpoints.prune(lowest)
 }
 
-// elsewhere says that this is another server than before.
+// elsewhere says that this is another server than before; none is none.
 func (o *observed) elsewhere(server string) bool {
 	if o.server == "" {
 		o.server = server
 	}
-	return o.server != server
+	return server != "" && o.server != server
 }
 
 // restart forgets everything. What the highest id is has to be asked anew.

@@ -107,9 +107,13 @@ func TestObservationsInVain(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1e9, 0)
 	o := newObserved(500, now)
+	o.server, o.final = "s", 400
 	for range 20 {
 		now = o.next
 		o.end(o.begin(now), observation{}, now)
+	}
+	if o.final != 400 || o.lost() {
+		t.Error("an observation that says nothing is taken for another server's")
 	}
 	if pause := o.next.Sub(now); pause < vainlyEvery/2 || pause > vainlyEvery/2+observeEvery {
 		t.Errorf("after 20 in vain the next observation is due in %v", pause)
