@@ -38,32 +38,25 @@ func (mysql) Rights(table Table, claim string) (tries []Try) {
 	if claim == "rows" {
 		hot += " INSERT"
 	}
-	for _, needed := range []struct{ name, rights string }{
-		{table.Hot(), hot}, {table.Held(), "SELECT INSERT UPDATE DELETE"}, {table.Done(), "SELECT INSERT UPDATE DELETE"},
-		{table.Lanes(), "SELECT UPDATE"}, {table.LaneLocks(), "SELECT UPDATE"}, {table.Relays(), "SELECT INSERT UPDATE DELETE"},
-		{table.Settings(), "SELECT INSERT UPDATE"}, {table.Messages(), "SELECT"},
+	for _, needed := range []struct{ name, column, rights string }{
+		{table.Hot(), "lane", hot}, {table.Held(), "lane", "SELECT INSERT UPDATE DELETE"}, {table.Done(), "lane", "SELECT INSERT UPDATE DELETE"},
+		{table.Lanes(), "lane", "SELECT UPDATE"}, {table.LaneLocks(), "lane", "SELECT UPDATE"}, {table.Relays(), "host", "SELECT INSERT UPDATE DELETE"},
+		{table.Settings(), "value", "SELECT INSERT UPDATE"}, {table.Messages(), "", "SELECT"},
 	} {
 		for right := range strings.FieldsSeq(needed.rights) {
-			tries = append(tries, Try{right + " ON " + needed.name, mysqlTry(right, needed.name)})
+			tries = append(tries, Try{right + " ON " + needed.name, mysqlTry(right, needed.name, needed.column)})
 		}
 	}
 	return tries
 }
 
-func mysqlTry(right, name string) Query {
+func mysqlTry(right, name, column string) Query {
 	switch right {
 	case "INSERT":
 		return mysqlQuery("EXPLAIN INSERT INTO " + name + " VALUES ()")
 	case "DELETE":
 		return mysqlQuery("EXPLAIN DELETE FROM " + name)
 	case "UPDATE":
-		column := "lane"
-		switch {
-		case strings.Contains(name, "_relays"):
-			column = "host"
-		case strings.Contains(name, "_settings"):
-			column = "value"
-		}
 		return mysqlQuery("EXPLAIN UPDATE " + name + " SET " + column + " = ''")
 	default:
 		return mysqlQuery("SELECT 1 FROM " + name + " WHERE FALSE")
