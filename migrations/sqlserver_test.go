@@ -50,7 +50,7 @@ func TestPrintedSQLServer(t *testing.T) {
 // What follows runs where ROWRELAY_TEST_SQLSERVER names a server.
 func openSQLServer(t *testing.T) testdb.Database {
 	t.Helper()
-	for _, target := range append(testdb.Targets(), testdb.Upcoming()...) {
+	for _, target := range testdb.Targets() {
 		if target.Kind == testdb.SQLServer {
 			return target.Open(t)
 		}

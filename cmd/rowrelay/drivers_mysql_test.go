@@ -94,7 +94,7 @@ func TestMySQLParametersThatCannotBe(t *testing.T) {
 // onMySQL runs a test on each server of the family that the program can open.
 func onMySQL(t *testing.T, test func(t *testing.T, db testdb.Database)) {
 	t.Helper()
-	for _, target := range append(testdb.Targets(), testdb.Upcoming()...) {
+	for _, target := range testdb.Targets() {
 		if kind := target.Kind; kind != testdb.MySQL && kind != testdb.MariaDB || !strings.HasSuffix(target.Name, "/gosql") {
 			continue
 		}

@@ -36,7 +36,7 @@ func onEachDatabase(t *testing.T, test func(t *testing.T, db testdb.Database)) {
 
 func on(t *testing.T, test func(t *testing.T, db testdb.Database), names ...string) {
 	t.Helper()
-	for _, target := range append(testdb.Targets(), testdb.Upcoming()...) {
+	for _, target := range testdb.Targets() {
 		if !slices.Contains(names, target.Name) {
 			continue
 		}

@@ -71,7 +71,7 @@ func Record(root string, fresh map[string]Run) error {
 
 func inOrder(runs map[string]Run) []Run {
 	place := map[string]int{}
-	for i, target := range append(Targets(), Upcoming()...) {
+	for i, target := range Targets() {
 		place[target.Name] = i - 1000 // before all others, which only other builds have
 	}
 	return slices.SortedFunc(maps.Values(runs), func(a, b Run) int {

@@ -62,7 +62,7 @@ func (m mysqlMove) finish(from, where string, settlements []Settlement) (writes 
 		return nil
 	}
 	if m.keep {
-		g := mysqlGivens(m.dialect, settlements)
+		g := mysqlGivens(m.dialect, settlements, "attempts", "crashes", "error", "receipt")
 		insert := (&mysqlText{}).
 			add("INSERT INTO " + m.table.Done() + " (" + kept + ", " + changing + ", finished_at, receipt, relay)\nSELECT " + prefixed(kept, "t.") + ", ")
 		g.attempts(insert)
@@ -105,7 +105,7 @@ func (m mysqlMove) hold(settlements []Settlement) []Write {
 	if len(settlements) == 0 {
 		return nil
 	}
-	g, where := mysqlGivens(m.dialect, settlements), m.claimed()
+	g, where := mysqlGivens(m.dialect, settlements, "state", "attempts", "crashes", "delay", "error"), m.claimed()
 	insert := (&mysqlText{}).
 		add("INSERT INTO " + m.table.Held() + " (" + kept + ", " + changing + ", state)\nSELECT " + prefixed(kept, "t.") + ", ")
 	g.attempts(insert)
@@ -125,7 +125,7 @@ func (m mysqlMove) change(settlements []Settlement) []Write {
 	if len(settlements) == 0 {
 		return nil
 	}
-	g := mysqlGivens(m.dialect, settlements)
+	g := mysqlGivens(m.dialect, settlements, "state", "attempts", "crashes", "delay", "error")
 	update := g.update(m.table.Held())
 	update.add("t.state = ")
 	g.state(update)
@@ -144,7 +144,7 @@ func (m mysqlMove) free(settlements []Settlement) []Write {
 	if len(settlements) == 0 {
 		return nil
 	}
-	g := mysqlGivens(m.dialect, settlements)
+	g := mysqlGivens(m.dialect, settlements, "attempts", "crashes", "error")
 	update := g.update(m.table.Hot())
 	update.add("t.claimed_by = NULL, t.claim_token = NULL, t.claimed_until = NULL, t.attempts = ")
 	g.attempts(update)

@@ -25,6 +25,9 @@ const sqliteKeywords = `abort action add after all alter always analyze and as a
 func TestEveryKeywordCanNameATable(t *testing.T) {
 	t.Parallel()
 	for _, target := range testdb.Targets() {
+		if target.Kind != testdb.Postgres && target.Kind != testdb.SQLite {
+			continue // MySQL's names are always quoted; the others have lists of their own
+		}
 		t.Run(target.Name, func(t *testing.T) {
 			t.Parallel()
 			db := target.Open(t)

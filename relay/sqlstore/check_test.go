@@ -3,6 +3,7 @@ package sqlstore_test
 import (
 	"database/sql"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 
@@ -24,15 +25,11 @@ func eachTable(t *testing.T, check func(*testing.T, table)) {
 	}
 }
 
-// allTargets have MySQL and MariaDB, too, each through one driver.
+// allTargets have MySQL and MariaDB each through one driver.
 func allTargets() []testdb.Target {
-	all := testdb.Targets()
-	for _, target := range mysqlTargets() {
-		if strings.HasSuffix(target.Name, "/gosql") {
-			all = append(all, target)
-		}
-	}
-	return all
+	return slices.DeleteFunc(testdb.Targets(), func(target testdb.Target) bool {
+		return isMySQL(target.Kind) && !strings.HasSuffix(target.Name, "/gosql") || target.Kind == testdb.SQLServer || target.Kind == testdb.Oracle
+	})
 }
 
 func isMySQL(kind string) bool { return kind == testdb.MySQL || kind == testdb.MariaDB }

@@ -1,92 +1,146 @@
 package sqlstore_test
 
 import (
+	"context"
 	"database/sql"
+	"fmt"
 	"strings"
 	"testing"
-	"time"
 
+	"github.com/rowrelay/rowrelay/internal/testdb"
+	"github.com/rowrelay/rowrelay/migrations"
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 )
 
-// mysqlReads are the statements that a relay reads by, again and again.
-func mysqlReads(d dialect.Dialect) map[string]dialect.Query {
-	var positions []dialect.Position
-	var lanes []int
-	for lane := range 64 {
-		positions, lanes = append(positions, dialect.Position{Lane: lane, After: 7, Until: 1 << 40}), append(lanes, lane)
-	}
-	var table dialect.Table
-	return map[string]dialect.Query{
-		"read":       d.Read(table, dialect.Read{Positions: positions, Limit: 2000, Share: 31}),
-		"read a key": d.Read(table, dialect.Read{Positions: []dialect.Position{{Lane: 1, Until: 1 << 40, Key: "k1"}}, Limit: 5}),
-		"candidates": d.Candidates(table, positions, 10_000),
-		"one lane":   d.Candidates(table, positions[:1], 10_000),
-		"pick":       d.Pick(table, []int{1, 2, 1}, []int64{3, 4, 5}),
-		"due":        d.Due(table, lanes, dialect.After{At: time.Now(), ID: 5}, 500, 0),
-		"held keys":  d.HeldKeys(table, lanes, 500),
+// No statement reads or sorts a whole table, or locks more than its rows,
+// whatever the server knows of the tables: nothing yet, what was true while they
+// were empty, or the truth.
+func TestPlansOnMySQL(t *testing.T) {
+	t.Parallel()
+	for _, target := range allTargets() {
+		if !isMySQL(target.Kind) {
+			continue
+		}
+		t.Run(target.Name, func(t *testing.T) {
+			t.Parallel()
+			table := open(t, target)
+			migrate(t, table.DB, table.dialect, migrations.Options{Claim: "rows"})
+			plans := mysqlPlans{table, fitted(t, table)}
+			plans.want(t, "new tables")
+			plans.analyze(t)
+			plans.want(t, "statistics of empty tables")
+			exec(t, table.DB, "INSERT INTO outbox (topic, message_key) VALUES ('t', 'k1'), ('t', 'k2'), ('t', 'k3')")
+			plans.analyze(t)
+			plans.want(t, "a few rows")
+			exec(t, table.DB, "INSERT INTO outbox (topic, message_key) SELECT 't', concat('k', a.slot) FROM outbox_key_locks AS a, (SELECT slot FROM outbox_key_locks LIMIT 20) AS b")
+			plans.want(t, "statistics that are old")
+			plans.analyze(t)
+			plans.want(t, "true statistics")
+		})
 	}
 }
 
-// No read scans or sorts a table, whatever the server knows of it: nothing, what
-// was true while it was empty, or the truth.
-func TestMySQLReadPlans(t *testing.T) {
-	eachMySQL(t, func(t *testing.T, m mysqlTable) {
-		m.checkReadPlans(t, "empty")
-		exec(t, m.DB, "ANALYZE TABLE outbox, outbox_held")
-		m.checkReadPlans(t, "analysed when empty")
-		const many = " FROM information_schema.collations AS a, information_schema.collations AS b LIMIT 20000"
-		exec(t, m.DB, "INSERT INTO outbox (topic, message_key) SELECT 't', CONCAT('k', FLOOR(RAND() * 99))"+many)
-		exec(t, m.DB, "INSERT INTO outbox_held (id, lane, state, message_id, topic, priority, attempts, crashes, created_at)"+
-			" SELECT id, lane, ELT(1 + id % 3, 'retry', 'scheduled', 'error'), message_id, topic, priority, attempts, crashes, created_at FROM outbox")
-		m.checkReadPlans(t, "with many rows")
-		exec(t, m.DB, "ANALYZE TABLE outbox, outbox_held")
-		m.checkReadPlans(t, "analysed with many rows")
-	})
+type mysqlPlans struct {
+	table
+	fitted dialect.Dialect
 }
 
-func (m mysqlTable) checkReadPlans(t *testing.T, when string) {
+func (p mysqlPlans) analyze(t *testing.T) {
 	t.Helper()
-	explain := "EXPLAIN "
-	if m.dialect.Name() == "mysql" {
-		explain += "FORMAT=TRADITIONAL "
+	for _, name := range []string{"outbox", "outbox_held", "outbox_done", "outbox_lanes", "outbox_lane_locks"} {
+		rows, err := p.DB.Query("ANALYZE TABLE " + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = rows.Close()
 	}
-	for what, query := range mysqlReads(m.dialect) {
-		for _, line := range lines(t, m.DB, explain+query.SQL, query.Args...) {
-			fields := strings.Fields(line)
-			access := strings.ReplaceAll(line, "Using index condition", "")
-			if strings.Contains(access, " ALL ") || strings.Contains(access, " index ") || strings.Contains(line, "Using filesort") || strings.Contains(line, "Using temporary") {
-				t.Errorf("%s, %s: %s", what, when, strings.Join(fields, " "))
+}
+
+// statements are those that lock or change rows of tables that may be large, and
+// those that read them often.
+func (p mysqlPlans) statements() map[string]dialect.Query {
+	d, table := p.fitted, dialect.Table{}
+	statements := hotStatements(d, false)
+	for what, query := range hotStatements(d, true) {
+		statements[what] = query
+	}
+	var settlements []dialect.Settlement
+	for i := range 500 {
+		s := dialect.Settlement{ID: int64(i + 1), Lane: i / 8, Fence: 1, State: []string{"done", "retry", "done"}[i%3], Held: i%3 == 2, Receipt: fmt.Sprint(i)}
+		settlements = append(settlements, s)
+	}
+	add := func(what string, writes []dialect.Write) {
+		for i, write := range writes {
+			statements[fmt.Sprintf("%s, %d", what, i)] = write.Query
+			if write.After != nil {
+				for j, query := range write.After([]int64{65, 130}) {
+					statements[fmt.Sprintf("%s, %d after %d", what, j, i)] = query
+				}
+			}
+		}
+	}
+	add("settle", d.SettleLanes(table, "r", true, settlements).Then(func(int, int64) bool { return true }))
+	for i := range settlements {
+		settlements[i].Token = "t"
+	}
+	byRows := d.SettleRows(table, "r", true, settlements)
+	statements["settle by rows"] = byRows.Facts
+	add("settle by rows", byRows.Writes)
+	add("purge", d.Purge(table, 0, 100))
+	add("free", d.FreeEnded(table, 100))
+	add("return", d.Return(table, 100))
+	for _, query := range d.Discard(table, dialect.Filter{Limit: 10}).After([]int64{1, 2}) {
+		statements["discard"] = query
+	}
+	return statements
+}
+
+func (p mysqlPlans) want(t *testing.T, when string) {
+	t.Helper()
+	conn, err := p.DB.Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	for what, query := range p.statements() {
+		for _, line := range p.explain(t, conn, query) {
+			whole := line["type"] == "ALL" || line["type"] == "index" && line["key"] == "PRIMARY"
+			small := line["table"] == "g" || strings.HasPrefix(line["table"], "<") || strings.HasPrefix(line["table"], "outbox_lane")
+			if line["table"] != "" && line["select_type"] != "INSERT" && !small && (whole || strings.Contains(line["extra"], "filesort")) {
+				t.Errorf("%s, %s: %v\n%.300s", when, what, line, query.SQL)
 			}
 		}
 	}
 }
 
-// lines are what a statement selects, with blanks between the columns.
-func lines(t *testing.T, db *sql.DB, statement string, args ...any) (all []string) {
+func (p mysqlPlans) explain(t *testing.T, conn *sql.Conn, query dialect.Query) (lines []map[string]string) {
 	t.Helper()
-	rows, err := db.Query(statement, args...)
+	explain := "EXPLAIN "
+	if p.Kind == testdb.MySQL {
+		explain = "EXPLAIN FORMAT=TRADITIONAL "
+	}
+	rows, err := conn.QueryContext(context.Background(), explain+query.SQL, query.Args...)
 	if err != nil {
-		t.Fatalf("%.200s: %v", statement, err)
+		t.Fatalf("%v: %.500s", err, query.SQL)
 	}
 	defer func() { _ = rows.Close() }()
-	names, _ := rows.Columns()
+	columns, err := rows.Columns()
+	if err != nil {
+		t.Fatal(err)
+	}
+	values, into := make([]sql.NullString, len(columns)), make([]any, len(columns))
+	for i := range values {
+		into[i] = &values[i]
+	}
 	for rows.Next() {
-		values, into := make([]sql.NullString, len(names)), make([]any, len(names))
-		for i := range values {
-			into[i] = &values[i]
-		}
 		if err := rows.Scan(into...); err != nil {
 			t.Fatal(err)
 		}
-		line := " "
-		for _, value := range values {
-			line += value.String + " "
+		line := map[string]string{}
+		for i, column := range columns {
+			line[strings.ToLower(column)] = values[i].String
 		}
-		all = append(all, line)
+		lines = append(lines, line)
 	}
-	if err := rows.Err(); err != nil {
-		t.Fatal(err)
-	}
-	return all
+	return lines
 }

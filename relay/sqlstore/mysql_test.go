@@ -3,7 +3,6 @@ package sqlstore_test
 import (
 	"context"
 	"database/sql"
-	"strings"
 	"sync"
 	"testing"
 
@@ -12,22 +11,9 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storetest"
 )
 
-func TestStoreOnMySQL(t *testing.T) {
-	t.Parallel()
-	for _, target := range mysqlTargets() {
-		t.Run(target.Name, func(t *testing.T) {
-			t.Parallel()
-			storetest.Run(t, storetest.Harness{
-				Waits: strings.HasPrefix(target.Name, "mariadb105"), // has no SKIP LOCKED
-				Open:  func(t testing.TB) storetest.Table { return mysqlTable{open(t, target)} },
-			})
-		})
-	}
-}
-
 func mysqlTargets() (targets []testdb.Target) {
-	for _, target := range testdb.Upcoming() {
-		if target.Kind == testdb.MySQL || target.Kind == testdb.MariaDB {
+	for _, target := range testdb.Targets() {
+		if isMySQL(target.Kind) {
 			targets = append(targets, target)
 		}
 	}

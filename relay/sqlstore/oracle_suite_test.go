@@ -2,28 +2,12 @@ package sqlstore_test
 
 import (
 	"context"
-	"slices"
 	"sync"
 	"testing"
 
-	"github.com/rowrelay/rowrelay/internal/testdb"
 	"github.com/rowrelay/rowrelay/outbox"
 	"github.com/rowrelay/rowrelay/relay/storetest"
 )
-
-func TestStoreOnOracle(t *testing.T) {
-	t.Parallel()
-	targets := slices.DeleteFunc(append(testdb.Targets(), testdb.Upcoming()...), func(target testdb.Target) bool { return target.Kind != testdb.Oracle })
-	if len(targets) == 0 {
-		t.Skip("ROWRELAY_TEST_ORACLE names no server, or the test was built without the tag oracle")
-	}
-	for _, target := range targets {
-		t.Run(target.Name, func(t *testing.T) {
-			t.Parallel()
-			storetest.Run(t, storetest.Harness{Open: func(t testing.TB) storetest.Table { return oracleTable{open(t, target)} }})
-		})
-	}
-}
 
 // oracleTable is a table whose driver returns no id from an INSERT without a
 // parameter that takes it, and whose rows can be locked.

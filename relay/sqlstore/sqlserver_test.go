@@ -87,15 +87,9 @@ func TestSQLServerWithoutSnapshotsIsRefused(t *testing.T) {
 
 // What follows runs where ROWRELAY_TEST_SQLSERVER names a server.
 
-func TestStoreOnSQLServer(t *testing.T) {
-	t.Parallel()
-	target := sqlServerTarget(t)
-	storetest.Run(t, storetest.Harness{Open: func(t testing.TB) storetest.Table { return sqlServerTable{open(t, target)} }})
-}
-
 func sqlServerTarget(t *testing.T) testdb.Target {
 	t.Helper()
-	for _, target := range append(testdb.Targets(), testdb.Upcoming()...) {
+	for _, target := range testdb.Targets() {
 		if target.Kind == testdb.SQLServer {
 			return target
 		}
