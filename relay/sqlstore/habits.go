@@ -36,8 +36,8 @@ func (h *habits) ask(positions []relay.Position, into *reading, number bool) dia
 	read := dialect.Read{Positions: toDialect(positions), Limit: into.limit - len(into.rows), MaxBytes: into.maxBytes - into.bytes, Number: number}
 	if read.Limit*max(h.rowSize, minRowSize) < read.MaxBytes/4 {
 		read.MaxBytes = 0
-	} else {
-		read.Limit = min(read.Limit, 2*read.MaxBytes/max(h.rowSize, minRowSize)+1)
+	} else if h.rowSize > 0 {
+		read.Limit = min(read.Limit, 2*read.MaxBytes/h.rowSize+1)
 	}
 	into.asked = len(into.rows) + read.Limit
 	if len(positions) >= manyPositions && positions[0].Key == "" {
