@@ -2,6 +2,7 @@ package dialect
 
 import (
 	"encoding/json"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -29,10 +30,12 @@ var mysqlGivenColumns = []mysqlColumn{
 	{"receipt", "longtext", func(s Settlement) any { return s.Receipt }},
 }
 
-func mysqlGivens(d mysql, settlements []Settlement) *mysqlGiven {
+// mysqlGivens has the columns that a statement uses, and no other: MariaDB leaves
+// unused ones out of a list, and then misses them.
+func mysqlGivens(d mysql, settlements []Settlement, used ...string) *mysqlGiven {
 	g := &mysqlGiven{dialect: d, settlements: settlements}
 	for _, c := range mysqlGivenColumns {
-		if !allEqual(column(settlements, c.value)) {
+		if slices.Contains(used, c.name) && !allEqual(column(settlements, c.value)) {
 			g.columns = append(g.columns, c)
 		}
 	}

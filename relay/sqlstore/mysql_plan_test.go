@@ -106,7 +106,7 @@ func (p mysqlPlans) want(t *testing.T, when string) {
 		for _, line := range p.explain(t, conn, query) {
 			whole := line["type"] == "ALL" || line["type"] == "index" && line["key"] == "PRIMARY"
 			small := line["table"] == "g" || strings.HasPrefix(line["table"], "<") || strings.HasPrefix(line["table"], "outbox_lane")
-			if line["table"] != "" && line["select_type"] != "INSERT" && !small && (whole || strings.Contains(line["extra"], "filesort")) {
+			if line["table"] != "" && !small && (whole || strings.Contains(line["extra"], "filesort")) {
 				t.Errorf("%s, %s: %v\n%.300s", when, what, line, query.SQL)
 			}
 		}
@@ -119,7 +119,11 @@ func (p mysqlPlans) explain(t *testing.T, conn *sql.Conn, query dialect.Query) (
 	if p.Kind == testdb.MySQL {
 		explain = "EXPLAIN FORMAT=TRADITIONAL "
 	}
-	rows, err := conn.QueryContext(context.Background(), explain+query.SQL, query.Args...)
+	statement := query.SQL
+	if into, selecting, found := strings.Cut(statement, "\nSELECT"); found && strings.HasPrefix(into, "INSERT") {
+		statement = "SELECT" + selecting // MariaDB 10.5 doesn't explain the whole
+	}
+	rows, err := conn.QueryContext(context.Background(), explain+statement, query.Args...)
 	if err != nil {
 		t.Fatalf("%v: %.500s", err, query.SQL)
 	}
