@@ -39,14 +39,27 @@ func (r *run) makeRecords() []string {
 		name, err := r.nameOf(i, names)
 		if err == nil {
 			names[i] = name
-			r.records[i], err = r.sink.record(&r.batch[i], name, now, room)
-			room = room[len(r.records[i].headers):]
+			r.records[i], err = r.recordOf(i, name, now, room)
+			room = room[min(len(r.records[i].headers), len(room)):]
 		}
 		if err != nil {
 			r.settle(i, sinks.Fail(sinks.Reject, sinks.ReasonInvalid, err.Error()))
 		}
 	}
 	return names
+}
+
+// recordOf makes the message's record, or that of the CloudEvent which it
+// becomes.
+func (r *run) recordOf(i int, topic string, now time.Time, room []header) (record, error) {
+	if r.sink.events == nil {
+		return r.sink.record(&r.batch[i], topic, now, room)
+	}
+	event, err := r.sink.events.Message(r.batch[i])
+	if err != nil {
+		return record{}, err
+	}
+	return r.sink.record(&event, topic, now, make([]header, len(event.Headers)+ownHeaders))
 }
 
 // roomForHeaders is enough for all records of the batch.

@@ -10,11 +10,13 @@ package kafka
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	kafkago "github.com/segmentio/kafka-go"
 
 	"github.com/rowrelay/rowrelay/sinks"
+	"github.com/rowrelay/rowrelay/sinks/cloudevents"
 )
 
 // Sink writes messages to Kafka. Its methods may be called concurrently. It
@@ -28,6 +30,7 @@ type Sink struct {
 	lanes    *lanes
 	slots    chan struct{} // one for each record batch under way
 	redactor sinks.Redactor
+	events   *cloudevents.Encoder
 }
 
 var (
@@ -42,6 +45,10 @@ func New(options Options) (*Sink, error) {
 	if err := options.check(); err != nil {
 		return nil, err
 	}
+	events, err := cloudevents.New(cloudevents.Kafka, options.CloudEvents)
+	if err != nil {
+		return nil, fmt.Errorf("make a kafka sink: %w", err)
+	}
 	brokers := newWire(options)
 	// The Client tells the broker to wait for its replicas for half of this time.
 	client := &kafkago.Client{Transport: brokers, Timeout: options.RequestTimeout}
@@ -54,6 +61,7 @@ func New(options Options) (*Sink, error) {
 		lanes:    newLanes(),
 		slots:    make(chan struct{}, options.InFlight),
 		redactor: sinks.NewRedactor(options.Password),
+		events:   events,
 	}, nil
 }
 
@@ -65,11 +73,11 @@ func (s *Sink) Open(ctx context.Context) error {
 	s.cluster.forget()
 	topics, err := s.topics(ctx, s.names.fixed())
 	if err != nil {
-		return s.openError(s.presentable(err))
+		return s.openError(s.troubled(ctx, err))
 	}
 	for _, t := range topics {
 		if t.err != nil && !s.options.ParkUnknownTopics {
-			return s.openError(s.topicTrouble(t).Detail)
+			return s.openError(s.topicTrouble(t))
 		}
 	}
 	return nil

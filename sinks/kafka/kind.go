@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/rowrelay/rowrelay/sinks"
+	"github.com/rowrelay/rowrelay/sinks/cloudevents"
 )
 
 // Kind describes the sink for a registry: the kind "kafka", and URLs such as
@@ -19,7 +21,7 @@ func Kind() sinks.Kind {
 		Schemes: []string{"kafka"},
 		FromURL: fromURL,
 		New:     fromSettings,
-		Fields:  fields,
+		Fields:  append(slices.Clone(fields), cloudevents.Fields()...),
 	}
 }
 
@@ -78,6 +80,7 @@ func fromSettings(s sinks.Settings) (sinks.Sink, error) {
 		CreatePartitions:  s.Int("create_partitions"),
 		CreateReplicas:    s.Int("create_replicas"),
 		ClientID:          s.Text("client_id"),
+		CloudEvents:       cloudevents.FromSettings(s),
 		TLS:               config,
 		SASL:              s.Text("sasl"),
 		Username:          s.Text("username"),

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/rowrelay/rowrelay/sinks"
+	"github.com/rowrelay/rowrelay/sinks/cloudevents"
 )
 
 // Defaults of [Options].
@@ -86,6 +87,9 @@ type Options struct {
 	SASL     string
 	Username string
 	Password sinks.Secret
+
+	// CloudEvents makes the records CloudEvents; off by default.
+	CloudEvents cloudevents.Options
 
 	// Dial makes the connections. Defaults to that of a net.Dialer.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)

@@ -114,8 +114,14 @@ func (s *Sink) topicTrouble(t *topic) sinks.Outcome {
 	return sinks.Fail(sinks.Unavailable, sinks.ReasonConfig, detail)
 }
 
-// openError is an error of Open, without secrets.
-func (s *Sink) openError(text string) error { return errors.New("open the kafka sink: " + text) }
+// openError is the error of Open for what would be the outcome of a message.
+func (s *Sink) openError(trouble sinks.Outcome) error {
+	reason := trouble.Reason
+	if trouble.Result != sinks.Unavailable {
+		reason = sinks.ReasonConnection
+	}
+	return &sinks.OpenError{Reason: reason, Detail: "open the kafka sink: " + trouble.Detail}
+}
 
 // presentable makes an error fit for an operator's screen: without secrets, on
 // one line and short.
