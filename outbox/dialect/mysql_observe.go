@@ -17,7 +17,7 @@ package dialect
 func (d mysql) Observe(table Table, token string) Steps {
 	return Steps{
 		Do: []Query{mysqlQuery("SELECT value FROM " + table.Backquoted().Settings() + " WHERE name = '' FOR UPDATE")},
-		Ask: mysqlQuery("SELECT CASE WHEN LOCATE('" + token + "', trx_query) > 0 THEN 'number' ELSE 'open' END, CAST(trx_id AS CHAR)" +
+		Ask: mysqlQuery("SELECT CASE WHEN LOCATE('" + token + "', trx_query) > 0 THEN 'number' WHEN trx_state = 'COMMITTING' THEN 'ending' ELSE 'open' END, CAST(trx_id AS CHAR)" +
 			"\nFROM (SELECT t.*, COUNT(*) OVER () AS listed, SUM(trx_state = 'LOCK WAIT') OVER () AS waiting" +
 			"\n    FROM information_schema.innodb_trx AS t) AS t" +
 			"\nWHERE listed < 5000 AND waiting < 1000 AND trx_id > 0 AND trx_id < 281474976710656" +

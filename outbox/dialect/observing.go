@@ -25,6 +25,8 @@ type Observing interface {
 	//	be a higher one, too. Who has written nothing, and is in the midst of no
 	//	statement, may be left out: its ids are still to come.
 	//
+	//	("ending", n): the same, of one whose rows may be visible already.
+	//
 	//	("all", anything): they are all, and not the lowest alone.
 	//
 	//	("server", text): what tells this server, and its copy of the table, from

@@ -147,9 +147,12 @@ func (o *observation) take(word, text string) (err error) {
 	if number, err = strconv.ParseUint(text, 10, 64); err != nil {
 		return fmt.Errorf("read the number of a transaction: %w", err)
 	}
-	if word == "number" {
+	switch word {
+	case "number":
 		o.number = number
-	} else {
+	case "ending":
+		o.ending = append(o.ending, number)
+	default:
 		o.open = append(o.open, number)
 	}
 	return nil

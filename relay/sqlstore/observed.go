@@ -64,7 +64,8 @@ type known struct {
 type list struct {
 	id   int64
 	open []uint64 // ascending
-	all  bool     // and not the lowest alone
+	held []uint64 // those of them that had shown nothing, ascending
+	all  bool     // they are all, and not the lowest alone
 }
 
 const (
@@ -124,7 +125,8 @@ type observation struct {
 	server string
 	number uint64 // 0: it says nothing
 	open   []uint64
-	all    bool // all that are open
+	ending []uint64 // are open, or not any more
+	all    bool     // all that are open
 }
 
 // end takes in what was observed, with what begin had returned.
@@ -141,10 +143,11 @@ func (o *observed) end(id int64, saw observation, now time.Time) {
 	o.vain = 0
 	o.checkpoints.add(saw.number, id)
 	slices.Sort(saw.open)
-	o.latest = &list{id, saw.open, saw.all}
+	open := slices.Sorted(slices.Values(slices.Concat(saw.open, saw.ending)))
+	o.latest = &list{id, open, saw.open, saw.all}
 	lowest := saw.number + 1
-	if len(saw.open) > 0 {
-		lowest = min(lowest, saw.open[0])
+	if len(open) > 0 {
+		lowest = min(lowest, open[0])
 	}
 	o.final = max(o.final, o.checkpoints.floor(lowest))
 	o.checkpoints.prune(lowest)
@@ -211,7 +214,7 @@ func (o *observed) appeared(afterwards *list) int64 {
 	}
 	lowest := o.told.list.id
 	for _, number := range o.told.list.open {
-		if _, still := slices.BinarySearch(afterwards.open, number); !still {
+		if _, still := slices.BinarySearch(afterwards.held, number); !still {
 			lowest = min(lowest, o.checkpoints.floor(number))
 		}
 	}

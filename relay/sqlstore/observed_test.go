@@ -25,6 +25,7 @@ type dim struct {
 type dimWriter struct {
 	number uint64 // 0: none yet
 	listed bool
+	ending bool // its rows are visible, and it is still listed
 	ids    []int64
 	late   map[*dimFollower]int // how many observations it may still hide from
 }
@@ -48,6 +49,9 @@ func (d *dim) step() {
 	case 2:
 		d.end(w)
 	default:
+		if w.ending {
+			return
+		}
 		d.nextID++
 		if d.random.IntN(8) > 0 { // else the id is lost
 			w.ids = append(w.ids, d.nextID)
@@ -68,9 +72,12 @@ func (d *dim) end(w *dimWriter) {
 	if len(w.ids) > 0 && !w.listed {
 		return
 	}
-	if d.random.IntN(5) > 0 {
+	if w.ending || d.random.IntN(5) > 0 {
 		for _, id := range w.ids {
 			d.visible[id] = true
+		}
+		if w.ending = !w.ending; w.ending {
+			return
 		}
 	}
 	d.writers = slices.DeleteFunc(d.writers, func(other *dimWriter) bool { return other == w })
@@ -173,15 +180,19 @@ func (f *dimFollower) list(d *dim) observation {
 		return observation{server: "s", open: f.old}
 	}
 	f.old = nil
+	var ending []uint64
 	for _, w := range d.writers {
-		if w.listed && (len(w.ids) > 0 || d.random.IntN(2) == 0) {
+		switch {
+		case w.listed && w.ending:
+			ending = append(ending, w.number)
+		case w.listed && (len(w.ids) > 0 || d.random.IntN(2) == 0):
 			f.old = append(f.old, w.number)
 		}
 	}
 	if len(f.old) > 0 && d.random.IntN(3) == 0 {
 		return observation{server: "s", number: f.number, open: []uint64{slices.Min(f.old)}}
 	}
-	return observation{server: "s", number: f.number, open: slices.Clone(f.old), all: true}
+	return observation{server: "s", number: f.number, open: slices.Clone(f.old), ending: ending, all: true}
 }
 
 // page checks what was promised about the rows that were read.
