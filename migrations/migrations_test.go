@@ -114,6 +114,27 @@ func TestUpAndDown(t *testing.T) {
 	})
 }
 
+// A user's own pool may have been opened without any parameter.
+func TestDriverWithoutTimes(t *testing.T) {
+	each(t, func(t *testing.T, db testdb.Database) {
+		if !isMySQL(db.Kind) {
+			return
+		}
+		plain := db
+		plain.DSN, _, _ = strings.Cut(db.DSN, "?")
+		m := migrator(t, db, plain.OpenAnother(t), migrations.Options{})
+		if applied, err := m.Up(t.Context()); err != nil || len(applied) != migrations.Version {
+			t.Fatalf("Up = %v, %v; want all steps", applied, err)
+		}
+		if status, err := m.Status(t.Context()); err != nil || !status[0].Applied || status[0].AppliedAt.IsZero() {
+			t.Errorf("Status = %v, %v; want one applied step", status, err)
+		}
+		if taken, err := m.Down(t.Context()); err != nil || taken == nil {
+			t.Errorf("Down = %v, %v; want a step", taken, err)
+		}
+	})
+}
+
 func TestStatusChangesNothing(t *testing.T) {
 	each(t, func(t *testing.T, db testdb.Database) {
 		m := migrator(t, db, db.DB, migrations.Options{Table: "some_table"})

@@ -6,13 +6,37 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/pressly/goose/v3/database"
+
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 )
 
 func isMySQL(name string) bool { return name == "mysql" || name == "mariadb" }
 
-// mysqlVersions keeps times as texts, so that it doesn't matter what a driver
-// makes of times.
+// mysqlStore reads no times, so that it doesn't matter whether a driver makes
+// times of them.
+type mysqlStore struct {
+	database.StoreExtender
+	table dialect.Table
+}
+
+func newMySQLStore(table dialect.Table) (database.Store, error) {
+	store, err := database.NewStoreFromQuerier(table.SchemaVersion(), mysqlVersions(table))
+	if err != nil {
+		return nil, err
+	}
+	return mysqlStore{store.(database.StoreExtender), table}, nil
+}
+
+func (s mysqlStore) GetMigration(ctx context.Context, db database.DBTxConn, version int64) (*database.GetMigrationResult, error) {
+	var applied bool
+	err := db.QueryRowContext(ctx, "SELECT is_applied FROM "+s.table.SchemaVersion()+" WHERE version_id = ?", version).Scan(&applied)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil, database.ErrVersionNotFound
+	}
+	return &database.GetMigrationResult{IsApplied: applied}, err
+}
+
 func mysqlVersions(table dialect.Table) versions {
 	return versions{
 		create: "CREATE TABLE IF NOT EXISTS %s (version_id bigint NOT NULL PRIMARY KEY, is_applied boolean NOT NULL, tstamp datetime NOT NULL DEFAULT (utc_timestamp())) ENGINE = InnoDB",

@@ -55,11 +55,11 @@ func (m *Migrations) applied(ctx context.Context) (map[int64]time.Time, error) {
 	applied := make(map[int64]time.Time)
 	for rows.Next() {
 		var version int64
-		var at time.Time
+		var at any
 		if err := rows.Scan(&version, &at); err != nil {
 			return nil, err
 		}
-		applied[version] = at
+		applied[version] = timeOf(at)
 	}
 	return applied, rows.Err()
 }
@@ -83,4 +83,17 @@ func (m *Migrations) appliedElsewhere(ctx context.Context) (map[int64]time.Time,
 		applied[version] = time.Time{}
 	}
 	return applied, nil
+}
+
+// timeOf takes a time as whichever driver has it; one that can't be read is none.
+func timeOf(value any) time.Time {
+	switch value := value.(type) {
+	case time.Time:
+		return value
+	case []byte:
+		at, _ := time.Parse(time.DateTime, string(value))
+		return at
+	default:
+		return time.Time{}
+	}
 }

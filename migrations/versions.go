@@ -18,7 +18,7 @@ func versionStore(d dialect.Dialect, table dialect.Table) (database.Store, error
 	case "oracle":
 		return oracleVersions{d.(dialect.Repeating), table.SchemaVersion()}, nil
 	case "mysql", "mariadb":
-		return database.NewStoreFromQuerier(table.SchemaVersion(), mysqlVersions(table))
+		return newMySQLStore(table)
 	case "postgres", "cockroachdb", "yugabytedb":
 		return database.NewStoreFromQuerier(table.SchemaVersion(), versions{
 			create: `CREATE TABLE %s (version_id bigint NOT NULL PRIMARY KEY, is_applied boolean NOT NULL, tstamp timestamptz NOT NULL DEFAULT now())`,
