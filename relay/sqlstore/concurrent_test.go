@@ -99,13 +99,11 @@ func fitted(t *testing.T, table table) dialect.Dialect {
 func waitBlocked(t *testing.T, table table) {
 	t.Helper()
 	waiting := "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')"
-	if isMySQL(table.Kind) {
-		waiting = "SELECT EXISTS (SELECT 1 FROM information_schema.innodb_trx JOIN information_schema.processlist ON id = trx_mysql_thread_id" +
-			" WHERE db = database() AND trx_state = 'LOCK WAIT')"
-	}
 	for deadline := time.Now().Add(30 * time.Second); ; {
-		var blocked bool
-		if err := table.DB.QueryRow(waiting).Scan(&blocked); err != nil {
+		blocked := false
+		if isMySQL(table.Kind) {
+			blocked = mysqlTable{table}.longStatements(t) > 0
+		} else if err := table.DB.QueryRow(waiting).Scan(&blocked); err != nil {
 			t.Fatal(err)
 		}
 		if blocked {
