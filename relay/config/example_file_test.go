@@ -117,7 +117,7 @@ func known(t *testing.T, text string) bool {
 
 // acceptable are problems with what the comments stand for on a real machine.
 func acceptable(problem string) bool {
-	for _, part := range []string{"isn't set", "can't be read", "is given beside", "no such file", "password", "username"} {
+	for _, part := range []string{"isn't set", "can't be read", "is given beside", "no such file", "password", "username", "belong together"} {
 		if strings.Contains(problem, part) {
 			return true
 		}
