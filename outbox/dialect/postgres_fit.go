@@ -29,7 +29,7 @@ func (kin) Skipping(table Table) *Trial {
 	return &Trial{
 		Hold: Query{SQL: lanes + " WHERE lane = 0 FOR UPDATE"},
 		Pass: Query{SQL: lanes + " WHERE lane IN (0, 1) ORDER BY lane LIMIT 1 FOR UPDATE SKIP LOCKED"},
-		Want: "1",
+		Want: "1", Limited: true,
 	}
 }
 

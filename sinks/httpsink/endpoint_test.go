@@ -3,6 +3,7 @@ package httpsink_test
 import (
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -152,7 +153,8 @@ type server struct {
 
 func newServer(t testing.TB, handler http.Handler) *server {
 	t.Helper()
-	s := &server{t: t, handler: handler, address: "127.0.0.1:0"}
+	// An address of its own, so that no other test gets the port while it is down.
+	s := &server{t: t, handler: handler, address: fmt.Sprintf("127.%d.%d.%d:0", 1+rand.IntN(250), rand.IntN(250), 1+rand.IntN(250))}
 	s.start()
 	t.Cleanup(s.stop)
 	return s
