@@ -2,11 +2,13 @@ package main
 
 import (
 	"context"
+	"errors"
 	"slices"
 
 	"github.com/spf13/cobra"
 
 	"github.com/rowrelay/rowrelay/migrations"
+	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/config"
 )
 
@@ -28,20 +30,8 @@ func (p program) migrateDownCommand() *cobra.Command {
 }
 
 func (m *migrate) down(ctx context.Context, source config.Source, steps *migrations.Migrations, discard bool) error {
-	all, err := steps.Status(ctx)
-	if err != nil {
+	if err := refuseDown(ctx, source, steps, discard); err != nil {
 		return err
-	}
-	applied := func(each migrations.Migration) bool { return each.Applied }
-	if slices.ContainsFunc(all, applied) {
-		if err := refuseLiving(ctx, source); err != nil {
-			return err
-		}
-	}
-	if !discard && slices.ContainsFunc(all, applied) {
-		if err := refuseUndelivered(ctx, source); err != nil {
-			return err
-		}
 	}
 	taken, err := steps.Down(ctx)
 	if err != nil {
@@ -52,4 +42,33 @@ func (m *migrate) down(ctx context.Context, source config.Source, steps *migrati
 		list = append(list, *taken)
 	}
 	return m.report(source, "taken back", list, "there was no migration of "+source.Table+" to take back")
+}
+
+// refuseDown finds what forbids to drop the tables. Where they are gone meanwhile
+// another process was quicker, and there is nothing to forbid.
+func refuseDown(ctx context.Context, source config.Source, steps *migrations.Migrations, discard bool) error {
+	if there, err := anyApplied(ctx, steps); err != nil || !there {
+		return err
+	}
+	refused := forbidden(ctx, source, discard)
+	for tries := 1; tries < 5 && errors.Is(refused, relay.ErrBusy); tries++ {
+		refused = forbidden(ctx, source, discard) // the quicker one was dropping the tables
+	}
+	there, err := anyApplied(ctx, steps)
+	if errors.Is(refused, relay.ErrNoSchema) || err == nil && !there {
+		return nil
+	}
+	return refused
+}
+
+func anyApplied(ctx context.Context, steps *migrations.Migrations) (bool, error) {
+	all, err := steps.Status(ctx)
+	return slices.ContainsFunc(all, func(each migrations.Migration) bool { return each.Applied }), err
+}
+
+func forbidden(ctx context.Context, source config.Source, discard bool) error {
+	if err := refuseLiving(ctx, source); err != nil || discard {
+		return err
+	}
+	return refuseUndelivered(ctx, source)
 }

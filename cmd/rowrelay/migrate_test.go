@@ -55,15 +55,17 @@ func TestMigratingDownKeepsUndeliveredMessages(t *testing.T) {
 func TestMigratingFromManyProcessesAtOnce(t *testing.T) {
 	t.Parallel()
 	onEachDatabase(t, func(t *testing.T, db testdb.Database) {
-		var all sync.WaitGroup
-		for range 4 {
-			all.Go(func() {
-				if got := call(t.Context(), "", "migrate", "up", "--database", db.URL); got.code != exitDone {
-					t.Errorf("exit code %d, %q", got.code, got.stderr)
-				}
-			})
+		for _, direction := range []string{"up", "down", "up"} {
+			var all sync.WaitGroup
+			for range 4 {
+				all.Go(func() {
+					if got := call(t.Context(), "", "migrate", direction, "--database", db.URL); got.code != exitDone {
+						t.Errorf("%s: exit code %d, %q", direction, got.code, got.stderr)
+					}
+				})
+			}
+			all.Wait()
 		}
-		all.Wait()
 		statusOf(t, db)
 	})
 }

@@ -28,6 +28,9 @@ func (s *Store) try(ctx context.Context, what string, work func() error) error {
 		if err == nil {
 			return nil
 		}
+		if s.dialect.Missing(err) {
+			return fmt.Errorf("%s %s: %w: %w", what, s.table, relay.ErrNoSchema, err)
+		}
 		if !s.dialect.Busy(err) {
 			return fmt.Errorf("%s %s: %w", what, s.table, err)
 		}
