@@ -148,11 +148,19 @@ func listen(t *testing.T) string {
 
 func TestRunStoppedByASignal(t *testing.T) {
 	t.Parallel()
-	for signal, status := range map[syscall.Signal]int{syscall.SIGINT: 130, syscall.SIGTERM: 143} {
-		t.Run(signal.String(), func(t *testing.T) {
+	for name, test := range map[string]struct {
+		signal  syscall.Signal
+		status  int
+		command string
+	}{
+		"interrupted": {syscall.SIGINT, 130, "sleep 600 & echo started; sleep 600"},
+		"terminated":  {syscall.SIGTERM, 143, "sleep 600 & echo started; sleep 600"},
+		"deaf":        {syscall.SIGTERM, 143, "trap '' INT; sleep 600 & echo started; sleep 600"},
+	} {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := copyScripts(t)
-			command := s.command("run", "good", "--", "sh", "-c", "sleep 600 & echo started; sleep 600")
+			command := s.command("run", "good", "--", "sh", "-c", test.command)
 			output, err := command.StdoutPipe()
 			if err != nil {
 				t.Fatal(err)
@@ -164,15 +172,15 @@ func TestRunStoppedByASignal(t *testing.T) {
 			if line, err := reader.ReadString('\n'); line != "started\n" {
 				t.Fatalf("the command printed %q, %v", line, err)
 			}
-			if err := command.Process.Signal(signal); err != nil {
+			if err := command.Process.Signal(test.signal); err != nil {
 				t.Fatal(err)
 			}
 			// The output ends when nothing of the command is left.
 			if _, err := io.Copy(io.Discard, reader); err != nil {
 				t.Error(err)
 			}
-			if _ = command.Wait(); command.ProcessState.ExitCode() != status {
-				t.Errorf("status %v, want %d", command.ProcessState, status)
+			if _ = command.Wait(); command.ProcessState.ExitCode() != test.status {
+				t.Errorf("status %v, want %d", command.ProcessState, test.status)
 			}
 			if s.isUp(t) {
 				t.Error("the server is still up")

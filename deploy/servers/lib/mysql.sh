@@ -6,7 +6,7 @@ scheme=mysql
 url() { echo "$scheme://root:$password@127.0.0.1:$port/"; }
 
 start() {
-	write_users && quietly init_data && quietly launch && until_ready || { server_log && return 1; }
+	write_users && as_nobody mkdir "$dir/tmp" && quietly init_data && quietly launch && until_ready || { server_log && return 1; }
 }
 
 # Texts compare as people expect, not as bytes, and the server's time zone is
@@ -32,9 +32,10 @@ unsafe_options() {
 	[[ ${ROWRELAY_SERVERS_FSYNC:-off} == on ]] || echo "--innodb-flush-log-at-trx-commit=2 --sync-binlog=0"
 }
 
-# common_options: nothing is taken from the machine's own configuration.
+# common_options: nothing is taken from the machine's own configuration, and
+# nothing is shared: a server that starts deletes the temporary tables it finds.
 common_options() {
-	echo "--no-defaults --basedir=$files/usr --datadir=$dir/data --socket=$dir/socket ${own_options:-}"
+	echo "--no-defaults --basedir=$files/usr --datadir=$dir/data --tmpdir=$dir/tmp --socket=$dir/socket ${own_options:-}"
 }
 
 # write_users: what the server runs each time it starts, before it lets anyone in.

@@ -39,13 +39,16 @@ finish() {
 	exit "$status"
 }
 
-# stop_group: asks it to end, and a second signal to us makes it; then ends
-# what it has left behind.
+# stop_group: asks it to end, and after ten seconds, or at a second signal to
+# us, makes it: a shell that is just starting a program may lose the signal.
+# Then ends what it has left behind.
 stop_group() {
+	local _
 	trap 'kill -s KILL -- "-$group" 2>/dev/null' INT TERM
 	kill -s INT -- "-$group" 2>/dev/null || true
-	wait "$group" || true
+	for _ in $(seq 100); do kill -0 "$group" 2>/dev/null && sleep 0.1 || break; done
 	kill -s KILL -- "-$group" 2>/dev/null || true
+	wait "$group" || true
 	trap '' INT TERM
 }
 
