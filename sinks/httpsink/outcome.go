@@ -6,8 +6,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/rowrelay/rowrelay/sinks"
 )
@@ -79,24 +77,5 @@ func (s *Sink) retryAfter(header http.Header, now time.Time) time.Duration {
 // excerptLength is how much of a text from elsewhere an outcome repeats.
 const excerptLength = 200
 
-// presentable makes text from elsewhere fit for an operator's screen: without
-// secrets, printable, on one line and short.
-func (s *Sink) presentable(text string) string {
-	text = strings.Map(printable, s.redactor.Redact(text))
-	text = strings.Join(strings.Fields(text), " ")
-	if len(text) <= excerptLength {
-		return text
-	}
-	end := excerptLength
-	for !utf8.RuneStart(text[end]) {
-		end--
-	}
-	return text[:end] + "…"
-}
-
-func printable(r rune) rune {
-	if r == utf8.RuneError || !unicode.IsPrint(r) {
-		return ' '
-	}
-	return r
-}
+// presentable makes text from elsewhere fit for an operator's screen.
+func (s *Sink) presentable(text string) string { return s.redactor.Present(text, excerptLength) }

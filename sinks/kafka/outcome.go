@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"unicode"
-	"unicode/utf8"
 
 	kafkago "github.com/segmentio/kafka-go"
 
@@ -123,25 +121,5 @@ func (s *Sink) openError(trouble sinks.Outcome) error {
 	return &sinks.OpenError{Reason: reason, Detail: "open the kafka sink: " + trouble.Detail}
 }
 
-// presentable makes an error fit for an operator's screen: without secrets, on
-// one line and short.
-func (s *Sink) presentable(err error) string {
-	const longest = 300
-	text := strings.Map(printable, s.redactor.Redact(err.Error()))
-	text = strings.Join(strings.Fields(text), " ")
-	if len(text) <= longest {
-		return text
-	}
-	end := longest
-	for !utf8.RuneStart(text[end]) {
-		end--
-	}
-	return text[:end] + "…"
-}
-
-func printable(r rune) rune {
-	if r == utf8.RuneError || !unicode.IsPrint(r) {
-		return ' '
-	}
-	return r
-}
+// presentable makes an error fit for an operator's screen.
+func (s *Sink) presentable(err error) string { return s.redactor.Present(err.Error(), 300) }

@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"unicode"
-	"unicode/utf8"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
@@ -111,21 +109,5 @@ func isException(answer *amqp.Error) bool {
 	return answer != nil && answer.Server && answer.Code != amqp.ConnectionForced
 }
 
-// presentable makes text from elsewhere fit for an operator's screen: without
-// secrets, printable, on one line and short.
-func (s *Sink) presentable(text string) string {
-	const longest = 500
-	text = strings.Map(printable, s.redactor.Redact(text))
-	text = strings.Join(strings.Fields(text), " ")
-	if len(text) <= longest {
-		return text
-	}
-	return strings.ToValidUTF8(text[:longest], "") + "…"
-}
-
-func printable(r rune) rune {
-	if r == utf8.RuneError || !unicode.IsPrint(r) {
-		return ' '
-	}
-	return r
-}
+// presentable makes text from elsewhere fit for an operator's screen.
+func (s *Sink) presentable(text string) string { return s.redactor.Present(text, 500) }
