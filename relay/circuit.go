@@ -21,18 +21,18 @@ func (e *engine) afterOpen(o *outlet, err error) {
 }
 
 // judgeCircuit closes a circuit that trouble had opened, or opens it. A batch
-// whose context had ended says nothing of its sink.
+// whose context had ended says nothing of its sink; a message that was postponed
+// says that the sink works, though not this message's own destination.
 func (e *engine) judgeCircuit(o *outlet, outcomes []sinks.Outcome, ended bool) {
 	var trouble *sinks.Outcome
 	answered := false
 	for i, outcome := range outcomes {
-		switch outcome.Result {
-		case sinks.Unavailable:
+		switch {
+		case outcome.Result == sinks.Unavailable:
 			if trouble == nil || outcome.RetryAfter > trouble.RetryAfter {
 				trouble = &outcomes[i]
 			}
-		case sinks.Unsent:
-		default:
+		case outcome.Result != sinks.Unsent || postponed(outcome):
 			answered = true
 		}
 	}

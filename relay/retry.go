@@ -71,6 +71,8 @@ func (e *engine) apply(it *item, outcome sinks.Outcome) (back bool) {
 		return true // a message before it in the batch waits: this one goes after it, uncharged
 	case outcome.Result == sinks.Reject:
 		e.reject(it, outcome)
+	case postponed(outcome):
+		e.postpone(it, outcome)
 	case outcome.Result == sinks.Unavailable || outcome.Result == sinks.Unsent:
 		return true
 	default:
@@ -122,11 +124,26 @@ func (e *engine) retry(it *item, outcome sinks.Outcome) {
 		e.reject(it, outcome)
 		return
 	}
+	e.putOff(it, outcome, attempts, max(it.outlet.options.Backoff.draw(attempts), outcome.RetryAfter))
+}
+
+// postponed says that the message's own destination can't take it now.
+func postponed(outcome sinks.Outcome) bool {
+	return outcome.Result == sinks.Unsent && outcome.RetryAfter > 0
+}
+
+// postpone puts the item away as a retry does, and charges nothing.
+func (e *engine) postpone(it *item, outcome sinks.Outcome) {
+	e.putOff(it, outcome, it.row.Attempts, outcome.RetryAfter)
+}
+
+// putOff puts the item away for a while, and holds its key.
+func (e *engine) putOff(it *item, outcome sinks.Outcome, attempts int, delay time.Duration) {
 	e.hold(it.key, it.row.ID)
 	again := it.settlement(StateRetry)
 	again.Attempts = attempts
 	again.Error = describe(outcome)
-	again.Delay = max(it.outlet.options.Backoff.draw(attempts), outcome.RetryAfter)
+	again.Delay = delay
 	e.conclude(it, again, false)
 }
 

@@ -301,6 +301,8 @@ func (w *world) receive(sink, by string, m sinks.Message) sinks.Outcome {
 		return sinks.Fail(sinks.Reject, sinks.ReasonRefused, "poison")
 	case fate < 4 && !w.calm:
 		return sinks.Fail(sinks.Retry, sinks.ReasonServerError, "try again")
+	case fate >= 96 && !w.calm:
+		return sinks.Postpone(sinks.ReasonBusy, "later", time.Duration(1+fate)*10*time.Millisecond)
 	case fate < 6 && !w.calm:
 		w.arrived(sink, m)
 		w.lost[m.Sequence] = true

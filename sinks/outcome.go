@@ -25,8 +25,9 @@ type Outcome struct {
 	Receipt string
 
 	// RetryAfter is how long the destination asked to be left alone; with
-	// Unavailable it holds back the sink, with Retry the message. Zero leaves
-	// it to the relay's back-off.
+	// Unavailable it holds back the sink, with Retry and Unsent the message.
+	// Zero leaves it to the relay's back-off; an Unsent message without one is
+	// sent again at once.
 	RetryAfter time.Duration
 }
 
@@ -51,7 +52,8 @@ const (
 	Unavailable
 
 	// Unsent: not handed over, because of another message of the batch or
-	// because the context ended first. Charges nothing; it is sent again.
+	// because the context ended first. Charges nothing; it is sent again. With
+	// a RetryAfter, see [Postpone], that is not before this time is over.
 	Unsent
 )
 
@@ -79,13 +81,13 @@ const (
 	ReasonServerError  Reason = "server_error"  // retry: the destination failed on this message
 	ReasonHandlerError Reason = "handler_error" // retry: a function returned an error
 	ReasonPanic        Reason = "panic"         // retry: a function panicked
-	ReasonBusy         Reason = "busy"          // retry: asked to come again later
+	ReasonBusy         Reason = "busy"          // retry: asked to come again later; unsent: its turn comes later
 	ReasonTooLarge     Reason = "too_large"     // reject: over the destination's limit
 	ReasonInvalid      Reason = "invalid"       // reject: the protocol can't carry it, or it was refused as malformed
 	ReasonRefused      Reason = "refused"       // reject: the destination will not have it
 	ReasonUnroutable   Reason = "unroutable"    // reject: nothing receives it there
-	ReasonConnection   Reason = "connection"    // unavailable: can't be reached, or the connection broke before the send
-	ReasonThrottled    Reason = "throttled"     // unavailable: the destination asks for a pause
+	ReasonConnection   Reason = "connection"    // unavailable, unsent: can't be reached, or the connection broke before the send
+	ReasonThrottled    Reason = "throttled"     // unavailable, unsent: the destination asks for a pause
 	ReasonAuth         Reason = "auth"          // unavailable: credentials or rights
 	ReasonConfig       Reason = "config"        // unavailable: a topic, exchange or the like isn't there
 	ReasonCancelled    Reason = "cancelled"     // unsent: the context ended before the send, or leaves too little time
@@ -101,6 +103,18 @@ func Ok(receipt string) Outcome { return Outcome{Result: Delivered, Receipt: rec
 // Fail returns an Outcome of the given result, reason and detail.
 func Fail(result Result, reason Reason, detail string) Outcome {
 	return Outcome{Result: result, Reason: reason, Detail: detail}
+}
+
+// Postpone returns the Outcome of a message that was not handed over because
+// its own destination, one of several behind the sink, can't take it now: one of
+// many endpoints is down, or has had its share. The message is tried again after
+// this time at the earliest, and holds back its key meanwhile; nothing is
+// charged, and the sink's other messages go on. The reason is connection,
+// throttled or busy; after must be positive. The relay writes each postponement
+// to the table, so a sink draws the time such that they don't all come back at
+// once, nor every moment.
+func Postpone(reason Reason, detail string, after time.Duration) Outcome {
+	return Outcome{Result: Unsent, Reason: reason, Detail: detail, RetryAfter: after}
 }
 
 // All returns n copies of one outcome, for a sink whose batches succeed or

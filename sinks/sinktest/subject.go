@@ -194,10 +194,16 @@ var reasons = map[sinks.Result][]sinks.Reason{
 	sinks.Unsent:      {sinks.ReasonCancelled, sinks.ReasonNeighbour},
 }
 
+// postponed are the reasons of Unsent with a RetryAfter.
+var postponed = []sinks.Reason{sinks.ReasonConnection, sinks.ReasonThrottled, sinks.ReasonBusy}
+
 // sound checks an outcome by itself.
 func (s *subject) sound(i int, o sinks.Outcome) {
 	s.t.Helper()
 	known, ok := reasons[o.Result]
+	if o.Result == sinks.Unsent && o.RetryAfter > 0 {
+		known = postponed
+	}
 	switch {
 	case !ok:
 		s.t.Errorf("outcome %d has the unknown result %v", i, o.Result)
@@ -205,7 +211,7 @@ func (s *subject) sound(i int, o sinks.Outcome) {
 		s.t.Errorf("outcome %d is %s: this reason doesn't go with this result", i, show(o))
 	case o.Receipt != "" && o.Result != sinks.Delivered:
 		s.t.Errorf("outcome %d is %s: it has a receipt", i, show(o))
-	case o.RetryAfter < 0 || o.RetryAfter > 0 && o.Result != sinks.Retry && o.Result != sinks.Unavailable:
+	case o.RetryAfter < 0 || o.RetryAfter > 0 && (o.Result == sinks.Delivered || o.Result == sinks.Reject):
 		s.t.Errorf("outcome %d is %s: it has a RetryAfter of %v", i, show(o), o.RetryAfter)
 	case !utf8.ValidString(o.Detail + o.Receipt):
 		s.t.Errorf("outcome %d has a detail or receipt that is not UTF-8", i)

@@ -1,0 +1,129 @@
+package relay_test
+
+import (
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/memstore"
+	"github.com/rowrelay/rowrelay/sinks"
+)
+
+// oneOfMany postpones the messages of the topic "down" until it is healed, and
+// counts how often it was asked.
+func oneOfMany(order sinks.Order) (sink *recorder, healed *atomic.Bool, asked *atomic.Int64) {
+	healed, asked = new(atomic.Bool), new(atomic.Int64)
+	return &recorder{order: order, answer: func(m sinks.Message) sinks.Outcome {
+		if m.Topic == "down" && !healed.Load() {
+			asked.Add(1)
+			return sinks.Postpone(sinks.ReasonConnection, "connection refused", 10*time.Second)
+		}
+		return sinks.Ok("")
+	}}, healed, asked
+}
+
+// TestPostponedMessagesWaitUncharged: an endpoint of many is down for an hour.
+// Its messages are charged nothing, and are tried when they asked to be; those of
+// the others go on, and the sink is not called down.
+func TestPostponedMessagesWaitUncharged(t *testing.T) {
+	t.Parallel()
+	for _, order := range []sinks.Order{sinks.OrderNone, sinks.OrderPrefix} {
+		for _, claim := range []relay.Claim{relay.ByLanes, relay.ByRows} {
+			t.Run(fmt.Sprint(order, claim), func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) { testPostponed(t, order, claim) })
+			})
+		}
+	}
+}
+
+func testPostponed(t *testing.T, order sinks.Order, claim relay.Claim) {
+	db, watch := memstore.New(), &downs{}
+	sink, healed, asked := oneOfMany(order)
+	options := relay.Options{Claim: claim, Observer: watch, Sinks: map[string]relay.SinkOptions{"main": {Sink: sink, MaxAttempts: 2, Batch: 10}}}
+	for range 5 {
+		write(db, "down", "d", 1)
+		write(db, "up", "u", 1)
+		write(db, "down", "", 1)
+		write(db, "up", "", 1)
+	}
+	_, stop := start(t, db.Store(), options)
+	time.Sleep(time.Hour)
+	if n := len(sink.ids()); n != 10 {
+		t.Errorf("%d messages of the endpoints that are up were delivered, want 10", n)
+	}
+	checkWaiting(t, db)
+	messages := int64(6) // the first of the key, and those without one
+	if claim == relay.ByRows {
+		messages = 10
+	}
+	if n := asked.Load(); n < 300*messages || n > 361*messages {
+		t.Errorf("the sink was asked %d times in an hour about %d messages that wait for 10 s", n, messages)
+	}
+	if n := watch.n.Load(); n > 0 {
+		t.Errorf("the sink was called down %d times", n)
+	}
+	healed.Store(true)
+	time.Sleep(time.Minute)
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+	if n := len(sink.ids()); n != 20 {
+		t.Errorf("%d messages were delivered in the end, want 20", n)
+	}
+	for _, m := range sink.received {
+		if m.Attempt != 1 {
+			t.Errorf("message %d was charged %d attempts", m.Sequence, m.Attempt-1)
+		}
+	}
+	if claim == relay.ByLanes {
+		inOrder(t, sink.received)
+	}
+}
+
+// checkWaiting checks that what was postponed says why, and was charged nothing.
+func checkWaiting(t *testing.T, db *memstore.DB) {
+	t.Helper()
+	waiting, err := db.Store().List(t.Context(), relay.Filter{State: relay.StateRetry})
+	if err != nil || len(waiting) == 0 {
+		t.Fatalf("waiting: %v, %v", waiting, err)
+	}
+	for _, w := range waiting {
+		if w.Attempts != 0 || w.LastError != "connection: connection refused" {
+			t.Errorf("message %d waits after %d attempts with %q", w.ID, w.Attempts, w.LastError)
+		}
+	}
+	if parked := statusOf(t, db)[relay.StateError]; parked > 0 {
+		t.Errorf("%d messages were parked", parked)
+	}
+}
+
+// downs counts how often a sink was called down.
+type downs struct {
+	relay.NoObserver
+	n atomic.Int32
+}
+
+func (d *downs) SinkDown(string, sinks.Reason, string) { d.n.Add(1) }
+
+// TestNothingSentIsStillTrouble: Unsent without a time, for a whole batch, is no
+// answer.
+func TestNothingSentIsStillTrouble(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db, watch := memstore.New(), &downs{}
+		write(db, "orders", "k", 1)
+		sink := &recorder{answer: func(sinks.Message) sinks.Outcome { return sinks.Fail(sinks.Unsent, sinks.ReasonNeighbour, "") }}
+		_, stop := start(t, db.Store(), relay.Options{Sinks: to(sink), Observer: watch})
+		time.Sleep(time.Minute)
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+		if n := watch.n.Load(); n != 1 {
+			t.Errorf("the sink was called down %d times, want once", n)
+		}
+	})
+}
