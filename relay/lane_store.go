@@ -106,6 +106,10 @@ type Page struct {
 
 	// Horizon: no row can appear any more at or below this id.
 	Horizon int64
+
+	// Warning, if it isn't empty, is what an operator should know: something
+	// hampers the store, which goes on.
+	Warning string
 }
 
 // Candidate is a row that a Scan has met.

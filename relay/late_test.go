@@ -1,8 +1,11 @@
 package relay_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"log/slog"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -54,6 +57,33 @@ func TestManyLateRowsFitIntoMemory(t *testing.T) {
 		inOrder(t, sink.received)
 		if most == 0 || most > 2000 {
 			t.Errorf("a scan brought %d rows into memory at once, want at most 2,000", most)
+		}
+	})
+}
+
+// warner warns with each page.
+type warner struct{ *memstore.Store }
+
+func (s warner) Read(ctx context.Context, positions []relay.Position, limit, maxBytes int) (relay.Page, error) {
+	page, err := s.Store.Read(ctx, positions, limit, maxBytes)
+	page.Warning = "the list says nothing"
+	return page, err
+}
+
+// What a store has to say while it goes on is logged.
+func TestWarningOfAStore(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		db, sink := memstore.New(), &recorder{}
+		write(db, "orders", "k", 1)
+		_, stop := start(t, warner{db.Store()}, relay.Options{Sinks: to(sink), Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		time.Sleep(10 * time.Second)
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+		if len(sink.ids()) != 1 || !strings.Contains(log.String(), "the list says nothing") {
+			t.Errorf("%d messages were delivered, and the log is %q", len(sink.ids()), log.String())
 		}
 	})
 }

@@ -6,6 +6,9 @@ import "time"
 // what was read before, they are looked for first: none of the rows at hand is
 // sent before those that belong before it are known.
 func (e *engine) merge(result readResult) {
+	if warning := result.page.Warning; warning != "" {
+		e.options.Logger.Warn("relay: "+warning, "relay", e.options.Name)
+	}
 	switch {
 	case result.err != nil:
 		e.endRead(result)

@@ -32,7 +32,7 @@ func openTable(ctx context.Context, source config.Source) (app.Table, error) {
 func warnings(findings []sqlstore.Finding) (lines []string) {
 	for _, f := range findings {
 		if !f.OK {
-			lines = append(lines, f.Name+": "+f.Detail+"; "+f.Hint)
+			lines = append(lines, f.String())
 		}
 	}
 	return lines

@@ -19,6 +19,14 @@ type Finding struct {
 	Hint   string `json:"hint,omitempty"`   // what to do, if it isn't OK
 }
 
+// String is the finding as a line of a log.
+func (f Finding) String() string {
+	if f.Hint == "" {
+		return f.Name + ": " + f.Detail
+	}
+	return f.Name + ": " + f.Detail + "; " + f.Hint
+}
+
 // Check looks at everything that a relay needs of a database: its version, the
 // schema's, the rights of this user, the settings that matter, and how a claim
 // is planned. It changes nothing. If the tables aren't there it says so, and

@@ -79,6 +79,7 @@ func (s *Store) look(ctx context.Context) error {
 	switch {
 	case s.hidden(err):
 		o.trail = &trail{longest: s.longest}
+		o.warning = s.unseen(err).String()
 	case err != nil && !s.dialect.Busy(err):
 		return fmt.Errorf("see which transactions are open beside table %s: %w", s.table, err)
 	default:
@@ -130,7 +131,10 @@ func (s *Store) lookAround(ctx context.Context, observing dialect.Observing) (sa
 		}
 		return nil, err
 	})
-	return saw, err
+	if err != nil {
+		return observation{}, err // a list that broke off says nothing
+	}
+	return saw, nil
 }
 
 // take reads a line of the answer.

@@ -38,7 +38,8 @@ type observed struct {
 	seen   int64  // the highest id that is known to have been given out
 	final  int64  // no row can appear any more at or below this id
 
-	latest  *list // what the last observation showed
+	number  uint64 // of the last observation
+	latest  *list  // what the last observation showed
 	told    known // when the read before began; its id is [untold] before the first
 	reading known // when the read began that is under way
 
@@ -48,6 +49,9 @@ type observed struct {
 	checkpoints checkpoints
 	next        time.Time // not before this the next observation
 	vain        int       // so many observations in a row have said nothing
+	silent      time.Time // since when they do, or since an operator was told
+	doubted     bool      // this may be another server: an observation is to show it
+	warning     string    // what an operator is to be told
 	listed      time.Time // when the last observation was begun
 
 	trail *trail    // instead of observations, where none can be made
@@ -87,6 +91,10 @@ const (
 	// they may be in each other's way.
 	vainlyEvery = 2 * time.Second
 
+	// silence is how long observations say nothing before an operator is told,
+	// and then is told again.
+	silence = 30 * time.Second
+
 	// sweepEvery is how often everything is looked through for rows that have
 	// appeared where none can: ids that began anew, or a second that wasn't
 	// enough.
@@ -102,7 +110,13 @@ func newObserved(given int64, now time.Time) *observed {
 func (o *observed) learn(id int64) { o.seen = max(o.seen, id) }
 
 // due says whether to observe now: not while it couldn't tell anything new.
-func (o *observed) due(now time.Time) bool { return o.seen > o.final && !now.Before(o.next) }
+func (o *observed) due(now time.Time) bool {
+	return (o.seen > o.final || o.doubted) && !now.Before(o.next)
+}
+
+// doubt notes that a read failed: the server may have been restarted meanwhile,
+// and restored.
+func (o *observed) doubt() { o.doubted = true }
 
 // begin begins an observation, and returns the id that its number is going to
 // be a checkpoint for; 0 if it is too early to say. Those that follow closely upon
@@ -131,16 +145,16 @@ type observation struct {
 
 // end takes in what was observed, with what begin had returned.
 func (o *observed) end(id int64, saw observation, now time.Time) {
-	if o.elsewhere(saw.server) {
+	if o.elsewhere(saw.server) || saw.number != 0 && saw.number < o.number {
 		o.restart(saw.server)
 		return
 	}
 	if saw.number == 0 {
-		o.vain++
+		o.inVain(now)
 		o.next = now.Add(min(observeEvery<<min(o.vain-1, 8), vainlyEvery)/2 + rand.N(observeEvery))
 		return
 	}
-	o.vain = 0
+	o.vain, o.doubted, o.number = 0, false, saw.number
 	o.checkpoints.add(saw.number, id)
 	slices.Sort(saw.open)
 	open := slices.Sorted(slices.Values(slices.Concat(saw.open, saw.ending)))
@@ -151,6 +165,29 @@ func (o *observed) end(id int64, saw observation, now time.Time) {
 	}
 	o.final = max(o.final, o.checkpoints.floor(lowest))
 	o.checkpoints.prune(lowest)
+}
+
+// inVain counts an observation that said nothing.
+func (o *observed) inVain(now time.Time) {
+	if o.vain++; o.vain == 1 {
+		o.silent = now
+	}
+	if now.Sub(o.silent) >= silence {
+		o.silent, o.warning = now, silenced.String()
+	}
+}
+
+var silenced = Finding{
+	Name: "open transactions",
+	Detail: "the server's list of them has said nothing for a while, as others read it all the time, or as it is too long;" +
+		" meanwhile it isn't known which ids are final, and each read looks through more and more",
+	Hint: "look for a monitor that reads the list more than a few times a second, or for thousands of open transactions",
+}
+
+// warned returns what an operator is to be told, once.
+func (o *observed) warned() (warning string) {
+	warning, o.warning = o.warning, ""
+	return warning
 }
 
 // elsewhere says that this is another server than before; none is none.

@@ -1,6 +1,7 @@
 package sqlstore_test
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"database/sql/driver"
@@ -22,6 +23,7 @@ import (
 type scripted struct {
 	answers map[string][][]driver.Value // by a part of the statement
 	missing string                      // a view that the user may not see
+	breaks  map[string]error            // where the answer to such a statement ends with an error
 	began   int
 }
 
@@ -51,13 +53,16 @@ func (s *scripted) QueryContext(_ context.Context, statement string, _ []driver.
 	}
 	for part, rows := range s.answers {
 		if strings.Contains(statement, part) {
-			return &scriptedRows{rows}, nil
+			return &scriptedRows{rows, cmp.Or(s.breaks[part], io.EOF)}, nil
 		}
 	}
 	return nil, errors.New("no answer is known to " + statement)
 }
 
-type scriptedRows struct{ rows [][]driver.Value }
+type scriptedRows struct {
+	rows [][]driver.Value
+	end  error
+}
 
 func (r *scriptedRows) Close() error { return nil }
 
@@ -70,7 +75,7 @@ func (r *scriptedRows) Columns() []string {
 
 func (r *scriptedRows) Next(into []driver.Value) error {
 	if len(r.rows) == 0 {
-		return io.EOF
+		return r.end
 	}
 	copy(into, r.rows[0])
 	r.rows = r.rows[1:]

@@ -25,9 +25,16 @@ func (s *Store) Read(ctx context.Context, positions []relay.Position, limit, max
 		return err
 	})
 	if err != nil {
-		s.habits.failed()
+		s.failed()
 	}
 	return page, err
+}
+
+func (s *Store) failed() {
+	s.habits.failed()
+	if s.observed != nil {
+		s.observed.doubt()
+	}
 }
 
 func (s *Store) read(ctx context.Context, positions []relay.Position, limit, maxBytes int) (relay.Page, error) {
@@ -54,7 +61,7 @@ func (s *Store) read(ctx context.Context, positions []relay.Position, limit, max
 	}
 	s.habits.learn(&reading)
 	s.gave(reading.rows)
-	return relay.Page{Rows: reading.rows, More: reading.full() || reading.leftOut, LateAfter: late, Horizon: horizon}, nil
+	return relay.Page{Rows: reading.rows, More: reading.full() || reading.leftOut, LateAfter: late, Horizon: horizon, Warning: s.warning()}, nil
 }
 
 func (s *Store) beginRead() token {
@@ -85,6 +92,13 @@ func (s *Store) promise(ctx context.Context, first firstLine, began token) (late
 	lateAfter, final = s.horizon.read(first.server, snapshot, first.given)
 	s.wrote(first.xid, began)
 	return lateAfter, final, nil
+}
+
+func (s *Store) warning() string {
+	if s.observed == nil {
+		return ""
+	}
+	return s.observed.warned()
 }
 
 // gave notes which ids were given out: those of rows that were read.

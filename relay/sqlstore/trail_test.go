@@ -122,3 +122,75 @@ func TestObservationsInVain(t *testing.T) {
 		t.Errorf("after one that said something the next is due in %v", o.next.Sub(now))
 	}
 }
+
+// settled is an observed all of whose ids are final.
+func settled(t *testing.T, number uint64) (o *observed, now time.Time) {
+	t.Helper()
+	now = time.Unix(1e9, 0)
+	o = newObserved(500, now)
+	for o.final < 500 {
+		now = now.Add(observeEvery)
+		o.end(o.begin(now), observation{server: "s", number: number}, now)
+		number++
+	}
+	o.begins(now)
+	o.page("s", nil, now)
+	if o.due(now.Add(time.Hour)) {
+		t.Fatal("an observation is due, and all is final")
+	}
+	return o, now
+}
+
+// A server that was restored from a copy has the name of the one before, gives
+// out numbers again, and ids, which are not final.
+func TestObservedGoesBack(t *testing.T) {
+	t.Parallel()
+	o, now := settled(t, 100)
+	o.doubt() // a read fails while the server is away
+	now = now.Add(observeEvery)
+	if !o.due(now) {
+		t.Fatal("a read failed, and no observation is due")
+	}
+	o.end(o.begin(now), observation{server: "s", number: 90}, now)
+	if !o.lost() {
+		t.Error("the highest id of before is believed")
+	}
+	o.found(300, now)
+	o.begins(now)
+	if late, final := o.page("s", nil, now); late != 0 || final != 0 {
+		t.Errorf("late after %d, horizon %d; want that all is looked through", late, final)
+	}
+	o, now = settled(t, 100)
+	o.doubt()
+	now = now.Add(observeEvery)
+	if o.end(o.begin(now), observation{server: "s", number: 200}, now); o.lost() || o.final != 500 || o.due(now.Add(time.Hour)) {
+		t.Error("a read failed, and all is forgotten, though it is the same server")
+	}
+}
+
+// An operator is told of observations that say nothing, now and then.
+func TestObservedTellsOfSilence(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1e9, 0)
+	o := newObserved(500, now)
+	told := 0
+	for start := now; now.Sub(start) < 100*time.Second; now = o.next {
+		o.end(o.begin(now), observation{server: "s"}, now)
+		if o.warned() != "" {
+			told++
+		}
+	}
+	if told != 3 {
+		t.Errorf("told %d times in 100 s, want 3", told)
+	}
+	for range 1000 {
+		now = now.Add(observeEvery)
+		o.end(o.begin(now), observation{server: "s", number: 1}, now)
+		if now = now.Add(observeEvery); now.Unix()%7 == 0 {
+			o.end(o.begin(now), observation{server: "s"}, now)
+		}
+	}
+	if o.warned() != "" {
+		t.Error("told of what fails now and then")
+	}
+}

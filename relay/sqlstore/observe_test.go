@@ -1,0 +1,47 @@
+package sqlstore_test
+
+import (
+	"database/sql/driver"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/sqlstore"
+)
+
+// readFor reads for so long, and returns the last horizon.
+func readFor(t *testing.T, store *sqlstore.Store, span time.Duration) int64 {
+	t.Helper()
+	var page relay.Page
+	for start := time.Now(); time.Since(start) < span; time.Sleep(100 * time.Millisecond) {
+		var err error
+		if page, err = store.Read(t.Context(), []relay.Position{{Lane: 3}}, 10, 1<<20); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return page.Horizon
+}
+
+// A list of open transactions that breaks off is not taken for all there are,
+// also where the error is one after which the store asks again.
+func TestListThatBreaksOff(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		server := scriptedOracle("19.0.0.0.0")
+		store, err := openScripted(t, server)
+		if err != nil {
+			t.Fatal(err)
+		}
+		server.answers["v$database"] = [][]driver.Value{{"number", "100"}}
+		server.breaks = map[string]error{"v$database": errors.New("ORA-00060: deadlock detected while waiting for resource")}
+		if horizon := readFor(t, store, 5*time.Second); horizon != 0 {
+			t.Errorf("the horizon is %d, by lists that broke off", horizon)
+		}
+		server.breaks = nil
+		if horizon := readFor(t, store, 10*time.Second); horizon != 7 {
+			t.Errorf("the horizon is %d after whole lists, want 7", horizon)
+		}
+	})
+}
