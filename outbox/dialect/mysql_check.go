@@ -63,9 +63,11 @@ func mysqlTry(right, name, column string) Query {
 	}
 }
 
+// mysqlOldest is in UTC. The list has its times in the server's own time zone,
+// whatever the session's is.
 func mysqlOldest() Query {
-	return mysqlQuery("SELECT MIN(trx_started) FROM information_schema.innodb_trx WHERE trx_rows_modified > 0" +
-		" HAVING MIN(trx_started) < NOW() - INTERVAL 10 MINUTE")
+	return mysqlQuery("SELECT CONVERT_TZ(MIN(trx_started), 'SYSTEM', '+00:00') FROM information_schema.innodb_trx WHERE trx_rows_modified > 0" +
+		" HAVING MIN(trx_started) < CONVERT_TZ(UTC_TIMESTAMP(), '+00:00', 'SYSTEM') - INTERVAL 10 MINUTE")
 }
 
 // mysqlBelowMarks looks for what no relay looks for.

@@ -57,6 +57,8 @@ func (m mysqlMove) arguments(where string) []any {
 	return []any{m.token}
 }
 
+// finish replaces what has the same id: a row that was finished before ids began
+// anew, as TRUNCATE lets them. It would be sent again and again otherwise.
 func (m mysqlMove) finish(from, where string, settlements []Settlement) (writes []Write) {
 	if len(settlements) == 0 {
 		return nil
@@ -64,7 +66,7 @@ func (m mysqlMove) finish(from, where string, settlements []Settlement) (writes 
 	if m.keep {
 		g := mysqlGivens(m.dialect, settlements, "attempts", "crashes", "error", "receipt")
 		insert := (&mysqlText{}).
-			add("INSERT INTO " + m.table.Done() + " (" + kept + ", " + changing + ", finished_at, receipt, relay)\nSELECT " + prefixed(kept, "t.") + ", ")
+			add("REPLACE INTO " + m.table.Done() + " (" + kept + ", " + changing + ", finished_at, receipt, relay)\nSELECT " + prefixed(kept, "t.") + ", ")
 		g.attempts(insert)
 		insert.add(", ")
 		g.crashes(insert)

@@ -34,7 +34,7 @@ func (d mysql) SettleLanes(table Table, relay string, keep bool, settlements []S
 func (d mysql) SettleRows(table Table, relay string, keep bool, settlements []Settlement) Settle {
 	table = table.Backquoted()
 	move := mysqlMove{dialect: d, table: table, relay: relay, keep: keep, token: settlements[0].Token}
-	facts := mysqlQuery("SELECT 'fenced', coalesce(sum(NOT t.claim_token <=> ?), 0), 0 FROM "+table.Hot()+" AS t FORCE INDEX (PRIMARY)"+
+	facts := mysqlQuery("SELECT 'fenced', coalesce(sum(NOT (t.claim_token <=> ?)), 0), 0 FROM "+table.Hot()+" AS t FORCE INDEX (PRIMARY)"+
 		"\nWHERE "+mysqlRows(settlements)+" FOR UPDATE", move.token)
 	return Settle{Facts: facts, Writes: move.writes(settlements)}
 }

@@ -191,3 +191,26 @@ func TestMySQLTrial(t *testing.T) {
 		}
 	})
 }
+
+// A transaction that has just begun is not an old one, whatever the session's
+// time zone is.
+func TestMySQLCheckInAnotherZone(t *testing.T) {
+	eachMySQL(t, func(t *testing.T, m mysqlTable) {
+		config, err := mysql.ParseDSN(m.DSN)
+		if err != nil {
+			t.Fatal("the test server's DSN is malformed; it is not shown because it has a password")
+		}
+		config.Params = map[string]string{"time_zone": "'+11:00'"}
+		pool, err := sql.Open("mysql", config.FormatDSN())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = pool.Close() })
+		m.Begin(t).Insert(outbox.Message{Topic: "t"})
+		f := finding(sqlstore.Check(t.Context(), pool, m.dialect, sqlstore.Options{}, relay.ByLanes), "transactions")
+		_, since, old := strings.Cut(f.Detail, "open since ") // which may be another test's
+		if at, err := time.Parse(time.RFC3339, since); f.Name == "" || old && (err != nil || time.Since(at) < 9*time.Minute) {
+			t.Errorf("found %+v, and the transaction has just begun", f)
+		}
+	})
+}

@@ -40,8 +40,8 @@ type observed struct {
 
 	number  uint64 // of the last observation
 	latest  *list  // what the last observation showed
-	told    known // when the read before began; its id is [untold] before the first
-	reading known // when the read began that is under way
+	told    known  // when the read before began; its id is [untold] before the first
+	reading known  // when the read began that is under way
 
 	earlier     []int64   // what seen was when the last observations began, grace of them
 	noted       time.Time // when the last of them was

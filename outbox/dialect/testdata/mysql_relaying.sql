@@ -139,7 +139,7 @@ ORDER BY lane, id LIMIT 100;
 -- settle: done
 SELECT lane FROM `app`.`Events_lane_locks` FORCE INDEX (PRIMARY) WHERE lane IN (1) ORDER BY lane LOCK IN SHARE MODE;
 SELECT 'lane', lane, fence FROM `app`.`Events_lanes` FORCE INDEX (PRIMARY) WHERE lane IN (1) AND (lane, fence) IN ((1,7));
-INSERT INTO `app`.`Events_done` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
+REPLACE INTO `app`.`Events_done` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
 SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, 1, 0, t.available_at, t.last_error, utc_timestamp(6), ?, ?
 FROM JSON_TABLE('[[1,5]]', '$[*]' COLUMNS (lane smallint PATH '$[0]', id bigint PATH '$[1]')) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id
 WHERE TRUE FOR UPDATE OF t;
@@ -155,14 +155,14 @@ DELETE t FROM JSON_TABLE('[[1,5]]', '$[*]' COLUMNS (lane smallint PATH '$[0]', i
 -- settle: everything
 SELECT lane FROM `app`.`Events_lane_locks` FORCE INDEX (PRIMARY) WHERE lane IN (1,2) ORDER BY lane LOCK IN SHARE MODE;
 SELECT 'lane', lane, fence FROM `app`.`Events_lanes` FORCE INDEX (PRIMARY) WHERE lane IN (1,2) AND (lane, fence) IN ((1,7),(2,8));
-INSERT INTO `app`.`Events_done` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
+REPLACE INTO `app`.`Events_done` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
 SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, 1, 0, t.available_at, t.last_error, utc_timestamp(6), ?, ?
 FROM JSON_TABLE('[[1,5]]', '$[*]' COLUMNS (lane smallint PATH '$[0]', id bigint PATH '$[1]')) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id
 WHERE TRUE FOR UPDATE OF t;
 --   1: 0/5
 --   2: r
 DELETE t FROM JSON_TABLE('[[1,5]]', '$[*]' COLUMNS (lane smallint PATH '$[0]', id bigint PATH '$[1]')) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id;
-INSERT INTO `app`.`Events_done` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
+REPLACE INTO `app`.`Events_done` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
 SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, 0, 0, t.available_at, t.last_error, utc_timestamp(6), NULL, ?
 FROM JSON_TABLE('[[2,8]]', '$[*]' COLUMNS (lane smallint PATH '$[0]', id bigint PATH '$[1]')) AS g STRAIGHT_JOIN `app`.`Events_held` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id
 WHERE TRUE AND t.state <> 'error' FOR UPDATE OF t;
@@ -180,10 +180,10 @@ WHERE t.state <> 'error';
 --   1: error
 
 -- settle by rows
-SELECT 'fenced', coalesce(sum(NOT t.claim_token <=> ?), 0), 0 FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
+SELECT 'fenced', coalesce(sum(NOT (t.claim_token <=> ?)), 0), 0 FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
 WHERE (t.lane = 2 AND t.id IN (9,10)) FOR UPDATE;
 --   1: t
-INSERT INTO `app`.`Events_done` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
+REPLACE INTO `app`.`Events_done` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
 SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, 0, 0, t.available_at, t.last_error, utc_timestamp(6), NULL, ?
 FROM JSON_TABLE('[[2,10]]', '$[*]' COLUMNS (lane smallint PATH '$[0]', id bigint PATH '$[1]')) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id
 WHERE TRUE AND t.claim_token = ? FOR UPDATE OF t;
@@ -196,7 +196,7 @@ WHERE t.claim_token = ?;
 --   1: t
 
 -- settle by rows, not kept
-SELECT 'fenced', coalesce(sum(NOT t.claim_token <=> ?), 0), 0 FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
+SELECT 'fenced', coalesce(sum(NOT (t.claim_token <=> ?)), 0), 0 FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
 WHERE (t.lane = 2 AND t.id IN (10,11)) FOR UPDATE;
 --   1: t
 DELETE t FROM JSON_TABLE('[[2,10]]', '$[*]' COLUMNS (lane smallint PATH '$[0]', id bigint PATH '$[1]')) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id WHERE t.claim_token = ?;
@@ -381,7 +381,7 @@ SELECT value FROM `app`.`Events_settings` WHERE name = 'claim';
 SELECT CONCAT('0 0 ', CONCAT(@@hostname, ':', @@port, '/', @@server_uuid)), 0, 0, '', '', '', NULL, '', NULL, 0, 0, 0, NULL, 0;
 
 -- check transactions
-SELECT MIN(trx_started) FROM information_schema.innodb_trx WHERE trx_rows_modified > 0 HAVING MIN(trx_started) < NOW() - INTERVAL 10 MINUTE;
+SELECT CONVERT_TZ(MIN(trx_started), 'SYSTEM', '+00:00') FROM information_schema.innodb_trx WHERE trx_rows_modified > 0 HAVING MIN(trx_started) < CONVERT_TZ(UTC_TIMESTAMP(), '+00:00', 'SYSTEM') - INTERVAL 10 MINUTE;
 
 -- check marks
 SELECT l.lane FROM `app`.`Events_lanes` AS l WHERE EXISTS (SELECT 1 FROM `app`.`Events` AS t FORCE INDEX (PRIMARY) WHERE t.lane = l.lane AND t.id <= CAST(JSON_EXTRACT(NULLIF(l.marks, ''), '$.main') AS SIGNED)) ORDER BY l.lane;

@@ -1,0 +1,36 @@
+package sqlstore_test
+
+import (
+	"testing"
+
+	"github.com/rowrelay/rowrelay/outbox"
+	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/sqlstore"
+)
+
+// Ids that begin anew, as TRUNCATE lets them, meet those of finished rows: what
+// has the same id now is finished all the same.
+func TestMySQLTruncated(t *testing.T) {
+	eachMySQL(t, func(t *testing.T, m mysqlTable) {
+		store, _, fences := lease(t, m.table, "r")
+		o := newObserver(t, store.(*sqlstore.Store))
+		deliver := func(topic string) {
+			t.Helper()
+			exec(t, m.DB, "TRUNCATE TABLE outbox")
+			tx := m.Begin(t)
+			tx.Insert(outbox.Message{Topic: topic, Key: "k"})
+			tx.Commit()
+			rows := o.look().Rows
+			settled, err := store.Settle(t.Context(), "r", true, []relay.Settlement{done(rows[0], fences)})
+			if err != nil || settled.Changed != 1 {
+				t.Fatalf("settled %+v, %v", settled, err)
+			}
+			var finished string
+			if err := m.DB.QueryRow("SELECT topic FROM outbox_done WHERE id = 1").Scan(&finished); err != nil || finished != topic {
+				t.Errorf("the row that was finished last is %q, %v; want %q", finished, err, topic)
+			}
+		}
+		deliver("first")
+		deliver("second")
+	})
+}
