@@ -63,6 +63,9 @@ func (s *Store) Check(ctx context.Context, claim relay.Claim) []Finding {
 	if trying, ok := s.dialect.(dialect.Trying); ok {
 		findings = append(findings, s.checkRights(ctx, trying.Rights(s.table, string(claim))))
 	}
+	if s.observed != nil && s.observed.trail == nil && !s.observes(ctx) {
+		findings = append(findings, silenced)
+	}
 	for _, probe := range s.dialect.Probes(s.table, string(claim)) {
 		if probe.Name == "transactions" && s.observed != nil && s.observed.trail != nil {
 			continue // that they can't be seen was found already

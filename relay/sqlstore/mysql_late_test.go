@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"database/sql"
 	"database/sql/driver"
+	"strings"
 	"testing"
 	"time"
 
@@ -200,6 +201,9 @@ func TestMySQLMonitored(t *testing.T) {
 		insertOne(t, m, "")
 		o.lookFor(settling, late)
 		slow.Commit()
+		if f := finding(o.store.Check(t.Context(), relay.ByLanes), "open transactions"); f.OK || !strings.Contains(f.Hint, "monitor") {
+			t.Errorf("a check found %q of a list that stays an old one", f)
+		}
 		stop()
 		<-ended
 		o.lookUntil(insertOne(t, m, ""))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	mathrand "math/rand/v2"
 	"strconv"
 	"time"
 
@@ -69,6 +70,29 @@ func (s *Store) observe(ctx context.Context) error {
 		return nil
 	}
 	return s.look(ctx)
+}
+
+// A check makes a few observations, for others may make theirs at the same time.
+const (
+	checkTries = 10
+	checkPause = 400 * time.Millisecond // on average half of it
+)
+
+// observes says whether observations say something. What failed is told by what
+// else is checked.
+func (s *Store) observes(ctx context.Context) bool {
+	for range checkTries {
+		saw, err := s.lookAround(ctx, s.dialect.(dialect.Observing))
+		if saw.number != 0 || err != nil && !s.dialect.Busy(err) {
+			return true
+		}
+		select {
+		case <-ctx.Done():
+			return true
+		case <-time.After(mathrand.N(checkPause)):
+		}
+	}
+	return false
 }
 
 // look makes an observation.
