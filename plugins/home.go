@@ -1,0 +1,82 @@
+package plugins
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+)
+
+// home is the private directory of one life of a plug-in: it has the socket, and
+// the copy of a program that was checked.
+type home struct {
+	path string
+	lock *os.File // held while the relay lives
+}
+
+const (
+	homePrefix = "rowrelay-plugin-"
+	lockName   = ".lock"
+)
+
+// newHome makes a home, and clears away those that killed relays have left.
+func newHome(directory string) (*home, error) {
+	sweep(directory)
+	path, err := os.MkdirTemp(directory, homePrefix)
+	if err != nil {
+		return nil, config("make a private directory for the plug-in: %v; the setting directory names another place", err)
+	}
+	lock, err := lockFile(filepath.Join(path, lockName))
+	if err != nil {
+		return nil, errors.Join(err, os.RemoveAll(path))
+	}
+	return &home{path: path, lock: lock}, nil
+}
+
+func (h *home) remove() {
+	if h == nil {
+		return
+	}
+	_ = os.RemoveAll(h.path)
+	_ = h.lock.Close()
+}
+
+// checkedCopy copies a program into the home, and returns the path of the copy
+// if it has the checksum. What has been checked can't be changed any more by
+// whoever may write the original.
+func (h *home) checkedCopy(program, want string) (string, error) {
+	path := filepath.Join(h.path, filepath.Base(program))
+	// No other program may be started while the file is open for writing: it
+	// would inherit it until its exec, and nobody can run a file that is open so.
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	got, err := copyFile(program, path)
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("copy the plug-in's program: %w", err)
+	case got != strings.ToLower(want):
+		return "", config("%s has the SHA-256 checksum %s, not the configured %s: it was replaced, or sha256 is that of another version", program, got, strings.ToLower(want))
+	}
+	return path, nil
+}
+
+// copyFile makes an executable copy, and returns the checksum of what it wrote.
+func copyFile(from, to string) (sum string, err error) {
+	source, err := os.Open(from)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = source.Close() }()
+	target, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o500)
+	if err != nil {
+		return "", err
+	}
+	hash := sha256.New()
+	_, err = io.Copy(io.MultiWriter(target, hash), source)
+	return hex.EncodeToString(hash.Sum(nil)), errors.Join(err, target.Close())
+}

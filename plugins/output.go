@@ -1,0 +1,162 @@
+package plugins
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/rowrelay/rowrelay/sinks"
+)
+
+// output takes what a plug-in prints and logs, and makes lines of the relay's
+// log of it.
+type output struct {
+	logger *slog.Logger
+	redact sinks.Redactor
+	mu     sync.Mutex
+	first  string   // line of the standard output: what should be the handshake
+	last   []string // lines of the standard error, for whoever asks why it has ended
+}
+
+// Bounds of what is kept.
+const (
+	maxLine   = 16 << 10 // bytes of a line; a certificate is in the handshake
+	lastLines = 3
+)
+
+// readStdout passes the first line on as the handshake, and logs the others.
+func (o *output) readStdout(from io.Reader, handshake *io.PipeWriter) {
+	first := true
+	for line := range lines(from) {
+		if !first {
+			o.printed(line)
+			continue
+		}
+		first = false
+		o.mu.Lock()
+		o.first = line
+		o.mu.Unlock()
+		_, _ = io.WriteString(handshake, line+"\n")
+	}
+	_ = handshake.Close()
+}
+
+// readStderr logs each line, those of package slog and of hclog with their level
+// and attributes.
+func (o *output) readStderr(from io.Reader) {
+	for line := range lines(from) {
+		o.remember(line)
+		if level, message, attributes, ok := logged(line); ok {
+			o.log(level, message, attributes)
+		} else {
+			o.printed(line)
+		}
+	}
+}
+
+func (o *output) printed(line string) {
+	if strings.TrimSpace(line) != "" {
+		o.log(slog.LevelInfo, line, nil)
+	}
+}
+
+func (o *output) log(level slog.Level, message string, attributes []slog.Attr) {
+	for i, a := range attributes {
+		attributes[i] = slog.String(a.Key, o.redact.Redact(a.Value.String()))
+	}
+	o.logger.LogAttrs(context.Background(), level, "plug-in: "+o.redact.Redact(message), attributes...)
+}
+
+func (o *output) remember(line string) {
+	if level, message, _, ok := logged(line); ok {
+		if level < slog.LevelWarn {
+			return
+		}
+		line = message
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.last = append(o.last, shorten(o.redact.Redact(line), 200))
+	if len(o.last) > lastLines {
+		o.last = slices.Delete(o.last, 0, 1)
+	}
+}
+
+// words returns what the plug-in said last, for an error.
+func (o *output) words() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if len(o.last) == 0 {
+		return ""
+	}
+	return ": " + strings.Join(o.last, " / ")
+}
+
+// greeting returns the first line of the standard output.
+func (o *output) greeting() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.first
+}
+
+// Write takes what the plug-in has printed since it answers.
+func (o *output) Write(text []byte) (int, error) {
+	for line := range strings.Lines(string(text)) {
+		o.printed(strings.TrimRight(line, "\r\n"))
+	}
+	return len(text), nil
+}
+
+// lines yields the lines of a reader until its end, cut to what is kept of them,
+// however long they are.
+func lines(from io.Reader) func(yield func(string) bool) {
+	reader := bufio.NewReaderSize(from, maxLine)
+	return func(yield func(string) bool) {
+		rest := false // of a line of which the beginning was yielded
+		for {
+			line, err := reader.ReadSlice('\n')
+			if !rest && len(line) > 0 && !yield(strings.ToValidUTF8(strings.TrimRight(string(line), "\r\n"), "\uFFFD")) {
+				return
+			}
+			if rest = errors.Is(err, bufio.ErrBufferFull); !rest && err != nil {
+				return
+			}
+		}
+	}
+}
+
+// logged reads a line of package slog's or hclog's JSON.
+func logged(line string) (level slog.Level, message string, attributes []slog.Attr, ok bool) {
+	var members map[string]any
+	if !strings.HasPrefix(line, "{") || json.Unmarshal([]byte(line), &members) != nil {
+		return 0, "", nil, false
+	}
+	prefix := ""
+	if members["@message"] != nil {
+		prefix = "@"
+	}
+	message, isText := members[prefix+slog.MessageKey].(string)
+	if prefix == "@" {
+		message, isText = members["@message"].(string)
+	}
+	if !isText {
+		return 0, "", nil, false
+	}
+	return levelOf(members[prefix+slog.LevelKey]), message, attributesOf(members), true
+}
+
+// levelOf reads a level's name; hclog's lowest is below slog's.
+func levelOf(name any) slog.Level {
+	var level slog.Level
+	text, _ := name.(string)
+	if text == "trace" || level.UnmarshalText([]byte(text)) == nil && level < slog.LevelDebug {
+		return slog.LevelDebug
+	}
+	return level
+}

@@ -1,0 +1,233 @@
+package plugins
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	goplugin "github.com/hashicorp/go-plugin"
+	goplugintypes "github.com/hashicorp/go-plugin/runner"
+	"google.golang.org/grpc"
+
+	"github.com/rowrelay/rowrelay/plugins/pluginv1"
+)
+
+// process is one life of a plug-in: it is started once and never again.
+type process struct {
+	options Options
+	output  *output
+	home    *home // what is only its own
+	client  *goplugin.Client
+	runner  *runner
+	started time.Time
+
+	connection goplugin.ClientProtocol
+	sink       pluginv1.SinkClient
+	delivered  atomic.Bool // it was of use
+	watching   sync.WaitGroup
+
+	mu     sync.Mutex
+	killed error // why the relay has killed it
+}
+
+// start starts the plug-in and waits until it answers. What was started is ended
+// where that fails.
+func start(ctx context.Context, options Options) (*process, error) {
+	p := &process{options: options, started: time.Now()}
+	p.output = &output{logger: options.Logger.With("plugin", options.name()), redact: options.redactor()}
+	p.runner = newRunner(p.output)
+	ctx, cancel := context.WithTimeoutCause(ctx, options.StartTimeout, errSilent)
+	defer cancel()
+	err := p.prepare()
+	if err == nil {
+		err = p.connect(ctx)
+	}
+	if err != nil {
+		err = p.explain(err)
+		p.end(false)
+		return nil, &startError{fmt.Errorf("start the plug-in %s: %w", options.name(), err), p.runner.ran()}
+	}
+	p.options.Logger.Info("plug-in started", "plugin", options.name(), "pid", p.runner.ID())
+	p.watching.Go(p.watch)
+	return p, nil
+}
+
+// startError is why a plug-in couldn't be started.
+type startError struct {
+	error
+	ran bool // there was a process
+}
+
+func (e *startError) Unwrap() error { return e.error }
+
+// errSilent is the cause of the end of a start that took too long.
+var errSilent = errors.New("it has not answered in time")
+
+// prepare makes the private directory, and finds the program.
+func (p *process) prepare() (err error) {
+	if p.home, err = newHome(p.options.Directory); err != nil {
+		return err
+	}
+	program, err := exec.LookPath(p.options.Path)
+	if err != nil {
+		return err
+	}
+	if p.options.SHA256 != "" {
+		if program, err = p.home.checkedCopy(program, p.options.SHA256); err != nil {
+			return err
+		}
+	}
+	p.client = goplugin.NewClient(&goplugin.ClientConfig{
+		HandshakeConfig:  cookie,
+		VersionedPlugins: versions(nil),
+		AllowedProtocols: []goplugin.Protocol{goplugin.ProtocolGRPC},
+		AutoMTLS:         !p.options.NoTLS,
+		SkipHostEnv:      true,
+		StartTimeout:     p.options.StartTimeout,
+		UnixSocketConfig: &goplugin.UnixSocketConfig{TempDir: p.home.path},
+		Logger:           hclog.NewNullLogger(),
+		SyncStdout:       p.output,
+		SyncStderr:       p.output,
+		GRPCDialOptions:  dialOptions(),
+		RunnerFunc: func(_ hclog.Logger, command *exec.Cmd, _ string) (goplugintypes.Runner, error) {
+			p.complete(command, program)
+			p.runner.command = command
+			return p.runner, nil
+		},
+	})
+	return nil
+}
+
+func dialOptions() []grpc.DialOption {
+	return []grpc.DialOption{
+		grpc.WithDisableRetry(), // whether to try again is the relay's to say
+		grpc.WithDisableServiceConfig(),
+		grpc.WithInitialWindowSize(windowBytes), grpc.WithInitialConnWindowSize(windowBytes),
+		grpc.WithReadBufferSize(bufferBytes), grpc.WithWriteBufferSize(bufferBytes),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(responseBytes)),
+	}
+}
+
+// complete says what to run, with which environment: what go-plugin tells the
+// plug-in, and what the operator has set.
+func (p *process) complete(command *exec.Cmd, program string) {
+	command.Path, command.Args = program, append([]string{p.options.Path}, p.options.Args...)
+	for name, value := range p.options.Env {
+		command.Env = append(command.Env, name+"="+value.Reveal())
+	}
+	if _, set := p.options.Env["GOMEMLIMIT"]; !set && p.options.Memory > 0 {
+		command.Env = append(command.Env, fmt.Sprintf("GOMEMLIMIT=%d", p.options.Memory/10*9))
+	}
+	slices.Sort(command.Env)
+}
+
+// connect starts the program, and waits for its answer no longer than the
+// context lasts.
+func (p *process) connect(ctx context.Context) error {
+	connected := make(chan error, 1)
+	go func() { connected <- p.dial() }()
+	select {
+	case err := <-connected:
+		return err
+	case <-ctx.Done():
+		p.kill(nil)
+		<-connected // which goes on when the process is dead
+		return context.Cause(ctx)
+	}
+}
+
+func (p *process) dial() error {
+	connection, err := p.client.Client()
+	if err != nil {
+		return err
+	}
+	sink, err := connection.Dispense(serviceName)
+	if err != nil {
+		return err
+	}
+	if err := connection.Ping(); err != nil {
+		return err
+	}
+	p.connection = connection
+	p.sink = sink.(pluginv1.SinkClient)
+	return nil
+}
+
+// kill kills the process and its children. The first cause is kept.
+func (p *process) kill(cause error) {
+	p.mu.Lock()
+	if p.killed == nil {
+		p.killed = cause
+	}
+	p.mu.Unlock()
+	_ = p.runner.Kill(context.Background())
+}
+
+// gone is closed when the process has ended.
+func (p *process) gone() <-chan struct{} { return p.runner.exited }
+
+func (p *process) alive() bool {
+	select {
+	case <-p.gone():
+		return false
+	default:
+		return true
+	}
+}
+
+// fate says how the process has ended.
+func (p *process) fate() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.killed != nil:
+		return fmt.Errorf("the plug-in %s %w, and was killed", p.options.name(), p.killed)
+	case p.runner.state == nil:
+		return fmt.Errorf("the plug-in %s has ended%s", p.options.name(), p.output.words())
+	}
+	return fmt.Errorf("the plug-in %s has ended (%s)%s", p.options.name(), p.runner.state, p.output.words())
+}
+
+// end ends the process, politely where it may still be in order, and clears away
+// what it had. It takes no longer than a few seconds whatever the process does.
+func (p *process) end(politely bool) {
+	if !politely {
+		p.kill(nil)
+	}
+	if p.client != nil {
+		p.hangUp()
+	}
+	p.watching.Wait()
+	p.home.remove()
+}
+
+// politeness is how long a process that was asked to end may take.
+const politeness = 2 * time.Second
+
+// hangUp lets go-plugin end the process, and kills it when that takes too long.
+func (p *process) hangUp() {
+	done := make(chan struct{})
+	go func() { p.client.Kill(); close(done) }()
+	timer := time.AfterFunc(politeness, func() { p.kill(nil) })
+	<-done
+	timer.Stop()
+	if p.runner.ran() {
+		p.kill(nil)
+		<-p.gone()
+		p.options.Logger.Info("plug-in ended", "plugin", p.options.name(), "pid", p.runner.ID())
+	}
+}
+
+// notFound says that the program can't be run at all.
+func notFound(err error) bool {
+	return errors.Is(err, os.ErrNotExist) || errors.Is(err, exec.ErrNotFound) || errors.Is(err, os.ErrPermission) ||
+		errors.Is(err, syscall.ENOEXEC)
+}

@@ -1,0 +1,155 @@
+package plugins
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"strings"
+	"sync"
+
+	"github.com/rowrelay/rowrelay/plugins/pluginv1"
+	"github.com/rowrelay/rowrelay/sinks"
+)
+
+// server answers the relay's calls in the plug-in.
+type server struct {
+	pluginv1.UnimplementedSinkServer
+	kind    sinks.Kind
+	version string
+
+	opening sync.Mutex // one Open or Close at a time
+
+	mu      sync.Mutex
+	sink    sinks.Sink // made by the first Open
+	sending map[uint64]context.CancelFunc
+}
+
+func newServer(kind sinks.Kind, version string) *server {
+	return &server{kind: kind, version: version, sending: map[uint64]context.CancelFunc{}}
+}
+
+func (s *server) Describe(context.Context, *pluginv1.DescribeRequest) (*pluginv1.DescribeResponse, error) {
+	response := &pluginv1.DescribeResponse{Name: s.kind.Name, Summary: s.kind.Summary, Version: s.version}
+	for _, f := range s.kind.Fields {
+		response.Fields = append(response.Fields, &pluginv1.Field{
+			Name: f.Name, Type: string(f.Type), DefaultValue: f.Default, Required: f.Required, Help: f.Help,
+			Min: f.Min, Max: f.Max, Choices: f.Choices,
+		})
+	}
+	return response, nil
+}
+
+func (s *server) Open(ctx context.Context, request *pluginv1.OpenRequest) (*pluginv1.OpenResponse, error) {
+	ctx, cancel := limited(ctx, request.GetTimeoutMs())
+	defer cancel()
+	s.opening.Lock()
+	defer s.opening.Unlock()
+	sink, err := s.made(request.GetSettings())
+	if err != nil {
+		return troubled(&sinks.OpenError{Reason: sinks.ReasonConfig, Detail: err.Error()}), nil
+	}
+	if err := guarded("open", func() error { return sink.Open(ctx) }); err != nil {
+		return troubled(err), nil
+	}
+	return promise(sink), nil
+}
+
+// made returns the sink, made when first asked for.
+func (s *server) made(texts map[string]string) (sinks.Sink, error) {
+	if sink := s.current(); sink != nil {
+		return sink, nil
+	}
+	settings, err := s.kind.Parse(s.raw(texts))
+	if err != nil {
+		return nil, err
+	}
+	var sink sinks.Sink
+	if err := guarded("make", func() error { sink, err = s.kind.New(settings); return err }); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sink = sink
+	return sink, nil
+}
+
+// raw are settings as a configuration holds them: the texts of lists and maps
+// are JSON.
+func (s *server) raw(texts map[string]string) map[string]any {
+	raw := map[string]any{}
+	for name, text := range texts {
+		raw[name] = text
+		field, _ := s.kind.Field(name)
+		switch field.Type {
+		case sinks.TypeList, sinks.TypeMap, sinks.TypeSecretMap:
+			var value any
+			if json.Unmarshal([]byte(text), &value) == nil {
+				raw[name] = value
+			}
+		}
+	}
+	return raw
+}
+
+func (s *server) current() sinks.Sink {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.sink
+}
+
+func troubled(err error) *pluginv1.OpenResponse {
+	o := sinks.Unopened(err)
+	return &pluginv1.OpenResponse{Trouble: &pluginv1.Trouble{Reason: reasonToWire(o.Reason), Detail: shorten(o.Detail, maxDetail)}}
+}
+
+// promise says what an open sink promises.
+func promise(sink sinks.Sink) *pluginv1.OpenResponse {
+	response := &pluginv1.OpenResponse{MaxRequestBytes: serverRequestBytes}
+	if ordered, ok := sink.(sinks.Ordered); ok {
+		response.Order = orderToWire(ordered.Order())
+	}
+	if limited, ok := sink.(sinks.Limited); ok {
+		limits := limited.Limits()
+		response.MaxMessages, response.MaxBytes, response.MaxSends = int32(limits.Messages), int64(limits.Bytes), int32(limits.Workers)
+	}
+	return response
+}
+
+func (s *server) Close(ctx context.Context, _ *pluginv1.CloseRequest) (*pluginv1.CloseResponse, error) {
+	if err := s.close(ctx); err != nil {
+		return &pluginv1.CloseResponse{Error: cmp.Or(shorten(err.Error(), maxDetail), "unknown")}, nil
+	}
+	return &pluginv1.CloseResponse{}, nil
+}
+
+func (s *server) close(ctx context.Context) error {
+	s.opening.Lock()
+	defer s.opening.Unlock()
+	s.mu.Lock()
+	sink := s.sink
+	s.sink = nil
+	s.mu.Unlock()
+	if sink == nil {
+		return nil
+	}
+	return guarded("close", func() error { return sink.Close(ctx) })
+}
+
+// guarded makes an error of a panic, and logs where it was.
+func guarded(what string, f func() error) (err error) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			slog.Error("the plug-in's sink panicked", "call", what, "panic", fmt.Sprint(cause), "stack", stack())
+			err = fmt.Errorf("%s the sink: panic: %v", what, cause)
+		}
+	}()
+	return f()
+}
+
+func stack() string { return strings.ReplaceAll(string(debug.Stack()), "\t", "  ") }
+
+var errNotOpen = errors.New("the plug-in was not opened")

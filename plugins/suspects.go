@@ -1,0 +1,56 @@
+package plugins
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/rowrelay/rowrelay/plugins/pluginv1"
+)
+
+// suspects are the messages that a plug-in had when it died: one of them may
+// have killed it. Until the plug-in has answered for it, each goes alone, so that
+// only the culprit is charged again.
+type suspects struct {
+	count atomic.Int64 // without a lock, for the usual case of none
+	mu    sync.Mutex
+	ids   map[string]struct{}
+}
+
+// maxSuspects bounds the memory of suspects.
+const maxSuspects = 10_000
+
+func (s *suspects) add(messages []*pluginv1.Message) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ids == nil {
+		s.ids = map[string]struct{}{}
+	}
+	for _, m := range messages {
+		if len(s.ids) < maxSuspects {
+			s.ids[m.GetId()] = struct{}{}
+		}
+	}
+	s.count.Store(int64(len(s.ids)))
+}
+
+func (s *suspects) has(id string) bool {
+	if s.count.Load() == 0 {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, ok := s.ids[id]
+	return ok
+}
+
+func (s *suspects) clear(messages []*pluginv1.Message) {
+	if s.count.Load() == 0 {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, m := range messages {
+		delete(s.ids, m.GetId())
+	}
+	s.count.Store(int64(len(s.ids)))
+}

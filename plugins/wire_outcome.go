@@ -1,0 +1,119 @@
+package plugins
+
+import (
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/rowrelay/rowrelay/plugins/pluginv1"
+	"github.com/rowrelay/rowrelay/sinks"
+)
+
+// How much of an outcome's text the relay keeps, in bytes.
+const (
+	maxDetail  = 1000
+	maxReceipt = 255
+)
+
+var results = map[sinks.Result]pluginv1.Result{
+	sinks.Retry: pluginv1.Result_RETRY, sinks.Delivered: pluginv1.Result_DELIVERED, sinks.Reject: pluginv1.Result_REJECT,
+	sinks.Unavailable: pluginv1.Result_UNAVAILABLE, sinks.Unsent: pluginv1.Result_UNSENT,
+}
+
+// meaning is what a value of the wire says here.
+type meaning struct {
+	reason sinks.Reason
+	with   sinks.Result // the result that it goes with
+}
+
+var reasons = map[pluginv1.Reason]meaning{
+	pluginv1.Reason_REASON_UNSPECIFIED: {sinks.ReasonNone, sinks.Delivered},
+	pluginv1.Reason_UNKNOWN:            {sinks.ReasonUnknown, sinks.Retry},
+	pluginv1.Reason_TIMEOUT:            {sinks.ReasonTimeout, sinks.Retry},
+	pluginv1.Reason_SERVER_ERROR:       {sinks.ReasonServerError, sinks.Retry},
+	pluginv1.Reason_HANDLER_ERROR:      {sinks.ReasonHandlerError, sinks.Retry},
+	pluginv1.Reason_PANIC:              {sinks.ReasonPanic, sinks.Retry},
+	pluginv1.Reason_BUSY:               {sinks.ReasonBusy, sinks.Retry},
+	pluginv1.Reason_TOO_LARGE:          {sinks.ReasonTooLarge, sinks.Reject},
+	pluginv1.Reason_INVALID:            {sinks.ReasonInvalid, sinks.Reject},
+	pluginv1.Reason_REFUSED:            {sinks.ReasonRefused, sinks.Reject},
+	pluginv1.Reason_UNROUTABLE:         {sinks.ReasonUnroutable, sinks.Reject},
+	pluginv1.Reason_CONNECTION:         {sinks.ReasonConnection, sinks.Unavailable},
+	pluginv1.Reason_THROTTLED:          {sinks.ReasonThrottled, sinks.Unavailable},
+	pluginv1.Reason_AUTH:               {sinks.ReasonAuth, sinks.Unavailable},
+	pluginv1.Reason_CONFIG:             {sinks.ReasonConfig, sinks.Unavailable},
+	pluginv1.Reason_CANCELLED:          {sinks.ReasonCancelled, sinks.Unsent},
+	pluginv1.Reason_NEIGHBOUR:          {sinks.ReasonNeighbour, sinks.Unsent},
+}
+
+// usual are the reasons of results that come with none, or with one that isn't
+// theirs: metrics rely on it that a reason belongs to its result.
+var usual = map[sinks.Result]sinks.Reason{
+	sinks.Delivered: sinks.ReasonNone, sinks.Retry: sinks.ReasonUnknown, sinks.Reject: sinks.ReasonRefused,
+	sinks.Unavailable: sinks.ReasonConnection, sinks.Unsent: sinks.ReasonNeighbour,
+}
+
+func reasonToWire(reason sinks.Reason) pluginv1.Reason {
+	for wire, known := range reasons {
+		if known.reason == reason {
+			return wire
+		}
+	}
+	return pluginv1.Reason_REASON_UNSPECIFIED
+}
+
+func outcomeToWire(o sinks.Outcome) *pluginv1.Outcome {
+	if o == (sinks.Outcome{Result: sinks.Delivered}) {
+		return &pluginv1.Outcome{Result: pluginv1.Result_DELIVERED}
+	}
+	return &pluginv1.Outcome{
+		Result: results[o.Result], Reason: reasonToWire(o.Reason), RetryAfterMs: millis(o.RetryAfter),
+		Detail: shorten(o.Detail, maxDetail), Receipt: shorten(o.Receipt, maxReceipt),
+	}
+}
+
+// outcomeFromWire makes a sound outcome of whatever a plug-in says.
+func outcomeFromWire(w *pluginv1.Outcome) sinks.Outcome {
+	o := sinks.Outcome{Detail: shorten(w.GetDetail(), maxDetail)}
+	for result, wire := range results {
+		if wire == w.GetResult() {
+			o.Result = result // a result that is not known here is a retry
+		}
+	}
+	o.Reason = usual[o.Result]
+	if known, ok := reasons[w.GetReason()]; ok && known.with == o.Result {
+		o.Reason = known.reason
+	}
+	switch o.Result {
+	case sinks.Delivered:
+		o.Receipt = shorten(w.GetReceipt(), maxReceipt)
+	case sinks.Retry, sinks.Unavailable:
+		o.RetryAfter = fromMillis(w.GetRetryAfterMs())
+	}
+	return o
+}
+
+var orders = []sinks.Order{sinks.OrderNone, sinks.OrderPrefix, sinks.OrderAtomic} // by the wire's number
+
+func orderToWire(order sinks.Order) pluginv1.Order {
+	return pluginv1.Order(max(slices.Index(orders, order), 0))
+}
+
+func orderFromWire(order pluginv1.Order) sinks.Order {
+	if order < 0 || int(order) >= len(orders) {
+		return sinks.OrderNone
+	}
+	return orders[order]
+}
+
+// shorten keeps so many bytes of a text, and makes UTF-8 of it, which is all
+// that the wire carries.
+func shorten(text string, most int) string {
+	if len(text) > most {
+		for most > 0 && !utf8.RuneStart(text[most]) {
+			most--
+		}
+		text = text[:most]
+	}
+	return strings.ToValidUTF8(text, "\uFFFD")
+}
