@@ -125,13 +125,17 @@ func (d *delivery) take(p *part, message *pluginv1.Message, size int) {
 	}
 }
 
-// note notes the outcomes of a part, in its order.
+// note notes the outcomes of a part, in its order. A sink that delivers all or
+// nothing calls the failure of one message that of all, and all would pay for it.
 func (d *delivery) note(p part, outcome func(i int) sinks.Outcome) {
+	failed := false
 	for i, index := range p.indexes {
 		o := outcome(i)
-		if d.stopped[d.batch[index].Key] && !uncertain(o) {
-			o = neighbour // as an atomic sink wouldn't call it
+		held := d.stopped[d.batch[index].Key] || failed && d.promised.order == sinks.OrderAtomic
+		if held && !uncertain(o) {
+			o = neighbour
 		}
+		failed = failed || o.Result != sinks.Delivered
 		d.set(index, o)
 	}
 }

@@ -89,7 +89,7 @@ func TestTheEndpointFailsInEachWay(t *testing.T) {
 // TestABrokenPromiseIsAFailure lets the endpoint lose an order that it took.
 func TestABrokenPromiseIsAFailure(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
-	kinds, err := newKinds(&strings.Builder{})
+	kinds, err := newKinds(&strings.Builder{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

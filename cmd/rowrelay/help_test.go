@@ -35,7 +35,7 @@ func golden(t *testing.T, name string, got []byte) {
 
 func TestHelpTexts(t *testing.T) {
 	t.Parallel()
-	kinds, err := newKinds(io.Discard)
+	kinds, err := newKinds(io.Discard, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rowrelay/rowrelay/relay/app"
+	"github.com/rowrelay/rowrelay/relay/config"
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
@@ -48,7 +50,7 @@ func (p program) run(ctx context.Context, args []string) int {
 }
 
 func (p program) execute(ctx context.Context, args []string) error {
-	kinds, err := newKinds(p.stdout)
+	kinds, err := newKinds(p.stdout, app.NewLogger(config.Log{}, p.stderr))
 	if err != nil {
 		return err
 	}

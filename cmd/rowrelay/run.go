@@ -96,13 +96,12 @@ func (r *runFlags) run(command *cobra.Command, _ []string) error {
 	if err != nil {
 		return usage(err)
 	}
-	daemon, err := app.New(c, app.Options{
-		Open:   openTable,
-		Sinks:  r.kinds,
-		Build:  build(),
-		Drain:  r.drain,
-		Logger: app.NewLogger(c.Log, r.stderr),
-	})
+	logger := app.NewLogger(c.Log, r.stderr)
+	kinds, err := newKinds(r.stdout, logger)
+	if err != nil {
+		return err
+	}
+	daemon, err := app.New(c, app.Options{Open: openTable, Sinks: kinds, Build: build(), Drain: r.drain, Logger: logger})
 	if err != nil {
 		return usage(err)
 	}

@@ -2,7 +2,9 @@ package main
 
 import (
 	"io"
+	"log/slog"
 
+	"github.com/rowrelay/rowrelay/plugins"
 	"github.com/rowrelay/rowrelay/sinks"
 	"github.com/rowrelay/rowrelay/sinks/discard"
 	"github.com/rowrelay/rowrelay/sinks/file"
@@ -12,13 +14,15 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/stdout"
 )
 
-// newKinds are the sinks that this program was built with.
-func newKinds(out io.Writer) (*sinks.Registry, error) {
+// newKinds are the sinks that this program was built with. Plug-ins, which are
+// added without building it anew, log to the logger.
+func newKinds(out io.Writer, logger *slog.Logger) (*sinks.Registry, error) {
 	return sinks.NewRegistry(
 		discard.Kind(),
 		file.Kind(),
 		httpsink.Kind(),
 		kafka.Kind(),
+		plugins.Kind(logger),
 		rabbitmq.Kind(),
 		stdoutTo(out),
 	)

@@ -55,8 +55,9 @@ var arrows = []arrow{
 	{from: "sinks", to: []string{"outbox"}},
 	{from: "sinks/cloudevents", to: []string{"sinks", "outbox"}},
 	{from: "sinks/*", to: []string{"sinks", "sinks/cloudevents", "outbox"}, modules: true},
-	{from: "plugins", to: []string{"sinks", "outbox"}, modules: true},
-	{from: "plugins/*", to: []string{"plugins", "plugins/*", "sinks", "outbox"}, modules: true},
+	{from: "plugins/pluginv1", modules: true},
+	{from: "plugins", to: []string{"plugins/pluginv1", "sinks", "outbox"}, modules: true},
+	{from: "plugins/*/*", to: []string{"plugins", "sinks", "sinks/*", "outbox"}, modules: true}, // examples
 	{from: "migrations", to: []string{"outbox/dialect"}, modules: true},
 	{from: "relay", to: []string{"sinks", "outbox"}},
 	{from: "relay/sqlstore", to: []string{"relay", "outbox", "outbox/dialect"}},

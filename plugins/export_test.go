@@ -1,0 +1,18 @@
+package plugins
+
+// PID is the number of the plug-in's process, or 0 where none runs.
+func (s *Sink) PID() int {
+	if p := s.current(); p != nil && p.alive() {
+		return p.runner.number()
+	}
+	return 0
+}
+
+// Gone is closed when the present process has ended.
+func (s *Sink) Gone() <-chan struct{} { return s.current().gone() }
+
+// Home is the private directory of the present process.
+func (s *Sink) Home() string { return s.current().home.path }
+
+// Suspects is how many messages are sent alone.
+func (s *Sink) Suspects() int { return int(s.suspects.count.Load()) }

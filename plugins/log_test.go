@@ -1,0 +1,57 @@
+package plugins_test
+
+import (
+	"bytes"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// logger shows what was logged where a test fails.
+func logger(t testing.TB) *slog.Logger { return watched(t).logger() }
+
+// log collects what is logged.
+type log struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func watched(t testing.TB) *log {
+	l := &log{}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(l.String())
+		}
+	})
+	return l
+}
+
+func (l *log) logger() *slog.Logger {
+	return slog.New(slog.NewTextHandler(l, &slog.HandlerOptions{Level: slog.LevelDebug}))
+}
+
+func (l *log) Write(text []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(text)
+}
+
+func (l *log) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+func (l *log) has(parts ...string) bool {
+	for line := range strings.Lines(l.String()) {
+		all := true
+		for _, part := range parts {
+			all = all && strings.Contains(line, part)
+		}
+		if all {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,58 @@
+package plugins_test
+
+import (
+	"os"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/rowrelay/rowrelay/plugins"
+	"github.com/rowrelay/rowrelay/sinks"
+)
+
+// TestMain makes the tests' program a plug-in where a test starts it as such: the
+// first argument says which.
+func TestMain(m *testing.M) {
+	if os.Getenv("ROWRELAY_PLUGIN") != "" {
+		fakes[os.Args[1]]()
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// fakes are the programs that a test can start.
+var fakes = map[string]func(){
+	"remote": func() { plugins.ServeKind(remoteKind()) },
+}
+
+// options start one of the fakes.
+func options(t testing.TB, fake string) plugins.Options {
+	t.Helper()
+	path, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return plugins.Options{
+		Path: path, Args: []string{fake}, Directory: directory(t), Logger: logger(t),
+		Env: map[string]sinks.Secret{"GORACE": "atexit_sleep_ms=0"}, // the race detector's programs linger else
+	}
+}
+
+// directory is a short one: the path of a socket has at most 107 bytes.
+func directory(t testing.TB) string {
+	t.Helper()
+	path, err := os.MkdirTemp("", "p")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		left, err := os.ReadDir(path)
+		if err != nil || len(left) > 0 {
+			t.Errorf("a plug-in has left something behind: %v %v", left, err)
+		}
+		if err := os.RemoveAll(path); err != nil {
+			t.Error(err)
+		}
+	})
+	return path
+}
