@@ -8,6 +8,8 @@ import (
 
 	"github.com/rowrelay/rowrelay/plugins"
 	"github.com/rowrelay/rowrelay/sinks"
+	"github.com/rowrelay/rowrelay/sinks/discard"
+	"github.com/rowrelay/rowrelay/sinks/file"
 )
 
 // TestMain makes the tests' program a plug-in where a test starts it as such: the
@@ -22,7 +24,9 @@ func TestMain(m *testing.M) {
 
 // fakes are the programs that a test can start.
 var fakes = map[string]func(){
-	"remote": func() { plugins.ServeKind(remoteKind()) },
+	"remote":  func() { plugins.ServeKind(remoteKind()) },
+	"file":    func() { plugins.ServeKind(file.Kind()) },
+	"discard": func() { plugins.ServeKind(discard.Kind()) },
 }
 
 // options start one of the fakes.
