@@ -3,7 +3,6 @@ package plugins_test
 import (
 	"bytes"
 	"log/slog"
-	"strings"
 	"sync"
 	"testing"
 )
@@ -41,17 +40,4 @@ func (l *log) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.text.String()
-}
-
-func (l *log) has(parts ...string) bool {
-	for line := range strings.Lines(l.String()) {
-		all := true
-		for _, part := range parts {
-			all = all && strings.Contains(line, part)
-		}
-		if all {
-			return true
-		}
-	}
-	return false
 }
