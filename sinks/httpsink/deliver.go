@@ -4,50 +4,81 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
 
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
+// call is a request that is to be made.
+type call struct {
+	url    *url.URL
+	header http.Header
+	body   []byte
+}
+
 // deliver makes the request of one message.
 func (s *Sink) deliver(ctx context.Context, m sinks.Message) sinks.Outcome {
-	m, err := s.events.Message(m)
+	c, err := s.callOf(m)
 	if err != nil {
 		return sinks.Fail(sinks.Reject, sinks.ReasonInvalid, err.Error())
 	}
-	header, err := s.header(m)
-	if err != nil {
-		return sinks.Fail(sinks.Reject, sinks.ReasonInvalid, err.Error())
+	return s.make(ctx, c)
+}
+
+func (s *Sink) callOf(m sinks.Message) (c call, err error) {
+	if c.url, err = s.target.of(&m); err != nil {
+		return c, fmt.Errorf("the url %w", err)
 	}
+	event, err := s.events.Message(m)
+	if err != nil {
+		return c, err
+	}
+	c.header, err = s.header(m, event)
+	c.body = event.Payload
+	return c, err
+}
+
+// make makes a request, and says what its answer means.
+func (s *Sink) make(ctx context.Context, c call) sinks.Outcome {
 	limited, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
-	token, err := s.authorize(limited, header)
+	token, err := s.authorize(limited, c.header)
 	if err != nil {
 		return sinks.Fail(sinks.Unavailable, sinks.ReasonAuth, s.presentable(err.Error()))
 	}
 	var on wire
-	response, err := s.request(on.traced(limited), header, m.Payload)
+	response, err := s.request(on.traced(limited), c)
 	if err != nil {
-		return s.noAnswer(ctx, limited, on.mayHaveArrived(), err)
+		return s.noAnswer(ctx, limited, on.mayHaveArrived(), s.presentable(c.redact(err.Error())), err)
 	}
-	body := read(response, cancel)
+	body := c.redact(read(response, cancel))
 	if token == "" {
 		return s.answered(response, body)
 	}
 	return s.answeredToken(response, token, body)
 }
 
-func (s *Sink) request(ctx context.Context, header http.Header, payload []byte) (*http.Response, error) {
-	body := bytes.NewReader(bytes.Clone(payload)) // a RoundTripper may read it after it has returned
-	request, err := http.NewRequestWithContext(ctx, s.method, s.url.String(), body)
+func (s *Sink) request(ctx context.Context, c call) (*http.Response, error) {
+	body := bytes.NewReader(bytes.Clone(c.body)) // a RoundTripper may read it after it has returned
+	request, err := http.NewRequestWithContext(ctx, s.method, c.url.String(), body)
 	if err != nil {
 		return nil, err
 	}
-	request.Header = header
+	request.Header = c.header
 	return s.transport.RoundTrip(request)
+}
+
+// redact takes this request's own URL out of a text.
+func (c call) redact(text string) string {
+	if text == "" {
+		return ""
+	}
+	return sinks.NewRedactor(secretsOf(c.url)...).Redact(text)
 }
 
 // answeredToken is answered for a request with a token, which may have been
@@ -72,8 +103,7 @@ func (s *Sink) authorize(ctx context.Context, header http.Header) (token string,
 }
 
 // noAnswer is the outcome of a request without an answer.
-func (s *Sink) noAnswer(ctx, limited context.Context, arrived bool, err error) sinks.Outcome {
-	detail := s.presentable(err.Error())
+func (s *Sink) noAnswer(ctx, limited context.Context, arrived bool, detail string, err error) sinks.Outcome {
 	switch {
 	case errors.As(err, new(insideError)):
 		return sinks.Fail(sinks.Reject, sinks.ReasonRefused, detail)

@@ -32,14 +32,17 @@ var reserved = []string{
 // overwritable are static headers that a message may set otherwise.
 var overwritable = []string{"Content-Type", "User-Agent"}
 
-// header makes the header of a message's request. Its errors name a header of
-// the message that HTTP can't carry.
-func (s *Sink) header(m sinks.Message) (http.Header, error) {
+// header makes the header of a message's request, of which m is to go out. Its
+// errors name a header that HTTP can't carry.
+func (s *Sink) header(written, m sinks.Message) (http.Header, error) {
 	theirs, err := s.theirs(m.Headers)
 	if err != nil {
 		return nil, err
 	}
 	header := s.static.Clone()
+	if err := s.fill(header, &written); err != nil {
+		return nil, err
+	}
 	maps.Copy(header, theirs)
 	if contentType := s.contentTypeOf(m.Payload); contentType != "" && header.Get("Content-Type") == "" {
 		header.Set("Content-Type", contentType)
@@ -88,7 +91,9 @@ func (s *Sink) theirs(headers map[string]string) (http.Header, error) {
 
 func (s *Sink) checkTheirs(before http.Header, name, value string) error {
 	canonical := http.CanonicalHeaderKey(name)
-	if _, ours := s.static[canonical]; ours && !slices.Contains(overwritable, canonical) {
+	_, static := s.static[canonical]
+	_, made := s.made[canonical]
+	if (static || made) && !slices.Contains(overwritable, canonical) {
 		return errors.New("is set by the sink's configuration")
 	}
 	return checkHeader(before, name, value)

@@ -1,6 +1,6 @@
-// Package httpsink is a sink that sends each message as an HTTP request to one
-// URL, with the payload as its body. README.md has the headers, and what each
-// answer leads to.
+// Package httpsink is a sink that sends each message as an HTTP request, with the
+// payload as its body, to one URL or to one that the message gives. README.md has
+// the headers, and what each answer leads to.
 package httpsink
 
 import (
@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"net/url"
 	"time"
 
 	"github.com/rowrelay/rowrelay/sinks"
@@ -26,7 +25,11 @@ const (
 // Options say where requests go and how they are made. Only URL is required.
 type Options struct {
 	// URL is where the requests go: http or https, without a user name, a
-	// password or a fragment. Its path and query are treated as secret.
+	// password or a fragment. Its path and query are treated as secret. It may
+	// have places that each message fills: {topic}, {key}, {id} and
+	// {header:NAME}; values are escaped for where they stand. One at the
+	// beginning stands for a URL, with or without a path. Where a message has a
+	// say in the scheme, the host or the port, OutsideOnly holds in any case.
 	URL string
 
 	// Method is POST, the default, or PUT.
@@ -35,6 +38,9 @@ type Options struct {
 	// Headers are added to each request. A message can't overwrite them, but
 	// for Content-Type and User-Agent.
 	Headers map[string]sinks.Secret
+
+	// MessageHeaders are headers made of each message, by templates as in URL.
+	MessageHeaders map[string]string
 
 	// ContentType is that of messages without a Content-Type header. Defaults
 	// to application/json for a JSON object or array, and to
@@ -75,16 +81,23 @@ type Options struct {
 	// is parked. Proxies are not used then.
 	OutsideOnly bool
 
+	// InsideNetworks are those that may be reached although addresses inside
+	// are refused, such as 10.1.0.0/16.
+	InsideNetworks []string
+
 	// TLS configures connections to https URLs: own roots, client
 	// certificates. Nil trusts the system's roots.
 	TLS *tls.Config
+
+	dialer net.Dialer // of the connections
 }
 
 // Sink sends messages as HTTP requests. Its methods may be called concurrently.
 type Sink struct {
-	url         *url.URL
+	target      target
 	method      string
-	static      http.Header // on every request
+	static      http.Header               // on every request
+	made        map[string]sinks.Template // of each message
 	contentType string
 	events      *cloudevents.Encoder
 	signatures  []signature
@@ -107,30 +120,31 @@ var (
 // all that is wrong with the options, and shows no secret.
 func New(options Options) (*Sink, error) {
 	options = options.withDefaults()
-	target, err := options.check()
-	if err != nil {
+	if err := options.check(); err != nil {
 		return nil, err
 	}
 	events, err := cloudevents.New(cloudevents.HTTP, options.CloudEvents)
 	if err != nil {
 		return nil, fmt.Errorf("make an http sink: %w", err)
 	}
-	signatures, _ := parseSecrets(options.SigningSecret) // checked before
-	transport := newTransport(options)
+	target, _ := parseTarget(options.URL) // checked before, as all of these
+	signatures, _ := parseSecrets(options.SigningSecret)
+	made, _ := parseHeaders(options.MessageHeaders)
 	return &Sink{
-		url:         target,
+		target:      target,
 		method:      options.Method,
 		static:      options.staticHeader(),
+		made:        made,
 		contentType: options.ContentType,
 		events:      events,
 		signatures:  signatures,
 		timeout:     options.Timeout,
 		maxWait:     options.MaxRetryAfter,
 		concurrency: options.Concurrency,
-		tokens:      newTokens(options.OAuth2, transport),
-		transport:   transport,
+		tokens:      newTokens(options.OAuth2, newTransport(options, options.OutsideOnly)),
+		transport:   newTransport(options, options.OutsideOnly || target.chosen),
 		fan:         sinks.NewFan(options.Concurrency),
-		redactor:    options.redactor(target),
+		redactor:    sinks.NewRedactor(append(options.secrets(), target.secrets()...)...),
 	}, nil
 }
 
@@ -138,10 +152,12 @@ func New(options Options) (*Sink, error) {
 // that few requests meet a connection that is just being closed.
 const idleTimeout = 4 * time.Second
 
-func newTransport(options Options) *http.Transport {
+func newTransport(options Options, outsideOnly bool) *http.Transport {
+	plain := options.dialer
+	plain.Timeout = options.Timeout
 	transport := &http.Transport{
 		Proxy:               http.ProxyFromEnvironment,
-		DialContext:         dialer(net.Dialer{Timeout: options.Timeout}),
+		DialContext:         counted(plain.DialContext),
 		TLSClientConfig:     options.TLS.Clone(),
 		ForceAttemptHTTP2:   true,
 		DisableCompression:  true,
@@ -149,9 +165,10 @@ func newTransport(options Options) *http.Transport {
 		MaxIdleConnsPerHost: options.Concurrency,
 		IdleConnTimeout:     idleTimeout,
 	}
-	if options.OutsideOnly {
+	if outsideOnly {
+		allowed, _ := parseNetworks(options.InsideNetworks)
 		transport.Proxy = nil // it would resolve and connect for us
-		transport.DialContext = dialer(net.Dialer{Timeout: options.Timeout, Control: outside})
+		transport.DialContext = counted(guard{allowed}.dial(plain))
 	}
 	return transport
 }
@@ -173,6 +190,7 @@ func (s *Sink) Open(ctx context.Context) error {
 // Close closes the connections.
 func (s *Sink) Close(context.Context) error {
 	s.transport.CloseIdleConnections()
+	s.tokens.close()
 	return nil
 }
 

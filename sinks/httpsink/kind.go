@@ -3,6 +3,7 @@ package httpsink
 import (
 	"fmt"
 	"net/url"
+	"strings"
 
 	"github.com/rowrelay/rowrelay/sinks"
 	"github.com/rowrelay/rowrelay/sinks/cloudevents"
@@ -18,9 +19,10 @@ func Kind() sinks.Kind {
 		FromURL: fromURL,
 		New:     fromSettings,
 		Fields: append([]sinks.Field{
-			{Name: "url", Type: sinks.TypeString, Required: true, Check: checkURL, Help: "Where the requests go. Its path and query are treated as secret."},
+			{Name: "url", Type: sinks.TypeString, Required: true, Check: checkURL, Help: "Where the requests go. Its path and query are treated as secret. It may have {topic}, {key}, {id} and {header:NAME}, which each message fills."},
 			{Name: "method", Type: sinks.TypeString, Default: "POST", Choices: []string{"POST", "PUT"}, Help: "The method of the requests."},
 			{Name: "headers", Type: sinks.TypeSecretMap, Check: checkHeaders, Help: "Headers to add to each request. A message can't overwrite them, but for Content-Type and User-Agent."},
+			{Name: "message_headers", Type: sinks.TypeMap, Check: checkMade, Help: "Headers made of each message, by templates with {topic}, {key}, {id} and {header:NAME}."},
 			{Name: "content_type", Type: sinks.TypeString, Check: checkText, Help: "The Content-Type of messages that don't set it. By default application/json for a JSON object or array, and application/octet-stream for any other payload."},
 			{Name: "bearer_token", Type: sinks.TypeSecret, Check: checkText, Help: "A token to authenticate with."},
 			{Name: "oauth2_token_url", Type: sinks.TypeString, Help: "Where to get bearer tokens by OAuth 2.0's client credentials."},
@@ -36,13 +38,24 @@ func Kind() sinks.Kind {
 			{Name: "ca_file", Type: sinks.TypeString, Help: "A file with the certificates, in PEM form, to trust instead of the system's."},
 			{Name: "client_cert_file", Type: sinks.TypeString, Help: "A file with the certificate, in PEM form, to show to endpoints that ask for one. It is read anew for each connection, so it can be renewed."},
 			{Name: "client_key_file", Type: sinks.TypeString, Help: "A file with the certificate's private key, in PEM form."},
-			{Name: "outside_only", Type: sinks.TypeBool, Default: "false", Help: "Connect to addresses of the Internet only: none that is private, loopback, link-local or a provider's metadata service, whatever a name resolves to. Proxies are not used then."},
+			{Name: "outside_only", Type: sinks.TypeBool, Default: "false", Help: "Connect to addresses of the Internet only: none that is private, loopback, link-local or a provider's metadata service, whatever a name resolves to. Proxies are not used then. It holds in any case where a message has a say in the scheme, host or port of the url."},
+			{Name: "inside_networks", Type: sinks.TypeList, Check: checkNetworks, Help: "Networks inside that may be reached all the same, such as 10.1.0.0/16."},
 		}, cloudevents.Fields()...),
 	}
 }
 
 func checkURL(value any) error {
-	_, err := parseURL(value.(string))
+	_, err := parseTarget(value.(string))
+	return err
+}
+
+func checkMade(value any) error {
+	_, err := parseHeaders(value.(map[string]string))
+	return err
+}
+
+func checkNetworks(value any) error {
+	_, err := parseNetworks(value.([]string))
 	return err
 }
 
@@ -61,11 +74,14 @@ func fromSettings(s sinks.Settings) (sinks.Sink, error) {
 		return nil, err
 	}
 	return New(Options{
-		URL:         s.Text("url"),
-		Method:      s.Text("method"),
-		Headers:     s.SecretMap("headers"),
-		ContentType: s.Text("content_type"),
-		BearerToken: s.Secret("bearer_token"),
+		URL:     s.Text("url"),
+		Method:  s.Text("method"),
+		Headers: s.SecretMap("headers"),
+
+		MessageHeaders: s.Map("message_headers"),
+		InsideNetworks: s.List("inside_networks"),
+		ContentType:    s.Text("content_type"),
+		BearerToken:    s.Secret("bearer_token"),
 		OAuth2: OAuth2{
 			TokenURL: s.Text("oauth2_token_url"), ClientID: s.Text("oauth2_client_id"),
 			ClientSecret: s.Secret("oauth2_client_secret"), Scopes: s.List("oauth2_scopes"),
@@ -94,5 +110,8 @@ func fromURL(u *url.URL) (map[string]any, error) {
 	endpoint := *u
 	endpoint.User = nil
 	settings["url"] = endpoint.String()
+	if strings.Contains(u.RawPath, "{") { // a template, whose braces String would escape
+		settings["url"] = strings.Replace(endpoint.String(), u.EscapedPath(), u.RawPath, 1)
+	}
 	return settings, nil
 }

@@ -5,8 +5,10 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/rowrelay/rowrelay/sinks"
@@ -20,10 +22,9 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// check returns the parsed URL, or all that is wrong.
-func (o Options) check() (*url.URL, error) {
-	target, err := parseURL(o.URL)
-	problems := []error{about("url", err)}
+// check returns all that is wrong.
+func (o Options) check() error {
+	problems := []error{o.checkURL()}
 	if o.Method != http.MethodPost && o.Method != http.MethodPut {
 		problems = append(problems, fmt.Errorf("the method %q must be POST or PUT", o.Method))
 	}
@@ -32,10 +33,21 @@ func (o Options) check() (*url.URL, error) {
 	}
 	problems = append(problems, about("headers", checkStatic(o.Headers)), about("content type", checkValue(o.ContentType)),
 		about("signing secret", checkSigning(o.SigningSecret)), o.OAuth2.check(), o.checkLogin())
+	_, err := parseNetworks(o.InsideNetworks)
+	problems = append(problems, about("inside networks", err), about("message headers", o.checkMade()))
 	if err := errors.Join(problems...); err != nil {
-		return nil, fmt.Errorf("make an http sink: %w", err)
+		return fmt.Errorf("make an http sink: %w", err)
 	}
-	return target, nil
+	return nil
+}
+
+// checkURL also keeps a login from hosts that are not known beforehand.
+func (o Options) checkURL() error {
+	target, err := parseTarget(o.URL)
+	if err == nil && !target.anchored && o.logins() > 0 {
+		err = errors.New("lets messages send the login to any host: leave the login out, or fix the scheme and the end of the host, as in https://{key}.example.com/")
+	}
+	return about("url", err)
 }
 
 func about(subject string, err error) error {
@@ -58,7 +70,7 @@ func (o Options) checkLogin() error {
 // logins counts the ways to authenticate that are set.
 func (o Options) logins() int {
 	count := 0
-	for name := range o.Headers {
+	for _, name := range slices.AppendSeq(slices.Collect(maps.Keys(o.Headers)), maps.Keys(o.MessageHeaders)) {
 		if http.CanonicalHeaderKey(name) == "Authorization" {
 			count++
 		}
@@ -75,13 +87,15 @@ func (o Options) logins() int {
 	return count
 }
 
+var errMalformed = errors.New("is malformed: it must be like https://host/path")
+
 // parseURL checks where requests go. Its errors complete "the url …" and show
 // none of it.
 func parseURL(text string) (*url.URL, error) {
 	target, err := url.Parse(text)
 	switch {
 	case err != nil:
-		return nil, errors.New("is malformed: it must be like https://host/path")
+		return nil, errMalformed
 	case target.Scheme != "http" && target.Scheme != "https":
 		return nil, errors.New("must begin with http:// or https://")
 	case target.Hostname() == "":
@@ -113,9 +127,9 @@ func (o Options) basic() string {
 	return base64.StdEncoding.EncodeToString([]byte(o.Username + ":" + o.Password.Reveal()))
 }
 
-// redactor knows all that an answer or an error must not repeat.
-func (o Options) redactor(target *url.URL) sinks.Redactor {
-	secrets := []sinks.Secret{o.BearerToken, o.OAuth2.ClientSecret, o.Password, sinks.Secret(target.RawQuery)}
+// secrets are those of the settings that an answer or an error must not repeat.
+func (o Options) secrets() []sinks.Secret {
+	secrets := []sinks.Secret{o.BearerToken, o.OAuth2.ClientSecret, o.Password}
 	for _, secret := range strings.Fields(o.SigningSecret.Reveal()) {
 		secrets = append(secrets, sinks.Secret(secret))
 	}
@@ -125,12 +139,18 @@ func (o Options) redactor(target *url.URL) sinks.Redactor {
 	for _, value := range o.Headers {
 		secrets = append(secrets, value)
 	}
-	for _, values := range target.Query() {
+	return secrets
+}
+
+// secretsOf are a URL's path and query.
+func secretsOf(u *url.URL) []sinks.Secret {
+	secrets := []sinks.Secret{sinks.Secret(u.RawQuery), worthHiding(u.Path), worthHiding(u.EscapedPath())}
+	for _, values := range u.Query() {
 		for _, value := range values {
 			secrets = append(secrets, worthHiding(value))
 		}
 	}
-	return sinks.NewRedactor(append(secrets, worthHiding(target.Path), worthHiding(target.EscapedPath()))...)
+	return secrets
 }
 
 // worthHiding leaves out texts that are too short for a secret and would be

@@ -43,7 +43,7 @@ func (o OAuth2) check() error {
 // wait.
 type tokens struct {
 	options OAuth2
-	client  http.RoundTripper
+	client  *http.Transport
 	turn    chan struct{} // holds one value: the right to what is below
 	token   string
 	until   time.Time
@@ -56,13 +56,19 @@ const (
 	lasting = 5 * time.Minute
 )
 
-func newTokens(options OAuth2, client http.RoundTripper) *tokens {
+func newTokens(options OAuth2, client *http.Transport) *tokens {
 	if !options.set() {
 		return nil
 	}
 	t := &tokens{options: options, client: client, turn: make(chan struct{}, 1)}
 	t.turn <- struct{}{}
 	return t
+}
+
+func (t *tokens) close() {
+	if t != nil {
+		t.client.CloseIdleConnections()
+	}
 }
 
 // get returns a token that is good for a while.

@@ -21,10 +21,10 @@ func (c *countingConn) Write(text []byte) (int, error) {
 	return n, err
 }
 
-// dialer makes connections that count.
-func dialer(plain net.Dialer) func(ctx context.Context, network, address string) (net.Conn, error) {
+// counted makes connections that count.
+func counted(dial func(context.Context, string, string) (net.Conn, error)) func(context.Context, string, string) (net.Conn, error) {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
-		conn, err := plain.DialContext(ctx, network, address)
+		conn, err := dial(ctx, network, address)
 		if err != nil {
 			return nil, err
 		}
