@@ -23,11 +23,11 @@ func (m *Migrations) fitted(ctx context.Context) (*Migrations, error) {
 	if err != nil {
 		return nil, fmt.Errorf("migrate table %s: %w", m.table, err)
 	}
-	steps, err := render(fit.Dialect.Name(), m.table)
+	steps, err := render(m.set, fit.Dialect.Name(), m.table)
 	if err != nil {
 		return nil, err
 	}
-	return &Migrations{db: m.db, dialect: fit.Dialect, table: m.table, claim: m.claim, steps: steps, fits: true}, nil
+	return &Migrations{db: m.db, dialect: fit.Dialect, set: m.set, table: m.table, claim: m.claim, steps: steps, fits: true}, nil
 }
 
 // factsOf reads lines of a name and a value.

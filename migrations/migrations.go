@@ -1,4 +1,5 @@
-// Package migrations makes and updates the tables of an outbox. The SQL is
+// Package migrations makes and updates the tables of an outbox, and the table of
+// an inbox, by which consumers recognise what comes again. The SQL is
 // embedded, one folder a database, and goose runs it; [Migrations.Print]
 // writes it down for those who run their migrations another way.
 //
@@ -6,6 +7,7 @@
 package migrations
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -40,12 +42,13 @@ type Migration struct {
 	AppliedAt time.Time // zero if not applied, or not by this package
 }
 
-// Migrations makes and updates the tables of one outbox. Its methods may be
+// Migrations makes and updates the tables of one outbox or inbox. Its methods may be
 // called concurrently, and by several processes at once: each step is applied
 // once.
 type Migrations struct {
 	db      *sql.DB
 	dialect dialect.Dialect
+	set     string // the folder of an inbox's files, if they aren't an outbox's
 	table   dialect.Table
 	claim   string
 	steps   []step
@@ -55,25 +58,35 @@ type Migrations struct {
 // New checks the options. It doesn't touch the database, and db, which is
 // never closed here, may be nil if only Print is called.
 func New(db *sql.DB, d dialect.Dialect, options Options) (*Migrations, error) {
-	m := &Migrations{db: db, dialect: d, claim: options.Claim}
-	if m.claim != "" && m.claim != "lanes" && m.claim != "rows" {
-		return nil, fmt.Errorf("claim %q is not known: it must be lanes or rows", options.Claim)
+	if claim := options.Claim; claim != "" && claim != "lanes" && claim != "rows" {
+		return nil, fmt.Errorf("claim %q is not known: it must be lanes or rows", claim)
 	}
-	if options.Table != "" {
-		table, err := dialect.ParseTable(options.Table)
-		if err != nil {
+	return (&Migrations{db: db, dialect: d, claim: options.Claim}).of(options.Table)
+}
+
+// inboxSet is the folder of an inbox's files.
+const inboxSet = "inbox"
+
+// NewInbox is New for the table of an inbox, which consumers keep in their own
+// database: see package outbox/inbox. The table's name, with or without a schema,
+// defaults to "inbox".
+func NewInbox(db *sql.DB, d dialect.Dialect, table string) (*Migrations, error) {
+	return (&Migrations{db: db, dialect: d, set: inboxSet}).of(cmp.Or(table, "inbox"))
+}
+
+// of reads the table's name, and puts it into the files.
+func (m *Migrations) of(table string) (_ *Migrations, err error) {
+	if table != "" {
+		if m.table, err = dialect.ParseTable(table); err != nil {
 			return nil, err
 		}
-		m.table = table
 	}
-	if isMySQL(d.Name()) {
+	if isMySQL(m.dialect.Name()) {
 		m.table = m.table.Backquoted()
 	}
-	steps, err := render(d.Name(), m.table)
-	if err != nil {
+	if m.steps, err = render(m.set, m.dialect.Name(), m.table); err != nil {
 		return nil, err
 	}
-	m.steps = steps
 	return m, nil
 }
 
@@ -102,7 +115,7 @@ func (m *Migrations) Up(ctx context.Context) ([]Migration, error) {
 }
 
 // Down takes the last applied step back, and drops what it had made with all
-// messages in it. It returns nil if none was applied.
+// that is in it. It returns nil if none was applied.
 func (m *Migrations) Down(ctx context.Context) (*Migration, error) {
 	m, err := m.fitted(ctx)
 	if err != nil {

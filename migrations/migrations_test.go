@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"database/sql"
 	"encoding/hex"
+	"errors"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -280,15 +281,23 @@ func TestOptionsAreChecked(t *testing.T) {
 func TestPublishedFilesAreUnchanged(t *testing.T) {
 	t.Parallel()
 	published := map[string]string{
-		"kin/00001_outbox.sql":       "588c66953712defa",
-		"oracle/00001_outbox.sql":    "cde5b0abeec49dc5",
-		"postgres/00001_outbox.sql":  "4eb52d40073ac8b8",
-		"mysql/00001_outbox.sql":     "96a33a855e44b572",
-		"sqlite/00001_outbox.sql":    "cfeef9609fb4d5c3",
-		"sqlserver/00001_outbox.sql": "35d00aa3e1d98c12",
+		"inbox/kin/00001_inbox.sql":       "22a3b840abcfb52e",
+		"inbox/mysql/00001_inbox.sql":     "00bd0e1bd7a0178c",
+		"inbox/oracle/00001_inbox.sql":    "f229ac297f236e08",
+		"inbox/postgres/00001_inbox.sql":  "2ebb49f12e6e8a25",
+		"inbox/sqlite/00001_inbox.sql":    "e5c499ad212269a1",
+		"inbox/sqlserver/00001_inbox.sql": "748e4a91a0711785",
+		"kin/00001_outbox.sql":            "588c66953712defa",
+		"oracle/00001_outbox.sql":         "cde5b0abeec49dc5",
+		"postgres/00001_outbox.sql":       "4eb52d40073ac8b8",
+		"mysql/00001_outbox.sql":          "96a33a855e44b572",
+		"sqlite/00001_outbox.sql":         "cfeef9609fb4d5c3",
+		"sqlserver/00001_outbox.sql":      "35d00aa3e1d98c12",
 	}
 	found, err := filepath.Glob("*/*.sql")
-	if err != nil || len(found) != len(published) {
+	inboxes, inboxErr := filepath.Glob("inbox/*/*.sql")
+	found = append(found, inboxes...)
+	if err := errors.Join(err, inboxErr); err != nil || len(found) != len(published) {
 		t.Errorf("there are %v, %v; want each of them in this test", found, err)
 	}
 	for name, want := range published {

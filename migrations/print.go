@@ -23,7 +23,7 @@ func (m *Migrations) Print(w io.Writer) error {
 			up = m.begin() + "\n\n" + up + "\n\nCOMMIT;"
 		}
 		fmt.Fprintf(&text, "-- %s\n\n%s\n", step.name, up)
-		fmt.Fprintf(&text, "\n-- To take it back, with all messages:\n--\n%s\n", commented(down))
+		fmt.Fprintf(&text, "\n-- To take it back, with all that is in it:\n--\n%s\n", commented(down))
 	}
 	if m.claim == "rows" {
 		text.WriteString("\n-- For claiming by rows:\n\n")

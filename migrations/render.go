@@ -5,6 +5,7 @@ import (
 	"embed"
 	"fmt"
 	"io/fs"
+	"path"
 	"strconv"
 	"strings"
 	"text/template"
@@ -12,7 +13,7 @@ import (
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 )
 
-//go:embed postgres/*.sql kin/*.sql mysql/*.sql oracle/*.sql sqlite/*.sql sqlserver/*.sql
+//go:embed postgres/*.sql kin/*.sql mysql/*.sql oracle/*.sql sqlite/*.sql sqlserver/*.sql inbox/*/*.sql
 var files embed.FS
 
 // step is a migration's file with the table's names put in.
@@ -33,8 +34,10 @@ type names struct {
 // folders are those of dialects that share one with others.
 var folders = map[string]string{"cockroachdb": "kin", "yugabytedb": "kin", "mariadb": "mysql"}
 
-func render(name string, table dialect.Table) ([]step, error) {
-	folder := cmp.Or(folders[name], name)
+// render takes the files of an outbox, or of an inbox, for the dialect of that
+// name.
+func render(set, name string, table dialect.Table) ([]step, error) {
+	folder := path.Join(set, cmp.Or(folders[name], name))
 	bare, err := dialect.ParseTable(table.Name())
 	if err != nil {
 		return nil, err

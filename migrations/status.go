@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strconv"
 	"time"
+
+	"github.com/rowrelay/rowrelay/outbox/dialect"
 )
 
 // Status lists all steps, the newest last, and says which are applied. It
@@ -41,8 +43,16 @@ func (m *Migrations) Pending(ctx context.Context) ([]Migration, error) {
 	return pending, nil
 }
 
+// versionQuery selects the version of tables that something else has made.
+func (m *Migrations) versionQuery() dialect.Query {
+	if m.set == inboxSet {
+		return m.dialect.InboxVersion(m.table)
+	}
+	return m.dialect.SchemaVersion(m.table)
+}
+
 // applied asks goose's table; goose's own status would create it. Where the
-// printed SQL was run there is none, and the settings tell.
+// printed SQL was run there is none, and the tables themselves tell.
 func (m *Migrations) applied(ctx context.Context) (map[int64]time.Time, error) {
 	rows, err := m.db.QueryContext(ctx, "SELECT version_id, tstamp FROM "+m.table.SchemaVersion())
 	if m.dialect.Missing(err) {
@@ -66,7 +76,7 @@ func (m *Migrations) applied(ctx context.Context) (map[int64]time.Time, error) {
 
 func (m *Migrations) appliedElsewhere(ctx context.Context) (map[int64]time.Time, error) {
 	applied := make(map[int64]time.Time)
-	query := m.dialect.SchemaVersion(m.table)
+	query := m.versionQuery()
 	var text string
 	err := m.db.QueryRowContext(ctx, query.SQL, query.Args...).Scan(&text)
 	if m.dialect.Missing(err) {

@@ -16,6 +16,7 @@ type Dialect interface {
 
 	Writing
 	Relaying
+	Inboxes
 }
 
 // ByName returns the dialect with that name: postgres, cockroachdb, yugabytedb,

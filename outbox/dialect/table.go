@@ -127,6 +127,10 @@ func (t Table) Messages() string { return t.qualified("_messages") }
 // SchemaVersion is goose's table of applied migrations.
 func (t Table) SchemaVersion() string { return t.qualified("_schema_version") }
 
+// Inbox is the table of what consumers have received, where the Table is named
+// after it: the one table of its kind.
+func (t Table) Inbox() string { return t.qualified("") }
+
 // Index is the qualified name of an index, as DROP INDEX takes it. The suffix
 // has at most 22 bytes.
 func (t Table) Index(suffix string) string { return t.qualified("_" + suffix) }
