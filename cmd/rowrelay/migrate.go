@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"database/sql"
 
 	"github.com/spf13/cobra"
 
@@ -15,6 +16,7 @@ type migrate struct {
 	program
 	target target
 	claim  string
+	inbox  bool
 	json   bool
 }
 
@@ -50,10 +52,14 @@ func (m *migrate) command(use, short, long string, run func(context.Context, con
 		},
 	}
 	m.target.addFlags(command)
+	command.Flags().BoolVar(&m.inbox, "inbox", false, "the table by which consumers recognise what comes again, called inbox, instead of an outbox's")
 	return command
 }
 
 func (m *migrate) sources(command *cobra.Command) ([]config.Source, error) {
+	if err := m.meanInbox(command); err != nil {
+		return nil, err
+	}
 	sources, err := m.target.resolveAll(m.program, command)
 	if err != nil {
 		return nil, err
@@ -72,6 +78,27 @@ func (m *migrate) sources(command *cobra.Command) ([]config.Source, error) {
 	return sources, nil
 }
 
+// meanInbox turns to a consumer's table, which no configuration of relays names.
+func (m *migrate) meanInbox(command *cobra.Command) error {
+	switch {
+	case !m.inbox:
+		return nil
+	case m.target.config != "" || m.claim != "":
+		return usagef("--inbox goes with neither --config nor --claim: name the consumer's database with --database")
+	case !command.Flags().Changed("table"):
+		m.target.table = "inbox"
+	}
+	return nil
+}
+
+// migrations are those of the source's outbox, or of the inbox in its place.
+func (m *migrate) migrations(db *sql.DB, d dialect.Dialect, source config.Source) (*migrations.Migrations, error) {
+	if m.inbox {
+		return migrations.NewInbox(db, d, source.Table)
+	}
+	return migrations.New(db, d, migrations.Options{Table: source.Table, Claim: string(source.Claim)})
+}
+
 // on opens the database and calls work with its migrations.
 func (m *migrate) on(ctx context.Context, source config.Source, create bool, work func(*migrations.Migrations) error) (err error) {
 	db, d, err := openDatabase(ctx, source.Database, create)
@@ -79,7 +106,7 @@ func (m *migrate) on(ctx context.Context, source config.Source, create bool, wor
 		return err
 	}
 	defer closing(db, &err)
-	steps, err := migrations.New(db, d, migrations.Options{Table: source.Table, Claim: string(source.Claim)})
+	steps, err := m.migrations(db, d, source)
 	if err != nil {
 		return usage(err)
 	}
@@ -133,7 +160,7 @@ func (p program) migratePrintCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		steps, err := migrations.New(nil, d, migrations.Options{Table: source.Table, Claim: string(source.Claim)})
+		steps, err := m.migrations(nil, d, source)
 		if err != nil {
 			return usage(err)
 		}

@@ -14,7 +14,8 @@ import (
 
 const migrateDownHelp = `Take the last migration back. Taking back the first one drops the tables, so
 that is refused while there are messages that were not delivered, unless
---discard-messages is given.`
+--discard-messages is given. With --inbox nothing is refused: without its table
+a consumer recognises no message that comes again.`
 
 func (p program) migrateDownCommand() *cobra.Command {
 	m := &migrate{program: p}
@@ -30,8 +31,10 @@ func (p program) migrateDownCommand() *cobra.Command {
 }
 
 func (m *migrate) down(ctx context.Context, source config.Source, steps *migrations.Migrations, discard bool) error {
-	if err := refuseDown(ctx, source, steps, discard); err != nil {
-		return err
+	if !m.inbox {
+		if err := refuseDown(ctx, source, steps, discard); err != nil {
+			return err
+		}
 	}
 	taken, err := steps.Down(ctx)
 	if err != nil {

@@ -112,3 +112,39 @@ func TestMigratingEverySourceOfAConfiguration(t *testing.T) {
 		t.Errorf("the tables are still there: %s", gone.stdout)
 	}
 }
+
+func TestMigratingAnInbox(t *testing.T) {
+	t.Parallel()
+	onEveryVersion(t, func(t *testing.T, db testdb.Database) {
+		for _, step := range []struct {
+			line, want string
+		}{
+			{"migrate status --inbox", "pending"},
+			{"migrate up --inbox", "00001_inbox.sql"},
+			{"migrate up --inbox", "the tables of inbox are up to date"},
+			{"migrate status --inbox", "applied"},
+			{"migrate status", "pending"}, // of the outbox
+			{"migrate up --inbox --table received", "received"},
+			{"migrate down --inbox", "taken back"},
+			{"migrate status --inbox", "pending"},
+			{"migrate status --inbox --table received", "applied"},
+		} {
+			if got := mustRun(t, append(strings.Fields(step.line), "--database", db.URL)...); !strings.Contains(got.stdout, step.want) {
+				t.Errorf("%s: got %q, want %q in it", step.line, got.stdout, step.want)
+			}
+		}
+		printed := mustRun(t, "migrate", "print", "--inbox", "--database", db.URL).stdout
+		executeAll(t, db, printed)
+		execute(t, db.DB, "INSERT INTO inbox (consumer, message_id) VALUES ('billing', 'a')")
+	})
+}
+
+func TestAnInboxIsOfNoConfiguration(t *testing.T) {
+	t.Parallel()
+	for _, rest := range []string{"--config x.yaml", "--claim rows --database sqlite:x.db"} {
+		line := "migrate up --inbox " + rest
+		if got := call(t.Context(), "", strings.Fields(line)...); got.code != exitUsage || !strings.Contains(got.stderr, "--inbox goes with neither") {
+			t.Errorf("%s: exit code %d, %q", line, got.code, got.stderr)
+		}
+	}
+}

@@ -56,6 +56,8 @@ func TestViolations(t *testing.T) {
 		{"outbox/writer.go", "github.com/google/uuid", []string{arrow}},
 		{"outbox/dialect/postgres.go", own + "outbox", []string{arrow}},
 		{"outbox/dialect/postgres.go", "github.com/lib/pq", []string{arrow, driver}},
+		{"outbox/inbox/inbox.go", own + "outbox", nil},
+		{"outbox/inbox/inbox.go", "github.com/jackc/pgx/v5", []string{arrow, driver}},
 		{"outbox/outboxpgx/writer.go", "github.com/jackc/pgx/v5", nil},
 		{"outbox/outboxpgx/writer.go", "github.com/lib/pq", []string{driver}},
 		{"outbox/outboxtest/check.go", "testing", nil},

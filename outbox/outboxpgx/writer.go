@@ -53,7 +53,7 @@ func (w *Writer) Write(ctx context.Context, tx Execer, messages ...outbox.Messag
 	if tx == nil {
 		return w.writer.Write(ctx, nil, messages...)
 	}
-	return w.writer.Write(ctx, execHandle{tx}, messages...)
+	return w.writer.Write(ctx, Handle(tx), messages...)
 }
 
 // Queue adds the messages' statements to a batch, so that they are sent
@@ -63,6 +63,12 @@ func (w *Writer) Write(ctx context.Context, tx Execer, messages ...outbox.Messag
 func (w *Writer) Queue(batch *pgx.Batch, messages ...outbox.Message) error {
 	return w.writer.Write(context.Background(), batchHandle{batch}, messages...)
 }
+
+// Handle makes of a pgx.Tx what packages take that know database/sql only, such
+// as outbox/inbox:
+//
+//	first, err := in.Once(ctx, outboxpgx.Handle(tx), messageID)
+func Handle(tx Execer) outbox.Execer { return execHandle{tx} }
 
 type execHandle struct{ tx Execer }
 

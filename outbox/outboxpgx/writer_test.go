@@ -15,6 +15,7 @@ import (
 	"github.com/rowrelay/rowrelay/migrations"
 	"github.com/rowrelay/rowrelay/outbox"
 	"github.com/rowrelay/rowrelay/outbox/dialect"
+	"github.com/rowrelay/rowrelay/outbox/inbox"
 	"github.com/rowrelay/rowrelay/outbox/outboxpgx"
 	"github.com/rowrelay/rowrelay/outbox/outboxtest"
 )
@@ -162,6 +163,35 @@ func TestMissingTableSaysWhatToDo(t *testing.T) {
 		err := newWriter(t, outbox.WithTable("other")).Write(t.Context(), connect(t, db), outbox.Message{Topic: "t"})
 		if err == nil || !strings.Contains(err.Error(), "the table is missing") {
 			t.Errorf("Write: %v", err)
+		}
+	})
+}
+
+// A consumer's inbox takes the same transactions.
+func TestHandleServesAnInbox(t *testing.T) {
+	onEach(t, func(t *testing.T, db testdb.Database) {
+		tables, err := migrations.NewInbox(db.DB, dialect.Postgres(), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := tables.Up(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		in, err := inbox.New(dialect.Postgres(), "billing")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []bool{true, false} {
+			err := pgx.BeginFunc(t.Context(), connect(t, db), func(tx pgx.Tx) error {
+				first, err := in.Once(t.Context(), outboxpgx.Handle(tx), "a")
+				if first != want {
+					t.Errorf("Once = %t, want %t", first, want)
+				}
+				return err
+			})
+			if err != nil {
+				t.Error(err)
+			}
 		}
 	})
 }

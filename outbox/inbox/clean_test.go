@@ -1,0 +1,178 @@
+package inbox_test
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rowrelay/rowrelay/internal/testdb"
+	"github.com/rowrelay/rowrelay/outbox/dialect"
+	"github.com/rowrelay/rowrelay/outbox/inbox"
+)
+
+// ago is a time before the database's, as a column has it.
+func ago(kind string, by time.Duration) string {
+	seconds := int(by.Seconds())
+	switch kind {
+	case testdb.Postgres:
+		return fmt.Sprintf("now() - interval '%d seconds'", seconds)
+	case testdb.SQLite:
+		return fmt.Sprintf("strftime('%%Y-%%m-%%d %%H:%%M:%%f', 'now', '-%d seconds')", seconds)
+	case testdb.SQLServer:
+		return fmt.Sprintf("DATEADD(SECOND, -%d, SYSUTCDATETIME())", seconds)
+	case testdb.Oracle:
+		return fmt.Sprintf("SYS_EXTRACT_UTC(SYSTIMESTAMP) - NUMTODSINTERVAL(%d, 'SECOND')", seconds)
+	default:
+		return fmt.Sprintf("utc_timestamp(6) - INTERVAL %d SECOND", seconds)
+	}
+}
+
+// age makes an id older.
+func (db database) age(t *testing.T, id string, by time.Duration) {
+	t.Helper()
+	_, err := db.DB.ExecContext(t.Context(), "UPDATE inbox SET received_at = "+ago(db.Kind, by)+" WHERE message_id = '"+id+"'")
+	check(t, err)
+}
+
+func TestCleanKeepsToTheWindow(t *testing.T) {
+	onEach(t, func(t *testing.T, db database) {
+		const window = 48 * time.Hour
+		in, other := newInbox(t, db.dialect, "billing", inbox.WithWindow(window)), newInbox(t, db.dialect, "stock")
+		for id, age := range map[string]time.Duration{"old": window + time.Minute, "just": window - time.Minute, "new": 0} {
+			for _, each := range []*inbox.Inbox{in, other} {
+				if _, err := each.Do(t.Context(), db.DB, id, effect(t.Context(), id)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if age > 0 {
+				db.age(t, id, age)
+			}
+		}
+		for _, want := range []int64{1, 0} {
+			if deleted, err := in.Clean(t.Context(), db.DB); err != nil || deleted != want {
+				t.Errorf("Clean = %d, %v; want %d", deleted, err, want)
+			}
+		}
+		for id, gone := range map[string]bool{"old": true, "just": false, "new": false} {
+			if isNew := db.isNew(t, in, id); isNew != gone {
+				t.Errorf("%s is new: %t, want %t", id, isNew, gone)
+			}
+			if db.isNew(t, other, id) {
+				t.Errorf("%s of another consumer, whose window is longer, was deleted", id)
+			}
+		}
+	})
+}
+
+// isNew asks, and takes it back.
+func (db database) isNew(t *testing.T, in *inbox.Inbox, id string) bool {
+	t.Helper()
+	tx := db.begin(t)
+	defer func() { _ = tx.Rollback() }()
+	first, err := in.Once(t.Context(), tx, id)
+	check(t, err)
+	return first
+}
+
+// Many ids go in parts; several processes may clean at once, and consumers go on.
+func TestCleanInParts(t *testing.T) {
+	const old = 2500
+	onEach(t, func(t *testing.T, db database) {
+		for from := 0; from < old; from += 500 {
+			db.insertOld(t, from, 500)
+		}
+		in := newInbox(t, db.dialect, "billing")
+		var group sync.WaitGroup
+		var mu sync.Mutex
+		var total int64
+		for range 3 {
+			pool := db.OpenAnother(t)
+			group.Go(func() {
+				deleted := cleanAll(t, in, database{testdb.Database{DB: pool}, db.dialect})
+				mu.Lock()
+				defer mu.Unlock()
+				total += deleted
+			})
+		}
+		for m := range 20 {
+			if !deliver(t, in, db.DB, fmt.Sprint("message-", m), false) {
+				t.Errorf("message %d was there before", m)
+			}
+		}
+		group.Wait()
+		if total += cleanAll(t, in, db); total != old {
+			t.Errorf("%d ids were deleted, want %d", total, old)
+		}
+		if first := deliver(t, in, db.DB, "message-0", false); first {
+			t.Error("a new id was deleted")
+		}
+	})
+}
+
+// cleanAll cleans until the database isn't too busy to.
+func cleanAll(t *testing.T, in *inbox.Inbox, db database) (total int64) {
+	for range 100 {
+		deleted, err := in.Clean(t.Context(), db.DB)
+		total += deleted
+		if err == nil {
+			return total
+		}
+		if !db.dialect.Busy(err) {
+			t.Errorf("Clean: %v", err)
+			return total
+		}
+	}
+	t.Error("Clean was busy 100 times")
+	return total
+}
+
+func (db database) insertOld(t *testing.T, from, count int) {
+	t.Helper()
+	head, separator, tail := "INSERT INTO inbox (consumer, message_id, received_at) VALUES ", ", ", ""
+	if db.Kind == testdb.Oracle {
+		head, separator, tail = "INSERT ALL ", " ", " SELECT 1 FROM dual"
+	}
+	var values []string
+	for n := range count {
+		value := fmt.Sprintf("('billing', 'old-%d', %s)", from+n, ago(db.Kind, 30*24*time.Hour))
+		if db.Kind == testdb.Oracle {
+			value = "INTO inbox (consumer, message_id, received_at) VALUES " + value
+		}
+		values = append(values, value)
+	}
+	_, err := db.DB.ExecContext(t.Context(), head+strings.Join(values, separator)+tail)
+	check(t, err)
+}
+
+func TestOptionsAreChecked(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		consumer string
+		options  []inbox.Option
+		want     []string // nothing: it is taken
+	}{
+		"the least":       {"b", []inbox.Option{inbox.WithWindow(time.Hour)}, nil},
+		"the longest":     {strings.Repeat("b", 100), []inbox.Option{inbox.WithWindow(87600 * time.Hour)}, nil},
+		"no consumer":     {"", nil, []string{"the consumer's name must not be empty"}},
+		"a long name":     {strings.Repeat("b", 101), nil, []string{"at most 100 bytes"}},
+		"a short window":  {"b", []inbox.Option{inbox.WithWindow(time.Hour - 1)}, []string{"WithWindow: must be between 1h0m0s"}},
+		"a long window":   {"b", []inbox.Option{inbox.WithWindow(87600*time.Hour + 1)}, []string{"WithWindow"}},
+		"all is wrong":    {"b ", []inbox.Option{inbox.WithTable("a b"), inbox.WithWindow(0)}, []string{"a blank", `table "a b"`, "WithWindow"}},
+		"a schema's name": {"b", []inbox.Option{inbox.WithTable("a.b.c")}, []string{`table "a.b.c"`}},
+	} {
+		_, err := inbox.New(dialect.Postgres(), c.consumer, c.options...)
+		if (err == nil) != (c.want == nil) {
+			t.Errorf("%s: %v", name, err)
+		}
+		for _, want := range c.want {
+			if err != nil && !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: %v, want %q in it", name, err, want)
+			}
+		}
+	}
+	if _, err := inbox.New(nil, "b"); err == nil || !strings.Contains(err.Error(), "the dialect is nil") {
+		t.Errorf("without a dialect: %v", err)
+	}
+}
