@@ -19,12 +19,12 @@ import (
 // A fragment, which has no package clause, may use these packages, and the
 // variables that its function has for parameters.
 var packages = map[string]string{
-	"context": "context", "errors": "errors", "fmt": "fmt", "os": "os", "sql": "database/sql", "time": "time",
-	"dialect": "outbox/dialect", "inproc": "sinks/inproc", "listenpgx": "relay/listenpgx", "outbox": "outbox",
+	"context": "context", "errors": "errors", "fmt": "fmt", "http": "net/http", "os": "os", "sql": "database/sql", "time": "time",
+	"dialect": "outbox/dialect", "inbox": "outbox/inbox", "inproc": "sinks/inproc", "listenpgx": "relay/listenpgx", "outbox": "outbox",
 	"relay": "relay", "sinks": "sinks", "sqlstore": "relay/sqlstore",
 }
 
-const parameters = "ctx context.Context, db *sql.DB, tx *sql.Tx, store *sqlstore.Store, r *relay.Relay"
+const parameters = "ctx context.Context, db *sql.DB, tx *sql.Tx, store *sqlstore.Store, r *relay.Relay, request *http.Request"
 
 // source makes a file of a block, whose errors name their place in the page.
 func source(b block) string {

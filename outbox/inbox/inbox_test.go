@@ -21,9 +21,11 @@ type database struct {
 	dialect dialect.Dialect
 }
 
-func onEach(t *testing.T, test func(*testing.T, database)) {
+func onEach(t *testing.T, test func(*testing.T, database)) { on(t, testdb.Targets(), test) }
+
+func on(t *testing.T, targets []testdb.Target, test func(*testing.T, database)) {
 	t.Parallel()
-	for _, target := range testdb.Targets() {
+	for _, target := range targets {
 		t.Run(target.Name, func(t *testing.T) {
 			t.Parallel()
 			d, err := dialect.ByName(target.Kind)
@@ -31,16 +33,7 @@ func onEach(t *testing.T, test func(*testing.T, database)) {
 			test(t, migrated(t, target.Open(t), d))
 		})
 	}
-	for _, d := range []dialect.Dialect{dialect.CockroachDB(), dialect.YugabyteDB()} { // their statements
-		t.Run(d.Name(), func(t *testing.T) {
-			t.Parallel()
-			test(t, migrated(t, testdb.Targets()[0].Open(t), elsewhere{d}))
-		})
-	}
 }
-
-// elsewhere hides that a dialect wants a server of its own.
-type elsewhere struct{ dialect.Dialect }
 
 func migrated(t *testing.T, db testdb.Database, d dialect.Dialect) database {
 	t.Helper()
