@@ -83,6 +83,10 @@ func (e *engine) take(it *item) {
 	if it.key != nil && it.row.Retrying && !it.key.held {
 		e.hold(it.key, it.row.ID)
 	}
+	if t := it.lane.tickets[it.row.ID]; t != nil && t.fate != nil {
+		e.wasDelivered(it)
+		return
+	}
 	e.enqueue(it)
 }
 

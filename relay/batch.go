@@ -51,8 +51,8 @@ func (k *key) fits(bytes int) int {
 // left for later.
 func (e *engine) launch(k *key, items []*item) []*item {
 	for i, it := range items {
-		if it.stage == dropped {
-			return items[:i] // only items without a key are dropped where they stand
+		if it.stage != inQueue {
+			return items[:i] // only items without a key are dropped, or turn out to be delivered, where they stand
 		}
 		if why, bad := e.unsendable(it); bad {
 			e.putBack(k, items[i+1:])

@@ -1,7 +1,9 @@
 package relay
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -97,7 +99,11 @@ func (e *engine) startCarefully(o *outlet) {
 		}
 	}
 	e.care.writing = true
-	e.give(o, job{batch: batch, journals: e.journals()})
+	j := job{batch: batch, journals: e.journals(true)}
+	if o.exact != nil {
+		j.plan = &plan{}
+	}
+	e.give(o, j)
 }
 
 func (e *engine) anySending() bool {
@@ -134,23 +140,22 @@ func (e *engine) putBackLaunched(o *outlet, items []*item) {
 	e.takeBack(o, items)
 }
 
-// journals lists all that is under way.
-func (e *engine) journals() []Journal {
+// journals lists the tickets that hold and, if the relay is careful, all that is
+// under way.
+func (e *engine) journals(careful bool) []Journal {
 	var journals []Journal
 	total := 0
 	for _, l := range e.sortedLanes() {
-		j := Journal{Lease: l.Lease}
-		for id, it := range l.known {
-			if it.stage == inFlight {
-				j.Suspects = append(j.Suspects, Suspect{ID: id, Crashes: e.care.suspects[id].crashes})
-			}
+		j := Journal{Lease: l.Lease, Tickets: l.written()}
+		if careful {
+			j.Suspects = e.underWay(l)
 		}
-		slices.SortFunc(j.Suspects, func(a, b Suspect) int { return int(a.ID - b.ID) })
 		total += len(j.Suspects)
-		if len(j.Suspects) > 0 || l.journaled {
+		something := len(j.Suspects)+len(j.Tickets) > 0 || l.sending()
+		if something || l.journaled {
 			journals = append(journals, j) // an empty one clears what was sent before
 		}
-		l.journaled = len(j.Suspects) > 0
+		l.journaled = something
 	}
 	if total == 1 {
 		i := slices.IndexFunc(journals, func(j Journal) bool { return len(j.Suspects) > 0 })
@@ -159,16 +164,40 @@ func (e *engine) journals() []Journal {
 	return journals
 }
 
+func (e *engine) underWay(l *lane) (suspects []Suspect) {
+	for id, it := range l.known {
+		if it.stage == inFlight {
+			suspects = append(suspects, Suspect{ID: id, Crashes: e.care.suspects[id].crashes})
+		}
+	}
+	slices.SortFunc(suspects, func(a, b Suspect) int { return cmp.Compare(a.ID, b.ID) })
+	return suspects
+}
+
+// journaled is a batch whose journal was written, or not.
+type journaled struct {
+	job job
+	err error
+}
+
 // writeJournals returns an error if the batch must not be sent.
-func (e *engine) writeJournals(ctx context.Context, journals []Journal) error {
-	defer func() { e.journaled <- struct{}{} }()
+func (e *engine) writeJournals(ctx context.Context, j job) (err error) {
+	defer func() { e.journaled <- journaled{j, err} }()
 	ctx, cancel := context.WithTimeout(ctx, e.operationTimeout())
 	defer cancel()
-	held, err := e.journaler.WriteJournal(ctx, e.options.Name, journals)
-	if err == nil && len(held) < len(journals) {
+	held, err := e.journaler.WriteJournal(ctx, e.options.Name, j.journals)
+	if err == nil && len(held) < len(j.journals) {
 		err = ErrFenced
 	}
 	return err
+}
+
+// afterJournal lets the next journal be written.
+func (e *engine) afterJournal(j journaled) {
+	e.care.writing = false
+	if j.err == nil {
+		e.note(j.job)
+	}
 }
 
 // notSent takes back a batch whose journal could not be written.
@@ -182,6 +211,9 @@ func (e *engine) notSent(result sendResult) {
 	e.putBackLaunched(result.outlet, result.job.batch)
 	for _, it := range result.job.batch {
 		e.goOn(it.key)
+	}
+	if result.job.plan != nil && !errors.Is(result.notSent, ErrFenced) {
+		e.perhapsWritten(result)
 	}
 	now := time.Now()
 	e.lease.next = now

@@ -27,7 +27,7 @@ func (o Options) withDefaults(store Store) (Options, error) {
 	problems := o.check()
 	configured := make(map[string]SinkOptions, len(o.Sinks))
 	for name, s := range o.Sinks {
-		s, err := s.withDefaults(store)
+		s, err := s.withDefaults(store, o.Claim)
 		if err != nil {
 			problems = append(problems, fmt.Errorf("sink %q: %w", name, err))
 		}
@@ -57,7 +57,7 @@ func (o Options) check() []error {
 	return problems
 }
 
-func (s SinkOptions) withDefaults(store Store) (SinkOptions, error) {
+func (s SinkOptions) withDefaults(store Store, claim Claim) (SinkOptions, error) {
 	if s.Sink == nil {
 		return s, errors.New("there is no sink")
 	}
@@ -66,6 +66,12 @@ func (s SinkOptions) withDefaults(store Store) (SinkOptions, error) {
 			return s, errors.New("a transactional handler needs a store over a SQL database")
 		}
 		s.Batch = or(s.Batch, 1) // each message has a transaction of its own
+	}
+	if _, isExact := s.Sink.(sinks.Exact); isExact {
+		if _, ok := store.(Journaler); !ok || claim != ByLanes {
+			return s, errors.New("a sink that is exact needs a relay that claims by lanes, and a store that keeps journals")
+		}
+		s.Workers = 1 // its batches follow each other
 	}
 	var limits sinks.Limits
 	if limited, ok := s.Sink.(sinks.Limited); ok {

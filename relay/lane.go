@@ -17,6 +17,7 @@ type lane struct {
 	scanning int64           // rows above this are being looked for; -1 for none
 	known    map[int64]*item // rows in memory
 	keys     map[keyRef]*key
+	tickets  map[int64]*ticket
 	lag      []int64 // by outlet: its rows above this were passed over and have to be read again; -1 for none
 
 	seq      int64 // reads that began before the lease don't count for it
@@ -32,7 +33,7 @@ type lane struct {
 const none = int64(-1)
 
 func newLane(lease Lease, outlets int, now time.Time) *lane {
-	l := &lane{Lease: lease, recheck: none, scanning: none, known: map[int64]*item{}, keys: map[keyRef]*key{}, lag: make([]int64, outlets), since: now}
+	l := &lane{Lease: lease, recheck: none, scanning: none, known: map[int64]*item{}, keys: map[keyRef]*key{}, tickets: map[int64]*ticket{}, lag: make([]int64, outlets), since: now}
 	for i := range l.lag {
 		l.lag[i] = none
 	}
@@ -98,6 +99,16 @@ func (l *lane) collect(lowest []int64, main int64, print string, outlets []*outl
 		marks.Sinks[outlets[i].name] = low
 	}
 	return marks
+}
+
+// sending says that something of the lane is under way.
+func (l *lane) sending() bool {
+	for _, it := range l.known {
+		if it.stage == inFlight {
+			return true
+		}
+	}
+	return false
 }
 
 // key returns the key's state, made where there was none.

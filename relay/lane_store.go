@@ -38,6 +38,9 @@ type Grant struct {
 	// Suspects are the messages of the lane that its last holder had written
 	// down as being sent, if it didn't release the lane.
 	Suspects []Suspect
+
+	// Tickets are what of the lane may be at an exact sink already.
+	Tickets []Ticket
 }
 
 // Suspect is a message that was being sent when its relay died: it may have
@@ -48,19 +51,44 @@ type Suspect struct {
 	Alone   bool  `json:"alone,omitempty"`   // nothing else was being sent
 }
 
+// Ticket is what lies in one lane of a batch that goes to a sink which
+// recognises it when it comes again. It holds until its rows are settled.
+type Ticket struct {
+	Sink   string  `json:"sink"`
+	Batch  string  `json:"batch"`
+	Size   int     `json:"size"`   // rows of the batch, in all lanes
+	IDs    []int64 `json:"ids"`    // the rows
+	Places []int   `json:"places"` // and where each stands in the batch
+}
+
 // Journal is what is about to be sent of one lane.
 type Journal struct {
 	Lease
 	Suspects []Suspect
+	Tickets  []Ticket
 }
 
-// Journaler is implemented by a Store that can remember what is being sent, so
-// that a message that brings its relays down is found and parked. A relay uses
-// it only after a lane came from a relay that had died.
+// Journaler is implemented by a Store that can remember what is being sent: so
+// that a message that brings its relays down is found and parked, and for sinks
+// that are exact. Without one, neither is done.
 type Journaler interface {
 	// WriteJournal replaces the journals of these lanes, and returns the leases
 	// that still held. A release or a calm renewal clears the lane's journal.
 	WriteJournal(ctx context.Context, relay string, journals []Journal) ([]Lease, error)
+
+	// Journals returns the journals of all lanes that have one, whoever holds
+	// them.
+	Journals(ctx context.Context) ([]Journal, error)
+
+	// Pick returns rows, pending or held (but not parked), whoever holds their
+	// lanes. Those that are not there are left out.
+	Pick(ctx context.Context, rows []RowID) ([]Row, error)
+}
+
+// RowID names a row.
+type RowID struct {
+	Lane int
+	ID   int64
 }
 
 // Renewal extends a lease and stores the lane's marks.

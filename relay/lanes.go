@@ -47,7 +47,7 @@ func (e *engine) forgetReleased(r leaseResult) {
 	if r.err != nil && len(r.granted) == 0 {
 		return // perhaps not released: released again next time
 	}
-	for _, renewal := range r.job.release {
+	for _, renewal := range slices.Concat(r.job.release, r.job.lapse) {
 		if l := e.lanes[renewal.Lane]; l != nil && l.Lease == renewal.Lease {
 			e.dropLane(l)
 		}
@@ -85,6 +85,7 @@ func (e *engine) addGranted(r leaseResult) {
 		l := newLane(g.Lease, len(e.outlets), now)
 		l.seq, l.crashes = e.read.seq, g.Crashes
 		l.startAt(g.Marks, e.routes.print, e.outlets)
+		e.inherit(l, g.Tickets)
 		e.lanes[g.Lane] = l
 		e.suspect(g, now)
 	}

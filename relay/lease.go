@@ -24,6 +24,7 @@ type leasing struct {
 type leaseJob struct {
 	renew   []Renewal
 	release []Renewal
+	lapse   []Renewal // lanes to give up, but not their journals: they end by themselves
 	held    int
 	rows    []int64 // by rows: claims to extend
 	token   string
@@ -66,10 +67,13 @@ func (e *engine) leaseJob() leaseJob {
 	}
 	for _, l := range e.sortedLanes() {
 		renewal := Renewal{Lease: l.Lease, Marks: l.marks(e.read.horizon, e.routes.print, e.outlets)}
-		renewal.Calm = l.crashes > 0 && time.Since(l.since) > calmAfter
-		if job.leave || (l.draining && l.pinned == 0) {
+		renewal.Calm = l.crashes > 0 && time.Since(l.since) > calmAfter && !e.exact
+		switch giveUp := job.leave || l.draining && l.pinned == 0; {
+		case giveUp && len(l.tickets) > 0:
+			job.lapse = append(job.lapse, renewal)
+		case giveUp:
 			job.release = append(job.release, renewal)
-		} else {
+		default:
 			job.renew = append(job.renew, renewal)
 			job.held++
 		}

@@ -19,6 +19,8 @@ func TestSimulationFindsBrokenStores(t *testing.T) {
 		"held keys are forgotten at takeover":  func(s relay.Store) relay.Store { return forgetsKeys{s} },
 		"leases end before the relay knows":    func(s relay.Store) relay.Store { return shortLeases{s} },
 		"retries are put off for ever":         func(s relay.Store) relay.Store { return losesRetries{s} },
+		"tickets are forgotten at takeover":    func(s relay.Store) relay.Store { return forgetsTickets{s, s.(relay.Journaler)} },
+		"half a batch's rows are not found":    func(s relay.Store) relay.Store { return findsHalf{s, s.(relay.Journaler)} },
 	}
 	for name, wrap := range mutants {
 		t.Run(name, func(t *testing.T) {
@@ -74,4 +76,29 @@ func (s losesRetries) Settle(ctx context.Context, name string, keep bool, settle
 		}
 	}
 	return s.Store.Settle(ctx, name, keep, settlements)
+}
+
+// forgetsTickets tells a new holder nothing of what the last one was sending.
+type forgetsTickets struct {
+	relay.Store
+	relay.Journaler
+}
+
+func (s forgetsTickets) Acquire(ctx context.Context, name string, count int, ttl time.Duration) ([]relay.Grant, error) {
+	grants, err := s.Store.Acquire(ctx, name, count, ttl)
+	for i := range grants {
+		grants[i].Tickets = nil
+	}
+	return grants, err
+}
+
+// findsHalf finds half of the rows that were being sent.
+type findsHalf struct {
+	relay.Store
+	relay.Journaler
+}
+
+func (s findsHalf) Pick(ctx context.Context, rows []relay.RowID) ([]relay.Row, error) {
+	found, err := s.Journaler.Pick(ctx, rows)
+	return found[:len(found)/2], err
 }

@@ -14,6 +14,8 @@ type outlet struct {
 	options SinkOptions
 	order   sinks.Order
 	tx      sinks.TxSink // set if its messages are handled within the mark's transaction
+	exact   sinks.Exact  // set if it recognises what comes again
+	doubts  []*exactBatch
 
 	queue    queue
 	buffered int // items in memory, with those that are not settled
@@ -53,6 +55,7 @@ func newOutlet(name string, index int, options SinkOptions) *outlet {
 		o.order = ordered.Order()
 	}
 	o.tx, _ = options.Sink.(sinks.TxSink)
+	o.exact, _ = options.Sink.(sinks.Exact)
 	return o
 }
 

@@ -88,9 +88,10 @@ func (r *Relay) newEngine() *engine {
 	for i, name := range r.names {
 		e.outlets = append(e.outlets, newOutlet(name, i, r.options.Sinks[name]))
 		workers += r.options.Sinks[name].Workers
+		e.exact = e.exact || e.outlets[i].exact != nil
 	}
 	e.outlets = append(e.outlets, newUnrouted(len(r.names)))
-	e.sent, e.journaled = make(chan sendResult, workers), make(chan struct{}, workers)
+	e.sent, e.journaled = make(chan sendResult, workers), make(chan journaled, workers)
 	if journaler, ok := r.store.(Journaler); ok && r.options.Claim == ByLanes {
 		e.journaler = journaler
 	}

@@ -16,10 +16,15 @@ func (e *engine) judge(result sendResult) {
 		e.afterOpen(o, result.openErr)
 		return
 	}
+	if result.job.doubts != nil {
+		e.afterDoubts(result)
+		return
+	}
 	if result.notSent != nil {
 		e.notSent(result)
 		return
 	}
+	e.note(result.job)
 	if e.care.waiting == o {
 		e.care.waiting = nil
 	}
@@ -31,6 +36,7 @@ func (e *engine) judge(result sendResult) {
 			it.key.flying--
 		}
 		delete(e.care.suspects, it.row.ID)
+		outcomes[i] = e.weigh(it, outcomes[i])
 		switch {
 		case result.settled != nil && result.settled[i]:
 			e.delivered(it, outcomes[i], true)
@@ -39,7 +45,7 @@ func (e *engine) judge(result sendResult) {
 		}
 	}
 	e.takeBack(o, back)
-	e.judgeCircuit(o, outcomes, result.job.ctx.Err() != nil)
+	e.judgeCircuit(o, outcomes, result.job.ctx.Err() != nil || e.turnedDown(o, outcomes))
 	for _, it := range result.job.batch {
 		e.goOn(it.key)
 	}

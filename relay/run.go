@@ -18,6 +18,7 @@ type engine struct {
 	options   Options
 	routes    *router
 	outlets   []*outlet // the last one is for messages without a route
+	exact     bool      // one of them is exact
 	wake      waker
 	aborted   <-chan struct{}
 	host      string
@@ -38,7 +39,7 @@ type engine struct {
 	leases  chan leaseJob
 	leased  chan leaseResult
 
-	journaled chan struct{}
+	journaled chan journaled
 
 	sendCtx    context.Context // of every send; ends when the lease is about to
 	cancelSend context.CancelCauseFunc
@@ -129,8 +130,8 @@ func (e *engine) loop(ctx context.Context) error {
 			e.merge(result)
 		case result := <-e.sent:
 			e.judge(result)
-		case <-e.journaled:
-			e.care.writing = false
+		case j := <-e.journaled:
+			e.afterJournal(j)
 		case result := <-e.settled:
 			e.afterSettle(result)
 		case result := <-e.leased:

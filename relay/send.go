@@ -12,8 +12,10 @@ import (
 // job is what a worker of an outlet does next: open the sink, or send a batch.
 type job struct {
 	open     bool
+	doubts   []*exactBatch // to be sent again
 	batch    []*item
 	journals []Journal // to be written before the batch is sent
+	plan     *plan     // of an exact sink
 	ctx      context.Context
 }
 
@@ -26,6 +28,9 @@ type sendResult struct {
 	took     time.Duration
 	openErr  error
 	notSent  error // the batch's journal could not be written
+
+	fates      fates // of what was in doubt
+	resolveErr error
 }
 
 // errLeaseEnding is the cause of the end of a send whose relay could not renew
@@ -49,8 +54,12 @@ func (e *engine) startSends(now time.Time) {
 			o.circuit.state = circuitOpening
 			e.give(o, job{open: true})
 		case o.circuit.state != circuitUp || now.Before(o.pauseUntil):
+		case len(o.doubts) > 0:
+			e.startDoubts(o)
 		case e.careful(now):
 			e.startCarefully(o)
+		case o.exact != nil:
+			e.startExactly(o)
 		default:
 			e.startBatches(o)
 		}
@@ -97,18 +106,27 @@ func (e *engine) do(o *outlet, j job) sendResult {
 	defer cancel()
 	ctx = leased{ctx, e.pulse}
 	result := sendResult{outlet: o, job: j}
+	messages := messagesOf(j.batch)
+	var unplanned map[int]sinks.Outcome
+	if j.plan != nil {
+		unplanned = e.makePlan(ctx, o, j, messages)
+	}
 	if j.journals != nil {
-		if result.notSent = e.writeJournals(ctx, j.journals); result.notSent != nil {
+		if result.notSent = e.writeJournals(ctx, j); result.notSent != nil {
 			return result
 		}
 	}
 	switch {
 	case j.open:
 		result.openErr = open(ctx, o.options.Sink)
+	case j.doubts != nil:
+		result.fates, result.outcomes, result.resolveErr = e.resolve(ctx, o, j.doubts)
+	case j.plan != nil:
+		result.outcomes = sendPlanned(ctx, o, messages, unplanned)
 	case o.tx != nil:
 		result.outcomes, result.settled = e.handleAll(ctx, o, j.batch)
 	default:
-		result.outcomes = send(ctx, o.options.Sink, j.batch)
+		result.outcomes = send(ctx, o.options.Sink, messages)
 	}
 	result.took = time.Since(began)
 	return result
@@ -142,15 +160,19 @@ func open(ctx context.Context, sink sinks.Sink) (err error) {
 	return sink.Open(ctx)
 }
 
-// send hands a batch over. After a panic nobody knows what was delivered.
-func send(ctx context.Context, sink sinks.Sink, batch []*item) (outcomes []sinks.Outcome) {
+func messagesOf(batch []*item) []sinks.Message {
 	messages := make([]sinks.Message, len(batch))
 	for i, it := range batch {
 		messages[i] = it.message()
 	}
+	return messages
+}
+
+// send hands a batch over. After a panic nobody knows what was delivered.
+func send(ctx context.Context, sink sinks.Sink, messages []sinks.Message) (outcomes []sinks.Outcome) {
 	defer func() {
 		if p := recover(); p != nil {
-			outcomes = sinks.All(len(batch), sinks.Fail(sinks.Retry, sinks.ReasonPanic, fmt.Sprintf("the sink panicked: %v", p)))
+			outcomes = sinks.All(len(messages), sinks.Fail(sinks.Retry, sinks.ReasonPanic, fmt.Sprintf("the sink panicked: %v", p)))
 		}
 	}()
 	return sink.Send(ctx, messages)

@@ -150,6 +150,7 @@ func (e *engine) afterState(v verdict) {
 // that is over.
 func (e *engine) finish(it *item) {
 	it.lane.pinned--
+	delete(it.lane.tickets, it.row.ID)
 	if it.outlet != nil {
 		it.outlet.release(it)
 	}

@@ -55,6 +55,7 @@ type world struct {
 	lost      map[int64]bool   // delivered, but the relay doesn't know
 	last      map[string]int64 // by sink and key, what was delivered last
 	downUntil map[string]time.Time
+	log       map[string]string // of the sink that is exact: what it did with each batch
 	calm      bool
 	problems  []string
 
@@ -68,7 +69,7 @@ func simulate(t testing.TB, seed uint64, wrap func(relay.Store) relay.Store) (pr
 		w := &world{
 			t: t, random: rand.New(rand.NewPCG(seed, 7)), db: memstore.New(), wrap: wrap,
 			committed: map[string][]int64{}, topics: map[int64]string{}, loose: map[int64]bool{},
-			delivered: map[int64]int{}, lost: map[int64]bool{}, last: map[string]int64{}, downUntil: map[string]time.Time{},
+			delivered: map[int64]int{}, lost: map[int64]bool{}, last: map[string]int64{}, downUntil: map[string]time.Time{}, log: map[string]string{},
 		}
 		w.play()
 		problems = w.problems
@@ -125,7 +126,7 @@ func (w *world) write(writer int) {
 }
 
 func (w *world) message(writer int) outbox.Message {
-	m := outbox.Message{Topic: []string{"a.1", "a.2", "b.1"}[w.pick(3)], Payload: []byte("x")}
+	m := outbox.Message{Topic: []string{"a.1", "a.2", "b.1", "c.1", "c.2"}[w.pick(5)], Payload: []byte("x")}
 	if w.pick(5) > 0 {
 		m.Key = fmt.Sprintf("w%d-%d", writer, w.pick(3))
 	}
@@ -223,8 +224,12 @@ func (w *world) relay(name string, store relay.Store, dead chan struct{}) *relay
 		store = w.wrap(store)
 	}
 	sink := func(of string, order sinks.Order) relay.SinkOptions {
+		var sink sinks.Sink = &unsteady{w: w, name: of, relay: name, dead: dead, order: order}
+		if _, able := store.(relay.Journaler); of == "c" && able {
+			sink = &exactly{unsteady: sink.(*unsteady)}
+		}
 		return relay.SinkOptions{
-			Sink: &unsteady{w: w, name: of, relay: name, dead: dead, order: order}, Batch: 1 + w.pick(8), Buffer: 4 + w.pick(30),
+			Sink: sink, Batch: 1 + w.pick(8), Buffer: 4 + w.pick(30),
 			Workers: 1 + w.pick(3), Timeout: 5 * time.Second, MaxAttempts: -1,
 			Backoff: relay.Backoff{Min: 100 * time.Millisecond, Max: 3 * time.Second},
 			Reopen:  relay.Backoff{Min: 100 * time.Millisecond, Max: 3 * time.Second},
@@ -232,8 +237,8 @@ func (w *world) relay(name string, store relay.Store, dead chan struct{}) *relay
 	}
 	r, err := relay.New(store, relay.Options{
 		Name: name, Lease: 6 * time.Second, DrainTimeout: 3 * time.Second, Logger: slog.New(slog.DiscardHandler),
-		Sinks:  map[string]relay.SinkOptions{"a": sink("a", sinks.OrderNone), "b": sink("b", sinks.OrderPrefix)},
-		Routes: []relay.Route{{Prefix: "a.", Sink: "a"}, {Topic: "b.1", Sink: "b"}},
+		Sinks:  map[string]relay.SinkOptions{"a": sink("a", sinks.OrderNone), "b": sink("b", sinks.OrderPrefix), "c": sink("c", sinks.OrderPrefix)},
+		Routes: []relay.Route{{Prefix: "a.", Sink: "a"}, {Topic: "b.1", Sink: "b"}, {Prefix: "c.", Sink: "c"}},
 	})
 	if err != nil {
 		w.t.Error(err)
@@ -367,7 +372,7 @@ func (w *world) breakSinks(end time.Time) {
 		w.nap(30 * time.Second)
 		down := time.Now().Add(w.span(20 * time.Second))
 		w.mu.Lock()
-		w.downUntil[[]string{"a", "b"}[w.random.IntN(2)]] = down
+		w.downUntil[[]string{"a", "b", "c"}[w.random.IntN(3)]] = down
 		w.mu.Unlock()
 	}
 }

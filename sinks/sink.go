@@ -58,6 +58,10 @@ type Message struct {
 
 	// CreatedAt is when the message was written, by the database's clock.
 	CreatedAt time.Time
+
+	// Ticket is the message's place in an exact batch, for a sink that is
+	// [Exact].
+	Ticket Ticket
 }
 
 // Order is what a sink promises about the messages of one batch.

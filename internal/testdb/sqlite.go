@@ -11,8 +11,8 @@ import (
 // Each driver has a spelling of its own for the same settings, and passes over
 // the other's without a word.
 const (
-	moderncParameters = "_txlock=immediate&_pragma=journal_mode(WAL)&_pragma=busy_timeout(10000)&_pragma=foreign_keys(1)"
-	mattnParameters   = "_txlock=immediate&_journal_mode=WAL&_busy_timeout=10000&_foreign_keys=1"
+	moderncParameters = "_txlock=immediate&_pragma=journal_mode(WAL)&_pragma=busy_timeout(120000)&_pragma=foreign_keys(1)"
+	mattnParameters   = "_txlock=immediate&_journal_mode=WAL&_busy_timeout=120000&_foreign_keys=1"
 )
 
 func sqlite(name, driver, parameters string) Target {

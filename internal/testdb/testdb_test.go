@@ -155,7 +155,7 @@ func TestMySQLCountsRowsFoundAndTimesInUTC(t *testing.T) {
 func TestSQLiteSettingsAreInForce(t *testing.T) {
 	each(t, files, func(t *testing.T, target testdb.Target) {
 		db := target.Open(t)
-		for pragma, want := range map[string]string{"journal_mode": "wal", "busy_timeout": "10000", "foreign_keys": "1"} {
+		for pragma, want := range map[string]string{"journal_mode": "wal", "busy_timeout": "120000", "foreign_keys": "1"} {
 			var got string
 			if err := db.DB.QueryRowContext(t.Context(), "PRAGMA "+pragma).Scan(&got); err != nil || got != want {
 				t.Errorf("%s = %q, %v; want %q", pragma, got, err, want)

@@ -144,6 +144,7 @@ func addLanes(b *text, d dialect.Dialect, table dialect.Table) {
 	b.steps("renew", d.Renew(table, "r", leases, 15*time.Second))
 	b.steps("release", d.Release(table, "r", leases))
 	b.steps("journal", d.Journal(table, "r", leases))
+	b.add("journals", d.Journals(table))
 }
 
 func addReading(b *text, d dialect.Dialect, table dialect.Table) {
@@ -157,6 +158,7 @@ func addReading(b *text, d dialect.Dialect, table dialect.Table) {
 	b.add("read keys", d.Read(table, dialect.Read{Positions: keyed, Limit: 100}))
 	b.add("candidates", d.Candidates(table, positions, 100))
 	b.add("pick", d.Pick(table, []int{1, 2}, []int64{15, 16}))
+	b.add("pick held", d.PickHeld(table, []int{1, 2}, []int64{15, 16}))
 	b.add("due", d.Due(table, []int{1, 2}, dialect.After{At: at, ID: 9}, 100, 1<<20))
 	b.add("held keys", d.HeldKeys(table, []int{1, 2}, 100))
 }

@@ -55,6 +55,10 @@ func (d mysql) Journal(table Table, relay string, leases []Lease) Steps {
 	})
 }
 
+func (mysql) Journals(table Table) Query {
+	return mysqlQuery("SELECT lane, fence, journal FROM " + table.Backquoted().Lanes() + " WHERE journal IS NOT NULL")
+}
+
 // change locks the lanes whose leases hold, and changes them.
 func (mysql) change(table Table, relay string, leases []Lease, set func(*mysqlText)) Steps {
 	table = table.Backquoted()

@@ -98,6 +98,11 @@ func (mysql) Pick(table Table, lanes []int, ids []int64) Query {
 	return mysqlQuery("SELECT " + mysqlHot + " FROM " + table.Backquoted().Hot() + " AS t FORCE INDEX (PRIMARY)\nWHERE " + mysqlAmong("t.", lanes, ids))
 }
 
+func (mysql) PickHeld(table Table, lanes []int, ids []int64) Query {
+	return mysqlQuery("SELECT " + mysqlHeld + " FROM " + table.Backquoted().Held() + " AS t FORCE INDEX (PRIMARY)" +
+		"\nWHERE t.state <> 'error' AND " + mysqlAmong("t.", lanes, ids))
+}
+
 // mysqlAmong is the condition on lane and id that holds for these rows, which
 // are in the order of lanes or not.
 func mysqlAmong(prefix string, lanes []int, ids []int64) string {

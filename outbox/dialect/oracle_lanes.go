@@ -67,6 +67,10 @@ func (oracle) Journal(table Table, relay string, leases []Lease) Steps {
 	})
 }
 
+func (oracle) Journals(table Table) Query {
+	return Query{SQL: "SELECT lane, fence, journal FROM " + table.Lanes() + " WHERE journal IS NOT NULL"}
+}
+
 // oracleChange is a block of one statement a lease, as a list of them would have
 // no room for a text of any length.
 func oracleChange(table Table, relay string, leases []Lease, set func(*oracleArgs, Lease) string) Steps {

@@ -117,6 +117,14 @@ func (oracle) Candidates(table Table, positions []Position, limit int) Query {
 }
 
 func (oracle) Pick(table Table, lanes []int, ids []int64) Query {
+	return oraclePicked(oracleHot, table.Hot(), "", lanes, ids)
+}
+
+func (oracle) PickHeld(table Table, lanes []int, ids []int64) Query {
+	return oraclePicked(oracleHeld, table.Held(), " AND t.state <> 'error'", lanes, ids)
+}
+
+func oraclePicked(columns, from, condition string, lanes []int, ids []int64) Query {
 	var a oracleArgs
 	items := make([][]int64, len(ids))
 	for i, id := range ids {
@@ -124,9 +132,9 @@ func (oracle) Pick(table Table, lanes []int, ids []int64) Query {
 	}
 	return a.query(
 		oracleAsBytes,
-		"SELECT "+oracleHot,
+		"SELECT "+columns,
 		"FROM "+a.given("g", items, "lane NUMBER PATH '$[0]', id NUMBER PATH '$[1]'"),
-		"JOIN "+table.Hot()+" t ON t.id = g.id AND t.lane = g.lane")
+		"JOIN "+from+" t ON t.id = g.id AND t.lane = g.lane"+condition)
 }
 
 // The columns of the indexes of held rows, of a table t: those that may come

@@ -51,6 +51,10 @@ func (postgres) Journal(table Table, relay string, leases []Lease) Steps {
 		"RETURNING l.lane, l.fence, "+postgresXID))
 }
 
+func (postgres) Journals(table Table) Query {
+	return Query{SQL: "SELECT lane, fence, journal FROM " + table.Lanes() + " WHERE journal IS NOT NULL"}
+}
+
 func postgresLeases(a *postgresArgs, relay string, leases []Lease) string {
 	return "FROM unnest(" + a.lanes(column(leases, func(l Lease) int { return l.Lane })) +
 		", " + a.ids(column(leases, func(l Lease) int64 { return l.Fence })) +

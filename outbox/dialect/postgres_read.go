@@ -94,11 +94,19 @@ func (postgres) Candidates(table Table, positions []Position, limit int) Query {
 }
 
 func (postgres) Pick(table Table, lanes []int, ids []int64) Query {
+	return postgresPick(postgresHot, table.Hot(), "", lanes, ids)
+}
+
+func (postgres) PickHeld(table Table, lanes []int, ids []int64) Query {
+	return postgresPick(postgresHeld, table.Held(), " AND t.state <> 'error'", lanes, ids)
+}
+
+func postgresPick(columns, from, condition string, lanes []int, ids []int64) Query {
 	var a postgresArgs
 	return a.query(
-		"SELECT "+postgresHot+" FROM unnest("+a.lanes(lanes)+", "+a.ids(ids)+") AS g (lane, id)",
-		"CROSS JOIN LATERAL (SELECT * FROM "+table.Hot()+" AS h WHERE h.lane = g.lane AND h.id = g.id LIMIT 1) AS t",
-		"WHERE "+a.planNow())
+		"SELECT "+columns+" FROM unnest("+a.lanes(lanes)+", "+a.ids(ids)+") AS g (lane, id)",
+		"CROSS JOIN LATERAL (SELECT * FROM "+from+" AS h WHERE h.lane = g.lane AND h.id = g.id LIMIT 1) AS t",
+		"WHERE "+a.planNow()+condition)
 }
 
 // Due compares a row without a time as one of the first of days.

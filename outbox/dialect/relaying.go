@@ -93,6 +93,9 @@ type Lanes interface {
 
 	// Journal stores the journals: lane, fence, xid of those that held.
 	Journal(table Table, relay string, leases []Lease) Steps
+
+	// Journals selects lane, fence, journal of the lanes that have one.
+	Journals(table Table) Query
 }
 
 // Reading is what a relay reads. "A row" has these columns, in this order: id,
@@ -120,6 +123,10 @@ type Reading interface {
 
 	// Pick selects pending rows by lane and id: rows, in no order.
 	Pick(table Table, lanes []int, ids []int64) Query
+
+	// PickHeld selects held rows, but no parked ones, by lane and id: rows, in
+	// no order.
+	PickHeld(table Table, lanes []int, ids []int64) Query
 
 	// Due selects held rows of the lanes that are due, by their time and id:
 	// rows. No time counts as the zero time.

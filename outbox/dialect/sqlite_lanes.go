@@ -41,6 +41,10 @@ RETURNING lane, fence, 0`,
 		sqliteLeaseItems(leases), relay))
 }
 
+func (sqlite) Journals(table Table) Query {
+	return sqliteQuery("SELECT lane, fence, journal FROM " + table.Lanes() + " WHERE journal IS NOT NULL")
+}
+
 var sqliteLeases = "FROM (SELECT " + sqliteItem(0) + " AS lane, " + sqliteItem(1) + " AS fence, " +
 	sqliteItem(2) + " AS marks, " + sqliteItem(3) + ` AS calm, ` + sqliteItem(4) + ` AS journal FROM json_each(?) AS j) AS g
 WHERE l.lane = g.lane AND l.fence = g.fence AND l.owner = ?`

@@ -79,12 +79,20 @@ func (sqlite) Candidates(table Table, positions []Position, limit int) Query {
 }
 
 func (sqlite) Pick(table Table, lanes []int, ids []int64) Query {
+	return sqlitePick(sqliteHot, table.Hot(), "", lanes, ids)
+}
+
+func (sqlite) PickHeld(table Table, lanes []int, ids []int64) Query {
+	return sqlitePick(sqliteHeld, table.Held(), " AND t.state <> 'error'", lanes, ids)
+}
+
+func sqlitePick(columns, from, condition string, lanes []int, ids []int64) Query {
 	items := make([][2]int64, len(ids))
 	for i, id := range ids {
 		items[i] = [2]int64{int64(lanes[i]), id}
 	}
-	return sqliteQuery("SELECT "+sqliteHot+"\nFROM json_each(?) AS j CROSS JOIN "+table.Hot()+
-		" AS t ON t.id = "+sqliteItem(1)+" AND t.lane = "+sqliteItem(0), sqliteJSON(items))
+	return sqliteQuery("SELECT "+columns+"\nFROM json_each(?) AS j CROSS JOIN "+from+
+		" AS t ON t.id = "+sqliteItem(1)+" AND t.lane = "+sqliteItem(0)+condition, sqliteJSON(items))
 }
 
 // sqliteAt is the time of a held row as it is compared: none is the first.

@@ -46,6 +46,10 @@ func (sqlserver) Journal(table Table, relay string, leases []Lease) Steps {
 		sqlserverLeases(&a, table, relay, leases)...)...))
 }
 
+func (sqlserver) Journals(table Table) Query {
+	return Query{SQL: "SELECT lane, fence, journal FROM " + table.Lanes() + " WHERE journal IS NOT NULL"}
+}
+
 // sqlserverLeases finds the lanes by their key, in its order, so that it doesn't
 // meet the settles that are under way.
 func sqlserverLeases(a *sqlserverArgs, table Table, relay string, leases []Lease) []string {

@@ -129,15 +129,23 @@ func (d sqlserver) Candidates(table Table, positions []Position, limit int) Quer
 }
 
 func (d sqlserver) Pick(table Table, lanes []int, ids []int64) Query {
+	return d.pick(sqlserverHot, table.Hot(), "", lanes, ids)
+}
+
+func (d sqlserver) PickHeld(table Table, lanes []int, ids []int64) Query {
+	return d.pick(sqlserverHeld, table.Held(), " AND t.state <> N'error'", lanes, ids)
+}
+
+func (d sqlserver) pick(columns, from, condition string, lanes []int, ids []int64) Query {
 	items := make([][2]int64, len(ids))
 	for i, id := range ids {
 		items[i] = [2]int64{int64(lanes[i]), id}
 	}
 	var a sqlserverArgs
 	return d.read(&a,
-		"SELECT "+sqlserverHot,
+		"SELECT "+columns,
 		"FROM OPENJSON("+sqlserverList(&a, items)+") WITH (lane smallint '$[0]', id bigint '$[1]') AS g",
-		"INNER JOIN "+table.Hot()+" AS t WITH (FORCESEEK) ON t.lane = g.lane AND t.id = g.id",
+		"INNER JOIN "+from+" AS t WITH (FORCESEEK) ON t.lane = g.lane AND t.id = g.id"+condition,
 		"OPTION (FORCE ORDER, LOOP JOIN)")
 }
 

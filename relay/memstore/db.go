@@ -61,6 +61,7 @@ type lane struct {
 	crashes  int
 	settling int // settles that have locked the lane
 	suspects []relay.Suspect
+	tickets  []relay.Ticket
 }
 
 type relayRow struct {

@@ -16,6 +16,8 @@ const (
 	OpRenew    Op = "renew"
 	OpRelease  Op = "release"
 	OpJournal  Op = "journal"
+	OpJournals Op = "journals"
+	OpPick     Op = "pick"
 	OpHeldKeys Op = "held keys"
 	OpRead     Op = "read"
 	OpScan     Op = "scan"

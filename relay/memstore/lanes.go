@@ -3,7 +3,6 @@ package memstore
 import (
 	"context"
 	"maps"
-	"slices"
 	"time"
 
 	"github.com/rowrelay/rowrelay/relay"
@@ -40,21 +39,8 @@ func (db *DB) grant(i int, name string, ttl time.Duration) relay.Grant {
 		Crashes: l.crashes,
 
 		Suspects: l.suspects,
+		Tickets:  l.tickets,
 	}
-}
-
-// WriteJournal implements [relay.Journaler].
-func (s *Store) WriteJournal(ctx context.Context, name string, journals []relay.Journal) (held []relay.Lease, err error) {
-	err = s.do(ctx, OpJournal, func() error {
-		for _, j := range journals {
-			if l := s.db.leased(name, j.Lease); l != nil {
-				l.suspects = slices.Clone(j.Suspects)
-				held = append(held, j.Lease)
-			}
-		}
-		return nil
-	})
-	return held, err
 }
 
 // Renew implements [relay.LaneStore]. A lease that has ended and that nobody
@@ -69,7 +55,7 @@ func (s *Store) Renew(ctx context.Context, name string, renewals []relay.Renewal
 			l.until = s.db.now().Add(ttl)
 			l.marks = ownMarks(renewal.Marks)
 			if renewal.Calm {
-				l.crashes, l.suspects = 0, nil
+				l.crashes, l.suspects, l.tickets = 0, nil, nil
 			}
 			held = append(held, renewal.Lease)
 			s.db.note(Change{Op: OpRenew, Relay: name, Lane: renewal.Lane, Fence: renewal.Fence})
@@ -87,7 +73,7 @@ func (s *Store) Release(ctx context.Context, name string, renewals []relay.Renew
 			if l == nil {
 				continue
 			}
-			l.owner, l.until, l.crashes, l.suspects = "", time.Time{}, 0, nil
+			l.owner, l.until, l.crashes, l.suspects, l.tickets = "", time.Time{}, 0, nil, nil
 			l.marks = ownMarks(renewal.Marks)
 			s.db.note(Change{Op: OpRelease, Relay: name, Lane: renewal.Lane, Fence: renewal.Fence})
 		}

@@ -26,17 +26,18 @@ func (s *Store) Acquire(ctx context.Context, name string, count int, ttl time.Du
 
 func (s *Store) acquire(ctx context.Context, name string, count int, ttl time.Duration) (grants []relay.Grant, err error) {
 	var grant relay.Grant
-	var marks, journal text
+	var marks, written text
 	var xid uint64
 	began := s.horizon.before()
 	err = s.answer(ctx, s.dialect.Acquire(s.table, name, count, ttl), func(db querier, query dialect.Query) (lanes []int64, err error) {
 		err = all(ctx, db, query, func() {
 			// Marks that can't be read are none: everything is read again.
-			grant.Marks, grant.Suspects = relay.Marks{}, nil
+			grant.Marks = relay.Marks{}
 			_ = json.Unmarshal([]byte(marks), &grant.Marks)
-			_ = json.Unmarshal([]byte(journal), &grant.Suspects)
+			journal := readJournal(written)
+			grant.Suspects, grant.Tickets = journal.Suspects, journal.Tickets
 			grants, lanes = append(grants, grant), append(lanes, int64(grant.Lane))
-		}, &grant.Lane, &grant.Fence, &marks, &grant.Crashes, &journal, &xid)
+		}, &grant.Lane, &grant.Fence, &marks, &grant.Crashes, &written, &xid)
 		return lanes, err
 	})
 	if err != nil {
@@ -71,20 +72,6 @@ func (s *Store) Release(ctx context.Context, name string, renewals []relay.Renew
 	}
 	_, err = s.change(ctx, "release lanes of table", s.dialect.Release(s.table, name, leases), len(leases))
 	return err
-}
-
-// WriteJournal implements [relay.Journaler].
-func (s *Store) WriteJournal(ctx context.Context, name string, journals []relay.Journal) ([]relay.Lease, error) {
-	leases := make([]dialect.Lease, len(journals))
-	for i, journal := range journals {
-		text, err := json.Marshal(journal.Suspects)
-		if err != nil {
-			return nil, err
-		}
-		leases[i] = dialect.Lease{Lane: journal.Lane, Fence: journal.Fence, Journal: string(text)}
-	}
-	slices.SortFunc(leases, byLane)
-	return s.change(ctx, "write the journal of table", s.dialect.Journal(s.table, name, leases), len(leases))
 }
 
 // change runs a change of so many lanes and returns the leases that held.

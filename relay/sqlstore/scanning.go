@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"slices"
 
+	"github.com/rowrelay/rowrelay/outbox/dialect"
 	"github.com/rowrelay/rowrelay/relay"
 )
 
@@ -27,7 +28,7 @@ func (s *Store) Scan(ctx context.Context, positions []relay.Position, keep func(
 	}
 	var rows []relay.Row
 	for part := range slices.Chunk(wanted, pickLimit) {
-		picked, err := s.pick(ctx, part)
+		picked, err := s.pickHot(ctx, part)
 		if err != nil {
 			return nil, err
 		}
@@ -83,16 +84,25 @@ func (s *Store) candidates(ctx context.Context, positions []relay.Position) (met
 	return met, err
 }
 
-func (s *Store) pick(ctx context.Context, wanted []relay.Candidate) (rows []relay.Row, err error) {
-	lanes, ids := make([]int, len(wanted)), make([]int64, len(wanted))
-	for i, candidate := range wanted {
-		lanes[i], ids[i] = candidate.Lane, candidate.ID
+func (s *Store) pickHot(ctx context.Context, wanted []relay.Candidate) ([]relay.Row, error) {
+	lanes, ids := placesOf(wanted)
+	return s.pick(ctx, s.dialect.Pick(s.table, lanes, ids), false)
+}
+
+func placesOf(wanted []relay.Candidate) (lanes []int, ids []int64) {
+	for _, candidate := range wanted {
+		lanes, ids = append(lanes, candidate.Lane), append(ids, candidate.ID)
 	}
+	return lanes, ids
+}
+
+func (s *Store) pick(ctx context.Context, query dialect.Query, held bool) (rows []relay.Row, err error) {
 	err = s.try(ctx, "scan table", func() error {
 		rows = nil
 		scan := newRowScan(nil, nil)
-		return each(ctx, s.db, s.dialect.Pick(s.table, lanes, ids), func(result *sql.Rows) (bool, error) {
+		return each(ctx, s.db, query, func(result *sql.Rows) (bool, error) {
 			err := scan.scan(result)
+			scan.row.Held = held
 			rows = append(rows, scan.row)
 			return true, err
 		})

@@ -165,3 +165,19 @@ type onPurge struct {
 func (s onPurge) Purge(ctx context.Context, retention time.Duration, limit int) (int, error) {
 	return s.purge(ctx, retention, limit)
 }
+
+// onPick changes what Pick returns, of the journals that are kept with the store.
+type onPick struct {
+	Store
+	pick func([]relay.Row) []relay.Row
+}
+
+type badPick struct {
+	relay.Journaler
+	pick func([]relay.Row) []relay.Row
+}
+
+func (j badPick) Pick(ctx context.Context, wanted []relay.RowID) ([]relay.Row, error) {
+	rows, err := j.Journaler.Pick(ctx, wanted)
+	return j.pick(rows), err
+}

@@ -31,6 +31,8 @@ func checks() []check {
 		{name: "release is for the holder", run: releaseIsForTheHolder},
 		{name: "marks are kept", run: marksAreKept},
 		{name: "journals are kept", run: journalsAreKept},
+		{name: "tickets are kept", run: ticketsAreKept},
+		{name: "rows are picked wherever they wait", run: picksWaitingRows},
 
 		{name: "old fence changes nothing", run: oldFenceChangesNothing},
 		{name: "wrong fence changes nothing", run: wrongFenceChangesNothing},

@@ -10,6 +10,24 @@ import (
 
 // calls are all calls of a store, each with something to do.
 func (w *worker) calls(row relay.Row) map[string]func(context.Context) error {
+	calls := w.storeCalls(row)
+	journaler, able := w.store.(relay.Journaler)
+	if !able {
+		return calls
+	}
+	calls["Journals"] = func(ctx context.Context) error { _, err := journaler.Journals(ctx); return err }
+	calls["Pick"] = func(ctx context.Context) error {
+		_, err := journaler.Pick(ctx, []relay.RowID{{Lane: row.Lane, ID: row.ID}})
+		return err
+	}
+	calls["WriteJournal"] = func(ctx context.Context) error {
+		_, err := journaler.WriteJournal(ctx, w.name, []relay.Journal{{Lease: w.lease(row.Lane), Suspects: []relay.Suspect{{ID: 666}}}})
+		return err
+	}
+	return calls
+}
+
+func (w *worker) storeCalls(row relay.Row) map[string]func(context.Context) error {
 	s, renewals := w.store, []relay.Renewal{{Lease: w.lease(row.Lane), Marks: relay.Marks{Main: 666}}}
 	return map[string]func(context.Context) error{
 		"Adopt":    func(ctx context.Context) error { return s.Adopt(ctx, relay.ByRows) },

@@ -151,6 +151,30 @@ func laneMutants() []mutant {
 				}
 			})
 		}},
+		{"tickets are lost", []string{"tickets are kept"}, func(s Store, _ *facts) Store {
+			return eachGrant(s, func(g *relay.Grant) { g.Tickets = nil })
+		}},
+		{"tickets are another lane's", []string{"tickets are kept"}, func(s Store, _ *facts) Store {
+			return granted(s, func(grants []relay.Grant) []relay.Grant {
+				for i := range max(0, len(grants)-1) {
+					grants[i].Tickets = grants[i+1].Tickets
+				}
+				return grants
+			})
+		}},
+		{"held rows are not picked", []string{"rows are picked wherever they wait"}, func(s Store, _ *facts) Store {
+			return onPick{s, func(rows []relay.Row) []relay.Row {
+				return slices.DeleteFunc(rows, func(r relay.Row) bool { return r.Held })
+			}}
+		}},
+		{"picked rows are all taken for pending ones", []string{"rows are picked wherever they wait"}, func(s Store, _ *facts) Store {
+			return onPick{s, func(rows []relay.Row) []relay.Row {
+				for i := range rows {
+					rows[i].Held = false
+				}
+				return rows
+			}}
+		}},
 		{"a calm renewal keeps the journal", []string{"journals are kept"}, func(s Store, _ *facts) Store {
 			return eachRenewal(s, func(r *relay.Renewal) { r.Calm = false })
 		}},

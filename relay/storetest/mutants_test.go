@@ -47,7 +47,13 @@ func (m mutant) wantFound(t testing.TB, check check) {
 func (m mutant) table() Table {
 	db := memstore.New()
 	f := newFacts(memory{DB: db})
-	bent := func(s *memstore.Store) Store { return journaling{m.bend(f.observed(s), f), s} }
+	bent := func(s *memstore.Store) Store {
+		bent := m.bend(f.observed(s), f)
+		if picks, bendsPick := bent.(onPick); bendsPick {
+			return journaling{picks.Store, badPick{s, picks.pick}}
+		}
+		return journaling{bent, s}
+	}
 	return mutantTable{memory{db, bent}, f}
 }
 

@@ -86,6 +86,9 @@ UPDATE `app`.`Events_lanes` FORCE INDEX (PRIMARY) SET journal = CASE lane WHEN 1
 --   1: [{"id":1}]
 --   2: 
 
+-- journals
+SELECT lane, fence, journal FROM `app`.`Events_lanes` WHERE journal IS NOT NULL;
+
 -- given
 SELECT GREATEST(COALESCE((SELECT MAX(id) FROM `app`.`Events`), 0), COALESCE((SELECT MAX(id) FROM `app`.`Events_held`), 0), COALESCE((SELECT MAX(id) FROM `app`.`Events_done`), 0),
     COALESCE((SELECT MAX(CAST(auto_increment AS SIGNED)) - 1 FROM information_schema.tables WHERE table_schema = ? AND table_name = ?), 0));
@@ -124,6 +127,11 @@ LIMIT 100;
 -- pick
 SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR), (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
 WHERE ((t.lane = 1 AND t.id IN (15))
+    OR (t.lane = 2 AND t.id IN (16)));
+
+-- pick held
+SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR), (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 4 * (t.state = 'retry') FROM `app`.`Events_held` AS t FORCE INDEX (PRIMARY)
+WHERE t.state <> 'error' AND ((t.lane = 1 AND t.id IN (15))
     OR (t.lane = 2 AND t.id IN (16)));
 
 -- due

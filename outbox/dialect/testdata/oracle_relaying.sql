@@ -226,6 +226,9 @@ END;
 --   8: r
 SELECT lane, fence, 0 FROM app."Events_lanes" WHERE stamp = (SELECT DBMS_TRANSACTION.LOCAL_TRANSACTION_ID FROM dual) ORDER BY lane;
 
+-- journals
+SELECT lane, fence, journal FROM app."Events_lanes" WHERE journal IS NOT NULL;
+
 -- given
 SELECT GREATEST(NVL((SELECT MAX(id) FROM app."Events"), 0), NVL((SELECT MAX(id) FROM app."Events_held"), 0), NVL((SELECT MAX(id) FROM app."Events_done"), 0)) FROM dual;
 
@@ -438,6 +441,29 @@ SELECT t.id, t.lane, t.message_id, t.topic, t.message_key,
     65536 * CASE WHEN t.payload_text IS NULL THEN NVL(DBMS_LOB.GETLENGTH(t.payload), 0) ELSE DBMS_LOB.GETLENGTH(as_bytes(t.payload_text)) END + CASE WHEN t.available_at > SYS_EXTRACT_UTC(SYSTIMESTAMP) THEN 2 ELSE 0 END
 FROM JSON_TABLE(:1, '$[*]' COLUMNS (lane NUMBER PATH '$[0]', id NUMBER PATH '$[1]')) g
 JOIN app."Events" t ON t.id = g.id AND t.lane = g.lane;
+--   1: [[1,15],[2,16]]
+
+-- pick held
+WITH FUNCTION as_bytes(text IN CLOB) RETURN BLOB IS
+    bytes BLOB;
+    bytes_at INTEGER := 1;
+    text_at INTEGER := 1;
+    lang INTEGER := DBMS_LOB.DEFAULT_LANG_CTX;
+    warning INTEGER;
+BEGIN
+    DBMS_LOB.CREATETEMPORARY(bytes, TRUE, DBMS_LOB.SESSION);
+    IF DBMS_LOB.GETLENGTH(text) > 0 THEN
+        DBMS_LOB.CONVERTTOBLOB(bytes, text, DBMS_LOB.LOBMAXSIZE, bytes_at, text_at, NLS_CHARSET_ID('AL32UTF8'), lang, warning);
+    END IF;
+    RETURN bytes;
+END;
+SELECT t.id, t.lane, t.message_id, t.topic, t.message_key,
+    CASE WHEN t.payload_text IS NULL THEN t.payload ELSE as_bytes(t.payload_text) END, t.headers,
+    TO_CHAR(t.available_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), t.priority, t.attempts, t.crashes, TO_CHAR(t.created_at, 'YYYY-MM-DD HH24:MI:SS.FF6'),
+    CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END +
+    65536 * CASE WHEN t.payload_text IS NULL THEN NVL(DBMS_LOB.GETLENGTH(t.payload), 0) ELSE DBMS_LOB.GETLENGTH(as_bytes(t.payload_text)) END + CASE WHEN t.state = 'retry' THEN 4 ELSE 0 END
+FROM JSON_TABLE(:1, '$[*]' COLUMNS (lane NUMBER PATH '$[0]', id NUMBER PATH '$[1]')) g
+JOIN app."Events_held" t ON t.id = g.id AND t.lane = g.lane AND t.state <> 'error';
 --   1: [[1,15],[2,16]]
 
 -- due

@@ -115,6 +115,9 @@ RETURNING l.lane, l.fence, pg_current_xact_id()::text::bigint;
 --   5: {"[{\"id\":1}]",""}
 --   6: r
 
+-- journals
+SELECT lane, fence, journal FROM app."Events_lanes" WHERE journal IS NOT NULL;
+
 -- given
 SELECT COALESCE(pg_sequence_last_value(pg_get_serial_sequence('app."Events"', 'id')::regclass), 0);
 
@@ -218,6 +221,17 @@ SELECT t.id, t.lane, t.message_id::text, t.topic, COALESCE(t.message_key, ''),
     CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END + CASE WHEN t.available_at > now() THEN 2 ELSE 0 END FROM unnest($1::smallint[], $2::bigint[]) AS g (lane, id)
 CROSS JOIN LATERAL (SELECT * FROM app."Events" AS h WHERE h.lane = g.lane AND h.id = g.id LIMIT 1) AS t
 WHERE ($3::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0);
+--   1: {1,2}
+--   2: {15,16}
+--   3: true
+
+-- pick held
+SELECT t.id, t.lane, t.message_id::text, t.topic, COALESCE(t.message_key, ''),
+    COALESCE(t.payload, convert_to(t.payload_text, 'UTF8')), COALESCE(t.headers::text, ''),
+    t.available_at, t.priority, t.attempts, t.crashes, t.created_at,
+    CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END + CASE WHEN t.state = 'retry' THEN 4 ELSE 0 END FROM unnest($1::smallint[], $2::bigint[]) AS g (lane, id)
+CROSS JOIN LATERAL (SELECT * FROM app."Events_held" AS h WHERE h.lane = g.lane AND h.id = g.id LIMIT 1) AS t
+WHERE ($3::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0) AND t.state <> 'error';
 --   1: {1,2}
 --   2: {15,16}
 --   3: true

@@ -96,6 +96,9 @@ RETURNING lane, fence, 0;
 --   1: [[1,7,"{\"main\":5}",true,"[{\"id\":1}]"],[2,8,"",false,""]]
 --   2: r
 
+-- journals
+SELECT lane, fence, journal FROM app."Events_lanes" WHERE journal IS NOT NULL;
+
 -- given
 SELECT coalesce((SELECT seq FROM app.sqlite_sequence WHERE name = 'Events'), 0);
 
@@ -165,6 +168,14 @@ SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''),
     t.available_at, t.priority, t.attempts, t.crashes, t.created_at,
     (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > strftime('%Y-%m-%d %H:%M:%f', 'now'), 0)
 FROM json_each(?) AS j CROSS JOIN app."Events" AS t ON t.id = json_extract(j.value, '$[1]') AND t.lane = json_extract(j.value, '$[0]');
+--   1: [[1,15],[2,16]]
+
+-- pick held
+SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''),
+    CAST(coalesce(t.payload, t.payload_text) AS BLOB), coalesce(t.headers, ''),
+    t.available_at, t.priority, t.attempts, t.crashes, t.created_at,
+    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 4 * (t.state = 'retry')
+FROM json_each(?) AS j CROSS JOIN app."Events_held" AS t ON t.id = json_extract(j.value, '$[1]') AND t.lane = json_extract(j.value, '$[0]') AND t.state <> 'error';
 --   1: [[1,15],[2,16]]
 
 -- due

@@ -128,6 +128,9 @@ OPTION (FORCE ORDER, LOOP JOIN);
 --   1: [[1,7,"{\"main\":5}",true,"[{\"id\":1}]"],[2,8,"",false,""]]
 --   2: r
 
+-- journals
+SELECT lane, fence, journal FROM app."Events_lanes" WHERE journal IS NOT NULL;
+
 -- given
 SELECT COALESCE((SELECT CONVERT(bigint, current_value) FROM sys.sequences WHERE object_id = OBJECT_ID(N'[app].[Events_id]')), 0);
 
@@ -265,6 +268,18 @@ SELECT t.id, t.lane, LOWER(CONVERT(nvarchar(36), t.message_id)), t.topic, COALES
     CASE WHEN t.payload IS NOT NULL THEN 1 WHEN t.payload_text IS NOT NULL THEN 9 ELSE 0 END + CASE WHEN t.available_at > SYSUTCDATETIME() THEN 2 ELSE 0 END
 FROM OPENJSON(@p1) WITH (lane smallint '$[0]', id bigint '$[1]') AS g
 INNER JOIN app."Events" AS t WITH (FORCESEEK) ON t.lane = g.lane AND t.id = g.id
+OPTION (FORCE ORDER, LOOP JOIN);
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+--   1: [[1,15],[2,16]]
+
+-- pick held
+SET TRANSACTION ISOLATION LEVEL SNAPSHOT;
+SELECT t.id, t.lane, LOWER(CONVERT(nvarchar(36), t.message_id)), t.topic, COALESCE(t.message_key, N''),
+    COALESCE(t.payload, CONVERT(varbinary(max), t.payload_text)), COALESCE(t.headers, N''),
+    TODATETIMEOFFSET(t.available_at, '+00:00'), t.priority, t.attempts, t.crashes, TODATETIMEOFFSET(t.created_at, '+00:00'),
+    CASE WHEN t.payload IS NOT NULL THEN 1 WHEN t.payload_text IS NOT NULL THEN 9 ELSE 0 END + CASE WHEN t.state = N'retry' THEN 4 ELSE 0 END
+FROM OPENJSON(@p1) WITH (lane smallint '$[0]', id bigint '$[1]') AS g
+INNER JOIN app."Events_held" AS t WITH (FORCESEEK) ON t.lane = g.lane AND t.id = g.id AND t.state <> N'error'
 OPTION (FORCE ORDER, LOOP JOIN);
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 --   1: [[1,15],[2,16]]

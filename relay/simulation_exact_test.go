@@ -1,0 +1,153 @@
+package relay_test
+
+import (
+	"context"
+	"fmt"
+	"hash/crc32"
+	"time"
+
+	"github.com/rowrelay/rowrelay/sinks"
+)
+
+// exactly is a sink that recognises batches which come again. It is as unsteady
+// as any: it fails, rejects, loses answers, and takes in what it was sent when
+// its sender is long dead. No message may arrive there twice.
+type exactly struct {
+	*unsteady
+	plans int
+}
+
+// Plan makes two exact batches, as if there were two partitions.
+func (s *exactly) Plan(ctx context.Context, batch []sinks.Message) ([]sinks.Ticket, []sinks.Outcome) {
+	s.w.napFor(ctx, s.w.span(5*time.Millisecond))
+	if ctx.Err() != nil || s.isDead() || s.w.isDown(s.name) {
+		return nil, sinks.All(len(batch), sinks.Fail(sinks.Unavailable, sinks.ReasonConnection, "down"))
+	}
+	s.plans++
+	tickets, sizes := make([]sinks.Ticket, len(batch)), [2]int{}
+	for i, m := range batch {
+		p := crc32.ChecksumIEEE([]byte(m.Key)) % 2
+		tickets[i] = sinks.Ticket{Batch: fmt.Sprintf("%s %06d %d", s.relay, s.plans, p), Place: sizes[p]}
+		sizes[p]++
+	}
+	for i, m := range batch {
+		tickets[i].Size = sizes[crc32.ChecksumIEEE([]byte(m.Key))%2]
+	}
+	return tickets, nil
+}
+
+// Send sends the batches one after the other; they come sorted when they come
+// again, and in any order the first time.
+func (s *exactly) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome {
+	outcomes := make([]sinks.Outcome, len(batch))
+	for done := map[string]bool{}; ; {
+		name, group, places := nextGroup(batch, done)
+		if name == "" {
+			return outcomes
+		}
+		done[name] = true
+		for i, o := range s.sendGroup(ctx, name, group) {
+			outcomes[places[i]] = o
+		}
+	}
+}
+
+// nextGroup returns the messages of the first batch that is not done, in their
+// order there.
+func nextGroup(batch []sinks.Message, done map[string]bool) (name string, group []sinks.Message, at []int) {
+	for i, m := range batch {
+		if name == "" && !done[m.Ticket.Batch] {
+			name = m.Ticket.Batch
+		}
+		if name != "" && m.Ticket.Batch == name {
+			group, at = append(group, m), append(at, i)
+		}
+	}
+	return name, group, at
+}
+
+func (s *exactly) sendGroup(ctx context.Context, name string, group []sinks.Message) []sinks.Outcome {
+	n := len(group)
+	s.w.napFor(ctx, s.w.span(30*time.Millisecond))
+	open := sinks.All(n, sinks.Fail(sinks.Unavailable, sinks.ReasonConnection, "down"))
+	if ctx.Err() != nil || s.isDead() || s.w.isDown(s.name) {
+		return open
+	}
+	if n < group[0].Ticket.Size {
+		if s.w.has(name) {
+			return sinks.All(n, sinks.Ok("from before"))
+		}
+		return sinks.All(n, sinks.Fail(sinks.Unsent, sinks.ReasonNeighbour, "not there"))
+	}
+	switch fate := s.w.pick(100); {
+	case fate < 3 && !s.w.isCalm(): // it is under way for long, and its sender gives up
+		s.w.relays.Go(func() {
+			time.Sleep(s.w.span(20 * time.Second))
+			s.w.take(s.name, s.relay, name, group)
+		})
+		return open
+	case fate < 6 && !s.w.isCalm():
+		s.w.take(s.name, s.relay, name, group)
+		return sinks.All(n, sinks.Fail(sinks.Retry, sinks.ReasonUnknown, "the answer was lost"))
+	case fate < 9 && !s.w.isCalm() && s.w.refuses(name):
+		failed := sinks.All(n, sinks.Fail(sinks.Unsent, sinks.ReasonNeighbour, ""))
+		failed[0] = sinks.Fail(sinks.Retry, sinks.ReasonServerError, "try again")
+		return failed
+	}
+	return s.w.take(s.name, s.relay, name, group)
+}
+
+// take has the sink take a batch whole, unless it has it; or refuse it whole,
+// which it does each time.
+func (w *world) take(sink, by, name string, group []sinks.Message) []sinks.Outcome {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.log[name] == "" {
+		w.log[name] = verdictOn(group)
+		for _, m := range group {
+			if w.log[name] == "taken" {
+				w.checkOrder(sink, m)
+				w.trace = append(w.trace, fmt.Sprintf("%s  %d key %s place %d of %s by %s", time.Now().Format("04:05.000"), m.Sequence, m.Key, m.Ticket.Place, name, by))
+				w.arrived(sink, m)
+				if w.delivered[m.Sequence] > 1 {
+					w.problem("message %d came twice to a sink that is exact", m.Sequence)
+				}
+			}
+		}
+	}
+	if w.log[name] == "taken" {
+		return sinks.All(len(group), sinks.Ok(name))
+	}
+	outcomes := sinks.All(len(group), sinks.Fail(sinks.Unsent, sinks.ReasonNeighbour, ""))
+	for i, m := range group {
+		if m.Sequence%37 == 0 {
+			outcomes[i] = sinks.Fail(sinks.Reject, sinks.ReasonRefused, "poison")
+		}
+	}
+	return outcomes
+}
+
+func verdictOn(group []sinks.Message) string {
+	for _, m := range group {
+		if m.Sequence%37 == 0 {
+			return "refused"
+		}
+	}
+	return "taken"
+}
+
+func (w *world) has(name string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.log[name] == "taken"
+}
+
+// refuses has the sink refuse a batch for good, unless it has it.
+func (w *world) refuses(name string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.log[name] == "" {
+		w.log[name] = "refused"
+	}
+	return w.log[name] == "refused"
+}

@@ -1,0 +1,96 @@
+package storetest
+
+import (
+	"context"
+	"reflect"
+	"slices"
+	"testing"
+
+	"github.com/rowrelay/rowrelay/relay"
+)
+
+func (w *worker) journaler() relay.Journaler {
+	w.Helper()
+	journaler, able := w.store.(relay.Journaler)
+	if !able {
+		w.Skip("the store keeps no journals")
+	}
+	return journaler
+}
+
+func (w *worker) journals() (journals []relay.Journal) {
+	w.Helper()
+	w.do("read journals", func(ctx context.Context) (err error) {
+		journals, err = w.journaler().Journals(ctx)
+		return err
+	})
+	return slices.DeleteFunc(journals, func(j relay.Journal) bool { return len(j.Suspects)+len(j.Tickets) == 0 })
+}
+
+// The tickets of a lane are anyone's to read, and its next holder's; of several
+// lanes each has its own. A release takes them away.
+func ticketsAreKept(t testing.TB, table Table) {
+	a, b := hire(t, table, "a"), hire(t, table, "b")
+	journaler := a.journaler()
+	a.acquire(relay.Lanes, short)
+	written := []relay.Journal{
+		{Lease: a.lease(3), Tickets: []relay.Ticket{
+			{Sink: "s", Batch: "one 'quoted' \"batch\" \\ é", Size: 500, IDs: []int64{1, 1 << 62}, Places: []int{0, 499}},
+			{Sink: "other", Batch: "2", Size: 1, IDs: []int64{7}, Places: []int{0}},
+		}},
+		{Lease: a.lease(5), Suspects: []relay.Suspect{{ID: 9}}, Tickets: []relay.Ticket{{Sink: "s", Batch: "1", Size: 2, IDs: []int64{8}, Places: []int{1}}}},
+	}
+	several := func() {
+		a.do("write journals", func(ctx context.Context) error {
+			_, err := journaler.WriteJournal(ctx, a.name, append(written, relay.Journal{Lease: a.lease(6), Tickets: written[1].Tickets}))
+			return err
+		})
+	}
+	several()
+	a.release(relay.Renewal{Lease: a.lease(6)})
+	got := b.journals()
+	slices.SortFunc(got, func(x, y relay.Journal) int { return x.Lane - y.Lane })
+	if !reflect.DeepEqual(got, written) {
+		t.Errorf("wrote the journals\n%+v\nthey are\n%+v", written, got)
+	}
+	for _, grant := range b.takeOver(relay.Lanes, long) {
+		at := slices.IndexFunc(written, func(j relay.Journal) bool { return j.Lane == grant.Lane })
+		if at < 0 && len(grant.Tickets) > 0 || at >= 0 && !reflect.DeepEqual(grant.Tickets, written[at].Tickets) {
+			t.Errorf("lane %d was granted with the tickets %+v", grant.Lane, grant.Tickets)
+		}
+	}
+}
+
+// Pick finds rows that are pending, wait for an attempt or for their time, in
+// any lane, as they were written; parked and delivered ones are not there.
+func picksWaitingRows(t testing.TB, table Table) {
+	a, b := holder(t, table, "a"), hire(t, table, "b")
+	journaler := b.journaler()
+	found := a.oneOfEach(table)
+	var wanted []relay.RowID
+	want := map[int64]relay.State{}
+	for state, id := range found {
+		wanted = append(wanted, relay.RowID{Lane: a.info(id).Lane, ID: id})
+		if state != relay.StateError && state != relay.StateDone {
+			want[id] = state
+		}
+	}
+	wanted = append(wanted, relay.RowID{Lane: 1, ID: 1 << 60})
+	var rows []relay.Row
+	b.do("pick", func(ctx context.Context) (err error) {
+		rows, err = journaler.Pick(ctx, wanted)
+		return err
+	})
+	for _, row := range rows {
+		state, wanted := want[row.ID]
+		info := a.info(row.ID)
+		if !wanted || row.Held == (state == relay.StatePending) || row.Retrying != (state == relay.StateRetry) ||
+			!reflect.DeepEqual(row.Message, info.Message) || row.Lane != info.Lane {
+			t.Errorf("picked of state %q: %+v; its message is %+v", state, row, info.Message)
+		}
+		delete(want, row.ID)
+	}
+	if len(want) > 0 {
+		t.Errorf("rows %v were not picked", want)
+	}
+}

@@ -1,0 +1,37 @@
+package sinks
+
+import "context"
+
+// Exact is implemented by a Sink whose destination recognises a batch that
+// comes again, if it comes again exactly: the same messages, in the same order,
+// under the same name. No message is then there twice, even where a relay dies
+// between the destination's answer and the mark.
+//
+// The relay asks for a plan, writes it down, and then sends. What a Send left
+// open, or a relay that died, is sent again by the plan before anything else.
+// The relay calls Plan and Send one at a time; limits that allow more workers
+// are ignored.
+type Exact interface {
+	Sink
+
+	// Plan says in which exact batches the messages are to go, and sends
+	// nothing. A message without a ticket in the answer is not sent now: its
+	// outcome says why. Of tickets whose Send never comes, nothing may be used
+	// again.
+	Plan(ctx context.Context, batch []Message) ([]Ticket, []Outcome)
+
+	// Send, of messages with tickets, sends each exact batch that it has whole,
+	// for the first time or again. Of one that it has not whole, it finds out
+	// whether the destination has it. [Delivered] says that the message is
+	// there, from now or from before; [Unavailable], that this is open: the
+	// ticket holds. Any other outcome promises that the message is not there,
+	// and never will be by this ticket.
+	Send(ctx context.Context, batch []Message) []Outcome
+}
+
+// Ticket is a message's place in an exact batch. The zero Ticket is none.
+type Ticket struct {
+	Batch string // the batch's name, which any relay understands; at most 200 bytes
+	Size  int    // messages in the batch
+	Place int    // 0 is the first
+}
