@@ -145,8 +145,8 @@ func (e *engine) weigh(it *item, outcome sinks.Outcome) sinks.Outcome {
 	t := it.lane.tickets[it.row.ID]
 	switch {
 	case t == nil || outcome.Result == sinks.Delivered:
-	case isOpen(outcome):
-		outcome.Result = sinks.Unavailable
+	case sinks.IsOpen(outcome):
+		outcome = uncharged(outcome)
 		e.doubt(it.outlet, t.batch)
 	default:
 		delete(it.lane.tickets, it.row.ID)
@@ -167,10 +167,13 @@ func (e *engine) turnedDown(o *outlet, outcomes []sinks.Outcome) bool {
 // planPause keeps a sink that turns everything down from keeping a core busy.
 const planPause = 10 * time.Millisecond
 
-// isOpen says that nobody knows whether the sink has the message.
-func isOpen(o sinks.Outcome) bool {
-	lost := o.Reason == sinks.ReasonUnknown || o.Reason == sinks.ReasonTimeout || o.Reason == sinks.ReasonPanic
-	return o.Result == sinks.Unavailable || o.Result == sinks.Retry && lost
+// uncharged makes of a lost answer one that charges nothing: the batch will be
+// sent again as it was, once the sink is there.
+func uncharged(o sinks.Outcome) sinks.Outcome {
+	if o.Result == sinks.Retry {
+		o.Result = sinks.Unavailable
+	}
+	return o
 }
 
 // doubt has a batch sent again before anything else.
@@ -321,8 +324,8 @@ func (e *engine) afterDoubts(result sendResult) {
 func (e *engine) judgeDoubts(o *outlet, result sendResult) {
 	var said []sinks.Outcome
 	for _, outcome := range result.outcomes {
-		if isOpen(outcome) {
-			outcome.Result = sinks.Unavailable
+		if sinks.IsOpen(outcome) {
+			outcome = uncharged(outcome)
 		}
 		if outcome.Result != sinks.Unsent {
 			said = append(said, outcome)
@@ -335,7 +338,7 @@ func (e *engine) judgeDoubts(o *outlet, result sendResult) {
 func (e *engine) decide(l *lane, id int64, t *ticket, known fates) (open bool) {
 	fate, there := known[RowID{l.Lane, id}]
 	switch {
-	case there && isOpen(fate):
+	case there && sinks.IsOpen(fate):
 		return true
 	case there && fate.Result == sinks.Delivered:
 		t.fate = &fate

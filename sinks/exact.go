@@ -23,9 +23,9 @@ type Exact interface {
 	// Send, of messages with tickets, sends each exact batch that it has whole,
 	// for the first time or again. Of one that it has not whole, it finds out
 	// whether the destination has it. [Delivered] says that the message is
-	// there, from now or from before; [Unavailable], that this is open: the
-	// ticket holds. Any other outcome promises that the message is not there,
-	// and never will be by this ticket.
+	// there, from now or from before. An outcome that [IsOpen] leaves open
+	// whether it is: the ticket holds. Any other one promises that the message
+	// is not there, and never will be by this ticket.
 	Send(ctx context.Context, batch []Message) []Outcome
 }
 
@@ -34,4 +34,18 @@ type Ticket struct {
 	Batch string // the batch's name, which any relay understands; at most 200 bytes
 	Size  int    // messages in the batch
 	Place int    // 0 is the first
+}
+
+// IsOpen says that nobody knows whether an exact sink has a message: it was
+// unavailable, its answer was lost, or the context ended before it was asked.
+func IsOpen(o Outcome) bool {
+	switch o.Result {
+	case Unavailable:
+		return true
+	case Retry:
+		return o.Reason == ReasonUnknown || o.Reason == ReasonTimeout || o.Reason == ReasonPanic
+	case Unsent:
+		return o.Reason == ReasonCancelled
+	}
+	return false
 }

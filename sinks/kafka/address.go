@@ -126,7 +126,7 @@ func (r *run) carry(ctx context.Context, l *lane, slowest time.Duration) answer 
 	if deadline, bounded := ctx.Deadline(); ctx.Err() != nil || bounded && deadline.Sub(start) < slowest {
 		return answer{lane: l, verdict: verdict{outcome: cancelled}} // it would probably be cut off
 	}
-	v := r.sink.produce(ctx, r.until, l.place, r.recordsOf(l.chunk))
+	v := r.sink.produce(ctx, r.until, l.place, r.recordsOf(l.chunk), noProducer)
 	return answer{lane: l, verdict: v, took: time.Since(start)}
 }
 

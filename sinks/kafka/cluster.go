@@ -1,11 +1,13 @@
 package kafka
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -26,6 +28,7 @@ type cluster struct {
 	mu      sync.Mutex
 	topics  map[string]*topic
 	known   []string             // the brokers of the latest answer
+	id      string               // the cluster's own
 	resting map[string]time.Time // brokers that want to be left alone, and until when
 	turns   atomic.Uint32
 }
@@ -128,6 +131,13 @@ func (c *cluster) ask(ctx context.Context, names []string) error {
 		}
 	}
 	return fmt.Errorf("ask the brokers for metadata: %w", errors.Join(problems...))
+}
+
+// name is the cluster's id, without blanks.
+func (c *cluster) name() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return cmp.Or(strings.Join(strings.Fields(c.id), ""), "-")
 }
 
 // candidates are the brokers that are known, in any order, then the first ones.

@@ -43,3 +43,20 @@ func Encoded(s *Sink, m sinks.Message) ([]byte, error) {
 	batch, err := encode(nil, []record{r}, compressions[s.options.Compression], noProducer)
 	return batch[prefixBytes:], err
 }
+
+// Idempotent makes a plain sink idempotent.
+func Idempotent(s *Sink) *IdempotentSink { return &IdempotentSink{s, newIdentity()} }
+
+// Restamp changes what the name of an exact batch says: the cluster, if it is
+// given, the producer, if it isn't negative, and its age.
+func Restamp(name, cluster string, producer int64, age time.Duration) (string, error) {
+	s, err := parseStamp(name)
+	if cluster != "" {
+		s.cluster = cluster
+	}
+	if producer >= 0 {
+		s.producer = producer
+	}
+	s.at = s.at.Add(-age)
+	return s.String(), err
+}

@@ -31,6 +31,7 @@ var fields = []sinks.Field{
 	{Name: "partition_header", Type: sinks.TypeString, Help: "The header whose number says which partition a message goes to. It is not sent. Messages without it go by their key."},
 	{Name: "timestamp", Type: sinks.TypeString, Default: "sent", Choices: []string{"sent", "created"}, Help: "The records' time: that of sending, or that at which the message was written. A topic may delete a replayed record at once if its time is older than the retention."},
 	{Name: "compression", Type: sinks.TypeString, Default: "none", Choices: []string{"none", "gzip", "snappy", "lz4", "zstd"}, Help: "How record batches are compressed."},
+	{Name: "idempotent", Type: sinks.TypeBool, Help: "No record twice in its topic, also where a relay dies: what is sent is written down first. Needs Kafka 2.8, a relay that claims by lanes, and the right to read the topics."},
 	{Name: "max_message_bytes", Type: sinks.TypeSize, Default: "1MiB", Min: "1KiB", Max: "1GiB", Help: "The topics' max.message.bytes. A record that is larger, compressed and with about 100 bytes around it, is parked; record batches are kept below it."},
 	{Name: "in_flight", Type: sinks.TypeInt, Default: fmt.Sprint(DefaultInFlight), Min: "1", Max: "1000", Help: "How many record batches are under way at once, at most; one a partition."},
 	{Name: "request_timeout", Type: sinks.TypeDuration, Default: DefaultRequestTimeout.String(), Min: "100ms", Max: "10m", Help: "How long one request may take. Brokers wait half of it for their replicas. Keep it below the time-out of the sink's batches."},
@@ -65,7 +66,7 @@ func fromSettings(s sinks.Settings) (sinks.Sink, error) {
 	if err != nil {
 		return nil, err
 	}
-	return New(Options{
+	options := Options{
 		Brokers:           s.List("brokers"),
 		Topic:             s.Text("topic"),
 		PartitionHeader:   s.Text("partition_header"),
@@ -85,7 +86,11 @@ func fromSettings(s sinks.Settings) (sinks.Sink, error) {
 		SASL:              s.Text("sasl"),
 		Username:          s.Text("username"),
 		Password:          s.Secret("password"),
-	})
+	}
+	if s.Bool("idempotent") {
+		return NewIdempotent(options)
+	}
+	return New(options)
 }
 
 // tlsFrom returns a configuration, or nil where no setting asks for TLS.

@@ -36,7 +36,7 @@ func (t *topic) next() int {
 func (c *cluster) learn(names []string, answer *kafkago.MetadataResponse) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.known = c.known[:0]
+	c.known, c.id = c.known[:0], answer.ClusterID
 	for _, broker := range answer.Brokers {
 		c.known = append(c.known, addressOf(broker))
 	}

@@ -26,10 +26,10 @@ var buffers = sync.Pool{New: func() any { return new([]byte) }}
 
 // produce sends records to a partition's leader, and again while it is certain
 // that the batch was not taken and there is time.
-func (s *Sink) produce(ctx context.Context, until time.Time, to place, records []record) verdict {
+func (s *Sink) produce(ctx context.Context, until time.Time, to place, records []record, from producer) verdict {
 	buffer := buffers.Get().(*[]byte)
 	defer buffers.Put(buffer)
-	encoded, err := encode((*buffer)[:0], records, compressions[s.options.Compression], noProducer)
+	encoded, err := encode((*buffer)[:0], records, compressions[s.options.Compression], from)
 	if err != nil {
 		return verdict{outcome: sinks.Fail(sinks.Retry, sinks.ReasonServerError, err.Error())}
 	}

@@ -34,21 +34,28 @@ func (r *run) take(a answer) {
 	}
 }
 
-// delivered settles a record batch. The receipts, partition and offset of each,
-// are parts of one text.
+// delivered settles a record batch.
 func (r *run) delivered(l *lane, offset int64) {
+	for n, o := range delivered(l.partition, offset, len(l.chunk)) {
+		r.settle(l.chunk[n], o)
+	}
+}
+
+// delivered are the outcomes of a record batch. The receipts, partition and
+// offset of each, are parts of one text.
+func delivered(partition int, offset int64, n int) []sinks.Outcome {
 	const longest = 24
-	text, ends := make([]byte, 0, longest*len(l.chunk)), make([]int, len(l.chunk))
-	for n := range l.chunk {
-		text = append(strconv.AppendInt(text, int64(l.partition), 10), '/')
-		text = strconv.AppendInt(text, offset+int64(n), 10)
-		ends[n] = len(text)
+	text, ends := make([]byte, 0, longest*n), make([]int, n)
+	for i := range n {
+		text = append(strconv.AppendInt(text, int64(partition), 10), '/')
+		text = strconv.AppendInt(text, offset+int64(i), 10)
+		ends[i] = len(text)
 	}
-	receipts, start := string(text), 0
-	for n, i := range l.chunk {
-		r.settle(i, sinks.Ok(receipts[start:ends[n]]))
-		start = ends[n]
+	receipts, start, outcomes := string(text), 0, make([]sinks.Outcome, n)
+	for i, end := range ends {
+		outcomes[i], start = sinks.Ok(receipts[start:end]), end
 	}
+	return outcomes
 }
 
 // stop leaves alone what waits for a partition that is in trouble.

@@ -1,0 +1,185 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/rowrelay/rowrelay/outbox"
+	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/memstore"
+	"github.com/rowrelay/rowrelay/sinks/kafka"
+)
+
+var deaths = flag.Int("deaths", 60, "how many relays die in TestDeathsBetweenAnswerAndMark")
+
+// idempotentTopic is a topic that has each message once.
+type idempotentTopic struct{ *kafkaTopic }
+
+func (k idempotentTopic) sink() string { return k.kafkaTopic.sink() + "?idempotent=true" }
+
+// Relays that write to a real broker die by the hundred, most of them between
+// its answer and the mark, and with each death all leases end at once: so
+// others take over from relays that don't know it yet. Each message is in the
+// log once, in the order of its key.
+//
+// The table is in memory, since it is the broker that is tried here: a death
+// takes no time. TestKilledRelaysToBrokersLoseNothing has real ones.
+func TestDeathsBetweenAnswerAndMark(t *testing.T) {
+	t.Parallel()
+	h := newHospital(t)
+	count := *deaths
+	if *long {
+		count = max(count, 3000)
+	}
+	h.live(count)
+	h.recover()
+	v := judge(t, h.topic.received())
+	if v.distinct != h.written || len(v.duplicates) > 0 {
+		t.Errorf("%d messages were written, %d arrived, %d of them twice", h.written, v.distinct, len(v.duplicates))
+	}
+	t.Logf("%d messages, %d deaths (%d between answer and mark), none twice", h.written, h.died.Load(), h.unmarked.Load())
+}
+
+// hospital is where relays die.
+type hospital struct {
+	t       *testing.T
+	db      *memstore.DB
+	topic   *kafkaTopic
+	ahead   atomic.Int64 // how far the table's clock has gone ahead
+	mu      sync.Mutex
+	random  *rand.Rand
+	written int
+
+	died, unmarked atomic.Int64
+	ends           sync.WaitGroup // of relays that are dead, and don't know it
+}
+
+func newHospital(t *testing.T) *hospital {
+	h := &hospital{t: t, db: memstore.New(), topic: newKafkaTopic(t, "ROWRELAY_TEST_KAFKA", 1), random: rand.New(rand.NewPCG(1, uint64(time.Now().UnixNano())))}
+	h.db.Now = func() time.Time { return time.Now().Add(time.Duration(h.ahead.Load())) }
+	return h
+}
+
+const hospitalLease = 2 * time.Second
+
+// live lets relays work and die, some at the same time.
+func (h *hospital) live(deaths int) {
+	var slots sync.WaitGroup
+	for range 3 {
+		slots.Go(func() {
+			for h.died.Load() < int64(deaths) {
+				h.write(1 + h.pick(60))
+				h.oneLife()
+			}
+		})
+	}
+	slots.Wait()
+	h.ends.Wait()
+}
+
+// write commits orders of 20 customers.
+func (h *hospital) write(n int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	tx := h.db.Begin()
+	for range n {
+		h.written++
+		customer := h.random.IntN(20)
+		tx.Insert(outbox.Message{
+			Topic: "orders", Key: fmt.Sprint("customer-", customer),
+			Payload: fmt.Appendf(nil, `{"customer":%d,"number":%d}`, customer, h.written),
+		})
+	}
+	tx.Commit()
+}
+
+func (h *hospital) pick(n int) int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.random.IntN(n)
+}
+
+var errDied = errors.New("the process is dead")
+
+// oneLife ends before a settlement, after it, or at any time.
+func (h *hospital) oneLife() {
+	dead := make(chan struct{})
+	die := sync.OnceFunc(func() { h.died.Add(1); close(dead) })
+	settlements, store := int64(1+h.pick(3)), h.db.Store()
+	before := h.pick(3) > 0
+	at := func(op relayOp, here bool) error {
+		if here && op == memstore.OpSettle && atomic.AddInt64(&settlements, -1) == 0 {
+			if before {
+				h.unmarked.Add(1)
+			}
+			die()
+		}
+		select {
+		case <-dead:
+			return errDied
+		default:
+			return nil
+		}
+	}
+	store.Hooks = memstore.Hooks{
+		Fail: func(_ context.Context, op memstore.Op) error { return at(op, before) },
+		Lose: func(_ context.Context, op memstore.Op) error { return at(op, !before) },
+	}
+	r := h.relay(store)
+	h.ends.Go(func() { _ = r.Run(h.t.Context()) })
+	select {
+	case <-dead:
+	case <-time.After(time.Duration(h.pick(1000)) * time.Millisecond):
+		die()
+	}
+	h.ends.Go(func() { // a little later it would have been cut off by its lease
+		time.Sleep(time.Duration(h.pick(300)) * time.Millisecond)
+		r.Abort()
+	})
+	h.ahead.Add(int64(hospitalLease))
+}
+
+type relayOp = memstore.Op
+
+func (h *hospital) relay(store relay.Store) *relay.Relay {
+	sink, err := kafka.NewIdempotent(kafka.Options{Brokers: strings.Split(h.topic.brokers, ","), Topic: h.topic.name})
+	check(h.t, err)
+	r, err := relay.New(store, relay.Options{
+		Lease: hospitalLease, Poll: 5 * time.Millisecond, DrainTimeout: time.Millisecond, Logger: slog.New(slog.DiscardHandler),
+		Sinks: map[string]relay.SinkOptions{"kafka": {Sink: sink, Batch: 1 + h.pick(40), Reopen: relay.Backoff{Min: 5 * time.Millisecond, Max: 50 * time.Millisecond}}},
+	})
+	check(h.t, err)
+	return r
+}
+
+// recover lets a relay that doesn't die deliver what is left.
+func (h *hospital) recover() {
+	h.ahead.Add(int64(time.Hour)) // whoever died counts as a living relay until then
+	ctx, cancel := context.WithTimeout(h.t.Context(), time.Minute)
+	defer cancel()
+	store := h.db.Store()
+	done := make(chan error, 1)
+	r := h.relay(store)
+	go func() { done <- r.Run(ctx) }()
+	for ctx.Err() == nil {
+		status, err := store.Status(ctx)
+		check(h.t, err)
+		if status.Counts[relay.StateDone] == int64(h.written) {
+			break
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	cancel()
+	if err := <-done; err != nil {
+		h.t.Error(err)
+	}
+}

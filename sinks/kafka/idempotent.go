@@ -1,0 +1,181 @@
+package kafka
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/rowrelay/rowrelay/sinks"
+)
+
+// IdempotentSink writes as [Sink] does, and so that no record is in its topic
+// twice, even where a relay dies between the broker's answer and the mark. A
+// broker recognises a record batch that comes again by its producer's id and the
+// sequences of its first and last record; the relay writes these down before it
+// sends. README.md has what this costs, and where it ends.
+//
+// Its methods are called as [sinks.Exact] says.
+type IdempotentSink struct {
+	*Sink
+	identity *identity
+}
+
+var _ sinks.Exact = (*IdempotentSink)(nil)
+
+// NewIdempotent returns a sink that writes to a cluster of Kafka 2.8 or newer.
+// It makes no connection. The error has all that is wrong with the options, and
+// shows no secret.
+func NewIdempotent(options Options) (*IdempotentSink, error) {
+	s, err := New(options)
+	if err != nil {
+		return nil, err
+	}
+	return &IdempotentSink{s, newIdentity()}, nil
+}
+
+// Plan gives the next record batch of each partition its sequences. What has no
+// room in it waits for the next plan.
+func (s *IdempotentSink) Plan(ctx context.Context, batch []sinks.Message) ([]sinks.Ticket, []sinks.Outcome) {
+	if ctx.Err() != nil {
+		return nil, sinks.All(len(batch), cancelled)
+	}
+	r := newRun(s.Sink, batch)
+	if !r.address(ctx) {
+		return nil, r.outcomes
+	}
+	places := make([]place, len(r.order))
+	for i, l := range r.order {
+		places[i], l.most = l.place, s.identity.bound(l.place)
+	}
+	if err := s.prepare(ctx, places, len(batch)); err != nil {
+		return nil, r.unsettledAs(s.troubled(ctx, err))
+	}
+	tickets := make([]sinks.Ticket, len(batch))
+	for _, l := range r.ready() {
+		s.plan(l, tickets)
+	}
+	for i := range batch {
+		if tickets[i] == (sinks.Ticket{}) && !r.settled[i] {
+			r.settle(i, neighbour)
+		}
+	}
+	return tickets, r.outcomes
+}
+
+func (r *run) unsettledAs(o sinks.Outcome) []sinks.Outcome {
+	for i := range r.batch {
+		if !r.settled[i] {
+			r.settle(i, o)
+		}
+	}
+	return r.outcomes
+}
+
+// plan gives the records of a lane's batch their tickets.
+func (s *IdempotentSink) plan(l *lane, tickets []sinks.Ticket) {
+	n := len(l.chunk)
+	id, base, end := s.identity.reserve(l.place, n)
+	name := stamp{cluster: s.cluster.name(), producer: id, base: base, to: l.place, end: end, at: time.Now()}.String()
+	for at, i := range l.chunk {
+		tickets[i] = sinks.Ticket{Batch: name, Size: n, Place: at}
+	}
+}
+
+// Send writes record batches as they were planned, those of one partition one
+// after the other.
+func (s *IdempotentSink) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome {
+	outcomes := make([]sinks.Outcome, len(batch))
+	until := time.Now().Add(s.options.LeaderTimeout)
+	var work sync.WaitGroup
+	for _, line := range linesOf(batch) {
+		work.Go(func() { s.sendLine(ctx, until, line, batch, outcomes) })
+	}
+	work.Wait()
+	return outcomes
+}
+
+// sendLine stops after the first batch whose fate is open: the next ones would
+// leave a gap.
+func (s *IdempotentSink) sendLine(ctx context.Context, until time.Time, line []exact, batch []sinks.Message, outcomes []sinks.Outcome) {
+	stopped := false
+	for _, e := range line {
+		said := sinks.All(len(e.members), cancelled)
+		if !stopped {
+			messages := make([]sinks.Message, len(e.members))
+			for n, i := range e.members {
+				messages[n] = batch[i]
+			}
+			said = s.sendExact(ctx, until, e, messages)
+		}
+		for n, i := range e.members {
+			outcomes[i] = said[n]
+			stopped = stopped || sinks.IsOpen(said[n])
+		}
+	}
+}
+
+// sendExact writes a batch that is whole, and looks for one that is not.
+func (s *IdempotentSink) sendExact(ctx context.Context, until time.Time, e exact, messages []sinks.Message) []sinks.Outcome {
+	n := len(messages)
+	if e.err != nil {
+		return sinks.All(n, sinks.Fail(sinks.Unavailable, sinks.ReasonConfig, e.err.Error()))
+	}
+	if ctx.Err() != nil || !enter(ctx, s.slots) {
+		return sinks.All(n, cancelled)
+	}
+	defer func() { <-s.slots }()
+	records, complete := s.recordsOf(messages, e.stamp.to.topic)
+	if !complete || time.Since(e.stamp.at) > memory {
+		return s.lookFor(ctx, e.stamp, messages)
+	}
+	from := producer{id: e.stamp.producer, sequence: e.stamp.base}
+	return s.judge(ctx, e.stamp, messages, s.produce(ctx, until, e.stamp.to, records, from))
+}
+
+// recordsOf makes the records of a batch. Where some can't be made, because a
+// row is gone or the sink is set up otherwise than it was, it is not complete.
+func (s *IdempotentSink) recordsOf(messages []sinks.Message, topic string) (records []record, complete bool) {
+	if len(messages) != messages[0].Ticket.Size {
+		return nil, false
+	}
+	r := newRun(s.Sink, messages)
+	now, room := time.Now(), r.roomForHeaders()
+	for i := range messages {
+		var err error
+		if r.records[i], err = r.recordOf(i, topic, now, room); err != nil || messages[i].Ticket.Place != i {
+			return nil, false
+		}
+		room = room[min(len(r.records[i].headers), len(room)):]
+	}
+	return r.records, true
+}
+
+// judge says what a broker's answer means for each message of a batch.
+func (s *IdempotentSink) judge(ctx context.Context, st stamp, messages []sinks.Message, v verdict) []sinks.Outcome {
+	n := len(messages)
+	switch {
+	case v.again:
+		return s.turnedDown(st, n, v)
+	case v.outcome.Result == sinks.Delivered:
+		s.identity.taken(st, n, v.offset+int64(n))
+		return delivered(st.to.partition, v.offset, n)
+	case v.outcome.Result == sinks.Retry && v.outcome.Reason == sinks.ReasonServerError:
+		return s.explain(ctx, st, messages, v.outcome)
+	case v.outcome.Result == sinks.Reject:
+		return sinks.All(n, v.outcome)
+	}
+	return sinks.All(n, v.outcome)
+}
+
+// turnedDown is for a batch that was refused as a whole, because of some of its
+// records or of any of them: the others are planned anew.
+func (s *IdempotentSink) turnedDown(st stamp, n int, v verdict) []sinks.Outcome {
+	if v.smaller {
+		s.identity.smaller(st.to, n)
+	}
+	outcomes := sinks.All(n, neighbour)
+	for at, rejected := range v.rejected {
+		outcomes[at] = rejected
+	}
+	return outcomes
+}

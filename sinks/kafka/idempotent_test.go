@@ -1,0 +1,277 @@
+package kafka_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rowrelay/rowrelay/sinks"
+	"github.com/rowrelay/rowrelay/sinks/kafka"
+	"github.com/rowrelay/rowrelay/sinks/sinktest"
+)
+
+// idempotent makes a sink as another process would have it.
+func idempotent(t testing.TB, options kafka.Options) *kafka.IdempotentSink {
+	t.Helper()
+	sink, err := kafka.NewIdempotent(options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = sink.Close(context.Background()) })
+	return sink
+}
+
+// planned gives messages their tickets, all of them.
+func planned(t testing.TB, sink *kafka.IdempotentSink, batch []sinks.Message) []sinks.Message {
+	t.Helper()
+	batch = slices.Clone(batch)
+	tickets, outcomes := sink.Plan(t.Context(), batch)
+	for i := range batch {
+		if len(tickets) != len(batch) || tickets[i] == (sinks.Ticket{}) {
+			t.Fatalf("message %d got no ticket: %+v", i, outcomes[i])
+		}
+		batch[i].Ticket = tickets[i]
+	}
+	return batch
+}
+
+// keys makes n of them.
+func keys(n int) []string {
+	names := make([]string, n)
+	for i := range names {
+		names[i] = fmt.Sprintf("k%d", i%40)
+	}
+	return names
+}
+
+func wantSummary(t testing.TB, what string, got []sinks.Outcome, want string) {
+	t.Helper()
+	if len(want) == 1 {
+		want = strings.Repeat(want, len(got))
+	}
+	if summary(got) != want {
+		t.Errorf("%s: outcomes %s, want %s; the first is %+v", what, summary(got), want, got[0])
+	}
+}
+
+// wantOnce holds that the log has each of the messages once, and no others.
+func wantOnce(t testing.TB, addresses []string, topic string, batch []sinks.Message) {
+	t.Helper()
+	counts := map[string]int{}
+	for _, r := range records(t, addresses, topic, len(batch)) {
+		counts[asMessage(r).ID]++
+	}
+	if len(counts) != len(batch) {
+		t.Errorf("%d messages are in the log, want %d", len(counts), len(batch))
+	}
+	for _, m := range batch {
+		if counts[m.ID] != 1 {
+			t.Errorf("message %s is in the log %d times", m.ID, counts[m.ID])
+		}
+	}
+}
+
+// planning is a sink that any relay can use: it plans what it sends.
+type planning struct{ *kafka.IdempotentSink }
+
+func (p planning) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome {
+	tickets, outcomes := p.Plan(ctx, batch)
+	var sent []sinks.Message
+	for i, m := range batch {
+		if tickets != nil && tickets[i] != (sinks.Ticket{}) {
+			m.Ticket = tickets[i]
+			sent = append(sent, m)
+		}
+	}
+	if len(sent) == 0 {
+		return outcomes
+	}
+	answers := p.IdempotentSink.Send(ctx, sent)
+	for i := range batch {
+		if tickets[i] != (sinks.Ticket{}) {
+			outcomes[i], answers = answers[0], answers[1:]
+		}
+	}
+	return outcomes
+}
+
+func (p planning) Limits() sinks.Limits { return sinks.Limits{Workers: 1} }
+
+func TestIdempotentConformance(t *testing.T) {
+	t.Parallel()
+	addresses, at := []string{broker(t)}, logins(t)
+	sinktest.Run(t, func(t testing.TB) sinktest.Harness {
+		options := kafka.Options{Brokers: []string{at.Get("login")}, SASL: "plain", Username: "rowrelay", Password: sinks.Secret(at.Get("password"))}
+		h := harness(t, addresses, newTopic(t, addresses, 6, "max.message.bytes=2000000"), options)
+		plain := h.Sink.(*kafka.Sink)
+		h.Sink = planning{kafka.Idempotent(plain)}
+		h.Secrets = []string{at.Get("password")}
+		return h
+	})
+}
+
+// What a process has sent another one can send again, whole or in part, in any
+// order and as often as it likes: it is in the log once.
+func TestBatchesAreRecognised(t *testing.T) {
+	t.Parallel()
+	addresses := []string{broker(t)}
+	for name, again := range map[string]func(all []sinks.Message) []sinks.Message{
+		"whole":     func(all []sinks.Message) []sinks.Message { return all },
+		"backwards": func(all []sinks.Message) []sinks.Message { all = slices.Clone(all); slices.Reverse(all); return all },
+		"in part":   func(all []sinks.Message) []sinks.Message { return all[:len(all)/2] },
+		"the first": func(all []sinks.Message) []sinks.Message { return all[:1] },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			topic := newTopic(t, addresses, 3)
+			options := kafka.Options{Brokers: addresses}
+			first, second := idempotent(t, options), idempotent(t, options)
+			var all []sinks.Message
+			for range 8 { // more than the broker compares batch by batch
+				batch := planned(t, first, batchOf(topic, keys(100)...))
+				wantSummary(t, "the first time", first.Send(t.Context(), batch), "D")
+				all = append(all, batch...)
+			}
+			if err := second.Open(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			for range 2 {
+				wantSummary(t, "again", second.Send(t.Context(), again(all)), "D")
+			}
+			more := planned(t, second, batchOf(topic, keys(100)...))
+			wantSummary(t, "what is new", second.Send(t.Context(), more), "D")
+			wantSummary(t, "again by the first", first.Send(t.Context(), again(all)), "D")
+			wantOnce(t, addresses, topic, append(all, more...))
+		})
+	}
+}
+
+// A batch that was planned and never sent is not there, if a part of it is asked
+// for; as a whole it is sent, and then recognised where its own sender comes late.
+func TestBatchThatWasNeverSent(t *testing.T) {
+	t.Parallel()
+	addresses := []string{broker(t)}
+	topic := newTopic(t, addresses, 1)
+	first, second := idempotent(t, kafka.Options{Brokers: addresses}), idempotent(t, kafka.Options{Brokers: addresses})
+	sent := planned(t, first, batchOf(topic, keys(20)...))
+	wantSummary(t, "before", first.Send(t.Context(), sent), "D")
+	batch := planned(t, first, batchOf(topic, keys(20)...))
+	if err := second.Open(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	wantSummary(t, "a part", second.Send(t.Context(), batch[3:7]), "N")
+	wantSummary(t, "the whole", second.Send(t.Context(), batch), "D")
+	wantSummary(t, "by its own sender", first.Send(t.Context(), batch), "D")
+	wantOnce(t, addresses, topic, append(sent, batch...))
+}
+
+// A plan that comes to nothing leaves no gap behind.
+func TestAbandonedPlan(t *testing.T) {
+	t.Parallel()
+	addresses := []string{broker(t)}
+	topic := newTopic(t, addresses, 2)
+	sink := idempotent(t, kafka.Options{Brokers: addresses})
+	batch := batchOf(topic, keys(30)...)
+	wantSummary(t, "before", sink.Send(t.Context(), planned(t, sink, batch[:10])), "D")
+	abandoned := planned(t, sink, batch[10:20])
+	wantSummary(t, "after", sink.Send(t.Context(), planned(t, sink, batch[10:30])), "D")
+	wantSummary(t, "a part of what was abandoned", sink.Send(t.Context(), abandoned[:5]), "N")
+	wantOnce(t, addresses, topic, batch)
+}
+
+// The answer is lost; who sends again finds that the broker has the batch.
+func TestLostAnswers(t *testing.T) {
+	t.Parallel()
+	addresses, between := []string{broker(t)}, newLink()
+	topic := newTopic(t, addresses, 2)
+	sink := idempotent(t, kafka.Options{Brokers: addresses, Dial: between.dial, RequestTimeout: 2 * time.Second})
+	batch := planned(t, sink, batchOf(topic, keys(50)...))
+	between.loseAnswers(true)
+	wantSummary(t, "without an answer", sink.Send(t.Context(), batch), "R")
+	between.loseAnswers(false)
+	wantSummary(t, "again", sink.Send(t.Context(), batch), "D")
+	more := planned(t, sink, batchOf(topic, keys(50)...))
+	wantSummary(t, "the next", sink.Send(t.Context(), more), "D")
+	wantOnce(t, addresses, topic, append(batch, more...))
+}
+
+// Records that the broker refuses are found and rejected; each of the others is
+// delivered once.
+func TestRefusedAmongIdempotent(t *testing.T) {
+	t.Parallel()
+	addresses := []string{broker(t)}
+	topic := newTopic(t, addresses, 2, "max.message.bytes=20000")
+	sink := idempotent(t, kafka.Options{Brokers: addresses})
+	left := batchOf(topic, keys(60)...)
+	left[17].Payload, left[41].Payload = make([]byte, 30000), make([]byte, 30000)
+	var good []sinks.Message
+	rejected := 0
+	for round := 0; len(left) > 0; round++ {
+		if round > 60 {
+			t.Fatalf("%d messages are left after %d rounds", len(left), round)
+		}
+		tickets, outcomes := sink.Plan(t.Context(), left)
+		var batch, next []sinks.Message
+		for i, m := range left {
+			if m.Ticket = tickets[i]; m.Ticket == (sinks.Ticket{}) {
+				wantSummary(t, "not planned", outcomes[i:i+1], "N")
+				next = append(next, m)
+			} else {
+				batch = append(batch, m)
+			}
+		}
+		for i, o := range sink.Send(t.Context(), batch) {
+			switch o.Result {
+			case sinks.Delivered:
+				good = append(good, batch[i])
+			case sinks.Reject:
+				rejected++
+			default:
+				wantSummary(t, "sent", []sinks.Outcome{o}, "N")
+				next = append(next, batch[i])
+			}
+		}
+		left = next
+	}
+	if rejected != 2 {
+		t.Errorf("%d messages were rejected, want the 2 that are too large", rejected)
+	}
+	wantOnce(t, addresses, topic, good)
+}
+
+// What brokers may have forgotten is looked for in the log; and what another
+// cluster knew is worth nothing.
+func TestForgottenBatches(t *testing.T) {
+	t.Parallel()
+	addresses := []string{broker(t)}
+	topic := newTopic(t, addresses, 1)
+	sink := idempotent(t, kafka.Options{Brokers: addresses})
+	before := planned(t, sink, batchOf(topic, keys(5)...))
+	wantSummary(t, "before", sink.Send(t.Context(), before), "D")
+	batch, never := planned(t, sink, batchOf(topic, keys(10)...)), batchOf(topic, keys(10)...)
+	wantSummary(t, "the first time", sink.Send(t.Context(), batch), "D")
+	day := 24 * time.Hour
+	old := func(batch []sinks.Message) []sinks.Message { return restamped(t, batch, "", 1<<40, day) }
+	wantSummary(t, "known by its id", sink.Send(t.Context(), restamped(t, batch, "", -1, day)), "D")
+	wantSummary(t, "forgotten", sink.Send(t.Context(), old(batch)), "D")
+	wantSummary(t, "forgotten, a part", sink.Send(t.Context(), old(batch)[2:3]), "D")
+	wantSummary(t, "never sent", sink.Send(t.Context(), old(planned(t, sink, never))), "N")
+	wantSummary(t, "another cluster", sink.Send(t.Context(), restamped(t, batch[:1], "other", -1, 0)), "N")
+	wantOnce(t, addresses, topic, append(before, batch...))
+}
+
+func restamped(t testing.TB, batch []sinks.Message, cluster string, producer int64, age time.Duration) []sinks.Message {
+	t.Helper()
+	batch = slices.Clone(batch)
+	for i := range batch {
+		name, err := kafka.Restamp(batch[i].Ticket.Batch, cluster, producer, age)
+		if err != nil {
+			t.Fatal(err)
+		}
+		batch[i].Ticket.Batch = name
+	}
+	return batch
+}
