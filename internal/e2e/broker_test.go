@@ -181,7 +181,10 @@ func (q *rabbitQueue) received() (all []arrival) {
 func TestKilledRelaysToBrokersLoseNothing(t *testing.T) {
 	t.Parallel()
 	for name, open := range map[string]func(*testing.T) broker{
-		"kafka":    func(t *testing.T) broker { return newKafkaTopic(t, "ROWRELAY_TEST_KAFKA", 1) },
+		"kafka": func(t *testing.T) broker { return newKafkaTopic(t, "ROWRELAY_TEST_KAFKA", 1) },
+		"kafka, idempotent": func(t *testing.T) broker {
+			return idempotentTopic{newKafkaTopic(t, "ROWRELAY_TEST_KAFKA", 1)}
+		},
 		"rabbitmq": func(t *testing.T) broker { return newRabbitQueue(t, "ROWRELAY_TEST_RABBITMQ", "classic") },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -194,7 +197,7 @@ func TestKilledRelaysToBrokersLoseNothing(t *testing.T) {
 			kills := killEverySecond(s, func(string) string { return to.sink() }, 3*time.Second, length)
 			<-done
 			s.settled(2 * time.Minute)
-			judgeBroker(s, to.received(), len(kills))
+			judgeBroker(s, to, len(kills))
 		})
 	}
 }
@@ -207,12 +210,15 @@ func lastingOrders() int {
 	return 10_000
 }
 
-func judgeBroker(s *scene, arrivals []arrival, kills int) {
+func judgeBroker(s *scene, to broker, kills int) {
 	s.t.Helper()
 	const inFlight = 2*20 + 2*40 // as in judgeDuplicates
-	v := judge(s.t, arrivals)
+	v := judge(s.t, to.received())
 	if want := s.committed(); v.distinct != want {
 		s.t.Errorf("%d distinct messages arrived of %d committed orders", v.distinct, want)
+	}
+	if _, exact := to.(idempotentTopic); exact && len(v.duplicates) > 0 {
+		s.t.Errorf("%d messages are in the log twice, none should be", len(v.duplicates))
 	}
 	if len(v.duplicates) > kills*inFlight {
 		s.t.Errorf("%d kills caused %d duplicates, more than were in flight", kills, len(v.duplicates))
