@@ -25,10 +25,10 @@ func (p *process) explain(err error) error {
 	if problem := p.misgreeting(); problem != nil {
 		return problem
 	}
-	if !p.alive() {
+	if p.output.greeting() == "" && p.endsSoon() {
 		return connection("it has ended at once (%s)%s", p.runner.state, p.output.words())
 	}
-	return connection("%w%s", err, p.output.words())
+	return connection("%w%s", said(err), p.output.words())
 }
 
 // misgreeting says what is wrong with the first line that the plug-in printed,

@@ -1,8 +1,11 @@
 package plugins_test
 
 import (
+	"fmt"
 	"os"
+	"strings"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -27,7 +30,29 @@ var fakes = map[string]func(){
 	"remote":  func() { plugins.ServeKind(remoteKind()) },
 	"file":    func() { plugins.ServeKind(file.Kind()) },
 	"discard": func() { plugins.ServeKind(discard.Kind()) },
+
+	"scripted": func() { plugins.ServeKind(scriptedKind()) },
+	"limited":  func() { plugins.Serve(limited{scripted{}}) },
+
+	// What is no plug-in, or a bad one.
+	"rubbish": func() { fmt.Print(strings.Repeat("\x00rubbish\xff", 1<<18)); linger() },
+	"newer":   greet("1|2|unix|/tmp/nowhere|grpc|"),
+	"netrpc":  greet("1|1|unix|/tmp/nowhere|netrpc|"),
+	"bare":    greet("1|1|unix|/tmp/nowhere|grpc|"),
+	"nobody":  greet("1|1|unix|/tmp/nowhere|grpc|" + strings.Repeat("A", 60)),
+	"silent":  linger,
+	"ends": func() {
+		fmt.Fprintln(os.Stderr, "there is no licence for s3cret-text")
+		os.Exit(3)
+	},
 }
+
+func greet(line string) func() {
+	return func() { fmt.Println(line); linger() }
+}
+
+// linger waits to be killed; whatever goes wrong, not for ever.
+func linger() { time.Sleep(time.Minute) }
 
 // options start one of the fakes.
 func options(t testing.TB, fake string) plugins.Options {

@@ -83,6 +83,12 @@ func (p *process) hasEnded(err error) bool {
 	if status.Code(err) != codes.Unavailable {
 		return !p.alive()
 	}
+	return p.endsSoon()
+}
+
+// endsSoon waits a little for the end of a process of which other signs were
+// seen.
+func (p *process) endsSoon() bool {
 	timer := time.NewTimer(2 * drainGrace)
 	defer timer.Stop()
 	select {

@@ -1,0 +1,113 @@
+package plugins_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/rowrelay/rowrelay/sinks"
+)
+
+// scripted is the sink of a plug-in that does what a message's payload says.
+type scripted struct{ secret string }
+
+func scriptedKind() sinks.Kind {
+	return sinks.Kind{
+		Name: "scripted", Summary: "Does what messages say.",
+		Fields: []sinks.Field{{Name: "secret", Type: sinks.TypeSecret, Help: "What it gives away."}},
+		New: func(s sinks.Settings) (sinks.Sink, error) {
+			return scripted{s.Secret("secret").Reveal()}, nil
+		},
+	}
+}
+
+func (s scripted) Open(context.Context) error  { return nil }
+func (s scripted) Close(context.Context) error { return nil }
+func (s scripted) Order() sinks.Order          { return sinks.OrderPrefix }
+
+// Send is not that of a good sink: it looks at no order.
+func (s scripted) Send(ctx context.Context, batch []sinks.Message) (outcomes []sinks.Outcome) {
+	for _, m := range batch {
+		if ctx.Err() != nil {
+			outcomes = append(outcomes, sinks.Fail(sinks.Unsent, sinks.ReasonCancelled, ""))
+			continue
+		}
+		outcomes = append(outcomes, s.obey(ctx, string(m.Payload)))
+	}
+	return outcomes
+}
+
+func (s scripted) obey(ctx context.Context, order string) sinks.Outcome {
+	switch verb, rest, _ := strings.Cut(order, " "); verb {
+	case "die":
+		os.Exit(7)
+	case "panic":
+		panic("as told, with " + s.secret)
+	case "stop": // as by a debugger
+		_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+	case "eat":
+		eat()
+	case "wait":
+		<-ctx.Done()
+		return sinks.Fail(sinks.Unsent, sinks.ReasonCancelled, "")
+	case "env":
+		return sinks.Ok(strings.Join(names(os.Environ()), " "))
+	case "exe":
+		path, _ := os.Executable()
+		return sinks.Ok(path)
+	case "fork":
+		return fork(rest)
+	case "log":
+		slog.Warn("as told", "secret", s.secret)
+		fmt.Println("printed", s.secret)
+		fmt.Fprintln(os.Stderr, strings.Repeat("long ", 1<<18))
+	}
+	return sinks.Ok(order)
+}
+
+// fork starts a program that stays behind, in a session of its own or not, and
+// with the plug-in's standard files.
+func fork(how string) sinks.Outcome {
+	sleep := exec.Command("sleep", "1000")
+	sleep.Stdout, sleep.Stderr = os.Stdout, os.Stderr
+	sleep.SysProcAttr = &syscall.SysProcAttr{Setsid: how == "away"}
+	if err := sleep.Start(); err != nil {
+		return sinks.Fail(sinks.Reject, sinks.ReasonRefused, err.Error())
+	}
+	return sinks.Ok(fmt.Sprint(sleep.Process.Pid))
+}
+
+// eat uses memory until somebody ends that, or there is a gigabyte of it.
+func eat() {
+	var food [][]byte
+	for range 256 {
+		food = append(food, slices.Repeat([]byte{1}, 4<<20))
+		time.Sleep(5 * time.Millisecond) // gives whoever watches the time to
+	}
+	fmt.Println(len(food))
+}
+
+func names(environment []string) (names []string) {
+	for _, variable := range environment {
+		name, _, _ := strings.Cut(variable, "=")
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// limited is the sink of a plug-in that takes small batches, and tells of each
+// message how many came with it.
+type limited struct{ sinks.Sink }
+
+func (limited) Limits() sinks.Limits { return sinks.Limits{Messages: 3, Bytes: 100, Workers: 1} }
+
+func (limited) Send(_ context.Context, batch []sinks.Message) []sinks.Outcome {
+	return sinks.All(len(batch), sinks.Ok(fmt.Sprint(len(batch))))
+}

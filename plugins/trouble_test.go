@@ -1,0 +1,208 @@
+package plugins_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rowrelay/rowrelay/plugins"
+	"github.com/rowrelay/rowrelay/sinks"
+)
+
+// What becomes of a message whose plug-in is killed for what it does, and of the
+// messages of another sink meanwhile.
+func TestBadBehaviour(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		change func(*plugins.Options)
+		reason sinks.Reason
+		want   string
+		dies   bool
+	}{
+		"die": {nil, sinks.ReasonUnknown, "has ended (exit status 7)", true},
+		"eat": {func(o *plugins.Options) { o.Memory = 200 << 20 }, sinks.ReasonUnknown, "more than its limit of 200 MiB, and was killed", true},
+		"stop": {func(o *plugins.Options) {
+			o.HealthInterval, o.HealthTimeout = 50*time.Millisecond, 300*time.Millisecond
+		}, sinks.ReasonUnknown, "didn't answer a health check within 300ms, and was killed", true},
+		"panic": {nil, sinks.ReasonPanic, "panic: as told, with [secret]", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := options(t, "scripted")
+			o.Secrets = map[string]sinks.Secret{"secret": "s3cret-text"}
+			if test.change != nil {
+				test.change(&o)
+			}
+			sink, other := running(t, o), running(t, options(t, "scripted"))
+			got := sink.Send(t.Context(), orders(name))[0]
+			if got.Result != sinks.Retry || got.Reason != test.reason || !strings.Contains(got.Detail, test.want) {
+				t.Errorf("outcome %+v, want %s: %s", got, test.reason, test.want)
+			}
+			if next := sink.Send(t.Context(), orders("hello"))[0]; (next.Result == sinks.Unavailable) != test.dies {
+				t.Errorf("then %+v", next)
+			}
+			ask(t, other, "hello")
+			check(t, sink.Open(t.Context()))
+			ask(t, sink, "hello")
+		})
+	}
+}
+
+// A message that kills the plug-in harms none that was with it: when they come
+// again each goes alone.
+func TestOnlyTheCulpritPays(t *testing.T) {
+	t.Parallel()
+	sink := running(t, options(t, "scripted"))
+	left := orders("a", "b", "die", "c", "d")
+	charged := map[string]int{}
+	for range 5 {
+		var again, later []sinks.Message // what was charged waits for its next attempt
+		for i, o := range sink.Send(t.Context(), left) {
+			switch o.Result {
+			case sinks.Retry:
+				charged[string(left[i].Payload)]++
+				later = append(later, left[i])
+			case sinks.Unavailable, sinks.Unsent:
+				again = append(again, left[i])
+			}
+		}
+		left = append(again, later...)
+		check(t, sink.Open(t.Context()))
+	}
+	if len(left) != 1 || string(left[0].Payload) != "die" || charged["a"] != 1 || charged["d"] != 1 || charged["die"] < 3 {
+		t.Errorf("left %v, charged %v", left, charged)
+	}
+	if got := sink.Suspects(); got != 1 {
+		t.Errorf("%d suspects", got)
+	}
+}
+
+// When the time is up, the plug-in says what it has not begun, and that is not
+// charged.
+func TestEndOfTheTime(t *testing.T) {
+	t.Parallel()
+	sink := running(t, options(t, "scripted"))
+	for name, limit := range map[string]func(context.Context) (context.Context, context.CancelFunc){
+		"deadline": func(ctx context.Context) (context.Context, context.CancelFunc) {
+			return context.WithTimeout(ctx, 100*time.Millisecond)
+		},
+		"cancelled": func(ctx context.Context) (context.Context, context.CancelFunc) {
+			ctx, cancel := context.WithCancel(ctx)
+			time.AfterFunc(100*time.Millisecond, cancel)
+			return ctx, cancel
+		},
+	} {
+		ctx, cancel := limit(t.Context())
+		var got []sinks.Result
+		for _, o := range sink.Send(ctx, orders("a", "wait", "b")) {
+			got = append(got, o.Result)
+		}
+		if want := []sinks.Result{sinks.Delivered, sinks.Unsent, sinks.Unsent}; !slices.Equal(got, want) {
+			t.Errorf("%s: %v, want %v", name, got, want)
+		}
+		cancel()
+	}
+}
+
+// A plug-in that doesn't heed the end of the time doesn't hold up the relay.
+func TestStoppedPluginHoldsUpNothing(t *testing.T) {
+	t.Parallel()
+	sink := running(t, options(t, "scripted"))
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if o := sink.Send(ctx, orders("stop"))[0]; o.Result != sinks.Retry || o.Reason != sinks.ReasonTimeout {
+		t.Errorf("outcome %+v", o)
+	}
+	began := time.Now()
+	check(t, syscall.Kill(sink.PID(), 0)) // it is there, but doesn't answer
+	closing, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+	defer cancel()
+	if err := sink.Close(closing); err == nil {
+		t.Error("Close says that a plug-in which doesn't answer was closed")
+	}
+	if took := time.Since(began); took > 8*time.Second {
+		t.Errorf("Close took %v", took)
+	}
+}
+
+func TestLimitsOfThePlugin(t *testing.T) {
+	t.Parallel()
+	sink := running(t, options(t, "limited"))
+	messages := orders("1", "2", "3", "4", strings.Repeat("5", 60), strings.Repeat("6", 60), strings.Repeat("7", 200), "8")
+	var got []string
+	for _, o := range sink.Send(t.Context(), messages) {
+		got = append(got, o.Receipt)
+	}
+	if want := "3 3 3 2 2 1 1 1"; strings.Join(got, " ") != want {
+		t.Errorf("messages came with so many: %v, want %v", got, want)
+	}
+}
+
+// What the plug-in logs and prints is in our log, without its secrets, and at its
+// level.
+func TestLogs(t *testing.T) {
+	t.Parallel()
+	l := watched(t)
+	o := options(t, "scripted")
+	o.Logger = l.logger()
+	o.Secrets = map[string]sinks.Secret{"secret": "s3cret-text"}
+	sink := running(t, o)
+	ask(t, sink, "log")
+	check(t, sink.Close(t.Context()))
+	text := l.String()
+	for _, want := range []string{
+		`level=WARN msg="plug-in: as told" plugin=plugins.test secret=[secret]`,
+		`level=INFO msg="plug-in: printed [secret]" plugin=plugins.test`,
+		`msg="plug-in: long long long`,
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the log lacks %s", want)
+		}
+	}
+	if strings.Contains(text, "s3cret") {
+		t.Error("the log shows the secret")
+	}
+}
+
+// What the plug-in has started ends with it, and what has left its group holds
+// nothing up.
+func TestChildrenOfThePlugin(t *testing.T) {
+	t.Parallel()
+	o := options(t, "scripted")
+	o.Env["PATH"] = "/usr/bin:/bin"
+	sink := running(t, o)
+	with, err := strconv.Atoi(ask(t, sink, "fork with"))
+	check(t, err)
+	away, err := strconv.Atoi(ask(t, sink, "fork away"))
+	check(t, err)
+	t.Cleanup(func() { _ = syscall.Kill(away, syscall.SIGKILL) })
+	check(t, sink.Close(t.Context()))
+	eventually(t, "the child in the group is gone", func() bool { return !lives(with) })
+	if !lives(away) {
+		t.Error("the child with a session of its own is gone: the test shows nothing")
+	}
+}
+
+// lives says whether there is such a process. One that waits to be reaped by its
+// parent is none any more.
+func lives(pid int) bool {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	return err == nil && !strings.Contains(string(text), ") Z ")
+}
+
+func eventually(t testing.TB, what string, condition func() bool) {
+	t.Helper()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(30 * time.Second); !condition(); <-tick.C {
+		if time.Now().After(end) {
+			t.Fatalf("waited in vain: %s", what)
+		}
+	}
+}
