@@ -41,6 +41,7 @@ var fakes = map[string]func(){
 	"bare":    greet("1|1|unix|/tmp/nowhere|grpc|"),
 	"nobody":  greet("1|1|unix|/tmp/nowhere|grpc|" + strings.Repeat("A", 60)),
 	"silent":  linger,
+	"host":    host,
 	"ends": func() {
 		fmt.Fprintln(os.Stderr, "there is no licence for s3cret-text")
 		os.Exit(3)

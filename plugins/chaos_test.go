@@ -1,0 +1,154 @@
+package plugins_test
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"strconv"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rowrelay/rowrelay/outbox"
+	"github.com/rowrelay/rowrelay/plugins"
+	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/memstore"
+)
+
+var long = flag.Bool("long", false, "let the scenes last as long as the promise is stated for")
+
+// TestKilledPlugin kills the plug-in every second under load: nothing is lost,
+// each key stays in order, the other sink goes on, and nothing is left over.
+func TestKilledPlugin(t *testing.T) {
+	if testing.Short() {
+		t.Skip("lasts 10 s")
+	}
+	lasting := 10 * time.Second
+	if *long {
+		lasting = time.Minute
+	}
+	d, other := newDestination(t), newDestination(t)
+	plugin, steady := toDestination(t, d, "prefix"), toDestination(t, other, "prefix")
+	check(t, plugin.Open(t.Context())) // makes what is made once
+	files := openFiles(t)
+	db := memstore.New()
+	r, stop := relaying(t, db, plugin, steady)
+	ctx, cancel := context.WithTimeout(t.Context(), lasting)
+	defer cancel()
+	var kills, written int
+	var scene sync.WaitGroup
+	scene.Go(func() { kills = killing(ctx, plugin) })
+	scene.Go(func() { written = writing(ctx, db, r.Wake) })
+	scene.Wait()
+	eventually(t, "everything arrives", func() bool { return distinct(d) == written && distinct(other) == written })
+	stop()
+	duplicates := inOrder(t, d, "killed") + inOrder(t, other, "steady")
+	t.Logf("%d messages, %d kills, %d duplicates", written, kills, duplicates)
+	if kills < int(lasting/time.Second)/3 || written < 1000 || duplicates > kills*2*100 {
+		t.Error("too few kills or messages, or more duplicates than were in flight")
+	}
+	eventually(t, "the files are closed", func() bool { return openFiles(t) <= files })
+}
+
+// relaying runs a relay that sends to both until stop is called.
+func relaying(t *testing.T, db *memstore.DB, plugin, steady *plugins.Sink) (r *relay.Relay, stop func()) {
+	t.Helper()
+	to := func(sink *plugins.Sink) relay.SinkOptions {
+		return relay.SinkOptions{Sink: sink, Batch: 100, Reopen: relay.Backoff{Min: time.Millisecond, Max: 100 * time.Millisecond},
+			Backoff: relay.Backoff{Min: time.Millisecond, Max: 100 * time.Millisecond}, MaxAttempts: -1}
+	}
+	r, err := relay.New(db.Store(), relay.Options{
+		Name: "test", Logger: logger(t), Poll: 50 * time.Millisecond,
+		Sinks:  map[string]relay.SinkOptions{"killed": to(plugin), "steady": to(steady)},
+		Routes: []relay.Route{{Topic: "killed", Sink: "killed"}, {Topic: "steady", Sink: "steady"}},
+	})
+	check(t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- r.Run(ctx) }()
+	return r, func() {
+		cancel()
+		check(t, <-done)
+	}
+}
+
+// killing kills the plug-in every second.
+func killing(ctx context.Context, plugin *plugins.Sink) (kills int) {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return kills
+		case <-tick.C:
+		}
+		if pid := plugin.PID(); pid != 0 && syscall.Kill(pid, syscall.SIGKILL) == nil {
+			kills++
+		}
+	}
+}
+
+// writing writes messages for both sinks until the context ends, and returns how
+// many for each. The payload is the number within the key.
+func writing(ctx context.Context, db *memstore.DB, wake func()) (written int) {
+	const keys = 20
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return written
+		case <-tick.C:
+		}
+		tx := db.Begin()
+		for range 10 {
+			for _, topic := range []string{"killed", "steady"} {
+				tx.Insert(outbox.Message{
+					ID: fmt.Sprint(topic, " ", written), Topic: topic, Key: fmt.Sprint("key-", written%keys), Payload: []byte(strconv.Itoa(written / keys)),
+				})
+			}
+			written++
+		}
+		tx.Commit()
+		wake()
+	}
+}
+
+func distinct(d *destination) int {
+	ids := map[string]bool{}
+	for _, m := range d.received() {
+		ids[m.ID] = true
+	}
+	return len(ids)
+}
+
+// inOrder checks that no message of a key arrives before the one before it has,
+// and returns how many came again.
+func inOrder(t *testing.T, d *destination, name string) (duplicates int) {
+	t.Helper()
+	next := map[string]int{}
+	for _, m := range d.received() {
+		var n int
+		check(t, json.Unmarshal(m.Payload, &n))
+		switch {
+		case n == next[m.Key]:
+			next[m.Key]++
+		case n < next[m.Key]:
+			duplicates++
+		default:
+			t.Errorf("%s: of %s, message %d arrived when %d was due", name, m.Key, n, next[m.Key])
+			next[m.Key] = n + 1
+		}
+	}
+	return duplicates
+}
+
+func openFiles(t testing.TB) int {
+	t.Helper()
+	files, err := os.ReadDir("/proc/self/fd")
+	check(t, err)
+	return len(files)
+}
