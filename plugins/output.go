@@ -7,7 +7,6 @@ import (
 	"errors"
 	"io"
 	"log/slog"
-	"slices"
 	"strings"
 	"sync"
 
@@ -22,6 +21,7 @@ type output struct {
 	mu     sync.Mutex
 	first  string   // line of the standard output: what should be the handshake
 	last   []string // lines of the standard error, for whoever asks why it has ended
+	panics bool     // the last line is that of a panic, what follows only says where
 }
 
 // Bounds of what is kept.
@@ -82,10 +82,15 @@ func (o *output) remember(line string) {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.last = append(o.last, shorten(o.redact.Redact(line), 200))
-	if len(o.last) > lastLines {
-		o.last = slices.Delete(o.last, 0, 1)
+	if o.panics {
+		return
 	}
+	o.panics = strings.HasPrefix(line, "panic: ") || strings.HasPrefix(line, "fatal error: ")
+	o.last = append(o.last, shorten(o.redact.Redact(line), 200))
+	if o.panics {
+		o.last = o.last[len(o.last)-1:]
+	}
+	o.last = o.last[max(len(o.last)-lastLines, 0):]
 }
 
 // words returns what the plug-in said last, for an error.

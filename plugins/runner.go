@@ -57,8 +57,6 @@ func (r *runner) Start(context.Context) error {
 	if err != nil {
 		return errors.Join(err, closeAll([]*os.File{r.stdin, r.stdout, r.stderr}))
 	}
-	r.reads.Go(func() { r.output.readStdout(r.stdout, r.handshakeWriter) })
-	r.reads.Go(func() { r.output.readStderr(r.stderr) })
 	return nil
 }
 
@@ -67,12 +65,15 @@ func (r *runner) Start(context.Context) error {
 func (r *runner) live(started chan<- error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	err := r.begin()
-	started <- err
-	if err == nil {
-		r.state, _ = r.command.Process.Wait()
-		r.ended()
+	if err := r.begin(); err != nil {
+		started <- err
+		return
 	}
+	r.reads.Go(func() { r.output.readStdout(r.stdout, r.handshakeWriter) })
+	r.reads.Go(func() { r.output.readStderr(r.stderr) })
+	started <- nil
+	r.state, _ = r.command.Process.Wait()
+	r.ended()
 }
 
 func (r *runner) begin() error {
@@ -92,7 +93,7 @@ func (r *runner) begin() error {
 
 // drainGrace is how long what a process has left in its pipes may take to be
 // read. Only a process that has left the group can hold them open for longer.
-const drainGrace = time.Second
+const drainGrace = 2 * time.Second
 
 // ended clears away after the process. Its children may live yet, and the number
 // of its group is theirs until the last is gone.

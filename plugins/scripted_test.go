@@ -49,8 +49,12 @@ func (s scripted) obey(ctx context.Context, order string) sinks.Outcome {
 		os.Exit(7)
 	case "panic":
 		panic("as told, with " + s.secret)
+	case "crash":
+		go panic("where nobody recovers")
+		<-ctx.Done()
 	case "stop": // as by a debugger
 		_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+		<-ctx.Done() // other threads may run for a moment
 	case "eat":
 		eat()
 	case "wait":

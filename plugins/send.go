@@ -89,7 +89,7 @@ func (p *process) hasEnded(err error) bool {
 // endsSoon waits a little for the end of a process of which other signs were
 // seen.
 func (p *process) endsSoon() bool {
-	timer := time.NewTimer(2 * drainGrace)
+	timer := time.NewTimer(drainGrace + time.Second)
 	defer timer.Stop()
 	select {
 	case <-p.gone():

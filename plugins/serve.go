@@ -26,8 +26,9 @@ import (
 // is gone the process exits, whatever it is doing.
 func Serve(sink sinks.Sink) {
 	ServeKind(sinks.Kind{
-		Name: "sink",
-		New:  func(sinks.Settings) (sinks.Sink, error) { return sink, nil },
+		Name:    "sink",
+		Summary: "A sink without settings.",
+		New:     func(sinks.Settings) (sinks.Sink, error) { return sink, nil },
 	})
 }
 

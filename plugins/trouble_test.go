@@ -31,6 +31,7 @@ func TestBadBehaviour(t *testing.T) {
 			o.HealthInterval, o.HealthTimeout = 50*time.Millisecond, 300*time.Millisecond
 		}, sinks.ReasonUnknown, "didn't answer a health check within 300ms, and was killed", true},
 		"panic": {nil, sinks.ReasonPanic, "panic: as told, with [secret]", false},
+		"crash": {nil, sinks.ReasonUnknown, "has ended (exit status 2): panic: where nobody recovers", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"strings"
 	"sync"
 
@@ -50,7 +51,7 @@ func (p program) run(ctx context.Context, args []string) int {
 }
 
 func (p program) execute(ctx context.Context, args []string) error {
-	kinds, err := newKinds(p.stdout, app.NewLogger(config.Log{}, p.stderr))
+	kinds, err := newKinds(p.stdout, app.NewLogger(config.Log{Level: slog.LevelWarn}, p.stderr))
 	if err != nil {
 		return err
 	}

@@ -37,7 +37,7 @@ func (p program) rootCommand() *cobra.Command {
 	})
 	root.AddCommand(
 		p.migrateCommand(), p.enqueueCommand(), p.runCommand(), p.statusCommand(),
-		p.messagesCommand(), p.checkCommand(), p.demoCommand(), p.versionCommand(),
+		p.messagesCommand(), p.checkCommand(), p.pluginCommand(), p.demoCommand(), p.versionCommand(),
 	)
 	return root
 }

@@ -9,6 +9,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"log"
 	"os"
 
 	"github.com/rowrelay/rowrelay/plugins"
@@ -17,7 +18,12 @@ import (
 
 type sink struct{ path string }
 
-func main() { plugins.Serve(sink{path: os.Args[1]}) }
+func main() {
+	if len(os.Args) != 2 {
+		log.Fatal("the argument is missing: the path of the file")
+	}
+	plugins.Serve(sink{path: os.Args[1]})
+}
 
 func (s sink) Open(context.Context) error  { return s.append(nil) }
 func (s sink) Close(context.Context) error { return nil }
