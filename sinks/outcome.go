@@ -54,6 +54,10 @@ const (
 	// Unsent: not handed over, because of another message of the batch or
 	// because the context ended first. Charges nothing; it is sent again. With
 	// a RetryAfter, see [Postpone], that is not before this time is over.
+	//
+	// A message that went out in one piece with the one of its key before it is
+	// Unsent, too, where that one is a Retry: it has to come after it again. If
+	// it isn't known what became of the piece, the destination may have taken it.
 	Unsent
 )
 
@@ -91,7 +95,7 @@ const (
 	ReasonAuth         Reason = "auth"          // unavailable: credentials or rights
 	ReasonConfig       Reason = "config"        // unavailable: a topic, exchange or the like isn't there
 	ReasonCancelled    Reason = "cancelled"     // unsent: the context ended before the send, or leaves too little time
-	ReasonNeighbour    Reason = "neighbour"     // unsent: another message of the batch came first
+	ReasonNeighbour    Reason = "neighbour"     // unsent: another message of the batch came first; it may have been delivered if that one is unknown
 	ReasonExhausted    Reason = "exhausted"     // reject: set by the relay when the attempts are used up
 	ReasonCrash        Reason = "crash"         // reject: set by the relay for a message that brought it down
 )

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -27,6 +28,7 @@ type runFlags struct {
 	target target
 	sink   string
 	drain  bool
+	limit  time.Duration // of the drain; 0 for none
 	topics []string
 }
 
@@ -82,6 +84,7 @@ func (r *runFlags) addFlags(command *cobra.Command) {
 	flags := command.Flags()
 	flags.StringVar(&r.sink, "sink", "", "where to, a `URL` as above")
 	flags.BoolVar(&r.drain, "drain", false, "end when nothing is left to deliver now")
+	flags.DurationVar(&r.limit, "drain-limit", 0, "give a --drain at most this `duration`; if it isn't at its end then, as where a sink is down, it has failed (default no limit)")
 	for _, s := range append(sourceSettings, sinkSettings...) {
 		flags.String(s.flag, "", s.help)
 	}
@@ -92,6 +95,9 @@ func (r *runFlags) addFlags(command *cobra.Command) {
 }
 
 func (r *runFlags) run(command *cobra.Command, _ []string) error {
+	if r.limit < 0 || r.limit > 0 && !r.drain {
+		return usagef("--drain-limit is the longest time of a --drain: give both, and a duration above zero")
+	}
 	c, err := r.configuration(command)
 	if err != nil {
 		return usage(err)
@@ -105,11 +111,32 @@ func (r *runFlags) run(command *cobra.Command, _ []string) error {
 	if err != nil {
 		return usage(err)
 	}
-	err = explain(onlySource(c), daemon.Run(command.Context(), r.abort))
+	ctx, cancel := r.limited(command.Context())
+	defer cancel()
+	err = errors.Join(explain(onlySource(c), daemon.Run(ctx, r.abort)), r.overLimit(ctx))
 	if context.Cause(command.Context()) == errOutputGone {
 		err = errors.Join(err, errOutputGone)
 	}
 	return err
+}
+
+var errDrainLimit = errors.New("the drain has lasted too long")
+
+// limited ends the drain in time.
+func (r *runFlags) limited(ctx context.Context) (context.Context, context.CancelFunc) {
+	if r.limit == 0 {
+		return ctx, func() {}
+	}
+	return context.WithTimeoutCause(ctx, r.limit, errDrainLimit)
+}
+
+// overLimit is the error of a drain that did not come to its end by itself.
+func (r *runFlags) overLimit(ctx context.Context) error {
+	if context.Cause(ctx) != errDrainLimit {
+		return nil
+	}
+	return hinted(fmt.Errorf("the drain wasn't at its end after %s, and was stopped", r.limit),
+		"rowrelay status counts what is left; the log above says what is in its way, such as a sink that is down")
 }
 
 // onlySource is what a hint can be about.

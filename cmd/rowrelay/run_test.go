@@ -224,6 +224,36 @@ func TestAnEndpointThatIsDownCostsNoAttempt(t *testing.T) {
 	})
 }
 
+// A sink that stays down would let a drain wait for ever.
+func TestADrainEndsAtItsLimit(t *testing.T) {
+	t.Parallel()
+	onMigrated(t, func(t *testing.T, db testdb.Database) {
+		endpoint := newWeb(t, always(http.StatusServiceUnavailable))
+		mustCall(t, `{"topic":"a"}`, "enqueue", "--database", db.URL)
+		got := call(t.Context(), "", "run", "--database", db.URL, "--sink", endpoint.URL, "--drain", "--drain-limit", "2s")
+		if got.code != exitFailed || !strings.Contains(got.stderr, "wasn't at its end after 2s") || !strings.Contains(got.stderr, "rowrelay status") {
+			t.Errorf("exit code %d, %q", got.code, got.stderr)
+		}
+		if got := statusOf(t, db); got.Pending != 1 || got.Lanes != 0 {
+			t.Errorf("status %+v, want the message to be there and no lane leased", got)
+		}
+		mustRun(t, "run", "--database", db.URL, "--sink", "discard:", "--drain", "--drain-limit", "10m")
+		if got := statusOf(t, db); got.Done != 1 {
+			t.Errorf("status %+v, want it delivered", got)
+		}
+	})
+}
+
+func TestALimitIsOfADrain(t *testing.T) {
+	t.Parallel()
+	for _, flags := range []string{"--drain-limit 1m", "--drain --drain-limit -1s"} {
+		got := call(t.Context(), "", strings.Fields("run --database sqlite:x.db --sink discard: "+flags)...)
+		if got.code != exitUsage || !strings.Contains(got.stderr, "--drain-limit is the longest time of a --drain") {
+			t.Errorf("%s: exit code %d, %q", flags, got.code, got.stderr)
+		}
+	}
+}
+
 func TestWhatIsWrongWithADatabaseIsToldWithoutItsPassword(t *testing.T) {
 	t.Parallel()
 	onEachDatabase(t, func(t *testing.T, db testdb.Database) {
