@@ -40,6 +40,8 @@ type Migration struct {
 	Name      string // of its file
 	Applied   bool
 	AppliedAt time.Time // zero if not applied, or not by this package
+
+	printed bool // if it was applied, then by the printed SQL
 }
 
 // Migrations makes and updates the tables of one outbox or inbox. Its methods may be
@@ -115,7 +117,8 @@ func (m *Migrations) Up(ctx context.Context) ([]Migration, error) {
 }
 
 // Down takes the last applied step back, and drops what it had made with all
-// that is in it. It returns nil if none was applied.
+// that is in it. It returns nil if none was applied, and an error if the printed
+// SQL was run instead: how to take that back is printed, too.
 func (m *Migrations) Down(ctx context.Context) (*Migration, error) {
 	m, err := m.fitted(ctx)
 	if err != nil {
@@ -124,6 +127,9 @@ func (m *Migrations) Down(ctx context.Context) (*Migration, error) {
 	applied, err := m.lastApplied(ctx)
 	if applied == nil || err != nil {
 		return nil, err
+	}
+	if applied.printed {
+		return nil, fmt.Errorf("take back migration %d of table %s: it was applied by the printed SQL; run the statements that rowrelay migrate print has for this", applied.Version, m.table)
 	}
 	if err := m.run(ctx, func(ctx context.Context) error { return m.down(ctx, applied.Version) }); err != nil {
 		return nil, fmt.Errorf("take back migration %d of table %s: %w", applied.Version, m.table, err)

@@ -248,6 +248,12 @@ func TestPrintedSQL(t *testing.T) {
 		if applied, err := m.Up(t.Context()); err != nil || len(applied) != 0 {
 			t.Errorf("Up = %v, %v; want nothing to do", applied, err)
 		}
+		if _, err := m.Down(t.Context()); err == nil || !strings.Contains(err.Error(), "rowrelay migrate print") {
+			t.Errorf("Down = %v, want an error that says how to take back what was printed", err)
+		}
+		if applied, err := m.Up(t.Context()); err != nil || len(applied) != 0 {
+			t.Errorf("Up after Down = %v, %v; want nothing to do", applied, err)
+		}
 		if !strings.Contains(strings.ReplaceAll(text.String(), "`", ""), "\n-- DROP TABLE outbox;\n") {
 			t.Error("the way back is not printed as a comment")
 		}

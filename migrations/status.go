@@ -16,14 +16,14 @@ func (m *Migrations) Status(ctx context.Context) ([]Migration, error) {
 	if err != nil {
 		return nil, err
 	}
-	applied, err := m.applied(ctx)
+	applied, printed, err := m.applied(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("read the schema version of table %s: %w", m.table, err)
 	}
 	all := make([]Migration, 0, len(m.steps))
 	for _, step := range m.steps {
 		at, ok := applied[step.version]
-		all = append(all, Migration{Version: step.version, Name: step.name, Applied: ok, AppliedAt: at})
+		all = append(all, Migration{Version: step.version, Name: step.name, Applied: ok, AppliedAt: at, printed: printed})
 	}
 	return all, nil
 }
@@ -53,25 +53,26 @@ func (m *Migrations) versionQuery() dialect.Query {
 
 // applied asks goose's table; goose's own status would create it. Where the
 // printed SQL was run there is none, and the tables themselves tell.
-func (m *Migrations) applied(ctx context.Context) (map[int64]time.Time, error) {
+func (m *Migrations) applied(ctx context.Context) (applied map[int64]time.Time, printed bool, err error) {
 	rows, err := m.db.QueryContext(ctx, "SELECT version_id, tstamp FROM "+m.table.SchemaVersion())
 	if m.dialect.Missing(err) {
-		return m.appliedElsewhere(ctx)
+		applied, err = m.appliedElsewhere(ctx)
+		return applied, true, err
 	}
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	defer func() { _ = rows.Close() }()
-	applied := make(map[int64]time.Time)
+	applied = make(map[int64]time.Time)
 	for rows.Next() {
 		var version int64
 		var at any
 		if err := rows.Scan(&version, &at); err != nil {
-			return nil, err
+			return nil, false, err
 		}
 		applied[version] = timeOf(at)
 	}
-	return applied, rows.Err()
+	return applied, false, rows.Err()
 }
 
 func (m *Migrations) appliedElsewhere(ctx context.Context) (map[int64]time.Time, error) {
