@@ -92,7 +92,7 @@ const (
 	ReasonUnroutable   Reason = "unroutable"    // reject: nothing receives it there
 	ReasonConnection   Reason = "connection"    // unavailable, unsent: can't be reached, or the connection broke before the send
 	ReasonThrottled    Reason = "throttled"     // unavailable, unsent: the destination asks for a pause
-	ReasonAuth         Reason = "auth"          // unavailable: credentials or rights
+	ReasonAuth         Reason = "auth"          // unavailable, unsent: credentials or rights
 	ReasonConfig       Reason = "config"        // unavailable: a topic, exchange or the like isn't there
 	ReasonCancelled    Reason = "cancelled"     // unsent: the context ended before the send, or leaves too little time
 	ReasonNeighbour    Reason = "neighbour"     // unsent: another message of the batch came first; it may have been delivered if that one is unknown
@@ -114,7 +114,7 @@ func Fail(result Result, reason Reason, detail string) Outcome {
 // many endpoints is down, or has had its share. The message is tried again after
 // this time at the earliest, and holds back its key meanwhile; nothing is
 // charged, and the sink's other messages go on. The reason is connection,
-// throttled or busy; after must be positive. The relay writes each postponement
+// throttled, auth or busy; after must be positive. The relay writes each postponement
 // to the table, so a sink draws the time such that they don't all come back at
 // once, nor every moment.
 func Postpone(reason Reason, detail string, after time.Duration) Outcome {

@@ -22,12 +22,12 @@ type call struct {
 }
 
 // deliver makes the request of one message.
-func (s *Sink) deliver(ctx context.Context, m sinks.Message) sinks.Outcome {
+func (s *Sink) deliver(ctx context.Context, r *round, m sinks.Message) sinks.Outcome {
 	c, err := s.callOf(m)
 	if err != nil {
 		return sinks.Fail(sinks.Reject, sinks.ReasonInvalid, err.Error())
 	}
-	return s.make(ctx, c)
+	return s.make(ctx, r, c)
 }
 
 func (s *Sink) callOf(m sinks.Message) (c call, err error) {
@@ -43,14 +43,19 @@ func (s *Sink) callOf(m sinks.Message) (c call, err error) {
 	return c, err
 }
 
-// make makes a request, and says what its answer means.
-func (s *Sink) make(ctx context.Context, c call) sinks.Outcome {
-	limited, cancel := context.WithTimeout(ctx, s.timeout)
-	defer cancel()
-	token, err := s.authorize(limited, c.header)
+// make makes a request when its endpoint's turn has come, and says what its
+// answer means.
+func (s *Sink) make(ctx context.Context, r *round, c call) sinks.Outcome {
+	token, err := s.authorize(ctx, c.header)
 	if err != nil {
 		return sinks.Fail(sinks.Unavailable, sinks.ReasonAuth, s.presentable(err.Error()))
 	}
+	return s.endpoints.call(ctx, r, c.url, func() sinks.Outcome { return s.exchange(ctx, c, token) })
+}
+
+func (s *Sink) exchange(ctx context.Context, c call, token string) sinks.Outcome {
+	limited, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
 	var on wire
 	response, err := s.request(on.traced(limited), c)
 	if err != nil {
@@ -96,6 +101,8 @@ func (s *Sink) authorize(ctx context.Context, header http.Header) (token string,
 	if s.tokens == nil {
 		return "", nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
 	if token, err = s.tokens.get(ctx); err == nil {
 		header.Set("Authorization", "Bearer "+token)
 	}

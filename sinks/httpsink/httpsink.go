@@ -20,6 +20,9 @@ const (
 	DefaultConcurrency   = 8
 	DefaultTimeout       = 10 * time.Second
 	DefaultMaxRetryAfter = 5 * time.Minute
+
+	DefaultEndpointConcurrency = 4
+	DefaultEndpointPause       = time.Minute
 )
 
 // Options say where requests go and how they are made. Only URL is required.
@@ -64,6 +67,15 @@ type Options struct {
 	// [DefaultConcurrency].
 	Concurrency int
 
+	// EndpointConcurrency, EndpointRate and EndpointPause are for URLs whose
+	// address a message has a say in: how many requests to one scheme, host and
+	// port are under way at once, and begin a second, at most; and how long one
+	// that fails is left alone, at the longest. Default to
+	// [DefaultEndpointConcurrency], no rate, and [DefaultEndpointPause].
+	EndpointConcurrency int
+	EndpointRate        int
+	EndpointPause       time.Duration
+
 	// MaxRetryAfter is the longest wait that an answer's Retry-After can ask
 	// for. Defaults to [DefaultMaxRetryAfter].
 	MaxRetryAfter time.Duration
@@ -106,6 +118,7 @@ type Sink struct {
 	maxWait     time.Duration
 	concurrency int
 	transport   *http.Transport
+	endpoints   *endpoints // nil: the one endpoint is the sink
 	fan         *sinks.Fan
 	redactor    sinks.Redactor
 }
@@ -143,7 +156,8 @@ func New(options Options) (*Sink, error) {
 		concurrency: options.Concurrency,
 		tokens:      newTokens(options.OAuth2, newTransport(options, options.OutsideOnly)),
 		transport:   newTransport(options, options.OutsideOnly || target.chosen),
-		fan:         sinks.NewFan(options.Concurrency),
+		endpoints:   newEndpoints(options, target),
+		fan:         sinks.NewFan(options.atOnce(target)),
 		redactor:    sinks.NewRedactor(append(options.secrets(), target.secrets()...)...),
 	}, nil
 }
@@ -204,5 +218,6 @@ func (s *Sink) Limits() sinks.Limits { return sinks.Limits{Messages: 8 * s.concu
 
 // Send makes a request for each message, several at once.
 func (s *Sink) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome {
-	return s.fan.Send(ctx, batch, s.deliver)
+	r := &round{began: time.Now()}
+	return s.fan.Send(ctx, batch, func(ctx context.Context, m sinks.Message) sinks.Outcome { return s.deliver(ctx, r, m) })
 }

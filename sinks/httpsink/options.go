@@ -19,7 +19,18 @@ func (o Options) withDefaults() Options {
 	o.Timeout = cmp.Or(o.Timeout, DefaultTimeout)
 	o.Concurrency = cmp.Or(o.Concurrency, DefaultConcurrency)
 	o.MaxRetryAfter = cmp.Or(o.MaxRetryAfter, DefaultMaxRetryAfter)
+	o.EndpointConcurrency = cmp.Or(o.EndpointConcurrency, DefaultEndpointConcurrency)
+	o.EndpointPause = cmp.Or(o.EndpointPause, DefaultEndpointPause)
 	return o
+}
+
+// atOnce is how many messages are dealt with at once. Where endpoints have turns,
+// those that wait for one must not keep others from theirs.
+func (o Options) atOnce(t target) int {
+	if t.chosen {
+		return 1 << 16
+	}
+	return o.Concurrency
 }
 
 // check returns all that is wrong.
@@ -30,6 +41,9 @@ func (o Options) check() error {
 	}
 	if o.Timeout < 0 || o.Concurrency < 0 || o.MaxRetryAfter < 0 {
 		problems = append(problems, errors.New("the timeout, the concurrency and the longest wait must not be negative"))
+	}
+	if o.EndpointConcurrency < 0 || o.EndpointRate < 0 || o.EndpointPause < 0 {
+		problems = append(problems, errors.New("an endpoint's concurrency, rate and pause must not be negative"))
 	}
 	problems = append(problems, about("headers", checkStatic(o.Headers)), about("content type", checkValue(o.ContentType)),
 		about("signing secret", checkSigning(o.SigningSecret)), o.OAuth2.check(), o.checkLogin())

@@ -195,7 +195,7 @@ var reasons = map[sinks.Result][]sinks.Reason{
 }
 
 // postponed are the reasons of Unsent with a RetryAfter.
-var postponed = []sinks.Reason{sinks.ReasonConnection, sinks.ReasonThrottled, sinks.ReasonBusy}
+var postponed = []sinks.Reason{sinks.ReasonConnection, sinks.ReasonThrottled, sinks.ReasonAuth, sinks.ReasonBusy}
 
 // sound checks an outcome by itself.
 func (s *subject) sound(i int, o sinks.Outcome) {

@@ -1,0 +1,95 @@
+package httpsink
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/rowrelay/rowrelay/sinks"
+)
+
+// endpoint is a scheme, host and port that messages have chosen, and what the
+// sink knows of it. Its methods need the lock of endpoints.
+type endpoint struct {
+	flying int           // requests under way
+	left   chan struct{} // closed when one of them ends; nil: nobody waits
+	moved  time.Time     // when it last answered, or got something to do
+	took   time.Duration // its last answer
+	next   time.Time     // by the rate: not before
+
+	failures int           // in a row
+	closings int           // in a row
+	until    time.Time     // closed so long; then one request tries it
+	why      sinks.Outcome // what closed it
+
+	back time.Time // when the last of those that were put off comes back
+}
+
+const (
+	// patience is how long an endpoint may take to answer before it counts as
+	// slow, and how long a message waits for its turn.
+	patience = time.Second
+
+	// mostFailures in a row close an endpoint.
+	mostFailures = 5
+
+	// firstPause is what an endpoint is closed for at first; it doubles.
+	firstPause = time.Second
+
+	// longestTurn bounds the wait of a message that has to wait for its turn.
+	longestTurn = 5 * time.Minute
+)
+
+func (e *endpoint) slow() bool { return e.took > patience }
+
+// stuck says that requests are under way and none has been answered for a while.
+func (e *endpoint) stuck(now time.Time) bool { return e.flying > 0 && now.Sub(e.moved) > patience }
+
+// closed is the outcome of a message while the endpoint is closed, or is being
+// tried.
+func (e *endpoint) closed(now time.Time) (sinks.Outcome, bool) {
+	wait := e.until.Sub(now)
+	if e.closings == 0 || wait <= 0 && e.flying == 0 {
+		return sinks.Outcome{}, false
+	}
+	return sinks.Postpone(e.why.Reason, e.why.Detail, spread(max(wait, firstPause))), true
+}
+
+// spread keeps messages from all coming back at one moment.
+func spread(wait time.Duration) time.Duration { return wait + rand.N(wait/4+1) }
+
+// busy is the outcome of a message whose turn has not come: those before it come
+// back first.
+func (e *endpoint) busy(now time.Time, apart time.Duration) sinks.Outcome {
+	e.back = e.back.Add(apart)
+	if soonest := now.Add(patience); e.back.Before(soonest) {
+		e.back = soonest
+	}
+	wait := min(e.back.Sub(now), longestTurn)
+	return sinks.Postpone(sinks.ReasonBusy, "the endpoint has its share of requests, or answers slowly: this message's turn comes later", spread(wait))
+}
+
+// learn takes an outcome in, and returns what it is to the message: trouble of
+// the endpoint costs no attempt, if nothing can have arrived.
+func (e *endpoint) learn(o sinks.Outcome, now time.Time, longest time.Duration) sinks.Outcome {
+	switch o.Result {
+	case sinks.Delivered, sinks.Reject:
+		e.failures, e.closings, e.until = 0, 0, time.Time{}
+	case sinks.Unavailable:
+		e.failures++
+		e.close(o, now, longest)
+		return sinks.Postpone(o.Reason, o.Detail, e.until.Sub(now))
+	case sinks.Retry:
+		if e.failures++; e.failures >= mostFailures {
+			detail := fmt.Sprintf("the endpoint failed %d times in a row, lastly so: %s", e.failures, o.Detail)
+			e.close(sinks.Outcome{Reason: sinks.ReasonBusy, Detail: detail, RetryAfter: o.RetryAfter}, now, longest)
+		}
+	}
+	return o
+}
+
+func (e *endpoint) close(why sinks.Outcome, now time.Time, longest time.Duration) {
+	e.closings++
+	pause := min(firstPause<<min(e.closings-1, 20), longest)
+	e.until, e.why = now.Add(max(spread(pause*4/5), why.RetryAfter)), why
+}
