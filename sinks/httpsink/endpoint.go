@@ -22,7 +22,8 @@ type endpoint struct {
 	until    time.Time     // closed so long; then one request tries it
 	why      sinks.Outcome // what closed it
 
-	back time.Time // when the last of those that were put off comes back
+	back  time.Time // when the last of those that were put off comes back
+	group int       // how many come back then
 }
 
 const (
@@ -58,15 +59,17 @@ func (e *endpoint) closed(now time.Time) (sinks.Outcome, bool) {
 // spread keeps messages from all coming back at one moment.
 func spread(wait time.Duration) time.Duration { return wait + rand.N(wait/4+1) }
 
-// busy is the outcome of a message whose turn has not come: those before it come
-// back first.
-func (e *endpoint) busy(now time.Time, apart time.Duration) sinks.Outcome {
-	e.back = e.back.Add(apart)
-	if soonest := now.Add(patience); e.back.Before(soonest) {
-		e.back = soonest
+// busy is the outcome of a message whose turn has not come. So many come back
+// together, which lasts so long, and after those before them.
+func (e *endpoint) busy(now time.Time, together int, lasts time.Duration) sinks.Outcome {
+	if e.group++; e.group > together {
+		e.back, e.group = e.back.Add(lasts), 1
+	}
+	if e.back.Sub(now) < patience/2 {
+		e.back, e.group = now.Add(patience), 1
 	}
 	wait := min(e.back.Sub(now), longestTurn)
-	return sinks.Postpone(sinks.ReasonBusy, "the endpoint has its share of requests, or answers slowly: this message's turn comes later", spread(wait))
+	return sinks.Postpone(sinks.ReasonBusy, "the endpoint has its share of requests, or answers slowly: this message's turn comes later", wait)
 }
 
 // learn takes an outcome in, and returns what it is to the message: trouble of

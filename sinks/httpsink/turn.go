@@ -58,8 +58,10 @@ func (all *endpoints) try(r *round, name string) (*turn, sinks.Outcome, *pause) 
 		return nil, o, nil
 	}
 	switch {
-	case e.stuck(now), e.slow() && !all.maySlowly(r, now), e.next.Sub(now) > patience:
-		return nil, e.busy(now, max(all.apart, e.took/time.Duration(all.share))), nil
+	case e.stuck(now), e.slow() && !all.maySlowly(r, now):
+		return nil, e.busy(now, all.share, e.took), nil
+	case e.next.Sub(now) > patience:
+		return nil, e.busy(now, 1, all.apart), nil
 	case e.flying >= all.share:
 		return nil, sinks.Outcome{}, e.waiting(e.moved.Add(patience + time.Millisecond).Sub(now))
 	case e.next.After(now):

@@ -1,0 +1,327 @@
+package httpsink
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rowrelay/rowrelay/sinks"
+)
+
+// callers make requests to endpoints that are functions, on a simulated clock.
+type callers struct {
+	t   *testing.T
+	all *endpoints
+}
+
+func newCallers(t *testing.T, options Options) *callers {
+	return &callers{t, newEndpoints(options.withDefaults(), target{chosen: true})}
+}
+
+// call makes a request, as a Send of its own.
+func (c *callers) call(host string, answer func() sinks.Outcome) sinks.Outcome {
+	return c.in(&round{began: time.Now()}, host, answer)
+}
+
+func (c *callers) in(r *round, host string, answer func() sinks.Outcome) sinks.Outcome {
+	return c.all.call(c.t.Context(), r, &url.URL{Scheme: "http", Host: host}, answer)
+}
+
+func answers(o sinks.Outcome) func() sinks.Outcome { return func() sinks.Outcome { return o } }
+
+func after(wait time.Duration, o sinks.Outcome) func() sinks.Outcome {
+	return func() sinks.Outcome { time.Sleep(wait); return o }
+}
+
+var (
+	delivered = sinks.Ok("200")
+	refused   = sinks.Fail(sinks.Unavailable, sinks.ReasonConnection, "connection refused")
+	failed    = sinks.Fail(sinks.Retry, sinks.ReasonServerError, "500")
+)
+
+func isPostponed(o sinks.Outcome, reason sinks.Reason) bool {
+	return o.Result == sinks.Unsent && o.Reason == reason && o.RetryAfter > 0 && o.Detail != ""
+}
+
+// TestAnEndpointThatIsDownIsLeftAlone: for pauses that grow, each ended by one
+// request that tries it; nobody is charged, and another endpoint goes on.
+func TestAnEndpointThatIsDownIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c, tried := newCallers(t, Options{EndpointPause: time.Minute}), 0
+		down := func() sinks.Outcome { tried++; return refused }
+		for end := time.Now().Add(time.Hour); time.Now().Before(end); time.Sleep(time.Second) {
+			if o := c.call("down", down); !isPostponed(o, sinks.ReasonConnection) || o.RetryAfter > 2*time.Minute {
+				t.Fatalf("a message to the endpoint that is down: %+v", o)
+			}
+			if o := c.call("up", answers(delivered)); o != delivered {
+				t.Fatalf("a message to the other endpoint: %+v", o)
+			}
+		}
+		if tried < 55 || tried > 90 {
+			t.Errorf("it was tried %d times in an hour, want about once a minute", tried)
+		}
+		time.Sleep(2 * time.Minute)
+		for range 3 {
+			if o := c.call("down", answers(delivered)); o != delivered {
+				t.Errorf("after the outage: %+v", o)
+			}
+		}
+	})
+}
+
+// TestOneTriesAnEndpointThatWasDown: while it does, the others wait.
+func TestOneTriesAnEndpointThatWasDown(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCallers(t, Options{})
+		c.call("down", answers(refused))
+		time.Sleep(time.Minute)
+		var group sync.WaitGroup
+		group.Go(func() {
+			if o := c.call("down", after(500*time.Millisecond, delivered)); o != delivered {
+				t.Errorf("the one that tries: %+v", o)
+			}
+		})
+		synctest.Wait()
+		if o := c.call("down", answers(delivered)); !isPostponed(o, sinks.ReasonConnection) || o.RetryAfter > 2*time.Second {
+			t.Errorf("another meanwhile: %+v", o)
+		}
+		group.Wait()
+	})
+}
+
+// TestFailuresInARowCloseAnEndpoint: each is its message's own until then, and
+// one success between them makes it none.
+func TestFailuresInARowCloseAnEndpoint(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCallers(t, Options{})
+		for n := range 20 {
+			want := failed
+			if n%mostFailures == mostFailures-1 {
+				want = delivered
+			}
+			if o := c.call("h", answers(want)); o != want {
+				t.Fatalf("request %d: %+v", n, o)
+			}
+		}
+		for range mostFailures {
+			c.call("h", answers(failed))
+		}
+		o := c.call("h", answers(delivered))
+		if want := "the endpoint failed 5 times in a row, lastly so: 500"; !isPostponed(o, sinks.ReasonBusy) || o.Detail != want {
+			t.Errorf("after %d failures: %+v, want %s", mostFailures, o, want)
+		}
+		c.call("rejects", answers(refused))
+		time.Sleep(time.Minute)
+		for range 10 {
+			if o := c.call("rejects", answers(sinks.Fail(sinks.Reject, sinks.ReasonRefused, "422"))); o.Result != sinks.Reject {
+				t.Errorf("what the endpoint refuses is no failure of it: %+v", o)
+			}
+		}
+	})
+}
+
+// TestAnEndpointIsLeftAloneAsItAsks: Retry-After goes before the pause.
+func TestAnEndpointIsLeftAloneAsItAsks(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCallers(t, Options{})
+		asks := waiting(sinks.Unavailable, sinks.ReasonThrottled, "429", time.Hour)
+		if o := c.call("h", answers(asks)); !isPostponed(o, sinks.ReasonThrottled) || o.RetryAfter != time.Hour {
+			t.Errorf("%+v", o)
+		}
+		time.Sleep(time.Hour - time.Second)
+		if o := c.call("h", answers(delivered)); !isPostponed(o, sinks.ReasonThrottled) {
+			t.Errorf("before the hour is over: %+v", o)
+		}
+		time.Sleep(time.Second)
+		if o := c.call("h", answers(delivered)); o != delivered {
+			t.Errorf("when the hour is over: %+v", o)
+		}
+	})
+}
+
+// TestTheShareOfAnEndpoint: no more requests at once than its share, and all of a
+// burst are made as long as it answers.
+func TestTheShareOfAnEndpoint(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCallers(t, Options{EndpointConcurrency: 3, Concurrency: 8})
+		var now, most atomic.Int64
+		var group sync.WaitGroup
+		for range 60 {
+			group.Go(func() {
+				o := c.call("h", func() sinks.Outcome {
+					most.Store(max(most.Load(), now.Add(1)))
+					defer now.Add(-1)
+					time.Sleep(300 * time.Millisecond)
+					return delivered
+				})
+				if o != delivered {
+					t.Errorf("%+v", o)
+				}
+			})
+		}
+		group.Wait()
+		if most.Load() != 3 {
+			t.Errorf("%d requests at once, want 3", most.Load())
+		}
+	})
+}
+
+// TestASlowEndpointHoldsUpOneSend: the others don't wait for it, and go on with
+// other endpoints at once.
+func TestASlowEndpointHoldsUpOneSend(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCallers(t, Options{Concurrency: 8})
+		slowly := after(8*time.Second, delivered)
+		c.call("slow", slowly) // now it is known
+		c.call("slow2", slowly)
+		var group sync.WaitGroup
+		group.Go(func() { c.call("slow", slowly) })
+		synctest.Wait()
+		start := time.Now()
+		for _, host := range []string{"slow", "slow2"} {
+			if o := c.call(host, slowly); !isPostponed(o, sinks.ReasonBusy) || o.RetryAfter < time.Second {
+				t.Errorf("another message to %s: %+v", host, o)
+			}
+		}
+		if o := c.call("fast", answers(delivered)); o != delivered || time.Since(start) != 0 {
+			t.Errorf("a message to another endpoint: %+v after %v", o, time.Since(start))
+		}
+		group.Wait()
+		if o := c.call("slow2", answers(delivered)); o != delivered {
+			t.Errorf("when the Send is over: %+v", o)
+		}
+	})
+}
+
+// TestASendWaitsForSlowEndpointsOnce: it begins no more such requests after the
+// patience, so it is over within one time-out of it.
+func TestASendWaitsForSlowEndpointsOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c, r := newCallers(t, Options{EndpointConcurrency: 2, Concurrency: 8}), &round{}
+		slowly := after(8*time.Second, delivered)
+		c.call("slow", slowly)
+		r.began = time.Now()
+		var made, put atomic.Int64
+		var group sync.WaitGroup
+		for range 10 {
+			group.Go(func() {
+				if o := c.in(r, "slow", slowly); o == delivered {
+					made.Add(1)
+				} else if isPostponed(o, sinks.ReasonBusy) {
+					put.Add(1)
+				}
+			})
+		}
+		group.Wait()
+		if took := time.Since(r.began); made.Load() != 2 || put.Load() != 8 || took != 8*time.Second {
+			t.Errorf("%d requests were made and %d messages postponed in %v, want 2 and 8 in 8s", made.Load(), put.Load(), took)
+		}
+	})
+}
+
+// TestTheRateOfAnEndpoint: a burst is spread out, and what is put off comes back
+// when it can go.
+func TestTheRateOfAnEndpoint(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCallers(t, Options{EndpointRate: 10, Concurrency: 100, EndpointConcurrency: 100})
+		var asked, made atomic.Int64
+		var group sync.WaitGroup
+		start := time.Now()
+		for range 200 {
+			group.Go(func() {
+				for {
+					asked.Add(1)
+					o := c.call("h", answers(delivered))
+					if o == delivered {
+						made.Add(1)
+						return
+					}
+					if !isPostponed(o, sinks.ReasonBusy) {
+						t.Errorf("%+v", o)
+						return
+					}
+					time.Sleep(o.RetryAfter)
+				}
+			})
+		}
+		group.Wait()
+		if took := time.Since(start); took < 19*time.Second || took > 40*time.Second {
+			t.Errorf("200 requests at 10 a second took %v", took)
+		}
+		if asked.Load() > 1000 {
+			t.Errorf("200 messages asked %d times: each is a write to the table", asked.Load())
+		}
+	})
+}
+
+// TestATurnIsGivenUp when the context ends, and then is another's.
+func TestATurnIsGivenUp(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCallers(t, Options{EndpointConcurrency: 1, Concurrency: 1})
+		ctx, cancel := context.WithCancel(t.Context())
+		var group sync.WaitGroup
+		group.Go(func() { c.call("h", after(500*time.Millisecond, delivered)) })
+		synctest.Wait()
+		group.Go(func() {
+			if o := c.all.call(ctx, &round{began: time.Now()}, &url.URL{Scheme: "http", Host: "h"}, answers(delivered)); o != cancelled {
+				t.Errorf("one whose context ends while it waits for the endpoint: %+v", o)
+			}
+			if o := c.all.call(ctx, &round{began: time.Now()}, &url.URL{Scheme: "http", Host: "other"}, answers(delivered)); o != cancelled {
+				t.Errorf("one whose context has ended: %+v", o)
+			}
+		})
+		synctest.Wait()
+		cancel()
+		group.Wait()
+		for _, host := range []string{"h", "other"} {
+			if o := c.call(host, answers(delivered)); o != delivered {
+				t.Errorf("afterwards: %+v", o)
+			}
+		}
+	})
+}
+
+// TestEndpointsAreForgotten: messages can't fill the memory with names.
+func TestEndpointsAreForgotten(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCallers(t, Options{})
+		for n := range 3 * mostKnown {
+			answer := delivered
+			if n%2 == 0 {
+				answer = refused
+			}
+			c.call(fmt.Sprint("h", n), answers(answer))
+		}
+		if n := len(c.all.known); n > mostKnown {
+			t.Errorf("%d endpoints are remembered", n)
+		}
+	})
+}
+
+func TestNamesOfEndpoints(t *testing.T) {
+	t.Parallel()
+	for address, want := range map[string]string{
+		"http://Example.COM./a?b": "http://example.com:80", "https://example.com": "https://example.com:443", "http://example.com:443/": "http://example.com:443",
+		"http://[2001:DB8::1]/": "http://2001:db8::1:80",
+	} {
+		u, err := url.Parse(address)
+		if err != nil || nameOf(u) != want {
+			t.Errorf("%s: %s, want %s; %v", address, nameOf(u), want, err)
+		}
+	}
+}

@@ -1,0 +1,151 @@
+package httpsink_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rowrelay/rowrelay/outbox"
+	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/sinks"
+	"github.com/rowrelay/rowrelay/sinks/httpsink"
+	"github.com/rowrelay/rowrelay/sinks/sinktest"
+)
+
+// loopback are the networks of the tests' own servers.
+var loopback = []string{"127.0.0.0/8"}
+
+// TestConformanceOfChosenAddresses: the address comes with each message, as its
+// topic.
+func TestConformanceOfChosenAddresses(t *testing.T) {
+	t.Parallel()
+	sinktest.Run(t, func(t testing.TB) sinktest.Harness {
+		e := newEndpoint()
+		s := newServer(t, e)
+		sink := newUnclosed(t, httpsink.Options{
+			URL: "http://{topic}/hooks/path-secret?key=" + query, InsideNetworks: loopback, Headers: map[string]sinks.Secret{"x-static": static},
+		})
+		return sinktest.Harness{
+			Sink: sink, Topic: s.address, Received: e.received, Stall: e.stall, Answer: e.answer, Break: s.stop, Repair: s.start,
+			Secrets: []string{static, query, "path-secret"},
+		}
+	})
+}
+
+// tenant is an endpoint that a message has chosen, and what it got in its order.
+type tenant struct {
+	*server
+	mu       sync.Mutex
+	got      []string // key and number
+	attempts []string
+}
+
+func newTenant(t *testing.T, status int, pause func()) *tenant {
+	t.Helper()
+	tenant := &tenant{}
+	tenant.server = newServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		pause()
+		tenant.mu.Lock()
+		defer tenant.mu.Unlock()
+		tenant.got = append(tenant.got, r.Header.Get("Rowrelay-Key")+" "+r.Header.Get("Number"))
+		tenant.attempts = append(tenant.attempts, r.Header.Get("Rowrelay-Attempt"))
+		w.WriteHeader(status)
+	}))
+	return tenant
+}
+
+func (e *tenant) received() []string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return append([]string(nil), e.got...)
+}
+
+// TestEndpointsAreOutOfEachOthersWay: through a relay and a table. Of four
+// endpoints one is down, one slow and one failing; the messages of the fourth
+// arrive meanwhile. Those of the one that is down wait uncharged, with the reason
+// on their rows, and arrive in order when it is up.
+func TestEndpointsAreOutOfEachOthersWay(t *testing.T) {
+	t.Parallel()
+	good, down := newTenant(t, http.StatusOK, func() {}), newTenant(t, http.StatusOK, func() {})
+	failing := newTenant(t, http.StatusInternalServerError, func() {})
+	slowly, release := make(chan struct{}), make(chan struct{})
+	slow := newTenant(t, http.StatusOK, func() { // a little at first, so that it is known, then until the others are done
+		select {
+		case <-slowly:
+			<-release
+		case <-time.After(1200 * time.Millisecond):
+		}
+	})
+	down.stop()
+	d := newTable(t)
+	d.write(to(slow.address, "s", 0), to(slow.address, "", 0))
+	sink := newUnclosed(t, httpsink.Options{URL: "http://{header:to}/", InsideNetworks: loopback, EndpointPause: 2 * time.Second, Timeout: 25 * time.Second})
+	d.relay(relay.Options{Sinks: map[string]relay.SinkOptions{"http": {Sink: sink, MaxAttempts: -1, Backoff: relay.Backoff{Min: time.Minute, Max: time.Hour}}}})
+	d.eventually("the slow endpoint is known", func() bool { return len(slow.received()) == 2 })
+	close(slowly)
+	var messages []outbox.Message
+	for n := range 100 {
+		messages = append(messages, to(good.address, fmt.Sprint("g", n%5), n))
+		if n%4 == 0 {
+			messages = append(messages, to(down.address, fmt.Sprint("d", n%3), n), to(down.address, "", n),
+				to(failing.address, "f", n), to(failing.address, "", n))
+		}
+		if n%10 == 0 {
+			messages = append(messages, to(slow.address, fmt.Sprint("s", n), n))
+		}
+	}
+	d.write(messages...)
+	d.eventually("all messages of the endpoint that is well have arrived, though the slow one answers none", func() bool { return len(good.received()) >= 100 })
+	close(release)
+	d.eventually("those of the endpoint that is down say so", func() bool { return waits(d, down.address) > 20 })
+	down.start()
+	d.eventually("all messages have arrived where they are taken", func() bool { return len(down.received()) >= 50 && len(slow.received()) >= 12 })
+	inTurn(t, good)
+	inTurn(t, down)
+	for _, attempt := range append(down.attempts, slow.attempts...) {
+		if attempt != "1" {
+			t.Errorf("a message to an endpoint that was down or is slow came with attempt %s", attempt)
+		}
+	}
+	if parked := d.counts()[relay.StateError]; parked > 0 {
+		t.Errorf("%d messages were parked", parked)
+	}
+}
+
+func to(address, key string, n int) outbox.Message {
+	return outbox.Message{Topic: "t", Key: key, Headers: map[string]string{"to": address, "number": fmt.Sprint(n)}}
+}
+
+// waits counts the rows that wait for an endpoint uncharged, with the reason.
+func waits(d *table, address string) (n int) {
+	for _, row := range d.list(relay.StateRetry) {
+		if row.Message.Headers["to"] != address {
+			continue
+		}
+		if row.Attempts != 0 || !strings.HasPrefix(row.LastError, "connection: ") {
+			d.t.Errorf("a message to the endpoint that is down waits after %d attempts with %q", row.Attempts, row.LastError)
+		}
+		n++
+	}
+	return n
+}
+
+// inTurn checks that of each key, messages arrived once and in order.
+func inTurn(t *testing.T, e *tenant) {
+	t.Helper()
+	last := map[string]int{}
+	for _, got := range e.received() {
+		key, number, _ := strings.Cut(got, " ")
+		var n int
+		if _, err := fmt.Sscan(number, &n); err != nil {
+			t.Fatal(err)
+		}
+		if before, known := last[key]; known && n <= before && key != "" {
+			t.Errorf("of key %s, %d arrived after %d", key, n, before)
+		}
+		last[key] = n
+	}
+}
