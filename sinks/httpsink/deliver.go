@@ -27,7 +27,16 @@ func (s *Sink) deliver(ctx context.Context, r *round, m sinks.Message) sinks.Out
 	if err != nil {
 		return sinks.Fail(sinks.Reject, sinks.ReasonInvalid, err.Error())
 	}
-	return s.make(ctx, r, c)
+	return s.orGiveUp(m, s.make(ctx, r, c))
+}
+
+// orGiveUp parks a message that has waited for its endpoint for too long.
+func (s *Sink) orGiveUp(m sinks.Message, o sinks.Outcome) sinks.Outcome {
+	waits := o.Result == sinks.Unsent && o.RetryAfter > 0 && o.Reason != sinks.ReasonBusy
+	if !waits || s.giveUp == 0 || m.CreatedAt.IsZero() || time.Since(m.CreatedAt) < s.giveUp {
+		return o
+	}
+	return sinks.Fail(sinks.Reject, sinks.ReasonUnroutable, fmt.Sprintf("given up after %v: %s", s.giveUp, o.Detail))
 }
 
 func (s *Sink) callOf(m sinks.Message) (c call, err error) {

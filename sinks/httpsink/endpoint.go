@@ -85,7 +85,7 @@ func (e *endpoint) learn(o sinks.Outcome, now time.Time, longest time.Duration) 
 	case sinks.Retry:
 		if e.failures++; e.failures >= mostFailures {
 			detail := fmt.Sprintf("the endpoint failed %d times in a row, lastly so: %s", e.failures, o.Detail)
-			e.close(sinks.Outcome{Reason: sinks.ReasonBusy, Detail: detail, RetryAfter: o.RetryAfter}, now, longest)
+			e.close(sinks.Outcome{Reason: sinks.ReasonConnection, Detail: detail, RetryAfter: o.RetryAfter}, now, longest)
 		}
 	}
 	return o

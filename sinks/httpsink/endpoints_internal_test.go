@@ -115,7 +115,7 @@ func TestFailuresInARowCloseAnEndpoint(t *testing.T) {
 			c.call("h", answers(failed))
 		}
 		o := c.call("h", answers(delivered))
-		if want := "the endpoint failed 5 times in a row, lastly so: 500"; !isPostponed(o, sinks.ReasonBusy) || o.Detail != want {
+		if want := "the endpoint failed 5 times in a row, lastly so: 500"; !isPostponed(o, sinks.ReasonConnection) || o.Detail != want {
 			t.Errorf("after %d failures: %+v, want %s", mostFailures, o, want)
 		}
 		c.call("rejects", answers(refused))

@@ -149,3 +149,23 @@ func inTurn(t *testing.T, e *tenant) {
 		last[key] = n
 	}
 }
+
+func TestGivingUpOnAnEndpoint(t *testing.T) {
+	t.Parallel()
+	gone := newServer(t, newEndpoint())
+	gone.stop()
+	sink := newSink(t, httpsink.Options{URL: "http://{topic}/", InsideNetworks: loopback, EndpointGiveUp: time.Hour})
+	m := message("k")
+	m.Topic = gone.address
+	for age, want := range map[time.Duration]sinks.Result{0: sinks.Unsent, 59 * time.Minute: sinks.Unsent, 61 * time.Minute: sinks.Reject} {
+		m.CreatedAt = time.Now().Add(-age)
+		o := sendOne(t, sink, m)
+		if o.Result != want || want == sinks.Reject && (o.Reason != sinks.ReasonUnroutable || !strings.HasPrefix(o.Detail, "given up after 1h0m0s: dial tcp")) {
+			t.Errorf("after %v: %+v, want %v", age, o, want)
+		}
+	}
+	m.CreatedAt = time.Time{} // not known
+	if o := sendOne(t, sink, m); o.Result != sinks.Unsent {
+		t.Errorf("%+v", o)
+	}
+}

@@ -76,6 +76,10 @@ type Options struct {
 	EndpointRate        int
 	EndpointPause       time.Duration
 
+	// EndpointGiveUp is the age at which a message is parked when its endpoint
+	// can't take it. Defaults to 0: never.
+	EndpointGiveUp time.Duration
+
 	// MaxRetryAfter is the longest wait that an answer's Retry-After can ask
 	// for. Defaults to [DefaultMaxRetryAfter].
 	MaxRetryAfter time.Duration
@@ -119,6 +123,7 @@ type Sink struct {
 	concurrency int
 	transport   *http.Transport
 	endpoints   *endpoints // nil: the one endpoint is the sink
+	giveUp      time.Duration
 	fan         *sinks.Fan
 	redactor    sinks.Redactor
 }
@@ -157,6 +162,7 @@ func New(options Options) (*Sink, error) {
 		tokens:      newTokens(options.OAuth2, newTransport(options, options.OutsideOnly)),
 		transport:   newTransport(options, options.OutsideOnly || target.chosen),
 		endpoints:   newEndpoints(options, target),
+		giveUp:      options.EndpointGiveUp,
 		fan:         sinks.NewFan(options.atOnce(target)),
 		redactor:    sinks.NewRedactor(append(options.secrets(), target.secrets()...)...),
 	}, nil

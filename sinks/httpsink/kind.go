@@ -37,6 +37,7 @@ func Kind() sinks.Kind {
 			{Name: "endpoint_concurrency", Type: sinks.TypeInt, Default: fmt.Sprint(DefaultEndpointConcurrency), Min: "1", Max: "1000", Help: "Where messages choose the address: how many requests to one endpoint are under way at once, at most."},
 			{Name: "endpoint_rate", Type: sinks.TypeInt, Default: "0", Min: "0", Max: "100000", Help: "Where messages choose the address: how many requests to one endpoint begin in a second, at most. 0 is no limit."},
 			{Name: "endpoint_pause", Type: sinks.TypeDuration, Default: DefaultEndpointPause.String(), Min: "1s", Max: "24h", Help: "Where messages choose the address: how long an endpoint that fails is left alone, at the longest."},
+			{Name: "endpoint_give_up", Type: sinks.TypeDuration, Default: "0s", Min: "0s", Help: "Where messages choose the address: the age at which a message is parked when its endpoint can't take it. 0s is never."},
 			{Name: "max_retry_after", Type: sinks.TypeDuration, Default: DefaultMaxRetryAfter.String(), Min: "1s", Max: "24h", Help: "The longest wait that an answer's Retry-After can ask for."},
 			{Name: "ca_file", Type: sinks.TypeString, Help: "A file with the certificates, in PEM form, to trust instead of the system's."},
 			{Name: "client_cert_file", Type: sinks.TypeString, Help: "A file with the certificate, in PEM form, to show to endpoints that ask for one. It is read anew for each connection, so it can be renewed."},
@@ -98,6 +99,7 @@ func fromSettings(s sinks.Settings) (sinks.Sink, error) {
 		EndpointConcurrency: s.Int("endpoint_concurrency"),
 		EndpointRate:        s.Int("endpoint_rate"),
 		EndpointPause:       s.Duration("endpoint_pause"),
+		EndpointGiveUp:      s.Duration("endpoint_give_up"),
 
 		SigningSecret: s.Secret("signing_secret"),
 		CloudEvents:   cloudevents.FromSettings(s),

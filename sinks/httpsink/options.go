@@ -42,8 +42,8 @@ func (o Options) check() error {
 	if o.Timeout < 0 || o.Concurrency < 0 || o.MaxRetryAfter < 0 {
 		problems = append(problems, errors.New("the timeout, the concurrency and the longest wait must not be negative"))
 	}
-	if o.EndpointConcurrency < 0 || o.EndpointRate < 0 || o.EndpointPause < 0 {
-		problems = append(problems, errors.New("an endpoint's concurrency, rate and pause must not be negative"))
+	if o.EndpointConcurrency < 0 || o.EndpointRate < 0 || o.EndpointPause < 0 || o.EndpointGiveUp < 0 {
+		problems = append(problems, errors.New("an endpoint's concurrency, rate, pause and give-up must not be negative"))
 	}
 	problems = append(problems, about("headers", checkStatic(o.Headers)), about("content type", checkValue(o.ContentType)),
 		about("signing secret", checkSigning(o.SigningSecret)), o.OAuth2.check(), o.checkLogin())
