@@ -31,10 +31,10 @@ func TestTheExampleIsValid(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(c.Sources) != 2 || len(c.Sinks) != 4 || len(c.Routes) != 4 || c.Admin.Listen == "" {
+	if len(c.Sources) != 2 || len(c.Sinks) != 5 || len(c.Routes) != 5 || c.Admin.Listen == "" {
 		t.Errorf("got %+v", c)
 	}
-	if routed := c.SinksOf("jobs"); len(routed) != 3 {
+	if routed := c.SinksOf("jobs"); len(routed) != 4 {
 		t.Errorf("jobs has the sinks %v, want all but nowhere", routed)
 	}
 }
