@@ -48,7 +48,7 @@ func (m *mortal) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcom
 }
 
 // live runs a relay until its process dies or the time is over.
-func live(t *testing.T, db *memstore.DB, name string, m *mortal, life time.Duration) {
+func live(t *testing.T, db *memstore.DB, name string, sink sinks.Sink, m *mortal, life time.Duration) {
 	t.Helper()
 	store := db.Store()
 	fail := func(context.Context, memstore.Op) error {
@@ -59,7 +59,7 @@ func live(t *testing.T, db *memstore.DB, name string, m *mortal, life time.Durat
 	}
 	store.Hooks = memstore.Hooks{Fail: fail, Lose: fail}
 	r, err := relay.New(store, relay.Options{Name: name, Lease: 3 * time.Second, DrainTimeout: time.Millisecond, Logger: slog.New(slog.DiscardHandler),
-		Sinks: map[string]relay.SinkOptions{"main": {Sink: m, Batch: 10, Workers: 2}}})
+		Sinks: map[string]relay.SinkOptions{"main": {Sink: sink, Batch: 10, Workers: 2}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +85,7 @@ func TestMessageThatKillsItsRelayIsParked(t *testing.T) {
 		delivered := map[int64]bool{}
 		for n := range 30 {
 			m := &mortal{poison: 42, dead: make(chan struct{})}
-			live(t, db, fmt.Sprint("relay-", n), m, 30*time.Second)
+			live(t, db, fmt.Sprint("relay-", n), m, m, 30*time.Second)
 			for _, id := range m.ids() {
 				delivered[id] = true
 			}
@@ -104,6 +104,52 @@ func TestMessageThatKillsItsRelayIsParked(t *testing.T) {
 	})
 }
 
+// exactlyMortal is a mortal sink that is exact: what is in doubt comes again whole,
+// with the message that kills.
+type exactlyMortal struct {
+	*mortal
+	name  string
+	plans int
+}
+
+func (m *exactlyMortal) Plan(_ context.Context, batch []sinks.Message) ([]sinks.Ticket, []sinks.Outcome) {
+	m.plans++
+	tickets := make([]sinks.Ticket, len(batch))
+	for i := range tickets {
+		tickets[i] = sinks.Ticket{Batch: fmt.Sprint(m.name, m.plans), Size: len(batch), Place: i}
+	}
+	return tickets, nil
+}
+
+// A message that kills whoever sends its batch again is found like any other,
+// though that may cost its batch that nothing comes twice.
+func TestMessageThatKillsWhoSendsItAgainIsParked(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db := memstore.New()
+		for i := range 300 {
+			write(db, "orders", fmt.Sprint("k", i%30), 1)
+		}
+		delivered := map[int64]bool{}
+		for n := range 30 {
+			m := &mortal{poison: 42, dead: make(chan struct{})}
+			name := fmt.Sprint("relay-", n)
+			live(t, db, name, &exactlyMortal{mortal: m, name: name}, m, 30*time.Second)
+			for _, id := range m.ids() {
+				delivered[id] = true
+			}
+			time.Sleep(5 * time.Second)
+		}
+		parked, err := db.Store().List(t.Context(), relay.Filter{State: relay.StateError})
+		if err != nil || len(parked) != 1 || parked[0].ID != 42 {
+			t.Fatalf("parked: %d messages, %v; want only message 42", len(parked), err)
+		}
+		if len(delivered) != 299 {
+			t.Errorf("%d other messages were delivered, want 299", len(delivered))
+		}
+	})
+}
+
 func TestRelaysThatAreKilledParkNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -114,10 +160,10 @@ func TestRelaysThatAreKilledParkNothing(t *testing.T) {
 		for n := range 60 {
 			m := &mortal{dead: make(chan struct{}), recorder: recorder{delay: 20 * time.Millisecond}}
 			time.AfterFunc(time.Duration(3000+n*7)*time.Millisecond, m.die)
-			live(t, db, fmt.Sprint("relay-", n), m, time.Hour)
+			live(t, db, fmt.Sprint("relay-", n), m, m, time.Hour)
 		}
 		m := &mortal{dead: make(chan struct{})}
-		live(t, db, "last", m, 2*time.Minute)
+		live(t, db, "last", m, m, 2*time.Minute)
 		if counts := statusOf(t, db); counts[relay.StateDone] != 3000 {
 			t.Errorf("at the end: %v, want 3000 done", counts)
 		}
