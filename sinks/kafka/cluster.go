@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -77,10 +78,9 @@ func (c *cluster) look(ctx context.Context, names []string) (map[string]*topic, 
 	if found, missing = c.remembered(names); len(missing) == 0 && len(names) > 0 {
 		return found, nil
 	}
-	if err := c.ask(ctx, missing); err != nil {
-		return nil, err
-	}
-	return c.all(names), nil
+	learned, err := c.ask(ctx, missing)
+	maps.Copy(found, learned) // what was known grows old meanwhile, and does for this time
+	return found, err
 }
 
 // outdated says that a topic turned out to be otherwise than remembered: the
@@ -107,30 +107,19 @@ func (c *cluster) remembered(names []string) (found map[string]*topic, missing [
 	return found, missing
 }
 
-func (c *cluster) all(names []string) map[string]*topic {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	topics := make(map[string]*topic, len(names))
-	for _, name := range names {
-		topics[name] = c.topics[name]
-	}
-	return topics
-}
-
 // ask asks one broker after the other. An answer of any kind is better than none.
-func (c *cluster) ask(ctx context.Context, names []string) error {
+func (c *cluster) ask(ctx context.Context, names []string) (map[string]*topic, error) {
 	var problems []error
 	for _, address := range c.candidates() {
 		answer, err := c.client.Metadata(ctx, &kafkago.MetadataRequest{Addr: kafkago.TCP(address), Topics: names})
 		if err == nil {
-			c.learn(names, answer)
-			return nil
+			return c.learn(names, answer), nil
 		}
 		if problems = append(problems, err); ctx.Err() != nil || !isConnection(err) {
 			break
 		}
 	}
-	return fmt.Errorf("ask the brokers for metadata: %w", errors.Join(problems...))
+	return nil, fmt.Errorf("ask the brokers for metadata: %w", errors.Join(problems...))
 }
 
 // name is the cluster's id, without blanks.

@@ -21,6 +21,17 @@ func Age(s *Sink, by time.Duration) {
 	}
 }
 
+// AgeTopics makes what the sink knows of topics so much older.
+func AgeTopics(s *Sink, by time.Duration) {
+	s.cluster.mu.Lock()
+	defer s.cluster.mu.Unlock()
+	for name, t := range s.cluster.topics {
+		aged := *t
+		aged.at = t.at.Add(-by)
+		s.cluster.topics[name] = &aged
+	}
+}
+
 // Murmur2 is the hash of keys.
 var Murmur2 = murmur2
 

@@ -281,3 +281,52 @@ func TestAnswersThatNameNoRecord(t *testing.T) {
 		t.Errorf("outcomes %s", got)
 	}
 }
+
+// TestTopicGrowsOldWhileAnotherIsAskedFor: it was known when the Send began.
+func TestTopicGrowsOldWhileAnotherIsAskedFor(t *testing.T) {
+	t.Parallel()
+	cluster := fake(t, kfake.SeedTopics(1, "t", "u"))
+	sink := newSink(t, kafka.Options{Brokers: cluster.ListenAddrs()})
+	if got := summary(sink.Send(t.Context(), batchOf("t", "a"))); got != "D" {
+		t.Fatalf("the first Send: %s", got)
+	}
+	cluster.ControlKey(int16(kmsg.Metadata), func(kmsg.Request) (kmsg.Response, error, bool) {
+		cluster.KeepControl()
+		kafka.AgeTopics(sink, time.Hour)
+		return nil, nil, false
+	})
+	batch := append(batchOf("t", "a"), batchOf("u", "b")...)
+	if got := summary(sink.Send(t.Context(), batch)); got != "DD" {
+		t.Errorf("the second Send: %s", got)
+	}
+}
+
+// TestKeyInPartitionsOneOfWhichFails: whatever waits for another partition behind
+// what failed is unsent as well, also if nothing else is left to do.
+func TestKeyInPartitionsOneOfWhichFails(t *testing.T) {
+	t.Parallel()
+	cluster := fake(t, kfake.NumBrokers(1), kfake.SeedTopics(3, "t"))
+	others := make(chan struct{})
+	cluster.ControlKey(int16(kmsg.Produce), func(request kmsg.Request) (kmsg.Response, error, bool) {
+		cluster.KeepControl()
+		produce := request.(*kmsg.ProduceRequest)
+		if produce.Topics[0].Partitions[0].Partition != 2 {
+			close(others)
+			return nil, nil, false
+		}
+		cluster.SleepControl(func() {
+			<-others
+			time.Sleep(50 * time.Millisecond) // until its answer was read, most likely
+		})
+		return produced(produce, kerr.UnknownServerError), nil, true
+	})
+	sink := newSink(t, kafka.Options{Brokers: cluster.ListenAddrs(), PartitionHeader: "p"})
+	batch := batchOf("t", "z", "a", "a", "a")
+	for i, partition := range []string{"0", "2", "1", "0"} {
+		batch[i].Headers = map[string]string{"p": partition}
+	}
+	outcomes := sink.Send(t.Context(), batch)
+	if got := summary(outcomes); got != "DRNN" {
+		t.Errorf("%s: %+v", got, outcomes[3])
+	}
+}

@@ -23,7 +23,7 @@ type topic struct {
 // next returns a partition for messages without a key: each in turn that has a
 // leader.
 func (t *topic) next() int {
-	first := int(t.turns.Add(1)) % len(t.leaders)
+	first := int(t.turns.Add(1) % uint32(len(t.leaders)))
 	for i := range t.leaders {
 		if partition := (first + i) % len(t.leaders); t.leaders[partition] != "" {
 			return partition
@@ -32,8 +32,8 @@ func (t *topic) next() int {
 	return first
 }
 
-// learn remembers an answer about topics of these names.
-func (c *cluster) learn(names []string, answer *kafkago.MetadataResponse) {
+// learn remembers an answer about topics of these names, and returns them.
+func (c *cluster) learn(names []string, answer *kafkago.MetadataResponse) map[string]*topic {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.known, c.id = c.known[:0], answer.ClusterID
@@ -41,14 +41,17 @@ func (c *cluster) learn(names []string, answer *kafkago.MetadataResponse) {
 		c.known = append(c.known, addressOf(broker))
 	}
 	maps.DeleteFunc(c.topics, func(_ string, t *topic) bool { return time.Since(t.at) > metadataAge })
+	learned := make(map[string]*topic, len(names))
 	for _, name := range names {
-		c.topics[name] = &topic{name: name, err: kafkago.UnknownTopicOrPartition, at: time.Now(), turns: &c.turns}
+		learned[name] = &topic{name: name, err: kafkago.UnknownTopicOrPartition, at: time.Now(), turns: &c.turns}
 	}
 	for i := range answer.Topics {
-		if t := c.topics[answer.Topics[i].Name]; t != nil {
+		if t := learned[answer.Topics[i].Name]; t != nil {
 			t.leaders, t.err = leadersOf(answer.Topics[i])
 		}
 	}
+	maps.Copy(c.topics, learned)
+	return learned
 }
 
 func leadersOf(t kafkago.Topic) ([]string, error) {

@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/rowrelay/rowrelay/sinks"
@@ -83,7 +84,10 @@ func (r *run) work(ctx context.Context) {
 	for {
 		ready := r.ready()
 		if under == 0 && len(ready) == 0 {
-			return
+			if r.isWorkedOff() {
+				return
+			}
+			continue // one that was held back holds back others, of lanes that were looked at before
 		}
 		if under == 0 && len(ready) == 1 { // as is common: it needs nobody else
 			r.take(r.carry(ctx, ready[0], r.slowest))
@@ -97,6 +101,10 @@ func (r *run) work(ctx context.Context) {
 		r.take(<-answers)
 		under--
 	}
+}
+
+func (r *run) isWorkedOff() bool {
+	return !slices.ContainsFunc(r.order, func(l *lane) bool { return len(l.waiting) > 0 })
 }
 
 // answer is what became of a lane's record batch.

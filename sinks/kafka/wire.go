@@ -110,7 +110,7 @@ func (w *wire) drop(address string) {
 	}
 }
 
-// closeIdle closes all idle connections. Those in use end with their Send.
+// closeIdle closes the connections that no Send uses.
 func (w *wire) closeIdle() {
 	w.mu.Lock()
 	idle := w.idle
