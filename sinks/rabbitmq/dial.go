@@ -14,7 +14,7 @@ import (
 const frameSize = 128 << 10
 
 // dial connects to the first host that lets us in, beginning with the one at
-// first, and returns which one that was.
+// first, and returns which one that was; first itself where there is none.
 func (s *Sink) dial(ctx context.Context, first int) (*session, int, error) {
 	addresses, trouble := s.options.addresses(), error(nil)
 	for i := range addresses {
@@ -27,7 +27,7 @@ func (s *Sink) dial(ctx context.Context, first int) (*session, int, error) {
 			trouble = err
 		}
 	}
-	return nil, first + 1, trouble
+	return nil, first, trouble
 }
 
 // dialOne connects to one host within its share of the time.

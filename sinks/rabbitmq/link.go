@@ -91,7 +91,7 @@ func (l *link) dial(ctx context.Context, dead *session) (*session, error) {
 		dead.close(ctx)
 	}
 	n, at, err := l.sink.dial(ctx, l.next)
-	l.next = at
+	l.next = at + 1
 	if err != nil {
 		return nil, err
 	}

@@ -299,6 +299,27 @@ func TestHosts(t *testing.T) {
 	unavailable(t, sink.Open(t.Context()), sinks.ReasonConnection, first.address(), second.address())
 }
 
+// TestTheNextHost: a connection that was lost is made again to the next host,
+// though the one before is still there.
+func TestTheNextHost(t *testing.T) {
+	t.Parallel()
+	b := theBroker(t)
+	queue := b.client(t).queue("classic", nil)
+	hosts := []*proxy{newProxy(t, b.hosts[0]), newProxy(t, b.hosts[0])}
+	options := b.options(hosts[0].address(), hosts[1].address())
+	options.Connections = 1
+	sink := opened(t, options)
+	for lost := range 4 {
+		want := [2]int{(lost + 2) / 2, (lost + 1) / 2}
+		if got := [2]int{hosts[0].connections(), hosts[1].connections()}; got != want {
+			t.Errorf("after %d losses, the hosts have seen %d connections, want %d", lost, got, want)
+		}
+		hosts[0].cut()
+		hosts[1].cut()
+		deliverAll(t, sink, []sinks.Message{to(queue, "")})
+	}
+}
+
 // TestASilentHost has its share of the time, and no more.
 func TestASilentHost(t *testing.T) {
 	t.Parallel()
