@@ -7,8 +7,9 @@ variable=ROWRELAY_TEST_KAFKA
 url() { echo "127.0.0.1:$port"; }
 
 start() {
-	local controller login tls mtls secure
+	local controller login tls mtls secure front=() behind=()
 	controller=$(free_port) login=$(free_port) tls=$(free_port) mtls=$(free_port) secure=$(free_port)
+	front=("$(free_port)" "$(free_port)") behind=("$(free_port)" "$(free_port)")
 	write_node_program 256m && write_tool_program && certificates && kafka_properties >"$dir/1.properties" && logins >"$dir/logins" || return
 	if is_root; then chown -R "$user" "$dir"; fi
 	format_node 1 --add-scram "SCRAM-SHA-256=[name=rowrelay,password=$password]" \
@@ -19,9 +20,15 @@ start() {
 
 # logins: the second variable is a query with the other listeners' addresses,
 # the folder of the certificates and of the program tool, and the password of the users rowrelay and
-# guest. Guest may do what no access rule forbids.
+# guest. Guest may do what no access rule forbids. The listener behind-front
+# tells clients to connect to front, and behind-front2 to front2: there a test may
+# listen, and cut their connections.
 logins() {
-	echo "login=127.0.0.1:$login&tls=127.0.0.1:$tls&mtls=127.0.0.1:$mtls&secure=127.0.0.1:$secure&folder=$dir&password=$password"
+	echo "login=127.0.0.1:$login&tls=127.0.0.1:$tls&mtls=127.0.0.1:$mtls&secure=127.0.0.1:$secure$(fronts)&folder=$dir&password=$password"
+}
+
+fronts() {
+	echo "&front=127.0.0.1:${front[0]}&behind-front=127.0.0.1:${behind[0]}&front2=127.0.0.1:${front[1]}&behind-front2=127.0.0.1:${behind[1]}"
 }
 
 env_line() {
@@ -31,9 +38,11 @@ env_line() {
 
 kafka_properties() {
 	local name plain=org.apache.kafka.common.security.plain.PlainLoginModule scram=org.apache.kafka.common.security.scram.ScramLoginModule
-	properties 1 "1@127.0.0.1:$controller" "PLAIN://127.0.0.1:$port,CONTROLLER://127.0.0.1:$controller,LOGIN://127.0.0.1:$login,TLS://127.0.0.1:$tls,MTLS://127.0.0.1:$mtls,SECURE://127.0.0.1:$secure"
+	local listeners="PLAIN://127.0.0.1:$port,LOGIN://127.0.0.1:$login,TLS://127.0.0.1:$tls,MTLS://127.0.0.1:$mtls,SECURE://127.0.0.1:$secure"
+	properties 1 "1@127.0.0.1:$controller" "CONTROLLER://127.0.0.1:$controller,$listeners,FRONT://127.0.0.1:${behind[0]},FRONT2://127.0.0.1:${behind[1]}"
 	cat <<-PROPERTIES
-		listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAIN:PLAINTEXT,LOGIN:SASL_PLAINTEXT,TLS:SSL,MTLS:SSL,SECURE:SASL_SSL
+		advertised.listeners=$listeners,FRONT://127.0.0.1:${front[0]},FRONT2://127.0.0.1:${front[1]}
+		listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAIN:PLAINTEXT,FRONT:PLAINTEXT,FRONT2:PLAINTEXT,LOGIN:SASL_PLAINTEXT,TLS:SSL,MTLS:SSL,SECURE:SASL_SSL
 		inter.broker.listener.name=PLAIN
 		offsets.topic.replication.factor=1
 		transaction.state.log.replication.factor=1

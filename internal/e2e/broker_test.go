@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/url"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -16,45 +15,39 @@ import (
 
 // broker is where a scene's messages go, and what arrived there.
 type broker interface {
-	sink() string        // as the command takes it
-	received() []arrival // in their order within each key
+	sink(from string) string // as the command takes it; from is written into each message
+	received() []arrival     // in their order within each key
+	whole() error            // nil if all nodes are there
 }
 
-// asked returns the address of a server; without it the test is skipped, or
-// fails where servers are required.
-func asked(t *testing.T, variable string) string {
-	t.Helper()
-	address := os.Getenv(variable)
-	if address == "" && os.Getenv("REQUIRE_SERVERS") == "1" {
-		t.Fatalf("%s is not set: run deploy/servers/servers up and source .servers/env", variable)
-	}
-	if address == "" {
-		t.Skipf("%s is not set", variable)
-	}
-	return address
+// source has messages tell which relay sent them.
+func source(from string) string {
+	return "cloudevents=binary&cloudevents_source=" + url.QueryEscape(from)
 }
 
 // readOrder is an arrival from a message as it lies in a broker.
-func readOrder(t *testing.T, id string, body []byte) arrival {
+func readOrder(t *testing.T, id, from string, body []byte) arrival {
 	t.Helper()
 	var order struct{ Customer, Number int }
 	if err := json.Unmarshal(body, &order); err != nil {
 		t.Errorf("message %s is damaged: %v", id, err)
 	}
-	return arrival{id: id, customer: order.Customer, number: order.Number, at: time.Now()}
+	return arrival{id: id, from: from, customer: order.Customer, number: order.Number}
 }
 
 // kafkaTopic is a topic of its own with some partitions.
 type kafkaTopic struct {
 	t             *testing.T
 	brokers, name string
+	front         string // where relays find the brokers
+	replicas      int
 }
 
 const kafkaPartitions = 6
 
-func newKafkaTopic(t *testing.T, variable string, replicas int) *kafkaTopic {
+func newKafkaTopic(t *testing.T, brokers string, replicas int) *kafkaTopic {
 	t.Helper()
-	topic := &kafkaTopic{t: t, brokers: asked(t, variable), name: fmt.Sprint("e2e-", time.Now().UnixNano())}
+	topic := &kafkaTopic{t: t, brokers: brokers, front: brokers, name: fmt.Sprint("e2e-", time.Now().UnixNano()), replicas: replicas}
 	answer, err := topic.client().CreateTopics(t.Context(), &kafka.CreateTopicsRequest{Topics: []kafka.TopicConfig{
 		{Topic: topic.name, NumPartitions: kafkaPartitions, ReplicationFactor: replicas},
 	}})
@@ -67,7 +60,36 @@ func (k *kafkaTopic) client() *kafka.Client {
 	return &kafka.Client{Addr: kafka.TCP(strings.Split(k.brokers, ",")...), Timeout: 30 * time.Second}
 }
 
-func (k *kafkaTopic) sink() string { return "kafka://" + k.brokers + "/" + k.name }
+func (k *kafkaTopic) sink(from string) string {
+	return "kafka://" + k.front + "/" + k.name + "?" + source(from)
+}
+
+// whole asks each node whether each partition has all its replicas, up to date.
+func (k *kafkaTopic) whole() error {
+	for node := range strings.SplitSeq(k.brokers, ",") {
+		if err := k.isWholeAt(node); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (k *kafkaTopic) isWholeAt(node string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	connection, err := kafka.DialContext(ctx, "tcp", node) // a Client would remember what was
+	if err != nil {
+		return err
+	}
+	defer connection.Close()
+	partitions, err := connection.ReadPartitions(k.name)
+	for _, partition := range partitions {
+		if len(partition.Isr) < k.replicas {
+			return fmt.Errorf("%s says that partition %d has %d replicas of %d", node, partition.ID, len(partition.Isr), k.replicas)
+		}
+	}
+	return err
+}
 
 // received reads each partition from its beginning to its end.
 func (k *kafkaTopic) received() (all []arrival) {
@@ -89,14 +111,14 @@ func (k *kafkaTopic) partition(number int) (arrivals []arrival) {
 	for reader.Offset() < end {
 		m, err := reader.ReadMessage(ctx)
 		check(k.t, err)
-		arrivals = append(arrivals, readOrder(k.t, kafkaID(m), m.Value))
+		arrivals = append(arrivals, readOrder(k.t, kafkaHeader(m, "rowrelay-message-id"), kafkaHeader(m, "ce_source"), m.Value))
 	}
 	return arrivals
 }
 
-func kafkaID(m kafka.Message) string {
+func kafkaHeader(m kafka.Message, name string) string {
 	for _, header := range m.Headers {
-		if header.Key == "rowrelay-message-id" {
+		if header.Key == name {
 			return string(header.Value)
 		}
 	}
@@ -105,13 +127,16 @@ func kafkaID(m kafka.Message) string {
 
 // rabbitQueue is a queue of its own behind an exchange of its own.
 type rabbitQueue struct {
-	t             *testing.T
-	address, name string
+	t           *testing.T
+	login, name string   // the login is a URL up to its @
+	hosts       []string // with their ports
+	front       string   // where relays find the hosts
 }
 
-func newRabbitQueue(t *testing.T, variable, kind string) *rabbitQueue {
+func newRabbitQueue(t *testing.T, address, kind string) *rabbitQueue {
 	t.Helper()
-	q := &rabbitQueue{t: t, address: asked(t, variable), name: fmt.Sprint("e2e-", time.Now().UnixNano())}
+	login, hosts, _ := strings.Cut(strings.TrimSuffix(address, "/"), "@")
+	q := &rabbitQueue{t: t, login: login + "@", hosts: strings.Split(hosts, ","), front: hosts, name: fmt.Sprint("e2e-", time.Now().UnixNano())}
 	q.on(func(channel *amqp.Channel) {
 		check(t, channel.ExchangeDeclare(q.name, amqp.ExchangeFanout, true, false, false, false, nil))
 		_, err := channel.QueueDeclare(q.name, true, false, false, false, amqp.Table{"x-queue-type": kind})
@@ -137,11 +162,9 @@ func (q *rabbitQueue) on(work func(*amqp.Channel)) {
 
 // dial takes the first host that answers.
 func (q *rabbitQueue) dial() *amqp.Connection {
-	scheme, rest, _ := strings.Cut(q.address, "://")
-	login, hosts, _ := strings.Cut(rest, "@")
 	var last error
-	for host := range strings.SplitSeq(strings.TrimSuffix(hosts, "/"), ",") {
-		connection, err := amqp.Dial(scheme + "://" + login + "@" + host + "/")
+	for _, host := range q.hosts {
+		connection, err := amqp.Dial(q.login + host + "/")
 		if err == nil {
 			return connection
 		}
@@ -151,77 +174,52 @@ func (q *rabbitQueue) dial() *amqp.Connection {
 	return nil
 }
 
-func (q *rabbitQueue) sink() string {
-	return strings.TrimSuffix(q.address, "/") + "/?exchange=" + url.QueryEscape(q.name)
+func (q *rabbitQueue) sink(from string) string {
+	return q.login + q.front + "/?exchange=" + url.QueryEscape(q.name) + "&" + source(from)
 }
+
+// whole asks whether each node knows the queue.
+func (q *rabbitQueue) whole() error {
+	for _, host := range q.hosts {
+		if err := q.isAt(host); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (q *rabbitQueue) isAt(host string) error {
+	connection, err := amqp.Dial(q.login + host + "/")
+	if err != nil {
+		return err
+	}
+	defer connection.Close()
+	channel, err := connection.Channel()
+	if err != nil {
+		return err
+	}
+	_, err = channel.QueueDeclarePassive(q.name, true, false, false, false, nil)
+	return err
+}
+
+// end marks the end of what has arrived.
+const end = "the end"
 
 // received takes out of the queue whatever is in it.
 func (q *rabbitQueue) received() (all []arrival) {
 	q.t.Helper()
 	q.on(func(channel *amqp.Channel) {
-		state, err := channel.QueueDeclarePassive(q.name, true, false, false, false, nil)
-		check(q.t, err)
+		check(q.t, channel.Publish(q.name, "", false, false, amqp.Publishing{MessageId: end}))
 		deliveries, err := channel.Consume(q.name, "", true, true, false, false, nil)
 		check(q.t, err)
-		for range state.Messages {
-			select {
-			case d := <-deliveries:
-				all = append(all, readOrder(q.t, d.MessageId, d.Body))
-			case <-time.After(30 * time.Second):
-				q.t.Errorf("%d of %d messages came out of the queue", len(all), state.Messages)
+		for d := range deliveries {
+			if d.MessageId == end {
 				return
 			}
+			from, _ := d.Headers["cloudEvents:source"].(string)
+			all = append(all, readOrder(q.t, d.MessageId, from, d.Body))
 		}
+		q.t.Errorf("the queue ended after %d messages", len(all))
 	})
 	return all
-}
-
-// Relays to a broker are killed: nothing is lost, each customer's orders are in
-// their order, and no kill causes more duplicates than were in flight.
-func TestKilledRelaysToBrokersLoseNothing(t *testing.T) {
-	t.Parallel()
-	for name, open := range map[string]func(*testing.T) broker{
-		"kafka": func(t *testing.T) broker { return newKafkaTopic(t, "ROWRELAY_TEST_KAFKA", 1) },
-		"kafka, idempotent": func(t *testing.T) broker {
-			return idempotentTopic{newKafkaTopic(t, "ROWRELAY_TEST_KAFKA", 1)}
-		},
-		"rabbitmq": func(t *testing.T) broker { return newRabbitQueue(t, "ROWRELAY_TEST_RABBITMQ", "classic") },
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			to := open(t)
-			s := newScene(t, "postgres15/pgx")
-			length := lasting(8*time.Second, time.Minute)
-			done := make(chan struct{})
-			go func() { placeOrders(s, lastingOrders(), length); close(done) }()
-			kills := killEverySecond(s, func(string) string { return to.sink() }, 3*time.Second, length)
-			<-done
-			s.settled(2 * time.Minute)
-			judgeBroker(s, to, len(kills))
-		})
-	}
-}
-
-// lastingOrders are 200,000 committed ones with -long.
-func lastingOrders() int {
-	if *long {
-		return 400_000
-	}
-	return 10_000
-}
-
-func judgeBroker(s *scene, to broker, kills int) {
-	s.t.Helper()
-	const inFlight = 2*20 + 2*40 // as in judgeDuplicates
-	v := judge(s.t, to.received())
-	if want := s.committed(); v.distinct != want {
-		s.t.Errorf("%d distinct messages arrived of %d committed orders", v.distinct, want)
-	}
-	if _, exact := to.(idempotentTopic); exact && len(v.duplicates) > 0 {
-		s.t.Errorf("%d messages are in the log twice, none should be", len(v.duplicates))
-	}
-	if len(v.duplicates) > kills*inFlight {
-		s.t.Errorf("%d kills caused %d duplicates, more than were in flight", kills, len(v.duplicates))
-	}
-	s.t.Logf("%d messages, %d kills, %d duplicates", v.distinct, kills, len(v.duplicates))
 }

@@ -11,19 +11,19 @@ import (
 	"github.com/rowrelay/rowrelay/relay"
 )
 
-// placeOrders writes orders from 8 writers at once and rolls half of them
-// back. A customer's orders come from one writer, so they are committed in
-// their order.
-func placeOrders(s *scene, orders int, over time.Duration) {
+// placeOrders writes orders from 8 writers at once, so many in a transaction, and
+// rolls half of these back. A customer's orders come from one writer, so they are
+// committed in their order.
+func placeOrders(s *scene, transactions, orders int, over time.Duration) {
 	const writers, customers = 8, 80
 	var group sync.WaitGroup
 	for w := range writers {
 		group.Go(func() {
-			each := orders / writers
+			each := transactions / writers
 			for n := range each {
-				customer := w + writers*rand.IntN(customers/writers)
-				if err := s.order(context.Background(), customer, n+1, n%2 == 0); err != nil {
-					s.t.Errorf("write an order: %v", err)
+				customer := func() int { return w + writers*rand.IntN(customers/writers) }
+				if err := s.orders(context.Background(), orders, customer, n*orders+1, n%2 == 0); err != nil {
+					s.t.Errorf("write orders: %v", err)
 					return
 				}
 				<-time.After(over / time.Duration(each))
@@ -39,7 +39,7 @@ func TestCommittedOrdersAndNoOthersArriveInOrder(t *testing.T) {
 	for i := range 3 {
 		s.relay(fmt.Sprint("relay-", i), fmt.Sprint(e.URL, "/", i))
 	}
-	placeOrders(s, 10_000, time.Second)
+	placeOrders(s, 10_000, 1, time.Second)
 	s.settled(time.Minute)
 	v := judge(t, e.received())
 	if want := s.committed(); want != 5000 || v.distinct != want {
@@ -52,6 +52,10 @@ func TestCommittedOrdersAndNoOthersArriveInOrder(t *testing.T) {
 		t.Errorf("%d messages were parked", parked)
 	}
 }
+
+// killedBatch is how many messages a batch of a relay has that is to be killed:
+// few, so that few can be in flight.
+const killedBatch = 20
 
 // kill is the death of a relay.
 type kill struct {
@@ -75,9 +79,8 @@ func killedRelaysLoseNothing(s *scene) {
 	t, e := s.t, newEndpoint(s.t)
 	length := lasting(10*time.Second, time.Minute)
 	done := make(chan struct{})
-	go func() { placeOrders(s, 10_000, length); close(done) }()
-	kills := killEverySecond(s, func(path string) string { return e.URL + path }, lease, length)
-	<-done
+	go func() { placeOrders(s, 10_000, 1, length); close(done) }()
+	kills := killEverySecond(s, func(path string) string { return e.URL + path }, lease, killedBatch, done)
 	s.settled(time.Minute)
 	v := judge(t, e.received())
 	if want := s.committed(); want != 5000 || v.distinct != want {
@@ -90,9 +93,9 @@ func killedRelaysLoseNothing(s *scene) {
 	}
 }
 
-// killEverySecond runs three relays and kills one of them each second. Each has
-// a path of its own, which the URL of its sink may tell.
-func killEverySecond(s *scene, sink func(path string) string, lease, length time.Duration) []*kill {
+// killEverySecond runs three relays and kills one of them each second, until all
+// is done. Each has a path of its own, which the URL of its sink may tell.
+func killEverySecond(s *scene, sink func(path string) string, lease time.Duration, batch int, done <-chan struct{}) []*kill {
 	var (
 		kills    []*kill
 		watchers sync.WaitGroup
@@ -102,12 +105,12 @@ func killEverySecond(s *scene, sink func(path string) string, lease, length time
 	start := func(i int) {
 		started++
 		path := fmt.Sprint("/relay-", started)
-		relays[i] = s.relay(path, sink(path), "--lease", lease.String(), "--batch", "20", "--workers", "2")
+		relays[i] = s.relay(path, sink(path), "--lease", lease.String(), "--batch", fmt.Sprint(batch), "--workers", "2")
 	}
 	for i := range relays {
 		start(i)
 	}
-	for end := time.Now().Add(length); time.Now().Before(end); {
+	for isOpen(done) {
 		<-time.After(time.Second)
 		i := rand.IntN(len(relays))
 		owners := s.owned(relays[i].command.Process.Pid)
@@ -119,6 +122,15 @@ func killEverySecond(s *scene, sink func(path string) string, lease, length time
 	}
 	watchers.Wait()
 	return kills
+}
+
+func isOpen(done <-chan struct{}) bool {
+	select {
+	case <-done:
+		return false
+	default:
+		return true
+	}
 }
 
 // fence is a lane and the fence that a relay holds it with.
@@ -159,7 +171,7 @@ func (s *scene) untilTaken(lanes []fence, since time.Time, limit time.Duration) 
 // no kill caused more of them than were in flight.
 func judgeDuplicates(t testing.TB, duplicates []duplicate, kills []*kill) {
 	t.Helper()
-	const inFlight = 2*20 + 2*40 // two batches at the sink, and outcomes that wait for two settlements
+	const inFlight = 2*killedBatch + 2*2*killedBatch // two batches at the sink, and outcomes that wait for two settlements
 	caused, most := map[string]int{}, 0
 	for _, d := range duplicates {
 		k := killOf(kills, d.first.from)

@@ -123,13 +123,39 @@ func (s *scene) orderTo(ctx context.Context, topic string, customer, number int,
 	return tx.Commit()
 }
 
+// orders writes several orders in one transaction, their numbers one after the
+// other.
+func (s *scene) orders(ctx context.Context, count int, customer func() int, number int, commit bool) error {
+	tx, err := s.DB.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback()
+	rows, messages := make([]string, count), make([]outbox.Message, count)
+	for n := range count {
+		by := customer()
+		rows[n], messages[n] = fmt.Sprintf("(%d, %d)", by, number+n), orderMessage("orders", by, number+n)
+	}
+	if _, err := tx.ExecContext(ctx, "INSERT INTO orders (customer, number) VALUES "+strings.Join(rows, ", ")); err != nil {
+		return err
+	}
+	if err := s.writer.Write(ctx, tx, messages...); err != nil || !commit {
+		return err
+	}
+	return tx.Commit()
+}
+
 func (s *scene) write(ctx context.Context, tx *sql.Tx, topic string, customer, number int) error {
 	if _, err := tx.ExecContext(ctx, fmt.Sprintf("INSERT INTO orders (customer, number) VALUES (%d, %d)", customer, number)); err != nil {
 		return err
 	}
-	return s.writer.Write(ctx, tx, outbox.Message{
+	return s.writer.Write(ctx, tx, orderMessage(topic, customer, number))
+}
+
+func orderMessage(topic string, customer, number int) outbox.Message {
+	return outbox.Message{
 		Topic: topic, Key: fmt.Sprint("customer-", customer), Payload: fmt.Appendf(nil, `{"customer":%d,"number":%d}`, customer, number),
-	})
+	}
 }
 
 // committed counts the orders that exist.

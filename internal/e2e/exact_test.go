@@ -24,7 +24,7 @@ var deaths = flag.Int("deaths", 60, "how many relays die in TestDeathsBetweenAns
 // idempotentTopic is a topic that has each message once.
 type idempotentTopic struct{ *kafkaTopic }
 
-func (k idempotentTopic) sink() string { return k.kafkaTopic.sink() + "?idempotent=true" }
+func (k idempotentTopic) sink(from string) string { return k.kafkaTopic.sink(from) + "&idempotent=true" }
 
 // Relays that write to a real broker die by the hundred, most of them between
 // its answer and the mark, and with each death all leases end at once: so
@@ -32,7 +32,7 @@ func (k idempotentTopic) sink() string { return k.kafkaTopic.sink() + "?idempote
 // log once, in the order of its key.
 //
 // The table is in memory, since it is the broker that is tried here: a death
-// takes no time. TestKilledRelaysToBrokersLoseNothing has real ones.
+// takes no time. TestKillsAndCutsLoseNothing has real ones.
 func TestDeathsBetweenAnswerAndMark(t *testing.T) {
 	t.Parallel()
 	h := newHospital(t)
@@ -64,7 +64,7 @@ type hospital struct {
 }
 
 func newHospital(t *testing.T) *hospital {
-	h := &hospital{t: t, db: memstore.New(), topic: newKafkaTopic(t, "ROWRELAY_TEST_KAFKA", 1), random: rand.New(rand.NewPCG(1, uint64(time.Now().UnixNano())))}
+	h := &hospital{t: t, db: memstore.New(), topic: newKafkaTopic(t, theMachine.asked(t, "ROWRELAY_TEST_KAFKA"), 1), random: rand.New(rand.NewPCG(1, uint64(time.Now().UnixNano())))}
 	h.db.Now = func() time.Time { return time.Now().Add(time.Duration(h.ahead.Load())) }
 	return h
 }

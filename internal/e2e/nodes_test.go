@@ -24,47 +24,48 @@ type nodes struct {
 	program []string // starts a node, with its number
 }
 
-// theKafkaNodes are those of deploy/servers/kafka3.sh.
-func theKafkaNodes(t *testing.T) nodes {
-	return nodes{t: t, folder: asked(t, "ROWRELAY_TEST_KAFKA3_FOLDER"), numbers: []int{1, 2, 3}, pid: "%d.pid", program: []string{"node", "%d"}}
+// kafkaNodes are those of deploy/servers/kafka.sh or kafka3.sh.
+func kafkaNodes(t *testing.T, folder string, count int) nodes {
+	return nodes{t: t, folder: folder, numbers: []int{1, 2, 3}[:count], pid: "%d.pid", program: []string{"node", "%d"}}
 }
 
-// theRabbitNodes are those of deploy/servers/rabbitmq3.sh, which tell where
-// their files are.
-func theRabbitNodes(t *testing.T) nodes {
+// rabbitNodes are those of deploy/servers/rabbitmq.sh or rabbitmq3.sh, which tell
+// where their files are.
+func rabbitNodes(t *testing.T, address string, count int) nodes {
 	t.Helper()
-	first, _, _ := strings.Cut(asked(t, "ROWRELAY_TEST_RABBITMQ3"), ",")
-	address, err := url.Parse(strings.TrimSuffix(first, "/"))
+	first, _, _ := strings.Cut(address, ",")
+	broker, err := url.Parse(strings.TrimSuffix(first, "/"))
 	check(t, err)
-	port, err := strconv.Atoi(address.Port())
+	port, err := strconv.Atoi(broker.Port())
 	check(t, err)
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, fmt.Sprintf("http://127.0.0.1:%d/api/global-parameters/rowrelay_test", port+1), nil)
 	check(t, err)
-	password, _ := address.User.Password()
-	request.SetBasicAuth(address.User.Username(), password)
+	password, _ := broker.User.Password()
+	request.SetBasicAuth(broker.User.Username(), password)
 	response, err := http.DefaultClient.Do(request)
 	check(t, err)
 	defer response.Body.Close()
 	var parameter struct{ Value struct{ Ctl string } }
 	check(t, json.NewDecoder(response.Body).Decode(&parameter))
-	return nodes{t: t, folder: filepath.Dir(parameter.Value.Ctl), numbers: []int{0, 1, 2}, pid: "node%d.pid", program: []string{"ctl", "%d", "boot"}}
+	return nodes{t: t, folder: filepath.Dir(parameter.Value.Ctl), numbers: []int{0, 1, 2}[:count], pid: "node%d.pid", program: []string{"ctl", "%d", "boot"}}
 }
 
-// fall kills a node every so often, and starts it again soon, until it is told
-// to stop. It says how often.
-func (n nodes) fall(stop <-chan struct{}) (kills int) {
-	for {
-		select {
-		case <-stop:
-			return kills
-		case <-time.After(10 * time.Second):
-		}
-		number := n.numbers[kills%len(n.numbers)]
+// fall is the trouble that a node is killed, and started again three seconds
+// later. The next one falls when the broker is whole again.
+func (n nodes) fall(to broker) trouble {
+	return trouble{"killed nodes", 5 * time.Second, func(times int) {
+		number := n.numbers[times%len(n.numbers)]
 		n.kill(number)
-		kills++
 		<-time.After(3 * time.Second)
 		n.start(number)
-	}
+		var err error
+		for end := time.Now().Add(10 * time.Minute); time.Now().Before(end); <-time.After(200 * time.Millisecond) {
+			if err = to.whole(); err == nil {
+				return
+			}
+		}
+		n.t.Errorf("node %d has not come back: %v", number, err)
+	}}
 }
 
 func (n nodes) kill(number int) {
@@ -111,27 +112,23 @@ func TestKilledRelaysAndNodesLoseNothing(t *testing.T) {
 	if !*long {
 		t.Skip("only with -long, and with clusters of three nodes: deploy/servers/servers up kafka3 rabbitmq3")
 	}
-	for _, test := range []struct {
-		name  string
-		open  func(*testing.T) broker
-		nodes func(*testing.T) nodes
-	}{
-		{"kafka", func(t *testing.T) broker { return newKafkaTopic(t, "ROWRELAY_TEST_KAFKA3", 3) }, theKafkaNodes},
-		{"rabbitmq", func(t *testing.T) broker { return newRabbitQueue(t, "ROWRELAY_TEST_RABBITMQ3", "quorum") }, theRabbitNodes},
+	kafka := func(t *testing.T) (*kafkaTopic, nodes) {
+		return newKafkaTopic(t, theMachine.asked(t, "ROWRELAY_TEST_KAFKA3"), 3), kafkaNodes(t, theMachine.asked(t, "ROWRELAY_TEST_KAFKA3_FOLDER"), 3)
+	}
+	for name, open := range map[string]func(*testing.T) (broker, nodes){
+		"kafka": func(t *testing.T) (broker, nodes) { return kafka(t) },
+		"kafka, idempotent": func(t *testing.T) (broker, nodes) {
+			topic, all := kafka(t)
+			return idempotentTopic{topic}, all
+		},
+		"rabbitmq": func(t *testing.T) (broker, nodes) {
+			address := theMachine.asked(t, "ROWRELAY_TEST_RABBITMQ3")
+			return newRabbitQueue(t, address, "quorum"), rabbitNodes(t, address, 3)
+		},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			to, falling := test.open(t), test.nodes(t)
-			stop, fallen := make(chan struct{}), make(chan int)
-			go func() { fallen <- falling.fall(stop) }()
-			s := newScene(t, "postgres15/pgx")
-			done := make(chan struct{})
-			go func() { placeOrders(s, lastingOrders(), time.Minute); close(done) }()
-			kills := killEverySecond(s, func(string) string { return to.sink() }, 3*time.Second, time.Minute)
-			<-done
-			close(stop)
-			t.Logf("%d nodes were killed", <-fallen)
-			s.settled(5 * time.Minute)
-			judgeBroker(s, to, len(kills)+1_000) // lost answers cause duplicates, too
+		t.Run(name, func(t *testing.T) {
+			to, all := open(t)
+			survive(newScene(t, "postgres15/pgx"), to, []trouble{all.fall(to)})
 		})
 	}
 }

@@ -1,0 +1,228 @@
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rowrelay/rowrelay/relay"
+)
+
+// Relays are killed and their connections to the broker are cut: nothing is
+// lost, each customer's orders are in their order, and each repetition follows
+// from a kill or from an answer that was lost; idempotent production has none.
+// With -long the broker, one of the scene's own, is killed and started again, too.
+func TestKillsAndCutsLoseNothing(t *testing.T) {
+	t.Parallel()
+	for name, open := range map[string]func(*testing.T) (broker, []trouble){"kafka": cutKafka, "kafka, idempotent": cutExactKafka, "rabbitmq": cutRabbit} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			to, troubles := open(t)
+			survive(newScene(t, "postgres15/pgx"), to, troubles)
+		})
+	}
+}
+
+func cutKafka(t *testing.T) (broker, []trouble) { return throughFront(t, "front") }
+
+func cutExactKafka(t *testing.T) (broker, []trouble) {
+	topic, troubles := throughFront(t, "front2")
+	return idempotentTopic{topic}, troubles
+}
+
+// throughFront has relays connect through a proxy: the broker has listeners that
+// tell them to.
+func throughFront(t *testing.T, front string) (*kafkaTopic, []trouble) {
+	e := environmentOf(t, "kafka")
+	at := e.query(t, "ROWRELAY_TEST_KAFKA_LOGINS", front)
+	topic := newKafkaTopic(t, e.asked(t, "ROWRELAY_TEST_KAFKA"), 1)
+	topic.front = at.Get(front)
+	between := newProxy(t, topic.front, at.Get("behind-"+front))
+	return topic, befalling(topic, between, kafkaNodes(t, at.Get("folder"), 1))
+}
+
+func cutRabbit(t *testing.T) (broker, []trouble) {
+	address := environmentOf(t, "rabbitmq").asked(t, "ROWRELAY_TEST_RABBITMQ")
+	queue := newRabbitQueue(t, address, "classic")
+	between := newProxy(t, "127.0.0.1:0", queue.hosts[0])
+	queue.front = between.address()
+	return queue, befalling(queue, between, rabbitNodes(t, address, 1))
+}
+
+// trouble is what happens to a broker every so often.
+type trouble struct {
+	name   string
+	every  time.Duration
+	strike func(times int) // with how often it did so before
+}
+
+// befalling is what befalls a broker of one node.
+func befalling(to broker, between *proxy, own nodes) []trouble {
+	troubles := []trouble{{"cuts", 700 * time.Millisecond, func(int) { between.cut() }}}
+	if !*long {
+		return troubles // the node is not the scene's own
+	}
+	own.t.Cleanup(func() { own.kill(own.numbers[0]) }) // who started it first doesn't know it any more
+	return append(troubles, own.fall(to))
+}
+
+// happen strikes until all is done, and returns how often.
+func (tr trouble) happen(done <-chan struct{}) (times int) {
+	for {
+		select {
+		case <-done:
+			return times
+		case <-time.After(tr.every):
+			tr.strike(times)
+			times++
+		}
+	}
+}
+
+// load is what the relays of a scene have to do.
+type load struct {
+	transactions, orders int // half the transactions are rolled back
+	over                 time.Duration
+	batch                int
+}
+
+// theLoad is 5,000 messages, and with -long 200,000.
+func theLoad() load {
+	if *long {
+		return load{transactions: 40_000, orders: 10, over: time.Minute, batch: 200}
+	}
+	return load{transactions: 10_000, orders: 1, over: 8 * time.Second, batch: killedBatch}
+}
+
+// survive writes orders while relays are killed and troubles happen, and judges
+// what arrived.
+func survive(s *scene, to broker, troubles []trouble) {
+	s.t.Helper()
+	l, under := theLoad(), sync.WaitGroup{}
+	defer under.Wait()
+	done, strikes := make(chan struct{}), make([]int, len(troubles))
+	under.Go(func() {
+		defer close(done)
+		placeOrders(s, l.transactions, l.orders, l.over)
+	})
+	for i, tr := range troubles {
+		under.Go(func() { strikes[i] = tr.happen(done) })
+	}
+	kills := killEverySecond(s, to.sink, 3*time.Second, l.batch, done)
+	under.Wait()
+	s.t.Logf("%d kills, %s; %d messages delivered meanwhile", len(kills), told(troubles, strikes), s.status().Counts[relay.StateDone])
+	s.settled(10 * time.Minute)
+	s.t.Logf("no delivery for %v at most", s.longestGap())
+	judgeBroker(s, to, kills, total(strikes), l.batch)
+}
+
+func told(troubles []trouble, strikes []int) string {
+	var parts []string
+	for i, tr := range troubles {
+		parts = append(parts, fmt.Sprint(strikes[i], " ", tr.name))
+	}
+	return strings.Join(parts, ", ")
+}
+
+func total(strikes []int) (sum int) {
+	for _, n := range strikes {
+		sum += n
+	}
+	return sum
+}
+
+// longestGap is the longest time without a delivery.
+func (s *scene) longestGap() time.Duration {
+	s.t.Helper()
+	var seconds float64
+	check(s.t, s.DB.QueryRow(`SELECT max(extract(epoch FROM gap))::float8
+		FROM (SELECT finished_at - lag(finished_at) OVER (ORDER BY finished_at) AS gap FROM outbox_done) AS gaps`).Scan(&seconds))
+	return time.Duration(seconds * float64(time.Second)).Round(time.Millisecond)
+}
+
+// judgeBroker checks that all orders arrived, in order, and that each repetition
+// follows from the death of a relay that had sent the message, or from an
+// attempt that was charged because its answer was lost; and that there are no
+// more of either than can be in flight.
+func judgeBroker(s *scene, to broker, kills []*kill, troubles, batch int) {
+	s.t.Helper()
+	arrivals := to.received()
+	inFlight := 2*batch + 2*2*batch // of a relay, as in judgeDuplicates
+	v := judge(s.t, arrivals)
+	if want := s.committed(); v.distinct != want {
+		s.t.Errorf("%d distinct messages arrived of %d committed orders", v.distinct, want)
+	}
+	if _, exact := to.(idempotentTopic); exact && len(v.duplicates) > 0 {
+		s.t.Errorf("%d messages are in the log twice, none should be", len(v.duplicates))
+	}
+	if parked := s.status().Counts[relay.StateError]; parked > 0 {
+		s.t.Errorf("%d messages were parked", parked)
+	}
+	byKills, byAnswers := s.explained(arrivals, kills, batch)
+	if byKills > len(kills)*inFlight || byAnswers > 3*troubles*inFlight {
+		s.t.Errorf("%d kills caused %d duplicates, and %d troubles %d: more than were in flight", len(kills), byKills, troubles, byAnswers)
+	}
+	s.t.Logf("%d messages, %d duplicates: %d by kills, %d by lost answers", v.distinct, len(v.duplicates), byKills, byAnswers)
+}
+
+// explained counts what repetitions follow from, and finds those that follow
+// from nothing. A relay that sends a message again has charged it an attempt. So
+// has one that takes it over, unless the one before was killed.
+func (s *scene) explained(arrivals []arrival, kills []*kill, batch int) (byKills, byAnswers int) {
+	s.t.Helper()
+	charged := s.charged(batch)
+	for id, senders := range sendersOf(arrivals) {
+		again, dead := -1, 0
+		for sender, times := range senders {
+			again += times
+			if killOf(kills, sender) != nil {
+				dead++
+			}
+		}
+		dead = min(dead, len(senders)-1)
+		byKills, byAnswers = byKills+dead, byAnswers+again-dead
+		if again-dead > charged[id] {
+			s.t.Errorf("message %s arrived from %v; %d of them were killed, and %d attempts were charged", id, senders, dead, charged[id])
+		}
+	}
+	return byKills, byAnswers
+}
+
+// sendersOf counts, for each message, how often it arrived from each relay.
+func sendersOf(arrivals []arrival) map[string]map[string]int {
+	senders := map[string]map[string]int{}
+	for _, a := range arrivals {
+		if senders[a.id] == nil {
+			senders[a.id] = map[string]int{}
+		}
+		senders[a.id][a.from]++
+	}
+	return senders
+}
+
+// charged are the attempts that each message, or one that may have been before it
+// in a batch and is of its key, was charged because nobody knew whether it had
+// been delivered: only the first is, and those behind it go again for nothing.
+func (s *scene) charged(batch int) map[string]int {
+	s.t.Helper()
+	rows, err := s.DB.Query(`SELECT message_id, attempts - 1, COALESCE(last_error, ''),
+		sum(attempts - 1) OVER (PARTITION BY message_key ORDER BY id ROWS BETWEEN $1 PRECEDING AND CURRENT ROW) FROM outbox_done`, batch-1)
+	check(s.t, err)
+	defer rows.Close()
+	charged, reasons := map[string]int{}, map[string]int{}
+	for rows.Next() {
+		var (
+			id, problem   string
+			attempts, sum int
+		)
+		check(s.t, rows.Scan(&id, &attempts, &problem, &sum))
+		charged[id] = sum
+		reason, _, _ := strings.Cut(problem, ":")
+		reasons[reason] += attempts
+	}
+	check(s.t, rows.Err())
+	s.t.Logf("attempts that were charged, by the last one's reason: %v", reasons)
+	return charged
+}

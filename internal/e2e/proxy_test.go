@@ -1,0 +1,88 @@
+package e2e
+
+import (
+	"io"
+	"net"
+	"sync"
+	"testing"
+)
+
+// proxy stands between relays and a broker, and cuts their connections.
+type proxy struct {
+	listener net.Listener
+	target   string
+
+	mu   sync.Mutex
+	open map[net.Conn]bool // to either side
+}
+
+// newProxy listens at an address, and ends with the test.
+func newProxy(t *testing.T, at, target string) *proxy {
+	t.Helper()
+	listener, err := net.Listen("tcp", at)
+	check(t, err)
+	p := &proxy{listener: listener, target: target, open: map[net.Conn]bool{}}
+	var running sync.WaitGroup
+	running.Go(func() { p.accept(&running) })
+	t.Cleanup(func() {
+		_ = listener.Close()
+		p.cut()
+		running.Wait()
+	})
+	return p
+}
+
+func (p *proxy) address() string { return p.listener.Addr().String() }
+
+func (p *proxy) accept(running *sync.WaitGroup) {
+	for {
+		client, err := p.listener.Accept()
+		if err != nil {
+			return
+		}
+		running.Go(func() { p.serve(client) })
+	}
+}
+
+// serve carries bytes both ways until either side, or a cut, ends it.
+func (p *proxy) serve(client net.Conn) {
+	defer p.end(client)
+	server, err := net.Dial("tcp", p.target)
+	if err != nil {
+		return
+	}
+	defer p.end(server)
+	p.add(client, server)
+	var back sync.WaitGroup
+	back.Go(func() {
+		_, _ = io.Copy(client, server)
+		_ = client.Close()
+	})
+	_, _ = io.Copy(server, client)
+	_ = server.Close()
+	back.Wait()
+}
+
+func (p *proxy) add(connections ...net.Conn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, c := range connections {
+		p.open[c] = true
+	}
+}
+
+func (p *proxy) end(c net.Conn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.open, c)
+	_ = c.Close()
+}
+
+// cut ends all connections.
+func (p *proxy) cut() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for c := range p.open {
+		_ = c.Close()
+	}
+}

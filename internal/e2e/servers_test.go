@@ -1,0 +1,78 @@
+package e2e
+
+import (
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// environment tells where servers are, by the names of variables.
+type environment func(variable string) string
+
+// theMachine has the servers that all tests share.
+var theMachine environment = os.Getenv
+
+// asked returns the address of a server; without it the test is skipped, or
+// fails where servers are required.
+func (e environment) asked(t *testing.T, variable string) string {
+	t.Helper()
+	address := e(variable)
+	if address == "" {
+		missing(t, variable)
+	}
+	return address
+}
+
+func missing(t *testing.T, what string) {
+	t.Helper()
+	if os.Getenv("REQUIRE_SERVERS") == "1" {
+		t.Fatalf("%s is not set: run deploy/servers/servers up and source .servers/env", what)
+	}
+	t.Skipf("%s is not set", what)
+}
+
+// query is what is asked for, as a query of a URL with this in it. A server that
+// was started by an older script may lack it.
+func (e environment) query(t *testing.T, variable, with string) url.Values {
+	t.Helper()
+	values, err := url.ParseQuery(e.asked(t, variable))
+	check(t, err)
+	if !values.Has(with) {
+		missing(t, with+" in "+variable)
+	}
+	return values
+}
+
+// environmentOf is that of all tests, or with -long that of a server of this
+// test's own, which it may kill.
+func environmentOf(t *testing.T, server string) environment {
+	t.Helper()
+	if !*long {
+		return theMachine
+	}
+	state := t.TempDir()
+	runServers(t, state, "up", server)
+	t.Cleanup(func() { runServers(t, state, "down", server) })
+	text, err := os.ReadFile(filepath.Join(state, "env"))
+	check(t, err)
+	return func(variable string) string {
+		_, rest, _ := strings.Cut(string(text), "export "+variable+"='")
+		value, _, _ := strings.Cut(rest, "'")
+		return value
+	}
+}
+
+func runServers(t *testing.T, state string, arguments ...string) {
+	t.Helper()
+	command := exec.Command("../../deploy/servers/servers", arguments...)
+	command.Env = append(slices.DeleteFunc(os.Environ(), func(variable string) bool {
+		return strings.HasPrefix(variable, "ROWRELAY_TEST_")
+	}), "ROWRELAY_SERVERS_STATE="+state, "REQUIRE_SERVERS=1")
+	if out, err := command.CombinedOutput(); err != nil {
+		t.Fatalf("servers %s: %v\n%s", strings.Join(arguments, " "), err, out)
+	}
+}
