@@ -91,7 +91,7 @@ type load struct {
 // theLoad is 5,000 messages, and with -long 200,000.
 func theLoad() load {
 	if *long {
-		return load{transactions: 40_000, orders: 10, over: time.Minute, batch: 200}
+		return load{transactions: 4_000, orders: 100, over: time.Minute, batch: 200}
 	}
 	return load{transactions: 10_000, orders: 1, over: 8 * time.Second, batch: killedBatch}
 }
