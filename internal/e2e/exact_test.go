@@ -24,7 +24,9 @@ var deaths = flag.Int("deaths", 60, "how many relays die in TestDeathsBetweenAns
 // idempotentTopic is a topic that has each message once.
 type idempotentTopic struct{ *kafkaTopic }
 
-func (k idempotentTopic) sink(from string) string { return k.kafkaTopic.sink(from) + "&idempotent=true" }
+func (k idempotentTopic) sink(from string) string {
+	return k.kafkaTopic.sink(from) + "&idempotent=true"
+}
 
 // Relays that write to a real broker die by the hundred, most of them between
 // its answer and the mark, and with each death all leases end at once: so
