@@ -39,7 +39,7 @@ type binaryLine struct {
 // headers that are not UTF-8 are an error, since JSON can't carry them; nothing
 // is written then.
 func WriteLine(buffer *bytes.Buffer, m Message) error {
-	if err := checkUTF8(m); err != nil {
+	if err := CheckUTF8(m); err != nil {
 		return err
 	}
 	encoder := json.NewEncoder(buffer)
@@ -99,7 +99,9 @@ func ReadLine(text []byte) (Message, error) {
 	}, nil
 }
 
-func checkUTF8(m Message) error {
+// CheckUTF8 says which of a message's texts JSON can't carry: the id, the topic,
+// the key and the headers have to be UTF-8.
+func CheckUTF8(m Message) error {
 	for _, part := range []struct{ name, text string }{{"id", m.ID}, {"topic", m.Topic}, {"key", m.Key}} {
 		if !utf8.ValidString(part.text) {
 			return fmt.Errorf("the %s is not UTF-8, JSON can't carry it", part.name)

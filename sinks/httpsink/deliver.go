@@ -19,6 +19,7 @@ type call struct {
 	url    *url.URL
 	header http.Header
 	body   []byte
+	status *int // where the answer's status is noted; nil: nowhere
 }
 
 // deliver makes the request of one message.
@@ -69,6 +70,9 @@ func (s *Sink) exchange(ctx context.Context, c call, token string) sinks.Outcome
 	response, err := s.request(on.traced(limited), c)
 	if err != nil {
 		return s.noAnswer(ctx, limited, on.mayHaveArrived(), s.presentable(c.redact(err.Error())), err)
+	}
+	if c.status != nil {
+		*c.status = response.StatusCode
 	}
 	body := c.redact(read(response, cancel))
 	if token == "" {

@@ -4,6 +4,7 @@
 package httpsink
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"fmt"
@@ -21,6 +22,7 @@ const (
 	DefaultTimeout       = 10 * time.Second
 	DefaultMaxRetryAfter = 5 * time.Minute
 
+	DefaultArrayMax            = 100
 	DefaultEndpointConcurrency = 4
 	DefaultEndpointPause       = time.Minute
 )
@@ -89,6 +91,12 @@ type Options struct {
 	// blanks between them, which all sign, as during a rotation.
 	SigningSecret sinks.Secret
 
+	// Array sends the messages of a batch that go to one URL as one JSON array,
+	// ArrayMax of them at most; defaults to [DefaultArrayMax]. README.md has the
+	// form. Messages' own headers are in the array then.
+	Array    bool
+	ArrayMax int
+
 	// CloudEvents makes the requests CloudEvents; off by default.
 	CloudEvents cloudevents.Options
 
@@ -125,6 +133,8 @@ type Sink struct {
 	endpoints   *endpoints // nil: the one endpoint is the sink
 	giveUp      time.Duration
 	fan         *sinks.Fan
+	arrayMax    int           // 0: a request for each message
+	slots       chan struct{} // requests with arrays at once
 	redactor    sinks.Redactor
 }
 
@@ -162,6 +172,8 @@ func New(options Options) (*Sink, error) {
 		tokens:      newTokens(options.OAuth2, newTransport(options, options.OutsideOnly)),
 		transport:   newTransport(options, options.OutsideOnly || target.chosen),
 		endpoints:   newEndpoints(options, target),
+		arrayMax:    options.ArrayMax,
+		slots:       make(chan struct{}, options.atOnce(target)),
 		giveUp:      options.EndpointGiveUp,
 		fan:         sinks.NewFan(options.atOnce(target)),
 		redactor:    sinks.NewRedactor(append(options.secrets(), target.secrets()...)...),
@@ -220,10 +232,15 @@ func (s *Sink) Order() sinks.Order { return sinks.OrderPrefix }
 
 // Limits keeps a batch small enough to be over soon: its outcomes are written
 // back together.
-func (s *Sink) Limits() sinks.Limits { return sinks.Limits{Messages: 8 * s.concurrency} }
+func (s *Sink) Limits() sinks.Limits {
+	return sinks.Limits{Messages: cmp.Or(s.arrayMax, 8*s.concurrency)}
+}
 
-// Send makes a request for each message, several at once.
+// Send makes a request for each message, several at once; or for each array.
 func (s *Sink) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome {
 	r := &round{began: time.Now()}
+	if s.arrayMax > 0 {
+		return s.sendArrays(ctx, r, batch)
+	}
 	return s.fan.Send(ctx, batch, func(ctx context.Context, m sinks.Message) sinks.Outcome { return s.deliver(ctx, r, m) })
 }

@@ -34,6 +34,8 @@ func Kind() sinks.Kind {
 			{Name: "signing_secret", Type: sinks.TypeSecret, Check: func(value any) error { return checkSigning(value.(sinks.Secret)) }, Help: "Sign requests as Standard Webhooks 1.0 has it, with a shared secret (whsec_…) or an ed25519 private key (whsk_…); several with blanks between them all sign, as during a rotation."},
 			{Name: "request_timeout", Type: sinks.TypeDuration, Default: DefaultTimeout.String(), Min: "1ms", Max: "10m", Help: "How long one request may take. Keep it below the time-out of the sink's batches."},
 			{Name: "concurrency", Type: sinks.TypeInt, Default: fmt.Sprint(DefaultConcurrency), Min: "1", Max: "1000", Help: "How many requests are under way at once, at most; one of a key at a time."},
+			{Name: "array", Type: sinks.TypeBool, Default: "false", Help: "Send the messages of a batch that go to one URL as one JSON array."},
+			{Name: "array_max", Type: sinks.TypeInt, Default: fmt.Sprint(DefaultArrayMax), Min: "1", Max: "10000", Help: "How many messages an array has, at most."},
 			{Name: "endpoint_concurrency", Type: sinks.TypeInt, Default: fmt.Sprint(DefaultEndpointConcurrency), Min: "1", Max: "1000", Help: "Where messages choose the address: how many requests to one endpoint are under way at once, at most."},
 			{Name: "endpoint_rate", Type: sinks.TypeInt, Default: "0", Min: "0", Max: "100000", Help: "Where messages choose the address: how many requests to one endpoint begin in a second, at most. 0 is no limit."},
 			{Name: "endpoint_pause", Type: sinks.TypeDuration, Default: DefaultEndpointPause.String(), Min: "1s", Max: "24h", Help: "Where messages choose the address: how long an endpoint that fails is left alone, at the longest."},
@@ -95,6 +97,8 @@ func fromSettings(s sinks.Settings) (sinks.Sink, error) {
 		Timeout:       s.Duration("request_timeout"),
 		Concurrency:   s.Int("concurrency"),
 		MaxRetryAfter: s.Duration("max_retry_after"),
+
+		Array: s.Bool("array"), ArrayMax: s.Int("array_max"),
 
 		EndpointConcurrency: s.Int("endpoint_concurrency"),
 		EndpointRate:        s.Int("endpoint_rate"),

@@ -20,6 +20,11 @@ func (o Options) withDefaults() Options {
 	o.Concurrency = cmp.Or(o.Concurrency, DefaultConcurrency)
 	o.MaxRetryAfter = cmp.Or(o.MaxRetryAfter, DefaultMaxRetryAfter)
 	o.EndpointConcurrency = cmp.Or(o.EndpointConcurrency, DefaultEndpointConcurrency)
+	if o.Array {
+		o.ArrayMax = cmp.Or(o.ArrayMax, DefaultArrayMax)
+	} else {
+		o.ArrayMax = 0
+	}
 	o.EndpointPause = cmp.Or(o.EndpointPause, DefaultEndpointPause)
 	return o
 }
@@ -42,11 +47,14 @@ func (o Options) check() error {
 	if o.Timeout < 0 || o.Concurrency < 0 || o.MaxRetryAfter < 0 {
 		problems = append(problems, errors.New("the timeout, the concurrency and the longest wait must not be negative"))
 	}
+	if o.ArrayMax < 0 {
+		problems = append(problems, errors.New("the most messages of an array must not be negative"))
+	}
 	if o.EndpointConcurrency < 0 || o.EndpointRate < 0 || o.EndpointPause < 0 || o.EndpointGiveUp < 0 {
 		problems = append(problems, errors.New("an endpoint's concurrency, rate, pause and give-up must not be negative"))
 	}
 	problems = append(problems, about("headers", checkStatic(o.Headers)), about("content type", checkValue(o.ContentType)),
-		about("signing secret", checkSigning(o.SigningSecret)), o.OAuth2.check(), o.checkLogin())
+		about("signing secret", checkSigning(o.SigningSecret)), o.OAuth2.check(), o.checkLogin(), o.checkArray())
 	_, err := parseNetworks(o.InsideNetworks)
 	problems = append(problems, about("inside networks", err), about("message headers", o.checkMade()))
 	if err := errors.Join(problems...); err != nil {

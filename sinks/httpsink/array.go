@@ -1,0 +1,165 @@
+package httpsink
+
+import (
+	"context"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/rowrelay/rowrelay/sinks"
+)
+
+// arrays is one Send under way that makes arrays of its messages. Of each key, as
+// with [sinks.Fan], no message is sent after one that was not delivered.
+type arrays struct {
+	sink     *Sink
+	round    *round
+	batch    []sinks.Message
+	pieces   []piece
+	outcomes []sinks.Outcome
+	slowest  atomic.Int64 // of the requests so far, in nanoseconds
+
+	mu      sync.Mutex
+	stopped map[string]bool // keys that must not go on
+	down    bool
+}
+
+func (s *Sink) sendArrays(ctx context.Context, r *round, batch []sinks.Message) []sinks.Outcome {
+	a := &arrays{
+		sink: s, round: r, batch: batch, pieces: make([]piece, len(batch)),
+		outcomes: make([]sinks.Outcome, len(batch)), stopped: map[string]bool{},
+	}
+	for left := a.prepare(); len(left) > 0; {
+		var groups [][]int
+		groups, left = a.group(left)
+		var posts sync.WaitGroup
+		for _, group := range groups {
+			posts.Go(func() { a.post(ctx, group) })
+		}
+		posts.Wait()
+	}
+	return a.outcomes
+}
+
+// prepare returns the messages that can be sent.
+func (a *arrays) prepare() (left []int) {
+	for i := range a.batch {
+		var err error
+		if a.pieces[i], err = a.sink.pieceOf(i, &a.batch[i]); err != nil {
+			a.settle(i, sinks.Fail(sinks.Reject, sinks.ReasonInvalid, err.Error()))
+		} else {
+			left = append(left, i)
+		}
+	}
+	return left
+}
+
+// group puts messages together that can be in one array. A key is in one of them
+// at a time: the others of it are left for afterwards.
+func (a *arrays) group(messages []int) (groups [][]int, left []int) {
+	at, of, waits := map[string]int{}, map[string]string{}, map[string]bool{}
+	for _, i := range messages {
+		key, with := a.batch[i].Key, a.pieces[i].with
+		if key != "" && (waits[key] || of[key] != "" && of[key] != with) {
+			waits[key] = true
+			left = append(left, i)
+			continue
+		}
+		of[key] = with
+		if _, known := at[with]; !known {
+			at[with] = len(groups)
+			groups = append(groups, nil)
+		}
+		groups[at[with]] = append(groups[at[with]], i)
+	}
+	return groups, left
+}
+
+// post sends an array. Where the endpoint won't have it, or fails on it, each half
+// is tried, until the message is found that it is about.
+func (a *arrays) post(ctx context.Context, group []int) {
+	if group = a.free(group); len(group) == 0 {
+		return
+	}
+	o, status := a.request(ctx, group)
+	if half := len(group) / 2; half > 0 && isolates(status, o) {
+		a.post(ctx, group[:half])
+		a.post(ctx, group[half:])
+		return
+	}
+	for _, i := range group {
+		a.settle(i, a.sink.orGiveUp(a.batch[i], o))
+	}
+}
+
+// isolates says that an answer may be about one of the messages, and not about the
+// endpoint, the login or the address.
+func isolates(status int, o sinks.Outcome) bool {
+	switch status {
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusMethodNotAllowed,
+		http.StatusProxyAuthRequired, http.StatusGone, http.StatusUpgradeRequired:
+		return false
+	}
+	return status >= 400 && (o.Result == sinks.Reject || o.Reason == sinks.ReasonServerError)
+}
+
+// free takes out of a group, and settles, what must not be sent any more.
+func (a *arrays) free(group []int) (free []int) {
+	for _, i := range group {
+		if a.stops(a.batch[i].Key) {
+			a.settle(i, neighbour)
+		} else {
+			free = append(free, i)
+		}
+	}
+	return free
+}
+
+var neighbour = sinks.Fail(sinks.Unsent, sinks.ReasonNeighbour, "")
+
+func (a *arrays) stops(key string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.down || key != "" && a.stopped[key]
+}
+
+// settle notes an outcome. Only the first message of a key that is not delivered
+// has one of its own.
+func (a *arrays) settle(i int, o sinks.Outcome) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	key := a.batch[i].Key
+	if key != "" && a.stopped[key] {
+		o = neighbour
+	}
+	a.outcomes[i] = o
+	a.down = a.down || o.Result == sinks.Unavailable
+	if o.Result != sinks.Delivered {
+		a.stopped[key] = true
+	}
+}
+
+// request makes the request of a group, and returns the answer's status, if there
+// is one.
+func (a *arrays) request(ctx context.Context, group []int) (o sinks.Outcome, status int) {
+	select {
+	case a.sink.slots <- struct{}{}:
+		defer func() { <-a.sink.slots }()
+	case <-ctx.Done():
+	}
+	deadline, bounded := ctx.Deadline()
+	if ctx.Err() != nil || bounded && time.Until(deadline) < time.Duration(a.slowest.Load()) {
+		return cancelled, 0
+	}
+	pieces, ids := make([]piece, len(group)), make([]string, len(group))
+	for n, i := range group {
+		pieces[n], ids[n] = a.pieces[i], a.batch[i].ID
+	}
+	c := a.sink.arrayOf(pieces, ids)
+	c.status = &status
+	start := time.Now()
+	o = a.sink.make(ctx, a.round, c)
+	a.slowest.Store(max(a.slowest.Load(), int64(time.Since(start)))) // a lost race costs a little accuracy
+	return o, status
+}
