@@ -23,18 +23,31 @@ type fate int
 
 const (
 	absent  fate = iota // it is not in the log, and won't be
-	present             // it is, whole
+	newest              // it is, whole, the last one of its producer: so far the leader alone may have it
+	present             // it is, and acknowledged: its producer went on after it
 )
 
 // lookFor says what became of a batch that can't be sent as it was: rows of it
 // are gone, because they were settled or never sent; or it is so old that the
 // broker may no longer recognise it.
 func (s *IdempotentSink) lookFor(ctx context.Context, st stamp, messages []sinks.Message) []sinks.Outcome {
-	return s.explain(ctx, st, messages, neighbour)
+	return s.fated(ctx, st, messages, neighbour, wasThere(st))
 }
 
-// explain says what became of a batch; if it is absent, that is the outcome.
-func (s *IdempotentSink) explain(ctx context.Context, st stamp, messages []sinks.Message, ifAbsent sinks.Outcome) []sinks.Outcome {
+// explain says what became of a batch that the broker has just answered with an
+// error. If it is the newest it goes again: the answer to that comes when all
+// replicas have it.
+func (s *IdempotentSink) explain(ctx context.Context, st stamp, messages []sinks.Message, failure sinks.Outcome) []sinks.Outcome {
+	again := failure
+	again.Reason = sinks.ReasonUnknown
+	return s.fated(ctx, st, messages, failure, again)
+}
+
+// wasThere is the outcome of a message that the broker has from before; where,
+// it doesn't say.
+func wasThere(st stamp) sinks.Outcome { return sinks.Ok(strconv.Itoa(st.to.partition) + "/?") }
+
+func (s *IdempotentSink) fated(ctx context.Context, st stamp, messages []sinks.Message, ifAbsent, ifNewest sinks.Outcome) []sinks.Outcome {
 	n := len(messages)
 	found, err := s.fateOf(ctx, st, messages)
 	switch {
@@ -42,9 +55,11 @@ func (s *IdempotentSink) explain(ctx context.Context, st stamp, messages []sinks
 		return sinks.All(n, s.troubled(ctx, err))
 	case found == absent:
 		return sinks.All(n, ifAbsent)
+	case found == newest && ifNewest.Result != sinks.Delivered:
+		return sinks.All(n, ifNewest)
 	}
 	s.identity.taken(st, messages[0].Ticket.Size, 0)
-	return sinks.All(n, sinks.Ok(strconv.Itoa(st.to.partition)+"/?")) // where, the broker doesn't say
+	return sinks.All(n, wasThere(st))
 }
 
 // fateOf asks the partition's leader how far it has come with the batch's
@@ -64,10 +79,15 @@ func (s *IdempotentSink) fateOf(ctx context.Context, st stamp, messages []sinks.
 		return absent, fmt.Errorf("ask for the producers of %s/%d, which needs the right to READ it: %w", st.to.topic, st.to.partition, err)
 	case !known:
 		return s.searchLog(ctx, leader, st, messages)
-	case last >= st.base+int32(messages[0].Ticket.Size)-1:
-		return present, nil
 	}
-	return absent, nil
+	end := st.base + int32(messages[0].Ticket.Size) - 1
+	switch {
+	case last < end:
+		return absent, nil
+	case last == end:
+		return newest, nil
+	}
+	return present, nil
 }
 
 func (s *IdempotentSink) leader(ctx context.Context, p place) (string, error) {

@@ -4,9 +4,14 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/rowrelay/rowrelay/sinks"
 	"github.com/rowrelay/rowrelay/sinks/kafka"
@@ -274,4 +279,58 @@ func restamped(t testing.TB, batch []sinks.Message, cluster string, producer int
 		batch[i].Ticket.Batch = name
 	}
 	return batch
+}
+
+// A broker that answers with an error may have the batch all the same: it is
+// asked. What it alone may have goes again, until all replicas have it.
+func TestErrorsOfBrokersToIdempotent(t *testing.T) {
+	t.Parallel()
+	cluster := fake(t, kfake.SeedTopics(1, "t"))
+	comeTo := describing(cluster)
+	sink := idempotent(t, kafka.Options{Brokers: cluster.ListenAddrs(), LeaderTimeout: 1500 * time.Millisecond})
+	first := planned(t, sink, batchOf("t", "a", "b"))
+	failing(cluster, 1, kerr.UnknownServerError)
+	got := sink.Send(t.Context(), first)
+	if wantSummary(t, "not taken", got, "R"); got[0].Reason != sinks.ReasonServerError {
+		t.Errorf("not taken: %+v", got[0])
+	}
+	second := planned(t, sink, first)
+	wantSummary(t, "taken", sink.Send(t.Context(), second), "D")
+	failing(cluster, 1, kerr.UnknownServerError)
+	comeTo(second, 1)
+	got = sink.Send(t.Context(), second)
+	if wantSummary(t, "taken, by one perhaps", got, "R"); got[0].Reason != sinks.ReasonUnknown {
+		t.Errorf("taken, by one perhaps: %+v", got[0])
+	}
+	wantSummary(t, "again", sink.Send(t.Context(), second), "D")
+	third := planned(t, sink, batchOf("t", "a", "b"))
+	wantSummary(t, "the next", sink.Send(t.Context(), third), "D")
+	failing(cluster, 1, kerr.UnknownServerError)
+	comeTo(second, 3)
+	wantSummary(t, "taken, and acknowledged", sink.Send(t.Context(), second), "D")
+	wantOnce(t, cluster.ListenAddrs(), "t", append(second, third...))
+}
+
+// describing has the cluster say how far it has come with the producer of a
+// batch, as a real broker does: the sequence of its last record.
+func describing(cluster *kfake.Cluster) (comeTo func(batch []sinks.Message, last int32)) {
+	var id int64
+	var sequence int32
+	cluster.ControlKey(int16(kmsg.DescribeProducers), func(request kmsg.Request) (kmsg.Response, error, bool) {
+		cluster.KeepControl()
+		asked := request.(*kmsg.DescribeProducersRequest).Topics[0]
+		active := kmsg.NewDescribeProducersResponseTopicPartitionActiveProducer()
+		active.ProducerID, active.LastSequence = id, sequence
+		partition := kmsg.NewDescribeProducersResponseTopicPartition()
+		partition.Partition, partition.ActiveProducers = asked.Partitions[0], append(partition.ActiveProducers, active)
+		topic := kmsg.NewDescribeProducersResponseTopic()
+		topic.Topic, topic.Partitions = asked.Topic, append(topic.Partitions, partition)
+		answer := request.ResponseKind().(*kmsg.DescribeProducersResponse)
+		answer.Topics = append(answer.Topics, topic)
+		return answer, nil, true
+	})
+	return func(batch []sinks.Message, last int32) {
+		id, _ = strconv.ParseInt(strings.Fields(batch[0].Ticket.Batch)[2], 10, 64)
+		sequence = last
+	}
 }
