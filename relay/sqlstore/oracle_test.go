@@ -147,6 +147,21 @@ func TestOracleCutPayload(t *testing.T) {
 	}
 }
 
+// Where all rows are being handled, there is none to extend: Oracle fetches no
+// bulk of none.
+func TestOracleExtendsNothing(t *testing.T) {
+	t.Parallel()
+	server := scriptedOracle("19.0.0.0.0")
+	store, err := openScripted(t, server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	began := server.began
+	if still, err := store.Extend(t.Context(), "token", nil, time.Minute); err != nil || len(still) != 0 || server.began != began {
+		t.Errorf("Extend = %v, %v, and %d transactions were begun; want nothing", still, err, server.began-began)
+	}
+}
+
 func TestOracleHidesTransactions(t *testing.T) {
 	t.Parallel()
 	server := scriptedOracle("21.3.0.0.0")

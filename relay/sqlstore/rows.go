@@ -64,10 +64,12 @@ func (s *Store) Extend(ctx context.Context, token string, ids []int64, ttl time.
 	s.claims.Lock()
 	defer s.claims.Unlock()
 	handled, others := s.handling.split(ids)
-	err = s.write(ctx, "extend claims of table", func() error {
-		still, err = s.ids(ctx, s.dialect.Extend(s.table, token, others, ttl))
-		return err
-	})
+	if len(others) > 0 {
+		err = s.write(ctx, "extend claims of table", func() error {
+			still, err = s.ids(ctx, s.dialect.Extend(s.table, token, others, ttl))
+			return err
+		})
+	}
 	if err != nil {
 		return nil, err
 	}
