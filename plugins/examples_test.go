@@ -5,7 +5,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/rowrelay/rowrelay/outbox"
 	"github.com/rowrelay/rowrelay/plugins"
@@ -37,6 +39,58 @@ func TestFilesink(t *testing.T) {
 			Repair:   func() { check(t, os.Rename(folder+".away", folder)) },
 		}
 	})
+}
+
+// The example in Python, copied into an environment of its own with what it needs.
+func TestPythonsink(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("installs Python packages")
+	}
+	out, err := exec.Command("examples/pythonsink/build.sh", filepath.Join(t.TempDir(), "venv")).CombinedOutput()
+	if err != nil {
+		unavailable(t, "python3 with venv and pip: "+err.Error()+"\n"+string(out))
+	}
+	program := strings.TrimSpace(string(out[bytes.LastIndexByte(bytes.TrimSpace(out), '\n')+1:]))
+	sinktest.Run(t, func(t testing.TB) sinktest.Harness {
+		folder := filepath.Join(t.TempDir(), "folder")
+		check(t, os.Mkdir(folder, 0o700))
+		path := filepath.Join(folder, "out.jsonl")
+		return sinktest.Harness{
+			Sink: newSink(t, plugins.Options{
+				Path: program, Config: map[string]string{"path": path}, Directory: directory(t), Logger: logger(t), StartTimeout: time.Minute,
+			}),
+			Received: func() []outbox.Message { return messagesIn(t, path) },
+			Break:    func() { check(t, os.Rename(folder, folder+".away")) },
+			Repair:   func() { check(t, os.Rename(folder+".away", folder)) },
+			Patience: time.Minute,
+		}
+	})
+}
+
+// The example with a client library is a module of its own, with its own tests.
+func TestNatssink(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("builds a NATS server")
+	}
+	for _, args := range [][]string{{"vet", "./..."}, {"test", "./..."}} {
+		command := exec.Command("go", args...)
+		command.Dir = "examples/natssink"
+		if out, err := command.CombinedOutput(); err != nil {
+			t.Fatalf("go %s: %v\n%s", args[0], err, out)
+		}
+	}
+}
+
+// unavailable says by name what a test has to do without; in CI that is a
+// failure.
+func unavailable(t *testing.T, what string) {
+	t.Helper()
+	if os.Getenv("REQUIRE_SERVERS") != "" {
+		t.Fatalf("missing: %s", what)
+	}
+	t.Skipf("missing: %s", what)
 }
 
 func messagesIn(t testing.TB, path string) (got []outbox.Message) {

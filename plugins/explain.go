@@ -49,6 +49,8 @@ func (p *process) misgreeting() error {
 		return config("it doesn't speak gRPC, which a plug-in has to")
 	case !p.options.NoTLS && (len(parts) < 6 || len(parts[5]) < 50):
 		return config("it offers no certificate: set tls: false for a plug-in that can't, its socket is private all the same")
+	case p.options.NoTLS && len(parts) > 5 && len(parts[5]) > 50:
+		return config("it offers a certificate that nobody has asked for: leave out tls: false, or make it heed " + certificateVariable)
 	}
 	return nil
 }

@@ -1,5 +1,7 @@
 package plugins
 
+import "encoding/base64"
+
 // PID is the number of the plug-in's process, or 0 where none runs.
 func (s *Sink) PID() int {
 	if p := s.current(); p != nil && p.alive() {
@@ -16,3 +18,12 @@ func (s *Sink) Home() string { return s.current().home.path }
 
 // Suspects is how many messages are sent alone.
 func (s *Sink) Suspects() int { return int(s.suspects.count.Load()) }
+
+// Certificate is one as a plug-in offers it.
+func Certificate() string {
+	self, err := newIdentity()
+	if err != nil {
+		return err.Error()
+	}
+	return base64.RawStdEncoding.EncodeToString(self.config.Certificates[0].Certificate[0])
+}

@@ -40,6 +40,7 @@ var fakes = map[string]func(){
 	"netrpc":  greet("1|1|unix|/tmp/nowhere|netrpc|"),
 	"bare":    greet("1|1|unix|/tmp/nowhere|grpc|"),
 	"nobody":  greet("1|1|unix|/tmp/nowhere|grpc|" + strings.Repeat("A", 60)),
+	"insists": greet("1|1|unix|/tmp/nowhere|grpc|" + plugins.Certificate()),
 	"silent":  linger,
 	"host":    host,
 	"ends": func() {

@@ -60,7 +60,7 @@ type Options struct {
 	// only.
 	Memory int64
 
-	// NoTLS leaves the socket unencrypted, for a plug-in that can't have
+	// NoTLS leaves the socket unencrypted, for a plug-in that doesn't know
 	// go-plugin's AutoMTLS. The socket's directory is private all the same.
 	NoTLS bool
 

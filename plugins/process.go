@@ -85,11 +85,23 @@ func (p *process) prepare() (err error) {
 			return err
 		}
 	}
-	p.client = goplugin.NewClient(&goplugin.ClientConfig{
+	self := &identity{}
+	if !p.options.NoTLS {
+		if self, err = newIdentity(); err != nil {
+			return err
+		}
+	}
+	p.client = p.newClient(program, self)
+	return nil
+}
+
+// newClient is go-plugin's part of the matter. A client can be used once.
+func (p *process) newClient(program string, self *identity) *goplugin.Client {
+	return goplugin.NewClient(&goplugin.ClientConfig{
 		HandshakeConfig:  cookie,
 		VersionedPlugins: versions(nil),
 		AllowedProtocols: []goplugin.Protocol{goplugin.ProtocolGRPC},
-		AutoMTLS:         !p.options.NoTLS,
+		TLSConfig:        self.config,
 		SkipHostEnv:      true,
 		StartTimeout:     p.options.StartTimeout,
 		UnixSocketConfig: &goplugin.UnixSocketConfig{TempDir: p.home.path},
@@ -98,12 +110,11 @@ func (p *process) prepare() (err error) {
 		SyncStderr:       p.output,
 		GRPCDialOptions:  dialOptions(),
 		RunnerFunc: func(_ hclog.Logger, command *exec.Cmd, _ string) (goplugintypes.Runner, error) {
-			p.complete(command, program)
+			p.complete(command, program, self)
 			p.runner.command = command
 			return p.runner, nil
 		},
 	})
-	return nil
 }
 
 func dialOptions() []grpc.DialOption {
@@ -118,8 +129,11 @@ func dialOptions() []grpc.DialOption {
 
 // complete says what to run, with which environment: what go-plugin tells the
 // plug-in, and what the operator has set.
-func (p *process) complete(command *exec.Cmd, program string) {
+func (p *process) complete(command *exec.Cmd, program string, self *identity) {
 	command.Path, command.Args = program, append([]string{p.options.Path}, p.options.Args...)
+	if self.pem != "" {
+		command.Env = append(command.Env, certificateVariable+"="+self.pem)
+	}
 	for name, value := range p.options.Env {
 		command.Env = append(command.Env, name+"="+value.Reveal())
 	}
@@ -144,7 +158,14 @@ func (p *process) connect(ctx context.Context) error {
 	}
 }
 
-func (p *process) dial() error {
+// dial lets go-plugin start the program. It panics where a plug-in offers a
+// certificate that nobody has asked for.
+func (p *process) dial() (err error) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			err = fmt.Errorf("the answer makes no sense: %v", cause)
+		}
+	}()
 	connection, err := p.client.Client()
 	if err != nil {
 		return err

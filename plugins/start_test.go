@@ -31,6 +31,7 @@ func TestWhatCannotBeStarted(t *testing.T) {
 		"no certificate":  {"bare", nil, sinks.ReasonConfig, "set tls: false"},
 		"no such socket":  {"bare", func(o *plugins.Options) { o.NoTLS = true }, sinks.ReasonConnection, "/tmp/nowhere"},
 		"bad certificate": {"nobody", nil, sinks.ReasonConnection, "cert"},
+		"not asked for":   {"insists", func(o *plugins.Options) { o.NoTLS = true }, sinks.ReasonConfig, "a certificate that nobody has asked for"},
 		"silent":          {"silent", func(o *plugins.Options) { o.StartTimeout = 300 * time.Millisecond }, sinks.ReasonConnection, "no first line of the plug-in protocol within 300ms"},
 		"ends at once":    {"ends", nil, sinks.ReasonConnection, "it has ended at once (exit status 3): there is no licence for [secret]"},
 		"not there":       {"", func(o *plugins.Options) { o.Path = "./no/such/program" }, sinks.ReasonConfig, "./no/such/program can't be run"},

@@ -1,0 +1,184 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	natsserver "github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/rowrelay/rowrelay/outbox"
+	"github.com/rowrelay/rowrelay/plugins"
+	"github.com/rowrelay/rowrelay/sinks"
+	"github.com/rowrelay/rowrelay/sinks/sinktest"
+)
+
+const token = "t0ken/with+signs"
+
+// server is a real server that can go away and come back.
+type server struct {
+	t       testing.TB
+	options natsserver.Options
+	running *natsserver.Server
+}
+
+func newServer(t testing.TB) *server {
+	t.Helper()
+	s := &server{t: t, options: natsserver.Options{
+		Host: "127.0.0.1", Port: natsserver.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), Authorization: token,
+		NoSigs: true, NoLog: true, MaxPayload: 4 << 20,
+	}}
+	s.start()
+	s.options.Port = s.running.Addr().(*net.TCPAddr).Port
+	t.Cleanup(s.stop)
+	s.stream(func(ctx context.Context, js jetstream.JetStream) error {
+		_, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: "TEST", Subjects: []string{"sinktest", "orders.>"}})
+		return err
+	})
+	return s
+}
+
+func (s *server) start() {
+	s.t.Helper()
+	options := s.options // the server changes them
+	running, err := natsserver.NewServer(&options)
+	check(s.t, err)
+	running.Start()
+	if !running.ReadyForConnections(30 * time.Second) {
+		s.t.Fatal("the NATS server doesn't start")
+	}
+	s.running = running
+}
+
+func (s *server) stop() {
+	s.running.Shutdown()
+	s.running.WaitForShutdown()
+}
+
+// stream does something with a connection of its own.
+func (s *server) stream(work func(context.Context, jetstream.JetStream) error) {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	connection, err := nats.Connect(s.running.ClientURL(), nats.Token(token))
+	check(s.t, err)
+	defer connection.Close()
+	js, err := jetstream.New(connection)
+	check(s.t, errors.Join(err, work(ctx, js)))
+}
+
+// received reads the stream from its beginning.
+func (s *server) received() (got []outbox.Message) {
+	s.stream(func(ctx context.Context, js jetstream.JetStream) error {
+		stream, err := js.Stream(ctx, "TEST")
+		if err != nil {
+			return err
+		}
+		for n := uint64(1); n <= stream.CachedInfo().State.LastSeq; n++ {
+			stored, err := stream.GetMsg(ctx, n)
+			if err != nil {
+				return err
+			}
+			got = append(got, decode(stored))
+		}
+		return nil
+	})
+	return got
+}
+
+// decode reads a message as a consumer does.
+func decode(stored *jetstream.RawStreamMsg) outbox.Message {
+	id, _ := url.PathUnescape(stored.Header.Get(jetstream.MsgIDHeader))
+	key, _ := url.PathUnescape(stored.Header.Get(keyHeader))
+	m := outbox.Message{ID: id, Topic: stored.Subject, Key: key, Payload: stored.Data, Headers: map[string]string{}}
+	if stored.Header.Get(nullHeader) == "null" {
+		m.Payload = nil
+	} else if m.Payload == nil {
+		m.Payload = []byte{}
+	}
+	for name, values := range stored.Header {
+		if name != jetstream.MsgIDHeader && name != keyHeader && name != nullHeader {
+			m.Headers[name] = values[0]
+		}
+	}
+	return m
+}
+
+// built builds the plug-in.
+func built(t testing.TB) string {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), "natssink")
+	if out, err := exec.Command("go", "build", "-o", program, ".").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return program
+}
+
+func newSink(t testing.TB, program string, s *server) *plugins.Sink {
+	t.Helper()
+	directory, err := os.MkdirTemp("", "p")
+	check(t, err)
+	t.Cleanup(func() { check(t, os.RemoveAll(directory)) })
+	sink, err := plugins.New(plugins.Options{
+		Path: program, Directory: directory,
+		Config: map[string]string{"url": s.running.ClientURL()}, Secrets: map[string]sinks.Secret{"token": token},
+	})
+	check(t, err)
+	return sink
+}
+
+func TestConformance(t *testing.T) {
+	program := built(t)
+	sinktest.Run(t, func(t testing.TB) sinktest.Harness {
+		s := newServer(t)
+		return sinktest.Harness{
+			Sink: newSink(t, program, s), Received: s.received, Break: s.stop, Repair: s.start, Secrets: []string{token},
+		}
+	})
+}
+
+// The server recognises a message that comes again by its id.
+func TestDuplicateIsStoredOnce(t *testing.T) {
+	s := newServer(t)
+	sink := newSink(t, built(t), s)
+	defer func() { check(t, sink.Close(context.Background())) }()
+	check(t, sink.Open(t.Context()))
+	batch := []sinks.Message{{Message: outbox.Message{ID: "0195", Topic: "orders.paid", Key: "42", Payload: []byte("{}")}}}
+	for range 2 {
+		if o := sink.Send(t.Context(), batch)[0]; o.Result != sinks.Delivered || o.Receipt != "TEST 1" {
+			t.Errorf("outcome %+v", o)
+		}
+	}
+	if got := s.received(); len(got) != 1 || got[0].ID != "0195" || got[0].Key != "42" {
+		t.Errorf("stored %+v", got)
+	}
+}
+
+// What no stream takes waits, and what NATS can't carry is refused.
+func TestOutcomes(t *testing.T) {
+	s := newServer(t)
+	sink := newSink(t, built(t), s)
+	defer func() { check(t, sink.Close(context.Background())) }()
+	check(t, sink.Open(t.Context()))
+	for topic, want := range map[string]sinks.Reason{"nobody.listens": sinks.ReasonConfig, "orders. *": sinks.ReasonInvalid} {
+		batch := []sinks.Message{{Message: outbox.Message{ID: "1", Topic: topic}}}
+		if o := sink.Send(t.Context(), batch)[0]; o.Reason != want {
+			t.Errorf("%s: %+v, want %s", topic, o, want)
+		}
+	}
+}
+
+func check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
