@@ -125,28 +125,21 @@ func (d *delivery) take(p *part, message *pluginv1.Message, size int) {
 	}
 }
 
-// note notes the outcomes of a part, in its order. A sink that delivers all or
-// nothing calls the failure of one message that of all, and all would pay for it.
+// note notes the outcomes of a part, in its order. What comes after a message of
+// its key that is to come again has to come again, too, whatever became of it;
+// and a sink that delivers all or nothing calls the failure of one message that
+// of all, and all would pay for it.
 func (d *delivery) note(p part, outcome func(i int) sinks.Outcome) {
 	failed := false
 	for i, index := range p.indexes {
 		o := outcome(i)
 		held := d.stopped[d.batch[index].Key] || failed && d.promised.order == sinks.OrderAtomic
-		if held && !uncertain(o) {
+		if held && o.Result != sinks.Delivered {
 			o = neighbour
 		}
 		failed = failed || o.Result != sinks.Delivered
 		d.set(index, o)
 	}
-}
-
-// uncertain says that the message has, or may have been, delivered.
-func uncertain(o sinks.Outcome) bool {
-	switch o.Reason {
-	case sinks.ReasonUnknown, sinks.ReasonTimeout, sinks.ReasonPanic:
-		return true
-	}
-	return o.Result == sinks.Delivered
 }
 
 // set notes an outcome, and what it means for the messages after it.

@@ -24,26 +24,27 @@ var results = map[sinks.Result]pluginv1.Result{
 type meaning struct {
 	reason sinks.Reason
 	with   sinks.Result // the result that it goes with
+	later  bool         // it goes with a message that is postponed, too
 }
 
 var reasons = map[pluginv1.Reason]meaning{
-	pluginv1.Reason_REASON_UNSPECIFIED: {sinks.ReasonNone, sinks.Delivered},
-	pluginv1.Reason_UNKNOWN:            {sinks.ReasonUnknown, sinks.Retry},
-	pluginv1.Reason_TIMEOUT:            {sinks.ReasonTimeout, sinks.Retry},
-	pluginv1.Reason_SERVER_ERROR:       {sinks.ReasonServerError, sinks.Retry},
-	pluginv1.Reason_HANDLER_ERROR:      {sinks.ReasonHandlerError, sinks.Retry},
-	pluginv1.Reason_PANIC:              {sinks.ReasonPanic, sinks.Retry},
-	pluginv1.Reason_BUSY:               {sinks.ReasonBusy, sinks.Retry},
-	pluginv1.Reason_TOO_LARGE:          {sinks.ReasonTooLarge, sinks.Reject},
-	pluginv1.Reason_INVALID:            {sinks.ReasonInvalid, sinks.Reject},
-	pluginv1.Reason_REFUSED:            {sinks.ReasonRefused, sinks.Reject},
-	pluginv1.Reason_UNROUTABLE:         {sinks.ReasonUnroutable, sinks.Reject},
-	pluginv1.Reason_CONNECTION:         {sinks.ReasonConnection, sinks.Unavailable},
-	pluginv1.Reason_THROTTLED:          {sinks.ReasonThrottled, sinks.Unavailable},
-	pluginv1.Reason_AUTH:               {sinks.ReasonAuth, sinks.Unavailable},
-	pluginv1.Reason_CONFIG:             {sinks.ReasonConfig, sinks.Unavailable},
-	pluginv1.Reason_CANCELLED:          {sinks.ReasonCancelled, sinks.Unsent},
-	pluginv1.Reason_NEIGHBOUR:          {sinks.ReasonNeighbour, sinks.Unsent},
+	pluginv1.Reason_REASON_UNSPECIFIED: {reason: sinks.ReasonNone, with: sinks.Delivered},
+	pluginv1.Reason_UNKNOWN:            {reason: sinks.ReasonUnknown, with: sinks.Retry},
+	pluginv1.Reason_TIMEOUT:            {reason: sinks.ReasonTimeout, with: sinks.Retry},
+	pluginv1.Reason_SERVER_ERROR:       {reason: sinks.ReasonServerError, with: sinks.Retry},
+	pluginv1.Reason_HANDLER_ERROR:      {reason: sinks.ReasonHandlerError, with: sinks.Retry},
+	pluginv1.Reason_PANIC:              {reason: sinks.ReasonPanic, with: sinks.Retry},
+	pluginv1.Reason_BUSY:               {reason: sinks.ReasonBusy, with: sinks.Retry, later: true},
+	pluginv1.Reason_TOO_LARGE:          {reason: sinks.ReasonTooLarge, with: sinks.Reject},
+	pluginv1.Reason_INVALID:            {reason: sinks.ReasonInvalid, with: sinks.Reject},
+	pluginv1.Reason_REFUSED:            {reason: sinks.ReasonRefused, with: sinks.Reject},
+	pluginv1.Reason_UNROUTABLE:         {reason: sinks.ReasonUnroutable, with: sinks.Reject},
+	pluginv1.Reason_CONNECTION:         {reason: sinks.ReasonConnection, with: sinks.Unavailable, later: true},
+	pluginv1.Reason_THROTTLED:          {reason: sinks.ReasonThrottled, with: sinks.Unavailable, later: true},
+	pluginv1.Reason_AUTH:               {reason: sinks.ReasonAuth, with: sinks.Unavailable, later: true},
+	pluginv1.Reason_CONFIG:             {reason: sinks.ReasonConfig, with: sinks.Unavailable},
+	pluginv1.Reason_CANCELLED:          {reason: sinks.ReasonCancelled, with: sinks.Unsent},
+	pluginv1.Reason_NEIGHBOUR:          {reason: sinks.ReasonNeighbour, with: sinks.Unsent},
 }
 
 // usual are the reasons of results that come with none, or with one that isn't
@@ -80,15 +81,18 @@ func outcomeFromWire(w *pluginv1.Outcome) sinks.Outcome {
 			o.Result = result // a result that is not known here is a retry
 		}
 	}
+	after := fromMillis(w.GetRetryAfterMs())
+	known, ok := reasons[w.GetReason()]
+	postponed := o.Result == sinks.Unsent && known.later && after > 0
 	o.Reason = usual[o.Result]
-	if known, ok := reasons[w.GetReason()]; ok && known.with == o.Result {
+	if ok && (known.with == o.Result || postponed) {
 		o.Reason = known.reason
 	}
-	switch o.Result {
-	case sinks.Delivered:
+	switch {
+	case o.Result == sinks.Delivered:
 		o.Receipt = shorten(w.GetReceipt(), maxReceipt)
-	case sinks.Retry, sinks.Unavailable:
-		o.RetryAfter = fromMillis(w.GetRetryAfterMs())
+	case o.Result == sinks.Retry, o.Result == sinks.Unavailable, postponed:
+		o.RetryAfter = after
 	}
 	return o
 }

@@ -31,7 +31,7 @@ type block struct {
 }
 
 // mainPages are those whose code is tried here. Other packages try theirs.
-var mainPages = []string{"README.md", "relay/DESIGN.md", "CHANGELOG.md"}
+var mainPages = []string{"README.md", "relay/DESIGN.md", "CHANGELOG.md", "plugins/README.md"}
 
 func read(t testing.TB, name string) page {
 	t.Helper()

@@ -3,6 +3,7 @@ package readme
 import (
 	"testing"
 
+	"github.com/rowrelay/rowrelay/plugins"
 	"github.com/rowrelay/rowrelay/relay/config"
 	"github.com/rowrelay/rowrelay/sinks"
 	"github.com/rowrelay/rowrelay/sinks/discard"
@@ -14,7 +15,7 @@ import (
 
 func TestConfigurationsLoad(t *testing.T) {
 	t.Parallel()
-	kinds, err := sinks.NewRegistry(discard.Kind(), file.Kind(), httpsink.Kind(), kafka.Kind(), stdout.Kind())
+	kinds, err := sinks.NewRegistry(discard.Kind(), file.Kind(), httpsink.Kind(), kafka.Kind(), plugins.Kind(nil), stdout.Kind())
 	check(t, err)
 	found := blocks(t, "yaml")
 	for _, b := range found {

@@ -914,12 +914,16 @@ func (x *SendResponse) GetOutcomes() []*Outcome {
 
 // Outcome is what became of a message.
 type Outcome struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Result        Result                 `protobuf:"varint,1,opt,name=result,proto3,enum=rowrelay.plugin.v1.Result" json:"result,omitempty"`
-	Reason        Reason                 `protobuf:"varint,2,opt,name=reason,proto3,enum=rowrelay.plugin.v1.Reason" json:"reason,omitempty"`
-	Detail        string                 `protobuf:"bytes,3,opt,name=detail,proto3" json:"detail,omitempty"`                                    // for the operator, without secrets; 1,000 bytes are kept
-	Receipt       string                 `protobuf:"bytes,4,opt,name=receipt,proto3" json:"receipt,omitempty"`                                  // with DELIVERED: what the destination answered; 255 bytes are kept
-	RetryAfterMs  int64                  `protobuf:"varint,5,opt,name=retry_after_ms,json=retryAfterMs,proto3" json:"retry_after_ms,omitempty"` // with RETRY and UNAVAILABLE: how long to wait at least
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Result  Result                 `protobuf:"varint,1,opt,name=result,proto3,enum=rowrelay.plugin.v1.Result" json:"result,omitempty"`
+	Reason  Reason                 `protobuf:"varint,2,opt,name=reason,proto3,enum=rowrelay.plugin.v1.Reason" json:"reason,omitempty"`
+	Detail  string                 `protobuf:"bytes,3,opt,name=detail,proto3" json:"detail,omitempty"`   // for the operator, without secrets; 1,000 bytes are kept
+	Receipt string                 `protobuf:"bytes,4,opt,name=receipt,proto3" json:"receipt,omitempty"` // with DELIVERED: what the destination answered; 255 bytes are kept
+	// How long to wait at least: with RETRY for this message, with UNAVAILABLE for
+	// the sink. With UNSENT and one of CONNECTION, THROTTLED, AUTH and BUSY the
+	// message is postponed: its part of the destination is in trouble, nothing is
+	// charged, and the sink's other messages go on.
+	RetryAfterMs  int64 `protobuf:"varint,5,opt,name=retry_after_ms,json=retryAfterMs,proto3" json:"retry_after_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
