@@ -37,6 +37,10 @@ const (
 	// firstPause is what an endpoint is closed for at first; it doubles.
 	firstPause = time.Second
 
+	// backlogRate is how many messages a second come back to an endpoint that was
+	// closed, at most: each time they do is a write to the table.
+	backlogRate = 100
+
 	// longestTurn bounds the wait of a message that has to wait for its turn.
 	longestTurn = 5 * time.Minute
 )
@@ -53,7 +57,7 @@ func (e *endpoint) closed(now time.Time) (sinks.Outcome, bool) {
 	if e.closings == 0 || wait <= 0 && e.flying == 0 {
 		return sinks.Outcome{}, false
 	}
-	return sinks.Postpone(e.why.Reason, e.why.Detail, spread(max(wait, firstPause))), true
+	return sinks.Postpone(e.why.Reason, e.why.Detail, e.inTurn(now, max(wait, firstPause), backlogRate, time.Second)), true
 }
 
 // spread keeps messages from all coming back at one moment.
@@ -62,14 +66,19 @@ func spread(wait time.Duration) time.Duration { return wait + rand.N(wait/4+1) }
 // busy is the outcome of a message whose turn has not come. So many come back
 // together, which lasts so long, and after those before them.
 func (e *endpoint) busy(now time.Time, together int, lasts time.Duration) sinks.Outcome {
+	return sinks.Postpone(sinks.ReasonBusy, "the endpoint has its share of requests, or answers slowly: this message's turn comes later",
+		e.inTurn(now, patience, together, lasts))
+}
+
+// inTurn is how long a message waits that is put off.
+func (e *endpoint) inTurn(now time.Time, least time.Duration, together int, lasts time.Duration) time.Duration {
 	if e.group++; e.group > together {
 		e.back, e.group = e.back.Add(lasts), 1
 	}
-	if e.back.Sub(now) < patience/2 {
-		e.back, e.group = now.Add(patience), 1
+	if soonest := now.Add(least); e.back.Before(soonest.Add(-patience / 2)) { // a little room: now goes on
+		e.back, e.group = soonest, 1
 	}
-	wait := min(e.back.Sub(now), longestTurn)
-	return sinks.Postpone(sinks.ReasonBusy, "the endpoint has its share of requests, or answers slowly: this message's turn comes later", wait)
+	return min(max(e.back.Sub(now), least), max(least, longestTurn))
 }
 
 // learn takes an outcome in, and returns what it is to the message: trouble of

@@ -75,6 +75,35 @@ func TestAnEndpointThatIsDownIsLeftAlone(t *testing.T) {
 	})
 }
 
+// TestTheBacklogOfAnEndpointThatIsDown: however many messages wait, they come back
+// at a bounded rate.
+func TestTheBacklogOfAnEndpointThatIsDown(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c, asked := newCallers(t, Options{EndpointPause: time.Minute}), 0
+		due := map[time.Time]int{time.Now(): 20_000}
+		for end := time.Now().Add(time.Hour); time.Now().Before(end); time.Sleep(time.Second) {
+			for at, n := range due {
+				if at.After(time.Now()) {
+					continue
+				}
+				delete(due, at)
+				for range n {
+					asked++
+					o := c.call("down", answers(refused))
+					if o.RetryAfter > longestTurn {
+						t.Fatalf("%+v", o)
+					}
+					due[time.Now().Add(o.RetryAfter)]++
+				}
+			}
+		}
+		if perSecond := asked / 3600; perSecond > backlogRate+10 {
+			t.Errorf("20,000 messages that wait are asked for %d times a second", perSecond)
+		}
+	})
+}
+
 // TestOneTriesAnEndpointThatWasDown: while it does, the others wait.
 func TestOneTriesAnEndpointThatWasDown(t *testing.T) {
 	t.Parallel()
