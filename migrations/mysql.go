@@ -11,7 +11,9 @@ import (
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 )
 
-func isMySQL(name string) bool { return name == "mysql" || name == "mariadb" }
+func isMySQL(name string) bool {
+	return name == "mysql" || name == "mysql57" || name == "mariadb" || name == "tidb"
+}
 
 // mysqlStore reads no times, so that it doesn't matter whether a driver makes
 // times of them.
@@ -20,8 +22,8 @@ type mysqlStore struct {
 	table dialect.Table
 }
 
-func newMySQLStore(table dialect.Table) (database.Store, error) {
-	store, err := database.NewStoreFromQuerier(table.SchemaVersion(), mysqlVersions(table))
+func newMySQLStore(name string, table dialect.Table) (database.Store, error) {
+	store, err := database.NewStoreFromQuerier(table.SchemaVersion(), mysqlVersions(name, table))
 	if err != nil {
 		return nil, err
 	}
@@ -37,9 +39,13 @@ func (s mysqlStore) GetMigration(ctx context.Context, db database.DBTxConn, vers
 	return &database.GetMigrationResult{IsApplied: applied}, err
 }
 
-func mysqlVersions(table dialect.Table) versions {
+func mysqlVersions(name string, table dialect.Table) versions {
+	now := "datetime NOT NULL DEFAULT (utc_timestamp())"
+	if name == "mysql57" || name == "tidb" {
+		now = "timestamp NOT NULL DEFAULT CURRENT_TIMESTAMP"
+	}
 	return versions{
-		create: "CREATE TABLE IF NOT EXISTS %s (version_id bigint NOT NULL PRIMARY KEY, is_applied boolean NOT NULL, tstamp datetime NOT NULL DEFAULT (utc_timestamp())) ENGINE = InnoDB",
+		create: "CREATE TABLE IF NOT EXISTS %s (version_id bigint NOT NULL PRIMARY KEY, is_applied boolean NOT NULL, tstamp " + now + ") ENGINE = InnoDB",
 		exists: "SELECT count(*) > 0 FROM information_schema.tables WHERE table_schema = " + mysqlSchema(table) + " AND table_name = '" + table.Name() + "_schema_version'",
 		place:  [2]string{"?", "?"},
 	}

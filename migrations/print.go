@@ -35,11 +35,15 @@ func (m *Migrations) Print(w io.Writer) error {
 	return err
 }
 
-// script ends each block with a line of its own, as tools want it that take
-// semicolons for the ends of statements, and commits what doesn't commit itself.
+// script marks each block, as tools want it that take semicolons for the ends of
+// statements, and commits what doesn't commit itself.
 func (m *Migrations) script(sql string) string {
-	sql = strings.ReplaceAll(strings.TrimSpace(sql), statementBegin+"\n", "")
-	sql = strings.ReplaceAll(sql, statementEnd, "/")
+	begin, end := "", "/"
+	if isMySQL(m.dialect.Name()) {
+		begin, end = "DELIMITER //\n", "//\nDELIMITER ;"
+	}
+	sql = strings.ReplaceAll(strings.TrimSpace(sql), statementBegin+"\n", begin)
+	sql = strings.ReplaceAll(sql, statementEnd, end)
 	if _, ok := m.dialect.(dialect.Repeating); ok {
 		sql += "\n\nCOMMIT;"
 	}

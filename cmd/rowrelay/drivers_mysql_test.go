@@ -126,7 +126,7 @@ func TestEveryMySQLConnectionIsSetUp(t *testing.T) {
 			t.Fatal(err)
 		}
 		isolation := "tx_isolation"
-		if db.Kind == testdb.MySQL {
+		if db.Name == "mysql/gosql" {
 			isolation = "transaction_isolation"
 		}
 		for range mysqlConnections { // all held at once
@@ -157,7 +157,7 @@ func TestMySQLWithTLS(t *testing.T) {
 		if err := db.DB.QueryRowContext(t.Context(), "SELECT @@ssl_cert").Scan(new(sql.NullString)); err != nil {
 			t.Fatal(err)
 		}
-		for parameters, fails := range map[string]bool{"": false, "?tls=false": false, "?tls=skip-verify": db.Kind == testdb.MariaDB, "?tls=true": true} {
+		for parameters, fails := range map[string]bool{"": false, "?tls=false": false, "?tls=skip-verify": db.Name != "mysql/gosql", "?tls=true": true} {
 			pool, err := openMySQLTest(t, db.URL+parameters)
 			if fails != (err != nil) {
 				t.Errorf("%q: %v", parameters, err)
@@ -168,7 +168,7 @@ func TestMySQLWithTLS(t *testing.T) {
 			if err := pool.QueryRowContext(t.Context(), "SHOW STATUS LIKE 'Ssl_cipher'").Scan(new(string), &have); err != nil {
 				t.Fatal(err)
 			}
-			if encrypted := db.Kind == testdb.MySQL && parameters != "?tls=false"; encrypted != (have != "") {
+			if encrypted := db.Name == "mysql/gosql" && parameters != "?tls=false"; encrypted != (have != "") {
 				t.Errorf("%q: the cipher is %q", parameters, have)
 			}
 		}

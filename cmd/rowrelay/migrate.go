@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 
@@ -18,6 +19,8 @@ type migrate struct {
 	claim  string
 	inbox  bool
 	json   bool
+
+	dialect string // other than the URL's; for print
 }
 
 func (p program) migrateCommand() *cobra.Command {
@@ -151,14 +154,16 @@ func (p program) migrateStatusCommand() *cobra.Command {
 
 const migratePrintHelp = `Print the SQL of all migrations, for those who run migrations their own way. It
 doesn't connect: of --database only the kind matters, as in
-  rowrelay migrate print --database postgres:// > outbox.sql`
+  rowrelay migrate print --database postgres:// > outbox.sql
+Servers that take another one's URL are told by --dialect: cockroachdb,
+yugabytedb, mysql57 (before 8.0.13) or tidb.`
 
 func (p program) migratePrintCommand() *cobra.Command {
 	m := &migrate{program: p}
 	command := m.command("print", "Print the SQL instead of running it", migratePrintHelp, func(_ context.Context, source config.Source) error {
-		d, err := dialect.ByName(source.Database.Kind())
+		d, err := dialect.ByName(cmp.Or(m.dialect, source.Database.Kind()))
 		if err != nil {
-			return err
+			return usage(err)
 		}
 		steps, err := m.migrations(nil, d, source)
 		if err != nil {
@@ -167,5 +172,6 @@ func (p program) migratePrintCommand() *cobra.Command {
 		return steps.Print(p.stdout)
 	})
 	command.Flags().StringVar(&m.claim, "claim", "", "how the table is going to be claimed, `lanes or rows` (default lanes)")
+	command.Flags().StringVar(&m.dialect, "dialect", "", "the server's `name`, where the URL is another one's")
 	return command
 }

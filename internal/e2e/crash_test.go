@@ -66,7 +66,7 @@ type kill struct {
 
 func TestKilledRelaysLoseNothing(t *testing.T) {
 	t.Parallel()
-	for _, target := range []string{"postgres15/pgx", "mariadb1011/gosql", "mariadb105/gosql", "mysql/gosql"} {
+	for _, target := range []string{"postgres15/pgx", "mariadb1011/gosql", "mariadb105/gosql", "mysql57/gosql", "mysql/gosql"} {
 		t.Run(target, func(t *testing.T) {
 			t.Parallel()
 			killedRelaysLoseNothing(newScene(t, target))

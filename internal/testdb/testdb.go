@@ -62,6 +62,7 @@ func Targets() []Target {
 		mysql("mariadb1011", "gosql", MariaDB),
 		mysql("mariadb1011", "prepared", MariaDB),
 		mysql("mariadb105", "gosql", MariaDB),
+		mysql("mysql57", "gosql", MySQL),
 		mysql("mysql", "gosql", MySQL).withoutRequiring(),
 	}
 	if hasGoMySQL {

@@ -195,7 +195,7 @@ func TestMissingServer(t *testing.T) {
 		for require, want := range map[string]string{"": "skipped", "1": "failed"} {
 			variable := "ROWRELAY_TEST_POSTGRES15"
 			switch {
-			case target.Kind == testdb.MySQL:
+			case strings.HasPrefix(target.Name, "mysql/"):
 				variable, want = "ROWRELAY_TEST_MYSQL", "skipped" // it is optional
 			case !strings.HasPrefix(target.Name, "postgres15/"):
 				continue

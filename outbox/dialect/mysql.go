@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// mysql is the dialect of MySQL and of MariaDB.
+// mysql is the dialect of MySQL and of those that descend from it.
 type mysql struct {
 	flavour flavour
 
@@ -19,25 +19,24 @@ type flavour string
 
 const (
 	flavourMySQL   flavour = "mysql"
+	flavourMySQL57 flavour = "mysql57"
 	flavourMariaDB flavour = "mariadb"
+	flavourTiDB    flavour = "tidb"
 )
 
-// MySQL is the dialect of MySQL 8.0.13 and later.
+// MySQL is the dialect of MySQL 8.0.13 and later. A store or a migration finds
+// out by itself that a server is an older MySQL, or TiDB.
 func MySQL() Dialect { return mysql{flavourMySQL, true} }
 
 // MariaDB is the dialect of MariaDB 10.5 and later. A store finds out by itself
 // whether the server can pass over locked rows, which it can from 10.6 on.
 func MariaDB() Dialect { return mysql{flavourMariaDB, true} }
 
-// Name returns "mysql" or "mariadb".
+// Name returns "mysql", "mysql57", "mariadb" or "tidb".
 func (d mysql) Name() string { return string(d.flavour) }
 
 func (d mysql) isMariaDB() bool { return d.flavour == flavourMariaDB }
-
-func (d mysql) withSkipLocked(skipLocked bool) mysql {
-	d.skipLocked = skipLocked
-	return d
-}
+func (d mysql) isMySQL8() bool  { return d.flavour == flavourMySQL }
 
 // LockKeys locks rows, which two keys may share, in their order. Any producer can
 // compute the same numbers, the highest ten bits of the checksum, so they must not change.

@@ -70,11 +70,24 @@ func (d mysql) skip() string {
 	return ""
 }
 
+// share is what a select ends with that keeps others from changing the rows.
+// TiDB has no lock that can be shared.
+func (d mysql) share() string {
+	if d.flavour == flavourTiDB {
+		return " FOR UPDATE"
+	}
+	return " LOCK IN SHARE MODE"
+}
+
 // turn is what comes before a select that can't pass over locked rows: its turn
 // among all who do the same. What it selects stays as it is until it is changed.
 func (d mysql) turn(table Table) []Query {
 	if d.skipLocked {
 		return nil
 	}
-	return []Query{mysqlQuery("SELECT lane FROM " + table.LaneLocks() + " WHERE lane = 64 FOR UPDATE")}
+	return []Query{mysqlTurn(table)}
+}
+
+func mysqlTurn(table Table) Query {
+	return mysqlQuery("SELECT lane FROM " + table.LaneLocks() + " WHERE lane = 64 FOR UPDATE")
 }

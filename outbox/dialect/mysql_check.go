@@ -25,17 +25,17 @@ func (d mysql) Probes(table Table, claim string) []Probe {
 
 // explain asks for lines with columns, of which newer servers have another form.
 func (d mysql) explain() string {
-	if d.isMariaDB() {
-		return "EXPLAIN "
+	if d.isMySQL8() {
+		return "EXPLAIN FORMAT=TRADITIONAL "
 	}
-	return "EXPLAIN FORMAT=TRADITIONAL "
+	return "EXPLAIN "
 }
 
 // Rights explains statements that need the rights: who lacks one may not
 // have them explained either. Roles count, which no list of rights shows.
-func (mysql) Rights(table Table, claim string) (tries []Try) {
+func (d mysql) Rights(table Table, claim string) (tries []Try) {
 	hot, table := "SELECT UPDATE DELETE", table.Backquoted()
-	if claim == "rows" {
+	if claim == "rows" || d.flavour == flavourMySQL57 { // which inserts the floor
 		hot += " INSERT"
 	}
 	for _, needed := range []struct{ name, column, rights string }{

@@ -12,7 +12,7 @@ import (
 const mysqlFacts = `'version', 'version_comment', 'aurora_version', 'auto_increment_increment', 'wsrep_on',` +
 	` 'group_replication_group_name', 'group_replication_single_primary_mode',` +
 	` 'innodb_thread_concurrency', 'innodb_max_purge_lag', 'read_only', 'innodb_read_only',` +
-	` 'transaction_isolation', 'tx_isolation', 'autocommit',` +
+	` 'transaction_isolation', 'tx_isolation', 'autocommit', 'time_zone', 'system_time_zone', 'tidb_txn_mode',` +
 	` 'character_set_client', 'character_set_connection', 'character_set_results'`
 
 // Server needs no right.
@@ -29,7 +29,8 @@ func (mysql) Skipping(table Table) *Trial {
 	}
 }
 
-// Fit tells MySQL from MariaDB and TiDB, and knows which one has SKIP LOCKED.
+// Fit tells MySQL from MariaDB and TiDB, and old from new, and knows which one
+// has SKIP LOCKED.
 func (d mysql) Fit(server Server) (Fit, error) {
 	kind := mysqlKindOf(server.Facts)
 	if kind.mariadb != d.isMariaDB() {
@@ -41,8 +42,11 @@ func (d mysql) Fit(server Server) (Fit, error) {
 	if err := mysqlSession(server.Facts); err != nil {
 		return Fit{}, err
 	}
+	if kind.tidb {
+		return fitTiDB(kind, server)
+	}
 	skips := server.Skips && !kind.before(kind.firstToSkip())
-	fit := Fit{Dialect: d.withSkipLocked(skips), Notes: []Note{{Name: "server", OK: true, Detail: kind.String()}}}
+	fit := Fit{Dialect: kind.dialect(skips), Notes: []Note{{Name: "server", OK: true, Detail: kind.String()}}}
 	fit.Notes = append(fit.Notes, mysqlSkipNote(skips))
 	if why := mysqlWritersElsewhere(server.Facts); why != "" {
 		fit.Unordered = true
@@ -78,15 +82,24 @@ func mysqlSession(facts map[string]string) error {
 type mysqlKind struct {
 	name    string
 	mariadb bool
+	tidb    bool
 	version [3]int
 	text    string // the version as the server has it
 }
 
-var mysqlVersionNumbers = regexp.MustCompile(`^(?:5\.5\.5-)?(\d+)\.(\d+)(?:\.(\d+))?`)
+// TiDB's version begins with that of the MySQL that it stands in for.
+var (
+	mysqlVersionNumbers = regexp.MustCompile(`^(?:5\.5\.5-)?(\d+)\.(\d+)(?:\.(\d+))?`)
+	tidbVersionNumbers  = regexp.MustCompile(`TiDB-v?(\d+)\.(\d+)(?:\.(\d+))?`)
+)
 
 func mysqlKindOf(facts map[string]string) mysqlKind {
 	kind := mysqlKind{name: "MySQL", text: facts["version"]}
 	found := mysqlVersionNumbers.FindStringSubmatch(kind.text)
+	if strings.Contains(kind.text, "TiDB") {
+		kind.name, kind.tidb = "TiDB", true
+		found = tidbVersionNumbers.FindStringSubmatch(kind.text)
+	}
 	for i := range kind.version {
 		if i+1 < len(found) {
 			kind.version[i], _ = strconv.Atoi(found[i+1])
@@ -107,13 +120,29 @@ func (k mysqlKind) remedy() string {
 	return "a URL that begins with mysql://, or dialect.MySQL()"
 }
 
-// least is the first version whose defaults may be expressions, and, of MariaDB,
-// the oldest that is tried.
-func (k mysqlKind) least() [3]int {
-	if k.mariadb {
-		return [3]int{10, 5, 0}
+// dialect is the variant for this version.
+func (k mysqlKind) dialect(skipLocked bool) Dialect {
+	switch {
+	case k.mariadb:
+		return mysql{flavourMariaDB, skipLocked}
+	case k.before([3]int{8, 0, 13}): // whose defaults are no expressions
+		return mysql57{mysql{flavourMySQL57, skipLocked}}
+	default:
+		return mysql{flavourMySQL, skipLocked}
 	}
-	return [3]int{8, 0, 13}
+}
+
+// least is the oldest version that will do: the first MySQL 5.7, with functions
+// on JSON; the oldest MariaDB that is tried; and the first TiDB with UUID() as a default.
+func (k mysqlKind) least() [3]int {
+	switch {
+	case k.mariadb:
+		return [3]int{10, 5, 0}
+	case k.tidb:
+		return [3]int{7, 5, 0}
+	default:
+		return [3]int{5, 7, 9}
+	}
 }
 
 // firstToSkip is the first version that has SKIP LOCKED.
@@ -125,10 +154,11 @@ func (k mysqlKind) firstToSkip() [3]int {
 }
 
 func (k mysqlKind) leastText() string {
-	if k.mariadb {
-		return "MariaDB 10.5"
+	numbers := k.least()
+	if k.mariadb || k.tidb {
+		return fmt.Sprintf("%s %d.%d", k.name, numbers[0], numbers[1])
 	}
-	return "MySQL 8.0.13"
+	return fmt.Sprintf("%s %d.%d.%d", k.name, numbers[0], numbers[1], numbers[2])
 }
 
 func (k mysqlKind) before(other [3]int) bool {
@@ -154,8 +184,6 @@ func mysqlWritersElsewhere(facts map[string]string) string {
 		return "this is a Galera cluster, each of whose nodes gives out ids by itself"
 	case facts["group_replication_group_name"] != "" && facts["group_replication_single_primary_mode"] == "OFF":
 		return "this is a replication group with several primaries, each of which gives out ids by itself"
-	case strings.Contains(facts["version"], "TiDB"):
-		return "this is TiDB, each of whose servers gives out ids by itself"
 	case facts["auto_increment_increment"] != "" && facts["auto_increment_increment"] != "1":
 		return "auto_increment_increment is " + facts["auto_increment_increment"] + ", so several servers give out ids"
 	}

@@ -1,6 +1,7 @@
 package dialect_test
 
 import (
+	"cmp"
 	"maps"
 	"strings"
 	"testing"
@@ -15,6 +16,7 @@ func TestMySQLFits(t *testing.T) {
 		dialect dialect.Dialect
 		facts   string // name=value, separated by blanks
 		wrong   string // part of the error; empty: it fits
+		fits    string // the variant's name; empty: the dialect's own
 		notes   string // the names of notes that aren't well, separated by commas
 	}{
 		"MySQL 8.0":                        {dialect: dialect.MySQL(), facts: "version=" + mysql},
@@ -24,10 +26,14 @@ func TestMySQLFits(t *testing.T) {
 		"MariaDB, as replicas name it":     {dialect: dialect.MariaDB(), facts: "version=5.5.5-10.6.1-MariaDB"},
 		"MariaDB, by its comment":          {dialect: dialect.MariaDB(), facts: "version=11.4.2 version_comment=MariaDB-Server"},
 		"MariaDB 10.5":                     {dialect: dialect.MariaDB(), facts: "version=10.5.0-MariaDB"},
-		"an old MySQL":                     {dialect: dialect.MySQL(), facts: "version=8.0.12", wrong: "the server is MySQL 8.0.12: MySQL 8.0.13 or later is needed"},
-		"an older MySQL":                   {dialect: dialect.MySQL(), facts: "version=5.7.44-log", wrong: "MySQL 8.0.13 or later"},
+		"the last without expressions":     {dialect: dialect.MySQL(), facts: "version=8.0.12", fits: "mysql57"},
+		"MySQL 5.7":                        {dialect: dialect.MySQL(), facts: "version=5.7.44-log", fits: "mysql57"},
+		"MySQL 5.7, asked for":             {dialect: dialect.MySQL57(), facts: "version=5.7.9", fits: "mysql57"},
+		"a new MySQL taken for an old one": {dialect: dialect.MySQL57(), facts: "version=" + mysql, fits: "mysql"},
+		"an old MySQL":                     {dialect: dialect.MySQL(), facts: "version=5.7.8-rc", wrong: "the server is MySQL 5.7.8-rc: MySQL 5.7.9 or later is needed"},
+		"an older MySQL":                   {dialect: dialect.MySQL(), facts: "version=5.6.51-log", wrong: "MySQL 5.7.9 or later"},
 		"an old MariaDB":                   {dialect: dialect.MariaDB(), facts: "version=10.4.34-MariaDB", wrong: "the server is MariaDB 10.4.34-MariaDB: MariaDB 10.5 or later is needed"},
-		"no version":                       {dialect: dialect.MySQL(), facts: "version=none", wrong: "MySQL 8.0.13 or later"},
+		"no version":                       {dialect: dialect.MySQL(), facts: "version=none", wrong: "MySQL 5.7.9 or later"},
 		"MariaDB taken for MySQL":          {dialect: dialect.MySQL(), facts: "version=" + mariadb, wrong: "use a URL that begins with mariadb://, or dialect.MariaDB()"},
 		"MySQL taken for MariaDB":          {dialect: dialect.MariaDB(), facts: "version=" + mysql, wrong: "use a URL that begins with mysql://, or dialect.MySQL()"},
 		"reading what isn't committed":     {dialect: dialect.MySQL(), facts: "version=" + mysql + " transaction_isolation=READ-UNCOMMITTED", wrong: "transaction_isolation of this session"},
@@ -39,7 +45,11 @@ func TestMySQLFits(t *testing.T) {
 		"Galera":                           {dialect: dialect.MariaDB(), facts: "version=" + mariadb + " wsrep_on=ON", notes: "order"},
 		"several primaries":                {dialect: dialect.MySQL(), facts: "version=" + mysql + " group_replication_group_name=x group_replication_single_primary_mode=OFF", notes: "order"},
 		"ids in steps":                     {dialect: dialect.MySQL(), facts: "version=" + mysql + " auto_increment_increment=2", notes: "order"},
-		"TiDB":                             {dialect: dialect.MySQL(), facts: "version=8.0.13-TiDB-v8", notes: "order"},
+		"TiDB":                             {dialect: dialect.MySQL(), facts: "version=8.0.11-TiDB-v8.5.1 tidb_txn_mode=pessimistic time_zone=+00:00", fits: "tidb"},
+		"TiDB in UTC by itself":            {dialect: dialect.TiDB(), facts: "version=8.0.11-TiDB-v7.5.0 tidb_txn_mode=pessimistic time_zone=SYSTEM system_time_zone=UTC", fits: "tidb"},
+		"an old TiDB":                      {dialect: dialect.MySQL(), facts: "version=5.7.25-TiDB-v7.1.6", wrong: "the server is TiDB 5.7.25-TiDB-v7.1.6: TiDB 7.5 or later is needed"},
+		"TiDB without locks":               {dialect: dialect.MySQL(), facts: "version=8.0.11-TiDB-v8.5.1 tidb_txn_mode=optimistic", wrong: "set it to pessimistic"},
+		"TiDB elsewhere":                   {dialect: dialect.MySQL(), facts: "version=8.0.11-TiDB-v8.5.1 tidb_txn_mode=pessimistic time_zone=SYSTEM system_time_zone=CET", wrong: "time_zone of this session isn't UTC"},
 		"a replica":                        {dialect: dialect.MySQL(), facts: "version=" + mysql + " read_only=ON", notes: "writable"},
 		"writers that wait for each other": {dialect: dialect.MySQL(), facts: "version=" + mysql + " innodb_thread_concurrency=8 innodb_max_purge_lag=1000", notes: "settings,settings"},
 	} {
@@ -60,6 +70,9 @@ func TestMySQLFits(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			if got, want := fit.Dialect.Name(), cmp.Or(test.fits, test.dialect.Name()); got != want {
+				t.Errorf("the variant is %s, want %s", got, want)
+			}
 			var wrong []string
 			for _, note := range fit.Notes {
 				if !note.OK {
@@ -69,7 +82,7 @@ func TestMySQLFits(t *testing.T) {
 					t.Errorf("the note %q says too little", note.Name)
 				}
 			}
-			if got := strings.Join(wrong, ","); got != test.notes || fit.Unordered != (test.notes == "order") {
+			if got := strings.Join(wrong, ","); got != test.notes || fit.Unordered != (test.notes == "order" || test.fits == "tidb") {
 				t.Errorf("noted %q, without order: %t", got, fit.Unordered)
 			}
 		})

@@ -124,10 +124,10 @@ func (g *mysqlGiven) update(table string) *mysqlText {
 
 // table writes g, which is joined first.
 func (g *mysqlGiven) table(to *mysqlText) {
-	if g.dialect.isMariaDB() {
-		g.values(to)
-	} else {
+	if g.dialect.isMySQL8() {
 		g.json(to)
+	} else {
+		g.values(to)
 	}
 	to.add(" AS g STRAIGHT_JOIN ")
 }
@@ -136,14 +136,17 @@ func (g *mysqlGiven) on() string {
 	return " ON t.lane = g.lane AND t.id = g.id"
 }
 
-// values is a list of rows, the first of which names the columns.
+// values is a list of rows, the first of which names the columns. Only MariaDB
+// takes the others as one list.
 func (g *mysqlGiven) values(to *mysqlText) {
 	for i, s := range g.settlements {
 		begin, end := ",(", ")"
-		switch i {
-		case 0:
+		switch {
+		case i == 0:
 			begin, end = "(SELECT ", ""
-		case 1:
+		case !g.dialect.isMariaDB():
+			begin, end = " UNION ALL SELECT ", ""
+		case i == 1:
 			begin = " UNION ALL VALUES ("
 		}
 		g.row(to, begin, s, i == 0)

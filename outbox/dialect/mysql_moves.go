@@ -1,6 +1,10 @@
 package dialect
 
-import "strings"
+import (
+	"math"
+	"slices"
+	"strings"
+)
 
 // mysqlMove makes the statements that move rows: first they are locked, and
 // written where they go, then deleted where they were. Who settles the same rows
@@ -14,7 +18,26 @@ type mysqlMove struct {
 	token   string // by rows
 }
 
+// mysqlMostSelects is how many selects a union may have: servers that have no
+// other list nest them, and run out of their stack at some four thousand.
+const mysqlMostSelects = 1000
+
 func (m mysqlMove) writes(settlements []Settlement) (writes []Write) {
+	for part := range slices.Chunk(settlements, m.dialect.mostGiven()) {
+		writes = append(writes, m.part(part)...)
+	}
+	return writes
+}
+
+// mostGiven is how many rows one statement may be given.
+func (d mysql) mostGiven() int {
+	if d.isMySQL8() || d.isMariaDB() {
+		return math.MaxInt
+	}
+	return mysqlMostSelects
+}
+
+func (m mysqlMove) part(settlements []Settlement) (writes []Write) {
 	groups := map[string][]Settlement{}
 	for _, s := range settlements {
 		groups[groupOf(s)] = append(groups[groupOf(s)], s)
@@ -96,7 +119,14 @@ func (m mysqlMove) remove(from, where string, settlements []Settlement) Write {
 }
 
 // deleteByID is the same where the lanes aren't known, and an index has the ids.
-func (d mysql) deleteByID(from, index, where string, ids []int64) Query {
+func (d mysql) deleteByID(from, index, where string, ids []int64) (queries []Query) {
+	for part := range slices.Chunk(ids, d.mostGiven()) {
+		queries = append(queries, d.deletePart(from, index, where, part))
+	}
+	return queries
+}
+
+func (d mysql) deletePart(from, index, where string, ids []int64) Query {
 	keys := &mysqlGiven{dialect: d, settlements: column(ids, func(id int64) Settlement { return Settlement{ID: id} })}
 	remove := (&mysqlText{}).add("DELETE t FROM ")
 	keys.table(remove)
@@ -160,8 +190,8 @@ func (m mysqlMove) free(settlements []Settlement) []Write {
 // lockT locks the rows t that are selected, and not those that are joined with
 // them.
 func (d mysql) lockT() string {
-	if d.isMariaDB() {
-		return " FOR UPDATE"
+	if d.isMySQL8() {
+		return " FOR UPDATE OF t"
 	}
-	return " FOR UPDATE OF t"
+	return " FOR UPDATE"
 }

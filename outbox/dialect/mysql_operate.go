@@ -10,7 +10,11 @@ const (
 	mysqlHotState  = "CASE WHEN t.claimed_until > " + mysqlNow + " THEN 'claimed' WHEN t.available_at > " + mysqlNow + " THEN 'scheduled' ELSE 'pending' END"
 	mysqlHeldState = "CASE WHEN t.state = 'scheduled' AND t.due_at <= " + mysqlNow + " THEN 'pending' ELSE t.state END"
 
-	mysqlWaiting     = "coalesce(t.available_at <= " + mysqlNow + ", 1) AND coalesce(t.claimed_until <= " + mysqlNow + ", 1)"
+	// mysqlReal is a condition of rows that are messages: in one lane of the hot
+	// table there may be something else, also after an update of the server.
+	mysqlReal = "t.lane < " + floorLane
+
+	mysqlWaiting     = mysqlReal + " AND coalesce(t.available_at <= " + mysqlNow + ", 1) AND coalesce(t.claimed_until <= " + mysqlNow + ", 1)"
 	mysqlHeldWaiting = "t.state = 'scheduled' AND t.due_at <= " + mysqlNow
 )
 
@@ -28,7 +32,7 @@ func (mysql) List(table Table, filter Filter) Query {
 		mysqlFilter(list, filter, state)
 		list.add("\nORDER BY t.id LIMIT " + strconv.Itoa(filter.Limit) + ")")
 	}
-	part(table.Hot()+" AS t FORCE INDEX (id)", mysqlHotState, mysqlLater, "'', coalesce(t.claimed_by, ''), NULL", "TRUE")
+	part(table.Hot()+" AS t FORCE INDEX (id)", mysqlHotState, mysqlLater, "'', coalesce(t.claimed_by, ''), NULL", mysqlReal)
 	for _, state := range []string{"scheduled", "retry", "error"} {
 		part(table.Held()+" AS t FORCE INDEX (held_id)", mysqlHeldState, mysqlLater+" + 4 * (t.state = 'retry')", "'', '', NULL", "t.state = '"+state+"'")
 	}
@@ -64,7 +68,7 @@ func (mysql) Requeue(table Table, filter Filter) Steps {
 func (d mysql) Discard(table Table, filter Filter) Steps {
 	table = table.Backquoted()
 	return Steps{Ask: mysqlParked(table, filter), After: func(ids []int64) []Query {
-		return []Query{d.deleteByID(table.Held(), "held_id", "t.state = 'error' AND ", ids)}
+		return d.deleteByID(table.Held(), "held_id", "t.state = 'error' AND ", ids)
 	}}
 }
 
@@ -81,7 +85,7 @@ func (mysql) Counts(table Table, limit int) Query {
 	most := strconv.Itoa(limit)
 	return mysqlQuery(`
 SELECT state, count(*) FROM (
-    SELECT ` + mysqlHotState + ` AS state FROM ` + table.Hot() + ` AS t
+    SELECT ` + mysqlHotState + ` AS state FROM ` + table.Hot() + ` AS t WHERE ` + mysqlReal + `
     UNION ALL SELECT ` + mysqlHeldState + ` FROM ` + table.Held() + ` AS t
 ) AS s GROUP BY state
 UNION ALL

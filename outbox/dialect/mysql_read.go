@@ -22,11 +22,17 @@ const (
 // counter, for there may be no row at all. MySQL may have the counter of some
 // hours ago.
 func (mysql) Given(table Table) Query {
-	highest := func(name string) string { return "COALESCE((SELECT MAX(id) FROM " + name + "), 0)" }
 	where, args := mysqlNamed(table, "")
-	table = table.Backquoted()
-	return mysqlQuery("SELECT GREATEST("+highest(table.Hot())+", "+highest(table.Held())+", "+highest(table.Done())+
+	return mysqlQuery("SELECT GREATEST("+mysqlHighest(table.Backquoted())+
 		",\n    COALESCE((SELECT MAX(CAST(auto_increment AS SIGNED)) - 1 FROM information_schema.tables WHERE "+where+"), 0))", args...)
+}
+
+// mysqlHighest is a list of the highest id in each table.
+func mysqlHighest(table Table) string {
+	highest := column([]string{table.Hot(), table.Held(), table.Done()}, func(name string) string {
+		return "COALESCE((SELECT MAX(id) FROM " + name + "), 0)"
+	})
+	return strings.Join(highest, ", ")
 }
 
 // Read has one select a position, each of which goes along the key from where it

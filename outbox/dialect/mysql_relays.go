@@ -26,12 +26,14 @@ func (mysql) OtherRelays(table Table, claim string) Query {
 // Forget waits for settles that are under way.
 func (mysql) Forget(table Table) []Query {
 	table = table.Backquoted()
-	return append([]Query{mysqlQuery("SELECT lane FROM " + table.LaneLocks() + " ORDER BY lane FOR UPDATE")}, forget(table)...)
+	queries := append([]Query{mysqlQuery("SELECT lane FROM " + table.LaneLocks() + " ORDER BY lane FOR UPDATE")}, forget(table)...)
+	queries[len(queries)-1].SQL += " AND lane < " + floorLane
+	return queries
 }
 
 // Beat locks the way of claiming: who changes it at the same time sees either
 // this relay, or is seen.
-func (mysql) Beat(table Table, beat Beat) Steps {
+func (d mysql) Beat(table Table, beat Beat) Steps {
 	table = table.Backquoted()
 	another := "EXISTS (SELECT 1 FROM " + table.Settings() + " WHERE name = 'claim' AND value <> ?)"
 	insert := (&mysqlText{}).
@@ -42,7 +44,7 @@ func (mysql) Beat(table Table, beat Beat) Steps {
 			" last_beat = "+mysqlNow+", until = "+mysqlIn(beat.TTL), beat.Host, beat.Version, beat.Claim)
 	return Steps{
 		Do: []Query{
-			mysqlQuery("SELECT value FROM " + table.Settings() + " WHERE name = 'claim' LOCK IN SHARE MODE"),
+			mysqlQuery("SELECT value FROM " + table.Settings() + " WHERE name = 'claim'" + d.share()),
 			insert.query(),
 		},
 		Ask: mysqlQuery("SELECT name, 0 FROM "+table.Relays()+" WHERE name = ? AND NOT "+another, beat.Name, beat.Claim),

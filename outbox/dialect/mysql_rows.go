@@ -22,7 +22,7 @@ func (d mysql) Claim(table Table, claim Claim) Steps {
 	ask.add("\nORDER BY " + order + " LIMIT " + strconv.Itoa(claim.Limit) + d.skip())
 	return Steps{Do: d.turn(table), Ask: ask.query(), After: func(ids []int64) []Query {
 		return []Query{mysqlQuery("UPDATE "+table.Hot()+" FORCE INDEX (id) SET claimed_by = ?, claim_token = ?, claimed_until = "+mysqlIn(claim.TTL)+
-			" WHERE id IN "+mysqlList(ids), claim.Relay, claim.Token)}
+			" WHERE claimed_until IS NULL AND id IN "+mysqlList(ids), claim.Relay, claim.Token)}
 	}}
 }
 
@@ -67,14 +67,15 @@ func (d mysql) Return(table Table, limit int) []Write {
 	table = table.Backquoted()
 	due := mysqlQuery("SELECT id * 64 + lane FROM " + table.Held() + " FORCE INDEX (held_due) WHERE due_at <= " + mysqlNow +
 		" ORDER BY due_at, id LIMIT " + strconv.Itoa(limit) + d.skip())
-	return d.inTurn(table, Write{Query: due, Counts: true, After: func(places []int64) []Query {
+	return d.inTurn(table, Write{Query: due, Counts: true, After: func(places []int64) (queries []Query) {
 		rows := column(places, func(place int64) Settlement { return Settlement{Lane: int(place % 64), ID: place / 64} })
 		slices.SortFunc(rows, func(a, b Settlement) int { return cmp.Or(cmp.Compare(a.Lane, b.Lane), cmp.Compare(a.ID, b.ID)) })
-		return []Query{
-			mysqlQuery("INSERT INTO " + table.Hot() + " (" + moving + ")\nSELECT " + prefixed(moving, "t.") +
-				" FROM " + table.Held() + " AS t FORCE INDEX (PRIMARY) WHERE " + mysqlRows(rows) + " FOR UPDATE"),
-			mysqlMove{dialect: d, table: table}.remove(table.Held(), "", rows).Query,
+		for part := range slices.Chunk(rows, d.mostGiven()) {
+			queries = append(queries, mysqlQuery("INSERT INTO "+table.Hot()+" ("+moving+")\nSELECT "+prefixed(moving, "t.")+
+				" FROM "+table.Held()+" AS t FORCE INDEX (PRIMARY) WHERE "+mysqlRows(part)+" FOR UPDATE"),
+				mysqlMove{dialect: d, table: table}.remove(table.Held(), "", part).Query)
 		}
+		return queries
 	}})
 }
 

@@ -15,7 +15,7 @@ func (d mysql) SettleLanes(table Table, relay string, keep bool, settlements []S
 	lanes := mysqlList(column(leases, func(l lease) int { return l.lane }))
 	move := mysqlMove{dialect: d, table: table, relay: relay, keep: keep}
 	return Settle{
-		Begin: []Query{mysqlQuery("SELECT lane FROM " + table.LaneLocks() + " FORCE INDEX (PRIMARY) WHERE lane IN " + lanes + " ORDER BY lane LOCK IN SHARE MODE")},
+		Begin: []Query{mysqlQuery("SELECT lane FROM " + table.LaneLocks() + " FORCE INDEX (PRIMARY) WHERE lane IN " + lanes + " ORDER BY lane" + d.share())},
 		Facts: mysqlQuery("SELECT 'lane', lane, fence FROM " + table.Lanes() + " FORCE INDEX (PRIMARY) WHERE " + mysqlFences(leases)),
 		Then: func(holds func(lane int, fence int64) bool) []Write {
 			var held []Settlement
@@ -55,6 +55,6 @@ func (d mysql) Purge(table Table, retention time.Duration, limit int) []Write {
 	old := mysqlQuery("SELECT id FROM " + table.Done() + " FORCE INDEX (done_finished) WHERE finished_at < " + mysqlIn(-retention) +
 		" ORDER BY finished_at LIMIT " + strconv.Itoa(limit) + d.skip())
 	return d.inTurn(table, Write{Query: old, Counts: true, After: func(ids []int64) []Query {
-		return []Query{d.deleteByID(table.Done(), "PRIMARY", "", ids)}
+		return d.deleteByID(table.Done(), "PRIMARY", "", ids)
 	}})
 }

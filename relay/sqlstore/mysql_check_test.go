@@ -124,7 +124,7 @@ func TestMySQLUnfitSession(t *testing.T) {
 			t.Fatal("the test server's DSN is malformed; it is not shown because it has a password")
 		}
 		for setting, value := range map[string]string{"tx_isolation": "'READ-UNCOMMITTED'", "autocommit": "0", "character_set_results": "latin1"} {
-			if setting == "tx_isolation" && m.dialect.Name() == "mysql" {
+			if setting == "tx_isolation" && m.Name == "mysql/gosql" {
 				setting = "transaction_isolation"
 			}
 			other := config.Clone()
@@ -167,7 +167,7 @@ func TestMySQLTrial(t *testing.T) {
 			}
 			return strings.Contains(finding(store.Findings(), "locked rows").Detail, "are passed over")
 		}
-		if want := !strings.Contains(m.Name, "mariadb105"); skips(m.dialect) != want {
+		if want := !waits(m.Name); skips(m.dialect) != want {
 			t.Errorf("locked rows are passed over: %t", !want)
 		}
 		if skips(bluff{m.dialect}) {
@@ -181,7 +181,7 @@ func TestMySQLTrial(t *testing.T) {
 		if _, err := tx.Exec("SELECT lane FROM outbox_lanes WHERE lane = 1 FOR UPDATE"); err != nil {
 			t.Fatal(err)
 		}
-		if want := !strings.Contains(m.Name, "mariadb105"); skips(m.dialect) != want {
+		if want := !waits(m.Name); skips(m.dialect) != want {
 			t.Errorf("while the other row is locked, locked rows are passed over: %t", !want)
 		}
 		narrow := m.OpenAnother(t)

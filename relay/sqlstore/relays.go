@@ -19,6 +19,9 @@ func (s *Store) Adopt(ctx context.Context, claim relay.Claim) error {
 	if err := s.possible(claim); err != nil {
 		return fmt.Errorf("adopt claiming by %s on table %s: %w", claim, s.table, err)
 	}
+	if err := s.keepGiven(ctx); err != nil {
+		return err
+	}
 	return s.write(ctx, "adopt claiming by "+string(claim)+" on table", func() error {
 		return s.inTx(ctx, s.dialect.Begin(s.table), func(tx *sql.Tx) error {
 			if err := s.adopt(ctx, tx, claim); err != nil {

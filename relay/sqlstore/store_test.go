@@ -32,7 +32,7 @@ func TestStore(t *testing.T) {
 func harness(target testdb.Target) storetest.Harness {
 	return storetest.Harness{
 		OneWriter: target.Kind == testdb.SQLite,
-		Waits:     strings.HasPrefix(target.Name, "mariadb105"), // has no SKIP LOCKED
+		Waits:     waits(target.Name),
 		Open: func(t testing.TB) storetest.Table {
 			switch opened := open(t, target); opened.Kind {
 			case testdb.Postgres:
@@ -48,6 +48,11 @@ func harness(target testdb.Target) storetest.Harness {
 			}
 		},
 	}
+}
+
+// waits tells servers that have no SKIP LOCKED.
+func waits(target string) bool {
+	return strings.HasPrefix(target, "mariadb105") || strings.HasPrefix(target, "mysql57")
 }
 
 // table is an outbox in a database of its own.

@@ -57,8 +57,9 @@ func purgeCountsFromTheFinish(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	id := write(t, table, plain(1)...)[0]
 	eventually(t, "the row is old", func() bool { return a.status().OldestPending > short })
-	a.mustSettle(a.as(relay.StateDone, a.row(id)))
-	start := time.Now()
+	done := a.as(relay.StateDone, a.row(id))
+	start := time.Now() // it finishes after this
+	a.mustSettle(done)
 	if n := a.purge(short, plenty); n != 0 && time.Since(start) < short-slack {
 		t.Errorf("purged %d rows that had finished just now", n)
 	}

@@ -1,0 +1,279 @@
+-- schema version
+SELECT value FROM `app`.`Events_settings` WHERE name = 'schema';
+
+-- make indexes for rows
+ALTER TABLE `app`.`Events` ADD INDEX claim_id (claimed_until, id), ADD INDEX claim_priority (claimed_until, urgency, id);
+
+-- drop indexes for rows
+ALTER TABLE `app`.`Events` DROP INDEX claim_id, DROP INDEX claim_priority;
+
+-- count indexes for rows
+SELECT coalesce(sum(CASE index_name WHEN 'claim_id' THEN 2 ELSE 1 END), 0) FROM information_schema.statistics WHERE table_schema = ? AND table_name = ? AND index_name IN ('claim_id', 'claim_priority') AND seq_in_index = 1;
+--   1: app
+--   2: Events
+
+-- begin
+
+-- lock the claim
+SELECT value FROM `app`.`Events_settings` WHERE name = 'claim' FOR UPDATE;
+
+-- set the claim
+INSERT INTO `app`.`Events_settings` (name, value) VALUES ('claim', ?) ON DUPLICATE KEY UPDATE value = ?;
+--   1: lanes
+--   2: lanes
+
+-- other relays
+SELECT name FROM `app`.`Events_relays` WHERE until >= utc_timestamp(6) AND claim <> ? ORDER BY name;
+--   1: lanes
+
+-- forget the other way
+SELECT lane FROM `app`.`Events_lane_locks` ORDER BY lane FOR UPDATE;
+UPDATE `app`.`Events_lanes` SET owner = NULL, until = NULL, fence = fence + 1, marks = NULL, journal = NULL, crashes = 0;
+UPDATE `app`.`Events` SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL WHERE claimed_until IS NOT NULL AND lane < 64;
+
+-- beat
+SELECT value FROM `app`.`Events_settings` WHERE name = 'claim' FOR UPDATE;
+INSERT INTO `app`.`Events_relays` (name, host, version, claim, since, last_beat, until)
+SELECT ?, ?, ?, ?, utc_timestamp(6), utc_timestamp(6), utc_timestamp(6) + INTERVAL 15000000 MICROSECOND FROM DUAL WHERE NOT EXISTS (SELECT 1 FROM `app`.`Events_settings` WHERE name = 'claim' AND value <> ?)
+ON DUPLICATE KEY UPDATE host = ?, version = ?, claim = ?, since = CASE WHEN until < utc_timestamp(6) THEN utc_timestamp(6) ELSE since END, last_beat = utc_timestamp(6), until = utc_timestamp(6) + INTERVAL 15000000 MICROSECOND;
+--   1: r
+--   2: h
+--   3: 1
+--   4: lanes
+--   5: lanes
+--   6: h
+--   7: 1
+--   8: lanes
+SELECT name, 0 FROM `app`.`Events_relays` WHERE name = ? AND NOT EXISTS (SELECT 1 FROM `app`.`Events_settings` WHERE name = 'claim' AND value <> ?);
+--   1: r
+--   2: lanes
+
+-- census
+SELECT name FROM `app`.`Events_relays` WHERE until >= utc_timestamp(6) ORDER BY name;
+
+-- leave
+DELETE FROM `app`.`Events_relays` WHERE name = ?;
+--   1: r
+
+-- purge relays
+DELETE FROM `app`.`Events_relays` WHERE until < utc_timestamp(6) - INTERVAL 1 DAY;
+
+-- settle by rows
+SELECT 'fenced', coalesce(sum(NOT t.claim_token <=> ?), 0), 0 FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
+WHERE (t.lane = 2 AND t.id IN (9,10)) FOR UPDATE;
+--   1: t
+INSERT INTO `app`.`Events_done` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
+SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, 0, 0, t.available_at, t.last_error, utc_timestamp(6), NULL, ?
+FROM (SELECT 2 AS lane,10 AS id) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id
+WHERE TRUE AND t.claim_token = ? FOR UPDATE;
+--   1: r
+--   2: t
+DELETE t FROM (SELECT 2 AS lane,10 AS id) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id WHERE t.claim_token = ?;
+--   1: t
+UPDATE (SELECT 2 AS lane,9 AS id) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id SET t.claimed_by = NULL, t.claim_token = NULL, t.claimed_until = NULL, t.attempts = 0, t.crashes = 0, t.last_error = t.last_error
+WHERE t.claim_token = ?;
+--   1: t
+
+-- settle by rows, not kept
+SELECT 'fenced', coalesce(sum(NOT t.claim_token <=> ?), 0), 0 FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
+WHERE (t.lane = 2 AND t.id IN (10,11)) FOR UPDATE;
+--   1: t
+DELETE t FROM (SELECT 2 AS lane,10 AS id) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id WHERE t.claim_token = ?;
+--   1: t
+INSERT INTO `app`.`Events_held` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, state)
+SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, 1, 0, utc_timestamp(6) + INTERVAL 1000000 MICROSECOND, ?, ?
+FROM (SELECT 2 AS lane,11 AS id) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id
+WHERE TRUE AND t.claim_token = ? FOR UPDATE;
+--   1: refused
+--   2: retry
+--   3: t
+DELETE t FROM (SELECT 2 AS lane,11 AS id) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id WHERE t.claim_token = ?;
+--   1: t
+
+-- purge
+SELECT lane FROM `app`.`Events_lane_locks` WHERE lane = 64 FOR UPDATE;
+
+-- purge
+SELECT id FROM `app`.`Events_done` FORCE INDEX (done_finished) WHERE finished_at < utc_timestamp(6) + INTERVAL -86400000000 MICROSECOND ORDER BY finished_at LIMIT 100;
+DELETE t FROM (SELECT 0 AS lane,1 AS id UNION ALL SELECT 0,2) AS g STRAIGHT_JOIN `app`.`Events_done` AS t FORCE INDEX (PRIMARY) ON t.id = g.id;
+
+-- claim the oldest
+SELECT lane FROM `app`.`Events_lane_locks` WHERE lane = 64 FOR UPDATE;
+SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR), (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0)
+FROM `app`.`Events` AS t FORCE INDEX (claim_id) WHERE t.claimed_until IS NULL
+ORDER BY t.id LIMIT 10;
+UPDATE `app`.`Events` FORCE INDEX (id) SET claimed_by = ?, claim_token = ?, claimed_until = utc_timestamp(6) + INTERVAL 60000000 MICROSECOND WHERE claimed_until IS NULL AND id IN (1,2);
+--   1: r
+--   2: t
+
+-- claim the highest of some topics
+SELECT lane FROM `app`.`Events_lane_locks` WHERE lane = 64 FOR UPDATE;
+SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR), (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0)
+FROM `app`.`Events` AS t FORCE INDEX (claim_priority) WHERE t.claimed_until IS NULL AND CAST(t.topic AS BINARY) IN (?,?) AND CAST(t.topic AS BINARY) NOT IN (?)
+ORDER BY t.urgency, t.id LIMIT 10;
+--   1: a
+--   2: b
+--   3: c
+UPDATE `app`.`Events` FORCE INDEX (id) SET claimed_by = ?, claim_token = ?, claimed_until = utc_timestamp(6) + INTERVAL 60000000 MICROSECOND WHERE claimed_until IS NULL AND id IN (1,2);
+--   1: r
+--   2: t
+
+-- extend
+SELECT id FROM `app`.`Events` FORCE INDEX (id) WHERE id IN (1,2) AND claim_token = ?;
+--   1: t
+UPDATE `app`.`Events` FORCE INDEX (id) SET claimed_until = utc_timestamp(6) + INTERVAL 60000000 MICROSECOND WHERE id IN (1,2);
+SELECT id FROM `app`.`Events` FORCE INDEX (id) WHERE id IN (1,2) AND claim_token = ?;
+--   1: t
+
+-- free claims that ended
+SELECT lane FROM `app`.`Events_lane_locks` WHERE lane = 64 FOR UPDATE;
+
+-- free claims that ended
+SELECT id FROM `app`.`Events` FORCE INDEX (claim_id) WHERE claimed_until < utc_timestamp(6) ORDER BY claimed_until LIMIT 10;
+UPDATE `app`.`Events` FORCE INDEX (id) SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL, crashes = crashes + 1 WHERE id IN (1,2) AND claimed_until < utc_timestamp(6);
+
+-- bring back
+SELECT lane FROM `app`.`Events_lane_locks` WHERE lane = 64 FOR UPDATE;
+
+-- bring back
+SELECT id * 64 + lane FROM `app`.`Events_held` FORCE INDEX (held_due) WHERE due_at <= utc_timestamp(6) ORDER BY due_at, id LIMIT 10;
+INSERT INTO `app`.`Events` (id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, last_error, created_at)
+SELECT t.id, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.attempts, t.crashes, t.available_at, t.last_error, t.created_at FROM `app`.`Events_held` AS t FORCE INDEX (PRIMARY) WHERE (t.lane = 1 AND t.id IN (0) OR t.lane = 2 AND t.id IN (0)) FOR UPDATE;
+DELETE t FROM (SELECT 1 AS lane,0 AS id UNION ALL SELECT 2,0) AS g STRAIGHT_JOIN `app`.`Events_held` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id;
+
+-- list
+(SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR),
+    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0), CASE WHEN t.claimed_until > utc_timestamp(6) THEN 'claimed' WHEN t.available_at > utc_timestamp(6) THEN 'scheduled' ELSE 'pending' END AS state, coalesce(t.last_error, ''), '', coalesce(t.claimed_by, ''), NULL
+FROM `app`.`Events` AS t FORCE INDEX (id) WHERE t.lane < 64 AND t.id > 0
+ORDER BY t.id LIMIT 10)
+UNION ALL (SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR),
+    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) + 4 * (t.state = 'retry'), CASE WHEN t.state = 'scheduled' AND t.due_at <= utc_timestamp(6) THEN 'pending' ELSE t.state END AS state, coalesce(t.last_error, ''), '', '', NULL
+FROM `app`.`Events_held` AS t FORCE INDEX (held_id) WHERE t.state = 'scheduled' AND t.id > 0
+ORDER BY t.id LIMIT 10)
+UNION ALL (SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR),
+    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) + 4 * (t.state = 'retry'), CASE WHEN t.state = 'scheduled' AND t.due_at <= utc_timestamp(6) THEN 'pending' ELSE t.state END AS state, coalesce(t.last_error, ''), '', '', NULL
+FROM `app`.`Events_held` AS t FORCE INDEX (held_id) WHERE t.state = 'retry' AND t.id > 0
+ORDER BY t.id LIMIT 10)
+UNION ALL (SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR),
+    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) + 4 * (t.state = 'retry'), CASE WHEN t.state = 'scheduled' AND t.due_at <= utc_timestamp(6) THEN 'pending' ELSE t.state END AS state, coalesce(t.last_error, ''), '', '', NULL
+FROM `app`.`Events_held` AS t FORCE INDEX (held_id) WHERE t.state = 'error' AND t.id > 0
+ORDER BY t.id LIMIT 10)
+UNION ALL (SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR),
+    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0), 'done' AS state, coalesce(t.last_error, ''), coalesce(t.receipt, ''), '', CAST(t.finished_at AS CHAR)
+FROM `app`.`Events_done` AS t FORCE INDEX (PRIMARY) WHERE TRUE AND t.id > 0
+ORDER BY t.id LIMIT 10)
+ORDER BY id LIMIT 10;
+
+-- list by filter
+(SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR),
+    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0), CASE WHEN t.claimed_until > utc_timestamp(6) THEN 'claimed' WHEN t.available_at > utc_timestamp(6) THEN 'scheduled' ELSE 'pending' END AS state, coalesce(t.last_error, ''), '', coalesce(t.claimed_by, ''), NULL
+FROM `app`.`Events` AS t FORCE INDEX (id) WHERE t.lane < 64 AND t.id > 3 AND (t.id IN (1) OR t.message_id IN (?)) AND CAST(t.topic AS BINARY) = ? AND CAST(t.message_key AS BINARY) = ? AND CASE WHEN t.claimed_until > utc_timestamp(6) THEN 'claimed' WHEN t.available_at > utc_timestamp(6) THEN 'scheduled' ELSE 'pending' END = CONVERT(? USING utf8mb4) COLLATE utf8mb4_bin AND t.created_at >= ? AND locate(CAST(? AS BINARY), CAST(t.last_error AS BINARY)) > 0
+ORDER BY t.id LIMIT 10)
+UNION ALL (SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR),
+    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) + 4 * (t.state = 'retry'), CASE WHEN t.state = 'scheduled' AND t.due_at <= utc_timestamp(6) THEN 'pending' ELSE t.state END AS state, coalesce(t.last_error, ''), '', '', NULL
+FROM `app`.`Events_held` AS t FORCE INDEX (held_id) WHERE t.state = 'scheduled' AND t.id > 3 AND (t.id IN (1) OR t.message_id IN (?)) AND CAST(t.topic AS BINARY) = ? AND CAST(t.message_key AS BINARY) = ? AND CASE WHEN t.state = 'scheduled' AND t.due_at <= utc_timestamp(6) THEN 'pending' ELSE t.state END = CONVERT(? USING utf8mb4) COLLATE utf8mb4_bin AND t.created_at >= ? AND locate(CAST(? AS BINARY), CAST(t.last_error AS BINARY)) > 0
+ORDER BY t.id LIMIT 10)
+UNION ALL (SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR),
+    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) + 4 * (t.state = 'retry'), CASE WHEN t.state = 'scheduled' AND t.due_at <= utc_timestamp(6) THEN 'pending' ELSE t.state END AS state, coalesce(t.last_error, ''), '', '', NULL
+FROM `app`.`Events_held` AS t FORCE INDEX (held_id) WHERE t.state = 'retry' AND t.id > 3 AND (t.id IN (1) OR t.message_id IN (?)) AND CAST(t.topic AS BINARY) = ? AND CAST(t.message_key AS BINARY) = ? AND CASE WHEN t.state = 'scheduled' AND t.due_at <= utc_timestamp(6) THEN 'pending' ELSE t.state END = CONVERT(? USING utf8mb4) COLLATE utf8mb4_bin AND t.created_at >= ? AND locate(CAST(? AS BINARY), CAST(t.last_error AS BINARY)) > 0
+ORDER BY t.id LIMIT 10)
+UNION ALL (SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR),
+    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) + 4 * (t.state = 'retry'), CASE WHEN t.state = 'scheduled' AND t.due_at <= utc_timestamp(6) THEN 'pending' ELSE t.state END AS state, coalesce(t.last_error, ''), '', '', NULL
+FROM `app`.`Events_held` AS t FORCE INDEX (held_id) WHERE t.state = 'error' AND t.id > 3 AND (t.id IN (1) OR t.message_id IN (?)) AND CAST(t.topic AS BINARY) = ? AND CAST(t.message_key AS BINARY) = ? AND CASE WHEN t.state = 'scheduled' AND t.due_at <= utc_timestamp(6) THEN 'pending' ELSE t.state END = CONVERT(? USING utf8mb4) COLLATE utf8mb4_bin AND t.created_at >= ? AND locate(CAST(? AS BINARY), CAST(t.last_error AS BINARY)) > 0
+ORDER BY t.id LIMIT 10)
+UNION ALL (SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR),
+    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0), 'done' AS state, coalesce(t.last_error, ''), coalesce(t.receipt, ''), '', CAST(t.finished_at AS CHAR)
+FROM `app`.`Events_done` AS t FORCE INDEX (PRIMARY) WHERE TRUE AND t.id > 3 AND (t.id IN (1) OR t.message_id IN (?)) AND CAST(t.topic AS BINARY) = ? AND CAST(t.message_key AS BINARY) = ? AND 'done' = CONVERT(? USING utf8mb4) COLLATE utf8mb4_bin AND t.created_at >= ? AND locate(CAST(? AS BINARY), CAST(t.last_error AS BINARY)) > 0
+ORDER BY t.id LIMIT 10)
+ORDER BY id LIMIT 10;
+--   1: 0197a3b4-0000-7abc-8def-0123456789ab
+--   2: t
+--   3: k
+--   4: error
+--   5: 2026-01-31 00:00:00.000000
+--   6: refused
+--   7: 0197a3b4-0000-7abc-8def-0123456789ab
+--   8: t
+--   9: k
+--   10: error
+--   11: 2026-01-31 00:00:00.000000
+--   12: refused
+--   13: 0197a3b4-0000-7abc-8def-0123456789ab
+--   14: t
+--   15: k
+--   16: error
+--   17: 2026-01-31 00:00:00.000000
+--   18: refused
+--   19: 0197a3b4-0000-7abc-8def-0123456789ab
+--   20: t
+--   21: k
+--   22: error
+--   23: 2026-01-31 00:00:00.000000
+--   24: refused
+--   25: 0197a3b4-0000-7abc-8def-0123456789ab
+--   26: t
+--   27: k
+--   28: error
+--   29: 2026-01-31 00:00:00.000000
+--   30: refused
+
+-- requeue
+SELECT t.id FROM `app`.`Events_held` AS t FORCE INDEX (held_id) WHERE t.state = 'error' AND t.id > 3 AND (t.id IN (1) OR t.message_id IN (?)) AND CAST(t.topic AS BINARY) = ? AND CAST(t.message_key AS BINARY) = ? AND t.created_at >= ? AND locate(CAST(? AS BINARY), CAST(t.last_error AS BINARY)) > 0 ORDER BY t.id LIMIT 10 FOR UPDATE;
+--   1: 0197a3b4-0000-7abc-8def-0123456789ab
+--   2: t
+--   3: k
+--   4: 2026-01-31 00:00:00.000000
+--   5: refused
+UPDATE `app`.`Events_held` FORCE INDEX (held_id) SET state = 'scheduled', attempts = 0, crashes = 0, available_at = utc_timestamp(6) WHERE state = 'error' AND id IN (1,2);
+
+-- discard
+SELECT t.id FROM `app`.`Events_held` AS t FORCE INDEX (held_id) WHERE t.state = 'error' AND t.id > 3 AND (t.id IN (1) OR t.message_id IN (?)) AND CAST(t.topic AS BINARY) = ? AND CAST(t.message_key AS BINARY) = ? AND t.created_at >= ? AND locate(CAST(? AS BINARY), CAST(t.last_error AS BINARY)) > 0 ORDER BY t.id LIMIT 10 FOR UPDATE;
+--   1: 0197a3b4-0000-7abc-8def-0123456789ab
+--   2: t
+--   3: k
+--   4: 2026-01-31 00:00:00.000000
+--   5: refused
+DELETE t FROM (SELECT 0 AS lane,1 AS id UNION ALL SELECT 0,2) AS g STRAIGHT_JOIN `app`.`Events_held` AS t FORCE INDEX (held_id) ON t.state = 'error' AND t.id = g.id;
+
+-- counts
+SELECT state, count(*) FROM (
+    SELECT CASE WHEN t.claimed_until > utc_timestamp(6) THEN 'claimed' WHEN t.available_at > utc_timestamp(6) THEN 'scheduled' ELSE 'pending' END AS state FROM `app`.`Events` AS t WHERE t.lane < 64
+    UNION ALL SELECT CASE WHEN t.state = 'scheduled' AND t.due_at <= utc_timestamp(6) THEN 'pending' ELSE t.state END FROM `app`.`Events_held` AS t
+) AS s GROUP BY state
+UNION ALL
+SELECT 'done', CASE WHEN n < 1000 THEN n ELSE (SELECT max(id) - min(id) + 1 FROM `app`.`Events_done`) END
+FROM (SELECT count(*) AS n FROM (SELECT 1 FROM `app`.`Events_done` LIMIT 1000) AS d) AS c;
+
+-- oldest
+SELECT greatest(0, coalesce(timestampdiff(MICROSECOND, min(since), utc_timestamp(6)) DIV 1000, 0)) FROM (
+    SELECT greatest(t.created_at, coalesce(t.available_at, t.created_at)) AS since FROM `app`.`Events` AS t WHERE t.lane < 64 AND coalesce(t.available_at <= utc_timestamp(6), 1) AND coalesce(t.claimed_until <= utc_timestamp(6), 1)
+    UNION ALL SELECT greatest(t.created_at, coalesce(t.available_at, t.created_at)) FROM `app`.`Events_held` AS t WHERE t.state = 'scheduled' AND t.due_at <= utc_timestamp(6)
+) AS p;
+
+-- topics
+SELECT topic, count(*) FROM (
+    (SELECT t.topic FROM `app`.`Events` AS t WHERE t.lane < 64 AND coalesce(t.available_at <= utc_timestamp(6), 1) AND coalesce(t.claimed_until <= utc_timestamp(6), 1) LIMIT 1000)
+    UNION ALL (SELECT t.topic FROM `app`.`Events_held` AS t WHERE t.state = 'scheduled' AND t.due_at <= utc_timestamp(6) LIMIT 1000) LIMIT 1000
+) AS p GROUP BY topic;
+
+-- relays
+SELECT r.name, r.host, r.version, r.claim, CAST(r.since AS CHAR), CAST(r.last_beat AS CHAR), r.until >= utc_timestamp(6),
+    (SELECT count(*) FROM `app`.`Events_lanes` AS l WHERE l.owner = r.name AND l.until >= utc_timestamp(6))
+FROM `app`.`Events_relays` AS r ORDER BY r.name;
+
+-- lanes
+SELECT count(*) FROM `app`.`Events_lanes` WHERE owner IS NOT NULL AND until >= utc_timestamp(6);
+
+-- claimed by
+SELECT value FROM `app`.`Events_settings` WHERE name = 'claim';
+
+-- check indexes
+SELECT coalesce(sum(CASE index_name WHEN 'claim_id' THEN 2 ELSE 1 END), 0) FROM information_schema.statistics WHERE table_schema = ? AND table_name = ? AND index_name IN ('claim_id', 'claim_priority') AND seq_in_index = 1;
+--   1: app
+--   2: Events
+
+-- check plan
+EXPLAIN SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR), (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0)
+FROM `app`.`Events` AS t FORCE INDEX (claim_id) WHERE t.claimed_until IS NULL
+ORDER BY t.id LIMIT 500;
+

@@ -1,0 +1,69 @@
+package dialect
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// tidb is a server that speaks MySQL's language and is another one inside: its
+// rows lie on several machines, each of its servers may give out ids by itself,
+// and nobody can ask it which transactions are open. So it is claimed by rows
+// only. It has neither triggers nor expressions for defaults: the lane is a
+// generated column, and the time of writing is kept as one.
+type tidb struct{ mysql }
+
+// TiDB is the dialect of TiDB 7.5 and later, by rows only.
+func TiDB() Dialect { return tidb{mysql{flavour: flavourTiDB}} }
+
+// NoLanes implements [RowsOnly].
+func (tidb) NoLanes() string {
+	return "TiDB gives out ids from several servers, and doesn't tell which transactions are open, so a relay by lanes could pass over a message that commits late"
+}
+
+// Given is asked for by who reads lanes.
+func (tidb) Given(Table) Query { return mysqlQuery("SELECT 0") }
+
+// Probes are those that need no list of transactions, and no lanes.
+func (d tidb) Probes(table Table, claim string) []Probe {
+	if claim != "rows" {
+		return nil // which was refused already
+	}
+	plan := d.Claim(table, Claim{Limit: 500}).Ask
+	plan.SQL = "EXPLAIN " + plan.SQL
+	return []Probe{indexProbe(d.RowIndexes(table)), {"plan", plan, tidbPlan}}
+}
+
+// tidbPlan looks for a scan or sort of the whole table.
+func tidbPlan(answer []string) (wrong, hint string) {
+	for _, line := range answer {
+		if strings.Contains(line, "TableFullScan") || strings.Contains(line, "TopN") || strings.Contains(line, "Sort") {
+			return "the claim reads the whole table: " + strings.Join(strings.Fields(line), " "), "see that its indexes are there: run rowrelay migrate up --claim rows"
+		}
+	}
+	return "", ""
+}
+
+// fitTiDB asks for sessions whose transactions wait for locks, and which see the
+// time of writing in UTC. It goes on with the turn whatever SKIP LOCKED does,
+// unless the trial shows that it skips.
+func fitTiDB(kind mysqlKind, server Server) (Fit, error) {
+	if mode := server.Facts["tidb_txn_mode"]; mode != "pessimistic" {
+		return Fit{}, fmt.Errorf("tidb_txn_mode of this session is %q, in which nothing waits for a lock: set it to pessimistic, in the URL or in the server", mode)
+	}
+	if !tidbUTC(server.Facts) {
+		return Fit{}, errors.New("time_zone of this session isn't UTC, in which TiDB has the time at which a message was written: set it to '+00:00', in the URL or in the server")
+	}
+	return Fit{
+		Dialect: tidb{mysql{flavourTiDB, server.Skips}}, Unordered: true,
+		Notes: []Note{{Name: "server", OK: true, Detail: kind.String() + ", by rows only"}, mysqlSkipNote(server.Skips)},
+	}, nil
+}
+
+func tidbUTC(facts map[string]string) bool {
+	zone := facts["time_zone"]
+	if zone == "SYSTEM" {
+		zone = facts["system_time_zone"]
+	}
+	return zone == "UTC" || zone == "+00:00" || zone == "Etc/UTC"
+}
