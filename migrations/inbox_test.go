@@ -100,9 +100,12 @@ func TestInboxBesideAnOutbox(t *testing.T) {
 
 func TestPrintedInbox(t *testing.T) {
 	eachInbox(t, func(t *testing.T, db testdb.Database, d dialect.Dialect) {
-		m := inboxMigrator(t, db.DB, d)
+		m, printed := inboxMigrator(t, db.DB, d), d
+		if strings.HasPrefix(db.Name, "mysql57") {
+			printed = dialect.MySQL57() // the server isn't asked
+		}
 		var text strings.Builder
-		if err := m.Print(&text); err != nil {
+		if err := inboxMigrator(t, nil, printed).Print(&text); err != nil {
 			t.Fatal(err)
 		}
 		for _, script := range scripts(db.Kind, text.String()) {

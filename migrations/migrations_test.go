@@ -317,7 +317,7 @@ func TestPublishedFilesAreUnchanged(t *testing.T) {
 		"postgres/00001_outbox.sql":       "4eb52d40073ac8b8",
 		"mysql/00001_outbox.sql":          "96a33a855e44b572",
 		"mysql57/00001_outbox.sql":        "d78b1e37d813c114",
-		"tidb/00001_outbox.sql":           "400f68810bc0c53c",
+		"tidb/00001_outbox.sql":           "f9ba016b86383942",
 		"sqlite/00001_outbox.sql":         "cfeef9609fb4d5c3",
 		"sqlserver/00001_outbox.sql":      "35d00aa3e1d98c12",
 	}

@@ -48,7 +48,7 @@ CREATE TABLE {{.Hot}} (
 CREATE TABLE {{.Held}} (
     id            bigint NOT NULL,
     lane          smallint NOT NULL,
-    state         varchar(16) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
+    state         varchar(16) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL,
     message_id    char(36) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
     topic         varchar(256) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL,
     message_key   varchar(256) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin,
@@ -100,7 +100,7 @@ CREATE TABLE {{.Lanes}} (
     lane    smallint NOT NULL PRIMARY KEY,
     owner   varchar(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin,
     fence   bigint NOT NULL DEFAULT 0,
-    until   datetime(6),
+    `until` datetime(6),
     marks   longtext CHARACTER SET utf8mb4 COLLATE utf8mb4_bin,
     journal longtext CHARACTER SET utf8mb4 COLLATE utf8mb4_bin,
     crashes int NOT NULL DEFAULT 0
@@ -144,14 +144,14 @@ CREATE TABLE {{.Relays}} (
     claim     varchar(16) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
     since     datetime(6) NOT NULL,
     last_beat datetime(6) NOT NULL,
-    until     datetime(6) NOT NULL
+    `until`   datetime(6) NOT NULL
 );
 
 CREATE OR REPLACE SQL SECURITY INVOKER VIEW {{.Messages}} AS
 SELECT id, lane,
        CASE WHEN claimed_until > utc_timestamp(6) THEN 'claimed'
             WHEN available_at > utc_timestamp(6) THEN 'scheduled'
-            ELSE 'pending' END AS state,
+            ELSE 'pending' END COLLATE utf8mb4_bin AS state,
        message_id, topic, message_key, payload, payload_text, headers, priority,
        attempts, crashes, available_at, last_error,
        claimed_by, claim_token, claimed_until, created_at,
@@ -159,13 +159,13 @@ SELECT id, lane,
 FROM {{.Hot}}
 UNION ALL
 SELECT id, lane,
-       CASE WHEN state = 'scheduled' AND due_at <= utc_timestamp(6) THEN 'pending' ELSE state END,
+       CASE WHEN state = 'scheduled' AND due_at <= utc_timestamp(6) THEN 'pending' ELSE state END COLLATE utf8mb4_bin,
        message_id, topic, message_key, payload, payload_text, headers, priority,
        attempts, crashes, available_at, last_error,
        NULL, NULL, NULL, created_at, NULL, NULL, NULL
 FROM {{.Held}}
 UNION ALL
-SELECT id, lane, 'done',
+SELECT id, lane, 'done' COLLATE utf8mb4_bin,
        message_id, topic, message_key, payload, payload_text, headers, priority,
        attempts, crashes, available_at, last_error,
        NULL, NULL, NULL, created_at, finished_at, receipt, relay

@@ -39,7 +39,7 @@ func (d mysql) Rights(table Table, claim string) (tries []Try) {
 		hot += " INSERT"
 	}
 	for _, needed := range []struct{ name, column, rights string }{
-		{table.Hot(), "lane", hot}, {table.Held(), "lane", "SELECT INSERT UPDATE DELETE"}, {table.Done(), "lane", "SELECT INSERT UPDATE DELETE"},
+		{table.Hot(), "attempts", hot}, {table.Held(), "lane", "SELECT INSERT UPDATE DELETE"}, {table.Done(), "lane", "SELECT INSERT UPDATE DELETE"},
 		{table.Lanes(), "lane", "SELECT UPDATE"}, {table.LaneLocks(), "lane", "SELECT UPDATE"}, {table.Relays(), "host", "SELECT INSERT UPDATE DELETE"},
 		{table.Settings(), "value", "SELECT INSERT UPDATE"}, {table.Messages(), "", "SELECT"},
 	} {

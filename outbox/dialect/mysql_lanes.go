@@ -26,13 +26,13 @@ func (d mysql) Acquire(table Table, relay string, count int, ttl time.Duration) 
 			queries = append(queries, mysqlQuery("SELECT lane FROM "+table.LaneLocks()+" FORCE INDEX (PRIMARY)"+in+" ORDER BY lane FOR UPDATE"))
 		}
 		return append(queries, mysqlQuery("UPDATE "+table.Lanes()+" FORCE INDEX (PRIMARY) SET fence = fence + 1,"+
-			" crashes = CASE WHEN owner IS NULL THEN crashes ELSE crashes + 1 END, owner = ?, until = "+mysqlIn(ttl)+in, relay))
+			" crashes = CASE WHEN owner IS NULL THEN crashes ELSE crashes + 1 END, owner = ?, `until` = "+mysqlIn(ttl)+in, relay))
 	}}
 }
 
 func (d mysql) Renew(table Table, relay string, leases []Lease, ttl time.Duration) Steps {
 	return d.change(table, relay, leases, func(set *mysqlText) {
-		set.add("until = " + mysqlIn(ttl) + ", marks = ")
+		set.add("`until` = " + mysqlIn(ttl) + ", marks = ")
 		mysqlOf(set, leases, "marks", func(l Lease) any { return l.Marks })
 		if calm := calmLanes(leases); len(calm) > 0 {
 			in := "CASE WHEN lane IN " + mysqlList(calm)
@@ -43,7 +43,7 @@ func (d mysql) Renew(table Table, relay string, leases []Lease, ttl time.Duratio
 
 func (d mysql) Release(table Table, relay string, leases []Lease) Steps {
 	return d.change(table, relay, leases, func(set *mysqlText) {
-		set.add("owner = NULL, until = NULL, journal = NULL, crashes = 0, marks = ")
+		set.add("owner = NULL, `until` = NULL, journal = NULL, crashes = 0, marks = ")
 		mysqlOf(set, leases, "marks", func(l Lease) any { return l.Marks })
 	})
 }

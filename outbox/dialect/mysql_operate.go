@@ -123,5 +123,5 @@ func (mysql) ListRelays(table Table) Query {
 }
 
 func (mysql) LanesLeased(table Table) Query {
-	return mysqlQuery("SELECT count(*) FROM " + table.Backquoted().Lanes() + " WHERE owner IS NOT NULL AND until >= " + mysqlNow)
+	return mysqlQuery("SELECT count(*) FROM " + table.Backquoted().Lanes() + " WHERE owner IS NOT NULL AND `until` >= " + mysqlNow)
 }

@@ -1,5 +1,7 @@
 package dialect
 
+import "strings"
+
 func (mysql) OneWriter() bool { return false }
 
 // Begin does nothing: no wait can be bounded for one transaction alone.
@@ -20,13 +22,16 @@ func (mysql) SetClaim(table Table, claim string) Query {
 }
 
 func (mysql) OtherRelays(table Table, claim string) Query {
-	return mysqlQuery("SELECT name FROM "+table.Backquoted().Relays()+" WHERE until >= "+mysqlNow+" AND claim <> ? ORDER BY name", claim)
+	return mysqlQuery("SELECT name FROM "+table.Backquoted().Relays()+" WHERE `until` >= "+mysqlNow+" AND claim <> ? ORDER BY name", claim)
 }
 
 // Forget waits for settles that are under way.
 func (mysql) Forget(table Table) []Query {
 	table = table.Backquoted()
 	queries := append([]Query{mysqlQuery("SELECT lane FROM " + table.LaneLocks() + " ORDER BY lane FOR UPDATE")}, forget(table)...)
+	for i := range queries {
+		queries[i].SQL = strings.Replace(queries[i].SQL, " until =", " `until` =", 1) // which TiDB reserves
+	}
 	queries[len(queries)-1].SQL += " AND lane < " + floorLane
 	return queries
 }
@@ -37,11 +42,11 @@ func (d mysql) Beat(table Table, beat Beat) Steps {
 	table = table.Backquoted()
 	another := "EXISTS (SELECT 1 FROM " + table.Settings() + " WHERE name = 'claim' AND value <> ?)"
 	insert := (&mysqlText{}).
-		add("INSERT INTO "+table.Relays()+" (name, host, version, claim, since, last_beat, until)\n"+
+		add("INSERT INTO "+table.Relays()+" (name, host, version, claim, since, last_beat, `until`)\n"+
 			"SELECT ?, ?, ?, ?, "+mysqlNow+", "+mysqlNow+", "+mysqlIn(beat.TTL)+" FROM DUAL WHERE NOT "+another,
 			beat.Name, beat.Host, beat.Version, beat.Claim, beat.Claim).
-		add("\nON DUPLICATE KEY UPDATE host = ?, version = ?, claim = ?, since = CASE WHEN until < "+mysqlNow+" THEN "+mysqlNow+" ELSE since END,"+
-			" last_beat = "+mysqlNow+", until = "+mysqlIn(beat.TTL), beat.Host, beat.Version, beat.Claim)
+		add("\nON DUPLICATE KEY UPDATE host = ?, version = ?, claim = ?, since = CASE WHEN `until` < "+mysqlNow+" THEN "+mysqlNow+" ELSE since END,"+
+			" last_beat = "+mysqlNow+", `until` = "+mysqlIn(beat.TTL), beat.Host, beat.Version, beat.Claim)
 	return Steps{
 		Do: []Query{
 			mysqlQuery("SELECT value FROM " + table.Settings() + " WHERE name = 'claim'" + d.share()),
@@ -52,7 +57,7 @@ func (d mysql) Beat(table Table, beat Beat) Steps {
 }
 
 func (mysql) Census(table Table) Query {
-	return mysqlQuery("SELECT name FROM " + table.Backquoted().Relays() + " WHERE until >= " + mysqlNow + " ORDER BY name")
+	return mysqlQuery("SELECT name FROM " + table.Backquoted().Relays() + " WHERE `until` >= " + mysqlNow + " ORDER BY name")
 }
 
 func (mysql) Leave(table Table, name string) Query {
@@ -60,5 +65,5 @@ func (mysql) Leave(table Table, name string) Query {
 }
 
 func (mysql) PurgeRelays(table Table) Query {
-	return mysqlQuery("DELETE FROM " + table.Backquoted().Relays() + " WHERE until < " + mysqlNow + " - INTERVAL 1 DAY")
+	return mysqlQuery("DELETE FROM " + table.Backquoted().Relays() + " WHERE `until` < " + mysqlNow + " - INTERVAL 1 DAY")
 }

@@ -23,19 +23,19 @@ INSERT INTO `app`.`Events_settings` (name, value) VALUES ('claim', ?) ON DUPLICA
 --   2: lanes
 
 -- other relays
-SELECT name FROM `app`.`Events_relays` WHERE until >= utc_timestamp(6) AND claim <> ? ORDER BY name;
+SELECT name FROM `app`.`Events_relays` WHERE `until` >= utc_timestamp(6) AND claim <> ? ORDER BY name;
 --   1: lanes
 
 -- forget the other way
 SELECT lane FROM `app`.`Events_lane_locks` ORDER BY lane FOR UPDATE;
-UPDATE `app`.`Events_lanes` SET owner = NULL, until = NULL, fence = fence + 1, marks = NULL, journal = NULL, crashes = 0;
+UPDATE `app`.`Events_lanes` SET owner = NULL, `until` = NULL, fence = fence + 1, marks = NULL, journal = NULL, crashes = 0;
 UPDATE `app`.`Events` SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL WHERE claimed_until IS NOT NULL AND lane < 64;
 
 -- beat
 SELECT value FROM `app`.`Events_settings` WHERE name = 'claim' LOCK IN SHARE MODE;
-INSERT INTO `app`.`Events_relays` (name, host, version, claim, since, last_beat, until)
+INSERT INTO `app`.`Events_relays` (name, host, version, claim, since, last_beat, `until`)
 SELECT ?, ?, ?, ?, utc_timestamp(6), utc_timestamp(6), utc_timestamp(6) + INTERVAL 15000000 MICROSECOND FROM DUAL WHERE NOT EXISTS (SELECT 1 FROM `app`.`Events_settings` WHERE name = 'claim' AND value <> ?)
-ON DUPLICATE KEY UPDATE host = ?, version = ?, claim = ?, since = CASE WHEN until < utc_timestamp(6) THEN utc_timestamp(6) ELSE since END, last_beat = utc_timestamp(6), until = utc_timestamp(6) + INTERVAL 15000000 MICROSECOND;
+ON DUPLICATE KEY UPDATE host = ?, version = ?, claim = ?, since = CASE WHEN `until` < utc_timestamp(6) THEN utc_timestamp(6) ELSE since END, last_beat = utc_timestamp(6), `until` = utc_timestamp(6) + INTERVAL 15000000 MICROSECOND;
 --   1: r
 --   2: h
 --   3: 1
@@ -49,33 +49,33 @@ SELECT name, 0 FROM `app`.`Events_relays` WHERE name = ? AND NOT EXISTS (SELECT 
 --   2: lanes
 
 -- census
-SELECT name FROM `app`.`Events_relays` WHERE until >= utc_timestamp(6) ORDER BY name;
+SELECT name FROM `app`.`Events_relays` WHERE `until` >= utc_timestamp(6) ORDER BY name;
 
 -- leave
 DELETE FROM `app`.`Events_relays` WHERE name = ?;
 --   1: r
 
 -- purge relays
-DELETE FROM `app`.`Events_relays` WHERE until < utc_timestamp(6) - INTERVAL 1 DAY;
+DELETE FROM `app`.`Events_relays` WHERE `until` < utc_timestamp(6) - INTERVAL 1 DAY;
 
 -- acquire
 SELECT l.lane, l.fence + 1, coalesce(l.marks, ''), l.crashes + (l.owner IS NOT NULL), coalesce(l.journal, ''), 0
 FROM `app`.`Events_lanes` AS l FORCE INDEX (PRIMARY) STRAIGHT_JOIN `app`.`Events_lane_locks` AS k FORCE INDEX (PRIMARY) ON k.lane = l.lane
 WHERE (l.owner IS NULL OR l.until < utc_timestamp(6)) ORDER BY l.lane LIMIT 5 FOR UPDATE SKIP LOCKED;
-UPDATE `app`.`Events_lanes` FORCE INDEX (PRIMARY) SET fence = fence + 1, crashes = CASE WHEN owner IS NULL THEN crashes ELSE crashes + 1 END, owner = ?, until = utc_timestamp(6) + INTERVAL 15000000 MICROSECOND WHERE lane IN (1,2);
+UPDATE `app`.`Events_lanes` FORCE INDEX (PRIMARY) SET fence = fence + 1, crashes = CASE WHEN owner IS NULL THEN crashes ELSE crashes + 1 END, owner = ?, `until` = utc_timestamp(6) + INTERVAL 15000000 MICROSECOND WHERE lane IN (1,2);
 --   1: r
 
 -- renew
 SELECT lane, fence, 0 FROM `app`.`Events_lanes` FORCE INDEX (PRIMARY) WHERE lane IN (1,2) AND (lane, fence) IN ((1,7),(2,8)) AND owner = ? ORDER BY lane FOR UPDATE;
 --   1: r
-UPDATE `app`.`Events_lanes` FORCE INDEX (PRIMARY) SET until = utc_timestamp(6) + INTERVAL 15000000 MICROSECOND, marks = CASE lane WHEN 1 THEN ? WHEN 2 THEN ? ELSE marks END, crashes = CASE WHEN lane IN (1) THEN 0 ELSE crashes END, journal = CASE WHEN lane IN (1) THEN NULL ELSE journal END WHERE lane IN (1,2);
+UPDATE `app`.`Events_lanes` FORCE INDEX (PRIMARY) SET `until` = utc_timestamp(6) + INTERVAL 15000000 MICROSECOND, marks = CASE lane WHEN 1 THEN ? WHEN 2 THEN ? ELSE marks END, crashes = CASE WHEN lane IN (1) THEN 0 ELSE crashes END, journal = CASE WHEN lane IN (1) THEN NULL ELSE journal END WHERE lane IN (1,2);
 --   1: {"main":5}
 --   2: 
 
 -- release
 SELECT lane, fence, 0 FROM `app`.`Events_lanes` FORCE INDEX (PRIMARY) WHERE lane IN (1,2) AND (lane, fence) IN ((1,7),(2,8)) AND owner = ? ORDER BY lane FOR UPDATE;
 --   1: r
-UPDATE `app`.`Events_lanes` FORCE INDEX (PRIMARY) SET owner = NULL, until = NULL, journal = NULL, crashes = 0, marks = CASE lane WHEN 1 THEN ? WHEN 2 THEN ? ELSE marks END WHERE lane IN (1,2);
+UPDATE `app`.`Events_lanes` FORCE INDEX (PRIMARY) SET owner = NULL, `until` = NULL, journal = NULL, crashes = 0, marks = CASE lane WHEN 1 THEN ? WHEN 2 THEN ? ELSE marks END WHERE lane IN (1,2);
 --   1: {"main":5}
 --   2: 
 
@@ -380,7 +380,7 @@ SELECT r.name, r.host, r.version, r.claim, CAST(r.since AS CHAR), CAST(r.last_be
 FROM `app`.`Events_relays` AS r ORDER BY r.name;
 
 -- lanes
-SELECT count(*) FROM `app`.`Events_lanes` WHERE owner IS NOT NULL AND until >= utc_timestamp(6);
+SELECT count(*) FROM `app`.`Events_lanes` WHERE owner IS NOT NULL AND `until` >= utc_timestamp(6);
 
 -- claimed by
 SELECT value FROM `app`.`Events_settings` WHERE name = 'claim';

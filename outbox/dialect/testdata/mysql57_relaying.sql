@@ -23,19 +23,19 @@ INSERT INTO `app`.`Events_settings` (name, value) VALUES ('claim', ?) ON DUPLICA
 --   2: lanes
 
 -- other relays
-SELECT name FROM `app`.`Events_relays` WHERE until >= utc_timestamp(6) AND claim <> ? ORDER BY name;
+SELECT name FROM `app`.`Events_relays` WHERE `until` >= utc_timestamp(6) AND claim <> ? ORDER BY name;
 --   1: lanes
 
 -- forget the other way
 SELECT lane FROM `app`.`Events_lane_locks` ORDER BY lane FOR UPDATE;
-UPDATE `app`.`Events_lanes` SET owner = NULL, until = NULL, fence = fence + 1, marks = NULL, journal = NULL, crashes = 0;
+UPDATE `app`.`Events_lanes` SET owner = NULL, `until` = NULL, fence = fence + 1, marks = NULL, journal = NULL, crashes = 0;
 UPDATE `app`.`Events` SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL WHERE claimed_until IS NOT NULL AND lane < 64;
 
 -- beat
 SELECT value FROM `app`.`Events_settings` WHERE name = 'claim' LOCK IN SHARE MODE;
-INSERT INTO `app`.`Events_relays` (name, host, version, claim, since, last_beat, until)
+INSERT INTO `app`.`Events_relays` (name, host, version, claim, since, last_beat, `until`)
 SELECT ?, ?, ?, ?, utc_timestamp(6), utc_timestamp(6), utc_timestamp(6) + INTERVAL 15000000 MICROSECOND FROM DUAL WHERE NOT EXISTS (SELECT 1 FROM `app`.`Events_settings` WHERE name = 'claim' AND value <> ?)
-ON DUPLICATE KEY UPDATE host = ?, version = ?, claim = ?, since = CASE WHEN until < utc_timestamp(6) THEN utc_timestamp(6) ELSE since END, last_beat = utc_timestamp(6), until = utc_timestamp(6) + INTERVAL 15000000 MICROSECOND;
+ON DUPLICATE KEY UPDATE host = ?, version = ?, claim = ?, since = CASE WHEN `until` < utc_timestamp(6) THEN utc_timestamp(6) ELSE since END, last_beat = utc_timestamp(6), `until` = utc_timestamp(6) + INTERVAL 15000000 MICROSECOND;
 --   1: r
 --   2: h
 --   3: 1
@@ -49,34 +49,34 @@ SELECT name, 0 FROM `app`.`Events_relays` WHERE name = ? AND NOT EXISTS (SELECT 
 --   2: lanes
 
 -- census
-SELECT name FROM `app`.`Events_relays` WHERE until >= utc_timestamp(6) ORDER BY name;
+SELECT name FROM `app`.`Events_relays` WHERE `until` >= utc_timestamp(6) ORDER BY name;
 
 -- leave
 DELETE FROM `app`.`Events_relays` WHERE name = ?;
 --   1: r
 
 -- purge relays
-DELETE FROM `app`.`Events_relays` WHERE until < utc_timestamp(6) - INTERVAL 1 DAY;
+DELETE FROM `app`.`Events_relays` WHERE `until` < utc_timestamp(6) - INTERVAL 1 DAY;
 
 -- acquire
 SELECT l.lane, l.fence + 1, coalesce(l.marks, ''), l.crashes + (l.owner IS NOT NULL), coalesce(l.journal, ''), 0
 FROM `app`.`Events_lanes` AS l FORCE INDEX (PRIMARY)
 WHERE (l.owner IS NULL OR l.until < utc_timestamp(6)) ORDER BY l.lane LIMIT 5 FOR UPDATE;
 SELECT lane FROM `app`.`Events_lane_locks` FORCE INDEX (PRIMARY) WHERE lane IN (1,2) ORDER BY lane FOR UPDATE;
-UPDATE `app`.`Events_lanes` FORCE INDEX (PRIMARY) SET fence = fence + 1, crashes = CASE WHEN owner IS NULL THEN crashes ELSE crashes + 1 END, owner = ?, until = utc_timestamp(6) + INTERVAL 15000000 MICROSECOND WHERE lane IN (1,2);
+UPDATE `app`.`Events_lanes` FORCE INDEX (PRIMARY) SET fence = fence + 1, crashes = CASE WHEN owner IS NULL THEN crashes ELSE crashes + 1 END, owner = ?, `until` = utc_timestamp(6) + INTERVAL 15000000 MICROSECOND WHERE lane IN (1,2);
 --   1: r
 
 -- renew
 SELECT lane, fence, 0 FROM `app`.`Events_lanes` FORCE INDEX (PRIMARY) WHERE lane IN (1,2) AND (lane, fence) IN ((1,7),(2,8)) AND owner = ? ORDER BY lane FOR UPDATE;
 --   1: r
-UPDATE `app`.`Events_lanes` FORCE INDEX (PRIMARY) SET until = utc_timestamp(6) + INTERVAL 15000000 MICROSECOND, marks = CASE lane WHEN 1 THEN ? WHEN 2 THEN ? ELSE marks END, crashes = CASE WHEN lane IN (1) THEN 0 ELSE crashes END, journal = CASE WHEN lane IN (1) THEN NULL ELSE journal END WHERE lane IN (1,2);
+UPDATE `app`.`Events_lanes` FORCE INDEX (PRIMARY) SET `until` = utc_timestamp(6) + INTERVAL 15000000 MICROSECOND, marks = CASE lane WHEN 1 THEN ? WHEN 2 THEN ? ELSE marks END, crashes = CASE WHEN lane IN (1) THEN 0 ELSE crashes END, journal = CASE WHEN lane IN (1) THEN NULL ELSE journal END WHERE lane IN (1,2);
 --   1: {"main":5}
 --   2: 
 
 -- release
 SELECT lane, fence, 0 FROM `app`.`Events_lanes` FORCE INDEX (PRIMARY) WHERE lane IN (1,2) AND (lane, fence) IN ((1,7),(2,8)) AND owner = ? ORDER BY lane FOR UPDATE;
 --   1: r
-UPDATE `app`.`Events_lanes` FORCE INDEX (PRIMARY) SET owner = NULL, until = NULL, journal = NULL, crashes = 0, marks = CASE lane WHEN 1 THEN ? WHEN 2 THEN ? ELSE marks END WHERE lane IN (1,2);
+UPDATE `app`.`Events_lanes` FORCE INDEX (PRIMARY) SET owner = NULL, `until` = NULL, journal = NULL, crashes = 0, marks = CASE lane WHEN 1 THEN ? WHEN 2 THEN ? ELSE marks END WHERE lane IN (1,2);
 --   1: {"main":5}
 --   2: 
 
@@ -86,6 +86,9 @@ SELECT lane, fence, 0 FROM `app`.`Events_lanes` FORCE INDEX (PRIMARY) WHERE lane
 UPDATE `app`.`Events_lanes` FORCE INDEX (PRIMARY) SET journal = CASE lane WHEN 1 THEN ? WHEN 2 THEN ? ELSE journal END WHERE lane IN (1,2);
 --   1: [{"id":1}]
 --   2: 
+
+-- journals
+SELECT lane, fence, journal FROM `app`.`Events_lanes` WHERE journal IS NOT NULL;
 
 -- given
 SELECT GREATEST(COALESCE((SELECT MAX(id) FROM `app`.`Events`), 0), COALESCE((SELECT MAX(id) FROM `app`.`Events_held`), 0), COALESCE((SELECT MAX(id) FROM `app`.`Events_done`), 0));
@@ -124,6 +127,11 @@ SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), coalesc
 WHERE ((t.lane = 1 AND t.id IN (15))
     OR (t.lane = 2 AND t.id IN (16)));
 
+-- pick held
+SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR), (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 4 * (t.state = 'retry') FROM `app`.`Events_held` AS t FORCE INDEX (PRIMARY)
+WHERE t.state <> 'error' AND ((t.lane = 1 AND t.id IN (15))
+    OR (t.lane = 2 AND t.id IN (16)));
+
 -- due
 SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR), (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 4 * (t.state = 'retry') FROM `app`.`Events_held` AS t FORCE INDEX (held_due)
 WHERE t.due_at <= utc_timestamp(6) AND t.due_at >= TIMESTAMP'2026-01-31 23:59:59.123456' AND (t.due_at > TIMESTAMP'2026-01-31 23:59:59.123456' OR t.id > 9) AND t.lane IN (1,2)
@@ -137,7 +145,7 @@ ORDER BY lane, id LIMIT 100;
 -- settle: done
 SELECT lane FROM `app`.`Events_lane_locks` FORCE INDEX (PRIMARY) WHERE lane IN (1) ORDER BY lane LOCK IN SHARE MODE;
 SELECT 'lane', lane, fence FROM `app`.`Events_lanes` FORCE INDEX (PRIMARY) WHERE lane IN (1) AND (lane, fence) IN ((1,7));
-INSERT INTO `app`.`Events_done` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
+REPLACE INTO `app`.`Events_done` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
 SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, 1, 0, t.available_at, t.last_error, utc_timestamp(6), ?, ?
 FROM (SELECT 1 AS lane,5 AS id) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id
 WHERE TRUE FOR UPDATE;
@@ -153,14 +161,14 @@ DELETE t FROM (SELECT 1 AS lane,5 AS id) AS g STRAIGHT_JOIN `app`.`Events` AS t 
 -- settle: everything
 SELECT lane FROM `app`.`Events_lane_locks` FORCE INDEX (PRIMARY) WHERE lane IN (1,2) ORDER BY lane LOCK IN SHARE MODE;
 SELECT 'lane', lane, fence FROM `app`.`Events_lanes` FORCE INDEX (PRIMARY) WHERE lane IN (1,2) AND (lane, fence) IN ((1,7),(2,8));
-INSERT INTO `app`.`Events_done` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
+REPLACE INTO `app`.`Events_done` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
 SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, 1, 0, t.available_at, t.last_error, utc_timestamp(6), ?, ?
 FROM (SELECT 1 AS lane,5 AS id) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id
 WHERE TRUE FOR UPDATE;
 --   1: 0/5
 --   2: r
 DELETE t FROM (SELECT 1 AS lane,5 AS id) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id;
-INSERT INTO `app`.`Events_done` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
+REPLACE INTO `app`.`Events_done` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
 SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, 0, 0, t.available_at, t.last_error, utc_timestamp(6), NULL, ?
 FROM (SELECT 2 AS lane,8 AS id) AS g STRAIGHT_JOIN `app`.`Events_held` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id
 WHERE TRUE AND t.state <> 'error' FOR UPDATE;
@@ -178,10 +186,10 @@ WHERE t.state <> 'error';
 --   1: error
 
 -- settle by rows
-SELECT 'fenced', coalesce(sum(NOT t.claim_token <=> ?), 0), 0 FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
+SELECT 'fenced', coalesce(sum(NOT (t.claim_token <=> ?)), 0), 0 FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
 WHERE (t.lane = 2 AND t.id IN (9,10)) FOR UPDATE;
 --   1: t
-INSERT INTO `app`.`Events_done` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
+REPLACE INTO `app`.`Events_done` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
 SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, 0, 0, t.available_at, t.last_error, utc_timestamp(6), NULL, ?
 FROM (SELECT 2 AS lane,10 AS id) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id
 WHERE TRUE AND t.claim_token = ? FOR UPDATE;
@@ -194,7 +202,7 @@ WHERE t.claim_token = ?;
 --   1: t
 
 -- settle by rows, not kept
-SELECT 'fenced', coalesce(sum(NOT t.claim_token <=> ?), 0), 0 FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
+SELECT 'fenced', coalesce(sum(NOT (t.claim_token <=> ?)), 0), 0 FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
 WHERE (t.lane = 2 AND t.id IN (10,11)) FOR UPDATE;
 --   1: t
 DELETE t FROM (SELECT 2 AS lane,10 AS id) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id WHERE t.claim_token = ?;
@@ -381,7 +389,7 @@ SELECT r.name, r.host, r.version, r.claim, CAST(r.since AS CHAR), CAST(r.last_be
 FROM `app`.`Events_relays` AS r ORDER BY r.name;
 
 -- lanes
-SELECT count(*) FROM `app`.`Events_lanes` WHERE owner IS NOT NULL AND until >= utc_timestamp(6);
+SELECT count(*) FROM `app`.`Events_lanes` WHERE owner IS NOT NULL AND `until` >= utc_timestamp(6);
 
 -- claimed by
 SELECT value FROM `app`.`Events_settings` WHERE name = 'claim';
@@ -397,7 +405,7 @@ DELETE FROM `app`.`Events` WHERE lane = 64 AND id < 1;
 SELECT CONCAT('0 0 ', CONCAT(@@hostname, ':', @@port, '/', @@server_uuid)), 0, 0, '', '', '', NULL, '', NULL, 0, 0, 0, NULL, 0;
 
 -- check transactions
-SELECT MIN(trx_started) FROM information_schema.innodb_trx WHERE trx_rows_modified > 0 HAVING MIN(trx_started) < NOW() - INTERVAL 10 MINUTE;
+SELECT CONVERT_TZ(MIN(trx_started), 'SYSTEM', '+00:00') FROM information_schema.innodb_trx WHERE trx_rows_modified > 0 HAVING MIN(trx_started) < CONVERT_TZ(UTC_TIMESTAMP(), '+00:00', 'SYSTEM') - INTERVAL 10 MINUTE;
 
 -- check marks
 SELECT l.lane FROM `app`.`Events_lanes` AS l WHERE EXISTS (SELECT 1 FROM `app`.`Events` AS t FORCE INDEX (PRIMARY) WHERE t.lane = l.lane AND t.id <= CAST(JSON_EXTRACT(NULLIF(l.marks, ''), '$.main') AS SIGNED)) ORDER BY l.lane;

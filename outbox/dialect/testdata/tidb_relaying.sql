@@ -23,19 +23,19 @@ INSERT INTO `app`.`Events_settings` (name, value) VALUES ('claim', ?) ON DUPLICA
 --   2: lanes
 
 -- other relays
-SELECT name FROM `app`.`Events_relays` WHERE until >= utc_timestamp(6) AND claim <> ? ORDER BY name;
+SELECT name FROM `app`.`Events_relays` WHERE `until` >= utc_timestamp(6) AND claim <> ? ORDER BY name;
 --   1: lanes
 
 -- forget the other way
 SELECT lane FROM `app`.`Events_lane_locks` ORDER BY lane FOR UPDATE;
-UPDATE `app`.`Events_lanes` SET owner = NULL, until = NULL, fence = fence + 1, marks = NULL, journal = NULL, crashes = 0;
+UPDATE `app`.`Events_lanes` SET owner = NULL, `until` = NULL, fence = fence + 1, marks = NULL, journal = NULL, crashes = 0;
 UPDATE `app`.`Events` SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL WHERE claimed_until IS NOT NULL AND lane < 64;
 
 -- beat
 SELECT value FROM `app`.`Events_settings` WHERE name = 'claim' FOR UPDATE;
-INSERT INTO `app`.`Events_relays` (name, host, version, claim, since, last_beat, until)
+INSERT INTO `app`.`Events_relays` (name, host, version, claim, since, last_beat, `until`)
 SELECT ?, ?, ?, ?, utc_timestamp(6), utc_timestamp(6), utc_timestamp(6) + INTERVAL 15000000 MICROSECOND FROM DUAL WHERE NOT EXISTS (SELECT 1 FROM `app`.`Events_settings` WHERE name = 'claim' AND value <> ?)
-ON DUPLICATE KEY UPDATE host = ?, version = ?, claim = ?, since = CASE WHEN until < utc_timestamp(6) THEN utc_timestamp(6) ELSE since END, last_beat = utc_timestamp(6), until = utc_timestamp(6) + INTERVAL 15000000 MICROSECOND;
+ON DUPLICATE KEY UPDATE host = ?, version = ?, claim = ?, since = CASE WHEN `until` < utc_timestamp(6) THEN utc_timestamp(6) ELSE since END, last_beat = utc_timestamp(6), `until` = utc_timestamp(6) + INTERVAL 15000000 MICROSECOND;
 --   1: r
 --   2: h
 --   3: 1
@@ -49,20 +49,20 @@ SELECT name, 0 FROM `app`.`Events_relays` WHERE name = ? AND NOT EXISTS (SELECT 
 --   2: lanes
 
 -- census
-SELECT name FROM `app`.`Events_relays` WHERE until >= utc_timestamp(6) ORDER BY name;
+SELECT name FROM `app`.`Events_relays` WHERE `until` >= utc_timestamp(6) ORDER BY name;
 
 -- leave
 DELETE FROM `app`.`Events_relays` WHERE name = ?;
 --   1: r
 
 -- purge relays
-DELETE FROM `app`.`Events_relays` WHERE until < utc_timestamp(6) - INTERVAL 1 DAY;
+DELETE FROM `app`.`Events_relays` WHERE `until` < utc_timestamp(6) - INTERVAL 1 DAY;
 
 -- settle by rows
-SELECT 'fenced', coalesce(sum(NOT t.claim_token <=> ?), 0), 0 FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
+SELECT 'fenced', coalesce(sum(NOT (t.claim_token <=> ?)), 0), 0 FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
 WHERE (t.lane = 2 AND t.id IN (9,10)) FOR UPDATE;
 --   1: t
-INSERT INTO `app`.`Events_done` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
+REPLACE INTO `app`.`Events_done` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
 SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, 0, 0, t.available_at, t.last_error, utc_timestamp(6), NULL, ?
 FROM (SELECT 2 AS lane,10 AS id) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id
 WHERE TRUE AND t.claim_token = ? FOR UPDATE;
@@ -75,7 +75,7 @@ WHERE t.claim_token = ?;
 --   1: t
 
 -- settle by rows, not kept
-SELECT 'fenced', coalesce(sum(NOT t.claim_token <=> ?), 0), 0 FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
+SELECT 'fenced', coalesce(sum(NOT (t.claim_token <=> ?)), 0), 0 FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
 WHERE (t.lane = 2 AND t.id IN (10,11)) FOR UPDATE;
 --   1: t
 DELETE t FROM (SELECT 2 AS lane,10 AS id) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id WHERE t.claim_token = ?;
@@ -262,7 +262,7 @@ SELECT r.name, r.host, r.version, r.claim, CAST(r.since AS CHAR), CAST(r.last_be
 FROM `app`.`Events_relays` AS r ORDER BY r.name;
 
 -- lanes
-SELECT count(*) FROM `app`.`Events_lanes` WHERE owner IS NOT NULL AND until >= utc_timestamp(6);
+SELECT count(*) FROM `app`.`Events_lanes` WHERE owner IS NOT NULL AND `until` >= utc_timestamp(6);
 
 -- claimed by
 SELECT value FROM `app`.`Events_settings` WHERE name = 'claim';
