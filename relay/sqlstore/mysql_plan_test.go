@@ -120,7 +120,7 @@ func (p mysqlPlans) explain(t *testing.T, conn *sql.Conn, query dialect.Query) (
 		explain = "EXPLAIN FORMAT=TRADITIONAL "
 	}
 	statement := query.SQL
-	if into, selecting, found := strings.Cut(statement, "\nSELECT"); found && strings.HasPrefix(into, "INSERT") {
+	if into, selecting, found := strings.Cut(statement, "\nSELECT"); found && (strings.HasPrefix(into, "INSERT") || strings.HasPrefix(into, "REPLACE")) {
 		statement = "SELECT" + selecting // MariaDB 10.5 doesn't explain the whole
 	}
 	rows, err := conn.QueryContext(context.Background(), explain+statement, query.Args...)
