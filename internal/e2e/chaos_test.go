@@ -65,7 +65,9 @@ func befalling(to broker, between *proxy, own nodes) []trouble {
 		return troubles // the node is not the scene's own
 	}
 	own.t.Cleanup(func() { own.kill(own.numbers[0]) }) // who started it first doesn't know it any more
-	return append(troubles, own.fall(to))
+	restarts := own.fall(to)
+	restarts.every = 15 * time.Second // so that something is delivered in between
+	return append(troubles, restarts)
 }
 
 // happen strikes until all is done, and returns how often.
