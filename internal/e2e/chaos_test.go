@@ -39,8 +39,11 @@ func throughFront(t *testing.T, front string) (*kafkaTopic, []trouble) {
 	at := e.query(t, "ROWRELAY_TEST_KAFKA_LOGINS", front)
 	topic := newKafkaTopic(t, e.asked(t, "ROWRELAY_TEST_KAFKA"), 1)
 	topic.front = at.Get(front)
-	between := newProxy(t, topic.front, at.Get("behind-"+front))
-	return topic, befalling(topic, between, kafkaNodes(t, at.Get("folder"), 1))
+	between, node := newProxy(t, topic.front, at.Get("behind-"+front)), kafkaNodes(t, at.Get("folder"), 1)
+	if *long {
+		t.Cleanup(func() { node.kill(1) }) // the script knows only the process that it started
+	}
+	return topic, befalling(topic, between, node)
 }
 
 func cutRabbit(t *testing.T) (broker, []trouble) {
@@ -64,7 +67,6 @@ func befalling(to broker, between *proxy, own nodes) []trouble {
 	if !*long {
 		return troubles // the node is not the scene's own
 	}
-	own.t.Cleanup(func() { own.kill(own.numbers[0]) }) // who started it first doesn't know it any more
 	restarts := own.fall(to)
 	restarts.every = 15 * time.Second // so that something is delivered in between
 	return append(troubles, restarts)
