@@ -97,7 +97,7 @@ func theLoad() load {
 	if *long {
 		return load{transactions: 4_000, orders: 100, over: time.Minute, batch: 200}
 	}
-	return load{transactions: 10_000, orders: 1, over: 8 * time.Second, batch: killedBatch}
+	return load{transactions: 2_000, orders: 5, over: 8 * time.Second, batch: killedBatch}
 }
 
 // survive writes orders while relays are killed and troubles happen, and judges
