@@ -180,9 +180,10 @@ func (s *scene) explained(arrivals []arrival, kills []*kill) (byKills, byAnswers
 	for _, a := range firsts(arrivals) {
 		again, dead := repetitions(senders[a.id], kills)
 		byKills, byAnswers = byKills+dead, byAnswers+again-dead
-		if n := charged[a.id]; n > 0 || again == 0 {
-			room[a.customer] = n
+		if again == 0 {
+			room[a.customer] = 0
 		}
+		room[a.customer] += charged[a.id]
 		if again-dead > room[a.customer] {
 			s.t.Errorf("message %s arrived from %v: %d times again by kills, and nothing explains the rest", a.id, senders[a.id], dead)
 		}
