@@ -5,6 +5,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rowrelay/rowrelay/sinks"
 	"github.com/rowrelay/rowrelay/sinks/httpsink"
@@ -52,5 +53,23 @@ func TestTheGuardComesBeforeTheFirstByte(t *testing.T) {
 			t.Errorf("%s: %+v", target, got)
 		}
 		_ = sink.Close(t.Context())
+	}
+}
+
+// A name with addresses on both sides: what is outside is tried, what is inside
+// never, and the message waits for the one outside.
+func TestNamesOnBothSides(t *testing.T) {
+	t.Parallel()
+	url := answering(t, func(http.ResponseWriter, *http.Request) { t.Error("a request arrived") })
+	names := newNames(t, map[string][]string{"inside-last.example": {"9.9.9.9,127.0.0.1"}, "inside-first.example": {"127.0.0.1,9.9.9.9"}})
+	options := httpsink.Options{URL: "http://{topic}.example:" + port(t, url) + "/", Timeout: 5 * time.Second}
+	sink := newSink(t, options.Through(names.dialer()))
+	for _, topic := range []string{"inside-last", "inside-first"} {
+		m := message("k")
+		m.Topic = topic
+		o := sendOne(t, sink, m)
+		if o.Result != sinks.Unsent || o.Reason != sinks.ReasonConnection || o.RetryAfter == 0 {
+			t.Errorf("%s: %+v", topic, o)
+		}
 	}
 }
