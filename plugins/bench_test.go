@@ -7,6 +7,8 @@ import (
 	"io"
 	"log/slog"
 	"path/filepath"
+	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -22,18 +24,18 @@ import (
 //	go test ./plugins -run '^$' -bench Send
 func BenchmarkSend(b *testing.B) {
 	quiet := slog.New(slog.NewTextHandler(io.Discard, nil))
-	for _, sync := range []bool{true, false} {
+	for _, synced := range []bool{true, false} {
 		newFile := func(b *testing.B) file.Options {
-			return file.Options{Path: filepath.Join(b.TempDir(), "out.jsonl"), NoSync: !sync}
+			return file.Options{Path: filepath.Join(b.TempDir(), "out.jsonl"), NoSync: !synced}
 		}
-		b.Run(fmt.Sprintf("file/sync=%v/inside", sync), func(b *testing.B) {
+		b.Run(fmt.Sprintf("file/sync=%v/inside", synced), func(b *testing.B) {
 			sink, err := file.New(newFile(b))
 			check(b, err)
 			send(b, sink)
 		})
-		b.Run(fmt.Sprintf("file/sync=%v/plugin", sync), func(b *testing.B) {
+		b.Run(fmt.Sprintf("file/sync=%v/plugin", synced), func(b *testing.B) {
 			o := options(b, "file")
-			o.Config = map[string]string{"path": newFile(b).Path, "sync": fmt.Sprint(sync)}
+			o.Config = map[string]string{"path": newFile(b).Path, "sync": fmt.Sprint(synced)}
 			o.Logger = quiet
 			send(b, newSink(b, o))
 		})
@@ -44,6 +46,58 @@ func BenchmarkSend(b *testing.B) {
 		o.Logger = quiet
 		send(b, newSink(b, o))
 	})
+}
+
+// BenchmarkOverhead compares a file sink inside with the same as a plug-in, in
+// turns, so that what else the machine does bears on both. The ratio is that of
+// the medians of their throughputs; 1 means that the boundary costs nothing.
+//
+//	go test ./plugins -run '^$' -bench Overhead -benchtime 100x
+func BenchmarkOverhead(b *testing.B) {
+	for _, synced := range []bool{true, false} {
+		b.Run(fmt.Sprintf("file/sync=%v", synced), func(b *testing.B) {
+			folder, o := b.TempDir(), options(b, "file")
+			o.Logger = slog.New(slog.DiscardHandler)
+			o.Config = map[string]string{"path": filepath.Join(folder, "plugin.jsonl"), "sync": fmt.Sprint(synced)}
+			inside, err := file.New(file.Options{Path: filepath.Join(folder, "inside.jsonl"), NoSync: !synced})
+			check(b, err)
+			inTurns(b, inside, newSink(b, o))
+		})
+	}
+}
+
+// inTurns lets each sink take rounds of 20 batches, two at a time as a relay does.
+func inTurns(b *testing.B, sinks ...sinks.Sink) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	defer cancel()
+	took := make([][]time.Duration, len(sinks))
+	for _, sink := range sinks {
+		check(b, sink.Open(ctx))
+	}
+	for b.Loop() {
+		for i, sink := range sinks {
+			began := time.Now()
+			var workers sync.WaitGroup
+			for range 2 {
+				workers.Go(func() {
+					batch := measured()
+					for range 10 {
+						sink.Send(ctx, batch)
+					}
+				})
+			}
+			workers.Wait()
+			took[i] = append(took[i], time.Since(began))
+		}
+	}
+	for i, sink := range sinks {
+		check(b, sink.Close(ctx))
+		slices.Sort(took[i])
+	}
+	median := func(i int) float64 { return took[i][len(took[i])/2].Seconds() }
+	b.ReportMetric(20*500/median(0), "inside/s")
+	b.ReportMetric(20*500/median(1), "plugin/s")
+	b.ReportMetric(median(0)/median(1), "ratio")
 }
 
 // send hands over b.N batches, two at a time as a relay does.

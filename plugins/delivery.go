@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	"google.golang.org/protobuf/proto"
-
 	"github.com/rowrelay/rowrelay/plugins/pluginv1"
 	"github.com/rowrelay/rowrelay/sinks"
 )
@@ -32,9 +30,8 @@ type part struct {
 	encoded  int
 }
 
-// perMessage is at least what a message takes in a request besides itself, and
-// perRequest what a request takes besides its messages.
-const perMessage, perRequest = 8, 64
+// perRequest is at least what a request takes besides its messages.
+const perRequest = 64
 
 // next takes the next part of the batch: messages in their order, up to one that
 // has to wait for what is before it. Messages that can't be sent get their
@@ -88,9 +85,9 @@ func (d *delivery) encoded() (*pluginv1.Message, int, *sinks.Outcome) {
 		o := sinks.Fail(sinks.Reject, sinks.ReasonInvalid, err.Error())
 		return nil, 0, &o
 	}
-	size := proto.Size(message) + perMessage
+	size := sizeOf(d.batch[d.at])
 	if most := d.promised.requestBytes - perRequest; size > most {
-		o := sinks.Fail(sinks.Reject, sinks.ReasonTooLarge, fmt.Sprintf("the message takes %d bytes and the plug-in %d at most", size, most))
+		o := sinks.Fail(sinks.Reject, sinks.ReasonTooLarge, fmt.Sprintf("the message takes about %d bytes, and the plug-in takes %d at most", size, most))
 		return nil, 0, &o
 	}
 	return message, size, nil

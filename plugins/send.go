@@ -29,9 +29,10 @@ func (s *Sink) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome 
 			d.hand(ctx, part)
 		}
 	}
-	for i := range d.outcomes {
-		d.outcomes[i].Detail = s.redact.Redact(d.outcomes[i].Detail)
-		d.outcomes[i].Receipt = s.redact.Redact(d.outcomes[i].Receipt)
+	for i, o := range d.outcomes {
+		if o.Detail != "" || o.Receipt != "" {
+			d.outcomes[i].Detail, d.outcomes[i].Receipt = s.redact.Redact(o.Detail), s.redact.Redact(o.Receipt)
+		}
 	}
 	return d.outcomes
 }

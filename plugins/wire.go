@@ -3,9 +3,9 @@ package plugins
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"math"
 	"slices"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -25,13 +25,29 @@ func toWire(m sinks.Message) (*pluginv1.Message, error) {
 		Sequence: m.Sequence, Attempt: int32(min(m.Attempt, math.MaxInt32)), Priority: int32(m.Priority),
 		CreatedAtUs: micros(m.CreatedAt), AvailableAtUs: micros(m.AvailableAt),
 	}
-	for _, name := range slices.Sorted(maps.Keys(m.Headers)) {
+	if len(m.Headers) == 0 {
+		return w, nil
+	}
+	w.Headers = make([]*pluginv1.Header, 0, len(m.Headers))
+	for name, value := range m.Headers {
 		if !utf8.ValidString(name) {
 			return nil, fmt.Errorf("the name of the header %q is not UTF-8, the plug-in protocol can't carry it", name)
 		}
-		w.Headers = append(w.Headers, &pluginv1.Header{Name: name, Value: []byte(m.Headers[name])})
+		w.Headers = append(w.Headers, &pluginv1.Header{Name: name, Value: []byte(value)})
 	}
+	slices.SortFunc(w.Headers, func(a, b *pluginv1.Header) int { return strings.Compare(a.Name, b.Name) })
 	return w, nil
+}
+
+// sizeOf is at least what a message takes in a request, encoded, and not much
+// more.
+func sizeOf(m sinks.Message) int {
+	const numbers, text = 64, 12 // the fields of fixed size; the name and length of one of any
+	size := numbers + 4*text + len(m.ID) + len(m.Topic) + len(m.Key) + len(m.Payload)
+	for name, value := range m.Headers {
+		size += 3*text + len(name) + len(value)
+	}
+	return size
 }
 
 func fromWire(w *pluginv1.Message) sinks.Message {

@@ -63,9 +63,12 @@ func reasonToWire(reason sinks.Reason) pluginv1.Reason {
 	return pluginv1.Reason_REASON_UNSPECIFIED
 }
 
+// delivered is most outcomes; nobody changes it.
+var delivered = &pluginv1.Outcome{Result: pluginv1.Result_DELIVERED}
+
 func outcomeToWire(o sinks.Outcome) *pluginv1.Outcome {
 	if o == (sinks.Outcome{Result: sinks.Delivered}) {
-		return &pluginv1.Outcome{Result: pluginv1.Result_DELIVERED}
+		return delivered
 	}
 	return &pluginv1.Outcome{
 		Result: results[o.Result], Reason: reasonToWire(o.Reason), RetryAfterMs: millis(o.RetryAfter),
@@ -75,6 +78,9 @@ func outcomeToWire(o sinks.Outcome) *pluginv1.Outcome {
 
 // outcomeFromWire makes a sound outcome of whatever a plug-in says.
 func outcomeFromWire(w *pluginv1.Outcome) sinks.Outcome {
+	if w.GetResult() == pluginv1.Result_DELIVERED {
+		return sinks.Ok(shorten(w.GetReceipt(), maxReceipt))
+	}
 	o := sinks.Outcome{Detail: shorten(w.GetDetail(), maxDetail)}
 	for result, wire := range results {
 		if wire == w.GetResult() {
@@ -88,10 +94,7 @@ func outcomeFromWire(w *pluginv1.Outcome) sinks.Outcome {
 	if ok && (known.with == o.Result || postponed) {
 		o.Reason = known.reason
 	}
-	switch {
-	case o.Result == sinks.Delivered:
-		o.Receipt = shorten(w.GetReceipt(), maxReceipt)
-	case o.Result == sinks.Retry, o.Result == sinks.Unavailable, postponed:
+	if o.Result == sinks.Retry || o.Result == sinks.Unavailable || postponed {
 		o.RetryAfter = after
 	}
 	return o

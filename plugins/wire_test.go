@@ -79,6 +79,9 @@ func TestMessagesThatCannotCross(t *testing.T) {
 	if err != nil || !proto.Equal(wire, again) || fromWire(wire).Payload == nil {
 		t.Errorf("%+v becomes %+v (%v)", wire, again, err)
 	}
+	if size := proto.Size(wire) + 8; sizeOf(m) < size {
+		t.Errorf("a message of %d bytes is taken for one of %d", size, sizeOf(m))
+	}
 	large, odd, later := m, m, m
 	large.Payload, odd.Topic, odd.Key, later.Key = make([]byte, 5000), "\xff", "odd", "\xff"
 	sink, err := New(Options{Path: "none"})
