@@ -4,7 +4,8 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/rowrelay/rowrelay/plugins/pluginv1"
+	"google.golang.org/protobuf/encoding/protowire"
+
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
@@ -16,6 +17,7 @@ type delivery struct {
 	batch    []sinks.Message
 	outcomes []sinks.Outcome
 
+	scratch []byte          // the message that is looked at, encoded
 	at      int             // the first message that was not looked at yet
 	stopped map[string]bool // keys that must not go on; mostly none
 	down    bool            // the destination was unavailable
@@ -23,15 +25,22 @@ type delivery struct {
 
 // part is what is handed over at once.
 type part struct {
-	indexes  []int
-	messages []*pluginv1.Message
+	messages []int           // their places in the batch
+	body     []byte          // the messages, encoded
 	keys     map[string]bool // with a plug-in that promises no order
-	payload  int
-	encoded  int
+	payload  int             // bytes
 }
 
-// perRequest is at least what a request takes besides its messages.
-const perRequest = 64
+func (p part) ids(batch []sinks.Message) (ids []string) {
+	for _, index := range p.messages {
+		ids = append(ids, batch[index].ID)
+	}
+	return ids
+}
+
+// perMessage is at least what a message takes in a request besides itself, and
+// perRequest what a request takes besides its messages.
+const perMessage, perRequest = 8, 64
 
 // next takes the next part of the batch: messages in their order, up to one that
 // has to wait for what is before it. Messages that can't be sent get their
@@ -43,16 +52,15 @@ func (d *delivery) next(ctx context.Context) part {
 			d.set(d.at, *outcome)
 			continue
 		}
-		message, size, outcome := d.encoded()
-		if outcome != nil {
+		if outcome := d.encode(); outcome != nil {
 			d.set(d.at, *outcome)
 			continue
 		}
-		if !d.fits(next, size) {
+		if !d.fits(next) {
 			return next
 		}
-		d.take(&next, message, size)
-		if d.sink.suspects.has(message.GetId()) {
+		d.take(&next)
+		if d.sink.suspects.has(d.batch[d.at].ID) {
 			d.at++
 			return next
 		}
@@ -79,41 +87,41 @@ func (d *delivery) held(ctx context.Context) *sinks.Outcome {
 	return nil
 }
 
-func (d *delivery) encoded() (*pluginv1.Message, int, *sinks.Outcome) {
-	message, err := toWire(d.batch[d.at])
+// encode encodes the next message, or says why it can't be sent.
+func (d *delivery) encode() *sinks.Outcome {
+	scratch, err := appendMessage(d.scratch[:0], d.batch[d.at])
 	if err != nil {
 		o := sinks.Fail(sinks.Reject, sinks.ReasonInvalid, err.Error())
-		return nil, 0, &o
+		return &o
 	}
-	size := sizeOf(d.batch[d.at])
-	if most := d.promised.requestBytes - perRequest; size > most {
-		o := sinks.Fail(sinks.Reject, sinks.ReasonTooLarge, fmt.Sprintf("the message takes about %d bytes, and the plug-in takes %d at most", size, most))
-		return nil, 0, &o
+	d.scratch = scratch
+	if size, most := len(scratch)+perMessage, d.promised.requestBytes-perRequest; size > most {
+		o := sinks.Fail(sinks.Reject, sinks.ReasonTooLarge, fmt.Sprintf("the message takes %d bytes, and the plug-in takes %d at most", size, most))
+		return &o
 	}
-	return message, size, nil
+	return nil
 }
 
 // fits says whether the next message can go with a part.
-func (d *delivery) fits(p part, size int) bool {
+func (d *delivery) fits(p part) bool {
 	m, limits := d.batch[d.at], d.promised
 	switch {
 	case len(p.messages) == 0:
 		return true
 	case limits.messages > 0 && len(p.messages) >= limits.messages,
 		limits.bytes > 0 && p.payload+len(m.Payload) > limits.bytes,
-		p.encoded+size > limits.requestBytes-perRequest,
+		len(p.body)+len(d.scratch)+perMessage > limits.requestBytes-perRequest,
 		d.sink.suspects.has(m.ID):
 		return false
 	}
 	return !p.keys[m.Key]
 }
 
-func (d *delivery) take(p *part, message *pluginv1.Message, size int) {
+func (d *delivery) take(p *part) {
 	m := d.batch[d.at]
-	p.indexes = append(p.indexes, d.at)
-	p.messages = append(p.messages, message)
+	p.messages = append(p.messages, d.at)
+	p.body = protowire.AppendBytes(protowire.AppendTag(p.body, requestMessage, protowire.BytesType), d.scratch)
 	p.payload += len(m.Payload)
-	p.encoded += size
 	if d.promised.order == sinks.OrderNone && m.Key != "" {
 		if p.keys == nil {
 			p.keys = map[string]bool{}
@@ -128,7 +136,7 @@ func (d *delivery) take(p *part, message *pluginv1.Message, size int) {
 // of all, and all would pay for it.
 func (d *delivery) note(p part, outcome func(i int) sinks.Outcome) {
 	failed := false
-	for i, index := range p.indexes {
+	for i, index := range p.messages {
 		o := outcome(i)
 		held := d.stopped[d.batch[index].Key] || failed && d.promised.order == sinks.OrderAtomic
 		if held && o.Result != sinks.Delivered {

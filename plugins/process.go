@@ -16,8 +16,6 @@ import (
 	goplugin "github.com/hashicorp/go-plugin"
 	goplugintypes "github.com/hashicorp/go-plugin/runner"
 	"google.golang.org/grpc"
-
-	"github.com/rowrelay/rowrelay/plugins/pluginv1"
 )
 
 // process is one life of a plug-in: it is started once and never again.
@@ -30,7 +28,7 @@ type process struct {
 	started time.Time
 
 	connection goplugin.ClientProtocol
-	sink       pluginv1.SinkClient
+	sink       caller
 	delivered  atomic.Bool // it was of use
 	watching   sync.WaitGroup
 
@@ -123,7 +121,7 @@ func dialOptions() []grpc.DialOption {
 		grpc.WithDisableServiceConfig(),
 		grpc.WithInitialWindowSize(windowBytes), grpc.WithInitialConnWindowSize(windowBytes),
 		grpc.WithReadBufferSize(bufferBytes), grpc.WithWriteBufferSize(bufferBytes),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(responseBytes)),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(responseBytes), grpc.ForceCodecV2(newCodec())),
 	}
 }
 
@@ -178,7 +176,7 @@ func (p *process) dial() (err error) {
 		return err
 	}
 	p.connection = connection
-	p.sink = sink.(pluginv1.SinkClient)
+	p.sink = sink.(caller)
 	return nil
 }
 

@@ -36,14 +36,14 @@ const (
 
 // versions are what go-plugin chooses from when it has learnt which versions the
 // other side knows.
-func versions(server pluginv1.SinkServer) map[int]goplugin.PluginSet {
-	return map[int]goplugin.PluginSet{protocolVersion: {serviceName: &service{server: server}}}
+func versions(s *server) map[int]goplugin.PluginSet {
+	return map[int]goplugin.PluginSet{protocolVersion: {serviceName: &service{server: s}}}
 }
 
 // service joins the protocol to go-plugin. The host's has no server.
 type service struct {
 	goplugin.NetRPCUnsupportedPlugin
-	server pluginv1.SinkServer
+	server *server
 }
 
 // GRPCServer is called in the plug-in.
@@ -51,11 +51,11 @@ func (s *service) GRPCServer(_ *goplugin.GRPCBroker, registrar *grpc.Server) err
 	if s.server == nil {
 		return errors.New("serve a sink: there is none")
 	}
-	pluginv1.RegisterSinkServer(registrar, s.server)
+	register(registrar, s.server)
 	return nil
 }
 
 // GRPCClient is called in the relay.
 func (*service) GRPCClient(_ context.Context, _ *goplugin.GRPCBroker, connection *grpc.ClientConn) (any, error) {
-	return pluginv1.NewSinkClient(connection), nil
+	return caller{pluginv1.NewSinkClient(connection), connection}, nil
 }

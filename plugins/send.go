@@ -25,7 +25,7 @@ func (s *Sink) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome 
 	s.mu.Unlock()
 	for d.at < len(batch) {
 		part := d.next(ctx)
-		if len(part.indexes) > 0 {
+		if len(part.messages) > 0 {
 			d.hand(ctx, part)
 		}
 	}
@@ -44,15 +44,13 @@ func (d *delivery) hand(ctx context.Context, part part) {
 		return
 	}
 	defer d.promised.leave()
-	response, err := d.process.send(ctx, &pluginv1.SendRequest{
-		SendId: d.sink.lastSend.Add(1), TimeoutMs: remaining(ctx), Messages: part.messages,
-	})
+	response, err := d.process.send(ctx, d.sink.lastSend.Add(1), part.body)
 	if err != nil {
 		failed := d.failed(ctx, part, err)
 		d.note(part, func(int) sinks.Outcome { return failed })
 		return
 	}
-	d.sink.suspects.clear(part.messages)
+	d.sink.suspects.clear(part.ids(d.batch))
 	outcomes := response.GetOutcomes()
 	d.note(part, func(i int) sinks.Outcome {
 		if i >= len(outcomes) {
@@ -66,7 +64,7 @@ func (d *delivery) hand(ctx context.Context, part part) {
 func (d *delivery) failed(ctx context.Context, part part, err error) sinks.Outcome {
 	switch {
 	case d.process.hasEnded(err):
-		d.sink.suspects.add(part.messages)
+		d.sink.suspects.add(part.ids(d.batch))
 		return sinks.Fail(sinks.Retry, sinks.ReasonUnknown, d.process.fate().Error())
 	case ctx.Err() != nil:
 		return sinks.Fail(sinks.Retry, sinks.ReasonTimeout, "the plug-in has not answered in time")
@@ -104,18 +102,19 @@ func (p *process) endsSoon() bool {
 // its time is up. The answer spares messages an attempt.
 const answerGrace = 250 * time.Millisecond
 
-// send calls the plug-in's Send. When the context ends it asks for the answer as
+// send calls the plug-in's Send with the messages of a body. When the context ends it asks for the answer as
 // far as it goes, and gives up soon after.
-func (p *process) send(ctx context.Context, request *pluginv1.SendRequest) (*pluginv1.SendResponse, error) {
+func (p *process) send(ctx context.Context, id uint64, body []byte) (*pluginv1.SendResponse, error) {
 	calling, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
 	stop := context.AfterFunc(ctx, func() {
 		defer end()
 		limited, cancel := context.WithTimeout(calling, answerGrace)
 		defer cancel()
-		_, _ = p.sink.Cancel(limited, &pluginv1.CancelRequest{SendId: request.GetSendId()})
+		_, _ = p.sink.Cancel(limited, &pluginv1.CancelRequest{SendId: id})
 		<-limited.Done()
 	})
 	defer stop()
-	return p.sink.Send(calling, request)
+	body = appendNumber(appendNumber(body, requestSendID, int64(id)), requestTimeout, remaining(ctx))
+	return p.sink.send(calling, &frame{body})
 }

@@ -8,17 +8,14 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-func (s *server) Send(ctx context.Context, request *pluginv1.SendRequest) (*pluginv1.SendResponse, error) {
-	ctx, cancel := limited(ctx, request.GetTimeoutMs())
+// send is what a frame is for.
+func (s *server) send(ctx context.Context, r request) (*pluginv1.SendResponse, error) {
+	ctx, cancel := limited(ctx, r.timeoutMs)
 	defer cancel()
-	s.begin(request.GetSendId(), cancel)
-	defer s.end(request.GetSendId())
-	batch := make([]sinks.Message, len(request.GetMessages()))
-	for i, m := range request.GetMessages() {
-		batch[i] = fromWire(m)
-	}
-	response := &pluginv1.SendResponse{Outcomes: make([]*pluginv1.Outcome, 0, len(batch))}
-	for _, o := range s.hand(ctx, batch) {
+	s.begin(r.id, cancel)
+	defer s.end(r.id)
+	response := &pluginv1.SendResponse{Outcomes: make([]*pluginv1.Outcome, 0, len(r.batch))}
+	for _, o := range s.hand(ctx, r.batch) {
 		response.Outcomes = append(response.Outcomes, outcomeToWire(o))
 	}
 	return response, nil

@@ -3,8 +3,6 @@ package plugins
 import (
 	"sync"
 	"sync/atomic"
-
-	"github.com/rowrelay/rowrelay/plugins/pluginv1"
 )
 
 // suspects are the messages that a plug-in had when it died: one of them may
@@ -19,15 +17,15 @@ type suspects struct {
 // maxSuspects bounds the memory of suspects.
 const maxSuspects = 10_000
 
-func (s *suspects) add(messages []*pluginv1.Message) {
+func (s *suspects) add(ids []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ids == nil {
 		s.ids = map[string]struct{}{}
 	}
-	for _, m := range messages {
+	for _, id := range ids {
 		if len(s.ids) < maxSuspects {
-			s.ids[m.GetId()] = struct{}{}
+			s.ids[id] = struct{}{}
 		}
 	}
 	s.count.Store(int64(len(s.ids)))
@@ -43,14 +41,14 @@ func (s *suspects) has(id string) bool {
 	return ok
 }
 
-func (s *suspects) clear(messages []*pluginv1.Message) {
+func (s *suspects) clear(ids []string) {
 	if s.count.Load() == 0 {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, m := range messages {
-		delete(s.ids, m.GetId())
+	for _, id := range ids {
+		delete(s.ids, id)
 	}
 	s.count.Store(int64(len(s.ids)))
 }

@@ -1,11 +1,15 @@
 package plugins
 
 import (
+	"maps"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 	"unicode/utf8"
 
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/rowrelay/rowrelay/outbox"
@@ -62,35 +66,87 @@ func TestNonsenseFromThePlugin(t *testing.T) {
 	}
 }
 
-// A message crosses the wire whole; one that can't, or is too large, is rejected
-// and holds back its key.
-func TestMessagesThatCannotCross(t *testing.T) {
+// What is encoded and decoded by hand is what generated code, and so any other
+// language, makes of it.
+func TestMessagesAreEncodedAsGeneratedCodeDoes(t *testing.T) {
 	t.Parallel()
-	m := sinks.Message{
-		Message: outbox.Message{ID: "1", Topic: "t", Key: "\xff", Payload: []byte{}, Headers: map[string]string{"a": "\xfe"}, Priority: -3,
-			AvailableAt: time.UnixMicro(5).UTC()},
-		Sequence: 7, Attempt: 2, CreatedAt: time.UnixMicro(6).UTC(),
+	messages := []sinks.Message{
+		{},
+		{Message: outbox.Message{ID: "1", Topic: "t", Payload: []byte{}}},
+		{
+			Message: outbox.Message{ID: "2", Topic: "t", Key: "\xff", Payload: []byte("payload"), Priority: -3, AvailableAt: time.UnixMicro(5).UTC(),
+				Headers: map[string]string{"b": "\xfe", "a": "", "": "v"}},
+			Sequence: 1 << 60, Attempt: 2, CreatedAt: time.UnixMicro(-6).UTC(),
+		},
 	}
-	wire, err := toWire(m)
+	want := &pluginv1.SendRequest{SendId: 1 << 63, TimeoutMs: 1500}
+	var body []byte
+	for _, m := range messages {
+		encoded, err := appendMessage(nil, m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body = protowire.AppendBytes(protowire.AppendTag(body, requestMessage, protowire.BytesType), encoded)
+		want.Messages = append(want.Messages, generated(m))
+	}
+	body = appendNumber(appendNumber(body, requestSendID, -1<<63), requestTimeout, 1500)
+	var got pluginv1.SendRequest
+	if err := proto.Unmarshal(body, &got); err != nil || !proto.Equal(&got, want) {
+		t.Errorf("encoded is\n%v\nwant\n%v (%v)", &got, want, err)
+	}
+	text, err := proto.Marshal(want)
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, err := toWire(fromWire(wire))
-	if err != nil || !proto.Equal(wire, again) || fromWire(wire).Payload == nil {
-		t.Errorf("%+v becomes %+v (%v)", wire, again, err)
+	decoded, err := decodeRequest(protowire.AppendFixed64(protowire.AppendTag(text, 99, protowire.Fixed64Type), 7)) // and something newer
+	if err != nil || decoded.id != 1<<63 || decoded.timeoutMs != 1500 || !reflect.DeepEqual(decoded.batch, messages) {
+		t.Errorf("decoded is\n%+v\nwant\n%+v (%v)", decoded, messages, err)
 	}
-	if size := proto.Size(wire) + 8; sizeOf(m) < size {
-		t.Errorf("a message of %d bytes is taken for one of %d", size, sizeOf(m))
+}
+
+func generated(m sinks.Message) *pluginv1.Message {
+	w := &pluginv1.Message{
+		Id: m.ID, Topic: m.Topic, Key: []byte(m.Key), Payload: m.Payload, Sequence: m.Sequence, Attempt: int32(m.Attempt),
+		CreatedAtUs: micros(m.CreatedAt), AvailableAtUs: micros(m.AvailableAt), Priority: int32(m.Priority),
 	}
-	large, odd, later := m, m, m
-	large.Payload, odd.Topic, odd.Key, later.Key = make([]byte, 5000), "\xff", "odd", "\xff"
+	for _, name := range slices.Sorted(maps.Keys(m.Headers)) {
+		w.Headers = append(w.Headers, &pluginv1.Header{Name: name, Value: []byte(m.Headers[name])})
+	}
+	return w
+}
+
+// FuzzDecodeRequest: nonsense is an error, or what generated code makes of it.
+func FuzzDecodeRequest(f *testing.F) {
+	f.Add([]byte{})
+	f.Add([]byte("\x08\x07\x1a\x0a\x0a\x01a\x12\x01t\x22\x02{}\x1a\x02\x2a\x00"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		var want pluginv1.SendRequest
+		generatedErr := proto.Unmarshal(text, &want)
+		got, err := decodeRequest(text)
+		if generatedErr == nil && err != nil {
+			t.Fatalf("generated code reads it, and here: %v", err)
+		}
+		if generatedErr == nil && (len(got.batch) != len(want.GetMessages()) || got.id != want.GetSendId()) {
+			t.Errorf("%d messages, want %d; id %d, want %d", len(got.batch), len(want.GetMessages()), got.id, want.GetSendId())
+		}
+	})
+}
+
+// A message that can't cross, or is too large, is rejected and holds back its
+// key.
+func TestMessagesThatCannotCross(t *testing.T) {
+	t.Parallel()
+	message := func(key, topic string, size int) sinks.Message {
+		return sinks.Message{Message: outbox.Message{ID: "1", Topic: topic, Key: key, Payload: make([]byte, size)}}
+	}
+	batch := []sinks.Message{message("a", "t", 5000), message("b", "\xff", 1), message("a", "t", 1)}
 	sink, err := New(Options{Path: "none"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	d := &delivery{
 		sink: sink, process: &process{runner: newRunner(nil)}, promised: promised{requestBytes: 1000},
-		batch: []sinks.Message{large, odd, later}, outcomes: make([]sinks.Outcome, 3),
+		batch: batch, outcomes: make([]sinks.Outcome, len(batch)),
 	}
 	if left := d.next(t.Context()); len(left.messages) > 0 {
 		t.Errorf("left are %v", left)
