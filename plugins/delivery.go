@@ -119,6 +119,11 @@ func (d *delivery) fits(p part) bool {
 
 func (d *delivery) take(p *part) {
 	m := d.batch[d.at]
+	if p.body == nil {
+		left := len(d.batch) - d.at
+		p.body = make([]byte, 0, min(left*(len(d.scratch)+2*perMessage), d.promised.requestBytes))
+		p.messages = make([]int, 0, left)
+	}
 	p.messages = append(p.messages, d.at)
 	p.body = protowire.AppendBytes(protowire.AppendTag(p.body, requestMessage, protowire.BytesType), d.scratch)
 	p.payload += len(m.Payload)
