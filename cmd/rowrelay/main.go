@@ -31,7 +31,7 @@ func signals() (context.Context, <-chan struct{}) {
 	received := make(chan os.Signal, 2)
 	signal.Notify(received, syscall.SIGINT, syscall.SIGTERM, syscall.SIGPIPE)
 	go func() {
-		first := <-received
+		first := firstOf(received)
 		at := time.Now()
 		if first == syscall.SIGPIPE {
 			cancel(errOutputGone)
@@ -46,6 +46,16 @@ func signals() (context.Context, <-chan struct{}) {
 		signal.Stop(received)
 	}()
 	return ctx, abort
+}
+
+// firstOf waits for the first signal that means a stop. A SIGPIPE comes for
+// every connection, too, that breaks while it is written to.
+func firstOf(received <-chan os.Signal) os.Signal {
+	for {
+		if signal := <-received; signal != syscall.SIGPIPE || outputGone() {
+			return signal
+		}
+	}
 }
 
 // errOutputGone ends a command whose output nobody reads any more.

@@ -109,3 +109,61 @@ func send(t *testing.T, command *exec.Cmd, signal os.Signal) {
 		t.Fatal(err)
 	}
 }
+
+// A connection that breaks while it is written to is a SIGPIPE, too, where the
+// program listens for it. The output is not gone then.
+func TestBrokenConnectionIsNoStop(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	database := "sqlite:" + filepath.Join(folder, "a.db")
+	out := filepath.Join(folder, "out.jsonl")
+	mustRun(t, "migrate", "up", "--database", database)
+	relay := process(t, database, "run", "--sink", "file:"+out)
+	reader, err := relay.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Close()
+	if err := relay.Start(); err != nil {
+		t.Fatal(err)
+	}
+	mustCall(t, jsonLines("t", 1, 1), "enqueue", "--database", database)
+	waitForLines(t, out, 1)
+	if err := relay.Process.Signal(syscall.SIGPIPE); err != nil {
+		t.Fatal(err)
+	}
+	mustCall(t, jsonLines("t", 1, 1), "enqueue", "--database", database)
+	waitForLines(t, out, 2)
+	if err := relay.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := relay.Wait(); err != nil {
+		t.Errorf("it ended with %v", err)
+	}
+}
+
+// When the reader of the output is gone, that is a stop.
+func TestClosedOutputIsAStop(t *testing.T) {
+	t.Parallel()
+	database := "sqlite:" + filepath.Join(t.TempDir(), "a.db")
+	mustRun(t, "migrate", "up", "--database", database)
+	logged := newLog()
+	relay := process(t, database, "run", "--sink", "stdout:")
+	relay.Stderr = logged
+	reader, err := relay.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := relay.Start(); err != nil {
+		t.Fatal(err)
+	}
+	logged.wait(t, "relaying")
+	if err := reader.Close(); err != nil {
+		t.Fatal(err)
+	}
+	mustCall(t, jsonLines("t", 1, 1), "enqueue", "--database", database)
+	logged.wait(t, "nobody reads the output any more")
+	if err := relay.Wait(); err == nil {
+		t.Error("it ended as if nothing had happened")
+	}
+}

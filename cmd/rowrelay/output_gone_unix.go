@@ -1,0 +1,19 @@
+//go:build unix
+
+package main
+
+import (
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// outputGone says whether nobody reads the standard output or error any more.
+func outputGone() bool {
+	files := []unix.PollFd{{Fd: int32(os.Stdout.Fd())}, {Fd: int32(os.Stderr.Fd())}}
+	n, err := unix.Poll(files, 0)
+	if err != nil || n == 0 {
+		return false
+	}
+	return (files[0].Revents|files[1].Revents)&(unix.POLLERR|unix.POLLHUP) != 0
+}
