@@ -10,9 +10,12 @@ import (
 )
 
 // printable keeps control characters, which could play tricks on a terminal,
-// out of a table's cell.
+// out of a table's cell. A tab, which parts the cells, is a blank.
 func printable(text string) string {
 	return strings.Map(func(r rune) rune {
+		if r == '\t' {
+			return ' '
+		}
 		if unicode.IsControl(r) && r != '\n' || r == utf8.RuneError {
 			return '�'
 		}
