@@ -202,23 +202,18 @@ func (e *engine) afterJournal(j journaled) {
 
 // notSent takes back a batch whose journal could not be written.
 func (e *engine) notSent(result sendResult) {
-	e.notWritten(result)
+	e.failed("journal", result.notSent)
+	for _, j := range result.job.journals {
+		if l := e.lanes[j.Lane]; l != nil {
+			l.journaled = true // nobody knows: it is written again
+		}
+	}
 	e.putBackLaunched(result.outlet, result.job.batch)
 	for _, it := range result.job.batch {
 		e.goOn(it.key)
 	}
 	if result.job.plan != nil && !errors.Is(result.notSent, ErrFenced) {
 		e.perhapsWritten(result)
-	}
-}
-
-// notWritten waits a little, and looks which lanes are still the relay's.
-func (e *engine) notWritten(result sendResult) {
-	e.failed("journal", result.notSent)
-	for _, j := range result.job.journals {
-		if l := e.lanes[j.Lane]; l != nil {
-			l.journaled = true // nobody knows: it is written again
-		}
 	}
 	now := time.Now()
 	e.lease.next = now

@@ -24,27 +24,10 @@ func (e *engine) inherit(l *lane, tickets []Ticket) {
 				"relay", e.options.Name, "sink", t.Sink, "messages", len(t.IDs))
 			continue
 		}
-		if t.Crashes >= maxCrashes || t.Size == 1 && len(t.IDs) == 1 && e.care.suspects[t.IDs[0]].crashes >= maxCrashes {
-			e.giveUpTicket(l, t)
-			continue
-		}
 		batch := e.outlets[at].doubted(t)
-		batch.crashes = max(batch.crashes, t.Crashes)
 		e.doubt(e.outlets[at], batch)
 		for i := range min(len(t.IDs), len(t.Places)) {
 			l.tickets[t.IDs[i]] = &ticket{batch: batch, place: t.Places[i]}
-		}
-	}
-}
-
-// giveUpTicket lets go of a batch that has cost several relays their lives: its
-// messages are sent one by one, to find the one that does it.
-func (e *engine) giveUpTicket(l *lane, t Ticket) {
-	e.options.Logger.Warn("relay: messages may be delivered twice: relays died while they sent them again, so each is sent alone",
-		"relay", e.options.Name, "sink", t.Sink, "messages", len(t.IDs), "relays", t.Crashes)
-	for _, id := range t.IDs {
-		if _, known := e.care.suspects[id]; !known {
-			e.care.suspects[id] = suspicion{lane: l.Lane}
 		}
 	}
 }
@@ -59,69 +42,11 @@ func (o *outlet) doubted(t Ticket) *exactBatch {
 	return &exactBatch{sink: o.name, name: t.Batch, size: t.Size}
 }
 
-// startDoubts asks the sink about what is in doubt, and writes down that it does:
-// it may be the end of this relay.
-func (e *engine) startDoubts(o *outlet, now time.Time) {
+// startDoubts asks the sink about what is in doubt.
+func (e *engine) startDoubts(o *outlet) {
 	o.doubts = slices.DeleteFunc(o.doubts, func(b *exactBatch) bool { return !e.anyOf(b) })
-	if o.busy > 0 || len(o.doubts) == 0 || e.care.writing {
-		return
-	}
-	doubts := e.nextDoubts(o, now)
-	for _, b := range doubts {
-		b.trying = true
-	}
-	if len(doubts) > 0 {
-		e.care.writing = true
-		j := job{doubts: doubts, journals: e.journals(e.careful(now))}
-		e.keepSuspects(j.journals)
-		e.give(o, j)
-	}
-}
-
-// nextDoubts chooses what is sent again at once: everything; or, while the relay
-// is careful, one batch, and if it has one message only, nothing beside it.
-func (e *engine) nextDoubts(o *outlet, now time.Time) []*exactBatch {
-	if !e.careful(now) {
-		return slices.Clone(o.doubts)
-	}
-	if e.care.waiting != nil && e.care.waiting != o {
-		return nil
-	}
-	batch := slices.MinFunc(o.doubts, func(a, b *exactBatch) int { return a.crashes - b.crashes })
-	if batch.size == 1 {
-		if e.care.waiting = o; e.anySending() {
-			return nil
-		}
-	}
-	return []*exactBatch{batch}
-}
-
-func (e *engine) trying(name string) bool {
-	return slices.ContainsFunc(e.outlets, func(o *outlet) bool {
-		return slices.ContainsFunc(o.doubts, func(b *exactBatch) bool { return b.name == name && b.trying })
-	})
-}
-
-// keepSuspects has the suspects among what is in doubt stay what they are. One
-// that is sent again, and has its batch for itself, is alone.
-func (e *engine) keepSuspects(journals []Journal) {
-	for i, j := range journals {
-		for _, t := range j.Tickets {
-			for _, id := range t.IDs {
-				if s, suspected := e.care.suspects[id]; suspected {
-					journals[i].Suspects = append(journals[i].Suspects, Suspect{ID: id, Crashes: s.crashes, Alone: t.Size == 1 && e.trying(t.Batch)})
-				}
-			}
-		}
-	}
-}
-
-// startSaying writes down that nothing is being sent again any more, for it is
-// not the end of this relay, and a sink that is down stays so for long.
-func (e *engine) startSaying(o *outlet, now time.Time) {
-	if o.busy == 0 && !e.care.writing {
-		o.unsaid, e.care.writing = false, true
-		e.give(o, job{journals: e.journals(e.careful(now))})
+	if o.busy == 0 && len(o.doubts) > 0 {
+		e.give(o, job{doubts: slices.Clone(o.doubts)})
 	}
 }
 
@@ -141,16 +66,6 @@ func (e *engine) anyOf(b *exactBatch) bool {
 // marks those done that the sink has.
 func (e *engine) afterDoubts(result sendResult) {
 	o := result.outlet
-	for _, b := range result.job.doubts {
-		b.trying = false
-	}
-	if e.care.waiting == o {
-		e.care.waiting = nil
-	}
-	if result.notSent != nil {
-		e.notWritten(result)
-		return
-	}
 	if result.resolveErr != nil {
 		e.failed("journal", result.resolveErr)
 		o.pauseUntil = time.Now().Add(settlePause.Min)
@@ -172,15 +87,6 @@ func (e *engine) afterDoubts(result sendResult) {
 		b.inDoubt = open[b] || !slices.Contains(result.job.doubts, b)
 		return !b.inDoubt
 	})
-	o.unsaid = len(open) > 0
-}
-
-// said is over with a journal that was written for its own sake.
-func (e *engine) said(result sendResult) {
-	if result.notSent != nil {
-		e.notWritten(result)
-		result.outlet.unsaid = true
-	}
 }
 
 // judgeDoubts judges the sink by what it said, except that a batch which it

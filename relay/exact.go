@@ -17,8 +17,6 @@ type exactBatch struct {
 	name    string
 	size    int
 	inDoubt bool // the sink may have it or not
-	trying  bool // it is being sent again
-	crashes int  // relays that died while they did so
 }
 
 // ticket is a row's place in an exact batch. A lane has those of its rows that
@@ -78,7 +76,7 @@ func planSafely(ctx context.Context, sink sinks.Exact, messages []sinks.Message)
 }
 
 // add puts a row into the ticket of its batch.
-func (j *Journal) add(sink string, t sinks.Ticket, id int64) *Ticket {
+func (j *Journal) add(sink string, t sinks.Ticket, id int64) {
 	at := slices.IndexFunc(j.Tickets, func(other Ticket) bool { return other.Batch == t.Batch })
 	if at < 0 {
 		at = len(j.Tickets)
@@ -86,7 +84,6 @@ func (j *Journal) add(sink string, t sinks.Ticket, id int64) *Ticket {
 	}
 	own := &j.Tickets[at]
 	own.IDs, own.Places = append(own.IDs, id), append(own.Places, t.Place)
-	return own
 }
 
 // sendPlanned sends what has a ticket, and returns an outcome for everything.
@@ -183,10 +180,7 @@ func (l *lane) written() []Ticket {
 	var j Journal
 	for _, id := range slices.Sorted(maps.Keys(l.tickets)) {
 		t := l.tickets[id]
-		own := j.add(t.batch.sink, sinks.Ticket{Batch: t.batch.name, Size: t.batch.size, Place: t.place}, id)
-		if own.Crashes = t.batch.crashes; t.batch.trying {
-			own.Crashes++
-		}
+		j.add(t.batch.sink, sinks.Ticket{Batch: t.batch.name, Size: t.batch.size, Place: t.place}, id)
 	}
 	return j.Tickets
 }

@@ -59,9 +59,6 @@ type Ticket struct {
 	Size   int     `json:"size"`   // rows of the batch, in all lanes
 	IDs    []int64 `json:"ids"`    // the rows
 	Places []int   `json:"places"` // and where each stands in the batch
-
-	// Crashes counts the relays that died while they sent it again.
-	Crashes int `json:"crashes,omitempty"`
 }
 
 // Journal is what is about to be sent of one lane.

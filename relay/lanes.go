@@ -85,9 +85,9 @@ func (e *engine) addGranted(r leaseResult) {
 		l := newLane(g.Lease, len(e.outlets), now)
 		l.seq, l.crashes = e.read.seq, g.Crashes
 		l.startAt(g.Marks, e.routes.print, e.outlets)
+		e.inherit(l, g.Tickets)
 		e.lanes[g.Lane] = l
 		e.suspect(g, now)
-		e.inherit(l, g.Tickets)
 	}
 	for _, held := range r.keys {
 		if l := e.lanes[held.Lane]; l != nil && held.Key != "" {

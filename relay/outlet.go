@@ -16,7 +16,6 @@ type outlet struct {
 	tx      sinks.TxSink // set if its messages are handled within the mark's transaction
 	exact   sinks.Exact  // set if it recognises what comes again
 	doubts  []*exactBatch
-	unsaid  bool // that what is in doubt is not being sent is still to be written down
 
 	queue    queue
 	buffered int // items in memory, with those that are not settled

@@ -20,10 +20,6 @@ func (e *engine) judge(result sendResult) {
 		e.afterDoubts(result)
 		return
 	}
-	if result.job.batch == nil {
-		e.said(result)
-		return
-	}
 	if result.notSent != nil {
 		e.notSent(result)
 		return

@@ -50,14 +50,12 @@ func (e *engine) startSends(now time.Time) {
 	for _, o := range e.outlets {
 		switch {
 		case o.options.Sink == nil:
-		case o.unsaid:
-			e.startSaying(o, now)
 		case o.circuit.state == circuitClosed && o.busy == 0 && !now.Before(o.circuit.reopenAt):
 			o.circuit.state = circuitOpening
 			e.give(o, job{open: true})
 		case o.circuit.state != circuitUp || now.Before(o.pauseUntil):
 		case len(o.doubts) > 0:
-			e.startDoubts(o, now)
+			e.startDoubts(o)
 		case e.careful(now):
 			e.startCarefully(o)
 		case o.exact != nil:
@@ -121,7 +119,6 @@ func (e *engine) do(o *outlet, j job) sendResult {
 	switch {
 	case j.open:
 		result.openErr = open(ctx, o.options.Sink)
-	case j.batch == nil && j.doubts == nil: // it was all about the journal
 	case j.doubts != nil:
 		result.fates, result.outcomes, result.resolveErr = e.resolve(ctx, o, j.doubts)
 	case j.plan != nil:

@@ -1,0 +1,109 @@
+package relay_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/memstore"
+	"github.com/rowrelay/rowrelay/sinks"
+)
+
+// shelf is what lies behind sinks that are exact: each batch once.
+type shelf struct {
+	batches map[string]bool
+	counts  map[int64]int
+}
+
+// shelving is the sink of one relay to it.
+type shelving struct {
+	*shelf
+	name  string
+	plans int
+}
+
+func (s *shelving) Open(context.Context) error  { return nil }
+func (s *shelving) Close(context.Context) error { return nil }
+
+func (s *shelving) Plan(_ context.Context, batch []sinks.Message) ([]sinks.Ticket, []sinks.Outcome) {
+	s.plans++
+	tickets := make([]sinks.Ticket, len(batch))
+	for i := range tickets {
+		tickets[i] = sinks.Ticket{Batch: fmt.Sprint(s.name, s.plans), Size: len(batch), Place: i}
+	}
+	return tickets, nil
+}
+
+func (s *shelving) Send(_ context.Context, batch []sinks.Message) []sinks.Outcome {
+	fresh := map[string]bool{}
+	for _, m := range batch {
+		if !s.batches[m.Ticket.Batch] || fresh[m.Ticket.Batch] {
+			s.batches[m.Ticket.Batch], fresh[m.Ticket.Batch] = true, true
+			s.counts[m.Sequence]++
+		}
+	}
+	return sinks.All(len(batch), sinks.Ok(""))
+}
+
+// However many relays die at the mark, one after the other, the batch is not
+// what has killed them: it isn't given up.
+func TestDeathsAtTheMarkGiveUpNothing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db, behind := memstore.New(), &shelf{map[string]bool{}, map[int64]int{}}
+		for i := range 40 {
+			write(db, "orders", fmt.Sprint("k", i%7), 1)
+		}
+		for n := range 12 {
+			store, dead := db.Store(), make(chan struct{})
+			if n < 11 {
+				dieAt(store, memstore.OpSettle, dead)
+			}
+			name := fmt.Sprint("relay-", n)
+			r, err := relay.New(store, relay.Options{Name: name, Lease: 3 * time.Second, DrainTimeout: time.Millisecond, Logger: slog.New(slog.DiscardHandler),
+				Sinks: map[string]relay.SinkOptions{"main": {Sink: &shelving{behind, name, 0}, Batch: 10}}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			go func() {
+				select {
+				case <-dead:
+					r.Abort()
+				case <-ctx.Done():
+				}
+			}()
+			_ = r.Run(ctx)
+			cancel()
+			time.Sleep(5 * time.Second)
+		}
+		if counts := statusOf(t, db); counts[relay.StateDone] != 40 {
+			t.Errorf("at the end: %v, want 40 done", counts)
+		}
+		for id, n := range behind.counts {
+			if n != 1 {
+				t.Errorf("message %d is there %d times", id, n)
+			}
+		}
+	})
+}
+
+// dieAt lets a relay's process die before its first call of the kind.
+func dieAt(store *memstore.Store, where memstore.Op, dead chan struct{}) {
+	died := false
+	fail := func(_ context.Context, op memstore.Op) error {
+		if op == where && !died {
+			died = true
+			close(dead)
+		}
+		if died {
+			return errDead
+		}
+		return nil
+	}
+	store.Hooks = memstore.Hooks{Fail: fail, Lose: fail}
+}
