@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -94,16 +95,17 @@ func TestDeathsAtTheMarkGiveUpNothing(t *testing.T) {
 
 // dieAt lets a relay's process die before its first call of the kind.
 func dieAt(store *memstore.Store, where memstore.Op, dead chan struct{}) {
-	died := false
+	die := sync.OnceFunc(func() { close(dead) })
 	fail := func(_ context.Context, op memstore.Op) error {
-		if op == where && !died {
-			died = true
-			close(dead)
+		if op == where {
+			die()
 		}
-		if died {
+		select {
+		case <-dead:
 			return errDead
+		default:
+			return nil
 		}
-		return nil
 	}
 	store.Hooks = memstore.Hooks{Fail: fail, Lose: fail}
 }

@@ -48,7 +48,7 @@ func TestDeathsBetweenAnswerAndMark(t *testing.T) {
 	if v.distinct != h.written || len(v.duplicates) > 0 {
 		t.Errorf("%d messages were written, %d arrived, %d of them twice", h.written, v.distinct, len(v.duplicates))
 	}
-	t.Logf("%d messages, %d deaths (%d between answer and mark), none twice", h.written, h.died.Load(), h.unmarked.Load())
+	t.Logf("%d messages, %d deaths (%d between answer and mark), %d twice", h.written, h.died.Load(), h.unmarked.Load(), len(v.duplicates))
 }
 
 // hospital is where relays die.
@@ -144,7 +144,7 @@ func (h *hospital) oneLife() {
 		die()
 	}
 	h.ends.Go(func() { // a little later it would have been cut off by its lease
-		time.Sleep(time.Duration(h.pick(300)) * time.Millisecond)
+		<-time.After(time.Duration(h.pick(300)) * time.Millisecond)
 		r.Abort()
 	})
 	h.ahead.Add(int64(hospitalLease))
@@ -178,7 +178,7 @@ func (h *hospital) recover() {
 		if status.Counts[relay.StateDone] == int64(h.written) {
 			break
 		}
-		time.Sleep(20 * time.Millisecond)
+		<-time.After(20 * time.Millisecond)
 	}
 	cancel()
 	if err := <-done; err != nil {
