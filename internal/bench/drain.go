@@ -1,0 +1,133 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/rowrelay/rowrelay/internal/bench/figure"
+	"github.com/rowrelay/rowrelay/internal/bench/hand"
+	"github.com/rowrelay/rowrelay/internal/bench/relays"
+	"github.com/rowrelay/rowrelay/internal/bench/table"
+	"github.com/rowrelay/rowrelay/relay"
+)
+
+const backlog = 100_000
+
+// drainCase is one way to drain a backlog.
+type drainCase struct {
+	server  table.Server
+	rows    bool // claimed by rows
+	keep    bool
+	payload int
+	batch   int
+}
+
+func (c drainCase) String() string {
+	claim, kept := "lanes", "deleted"
+	if c.rows {
+		claim = "rows"
+	}
+	if c.keep {
+		kept = "kept"
+	}
+	return fmt.Sprintf("%s, %s, %s, %d B, batches of %d", c.server.Name, claim, kept, c.payload, c.batch)
+}
+
+func (c drainCase) goal() float64 {
+	if c.server.Dialect.Name() == "postgres" {
+		return 0.85
+	}
+	return 0.8
+}
+
+func drain(ctx context.Context, s settings, report func(figure.Figure)) error {
+	for _, c := range drainCases(s) {
+		f, err := c.measure(ctx, s.rounds)
+		if err != nil {
+			return err
+		}
+		report(f)
+	}
+	return nil
+}
+
+func drainCases(s settings) (cases []drainCase) {
+	for _, name := range []string{"postgres15", "postgres18", "mysql", "mariadb1011", "sqlite"} {
+		server := table.Servers[name]
+		if server.Missing() || s.servers != "" && !strings.Contains(s.servers, name) {
+			continue
+		}
+		for _, keep := range []bool{true, false} {
+			for _, payload := range []int{256, 1024} {
+				cases = append(cases, drainCase{server: server, keep: keep, payload: payload, batch: 500})
+			}
+		}
+	}
+	return only(cases, s)
+}
+
+// only leaves what was asked for.
+func only[T fmt.Stringer](all []T, s settings) (some []T) {
+	for _, c := range all {
+		if strings.Contains(c.String(), s.only) {
+			some = append(some, c)
+		}
+	}
+	return some
+}
+
+func (c drainCase) measure(ctx context.Context, rounds int) (figure.Figure, error) {
+	values, err := figure.Turns(ctx, rounds,
+		figure.Contender{Name: "rowrelay, " + c.String(), Turn: c.rate(c.byRelay)},
+		figure.Contender{Name: "by hand, " + c.String(), Turn: c.rate(c.byHand)})
+	if err != nil {
+		return figure.Figure{}, err
+	}
+	ratio := figure.Ratio(values[0], values[1])
+	return figure.Figure{
+		What: c.String(), Value: figure.Spread(values[0], "/s"),
+		Ratio: ratio, Reference: "by hand " + figure.Spread(values[1], "/s"),
+		Goal: fmt.Sprintf("≥ %.2f", c.goal()), Met: ratio >= c.goal(),
+	}, nil
+}
+
+// rate makes a table with a backlog and returns how fast it was drained.
+func (c drainCase) rate(drain func(ctx context.Context, d *table.Database) (time.Duration, error)) func(context.Context) (float64, error) {
+	return func(ctx context.Context) (float64, error) {
+		d, err := c.server.Create(ctx)
+		if err != nil {
+			return 0, err
+		}
+		defer d.Close()
+		if err := d.Migrate(ctx); err != nil {
+			return 0, err
+		}
+		if err := d.Fill(ctx, table.Messages{Count: backlog, Payload: c.payload}); err != nil {
+			return 0, err
+		}
+		took, err := drain(ctx, d)
+		return backlog / took.Seconds(), err
+	}
+}
+
+func (c drainCase) byRelay(ctx context.Context, d *table.Database) (time.Duration, error) {
+	var sink relays.Counter
+	o := relay.Options{Sinks: map[string]relay.SinkOptions{"sink": {Sink: &sink, Batch: c.batch}}}
+	if !c.keep {
+		o.Retention = relay.KeepNothing
+	}
+	if c.rows {
+		o.Claim = relay.ByRows
+	}
+	return relays.Drain(ctx, d, backlog, o, &sink)
+}
+
+func (c drainCase) byHand(ctx context.Context, d *table.Database) (time.Duration, error) {
+	took, rows, err := hand.Drain(ctx, d, hand.Options{Keep: c.keep, Rows: c.rows, Batch: c.batch, Workers: 2})
+	if err == nil && rows != backlog {
+		err = fmt.Errorf("the loop found %d of %d rows", rows, backlog)
+	}
+	return took, err
+}

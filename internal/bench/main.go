@@ -1,0 +1,93 @@
+// Command bench measures rowrelay against loops written by hand, bare producers
+// and other relays, and records the figures that the README prints.
+//
+//	go run . -list
+//	go run . [-rounds 5] [-record figures.json] drain …
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+
+	"github.com/rowrelay/rowrelay/internal/bench/figure"
+)
+
+// settings are what a scene is measured with.
+type settings struct {
+	rounds  int
+	servers string // a list; empty: all that are up
+	only    string // what isn't in a figure's name isn't measured
+	on      string
+}
+
+// scene is one row of the table of figures, or some.
+type scene struct {
+	name, about string
+	measure     func(ctx context.Context, s settings, report func(figure.Figure)) error
+}
+
+var scenes = []scene{
+	{"drain", "a backlog to a sink that does nothing, against loops by hand", drain},
+}
+
+func main() {
+	var s settings
+	flag.IntVar(&s.rounds, "rounds", 5, "how often each contender has its turn")
+	flag.StringVar(&s.servers, "servers", "", "a `list` of postgres15, postgres18, mysql, mariadb1011, sqlite; default: all that are up")
+	flag.StringVar(&s.only, "only", "", "measure only what has this `text` in its name")
+	record := flag.String("record", "", "put the figures into this `file`")
+	flag.Usage = usage
+	flag.Parse()
+	s.on = figure.Machine()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx, s, flag.Args(), figure.Record{Path: *record}); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+func usage() {
+	fmt.Fprintln(os.Stderr, "bench [flags] scene…; the servers' variables as deploy/servers has them. Scenes:")
+	for _, scene := range scenes {
+		fmt.Fprintf(os.Stderr, "  %-12s %s\n", scene.name, scene.about)
+	}
+	flag.PrintDefaults()
+}
+
+func run(ctx context.Context, s settings, names []string, record figure.Record) error {
+	for _, name := range names {
+		scene, err := named(name)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(os.Stderr, "== %s: %s\n", scene.name, scene.about)
+		var failed error
+		report := func(f figure.Figure) {
+			f.Row, f.On = scene.name, s.on
+			fmt.Println(f)
+			if record.Path != "" && failed == nil {
+				failed = record.Put(f)
+			}
+		}
+		if err := scene.measure(ctx, s, report); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		if failed != nil {
+			return failed
+		}
+	}
+	return nil
+}
+
+func named(name string) (scene, error) {
+	for _, scene := range scenes {
+		if scene.name == name {
+			return scene, nil
+		}
+	}
+	return scene{}, fmt.Errorf("there is no scene %q", name)
+}

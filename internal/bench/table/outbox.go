@@ -1,0 +1,88 @@
+package table
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/rowrelay/rowrelay/migrations"
+	"github.com/rowrelay/rowrelay/outbox/dialect"
+)
+
+// Migrate makes the outbox's tables.
+func (d *Database) Migrate(ctx context.Context) error {
+	m, err := migrations.New(d.DB, d.Dialect, migrations.Options{})
+	if err != nil {
+		return err
+	}
+	_, err = m.Up(ctx)
+	return err
+}
+
+// Messages says what a backlog consists of.
+type Messages struct {
+	Count   int
+	Payload int                // bytes of each
+	Key     func(n int) string // of message n; nil: 5,000 keys in turn
+	Topic   string             // empty: "orders"
+}
+
+func (m Messages) key(n int) string {
+	if m.Key == nil {
+		return fmt.Sprintf("customer-%d", n%5000)
+	}
+	return m.Key(n)
+}
+
+// Fill writes a backlog, and lets the database come to rest.
+func (d *Database) Fill(ctx context.Context, m Messages) error {
+	payload := []byte(strings.Repeat("x", m.Payload))
+	topic := m.Topic
+	if topic == "" {
+		topic = "orders"
+	}
+	for n := 0; n < m.Count; {
+		var rows []dialect.Row
+		for ; len(rows) < 1000 && n < m.Count; n++ {
+			rows = append(rows, dialect.Row{MessageID: fmt.Sprintf("00000000-0000-7000-8000-%012d", n), Topic: topic, Key: m.key(n), Payload: payload})
+		}
+		for _, q := range d.Dialect.Insert(dialect.Table{}, rows) {
+			if _, err := d.DB.ExecContext(ctx, q.SQL, q.Args...); err != nil {
+				return fmt.Errorf("fill the table: %w", err)
+			}
+		}
+	}
+	return d.Rest(ctx)
+}
+
+// Rest lets the database do now what it would do later, at a time that nobody
+// measures.
+func (d *Database) Rest(ctx context.Context) error {
+	var statements []string
+	switch d.Dialect.Name() {
+	case "postgres":
+		statements = []string{"VACUUM ANALYZE", "CHECKPOINT"}
+	case "sqlite":
+		statements = []string{"ANALYZE", "PRAGMA wal_checkpoint(TRUNCATE)"}
+	default:
+		statements = []string{"ANALYZE TABLE outbox"}
+	}
+	for _, statement := range statements {
+		if _, err := d.DB.ExecContext(ctx, statement); err != nil {
+			return fmt.Errorf("%s: %w", statement, err)
+		}
+	}
+	return nil
+}
+
+// Count is the number of rows of a table.
+func (d *Database) Count(ctx context.Context, table string) (n int, err error) {
+	err = d.DB.QueryRowContext(ctx, "SELECT count(*) FROM "+table).Scan(&n)
+	return n, err
+}
+
+// Pending says whether a message is left that is to be delivered now.
+func (d *Database) Pending(ctx context.Context) (left bool, err error) {
+	err = d.DB.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM outbox)").Scan(&left)
+	return left, err
+}
