@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"runtime/pprof"
 
 	"github.com/rowrelay/rowrelay/internal/bench/figure"
 )
@@ -38,12 +39,24 @@ func main() {
 	flag.IntVar(&s.rounds, "rounds", 5, "how often each contender has its turn")
 	flag.StringVar(&s.servers, "servers", "", "a `list` of postgres15, postgres18, mysql, mariadb1011, sqlite; default: all that are up")
 	flag.StringVar(&s.only, "only", "", "measure only what has this `text` in its name")
+	profile := flag.String("cpuprofile", "", "write a profile of this process into this `file`")
 	record := flag.String("record", "", "put the figures into this `file`")
 	flag.Usage = usage
 	flag.Parse()
 	s.on = figure.Machine()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
+	if *profile != "" {
+		file, err := os.Create(*profile)
+		if err == nil {
+			err = pprof.StartCPUProfile(file)
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "bench:", err)
+			os.Exit(1)
+		}
+		defer pprof.StopCPUProfile()
+	}
 	if err := run(ctx, s, flag.Args(), figure.Record{Path: *record}); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
