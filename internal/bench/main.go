@@ -32,6 +32,7 @@ type scene struct {
 
 var scenes = []scene{
 	{"drain", "a backlog to a sink that does nothing, against loops by hand", drain},
+	{"peers", "a backlog to a sink that does nothing, against other outboxes and queues", besidePeers},
 }
 
 func main() {
