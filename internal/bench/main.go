@@ -33,6 +33,7 @@ type scene struct {
 var scenes = []scene{
 	{"drain", "a backlog to a sink that does nothing, against loops by hand", drain},
 	{"peers", "a backlog to a sink that does nothing, against other outboxes and queues", besidePeers},
+	{"snapshot", "ten rounds while a snapshot is held open, the last against the first", underSnapshot},
 }
 
 func main() {

@@ -5,7 +5,6 @@ package peers
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"strings"
@@ -67,23 +66,18 @@ func Fill(ctx context.Context, p Peer, d *table.Database, count, payload int) er
 	if err := p.Create(ctx, d); err != nil {
 		return fmt.Errorf("create the tables of %s: %w", p.Name(), err)
 	}
-	for n := 0; n < count; n += some {
-		if err := Insert(ctx, p, d.DB, min(some, count-n), payload); err != nil {
-			return err
-		}
+	if err := Write(ctx, p, d, count, payload); err != nil {
+		return err
 	}
 	return d.Rest(ctx)
 }
 
-// Execer is a pool or a transaction.
-type Execer interface {
-	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
-}
-
-// Insert writes messages.
-func Insert(ctx context.Context, p Peer, in Execer, count, payload int) error {
-	if _, err := in.ExecContext(ctx, p.Insert(), count, payload); err != nil {
-		return fmt.Errorf("write messages for %s: %w", p.Name(), err)
+// Write writes messages, a thousand a transaction.
+func Write(ctx context.Context, p Peer, d *table.Database, count, payload int) error {
+	for n := 0; n < count; n += some {
+		if _, err := d.DB.ExecContext(ctx, p.Insert(), min(some, count-n), payload); err != nil {
+			return fmt.Errorf("write messages for %s: %w", p.Name(), err)
+		}
 	}
 	return nil
 }
@@ -91,6 +85,11 @@ func Insert(ctx context.Context, p Peer, in Execer, count, payload int) error {
 // Drain runs a peer on a backlog that is there until the database shows nothing
 // pending, and returns how long that took from its start on.
 func Drain(ctx context.Context, p Peer, d *table.Database, backlog int, handle Handler) (took time.Duration, err error) {
+	if left, err := Left(ctx, p, d); err != nil {
+		return 0, err
+	} else if !left {
+		return 0, fmt.Errorf("%s shows nothing pending before it starts", p.Name())
+	}
 	began := time.Now()
 	var count Counter
 	stop, err := p.Start(ctx, d, count.Around(handle))
@@ -107,14 +106,20 @@ func Drain(ctx context.Context, p Peer, d *table.Database, backlog int, handle H
 // something, so that it should begin when little is left.
 func UntilDone(ctx context.Context, p Peer, d *table.Database) error {
 	for {
-		var left bool
-		if err := d.DB.QueryRowContext(ctx, p.Pending()).Scan(&left); err != nil || !left {
+		left, err := Left(ctx, p, d)
+		if err != nil || !left {
 			return err
 		}
 		if err := pause(ctx, 2*time.Millisecond); err != nil {
 			return err
 		}
 	}
+}
+
+// Left says whether the database shows a message that isn't done.
+func Left(ctx context.Context, p Peer, d *table.Database) (left bool, err error) {
+	err = d.DB.QueryRowContext(ctx, p.Pending()).Scan(&left)
+	return left, err
 }
 
 // Nothing is a handler that does nothing.

@@ -36,6 +36,14 @@ func (m Messages) key(n int) string {
 
 // Fill writes a backlog, and lets the database come to rest.
 func (d *Database) Fill(ctx context.Context, m Messages) error {
+	if err := d.Write(ctx, m); err != nil {
+		return err
+	}
+	return d.Rest(ctx)
+}
+
+// Write writes messages, a thousand a transaction.
+func (d *Database) Write(ctx context.Context, m Messages) error {
 	payload := []byte(strings.Repeat("x", m.Payload))
 	topic := m.Topic
 	if topic == "" {
@@ -52,7 +60,7 @@ func (d *Database) Fill(ctx context.Context, m Messages) error {
 			}
 		}
 	}
-	return d.Rest(ctx)
+	return nil
 }
 
 // Rest lets the database do now what it would do later, at a time that nobody
