@@ -69,8 +69,18 @@ func (d *Database) Close() {
 	d.drop()
 }
 
+// connections are as many as the rowrelay command allows.
+const connections = 10
+
 // Pool opens another pool on the database.
-func (d *Database) Pool() (*sql.DB, error) { return sql.Open(d.driver(), d.DSN) }
+func (d *Database) Pool() (*sql.DB, error) {
+	pool, err := sql.Open(d.driver(), d.DSN)
+	if err == nil {
+		pool.SetMaxOpenConns(connections)
+		pool.SetMaxIdleConns(connections) // the default, two, has a relay connect again and again
+	}
+	return pool, err
+}
 
 func (s Server) driver() string {
 	switch s.Dialect.Name() {
