@@ -34,6 +34,8 @@ var scenes = []scene{
 	{"drain", "a backlog to a sink that does nothing, against loops by hand", drain},
 	{"peers", "a backlog to a sink that does nothing, against other outboxes and queues", besidePeers},
 	{"snapshot", "ten rounds while a snapshot is held open, the last against the first", underSnapshot},
+	{"kafka", "a backlog to Kafka, against a bare producer and the table's limit", kafkaScene},
+	{"rabbitmq", "a backlog to RabbitMQ, against a bare publisher and the table's limit", rabbitScene},
 }
 
 func main() {

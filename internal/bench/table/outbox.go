@@ -25,6 +25,17 @@ type Messages struct {
 	Payload int                // bytes of each
 	Key     func(n int) string // of message n; nil: 5,000 keys in turn
 	Topic   string             // empty: "orders"
+	TopicOf func(n int) string // of message n; nil: Topic
+}
+
+func (m Messages) topic(n int) string {
+	switch {
+	case m.TopicOf != nil:
+		return m.TopicOf(n)
+	case m.Topic != "":
+		return m.Topic
+	}
+	return "orders"
 }
 
 func (m Messages) key(n int) string {
@@ -45,14 +56,10 @@ func (d *Database) Fill(ctx context.Context, m Messages) error {
 // Write writes messages, a thousand a transaction.
 func (d *Database) Write(ctx context.Context, m Messages) error {
 	payload := []byte(strings.Repeat("x", m.Payload))
-	topic := m.Topic
-	if topic == "" {
-		topic = "orders"
-	}
 	for n := 0; n < m.Count; {
 		var rows []dialect.Row
 		for ; len(rows) < 1000 && n < m.Count; n++ {
-			rows = append(rows, dialect.Row{MessageID: fmt.Sprintf("00000000-0000-7000-8000-%012d", n), Topic: topic, Key: m.key(n), Payload: payload})
+			rows = append(rows, dialect.Row{MessageID: fmt.Sprintf("00000000-0000-7000-8000-%012d", n), Topic: m.topic(n), Key: m.key(n), Payload: payload})
 		}
 		for _, q := range d.Dialect.Insert(dialect.Table{}, rows) {
 			if _, err := d.DB.ExecContext(ctx, q.SQL, q.Args...); err != nil {

@@ -1,0 +1,145 @@
+package brokers
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/rowrelay/rowrelay/sinks"
+	"github.com/rowrelay/rowrelay/sinks/rabbitmq"
+)
+
+// RabbitMQVariable is the environment's variable with the broker's URL.
+const RabbitMQVariable = "ROWRELAY_TEST_RABBITMQ"
+
+type queues struct {
+	names       []string
+	publishers  Publishers
+	connections []*amqp.Connection // the first one is for all but publishing
+	channel     *amqp.Channel
+}
+
+// Publishers is the shape of a bare publisher: so many connections, with so many
+// channels each, of which each has so many messages on their way.
+type Publishers struct{ Connections, Channels, Window int }
+
+// NewQueues makes durable queues of a type.
+func NewQueues(count int, kind string, p Publishers) (Target, error) {
+	q := &queues{publishers: p}
+	for range 1 + p.Connections {
+		connection, err := amqp.Dial(os.Getenv(RabbitMQVariable))
+		if err != nil {
+			return nil, errors.Join(err, q.hangUp())
+		}
+		q.connections = append(q.connections, connection)
+	}
+	var err error
+	if q.channel, err = q.connections[0].Channel(); err != nil {
+		return nil, errors.Join(err, q.hangUp())
+	}
+	for range count {
+		name := "rowrelay-bench-" + strings.ToLower(rand.Text())[:10]
+		if _, err := q.channel.QueueDeclare(name, true, false, false, false, amqp.Table{amqp.QueueTypeArg: kind}); err != nil {
+			return nil, errors.Join(err, q.hangUp())
+		}
+		q.names = append(q.names, name)
+	}
+	return q, nil
+}
+
+func (q *queues) Kind() sinks.Kind   { return rabbitmq.Kind() }
+func (q *queues) URL() string        { return os.Getenv(RabbitMQVariable) + "?" }
+func (q *queues) Topic(n int) string { return q.names[n%len(q.names)] }
+
+// Produce deals the messages out to the channels.
+func (q *queues) Produce(ctx context.Context, messages []sinks.Message) error {
+	total := q.publishers.Connections * q.publishers.Channels
+	failed := make([]error, total)
+	var channels sync.WaitGroup
+	for at := range total {
+		channels.Go(func() {
+			share := messages[len(messages)*at/total : len(messages)*(at+1)/total]
+			failed[at] = q.publish(ctx, q.connections[1+at/q.publishers.Channels], share)
+		})
+	}
+	channels.Wait()
+	return errors.Join(failed...)
+}
+
+// publish keeps the window full: that is a pipelined publisher.
+func (q *queues) publish(ctx context.Context, connection *amqp.Connection, messages []sinks.Message) error {
+	channel, err := connection.Channel()
+	if err != nil {
+		return err
+	}
+	if err := channel.Confirm(false); err != nil {
+		return err
+	}
+	window := make(chan *amqp.DeferredConfirmation, q.publishers.Window)
+	for i := range messages {
+		if len(window) == cap(window) && !(<-window).Wait() {
+			return errNack
+		}
+		confirmation, err := channel.PublishWithDeferredConfirmWithContext(ctx, "", messages[i].Topic, true, false, publishing(&messages[i]))
+		if err != nil {
+			return err
+		}
+		window <- confirmation
+	}
+	for len(window) > 0 {
+		if !(<-window).Wait() {
+			return errNack
+		}
+	}
+	return channel.Close()
+}
+
+var errNack = errors.New("the broker has not taken a message (nack)")
+
+func publishing(m *sinks.Message) amqp.Publishing {
+	return amqp.Publishing{
+		MessageId: m.ID, DeliveryMode: amqp.Persistent, ContentType: "application/octet-stream", Timestamp: m.CreatedAt, Body: m.Payload,
+		Headers: amqp.Table{"rowrelay-topic": m.Topic, "rowrelay-key": m.Key, "rowrelay-attempt": int32(1)},
+	}
+}
+
+// Count waits until the broker has counted what it has confirmed: it does so a
+// little later.
+func (q *queues) Count(ctx context.Context) (count int, err error) {
+	for last := -1; count != last; {
+		time.Sleep(50 * time.Millisecond)
+		last, count = count, 0
+		for _, name := range q.names {
+			state, err := q.channel.QueueDeclarePassive(name, true, false, false, false, nil)
+			if err != nil {
+				return 0, fmt.Errorf("count the queue %s: %w", name, err)
+			}
+			count += state.Messages
+		}
+	}
+	return count, ctx.Err()
+}
+
+func (q *queues) Close() error {
+	var problems []error
+	for _, name := range q.names {
+		_, err := q.channel.QueueDelete(name, false, false, false)
+		problems = append(problems, err)
+	}
+	return errors.Join(append(problems, q.hangUp())...)
+}
+
+func (q *queues) hangUp() error {
+	var problems []error
+	for _, c := range q.connections {
+		problems = append(problems, c.Close())
+	}
+	return errors.Join(problems...)
+}
