@@ -12,8 +12,11 @@ import (
 	"os"
 	"os/signal"
 	"runtime/pprof"
+	"slices"
+	"strings"
 
 	"github.com/rowrelay/rowrelay/internal/bench/figure"
+	"github.com/rowrelay/rowrelay/internal/bench/table"
 )
 
 // settings are what a scene is measured with.
@@ -22,6 +25,16 @@ type settings struct {
 	servers string // a list; empty: all that are up
 	only    string // what isn't in a figure's name isn't measured
 	on      string
+}
+
+// up are those of the servers that are up and were asked for.
+func (s settings) up(names ...string) (servers []table.Server) {
+	for _, name := range names {
+		if server := table.Servers[name]; !server.Missing() && (s.servers == "" || slices.Contains(strings.Split(s.servers, ","), name)) {
+			servers = append(servers, server)
+		}
+	}
+	return servers
 }
 
 // scene is one row of the table of figures, or some.
@@ -36,6 +49,7 @@ var scenes = []scene{
 	{"snapshot", "ten rounds while a snapshot is held open, the last against the first", underSnapshot},
 	{"kafka", "a backlog to Kafka, against a bare producer and the table's limit", kafkaScene},
 	{"rabbitmq", "a backlog to RabbitMQ, against a bare publisher and the table's limit", rabbitScene},
+	{"latency", "commit to the sink's answer, open loop, against a loop that polls every ms", latency},
 }
 
 func main() {

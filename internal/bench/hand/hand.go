@@ -166,7 +166,7 @@ type message struct {
 	created      any
 }
 
-func (m *message) scan(rows *sql.Rows) error {
+func (m *message) scan(rows *sql.Rows, more ...any) error {
 	m.payload = nil // a sink may keep it
-	return rows.Scan(&m.id, &m.uuid, &m.topic, &m.key, &m.payload, &m.headers, &m.attempts, &m.created)
+	return rows.Scan(append([]any{&m.id, &m.uuid, &m.topic, &m.key, &m.payload, &m.headers, &m.attempts, &m.created}, more...)...)
 }
