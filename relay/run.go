@@ -164,7 +164,7 @@ func (e *engine) nextTime(now time.Time) time.Time {
 			next = t
 		}
 	}
-	for _, t := range []time.Time{e.lease.next, e.lease.safeUntil, e.settle.retryAt(), e.stopping.deadline, e.read.pollAt, e.read.dueAt} {
+	for _, t := range []time.Time{e.lease.next, e.lease.safeUntil, e.settle.nextTime(), e.stopping.deadline, e.read.pollAt, e.read.dueAt} {
 		sooner(t)
 	}
 	for _, o := range e.outlets {

@@ -15,11 +15,17 @@ const settlers = 2
 const settleBatch = 1000
 
 // settling is what waits to be written back, by settler.
-type settling [settlers]struct {
+type settling [settlers]unsettled
+
+type unsettled struct {
 	pending  []verdict
 	flying   int // verdicts under way
 	failures int
 	retryAt  time.Time
+
+	began  time.Time // of the last settlement
+	urgent bool      // what is pending doesn't wait for more
+	dueAt  time.Time // it does, until then
 }
 
 // verdict is an item and what is to be written back for it.
@@ -43,6 +49,7 @@ type settleResult struct {
 func (s *settling) add(it *item, settlement Settlement) {
 	own := &s[it.row.Lane%settlers]
 	own.pending = append(own.pending, verdict{it, settlement})
+	own.urgent = own.urgent || settlement.State != StateDone
 }
 
 // count is the number of items whose outcome is not written back yet.
@@ -53,10 +60,10 @@ func (s *settling) count() (n int) {
 	return n
 }
 
-// retryAt is when the next settlement that failed is tried again.
-func (s *settling) retryAt() (at time.Time) {
+// nextTime is when the next settlement is due that failed, or waits for more.
+func (s *settling) nextTime() (at time.Time) {
 	for i := range s {
-		at = earliest(at, s[i].retryAt)
+		at = earliest(at, s[i].retryAt, s[i].dueAt)
 	}
 	return at
 }
@@ -65,12 +72,13 @@ func (s *settling) retryAt() (at time.Time) {
 func (e *engine) startSettles(now time.Time) {
 	for i := range e.settle {
 		s := &e.settle[i]
-		if s.flying > 0 || len(s.pending) == 0 || now.Before(s.retryAt) {
+		if s.flying > 0 || len(s.pending) == 0 || now.Before(s.retryAt) || e.linger(s, now) {
 			continue
 		}
 		n := min(len(s.pending), settleBatch)
 		batch := s.pending[:n:n]
 		s.pending, s.flying, s.retryAt = s.pending[n:], n, time.Time{}
+		s.began, s.urgent, s.dueAt = now, len(s.pending) > 0 && s.urgent, time.Time{}
 		e.settles <- settleJob{i, batch}
 	}
 }

@@ -1,0 +1,39 @@
+package relay
+
+import "time"
+
+const (
+	// settleLinger is how long delivered messages wait, from the last
+	// settlement on, to be written back together: where a few come at a time,
+	// writing each alone is most of what a relay costs. A relay that dies
+	// meanwhile has its successor deliver them once more, as all that was in
+	// flight.
+	settleLinger = 40 * time.Millisecond
+
+	// settleFew is the number of messages that wait at most.
+	settleFew = 64
+)
+
+// linger says whether what is pending waits for more. Nobody waits for a message
+// to be marked delivered: its key goes on, and its place in memory is needed
+// only where there are many. Anything else that a settlement brings is waited for.
+func (e *engine) linger(s *unsettled, now time.Time) bool {
+	due := s.began.Add(settleLinger)
+	if s.urgent || len(s.pending) >= settleFew || !now.Before(due) || !e.mayLinger(now) {
+		return false
+	}
+	s.dueAt = due
+	return true
+}
+
+func (e *engine) mayLinger(now time.Time) bool {
+	if e.stopping.begun || e.options.Drain || e.exact || e.careful(now) {
+		return false
+	}
+	for _, o := range e.outlets {
+		if o.buffered > o.options.Buffer/4 || o.bytes > o.options.BufferBytes/4 {
+			return false
+		}
+	}
+	return true
+}
