@@ -9,7 +9,8 @@ import (
 type reading struct {
 	busy    bool
 	seq     int64
-	fresh   bool // there may be new rows: look
+	fresh   bool      // there may be new rows: look
+	began   time.Time // of the last look
 	pollAt  time.Time
 	dueAt   time.Time
 	nextDue time.Time // when the next held row that is known of becomes due
@@ -135,8 +136,7 @@ func (e *engine) lookAtLanes(now time.Time) (readJob, bool) {
 	if !e.read.fresh || room == 0 {
 		return readJob{}, false
 	}
-	e.read.fresh = false
-	e.read.pollAt = now.Add(e.options.Poll)
+	e.beginLook(now)
 	var positions []Position
 	for _, l := range e.lanesInTurn() {
 		if !l.draining {

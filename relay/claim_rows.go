@@ -34,8 +34,7 @@ func (e *engine) claimRows(now time.Time) (readJob, bool) {
 	if !e.read.fresh || room == 0 {
 		return readJob{}, false
 	}
-	e.read.fresh = false
-	e.read.pollAt = now.Add(e.options.Poll)
+	e.beginLook(now)
 	return readJob{kind: readRows, claim: ClaimRequest{
 		Relay: e.options.Name, Token: e.lanes[rowsLane].token, TTL: e.options.Lease, Limit: min(room, readLimit),
 		Pick: e.options.Pick, Topics: e.options.Topics, Except: slices.Sorted(maps.Keys(e.read.except)),

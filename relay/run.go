@@ -125,7 +125,7 @@ func (e *engine) loop(ctx context.Context) error {
 		select {
 		case <-timer.C:
 		case <-e.wake:
-			e.read.fresh = true
+			e.woken(time.Now())
 		case result := <-e.didRead:
 			e.merge(result)
 		case result := <-e.sent:

@@ -16,6 +16,26 @@ func (w waker) wake() {
 	}
 }
 
+// wakePace is how long after a look began the next one begins that somebody asks
+// for: where messages come one by one, each look finds more of them so, and the
+// last of them waits this long.
+const wakePace = 2 * time.Millisecond
+
+// woken looks for new messages, at once unless there was a look just now.
+func (e *engine) woken(now time.Time) {
+	next := e.read.began.Add(wakePace)
+	if now.Before(next) {
+		e.read.pollAt = earliest(e.read.pollAt, next)
+		return
+	}
+	e.read.fresh = true
+}
+
+func (e *engine) beginLook(now time.Time) {
+	e.read.fresh = false
+	e.read.began, e.read.pollAt = now, now.Add(e.options.Poll)
+}
+
 // draw returns a random wait of at most the n-th bound, n from 1 (full jitter).
 func (b Backoff) draw(n int) time.Duration {
 	bound := b.Max
