@@ -50,6 +50,8 @@ var scenes = []scene{
 	{"kafka", "a backlog to Kafka, against a bare producer and the table's limit", kafkaScene},
 	{"rabbitmq", "a backlog to RabbitMQ, against a bare publisher and the table's limit", rabbitScene},
 	{"latency", "commit to the sink's answer, open loop, against a loop that polls every ms", latency},
+	{"idle", "a relay with nothing to do, and its database", idle},
+	{"producer", "a Write against a bare INSERT", producer},
 }
 
 func main() {

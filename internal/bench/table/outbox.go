@@ -10,8 +10,11 @@ import (
 )
 
 // Migrate makes the outbox's tables.
-func (d *Database) Migrate(ctx context.Context) error {
-	m, err := migrations.New(d.DB, d.Dialect, migrations.Options{})
+func (d *Database) Migrate(ctx context.Context) error { return d.MigrateFor(ctx, "") }
+
+// MigrateFor makes them for a way of claiming: with "rows" there are more indexes.
+func (d *Database) MigrateFor(ctx context.Context, claim string) error {
+	m, err := migrations.New(d.DB, d.Dialect, migrations.Options{Claim: claim})
 	if err != nil {
 		return err
 	}
