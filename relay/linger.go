@@ -5,9 +5,7 @@ import "time"
 const (
 	// settleLinger is how long delivered messages wait, from the last
 	// settlement on, to be written back together: where a few come at a time,
-	// writing each alone is most of what a relay costs. A relay that dies
-	// meanwhile has its successor deliver them once more, as all that was in
-	// flight.
+	// writing each alone is most of what a relay costs.
 	settleLinger = 40 * time.Millisecond
 
 	// settleFew is the number of messages that wait at most.
@@ -19,21 +17,29 @@ const (
 // only where there are many. Anything else that a settlement brings is waited for.
 func (e *engine) linger(s *unsettled, now time.Time) bool {
 	due := s.began.Add(settleLinger)
-	if s.urgent || len(s.pending) >= settleFew || !now.Before(due) || !e.mayLinger(now) {
+	if s.urgent || !now.Before(due) || len(s.pending) >= e.mayLinger(now) {
 		return false
 	}
 	s.dueAt = due
 	return true
 }
 
-func (e *engine) mayLinger(now time.Time) bool {
+// mayLinger is how many messages may wait. A relay that dies has its successor
+// deliver them once more: so that these are no more than what was in flight, they
+// are less than a batch.
+func (e *engine) mayLinger(now time.Time) int {
 	if e.stopping.begun || e.options.Drain || e.exact || e.careful(now) {
-		return false
+		return 0
 	}
+	few := settleFew
 	for _, o := range e.outlets {
-		if o.buffered > o.options.Buffer/4 || o.bytes > o.options.BufferBytes/4 {
-			return false
+		if o.options.Sink == nil {
+			continue
 		}
+		if o.buffered > o.options.Buffer/4 || o.bytes > o.options.BufferBytes/4 {
+			return 0
+		}
+		few = min(few, o.options.Batch)
 	}
-	return true
+	return few
 }

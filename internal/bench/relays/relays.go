@@ -12,10 +12,6 @@ import (
 	"github.com/rowrelay/rowrelay/relay/sqlstore"
 )
 
-// connections are kept open for a relay, as the rowrelay command does: database/sql
-// would close all but two whenever they are idle, and open them again.
-const connections = 8
-
 // Start opens a store over a pool of its own and runs a relay, until stop is
 // called; that returns what Run returned.
 func Start(ctx context.Context, d *table.Database, options relay.Options) (r *relay.Relay, stop func() error, err error) {
@@ -23,7 +19,6 @@ func Start(ctx context.Context, d *table.Database, options relay.Options) (r *re
 	if err != nil {
 		return nil, nil, err
 	}
-	pool.SetMaxIdleConns(connections)
 	store, err := sqlstore.Open(ctx, pool, d.Dialect, sqlstore.Options{})
 	if err != nil {
 		return nil, nil, errors.Join(err, pool.Close())
