@@ -12,9 +12,12 @@ import (
 	"github.com/rowrelay/rowrelay/plugins/pluginv1"
 )
 
-// frame is an encoded SendRequest. The objects that generated code makes of one
-// are most of what the boundary would cost.
-type frame struct{ bytes []byte }
+// frame is an encoded SendRequest or SendResponse. The objects that generated
+// code makes of one are most of what the boundary would cost.
+type frame struct {
+	bytes []byte
+	pool  mem.BufferPool // takes the bytes back when they are sent; nil: nobody does
+}
 
 // codec is that of generated code, save for frames.
 type codec struct{ encoding.CodecV2 }
@@ -24,7 +27,7 @@ func newCodec() codec { return codec{encoding.GetCodecV2("proto")} }
 // Marshal passes a frame on as it is.
 func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 	if f, ok := v.(*frame); ok {
-		return mem.BufferSlice{mem.SliceBuffer(f.bytes)}, nil
+		return mem.BufferSlice{mem.NewBuffer(&f.bytes, f.pool)}, nil
 	}
 	return c.CodecV2.Marshal(v)
 }
@@ -42,11 +45,14 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 type caller struct {
 	pluginv1.SinkClient
 	connection *grpc.ClientConn
+	bodies     *buffers // of requests
 }
 
-func (c caller) send(ctx context.Context, f *frame) (*pluginv1.SendResponse, error) {
-	response := &pluginv1.SendResponse{}
-	return response, c.connection.Invoke(ctx, pluginv1.Sink_Send_FullMethodName, f, response)
+// send takes the body of a request, and returns that of the answer.
+func (c caller) send(ctx context.Context, body []byte) ([]byte, error) {
+	var answer frame
+	err := c.connection.Invoke(ctx, pluginv1.Sink_Send_FullMethodName, &frame{body, c.bodies}, &answer)
+	return answer.bytes, err
 }
 
 // register serves the protocol's calls, Send by frames.
@@ -70,5 +76,5 @@ func serveFrame(s any, ctx context.Context, decode func(any) error, _ grpc.Unary
 	if err != nil {
 		return nil, err
 	}
-	return s.(*server).send(ctx, request)
+	return &frame{bytes: appendOutcomes(nil, s.(*server).send(ctx, request))}, nil
 }

@@ -1,7 +1,9 @@
 package plugins
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 
 	"google.golang.org/protobuf/encoding/protowire"
 
@@ -16,6 +18,11 @@ type request struct {
 }
 
 func decodeRequest(b []byte) (r request, err error) {
+	count, err := countMessages(b)
+	if err != nil {
+		return r, err
+	}
+	r.batch = make([]sinks.Message, 0, count)
 	var topic string // mostly that of the message before
 	problem := eachField(b, func(number protowire.Number, value uint64, bytes []byte) {
 		switch {
@@ -24,22 +31,28 @@ func decodeRequest(b []byte) (r request, err error) {
 		case bytes == nil && number == requestTimeout:
 			r.timeoutMs = int64(value)
 		case bytes != nil && number == requestMessage && err == nil:
-			var m sinks.Message
-			m, err = decodeMessage(bytes, topic)
+			r.batch = append(r.batch, sinks.Message{})
+			m := &r.batch[len(r.batch)-1]
+			err = decodeMessage(m, bytes, topic)
 			topic = m.Topic
-			r.batch = append(r.batch, m)
 		}
 	})
-	if err == nil {
-		err = problem
-	}
-	return r, err
+	return r, cmp.Or(err, problem)
 }
 
-func decodeMessage(b []byte, topic string) (m sinks.Message, err error) {
+func countMessages(b []byte) (count int, err error) {
+	err = eachField(b, func(number protowire.Number, _ uint64, bytes []byte) {
+		if bytes != nil && number == requestMessage {
+			count++
+		}
+	})
+	return count, err
+}
+
+func decodeMessage(m *sinks.Message, b []byte, topic string) (err error) {
 	problem := eachField(b, func(number protowire.Number, value uint64, bytes []byte) {
 		if bytes == nil {
-			decodeNumber(&m, number, int64(value))
+			decodeNumber(m, number, int64(value))
 			return
 		}
 		switch number {
@@ -52,17 +65,12 @@ func decodeMessage(b []byte, topic string) (m sinks.Message, err error) {
 		case messageKey:
 			m.Key = string(bytes)
 		case messagePayload:
-			m.Payload = bytes
+			m.Payload = slices.Clip(bytes) // whoever appends to it changes no other
 		case messageHeader:
-			if problem := decodeHeader(&m, bytes); problem != nil {
-				err = problem
-			}
+			err = cmp.Or(decodeHeader(m, bytes), err)
 		}
 	})
-	if err == nil {
-		err = problem
-	}
-	return m, err
+	return cmp.Or(err, problem)
 }
 
 func decodeNumber(m *sinks.Message, number protowire.Number, value int64) {
@@ -129,5 +137,5 @@ func eachField(b []byte, visit func(number protowire.Number, value uint64, bytes
 }
 
 func malformed(n int) error {
-	return fmt.Errorf("read a SendRequest: %w", protowire.ParseError(n))
+	return fmt.Errorf("read a message of the plug-in protocol: %w", protowire.ParseError(n))
 }

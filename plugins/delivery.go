@@ -121,7 +121,7 @@ func (d *delivery) take(p *part) {
 	m := d.batch[d.at]
 	if p.body == nil {
 		left := len(d.batch) - d.at
-		p.body = make([]byte, 0, min(left*(len(d.scratch)+2*perMessage), d.promised.requestBytes))
+		p.body = (*d.process.sink.bodies.Get(min(left*(len(d.scratch)+2*perMessage), d.promised.requestBytes)))[:0]
 		p.messages = make([]int, 0, left)
 	}
 	p.messages = append(p.messages, d.at)
@@ -157,7 +157,9 @@ func (d *delivery) set(index int, o sinks.Outcome) {
 	d.outcomes[index] = o
 	switch key := d.batch[index].Key; {
 	case o.Result == sinks.Delivered:
-		d.process.delivered.Store(true)
+		if !d.process.delivered.Load() {
+			d.process.delivered.Store(true)
+		}
 		return
 	case key != "":
 		if d.stopped == nil {

@@ -57,5 +57,5 @@ func (s *service) GRPCServer(_ *goplugin.GRPCBroker, registrar *grpc.Server) err
 
 // GRPCClient is called in the relay.
 func (*service) GRPCClient(_ context.Context, _ *goplugin.GRPCBroker, connection *grpc.ClientConn) (any, error) {
-	return caller{pluginv1.NewSinkClient(connection), connection}, nil
+	return caller{pluginv1.NewSinkClient(connection), connection, &buffers{}}, nil
 }

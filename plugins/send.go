@@ -1,6 +1,7 @@
 package plugins
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -44,19 +45,21 @@ func (d *delivery) hand(ctx context.Context, part part) {
 		return
 	}
 	defer d.promised.leave()
-	response, err := d.process.send(ctx, d.sink.lastSend.Add(1), part.body)
-	if err != nil {
+	answer, err := d.process.send(ctx, d.sink.lastSend.Add(1), part.body)
+	outcomes, malformed := decodeOutcomes(answer, len(part.messages))
+	if err = cmp.Or(err, malformed); err != nil {
 		failed := d.failed(ctx, part, err)
 		d.note(part, func(int) sinks.Outcome { return failed })
 		return
 	}
-	d.sink.suspects.clear(part.ids(d.batch))
-	outcomes := response.GetOutcomes()
+	if d.sink.suspects.any() {
+		d.sink.suspects.clear(part.ids(d.batch))
+	}
 	d.note(part, func(i int) sinks.Outcome {
 		if i >= len(outcomes) {
 			return noOutcome
 		}
-		return outcomeFromWire(outcomes[i])
+		return outcomes[i]
 	})
 }
 
@@ -102,9 +105,10 @@ func (p *process) endsSoon() bool {
 // its time is up. The answer spares messages an attempt.
 const answerGrace = 250 * time.Millisecond
 
-// send calls the plug-in's Send with the messages of a body. When the context ends it asks for the answer as
-// far as it goes, and gives up soon after.
-func (p *process) send(ctx context.Context, id uint64, body []byte) (*pluginv1.SendResponse, error) {
+// send calls the plug-in's Send with the messages of a body, which it keeps. When
+// the context ends it asks for the answer as far as it goes, and gives up soon
+// after.
+func (p *process) send(ctx context.Context, id uint64, body []byte) (answer []byte, err error) {
 	calling, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
 	stop := context.AfterFunc(ctx, func() {
@@ -116,5 +120,5 @@ func (p *process) send(ctx context.Context, id uint64, body []byte) (*pluginv1.S
 	})
 	defer stop()
 	body = appendNumber(appendNumber(body, requestSendID, int64(id)), requestTimeout, remaining(ctx))
-	return p.sink.send(calling, &frame{body})
+	return p.sink.send(calling, body)
 }

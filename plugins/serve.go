@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"runtime"
 	"runtime/debug"
 
 	"github.com/hashicorp/go-hclog"
@@ -52,7 +53,16 @@ func ServeKind(kind sinks.Kind) {
 	serve(kind)
 }
 
+// slack is how much more garbage than by itself a plug-in collects at once: its
+// heap is small, and a batch makes a good part of it anew. The memory is asked for
+// and never touched, so that the system doesn't give it. What GOGC and GOMEMLIMIT
+// say holds all the same.
+const slack = 16 << 20
+
 func serve(kind sinks.Kind) {
+	if limit := debug.SetMemoryLimit(-1); limit > 8*slack {
+		defer runtime.KeepAlive(make([]byte, slack))
+	}
 	server := newServer(kind, pluginVersion())
 	goplugin.Serve(&goplugin.ServeConfig{
 		HandshakeConfig:  cookie,

@@ -9,16 +9,12 @@ import (
 )
 
 // send is what a frame is for.
-func (s *server) send(ctx context.Context, r request) (*pluginv1.SendResponse, error) {
+func (s *server) send(ctx context.Context, r request) []sinks.Outcome {
 	ctx, cancel := limited(ctx, r.timeoutMs)
 	defer cancel()
 	s.begin(r.id, cancel)
 	defer s.end(r.id)
-	response := &pluginv1.SendResponse{Outcomes: make([]*pluginv1.Outcome, 0, len(r.batch))}
-	for _, o := range s.hand(ctx, r.batch) {
-		response.Outcomes = append(response.Outcomes, outcomeToWire(o))
-	}
-	return response, nil
+	return s.hand(ctx, r.batch)
 }
 
 // hand hands a batch to the sink. After a panic nobody knows what was delivered.

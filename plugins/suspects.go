@@ -31,8 +31,10 @@ func (s *suspects) add(ids []string) {
 	s.count.Store(int64(len(s.ids)))
 }
 
+func (s *suspects) any() bool { return s.count.Load() > 0 }
+
 func (s *suspects) has(id string) bool {
-	if s.count.Load() == 0 {
+	if !s.any() {
 		return false
 	}
 	s.mu.Lock()
@@ -42,9 +44,6 @@ func (s *suspects) has(id string) bool {
 }
 
 func (s *suspects) clear(ids []string) {
-	if s.count.Load() == 0 {
-		return
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, id := range ids {

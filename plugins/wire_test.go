@@ -104,6 +104,23 @@ func TestMessagesAreEncodedAsGeneratedCodeDoes(t *testing.T) {
 	}
 }
 
+// What a sink appends to a payload is in no other.
+func TestPayloadsHaveRoomForNothingElse(t *testing.T) {
+	t.Parallel()
+	text, err := proto.Marshal(&pluginv1.SendRequest{Messages: []*pluginv1.Message{{Payload: []byte("one")}, {Payload: []byte("two")}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	decoded, err := decodeRequest(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = append(decoded.batch[0].Payload, "0123456"...)
+	if got := string(decoded.batch[1].Payload); got != "two" {
+		t.Errorf("the second payload is %q", got)
+	}
+}
+
 func generated(m sinks.Message) *pluginv1.Message {
 	w := &pluginv1.Message{
 		Id: m.ID, Topic: m.Topic, Key: []byte(m.Key), Payload: m.Payload, Sequence: m.Sequence, Attempt: int32(m.Attempt),
