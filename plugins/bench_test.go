@@ -65,10 +65,6 @@ func BenchmarkOverhead(b *testing.B) {
 			b.Run(fmt.Sprintf("file/sync=%v/callers=%d", synced, callers), func(b *testing.B) {
 				folder, o := b.TempDir(), options(b, "file")
 				o.Logger = slog.New(slog.DiscardHandler)
-				if v := os.Getenv("XGOGC"); v != "" {
-					o.Env["GOGC"] = sinks.Secret(v)
-				}
-				o.NoTLS = os.Getenv("XTLS") != ""
 				o.Config = map[string]string{"path": filepath.Join(folder, "plugin.jsonl"), "sync": fmt.Sprint(synced)}
 				inside, err := file.New(file.Options{Path: filepath.Join(folder, "inside.jsonl"), NoSync: !synced})
 				check(b, err)

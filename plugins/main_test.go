@@ -31,6 +31,12 @@ var fakes = map[string]func(){
 	"file":    func() { plugins.ServeKind(file.Kind()) },
 	"discard": func() { plugins.ServeKind(discard.Kind()) },
 
+	// As a plug-in that knows gRPC alone.
+	"older": func() {
+		_ = os.Unsetenv(plugins.DirectVariable)
+		plugins.ServeKind(remoteKind())
+	},
+
 	"scripted": func() { plugins.ServeKind(scriptedKind()) },
 	"limited":  func() { plugins.Serve(limited{scripted{}}) },
 

@@ -22,6 +22,7 @@ type runner struct {
 	command *exec.Cmd // set before Start
 	output  *output
 
+	direct          *direct  // nil where there is none
 	stdin           *os.File // its end tells the plug-in that the relay is gone
 	stdout, stderr  *os.File // what we read of the process
 	handshakeReader *io.PipeReader
@@ -48,14 +49,14 @@ func newRunner(out *output) *runner {
 func (r *runner) Start(context.Context) error {
 	theirs, err := r.pipes()
 	if err != nil {
-		return errors.Join(err, closeAll(append(theirs, r.stdin, r.stdout, r.stderr)))
+		return errors.Join(err, closeAll(theirs), r.hangUp())
 	}
 	started := make(chan error, 1)
 	go r.live(started)
 	err = <-started
 	_ = closeAll(theirs)
 	if err != nil {
-		return errors.Join(err, closeAll([]*os.File{r.stdin, r.stdout, r.stderr}))
+		return errors.Join(err, r.hangUp())
 	}
 	return nil
 }
@@ -102,23 +103,27 @@ func (r *runner) ended() {
 	deadline := time.Now().Add(drainGrace)
 	_, _ = r.stdout.SetReadDeadline(deadline), r.stderr.SetReadDeadline(deadline)
 	r.reads.Wait()
-	_ = closeAll([]*os.File{r.stdin, r.stdout, r.stderr})
+	_ = r.hangUp()
 	close(r.exited)
+}
+
+// hangUp closes the relay's ends.
+func (r *runner) hangUp() error {
+	r.direct.close()
+	return closeAll([]*os.File{r.stdin, r.stdout, r.stderr})
 }
 
 // pipes connects the process's standard files; those that it is given are
 // returned.
 func (r *runner) pipes() (theirs []*os.File, err error) {
-	var in, out, report *os.File
-	var errs [3]error
+	var in, out, report, socket *os.File
+	var errs [4]error
 	in, r.stdin, errs[0] = os.Pipe()
 	r.stdout, out, errs[1] = os.Pipe()
 	r.stderr, report, errs[2] = os.Pipe()
-	if err := errors.Join(errs[:]...); err != nil {
-		return []*os.File{in, out, report}, err
-	}
+	r.direct, socket, errs[3] = newDirect(r.command)
 	r.command.Stdin, r.command.Stdout, r.command.Stderr = in, out, report
-	return []*os.File{in, out, report}, nil
+	return []*os.File{in, out, report, socket}, errors.Join(errs[:]...)
 }
 
 func closeAll(files []*os.File) (err error) {

@@ -64,6 +64,9 @@ func serve(kind sinks.Kind) {
 		defer runtime.KeepAlive(make([]byte, slack))
 	}
 	server := newServer(kind, pluginVersion())
+	if control := inherited(os.Getenv(directVariable)); control != nil {
+		go server.converse(control)
+	}
 	goplugin.Serve(&goplugin.ServeConfig{
 		HandshakeConfig:  cookie,
 		VersionedPlugins: versions(server),
