@@ -45,15 +45,14 @@ func (e *engine) lookAtDue(now time.Time) (readJob, bool) {
 	if e.read.dueAt.After(now) {
 		return readJob{}, false
 	}
-	room := 0
+	room, bytes := 0, 0
 	for _, o := range e.outlets {
-		if o.circuit.state == circuitUp || !e.anyUp() {
-			room = max(room, o.memory())
+		if o.worthwhile(o.memory()) && (o.circuit.state == circuitUp || !e.anyUp()) {
+			room, bytes = max(room, o.memory()), max(bytes, o.options.BufferBytes-o.bytes)
 		}
 	}
 	if room == 0 {
-		e.read.dueAt = now.Add(dueInterval)
-		return readJob{}, false
+		return readJob{}, false // whatever frees memory brings the loop here again
 	}
 	var lanes []int
 	for _, l := range e.sortedLanes() {
@@ -61,5 +60,5 @@ func (e *engine) lookAtDue(now time.Time) (readJob, bool) {
 			lanes = append(lanes, l.Lane)
 		}
 	}
-	return readJob{kind: readDue, lanes: lanes, cursor: e.read.cursor, limit: min(room, readLimit), maxBytes: readBytes}, len(lanes) > 0
+	return readJob{kind: readDue, lanes: lanes, cursor: e.read.cursor, limit: min(room, readLimit), maxBytes: min(bytes, readBytes)}, len(lanes) > 0
 }

@@ -17,45 +17,56 @@ const (
 	reclaimInterval = time.Second
 )
 
-// janitor does what no message waits for.
+// janitor does what no message waits for, and by rows what some do wait for.
 func (e *engine) janitor(ctx context.Context) {
 	nextPurge := time.Now()
 	for {
 		if e.options.Claim == ByRows {
 			e.reclaim(ctx)
 		}
+		more := false
 		if now := time.Now(); !now.Before(nextPurge) {
-			nextPurge = now.Add(purgeInterval)
-			e.purge(ctx)
+			if more = e.purge(ctx); !more {
+				nextPurge = now.Add(purgeInterval)
+			}
 		}
-		if !sleep(ctx, reclaimInterval) {
+		if !more && !sleep(ctx, reclaimInterval) {
 			return
 		}
 	}
 }
 
-// purge deletes in small batches, so that it never holds a lock for long.
-func (e *engine) purge(ctx context.Context) {
-	for {
+// purge deletes in small batches, so that it never holds a lock for long. It
+// gives way after a while, and says whether there is more.
+func (e *engine) purge(ctx context.Context) (more bool) {
+	for began := time.Now(); time.Since(began) < reclaimInterval; {
 		n, err := e.bounded(ctx, func(ctx context.Context) (int, error) {
 			return e.store.Purge(ctx, max(0, e.options.Retention), purgeBatch)
 		})
 		e.failed("purge", err)
 		if err != nil || n < purgeBatch || ctx.Err() != nil {
-			return
+			return false
 		}
 	}
+	return true
 }
 
+// reclaim frees in small batches, too, until there is nothing left to free.
 func (e *engine) reclaim(ctx context.Context) {
-	n, err := e.bounded(ctx, func(ctx context.Context) (int, error) { return e.store.Reclaim(ctx, purgeBatch) })
-	e.failed("reclaim", err)
-	if n > 0 {
-		e.wake.wake()
-	}
-	if err == nil {
+	for {
+		n, err := e.bounded(ctx, func(ctx context.Context) (int, error) { return e.store.Reclaim(ctx, purgeBatch) })
+		e.failed("reclaim", err)
+		if err != nil {
+			return
+		}
+		if n > 0 {
+			e.wake.wake()
+		}
 		e.pulse.freed.Store(int64(n))
 		e.pulse.reclaims.Add(1)
+		if n < purgeBatch || ctx.Err() != nil {
+			return
+		}
 	}
 }
 

@@ -192,10 +192,10 @@ func (e *engine) mergeDue(result readResult) {
 			admitted++
 		}
 	}
-	now := time.Now()
-	e.read.noDue = admitted == 0 && len(result.page.Rows) < result.job.limit
+	now, more := time.Now(), result.limited()
+	e.read.noDue = admitted == 0 && !more
 	switch {
-	case len(result.page.Rows) < result.job.limit:
+	case !more:
 		e.read.cursor = DueCursor{}
 		e.read.dueAt = now.Add(dueInterval)
 		e.dueSooner(now)
@@ -206,6 +206,16 @@ func (e *engine) mergeDue(result readResult) {
 		e.read.cursor = result.cursor
 		e.read.dueAt = now
 	}
+}
+
+// limited says that a limit ended the page, so that there is probably more.
+func (r readResult) limited() bool {
+	bytes, largest := 0, 0
+	for _, row := range r.page.Rows {
+		bytes += len(row.Message.Payload)
+		largest = max(largest, len(row.Message.Payload))
+	}
+	return len(r.page.Rows) >= r.job.limit || bytes+largest > r.job.maxBytes
 }
 
 // endRead lets go of what had to be remembered while the read was under way.

@@ -87,8 +87,10 @@ func (o *outlet) memory() int {
 
 // roomy says that reading for the outlet is worth while: a read for each place
 // that becomes free would be many small ones.
-func (o *outlet) roomy() bool {
-	return o.room() > 0 && (o.room() >= o.options.Buffer/4 || o.room() >= o.options.Batch)
+func (o *outlet) roomy() bool { return o.worthwhile(o.room()) }
+
+func (o *outlet) worthwhile(room int) bool {
+	return room > 0 && (room >= o.options.Buffer/4 || room >= o.options.Batch)
 }
 
 // perKey is how many messages of a key one batch may hold.

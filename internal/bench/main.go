@@ -14,6 +14,7 @@ import (
 	"runtime/pprof"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/rowrelay/rowrelay/internal/bench/figure"
 	"github.com/rowrelay/rowrelay/internal/bench/table"
@@ -21,10 +22,12 @@ import (
 
 // settings are what a scene is measured with.
 type settings struct {
-	rounds  int
-	servers string // a list; empty: all that are up
-	only    string // what isn't in a figure's name isn't measured
-	on      string
+	rounds   int
+	servers  string // a list; empty: all that are up
+	only     string // what isn't in a figure's name isn't measured
+	on       string
+	long     bool          // the big sizes, too
+	duration time.Duration // of the scenes that last
 }
 
 // up are those of the servers that are up and were asked for.
@@ -52,6 +55,10 @@ var scenes = []scene{
 	{"latency", "commit to the sink's answer, open loop, against a loop that polls every ms", latency},
 	{"idle", "a relay with nothing to do, and its database", idle},
 	{"producer", "a Write against a bare INSERT", producer},
+	{"growth", "backlogs of all sizes: the cost a message, the command's memory", growth},
+	{"held", "a million held rows, 100,000 behind a stuck key, and the same without them", held},
+	{"done", "a day of done rows, and the same without them; the purge", done},
+	{"hour", "a steady load, its tables watched, the last tenth against the first", hour},
 }
 
 func main() {
@@ -59,6 +66,8 @@ func main() {
 	flag.IntVar(&s.rounds, "rounds", 5, "how often each contender has its turn")
 	flag.StringVar(&s.servers, "servers", "", "a `list` of postgres15, postgres18, mysql, mariadb1011, sqlite; default: all that are up")
 	flag.StringVar(&s.only, "only", "", "measure only what has this `text` in its name")
+	flag.BoolVar(&s.long, "long", false, "measure the big sizes, too: minutes each, and many GB")
+	flag.DurationVar(&s.duration, "duration", 10*time.Minute, "of the scenes that last")
 	profile := flag.String("cpuprofile", "", "write a profile of this process into this `file`")
 	record := flag.String("record", "", "put the figures into this `file`")
 	flag.Usage = usage

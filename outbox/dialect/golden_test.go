@@ -181,7 +181,7 @@ func addSettling(b *text, d dialect.Dialect, table dialect.Table, lanes bool) {
 	}
 	b.settle("settle by rows", d.SettleRows(table, "r", true, []dialect.Settlement{pending, claimed}))
 	b.settle("settle by rows, not kept", d.SettleRows(table, "r", false, []dialect.Settlement{claimed, failed}))
-	for _, write := range d.Purge(table, 24*time.Hour, 100) {
+	for _, write := range d.Purge(table, dialect.Purge{Retention: 24 * time.Hour, Limit: 100, Since: time.Date(2026, 10, 5, 1, 2, 3, 4000, time.UTC)}) {
 		b.write("purge", write)
 	}
 }

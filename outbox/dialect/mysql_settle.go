@@ -2,7 +2,6 @@ package dialect
 
 import (
 	"strconv"
-	"time"
 )
 
 // SettleLanes locks the lanes against a takeover, together with other settles,
@@ -50,10 +49,10 @@ func mysqlLeases(settlements []Settlement) (leases []lease) {
 	return leases
 }
 
-func (d mysql) Purge(table Table, retention time.Duration, limit int) []Write {
+func (d mysql) Purge(table Table, purge Purge) []Write {
 	table = table.Backquoted()
-	old := mysqlQuery("SELECT id FROM " + table.Done() + " FORCE INDEX (done_finished) WHERE finished_at < " + mysqlIn(-retention) +
-		" ORDER BY finished_at LIMIT " + strconv.Itoa(limit) + d.skip())
+	old := mysqlQuery("SELECT id FROM " + table.Done() + " FORCE INDEX (done_finished) WHERE finished_at < " + mysqlIn(-purge.Retention) +
+		" ORDER BY finished_at LIMIT " + strconv.Itoa(purge.Limit) + d.skip())
 	return d.inTurn(table, Write{Query: old, Counts: true, After: func(ids []int64) []Query {
 		return d.deleteByID(table.Done(), "PRIMARY", "", ids)
 	}})

@@ -1,7 +1,5 @@
 package dialect
 
-import "time"
-
 // SettleLanes locks one lock of each lane, the one of its session, which a
 // takeover doesn't get then; a settle that waited for a takeover finds the new
 // fence, as the statement that looks for it begins later. Renewals lock something
@@ -174,10 +172,10 @@ func (m oracleMove) free(settlements []Settlement) []Write {
 		"    WHERE t.claim_token = g.claim")}}
 }
 
-func (oracle) Purge(table Table, retention time.Duration, limit int) []Write {
+func (oracle) Purge(table Table, purge Purge) []Write {
 	var a oracleArgs
 	return []Write{{Counts: true, Query: a.query(
 		"DELETE FROM "+table.Done()+" WHERE id IN (SELECT id FROM (",
-		"    SELECT id FROM "+table.Done()+" WHERE finished_at < "+a.in(-retention),
-		"    ORDER BY finished_at) WHERE ROWNUM <= "+a.int(limit)+")")}}
+		"    SELECT id FROM "+table.Done()+" WHERE finished_at < "+a.in(-purge.Retention),
+		"    ORDER BY finished_at) WHERE ROWNUM <= "+a.int(purge.Limit)+")")}}
 }

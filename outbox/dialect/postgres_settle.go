@@ -1,9 +1,6 @@
 package dialect
 
-import (
-	"strings"
-	"time"
-)
+import "strings"
 
 // SettleLanes is one statement. A takeover locks the lane FOR UPDATE, and so
 // doesn't get a lane in which a settle is under way; a settle that waited for
@@ -164,11 +161,20 @@ func (m *postgresMoves) finish(relay string) {
 	}
 }
 
-func (postgres) Purge(table Table, retention time.Duration, limit int) []Write {
+// Purge goes on from where the one before ended: entries of deleted rows stay in
+// the index for as long as a transaction may still see them, and each purge from
+// the index's beginning would pass over all of them.
+func (postgres) Purge(table Table, purge Purge) []Write {
 	var a postgresArgs
-	return []Write{{Counts: true, Query: a.query(
+	until, since := "now() - "+a.interval(purge.Retention), ""
+	if !purge.Since.IsZero() {
+		since = " AND finished_at >= " + a.timestamp(purge.Since)
+	}
+	limit := a.int(purge.Limit)
+	return []Write{{Tells: true, Query: a.query(
 		"WITH old AS MATERIALIZED (",
-		"    SELECT id FROM "+table.Done()+" WHERE finished_at < now() - "+a.interval(retention),
-		"    ORDER BY finished_at LIMIT "+a.int(limit)+" FOR UPDATE SKIP LOCKED)",
-		"DELETE FROM "+table.Done()+" AS d USING old WHERE d.id = old.id")}}
+		"    SELECT id FROM "+table.Done()+" WHERE finished_at < "+until+since,
+		"    ORDER BY finished_at LIMIT "+limit+" FOR UPDATE SKIP LOCKED),",
+		"gone AS (DELETE FROM "+table.Done()+" AS d USING old WHERE d.id = old.id RETURNING d.finished_at)",
+		"SELECT count(*), CASE WHEN count(*) < "+limit+" THEN "+until+" ELSE max(finished_at) END FROM gone")}}
 }

@@ -146,8 +146,8 @@ type Settling interface {
 	// SettleRows changes the rows whose claim is the one shown.
 	SettleRows(table Table, relay string, keep bool, settlements []Settlement) Settle
 
-	// Purge deletes up to limit done rows that finished longer ago.
-	Purge(table Table, retention time.Duration, limit int) []Write
+	// Purge deletes done rows.
+	Purge(table Table, purge Purge) []Write
 }
 
 // Rows is claiming by rows.

@@ -89,6 +89,20 @@ type Write struct {
 	// its rows are the rows to change. These count, and After makes what changes
 	// them. That is for where one statement can't do both; a Settle has none.
 	After func(first []int64) []Query
+
+	// Tells: the query selects the number of rows that it changed, and the time
+	// that the next Purge may have as its Since. Only a Purge has it.
+	Tells bool
+}
+
+// Purge asks for the deletion of done rows.
+type Purge struct {
+	Retention time.Duration // those that finished longer ago
+	Limit     int
+
+	// Since, if it isn't zero, leaves out what finished before: what was deleted
+	// there may have left something behind that is slow to pass over.
+	Since time.Time
 }
 
 // Claim asks for rows.

@@ -1,7 +1,5 @@
 package dialect
 
-import "time"
-
 // SettleLanes has the database to itself once it has begun, so that the fences
 // that it sees stay what they are.
 func (s sqlite) SettleLanes(table Table, relay string, keep bool, settlements []Settlement) Settle {
@@ -147,7 +145,7 @@ SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL, attempts = g.at
 FROM `+m.given()+" WHERE t.id = g.id AND t.lane = g.lane AND t.claim_token = g.claim", sqliteItems(settlements))}}
 }
 
-func (sqlite) Purge(table Table, retention time.Duration, limit int) []Write {
+func (sqlite) Purge(table Table, purge Purge) []Write {
 	return []Write{{Counts: true, Query: sqliteQuery("DELETE FROM "+table.Done()+" WHERE id IN (SELECT id FROM "+table.Done()+" WHERE finished_at < "+sqliteIn+
-		" ORDER BY finished_at LIMIT ?)", sqliteSeconds(-retention), int64(limit))}}
+		" ORDER BY finished_at LIMIT ?)", sqliteSeconds(-purge.Retention), int64(purge.Limit))}}
 }

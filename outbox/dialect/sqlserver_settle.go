@@ -2,7 +2,6 @@ package dialect
 
 import (
 	"strings"
-	"time"
 )
 
 // SettleLanes is one transaction in one batch. A takeover asks for the lane's
@@ -148,11 +147,11 @@ func (m *sqlserverMoves) found(table, where string) {
 		"SET @changed = @changed + @@ROWCOUNT;")
 }
 
-func (sqlserver) Purge(table Table, retention time.Duration, limit int) []Write {
+func (sqlserver) Purge(table Table, purge Purge) []Write {
 	var a sqlserverArgs
 	return []Write{{Counts: true, Query: a.write(
 		"WITH old AS (",
-		"    SELECT TOP ("+a.int(limit)+") * FROM "+table.Done()+" WITH (INDEX("+table.IndexName("done_finished")+"), UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK)",
-		"    WHERE finished_at < "+a.ago(retention)+" ORDER BY finished_at)",
+		"    SELECT TOP ("+a.int(purge.Limit)+") * FROM "+table.Done()+" WITH (INDEX("+table.IndexName("done_finished")+"), UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK)",
+		"    WHERE finished_at < "+a.ago(purge.Retention)+" ORDER BY finished_at)",
 		"DELETE FROM old")}}
 }

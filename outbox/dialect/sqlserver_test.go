@@ -197,7 +197,7 @@ func TestTimesToComeAreInMilliseconds(t *testing.T) {
 			t.Errorf("%v is %v, want %d", d, got, want)
 		}
 	}
-	if got := dialect.SQLServer().Purge(dialect.Table{}, time.Hour, 1)[0].Args[1]; got != int64(-3_600_000) {
+	if got := dialect.SQLServer().Purge(dialect.Table{}, dialect.Purge{Retention: time.Hour, Limit: 1})[0].Args[1]; got != int64(-3_600_000) {
 		t.Errorf("an hour ago is %v", got)
 	}
 }

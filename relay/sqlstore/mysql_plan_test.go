@@ -86,7 +86,7 @@ func (p mysqlPlans) statements() map[string]dialect.Query {
 	byRows := d.SettleRows(table, "r", true, settlements)
 	statements["settle by rows"] = byRows.Facts
 	add("settle by rows", byRows.Writes)
-	add("purge", d.Purge(table, 0, 100))
+	add("purge", d.Purge(table, dialect.Purge{Limit: 100}))
 	add("free", d.FreeEnded(table, 100))
 	add("return", d.Return(table, 100))
 	for _, query := range d.Discard(table, dialect.Filter{Limit: 10}).After([]int64{1, 2}) {

@@ -6,7 +6,6 @@ import (
 	"database/sql"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 	"github.com/rowrelay/rowrelay/relay"
@@ -159,17 +158,4 @@ func (s *Store) settlingClaims(first relay.Settlement) (done func()) {
 	}
 	s.claims.RLock()
 	return s.claims.RUnlock
-}
-
-// Purge implements [relay.Store]. It counts done rows.
-func (s *Store) Purge(ctx context.Context, retention time.Duration, limit int) (purged int, err error) {
-	err = s.write(ctx, "purge table", func() error {
-		purged, err = s.carryOut(ctx, s.dialect.Purge(s.table, retention, limit))
-		if err != nil {
-			return err
-		}
-		_, err = s.execAlone(ctx, s.dialect.PurgeRelays(s.table))
-		return err
-	})
-	return purged, err
 }

@@ -44,6 +44,7 @@ type Store struct {
 	findings []Finding // what there is to know of the server
 	habits   habits
 	handling handling
+	purges   purges
 	claims   sync.RWMutex  // held for reading by settles of claimed rows, for writing by extensions
 	writing  chan struct{} // held by a writer, where there is one at a time
 }

@@ -168,11 +168,13 @@ DELETE FROM app."Events" AS t USING given AS g WHERE t.lane = g.lane AND t.id = 
 
 -- purge
 WITH old AS MATERIALIZED (
-    SELECT id FROM app."Events_done" WHERE finished_at < now() - ($1::bigint * interval '1 microsecond')
-    ORDER BY finished_at LIMIT $2::bigint FOR UPDATE SKIP LOCKED)
-DELETE FROM app."Events_done" AS d USING old WHERE d.id = old.id;
+    SELECT id FROM app."Events_done" WHERE finished_at < now() - ($1::bigint * interval '1 microsecond') AND finished_at >= $2::timestamptz
+    ORDER BY finished_at LIMIT $3::bigint FOR UPDATE SKIP LOCKED),
+gone AS (DELETE FROM app."Events_done" AS d USING old WHERE d.id = old.id RETURNING d.finished_at)
+SELECT count(*), CASE WHEN count(*) < $3::bigint THEN now() - ($1::bigint * interval '1 microsecond') ELSE max(finished_at) END FROM gone;
 --   1: 86400000000
---   2: 100
+--   2: 2026-10-05 01:02:03.000004+00
+--   3: 100
 
 -- claim the oldest
 WITH picked AS MATERIALIZED (

@@ -1,0 +1,207 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/rowrelay/rowrelay/internal/bench/daemon"
+	"github.com/rowrelay/rowrelay/internal/bench/figure"
+	"github.com/rowrelay/rowrelay/internal/bench/relays"
+	"github.com/rowrelay/rowrelay/internal/bench/table"
+	"github.com/rowrelay/rowrelay/relay"
+)
+
+// growthWindow is how many messages are timed at the start and at the end of a
+// large backlog, beside the whole.
+const growthWindow = 300_000
+
+// growth drains backlogs of several sizes: neither a message's cost nor the
+// relay's memory may grow with them.
+func growth(ctx context.Context, s settings, report func(figure.Figure)) error {
+	for _, server := range s.up("postgres15", "mysql", "mariadb1011", "sqlite") {
+		g := growthRun{server: server, rounds: s.rounds}
+		if err := g.costs(ctx, s, report); err != nil {
+			return err
+		}
+	}
+	if len(s.up("postgres15")) == 0 {
+		return nil
+	}
+	return memory(ctx, s, report)
+}
+
+type growthRun struct {
+	server table.Server
+	rounds int
+}
+
+// growthCase is one size of the backlog.
+type growthCase struct {
+	table.Server
+	backlog     int
+	first, last []float64 // µs a message in the windows
+}
+
+func (c *growthCase) String() string { return fmt.Sprintf("%s, %s messages", c.Name, count(c.backlog)) }
+
+func (g growthRun) costs(ctx context.Context, s settings, report func(figure.Figure)) error {
+	all := []*growthCase{{Server: g.server, backlog: 100_000}, {Server: g.server, backlog: 10_000}, {Server: g.server, backlog: 1_000_000}}
+	if s.long && g.server.Dialect.Name() == "postgres" {
+		all = append(all, &growthCase{Server: g.server, backlog: 10_000_000})
+	}
+	cases := append(all[:1:1], only(all[1:], s)...) // the first is what the others are compared with
+	if len(cases) == 1 {
+		return nil
+	}
+	var contenders []figure.Contender
+	for _, c := range cases {
+		contenders = append(contenders, figure.Contender{Name: c.String(), Turn: c.turn})
+	}
+	values, err := figure.Turns(ctx, g.rounds, contenders...)
+	if err != nil {
+		return err
+	}
+	for i, c := range cases[1:] {
+		report(c.figure(values[i+1], values[0]))
+	}
+	return nil
+}
+
+// count is a number as the table of figures has it.
+func count(n int) string {
+	switch {
+	case n >= 1_000_000 && n%1_000_000 == 0:
+		return fmt.Sprintf("%d M", n/1_000_000)
+	case n >= 1_000:
+		return fmt.Sprintf("%d k", n/1_000)
+	default:
+		return fmt.Sprint(n)
+	}
+}
+
+func (c *growthCase) figure(values, reference []float64) figure.Figure {
+	ratio := figure.Ratio(values, reference)
+	f := figure.Figure{
+		What: c.String(), Ratio: ratio, Reference: fmt.Sprintf("100 k: %.1f µs", figure.Median(reference)),
+		Value: fmt.Sprintf("%.1f µs a message", figure.Median(values)),
+	}
+	if len(c.first) > 0 {
+		f.Value += fmt.Sprintf(" (first %s %.1f, last %.1f)", count(growthWindow), figure.Median(c.first), figure.Median(c.last))
+	}
+	if c.backlog > 100_000 {
+		f.Goal, f.Met = "≤ 1.20", ratio <= 1.2
+	}
+	return f
+}
+
+// turn fills a table, drains it, and returns the µs that a message took.
+func (c *growthCase) turn(ctx context.Context) (float64, error) {
+	d, err := filled(ctx, c.Server, table.Messages{Count: c.backlog, Payload: 256})
+	if err != nil {
+		return 0, err
+	}
+	defer d.Close()
+	var sink relays.Counter
+	began := time.Now()
+	_, stop, err := relays.Start(ctx, d, relay.Options{Sinks: map[string]relay.SinkOptions{"sink": {Sink: &sink}}})
+	if err != nil {
+		return 0, err
+	}
+	if err = c.watch(ctx, &sink, began); err == nil {
+		err = relays.UntilEmpty(ctx, d)
+	}
+	took := time.Since(began)
+	if stopped := stop(); err == nil {
+		err = stopped
+	}
+	return micros(took, c.backlog), err
+}
+
+// watch waits for the windows of a large backlog, and for its end.
+func (c *growthCase) watch(ctx context.Context, sink *relays.Counter, began time.Time) error {
+	if c.backlog < 3*growthWindow {
+		return sink.Wait(ctx, c.backlog)
+	}
+	if err := sink.Wait(ctx, growthWindow); err != nil {
+		return err
+	}
+	c.first = append(c.first, micros(time.Since(began), growthWindow))
+	if err := sink.Wait(ctx, c.backlog-growthWindow); err != nil {
+		return err
+	}
+	began = time.Now()
+	if err := sink.Wait(ctx, c.backlog); err != nil {
+		return err
+	}
+	c.last = append(c.last, micros(time.Since(began), growthWindow))
+	return nil
+}
+
+func micros(took time.Duration, messages int) float64 {
+	return float64(took.Nanoseconds()) / 1e3 / float64(messages)
+}
+
+// filled makes a database with a backlog.
+func filled(ctx context.Context, server table.Server, m table.Messages) (*table.Database, error) {
+	d, err := server.Create(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err = d.Migrate(ctx); err == nil {
+		err = d.Grow(ctx, m)
+	}
+	if err != nil {
+		d.Close()
+		return nil, err
+	}
+	return d, nil
+}
+
+// memory runs the rowrelay command, as it is without any setting, on a large
+// backlog.
+func memory(ctx context.Context, s settings, report func(figure.Figure)) error {
+	cases := []memoryCase{{backlog: 1_000_000, payload: 256}, {backlog: 20_000, payload: 64 << 10}}
+	if s.long {
+		cases = append(cases, memoryCase{backlog: 10_000_000, payload: 256})
+	}
+	for _, c := range only(cases, s) {
+		f, err := c.measure(ctx)
+		if err != nil {
+			return err
+		}
+		report(f)
+	}
+	return nil
+}
+
+type memoryCase struct{ backlog, payload int }
+
+func (c memoryCase) String() string {
+	return fmt.Sprintf("memory of rowrelay run, %s × %s", count(c.backlog), bytesOf(c.payload))
+}
+
+func bytesOf(n int) string {
+	if n >= 1<<10 {
+		return fmt.Sprintf("%d KiB", n>>10)
+	}
+	return fmt.Sprintf("%d B", n)
+}
+
+// measure lets the command drain for a while: its memory is filled within the
+// first seconds.
+func (c memoryCase) measure(ctx context.Context) (figure.Figure, error) {
+	d, err := filled(ctx, table.Servers["postgres15"], table.Messages{Count: c.backlog, Payload: c.payload})
+	if err != nil {
+		return figure.Figure{}, err
+	}
+	defer d.Close()
+	process, err := daemon.Start(ctx, "run", "--database", d.URL, "--sink", "discard:", "--drain")
+	if err != nil {
+		return figure.Figure{}, err
+	}
+	took, err := process.Watch(30 * time.Second)
+	peak := float64(process.Peak()) / (1 << 20)
+	return figure.Figure{What: c.String(), Value: fmt.Sprintf("%.0f MiB resident at most, within %.0f s", peak, took.Seconds()),
+		Goal: "≤ 64 MiB", Met: peak <= 64}, err
+}

@@ -1,0 +1,59 @@
+package table
+
+import (
+	"context"
+	"fmt"
+)
+
+// What a filled row of PostgreSQL has, from the numbers n of generate_series.
+const (
+	filledKey  = "'customer-' || mod(n, 5000)"
+	filledLane = "(hashtextextended(" + filledKey + ", 0) & 63)::smallint"
+)
+
+// Hold fills the table of held rows of PostgreSQL: with the state scheduled, due
+// in an hour, or error. Their ids are below those of all messages to come.
+func (d *Database) Hold(ctx context.Context, state, topic string, rows int) error {
+	return d.do(ctx,
+		"SELECT setval(pg_get_serial_sequence('outbox', 'id'), nextval(pg_get_serial_sequence('outbox', 'id')) + "+fmt.Sprint(rows)+")",
+		"INSERT INTO outbox_held (id, lane, state, message_id, topic, message_key, payload, priority, attempts, crashes, available_at, created_at)"+
+			" SELECT last - n, "+filledLane+", '"+state+"', gen_random_uuid(), '"+topic+"', "+filledKey+", convert_to(repeat('x', 256), 'UTF8'), 0, 1, 0,"+
+			" now() + interval '1 hour', now() FROM generate_series(1, "+fmt.Sprint(rows)+") AS n,"+
+			" pg_sequence_last_value(pg_get_serial_sequence('outbox', 'id')::regclass) AS last",
+		"VACUUM ANALYZE outbox_held")
+}
+
+// Due makes the held rows of a topic due now.
+func (d *Database) Due(ctx context.Context, topic string) error {
+	return d.do(ctx, "UPDATE outbox_held SET available_at = now() WHERE topic = '"+topic+"'", "VACUUM ANALYZE outbox_held")
+}
+
+// Finish fills the table of done rows of PostgreSQL with rows that finished one
+// after the other within the last hours; the latest have the highest ids.
+func (d *Database) Finish(ctx context.Context, rows, hours int) error {
+	const chunk = 1_000_000
+	for n := 0; n < rows; n += chunk {
+		insert := fmt.Sprintf("INSERT INTO outbox_done (id, lane, message_id, topic, message_key, payload, priority, attempts, crashes, created_at, finished_at, receipt, relay)"+
+			" SELECT n, "+filledLane+", gen_random_uuid(), 'orders', "+filledKey+", convert_to(repeat('x', 256), 'UTF8'), 0, 1, 0,"+
+			" now() - interval '%[3]d hours' * (%[2]d - n) / %[2]d, now() - interval '%[3]d hours' * (%[2]d - n) / %[2]d, '0/123456', 'a'"+
+			" FROM generate_series(%[1]d + 1, %[4]d) AS n", n, rows, hours, min(n+chunk, rows))
+		if err := d.do(ctx, insert); err != nil {
+			return err
+		}
+	}
+	return d.do(ctx, fmt.Sprintf("SELECT setval(pg_get_serial_sequence('outbox', 'id'), %d)", max(rows, 1)), "VACUUM ANALYZE outbox_done", "CHECKPOINT")
+}
+
+// Empty takes all rows out of a table.
+func (d *Database) Empty(ctx context.Context, table string) error {
+	return d.do(ctx, "TRUNCATE "+table)
+}
+
+func (d *Database) do(ctx context.Context, statements ...string) error {
+	for _, statement := range statements {
+		if _, err := d.DB.ExecContext(ctx, statement); err != nil {
+			return fmt.Errorf("%.60s…: %w", statement, err)
+		}
+	}
+	return nil
+}

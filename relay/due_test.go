@@ -1,0 +1,68 @@
+package relay_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rowrelay/rowrelay/outbox"
+	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/memstore"
+)
+
+// Held rows that are due come as fast as they are taken: neither a full buffer
+// nor large payloads make them wait for the next look.
+func TestDueRowsComeAsFastAsTheyAreTaken(t *testing.T) {
+	t.Parallel()
+	for _, claim := range []relay.Claim{relay.ByLanes, relay.ByRows} {
+		for _, rows := range []struct{ count, bytes int }{{3_000, 10}, {60, 1 << 20}} {
+			t.Run(fmt.Sprintf("by %s, %d of %d bytes", claim, rows.count, rows.bytes), func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					db, sink := memstore.New(), &recorder{delay: 10 * time.Millisecond}
+					at, payload := time.Now().Add(time.Hour), make([]byte, rows.bytes)
+					for i := range rows.count {
+						db.Write(outbox.Message{Topic: "orders", Key: fmt.Sprint("k", i), Payload: payload, AvailableAt: at})
+					}
+					_, stop := start(t, db.Store(), relay.Options{Claim: claim,
+						Sinks: map[string]relay.SinkOptions{"main": {Sink: sink, Batch: 100, Buffer: 400}}})
+					time.Sleep(time.Hour + 1900*time.Millisecond)
+					if n := len(sink.ids()); n != rows.count {
+						t.Errorf("%d of %d messages were delivered within seconds of their time", n, rows.count)
+					}
+					if err := stop(); err != nil {
+						t.Error(err)
+					}
+				})
+			})
+		}
+	}
+}
+
+// endlessPurge always has more to delete.
+type endlessPurge struct{ *memstore.Store }
+
+func (endlessPurge) Purge(ctx context.Context, _ time.Duration, limit int) (int, error) {
+	time.Sleep(50 * time.Millisecond)
+	return limit, ctx.Err()
+}
+
+// A purge that takes hours, as after the retention was shortened, doesn't keep
+// the janitor from what messages wait for.
+func TestLongPurgeKeepsNoMessageWaiting(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db, sink := memstore.New(), &recorder{}
+		db.Write(outbox.Message{Topic: "orders", AvailableAt: time.Now().Add(time.Minute)})
+		_, stop := start(t, endlessPurge{db.Store()}, relay.Options{Sinks: to(sink), Claim: relay.ByRows})
+		time.Sleep(time.Minute + 5*time.Second)
+		if n := len(sink.ids()); n != 1 {
+			t.Errorf("%d messages were delivered in time, want 1", n)
+		}
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}

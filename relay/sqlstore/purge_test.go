@@ -1,0 +1,132 @@
+package sqlstore_test
+
+import (
+	"database/sql"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rowrelay/rowrelay/internal/testdb"
+	"github.com/rowrelay/rowrelay/outbox/dialect"
+	"github.com/rowrelay/rowrelay/relay/sqlstore"
+)
+
+// A transaction that is held open (a backup, a report) keeps the index entries of
+// every row that is purged beside it. A purge that began at the head of the index
+// would read all of them each time, and so cost more each time.
+func TestPurgeBesideAnOpenSnapshot(t *testing.T) {
+	t.Parallel()
+	const rows, step = 20_000, 1000
+	for _, target := range postgresTargets() {
+		t.Run(target.Name, func(t *testing.T) {
+			t.Parallel()
+			table := open(t, target)
+			finished(t, table.DB, rows, 26*time.Hour)
+			holdSnapshot(t, table.OpenAnother(t))
+			store := table.open(t)
+			for purged := rows; purged > 0; purged -= step {
+				if n, err := store.Purge(t.Context(), 24*time.Hour, step); n != step || err != nil {
+					t.Fatalf("purged %d rows, want %d; %v", n, step, err)
+				}
+			}
+			whole := purgeReads(t, table, dialect.Purge{Retention: 24 * time.Hour, Limit: step})
+			on := purgeReads(t, table, dialect.Purge{Retention: 24 * time.Hour, Limit: step, Since: time.Now().Add(-25 * time.Hour)})
+			if whole < 200 || on > whole/10 {
+				t.Errorf("a purge from the head reads %d pages, and one from where the last ended %d", whole, on)
+			}
+		})
+	}
+}
+
+// The store remembers where its last purge ended. What finished before and
+// appeared after is met by the next purge that begins with the oldest row.
+func TestPurgeGoesOnWhereTheLastOneEnded(t *testing.T) {
+	t.Parallel()
+	for _, target := range postgresTargets() {
+		t.Run(target.Name, func(t *testing.T) {
+			t.Parallel()
+			table := open(t, target)
+			store, another := table.open(t), table.open(t)
+			purges := func(want int, by *sqlstore.Store, what string) {
+				t.Helper()
+				if n, err := by.Purge(t.Context(), 24*time.Hour, 100); n != want || err != nil {
+					t.Errorf("purged %d rows %s, want %d; %v", n, what, want, err)
+				}
+			}
+			finished(t, table.DB, 150, 26*time.Hour)
+			purges(100, store, "at first")
+			purges(50, store, "at second")
+			finished(t, table.DB, 7, 25*time.Hour)
+			purges(0, store, "that it had gone past")
+			purges(7, another, "with a store that begins")
+		})
+	}
+}
+
+func postgresTargets() (targets []testdb.Target) {
+	for _, target := range testdb.Targets() {
+		if target.Kind == testdb.Postgres {
+			targets = append(targets, target)
+		}
+	}
+	return targets
+}
+
+// finished writes done rows that finished one millisecond after the other.
+func finished(t *testing.T, db *sql.DB, rows int, ago time.Duration) {
+	t.Helper()
+	exec(t, db, `INSERT INTO outbox_done (id, lane, message_id, topic, payload_text, priority, attempts, crashes, created_at, finished_at)
+		SELECT nextval(pg_get_serial_sequence('outbox', 'id')), 1, gen_random_uuid(), 't', repeat('x', 200), 0, 1, 0,
+			now(), now() - $1::bigint * interval '1 second' + i * interval '1 millisecond' FROM generate_series(1, $2::int) AS i`, int64(ago.Seconds()), rows)
+	exec(t, db, "ANALYZE outbox_done")
+}
+
+// holdSnapshot opens a transaction that sees what there is now, until the test
+// ends.
+func holdSnapshot(t *testing.T, db *sql.DB) {
+	t.Helper()
+	tx, err := db.BeginTx(t.Context(), &sql.TxOptions{Isolation: sql.LevelRepeatableRead})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = tx.Rollback() })
+	if _, err := tx.ExecContext(t.Context(), "SELECT count(*) FROM outbox_done"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// purgeReads is how many pages a purge reads.
+func purgeReads(t *testing.T, table table, purge dialect.Purge) (pages int) {
+	t.Helper()
+	query := table.dialect.Purge(dialect.Table{}, purge)[0].Query
+	rows, err := table.DB.QueryContext(t.Context(), "EXPLAIN (ANALYZE, BUFFERS) "+query.SQL, query.Args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = rows.Close() }()
+	var plan strings.Builder
+	for rows.Next() {
+		var line string
+		if err := rows.Scan(&line); err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintln(&plan, line)
+	}
+	first := buffers.FindStringSubmatch(plan.String())
+	if rows.Err() != nil || first == nil {
+		t.Fatalf("explain the purge: %v\n%s", rows.Err(), plan.String())
+	}
+	for _, number := range pagesRead.FindAllStringSubmatch(first[1], -1) {
+		n, _ := strconv.Atoi(number[1])
+		pages += n
+	}
+	return pages
+}
+
+var (
+	buffers   = regexp.MustCompile(`Buffers: shared (.*)`)
+	pagesRead = regexp.MustCompile(`(?:hit|read)=(\d+)`)
+)
