@@ -176,6 +176,9 @@ func addSettling(b *text, d dialect.Dialect, table dialect.Table, lanes bool) {
 	failed := dialect.Settlement{ID: 11, Lane: 2, Token: "t", State: "retry", Attempts: 1, Delay: time.Second, Error: "refused"}
 	if lanes {
 		b.settle("settle: done", d.SettleLanes(table, "r", true, []dialect.Settlement{done}))
+		other := done
+		other.ID, other.Receipt = 6, "0/6"
+		b.settle("settle: done, with receipts of their own", d.SettleLanes(table, "r", true, []dialect.Settlement{done, other}))
 		b.settle("settle: done, not kept", d.SettleLanes(table, "r", false, []dialect.Settlement{done}))
 		b.settle("settle: everything", d.SettleLanes(table, "r", true, []dialect.Settlement{done, retry, parked, back}))
 	}

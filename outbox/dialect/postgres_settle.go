@@ -9,8 +9,12 @@ func (postgres) SettleLanes(table Table, relay string, keep bool, settlements []
 	m := &postgresMoves{table: table, has: kindsOf(settlements)}
 	m.with("held", "SELECT l.lane, l.fence FROM "+table.Lanes()+" AS l JOIN "+postgresLeased(&m.args, settlements)+
 		" ON l.lane = s.lane AND l.fence = s.fence ORDER BY l.lane FOR KEY SHARE OF l")
-	m.with("given", postgresShown(&m.args, settlements, postgresFence)+" JOIN held USING (lane, fence)")
-	m.move(relay, keep)
+	if postgresAllDone(settlements) {
+		m.finishAll(relay, keep, settlements)
+	} else {
+		m.with("given", postgresShown(&m.args, settlements, postgresFence)+" JOIN held USING (lane, fence)")
+		m.move(relay, keep)
+	}
 	return Settle{Facts: m.facts("UNION ALL SELECT 'lane', lane, fence FROM held")}
 }
 

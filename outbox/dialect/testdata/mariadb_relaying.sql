@@ -155,6 +155,18 @@ WHERE TRUE FOR UPDATE;
 --   2: r
 DELETE t FROM (SELECT 1 AS lane,5 AS id) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id;
 
+-- settle: done, with receipts of their own
+SELECT lane FROM `app`.`Events_lane_locks` FORCE INDEX (PRIMARY) WHERE lane IN (1) ORDER BY lane LOCK IN SHARE MODE;
+SELECT 'lane', lane, fence FROM `app`.`Events_lanes` FORCE INDEX (PRIMARY) WHERE lane IN (1) AND (lane, fence) IN ((1,7));
+REPLACE INTO `app`.`Events_done` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
+SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, 1, 0, t.available_at, t.last_error, utc_timestamp(6), coalesce(nullif(g.receipt, ''), NULL), ?
+FROM (SELECT 1 AS lane,5 AS id,CAST(? AS CHAR(3) CHARACTER SET utf8mb4) COLLATE utf8mb4_bin AS receipt UNION ALL VALUES (1,6,?)) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id
+WHERE TRUE FOR UPDATE;
+--   1: r
+--   2: 0/5
+--   3: 0/6
+DELETE t FROM (SELECT 1 AS lane,5 AS id UNION ALL VALUES (1,6)) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id;
+
 -- settle: done, not kept
 SELECT lane FROM `app`.`Events_lane_locks` FORCE INDEX (PRIMARY) WHERE lane IN (1) ORDER BY lane LOCK IN SHARE MODE;
 SELECT 'lane', lane, fence FROM `app`.`Events_lanes` FORCE INDEX (PRIMARY) WHERE lane IN (1) AND (lane, fence) IN ((1,7));

@@ -155,6 +155,17 @@ WHERE TRUE FOR UPDATE OF t;
 --   2: r
 DELETE t FROM JSON_TABLE('[[1,5]]', '$[*]' COLUMNS (lane smallint PATH '$[0]', id bigint PATH '$[1]')) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id;
 
+-- settle: done, with receipts of their own
+SELECT lane FROM `app`.`Events_lane_locks` FORCE INDEX (PRIMARY) WHERE lane IN (1) ORDER BY lane LOCK IN SHARE MODE;
+SELECT 'lane', lane, fence FROM `app`.`Events_lanes` FORCE INDEX (PRIMARY) WHERE lane IN (1) AND (lane, fence) IN ((1,7));
+REPLACE INTO `app`.`Events_done` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
+SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, 1, 0, t.available_at, t.last_error, utc_timestamp(6), coalesce(nullif(g.receipt, ''), NULL), ?
+FROM JSON_TABLE(?, '$[*]' COLUMNS (lane smallint PATH '$[0]', id bigint PATH '$[1]', receipt longtext PATH '$[2]')) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id
+WHERE TRUE FOR UPDATE OF t;
+--   1: r
+--   2: [[1,5,"0/5"],[1,6,"0/6"]]
+DELETE t FROM JSON_TABLE('[[1,5],[1,6]]', '$[*]' COLUMNS (lane smallint PATH '$[0]', id bigint PATH '$[1]')) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id;
+
 -- settle: done, not kept
 SELECT lane FROM `app`.`Events_lane_locks` FORCE INDEX (PRIMARY) WHERE lane IN (1) ORDER BY lane LOCK IN SHARE MODE;
 SELECT 'lane', lane, fence FROM `app`.`Events_lanes` FORCE INDEX (PRIMARY) WHERE lane IN (1) AND (lane, fence) IN ((1,7));

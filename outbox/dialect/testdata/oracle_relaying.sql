@@ -534,6 +534,34 @@ FROM JSON_TABLE(:1, '$[*]' COLUMNS (
     JOIN app."Events" t ON t.id = g.id AND t.lane = g.lane);
 --   1: [[5,1,7,"done",1,0,0,"","0/5"]]
 
+-- settle: done, with receipts of their own
+BEGIN
+    FOR locked IN (
+    SELECT lock_id FROM app."Events_locks" WHERE lock_id IN (
+        SELECT 8 * g.lane + MOD(SYS_CONTEXT('USERENV', 'SID'), 8) FROM JSON_TABLE(:1, '$[*]' COLUMNS (lane NUMBER PATH '$[0]', fence NUMBER PATH '$[1]')) g)
+    ORDER BY lock_id FOR UPDATE) LOOP NULL; END LOOP;
+END;
+/
+--   1: [[1,7]]
+SELECT 'lane', l.lane, l.fence FROM JSON_TABLE(:1, '$[*]' COLUMNS (lane NUMBER PATH '$[0]', fence NUMBER PATH '$[1]')) g JOIN app."Events_lanes" l ON l.lane = g.lane AND l.fence = g.fence;
+--   1: [[1,7]]
+INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
+SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, g.attempts, g.crashes, t.available_at, NVL(g.fault, t.last_error), SYS_EXTRACT_UTC(SYSTIMESTAMP), g.receipt, :1
+FROM JSON_TABLE(:2, '$[*]' COLUMNS (
+        id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim NUMBER PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
+        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]')) g
+    JOIN app."Events_lanes" l ON l.lane = g.lane AND l.fence = g.claim
+    JOIN app."Events" t ON t.id = g.id AND t.lane = g.lane;
+--   1: r
+--   2: [[5,1,7,"done",1,0,0,"","0/5"],[6,1,7,"done",1,0,0,"","0/6"]]
+DELETE /*+ INDEX(d) */ FROM app."Events" d WHERE d.id IN (SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id
+FROM JSON_TABLE(:1, '$[*]' COLUMNS (
+        id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim NUMBER PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
+        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]')) g
+    JOIN app."Events_lanes" l ON l.lane = g.lane AND l.fence = g.claim
+    JOIN app."Events" t ON t.id = g.id AND t.lane = g.lane);
+--   1: [[5,1,7,"done",1,0,0,"","0/5"],[6,1,7,"done",1,0,0,"","0/6"]]
+
 -- settle: done, not kept
 BEGIN
     FOR locked IN (

@@ -263,52 +263,71 @@ ORDER BY lane, id LIMIT $3::bigint;
 
 -- settle: done
 WITH held AS MATERIALIZED (SELECT l.lane, l.fence FROM app."Events_lanes" AS l JOIN (SELECT DISTINCT lane, fence FROM unnest($1::smallint[], $2::bigint[]) AS u (lane, fence)) AS s ON l.lane = s.lane AND l.fence = s.fence ORDER BY l.lane FOR KEY SHARE OF l),
-given AS MATERIALIZED (SELECT id, lane, fence, $6::text AS state, $7::boolean AS held, $8::integer AS attempts, $9::integer AS crashes, $10::bigint AS delay, $11::text AS error, $12::text AS receipt FROM unnest($3::bigint[], $4::smallint[], $5::bigint[]) AS u (id, lane, fence) JOIN held USING (lane, fence)),
-hot AS (DELETE FROM app."Events" AS t USING (SELECT g.*, x.place FROM given AS g CROSS JOIN LATERAL (SELECT h.ctid AS place FROM app."Events" AS h WHERE h.lane = g.lane AND h.id = g.id LIMIT 1) AS x) AS g WHERE t.ctid = g.place AND NOT g.held AND g.state <> 'pending'
-    RETURNING t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, g.attempts, g.crashes, CASE WHEN g.state = 'retry' THEN now() + g.delay * interval '1 microsecond' ELSE t.available_at END AS available_at, COALESCE(NULLIF(g.error, ''), t.last_error) AS last_error, g.state, g.receipt),
+hot AS (DELETE FROM app."Events" AS t WHERE t.ctid = ANY (ARRAY(
+    SELECT x.place FROM (SELECT lane, fence, list::bigint[] AS ids FROM unnest($3::smallint[], $4::bigint[], $5::text[]) AS u (lane, fence, list)) AS g JOIN held USING (lane, fence)
+    CROSS JOIN LATERAL (SELECT h.ctid AS place FROM app."Events" AS h WHERE h.lane = g.lane AND h.id = ANY (COALESCE(g.ids, ARRAY[length(to_tsvector('simple', g.lane::text))::bigint], ARRAY[length(to_tsvector('simple', g.lane::text))::bigint], ARRAY[length(to_tsvector('simple', g.lane::text))::bigint], ARRAY[length(to_tsvector('simple', g.lane::text))::bigint], ARRAY[length(to_tsvector('simple', g.lane::text))::bigint], ARRAY[length(to_tsvector('simple', g.lane::text))::bigint], ARRAY[length(to_tsvector('simple', g.lane::text))::bigint], ARRAY[length(to_tsvector('simple', g.lane::text))::bigint]))) AS x))
+    RETURNING t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.available_at, t.last_error),
 done AS (INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
-    SELECT id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, now(), NULLIF(receipt, ''), $13::text FROM (SELECT * FROM hot WHERE state = 'done') AS d)
+    SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, g.attempts, g.crashes, t.available_at, COALESCE(NULLIF(g.error, ''), t.last_error), now(), NULLIF(g.receipt, ''), $6::text
+    FROM hot AS t CROSS JOIN (SELECT $7::integer AS attempts, $8::integer AS crashes, $9::text AS error, $10::text AS receipt) AS g)
 SELECT 'changed', (SELECT count(*) FROM hot), 0::bigint
 UNION ALL SELECT 'xid', pg_current_xact_id()::text::bigint, 0
 UNION ALL SELECT 'lane', lane, fence FROM held
-WHERE ($14::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0);
+WHERE ($11::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0);
 --   1: {1}
 --   2: {7}
---   3: {5}
---   4: {1}
---   5: {7}
---   6: done
---   7: false
---   8: 1
---   9: 0
---   10: 0
---   11: 
---   12: 0/5
---   13: r
---   14: true
+--   3: {1}
+--   4: {7}
+--   5: {"{5}"}
+--   6: r
+--   7: 1
+--   8: 0
+--   9: 
+--   10: 0/5
+--   11: true
+
+-- settle: done, with receipts of their own
+WITH held AS MATERIALIZED (SELECT l.lane, l.fence FROM app."Events_lanes" AS l JOIN (SELECT DISTINCT lane, fence FROM unnest($1::smallint[], $2::bigint[]) AS u (lane, fence)) AS s ON l.lane = s.lane AND l.fence = s.fence ORDER BY l.lane FOR KEY SHARE OF l),
+hot AS (DELETE FROM app."Events" AS t WHERE t.ctid = ANY (ARRAY(
+    SELECT x.place FROM (SELECT lane, fence, list::bigint[] AS ids FROM unnest($3::smallint[], $4::bigint[], $5::text[]) AS u (lane, fence, list)) AS g JOIN held USING (lane, fence)
+    CROSS JOIN LATERAL (SELECT h.ctid AS place FROM app."Events" AS h WHERE h.lane = g.lane AND h.id = ANY (COALESCE(g.ids, ARRAY[length(to_tsvector('simple', g.lane::text))::bigint], ARRAY[length(to_tsvector('simple', g.lane::text))::bigint], ARRAY[length(to_tsvector('simple', g.lane::text))::bigint], ARRAY[length(to_tsvector('simple', g.lane::text))::bigint], ARRAY[length(to_tsvector('simple', g.lane::text))::bigint], ARRAY[length(to_tsvector('simple', g.lane::text))::bigint], ARRAY[length(to_tsvector('simple', g.lane::text))::bigint], ARRAY[length(to_tsvector('simple', g.lane::text))::bigint]))) AS x))
+    RETURNING t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.available_at, t.last_error),
+done AS (INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
+    SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, g.attempts, g.crashes, t.available_at, COALESCE(NULLIF(g.error, ''), t.last_error), now(), NULLIF(g.receipt, ''), $6::text
+    FROM hot AS t JOIN (SELECT $7::integer AS attempts, $8::integer AS crashes, $9::text AS error, receipt, id FROM unnest($10::text[], $11::bigint[]) AS u (receipt, id)) AS g USING (id))
+SELECT 'changed', (SELECT count(*) FROM hot), 0::bigint
+UNION ALL SELECT 'xid', pg_current_xact_id()::text::bigint, 0
+UNION ALL SELECT 'lane', lane, fence FROM held
+WHERE ($12::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0);
+--   1: {1}
+--   2: {7}
+--   3: {1}
+--   4: {7}
+--   5: {"{5,6}"}
+--   6: r
+--   7: 1
+--   8: 0
+--   9: 
+--   10: {"0/5","0/6"}
+--   11: {5,6}
+--   12: true
 
 -- settle: done, not kept
 WITH held AS MATERIALIZED (SELECT l.lane, l.fence FROM app."Events_lanes" AS l JOIN (SELECT DISTINCT lane, fence FROM unnest($1::smallint[], $2::bigint[]) AS u (lane, fence)) AS s ON l.lane = s.lane AND l.fence = s.fence ORDER BY l.lane FOR KEY SHARE OF l),
-given AS MATERIALIZED (SELECT id, lane, fence, $6::text AS state, $7::boolean AS held, $8::integer AS attempts, $9::integer AS crashes, $10::bigint AS delay, $11::text AS error, $12::text AS receipt FROM unnest($3::bigint[], $4::smallint[], $5::bigint[]) AS u (id, lane, fence) JOIN held USING (lane, fence)),
-hot AS (DELETE FROM app."Events" AS t USING (SELECT g.*, x.place FROM given AS g CROSS JOIN LATERAL (SELECT h.ctid AS place FROM app."Events" AS h WHERE h.lane = g.lane AND h.id = g.id LIMIT 1) AS x) AS g WHERE t.ctid = g.place AND NOT g.held AND g.state <> 'pending'
+hot AS (DELETE FROM app."Events" AS t WHERE t.ctid = ANY (ARRAY(
+    SELECT x.place FROM (SELECT lane, fence, list::bigint[] AS ids FROM unnest($3::smallint[], $4::bigint[], $5::text[]) AS u (lane, fence, list)) AS g JOIN held USING (lane, fence)
+    CROSS JOIN LATERAL (SELECT h.ctid AS place FROM app."Events" AS h WHERE h.lane = g.lane AND h.id = ANY (COALESCE(g.ids, ARRAY[length(to_tsvector('simple', g.lane::text))::bigint], ARRAY[length(to_tsvector('simple', g.lane::text))::bigint], ARRAY[length(to_tsvector('simple', g.lane::text))::bigint], ARRAY[length(to_tsvector('simple', g.lane::text))::bigint], ARRAY[length(to_tsvector('simple', g.lane::text))::bigint], ARRAY[length(to_tsvector('simple', g.lane::text))::bigint], ARRAY[length(to_tsvector('simple', g.lane::text))::bigint], ARRAY[length(to_tsvector('simple', g.lane::text))::bigint]))) AS x))
     RETURNING t.id)
 SELECT 'changed', (SELECT count(*) FROM hot), 0::bigint
 UNION ALL SELECT 'xid', pg_current_xact_id()::text::bigint, 0
 UNION ALL SELECT 'lane', lane, fence FROM held
-WHERE ($13::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0);
+WHERE ($6::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0);
 --   1: {1}
 --   2: {7}
---   3: {5}
---   4: {1}
---   5: {7}
---   6: done
---   7: false
---   8: 1
---   9: 0
---   10: 0
---   11: 
---   12: 0/5
---   13: true
+--   3: {1}
+--   4: {7}
+--   5: {"{5}"}
+--   6: true
 
 -- settle: everything
 WITH held AS MATERIALIZED (SELECT l.lane, l.fence FROM app."Events_lanes" AS l JOIN (SELECT DISTINCT lane, fence FROM unnest($1::smallint[], $2::bigint[]) AS u (lane, fence)) AS s ON l.lane = s.lane AND l.fence = s.fence ORDER BY l.lane FOR KEY SHARE OF l),

@@ -211,6 +211,19 @@ DELETE FROM app."Events" WHERE id IN (
     SELECT t.id FROM json_each(?) AS j CROSS JOIN app."Events_lanes" AS l ON l.lane = json_extract(j.value, '$[1]') AND l.fence = json_extract(j.value, '$[2]') CROSS JOIN app."Events" AS t ON t.id = json_extract(j.value, '$[0]') AND t.lane = json_extract(j.value, '$[1]'));
 --   1: [[5,1,7,"done",1,0,"+0.000 seconds","","0/5"]]
 
+-- settle: done, with receipts of their own
+DELETE FROM app."Events_lanes" WHERE lane < 0;
+SELECT 'lane', l.lane, l.fence FROM json_each(?) AS j CROSS JOIN app."Events_lanes" AS l ON l.lane = json_extract(j.value, '$[0]') AND l.fence = json_extract(j.value, '$[1]');
+--   1: [[1,7]]
+INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
+SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, g.attempts, g.crashes, t.available_at, coalesce(nullif(g.error, ''), t.last_error), strftime('%Y-%m-%d %H:%M:%f', 'now'), nullif(g.receipt, ''), ?
+FROM (SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS claim, json_extract(j.value, '$[3]') AS state, json_extract(j.value, '$[4]') AS attempts, json_extract(j.value, '$[5]') AS crashes, json_extract(j.value, '$[6]') AS delay, json_extract(j.value, '$[7]') AS error, json_extract(j.value, '$[8]') AS receipt FROM json_each(?) AS j CROSS JOIN app."Events_lanes" AS l ON l.lane = json_extract(j.value, '$[1]') AND l.fence = json_extract(j.value, '$[2]')) AS g CROSS JOIN app."Events" AS t ON t.id = g.id AND t.lane = g.lane;
+--   1: r
+--   2: [[5,1,7,"done",1,0,"+0.000 seconds","","0/5"],[6,1,7,"done",1,0,"+0.000 seconds","","0/6"]]
+DELETE FROM app."Events" WHERE id IN (
+    SELECT t.id FROM json_each(?) AS j CROSS JOIN app."Events_lanes" AS l ON l.lane = json_extract(j.value, '$[1]') AND l.fence = json_extract(j.value, '$[2]') CROSS JOIN app."Events" AS t ON t.id = json_extract(j.value, '$[0]') AND t.lane = json_extract(j.value, '$[1]'));
+--   1: [[5,1,7,"done",1,0,"+0.000 seconds","","0/5"],[6,1,7,"done",1,0,"+0.000 seconds","","0/6"]]
+
 -- settle: done, not kept
 DELETE FROM app."Events_lanes" WHERE lane < 0;
 SELECT 'lane', l.lane, l.fence FROM json_each(?) AS j CROSS JOIN app."Events_lanes" AS l ON l.lane = json_extract(j.value, '$[0]') AND l.fence = json_extract(j.value, '$[1]');

@@ -342,6 +342,38 @@ UNION ALL SELECT N'lane', CONVERT(bigint, lane), fence FROM @held;
 --   1: [[1,5,7,"done",false,1,0,0,null,"0/5"]]
 --   2: r
 
+-- settle: done, with receipts of their own
+SET NOCOUNT ON;
+SET XACT_ABORT ON;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+DECLARE @own bit = CASE WHEN @@TRANCOUNT = 0 THEN 1 ELSE 0 END;
+DECLARE @changed bigint = 0;
+DECLARE @given TABLE (lane smallint NOT NULL, id bigint NOT NULL, claim bigint NOT NULL, state nvarchar(10) COLLATE Latin1_General_100_BIN2 NOT NULL, held bit NOT NULL,
+    attempts int NOT NULL, crashes int NOT NULL, delay bigint NOT NULL, error nvarchar(max) COLLATE Latin1_General_100_BIN2, receipt nvarchar(max) COLLATE Latin1_General_100_BIN2, INDEX place CLUSTERED (lane, id));
+INSERT INTO @given (lane, id, claim, state, held, attempts, crashes, delay, error, receipt)
+SELECT lane, id, claim, state, held, attempts, crashes, delay, error, receipt FROM OPENJSON(@p1) WITH (lane smallint '$[0]', id bigint '$[1]', claim bigint '$[2]', state nvarchar(10) '$[3]', held bit '$[4]',
+    attempts int '$[5]', crashes int '$[6]', delay bigint '$[7]', error nvarchar(max) '$[8]', receipt nvarchar(max) '$[9]');
+DECLARE @held TABLE (lane smallint NOT NULL PRIMARY KEY, fence bigint NOT NULL);
+IF @own = 1 BEGIN TRANSACTION;
+INSERT INTO @held (lane, fence)
+SELECT l.lane, l.fence FROM (SELECT DISTINCT lane, claim FROM @given) AS s
+INNER JOIN app."Events_lanes" AS l WITH (INDEX("Events_lanes_fence"), FORCESEEK, REPEATABLEREAD, ROWLOCK)
+    ON l.lane = s.lane AND l.fence = s.claim
+OPTION (FORCE ORDER, LOOP JOIN);
+DELETE g FROM @given AS g WHERE NOT EXISTS (SELECT 1 FROM @held AS l WHERE l.lane = g.lane AND l.fence = g.claim);
+DELETE t
+OUTPUT deleted.id, deleted.lane, deleted.message_id, deleted.topic, deleted.message_key, deleted.payload, deleted.payload_text, deleted.headers, deleted.priority, deleted.created_at, g.attempts, g.crashes, deleted.available_at, COALESCE(g.error, deleted.last_error), SYSUTCDATETIME(), g.receipt, @p2
+INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
+FROM @given AS g INNER JOIN app."Events" AS t WITH (FORCESEEK, ROWLOCK) ON t.lane = g.lane AND t.id = g.id
+WHERE g.state = N'done' AND g.held = 0
+OPTION (FORCE ORDER, LOOP JOIN);
+SET @changed = @changed + @@ROWCOUNT;
+IF @own = 1 COMMIT TRANSACTION;
+SELECT N'changed', @changed, CONVERT(bigint, 0)
+UNION ALL SELECT N'lane', CONVERT(bigint, lane), fence FROM @held;
+--   1: [[1,5,7,"done",false,1,0,0,null,"0/5"],[1,6,7,"done",false,1,0,0,null,"0/6"]]
+--   2: r
+
 -- settle: done, not kept
 SET NOCOUNT ON;
 SET XACT_ABORT ON;
