@@ -5,7 +5,7 @@ import "time"
 // admit takes a row into memory, unless it is there, or has to wait for its
 // sink or its key: then only the place is remembered from which to read it
 // again. It says whether it took the row.
-func (e *engine) admit(l *lane, row Row) bool {
+func (e *engine) admit(l *lane, row *Row) bool {
 	if _, known := l.known[row.ID]; known {
 		return false
 	}
@@ -29,7 +29,7 @@ func (e *engine) admit(l *lane, row Row) bool {
 		l.forget(k)
 		return false
 	}
-	e.take(&item{row: row, lane: l, outlet: o, key: k})
+	e.take(&item{row: *row, lane: l, outlet: o, key: k})
 	return true
 }
 
@@ -38,7 +38,7 @@ func (l *lane) passed(o *outlet, id int64) bool {
 	return l.lag[o.index] != none && id > l.lag[o.index]
 }
 
-func (e *engine) keyOf(l *lane, o *outlet, row Row) *key {
+func (e *engine) keyOf(l *lane, o *outlet, row *Row) *key {
 	if row.Message.Key == "" || e.options.Claim == ByRows {
 		return nil
 	}
@@ -47,7 +47,7 @@ func (e *engine) keyOf(l *lane, o *outlet, row Row) *key {
 
 // takes says whether the row may come into memory. Behind a held key it may
 // not: the key remembers where to read on.
-func (k *key) takes(row Row) bool {
+func (k *key) takes(row *Row) bool {
 	switch {
 	case k == nil:
 		return true
@@ -63,7 +63,7 @@ func (k *key) takes(row Row) bool {
 
 // hasRoom says whether the outlet can take one more row; if not, it falls
 // behind.
-func (e *engine) hasRoom(l *lane, o *outlet, row Row) bool {
+func (e *engine) hasRoom(l *lane, o *outlet, row *Row) bool {
 	if row.Held {
 		return o.memory() > 0
 	}
@@ -110,8 +110,8 @@ func (e *engine) line(k *key) {
 }
 
 // putAway moves a row that was met before its time to the held ones.
-func (e *engine) putAway(l *lane, row Row) {
-	it := &item{row: row, lane: l, stage: inSettle}
+func (e *engine) putAway(l *lane, row *Row) {
+	it := &item{row: *row, lane: l, stage: inSettle}
 	l.known[row.ID] = it
 	l.pinned++
 	e.settle.add(it, it.settlement(StateScheduled))

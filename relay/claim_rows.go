@@ -46,7 +46,8 @@ func (e *engine) claimRows(now time.Time) (readJob, bool) {
 func (e *engine) mergeRows(job readJob, rows []Row) {
 	l := e.lanes[rowsLane]
 	late := time.Since(job.began) > e.options.Lease/2
-	for _, row := range rows {
+	for i := range rows {
+		row := &rows[i]
 		if old := l.known[row.ID]; old != nil && (old.stage == inQueue || old.stage == inFlight) {
 			continue // its claim had ended, and is ours again
 		}
@@ -59,7 +60,7 @@ func (e *engine) mergeRows(job readJob, rows []Row) {
 		case o.room() <= 0:
 			e.giveBack(l, o, row)
 		default:
-			e.take(&item{row: row, lane: l, outlet: o})
+			e.take(&item{row: *row, lane: l, outlet: o})
 		}
 	}
 	e.read.fresh = e.read.fresh || len(rows) == job.claim.Limit
@@ -67,7 +68,7 @@ func (e *engine) mergeRows(job readJob, rows []Row) {
 	e.countLook(len(rows) == 0)
 }
 
-func (e *engine) giveBack(l *lane, o *outlet, row Row) {
+func (e *engine) giveBack(l *lane, o *outlet, row *Row) {
 	if o.options.Sink == nil {
 		e.alarmUnrouted(row.Message.Topic)
 	}
@@ -78,8 +79,8 @@ func (e *engine) giveBack(l *lane, o *outlet, row Row) {
 }
 
 // putBackClaim gives a claim back: others may have it.
-func (e *engine) putBackClaim(l *lane, row Row) {
-	it := &item{row: row, lane: l, stage: inSettle}
+func (e *engine) putBackClaim(l *lane, row *Row) {
+	it := &item{row: *row, lane: l, stage: inSettle}
 	l.known[row.ID] = it
 	l.pinned++
 	e.settle.add(it, it.settlement(StatePending))

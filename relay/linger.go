@@ -15,12 +15,12 @@ const (
 // linger says whether what is pending waits for more. Nobody waits for a message
 // to be marked delivered: its key goes on, and its place in memory is needed
 // only where there are many. Anything else that a settlement brings is waited for.
-func (e *engine) linger(s *unsettled, now time.Time) bool {
-	due := s.began.Add(settleLinger)
-	if s.urgent || !now.Before(due) || len(s.pending) >= e.mayLinger(now) {
+func (e *engine) linger(pending int, now time.Time) bool {
+	due := e.settle.began.Add(settleLinger)
+	if e.settle.urgent || !now.Before(due) || pending >= e.mayLinger(now) {
 		return false
 	}
-	s.dueAt = due
+	e.settle.dueAt = due
 	return true
 }
 

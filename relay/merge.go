@@ -60,7 +60,8 @@ func lowestSet(a, b int64) int64 {
 // to wait for them.
 func (e *engine) mergeLate(result readResult) {
 	e.endScans(result.job, false)
-	for _, row := range result.page.Rows {
+	for i := range result.page.Rows {
+		row := &result.page.Rows[i]
 		if l := e.readLane(result.job, row.Lane); l != nil {
 			e.admit(l, row)
 		}
@@ -106,7 +107,8 @@ func (e *engine) mergePage(result readResult) {
 }
 
 func (e *engine) mergeLanes(job readJob, page Page) {
-	for _, row := range page.Rows {
+	for i := range page.Rows {
+		row := &page.Rows[i]
 		l := e.readLane(job, row.Lane)
 		if l == nil || l.draining || row.ID <= l.cursor {
 			continue
@@ -123,7 +125,8 @@ func (e *engine) mergeLanes(job readJob, page Page) {
 func (e *engine) mergeOutlet(job readJob, page Page) {
 	o, full := job.outlet, false
 	lanes := e.catchingUp(job)
-	for _, row := range page.Rows {
+	for i := range page.Rows {
+		row := &page.Rows[i]
 		l := lanes[row.Lane]
 		if l == nil {
 			continue
@@ -167,7 +170,8 @@ func (e *engine) mergeKey(job readJob, page Page) {
 	if l == nil || l != k.lane || l.draining || k.held || k.behind != job.positions[0].After {
 		return
 	}
-	for _, row := range page.Rows {
+	for i := range page.Rows {
+		row := &page.Rows[i]
 		if row.ID <= k.behind {
 			continue
 		}
@@ -187,7 +191,8 @@ func (e *engine) mergeKey(job readJob, page Page) {
 // room are met again in the next pass.
 func (e *engine) mergeDue(result readResult) {
 	admitted := 0
-	for _, row := range result.page.Rows {
+	for i := range result.page.Rows {
+		row := &result.page.Rows[i]
 		if l := e.readLane(result.job, row.Lane); l != nil && !l.draining && e.admit(l, row) {
 			admitted++
 		}

@@ -86,11 +86,12 @@ func (o *outlet) memory() int {
 }
 
 // roomy says that reading for the outlet is worth while: a read for each place
-// that becomes free would be many small ones.
+// that becomes free would be many small ones, and each has its price. The other
+// half of the buffer keeps the sink busy meanwhile.
 func (o *outlet) roomy() bool { return o.worthwhile(o.room()) }
 
 func (o *outlet) worthwhile(room int) bool {
-	return room > 0 && (room >= o.options.Buffer/4 || room >= o.options.Batch)
+	return room > 0 && room >= min(o.options.Buffer/2, readLimit)
 }
 
 // perKey is how many messages of a key one batch may hold.

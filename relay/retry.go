@@ -208,6 +208,9 @@ func describe(outcome sinks.Outcome) string {
 // shorten cuts a text to at most n bytes of valid UTF-8, without NUL, which
 // some databases can't store.
 func shorten(s string, n int) string {
+	if s == "" {
+		return ""
+	}
 	s = strings.ReplaceAll(strings.ToValidUTF8(s, "�"), "\x00", "�")
 	if len(s) <= n {
 		return s

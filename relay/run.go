@@ -130,6 +130,7 @@ func (e *engine) loop(ctx context.Context) error {
 			e.merge(result)
 		case result := <-e.sent:
 			e.judge(result)
+			e.judgeMore()
 		case j := <-e.journaled:
 			e.afterJournal(j)
 		case result := <-e.settled:
@@ -143,6 +144,13 @@ func (e *engine) loop(ctx context.Context) error {
 			e.aborted = nil
 			e.abort(time.Now())
 		}
+	}
+}
+
+// judgeMore takes what else has been sent, so that it is settled together.
+func (e *engine) judgeMore() {
+	for len(e.sent) > 0 {
+		e.judge(<-e.sent)
 	}
 }
 

@@ -5,39 +5,67 @@ import (
 	"time"
 )
 
-// settlers is the number of settlements under way at once: while one commits,
-// the next is on its way. Each has lanes of its own, so that the outcomes of a
-// key are written in their order: what a successor repeats after a crash then
-// ends with the key's last message.
+// settlers is the number of settlements under way at once, if there is much to
+// write back. Each has lanes of its own, so that the outcomes of a key are
+// written in their order: what a successor repeats after a crash then ends with
+// the key's last message. What fits into one settlement is one: two small ones
+// cost the database more, and each other.
 const settlers = 2
 
 // settleBatch bounds the rows of one settlement.
-const settleBatch = 1000
+const settleBatch = 2000
 
-// settling is what waits to be written back, by settler.
-type settling [settlers]unsettled
-
-type unsettled struct {
-	pending  []verdict
-	flying   int // verdicts under way
-	failures int
-	retryAt  time.Time
+// settling is what waits to be written back: a queue for each settler's lanes.
+type settling struct {
+	queues [settlers]unsettled
 
 	began  time.Time // of the last settlement
 	urgent bool      // what is pending doesn't wait for more
 	dueAt  time.Time // it does, until then
 }
 
-// verdict is an item and what is to be written back for it.
-type verdict struct {
-	item       *item
-	settlement Settlement
+type unsettled struct {
+	pending  verdicts
+	flying   int // verdicts under way
+	failures int
+	retryAt  time.Time
+}
+
+func (u *unsettled) ready(now time.Time) bool {
+	return u.flying == 0 && len(u.pending.items) > 0 && !now.Before(u.retryAt)
+}
+
+// verdicts are items and, at the same places, what is to be written back for
+// them.
+type verdicts struct {
+	items       []*item
+	settlements []Settlement
+}
+
+func (v *verdicts) add(it *item, settlement Settlement) {
+	v.items, v.settlements = append(v.items, it), append(v.settlements, settlement)
+}
+
+// cut takes the first n.
+func (v *verdicts) cut(n int) verdicts {
+	first := verdicts{v.items[:n:n], v.settlements[:n:n]}
+	v.items, v.settlements = v.items[n:], v.settlements[n:]
+	return first
+}
+
+// followedBy returns these verdicts and then others.
+func (v verdicts) followedBy(others verdicts) verdicts {
+	if len(v.items) == 0 {
+		return others
+	}
+	n := len(v.items)
+	return verdicts{append(v.items[:n:n], others.items...), append(v.settlements[:n:n], others.settlements...)}
 }
 
 // settleJob is one call of Settle.
 type settleJob struct {
-	settler  int
-	verdicts []verdict
+	verdicts
+	of [settlers]int // so many are of each queue, one after the other
 }
 
 type settleResult struct {
@@ -47,40 +75,70 @@ type settleResult struct {
 }
 
 func (s *settling) add(it *item, settlement Settlement) {
-	own := &s[it.row.Lane%settlers]
-	own.pending = append(own.pending, verdict{it, settlement})
-	own.urgent = own.urgent || settlement.State != StateDone
+	s.queues[it.row.Lane%settlers].pending.add(it, settlement)
+	s.urgent = s.urgent || settlement.State != StateDone
 }
 
 // count is the number of items whose outcome is not written back yet.
 func (s *settling) count() (n int) {
-	for i := range s {
-		n += len(s[i].pending) + s[i].flying
+	for i := range s.queues {
+		n += len(s.queues[i].pending.items) + s.queues[i].flying
 	}
 	return n
 }
 
 // nextTime is when the next settlement is due that failed, or waits for more.
-func (s *settling) nextTime() (at time.Time) {
-	for i := range s {
-		at = earliest(at, s[i].retryAt, s[i].dueAt)
+func (s *settling) nextTime() time.Time {
+	at := s.dueAt
+	for i := range s.queues {
+		at = earliest(at, s.queues[i].retryAt)
 	}
 	return at
 }
 
-// startSettles writes back what there is.
+// startSettles writes back what there is: all at once, or, where that is more
+// than one settlement takes, each queue by itself. While the other queue is being
+// written, little waits for it.
 func (e *engine) startSettles(now time.Time) {
-	for i := range e.settle {
-		s := &e.settle[i]
-		if s.flying > 0 || len(s.pending) == 0 || now.Before(s.retryAt) || e.linger(s, now) {
-			continue
+	var ready [settlers]bool
+	waiting, flying := 0, 0
+	for i := range e.settle.queues {
+		q := &e.settle.queues[i]
+		flying += q.flying
+		if ready[i] = q.ready(now); ready[i] {
+			waiting += len(q.pending.items)
 		}
-		n := min(len(s.pending), settleBatch)
-		batch := s.pending[:n:n]
-		s.pending, s.flying, s.retryAt = s.pending[n:], n, time.Time{}
-		s.began, s.urgent, s.dueAt = now, len(s.pending) > 0 && s.urgent, time.Time{}
-		e.settles <- settleJob{i, batch}
 	}
+	if flying == 0 && waiting <= settleBatch {
+		if waiting > 0 && !e.linger(waiting, now) {
+			e.startSettle(now, ready)
+		}
+		return
+	}
+	for i := range ready {
+		if ready[i] && (flying == 0 || len(e.settle.queues[i].pending.items) >= settleBatch/2) {
+			var alone [settlers]bool
+			alone[i] = true
+			e.startSettle(now, alone)
+		}
+	}
+}
+
+// startSettle writes back what waits in these queues.
+func (e *engine) startSettle(now time.Time, queues [settlers]bool) {
+	var job settleJob
+	left := 0
+	for i := range e.settle.queues {
+		q := &e.settle.queues[i]
+		if queues[i] {
+			job.of[i] = min(len(q.pending.items), settleBatch)
+			job.verdicts = job.verdicts.followedBy(q.pending.cut(job.of[i]))
+			q.flying, q.retryAt = job.of[i], time.Time{}
+		}
+		left += len(q.pending.items)
+	}
+	e.settle.began, e.settle.dueAt, e.settle.urgent = now, time.Time{}, e.settle.urgent && left > 0
+	e.settles <- job
 }
 
 // settler writes batches back.
@@ -98,11 +156,7 @@ func (e *engine) settler(ctx context.Context) {
 func (e *engine) writeBack(ctx context.Context, job settleJob) settleResult {
 	ctx, cancel := context.WithTimeout(ctx, e.operationTimeout())
 	defer cancel()
-	settlements := make([]Settlement, len(job.verdicts))
-	for i, v := range job.verdicts {
-		settlements[i] = v.settlement
-	}
-	counts, err := e.store.Settle(ctx, e.options.Name, e.keeps(), settlements)
+	counts, err := e.store.Settle(ctx, e.options.Name, e.keeps(), job.settlements)
 	e.reached(err)
 	return settleResult{job, counts, err}
 }
@@ -115,21 +169,21 @@ var settlePause = Backoff{Min: 50 * time.Millisecond, Max: 2 * time.Second}
 // afterSettle takes out of memory what is written. What is not is written
 // again: the database may have taken it, and then nothing happens.
 func (e *engine) afterSettle(result settleResult) {
-	s := &e.settle[result.settler]
-	s.flying = 0
 	if result.err != nil {
-		s.pending = append(result.verdicts[:len(result.verdicts):len(result.verdicts)], s.pending...)
-		s.failures++
-		s.retryAt = time.Now().Add(settlePause.draw(s.failures))
-		e.failed("settle", result.err)
+		e.settleAgain(result)
 		return
 	}
-	s.failures = 0
+	for i, n := range result.of {
+		if n > 0 {
+			e.settle.queues[i].flying, e.settle.queues[i].failures = 0, 0
+		}
+	}
 	states := map[State]int{}
-	for _, v := range result.verdicts {
-		states[v.settlement.State]++
-		e.finish(v.item)
-		e.afterState(v)
+	for i, it := range result.items {
+		settlement := &result.settlements[i]
+		states[settlement.State]++
+		e.finish(it)
+		e.afterState(it, settlement)
 	}
 	e.options.Observer.Settled(result.counts, states)
 	if result.counts.Fenced > 0 {
@@ -139,17 +193,31 @@ func (e *engine) afterSettle(result settleResult) {
 	}
 }
 
+// settleAgain puts what could not be written before all else of its queue.
+func (e *engine) settleAgain(result settleResult) {
+	for i, n := range result.of {
+		if n == 0 {
+			continue
+		}
+		q := &e.settle.queues[i]
+		q.pending = result.cut(n).followedBy(q.pending)
+		q.flying = 0
+		q.failures++
+		q.retryAt = time.Now().Add(settlePause.draw(q.failures))
+	}
+	e.failed("settle", result.err)
+}
+
 // afterState does what had to wait until the state was written.
-func (e *engine) afterState(v verdict) {
-	it := v.item
-	switch v.settlement.State {
+func (e *engine) afterState(it *item, settlement *Settlement) {
+	switch settlement.State {
 	case StateError:
 		if k := it.key; k != nil && k.held && k.holder == it.row.ID {
 			e.letGo(k)
 			e.goOn(k)
 		}
 	case StateRetry:
-		e.dueAgain(time.Now().Add(v.settlement.Delay))
+		e.dueAgain(time.Now().Add(settlement.Delay))
 	}
 }
 

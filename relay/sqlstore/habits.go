@@ -7,7 +7,8 @@ import (
 
 // habits are what a store has learned from the pages that it read.
 type habits struct {
-	rowSize int // bytes of the average row's payload in the last page
+	rowSize  int // bytes of the average row's payload in the last page
+	pageSize int // rows of the last page
 
 	// spread is by how much a position's share may exceed its equal part.
 	spread int
@@ -56,6 +57,7 @@ func (h *habits) failed() { h.rowSize = max(h.rowSize, largeRowSize) }
 // learn widens the shares after a page that was far from full though there was
 // more: some lanes are busier than others, or most ids are not this relay's.
 func (h *habits) learn(r *reading) {
+	h.pageSize = len(r.rows)
 	if len(r.rows) > 0 {
 		h.rowSize = r.bytes / len(r.rows)
 	}

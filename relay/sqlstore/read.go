@@ -38,7 +38,7 @@ func (s *Store) failed() {
 }
 
 func (s *Store) read(ctx context.Context, positions []relay.Position, limit, maxBytes int) (relay.Page, error) {
-	reading := reading{limit: limit, maxBytes: maxBytes}
+	reading := reading{limit: limit, maxBytes: maxBytes, expected: min(limit, s.habits.pageSize)}
 	began := s.beginRead()
 	var first firstLine
 	for i, run := range runs(positions) {
@@ -166,6 +166,7 @@ type reading struct {
 	rows            []relay.Row
 	limit, maxBytes int
 	bytes           int
+	expected        int  // rows, about
 	share           int  // rows of one position; 0: no bound
 	asked           int  // rows, those before included, that the database was asked for
 	leftOut         bool // there may be more, as positions were read up to a share
@@ -194,6 +195,9 @@ func (r *reading) take(row relay.Row) (more bool, err error) {
 	}
 	r.after, r.count = row.ID, r.count+1
 	r.leftOut = r.leftOut || r.count == r.share
+	if r.rows == nil {
+		r.rows = make([]relay.Row, 0, r.expected)
+	}
 	r.rows = append(r.rows, row)
 	r.bytes += len(row.Message.Payload)
 	return !r.full(), nil

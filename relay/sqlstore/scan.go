@@ -148,5 +148,8 @@ func readHeaders(text string) (headers map[string]string, wrong string) {
 // storable makes a text that every database takes: a sink's words may be any
 // bytes.
 func storable(text string) string {
+	if text == "" {
+		return ""
+	}
 	return string(bytes.ReplaceAll(bytes.ToValidUTF8([]byte(text), []byte("�")), []byte{0}, []byte("�")))
 }

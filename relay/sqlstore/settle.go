@@ -112,7 +112,8 @@ func (f *facts) settled(settlements []relay.Settlement) relay.Settled {
 func (s *Store) settling(name string, keep bool, settlements []relay.Settlement) (dialect.Settle, error) {
 	converted := make([]dialect.Settlement, len(settlements))
 	byRows := settlements[0].Token != ""
-	for i, settlement := range settlements {
+	for i, at := range inOrder(settlements) {
+		settlement := &settlements[at]
 		if err := check(settlement, byRows); err != nil {
 			return dialect.Settle{}, err
 		}
@@ -122,16 +123,26 @@ func (s *Store) settling(name string, keep bool, settlements []relay.Settlement)
 			Error: storable(settlement.Error), Receipt: storable(settlement.Receipt),
 		}
 	}
-	slices.SortStableFunc(converted, func(a, b dialect.Settlement) int {
-		return cmp.Or(cmp.Compare(a.Lane, b.Lane), cmp.Compare(a.ID, b.ID))
-	})
 	if byRows {
 		return s.dialect.SettleRows(s.table, name, keep, converted), nil
 	}
 	return s.dialect.SettleLanes(s.table, name, keep, converted), nil
 }
 
-func check(settlement relay.Settlement, byRows bool) error {
+// inOrder returns the places of the settlements in the order of lanes and ids.
+func inOrder(settlements []relay.Settlement) []int32 {
+	places := make([]int32, len(settlements))
+	for i := range places {
+		places[i] = int32(i)
+	}
+	slices.SortFunc(places, func(i, j int32) int {
+		a, b := &settlements[i], &settlements[j]
+		return cmp.Or(cmp.Compare(a.Lane, b.Lane), cmp.Compare(a.ID, b.ID), cmp.Compare(i, j))
+	})
+	return places
+}
+
+func check(settlement *relay.Settlement, byRows bool) error {
 	switch {
 	case settlement.Lane < 0 || settlement.Lane >= relay.Lanes:
 		return fmt.Errorf("settle row %d: there is no lane %d", settlement.ID, settlement.Lane)

@@ -1,0 +1,88 @@
+package relay
+
+import (
+	"testing"
+	"time"
+)
+
+// What waits in each queue, what is under way of it, and how many rows the
+// settlements that start then are for.
+func TestSettlementsThatStart(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		waiting, flying [settlers]int
+		want            []int
+	}{
+		"nothing":                              {},
+		"one for both queues":                  {waiting: [2]int{3, 4}, want: []int{7}},
+		"one queue":                            {waiting: [2]int{0, 4}, want: []int{4}},
+		"as many as fit":                       {waiting: [2]int{settleBatch / 2, settleBatch / 2}, want: []int{settleBatch}},
+		"one for each queue":                   {waiting: [2]int{settleBatch, 1}, want: []int{settleBatch, 1}},
+		"no more than fit":                     {waiting: [2]int{3 * settleBatch, 0}, want: []int{settleBatch}},
+		"little waits for the other queue":     {waiting: [2]int{5, 0}, flying: [2]int{0, 1}},
+		"much doesn't wait":                    {waiting: [2]int{settleBatch / 2, 0}, flying: [2]int{0, 1}, want: []int{settleBatch / 2}},
+		"a queue has one settlement at a time": {waiting: [2]int{settleBatch, 0}, flying: [2]int{1, 0}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e := &engine{settles: make(chan settleJob, settlers)}
+			for i := range settlers {
+				e.settle.queues[i].flying = c.flying[i]
+				for range c.waiting[i] {
+					e.settle.add(&item{row: Row{Lane: i}}, Settlement{Lane: i})
+				}
+			}
+			e.startSettles(time.Now())
+			var got []int
+			for len(e.settles) > 0 {
+				got = append(got, checkJob(t, <-e.settles))
+			}
+			if len(got) != len(c.want) || len(got) > 0 && got[0] != c.want[0] || len(got) > 1 && got[1] != c.want[1] {
+				t.Errorf("settlements of %v rows, want %v", got, c.want)
+			}
+		})
+	}
+}
+
+func checkJob(t *testing.T, job settleJob) int {
+	t.Helper()
+	at := 0
+	for queue, n := range job.of {
+		for range n {
+			if job.items[at].row.Lane != queue || job.settlements[at].Lane != queue {
+				t.Fatalf("place %d of the settlement isn't of queue %d", at, queue)
+			}
+			at++
+		}
+	}
+	if at != len(job.items) || at != len(job.settlements) {
+		t.Errorf("%d items and %d settlements, of which %d are counted", len(job.items), len(job.settlements), at)
+	}
+	return at
+}
+
+// What could not be written goes before what came meanwhile, each to its queue.
+func TestFailedSettlementIsRepeatedFirst(t *testing.T) {
+	t.Parallel()
+	e := &engine{settles: make(chan settleJob, settlers), options: Options{Observer: NoObserver{}}}
+	add := func(ids ...int64) {
+		for _, id := range ids {
+			e.settle.add(&item{row: Row{ID: id, Lane: int(id % settlers)}}, Settlement{ID: id})
+		}
+	}
+	add(1, 2, 3)
+	e.startSettles(time.Now())
+	add(4, 5)
+	e.settleAgain(settleResult{settleJob: <-e.settles})
+	for queue, want := range [settlers][]int64{{2, 4}, {1, 3, 5}} {
+		s := &e.settle.queues[queue]
+		if s.flying != 0 || !s.retryAt.After(time.Now().Add(-time.Second)) || len(s.pending.items) != len(want) {
+			t.Fatalf("queue %d: %d under way, %d wait, want %v", queue, s.flying, len(s.pending.items), want)
+		}
+		for i, id := range want {
+			if s.pending.items[i].row.ID != id || s.pending.settlements[i].ID != id {
+				t.Errorf("queue %d, place %d: row %d, want %d", queue, i, s.pending.items[i].row.ID, id)
+			}
+		}
+	}
+}
