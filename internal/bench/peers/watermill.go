@@ -72,8 +72,9 @@ func (w Watermill) Pending() string {
 	if w.Delete {
 		return "SELECT EXISTS (SELECT 1 FROM watermill_outbox)"
 	}
-	return `SELECT EXISTS (SELECT 1 FROM watermill_outbox, watermill_offsets_outbox
-WHERE (transaction_id, "offset") > (last_processed_transaction_id, offset_acked))`
+	return `SELECT COALESCE((SELECT (m.transaction_id, m."offset") > (o.last_processed_transaction_id, o.offset_acked)
+FROM (SELECT transaction_id, "offset" FROM watermill_outbox ORDER BY 1 DESC, 2 DESC LIMIT 1) AS m
+LEFT JOIN watermill_offsets_outbox AS o ON true), true)`
 }
 
 func (w Watermill) Start(ctx context.Context, d *table.Database, handle Handler) (stop func() error, err error) {
