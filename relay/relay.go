@@ -105,8 +105,9 @@ func (r *Relay) newEngine() *engine {
 // under way are cancelled, what is known is settled. Safe to call at any time.
 func (r *Relay) Abort() { r.abort.Do(func() { close(r.aborted) }) }
 
-// Wake makes the relay look for new messages now. It never blocks and may be
-// called by anyone at any time; many calls at once are one look.
+// Wake makes the relay look for new messages now, or 2 ms after its last look.
+// It never blocks and may be called by anyone at any time; many calls at once
+// are one look.
 func (r *Relay) Wake() { r.wake.wake() }
 
 // Healthy returns nil if the relay runs, its loop is alive and the database

@@ -95,10 +95,12 @@ func (s *Store) promise(ctx context.Context, first firstLine, began token) (late
 }
 
 func (s *Store) warning() string {
-	if s.observed == nil {
-		return ""
+	if s.observed != nil {
+		if warning := s.observed.warned(); warning != "" {
+			return warning
+		}
 	}
-	return s.observed.warned()
+	return s.pool.warning(s.db)
 }
 
 // gave notes which ids were given out: those of rows that were read.

@@ -1,0 +1,71 @@
+package sqlstore_test
+
+import (
+	"database/sql"
+	"strings"
+	"testing"
+
+	"github.com/rowrelay/rowrelay/internal/testdb"
+	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/sqlstore"
+)
+
+// A pool that closes the relay's connections and opens them again, as it does by
+// default, is told of once.
+func TestPoolThatClosesIdleConnectionsIsToldOf(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct{ keep, want int }{"two": {2, 1}, "enough": {8, 0}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			table := open(t, aSQLite(t))
+			table.DB.SetMaxIdleConns(tt.keep)
+			store, err := sqlstore.Open(t.Context(), table.DB, table.dialect, sqlstore.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			told := 0
+			for range 60 {
+				useAtOnce(t, table.DB, 4)
+				page, err := store.Read(t.Context(), []relay.Position{{Lane: 1}}, 10, 1000)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if strings.Contains(page.Warning, "SetMaxIdleConns") {
+					told++
+				}
+			}
+			if told != tt.want {
+				t.Errorf("told %d times, want %d", told, tt.want)
+			}
+		})
+	}
+}
+
+func aSQLite(t *testing.T) testdb.Target {
+	t.Helper()
+	for _, target := range testdb.Targets() {
+		if target.Kind == testdb.SQLite {
+			return target
+		}
+	}
+	t.Fatal("there is no SQLite")
+	return testdb.Target{}
+}
+
+// useAtOnce takes some connections and gives all of them back.
+func useAtOnce(t *testing.T, db *sql.DB, count int) {
+	t.Helper()
+	var all []*sql.Conn
+	for range count {
+		conn, err := db.Conn(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, conn)
+	}
+	for _, conn := range all {
+		if err := conn.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
