@@ -3,7 +3,6 @@ package relay
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -99,7 +98,7 @@ func (e *engine) startCarefully(o *outlet) {
 		}
 	}
 	e.care.writing = true
-	j := job{batch: batch, journals: e.journals(true)}
+	j := job{batch: batch, journals: e.journals()}
 	if o.exact != nil {
 		j.plan = &plan{}
 	}
@@ -140,16 +139,12 @@ func (e *engine) putBackLaunched(o *outlet, items []*item) {
 	e.takeBack(o, items)
 }
 
-// journals lists the tickets that hold and, if the relay is careful, all that is
-// under way.
-func (e *engine) journals(careful bool) []Journal {
+// journals lists the tickets that hold, and all that is under way.
+func (e *engine) journals() []Journal {
 	var journals []Journal
 	total := 0
 	for _, l := range e.sortedLanes() {
-		j := Journal{Lease: l.Lease, Tickets: l.written()}
-		if careful {
-			j.Suspects = e.underWay(l)
-		}
+		j := Journal{Lease: l.Lease, Tickets: l.written(), Suspects: e.underWay(l)}
 		total += len(j.Suspects)
 		something := len(j.Suspects)+len(j.Tickets) > 0 || l.sending()
 		if something || l.journaled {
@@ -195,9 +190,11 @@ func (e *engine) writeJournals(ctx context.Context, j job) (err error) {
 // afterJournal lets the next journal be written.
 func (e *engine) afterJournal(j journaled) {
 	e.care.writing = false
-	if j.err == nil {
-		e.note(j.job)
+	if j.err != nil {
+		e.perhapsWritten(j.job)
+		return
 	}
+	e.note(j.job)
 }
 
 // notSent takes back a batch whose journal could not be written.
@@ -211,9 +208,6 @@ func (e *engine) notSent(result sendResult) {
 	e.putBackLaunched(result.outlet, result.job.batch)
 	for _, it := range result.job.batch {
 		e.goOn(it.key)
-	}
-	if result.job.plan != nil && !errors.Is(result.notSent, ErrFenced) {
-		e.perhapsWritten(result)
 	}
 	now := time.Now()
 	e.lease.next = now

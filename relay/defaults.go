@@ -71,7 +71,6 @@ func (s SinkOptions) withDefaults(store Store, claim Claim) (SinkOptions, error)
 		if _, ok := store.(Journaler); !ok || claim != ByLanes {
 			return s, errors.New("a sink that is exact needs a relay that claims by lanes, and a store that keeps journals")
 		}
-		s.Workers = 1 // its batches follow each other
 	}
 	var limits sinks.Limits
 	if limited, ok := s.Sink.(sinks.Limited); ok {

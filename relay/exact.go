@@ -11,7 +11,7 @@ import (
 )
 
 // exactBatch is a batch that its sink recognises when it comes again. While it
-// is in doubt, its outlet sends nothing else.
+// is in doubt, its outlet begins nothing else.
 type exactBatch struct {
 	sink    string
 	name    string
@@ -32,17 +32,78 @@ type ticket struct {
 type plan struct {
 	tickets []sinks.Ticket // by the batch's items; the zero one where an item isn't sent
 	noted   bool
+	alone   bool // nothing else of the outlet was under way
 }
 
-// startExactly sends one batch, once its plan is written down.
+// startExactly sends one more batch, once its plan is written down. While a plan
+// is written the batches before it are on their way.
 func (e *engine) startExactly(o *outlet) {
-	if o.busy > 0 || e.care.writing || o.queue.empty() {
+	if o.busy >= e.workersOf(o) || o.busy > 0 && o.picky || e.care.writing || o.queue.empty() {
 		return
 	}
+	o.queue.gather(o.options.Batch)
 	if batch := e.takeBatch(o); len(batch) > 0 {
 		e.care.writing = true
-		e.give(o, job{batch: batch, journals: e.journals(false), plan: &plan{}})
+		e.give(o, job{batch: batch, journals: e.journalsOf(batch), plan: &plan{alone: o.busy == 0}})
 	}
+}
+
+// gather puts first what is of the first one's lane, then what is of the next
+// one's, until it makes up a batch of n: so a batch is of few lanes, each of which
+// has its journal written for it. What is first stays first.
+func (q *queue) gather(n int) {
+	waiting, sizes := q.items[q.head:], map[*lane]int{}
+	if len(waiting) <= n {
+		return
+	}
+	for _, entry := range waiting {
+		sizes[entry.lane()] += entry.count()
+	}
+	chosen, rest := map[*lane]bool{}, make([]queued, 0, len(waiting))
+	gathered := waiting[:0]
+	for _, entry := range waiting {
+		if l := entry.lane(); !chosen[l] && n > 0 {
+			chosen[l] = true
+			n -= sizes[l]
+		}
+		if chosen[entry.lane()] {
+			gathered = append(gathered, entry)
+		} else {
+			rest = append(rest, entry)
+		}
+	}
+	copy(waiting[len(gathered):], rest)
+}
+
+func (q queued) lane() *lane {
+	if q.key != nil {
+		return q.key.lane
+	}
+	return q.item.lane
+}
+
+// count is that of the items that stand there.
+func (q queued) count() int {
+	if q.key != nil {
+		return len(q.key.items)
+	}
+	return 1
+}
+
+// journalsOf lists the tickets that hold in the lanes of a batch. Those of other
+// lanes stand where they were written; what of them is over by now does no harm.
+func (e *engine) journalsOf(batch []*item) (journals []Journal) {
+	of := map[*lane]bool{}
+	for _, it := range batch {
+		of[it.lane] = true
+	}
+	for _, l := range e.sortedLanes() {
+		if of[l] || l.journaled {
+			journals = append(journals, Journal{Lease: l.Lease, Tickets: l.written()})
+			l.journaled = false
+		}
+	}
+	return journals
 }
 
 // makePlan has the sink plan a batch, and adds the tickets to the journals that
@@ -127,13 +188,16 @@ func (e *engine) note(j job) {
 	}
 }
 
-// perhapsWritten keeps the tickets of a batch that was not sent, as its plan may
+// perhapsWritten keeps the tickets of a batch that is not sent, as its plan may
 // have been written down: another relay that takes over a lane may send it.
-func (e *engine) perhapsWritten(result sendResult) {
-	e.note(result.job)
-	for _, it := range result.job.batch {
+func (e *engine) perhapsWritten(j job) {
+	if j.plan == nil {
+		return
+	}
+	e.note(j)
+	for _, it := range j.batch {
 		if t := it.lane.tickets[it.row.ID]; t != nil {
-			e.doubt(result.outlet, t.batch)
+			e.doubt(it.outlet, t.batch)
 		}
 	}
 }
@@ -149,8 +213,24 @@ func (e *engine) weigh(it *item, outcome sinks.Outcome) sinks.Outcome {
 		e.doubt(it.outlet, t.batch)
 	default:
 		delete(it.lane.tickets, it.row.ID)
+		it.outlet.picky = true
 	}
 	return outcome
+}
+
+// pleased lets batches overlap again, after one that was alone and was taken: one
+// that is refused is sent in smaller parts until what is wrong with it is found,
+// and another one on its way would be in the way of that.
+func (o *outlet) pleased(p *plan, outcomes []sinks.Outcome) {
+	if p == nil || !p.alone {
+		return
+	}
+	for i, t := range p.tickets {
+		if t != (sinks.Ticket{}) && outcomes[i].Result != sinks.Delivered {
+			return
+		}
+	}
+	o.picky = false
 }
 
 // turnedDown says that an exact sink has none of a batch, and wants it planned

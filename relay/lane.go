@@ -25,7 +25,7 @@ type lane struct {
 	draining bool  // being given up: its part is another relay's
 	lost     bool
 
-	journaled bool // something of it is in the journal
+	journaled bool // something of it is in the journal that has to be cleared
 	crashes   int
 	since     time.Time
 }

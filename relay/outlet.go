@@ -16,6 +16,7 @@ type outlet struct {
 	tx      sinks.TxSink // set if its messages are handled within the mark's transaction
 	exact   sinks.Exact  // set if it recognises what comes again
 	doubts  []*exactBatch
+	picky   bool // refused a part of an exact batch: one at a time
 
 	queue    queue
 	buffered int // items in memory, with those that are not settled

@@ -44,6 +44,7 @@ func (e *engine) judge(result sendResult) {
 			back = append(back, it)
 		}
 	}
+	o.pleased(result.job.plan, outcomes)
 	e.takeBack(o, back)
 	e.judgeCircuit(o, outcomes, result.job.ctx.Err() != nil || e.turnedDown(o, outcomes))
 	for _, it := range result.job.batch {

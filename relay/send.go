@@ -69,17 +69,20 @@ func (e *engine) startSends(now time.Time) {
 // startBatches sends as many batches as there are free workers. While a sink
 // was just unavailable, one batch tries it.
 func (e *engine) startBatches(o *outlet) {
-	workers := o.options.Workers
-	if o.circuit.failures > 0 {
-		workers = 1
-	}
-	for o.busy < workers && !o.queue.empty() {
+	for o.busy < e.workersOf(o) && !o.queue.empty() {
 		batch := e.takeBatch(o)
 		if len(batch) == 0 {
 			return
 		}
 		e.give(o, job{batch: batch})
 	}
+}
+
+func (e *engine) workersOf(o *outlet) int {
+	if o.circuit.failures > 0 {
+		return 1
+	}
+	return o.options.Workers
 }
 
 func (e *engine) give(o *outlet, j job) {

@@ -8,9 +8,13 @@ import "context"
 // between the destination's answer and the mark.
 //
 // The relay asks for a plan, writes it down, and then sends. What a Send left
-// open, or a relay that died, is sent again by the plan before anything else.
-// The relay calls Plan and Send one at a time; limits that allow more workers
-// are ignored.
+// open, or a relay that died, is sent again by the plan before anything else is
+// planned.
+//
+// Plans are asked for one at a time, while what was planned before may be on its
+// way; Sends of different plans may be under way at once, and end in any order. So
+// what becomes of one must not change another's fate. A sink that can't promise
+// this has [Limits] of one worker.
 type Exact interface {
 	Sink
 

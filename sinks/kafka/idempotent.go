@@ -47,13 +47,15 @@ func (s *IdempotentSink) Plan(ctx context.Context, batch []sinks.Message) ([]sin
 	for i, l := range r.order {
 		places[i], l.most = l.place, s.identity.bound(l.place)
 	}
-	if err := s.prepare(ctx, places, len(batch)); err != nil {
+	line, err := s.prepare(ctx, places, len(batch))
+	if err != nil {
 		return nil, r.unsettledAs(s.troubled(ctx, err))
 	}
 	tickets := make([]sinks.Ticket, len(batch))
 	for _, l := range r.ready() {
-		s.plan(l, tickets)
+		s.plan(line, l, tickets)
 	}
+	s.identity.planned(line)
 	for i := range batch {
 		if tickets[i] == (sinks.Ticket{}) && !r.settled[i] {
 			r.settle(i, neighbour)
@@ -72,10 +74,10 @@ func (r *run) unsettledAs(o sinks.Outcome) []sinks.Outcome {
 }
 
 // plan gives the records of a lane's batch their tickets.
-func (s *IdempotentSink) plan(l *lane, tickets []sinks.Ticket) {
+func (s *IdempotentSink) plan(line *line, l *lane, tickets []sinks.Ticket) {
 	n := len(l.chunk)
-	id, base, end := s.identity.reserve(l.place, n)
-	name := stamp{cluster: s.cluster.name(), producer: id, base: base, to: l.place, end: end, at: time.Now()}.String()
+	base, end := s.identity.reserve(line, l.place, n)
+	name := stamp{cluster: s.cluster.name(), producer: line.producer, base: base, to: l.place, end: end, at: time.Now()}.String()
 	for at, i := range l.chunk {
 		tickets[i] = sinks.Ticket{Batch: name, Size: n, Place: at}
 	}

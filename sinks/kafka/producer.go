@@ -11,64 +11,76 @@ import (
 	kafkago "github.com/segmentio/kafka-go"
 )
 
-// identity is who this process is to the brokers, and how far it has come with
-// each partition. A sequence belongs to one exact batch for ever: where the fate
-// of one is not known, all goes on under another id.
+// identity is who this process is to the brokers: some producers, each with the
+// lines that it writes. A producer has one plan at a time, so that what becomes of
+// one plan is nothing to another; only when the brokers have all of it is the
+// producer used again. A sequence belongs to one exact batch for ever.
 type identity struct {
-	mu        sync.Mutex
-	id        int64 // -1: none yet
-	sequences map[place]*sequence
-	most      map[place]int // records that a batch may have, after one was refused
+	mu   sync.Mutex
+	free []*line         // the brokers have all that was planned for them
+	busy map[int64]*line // by producer: planned, and not known to be there
+	ends map[place]int64 // of partitions, as far as is known
+	most map[place]int   // records that a batch may have, after one was refused
 }
 
-type sequence struct {
-	next  int32 // of the next record
-	open  bool  // the last batch that was planned is not known to be there
-	end   int64 // of the partition, as far as is known
-	known bool  // whether it is
+// line is how far a producer has come with each partition.
+type line struct {
+	producer int64
+	next     map[place]int32 // the sequence of the next record
+	open     map[place]bool  // its last batch is not known to be there
 }
 
 func newIdentity() *identity {
-	return &identity{id: -1, sequences: map[place]*sequence{}, most: map[place]int{}}
+	return &identity{busy: map[int64]*line{}, ends: map[place]int64{}, most: map[place]int{}}
 }
 
-func (i *identity) at(p place) *sequence {
-	if i.sequences[p] == nil {
-		i.sequences[p] = &sequence{}
-	}
-	return i.sequences[p]
+func newLine(producer int64) *line {
+	return &line{producer: producer, next: map[place]int32{}, open: map[place]bool{}}
 }
 
-// spent says that another id is needed to write so many records to each place.
-func (i *identity) spent(places []place, most int) bool {
+// forgotten is how many producers may be busy: of most of those nobody will ever
+// know better, and to forget one costs another id.
+const forgotten = 64
+
+// begin takes a line that has room for so many more records, for a plan of its
+// own; nil if there is none.
+func (i *identity) begin(places []place, most int) *line {
 	i.mu.Lock()
 	defer i.mu.Unlock()
+	if len(i.free) == 0 {
+		return nil
+	}
+	l := i.free[len(i.free)-1]
+	i.free = i.free[:len(i.free)-1]
 	for _, p := range places {
-		if s := i.at(p); s.open || int(s.next) > math.MaxInt32-most {
-			return true
+		if int(l.next[p]) > math.MaxInt32-most {
+			return nil
 		}
 	}
-	return i.id < 0
-}
-
-// renew begins anew under another id.
-func (i *identity) renew(id int64) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	i.id = id
-	for _, s := range i.sequences {
-		s.next, s.open = 0, false
-	}
+	return l
 }
 
 // reserve gives n records of a place their sequences, for good.
-func (i *identity) reserve(p place, n int) (id int64, base int32, end int64) {
+func (i *identity) reserve(l *line, p place, n int) (base int32, end int64) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	s := i.at(p)
-	base = s.next
-	s.next, s.open = s.next+int32(n), true
-	return i.id, base, s.end
+	base = l.next[p]
+	l.next[p], l.open[p] = base+int32(n), true
+	return base, i.ends[p]
+}
+
+// planned ends a plan. Where nothing came of it, its line is free at once.
+func (i *identity) planned(l *line) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if len(l.open) == 0 {
+		i.free = append(i.free, l)
+		return
+	}
+	if len(i.busy) >= forgotten {
+		clear(i.busy)
+	}
+	i.busy[l.producer] = l
 }
 
 // taken notes that the broker has a batch.
@@ -76,10 +88,16 @@ func (i *identity) taken(st stamp, n int, end int64) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	delete(i.most, st.to)
-	s := i.at(st.to)
-	s.end = max(s.end, end)
-	if st.producer == i.id && s.next == st.base+int32(n) {
-		s.open = false
+	if known, there := i.ends[st.to]; there {
+		i.ends[st.to] = max(known, end)
+	}
+	l := i.busy[st.producer]
+	if l == nil || l.next[st.to] != st.base+int32(n) {
+		return
+	}
+	if delete(l.open, st.to); len(l.open) == 0 {
+		delete(i.busy, st.producer)
+		i.free = append(i.free, l)
 	}
 }
 
@@ -101,7 +119,7 @@ func (i *identity) unknownEnds(places []place) (unknown []place) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	for _, p := range places {
-		if !i.at(p).known {
+		if _, known := i.ends[p]; !known {
 			unknown = append(unknown, p)
 		}
 	}
@@ -111,27 +129,26 @@ func (i *identity) unknownEnds(places []place) (unknown []place) {
 func (i *identity) learnEnd(p place, end int64) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	s := i.at(p)
-	s.end, s.known = max(s.end, end), true
+	i.ends[p] = max(i.ends[p], end)
 }
 
-// prepare makes the producer ready to write up to most records to each place.
-func (s *IdempotentSink) prepare(ctx context.Context, places []place, most int) error {
-	if s.identity.spent(places, most) {
-		id, err := s.newID(ctx)
-		if err != nil {
-			return fmt.Errorf("ask for a producer's id: %w", err)
-		}
-		s.identity.renew(id)
-	}
+// prepare makes a line ready to write up to most records to each place.
+func (s *IdempotentSink) prepare(ctx context.Context, places []place, most int) (*line, error) {
 	for _, p := range s.identity.unknownEnds(places) {
 		end, err := s.endOf(ctx, p)
 		if err != nil {
-			return fmt.Errorf("ask for the end of %s/%d: %w", p.topic, p.partition, err)
+			return nil, fmt.Errorf("ask for the end of %s/%d: %w", p.topic, p.partition, err)
 		}
 		s.identity.learnEnd(p, end)
 	}
-	return nil
+	if l := s.identity.begin(places, most); l != nil {
+		return l, nil
+	}
+	id, err := s.newID(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("ask for a producer's id: %w", err)
+	}
+	return newLine(id), nil
 }
 
 // newID asks for an id that nobody has, again while a broker that has just
