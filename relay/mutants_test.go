@@ -21,6 +21,7 @@ func TestSimulationFindsBrokenStores(t *testing.T) {
 		"retries are put off for ever":         func(s relay.Store) relay.Store { return losesRetries{s} },
 		"tickets are forgotten at takeover":    func(s relay.Store) relay.Store { return forgetsTickets{s, s.(relay.Journaler)} },
 		"half a batch's rows are not found":    func(s relay.Store) relay.Store { return findsHalf{s, s.(relay.Journaler)} },
+		"a journal has the last batch alone":   func(s relay.Store) relay.Store { return lastAlone{s, s.(relay.Journaler)} },
 	}
 	for name, wrap := range mutants {
 		t.Run(name, func(t *testing.T) {
@@ -90,6 +91,20 @@ func (s forgetsTickets) Acquire(ctx context.Context, name string, count int, ttl
 		grants[i].Tickets = nil
 	}
 	return grants, err
+}
+
+// lastAlone writes down the tickets of a lane's last batch, and forgets those that
+// hold since before.
+type lastAlone struct {
+	relay.Store
+	relay.Journaler
+}
+
+func (s lastAlone) WriteJournal(ctx context.Context, name string, journals []relay.Journal) ([]relay.Lease, error) {
+	for i := range journals {
+		journals[i].Tickets = journals[i].Tickets[max(0, len(journals[i].Tickets)-1):]
+	}
+	return s.Journaler.WriteJournal(ctx, name, journals)
 }
 
 // findsHalf finds half of the rows that were being sent.

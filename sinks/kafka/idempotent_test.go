@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -185,6 +186,50 @@ func TestAbandonedPlan(t *testing.T) {
 	wantSummary(t, "after", sink.Send(t.Context(), planned(t, sink, batch[10:30])), "D")
 	wantSummary(t, "a part of what was abandoned", sink.Send(t.Context(), abandoned[:5]), "N")
 	wantOnce(t, addresses, topic, batch)
+}
+
+// Plans overlap, and their Sends end in any order: what becomes of one is nothing
+// to the others, and all are recognised.
+func TestOverlappingPlans(t *testing.T) {
+	t.Parallel()
+	addresses := []string{broker(t)}
+	topic := newTopic(t, addresses, 1)
+	first, second := idempotent(t, kafka.Options{Brokers: addresses}), idempotent(t, kafka.Options{Brokers: addresses})
+	var all, never []sinks.Message
+	for range 3 {
+		one, other, last := planned(t, first, batchOf(topic, keys(30)...)), planned(t, first, batchOf(topic, keys(30)...)), planned(t, first, batchOf(topic, keys(30)...))
+		var sends sync.WaitGroup
+		for _, batch := range [][]sinks.Message{last, other} {
+			sends.Go(func() { wantSummary(t, "one of several", first.Send(t.Context(), batch), "D") })
+		}
+		sends.Wait()
+		all, never = append(append(all, other...), last...), append(never, one...)
+	}
+	if err := second.Open(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	wantSummary(t, "what was never sent, in part", second.Send(t.Context(), never[1:30]), "N")
+	wantSummary(t, "what was sent", second.Send(t.Context(), all), "D")
+	wantSummary(t, "what comes late", first.Send(t.Context(), never), "D")
+	wantOnce(t, addresses, topic, append(all, never...))
+}
+
+// A producer is used again once the broker has all that was planned for it, and
+// not before.
+func TestProducersAreUsedAgain(t *testing.T) {
+	t.Parallel()
+	addresses := []string{broker(t)}
+	topic := newTopic(t, addresses, 1)
+	sink := idempotent(t, kafka.Options{Brokers: addresses})
+	producer := func(batch []sinks.Message) string { return strings.Fields(batch[0].Ticket.Batch)[2] }
+	one, other := planned(t, sink, batchOf(topic, "a")), planned(t, sink, batchOf(topic, "b"))
+	if producer(one) == producer(other) {
+		t.Error("two plans under way have one producer")
+	}
+	wantSummary(t, "the other", sink.Send(t.Context(), other), "D")
+	if next := planned(t, sink, batchOf(topic, "c")); producer(next) != producer(other) {
+		t.Error("the producer of a plan that is done wasn't used again")
+	}
 }
 
 // The answer is lost; who sends again finds that the broker has the batch.

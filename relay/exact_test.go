@@ -1,0 +1,79 @@
+package relay_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/memstore"
+	"github.com/rowrelay/rowrelay/sinks"
+)
+
+// slowShelf takes a while for each batch, and counts those on their way.
+type slowShelf struct {
+	shelving
+	mu          sync.Mutex
+	under, most int
+}
+
+func (s *slowShelf) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome {
+	s.mu.Lock()
+	s.under++
+	s.most = max(s.most, s.under)
+	s.mu.Unlock()
+	time.Sleep(time.Second)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.under--
+	return s.shelving.Send(ctx, batch)
+}
+
+// scribe counts the journals that are written for each batch.
+type scribe struct {
+	relay.Store
+	relay.Journaler
+	most, writes int
+}
+
+func (s *scribe) WriteJournal(ctx context.Context, name string, journals []relay.Journal) ([]relay.Lease, error) {
+	s.most, s.writes = max(s.most, len(journals)), s.writes+1
+	return s.Journaler.WriteJournal(ctx, name, journals)
+}
+
+// While a batch is on its way the next one is planned, written down and sent; and
+// of 64 lanes that have something to send each batch is of a few.
+func TestExactBatchesOverlap(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db, behind := memstore.New(), &shelf{map[string]bool{}, map[int64]int{}}
+		for i := range 2000 {
+			write(db, "orders", fmt.Sprint("k", i), 1)
+		}
+		store := db.Store()
+		journals := &scribe{Store: store, Journaler: store}
+		sink := &slowShelf{shelving: shelving{behind, "relay", 0}}
+		r, err := relay.New(journals, relay.Options{Name: "relay", Drain: true, Logger: slog.New(slog.DiscardHandler),
+			Sinks: map[string]relay.SinkOptions{"main": {Sink: sink, Batch: 100}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		if err := r.Run(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if sink.most != 2 || time.Since(began) > 15*time.Second {
+			t.Errorf("%d batches were on their way at once, and it took %v: want 2, and half of 20 s", sink.most, time.Since(began))
+		}
+		if journals.most > 24 || journals.writes < 20 {
+			t.Errorf("%d journals were written for one batch, in %d writes: want a few of 64", journals.most, journals.writes)
+		}
+		if len(behind.counts) != 2000 {
+			t.Errorf("%d messages are there, want 2000", len(behind.counts))
+		}
+	})
+}
