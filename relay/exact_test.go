@@ -1,9 +1,11 @@
 package relay_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -33,7 +35,8 @@ func (s *slowShelf) Send(ctx context.Context, batch []sinks.Message) []sinks.Out
 	return s.shelving.Send(ctx, batch)
 }
 
-// scribe counts the journals that are written for each batch.
+// scribe counts the journals that are written for each batch. It reads rows in the
+// order of their ids, whatever their lanes.
 type scribe struct {
 	relay.Store
 	relay.Journaler
@@ -43,6 +46,12 @@ type scribe struct {
 func (s *scribe) WriteJournal(ctx context.Context, name string, journals []relay.Journal) ([]relay.Lease, error) {
 	s.most, s.writes = max(s.most, len(journals)), s.writes+1
 	return s.Journaler.WriteJournal(ctx, name, journals)
+}
+
+func (s *scribe) Read(ctx context.Context, positions []relay.Position, limit, maxBytes int) (relay.Page, error) {
+	page, err := s.Store.Read(ctx, positions, limit, maxBytes)
+	slices.SortFunc(page.Rows, func(a, b relay.Row) int { return cmp.Compare(a.ID, b.ID) })
+	return page, err
 }
 
 // While a batch is on its way the next one is planned, written down and sent; and
@@ -69,7 +78,7 @@ func TestExactBatchesOverlap(t *testing.T) {
 		if sink.most != 2 || time.Since(began) > 15*time.Second {
 			t.Errorf("%d batches were on their way at once, and it took %v: want 2, and half of 20 s", sink.most, time.Since(began))
 		}
-		if journals.most > 24 || journals.writes < 20 {
+		if journals.most > 12 || journals.writes < 20 {
 			t.Errorf("%d journals were written for one batch, in %d writes: want a few of 64", journals.most, journals.writes)
 		}
 		if len(behind.counts) != 2000 {
