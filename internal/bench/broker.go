@@ -104,23 +104,23 @@ func (c brokerCase) report(w way, own, bare, limit cost, report func(figure.Figu
 }
 
 // timed measures a part of a turn.
-func (c *cost) timed(part func() (time.Duration, error)) (float64, error) {
+func (c *cost) timed(count int, part func() (time.Duration, error)) (float64, error) {
 	before := figure.Spent()
 	took, err := part()
-	own, others := figure.Spent().Since(before).Each(backlog)
+	own, others := figure.Spent().Since(before).Each(count)
 	c.own, c.others = append(c.own, own), append(c.others, others)
-	return backlog / took.Seconds(), err
+	return float64(count) / took.Seconds(), err
 }
 
 // byRelay drains a table to the broker.
 func (c brokerCase) byRelay(w way, cost *cost) func(context.Context) (float64, error) {
 	return func(ctx context.Context) (rate float64, err error) {
-		err = c.withTarget(ctx, func(target brokers.Target) error {
+		err = withTarget(ctx, backlog, c.target, func(target brokers.Target) error {
 			options, err := w.sinkOptions(target)
 			if err != nil {
 				return err
 			}
-			rate, err = drainOnce(ctx, target.Topic, relay.Options{Sinks: map[string]relay.SinkOptions{"sink": options}}, cost)
+			rate, err = drainOnce(ctx, backlog, target.Topic, relay.Options{Sinks: map[string]relay.SinkOptions{"sink": options}}, cost)
 			return err
 		})
 		return rate, err
@@ -143,11 +143,11 @@ func (c brokerCase) toNowhere(cost *cost) func(context.Context) (float64, error)
 	return func(ctx context.Context) (float64, error) {
 		options := c.ways[0].options
 		options.Sink = &relays.Counter{}
-		return drainOnce(ctx, func(int) string { return "orders" }, relay.Options{Sinks: map[string]relay.SinkOptions{"sink": options}}, cost)
+		return drainOnce(ctx, backlog, func(int) string { return "orders" }, relay.Options{Sinks: map[string]relay.SinkOptions{"sink": options}}, cost)
 	}
 }
 
-func drainOnce(ctx context.Context, topic func(int) string, options relay.Options, cost *cost) (float64, error) {
+func drainOnce(ctx context.Context, count int, topic func(int) string, options relay.Options, cost *cost) (float64, error) {
 	d, err := table.Servers["postgres15"].Create(ctx)
 	if err != nil {
 		return 0, err
@@ -156,16 +156,16 @@ func drainOnce(ctx context.Context, topic func(int) string, options relay.Option
 	if err := d.Migrate(ctx); err != nil {
 		return 0, err
 	}
-	if err := d.Fill(ctx, table.Messages{Count: backlog, Payload: brokerPayload, TopicOf: topic}); err != nil {
+	if err := d.Fill(ctx, table.Messages{Count: count, Payload: brokerPayload, TopicOf: topic}); err != nil {
 		return 0, err
 	}
-	return cost.timed(func() (time.Duration, error) { return relays.DrainTo(ctx, d, backlog, options) })
+	return cost.timed(count, func() (time.Duration, error) { return relays.DrainTo(ctx, d, count, options) })
 }
 
 // byBare produces the same messages from memory.
 func (c brokerCase) byBare(cost *cost) func(context.Context) (float64, error) {
 	return func(ctx context.Context) (rate float64, err error) {
-		err = c.withTarget(ctx, func(target brokers.Target) error {
+		err = withTarget(ctx, backlog, c.target, func(target brokers.Target) error {
 			messages := make([]sinks.Message, backlog)
 			payload := []byte(strings.Repeat("x", brokerPayload))
 			for n := range messages {
@@ -173,7 +173,7 @@ func (c brokerCase) byBare(cost *cost) func(context.Context) (float64, error) {
 					ID: fmt.Sprintf("00000000-0000-7000-8000-%012d", n), Topic: target.Topic(n), Key: fmt.Sprintf("customer-%d", n%5000), Payload: payload,
 				}}
 			}
-			rate, err = cost.timed(func() (time.Duration, error) {
+			rate, err = cost.timed(backlog, func() (time.Duration, error) {
 				began := time.Now()
 				err := target.Produce(ctx, messages)
 				return time.Since(began), err
@@ -185,16 +185,16 @@ func (c brokerCase) byBare(cost *cost) func(context.Context) (float64, error) {
 }
 
 // withTarget checks that the broker has everything at the end.
-func (c brokerCase) withTarget(ctx context.Context, use func(brokers.Target) error) error {
-	target, err := c.target(ctx)
+func withTarget[T brokers.Target](ctx context.Context, wanted int, make func(context.Context) (T, error), use func(T) error) error {
+	target, err := make(ctx)
 	if err != nil {
 		return err
 	}
 	err = use(target)
 	if err == nil {
 		var count int
-		if count, err = target.Count(ctx); err == nil && count != backlog {
-			err = fmt.Errorf("the broker has %d of %d messages", count, backlog)
+		if count, err = target.Count(ctx); err == nil && count != wanted {
+			err = fmt.Errorf("the broker has %d of %d messages", count, wanted)
 		}
 	}
 	return errors.Join(err, target.Close())

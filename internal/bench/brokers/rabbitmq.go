@@ -19,11 +19,16 @@ import (
 // RabbitMQVariable is the environment's variable with the broker's URL.
 const RabbitMQVariable = "ROWRELAY_TEST_RABBITMQ"
 
-type queues struct {
+// Queues are a [Target] in RabbitMQ.
+type Queues struct {
 	names       []string
 	publishers  Publishers
 	connections []*amqp.Connection // the first one is for all but publishing
 	channel     *amqp.Channel
+
+	once       sync.Once // for Publish
+	confirming *amqp.Channel
+	failed     error
 }
 
 // Publishers is the shape of a bare publisher: so many connections, with so many
@@ -31,8 +36,8 @@ type queues struct {
 type Publishers struct{ Connections, Channels, Window int }
 
 // NewQueues makes durable queues of a type.
-func NewQueues(count int, kind string, p Publishers) (Target, error) {
-	q := &queues{publishers: p}
+func NewQueues(count int, kind string, p Publishers) (*Queues, error) {
+	q := &Queues{publishers: p}
 	for range 1 + p.Connections {
 		connection, err := amqp.Dial(os.Getenv(RabbitMQVariable))
 		if err != nil {
@@ -54,12 +59,12 @@ func NewQueues(count int, kind string, p Publishers) (Target, error) {
 	return q, nil
 }
 
-func (q *queues) Kind() sinks.Kind   { return rabbitmq.Kind() }
-func (q *queues) URL() string        { return os.Getenv(RabbitMQVariable) + "?" }
-func (q *queues) Topic(n int) string { return q.names[n%len(q.names)] }
+func (q *Queues) Kind() sinks.Kind   { return rabbitmq.Kind() }
+func (q *Queues) URL() string        { return os.Getenv(RabbitMQVariable) + "?" }
+func (q *Queues) Topic(n int) string { return q.names[n%len(q.names)] }
 
 // Produce deals the messages out to the channels.
-func (q *queues) Produce(ctx context.Context, messages []sinks.Message) error {
+func (q *Queues) Produce(ctx context.Context, messages []sinks.Message) error {
 	total := q.publishers.Connections * q.publishers.Channels
 	failed := make([]error, total)
 	var channels sync.WaitGroup
@@ -74,7 +79,7 @@ func (q *queues) Produce(ctx context.Context, messages []sinks.Message) error {
 }
 
 // publish keeps the window full: that is a pipelined publisher.
-func (q *queues) publish(ctx context.Context, connection *amqp.Connection, messages []sinks.Message) error {
+func (q *Queues) publish(ctx context.Context, connection *amqp.Connection, messages []sinks.Message) error {
 	channel, err := connection.Channel()
 	if err != nil {
 		return err
@@ -101,6 +106,28 @@ func (q *queues) publish(ctx context.Context, connection *amqp.Connection, messa
 	return channel.Close()
 }
 
+// Publish publishes a payload to the first queue and waits until it is confirmed,
+// as a program does that has one message to deliver. It may be called concurrently.
+func (q *Queues) Publish(ctx context.Context, payload []byte) error {
+	q.once.Do(func() {
+		if q.confirming, q.failed = q.connections[1].Channel(); q.failed == nil {
+			q.failed = q.confirming.Confirm(false)
+		}
+	})
+	if q.failed != nil {
+		return q.failed
+	}
+	confirmation, err := q.confirming.PublishWithDeferredConfirmWithContext(ctx, "", q.names[0], true, false,
+		amqp.Publishing{DeliveryMode: amqp.Persistent, ContentType: "application/octet-stream", Body: payload})
+	if err != nil {
+		return err
+	}
+	if taken, err := confirmation.WaitContext(ctx); err != nil || !taken {
+		return errors.Join(err, errNack)
+	}
+	return nil
+}
+
 var errNack = errors.New("the broker has not taken a message (nack)")
 
 func publishing(m *sinks.Message) amqp.Publishing {
@@ -112,7 +139,7 @@ func publishing(m *sinks.Message) amqp.Publishing {
 
 // Count waits until the broker has counted what it has confirmed: it does so a
 // little later.
-func (q *queues) Count(ctx context.Context) (count int, err error) {
+func (q *Queues) Count(ctx context.Context) (count int, err error) {
 	for last := -1; count != last; {
 		time.Sleep(50 * time.Millisecond)
 		last, count = count, 0
@@ -127,7 +154,7 @@ func (q *queues) Count(ctx context.Context) (count int, err error) {
 	return count, ctx.Err()
 }
 
-func (q *queues) Close() error {
+func (q *Queues) Close() error {
 	var problems []error
 	for _, name := range q.names {
 		_, err := q.channel.QueueDelete(name, false, false, false)
@@ -136,7 +163,7 @@ func (q *queues) Close() error {
 	return errors.Join(append(problems, q.hangUp())...)
 }
 
-func (q *queues) hangUp() error {
+func (q *Queues) hangUp() error {
 	var problems []error
 	for _, c := range q.connections {
 		problems = append(problems, c.Close())
