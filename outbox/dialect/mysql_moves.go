@@ -1,7 +1,6 @@
 package dialect
 
 import (
-	"math"
 	"slices"
 	"strings"
 )
@@ -18,23 +17,16 @@ type mysqlMove struct {
 	token   string // by rows
 }
 
-// mysqlMostSelects is how many selects a union may have: servers that have no
-// other list nest them, and run out of their stack at some four thousand.
-const mysqlMostSelects = 1000
+// mysqlMostGiven is how many rows one statement may be given. Servers that have no
+// other list nest the selects of a union, and run out of their stack at some four
+// thousand; and with too many conditions for their memory they walk over the table.
+const mysqlMostGiven = 1000
 
 func (m mysqlMove) writes(settlements []Settlement) (writes []Write) {
-	for part := range slices.Chunk(settlements, m.dialect.mostGiven()) {
+	for part := range slices.Chunk(settlements, mysqlMostGiven) {
 		writes = append(writes, m.part(part)...)
 	}
 	return writes
-}
-
-// mostGiven is how many rows one statement may be given.
-func (d mysql) mostGiven() int {
-	if d.isMySQL8() || d.isMariaDB() {
-		return math.MaxInt
-	}
-	return mysqlMostSelects
 }
 
 func (m mysqlMove) part(settlements []Settlement) (writes []Write) {
@@ -105,8 +97,8 @@ func (m mysqlMove) finish(from, where string, settlements []Settlement) (writes 
 }
 
 // remove finds the rows by their keys, one after the other. By a condition, a
-// server may read and lock all that there is, if it takes the table for small: a
-// DELETE heeds the name of no index.
+// server reads and locks all that there is if it takes the table for small: a
+// DELETE doesn't heed the name of an index enough.
 func (m mysqlMove) remove(from, where string, settlements []Settlement) Write {
 	keys := &mysqlGiven{dialect: m.dialect, settlements: settlements}
 	remove := (&mysqlText{}).add("DELETE t FROM ")
@@ -120,7 +112,7 @@ func (m mysqlMove) remove(from, where string, settlements []Settlement) Write {
 
 // deleteByID is the same where the lanes aren't known, and an index has the ids.
 func (d mysql) deleteByID(from, index, where string, ids []int64) (queries []Query) {
-	for part := range slices.Chunk(ids, d.mostGiven()) {
+	for part := range slices.Chunk(ids, mysqlMostGiven) {
 		queries = append(queries, d.deletePart(from, index, where, part))
 	}
 	return queries

@@ -70,7 +70,7 @@ func (d mysql) Return(table Table, limit int) []Write {
 	return d.inTurn(table, Write{Query: due, Counts: true, After: func(places []int64) (queries []Query) {
 		rows := column(places, func(place int64) Settlement { return Settlement{Lane: int(place % 64), ID: place / 64} })
 		slices.SortFunc(rows, func(a, b Settlement) int { return cmp.Or(cmp.Compare(a.Lane, b.Lane), cmp.Compare(a.ID, b.ID)) })
-		for part := range slices.Chunk(rows, d.mostGiven()) {
+		for part := range slices.Chunk(rows, mysqlMostGiven) {
 			queries = append(queries, mysqlQuery("INSERT INTO "+table.Hot()+" ("+moving+")\nSELECT "+prefixed(moving, "t.")+
 				" FROM "+table.Held()+" AS t FORCE INDEX (PRIMARY) WHERE "+mysqlRows(part)+" FOR UPDATE"),
 				mysqlMove{dialect: d, table: table}.remove(table.Held(), "", part).Query)

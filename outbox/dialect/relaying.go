@@ -108,8 +108,10 @@ type Reading interface {
 	Given(table Table) Query
 
 	// Read selects rows at the positions, one position after the other, each by
-	// id: a text, then a row. The first line has the text and no row, all others
-	// have no text; all are of one snapshot. The text has, with blanks between:
+	// id: a text, then a row. The first line has the text and no row, whose id is
+	// 0, and all others have no text; or each line has the text and a row, and with
+	// no positions there is one line, without a row. All are of one snapshot. The
+	// text has, with blanks between:
 	// the highest id that was given out; an id above which rows were left out to
 	// keep to the share, or 0; and, where several transactions may write at a
 	// time, its own transaction's number (0 if it has none), its snapshot, and

@@ -12,6 +12,8 @@ type habits struct {
 
 	// spread is by how much a position's share may exceed its equal part.
 	spread int
+
+	paces *paces // in the place of shares; nil for most dialects
 }
 
 // minRowSize is assumed of rows' payloads at least.
@@ -24,9 +26,9 @@ const (
 
 // ask makes the request for what is left to read.
 //
-// Rows of one lane lie far from each other. So each position gives an equal
-// share, and a page has rows that were written at about the same time, from all
-// lanes.
+// Each position gives an equal share, so that a page has rows that were written
+// at about the same time, from all lanes. Mostly these lie together, and those of
+// one lane far from each other; where it is the other way round, see paces.
 //
 // The database needn't count bytes if rows like those of the page before are
 // far from the bound: what comes then is cut off here, at the cost of its way.
@@ -41,10 +43,14 @@ func (h *habits) ask(positions []relay.Position, into *reading, number bool) dia
 		read.Limit = min(read.Limit, 2*read.MaxBytes/h.rowSize+1)
 	}
 	into.asked = len(into.rows) + read.Limit
-	if len(positions) >= manyPositions && positions[0].Key == "" {
-		read.Share = max(minShare, read.Limit*max(1, h.spread)/len(positions))
+	if all := max(into.visited, len(positions)); all >= manyPositions && positions[0].Key == "" {
+		read.Share = max(minShare, into.asked*max(1, h.spread)/all)
 	}
 	into.share = read.Share
+	if h.paces != nil && read.Share > 0 {
+		into.positions, into.bounded = h.paces.bounded(positions, read.Share)
+		read.Positions = toDialect(into.positions)
+	}
 	return read
 }
 

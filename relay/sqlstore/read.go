@@ -38,30 +38,46 @@ func (s *Store) failed() {
 }
 
 func (s *Store) read(ctx context.Context, positions []relay.Position, limit, maxBytes int) (relay.Page, error) {
-	reading := reading{limit: limit, maxBytes: maxBytes, expected: min(limit, s.habits.pageSize)}
 	began := s.beginRead()
-	var first firstLine
-	for i, run := range runs(positions) {
-		// What a later statement sees beyond the first one's snapshot is told
-		// as late by the next read.
-		line, err := s.readRun(ctx, run, &reading, i == 0)
-		if err != nil {
-			return relay.Page{}, err
-		}
-		if i == 0 {
-			first = line
-		}
-		if reading.full() {
-			break
-		}
+	reading, first, err := s.readRuns(ctx, positions, limit, maxBytes)
+	if err == nil && len(reading.rows) == 0 && reading.leftOut && s.habits.paces != nil {
+		reading, first, err = s.readRuns(ctx, positions, limit, maxBytes) // its lanes have none any more
+	}
+	if err != nil {
+		return relay.Page{}, err
 	}
 	late, horizon, err := s.promise(ctx, first, began)
 	if err != nil {
 		return relay.Page{}, err
 	}
-	s.habits.learn(&reading)
 	s.gave(reading.rows)
 	return relay.Page{Rows: reading.rows, More: reading.full() || reading.leftOut, LateAfter: late, Horizon: horizon, Warning: s.warning()}, nil
+}
+
+// readRuns makes one page.
+func (s *Store) readRuns(ctx context.Context, positions []relay.Position, limit, maxBytes int) (reading reading, first firstLine, err error) {
+	reading.limit, reading.maxBytes, reading.visited = limit, maxBytes, len(positions)
+	reading.expected = min(limit, s.habits.pageSize)
+	told := false
+	for i, run := range s.runs(positions) {
+		// What a later statement sees beyond the first one's snapshot is told
+		// as late by the next read.
+		line, tells, err := s.readRun(ctx, run, &reading, i == 0)
+		if err != nil {
+			return reading, first, err
+		}
+		if tells && !told {
+			first, told = line, true
+		}
+		if reading.full() {
+			break
+		}
+	}
+	s.habits.learn(&reading)
+	if !told { // each row would have told it, and there is none
+		first, _, err = s.readLines(ctx, s.dialect.Read(s.table, dialect.Read{}), &reading)
+	}
+	return reading, first, err
 }
 
 func (s *Store) beginRead() token {
@@ -116,23 +132,38 @@ func (s *Store) gave(rows []relay.Row) {
 // readRun reads at positions that can be read by one statement. If ids were
 // given out of which no transaction of ours knows, it takes a number itself, so
 // that the horizon follows also while nothing is settled.
-func (s *Store) readRun(ctx context.Context, positions []relay.Position, into *reading, number bool) (first firstLine, err error) {
+func (s *Store) readRun(ctx context.Context, positions []relay.Position, into *reading, number bool) (first firstLine, told bool, err error) {
 	query := s.dialect.Read(s.table, s.habits.ask(positions, into, number && s.horizon.stale()))
-	var line sql.NullString
+	before := len(into.rows)
+	first, told, err = s.readLines(ctx, query, into)
+	into.leftOut = into.leftOut || into.cut() || into.bounded
+	if err == nil && s.habits.paces != nil && into.share > 0 {
+		s.habits.paces.learn(into.positions, into.rows[before:], into.share, into.cut())
+	}
+	return first, told, err
+}
+
+// readLines takes rows, and what is told with the first of them or before it.
+func (s *Store) readLines(ctx context.Context, query dialect.Query, into *reading) (first firstLine, told bool, err error) {
+	var line sql.RawBytes
 	scan := newRowScan([]any{&line}, nil)
-	err = each(ctx, s.db, query, func(rows *sql.Rows) (bool, error) {
+	err = each(ctx, s.db, query, func(rows *sql.Rows) (more bool, err error) {
 		if err := scan.scan(rows); err != nil {
 			return false, err
 		}
-		if line.Valid {
-			first, err = parseFirstLine(line.String)
+		if line != nil && !told {
+			told = true
+			if first, err = parseFirstLine(string(line)); err != nil {
+				return false, err
+			}
 			into.leftOut = into.leftOut || first.leftOut()
-			return true, err
+		}
+		if scan.row.ID == 0 {
+			return true, nil
 		}
 		return into.take(scan.row)
 	})
-	into.leftOut = into.leftOut || len(into.rows) >= into.asked
-	return first, err
+	return first, told, err
 }
 
 // firstLine is what the first line of a read tells.
@@ -171,6 +202,8 @@ type reading struct {
 	expected        int  // rows, about
 	share           int  // rows of one position; 0: no bound
 	asked           int  // rows, those before included, that the database was asked for
+	visited         int  // positions of the whole page
+	bounded         bool // positions were read up to an id
 	leftOut         bool // there may be more, as positions were read up to a share
 
 	positions []relay.Position
@@ -178,6 +211,9 @@ type reading struct {
 	after     int64 // the last row there
 	count     int   // rows there
 }
+
+// cut says that the statement may have had more rows.
+func (r *reading) cut() bool { return r.full() || len(r.rows) >= r.asked }
 
 func (r *reading) full() bool { return len(r.rows) >= r.limit || r.bytes >= r.maxBytes }
 
@@ -225,12 +261,14 @@ func toDialect(positions []relay.Position) []dialect.Position {
 }
 
 // runs splits the positions where those with a key and those without follow
-// each other. There is one run at least.
-func runs(positions []relay.Position) [][]relay.Position {
+// each other; where the lanes are read in their order, also where that begins
+// anew. There is one run at least.
+func (s *Store) runs(positions []relay.Position) [][]relay.Position {
 	start := 0
 	var found [][]relay.Position
-	for i := range positions {
-		if i > 0 && (positions[i].Key == "") != (positions[i-1].Key == "") {
+	for i := 1; i < len(positions); i++ {
+		before, p := positions[i-1], positions[i]
+		if (p.Key == "") != (before.Key == "") || s.habits.paces != nil && p.Lane <= before.Lane {
 			found = append(found, positions[start:i])
 			start = i
 		}

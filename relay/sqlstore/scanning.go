@@ -19,7 +19,7 @@ const (
 // nothing open between them. The rows come in the order of ids.
 func (s *Store) Scan(ctx context.Context, positions []relay.Position, keep func(relay.Candidate) bool) ([]relay.Row, error) {
 	var wanted []relay.Candidate
-	for _, run := range runs(positions) {
+	for _, run := range s.runs(positions) {
 		found, err := s.scanRun(ctx, run, keep)
 		if err != nil {
 			return nil, err

@@ -82,6 +82,7 @@ func Open(ctx context.Context, db *sql.DB, d dialect.Dialect, options Options) (
 	if err := s.checkVersion(ctx); err != nil {
 		return nil, err
 	}
+	s.habits.paces = pacesOf(s.dialect)
 	return s, s.begin(ctx, fit.Unordered)
 }
 

@@ -96,33 +96,24 @@ SELECT GREATEST(COALESCE((SELECT MAX(id) FROM `app`.`Events`), 0), COALESCE((SEL
 --   2: Events
 
 -- read
-(SELECT CONCAT('0 0 ', CONCAT(@@hostname, ':', @@port, '/', @@server_id)), 0, 0, '', '', '', NULL, '', NULL, 0, 0, 0, NULL, 0)
-UNION ALL (SELECT NULL, t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR), (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) FROM `app`.`Events` AS t FORCE INDEX (PRIMARY) WHERE t.lane = 1 AND t.id > 10 AND t.id <= 20 ORDER BY t.id LIMIT 100)
-UNION ALL (SELECT NULL, t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR), (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) FROM `app`.`Events` AS t FORCE INDEX (PRIMARY) WHERE t.lane = 2 AND t.id > 11 AND t.id <= 21 ORDER BY t.id LIMIT 100)
-LIMIT 101;
+SELECT CONCAT('0 0 ', CONCAT(@@hostname, ':', @@port, '/', @@server_id)), t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR), (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) FROM `app`.`Events` AS t FORCE INDEX (PRIMARY) WHERE (t.lane = 1 AND t.id > 10 AND t.id <= 20
+    OR t.lane = 2 AND t.id > 11 AND t.id <= 21) ORDER BY t.lane, t.id LIMIT 100;
 
 -- read a share
-(SELECT CONCAT('0 0 ', CONCAT(@@hostname, ':', @@port, '/', @@server_id)), 0, 0, '', '', '', NULL, '', NULL, 0, 0, 0, NULL, 0)
-UNION ALL (SELECT NULL, t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR), (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) FROM `app`.`Events` AS t FORCE INDEX (PRIMARY) WHERE t.lane = 1 AND t.id > 10 AND t.id <= 20 ORDER BY t.id LIMIT 7)
-UNION ALL (SELECT NULL, t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR), (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) FROM `app`.`Events` AS t FORCE INDEX (PRIMARY) WHERE t.lane = 2 AND t.id > 11 AND t.id <= 21 ORDER BY t.id LIMIT 7)
-LIMIT 101;
+SELECT CONCAT('0 0 ', CONCAT(@@hostname, ':', @@port, '/', @@server_id)), t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR), (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) FROM `app`.`Events` AS t FORCE INDEX (PRIMARY) WHERE (t.lane = 1 AND t.id > 10 AND t.id <= 20
+    OR t.lane = 2 AND t.id > 11 AND t.id <= 21) ORDER BY t.lane, t.id LIMIT 100;
 
 -- read bytes
-(SELECT CONCAT('0 0 ', CONCAT(@@hostname, ':', @@port, '/', @@server_id)), 0, 0, '', '', '', NULL, '', NULL, 0, 0, 0, NULL, 0)
-UNION ALL (SELECT NULL, t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR), (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) FROM `app`.`Events` AS t FORCE INDEX (PRIMARY) WHERE t.lane = 1 AND t.id > 10 AND t.id <= 20 ORDER BY t.id LIMIT 100)
-UNION ALL (SELECT NULL, t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR), (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) FROM `app`.`Events` AS t FORCE INDEX (PRIMARY) WHERE t.lane = 2 AND t.id > 11 AND t.id <= 21 ORDER BY t.id LIMIT 100)
-LIMIT 101;
+SELECT CONCAT('0 0 ', CONCAT(@@hostname, ':', @@port, '/', @@server_id)), t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR), (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) FROM `app`.`Events` AS t FORCE INDEX (PRIMARY) WHERE (t.lane = 1 AND t.id > 10 AND t.id <= 20
+    OR t.lane = 2 AND t.id > 11 AND t.id <= 21) ORDER BY t.lane, t.id LIMIT 100;
 
 -- read keys
-(SELECT CONCAT('0 0 ', CONCAT(@@hostname, ':', @@port, '/', @@server_id)), 0, 0, '', '', '', NULL, '', NULL, 0, 0, 0, NULL, 0)
-UNION ALL (SELECT NULL, t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR), (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) FROM `app`.`Events` AS t FORCE INDEX (PRIMARY) WHERE t.lane = 1 AND t.id > 10 AND t.id <= 20 AND t.message_key = ? ORDER BY t.id LIMIT 100)
-LIMIT 101;
+SELECT CONCAT('0 0 ', CONCAT(@@hostname, ':', @@port, '/', @@server_id)), t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR), (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) FROM `app`.`Events` AS t FORCE INDEX (PRIMARY) WHERE (t.lane = 1 AND t.id > 10 AND t.id <= 20 AND t.message_key = ?) ORDER BY t.lane, t.id LIMIT 100;
 --   1: a"\k
 
 -- candidates
-(SELECT t.id, t.lane, t.topic, COALESCE(t.message_key, '') FROM `app`.`Events` AS t FORCE INDEX (PRIMARY) WHERE t.lane = 1 AND t.id > 10 AND t.id <= 20 ORDER BY t.id LIMIT 100)
-UNION ALL (SELECT t.id, t.lane, t.topic, COALESCE(t.message_key, '') FROM `app`.`Events` AS t FORCE INDEX (PRIMARY) WHERE t.lane = 2 AND t.id > 11 AND t.id <= 21 ORDER BY t.id LIMIT 100)
-LIMIT 100;
+SELECT t.id, t.lane, t.topic, t.message_key FROM `app`.`Events` AS t FORCE INDEX (PRIMARY) WHERE (t.lane = 1 AND t.id > 10 AND t.id <= 20
+    OR t.lane = 2 AND t.id > 11 AND t.id <= 21) ORDER BY t.lane, t.id LIMIT 100;
 
 -- pick
 SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR), (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
@@ -149,8 +140,8 @@ SELECT lane FROM `app`.`Events_lane_locks` FORCE INDEX (PRIMARY) WHERE lane IN (
 SELECT 'lane', lane, fence FROM `app`.`Events_lanes` FORCE INDEX (PRIMARY) WHERE lane IN (1) AND (lane, fence) IN ((1,7));
 REPLACE INTO `app`.`Events_done` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
 SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, 1, 0, t.available_at, t.last_error, utc_timestamp(6), ?, ?
-FROM (SELECT 1 AS lane,5 AS id) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id
-WHERE TRUE FOR UPDATE;
+FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
+WHERE (t.lane = 1 AND t.id IN (5)) FOR UPDATE;
 --   1: 0/5
 --   2: r
 DELETE t FROM (SELECT 1 AS lane,5 AS id) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id;
@@ -177,21 +168,21 @@ SELECT lane FROM `app`.`Events_lane_locks` FORCE INDEX (PRIMARY) WHERE lane IN (
 SELECT 'lane', lane, fence FROM `app`.`Events_lanes` FORCE INDEX (PRIMARY) WHERE lane IN (1,2) AND (lane, fence) IN ((1,7),(2,8));
 REPLACE INTO `app`.`Events_done` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
 SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, 1, 0, t.available_at, t.last_error, utc_timestamp(6), ?, ?
-FROM (SELECT 1 AS lane,5 AS id) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id
-WHERE TRUE FOR UPDATE;
+FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
+WHERE (t.lane = 1 AND t.id IN (5)) FOR UPDATE;
 --   1: 0/5
 --   2: r
 DELETE t FROM (SELECT 1 AS lane,5 AS id) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id;
 REPLACE INTO `app`.`Events_done` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
 SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, 0, 0, t.available_at, t.last_error, utc_timestamp(6), NULL, ?
-FROM (SELECT 2 AS lane,8 AS id) AS g STRAIGHT_JOIN `app`.`Events_held` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id
-WHERE TRUE AND t.state <> 'error' FOR UPDATE;
+FROM `app`.`Events_held` AS t FORCE INDEX (PRIMARY)
+WHERE (t.lane = 2 AND t.id IN (8)) AND t.state <> 'error' FOR UPDATE;
 --   1: r
 DELETE t FROM (SELECT 2 AS lane,8 AS id) AS g STRAIGHT_JOIN `app`.`Events_held` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id WHERE t.state <> 'error';
 INSERT INTO `app`.`Events_held` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, state)
 SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, 2, 0, utc_timestamp(6) + INTERVAL 1000000 MICROSECOND, ?, ?
-FROM (SELECT 1 AS lane,6 AS id) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id
-WHERE TRUE FOR UPDATE;
+FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
+WHERE (t.lane = 1 AND t.id IN (6)) FOR UPDATE;
 --   1: it's "broken"
 --   2: retry
 DELETE t FROM (SELECT 1 AS lane,6 AS id) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id;
@@ -205,8 +196,8 @@ WHERE (t.lane = 2 AND t.id IN (9,10)) FOR UPDATE;
 --   1: t
 REPLACE INTO `app`.`Events_done` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
 SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, 0, 0, t.available_at, t.last_error, utc_timestamp(6), NULL, ?
-FROM (SELECT 2 AS lane,10 AS id) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id
-WHERE TRUE AND t.claim_token = ? FOR UPDATE;
+FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
+WHERE (t.lane = 2 AND t.id IN (10)) AND t.claim_token = ? FOR UPDATE;
 --   1: r
 --   2: t
 DELETE t FROM (SELECT 2 AS lane,10 AS id) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id WHERE t.claim_token = ?;
@@ -223,8 +214,8 @@ DELETE t FROM (SELECT 2 AS lane,10 AS id) AS g STRAIGHT_JOIN `app`.`Events` AS t
 --   1: t
 INSERT INTO `app`.`Events_held` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, state)
 SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, 1, 0, utc_timestamp(6) + INTERVAL 1000000 MICROSECOND, ?, ?
-FROM (SELECT 2 AS lane,11 AS id) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id
-WHERE TRUE AND t.claim_token = ? FOR UPDATE;
+FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
+WHERE (t.lane = 2 AND t.id IN (11)) AND t.claim_token = ? FOR UPDATE;
 --   1: refused
 --   2: retry
 --   3: t
@@ -268,7 +259,8 @@ UPDATE `app`.`Events` FORCE INDEX (id) SET claimed_by = NULL, claim_token = NULL
 -- bring back
 SELECT id * 64 + lane FROM `app`.`Events_held` FORCE INDEX (held_due) WHERE due_at <= utc_timestamp(6) ORDER BY due_at, id LIMIT 10 FOR UPDATE SKIP LOCKED;
 INSERT INTO `app`.`Events` (id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, last_error, created_at)
-SELECT t.id, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.attempts, t.crashes, t.available_at, t.last_error, t.created_at FROM `app`.`Events_held` AS t FORCE INDEX (PRIMARY) WHERE (t.lane = 1 AND t.id IN (0) OR t.lane = 2 AND t.id IN (0)) FOR UPDATE;
+SELECT t.id, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.attempts, t.crashes, t.available_at, t.last_error, t.created_at FROM `app`.`Events_held` AS t FORCE INDEX (PRIMARY) WHERE (t.lane = 1 AND t.id IN (0)
+    OR t.lane = 2 AND t.id IN (0)) FOR UPDATE;
 DELETE t FROM (SELECT 1 AS lane,0 AS id UNION ALL VALUES (2,0)) AS g STRAIGHT_JOIN `app`.`Events_held` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id;
 
 -- list
@@ -407,7 +399,5 @@ SELECT CONVERT_TZ(MIN(trx_started), 'SYSTEM', '+00:00') FROM information_schema.
 SELECT l.lane FROM `app`.`Events_lanes` AS l WHERE EXISTS (SELECT 1 FROM `app`.`Events` AS t FORCE INDEX (PRIMARY) WHERE t.lane = l.lane AND t.id <= CAST(JSON_EXTRACT(NULLIF(l.marks, ''), '$.main') AS SIGNED)) ORDER BY l.lane;
 
 -- check plan
-EXPLAIN (SELECT CONCAT('0 0 ', CONCAT(@@hostname, ':', @@port, '/', @@server_id)), 0, 0, '', '', '', NULL, '', NULL, 0, 0, 0, NULL, 0)
-UNION ALL (SELECT NULL, t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR), (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) FROM `app`.`Events` AS t FORCE INDEX (PRIMARY) WHERE t.lane = 1 AND t.id > 0 AND t.id <= 4611686018427387904 ORDER BY t.id LIMIT 500)
-LIMIT 501;
+EXPLAIN SELECT CONCAT('0 0 ', CONCAT(@@hostname, ':', @@port, '/', @@server_id)), t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR), (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) FROM `app`.`Events` AS t FORCE INDEX (PRIMARY) WHERE (t.lane = 1 AND t.id > 0 AND t.id <= 4611686018427387904) ORDER BY t.lane, t.id LIMIT 500;
 

@@ -64,8 +64,8 @@ WHERE (t.lane = 2 AND t.id IN (9,10)) FOR UPDATE;
 --   1: t
 REPLACE INTO `app`.`Events_done` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
 SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, 0, 0, t.available_at, t.last_error, utc_timestamp(6), NULL, ?
-FROM (SELECT 2 AS lane,10 AS id) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id
-WHERE TRUE AND t.claim_token = ? FOR UPDATE;
+FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
+WHERE (t.lane = 2 AND t.id IN (10)) AND t.claim_token = ? FOR UPDATE;
 --   1: r
 --   2: t
 DELETE t FROM (SELECT 2 AS lane,10 AS id) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id WHERE t.claim_token = ?;
@@ -82,8 +82,8 @@ DELETE t FROM (SELECT 2 AS lane,10 AS id) AS g STRAIGHT_JOIN `app`.`Events` AS t
 --   1: t
 INSERT INTO `app`.`Events_held` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, state)
 SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, 1, 0, utc_timestamp(6) + INTERVAL 1000000 MICROSECOND, ?, ?
-FROM (SELECT 2 AS lane,11 AS id) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id
-WHERE TRUE AND t.claim_token = ? FOR UPDATE;
+FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
+WHERE (t.lane = 2 AND t.id IN (11)) AND t.claim_token = ? FOR UPDATE;
 --   1: refused
 --   2: retry
 --   3: t
@@ -138,7 +138,8 @@ SELECT lane FROM `app`.`Events_lane_locks` WHERE lane = 64 FOR UPDATE;
 -- bring back
 SELECT id * 64 + lane FROM `app`.`Events_held` FORCE INDEX (held_due) WHERE due_at <= utc_timestamp(6) ORDER BY due_at, id LIMIT 10;
 INSERT INTO `app`.`Events` (id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, last_error, created_at)
-SELECT t.id, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.attempts, t.crashes, t.available_at, t.last_error, t.created_at FROM `app`.`Events_held` AS t FORCE INDEX (PRIMARY) WHERE (t.lane = 1 AND t.id IN (0) OR t.lane = 2 AND t.id IN (0)) FOR UPDATE;
+SELECT t.id, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.attempts, t.crashes, t.available_at, t.last_error, t.created_at FROM `app`.`Events_held` AS t FORCE INDEX (PRIMARY) WHERE (t.lane = 1 AND t.id IN (0)
+    OR t.lane = 2 AND t.id IN (0)) FOR UPDATE;
 DELETE t FROM (SELECT 1 AS lane,0 AS id UNION ALL SELECT 2,0) AS g STRAIGHT_JOIN `app`.`Events_held` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id;
 
 -- list
