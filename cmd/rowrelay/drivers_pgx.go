@@ -30,11 +30,22 @@ func openPostgres(_ context.Context, database config.Database, _ bool) (*sql.DB,
 	if _, named := settings.RuntimeParams["application_name"]; !named {
 		settings.RuntimeParams["application_name"] = "rowrelay"
 	}
-	db := stdlib.OpenDB(*settings)
+	db := stdlib.OpenDB(*settings, stdlib.OptionAfterConnect(withoutJIT))
 	db.SetMaxOpenConns(postgresConnections)
 	db.SetMaxIdleConns(postgresConnections)
 	db.SetConnMaxIdleTime(5 * time.Minute)
 	return db, nil
+}
+
+// withoutJIT turns off what compiles statements that take a millisecond to run.
+// Not as a parameter of the connection, which poolers refuse; and a server of the
+// kin may not know it.
+func withoutJIT(ctx context.Context, conn *pgx.Conn) error {
+	_, err := conn.Exec(ctx, "SET jit = off")
+	if conn.IsClosed() {
+		return err
+	}
+	return nil
 }
 
 // listenPostgres wakes a relay by NOTIFY.

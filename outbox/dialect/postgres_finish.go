@@ -1,20 +1,17 @@
 package dialect
 
-import (
-	"strconv"
-	"strings"
-)
-
 // postgresAllDone says that a batch has nothing but hot rows that are done: as
 // most have.
 func postgresAllDone(settlements []Settlement) bool {
 	return kindsOf(settlements) == kinds{hotDone: true}
 }
 
-// finishAll settles a batch of hot rows that are all done. It finds the rows of
-// a lane by one list of ids, and all of them by one list of places: for a row
-// that is merely moved, a join with what is given for it costs more than the
-// move. What is given for each row is joined afterwards, where it differs.
+// finishAll settles a batch of hot rows that are all done. It deletes them by one
+// list of places: for a row that is merely moved, a join with what is given for
+// it costs more than the move. What is given for each row is joined afterwards,
+// where it differs. Each row is looked up by itself, see postgresFound: of a lane's
+// rows by one list of ids, which would be faster still, the planner takes ten
+// lookups for granted, and reads the whole lane where it has few statistics.
 func (m *postgresMoves) finishAll(relay string, keep bool, settlements []Settlement) {
 	table := m.table.Hot()
 	returned := "t.id"
@@ -22,8 +19,10 @@ func (m *postgresMoves) finishAll(relay string, keep bool, settlements []Settlem
 		returned = prefixed(kept, "t.") + ", t.available_at, t.last_error"
 	}
 	m.change("hot", "DELETE FROM "+table+" AS t WHERE t.ctid = ANY (ARRAY("+
-		"\n    SELECT x.place FROM "+postgresLists(&m.args, settlements)+" JOIN held USING (lane, fence)"+
-		"\n    CROSS JOIN LATERAL (SELECT h.ctid AS place FROM "+table+" AS h WHERE h.lane = g.lane AND h.id = ANY ("+boundByList("g.ids", "g.lane::text")+")) AS x))"+
+		"\n    SELECT x.place FROM unnest("+m.args.lanes(column(settlements, func(s Settlement) int { return s.Lane }))+", "+
+		m.args.ids(column(settlements, func(s Settlement) int64 { return s.Fence }))+", "+
+		m.args.ids(column(settlements, func(s Settlement) int64 { return s.ID }))+") AS g (lane, fence, id) JOIN held USING (lane, fence)"+
+		"\n    CROSS JOIN LATERAL (SELECT h.ctid AS place FROM "+table+" AS h WHERE h.lane = g.lane AND h.id = g.id LIMIT 1) AS x))"+
 		"\n    RETURNING "+returned)
 	if keep {
 		m.ctes = append(m.ctes, "done AS (INSERT INTO "+m.table.Done()+" ("+kept+", "+changing+", finished_at, receipt, relay)"+
@@ -45,26 +44,4 @@ func postgresResults(a *postgresArgs, settlements []Settlement) string {
 	}
 	c.array("id", a.ids(column(settlements, func(s Settlement) int64 { return s.ID })))
 	return "JOIN (" + c.sql() + ") AS g USING (id)"
-}
-
-// postgresLists are the leases that the settlements show, which are in the order
-// of lanes, each with the list of its ids, as g.
-func postgresLists(a *postgresArgs, settlements []Settlement) string {
-	var lanes []int
-	var fences []int64
-	var lists []string
-	for start, i := 0, 0; i <= len(settlements); i++ {
-		if i < len(settlements) && settlements[i].Lane == settlements[start].Lane && settlements[i].Fence == settlements[start].Fence {
-			continue
-		}
-		lanes, fences = append(lanes, settlements[start].Lane), append(fences, settlements[start].Fence)
-		lists = append(lists, postgresArray(settlements[start:i], func(s Settlement) string { return strconv.FormatInt(s.ID, 10) }))
-		start = i
-	}
-	return "(SELECT lane, fence, list::bigint[] AS ids FROM unnest(" + a.lanes(lanes) + ", " + a.ids(fences) + ", " + a.texts(lists) + ") AS u (lane, fence, list)) AS g"
-}
-
-// boundByList is boundBy for a list.
-func boundByList(list, text string) string {
-	return "COALESCE(" + list + strings.Repeat(", ARRAY[length(to_tsvector('simple', "+text+"))::bigint]", 8) + ")"
 }

@@ -36,6 +36,22 @@ func TestPostgresFitsItsServer(t *testing.T) {
 	}
 }
 
+// Sessions that compile their plans are told of.
+func TestPostgresFindsJIT(t *testing.T) {
+	t.Parallel()
+	for setting, ok := range map[string]bool{"on": false, "off": true, "": true} {
+		found := server("PostgreSQL 18.4 on x86_64-pc-linux-gnu", "180004")
+		found.Facts["jit"] = setting
+		fit, err := dialect.Postgres().(dialect.Fitting).Fit(found)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if note := fit.Notes[len(fit.Notes)-1]; note.Name != "jit" || note.OK != ok {
+			t.Errorf("jit = %q: %+v, want OK %t", setting, note, ok)
+		}
+	}
+}
+
 func server(version, number string) dialect.Server {
 	return dialect.Server{Facts: map[string]string{"version": version, "server_version_num": number}, Skips: true}
 }

@@ -103,6 +103,9 @@ func (s Server) postgres(ctx context.Context, name string) (*Database, error) {
 		return nil, err
 	}
 	address.Path = "/" + name
+	query := address.Query()
+	query.Set("jit", "off") // as the rowrelay command has it
+	address.RawQuery = query.Encode()
 	return s.opened(&Database{DSN: address.String(), URL: address.String(), drop: drop})
 }
 
