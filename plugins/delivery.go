@@ -73,7 +73,7 @@ func (d *delivery) next(ctx context.Context) part {
 func (d *delivery) held(ctx context.Context) *sinks.Outcome {
 	key := d.batch[d.at].Key
 	switch {
-	case d.process == nil:
+	case d.process == nil || d.promised.requestBytes == 0:
 		o := sinks.Fail(sinks.Unavailable, sinks.ReasonConnection, errNotOpen.Error())
 		return &o
 	case d.down || d.stopped[key]:

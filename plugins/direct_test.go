@@ -33,7 +33,7 @@ func TestDirect(t *testing.T) {
 func older(t testing.TB, d *destination) plugins.Options {
 	t.Helper()
 	o := remoteOptions(t, d, "prefix")
-	o.Args = []string{"older"}
+	o.Args = append([]string{"older"}, o.Args...)
 	return o
 }
 

@@ -60,6 +60,8 @@ func (s scripted) obey(ctx context.Context, order string) sinks.Outcome {
 	case "wait":
 		<-ctx.Done()
 		return sinks.Fail(sinks.Unsent, sinks.ReasonCancelled, "")
+	case "postpone":
+		return sinks.Postpone(sinks.Reason(rest), "its part is in trouble", 1500*time.Millisecond)
 	case "env":
 		return sinks.Ok(strings.Join(names(os.Environ()), " "))
 	case "exe":
@@ -114,4 +116,11 @@ func (limited) Limits() sinks.Limits { return sinks.Limits{Messages: 3, Bytes: 1
 
 func (limited) Send(_ context.Context, batch []sinks.Message) []sinks.Outcome {
 	return sinks.All(len(batch), sinks.Ok(fmt.Sprint(len(batch))))
+}
+
+// exact is the sink of a plug-in that would need tickets.
+type exact struct{ scripted }
+
+func (exact) Plan(_ context.Context, batch []sinks.Message) ([]sinks.Ticket, []sinks.Outcome) {
+	return make([]sinks.Ticket, len(batch)), make([]sinks.Outcome, len(batch))
 }

@@ -52,6 +52,9 @@ func (s *server) Open(ctx context.Context, request *pluginv1.OpenRequest) (*plug
 	if err != nil {
 		return troubled(&sinks.OpenError{Reason: sinks.ReasonConfig, Detail: err.Error()}), nil
 	}
+	if _, exact := sink.(sinks.Exact); exact {
+		return troubled(&sinks.OpenError{Reason: sinks.ReasonConfig, Detail: isExact}), nil
+	}
 	if err := guarded("open", func() error { return sink.Open(ctx) }); err != nil {
 		return troubled(err), nil
 	}
@@ -151,5 +154,8 @@ func guarded(what string, f func() error) (err error) {
 }
 
 func stack() string { return strings.ReplaceAll(string(debug.Stack()), "\t", "  ") }
+
+// isExact: without its tickets such a sink can't do what it promises.
+const isExact = "the plug-in's sink is exact (sinks.Exact), and the plug-in protocol carries no tickets: use it inside the relay, or serve one that isn't exact"
 
 var errNotOpen = errors.New("the plug-in was not opened")

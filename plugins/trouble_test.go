@@ -2,6 +2,7 @@ package plugins_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -82,6 +83,44 @@ func TestOnlyTheCulpritPays(t *testing.T) {
 	if got := sink.Suspects(); got != 1 {
 		t.Errorf("%d suspects", got)
 	}
+}
+
+// A message whose part of the destination is in trouble is postponed as the
+// plug-in says, and the others go on, whichever way they take.
+func TestPostponed(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{{"scripted"}, {"older", "scripted"}} {
+		o := options(t, args[0])
+		o.Args = args
+		sink := running(t, o)
+		told := []string{"connection", "throttled", "auth", "busy"}
+		for i, got := range sink.Send(t.Context(), orders("postpone connection", "postpone throttled", "postpone auth", "postpone busy", "hello")) {
+			want := sinks.Ok("hello")
+			if i < len(told) {
+				want = sinks.Postpone(sinks.Reason(told[i]), "its part is in trouble", 1500*time.Millisecond)
+			}
+			if got != want {
+				t.Errorf("%v: outcome %d is %+v, want %+v", args, i, got, want)
+			}
+		}
+	}
+}
+
+// An exact sink can't keep its promise without tickets, and so is not opened.
+func TestExactSinkIsRefused(t *testing.T) {
+	t.Parallel()
+	sink := newSink(t, options(t, "exact"))
+	err := sink.Open(t.Context())
+	var refused *sinks.OpenError
+	if !errors.As(err, &refused) || refused.Reason != sinks.ReasonConfig || !strings.Contains(refused.Detail, "carries no tickets") {
+		t.Errorf("Open: %v", err)
+	}
+	for i, o := range sink.Send(t.Context(), orders("hello", "hello")) {
+		if o.Result != sinks.Unavailable && o.Result != sinks.Unsent {
+			t.Errorf("outcome %d is %+v", i, o)
+		}
+	}
+	check(t, sink.Close(t.Context()))
 }
 
 // When the time is up, the plug-in says what it has not begun, and that is not

@@ -59,9 +59,14 @@ var scenes = []scene{
 	{"held", "a million held rows, 100,000 behind a stuck key, and the same without them", held},
 	{"done", "a day of done rows, and the same without them; the purge", done},
 	{"hour", "a steady load, its tables watched, the last tenth against the first", hour},
+	{"plugin", "the file sink as a plug-in, against the same inside", pluginScene},
 }
 
 func main() {
+	if startedAsPlugin() {
+		servePlugin()
+		return
+	}
 	var s settings
 	flag.IntVar(&s.rounds, "rounds", 5, "how often each contender has its turn")
 	flag.StringVar(&s.servers, "servers", "", "a `list` of postgres15, postgres18, mysql, mariadb1011, sqlite; default: all that are up")
