@@ -63,6 +63,7 @@ func drainCases(s settings) (cases []drainCase) {
 			for _, payload := range []int{256, 1024} {
 				cases = append(cases, drainCase{server: server, keep: keep, payload: payload, batch: 500})
 			}
+			cases = append(cases, drainCase{server: server, rows: true, keep: keep, payload: 256, batch: 500})
 		}
 	}
 	return only(cases, s)
@@ -102,6 +103,12 @@ func (c drainCase) rate(drain func(ctx context.Context, d *table.Database) (time
 		}
 		defer d.Close()
 		if err := d.Migrate(ctx); err != nil {
+			return 0, err
+		}
+		if c.rows {
+			err = d.IndexRows(ctx)
+		}
+		if err != nil {
 			return 0, err
 		}
 		if err := d.Fill(ctx, table.Messages{Count: backlog, Payload: c.payload}); err != nil {

@@ -34,7 +34,10 @@ const kept = "id, lane, message_id, topic, message_key, payload, payload_text, h
 // and how many rows there were.
 func Drain(ctx context.Context, d *table.Database, o Options) (took time.Duration, rows int, err error) {
 	began := time.Now()
-	loop := loop{Database: d, Options: o, sql: statements(d.Dialect.Name())}
+	loop := loop{Database: d, Options: o, sql: statements(d.Dialect.Name(), o.Rows)}
+	if loop.sql.readAll != "" {
+		o.Workers = 1 // one may write at a time
+	}
 	counts, errs := make([]int, o.Workers), make([]error, o.Workers)
 	var workers sync.WaitGroup
 	for worker := range o.Workers {
@@ -62,8 +65,11 @@ func (l loop) work(ctx context.Context, worker int) (rows int, err error) {
 	if l.Rows {
 		return l.claim(ctx, conn, worker)
 	}
+	if l.sql.readAll != "" {
+		return l.toTheEnd(ctx, conn, "TRUE", l.sql.readAll)
+	}
 	for lane := worker; lane < 64; lane += l.Workers {
-		count, err := l.lane(ctx, conn, lane)
+		count, err := l.toTheEnd(ctx, conn, "lane = "+strconv.Itoa(lane), l.sql.read, lane)
 		if err != nil {
 			return 0, fmt.Errorf("drain lane %d: %w", lane, err)
 		}
@@ -72,15 +78,15 @@ func (l loop) work(ctx context.Context, worker int) (rows int, err error) {
 	return rows, nil
 }
 
-// lane reads and settles one lane to its end.
-func (l loop) lane(ctx context.Context, conn *sql.Conn, lane int) (rows int, err error) {
+// toTheEnd reads and settles what a text reads after an id, up to its end.
+func (l loop) toTheEnd(ctx context.Context, conn *sql.Conn, where, text string, args ...any) (rows int, err error) {
 	for after := int64(0); ; {
-		ids, err := read(ctx, conn, l.sql.read, lane, after, l.Batch)
+		ids, err := read(ctx, conn, text, append(args[:len(args):len(args)], after, l.Batch)...)
 		if err != nil {
 			return 0, err
 		}
 		if len(ids) > 0 {
-			if err := l.settle(ctx, conn, "lane = "+strconv.Itoa(lane), ids); err != nil {
+			if err := l.settle(ctx, conn, where, ids); err != nil {
 				return 0, err
 			}
 			after = ids[len(ids)-1]
@@ -115,7 +121,7 @@ func (l loop) settle(ctx context.Context, conn *sql.Conn, where string, ids []in
 		_, err := conn.ExecContext(ctx, fill(texts[0], where, ids))
 		return err
 	}
-	tx, err := conn.BeginTx(ctx, nil)
+	tx, err := l.begin(ctx, conn)
 	if err != nil {
 		return err
 	}
@@ -128,6 +134,22 @@ func (l loop) settle(ctx context.Context, conn *sql.Conn, where string, ids []in
 	return tx.Commit()
 }
 
+// begin is at READ COMMITTED where there is a choice: nobody locks gaps.
+func (l loop) begin(ctx context.Context, conn *sql.Conn) (*sql.Tx, error) {
+	if l.Dialect.Name() == "sqlite" {
+		return conn.BeginTx(ctx, nil)
+	}
+	return conn.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
+}
+
+// keyOf is the index that finds rows by their ids: in a lane, or in all.
+func keyOf(where string) string {
+	if strings.HasPrefix(where, "lane") {
+		return "PRIMARY"
+	}
+	return "id"
+}
+
 // fill puts a condition and a list of ids into a statement.
 func fill(text, where string, ids []int64) string {
 	list := make([]byte, 0, 12*len(ids))
@@ -137,12 +159,17 @@ func fill(text, where string, ids []int64) string {
 		}
 		list = strconv.AppendInt(list, id, 10)
 	}
-	return strings.NewReplacer("{where}", where, "{ids}", string(list)).Replace(text)
+	return strings.NewReplacer("{where}", where, "{key}", keyOf(where), "{ids}", string(list)).Replace(text)
+}
+
+// querier is a connection, or a transaction.
+type querier interface {
+	QueryContext(ctx context.Context, text string, args ...any) (*sql.Rows, error)
 }
 
 // read returns the ids of rows that it has read whole.
-func read(ctx context.Context, conn *sql.Conn, text string, args ...any) (ids []int64, err error) {
-	rows, err := conn.QueryContext(ctx, text, args...)
+func read(ctx context.Context, db querier, text string, args ...any) (ids []int64, err error) {
+	rows, err := db.QueryContext(ctx, text, args...)
 	if err != nil {
 		return nil, err
 	}

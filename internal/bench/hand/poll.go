@@ -82,7 +82,7 @@ func (p poll) read(ctx context.Context) (f found, err error) {
 
 // settle has one text on PostgreSQL, so that its driver prepares it once.
 func (p poll) settle(ctx context.Context, f found) error {
-	texts := statements(p.Dialect.Name())
+	texts := statements(p.Dialect.Name(), false)
 	if p.Dialect.Name() == "postgres" {
 		text := fill(texts.move[0], "lane = ANY ($1)", nil)
 		_, err := p.conn.ExecContext(ctx, strings.Replace(text, "ANY ('{}')", "ANY ($2)", 1), f.lanes, f.ids)

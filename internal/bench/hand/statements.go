@@ -3,66 +3,92 @@ package hand
 import (
 	"context"
 	"database/sql"
-	"fmt"
+	"strconv"
+	"strings"
 )
 
 // texts are a loop's statements on one database.
 type texts struct {
 	read         string   // of a lane, after an id, at most so many
+	readAll      string   // in its place, of all lanes: where they lie together, and one may write at a time
 	move, remove []string // {where} and {ids}
-	lease        []string
+	lease        []string // the first returns the rows; {count}, {name} and {ids}
 }
 
-func statements(dialect string) texts {
+func statements(dialect string, rows bool) texts {
 	switch dialect {
 	case "postgres":
-		return postgres()
+		return postgres(rows)
 	case "sqlite":
 		return sqlite()
 	default:
-		return mysql(dialect)
+		return mysql()
 	}
 }
 
 const done = "attempts + 1, crashes, available_at, last_error, "
 
-func postgres() texts {
+// postgres finds a claimed row by its place, an id and a lane in one number: the
+// ids alone have no index.
+func postgres(rows bool) texts {
+	which := "{where} AND id = ANY ('{{ids}}')"
+	if rows {
+		which = "(lane, id) IN (SELECT place % 64, place / 64 FROM unnest('{{ids}}'::bigint[]) AS place)"
+	}
 	return texts{
 		read: "SELECT " + columns + " FROM outbox WHERE lane = $1 AND id > $2 ORDER BY lane, id LIMIT $3",
-		move: []string{"WITH moved AS (DELETE FROM outbox WHERE {where} AND id = ANY ('{{ids}}') RETURNING *)" +
+		move: []string{"WITH moved AS (DELETE FROM outbox WHERE " + which + " RETURNING *)" +
 			" INSERT INTO outbox_done (" + kept + ", attempts, crashes, available_at, last_error, finished_at, receipt, relay)" +
 			" SELECT " + kept + ", " + done + "now(), '0/123456', 'a' FROM moved"},
-		remove: []string{"DELETE FROM outbox WHERE {where} AND id = ANY ('{{ids}}')"},
-		lease: []string{"UPDATE outbox SET claimed_by = $1, claim_token = $1, claimed_until = now() + interval '15 s'" +
-			" WHERE (lane, id) IN (SELECT lane, id FROM outbox WHERE claimed_until IS NULL ORDER BY id LIMIT $2 FOR UPDATE SKIP LOCKED)" +
-			" RETURNING " + columns},
+		remove: []string{"DELETE FROM outbox WHERE " + which},
+		lease: []string{"UPDATE outbox SET claimed_by = '{name}', claim_token = '{name}', claimed_until = now() + interval '15 s'" +
+			" WHERE (lane, id) IN (SELECT lane, id FROM outbox WHERE claimed_until IS NULL ORDER BY id LIMIT {count} FOR UPDATE SKIP LOCKED)" +
+			" RETURNING id * 64 + lane, " + strings.TrimPrefix(columns, "id, ")},
 	}
 }
 
-func mysql(dialect string) texts {
-	t := texts{
+func mysql() texts {
+	return texts{
 		read: "SELECT " + columns + " FROM outbox FORCE INDEX (PRIMARY) WHERE lane = ? AND id > ? ORDER BY id LIMIT ?",
 		move: []string{"INSERT INTO outbox_done (" + kept + ", attempts, crashes, available_at, last_error, finished_at, receipt, relay)" +
-			" SELECT " + kept + ", " + done + "now(6), '0/123456', 'a' FROM outbox FORCE INDEX (PRIMARY) WHERE {where} AND id IN ({ids})",
+			" SELECT " + kept + ", " + done + "now(6), '0/123456', 'a' FROM outbox FORCE INDEX ({key}) WHERE {where} AND id IN ({ids})",
 			"DELETE FROM outbox WHERE {where} AND id IN ({ids})"},
 		remove: []string{"DELETE FROM outbox WHERE {where} AND id IN ({ids})"},
+		lease: []string{"SELECT " + columns + " FROM outbox FORCE INDEX (claim_id) WHERE claimed_until IS NULL ORDER BY id LIMIT {count} FOR UPDATE SKIP LOCKED",
+			"UPDATE outbox FORCE INDEX (id) SET claimed_by = '{name}', claim_token = '{name}', claimed_until = utc_timestamp(6) + INTERVAL 15 SECOND WHERE id IN ({ids})"},
 	}
-	return t
 }
 
 func sqlite() texts {
 	return texts{
-		read: "SELECT " + columns + " FROM outbox WHERE lane = ? AND id > ? ORDER BY id LIMIT ?",
+		readAll: "SELECT " + columns + " FROM outbox WHERE id > ? ORDER BY id LIMIT ?",
 		move: []string{"INSERT INTO outbox_done (" + kept + ", attempts, crashes, available_at, last_error, finished_at, receipt, relay)" +
 			" SELECT " + kept + ", " + done + "strftime('%Y-%m-%d %H:%M:%f', 'now'), '0/123456', 'a' FROM outbox WHERE id IN ({ids})",
 			"DELETE FROM outbox WHERE id IN ({ids})"},
 		remove: []string{"DELETE FROM outbox WHERE id IN ({ids})"},
+		lease: []string{"UPDATE outbox SET claimed_by = '{name}', claim_token = '{name}', claimed_until = strftime('%Y-%m-%d %H:%M:%f', 'now', '+15 seconds')" +
+			" WHERE id IN (SELECT id FROM outbox WHERE claimed_until IS NULL ORDER BY id LIMIT {count}) RETURNING " + columns},
 	}
 }
 
-func (l loop) lease(ctx context.Context, conn *sql.Conn, name string) ([]int64, error) {
-	if len(l.sql.lease) != 1 {
-		return nil, fmt.Errorf("there is no loop by rows on %s yet", l.Name)
+// lease stamps the oldest rows that nobody has, and returns their ids.
+func (l loop) lease(ctx context.Context, conn *sql.Conn, name string) (ids []int64, err error) {
+	tx, err := l.begin(ctx, conn)
+	if err != nil {
+		return nil, err
 	}
-	return read(ctx, conn, l.sql.lease[0], name, l.Batch)
+	defer tx.Rollback()
+	named := strings.NewReplacer("{name}", name, "{count}", strconv.Itoa(l.Batch))
+	for i, text := range l.sql.lease {
+		text = named.Replace(text)
+		if i == 0 {
+			ids, err = read(ctx, tx, text)
+		} else if len(ids) > 0 {
+			_, err = tx.ExecContext(ctx, fill(text, "", ids))
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return ids, tx.Commit()
 }

@@ -22,6 +22,17 @@ func (d *Database) MigrateFor(ctx context.Context, claim string) error {
 	return err
 }
 
+// IndexRows makes the indexes that claiming by rows needs, as a relay does that
+// finds none.
+func (d *Database) IndexRows(ctx context.Context) error {
+	for _, q := range d.Dialect.MakeRowIndexes(dialect.Table{}) {
+		if _, err := d.DB.ExecContext(ctx, q.SQL, q.Args...); err != nil {
+			return fmt.Errorf("make the indexes for rows: %w", err)
+		}
+	}
+	return nil
+}
+
 // Messages says what a backlog consists of.
 type Messages struct {
 	Count   int
