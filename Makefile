@@ -14,7 +14,7 @@ SECOND_MYSQL = -tags=gomysql -ldflags=-X=github.com/go-mysql-org/go-mysql/driver
 NO_SERVERS = env $$(env | sed -n 's/^\(ROWRELAY_TEST_[A-Z0-9_]*\)=.*/-u \1/p') -u REQUIRE_SERVERS
 
 .DEFAULT_GOAL := help
-.PHONY: help test on-servers quick lint fmt generate-check build demo servers-up servers-down
+.PHONY: help test on-servers quick bench measure lint fmt generate-check build demo servers-up servers-down
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
@@ -26,6 +26,15 @@ on-servers:
 	go test -race -shuffle=on $(TESTFLAGS) $(PACKAGES)
 	go test $(SECOND_MYSQL) $(TESTFLAGS) -run 'TestStore$$/mariadb1011/gomysql' ./relay/sqlstore
 
+bench: ## measures, on the same servers, and records the figures; quarter of an hour; SCENES=drain for one of them
+	deploy/servers/servers run -- $(MAKE) --no-print-directory measure
+
+SCENES      = drain peers snapshot latency idle producer growth held
+BENCHFLAGS  = -rounds 5
+
+measure:
+	cd internal/bench && go run . $(BENCHFLAGS) -record figures.json $(SCENES)
+
 quick: ## the tests that need no server
 	$(NO_SERVERS) go test -short $(TESTFLAGS) $(PACKAGES)
 
@@ -33,6 +42,7 @@ lint: ## gofmt, go vet, staticcheck
 	@unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "not formatted, run make fmt:"; echo "$$unformatted"; exit 1; }
 	go vet $(PACKAGES)
 	go vet -tags=gomysql,oracle ./cmd/rowrelay ./internal/testdb
+	cd internal/bench && go vet ./...
 	go run $(STATICCHECK) $(PACKAGES)
 
 fmt: ## formats all Go files

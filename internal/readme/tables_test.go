@@ -22,7 +22,7 @@ var generated = regexp.MustCompile(`(?s)(<!-- generated: (\w+); go test ./intern
 // The tables of README.md are made from what the tests run.
 func TestTablesAreFresh(t *testing.T) {
 	t.Parallel()
-	tables := map[string]func(testing.TB) string{"databases": databases, "sinks": sinkTable}
+	tables := map[string]func(testing.TB) string{"databases": databases, "sinks": sinkTable, "figures": figures}
 	p := read(t, "README.md")
 	fresh := generated.ReplaceAllStringFunc(p.text, func(found string) string {
 		m := generated.FindStringSubmatch(found)
