@@ -29,7 +29,7 @@ on-servers:
 bench: ## measures, on the same servers, and records the figures; quarter of an hour; SCENES=drain for one of them
 	deploy/servers/servers run -- $(MAKE) --no-print-directory measure
 
-SCENES      = drain peers snapshot latency idle producer growth held
+SCENES      = drain peers snapshot kafka rabbitmq latency idle producer plugin growth held
 BENCHFLAGS  = -rounds 5
 
 measure:
