@@ -21,6 +21,7 @@ type outlet struct {
 	queue    queue
 	buffered int // items in memory, with those that are not settled
 	bytes    int
+	settling int // items whose outcome is being written back
 	held     int // keys that wait for another attempt
 
 	jobs    chan job
@@ -87,12 +88,15 @@ func (o *outlet) memory() int {
 }
 
 // roomy says that reading for the outlet is worth while: a read for each place
-// that becomes free would be many small ones, and each has its price. The other
-// half of the buffer keeps the sink busy meanwhile.
+// that becomes free would be many small ones, and each has its price. As long as
+// settlements are about to free more, it waits for half of the buffer.
 func (o *outlet) roomy() bool { return o.worthwhile(o.room()) }
 
 func (o *outlet) worthwhile(room int) bool {
-	return room > 0 && room >= min(o.options.Buffer/2, readLimit)
+	if o.settling > 0 {
+		return room > 0 && room >= min(o.options.Buffer/2, readLimit)
+	}
+	return room > 0 && (room >= o.options.Buffer/4 || room >= o.options.Batch)
 }
 
 // perKey is how many messages of a key one batch may hold.

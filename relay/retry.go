@@ -160,6 +160,7 @@ func (e *engine) conclude(it *item, s Settlement, settled bool) {
 		it.lane.pinned++
 	}
 	it.stage = inSettle
+	it.outlet.settling++
 	if settled {
 		e.finish(it)
 		e.options.Observer.Settled(Settled{Changed: 1}, map[State]int{s.State: 1})

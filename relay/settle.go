@@ -228,6 +228,7 @@ func (e *engine) finish(it *item) {
 	it.lane.pinned--
 	delete(it.lane.tickets, it.row.ID)
 	if it.outlet != nil {
+		it.outlet.settling--
 		it.outlet.release(it)
 	}
 	if e.read.busy {

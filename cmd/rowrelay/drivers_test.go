@@ -6,8 +6,35 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rowrelay/rowrelay/internal/testdb"
 	"github.com/rowrelay/rowrelay/relay/config"
 )
+
+// Sessions of PostgreSQL don't compile their plans, whatever the server's setting.
+func TestPostgresSessionsWithoutJIT(t *testing.T) {
+	t.Parallel()
+	for _, target := range testdb.Targets() {
+		if target.Driver != "pgx" {
+			continue
+		}
+		t.Run(target.Name, func(t *testing.T) {
+			t.Parallel()
+			database, err := config.ParseDatabase(target.Open(t).URL)
+			if err != nil {
+				t.Fatal(err)
+			}
+			db, _, err := openDatabase(t.Context(), database, false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = db.Close() }()
+			var jit string
+			if err := db.QueryRowContext(t.Context(), "SHOW jit").Scan(&jit); err != nil || jit != "off" {
+				t.Errorf("jit is %q, %v", jit, err)
+			}
+		})
+	}
+}
 
 func TestPragmasThatDidNotTakeAreAFailure(t *testing.T) {
 	t.Parallel()

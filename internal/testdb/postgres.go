@@ -23,10 +23,18 @@ func postgres(server, driverName, driver string) Target {
 		missing: missingServer(variable),
 		create: func(t testing.TB) (string, string) {
 			t.Helper()
-			dsn := createDatabase(t, driver, os.Getenv(variable))
-			return dsn, dsn
+			url := createDatabase(t, driver, os.Getenv(variable))
+			return withoutJIT(url), url
 		},
 	}
+}
+
+// withoutJIT turns off, as the rowrelay command does, what a check would tell of.
+func withoutJIT(dsn string) string {
+	if strings.Contains(dsn, "?") {
+		return dsn + "&jit=off"
+	}
+	return dsn + "?jit=off"
 }
 
 // createDatabase makes an empty database beside the one that the server's URL

@@ -27,8 +27,12 @@ type endpoints struct {
 }
 
 // round is one Send. Only one waits for slow endpoints at a time, so that others
-// have none to wait for.
-type round struct{ began time.Time }
+// have none to wait for; and one that has messages of others, too, doesn't, as
+// their keys go on when it has ended.
+type round struct {
+	began time.Time
+	mixed bool
+}
 
 // newEndpoints returns nil where the address is the same for all messages: then
 // the endpoint's trouble is the sink's.
@@ -44,6 +48,29 @@ func newEndpoints(options Options, t target) *endpoints {
 		e.apart = time.Second / time.Duration(options.EndpointRate)
 	}
 	return e
+}
+
+// asked is a message's endpoint, and whether it has waited for so long that it
+// goes in any case.
+type asked struct {
+	name    string
+	overdue bool
+}
+
+// mixed says that some of these endpoints are slow, and others aren't.
+func (all *endpoints) mixed(batch []asked) bool {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	slow := 0
+	for _, a := range batch {
+		if e := all.known[a.name]; e != nil && e.slow() {
+			if a.overdue {
+				return false
+			}
+			slow++
+		}
+	}
+	return 0 < slow && slow < len(batch)
 }
 
 // call makes a request when its endpoint's turn has come, or says why it isn't

@@ -99,6 +99,11 @@ func TestEndpointsAreOutOfEachOthersWay(t *testing.T) {
 	}
 	d.write(messages...)
 	d.eventually("all messages of the endpoint that is well have arrived, though the slow one answers none", func() bool { return len(good.received()) >= 100 })
+	for _, row := range d.list(relay.StateRetry) {
+		if row.Message.Headers["to"] == slow.address && row.Attempts > 0 {
+			t.Error("the slow endpoint was waited for until the time was out")
+		}
+	}
 	close(release)
 	d.eventually("those of the endpoint that is down say so", func() bool { return waits(d, down.address) > 20 })
 	down.start()

@@ -238,9 +238,30 @@ func (s *Sink) Limits() sinks.Limits {
 
 // Send makes a request for each message, several at once; or for each array.
 func (s *Sink) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome {
-	r := &round{began: time.Now()}
+	r := &round{began: time.Now(), mixed: s.isMixed(batch)}
 	if s.arrayMax > 0 {
 		return s.sendArrays(ctx, r, batch)
 	}
 	return s.fan.Send(ctx, batch, func(ctx context.Context, m sinks.Message) sinks.Outcome { return s.deliver(ctx, r, m) })
+}
+
+// overdue is the age at which a message of a slow endpoint is sent in any case,
+// whatever else it holds up: among messages of others it would never have its
+// turn.
+const overdue = time.Minute
+
+// isMixed says that the batch has messages of slow endpoints, none of which is
+// overdue, and of others.
+func (s *Sink) isMixed(batch []sinks.Message) bool {
+	if s.endpoints == nil {
+		return false
+	}
+	all := make([]asked, 0, len(batch))
+	for i := range batch {
+		m := &batch[i]
+		if to, err := s.target.of(m); err == nil {
+			all = append(all, asked{nameOf(to), !m.CreatedAt.IsZero() && time.Since(m.CreatedAt) > overdue})
+		}
+	}
+	return s.endpoints.mixed(all)
 }

@@ -72,7 +72,7 @@ func (all *endpoints) try(r *round, name string) (*turn, sinks.Outcome, *pause) 
 
 // maySlowly says whether this Send may wait for a slow endpoint.
 func (all *endpoints) maySlowly(r *round, now time.Time) bool {
-	return (all.slow == nil || all.slow == r) && now.Sub(r.began) <= patience
+	return !r.mixed && (all.slow == nil || all.slow == r) && now.Sub(r.began) <= patience
 }
 
 func (e *endpoint) waiting(most time.Duration) *pause {
