@@ -248,7 +248,7 @@ func (s *Sink) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome 
 // overdue is the age at which a message of a slow endpoint is sent in any case,
 // whatever else it holds up: among messages of others it would never have its
 // turn.
-const overdue = time.Minute
+const overdue = 10 * time.Second
 
 // isMixed says that the batch has messages of slow endpoints, none of which is
 // overdue, and of others.
