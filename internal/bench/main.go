@@ -1,8 +1,8 @@
 // Command bench measures rowrelay against loops written by hand, bare producers
 // and other relays, and records the figures that the README prints.
 //
-//	go run . -list
-//	go run . [-rounds 5] [-record figures.json] drain …
+//	go run . -h
+//	go run . [-rounds 5] [-servers postgres15] [-record figures.json] drain …
 package main
 
 import (
