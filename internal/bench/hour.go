@@ -7,6 +7,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/rowrelay/rowrelay/internal/bench/cpu"
 	"github.com/rowrelay/rowrelay/internal/bench/figure"
 	"github.com/rowrelay/rowrelay/internal/bench/relays"
 	"github.com/rowrelay/rowrelay/internal/bench/steady"
@@ -25,6 +26,7 @@ type hourRun struct {
 	*table.Database
 	clock    steady.Clock
 	relay    *relay.Relay
+	meter    cpu.Meter
 	part     time.Duration
 	snapshot bool // held open for a sixth of the time, in the middle
 	parts    []hourPart
@@ -34,6 +36,7 @@ type hourRun struct {
 type hourPart struct {
 	p50, p99 time.Duration // of the steady messages before the burst
 	capacity float64       // of the burst, messages a second
+	cost     float64       // of the burst, µs of a processor a message, the server's with it
 	hot      table.Size
 	done     table.Size
 	kept     int64 // done rows, by the statistics
@@ -68,6 +71,9 @@ func (h *hourRun) run(ctx context.Context) (err error) {
 	}
 	defer h.Close()
 	if err := h.Migrate(ctx); err != nil {
+		return err
+	}
+	if h.meter, err = cpu.Of(ctx, h.Database); err != nil {
 		return err
 	}
 	// Kept for a tenth of the time, so that the janitor deletes as fast as the
@@ -106,8 +112,8 @@ func (h *hourRun) watch(ctx context.Context) error {
 			return err
 		}
 		p := h.parts[n]
-		fmt.Fprintf(os.Stderr, "  part %d: p50 %v, p99 %v, burst %.0f/s, hot %s, done %s of %d rows\n", n+1,
-			p.p50.Round(10*time.Microsecond), p.p99.Round(10*time.Microsecond), p.capacity, p.hot, p.done, p.kept)
+		fmt.Fprintf(os.Stderr, "  part %d: p50 %v, p99 %v, burst %.0f/s (%.1f µs each), hot %s, done %s of %d rows\n", n+1,
+			p.p50.Round(10*time.Microsecond), p.p99.Round(10*time.Microsecond), p.capacity, p.cost, p.hot, p.done, p.kept)
 	}
 	return nil
 }
@@ -133,7 +139,7 @@ func (h *hourRun) watchPart(ctx context.Context) error {
 	if p.kept, err = h.Estimate(ctx, "outbox_done"); err != nil {
 		return err
 	}
-	p.capacity, err = h.burst(ctx)
+	p.capacity, p.cost, err = h.burst(ctx)
 	h.parts = append(h.parts, p)
 	select {
 	case <-ctx.Done():
@@ -143,16 +149,22 @@ func (h *hourRun) watchPart(ctx context.Context) error {
 }
 
 // burst writes many messages at once, and returns how fast they and those of
-// the load were delivered.
-func (h *hourRun) burst(ctx context.Context) (float64, error) {
+// the load were delivered, and what each cost.
+func (h *hourRun) burst(ctx context.Context) (rate, cost float64, err error) {
 	before := h.clock.Others()
 	if err := h.Burst(ctx, hourBurst); err != nil {
-		return 0, err
+		return 0, 0, err
+	}
+	used, err := h.meter.Used()
+	if err != nil {
+		return 0, 0, err
 	}
 	began := time.Now()
 	h.relay.Wake()
-	err := until(ctx, func() bool { return h.clock.Others() >= before+hourBurst })
-	return hourBurst / time.Since(began).Seconds(), err
+	err = until(ctx, func() bool { return h.clock.Others() >= before+hourBurst })
+	rate = hourBurst / time.Since(began).Seconds()
+	after, problem := h.meter.Used()
+	return rate, float64((after - used).Microseconds()) / hourBurst, errors.Join(err, problem)
 }
 
 // holdSnapshot opens a transaction whose snapshot keeps every row version that
@@ -186,6 +198,10 @@ func (h *hourRun) report(name string, report func(figure.Figure)) {
 	first, last := figure.Median(capacity[:tenth]), figure.Median(capacity[hourParts-tenth:])
 	report(figure.Figure{What: name + ": bursts, last tenth", Value: fmt.Sprintf("%.0f /s", last), Ratio: last / first,
 		Reference: fmt.Sprintf("first tenth %.0f /s", first), Goal: "≥ 0.90", Met: last >= 0.9*first})
+	cost := h.each(func(p hourPart) float64 { return p.cost })
+	first, last = figure.Median(cost[:tenth]), figure.Median(cost[hourParts-tenth:])
+	report(figure.Figure{What: name + ": CPU of a message in bursts, last tenth", Value: fmt.Sprintf("%.1f µs", last), Ratio: last / first,
+		Reference: fmt.Sprintf("first tenth %.1f µs", first), Goal: "≤ 1.10", Met: last <= 1.1*first})
 	first, last = figure.Median(tail[:tenth]), figure.Median(tail[hourParts-tenth:])
 	report(figure.Figure{What: name + ": p99, last tenth", Ratio: last / first,
 		Value:     fmt.Sprintf("%.1f ms (p50 %.1f)", last, figure.Median(middle[hourParts-tenth:])),
