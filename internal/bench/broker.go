@@ -14,6 +14,7 @@ import (
 	"github.com/rowrelay/rowrelay/outbox"
 	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/sinks"
+	"github.com/rowrelay/rowrelay/sinks/discard"
 )
 
 const brokerPayload = 256
@@ -142,7 +143,7 @@ func (w way) sinkOptions(target brokers.Target) (relay.SinkOptions, error) {
 func (c brokerCase) toNowhere(cost *cost) func(context.Context) (float64, error) {
 	return func(ctx context.Context) (float64, error) {
 		options := c.ways[0].options
-		options.Sink = &relays.Counter{}
+		options.Sink = discard.New()
 		return drainOnce(ctx, backlog, func(int) string { return "orders" }, relay.Options{Sinks: map[string]relay.SinkOptions{"sink": options}}, cost)
 	}
 }
@@ -159,7 +160,7 @@ func drainOnce(ctx context.Context, count int, topic func(int) string, options r
 	if err := d.Fill(ctx, table.Messages{Count: count, Payload: brokerPayload, TopicOf: topic}); err != nil {
 		return 0, err
 	}
-	return cost.timed(count, func() (time.Duration, error) { return relays.DrainTo(ctx, d, count, options) })
+	return cost.timed(count, func() (time.Duration, error) { return relays.Drain(ctx, d, count, options) })
 }
 
 // byBare produces the same messages from memory.

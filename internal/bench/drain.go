@@ -11,6 +11,7 @@ import (
 	"github.com/rowrelay/rowrelay/internal/bench/relays"
 	"github.com/rowrelay/rowrelay/internal/bench/table"
 	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/sinks/discard"
 )
 
 const backlog = 100_000
@@ -120,15 +121,14 @@ func (c drainCase) rate(drain func(ctx context.Context, d *table.Database) (time
 }
 
 func (c drainCase) byRelay(ctx context.Context, d *table.Database) (time.Duration, error) {
-	var sink relays.Counter
-	o := relay.Options{Sinks: map[string]relay.SinkOptions{"sink": {Sink: &sink, Batch: c.batch}}}
+	o := relay.Options{Sinks: map[string]relay.SinkOptions{"sink": {Sink: discard.New(), Batch: c.batch}}}
 	if !c.keep {
 		o.Retention = relay.KeepNothing
 	}
 	if c.rows {
 		o.Claim = relay.ByRows
 	}
-	return relays.Drain(ctx, d, backlog, o, &sink)
+	return relays.Drain(ctx, d, backlog, o)
 }
 
 func (c drainCase) byHand(ctx context.Context, d *table.Database) (time.Duration, error) {

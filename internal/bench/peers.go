@@ -11,6 +11,7 @@ import (
 	"github.com/rowrelay/rowrelay/internal/bench/relays"
 	"github.com/rowrelay/rowrelay/internal/bench/table"
 	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/sinks/discard"
 )
 
 // peersCase is rowrelay beside those that do the same with done rows.
@@ -88,8 +89,7 @@ func (c peersCase) measure(ctx context.Context, rounds int, report func(figure.F
 }
 
 func (c peersCase) own(ctx context.Context) (float64, error) {
-	var sink relays.Counter
-	o := relay.Options{Sinks: map[string]relay.SinkOptions{"sink": {Sink: &sink}}}
+	o := relay.Options{Sinks: map[string]relay.SinkOptions{"sink": {Sink: discard.New()}}}
 	if !c.keep {
 		o.Retention = relay.KeepNothing
 	}
@@ -104,7 +104,7 @@ func (c peersCase) own(ctx context.Context) (float64, error) {
 	if err := d.Fill(ctx, table.Messages{Count: backlog, Payload: peersPayload}); err != nil {
 		return 0, err
 	}
-	return perSecond(relays.Drain(ctx, d, backlog, o, &sink))
+	return perSecond(relays.Drain(ctx, d, backlog, o))
 }
 
 func (c peersCase) other(p peers.Peer) func(context.Context) (float64, error) {

@@ -38,20 +38,6 @@ func Start(ctx context.Context, d *table.Database, options relay.Options) (r *re
 	}, nil
 }
 
-// Drain runs one relay on a backlog that is there, until the database shows
-// nothing pending, and returns how long that took from its start on.
-func Drain(ctx context.Context, d *table.Database, backlog int, options relay.Options, sink *Counter) (took time.Duration, err error) {
-	began := time.Now()
-	_, stop, err := Start(ctx, d, options)
-	if err != nil {
-		return 0, err
-	}
-	if err = sink.Wait(ctx, backlog); err == nil {
-		err = UntilEmpty(ctx, d)
-	}
-	return time.Since(began), errors.Join(err, stop())
-}
-
 // UntilEmpty waits until the database shows nothing pending. Looking costs the
 // database something, so that it should begin when little is left.
 func UntilEmpty(ctx context.Context, d *table.Database) error {
