@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
 	"net"
+	"slices"
 	"sync"
 )
 
@@ -40,15 +42,22 @@ func (l *link) dial(ctx context.Context, network, address string) (net.Conn, err
 	return linked, nil
 }
 
+// setCut returns when no connection is left, if it is to be cut.
 func (l *link) setCut(cut bool) {
+	for _, conn := range l.toCut(cut) {
+		_ = conn.Close()
+	}
+}
+
+// toCut are the connections that a cut ends. They are closed without the lock,
+// which closing takes.
+func (l *link) toCut(cut bool) []net.Conn {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.cut = cut
-	for conn := range l.open {
-		if cut {
-			go conn.Close()
-		}
+	if l.cut = cut; !cut {
+		return nil
 	}
+	return slices.Collect(maps.Keys(l.open))
 }
 
 func (l *link) stall() (<-chan struct{}, func()) {
