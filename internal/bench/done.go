@@ -15,9 +15,11 @@ import (
 )
 
 const (
-	// A day at 1,000 a second takes 40 GB; a tenth of it shows the same.
+	// A day at 1,000 a second takes 40 GB; a tenth of it shows the same. The whole
+	// day has small payloads, and half of that.
 	doneDay    = 86_400_000
 	doneScaled = doneDay / 10
+	doneSmall  = 64
 
 	// doneHours is over how many hours the rows finished: the first of them are
 	// past a retention of a day.
@@ -27,18 +29,17 @@ const (
 // done measures what goes on beside a day of done rows, and how fast those past
 // the retention go.
 func done(ctx context.Context, s settings, report func(figure.Figure)) error {
-	rows := doneScaled
+	rows, payload, name := doneScaled, 256, "beside 8.6 M done: "
 	if s.long {
-		rows = doneDay
+		rows, payload, name = doneDay, doneSmall, fmt.Sprintf("beside a day of done rows (86 M of %d B): ", doneSmall)
 	}
-	name := fmt.Sprintf("beside %.1f M done: ", float64(rows)/1e6)
 	tailed := work{what: name + "p99 of " + count(hourRate) + "/s", unit: "ms", goal: 1.2, atMost: true, do: tail}
 	cases := only([]work{rate(name+"a backlog drained", drained), rate(name+"20 k requeued", requeued), tailed,
 		rate(name+"a backlog drained while others are purged", drainedBesidePurge)}, s)
 	if len(s.up("postgres15")) == 0 || len(cases) == 0 {
 		return nil
 	}
-	b, err := besides(ctx, func(ctx context.Context, d *table.Database) error { return d.Finish(ctx, rows, doneHours) })
+	b, err := besides(ctx, func(ctx context.Context, d *table.Database) error { return d.Finish(ctx, rows, payload, doneHours) })
 	if err != nil {
 		return err
 	}

@@ -14,6 +14,7 @@ import (
 	"runtime/pprof"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/rowrelay/rowrelay/internal/bench/figure"
@@ -79,7 +80,7 @@ func main() {
 	flag.Usage = usage
 	flag.Parse()
 	s.on = figure.Machine()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if *profile != "" {
 		file, err := os.Create(*profile)

@@ -30,16 +30,17 @@ func (d *Database) Due(ctx context.Context, topic string) error {
 
 // Finish fills the table of done rows of PostgreSQL with rows that finished one
 // after the other within the last hours; the latest have the highest ids.
-func (d *Database) Finish(ctx context.Context, rows, hours int) error {
-	const chunk = 1_000_000
+func (d *Database) Finish(ctx context.Context, rows, payload, hours int) error {
+	const chunk = 100_000
+	var inserts []string
 	for n := 0; n < rows; n += chunk {
-		insert := fmt.Sprintf("INSERT INTO outbox_done (id, lane, message_id, topic, message_key, payload, priority, attempts, crashes, created_at, finished_at, receipt, relay)"+
-			" SELECT n, "+filledLane+", gen_random_uuid(), 'orders', "+filledKey+", convert_to(repeat('x', 256), 'UTF8'), 0, 1, 0,"+
-			" now() - interval '%[3]d hours' * (%[2]d - n) / %[2]d, now() - interval '%[3]d hours' * (%[2]d - n) / %[2]d, '0/123456', 'a'"+
-			" FROM generate_series(%[1]d + 1, %[4]d) AS n", n, rows, hours, min(n+chunk, rows))
-		if err := d.do(ctx, insert); err != nil {
-			return err
-		}
+		inserts = append(inserts, fmt.Sprintf("INSERT INTO outbox_done (id, lane, message_id, topic, message_key, payload, priority, attempts, crashes, created_at, finished_at, receipt, relay)"+
+			" SELECT n, "+filledLane+", gen_random_uuid(), 'orders', "+filledKey+", payload, 0, 1, 0, at, at, '0/123456', 'a'"+
+			" FROM convert_to(repeat('x', %[5]d), 'UTF8') AS payload, generate_series(%[1]d + 1, %[4]d) AS n,"+
+			" LATERAL (SELECT now() - interval '%[3]d hours' * (%[2]d - n) / %[2]d AS at) AS finished", n, rows, hours, min(n+chunk, rows), payload))
+	}
+	if err := d.together(ctx, inserts); err != nil {
+		return err
 	}
 	return d.do(ctx, fmt.Sprintf("SELECT setval(pg_get_serial_sequence('outbox', 'id'), %d)", max(rows, 1)), "VACUUM ANALYZE outbox_done", "CHECKPOINT")
 }

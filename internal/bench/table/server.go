@@ -156,7 +156,9 @@ func (s Server) createOn(ctx context.Context, dsn, name, force string) (drop fun
 		return nil, fmt.Errorf("create database %s: %w", name, err)
 	}
 	return func() {
-		_, _ = admin.Exec("DROP DATABASE " + name + force)
+		if _, err := admin.Exec("DROP DATABASE " + name + force); err != nil {
+			fmt.Fprintf(os.Stderr, "drop database %s yourself: %v\n", name, err)
+		}
 		_ = admin.Close()
 	}, nil
 }
