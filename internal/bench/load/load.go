@@ -25,9 +25,14 @@ type arrival struct {
 	at time.Time
 }
 
-// Run does work for each arrival, and returns how late the latest of a hundred
-// began, because the machine or all workers were busy.
-func (s Schedule) Run(ctx context.Context, work func(ctx context.Context, n int) error) (slip time.Duration, err error) {
+// Kept is how well a schedule was kept.
+type Kept struct {
+	Slip time.Duration // how late the latest of a hundred began, because the machine or all workers were busy
+	Rate float64       // a second, that was reached; the schedule's own if the last one ended in time
+}
+
+// Run does work for each arrival.
+func (s Schedule) Run(ctx context.Context, work func(ctx context.Context, n int) error) (Kept, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	arrivals := make(chan arrival, s.Count)
@@ -44,23 +49,28 @@ func (s Schedule) Run(ctx context.Context, work func(ctx context.Context, n int)
 			}
 		})
 	}
-	s.arrive(ctx, arrivals)
+	began := time.Now()
+	planned := s.arrive(ctx, arrivals)
 	workers.Wait()
+	took := max(planned, time.Since(began))
 	slices.Sort(slips)
-	return slips[len(slips)*99/100], errors.Join(errs...)
+	return Kept{slips[len(slips)*99/100], s.Rate * float64(planned) / float64(took)}, errors.Join(errs...)
 }
 
-func (s Schedule) arrive(ctx context.Context, arrivals chan<- arrival) {
+// arrive returns when the last one was to arrive, after the beginning.
+func (s Schedule) arrive(ctx context.Context, arrivals chan<- arrival) (planned time.Duration) {
 	defer close(arrivals)
 	random := rand.New(rand.NewPCG(1, 2))
-	at := time.Now()
+	began := time.Now()
 	for n := range s.Count {
-		at = at.Add(time.Duration(random.ExpFloat64() / s.Rate * float64(time.Second)))
+		planned += time.Duration(random.ExpFloat64() / s.Rate * float64(time.Second))
+		at := began.Add(planned)
 		select {
 		case <-ctx.Done():
-			return
+			return planned
 		case <-time.After(time.Until(at)):
 		}
 		arrivals <- arrival{n, at}
 	}
+	return planned
 }
