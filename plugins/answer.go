@@ -1,7 +1,7 @@
 package plugins
 
 import (
-	"cmp"
+	"slices"
 
 	"google.golang.org/protobuf/encoding/protowire"
 
@@ -17,12 +17,21 @@ const (
 	outcomeReceipt, outcomeRetryAfter           = 4, 5
 )
 
+// isDelivered is what most outcomes are, encoded.
+const isDelivered = "\x08\x02"
+
 // appendOutcomes encodes a SendResponse.
 func appendOutcomes(b []byte, outcomes []sinks.Outcome) []byte {
+	b = slices.Grow(b, len(outcomes)*(2+len(isDelivered)))
 	var scratch []byte
-	for _, o := range outcomes {
-		scratch = appendOutcome(scratch[:0], outcomeToWire(o))
-		b = protowire.AppendBytes(protowire.AppendTag(b, responseOutcome, protowire.BytesType), scratch)
+	for i := range outcomes {
+		b = append(b, responseOutcome<<3|byte(isBytes))
+		if outcomes[i] == (sinks.Outcome{Result: sinks.Delivered}) {
+			b = append(append(b, byte(len(isDelivered))), isDelivered...)
+			continue
+		}
+		scratch = appendOutcome(scratch[:0], outcomeToWire(outcomes[i]))
+		b = protowire.AppendBytes(b, scratch)
 	}
 	return b
 }
@@ -35,33 +44,44 @@ func appendOutcome(b []byte, w *pluginv1.Outcome) []byte {
 	return appendNumber(b, outcomeRetryAfter, w.GetRetryAfterMs())
 }
 
-// decodeOutcomes decodes a SendResponse, of which so many outcomes count.
-func decodeOutcomes(b []byte, most int) (outcomes []sinks.Outcome, err error) {
-	outcomes = make([]sinks.Outcome, 0, most)
+// decodeOutcomes decodes a SendResponse, of which so many outcomes count, and
+// appends them.
+func decodeOutcomes(outcomes []sinks.Outcome, b []byte, most int) ([]sinks.Outcome, error) {
 	var w pluginv1.Outcome
-	problem := eachField(b, func(number protowire.Number, _ uint64, bytes []byte) {
-		if bytes != nil && number == responseOutcome && len(outcomes) < most && err == nil {
-			err = decodeOutcome(&w, bytes)
+	f := fields{rest: b}
+	for count := 0; f.next(); {
+		switch {
+		case !f.is(responseOutcome, isBytes) || count == most:
+			continue
+		case string(f.bytes) == isDelivered:
+			outcomes = append(outcomes, sinks.Ok(""))
+		default:
+			if err := decodeOutcome(&w, f.bytes); err != nil {
+				return outcomes, err
+			}
 			outcomes = append(outcomes, outcomeFromWire(&w))
 		}
-	})
-	return outcomes, cmp.Or(err, problem)
+		count++
+	}
+	return outcomes, f.err
 }
 
 func decodeOutcome(w *pluginv1.Outcome, b []byte) error {
 	w.Reset()
-	return eachField(b, func(number protowire.Number, value uint64, bytes []byte) {
+	f := fields{rest: b}
+	for f.next() {
 		switch {
-		case bytes == nil && number == outcomeResult:
-			w.Result = pluginv1.Result(value)
-		case bytes == nil && number == outcomeReason:
-			w.Reason = pluginv1.Reason(value)
-		case bytes != nil && number == outcomeDetail:
-			w.Detail = string(bytes)
-		case bytes != nil && number == outcomeReceipt:
-			w.Receipt = string(bytes)
-		case bytes == nil && number == outcomeRetryAfter:
-			w.RetryAfterMs = int64(value)
+		case f.is(outcomeResult, isNumber):
+			w.Result = pluginv1.Result(f.value)
+		case f.is(outcomeReason, isNumber):
+			w.Reason = pluginv1.Reason(f.value)
+		case f.is(outcomeDetail, isBytes):
+			w.Detail = string(f.bytes)
+		case f.is(outcomeReceipt, isBytes):
+			w.Receipt = string(f.bytes)
+		case f.is(outcomeRetryAfter, isNumber):
+			w.RetryAfterMs = int64(f.value)
 		}
-	})
+	}
+	return f.err
 }

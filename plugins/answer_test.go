@@ -31,10 +31,10 @@ func TestOutcomesAreEncodedAsGeneratedCodeDoes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if decoded, err := decodeOutcomes(text, len(outcomes)); err != nil || !slices.Equal(decoded, outcomes) {
+	if decoded, err := decodeOutcomes(nil, text, len(outcomes)); err != nil || !slices.Equal(decoded, outcomes) {
 		t.Errorf("decoded is\n%+v\nwant\n%+v (%v)", decoded, outcomes, err)
 	}
-	if decoded, err := decodeOutcomes(text, 2); err != nil || !slices.Equal(decoded, outcomes[:2]) {
+	if decoded, err := decodeOutcomes(nil, text, 2); err != nil || !slices.Equal(decoded, outcomes[:2]) {
 		t.Errorf("of five outcomes for two messages remain %+v (%v)", decoded, err)
 	}
 }
@@ -46,10 +46,10 @@ func FuzzDecodeOutcomes(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text []byte) {
 		var want pluginv1.SendResponse
 		if proto.Unmarshal(text, &want) != nil {
-			_, _ = decodeOutcomes(text, 100)
+			_, _ = decodeOutcomes(nil, text, 100)
 			return
 		}
-		got, err := decodeOutcomes(text, len(want.GetOutcomes()))
+		got, err := decodeOutcomes(nil, text, len(want.GetOutcomes()))
 		if err != nil || len(got) != len(want.GetOutcomes()) {
 			t.Fatalf("generated code reads %d outcomes, and here: %d (%v)", len(want.GetOutcomes()), len(got), err)
 		}

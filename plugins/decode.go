@@ -1,9 +1,8 @@
 package plugins
 
 import (
-	"cmp"
-	"fmt"
 	"slices"
+	"strings"
 
 	"google.golang.org/protobuf/encoding/protowire"
 
@@ -23,54 +22,73 @@ func decodeRequest(b []byte) (r request, err error) {
 		return r, err
 	}
 	r.batch = make([]sinks.Message, 0, count)
-	var topic string // mostly that of the message before
-	problem := eachField(b, func(number protowire.Number, value uint64, bytes []byte) {
+	d := decoder{texts: texts{most: min(len(b), textBlock)}}
+	for f := (fields{rest: b}); f.next(); {
 		switch {
-		case bytes == nil && number == requestSendID:
-			r.id = value
-		case bytes == nil && number == requestTimeout:
-			r.timeoutMs = int64(value)
-		case bytes != nil && number == requestMessage && err == nil:
+		case f.is(requestMessage, isBytes):
 			r.batch = append(r.batch, sinks.Message{})
-			m := &r.batch[len(r.batch)-1]
-			err = decodeMessage(m, bytes, topic)
-			topic = m.Topic
+			if err := d.message(&r.batch[len(r.batch)-1], f.bytes); err != nil {
+				return r, err
+			}
+		case f.is(requestSendID, isNumber):
+			r.id = f.value
+		case f.is(requestTimeout, isNumber):
+			r.timeoutMs = int64(f.value)
 		}
-	})
-	return r, cmp.Or(err, problem)
+	}
+	return r, nil
 }
 
+// countMessages also finds out whether the request can be walked through.
 func countMessages(b []byte) (count int, err error) {
-	err = eachField(b, func(number protowire.Number, _ uint64, bytes []byte) {
-		if bytes != nil && number == requestMessage {
+	f := fields{rest: b}
+	for f.next() {
+		if f.is(requestMessage, isBytes) {
 			count++
 		}
-	})
-	return count, err
+	}
+	return count, f.err
 }
 
-func decodeMessage(m *sinks.Message, b []byte, topic string) (err error) {
-	problem := eachField(b, func(number protowire.Number, value uint64, bytes []byte) {
-		if bytes == nil {
-			decodeNumber(m, number, int64(value))
-			return
-		}
-		switch number {
-		case messageID:
-			m.ID = string(bytes)
-		case messageTopic:
-			if m.Topic = topic; string(bytes) != topic {
-				m.Topic = string(bytes)
+// decoder decodes messages one after the other. Mostly they have their topic and
+// their headers' names in common, and sometimes the headers as a whole.
+type decoder struct {
+	texts   texts
+	topic   string
+	headers []header // of the message before, as far as this one's are not read yet
+}
+
+func (d *decoder) message(m *sinks.Message, b []byte) error {
+	headers := 0
+	f := fields{rest: b}
+	for f.next() {
+		switch {
+		case f.kind == isNumber:
+			decodeNumber(m, f.number, int64(f.value))
+		case f.kind != isBytes:
+		case f.number == messageID:
+			m.ID = d.texts.of(f.bytes)
+		case f.number == messageTopic:
+			d.topic = d.texts.again(d.topic, f.bytes)
+			m.Topic = d.topic
+		case f.number == messageKey:
+			m.Key = d.texts.of(f.bytes)
+		case f.number == messagePayload:
+			m.Payload = slices.Clip(f.bytes) // whoever appends to it changes no other
+		case f.number == messageHeader:
+			if err := d.header(headers, f.bytes); err != nil {
+				return err
 			}
-		case messageKey:
-			m.Key = string(bytes)
-		case messagePayload:
-			m.Payload = slices.Clip(bytes) // whoever appends to it changes no other
-		case messageHeader:
-			err = cmp.Or(decodeHeader(m, bytes), err)
+			headers++
 		}
-	})
-	return cmp.Or(err, problem)
+	}
+	if headers > 0 {
+		m.Headers = make(map[string]string, headers)
+		for _, h := range d.headers[:headers] {
+			m.Headers[h.name] = h.value
+		}
+	}
+	return f.err
 }
 
 func decodeNumber(m *sinks.Message, number protowire.Number, value int64) {
@@ -88,54 +106,54 @@ func decodeNumber(m *sinks.Message, number protowire.Number, value int64) {
 	}
 }
 
-func decodeHeader(m *sinks.Message, b []byte) error {
-	var name, value string
-	err := eachField(b, func(number protowire.Number, _ uint64, bytes []byte) {
+// header decodes the header at a place, where the message before may have had the
+// same one.
+func (d *decoder) header(place int, b []byte) error {
+	if place == len(d.headers) {
+		d.headers = append(d.headers, header{})
+	}
+	before := &d.headers[place]
+	var now header
+	f := fields{rest: b}
+	for f.next() {
 		switch {
-		case bytes != nil && number == headerName:
-			name = string(bytes)
-		case bytes != nil && number == headerValue:
-			value = string(bytes)
+		case f.is(headerName, isBytes):
+			now.name = d.texts.again(before.name, f.bytes)
+		case f.is(headerValue, isBytes):
+			now.value = d.texts.again(before.value, f.bytes)
 		}
-	})
-	if m.Headers == nil {
-		m.Headers = map[string]string{}
 	}
-	m.Headers[name] = value
-	return err
+	*before = now
+	return f.err
 }
 
-// eachField visits the fields of an encoded message: those with a number, whose
-// bytes are nil, and those with bytes. Others, which the protocol hasn't, are
-// passed over.
-func eachField(b []byte, visit func(number protowire.Number, value uint64, bytes []byte)) error {
-	for len(b) > 0 {
-		number, kind, n := protowire.ConsumeTag(b)
-		if n < 0 {
-			return malformed(n)
-		}
-		b = b[n:]
-		var value uint64
-		var bytes []byte
-		switch kind {
-		case protowire.VarintType:
-			value, n = protowire.ConsumeVarint(b)
-		case protowire.BytesType:
-			bytes, n = protowire.ConsumeBytes(b)
-		default:
-			n = protowire.ConsumeFieldValue(number, kind, b)
-		}
-		if n < 0 {
-			return malformed(n)
-		}
-		if kind == protowire.VarintType || kind == protowire.BytesType {
-			visit(number, value, bytes)
-		}
-		b = b[n:]
-	}
-	return nil
+// texts makes strings of bytes, many from one block of memory. The blocks are
+// small, since whoever keeps a string keeps its block.
+type texts struct {
+	block strings.Builder
+	most  int // bytes of a block
 }
 
-func malformed(n int) error {
-	return fmt.Errorf("read a message of the plug-in protocol: %w", protowire.ParseError(n))
+const textBlock = 1 << 10
+
+func (t *texts) of(b []byte) string {
+	if len(b) > t.block.Cap()-t.block.Len() {
+		if len(b) > t.most/4 {
+			return string(b)
+		}
+		t.block.Reset()
+		t.block.Grow(t.most)
+	}
+	before := t.block.Len()
+	t.block.Write(b)
+	return t.block.String()[before:]
+}
+
+// again is of, save that what was there before is taken once more if it is the
+// same.
+func (t *texts) again(before string, b []byte) string {
+	if string(b) == before {
+		return before
+	}
+	return t.of(b)
 }

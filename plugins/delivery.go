@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	"google.golang.org/protobuf/encoding/protowire"
-
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
@@ -17,7 +15,6 @@ type delivery struct {
 	batch    []sinks.Message
 	outcomes []sinks.Outcome
 
-	scratch []byte          // the message that is looked at, encoded
 	at      int             // the first message that was not looked at yet
 	stopped map[string]bool // keys that must not go on; mostly none
 	down    bool            // the destination was unavailable
@@ -38,9 +35,8 @@ func (p part) ids(batch []sinks.Message) (ids []string) {
 	return ids
 }
 
-// perMessage is at least what a message takes in a request besides itself, and
-// perRequest what a request takes besides its messages.
-const perMessage, perRequest = 8, 64
+// perRequest is at least what a request takes besides its messages.
+const perRequest = 64
 
 // next takes the next part of the batch: messages in their order, up to one that
 // has to wait for what is before it. Messages that can't be sent get their
@@ -52,14 +48,17 @@ func (d *delivery) next(ctx context.Context) part {
 			d.set(d.at, *outcome)
 			continue
 		}
-		if outcome := d.encode(); outcome != nil {
+		if !d.mayGo(next) {
+			return next
+		}
+		taken, outcome := d.take(&next)
+		if outcome != nil {
 			d.set(d.at, *outcome)
 			continue
 		}
-		if !d.fits(next) {
+		if !taken {
 			return next
 		}
-		d.take(&next)
 		if d.sink.suspects.has(d.batch[d.at].ID) {
 			d.at++
 			return next
@@ -87,45 +86,44 @@ func (d *delivery) held(ctx context.Context) *sinks.Outcome {
 	return nil
 }
 
-// encode encodes the next message, or says why it can't be sent.
-func (d *delivery) encode() *sinks.Outcome {
-	scratch, err := appendMessage(d.scratch[:0], d.batch[d.at])
-	if err != nil {
-		o := sinks.Fail(sinks.Reject, sinks.ReasonInvalid, err.Error())
-		return &o
-	}
-	d.scratch = scratch
-	if size, most := len(scratch)+perMessage, d.promised.requestBytes-perRequest; size > most {
-		o := sinks.Fail(sinks.Reject, sinks.ReasonTooLarge, fmt.Sprintf("the message takes %d bytes, and the plug-in takes %d at most", size, most))
-		return &o
-	}
-	return nil
-}
-
-// fits says whether the next message can go with a part.
-func (d *delivery) fits(p part) bool {
-	m, limits := d.batch[d.at], d.promised
+// mayGo says whether the next message may go with a part, if there is room for
+// it.
+func (d *delivery) mayGo(p part) bool {
+	m, limits := &d.batch[d.at], d.promised
 	switch {
 	case len(p.messages) == 0:
 		return true
 	case limits.messages > 0 && len(p.messages) >= limits.messages,
 		limits.bytes > 0 && p.payload+len(m.Payload) > limits.bytes,
-		len(p.body)+len(d.scratch)+perMessage > limits.requestBytes-perRequest,
 		d.sink.suspects.has(m.ID):
 		return false
 	}
 	return !p.keys[m.Key]
 }
 
-func (d *delivery) take(p *part) {
-	m := d.batch[d.at]
+// take takes the next message into a part if there is room for it, or says why it
+// can't be sent.
+func (d *delivery) take(p *part) (taken bool, outcome *sinks.Outcome) {
+	m, most := &d.batch[d.at], d.promised.requestBytes-perRequest
 	if p.body == nil {
-		left := len(d.batch) - d.at
-		p.body = (*d.process.sink.bodies.Get(min(left*(len(d.scratch)+2*perMessage), d.promised.requestBytes)))[:0]
-		p.messages = make([]int, 0, left)
+		p.body = d.room(most)
+		p.messages = make([]int, 0, len(d.batch)-d.at)
 	}
+	before := len(p.body)
+	body, err := appendRequestMessage(p.body, m)
+	p.body = body[:before]
+	switch size := len(body) - before; {
+	case err != nil:
+		o := sinks.Fail(sinks.Reject, sinks.ReasonInvalid, err.Error())
+		return false, &o
+	case size > most:
+		o := sinks.Fail(sinks.Reject, sinks.ReasonTooLarge, fmt.Sprintf("the message takes %d bytes, and the plug-in takes %d at most", size, most))
+		return false, &o
+	case before+size > most:
+		return false, nil
+	}
+	p.body = body
 	p.messages = append(p.messages, d.at)
-	p.body = protowire.AppendBytes(protowire.AppendTag(p.body, requestMessage, protowire.BytesType), d.scratch)
 	p.payload += len(m.Payload)
 	if d.promised.order == sinks.OrderNone && m.Key != "" {
 		if p.keys == nil {
@@ -133,6 +131,28 @@ func (d *delivery) take(p *part) {
 		}
 		p.keys[m.Key] = true
 	}
+	return true, nil
+}
+
+// room is memory for what is left of the batch, about as much as it takes and so
+// much at most.
+func (d *delivery) room(most int) []byte {
+	size := perRequest
+	for i := d.at; i < len(d.batch) && size < most; i++ {
+		m := &d.batch[i]
+		size += len(m.Payload) + usualRest + usualHeader*len(m.Headers)
+	}
+	return (*d.process.sink.bodies.Get(min(size, most)))[:0]
+}
+
+// place is where the outcomes of a part may be decoded: at once where they belong,
+// if the part's messages follow each other.
+func (d *delivery) place(p part) []sinks.Outcome {
+	first, count := p.messages[0], len(p.messages)
+	if p.messages[count-1] != first+count-1 {
+		return nil
+	}
+	return d.outcomes[first : first : first+count]
 }
 
 // note notes the outcomes of a part, in its order. What comes after a message of

@@ -46,7 +46,7 @@ func (d *delivery) hand(ctx context.Context, part part) {
 	}
 	defer d.promised.leave()
 	answer, err := d.process.send(ctx, d.sink.lastSend.Add(1), part.body)
-	outcomes, malformed := decodeOutcomes(answer, len(part.messages))
+	outcomes, malformed := decodeOutcomes(d.place(part), answer, len(part.messages))
 	if err = cmp.Or(err, malformed); err != nil {
 		failed := d.failed(ctx, part, err)
 		d.note(part, func(int) sinks.Outcome { return failed })

@@ -63,13 +63,7 @@ func reasonToWire(reason sinks.Reason) pluginv1.Reason {
 	return pluginv1.Reason_REASON_UNSPECIFIED
 }
 
-// delivered is most outcomes; nobody changes it.
-var delivered = &pluginv1.Outcome{Result: pluginv1.Result_DELIVERED}
-
 func outcomeToWire(o sinks.Outcome) *pluginv1.Outcome {
-	if o == (sinks.Outcome{Result: sinks.Delivered}) {
-		return delivered
-	}
 	return &pluginv1.Outcome{
 		Result: results[o.Result], Reason: reasonToWire(o.Reason), RetryAfterMs: millis(o.RetryAfter),
 		Detail: shorten(o.Detail, maxDetail), Receipt: shorten(o.Receipt, maxReceipt),

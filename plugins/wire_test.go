@@ -82,11 +82,10 @@ func TestMessagesAreEncodedAsGeneratedCodeDoes(t *testing.T) {
 	want := &pluginv1.SendRequest{SendId: 1 << 63, TimeoutMs: 1500}
 	var body []byte
 	for _, m := range messages {
-		encoded, err := appendMessage(nil, m)
-		if err != nil {
+		var err error
+		if body, err = appendRequestMessage(body, &m); err != nil {
 			t.Fatal(err)
 		}
-		body = protowire.AppendBytes(protowire.AppendTag(body, requestMessage, protowire.BytesType), encoded)
 		want.Messages = append(want.Messages, generated(m))
 	}
 	body = appendNumber(appendNumber(body, requestSendID, -1<<63), requestTimeout, 1500)
@@ -162,7 +161,7 @@ func TestMessagesThatCannotCross(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := &delivery{
-		sink: sink, process: &process{runner: newRunner(nil)}, promised: promised{requestBytes: 1000},
+		sink: sink, process: &process{runner: newRunner(nil), sink: caller{bodies: &buffers{}}}, promised: promised{requestBytes: 1000},
 		batch: batch, outcomes: make([]sinks.Outcome, len(batch)),
 	}
 	if left := d.next(t.Context()); len(left.messages) > 0 {
