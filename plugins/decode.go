@@ -1,6 +1,7 @@
 package plugins
 
 import (
+	"maps"
 	"slices"
 	"strings"
 
@@ -26,7 +27,7 @@ func decodeRequest(b []byte) (r request, err error) {
 	for f := (fields{rest: b}); f.next(); {
 		switch {
 		case f.is(requestMessage, isBytes):
-			r.batch = append(r.batch, sinks.Message{})
+			r.batch = r.batch[:len(r.batch)+1]
 			if err := d.message(&r.batch[len(r.batch)-1], f.bytes); err != nil {
 				return r, err
 			}
@@ -51,15 +52,16 @@ func countMessages(b []byte) (count int, err error) {
 }
 
 // decoder decodes messages one after the other. Mostly they have their topic and
-// their headers' names in common, and sometimes the headers as a whole.
+// their headers' names in common, and often some headers or all.
 type decoder struct {
 	texts   texts
 	topic   string
-	headers []header // of the message before, as far as this one's are not read yet
+	headers []header          // of the message before, as far as this one's are not read yet
+	before  map[string]string // those headers
 }
 
 func (d *decoder) message(m *sinks.Message, b []byte) error {
-	headers := 0
+	headers, same := 0, true
 	f := fields{rest: b}
 	for f.next() {
 		switch {
@@ -76,18 +78,15 @@ func (d *decoder) message(m *sinks.Message, b []byte) error {
 		case f.number == messagePayload:
 			m.Payload = slices.Clip(f.bytes) // whoever appends to it changes no other
 		case f.number == messageHeader:
-			if err := d.header(headers, f.bytes); err != nil {
+			again, err := d.header(headers, f.bytes)
+			if err != nil {
 				return err
 			}
+			same = same && again
 			headers++
 		}
 	}
-	if headers > 0 {
-		m.Headers = make(map[string]string, headers)
-		for _, h := range d.headers[:headers] {
-			m.Headers[h.name] = h.value
-		}
-	}
+	m.Headers = d.headersOf(headers, same)
 	return f.err
 }
 
@@ -106,14 +105,15 @@ func decodeNumber(m *sinks.Message, number protowire.Number, value int64) {
 	}
 }
 
-// header decodes the header at a place, where the message before may have had the
-// same one.
-func (d *decoder) header(place int, b []byte) error {
-	if place == len(d.headers) {
-		d.headers = append(d.headers, header{})
+// header decodes the header at a place, and says whether the message before has
+// had the same there.
+func (d *decoder) header(place int, b []byte) (same bool, err error) {
+	var before, now header
+	if same = place < len(d.headers); same {
+		before = d.headers[place]
+	} else {
+		d.headers = append(d.headers, now)
 	}
-	before := &d.headers[place]
-	var now header
 	f := fields{rest: b}
 	for f.next() {
 		switch {
@@ -123,8 +123,28 @@ func (d *decoder) header(place int, b []byte) error {
 			now.value = d.texts.again(before.value, f.bytes)
 		}
 	}
-	*before = now
-	return f.err
+	d.headers[place] = now
+	return same && now == before, f.err
+}
+
+// headersOf makes the map of so many headers. It is the message's own, and its
+// sink may change it.
+func (d *decoder) headersOf(count int, same bool) map[string]string {
+	if same = same && count == len(d.headers); !same {
+		d.headers = d.headers[:count]
+	}
+	switch {
+	case count == 0:
+		d.before = nil
+	case same:
+		d.before = maps.Clone(d.before)
+	default:
+		d.before = make(map[string]string, count)
+		for _, h := range d.headers {
+			d.before[h.name] = h.value
+		}
+	}
+	return d.before
 }
 
 // texts makes strings of bytes, many from one block of memory. The blocks are

@@ -27,23 +27,29 @@ func (f *fields) is(number protowire.Number, kind protowire.Type) bool {
 // there is nonsense, there is none.
 func (f *fields) next() bool {
 	b := f.rest
-	if len(b) < 2 || b[0] < 1<<3 || b[0] >= 0x80 || b[1] >= 0x80 {
+	if len(b) < 3 || b[0] < 1<<3 || b[0] >= 0x80 {
 		return f.nextOfAny()
 	}
-	f.number, f.kind = protowire.Number(b[0]>>3), protowire.Type(b[0]&7)
-	switch end := 2 + int(b[1]); {
-	case f.kind == isNumber:
-		f.value, f.rest = uint64(b[1]), b[2:]
-	case f.kind == isBytes && end <= len(b):
-		f.bytes, f.rest = b[2:end], b[end:]
+	value, n := uint64(b[1]), 2 // the number, or how many bytes follow
+	if value >= 0x80 {
+		if value, n = value&0x7f|uint64(b[2])<<7, 3; b[2] >= 0x80 {
+			value, n = protowire.ConsumeVarint(b[1:])
+			n++
+		}
+	}
+	switch kind := protowire.Type(b[0] & 7); {
+	case n > 0 && kind == isNumber:
+		f.value, f.rest = value, b[n:]
+	case n > 0 && kind == isBytes && value <= uint64(len(b)-n):
+		f.bytes, f.rest = b[n:n+int(value)], b[n+int(value):]
 	default:
 		return f.nextOfAny()
 	}
+	f.number, f.kind = protowire.Number(b[0]>>3), protowire.Type(b[0]&7)
 	return true
 }
 
-// nextOfAny is next for what takes more than a byte for its number, its value or
-// its length.
+// nextOfAny is next for whatever there may be, and slower.
 func (f *fields) nextOfAny() bool {
 	b := f.rest
 	if len(b) == 0 {

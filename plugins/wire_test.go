@@ -134,6 +134,7 @@ func generated(m sinks.Message) *pluginv1.Message {
 // FuzzDecodeRequest: nonsense is an error, or what generated code makes of it.
 func FuzzDecodeRequest(f *testing.F) {
 	f.Add([]byte{})
+	f.Add(encoded(f, varied()))
 	f.Add([]byte("\x08\x07\x1a\x0a\x0a\x01a\x12\x01t\x22\x02{}\x1a\x02\x2a\x00"))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		var want pluginv1.SendRequest
@@ -143,7 +144,15 @@ func FuzzDecodeRequest(f *testing.F) {
 			t.Fatalf("generated code reads it, and here: %v", err)
 		}
 		if generatedErr == nil && (len(got.batch) != len(want.GetMessages()) || got.id != want.GetSendId()) {
-			t.Errorf("%d messages, want %d; id %d, want %d", len(got.batch), len(want.GetMessages()), got.id, want.GetSendId())
+			t.Fatalf("%d messages, want %d; id %d, want %d", len(got.batch), len(want.GetMessages()), got.id, want.GetSendId())
+		}
+		if generatedErr != nil {
+			return
+		}
+		for i, w := range want.GetMessages() {
+			if want := read(w); !reflect.DeepEqual(got.batch[i], want) {
+				t.Errorf("message %d is\n%+v\nwant\n%+v", i, got.batch[i], want)
+			}
 		}
 	})
 }
