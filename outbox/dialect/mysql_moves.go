@@ -100,6 +100,9 @@ func (m mysqlMove) finish(from, where string, settlements []Settlement) (writes 
 // server reads and locks all that there is if it takes the table for small: a
 // DELETE doesn't heed the name of an index enough.
 func (m mysqlMove) remove(from, where string, settlements []Settlement) Write {
+	if m.dialect.isMySQL8() {
+		return m.removeHinted(from, where, settlements)
+	}
 	keys := &mysqlGiven{dialect: m.dialect, settlements: settlements}
 	remove := (&mysqlText{}).add("DELETE t FROM ")
 	keys.table(remove)
@@ -109,6 +112,18 @@ func (m mysqlMove) remove(from, where string, settlements []Settlement) Write {
 	}
 	return Write{Counts: true, Query: remove.query()}
 }
+
+// removeHinted is for servers that let a DELETE be told its index. Walking twice,
+// as a join of keys does, costs a third more. Those before 8.0.20 don't know INDEX
+// yet; in the mode of safe updates they take ranges of some index, or refuse.
+func (m mysqlMove) removeHinted(from, where string, settlements []Settlement) Write {
+	condition := strings.ReplaceAll(mysqlRows(settlements)+where, "t.", "") // no name: 8.0.16 is the first to take one
+	return Write{Counts: true, Query: mysqlQuery("DELETE /*+ SET_VAR(sql_safe_updates = 1) INDEX("+mysqlBare(from)+" PRIMARY) */ FROM "+from+
+		"\nWHERE "+condition, m.arguments(where)...)}
+}
+
+// mysqlBare is a quoted name without its schema.
+func mysqlBare(name string) string { return name[strings.LastIndex(name[:len(name)-1], "`"):] }
 
 // deleteByID is the same where the lanes aren't known, and an index has the ids.
 func (d mysql) deleteByID(from, index, where string, ids []int64) (queries []Query) {

@@ -144,7 +144,8 @@ FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
 WHERE (t.lane = 1 AND t.id IN (5)) FOR UPDATE OF t;
 --   1: 0/5
 --   2: r
-DELETE t FROM JSON_TABLE('[[1,5]]', '$[*]' COLUMNS (lane smallint PATH '$[0]', id bigint PATH '$[1]')) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id;
+DELETE /*+ SET_VAR(sql_safe_updates = 1) INDEX(`Events` PRIMARY) */ FROM `app`.`Events`
+WHERE (lane = 1 AND id IN (5));
 
 -- settle: done, with receipts of their own
 SELECT lane FROM `app`.`Events_lane_locks` FORCE INDEX (PRIMARY) WHERE lane IN (1) ORDER BY lane LOCK IN SHARE MODE;
@@ -155,12 +156,14 @@ FROM JSON_TABLE(?, '$[*]' COLUMNS (lane smallint PATH '$[0]', id bigint PATH '$[
 WHERE TRUE FOR UPDATE OF t;
 --   1: r
 --   2: [[1,5,"0/5"],[1,6,"0/6"]]
-DELETE t FROM JSON_TABLE('[[1,5],[1,6]]', '$[*]' COLUMNS (lane smallint PATH '$[0]', id bigint PATH '$[1]')) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id;
+DELETE /*+ SET_VAR(sql_safe_updates = 1) INDEX(`Events` PRIMARY) */ FROM `app`.`Events`
+WHERE (lane = 1 AND id IN (5,6));
 
 -- settle: done, not kept
 SELECT lane FROM `app`.`Events_lane_locks` FORCE INDEX (PRIMARY) WHERE lane IN (1) ORDER BY lane LOCK IN SHARE MODE;
 SELECT 'lane', lane, fence FROM `app`.`Events_lanes` FORCE INDEX (PRIMARY) WHERE lane IN (1) AND (lane, fence) IN ((1,7));
-DELETE t FROM JSON_TABLE('[[1,5]]', '$[*]' COLUMNS (lane smallint PATH '$[0]', id bigint PATH '$[1]')) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id;
+DELETE /*+ SET_VAR(sql_safe_updates = 1) INDEX(`Events` PRIMARY) */ FROM `app`.`Events`
+WHERE (lane = 1 AND id IN (5));
 
 -- settle: everything
 SELECT lane FROM `app`.`Events_lane_locks` FORCE INDEX (PRIMARY) WHERE lane IN (1,2) ORDER BY lane LOCK IN SHARE MODE;
@@ -171,20 +174,23 @@ FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
 WHERE (t.lane = 1 AND t.id IN (5)) FOR UPDATE OF t;
 --   1: 0/5
 --   2: r
-DELETE t FROM JSON_TABLE('[[1,5]]', '$[*]' COLUMNS (lane smallint PATH '$[0]', id bigint PATH '$[1]')) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id;
+DELETE /*+ SET_VAR(sql_safe_updates = 1) INDEX(`Events` PRIMARY) */ FROM `app`.`Events`
+WHERE (lane = 1 AND id IN (5));
 REPLACE INTO `app`.`Events_done` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
 SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, 0, 0, t.available_at, t.last_error, utc_timestamp(6), NULL, ?
 FROM `app`.`Events_held` AS t FORCE INDEX (PRIMARY)
 WHERE (t.lane = 2 AND t.id IN (8)) AND t.state <> 'error' FOR UPDATE OF t;
 --   1: r
-DELETE t FROM JSON_TABLE('[[2,8]]', '$[*]' COLUMNS (lane smallint PATH '$[0]', id bigint PATH '$[1]')) AS g STRAIGHT_JOIN `app`.`Events_held` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id WHERE t.state <> 'error';
+DELETE /*+ SET_VAR(sql_safe_updates = 1) INDEX(`Events_held` PRIMARY) */ FROM `app`.`Events_held`
+WHERE (lane = 2 AND id IN (8)) AND state <> 'error';
 INSERT INTO `app`.`Events_held` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, state)
 SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, 2, 0, utc_timestamp(6) + INTERVAL 1000000 MICROSECOND, ?, ?
 FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
 WHERE (t.lane = 1 AND t.id IN (6)) FOR UPDATE OF t;
 --   1: it's "broken"
 --   2: retry
-DELETE t FROM JSON_TABLE('[[1,6]]', '$[*]' COLUMNS (lane smallint PATH '$[0]', id bigint PATH '$[1]')) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id;
+DELETE /*+ SET_VAR(sql_safe_updates = 1) INDEX(`Events` PRIMARY) */ FROM `app`.`Events`
+WHERE (lane = 1 AND id IN (6));
 UPDATE JSON_TABLE('[[2,7]]', '$[*]' COLUMNS (lane smallint PATH '$[0]', id bigint PATH '$[1]')) AS g STRAIGHT_JOIN `app`.`Events_held` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id SET t.state = ?, t.attempts = 0, t.crashes = 0, t.changes = t.changes + 1, t.available_at = t.available_at, t.last_error = t.last_error
 WHERE t.state <> 'error';
 --   1: error
@@ -199,7 +205,8 @@ FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
 WHERE (t.lane = 2 AND t.id IN (10)) AND t.claim_token = ? FOR UPDATE OF t;
 --   1: r
 --   2: t
-DELETE t FROM JSON_TABLE('[[2,10]]', '$[*]' COLUMNS (lane smallint PATH '$[0]', id bigint PATH '$[1]')) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id WHERE t.claim_token = ?;
+DELETE /*+ SET_VAR(sql_safe_updates = 1) INDEX(`Events` PRIMARY) */ FROM `app`.`Events`
+WHERE (lane = 2 AND id IN (10)) AND claim_token = ?;
 --   1: t
 UPDATE JSON_TABLE('[[2,9]]', '$[*]' COLUMNS (lane smallint PATH '$[0]', id bigint PATH '$[1]')) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id SET t.claimed_by = NULL, t.claim_token = NULL, t.claimed_until = NULL, t.attempts = 0, t.crashes = 0, t.last_error = t.last_error
 WHERE t.claim_token = ?;
@@ -209,7 +216,8 @@ WHERE t.claim_token = ?;
 SELECT 'fenced', coalesce(sum(NOT (t.claim_token <=> ?)), 0), 0 FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
 WHERE (t.lane = 2 AND t.id IN (10,11)) FOR UPDATE;
 --   1: t
-DELETE t FROM JSON_TABLE('[[2,10]]', '$[*]' COLUMNS (lane smallint PATH '$[0]', id bigint PATH '$[1]')) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id WHERE t.claim_token = ?;
+DELETE /*+ SET_VAR(sql_safe_updates = 1) INDEX(`Events` PRIMARY) */ FROM `app`.`Events`
+WHERE (lane = 2 AND id IN (10)) AND claim_token = ?;
 --   1: t
 INSERT INTO `app`.`Events_held` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, state)
 SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, 1, 0, utc_timestamp(6) + INTERVAL 1000000 MICROSECOND, ?, ?
@@ -218,7 +226,8 @@ WHERE (t.lane = 2 AND t.id IN (11)) AND t.claim_token = ? FOR UPDATE OF t;
 --   1: refused
 --   2: retry
 --   3: t
-DELETE t FROM JSON_TABLE('[[2,11]]', '$[*]' COLUMNS (lane smallint PATH '$[0]', id bigint PATH '$[1]')) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id WHERE t.claim_token = ?;
+DELETE /*+ SET_VAR(sql_safe_updates = 1) INDEX(`Events` PRIMARY) */ FROM `app`.`Events`
+WHERE (lane = 2 AND id IN (11)) AND claim_token = ?;
 --   1: t
 
 -- purge
@@ -260,7 +269,9 @@ SELECT id * 64 + lane FROM `app`.`Events_held` FORCE INDEX (held_due) WHERE due_
 INSERT INTO `app`.`Events` (id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, last_error, created_at)
 SELECT t.id, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.attempts, t.crashes, t.available_at, t.last_error, t.created_at FROM `app`.`Events_held` AS t FORCE INDEX (PRIMARY) WHERE (t.lane = 1 AND t.id IN (0)
     OR t.lane = 2 AND t.id IN (0)) FOR UPDATE;
-DELETE t FROM JSON_TABLE('[[1,0],[2,0]]', '$[*]' COLUMNS (lane smallint PATH '$[0]', id bigint PATH '$[1]')) AS g STRAIGHT_JOIN `app`.`Events_held` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id;
+DELETE /*+ SET_VAR(sql_safe_updates = 1) INDEX(`Events_held` PRIMARY) */ FROM `app`.`Events_held`
+WHERE (lane = 1 AND id IN (0)
+    OR lane = 2 AND id IN (0));
 
 -- list
 (SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR),
