@@ -10,21 +10,13 @@ import (
 // waits for no settle.
 func (d mysql) SettleLanes(table Table, relay string, keep bool, settlements []Settlement) Settle {
 	table = table.Backquoted()
-	leases := mysqlLeases(settlements)
+	leases := leasesOf(settlements)
 	lanes := mysqlList(column(leases, func(l lease) int { return l.lane }))
 	move := mysqlMove{dialect: d, table: table, relay: relay, keep: keep}
 	return Settle{
 		Begin: []Query{mysqlQuery("SELECT lane FROM " + table.LaneLocks() + " FORCE INDEX (PRIMARY) WHERE lane IN " + lanes + " ORDER BY lane" + d.share())},
 		Facts: mysqlQuery("SELECT 'lane', lane, fence FROM " + table.Lanes() + " FORCE INDEX (PRIMARY) WHERE " + mysqlFences(leases)),
-		Then: func(holds func(lane int, fence int64) bool) []Write {
-			var held []Settlement
-			for _, s := range settlements {
-				if holds(s.Lane, s.Fence) {
-					held = append(held, s)
-				}
-			}
-			return move.writes(held)
-		},
+		Then:  func(holds func(lane int, fence int64) bool) []Write { return move.writes(held(settlements, holds)) },
 	}
 }
 
@@ -36,17 +28,6 @@ func (d mysql) SettleRows(table Table, relay string, keep bool, settlements []Se
 	facts := mysqlQuery("SELECT 'fenced', coalesce(sum(NOT (t.claim_token <=> ?)), 0), 0 FROM "+table.Hot()+" AS t FORCE INDEX (PRIMARY)"+
 		"\nWHERE "+mysqlRows(settlements)+" FOR UPDATE", move.token)
 	return Settle{Facts: facts, Writes: move.writes(settlements)}
-}
-
-// mysqlLeases are the leases that the settlements show, which are in the order of
-// lanes.
-func mysqlLeases(settlements []Settlement) (leases []lease) {
-	for i, s := range settlements {
-		if i == 0 || s.Lane != settlements[i-1].Lane || s.Fence != settlements[i-1].Fence {
-			leases = append(leases, lease{s.Lane, s.Fence})
-		}
-	}
-	return leases
 }
 
 func (d mysql) Purge(table Table, purge Purge) []Write {

@@ -32,3 +32,24 @@ func kindsOf(settlements []Settlement) (has kinds) {
 	}
 	return has
 }
+
+// leasesOf are the leases that the settlements show, which are in the order of
+// lanes.
+func leasesOf(settlements []Settlement) (leases []lease) {
+	for i, s := range settlements {
+		if i == 0 || s.Lane != settlements[i-1].Lane || s.Fence != settlements[i-1].Fence {
+			leases = append(leases, lease{s.Lane, s.Fence})
+		}
+	}
+	return leases
+}
+
+// held are the settlements whose leases hold.
+func held(settlements []Settlement, holds func(lane int, fence int64) bool) (some []Settlement) {
+	for _, s := range settlements {
+		if holds(s.Lane, s.Fence) {
+			some = append(some, s)
+		}
+	}
+	return some
+}

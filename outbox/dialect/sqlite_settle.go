@@ -1,58 +1,53 @@
 package dialect
 
+import "slices"
+
 // SettleLanes has the database to itself once it has begun, so that the fences
-// that it sees stay what they are.
+// that it sees stay what they are, and what is written needn't look at them again.
 func (s sqlite) SettleLanes(table Table, relay string, keep bool, settlements []Settlement) Settle {
-	type shown struct {
-		lane  int
-		fence int64
-	}
-	leases := make(map[shown]bool)
-	items := [][]any{}
-	for _, settlement := range settlements {
-		lease := shown{settlement.Lane, settlement.Fence}
-		if !leases[lease] {
-			leases[lease] = true
-			items = append(items, []any{lease.lane, lease.fence})
-		}
-	}
-	move := sqliteMove{table: table, relay: relay, keep: keep,
-		claim: "CROSS JOIN " + table.Lanes() + " AS l ON l.lane = " + sqliteItem(1) + " AND l.fence = " + sqliteItem(2)}
+	leases := column(leasesOf(settlements), func(l lease) []any { return []any{l.lane, l.fence} })
+	move := sqliteMove{table: table, relay: relay, keep: keep}
 	return Settle{
 		Begin: s.Begin(table),
 		Facts: sqliteQuery("SELECT 'lane', l.lane, l.fence FROM json_each(?) AS j CROSS JOIN "+table.Lanes()+
-			" AS l ON l.lane = "+sqliteItem(0)+" AND l.fence = "+sqliteItem(1), sqliteJSON(items)),
+			" AS l ON l.lane = "+sqliteItem(0)+" AND l.fence = "+sqliteItem(1), sqliteJSON(leases)),
+		Then: func(holds func(lane int, fence int64) bool) []Write { return move.writes(held(settlements, holds)) },
+	}
+}
+
+// SettleRows changes the rows that still have the token.
+func (s sqlite) SettleRows(table Table, relay string, keep bool, settlements []Settlement) Settle {
+	move := sqliteMove{table: table, relay: relay, keep: keep, token: settlements[0].Token}
+	rows, args := sqliteRows(settlements)
+	return Settle{
+		Begin:  s.Begin(table),
+		Facts:  sqliteQuery("SELECT 'fenced', count(*), 0 FROM "+table.Hot()+" AS t WHERE "+rows+" AND t.claim_token IS NOT ?", append(args, move.token)...),
 		Writes: move.writes(settlements),
 	}
 }
 
-func (s sqlite) SettleRows(table Table, relay string, keep bool, settlements []Settlement) Settle {
-	move := sqliteMove{table: table, relay: relay, keep: keep, token: " AND t.claim_token = " + sqliteItem(2)}
-	return Settle{
-		Begin: s.Begin(table),
-		Facts: sqliteQuery("SELECT 'fenced', count(*), 0 FROM json_each(?) AS j CROSS JOIN "+table.Hot()+" AS t ON t.id = "+sqliteItem(0)+
-			" AND t.lane = "+sqliteItem(1)+" WHERE t.claim_token IS NOT "+sqliteItem(2), sqliteItems(settlements)),
-		Writes: move.writes(settlements),
-	}
+// sqliteRows is a condition that finds rows t by their ids. Those of other lanes
+// than the settlements', whose leases hold, are none of them. A list of numbers
+// costs a third of one of lists, which has to be taken apart for each row.
+func sqliteRows(settlements []Settlement) (condition string, args []any) {
+	lanes := slices.Compact(column(settlements, func(s Settlement) int { return s.Lane }))
+	return "t.id IN (SELECT value FROM json_each(?)) AND +t.lane IN " + mysqlList(lanes), // + keeps off the index of lanes
+		[]any{sqliteJSON(column(settlements, func(s Settlement) int64 { return s.ID }))}
 }
 
 func sqliteItems(settlements []Settlement) string {
 	return sqliteJSON(column(settlements, func(s Settlement) []any {
-		claim := any(s.Fence)
-		if s.Token != "" {
-			claim = s.Token
-		}
-		return []any{s.ID, s.Lane, claim, s.State, s.Attempts, s.Crashes, sqliteSeconds(s.Delay), s.Error, s.Receipt}
+		return []any{s.ID, s.Lane, s.State, s.Attempts, s.Crashes, sqliteSeconds(s.Delay), s.Error, s.Receipt}
 	}))
 }
 
-// sqliteMove makes the statements that move the rows that are still the
-// relay's: a claim is a join with the lanes, or the token.
+// sqliteMove makes the statements that move rows: of lanes that are held, or those
+// that have the token.
 type sqliteMove struct {
-	table        Table
-	relay        string
-	keep         bool
-	claim, token string
+	table Table
+	relay string
+	keep  bool
+	token string // by rows
 }
 
 // writes groups the settlements by what becomes of them, and writes nothing
@@ -73,7 +68,7 @@ func (m sqliteMove) writes(settlements []Settlement) (writes []Write) {
 		}
 		*group = append(*group, s)
 	}
-	writes = append(writes, m.finish(m.table.Hot(), m.token, hotDone)...)
+	writes = append(writes, m.finish(m.table.Hot(), m.claimed(), hotDone)...)
 	writes = append(writes, m.finish(m.table.Held(), " AND t.state <> 'error'", heldDone)...)
 	writes = append(writes, m.hold(hotHeld)...)
 	writes = append(writes, m.change(heldHeld)...)
@@ -83,12 +78,27 @@ func (m sqliteMove) writes(settlements []Settlement) (writes []Write) {
 const sqliteAvailable = "CASE WHEN g.state = 'retry' THEN strftime('%Y-%m-%d %H:%M:%f', 'now', g.delay) ELSE t.available_at END"
 const sqliteError = "coalesce(nullif(g.error, ''), t.last_error)"
 
-// given is the list of settlements with its columns, of rows that are the
-// relay's.
+// given is the list of settlements with its columns.
 func (m sqliteMove) given() string {
-	return "(SELECT " + sqliteItem(0) + " AS id, " + sqliteItem(1) + " AS lane, " + sqliteItem(2) + " AS claim, " + sqliteItem(3) + " AS state, " +
-		sqliteItem(4) + " AS attempts, " + sqliteItem(5) + " AS crashes, " + sqliteItem(6) + " AS delay, " + sqliteItem(7) + " AS error, " +
-		sqliteItem(8) + " AS receipt FROM json_each(?) AS j " + m.claim + ") AS g"
+	return "(SELECT " + sqliteItem(0) + " AS id, " + sqliteItem(1) + " AS lane, " + sqliteItem(2) + " AS state, " +
+		sqliteItem(3) + " AS attempts, " + sqliteItem(4) + " AS crashes, " + sqliteItem(5) + " AS delay, " + sqliteItem(6) + " AS error, " +
+		sqliteItem(7) + " AS receipt FROM json_each(?) AS j) AS g"
+}
+
+// claimed is a condition of rows that are claimed, with an argument for the token.
+func (m sqliteMove) claimed() string {
+	if m.token == "" {
+		return ""
+	}
+	return " AND t.claim_token = ?"
+}
+
+// arguments are args, and the token where the condition has one.
+func (m sqliteMove) arguments(where string, args ...any) []any {
+	if where != "" && where == m.claimed() {
+		args = append(args, m.token)
+	}
+	return args
 }
 
 func (m sqliteMove) finish(from, where string, settlements []Settlement) (writes []Write) {
@@ -96,23 +106,29 @@ func (m sqliteMove) finish(from, where string, settlements []Settlement) (writes
 		return nil
 	}
 	if m.keep {
-		writes = append(writes, Write{Query: sqliteQuery("INSERT INTO "+m.table.Done()+" ("+kept+", "+changing+`, finished_at, receipt, relay)
-SELECT `+prefixed(kept, "t.")+", g.attempts, g.crashes, t.available_at, "+sqliteError+", "+sqliteNow+`, nullif(g.receipt, ''), ?
-FROM `+m.given()+" CROSS JOIN "+from+" AS t ON t.id = g.id AND t.lane = g.lane"+m.byClaim(where), m.relay, sqliteItems(settlements))})
+		writes = append(writes, Write{Query: m.copyDone(from, where, settlements)})
 	}
 	return append(writes, m.remove(from, where, settlements))
 }
 
-func (m sqliteMove) byClaim(where string) string {
-	if where != "" && where == m.token {
-		return " AND t.claim_token = g.claim"
+// copyDone joins the settlements, unless all have the same values: most batches
+// are all done, at their first attempt.
+func (m sqliteMove) copyDone(from, where string, settlements []Settlement) Query {
+	insert := "INSERT INTO " + m.table.Done() + " (" + kept + ", " + changing + ", finished_at, receipt, relay)\nSELECT " + prefixed(kept, "t.") + ", "
+	same := settlements[0]
+	if !allEqual(column(settlements, func(s Settlement) any { return [...]any{s.Attempts, s.Crashes, s.Error, s.Receipt} })) {
+		return sqliteQuery(insert+"g.attempts, g.crashes, t.available_at, "+sqliteError+", "+sqliteNow+`, nullif(g.receipt, ''), ?
+FROM `+m.given()+" CROSS JOIN "+from+" AS t ON t.id = g.id AND t.lane = g.lane"+where, m.arguments(where, m.relay, sqliteItems(settlements))...)
 	}
-	return where
+	rows, ids := sqliteRows(settlements)
+	args := append([]any{int64(same.Attempts), int64(same.Crashes), same.Error, same.Receipt, m.relay}, ids...)
+	return sqliteQuery(insert+"?, ?, t.available_at, coalesce(nullif(?, ''), t.last_error), "+sqliteNow+", nullif(?, ''), ?\nFROM "+from+" AS t WHERE "+rows+where,
+		m.arguments(where, args...)...)
 }
 
 func (m sqliteMove) remove(from, where string, settlements []Settlement) Write {
-	return Write{Counts: true, Query: sqliteQuery("DELETE FROM "+from+` WHERE id IN (
-    SELECT t.id FROM json_each(?) AS j `+m.claim+" CROSS JOIN "+from+" AS t ON t.id = "+sqliteItem(0)+" AND t.lane = "+sqliteItem(1)+where+")", sqliteItems(settlements))}
+	rows, ids := sqliteRows(settlements)
+	return Write{Counts: true, Query: sqliteQuery("DELETE FROM "+from+" AS t WHERE "+rows+where, m.arguments(where, ids...)...)}
 }
 
 func (m sqliteMove) hold(settlements []Settlement) []Write {
@@ -122,8 +138,8 @@ func (m sqliteMove) hold(settlements []Settlement) []Write {
 	return []Write{
 		{Query: sqliteQuery("INSERT INTO "+m.table.Held()+" ("+kept+", "+changing+`, state)
 SELECT `+prefixed(kept, "t.")+", g.attempts, g.crashes, "+sqliteAvailable+", "+sqliteError+`, g.state
-FROM `+m.given()+" CROSS JOIN "+m.table.Hot()+" AS t ON t.id = g.id AND t.lane = g.lane"+m.byClaim(m.token), sqliteItems(settlements))},
-		m.remove(m.table.Hot(), m.token, settlements),
+FROM `+m.given()+" CROSS JOIN "+m.table.Hot()+" AS t ON t.id = g.id AND t.lane = g.lane"+m.claimed(), m.arguments(m.claimed(), sqliteItems(settlements))...)},
+		m.remove(m.table.Hot(), m.claimed(), settlements),
 	}
 }
 
@@ -142,7 +158,7 @@ func (m sqliteMove) free(settlements []Settlement) []Write {
 	}
 	return []Write{{Counts: true, Query: sqliteQuery("UPDATE "+m.table.Hot()+` AS t
 SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL, attempts = g.attempts, crashes = g.crashes, last_error = `+sqliteError+`
-FROM `+m.given()+" WHERE t.id = g.id AND t.lane = g.lane AND t.claim_token = g.claim", sqliteItems(settlements))}}
+FROM `+m.given()+" WHERE t.id = g.id AND t.lane = g.lane AND t.claim_token = ?", sqliteItems(settlements), m.token)}}
 }
 
 func (sqlite) Purge(table Table, purge Purge) []Write {

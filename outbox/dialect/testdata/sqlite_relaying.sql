@@ -203,13 +203,16 @@ DELETE FROM app."Events_lanes" WHERE lane < 0;
 SELECT 'lane', l.lane, l.fence FROM json_each(?) AS j CROSS JOIN app."Events_lanes" AS l ON l.lane = json_extract(j.value, '$[0]') AND l.fence = json_extract(j.value, '$[1]');
 --   1: [[1,7]]
 INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
-SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, g.attempts, g.crashes, t.available_at, coalesce(nullif(g.error, ''), t.last_error), strftime('%Y-%m-%d %H:%M:%f', 'now'), nullif(g.receipt, ''), ?
-FROM (SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS claim, json_extract(j.value, '$[3]') AS state, json_extract(j.value, '$[4]') AS attempts, json_extract(j.value, '$[5]') AS crashes, json_extract(j.value, '$[6]') AS delay, json_extract(j.value, '$[7]') AS error, json_extract(j.value, '$[8]') AS receipt FROM json_each(?) AS j CROSS JOIN app."Events_lanes" AS l ON l.lane = json_extract(j.value, '$[1]') AND l.fence = json_extract(j.value, '$[2]')) AS g CROSS JOIN app."Events" AS t ON t.id = g.id AND t.lane = g.lane;
---   1: r
---   2: [[5,1,7,"done",1,0,"+0.000 seconds","","0/5"]]
-DELETE FROM app."Events" WHERE id IN (
-    SELECT t.id FROM json_each(?) AS j CROSS JOIN app."Events_lanes" AS l ON l.lane = json_extract(j.value, '$[1]') AND l.fence = json_extract(j.value, '$[2]') CROSS JOIN app."Events" AS t ON t.id = json_extract(j.value, '$[0]') AND t.lane = json_extract(j.value, '$[1]'));
---   1: [[5,1,7,"done",1,0,"+0.000 seconds","","0/5"]]
+SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, ?, ?, t.available_at, coalesce(nullif(?, ''), t.last_error), strftime('%Y-%m-%d %H:%M:%f', 'now'), nullif(?, ''), ?
+FROM app."Events" AS t WHERE t.id IN (SELECT value FROM json_each(?)) AND +t.lane IN (1);
+--   1: 1
+--   2: 0
+--   3: 
+--   4: 0/5
+--   5: r
+--   6: [5]
+DELETE FROM app."Events" AS t WHERE t.id IN (SELECT value FROM json_each(?)) AND +t.lane IN (1);
+--   1: [5]
 
 -- settle: done, with receipts of their own
 DELETE FROM app."Events_lanes" WHERE lane < 0;
@@ -217,84 +220,96 @@ SELECT 'lane', l.lane, l.fence FROM json_each(?) AS j CROSS JOIN app."Events_lan
 --   1: [[1,7]]
 INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
 SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, g.attempts, g.crashes, t.available_at, coalesce(nullif(g.error, ''), t.last_error), strftime('%Y-%m-%d %H:%M:%f', 'now'), nullif(g.receipt, ''), ?
-FROM (SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS claim, json_extract(j.value, '$[3]') AS state, json_extract(j.value, '$[4]') AS attempts, json_extract(j.value, '$[5]') AS crashes, json_extract(j.value, '$[6]') AS delay, json_extract(j.value, '$[7]') AS error, json_extract(j.value, '$[8]') AS receipt FROM json_each(?) AS j CROSS JOIN app."Events_lanes" AS l ON l.lane = json_extract(j.value, '$[1]') AND l.fence = json_extract(j.value, '$[2]')) AS g CROSS JOIN app."Events" AS t ON t.id = g.id AND t.lane = g.lane;
+FROM (SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS state, json_extract(j.value, '$[3]') AS attempts, json_extract(j.value, '$[4]') AS crashes, json_extract(j.value, '$[5]') AS delay, json_extract(j.value, '$[6]') AS error, json_extract(j.value, '$[7]') AS receipt FROM json_each(?) AS j) AS g CROSS JOIN app."Events" AS t ON t.id = g.id AND t.lane = g.lane;
 --   1: r
---   2: [[5,1,7,"done",1,0,"+0.000 seconds","","0/5"],[6,1,7,"done",1,0,"+0.000 seconds","","0/6"]]
-DELETE FROM app."Events" WHERE id IN (
-    SELECT t.id FROM json_each(?) AS j CROSS JOIN app."Events_lanes" AS l ON l.lane = json_extract(j.value, '$[1]') AND l.fence = json_extract(j.value, '$[2]') CROSS JOIN app."Events" AS t ON t.id = json_extract(j.value, '$[0]') AND t.lane = json_extract(j.value, '$[1]'));
---   1: [[5,1,7,"done",1,0,"+0.000 seconds","","0/5"],[6,1,7,"done",1,0,"+0.000 seconds","","0/6"]]
+--   2: [[5,1,"done",1,0,"+0.000 seconds","","0/5"],[6,1,"done",1,0,"+0.000 seconds","","0/6"]]
+DELETE FROM app."Events" AS t WHERE t.id IN (SELECT value FROM json_each(?)) AND +t.lane IN (1);
+--   1: [5,6]
 
 -- settle: done, not kept
 DELETE FROM app."Events_lanes" WHERE lane < 0;
 SELECT 'lane', l.lane, l.fence FROM json_each(?) AS j CROSS JOIN app."Events_lanes" AS l ON l.lane = json_extract(j.value, '$[0]') AND l.fence = json_extract(j.value, '$[1]');
 --   1: [[1,7]]
-DELETE FROM app."Events" WHERE id IN (
-    SELECT t.id FROM json_each(?) AS j CROSS JOIN app."Events_lanes" AS l ON l.lane = json_extract(j.value, '$[1]') AND l.fence = json_extract(j.value, '$[2]') CROSS JOIN app."Events" AS t ON t.id = json_extract(j.value, '$[0]') AND t.lane = json_extract(j.value, '$[1]'));
---   1: [[5,1,7,"done",1,0,"+0.000 seconds","","0/5"]]
+DELETE FROM app."Events" AS t WHERE t.id IN (SELECT value FROM json_each(?)) AND +t.lane IN (1);
+--   1: [5]
 
 -- settle: everything
 DELETE FROM app."Events_lanes" WHERE lane < 0;
 SELECT 'lane', l.lane, l.fence FROM json_each(?) AS j CROSS JOIN app."Events_lanes" AS l ON l.lane = json_extract(j.value, '$[0]') AND l.fence = json_extract(j.value, '$[1]');
 --   1: [[1,7],[2,8]]
 INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
-SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, g.attempts, g.crashes, t.available_at, coalesce(nullif(g.error, ''), t.last_error), strftime('%Y-%m-%d %H:%M:%f', 'now'), nullif(g.receipt, ''), ?
-FROM (SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS claim, json_extract(j.value, '$[3]') AS state, json_extract(j.value, '$[4]') AS attempts, json_extract(j.value, '$[5]') AS crashes, json_extract(j.value, '$[6]') AS delay, json_extract(j.value, '$[7]') AS error, json_extract(j.value, '$[8]') AS receipt FROM json_each(?) AS j CROSS JOIN app."Events_lanes" AS l ON l.lane = json_extract(j.value, '$[1]') AND l.fence = json_extract(j.value, '$[2]')) AS g CROSS JOIN app."Events" AS t ON t.id = g.id AND t.lane = g.lane;
---   1: r
---   2: [[5,1,7,"done",1,0,"+0.000 seconds","","0/5"]]
-DELETE FROM app."Events" WHERE id IN (
-    SELECT t.id FROM json_each(?) AS j CROSS JOIN app."Events_lanes" AS l ON l.lane = json_extract(j.value, '$[1]') AND l.fence = json_extract(j.value, '$[2]') CROSS JOIN app."Events" AS t ON t.id = json_extract(j.value, '$[0]') AND t.lane = json_extract(j.value, '$[1]'));
---   1: [[5,1,7,"done",1,0,"+0.000 seconds","","0/5"]]
+SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, ?, ?, t.available_at, coalesce(nullif(?, ''), t.last_error), strftime('%Y-%m-%d %H:%M:%f', 'now'), nullif(?, ''), ?
+FROM app."Events" AS t WHERE t.id IN (SELECT value FROM json_each(?)) AND +t.lane IN (1);
+--   1: 1
+--   2: 0
+--   3: 
+--   4: 0/5
+--   5: r
+--   6: [5]
+DELETE FROM app."Events" AS t WHERE t.id IN (SELECT value FROM json_each(?)) AND +t.lane IN (1);
+--   1: [5]
 INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
-SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, g.attempts, g.crashes, t.available_at, coalesce(nullif(g.error, ''), t.last_error), strftime('%Y-%m-%d %H:%M:%f', 'now'), nullif(g.receipt, ''), ?
-FROM (SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS claim, json_extract(j.value, '$[3]') AS state, json_extract(j.value, '$[4]') AS attempts, json_extract(j.value, '$[5]') AS crashes, json_extract(j.value, '$[6]') AS delay, json_extract(j.value, '$[7]') AS error, json_extract(j.value, '$[8]') AS receipt FROM json_each(?) AS j CROSS JOIN app."Events_lanes" AS l ON l.lane = json_extract(j.value, '$[1]') AND l.fence = json_extract(j.value, '$[2]')) AS g CROSS JOIN app."Events_held" AS t ON t.id = g.id AND t.lane = g.lane AND t.state <> 'error';
---   1: r
---   2: [[8,2,8,"done",0,0,"+0.000 seconds","",""]]
-DELETE FROM app."Events_held" WHERE id IN (
-    SELECT t.id FROM json_each(?) AS j CROSS JOIN app."Events_lanes" AS l ON l.lane = json_extract(j.value, '$[1]') AND l.fence = json_extract(j.value, '$[2]') CROSS JOIN app."Events_held" AS t ON t.id = json_extract(j.value, '$[0]') AND t.lane = json_extract(j.value, '$[1]') AND t.state <> 'error');
---   1: [[8,2,8,"done",0,0,"+0.000 seconds","",""]]
+SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, ?, ?, t.available_at, coalesce(nullif(?, ''), t.last_error), strftime('%Y-%m-%d %H:%M:%f', 'now'), nullif(?, ''), ?
+FROM app."Events_held" AS t WHERE t.id IN (SELECT value FROM json_each(?)) AND +t.lane IN (2) AND t.state <> 'error';
+--   1: 0
+--   2: 0
+--   3: 
+--   4: 
+--   5: r
+--   6: [8]
+DELETE FROM app."Events_held" AS t WHERE t.id IN (SELECT value FROM json_each(?)) AND +t.lane IN (2) AND t.state <> 'error';
+--   1: [8]
 INSERT INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, state)
 SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, g.attempts, g.crashes, CASE WHEN g.state = 'retry' THEN strftime('%Y-%m-%d %H:%M:%f', 'now', g.delay) ELSE t.available_at END, coalesce(nullif(g.error, ''), t.last_error), g.state
-FROM (SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS claim, json_extract(j.value, '$[3]') AS state, json_extract(j.value, '$[4]') AS attempts, json_extract(j.value, '$[5]') AS crashes, json_extract(j.value, '$[6]') AS delay, json_extract(j.value, '$[7]') AS error, json_extract(j.value, '$[8]') AS receipt FROM json_each(?) AS j CROSS JOIN app."Events_lanes" AS l ON l.lane = json_extract(j.value, '$[1]') AND l.fence = json_extract(j.value, '$[2]')) AS g CROSS JOIN app."Events" AS t ON t.id = g.id AND t.lane = g.lane;
---   1: [[6,1,7,"retry",2,0,"+1.000 seconds","it's \"broken\"",""]]
-DELETE FROM app."Events" WHERE id IN (
-    SELECT t.id FROM json_each(?) AS j CROSS JOIN app."Events_lanes" AS l ON l.lane = json_extract(j.value, '$[1]') AND l.fence = json_extract(j.value, '$[2]') CROSS JOIN app."Events" AS t ON t.id = json_extract(j.value, '$[0]') AND t.lane = json_extract(j.value, '$[1]'));
---   1: [[6,1,7,"retry",2,0,"+1.000 seconds","it's \"broken\"",""]]
+FROM (SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS state, json_extract(j.value, '$[3]') AS attempts, json_extract(j.value, '$[4]') AS crashes, json_extract(j.value, '$[5]') AS delay, json_extract(j.value, '$[6]') AS error, json_extract(j.value, '$[7]') AS receipt FROM json_each(?) AS j) AS g CROSS JOIN app."Events" AS t ON t.id = g.id AND t.lane = g.lane;
+--   1: [[6,1,"retry",2,0,"+1.000 seconds","it's \"broken\"",""]]
+DELETE FROM app."Events" AS t WHERE t.id IN (SELECT value FROM json_each(?)) AND +t.lane IN (1);
+--   1: [6]
 UPDATE app."Events_held" AS t
 SET state = g.state, attempts = g.attempts, crashes = g.crashes, available_at = CASE WHEN g.state = 'retry' THEN strftime('%Y-%m-%d %H:%M:%f', 'now', g.delay) ELSE t.available_at END, last_error = coalesce(nullif(g.error, ''), t.last_error)
-FROM (SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS claim, json_extract(j.value, '$[3]') AS state, json_extract(j.value, '$[4]') AS attempts, json_extract(j.value, '$[5]') AS crashes, json_extract(j.value, '$[6]') AS delay, json_extract(j.value, '$[7]') AS error, json_extract(j.value, '$[8]') AS receipt FROM json_each(?) AS j CROSS JOIN app."Events_lanes" AS l ON l.lane = json_extract(j.value, '$[1]') AND l.fence = json_extract(j.value, '$[2]')) AS g WHERE t.id = g.id AND t.lane = g.lane AND t.state <> 'error';
---   1: [[7,2,8,"error",0,0,"+0.000 seconds","",""]]
+FROM (SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS state, json_extract(j.value, '$[3]') AS attempts, json_extract(j.value, '$[4]') AS crashes, json_extract(j.value, '$[5]') AS delay, json_extract(j.value, '$[6]') AS error, json_extract(j.value, '$[7]') AS receipt FROM json_each(?) AS j) AS g WHERE t.id = g.id AND t.lane = g.lane AND t.state <> 'error';
+--   1: [[7,2,"error",0,0,"+0.000 seconds","",""]]
 
 -- settle by rows
 DELETE FROM app."Events_lanes" WHERE lane < 0;
-SELECT 'fenced', count(*), 0 FROM json_each(?) AS j CROSS JOIN app."Events" AS t ON t.id = json_extract(j.value, '$[0]') AND t.lane = json_extract(j.value, '$[1]') WHERE t.claim_token IS NOT json_extract(j.value, '$[2]');
---   1: [[9,2,"t","pending",0,0,"+0.000 seconds","",""],[10,2,"t","done",0,0,"+0.000 seconds","",""]]
+SELECT 'fenced', count(*), 0 FROM app."Events" AS t WHERE t.id IN (SELECT value FROM json_each(?)) AND +t.lane IN (2) AND t.claim_token IS NOT ?;
+--   1: [9,10]
+--   2: t
 INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
-SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, g.attempts, g.crashes, t.available_at, coalesce(nullif(g.error, ''), t.last_error), strftime('%Y-%m-%d %H:%M:%f', 'now'), nullif(g.receipt, ''), ?
-FROM (SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS claim, json_extract(j.value, '$[3]') AS state, json_extract(j.value, '$[4]') AS attempts, json_extract(j.value, '$[5]') AS crashes, json_extract(j.value, '$[6]') AS delay, json_extract(j.value, '$[7]') AS error, json_extract(j.value, '$[8]') AS receipt FROM json_each(?) AS j ) AS g CROSS JOIN app."Events" AS t ON t.id = g.id AND t.lane = g.lane AND t.claim_token = g.claim;
---   1: r
---   2: [[10,2,"t","done",0,0,"+0.000 seconds","",""]]
-DELETE FROM app."Events" WHERE id IN (
-    SELECT t.id FROM json_each(?) AS j  CROSS JOIN app."Events" AS t ON t.id = json_extract(j.value, '$[0]') AND t.lane = json_extract(j.value, '$[1]') AND t.claim_token = json_extract(j.value, '$[2]'));
---   1: [[10,2,"t","done",0,0,"+0.000 seconds","",""]]
+SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, ?, ?, t.available_at, coalesce(nullif(?, ''), t.last_error), strftime('%Y-%m-%d %H:%M:%f', 'now'), nullif(?, ''), ?
+FROM app."Events" AS t WHERE t.id IN (SELECT value FROM json_each(?)) AND +t.lane IN (2) AND t.claim_token = ?;
+--   1: 0
+--   2: 0
+--   3: 
+--   4: 
+--   5: r
+--   6: [10]
+--   7: t
+DELETE FROM app."Events" AS t WHERE t.id IN (SELECT value FROM json_each(?)) AND +t.lane IN (2) AND t.claim_token = ?;
+--   1: [10]
+--   2: t
 UPDATE app."Events" AS t
 SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL, attempts = g.attempts, crashes = g.crashes, last_error = coalesce(nullif(g.error, ''), t.last_error)
-FROM (SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS claim, json_extract(j.value, '$[3]') AS state, json_extract(j.value, '$[4]') AS attempts, json_extract(j.value, '$[5]') AS crashes, json_extract(j.value, '$[6]') AS delay, json_extract(j.value, '$[7]') AS error, json_extract(j.value, '$[8]') AS receipt FROM json_each(?) AS j ) AS g WHERE t.id = g.id AND t.lane = g.lane AND t.claim_token = g.claim;
---   1: [[9,2,"t","pending",0,0,"+0.000 seconds","",""]]
+FROM (SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS state, json_extract(j.value, '$[3]') AS attempts, json_extract(j.value, '$[4]') AS crashes, json_extract(j.value, '$[5]') AS delay, json_extract(j.value, '$[6]') AS error, json_extract(j.value, '$[7]') AS receipt FROM json_each(?) AS j) AS g WHERE t.id = g.id AND t.lane = g.lane AND t.claim_token = ?;
+--   1: [[9,2,"pending",0,0,"+0.000 seconds","",""]]
+--   2: t
 
 -- settle by rows, not kept
 DELETE FROM app."Events_lanes" WHERE lane < 0;
-SELECT 'fenced', count(*), 0 FROM json_each(?) AS j CROSS JOIN app."Events" AS t ON t.id = json_extract(j.value, '$[0]') AND t.lane = json_extract(j.value, '$[1]') WHERE t.claim_token IS NOT json_extract(j.value, '$[2]');
---   1: [[10,2,"t","done",0,0,"+0.000 seconds","",""],[11,2,"t","retry",1,0,"+1.000 seconds","refused",""]]
-DELETE FROM app."Events" WHERE id IN (
-    SELECT t.id FROM json_each(?) AS j  CROSS JOIN app."Events" AS t ON t.id = json_extract(j.value, '$[0]') AND t.lane = json_extract(j.value, '$[1]') AND t.claim_token = json_extract(j.value, '$[2]'));
---   1: [[10,2,"t","done",0,0,"+0.000 seconds","",""]]
+SELECT 'fenced', count(*), 0 FROM app."Events" AS t WHERE t.id IN (SELECT value FROM json_each(?)) AND +t.lane IN (2) AND t.claim_token IS NOT ?;
+--   1: [10,11]
+--   2: t
+DELETE FROM app."Events" AS t WHERE t.id IN (SELECT value FROM json_each(?)) AND +t.lane IN (2) AND t.claim_token = ?;
+--   1: [10]
+--   2: t
 INSERT INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, state)
 SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, g.attempts, g.crashes, CASE WHEN g.state = 'retry' THEN strftime('%Y-%m-%d %H:%M:%f', 'now', g.delay) ELSE t.available_at END, coalesce(nullif(g.error, ''), t.last_error), g.state
-FROM (SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS claim, json_extract(j.value, '$[3]') AS state, json_extract(j.value, '$[4]') AS attempts, json_extract(j.value, '$[5]') AS crashes, json_extract(j.value, '$[6]') AS delay, json_extract(j.value, '$[7]') AS error, json_extract(j.value, '$[8]') AS receipt FROM json_each(?) AS j ) AS g CROSS JOIN app."Events" AS t ON t.id = g.id AND t.lane = g.lane AND t.claim_token = g.claim;
---   1: [[11,2,"t","retry",1,0,"+1.000 seconds","refused",""]]
-DELETE FROM app."Events" WHERE id IN (
-    SELECT t.id FROM json_each(?) AS j  CROSS JOIN app."Events" AS t ON t.id = json_extract(j.value, '$[0]') AND t.lane = json_extract(j.value, '$[1]') AND t.claim_token = json_extract(j.value, '$[2]'));
---   1: [[11,2,"t","retry",1,0,"+1.000 seconds","refused",""]]
+FROM (SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS state, json_extract(j.value, '$[3]') AS attempts, json_extract(j.value, '$[4]') AS crashes, json_extract(j.value, '$[5]') AS delay, json_extract(j.value, '$[6]') AS error, json_extract(j.value, '$[7]') AS receipt FROM json_each(?) AS j) AS g CROSS JOIN app."Events" AS t ON t.id = g.id AND t.lane = g.lane AND t.claim_token = ?;
+--   1: [[11,2,"retry",1,0,"+1.000 seconds","refused",""]]
+--   2: t
+DELETE FROM app."Events" AS t WHERE t.id IN (SELECT value FROM json_each(?)) AND +t.lane IN (2) AND t.claim_token = ?;
+--   1: [11]
+--   2: t
 
 -- purge
 DELETE FROM app."Events_done" WHERE id IN (SELECT id FROM app."Events_done" WHERE finished_at < strftime('%Y-%m-%d %H:%M:%f', 'now', ?) ORDER BY finished_at LIMIT ?);
