@@ -7,7 +7,7 @@ const (
     CAST(coalesce(t.payload, t.payload_text) AS BLOB), coalesce(t.headers, ''),
     t.available_at, t.priority, t.attempts, t.crashes, t.created_at`
 	sqliteHasPayload = `(t.payload IS NOT NULL OR t.payload_text IS NOT NULL)`
-	sqliteLater      = `2 * coalesce(t.available_at > ` + sqliteNow + `, 0)`
+	sqliteLater      = `CASE WHEN t.available_at IS NULL THEN 0 ELSE 2 * (t.available_at > ` + sqliteNow + `) END` // asks for no time in vain
 	sqliteHot        = sqlitePlain + ",\n    " + sqliteHasPayload + " + " + sqliteLater
 	sqliteHeld       = sqlitePlain + ",\n    " + sqliteHasPayload + " + 4 * (t.state = 'retry')"
 	sqliteNone       = `0, 0, '', '', '', NULL, '', NULL, 0, 0, 0, NULL, 0`

@@ -108,7 +108,7 @@ UNION ALL
 SELECT * FROM (SELECT NULL, t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''),
     CAST(coalesce(t.payload, t.payload_text) AS BLOB), coalesce(t.headers, ''),
     t.available_at, t.priority, t.attempts, t.crashes, t.created_at,
-    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > strftime('%Y-%m-%d %H:%M:%f', 'now'), 0)
+    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + CASE WHEN t.available_at IS NULL THEN 0 ELSE 2 * (t.available_at > strftime('%Y-%m-%d %H:%M:%f', 'now')) END
 FROM json_each(?) AS j CROSS JOIN app."Events" AS t INDEXED BY "Events_lane_id"
 WHERE t.lane = json_extract(j.value, '$[0]') AND t.id > json_extract(j.value, '$[1]') AND t.id <= json_extract(j.value, '$[2]') LIMIT ?);
 --   1: [[1,10,20,""],[2,11,21,""]]
@@ -124,7 +124,7 @@ UNION ALL
 SELECT * FROM (SELECT NULL, t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''),
     CAST(coalesce(t.payload, t.payload_text) AS BLOB), coalesce(t.headers, ''),
     t.available_at, t.priority, t.attempts, t.crashes, t.created_at,
-    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > strftime('%Y-%m-%d %H:%M:%f', 'now'), 0)
+    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + CASE WHEN t.available_at IS NULL THEN 0 ELSE 2 * (t.available_at > strftime('%Y-%m-%d %H:%M:%f', 'now')) END
     FROM p CROSS JOIN b CROSS JOIN app."Events" AS t INDEXED BY "Events_lane_id"
     WHERE t.lane = p.lane AND t.id >= p.next AND t.id <= min(p.until, b.bound) LIMIT ?);
 --   1: [[1,10,20,""],[2,11,21,""]]
@@ -137,7 +137,7 @@ UNION ALL
 SELECT * FROM (SELECT NULL, t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''),
     CAST(coalesce(t.payload, t.payload_text) AS BLOB), coalesce(t.headers, ''),
     t.available_at, t.priority, t.attempts, t.crashes, t.created_at,
-    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > strftime('%Y-%m-%d %H:%M:%f', 'now'), 0)
+    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + CASE WHEN t.available_at IS NULL THEN 0 ELSE 2 * (t.available_at > strftime('%Y-%m-%d %H:%M:%f', 'now')) END
 FROM json_each(?) AS j CROSS JOIN app."Events" AS t INDEXED BY "Events_lane_id"
 WHERE t.lane = json_extract(j.value, '$[0]') AND t.id > json_extract(j.value, '$[1]') AND t.id <= json_extract(j.value, '$[2]') LIMIT ?);
 --   1: [[1,10,20,""],[2,11,21,""]]
@@ -149,7 +149,7 @@ UNION ALL
 SELECT * FROM (SELECT NULL, t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''),
     CAST(coalesce(t.payload, t.payload_text) AS BLOB), coalesce(t.headers, ''),
     t.available_at, t.priority, t.attempts, t.crashes, t.created_at,
-    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > strftime('%Y-%m-%d %H:%M:%f', 'now'), 0)
+    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + CASE WHEN t.available_at IS NULL THEN 0 ELSE 2 * (t.available_at > strftime('%Y-%m-%d %H:%M:%f', 'now')) END
 FROM json_each(?) AS j CROSS JOIN app."Events" AS t INDEXED BY "Events_lane_id"
 WHERE t.lane = json_extract(j.value, '$[0]') AND t.id > json_extract(j.value, '$[1]') AND t.id <= json_extract(j.value, '$[2]') AND t.message_key = json_extract(j.value, '$[3]') LIMIT ?);
 --   1: [[1,10,20,"a\"\\k"]]
@@ -166,7 +166,7 @@ WHERE t.lane = json_extract(j.value, '$[0]') AND t.id > json_extract(j.value, '$
 SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''),
     CAST(coalesce(t.payload, t.payload_text) AS BLOB), coalesce(t.headers, ''),
     t.available_at, t.priority, t.attempts, t.crashes, t.created_at,
-    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > strftime('%Y-%m-%d %H:%M:%f', 'now'), 0)
+    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + CASE WHEN t.available_at IS NULL THEN 0 ELSE 2 * (t.available_at > strftime('%Y-%m-%d %H:%M:%f', 'now')) END
 FROM json_each(?) AS j CROSS JOIN app."Events" AS t ON t.id = json_extract(j.value, '$[1]') AND t.lane = json_extract(j.value, '$[0]');
 --   1: [[1,15],[2,16]]
 
@@ -322,7 +322,7 @@ WHERE id IN (SELECT id FROM app."Events" WHERE claimed_until IS NULL ORDER BY id
 RETURNING id, lane, message_id, topic, coalesce(message_key, ''),
     CAST(coalesce(payload, payload_text) AS BLOB), coalesce(headers, ''),
     available_at, priority, attempts, crashes, created_at,
-    (payload IS NOT NULL OR payload_text IS NOT NULL) + 2 * coalesce(available_at > strftime('%Y-%m-%d %H:%M:%f', 'now'), 0);
+    (payload IS NOT NULL OR payload_text IS NOT NULL) + CASE WHEN available_at IS NULL THEN 0 ELSE 2 * (available_at > strftime('%Y-%m-%d %H:%M:%f', 'now')) END;
 --   1: r
 --   2: t
 --   3: +60.000 seconds
@@ -334,7 +334,7 @@ WHERE id IN (SELECT id FROM app."Events" WHERE claimed_until IS NULL AND topic I
 RETURNING id, lane, message_id, topic, coalesce(message_key, ''),
     CAST(coalesce(payload, payload_text) AS BLOB), coalesce(headers, ''),
     available_at, priority, attempts, crashes, created_at,
-    (payload IS NOT NULL OR payload_text IS NOT NULL) + 2 * coalesce(available_at > strftime('%Y-%m-%d %H:%M:%f', 'now'), 0);
+    (payload IS NOT NULL OR payload_text IS NOT NULL) + CASE WHEN available_at IS NULL THEN 0 ELSE 2 * (available_at > strftime('%Y-%m-%d %H:%M:%f', 'now')) END;
 --   1: r
 --   2: t
 --   3: +60.000 seconds
@@ -367,7 +367,7 @@ DELETE FROM app."Events_held" WHERE id IN (
 SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''),
     CAST(coalesce(t.payload, t.payload_text) AS BLOB), coalesce(t.headers, ''),
     t.available_at, t.priority, t.attempts, t.crashes, t.created_at,
-    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > strftime('%Y-%m-%d %H:%M:%f', 'now'), 0) + 4 * (t.state = 'retry'), t.state, coalesce(t.last_error, ''), coalesce(t.receipt, ''), coalesce(t.claimed_by, ''), t.finished_at
+    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + CASE WHEN t.available_at IS NULL THEN 0 ELSE 2 * (t.available_at > strftime('%Y-%m-%d %H:%M:%f', 'now')) END + 4 * (t.state = 'retry'), t.state, coalesce(t.last_error, ''), coalesce(t.receipt, ''), coalesce(t.claimed_by, ''), t.finished_at
 FROM app."Events_messages" AS t WHERE t.id > ? ORDER BY t.id LIMIT ?;
 --   1: 0
 --   2: 10
@@ -376,7 +376,7 @@ FROM app."Events_messages" AS t WHERE t.id > ? ORDER BY t.id LIMIT ?;
 SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''),
     CAST(coalesce(t.payload, t.payload_text) AS BLOB), coalesce(t.headers, ''),
     t.available_at, t.priority, t.attempts, t.crashes, t.created_at,
-    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > strftime('%Y-%m-%d %H:%M:%f', 'now'), 0) + 4 * (t.state = 'retry'), t.state, coalesce(t.last_error, ''), coalesce(t.receipt, ''), coalesce(t.claimed_by, ''), t.finished_at
+    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + CASE WHEN t.available_at IS NULL THEN 0 ELSE 2 * (t.available_at > strftime('%Y-%m-%d %H:%M:%f', 'now')) END + 4 * (t.state = 'retry'), t.state, coalesce(t.last_error, ''), coalesce(t.receipt, ''), coalesce(t.claimed_by, ''), t.finished_at
 FROM app."Events_messages" AS t WHERE t.id > ? AND (t.id IN (SELECT value FROM json_each(?)) OR lower(t.message_id) IN (SELECT value FROM json_each(?))) AND t.topic = ? AND t.message_key = ? AND t.state = ? AND t.created_at >= ? AND instr(t.last_error, ?) > 0 ORDER BY t.id LIMIT ?;
 --   1: 3
 --   2: [1]
@@ -465,7 +465,7 @@ UNION ALL
 SELECT * FROM (SELECT NULL, t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''),
     CAST(coalesce(t.payload, t.payload_text) AS BLOB), coalesce(t.headers, ''),
     t.available_at, t.priority, t.attempts, t.crashes, t.created_at,
-    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > strftime('%Y-%m-%d %H:%M:%f', 'now'), 0)
+    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + CASE WHEN t.available_at IS NULL THEN 0 ELSE 2 * (t.available_at > strftime('%Y-%m-%d %H:%M:%f', 'now')) END
 FROM json_each(?) AS j CROSS JOIN app."Events" AS t INDEXED BY "Events_lane_id"
 WHERE t.lane = json_extract(j.value, '$[0]') AND t.id > json_extract(j.value, '$[1]') AND t.id <= json_extract(j.value, '$[2]') LIMIT ?);
 --   1: []
@@ -477,7 +477,7 @@ UNION ALL
 SELECT * FROM (SELECT NULL, t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''),
     CAST(coalesce(t.payload, t.payload_text) AS BLOB), coalesce(t.headers, ''),
     t.available_at, t.priority, t.attempts, t.crashes, t.created_at,
-    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > strftime('%Y-%m-%d %H:%M:%f', 'now'), 0)
+    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + CASE WHEN t.available_at IS NULL THEN 0 ELSE 2 * (t.available_at > strftime('%Y-%m-%d %H:%M:%f', 'now')) END
 FROM json_each(?) AS j CROSS JOIN app."Events" AS t INDEXED BY "Events_lane_id"
 WHERE t.lane = json_extract(j.value, '$[0]') AND t.id > json_extract(j.value, '$[1]') AND t.id <= json_extract(j.value, '$[2]') LIMIT ?);
 --   1: [[1,0,4611686018427387904,""]]
