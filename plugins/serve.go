@@ -57,16 +57,14 @@ func ServeKind(kind sinks.Kind) {
 	serve(kind)
 }
 
-// slack is how much more garbage than by itself a plug-in collects at once: its
-// heap is small, and a batch makes a good part of it anew. The memory is asked for
-// and never touched, so that the system doesn't give it. What GOGC and GOMEMLIMIT
-// say holds all the same.
-const slack = 16 << 20
+// slack is how much more garbage than by itself a plug-in collects at once, or an
+// eighth of what memory it may have at most: its heap is small, and a batch makes
+// a good part of it anew. The memory is asked for and never touched, so that the
+// system doesn't give it. What GOGC and GOMEMLIMIT say holds all the same.
+const slack = 32 << 20
 
 func serve(kind sinks.Kind) {
-	if limit := debug.SetMemoryLimit(-1); limit > 8*slack {
-		defer runtime.KeepAlive(make([]byte, slack))
-	}
+	defer runtime.KeepAlive(make([]byte, min(slack, debug.SetMemoryLimit(-1)/8)))
 	server := newServer(kind, pluginVersion())
 	if control := inherited(os.Getenv(directVariable)); control != nil {
 		go server.converse(control)
