@@ -1,6 +1,7 @@
 package plugins_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -89,5 +90,26 @@ func TestDirectAfterADeath(t *testing.T) {
 	ask(t, sink, "hello")
 	if got := sink.Direct(); got != 1 {
 		t.Errorf("%d connections, want 1", got)
+	}
+}
+
+// Each message is what it was, whatever the sink has done with those before it.
+func TestASinkThatChangesItsMessages(t *testing.T) {
+	t.Parallel()
+	for _, way := range [][]string{{"spoiling"}, {"older", "spoiling"}} {
+		o := options(t, "spoiling")
+		o.Args = way
+		sink, batch := running(t, o), measured()
+		for i := range batch {
+			batch[i].Payload = fmt.Append(nil, "payload-", i)
+			batch[i].Headers["number"] = fmt.Sprint(i / 3)
+		}
+		for range 3 {
+			for i, got := range sink.Send(t.Context(), batch) {
+				if want := sinks.Ok(seen(batch[i])); got != want {
+					t.Fatalf("%v: message %d was seen as\n%+v\nwant\n%+v", way, i, got, want)
+				}
+			}
+		}
 	}
 }

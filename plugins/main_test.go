@@ -37,6 +37,7 @@ var fakes = map[string]func(){
 
 	"scripted": func() { plugins.ServeKind(scriptedKind()) },
 	"exact":    func() { plugins.Serve(exact{}) },
+	"spoiling": func() { plugins.Serve(spoiling{}) },
 	"limited":  func() { plugins.Serve(limited{scripted{}}) },
 
 	// What is no plug-in, or a bad one.

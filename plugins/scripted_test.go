@@ -124,3 +124,27 @@ type exact struct{ scripted }
 func (exact) Plan(_ context.Context, batch []sinks.Message) ([]sinks.Ticket, []sinks.Outcome) {
 	return make([]sinks.Ticket, len(batch)), make([]sinks.Outcome, len(batch))
 }
+
+// spoiling is the sink of a plug-in that says what each message is, and then changes
+// whatever of it can be changed.
+type spoiling struct{ scripted }
+
+func (spoiling) Send(_ context.Context, batch []sinks.Message) (outcomes []sinks.Outcome) {
+	for i := range batch {
+		m := &batch[i]
+		outcomes = append(outcomes, sinks.Ok(seen(*m)))
+		for j := range m.Payload {
+			m.Payload[j] = '#'
+		}
+		_ = append(m.Payload, strings.Repeat("#", 1000)...)
+		for name := range m.Headers {
+			m.Headers[name] = "#"
+		}
+		m.Headers["#"] = "#"
+	}
+	return outcomes
+}
+
+func seen(m sinks.Message) string {
+	return fmt.Sprintf("%s %s %s %s %v %d", m.ID, m.Topic, m.Key, m.Payload, m.Headers, m.Sequence)
+}
