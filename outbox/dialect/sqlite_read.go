@@ -91,8 +91,8 @@ func sqlitePick(columns, from, condition string, lanes []int, ids []int64) Query
 	for i, id := range ids {
 		items[i] = [2]int64{int64(lanes[i]), id}
 	}
-	return sqliteQuery("SELECT "+columns+"\nFROM json_each(?) AS j CROSS JOIN "+from+
-		" AS t ON t.id = "+sqliteItem(1)+" AND t.lane = "+sqliteItem(0)+condition, sqliteJSON(items))
+	return sqliteQuery("SELECT "+columns+"\nFROM json_each(?) AS j CROSS JOIN "+from+sqliteByID+
+		" ON t.id = "+sqliteItem(1)+" AND t.lane = "+sqliteItem(0)+condition, sqliteJSON(items))
 }
 
 // sqliteAt is the time of a held row as it is compared: none is the first.

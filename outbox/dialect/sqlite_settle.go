@@ -21,17 +21,21 @@ func (s sqlite) SettleRows(table Table, relay string, keep bool, settlements []S
 	rows, args := sqliteRows(settlements)
 	return Settle{
 		Begin:  s.Begin(table),
-		Facts:  sqliteQuery("SELECT 'fenced', count(*), 0 FROM "+table.Hot()+" AS t WHERE "+rows+" AND t.claim_token IS NOT ?", append(args, move.token)...),
+		Facts:  sqliteQuery("SELECT 'fenced', count(*), 0 FROM "+table.Hot()+sqliteByID+" WHERE "+rows+" AND t.claim_token IS NOT ?", append(args, move.token)...),
 		Writes: move.writes(settlements),
 	}
 }
+
+// sqliteByID keeps off all indexes but that of ids: with statistics of a table that
+// was empty all of it would be read, along some index.
+const sqliteByID = " AS t NOT INDEXED"
 
 // sqliteRows is a condition that finds rows t by their ids. Those of other lanes
 // than the settlements', whose leases hold, are none of them. A list of numbers
 // costs a third of one of lists, which has to be taken apart for each row.
 func sqliteRows(settlements []Settlement) (condition string, args []any) {
 	lanes := slices.Compact(column(settlements, func(s Settlement) int { return s.Lane }))
-	return "t.id IN (SELECT value FROM json_each(?)) AND +t.lane IN " + mysqlList(lanes), // + keeps off the index of lanes
+	return "t.id IN (SELECT value FROM json_each(?)) AND t.lane IN " + mysqlList(lanes),
 		[]any{sqliteJSON(column(settlements, func(s Settlement) int64 { return s.ID }))}
 }
 
@@ -118,17 +122,17 @@ func (m sqliteMove) copyDone(from, where string, settlements []Settlement) Query
 	same := settlements[0]
 	if !allEqual(column(settlements, func(s Settlement) any { return [...]any{s.Attempts, s.Crashes, s.Error, s.Receipt} })) {
 		return sqliteQuery(insert+"g.attempts, g.crashes, t.available_at, "+sqliteError+", "+sqliteNow+`, nullif(g.receipt, ''), ?
-FROM `+m.given()+" CROSS JOIN "+from+" AS t ON t.id = g.id AND t.lane = g.lane"+where, m.arguments(where, m.relay, sqliteItems(settlements))...)
+FROM `+m.given()+" CROSS JOIN "+from+sqliteByID+" ON t.id = g.id AND t.lane = g.lane"+where, m.arguments(where, m.relay, sqliteItems(settlements))...)
 	}
 	rows, ids := sqliteRows(settlements)
 	args := append([]any{int64(same.Attempts), int64(same.Crashes), same.Error, same.Receipt, m.relay}, ids...)
-	return sqliteQuery(insert+"?, ?, t.available_at, coalesce(nullif(?, ''), t.last_error), "+sqliteNow+", nullif(?, ''), ?\nFROM "+from+" AS t WHERE "+rows+where,
+	return sqliteQuery(insert+"?, ?, t.available_at, coalesce(nullif(?, ''), t.last_error), "+sqliteNow+", nullif(?, ''), ?\nFROM "+from+sqliteByID+" WHERE "+rows+where,
 		m.arguments(where, args...)...)
 }
 
 func (m sqliteMove) remove(from, where string, settlements []Settlement) Write {
 	rows, ids := sqliteRows(settlements)
-	return Write{Counts: true, Query: sqliteQuery("DELETE FROM "+from+" AS t WHERE "+rows+where, m.arguments(where, ids...)...)}
+	return Write{Counts: true, Query: sqliteQuery("DELETE FROM "+from+sqliteByID+" WHERE "+rows+where, m.arguments(where, ids...)...)}
 }
 
 func (m sqliteMove) hold(settlements []Settlement) []Write {
@@ -138,7 +142,7 @@ func (m sqliteMove) hold(settlements []Settlement) []Write {
 	return []Write{
 		{Query: sqliteQuery("INSERT INTO "+m.table.Held()+" ("+kept+", "+changing+`, state)
 SELECT `+prefixed(kept, "t.")+", g.attempts, g.crashes, "+sqliteAvailable+", "+sqliteError+`, g.state
-FROM `+m.given()+" CROSS JOIN "+m.table.Hot()+" AS t ON t.id = g.id AND t.lane = g.lane"+m.claimed(), m.arguments(m.claimed(), sqliteItems(settlements))...)},
+FROM `+m.given()+" CROSS JOIN "+m.table.Hot()+sqliteByID+" ON t.id = g.id AND t.lane = g.lane"+m.claimed(), m.arguments(m.claimed(), sqliteItems(settlements))...)},
 		m.remove(m.table.Hot(), m.claimed(), settlements),
 	}
 }
@@ -147,7 +151,7 @@ func (m sqliteMove) change(settlements []Settlement) []Write {
 	if len(settlements) == 0 {
 		return nil
 	}
-	return []Write{{Counts: true, Query: sqliteQuery("UPDATE "+m.table.Held()+` AS t
+	return []Write{{Counts: true, Query: sqliteQuery("UPDATE "+m.table.Held()+sqliteByID+`
 SET state = g.state, attempts = g.attempts, crashes = g.crashes, available_at = `+sqliteAvailable+", last_error = "+sqliteError+`
 FROM `+m.given()+" WHERE t.id = g.id AND t.lane = g.lane AND t.state <> 'error'", sqliteItems(settlements))}}
 }
@@ -156,7 +160,7 @@ func (m sqliteMove) free(settlements []Settlement) []Write {
 	if len(settlements) == 0 {
 		return nil
 	}
-	return []Write{{Counts: true, Query: sqliteQuery("UPDATE "+m.table.Hot()+` AS t
+	return []Write{{Counts: true, Query: sqliteQuery("UPDATE "+m.table.Hot()+sqliteByID+`
 SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL, attempts = g.attempts, crashes = g.crashes, last_error = `+sqliteError+`
 FROM `+m.given()+" WHERE t.id = g.id AND t.lane = g.lane AND t.claim_token = ?", sqliteItems(settlements), m.token)}}
 }

@@ -167,7 +167,7 @@ SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''),
     CAST(coalesce(t.payload, t.payload_text) AS BLOB), coalesce(t.headers, ''),
     t.available_at, t.priority, t.attempts, t.crashes, t.created_at,
     (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + CASE WHEN t.available_at IS NULL THEN 0 ELSE 2 * (t.available_at > strftime('%Y-%m-%d %H:%M:%f', 'now')) END
-FROM json_each(?) AS j CROSS JOIN app."Events" AS t ON t.id = json_extract(j.value, '$[1]') AND t.lane = json_extract(j.value, '$[0]');
+FROM json_each(?) AS j CROSS JOIN app."Events" AS t NOT INDEXED ON t.id = json_extract(j.value, '$[1]') AND t.lane = json_extract(j.value, '$[0]');
 --   1: [[1,15],[2,16]]
 
 -- pick held
@@ -175,7 +175,7 @@ SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''),
     CAST(coalesce(t.payload, t.payload_text) AS BLOB), coalesce(t.headers, ''),
     t.available_at, t.priority, t.attempts, t.crashes, t.created_at,
     (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 4 * (t.state = 'retry')
-FROM json_each(?) AS j CROSS JOIN app."Events_held" AS t ON t.id = json_extract(j.value, '$[1]') AND t.lane = json_extract(j.value, '$[0]') AND t.state <> 'error';
+FROM json_each(?) AS j CROSS JOIN app."Events_held" AS t NOT INDEXED ON t.id = json_extract(j.value, '$[1]') AND t.lane = json_extract(j.value, '$[0]') AND t.state <> 'error';
 --   1: [[1,15],[2,16]]
 
 -- due
@@ -204,14 +204,14 @@ SELECT 'lane', l.lane, l.fence FROM json_each(?) AS j CROSS JOIN app."Events_lan
 --   1: [[1,7]]
 INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
 SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, ?, ?, t.available_at, coalesce(nullif(?, ''), t.last_error), strftime('%Y-%m-%d %H:%M:%f', 'now'), nullif(?, ''), ?
-FROM app."Events" AS t WHERE t.id IN (SELECT value FROM json_each(?)) AND +t.lane IN (1);
+FROM app."Events" AS t NOT INDEXED WHERE t.id IN (SELECT value FROM json_each(?)) AND t.lane IN (1);
 --   1: 1
 --   2: 0
 --   3: 
 --   4: 0/5
 --   5: r
 --   6: [5]
-DELETE FROM app."Events" AS t WHERE t.id IN (SELECT value FROM json_each(?)) AND +t.lane IN (1);
+DELETE FROM app."Events" AS t NOT INDEXED WHERE t.id IN (SELECT value FROM json_each(?)) AND t.lane IN (1);
 --   1: [5]
 
 -- settle: done, with receipts of their own
@@ -220,17 +220,17 @@ SELECT 'lane', l.lane, l.fence FROM json_each(?) AS j CROSS JOIN app."Events_lan
 --   1: [[1,7]]
 INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
 SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, g.attempts, g.crashes, t.available_at, coalesce(nullif(g.error, ''), t.last_error), strftime('%Y-%m-%d %H:%M:%f', 'now'), nullif(g.receipt, ''), ?
-FROM (SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS state, json_extract(j.value, '$[3]') AS attempts, json_extract(j.value, '$[4]') AS crashes, json_extract(j.value, '$[5]') AS delay, json_extract(j.value, '$[6]') AS error, json_extract(j.value, '$[7]') AS receipt FROM json_each(?) AS j) AS g CROSS JOIN app."Events" AS t ON t.id = g.id AND t.lane = g.lane;
+FROM (SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS state, json_extract(j.value, '$[3]') AS attempts, json_extract(j.value, '$[4]') AS crashes, json_extract(j.value, '$[5]') AS delay, json_extract(j.value, '$[6]') AS error, json_extract(j.value, '$[7]') AS receipt FROM json_each(?) AS j) AS g CROSS JOIN app."Events" AS t NOT INDEXED ON t.id = g.id AND t.lane = g.lane;
 --   1: r
 --   2: [[5,1,"done",1,0,"+0.000 seconds","","0/5"],[6,1,"done",1,0,"+0.000 seconds","","0/6"]]
-DELETE FROM app."Events" AS t WHERE t.id IN (SELECT value FROM json_each(?)) AND +t.lane IN (1);
+DELETE FROM app."Events" AS t NOT INDEXED WHERE t.id IN (SELECT value FROM json_each(?)) AND t.lane IN (1);
 --   1: [5,6]
 
 -- settle: done, not kept
 DELETE FROM app."Events_lanes" WHERE lane < 0;
 SELECT 'lane', l.lane, l.fence FROM json_each(?) AS j CROSS JOIN app."Events_lanes" AS l ON l.lane = json_extract(j.value, '$[0]') AND l.fence = json_extract(j.value, '$[1]');
 --   1: [[1,7]]
-DELETE FROM app."Events" AS t WHERE t.id IN (SELECT value FROM json_each(?)) AND +t.lane IN (1);
+DELETE FROM app."Events" AS t NOT INDEXED WHERE t.id IN (SELECT value FROM json_each(?)) AND t.lane IN (1);
 --   1: [5]
 
 -- settle: everything
@@ -239,45 +239,45 @@ SELECT 'lane', l.lane, l.fence FROM json_each(?) AS j CROSS JOIN app."Events_lan
 --   1: [[1,7],[2,8]]
 INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
 SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, ?, ?, t.available_at, coalesce(nullif(?, ''), t.last_error), strftime('%Y-%m-%d %H:%M:%f', 'now'), nullif(?, ''), ?
-FROM app."Events" AS t WHERE t.id IN (SELECT value FROM json_each(?)) AND +t.lane IN (1);
+FROM app."Events" AS t NOT INDEXED WHERE t.id IN (SELECT value FROM json_each(?)) AND t.lane IN (1);
 --   1: 1
 --   2: 0
 --   3: 
 --   4: 0/5
 --   5: r
 --   6: [5]
-DELETE FROM app."Events" AS t WHERE t.id IN (SELECT value FROM json_each(?)) AND +t.lane IN (1);
+DELETE FROM app."Events" AS t NOT INDEXED WHERE t.id IN (SELECT value FROM json_each(?)) AND t.lane IN (1);
 --   1: [5]
 INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
 SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, ?, ?, t.available_at, coalesce(nullif(?, ''), t.last_error), strftime('%Y-%m-%d %H:%M:%f', 'now'), nullif(?, ''), ?
-FROM app."Events_held" AS t WHERE t.id IN (SELECT value FROM json_each(?)) AND +t.lane IN (2) AND t.state <> 'error';
+FROM app."Events_held" AS t NOT INDEXED WHERE t.id IN (SELECT value FROM json_each(?)) AND t.lane IN (2) AND t.state <> 'error';
 --   1: 0
 --   2: 0
 --   3: 
 --   4: 
 --   5: r
 --   6: [8]
-DELETE FROM app."Events_held" AS t WHERE t.id IN (SELECT value FROM json_each(?)) AND +t.lane IN (2) AND t.state <> 'error';
+DELETE FROM app."Events_held" AS t NOT INDEXED WHERE t.id IN (SELECT value FROM json_each(?)) AND t.lane IN (2) AND t.state <> 'error';
 --   1: [8]
 INSERT INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, state)
 SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, g.attempts, g.crashes, CASE WHEN g.state = 'retry' THEN strftime('%Y-%m-%d %H:%M:%f', 'now', g.delay) ELSE t.available_at END, coalesce(nullif(g.error, ''), t.last_error), g.state
-FROM (SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS state, json_extract(j.value, '$[3]') AS attempts, json_extract(j.value, '$[4]') AS crashes, json_extract(j.value, '$[5]') AS delay, json_extract(j.value, '$[6]') AS error, json_extract(j.value, '$[7]') AS receipt FROM json_each(?) AS j) AS g CROSS JOIN app."Events" AS t ON t.id = g.id AND t.lane = g.lane;
+FROM (SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS state, json_extract(j.value, '$[3]') AS attempts, json_extract(j.value, '$[4]') AS crashes, json_extract(j.value, '$[5]') AS delay, json_extract(j.value, '$[6]') AS error, json_extract(j.value, '$[7]') AS receipt FROM json_each(?) AS j) AS g CROSS JOIN app."Events" AS t NOT INDEXED ON t.id = g.id AND t.lane = g.lane;
 --   1: [[6,1,"retry",2,0,"+1.000 seconds","it's \"broken\"",""]]
-DELETE FROM app."Events" AS t WHERE t.id IN (SELECT value FROM json_each(?)) AND +t.lane IN (1);
+DELETE FROM app."Events" AS t NOT INDEXED WHERE t.id IN (SELECT value FROM json_each(?)) AND t.lane IN (1);
 --   1: [6]
-UPDATE app."Events_held" AS t
+UPDATE app."Events_held" AS t NOT INDEXED
 SET state = g.state, attempts = g.attempts, crashes = g.crashes, available_at = CASE WHEN g.state = 'retry' THEN strftime('%Y-%m-%d %H:%M:%f', 'now', g.delay) ELSE t.available_at END, last_error = coalesce(nullif(g.error, ''), t.last_error)
 FROM (SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS state, json_extract(j.value, '$[3]') AS attempts, json_extract(j.value, '$[4]') AS crashes, json_extract(j.value, '$[5]') AS delay, json_extract(j.value, '$[6]') AS error, json_extract(j.value, '$[7]') AS receipt FROM json_each(?) AS j) AS g WHERE t.id = g.id AND t.lane = g.lane AND t.state <> 'error';
 --   1: [[7,2,"error",0,0,"+0.000 seconds","",""]]
 
 -- settle by rows
 DELETE FROM app."Events_lanes" WHERE lane < 0;
-SELECT 'fenced', count(*), 0 FROM app."Events" AS t WHERE t.id IN (SELECT value FROM json_each(?)) AND +t.lane IN (2) AND t.claim_token IS NOT ?;
+SELECT 'fenced', count(*), 0 FROM app."Events" AS t NOT INDEXED WHERE t.id IN (SELECT value FROM json_each(?)) AND t.lane IN (2) AND t.claim_token IS NOT ?;
 --   1: [9,10]
 --   2: t
 INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
 SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, ?, ?, t.available_at, coalesce(nullif(?, ''), t.last_error), strftime('%Y-%m-%d %H:%M:%f', 'now'), nullif(?, ''), ?
-FROM app."Events" AS t WHERE t.id IN (SELECT value FROM json_each(?)) AND +t.lane IN (2) AND t.claim_token = ?;
+FROM app."Events" AS t NOT INDEXED WHERE t.id IN (SELECT value FROM json_each(?)) AND t.lane IN (2) AND t.claim_token = ?;
 --   1: 0
 --   2: 0
 --   3: 
@@ -285,10 +285,10 @@ FROM app."Events" AS t WHERE t.id IN (SELECT value FROM json_each(?)) AND +t.lan
 --   5: r
 --   6: [10]
 --   7: t
-DELETE FROM app."Events" AS t WHERE t.id IN (SELECT value FROM json_each(?)) AND +t.lane IN (2) AND t.claim_token = ?;
+DELETE FROM app."Events" AS t NOT INDEXED WHERE t.id IN (SELECT value FROM json_each(?)) AND t.lane IN (2) AND t.claim_token = ?;
 --   1: [10]
 --   2: t
-UPDATE app."Events" AS t
+UPDATE app."Events" AS t NOT INDEXED
 SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL, attempts = g.attempts, crashes = g.crashes, last_error = coalesce(nullif(g.error, ''), t.last_error)
 FROM (SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS state, json_extract(j.value, '$[3]') AS attempts, json_extract(j.value, '$[4]') AS crashes, json_extract(j.value, '$[5]') AS delay, json_extract(j.value, '$[6]') AS error, json_extract(j.value, '$[7]') AS receipt FROM json_each(?) AS j) AS g WHERE t.id = g.id AND t.lane = g.lane AND t.claim_token = ?;
 --   1: [[9,2,"pending",0,0,"+0.000 seconds","",""]]
@@ -296,18 +296,18 @@ FROM (SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') 
 
 -- settle by rows, not kept
 DELETE FROM app."Events_lanes" WHERE lane < 0;
-SELECT 'fenced', count(*), 0 FROM app."Events" AS t WHERE t.id IN (SELECT value FROM json_each(?)) AND +t.lane IN (2) AND t.claim_token IS NOT ?;
+SELECT 'fenced', count(*), 0 FROM app."Events" AS t NOT INDEXED WHERE t.id IN (SELECT value FROM json_each(?)) AND t.lane IN (2) AND t.claim_token IS NOT ?;
 --   1: [10,11]
 --   2: t
-DELETE FROM app."Events" AS t WHERE t.id IN (SELECT value FROM json_each(?)) AND +t.lane IN (2) AND t.claim_token = ?;
+DELETE FROM app."Events" AS t NOT INDEXED WHERE t.id IN (SELECT value FROM json_each(?)) AND t.lane IN (2) AND t.claim_token = ?;
 --   1: [10]
 --   2: t
 INSERT INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, state)
 SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, g.attempts, g.crashes, CASE WHEN g.state = 'retry' THEN strftime('%Y-%m-%d %H:%M:%f', 'now', g.delay) ELSE t.available_at END, coalesce(nullif(g.error, ''), t.last_error), g.state
-FROM (SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS state, json_extract(j.value, '$[3]') AS attempts, json_extract(j.value, '$[4]') AS crashes, json_extract(j.value, '$[5]') AS delay, json_extract(j.value, '$[6]') AS error, json_extract(j.value, '$[7]') AS receipt FROM json_each(?) AS j) AS g CROSS JOIN app."Events" AS t ON t.id = g.id AND t.lane = g.lane AND t.claim_token = ?;
+FROM (SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS state, json_extract(j.value, '$[3]') AS attempts, json_extract(j.value, '$[4]') AS crashes, json_extract(j.value, '$[5]') AS delay, json_extract(j.value, '$[6]') AS error, json_extract(j.value, '$[7]') AS receipt FROM json_each(?) AS j) AS g CROSS JOIN app."Events" AS t NOT INDEXED ON t.id = g.id AND t.lane = g.lane AND t.claim_token = ?;
 --   1: [[11,2,"retry",1,0,"+1.000 seconds","refused",""]]
 --   2: t
-DELETE FROM app."Events" AS t WHERE t.id IN (SELECT value FROM json_each(?)) AND +t.lane IN (2) AND t.claim_token = ?;
+DELETE FROM app."Events" AS t NOT INDEXED WHERE t.id IN (SELECT value FROM json_each(?)) AND t.lane IN (2) AND t.claim_token = ?;
 --   1: [11]
 --   2: t
 
