@@ -19,6 +19,7 @@ type reading struct {
 	turn    int // the kind of read that is tried first next time
 	rotate  int // the lane that is read first next time
 	horizon int64
+	lag     int64 // so many ids back rows appear late, mostly
 
 	rowBytes int     // of a row, about
 	ghosts   []*item // settled while a read was under way, which may bring them back
@@ -138,9 +139,10 @@ func (e *engine) lookAtLanes(now time.Time) (readJob, bool) {
 	}
 	e.beginLook(now)
 	var positions []Position
+	again := e.readAgain()
 	for _, l := range e.lanesInTurn() {
 		if !l.draining {
-			positions = append(positions, Position{Lane: l.Lane, After: l.cursor})
+			positions = append(positions, Position{Lane: l.Lane, After: min(l.cursor, again)})
 		}
 	}
 	job := readJob{kind: readLanes, positions: positions, limit: min(room, readLimit), maxBytes: readBytes}

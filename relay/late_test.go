@@ -27,6 +27,44 @@ func (s scanCounter) Scan(ctx context.Context, positions []relay.Position, keep 
 	return rows, err
 }
 
+// scansCounted counts the scans.
+type scansCounted struct {
+	*memstore.Store
+	scans *int
+}
+
+func (s scansCounted) Scan(ctx context.Context, positions []relay.Position, keep func(relay.Candidate) bool) ([]relay.Row, error) {
+	*s.scans++
+	return s.Store.Scan(ctx, positions, keep)
+}
+
+// Where transactions overlap all the time, what commits late comes with the page.
+func TestLateRowsComeWithThePage(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db, sink, scans := memstore.New(), &recorder{}, 0
+		_, stop := start(t, scansCounted{db.Store(), &scans}, relay.Options{Sinks: to(sink)})
+		for i := range 100 {
+			late := db.Begin()
+			late.Insert(outbox.Message{Topic: "orders", Key: fmt.Sprint("late-", i%3)})
+			write(db, "orders", fmt.Sprint("soon-", i%5), 1)
+			time.Sleep(time.Second)
+			late.Commit()
+			time.Sleep(time.Second)
+		}
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+		if n := len(sink.ids()); n != 200 {
+			t.Errorf("%d messages were delivered, want 200", n)
+		}
+		inOrder(t, sink.received)
+		if scans > 5 {
+			t.Errorf("%d scans, want hardly any", scans)
+		}
+	})
+}
+
 // A transaction that brings more late rows than there is room for must neither
 // fill the memory nor lose one.
 func TestManyLateRowsFitIntoMemory(t *testing.T) {

@@ -27,10 +27,11 @@ func (k readKind) visitsLanes() bool { return k == readLanes || k == readOutlet 
 // merged, and says whether there is need for one.
 func (e *engine) scanFirst(result readResult) bool {
 	e.read.horizon = result.page.Horizon // lower than before on another server
+	e.learnLag(result.page.LateAfter)
 	var positions []Position
 	for _, l := range e.sortedLanes() {
 		after := lowestSet(result.page.LateAfter, l.recheck)
-		if after == none || after >= l.cursor || e.readLane(result.job, l.Lane) == nil {
+		if after == none || after >= l.cursor || e.readLane(result.job, l.Lane) == nil || result.brings(l, after) {
 			continue
 		}
 		l.beginScan(after)
@@ -106,18 +107,24 @@ func (e *engine) mergePage(result readResult) {
 	e.options.Observer.Looked(len(result.page.Rows))
 }
 
+// mergeLanes takes in what is new, and of what was read once more what is late.
 func (e *engine) mergeLanes(job readJob, page Page) {
+	found := 0
 	for i := range page.Rows {
 		row := &page.Rows[i]
 		l := e.readLane(job, row.Lane)
-		if l == nil || l.draining || row.ID <= l.cursor {
+		if l == nil || l.draining {
 			continue
 		}
-		e.admit(l, row)
-		l.cursor = row.ID
+		if e.admit(l, row) || row.ID > l.cursor {
+			found++
+		}
+		l.cursor = max(l.cursor, row.ID)
 	}
-	e.read.fresh = e.read.fresh || page.More
-	e.countLook(len(page.Rows) == 0)
+	if page.More {
+		e.read.fresh, e.read.lag = true, 0 // what is read once more must not fill the next page, too
+	}
+	e.countLook(found == 0)
 }
 
 // mergeOutlet takes in rows that the outlet had passed over, in each lane until

@@ -96,9 +96,19 @@ func (s *settling) nextTime() time.Time {
 	return at
 }
 
-// startSettles writes back what there is: all at once, or, where that is more
-// than one settlement takes, each queue by itself. While the other queue is being
-// written, little waits for it.
+// worthSettling is how much of one queue is settled though the other one is under
+// way. Rows that are kept take the database longer to settle than all else does,
+// so that two settlements at once are worth being smaller.
+func (e *engine) worthSettling() int {
+	if e.keeps() {
+		return settleBatch / 4
+	}
+	return settleBatch / 2
+}
+
+// startSettles writes back what there is: all at once, or, where that is much,
+// each queue by itself. While the other queue is being written, little waits for
+// it.
 func (e *engine) startSettles(now time.Time) {
 	var ready [settlers]bool
 	waiting, flying := 0, 0
@@ -109,14 +119,15 @@ func (e *engine) startSettles(now time.Time) {
 			waiting += len(q.pending.items)
 		}
 	}
-	if flying == 0 && waiting <= settleBatch {
+	worth := e.worthSettling()
+	if flying == 0 && waiting <= settlers*worth {
 		if waiting > 0 && !e.linger(waiting, now) {
 			e.startSettle(now, ready)
 		}
 		return
 	}
 	for i := range ready {
-		if ready[i] && (flying == 0 || len(e.settle.queues[i].pending.items) >= settleBatch/2) {
+		if ready[i] && (flying == 0 || len(e.settle.queues[i].pending.items) >= worth) {
 			var alone [settlers]bool
 			alone[i] = true
 			e.startSettle(now, alone)

@@ -10,6 +10,7 @@ import (
 func TestSettlementsThatStart(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
+		kept            bool // done rows are
 		waiting, flying [settlers]int
 		want            []int
 	}{
@@ -17,6 +18,8 @@ func TestSettlementsThatStart(t *testing.T) {
 		"one for both queues":                  {waiting: [2]int{3, 4}, want: []int{7}},
 		"one queue":                            {waiting: [2]int{0, 4}, want: []int{4}},
 		"as many as fit":                       {waiting: [2]int{settleBatch / 2, settleBatch / 2}, want: []int{settleBatch}},
+		"kept ones are fewer":                  {kept: true, waiting: [2]int{settleBatch / 2, settleBatch / 2}, want: []int{settleBatch / 2, settleBatch / 2}},
+		"and wait for less":                    {kept: true, waiting: [2]int{settleBatch / 4, 0}, flying: [2]int{0, 1}, want: []int{settleBatch / 4}},
 		"one for each queue":                   {waiting: [2]int{settleBatch, 1}, want: []int{settleBatch, 1}},
 		"no more than fit":                     {waiting: [2]int{3 * settleBatch, 0}, want: []int{settleBatch}},
 		"little waits for the other queue":     {waiting: [2]int{5, 0}, flying: [2]int{0, 1}},
@@ -26,6 +29,9 @@ func TestSettlementsThatStart(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			e := &engine{settles: make(chan settleJob, settlers)}
+			if !c.kept {
+				e.options.Retention = KeepNothing
+			}
 			for i := range settlers {
 				e.settle.queues[i].flying = c.flying[i]
 				for range c.waiting[i] {
