@@ -26,6 +26,14 @@ func (postgres) Given(table Table) Query {
 	return Query{SQL: "SELECT " + postgresGiven(table)}
 }
 
+// postgresFirst is the text of a first line.
+func postgresFirst(table Table, xid string) string {
+	return "concat_ws(' ', " + postgresGiven(table) + ", 0, " + xid + ", pg_current_snapshot(), extract(epoch FROM pg_postmaster_start_time()))"
+}
+
+// Peek implements [Peeking].
+func (postgres) Peek(table Table) Query { return Query{SQL: "SELECT " + postgresFirst(table, "0")} }
+
 // Read begins with a line about its snapshot. The server's start tells one run
 // of a server, and one server, from another. The rows come from one range of
 // the key's index after the other; a comparison of whole keys, rather than of a
@@ -42,7 +50,7 @@ func (postgres) Read(table Table, read Read) Query {
 		xid = "pg_current_xact_id()"
 	}
 	return a.query(
-		"SELECT concat_ws(' ', "+postgresGiven(table)+", 0, "+xid+", pg_current_snapshot(), extract(epoch FROM pg_postmaster_start_time())),",
+		"SELECT "+postgresFirst(table, xid)+",",
 		"    "+postgresNone,
 		"UNION ALL",
 		"SELECT NULL, "+postgresHot,

@@ -38,6 +38,19 @@ func (s *Store) failed() {
 }
 
 func (s *Store) read(ctx context.Context, positions []relay.Position, limit, maxBytes int) (relay.Page, error) {
+	peeked, empty, err := s.peek(ctx, positions)
+	if err != nil || empty {
+		return peeked, err
+	}
+	s.emptied, s.owed = nil, lowestLate(s.owed, peeked.LateAfter)
+	page, err := s.readPage(ctx, positions, limit, maxBytes)
+	if err == nil {
+		page.LateAfter, s.owed = lowestLate(page.LateAfter, s.owed), -1
+	}
+	return page, err
+}
+
+func (s *Store) readPage(ctx context.Context, positions []relay.Position, limit, maxBytes int) (relay.Page, error) {
 	began := s.beginRead()
 	reading, first, err := s.readRuns(ctx, positions, limit, maxBytes)
 	if err == nil && len(reading.rows) == 0 && reading.leftOut && s.habits.paces != nil {
@@ -51,6 +64,7 @@ func (s *Store) read(ctx context.Context, positions []relay.Position, limit, max
 		return relay.Page{}, err
 	}
 	s.gave(reading.rows)
+	s.emptied = emptiedBy(positions, &reading)
 	return relay.Page{Rows: reading.rows, More: reading.full() || reading.leftOut, LateAfter: late, Horizon: horizon, Warning: s.warning()}, nil
 }
 

@@ -43,6 +43,8 @@ type Store struct {
 	longest  time.Duration
 	findings []Finding // what there is to know of the server
 	habits   habits
+	emptied  emptied
+	owed     int64 // LateAfter of a peek whose read has not returned a page yet; -1 for none
 	pool     poolWatch
 	handling handling
 	purges   purges
@@ -97,7 +99,7 @@ func (s *Store) begin(ctx context.Context, unordered bool) error {
 }
 
 func open(db *sql.DB, d dialect.Dialect, options Options) (*Store, error) {
-	s := &Store{db: db, dialect: d, writing: make(chan struct{}, 1), longest: options.LongestTransaction}
+	s := &Store{db: db, dialect: d, writing: make(chan struct{}, 1), owed: -1, longest: options.LongestTransaction}
 	if s.longest <= 0 {
 		s.longest = defaultLongestTransaction
 	}

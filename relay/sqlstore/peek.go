@@ -1,0 +1,69 @@
+package sqlstore
+
+import (
+	"context"
+
+	"github.com/rowrelay/rowrelay/outbox/dialect"
+	"github.com/rowrelay/rowrelay/relay"
+)
+
+// emptied are the positions of a read that found nothing up to the table's end,
+// by lane. As long as nothing has appeared since, another read there needn't be
+// made: most looks of an idle relay are answered by a peek.
+type emptied map[int]int64
+
+// emptiedBy returns where a read found that there is nothing.
+func emptiedBy(positions []relay.Position, r *reading) emptied {
+	if len(r.rows) > 0 || r.leftOut {
+		return nil
+	}
+	e := emptied{}
+	for _, p := range positions {
+		if p.Key == "" && p.Until == 0 {
+			e[p.Lane] = p.After
+		}
+	}
+	return e
+}
+
+// covers says that all of these positions lie where nothing was.
+func (e emptied) covers(positions []relay.Position) bool {
+	for _, p := range positions {
+		if after, ok := e[p.Lane]; !ok || p.After < after {
+			return false
+		}
+	}
+	return len(e) > 0
+}
+
+// peek says what a page would tell, and whether it would be empty for certain:
+// what has appeared since the read before has an id that was given out, and is
+// above LateAfter. Where ids were given out that no transaction of ours knows of,
+// a read has to take a number.
+func (s *Store) peek(ctx context.Context, positions []relay.Position) (page relay.Page, certain bool, err error) {
+	page.LateAfter = -1
+	peeking, ok := s.dialect.(dialect.Peeking)
+	if !ok || !s.emptied.covers(positions) || s.horizon.stale() {
+		return page, false, nil
+	}
+	began := s.beginRead()
+	var text string
+	if err := s.queryRow(ctx, peeking.Peek(s.table), &text); err != nil {
+		return page, false, err
+	}
+	first, err := parseFirstLine(text)
+	if err != nil {
+		return page, false, err
+	}
+	page.LateAfter, page.Horizon, err = s.promise(ctx, first, began)
+	return page, err == nil && (page.LateAfter < 0 || page.LateAfter >= first.given), err
+}
+
+// lowestLate returns the lower of two ids after which rows may have appeared, of
+// which negative ones say that none have.
+func lowestLate(a, b int64) int64 {
+	if a < 0 || b >= 0 && b < a {
+		return b
+	}
+	return a
+}
