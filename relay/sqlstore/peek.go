@@ -14,7 +14,7 @@ type emptied map[int]int64
 
 // emptiedBy returns where a read found that there is nothing.
 func emptiedBy(positions []relay.Position, r *reading) emptied {
-	if len(r.rows) > 0 || r.leftOut {
+	if len(r.rows) > 0 || r.leftOut || r.full() {
 		return nil
 	}
 	e := emptied{}

@@ -175,3 +175,31 @@ func TestPeekBeforeAReadThatFails(t *testing.T) {
 		})
 	}
 }
+
+// A read that had no room says nothing of what there is.
+func TestPeekAfterAReadWithoutRoom(t *testing.T) {
+	t.Parallel()
+	for _, target := range postgresTargets() {
+		t.Run(target.Name, func(t *testing.T) {
+			t.Parallel()
+			p := newPeeker(t, open(t, target))
+			exec(t, p.DB, "INSERT INTO outbox (topic) VALUES ('t')")
+			for range 3 {
+				if _, err := p.store.Read(t.Context(), []relay.Position{{Lane: 0}}, 0, 1<<20); err != nil {
+					t.Fatal(err)
+				}
+			}
+			all := 0
+			for lane := range relay.Lanes {
+				page, err := p.store.Read(t.Context(), []relay.Position{{Lane: lane}}, 10, 1<<20)
+				if err != nil {
+					t.Fatal(err)
+				}
+				all += len(page.Rows)
+			}
+			if all != 1 {
+				t.Errorf("%d rows, want 1", all)
+			}
+		})
+	}
+}
