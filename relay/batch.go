@@ -14,6 +14,10 @@ func (e *engine) takeBatch(o *outlet) []*item {
 		if !ok {
 			break
 		}
+		if o.deservesMore(entry, o.options.Batch-len(batch)) {
+			o.queue.giveBack(entry)
+			break
+		}
 		for _, it := range e.takeEntry(o, entry, o.options.Batch-len(batch), o.options.BatchBytes-bytes) {
 			batch = append(batch, it)
 			bytes += it.size()
@@ -23,6 +27,13 @@ func (e *engine) takeBatch(o *outlet) []*item {
 		slices.SortFunc(batch, func(a, b *item) int { return cmp.Compare(a.row.ID, b.row.ID) })
 	}
 	return batch
+}
+
+// deservesMore says that a key with many messages begins the next batch rather
+// than get the little that is left of this one: of a key one batch is under way at
+// a time, and a busy key goes no faster than its batches are large.
+func (o *outlet) deservesMore(entry queued, left int) bool {
+	return entry.key != nil && left < o.options.Batch/2 && left < min(len(entry.key.items), o.perKey())
 }
 
 // takeEntry takes up to n items of one place in the queue, and about so many

@@ -1,0 +1,46 @@
+package relay
+
+import (
+	"testing"
+	"time"
+
+	"github.com/rowrelay/rowrelay/sinks"
+)
+
+// A batch that is half full leaves a busy key to the next one, which is all its.
+func TestBusyKeyHasLargeBatches(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		single, ofKey int
+		want          []int
+	}{
+		"much is left of the batch":       {single: 4, ofKey: 20, want: []int{10, 10, 4}},
+		"little is left of it":            {single: 6, ofKey: 20, want: []int{6, 10, 10}},
+		"little is left, but it's enough": {single: 6, ofKey: 4, want: []int{10}},
+		"nothing is before it":            {ofKey: 12, want: []int{10, 2}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := newOutlet("sink", 0, SinkOptions{Batch: 10, BatchBytes: 1 << 20, Workers: 1})
+			o.order = sinks.OrderPrefix
+			e, l := &engine{outlets: []*outlet{o}}, newLane(Lease{}, 1, time.Time{})
+			k := l.key(keyRef{0, "busy"})
+			for i := range c.single + c.ofKey {
+				it := &item{row: Row{ID: int64(i + 1)}, lane: l, outlet: o}
+				if i >= c.single {
+					it.key = k
+				}
+				o.buffered++
+				e.enqueue(it)
+			}
+			for n, want := range c.want {
+				batch := e.takeBatch(o)
+				if len(batch) != want {
+					t.Fatalf("batch %d has %d messages, want %d", n+1, len(batch), want)
+				}
+				k.flying = 0
+				e.line(k)
+			}
+		})
+	}
+}
