@@ -8,7 +8,7 @@ import (
 // catchUpOutlet reads what an outlet passed over while it had no room.
 func (e *engine) catchUpOutlet() (readJob, bool) {
 	for _, o := range e.outlets {
-		if !o.roomy() || o.circuit.state != circuitUp {
+		if !o.roomy() || o.circuit.state != circuitUp || !e.lagging(o) {
 			continue
 		}
 		var positions []Position
@@ -22,6 +22,11 @@ func (e *engine) catchUpOutlet() (readJob, bool) {
 		}
 	}
 	return readJob{}, false
+}
+
+// lagging says that the outlet has passed over something.
+func (e *engine) lagging(o *outlet) bool {
+	return slices.ContainsFunc(e.sortedLanes(), func(l *lane) bool { return l.lag[o.index] != none })
 }
 
 // catchUpKey reads what a key left behind while it was held.

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"maps"
 	"slices"
 	"time"
 )
@@ -188,11 +189,11 @@ func (e *engine) lanesInTurn() []*lane {
 	return append(lanes[at:len(lanes):len(lanes)], lanes[:at]...)
 }
 
+// sortedLanes returns the lanes by their numbers. It is the same slice until one
+// comes or goes: nobody changes it.
 func (e *engine) sortedLanes() []*lane {
-	lanes := make([]*lane, 0, len(e.lanes))
-	for _, l := range e.lanes {
-		lanes = append(lanes, l)
+	if e.sorted == nil {
+		e.sorted = slices.SortedFunc(maps.Values(e.lanes), func(a, b *lane) int { return a.Lane - b.Lane })
 	}
-	slices.SortFunc(lanes, func(a, b *lane) int { return a.Lane - b.Lane })
-	return lanes
+	return e.sorted
 }

@@ -15,7 +15,7 @@ const rowsLane = -1
 func (e *engine) beginRows() {
 	l := newLane(Lease{Lane: rowsLane}, len(e.outlets), time.Now())
 	l.token = e.options.Name + "/" + randomHex(8)
-	e.lanes[rowsLane] = l
+	e.lanes[rowsLane], e.sorted = l, nil
 	e.read.except = map[string]*outlet{}
 }
 

@@ -71,6 +71,7 @@ func (e *engine) dropLane(l *lane) {
 	}
 	l.lost = true
 	e.clearSuspects(l.Lane)
+	e.sorted = nil
 	delete(e.lanes, l.Lane)
 }
 
@@ -86,7 +87,7 @@ func (e *engine) addGranted(r leaseResult) {
 		l.seq, l.crashes = e.read.seq, g.Crashes
 		l.startAt(g.Marks, e.routes.print, e.outlets)
 		e.inherit(l, g.Tickets)
-		e.lanes[g.Lane] = l
+		e.lanes[g.Lane], e.sorted = l, nil
 		e.suspect(g, now)
 	}
 	for _, held := range r.keys {
@@ -109,7 +110,7 @@ func (e *engine) balance(share int) {
 		return
 	}
 	e.lease.share = share
-	lanes := e.sortedLanes()
+	lanes := slices.Clone(e.sortedLanes())
 	slices.SortStableFunc(lanes, func(a, b *lane) int { return len(b.known) - len(a.known) })
 	for i, l := range lanes {
 		if surplus := i >= share; surplus != l.draining {

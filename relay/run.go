@@ -24,6 +24,7 @@ type engine struct {
 	host      string
 
 	lanes    map[int]*lane
+	sorted   []*lane // the same by their numbers; nil since one has come or gone
 	read     reading
 	settle   settling
 	lease    leasing
