@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -16,17 +17,30 @@ type measured struct {
 	Met                                   bool
 }
 
-// figures is the table of what internal/bench has measured: also what missed
-// its goal.
+// figures is the table of all that internal/bench has measured.
 func figures(t testing.TB) string {
+	t.Helper()
+	return tableOf(recorded(t))
+}
+
+// goals is the table of what has a goal, also of what missed it.
+func goals(t testing.TB) string {
+	t.Helper()
+	return tableOf(slices.DeleteFunc(recorded(t), func(f measured) bool { return f.Goal == "" }))
+}
+
+func recorded(t testing.TB) (all []measured) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, "internal/bench/figures.json"))
 	check(t, err)
-	var all []measured
 	check(t, json.Unmarshal(text, &all))
 	if len(all) == 0 {
 		t.Fatal("internal/bench/figures.json has no figure")
 	}
+	return all
+}
+
+func tableOf(all []measured) string {
 	var lines strings.Builder
 	lines.WriteString("| | what | measured | against | goal | |\n| --- | --- | --- | --- | --- | --- |\n")
 	for _, f := range all {

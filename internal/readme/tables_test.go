@@ -19,11 +19,22 @@ var update = flag.Bool("update", false, "write the generated tables anew")
 
 var generated = regexp.MustCompile(`(?s)(<!-- generated: (\w+); go test ./internal/readme -update -->\n)(.*?)(<!-- end -->)`)
 
-// The tables of README.md are made from what the tests run.
+// The tables of these pages are made from what the tests run, and what was
+// measured.
 func TestTablesAreFresh(t *testing.T) {
 	t.Parallel()
-	tables := map[string]func(testing.TB) string{"databases": databases, "sinks": sinkTable, "figures": figures}
-	p := read(t, "README.md")
+	for name, tables := range map[string]map[string]func(testing.TB) string{
+		"README.md":                 {"databases": databases, "sinks": sinkTable, "goals": goals},
+		"internal/bench/FIGURES.md": {"figures": figures},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			checkTables(t, read(t, name), tables)
+		})
+	}
+}
+
+func checkTables(t *testing.T, p page, tables map[string]func(testing.TB) string) {
 	fresh := generated.ReplaceAllStringFunc(p.text, func(found string) string {
 		m := generated.FindStringSubmatch(found)
 		makeTable := tables[m[2]]
@@ -34,13 +45,13 @@ func TestTablesAreFresh(t *testing.T) {
 		return m[1] + "\n" + makeTable(t) + "\n" + m[4]
 	})
 	for name := range tables {
-		t.Errorf("README.md has no table %s", name)
+		t.Errorf("%s has no table %s", p.name, name)
 	}
 	if fresh == p.text {
 		return
 	}
 	if !*update {
-		t.Error("the tables of README.md are stale: go test ./internal/readme -update writes them anew")
+		t.Errorf("the tables of %s are stale: go test ./internal/readme -update writes them anew", p.name)
 		return
 	}
 	check(t, os.WriteFile(filepath.Join(root, p.name), []byte(fresh), 0o644))
