@@ -50,6 +50,7 @@ type scene struct {
 var scenes = []scene{
 	{"drain", "a backlog to a sink that does nothing, against loops by hand", drain},
 	{"order", "a backlog with no key, many, few and one: what order costs", orderScene},
+	{"relays", "a backlog to 1, 2 and 4 relays", several},
 	{"peers", "a backlog to a sink that does nothing, against other outboxes and queues", besidePeers},
 	{"snapshot", "ten rounds while a snapshot is held open, the last against the first", underSnapshot},
 	{"kafka", "a backlog to Kafka, against a bare producer and the table's limit", kafkaScene},
