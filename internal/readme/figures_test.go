@@ -23,10 +23,31 @@ func figures(t testing.TB) string {
 	return tableOf(recorded(t))
 }
 
-// goals is the table of what has a goal, also of what missed it.
+// goals is the table of what has a goal, also of what missed it, folded below how
+// many of each row met theirs.
 func goals(t testing.TB) string {
 	t.Helper()
-	return tableOf(slices.DeleteFunc(recorded(t), func(f measured) bool { return f.Goal == "" }))
+	all := slices.DeleteFunc(recorded(t), func(f measured) bool { return f.Goal == "" })
+	return summary(all) + "\n<details><summary>each of them</summary>\n\n" + tableOf(all) + "\n</details>\n"
+}
+
+func summary(all []measured) string {
+	var firsts []measured
+	of, met := map[string]int{}, map[string]int{}
+	for _, f := range all {
+		if of[f.Row]++; of[f.Row] == 1 {
+			firsts = append(firsts, f)
+		}
+		if f.Met {
+			met[f.Row]++
+		}
+	}
+	var lines strings.Builder
+	lines.WriteString("| | for example | | against | goals met |\n| --- | --- | --- | --- | --- |\n")
+	for _, f := range firsts {
+		fmt.Fprintf(&lines, "| %s | %s | %s | %s | %d of %d |\n", f.Row, f.What, f.Value, f.against(), met[f.Row], of[f.Row])
+	}
+	return lines.String()
 }
 
 func recorded(t testing.TB) (all []measured) {
