@@ -76,6 +76,7 @@ CREATE TABLE {{.Held}} (
 -- No time means at once.
 CREATE INDEX {{.IndexName "held_due"}} ON {{.Held}}
     (COALESCE(available_at, '0001-01-01 00:00:00+00'), id) WHERE state <> 'error';
+ALTER INDEX {{.Index "held_due"}} ALTER COLUMN 1 SET STATISTICS 0;
 
 CREATE INDEX {{.IndexName "held_retry"}} ON {{.Held}} (lane, id) WHERE state = 'retry';
 

@@ -74,6 +74,12 @@ func boundBy(bound, text string) string {
 
 const boundWords = 100
 
+// timeBoundBy is the same for a bound that is a time. A bound that is given beforehand
+// has to stand in a SELECT of its own: the planner would leave out all but a value.
+func timeBoundBy(bound, text string) string {
+	return "COALESCE(" + bound + ", " + boundBy("NULL", text) + " * interval '1 s' + now())"
+}
+
 // postgresFound is a FROM of the rows of given, as g, and for each the row of a
 // table with its lane and id, as x. With the place of that row a statement
 // changes t by t.ctid = g.place, one row after the other. Joined by their keys
