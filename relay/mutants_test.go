@@ -2,6 +2,7 @@ package relay_test
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -15,6 +16,9 @@ func TestSimulationFindsBrokenStores(t *testing.T) {
 	t.Parallel()
 	mutants := map[string]func(relay.Store) relay.Store{
 		"late rows are not told of":            func(s relay.Store) relay.Store { return neverLate{s} },
+		"late rows are told of a look later":   func(s relay.Store) relay.Store { return &tellsLate{s, -1} },
+		"late rows are left out of pages":      func(s relay.Store) relay.Store { return readsOn{s, map[int]int64{}} },
+		"a page says that it is whole":         func(s relay.Store) relay.Store { return alwaysWhole{s} },
 		"the horizon passes open transactions": func(s relay.Store) relay.Store { return boldHorizon{s} },
 		"held keys are forgotten at takeover":  func(s relay.Store) relay.Store { return forgetsKeys{s} },
 		"leases end before the relay knows":    func(s relay.Store) relay.Store { return shortLeases{s} },
@@ -41,6 +45,57 @@ type neverLate struct{ relay.Store }
 func (s neverLate) Read(ctx context.Context, positions []relay.Position, limit, maxBytes int) (relay.Page, error) {
 	page, err := s.Store.Read(ctx, positions, limit, maxBytes)
 	page.LateAfter = -1
+	return page, err
+}
+
+// tellsLate tells with a page what appeared before the page before it.
+type tellsLate struct {
+	relay.Store
+	untold int64
+}
+
+func (s *tellsLate) Read(ctx context.Context, positions []relay.Position, limit, maxBytes int) (relay.Page, error) {
+	page, err := s.Store.Read(ctx, positions, limit, maxBytes)
+	if err == nil {
+		page.LateAfter, s.untold = s.untold, page.LateAfter
+	}
+	return page, err
+}
+
+// readsOn returns no row at or below the last one that it has returned of a lane,
+// as an engine would that takes what it reads again for known.
+type readsOn struct {
+	relay.Store
+	last map[int]int64
+}
+
+func (s readsOn) Acquire(ctx context.Context, name string, count int, ttl time.Duration) ([]relay.Grant, error) {
+	grants, err := s.Store.Acquire(ctx, name, count, ttl)
+	for _, g := range grants {
+		delete(s.last, g.Lane)
+	}
+	return grants, err
+}
+
+func (s readsOn) Read(ctx context.Context, positions []relay.Position, limit, maxBytes int) (relay.Page, error) {
+	page, err := s.Store.Read(ctx, positions, limit, maxBytes)
+	if positions[0].Until > 0 {
+		return page, err // what was passed over
+	}
+	page.Rows = slices.DeleteFunc(page.Rows, func(row relay.Row) bool {
+		old := row.ID <= s.last[row.Lane]
+		s.last[row.Lane] = max(s.last[row.Lane], row.ID)
+		return old
+	})
+	return page, err
+}
+
+// alwaysWhole hides that a page was cut off.
+type alwaysWhole struct{ relay.Store }
+
+func (s alwaysWhole) Read(ctx context.Context, positions []relay.Position, limit, maxBytes int) (relay.Page, error) {
+	page, err := s.Store.Read(ctx, positions, limit, maxBytes)
+	page.More = false
 	return page, err
 }
 

@@ -20,7 +20,7 @@ import (
 )
 
 var (
-	simulations = flag.Int("simulations", 30, "how many simulated histories are tried")
+	simulations = flag.Int("simulations", 60, "how many simulated histories are tried")
 	simulated   = flag.Uint64("simulate", 0, "try only the history with this seed")
 )
 
@@ -46,6 +46,7 @@ type world struct {
 	random *rand.Rand
 	db     *memstore.DB
 	wrap   func(relay.Store) relay.Store // breaks a store on purpose
+	course course
 
 	mu        sync.Mutex
 	committed map[string][]int64 // by sink and key, the ids in the order of their commits
@@ -64,10 +65,48 @@ type world struct {
 	incidents       int // crashes and the like: without one no message comes twice
 }
 
+// course is what kind of history it is.
+type course struct {
+	writers int
+	keys    []string      // the writers', one after the other
+	open    time.Duration // a transaction after each of its messages, at most
+	rest    time.Duration // between two transactions of a writer, at most
+	call    time.Duration // that a sink takes for a message, at most
+	steady  bool          // one relay keeps its lanes, and nobody reads again what it has passed
+}
+
+// courseOf gives every third history to transactions that overlap, with keys
+// that share their lanes, under one relay, and another third to the same under
+// relays that come and go.
+func courseOf(seed uint64, random *rand.Rand) course {
+	if seed%3 == 0 {
+		return course{writers: 4, keys: keysOf(0, 1, 12), open: 5 * time.Millisecond, rest: 600 * time.Millisecond, call: 20 * time.Millisecond}
+	}
+	return course{
+		writers: 2 + random.IntN(5), keys: keysOf(random.IntN(relay.Lanes), 20, 12), steady: seed%3 == 1,
+		open: time.Second, rest: 100 * time.Millisecond, call: 32 * time.Millisecond << random.IntN(4),
+	}
+}
+
+// keysOf returns n keys of every so many lanes.
+func keysOf(first, every, n int) (keys []string) {
+	db := memstore.New()
+	for i := range 100 * n {
+		db.Write(outbox.Message{Topic: "a.1", Key: fmt.Sprint("key-", i)})
+	}
+	for i, insert := range db.History() {
+		if insert.Lane%every == first%every && len(keys) < n {
+			keys = append(keys, fmt.Sprint("key-", i))
+		}
+	}
+	return keys
+}
+
 func simulate(t testing.TB, seed uint64, wrap func(relay.Store) relay.Store) (problems []string) {
 	run := func(t *testing.T) {
+		random := rand.New(rand.NewPCG(seed, 7))
 		w := &world{
-			t: t, random: rand.New(rand.NewPCG(seed, 7)), db: memstore.New(), wrap: wrap,
+			t: t, random: random, db: memstore.New(), wrap: wrap, course: courseOf(seed, random),
 			committed: map[string][]int64{}, topics: map[int64]string{}, loose: map[int64]bool{},
 			delivered: map[int64]int{}, lost: map[int64]bool{}, last: map[string]int64{}, downUntil: map[string]time.Time{}, log: map[string]string{},
 		}
@@ -85,21 +124,59 @@ func simulate(t testing.TB, seed uint64, wrap func(relay.Store) relay.Store) (pr
 const simulatedTime = 4 * time.Minute
 
 func (w *world) play() {
-	for writer := range 4 {
+	for writer := range w.course.writers {
 		w.writers.Go(func() { w.write(writer) })
 	}
 	end := time.Now().Add(simulatedTime)
+	w.relays.Go(func() { w.breakSinks(end) })
+	if w.course.steady {
+		w.playSteadily()
+		return
+	}
 	for slot := range 3 {
 		w.relays.Go(func() { w.keepRelaying(slot, end) })
 	}
-	w.relays.Go(func() { w.breakSinks(end) })
+	w.calmDown()
+	stop := w.run("last", w.db.Store())
+	time.Sleep(2 * time.Minute)
+	stop()
+	w.check()
+}
+
+// playSteadily has one relay for all, which is judged while it still runs: what
+// it has lost, no other finds.
+func (w *world) playSteadily() {
+	store := w.db.Store()
+	store.Hooks = w.hooks(make(chan struct{}))
+	stop := w.run("steady", store)
+	w.calmDown()
+	time.Sleep(2 * time.Minute)
+	w.check()
+	stop()
+}
+
+// calmDown waits for the end of all trouble.
+func (w *world) calmDown() {
 	w.writers.Wait()
 	w.relays.Wait()
 	w.mu.Lock()
+	defer w.mu.Unlock()
 	w.calm = true
-	w.mu.Unlock()
-	w.finish()
-	w.check()
+	clear(w.downUntil)
+}
+
+// run starts a relay that nothing happens to.
+func (w *world) run(name string, store relay.Store) (stop func()) {
+	r := w.relay(name, store, make(chan struct{}))
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- r.Run(ctx) }()
+	return func() {
+		cancel()
+		if err := <-done; err != nil {
+			w.problem("relay %s: %v", name, err)
+		}
+	}
 }
 
 // write commits messages of its own keys, one transaction after the other.
@@ -111,7 +188,7 @@ func (w *world) write(writer int) {
 		for range 1 + w.pick(3) {
 			m := w.message(writer)
 			written[tx.Insert(m)] = m
-			w.nap(5 * time.Millisecond)
+			w.nap(w.course.open)
 		}
 		if w.pick(60) == 0 {
 			w.nap(time.Minute)
@@ -121,19 +198,26 @@ func (w *world) write(writer int) {
 		} else {
 			w.commit(tx, written)
 		}
-		w.nap(600 * time.Millisecond)
+		w.nap(w.course.rest)
 	}
 }
 
 func (w *world) message(writer int) outbox.Message {
 	m := outbox.Message{Topic: []string{"a.1", "a.2", "b.1", "c.1", "c.2"}[w.pick(5)], Payload: []byte("x")}
 	if w.pick(5) > 0 {
-		m.Key = fmt.Sprintf("w%d-%d", writer, w.pick(3))
+		m.Key = w.keyOf(writer)
 	}
 	if w.pick(20) == 0 {
 		m.AvailableAt = time.Now().Add(time.Duration(w.pick(30)) * time.Second)
 	}
 	return m
+}
+
+// keyOf returns a key that no other writer has, so that its transactions follow
+// one another.
+func (w *world) keyOf(writer int) string {
+	each := len(w.course.keys) / w.course.writers
+	return w.course.keys[writer*each+w.pick(each)]
 }
 
 func sinkOf(topic string) string { return topic[:1] }
@@ -166,10 +250,7 @@ var errDead = errors.New("the process is dead")
 func (w *world) oneLife(name string, life time.Duration, kill bool) {
 	dead := make(chan struct{})
 	store := w.db.Store()
-	store.Hooks = memstore.Hooks{
-		Fail: func(ctx context.Context, _ memstore.Op) error { return w.disturb(ctx, dead) },
-		Lose: func(ctx context.Context, _ memstore.Op) error { return w.disturb(ctx, dead) },
-	}
+	store.Hooks = w.hooks(dead)
 	r := w.relay(name, store, dead)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -189,6 +270,16 @@ func (w *world) oneLife(name string, life time.Duration, kill bool) {
 	<-done
 }
 
+func (w *world) hooks(dead chan struct{}) memstore.Hooks {
+	disturb := func(ctx context.Context, op memstore.Op) error {
+		if op == memstore.OpAdopt && w.course.steady {
+			return nil // a relay that can't begin ends, and no other comes
+		}
+		return w.disturb(ctx, dead)
+	}
+	return memstore.Hooks{Fail: disturb, Lose: disturb}
+}
+
 // disturb makes a call of the table slow, or fail.
 func (w *world) disturb(ctx context.Context, dead chan struct{}) error {
 	select {
@@ -203,7 +294,7 @@ func (w *world) disturb(ctx context.Context, dead chan struct{}) error {
 	if w.pick(40) == 0 {
 		w.napFor(ctx, w.span(2*time.Second))
 	}
-	if w.pick(300) == 0 {
+	if w.pick(300) == 0 && !w.course.steady {
 		w.incident() // the process was stopped, or its packets got lost for a while
 		time.Sleep(w.span(30 * time.Second))
 	}
@@ -268,7 +359,7 @@ func (s *unsteady) Send(ctx context.Context, batch []sinks.Message) []sinks.Outc
 	var outcomes []sinks.Outcome
 	failed := map[string]bool{}
 	for _, m := range batch {
-		s.w.napFor(ctx, s.w.span(20*time.Millisecond))
+		s.w.napFor(ctx, s.w.span(s.w.course.call))
 		switch {
 		case ctx.Err() != nil || s.isDead() || failed[m.Key]:
 			outcomes = append(outcomes, sinks.Fail(sinks.Unsent, sinks.ReasonCancelled, ""))
@@ -381,20 +472,6 @@ func (w *world) isDown(sink string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return time.Now().Before(w.downUntil[sink])
-}
-
-// finish lets one last relay deliver what is left.
-func (w *world) finish() {
-	clear(w.downUntil)
-	r := w.relay("last", w.db.Store(), make(chan struct{}))
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- r.Run(ctx) }()
-	time.Sleep(2 * time.Minute)
-	cancel()
-	if err := <-done; err != nil {
-		w.problem("the last relay: %v", err)
-	}
 }
 
 // check holds promises 1, 4 and 5 against the end.
