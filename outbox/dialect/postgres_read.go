@@ -117,7 +117,8 @@ func postgresPick(columns, from, condition string, lanes []int, ids []int64) Que
 		"WHERE "+a.planNow()+condition)
 }
 
-// Due compares a row without a time as one of the first of days.
+// Due compares a row without a time as one of the first of days. Its bound is dear
+// for what boundBy says.
 func (postgres) Due(table Table, lanes []int, after After, limit, maxBytes int) Query {
 	const at = "COALESCE(t.available_at, '0001-01-01 00:00:00+00')"
 	var a postgresArgs
@@ -125,7 +126,7 @@ func (postgres) Due(table Table, lanes []int, after After, limit, maxBytes int) 
 		"SELECT "+postgresHeld,
 		postgresPage(&a, "SELECT t.* FROM "+table.Held()+" AS t"+
 			"\n    WHERE t.state <> 'error' AND "+at+" <= now() AND t.lane = ANY ("+a.lanes(lanes)+")"+
-			"\n        AND ("+at+", t.id) > ("+a.timestamp(after.At)+", "+a.add(after.ID, "bigint")+")"+
+			"\n        AND ("+at+", t.id) > ("+timeBoundBy("(SELECT "+a.timestamp(after.At)+")", "now()::text")+", "+a.add(after.ID, "bigint")+")"+
 			"\n    ORDER BY "+at+", t.id "+a.limit(limit), maxBytes)+" AND "+a.planNow())
 }
 

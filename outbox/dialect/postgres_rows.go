@@ -66,7 +66,7 @@ func claimBound(pick string) string {
 	}
 	dear := boundBy(low, "now()::text")
 	if pick == "ended" {
-		dear = "COALESCE(" + low + ", " + boundBy("NULL", "now()::text") + " * interval '1 s' + now())"
+		dear = timeBoundBy(low, "now()::text")
 	}
 	return column + " >= " + dear + " AND " + column + " <= " + high +
 		strings.Repeat(" AND ("+column+", "+column+") >= ("+low+", "+low+")", 6)

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rowrelay/rowrelay/internal/testdb"
 	"github.com/rowrelay/rowrelay/migrations"
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 )
@@ -42,6 +41,19 @@ func hotStatements(d dialect.Dialect, rows bool) map[string]dialect.Query {
 	}
 }
 
+// heldStatements touch the held rows.
+func heldStatements(d dialect.Dialect) map[string]dialect.Query {
+	var table dialect.Table
+	lanes := make([]int, 64)
+	for lane := range lanes {
+		lanes[lane] = lane
+	}
+	return map[string]dialect.Query{
+		"due":       d.Due(table, lanes, dialect.After{}, 500, 0),
+		"due bytes": d.Due(table, lanes, dialect.After{}, 500, 1<<20),
+	}
+}
+
 // Neither a scan nor a sort of the table comes with a million rows, whatever
 // the planner knows of them: nothing yet, what was true while the table was
 // empty, or the truth. The statements are prepared, and had been run while the
@@ -51,8 +63,8 @@ func TestPlans(t *testing.T) {
 		t.Skip("writes a million rows")
 	}
 	t.Parallel()
-	for _, target := range testdb.Targets() {
-		if target.Kind != testdb.Postgres || target.Driver != "pgx" {
+	for _, target := range postgresTargets() {
+		if target.Driver != "pgx" {
 			continue
 		}
 		for _, rows := range []bool{false, true} {
@@ -64,18 +76,28 @@ func TestPlans(t *testing.T) {
 	}
 }
 
-func checkPlans(t *testing.T, table table, rows bool) {
+// plansOf prepares the statements on the hot table, which nothing vacuums: it
+// would be the test's luck.
+func plansOf(t *testing.T, table table, rows bool) prepared {
 	if rows {
 		migrate(t, table.DB, table.dialect, migrations.Options{Claim: "rows"})
 	}
-	exec(t, table.DB, "ALTER TABLE outbox SET (autovacuum_enabled = off)") // it would be the test's luck
+	return preparedOn(t, table, "outbox", hotStatements(table.dialect, rows))
+}
+
+func preparedOn(t *testing.T, table table, name string, statements map[string]dialect.Query) prepared {
+	t.Helper()
+	exec(t, table.DB, "ALTER TABLE "+name+" SET (autovacuum_enabled = off)")
 	conn, err := table.DB.Conn(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = conn.Close() }()
-	statements := hotStatements(table.dialect, rows)
-	plans := prepare(t, conn, statements)
+	t.Cleanup(func() { _ = conn.Close() })
+	return prepare(t, conn, statements)
+}
+
+func checkPlans(t *testing.T, table table, rows bool) {
+	plans := plansOf(t, table, rows)
 	plans.runAll(t)
 	exec(t, table.DB, "VACUUM ANALYZE outbox")
 	plans.runAll(t)
@@ -93,6 +115,13 @@ func checkPlans(t *testing.T, table table, rows bool) {
 func fill(t *testing.T, db *sql.DB, count int) {
 	t.Helper()
 	exec(t, db, "INSERT INTO outbox (topic, message_key, payload_text) SELECT 't', 'k' || i % 5000, 'some payload' FROM generate_series(1, $1::int) AS i", count)
+}
+
+func fillHeld(t *testing.T, db *sql.DB, count int) {
+	t.Helper()
+	exec(t, db, "INSERT INTO outbox_held (id, lane, state, message_id, topic, message_key, payload_text, priority, attempts, crashes, available_at, created_at)"+
+		" SELECT i + (SELECT COALESCE(max(id), 0) FROM outbox_held), i % 64, CASE WHEN i % 3 = 0 THEN 'retry' ELSE 'scheduled' END, gen_random_uuid(), 't', 'k' || i % 5000, 'some payload', 0, 0, 0, now(), now()"+
+		" FROM generate_series(1, $1::int) AS i", count)
 }
 
 // prepared are statements of a session.
