@@ -24,6 +24,7 @@ test: ## all tests with the race detector, against real servers that it brings u
 
 on-servers:
 	go test -race -shuffle=on $(TESTFLAGS) $(PACKAGES)
+	cd internal/bench && go test -shuffle=on $(TESTFLAGS) ./...
 	go test $(SECOND_MYSQL) $(TESTFLAGS) -run 'TestStore$$/mariadb1011/gomysql' ./relay/sqlstore
 
 bench: ## measures, on the same servers, and records the figures; quarter of an hour; SCENES=drain for one of them

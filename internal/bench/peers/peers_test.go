@@ -3,6 +3,7 @@ package peers
 import (
 	"context"
 	"errors"
+	"os"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -69,7 +70,10 @@ func TestPeersShowWhatIsPending(t *testing.T) {
 
 func filled(t *testing.T, p Peer) (context.Context, *table.Database) {
 	server := table.Servers["postgres15"]
-	if server.Missing() {
+	switch {
+	case server.Missing() && os.Getenv("REQUIRE_SERVERS") == "1":
+		t.Fatal("no PostgreSQL, though REQUIRE_SERVERS=1: see deploy/servers")
+	case server.Missing():
 		t.Skip("no PostgreSQL: see deploy/servers")
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
