@@ -126,6 +126,10 @@ type Page struct {
 	// its end.
 	More bool
 
+	// Through: where there is more, every position was read up to this id at least
+	// (or to its end). 0 where the store can't say.
+	Through int64
+
 	// LateAfter: since the last Read of this Store that returned without an
 	// error, rows may have appeared with ids above this one, also at or below
 	// ids that had been read; in any lane, visited or not. Negative where none

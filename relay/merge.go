@@ -121,10 +121,26 @@ func (e *engine) mergeLanes(job readJob, page Page) {
 		}
 		l.cursor = max(l.cursor, row.ID)
 	}
+	e.readThrough(job, page)
 	if page.More {
 		e.read.fresh, e.read.lag = true, 0 // what is read once more must not fill the next page, too
 	}
 	e.countLook(found == 0)
+}
+
+// readThrough moves on lanes that had nothing: a lane that is read from far back
+// is passed over all that was deleted since. Without a limit that was met, only
+// up to where nothing can appear: what is late comes with the next page then.
+func (e *engine) readThrough(job readJob, page Page) {
+	through := page.Through
+	if !page.More {
+		through = page.Horizon
+	}
+	for _, p := range job.positions {
+		if l := e.readLane(job, p.Lane); l != nil && !l.draining {
+			l.cursor = max(l.cursor, through)
+		}
+	}
 }
 
 // mergeOutlet takes in rows that the outlet had passed over, in each lane until

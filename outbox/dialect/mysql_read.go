@@ -1,6 +1,7 @@
 package dialect
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -35,8 +36,15 @@ func mysqlHighest(table Table) string {
 	return strings.Join(highest, ", ")
 }
 
-// ByLane implements [Clustered].
-func (mysql) ByLane() {}
+// Walk implements [Walking]. MariaDB doesn't tell InnoDB where a range ends: who
+// reads a lane to its end passes over the deleted rows of all lanes behind it,
+// as long as some old snapshot keeps them, up to the next row that is there.
+func (d mysql) Walk() Walk {
+	if d.isMariaDB() {
+		return WalkByID
+	}
+	return WalkByLane
+}
 
 // Read goes along the key: one select for all positions in the order of lanes,
 // and another one where that order begins anew. A union would cost a third more.
@@ -46,7 +54,7 @@ func (mysql) ByLane() {}
 func (d mysql) Read(table Table, read Read) Query {
 	server := "CONCAT('0 0 ', " + d.server() + "), "
 	var s mysqlSelects
-	s.ranges(server+mysqlHot, table, read.Positions, read.Limit)
+	s.walk(d, server+mysqlHot, table, read.Positions, read.Limit)
 	if len(s.parts) == 0 {
 		s.add("SELECT " + server + mysqlNone)
 	}
@@ -54,9 +62,9 @@ func (d mysql) Read(table Table, read Read) Query {
 }
 
 // Candidates of no position are none.
-func (mysql) Candidates(table Table, positions []Position, limit int) Query {
+func (d mysql) Candidates(table Table, positions []Position, limit int) Query {
 	var s mysqlSelects
-	s.ranges("t.id, t.lane, t.topic, t.message_key", table, positions, limit)
+	s.walk(d, "t.id, t.lane, t.topic, t.message_key", table, positions, limit)
 	if len(s.parts) == 0 {
 		s.add("SELECT 0, 0, '', '' FROM DUAL WHERE FALSE")
 	}
@@ -70,6 +78,14 @@ type mysqlSelects struct {
 }
 
 func (s *mysqlSelects) add(part string) { s.parts = append(s.parts, part) }
+
+func (s *mysqlSelects) walk(d mysql, columns string, table Table, positions []Position, limit int) {
+	if d.Walk() == WalkByID && len(positions) > 0 && positions[0].Key == "" {
+		s.byID(columns, table, positions, limit)
+		return
+	}
+	s.ranges(columns, table, positions, limit)
+}
 
 // ranges has one part as long as the lanes ascend. It names the index: with other
 // statistics than the table's own, or none, a server would read and sort all that
@@ -104,6 +120,46 @@ func (s *mysqlSelects) rangeOf(p Position) string {
 		s.args = append(s.args, p.Key)
 	}
 	return where
+}
+
+// byID has one part along the index on ids, whose entries have the lane, too.
+func (s *mysqlSelects) byID(columns string, table Table, positions []Position, limit int) {
+	whole := Position{After: positions[0].After, Until: positions[0].Until}
+	for _, p := range positions {
+		whole.After, whole.Until = min(whole.After, p.After), max(whole.Until, p.Until)
+	}
+	where := "t.id > " + mysqlID(whole.After)
+	if whole.Until < 1<<63-1 {
+		where += " AND t.id <= " + mysqlID(whole.Until)
+	}
+	s.add("SELECT " + columns + " FROM " + table.Backquoted().Hot() + " AS t FORCE INDEX (id)" +
+		" WHERE " + where + " AND " + mysqlWithin(whole, positions) + " ORDER BY t.id LIMIT " + strconv.Itoa(limit))
+}
+
+// mysqlWithin is a condition of the rows of a range of ids that are at positions.
+// A sum is a condition only, and no range of its own.
+func mysqlWithin(whole Position, positions []Position) string {
+	var lanes []int
+	var others mysqlAlternatives
+	for _, p := range slices.SortedFunc(slices.Values(positions), func(a, b Position) int { return a.Lane - b.Lane }) {
+		bounds := ""
+		if p.After > whole.After {
+			bounds += " AND t.id + 0 > " + mysqlID(p.After)
+		}
+		if p.Until < whole.Until {
+			bounds += " AND t.id + 0 <= " + mysqlID(p.Until)
+		}
+		if bounds == "" {
+			lanes = append(lanes, p.Lane)
+		} else {
+			others.add(p.Lane, "t.lane = "+strconv.Itoa(p.Lane)+bounds)
+		}
+	}
+	all := "t.lane IN " + mysqlList(lanes)
+	if len(others.lanes) > 0 {
+		all = "(" + all + " OR " + others.condition() + ")"
+	}
+	return all
 }
 
 // query bounds the whole. A single part is bounded by itself: in parentheses it

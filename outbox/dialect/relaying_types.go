@@ -32,7 +32,7 @@ type Read struct {
 	// Share is about how many rows of one position are read, so that rows that
 	// were written at about the same time, and lie together, are read together.
 	// On PostgreSQL it bounds the rows of each position, on SQLite the span of
-	// ids. 0 means no bound, and so does any number to a [Clustered] dialect.
+	// ids. 0 means no bound, and so does any number to a [Walking] dialect.
 	Share int
 
 	// MaxBytes: the reading may stop once it has so many bytes of payload, if it

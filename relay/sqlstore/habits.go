@@ -13,7 +13,24 @@ type habits struct {
 	// spread is by how much a position's share may exceed its equal part.
 	spread int
 
-	paces *paces // in the place of shares; nil for most dialects
+	paces *paces // in the place of shares, where lanes are walked; or nil
+	byID  bool   // ids are walked, which are shared by all lanes as they are
+}
+
+// walkAs is how a dialect reads.
+func (h *habits) walkAs(d dialect.Dialect) {
+	walking, ok := d.(dialect.Walking)
+	if !ok {
+		return
+	}
+	if h.byID = walking.Walk() == dialect.WalkByID; !h.byID {
+		h.paces = &paces{}
+	}
+}
+
+// walksIDs says that these positions are read in the order of ids.
+func (h *habits) walksIDs(positions []relay.Position) bool {
+	return h.byID && len(positions) > 0 && positions[0].Key == ""
 }
 
 // minRowSize is assumed of rows' payloads at least.
@@ -36,6 +53,7 @@ const (
 // count bytes.
 func (h *habits) ask(positions []relay.Position, into *reading, number bool) dialect.Read {
 	into.positions, into.at, into.after, into.count = positions, 0, 0, 0
+	into.byID = h.walksIDs(positions)
 	read := dialect.Read{Positions: toDialect(positions), Limit: into.limit - len(into.rows), MaxBytes: into.maxBytes - into.bytes, Number: number}
 	if read.Limit*max(h.rowSize, minRowSize) < read.MaxBytes/4 {
 		read.MaxBytes = 0
@@ -43,7 +61,7 @@ func (h *habits) ask(positions []relay.Position, into *reading, number bool) dia
 		read.Limit = min(read.Limit, 2*read.MaxBytes/h.rowSize+1)
 	}
 	into.asked = len(into.rows) + read.Limit
-	if all := max(into.visited, len(positions)); all >= manyPositions && positions[0].Key == "" {
+	if all := max(into.visited, len(positions)); all >= manyPositions && positions[0].Key == "" && !into.byID {
 		read.Share = max(minShare, into.asked*max(1, h.spread)/all)
 	}
 	into.share = read.Share

@@ -4,12 +4,11 @@ import (
 	"math"
 	"slices"
 
-	"github.com/rowrelay/rowrelay/outbox/dialect"
 	"github.com/rowrelay/rowrelay/relay"
 )
 
 // paces give each lane its share of a page where the lanes are read one after the
-// other (see [dialect.Clustered]): a lane is read up to an id, which lies as far
+// other (see [dialect.WalkByLane]): a lane is read up to an id, which lies as far
 // ahead as its last rows lay apart. So a page has rows of all lanes and of many
 // keys. A lane whose end was reached has no bound, until a page has more than its
 // share of it.
@@ -19,14 +18,6 @@ type paces struct {
 }
 
 var atEnd = math.Inf(1)
-
-// pacesOf returns nil for dialects that take shares.
-func pacesOf(d dialect.Dialect) *paces {
-	if _, clustered := d.(dialect.Clustered); clustered {
-		return &paces{}
-	}
-	return nil
-}
 
 // bounded returns the positions with their ends, and says whether there may be
 // more behind one of these.

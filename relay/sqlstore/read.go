@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -65,7 +66,7 @@ func (s *Store) readPage(ctx context.Context, positions []relay.Position, limit,
 	}
 	s.gave(reading.rows)
 	s.emptied = emptiedBy(positions, &reading)
-	return relay.Page{Rows: reading.rows, More: reading.full() || reading.leftOut, LateAfter: late, Horizon: horizon, Warning: s.warning()}, nil
+	return relay.Page{Rows: reading.rows, More: reading.full() || reading.leftOut, Through: reading.through, LateAfter: late, Horizon: horizon, Warning: s.warning()}, nil
 }
 
 // readRuns makes one page.
@@ -73,7 +74,8 @@ func (s *Store) readRuns(ctx context.Context, positions []relay.Position, limit,
 	reading.limit, reading.maxBytes, reading.visited = limit, maxBytes, len(positions)
 	reading.expected = min(limit, s.habits.pageSize)
 	told := false
-	for i, run := range s.runs(positions) {
+	runs := s.runs(positions)
+	for i, run := range runs {
 		// What a later statement sees beyond the first one's snapshot is told
 		// as late by the next read.
 		line, tells, err := s.readRun(ctx, run, &reading, i == 0)
@@ -88,6 +90,9 @@ func (s *Store) readRuns(ctx context.Context, positions []relay.Position, limit,
 		}
 	}
 	s.habits.learn(&reading)
+	if n := len(reading.rows); n > 0 && len(runs) == 1 && reading.byID {
+		reading.through = reading.rows[n-1].ID
+	}
 	if !told { // each row would have told it, and there is none
 		first, _, err = s.readLines(ctx, s.dialect.Read(s.table, dialect.Read{}), &reading)
 	}
@@ -219,6 +224,8 @@ type reading struct {
 	visited         int  // positions of the whole page
 	bounded         bool // positions were read up to an id
 	leftOut         bool // there may be more, as positions were read up to a share
+	byID            bool // the rows come in the order of ids
+	through         int64
 
 	positions []relay.Position
 	at        int   // the position of the last row
@@ -236,10 +243,7 @@ var errOrder = errors.New("the rows came out of order; please report this with t
 // take relies on the order that the statement's plan has: rows in between that
 // come later would be passed over. So it makes sure.
 func (r *reading) take(row relay.Row) (more bool, err error) {
-	for r.at < len(r.positions) && !within(r.positions[r.at], r.after, row) {
-		r.at, r.after, r.count = r.at+1, 0, 0
-	}
-	if r.at == len(r.positions) {
+	if !r.follows(row) {
 		return false, errOrder
 	}
 	if r.full() {
@@ -253,6 +257,17 @@ func (r *reading) take(row relay.Row) (more bool, err error) {
 	r.rows = append(r.rows, row)
 	r.bytes += len(row.Message.Payload)
 	return !r.full(), nil
+}
+
+// follows moves on to the row's position.
+func (r *reading) follows(row relay.Row) bool {
+	if r.byID {
+		return slices.ContainsFunc(r.positions, func(p relay.Position) bool { return within(p, r.after, row) })
+	}
+	for r.at < len(r.positions) && !within(r.positions[r.at], r.after, row) {
+		r.at, r.after, r.count = r.at+1, 0, 0
+	}
+	return r.at < len(r.positions)
 }
 
 func within(p relay.Position, after int64, row relay.Row) bool {

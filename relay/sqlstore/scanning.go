@@ -52,13 +52,16 @@ func (s *Store) scanRun(ctx context.Context, positions []relay.Position, keep fu
 		if len(met) < candidateLimit {
 			break
 		}
-		positions = goOn(positions, met[len(met)-1])
+		positions = s.goOn(positions, met[len(met)-1])
 	}
 	return wanted, nil
 }
 
 // goOn returns what is left of the positions after the last row.
-func goOn(positions []relay.Position, last relay.Candidate) []relay.Position {
+func (s *Store) goOn(positions []relay.Position, last relay.Candidate) []relay.Position {
+	if s.habits.walksIDs(positions) {
+		return goOnByID(positions, last.ID)
+	}
 	at := slices.IndexFunc(positions, func(p relay.Position) bool {
 		return within(p, 0, relay.Row{ID: last.ID, Lane: last.Lane})
 	})
@@ -67,11 +70,20 @@ func goOn(positions []relay.Position, last relay.Candidate) []relay.Position {
 	return rest
 }
 
+func goOnByID(positions []relay.Position, last int64) (rest []relay.Position) {
+	for _, p := range positions {
+		if p.After = max(p.After, last); p.After < until(p) {
+			rest = append(rest, p)
+		}
+	}
+	return rest
+}
+
 func (s *Store) candidates(ctx context.Context, positions []relay.Position) (met []relay.Candidate, err error) {
 	query := s.dialect.Candidates(s.table, toDialect(positions), candidateLimit)
 	err = s.try(ctx, "scan table", func() error {
 		met = nil
-		order := reading{limit: candidateLimit + 1, maxBytes: 1, positions: positions}
+		order := reading{limit: candidateLimit + 1, maxBytes: 1, positions: positions, byID: s.habits.walksIDs(positions)}
 		var c relay.Candidate
 		return each(ctx, s.db, query, func(rows *sql.Rows) (bool, error) {
 			if err := rows.Scan(&c.ID, &c.Lane, &c.Topic, (*text)(&c.Key)); err != nil {

@@ -84,7 +84,7 @@ func Open(ctx context.Context, db *sql.DB, d dialect.Dialect, options Options) (
 	if err := s.checkVersion(ctx); err != nil {
 		return nil, err
 	}
-	s.habits.paces = pacesOf(s.dialect)
+	s.habits.walkAs(s.dialect)
 	return s, s.begin(ctx, fit.Unordered)
 }
 

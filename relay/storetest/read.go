@@ -109,21 +109,23 @@ func byLane(rows []relay.Row) map[int][]int64 {
 	return groups
 }
 
-// A full page says that there is more, and what it visits first are the first
-// positions.
+// A full page says that there is more, and begins with the first position, or
+// with the oldest row of all: no lane is left behind for its number.
 func readFirstPositionsFirst(t testing.TB, table Table) {
 	a := holder(t, table, "a")
-	write(t, table, plain(3*relay.Lanes)...)
-	low, high := busiest(a.pending())
+	write(t, table, plain(6*relay.Lanes)...)
+	all := a.pending()
+	low, high := busiest(all)
+	oldest := byLane(all)[high][0]
+	there := map[int]relay.Position{low: {Lane: low, After: oldest}, high: {Lane: high}}
 	for _, order := range [][]int{{low, high}, {high, low}} {
-		positions := []relay.Position{{Lane: order[0]}, {Lane: order[1]}}
 		for _, limit := range []int{1, 2} {
-			page := a.read(positions, limit, plentyBytes)
+			page := a.read([]relay.Position{there[order[0]], there[order[1]]}, limit, plentyBytes)
 			if len(page.Rows) > limit || !page.More {
-				t.Errorf("read %d rows of 6 with a limit of %d, more: %t", len(page.Rows), limit, page.More)
+				t.Errorf("read %d rows of some 12 with a limit of %d, more: %t", len(page.Rows), limit, page.More)
 			}
-			if len(byLane(page.Rows)[order[0]]) == 0 {
-				t.Errorf("read lanes %v with a limit of %d: no row of the first one", order, limit)
+			if len(page.Rows) == 0 || page.Rows[0].Lane != order[0] && page.Rows[0].ID != oldest {
+				t.Errorf("read lanes %v with a limit of %d: the first row is neither of the first one nor the oldest", order, limit)
 			}
 		}
 	}
