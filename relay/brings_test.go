@@ -34,6 +34,37 @@ func TestWhatAPageBrings(t *testing.T) {
 	}
 }
 
+// Lanes that had nothing are moved on: to where a full page was read, or to where
+// nothing can appear.
+func TestHowFarAPageHasRead(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		change func(l *lane)
+		page   Page
+		want   int64
+	}{
+		"all that there is":       {page: Page{Horizon: 60, Through: 80}, want: 60},
+		"nothing is final":        {page: Page{Horizon: 5}, want: 20},
+		"a full page":             {page: Page{Horizon: 60, Through: 50, More: true}, want: 50},
+		"a full page of somebody": {page: Page{Horizon: 60, More: true}, want: 20},
+		"a lane that is given up": {page: Page{Horizon: 60}, change: func(l *lane) { l.draining = true }, want: 20},
+		"a lane that came later":  {page: Page{Horizon: 60}, change: func(l *lane) { l.seq = 7 }, want: 20},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l, other := &lane{Lease: Lease{Lane: 3}, cursor: 20}, &lane{Lease: Lease{Lane: 4}, cursor: 20}
+			if c.change != nil {
+				c.change(l)
+			}
+			e := &engine{lanes: map[int]*lane{3: l, 4: other}}
+			e.readThrough(readJob{kind: readLanes, seq: 7, positions: []Position{{Lane: 3, After: 20}}}, c.page)
+			if l.cursor != c.want || other.cursor != 20 {
+				t.Errorf("read up to %d, and %d where it didn't look; want %d and 20", l.cursor, other.cursor, c.want)
+			}
+		})
+	}
+}
+
 // What is read once more must neither fill pages nor reach far back.
 func TestHowFarALookReadsAgain(t *testing.T) {
 	t.Parallel()

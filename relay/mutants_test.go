@@ -20,6 +20,7 @@ func TestSimulationFindsBrokenStores(t *testing.T) {
 		"late rows are left out of pages":      func(s relay.Store) relay.Store { return readsOn{s, map[int]int64{}} },
 		"a page says that it is whole":         func(s relay.Store) relay.Store { return alwaysWhole{s} },
 		"the horizon passes open transactions": func(s relay.Store) relay.Store { return boldHorizon{s} },
+		"a full page was read to the end":      func(s relay.Store) relay.Store { return boldPages{s} },
 		"held keys are forgotten at takeover":  func(s relay.Store) relay.Store { return forgetsKeys{s} },
 		"leases end before the relay knows":    func(s relay.Store) relay.Store { return shortLeases{s} },
 		"retries are put off for ever":         func(s relay.Store) relay.Store { return losesRetries{s} },
@@ -104,6 +105,17 @@ type boldHorizon struct{ relay.Store }
 func (s boldHorizon) Read(ctx context.Context, positions []relay.Position, limit, maxBytes int) (relay.Page, error) {
 	page, err := s.Store.Read(ctx, positions, limit, maxBytes)
 	page.Horizon = 1 << 40
+	return page, err
+}
+
+// boldPages says of pages with more that nothing is left.
+type boldPages struct{ relay.Store }
+
+func (s boldPages) Read(ctx context.Context, positions []relay.Position, limit, maxBytes int) (relay.Page, error) {
+	page, err := s.Store.Read(ctx, positions, limit, maxBytes)
+	if page.More {
+		page.Through = page.Horizon
+	}
 	return page, err
 }
 

@@ -1,12 +1,14 @@
 package relay_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -280,6 +282,19 @@ func (w *world) hooks(dead chan struct{}) memstore.Hooks {
 	return memstore.Hooks{Fail: disturb, Lose: disturb}
 }
 
+// byID reads in the order of ids, of all lanes, as stores may.
+type byID struct{ *memstore.Store }
+
+func (s byID) Read(ctx context.Context, positions []relay.Position, limit, _ int) (relay.Page, error) {
+	page, err := s.Store.Read(ctx, positions, 1<<30, 1<<30)
+	slices.SortFunc(page.Rows, func(a, b relay.Row) int { return cmp.Compare(a.ID, b.ID) })
+	if len(page.Rows) >= limit {
+		page.Rows, page.More = page.Rows[:limit], true
+		page.Through = page.Rows[limit-1].ID
+	}
+	return page, err
+}
+
 // disturb makes a call of the table slow, or fail.
 func (w *world) disturb(ctx context.Context, dead chan struct{}) error {
 	select {
@@ -311,6 +326,9 @@ func (w *world) disturb(ctx context.Context, dead chan struct{}) error {
 }
 
 func (w *world) relay(name string, store relay.Store, dead chan struct{}) *relay.Relay {
+	if memory, ok := store.(*memstore.Store); ok && w.pick(2) == 0 {
+		store = byID{memory}
+	}
 	if w.wrap != nil {
 		store = w.wrap(store)
 	}

@@ -85,6 +85,9 @@ func readMutants() []mutant {
 				slices.SortFunc(positions, func(a, b relay.Position) int { return cmp.Compare(a.Lane, b.Lane) })
 			})
 		}},
+		{"a full page was read to the end", []string{"read in order"}, func(s Store, _ *facts) Store {
+			return paged(s, func(page *relay.Page) { page.Through = 1 << 40 })
+		}},
 		{"never more", []string{"read first positions first", "read in order", "read stops at bytes"}, func(s Store, _ *facts) Store {
 			return paged(s, func(page *relay.Page) { page.More = false })
 		}},

@@ -89,6 +89,7 @@ func readInOrder(t testing.TB, table Table) {
 				t.Fatalf("%d rows were read, the limit was %d", len(page.Rows), limit)
 			}
 			got = append(got, page.Rows...)
+			wantThrough(t, page, all, got)
 			for _, row := range page.Rows {
 				positions[row.Lane].After = max(positions[row.Lane].After, row.ID)
 			}
@@ -96,6 +97,20 @@ func readInOrder(t testing.TB, table Table) {
 		}
 		for lane, want := range all {
 			wantIDs(t, "the pages of a lane in their order", byLane(got)[lane], want)
+		}
+	}
+}
+
+// wantThrough holds that a page with more left nothing out where it says so.
+func wantThrough(t testing.TB, page relay.Page, all map[int][]int64, got []relay.Row) {
+	t.Helper()
+	if !page.More {
+		return
+	}
+	there := ids(got)
+	for _, id := range slices.Concat(slices.Collect(maps.Values(all))...) {
+		if id <= page.Through && !slices.Contains(there, id) {
+			t.Errorf("a page says that it was read up to %d, and row %d is missing", page.Through, id)
 		}
 	}
 }
