@@ -48,6 +48,7 @@ func (d mysql) Walk() Walk {
 
 // Read goes along the key: one select for all positions in the order of lanes,
 // and another one where that order begins anew. A union would cost a third more.
+// On MariaDB it is one along the index on ids, but for keys, which are rare.
 // So every row says which server this is, and where there is none, that alone is
 // asked. The bytes are bounded by whoever asks for a number of rows. Numbers are
 // in the text, so that nothing has to be prepared.
@@ -155,11 +156,14 @@ func mysqlWithin(whole Position, positions []Position) string {
 			others.add(p.Lane, "t.lane = "+strconv.Itoa(p.Lane)+bounds)
 		}
 	}
-	all := "t.lane IN " + mysqlList(lanes)
-	if len(others.lanes) > 0 {
-		all = "(" + all + " OR " + others.condition() + ")"
+	switch all := "t.lane IN " + mysqlList(lanes); {
+	case len(others.lanes) == 0:
+		return all
+	case len(lanes) == 0:
+		return others.condition()
+	default:
+		return "(" + all + " OR " + others.condition() + ")"
 	}
-	return all
 }
 
 // query bounds the whole. A single part is bounded by itself: in parentheses it

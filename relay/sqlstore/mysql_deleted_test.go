@@ -12,8 +12,8 @@ import (
 )
 
 // As long as an old snapshot is open, deleted rows stay where they were. What
-// looks behind them, in each lane, doesn't pass over them. MariaDB counts the
-// pages of a statement from 10.11 on; on others the plan alone is looked at.
+// looks behind them, in each lane, doesn't pass over them. MariaDB 10.11 counts
+// the pages of a statement; of 10.5 only the plans are looked at, elsewhere.
 func TestMariaDBPassesOverNoDeletedRows(t *testing.T) {
 	eachMySQL(t, func(t *testing.T, m mysqlTable) {
 		if !strings.HasPrefix(m.Name, "mariadb1011") {

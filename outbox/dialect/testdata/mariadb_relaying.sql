@@ -96,24 +96,24 @@ SELECT GREATEST(COALESCE((SELECT MAX(id) FROM `app`.`Events`), 0), COALESCE((SEL
 --   2: Events
 
 -- read
-SELECT CONCAT('0 0 ', CONCAT(@@hostname, ':', @@port, '/', @@server_id)), t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR), (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) FROM `app`.`Events` AS t FORCE INDEX (PRIMARY) WHERE (t.lane = 1 AND t.id > 10 AND t.id <= 20
-    OR t.lane = 2 AND t.id > 11 AND t.id <= 21) ORDER BY t.lane, t.id LIMIT 100;
+SELECT CONCAT('0 0 ', CONCAT(@@hostname, ':', @@port, '/', @@server_id)), t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR), (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) FROM `app`.`Events` AS t FORCE INDEX (id) WHERE t.id > 10 AND t.id <= 21 AND (t.lane = 1 AND t.id + 0 <= 20
+    OR t.lane = 2 AND t.id + 0 > 11) ORDER BY t.id LIMIT 100;
 
 -- read a share
-SELECT CONCAT('0 0 ', CONCAT(@@hostname, ':', @@port, '/', @@server_id)), t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR), (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) FROM `app`.`Events` AS t FORCE INDEX (PRIMARY) WHERE (t.lane = 1 AND t.id > 10 AND t.id <= 20
-    OR t.lane = 2 AND t.id > 11 AND t.id <= 21) ORDER BY t.lane, t.id LIMIT 100;
+SELECT CONCAT('0 0 ', CONCAT(@@hostname, ':', @@port, '/', @@server_id)), t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR), (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) FROM `app`.`Events` AS t FORCE INDEX (id) WHERE t.id > 10 AND t.id <= 21 AND (t.lane = 1 AND t.id + 0 <= 20
+    OR t.lane = 2 AND t.id + 0 > 11) ORDER BY t.id LIMIT 100;
 
 -- read bytes
-SELECT CONCAT('0 0 ', CONCAT(@@hostname, ':', @@port, '/', @@server_id)), t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR), (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) FROM `app`.`Events` AS t FORCE INDEX (PRIMARY) WHERE (t.lane = 1 AND t.id > 10 AND t.id <= 20
-    OR t.lane = 2 AND t.id > 11 AND t.id <= 21) ORDER BY t.lane, t.id LIMIT 100;
+SELECT CONCAT('0 0 ', CONCAT(@@hostname, ':', @@port, '/', @@server_id)), t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR), (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) FROM `app`.`Events` AS t FORCE INDEX (id) WHERE t.id > 10 AND t.id <= 21 AND (t.lane = 1 AND t.id + 0 <= 20
+    OR t.lane = 2 AND t.id + 0 > 11) ORDER BY t.id LIMIT 100;
 
 -- read keys
 SELECT CONCAT('0 0 ', CONCAT(@@hostname, ':', @@port, '/', @@server_id)), t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR), (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) FROM `app`.`Events` AS t FORCE INDEX (PRIMARY) WHERE (t.lane = 1 AND t.id > 10 AND t.id <= 20 AND t.message_key = ?) ORDER BY t.lane, t.id LIMIT 100;
 --   1: a"\k
 
 -- candidates
-SELECT t.id, t.lane, t.topic, t.message_key FROM `app`.`Events` AS t FORCE INDEX (PRIMARY) WHERE (t.lane = 1 AND t.id > 10 AND t.id <= 20
-    OR t.lane = 2 AND t.id > 11 AND t.id <= 21) ORDER BY t.lane, t.id LIMIT 100;
+SELECT t.id, t.lane, t.topic, t.message_key FROM `app`.`Events` AS t FORCE INDEX (id) WHERE t.id > 10 AND t.id <= 21 AND (t.lane = 1 AND t.id + 0 <= 20
+    OR t.lane = 2 AND t.id + 0 > 11) ORDER BY t.id LIMIT 100;
 
 -- pick
 SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR), (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
@@ -399,5 +399,5 @@ SELECT CONVERT_TZ(MIN(trx_started), 'SYSTEM', '+00:00') FROM information_schema.
 SELECT l.lane FROM `app`.`Events_lanes` AS l WHERE EXISTS (SELECT 1 FROM `app`.`Events` AS t FORCE INDEX (PRIMARY) WHERE t.lane = l.lane AND t.id <= CAST(JSON_EXTRACT(NULLIF(l.marks, ''), '$.main') AS SIGNED)) ORDER BY l.lane;
 
 -- check plan
-EXPLAIN SELECT CONCAT('0 0 ', CONCAT(@@hostname, ':', @@port, '/', @@server_id)), t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR), (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) FROM `app`.`Events` AS t FORCE INDEX (PRIMARY) WHERE (t.lane = 1 AND t.id > 0 AND t.id <= 4611686018427387904) ORDER BY t.lane, t.id LIMIT 500;
+EXPLAIN SELECT CONCAT('0 0 ', CONCAT(@@hostname, ':', @@port, '/', @@server_id)), t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR), (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) FROM `app`.`Events` AS t FORCE INDEX (id) WHERE t.id > 0 AND t.id <= 4611686018427387904 AND t.lane IN (1) ORDER BY t.id LIMIT 500;
 
