@@ -125,3 +125,39 @@ func TestWarningOfAStore(t *testing.T) {
 		}
 	})
 }
+
+// A transaction that commits between a page and the scan for what is late has
+// messages on both sides of where the scan has to begin.
+func TestCommitBetweenThePageAndTheScan(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db, sink := memstore.New(), &recorder{}
+		keys := keysOf(0, relay.Lanes, 2)
+		both, late := db.Begin(), db.Begin()
+		both.Insert(outbox.Message{Topic: "orders", Key: keys[0]})
+		late.Insert(outbox.Message{Topic: "orders", Key: "late"})
+		both.Insert(outbox.Message{Topic: "orders", Key: keys[0]})
+		write(db, "orders", keys[1], 1)
+		scans := 0
+		store := db.Store()
+		store.Hooks.Fail = func(_ context.Context, op memstore.Op) error {
+			if op == memstore.OpScan {
+				if scans++; scans == 1 {
+					both.Commit()
+				}
+			}
+			return nil
+		}
+		_, stop := start(t, store, relay.Options{Sinks: to(sink)})
+		time.Sleep(time.Second)
+		late.Commit()
+		time.Sleep(time.Second)
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+		if got := len(sink.ids()); got != 4 || scans == 0 {
+			t.Errorf("%d messages were delivered after %d scans, want 4", got, scans)
+		}
+		inOrder(t, sink.received)
+	})
+}

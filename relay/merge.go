@@ -34,6 +34,9 @@ func (e *engine) scanFirst(result readResult) bool {
 		if after == none || after >= l.cursor || e.readLane(result.job, l.Lane) == nil || result.brings(l, after) {
 			continue
 		}
+		// What commits until the scan begins has its first row above the horizon:
+		// from there on the scan finds all of it, or nothing.
+		after = min(after, max(0, result.page.Horizon))
 		l.beginScan(after)
 		if l.draining {
 			l.endScan(true)
