@@ -26,7 +26,7 @@ func (a *postgresArgs) interval(value time.Duration) string {
 }
 
 func (a *postgresArgs) ids(values []int64) string {
-	return a.add(postgresArray(values, func(v int64) string { return strconv.FormatInt(v, 10) }), "bigint[]")
+	return a.add(postgresIDs(values), "bigint[]")
 }
 
 func (a *postgresArgs) lanes(values []int) string {

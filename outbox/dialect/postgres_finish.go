@@ -9,20 +9,23 @@ func postgresAllDone(settlements []Settlement) bool {
 // finishAll settles a batch of hot rows that are all done. It deletes them by one
 // list of places: for a row that is merely moved, a join with what is given for
 // it costs more than the move. What is given for each row is joined afterwards,
-// where it differs. Each row is looked up by itself, see postgresFound: of a lane's
-// rows by one list of ids, which would be faster still, the planner takes ten
-// lookups for granted, and reads the whole lane where it has few statistics.
+// where it differs.
+//
+// The places are found list by list. The server looks up each id of a list, or, as
+// the rows of a lane mostly lie together, walks from its first to its last one:
+// that costs about the same, and half of what it takes to look up each row by
+// itself. Without these ends of the walk, it would read the whole lane where it
+// has few statistics: it takes ten lookups for granted.
 func (m *postgresMoves) finishAll(relay string, keep bool, settlements []Settlement) {
 	table := m.table.Hot()
 	returned := "t.id"
 	if keep {
 		returned = prefixed(kept, "t.") + ", t.available_at, t.last_error"
 	}
+	m.with("given", "SELECT lane, ids::bigint[] AS ids FROM "+m.args.lists(listsOf(settlements))+" JOIN held USING (lane, fence)")
 	m.change("hot", "DELETE FROM "+table+" AS t WHERE t.ctid = ANY (ARRAY("+
-		"\n    SELECT x.place FROM unnest("+m.args.lanes(column(settlements, func(s Settlement) int { return s.Lane }))+", "+
-		m.args.ids(column(settlements, func(s Settlement) int64 { return s.Fence }))+", "+
-		m.args.ids(column(settlements, func(s Settlement) int64 { return s.ID }))+") AS g (lane, fence, id) JOIN held USING (lane, fence)"+
-		"\n    CROSS JOIN LATERAL (SELECT h.ctid AS place FROM "+table+" AS h WHERE h.lane = g.lane AND h.id = g.id LIMIT 1) AS x))"+
+		"\n    SELECT x.place FROM given AS g CROSS JOIN LATERAL (SELECT h.ctid AS place FROM "+table+" AS h"+
+		"\n    WHERE h.lane = g.lane AND h.id BETWEEN g.ids[1] AND g.ids[cardinality(g.ids)] AND h.id = ANY (g.ids) OFFSET 0) AS x))"+
 		"\n    RETURNING "+returned)
 	if keep {
 		m.ctes = append(m.ctes, "done AS (INSERT INTO "+m.table.Done()+" ("+kept+", "+changing+", finished_at, receipt, relay)"+

@@ -263,9 +263,10 @@ ORDER BY lane, id LIMIT $3::bigint;
 
 -- settle: done
 WITH held AS MATERIALIZED (SELECT l.lane, l.fence FROM app."Events_lanes" AS l JOIN (SELECT DISTINCT lane, fence FROM unnest($1::smallint[], $2::bigint[]) AS u (lane, fence)) AS s ON l.lane = s.lane AND l.fence = s.fence ORDER BY l.lane FOR KEY SHARE OF l),
+given AS MATERIALIZED (SELECT lane, ids::bigint[] AS ids FROM unnest($3::smallint[], $4::bigint[], $5::text[]) AS l (lane, fence, ids) JOIN held USING (lane, fence)),
 hot AS (DELETE FROM app."Events" AS t WHERE t.ctid = ANY (ARRAY(
-    SELECT x.place FROM unnest($3::smallint[], $4::bigint[], $5::bigint[]) AS g (lane, fence, id) JOIN held USING (lane, fence)
-    CROSS JOIN LATERAL (SELECT h.ctid AS place FROM app."Events" AS h WHERE h.lane = g.lane AND h.id = g.id LIMIT 1) AS x))
+    SELECT x.place FROM given AS g CROSS JOIN LATERAL (SELECT h.ctid AS place FROM app."Events" AS h
+    WHERE h.lane = g.lane AND h.id BETWEEN g.ids[1] AND g.ids[cardinality(g.ids)] AND h.id = ANY (g.ids) OFFSET 0) AS x))
     RETURNING t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.available_at, t.last_error),
 done AS (INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
     SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, g.attempts, g.crashes, t.available_at, COALESCE(NULLIF(g.error, ''), t.last_error), now(), NULLIF(g.receipt, ''), $6::text
@@ -278,7 +279,7 @@ WHERE ($11::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0
 --   2: {7}
 --   3: {1}
 --   4: {7}
---   5: {5}
+--   5: {"{5}"}
 --   6: r
 --   7: 1
 --   8: 0
@@ -288,9 +289,10 @@ WHERE ($11::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0
 
 -- settle: done, with receipts of their own
 WITH held AS MATERIALIZED (SELECT l.lane, l.fence FROM app."Events_lanes" AS l JOIN (SELECT DISTINCT lane, fence FROM unnest($1::smallint[], $2::bigint[]) AS u (lane, fence)) AS s ON l.lane = s.lane AND l.fence = s.fence ORDER BY l.lane FOR KEY SHARE OF l),
+given AS MATERIALIZED (SELECT lane, ids::bigint[] AS ids FROM unnest($3::smallint[], $4::bigint[], $5::text[]) AS l (lane, fence, ids) JOIN held USING (lane, fence)),
 hot AS (DELETE FROM app."Events" AS t WHERE t.ctid = ANY (ARRAY(
-    SELECT x.place FROM unnest($3::smallint[], $4::bigint[], $5::bigint[]) AS g (lane, fence, id) JOIN held USING (lane, fence)
-    CROSS JOIN LATERAL (SELECT h.ctid AS place FROM app."Events" AS h WHERE h.lane = g.lane AND h.id = g.id LIMIT 1) AS x))
+    SELECT x.place FROM given AS g CROSS JOIN LATERAL (SELECT h.ctid AS place FROM app."Events" AS h
+    WHERE h.lane = g.lane AND h.id BETWEEN g.ids[1] AND g.ids[cardinality(g.ids)] AND h.id = ANY (g.ids) OFFSET 0) AS x))
     RETURNING t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.available_at, t.last_error),
 done AS (INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
     SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, g.attempts, g.crashes, t.available_at, COALESCE(NULLIF(g.error, ''), t.last_error), now(), NULLIF(g.receipt, ''), $6::text
@@ -301,9 +303,9 @@ UNION ALL SELECT 'lane', lane, fence FROM held
 WHERE ($12::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0);
 --   1: {1}
 --   2: {7}
---   3: {1,1}
---   4: {7,7}
---   5: {5,6}
+--   3: {1}
+--   4: {7}
+--   5: {"{5,6}"}
 --   6: r
 --   7: 1
 --   8: 0
@@ -314,9 +316,10 @@ WHERE ($12::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0
 
 -- settle: done, not kept
 WITH held AS MATERIALIZED (SELECT l.lane, l.fence FROM app."Events_lanes" AS l JOIN (SELECT DISTINCT lane, fence FROM unnest($1::smallint[], $2::bigint[]) AS u (lane, fence)) AS s ON l.lane = s.lane AND l.fence = s.fence ORDER BY l.lane FOR KEY SHARE OF l),
+given AS MATERIALIZED (SELECT lane, ids::bigint[] AS ids FROM unnest($3::smallint[], $4::bigint[], $5::text[]) AS l (lane, fence, ids) JOIN held USING (lane, fence)),
 hot AS (DELETE FROM app."Events" AS t WHERE t.ctid = ANY (ARRAY(
-    SELECT x.place FROM unnest($3::smallint[], $4::bigint[], $5::bigint[]) AS g (lane, fence, id) JOIN held USING (lane, fence)
-    CROSS JOIN LATERAL (SELECT h.ctid AS place FROM app."Events" AS h WHERE h.lane = g.lane AND h.id = g.id LIMIT 1) AS x))
+    SELECT x.place FROM given AS g CROSS JOIN LATERAL (SELECT h.ctid AS place FROM app."Events" AS h
+    WHERE h.lane = g.lane AND h.id BETWEEN g.ids[1] AND g.ids[cardinality(g.ids)] AND h.id = ANY (g.ids) OFFSET 0) AS x))
     RETURNING t.id)
 SELECT 'changed', (SELECT count(*) FROM hot), 0::bigint
 UNION ALL SELECT 'xid', pg_current_xact_id()::text::bigint, 0
@@ -326,7 +329,7 @@ WHERE ($6::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0)
 --   2: {7}
 --   3: {1}
 --   4: {7}
---   5: {5}
+--   5: {"{5}"}
 --   6: true
 
 -- settle: everything
