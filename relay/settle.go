@@ -2,6 +2,7 @@ package relay
 
 import (
 	"context"
+	"slices"
 	"time"
 )
 
@@ -18,6 +19,7 @@ const settleBatch = 2000
 // settling is what waits to be written back: a queue for each settler's lanes.
 type settling struct {
 	queues [settlers]unsettled
+	spare  []verdicts // memory of settlements that are over
 
 	began  time.Time // of the last settlement
 	urgent bool      // what is pending doesn't wait for more
@@ -46,20 +48,28 @@ func (v *verdicts) add(it *item, settlement Settlement) {
 	v.items, v.settlements = append(v.items, it), append(v.settlements, settlement)
 }
 
-// cut takes the first n.
-func (v *verdicts) cut(n int) verdicts {
-	first := verdicts{v.items[:n:n], v.settlements[:n:n]}
-	v.items, v.settlements = v.items[n:], v.settlements[n:]
-	return first
+// moveTo takes the first n, and puts them behind others.
+func (v *verdicts) moveTo(others *verdicts, n int) {
+	others.items = append(others.items, v.items[:n]...)
+	others.settlements = append(others.settlements, v.settlements[:n]...)
+	v.cut(n)
 }
 
-// followedBy returns these verdicts and then others.
-func (v verdicts) followedBy(others verdicts) verdicts {
-	if len(v.items) == 0 {
-		return others
+// cut leaves the first n out, and keeps their memory for others, unless that is a
+// lot: what waits while a database is down isn't the rule.
+func (v *verdicts) cut(n int) {
+	if n == len(v.items) && n > 2*settleBatch {
+		*v = verdicts{}
+		return
 	}
-	n := len(v.items)
-	return verdicts{append(v.items[:n:n], others.items...), append(v.settlements[:n:n], others.settlements...)}
+	v.items, v.settlements = slices.Delete(v.items, 0, n), slices.Delete(v.settlements, 0, n)
+}
+
+// putFirst puts the first n of others before these.
+func (v *verdicts) putFirst(others *verdicts, n int) {
+	v.items = slices.Insert(v.items, 0, others.items[:n]...)
+	v.settlements = slices.Insert(v.settlements, 0, others.settlements[:n]...)
+	others.cut(n)
 }
 
 // settleJob is one call of Settle.
@@ -137,19 +147,36 @@ func (e *engine) startSettles(now time.Time) {
 
 // startSettle writes back what waits in these queues.
 func (e *engine) startSettle(now time.Time, queues [settlers]bool) {
-	var job settleJob
+	job := settleJob{verdicts: e.settle.empty()}
 	left := 0
 	for i := range e.settle.queues {
 		q := &e.settle.queues[i]
 		if queues[i] {
 			job.of[i] = min(len(q.pending.items), settleBatch)
-			job.verdicts = job.verdicts.followedBy(q.pending.cut(job.of[i]))
+			q.pending.moveTo(&job.verdicts, job.of[i])
 			q.flying, q.retryAt = job.of[i], time.Time{}
 		}
 		left += len(q.pending.items)
 	}
 	e.settle.began, e.settle.dueAt, e.settle.urgent = now, time.Time{}, e.settle.urgent && left > 0
 	e.settles <- job
+}
+
+// empty returns memory for a settlement. What memory each message needs is what
+// the garbage collector has to do for it.
+func (s *settling) empty() (v verdicts) {
+	if n := len(s.spare); n > 0 {
+		v, s.spare = s.spare[n-1], s.spare[:n-1]
+	}
+	return v
+}
+
+// over takes back the memory of a settlement.
+func (s *settling) over(v verdicts) {
+	v.cut(len(v.items))
+	if len(s.spare) < settlers {
+		s.spare = append(s.spare, v)
+	}
 }
 
 // settler writes batches back.
@@ -202,6 +229,7 @@ func (e *engine) afterSettle(result settleResult) {
 			"relay", e.options.Name, "rows", result.counts.Fenced)
 		e.lease.next = time.Now()
 	}
+	e.settle.over(result.verdicts)
 }
 
 // settleAgain puts what could not be written before all else of its queue.
@@ -211,11 +239,12 @@ func (e *engine) settleAgain(result settleResult) {
 			continue
 		}
 		q := &e.settle.queues[i]
-		q.pending = result.cut(n).followedBy(q.pending)
+		q.pending.putFirst(&result.verdicts, n)
 		q.flying = 0
 		q.failures++
 		q.retryAt = time.Now().Add(settlePause.draw(q.failures))
 	}
+	e.settle.over(result.verdicts)
 	e.failed("settle", result.err)
 }
 

@@ -66,7 +66,8 @@ type Store interface {
 
 	// Settle writes settlements back, in one transaction. By lanes: it first
 	// locks the rows of their lanes against a takeover, and changes nothing in
-	// lanes whose fence is another. With keep, done rows are kept.
+	// lanes whose fence is another. With keep, done rows are kept. Once it has
+	// returned, the settlements are the caller's to change.
 	Settle(ctx context.Context, relay string, keep bool, settlements []Settlement) (Settled, error)
 
 	// Purge deletes up to limit done rows that finished longer ago than

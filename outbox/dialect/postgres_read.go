@@ -1,15 +1,17 @@
 package dialect
 
 // The columns of a row, as Reading has them, of a table or subquery t; and what
-// stands in their place where there is no row.
+// stands in their place where there is no row. A NULL in the place of what nearly
+// all rows have is a quarter of what the row's other columns cost, for the server
+// and for the driver.
 const (
-	postgresPlain = `t.id, t.lane, t.message_id::text, t.topic, COALESCE(t.message_key, ''),
-    COALESCE(t.payload, convert_to(t.payload_text, 'UTF8')), COALESCE(t.headers::text, ''),
-    t.available_at, t.priority, t.attempts, t.crashes, t.created_at`
+	postgresPlain = `t.id, t.lane, t.message_id::text, t.topic, t.message_key,
+    COALESCE(t.payload, convert_to(t.payload_text, 'UTF8')), t.headers::text,
+    t.available_at, NULLIF(t.priority, 0::smallint), NULLIF(t.attempts, 0), NULLIF(t.crashes, 0), t.created_at`
 	postgresHasPayload = `CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END`
 	postgresLater      = `CASE WHEN t.available_at > now() THEN 2 ELSE 0 END`
 	postgresRetrying   = `CASE WHEN t.state = 'retry' THEN 4 ELSE 0 END`
-	postgresHot        = postgresPlain + ",\n    " + postgresHasPayload + " + " + postgresLater
+	postgresHot        = postgresPlain + ",\n    CASE WHEN t.payload IS NULL OR t.available_at IS NOT NULL THEN " + postgresHasPayload + " + " + postgresLater + " END"
 	postgresHeld       = postgresPlain + ",\n    " + postgresHasPayload + " + " + postgresRetrying
 	postgresNone       = `0::bigint, 0::smallint, '', '', '', NULL::bytea, '', NULL::timestamptz, 0::smallint, 0, 0, NULL::timestamptz, 0`
 

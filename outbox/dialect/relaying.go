@@ -102,7 +102,8 @@ type Lanes interface {
 // lane, message_id, topic, message_key, payload, headers, available_at,
 // priority, attempts, crashes, created_at, flags. The flags are a sum of
 // [HasPayload], [IsLater], [IsRetry] and [IsUTF16], and of the payload's size in
-// [SizeOne] where a driver may cut payloads.
+// [SizeOne] where a driver may cut payloads. NULL may stand for an empty key, no
+// headers, the numbers 0, and the flags HasPayload: what most rows have.
 type Reading interface {
 	// Given selects the highest id that was given out, 0 if none was.
 	Given(table Table) Query

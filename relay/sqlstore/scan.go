@@ -38,11 +38,14 @@ func (m *moment) parse(text string) (err error) {
 }
 
 // number scans an integer without the detour by text that database/sql takes
-// for all but a few types.
+// for all but a few types. None is 0.
 type number int64
 
 func (n *number) Scan(value any) error {
 	switch value := value.(type) {
+	case nil:
+		*n = 0
+		return nil
 	case int64:
 		*n = number(value)
 		return nil
@@ -59,6 +62,17 @@ func (n *number) parse(text string) error {
 	value, err := strconv.ParseInt(text, 10, 64)
 	*n = number(value)
 	return err
+}
+
+// flags scans the flags of a row. None are those of a plain one.
+type flags number
+
+func (f *flags) Scan(value any) error {
+	if value == nil {
+		*f = dialect.HasPayload
+		return nil
+	}
+	return (*number)(f).Scan(value)
 }
 
 // text scans a text. None is the empty one, for which Oracle takes it.
@@ -83,10 +97,11 @@ type rowScan struct {
 	destinations []any
 	row          relay.Row
 
-	id, lane, priority, attempts, crashes, flags number
-	messageID, topic, key, headers               text
-	payload                                      []byte
-	availableAt, createdAt                       moment
+	id, lane, priority, attempts, crashes number
+	flags                                 flags
+	messageID, topic, key, headers        text
+	payload                               []byte
+	availableAt, createdAt                moment
 }
 
 // newRowScan scans a row that comes after and before other columns.

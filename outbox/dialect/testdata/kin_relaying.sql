@@ -183,10 +183,10 @@ WITH picked AS MATERIALIZED (
 UPDATE app."Events" AS t
 SET claimed_by = $2::text, claim_token = $3::text, claimed_until = now() + ($4::bigint * interval '1 microsecond')
 FROM picked AS g WHERE t.lane = g.lane AND t.id = g.id AND t.claimed_until IS NULL
-RETURNING t.id, t.lane, t.message_id::text, t.topic, COALESCE(t.message_key, ''),
-    COALESCE(t.payload, convert_to(t.payload_text, 'UTF8')), COALESCE(t.headers::text, ''),
-    t.available_at, t.priority, t.attempts, t.crashes, t.created_at,
-    CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END + CASE WHEN t.available_at > now() THEN 2 ELSE 0 END;
+RETURNING t.id, t.lane, t.message_id::text, t.topic, t.message_key,
+    COALESCE(t.payload, convert_to(t.payload_text, 'UTF8')), t.headers::text,
+    t.available_at, NULLIF(t.priority, 0::smallint), NULLIF(t.attempts, 0), NULLIF(t.crashes, 0), t.created_at,
+    CASE WHEN t.payload IS NULL OR t.available_at IS NOT NULL THEN CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END + CASE WHEN t.available_at > now() THEN 2 ELSE 0 END END;
 --   1: 10
 --   2: r
 --   3: t
@@ -199,10 +199,10 @@ WITH picked AS MATERIALIZED (
 UPDATE app."Events" AS t
 SET claimed_by = $4::text, claim_token = $5::text, claimed_until = now() + ($6::bigint * interval '1 microsecond')
 FROM picked AS g WHERE t.lane = g.lane AND t.id = g.id AND t.claimed_until IS NULL
-RETURNING t.id, t.lane, t.message_id::text, t.topic, COALESCE(t.message_key, ''),
-    COALESCE(t.payload, convert_to(t.payload_text, 'UTF8')), COALESCE(t.headers::text, ''),
-    t.available_at, t.priority, t.attempts, t.crashes, t.created_at,
-    CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END + CASE WHEN t.available_at > now() THEN 2 ELSE 0 END;
+RETURNING t.id, t.lane, t.message_id::text, t.topic, t.message_key,
+    COALESCE(t.payload, convert_to(t.payload_text, 'UTF8')), t.headers::text,
+    t.available_at, NULLIF(t.priority, 0::smallint), NULLIF(t.attempts, 0), NULLIF(t.crashes, 0), t.created_at,
+    CASE WHEN t.payload IS NULL OR t.available_at IS NOT NULL THEN CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END + CASE WHEN t.available_at > now() THEN 2 ELSE 0 END END;
 --   1: {"a","b"}
 --   2: {"c"}
 --   3: 10
@@ -245,9 +245,9 @@ SELECT id, message_id, topic, message_key, payload, payload_text, headers, prior
 --   1: 10
 
 -- list
-SELECT t.id, t.lane, t.message_id::text, t.topic, COALESCE(t.message_key, ''),
-    COALESCE(t.payload, convert_to(t.payload_text, 'UTF8')), COALESCE(t.headers::text, ''),
-    t.available_at, t.priority, t.attempts, t.crashes, t.created_at,
+SELECT t.id, t.lane, t.message_id::text, t.topic, t.message_key,
+    COALESCE(t.payload, convert_to(t.payload_text, 'UTF8')), t.headers::text,
+    t.available_at, NULLIF(t.priority, 0::smallint), NULLIF(t.attempts, 0), NULLIF(t.crashes, 0), t.created_at,
     CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END + CASE WHEN t.available_at > now() THEN 2 ELSE 0 END + CASE WHEN t.state = 'retry' THEN 4 ELSE 0 END, t.state, COALESCE(t.last_error, ''), COALESCE(t.receipt, ''), COALESCE(t.claimed_by, ''), t.finished_at
 FROM app."Events_messages" AS t WHERE t.id > $1::bigint
 ORDER BY t.id LIMIT $2::bigint;
@@ -255,9 +255,9 @@ ORDER BY t.id LIMIT $2::bigint;
 --   2: 10
 
 -- list by filter
-SELECT t.id, t.lane, t.message_id::text, t.topic, COALESCE(t.message_key, ''),
-    COALESCE(t.payload, convert_to(t.payload_text, 'UTF8')), COALESCE(t.headers::text, ''),
-    t.available_at, t.priority, t.attempts, t.crashes, t.created_at,
+SELECT t.id, t.lane, t.message_id::text, t.topic, t.message_key,
+    COALESCE(t.payload, convert_to(t.payload_text, 'UTF8')), t.headers::text,
+    t.available_at, NULLIF(t.priority, 0::smallint), NULLIF(t.attempts, 0), NULLIF(t.crashes, 0), t.created_at,
     CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END + CASE WHEN t.available_at > now() THEN 2 ELSE 0 END + CASE WHEN t.state = 'retry' THEN 4 ELSE 0 END, t.state, COALESCE(t.last_error, ''), COALESCE(t.receipt, ''), COALESCE(t.claimed_by, ''), t.finished_at
 FROM app."Events_messages" AS t WHERE t.id > $1::bigint AND (t.id = ANY ($2::bigint[]) OR t.message_id = ANY ($3::uuid[])) AND t.topic = $4::text AND t.message_key = $5::text AND t.state = $6::text AND t.created_at >= $7::timestamptz AND strpos(t.last_error, $8::text) > 0
 ORDER BY t.id LIMIT $9::bigint;

@@ -125,10 +125,10 @@ SELECT COALESCE(pg_sequence_last_value(pg_get_serial_sequence('app."Events"', 'i
 SELECT concat_ws(' ', COALESCE(pg_sequence_last_value(pg_get_serial_sequence('app."Events"', 'id')::regclass), 0), 0, 0, pg_current_snapshot(), extract(epoch FROM pg_postmaster_start_time())),
     0::bigint, 0::smallint, '', '', '', NULL::bytea, '', NULL::timestamptz, 0::smallint, 0, 0, NULL::timestamptz, 0
 UNION ALL
-SELECT NULL, t.id, t.lane, t.message_id::text, t.topic, COALESCE(t.message_key, ''),
-    COALESCE(t.payload, convert_to(t.payload_text, 'UTF8')), COALESCE(t.headers::text, ''),
-    t.available_at, t.priority, t.attempts, t.crashes, t.created_at,
-    CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END + CASE WHEN t.available_at > now() THEN 2 ELSE 0 END
+SELECT NULL, t.id, t.lane, t.message_id::text, t.topic, t.message_key,
+    COALESCE(t.payload, convert_to(t.payload_text, 'UTF8')), t.headers::text,
+    t.available_at, NULLIF(t.priority, 0::smallint), NULLIF(t.attempts, 0), NULLIF(t.crashes, 0), t.created_at,
+    CASE WHEN t.payload IS NULL OR t.available_at IS NOT NULL THEN CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END + CASE WHEN t.available_at > now() THEN 2 ELSE 0 END END
 FROM (SELECT t.* FROM unnest($1::smallint[], $2::bigint[], $3::bigint[]) AS p (lane, after, until)
 CROSS JOIN LATERAL (SELECT * FROM app."Events" AS h
     WHERE (h.lane, h.id) > (p.lane, COALESCE(p.after, (p.lane::text @@ ANY ('{x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x}'::text[]))::int)) AND (h.lane, h.id) <= (p.lane, p.until)
@@ -144,10 +144,10 @@ CROSS JOIN LATERAL (SELECT * FROM app."Events" AS h
 SELECT concat_ws(' ', COALESCE(pg_sequence_last_value(pg_get_serial_sequence('app."Events"', 'id')::regclass), 0), 0, pg_current_xact_id(), pg_current_snapshot(), extract(epoch FROM pg_postmaster_start_time())),
     0::bigint, 0::smallint, '', '', '', NULL::bytea, '', NULL::timestamptz, 0::smallint, 0, 0, NULL::timestamptz, 0
 UNION ALL
-SELECT NULL, t.id, t.lane, t.message_id::text, t.topic, COALESCE(t.message_key, ''),
-    COALESCE(t.payload, convert_to(t.payload_text, 'UTF8')), COALESCE(t.headers::text, ''),
-    t.available_at, t.priority, t.attempts, t.crashes, t.created_at,
-    CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END + CASE WHEN t.available_at > now() THEN 2 ELSE 0 END
+SELECT NULL, t.id, t.lane, t.message_id::text, t.topic, t.message_key,
+    COALESCE(t.payload, convert_to(t.payload_text, 'UTF8')), t.headers::text,
+    t.available_at, NULLIF(t.priority, 0::smallint), NULLIF(t.attempts, 0), NULLIF(t.crashes, 0), t.created_at,
+    CASE WHEN t.payload IS NULL OR t.available_at IS NOT NULL THEN CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END + CASE WHEN t.available_at > now() THEN 2 ELSE 0 END END
 FROM (SELECT t.* FROM unnest($1::smallint[], $2::bigint[], $3::bigint[]) AS p (lane, after, until)
 CROSS JOIN LATERAL (SELECT * FROM app."Events" AS h
     WHERE (h.lane, h.id) > (p.lane, COALESCE(p.after, (p.lane::text @@ ANY ('{x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x}'::text[]))::int)) AND (h.lane, h.id) <= (p.lane, p.until)
@@ -163,10 +163,10 @@ CROSS JOIN LATERAL (SELECT * FROM app."Events" AS h
 SELECT concat_ws(' ', COALESCE(pg_sequence_last_value(pg_get_serial_sequence('app."Events"', 'id')::regclass), 0), 0, 0, pg_current_snapshot(), extract(epoch FROM pg_postmaster_start_time())),
     0::bigint, 0::smallint, '', '', '', NULL::bytea, '', NULL::timestamptz, 0::smallint, 0, 0, NULL::timestamptz, 0
 UNION ALL
-SELECT NULL, t.id, t.lane, t.message_id::text, t.topic, COALESCE(t.message_key, ''),
-    COALESCE(t.payload, convert_to(t.payload_text, 'UTF8')), COALESCE(t.headers::text, ''),
-    t.available_at, t.priority, t.attempts, t.crashes, t.created_at,
-    CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END + CASE WHEN t.available_at > now() THEN 2 ELSE 0 END
+SELECT NULL, t.id, t.lane, t.message_id::text, t.topic, t.message_key,
+    COALESCE(t.payload, convert_to(t.payload_text, 'UTF8')), t.headers::text,
+    t.available_at, NULLIF(t.priority, 0::smallint), NULLIF(t.attempts, 0), NULLIF(t.crashes, 0), t.created_at,
+    CASE WHEN t.payload IS NULL OR t.available_at IS NOT NULL THEN CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END + CASE WHEN t.available_at > now() THEN 2 ELSE 0 END END
 FROM (SELECT t.*, sum(COALESCE(octet_length(t.payload), 0) + COALESCE(octet_length(t.payload_text), 0)) OVER (ROWS UNBOUNDED PRECEDING) - (COALESCE(octet_length(t.payload), 0) + COALESCE(octet_length(t.payload_text), 0)) AS bytes_before
 FROM (SELECT t.* FROM unnest($1::smallint[], $2::bigint[], $3::bigint[]) AS p (lane, after, until)
 CROSS JOIN LATERAL (SELECT * FROM app."Events" AS h
@@ -184,10 +184,10 @@ CROSS JOIN LATERAL (SELECT * FROM app."Events" AS h
 SELECT concat_ws(' ', COALESCE(pg_sequence_last_value(pg_get_serial_sequence('app."Events"', 'id')::regclass), 0), 0, 0, pg_current_snapshot(), extract(epoch FROM pg_postmaster_start_time())),
     0::bigint, 0::smallint, '', '', '', NULL::bytea, '', NULL::timestamptz, 0::smallint, 0, 0, NULL::timestamptz, 0
 UNION ALL
-SELECT NULL, t.id, t.lane, t.message_id::text, t.topic, COALESCE(t.message_key, ''),
-    COALESCE(t.payload, convert_to(t.payload_text, 'UTF8')), COALESCE(t.headers::text, ''),
-    t.available_at, t.priority, t.attempts, t.crashes, t.created_at,
-    CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END + CASE WHEN t.available_at > now() THEN 2 ELSE 0 END
+SELECT NULL, t.id, t.lane, t.message_id::text, t.topic, t.message_key,
+    COALESCE(t.payload, convert_to(t.payload_text, 'UTF8')), t.headers::text,
+    t.available_at, NULLIF(t.priority, 0::smallint), NULLIF(t.attempts, 0), NULLIF(t.crashes, 0), t.created_at,
+    CASE WHEN t.payload IS NULL OR t.available_at IS NOT NULL THEN CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END + CASE WHEN t.available_at > now() THEN 2 ELSE 0 END END
 FROM (SELECT t.* FROM unnest($1::smallint[], $2::bigint[], $3::bigint[], $4::text[]) AS p (lane, after, until, key)
 CROSS JOIN LATERAL (SELECT * FROM app."Events" AS h
     WHERE (h.lane, h.id) > (p.lane, COALESCE(p.after, (p.lane::text @@ ANY ('{x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x}'::text[]))::int)) AND (h.lane, h.id) <= (p.lane, p.until) AND h.message_key = p.key
@@ -215,10 +215,10 @@ WHERE ($5::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0)
 --   6: 100
 
 -- pick
-SELECT t.id, t.lane, t.message_id::text, t.topic, COALESCE(t.message_key, ''),
-    COALESCE(t.payload, convert_to(t.payload_text, 'UTF8')), COALESCE(t.headers::text, ''),
-    t.available_at, t.priority, t.attempts, t.crashes, t.created_at,
-    CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END + CASE WHEN t.available_at > now() THEN 2 ELSE 0 END FROM unnest($1::smallint[], $2::bigint[]) AS g (lane, id)
+SELECT t.id, t.lane, t.message_id::text, t.topic, t.message_key,
+    COALESCE(t.payload, convert_to(t.payload_text, 'UTF8')), t.headers::text,
+    t.available_at, NULLIF(t.priority, 0::smallint), NULLIF(t.attempts, 0), NULLIF(t.crashes, 0), t.created_at,
+    CASE WHEN t.payload IS NULL OR t.available_at IS NOT NULL THEN CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END + CASE WHEN t.available_at > now() THEN 2 ELSE 0 END END FROM unnest($1::smallint[], $2::bigint[]) AS g (lane, id)
 CROSS JOIN LATERAL (SELECT * FROM app."Events" AS h WHERE h.lane = g.lane AND h.id = g.id LIMIT 1) AS t
 WHERE ($3::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0);
 --   1: {1,2}
@@ -226,9 +226,9 @@ WHERE ($3::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0)
 --   3: true
 
 -- pick held
-SELECT t.id, t.lane, t.message_id::text, t.topic, COALESCE(t.message_key, ''),
-    COALESCE(t.payload, convert_to(t.payload_text, 'UTF8')), COALESCE(t.headers::text, ''),
-    t.available_at, t.priority, t.attempts, t.crashes, t.created_at,
+SELECT t.id, t.lane, t.message_id::text, t.topic, t.message_key,
+    COALESCE(t.payload, convert_to(t.payload_text, 'UTF8')), t.headers::text,
+    t.available_at, NULLIF(t.priority, 0::smallint), NULLIF(t.attempts, 0), NULLIF(t.crashes, 0), t.created_at,
     CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END + CASE WHEN t.state = 'retry' THEN 4 ELSE 0 END FROM unnest($1::smallint[], $2::bigint[]) AS g (lane, id)
 CROSS JOIN LATERAL (SELECT * FROM app."Events_held" AS h WHERE h.lane = g.lane AND h.id = g.id LIMIT 1) AS t
 WHERE ($3::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0) AND t.state <> 'error';
@@ -237,9 +237,9 @@ WHERE ($3::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0)
 --   3: true
 
 -- due
-SELECT t.id, t.lane, t.message_id::text, t.topic, COALESCE(t.message_key, ''),
-    COALESCE(t.payload, convert_to(t.payload_text, 'UTF8')), COALESCE(t.headers::text, ''),
-    t.available_at, t.priority, t.attempts, t.crashes, t.created_at,
+SELECT t.id, t.lane, t.message_id::text, t.topic, t.message_key,
+    COALESCE(t.payload, convert_to(t.payload_text, 'UTF8')), t.headers::text,
+    t.available_at, NULLIF(t.priority, 0::smallint), NULLIF(t.attempts, 0), NULLIF(t.crashes, 0), t.created_at,
     CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END + CASE WHEN t.state = 'retry' THEN 4 ELSE 0 END
 FROM (SELECT t.*, sum(COALESCE(octet_length(t.payload), 0) + COALESCE(octet_length(t.payload_text), 0)) OVER (ROWS UNBOUNDED PRECEDING) - (COALESCE(octet_length(t.payload), 0) + COALESCE(octet_length(t.payload_text), 0)) AS bytes_before
 FROM (SELECT t.* FROM app."Events_held" AS t
@@ -432,10 +432,10 @@ WITH picked AS MATERIALIZED (
 UPDATE app."Events" AS t
 SET claimed_by = $3::text, claim_token = $4::text, claimed_until = now() + ($5::bigint * interval '1 microsecond')
 FROM picked AS g WHERE t.ctid = g.place AND g.id = g.same_id AND g.lane = g.same_lane
-RETURNING t.id, t.lane, t.message_id::text, t.topic, COALESCE(t.message_key, ''),
-    COALESCE(t.payload, convert_to(t.payload_text, 'UTF8')), COALESCE(t.headers::text, ''),
-    t.available_at, t.priority, t.attempts, t.crashes, t.created_at,
-    CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END + CASE WHEN t.available_at > now() THEN 2 ELSE 0 END;
+RETURNING t.id, t.lane, t.message_id::text, t.topic, t.message_key,
+    COALESCE(t.payload, convert_to(t.payload_text, 'UTF8')), t.headers::text,
+    t.available_at, NULLIF(t.priority, 0::smallint), NULLIF(t.attempts, 0), NULLIF(t.crashes, 0), t.created_at,
+    CASE WHEN t.payload IS NULL OR t.available_at IS NOT NULL THEN CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END + CASE WHEN t.available_at > now() THEN 2 ELSE 0 END END;
 --   1: true
 --   2: 10
 --   3: r
@@ -449,10 +449,10 @@ WITH picked AS MATERIALIZED (
 UPDATE app."Events" AS t
 SET claimed_by = $5::text, claim_token = $6::text, claimed_until = now() + ($7::bigint * interval '1 microsecond')
 FROM picked AS g WHERE t.ctid = g.place AND g.id = g.same_id AND g.lane = g.same_lane
-RETURNING t.id, t.lane, t.message_id::text, t.topic, COALESCE(t.message_key, ''),
-    COALESCE(t.payload, convert_to(t.payload_text, 'UTF8')), COALESCE(t.headers::text, ''),
-    t.available_at, t.priority, t.attempts, t.crashes, t.created_at,
-    CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END + CASE WHEN t.available_at > now() THEN 2 ELSE 0 END;
+RETURNING t.id, t.lane, t.message_id::text, t.topic, t.message_key,
+    COALESCE(t.payload, convert_to(t.payload_text, 'UTF8')), t.headers::text,
+    t.available_at, NULLIF(t.priority, 0::smallint), NULLIF(t.attempts, 0), NULLIF(t.crashes, 0), t.created_at,
+    CASE WHEN t.payload IS NULL OR t.available_at IS NOT NULL THEN CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END + CASE WHEN t.available_at > now() THEN 2 ELSE 0 END END;
 --   1: {"a","b"}
 --   2: {"c"}
 --   3: true
@@ -498,9 +498,9 @@ SELECT id, message_id, topic, message_key, payload, payload_text, headers, prior
 --   1: 10
 
 -- list
-SELECT t.id, t.lane, t.message_id::text, t.topic, COALESCE(t.message_key, ''),
-    COALESCE(t.payload, convert_to(t.payload_text, 'UTF8')), COALESCE(t.headers::text, ''),
-    t.available_at, t.priority, t.attempts, t.crashes, t.created_at,
+SELECT t.id, t.lane, t.message_id::text, t.topic, t.message_key,
+    COALESCE(t.payload, convert_to(t.payload_text, 'UTF8')), t.headers::text,
+    t.available_at, NULLIF(t.priority, 0::smallint), NULLIF(t.attempts, 0), NULLIF(t.crashes, 0), t.created_at,
     CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END + CASE WHEN t.available_at > now() THEN 2 ELSE 0 END + CASE WHEN t.state = 'retry' THEN 4 ELSE 0 END, t.state, COALESCE(t.last_error, ''), COALESCE(t.receipt, ''), COALESCE(t.claimed_by, ''), t.finished_at
 FROM app."Events_messages" AS t WHERE t.id > $1::bigint
 ORDER BY t.id LIMIT $2::bigint;
@@ -508,9 +508,9 @@ ORDER BY t.id LIMIT $2::bigint;
 --   2: 10
 
 -- list by filter
-SELECT t.id, t.lane, t.message_id::text, t.topic, COALESCE(t.message_key, ''),
-    COALESCE(t.payload, convert_to(t.payload_text, 'UTF8')), COALESCE(t.headers::text, ''),
-    t.available_at, t.priority, t.attempts, t.crashes, t.created_at,
+SELECT t.id, t.lane, t.message_id::text, t.topic, t.message_key,
+    COALESCE(t.payload, convert_to(t.payload_text, 'UTF8')), t.headers::text,
+    t.available_at, NULLIF(t.priority, 0::smallint), NULLIF(t.attempts, 0), NULLIF(t.crashes, 0), t.created_at,
     CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END + CASE WHEN t.available_at > now() THEN 2 ELSE 0 END + CASE WHEN t.state = 'retry' THEN 4 ELSE 0 END, t.state, COALESCE(t.last_error, ''), COALESCE(t.receipt, ''), COALESCE(t.claimed_by, ''), t.finished_at
 FROM app."Events_messages" AS t WHERE t.id > $1::bigint AND (t.id = ANY ($2::bigint[]) OR t.message_id = ANY ($3::uuid[])) AND t.topic = $4::text AND t.message_key = $5::text AND t.state = $6::text AND t.created_at >= $7::timestamptz AND strpos(t.last_error, $8::text) > 0
 ORDER BY t.id LIMIT $9::bigint;
@@ -607,10 +607,10 @@ WHERE NOT has_sequence_privilege(pg_get_serial_sequence('app."Events"', 'id'), '
 SELECT concat_ws(' ', COALESCE(pg_sequence_last_value(pg_get_serial_sequence('app."Events"', 'id')::regclass), 0), 0, 0, pg_current_snapshot(), extract(epoch FROM pg_postmaster_start_time())),
     0::bigint, 0::smallint, '', '', '', NULL::bytea, '', NULL::timestamptz, 0::smallint, 0, 0, NULL::timestamptz, 0
 UNION ALL
-SELECT NULL, t.id, t.lane, t.message_id::text, t.topic, COALESCE(t.message_key, ''),
-    COALESCE(t.payload, convert_to(t.payload_text, 'UTF8')), COALESCE(t.headers::text, ''),
-    t.available_at, t.priority, t.attempts, t.crashes, t.created_at,
-    CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END + CASE WHEN t.available_at > now() THEN 2 ELSE 0 END
+SELECT NULL, t.id, t.lane, t.message_id::text, t.topic, t.message_key,
+    COALESCE(t.payload, convert_to(t.payload_text, 'UTF8')), t.headers::text,
+    t.available_at, NULLIF(t.priority, 0::smallint), NULLIF(t.attempts, 0), NULLIF(t.crashes, 0), t.created_at,
+    CASE WHEN t.payload IS NULL OR t.available_at IS NOT NULL THEN CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END + CASE WHEN t.available_at > now() THEN 2 ELSE 0 END END
 FROM (SELECT t.* FROM unnest($1::smallint[], $2::bigint[], $3::bigint[]) AS p (lane, after, until)
 CROSS JOIN LATERAL (SELECT * FROM app."Events" AS h
     WHERE (h.lane, h.id) > (p.lane, COALESCE(p.after, (p.lane::text @@ ANY ('{x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x}'::text[]))::int)) AND (h.lane, h.id) <= (p.lane, p.until)
@@ -629,10 +629,10 @@ SELECT min(xact_start)::timestamp(0)::text FROM pg_stat_activity WHERE backend_t
 EXPLAIN SELECT concat_ws(' ', COALESCE(pg_sequence_last_value(pg_get_serial_sequence('app."Events"', 'id')::regclass), 0), 0, 0, pg_current_snapshot(), extract(epoch FROM pg_postmaster_start_time())),
     0::bigint, 0::smallint, '', '', '', NULL::bytea, '', NULL::timestamptz, 0::smallint, 0, 0, NULL::timestamptz, 0
 UNION ALL
-SELECT NULL, t.id, t.lane, t.message_id::text, t.topic, COALESCE(t.message_key, ''),
-    COALESCE(t.payload, convert_to(t.payload_text, 'UTF8')), COALESCE(t.headers::text, ''),
-    t.available_at, t.priority, t.attempts, t.crashes, t.created_at,
-    CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END + CASE WHEN t.available_at > now() THEN 2 ELSE 0 END
+SELECT NULL, t.id, t.lane, t.message_id::text, t.topic, t.message_key,
+    COALESCE(t.payload, convert_to(t.payload_text, 'UTF8')), t.headers::text,
+    t.available_at, NULLIF(t.priority, 0::smallint), NULLIF(t.attempts, 0), NULLIF(t.crashes, 0), t.created_at,
+    CASE WHEN t.payload IS NULL OR t.available_at IS NOT NULL THEN CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END + CASE WHEN t.available_at > now() THEN 2 ELSE 0 END END
 FROM (SELECT t.* FROM unnest($1::smallint[], $2::bigint[], $3::bigint[]) AS p (lane, after, until)
 CROSS JOIN LATERAL (SELECT * FROM app."Events" AS h
     WHERE (h.lane, h.id) > (p.lane, COALESCE(p.after, (p.lane::text @@ ANY ('{x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x}'::text[]))::int)) AND (h.lane, h.id) <= (p.lane, p.until)
