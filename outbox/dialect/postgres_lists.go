@@ -1,14 +1,14 @@
 package dialect
 
-import (
-	"slices"
-	"strconv"
-)
+import "strconv"
 
-// listLength is how many rows of a lane one list of ids has at most. A list that
-// isn't used to look up its ids is compared with each row between its first and
-// its last, so it is short.
-const listLength = 32
+// The rows that lie between the first and the last row of a list are looked at,
+// and compared with each id of it: a list is short, and what lies far from the
+// others has one of its own. A lane has about each 64th id.
+const (
+	listLength = 32
+	listGap    = 512 // ids
+)
 
 // idList are rows of one lane that were read under one lease, by their ids.
 type idList struct {
@@ -16,22 +16,23 @@ type idList struct {
 	ids []int64 // in their order
 }
 
-// listsOf has the settlements, which are in the order of lanes, in lists.
+// listsOf has the settlements, which are in the order of lanes and ids, in lists.
 func listsOf(settlements []Settlement) (lists []idList) {
 	for len(settlements) > 0 {
 		n := together(settlements)
-		list := idList{lease{settlements[0].Lane, settlements[0].Fence}, column(settlements[:n], func(s Settlement) int64 { return s.ID })}
-		slices.Sort(list.ids) // they are, mostly
-		lists, settlements = append(lists, list), settlements[n:]
+		ids := column(settlements[:n], func(s Settlement) int64 { return s.ID })
+		lists, settlements = append(lists, idList{lease{settlements[0].Lane, settlements[0].Fence}, ids}), settlements[n:]
 	}
 	return lists
 }
 
 // together is how many of the first settlements make one list.
 func together(settlements []Settlement) (n int) {
-	first := &settlements[0]
-	for n < min(len(settlements), listLength) && settlements[n].Lane == first.Lane && settlements[n].Fence == first.Fence {
-		n++
+	for n = 1; n < min(len(settlements), listLength); n++ {
+		before, s := &settlements[n-1], &settlements[n]
+		if s.Lane != before.Lane || s.Fence != before.Fence || s.ID < before.ID || s.ID-before.ID > listGap {
+			break
+		}
 	}
 	return n
 }

@@ -266,7 +266,7 @@ WITH held AS MATERIALIZED (SELECT l.lane, l.fence FROM app."Events_lanes" AS l J
 given AS MATERIALIZED (SELECT lane, ids::bigint[] AS ids FROM unnest($3::smallint[], $4::bigint[], $5::text[]) AS l (lane, fence, ids) JOIN held USING (lane, fence)),
 hot AS (DELETE FROM app."Events" AS t WHERE t.ctid = ANY (ARRAY(
     SELECT x.place FROM given AS g CROSS JOIN LATERAL (SELECT h.ctid AS place FROM app."Events" AS h
-    WHERE h.lane = g.lane AND h.id BETWEEN g.ids[1] AND g.ids[cardinality(g.ids)] AND h.id = ANY (g.ids) OFFSET 0) AS x))
+    WHERE h.lane = g.lane AND h.id BETWEEN g.ids[1] AND g.ids[cardinality(g.ids)] AND h.id + 0 = ANY (g.ids) OFFSET 0) AS x))
     RETURNING t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.available_at, t.last_error),
 done AS (INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
     SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, g.attempts, g.crashes, t.available_at, COALESCE(NULLIF(g.error, ''), t.last_error), now(), NULLIF(g.receipt, ''), $6::text
@@ -292,7 +292,7 @@ WITH held AS MATERIALIZED (SELECT l.lane, l.fence FROM app."Events_lanes" AS l J
 given AS MATERIALIZED (SELECT lane, ids::bigint[] AS ids FROM unnest($3::smallint[], $4::bigint[], $5::text[]) AS l (lane, fence, ids) JOIN held USING (lane, fence)),
 hot AS (DELETE FROM app."Events" AS t WHERE t.ctid = ANY (ARRAY(
     SELECT x.place FROM given AS g CROSS JOIN LATERAL (SELECT h.ctid AS place FROM app."Events" AS h
-    WHERE h.lane = g.lane AND h.id BETWEEN g.ids[1] AND g.ids[cardinality(g.ids)] AND h.id = ANY (g.ids) OFFSET 0) AS x))
+    WHERE h.lane = g.lane AND h.id BETWEEN g.ids[1] AND g.ids[cardinality(g.ids)] AND h.id + 0 = ANY (g.ids) OFFSET 0) AS x))
     RETURNING t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.available_at, t.last_error),
 done AS (INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
     SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, g.attempts, g.crashes, t.available_at, COALESCE(NULLIF(g.error, ''), t.last_error), now(), NULLIF(g.receipt, ''), $6::text
@@ -319,7 +319,7 @@ WITH held AS MATERIALIZED (SELECT l.lane, l.fence FROM app."Events_lanes" AS l J
 given AS MATERIALIZED (SELECT lane, ids::bigint[] AS ids FROM unnest($3::smallint[], $4::bigint[], $5::text[]) AS l (lane, fence, ids) JOIN held USING (lane, fence)),
 hot AS (DELETE FROM app."Events" AS t WHERE t.ctid = ANY (ARRAY(
     SELECT x.place FROM given AS g CROSS JOIN LATERAL (SELECT h.ctid AS place FROM app."Events" AS h
-    WHERE h.lane = g.lane AND h.id BETWEEN g.ids[1] AND g.ids[cardinality(g.ids)] AND h.id = ANY (g.ids) OFFSET 0) AS x))
+    WHERE h.lane = g.lane AND h.id BETWEEN g.ids[1] AND g.ids[cardinality(g.ids)] AND h.id + 0 = ANY (g.ids) OFFSET 0) AS x))
     RETURNING t.id)
 SELECT 'changed', (SELECT count(*) FROM hot), 0::bigint
 UNION ALL SELECT 'xid', pg_current_xact_id()::text::bigint, 0
