@@ -47,6 +47,7 @@ func checks() []check {
 		{name: "settle twice", run: settleTwice},
 		{name: "parked is missing", run: parkedIsMissing},
 		{name: "settle a mixed batch", run: settleMixedBatch},
+		{name: "settle some of a key", run: settleSomeOfAKey},
 		{name: "settle nothing", run: settleNothing},
 		{name: "settle concurrently", run: settleConcurrently},
 		{name: "settle given up", run: settleGivenUp, manyWriters: true},

@@ -30,6 +30,20 @@ func counted(s Store, change func(int, relay.Settled) relay.Settled) Store {
 	}}
 }
 
+// settleBetween settles the rows between two that follow each other.
+func settleBetween(ctx context.Context, s Store, name string, keep bool, settlements []relay.Settlement) error {
+	var between []relay.Settlement
+	for i := 1; i < len(settlements); i++ {
+		before, after := settlements[i-1], settlements[i]
+		for id := before.ID + 1; before.State == relay.StateDone && before.Lane == after.Lane && before.Token == "" && id < after.ID; id++ {
+			before.ID = id
+			between = append(between, before)
+		}
+	}
+	_, err := s.Settle(ctx, name, keep, between)
+	return err
+}
+
 func settleMutants() []mutant {
 	return []mutant{
 		{"missing counts as changed", []string{"settle twice", "parked is missing", "settle concurrently", "settle by token"}, func(s Store, _ *facts) Store {
@@ -52,6 +66,14 @@ func settleMutants() []mutant {
 					if _, err := s.Requeue(ctx, relay.Filter{IDs: []string{strconv.FormatInt(settlement.ID, 10)}}); err != nil {
 						return relay.Settled{}, err
 					}
+				}
+				return s.Settle(ctx, name, keep, settlements)
+			}}
+		}},
+		{"what lies between done rows is done", []string{"settle some of a key"}, func(s Store, _ *facts) Store {
+			return onSettle{s, func(ctx context.Context, name string, keep bool, settlements []relay.Settlement) (relay.Settled, error) {
+				if err := settleBetween(ctx, s, name, keep, settlements); err != nil {
+					return relay.Settled{}, err
 				}
 				return s.Settle(ctx, name, keep, settlements)
 			}}

@@ -94,6 +94,29 @@ func settleMixedBatch(t testing.TB, table Table) {
 	}
 }
 
+// What lies between rows that are done stays, however many these are, and however
+// near or far.
+func settleSomeOfAKey(t testing.TB, table Table) {
+	a := holder(t, table, "a")
+	write(t, table, keyed("k", 60)...)
+	write(t, table, plain(600)...)
+	write(t, table, keyed("k", 60)...)
+	ofKey := func() []relay.Row {
+		return slices.DeleteFunc(a.pending(), func(row relay.Row) bool { return row.Message.Key == "" })
+	}
+	var done []relay.Row
+	var others []int64
+	for i, row := range ofKey() {
+		if i%3 == 1 {
+			others = append(others, row.ID)
+		} else {
+			done = append(done, row)
+		}
+	}
+	a.mustSettle(a.allAs(relay.StateDone, done)...)
+	wantIDs(t, "pending after others of the key were settled", ids(ofKey()), others)
+}
+
 // An empty batch is settled, too.
 func settleNothing(t testing.TB, table Table) {
 	a := holder(t, table, "a")
