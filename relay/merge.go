@@ -125,10 +125,15 @@ func (e *engine) mergeLanes(job readJob, page Page) {
 		l.cursor = max(l.cursor, row.ID)
 	}
 	e.readThrough(job, page)
-	if page.More {
+	if page.More || job.part {
 		e.read.fresh, e.read.lag = true, 0 // what is read once more must not fill the next page, too
 	}
-	e.countLook(found == 0)
+	if page.More && !job.part {
+		e.read.trailing = trailing(page.Rows)
+	}
+	if found > 0 || !job.part {
+		e.countLook(found == 0)
+	}
 }
 
 // readThrough moves on lanes that had nothing: a lane that is read from far back
