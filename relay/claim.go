@@ -23,6 +23,7 @@ type reading struct {
 	rotate  int // the lane that is read first next time
 	horizon int64
 	lag     int64 // so many ids back rows appear late, mostly
+	owed    int64 // rows above this may have appeared, of which no page that was merged told; none
 
 	rowBytes int     // of a row, about
 	ghosts   []*item // settled while a read was under way, which may bring them back

@@ -159,6 +159,9 @@ type DueCursor struct {
 	ID int64
 }
 
+// ScanTogether is how many rows a Scan walks over at one moment.
+const ScanTogether = 10_000
+
 // LaneStore is the part of a Store that claims by lanes.
 type LaneStore interface {
 	// Acquire leases up to count lanes that are free or whose lease has ended,
@@ -180,11 +183,12 @@ type LaneStore interface {
 	// early once it has maxBytes of payload (but returns one row at least). What
 	// it returns of a position is without gaps; where it can't read them all to
 	// their end, the page says More, and which ones it has visited is its own
-	// choice.
+	// choice. Without positions it returns no rows, and what else a page tells.
 	Read(ctx context.Context, positions []Position, limit, maxBytes int) (Page, error)
 
 	// Scan walks over the pending rows at the given positions and returns
-	// those that keep approves.
+	// those that keep approves. Up to [ScanTogether] rows it walks over as they
+	// are at one moment; if there are more, in steps.
 	Scan(ctx context.Context, positions []Position, keep func(Candidate) bool) ([]Row, error)
 
 	// Due returns up to limit held rows of the lanes that are due now

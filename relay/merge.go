@@ -27,6 +27,7 @@ func (k readKind) visitsLanes() bool { return k == readLanes || k == readOutlet 
 // merged, and says whether there is need for one.
 func (e *engine) scanFirst(result readResult) bool {
 	e.read.horizon = result.page.Horizon // lower than before on another server
+	result.page.LateAfter, e.read.owed = lowestSet(result.page.LateAfter, e.read.owed), none
 	e.learnLag(result.page.LateAfter)
 	var positions []Position
 	for _, l := range e.sortedLanes() {
@@ -34,9 +35,6 @@ func (e *engine) scanFirst(result readResult) bool {
 		if after == none || after >= l.cursor || e.readLane(result.job, l.Lane) == nil || result.brings(l, after) {
 			continue
 		}
-		// What commits until the scan begins has its first row above the horizon:
-		// from there on the scan finds all of it, or nothing.
-		after = min(after, max(0, result.page.Horizon))
 		l.beginScan(after)
 		if l.draining {
 			l.endScan(true)
@@ -47,7 +45,7 @@ func (e *engine) scanFirst(result readResult) bool {
 	if len(positions) == 0 {
 		return false
 	}
-	scan := e.unknown(positions)
+	scan := e.unknown(positions, result.page.Horizon)
 	e.reads <- readJob{kind: readLate, seq: result.job.seq, positions: positions, keep: scan.keep, scan: scan, outer: &result}
 	return true
 }
@@ -63,6 +61,7 @@ func lowestSet(a, b int64) int64 {
 // mergeLate takes in the rows that appeared late, and then the page that had
 // to wait for them.
 func (e *engine) mergeLate(result readResult) {
+	e.owe(result)
 	e.endScans(result.job, false)
 	for i := range result.page.Rows {
 		row := &result.page.Rows[i]
@@ -73,6 +72,11 @@ func (e *engine) mergeLate(result readResult) {
 	e.passOver(result.job)
 	e.mergePage(*result.job.outer)
 	e.endRead(result)
+}
+
+// owe keeps what a read told of late rows for the next page.
+func (e *engine) owe(result readResult) {
+	e.read.owed = lowestSet(e.read.owed, result.page.LateAfter)
 }
 
 func (e *engine) endScans(job readJob, failed bool) {
@@ -270,6 +274,8 @@ func (e *engine) endRead(result readResult) {
 func (e *engine) readFailed(result readResult) {
 	if result.job.kind == readLate {
 		e.endScans(result.job, true)
+		e.owe(result)
+		e.owe(*result.job.outer) // which is not merged
 	}
 	e.failed("read", result.err)
 	e.read.fresh = false

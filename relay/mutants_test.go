@@ -80,7 +80,7 @@ func (s readsOn) Acquire(ctx context.Context, name string, count int, ttl time.D
 
 func (s readsOn) Read(ctx context.Context, positions []relay.Position, limit, maxBytes int) (relay.Page, error) {
 	page, err := s.Store.Read(ctx, positions, limit, maxBytes)
-	if positions[0].Until > 0 {
+	if len(positions) == 0 || positions[0].Until > 0 {
 		return page, err // what was passed over
 	}
 	page.Rows = slices.DeleteFunc(page.Rows, func(row relay.Row) bool {

@@ -88,9 +88,13 @@ func testPostponed(t *testing.T, order sinks.Order, claim relay.Claim) {
 // checkWaiting checks that what was postponed says why, and was charged nothing.
 func checkWaiting(t *testing.T, db *memstore.DB) {
 	t.Helper()
-	waiting, err := db.Store().List(t.Context(), relay.Filter{State: relay.StateRetry})
-	if err != nil || len(waiting) == 0 {
-		t.Fatalf("waiting: %v, %v", waiting, err)
+	var waiting []relay.Info
+	for tries := 0; len(waiting) == 0; tries++ {
+		var err error
+		if waiting, err = db.Store().List(t.Context(), relay.Filter{State: relay.StateRetry}); err != nil || tries > 50 {
+			t.Fatalf("waiting: %v, %v", waiting, err)
+		}
+		time.Sleep(100 * time.Millisecond) // all may be on their way to the sink just now
 	}
 	for _, w := range waiting {
 		if w.Attempts != 0 || w.LastError != "connection: connection refused" {

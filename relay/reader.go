@@ -30,7 +30,7 @@ func (e *engine) carryOut(ctx context.Context, job readJob) readResult {
 	case readDue:
 		result.page.Rows, result.cursor, result.err = e.store.Due(ctx, job.lanes, job.cursor, job.limit, job.maxBytes)
 	case readLate:
-		result.page.Rows, result.err = e.store.Scan(ctx, job.positions, job.keep)
+		result.page, result.err = e.scanLate(ctx, job)
 	case readRows:
 		result.page.Rows, result.err = e.store.Claim(ctx, job.claim)
 	default:

@@ -81,7 +81,7 @@ func (r *Relay) newEngine() *engine {
 		settles: make(chan settleJob, settlers), settled: make(chan settleResult, settlers),
 		leases: make(chan leaseJob, 1), leased: make(chan leaseResult, 1),
 	}
-	e.lease.share, e.lease.claimed, e.read.rowBytes = -1, -1, 4096
+	e.lease.share, e.lease.claimed, e.read.rowBytes, e.read.owed = -1, -1, 4096, none
 	e.care.suspects = map[int64]suspicion{}
 	e.sendCtx, e.cancelSend = context.WithCancelCause(context.Background())
 	workers := 0

@@ -288,7 +288,7 @@ type byID struct{ *memstore.Store }
 func (s byID) Read(ctx context.Context, positions []relay.Position, limit, _ int) (relay.Page, error) {
 	page, err := s.Store.Read(ctx, positions, 1<<30, 1<<30)
 	slices.SortFunc(page.Rows, func(a, b relay.Row) int { return cmp.Compare(a.ID, b.ID) })
-	if len(page.Rows) >= limit {
+	if len(page.Rows) >= limit && limit > 0 {
 		page.Rows, page.More = page.Rows[:limit], true
 		page.Through = page.Rows[limit-1].ID
 	}

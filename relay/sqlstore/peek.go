@@ -43,7 +43,7 @@ func (e emptied) covers(positions []relay.Position) bool {
 func (s *Store) peek(ctx context.Context, positions []relay.Position) (page relay.Page, certain bool, err error) {
 	page.LateAfter = -1
 	peeking, ok := s.dialect.(dialect.Peeking)
-	if !ok || !s.emptied.covers(positions) || s.horizon.stale() {
+	if !ok || len(positions) == 0 || !s.emptied.covers(positions) || s.horizon.stale() {
 		return page, false, nil
 	}
 	began := s.beginRead()

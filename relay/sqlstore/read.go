@@ -44,10 +44,29 @@ func (s *Store) read(ctx context.Context, positions []relay.Position, limit, max
 		return peeked, err
 	}
 	s.emptied, s.owed = nil, lowestLate(s.owed, peeked.LateAfter)
-	page, err := s.readPage(ctx, positions, limit, maxBytes)
+	page, err := s.pageOf(ctx, positions, limit, maxBytes)
 	if err == nil {
 		page.LateAfter, s.owed = lowestLate(page.LateAfter, s.owed), -1
 	}
+	return page, err
+}
+
+func (s *Store) pageOf(ctx context.Context, positions []relay.Position, limit, maxBytes int) (relay.Page, error) {
+	if len(positions) == 0 {
+		return s.emptyPage(ctx)
+	}
+	return s.readPage(ctx, positions, limit, maxBytes)
+}
+
+// emptyPage is what a page tells beside its rows.
+func (s *Store) emptyPage(ctx context.Context) (page relay.Page, err error) {
+	began := s.beginRead()
+	first, _, err := s.readLines(ctx, s.dialect.Read(s.table, dialect.Read{}), &reading{})
+	if err != nil {
+		return page, err
+	}
+	page.LateAfter, page.Horizon, err = s.promise(ctx, first, began)
+	page.Warning = s.warning()
 	return page, err
 }
 

@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	candidateLimit = 10_000 // of one statement
+	candidateLimit = relay.ScanTogether // of one statement
 	pickLimit      = 500
 )
 

@@ -61,6 +61,7 @@ func checks() []check {
 
 		{name: "late commit", run: lateCommit, manyWriters: true},
 		{name: "late within a key", run: lateWithinAKey, manyWriters: true},
+		{name: "late told without rows", run: lateToldWithoutRows, manyWriters: true},
 		{name: "late beside a slow settle", run: lateBesideASlowSettle, manyWriters: true},
 		{name: "failed read tells nothing", run: failedReadTellsNothing, manyWriters: true},
 		{name: "every reader hears", run: everyReaderHears, manyWriters: true},

@@ -107,6 +107,34 @@ func lateWithinAKey(t testing.TB, table Table) {
 	}
 }
 
+// A read at no positions has no rows, and tells what has appeared: also to a store
+// that had found nothing, and takes that for what it would find again.
+func lateToldWithoutRows(t testing.TB, table Table) {
+	r := newReader(t, table, "reader")
+	slow := table.Begin(t)
+	late := slow.Insert(outbox.Message{Topic: "late"})
+	write(t, table, plain(3)...)
+	last := highestOf(r.look().Rows)
+	for range 2 {
+		r.read(after(last), plenty, plentyBytes) // nothing
+	}
+	slow.Commit()
+	page := r.read(nil, plenty, plentyBytes)
+	if len(page.Rows) > 0 || page.LateAfter < 0 || page.LateAfter >= late {
+		t.Errorf("read %d rows at no positions, late after %d, and row %d has appeared", len(page.Rows), page.LateAfter, late)
+	}
+	wantIDs(t, "scanned", ids(r.scan(after(page.LateAfter), func(c relay.Candidate) bool { return c.ID == late })), []int64{late})
+	next := write(t, table, outbox.Message{Topic: "next"})
+	wantIDs(t, "read on to", ids(r.read(after(last), plenty, plentyBytes).Rows), next)
+}
+
+func highestOf(rows []relay.Row) (id int64) {
+	for _, row := range rows {
+		id = max(id, row.ID)
+	}
+	return id
+}
+
 // lateWithin reads so many pages before T1 commits.
 func lateWithin(t testing.TB, table Table, first string, looks int) {
 	r := newReader(t, table, "reader")

@@ -173,6 +173,15 @@ func lateMutants() []mutant {
 		{"nothing is late", []string{"late commit", "late within a key", "failed read tells nothing", "every reader hears", "many writers"}, func(s Store, _ *facts) Store {
 			return paged(s, func(page *relay.Page) { page.LateAfter = -1 })
 		}},
+		{"nothing is late where no rows are asked for", []string{"late told without rows"}, func(s Store, _ *facts) Store {
+			return onRead{s, func(ctx context.Context, positions []relay.Position, limit, maxBytes int) (relay.Page, error) {
+				page, err := s.Read(ctx, positions, limit, maxBytes)
+				if len(positions) == 0 {
+					page.LateAfter = -1
+				}
+				return page, err
+			}}
+		}},
 		{"late after is one too high", []string{"late within a key"}, func(s Store, _ *facts) Store {
 			return paged(s, func(page *relay.Page) { page.LateAfter++ })
 		}},

@@ -1,0 +1,64 @@
+package relay
+
+import (
+	"errors"
+	"log/slog"
+	"testing"
+	"time"
+)
+
+// A page that brings what is late in one lane waits for the scan of another. If
+// the scan fails, the page isn't taken in, and no other tells what it told.
+func TestWhatAFailedScanOwes(t *testing.T) {
+	t.Parallel()
+	again, fine := newLane(Lease{Lane: 1}, 1, time.Time{}), newLane(Lease{Lane: 2}, 1, time.Time{})
+	again.cursor, again.recheck, fine.cursor = 20, 7, 20
+	e := &engine{lanes: map[int]*lane{1: again, 2: fine}, reads: make(chan readJob, 1), pulse: &pulse{},
+		options: Options{Observer: NoObserver{}, Logger: slog.New(slog.DiscardHandler), Poll: time.Second}}
+	e.read.owed = none
+	look := func(after, late int64) readResult {
+		positions := []Position{{Lane: 1, After: after}, {Lane: 2, After: after}}
+		return readResult{job: readJob{kind: readLanes, seq: 9, positions: positions}, page: Page{LateAfter: late, Horizon: 5}}
+	}
+	e.merge(look(5, 6))
+	job := <-e.reads
+	if len(job.positions) != 1 || job.positions[0].Lane != 1 {
+		t.Fatalf("scanned at %v, want lane 1 alone", job.positions)
+	}
+	e.merge(readResult{job: job, page: Page{LateAfter: none}, err: errors.New("the connection broke")})
+	e.merge(look(20, none))
+	job = <-e.reads
+	if len(job.positions) != 2 || job.positions[0].After > 6 || job.positions[1].After > 6 {
+		t.Errorf("scanned at %v, want both lanes from 6", job.positions)
+	}
+}
+
+// A scan begins anew only where it may have met a part of a transaction.
+func TestWhereAScanBeginsAnew(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		appeared int64
+		steps    bool
+		want     []int64 // by position, where it begins anew
+	}{
+		"nothing has appeared":           {appeared: none},
+		"above where it began":           {appeared: 10},
+		"above, but it took steps":       {appeared: 15, steps: true, want: []int64{15, 15}},
+		"above all, in steps":            {appeared: 40, steps: true},
+		"below where one position began": {appeared: 7, want: []int64{7}},
+		"below":                          {appeared: 3, want: []int64{3, 3}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got := split([]Position{{Lane: 1, After: 10, Until: 40}, {Lane: 2, After: 5, Until: 40}}, c.appeared, c.steps)
+			if len(got) != len(c.want) {
+				t.Fatalf("begins anew at %v, want %v", got, c.want)
+			}
+			for i, p := range got {
+				if p.After != c.want[i] {
+					t.Errorf("begins anew at %v, want %v", got, c.want)
+				}
+			}
+		})
+	}
+}
