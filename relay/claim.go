@@ -17,8 +17,6 @@ type reading struct {
 	nextDue time.Time // when the next held row that is known of becomes due
 	cursor  DueCursor
 
-	trailing map[int]bool // lanes that the next look reads alone
-
 	turn    int // the kind of read that is tried first next time
 	rotate  int // the lane that is read first next time
 	horizon int64
@@ -46,7 +44,6 @@ type readJob struct {
 	key       *key    // readKey
 	lanes     []int
 	positions []Position
-	part      bool // readLanes: of the lanes, the others are read next
 	limit     int
 	maxBytes  int
 	cursor    DueCursor
@@ -145,13 +142,12 @@ func (e *engine) lookAtLanes(now time.Time) (readJob, bool) {
 	e.beginLook(now)
 	var positions []Position
 	again := e.readAgain()
-	lanes, part := e.lanesToRead()
-	for _, l := range lanes {
+	for _, l := range e.lanesInTurn() {
 		if !l.draining {
 			positions = append(positions, Position{Lane: l.Lane, After: min(l.cursor, again)})
 		}
 	}
-	job := readJob{kind: readLanes, positions: positions, part: part, limit: min(room, readLimit), maxBytes: readBytes}
+	job := readJob{kind: readLanes, positions: positions, limit: min(room, readLimit), maxBytes: readBytes}
 	return job, len(positions) > 0
 }
 

@@ -129,15 +129,10 @@ func (e *engine) mergeLanes(job readJob, page Page) {
 		l.cursor = max(l.cursor, row.ID)
 	}
 	e.readThrough(job, page)
-	if page.More || job.part {
+	if page.More {
 		e.read.fresh, e.read.lag = true, 0 // what is read once more must not fill the next page, too
 	}
-	if page.More && !job.part {
-		e.read.trailing = trailing(page.Rows)
-	}
-	if found > 0 || !job.part {
-		e.countLook(found == 0)
-	}
+	e.countLook(found == 0)
 }
 
 // readThrough moves on lanes that had nothing: a lane that is read from far back
