@@ -104,102 +104,86 @@ func commit(t *testing.T, tx *sql.Tx) {
 // An idle relay's look is a peek, and finds whatever comes: new rows, those of
 // other transactions' time, and those that commit late.
 func TestPeeks(t *testing.T) {
-	t.Parallel()
-	for _, target := range postgresTargets() {
-		t.Run(target.Name, func(t *testing.T) {
-			t.Parallel()
-			p := newPeeker(t, open(t, target))
-			p.sleep()
-			exec(t, p.DB, "INSERT INTO outbox (topic) VALUES ('t')")
-			p.want("one was written", 1)
-			p.sleep()
-			early, id := p.begin()
-			p.want("one isn't committed", 0)
-			p.sleep()
-			exec(t, p.DB, "CREATE TABLE other (id int)") // a transaction that has nothing to do with it
-			p.sleep()
-			commit(t, early)
-			if page := p.want("it is", 1); page.Rows[0].ID != id {
-				t.Errorf("read row %d, want %d", page.Rows[0].ID, id)
-			}
-			p.sleep()
-			late, id := p.begin()
-			exec(t, p.DB, "INSERT INTO outbox (topic) VALUES ('t')")
-			p.want("a later one is committed first", 1)
-			p.sleep()
-			commit(t, late)
-			if page := p.want("it commits late", 0); page.LateAfter < 0 || page.LateAfter >= id {
-				t.Errorf("rows appeared above %d only, and %d has appeared", page.LateAfter, id)
-			}
-		})
-	}
+	onPostgres(t, func(t *testing.T, table table) {
+		p := newPeeker(t, table)
+		p.sleep()
+		exec(t, p.DB, "INSERT INTO outbox (topic) VALUES ('t')")
+		p.want("one was written", 1)
+		p.sleep()
+		early, id := p.begin()
+		p.want("one isn't committed", 0)
+		p.sleep()
+		exec(t, p.DB, "CREATE TABLE other (id int)") // a transaction that has nothing to do with it
+		p.sleep()
+		commit(t, early)
+		if page := p.want("it is", 1); page.Rows[0].ID != id {
+			t.Errorf("read row %d, want %d", page.Rows[0].ID, id)
+		}
+		p.sleep()
+		late, id := p.begin()
+		exec(t, p.DB, "INSERT INTO outbox (topic) VALUES ('t')")
+		p.want("a later one is committed first", 1)
+		p.sleep()
+		commit(t, late)
+		if page := p.want("it commits late", 0); page.LateAfter < 0 || page.LateAfter >= id {
+			t.Errorf("rows appeared above %d only, and %d has appeared", page.LateAfter, id)
+		}
+	})
 }
 
 // Where the positions aren't those of before, a look is a read.
 func TestPeekIsForTheSamePositions(t *testing.T) {
-	t.Parallel()
-	for _, target := range postgresTargets() {
-		t.Run(target.Name, func(t *testing.T) {
-			t.Parallel()
-			p := newPeeker(t, open(t, target))
-			exec(t, p.DB, "INSERT INTO outbox (topic) VALUES ('t')")
-			p.want("at first", 1)
-			p.sleep()
-			p.after--
-			p.want("from a lower place", 1)
-		})
-	}
+	onPostgres(t, func(t *testing.T, table table) {
+		p := newPeeker(t, table)
+		exec(t, p.DB, "INSERT INTO outbox (topic) VALUES ('t')")
+		p.want("at first", 1)
+		p.sleep()
+		p.after--
+		p.want("from a lower place", 1)
+	})
 }
 
 // What a peek has seen is told by the page that comes at last, though the read
 // after it fails.
 func TestPeekBeforeAReadThatFails(t *testing.T) {
-	t.Parallel()
-	for _, target := range postgresTargets() {
-		t.Run(target.Name, func(t *testing.T) {
-			t.Parallel()
-			p := newPeeker(t, open(t, target))
-			late, id := p.begin()
-			exec(t, p.DB, "INSERT INTO outbox (topic) VALUES ('t')")
-			p.want("a later one is committed first", 1)
-			p.sleep()
-			commit(t, late)
-			p.fail.Store(true)
-			if _, err := p.read(); err == nil {
-				t.Fatal("the read did not fail")
-			}
-			p.fail.Store(false)
-			if page := p.want("afterwards", 0); page.LateAfter < 0 || page.LateAfter >= id {
-				t.Errorf("rows appeared above %d only, and %d has appeared", page.LateAfter, id)
-			}
-		})
-	}
+	onPostgres(t, func(t *testing.T, table table) {
+		p := newPeeker(t, table)
+		late, id := p.begin()
+		exec(t, p.DB, "INSERT INTO outbox (topic) VALUES ('t')")
+		p.want("a later one is committed first", 1)
+		p.sleep()
+		commit(t, late)
+		p.fail.Store(true)
+		if _, err := p.read(); err == nil {
+			t.Fatal("the read did not fail")
+		}
+		p.fail.Store(false)
+		if page := p.want("afterwards", 0); page.LateAfter < 0 || page.LateAfter >= id {
+			t.Errorf("rows appeared above %d only, and %d has appeared", page.LateAfter, id)
+		}
+	})
 }
 
 // A read that had no room says nothing of what there is.
 func TestPeekAfterAReadWithoutRoom(t *testing.T) {
-	t.Parallel()
-	for _, target := range postgresTargets() {
-		t.Run(target.Name, func(t *testing.T) {
-			t.Parallel()
-			p := newPeeker(t, open(t, target))
-			exec(t, p.DB, "INSERT INTO outbox (topic) VALUES ('t')")
-			for range 3 {
-				if _, err := p.store.Read(t.Context(), []relay.Position{{Lane: 0}}, 0, 1<<20); err != nil {
-					t.Fatal(err)
-				}
+	onPostgres(t, func(t *testing.T, table table) {
+		p := newPeeker(t, table)
+		exec(t, p.DB, "INSERT INTO outbox (topic) VALUES ('t')")
+		for range 3 {
+			if _, err := p.store.Read(t.Context(), []relay.Position{{Lane: 0}}, 0, 1<<20); err != nil {
+				t.Fatal(err)
 			}
-			all := 0
-			for lane := range relay.Lanes {
-				page, err := p.store.Read(t.Context(), []relay.Position{{Lane: lane}}, 10, 1<<20)
-				if err != nil {
-					t.Fatal(err)
-				}
-				all += len(page.Rows)
+		}
+		all := 0
+		for lane := range relay.Lanes {
+			page, err := p.store.Read(t.Context(), []relay.Position{{Lane: lane}}, 10, 1<<20)
+			if err != nil {
+				t.Fatal(err)
 			}
-			if all != 1 {
-				t.Errorf("%d rows, want 1", all)
-			}
-		})
-	}
+			all += len(page.Rows)
+		}
+		if all != 1 {
+			t.Errorf("%d rows, want 1", all)
+		}
+	})
 }

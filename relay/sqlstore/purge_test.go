@@ -4,6 +4,7 @@ import (
 	"database/sql"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -18,50 +19,63 @@ import (
 // every row that is purged beside it. A purge that began at the head of the index
 // would read all of them each time, and so cost more each time.
 func TestPurgeBesideAnOpenSnapshot(t *testing.T) {
-	t.Parallel()
 	const rows, step = 20_000, 1000
-	for _, target := range postgresTargets() {
-		t.Run(target.Name, func(t *testing.T) {
-			t.Parallel()
-			table := open(t, target)
-			finished(t, table.DB, rows, 26*time.Hour)
-			holdSnapshot(t, table.OpenAnother(t))
-			store := table.open(t)
-			for purged := rows; purged > 0; purged -= step {
-				if n, err := store.Purge(t.Context(), 24*time.Hour, step); n != step || err != nil {
-					t.Fatalf("purged %d rows, want %d; %v", n, step, err)
-				}
+	onPostgres(t, func(t *testing.T, table table) {
+		finished(t, table.DB, rows, 26*time.Hour)
+		holdSnapshot(t, table.OpenAnother(t))
+		store := table.open(t)
+		for purged := rows; purged > 0; purged -= step {
+			if n, err := store.Purge(t.Context(), 24*time.Hour, step); n != step || err != nil {
+				t.Fatalf("purged %d rows, want %d; %v", n, step, err)
 			}
-			whole := purgeReads(t, table, dialect.Purge{Retention: 24 * time.Hour, Limit: step})
-			on := purgeReads(t, table, dialect.Purge{Retention: 24 * time.Hour, Limit: step, Since: time.Now().Add(-25 * time.Hour)})
-			if whole < 200 || on > whole/10 {
-				t.Errorf("a purge from the head reads %d pages, and one from where the last ended %d", whole, on)
-			}
-		})
-	}
+		}
+		whole := purgeReads(t, table, dialect.Purge{Retention: 24 * time.Hour, Limit: step})
+		on := purgeReads(t, table, dialect.Purge{Retention: 24 * time.Hour, Limit: step, Since: time.Now().Add(-25 * time.Hour)})
+		if whole < 200 || on > whole/10 {
+			t.Errorf("a purge from the head reads %d pages, and one from where the last ended %d", whole, on)
+		}
+	})
 }
 
 // The store remembers where its last purge ended. What finished before and
 // appeared after is met by the next purge that begins with the oldest row.
 func TestPurgeGoesOnWhereTheLastOneEnded(t *testing.T) {
+	onPostgres(t, func(t *testing.T, table table) {
+		store, another := table.open(t), table.open(t)
+		purges := func(want int, by *sqlstore.Store, what string) {
+			t.Helper()
+			if n, err := by.Purge(t.Context(), 24*time.Hour, 100); n != want || err != nil {
+				t.Errorf("purged %d rows %s, want %d; %v", n, what, want, err)
+			}
+		}
+		finished(t, table.DB, 150, 26*time.Hour)
+		purges(100, store, "at first")
+		purges(50, store, "at second")
+		finished(t, table.DB, 7, 25*time.Hour)
+		purges(0, store, "that it had gone past")
+		purges(7, another, "with a store that begins")
+	})
+}
+
+// onPostgres runs a test on a new table of each PostgreSQL and driver.
+func onPostgres(t *testing.T, run func(*testing.T, table)) {
+	t.Helper()
+	runOn(t, postgresTargets(), run)
+}
+
+// onPgx runs it with one driver, where what is looked at is the server.
+func onPgx(t *testing.T, run func(*testing.T, table)) {
+	t.Helper()
+	runOn(t, slices.DeleteFunc(postgresTargets(), func(target testdb.Target) bool { return target.Driver != "pgx" }), run)
+}
+
+func runOn(t *testing.T, targets []testdb.Target, run func(*testing.T, table)) {
+	t.Helper()
 	t.Parallel()
-	for _, target := range postgresTargets() {
+	for _, target := range targets {
 		t.Run(target.Name, func(t *testing.T) {
 			t.Parallel()
-			table := open(t, target)
-			store, another := table.open(t), table.open(t)
-			purges := func(want int, by *sqlstore.Store, what string) {
-				t.Helper()
-				if n, err := by.Purge(t.Context(), 24*time.Hour, 100); n != want || err != nil {
-					t.Errorf("purged %d rows %s, want %d; %v", n, what, want, err)
-				}
-			}
-			finished(t, table.DB, 150, 26*time.Hour)
-			purges(100, store, "at first")
-			purges(50, store, "at second")
-			finished(t, table.DB, 7, 25*time.Hour)
-			purges(0, store, "that it had gone past")
-			purges(7, another, "with a store that begins")
+			run(t, open(t, target))
 		})
 	}
 }

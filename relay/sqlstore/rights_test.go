@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rowrelay/rowrelay/internal/testdb"
 	"github.com/rowrelay/rowrelay/migrations"
 	"github.com/rowrelay/rowrelay/outbox"
 	"github.com/rowrelay/rowrelay/relay"
@@ -73,22 +72,8 @@ func newUser(t *testing.T, table table, role string, rights []string) (string, *
 	return name, pool
 }
 
-func onPostgres(t *testing.T, check func(*testing.T, table)) {
-	t.Helper()
-	t.Parallel()
-	for _, target := range testdb.Targets() {
-		if target.Kind != testdb.Postgres || target.Driver != "pgx" {
-			continue
-		}
-		t.Run(target.Name, func(t *testing.T) {
-			t.Parallel()
-			check(t, open(t, target))
-		})
-	}
-}
-
 func TestProducersRights(t *testing.T) {
-	onPostgres(t, func(t *testing.T, table table) {
+	onPgx(t, func(t *testing.T, table table) {
 		_, pool := newUser(t, table, "shop_producer", grants(t, "shop_producer"))
 		writer, err := outbox.NewWriter(table.dialect, outbox.WithKeyLocks(), outbox.WithNotify(time.Second))
 		if err != nil {
@@ -111,7 +96,7 @@ func messages(count int) []outbox.Message {
 
 // What the check names is enough by lanes: see TestRights.
 func TestRelaysRights(t *testing.T) {
-	onPostgres(t, func(t *testing.T, table table) {
+	onPgx(t, func(t *testing.T, table table) {
 		migrate(t, table.DB, table.dialect, migrations.Options{Claim: "rows"})
 		_, pool := newUser(t, table, "shop_relay", grants(t, "shop_relay"))
 		for _, claim := range []relay.Claim{relay.ByLanes, relay.ByRows} {
@@ -152,7 +137,7 @@ func relayByRows(ctx context.Context, pool *sql.DB, table table) error {
 
 // An operator needs each of its rights, and no other.
 func TestOperatorsRights(t *testing.T) {
-	onPostgres(t, func(t *testing.T, table table) {
+	onPgx(t, func(t *testing.T, table table) {
 		rights := grants(t, "shop_operator")
 		name, pool := newUser(t, table, "shop_operator", rights)
 		if err := operate(t.Context(), pool, table); err != nil {
