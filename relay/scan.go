@@ -82,6 +82,9 @@ func (e *engine) scanLate(ctx context.Context, job readJob) (page Page, err erro
 		if err != nil {
 			return page, err
 		}
+		if len(rows) == 0 {
+			break // and so nothing that could be ahead of anything
+		}
 		page.Rows = append(page.Rows, rows...)
 		since, err := e.store.Read(ctx, nil, 0, 0)
 		if err != nil {
