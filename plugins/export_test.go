@@ -1,6 +1,9 @@
 package plugins
 
-import "encoding/base64"
+import (
+	"encoding/base64"
+	"time"
+)
 
 // PID is the number of the plug-in's process, or 0 where none runs.
 func (s *Sink) PID() int {
@@ -37,4 +40,9 @@ func Certificate() string {
 		return err.Error()
 	}
 	return base64.RawStdEncoding.EncodeToString(self.config.Certificates[0].Certificate[0])
+}
+
+// GoPluginLimit is how long go-plugin lets a plug-in take to start.
+func GoPluginLimit(o Options) time.Duration {
+	return (&process{options: o, home: &home{}}).clientConfig("", &identity{}).StartTimeout
 }

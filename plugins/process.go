@@ -89,19 +89,19 @@ func (p *process) prepare() (err error) {
 			return err
 		}
 	}
-	p.client = p.newClient(program, self)
+	p.client = goplugin.NewClient(p.clientConfig(program, self)) // which can be used once
 	return nil
 }
 
-// newClient is go-plugin's part of the matter. A client can be used once.
-func (p *process) newClient(program string, self *identity) *goplugin.Client {
-	return goplugin.NewClient(&goplugin.ClientConfig{
+// clientConfig is what go-plugin is told.
+func (p *process) clientConfig(program string, self *identity) *goplugin.ClientConfig {
+	return &goplugin.ClientConfig{
 		HandshakeConfig:  cookie,
 		VersionedPlugins: versions(nil),
 		AllowedProtocols: []goplugin.Protocol{goplugin.ProtocolGRPC},
 		TLSConfig:        self.config,
 		SkipHostEnv:      true,
-		StartTimeout:     p.options.StartTimeout,
+		StartTimeout:     p.options.StartTimeout + time.Minute, // connect's limit comes first, and says why
 		UnixSocketConfig: &goplugin.UnixSocketConfig{TempDir: p.home.path},
 		Logger:           hclog.NewNullLogger(),
 		SyncStdout:       p.output,
@@ -112,7 +112,7 @@ func (p *process) newClient(program string, self *identity) *goplugin.Client {
 			p.runner.command = command
 			return p.runner, nil
 		},
-	})
+	}
 }
 
 func dialOptions() []grpc.DialOption {

@@ -169,3 +169,12 @@ func orders(texts ...string) []sinks.Message {
 	}
 	return messages
 }
+
+// Where go-plugin's limit ended with ours, a silent plug-in was sometimes told
+// as one that was killed.
+func TestGoPluginsLimitIsLater(t *testing.T) {
+	t.Parallel()
+	if got := plugins.GoPluginLimit(plugins.Options{StartTimeout: time.Second}); got < time.Minute {
+		t.Errorf("go-plugin gives up after %v, which may be before the relay does", got)
+	}
+}
