@@ -8,7 +8,7 @@ import (
 
 // reading is what the engine knows of its own reading.
 type reading struct {
-	busy    bool
+	under   int // reads under way: more than one by rows only
 	seq     int64
 	fresh   bool      // there may be new rows: look
 	began   time.Time // of the last look
@@ -33,6 +33,8 @@ type reading struct {
 	pauseUntil time.Time
 
 	except map[string]*outlet // by rows: topics that are not to be claimed, as their outlet has no room
+	asked  int                // by rows: how many rows the claims under way may bring
+	plenty bool               // by rows: the last claim brought all that it asked for
 }
 
 // readJob is one question to the database.
@@ -89,7 +91,7 @@ const (
 
 // startRead starts the next read for which there is reason and room.
 func (e *engine) startRead(now time.Time) {
-	if e.read.busy || e.stopping.begun || len(e.lanes) == 0 || e.settle.count() > unsettledLimit || !now.Before(e.lease.safeUntil) || now.Before(e.read.pauseUntil) {
+	if e.read.under >= e.mostReads() || e.stopping.begun || len(e.lanes) == 0 || e.settle.count() > unsettledLimit || !now.Before(e.lease.safeUntil) || now.Before(e.read.pauseUntil) {
 		return
 	}
 	if !e.read.pollAt.After(now) {
@@ -100,7 +102,7 @@ func (e *engine) startRead(now time.Time) {
 	if !ok {
 		return
 	}
-	e.read.busy = true
+	e.read.under++
 	e.read.seq++
 	job.seq, job.began = e.read.seq, now
 	e.reads <- job

@@ -27,18 +27,43 @@ func (e *engine) claimRows(now time.Time) (readJob, bool) {
 		e.read.fresh = e.read.fresh || again
 		return again
 	})
+	count := e.worthClaiming()
+	if count == 0 {
+		return readJob{}, false
+	}
+	e.beginLook(now)
+	e.read.asked += count
+	return readJob{kind: readRows, claim: ClaimRequest{
+		Relay: e.options.Name, Token: e.lanes[rowsLane].token, TTL: e.options.Lease, Limit: count,
+		Pick: e.options.Pick, Topics: e.options.Topics, Except: slices.Sorted(maps.Keys(e.read.except)),
+	}}, true
+}
+
+// mostReads is how many reads may be under way at once. To claim a row takes a
+// database longer than all else that it does for it.
+func (e *engine) mostReads() int {
+	if e.options.Claim == ByRows {
+		return e.store.ClaimsAtOnce()
+	}
+	return 1
+}
+
+// worthClaiming is how many rows are claimed now. Beside another claim it is none,
+// unless there was plenty and all would find room.
+func (e *engine) worthClaiming() int {
 	room := 0
 	if e.anyUp() {
 		room = e.mostRoom()
 	}
-	if !e.read.fresh || room == 0 {
-		return readJob{}, false
+	limit := readLimit / e.mostReads()
+	switch {
+	case e.read.under == 0 && e.read.fresh:
+		return min(room, limit)
+	case e.read.under > 0 && e.read.plenty && room >= e.read.asked+limit:
+		return limit
+	default:
+		return 0
 	}
-	e.beginLook(now)
-	return readJob{kind: readRows, claim: ClaimRequest{
-		Relay: e.options.Name, Token: e.lanes[rowsLane].token, TTL: e.options.Lease, Limit: min(room, readLimit),
-		Pick: e.options.Pick, Topics: e.options.Topics, Except: slices.Sorted(maps.Keys(e.read.except)),
-	}}, true
 }
 
 // mergeRows takes claimed rows into memory, and gives back those for which
@@ -63,7 +88,8 @@ func (e *engine) mergeRows(job readJob, rows []Row) {
 			e.take(&item{row: *row, lane: l, outlet: o})
 		}
 	}
-	e.read.fresh = e.read.fresh || len(rows) == job.claim.Limit
+	e.read.plenty = len(rows) == job.claim.Limit
+	e.read.fresh = e.read.fresh || e.read.plenty
 	e.read.noDue = true // held rows are brought back by the janitor
 	e.countLook(len(rows) == 0)
 }

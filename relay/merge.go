@@ -255,7 +255,8 @@ func (r readResult) limited() bool {
 
 // endRead lets go of what had to be remembered while the read was under way.
 func (e *engine) endRead(result readResult) {
-	e.read.busy = false
+	e.read.under--
+	e.read.asked -= result.job.claim.Limit
 	for _, it := range e.read.ghosts {
 		e.bury(it)
 	}
@@ -273,7 +274,7 @@ func (e *engine) readFailed(result readResult) {
 		e.owe(*result.job.outer) // which is not merged
 	}
 	e.failed("read", result.err)
-	e.read.fresh = false
+	e.read.fresh, e.read.plenty = false, false
 	e.read.pollAt = time.Now().Add(max(e.options.Poll, 100*time.Millisecond))
 	e.read.dueAt = laterOf(e.read.dueAt, e.read.pollAt)
 	e.read.pauseUntil = e.read.pollAt

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// reader carries out one read after the other.
+// reader carries out reads, one after the other.
 func (e *engine) reader(ctx context.Context) {
 	for {
 		select {

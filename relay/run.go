@@ -78,7 +78,9 @@ func (e *engine) run(ctx context.Context) error {
 			work(background)
 		}()
 	}
-	start(e.reader)
+	for range e.mostReads() {
+		start(e.reader)
+	}
 	start(e.leaser)
 	start(e.janitor)
 	for range settlers {

@@ -271,7 +271,7 @@ func (e *engine) finish(it *item) {
 		it.outlet.settling--
 		it.outlet.release(it)
 	}
-	if e.read.busy {
+	if e.read.under > 0 && e.options.Claim == ByLanes {
 		e.read.ghosts = append(e.read.ghosts, it)
 		return
 	}

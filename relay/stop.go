@@ -76,7 +76,7 @@ func (e *engine) over() (bool, error) {
 
 // quiet says that nothing is under way.
 func (e *engine) quiet() bool {
-	busy := e.read.busy || e.settle.count() > 0
+	busy := e.read.under > 0 || e.settle.count() > 0
 	for _, o := range e.outlets {
 		busy = busy || o.busy > 0
 	}

@@ -6,33 +6,56 @@ func postgresAllDone(settlements []Settlement) bool {
 	return kindsOf(settlements) == kinds{hotDone: true}
 }
 
-// finishAll settles a batch of hot rows that are all done. It deletes them by one
-// list of places: for a row that is merely moved, a join with what is given for
-// it costs more than the move. What is given for each row is joined afterwards,
-// where it differs.
-//
-// The places are found list by list. The rows of a lane that are done together
+// finishAll settles a batch of hot rows that are all done, of lanes that are held.
+// It deletes them by one list of places: for a row that is merely moved, a join
+// with what is given for it costs more than the move. What is given for each row
+// is joined afterwards, where it differs.
+func (m *postgresMoves) finishAll(relay string, keep bool, settlements []Settlement) {
+	m.with("given", "SELECT lane, ids::bigint[] AS ids FROM "+m.args.lists(listsOf(settlements))+" JOIN held USING (lane, fence)")
+	m.removeAll("SELECT x.place "+m.walk("h.ctid AS place"), "", keep)
+	m.finishRemoved(relay, keep, settlements)
+}
+
+// finishClaimed is the same by rows. It doesn't lock them first, which would cost
+// as much as to delete them: a row that another transaction has changed since the
+// statement began stays as it is.
+func (m *postgresMoves) finishClaimed(relay string, keep bool, settlements []Settlement) {
+	token := m.args.text(settlements[0].Token)
+	m.with("given", "SELECT lane, ids::bigint[] AS ids FROM "+m.args.lists(listsOf(settlements)))
+	m.with("found", "SELECT x.* "+m.walk("h.ctid AS place, h.claim_token"))
+	m.removeAll("SELECT place FROM found WHERE claim_token = "+token, " AND t.claim_token = "+token, keep)
+	m.finishRemoved(relay, keep, settlements)
+}
+
+// walk finds the hot rows list by list. The rows of a lane that are done together
 // mostly lie together, so that a walk from the first to the last of a list finds
 // them for a third of what it takes to look up each by itself. To look up a list of
 // ids would cost the same; but the planner takes that for ten lookups, and reads all
 // of the table rather where it has few statistics. So it mustn't: hence the + 0.
-func (m *postgresMoves) finishAll(relay string, keep bool, settlements []Settlement) {
-	table := m.table.Hot()
+func (m *postgresMoves) walk(columns string) string {
+	return "FROM given AS g CROSS JOIN LATERAL (SELECT " + columns + " FROM " + m.table.Hot() + " AS h" +
+		"\n    WHERE h.lane = g.lane AND h.id BETWEEN g.ids[1] AND g.ids[cardinality(g.ids)] AND h.id + 0 = ANY (g.ids) OFFSET 0) AS x"
+}
+
+// removeAll deletes the hot rows at some places, where they are as a condition says.
+func (m *postgresMoves) removeAll(places, where string, keep bool) {
 	returned := "t.id"
 	if keep {
 		returned = prefixed(kept, "t.") + ", t.available_at, t.last_error"
 	}
-	m.with("given", "SELECT lane, ids::bigint[] AS ids FROM "+m.args.lists(listsOf(settlements))+" JOIN held USING (lane, fence)")
-	m.change("hot", "DELETE FROM "+table+" AS t WHERE t.ctid = ANY (ARRAY("+
-		"\n    SELECT x.place FROM given AS g CROSS JOIN LATERAL (SELECT h.ctid AS place FROM "+table+" AS h"+
-		"\n    WHERE h.lane = g.lane AND h.id BETWEEN g.ids[1] AND g.ids[cardinality(g.ids)] AND h.id + 0 = ANY (g.ids) OFFSET 0) AS x))"+
-		"\n    RETURNING "+returned)
-	if keep {
-		m.ctes = append(m.ctes, "done AS (INSERT INTO "+m.table.Done()+" ("+kept+", "+changing+", finished_at, receipt, relay)"+
-			"\n    SELECT "+prefixed(kept, "t.")+", g.attempts, g.crashes, t.available_at, COALESCE(NULLIF(g.error, ''), t.last_error),"+
-			" now(), NULLIF(g.receipt, ''), "+m.args.text(relay)+
-			"\n    FROM hot AS t "+postgresResults(&m.args, settlements)+")")
+	m.change("hot", "DELETE FROM "+m.table.Hot()+" AS t WHERE t.ctid = ANY (ARRAY("+
+		"\n    "+places+"))"+where+"\n    RETURNING "+returned)
+}
+
+// finishRemoved writes what was deleted where done rows are kept.
+func (m *postgresMoves) finishRemoved(relay string, keep bool, settlements []Settlement) {
+	if !keep {
+		return
 	}
+	m.ctes = append(m.ctes, "done AS (INSERT INTO "+m.table.Done()+" ("+kept+", "+changing+", finished_at, receipt, relay)"+
+		"\n    SELECT "+prefixed(kept, "t.")+", g.attempts, g.crashes, t.available_at, COALESCE(NULLIF(g.error, ''), t.last_error),"+
+		" now(), NULLIF(g.receipt, ''), "+m.args.text(relay)+
+		"\n    FROM hot AS t "+postgresResults(&m.args, settlements)+")")
 }
 
 // postgresResults joins the rows t with what is given for them, as g.

@@ -18,18 +18,30 @@ func (postgres) SettleLanes(table Table, relay string, keep bool, settlements []
 	return Settle{Facts: m.facts("UNION ALL SELECT 'lane', lane, fence FROM held")}
 }
 
-// SettleRows is the same with the claim's token in the place of the lease. It
-// locks the rows first, so that it knows their tokens; one that another
+// SettleRows is the same with the claim's token in the place of the lease. Rows
+// that are all done are deleted at once; one that was found and not deleted has
+// another claim, or had.
+func (postgres) SettleRows(table Table, relay string, keep bool, settlements []Settlement) Settle {
+	m := &postgresMoves{table: table, has: kindsOf(settlements), located: true}
+	fenced := "(SELECT count(*) FROM found WHERE claim_token IS DISTINCT FROM token)"
+	if postgresAllDone(settlements) {
+		m.finishClaimed(relay, keep, settlements)
+		fenced = "(SELECT count(*) FROM found) - (SELECT count(*) FROM hot)"
+	} else {
+		m.lockClaimed(settlements)
+		m.move(relay, keep)
+	}
+	return Settle{Facts: m.facts("UNION ALL SELECT 'fenced', " + fenced + ", 0")}
+}
+
+// lockClaimed locks the rows, so that it knows their tokens; one that another
 // transaction has changed since the statement began is counted as it is then,
 // and not changed. The conditions of claimed that are always true tell the
 // planner that there are few.
-func (postgres) SettleRows(table Table, relay string, keep bool, settlements []Settlement) Settle {
-	m := &postgresMoves{table: table, has: kindsOf(settlements), located: true}
+func (m *postgresMoves) lockClaimed(settlements []Settlement) {
 	m.with("given", postgresShown(&m.args, settlements, postgresToken))
-	m.with("found", "SELECT g.*, x.* "+postgresFound(table.Hot(), postgresClaimed, " FOR UPDATE"))
+	m.with("found", "SELECT g.*, x.* "+postgresFound(m.table.Hot(), postgresClaimed, " FOR UPDATE"))
 	m.with("claimed", "SELECT * FROM found WHERE claim_token = token AND found_lane = lane AND found_id = id")
-	m.move(relay, keep)
-	return Settle{Facts: m.facts("UNION ALL SELECT 'fenced', (SELECT count(*) FROM found WHERE claim_token IS DISTINCT FROM token), 0")}
 }
 
 // postgresLeased are the leases that the settlements show.
