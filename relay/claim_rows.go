@@ -43,7 +43,7 @@ func (e *engine) claimRows(now time.Time) (readJob, bool) {
 // database longer than all else that it does for it.
 func (e *engine) mostReads() int {
 	if e.options.Claim == ByRows {
-		return e.store.ClaimsAtOnce()
+		return e.store.AtOnce().Claims
 	}
 	return 1
 }

@@ -18,7 +18,7 @@ type slowClaims struct {
 	now, peak atomic.Int64
 }
 
-func (s *slowClaims) ClaimsAtOnce() int { return s.atOnce }
+func (s *slowClaims) AtOnce() relay.AtOnce { return relay.AtOnce{Claims: s.atOnce, Settles: 1} }
 
 func (s *slowClaims) Claim(ctx context.Context, request relay.ClaimRequest) ([]relay.Row, error) {
 	s.peak.Store(max(s.peak.Load(), s.now.Add(1)))

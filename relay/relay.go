@@ -81,6 +81,7 @@ func (r *Relay) newEngine() *engine {
 		settles: make(chan settleJob, settlers), settled: make(chan settleResult, settlers),
 		leases: make(chan leaseJob, 1), leased: make(chan leaseResult, 1),
 	}
+	e.settle.atOnce = min(settlers, e.store.AtOnce().Settles)
 	e.reads = make(chan readJob, e.mostReads())
 	e.lease.share, e.lease.claimed, e.read.rowBytes, e.read.owed = -1, -1, 4096, none
 	e.care.suspects = map[int64]suspicion{}

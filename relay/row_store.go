@@ -32,10 +32,6 @@ type RowStore interface {
 	// that another has locked are passed over.
 	Claim(ctx context.Context, request ClaimRequest) ([]Row, error)
 
-	// ClaimsAtOnce is how many claims of one relay pay to be under way at once, at
-	// least 1.
-	ClaimsAtOnce() int
-
 	// Extend lets the claim of these rows end ttl from now, and returns the ids
 	// of those that were still claimed with the token.
 	Extend(ctx context.Context, token string, ids []int64, ttl time.Duration) ([]int64, error)

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// settlers is the number of settlements under way at once, if there is much to
-// write back. Each has lanes of its own, so that the outcomes of a key are
+// settlers is the number of settlements under way at once at most, if there is much
+// to write back and the store gains by it. Each has lanes of its own, so that the outcomes of a key are
 // written in their order: what a successor repeats after a crash then ends with
 // the key's last message. What fits into one settlement is one: two small ones
 // cost the database more, and each other.
@@ -19,6 +19,7 @@ const settleBatch = 2000
 // settling is what waits to be written back: a queue for each settler's lanes.
 type settling struct {
 	queues [settlers]unsettled
+	atOnce int        // so many of the queues are in use
 	spare  []verdicts // memory of settlements that are over
 
 	began  time.Time // of the last settlement
@@ -85,7 +86,7 @@ type settleResult struct {
 }
 
 func (s *settling) add(it *item, settlement Settlement) {
-	s.queues[it.row.Lane%settlers].pending.add(it, settlement)
+	s.queues[it.row.Lane%s.atOnce].pending.add(it, settlement)
 	s.urgent = s.urgent || settlement.State != StateDone
 }
 

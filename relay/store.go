@@ -74,6 +74,13 @@ type Store interface {
 	// retention, and relays long dead, and says how many rows it deleted.
 	Purge(ctx context.Context, retention time.Duration, limit int) (int, error)
 
+	// AtOnce says how many calls one relay should have under way at once.
+	AtOnce() AtOnce
+
 	LaneStore
 	RowStore
 }
+
+// AtOnce says how many calls of a kind a store gains by when they are under way at
+// once, at least 1 each. Of settlements a relay has no more than 2.
+type AtOnce struct{ Claims, Settles int }

@@ -1,7 +1,6 @@
 package dialect
 
 import (
-	"slices"
 	"strconv"
 	"strings"
 )
@@ -125,45 +124,13 @@ func (s *mysqlSelects) rangeOf(p Position) string {
 
 // byID has one part along the index on ids, whose entries have the lane, too.
 func (s *mysqlSelects) byID(columns string, table Table, positions []Position, limit int) {
-	whole := Position{After: positions[0].After, Until: positions[0].Until}
-	for _, p := range positions {
-		whole.After, whole.Until = min(whole.After, p.After), max(whole.Until, p.Until)
-	}
+	whole := wholeOf(positions)
 	where := "t.id > " + mysqlID(whole.After)
 	if whole.Until < 1<<63-1 {
 		where += " AND t.id <= " + mysqlID(whole.Until)
 	}
 	s.add("SELECT " + columns + " FROM " + table.Backquoted().Hot() + " AS t FORCE INDEX (id)" +
-		" WHERE " + where + " AND " + mysqlWithin(whole, positions) + " ORDER BY t.id LIMIT " + strconv.Itoa(limit))
-}
-
-// mysqlWithin is a condition of the rows of a range of ids that are at positions.
-// A sum is a condition only, and no range of its own.
-func mysqlWithin(whole Position, positions []Position) string {
-	var lanes []int
-	var others mysqlAlternatives
-	for _, p := range slices.SortedFunc(slices.Values(positions), func(a, b Position) int { return a.Lane - b.Lane }) {
-		bounds := ""
-		if p.After > whole.After {
-			bounds += " AND t.id + 0 > " + mysqlID(p.After)
-		}
-		if p.Until < whole.Until {
-			bounds += " AND t.id + 0 <= " + mysqlID(p.Until)
-		}
-		if bounds == "" {
-			lanes = append(lanes, p.Lane)
-		} else {
-			others.add(p.Lane, "t.lane = "+strconv.Itoa(p.Lane)+bounds)
-		}
-	}
-	switch all := "t.lane IN " + mysqlList(lanes); {
-	case len(others.lanes) == 0:
-		return all
-	case len(lanes) == 0:
-		return others.condition()
-	default:
-		return "(" + all + " OR " + others.condition() + ")"
-	}
+		" WHERE " + where + " AND " + idsWithin(whole, positions) + " ORDER BY t.id LIMIT " + strconv.Itoa(limit))
 }
 
 // query bounds the whole. A single part is bounded by itself: in parentheses it

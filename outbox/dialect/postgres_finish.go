@@ -18,10 +18,11 @@ func (m *postgresMoves) finishAll(relay string, keep bool, settlements []Settlem
 
 // finishClaimed is the same by rows. It doesn't lock them first, which would cost
 // as much as to delete them: a row that another transaction has changed since the
-// statement began stays as it is.
+// statement began stays as it is. What is always true of given tells the planner
+// that they are few.
 func (m *postgresMoves) finishClaimed(relay string, keep bool, settlements []Settlement) {
 	token := m.args.text(settlements[0].Token)
-	m.with("given", "SELECT lane, ids::bigint[] AS ids FROM "+m.args.lists(listsOf(settlements)))
+	m.with("given", "SELECT lane, ids::bigint[] AS ids FROM "+m.args.lists(listsOf(settlements))+" WHERE lane + 0 = lane")
 	m.with("found", "SELECT x.* "+m.walk("h.ctid AS place, h.claim_token"))
 	m.removeAll("SELECT place FROM found WHERE claim_token = "+token, " AND t.claim_token = "+token, keep)
 	m.finishRemoved(relay, keep, settlements)

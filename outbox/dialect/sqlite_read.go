@@ -25,57 +25,50 @@ func (sqlite) Given(table Table) Query {
 	return sqliteQuery("SELECT " + sqliteGiven(table))
 }
 
+// Walk implements [Walking]. The table lies in the order of ids, and the rows of one
+// lane are far from each other: reading lane after lane would touch, and settling
+// would write, a page for every row.
+func (sqlite) Walk() Walk { return WalkByID }
+
 // Read leaves the bytes to its caller, who stops taking rows: each is made when
 // it is asked for.
 func (sqlite) Read(table Table, read Read) Query {
-	if read.Share == 0 || keyed(read.Positions) {
-		return sqliteQuery(`
-SELECT `+sqliteGiven(table)+` || ' 0', `+sqliteNone+`
-UNION ALL
-SELECT * FROM (SELECT NULL, `+sqliteHot+`
-`+sqliteRanges(table, read.Positions)+` LIMIT ?)`,
-			sqlitePositions(read.Positions), int64(read.Limit))
+	first := "SELECT " + sqliteGiven(table) + " || ' 0', " + sqliteNone
+	if len(read.Positions) == 0 {
+		return sqliteQuery(first)
 	}
-	return sqliteReadSpan(table, read)
+	walk, args := sqliteWalk(table, read.Positions)
+	return sqliteQuery(first+"\nUNION ALL\nSELECT * FROM (SELECT NULL, "+sqliteHot+"\n"+walk+" LIMIT ?)", append(args, int64(read.Limit))...)
 }
 
-// sqliteReadSpan reads a span of ids in all lanes, from the lowest that there
-// is. The table lies in the order of ids, and the rows of one lane are far from
-// each other: reading lane after lane would touch, and settling would write, a
-// page for every row.
-func sqliteReadSpan(table Table, read Read) Query {
-	hot, index := table.Hot(), table.IndexName("lane_id")
-	return sqliteQuery(`
-WITH p AS MATERIALIZED (SELECT lane, until, (SELECT min(h.id) FROM `+hot+` AS h INDEXED BY `+index+`
-        WHERE h.lane = g.lane AND h.id > g.after AND h.id <= g.until) AS next
-    FROM (SELECT `+sqliteItem(0)+` AS lane, `+sqliteItem(1)+` AS after, `+sqliteItem(2)+` AS until FROM json_each(?) AS j) AS g),
-b AS MATERIALIZED (SELECT min(next) + ? AS bound FROM p)
-SELECT `+sqliteGiven(table)+` || ' ' || coalesce((SELECT bound FROM b), 0), `+sqliteNone+`
-UNION ALL
-SELECT * FROM (SELECT NULL, `+sqliteHot+`
-    FROM p CROSS JOIN b CROSS JOIN `+hot+` AS t INDEXED BY `+index+`
-    WHERE t.lane = p.lane AND t.id >= p.next AND t.id <= min(p.until, b.bound) LIMIT ?)`,
-		sqlitePositions(read.Positions), int64(read.Share)*int64(len(read.Positions)), int64(read.Limit))
+func (sqlite) Candidates(table Table, positions []Position, limit int) Query {
+	if len(positions) == 0 {
+		return sqliteQuery("SELECT 0, 0, '', '' WHERE FALSE")
+	}
+	walk, args := sqliteWalk(table, positions)
+	return sqliteQuery("SELECT t.id, t.lane, t.topic, coalesce(t.message_key, '')\n"+walk+" LIMIT ?", append(args, int64(limit))...)
 }
 
-// sqliteRanges is a FROM of one range of the index, as t, after the other; CROSS
-// JOIN keeps the order of the positions.
-func sqliteRanges(table Table, positions []Position) string {
-	key := ""
+// sqliteWalk is a FROM of the rows at positions, as t: along the ids, or, of keys,
+// which are rare, along one range of the index after the other.
+func sqliteWalk(table Table, positions []Position) (from string, args []any) {
 	if keyed(positions) {
-		key = " AND t.message_key = " + sqliteItem(3)
+		return sqliteRanges(table, positions), []any{sqlitePositions(positions)}
 	}
+	whole := wholeOf(positions)
+	return "FROM " + table.Hot() + sqliteByID + "\nWHERE t.id > ? AND t.id <= ? AND " + idsWithin(whole, positions) + "\nORDER BY t.id",
+		[]any{whole.After, whole.Until}
+}
+
+// sqliteRanges is a FROM of one key's range of the index, as t, after the other;
+// CROSS JOIN keeps the order of the positions.
+func sqliteRanges(table Table, positions []Position) string {
 	return "FROM json_each(?) AS j CROSS JOIN " + table.Hot() + " AS t INDEXED BY " + table.IndexName("lane_id") +
-		"\nWHERE t.lane = " + sqliteItem(0) + " AND t.id > " + sqliteItem(1) + " AND t.id <= " + sqliteItem(2) + key
+		"\nWHERE t.lane = " + sqliteItem(0) + " AND t.id > " + sqliteItem(1) + " AND t.id <= " + sqliteItem(2) + " AND t.message_key = " + sqliteItem(3)
 }
 
 func sqlitePositions(positions []Position) string {
 	return sqliteJSON(column(positions, func(p Position) []any { return []any{p.Lane, p.After, p.Until, p.Key} }))
-}
-
-func (sqlite) Candidates(table Table, positions []Position, limit int) Query {
-	return sqliteQuery("SELECT t.id, t.lane, t.topic, coalesce(t.message_key, '')\n"+sqliteRanges(table, positions)+" LIMIT ?",
-		sqlitePositions(positions), int64(limit))
 }
 
 func (sqlite) Pick(table Table, lanes []int, ids []int64) Query {

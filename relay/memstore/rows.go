@@ -61,9 +61,6 @@ func (db *DB) hotRows(match func(*record) bool) []*record {
 	return rows
 }
 
-// ClaimsAtOnce implements [relay.RowStore].
-func (*Store) ClaimsAtOnce() int { return 2 }
-
 // Extend implements [relay.RowStore]. A claim that has ended and was not taken
 // back is extended like any other.
 func (s *Store) Extend(ctx context.Context, token string, ids []int64, ttl time.Duration) (still []int64, err error) {

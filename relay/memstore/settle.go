@@ -7,6 +7,9 @@ import (
 	"github.com/rowrelay/rowrelay/relay"
 )
 
+// AtOnce implements [relay.Store].
+func (*Store) AtOnce() relay.AtOnce { return relay.AtOnce{Claims: 2, Settles: 2} }
+
 // Settle implements [relay.Store]. It locks its lanes first; between that and
 // the change the hook Fail is called with [OpSettleLocked].
 func (s *Store) Settle(ctx context.Context, name string, keep bool, settlements []relay.Settlement) (relay.Settled, error) {

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -39,11 +40,18 @@ func hotStatements(d dialect.Dialect, rows bool) map[string]dialect.Query {
 	if !rows {
 		return statements
 	}
+	claimed := slices.Clone(many)
+	for i := range claimed {
+		claimed[i].Fence, claimed[i].Token = 0, "token"
+	}
+	retried := append(slices.Clone(claimed[:100]), dialect.Settlement{ID: 1, Lane: 1, Token: "token", State: "retry"})
 	claim := func(pick string) dialect.Query { return d.Claim(table, dialect.Claim{Limit: 10, Pick: pick}).Ask }
 	return map[string]dialect.Query{
 		"oldest": claim("oldest"), "newest": claim("newest"), "priority": claim("priority"),
 		"topics": d.Claim(table, dialect.Claim{Limit: 10, Topics: []string{"t"}, Except: []string{"u"}}).Ask,
-		"extend": d.Extend(table, "token", []int64{1, 2}, 0).Ask, "free": d.FreeEnded(table, 10)[0].Query,
+		"settle": d.SettleRows(table, "a", true, claimed).Facts, "delete": d.SettleRows(table, "a", false, claimed).Facts,
+		"settle retried": d.SettleRows(table, "a", true, retried).Facts,
+		"extend":         d.Extend(table, "token", []int64{1, 2}, 0).Ask, "free": d.FreeEnded(table, 10)[0].Query,
 	}
 }
 

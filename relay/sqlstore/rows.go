@@ -40,14 +40,6 @@ func (s *Store) Claim(ctx context.Context, request relay.ClaimRequest) (claimed 
 	return claimed, nil
 }
 
-// ClaimsAtOnce implements [relay.RowStore].
-func (s *Store) ClaimsAtOnce() int {
-	if many, ok := s.dialect.(dialect.ManyClaims); ok {
-		return many.ClaimsAtOnce()
-	}
-	return 1
-}
-
 // order is that of the claim's own picking, which what it returns has not.
 func order(pick relay.Pick) func(a, b relay.Row) int {
 	byID := func(a, b relay.Row) int { return cmp.Compare(a.ID, b.ID) }

@@ -33,6 +33,19 @@ func (s *Store) Settle(ctx context.Context, name string, keep bool, settlements 
 	return settled, err
 }
 
+// AtOnce implements [relay.Store]. Where one may write at a time, a settlement of
+// all lanes has rows that lie together, which those of some lanes don't.
+func (s *Store) AtOnce() relay.AtOnce {
+	many := relay.AtOnce{Claims: 1, Settles: 2}
+	if s.dialect.OneWriter() {
+		many.Settles = 1
+	}
+	if claims, ok := s.dialect.(dialect.ManyClaims); ok {
+		many.Claims = claims.ClaimsAtOnce()
+	}
+	return many
+}
+
 func (s *Store) settle(ctx context.Context, settle dialect.Settle, settlements []relay.Settlement) (settled relay.Settled, err error) {
 	if len(settle.Begin) == 0 && len(settle.Writes) == 0 {
 		return s.settleIn(ctx, s.db, settle, settlements)

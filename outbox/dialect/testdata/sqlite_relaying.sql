@@ -109,26 +109,27 @@ SELECT * FROM (SELECT NULL, t.id, t.lane, t.message_id, t.topic, coalesce(t.mess
     CAST(coalesce(t.payload, t.payload_text) AS BLOB), coalesce(t.headers, ''),
     t.available_at, t.priority, t.attempts, t.crashes, t.created_at,
     (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + CASE WHEN t.available_at IS NULL THEN 0 ELSE 2 * (t.available_at > strftime('%Y-%m-%d %H:%M:%f', 'now')) END
-FROM json_each(?) AS j CROSS JOIN app."Events" AS t INDEXED BY "Events_lane_id"
-WHERE t.lane = json_extract(j.value, '$[0]') AND t.id > json_extract(j.value, '$[1]') AND t.id <= json_extract(j.value, '$[2]') LIMIT ?);
---   1: [[1,10,20,""],[2,11,21,""]]
---   2: 100
+FROM app."Events" AS t NOT INDEXED
+WHERE t.id > ? AND t.id <= ? AND (t.lane = 1 AND t.id + 0 <= 20
+    OR t.lane = 2 AND t.id + 0 > 11)
+ORDER BY t.id LIMIT ?);
+--   1: 10
+--   2: 21
+--   3: 100
 
 -- read a share
-WITH p AS MATERIALIZED (SELECT lane, until, (SELECT min(h.id) FROM app."Events" AS h INDEXED BY "Events_lane_id"
-        WHERE h.lane = g.lane AND h.id > g.after AND h.id <= g.until) AS next
-    FROM (SELECT json_extract(j.value, '$[0]') AS lane, json_extract(j.value, '$[1]') AS after, json_extract(j.value, '$[2]') AS until FROM json_each(?) AS j) AS g),
-b AS MATERIALIZED (SELECT min(next) + ? AS bound FROM p)
-SELECT coalesce((SELECT seq FROM app.sqlite_sequence WHERE name = 'Events'), 0) || ' ' || coalesce((SELECT bound FROM b), 0), 0, 0, '', '', '', NULL, '', NULL, 0, 0, 0, NULL, 0
+SELECT coalesce((SELECT seq FROM app.sqlite_sequence WHERE name = 'Events'), 0) || ' 0', 0, 0, '', '', '', NULL, '', NULL, 0, 0, 0, NULL, 0
 UNION ALL
 SELECT * FROM (SELECT NULL, t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''),
     CAST(coalesce(t.payload, t.payload_text) AS BLOB), coalesce(t.headers, ''),
     t.available_at, t.priority, t.attempts, t.crashes, t.created_at,
     (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + CASE WHEN t.available_at IS NULL THEN 0 ELSE 2 * (t.available_at > strftime('%Y-%m-%d %H:%M:%f', 'now')) END
-    FROM p CROSS JOIN b CROSS JOIN app."Events" AS t INDEXED BY "Events_lane_id"
-    WHERE t.lane = p.lane AND t.id >= p.next AND t.id <= min(p.until, b.bound) LIMIT ?);
---   1: [[1,10,20,""],[2,11,21,""]]
---   2: 14
+FROM app."Events" AS t NOT INDEXED
+WHERE t.id > ? AND t.id <= ? AND (t.lane = 1 AND t.id + 0 <= 20
+    OR t.lane = 2 AND t.id + 0 > 11)
+ORDER BY t.id LIMIT ?);
+--   1: 10
+--   2: 21
 --   3: 100
 
 -- read bytes
@@ -138,10 +139,13 @@ SELECT * FROM (SELECT NULL, t.id, t.lane, t.message_id, t.topic, coalesce(t.mess
     CAST(coalesce(t.payload, t.payload_text) AS BLOB), coalesce(t.headers, ''),
     t.available_at, t.priority, t.attempts, t.crashes, t.created_at,
     (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + CASE WHEN t.available_at IS NULL THEN 0 ELSE 2 * (t.available_at > strftime('%Y-%m-%d %H:%M:%f', 'now')) END
-FROM json_each(?) AS j CROSS JOIN app."Events" AS t INDEXED BY "Events_lane_id"
-WHERE t.lane = json_extract(j.value, '$[0]') AND t.id > json_extract(j.value, '$[1]') AND t.id <= json_extract(j.value, '$[2]') LIMIT ?);
---   1: [[1,10,20,""],[2,11,21,""]]
---   2: 100
+FROM app."Events" AS t NOT INDEXED
+WHERE t.id > ? AND t.id <= ? AND (t.lane = 1 AND t.id + 0 <= 20
+    OR t.lane = 2 AND t.id + 0 > 11)
+ORDER BY t.id LIMIT ?);
+--   1: 10
+--   2: 21
+--   3: 100
 
 -- read keys
 SELECT coalesce((SELECT seq FROM app.sqlite_sequence WHERE name = 'Events'), 0) || ' 0', 0, 0, '', '', '', NULL, '', NULL, 0, 0, 0, NULL, 0
@@ -157,10 +161,13 @@ WHERE t.lane = json_extract(j.value, '$[0]') AND t.id > json_extract(j.value, '$
 
 -- candidates
 SELECT t.id, t.lane, t.topic, coalesce(t.message_key, '')
-FROM json_each(?) AS j CROSS JOIN app."Events" AS t INDEXED BY "Events_lane_id"
-WHERE t.lane = json_extract(j.value, '$[0]') AND t.id > json_extract(j.value, '$[1]') AND t.id <= json_extract(j.value, '$[2]') LIMIT ?;
---   1: [[1,10,20,""],[2,11,21,""]]
---   2: 100
+FROM app."Events" AS t NOT INDEXED
+WHERE t.id > ? AND t.id <= ? AND (t.lane = 1 AND t.id + 0 <= 20
+    OR t.lane = 2 AND t.id + 0 > 11)
+ORDER BY t.id LIMIT ?;
+--   1: 10
+--   2: 21
+--   3: 100
 
 -- pick
 SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''),
@@ -460,16 +467,7 @@ PRAGMA busy_timeout;
 PRAGMA synchronous;
 
 -- check columns
-SELECT coalesce((SELECT seq FROM app.sqlite_sequence WHERE name = 'Events'), 0) || ' 0', 0, 0, '', '', '', NULL, '', NULL, 0, 0, 0, NULL, 0
-UNION ALL
-SELECT * FROM (SELECT NULL, t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''),
-    CAST(coalesce(t.payload, t.payload_text) AS BLOB), coalesce(t.headers, ''),
-    t.available_at, t.priority, t.attempts, t.crashes, t.created_at,
-    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + CASE WHEN t.available_at IS NULL THEN 0 ELSE 2 * (t.available_at > strftime('%Y-%m-%d %H:%M:%f', 'now')) END
-FROM json_each(?) AS j CROSS JOIN app."Events" AS t INDEXED BY "Events_lane_id"
-WHERE t.lane = json_extract(j.value, '$[0]') AND t.id > json_extract(j.value, '$[1]') AND t.id <= json_extract(j.value, '$[2]') LIMIT ?);
---   1: []
---   2: 1
+SELECT coalesce((SELECT seq FROM app.sqlite_sequence WHERE name = 'Events'), 0) || ' 0', 0, 0, '', '', '', NULL, '', NULL, 0, 0, 0, NULL, 0;
 
 -- check plan
 EXPLAIN QUERY PLAN SELECT coalesce((SELECT seq FROM app.sqlite_sequence WHERE name = 'Events'), 0) || ' 0', 0, 0, '', '', '', NULL, '', NULL, 0, 0, 0, NULL, 0
@@ -478,8 +476,10 @@ SELECT * FROM (SELECT NULL, t.id, t.lane, t.message_id, t.topic, coalesce(t.mess
     CAST(coalesce(t.payload, t.payload_text) AS BLOB), coalesce(t.headers, ''),
     t.available_at, t.priority, t.attempts, t.crashes, t.created_at,
     (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + CASE WHEN t.available_at IS NULL THEN 0 ELSE 2 * (t.available_at > strftime('%Y-%m-%d %H:%M:%f', 'now')) END
-FROM json_each(?) AS j CROSS JOIN app."Events" AS t INDEXED BY "Events_lane_id"
-WHERE t.lane = json_extract(j.value, '$[0]') AND t.id > json_extract(j.value, '$[1]') AND t.id <= json_extract(j.value, '$[2]') LIMIT ?);
---   1: [[1,0,4611686018427387904,""]]
---   2: 500
+FROM app."Events" AS t NOT INDEXED
+WHERE t.id > ? AND t.id <= ? AND t.lane IN (1)
+ORDER BY t.id LIMIT ?);
+--   1: 0
+--   2: 4611686018427387904
+--   3: 500
 
