@@ -28,7 +28,7 @@ func TestSettlementsThatStart(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			e := &engine{settles: make(chan settleJob, settlers)}
+			e := &engine{settles: make(chan settleJob, settlers), settle: settling{atOnce: settlers}}
 			if !c.kept {
 				e.options.Retention = KeepNothing
 			}
@@ -70,7 +70,7 @@ func checkJob(t *testing.T, job settleJob) int {
 // What could not be written goes before what came meanwhile, each to its queue.
 func TestFailedSettlementIsRepeatedFirst(t *testing.T) {
 	t.Parallel()
-	e := &engine{settles: make(chan settleJob, settlers), options: Options{Observer: NoObserver{}}}
+	e := &engine{settles: make(chan settleJob, settlers), settle: settling{atOnce: settlers}, options: Options{Observer: NoObserver{}}}
 	add := func(ids ...int64) {
 		for _, id := range ids {
 			e.settle.add(&item{row: Row{ID: id, Lane: int(id % settlers)}}, Settlement{ID: id})
@@ -90,5 +90,26 @@ func TestFailedSettlementIsRepeatedFirst(t *testing.T) {
 				t.Errorf("queue %d, place %d: row %d, want %d", queue, i, s.pending.items[i].row.ID, id)
 			}
 		}
+	}
+}
+
+// Where a store gains nothing by two settlements at once, rows of all lanes wait for
+// the one.
+func TestOneSettlementAtOnce(t *testing.T) {
+	t.Parallel()
+	e := &engine{settles: make(chan settleJob, settlers), settle: settling{atOnce: 1}}
+	add := func(count int) {
+		for lane := range count {
+			e.settle.add(&item{row: Row{Lane: lane % Lanes}}, Settlement{Lane: lane % Lanes})
+		}
+		e.startSettles(time.Now())
+	}
+	add(settleBatch + 1)
+	add(settleBatch)
+	if n := len(e.settles); n != 1 {
+		t.Fatalf("%d settlements at once", n)
+	}
+	if job := <-e.settles; job.of[0] != settleBatch || len(job.items) != settleBatch || e.settle.count() != 2*settleBatch+1 {
+		t.Errorf("a settlement of %d rows, %d wait or are under way", len(job.items), e.settle.count())
 	}
 }
