@@ -31,10 +31,15 @@ const columns = "id, message_id, topic, message_key, payload, headers, attempts,
 const kept = "id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at"
 
 // Drain runs the loop until the table is empty, and returns how long that took
-// and how many rows there were.
+// and how many rows there were. It connects first, as a relay does.
 func Drain(ctx context.Context, d *table.Database, o Options) (took time.Duration, rows int, err error) {
 	began := time.Now()
-	loop := loop{Database: d, Options: o, sql: statements(d.Dialect.Name(), o.Rows)}
+	pool, err := d.Pool()
+	if err != nil {
+		return 0, 0, err
+	}
+	defer pool.Close()
+	loop := loop{Database: d, Options: o, pool: pool, sql: statements(d.Dialect.Name(), o.Rows)}
 	if loop.sql.readAll != "" {
 		o.Workers = 1 // one may write at a time
 	}
@@ -53,11 +58,12 @@ func Drain(ctx context.Context, d *table.Database, o Options) (took time.Duratio
 type loop struct {
 	*table.Database
 	Options
-	sql texts
+	pool *sql.DB
+	sql  texts
 }
 
 func (l loop) work(ctx context.Context, worker int) (rows int, err error) {
-	conn, err := l.DB.Conn(ctx)
+	conn, err := l.pool.Conn(ctx)
 	if err != nil {
 		return 0, err
 	}
