@@ -264,7 +264,7 @@ func (e *engine) afterState(it *item, settlement *Settlement) {
 
 // finish ends an item whose outcome is written. A read that is under way may
 // bring the row back from an older snapshot, so the item is remembered until
-// that is over.
+// that is over; a claim stamps what it returns, and can't.
 func (e *engine) finish(it *item) {
 	it.lane.pinned--
 	delete(it.lane.tickets, it.row.ID)
