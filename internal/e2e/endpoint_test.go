@@ -92,10 +92,25 @@ type duplicate struct{ first, again arrival }
 // judge checks that each customer's orders arrived in their order, and returns
 // how many there were and which came twice. A repetition may only be of what
 // had arrived before: no order comes before its predecessor.
-func judge(t testing.TB, arrivals []arrival) (v verdict) {
+func judge(t testing.TB, arrivals []arrival) verdict {
+	t.Helper()
+	last, seen := map[int]int{}, map[string]bool{}
+	for _, a := range arrivals {
+		if seen[a.id] {
+			continue
+		}
+		if a.number <= last[a.customer] {
+			t.Errorf("customer %d: order %d arrived for the first time after order %d", a.customer, a.number, last[a.customer])
+		}
+		seen[a.id], last[a.customer] = true, a.number
+	}
+	return tally(t, arrivals)
+}
+
+// tally is the same where there is no order.
+func tally(t testing.TB, arrivals []arrival) (v verdict) {
 	t.Helper()
 	first := map[string]arrival{}
-	last := map[int]int{}
 	for _, a := range arrivals {
 		if a.id == "" {
 			t.Errorf("order %d of customer %d arrived without an Idempotency-Key", a.number, a.customer)
@@ -105,10 +120,6 @@ func judge(t testing.TB, arrivals []arrival) (v verdict) {
 			continue
 		}
 		first[a.id] = a
-		if a.number <= last[a.customer] {
-			t.Errorf("customer %d: order %d arrived for the first time after order %d", a.customer, a.number, last[a.customer])
-		}
-		last[a.customer] = a.number
 	}
 	v.distinct = len(first)
 	return v
