@@ -77,12 +77,11 @@ func (r *Relay) newEngine() *engine {
 	e := &engine{
 		store: r.store, options: r.options, routes: r.routes, wake: r.wake, aborted: r.aborted, host: host,
 		lanes: map[int]*lane{}, unrouted: map[string]time.Time{}, pulse: r.pulse,
-		didRead: make(chan readResult, 1),
 		settles: make(chan settleJob, settlers), settled: make(chan settleResult, settlers),
 		leases: make(chan leaseJob, 1), leased: make(chan leaseResult, 1),
 	}
 	e.settle.atOnce = min(settlers, e.store.AtOnce().Settles)
-	e.reads = make(chan readJob, e.mostReads())
+	e.reads, e.didRead = make(chan readJob, e.mostReads()), make(chan readResult, e.mostReads())
 	e.lease.share, e.lease.claimed, e.read.rowBytes, e.read.owed = -1, -1, 4096, none
 	e.care.suspects = map[int64]suspicion{}
 	e.sendCtx, e.cancelSend = context.WithCancelCause(context.Background())

@@ -7,10 +7,10 @@ import (
 )
 
 // settlers is the number of settlements under way at once at most, if there is much
-// to write back and the store gains by it. Each has lanes of its own, so that the outcomes of a key are
-// written in their order: what a successor repeats after a crash then ends with
-// the key's last message. What fits into one settlement is one: two small ones
-// cost the database more, and each other.
+// to write back and the store gains by it. Each has lanes of its own, so that the
+// outcomes of a key are written in their order: what a successor repeats after a
+// crash then ends with the key's last message. What fits into one settlement is
+// one: two small ones cost the database more, and each other.
 const settlers = 2
 
 // settleBatch bounds the rows of one settlement.
