@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -119,7 +120,7 @@ func survive(s *scene, to broker, troubles []trouble) {
 	s.t.Logf("%d kills, %s; %d messages delivered meanwhile", len(kills), told(troubles, strikes), s.status().Counts[relay.StateDone])
 	s.settled(10 * time.Minute)
 	s.t.Logf("no delivery for %v at most", s.longestGap())
-	judgeBroker(s, to, kills, total(strikes), l.batch)
+	judgeBroker(s, to, slices.Concat(kills, s.lostLeases()), total(strikes), l.batch)
 }
 
 func told(troubles []trouble, strikes []int) string {

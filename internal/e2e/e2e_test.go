@@ -64,9 +64,10 @@ func run(m *testing.M) int {
 // scene is a table with a business table beside it.
 type scene struct {
 	testdb.Database
-	t      *testing.T
-	writer *outbox.Writer
-	store  *sqlstore.Store
+	t         *testing.T
+	writer    *outbox.Writer
+	store     *sqlstore.Store
+	processes []*process // all that were started
 }
 
 // newScene makes an empty table on the target with this name.
@@ -213,6 +214,7 @@ func (s *scene) start(name string, arguments ...string) *process {
 	p := &process{name: name, command: exec.Command(binary, arguments...), log: &tail{}, exited: make(chan struct{})}
 	p.command.Stdout, p.command.Stderr = p.log, p.log
 	check(s.t, p.command.Start())
+	s.processes = append(s.processes, p)
 	go func() { p.err = p.command.Wait(); close(p.exited) }()
 	s.t.Cleanup(func() {
 		p.kill()

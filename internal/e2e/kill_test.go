@@ -1,0 +1,113 @@
+package e2e
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+// kill is the death of a relay, or the end of its leases: others send again
+// what it had sent and not marked by then.
+type kill struct {
+	from   string // the path that only this process used
+	at     time.Time
+	served time.Duration // until its lanes were others'
+}
+
+// lostLeases are the times at which relays told that they could not renew: where
+// the machine or the disk is slow, that happens without a kill.
+func (s *scene) lostLeases() (lost []*kill) {
+	s.t.Helper()
+	for _, p := range s.processes {
+		lost = append(lost, lostLeases(s.t, p.name, p.log.String())...)
+	}
+	s.t.Logf("leases were lost %d times without a kill", len(lost))
+	return lost
+}
+
+func lostLeases(t testing.TB, relay, log string) (lost []*kill) {
+	t.Helper()
+	for line := range strings.Lines(log) {
+		if !strings.Contains(line, "the leases could not be renewed in time") {
+			continue
+		}
+		when, _, _ := strings.Cut(strings.TrimPrefix(line, "time="), " ")
+		at, err := time.Parse(time.RFC3339Nano, when)
+		check(t, err)
+		lost = append(lost, &kill{from: relay, at: at})
+	}
+	return lost
+}
+
+func TestLostLeasesExplainWhatCameAfterThem(t *testing.T) {
+	t.Parallel()
+	kills := lostLeases(t, "/relay-46", `time=2026-11-22T08:09:07.100Z level=INFO msg=relaying source=outbox
+time=2026-11-22T08:09:12.684Z level=WARN msg="relay: the leases could not be renewed in time, sending stops" source=outbox
+time=2026-11-22T08:09:14.024Z level=WARN msg="relay: outcomes came after the lease was lost and changed nothing" source=outbox rows=19
+`)
+	kills = append(kills, &kill{from: "/relay-46", at: time.Date(2026, 11, 22, 8, 9, 15, 0, time.UTC)})
+	for after, want := range map[time.Duration]*kill{0: nil, 12684 * time.Millisecond: kills[0], 14 * time.Second: kills[0], 16 * time.Second: kills[1]} {
+		if k := lastKill(kills, "/relay-46", time.Date(2026, 11, 22, 8, 9, 0, 0, time.UTC).Add(after)); k != want {
+			t.Errorf("after %v it is explained by %+v, want %+v", after, k, want)
+		}
+	}
+	if k := lastKill(kills, "/relay-47", time.Now()); k != nil {
+		t.Errorf("another relay's repetition is explained by %+v", k)
+	}
+}
+
+// judgeDuplicates checks that each repetition follows from a kill: the relay
+// that had sent the message first was killed before the repetition (the
+// endpoint may come to read a dead relay's request after its death); and that
+// no kill caused more of them than were in flight.
+func judgeDuplicates(t testing.TB, duplicates []duplicate, kills []*kill) {
+	t.Helper()
+	const inFlight = 2*killedBatch + 2*2*killedBatch // two batches at the sink, and outcomes that wait for two settlements
+	caused, most := map[*kill]int{}, 0
+	for _, d := range duplicates {
+		k := lastKill(kills, d.first.from, d.again.at)
+		if k == nil {
+			t.Errorf("message %s came twice, from %s at %v and %s at %v, and no kill explains it: %+v",
+				d.first.id, d.first.from, d.first.at, d.again.from, d.again.at, killOf(kills, d.first.from))
+			continue
+		}
+		caused[k]++
+		most = max(most, caused[k])
+	}
+	if most > inFlight {
+		t.Errorf("one kill caused %d duplicates, more than the %d that can be in flight", most, inFlight)
+	}
+	t.Logf("%d kills, %d duplicates, at most %d of one kill", len(kills), len(duplicates), most)
+}
+
+// lastKill is what had last befallen the relay before that time.
+func lastKill(kills []*kill, from string, before time.Time) (last *kill) {
+	for _, k := range kills {
+		if k.from == from && !before.Before(k.at) && (last == nil || last.at.Before(k.at)) {
+			last = k
+		}
+	}
+	return last
+}
+
+func killOf(kills []*kill, from string) *kill {
+	for _, k := range kills {
+		if k.from == from {
+			return k
+		}
+	}
+	return nil
+}
+
+// judgeTakeovers checks that a dead relay's lanes were served again in time.
+func judgeTakeovers(t testing.TB, kills []*kill, lease time.Duration) {
+	t.Helper()
+	var slowest time.Duration
+	for _, k := range kills {
+		slowest = max(slowest, k.served)
+	}
+	if limit := lease + 5*time.Second; slowest > limit && *long { // no short run fails by the clock
+		t.Errorf("a dead relay's lanes waited %v for another, longer than %v", slowest, limit)
+	}
+	t.Logf("a dead relay's lanes were others' after at most %v, with a lease of %v", slowest.Round(time.Millisecond), lease)
+}
