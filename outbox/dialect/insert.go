@@ -81,6 +81,13 @@ func (row Row) payload() any {
 	return row.Payload
 }
 
+func (row Row) length() any {
+	if row.Payload == nil {
+		return nil
+	}
+	return int64(len(row.Payload))
+}
+
 // nullable is the text, or NULL if it is empty.
 func nullable(text string) any {
 	if text == "" {

@@ -1,6 +1,7 @@
 package dialect
 
 import (
+	"cmp"
 	"strconv"
 	"strings"
 	"time"
@@ -9,7 +10,8 @@ import (
 const (
 	// Up to here a list of values is quicker than arrays, measured through pgx
 	// and lib/pq. There are as many texts of it as lengths, and a driver that
-	// keeps prepared statements keeps each; the other statement has one text.
+	// keeps prepared statements keeps each; the other statement has one text for
+	// each choice of columns.
 	postgresMaxValues = 20
 
 	// A message of the protocol has less than 1 GiB, and a driver may send a
@@ -26,16 +28,16 @@ var postgresColumns = []insertColumn{
 	{name: "payload", value: Row.payload},
 	{name: "headers", cast: "::json", value: Row.headers},
 	{name: "available_at", cast: "::timestamptz", value: func(row Row) any { return nullable(postgresTime(row.AvailableAt)) }},
-	{name: "priority", value: Row.priority, blank: int64(0)},
+	{name: "priority", cast: "::smallint", value: Row.priority, blank: int64(0)},
 }
 
 func (postgres) Insert(table Table, rows []Row) []Query {
+	columns := used(postgresColumns, rows)
 	if len(rows) > postgresMaxValues {
 		return insertParts(rows, len(rows), postgresMaxBytes, func(part []Row) Query {
-			return postgresInsertArrays(table, part)
+			return postgresInsertArrays(table, columns, part)
 		})
 	}
-	columns := used(postgresColumns, rows)
 	return insertParts(rows, len(rows), postgresMaxBytes, func(part []Row) Query {
 		return Query{
 			SQL:  insertInto(table, columns) + " VALUES " + postgresValues(columns, len(part)),
@@ -62,22 +64,22 @@ func postgresValues(columns []insertColumn, rows int) string {
 // postgresInsertArrays sends one array a column, as text, which every driver
 // can. Payloads would double in length that way: they go as one value that the
 // database cuts up. ORDER BY makes sure that ids are given in the rows' order.
-func postgresInsertArrays(table Table, rows []Row) Query {
+func postgresInsertArrays(table Table, columns []insertColumn, rows []Row) Query {
 	payloads, from, length := joinPayloads(rows)
+	args := []any{payloads, from, length}
+	var arrays, names []string
+	for _, column := range columns {
+		if column.name != "payload" {
+			args = append(args, itemsOf(rows, column))
+			arrays = append(arrays, "$"+strconv.Itoa(len(args))+cmp.Or(column.cast, "::text")+"[]")
+			names = append(names, column.name)
+		}
+	}
+	list := strings.Join(names, ", ")
 	return Query{
-		SQL: insertInto(table, postgresColumns) +
-			" SELECT m, t, k, substring($1::bytea FROM f FOR l), h, a, p FROM unnest($2::int[], $3::int[]," +
-			" $4::uuid[], $5::text[], $6::text[], $7::json[], $8::timestamptz[], $9::smallint[])" +
-			" WITH ORDINALITY AS r (f, l, m, t, k, h, a, p, n) ORDER BY n",
-		Args: []any{
-			payloads, from, length,
-			arrayOf(rows, func(row Row) string { return row.MessageID }),
-			arrayOf(rows, func(row Row) string { return quotedItem(row.Topic) }),
-			arrayOf(rows, func(row Row) string { return itemOrNull(row.Key) }),
-			arrayOf(rows, func(row Row) string { return itemOrNull(row.Headers) }),
-			arrayOf(rows, func(row Row) string { return itemOrNull(postgresTime(row.AvailableAt)) }),
-			arrayOf(rows, func(row Row) string { return strconv.Itoa(int(row.Priority)) }),
-		},
+		SQL: "INSERT INTO " + table.Hot() + " (payload, " + list + ") SELECT substring($1::bytea FROM f FOR l), " + list +
+			" FROM unnest($2::int[], $3::int[], " + strings.Join(arrays, ", ") + ") WITH ORDINALITY AS r (f, l, " + list + ", n) ORDER BY n",
+		Args: args,
 	}
 }
 
@@ -85,43 +87,17 @@ func postgresInsertArrays(table Table, rows []Row) Query {
 // counted from 1, and its length, which is NULL if it is.
 func joinPayloads(rows []Row) (joined []byte, from, length string) {
 	size := 0
-	for _, row := range rows {
-		size += len(row.Payload)
+	for i := range rows {
+		size += len(rows[i].Payload)
 	}
 	joined = make([]byte, 0, size) // never nil: all parts of a NULL are NULL
-	starts, lengths := make([]string, len(rows)), make([]string, len(rows))
-	for i, row := range rows {
-		starts[i], lengths[i] = strconv.Itoa(len(joined)+1), strconv.Itoa(len(row.Payload))
-		if row.Payload == nil {
-			lengths[i] = "NULL"
-		}
-		joined = append(joined, row.Payload...)
+	starts, lengths := arrayFor(rows), arrayFor(rows)
+	for i := range rows {
+		starts = append(strconv.AppendInt(starts, int64(len(joined)+1), 10), ',')
+		lengths = append(appendItem(lengths, rows[i].length()), ',')
+		joined = append(joined, rows[i].Payload...)
 	}
-	return joined, "{" + strings.Join(starts, ",") + "}", "{" + strings.Join(lengths, ",") + "}"
-}
-
-// arrayOf is PostgreSQL's text form of an array.
-func arrayOf[T any](items []T, form func(T) string) string {
-	var text strings.Builder
-	separator := byte('{')
-	for _, item := range items {
-		text.WriteByte(separator)
-		text.WriteString(form(item))
-		separator = ','
-	}
-	text.WriteByte('}')
-	return text.String()
-}
-
-var itemEscapes = strings.NewReplacer(`\`, `\\`, `"`, `\"`)
-
-func quotedItem(text string) string { return `"` + itemEscapes.Replace(text) + `"` }
-
-func itemOrNull(text string) string {
-	if text == "" {
-		return "NULL"
-	}
-	return quotedItem(text)
+	return joined, closed(starts), closed(lengths)
 }
 
 // postgresTime has all the precision that the column has, and is never early.

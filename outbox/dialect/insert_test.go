@@ -1,6 +1,7 @@
 package dialect_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -25,8 +26,11 @@ func TestInsertNamesOnlyWhatIsFilled(t *testing.T) {
 		"INSERT INTO app.outbox (message_id, topic, message_key, payload, headers, available_at, priority) VALUES (?,?,?,?,?,?,?),(?,?,?,?,?,?,?)": {
 			dialect.SQLite(), []dialect.Row{plainRow, fullRow}},
 		"INSERT INTO app.outbox (message_id, topic) VALUES ($1::uuid,$2),($3::uuid,$4)": {dialect.Postgres(), []dialect.Row{plainRow, plainRow}},
-		"INSERT INTO app.outbox (message_id, topic, message_key, payload, headers, available_at, priority) VALUES ($1::uuid,$2,$3,$4,$5::json,$6::timestamptz,$7)": {
+		"INSERT INTO app.outbox (message_id, topic, message_key, payload, headers, available_at, priority) VALUES ($1::uuid,$2,$3,$4,$5::json,$6::timestamptz,$7::smallint)": {
 			dialect.Postgres(), []dialect.Row{fullRow}},
+		"INSERT INTO app.outbox (payload, message_id, topic) SELECT substring($1::bytea FROM f FOR l), message_id, topic" +
+			" FROM unnest($2::int[], $3::int[], $4::uuid[], $5::text[]) WITH ORDINALITY AS r (f, l, message_id, topic, n) ORDER BY n": {
+			dialect.Postgres(), slices.Repeat([]dialect.Row{plainRow}, 21)},
 	} {
 		queries := c.dialect.Insert(mustTable(t, "app.outbox"), c.rows)
 		if len(queries) != 1 || queries[0].SQL != want {
@@ -69,7 +73,7 @@ func TestManyRowsAreArrays(t *testing.T) {
 	if joined := string(args[0].([]byte)); joined != strings.Repeat("pp", 10) {
 		t.Errorf("the payloads are %s", joined)
 	}
-	for i, want := range []string{"{1,1,3,3,5,", "{NULL,2,NULL,2,", "{i,i,", `{"t","t\"\\","t",`, `{NULL,"k",NULL,"k",`, `{NULL,"{}",NULL,`,
+	for i, want := range []string{"{1,1,3,3,5,", "{NULL,2,NULL,2,", `{"i","i",`, `{"t","t\"\\","t",`, `{NULL,"k",NULL,"k",`, `{NULL,"{}",NULL,`,
 		`{NULL,"2030-01-02 03:04:05.678901+00",NULL,`, "{0,3,0,"} {
 		if got := args[i+1].(string); !strings.HasPrefix(got, want) || !strings.HasSuffix(got, "}") {
 			t.Errorf("argument %d is %s, want %s…", i+1, got, want)

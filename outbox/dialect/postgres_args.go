@@ -42,13 +42,6 @@ func (a *postgresArgs) timestamp(at time.Time) string {
 	return a.add(at.UTC().Format("2006-01-02 15:04:05.999999+00"), "timestamptz")
 }
 
-func postgresArray[T any](values []T, form func(T) string) string {
-	if len(values) == 0 {
-		return "{}"
-	}
-	return arrayOf(values, form)
-}
-
 // planNow keeps the server from planning a statement once for all: a plan that
 // was made while the table was empty reads the whole table when it is full. A
 // plan for any argument would have to reckon with the count, which is dear; one
