@@ -30,10 +30,18 @@ func (e *engine) janitor(ctx context.Context) {
 				nextPurge = now.Add(purgeInterval)
 			}
 		}
-		if !more && !sleep(ctx, reclaimInterval) {
+		if !more && !sleep(ctx, e.untilJanitor(nextPurge)) {
 			return
 		}
 	}
+}
+
+// untilJanitor is how long there is nothing to do.
+func (e *engine) untilJanitor(nextPurge time.Time) time.Duration {
+	if e.options.Claim == ByRows {
+		return reclaimInterval
+	}
+	return time.Until(nextPurge)
 }
 
 // purge deletes in small batches, so that it never holds a lock for long. It

@@ -128,7 +128,7 @@ func (postgres) Due(table Table, lanes []int, after After, limit, maxBytes int) 
 		"SELECT "+postgresHeld,
 		postgresPage(&a, "SELECT t.* FROM "+table.Held()+" AS t"+
 			"\n    WHERE t.state <> 'error' AND "+at+" <= now() AND t.lane = ANY ("+a.lanes(lanes)+")"+
-			"\n        AND ("+at+", t.id) > ("+timeBoundBy("(SELECT "+a.timestamp(after.At)+")", "now()::text")+", "+a.add(after.ID, "bigint")+")"+
+			"\n        AND ("+at+", t.id) > ("+timeBoundBy("(SELECT "+a.timestamp(after.At)+")", "(SELECT now()::text)")+", "+a.add(after.ID, "bigint")+")"+
 			"\n    ORDER BY "+at+", t.id "+a.limit(limit), maxBytes)+" AND "+a.planNow())
 }
 

@@ -64,9 +64,9 @@ func claimBound(pick string) string {
 	case "priority":
 		column, low, high = "priority", "(SELECT -32768)", "(SELECT 32767)"
 	}
-	dear := boundBy(low, "now()::text")
+	dear := boundBy(low, "(SELECT now()::text)")
 	if pick == "ended" {
-		dear = timeBoundBy(low, "now()::text")
+		dear = timeBoundBy(low, "(SELECT now()::text)")
 	}
 	return column + " >= " + dear + " AND " + column + " <= " + high +
 		strings.Repeat(" AND ("+column+", "+column+") >= ("+low+", "+low+")", 6)
