@@ -11,6 +11,7 @@ type reading struct {
 	under   int // reads under way: more than one by rows only
 	seq     int64
 	fresh   bool      // there may be new rows: look
+	polled  bool      // for no other reason than that it is time to
 	began   time.Time // of the last look
 	pollAt  time.Time
 	dueAt   time.Time
@@ -95,6 +96,7 @@ func (e *engine) startRead(now time.Time) {
 		return
 	}
 	if !e.read.pollAt.After(now) {
+		e.read.polled = e.read.polled || !e.read.fresh
 		e.read.fresh = true
 		e.read.pollAt = now.Add(e.options.Poll)
 	}

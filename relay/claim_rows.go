@@ -31,11 +31,13 @@ func (e *engine) claimRows(now time.Time) (readJob, bool) {
 	if count == 0 {
 		return readJob{}, false
 	}
+	unprompted := e.read.polled
 	e.beginLook(now)
 	e.read.asked += count
 	return readJob{kind: readRows, claim: ClaimRequest{
 		Relay: e.options.Name, Token: e.lanes[rowsLane].token, TTL: e.options.Lease, Limit: count,
 		Pick: e.options.Pick, Topics: e.options.Topics, Except: slices.Sorted(maps.Keys(e.read.except)),
+		Unprompted: unprompted,
 	}}, true
 }
 

@@ -2,6 +2,9 @@ package relay_test
 
 import (
 	"context"
+	"fmt"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -62,4 +65,53 @@ func TestClaimsAtOnce(t *testing.T) {
 			})
 		})
 	}
+}
+
+// asked notes which claims nothing prompted, and what they brought.
+type asked struct {
+	*memstore.Store
+	mu     sync.Mutex
+	claims []string
+}
+
+func (a *asked) Claim(ctx context.Context, request relay.ClaimRequest) ([]relay.Row, error) {
+	rows, err := a.Store.Claim(ctx, request)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.claims = append(a.claims, fmt.Sprintf("unprompted %t, %d rows", request.Unprompted, len(rows)))
+	return rows, err
+}
+
+func (a *asked) taken() (claims []string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	claims, a.claims = a.claims, nil
+	return claims
+}
+
+// Only a claim whose time has come is one that nothing prompted.
+func TestClaimsArePromptedOrNot(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db, sink := memstore.New(), &recorder{}
+		store := &asked{Store: db.Store()}
+		r, stop := start(t, store, relay.Options{Claim: relay.ByRows, Poll: time.Second, Sinks: map[string]relay.SinkOptions{"main": {Sink: sink}}})
+		want := func(when string, after time.Duration, claims ...string) {
+			t.Helper()
+			time.Sleep(after)
+			if got := store.taken(); !slices.Equal(got, claims) {
+				t.Errorf("%s: %q, want %q", when, got, claims)
+			}
+		}
+		const polled = "unprompted true, 0 rows"
+		want("two polls", 1500*time.Millisecond, polled, polled)
+		write(db, "orders", "k", 3)
+		r.Wake()
+		want("woken", 400*time.Millisecond, "unprompted false, 3 rows")
+		write(db, "orders", "k", 2)
+		want("the next polls", 2*time.Second, "unprompted true, 2 rows", polled)
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	})
 }

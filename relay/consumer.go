@@ -82,37 +82,39 @@ func NewConsumer(store Store, options ConsumerOptions) (*Consumer, error) {
 func (c *Consumer) Wake() { c.wake.wake() }
 
 // Receive claims up to n messages, and waits until there is one or the context
-// ends; then it returns the context's error, such as context.DeadlineExceeded. Each delivery must be answered
-// with Done, Retry or Park before its lease ends: after that others may claim
-// its message.
+// ends; then it returns the context's error, such as context.DeadlineExceeded.
+// Each delivery must be answered with Done, Retry or Park before its lease ends:
+// after that others may claim its message.
 func (c *Consumer) Receive(ctx context.Context, n int) ([]*Delivery, error) {
 	if n < 1 {
 		return nil, fmt.Errorf("receive %d messages: ask for one at least", n)
 	}
-	for {
-		deliveries, err := c.claim(ctx, n)
+	for polled := false; ; {
+		deliveries, err := c.claim(ctx, n, polled)
 		if err != nil || len(deliveries) > 0 {
 			return deliveries, err
 		}
-		if err := c.wait(ctx); err != nil {
+		if polled, err = c.wait(ctx); err != nil {
 			return nil, err
 		}
 	}
 }
 
-func (c *Consumer) wait(ctx context.Context) error {
+// wait says whether it is over because it is time for another look.
+func (c *Consumer) wait(ctx context.Context) (polled bool, err error) {
 	timer := time.NewTimer(c.options.Poll)
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
-		return ctx.Err()
+		return false, ctx.Err()
 	case <-c.wake:
+		return false, nil
 	case <-timer.C:
+		return true, nil
 	}
-	return nil
 }
 
-func (c *Consumer) claim(ctx context.Context, n int) ([]*Delivery, error) {
+func (c *Consumer) claim(ctx context.Context, n int, polled bool) ([]*Delivery, error) {
 	if err := c.live(ctx); err != nil {
 		return nil, err
 	}
@@ -120,6 +122,7 @@ func (c *Consumer) claim(ctx context.Context, n int) ([]*Delivery, error) {
 	claimed := time.Now()
 	rows, err := c.store.Claim(ctx, ClaimRequest{
 		Relay: c.options.Name, Token: token, TTL: c.options.Lease, Limit: n, Pick: c.options.Pick, Topics: c.options.Topics,
+		Unprompted: polled,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("claim messages: %w", err)

@@ -24,6 +24,10 @@ type ClaimRequest struct {
 	Pick   Pick
 	Topics []string // only these; none means all
 	Except []string // none of these
+
+	// Unprompted says that it is only time for another look. A store that can look
+	// for free rows for less than it claims does so first.
+	Unprompted bool
 }
 
 // RowStore is the part of a Store that claims by rows.

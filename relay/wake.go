@@ -28,11 +28,11 @@ func (e *engine) woken(now time.Time) {
 		e.read.pollAt = earliest(e.read.pollAt, next)
 		return
 	}
-	e.read.fresh = true
+	e.read.fresh, e.read.polled = true, false
 }
 
 func (e *engine) beginLook(now time.Time) {
-	e.read.fresh = false
+	e.read.fresh, e.read.polled = false, false
 	e.read.began, e.read.pollAt = now, now.Add(e.options.Poll)
 }
 

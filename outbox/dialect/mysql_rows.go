@@ -26,6 +26,12 @@ func (d mysql) Claim(table Table, claim Claim) Steps {
 	}}
 }
 
+// PeekFree implements [ClaimPeeking].
+func (mysql) PeekFree(table Table) Query {
+	table = table.Backquoted()
+	return mysqlQuery("SELECT id FROM " + table.Hot() + " FORCE INDEX (claim_id) WHERE claimed_until IS NULL ORDER BY id LIMIT 1")
+}
+
 func mysqlClaimOrder(pick string) (index, order string) {
 	switch pick {
 	case "newest":

@@ -7,3 +7,14 @@ type Peeking interface {
 	// Peek selects the text, with 0 in the place of the transaction's number.
 	Peek(table Table) Query
 }
+
+// ClaimPeeking is implemented by a dialect that says for much less than a Claim
+// whether there are free rows: without a transaction, and without a lock.
+type ClaimPeeking interface {
+	// PeekFree selects the id of a free row, if there is one.
+	PeekFree(table Table) Query
+}
+
+func freeRow(table Table, and string) string {
+	return "SELECT id FROM " + table.Hot() + " WHERE claimed_until IS NULL" + and + " ORDER BY id LIMIT 1"
+}

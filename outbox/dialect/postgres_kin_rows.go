@@ -18,6 +18,9 @@ func (kin) Claim(table Table, claim Claim) Steps {
 		"RETURNING "+postgresHot))
 }
 
+// PeekFree implements [ClaimPeeking].
+func (kin) PeekFree(table Table) Query { return Query{SQL: freeRow(table, "")} }
+
 // Extend passes over a row that is locked: it is being settled or handled, and
 // nobody else gets it meanwhile.
 func (kin) Extend(table Table, token string, ids []int64, ttl time.Duration) Steps {

@@ -19,6 +19,12 @@ func (postgres) Claim(table Table, claim Claim) Steps {
 		"RETURNING "+postgresHot))
 }
 
+// PeekFree implements [ClaimPeeking].
+func (postgres) PeekFree(table Table) Query {
+	var a postgresArgs
+	return a.query(freeRow(table, " AND "+claimBound("oldest")+" AND "+a.planNow()))
+}
+
 // Rows that were locked are changed by their place, as in postgresFound. What is
 // always true of g tells the planner that they are few.
 const (

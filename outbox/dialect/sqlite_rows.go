@@ -23,6 +23,11 @@ WHERE id IN (SELECT id FROM `+table.Hot()+` WHERE `+where+` ORDER BY `+claimOrde
 RETURNING `+sqliteReturned, append(args, int64(claim.Limit))...))
 }
 
+// PeekFree implements [ClaimPeeking]: a claim waits for the one that writes.
+func (sqlite) PeekFree(table Table) Query {
+	return sqliteQuery(freeRow(table, ""))
+}
+
 func (sqlite) Extend(table Table, token string, ids []int64, ttl time.Duration) Steps {
 	return alone(sqliteQuery("UPDATE "+table.Hot()+" SET claimed_until = "+sqliteIn+
 		" WHERE claim_token = ? AND id IN (SELECT value FROM json_each(?)) RETURNING id", sqliteSeconds(ttl), token, sqliteJSON(ids)))

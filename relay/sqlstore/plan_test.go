@@ -48,6 +48,7 @@ func hotStatements(d dialect.Dialect, rows bool) map[string]dialect.Query {
 	claim := func(pick string) dialect.Query { return d.Claim(table, dialect.Claim{Limit: 10, Pick: pick}).Ask }
 	return map[string]dialect.Query{
 		"oldest": claim("oldest"), "newest": claim("newest"), "priority": claim("priority"),
+		"peek":   d.(dialect.ClaimPeeking).PeekFree(table),
 		"topics": d.Claim(table, dialect.Claim{Limit: 10, Topics: []string{"t"}, Except: []string{"u"}}).Ask,
 		"settle": d.SettleRows(table, "a", true, claimed).Facts, "delete": d.SettleRows(table, "a", false, claimed).Facts,
 		"settle retried": d.SettleRows(table, "a", true, retried).Facts,

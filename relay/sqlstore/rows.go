@@ -17,6 +17,11 @@ func (s *Store) Claim(ctx context.Context, request relay.ClaimRequest) (claimed 
 	if request.Limit <= 0 {
 		return nil, nil
 	}
+	if request.Unprompted {
+		if free, err := s.anyFree(ctx); err != nil || !free {
+			return nil, err
+		}
+	}
 	steps := s.dialect.Claim(s.table, dialect.Claim{
 		Relay: request.Relay, Token: request.Token, TTL: request.TTL, Limit: request.Limit,
 		Pick: string(request.Pick), Topics: request.Topics, Except: request.Except,
@@ -38,6 +43,21 @@ func (s *Store) Claim(ctx context.Context, request relay.ClaimRequest) (claimed 
 	}
 	slices.SortFunc(claimed, order(request.Pick))
 	return claimed, nil
+}
+
+// anyFree says whether a claim would find anything, or true if only a claim can say
+// so.
+func (s *Store) anyFree(ctx context.Context) (free bool, err error) {
+	peeking, ok := s.dialect.(dialect.ClaimPeeking)
+	if !ok {
+		return true, nil
+	}
+	err = s.try(ctx, "look for free rows of table", func() error {
+		var id int64
+		free = false
+		return all(ctx, s.db, peeking.PeekFree(s.table), func() { free = true }, &id)
+	})
+	return free, err
 }
 
 // order is that of the claim's own picking, which what it returns has not.

@@ -25,7 +25,7 @@ func reclaimFreesEndedClaims(t testing.TB, table Table) {
 	if got, want := a.settle(allClaimed("ended", relay.StateDone, ended)...), (relay.Settled{Fenced: 2}); got != want {
 		t.Errorf("settled with a claim that was freed: %+v, want %+v", got, want)
 	}
-	again := b.claim(relay.ClaimRequest{Token: "again", Limit: 5})
+	again := b.claim(relay.ClaimRequest{Token: "again", Limit: 5, Unprompted: true})
 	wantIDs(t, "claimed again", ids(again), slices.Concat(ids(ended), written[4:]))
 	for _, row := range again {
 		if want := map[bool]int{true: 1}[row.ID != written[4]]; row.Crashes != want || row.Attempts != 0 {

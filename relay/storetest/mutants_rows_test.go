@@ -39,6 +39,13 @@ func claimMutants() []mutant {
 				return rows, err
 			}}
 		}},
+		{"only prompted claims find rows", []string{"reclaim frees ended claims"}, func(s Store, _ *facts) Store {
+			return requested(s, func(r *relay.ClaimRequest) {
+				if r.Unprompted {
+					r.Limit = 0
+				}
+			})
+		}},
 		{"some claims come back empty", []string{"claims are distinct"}, func(s Store, _ *facts) Store {
 			return requested(s, func(r *relay.ClaimRequest) { r.Limit-- })
 		}},

@@ -210,6 +210,9 @@ RETURNING t.id, t.lane, t.message_id::text, t.topic, t.message_key,
 --   5: t
 --   6: 60000000
 
+-- peek at free rows
+SELECT id FROM app."Events" WHERE claimed_until IS NULL ORDER BY id LIMIT 1;
+
 -- extend
 WITH given AS MATERIALIZED (
     SELECT lane, id FROM app."Events" WHERE claimed_until IS NOT NULL AND claim_token = $1::text AND id = ANY ($2::bigint[])),

@@ -253,6 +253,9 @@ UPDATE `app`.`Events` FORCE INDEX (id) SET claimed_by = ?, claim_token = ?, clai
 --   1: r
 --   2: t
 
+-- peek at free rows
+SELECT id FROM `app`.`Events` FORCE INDEX (claim_id) WHERE claimed_until IS NULL ORDER BY id LIMIT 1;
+
 -- extend
 SELECT id FROM `app`.`Events` FORCE INDEX (id) WHERE id IN (1,2) AND claim_token = ? FOR UPDATE SKIP LOCKED;
 --   1: t

@@ -349,6 +349,9 @@ RETURNING id, lane, message_id, topic, coalesce(message_key, ''),
 --   5: ["c"]
 --   6: 10
 
+-- peek at free rows
+SELECT id FROM app."Events" WHERE claimed_until IS NULL ORDER BY id LIMIT 1;
+
 -- extend
 UPDATE app."Events" SET claimed_until = strftime('%Y-%m-%d %H:%M:%f', 'now', ?) WHERE claim_token = ? AND id IN (SELECT value FROM json_each(?)) RETURNING id;
 --   1: +60.000 seconds
