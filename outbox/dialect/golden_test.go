@@ -196,6 +196,7 @@ func addRows(b *text, d dialect.Dialect, table dialect.Table) {
 	b.steps("claim the highest of some topics", d.Claim(table, claim))
 	if peeking, ok := d.(dialect.ClaimPeeking); ok {
 		b.add("peek at free rows", peeking.PeekFree(table))
+		b.add("peek at what ended", peeking.PeekEnded(table))
 	}
 	b.steps("extend", d.Extend(table, "t", []int64{1, 2}, time.Minute))
 	for _, write := range d.FreeEnded(table, 10) {

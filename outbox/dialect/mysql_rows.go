@@ -32,6 +32,14 @@ func (mysql) PeekFree(table Table) Query {
 	return mysqlQuery("SELECT id FROM " + table.Hot() + " FORCE INDEX (claim_id) WHERE claimed_until IS NULL ORDER BY id LIMIT 1")
 }
 
+// PeekEnded implements [ClaimPeeking].
+func (mysql) PeekEnded(table Table) Query {
+	table = table.Backquoted()
+	return mysqlQuery(ended(
+		"SELECT id FROM "+table.Hot()+" FORCE INDEX (claim_id) WHERE claimed_until < "+mysqlNow+" ORDER BY claimed_until",
+		"SELECT id FROM "+table.Held()+" FORCE INDEX (held_due) WHERE due_at <= "+mysqlNow+" ORDER BY due_at, id"))
+}
+
 func mysqlClaimOrder(pick string) (index, order string) {
 	switch pick {
 	case "newest":

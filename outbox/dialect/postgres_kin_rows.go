@@ -21,6 +21,13 @@ func (kin) Claim(table Table, claim Claim) Steps {
 // PeekFree implements [ClaimPeeking].
 func (kin) PeekFree(table Table) Query { return Query{SQL: freeRow(table, "")} }
 
+// PeekEnded implements [ClaimPeeking].
+func (kin) PeekEnded(table Table) Query {
+	return Query{SQL: ended(
+		"SELECT id FROM "+table.Hot()+" WHERE claimed_until IS NOT NULL AND claimed_until < now() ORDER BY claimed_until",
+		"SELECT id FROM "+table.Held()+" WHERE state <> 'error' AND available_at <= now() ORDER BY available_at, id")}
+}
+
 // Extend passes over a row that is locked: it is being settled or handled, and
 // nobody else gets it meanwhile.
 func (kin) Extend(table Table, token string, ids []int64, ttl time.Duration) Steps {

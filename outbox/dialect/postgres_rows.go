@@ -25,6 +25,23 @@ func (postgres) PeekFree(table Table) Query {
 	return a.query(freeRow(table, " AND "+claimBound("oldest")+" AND "+a.planNow()))
 }
 
+// PeekEnded implements [ClaimPeeking].
+func (postgres) PeekEnded(table Table) Query {
+	var a postgresArgs
+	return a.query(ended(
+		"SELECT id FROM "+table.Hot()+" WHERE claimed_until < now() AND "+a.planNow()+" ORDER BY claimed_until",
+		"SELECT id FROM "+table.Held()+" WHERE "+postgresDue()+" AND "+a.planNow()+" ORDER BY "+postgresDueAt+", id"))
+}
+
+const postgresDueAt = "COALESCE(available_at, '0001-01-01 00:00:00+00')"
+
+// postgresDue is true for the held rows that are due. Its bound is dear for what
+// boundBy says.
+func postgresDue() string {
+	return "state <> 'error' AND " + postgresDueAt + " <= now() AND " +
+		postgresDueAt + " >= " + timeBoundBy("(SELECT '-infinity'::timestamptz)", "(SELECT now()::text)")
+}
+
 // Rows that were locked are changed by their place, as in postgresFound. What is
 // always true of g tells the planner that they are few.
 const (
@@ -107,12 +124,11 @@ func (postgres) FreeEnded(table Table, limit int) []Write {
 }
 
 func (postgres) Return(table Table, limit int) []Write {
-	const at = "COALESCE(available_at, '0001-01-01 00:00:00+00')"
 	var a postgresArgs
 	return []Write{{Counts: true, Query: a.query(
 		"WITH due AS MATERIALIZED (",
-		"    SELECT "+postgresPicked+" FROM "+table.Held()+" WHERE state <> 'error' AND "+at+" <= now()",
-		"    ORDER BY "+at+", id LIMIT "+a.int(limit)+" FOR UPDATE SKIP LOCKED),",
+		"    SELECT "+postgresPicked+" FROM "+table.Held()+" WHERE "+postgresDue()+" AND "+a.planNow(),
+		"    ORDER BY "+postgresDueAt+", id LIMIT "+a.int(limit)+" FOR UPDATE SKIP LOCKED),",
 		"back AS (DELETE FROM "+table.Held()+" AS t USING due AS g WHERE "+postgresPickedRow,
 		"    RETURNING "+prefixed(moving, "t.")+")",
 		"INSERT INTO "+table.Hot()+" ("+moving+")",

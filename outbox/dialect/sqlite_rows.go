@@ -28,6 +28,13 @@ func (sqlite) PeekFree(table Table) Query {
 	return sqliteQuery(freeRow(table, ""))
 }
 
+// PeekEnded implements [ClaimPeeking].
+func (sqlite) PeekEnded(table Table) Query {
+	return sqliteQuery(ended(
+		"SELECT id FROM "+table.Hot()+" WHERE claimed_until < "+sqliteNow+" ORDER BY claimed_until",
+		"SELECT t.id FROM "+table.Held()+" AS t WHERE t.state <> 'error' AND "+sqliteAt+" <= "+sqliteNow+" ORDER BY "+sqliteAt+", t.id"))
+}
+
 func (sqlite) Extend(table Table, token string, ids []int64, ttl time.Duration) Steps {
 	return alone(sqliteQuery("UPDATE "+table.Hot()+" SET claimed_until = "+sqliteIn+
 		" WHERE claim_token = ? AND id IN (SELECT value FROM json_each(?)) RETURNING id", sqliteSeconds(ttl), token, sqliteJSON(ids)))

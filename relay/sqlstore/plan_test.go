@@ -49,6 +49,7 @@ func hotStatements(d dialect.Dialect, rows bool) map[string]dialect.Query {
 	return map[string]dialect.Query{
 		"oldest": claim("oldest"), "newest": claim("newest"), "priority": claim("priority"),
 		"peek":   d.(dialect.ClaimPeeking).PeekFree(table),
+		"ended":  d.(dialect.ClaimPeeking).PeekEnded(table),
 		"topics": d.Claim(table, dialect.Claim{Limit: 10, Topics: []string{"t"}, Except: []string{"u"}}).Ask,
 		"settle": d.SettleRows(table, "a", true, claimed).Facts, "delete": d.SettleRows(table, "a", false, claimed).Facts,
 		"settle retried": d.SettleRows(table, "a", true, retried).Facts,
@@ -66,6 +67,7 @@ func heldStatements(d dialect.Dialect) map[string]dialect.Query {
 	return map[string]dialect.Query{
 		"due":       d.Due(table, lanes, dialect.After{}, 500, 0),
 		"due bytes": d.Due(table, lanes, dialect.After{}, 500, 1<<20),
+		"return":    d.Return(table, 10)[0].Query,
 	}
 }
 
@@ -207,7 +209,7 @@ func (p prepared) wantIndexes(t *testing.T, when string) {
 		}
 		plan = boundedBitmap.ReplaceAllString(plan, "looked up")
 		for line := range strings.Lines(plan) {
-			if strings.Contains(line, "Seq Scan on outbox ") || wholeIndex.MatchString(plan) || strings.Contains(line, "Bitmap") || sortsRows(line) {
+			if wholeTable.MatchString(line) || wholeIndex.MatchString(plan) || strings.Contains(line, "Bitmap") || sortsRows(line) {
 				t.Errorf("%s, %s: %s\n%s", what, when, line, plan)
 			}
 		}
@@ -221,6 +223,9 @@ var costs = regexp.MustCompile(`cost=\d+\.\d+\.\.(\d+)`)
 // the last of a list of ids: that is not reading the table, in whichever way.
 var boundedBitmap = regexp.MustCompile(`Bitmap.*\n(?:.*\n){1,2} *-> *Bitmap Index Scan .*\n` +
 	` *Index Cond: \(\(lane = \w\.lane\) AND \(id (?:= \w\.id\)\)|>= \(g\.ids\)\[1\]\) AND \(id <= \(g\.ids\)\[cardinality\(g\.ids\)\]\))`)
+
+// wholeTable finds a scan of the table of pending rows, or of the held ones.
+var wholeTable = regexp.MustCompile(`Seq Scan on outbox(_held)? `)
 
 // wholeIndex finds a scan of an index without a condition.
 var wholeIndex = regexp.MustCompile(`Scan using outbox_pkey on outbox .*\n(.*Filter|.*->|$)`)

@@ -18,7 +18,7 @@ func (s *Store) Claim(ctx context.Context, request relay.ClaimRequest) (claimed 
 		return nil, nil
 	}
 	if request.Unprompted {
-		if free, err := s.anyFree(ctx); err != nil || !free {
+		if free, err := s.any(ctx, "look for free rows of table", dialect.ClaimPeeking.PeekFree); err != nil || !free {
 			return nil, err
 		}
 	}
@@ -45,19 +45,19 @@ func (s *Store) Claim(ctx context.Context, request relay.ClaimRequest) (claimed 
 	return claimed, nil
 }
 
-// anyFree says whether a claim would find anything, or true if only a claim can say
-// so.
-func (s *Store) anyFree(ctx context.Context) (free bool, err error) {
+// any says whether a look finds anything; true if only what comes after the look
+// can say so.
+func (s *Store) any(ctx context.Context, what string, look func(dialect.ClaimPeeking, dialect.Table) dialect.Query) (found bool, err error) {
 	peeking, ok := s.dialect.(dialect.ClaimPeeking)
 	if !ok {
 		return true, nil
 	}
-	err = s.try(ctx, "look for free rows of table", func() error {
+	err = s.try(ctx, what, func() error {
 		var id int64
-		free = false
-		return all(ctx, s.db, peeking.PeekFree(s.table), func() { free = true }, &id)
+		found = false
+		return all(ctx, s.db, look(peeking, s.table), func() { found = true }, &id)
 	})
-	return free, err
+	return found, err
 }
 
 // order is that of the claim's own picking, which what it returns has not.
@@ -110,6 +110,9 @@ func (s *Store) ids(ctx context.Context, steps dialect.Steps) (ids []int64, err 
 
 // Reclaim implements [relay.RowStore].
 func (s *Store) Reclaim(ctx context.Context, limit int) (freed int, err error) {
+	if ended, err := s.any(ctx, "look for claims that ended of table", dialect.ClaimPeeking.PeekEnded); err != nil || !ended {
+		return 0, err
+	}
 	err = s.write(ctx, "reclaim rows of table", func() error {
 		freed, err = s.carryOut(ctx, s.dialect.FreeEnded(s.table, limit))
 		if err != nil {

@@ -213,6 +213,9 @@ RETURNING t.id, t.lane, t.message_id::text, t.topic, t.message_key,
 -- peek at free rows
 SELECT id FROM app."Events" WHERE claimed_until IS NULL ORDER BY id LIMIT 1;
 
+-- peek at what ended
+SELECT id FROM (SELECT id FROM app."Events" WHERE claimed_until IS NOT NULL AND claimed_until < now() ORDER BY claimed_until LIMIT 1) AS c UNION ALL SELECT id FROM (SELECT id FROM app."Events_held" WHERE state <> 'error' AND available_at <= now() ORDER BY available_at, id LIMIT 1) AS h;
+
 -- extend
 WITH given AS MATERIALIZED (
     SELECT lane, id FROM app."Events" WHERE claimed_until IS NOT NULL AND claim_token = $1::text AND id = ANY ($2::bigint[])),

@@ -248,6 +248,9 @@ UPDATE `app`.`Events` FORCE INDEX (id) SET claimed_by = ?, claim_token = ?, clai
 -- peek at free rows
 SELECT id FROM `app`.`Events` FORCE INDEX (claim_id) WHERE claimed_until IS NULL ORDER BY id LIMIT 1;
 
+-- peek at what ended
+SELECT id FROM (SELECT id FROM `app`.`Events` FORCE INDEX (claim_id) WHERE claimed_until < utc_timestamp(6) ORDER BY claimed_until LIMIT 1) AS c UNION ALL SELECT id FROM (SELECT id FROM `app`.`Events_held` FORCE INDEX (held_due) WHERE due_at <= utc_timestamp(6) ORDER BY due_at, id LIMIT 1) AS h;
+
 -- extend
 SELECT id FROM `app`.`Events` FORCE INDEX (id) WHERE id IN (1,2) AND claim_token = ? FOR UPDATE SKIP LOCKED;
 --   1: t

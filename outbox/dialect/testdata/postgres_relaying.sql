@@ -465,6 +465,11 @@ RETURNING t.id, t.lane, t.message_id::text, t.topic, t.message_key,
 SELECT id FROM app."Events" WHERE claimed_until IS NULL AND id >= COALESCE((SELECT -9223372036854775807), ((SELECT now()::text) @@ ANY ('{x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x}'::text[]))::int) AND id <= (SELECT 9223372036854775807) AND (id, id) >= ((SELECT -9223372036854775807), (SELECT -9223372036854775807)) AND (id, id) >= ((SELECT -9223372036854775807), (SELECT -9223372036854775807)) AND (id, id) >= ((SELECT -9223372036854775807), (SELECT -9223372036854775807)) AND (id, id) >= ((SELECT -9223372036854775807), (SELECT -9223372036854775807)) AND (id, id) >= ((SELECT -9223372036854775807), (SELECT -9223372036854775807)) AND (id, id) >= ((SELECT -9223372036854775807), (SELECT -9223372036854775807)) AND ($1::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0) ORDER BY id LIMIT 1;
 --   1: true
 
+-- peek at what ended
+SELECT id FROM (SELECT id FROM app."Events" WHERE claimed_until < now() AND ($1::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0) ORDER BY claimed_until LIMIT 1) AS c UNION ALL SELECT id FROM (SELECT id FROM app."Events_held" WHERE state <> 'error' AND COALESCE(available_at, '0001-01-01 00:00:00+00') <= now() AND COALESCE(available_at, '0001-01-01 00:00:00+00') >= COALESCE((SELECT '-infinity'::timestamptz), COALESCE(NULL, ((SELECT now()::text) @@ ANY ('{x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x}'::text[]))::int) * interval '1 s' + now()) AND ($2::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0) ORDER BY COALESCE(available_at, '0001-01-01 00:00:00+00'), id LIMIT 1) AS h;
+--   1: true
+--   2: true
+
 -- extend
 WITH given AS MATERIALIZED (
     SELECT lane, id FROM (SELECT lane, id, claim_token FROM app."Events" WHERE claimed_until >= COALESCE((SELECT '-infinity'::timestamptz), COALESCE(NULL, ((SELECT now()::text) @@ ANY ('{x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x}'::text[]))::int) * interval '1 s' + now()) AND claimed_until <= (SELECT 'infinity'::timestamptz) AND (claimed_until, claimed_until) >= ((SELECT '-infinity'::timestamptz), (SELECT '-infinity'::timestamptz)) AND (claimed_until, claimed_until) >= ((SELECT '-infinity'::timestamptz), (SELECT '-infinity'::timestamptz)) AND (claimed_until, claimed_until) >= ((SELECT '-infinity'::timestamptz), (SELECT '-infinity'::timestamptz)) AND (claimed_until, claimed_until) >= ((SELECT '-infinity'::timestamptz), (SELECT '-infinity'::timestamptz)) AND (claimed_until, claimed_until) >= ((SELECT '-infinity'::timestamptz), (SELECT '-infinity'::timestamptz)) AND (claimed_until, claimed_until) >= ((SELECT '-infinity'::timestamptz), (SELECT '-infinity'::timestamptz))
@@ -493,13 +498,14 @@ FROM ended AS g WHERE t.ctid = g.place AND g.id = g.same_id AND g.lane = g.same_
 
 -- bring back
 WITH due AS MATERIALIZED (
-    SELECT ctid AS place, id, id + 0 AS same_id, lane, lane + 0 AS same_lane FROM app."Events_held" WHERE state <> 'error' AND COALESCE(available_at, '0001-01-01 00:00:00+00') <= now()
-    ORDER BY COALESCE(available_at, '0001-01-01 00:00:00+00'), id LIMIT $1::bigint FOR UPDATE SKIP LOCKED),
+    SELECT ctid AS place, id, id + 0 AS same_id, lane, lane + 0 AS same_lane FROM app."Events_held" WHERE state <> 'error' AND COALESCE(available_at, '0001-01-01 00:00:00+00') <= now() AND COALESCE(available_at, '0001-01-01 00:00:00+00') >= COALESCE((SELECT '-infinity'::timestamptz), COALESCE(NULL, ((SELECT now()::text) @@ ANY ('{x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x}'::text[]))::int) * interval '1 s' + now()) AND ($1::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0)
+    ORDER BY COALESCE(available_at, '0001-01-01 00:00:00+00'), id LIMIT $2::bigint FOR UPDATE SKIP LOCKED),
 back AS (DELETE FROM app."Events_held" AS t USING due AS g WHERE t.ctid = g.place AND g.id = g.same_id AND g.lane = g.same_lane
     RETURNING t.id, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.attempts, t.crashes, t.available_at, t.last_error, t.created_at)
 INSERT INTO app."Events" (id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, last_error, created_at)
 SELECT id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, last_error, created_at FROM back;
---   1: 10
+--   1: true
+--   2: 10
 
 -- list
 SELECT t.id, t.lane, t.message_id::text, t.topic, t.message_key,

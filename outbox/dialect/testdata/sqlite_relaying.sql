@@ -352,6 +352,9 @@ RETURNING id, lane, message_id, topic, coalesce(message_key, ''),
 -- peek at free rows
 SELECT id FROM app."Events" WHERE claimed_until IS NULL ORDER BY id LIMIT 1;
 
+-- peek at what ended
+SELECT id FROM (SELECT id FROM app."Events" WHERE claimed_until < strftime('%Y-%m-%d %H:%M:%f', 'now') ORDER BY claimed_until LIMIT 1) AS c UNION ALL SELECT id FROM (SELECT t.id FROM app."Events_held" AS t WHERE t.state <> 'error' AND coalesce(t.available_at, '0001-01-01 00:00:00.000') <= strftime('%Y-%m-%d %H:%M:%f', 'now') ORDER BY coalesce(t.available_at, '0001-01-01 00:00:00.000'), t.id LIMIT 1) AS h;
+
 -- extend
 UPDATE app."Events" SET claimed_until = strftime('%Y-%m-%d %H:%M:%f', 'now', ?) WHERE claim_token = ? AND id IN (SELECT value FROM json_each(?)) RETURNING id;
 --   1: +60.000 seconds
