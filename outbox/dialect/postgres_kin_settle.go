@@ -107,3 +107,19 @@ func (m kinMoves) change(table, set, where string, settlements []Settlement) []W
 func kinGiven(a *postgresArgs, settlements []Settlement) string {
 	return "WITH given AS MATERIALIZED (" + postgresShown(a, settlements, postgresToken) + ")"
 }
+
+// Purge goes on from where the one before ended, as on PostgreSQL.
+func (kin) Purge(table Table, purge Purge) []Write {
+	var a postgresArgs
+	until, since := "now() - "+a.interval(purge.Retention), ""
+	if !purge.Since.IsZero() {
+		since = " AND finished_at >= " + a.timestamp(purge.Since)
+	}
+	limit := a.int(purge.Limit)
+	return []Write{{Tells: true, Query: a.query(
+		"WITH old AS MATERIALIZED (",
+		"    SELECT id FROM "+table.Done()+" WHERE finished_at < "+until+since,
+		"    ORDER BY finished_at LIMIT "+limit+" FOR UPDATE SKIP LOCKED),",
+		"gone AS (DELETE FROM "+table.Done()+" AS d USING old WHERE d.id = old.id RETURNING d.finished_at)",
+		"SELECT count(*), CASE WHEN count(*) < "+limit+" THEN "+until+" ELSE max(finished_at) END FROM gone")}}
+}

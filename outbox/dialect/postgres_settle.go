@@ -182,15 +182,16 @@ func (m *postgresMoves) finish(relay string) {
 // the index's beginning would pass over all of them.
 func (postgres) Purge(table Table, purge Purge) []Write {
 	var a postgresArgs
-	until, since := "now() - "+a.interval(purge.Retention), ""
+	until, since := "now() - "+a.interval(purge.Retention), "'-infinity'::timestamptz"
 	if !purge.Since.IsZero() {
-		since = " AND finished_at >= " + a.timestamp(purge.Since)
+		since = a.timestamp(purge.Since)
 	}
 	limit := a.int(purge.Limit)
 	return []Write{{Tells: true, Query: a.query(
 		"WITH old AS MATERIALIZED (",
-		"    SELECT id FROM "+table.Done()+" WHERE finished_at < "+until+since,
+		"    SELECT "+postgresPicked+" FROM "+table.Done()+" WHERE finished_at < "+until,
+		"        AND finished_at >= "+timeBoundBy("(SELECT "+since+")", "(SELECT now()::text)")+" AND "+a.planNow(),
 		"    ORDER BY finished_at LIMIT "+limit+" FOR UPDATE SKIP LOCKED),",
-		"gone AS (DELETE FROM "+table.Done()+" AS d USING old WHERE d.id = old.id RETURNING d.finished_at)",
+		"gone AS (DELETE FROM "+table.Done()+" AS t USING old AS g WHERE "+postgresPickedRow+" RETURNING t.finished_at)",
 		"SELECT count(*), CASE WHEN count(*) < "+limit+" THEN "+until+" ELSE max(finished_at) END FROM gone")}}
 }

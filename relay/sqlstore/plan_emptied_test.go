@@ -1,9 +1,13 @@
 package sqlstore_test
 
 import (
+	"database/sql"
 	"fmt"
 	"strconv"
 	"testing"
+	"time"
+
+	"github.com/rowrelay/rowrelay/outbox/dialect"
 )
 
 // Where a vacuum finds a few rows, or none, in a table and an index that have the
@@ -54,4 +58,32 @@ func TestPlansOfEmptiedHeldRows(t *testing.T) {
 		fillHeld(t, table.DB, 50_000)
 		plans.wantIndexes(t, "no row left, 50,000 new ones")
 	})
+}
+
+// The same for the rows that are kept: the first day there are none, then millions.
+func TestPlansOfDoneRows(t *testing.T) {
+	onPgx(t, func(t *testing.T, table table) {
+		plans := preparedOn(t, table, "outbox_done", doneStatements(table.dialect))
+		plans.runAll(t)
+		plans.wantIndexes(t, "a new table")
+		exec(t, table.DB, "VACUUM ANALYZE outbox_done")
+		plans.runAll(t)
+		fillDone(t, table.DB, 50_000)
+		plans.wantIndexes(t, "statistics of the empty table")
+		exec(t, table.DB, "VACUUM ANALYZE outbox_done")
+		plans.wantIndexes(t, "with statistics")
+	})
+}
+
+func doneStatements(d dialect.Dialect) map[string]dialect.Query {
+	purge := func(since time.Time) dialect.Query {
+		return d.Purge(dialect.Table{}, dialect.Purge{Retention: 24 * time.Hour, Limit: 1000, Since: since})[0].Query
+	}
+	return map[string]dialect.Query{"purge": purge(time.Time{}), "purge on": purge(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))}
+}
+
+func fillDone(t *testing.T, db *sql.DB, count int) {
+	t.Helper()
+	exec(t, db, "INSERT INTO outbox_done (id, lane, message_id, topic, payload_text, priority, attempts, crashes, created_at, finished_at)"+
+		" SELECT i, i % 64, gen_random_uuid(), 't', 'some payload', 0, 1, 0, now(), now() - interval '2 day' + i * interval '2 s' FROM generate_series(1, $1::int) AS i", count)
 }

@@ -224,8 +224,8 @@ var costs = regexp.MustCompile(`cost=\d+\.\d+\.\.(\d+)`)
 var boundedBitmap = regexp.MustCompile(`Bitmap.*\n(?:.*\n){1,2} *-> *Bitmap Index Scan .*\n` +
 	` *Index Cond: \(\(lane = \w\.lane\) AND \(id (?:= \w\.id\)\)|>= \(g\.ids\)\[1\]\) AND \(id <= \(g\.ids\)\[cardinality\(g\.ids\)\]\))`)
 
-// wholeTable finds a scan of the table of pending rows, or of the held ones.
-var wholeTable = regexp.MustCompile(`Seq Scan on outbox(_held)? `)
+// wholeTable finds a scan of one of the tables that may be large.
+var wholeTable = regexp.MustCompile(`Seq Scan on outbox(_held|_done)? `)
 
 // wholeIndex finds a scan of an index without a condition.
 var wholeIndex = regexp.MustCompile(`Scan using outbox_pkey on outbox .*\n(.*Filter|.*->|$)`)

@@ -417,13 +417,15 @@ WHERE ($11::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0
 
 -- purge
 WITH old AS MATERIALIZED (
-    SELECT id FROM app."Events_done" WHERE finished_at < now() - ($1::bigint * interval '1 microsecond') AND finished_at >= $2::timestamptz
+    SELECT ctid AS place, id, id + 0 AS same_id, lane, lane + 0 AS same_lane FROM app."Events_done" WHERE finished_at < now() - ($1::bigint * interval '1 microsecond')
+        AND finished_at >= COALESCE((SELECT $2::timestamptz), COALESCE(NULL, ((SELECT now()::text) @@ ANY ('{x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x}'::text[]))::int) * interval '1 s' + now()) AND ($4::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0)
     ORDER BY finished_at LIMIT $3::bigint FOR UPDATE SKIP LOCKED),
-gone AS (DELETE FROM app."Events_done" AS d USING old WHERE d.id = old.id RETURNING d.finished_at)
+gone AS (DELETE FROM app."Events_done" AS t USING old AS g WHERE t.ctid = g.place AND g.id = g.same_id AND g.lane = g.same_lane RETURNING t.finished_at)
 SELECT count(*), CASE WHEN count(*) < $3::bigint THEN now() - ($1::bigint * interval '1 microsecond') ELSE max(finished_at) END FROM gone;
 --   1: 86400000000
 --   2: 2026-10-05 01:02:03.000004+00
 --   3: 100
+--   4: true
 
 -- claim the oldest
 WITH picked AS MATERIALIZED (
