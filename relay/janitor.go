@@ -12,6 +12,11 @@ const (
 	// purgeBatch bounds the rows of one deletion.
 	purgeBatch = 1000
 
+	// purgeRest is how many times as long as a deletion took there is none, so that
+	// the database has time for messages; but for no longer than longestRest.
+	purgeRest   = 3
+	longestRest = reclaimInterval / 4
+
 	// reclaimInterval is how often rows are freed whose claim has ended, and
 	// held rows brought back that are due; by rows only.
 	reclaimInterval = time.Second
@@ -44,15 +49,17 @@ func (e *engine) untilJanitor(nextPurge time.Time) time.Duration {
 	return time.Until(nextPurge)
 }
 
-// purge deletes in small batches, so that it never holds a lock for long. It
-// gives way after a while, and says whether there is more.
+// purge deletes in small batches with rests in between, so that it never holds a
+// lock for long, nor keeps a core busy. It gives way after a while, and says
+// whether there is more.
 func (e *engine) purge(ctx context.Context) (more bool) {
 	for began := time.Now(); time.Since(began) < reclaimInterval; {
+		start := time.Now()
 		n, err := e.bounded(ctx, func(ctx context.Context) (int, error) {
 			return e.store.Purge(ctx, max(0, e.options.Retention), purgeBatch)
 		})
 		e.failed("purge", err)
-		if err != nil || n < purgeBatch || ctx.Err() != nil {
+		if err != nil || n < purgeBatch || !sleep(ctx, min(purgeRest*time.Since(start), longestRest)) {
 			return false
 		}
 	}

@@ -87,6 +87,6 @@ func purged(ctx context.Context, s settings, d *table.Database, report func(figu
 		rates = append(rates, float64(rows)/time.Since(began).Seconds())
 	}
 	rate := figure.Median(rates)
-	report(figure.Figure{What: "done rows purged, by one relay", Value: figure.Spread(rates, "/s"), Goal: "≥ 10000 /s", Met: rate >= 10_000})
+	report(figure.Figure{What: "done rows purged, one batch after another", Value: figure.Spread(rates, "/s"), Goal: "≥ 10000 /s", Met: rate >= 10_000})
 	return nil
 }
