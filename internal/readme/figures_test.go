@@ -67,8 +67,17 @@ func tableOf(all []measured) string {
 	for _, f := range all {
 		fmt.Fprintf(&lines, "| %s | %s | %s | %s | %s | %s |\n", f.Row, f.What, f.Value, f.against(), f.Goal, f.verdict())
 	}
-	fmt.Fprintf(&lines, "\nMeasured on %s.\n", all[len(all)-1].On)
+	fmt.Fprintf(&lines, "\nMeasured on %s.\n", strings.Join(occasions(all), "; "))
 	return lines.String()
+}
+
+// occasions are the dates and machines, each once.
+func occasions(all []measured) (on []string) {
+	for _, f := range all {
+		on = append(on, f.On)
+	}
+	slices.Sort(on)
+	return slices.Compact(on)
 }
 
 func (f measured) against() string {
