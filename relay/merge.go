@@ -116,23 +116,51 @@ func (e *engine) mergePage(result readResult) {
 
 // mergeLanes takes in what is new, and of what was read once more what is late.
 func (e *engine) mergeLanes(job readJob, page Page) {
-	found := 0
-	for i := range page.Rows {
-		row := &page.Rows[i]
-		l := e.readLane(job, row.Lane)
-		if l == nil || l.draining {
-			continue
-		}
-		if e.admit(l, row) || row.ID > l.cursor {
-			found++
-		}
-		l.cursor = max(l.cursor, row.ID)
-	}
+	news := e.readUpTo(job, page)
 	e.readThrough(job, page)
 	if page.More {
 		e.read.fresh, e.read.lag = true, 0 // what is read once more must not fill the next page, too
+		e.readAhead(page)
 	}
-	e.countLook(found == 0)
+	for i := range page.Rows {
+		row := &page.Rows[i]
+		if l := e.readLane(job, row.Lane); l != nil && !l.draining && e.admit(l, row) {
+			news = true
+		}
+	}
+	e.countLook(!news)
+}
+
+// readUpTo moves on the lanes to the last rows of a page, and says whether there
+// are any that lie behind what was read before.
+func (e *engine) readUpTo(job readJob, page Page) (news bool) {
+	for i := range page.Rows {
+		row := &page.Rows[i]
+		if l := e.readLane(job, row.Lane); l != nil && !l.draining && row.ID > l.cursor {
+			l.cursor, news = row.ID, true
+		}
+	}
+	return news
+}
+
+// readAhead asks for what comes after a page before its rows are taken in, for
+// which there has to be room all the same: meanwhile the database has work.
+// Nothing happens in between of which the next read would have to know.
+func (e *engine) readAhead(page Page) {
+	rows, bytes := len(page.Rows), payloads(page.Rows)
+	e.reserve(rows, bytes)
+	e.read.under-- // until endRead
+	e.startRead(time.Now())
+	e.read.under++
+	e.reserve(-rows, -bytes)
+}
+
+// reserve takes room from every outlet: any of them may get the rows.
+func (e *engine) reserve(rows, bytes int) {
+	for _, o := range e.outlets {
+		o.buffered += rows
+		o.bytes += bytes
+	}
 }
 
 // readThrough moves on lanes that had nothing: a lane that is read from far back
@@ -245,12 +273,18 @@ func (e *engine) mergeDue(result readResult) {
 
 // limited says that a limit ended the page, so that there is probably more.
 func (r readResult) limited() bool {
-	bytes, largest := 0, 0
-	for _, row := range r.page.Rows {
-		bytes += len(row.Message.Payload)
-		largest = max(largest, len(row.Message.Payload))
+	largest := 0
+	for i := range r.page.Rows {
+		largest = max(largest, len(r.page.Rows[i].Message.Payload))
 	}
-	return len(r.page.Rows) >= r.job.limit || bytes+largest > r.job.maxBytes
+	return len(r.page.Rows) >= r.job.limit || payloads(r.page.Rows)+largest > r.job.maxBytes
+}
+
+func payloads(rows []Row) (bytes int) {
+	for i := range rows {
+		bytes += len(rows[i].Message.Payload)
+	}
+	return bytes
 }
 
 // endRead lets go of what had to be remembered while the read was under way.

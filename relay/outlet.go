@@ -99,6 +99,14 @@ func (o *outlet) worthwhile(room int) bool {
 	return room > 0 && (room >= o.options.Buffer/4 || room >= o.options.Batch)
 }
 
+// owes says that so much was sent that is not marked yet that no more may be: all
+// of it would come again if the relay died. With what is under way it is half of
+// the buffer, or three batches for each worker.
+func (o *outlet) owes() bool {
+	all := o.options.Batch * o.options.Workers
+	return o.settling >= max(o.options.Buffer/2, 3*all)-all
+}
+
 // perKey is how many messages of a key one batch may hold.
 func (o *outlet) perKey() int {
 	if o.order == sinks.OrderNone {

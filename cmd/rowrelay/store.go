@@ -12,6 +12,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/app"
 	"github.com/rowrelay/rowrelay/relay/config"
+	"github.com/rowrelay/rowrelay/relay/readpgx"
 	"github.com/rowrelay/rowrelay/relay/sqlstore"
 )
 
@@ -59,7 +60,10 @@ func openStore(ctx context.Context, source config.Source) (*sql.DB, *sqlstore.St
 }
 
 func openStoreOn(ctx context.Context, source config.Source, db *sql.DB, d dialect.Dialect) (*sqlstore.Store, error) {
-	return sqlstore.Open(ctx, db, d, sqlstore.Options{Table: source.Table, LongestTransaction: source.LongestTransaction})
+	return sqlstore.Open(ctx, db, d, sqlstore.Options{
+		Table: source.Table, LongestTransaction: source.LongestTransaction,
+		Reader: readpgx.Reader{}, // of other drivers it reads nothing
+	})
 }
 
 // withOperator opens a table for an operator's work on it.

@@ -64,6 +64,7 @@ var arrows = []arrow{
 	{from: "relay/metrics", to: []string{"relay", "sinks"}, modules: true},
 	{from: "relay/admin", to: []string{"relay"}},
 	{from: "relay/app", to: []string{"relay", "relay/*", "sinks", "outbox"}, modules: true},
+	{from: "relay/readpgx", to: []string{"relay/sqlstore", "outbox/dialect"}, modules: true},
 	{from: "relay/*", to: []string{"relay", "sinks", "outbox", "outbox/dialect"}, modules: true},
 	{from: "cmd/*", to: []string{"outbox", "outbox/*", "sinks", "sinks/*", "plugins", "plugins/*", "migrations",
 		"relay", "relay/*"}, modules: true},
@@ -72,7 +73,7 @@ var arrows = []arrow{
 // drivers are the modules that speak to a database, and the packages besides
 // commands and the tests' helpers that may import them.
 var drivers = map[string][]string{
-	"github.com/jackc/pgx":             {"outbox/outboxpgx", "relay/listenpgx"},
+	"github.com/jackc/pgx":             {"outbox/outboxpgx", "relay/listenpgx", "relay/readpgx"},
 	"github.com/lib/pq":                nil,
 	"modernc.org/sqlite":               nil,
 	"github.com/mattn/go-sqlite3":      nil,

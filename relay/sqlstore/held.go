@@ -26,7 +26,7 @@ func (s *Store) Due(ctx context.Context, lanes []int, after relay.DueCursor, lim
 	err = s.try(ctx, "read the due rows of table", func() error {
 		rows = nil
 		bytes := 0
-		scan := newRowScan(nil, nil)
+		scan := newRowScan()
 		return each(ctx, s.db, query, func(result *sql.Rows) (bool, error) {
 			if err := scan.scan(result); err != nil {
 				return false, err

@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 	"github.com/rowrelay/rowrelay/relay"
@@ -37,12 +38,13 @@ func (s *Store) List(ctx context.Context, filter relay.Filter) (infos []relay.In
 func (s *Store) list(ctx context.Context, filter dialect.Filter) (infos []relay.Info, err error) {
 	var info relay.Info
 	var finished moment
-	scan := newRowScan(nil, []any{&info.State, (*text)(&info.LastError), (*text)(&info.Receipt), (*text)(&info.ClaimedBy), &finished})
+	scan := newRowScan()
+	scan.destinations = append(scan.destinations, &info.State, (*text)(&info.LastError), (*text)(&info.Receipt), (*text)(&info.ClaimedBy), &finished)
 	err = each(ctx, s.db, s.dialect.List(s.table, filter), func(rows *sql.Rows) (bool, error) {
 		if err := scan.scan(rows); err != nil {
 			return false, err
 		}
-		info.Row, info.FinishedAt = scan.row, finished.Time
+		info.Row, info.FinishedAt = scan.row, time.Time(finished)
 		infos = append(infos, info)
 		return true, nil
 	})

@@ -178,25 +178,44 @@ func (s *Store) readRun(ctx context.Context, positions []relay.Position, into *r
 
 // readLines takes rows, and what is told with the first of them or before it.
 func (s *Store) readLines(ctx context.Context, query dialect.Query, into *reading) (first firstLine, told bool, err error) {
-	var line sql.RawBytes
-	scan := newRowScan([]any{&line}, nil)
-	err = each(ctx, s.db, query, func(rows *sql.Rows) (more bool, err error) {
-		if err := scan.scan(rows); err != nil {
-			return false, err
-		}
-		if line != nil && !told {
+	err = s.lines(ctx, query, func(text []byte, columns *Columns) (more bool, err error) {
+		if text != nil && !told {
 			told = true
-			if first, err = parseFirstLine(string(line)); err != nil {
+			if first, err = parseFirstLine(string(text)); err != nil {
 				return false, err
 			}
 			into.leftOut = into.leftOut || first.leftOut()
 		}
-		if scan.row.ID == 0 {
+		if columns.ID == 0 {
 			return true, nil
 		}
-		return into.take(scan.row)
+		row, err := columns.row()
+		if err != nil {
+			return false, err
+		}
+		return into.take(row)
 	})
 	return first, told, err
+}
+
+// lines reads with the reader that there is, if it knows the connections.
+func (s *Store) lines(ctx context.Context, query dialect.Query, take func(text []byte, row *Columns) (more bool, err error)) error {
+	if s.reader != nil {
+		known, err := s.reader.Read(ctx, s.db, query.SQL, query.Args, take)
+		if known || err != nil {
+			return err
+		}
+		s.reader = nil
+	}
+	var text sql.RawBytes
+	scan := newRowScan(&text)
+	return each(ctx, s.db, query, func(rows *sql.Rows) (more bool, err error) {
+		scan.Payload = nil
+		if err := rows.Scan(scan.destinations...); err != nil {
+			return false, err
+		}
+		return take(text, &scan.Columns)
+	})
 }
 
 func toDialect(positions []relay.Position) []dialect.Position {

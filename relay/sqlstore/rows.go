@@ -28,7 +28,7 @@ func (s *Store) Claim(ctx context.Context, request relay.ClaimRequest) (claimed 
 	})
 	err = s.write(ctx, "claim rows of table", func() error {
 		claimed = nil
-		scan := newRowScan(nil, nil)
+		scan := newRowScan()
 		return s.answer(ctx, steps, func(db querier, query dialect.Query) (ids []int64, err error) {
 			err = each(ctx, db, query, func(rows *sql.Rows) (bool, error) {
 				err := scan.scan(rows)

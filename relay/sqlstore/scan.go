@@ -8,20 +8,19 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/rowrelay/rowrelay/outbox"
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 	"github.com/rowrelay/rowrelay/relay"
 )
 
 // moment scans a time in whatever form a driver has it; none is the zero time.
-type moment struct{ time.Time }
+type moment time.Time
 
 func (m *moment) Scan(value any) error {
 	switch value := value.(type) {
 	case nil:
-		m.Time = time.Time{}
+		*m = moment{}
 	case time.Time:
-		m.Time = value.UTC()
+		*m = moment(value.UTC())
 	case string:
 		return m.parse(value)
 	case []byte:
@@ -32,8 +31,9 @@ func (m *moment) Scan(value any) error {
 	return nil
 }
 
-func (m *moment) parse(text string) (err error) {
-	m.Time, err = time.Parse(time.DateTime, text) // takes fractions of a second, too
+func (m *moment) parse(text string) error {
+	at, err := time.Parse(time.DateTime, text) // takes fractions of a second, too
+	*m = moment(at)
 	return err
 }
 
@@ -94,49 +94,27 @@ func (t *text) Scan(value any) error {
 
 // rowScan scans rows as dialect.Reading describes them, one after the other.
 type rowScan struct {
+	Columns
 	destinations []any
-	row          relay.Row
-
-	id, lane, priority, attempts, crashes number
-	flags                                 flags
-	messageID, topic, key, headers        text
-	payload                               []byte
-	availableAt, createdAt                moment
+	row          relay.Row // the last one
 }
 
-// newRowScan scans a row that comes after and before other columns.
-func newRowScan(before, after []any) *rowScan {
+// newRowScan scans a row that comes after other columns.
+func newRowScan(before ...any) *rowScan {
 	s := &rowScan{}
-	s.destinations = append(append(before,
-		&s.id, &s.lane, &s.messageID, &s.topic, &s.key, &s.payload, &s.headers, &s.availableAt,
-		&s.priority, &s.attempts, &s.crashes, &s.createdAt, &s.flags), after...)
+	s.destinations = append(before,
+		(*number)(&s.ID), (*number)(&s.Lane), (*text)(&s.MessageID), (*text)(&s.Topic), (*text)(&s.Key), &s.Payload, (*text)(&s.Headers),
+		(*moment)(&s.AvailableAt), (*number)(&s.Priority), (*number)(&s.Attempts), (*number)(&s.Crashes), (*moment)(&s.CreatedAt), (*flags)(&s.Flags))
 	return s
 }
 
-func (s *rowScan) scan(rows *sql.Rows) error {
-	s.payload = nil
+func (s *rowScan) scan(rows *sql.Rows) (err error) {
+	s.Payload = nil
 	if err := rows.Scan(s.destinations...); err != nil {
 		return err
 	}
-	if s.payload == nil && s.flags&dialect.HasPayload != 0 {
-		s.payload = []byte{} // some drivers take it for none
-	}
-	if size := int(s.flags / dialect.SizeOne); size > 0 && size != len(s.payload) {
-		return fmt.Errorf("row %d: the driver returned %d of its payload's %d bytes; have it fetch whole LOBs (go-ora: LOB FETCH=POST in the URL)",
-			s.id, len(s.payload), size)
-	}
-	if s.flags&dialect.IsUTF16 != 0 {
-		s.payload = fromUTF16(s.payload)
-	}
-	s.row = relay.Row{
-		ID: int64(s.id), Lane: int(s.lane), Attempts: int(s.attempts), Crashes: int(s.crashes), CreatedAt: s.createdAt.Time,
-		Later: s.flags&dialect.IsLater != 0, Retrying: s.flags&dialect.IsRetry != 0,
-	}
-	s.row.Message = outbox.Message{
-		ID: string(s.messageID), Topic: string(s.topic), Key: string(s.key), Payload: s.payload, AvailableAt: s.availableAt.Time, Priority: int16(s.priority),
-	}
-	s.row.Message.Headers, s.row.BadHeaders = readHeaders(string(s.headers))
-	return nil
+	s.row, err = s.Columns.row()
+	return err
 }
 
 // readHeaders says what is wrong with headers that can't be read, without

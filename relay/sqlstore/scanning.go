@@ -111,7 +111,7 @@ func placesOf(wanted []relay.Candidate) (lanes []int, ids []int64) {
 func (s *Store) pick(ctx context.Context, query dialect.Query, held bool) (rows []relay.Row, err error) {
 	err = s.try(ctx, "scan table", func() error {
 		rows = nil
-		scan := newRowScan(nil, nil)
+		scan := newRowScan()
 		return each(ctx, s.db, query, func(result *sql.Rows) (bool, error) {
 			err := scan.scan(result)
 			scan.row.Held = held

@@ -66,7 +66,7 @@ func (s *Store) readRelays(ctx context.Context, status *relay.Status) error {
 	var info relay.RelayInfo
 	var since, lastBeat moment
 	return all(ctx, s.db, s.dialect.ListRelays(s.table), func() {
-		info.Since, info.LastBeat = since.Time, lastBeat.Time
+		info.Since, info.LastBeat = time.Time(since), time.Time(lastBeat)
 		status.Relays = append(status.Relays, info)
 	}, &info.Name, (*text)(&info.Host), (*text)(&info.Version), &info.Claim, &since, &lastBeat, &info.Alive, &info.Lanes)
 }

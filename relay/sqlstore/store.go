@@ -29,6 +29,10 @@ type Options struct {
 	// see that, or if several servers write. Messages of a longer transaction are
 	// delivered all the same, up to ten minutes later. Defaults to a minute.
 	LongestTransaction time.Duration
+
+	// Reader reads pages by a driver's own means: readpgx.Reader{} for PostgreSQL
+	// through pgx. Defaults to none: database/sql, which costs more a message.
+	Reader Reader
 }
 
 // Store is a table of messages in a SQL database. Its methods may be called
@@ -41,6 +45,7 @@ type Store struct {
 	horizon  snapshots
 	observed *observed // in the place of snapshots, where there are none
 	longest  time.Duration
+	reader   Reader    // nil for database/sql
 	findings []Finding // what there is to know of the server
 	habits   habits
 	emptied  emptied
@@ -99,7 +104,7 @@ func (s *Store) begin(ctx context.Context, unordered bool) error {
 }
 
 func open(db *sql.DB, d dialect.Dialect, options Options) (*Store, error) {
-	s := &Store{db: db, dialect: d, writing: make(chan struct{}, 1), owed: -1, longest: options.LongestTransaction}
+	s := &Store{db: db, dialect: d, writing: make(chan struct{}, 1), owed: -1, longest: options.LongestTransaction, reader: options.Reader}
 	if s.longest <= 0 {
 		s.longest = defaultLongestTransaction
 	}

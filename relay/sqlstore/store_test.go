@@ -13,6 +13,7 @@ import (
 	"github.com/rowrelay/rowrelay/migrations"
 	"github.com/rowrelay/rowrelay/outbox"
 	"github.com/rowrelay/rowrelay/outbox/dialect"
+	"github.com/rowrelay/rowrelay/relay/readpgx"
 	"github.com/rowrelay/rowrelay/relay/sqlstore"
 	"github.com/rowrelay/rowrelay/relay/storetest"
 )
@@ -20,12 +21,26 @@ import (
 func TestStore(t *testing.T) {
 	t.Parallel()
 	suite := newSuite(t)
-	for _, target := range testdb.Targets() {
+	for _, target := range append(testdb.Targets(), aNativePostgres(t)) {
 		t.Run(target.Name, func(t *testing.T) {
 			t.Parallel()
 			storetest.Run(t, suite.on(t, target, harness(target)))
 		})
 	}
+}
+
+// nativeName is how the target is called whose pages aren't read by database/sql.
+const nativeName = "postgres18/readpgx"
+
+func aNativePostgres(t *testing.T) testdb.Target {
+	for _, target := range testdb.Targets() {
+		if target.Name == "postgres18/pgx" {
+			target.Name = nativeName
+			return target
+		}
+	}
+	t.Fatal("there is no postgres18/pgx")
+	return testdb.Target{}
 }
 
 // harness opens tables as the suite needs them of this kind.
@@ -87,7 +102,11 @@ func (table table) Store(t testing.TB) storetest.Store { return table.open(t) }
 
 func (table table) open(t testing.TB) *sqlstore.Store {
 	t.Helper()
-	store, err := sqlstore.Open(t.Context(), table.OpenAnother(t), table.dialect, sqlstore.Options{})
+	var options sqlstore.Options
+	if table.Name == nativeName {
+		options.Reader = readpgx.Reader{}
+	}
+	store, err := sqlstore.Open(t.Context(), table.OpenAnother(t), table.dialect, options)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+
 	"github.com/rowrelay/rowrelay/internal/bench/table"
 )
 
@@ -20,6 +23,8 @@ import (
 type Options struct {
 	Keep    bool // move rows to the table of done ones, rather than delete them
 	Rows    bool // lease them by an UPDATE first, rather than read lanes
+	Mark    bool // of rows leased: mark them as done where they are, rather than move them
+	Native  bool // on PostgreSQL: read lanes through pgx itself, rather than through database/sql
 	Batch   int
 	Workers int
 }
@@ -87,7 +92,7 @@ func (l loop) work(ctx context.Context, worker int) (rows int, err error) {
 // toTheEnd reads and settles what a text reads after an id, up to its end.
 func (l loop) toTheEnd(ctx context.Context, conn *sql.Conn, where, text string, args ...any) (rows int, err error) {
 	for after := int64(0); ; {
-		ids, err := read(ctx, conn, text, append(args[:len(args):len(args)], after, l.Batch)...)
+		ids, err := l.read(ctx, conn, text, append(args[:len(args):len(args)], after, l.Batch)...)
 		if err != nil {
 			return 0, err
 		}
@@ -119,10 +124,7 @@ func (l loop) claim(ctx context.Context, conn *sql.Conn, worker int) (rows int, 
 }
 
 func (l loop) settle(ctx context.Context, conn *sql.Conn, where string, ids []int64) error {
-	texts := l.sql.remove
-	if l.Keep {
-		texts = l.sql.move
-	}
+	texts := l.settling()
 	if len(texts) == 1 {
 		_, err := conn.ExecContext(ctx, fill(texts[0], where, ids))
 		return err
@@ -138,6 +140,16 @@ func (l loop) settle(ctx context.Context, conn *sql.Conn, where string, ids []in
 		}
 	}
 	return tx.Commit()
+}
+
+func (l loop) settling() []string {
+	switch {
+	case l.Mark:
+		return l.sql.mark
+	case l.Keep:
+		return l.sql.move
+	}
+	return l.sql.remove
 }
 
 // begin is at READ COMMITTED where there is a choice: nobody locks gaps.
@@ -166,6 +178,44 @@ func fill(text, where string, ids []int64) string {
 		list = strconv.AppendInt(list, id, 10)
 	}
 	return strings.NewReplacer("{where}", where, "{key}", keyOf(where), "{ids}", string(list)).Replace(text)
+}
+
+func (l loop) read(ctx context.Context, conn *sql.Conn, text string, args ...any) (ids []int64, err error) {
+	if !l.Native {
+		return read(ctx, conn, text, args...)
+	}
+	err = conn.Raw(func(conn any) error {
+		ids, err = readNative(ctx, conn.(*stdlib.Conn).Conn(), text, args...)
+		return err
+	})
+	return ids, err
+}
+
+// readNative is read through pgx.
+func readNative(ctx context.Context, conn *pgx.Conn, text string, args ...any) (ids []int64, err error) {
+	rows, err := conn.Query(ctx, text, args...)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var m nativeMessage
+	for rows.Next() {
+		m.payload = nil
+		if err := rows.Scan(&m.id, &m.uuid, &m.topic, &m.key, &m.payload, &m.headers, &m.attempts, &m.created); err != nil {
+			return nil, err
+		}
+		ids = append(ids, m.id)
+	}
+	return ids, rows.Err()
+}
+
+type nativeMessage struct {
+	id           int64
+	uuid, topic  string
+	key, headers *string
+	payload      []byte
+	attempts     int
+	created      time.Time
 }
 
 // querier is a connection, or a transaction.

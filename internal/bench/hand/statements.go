@@ -12,6 +12,7 @@ type texts struct {
 	read         string   // of a lane, after an id, at most so many
 	readAll      string   // in its place, of all lanes: where they lie together, and one may write at a time
 	move, remove []string // {where} and {ids}
+	mark         []string // leased {ids}, with a time that never comes
 	lease        []string // the first returns the rows; {count}, {name} and {ids}
 }
 
@@ -41,6 +42,7 @@ func postgres(rows bool) texts {
 			" INSERT INTO outbox_done (" + kept + ", attempts, crashes, available_at, last_error, finished_at, receipt, relay)" +
 			" SELECT " + kept + ", " + done + "now(), '0/123456', 'a' FROM moved"},
 		remove: []string{"DELETE FROM outbox WHERE " + which},
+		mark:   []string{"UPDATE outbox SET claimed_until = 'infinity' WHERE " + which},
 		lease: []string{"UPDATE outbox SET claimed_by = '{name}', claim_token = '{name}', claimed_until = now() + interval '15 s'" +
 			" WHERE (lane, id) IN (SELECT lane, id FROM outbox WHERE claimed_until IS NULL ORDER BY id LIMIT {count} FOR UPDATE SKIP LOCKED)" +
 			" RETURNING id * 64 + lane, " + strings.TrimPrefix(columns, "id, ")},
@@ -54,6 +56,7 @@ func mysql() texts {
 			" SELECT " + kept + ", " + done + "now(6), '0/123456', 'a' FROM outbox FORCE INDEX ({key}) WHERE {where} AND id IN ({ids})",
 			"DELETE FROM outbox WHERE {where} AND id IN ({ids})"},
 		remove: []string{"DELETE FROM outbox WHERE {where} AND id IN ({ids})"},
+		mark:   []string{"UPDATE outbox FORCE INDEX (id) SET claimed_until = '9999-12-31' WHERE id IN ({ids})"},
 		lease: []string{"SELECT " + columns + " FROM outbox FORCE INDEX (claim_id) WHERE claimed_until IS NULL ORDER BY id LIMIT {count} FOR UPDATE SKIP LOCKED",
 			"UPDATE outbox FORCE INDEX (id) SET claimed_by = '{name}', claim_token = '{name}', claimed_until = utc_timestamp(6) + INTERVAL 15 SECOND WHERE id IN ({ids})"},
 	}

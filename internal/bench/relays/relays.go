@@ -9,6 +9,7 @@ import (
 
 	"github.com/rowrelay/rowrelay/internal/bench/table"
 	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/readpgx"
 	"github.com/rowrelay/rowrelay/relay/sqlstore"
 )
 
@@ -19,7 +20,7 @@ func Start(ctx context.Context, d *table.Database, options relay.Options) (r *re
 	if err != nil {
 		return nil, nil, err
 	}
-	store, err := sqlstore.Open(ctx, pool, d.Dialect, sqlstore.Options{})
+	store, err := sqlstore.Open(ctx, pool, d.Dialect, sqlstore.Options{Reader: readpgx.Reader{}})
 	if err != nil {
 		return nil, nil, errors.Join(err, pool.Close())
 	}

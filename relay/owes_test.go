@@ -1,0 +1,67 @@
+package relay_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/memstore"
+)
+
+// stuckSettles has settlements that wait until they are let go.
+type stuckSettles struct {
+	*memstore.Store
+	free chan struct{}
+}
+
+func (s stuckSettles) Settle(ctx context.Context, name string, keep bool, settlements []relay.Settlement) (relay.Settled, error) {
+	select {
+	case <-s.free:
+		return s.Store.Settle(ctx, name, keep, settlements)
+	case <-ctx.Done():
+		return relay.Settled{}, ctx.Err()
+	}
+}
+
+// While the database takes no outcomes, no more is sent than may come twice.
+func TestSendsNoMoreThanMayComeTwice(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		claim   relay.Claim
+		options relay.SinkOptions
+		most    int
+	}{
+		"by default":             {relay.ByLanes, relay.SinkOptions{}, 4000},
+		"by rows":                {relay.ByRows, relay.SinkOptions{}, 3000},
+		"with a large buffer":    {relay.ByLanes, relay.SinkOptions{Buffer: 9000}, 4500},
+		"with a small one":       {relay.ByLanes, relay.SinkOptions{Buffer: 1200}, 1200},
+		"with one small batch":   {relay.ByLanes, relay.SinkOptions{Batch: 10, Workers: 1}, 40},
+		"with room for one only": {relay.ByLanes, relay.SinkOptions{Batch: 1, Workers: 1, Buffer: 1}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				const rows = 10_000
+				db, sink := memstore.New(), &recorder{}
+				write(db, "orders", "", rows)
+				store := stuckSettles{db.Store(), make(chan struct{})}
+				test.options.Sink = sink
+				_, stop := start(t, store, relay.Options{Claim: test.claim, Lease: time.Minute, Sinks: map[string]relay.SinkOptions{"main": test.options}})
+				time.Sleep(20 * time.Second)
+				if sent := len(sink.ids()); sent > test.most || sent < test.most/2 {
+					t.Errorf("%d were sent, and at most %d may come twice", sent, test.most)
+				}
+				close(store.free)
+				time.Sleep(10 * time.Minute)
+				if err := stop(); err != nil {
+					t.Error(err)
+				}
+				if sent := len(sink.ids()); sent != rows {
+					t.Errorf("%d of %d were sent in the end", sent, rows)
+				}
+			})
+		})
+	}
+}
