@@ -24,6 +24,7 @@ type reading struct {
 	lag     int64 // so many ids back rows appear late, mostly
 	owed    int64 // rows above this may have appeared, of which no page that was merged told; none
 
+	scans    bool    // late rows were looked for before the last page was merged
 	rowBytes int     // of a row, about
 	ghosts   []*item // settled while a read was under way, which may bring them back
 	behind   []*key  // no longer held, with rows to catch up with
@@ -158,32 +159,26 @@ func (e *engine) lookAtLanes(now time.Time) (readJob, bool) {
 // mostRoom is the room of the outlet that has most. An outlet whose room is
 // less falls behind if it must, and reads for itself later.
 func (e *engine) mostRoom() int {
-	most := 0
+	anyUp, most := e.anyUp(), 0 // while none is up the buffers fill, so that the rows are there when one comes back
 	for _, o := range e.outlets {
-		if o.roomy() && o.circuit.state == circuitUp {
-			most = max(most, o.room())
+		if room := e.roomOf(o); o.worthwhile(room) && (o.circuit.state == circuitUp || !anyUp) {
+			most = max(most, room)
 		}
 	}
-	if most == 0 && !e.anyUp() {
-		return e.roomWhileDown()
-	}
 	return most
+}
+
+// roomOf is what an outlet has room for. What is in memory is met again by each scan
+// for late rows: where one comes before each page, half of the buffer has to do.
+func (e *engine) roomOf(o *outlet) int {
+	if e.read.scans {
+		return o.room() - o.options.Buffer/2
+	}
+	return o.room()
 }
 
 func (e *engine) anyUp() bool {
 	return slices.ContainsFunc(e.outlets, func(o *outlet) bool { return o.circuit.state == circuitUp })
-}
-
-// roomWhileDown lets the buffers fill while no sink is up, so that the rows are
-// there when one comes back.
-func (e *engine) roomWhileDown() int {
-	most := 0
-	for _, o := range e.outlets {
-		if o.roomy() {
-			most = max(most, o.room())
-		}
-	}
-	return most
 }
 
 // lanesInTurn returns the lanes, each time beginning with another.

@@ -42,7 +42,7 @@ func (e *engine) scanFirst(result readResult) bool {
 		}
 		positions = append(positions, Position{Lane: l.Lane, After: after, Until: l.cursor})
 	}
-	if len(positions) == 0 {
+	if e.read.scans = len(positions) > 0; !e.read.scans {
 		return false
 	}
 	scan := e.unknown(positions, result.page.Horizon)
