@@ -35,6 +35,9 @@ func (s *Store) beginObserving(ctx context.Context, given int64, unordered bool)
 		return nil
 	}
 	s.observed.server = saw.server
+	if s.dialect.Busy(err) {
+		return nil // the next one may tell
+	}
 	return err
 }
 

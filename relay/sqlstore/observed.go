@@ -179,9 +179,11 @@ func (o *observed) inVain(now time.Time) {
 
 var silenced = Finding{
 	Name: "open transactions",
-	Detail: "the server's list of them has said nothing for a while, as others read it all the time, or as it is too long;" +
+	Detail: "the server's list of them has said nothing for a while, as others read it all the time, as it is too long," +
+		" or, on MySQL 9, as some are in statements with bytes that are no text;" +
 		" meanwhile it isn't known which ids are final, and each read looks through more and more",
-	Hint: "look for a monitor that reads the list more than a few times a second, or for thousands of open transactions",
+	Hint: "look for a monitor that reads the list more than a few times a second, for thousands of open transactions," +
+		" or for producers that write bytes into the text of their statements, rather than prepare these (interpolateParams of go-sql-driver)",
 }
 
 // warned returns what an operator is to be told, once.
