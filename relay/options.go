@@ -92,8 +92,8 @@ type SinkOptions struct {
 	// Buffer and BufferBytes bound the messages of this sink that are in memory
 	// (waiting, under way, or not yet settled). Default to eight full batches
 	// for each worker (by rows four), at most 8,000, and 16 MiB. Those under way
-	// and not yet settled, which come again if the relay dies, are no more than
-	// half of the buffer, or three batches for each worker if that is more.
+	// and not yet settled, which come again if the relay dies, are by lanes no more
+	// than half of the buffer, or three batches for each worker if that is more.
 	Buffer      int
 	BufferBytes int
 

@@ -101,10 +101,11 @@ func (o *outlet) worthwhile(room int) bool {
 
 // owes says that so much was sent that is not marked yet that no more may be: all
 // of it would come again if the relay died. With what is under way it is half of
-// the buffer, or three batches for each worker.
-func (o *outlet) owes() bool {
+// the buffer, or three batches for each worker; by rows the buffer, which is
+// smaller, bounds it.
+func (o *outlet) owes(claim Claim) bool {
 	all := o.options.Batch * o.options.Workers
-	return o.settling >= max(o.options.Buffer/2, 3*all)-all
+	return claim == ByLanes && o.settling >= max(o.options.Buffer/2, 3*all)-all
 }
 
 // perKey is how many messages of a key one batch may hold.

@@ -34,7 +34,7 @@ func TestSendsNoMoreThanMayComeTwice(t *testing.T) {
 		most    int
 	}{
 		"by default":             {relay.ByLanes, relay.SinkOptions{}, 4000},
-		"by rows":                {relay.ByRows, relay.SinkOptions{}, 3000},
+		"by rows":                {relay.ByRows, relay.SinkOptions{}, 4000},
 		"with a large buffer":    {relay.ByLanes, relay.SinkOptions{Buffer: 9000}, 4500},
 		"with a small one":       {relay.ByLanes, relay.SinkOptions{Buffer: 1200}, 1200},
 		"with one small batch":   {relay.ByLanes, relay.SinkOptions{Batch: 10, Workers: 1}, 40},

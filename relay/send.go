@@ -56,7 +56,7 @@ func (e *engine) startSends(now time.Time) {
 		case o.circuit.state != circuitUp || now.Before(o.pauseUntil):
 		case len(o.doubts) > 0:
 			e.startDoubts(o)
-		case o.owes():
+		case o.owes(e.options.Claim):
 		case e.careful(now):
 			e.startCarefully(o)
 		case o.exact != nil:
