@@ -26,7 +26,7 @@ var _ sqlstore.Reader = Reader{}
 const tries = 3
 
 // Read implements [sqlstore.Reader].
-func (Reader) Read(ctx context.Context, db *sql.DB, query string, args []any, take func(text []byte, row *sqlstore.Columns) (more bool, err error)) (known bool, err error) {
+func (Reader) Read(ctx context.Context, db *sql.DB, query string, args []any, take sqlstore.TakeLine) (known bool, err error) {
 	for range tries {
 		if known, err = read(ctx, db, query, args, take); err == nil || known || !pgconn.SafeToRetry(err) {
 			break
@@ -35,7 +35,7 @@ func (Reader) Read(ctx context.Context, db *sql.DB, query string, args []any, ta
 	return known, err
 }
 
-func read(ctx context.Context, db *sql.DB, query string, args []any, take func(text []byte, row *sqlstore.Columns) (more bool, err error)) (known bool, err error) {
+func read(ctx context.Context, db *sql.DB, query string, args []any, take sqlstore.TakeLine) (known bool, err error) {
 	pooled, err := db.Conn(ctx)
 	if err != nil {
 		return false, err
@@ -51,7 +51,7 @@ func read(ctx context.Context, db *sql.DB, query string, args []any, take func(t
 }
 
 // lines asks for all values as the server has them, in binary.
-func lines(ctx context.Context, conn *pgx.Conn, query string, args []any, take func(text []byte, row *sqlstore.Columns) (more bool, err error)) (known bool, err error) {
+func lines(ctx context.Context, conn *pgx.Conn, query string, args []any, take sqlstore.TakeLine) (known bool, err error) {
 	rows, err := conn.Query(ctx, query, append([]any{pgx.QueryResultFormats{pgx.BinaryFormatCode}}, args...)...)
 	if err != nil {
 		return false, err
@@ -69,6 +69,8 @@ func lines(ctx context.Context, conn *pgx.Conn, query string, args []any, take f
 			return true, err
 		}
 	}
-	rows.Close()
-	return true, rows.Err()
+	if rows.Close(); rows.Err() != nil {
+		return known, rows.Err()
+	}
+	return true, nil
 }

@@ -68,7 +68,7 @@ type counting struct {
 	known, foreign int
 }
 
-func (c *counting) Read(ctx context.Context, db *sql.DB, query string, args []any, take func([]byte, *sqlstore.Columns) (bool, error)) (bool, error) {
+func (c *counting) Read(ctx context.Context, db *sql.DB, query string, args []any, take sqlstore.TakeLine) (bool, error) {
 	known, err := c.Reader.Read(ctx, db, query, args, take)
 	if known {
 		c.known++

@@ -25,14 +25,17 @@ type Columns struct {
 // Reader reads pages by a driver's own means, such as readpgx. One goroutine at a
 // time calls it.
 type Reader interface {
-	// Read carries out a query over a connection of db, and calls take with each
-	// line of what dialect.Reading's Read selects: the text, valid until take
-	// returns, nil for NULL; and the columns, of which nothing but their
-	// struct is used again. It ends when take wants no more, or fails, and returns
-	// its error. Where the connections, or their answers, aren't of the kind that it
-	// knows, it returns false before it has called take; then it isn't asked again.
-	Read(ctx context.Context, db *sql.DB, query string, args []any, take func(text []byte, row *Columns) (more bool, err error)) (known bool, err error)
+	// Read carries out a query over a connection of db, and has each line of what
+	// dialect.Reading's Read selects taken. It ends when no more is wanted, or with
+	// the error of who takes. Where the connections, or their answers, aren't of the
+	// kind that it knows, it returns false before anything was taken; then it isn't
+	// asked again.
+	Read(ctx context.Context, db *sql.DB, query string, args []any, take TakeLine) (known bool, err error)
 }
+
+// TakeLine takes a line: its text, valid until it returns, nil for NULL; and its
+// columns, of which nothing but the struct itself is used again.
+type TakeLine func(text []byte, row *Columns) (more bool, err error)
 
 // row is what the columns say.
 func (c *Columns) row() (row relay.Row, err error) {

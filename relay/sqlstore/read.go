@@ -199,7 +199,7 @@ func (s *Store) readLines(ctx context.Context, query dialect.Query, into *readin
 }
 
 // lines reads with the reader that there is, if it knows the connections.
-func (s *Store) lines(ctx context.Context, query dialect.Query, take func(text []byte, row *Columns) (more bool, err error)) error {
+func (s *Store) lines(ctx context.Context, query dialect.Query, take TakeLine) error {
 	if s.reader != nil {
 		known, err := s.reader.Read(ctx, s.db, query.SQL, query.Args, take)
 		if known || err != nil {

@@ -13,7 +13,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/rowrelay/rowrelay/internal/bench/table"
@@ -189,33 +188,6 @@ func (l loop) read(ctx context.Context, conn *sql.Conn, text string, args ...any
 		return err
 	})
 	return ids, err
-}
-
-// readNative is read through pgx.
-func readNative(ctx context.Context, conn *pgx.Conn, text string, args ...any) (ids []int64, err error) {
-	rows, err := conn.Query(ctx, text, args...)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var m nativeMessage
-	for rows.Next() {
-		m.payload = nil
-		if err := rows.Scan(&m.id, &m.uuid, &m.topic, &m.key, &m.payload, &m.headers, &m.attempts, &m.created); err != nil {
-			return nil, err
-		}
-		ids = append(ids, m.id)
-	}
-	return ids, rows.Err()
-}
-
-type nativeMessage struct {
-	id           int64
-	uuid, topic  string
-	key, headers *string
-	payload      []byte
-	attempts     int
-	created      time.Time
 }
 
 // querier is a connection, or a transaction.
