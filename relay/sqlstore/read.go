@@ -210,8 +210,7 @@ func (s *Store) lines(ctx context.Context, query dialect.Query, take TakeLine) e
 	var text sql.RawBytes
 	scan := newRowScan(&text)
 	return each(ctx, s.db, query, func(rows *sql.Rows) (more bool, err error) {
-		scan.Payload = nil
-		if err := rows.Scan(scan.destinations...); err != nil {
+		if err := scan.scanColumns(rows); err != nil {
 			return false, err
 		}
 		return take(text, &scan.Columns)

@@ -109,12 +109,16 @@ func newRowScan(before ...any) *rowScan {
 }
 
 func (s *rowScan) scan(rows *sql.Rows) (err error) {
-	s.Payload = nil
-	if err := rows.Scan(s.destinations...); err != nil {
+	if err := s.scanColumns(rows); err != nil {
 		return err
 	}
 	s.row, err = s.Columns.row()
 	return err
+}
+
+func (s *rowScan) scanColumns(rows *sql.Rows) error {
+	s.Payload = nil // the row before keeps its own
+	return rows.Scan(s.destinations...)
 }
 
 // readHeaders says what is wrong with headers that can't be read, without
