@@ -30,9 +30,14 @@ type reading struct {
 	behind   []*key  // no longer held, with rows to catch up with
 	noDue    bool    // the last look at the held rows found nothing
 	looks    int     // looks at the lanes in a row that found nothing, for a drain
+	news     int     // how often a look found something, for a drain
 	reclaims int64   // how often ended claims had been freed when the last row came
 
 	pauseUntil time.Time
+	failing    [readRows + 1]int64 // since when each kind of read fails, by the pulse; 0 if it doesn't
+	ahead      bool                // the next page is asked for before this one is taken in
+	elsewhere  int                 // pages in a row that came from another server than the lanes were leased from
+	sweep      sweep
 
 	except map[string]*outlet // by rows: topics that are not to be claimed, as their outlet has no room
 	asked  int                // by rows: how many rows the claims under way may bring
@@ -51,8 +56,7 @@ type readJob struct {
 	limit     int
 	maxBytes  int
 	cursor    DueCursor
-	keep      func(Candidate) bool
-	scan      *lateScan   // readLate: what keep has decided
+	scan      *lateScan   // readLate, readSweep: what it decides by
 	outer     *readResult // readLate: what is merged once the scan is over
 	claim     ClaimRequest
 }
@@ -64,15 +68,19 @@ const (
 	readOutlet                   // an outlet's rows that were passed over
 	readKey                      // a key's rows that were passed over
 	readDue                      // held rows that are due
+	readSweep                    // rows where there can be none
 	readLate                     // rows that appeared below what was read
 	readRows                     // by rows: claim
-	kindsOfReads = 4             // that take turns
+	kindsOfReads = 5             // that take turns
 )
 
 type readResult struct {
 	job    readJob
 	page   Page
 	cursor DueCursor
+	left   []Position    // readLate, readSweep: what wasn't walked
+	found  map[int]int64 // readSweep: the lowest row in each lane that nobody expects
+	took   time.Duration // readSweep
 	err    error
 }
 
@@ -133,6 +141,8 @@ func (e *engine) readOf(kind readKind, now time.Time) (readJob, bool) {
 		return e.catchUpOutlet()
 	case readKey:
 		return e.catchUpKey()
+	case readSweep:
+		return e.sweepOn(now)
 	default:
 		return e.lookAtDue(now)
 	}
@@ -148,7 +158,7 @@ func (e *engine) lookAtLanes(now time.Time) (readJob, bool) {
 	var positions []Position
 	again := e.readAgain()
 	for _, l := range e.lanesInTurn() {
-		if !l.draining {
+		if !l.draining && !l.unswept {
 			positions = append(positions, Position{Lane: l.Lane, After: min(l.cursor, again)})
 		}
 	}

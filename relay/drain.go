@@ -14,6 +14,7 @@ func (e *engine) countLook(empty bool) {
 		return
 	}
 	e.read.looks = 0
+	e.read.news++
 	e.read.reclaims = e.pulse.reclaims.Load()
 }
 
@@ -36,7 +37,7 @@ func (e *engine) drained() bool {
 	if e.options.Claim == ByRows {
 		return e.rowsDrained()
 	}
-	return e.lease.share >= 0 && len(e.lanes) == e.lease.share && !e.anyDraining()
+	return e.lease.share >= 0 && len(e.lanes) == e.lease.share && !e.anyDraining() && e.sweptClean()
 }
 
 // rowsDrained says that since the last row came nothing could be freed or

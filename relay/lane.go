@@ -12,6 +12,11 @@ type lane struct {
 	Lease
 	token string // by rows
 
+	epoch   string // of the server that it was leased from
+	base    int64  // its mark when it was leased: nothing can appear at or below it
+	void    bool   // another server answers: nothing in memory of it counts
+	unswept bool   // nobody has looked yet whether its mark is true: it isn't read before
+
 	cursor   int64           // rows up to here have been read
 	recheck  int64           // rows above this have to be looked for again; -1 for none
 	scanning int64           // rows above this are being looked for; -1 for none
@@ -42,7 +47,7 @@ func newLane(lease Lease, outlets int, now time.Time) *lane {
 
 // startAt sets the lane to the marks that its last holder left.
 func (l *lane) startAt(marks Marks, print string, outlets []*outlet) {
-	l.cursor = marks.Main
+	l.cursor, l.base = marks.Main, marks.Main
 	if marks.Routes != print {
 		for _, mark := range marks.Sinks {
 			l.cursor = min(l.cursor, mark)

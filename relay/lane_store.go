@@ -96,6 +96,11 @@ type Renewal struct {
 	Lease
 	Marks Marks
 
+	// Epoch is the one that the marks were made in. Where the server's is another
+	// by now, the lane keeps the marks that it has. Empty: they are stored in any
+	// case.
+	Epoch string
+
 	// Calm clears the lane's count of crashes.
 	Calm bool
 }
@@ -139,6 +144,15 @@ type Page struct {
 	// Horizon: no row can appear any more at or below this id.
 	Horizon int64
 
+	// Given: no higher id was given out, as far as the store knows. It is lower than
+	// before where it has seen that ids began anew.
+	Given int64
+
+	// Epoch names the state of the server: it changes when another server answers,
+	// or the same one after it may have lost what it had committed, so that ids
+	// that were read may be given out again. Empty where neither can happen.
+	Epoch string
+
 	// Warning, if it isn't empty, is what an operator should know: something
 	// hampers the store, which goes on.
 	Warning string
@@ -150,6 +164,7 @@ type Candidate struct {
 	Lane  int
 	Topic string
 	Key   string
+	Bytes int // of its payload
 }
 
 // DueCursor is where a reading of due rows goes on: the row that was last
@@ -159,7 +174,8 @@ type DueCursor struct {
 	ID int64
 }
 
-// ScanTogether is how many rows a Scan walks over at one moment.
+// ScanTogether is how many rows one Scan walks over at most, all as they are at
+// one moment.
 const ScanTogether = 10_000
 
 // LaneStore is the part of a Store that claims by lanes.
@@ -186,10 +202,16 @@ type LaneStore interface {
 	// choice. Without positions it returns no rows, and what else a page tells.
 	Read(ctx context.Context, positions []Position, limit, maxBytes int) (Page, error)
 
-	// Scan walks over the pending rows at the given positions and returns
-	// those that keep approves. Up to [ScanTogether] rows it walks over as they
-	// are at one moment; if there are more, in steps.
-	Scan(ctx context.Context, positions []Position, keep func(Candidate) bool) ([]Row, error)
+	// Scan walks over the pending rows at the given positions, up to
+	// [ScanTogether] of them, and returns those that keep approves, in the order
+	// of ids, and the positions that are left to walk. Rows of the topics in
+	// except may be left out, so that they need not be sent.
+	Scan(ctx context.Context, positions []Position, except []string, keep func(Candidate) bool) (rows []Row, left []Position, err error)
+
+	// Distrust is told that a row was found where a page had said that none can
+	// appear: the store concludes from now on from what it sees from now on. It is
+	// called where Read is, in turn.
+	Distrust()
 
 	// Due returns up to limit held rows of the lanes that are due now
 	// (scheduled or retry), by their time, after the cursor.

@@ -85,7 +85,9 @@ func (e *engine) addGranted(r leaseResult) {
 		}
 		l := newLane(g.Lease, len(e.outlets), now)
 		l.seq, l.crashes = e.read.seq, g.Crashes
+		l.epoch = r.census.Epoch
 		l.startAt(g.Marks, e.routes.print, e.outlets)
+		e.read.sweep.add(l)
 		e.inherit(l, g.Tickets)
 		e.lanes[g.Lane], e.sorted = l, nil
 		e.suspect(g, now)
@@ -113,7 +115,7 @@ func (e *engine) balance(share int) {
 	lanes := slices.Clone(e.sortedLanes())
 	slices.SortStableFunc(lanes, func(a, b *lane) int { return len(b.known) - len(a.known) })
 	for i, l := range lanes {
-		if surplus := i >= share; surplus != l.draining {
+		if surplus := i >= share || l.void; surplus != l.draining {
 			e.drainLane(l, surplus)
 		}
 	}

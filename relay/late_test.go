@@ -21,21 +21,24 @@ type scanCounter struct {
 	most *int
 }
 
-func (s scanCounter) Scan(ctx context.Context, positions []relay.Position, keep func(relay.Candidate) bool) ([]relay.Row, error) {
-	rows, err := s.Store.Scan(ctx, positions, keep)
+func (s scanCounter) Scan(ctx context.Context, positions []relay.Position, except []string, keep func(relay.Candidate) bool) ([]relay.Row, []relay.Position, error) {
+	rows, left, err := s.Store.Scan(ctx, positions, except, keep)
 	*s.most = max(*s.most, len(rows))
-	return rows, err
+	return rows, left, err
 }
 
-// scansCounted counts the scans.
+// scansCounted counts the scans that found something.
 type scansCounted struct {
 	*memstore.Store
 	scans *int
 }
 
-func (s scansCounted) Scan(ctx context.Context, positions []relay.Position, keep func(relay.Candidate) bool) ([]relay.Row, error) {
-	*s.scans++
-	return s.Store.Scan(ctx, positions, keep)
+func (s scansCounted) Scan(ctx context.Context, positions []relay.Position, except []string, keep func(relay.Candidate) bool) ([]relay.Row, []relay.Position, error) {
+	rows, left, err := s.Store.Scan(ctx, positions, except, keep)
+	if len(rows) > 0 {
+		*s.scans++
+	}
+	return rows, left, err
 }
 
 // Where transactions overlap all the time, what commits late comes with the page.

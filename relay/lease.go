@@ -66,7 +66,7 @@ func (e *engine) leaseJob() leaseJob {
 		return e.extendJob(job)
 	}
 	for _, l := range e.sortedLanes() {
-		renewal := Renewal{Lease: l.Lease, Marks: l.marks(e.read.horizon, e.routes.print, e.outlets)}
+		renewal := Renewal{Lease: l.Lease, Epoch: l.epoch, Marks: l.marks(e.read.horizon, e.routes.print, e.outlets)}
 		renewal.Calm = l.crashes > 0 && time.Since(l.since) > calmAfter && !e.exact
 		switch giveUp := job.leave || l.draining && l.pinned == 0; {
 		case giveUp && len(l.tickets) > 0:

@@ -1,6 +1,11 @@
 package relay
 
-import "time"
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+)
 
 // merge takes in what a read has brought. Where rows may have appeared below
 // what was read before, they are looked for first: none of the rows at hand is
@@ -9,11 +14,17 @@ func (e *engine) merge(result readResult) {
 	if warning := result.page.Warning; warning != "" {
 		e.options.Logger.Warn("relay: "+warning, "relay", e.options.Name)
 	}
+	if result.err == nil && result.job.kind.visitsLanes() {
+		result.err = e.checkEpoch(result)
+	}
 	switch {
 	case result.err != nil:
 		e.endRead(result)
 	case result.job.kind == readLate:
 		e.mergeLate(result)
+	case result.job.kind == readSweep:
+		e.mergeSweep(result)
+		e.endRead(result)
 	case result.job.kind.visitsLanes() && e.scanFirst(result):
 	default:
 		e.mergePage(result)
@@ -23,16 +34,57 @@ func (e *engine) merge(result readResult) {
 
 func (k readKind) visitsLanes() bool { return k == readLanes || k == readOutlet || k == readKey }
 
+// errOtherServer is what a page from another server than its lanes' is taken for.
+var errOtherServer = errors.New("another server was read than the one that leased the lanes")
+
+// checkEpoch gives up the lanes that were leased in another epoch than the page
+// comes from. What is in memory of them may not be what stands in the table now, and
+// ids at or below their cursors may be given out again. The marks that the server has
+// are as old as its rows: whoever leases the lanes next goes on from there. It may be
+// this relay, at once.
+//
+// Where it happens again and again, reads go to another server than writes: to a
+// replica, of which no page may be taken in.
+func (e *engine) checkEpoch(result readResult) error {
+	if !slices.ContainsFunc(result.job.positions, func(p Position) bool {
+		l := e.readLane(result.job, p.Lane)
+		return l != nil && l.epoch != result.page.Epoch
+	}) {
+		e.read.elsewhere = 0
+		return nil
+	}
+	e.read.elsewhere++
+	e.read.horizon, e.read.owed = 0, none
+	for _, l := range e.sortedLanes() {
+		if l.epoch != result.page.Epoch {
+			l.void = true
+			e.drainLane(l, true)
+		}
+	}
+	if e.read.elsewhere == 1 {
+		return fmt.Errorf("%w, or the same one after it may have lost commits: the lanes are read again from their marks", errOtherServer)
+	}
+	return fmt.Errorf("%w, again and again: if a proxy sends reads to a replica, give the relay a connection to the primary", errOtherServer)
+}
+
 // scanFirst starts the scan for late rows that must be over before the page is
 // merged, and says whether there is need for one.
 func (e *engine) scanFirst(result readResult) bool {
-	e.read.horizon = result.page.Horizon // lower than before on another server
+	e.read.horizon = result.page.Horizon // lower than before where ids began anew
+	e.beginAnew(result.page.Given)
 	result.page.LateAfter, e.read.owed = lowestSet(result.page.LateAfter, e.read.owed), none
 	e.learnLag(result.page.LateAfter)
-	var positions []Position
+	var positions, brought []Position
 	for _, l := range e.sortedLanes() {
-		after := lowestSet(result.page.LateAfter, l.recheck)
-		if after == none || after >= l.cursor || e.readLane(result.job, l.Lane) == nil || result.brings(l, after) {
+		after := l.recheck
+		if late := result.page.LateAfter; late >= 0 {
+			after = lowestSet(after, max(late, l.base))
+		}
+		if after == none || after >= l.cursor || e.readLane(result.job, l.Lane) == nil {
+			continue
+		}
+		if result.brings(l, after) {
+			brought = append(brought, Position{Lane: l.Lane, After: after})
 			continue
 		}
 		l.beginScan(after)
@@ -46,7 +98,8 @@ func (e *engine) scanFirst(result readResult) bool {
 		return false
 	}
 	scan := e.unknown(positions, result.page.Horizon)
-	e.reads <- readJob{kind: readLate, seq: result.job.seq, positions: positions, keep: scan.keep, scan: scan, outer: &result}
+	scan.brought, scan.epoch = brought, result.page.Epoch
+	e.reads <- readJob{kind: readLate, seq: result.job.seq, positions: positions, scan: scan, outer: &result}
 	return true
 }
 
@@ -62,14 +115,14 @@ func lowestSet(a, b int64) int64 {
 // to wait for them.
 func (e *engine) mergeLate(result readResult) {
 	e.owe(result)
-	e.endScans(result.job, false)
+	e.endScans(result.job)
+	e.passOver(result.job) // first: a row above what has to be left must wait, too
 	for i := range result.page.Rows {
 		row := &result.page.Rows[i]
 		if l := e.readLane(result.job, row.Lane); l != nil {
 			e.admit(l, row)
 		}
 	}
-	e.passOver(result.job)
 	e.mergePage(*result.job.outer)
 	e.endRead(result)
 }
@@ -79,10 +132,25 @@ func (e *engine) owe(result readResult) {
 	e.read.owed = lowestSet(e.read.owed, result.page.LateAfter)
 }
 
-func (e *engine) endScans(job readJob, failed bool) {
+func (e *engine) endScans(job readJob) {
 	for _, p := range job.positions {
 		if l := e.readLane(job, p.Lane); l != nil {
-			l.endScan(failed || l.draining)
+			l.endScan(l.draining)
+		}
+	}
+}
+
+// endScansInVain has what a scan that failed had not walked looked for again, and
+// what the page would have brought, which is dropped.
+func (e *engine) endScansInVain(result readResult) {
+	for _, p := range result.job.positions {
+		if l := e.readLane(result.job, p.Lane); l != nil {
+			l.scanning = none
+		}
+	}
+	for _, p := range slices.Concat(result.left, result.job.scan.brought) {
+		if l := e.readLane(result.job, p.Lane); l != nil {
+			l.recheck = lowestSet(l.recheck, p.After)
 		}
 	}
 }
@@ -149,8 +217,10 @@ func (e *engine) readUpTo(job readJob, page Page) (news bool) {
 func (e *engine) readAhead(page Page) {
 	rows, bytes := len(page.Rows), payloads(page.Rows)
 	e.reserve(rows, bytes)
-	e.read.under-- // until endRead
+	e.read.under--      // until endRead
+	e.read.ahead = true // what the page has brought isn't in memory yet: no sweep may wonder at it
 	e.startRead(time.Now())
+	e.read.ahead = false
 	e.read.under++
 	e.reserve(-rows, -bytes)
 }
@@ -298,14 +368,36 @@ func (e *engine) endRead(result readResult) {
 	if result.err != nil {
 		e.readFailed(result)
 	}
+	e.noteFailing(result)
+}
+
+// noteFailing tells Healthy since when a kind of read has failed.
+func (e *engine) noteFailing(result readResult) {
+	failing := &e.read.failing[result.job.kind]
+	switch {
+	case result.err == nil || result.job.kind == readSweep:
+		*failing = 0
+	case *failing == 0:
+		*failing = e.pulse.now()
+	}
+	since := int64(0)
+	for _, f := range e.read.failing {
+		if f != 0 && (since == 0 || f < since) {
+			since = f
+		}
+	}
+	e.pulse.readFails.Store(since)
 }
 
 // readFailed waits before the next read.
 func (e *engine) readFailed(result readResult) {
 	if result.job.kind == readLate {
-		e.endScans(result.job, true)
+		e.endScansInVain(result)
 		e.owe(result)
-		e.owe(*result.job.outer) // which is not merged
+	}
+	if result.job.kind == readSweep {
+		e.sweepFailed(result)
+		return
 	}
 	e.failed("read", result.err)
 	e.read.fresh, e.read.plenty = false, false

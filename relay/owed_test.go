@@ -13,19 +13,19 @@ func TestWhatAFailedScanOwes(t *testing.T) {
 	t.Parallel()
 	again, fine := newLane(Lease{Lane: 1}, 1, time.Time{}), newLane(Lease{Lane: 2}, 1, time.Time{})
 	again.cursor, again.recheck, fine.cursor = 20, 7, 20
-	e := &engine{lanes: map[int]*lane{1: again, 2: fine}, reads: make(chan readJob, 1), pulse: &pulse{},
+	e := &engine{routes: &router{}, lanes: map[int]*lane{1: again, 2: fine}, reads: make(chan readJob, 1), pulse: &pulse{},
 		options: Options{Observer: NoObserver{}, Logger: slog.New(slog.DiscardHandler), Poll: time.Second}}
 	e.read.owed = none
 	look := func(after, late int64) readResult {
 		positions := []Position{{Lane: 1, After: after}, {Lane: 2, After: after}}
-		return readResult{job: readJob{kind: readLanes, seq: 9, positions: positions}, page: Page{LateAfter: late, Horizon: 5}}
+		return readResult{job: readJob{kind: readLanes, seq: 9, positions: positions}, page: Page{LateAfter: late, Horizon: 5, Given: 20}}
 	}
 	e.merge(look(5, 6))
 	job := <-e.reads
 	if len(job.positions) != 1 || job.positions[0].Lane != 1 {
 		t.Fatalf("scanned at %v, want lane 1 alone", job.positions)
 	}
-	e.merge(readResult{job: job, page: Page{LateAfter: none}, err: errors.New("the connection broke")})
+	e.merge(readResult{job: job, page: Page{LateAfter: none}, left: job.positions, err: errors.New("the connection broke")})
 	e.merge(look(20, none))
 	job = <-e.reads
 	if len(job.positions) != 2 || job.positions[0].After > 6 || job.positions[1].After > 6 {

@@ -23,14 +23,19 @@ func (e *engine) reader(ctx context.Context) {
 }
 
 func (e *engine) carryOut(ctx context.Context, job readJob) readResult {
+	result := readResult{job: job}
+	switch job.kind { // of several steps, each with a time of its own
+	case readLate:
+		result.page, result.left, result.err = e.scanLate(ctx, job)
+		return result
+	case readSweep:
+		return e.sweepStep(ctx, job)
+	}
 	ctx, cancel := context.WithTimeout(ctx, e.operationTimeout())
 	defer cancel()
-	result := readResult{job: job}
 	switch job.kind {
 	case readDue:
 		result.page.Rows, result.cursor, result.err = e.store.Due(ctx, job.lanes, job.cursor, job.limit, job.maxBytes)
-	case readLate:
-		result.page, result.err = e.scanLate(ctx, job)
 	case readRows:
 		result.page.Rows, result.err = e.store.Claim(ctx, job.claim)
 	default:

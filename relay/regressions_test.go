@@ -183,10 +183,10 @@ type countsScans struct {
 	most atomic.Int64
 }
 
-func (s *countsScans) Scan(ctx context.Context, p []relay.Position, keep func(relay.Candidate) bool) ([]relay.Row, error) {
-	rows, err := s.Store.Scan(ctx, p, keep)
+func (s *countsScans) Scan(ctx context.Context, p []relay.Position, except []string, keep func(relay.Candidate) bool) ([]relay.Row, []relay.Position, error) {
+	rows, left, err := s.Store.Scan(ctx, p, except, keep)
 	s.most.Store(max(s.most.Load(), int64(len(rows))))
-	return rows, err
+	return rows, left, err
 }
 
 // a scan brings all rows behind a held key into memory.

@@ -122,12 +122,11 @@ func (r *Relay) Healthy() error {
 	if idle := time.Duration(now - p.looped.Load()); idle > max(r.options.Lease, 5*time.Second) {
 		return fmt.Errorf("the relay's loop stands still for %v", idle.Round(time.Second))
 	}
+	if since := p.readFails.Load(); since != 0 && time.Duration(now-since) > r.options.Lease {
+		return fmt.Errorf("the table can't be read for %v: %s", time.Duration(now-since).Round(time.Second), p.lastProblem())
+	}
 	if silent := time.Duration(now - p.reached.Load()); silent > r.options.Lease {
-		problem := "no answer"
-		if text := p.problem.Load(); text != nil {
-			problem = *text
-		}
-		return fmt.Errorf("the database didn't answer for %v: %s", silent.Round(time.Second), problem)
+		return fmt.Errorf("the database didn't answer for %v: %s", silent.Round(time.Second), p.lastProblem())
 	}
 	return nil
 }

@@ -133,6 +133,22 @@ func (r *router) find(topic string) int {
 	return r.rest
 }
 
+// topics returns the topics by sink that it knows by name.
+func (r *router) topics(sinks int) [][]string {
+	topics := make([][]string, sinks)
+	for _, known := range []map[string]int{r.exact, r.cache} {
+		for topic, sink := range known {
+			if len(topics[sink]) < maxExcept {
+				topics[sink] = append(topics[sink], topic)
+			}
+		}
+	}
+	return topics
+}
+
+// maxExcept bounds the topics of a sink that a scan leaves out by name.
+const maxExcept = 50
+
 // fingerprint tells whether two relays route alike: only then do the marks
 // that one stored for its sinks mean the same to the other.
 func fingerprint(routes []Route) string {

@@ -58,9 +58,17 @@ type pulse struct {
 	epoch   time.Time
 
 	safeUntil atomic.Int64 // nothing is sent after it
+	readFails atomic.Int64 // since when no read has succeeded; 0 while they do
 
 	reclaims, freed atomic.Int64           // by rows: how often ended claims were freed, and how many the last time
 	problem         atomic.Pointer[string] // the last error of the database
+}
+
+func (p *pulse) lastProblem() string {
+	if text := p.problem.Load(); text != nil {
+		return *text
+	}
+	return "no answer"
 }
 
 func newPulse() *pulse { return &pulse{epoch: time.Now()} }

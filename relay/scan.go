@@ -3,20 +3,34 @@ package relay
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 )
 
-// lateScan decides which rows of a scan the engine wants: those that it neither
-// has in memory nor will come back to. It holds copies, as it runs in the
-// reader; what it approves of is judged again when it is merged.
+// A scan looks for rows that appeared late: below what was read, as their
+// transaction took longer than others. It walks over what is pending between the
+// place where they may have appeared and the lane's cursor, and takes what the
+// engine neither has in memory nor will come back to. What it returns is complete:
+// nothing else belongs before any of it.
+//
+// There may be millions of rows to walk over, of a sink that is down. So it goes in
+// steps, each of which has its own time, and keeps how far it has come when one
+// fails.
+
+// lateScan decides which rows of a scan the engine wants. It holds copies, as it
+// runs in the reader; what it approves of is judged again when it is merged.
 type lateScan struct {
 	routes *router
 	known  map[int64]struct{}
 	lag    map[int][]int64 // by lane and outlet
 	behind map[keyRef]int64
-	left   int             // so many more rows may come into memory
-	passed map[place]int64 // the first row of each place that may not
-	met    int
+	topics [][]string // by outlet: those that are known to be its own
+
+	leftRows, leftBytes int             // so much more may come into memory
+	passed              map[place]int64 // the first row of each place that may not
+
+	brought []Position // what came with the page, and has to be looked for if it is dropped
+	epoch   string
 }
 
 // place is what has a lag of its own.
@@ -25,8 +39,10 @@ type place struct{ lane, outlet int }
 // unknown makes the scan of these positions, which may begin anew further below,
 // but above the horizon.
 func (e *engine) unknown(positions []Position, horizon int64) *lateScan {
-	s := &lateScan{routes: e.routes, known: map[int64]struct{}{}, lag: map[int][]int64{}, behind: map[keyRef]int64{}, passed: map[place]int64{}}
-	s.left = max(1, min(readLimit, readBytes/max(1, e.read.rowBytes)))
+	s := &lateScan{
+		routes: e.routes, known: map[int64]struct{}{}, lag: map[int][]int64{}, behind: map[keyRef]int64{}, topics: e.routes.topics(len(e.outlets)),
+		leftRows: readLimit, leftBytes: readBytes, passed: map[place]int64{},
+	}
 	for _, p := range positions {
 		l := e.lanes[p.Lane]
 		for id := range l.known {
@@ -44,57 +60,123 @@ func (e *engine) unknown(positions []Position, horizon int64) *lateScan {
 	return s
 }
 
+// expected says that the engine has the row in memory, or will come back to it.
+func (s *lateScan) expected(c Candidate, outlet int) bool {
+	if _, ok := s.known[c.ID]; ok {
+		return true
+	}
+	if lag := s.lag[c.Lane][outlet]; lag != none && c.ID > lag {
+		return true
+	}
+	behind, lagging := s.behind[keyRef{outlet, c.Key}]
+	return lagging && c.ID > behind
+}
+
 // keep approves of a row. A transaction that was open for long may bring more
 // rows than there is memory: the outlets of the rest fall behind.
 func (s *lateScan) keep(c Candidate) bool {
-	s.met++
-	if _, ok := s.known[c.ID]; ok {
-		return false
-	}
 	p := place{c.Lane, s.routes.find(c.Topic)}
-	if lag := s.lag[c.Lane][p.outlet]; lag != none && c.ID > lag {
+	if s.expected(c, p.outlet) {
 		return false
 	}
-	if behind, lagging := s.behind[keyRef{p.outlet, c.Key}]; lagging && c.ID > behind {
-		return false
-	}
-	if s.left > 0 {
-		s.left--
+	first, full := s.passed[p]
+	if !full && s.leftRows > 0 && s.leftBytes > 0 {
+		s.leftRows--
+		s.leftBytes -= c.Bytes
 		s.known[c.ID] = struct{}{} // it may be met again
 		return true
 	}
-	if first, ok := s.passed[p]; !ok || c.ID < first {
+	if !full || c.ID < first {
 		s.passed[p] = c.ID
 	}
 	return false
 }
 
-// scanLate looks for rows that appeared late. A transaction that commits between
-// the page that told of them and the scan may have rows below where the scan began
-// and above: it begins anew then, until it has all that belongs before what it has
-// found. What it was told of commits meanwhile is owed to the next page.
-func (e *engine) scanLate(ctx context.Context, job readJob) (page Page, err error) {
-	positions := job.positions
-	page.LateAfter = none
-	for len(positions) > 0 {
-		job.scan.met = 0
-		rows, err := e.store.Scan(ctx, positions, job.keep)
-		if err != nil {
-			return page, err
+// except returns the topics of which every row at the positions is one that its
+// outlet will come back to: those of a sink that is down, mostly.
+func (s *lateScan) except(positions []Position) (topics []string) {
+	for outlet, own := range s.topics {
+		comesBack := func(p Position) bool { lag := s.lag[p.Lane][outlet]; return lag != none && lag <= p.After }
+		if len(own) > 0 && !slices.ContainsFunc(positions, func(p Position) bool { return !comesBack(p) }) {
+			topics = append(topics, own...)
 		}
-		if len(rows) == 0 {
+	}
+	return topics
+}
+
+// scanLate carries a scan out. A transaction that commits between the page that
+// told of late rows and the scan may have rows below where the scan began and
+// above: it begins anew then, until it has all that belongs before what it has
+// found. What it was told of commits meanwhile is owed to the next page.
+//
+// left are the positions that it has not walked, if it fails; of what it had found
+// nothing is kept.
+func (e *engine) scanLate(ctx context.Context, job readJob) (page Page, left []Position, err error) {
+	page.LateAfter = none
+	for round := job.positions; len(round) > 0; {
+		found, steps := len(page.Rows), 0
+		for left = round; len(left) > 0; steps++ {
+			rows, rest, err := e.step(ctx, job.scan, left)
+			if err != nil {
+				return page, unwalked(job.positions, left, page.Rows), err
+			}
+			page.Rows, left = append(page.Rows, rows...), rest
+		}
+		if len(page.Rows) == found {
 			break // and so nothing that could be ahead of anything
 		}
-		page.Rows = append(page.Rows, rows...)
-		since, err := e.store.Read(ctx, nil, 0, 0)
+		since, err := e.appearedSince(ctx, job.scan.epoch)
 		if err != nil {
-			return page, err
+			return page, unwalked(job.positions, nil, page.Rows), err
 		}
-		page.LateAfter = lowestSet(page.LateAfter, since.LateAfter)
-		positions = split(positions, since.LateAfter, job.scan.met >= ScanTogether)
+		page.LateAfter = lowestSet(page.LateAfter, since)
+		round = split(round, since, steps > 1)
 	}
 	slices.SortFunc(page.Rows, func(a, b Row) int { return cmp.Compare(a.ID, b.ID) })
-	return page, nil
+	return page, nil, nil
+}
+
+// step walks on. Each step has its own time.
+func (e *engine) step(ctx context.Context, scan *lateScan, positions []Position) (rows []Row, left []Position, err error) {
+	ctx, cancel := context.WithTimeout(ctx, e.operationTimeout())
+	defer cancel()
+	rows, left, err = e.store.Scan(ctx, positions, scan.except(positions), scan.keep)
+	e.reached(err)
+	return rows, left, err
+}
+
+// appearedSince asks what has appeared since the last page.
+func (e *engine) appearedSince(ctx context.Context, epoch string) (lateAfter int64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, e.operationTimeout())
+	defer cancel()
+	page, err := e.store.Read(ctx, nil, 0, 0)
+	if err == nil && page.Epoch != epoch {
+		return none, fmt.Errorf("look for late rows: another server (%s) answers than before (%s)", page.Epoch, epoch)
+	}
+	return page.LateAfter, err
+}
+
+// unwalked returns what has to be walked again after a scan that failed: what it
+// had not come to, and in lanes where it had found something all from there on.
+func unwalked(positions, left []Position, found []Row) (again []Position) {
+	for _, p := range positions {
+		after := p.Until
+		for _, rest := range left {
+			if rest.Lane == p.Lane {
+				after = min(after, rest.After)
+			}
+		}
+		for i := range found {
+			if found[i].Lane == p.Lane {
+				after = min(after, found[i].ID-1)
+			}
+		}
+		if after < p.Until {
+			p.After = after
+			again = append(again, p)
+		}
+	}
+	return again
 }
 
 // split returns the positions of a scan in which it may have met some rows of a

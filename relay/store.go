@@ -44,6 +44,9 @@ type Identity struct {
 // Census is who is alive.
 type Census struct {
 	Relays []string // names of the living relays, this one included, sorted
+
+	// Epoch is that of the server which took the sign of life, as in [Page].
+	Epoch string
 }
 
 // Store is the table, as the relay needs it. sqlstore implements it over

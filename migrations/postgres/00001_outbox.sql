@@ -135,6 +135,15 @@ CREATE TABLE {{.Settings}} (
 
 INSERT INTO {{.Settings}} (name, value) VALUES ('schema', '1');
 
+-- What the server empties when it recovers from a crash or becomes the primary: by
+-- it a relay knows that the last commits may be lost, and ids be given out again.
+CREATE UNLOGGED TABLE {{.Epoch}} (
+    one_row boolean NOT NULL PRIMARY KEY DEFAULT true CHECK (one_row),
+    epoch   uuid NOT NULL DEFAULT gen_random_uuid()
+);
+
+INSERT INTO {{.Epoch}} DEFAULT VALUES;
+
 CREATE VIEW {{.Messages}} AS
 SELECT id, lane,
        CASE WHEN claimed_until > now() THEN 'claimed'
@@ -162,6 +171,8 @@ FROM {{.Done}};
 -- +goose Down
 
 DROP VIEW {{.Messages}};
+
+DROP TABLE {{.Epoch}};
 
 DROP TABLE {{.Settings}};
 

@@ -144,8 +144,8 @@ func addRelays(b *text, d dialect.Dialect, table dialect.Table) {
 func addLanes(b *text, d dialect.Dialect, table dialect.Table) {
 	leases := []dialect.Lease{{Lane: 1, Fence: 7, Marks: `{"main":5}`, Journal: `[{"id":1}]`, Calm: true}, {Lane: 2, Fence: 8}}
 	b.steps("acquire", d.Acquire(table, "r", 5, 15*time.Second))
-	b.steps("renew", d.Renew(table, "r", leases, 15*time.Second))
-	b.steps("release", d.Release(table, "r", leases))
+	b.steps("renew", d.Renew(table, "r", "e", leases, 15*time.Second))
+	b.steps("release", d.Release(table, "r", "e", leases))
 	b.steps("journal", d.Journal(table, "r", leases))
 	b.add("journals", d.Journals(table))
 }
@@ -159,7 +159,7 @@ func addReading(b *text, d dialect.Dialect, table dialect.Table) {
 	b.add("read a share", d.Read(table, dialect.Read{Positions: positions, Limit: 100, Share: 7, Number: true}))
 	b.add("read bytes", d.Read(table, dialect.Read{Positions: positions, Limit: 100, MaxBytes: 1 << 20}))
 	b.add("read keys", d.Read(table, dialect.Read{Positions: keyed, Limit: 100}))
-	b.add("candidates", d.Candidates(table, positions, 100))
+	b.add("candidates", d.Candidates(table, positions, []string{"t1"}, 100))
 	b.add("pick", d.Pick(table, []int{1, 2}, []int64{15, 16}))
 	b.add("pick held", d.PickHeld(table, []int{1, 2}, []int64{15, 16}))
 	b.add("due", d.Due(table, []int{1, 2}, dialect.After{At: at, ID: 9}, 100, 1<<20))

@@ -30,10 +30,10 @@ func (d mysql) Acquire(table Table, relay string, count int, ttl time.Duration) 
 	}}
 }
 
-func (d mysql) Renew(table Table, relay string, leases []Lease, ttl time.Duration) Steps {
+func (d mysql) Renew(table Table, relay, epoch string, leases []Lease, ttl time.Duration) Steps {
 	return d.change(table, relay, leases, func(set *mysqlText) {
 		set.add("`until` = " + mysqlIn(ttl) + ", marks = ")
-		mysqlOf(set, leases, "marks", func(l Lease) any { return l.Marks })
+		d.marks(set, epoch, leases)
 		if calm := calmLanes(leases); len(calm) > 0 {
 			in := "CASE WHEN lane IN " + mysqlList(calm)
 			set.add(", crashes = " + in + " THEN 0 ELSE crashes END, journal = " + in + " THEN NULL ELSE journal END")
@@ -41,11 +41,20 @@ func (d mysql) Renew(table Table, relay string, leases []Lease, ttl time.Duratio
 	})
 }
 
-func (d mysql) Release(table Table, relay string, leases []Lease) Steps {
+func (d mysql) Release(table Table, relay, epoch string, leases []Lease) Steps {
 	return d.change(table, relay, leases, func(set *mysqlText) {
 		set.add("owner = NULL, `until` = NULL, journal = NULL, crashes = 0, marks = ")
-		mysqlOf(set, leases, "marks", func(l Lease) any { return l.Marks })
+		d.marks(set, epoch, leases)
 	})
+}
+
+// marks are the ones given, if they were made in this epoch.
+func (d mysql) marks(set *mysqlText, epoch string, leases []Lease) {
+	if epoch != "" {
+		set.add("CASE WHEN "+d.server()+" <> ? THEN marks ELSE ", epoch)
+		defer set.add(" END")
+	}
+	mysqlOf(set, leases, "marks", func(l Lease) any { return l.Marks })
 }
 
 func (d mysql) Journal(table Table, relay string, leases []Lease) Steps {

@@ -62,19 +62,20 @@ func (d mysql) Read(table Table, read Read) Query {
 }
 
 // Candidates of no position are none.
-func (d mysql) Candidates(table Table, positions []Position, limit int) Query {
-	var s mysqlSelects
-	s.walk(d, "t.id, t.lane, t.topic, t.message_key", table, positions, limit)
+func (d mysql) Candidates(table Table, positions []Position, except []string, limit int) Query {
+	s := mysqlSelects{except: except}
+	s.walk(d, "t.id, t.lane, t.topic, t.message_key, coalesce(length(t.payload), length(t.payload_text), 0)", table, positions, limit)
 	if len(s.parts) == 0 {
-		s.add("SELECT 0, 0, '', '' FROM DUAL WHERE FALSE")
+		s.add("SELECT 0, 0, '', '', 0 FROM DUAL WHERE FALSE")
 	}
 	return s.query(limit)
 }
 
 // mysqlSelects are the parts of a union.
 type mysqlSelects struct {
-	parts []string
-	args  []any
+	except []string // topics
+	parts  []string
+	args   []any
 }
 
 func (s *mysqlSelects) add(part string) { s.parts = append(s.parts, part) }
@@ -97,9 +98,17 @@ func (s *mysqlSelects) ranges(columns string, table Table, positions []Position,
 			n++
 		}
 		s.add("SELECT " + columns + " FROM " + table.Backquoted().Hot() + " AS t FORCE INDEX (PRIMARY)" +
-			" WHERE " + s.among(positions[:n]) + " ORDER BY t.lane, t.id LIMIT " + strconv.Itoa(limit))
+			" WHERE " + s.among(positions[:n]) + s.otherThan() + " ORDER BY t.lane, t.id LIMIT " + strconv.Itoa(limit))
 		positions = positions[n:]
 	}
+}
+
+func (s *mysqlSelects) otherThan() string {
+	if len(s.except) == 0 {
+		return ""
+	}
+	s.args = append(s.args, mysqlTexts(s.except)...)
+	return " AND t.topic NOT IN " + mysqlArguments(len(s.except))
 }
 
 func (s *mysqlSelects) among(positions []Position) string {
@@ -130,7 +139,7 @@ func (s *mysqlSelects) byID(columns string, table Table, positions []Position, l
 		where += " AND t.id <= " + mysqlID(whole.Until)
 	}
 	s.add("SELECT " + columns + " FROM " + table.Backquoted().Hot() + " AS t FORCE INDEX (id)" +
-		" WHERE " + where + " AND " + idsWithin(whole, positions) + " ORDER BY t.id LIMIT " + strconv.Itoa(limit))
+		" WHERE " + where + " AND " + idsWithin(whole, positions) + s.otherThan() + " ORDER BY t.id LIMIT " + strconv.Itoa(limit))
 }
 
 // query bounds the whole. A single part is bounded by itself: in parentheses it

@@ -52,7 +52,7 @@ func (d mysql) Beat(table Table, beat Beat) Steps {
 			mysqlQuery("SELECT value FROM " + table.Settings() + " WHERE name = 'claim'" + d.share()),
 			insert.query(),
 		},
-		Ask: mysqlQuery("SELECT name, 0 FROM "+table.Relays()+" WHERE name = ? AND NOT "+another, beat.Name, beat.Claim),
+		Ask: mysqlQuery("SELECT name, 0, "+d.server()+" FROM "+table.Relays()+" WHERE name = ? AND NOT "+another, beat.Name, beat.Claim),
 	}
 }
 

@@ -45,9 +45,17 @@ func oracleStampedLanes(table Table, columns string) Query {
 	return Query{SQL: "SELECT " + columns + " FROM " + table.Lanes() + " WHERE stamp = " + oracleStamped + " ORDER BY lane"}
 }
 
-func (oracle) Renew(table Table, relay string, leases []Lease, ttl time.Duration) Steps {
+// oracleMarks are the ones given, if they were made in this epoch.
+func oracleMarks(a *oracleArgs, epoch, marks string) string {
+	if epoch == "" {
+		return a.add(marks)
+	}
+	return "CASE WHEN " + oracleServer + " = " + a.add(epoch) + " THEN " + a.add(marks) + " ELSE marks END"
+}
+
+func (oracle) Renew(table Table, relay, epoch string, leases []Lease, ttl time.Duration) Steps {
 	return oracleChange(table, relay, leases, func(a *oracleArgs, lease Lease) string {
-		set := "until = " + a.in(ttl) + ", marks = " + a.add(lease.Marks)
+		set := "until = " + a.in(ttl) + ", marks = " + oracleMarks(a, epoch, lease.Marks)
 		if lease.Calm {
 			set += ", crashes = 0, journal = NULL"
 		}
@@ -55,9 +63,9 @@ func (oracle) Renew(table Table, relay string, leases []Lease, ttl time.Duration
 	})
 }
 
-func (oracle) Release(table Table, relay string, leases []Lease) Steps {
+func (oracle) Release(table Table, relay, epoch string, leases []Lease) Steps {
 	return oracleChange(table, relay, leases, func(a *oracleArgs, lease Lease) string {
-		return "owner = NULL, until = NULL, marks = " + a.add(lease.Marks) + ", journal = NULL, crashes = 0"
+		return "owner = NULL, until = NULL, marks = " + oracleMarks(a, epoch, lease.Marks) + ", journal = NULL, crashes = 0"
 	})
 }
 

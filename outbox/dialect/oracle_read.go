@@ -109,9 +109,9 @@ func (a *oracleArgs) page(rows, order string, maxBytes int) string {
 		"\nFROM (" + rows + ") t) t WHERE t.bytes_before < " + a.int(maxBytes)
 }
 
-func (oracle) Candidates(table Table, positions []Position, limit int) Query {
+func (oracle) Candidates(table Table, positions []Position, _ []string, limit int) Query {
 	var a oracleArgs
-	return a.query("SELECT t.id, t.lane, t.topic, t.message_key",
+	return a.query("SELECT t.id, t.lane, t.topic, t.message_key, "+oracleSize,
 		"FROM ("+a.ranges(table, positions, limit, limit)+") p",
 		"JOIN "+table.Hot()+" t ON t.ROWID = p.rid ORDER BY p.place, t.id")
 }

@@ -58,7 +58,7 @@ func (oracle) Beat(table Table, beat Beat) Steps {
 				"WHEN NOT MATCHED THEN INSERT (name, host, version, claim, since, last_beat, until)",
 				"    VALUES (g.name, g.host, g.version, g.claim, g.beaten, g.beaten, g.until)"),
 		},
-		Ask: ask.query("SELECT name, 0 FROM " + table.Relays() + " WHERE name = " + ask.add(beat.Name) + " AND " + ours(&ask)),
+		Ask: ask.query("SELECT name, 0, " + oracleServer + " FROM " + table.Relays() + " WHERE name = " + ask.add(beat.Name) + " AND " + ours(&ask)),
 	}
 }
 

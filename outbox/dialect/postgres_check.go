@@ -73,7 +73,7 @@ func postgresNeeds(table Table, claim string) (rights []right) {
 	for _, needed := range []struct{ table, rights string }{
 		{table.Hot(), hot}, {table.Held(), "SELECT INSERT UPDATE DELETE"}, {table.Done(), "SELECT INSERT UPDATE DELETE"},
 		{table.Lanes(), "SELECT UPDATE"}, {table.Relays(), "SELECT INSERT UPDATE DELETE"},
-		{table.Settings(), "SELECT INSERT UPDATE"}, {table.Messages(), "SELECT"},
+		{table.Settings(), "SELECT INSERT UPDATE"}, {table.Epoch(), "SELECT INSERT"}, {table.Messages(), "SELECT"},
 	} {
 		for need := range strings.FieldsSeq(needed.rights) {
 			rights = append(rights, right{need, needed.table})

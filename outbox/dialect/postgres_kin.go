@@ -48,7 +48,7 @@ func (kin) Begin(Table) []Query {
 // Beat is the other one's without the number of the transaction.
 func (kin) Beat(table Table, beat Beat) Steps {
 	var a postgresArgs
-	return alone(a.query(append(postgresBeat(&a, table, beat), "RETURNING name, 0")...))
+	return alone(a.query(append(postgresBeat(&a, table, beat), "RETURNING name, 0, ''")...))
 }
 
 // Counts counts no further than the limit: there are no statistics to go by.

@@ -1,6 +1,9 @@
 package dialect
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // Probes are fewer than the other one's: neither the settings nor the plans are
 // the same.
@@ -13,7 +16,8 @@ func (k kin) Probes(table Table, _ string) []Probe {
 
 func kinRights(table Table) Query {
 	var a postgresArgs
-	return a.query(postgresLacking(&a, postgresNeeds(table, "rows")))
+	needs := slices.DeleteFunc(postgresNeeds(table, "rows"), func(r right) bool { return r.table == table.Epoch() })
+	return a.query(postgresLacking(&a, needs))
 }
 
 // kinIsolation asks which level a transaction gets that asks for READ COMMITTED,

@@ -24,21 +24,29 @@ func (postgres) Acquire(table Table, relay string, count int, ttl time.Duration)
 		"RETURNING l.lane, l.fence, COALESCE(l.marks, ''), l.crashes, COALESCE(l.journal, ''), "+postgresXID))
 }
 
-func (postgres) Renew(table Table, relay string, leases []Lease, ttl time.Duration) Steps {
+func (postgres) Renew(table Table, relay, epoch string, leases []Lease, ttl time.Duration) Steps {
 	var a postgresArgs
 	return alone(a.query(
 		"UPDATE "+table.Lanes()+" AS l",
-		"SET until = now() + "+a.interval(ttl)+", marks = g.marks,",
+		"SET until = now() + "+a.interval(ttl)+", marks = "+postgresMarks(&a, table, epoch)+",",
 		"    crashes = CASE WHEN g.calm THEN 0 ELSE l.crashes END, journal = CASE WHEN g.calm THEN NULL ELSE l.journal END",
 		postgresLeases(&a, relay, leases),
 		"RETURNING l.lane, l.fence, "+postgresXID))
 }
 
-func (postgres) Release(table Table, relay string, leases []Lease) Steps {
+// postgresMarks are the ones given, if they were made in this epoch.
+func postgresMarks(a *postgresArgs, table Table, epoch string) string {
+	if epoch == "" {
+		return "g.marks"
+	}
+	return "CASE WHEN " + postgresEpoch(table) + " = " + a.text(epoch) + " THEN g.marks ELSE l.marks END"
+}
+
+func (postgres) Release(table Table, relay, epoch string, leases []Lease) Steps {
 	var a postgresArgs
 	return alone(a.query(
 		"UPDATE "+table.Lanes()+" AS l",
-		"SET owner = NULL, until = NULL, marks = g.marks, journal = NULL, crashes = 0",
+		"SET owner = NULL, until = NULL, marks = "+postgresMarks(&a, table, epoch)+", journal = NULL, crashes = 0",
 		postgresLeases(&a, relay, leases),
 		"RETURNING l.lane, l.fence, "+postgresXID))
 }

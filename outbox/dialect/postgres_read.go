@@ -30,14 +30,25 @@ func (postgres) Given(table Table) Query {
 
 // postgresFirst is the text of a first line.
 func postgresFirst(table Table, xid string) string {
-	return "concat_ws(' ', " + postgresGiven(table) + ", 0, " + xid + ", pg_current_snapshot(), extract(epoch FROM pg_postmaster_start_time()))"
+	return "concat_ws(' ', " + postgresGiven(table) + ", 0, " + xid + ", pg_current_snapshot(), " + postgresEpoch(table) + ")"
+}
+
+// postgresEpoch reads a table that isn't logged: the server empties it whenever it
+// recovers from a crash or becomes the primary, and so whenever it may have lost what
+// it had committed. A clean restart leaves it. A standby can't read it.
+func postgresEpoch(table Table) string {
+	return "COALESCE((SELECT epoch::text FROM " + table.Epoch() + "), '" + NoEpoch + "')"
+}
+
+// BeginEpoch implements [Epochs].
+func (postgres) BeginEpoch(table Table) Query {
+	return Query{SQL: "INSERT INTO " + table.Epoch() + " DEFAULT VALUES ON CONFLICT DO NOTHING"}
 }
 
 // Peek implements [Peeking].
 func (postgres) Peek(table Table) Query { return Query{SQL: "SELECT " + postgresFirst(table, "0")} }
 
-// Read begins with a line about its snapshot. The server's start tells one run
-// of a server, and one server, from another. The rows come from one range of
+// Read begins with a line about its snapshot and the server's epoch. The rows come from one range of
 // the key's index after the other; a comparison of whole keys, rather than of a
 // lane and of an id, makes the planner expect many rows, so that it takes the
 // order from the index; see boundBy.
@@ -56,7 +67,7 @@ func (postgres) Read(table Table, read Read) Query {
 		"    "+postgresNone,
 		"UNION ALL",
 		"SELECT NULL, "+postgresHot,
-		postgresPage(&a, "SELECT t.* "+postgresRanges(&a, table, read.Positions, "*", share)+" "+a.limit(read.Limit), read.MaxBytes)+" AND "+a.planNow())
+		postgresPage(&a, "SELECT t.* "+postgresRanges(&a, table, read.Positions, "*", "", share)+" "+a.limit(read.Limit), read.MaxBytes)+" AND "+a.planNow())
 }
 
 // postgresPage cuts off what comes after the row that crosses the bound.
@@ -69,14 +80,13 @@ func postgresPage(a *postgresArgs, rows string, maxBytes int) string {
 }
 
 // postgresRanges is a FROM of one range of the index, as t, after the other.
-func postgresRanges(a *postgresArgs, table Table, positions []Position, columns string, limit int) string {
-	key := ""
+func postgresRanges(a *postgresArgs, table Table, positions []Position, columns, where string, limit int) string {
 	if keyed(positions) {
-		key = " AND h.message_key = p.key"
+		where += " AND h.message_key = p.key"
 	}
 	return "FROM " + postgresPositions(a, positions) +
 		"\nCROSS JOIN LATERAL (SELECT " + columns + " FROM " + table.Hot() + " AS h" +
-		"\n    WHERE (h.lane, h.id) > (p.lane, " + boundBy("p.after", "p.lane::text") + ") AND (h.lane, h.id) <= (p.lane, p.until)" + key +
+		"\n    WHERE (h.lane, h.id) > (p.lane, " + boundBy("p.after", "p.lane::text") + ") AND (h.lane, h.id) <= (p.lane, p.until)" + where +
 		"\n    ORDER BY h.lane, h.id " + a.limit(limit) + ") AS t"
 }
 
@@ -96,11 +106,19 @@ func keyed(positions []Position) bool {
 	return len(positions) > 0 && positions[0].Key != ""
 }
 
-func (postgres) Candidates(table Table, positions []Position, limit int) Query {
+func (postgres) Candidates(table Table, positions []Position, except []string, limit int) Query {
 	var a postgresArgs
-	return a.query("SELECT t.id, t.lane, t.topic, COALESCE(t.message_key, '')",
-		postgresRanges(&a, table, positions, "id, lane, topic, message_key", limit),
+	columns := "h.id, h.lane, h.topic, h.message_key, COALESCE(octet_length(h.payload), octet_length(h.payload_text), 0) AS bytes"
+	return a.query("SELECT t.id, t.lane, t.topic, COALESCE(t.message_key, ''), t.bytes",
+		postgresRanges(&a, table, positions, columns, postgresOtherThan(&a, except), limit),
 		"WHERE "+a.planNow()+" "+a.limit(limit))
+}
+
+func postgresOtherThan(a *postgresArgs, except []string) string {
+	if len(except) == 0 {
+		return ""
+	}
+	return " AND h.topic <> ALL (" + a.texts(except) + ")"
 }
 
 func (postgres) Pick(table Table, lanes []int, ids []int64) Query {

@@ -37,7 +37,7 @@ func (postgres) Forget(table Table) []Query {
 // this relay, or is seen.
 func (postgres) Beat(table Table, beat Beat) Steps {
 	var a postgresArgs
-	return alone(a.query(append(postgresBeat(&a, table, beat), "RETURNING name, "+postgresXID)...))
+	return alone(a.query(append(postgresBeat(&a, table, beat), "RETURNING name, "+postgresXID+", "+postgresEpoch(table))...))
 }
 
 func postgresBeat(a *postgresArgs, table Table, beat Beat) []string {

@@ -70,7 +70,8 @@ type Relays interface {
 	Forget(table Table) []Query
 
 	// Beat stores a sign of life if the way of claiming is still the relay's:
-	// name, xid; no row if it isn't. Census selects the names of the living.
+	// name, xid, epoch, which is what tells the server in the first line of a Read;
+	// no row if it isn't. Census selects the names of the living.
 	Beat(table Table, beat Beat) Steps
 	Census(table Table) Query
 
@@ -80,16 +81,28 @@ type Relays interface {
 	PurgeRelays(table Table) Query
 }
 
+// Epochs is implemented by a dialect that notes in a table when the server may have
+// lost what it had committed: the table is empty after that.
+type Epochs interface {
+	// BeginEpoch writes the name of a new epoch where there is none.
+	BeginEpoch(table Table) Query
+}
+
+// NoEpoch is what such a dialect names the epoch before it has begun.
+const NoEpoch = "-"
+
 // Lanes is about the table of lanes.
 type Lanes interface {
 	// Acquire leases up to count lanes: lane, fence, marks, crashes, journal, xid.
 	Acquire(table Table, relay string, count int, ttl time.Duration) Steps
 
-	// Renew extends leases: lane, fence, xid of those that held.
-	Renew(table Table, relay string, leases []Lease, ttl time.Duration) Steps
+	// Renew extends leases: lane, fence, xid of those that held. The marks are stored
+	// where the epoch is the server's, or empty.
+	Renew(table Table, relay, epoch string, leases []Lease, ttl time.Duration) Steps
 
-	// Release gives lanes back: lane, fence, xid of those that held.
-	Release(table Table, relay string, leases []Lease) Steps
+	// Release gives lanes back: lane, fence, xid of those that held. The marks are
+	// stored as by Renew.
+	Release(table Table, relay, epoch string, leases []Lease) Steps
 
 	// Journal stores the journals: lane, fence, xid of those that held.
 	Journal(table Table, relay string, leases []Lease) Steps
@@ -120,9 +133,9 @@ type Reading interface {
 	// [Observing] it has instead: 0, 0, and the server as Observe names it.
 	Read(table Table, read Read) Query
 
-	// Candidates selects id, lane, topic, message_key at the positions, in the
-	// order that Read has.
-	Candidates(table Table, positions []Position, limit int) Query
+	// Candidates selects id, lane, topic, message_key and the payload's bytes at
+	// the positions, in the order that Read has; rows of the topics in except may be left out.
+	Candidates(table Table, positions []Position, except []string, limit int) Query
 
 	// Pick selects pending rows by lane and id: rows, in no order.
 	Pick(table Table, lanes []int, ids []int64) Query

@@ -14,7 +14,7 @@ RETURNING lane, fence, coalesce(marks, ''), crashes, coalesce(journal, ''), 0`,
 		relay, sqliteSeconds(ttl), int64(count)))
 }
 
-func (sqlite) Renew(table Table, relay string, leases []Lease, ttl time.Duration) Steps {
+func (sqlite) Renew(table Table, relay, _ string, leases []Lease, ttl time.Duration) Steps {
 	return alone(sqliteQuery(`
 UPDATE `+table.Lanes()+` AS l
 SET until = `+sqliteIn+`, marks = g.marks,
@@ -24,7 +24,7 @@ RETURNING lane, fence, 0`,
 		sqliteSeconds(ttl), sqliteLeaseItems(leases), relay))
 }
 
-func (sqlite) Release(table Table, relay string, leases []Lease) Steps {
+func (sqlite) Release(table Table, relay, _ string, leases []Lease) Steps {
 	return alone(sqliteQuery(`
 UPDATE `+table.Lanes()+` AS l
 SET owner = NULL, until = NULL, marks = g.marks, journal = NULL, crashes = 0

@@ -41,23 +41,26 @@ func (sqlite) Read(table Table, read Read) Query {
 	return sqliteQuery(first+"\nUNION ALL\nSELECT * FROM (SELECT NULL, "+sqliteHot+"\n"+walk+" LIMIT ?)", append(args, int64(read.Limit))...)
 }
 
-func (sqlite) Candidates(table Table, positions []Position, limit int) Query {
+func (sqlite) Candidates(table Table, positions []Position, except []string, limit int) Query {
 	if len(positions) == 0 {
-		return sqliteQuery("SELECT 0, 0, '', '' WHERE FALSE")
+		return sqliteQuery("SELECT 0, 0, '', '', 0 WHERE FALSE")
 	}
-	walk, args := sqliteWalk(table, positions)
-	return sqliteQuery("SELECT t.id, t.lane, t.topic, coalesce(t.message_key, '')\n"+walk+" LIMIT ?", append(args, int64(limit))...)
+	walk, args := sqliteWalk(table, positions, except...)
+	return sqliteQuery("SELECT t.id, t.lane, t.topic, coalesce(t.message_key, ''), coalesce(length(t.payload), octet_length(t.payload_text), 0)\n"+walk+" LIMIT ?", append(args, int64(limit))...)
 }
 
 // sqliteWalk is a FROM of the rows at positions, as t: along the ids, or, of keys,
 // which are rare, along one range of the index after the other.
-func sqliteWalk(table Table, positions []Position) (from string, args []any) {
+func sqliteWalk(table Table, positions []Position, except ...string) (from string, args []any) {
 	if keyed(positions) {
 		return sqliteRanges(table, positions), []any{sqlitePositions(positions)}
 	}
 	whole := wholeOf(positions)
-	return "FROM " + table.Hot() + sqliteByID + "\nWHERE t.id > ? AND t.id <= ? AND " + idsWithin(whole, positions) + "\nORDER BY t.id",
-		[]any{whole.After, whole.Until}
+	where, args := "t.id > ? AND t.id <= ? AND "+idsWithin(whole, positions), []any{whole.After, whole.Until}
+	if len(except) > 0 {
+		where, args = where+" AND t.topic NOT IN (SELECT value FROM json_each(?))", append(args, sqliteJSON(except))
+	}
+	return "FROM " + table.Hot() + sqliteByID + "\nWHERE " + where + "\nORDER BY t.id", args
 }
 
 // sqliteRanges is a FROM of one key's range of the index, as t, after the other;

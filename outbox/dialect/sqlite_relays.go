@@ -31,7 +31,7 @@ SELECT ?, ?, ?, ?, `+sqliteNow+`, `+sqliteNow+`, `+sqliteIn+`
 WHERE NOT EXISTS (SELECT 1 FROM `+table.Settings()+` WHERE name = 'claim' AND value <> ?)
 ON CONFLICT (name) DO UPDATE SET host = excluded.host, version = excluded.version, claim = excluded.claim,
     since = CASE WHEN r.until < `+sqliteNow+` THEN excluded.since ELSE r.since END, last_beat = excluded.last_beat, until = excluded.until
-RETURNING name, 0`,
+RETURNING name, 0, ''`,
 		beat.Name, beat.Host, beat.Version, beat.Claim, sqliteSeconds(beat.TTL), beat.Claim))
 }
 

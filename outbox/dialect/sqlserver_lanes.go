@@ -21,20 +21,28 @@ func (sqlserver) Acquire(table Table, relay string, count int, ttl time.Duration
 		"OPTION (FORCE ORDER, LOOP JOIN)"))
 }
 
-func (sqlserver) Renew(table Table, relay string, leases []Lease, ttl time.Duration) Steps {
+// sqlserverMarks are the ones given, if they were made in this epoch.
+func sqlserverMarks(a *sqlserverArgs, epoch string) string {
+	if epoch == "" {
+		return "g.marks"
+	}
+	return "CASE WHEN " + sqlserverServer + " = " + a.add(epoch) + " THEN g.marks ELSE l.marks END"
+}
+
+func (sqlserver) Renew(table Table, relay, epoch string, leases []Lease, ttl time.Duration) Steps {
 	var a sqlserverArgs
 	return alone(a.write(append([]string{
 		"UPDATE l",
-		"SET until = " + a.in(ttl) + ", marks = g.marks,",
+		"SET until = " + a.in(ttl) + ", marks = " + sqlserverMarks(&a, epoch) + ",",
 		"    crashes = CASE WHEN g.calm = 1 THEN 0 ELSE l.crashes END, journal = CASE WHEN g.calm = 1 THEN NULL ELSE l.journal END"},
 		sqlserverLeases(&a, table, relay, leases)...)...))
 }
 
-func (sqlserver) Release(table Table, relay string, leases []Lease) Steps {
+func (sqlserver) Release(table Table, relay, epoch string, leases []Lease) Steps {
 	var a sqlserverArgs
 	return alone(a.write(append([]string{
 		"UPDATE l",
-		"SET owner = NULL, until = NULL, marks = g.marks, journal = NULL, crashes = 0"},
+		"SET owner = NULL, until = NULL, marks = " + sqlserverMarks(&a, epoch) + ", journal = NULL, crashes = 0"},
 		sqlserverLeases(&a, table, relay, leases)...)...))
 }
 

@@ -121,11 +121,12 @@ func sqlserverRanges(a *sqlserverArgs, table Table, positions []Position, column
 		"\n    WHERE h.lane = p.lane AND h.id > p.after AND h.id <= p.until" + key + " ORDER BY h.id) AS h ORDER BY p.n, h.id"
 }
 
-func (d sqlserver) Candidates(table Table, positions []Position, limit int) Query {
+func (d sqlserver) Candidates(table Table, positions []Position, _ []string, limit int) Query {
 	var a sqlserverArgs
+	columns := "h.id, h.lane, h.topic, h.message_key, COALESCE(DATALENGTH(h.payload), DATALENGTH(h.payload_text), 0) AS bytes"
 	return d.after(sqlserverPositions(&a, positions), d.read(&a,
-		"SELECT t.id, t.lane, t.topic, COALESCE(t.message_key, N'')",
-		"FROM ("+sqlserverRanges(&a, table, positions, "id, lane, topic, message_key", limit, limit)+") AS t ORDER BY t.n, t.id"))
+		"SELECT t.id, t.lane, t.topic, COALESCE(t.message_key, N''), t.bytes",
+		"FROM ("+sqlserverRanges(&a, table, positions, columns, limit, limit)+") AS t ORDER BY t.n, t.id"))
 }
 
 func (d sqlserver) Pick(table Table, lanes []int, ids []int64) Query {

@@ -61,7 +61,7 @@ func (sqlserver) Beat(table Table, beat Beat) Steps {
 		"    INSERT INTO "+table.Relays()+" (name, host, version, claim, since, last_beat, until)",
 		"    VALUES ("+name+", "+host+", "+version+", "+claim+", SYSUTCDATETIME(), SYSUTCDATETIME(), "+until+");",
 		sqlserverCommit,
-		"SELECT "+name+", CONVERT(bigint, 0) WHERE @alive = 1"))
+		"SELECT "+name+", CONVERT(bigint, 0), "+sqlserverServer+" WHERE @alive = 1"))
 }
 
 // Several statements that are one transaction: whatever fails, also the wait for

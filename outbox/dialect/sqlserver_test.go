@@ -154,7 +154,7 @@ func TestListsArePadded(t *testing.T) {
 		for i := range positions {
 			positions[i] = dialect.Position{Lane: 1, Until: 1, Key: "😀"}
 		}
-		list := dialect.SQLServer().Candidates(dialect.Table{}, positions, 1).Args[0].(string)
+		list := dialect.SQLServer().Candidates(dialect.Table{}, positions, nil, 1).Args[0].(string)
 		units := 0
 		for _, r := range list {
 			units += 1 + max(0, int(r)>>16)
@@ -192,7 +192,7 @@ func TestInsertsOfSQLServer(t *testing.T) {
 func TestTimesToComeAreInMilliseconds(t *testing.T) {
 	t.Parallel()
 	for d, want := range map[time.Duration]int64{0: 0, time.Nanosecond: 1, time.Second: 1000, 1500 * time.Microsecond: 2} {
-		steps := dialect.SQLServer().Renew(dialect.Table{}, "r", nil, d)
+		steps := dialect.SQLServer().Renew(dialect.Table{}, "r", "", nil, d)
 		if got := steps.Ask.Args[0]; got != want {
 			t.Errorf("%v is %v, want %d", d, got, want)
 		}

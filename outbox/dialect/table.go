@@ -114,6 +114,10 @@ func (t Table) Relays() string { return t.qualified("_relays") }
 // Settings is the table of what is stored once for all.
 func (t Table) Settings() string { return t.qualified("_settings") }
 
+// Epoch is, on PostgreSQL, the table that is emptied when the server may have lost
+// what it had committed.
+func (t Table) Epoch() string { return t.qualified("_epoch") }
+
 // LaneLocks is, on MySQL and MariaDB, the table of what settles and takeovers
 // lock.
 func (t Table) LaneLocks() string { return t.qualified("_lane_locks") }

@@ -27,6 +27,7 @@ type DB struct {
 
 	mu       sync.Mutex
 	lastID   int64
+	epochs   int // how often the table fell back
 	open     map[*Tx]bool
 	appeared []int64 // for each commit the lowest id that it brought
 	hot      [relay.Lanes][]*record

@@ -53,7 +53,7 @@ func (s *Store) Renew(ctx context.Context, name string, renewals []relay.Renewal
 				continue
 			}
 			l.until = s.db.now().Add(ttl)
-			l.marks = ownMarks(renewal.Marks)
+			l.mark(renewal, s.db.epoch())
 			if renewal.Calm {
 				l.crashes, l.suspects, l.tickets = 0, nil, nil
 			}
@@ -74,7 +74,7 @@ func (s *Store) Release(ctx context.Context, name string, renewals []relay.Renew
 				continue
 			}
 			l.owner, l.until, l.crashes, l.suspects, l.tickets = "", time.Time{}, 0, nil, nil
-			l.marks = ownMarks(renewal.Marks)
+			l.mark(renewal, s.db.epoch())
 			s.db.note(Change{Op: OpRelease, Relay: name, Lane: renewal.Lane, Fence: renewal.Fence})
 		}
 		return nil
@@ -90,6 +90,13 @@ func (db *DB) leased(name string, lease relay.Lease) *lane {
 		return l
 	}
 	return nil
+}
+
+// mark stores marks that were made in this epoch.
+func (l *lane) mark(renewal relay.Renewal, epoch string) {
+	if renewal.Epoch == "" || renewal.Epoch == epoch {
+		l.marks = ownMarks(renewal.Marks)
+	}
 }
 
 func ownMarks(marks relay.Marks) relay.Marks {

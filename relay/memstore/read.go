@@ -16,7 +16,7 @@ func (s *Store) Read(ctx context.Context, positions []relay.Position, limit, max
 	err = s.do(ctx, OpRead, func() error {
 		page = s.db.read(positions, limit, maxBytes)
 		page.LateAfter = s.db.lateAfter(s.seen)
-		page.Horizon = s.db.horizon()
+		page.Horizon, page.Given, page.Epoch = s.db.horizon(), s.db.lastID, s.db.epoch()
 		seen = len(s.db.appeared)
 		return nil
 	})
@@ -93,24 +93,39 @@ func (r *record) read(now time.Time) relay.Row {
 }
 
 // Scan implements [relay.LaneStore]. The rows are those that there were when
-// it began.
-func (s *Store) Scan(ctx context.Context, positions []relay.Position, keep func(relay.Candidate) bool) (rows []relay.Row, err error) {
+// it began. It walks the positions in their order, each to its end.
+func (s *Store) Scan(ctx context.Context, positions []relay.Position, except []string, keep func(relay.Candidate) bool) (rows []relay.Row, left []relay.Position, err error) {
 	var met []relay.Row
 	err = s.do(ctx, OpScan, func() error {
-		for r := range s.db.pending(positions) {
-			met = append(met, r.read(s.db.now()))
+		for i, p := range positions {
+			for r := range s.db.pending(positions[i : i+1]) {
+				if slices.Contains(except, r.row.Message.Topic) {
+					continue
+				}
+				if len(met) == relay.ScanTogether {
+					p.After = met[len(met)-1].ID
+					if met[len(met)-1].Lane != p.Lane {
+						p.After = positions[i].After
+					}
+					left = append([]relay.Position{p}, positions[i+1:]...)
+					return nil
+				}
+				met = append(met, r.read(s.db.now()))
+			}
 		}
 		return nil
 	})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	for _, row := range met {
-		if keep(relay.Candidate{ID: row.ID, Lane: row.Lane, Topic: row.Message.Topic, Key: row.Message.Key}) {
+		m := &row.Message
+		if keep(relay.Candidate{ID: row.ID, Lane: row.Lane, Topic: m.Topic, Key: m.Key, Bytes: len(m.Payload)}) {
 			rows = append(rows, row)
 		}
 	}
-	return rows, nil
+	slices.SortFunc(rows, func(a, b relay.Row) int { return cmp.Compare(a.ID, b.ID) })
+	return rows, left, nil
 }
 
 // HeldKeys implements [relay.LaneStore].

@@ -73,7 +73,7 @@ func (s *Store) Beat(ctx context.Context, self relay.Identity, ttl time.Duration
 			since = old.since
 		}
 		s.db.relays[self.Name] = &relayRow{Identity: self, since: since, lastBeat: now, until: now.Add(ttl)}
-		census.Relays = s.db.living()
+		census.Relays, census.Epoch = s.db.living(), s.db.epoch()
 		return nil
 	})
 	return census, err

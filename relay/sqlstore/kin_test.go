@@ -22,17 +22,19 @@ var noLanes = dialect.Query{SQL: "SELECT not_by_lanes"}
 func (elsewhere) Acquire(dialect.Table, string, int, time.Duration) dialect.Steps {
 	return dialect.Steps{Ask: noLanes}
 }
-func (elsewhere) Renew(dialect.Table, string, []dialect.Lease, time.Duration) dialect.Steps {
+func (elsewhere) Renew(dialect.Table, string, string, []dialect.Lease, time.Duration) dialect.Steps {
 	return dialect.Steps{Ask: noLanes}
 }
-func (elsewhere) Release(dialect.Table, string, []dialect.Lease) dialect.Steps {
+func (elsewhere) Release(dialect.Table, string, string, []dialect.Lease) dialect.Steps {
 	return dialect.Steps{Ask: noLanes}
 }
 func (elsewhere) Journal(dialect.Table, string, []dialect.Lease) dialect.Steps {
 	return dialect.Steps{Ask: noLanes}
 }
-func (elsewhere) Read(dialect.Table, dialect.Read) dialect.Query                  { return noLanes }
-func (elsewhere) Candidates(dialect.Table, []dialect.Position, int) dialect.Query { return noLanes }
+func (elsewhere) Read(dialect.Table, dialect.Read) dialect.Query { return noLanes }
+func (elsewhere) Candidates(dialect.Table, []dialect.Position, []string, int) dialect.Query {
+	return noLanes
+}
 func (elsewhere) Pick(dialect.Table, []int, []int64) dialect.Query                { return noLanes }
 func (elsewhere) Due(dialect.Table, []int, dialect.After, int, int) dialect.Query { return noLanes }
 func (elsewhere) HeldKeys(dialect.Table, []int, int) dialect.Query                { return noLanes }

@@ -57,21 +57,39 @@ func (s *Store) wrote(xid uint64, began token) {
 
 // Renew implements [relay.LaneStore].
 func (s *Store) Renew(ctx context.Context, name string, renewals []relay.Renewal, ttl time.Duration) ([]relay.Lease, error) {
-	leases, err := leasesOf(renewals)
-	if err != nil {
-		return nil, err
-	}
-	return s.change(ctx, "renew lanes of table", s.dialect.Renew(s.table, name, leases, ttl), len(leases))
+	return s.inEpochs(renewals, func(epoch string, leases []dialect.Lease) ([]relay.Lease, error) {
+		return s.change(ctx, "renew lanes of table", s.dialect.Renew(s.table, name, epoch, leases, ttl), len(leases))
+	})
 }
 
 // Release implements [relay.LaneStore].
 func (s *Store) Release(ctx context.Context, name string, renewals []relay.Renewal) error {
-	leases, err := leasesOf(renewals)
-	if err != nil {
-		return err
-	}
-	_, err = s.change(ctx, "release lanes of table", s.dialect.Release(s.table, name, leases), len(leases))
+	_, err := s.inEpochs(renewals, func(epoch string, leases []dialect.Lease) ([]relay.Lease, error) {
+		return s.change(ctx, "release lanes of table", s.dialect.Release(s.table, name, epoch, leases), len(leases))
+	})
 	return err
+}
+
+// inEpochs makes a change for the renewals of each epoch, of which there is one
+// unless another server has answered just now.
+func (s *Store) inEpochs(renewals []relay.Renewal, change func(epoch string, leases []dialect.Lease) ([]relay.Lease, error)) (held []relay.Lease, err error) {
+	rest := slices.Clone(renewals)
+	for len(rest) > 0 {
+		epoch := rest[0].Epoch
+		other := func(r relay.Renewal) bool { return r.Epoch != epoch }
+		leases, err := leasesOf(slices.DeleteFunc(slices.Clone(rest), other))
+		if err != nil {
+			return nil, err
+		}
+		some, err := change(epoch, leases)
+		if err != nil {
+			return nil, err
+		}
+		held = append(held, some...)
+		rest = slices.DeleteFunc(rest, func(r relay.Renewal) bool { return !other(r) })
+	}
+	slices.SortFunc(held, func(a, b relay.Lease) int { return cmp.Compare(a.Lane, b.Lane) })
+	return held, nil
 }
 
 // change runs a change of so many lanes and returns the leases that held.

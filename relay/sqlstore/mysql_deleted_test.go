@@ -36,7 +36,7 @@ func TestMariaDBPassesOverNoDeletedRows(t *testing.T) {
 		positions[3].After-- // they needn't be all the same
 		for what, query := range map[string]dialect.Query{
 			"read":       d.Read(dialect.Table{}, dialect.Read{Positions: positions, Limit: 2000}),
-			"candidates": d.Candidates(dialect.Table{}, positions, 2000),
+			"candidates": d.Candidates(dialect.Table{}, positions, nil, 2000),
 		} {
 			if pages := pagesOf(t, m.DB, query); pages > 50 {
 				t.Errorf("%s: looked at %d pages to pass over %d rows that were deleted", what, pages, count)

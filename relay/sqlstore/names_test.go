@@ -119,7 +119,7 @@ func (u user) readLanes() []relay.Row {
 	}
 	page, err := u.store.Read(u.Context(), positions, 10, 1000)
 	u.must("read", err)
-	scanned, err := u.store.Scan(u.Context(), positions, func(relay.Candidate) bool { return true })
+	scanned, _, err := u.store.Scan(u.Context(), positions, nil, func(relay.Candidate) bool { return true })
 	u.must("scan", err)
 	if len(scanned) != len(page.Rows) {
 		u.Errorf("scanned %d rows, read %d", len(scanned), len(page.Rows))

@@ -18,23 +18,23 @@ const defaultLongestTransaction = time.Minute
 // beginObserving makes the first observation, which shows whether there can be
 // any: where the user may not see transactions, or where it tells nothing, ids
 // are final after a time.
-func (s *Store) beginObserving(ctx context.Context, given int64, unordered bool) error {
+func (s *Store) beginObserving(ctx context.Context, server string, given int64, unordered bool) error {
 	observing, ok := s.dialect.(dialect.Observing)
 	if !ok {
 		return nil
 	}
 	s.observed = newObserved(given, time.Now())
+	s.observed.server = server
 	if unordered {
 		s.observed.trail = &trail{longest: s.longest}
 		return nil
 	}
-	saw, err := s.lookAround(ctx, observing)
+	_, err := s.lookAround(ctx, observing)
 	if s.hidden(err) {
 		s.observed.trail = &trail{longest: s.longest}
 		s.findings = append(s.findings, s.unseen(err))
 		return nil
 	}
-	s.observed.server = saw.server
 	if s.dialect.Busy(err) {
 		return nil // the next one may tell
 	}

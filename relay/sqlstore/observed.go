@@ -36,6 +36,7 @@ import (
 type observed struct {
 	server string // that all this is about; empty before the first answer
 	seen   int64  // the highest id that is known to have been given out
+	given  int64  // the same, and as high as ever on this server
 	final  int64  // no row can appear any more at or below this id
 
 	number  uint64 // of the last observation
@@ -54,8 +55,7 @@ type observed struct {
 	warning     string    // what an operator is to be told
 	listed      time.Time // when the last observation was begun
 
-	trail *trail    // instead of observations, where none can be made
-	swept time.Time // when all was looked through last
+	trail *trail // instead of observations, where none can be made
 }
 
 // known is what was known when a read began.
@@ -94,20 +94,15 @@ const (
 	// silence is how long observations say nothing before an operator is told,
 	// and then is told again.
 	silence = 30 * time.Second
-
-	// sweepEvery is how often everything is looked through for rows that have
-	// appeared where none can: ids that began anew, or a second that wasn't
-	// enough.
-	sweepEvery = 10 * time.Minute
 )
 
 // newObserved begins with the highest id that was given out before.
 func newObserved(given int64, now time.Time) *observed {
-	return &observed{seen: given, told: known{final: untold}, earlier: []int64{given}, noted: now, next: now.Add(observeEvery), swept: now}
+	return &observed{seen: given, given: given, told: known{final: untold}, earlier: []int64{given}, noted: now, next: now.Add(observeEvery)}
 }
 
 // learn notes an id that was given out.
-func (o *observed) learn(id int64) { o.seen = max(o.seen, id) }
+func (o *observed) learn(id int64) { o.seen, o.given = max(o.seen, id), max(o.given, id) }
 
 // due says whether to observe now: not while it couldn't tell anything new.
 func (o *observed) due(now time.Time) bool {
@@ -202,7 +197,16 @@ func (o *observed) elsewhere(server string) bool {
 
 // restart forgets everything. What the highest id is has to be asked anew.
 func (o *observed) restart(server string) {
-	*o = observed{server: server, swept: o.swept, trail: o.trail.emptied()}
+	*o = observed{server: server, trail: o.trail.emptied()}
+}
+
+// distrust forgets all that is concluded from: what is given out is learned from the
+// rows that are read from now on.
+func (o *observed) distrust(now time.Time) {
+	given := o.given
+	o.restart(o.server)
+	o.found(0, now)
+	o.given = given
 }
 
 // lost says that the highest id isn't known any more.
@@ -233,14 +237,11 @@ func (o *observed) again(now time.Time) (pause time.Duration, pays bool) {
 
 // page says what the page of a read promises that has returned without an error.
 // Afterwards, if it isn't nil, is what was observed since.
-func (o *observed) page(server string, afterwards *list, now time.Time) (lateAfter, final int64) {
+func (o *observed) page(server string, afterwards *list) (lateAfter, final int64) {
 	if o.elsewhere(server) {
 		o.restart(server)
 	}
 	lateAfter = max(o.told.final, o.appeared(afterwards))
-	if now.Sub(o.swept) >= sweepEvery && o.told.final != untold {
-		lateAfter, o.swept = 0, now
-	}
 	o.told = o.reading
 	return lateAfter, o.told.final
 }

@@ -197,7 +197,7 @@ func (f *dimFollower) list(d *dim) observation {
 
 // page checks what was promised about the rows that were read.
 func (f *dimFollower) page(d *dim) error {
-	late, final := f.observed.page("s", f.afterwards, d.now)
+	late, final := f.observed.page("s", f.afterwards)
 	for id := range f.rows {
 		switch {
 		case f.seen[id]:

@@ -55,7 +55,7 @@ func (s *Store) peek(ctx context.Context, positions []relay.Position) (page rela
 	if err != nil {
 		return page, false, err
 	}
-	page.LateAfter, page.Horizon, err = s.promise(ctx, first, began)
+	err = s.promise(ctx, first, began, &page)
 	return page, err == nil && (page.LateAfter < 0 || page.LateAfter >= first.given), err
 }
 

@@ -29,7 +29,7 @@ func hotStatements(d dialect.Dialect, rows bool) map[string]dialect.Query {
 		"read":       d.Read(table, dialect.Read{Positions: positions, Limit: 500, Share: 20}),
 		"read bytes": d.Read(table, dialect.Read{Positions: positions, Limit: 500, Share: 20, MaxBytes: 1 << 20}),
 		"read a key": d.Read(table, dialect.Read{Positions: []dialect.Position{{Lane: 1, Until: 1 << 62, Key: "k1"}}, Limit: 5}),
-		"candidates": d.Candidates(table, positions, 500),
+		"candidates": d.Candidates(table, positions, nil, 500),
 		"pick":       d.Pick(table, []int{1, 2}, []int64{3, 4}),
 		"pick held":  d.PickHeld(table, []int{1, 2}, []int64{3, 4}),
 		"settle":     d.SettleLanes(table, "a", true, settlements).Facts,

@@ -60,7 +60,7 @@ func (s *Store) emptyPage(ctx context.Context) (page relay.Page, err error) {
 	if err != nil {
 		return page, err
 	}
-	page.LateAfter, page.Horizon, err = s.promise(ctx, first, began)
+	err = s.promise(ctx, first, began, &page)
 	page.Warning = s.warning()
 	return page, err
 }
@@ -74,13 +74,13 @@ func (s *Store) readPage(ctx context.Context, positions []relay.Position, limit,
 	if err != nil {
 		return relay.Page{}, err
 	}
-	late, horizon, err := s.promise(ctx, first, began)
-	if err != nil {
+	s.gave(reading.rows)
+	page := relay.Page{Rows: reading.rows, More: reading.full() || reading.leftOut, Through: reading.through, Warning: s.warning()}
+	if err := s.promise(ctx, first, began, &page); err != nil {
 		return relay.Page{}, err
 	}
-	s.gave(reading.rows)
 	s.emptied = emptiedBy(positions, &reading)
-	return relay.Page{Rows: reading.rows, More: reading.full() || reading.leftOut, Through: reading.through, LateAfter: late, Horizon: horizon, Warning: s.warning()}, nil
+	return page, nil
 }
 
 // readRuns makes one page.
@@ -120,27 +120,39 @@ func (s *Store) beginRead() token {
 	return s.horizon.before()
 }
 
-// promise asks the horizon about the first line of a read. Where there is one
-// writer at a time there is no snapshot: ids are committed in their order.
-func (s *Store) promise(ctx context.Context, first firstLine, began token) (lateAfter, final int64, err error) {
-	if s.observed != nil {
+// promise has a page say what the horizon concludes from the first line of a read.
+// Where there is one writer at a time there is no snapshot: ids are committed in
+// their order.
+func (s *Store) promise(ctx context.Context, first firstLine, began token, page *relay.Page) error {
+	page.Epoch, page.Given = first.server, first.given
+	switch {
+	case s.observed != nil:
 		afterwards, err := s.lookAgain(ctx)
 		if err != nil {
-			return 0, 0, err
+			return err
 		}
-		lateAfter, final = s.observed.page(first.server, afterwards, time.Now())
-		return lateAfter, final, nil
+		page.LateAfter, page.Horizon = s.observed.page(first.server, afterwards)
+		page.Given = s.observed.given
+	case first.snapshot == "":
+		page.LateAfter, page.Horizon = -1, first.given
+	default:
+		snapshot, err := parseSnapshot(first.snapshot)
+		if err != nil {
+			return err
+		}
+		page.LateAfter, page.Horizon = s.horizon.read(first.server, snapshot, first.given)
+		s.wrote(first.xid, began)
 	}
-	if first.snapshot == "" {
-		return -1, first.given, nil
+	return nil
+}
+
+// Distrust implements [relay.LaneStore].
+func (s *Store) Distrust() {
+	s.horizon.distrust()
+	s.emptied = nil
+	if s.observed != nil {
+		s.observed.distrust(time.Now())
 	}
-	snapshot, err := parseSnapshot(first.snapshot)
-	if err != nil {
-		return 0, 0, err
-	}
-	lateAfter, final = s.horizon.read(first.server, snapshot, first.given)
-	s.wrote(first.xid, began)
-	return lateAfter, final, nil
 }
 
 func (s *Store) warning() string {

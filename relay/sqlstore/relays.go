@@ -118,11 +118,18 @@ func (s *Store) beat(ctx context.Context, self relay.Identity, ttl time.Duration
 	beat := dialect.Beat{Name: self.Name, Host: self.Host, Version: self.Version, Claim: string(self.Claim), TTL: ttl}
 	alive := false
 	var name string
+	var epoch text
 	var xid uint64
 	began := s.horizon.before()
 	err := s.answer(ctx, s.dialect.Beat(s.table, beat), func(db querier, query dialect.Query) ([]int64, error) {
-		return nil, all(ctx, db, query, func() { alive = true }, &name, &xid)
+		return nil, all(ctx, db, query, func() { alive = true }, &name, &xid, &epoch)
 	})
+	if epochs, ok := s.dialect.(dialect.Epochs); ok && err == nil && alive && epoch == dialect.NoEpoch {
+		if _, err := exec(ctx, s.db, epochs.BeginEpoch(s.table)); err != nil {
+			return relay.Census{}, err
+		}
+		return s.beat(ctx, self, ttl)
+	}
 	if err != nil {
 		return relay.Census{}, err
 	}
@@ -135,7 +142,7 @@ func (s *Store) beat(ctx context.Context, self relay.Identity, ttl time.Duration
 		return relay.Census{}, err
 	}
 	slices.Sort(names)
-	return relay.Census{Relays: slices.Compact(names)}, nil
+	return relay.Census{Relays: slices.Compact(names), Epoch: string(epoch)}, nil
 }
 
 // Leave implements [relay.Store].

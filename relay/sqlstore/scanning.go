@@ -15,46 +15,33 @@ const (
 	pickLimit      = 500
 )
 
-// Scan implements [relay.LaneStore]. It reads in several statements, which hold
-// nothing open between them. The rows come in the order of ids.
-func (s *Store) Scan(ctx context.Context, positions []relay.Position, keep func(relay.Candidate) bool) ([]relay.Row, error) {
-	var wanted []relay.Candidate
-	for _, run := range s.runs(positions) {
-		found, err := s.scanRun(ctx, run, keep)
-		if err != nil {
-			return nil, err
-		}
-		wanted = append(wanted, found...)
+// Scan implements [relay.LaneStore]. One statement walks over the rows, others
+// fetch those that are wanted.
+func (s *Store) Scan(ctx context.Context, positions []relay.Position, except []string, keep func(relay.Candidate) bool) (rows []relay.Row, left []relay.Position, err error) {
+	if len(positions) == 0 {
+		return nil, nil, nil
 	}
-	var rows []relay.Row
+	runs := s.runs(positions)
+	met, err := s.candidates(ctx, runs[0], except)
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(met) == candidateLimit {
+		left = s.goOn(runs[0], met[len(met)-1])
+	}
+	for _, run := range runs[1:] {
+		left = append(left, run...)
+	}
+	wanted := slices.DeleteFunc(met, func(c relay.Candidate) bool { return !keep(c) })
 	for part := range slices.Chunk(wanted, pickLimit) {
 		picked, err := s.pickHot(ctx, part)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		rows = append(rows, picked...)
 	}
 	slices.SortFunc(rows, func(a, b relay.Row) int { return cmp.Compare(a.ID, b.ID) })
-	return rows, nil
-}
-
-func (s *Store) scanRun(ctx context.Context, positions []relay.Position, keep func(relay.Candidate) bool) (wanted []relay.Candidate, err error) {
-	for len(positions) > 0 {
-		met, err := s.candidates(ctx, positions)
-		if err != nil {
-			return nil, err
-		}
-		for _, candidate := range met {
-			if keep(candidate) {
-				wanted = append(wanted, candidate)
-			}
-		}
-		if len(met) < candidateLimit {
-			break
-		}
-		positions = s.goOn(positions, met[len(met)-1])
-	}
-	return wanted, nil
+	return rows, left, nil
 }
 
 // goOn returns what is left of the positions after the last row.
@@ -79,14 +66,14 @@ func goOnByID(positions []relay.Position, last int64) (rest []relay.Position) {
 	return rest
 }
 
-func (s *Store) candidates(ctx context.Context, positions []relay.Position) (met []relay.Candidate, err error) {
-	query := s.dialect.Candidates(s.table, toDialect(positions), candidateLimit)
+func (s *Store) candidates(ctx context.Context, positions []relay.Position, except []string) (met []relay.Candidate, err error) {
+	query := s.dialect.Candidates(s.table, toDialect(positions), except, candidateLimit)
 	err = s.try(ctx, "scan table", func() error {
 		met = nil
 		order := reading{limit: candidateLimit + 1, maxBytes: 1, positions: positions, byID: s.habits.walksIDs(positions)}
 		var c relay.Candidate
 		return each(ctx, s.db, query, func(rows *sql.Rows) (bool, error) {
-			if err := rows.Scan(&c.ID, &c.Lane, &c.Topic, (*text)(&c.Key)); err != nil {
+			if err := rows.Scan(&c.ID, &c.Lane, &c.Topic, (*text)(&c.Key), &c.Bytes); err != nil {
 				return false, err
 			}
 			met = append(met, c)

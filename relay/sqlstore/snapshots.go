@@ -38,7 +38,7 @@ import "sync"
 type snapshots struct {
 	mu          sync.Mutex
 	previous    *snapshot // of the last read that returned
-	server      string    // that it was read from
+	server      string    // that it was read from, in which epoch
 	run         int       // how often all was forgotten
 	given       int64     // the highest id that is known to have been given out
 	checkpoints checkpoints
@@ -80,7 +80,7 @@ func (h *snapshots) wrote(xid uint64, began token) {
 func (h *snapshots) read(server string, s snapshot, given int64) (lateAfter, final int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.previous != nil && (server != h.server || s.xmax < h.previous.xmax || given < h.given) {
+	if h.server != "" && (server != h.server || given < h.given) || h.previous != nil && s.xmax < h.previous.xmax {
 		return h.restart(server, s, given)
 	}
 	lateAfter, final = h.lateAfter(s), h.checkpoints.floor(s.xmin)
@@ -97,11 +97,19 @@ func (h *snapshots) restart(server string, s snapshot, given int64) (lateAfter, 
 	return 0, 0
 }
 
-// learn notes an id that was given out, before the first read.
-func (h *snapshots) learn(given int64) {
+// learn notes an id that was given out, and by which server, before the first read.
+func (h *snapshots) learn(server string, given int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.given = max(h.given, given)
+	h.server, h.given = server, given
+}
+
+// distrust forgets all that is concluded from.
+func (h *snapshots) distrust() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.previous, h.given, h.checkpoints = nil, 0, nil
+	h.run++
 }
 
 // lateAfter is below all that appeared between the previous snapshot and this

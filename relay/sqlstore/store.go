@@ -93,14 +93,22 @@ func Open(ctx context.Context, db *sql.DB, d dialect.Dialect, options Options) (
 	return s, s.begin(ctx, fit.Unordered)
 }
 
-// begin learns which ids were given out before.
+// begin learns which server this is, and which ids it gave out before. Should
+// another one answer the second question, the first page will tell.
 func (s *Store) begin(ctx context.Context, unordered bool) error {
+	if _, rowsOnly := s.dialect.(dialect.RowsOnly); rowsOnly {
+		return nil
+	}
+	first, _, err := s.readLines(ctx, s.dialect.Read(s.table, dialect.Read{}), &reading{})
+	if err != nil {
+		return fmt.Errorf("read the last id of table %s: %w", s.table, err)
+	}
 	var given int64
 	if err := s.queryRow(ctx, s.dialect.Given(s.table), &given); err != nil {
 		return fmt.Errorf("read the last id of table %s: %w", s.table, err)
 	}
-	s.horizon.learn(given)
-	return s.beginObserving(ctx, given, unordered)
+	s.horizon.learn(first.server, given)
+	return s.beginObserving(ctx, first.server, given, unordered)
 }
 
 func open(db *sql.DB, d dialect.Dialect, options Options) (*Store, error) {

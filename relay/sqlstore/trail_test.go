@@ -39,7 +39,7 @@ func TestObservedTrails(t *testing.T) {
 	page := func(after time.Duration) (late, final int64) {
 		now = now.Add(after)
 		o.begins(now)
-		return o.page("s", nil, now)
+		return o.page("s", nil)
 	}
 	for _, want := range []struct {
 		after       time.Duration
@@ -56,37 +56,18 @@ func TestObservedTrails(t *testing.T) {
 	}
 }
 
-// Now and then everything is looked through.
-func TestObservedSweeps(t *testing.T) {
-	t.Parallel()
-	now := time.Unix(1e9, 0)
-	o := newObserved(500, now)
-	o.final = 400
-	sweeps := 0
-	for range 36 { // an hour, and one page before
-		o.begins(now)
-		if late, _ := o.page("s", nil, now); late == 0 {
-			sweeps++
-		}
-		now = now.Add(100 * time.Second)
-	}
-	if sweeps != 5 {
-		t.Errorf("%d sweeps in an hour, want 5: one each ten minutes", sweeps)
-	}
-}
-
 // On another server everything that was known is worth nothing.
 func TestObservedElsewhere(t *testing.T) {
 	t.Parallel()
 	for what, move := range map[string]func(*observed, time.Time){
-		"a page":         func(o *observed, now time.Time) { o.begins(now); o.page("t", nil, now) },
+		"a page":         func(o *observed, now time.Time) { o.begins(now); o.page("t", nil) },
 		"an observation": func(o *observed, now time.Time) { o.end(o.begin(now), observation{server: "t", number: 3}, now) },
 	} {
 		now := time.Unix(1e9, 0)
 		o := newObserved(500, now)
 		o.server, o.final = "s", 400
 		o.begins(now)
-		o.page("s", nil, now)
+		o.page("s", nil)
 		move(o, now)
 		if !o.lost() || o.final != 0 {
 			t.Errorf("%s from another server: final is %d", what, o.final)
@@ -96,7 +77,7 @@ func TestObservedElsewhere(t *testing.T) {
 			t.Errorf("%s from another server: no observation is due", what)
 		}
 		o.begins(now)
-		if late, final := o.page("t", nil, now); late != 0 || final != 0 {
+		if late, final := o.page("t", nil); late != 0 || final != 0 {
 			t.Errorf("%s from another server: late after %d, horizon %d; want 0, 0", what, late, final)
 		}
 	}
@@ -134,7 +115,7 @@ func settled(t *testing.T, number uint64) (o *observed, now time.Time) {
 		number++
 	}
 	o.begins(now)
-	o.page("s", nil, now)
+	o.page("s", nil)
 	if o.due(now.Add(time.Hour)) {
 		t.Fatal("an observation is due, and all is final")
 	}
@@ -157,7 +138,7 @@ func TestObservedGoesBack(t *testing.T) {
 	}
 	o.found(300, now)
 	o.begins(now)
-	if late, final := o.page("s", nil, now); late != 0 || final != 0 {
+	if late, final := o.page("s", nil); late != 0 || final != 0 {
 		t.Errorf("late after %d, horizon %d; want that all is looked through", late, final)
 	}
 	o, now = settled(t, 100)

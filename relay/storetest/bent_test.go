@@ -57,11 +57,11 @@ func (s onRead) Read(ctx context.Context, positions []relay.Position, limit, max
 
 type onScan struct {
 	Store
-	scan func(ctx context.Context, positions []relay.Position, keep func(relay.Candidate) bool) ([]relay.Row, error)
+	scan func(ctx context.Context, positions []relay.Position, except []string, keep func(relay.Candidate) bool) ([]relay.Row, []relay.Position, error)
 }
 
-func (s onScan) Scan(ctx context.Context, positions []relay.Position, keep func(relay.Candidate) bool) ([]relay.Row, error) {
-	return s.scan(ctx, positions, keep)
+func (s onScan) Scan(ctx context.Context, positions []relay.Position, except []string, keep func(relay.Candidate) bool) ([]relay.Row, []relay.Position, error) {
+	return s.scan(ctx, positions, except, keep)
 }
 
 type onDue struct {

@@ -30,6 +30,7 @@ func checks() []check {
 		{name: "renew is for the holder", run: renewIsForTheHolder},
 		{name: "release is for the holder", run: releaseIsForTheHolder},
 		{name: "marks are kept", run: marksAreKept},
+		{name: "marks of another epoch are not", run: marksOfAnotherEpoch},
 		{name: "journals are kept", run: journalsAreKept},
 		{name: "tickets are kept", run: ticketsAreKept},
 		{name: "rows are picked wherever they wait", run: picksWaitingRows},
@@ -58,6 +59,8 @@ func checks() []check {
 		{name: "read stops at bytes", run: readStopsAtBytes},
 		{name: "read after a settle", run: readAfterSettle},
 		{name: "scan asks for each row", run: scanAsksForEachRow},
+		{name: "scan in steps", run: scanInSteps},
+		{name: "page tells the epoch", run: pageTellsTheEpoch},
 
 		{name: "late commit", run: lateCommit, manyWriters: true},
 		{name: "late within a key", run: lateWithinAKey, manyWriters: true},

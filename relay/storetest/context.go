@@ -52,7 +52,7 @@ func (w *worker) storeCalls(row relay.Row) map[string]func(context.Context) erro
 			return err
 		},
 		"Scan": func(ctx context.Context) error {
-			_, err := s.Scan(ctx, everything(), func(relay.Candidate) bool { return true })
+			_, _, err := s.Scan(ctx, everything(), nil, func(relay.Candidate) bool { return true })
 			return err
 		},
 		"Due": func(ctx context.Context) error {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"time"
 
 	"github.com/rowrelay/rowrelay/relay"
 )
@@ -61,8 +62,8 @@ func readMutants() []mutant {
 			return eachPosition(s, func(p *relay.Position) { p.Key = "" })
 		}},
 		{"scan ignores positions", []string{"read keeps to positions"}, func(s Store, _ *facts) Store {
-			return onScan{s, func(ctx context.Context, _ []relay.Position, keep func(relay.Candidate) bool) ([]relay.Row, error) {
-				return s.Scan(ctx, everything(), keep)
+			return onScan{s, func(ctx context.Context, _ []relay.Position, except []string, keep func(relay.Candidate) bool) ([]relay.Row, []relay.Position, error) {
+				return s.Scan(ctx, everything(), except, keep)
 			}}
 		}},
 		{"the newest first", []string{"read in order"}, func(s Store, _ *facts) Store {
@@ -114,20 +115,46 @@ func readMutants() []mutant {
 			})
 		}},
 		{"scan approves everything", []string{"scan asks for each row"}, func(s Store, _ *facts) Store {
-			return onScan{s, func(ctx context.Context, positions []relay.Position, keep func(relay.Candidate) bool) ([]relay.Row, error) {
-				return s.Scan(ctx, positions, func(c relay.Candidate) bool { keep(c); return true })
+			return onScan{s, func(ctx context.Context, positions []relay.Position, except []string, keep func(relay.Candidate) bool) ([]relay.Row, []relay.Position, error) {
+				return s.Scan(ctx, positions, except, func(c relay.Candidate) bool { keep(c); return true })
 			}}
 		}},
 		{"scan asks twice", []string{"scan asks for each row"}, func(s Store, _ *facts) Store {
-			return onScan{s, func(ctx context.Context, positions []relay.Position, keep func(relay.Candidate) bool) ([]relay.Row, error) {
-				return s.Scan(ctx, positions, func(c relay.Candidate) bool { keep(c); return keep(c) })
+			return onScan{s, func(ctx context.Context, positions []relay.Position, except []string, keep func(relay.Candidate) bool) ([]relay.Row, []relay.Position, error) {
+				return s.Scan(ctx, positions, except, func(c relay.Candidate) bool { keep(c); return keep(c) })
 			}}
 		}},
 		{"scan returns no payload", []string{"scan asks for each row"}, func(s Store, _ *facts) Store {
-			return onScan{s, func(ctx context.Context, positions []relay.Position, keep func(relay.Candidate) bool) ([]relay.Row, error) {
-				rows, err := s.Scan(ctx, positions, keep)
-				return changed(rows, func(row *relay.Row) { row.Message.Payload = nil }), err
+			return onScan{s, func(ctx context.Context, positions []relay.Position, except []string, keep func(relay.Candidate) bool) ([]relay.Row, []relay.Position, error) {
+				rows, left, err := s.Scan(ctx, positions, except, keep)
+				return changed(rows, func(row *relay.Row) { row.Message.Payload = nil }), left, err
 			}}
+		}},
+		{"scan forgets what is left", []string{"scan in steps"}, func(s Store, _ *facts) Store {
+			return onScan{s, func(ctx context.Context, positions []relay.Position, except []string, keep func(relay.Candidate) bool) ([]relay.Row, []relay.Position, error) {
+				rows, _, err := s.Scan(ctx, positions, except, keep)
+				return rows, nil, err
+			}}
+		}},
+		{"scan leaves out all", []string{"scan in steps"}, func(s Store, _ *facts) Store {
+			return onScan{s, func(ctx context.Context, positions []relay.Position, except []string, keep func(relay.Candidate) bool) ([]relay.Row, []relay.Position, error) {
+				return s.Scan(ctx, positions, nil, func(c relay.Candidate) bool { return len(except) == 0 && keep(c) })
+			}}
+		}},
+		{"marks are stored in any epoch", []string{"marks of another epoch are not"}, func(s Store, _ *facts) Store {
+			return onRenew{s, func(ctx context.Context, name string, renewals []relay.Renewal, ttl time.Duration) ([]relay.Lease, error) {
+				renewals = slices.Clone(renewals)
+				for i := range renewals {
+					renewals[i].Epoch = ""
+				}
+				return s.Renew(ctx, name, renewals, ttl)
+			}}
+		}},
+		{"a page names no epoch", []string{"page tells the epoch"}, func(s Store, _ *facts) Store {
+			return paged(s, func(page *relay.Page) { page.Epoch = "another" })
+		}},
+		{"a page says that fewer ids were given", []string{"page tells the epoch"}, func(s Store, _ *facts) Store {
+			return paged(s, func(page *relay.Page) { page.Given = 0 })
 		}},
 		{"nothing is later", []string{"scheduled keeps its time"}, func(s Store, _ *facts) Store {
 			return eachRead(s, func(row *relay.Row) { row.Later = false })

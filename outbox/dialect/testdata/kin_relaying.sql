@@ -36,7 +36,7 @@ SELECT $1::text, $2::text, $3::text, $4::text, now(), now(), now() + ($5::bigint
 WHERE NOT EXISTS (SELECT 1 FROM claim WHERE value <> $6::text)
 ON CONFLICT (name) DO UPDATE SET host = excluded.host, version = excluded.version, claim = excluded.claim,
     since = CASE WHEN r.until < now() THEN now() ELSE r.since END, last_beat = now(), until = excluded.until
-RETURNING name, 0;
+RETURNING name, 0, '';
 --   1: r
 --   2: h
 --   3: 1

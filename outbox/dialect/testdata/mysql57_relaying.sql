@@ -44,7 +44,7 @@ ON DUPLICATE KEY UPDATE host = ?, version = ?, claim = ?, since = CASE WHEN `unt
 --   6: h
 --   7: 1
 --   8: lanes
-SELECT name, 0 FROM `app`.`Events_relays` WHERE name = ? AND NOT EXISTS (SELECT 1 FROM `app`.`Events_settings` WHERE name = 'claim' AND value <> ?);
+SELECT name, 0, CONCAT(@@hostname, ':', @@port, '/', @@server_uuid) FROM `app`.`Events_relays` WHERE name = ? AND NOT EXISTS (SELECT 1 FROM `app`.`Events_settings` WHERE name = 'claim' AND value <> ?);
 --   1: r
 --   2: lanes
 
@@ -69,16 +69,18 @@ UPDATE `app`.`Events_lanes` FORCE INDEX (PRIMARY) SET fence = fence + 1, crashes
 -- renew
 SELECT lane, fence, 0 FROM `app`.`Events_lanes` FORCE INDEX (PRIMARY) WHERE lane IN (1,2) AND (lane, fence) IN ((1,7),(2,8)) AND owner = ? ORDER BY lane FOR UPDATE;
 --   1: r
-UPDATE `app`.`Events_lanes` FORCE INDEX (PRIMARY) SET `until` = utc_timestamp(6) + INTERVAL 15000000 MICROSECOND, marks = CASE lane WHEN 1 THEN ? WHEN 2 THEN ? ELSE marks END, crashes = CASE WHEN lane IN (1) THEN 0 ELSE crashes END, journal = CASE WHEN lane IN (1) THEN NULL ELSE journal END WHERE lane IN (1,2);
---   1: {"main":5}
---   2: 
+UPDATE `app`.`Events_lanes` FORCE INDEX (PRIMARY) SET `until` = utc_timestamp(6) + INTERVAL 15000000 MICROSECOND, marks = CASE WHEN CONCAT(@@hostname, ':', @@port, '/', @@server_uuid) <> ? THEN marks ELSE CASE lane WHEN 1 THEN ? WHEN 2 THEN ? ELSE marks END END, crashes = CASE WHEN lane IN (1) THEN 0 ELSE crashes END, journal = CASE WHEN lane IN (1) THEN NULL ELSE journal END WHERE lane IN (1,2);
+--   1: e
+--   2: {"main":5}
+--   3: 
 
 -- release
 SELECT lane, fence, 0 FROM `app`.`Events_lanes` FORCE INDEX (PRIMARY) WHERE lane IN (1,2) AND (lane, fence) IN ((1,7),(2,8)) AND owner = ? ORDER BY lane FOR UPDATE;
 --   1: r
-UPDATE `app`.`Events_lanes` FORCE INDEX (PRIMARY) SET owner = NULL, `until` = NULL, journal = NULL, crashes = 0, marks = CASE lane WHEN 1 THEN ? WHEN 2 THEN ? ELSE marks END WHERE lane IN (1,2);
---   1: {"main":5}
---   2: 
+UPDATE `app`.`Events_lanes` FORCE INDEX (PRIMARY) SET owner = NULL, `until` = NULL, journal = NULL, crashes = 0, marks = CASE WHEN CONCAT(@@hostname, ':', @@port, '/', @@server_uuid) <> ? THEN marks ELSE CASE lane WHEN 1 THEN ? WHEN 2 THEN ? ELSE marks END END WHERE lane IN (1,2);
+--   1: e
+--   2: {"main":5}
+--   3: 
 
 -- journal
 SELECT lane, fence, 0 FROM `app`.`Events_lanes` FORCE INDEX (PRIMARY) WHERE lane IN (1,2) AND (lane, fence) IN ((1,7),(2,8)) AND owner = ? ORDER BY lane FOR UPDATE;
@@ -110,8 +112,9 @@ SELECT CONCAT('0 0 ', CONCAT(@@hostname, ':', @@port, '/', @@server_uuid)), t.id
 --   1: a"\k
 
 -- candidates
-SELECT t.id, t.lane, t.topic, t.message_key FROM `app`.`Events` AS t FORCE INDEX (PRIMARY) WHERE (t.lane = 1 AND t.id > 10 AND t.id <= 20
-    OR t.lane = 2 AND t.id > 11 AND t.id <= 21) ORDER BY t.lane, t.id LIMIT 100;
+SELECT t.id, t.lane, t.topic, t.message_key, coalesce(length(t.payload), length(t.payload_text), 0) FROM `app`.`Events` AS t FORCE INDEX (PRIMARY) WHERE (t.lane = 1 AND t.id > 10 AND t.id <= 20
+    OR t.lane = 2 AND t.id > 11 AND t.id <= 21) AND t.topic NOT IN (?) ORDER BY t.lane, t.id LIMIT 100;
+--   1: t1
 
 -- pick
 SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR), (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)

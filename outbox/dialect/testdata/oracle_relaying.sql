@@ -119,7 +119,7 @@ WHEN NOT MATCHED THEN INSERT (name, host, version, claim, since, last_beat, unti
 --   4: lanes
 --   5: 15000000
 --   6: lanes
-SELECT name, 0 FROM app."Events_relays" WHERE name = :1 AND NOT EXISTS (SELECT 1 FROM app."Events_settings" WHERE name = 'claim' AND value <> :2);
+SELECT name, 0, SYS_CONTEXT('USERENV', 'DB_UNIQUE_NAME') || '/' || SYS_CONTEXT('USERENV', 'CON_NAME') FROM app."Events_relays" WHERE name = :1 AND NOT EXISTS (SELECT 1 FROM app."Events_settings" WHERE name = 'claim' AND value <> :2);
 --   1: r
 --   2: lanes
 
@@ -168,42 +168,46 @@ SELECT lane, fence, marks, crashes, journal, 0 FROM app."Events_lanes" WHERE sta
 DECLARE
     this_transaction VARCHAR2(64) := DBMS_TRANSACTION.LOCAL_TRANSACTION_ID(TRUE);
 BEGIN
-    UPDATE app."Events_lanes" SET until = SYS_EXTRACT_UTC(SYSTIMESTAMP) + NUMTODSINTERVAL(:1 / 1000000, 'SECOND'), marks = :2, crashes = 0, journal = NULL, stamp = this_transaction
-    WHERE lane = :3 AND fence = :4 AND owner = :5;
-    UPDATE app."Events_lanes" SET until = SYS_EXTRACT_UTC(SYSTIMESTAMP) + NUMTODSINTERVAL(:6 / 1000000, 'SECOND'), marks = :7, stamp = this_transaction
-    WHERE lane = :8 AND fence = :9 AND owner = :10;
+    UPDATE app."Events_lanes" SET until = SYS_EXTRACT_UTC(SYSTIMESTAMP) + NUMTODSINTERVAL(:1 / 1000000, 'SECOND'), marks = CASE WHEN SYS_CONTEXT('USERENV', 'DB_UNIQUE_NAME') || '/' || SYS_CONTEXT('USERENV', 'CON_NAME') = :2 THEN :3 ELSE marks END, crashes = 0, journal = NULL, stamp = this_transaction
+    WHERE lane = :4 AND fence = :5 AND owner = :6;
+    UPDATE app."Events_lanes" SET until = SYS_EXTRACT_UTC(SYSTIMESTAMP) + NUMTODSINTERVAL(:7 / 1000000, 'SECOND'), marks = CASE WHEN SYS_CONTEXT('USERENV', 'DB_UNIQUE_NAME') || '/' || SYS_CONTEXT('USERENV', 'CON_NAME') = :8 THEN :9 ELSE marks END, stamp = this_transaction
+    WHERE lane = :10 AND fence = :11 AND owner = :12;
 END;
 /
 --   1: 15000000
---   2: {"main":5}
---   3: 1
---   4: 7
---   5: r
---   6: 15000000
---   7: 
---   8: 2
---   9: 8
---   10: r
+--   2: e
+--   3: {"main":5}
+--   4: 1
+--   5: 7
+--   6: r
+--   7: 15000000
+--   8: e
+--   9: 
+--   10: 2
+--   11: 8
+--   12: r
 SELECT lane, fence, 0 FROM app."Events_lanes" WHERE stamp = (SELECT DBMS_TRANSACTION.LOCAL_TRANSACTION_ID FROM dual) ORDER BY lane;
 
 -- release
 DECLARE
     this_transaction VARCHAR2(64) := DBMS_TRANSACTION.LOCAL_TRANSACTION_ID(TRUE);
 BEGIN
-    UPDATE app."Events_lanes" SET owner = NULL, until = NULL, marks = :1, journal = NULL, crashes = 0, stamp = this_transaction
-    WHERE lane = :2 AND fence = :3 AND owner = :4;
-    UPDATE app."Events_lanes" SET owner = NULL, until = NULL, marks = :5, journal = NULL, crashes = 0, stamp = this_transaction
-    WHERE lane = :6 AND fence = :7 AND owner = :8;
+    UPDATE app."Events_lanes" SET owner = NULL, until = NULL, marks = CASE WHEN SYS_CONTEXT('USERENV', 'DB_UNIQUE_NAME') || '/' || SYS_CONTEXT('USERENV', 'CON_NAME') = :1 THEN :2 ELSE marks END, journal = NULL, crashes = 0, stamp = this_transaction
+    WHERE lane = :3 AND fence = :4 AND owner = :5;
+    UPDATE app."Events_lanes" SET owner = NULL, until = NULL, marks = CASE WHEN SYS_CONTEXT('USERENV', 'DB_UNIQUE_NAME') || '/' || SYS_CONTEXT('USERENV', 'CON_NAME') = :6 THEN :7 ELSE marks END, journal = NULL, crashes = 0, stamp = this_transaction
+    WHERE lane = :8 AND fence = :9 AND owner = :10;
 END;
 /
---   1: {"main":5}
---   2: 1
---   3: 7
---   4: r
---   5: 
---   6: 2
---   7: 8
---   8: r
+--   1: e
+--   2: {"main":5}
+--   3: 1
+--   4: 7
+--   5: r
+--   6: e
+--   7: 
+--   8: 2
+--   9: 8
+--   10: r
 SELECT lane, fence, 0 FROM app."Events_lanes" WHERE stamp = (SELECT DBMS_TRANSACTION.LOCAL_TRANSACTION_ID FROM dual) ORDER BY lane;
 
 -- journal
@@ -402,7 +406,7 @@ ORDER BY place, id) r) t;
 --   6: 100
 
 -- candidates
-SELECT t.id, t.lane, t.topic, t.message_key
+SELECT t.id, t.lane, t.topic, t.message_key, NVL(DBMS_LOB.GETLENGTH(t.payload), 0) + NVL(DBMS_LOB.GETLENGTH(t.payload_text), 0)
 FROM (
     SELECT place, rid FROM (
     SELECT 0 AS place, rid FROM (SELECT /*+ INDEX_ASC(h "Events_lane_id") */ h.ROWID AS rid FROM app."Events" h WHERE h.lane = :1 AND h.id > :2 AND h.id <= :3 ORDER BY h.id) WHERE ROWNUM <= :4

@@ -43,7 +43,7 @@ SELECT $1::text, $2::text, $3::text, $4::text, now(), now(), now() + ($5::bigint
 WHERE NOT EXISTS (SELECT 1 FROM claim WHERE value <> $6::text)
 ON CONFLICT (name) DO UPDATE SET host = excluded.host, version = excluded.version, claim = excluded.claim,
     since = CASE WHEN r.until < now() THEN now() ELSE r.since END, last_beat = now(), until = excluded.until
-RETURNING name, pg_current_xact_id()::text::bigint;
+RETURNING name, pg_current_xact_id()::text::bigint, COALESCE((SELECT epoch::text FROM app."Events_epoch"), '-');
 --   1: r
 --   2: h
 --   3: 1
@@ -77,31 +77,33 @@ RETURNING l.lane, l.fence, COALESCE(l.marks, ''), l.crashes, COALESCE(l.journal,
 
 -- renew
 UPDATE app."Events_lanes" AS l
-SET until = now() + ($1::bigint * interval '1 microsecond'), marks = g.marks,
+SET until = now() + ($1::bigint * interval '1 microsecond'), marks = CASE WHEN COALESCE((SELECT epoch::text FROM app."Events_epoch"), '-') = $2::text THEN g.marks ELSE l.marks END,
     crashes = CASE WHEN g.calm THEN 0 ELSE l.crashes END, journal = CASE WHEN g.calm THEN NULL ELSE l.journal END
+FROM unnest($3::smallint[], $4::bigint[], $5::text[], $6::boolean[], $7::text[]) AS g (lane, fence, marks, calm, journal)
+WHERE l.lane = g.lane AND l.fence = g.fence AND l.owner = $8::text
+RETURNING l.lane, l.fence, pg_current_xact_id()::text::bigint;
+--   1: 15000000
+--   2: e
+--   3: {1,2}
+--   4: {7,8}
+--   5: {"{\"main\":5}",""}
+--   6: {true,false}
+--   7: {"[{\"id\":1}]",""}
+--   8: r
+
+-- release
+UPDATE app."Events_lanes" AS l
+SET owner = NULL, until = NULL, marks = CASE WHEN COALESCE((SELECT epoch::text FROM app."Events_epoch"), '-') = $1::text THEN g.marks ELSE l.marks END, journal = NULL, crashes = 0
 FROM unnest($2::smallint[], $3::bigint[], $4::text[], $5::boolean[], $6::text[]) AS g (lane, fence, marks, calm, journal)
 WHERE l.lane = g.lane AND l.fence = g.fence AND l.owner = $7::text
 RETURNING l.lane, l.fence, pg_current_xact_id()::text::bigint;
---   1: 15000000
+--   1: e
 --   2: {1,2}
 --   3: {7,8}
 --   4: {"{\"main\":5}",""}
 --   5: {true,false}
 --   6: {"[{\"id\":1}]",""}
 --   7: r
-
--- release
-UPDATE app."Events_lanes" AS l
-SET owner = NULL, until = NULL, marks = g.marks, journal = NULL, crashes = 0
-FROM unnest($1::smallint[], $2::bigint[], $3::text[], $4::boolean[], $5::text[]) AS g (lane, fence, marks, calm, journal)
-WHERE l.lane = g.lane AND l.fence = g.fence AND l.owner = $6::text
-RETURNING l.lane, l.fence, pg_current_xact_id()::text::bigint;
---   1: {1,2}
---   2: {7,8}
---   3: {"{\"main\":5}",""}
---   4: {true,false}
---   5: {"[{\"id\":1}]",""}
---   6: r
 
 -- journal
 UPDATE app."Events_lanes" AS l SET journal = g.journal
@@ -122,7 +124,7 @@ SELECT lane, fence, journal FROM app."Events_lanes" WHERE journal IS NOT NULL;
 SELECT COALESCE(pg_sequence_last_value(pg_get_serial_sequence('app."Events"', 'id')::regclass), 0);
 
 -- read
-SELECT concat_ws(' ', COALESCE(pg_sequence_last_value(pg_get_serial_sequence('app."Events"', 'id')::regclass), 0), 0, 0, pg_current_snapshot(), extract(epoch FROM pg_postmaster_start_time())),
+SELECT concat_ws(' ', COALESCE(pg_sequence_last_value(pg_get_serial_sequence('app."Events"', 'id')::regclass), 0), 0, 0, pg_current_snapshot(), COALESCE((SELECT epoch::text FROM app."Events_epoch"), '-')),
     0::bigint, 0::smallint, '', '', '', NULL::bytea, '', NULL::timestamptz, 0::smallint, 0, 0, NULL::timestamptz, 0
 UNION ALL
 SELECT NULL, t.id, t.lane, t.message_id::text, t.topic, t.message_key,
@@ -141,7 +143,7 @@ CROSS JOIN LATERAL (SELECT * FROM app."Events" AS h
 --   6: true
 
 -- read a share
-SELECT concat_ws(' ', COALESCE(pg_sequence_last_value(pg_get_serial_sequence('app."Events"', 'id')::regclass), 0), 0, pg_current_xact_id(), pg_current_snapshot(), extract(epoch FROM pg_postmaster_start_time())),
+SELECT concat_ws(' ', COALESCE(pg_sequence_last_value(pg_get_serial_sequence('app."Events"', 'id')::regclass), 0), 0, pg_current_xact_id(), pg_current_snapshot(), COALESCE((SELECT epoch::text FROM app."Events_epoch"), '-')),
     0::bigint, 0::smallint, '', '', '', NULL::bytea, '', NULL::timestamptz, 0::smallint, 0, 0, NULL::timestamptz, 0
 UNION ALL
 SELECT NULL, t.id, t.lane, t.message_id::text, t.topic, t.message_key,
@@ -160,7 +162,7 @@ CROSS JOIN LATERAL (SELECT * FROM app."Events" AS h
 --   6: true
 
 -- read bytes
-SELECT concat_ws(' ', COALESCE(pg_sequence_last_value(pg_get_serial_sequence('app."Events"', 'id')::regclass), 0), 0, 0, pg_current_snapshot(), extract(epoch FROM pg_postmaster_start_time())),
+SELECT concat_ws(' ', COALESCE(pg_sequence_last_value(pg_get_serial_sequence('app."Events"', 'id')::regclass), 0), 0, 0, pg_current_snapshot(), COALESCE((SELECT epoch::text FROM app."Events_epoch"), '-')),
     0::bigint, 0::smallint, '', '', '', NULL::bytea, '', NULL::timestamptz, 0::smallint, 0, 0, NULL::timestamptz, 0
 UNION ALL
 SELECT NULL, t.id, t.lane, t.message_id::text, t.topic, t.message_key,
@@ -181,7 +183,7 @@ CROSS JOIN LATERAL (SELECT * FROM app."Events" AS h
 --   7: true
 
 -- read keys
-SELECT concat_ws(' ', COALESCE(pg_sequence_last_value(pg_get_serial_sequence('app."Events"', 'id')::regclass), 0), 0, 0, pg_current_snapshot(), extract(epoch FROM pg_postmaster_start_time())),
+SELECT concat_ws(' ', COALESCE(pg_sequence_last_value(pg_get_serial_sequence('app."Events"', 'id')::regclass), 0), 0, 0, pg_current_snapshot(), COALESCE((SELECT epoch::text FROM app."Events_epoch"), '-')),
     0::bigint, 0::smallint, '', '', '', NULL::bytea, '', NULL::timestamptz, 0::smallint, 0, 0, NULL::timestamptz, 0
 UNION ALL
 SELECT NULL, t.id, t.lane, t.message_id::text, t.topic, t.message_key,
@@ -201,18 +203,19 @@ CROSS JOIN LATERAL (SELECT * FROM app."Events" AS h
 --   7: true
 
 -- candidates
-SELECT t.id, t.lane, t.topic, COALESCE(t.message_key, '')
-FROM unnest($1::smallint[], $2::bigint[], $3::bigint[]) AS p (lane, after, until)
-CROSS JOIN LATERAL (SELECT id, lane, topic, message_key FROM app."Events" AS h
-    WHERE (h.lane, h.id) > (p.lane, COALESCE(p.after, (p.lane::text @@ ANY ('{x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x}'::text[]))::int)) AND (h.lane, h.id) <= (p.lane, p.until)
-    ORDER BY h.lane, h.id LIMIT $4::bigint) AS t
-WHERE ($5::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0) LIMIT $6::bigint;
---   1: {1,2}
---   2: {10,11}
---   3: {20,21}
---   4: 100
---   5: true
---   6: 100
+SELECT t.id, t.lane, t.topic, COALESCE(t.message_key, ''), t.bytes
+FROM unnest($2::smallint[], $3::bigint[], $4::bigint[]) AS p (lane, after, until)
+CROSS JOIN LATERAL (SELECT h.id, h.lane, h.topic, h.message_key, COALESCE(octet_length(h.payload), octet_length(h.payload_text), 0) AS bytes FROM app."Events" AS h
+    WHERE (h.lane, h.id) > (p.lane, COALESCE(p.after, (p.lane::text @@ ANY ('{x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x}'::text[]))::int)) AND (h.lane, h.id) <= (p.lane, p.until) AND h.topic <> ALL ($1::text[])
+    ORDER BY h.lane, h.id LIMIT $5::bigint) AS t
+WHERE ($6::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0) LIMIT $7::bigint;
+--   1: {"t1"}
+--   2: {1,2}
+--   3: {10,11}
+--   4: {20,21}
+--   5: 100
+--   6: true
+--   7: 100
 
 -- pick
 SELECT t.id, t.lane, t.message_id::text, t.topic, t.message_key,
@@ -616,7 +619,7 @@ WHERE NOT has_sequence_privilege(pg_get_serial_sequence('app."Events"', 'id'), '
 --   2: {"SELECT","UPDATE","DELETE","SELECT","INSERT","UPDATE","DELETE","SELECT","INSERT","UPDATE","DELETE",
 
 -- check columns
-SELECT concat_ws(' ', COALESCE(pg_sequence_last_value(pg_get_serial_sequence('app."Events"', 'id')::regclass), 0), 0, 0, pg_current_snapshot(), extract(epoch FROM pg_postmaster_start_time())),
+SELECT concat_ws(' ', COALESCE(pg_sequence_last_value(pg_get_serial_sequence('app."Events"', 'id')::regclass), 0), 0, 0, pg_current_snapshot(), COALESCE((SELECT epoch::text FROM app."Events_epoch"), '-')),
     0::bigint, 0::smallint, '', '', '', NULL::bytea, '', NULL::timestamptz, 0::smallint, 0, 0, NULL::timestamptz, 0
 UNION ALL
 SELECT NULL, t.id, t.lane, t.message_id::text, t.topic, t.message_key,
@@ -638,7 +641,7 @@ CROSS JOIN LATERAL (SELECT * FROM app."Events" AS h
 SELECT min(xact_start)::timestamp(0)::text FROM pg_stat_activity WHERE backend_type = 'client backend' HAVING min(xact_start) < now() - interval '10 minutes';
 
 -- check plan
-EXPLAIN SELECT concat_ws(' ', COALESCE(pg_sequence_last_value(pg_get_serial_sequence('app."Events"', 'id')::regclass), 0), 0, 0, pg_current_snapshot(), extract(epoch FROM pg_postmaster_start_time())),
+EXPLAIN SELECT concat_ws(' ', COALESCE(pg_sequence_last_value(pg_get_serial_sequence('app."Events"', 'id')::regclass), 0), 0, 0, pg_current_snapshot(), COALESCE((SELECT epoch::text FROM app."Events_epoch"), '-')),
     0::bigint, 0::smallint, '', '', '', NULL::bytea, '', NULL::timestamptz, 0::smallint, 0, 0, NULL::timestamptz, 0
 UNION ALL
 SELECT NULL, t.id, t.lane, t.message_id::text, t.topic, t.message_key,

@@ -41,7 +41,7 @@ SELECT ?, ?, ?, ?, strftime('%Y-%m-%d %H:%M:%f', 'now'), strftime('%Y-%m-%d %H:%
 WHERE NOT EXISTS (SELECT 1 FROM app."Events_settings" WHERE name = 'claim' AND value <> ?)
 ON CONFLICT (name) DO UPDATE SET host = excluded.host, version = excluded.version, claim = excluded.claim,
     since = CASE WHEN r.until < strftime('%Y-%m-%d %H:%M:%f', 'now') THEN excluded.since ELSE r.since END, last_beat = excluded.last_beat, until = excluded.until
-RETURNING name, 0;
+RETURNING name, 0, '';
 --   1: r
 --   2: h
 --   3: 1
@@ -160,14 +160,15 @@ WHERE t.lane = json_extract(j.value, '$[0]') AND t.id > json_extract(j.value, '$
 --   2: 100
 
 -- candidates
-SELECT t.id, t.lane, t.topic, coalesce(t.message_key, '')
+SELECT t.id, t.lane, t.topic, coalesce(t.message_key, ''), coalesce(length(t.payload), octet_length(t.payload_text), 0)
 FROM app."Events" AS t NOT INDEXED
 WHERE t.id > ? AND t.id <= ? AND (t.lane = 1 AND t.id + 0 <= 20
-    OR t.lane = 2 AND t.id + 0 > 11)
+    OR t.lane = 2 AND t.id + 0 > 11) AND t.topic NOT IN (SELECT value FROM json_each(?))
 ORDER BY t.id LIMIT ?;
 --   1: 10
 --   2: 21
---   3: 100
+--   3: ["t1"]
+--   4: 100
 
 -- pick
 SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''),

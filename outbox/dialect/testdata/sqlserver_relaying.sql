@@ -53,7 +53,10 @@ IF @@ROWCOUNT = 0 AND @alive = 1
     INSERT INTO app."Events_relays" (name, host, version, claim, since, last_beat, until)
     VALUES (@p1, @p2, @p3, @p4, SYSUTCDATETIME(), SYSUTCDATETIME(), DATEADD(MILLISECOND, @p5 % 1000, DATEADD(SECOND, @p5 / 1000, SYSUTCDATETIME())));
 IF @own = 1 COMMIT TRANSACTION;
-SELECT @p1, CONVERT(bigint, 0) WHERE @alive = 1;
+SELECT @p1, CONVERT(bigint, 0), REPLACE(CONCAT(@@SERVERNAME, N'/', DB_ID(), N'/', CONVERT(nvarchar(128), SERVERPROPERTY(N'ComputerNamePhysicalNetBIOS')),
+    N'/', CONVERT(nvarchar(20), SERVERPROPERTY(N'ProcessID')),
+    N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE name = N'tempdb'),
+    N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE database_id = DB_ID())), N' ', N'_') WHERE @alive = 1;
 --   1: r
 --   2: h
 --   3: 1
@@ -93,28 +96,36 @@ OPTION (FORCE ORDER, LOOP JOIN);
 -- renew
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 UPDATE l
-SET until = DATEADD(MILLISECOND, @p1 % 1000, DATEADD(SECOND, @p1 / 1000, SYSUTCDATETIME())), marks = g.marks,
+SET until = DATEADD(MILLISECOND, @p1 % 1000, DATEADD(SECOND, @p1 / 1000, SYSUTCDATETIME())), marks = CASE WHEN REPLACE(CONCAT(@@SERVERNAME, N'/', DB_ID(), N'/', CONVERT(nvarchar(128), SERVERPROPERTY(N'ComputerNamePhysicalNetBIOS')),
+    N'/', CONVERT(nvarchar(20), SERVERPROPERTY(N'ProcessID')),
+    N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE name = N'tempdb'),
+    N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE database_id = DB_ID())), N' ', N'_') = @p2 THEN g.marks ELSE l.marks END,
     crashes = CASE WHEN g.calm = 1 THEN 0 ELSE l.crashes END, journal = CASE WHEN g.calm = 1 THEN NULL ELSE l.journal END
+OUTPUT inserted.lane, inserted.fence, CONVERT(bigint, 0)
+FROM OPENJSON(@p3)
+    WITH (lane smallint '$[0]', fence bigint '$[1]', marks nvarchar(max) '$[2]', calm bit '$[3]', journal nvarchar(max) '$[4]') AS g
+INNER JOIN app."Events_lanes" AS l WITH (INDEX(1), ROWLOCK) ON l.lane = g.lane AND l.fence = g.fence AND l.owner = @p4
+OPTION (FORCE ORDER, LOOP JOIN);
+--   1: 15000
+--   2: e
+--   3: [[1,7,"{\"main\":5}",true,"[{\"id\":1}]"],[2,8,"",false,""]]
+--   4: r
+
+-- release
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+UPDATE l
+SET owner = NULL, until = NULL, marks = CASE WHEN REPLACE(CONCAT(@@SERVERNAME, N'/', DB_ID(), N'/', CONVERT(nvarchar(128), SERVERPROPERTY(N'ComputerNamePhysicalNetBIOS')),
+    N'/', CONVERT(nvarchar(20), SERVERPROPERTY(N'ProcessID')),
+    N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE name = N'tempdb'),
+    N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE database_id = DB_ID())), N' ', N'_') = @p1 THEN g.marks ELSE l.marks END, journal = NULL, crashes = 0
 OUTPUT inserted.lane, inserted.fence, CONVERT(bigint, 0)
 FROM OPENJSON(@p2)
     WITH (lane smallint '$[0]', fence bigint '$[1]', marks nvarchar(max) '$[2]', calm bit '$[3]', journal nvarchar(max) '$[4]') AS g
 INNER JOIN app."Events_lanes" AS l WITH (INDEX(1), ROWLOCK) ON l.lane = g.lane AND l.fence = g.fence AND l.owner = @p3
 OPTION (FORCE ORDER, LOOP JOIN);
---   1: 15000
+--   1: e
 --   2: [[1,7,"{\"main\":5}",true,"[{\"id\":1}]"],[2,8,"",false,""]]
 --   3: r
-
--- release
-SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
-UPDATE l
-SET owner = NULL, until = NULL, marks = g.marks, journal = NULL, crashes = 0
-OUTPUT inserted.lane, inserted.fence, CONVERT(bigint, 0)
-FROM OPENJSON(@p1)
-    WITH (lane smallint '$[0]', fence bigint '$[1]', marks nvarchar(max) '$[2]', calm bit '$[3]', journal nvarchar(max) '$[4]') AS g
-INNER JOIN app."Events_lanes" AS l WITH (INDEX(1), ROWLOCK) ON l.lane = g.lane AND l.fence = g.fence AND l.owner = @p2
-OPTION (FORCE ORDER, LOOP JOIN);
---   1: [[1,7,"{\"main\":5}",true,"[{\"id\":1}]"],[2,8,"",false,""]]
---   2: r
 
 -- journal
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
@@ -251,9 +262,9 @@ INSERT INTO @positions (n, lane, after, until, message_key)
 SELECT n, lane, after, until, message_key FROM OPENJSON(@p1)
     WITH (n int '$[0]', lane smallint '$[1]', after bigint '$[2]', until bigint '$[3]', message_key nvarchar(255) '$[4]');
 SET TRANSACTION ISOLATION LEVEL SNAPSHOT;
-SELECT t.id, t.lane, t.topic, COALESCE(t.message_key, N'')
+SELECT t.id, t.lane, t.topic, COALESCE(t.message_key, N''), t.bytes
 FROM (SELECT TOP (@p2) p.n, h.* FROM @positions AS p
-CROSS APPLY (SELECT TOP (@p3) id, lane, topic, message_key FROM app."Events" AS h WITH (FORCESEEK)
+CROSS APPLY (SELECT TOP (@p3) h.id, h.lane, h.topic, h.message_key, COALESCE(DATALENGTH(h.payload), DATALENGTH(h.payload_text), 0) AS bytes FROM app."Events" AS h WITH (FORCESEEK)
     WHERE h.lane = p.lane AND h.id > p.after AND h.id <= p.until ORDER BY h.id) AS h ORDER BY p.n, h.id) AS t ORDER BY t.n, t.id;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 --   1: [[0,1,10,20,null],[1,2,11,21,null]]

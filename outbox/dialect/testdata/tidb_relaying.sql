@@ -44,7 +44,7 @@ ON DUPLICATE KEY UPDATE host = ?, version = ?, claim = ?, since = CASE WHEN `unt
 --   6: h
 --   7: 1
 --   8: lanes
-SELECT name, 0 FROM `app`.`Events_relays` WHERE name = ? AND NOT EXISTS (SELECT 1 FROM `app`.`Events_settings` WHERE name = 'claim' AND value <> ?);
+SELECT name, 0, CONCAT(@@hostname, ':', @@port, '/', @@server_uuid) FROM `app`.`Events_relays` WHERE name = ? AND NOT EXISTS (SELECT 1 FROM `app`.`Events_settings` WHERE name = 'claim' AND value <> ?);
 --   1: r
 --   2: lanes
 

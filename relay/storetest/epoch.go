@@ -1,0 +1,61 @@
+package storetest
+
+import (
+	"context"
+	"testing"
+
+	"github.com/rowrelay/rowrelay/relay"
+)
+
+// A page comes from the epoch that the sign of life was taken in, and knows of every
+// id that it has.
+func pageTellsTheEpoch(t testing.TB, table Table) {
+	a := holder(t, table, "a")
+	written := write(t, table, plain(3)...)
+	epoch := a.epoch()
+	for range 2 { // the second time it may be answered by less
+		page := a.read(everything(), plenty, plentyBytes)
+		if page.Epoch != epoch {
+			t.Errorf("a page comes from the epoch %q, and the sign of life was taken in %q", page.Epoch, epoch)
+		}
+		if last := written[len(written)-1]; page.Given < last {
+			t.Errorf("a page says that no id above %d was given out, and row %d is there", page.Given, last)
+		}
+		a.mustSettle(a.allAs(relay.StateDone, page.Rows)...)
+	}
+}
+
+func (w *worker) epoch() (epoch string) {
+	w.Helper()
+	w.do("beat", func(ctx context.Context) error {
+		census, err := w.store.Beat(ctx, relay.Identity{Name: w.name, Claim: relay.ByLanes}, long)
+		epoch = census.Epoch
+		return err
+	})
+	return epoch
+}
+
+// Marks that were made in another epoch than the server's are not stored; the lease
+// is extended, and given back, all the same.
+func marksOfAnotherEpoch(t testing.TB, table Table) {
+	a, b := holder(t, table, "a"), hire(t, table, "b")
+	epoch := a.epoch()
+	if epoch == "" {
+		return // nothing is ever lost there
+	}
+	right, wrong := relay.Marks{Main: 1}, relay.Marks{Main: 666}
+	a.renew(long, relay.Renewal{Lease: a.lease(3), Marks: right, Epoch: epoch}, relay.Renewal{Lease: a.lease(4), Marks: right, Epoch: epoch})
+	if held := a.renew(long, relay.Renewal{Lease: a.lease(3), Marks: wrong, Epoch: "another"}, relay.Renewal{Lease: a.lease(4), Marks: right, Epoch: epoch}); len(held) != 2 {
+		t.Errorf("%d leases were renewed, want 2", len(held))
+	}
+	a.release(relay.Renewal{Lease: a.lease(3), Marks: wrong, Epoch: "another"}, relay.Renewal{Lease: a.lease(4), Marks: right, Epoch: epoch})
+	grants := b.acquire(2, long)
+	if len(grants) != 2 {
+		t.Fatalf("%d lanes were acquired, want 2", len(grants))
+	}
+	for _, grant := range grants {
+		if grant.Marks.Main != right.Main {
+			t.Errorf("lane %d has the mark %d, want %d", grant.Lane, grant.Marks.Main, right.Main)
+		}
+	}
+}

@@ -1,0 +1,240 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+)
+
+// A sweep looks for pending rows where there can be none: at or below what was read
+// and is final, which nobody has in memory or will come back to. There are some all
+// the same where ids began anew (a sequence that was reset, or that a restored copy
+// of the table didn't bring along), or where a transaction was open for longer than
+// the longest that was reckoned with. They would wait for ever.
+//
+// A lane that was leased is swept once before it is first read: then what is below
+// its mark is delivered in its order. After that all lanes are swept now and then, in
+// steps that take turns with other reads; the more a pass costs, the less often.
+type sweep struct {
+	left  []Position // of the pass that is under way
+	began time.Time
+	took  time.Duration // by its steps
+	news  int           // read.news when it began
+	found bool          // by this pass
+	next  time.Time     // when the next pass begins
+	span  int64         // ids of one step
+
+	clean int // read.news when the last pass began that found nothing
+}
+
+const (
+	// A pass begins a while after the one before, from sweepSoonest to sweepLatest:
+	// sweepRest times as long as that took.
+	sweepSoonest = 30 * time.Second
+	sweepLatest  = 10 * time.Minute
+	sweepRest    = 50
+	sweepAgain   = 5 * time.Second
+
+	// sweepPatience bounds a step, which may have to pass over many entries of rows
+	// that are gone: one that takes longer is made smaller.
+	sweepPatience = 2 * time.Second
+	sweepQuick    = 50 * time.Millisecond
+	minSweepSpan  = 1000
+)
+
+// add has a lane swept before it is read.
+func (s *sweep) add(l *lane) {
+	s.left = slices.DeleteFunc(s.left, func(p Position) bool { return p.Lane == l.Lane })
+	if l.unswept = l.cursor > 0; l.unswept {
+		s.left = append(s.left, Position{Lane: l.Lane, Until: l.cursor})
+	}
+}
+
+// sweepOn makes the next step, if there is one to make.
+func (e *engine) sweepOn(now time.Time) (readJob, bool) {
+	s := &e.read.sweep
+	if e.read.ahead {
+		return readJob{}, false
+	}
+	if len(s.left) == 0 && !now.Before(s.next) {
+		e.beginSweep(now)
+	}
+	s.left = slices.DeleteFunc(s.left, func(p Position) bool {
+		l := e.lanes[p.Lane]
+		if l != nil && (l.draining || p.After >= p.Until) {
+			l.unswept = false
+		}
+		return l == nil || l.draining || p.After >= p.Until
+	})
+	if len(s.left) == 0 {
+		e.endSweep(now)
+		return readJob{}, false
+	}
+	positions := s.step()
+	return readJob{kind: readSweep, positions: positions, scan: e.unknown(positions, 0)}, true
+}
+
+// beginSweep begins a pass over all lanes, up to where nothing can appear.
+func (e *engine) beginSweep(now time.Time) {
+	s := &e.read.sweep
+	s.began, s.took, s.news, s.found = now, 0, e.read.news, false
+	s.next = now.Add(sweepLatest)
+	for _, l := range e.sortedLanes() {
+		if until := min(l.cursor, e.read.horizon); !l.draining && until > 0 {
+			s.left = append(s.left, Position{Lane: l.Lane, Until: until})
+		}
+	}
+}
+
+// endSweep ends a pass.
+func (e *engine) endSweep(now time.Time) {
+	s := &e.read.sweep
+	if s.began.IsZero() {
+		return
+	}
+	if !s.found {
+		s.clean = s.news
+	}
+	s.next = now.Add(min(max(sweepRest*s.took, sweepSoonest), sweepLatest))
+	if s.found {
+		s.next = now.Add(sweepAgain) // other lanes may have the same
+	}
+	s.began = time.Time{}
+}
+
+// step returns the next positions to be walked: those of the lowest ids.
+func (s *sweep) step() (positions []Position) {
+	lowest := int64(math.MaxInt64)
+	for _, p := range s.left {
+		lowest = min(lowest, p.After)
+	}
+	until := int64(math.MaxInt64)
+	if s.span > 0 && lowest < until-s.span {
+		until = lowest + s.span
+	}
+	for _, p := range s.left {
+		if p.Until = min(p.Until, until); p.After < p.Until {
+			positions = append(positions, p)
+		}
+	}
+	slices.SortFunc(positions, func(a, b Position) int { return a.Lane - b.Lane })
+	return positions
+}
+
+// sweepStep carries a step out, in the reader.
+func (e *engine) sweepStep(ctx context.Context, job readJob) readResult {
+	ctx, cancel := context.WithTimeout(ctx, sweepPatience)
+	defer cancel()
+	result := readResult{job: job, found: map[int]int64{}}
+	began := time.Now()
+	_, result.left, result.err = e.store.Scan(ctx, job.positions, job.scan.except(job.positions), func(c Candidate) bool {
+		if !job.scan.expected(c, job.scan.routes.find(c.Topic)) {
+			if lowest, ok := result.found[c.Lane]; !ok || c.ID < lowest {
+				result.found[c.Lane] = c.ID
+			}
+		}
+		return false
+	})
+	result.took = time.Since(began)
+	return result
+}
+
+// mergeSweep goes on from what a step has found, and has it read. A lane in which
+// something was found is read again from there: what comes next may lie there, too.
+func (e *engine) mergeSweep(result readResult) {
+	s := &e.read.sweep
+	s.took += result.took
+	if result.took < sweepQuick && s.span > 0 {
+		s.span *= 2
+	}
+	s.walked(result.job.positions, result.left)
+	found := 0
+	for _, p := range result.job.positions {
+		l := e.readLane(result.job, p.Lane)
+		if l == nil {
+			continue
+		}
+		fresh := l.unswept
+		l.unswept = false
+		id, ok := result.found[p.Lane]
+		if ok && !l.draining && l.recheck == none && id <= l.cursor {
+			l.cursor, l.base = id-1, 0
+			found++
+		}
+		s.found = s.found || ok
+		e.read.fresh = e.read.fresh || fresh || ok
+	}
+	if found > 0 {
+		e.store.Distrust()
+		e.failed("sweep", fmt.Errorf("messages waited in %d lanes below what was read there, and are delivered now, some perhaps after later ones of their keys: %w", found, errSkipped))
+	}
+}
+
+var errSkipped = errors.New("ids began anew, or a transaction was open for longer than the longest that is reckoned with; rowrelay check tells more")
+
+// walked moves the pass on past positions, but for what is left of them.
+func (s *sweep) walked(positions, left []Position) {
+	for i := range s.left {
+		for _, p := range positions {
+			if p.Lane == s.left[i].Lane {
+				s.left[i].After = p.Until
+			}
+		}
+		for _, p := range left {
+			if p.Lane == s.left[i].Lane {
+				s.left[i].After = p.After
+			}
+		}
+	}
+}
+
+// sweepFailed makes the steps smaller, and lets the lanes be read: the pass goes on
+// beside that.
+func (e *engine) sweepFailed(result readResult) {
+	e.failed("sweep", result.err)
+	e.read.pauseUntil = time.Now().Add(settlePause.Min)
+	s := &e.read.sweep
+	s.took += result.took
+	widest := int64(0)
+	for _, p := range result.job.positions {
+		widest = max(widest, p.Until-p.After)
+		if l := e.readLane(result.job, p.Lane); l != nil && l.unswept {
+			l.unswept = false
+			e.read.fresh = true
+		}
+	}
+	s.span = max(widest/8, minSweepSpan)
+}
+
+// sweptClean says that a pass over all lanes, which began after the last message had
+// been read, has found nothing. If there was none it begins at once.
+func (e *engine) sweptClean() bool {
+	s := &e.read.sweep
+	if s.clean == e.read.news {
+		return true
+	}
+	if s.began.IsZero() {
+		s.next = time.Time{}
+	}
+	return false
+}
+
+// beginAnew has lanes read from their beginning where ids began anew: what comes
+// next has lower ids than what was read.
+func (e *engine) beginAnew(given int64) {
+	anew := 0
+	for _, l := range e.lanes {
+		if l.cursor > given && l.cursor > 0 {
+			l.cursor, l.base, l.unswept = 0, 0, false
+			e.read.fresh = true
+			anew++
+		}
+	}
+	if anew > 0 {
+		e.read.lag = 0
+		e.options.Logger.Warn("relay: ids began anew, lanes are read from their beginning", "relay", e.options.Name, "lanes", anew, "given", given)
+	}
+}
