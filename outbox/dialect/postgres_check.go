@@ -11,6 +11,7 @@ func (d postgres) Probes(table Table, claim string) []Probe {
 	probes := []Probe{
 		{"settings", postgresSettings(), listOf("these settings do not fit: ", "change them for this user or database (ALTER ROLE … SET), or use the primary server")},
 		{"rights", postgresRights(table, claim), listOf("this user lacks: ", "have the tables' owner run GRANT, as outbox/dialect/POSTGRES.md says, or migrate as the user who relays")},
+		{"ids", d.OutOfOrder(table), listOf("by lanes a message could be passed over for good: the sequence of the ids has ", "run ALTER SEQUENCE … CACHE 1 INCREMENT BY 1 NO CYCLE")},
 		{"columns", d.Read(table, Read{Limit: 1}), nothingWrong},
 		{"transactions", postgresOldest(), listOf("a transaction is open since ", "end it: no vacuum and no mark passes it")},
 	}
@@ -21,6 +22,16 @@ func (d postgres) Probes(table Table, claim string) []Probe {
 	}
 	plan.SQL = "EXPLAIN " + plan.SQL
 	return append(probes, Probe{"plan", plan, postgresPlan(table)})
+}
+
+// OutOfOrder implements [Numbering]. Sessions that take ids ahead, by CACHE, write
+// low ids after high ones were read, and no snapshot tells. Without the right to see
+// the sequence it looks as if ids began anew all the time.
+func (postgres) OutOfOrder(table Table) Query {
+	return Query{SQL: "SELECT s.setting FROM pg_sequence AS q CROSS JOIN LATERAL (VALUES" +
+		"\n    ('CACHE ' || q.seqcache, q.seqcache > 1), ('INCREMENT BY ' || q.seqincrement, q.seqincrement <= 0), ('CYCLE', q.seqcycle)) AS s (setting, wrong)" +
+		"\nWHERE q.seqrelid = pg_get_serial_sequence('" + table.Hot() + "', 'id')::regclass AND s.wrong" +
+		"\nUNION ALL SELECT 'no right of this user to SELECT' WHERE NOT has_sequence_privilege(pg_get_serial_sequence('" + table.Hot() + "', 'id'), 'SELECT')"}
 }
 
 func nothingWrong([]string) (wrong, hint string) { return "", "" }

@@ -88,6 +88,14 @@ type Epochs interface {
 	BeginEpoch(table Table) Query
 }
 
+// Numbering is implemented by a dialect whose ids come from a generator that can be
+// set so that they are no longer given out in the order in which they are asked for.
+type Numbering interface {
+	// OutOfOrder selects what of its settings allows that, as text; nothing if all
+	// is well.
+	OutOfOrder(table Table) Query
+}
+
 // NoEpoch is what such a dialect names the epoch before it has begun.
 const NoEpoch = "-"
 

@@ -47,7 +47,7 @@ func Check(ctx context.Context, db *sql.DB, d dialect.Dialect, options Options, 
 	if err := s.checkVersion(ctx); err != nil {
 		return append(findings, Finding{Name: "schema", Detail: err.Error(), Hint: "run rowrelay migrate up"})
 	}
-	if err := s.beginObserving(ctx, "", 0, fit.Unordered); err != nil {
+	if err := s.beginObserving(ctx, 0, fit.Unordered); err != nil {
 		findings = append(findings, Finding{Name: "open transactions", Detail: err.Error(), Hint: "see below for missing rights"})
 	}
 	return append(findings, s.Check(ctx, claim)...)

@@ -178,3 +178,34 @@ func useEverything(t *testing.T, table table, pool *sql.DB) {
 		t.Errorf("adopt rows without the right to make indexes: %v, want the statements", err)
 	}
 }
+
+// Sessions that take ids ahead write low ids after high ones were read: nothing tells
+// a relay by lanes, which therefore doesn't start.
+func TestSequencesThatBreakTheOrder(t *testing.T) {
+	t.Parallel()
+	for _, target := range allTargets() {
+		if target.Kind != testdb.Postgres {
+			continue
+		}
+		for _, setting := range []string{"CACHE 50", "INCREMENT BY -1", "CYCLE"} {
+			t.Run(target.Name+" "+setting, func(t *testing.T) {
+				t.Parallel()
+				table := open(t, target)
+				exec(t, table.DB, "ALTER SEQUENCE outbox_id_seq MINVALUE -1000 "+setting)
+				store := table.open(t)
+				if err := store.Adopt(t.Context(), relay.ByLanes); err == nil || !strings.Contains(err.Error(), setting) {
+					t.Errorf("by lanes with %s: %v, want an error that names it", setting, err)
+				}
+				if err := store.Adopt(t.Context(), relay.ByRows); err != nil {
+					t.Errorf("by rows with %s: %v", setting, err)
+				}
+				i := slices.IndexFunc(store.Check(t.Context(), relay.ByLanes), func(f sqlstore.Finding) bool {
+					return f.Name == "ids" && !f.OK && strings.Contains(f.Detail, setting)
+				})
+				if i < 0 {
+					t.Errorf("the check doesn't name %s", setting)
+				}
+			})
+		}
+	}
+}

@@ -3,7 +3,6 @@ package sqlstore
 import (
 	"context"
 	"database/sql"
-	"fmt"
 
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 	"github.com/rowrelay/rowrelay/relay"
@@ -31,9 +30,9 @@ func (s *Store) keepGiven(ctx context.Context) error {
 	if _, forgets := s.dialect.(dialect.Counting); !forgets {
 		return nil
 	}
-	var given int64
-	if err := s.queryRow(ctx, s.dialect.Given(s.table), &given); err != nil {
-		return fmt.Errorf("read the last id of table %s: %w", s.table, err)
+	given, err := s.given(ctx)
+	if err != nil {
+		return err
 	}
 	return s.keepID(ctx, given)
 }

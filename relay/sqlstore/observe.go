@@ -18,13 +18,12 @@ const defaultLongestTransaction = time.Minute
 // beginObserving makes the first observation, which shows whether there can be
 // any: where the user may not see transactions, or where it tells nothing, ids
 // are final after a time.
-func (s *Store) beginObserving(ctx context.Context, server string, given int64, unordered bool) error {
+func (s *Store) beginObserving(ctx context.Context, given int64, unordered bool) error {
 	observing, ok := s.dialect.(dialect.Observing)
 	if !ok {
 		return nil
 	}
 	s.observed = newObserved(given, time.Now())
-	s.observed.server = server
 	if unordered {
 		s.observed.trail = &trail{longest: s.longest}
 		return nil
@@ -136,9 +135,9 @@ func (s *Store) lookAgain(ctx context.Context) (*list, error) {
 
 // findGiven asks for the highest id on another server than before.
 func (s *Store) findGiven(ctx context.Context) error {
-	var given int64
-	if err := s.queryRow(ctx, s.dialect.Given(s.table), &given); err != nil {
-		return fmt.Errorf("read the last id of table %s: %w", s.table, err)
+	given, err := s.given(ctx)
+	if err != nil {
+		return err
 	}
 	s.observed.found(given, time.Now())
 	return nil

@@ -22,6 +22,14 @@ func (s *Store) Adopt(ctx context.Context, claim relay.Claim) error {
 	if err := s.keepGiven(ctx); err != nil {
 		return err
 	}
+	if err := s.inNumericalOrder(ctx, claim); err != nil {
+		return fmt.Errorf("adopt claiming by %s on table %s: %w", claim, s.table, err)
+	}
+	if claim == relay.ByLanes {
+		if err := s.beginLanes(ctx); err != nil {
+			return err
+		}
+	}
 	return s.write(ctx, "adopt claiming by "+string(claim)+" on table", func() error {
 		return s.inTx(ctx, s.dialect.Begin(s.table), func(tx *sql.Tx) error {
 			if err := s.adopt(ctx, tx, claim); err != nil {
@@ -36,6 +44,23 @@ func (s *Store) Adopt(ctx context.Context, claim relay.Claim) error {
 func (s *Store) possible(claim relay.Claim) error {
 	if limited, rowsOnly := s.dialect.(dialect.RowsOnly); rowsOnly && claim == relay.ByLanes {
 		return fmt.Errorf("%s: claim by rows (--claim rows, claim: rows or relay.ByRows), where there is no order", limited.NoLanes())
+	}
+	return nil
+}
+
+// inNumericalOrder refuses lanes where ids may be written in another order than they
+// are given out: a relay would read on past those that are still to come.
+func (s *Store) inNumericalOrder(ctx context.Context, claim relay.Claim) error {
+	numbering, ok := s.dialect.(dialect.Numbering)
+	if !ok || claim != relay.ByLanes {
+		return nil
+	}
+	wrong, err := s.ask(ctx, numbering.OutOfOrder(s.table))
+	if err != nil {
+		return err
+	}
+	if len(wrong) > 0 {
+		return fmt.Errorf("the sequence of the ids has %s, with which a message could be passed over for good: run ALTER SEQUENCE … CACHE 1 INCREMENT BY 1 NO CYCLE, and GRANT SELECT on it, or claim by rows", strings.Join(wrong, ", "))
 	}
 	return nil
 }

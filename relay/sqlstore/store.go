@@ -93,22 +93,41 @@ func Open(ctx context.Context, db *sql.DB, d dialect.Dialect, options Options) (
 	return s, s.begin(ctx, fit.Unordered)
 }
 
-// begin learns which server this is, and which ids it gave out before. Should
-// another one answer the second question, the first page will tell.
+// begin learns which ids were given out before.
 func (s *Store) begin(ctx context.Context, unordered bool) error {
-	if _, rowsOnly := s.dialect.(dialect.RowsOnly); rowsOnly {
-		return nil
+	given, err := s.given(ctx)
+	if err != nil {
+		return err
 	}
+	s.horizon.learn("", given)
+	return s.beginObserving(ctx, given, unordered)
+}
+
+func (s *Store) given(ctx context.Context) (given int64, err error) {
+	if err := s.queryRow(ctx, s.dialect.Given(s.table), &given); err != nil {
+		return 0, fmt.Errorf("read the last id of table %s: %w", s.table, err)
+	}
+	return given, nil
+}
+
+// beginLanes learns which server is going to be read, and once more which ids it gave
+// out: another one may have answered when the table was opened. Should yet another
+// answer the second question, the first page tells.
+func (s *Store) beginLanes(ctx context.Context) error {
 	first, _, err := s.readLines(ctx, s.dialect.Read(s.table, dialect.Read{}), &reading{})
 	if err != nil {
-		return fmt.Errorf("read the last id of table %s: %w", s.table, err)
+		return fmt.Errorf("read the server's epoch beside table %s: %w", s.table, err)
 	}
-	var given int64
-	if err := s.queryRow(ctx, s.dialect.Given(s.table), &given); err != nil {
-		return fmt.Errorf("read the last id of table %s: %w", s.table, err)
+	given, err := s.given(ctx)
+	if err != nil {
+		return err
 	}
 	s.horizon.learn(first.server, given)
-	return s.beginObserving(ctx, first.server, given, unordered)
+	if s.observed != nil {
+		s.observed.restart(first.server)
+		s.observed.found(given, time.Now())
+	}
+	return nil
 }
 
 func open(db *sql.DB, d dialect.Dialect, options Options) (*Store, error) {
