@@ -79,9 +79,6 @@ func blank(t *testing.T, kind string, words []string, secret string, options []s
 	s := &own{t: t, kind: kind, words: words, folder: folder, secret: secret, port: freePort(t), options: options}
 	t.Cleanup(func() {
 		s.kill()
-		if t.Failed() {
-			t.Logf("the server on port %d said:\n%s", s.port, s.said())
-		}
 		for range 100 { // what a killed server has started ends a little later
 			if os.RemoveAll(folder) == nil {
 				return
@@ -279,7 +276,7 @@ func (s *own) url(at, database string) string {
 // dsn is the same for sql.Open, with settings for each session.
 func (s *own) dsn(at, database, settings string) (driver, dsn string) {
 	if s.kind == testdb.Postgres {
-		return "pgx", s.url(at, database) + "&jit=off&options=" + url.QueryEscape(settings)
+		return "pgx", s.url(at, database) + "&jit=off&options=" + strings.ReplaceAll(url.QueryEscape(settings), "+", "%20")
 	}
 	return "mysql", fmt.Sprintf("root:%s@tcp(%s)/%s?interpolateParams=true&parseTime=true&clientFoundRows=true&time_zone=%%27%%2B00%%3A00%%27", s.secret, at, database)
 }
