@@ -2,12 +2,12 @@ package e2e
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"flag"
 	"fmt"
 	"log/slog"
 	"slices"
-	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -141,18 +141,18 @@ func (s *scene) embed(store relay.Store, claim relay.Claim, lease time.Duration,
 		r.Abort()
 		<-e.stopped
 		if s.t.Failed() {
-			s.t.Logf("the relay of %s said:\n%s", s.Name, &e.log)
+			s.t.Logf("the relay of %s ended with %v, and said:\n%s", s.Name, e.err, &e.log)
 		}
 	})
 	return e
 }
 
-// opens opens the scene's table as a relay does, whose sessions have no settings.
-func (s *scene) opens(on *own, at string) *sqlstore.Store {
+// opens opens the scene's table as a relay does.
+func (s *scene) opens(db *sql.DB) *sqlstore.Store {
 	s.t.Helper()
 	d, err := dialect.ByName(s.Kind)
 	check(s.t, err)
-	store, err := sqlstore.Open(s.t.Context(), on.open(at, s.Name, ""), d, sqlstore.Options{})
+	store, err := sqlstore.Open(s.t.Context(), db, d, sqlstore.Options{})
 	check(s.t, err)
 	return store
 }
@@ -290,9 +290,9 @@ func idsComeAgain(t *testing.T, from loser, claims ...relay.Claim) {
 	var shops []*shop
 	for _, claim := range claims {
 		for _, slow := range []bool{false, true} {
-			s := &shop{scene: from.scene(fmt.Sprintf("%s_%t", claim, slow)), claim: claim, gate: newGate(slow)}
+			s := &shop{scene: from.scene(fmt.Sprintf("by_%s_%s", claim, map[bool]string{false: "down", true: "slow"}[slow])), claim: claim, gate: newGate(slow)}
 			shops = append(shops, s)
-			s.embed(s.opens(from.server, from.at), claim, from.lease, s.gate)
+			s.embed(s.opens(from.server.open(from.at, s.Name, "")), claim, from.lease, s.gate)
 			check(t, s.orders(t.Context(), 50, func() int { return 1 }, 1, true))
 			s.settled(30 * time.Second)
 		}
@@ -328,7 +328,7 @@ func idsComeAgain(t *testing.T, from loser, claims ...relay.Claim) {
 // judgeKept checks that what the server has kept arrived, in its order.
 func (s *shop) judgeKept() {
 	s.t.Helper()
-	idle := s.idle(45 * time.Second)
+	idle := s.idle(30 * time.Second)
 	kept, arrived := s.ids(), map[string]bool{}
 	var theirs []arrival
 	for _, a := range s.gate.received() {
@@ -337,7 +337,7 @@ func (s *shop) judgeKept() {
 			arrived[a.id] = true
 		}
 	}
-	name, lost := strings.ReplaceAll(s.Name, "_", ", slow: "), 0
+	name, lost := s.Name, 0
 	for id := range kept {
 		if s.lost[id] {
 			delete(s.lost, id)
@@ -381,4 +381,48 @@ func TestFailoverLosesNoMessageThatTheNewPrimaryHas(t *testing.T) {
 func TestCrashRecoveryLosesNoMessageThatTheServerHas(t *testing.T) {
 	t.Parallel()
 	eachRound(t, func(t *testing.T) { idsComeAgain(t, crashing(t), relay.ByLanes) })
+}
+
+// The server that the first read comes to isn't the one on which the table was
+// opened: its ids are lower, those that it gives out after that read, too.
+func TestServerThatChangesBetweenOpenAndTheFirstRead(t *testing.T) {
+	t.Parallel()
+	for name := range pairs {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			eachRound(t, func(t *testing.T) { anotherServer(t, failing(t, name)) })
+		})
+	}
+}
+
+func anotherServer(t *testing.T, from loser) {
+	type opened struct {
+		*shop
+		db    *sql.DB
+		store relay.Store
+	}
+	var all []*opened
+	for _, claim := range []relay.Claim{relay.ByLanes, relay.ByRows} {
+		s := from.scene("by_" + string(claim))
+		all = append(all, &opened{shop: &shop{scene: s, claim: claim, gate: newGate(false)}, db: from.server.open(from.at, s.Name, "")})
+	}
+	from.ready()
+	for _, s := range all {
+		s.writeAgain(400, 1)
+		s.lost, s.store = s.ids(), s.opens(s.db)
+	}
+	from.lose()
+	for _, s := range all {
+		s.insist("reach the server", func() error { return s.db.PingContext(t.Context()) })
+		s.embed(s.store, s.claim, from.lease, s.gate)
+		s.insist("write a message", func() error { return s.order(t.Context(), 0, 1000, true) })
+		s.idle(30 * time.Second)
+	}
+	for _, s := range all {
+		for n := range 20 {
+			check(t, s.order(t.Context(), n, 2000+n, true))
+			s.idle(time.Second / 4)
+		}
+		s.judgeKept()
+	}
 }
