@@ -14,7 +14,7 @@ SECOND_MYSQL = -tags=gomysql -ldflags=-X=github.com/go-mysql-org/go-mysql/driver
 NO_SERVERS = env $$(env | sed -n 's/^\(ROWRELAY_TEST_[A-Z0-9_]*\)=.*/-u \1/p') -u REQUIRE_SERVERS
 
 .DEFAULT_GOAL := help
-.PHONY: help test on-servers quick bench measure lint fmt generate-check build demo servers-up servers-down
+.PHONY: help test on-servers proof quick bench measure lint fmt generate-check build demo servers-up servers-down
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
@@ -26,6 +26,14 @@ on-servers:
 	go test -race -shuffle=on $(TESTFLAGS) $(PACKAGES)
 	cd internal/bench && go test -shuffle=on $(TESTFLAGS) ./...
 	go test $(SECOND_MYSQL) $(TESTFLAGS) -run 'TestStore$$/mariadb1011/gomysql' ./relay/sqlstore
+
+# The rows of a sink that is down, how often all are looked at, and how often a
+# server loses its last second.
+PROOF = -backlog 12000000 -sweep 10m -rounds 5
+
+proof: ## longer proofs with servers of their own: failovers, crashes, a backlog of 12 million; an hour
+	deploy/servers/servers run postgres15 postgres18 mariadb1011 mysql -- go test -v -timeout 3h \
+		-run 'Failover|CrashRecovery|Server.*Changes|Asleep|Sleep|Backlog|Standby|Numbering|Sequence' ./internal/e2e -long $(PROOF)
 
 bench: ## measures, on the same servers, and records the figures; quarter of an hour; SCENES=drain for one of them
 	deploy/servers/servers run -- $(MAKE) --no-print-directory measure

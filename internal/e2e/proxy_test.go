@@ -7,13 +7,13 @@ import (
 	"testing"
 )
 
-// proxy stands between relays and a broker, and cuts their connections.
+// proxy stands between relays and a server, and cuts their connections.
 type proxy struct {
 	listener net.Listener
-	target   string
 
-	mu   sync.Mutex
-	open map[net.Conn]bool // to either side
+	mu     sync.Mutex
+	target string
+	open   map[net.Conn]bool // to either side
 }
 
 // newProxy listens at an address, and ends with the test.
@@ -47,7 +47,7 @@ func (p *proxy) accept(running *sync.WaitGroup) {
 // serve carries bytes both ways until either side, or a cut, ends it.
 func (p *proxy) serve(client net.Conn) {
 	defer p.end(client)
-	server, err := net.Dial("tcp", p.target)
+	server, err := net.Dial("tcp", p.leads())
 	if err != nil {
 		return
 	}
@@ -61,6 +61,19 @@ func (p *proxy) serve(client net.Conn) {
 	_, _ = io.Copy(server, client)
 	_ = server.Close()
 	back.Wait()
+}
+
+func (p *proxy) leads() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.target
+}
+
+// redirect has connections lead to another server from now on.
+func (p *proxy) redirect(target string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.target = target
 }
 
 func (p *proxy) add(connections ...net.Conn) {

@@ -112,6 +112,12 @@ status_one() {
 	elif [[ -s $home.missing ]]; then echo "$name: can't be had: $(<"$home.missing")"; else echo "$name: down"; fi
 }
 
+# words_of_one: what starts the server, for a test that runs one of its own.
+words_of_one() {
+	if ! get; then say "$name: can't be had: $(<"$home.reason")" && return 1; fi
+	words
+}
+
 # write_env: the file that tests' environments are sourced from.
 write_env() {
 	local name file

@@ -5,6 +5,8 @@
 scheme=mysql
 url() { echo "$scheme://root:$password@127.0.0.1:$port/"; }
 
+words() { printf '%s\n' "${program[@]}"; }
+
 start() {
 	write_users && as_nobody mkdir "$dir/tmp" && quietly init_data && quietly launch && until_ready || { server_log && return 1; }
 }

@@ -4,6 +4,8 @@ stop_signal=QUIT # at once: the data are thrown away
 
 url() { echo "postgres://rowrelay:$password@127.0.0.1:$port/postgres?sslmode=disable"; }
 
+words() { echo "$bin/postgres"; }
+
 start() {
 	init_postgres && start_postgres || { postgres_log && return 1; }
 	head -n 1 "$dir/data/postmaster.pid" >"$home.pid"

@@ -1,0 +1,446 @@
+package e2e
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rowrelay/rowrelay/internal/testdb"
+	"github.com/rowrelay/rowrelay/outbox/dialect"
+	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/sqlstore"
+	"github.com/rowrelay/rowrelay/sinks"
+)
+
+var rounds = flag.Int("rounds", 1, "play the scenes in which a server loses its last second so often")
+
+// eachRound runs a test some times, one after the other.
+func eachRound(t *testing.T, test func(t *testing.T)) {
+	for n := range *rounds {
+		t.Run(fmt.Sprint("round ", n+1), test)
+	}
+}
+
+// gate is a sink that a test closes: then it refuses what is sent, or keeps it
+// waiting.
+type gate struct {
+	slow bool
+
+	mu       sync.Mutex
+	opened   chan struct{} // closed while messages pass
+	reached  chan struct{} // closed by the first that is stopped
+	arrivals []arrival
+}
+
+func newGate(slow bool) *gate {
+	g := &gate{slow: slow, opened: make(chan struct{})}
+	close(g.opened)
+	return g
+}
+
+// shut lets nothing pass, and returns what tells that a message came.
+func (g *gate) shut() (reached <-chan struct{}) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.opened, g.reached = make(chan struct{}), make(chan struct{})
+	return g.reached
+}
+
+func (g *gate) open() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	close(g.opened)
+}
+
+func (g *gate) knock() (opened chan struct{}) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if isOpen(g.opened) && isOpen(g.reached) {
+		close(g.reached)
+	}
+	return g.opened
+}
+
+func (g *gate) Open(context.Context) error {
+	if opened := g.knock(); !g.slow && isOpen(opened) {
+		return errors.New("the gate is shut")
+	}
+	return nil
+}
+
+func (*gate) Close(context.Context) error { return nil }
+
+// Order implements sinks.Ordered.
+func (*gate) Order() sinks.Order { return sinks.OrderAtomic }
+
+func (g *gate) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome {
+	opened := g.knock()
+	outcomes := make([]sinks.Outcome, len(batch))
+	if isOpen(opened) && !g.slow {
+		for i := range outcomes {
+			outcomes[i] = sinks.Outcome{Result: sinks.Unavailable, Reason: sinks.ReasonConnection}
+		}
+		return outcomes
+	}
+	select {
+	case <-opened:
+	case <-ctx.Done():
+		for i := range outcomes {
+			outcomes[i] = sinks.Outcome{Result: sinks.Unsent, Reason: sinks.ReasonCancelled}
+		}
+		return outcomes
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for i, m := range batch {
+		var a arrival
+		if _, err := fmt.Sscanf(string(m.Payload), `{"customer":%d,"number":%d}`, &a.customer, &a.number); err != nil {
+			outcomes[i] = sinks.Outcome{Result: sinks.Reject, Reason: sinks.ReasonInvalid}
+			continue
+		}
+		a.id, a.at = m.ID, time.Now()
+		g.arrivals, outcomes[i] = append(g.arrivals, a), sinks.Ok("")
+	}
+	return outcomes
+}
+
+func (g *gate) received() []arrival {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return slices.Clone(g.arrivals)
+}
+
+// embedded is a relay in the test's own process.
+type embedded struct {
+	log     tail
+	stopped chan struct{}
+	err     error // once it has stopped
+}
+
+// embed starts a relay over a store, which ends with the test.
+func (s *scene) embed(store relay.Store, claim relay.Claim, lease time.Duration, sink sinks.Sink) *embedded {
+	s.t.Helper()
+	e := &embedded{stopped: make(chan struct{})}
+	r, err := relay.New(store, relay.Options{
+		Claim: claim, Lease: lease, Logger: slog.New(slog.NewTextHandler(&e.log, nil)),
+		Sinks: map[string]relay.SinkOptions{"gate": {Sink: sink, Timeout: 2 * time.Minute, Reopen: relay.Backoff{Min: 100 * time.Millisecond, Max: 200 * time.Millisecond}}},
+	})
+	check(s.t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() { e.err = r.Run(ctx); close(e.stopped) }()
+	s.t.Cleanup(func() {
+		cancel()
+		r.Abort()
+		<-e.stopped
+		if s.t.Failed() {
+			s.t.Logf("the relay of %s ended with %v, and said:\n%s", s.Name, e.err, &e.log)
+		}
+	})
+	return e
+}
+
+// opens opens the scene's table as a relay does.
+func (s *scene) opens(db *sql.DB) *sqlstore.Store {
+	s.t.Helper()
+	d, err := dialect.ByName(s.Kind)
+	check(s.t, err)
+	store, err := sqlstore.Open(s.t.Context(), db, d, sqlstore.Options{})
+	check(s.t, err)
+	return store
+}
+
+// comesTrue waits for a condition, and says whether it came to be.
+func comesTrue(within time.Duration, condition func() bool) bool {
+	for end := time.Now().Add(within); time.Now().Before(end); <-time.After(50 * time.Millisecond) {
+		if condition() {
+			return true
+		}
+	}
+	return false
+}
+
+// idle waits until no message is left that could be delivered. The server may
+// have gone meanwhile.
+func (s *scene) idle(within time.Duration) bool {
+	return comesTrue(within, func() bool {
+		status, err := s.store.Status(s.t.Context())
+		return err == nil && status.Counts[relay.StatePending]+status.Counts[relay.StateClaimed]+status.Counts[relay.StateRetry] == 0
+	})
+}
+
+// ids are the messages that the table has, whatever became of them.
+func (s *scene) ids() map[string]bool {
+	s.t.Helper()
+	rows, err := s.DB.QueryContext(s.t.Context(), "SELECT message_id FROM outbox_messages")
+	check(s.t, err)
+	defer rows.Close()
+	ids := map[string]bool{}
+	for rows.Next() {
+		var id string
+		check(s.t, rows.Scan(&id))
+		ids[id] = true
+	}
+	check(s.t, rows.Err())
+	return ids
+}
+
+// highest is the highest id of a message that waits; 0 for none.
+func (s *scene) highest() (id int) {
+	s.t.Helper()
+	check(s.t, s.DB.QueryRowContext(s.t.Context(), "SELECT coalesce(max(id), 0) FROM outbox").Scan(&id))
+	return id
+}
+
+// claimed counts the rows of the table that a relay has claimed.
+func (s *scene) claimed() (n int) {
+	s.t.Helper()
+	check(s.t, s.DB.QueryRowContext(s.t.Context(), "SELECT count(*) FROM outbox WHERE claim_token IS NOT NULL").Scan(&n))
+	return n
+}
+
+// insist repeats what fails while a server is gone.
+func (s *scene) insist(what string, work func() error) {
+	s.t.Helper()
+	var err error
+	if !comesTrue(time.Minute, func() bool { err = work(); return err == nil }) {
+		s.t.Fatalf("%s: %v", what, err)
+	}
+}
+
+const againCustomers = 20
+
+// writeAgain writes orders in one transaction, by the same customer for the same
+// id each time, and returns the first and the last of these ids.
+func (s *scene) writeAgain(count, number int) (first, last int) {
+	s.t.Helper()
+	s.insist("learn the next id", func() (err error) { first, err = s.nextID(number); return err })
+	n := first
+	customer := func() int { n++; return (n - 1) % againCustomers }
+	s.insist("write messages", func() error { return s.orders(s.t.Context(), count, customer, number+1, true) })
+	if last = s.highest(); last != first+count-1 {
+		s.t.Fatalf("%d messages have the ids %d to %d", count, first, last)
+	}
+	return first, last
+}
+
+// nextID is the id of the message that is written next. The one before it is
+// given out for nothing.
+func (s *scene) nextID(number int) (int, error) {
+	tx, err := s.DB.BeginTx(s.t.Context(), nil)
+	if err != nil {
+		return 0, err
+	}
+	defer tx.Rollback()
+	if err := s.write(s.t.Context(), tx, "orders", 0, number); err != nil {
+		return 0, err
+	}
+	var id int
+	err = tx.QueryRowContext(s.t.Context(), "SELECT max(id) FROM outbox").Scan(&id)
+	return id + 1, err
+}
+
+// loser is a server that loses what was committed last, and gives its ids again.
+type loser struct {
+	server *own
+	at     string
+	lease  time.Duration // of relays
+	scene  func(name string) *scene
+	relays string // settings of their sessions
+	ready  func() // what was committed before will be kept
+	lose   func() // what was committed since is lost
+}
+
+// failing is a pair that fails over.
+func failing(t *testing.T, name string) loser {
+	p := newPair(t, name, 0)
+	return loser{server: p.primary, at: p.front.address(), lease: 15 * time.Second, scene: p.scene, lose: p.failOver, ready: func() { p.caughtUp(); p.part() }}
+}
+
+// crashing is a server on which nobody waits for the disk: neither producers, as
+// some do, nor relays, lest it be up to chance what is lost. The process that would
+// write for them has stopped, as if the disk were slow, and then it is killed: the
+// server recovers, as from the crash of any of its processes.
+func crashing(t *testing.T) loser {
+	s := newOwn(t, "postgres15", testdb.Postgres, "-c", "wal_buffers=64MB")
+	s.start()
+	db, writer := s.open(s.address(), "", ""), 0
+	const unsafe = "-c synchronous_commit=off"
+	return loser{server: s, at: s.address(), lease: 15 * time.Second, relays: unsafe,
+		scene: func(name string) *scene { return s.scene(s.address(), name, unsafe) },
+		ready: func() {
+			s.exec("CHECKPOINT")
+			check(t, db.QueryRowContext(t.Context(), "SELECT pid FROM pg_stat_activity WHERE backend_type = 'walwriter'").Scan(&writer))
+			check(t, syscall.Kill(writer, syscall.SIGSTOP))
+		},
+		lose: func() {
+			check(t, syscall.Kill(writer, syscall.SIGKILL))
+			eventually(t, time.Minute, "the server has recovered", func() bool {
+				var now int
+				err := db.QueryRowContext(t.Context(), "SELECT pid FROM pg_stat_activity WHERE backend_type = 'walwriter'").Scan(&now)
+				return err == nil && now != writer
+			})
+		},
+	}
+}
+
+// shop is a table whose relay has messages in memory when its server loses them.
+type shop struct {
+	*scene
+	claim   relay.Claim
+	gate    *gate
+	highest int // of the ids that were lost
+	lost    map[string]bool
+}
+
+// A relay has 400 messages in memory that its sink doesn't take; the server loses
+// them, and gives their ids to 300 others. When the sink is back these arrive, in
+// their order.
+func idsComeAgain(t *testing.T, from loser, claims ...relay.Claim) {
+	t.Helper()
+	var shops []*shop
+	for _, claim := range claims {
+		for _, slow := range []bool{false, true} {
+			s := &shop{scene: from.scene(fmt.Sprintf("by_%s_%s", claim, map[bool]string{false: "down", true: "slow"}[slow])), claim: claim, gate: newGate(slow)}
+			shops = append(shops, s)
+			s.embed(s.opens(from.server.open(from.at, s.Name, from.relays)), claim, from.lease, s.gate)
+			check(t, s.orders(t.Context(), 50, func() int { return 1 }, 1, true))
+			s.settled(30 * time.Second)
+		}
+	}
+	from.ready()
+	for _, s := range shops {
+		reached := s.gate.shut()
+		_, s.highest = s.writeAgain(400, 1000)
+		select {
+		case <-reached:
+		case <-time.After(30 * time.Second):
+			t.Fatalf("%s: nothing has reached the gate", s.Name)
+		}
+		s.lost = s.ids()
+	}
+	from.lose()
+	again := 0
+	for _, s := range shops {
+		first, last := s.writeAgain(300, 2000)
+		again = max(again, min(last, s.highest)-first+1)
+		if s.claim == relay.ByRows && s.gate.slow { // whose sink is not known to be down
+			comesTrue(10*time.Second, func() bool { return s.claimed() > 250 })
+		}
+		s.gate.open()
+	}
+	if again < 250 {
+		t.Errorf("the scene has failed: only %d ids were given again", again)
+	}
+	for _, s := range shops {
+		s.judgeKept()
+	}
+}
+
+// judgeKept checks that what the server has kept arrived, in its order.
+func (s *shop) judgeKept() {
+	s.t.Helper()
+	idle := s.idle(30 * time.Second)
+	kept, arrived := s.ids(), map[string]bool{}
+	var theirs []arrival
+	for _, a := range s.gate.received() {
+		if kept[a.id] {
+			theirs = append(theirs, a)
+			arrived[a.id] = true
+		}
+	}
+	name, lost := s.Name, 0
+	for id := range kept {
+		if s.lost[id] {
+			delete(s.lost, id)
+		}
+		if !arrived[id] {
+			lost++
+		}
+	}
+	s.t.Logf("%s: the server lost %d messages and kept %d, of which %d never arrived", name, len(s.lost), len(kept), lost)
+	if lost > 0 {
+		s.t.Errorf("%s: %d messages that are in the table never arrived", name, lost)
+	}
+	if !idle {
+		s.t.Errorf("%s: messages wait though the sink is back: %v", name, s.status().Counts)
+	}
+	if want := s.committed(); len(kept) != want {
+		s.t.Errorf("%s: the table has %d messages of %d orders", name, len(kept), want)
+	}
+	if s.claim == relay.ByLanes {
+		judge(s.t, theirs)
+	} else {
+		tally(s.t, theirs)
+	}
+}
+
+// An asynchronous standby takes the place of its primary, and gives out again the
+// ids of the messages that it never got.
+func TestFailoverLosesNoMessageThatTheNewPrimaryHas(t *testing.T) {
+	t.Parallel()
+	for name := range pairs {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			eachRound(t, func(t *testing.T) { idsComeAgain(t, failing(t, name), relay.ByLanes, relay.ByRows) })
+		})
+	}
+}
+
+// A server recovers from a crash of one of its processes, without what nobody had
+// waited for.
+func TestCrashRecoveryLosesNoMessageThatTheServerHas(t *testing.T) {
+	t.Parallel()
+	eachRound(t, func(t *testing.T) { idsComeAgain(t, crashing(t), relay.ByLanes, relay.ByRows) })
+}
+
+// The server that the first read comes to isn't the one on which the table was
+// opened: its ids are lower, those that it gives out after that read, too.
+func TestServerThatChangesBetweenOpenAndTheFirstRead(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"postgres15", "mariadb1011"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			eachRound(t, func(t *testing.T) { anotherServer(t, failing(t, name)) })
+		})
+	}
+}
+
+func anotherServer(t *testing.T, from loser) {
+	type opened struct {
+		*shop
+		db    *sql.DB
+		store relay.Store
+	}
+	var all []*opened
+	for _, claim := range []relay.Claim{relay.ByLanes, relay.ByRows} {
+		s := from.scene("by_" + string(claim))
+		all = append(all, &opened{shop: &shop{scene: s, claim: claim, gate: newGate(false)}, db: from.server.open(from.at, s.Name, from.relays)})
+	}
+	from.ready()
+	for _, s := range all {
+		s.writeAgain(400, 1)
+		s.lost, s.store = s.ids(), s.opens(s.db)
+	}
+	from.lose()
+	for _, s := range all {
+		s.insist("reach the server", func() error { return s.db.PingContext(t.Context()) })
+		s.embed(s.store, s.claim, from.lease, s.gate)
+		s.insist("write a message", func() error { return s.order(t.Context(), 0, 1000, true) })
+		s.idle(30 * time.Second)
+	}
+	for _, s := range all {
+		for n := range 20 {
+			check(t, s.order(t.Context(), n, 2000+n, true))
+			s.idle(time.Second / 4)
+		}
+		s.judgeKept()
+	}
+}

@@ -1,0 +1,99 @@
+package e2e
+
+import (
+	"fmt"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// scheduled is how many messages become due as relays wake up.
+const scheduled = 100
+
+// Relays by rows are stopped, as a machine that is suspended stops them; the table
+// is claimed by lanes meanwhile. When they go on, messages have just become due:
+// none of these is put where no relay by lanes looks any more.
+func TestRelaysByRowsThatSleepThroughTheChangeToLanes(t *testing.T) {
+	t.Parallel()
+	eachRound(t, func(t *testing.T) {
+		t.Parallel()
+		s, e := newScene(t, "postgres15/pgx"), newEndpoint(t)
+		var sleepers []*process
+		for n := range 8 {
+			path := fmt.Sprint("/sleeper-", n)
+			sleepers = append(sleepers, s.relay(path, e.URL+path, "--claim", "rows", "--lease", "1s"))
+		}
+		s.writeOrders(200, 1)
+		s.settled(30 * time.Second)
+		due := s.schedule(scheduled, 8*time.Second)
+		eventually(t, 6*time.Second, "the scheduled messages are put away", func() bool {
+			return s.number("SELECT count(*) FROM outbox_held WHERE state = 'scheduled'") == scheduled
+		})
+		signalAll(t, syscall.SIGSTOP, sleepers...)
+		eventually(t, 20*time.Second, "the relays by rows count as dead", func() bool {
+			return s.number("SELECT count(*) FROM outbox_relays WHERE until > now()") == 0
+		})
+		awake := s.relay("lanes", e.URL+"/lanes")
+		s.writeOrders(500, 1000)
+		eventually(t, 30*time.Second, "the relay by lanes has delivered", func() bool { return s.left() == 0 })
+		<-time.After(time.Until(due.Add(-300 * time.Millisecond)))
+		signalAll(t, syscall.SIGSTOP, awake) // it would be faster, now and then
+		<-time.After(time.Until(due.Add(100 * time.Millisecond)))
+		signalAll(t, syscall.SIGCONT, sleepers...)
+		<-time.After(time.Second)
+		signalAll(t, syscall.SIGCONT, awake)
+		if !comesTrue(15*time.Second, func() bool { return s.left() == 0 }) {
+			t.Errorf("%d messages wait, and nobody looks for them", s.left())
+		}
+		s.judgeAsleep(e.received(), 700+scheduled)
+	})
+}
+
+// judgeAsleep checks that all arrived, and by the relay by lanes what was due when
+// the others woke up.
+func (s *scene) judgeAsleep(arrivals []arrival, want int) {
+	s.t.Helper()
+	arrived, stray, lost := map[string]bool{}, 0, 0
+	for _, a := range arrivals {
+		arrived[a.id] = true
+		if a.customer > scheduledCustomers && a.from != "/lanes" {
+			stray++
+		}
+	}
+	for id := range s.ids() {
+		if !arrived[id] {
+			lost++
+		}
+	}
+	s.t.Logf("%d messages of %d arrived, %d never did, %d by a relay that claims by rows", len(arrived), want, lost, stray)
+	if lost > 0 || stray > 0 || len(arrived) != want {
+		s.t.Errorf("%d messages of %d arrived, %d never did, %d by a relay that claims by rows", len(arrived), want, lost, stray)
+	}
+}
+
+// scheduledCustomers are all above this number.
+const scheduledCustomers = 1000
+
+// schedule writes messages that are due after a time, and returns when that is.
+func (s *scene) schedule(count int, after time.Duration) time.Time {
+	s.t.Helper()
+	due := time.Now().Add(after)
+	_, err := s.DB.ExecContext(s.t.Context(), `INSERT INTO outbox (topic, message_key, payload_text, available_at)
+		SELECT 'orders', 'late-' || n, format('{"customer":%s,"number":1}', n + $3::int), $2 FROM generate_series(1, $1::int) AS n`, count, due, scheduledCustomers)
+	check(s.t, err)
+	return due
+}
+
+// number is what a query counts.
+func (s *scene) number(query string) (n int) {
+	s.t.Helper()
+	check(s.t, s.DB.QueryRowContext(s.t.Context(), query).Scan(&n))
+	return n
+}
+
+func signalAll(t *testing.T, signal syscall.Signal, processes ...*process) {
+	t.Helper()
+	for _, p := range processes {
+		check(t, p.command.Process.Signal(signal))
+	}
+}

@@ -1,0 +1,234 @@
+package e2e
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rowrelay/rowrelay/internal/testdb"
+)
+
+var (
+	backlog = flag.Int("backlog", 20_000, "so many messages wait for a sink that is down; the proof has 12 million")
+	sweep   = flag.Duration("sweep", 0, "how long a relay on MySQL or MariaDB waits between two looks at all rows; 0 waits for none")
+)
+
+// manyWait is a number of rows that can't be walked within a lease. With fewer
+// nothing is judged by the clock.
+const manyWait = 1_000_000
+
+// Many messages wait for a sink that is down, and the server is restarted: those
+// of the other sink arrive within a second all the while.
+func TestBacklogAndARestartHoldUpNoOtherSink(t *testing.T) {
+	t.Parallel()
+	server := newOwn(t, "postgres15", testdb.Postgres, "-c", "shared_buffers=512MB", "-c", "max_wal_size=16GB", "-c", "wal_level=minimal", "-c", "max_wal_senders=0")
+	server.start()
+	b := newBehind(server)
+	b.fill(500_000, `INSERT INTO outbox (topic, message_key, payload_text) SELECT 'down', 'customer-' || (n % 1000 + 100), '{}' FROM generate_series(1, $1::int) AS n`)
+	b.begin()
+	b.last("before", lasting(time.Second, 20*time.Second))
+	for _, way := range []struct {
+		name   string
+		signal syscall.Signal
+	}{{"fast", syscall.SIGINT}, {"immediate", syscall.SIGQUIT}} {
+		server.exec("CHECKPOINT") // what is to be recovered isn't the relay's matter
+		b.restart(way.signal)
+		b.last("after a restart, "+way.name, lasting(3*time.Second, time.Minute))
+	}
+	b.judge()
+}
+
+// The same on MySQL and MariaDB, where all rows are looked at now and then.
+func TestBacklogAndASweepHoldUpNoOtherSink(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"mariadb1011", "mysql"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := newOwn(t, name, pairs[name], "--innodb-buffer-pool-size=1G", "--disable-log-bin", "--max-connections=200")
+			server.start()
+			b := newBehind(server)
+			b.fill(1000, `INSERT INTO outbox (topic, message_key, payload_text)
+				WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 1000)
+				SELECT 'down', concat('customer-', n + 100), '{}' FROM numbers LIMIT ?`)
+			b.fill(250_000, `INSERT INTO outbox (topic, message_key, payload_text) SELECT topic, message_key, payload_text FROM outbox LIMIT ?`)
+			b.begin()
+			b.last("before", lasting(time.Second, 20*time.Second))
+			b.last("with a sweep", *sweep+lasting(time.Second, 30*time.Second))
+			b.judge()
+		})
+	}
+}
+
+// behind is a table with a backlog, and a stream of messages for a sink that is up.
+type behind struct {
+	*scene
+	server *own
+	up     *endpoint
+	filled int
+	runs   *process
+
+	mu      sync.Mutex
+	written map[int]time.Time // when the message of this number was committed
+	stopped []span            // when there was no server
+	parts   []part
+}
+
+type span struct{ from, to time.Time }
+
+// part is what is told of a stretch of time.
+type part struct {
+	name string
+	span
+}
+
+func newBehind(server *own) *behind {
+	b := &behind{scene: server.scene(server.address(), "shop", ""), server: server, up: newEndpoint(server.t), written: map[int]time.Time{}}
+	file := filepath.Join(b.t.TempDir(), "rowrelay.yaml")
+	check(b.t, os.WriteFile(file, fmt.Appendf(nil, twoSinks, b.URL, b.up.URL), 0o600))
+	b.runs = b.start("relay", "run", "--config", file)
+	return b
+}
+
+// fill adds rows to the backlog by a statement, so many at a time, up to its size;
+// the relay passes them over meanwhile. A step that would double it is the last.
+func (b *behind) fill(step int, statement string) {
+	b.t.Helper()
+	began := time.Now()
+	for size := min(step, *backlog-b.filled); size > 0; size = min(step, *backlog-b.filled) {
+		result, err := b.DB.ExecContext(b.t.Context(), statement, size)
+		check(b.t, err)
+		n, err := result.RowsAffected()
+		check(b.t, err)
+		b.filled += int(n)
+		if step == 1000 {
+			break
+		}
+	}
+	b.t.Logf("%d messages wait after %v more", b.filled, time.Since(began).Round(time.Second))
+}
+
+// begin begins the stream of a hundred messages a second, once the relay has
+// passed the backlog and single messages are prompt.
+func (b *behind) begin() {
+	b.t.Helper()
+	began, prompt, number := time.Now(), 0, 0
+	for prompt < 20 && time.Since(began) < 30*time.Minute { // also what the server does after so many writes is over then
+		number++
+		check(b.t, b.orderTo(b.t.Context(), "up", number, number, true))
+		prompt++
+		if !comesTrue(time.Second/2, func() bool { return len(b.up.received()) == number }) {
+			prompt = 0
+			eventually(b.t, 30*time.Minute, "the message is delivered", func() bool { return len(b.up.received()) == number })
+		}
+	}
+	b.t.Logf("the relay passed the backlog in %v more", time.Since(began).Round(time.Millisecond))
+	ctx, cancel := context.WithCancel(context.Background())
+	var writing sync.WaitGroup
+	writing.Go(func() {
+		tick := time.NewTicker(10 * time.Millisecond)
+		defer tick.Stop()
+		for number++; ; number++ {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+			if b.orderTo(ctx, "up", number%50, number, true) == nil {
+				b.mu.Lock()
+				b.written[number] = time.Now()
+				b.mu.Unlock()
+			}
+		}
+	})
+	b.t.Cleanup(func() { cancel(); writing.Wait() })
+}
+
+// last lets the stream go on for a time.
+func (b *behind) last(name string, length time.Duration) {
+	from := time.Now()
+	<-time.After(length)
+	b.parts = append(b.parts, part{name, span{from, time.Now()}})
+}
+
+// restart stops the server by a signal and starts it again.
+func (b *behind) restart(signal syscall.Signal) {
+	b.t.Helper()
+	from := time.Now()
+	b.server.signal(signal)
+	b.server.start()
+	b.stopped = append(b.stopped, span{from, time.Now()})
+	b.t.Logf("the server was away for %v", time.Since(from).Round(time.Millisecond))
+}
+
+// judge tells how late messages were, and checks that none is missing, and that
+// each came within a second, if it was written a second after a restart or later.
+func (b *behind) judge() {
+	b.t.Helper()
+	b.mu.Lock()
+	written := maps.Clone(b.written)
+	b.mu.Unlock()
+	end := time.Now()
+	var arrived map[int]time.Time
+	comesTrue(15*time.Second, func() bool {
+		arrived = map[int]time.Time{}
+		for _, a := range b.up.received() {
+			if _, again := arrived[a.number]; !again {
+				arrived[a.number] = a.at
+			}
+		}
+		missing := 0
+		for number := range written {
+			if arrived[number].IsZero() {
+				missing++
+			}
+		}
+		return missing == 0
+	})
+	for _, p := range b.parts {
+		var lags []time.Duration
+		missing := 0
+		for number, at := range written {
+			if at.Before(p.from.Add(b.grace(p))) || at.After(p.to) {
+				continue
+			}
+			to := arrived[number]
+			if to.IsZero() {
+				to, missing = end.Add(15*time.Second), missing+1
+			}
+			lags = append(lags, max(0, to.Sub(at)))
+		}
+		if len(lags) == 0 {
+			b.t.Errorf("%s: nothing was written", p.name)
+			continue
+		}
+		slices.Sort(lags)
+		q := quantiles(lags)
+		most := lags[len(lags)-1].Round(time.Millisecond)
+		b.t.Logf("%d wait, %s: %d messages, p50 %v, p99 %v, max %v; %d never came", b.filled, p.name, len(lags), q[0], q[1], most, missing)
+		if missing > 0 {
+			b.t.Errorf("%s: %d of %d messages never came", p.name, missing, len(lags))
+		}
+		if b.filled >= manyWait && most > time.Second {
+			b.t.Errorf("%s: a message came after %v", p.name, most)
+		}
+	}
+	b.t.Logf("the relay has %d MiB in memory", b.runs.resident(b.t))
+}
+
+// grace is what is left out of a stretch that begins with a restart.
+func (b *behind) grace(p part) time.Duration {
+	for _, s := range b.stopped {
+		if d := p.from.Sub(s.to); d >= 0 && d < 100*time.Millisecond {
+			return time.Second
+		}
+	}
+	return 0
+}

@@ -1,0 +1,181 @@
+package e2e
+
+import (
+	"database/sql"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rowrelay/rowrelay/relay"
+)
+
+// anew are the ways in which ids begin anew, by the target that knows them.
+var anew = []struct{ target, name, statement string }{
+	{"postgres15/pgx", "RESTART IDENTITY", "TRUNCATE outbox RESTART IDENTITY"},
+	{"postgres18/pgx", "setval", "SELECT setval(pg_get_serial_sequence('outbox', 'id'), 1, false)"},
+	{"mariadb1011/gosql", "TRUNCATE", "TRUNCATE outbox"},
+	{"mysql/gosql", "TRUNCATE", "TRUNCATE outbox"},
+	{"sqlite/modernc", "sqlite_sequence", "DELETE FROM sqlite_sequence WHERE name = 'outbox'"},
+}
+
+const anewCustomers = 20
+
+// Ids begin anew while no relay lives: the next drain delivers all that is
+// written then, in order, or says that it couldn't.
+func TestNumberingThatBeginsAnewBeforeADrain(t *testing.T) {
+	t.Parallel()
+	for _, way := range anew {
+		t.Run(way.target+"/"+way.name, func(t *testing.T) {
+			t.Parallel()
+			s, e := newScene(t, way.target), newEndpoint(t)
+			s.writeOrders(1500, 1)
+			if err := s.drain(e); err != nil {
+				t.Fatalf("the first drain: %v", err)
+			}
+			s.beginAnew(way.statement)
+			s.writeOrders(1000, 10_000)
+			err := s.drain(e)
+			if left := s.left(); err == nil && left > 0 {
+				t.Errorf("the drain ended well, and %d messages wait that could be delivered", left)
+			} else if err != nil {
+				t.Errorf("the drain of the messages with low ids: %v", err)
+			}
+			s.judgeAnew(e, 2500)
+		})
+	}
+}
+
+// Ids begin anew under a living relay: each message arrives once, is marked, and
+// so is what comes after.
+func TestNumberingThatBeginsAnewUnderARelay(t *testing.T) {
+	t.Parallel()
+	for _, way := range anew {
+		t.Run(way.target+"/"+way.name, func(t *testing.T) {
+			t.Parallel()
+			s, e := newScene(t, way.target), newEndpoint(t)
+			s.relay("relay", e.URL+"/relay")
+			s.writeOrders(500, 1)
+			s.settled(30 * time.Second)
+			s.beginAnew(way.statement)
+			s.writeOrders(1000, 10_000)
+			comesTrue(15*time.Second, func() bool { return s.left() == 0 })
+			s.writeOrders(100, 20_000)
+			if !comesTrue(15*time.Second, func() bool { return s.left() == 0 }) {
+				t.Errorf("%d messages are not marked", s.left())
+			}
+			if v := s.judgeAnew(e, 1600); len(v.duplicates) > 0 {
+				t.Errorf("%d messages came again, and no relay died", len(v.duplicates))
+			}
+		})
+	}
+}
+
+// writeOrders writes messages, a hundred in a transaction.
+func (s *scene) writeOrders(count, number int) {
+	s.t.Helper()
+	for n := 0; n < count; n += 100 {
+		by := n
+		check(s.t, s.orders(s.t.Context(), min(100, count-n), func() int { by++; return by % anewCustomers }, number+n, true))
+	}
+}
+
+// beginAnew runs a statement after which ids begin anew, and sees that they do.
+func (s *scene) beginAnew(statement string) {
+	s.t.Helper()
+	_, err := s.DB.ExecContext(s.t.Context(), statement)
+	check(s.t, err)
+	id, err := s.nextID(9_999)
+	check(s.t, err)
+	if id != 2 {
+		s.t.Fatalf("the next id is %d, want 2", id)
+	}
+}
+
+// drain runs "rowrelay run --drain" to its end.
+func (s *scene) drain(e *endpoint, arguments ...string) error {
+	s.t.Helper()
+	p := s.relay("drain", e.URL+"/drain", append([]string{"--drain", "--drain-limit", "20s"}, arguments...)...)
+	select {
+	case <-p.exited:
+	case <-time.After(time.Minute):
+		s.t.Fatal("the drain doesn't end")
+	}
+	if p.err != nil {
+		return fmt.Errorf("%w: %s", p.err, p.log)
+	}
+	return nil
+}
+
+// left counts the rows that could be delivered.
+func (s *scene) left() (n int) {
+	s.t.Helper()
+	check(s.t, s.DB.QueryRowContext(s.t.Context(), "SELECT count(*) FROM outbox_messages WHERE state IN ('pending', 'claimed', 'retry')").Scan(&n))
+	return n
+}
+
+func (s *scene) judgeAnew(e *endpoint, want int) verdict {
+	s.t.Helper()
+	arrivals := e.received()
+	v := judge(s.t, arrivals)
+	s.t.Logf("%d of %d messages arrived, %d times again", v.distinct, want, len(arrivals)-v.distinct)
+	if v.distinct != want {
+		s.t.Errorf("%d messages of %d arrived", v.distinct, want)
+	}
+	if done := s.status().Counts[relay.StateDone]; int(done) != want {
+		s.t.Errorf("the table keeps %d delivered messages, want %d", done, want)
+	}
+	return v
+}
+
+// Each connection takes fifty ids at a time from a sequence that its owner has
+// told to: what comes after may have a lower id. Nothing is lost, or the check and
+// the relay say what is wrong.
+func TestSequenceWithACache(t *testing.T) {
+	t.Parallel()
+	for _, target := range []string{"postgres15/pgx", "postgres18/pq"} {
+		for _, claim := range []string{"lanes", "rows"} {
+			t.Run(target+"/"+claim, func(t *testing.T) {
+				t.Parallel()
+				s, e := newScene(t, target), newEndpoint(t)
+				_, err := s.DB.ExecContext(t.Context(), "ALTER TABLE outbox ALTER COLUMN id SET CACHE 50")
+				check(t, err)
+				checked := s.start("check", "check", "--database", s.URL, "--claim", claim)
+				<-checked.exited
+				running := s.relay("relay", e.URL+"/relay", "--claim", claim)
+				s.writeInTurns(4, 60)
+				found := checked.err != nil && strings.Contains(checked.log.String(), "CACHE")
+				if told := strings.Contains(running.log.String(), "CACHE"); found && told && !isOpen(running.exited) {
+					return // refused
+				}
+				comesTrue(10*time.Second, func() bool { return s.left() == 0 })
+				v := tally(t, e.received())
+				t.Logf("%d of %d messages arrived", v.distinct, s.committed())
+				if v.distinct != s.committed() {
+					t.Errorf("%d messages of %d arrived; the check failed: %v, and named the cache: %v", v.distinct, s.committed(), checked.err != nil, found)
+				}
+			})
+		}
+	}
+}
+
+// writeInTurns writes messages from connections that take turns.
+func (s *scene) writeInTurns(connections, each int) {
+	s.t.Helper()
+	all := make([]*sql.Conn, connections)
+	for i := range all {
+		connection, err := s.DB.Conn(s.t.Context())
+		check(s.t, err)
+		defer connection.Close()
+		all[i] = connection
+	}
+	for n := range each {
+		for by, connection := range all {
+			tx, err := connection.BeginTx(s.t.Context(), nil)
+			check(s.t, err)
+			check(s.t, s.write(s.t.Context(), tx, "orders", by, n+1))
+			check(s.t, tx.Commit())
+		}
+		<-time.After(20 * time.Millisecond) // so that a relay reads in between
+	}
+}

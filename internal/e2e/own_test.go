@@ -1,0 +1,319 @@
+package e2e
+
+import (
+	"crypto/rand"
+	"database/sql"
+	"fmt"
+	"io"
+	mathrand "math/rand/v2"
+	"net"
+	"net/url"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rowrelay/rowrelay/internal/testdb"
+)
+
+// own is a database server of a test's own, which it may kill. It ends with the
+// test, and also with a test process that is killed. Its data survive a server
+// that dies, not a machine.
+type own struct {
+	t       *testing.T
+	kind    string // as in testdb
+	words   []string
+	folder  string
+	port    int
+	secret  string
+	options []string
+	process *exec.Cmd     // the last one that was started
+	exited  chan struct{} // closed when it has ended
+}
+
+// newOwn makes a server of one of the names in deploy/servers, with these options
+// beside those that all have. It doesn't run yet.
+func newOwn(t *testing.T, name, kind string, options ...string) *own {
+	t.Helper()
+	s := blank(t, kind, wordsOf(t, name), rand.Text(), options)
+	switch kind {
+	case testdb.Postgres:
+		s.write("password", s.secret)
+		s.run(s.beside("initdb"), "--pgdata="+s.data(), "--username=rowrelay", "--pwfile="+s.path("password"), "--auth=scram-sha-256", "--encoding=UTF8", "--locale=C.UTF-8", "--no-sync")
+	case testdb.MariaDB:
+		s.run("mkdir", s.data())
+		s.feed(mariadbTables(t), s.words[0], append(append(s.words[1:], s.common()...), "--bootstrap")...)
+	case testdb.MySQL:
+		s.run(s.words[0], append(append(s.words[1:], s.common()...), "--initialize-insecure")...)
+	}
+	return s
+}
+
+// mariadbTables are a MariaDB's own, as deploy/servers makes them.
+func mariadbTables(t *testing.T) string {
+	t.Helper()
+	all := "CREATE DATABASE mysql;\nUSE mysql;\nSET @auth_root_socket = NULL, @skip_auth_anonymous = 1;\n"
+	for _, name := range []string{"mysql_system_tables", "mysql_performance_tables", "mysql_system_tables_data"} {
+		text, err := os.ReadFile("/usr/share/mysql/" + name + ".sql")
+		check(t, err)
+		for line := range strings.Lines(string(text)) {
+			if !strings.Contains(line, "@current_hostname") {
+				all += line
+			}
+		}
+	}
+	return all
+}
+
+// blank is a server without data.
+func blank(t *testing.T, kind string, words []string, secret string, options []string) *own {
+	t.Helper()
+	folder, err := os.MkdirTemp("", "rowrelay-own-") // not the test's, into which another user can't see
+	check(t, err)
+	s := &own{t: t, kind: kind, words: words, folder: folder, secret: secret, port: freePort(t), options: options}
+	t.Cleanup(func() {
+		s.kill()
+		for range 100 { // what a killed server has started ends a little later
+			if os.RemoveAll(folder) == nil {
+				return
+			}
+			<-time.After(50 * time.Millisecond)
+		}
+		t.Errorf("%s can't be removed", folder)
+	})
+	if who := unprivileged(t); who != nil {
+		check(t, os.Chown(folder, int(who.Uid), int(who.Gid)))
+	}
+	if kind != testdb.Postgres {
+		s.write("users.sql", fmt.Sprintf("CREATE USER IF NOT EXISTS root@'%%' IDENTIFIED BY '%s';\nGRANT ALL ON *.* TO root@'%%' WITH GRANT OPTION;\n"+
+			"DROP USER IF EXISTS root@localhost, root@127.0.0.1, root@'::1';\n", secret))
+	}
+	return s
+}
+
+// copied is a server of the same kind with the same data.
+func (s *own) copied(options ...string) *own {
+	s.t.Helper()
+	other := blank(s.t, s.kind, s.words, s.secret, options)
+	s.run("cp", "-a", s.data(), other.data())
+	_ = os.Remove(filepath.Join(other.data(), "auto.cnf")) // MySQL's own name
+	return other
+}
+
+// wordsOf are what starts a server.
+func wordsOf(t *testing.T, name string) []string {
+	t.Helper()
+	if os.Getenv("ROWRELAY_TEST_"+strings.ToUpper(name)) == "" {
+		missing(t, "ROWRELAY_TEST_"+strings.ToUpper(name))
+	}
+	out, err := exec.Command("../../deploy/servers/servers", "words", name).Output()
+	check(t, err)
+	return strings.Fields(string(out))
+}
+
+// freePort lies below the range from which clients get theirs.
+func freePort(t *testing.T) int {
+	t.Helper()
+	for range 100 {
+		port := 20000 + mathrand.IntN(10000)
+		if listener, err := net.Listen("tcp", fmt.Sprint("127.0.0.1:", port)); err == nil {
+			check(t, listener.Close())
+			return port
+		}
+	}
+	t.Fatal("no port is free")
+	return 0
+}
+
+// unprivileged is a user as whom servers run, since some refuse to run as root;
+// nil if that is the test's own.
+func unprivileged(t *testing.T) *syscall.Credential {
+	t.Helper()
+	if os.Getuid() != 0 {
+		return nil
+	}
+	who, err := user.Lookup("postgres")
+	if err != nil {
+		who, err = user.Lookup("nobody")
+	}
+	check(t, err)
+	uid, err := strconv.ParseUint(who.Uid, 10, 32)
+	check(t, err)
+	gid, err := strconv.ParseUint(who.Gid, 10, 32)
+	check(t, err)
+	return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
+}
+
+func (s *own) path(name string) string   { return filepath.Join(s.folder, name) }
+func (s *own) data() string              { return s.path("data") }
+func (s *own) beside(name string) string { return filepath.Join(filepath.Dir(s.words[0]), name) }
+
+// write makes a file that only the server's user may read.
+func (s *own) write(name, text string) {
+	s.t.Helper()
+	check(s.t, os.WriteFile(s.path(name), []byte(text), 0o600))
+	if who := unprivileged(s.t); who != nil {
+		check(s.t, os.Chown(s.path(name), int(who.Uid), int(who.Gid)))
+	}
+}
+
+// run runs a program as the server's user, to its end.
+func (s *own) run(program string, arguments ...string) {
+	s.t.Helper()
+	s.feed("", program, arguments...)
+}
+
+// feed is run for a program that reads what is fed to it.
+func (s *own) feed(input, program string, arguments ...string) {
+	s.t.Helper()
+	command := exec.CommandContext(s.t.Context(), program, arguments...)
+	command.Dir, command.Env, command.Stdin = s.folder, append(os.Environ(), "PGPASSWORD="+s.secret), strings.NewReader(input)
+	command.SysProcAttr = &syscall.SysProcAttr{Credential: unprivileged(s.t)}
+	if out, err := command.CombinedOutput(); err != nil {
+		s.t.Fatalf("%s: %v\n%s", filepath.Base(program), err, out)
+	}
+}
+
+// common are what a MySQL or MariaDB has whatever it is run for.
+func (s *own) common() []string {
+	all := []string{"--no-defaults", "--datadir=" + s.data(), "--tmpdir=" + s.folder, "--socket=" + s.path("socket")}
+	if s.kind == testdb.MySQL {
+		all = append(all, "--basedir="+filepath.Dir(filepath.Dir(s.words[len(s.words)-1])), "--mysqlx=OFF", "--secure-file-priv=")
+	}
+	return all
+}
+
+// arguments are those of the server, which come after its words.
+func (s *own) arguments() []string {
+	port := strconv.Itoa(s.port)
+	if s.kind == testdb.Postgres {
+		return append([]string{"-D", s.data(), "-c", "listen_addresses=127.0.0.1", "-c", "port=" + port, "-c", "unix_socket_directories=",
+			"-c", "max_connections=200", "-c", "fsync=off", "-c", "full_page_writes=off"}, s.options...)
+	}
+	return append(append(s.common(), "--bind-address=127.0.0.1", "--port="+port, "--skip-name-resolve", "--init-file="+s.path("users.sql"),
+		"--pid-file="+s.path("pid"), "--log-error="+s.path("log.err"), "--default-time-zone=+05:45", "--character-set-server=utf8mb4",
+		"--innodb-buffer-pool-size=256M", "--innodb-flush-log-at-trx-commit=2", "--sync-binlog=0"), s.options...)
+}
+
+// start starts the server, and waits until it lets clients in.
+func (s *own) start() {
+	s.t.Helper()
+	log, err := os.OpenFile(s.path("output"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	check(s.t, err)
+	defer log.Close()
+	s.process, s.exited = exec.Command(s.words[0], append(s.words[1:], s.arguments()...)...), make(chan struct{})
+	s.process.Dir, s.process.Stdout, s.process.Stderr = s.folder, log, log
+	s.process.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Credential: unprivileged(s.t), Pdeathsig: s.end()}
+	started := make(chan error)
+	go func() {
+		runtime.LockOSThread() // whose end would be taken for that of the test
+		err := s.process.Start()
+		started <- err
+		if err == nil {
+			_ = s.process.Wait()
+			close(s.exited)
+		}
+	}()
+	check(s.t, <-started)
+	db := s.open(s.address(), "", "")
+	eventually(s.t, time.Minute, "the server lets clients in", func() bool {
+		if !isOpen(s.exited) {
+			s.t.Fatalf("the server has ended:\n%s", s.said())
+		}
+		err = db.PingContext(s.t.Context())
+		return err == nil
+	})
+}
+
+// end is the signal that ends the server at once.
+func (s *own) end() syscall.Signal {
+	if s.kind == testdb.Postgres {
+		return syscall.SIGQUIT
+	}
+	return syscall.SIGKILL
+}
+
+// kill ends the server as a crash would.
+func (s *own) kill() { s.signal(syscall.SIGKILL) }
+
+// signal sends one that ends the server, and waits for that.
+func (s *own) signal(signal syscall.Signal) {
+	if s.process != nil && s.process.Process != nil {
+		_ = s.process.Process.Signal(signal)
+		<-s.exited
+	}
+}
+
+// said is the end of what the server has said.
+func (s *own) said() string {
+	var all tail
+	for _, name := range []string{"output", "log.err"} {
+		if file, err := os.Open(s.path(name)); err == nil {
+			_, _ = io.Copy(&all, file)
+			_ = file.Close()
+		}
+	}
+	return all.String()
+}
+
+func (s *own) address() string { return fmt.Sprint("127.0.0.1:", s.port) }
+
+// url is a database of the server's, or its first one, at an address that may be
+// that of a proxy.
+func (s *own) url(at, database string) string {
+	if s.kind == testdb.Postgres {
+		return fmt.Sprintf("postgres://rowrelay:%s@%s/%s?sslmode=disable", s.secret, at, or(database, "postgres"))
+	}
+	return fmt.Sprintf("%s://root:%s@%s/%s", s.kind, s.secret, at, database)
+}
+
+// dsn is the same for sql.Open, with settings for each session.
+func (s *own) dsn(at, database, settings string) (driver, dsn string) {
+	if s.kind == testdb.Postgres {
+		return "pgx", s.url(at, database) + "&jit=off&options=" + strings.ReplaceAll(url.QueryEscape(settings), "+", "%20")
+	}
+	return "mysql", fmt.Sprintf("root:%s@tcp(%s)/%s?interpolateParams=true&parseTime=true&clientFoundRows=true&time_zone=%%27%%2B00%%3A00%%27", s.secret, at, database)
+}
+
+func or(text, otherwise string) string {
+	if text == "" {
+		return otherwise
+	}
+	return text
+}
+
+func (s *own) open(at, database, settings string) *sql.DB {
+	s.t.Helper()
+	db, err := sql.Open(s.dsn(at, database, settings))
+	check(s.t, err)
+	s.t.Cleanup(func() { _ = db.Close() })
+	return db
+}
+
+// scene makes a database on the server, which clients reach at this address, with
+// an empty outbox and a business table in it. Sessions of the scene's own writers
+// have these settings.
+func (s *own) scene(at, name, settings string) *scene {
+	s.t.Helper()
+	s.exec("CREATE DATABASE " + name)
+	driver, dsn := s.dsn(at, name, settings)
+	return setUp(s.t, testdb.Database{Name: name, Kind: s.kind, Driver: driver, DSN: dsn, URL: s.url(at, name), DB: s.open(at, name, settings)})
+}
+
+// exec runs statements, each for itself, as an administrator would.
+func (s *own) exec(statements ...string) {
+	s.t.Helper()
+	db := s.open(s.address(), "", "")
+	defer db.Close()
+	for _, statement := range statements {
+		if _, err := db.ExecContext(s.t.Context(), statement); err != nil {
+			s.t.Fatalf("%s: %v", statement, err)
+		}
+	}
+}

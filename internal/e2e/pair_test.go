@@ -1,0 +1,123 @@
+package e2e
+
+import (
+	"database/sql"
+	"fmt"
+	"net"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/rowrelay/rowrelay/internal/testdb"
+)
+
+// pair is a primary and a standby that follows it without its waiting.
+type pair struct {
+	t                *testing.T
+	primary, standby *own
+	line             *proxy // by which the standby follows
+	front            *proxy // where clients find the primary
+}
+
+// pairs are the servers of which there are pairs, and their kinds.
+var pairs = map[string]string{"postgres15": testdb.Postgres, "mariadb1011": testdb.MariaDB, "mysql": testdb.MySQL}
+
+// newPair makes a pair whose standby lags by so much, in whole seconds.
+func newPair(t *testing.T, name string, lag time.Duration) *pair {
+	t.Helper()
+	p := &pair{t: t}
+	switch kind := pairs[name]; kind {
+	case testdb.Postgres:
+		p.primary = newOwn(t, name, kind)
+		p.primary.write("data/pg_hba.conf", "host all,replication all 127.0.0.1/32 scram-sha-256\n")
+		p.line = newProxy(t, "127.0.0.1:0", p.primary.address())
+		p.primary.start()
+		p.standby = blank(t, kind, p.primary.words, p.primary.secret, []string{"-c", fmt.Sprintf("recovery_min_apply_delay=%d", lag.Milliseconds())})
+		host, port, err := net.SplitHostPort(p.line.address())
+		check(t, err)
+		p.standby.run(p.standby.beside("pg_basebackup"), "--pgdata="+p.standby.data(), "--write-recovery-conf", "--checkpoint=fast", "--no-sync",
+			"--dbname", fmt.Sprintf("host=%s port=%s user=rowrelay password=%s sslmode=disable", host, port, p.primary.secret))
+		p.standby.start()
+	default:
+		p.primary = newOwn(t, name, kind, append(binlog(kind), "--server-id=1")...)
+		p.standby = p.primary.copied(append(binlog(kind), "--server-id=2")...)
+		p.line = newProxy(t, "127.0.0.1:0", p.primary.address())
+		p.primary.start()
+		p.standby.start()
+		p.standby.exec(p.follow(lag)...)
+	}
+	p.front = newProxy(t, "127.0.0.1:0", p.primary.address())
+	return p
+}
+
+func binlog(kind string) []string {
+	options := []string{"--log-bin=binlog", "--binlog-format=ROW"}
+	if kind == testdb.MySQL {
+		options = append(options, "--gtid-mode=ON", "--enforce-gtid-consistency=ON")
+	}
+	return options
+}
+
+func (p *pair) follow(lag time.Duration) []string {
+	host, port, err := net.SplitHostPort(p.line.address())
+	check(p.t, err)
+	if p.primary.kind == testdb.MariaDB {
+		return []string{fmt.Sprintf("CHANGE MASTER TO MASTER_HOST='%s', MASTER_PORT=%s, MASTER_USER='root', MASTER_PASSWORD='%s', MASTER_CONNECT_RETRY=1, MASTER_DELAY=%d, MASTER_USE_GTID=slave_pos",
+			host, port, p.primary.secret, int(lag.Seconds())), "START SLAVE", "SET GLOBAL read_only = 1"}
+	}
+	return []string{fmt.Sprintf("CHANGE REPLICATION SOURCE TO SOURCE_HOST='%s', SOURCE_PORT=%s, SOURCE_USER='root', SOURCE_PASSWORD='%s', SOURCE_CONNECT_RETRY=1, SOURCE_DELAY=%d, SOURCE_AUTO_POSITION=1, GET_SOURCE_PUBLIC_KEY=1",
+		host, port, p.primary.secret, int(lag.Seconds())), "START REPLICA", "SET GLOBAL read_only = 1"}
+}
+
+// caughtUp waits until the standby has what the primary had committed.
+func (p *pair) caughtUp() {
+	p.t.Helper()
+	token := strconv.FormatInt(time.Now().UnixNano(), 10)
+	here := "rowrelay_pair"
+	if p.primary.kind == testdb.Postgres {
+		here = "public"
+	} else {
+		p.primary.exec("CREATE DATABASE IF NOT EXISTS rowrelay_pair")
+	}
+	p.primary.exec("CREATE TABLE " + here + ".caught_up_" + token + " (n int)")
+	db := p.standby.open(p.standby.address(), "", "")
+	eventually(p.t, time.Minute, "the standby has caught up", func() bool {
+		_, err := db.ExecContext(p.t.Context(), "SELECT n FROM "+here+".caught_up_"+token)
+		return err == nil
+	})
+}
+
+// part cuts the line: what is committed from now on doesn't reach the standby.
+func (p *pair) part() {
+	p.line.redirect("127.0.0.1:1")
+	p.line.cut()
+}
+
+// failOver kills the primary; the standby takes its place, and clients find it
+// where they found the primary.
+func (p *pair) failOver() {
+	p.t.Helper()
+	p.primary.kill()
+	switch p.standby.kind {
+	case testdb.Postgres:
+		p.standby.exec("SELECT pg_promote()")
+	case testdb.MariaDB:
+		p.standby.exec("STOP SLAVE", "RESET SLAVE ALL", "SET GLOBAL read_only = 0")
+	case testdb.MySQL:
+		p.standby.exec("STOP REPLICA", "RESET REPLICA ALL", "SET GLOBAL read_only = 0")
+	}
+	p.front.redirect(p.standby.address())
+	p.front.cut()
+}
+
+// scene makes a database of the pair, which its writers reach by the front.
+func (p *pair) scene(name string) *scene {
+	p.t.Helper()
+	return p.primary.scene(p.front.address(), name, "")
+}
+
+// behind opens the standby's copy of a scene's database.
+func (p *pair) behind(s *scene) *sql.DB {
+	p.t.Helper()
+	return p.standby.open(p.standby.address(), s.Name, "")
+}
