@@ -145,6 +145,7 @@ func addLanes(b *text, d dialect.Dialect, table dialect.Table) {
 	leases := []dialect.Lease{{Lane: 1, Fence: 7, Marks: `{"main":5}`, Journal: `[{"id":1}]`, Calm: true}, {Lane: 2, Fence: 8}}
 	b.steps("acquire", d.Acquire(table, "r", 5, 15*time.Second))
 	b.steps("renew", d.Renew(table, "r", "e", leases, 15*time.Second))
+	b.add("marks", d.Marks(table))
 	b.steps("release", d.Release(table, "r", "e", leases))
 	b.steps("journal", d.Journal(table, "r", leases))
 	b.add("journals", d.Journals(table))

@@ -118,3 +118,7 @@ func calmLanes(leases []Lease) (lanes []int) {
 	}
 	return lanes
 }
+
+func (mysql) Marks(table Table) Query {
+	return mysqlQuery("SELECT lane, marks FROM " + table.Backquoted().Lanes() + " WHERE marks IS NOT NULL ORDER BY lane")
+}

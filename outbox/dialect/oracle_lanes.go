@@ -93,3 +93,7 @@ func oracleChange(table Table, relay string, leases []Lease, set func(*oracleArg
 		Ask: oracleStampedLanes(table, "lane, fence, 0"),
 	}
 }
+
+func (oracle) Marks(table Table) Query {
+	return Query{SQL: "SELECT lane, marks FROM " + table.Lanes() + " WHERE marks IS NOT NULL ORDER BY lane"}
+}

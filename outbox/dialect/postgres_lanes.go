@@ -72,3 +72,7 @@ func postgresLeases(a *postgresArgs, relay string, leases []Lease) string {
 		") AS g (lane, fence, marks, calm, journal)\n" +
 		"WHERE l.lane = g.lane AND l.fence = g.fence AND l.owner = " + a.text(relay)
 }
+
+func (postgres) Marks(table Table) Query {
+	return Query{SQL: "SELECT lane, marks FROM " + table.Lanes() + " WHERE marks IS NOT NULL ORDER BY lane"}
+}

@@ -117,6 +117,9 @@ type Lanes interface {
 
 	// Journals selects lane, fence, journal of the lanes that have one.
 	Journals(table Table) Query
+
+	// Marks selects lane, marks of the lanes that have some.
+	Marks(table Table) Query
 }
 
 // Reading is what a relay reads. "A row" has these columns, in this order: id,

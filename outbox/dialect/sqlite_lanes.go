@@ -52,3 +52,7 @@ WHERE l.lane = g.lane AND l.fence = g.fence AND l.owner = ?`
 func sqliteLeaseItems(leases []Lease) string {
 	return sqliteJSON(column(leases, func(l Lease) []any { return []any{l.Lane, l.Fence, l.Marks, l.Calm, l.Journal} }))
 }
+
+func (sqlite) Marks(table Table) Query {
+	return sqliteQuery("SELECT lane, marks FROM " + table.Lanes() + " WHERE marks IS NOT NULL ORDER BY lane")
+}

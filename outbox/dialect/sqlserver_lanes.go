@@ -69,3 +69,7 @@ func sqlserverLeases(a *sqlserverArgs, table Table, relay string, leases []Lease
 		"OPTION (FORCE ORDER, LOOP JOIN)",
 	}
 }
+
+func (sqlserver) Marks(table Table) Query {
+	return Query{SQL: "SELECT lane, marks FROM " + table.Lanes() + " WHERE marks IS NOT NULL ORDER BY lane"}
+}

@@ -3,6 +3,7 @@ package sqlstore
 import (
 	"context"
 	"database/sql"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -66,6 +67,9 @@ func (s *Store) Check(ctx context.Context, claim relay.Claim) []Finding {
 	if s.observed != nil && s.observed.trail == nil && !s.observes(ctx) {
 		findings = append(findings, silenced)
 	}
+	if claim != relay.ByRows && s.possible(relay.ByLanes) == nil {
+		findings = append(findings, s.checkMarks(ctx))
+	}
 	for _, probe := range s.dialect.Probes(s.table, string(claim)) {
 		if probe.Name == "transactions" && s.observed != nil && s.observed.trail != nil {
 			continue // that they can't be seen was found already
@@ -92,6 +96,60 @@ func (s *Store) checkClaim(ctx context.Context, claim relay.Claim) Finding {
 		finding.OK, finding.Detail = true, string(stored)
 	}
 	return finding
+}
+
+// checkMarks looks whether what the marks promise is true: no id at or below them is
+// still to be given out, and no message waits there, but of sinks that lag behind.
+func (s *Store) checkMarks(ctx context.Context) Finding {
+	finding := Finding{Name: "marks"}
+	marks, err := s.marks(ctx)
+	if err != nil {
+		finding.Detail = err.Error()
+		return finding
+	}
+	given, err := s.given(ctx)
+	if err != nil {
+		finding.Detail = err.Error()
+		return finding
+	}
+	var positions []relay.Position
+	for lane, m := range marks {
+		if m.Main > given {
+			finding.Detail = fmt.Sprintf("ids began anew: lane %d was read up to %d, and the highest id that was given out is %d", lane, m.Main, given)
+			finding.Hint = "nothing has to be done: the next relay to lease the lane reads it from its beginning"
+			return finding
+		}
+		if m.Main > 0 && len(m.Sinks) == 0 {
+			positions = append(positions, relay.Position{Lane: lane, Until: m.Main})
+		}
+	}
+	slices.SortFunc(positions, func(a, b relay.Position) int { return a.Lane - b.Lane })
+	if len(positions) > 0 {
+		waiting, err := s.candidates(ctx, positions, nil)
+		if err != nil {
+			finding.Detail = err.Error()
+			return finding
+		}
+		if len(waiting) > 0 {
+			finding.Detail = fmt.Sprintf("%d messages or more wait where nothing is expected any more, the first with the id %d in lane %d: ids began anew, or a transaction was open for very long", len(waiting), waiting[0].ID, waiting[0].Lane)
+			finding.Hint = "a relay finds and delivers them when it leases their lanes, and while it runs every ten minutes at the latest"
+			return finding
+		}
+	}
+	finding.OK = true
+	return finding
+}
+
+func (s *Store) marks(ctx context.Context) (map[int]relay.Marks, error) {
+	found := map[int]relay.Marks{}
+	var lane int
+	var stored text
+	err := all(ctx, s.db, s.dialect.Marks(s.table), func() {
+		var marks relay.Marks
+		_ = json.Unmarshal([]byte(stored), &marks) // as who leases the lane reads it
+		found[lane] = marks
+	}, &lane, &stored)
+	return found, err
 }
 
 func (s *Store) probe(ctx context.Context, probe dialect.Probe) Finding {

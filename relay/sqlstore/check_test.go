@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rowrelay/rowrelay/internal/testdb"
 	"github.com/rowrelay/rowrelay/migrations"
@@ -208,4 +209,50 @@ func TestSequencesThatBreakTheOrder(t *testing.T) {
 			})
 		}
 	}
+}
+
+// The check tells of marks that aren't true: above what was given out, or with
+// messages below them.
+func TestCheckTellsOfMarksThatAreNotTrue(t *testing.T) {
+	eachTable(t, func(t *testing.T, table table) {
+		store := table.open(t)
+		if store.Adopt(t.Context(), relay.ByLanes) != nil {
+			return // by rows alone
+		}
+		detail := func() string {
+			for _, finding := range store.Check(t.Context(), relay.ByLanes) {
+				if finding.Name == "marks" {
+					return finding.Detail
+				}
+			}
+			return "the marks aren't checked"
+		}
+		mark := func(main int64) {
+			grants, err := store.Acquire(t.Context(), "r", relay.Lanes, time.Minute)
+			if err != nil || len(grants) != relay.Lanes {
+				t.Fatalf("acquired %d lanes, %v", len(grants), err)
+			}
+			var renewals []relay.Renewal
+			for _, g := range grants {
+				renewals = append(renewals, relay.Renewal{Lease: g.Lease, Marks: relay.Marks{Main: main}})
+			}
+			if err := store.Release(t.Context(), "r", renewals); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for range 3 {
+			exec(t, table.DB, "INSERT INTO outbox (topic) VALUES ('t')")
+		}
+		if found := detail(); found != "" {
+			t.Errorf("before the first relay: %s", found)
+		}
+		mark(2)
+		if found := detail(); !strings.Contains(found, "wait where nothing is expected") {
+			t.Errorf("two messages wait below the marks: %q", found)
+		}
+		mark(1_000_000)
+		if found := detail(); !strings.Contains(found, "ids began anew") {
+			t.Errorf("the marks are above all ids: %q", found)
+		}
+	})
 }

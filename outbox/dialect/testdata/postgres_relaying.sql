@@ -91,6 +91,9 @@ RETURNING l.lane, l.fence, pg_current_xact_id()::text::bigint;
 --   7: {"[{\"id\":1}]",""}
 --   8: r
 
+-- marks
+SELECT lane, marks FROM app."Events_lanes" WHERE marks IS NOT NULL ORDER BY lane;
+
 -- release
 UPDATE app."Events_lanes" AS l
 SET owner = NULL, until = NULL, marks = CASE WHEN COALESCE((SELECT epoch::text FROM app."Events_epoch"), '-') = $1::text THEN g.marks ELSE l.marks END, journal = NULL, crashes = 0
@@ -617,6 +620,12 @@ UNION ALL SELECT 'SELECT', 'on', pg_get_serial_sequence('app."Events"', 'id')
 WHERE NOT has_sequence_privilege(pg_get_serial_sequence('app."Events"', 'id'), 'SELECT');
 --   1: {"app.\"Events\"","app.\"Events\"","app.\"Events\"","app.\"Events_held\"","app.\"Events_held\"","app
 --   2: {"SELECT","UPDATE","DELETE","SELECT","INSERT","UPDATE","DELETE","SELECT","INSERT","UPDATE","DELETE",
+
+-- check ids
+SELECT s.setting FROM pg_sequence AS q CROSS JOIN LATERAL (VALUES
+    ('CACHE ' || q.seqcache, q.seqcache > 1), ('INCREMENT BY ' || q.seqincrement, q.seqincrement <= 0), ('CYCLE', q.seqcycle)) AS s (setting, wrong)
+WHERE q.seqrelid = pg_get_serial_sequence('app."Events"', 'id')::regclass AND s.wrong
+UNION ALL SELECT 'no right of this user to SELECT' WHERE NOT has_sequence_privilege(pg_get_serial_sequence('app."Events"', 'id'), 'SELECT');
 
 -- check columns
 SELECT concat_ws(' ', COALESCE(pg_sequence_last_value(pg_get_serial_sequence('app."Events"', 'id')::regclass), 0), 0, 0, pg_current_snapshot(), COALESCE((SELECT epoch::text FROM app."Events_epoch"), '-')),

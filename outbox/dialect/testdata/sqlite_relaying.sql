@@ -79,6 +79,9 @@ RETURNING lane, fence, 0;
 --   2: [[1,7,"{\"main\":5}",true,"[{\"id\":1}]"],[2,8,"",false,""]]
 --   3: r
 
+-- marks
+SELECT lane, marks FROM app."Events_lanes" WHERE marks IS NOT NULL ORDER BY lane;
+
 -- release
 UPDATE app."Events_lanes" AS l
 SET owner = NULL, until = NULL, marks = g.marks, journal = NULL, crashes = 0

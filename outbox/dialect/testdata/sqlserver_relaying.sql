@@ -111,6 +111,9 @@ OPTION (FORCE ORDER, LOOP JOIN);
 --   3: [[1,7,"{\"main\":5}",true,"[{\"id\":1}]"],[2,8,"",false,""]]
 --   4: r
 
+-- marks
+SELECT lane, marks FROM app."Events_lanes" WHERE marks IS NOT NULL ORDER BY lane;
+
 -- release
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 UPDATE l
