@@ -20,7 +20,7 @@ type identity struct {
 	free []*line         // the brokers have all that was planned for them
 	busy map[int64]*line // by producer: planned, and not known to be there
 	ends map[place]logEnd
-	most map[place]int   // records that a batch may have, after one was refused
+	most map[place]int // records that a batch may have, after one was refused
 }
 
 // logEnd is where a partition's log ended at some time.

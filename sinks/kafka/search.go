@@ -136,8 +136,8 @@ func (s *IdempotentSink) read(ctx context.Context, leader string, p place, known
 
 // The request to read, in the last form that names topics:
 // https://kafka.apache.org/protocol#The_Messages_Fetch. kafka-go's decompresses
-// and takes apart every record, and holds an answer in memory: that took 40 times as
-// long.
+// and takes apart every record: it didn't come through 54 million of them in two
+// minutes, which takes 0.1 s by their batches' heads.
 const (
 	fetch        = 1
 	fetchVersion = 12
