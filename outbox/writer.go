@@ -11,8 +11,9 @@ import (
 )
 
 // Execer is a handle that statements can be run on: *sql.Tx, or anything built
-// on it that kept the method, such as sqlx's, bun's or ent's transaction, or
-// gorm's tx.Statement.ConnPool.
+// on it that kept the method, such as sqlx's or ent's transaction, or gorm's
+// tx.Statement.ConnPool. It must hand the statement and its values on as they are;
+// bun.Tx doesn't, so give the *sql.Tx inside it: tx.Tx.
 //
 // A *sql.DB or *sql.Conn does as well for messages that belong to no
 // transaction. Each statement then commits by itself; Write normally needs one.
@@ -102,11 +103,18 @@ func (w *Writer) explained(err error) error {
 	switch {
 	case w.dialect.Missing(err):
 		return fmt.Errorf("the table is missing: create it with rowrelay migrate up, or name it with WithTable: %w", err)
+	case formatted(err):
+		return fmt.Errorf("the statement came without its values, as from a handle that puts them in by itself: give the *sql.Tx inside it, which is tx.Tx of a bun.Tx: %w", err)
+	case w.dialect.Name() == "sqlite" && w.dialect.Busy(err):
+		return fmt.Errorf("another transaction writes; open the file with _txlock=immediate and a busy timeout (see outbox/README.md): %w", err)
 	case w.dialect.Denied(err):
 		return fmt.Errorf("the user lacks a right: a producer needs INSERT on %s: %w", w.table, err)
 	}
 	return err
 }
+
+// formatted tells the answer to a placeholder that nothing was given for.
+func formatted(err error) bool { return strings.Contains(err.Error(), "there is no parameter $") }
 
 func counted(messages int) string {
 	if messages == 1 {

@@ -71,8 +71,8 @@ var (
 // closes all but two whenever they are idle, and opens them again: call
 // db.SetMaxIdleConns(8), or it costs twice as much where messages come one by one.
 //
-// On PostgreSQL the store uses short transactions, and works behind a pooler. On SQLite db should be in WAL mode, with a
-// busy timeout. On MySQL and MariaDB it sees to its isolation itself, and needs
+// On PostgreSQL the store uses short transactions, and works behind a pooler. On SQLite db has to be in WAL mode, with a
+// busy timeout and transactions that begin with BEGIN IMMEDIATE; else Open fails, and says how to open the file. On MySQL and MariaDB it sees to its isolation itself, and needs
 // the right PROCESS to see which transactions are open; see LongestTransaction.
 //
 // Open asks the server what it is, tries whether it passes over locked rows, and
@@ -81,6 +81,11 @@ func Open(ctx context.Context, db *sql.DB, d dialect.Dialect, options Options) (
 	s, err := open(db, d, options)
 	if err != nil {
 		return nil, err
+	}
+	if d.Name() == dialect.SQLite().Name() {
+		if err := s.checkSQLite(ctx); err != nil {
+			return nil, fmt.Errorf("open table %s: %w", s.table, err)
+		}
 	}
 	fit, err := s.fit(ctx)
 	if err != nil {
