@@ -23,7 +23,7 @@ func (m *Migrations) Status(ctx context.Context) ([]Migration, error) {
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("read the schema version of table %s: %w", m.table, m.explain(err))
+		return nil, fmt.Errorf("read the schema version of table %s: %w", m.table, dialect.Explain(ctx, m.db, m.dialect, m.explain(err)))
 	}
 	all := make([]Migration, 0, len(m.steps))
 	for _, step := range m.steps {

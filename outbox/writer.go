@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 
 	"github.com/rowrelay/rowrelay/outbox/dialect"
@@ -66,11 +67,11 @@ func (w *Writer) Write(ctx context.Context, tx Execer, messages ...Message) erro
 }
 
 func (w *Writer) write(ctx context.Context, tx Execer, messages []Message) error {
-	if tx == nil {
-		return errors.New("the transaction is nil")
-	}
 	rows, err := w.rows(messages)
 	if err != nil {
+		return err
+	}
+	if err := w.checkHandle(tx); err != nil {
 		return err
 	}
 	if w.keyLocks {
@@ -85,6 +86,16 @@ func (w *Writer) write(ctx context.Context, tx Execer, messages []Message) error
 		if err := w.run(ctx, tx, w.dialect.Notify(w.table)); err != nil {
 			return fmt.Errorf("notify the relays: %w", err)
 		}
+	}
+	return nil
+}
+
+func (w *Writer) checkHandle(tx Execer) error {
+	if v := reflect.ValueOf(tx); tx == nil || v.Kind() == reflect.Pointer && v.IsNil() {
+		return fmt.Errorf("the transaction is nil (%T): give the one that the change is made in", tx)
+	}
+	if _, pool := tx.(*sql.DB); pool && w.keyLocks {
+		return errors.New("a *sql.DB is no transaction, and WithKeyLocks locks keys until one ends: give the *sql.Tx")
 	}
 	return nil
 }
@@ -107,6 +118,8 @@ func (w *Writer) explained(err error) error {
 		return fmt.Errorf("the statement came without its values, as from a handle that puts them in by itself: give the *sql.Tx inside it, which is tx.Tx of a bun.Tx: %w", err)
 	case w.dialect.Name() == "sqlite" && w.dialect.Busy(err):
 		return fmt.Errorf("another transaction writes; open the file with _txlock=immediate and a busy timeout (see outbox/README.md): %w", err)
+	case dialect.Misunderstood(err):
+		return fmt.Errorf("the database doesn't understand %s: give NewWriter the dialect of this database: %w", w.dialect.Name(), err)
 	case w.dialect.Denied(err):
 		return fmt.Errorf("the user lacks a right: a producer needs INSERT on %s: %w", w.table, err)
 	}

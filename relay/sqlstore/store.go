@@ -84,15 +84,15 @@ func Open(ctx context.Context, db *sql.DB, d dialect.Dialect, options Options) (
 	}
 	if d.Name() == dialect.SQLite().Name() {
 		if err := s.checkSQLite(ctx); err != nil {
-			return nil, fmt.Errorf("open table %s: %w", s.table, err)
+			return nil, fmt.Errorf("open table %s: %w", s.table, dialect.Explain(ctx, db, d, err))
 		}
 	}
 	fit, err := s.fit(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("open table %s: %w", s.table, err)
+		return nil, fmt.Errorf("open table %s: %w", s.table, dialect.Explain(ctx, db, d, err))
 	}
 	if err := s.checkVersion(ctx); err != nil {
-		return nil, err
+		return nil, dialect.Explain(ctx, db, d, err)
 	}
 	s.habits.walkAs(s.dialect)
 	return s, s.begin(ctx, fit.Unordered)
@@ -136,6 +136,12 @@ func (s *Store) beginLanes(ctx context.Context) error {
 }
 
 func open(db *sql.DB, d dialect.Dialect, options Options) (*Store, error) {
+	if db == nil {
+		return nil, errors.New("open an outbox: the database is nil: give the *sql.DB that sql.Open returned")
+	}
+	if d == nil {
+		return nil, errors.New("open an outbox: the dialect is nil: give dialect.Postgres() or that of your database")
+	}
 	s := &Store{db: db, dialect: d, writing: make(chan struct{}, 1), owed: -1, longest: options.LongestTransaction, reader: options.Reader}
 	if s.longest <= 0 {
 		s.longest = defaultLongestTransaction
