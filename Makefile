@@ -25,6 +25,7 @@ test: ## all tests with the race detector, against real servers that it brings u
 on-servers:
 	go test -race -shuffle=on $(TESTFLAGS) $(PACKAGES)
 	cd internal/bench && go test -shuffle=on $(TESTFLAGS) ./...
+	cd internal/libraries && go test -race -shuffle=on $(TESTFLAGS) ./...
 	go test $(SECOND_MYSQL) $(TESTFLAGS) -run 'TestStore$$/mariadb1011/gomysql' ./relay/sqlstore
 
 # The rows of a sink that is down, how often all are looked at, and how often a
@@ -52,6 +53,7 @@ lint: ## gofmt, go vet, staticcheck
 	go vet $(PACKAGES)
 	go vet -tags=gomysql,oracle ./cmd/rowrelay ./internal/testdb
 	cd internal/bench && go vet ./...
+	cd internal/libraries && go vet ./...
 	go run $(STATICCHECK) $(PACKAGES)
 
 fmt: ## formats all Go files

@@ -11,13 +11,16 @@ import (
 // fitted returns the migrations for the server that there is: one that takes the
 // dialect's URLs and drivers may need other tables.
 func (m *Migrations) fitted(ctx context.Context) (*Migrations, error) {
+	if m.db == nil {
+		return nil, fmt.Errorf("migrate table %s: the database is nil: give New the *sql.DB that sql.Open returned", m.table)
+	}
 	fitting, differs := m.dialect.(dialect.Fitting)
 	if !differs || m.fits {
 		return m, nil
 	}
 	facts, err := factsOf(ctx, m.db, fitting.Server())
 	if err != nil {
-		return nil, fmt.Errorf("ask the server of table %s for its version: %w", m.table, err)
+		return nil, fmt.Errorf("ask the server of table %s for its version: %w", m.table, dialect.Explain(ctx, m.db, m.dialect, err))
 	}
 	fit, err := fitting.Fit(dialect.Server{Facts: facts, Skips: true})
 	if err != nil {

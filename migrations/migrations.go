@@ -78,6 +78,9 @@ func NewInbox(db *sql.DB, d dialect.Dialect, table string) (*Migrations, error) 
 
 // of reads the table's name, and puts it into the files.
 func (m *Migrations) of(table string) (_ *Migrations, err error) {
+	if m.dialect == nil {
+		return nil, errors.New("make migrations: the dialect is nil: give dialect.Postgres() or that of your database")
+	}
 	if table != "" {
 		if m.table, err = dialect.ParseTable(table); err != nil {
 			return nil, err
@@ -105,7 +108,7 @@ func (m *Migrations) Up(ctx context.Context) ([]Migration, error) {
 	}
 	if len(pending) > 0 {
 		if err := m.run(ctx, m.up); err != nil {
-			return nil, fmt.Errorf("migrate table %s: %w", m.table, m.explain(err))
+			return nil, fmt.Errorf("migrate table %s: %w", m.table, dialect.Explain(ctx, m.db, m.dialect, m.explain(err)))
 		}
 	}
 	if m.claim == "rows" {

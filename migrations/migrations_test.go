@@ -315,9 +315,9 @@ func TestPublishedFilesAreUnchanged(t *testing.T) {
 		"kin/00001_outbox.sql":            "588c66953712defa",
 		"oracle/00001_outbox.sql":         "cde5b0abeec49dc5",
 		"postgres/00001_outbox.sql":       "42a2ff55860e157f",
-		"mysql/00001_outbox.sql":          "96a33a855e44b572",
-		"mysql57/00001_outbox.sql":        "d78b1e37d813c114",
-		"tidb/00001_outbox.sql":           "f9ba016b86383942",
+		"mysql/00001_outbox.sql":          "3696f3edcb4619a0",
+		"mysql57/00001_outbox.sql":        "cbe7a49960374a6e",
+		"tidb/00001_outbox.sql":           "af15475ab58dd49f",
 		"sqlite/00001_outbox.sql":         "cfeef9609fb4d5c3",
 		"sqlserver/00001_outbox.sql":      "35d00aa3e1d98c12",
 	}

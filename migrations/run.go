@@ -70,6 +70,8 @@ func (m *Migrations) explain(err error) error {
 		return fmt.Errorf("%w; create the schema %s first, which is not done here", err, m.table.Schema())
 	case m.dialect.Denied(err):
 		return fmt.Errorf("%w; run this as a user who may create tables, or have somebody run the printed SQL", err)
+	case m.dialect.Name() == "sqlite" && m.dialect.Busy(err):
+		return fmt.Errorf("%w; open the file with a busy_timeout of some seconds", err)
 	default:
 		return err
 	}

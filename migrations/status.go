@@ -16,9 +16,14 @@ func (m *Migrations) Status(ctx context.Context) ([]Migration, error) {
 	if err != nil {
 		return nil, err
 	}
-	applied, printed, err := m.applied(ctx)
+	var applied map[int64]time.Time
+	var printed bool
+	err = m.run(ctx, func(ctx context.Context) (err error) { // an SQLite file that others open is busy while it becomes one in WAL mode
+		applied, printed, err = m.applied(ctx)
+		return err
+	})
 	if err != nil {
-		return nil, fmt.Errorf("read the schema version of table %s: %w", m.table, err)
+		return nil, fmt.Errorf("read the schema version of table %s: %w", m.table, dialect.Explain(ctx, m.db, m.dialect, m.explain(err)))
 	}
 	all := make([]Migration, 0, len(m.steps))
 	for _, step := range m.steps {

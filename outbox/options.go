@@ -50,8 +50,9 @@ func WithMaxPayload(bytes int) Option {
 // its keys, in a fixed order, so that two Writes can't deadlock. Transactions
 // that call Write several times can, if they come to the same keys in another
 // order; so put all messages into one Write. A few thousand keys in one
-// transaction exhaust the server's table of locks. It does nothing outside a
-// transaction, nor on SQLite, which has one writer at a time anyway.
+// transaction exhaust the server's table of locks. A Write to a *sql.DB
+// is refused, as locks end with a transaction. It does nothing on SQLite, which
+// has one writer at a time anyway.
 //
 // NewWriter returns an error where the database is claimed by rows only.
 func WithKeyLocks() Option {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"strings"
@@ -245,7 +246,11 @@ func TestEveryModeOfTheDriversWorks(t *testing.T) {
 			messages := append(copies(difficult, 1), copies(difficult, 5)...)
 			for _, part := range [][]outbox.Message{messages[:len(difficult)], messages[len(difficult):]} {
 				writer := newWriter(t, db.dialect, outbox.WithKeyLocks(), outbox.WithNotify(0))
-				if err := writer.Write(t.Context(), pool, part...); err != nil {
+				tx, err := pool.BeginTx(t.Context(), nil)
+				if err == nil {
+					err = errors.Join(writer.Write(t.Context(), tx, part...), tx.Commit())
+				}
+				if err != nil {
 					t.Fatalf("%s: %v", parameter, err)
 				}
 			}
@@ -266,7 +271,8 @@ func TestTableInASchema(t *testing.T) {
 			t.Parallel()
 			db := migrated(t, target, "app.Order")
 			writer := newWriter(t, db.dialect, outbox.WithTable("app.Order"), outbox.WithKeyLocks(), outbox.WithNotify(0))
-			if err := writer.Write(t.Context(), db.DB, difficult...); err != nil {
+			tx := db.begin(t)
+			if err := errors.Join(writer.Write(t.Context(), tx, difficult...), tx.Commit()); err != nil {
 				t.Fatal(err)
 			}
 			var rows int
@@ -275,4 +281,38 @@ func TestTableInASchema(t *testing.T) {
 			}
 		})
 	}
+}
+
+// On MySQL and MariaDB the column has no time zone: what a plain INSERT puts there is
+// taken for UTC, whichever zone its session is in. The Writer's times are in UTC.
+func TestAvailableAtIsInUTC(t *testing.T) {
+	onEach(t, func(t *testing.T, db database) {
+		if !isMySQL(db.Kind) {
+			return
+		}
+		conn, err := db.DB.Conn(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = conn.Close() }()
+		for _, statement := range []string{
+			"SET SESSION time_zone = '+05:00'",
+			"INSERT INTO outbox (topic, available_at) VALUES ('utc', utc_timestamp(6))",
+			"INSERT INTO outbox (topic, available_at) VALUES ('local', now(6))", // five hours late
+		} {
+			if _, err := conn.ExecContext(t.Context(), statement); err != nil {
+				t.Fatal(err)
+			}
+		}
+		written := outbox.Message{Topic: "writer", AvailableAt: time.Now().Add(-time.Minute).In(time.FixedZone("", 5*3600))}
+		if err := newWriter(t, db.dialect).Write(t.Context(), conn, written); err != nil {
+			t.Fatal(err)
+		}
+		for topic, want := range map[string]string{"utc": "pending", "local": "scheduled", "writer": "pending"} {
+			var state string
+			if err := db.DB.QueryRowContext(t.Context(), "SELECT state FROM outbox_messages WHERE topic = ?", topic).Scan(&state); err != nil || state != want {
+				t.Errorf("%s is %s, %v; want %s", topic, state, err, want)
+			}
+		}
+	})
 }

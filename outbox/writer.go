@@ -5,14 +5,16 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 )
 
 // Execer is a handle that statements can be run on: *sql.Tx, or anything built
-// on it that kept the method, such as sqlx's, bun's or ent's transaction, or
-// gorm's tx.Statement.ConnPool.
+// on it that kept the method, such as sqlx's or ent's transaction, or gorm's
+// tx.Statement.ConnPool. It must hand the statement and its values on as they are;
+// bun.Tx doesn't, so give the *sql.Tx inside it: tx.Tx.
 //
 // A *sql.DB or *sql.Conn does as well for messages that belong to no
 // transaction. Each statement then commits by itself; Write normally needs one.
@@ -65,11 +67,11 @@ func (w *Writer) Write(ctx context.Context, tx Execer, messages ...Message) erro
 }
 
 func (w *Writer) write(ctx context.Context, tx Execer, messages []Message) error {
-	if tx == nil {
-		return errors.New("the transaction is nil")
-	}
 	rows, err := w.rows(messages)
 	if err != nil {
+		return err
+	}
+	if err := w.checkHandle(tx); err != nil {
 		return err
 	}
 	if w.keyLocks {
@@ -88,6 +90,16 @@ func (w *Writer) write(ctx context.Context, tx Execer, messages []Message) error
 	return nil
 }
 
+func (w *Writer) checkHandle(tx Execer) error {
+	if v := reflect.ValueOf(tx); tx == nil || v.Kind() == reflect.Pointer && v.IsNil() {
+		return fmt.Errorf("the transaction is nil (%T): give the one that the change is made in", tx)
+	}
+	if _, pool := tx.(*sql.DB); pool && w.keyLocks {
+		return errors.New("a *sql.DB is no transaction, and WithKeyLocks locks keys until one ends: give the *sql.Tx")
+	}
+	return nil
+}
+
 func (w *Writer) run(ctx context.Context, tx Execer, queries []dialect.Query) error {
 	for _, query := range queries {
 		if _, err := tx.ExecContext(ctx, query.SQL, query.Args...); err != nil {
@@ -102,11 +114,20 @@ func (w *Writer) explained(err error) error {
 	switch {
 	case w.dialect.Missing(err):
 		return fmt.Errorf("the table is missing: create it with rowrelay migrate up, or name it with WithTable: %w", err)
+	case formatted(err):
+		return fmt.Errorf("the statement came without its values, as from a handle that puts them in by itself: give the *sql.Tx inside it, which is tx.Tx of a bun.Tx: %w", err)
+	case w.dialect.Name() == "sqlite" && w.dialect.Busy(err):
+		return fmt.Errorf("another transaction writes; open the file with _txlock=immediate and a busy timeout (see outbox/README.md): %w", err)
+	case dialect.Misunderstood(err):
+		return fmt.Errorf("the database doesn't understand %s: give NewWriter the dialect of this database: %w", w.dialect.Name(), err)
 	case w.dialect.Denied(err):
 		return fmt.Errorf("the user lacks a right: a producer needs INSERT on %s: %w", w.table, err)
 	}
 	return err
 }
+
+// formatted tells the answer to a placeholder that nothing was given for.
+func formatted(err error) bool { return strings.Contains(err.Error(), "there is no parameter $") }
 
 func counted(messages int) string {
 	if messages == 1 {

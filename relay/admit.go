@@ -150,6 +150,6 @@ func (e *engine) alarmUnrouted(topic string) {
 	}
 	e.unrouted[topic] = now.Add(unroutedInterval)
 	e.options.Observer.Unrouted(topic)
-	e.options.Logger.Warn("relay: no route takes this topic, its messages wait; add a route and restart",
+	e.options.Logger.Warn("relay: no route or handler takes this topic, its messages wait; add one and restart",
 		"relay", e.options.Name, "topic", topic)
 }

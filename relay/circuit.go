@@ -55,14 +55,28 @@ func (e *engine) trip(o *outlet, trouble sinks.Outcome) {
 	o.circuit.state = circuitClosed
 	wait := max(o.options.Reopen.draw(o.circuit.failures), trouble.RetryAfter)
 	o.circuit.reopenAt = laterOf(o.circuit.reopenAt, now.Add(wait))
+	detail := shorten(trouble.Detail, 1000)
 	if o.circuit.told {
+		e.tellStill(o, trouble.Reason, detail)
 		return
 	}
-	o.circuit.told = true
-	detail := shorten(trouble.Detail, 1000)
+	o.circuit.told, o.circuit.detail = true, detail
 	e.options.Observer.SinkDown(o.name, trouble.Reason, detail)
 	e.options.Logger.Warn("relay: the sink is unavailable, its messages wait", "relay", e.options.Name,
 		"sink", o.name, "reason", string(trouble.Reason), "detail", detail)
+}
+
+// tellStill tells of trouble that has become another, or has come further, as a
+// search through a long log does.
+func (e *engine) tellStill(o *outlet, reason sinks.Reason, detail string) {
+	if detail == o.circuit.detail {
+		return
+	}
+	if again, _ := e.quieter.again("still down " + o.name); !again {
+		return
+	}
+	o.circuit.detail = detail
+	e.options.Logger.Warn("relay: the sink is still unavailable", "relay", e.options.Name, "sink", o.name, "reason", string(reason), "detail", detail)
 }
 
 // mend notes that the sink answers. Where other batches found it unavailable

@@ -63,6 +63,9 @@ type Consumer struct {
 
 // NewConsumer makes a consumer over a store.
 func NewConsumer(store Store, options ConsumerOptions) (*Consumer, error) {
+	if isNil(store) {
+		return nil, errors.New("consumer: there is no store: give what sqlstore.Open returned, once its error was looked at")
+	}
 	o := options
 	o.Name = or(o.Name, defaultName())
 	o.Pick = or(o.Pick, Oldest)

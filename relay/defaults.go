@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"reflect"
 	"strings"
 	"time"
 
@@ -58,8 +59,8 @@ func (o Options) check() []error {
 }
 
 func (s SinkOptions) withDefaults(store Store, claim Claim) (SinkOptions, error) {
-	if s.Sink == nil {
-		return s, errors.New("there is no sink")
+	if isNil(s.Sink) {
+		return s, fmt.Errorf("there is no sink (%T): give what its New returned, once its error was looked at", s.Sink)
 	}
 	if _, isTx := s.Sink.(sinks.TxSink); isTx {
 		if _, ok := store.(TxStore); !ok {
@@ -117,6 +118,12 @@ func (b Backoff) check(name string) error {
 		return fmt.Errorf("%s: min %v must be positive and not above max %v", name, b.Min, b.Max)
 	}
 	return nil
+}
+
+// isNil also knows a nil pointer in an interface.
+func isNil(value any) bool {
+	v := reflect.ValueOf(value)
+	return value == nil || v.Kind() == reflect.Pointer && v.IsNil()
 }
 
 func or[T comparable](value, fallback T) T {

@@ -29,8 +29,9 @@ type Observer interface {
 	SinkDown(sink string, reason sinks.Reason, detail string)
 	SinkUp(sink string)
 
-	// Unrouted: a message of this topic waits because no route takes it. Called
-	// when a topic is met for the first time, and once a minute after.
+	// Unrouted: a message of this topic waits because no route takes it, or no
+	// handler behind its sink. Called when a topic is met for the first time, and
+	// once a minute after.
 	Unrouted(topic string)
 
 	// Failed: a stage's work failed and will be tried again.

@@ -36,7 +36,8 @@ type circuit struct {
 	state    circuitState
 	failures int // openings in vain, or sends that found it unavailable, in a row
 	reopenAt time.Time
-	told     bool // the observer knows that it is down
+	told     bool   // the observer knows that it is down
+	detail   string // what the log said last of why
 }
 
 type circuitState int

@@ -37,8 +37,8 @@ type Relay struct {
 // New makes a relay over a store. It checks the options and reports all that
 // is wrong with them at once; it doesn't touch the store.
 func New(store Store, options Options) (*Relay, error) {
-	if store == nil {
-		return nil, errors.New("relay: there is no store")
+	if isNil(store) {
+		return nil, errors.New("relay: there is no store: give what sqlstore.Open returned, once its error was looked at")
 	}
 	options, err := options.withDefaults(store)
 	names := slices.Sorted(maps.Keys(options.Sinks))

@@ -92,6 +92,7 @@ func (e *engine) apply(it *item, outcome sinks.Outcome) (back bool) {
 // mark be lost, its successor begins with this message, and all keeps its order.
 func (e *engine) delivered(it *item, outcome sinks.Outcome, settled bool) {
 	e.options.Observer.Delivered(it.outlet.name, it.row.Message.Topic, max(0, time.Since(it.row.CreatedAt)))
+	delete(e.unrouted, it.row.Message.Topic) // it has a handler now
 	if it.key != nil && it.key.held && it.key.holder == it.row.ID {
 		e.letGo(it.key)
 	}
@@ -139,8 +140,12 @@ func postponed(outcome sinks.Outcome) bool {
 	return outcome.Result == sinks.Unsent && outcome.RetryAfter > 0
 }
 
-// postpone puts the item away as a retry does, and charges nothing.
+// postpone puts the item away as a retry does, and charges nothing. A topic that
+// nothing behind the sink takes is told of as one without a route.
 func (e *engine) postpone(it *item, outcome sinks.Outcome) {
+	if outcome.Reason == sinks.ReasonUnroutable {
+		e.alarmUnrouted(it.row.Message.Topic)
+	}
 	e.putOff(it, outcome, it.row.Attempts, outcome.RetryAfter)
 }
 

@@ -26,7 +26,9 @@ type Exact interface {
 
 	// Send, of messages with tickets, sends each exact batch that it has whole,
 	// for the first time or again. Of one that it has not whole, it finds out
-	// whether the destination has it. [Delivered] says that the message is
+	// whether the destination has it. Where finding out takes longer than a Send,
+	// it is [Unavailable] with [ReasonBusy], the detail says how far it has come,
+	// and the next Send goes on from there. [Delivered] says that the message is
 	// there, from now or from before. An outcome that [IsOpen] leaves open
 	// whether it is: the ticket holds. Any other one promises that the message
 	// is not there, and never will be by this ticket.

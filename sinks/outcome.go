@@ -85,11 +85,11 @@ const (
 	ReasonServerError  Reason = "server_error"  // retry: the destination failed on this message
 	ReasonHandlerError Reason = "handler_error" // retry: a function returned an error
 	ReasonPanic        Reason = "panic"         // retry: a function panicked
-	ReasonBusy         Reason = "busy"          // retry: asked to come again later; unsent: its turn comes later
+	ReasonBusy         Reason = "busy"          // retry: asked to come again later; unsent: its turn comes later; unavailable: an exact sink finds out what became of a batch
 	ReasonTooLarge     Reason = "too_large"     // reject: over the destination's limit
 	ReasonInvalid      Reason = "invalid"       // reject: the protocol can't carry it, or it was refused as malformed
 	ReasonRefused      Reason = "refused"       // reject: the destination will not have it
-	ReasonUnroutable   Reason = "unroutable"    // reject: nothing receives it there
+	ReasonUnroutable   Reason = "unroutable"    // reject: nothing receives it there; unsent: nothing yet, and the relay tells of its topic
 	ReasonConnection   Reason = "connection"    // unavailable, unsent: can't be reached, or the connection broke before the send
 	ReasonThrottled    Reason = "throttled"     // unavailable, unsent: the destination asks for a pause
 	ReasonAuth         Reason = "auth"          // unavailable, unsent: credentials or rights
@@ -114,7 +114,7 @@ func Fail(result Result, reason Reason, detail string) Outcome {
 // many endpoints is down, or has had its share. The message is tried again after
 // this time at the earliest, and holds back its key meanwhile; nothing is
 // charged, and the sink's other messages go on. The reason is connection,
-// throttled, auth or busy; after must be positive. The relay writes each postponement
+// throttled, auth, busy or unroutable; after must be positive. The relay writes each postponement
 // to the table, so a sink draws the time such that they don't all come back at
 // once, nor every moment.
 func Postpone(reason Reason, detail string, after time.Duration) Outcome {

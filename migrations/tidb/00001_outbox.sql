@@ -23,6 +23,7 @@ CREATE TABLE {{.Hot}} (
     priority      smallint NOT NULL DEFAULT 0,
     attempts      int NOT NULL DEFAULT 0,
     crashes       int NOT NULL DEFAULT 0,
+    -- In UTC, as all times here: utc_timestamp(6) + INTERVAL 1 HOUR, never now().
     available_at  datetime(6),
     last_error    longtext CHARACTER SET utf8mb4 COLLATE utf8mb4_bin,
     claimed_by    varchar(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin,

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"reflect"
 	"time"
 
 	"github.com/rowrelay/rowrelay/outbox"
@@ -45,11 +46,11 @@ func (i *Inbox) Once(ctx context.Context, tx outbox.Execer, messageID string) (f
 }
 
 func (i *Inbox) once(ctx context.Context, tx outbox.Execer, messageID string) (first bool, err error) {
-	if err := checkHandle(tx); err != nil {
-		return false, err
-	}
 	if err := checkText(messageID, maxMessageID); err != nil {
 		return false, fmt.Errorf("%w: the message's id %w", ErrInvalid, err)
+	}
+	if err := checkHandle(tx); err != nil {
+		return false, err
 	}
 	query := i.dialect.Receive(i.table, i.consumer, messageID)
 	result, err := tx.ExecContext(ctx, query.SQL, query.Args...)
@@ -66,8 +67,8 @@ func (i *Inbox) once(ctx context.Context, tx outbox.Execer, messageID string) (f
 // checkHandle refuses a pool: each of its statements is a transaction, so that
 // the id would be there though its effect failed, and the message be lost.
 func checkHandle(tx outbox.Execer) error {
-	if tx == nil {
-		return errors.New("the transaction is nil")
+	if isNil(tx) {
+		return fmt.Errorf("the transaction is nil (%T): give the one that the message's effect is part of", tx)
 	}
 	if _, pool := tx.(*sql.DB); pool {
 		return errors.New("a *sql.DB is no transaction: give the *sql.Tx that the message's effect is part of")
@@ -75,11 +76,19 @@ func checkHandle(tx outbox.Execer) error {
 	return nil
 }
 
+func isNil(handle outbox.Execer) bool {
+	v := reflect.ValueOf(handle)
+	return handle == nil || v.Kind() == reflect.Pointer && v.IsNil()
+}
+
 // Clean deletes what the consumer received longer ago than the window, by the
 // database's clock, and returns how many ids that were. It does so in parts, each
 // a transaction by itself, so give it a *sql.DB. Call it now and then, such as
 // every hour, from any number of processes.
 func (i *Inbox) Clean(ctx context.Context, db outbox.Execer) (deleted int64, err error) {
+	if isNil(db) {
+		return 0, fmt.Errorf("clean %s for consumer %s: the database is nil (%T): give the *sql.DB that sql.Open returned", i.table, i.consumer, db)
+	}
 	for {
 		n, err := i.cleanPart(ctx, db)
 		if err != nil {
@@ -110,6 +119,8 @@ func (i *Inbox) explained(err error) error {
 		return fmt.Errorf("%w: %w", ErrBusy, err)
 	case i.dialect.Missing(err):
 		return fmt.Errorf("the table is missing: create it with rowrelay migrate up --inbox, or name it with WithTable: %w", err)
+	case dialect.Misunderstood(err):
+		return fmt.Errorf("the database doesn't understand %s: give New the dialect of this database: %w", i.dialect.Name(), err)
 	case i.dialect.Denied(err):
 		return fmt.Errorf("the user lacks a right: a consumer needs INSERT, SELECT and DELETE on %s: %w", i.table, err)
 	}

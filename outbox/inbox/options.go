@@ -44,6 +44,9 @@ func New(d dialect.Dialect, consumer string, options ...Option) (*Inbox, error) 
 	}
 	s := settings{window: defaultWindow}
 	for _, option := range options {
+		if option == nil {
+			return nil, errors.New("make an inbox: an option is nil: use the functions whose names begin with With")
+		}
 		option(&s)
 	}
 	table, tableErr := dialect.ParseTable(cmp.Or(s.table, "inbox"))

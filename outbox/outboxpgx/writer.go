@@ -15,6 +15,8 @@ import (
 	"context"
 	"database/sql"
 	"database/sql/driver"
+	"errors"
+	"reflect"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -50,8 +52,8 @@ func NewWriter(options ...outbox.Option) (*Writer, error) {
 // Write inserts the messages in their order, in the transaction tx, just as
 // [outbox.Writer.Write] does, with the same checks and errors.
 func (w *Writer) Write(ctx context.Context, tx Execer, messages ...outbox.Message) error {
-	if tx == nil {
-		return w.writer.Write(ctx, nil, messages...)
+	if v := reflect.ValueOf(tx); tx == nil || v.Kind() == reflect.Pointer && v.IsNil() {
+		return w.writer.Write(ctx, nil, messages...) // which says that it is nil
 	}
 	return w.writer.Write(ctx, Handle(tx), messages...)
 }
@@ -61,6 +63,9 @@ func (w *Writer) Write(ctx context.Context, tx Execer, messages ...outbox.Messag
 // as by Write, and nothing is queued; what the database has to say comes with
 // the batch's results. Outside a transaction a batch is one by itself.
 func (w *Writer) Queue(batch *pgx.Batch, messages ...outbox.Message) error {
+	if batch == nil {
+		return errors.New("queue messages: the batch is nil: give a new(pgx.Batch)")
+	}
 	return w.writer.Write(context.Background(), batchHandle{batch}, messages...)
 }
 

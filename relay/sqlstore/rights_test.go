@@ -80,7 +80,11 @@ func TestProducersRights(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, count := range []int{1, 50} {
-			if err := writer.Write(t.Context(), pool, messages(count)...); err != nil {
+			tx, err := pool.BeginTx(t.Context(), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := errors.Join(writer.Write(t.Context(), tx, messages(count)...), tx.Commit()); err != nil {
 				t.Errorf("write %d: %v", count, err)
 			}
 		}

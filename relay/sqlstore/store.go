@@ -71,8 +71,8 @@ var (
 // closes all but two whenever they are idle, and opens them again: call
 // db.SetMaxIdleConns(8), or it costs twice as much where messages come one by one.
 //
-// On PostgreSQL the store uses short transactions, and works behind a pooler. On SQLite db should be in WAL mode, with a
-// busy timeout. On MySQL and MariaDB it sees to its isolation itself, and needs
+// On PostgreSQL the store uses short transactions, and works behind a pooler. On SQLite db has to be in WAL mode, with a
+// busy timeout and transactions that begin with BEGIN IMMEDIATE; else Open fails, and says how to open the file. On MySQL and MariaDB it sees to its isolation itself, and needs
 // the right PROCESS to see which transactions are open; see LongestTransaction.
 //
 // Open asks the server what it is, tries whether it passes over locked rows, and
@@ -82,12 +82,17 @@ func Open(ctx context.Context, db *sql.DB, d dialect.Dialect, options Options) (
 	if err != nil {
 		return nil, err
 	}
+	if d.Name() == dialect.SQLite().Name() {
+		if err := s.checkSQLite(ctx); err != nil {
+			return nil, fmt.Errorf("open table %s: %w", s.table, dialect.Explain(ctx, db, d, err))
+		}
+	}
 	fit, err := s.fit(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("open table %s: %w", s.table, err)
+		return nil, fmt.Errorf("open table %s: %w", s.table, dialect.Explain(ctx, db, d, err))
 	}
 	if err := s.checkVersion(ctx); err != nil {
-		return nil, err
+		return nil, dialect.Explain(ctx, db, d, err)
 	}
 	s.habits.walkAs(s.dialect)
 	return s, s.begin(ctx, fit.Unordered)
@@ -131,6 +136,12 @@ func (s *Store) beginLanes(ctx context.Context) error {
 }
 
 func open(db *sql.DB, d dialect.Dialect, options Options) (*Store, error) {
+	if db == nil {
+		return nil, errors.New("open an outbox: the database is nil: give the *sql.DB that sql.Open returned")
+	}
+	if d == nil {
+		return nil, errors.New("open an outbox: the dialect is nil: give dialect.Postgres() or that of your database")
+	}
 	s := &Store{db: db, dialect: d, writing: make(chan struct{}, 1), owed: -1, longest: options.LongestTransaction, reader: options.Reader}
 	if s.longest <= 0 {
 		s.longest = defaultLongestTransaction

@@ -59,8 +59,11 @@ var (
 	_ sinks.Limited = (*BatchSink)(nil)
 )
 
-// Batch returns a sink that calls a batch handler.
+// Batch returns a sink that calls a batch handler. It panics if there is none.
 func Batch(handler BatchHandler, options BatchOptions) *BatchSink {
+	if handler == nil {
+		panic("inproc: nil handler: Batch needs a function")
+	}
 	if options.Messages <= 0 {
 		options.Messages = DefaultBatch
 	}

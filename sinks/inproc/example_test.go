@@ -38,7 +38,7 @@ func ExampleMux() {
 	type Order struct {
 		ID int `json:"id"`
 	}
-	var mux inproc.Mux
+	mux := inproc.Mux{ParkUnknownTopics: true} // else they wait for a process that knows them
 	mux.Handle("orders.placed", inproc.JSON(func(ctx context.Context, o Order, m sinks.Message) error {
 		fmt.Println("pack order", o.ID)
 		return nil

@@ -74,7 +74,7 @@ func Func(handler Handler) *Sink { return New(handler, Options{}) }
 // New returns a sink that calls a handler. It panics if there is none.
 func New(handler Handler, options Options) *Sink {
 	if handler == nil {
-		panic("inproc: nil handler")
+		panic("inproc: nil handler: Func and New need a function")
 	}
 	batch := options.Batch
 	if batch <= 0 {

@@ -3,7 +3,9 @@ package inproc
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"sync"
+	"time"
 
 	"github.com/rowrelay/rowrelay/sinks"
 )
@@ -13,8 +15,18 @@ import (
 //
 //	sink := inproc.Func(mux.Serve)
 //
+// A message of a topic without a handler waits, uncharged, until a process has
+// one, and holds back its key meanwhile; the relay tells of the topic as of one
+// without a route. So a deployment that goes process by process parks nothing. It
+// is handed over again after about a quarter of the time that it has waited, at
+// least a second and at most a minute.
+//
 // Its methods may be called concurrently.
 type Mux struct {
+	// ParkUnknownTopics parks such messages at once, as unroutable. It is set
+	// before Serve is called.
+	ParkUnknownTopics bool
+
 	mu       sync.RWMutex
 	handlers map[string]Handler
 }
@@ -37,15 +49,22 @@ func (m *Mux) Handle(topic string, handler Handler) {
 	m.handlers[topic] = handler
 }
 
-// Serve calls the handler of the message's topic. A message of another topic is
-// parked as unroutable; routes of the relay keep such topics away from the
-// sink, if they should wait instead.
+// Serve calls the handler of the message's topic, if there is one.
 func (m *Mux) Serve(ctx context.Context, message sinks.Message) error {
 	m.mu.RLock()
 	handler, there := m.handlers[message.Topic]
 	m.mu.RUnlock()
-	if !there {
-		return judged(sinks.Reject, sinks.ReasonUnroutable, fmt.Errorf("no handler for topic %q in this process", message.Topic))
+	switch {
+	case there:
+		return handler(ctx, message)
+	case m.ParkUnknownTopics:
+		return judged(sinks.Reject, sinks.ReasonUnroutable, noHandler(message))
 	}
-	return handler(ctx, message)
+	wait := min(max(time.Since(message.CreatedAt)/4, time.Second), time.Minute)
+	wait -= time.Duration(rand.Int64N(int64(wait / 4))) // they shall not all come back at once
+	return RetryAfter(judged(sinks.Unsent, sinks.ReasonUnroutable, noHandler(message)), wait)
+}
+
+func noHandler(m sinks.Message) error {
+	return fmt.Errorf("no handler for topic %q in this process", m.Topic)
 }

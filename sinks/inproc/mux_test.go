@@ -3,6 +3,7 @@ package inproc_test
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/rowrelay/rowrelay/outbox"
 	"github.com/rowrelay/rowrelay/sinks"
@@ -29,17 +30,32 @@ func TestMux(t *testing.T) {
 	if len(got) != 2 || got[0] != "first orders" || got[1] != "second orders.paid" {
 		t.Errorf("called %q", got)
 	}
-	want := sinks.Fail(sinks.Reject, sinks.ReasonUnroutable, `no handler for topic "orders.lost" in this process`)
-	if outcomes[2] != want {
-		t.Errorf("unknown topic: %+v", outcomes[2])
+	if o := outcomes[2]; o.Result != sinks.Unsent || o.Reason != sinks.ReasonUnroutable || o.Detail != `no handler for topic "orders.lost" in this process` {
+		t.Errorf("unknown topic: %+v", o)
 	}
 }
 
-func TestAnEmptyMuxKnowsNoTopic(t *testing.T) {
+// An unknown topic's message waits for about a quarter of its age; by choice it is
+// parked.
+func TestUnknownTopic(t *testing.T) {
 	t.Parallel()
-	var mux inproc.Mux
-	if o := inproc.Func(mux.Serve).Send(t.Context(), make([]sinks.Message, 1))[0]; o.Reason != sinks.ReasonUnroutable {
-		t.Errorf("outcome %+v", o)
+	for name, c := range map[string]struct {
+		park        bool
+		age         time.Duration
+		result      sinks.Result
+		least, most time.Duration
+	}{
+		"just written":     {false, 0, sinks.Unsent, 750 * time.Millisecond, time.Second},
+		"by another clock": {false, -time.Hour, sinks.Unsent, 750 * time.Millisecond, time.Second},
+		"a minute old":     {false, time.Minute, sinks.Unsent, 11 * time.Second, 16 * time.Second},
+		"a day old":        {false, 24 * time.Hour, sinks.Unsent, 45 * time.Second, time.Minute},
+		"to be parked":     {true, 0, sinks.Reject, 0, 0},
+	} {
+		mux := inproc.Mux{ParkUnknownTopics: c.park}
+		o := inproc.Func(mux.Serve).Send(t.Context(), []sinks.Message{{CreatedAt: time.Now().Add(-c.age)}})[0]
+		if o.Result != c.result || o.Reason != sinks.ReasonUnroutable || o.RetryAfter < c.least || o.RetryAfter > c.most {
+			t.Errorf("%s: %+v", name, o)
+		}
 	}
 }
 

@@ -23,8 +23,14 @@ type TxSink struct {
 
 var _ sinks.TxSink = (*TxSink)(nil)
 
-// Tx returns a sink that calls a handler inside the relay's transaction.
-func Tx(handler TxHandler) *TxSink { return &TxSink{handler: handler} }
+// Tx returns a sink that calls a handler inside the relay's transaction. It panics
+// if there is none.
+func Tx(handler TxHandler) *TxSink {
+	if handler == nil {
+		panic("inproc: nil handler: Tx needs a function")
+	}
+	return &TxSink{handler: handler}
+}
 
 // Open does nothing.
 func (s *TxSink) Open(context.Context) error { return nil }

@@ -56,7 +56,7 @@ func Encoded(s *Sink, m sinks.Message) ([]byte, error) {
 }
 
 // Idempotent makes a plain sink idempotent.
-func Idempotent(s *Sink) *IdempotentSink { return &IdempotentSink{s, newIdentity()} }
+func Idempotent(s *Sink) *IdempotentSink { return &IdempotentSink{s, newIdentity(), newSearches()} }
 
 // Restamp changes what the name of an exact batch says: the cluster, if it is
 // given, the producer, if it isn't negative, and its age.
@@ -70,4 +70,13 @@ func Restamp(name, cluster string, producer int64, age time.Duration) (string, e
 	}
 	s.at = s.at.Add(-age)
 	return s.String(), err
+}
+
+// AgeEnds makes what the sink knows of partitions' ends so much older.
+func AgeEnds(s *IdempotentSink, by time.Duration) {
+	s.identity.mu.Lock()
+	defer s.identity.mu.Unlock()
+	for p, end := range s.identity.ends {
+		s.identity.ends[p] = logEnd{end.offset, end.at.Add(-by)}
+	}
 }

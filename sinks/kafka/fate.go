@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
+	"slices"
 	"strconv"
 	"time"
-
-	kafkago "github.com/segmentio/kafka-go"
 
 	"github.com/rowrelay/rowrelay/sinks"
 )
@@ -17,6 +15,18 @@ import (
 // more: their producer.id.expiration.ms is a day unless told otherwise. What one
 // has forgotten it would take in again.
 const memory = time.Hour
+
+// remembered says that a broker that had the batch would still know its producer.
+// Brokers count from the newest time in the producer's last batch.
+func (s *IdempotentSink) remembered(st stamp, messages []sinks.Message) bool {
+	if s.options.CreatedTime {
+		newest := slices.MaxFunc(messages, func(a, b sinks.Message) int { return a.CreatedAt.Compare(b.CreatedAt) })
+		if time.Since(newest.CreatedAt) > memory {
+			return false
+		}
+	}
+	return time.Since(st.at) <= memory
+}
 
 // fate is what became of an exact batch.
 type fate int
@@ -50,7 +60,9 @@ func wasThere(st stamp) sinks.Outcome { return sinks.Ok(strconv.Itoa(st.to.parti
 func (s *IdempotentSink) fated(ctx context.Context, st stamp, messages []sinks.Message, ifAbsent, ifNewest sinks.Outcome) []sinks.Outcome {
 	n := len(messages)
 	found, err := s.fateOf(ctx, st, messages)
-	switch {
+	switch unfinished := (*searching)(nil); {
+	case errors.As(err, &unfinished) && !errors.Is(ctx.Err(), context.Canceled):
+		return sinks.All(n, sinks.Fail(sinks.Unavailable, sinks.ReasonBusy, unfinished.Error()))
 	case err != nil:
 		return sinks.All(n, s.troubled(ctx, err))
 	case found == absent:
@@ -63,8 +75,8 @@ func (s *IdempotentSink) fated(ctx context.Context, st stamp, messages []sinks.M
 }
 
 // fateOf asks the partition's leader how far it has come with the batch's
-// producer, whose batches it has without a gap. Of a producer that it doesn't
-// know, or no longer, the log itself tells.
+// producer, whose batches it has without a gap. Where it doesn't know the producer,
+// the batch never came, or so long ago that only the log itself can tell.
 func (s *IdempotentSink) fateOf(ctx context.Context, st stamp, messages []sinks.Message) (fate, error) {
 	if st.cluster != s.cluster.name() {
 		return absent, nil
@@ -77,8 +89,10 @@ func (s *IdempotentSink) fateOf(ctx context.Context, st stamp, messages []sinks.
 	switch {
 	case err != nil:
 		return absent, fmt.Errorf("ask for the producers of %s/%d, which needs the right to READ it: %w", st.to.topic, st.to.partition, err)
+	case !known && s.remembered(st, messages):
+		return absent, nil
 	case !known:
-		return s.searchLog(ctx, leader, st, messages)
+		return s.search(ctx, leader, st)
 	}
 	end := st.base + int32(messages[0].Ticket.Size) - 1
 	switch {
@@ -101,59 +115,4 @@ func (s *IdempotentSink) leader(ctx context.Context, p place) (string, error) {
 		return "", errors.New(trouble.Detail)
 	}
 	return leader, nil
-}
-
-// searchLog looks for the batch's first message: the batch is there as a whole
-// or not at all.
-func (s *IdempotentSink) searchLog(ctx context.Context, leader string, st stamp, messages []sinks.Message) (fate, error) {
-	ids := make(map[string]bool, len(messages))
-	for i := range messages {
-		ids[messages[i].ID] = true
-	}
-	for offset, end := st.end, st.end+1; offset < end; {
-		answer, err := s.client.Fetch(ctx, &kafkago.FetchRequest{
-			Addr: kafkago.TCP(leader), Topic: st.to.topic, Partition: st.to.partition, Offset: offset,
-			MinBytes: 1, MaxBytes: fetchBytes, MaxWait: time.Second, IsolationLevel: kafkago.ReadUncommitted,
-		})
-		if err == nil {
-			err = answer.Error
-		}
-		if errors.Is(err, kafkago.OffsetOutOfRange) {
-			return absent, nil // the topic was made anew, or has deleted that part
-		}
-		if err != nil {
-			return absent, fmt.Errorf("read %s/%d to look for messages in doubt: %w", st.to.topic, st.to.partition, err)
-		}
-		found, next, err := readFor(ids, answer.Records, offset)
-		if err != nil || found {
-			return present, err
-		}
-		if end = answer.HighWatermark; next == offset && next < end {
-			return absent, fmt.Errorf("read %s/%d to look for messages in doubt: nothing comes at offset %d", st.to.topic, st.to.partition, offset)
-		}
-		offset = next
-	}
-	return absent, nil
-}
-
-const fetchBytes = 4 << 20
-
-// readFor says whether one of the messages is among the records, and where the
-// next ones begin.
-func readFor(ids map[string]bool, records kafkago.RecordReader, offset int64) (found bool, next int64, err error) {
-	for next = offset; ; {
-		record, err := records.ReadRecord()
-		if errors.Is(err, io.EOF) {
-			return false, next, nil
-		}
-		if err != nil {
-			return false, next, err
-		}
-		next = max(next, record.Offset+1)
-		for _, h := range record.Headers {
-			if h.Key == headerID && ids[string(h.Value)] {
-				return true, next, nil
-			}
-		}
-	}
 }

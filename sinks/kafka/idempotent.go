@@ -18,6 +18,7 @@ import (
 type IdempotentSink struct {
 	*Sink
 	identity *identity
+	searches *searches
 }
 
 var _ sinks.Exact = (*IdempotentSink)(nil)
@@ -30,7 +31,7 @@ func NewIdempotent(options Options) (*IdempotentSink, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &IdempotentSink{s, newIdentity()}, nil
+	return &IdempotentSink{s, newIdentity(), newSearches()}, nil
 }
 
 // Plan gives the next record batch of each partition its sequences. What has no
@@ -90,6 +91,7 @@ func (s *IdempotentSink) Send(ctx context.Context, batch []sinks.Message) []sink
 	until := time.Now().Add(s.options.LeaderTimeout)
 	var work sync.WaitGroup
 	for _, line := range linesOf(batch) {
+		s.searches.want(line)
 		work.Go(func() { s.sendLine(ctx, until, line, batch, outcomes) })
 	}
 	work.Wait()
@@ -127,7 +129,7 @@ func (s *IdempotentSink) sendExact(ctx context.Context, until time.Time, e exact
 	}
 	defer func() { <-s.slots }()
 	records, complete := s.recordsOf(messages, e.stamp.to.topic)
-	if !complete || time.Since(e.stamp.at) > memory {
+	if !complete || !s.identity.isFirst(e.stamp, n) && !s.remembered(e.stamp, messages) {
 		return s.lookFor(ctx, e.stamp, messages)
 	}
 	from := producer{id: e.stamp.producer, sequence: e.stamp.base}

@@ -297,18 +297,18 @@ func TestRefusedAmongIdempotent(t *testing.T) {
 func TestForgottenBatches(t *testing.T) {
 	t.Parallel()
 	addresses := []string{broker(t)}
-	topic := newTopic(t, addresses, 1)
+	topic, other := newTopic(t, addresses, 1), newTopic(t, addresses, 1)
 	sink := idempotent(t, kafka.Options{Brokers: addresses})
+	second := forgetful(t, addresses, topic, other)
 	before := planned(t, sink, batchOf(topic, keys(5)...))
 	wantSummary(t, "before", sink.Send(t.Context(), before), "D")
 	batch, never := planned(t, sink, batchOf(topic, keys(10)...)), batchOf(topic, keys(10)...)
 	wantSummary(t, "the first time", sink.Send(t.Context(), batch), "D")
-	day := 24 * time.Hour
-	old := func(batch []sinks.Message) []sinks.Message { return restamped(t, batch, "", 1<<40, day) }
+	old := func(batch []sinks.Message) []sinks.Message { return restamped(t, batch, "", -1, day) }
 	wantSummary(t, "known by its id", sink.Send(t.Context(), restamped(t, batch, "", -1, day)), "D")
-	wantSummary(t, "forgotten", sink.Send(t.Context(), old(batch)), "D")
-	wantSummary(t, "forgotten, a part", sink.Send(t.Context(), old(batch)[2:3]), "D")
-	wantSummary(t, "never sent", sink.Send(t.Context(), old(planned(t, sink, never))), "N")
+	wantSummary(t, "forgotten", second.Send(t.Context(), old(batch)), "D")
+	wantSummary(t, "forgotten, a part", second.Send(t.Context(), old(batch)[2:3]), "D")
+	wantSummary(t, "never sent", second.Send(t.Context(), old(planned(t, sink, never))), "N")
 	wantSummary(t, "another cluster", sink.Send(t.Context(), restamped(t, batch[:1], "other", -1, 0)), "N")
 	wantOnce(t, addresses, topic, append(before, batch...))
 }

@@ -19,23 +19,34 @@ type identity struct {
 	mu   sync.Mutex
 	free []*line         // the brokers have all that was planned for them
 	busy map[int64]*line // by producer: planned, and not known to be there
-	ends map[place]int64 // of partitions, as far as is known
-	most map[place]int   // records that a batch may have, after one was refused
+	ends map[place]logEnd
+	most map[place]int // records that a batch may have, after one was refused
 }
+
+// logEnd is where a partition's log ended at some time.
+type logEnd struct {
+	offset int64
+	at     time.Time
+}
+
+// endAge is how old that may be: others may write, and a search for a batch begins
+// where the log ended when the batch was planned.
+const endAge = time.Minute
 
 // line is how far a producer has come with each partition.
 type line struct {
 	producer int64
 	next     map[place]int32 // the sequence of the next record
 	open     map[place]bool  // its last batch is not known to be there
+	unsent   map[place]bool  // its last batch was not sent yet
 }
 
 func newIdentity() *identity {
-	return &identity{busy: map[int64]*line{}, ends: map[place]int64{}, most: map[place]int{}}
+	return &identity{busy: map[int64]*line{}, ends: map[place]logEnd{}, most: map[place]int{}}
 }
 
 func newLine(producer int64) *line {
-	return &line{producer: producer, next: map[place]int32{}, open: map[place]bool{}}
+	return &line{producer: producer, next: map[place]int32{}, open: map[place]bool{}, unsent: map[place]bool{}}
 }
 
 // forgotten is how many producers may be busy: of most of those nobody will ever
@@ -65,8 +76,8 @@ func (i *identity) reserve(l *line, p place, n int) (base int32, end int64) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	base = l.next[p]
-	l.next[p], l.open[p] = base+int32(n), true
-	return base, i.ends[p]
+	l.next[p], l.open[p], l.unsent[p] = base+int32(n), true, true
+	return base, i.ends[p].offset
 }
 
 // planned ends a plan. Where nothing came of it, its line is free at once.
@@ -88,8 +99,8 @@ func (i *identity) taken(st stamp, n int, end int64) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	delete(i.most, st.to)
-	if known, there := i.ends[st.to]; there {
-		i.ends[st.to] = max(known, end)
+	if known, there := i.ends[st.to]; there && end > known.offset {
+		i.ends[st.to] = logEnd{end, time.Now()}
 	}
 	l := i.busy[st.producer]
 	if l == nil || l.next[st.to] != st.base+int32(n) {
@@ -99,6 +110,18 @@ func (i *identity) taken(st stamp, n int, end int64) {
 		delete(i.busy, st.producer)
 		i.free = append(i.free, l)
 	}
+}
+
+// isFirst says that a batch of n is sent for the first time: no broker can have it.
+func (i *identity) isFirst(st stamp, n int) bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	l := i.busy[st.producer]
+	if l == nil || l.next[st.to] != st.base+int32(n) || !l.unsent[st.to] {
+		return false
+	}
+	delete(l.unsent, st.to)
+	return true
 }
 
 // smaller has the next batches of a place be smaller than this one.
@@ -114,12 +137,12 @@ func (i *identity) bound(p place) int {
 	return i.most[p]
 }
 
-// unknownEnds are the places of which no end is known.
+// unknownEnds are the places of which no end is known that is new enough.
 func (i *identity) unknownEnds(places []place) (unknown []place) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	for _, p := range places {
-		if _, known := i.ends[p]; !known {
+		if end, known := i.ends[p]; !known || time.Since(end.at) > endAge {
 			unknown = append(unknown, p)
 		}
 	}
@@ -129,7 +152,7 @@ func (i *identity) unknownEnds(places []place) (unknown []place) {
 func (i *identity) learnEnd(p place, end int64) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	i.ends[p] = max(i.ends[p], end)
+	i.ends[p] = logEnd{max(i.ends[p].offset, end), time.Now()}
 }
 
 // prepare makes a line ready to write up to most records to each place.

@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"bufio"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -111,25 +112,47 @@ func (r *reader) tags() {
 
 // ask sends a request that kafka-go doesn't know, and returns what the answer has
 // after its head. Its errors are wireErrors.
-func (w *wire) ask(ctx context.Context, address string, key, version int16, body []byte) ([]byte, error) {
+func (w *wire) ask(ctx context.Context, address string, key, version int16, body []byte) (answer []byte, err error) {
+	err = w.stream(ctx, address, key, version, body, func(r *stream) error {
+		answer, r.err = io.ReadAll(io.LimitReader(r.from, maxAnswer))
+		return r.err
+	})
+	return answer, err
+}
+
+const maxAnswer = 64 << 20
+
+// stream sends a request of the protocol's compact form, and has what the answer
+// has after its head be read as it comes. Its errors are wireErrors, or the reader's
+// own.
+func (w *wire) stream(ctx context.Context, address string, key, version int16, body []byte, read func(*stream) error) error {
 	c, err := w.take(ctx, address)
 	if err != nil {
-		return nil, &wireError{err: err}
+		return &wireError{err: err}
 	}
 	stop := context.AfterFunc(ctx, c.close)
 	answer, err := c.ask(w.clientID, key, version, body)
+	var refused error
+	if err == nil {
+		refused = read(answer)
+		err = answer.err
+	}
+	if err == nil { // what is left of it
+		_, err = io.Copy(io.Discard, answer.from)
+	}
 	if !stop() && err == nil {
 		err = ctx.Err()
 	}
 	if err != nil {
 		c.close()
-		return nil, &wireError{arrived: true, err: err}
+		return &wireError{arrived: true, err: err}
 	}
 	w.giveBack(address, c)
-	return answer, nil
+	return refused
 }
 
-func (c *conn) ask(clientID string, key, version int16, body []byte) ([]byte, error) {
+// ask sends a request, and reads the head of the answer.
+func (c *conn) ask(clientID string, key, version int16, body []byte) (*stream, error) {
 	const correlation = 1
 	head := binary.BigEndian.AppendUint16(make([]byte, 4), uint16(key))
 	head = binary.BigEndian.AppendUint16(head, uint16(version))
@@ -144,17 +167,9 @@ func (c *conn) ask(clientID string, key, version int16, body []byte) ([]byte, er
 	if _, err := io.ReadFull(c.link, size[:]); err != nil {
 		return nil, fmt.Errorf("read the answer (does the broker know request %d? Kafka 2.8 and newer do): %w", key, err)
 	}
-	n := binary.BigEndian.Uint32(size[:])
-	if n < 5 || n > maxAnswer {
-		return nil, fmt.Errorf("read an answer of %d bytes", n)
-	}
-	answer := make([]byte, n)
-	if _, err := io.ReadFull(c.link, answer); err != nil {
-		return nil, err
-	}
-	r := &reader{rest: answer[4:]}
-	r.tags()
-	return r.rest, nil
+	n := int64(binary.BigEndian.Uint32(size[:]))
+	answer := &stream{from: bufio.NewReaderSize(io.LimitReader(c.link, n), 64<<10)}
+	answer.skip(4) // which request it is to
+	answer.tags()
+	return answer, answer.err
 }
-
-const maxAnswer = 64 << 20

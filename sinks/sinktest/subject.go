@@ -190,12 +190,12 @@ var reasons = map[sinks.Result][]sinks.Reason{
 		sinks.ReasonHandlerError, sinks.ReasonPanic, sinks.ReasonBusy,
 	},
 	sinks.Reject:      {sinks.ReasonTooLarge, sinks.ReasonInvalid, sinks.ReasonRefused, sinks.ReasonUnroutable},
-	sinks.Unavailable: {sinks.ReasonConnection, sinks.ReasonThrottled, sinks.ReasonAuth, sinks.ReasonConfig},
+	sinks.Unavailable: {sinks.ReasonConnection, sinks.ReasonThrottled, sinks.ReasonAuth, sinks.ReasonConfig, sinks.ReasonBusy},
 	sinks.Unsent:      {sinks.ReasonCancelled, sinks.ReasonNeighbour},
 }
 
 // postponed are the reasons of Unsent with a RetryAfter.
-var postponed = []sinks.Reason{sinks.ReasonConnection, sinks.ReasonThrottled, sinks.ReasonAuth, sinks.ReasonBusy}
+var postponed = []sinks.Reason{sinks.ReasonConnection, sinks.ReasonThrottled, sinks.ReasonAuth, sinks.ReasonBusy, sinks.ReasonUnroutable}
 
 // sound checks an outcome by itself.
 func (s *subject) sound(i int, o sinks.Outcome) {

@@ -1,0 +1,106 @@
+package readme
+
+import (
+	"bufio"
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// onSQLite makes of the first program what the page says of SQLite, with the DSN
+// that it gives, for a file of the test's own; and has it pay four orders, each in
+// a transaction that reads before it writes, at the same time.
+func onSQLite(t testing.TB, file string) block {
+	t.Helper()
+	first, page := blocks(t, "go")[0], read(t, "README.md").text
+	documented := regexp.MustCompile(`"(file:shop\.db\?[^"]*)"`).FindStringSubmatch(page)
+	if documented == nil {
+		t.Fatal("README.md has no DSN for SQLite")
+	}
+	replace := func(old, with string) {
+		if !strings.Contains(first.text, old) {
+			t.Fatalf("the first program hasn't %q", old)
+		}
+		first.text = strings.ReplaceAll(first.text, old, with)
+	}
+	replace(`_ "github.com/jackc/pgx/v5/stdlib"`, `_ "modernc.org/sqlite"; "sync"`)
+	replace(`"github.com/rowrelay/rowrelay/relay/readpgx"`, "")
+	replace(`"pgx", os.Getenv("DATABASE_URL")`, `"sqlite", "`+strings.Replace(documented[1], "shop.db", file, 1)+`"`)
+	replace("dialect.Postgres()", "dialect.SQLite()")
+	replace("sqlstore.Options{Reader: readpgx.Reader{}}", "sqlstore.Options{}")
+	replace("\ttx := must(db.BeginTx(ctx, nil))\n", "\tvar tills sync.WaitGroup\n\tfor range 4 { tills.Go(func() {\n\ttx := must(db.BeginTx(ctx, nil))\n"+
+		"\tvar orders int\n\tif err := tx.QueryRowContext(ctx, \"SELECT count(*) FROM orders\").Scan(&orders); err != nil { log.Fatal(err) }\n")
+	replace("\tr.Wake()", "\t}) }\n\ttills.Wait()\n\tr.Wake()")
+	return first
+}
+
+// Four processes run the first program on one new file, ten times: no transaction
+// is ever refused because another one writes.
+func TestTheFirstProgramOnSQLite(t *testing.T) {
+	t.Parallel()
+	binary := filepath.Join(t.TempDir(), "first")
+	flag, packages := overlay(t, []block{onSQLite(t, `"+os.Args[1]+"`)})
+	if out, err := exec.Command("go", "build", flag, "-o", binary, packages[0]).CombinedOutput(); err != nil {
+		t.Fatalf("build: %v\n%s", err, out)
+	}
+	for range 10 {
+		fourAtOnce(t, binary, filepath.Join(t.TempDir(), "shop.db"))
+	}
+}
+
+// fourAtOnce holds that each of the 16 messages arrives once, at one of the four.
+func fourAtOnce(t *testing.T, binary, file string) {
+	t.Helper()
+	arrived := make(chan string, 100)
+	var reading sync.WaitGroup
+	var programs []*exec.Cmd
+	for range 4 {
+		program := exec.Command(binary, file)
+		program.Stderr = new(bytes.Buffer)
+		out, err := program.StdoutPipe()
+		check(t, err)
+		check(t, program.Start())
+		programs = append(programs, program)
+		reading.Go(func() {
+			for lines := bufio.NewScanner(out); lines.Scan(); {
+				arrived <- lines.Text()
+			}
+		})
+	}
+	late := time.AfterFunc(time.Minute, func() {
+		for _, program := range programs {
+			_ = program.Process.Signal(syscall.SIGQUIT) // which shows where it stands
+		}
+	})
+	go func() { reading.Wait(); close(arrived) }()
+	defer late.Stop()
+	n := 0
+	for line := range arrived {
+		if line != `orders.paid order-42: {"order": 42}` {
+			t.Errorf("it printed %q", line)
+		}
+		if n++; n == 16 {
+			for _, program := range programs {
+				check(t, program.Process.Signal(os.Interrupt))
+			}
+		}
+	}
+	for _, program := range programs {
+		err := program.Wait()
+		said := program.Stderr.(*bytes.Buffer).String()
+		early := strings.HasSuffix(said, "context canceled\n") // it was told to end while its relay started
+		if (err != nil || said != "") && !early {
+			t.Errorf("a program ended with %v: %s", err, said)
+		}
+	}
+	if n != 16 {
+		t.Errorf("%d messages arrived, want 16", n)
+	}
+}

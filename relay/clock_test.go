@@ -1,0 +1,82 @@
+package relay_test
+
+import (
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/memstore"
+	"github.com/rowrelay/rowrelay/sinks"
+)
+
+// The database's clock jumps by ten minutes while two relays work. Forward, all
+// leases are over at once, as if their relays had died: what is in flight may come
+// twice, and nothing else. Back, they last longer, which only a dead relay's lanes
+// have to wait for. Nothing is lost, and no key's first deliveries change places.
+func TestDatabaseClockJumps(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		by    time.Duration
+		claim relay.Claim
+		twice bool // whether it may come twice
+	}{
+		"forward, lanes": {10 * time.Minute, relay.ByLanes, true},
+		"back, lanes":    {-10 * time.Minute, relay.ByLanes, false},
+		"forward, rows":  {10 * time.Minute, relay.ByRows, true},
+		"back, rows":     {-10 * time.Minute, relay.ByRows, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) { jump(t, c.by, c.claim, c.twice) })
+		})
+	}
+}
+
+func jump(t *testing.T, by time.Duration, claim relay.Claim, mayTwice bool) {
+	db, sink := memstore.New(), &recorder{order: sinks.OrderPrefix, delay: 800 * time.Millisecond}
+	var ahead atomic.Int64
+	db.Now = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
+	const buffer = 40
+	options := relay.Options{Claim: claim, Sinks: map[string]relay.SinkOptions{"main": {Sink: sink, Batch: 10, Workers: 2, Buffer: buffer}}}
+	_, stopOne := start(t, db.Store(), options)
+	_, stopOther := start(t, db.Store(), options)
+	const keys, each = 20, 40
+	for range each {
+		for k := range keys {
+			write(db, "orders", fmt.Sprint("k", k), 1)
+		}
+	}
+	time.Sleep(10 * time.Second)
+	ahead.Add(int64(by))
+	time.Sleep(5 * time.Minute)
+	synctest.Wait()
+	for _, stop := range []func() error{stopOne, stopOther} {
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	}
+	seen, last, twice := map[int64]bool{}, map[string]int64{}, 0
+	for _, m := range sink.received {
+		if seen[m.Sequence] {
+			twice++
+			continue
+		}
+		if seen[m.Sequence] = true; claim == relay.ByLanes && m.Sequence < last[m.Key] {
+			t.Errorf("key %s: %d came for the first time after %d", m.Key, m.Sequence, last[m.Key])
+		}
+		last[m.Key] = m.Sequence
+	}
+	if len(seen) != keys*each {
+		t.Errorf("%d of %d messages arrived", len(seen), keys*each)
+	}
+	if twice > 2*buffer || twice > 0 && !mayTwice {
+		t.Errorf("%d messages came twice", twice)
+	}
+	if counts := statusOf(t, db); counts[relay.StateDone] != keys*each {
+		t.Errorf("in the end: %v", counts)
+	}
+	t.Logf("%d messages came twice", twice)
+}

@@ -1,0 +1,53 @@
+package relay_test
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/memstore"
+	"github.com/rowrelay/rowrelay/sinks"
+)
+
+// A sink that is unavailable for long says in the log how that goes on, at most
+// every ten seconds, and says nothing twice.
+func TestLogTellsHowAnOutageGoesOn(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		detail string
+		most   int
+	}{"it changes": {"at offset N", 12}, "it doesn't": {"connection refused", 0}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				db, sends, log := memstore.New(), 0, &bytes.Buffer{}
+				ended := time.Now().Add(2 * time.Minute)
+				sink := &recorder{answer: func(sinks.Message) sinks.Outcome {
+					if sends++; time.Now().Before(ended) {
+						return sinks.Fail(sinks.Unavailable, sinks.ReasonBusy, strings.ReplaceAll(c.detail, "N", fmt.Sprint(sends)))
+					}
+					return sinks.Ok("")
+				}}
+				write(db, "orders", "k", 1)
+				_, stop := start(t, db.Store(), relay.Options{Sinks: to(sink), Logger: slog.New(slog.NewTextHandler(log, nil))})
+				time.Sleep(3 * time.Minute)
+				if err := stop(); err != nil {
+					t.Error(err)
+				}
+				text := log.String()
+				still := strings.Count(text, "is still unavailable")
+				if still > c.most || c.most > 0 && still < 5 {
+					t.Errorf("%d lines say that the sink is still unavailable:\n%s", still, text)
+				}
+				if strings.Count(text, "sink is unavailable,") != 1 || strings.Count(text, "available again") != 1 {
+					t.Errorf("the log doesn't say when it began or ended:\n%s", text)
+				}
+			})
+		})
+	}
+}

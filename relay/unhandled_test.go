@@ -1,0 +1,105 @@
+package relay_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/memstore"
+	"github.com/rowrelay/rowrelay/sinks"
+	"github.com/rowrelay/rowrelay/sinks/inproc"
+)
+
+// alarms notes the topics that it is told of.
+type alarms struct {
+	relay.NoObserver
+	mu     sync.Mutex
+	topics []string
+}
+
+func (a *alarms) Unrouted(topic string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.topics = append(a.topics, topic)
+}
+
+func (a *alarms) told() []string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Clone(a.topics)
+}
+
+// While a new version is rolled out the old one's processes meet topics that they
+// have no handler for. Such messages wait, uncharged and with an alarm, and so does
+// what their keys have behind them; the new version delivers all, in order.
+func TestTopicWithoutAHandlerWaits(t *testing.T) {
+	t.Parallel()
+	for _, claim := range []relay.Claim{relay.ByLanes, relay.ByRows} {
+		t.Run(string(claim), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) { rollOut(t, claim) })
+		})
+	}
+}
+
+func rollOut(t *testing.T, claim relay.Claim) {
+	db, watch, got := memstore.New(), &alarms{}, map[string][]string{}
+	note := func(_ context.Context, m sinks.Message) error {
+		got[m.Key] = append(got[m.Key], fmt.Sprint(m.Topic, " ", m.Attempt))
+		return nil
+	}
+	var old, fresh inproc.Mux
+	old.Handle("paid", note)
+	fresh.Handle("paid", note)
+	fresh.Handle("refunded", note)
+	options := func(mux *inproc.Mux) relay.Options {
+		return relay.Options{Claim: claim, Observer: watch, Sinks: map[string]relay.SinkOptions{"main": {Sink: inproc.Func(mux.Serve), MaxAttempts: 2}}}
+	}
+	write(db, "paid", "a", 1)
+	write(db, "refunded", "a", 1)
+	write(db, "paid", "a", 1)
+	write(db, "paid", "b", 1)
+
+	_, stop := start(t, db.Store(), options(&old))
+	time.Sleep(20 * time.Minute)
+	synctest.Wait()
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+	if counts := statusOf(t, db); counts[relay.StateError] != 0 {
+		t.Errorf("parked: %v", counts)
+	}
+	if n := len(got["b"]); n != 1 {
+		t.Errorf("another key got %d of 1 messages", n)
+	}
+	if claim == relay.ByLanes && len(got["a"]) != 1 {
+		t.Errorf("of its key arrived %v: what is behind the message has overtaken it", got["a"])
+	}
+	if told := watch.told(); len(told) < 10 || told[0] != "refunded" {
+		t.Errorf("in twenty minutes the alarm told of %v", told)
+	}
+
+	before := len(watch.told())
+	_, stop = start(t, db.Store(), options(&fresh))
+	time.Sleep(3 * time.Minute)
+	synctest.Wait()
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+	want := []string{"paid 1", "refunded 1", "paid 1"}
+	if claim == relay.ByRows { // without order
+		slices.Sort(want)
+		slices.Sort(got["a"])
+	}
+	if !slices.Equal(got["a"], want) {
+		t.Errorf("of the key arrived %v, want %v", got["a"], want)
+	}
+	if after := watch.told()[before:]; len(after) != 0 {
+		t.Errorf("the new version was alarmed by %v", after)
+	}
+}

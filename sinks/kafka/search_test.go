@@ -1,0 +1,231 @@
+package kafka_test
+
+import (
+	"context"
+	"flag"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/rowrelay/rowrelay/sinks"
+	"github.com/rowrelay/rowrelay/sinks/kafka"
+)
+
+var logRecords = flag.Int("log-records", 200_000, "how many records the log has in TestSearchOfALongLog")
+
+const day = 24 * time.Hour
+
+// reads has a fake cluster answer each Fetch with one record batch, and tells of
+// each from where it reads; a producer it knows none.
+func reads(cluster *kfake.Cluster, told func(offset int64)) {
+	describing(cluster)
+	cluster.ControlKey(int16(kmsg.Fetch), func(request kmsg.Request) (kmsg.Response, error, bool) {
+		cluster.KeepControl()
+		for _, topic := range request.(*kmsg.FetchRequest).Topics {
+			topic.Partitions[0].PartitionMaxBytes = 1
+			told(topic.Partitions[0].FetchOffset)
+		}
+		return nil, nil, false
+	})
+}
+
+// others writes n batches of two records, as producers do that aren't ours.
+func others(t testing.TB, addresses []string, topic string, n int) {
+	t.Helper()
+	c := client(t, addresses, kgo.DisableIdempotentWrite(), kgo.DefaultProduceTopic(topic), kgo.ProducerLinger(0))
+	for range n {
+		if err := c.ProduceSync(t.Context(), kgo.StringRecord("a"), kgo.StringRecord("b")).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A search that is cut off goes on from where it had come to, and meanwhile the
+// sink is unavailable, for a reason that says how far it has come.
+func TestSearchKeepsItsProgress(t *testing.T) {
+	t.Parallel()
+	cluster := fake(t, kfake.SeedTopics(1, "t"))
+	addresses := cluster.ListenAddrs()
+	sink := idempotent(t, kafka.Options{Brokers: addresses})
+	batch := restamped(t, planned(t, sink, batchOf("t", "a", "b")), "", -1, day)
+	sink = opened(t, kafka.Options{Brokers: addresses}) // another relay's
+	others(t, addresses, "t", 30)
+
+	var highest, steps atomic.Int64
+	var cut atomic.Pointer[context.CancelFunc]
+	reads(cluster, func(offset int64) {
+		if before := highest.Swap(offset); offset < before {
+			t.Errorf("the search reads at %d after %d", offset, before)
+		}
+		if steps.Add(1)%4 == 0 {
+			(*cut.Load())() // in the midst of a read
+		}
+	})
+	sends := 0
+	for ; sends < 40; sends++ {
+		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Hour, nil)
+		expired, expire := expirable(ctx)
+		cut.Store(&expire)
+		outcomes := sink.Send(expired, batch)
+		cancel()
+		if summary(outcomes) == "NN" {
+			break
+		}
+		o := outcomes[0]
+		if wantSummary(t, "while it searches", outcomes, "U"); o.Reason != sinks.ReasonBusy || !strings.Contains(o.Detail, "t/0") || !strings.Contains(o.Detail, "of 60") {
+			t.Errorf("while it searches: %+v", o)
+		}
+	}
+	if sends < 5 || sends > 12 {
+		t.Errorf("the search took %d sends", sends)
+	}
+}
+
+// expirable returns a context whose deadline has come once expire is called.
+func expirable(parent context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(parent)
+	return expiring{ctx}, cancel
+}
+
+type expiring struct{ context.Context }
+
+func (e expiring) Err() error {
+	if e.Context.Err() != nil {
+		return context.DeadlineExceeded
+	}
+	return nil
+}
+
+// Nothing is searched for that brokers can be relied on to know: where they don't
+// know the producer of a young batch, the batch never came.
+func TestYoungBatchIsNotSearchedFor(t *testing.T) {
+	t.Parallel()
+	cluster := fake(t, kfake.SeedTopics(1, "t"))
+	addresses := cluster.ListenAddrs()
+	reads(cluster, func(offset int64) { t.Errorf("the log is read at %d", offset) })
+	sink := idempotent(t, kafka.Options{Brokers: addresses})
+	batch := planned(t, sink, batchOf("t", "a", "b"))
+	others(t, addresses, "t", 3)
+	wantSummary(t, "a part of a young batch", sink.Send(t.Context(), batch[:1]), "N")
+}
+
+// Brokers count a producer's age by the times of its records: of one whose
+// records have the times of old messages they may know nothing any more.
+func TestOldTimesAreForgottenSoon(t *testing.T) {
+	t.Parallel()
+	cluster := fake(t, kfake.SeedTopics(1, "t"))
+	addresses := cluster.ListenAddrs()
+	sink := idempotent(t, kafka.Options{Brokers: addresses, CreatedTime: true}) // messages of 2026-03-01
+	batch := planned(t, sink, batchOf("t", "a", "b"))
+	wantSummary(t, "the first time", sink.Send(t.Context(), batch), "D")
+	var fetched atomic.Int64
+	reads(cluster, func(int64) { fetched.Add(1) })
+	wantSummary(t, "again", sink.Send(t.Context(), batch), "D")
+	wantSummary(t, "a part", sink.Send(t.Context(), batch[1:]), "D")
+	if fetched.Load() == 0 {
+		t.Error("nobody looked into the log")
+	}
+	if got := records(t, addresses, "t", 2); len(got) != 2 {
+		t.Errorf("the log has %d records, want 2", len(got))
+	}
+}
+
+// A plan begins where the log ended not long before, also where others write.
+func TestPlanKnowsTheEndOfTheLog(t *testing.T) {
+	t.Parallel()
+	cluster := fake(t, kfake.SeedTopics(1, "t"))
+	addresses := cluster.ListenAddrs()
+	sink := idempotent(t, kafka.Options{Brokers: addresses})
+	wantSummary(t, "before", sink.Send(t.Context(), planned(t, sink, batchOf("t", "a"))), "D")
+	others(t, addresses, "t", 20)
+	kafka.AgeEnds(sink, time.Hour)
+	batch := restamped(t, planned(t, sink, batchOf("t", "a", "b")), "", -1, day)
+	sink = opened(t, kafka.Options{Brokers: addresses}) // another relay's
+	var lowest atomic.Int64
+	lowest.Store(1000)
+	reads(cluster, func(offset int64) { lowest.Store(min(lowest.Load(), offset)) })
+	others(t, addresses, "t", 1)
+	if wantSummary(t, "never sent", sink.Send(t.Context(), batch), "N"); lowest.Load() != 41 {
+		t.Errorf("the search began at %d, want 41", lowest.Load())
+	}
+}
+
+// A long log, on a real broker: the batch is found wherever it is, and one that
+// isn't there is found missing. It prints how long that took.
+func TestSearchOfALongLog(t *testing.T) {
+	t.Parallel()
+	addresses := []string{broker(t)}
+	topic, other := newTopic(t, addresses, 1, "max.message.bytes=20000000"), newTopic(t, addresses, 1)
+	sink := idempotent(t, kafka.Options{Brokers: addresses})
+	never := restamped(t, planned(t, sink, batchOf(topic, "a", "b")), "", -1, day)
+	there := planned(t, sink, batchOf(topic, "a", "b"))
+	fill(t, addresses, topic, *logRecords)
+	wantSummary(t, "the first time", sink.Send(t.Context(), there), "D")
+
+	asker := forgetful(t, addresses, topic, other)
+	for _, c := range []struct {
+		batch []sinks.Message
+		want  string
+	}{{never, "N"}, {restamped(t, there, "", -1, day), "D"}} {
+		began, sends := time.Now(), 1
+		outcomes := send30s(t, asker, c.batch)
+		for ; summary(outcomes)[:1] != c.want && sends < 6; sends++ {
+			t.Logf("after %v: %+v", time.Since(began), outcomes[0])
+			outcomes = send30s(t, asker, c.batch)
+		}
+		wantSummary(t, "in a long log", outcomes, c.want)
+		t.Logf("%d records: %s after %v, %d sends", *logRecords, summary(outcomes), time.Since(began), sends)
+	}
+}
+
+// forgetful is a sink whose brokers have forgotten a topic's producers: they are
+// asked about those of another one, whose name is as long.
+func forgetful(t testing.TB, addresses []string, topic, other string) *kafka.IdempotentSink {
+	between := newLink()
+	between.instead(topic, other)
+	return opened(t, kafka.Options{Brokers: addresses, Dial: between.dial})
+}
+
+// opened is a sink that knows its cluster.
+func opened(t testing.TB, options kafka.Options) *kafka.IdempotentSink {
+	t.Helper()
+	sink := idempotent(t, options)
+	if err := sink.Open(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return sink
+}
+
+// send30s sends with the time that a relay gives by default.
+func send30s(t testing.TB, sink sinks.Sink, batch []sinks.Message) []sinks.Outcome {
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	return sink.Send(ctx, batch)
+}
+
+// fill writes n records of 100 bytes, compressed, in large batches.
+func fill(t testing.TB, addresses []string, topic string, n int) {
+	t.Helper()
+	c := client(t, addresses, kgo.DisableIdempotentWrite(), kgo.DefaultProduceTopic(topic), kgo.ProducerBatchCompression(kgo.ZstdCompression()),
+		kgo.ProducerBatchMaxBytes(4<<20), kgo.ProducerLinger(5*time.Millisecond), kgo.MaxBufferedRecords(200_000))
+	value := []byte(strings.Repeat("0123456789", 10))
+	var failed atomic.Pointer[error]
+	for range n {
+		c.Produce(t.Context(), &kgo.Record{Value: value}, func(_ *kgo.Record, err error) {
+			if err != nil {
+				failed.Store(&err)
+			}
+		})
+	}
+	if err := c.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := failed.Load(); err != nil {
+		t.Fatal(*err)
+	}
+}
