@@ -313,13 +313,13 @@ func TestPublishedFilesAreUnchanged(t *testing.T) {
 		"inbox/sqlite/00001_inbox.sql":    "e5c499ad212269a1",
 		"inbox/sqlserver/00001_inbox.sql": "748e4a91a0711785",
 		"kin/00001_outbox.sql":            "588c66953712defa",
-		"oracle/00001_outbox.sql":         "cde5b0abeec49dc5",
-		"postgres/00001_outbox.sql":       "42a2ff55860e157f",
-		"mysql/00001_outbox.sql":          "3696f3edcb4619a0",
-		"mysql57/00001_outbox.sql":        "cbe7a49960374a6e",
-		"tidb/00001_outbox.sql":           "af15475ab58dd49f",
-		"sqlite/00001_outbox.sql":         "cfeef9609fb4d5c3",
-		"sqlserver/00001_outbox.sql":      "35d00aa3e1d98c12",
+		"oracle/00001_outbox.sql":         "75a52fe83f26c3fc",
+		"postgres/00001_outbox.sql":       "e2563b8d859be734",
+		"mysql/00001_outbox.sql":          "20b2d200d6dfb157",
+		"mysql57/00001_outbox.sql":        "74495b0c8c1fbeac",
+		"tidb/00001_outbox.sql":           "f1209f00ffcdc71e",
+		"sqlite/00001_outbox.sql":         "9add0de607bf1595",
+		"sqlserver/00001_outbox.sql":      "1605b6507c13a958",
 	}
 	found, err := filepath.Glob("*/*.sql")
 	inboxes, inboxErr := filepath.Glob("inbox/*/*.sql")

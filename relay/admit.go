@@ -1,6 +1,9 @@
 package relay
 
-import "time"
+import (
+	"maps"
+	"time"
+)
 
 // admit takes a row into memory, unless it is there, or has to wait for its
 // sink or its key: then only the place is remembered from which to read it
@@ -16,6 +19,7 @@ func (e *engine) admit(l *lane, row *Row) bool {
 	o := e.outlets[e.routes.sink(row.Message.Topic)]
 	if o.options.Sink == nil {
 		e.alarmUnrouted(row.Message.Topic)
+		l.alarmed = true
 	}
 	if !row.Held && l.passed(o, row.ID) {
 		return false
@@ -24,7 +28,11 @@ func (e *engine) admit(l *lane, row *Row) bool {
 		e.putAway(l, row)
 		return true
 	}
-	k := e.keyOf(l, o, row)
+	k, known := e.keyOf(l, o, row)
+	if !known {
+		l.recheck = lowestSet(l.recheck, row.ID-1)
+		return false
+	}
 	if !k.takes(row) || !e.hasRoom(l, o, row) {
 		l.forget(k)
 		return false
@@ -38,11 +46,16 @@ func (l *lane) passed(o *outlet, id int64) bool {
 	return l.lag[o.index] != none && id > l.lag[o.index]
 }
 
-func (e *engine) keyOf(l *lane, o *outlet, row *Row) *key {
+// keyOf returns the key's state, if it has one, and whether it is known.
+func (e *engine) keyOf(l *lane, o *outlet, row *Row) (k *key, known bool) {
 	if row.Message.Key == "" || e.options.Claim == ByRows {
-		return nil
+		return nil, true
 	}
-	return l.key(keyRef{o.index, row.Message.Key})
+	ref := keyRef{o.index, row.Message.Key}
+	if l.untold && l.keys[ref] == nil && !e.recall(l, ref) {
+		return nil, false
+	}
+	return l.key(ref), true
 }
 
 // takes says whether the row may come into memory. Behind a held key it may
@@ -65,7 +78,7 @@ func (k *key) takes(row *Row) bool {
 // behind.
 func (e *engine) hasRoom(l *lane, o *outlet, row *Row) bool {
 	if row.Held {
-		return o.memory() > 0
+		return o.roomAgain() > 0
 	}
 	if o.room() > 0 {
 		return true
@@ -79,6 +92,9 @@ func (e *engine) take(it *item) {
 	it.lane.known[it.row.ID] = it
 	it.outlet.buffered++
 	it.outlet.bytes += it.size()
+	if it.row.Held {
+		it.outlet.again++
+	}
 	e.read.rowBytes += (it.size() - e.read.rowBytes) / 16
 	if it.key != nil && it.row.Retrying && !it.key.held {
 		e.hold(it.key, it.row.ID)
@@ -93,7 +109,7 @@ func (e *engine) take(it *item) {
 // enqueue puts an item where it waits for its turn.
 func (e *engine) enqueue(it *item) {
 	if it.key == nil {
-		it.outlet.queue.push(queued{item: it})
+		it.outlet.queue.push(queued{item: it}, it.row.Retrying)
 		return
 	}
 	it.key.add(it)
@@ -106,7 +122,7 @@ func (e *engine) line(k *key) {
 		return
 	}
 	k.queued = true
-	e.outlets[k.ref.outlet].queue.push(queued{key: k})
+	e.outlets[k.ref.outlet].queue.push(queued{key: k}, k.held)
 }
 
 // putAway moves a row that was met before its time to the held ones.
@@ -135,10 +151,78 @@ func (e *engine) drop(it *item) {
 func (o *outlet) release(it *item) {
 	o.buffered--
 	o.bytes -= it.size()
+	if it.row.Held {
+		o.again--
+	}
 }
 
 // unroutedInterval is how often a topic without a route is told of.
 const unroutedInterval = time.Minute
+
+// unroutedRows is how many rows are read at once to learn what has no route.
+const unroutedRows = 500
+
+// lookAtUnrouted reads what waits without a route, now and then: who takes a lane
+// over knows from its marks that something does, and not which topics; and nothing
+// else would tell that it is gone. Each lane is read up to the first such row.
+func (e *engine) lookAtUnrouted(now time.Time) (readJob, bool) {
+	if e.read.unroutedAt.After(now) {
+		return readJob{}, false
+	}
+	if !e.read.unroutedAt.IsZero() {
+		e.read.unroutedAt = time.Time{}
+		for _, l := range e.lanes {
+			l.alarmed = false
+		}
+	}
+	o := e.outlets[len(e.outlets)-1]
+	var positions []Position
+	for _, l := range e.lanesInTurn() {
+		if l.lag[o.index] != none && !l.alarmed && !l.draining {
+			positions = append(positions, Position{Lane: l.Lane, After: l.lag[o.index], Until: l.cursor})
+		}
+	}
+	if len(positions) > 0 {
+		return readJob{kind: readUnrouted, outlet: o, positions: positions, limit: unroutedRows, maxBytes: 1 << 20}, true
+	}
+	e.read.unroutedAt = now.Add(unroutedInterval)
+	if !e.lagging(o) {
+		clear(e.unrouted)
+	}
+	return readJob{}, false
+}
+
+// mergeUnrouted alarms of the topics of a page. A page that has all that waits tells
+// also which of them are gone.
+func (e *engine) mergeUnrouted(job readJob, page Page) {
+	o, lanes, topics, whole := job.outlet, e.catchingUp(job), map[string]bool{}, !page.More
+	for _, l := range e.lanes {
+		whole = whole && (l.lag[o.index] == none || lanes[l.Lane] == l)
+	}
+	for i := range page.Rows {
+		row := &page.Rows[i]
+		l := lanes[row.Lane]
+		switch {
+		case l == nil:
+		case e.routes.sink(row.Message.Topic) == o.index:
+			topics[row.Message.Topic], l.alarmed = true, true
+			e.alarmUnrouted(row.Message.Topic)
+		case !l.alarmed:
+			l.lag[o.index] = row.ID
+		}
+	}
+	if page.More {
+		return
+	}
+	for _, p := range job.positions {
+		if l := lanes[p.Lane]; l != nil && !l.alarmed && p.Until == l.cursor {
+			l.lag[o.index] = none
+		}
+	}
+	if whole {
+		maps.DeleteFunc(e.unrouted, func(topic string, _ time.Time) bool { return !topics[topic] })
+	}
+}
 
 func (e *engine) alarmUnrouted(topic string) {
 	now := time.Now()

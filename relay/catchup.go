@@ -29,20 +29,53 @@ func (e *engine) lagging(o *outlet) bool {
 	return slices.ContainsFunc(e.sortedLanes(), func(l *lane) bool { return l.lag[o.index] != none })
 }
 
-// catchUpKey reads what a key left behind while it was held.
+// catchUpKeys is how many keys are caught up with by one read.
+const catchUpKeys = 64
+
+// catchUpKey reads what keys of an outlet left behind while they were held. A read
+// of a key walks over all that waits in its lane, which may be much: so it goes only
+// so far that it doesn't keep the reader for long.
 func (e *engine) catchUpKey() (readJob, bool) {
 	e.read.behind = slices.DeleteFunc(e.read.behind, func(k *key) bool {
 		return !k.lagging || k.held || k.lane.lost
 	})
+	for _, o := range e.outlets {
+		o.freed = 0
+	}
+	e.read.stride = max(e.read.stride, leastStride)
+	job := readJob{kind: readKey, maxBytes: readBytes}
 	for _, k := range e.read.behind {
 		o := e.outlets[k.ref.outlet]
-		if k.lane.draining || !o.roomy() || o.circuit.state != circuitUp {
+		o.freed++
+		if len(job.keys) == catchUpKeys || k.lane.draining || job.outlet != o && (job.outlet != nil || !o.roomy() || o.circuit.state != circuitUp) {
 			continue
 		}
-		position := Position{Lane: k.lane.Lane, After: k.behind, Until: k.lane.cursor, Key: k.ref.key}
-		return readJob{kind: readKey, outlet: o, key: k, positions: []Position{position}, limit: min(o.room(), o.options.Batch), maxBytes: readBytes}, true
+		job.outlet = o
+		job.keys = append(job.keys, k)
 	}
-	return readJob{}, false
+	if job.outlet == nil {
+		return job, false
+	}
+	slices.SortStableFunc(job.keys, func(a, b *key) int { return a.lane.Lane - b.lane.Lane })
+	for _, k := range job.keys {
+		job.positions = append(job.positions, Position{Lane: k.lane.Lane, After: k.behind, Until: min(k.lane.cursor, k.behind+e.read.stride), Key: k.ref.key})
+	}
+	job.limit = min(job.outlet.room(), readLimit)
+	return job, true
+}
+
+// leastStride is how many ids a read that catches up with keys goes on at least.
+const leastStride = 1 << 16
+
+// learnStride lets the next read go further if this one was quick, and less far if
+// it took so long that others waited for it.
+func (e *engine) learnStride(took time.Duration) {
+	switch {
+	case took < 20*time.Millisecond:
+		e.read.stride = min(2*e.read.stride, 1<<40)
+	case took > 100*time.Millisecond:
+		e.read.stride /= 2
+	}
 }
 
 // lookAtDue reads the held rows whose time has come.
@@ -52,8 +85,8 @@ func (e *engine) lookAtDue(now time.Time) (readJob, bool) {
 	}
 	room, bytes := 0, 0
 	for _, o := range e.outlets {
-		if o.worthwhile(o.memory()) && (o.circuit.state == circuitUp || !e.anyUp()) {
-			room, bytes = max(room, o.memory()), max(bytes, o.options.BufferBytes-o.bytes)
+		if o.worthwhile(o.roomAgain(), o.options.Buffer/2) && (o.circuit.state == circuitUp || !e.anyUp()) {
+			room, bytes = max(room, o.roomAgain()), max(bytes, o.options.BufferBytes-o.bytes)
 		}
 	}
 	if room == 0 {

@@ -8,15 +8,16 @@ import (
 
 // reading is what the engine knows of its own reading.
 type reading struct {
-	under   int // reads under way: more than one by rows only
-	seq     int64
-	fresh   bool      // there may be new rows: look
-	polled  bool      // for no other reason than that it is time to
-	began   time.Time // of the last look
-	pollAt  time.Time
-	dueAt   time.Time
-	nextDue time.Time // when the next held row that is known of becomes due
-	cursor  DueCursor
+	under      int // reads under way: more than one by rows only
+	seq        int64
+	fresh      bool      // there may be new rows: look
+	polled     bool      // for no other reason than that it is time to
+	began      time.Time // of the last look
+	pollAt     time.Time
+	dueAt      time.Time
+	unroutedAt time.Time // when to look for what has no route; zero while that goes on
+	nextDue    time.Time // when the next held row that is known of becomes due
+	cursor     DueCursor
 
 	turn    int // the kind of read that is tried first next time
 	rotate  int // the lane that is read first next time
@@ -28,6 +29,7 @@ type reading struct {
 	rowBytes int     // of a row, about
 	ghosts   []*item // settled while a read was under way, which may bring them back
 	behind   []*key  // no longer held, with rows to catch up with
+	stride   int64   // how many ids a read goes on that catches up with keys
 	noDue    bool    // the last look at the held rows found nothing
 	looks    int     // looks at the lanes in a row that found nothing, for a drain
 	news     int     // how often a look found something, for a drain
@@ -48,9 +50,11 @@ type reading struct {
 type readJob struct {
 	kind      readKind
 	began     time.Time
-	seq       int64   // lanes that were leased after it had started don't take its rows
-	outlet    *outlet // readOutlet, readKey
-	key       *key    // readKey
+	seq       int64     // lanes that were leased after it had started don't take its rows
+	outlet    *outlet   // readOutlet, readKey
+	keys      []*key    // readKey, at the same places as the positions
+	ask       []LaneKey // readAmong
+	forgotten int64     // readHeld: how many keys were when it began
 	lanes     []int
 	positions []Position
 	limit     int
@@ -69,9 +73,12 @@ const (
 	readKey                      // a key's rows that were passed over
 	readDue                      // held rows that are due
 	readSweep                    // rows where there can be none
+	readUnrouted                 // what waits without a route
 	readLate                     // rows that appeared below what was read
+	readHeld                     // keys that wait for another attempt, of untold lanes
+	readAmong                    // which of a page's keys wait
 	readRows                     // by rows: claim
-	kindsOfReads = 5             // that take turns
+	kindsOfReads = 6             // that take turns
 )
 
 type readResult struct {
@@ -81,7 +88,10 @@ type readResult struct {
 	left   []Position    // readLate, readSweep: what wasn't walked
 	found  map[int]int64 // readSweep: the lowest row in each lane that nobody expects
 	took   time.Duration // readSweep
+	held   []HeldKey     // readHeld, readAmong
 	err    error
+
+	answers map[LaneKey][]HeldKey // what readAmong has found for this one
 }
 
 const (
@@ -124,6 +134,9 @@ func (e *engine) nextRead(now time.Time) (readJob, bool) {
 	if e.options.Claim == ByRows {
 		return e.claimRows(now)
 	}
+	if job, ok := e.lookAtHeld(now); ok {
+		return job, true
+	}
 	for range kindsOfReads {
 		e.read.turn = (e.read.turn + 1) % kindsOfReads
 		if job, ok := e.readOf(readKind(e.read.turn), now); ok {
@@ -143,8 +156,10 @@ func (e *engine) readOf(kind readKind, now time.Time) (readJob, bool) {
 		return e.catchUpKey()
 	case readSweep:
 		return e.sweepOn(now)
-	default:
+	case readDue:
 		return e.lookAtDue(now)
+	default:
+		return e.lookAtUnrouted(now)
 	}
 }
 
@@ -171,7 +186,7 @@ func (e *engine) lookAtLanes(now time.Time) (readJob, bool) {
 func (e *engine) mostRoom() int {
 	anyUp, most := e.anyUp(), 0 // while none is up the buffers fill, so that the rows are there when one comes back
 	for _, o := range e.outlets {
-		if room := e.roomOf(o); o.worthwhile(room) && (o.circuit.state == circuitUp || !anyUp) {
+		if room := e.roomOf(o); o.worthwhile(room, o.options.Buffer) && (o.circuit.state == circuitUp || !anyUp) {
 			most = max(most, room)
 		}
 	}

@@ -56,7 +56,7 @@ func (e *engine) anyDraining() bool {
 }
 
 // anyDropped says that rows were left behind which will be read again: all but
-// those without a route, and those of a key whose next attempt is still to come.
+// those that are known to have no route, and those of a key whose next attempt is still to come.
 func (e *engine) anyDropped() bool {
 	for _, o := range e.outlets {
 		if o.buffered > 0 {
@@ -65,7 +65,7 @@ func (e *engine) anyDropped() bool {
 	}
 	for _, l := range e.lanes {
 		for i, lag := range l.lag {
-			if lag != none && e.outlets[i].options.Sink != nil {
+			if lag != none && (e.outlets[i].options.Sink != nil || !l.alarmed) {
 				return true
 			}
 		}

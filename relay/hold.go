@@ -2,7 +2,29 @@ package relay
 
 import (
 	"slices"
+	"time"
 )
+
+// maxHeldKeys bounds the keys in memory that wait for another attempt: with their
+// maps they take about half a KiB each. Where there are more, those that came last
+// are forgotten as soon as their retry is written, and their lane is untold: the
+// database, which knows them all, is asked about each key that is met there, with
+// one question a page. So a million of them cost no more than these, and hold up
+// nobody.
+const maxHeldKeys = 10_000
+
+// heldInterval is how often untold lanes are told again, if there are few enough.
+const heldInterval = 10 * time.Second
+
+// holding is what the engine knows of keys that wait for another attempt.
+type holding struct {
+	most      int                   // keys in memory: maxHeldKeys
+	keys      int                   // in memory
+	aside     []*key                // to be forgotten once the read that is under way has ended
+	forgotten int64                 // how many were
+	answers   map[LaneKey][]HeldKey // what the database said of a page's keys, while it is merged
+	tellAt    time.Time             // when untold lanes are told
+}
 
 // hold lets nothing of the key be sent but the message with this id. What waits
 // behind it is dropped, and read again later.
@@ -11,7 +33,7 @@ func (e *engine) hold(k *key, id int64) {
 		return
 	}
 	if !k.held {
-		e.outlets[k.ref.outlet].held++
+		e.holds.keys++
 	}
 	k.held, k.holder = true, id
 	for _, it := range slices.Clone(k.items) {
@@ -36,7 +58,7 @@ func (e *engine) letGo(k *key) {
 		return
 	}
 	k.held, k.holder = false, 0
-	e.outlets[k.ref.outlet].held--
+	e.holds.keys--
 	if k.lagging {
 		e.read.behind = append(e.read.behind, k)
 	}
@@ -49,4 +71,188 @@ func (e *engine) goOn(k *key) {
 	}
 	e.line(k)
 	k.lane.forget(k)
+}
+
+// setAside forgets a key that waits for another attempt, where there are many. A
+// read that is under way may bring its rows, or what the database said of it
+// before: so it waits for the end of that, as settled rows do.
+func (e *engine) setAside(k *key) {
+	if k == nil || e.holds.keys <= e.holds.most {
+		return
+	}
+	e.holds.aside = append(e.holds.aside, k)
+	if e.read.under == 0 {
+		e.forgetAside()
+	}
+}
+
+// forgetAside forgets what was set aside, if its retry is written and nothing of it
+// is in memory. Where its followers begin is kept by the lane.
+func (e *engine) forgetAside() {
+	for _, k := range e.holds.aside {
+		l := k.lane
+		if e.holds.keys <= e.holds.most || !k.held || l.lost || k.flying > 0 || len(k.items) > 0 || l.known[k.holder] != nil {
+			continue
+		}
+		if k.lagging {
+			l.left[k.ref.outlet] = lowestSet(l.left[k.ref.outlet], k.behind)
+		}
+		k.held, k.lagging, l.untold = false, false, true
+		delete(l.keys, k.ref)
+		e.holds.keys--
+		e.holds.forgotten++
+	}
+	clear(e.holds.aside)
+	e.holds.aside = e.holds.aside[:0]
+}
+
+// askFirst asks the database which of a page's keys wait for another attempt, if
+// they are of untold lanes and not in memory, and says whether it had to.
+func (e *engine) askFirst(result readResult) bool {
+	var ask []LaneKey
+	asked := map[LaneKey]bool{}
+	collect := func(r *readResult) {
+		if r.job.kind == readUnrouted {
+			return // takes nothing
+		}
+		for i := range r.page.Rows {
+			row := &r.page.Rows[i]
+			ref := LaneKey{row.Lane, row.Message.Key}
+			if _, answered := result.answers[ref]; ref.Key == "" || answered || asked[ref] {
+				continue
+			}
+			if l := e.readLane(r.job, row.Lane); l != nil && l.untold && l.asks(e.outlets[e.routes.sink(row.Message.Topic)], row, r.job.kind) {
+				asked[ref] = true
+				ask = append(ask, ref)
+			}
+		}
+	}
+	collect(&result)
+	if result.job.kind == readLate {
+		collect(result.job.outer)
+	}
+	if len(ask) > 0 {
+		e.reads <- readJob{kind: readAmong, seq: result.job.seq, ask: ask, outer: &result}
+	}
+	return len(ask) > 0
+}
+
+// asks says that the lane doesn't know whether the row's key waits, and has to.
+func (l *lane) asks(o *outlet, row *Row, kind readKind) bool {
+	if !row.Held && kind != readOutlet && l.passed(o, row.ID) {
+		return false
+	}
+	return l.known[row.ID] == nil && l.keys[keyRef{o.index, row.Message.Key}] == nil
+}
+
+// answer goes on with a page for which the database was asked. A page that can't be
+// merged is as good as one that was not read.
+func (e *engine) answer(result readResult) {
+	page := *result.job.outer
+	if result.err != nil {
+		if page.job.kind.visitsLanes() {
+			e.owe(page)
+		}
+		page.err, page.left = result.err, page.job.positions // of a scan, which is in vain
+		e.endRead(page)
+		return
+	}
+	if page.answers == nil {
+		page.answers = map[LaneKey][]HeldKey{}
+	}
+	for _, key := range result.job.ask {
+		page.answers[key] = nil
+	}
+	for _, key := range result.held {
+		ref := LaneKey{key.Lane, key.Key}
+		page.answers[ref] = append(page.answers[ref], key)
+	}
+	e.takeIn(page)
+}
+
+// recall makes the state of a key of which the lane was not told, and says whether
+// it can: whether the database was asked. If its holder is in memory, though the key
+// is not, it was delivered, and the database doesn't know it yet.
+func (e *engine) recall(l *lane, ref keyRef) (ok bool) {
+	found, ok := e.holds.answers[LaneKey{l.Lane, ref.key}]
+	holder := none
+	for _, held := range found {
+		if e.routes.sink(held.Topic) == ref.outlet && l.known[held.ID] == nil {
+			holder = lowestSet(holder, held.ID)
+		}
+	}
+	if holder != none {
+		e.holds.aside = append(e.holds.aside, e.holdAgain(l, ref, holder))
+	}
+	return ok
+}
+
+// holdAgain has a key that was forgotten wait again. What follows it is somewhere
+// above the place that the lane has kept.
+func (e *engine) holdAgain(l *lane, ref keyRef, holder int64) *key {
+	k := l.key(ref)
+	k.held, k.holder = true, holder
+	e.holds.keys++
+	if left := l.left[ref.outlet]; left != none {
+		k.lagging, k.behind = true, left
+	}
+	return k
+}
+
+// lookAtHeld has untold lanes told of their keys, if there is room for all of them:
+// of those that were just taken over, and of those that had too many.
+func (e *engine) lookAtHeld(now time.Time) (readJob, bool) {
+	if e.holds.tellAt.After(now) {
+		return readJob{}, false
+	}
+	var lanes []int
+	room := e.holds.most
+	for _, l := range e.sortedLanes() {
+		if l.untold && !l.draining {
+			lanes = append(lanes, l.Lane)
+			continue
+		}
+		for _, k := range l.keys {
+			if k.held {
+				room--
+			}
+		}
+	}
+	if len(lanes) == 0 || room <= 0 {
+		return readJob{}, false
+	}
+	e.holds.tellAt = now.Add(heldInterval)
+	return readJob{kind: readHeld, lanes: lanes, limit: room + 1, forgotten: e.holds.forgotten}, true
+}
+
+// tell lets lanes know all their keys that wait. What is in memory is newer than
+// what was read; where more was forgotten meanwhile it isn't all.
+func (e *engine) tell(result readResult) {
+	if len(result.held) >= result.job.limit || e.holds.forgotten != result.job.forgotten {
+		return
+	}
+	holders := map[*lane]map[keyRef]int64{}
+	for _, number := range result.job.lanes {
+		if l := e.readLane(result.job, number); l != nil && !l.draining {
+			holders[l] = map[keyRef]int64{}
+		}
+	}
+	for _, held := range result.held {
+		l, ref := e.lanes[held.Lane], keyRef{e.routes.sink(held.Topic), held.Key}
+		if holders[l] == nil || held.Key == "" || l.keys[ref] != nil || l.known[held.ID] != nil {
+			continue
+		}
+		if first, ok := holders[l][ref]; !ok || held.ID < first {
+			holders[l][ref] = held.ID // of several, the first goes first
+		}
+	}
+	for l, keys := range holders {
+		for ref, holder := range keys {
+			e.holdAgain(l, ref, holder)
+		}
+		l.untold = false
+		for i := range l.left {
+			l.left[i] = none
+		}
+	}
 }

@@ -23,6 +23,9 @@ type lane struct {
 	known    map[int64]*item // rows in memory
 	keys     map[keyRef]*key
 	tickets  map[int64]*ticket
+	alarmed  bool    // what it has without a route was met
+	untold   bool    // not all keys that wait for another attempt are in keys: the database is asked about others
+	left     []int64 // by outlet: rows above this of keys that wait, and are not in keys, were dropped; -1 for none
 	lag      []int64 // by outlet: its rows above this were passed over and have to be read again; -1 for none
 
 	seq      int64 // reads that began before the lease don't count for it
@@ -38,9 +41,9 @@ type lane struct {
 const none = int64(-1)
 
 func newLane(lease Lease, outlets int, now time.Time) *lane {
-	l := &lane{Lease: lease, recheck: none, scanning: none, known: map[int64]*item{}, keys: map[keyRef]*key{}, tickets: map[int64]*ticket{}, lag: make([]int64, outlets), since: now}
+	l := &lane{Lease: lease, recheck: none, scanning: none, known: map[int64]*item{}, keys: map[keyRef]*key{}, tickets: map[int64]*ticket{}, lag: make([]int64, outlets), left: make([]int64, outlets), since: now}
 	for i := range l.lag {
-		l.lag[i] = none
+		l.lag[i], l.left[i] = none, none
 	}
 	return l
 }
@@ -71,8 +74,8 @@ func (l *lane) marks(horizon int64, print string, outlets []*outlet) Marks {
 	}
 	for i := range lowest {
 		lowest[i] = main
-		if l.lag[i] != none {
-			lowest[i] = min(main, l.lag[i])
+		if place := lowestSet(l.lag[i], l.left[i]); place != none {
+			lowest[i] = min(main, place)
 		}
 	}
 	for _, it := range l.known {

@@ -113,6 +113,12 @@ type HeldKey struct {
 	ID    int64
 }
 
+// LaneKey names a key.
+type LaneKey struct {
+	Lane int
+	Key  string
+}
+
 // Position is where reading one lane goes on.
 type Position struct {
 	Lane  int
@@ -194,6 +200,12 @@ type LaneStore interface {
 
 	// HeldKeys returns the keys of these lanes that a retry holds, up to limit.
 	HeldKeys(ctx context.Context, lanes []int, limit int) ([]HeldKey, error)
+
+	// HeldAmong returns those of these keys that a retry holds, each with the
+	// lowest id of each topic, in no order: all that was committed before it was
+	// called counts. It is asked for a page's keys, each once, and must not take
+	// longer where more keys are held.
+	HeldAmong(ctx context.Context, keys []LaneKey) ([]HeldKey, error)
 
 	// Read returns up to limit pending rows at the given positions, and stops
 	// early once it has maxBytes of payload (but returns one row at least). What

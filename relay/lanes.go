@@ -64,7 +64,7 @@ func (e *engine) dropLane(l *lane) {
 	}
 	for _, k := range l.keys {
 		if k.held {
-			e.outlets[k.ref.outlet].held--
+			e.holds.keys--
 			k.held = false
 		}
 		k.items = nil
@@ -75,8 +75,8 @@ func (e *engine) dropLane(l *lane) {
 	delete(e.lanes, l.Lane)
 }
 
-// addGranted begins with new lanes. A grant whose held keys are not known is
-// not begun: it ends by itself.
+// addGranted begins with new lanes. Which of their keys wait for another attempt is
+// for the database to tell.
 func (e *engine) addGranted(r leaseResult) {
 	now := time.Now()
 	for _, g := range r.granted {
@@ -84,7 +84,7 @@ func (e *engine) addGranted(r leaseResult) {
 			e.dropLane(old)
 		}
 		l := newLane(g.Lease, len(e.outlets), now)
-		l.seq, l.crashes = e.read.seq, g.Crashes
+		l.seq, l.crashes, l.untold = e.read.seq, g.Crashes, true
 		l.epoch = r.census.Epoch
 		l.startAt(g.Marks, e.routes.print, e.outlets)
 		e.read.sweep.add(l)
@@ -92,16 +92,9 @@ func (e *engine) addGranted(r leaseResult) {
 		e.lanes[g.Lane], e.sorted = l, nil
 		e.suspect(g, now)
 	}
-	for _, held := range r.keys {
-		if l := e.lanes[held.Lane]; l != nil && held.Key != "" {
-			k := l.key(keyRef{e.routes.sink(held.Topic), held.Key})
-			if !k.held || held.ID < k.holder {
-				e.hold(k, held.ID) // of several, the first goes first
-			}
-		}
-	}
 	if len(r.granted) > 0 {
 		e.read.fresh, e.read.dueAt, e.read.looks = true, now, 0
+		e.holds.tellAt, e.read.unroutedAt = now, time.Time{}
 	}
 }
 

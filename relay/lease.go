@@ -41,7 +41,6 @@ type leaseResult struct {
 	rows    []int64
 	claimed int64
 	granted []Grant
-	keys    []HeldKey
 	err     error
 }
 
@@ -134,23 +133,8 @@ func (e *engine) keepLanes(ctx context.Context, job leaseJob, r *leaseResult) {
 		}
 	}
 	if missing := r.share - len(r.kept); missing > 0 {
-		if r.granted, r.err = e.store.Acquire(ctx, name, missing, ttl); r.err != nil || len(r.granted) == 0 {
-			return
-		}
-		r.keys, r.err = e.heldKeys(ctx, lanesOf(r.granted))
+		r.granted, r.err = e.store.Acquire(ctx, name, missing, ttl)
 	}
-}
-
-// tooManyKeys bounds the keys that may be held in the lanes that a relay takes
-// over, since it must know them all.
-const tooManyKeys = 1 << 20
-
-func (e *engine) heldKeys(ctx context.Context, lanes []int) ([]HeldKey, error) {
-	keys, err := e.store.HeldKeys(ctx, lanes, tooManyKeys)
-	if err == nil && len(keys) == tooManyKeys {
-		return nil, fmt.Errorf("take over lanes: more than %d keys wait for another attempt", tooManyKeys-1)
-	}
-	return keys, err
 }
 
 // leave gives everything back at once.
@@ -161,14 +145,6 @@ func (e *engine) leave(ctx context.Context, job leaseJob) error {
 		}
 	}
 	return e.store.Leave(ctx, e.options.Name)
-}
-
-func lanesOf(grants []Grant) []int {
-	lanes := make([]int, len(grants))
-	for i, g := range grants {
-		lanes[i] = g.Lane
-	}
-	return lanes
 }
 
 func (e *engine) identity() Identity {

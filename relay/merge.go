@@ -18,21 +18,38 @@ func (e *engine) merge(result readResult) {
 		result.err = e.checkEpoch(result)
 	}
 	switch {
+	case result.job.kind == readAmong:
+		e.answer(result)
 	case result.err != nil:
 		e.endRead(result)
-	case result.job.kind == readLate:
-		e.mergeLate(result)
 	case result.job.kind == readSweep:
 		e.mergeSweep(result)
 		e.endRead(result)
-	case result.job.kind.visitsLanes() && e.scanFirst(result):
+	case result.job.kind.visitsLanes() && e.scanFirst(&result):
 	default:
-		e.mergePage(result)
-		e.endRead(result)
+		e.takeIn(result)
 	}
 }
 
-func (k readKind) visitsLanes() bool { return k == readLanes || k == readOutlet || k == readKey }
+// takeIn merges what was read as soon as it is known which of its keys wait.
+func (e *engine) takeIn(result readResult) {
+	switch {
+	case e.askFirst(result):
+		return
+	case result.job.kind == readLate:
+		e.holds.answers = result.answers
+		e.mergeLate(result)
+	default:
+		e.holds.answers = result.answers
+		e.mergePage(result)
+		e.endRead(result)
+	}
+	e.holds.answers = nil
+}
+
+func (k readKind) visitsLanes() bool {
+	return k == readLanes || k == readOutlet || k == readKey || k == readUnrouted
+}
 
 // errOtherServer is what a page from another server than its lanes' is taken for.
 var errOtherServer = errors.New("another server was read than the one that leased the lanes")
@@ -69,7 +86,7 @@ func (e *engine) checkEpoch(result readResult) error {
 
 // scanFirst starts the scan for late rows that must be over before the page is
 // merged, and says whether there is need for one.
-func (e *engine) scanFirst(result readResult) bool {
+func (e *engine) scanFirst(result *readResult) bool {
 	e.read.horizon = result.page.Horizon // lower than before where ids began anew
 	e.beginAnew(result.page.Given)
 	result.page.LateAfter, e.read.owed = lowestSet(result.page.LateAfter, e.read.owed), none
@@ -99,7 +116,7 @@ func (e *engine) scanFirst(result readResult) bool {
 	}
 	scan := e.unknown(positions, result.page.Horizon)
 	scan.brought, scan.epoch = brought, result.page.Epoch
-	e.reads <- readJob{kind: readLate, seq: result.job.seq, positions: positions, scan: scan, outer: &result}
+	e.reads <- readJob{kind: readLate, seq: result.job.seq, positions: positions, scan: scan, outer: result}
 	return true
 }
 
@@ -173,9 +190,13 @@ func (e *engine) mergePage(result readResult) {
 	case readOutlet:
 		e.mergeOutlet(result.job, result.page)
 	case readKey:
-		e.mergeKey(result.job, result.page)
+		e.mergeKeys(result.job, result.page)
 	case readDue:
 		e.mergeDue(result)
+	case readHeld:
+		e.tell(result)
+	case readUnrouted:
+		e.mergeUnrouted(result.job, result.page)
 	case readRows:
 		e.mergeRows(result.job, result.page.Rows)
 	}
@@ -290,28 +311,39 @@ func (e *engine) catchingUp(job readJob) map[int]*lane {
 	return lanes
 }
 
-// mergeKey takes in rows that a held key had left behind, and lets the key go
-// on with what is new once it was read to the end of them.
-func (e *engine) mergeKey(job readJob, page Page) {
-	k := job.key
-	l := e.readLane(job, k.lane.Lane)
-	if l == nil || l != k.lane || l.draining || k.held || k.behind != job.positions[0].After {
-		return
+// mergeKeys takes in rows that held keys had left behind, and lets those go on with
+// what is new that were read to the end of them.
+func (e *engine) mergeKeys(job readJob, page Page) {
+	keys := map[LaneKey]*key{}
+	for i, k := range job.keys {
+		if l := e.readLane(job, k.lane.Lane); l == k.lane && !l.draining && !k.held && k.lagging && k.behind == job.positions[i].After {
+			keys[LaneKey{l.Lane, k.ref.key}] = k
+		}
 	}
 	for i := range page.Rows {
 		row := &page.Rows[i]
-		if row.ID <= k.behind {
+		k := keys[LaneKey{row.Lane, row.Message.Key}]
+		if k == nil || row.ID <= k.behind {
 			continue
 		}
-		if e.outlets[k.ref.outlet].room() <= 0 {
+		if job.outlet.room() <= 0 {
 			return
 		}
 		k.behind = row.ID
-		e.admit(l, row)
+		e.admit(k.lane, row)
 	}
-	if !page.More {
-		k.lagging = false
-		l.forget(k)
+	if page.More {
+		return
+	}
+	e.learnStride(time.Since(job.began))
+	for i, k := range job.keys {
+		if keys[LaneKey{k.lane.Lane, k.ref.key}] != k {
+			continue
+		}
+		if k.behind = job.positions[i].Until; k.behind == k.lane.cursor {
+			k.lagging = false
+			k.lane.forget(k)
+		}
 	}
 }
 
@@ -365,6 +397,7 @@ func (e *engine) endRead(result readResult) {
 		e.bury(it)
 	}
 	e.read.ghosts = e.read.ghosts[:0]
+	e.forgetAside()
 	if result.err != nil {
 		e.readFailed(result)
 	}
@@ -403,5 +436,11 @@ func (e *engine) readFailed(result readResult) {
 	e.read.fresh, e.read.plenty = false, false
 	e.read.pollAt = time.Now().Add(max(e.options.Poll, 100*time.Millisecond))
 	e.read.dueAt = laterOf(e.read.dueAt, e.read.pollAt)
+	switch result.job.kind {
+	case readHeld:
+		e.holds.tellAt = e.read.pollAt
+	case readKey:
+		e.read.stride = 0
+	}
 	e.read.pauseUntil = e.read.pollAt
 }

@@ -22,6 +22,8 @@ func TestSimulationFindsBrokenStores(t *testing.T) {
 		"the horizon passes open transactions": func(s relay.Store) relay.Store { return boldHorizon{s} },
 		"a full page was read to the end":      func(s relay.Store) relay.Store { return boldPages{s} },
 		"held keys are forgotten at takeover":  func(s relay.Store) relay.Store { return forgetsKeys{s} },
+		"held keys aren't found":               func(s relay.Store) relay.Store { return findsNoKeys{s} },
+		"held keys are found by another row":   func(s relay.Store) relay.Store { return findsOtherKeys{s} },
 		"leases end before the relay knows":    func(s relay.Store) relay.Store { return shortLeases{s} },
 		"retries are put off for ever":         func(s relay.Store) relay.Store { return losesRetries{s} },
 		"tickets are forgotten at takeover":    func(s relay.Store) relay.Store { return forgetsTickets{s, s.(relay.Journaler)} },
@@ -122,6 +124,24 @@ func (s boldPages) Read(ctx context.Context, positions []relay.Position, limit, 
 type forgetsKeys struct{ relay.Store }
 
 func (s forgetsKeys) HeldKeys(context.Context, []int, int) ([]relay.HeldKey, error) { return nil, nil }
+
+type findsNoKeys struct{ relay.Store }
+
+func (s findsNoKeys) HeldAmong(context.Context, []relay.LaneKey) ([]relay.HeldKey, error) {
+	return nil, nil
+}
+
+// findsOtherKeys says that keys are held by a message that is none of theirs: they
+// wait for ever.
+type findsOtherKeys struct{ relay.Store }
+
+func (s findsOtherKeys) HeldAmong(ctx context.Context, keys []relay.LaneKey) ([]relay.HeldKey, error) {
+	found, err := s.Store.HeldAmong(ctx, keys)
+	for i := range found {
+		found[i].ID += 1 << 40
+	}
+	return found, err
+}
 
 // shortLeases takes lanes for less time than it was told.
 type shortLeases struct{ relay.Store }

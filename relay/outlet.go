@@ -22,7 +22,8 @@ type outlet struct {
 	buffered int // items in memory, with those that are not settled
 	bytes    int
 	settling int // items whose outcome is being written back
-	held     int // keys that wait for another attempt
+	again    int // of those in memory, held rows that came back
+	freed    int // keys that don't wait any more, and have rows to catch up with
 
 	jobs    chan job
 	busy    int // jobs under way
@@ -48,10 +49,6 @@ const (
 	circuitUp                          // takes messages
 )
 
-// maxHeldKeys bounds the keys of one sink that wait for another attempt, since
-// each takes memory. A sink that fails on more of them is read no further.
-const maxHeldKeys = 10_000
-
 func newOutlet(name string, index int, options SinkOptions) *outlet {
 	o := &outlet{name: name, index: index, options: options, jobs: make(chan job, options.Workers)}
 	if ordered, ok := options.Sink.(sinks.Ordered); ok {
@@ -70,34 +67,37 @@ func newUnrouted(index int) *outlet {
 	return &outlet{name: unroutedName, index: index}
 }
 
-// room is how many more messages the outlet can take from the rows to be
-// delivered now.
+// room is how many more messages the outlet can take.
 func (o *outlet) room() int {
-	if o.held >= maxHeldKeys {
-		return 0
-	}
-	return o.memory()
-}
-
-// memory is how many more messages the outlet can take at all: those that are
-// due for another attempt, by which keys become free, come in any case.
-func (o *outlet) memory() int {
 	if o.bytes >= o.options.BufferBytes {
 		return 0
 	}
 	return o.options.Buffer - o.buffered
 }
 
+// roomAgain is how many more of them may be held rows that are due: at most half
+// of the buffer, so that thousands of retries a second don't take the place of what
+// is new; and none while many keys that they have set free are to be caught up with.
+func (o *outlet) roomAgain() int {
+	if o.freed >= maxFreedKeys {
+		return 0
+	}
+	return min(o.room(), max(1, o.options.Buffer/2)-o.again)
+}
+
+// maxFreedKeys bounds the keys of a sink that are to be caught up with.
+const maxFreedKeys = 10_000
+
 // roomy says that reading for the outlet is worth while: a read for each place
 // that becomes free would be many small ones, and each has its price. As long as
 // settlements are about to free more, it waits for half of the buffer.
-func (o *outlet) roomy() bool { return o.worthwhile(o.room()) }
+func (o *outlet) roomy() bool { return o.worthwhile(o.room(), o.options.Buffer) }
 
-func (o *outlet) worthwhile(room int) bool {
+func (o *outlet) worthwhile(room, buffer int) bool {
 	if o.settling > 0 {
-		return room > 0 && room >= min(o.options.Buffer/2, readLimit)
+		return room > 0 && room >= min(buffer/2, readLimit)
 	}
-	return room > 0 && (room >= o.options.Buffer/4 || room >= o.options.Batch)
+	return room > 0 && (room >= buffer/4 || room >= o.options.Batch)
 }
 
 // owes says that so much was sent that is not marked yet that no more may be: all
@@ -117,10 +117,18 @@ func (o *outlet) perKey() int {
 	return o.options.Batch
 }
 
-// queue holds what is to be sent, first come first served, save what came back:
-// items without a key, and keys that have items.
+// queue holds what is to be sent: items without a key, and keys that have items.
+// What came back goes first; then what is tried again takes turns with all else,
+// so that neither waits for the other: first come first served.
 type queue struct {
-	back  []queued // came back: they go first
+	back  []queued
+	line       // what wasn't tried before
+	again line // what was
+	turn  bool // again's
+}
+
+// line is served in its order.
+type line struct {
 	items []queued
 	head  int
 }
@@ -131,14 +139,22 @@ type queued struct {
 	key  *key
 }
 
-func (q *queue) push(entry queued) { q.items = append(q.items, entry) }
+func (q *queue) push(entry queued, again bool) {
+	if again {
+		q.again.items = append(q.again.items, entry)
+		return
+	}
+	q.items = append(q.items, entry)
+}
 
 // giveBack puts entries, in their order, before all others.
 func (q *queue) giveBack(entries ...queued) {
 	q.back = append(entries, q.back...)
 }
 
-func (q *queue) empty() bool { return len(q.back) == 0 && q.head == len(q.items) }
+func (q *queue) empty() bool { return len(q.back) == 0 && q.line.empty() && q.again.empty() }
+
+func (l *line) empty() bool { return l.head == len(l.items) }
 
 // pop takes the first entry; ok is false without one.
 func (q *queue) pop() (entry queued, ok bool) {
@@ -149,17 +165,20 @@ func (q *queue) pop() (entry queued, ok bool) {
 		entry, q.back = q.back[0], q.back[1:]
 		return entry, true
 	}
-	entry, q.items[q.head] = q.items[q.head], queued{}
-	q.head++
-	q.compact()
-	return entry, true
+	if q.turn = !q.turn; q.again.empty() || !q.turn && !q.line.empty() {
+		return q.line.pop(), true
+	}
+	return q.again.pop(), true
 }
 
-func (q *queue) compact() {
-	if q.head == len(q.items) {
-		q.items, q.head = q.items[:0], 0
-	} else if q.head > 1024 && q.head > len(q.items)/2 {
-		q.items = append(q.items[:0], q.items[q.head:]...)
-		q.head = 0
+func (l *line) pop() (entry queued) {
+	entry, l.items[l.head] = l.items[l.head], queued{}
+	l.head++
+	if l.head == len(l.items) {
+		l.items, l.head = l.items[:0], 0
+	} else if l.head > 1024 && l.head > len(l.items)/2 {
+		l.items = append(l.items[:0], l.items[l.head:]...)
+		l.head = 0
 	}
+	return entry
 }

@@ -36,6 +36,10 @@ func (e *engine) carryOut(ctx context.Context, job readJob) readResult {
 	switch job.kind {
 	case readDue:
 		result.page.Rows, result.cursor, result.err = e.store.Due(ctx, job.lanes, job.cursor, job.limit, job.maxBytes)
+	case readHeld:
+		result.held, result.err = e.store.HeldKeys(ctx, job.lanes, job.limit)
+	case readAmong:
+		result.held, result.err = e.store.HeldAmong(ctx, job.ask)
 	case readRows:
 		result.page.Rows, result.err = e.store.Claim(ctx, job.claim)
 	default:

@@ -32,6 +32,7 @@ type Relay struct {
 	abort   sync.Once
 	ran     atomic.Bool
 	pulse   *pulse
+	held    int // maxHeldKeys, but in tests
 }
 
 // New makes a relay over a store. It checks the options and reports all that
@@ -47,7 +48,7 @@ func New(store Store, options Options) (*Relay, error) {
 		return nil, fmt.Errorf("relay: %w", err)
 	}
 	return &Relay{store: store, options: options, routes: routes, names: names,
-		wake: make(waker, 1), aborted: make(chan struct{}), pulse: newPulse()}, nil
+		wake: make(waker, 1), aborted: make(chan struct{}), pulse: newPulse(), held: maxHeldKeys}, nil
 }
 
 // Run relays until the context ends, and then stops cleanly: it reads no more,
@@ -80,6 +81,7 @@ func (r *Relay) newEngine() *engine {
 		settles: make(chan settleJob, settlers), settled: make(chan settleResult, settlers),
 		leases: make(chan leaseJob, 1), leased: make(chan leaseResult, 1),
 	}
+	e.holds.most = r.held
 	e.settle.atOnce = min(settlers, e.store.AtOnce().Settles)
 	e.reads, e.didRead = make(chan readJob, e.mostReads()), make(chan readResult, e.mostReads())
 	e.lease.share, e.lease.claimed, e.read.rowBytes, e.read.owed = -1, -1, 4096, none

@@ -26,6 +26,7 @@ type engine struct {
 	lanes    map[int]*lane
 	sorted   []*lane // the same by their numbers; nil since one has come or gone
 	read     reading
+	holds    holding
 	settle   settling
 	lease    leasing
 	care     care

@@ -24,7 +24,8 @@ type lateScan struct {
 	known  map[int64]struct{}
 	lag    map[int][]int64 // by lane and outlet
 	behind map[keyRef]int64
-	topics [][]string // by outlet: those that are known to be its own
+	left   map[int][]int64 // by lane and outlet, as its lane has it
+	topics [][]string      // by outlet: those that are known to be its own
 
 	leftRows, leftBytes int             // so much more may come into memory
 	passed              map[place]int64 // the first row of each place that may not
@@ -40,7 +41,7 @@ type place struct{ lane, outlet int }
 // but above the horizon.
 func (e *engine) unknown(positions []Position, horizon int64) *lateScan {
 	s := &lateScan{
-		routes: e.routes, known: map[int64]struct{}{}, lag: map[int][]int64{}, behind: map[keyRef]int64{}, topics: e.routes.topics(len(e.outlets)),
+		routes: e.routes, known: map[int64]struct{}{}, lag: map[int][]int64{}, behind: map[keyRef]int64{}, left: map[int][]int64{}, topics: e.routes.topics(len(e.outlets)),
 		leftRows: readLimit, leftBytes: readBytes, passed: map[place]int64{},
 	}
 	for _, p := range positions {
@@ -50,7 +51,7 @@ func (e *engine) unknown(positions []Position, horizon int64) *lateScan {
 				s.known[id] = struct{}{}
 			}
 		}
-		s.lag[p.Lane] = slices.Clone(l.lag)
+		s.lag[p.Lane], s.left[p.Lane] = slices.Clone(l.lag), slices.Clone(l.left)
 		for ref, k := range l.keys {
 			if k.lagging {
 				s.behind[ref] = k.behind
@@ -70,6 +71,13 @@ func (s *lateScan) expected(c Candidate, outlet int) bool {
 	}
 	behind, lagging := s.behind[keyRef{outlet, c.Key}]
 	return lagging && c.ID > behind
+}
+
+// follows says that the row may be one that was dropped as its key waits, where the
+// lane doesn't know all the keys that do.
+func (s *lateScan) follows(c Candidate, outlet int) bool {
+	left := s.left[c.Lane][outlet]
+	return c.Key != "" && left != none && c.ID > left
 }
 
 // keep approves of a row. A transaction that was open for long may bring more

@@ -259,6 +259,7 @@ func (e *engine) afterState(it *item, settlement *Settlement) {
 		}
 	case StateRetry:
 		e.dueAgain(time.Now().Add(settlement.Delay))
+		e.setAside(it.key)
 	}
 }
 

@@ -352,6 +352,9 @@ func (w *world) relay(name string, store relay.Store, dead chan struct{}) *relay
 	if err != nil {
 		w.t.Error(err)
 	}
+	if w.pick(2) == 0 {
+		r.KeepHeldKeys(w.pick(3)) // the others are for the database to tell
+	}
 	return r
 }
 

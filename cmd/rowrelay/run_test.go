@@ -103,6 +103,26 @@ log: {format: json}
 	})
 }
 
+// Each drain fails as long as something without a route is left, and none when it is
+// gone.
+func TestEachDrainTellsOfTopicsWithoutARoute(t *testing.T) {
+	t.Parallel()
+	onEachDatabase(t, func(t *testing.T, db testdb.Database) {
+		web := newWeb(t, always(http.StatusOK))
+		file := configure(t, db, fmt.Sprintf("sinks:\n  orders: {type: http, url: %q}\nroutes:\n  - {topic: orders, sink: orders}\n", web.URL))
+		mustRun(t, "migrate", "up", "--config", file)
+		mustCall(t, `{"topic":"lost","key":"k","payload":"1"}`+"\n"+`{"topic":"orders","key":"k","payload":"2"}`, "enqueue", "--config", file)
+		for n := range 3 {
+			if got := call(t.Context(), "", "run", "--config", file, "--drain"); got.code != exitFailed || !strings.Contains(got.stderr, "lost") {
+				t.Errorf("drain %d: exit code %d, want %d:\n%s", n+1, got.code, exitFailed, got.stderr)
+			}
+		}
+		routed := configure(t, db, fmt.Sprintf("sinks:\n  orders: {type: http, url: %q}\n", web.URL))
+		mustRun(t, "run", "--config", routed, "--drain")
+		mustRun(t, "run", "--config", file, "--drain")
+	})
+}
+
 // configure writes a configuration with the database as the source shop.
 func configure(t *testing.T, db testdb.Database, rest string) string {
 	t.Helper()

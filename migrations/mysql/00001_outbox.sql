@@ -69,7 +69,7 @@ CREATE TABLE {{.Held}} (
     changes       int NOT NULL DEFAULT 0,
     PRIMARY KEY (lane, id),
     KEY held_due (due_at, id),
-    KEY held_state (state, lane, id),
+    KEY held_retry (state, lane, message_key),
     KEY held_id (state, id),
     CONSTRAINT {{.IndexName "held_state"}} CHECK (state IN ('scheduled', 'retry', 'error'))
 ) ENGINE = InnoDB;

@@ -81,6 +81,7 @@ CREATE INDEX {{.Index "held_due"}} ON {{.Held}} (
 
 CREATE INDEX {{.Index "held_retry"}} ON {{.Held}} (
     CASE WHEN state = 'retry' THEN lane END,
+    NLSSORT(CASE WHEN state = 'retry' THEN message_key END, 'NLS_SORT=BINARY'),
     CASE WHEN state = 'retry' THEN id END);
 
 CREATE INDEX {{.Index "held_error"}} ON {{.Held}} (CASE WHEN state = 'error' THEN id END);

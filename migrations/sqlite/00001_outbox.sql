@@ -78,7 +78,7 @@ CREATE TABLE {{.Held}} (
 CREATE INDEX {{.Index "held_due"}} ON {{.Bare.Held}}
     (coalesce(available_at, '0001-01-01 00:00:00.000'), id) WHERE state <> 'error';
 
-CREATE INDEX {{.Index "held_retry"}} ON {{.Bare.Held}} (lane, id) WHERE state = 'retry';
+CREATE INDEX {{.Index "held_retry"}} ON {{.Bare.Held}} (lane, message_key, id) WHERE state = 'retry';
 
 CREATE INDEX {{.Index "held_error"}} ON {{.Bare.Held}} (id) WHERE state = 'error';
 

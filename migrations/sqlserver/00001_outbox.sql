@@ -71,7 +71,7 @@ ALTER TABLE {{.Held}} SET (LOCK_ESCALATION = DISABLE);
 
 CREATE INDEX {{.IndexName "held_due"}} ON {{.Held}} (due_at, id) WHERE state <> N'error' WITH (ALLOW_PAGE_LOCKS = OFF);
 
-CREATE INDEX {{.IndexName "held_retry"}} ON {{.Held}} (lane, id) WHERE state = N'retry' WITH (ALLOW_PAGE_LOCKS = OFF);
+CREATE INDEX {{.IndexName "held_retry"}} ON {{.Held}} (lane, message_key, id) INCLUDE (topic) WHERE state = N'retry' WITH (ALLOW_PAGE_LOCKS = OFF);
 
 CREATE INDEX {{.IndexName "held_error"}} ON {{.Held}} (id) WHERE state = N'error' WITH (ALLOW_PAGE_LOCKS = OFF);
 

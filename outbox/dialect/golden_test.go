@@ -165,6 +165,7 @@ func addReading(b *text, d dialect.Dialect, table dialect.Table) {
 	b.add("pick held", d.PickHeld(table, []int{1, 2}, []int64{15, 16}))
 	b.add("due", d.Due(table, []int{1, 2}, dialect.After{At: at, ID: 9}, 100, 1<<20))
 	b.add("held keys", d.HeldKeys(table, []int{1, 2}, 100))
+	b.add("held among keys", d.HeldAmong(table, []int{1, 2, 1}, []string{`a"\k`, "b", "c"}))
 }
 
 func addSettling(b *text, d dialect.Dialect, table dialect.Table, lanes bool) {

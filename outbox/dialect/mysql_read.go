@@ -1,6 +1,8 @@
 package dialect
 
 import (
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -194,7 +196,29 @@ func (mysql) Due(table Table, lanes []int, after After, limit, _ int) Query {
 }
 
 func (mysql) HeldKeys(table Table, lanes []int, limit int) Query {
-	return mysqlQuery("SELECT lane, message_key, topic, id FROM " + table.Backquoted().Held() + " FORCE INDEX (held_state)" +
+	return mysqlQuery("SELECT lane, message_key, topic, id FROM " + table.Backquoted().Held() + " FORCE INDEX (held_retry)" +
 		"\nWHERE state = 'retry' AND message_key <> '' AND lane IN " + mysqlList(lanes) +
-		"\nORDER BY lane, id LIMIT " + strconv.Itoa(limit))
+		"\nLIMIT " + strconv.Itoa(limit))
+}
+
+// HeldAmong has a list of keys for each lane: ranges of the index that all servers
+// know. For the collation blanks at the end don't count, so keys that differ in
+// nothing else are kept apart as bytes.
+func (mysql) HeldAmong(table Table, lanes []int, keys []string) Query {
+	byLane := map[int][]any{}
+	for i, lane := range lanes {
+		byLane[lane] = append(byLane[lane], keys[i])
+	}
+	where, args := []string{"FALSE"}, []any(nil)
+	for _, lane := range slices.Sorted(maps.Keys(byLane)) {
+		where = append(where, "t.lane = "+strconv.Itoa(lane)+" AND t.message_key IN "+mysqlArguments(len(byLane[lane])))
+		args = append(args, byLane[lane]...)
+	}
+	if len(where) > 1 {
+		where = where[1:]
+	}
+	return mysqlQuery("SELECT t.lane, CAST(t.message_key AS BINARY) AS held_key, CAST(t.topic AS BINARY) AS held_topic, MIN(t.id)"+
+		" FROM "+table.Backquoted().Held()+" AS t FORCE INDEX (held_retry)"+
+		"\nWHERE t.state = 'retry' AND ("+strings.Join(where, "\n    OR ")+")"+
+		"\nGROUP BY t.lane, held_key, held_topic ORDER BY NULL", args...)
 }

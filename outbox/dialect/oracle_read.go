@@ -143,7 +143,7 @@ const (
 	oracleDueAt   = "CASE WHEN t.state <> 'error' THEN NVL(t.available_at, TIMESTAMP '0001-01-01 00:00:00') END"
 	oracleDueID   = "CASE WHEN t.state <> 'error' THEN t.id END"
 	oracleRetry   = "CASE WHEN t.state = 'retry' THEN t.lane END"
-	oracleRetryID = "CASE WHEN t.state = 'retry' THEN t.id END"
+	oracleRetryOf = "CASE WHEN t.state = 'retry' THEN t.message_key END"
 	oracleErrorID = "CASE WHEN t.state = 'error' THEN t.id END"
 )
 
@@ -163,7 +163,19 @@ func (oracle) Due(table Table, lanes []int, after After, limit, maxBytes int) Qu
 func (oracle) HeldKeys(table Table, lanes []int, limit int) Query {
 	var a oracleArgs
 	return a.query(
-		"SELECT * FROM (SELECT t.lane, t.message_key, t.topic, t.id FROM "+table.Held()+" t",
-		"WHERE "+oracleRetry+" IN "+a.lanes(lanes)+" AND t.message_key IS NOT NULL",
-		"ORDER BY t.lane, t.id) WHERE ROWNUM <= "+a.int(limit))
+		"SELECT t.lane, t.message_key, t.topic, t.id FROM "+table.Held()+" t",
+		"WHERE "+oracleRetry+" IN "+a.lanes(lanes)+" AND t.message_key IS NOT NULL AND ROWNUM <= "+a.int(limit))
+}
+
+func (oracle) HeldAmong(table Table, lanes []int, keys []string) Query {
+	var a oracleArgs
+	items := make([][]any, len(keys))
+	for i, key := range keys {
+		items[i] = []any{lanes[i], key}
+	}
+	return a.query(
+		"SELECT /*+ LEADING(g) USE_NL(t) INDEX(t "+table.IndexName("held_retry")+") */ t.lane, MIN(t.message_key), MIN(t.topic), MIN(t.id)",
+		"FROM "+a.given("g", items, "lane NUMBER PATH '$[0]', message_key VARCHAR2(255) PATH '$[1]'"),
+		"JOIN "+table.Held()+" t ON "+oracleRetry+" = g.lane AND "+oracleSame(oracleRetryOf, "g.message_key"),
+		"GROUP BY t.lane, "+oracleBytes("t.message_key")+", "+oracleBytes("t.topic"))
 }

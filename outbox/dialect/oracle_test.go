@@ -72,7 +72,7 @@ func TestOracleBindsByPlace(t *testing.T) {
 	steps("discard", d.Discard(table, filter))
 	positions := []dialect.Position{{Lane: 1, Until: 9}, {Lane: 2, After: 3, Until: 9, Key: "k"}}
 	checkPlaces(t, "read", d.Read(table, dialect.Read{Positions: positions, Limit: 10, Share: 5, MaxBytes: 100}))
-	checkPlaces(t, "others", d.Candidates(table, positions, nil, 10), d.Pick(table, []int{1}, []int64{2}), d.HeldKeys(table, []int{1}, 5),
+	checkPlaces(t, "others", d.Candidates(table, positions, nil, 10), d.Pick(table, []int{1}, []int64{2}), d.HeldKeys(table, []int{1}, 5), d.HeldAmong(table, []int{1}, []string{"k"}),
 		d.Due(table, []int{1}, dialect.After{}, 5, 100), d.List(table, filter), d.Counts(table, 5), d.Topics(table, 5), d.Purge(table, dialect.Purge{Retention: time.Hour, Limit: 5})[0].Query, d.SetClaim(table, "rows"))
 	checkPlaces(t, "locks of keys", d.LockKeys(table, []string{"a", "b"})...)
 }

@@ -150,10 +150,21 @@ func (postgres) Due(table Table, lanes []int, after After, limit, maxBytes int) 
 			"\n    ORDER BY "+at+", t.id "+a.limit(limit), maxBytes)+" AND "+a.planNow())
 }
 
+// HeldKeys goes from lane to lane, and so stops at the limit, however many there are.
 func (postgres) HeldKeys(table Table, lanes []int, limit int) Query {
 	var a postgresArgs
 	return a.query(
-		"SELECT lane, message_key, topic, id FROM "+table.Held(),
-		"WHERE state = 'retry' AND message_key <> '' AND lane = ANY ("+a.lanes(lanes)+") AND "+a.planNow(),
-		"ORDER BY lane, id LIMIT "+a.int(limit))
+		"SELECT t.lane, t.message_key, t.topic, t.id FROM unnest("+a.lanes(lanes)+") AS l (lane)",
+		"CROSS JOIN LATERAL (SELECT * FROM "+table.Held()+" AS h WHERE h.state = 'retry' AND h.lane + 0 = l.lane AND h.message_key <> '' "+a.limit(limit)+") AS t",
+		"WHERE "+a.planNow()+" "+a.limit(limit))
+}
+
+// HeldAmong looks for each key by itself, so that no plan reads all that is held.
+func (postgres) HeldAmong(table Table, lanes []int, keys []string) Query {
+	var a postgresArgs
+	return a.query(
+		"SELECT k.lane, k.key, t.topic, t.id FROM unnest("+a.lanes(lanes)+", "+a.texts(keys)+") AS k (lane, key)",
+		"CROSS JOIN LATERAL (SELECT DISTINCT ON (h.topic) h.topic, h.id FROM "+table.Held()+" AS h",
+		"    WHERE h.state = 'retry' AND h.lane + 0 = k.lane AND h.message_key = k.key ORDER BY h.topic, h.id) AS t",
+		"WHERE "+a.planNow())
 }

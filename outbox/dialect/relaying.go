@@ -161,6 +161,10 @@ type Reading interface {
 
 	// HeldKeys selects lane, message_key, topic, id of keys that a retry holds.
 	HeldKeys(table Table, lanes []int, limit int) Query
+
+	// HeldAmong selects of those of these keys that a retry holds lane,
+	// message_key, topic and the lowest id of each topic. Each is found by an index.
+	HeldAmong(table Table, lanes []int, keys []string) Query
 }
 
 // Settling is how rows are settled. The settlements are in the order of lanes

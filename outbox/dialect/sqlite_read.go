@@ -107,6 +107,19 @@ func (sqlite) HeldKeys(table Table, lanes []int, limit int) Query {
 	return sqliteQuery(`
 SELECT lane, message_key, topic, id FROM `+table.Held()+`
 WHERE state = 'retry' AND message_key <> '' AND lane IN (SELECT value FROM json_each(?))
-ORDER BY lane, id LIMIT ?`,
+LIMIT ?`,
 		sqliteJSON(lanes), int64(limit))
+}
+
+func (sqlite) HeldAmong(table Table, lanes []int, keys []string) Query {
+	items := make([][]any, len(keys))
+	for i, key := range keys {
+		items[i] = []any{lanes[i], key}
+	}
+	return sqliteQuery(`
+SELECT t.lane, t.message_key, t.topic, min(t.id)
+FROM json_each(?) AS j CROSS JOIN `+table.Held()+` AS t INDEXED BY `+table.IndexName("held_retry")+`
+WHERE t.state = 'retry' AND t.lane = `+sqliteItem(0)+` AND t.message_key = `+sqliteItem(1)+`
+GROUP BY t.lane, t.message_key, t.topic`,
+		sqliteJSON(items))
 }

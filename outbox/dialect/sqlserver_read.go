@@ -166,5 +166,21 @@ func (d sqlserver) HeldKeys(table Table, lanes []int, limit int) Query {
 	var a sqlserverArgs
 	return d.read(&a,
 		"SELECT TOP ("+a.int(limit)+") lane, message_key, topic, id FROM "+table.Held(),
-		"WHERE state = N'retry' AND DATALENGTH(message_key) > 0 AND lane IN "+sqlserverLanes(&a, lanes)+" ORDER BY lane, id")
+		"WHERE state = N'retry' AND DATALENGTH(message_key) > 0 AND lane IN "+sqlserverLanes(&a, lanes))
+}
+
+// HeldAmong numbers the keys, as blanks at the end of one don't count for = and
+// GROUP BY.
+func (d sqlserver) HeldAmong(table Table, lanes []int, keys []string) Query {
+	var a sqlserverArgs
+	items := make([][]any, len(keys))
+	for i, key := range keys {
+		items[i] = []any{i, lanes[i], key}
+	}
+	return d.read(&a,
+		"SELECT MIN(t.lane), MIN(t.message_key), t.topic, MIN(t.id)",
+		"FROM OPENJSON("+sqlserverList(&a, items)+") WITH (n int '$[0]', lane smallint '$[1]', message_key nvarchar(255) '$[2]') AS g",
+		"INNER JOIN "+table.Held()+" AS t WITH (INDEX ("+table.IndexName("held_retry")+"), FORCESEEK) ON t.state = N'retry' AND t.lane = g.lane",
+		"    AND t.message_key = g.message_key "+sqlserverBinary+" AND DATALENGTH(t.message_key) = DATALENGTH(g.message_key)",
+		"GROUP BY g.n, t.topic OPTION (FORCE ORDER, LOOP JOIN)")
 }

@@ -31,7 +31,7 @@ type DB struct {
 	open     map[*Tx]bool
 	appeared []int64 // for each commit the lowest id that it brought
 	hot      [relay.Lanes][]*record
-	held     map[int64]*record
+	held     heldTable
 	done     []*record // in the order in which they were finished
 	lanes    [relay.Lanes]lane
 	relays   map[string]*relayRow
@@ -75,7 +75,7 @@ func New() *DB {
 	return &DB{
 		Now:    time.Now,
 		open:   map[*Tx]bool{},
-		held:   map[int64]*record{},
+		held:   newHeldTable(),
 		relays: map[string]*relayRow{},
 		locked: map[int64]chan struct{}{},
 	}

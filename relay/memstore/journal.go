@@ -41,7 +41,7 @@ func (s *Store) Pick(ctx context.Context, wanted []relay.RowID) (rows []relay.Ro
 		for _, w := range wanted {
 			if place, there := s.db.find(w.Lane, w.ID); there {
 				rows = append(rows, s.db.hot[w.Lane][place].read(s.db.now()))
-			} else if r := s.db.held[w.ID]; r != nil && r.row.Lane == w.Lane && r.state != relay.StateError {
+			} else if r := s.db.held.byID[w.ID]; r != nil && r.row.Lane == w.Lane && r.state != relay.StateError {
 				rows = append(rows, r.readHeld())
 			}
 		}

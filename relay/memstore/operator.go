@@ -35,14 +35,14 @@ func (s *Store) List(ctx context.Context, filter relay.Filter) (infos []relay.In
 // Requeue implements [relay.Operator].
 func (s *Store) Requeue(ctx context.Context, filter relay.Filter) (int, error) {
 	return s.changeParked(ctx, OpRequeue, filter, func(r *record) {
-		s.db.held[r.row.ID] = r.requeued(s.db.now())
+		s.db.held.put(r.requeued(s.db.now()))
 	})
 }
 
 // Discard implements [relay.Operator].
 func (s *Store) Discard(ctx context.Context, filter relay.Filter) (int, error) {
 	return s.changeParked(ctx, OpDiscard, filter, func(r *record) {
-		delete(s.db.held, r.row.ID)
+		s.db.held.take(r.row.ID)
 	})
 }
 
@@ -55,7 +55,7 @@ func (s *Store) changeParked(ctx context.Context, op Op, filter relay.Filter, ch
 			change(r)
 			changed++
 			line := Change{Op: op, Lane: r.row.Lane, ID: r.row.ID, From: relay.StateError}
-			if now := s.db.held[r.row.ID]; now != nil {
+			if now := s.db.held.byID[r.row.ID]; now != nil {
 				line.To = now.state
 			}
 			s.db.note(line)
@@ -68,7 +68,7 @@ func (s *Store) changeParked(ctx context.Context, op Op, filter relay.Filter, ch
 // selected returns the rows of all tables that the filter matches, by id.
 func (db *DB) selected(filter relay.Filter) []*record {
 	rows := slices.Concat(db.hotRows(func(*record) bool { return true }), db.done)
-	for _, r := range db.held {
+	for _, r := range db.held.byID {
 		rows = append(rows, r)
 	}
 	rows = slices.DeleteFunc(rows, func(r *record) bool { return !r.matches(filter, db.now()) })

@@ -74,6 +74,19 @@ func (db *DB) Write(messages ...outbox.Message) []int64 {
 	return ids
 }
 
+// Delete takes pending rows out of the table, as a statement of somebody's own does,
+// and returns how many they were.
+func (db *DB) Delete(match func(relay.Row) bool) (deleted int) {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	for _, r := range db.hotRows(func(r *record) bool { return match(r.row) }) {
+		db.remove(r)
+		db.note(Change{Op: OpDiscard, ID: r.row.ID, Lane: r.row.Lane, From: relay.StatePending})
+		deleted++
+	}
+	return deleted
+}
+
 // own copies a message, so that the table shares nothing with its writer.
 func own(message outbox.Message, id int64) outbox.Message {
 	if message.ID == "" {

@@ -3,6 +3,7 @@ package memstore
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -131,26 +132,39 @@ func (s *Store) Scan(ctx context.Context, positions []relay.Position, except []s
 // HeldKeys implements [relay.LaneStore].
 func (s *Store) HeldKeys(ctx context.Context, lanes []int, limit int) (keys []relay.HeldKey, err error) {
 	err = s.do(ctx, OpHeldKeys, func() error {
-		for _, r := range s.db.heldRows(lanes) {
-			if len(keys) < limit && r.state == relay.StateRetry && r.row.Message.Key != "" {
-				keys = append(keys, relay.HeldKey{Lane: r.row.Lane, Key: r.row.Message.Key, Topic: r.row.Message.Topic, ID: r.row.ID})
+		for _, retries := range s.db.held.byKey {
+			for _, r := range retries {
+				if len(keys) < limit && slices.Contains(lanes, r.row.Lane) {
+					keys = append(keys, r.heldKey())
+				}
+			}
+			if len(keys) >= limit {
+				break
 			}
 		}
+		slices.SortFunc(keys, func(a, b relay.HeldKey) int { return cmp.Compare(a.ID, b.ID) })
 		return nil
 	})
 	return keys, err
 }
 
-// heldRows returns the held rows of the lanes in the order of ids.
-func (db *DB) heldRows(lanes []int) []*record {
-	var rows []*record
-	for _, r := range db.held {
-		if slices.Contains(lanes, r.row.Lane) {
-			rows = append(rows, r)
+// HeldAmong implements [relay.LaneStore].
+func (s *Store) HeldAmong(ctx context.Context, among []relay.LaneKey) (keys []relay.HeldKey, err error) {
+	err = s.do(ctx, OpHeldKeys, func() error {
+		for _, asked := range among {
+			first := map[string]relay.HeldKey{} // by topic
+			for _, r := range s.db.held.byKey[laneKey{asked.Lane, asked.Key}] {
+				if found, ok := first[r.row.Message.Topic]; !ok || r.row.ID < found.ID {
+					first[r.row.Message.Topic] = r.heldKey()
+				}
+			}
+			for _, topic := range slices.Sorted(maps.Keys(first)) {
+				keys = append(keys, first[topic])
+			}
 		}
-	}
-	slices.SortFunc(rows, byID)
-	return rows
+		return nil
+	})
+	return keys, err
 }
 
 func byID(a, b *record) int { return cmp.Compare(a.row.ID, b.row.ID) }
@@ -159,12 +173,20 @@ func byID(a, b *record) int { return cmp.Compare(a.row.ID, b.row.ID) }
 func (s *Store) Due(ctx context.Context, lanes []int, after relay.DueCursor, limit, maxBytes int) (rows []relay.Row, next relay.DueCursor, err error) {
 	next = after
 	err = s.do(ctx, OpDue, func() error {
-		due := slices.DeleteFunc(s.db.heldRows(lanes), func(r *record) bool {
-			return !r.due(s.db.now()) || !r.follows(after)
+		from, _ := slices.BinarySearchFunc(s.db.held.byTime, after, func(r *record, after relay.DueCursor) int {
+			if r.follows(after) {
+				return 1
+			}
+			return -1
 		})
-		slices.SortStableFunc(due, byTime)
 		room := room{rows: limit, bytes: maxBytes}
-		for _, r := range due {
+		for _, r := range s.db.held.byTime[from:] {
+			if !r.due(s.db.now()) {
+				break
+			}
+			if !slices.Contains(lanes, r.row.Lane) {
+				continue
+			}
 			if !room.take(r) {
 				break
 			}
@@ -190,7 +212,7 @@ func (r *record) follows(cursor relay.DueCursor) bool {
 }
 
 func byTime(a, b *record) int {
-	return a.row.Message.AvailableAt.Compare(b.row.Message.AvailableAt)
+	return cmp.Or(a.row.Message.AvailableAt.Compare(b.row.Message.AvailableAt), byID(a, b))
 }
 
 func (r *record) readHeld() relay.Row {

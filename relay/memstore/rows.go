@@ -96,16 +96,15 @@ func (db *DB) freeEnded(limit int) int {
 
 func (db *DB) bringBack(limit int) int {
 	var due []*record
-	for _, r := range db.held {
-		if r.due(db.now()) {
-			due = append(due, r)
+	for _, r := range db.held.byTime {
+		if len(due) == limit || !r.due(db.now()) {
+			break
 		}
+		due = append(due, r)
 	}
-	slices.SortFunc(due, func(a, b *record) int { return cmp.Or(byTime(a, b), byID(a, b)) })
-	due = due[:min(len(due), limit)]
 	slices.SortFunc(due, byID)
 	for i, r := range due {
-		delete(db.held, r.row.ID)
+		db.held.take(r.row.ID)
 		due[i] = r.inState(relay.StatePending)
 		db.note(Change{Op: OpReclaim, Lane: r.row.Lane, ID: r.row.ID, From: r.state, To: relay.StatePending})
 	}

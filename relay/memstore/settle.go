@@ -95,7 +95,7 @@ func (db *DB) settle(name string, keep bool, s relay.Settlement, counts *relay.S
 // settleable finds the row where the settlement says that it is. A parked row
 // is an operator's, not a relay's.
 func (db *DB) settleable(s relay.Settlement) *record {
-	if r := db.held[s.ID]; s.Held {
+	if r := db.held.byID[s.ID]; s.Held {
 		if r == nil || r.state == relay.StateError || r.row.Lane != s.Lane {
 			return nil
 		}
@@ -113,11 +113,11 @@ func (db *DB) move(from, to *record, keep bool) {
 		db.replace(to)
 		return
 	}
-	delete(db.held, from.row.ID)
+	db.held.take(from.row.ID)
 	db.remove(from)
 	switch {
 	case to.state != relay.StateDone:
-		db.held[to.row.ID] = to
+		db.held.put(to)
 	case keep:
 		db.done = append(db.done, to)
 	}

@@ -19,6 +19,24 @@ func (s *Store) HeldKeys(ctx context.Context, lanes []int, limit int) (keys []re
 	return keys, err
 }
 
+// HeldAmong implements [relay.LaneStore].
+func (s *Store) HeldAmong(ctx context.Context, among []relay.LaneKey) (keys []relay.HeldKey, err error) {
+	if len(among) == 0 {
+		return nil, nil
+	}
+	lanes, names := make([]int, len(among)), make([]string, len(among))
+	for i, key := range among {
+		lanes[i], names[i] = key.Lane, key.Key
+	}
+	query := s.dialect.HeldAmong(s.table, lanes, names)
+	err = s.try(ctx, "look for held keys of table", func() error {
+		keys = nil
+		var key relay.HeldKey
+		return all(ctx, s.db, query, func() { keys = append(keys, key) }, &key.Lane, &key.Key, &key.Topic, &key.ID)
+	})
+	return keys, err
+}
+
 // Due implements [relay.LaneStore]. The row that crosses maxBytes is still
 // returned.
 func (s *Store) Due(ctx context.Context, lanes []int, after relay.DueCursor, limit, maxBytes int) (rows []relay.Row, next relay.DueCursor, err error) {

@@ -38,6 +38,7 @@ func (elsewhere) Candidates(dialect.Table, []dialect.Position, []string, int) di
 func (elsewhere) Pick(dialect.Table, []int, []int64) dialect.Query                { return noLanes }
 func (elsewhere) Due(dialect.Table, []int, dialect.After, int, int) dialect.Query { return noLanes }
 func (elsewhere) HeldKeys(dialect.Table, []int, int) dialect.Query                { return noLanes }
+func (elsewhere) HeldAmong(dialect.Table, []int, []string) dialect.Query          { return noLanes }
 func (elsewhere) SettleLanes(dialect.Table, string, bool, []dialect.Settlement) dialect.Settle {
 	return dialect.Settle{Facts: noLanes}
 }

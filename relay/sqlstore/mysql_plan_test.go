@@ -86,6 +86,7 @@ func (p mysqlPlans) statements() map[string]dialect.Query {
 	byRows := d.SettleRows(table, "r", true, settlements)
 	statements["settle by rows"] = byRows.Facts
 	add("settle by rows", byRows.Writes)
+	statements["held among"] = d.HeldAmong(table, []int{1, 2, 1}, []string{"k1", "k2", "k3"})
 	add("purge", d.Purge(table, dialect.Purge{Limit: 100}))
 	add("free", d.FreeEnded(table, 100))
 	add("return", d.Return(table, 100))

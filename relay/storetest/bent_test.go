@@ -82,6 +82,15 @@ func (s onHeldKeys) HeldKeys(ctx context.Context, lanes []int, limit int) ([]rel
 	return s.heldKeys(ctx, lanes, limit)
 }
 
+type onHeldAmong struct {
+	Store
+	heldAmong func(ctx context.Context, keys []relay.LaneKey) ([]relay.HeldKey, error)
+}
+
+func (s onHeldAmong) HeldAmong(ctx context.Context, keys []relay.LaneKey) ([]relay.HeldKey, error) {
+	return s.heldAmong(ctx, keys)
+}
+
 type onClaim struct {
 	Store
 	claim func(ctx context.Context, request relay.ClaimRequest) ([]relay.Row, error)

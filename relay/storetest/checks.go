@@ -74,6 +74,7 @@ func checks() []check {
 		{name: "due in order", run: dueInOrder},
 		{name: "due tells retries from scheduled", run: dueTellsRetriesFromScheduled},
 		{name: "retries hold their keys", run: retriesHoldTheirKeys},
+		{name: "held keys are found among others", run: heldAmongOthers},
 		{name: "held across a takeover", run: heldAcrossTakeover},
 
 		{name: "claims are distinct", run: claimsAreDistinct, byRows: true},

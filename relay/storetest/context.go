@@ -37,12 +37,16 @@ func (w *worker) storeCalls(row relay.Row) map[string]func(context.Context) erro
 		"Acquire":  func(ctx context.Context) error { _, err := s.Acquire(ctx, w.name, 1, long); return err },
 		"Renew":    func(ctx context.Context) error { _, err := s.Renew(ctx, w.name, renewals, long); return err },
 		"HeldKeys": func(ctx context.Context) error { _, err := s.HeldKeys(ctx, lanes(), 1); return err },
-		"Read":     func(ctx context.Context) error { _, err := s.Read(ctx, everything(), 1, 1); return err },
-		"Reclaim":  func(ctx context.Context) error { _, err := s.Reclaim(ctx, 1); return err },
-		"Status":   func(ctx context.Context) error { _, err := s.Status(ctx); return err },
-		"List":     func(ctx context.Context) error { _, err := s.List(ctx, relay.Filter{}); return err },
-		"Requeue":  func(ctx context.Context) error { _, err := s.Requeue(ctx, relay.Filter{}); return err },
-		"Discard":  func(ctx context.Context) error { _, err := s.Discard(ctx, relay.Filter{}); return err },
+		"HeldAmong": func(ctx context.Context) error {
+			_, err := s.HeldAmong(ctx, []relay.LaneKey{{Lane: 1, Key: "k"}})
+			return err
+		},
+		"Read":    func(ctx context.Context) error { _, err := s.Read(ctx, everything(), 1, 1); return err },
+		"Reclaim": func(ctx context.Context) error { _, err := s.Reclaim(ctx, 1); return err },
+		"Status":  func(ctx context.Context) error { _, err := s.Status(ctx); return err },
+		"List":    func(ctx context.Context) error { _, err := s.List(ctx, relay.Filter{}); return err },
+		"Requeue": func(ctx context.Context) error { _, err := s.Requeue(ctx, relay.Filter{}); return err },
+		"Discard": func(ctx context.Context) error { _, err := s.Discard(ctx, relay.Filter{}); return err },
 		"Beat": func(ctx context.Context) error {
 			_, err := s.Beat(ctx, relay.Identity{Name: "new", Claim: relay.ByLanes}, long)
 			return err

@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -140,6 +141,70 @@ func (w *worker) wantHeldKeys(all []relay.HeldKey) {
 			return err
 		})
 	}
+}
+
+// Of a page's keys those are found that a retry holds, each with its first row of
+// each topic: whatever else is held, and though others differ by a blank or by case.
+func heldAmongOthers(t testing.TB, table Table) {
+	a := holder(t, table, "a")
+	var rows []relay.Row
+	for _, m := range []outbox.Message{
+		{Topic: "t", Key: "k"}, {Topic: "t", Key: "k"}, {Topic: "u", Key: "k"}, {Topic: "t", Key: "K"}, {Topic: "t", Key: "it's \"ü\""},
+		{Topic: "t", Key: "scheduled"}, {Topic: "t", Key: "parked"}, {Topic: "t", Key: "done"}, {Topic: "t"}, {Topic: "t", Key: "pending"},
+	} {
+		rows = append(rows, a.row(write(t, table, m)[0]))
+	}
+	var others []outbox.Message
+	for i := range 300 {
+		others = append(others, outbox.Message{Topic: "t", Key: fmt.Sprint("other", i)})
+	}
+	write(t, table, others...)
+	var settlements []relay.Settlement
+	for _, row := range a.pending() {
+		state := relay.StateRetry
+		switch row.Message.Key {
+		case "scheduled":
+			state = relay.StateScheduled
+		case "parked":
+			state = relay.StateError
+		case "done":
+			state = relay.StateDone
+		case "pending":
+			continue
+		}
+		settlements = append(settlements, a.as(state, row))
+	}
+	a.mustSettle(settlements...)
+	asked := []relay.LaneKey{{Lane: rows[0].Lane, Key: "k "}, {Lane: (rows[0].Lane + 1) % relay.Lanes, Key: "k"}, {Lane: rows[0].Lane, Key: "never"}}
+	for _, row := range slices.Concat(rows[:1], rows[3:8], rows[9:]) {
+		asked = append(asked, relay.LaneKey{Lane: row.Lane, Key: row.Message.Key})
+	}
+	want := []relay.HeldKey{
+		{Lane: rows[0].Lane, Key: "k", Topic: "t", ID: rows[0].ID},
+		{Lane: rows[0].Lane, Key: "k", Topic: "u", ID: rows[2].ID},
+		{Lane: rows[3].Lane, Key: "K", Topic: "t", ID: rows[3].ID},
+		{Lane: rows[4].Lane, Key: rows[4].Message.Key, Topic: "t", ID: rows[4].ID},
+	}
+	a.wantHeldAmong(asked, want)
+	a.wantHeldAmong(asked[3:4], want[:2])
+	a.wantHeldAmong(nil, nil)
+	many := slices.Clone(asked)
+	for i := range 2000 {
+		many = append(many, relay.LaneKey{Lane: i % relay.Lanes, Key: fmt.Sprint("not", i)})
+	}
+	a.wantHeldAmong(many, want)
+}
+
+func (w *worker) wantHeldAmong(asked []relay.LaneKey, want []relay.HeldKey) {
+	w.Helper()
+	w.do("held among", func(ctx context.Context) error {
+		got, err := w.store.HeldAmong(ctx, asked)
+		slices.SortFunc(got, func(a, b relay.HeldKey) int { return int(a.ID - b.ID) })
+		if err == nil && !slices.Equal(got, want) {
+			w.Errorf("of %d keys are held %+v, want %+v", len(asked), got, want)
+		}
+		return err
+	})
 }
 
 // Whoever takes a lane over finds what is held there: the keys and the rows.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/rowrelay/rowrelay/relay"
@@ -89,7 +90,74 @@ func heldMutants() []mutant {
 		{"who takes a lane over doesn't find its held keys", []string{"held across a takeover"}, func(s Store, _ *facts) Store {
 			return onHeldKeys{s, func(context.Context, []int, int) ([]relay.HeldKey, error) { return nil, nil }}
 		}},
+		among("no key is held among others", func(context.Context, Store, []relay.LaneKey) ([]relay.HeldKey, error) { return nil, nil }),
+		among("all held keys are found among others", func(ctx context.Context, s Store, _ []relay.LaneKey) ([]relay.HeldKey, error) {
+			return s.HeldKeys(ctx, lanes(), plenty)
+		}),
+		among("held keys of any lane are found", func(ctx context.Context, s Store, keys []relay.LaneKey) ([]relay.HeldKey, error) {
+			return heldWhere(ctx, s, func(held relay.HeldKey) bool {
+				return slices.ContainsFunc(keys, func(key relay.LaneKey) bool { return key.Key == held.Key })
+			}, func(held relay.HeldKey) relay.HeldKey {
+				held.Lane = keys[slices.IndexFunc(keys, func(key relay.LaneKey) bool { return key.Key == held.Key })].Lane
+				return held
+			})
+		}),
+		among("blanks at the end of a key don't count", func(ctx context.Context, s Store, keys []relay.LaneKey) ([]relay.HeldKey, error) {
+			for i := range keys {
+				if trimmed := strings.TrimRight(keys[i].Key, " "); trimmed != keys[i].Key {
+					found, err := s.HeldAmong(ctx, append(slices.Clone(keys), relay.LaneKey{Lane: keys[i].Lane, Key: trimmed}))
+					for j := range found {
+						if found[j].Key == trimmed {
+							found[j].Key = keys[i].Key
+						}
+					}
+					return found, err
+				}
+			}
+			return s.HeldAmong(ctx, keys)
+		}),
+		among("one row of a held key is found", func(ctx context.Context, s Store, keys []relay.LaneKey) ([]relay.HeldKey, error) {
+			found, err := s.HeldAmong(ctx, keys)
+			seen := map[relay.LaneKey]bool{}
+			return slices.DeleteFunc(found, func(held relay.HeldKey) bool {
+				ref := relay.LaneKey{Lane: held.Lane, Key: held.Key}
+				defer func() { seen[ref] = true }()
+				return seen[ref]
+			}), err
+		}),
+		among("the last row of a held key is found", func(ctx context.Context, s Store, keys []relay.LaneKey) ([]relay.HeldKey, error) {
+			found, err := s.HeldAmong(ctx, keys)
+			for i := range found {
+				all, _ := heldWhere(ctx, s, func(held relay.HeldKey) bool { return held.Key == found[i].Key && held.Topic == found[i].Topic }, nil)
+				for _, held := range all {
+					found[i].ID = max(found[i].ID, held.ID)
+				}
+			}
+			return found, err
+		}),
 	}
+}
+
+func among(mistake string, heldAmong func(context.Context, Store, []relay.LaneKey) ([]relay.HeldKey, error)) mutant {
+	return mutant{mistake, []string{"held keys are found among others"}, func(s Store, _ *facts) Store {
+		return onHeldAmong{s, func(ctx context.Context, keys []relay.LaneKey) ([]relay.HeldKey, error) {
+			return heldAmong(ctx, s, keys)
+		}}
+	}}
+}
+
+func heldWhere(ctx context.Context, s Store, match func(relay.HeldKey) bool, change func(relay.HeldKey) relay.HeldKey) (found []relay.HeldKey, err error) {
+	all, err := s.HeldKeys(ctx, lanes(), plenty)
+	for _, held := range all {
+		if !match(held) {
+			continue
+		}
+		if change != nil {
+			held = change(held)
+		}
+		found = append(found, held)
+	}
+	return found, err
 }
 
 // dueTomorrow returns what is due within a day.

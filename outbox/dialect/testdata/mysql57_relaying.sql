@@ -135,9 +135,18 @@ WHERE t.due_at <= utc_timestamp(6) AND t.due_at >= TIMESTAMP'2026-01-31 23:59:59
 ORDER BY t.due_at, t.id LIMIT 100;
 
 -- held keys
-SELECT lane, message_key, topic, id FROM `app`.`Events_held` FORCE INDEX (held_state)
+SELECT lane, message_key, topic, id FROM `app`.`Events_held` FORCE INDEX (held_retry)
 WHERE state = 'retry' AND message_key <> '' AND lane IN (1,2)
-ORDER BY lane, id LIMIT 100;
+LIMIT 100;
+
+-- held among keys
+SELECT t.lane, CAST(t.message_key AS BINARY) AS held_key, CAST(t.topic AS BINARY) AS held_topic, MIN(t.id) FROM `app`.`Events_held` AS t FORCE INDEX (held_retry)
+WHERE t.state = 'retry' AND (t.lane = 1 AND t.message_key IN (?,?)
+    OR t.lane = 2 AND t.message_key IN (?))
+GROUP BY t.lane, held_key, held_topic ORDER BY NULL;
+--   1: a"\k
+--   2: c
+--   3: b
 
 -- settle: done
 SELECT lane FROM `app`.`Events_lane_locks` FORCE INDEX (PRIMARY) WHERE lane IN (1) ORDER BY lane LOCK IN SHARE MODE;

@@ -507,11 +507,17 @@ ORDER BY CASE WHEN t.state <> 'error' THEN NVL(t.available_at, TIMESTAMP '0001-0
 --   6: 1048576
 
 -- held keys
-SELECT * FROM (SELECT t.lane, t.message_key, t.topic, t.id FROM app."Events_held" t
-WHERE CASE WHEN t.state = 'retry' THEN t.lane END IN (SELECT j.lane FROM JSON_TABLE(:1, '$[*]' COLUMNS (lane NUMBER PATH '$')) j) AND t.message_key IS NOT NULL
-ORDER BY t.lane, t.id) WHERE ROWNUM <= :2;
+SELECT t.lane, t.message_key, t.topic, t.id FROM app."Events_held" t
+WHERE CASE WHEN t.state = 'retry' THEN t.lane END IN (SELECT j.lane FROM JSON_TABLE(:1, '$[*]' COLUMNS (lane NUMBER PATH '$')) j) AND t.message_key IS NOT NULL AND ROWNUM <= :2;
 --   1: [1,2]
 --   2: 100
+
+-- held among keys
+SELECT /*+ LEADING(g) USE_NL(t) INDEX(t "Events_held_retry") */ t.lane, MIN(t.message_key), MIN(t.topic), MIN(t.id)
+FROM JSON_TABLE(:1, '$[*]' COLUMNS (lane NUMBER PATH '$[0]', message_key VARCHAR2(255) PATH '$[1]')) g
+JOIN app."Events_held" t ON CASE WHEN t.state = 'retry' THEN t.lane END = g.lane AND NLSSORT(CASE WHEN t.state = 'retry' THEN t.message_key END, 'NLS_SORT=BINARY') = NLSSORT(g.message_key, 'NLS_SORT=BINARY')
+GROUP BY t.lane, NLSSORT(t.message_key, 'NLS_SORT=BINARY'), NLSSORT(t.topic, 'NLS_SORT=BINARY');
+--   1: [[1,"a\"\\k"],[2,"b"],[1,"c"]]
 
 -- settle: done
 BEGIN

@@ -260,12 +260,22 @@ FROM (SELECT t.* FROM app."Events_held" AS t
 --   6: true
 
 -- held keys
-SELECT lane, message_key, topic, id FROM app."Events_held"
-WHERE state = 'retry' AND message_key <> '' AND lane = ANY ($1::smallint[]) AND ($2::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0)
-ORDER BY lane, id LIMIT $3::bigint;
+SELECT t.lane, t.message_key, t.topic, t.id FROM unnest($1::smallint[]) AS l (lane)
+CROSS JOIN LATERAL (SELECT * FROM app."Events_held" AS h WHERE h.state = 'retry' AND h.lane + 0 = l.lane AND h.message_key <> '' LIMIT $2::bigint) AS t
+WHERE ($3::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0) LIMIT $4::bigint;
 --   1: {1,2}
---   2: true
---   3: 100
+--   2: 100
+--   3: true
+--   4: 100
+
+-- held among keys
+SELECT k.lane, k.key, t.topic, t.id FROM unnest($1::smallint[], $2::text[]) AS k (lane, key)
+CROSS JOIN LATERAL (SELECT DISTINCT ON (h.topic) h.topic, h.id FROM app."Events_held" AS h
+    WHERE h.state = 'retry' AND h.lane + 0 = k.lane AND h.message_key = k.key ORDER BY h.topic, h.id) AS t
+WHERE ($3::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0);
+--   1: {1,2,1}
+--   2: {"a\"\\k","b","c"}
+--   3: true
 
 -- settle: done
 WITH held AS MATERIALIZED (SELECT l.lane, l.fence FROM app."Events_lanes" AS l JOIN (SELECT DISTINCT lane, fence FROM unnest($1::smallint[], $2::bigint[]) AS u (lane, fence)) AS s ON l.lane = s.lane AND l.fence = s.fence ORDER BY l.lane FOR KEY SHARE OF l),

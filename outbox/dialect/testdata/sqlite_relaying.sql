@@ -205,9 +205,16 @@ ORDER BY coalesce(t.available_at, '0001-01-01 00:00:00.000'), t.id LIMIT ?;
 -- held keys
 SELECT lane, message_key, topic, id FROM app."Events_held"
 WHERE state = 'retry' AND message_key <> '' AND lane IN (SELECT value FROM json_each(?))
-ORDER BY lane, id LIMIT ?;
+LIMIT ?;
 --   1: [1,2]
 --   2: 100
+
+-- held among keys
+SELECT t.lane, t.message_key, t.topic, min(t.id)
+FROM json_each(?) AS j CROSS JOIN app."Events_held" AS t INDEXED BY "Events_held_retry"
+WHERE t.state = 'retry' AND t.lane = json_extract(j.value, '$[0]') AND t.message_key = json_extract(j.value, '$[1]')
+GROUP BY t.lane, t.message_key, t.topic;
+--   1: [[1,"a\"\\k"],[2,"b"],[1,"c"]]
 
 -- settle: done
 DELETE FROM app."Events_lanes" WHERE lane < 0;

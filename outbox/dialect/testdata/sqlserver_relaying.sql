@@ -319,10 +319,20 @@ SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 -- held keys
 SET TRANSACTION ISOLATION LEVEL SNAPSHOT;
 SELECT TOP (@p1) lane, message_key, topic, id FROM app."Events_held"
-WHERE state = N'retry' AND DATALENGTH(message_key) > 0 AND lane IN (SELECT lane FROM OPENJSON(@p2) WITH (lane smallint '$')) ORDER BY lane, id;
+WHERE state = N'retry' AND DATALENGTH(message_key) > 0 AND lane IN (SELECT lane FROM OPENJSON(@p2) WITH (lane smallint '$'));
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 --   1: 100
 --   2: [1,2]
+
+-- held among keys
+SET TRANSACTION ISOLATION LEVEL SNAPSHOT;
+SELECT MIN(t.lane), MIN(t.message_key), t.topic, MIN(t.id)
+FROM OPENJSON(@p1) WITH (n int '$[0]', lane smallint '$[1]', message_key nvarchar(255) '$[2]') AS g
+INNER JOIN app."Events_held" AS t WITH (INDEX ("Events_held_retry"), FORCESEEK) ON t.state = N'retry' AND t.lane = g.lane
+    AND t.message_key = g.message_key COLLATE Latin1_General_100_BIN2 AND DATALENGTH(t.message_key) = DATALENGTH(g.message_key)
+GROUP BY g.n, t.topic OPTION (FORCE ORDER, LOOP JOIN);
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+--   1: [[0,1,"a\"\\k"],[1,2,"b"],[2,1,"c"]]
 
 -- settle: done
 SET NOCOUNT ON;

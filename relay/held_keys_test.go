@@ -1,0 +1,233 @@
+package relay_test
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rowrelay/rowrelay/outbox"
+	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/memstore"
+	"github.com/rowrelay/rowrelay/sinks"
+)
+
+// refusing is a sink that takes its time, and fails each message of a key that
+// begins with "bad", until it is healed. It checks the order of every key.
+type refusing struct {
+	t       *testing.T
+	written func(id int64) time.Time
+
+	mu       sync.Mutex
+	healed   bool
+	first    map[string]int64 // of each bad key that has failed, the message
+	last     map[string]int64 // of each key, what was delivered last
+	good     int
+	bad      int
+	latest   time.Duration // that a good message was late
+	attempts int
+}
+
+func newRefusing(t *testing.T) *refusing {
+	return &refusing{t: t, first: map[string]int64{}, last: map[string]int64{}}
+}
+
+func (s *refusing) Open(context.Context) error  { return nil }
+func (s *refusing) Close(context.Context) error { return nil }
+func (s *refusing) Order() sinks.Order          { return sinks.OrderPrefix }
+
+func (s *refusing) Send(_ context.Context, batch []sinks.Message) []sinks.Outcome {
+	time.Sleep(5*time.Millisecond + time.Duration(len(batch))*time.Millisecond)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	outcomes := make([]sinks.Outcome, len(batch))
+	blocked := map[string]bool{}
+	for i, m := range batch {
+		switch bad := strings.HasPrefix(m.Key, "bad"); {
+		case blocked[m.Key]:
+			outcomes[i] = sinks.Fail(sinks.Unsent, sinks.ReasonNeighbour, "")
+		case bad && !s.healed:
+			if first, ok := s.first[m.Key]; ok && first != m.Sequence {
+				s.t.Errorf("key %s: %d was handed over, though %d waits", m.Key, m.Sequence, first)
+			}
+			s.first[m.Key] = m.Sequence
+			s.attempts++
+			blocked[m.Key] = true
+			outcomes[i] = sinks.Fail(sinks.Retry, sinks.ReasonServerError, "500")
+		default:
+			if m.Sequence <= s.last[m.Key] {
+				s.t.Errorf("key %s: %d came after %d", m.Key, m.Sequence, s.last[m.Key])
+			}
+			s.last[m.Key] = m.Sequence
+			if bad {
+				s.bad++
+			} else {
+				s.good++
+				s.latest = max(s.latest, time.Since(m.CreatedAt))
+			}
+			outcomes[i] = sinks.Ok("")
+		}
+	}
+	return outcomes
+}
+
+func (s *refusing) counts() (good, bad, attempts int, latest time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.good, s.bad, s.attempts, s.latest
+}
+
+func (s *refusing) heal() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.healed = true
+}
+
+// heap is what is in use.
+func heap() uint64 {
+	runtime.GC()
+	runtime.GC()
+	var stats runtime.MemStats
+	runtime.ReadMemStats(&stats)
+	return stats.HeapAlloc
+}
+
+// A hundred messages a second, one in ten of which fails for good, each with a
+// key of its own, for an hour: the others are never late, and the relay doesn't
+// grow. Some of the failing keys get more messages, which wait, and all is
+// delivered in its order once the sink takes it.
+func TestFailingKeysHoldUpNoOthers(t *testing.T) {
+	t.Parallel()
+	minutes := 60
+	if testing.Short() {
+		minutes = 25
+	}
+	synctest.Test(t, func(t *testing.T) {
+		db, sink := memstore.New(), newRefusing(t)
+		_, stop := start(t, db.Store(), relay.Options{Sinks: map[string]relay.SinkOptions{"main": {Sink: sink, MaxAttempts: -1}}})
+		wantBad := 0
+		for second := range 60 * minutes {
+			for i := range 10 {
+				n := 10*second + i
+				for j := range 9 {
+					key := fmt.Sprintf("good%d-%d", n, j)
+					if j == 0 {
+						key = fmt.Sprint("good", n%500) // again and again
+					}
+					db.Write(outbox.Message{Topic: "t", Key: key})
+				}
+				db.Write(outbox.Message{Topic: "t", Key: fmt.Sprint("bad", n)})
+				wantBad++
+				if n%7 == 0 && n >= 70 {
+					db.Write(outbox.Message{Topic: "t", Key: fmt.Sprint("bad", n/2)})
+					wantBad++
+				}
+				time.Sleep(100 * time.Millisecond)
+			}
+		}
+		time.Sleep(3 * time.Second)
+		good, _, attempts, latest := sink.counts()
+		t.Logf("%d keys fail, %d attempts, good messages were %v late at most", len(sink.first), attempts, latest)
+		if want := 5400 * minutes; good != want {
+			t.Errorf("%d good messages were delivered, want %d", good, want)
+		}
+		if latest > 2*time.Second {
+			t.Errorf("good messages were %v late", latest)
+		}
+		sink.heal()
+		time.Sleep(10 * time.Minute)
+		if _, bad, _, latest := sink.counts(); bad != wantBad || latest > 2*time.Second {
+			t.Errorf("of what had failed %d messages were delivered, want %d; good messages were %v late", bad, wantBad, latest)
+		}
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A relay that takes over a table in which a million keys wait begins at once,
+// and needs no more memory than for a few; what waits behind one of them waits.
+func TestTakeoverOfAMillionHeldKeys(t *testing.T) {
+	n := 1_100_000
+	if testing.Short() {
+		n = 60_000
+	}
+	synctest.Test(t, func(t *testing.T) {
+		db, sink := memstore.New(), newRefusing(t)
+		retryKeys(t, db, n, time.Hour, func(i int) string { return fmt.Sprint("bad", i) })
+		const followers, good = 2_000, 2_000
+		for i := range followers {
+			db.Write(outbox.Message{Topic: "t", Key: fmt.Sprint("bad", i*(n/followers))})
+		}
+		for i := range good {
+			db.Write(outbox.Message{Topic: "t", Key: fmt.Sprint("good", i)})
+		}
+		_, stop := start(t, db.Store(), relay.Options{Sinks: map[string]relay.SinkOptions{"main": {Sink: sink, MaxAttempts: -1}}})
+		time.Sleep(4 * time.Second)
+		delivered, _, attempts, latest := sink.counts()
+		if delivered != good || attempts != 0 {
+			t.Errorf("%d good messages were delivered, want %d; %d of those whose key waits were sent", delivered, good, attempts)
+		}
+		t.Logf("good messages were %v late", latest)
+		before := heap()
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+		if used := int64(before) - int64(heap()); used > 24<<20 {
+			t.Errorf("the relay took %d MiB", used>>20)
+		} else {
+			t.Logf("the relay took %d KiB", used>>10)
+		}
+		runtime.KeepAlive(db)
+		runtime.KeepAlive(sink)
+	})
+}
+
+// retryKeys writes a message of each key, and has it wait for another attempt.
+func retryKeys(t *testing.T, db *memstore.DB, n int, delay time.Duration, key func(int) string) {
+	t.Helper()
+	s, ctx := db.Store(), t.Context()
+	if err := s.Adopt(ctx, relay.ByLanes); err != nil {
+		t.Fatal(err)
+	}
+	grants, err := s.Acquire(ctx, "before", relay.Lanes, time.Minute)
+	if err != nil || len(grants) != relay.Lanes {
+		t.Fatal(len(grants), err)
+	}
+	fences := map[int]int64{}
+	var positions []relay.Position
+	var releases []relay.Renewal
+	for _, g := range grants {
+		fences[g.Lane] = g.Fence
+		positions = append(positions, relay.Position{Lane: g.Lane})
+	}
+	tx := db.Begin()
+	last := int64(0)
+	for i := range n {
+		last = tx.Insert(outbox.Message{Topic: "t", Key: key(i)})
+	}
+	tx.Commit()
+	page, err := s.Read(ctx, positions, n+1, 1<<40)
+	if err != nil || len(page.Rows) != n {
+		t.Fatal(len(page.Rows), err)
+	}
+	var settlements []relay.Settlement
+	for i := range page.Rows {
+		row := page.Rows[len(page.Rows)-1-i] // from the end, so that the table has less to move
+		settlements = append(settlements, relay.Settlement{ID: row.ID, Lane: row.Lane, Fence: fences[row.Lane], State: relay.StateRetry, Attempts: 5,
+			Delay: delay + time.Duration(i)*time.Microsecond})
+	}
+	if _, err := s.Settle(ctx, "before", true, settlements); err != nil {
+		t.Fatal(err)
+	}
+	for _, g := range grants {
+		releases = append(releases, relay.Renewal{Lease: g.Lease, Marks: relay.Marks{Main: last}})
+	}
+	if err := s.Release(ctx, "before", releases); err != nil {
+		t.Fatal(err)
+	}
+}

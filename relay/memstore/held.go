@@ -1,0 +1,63 @@
+package memstore
+
+import (
+	"slices"
+
+	"github.com/rowrelay/rowrelay/relay"
+)
+
+// heldTable is the table of held rows, with the indexes of a real one: a test may
+// have a million of them.
+type heldTable struct {
+	byID   map[int64]*record
+	byTime []*record // scheduled and retries, by time and id
+	byKey  map[laneKey][]*record
+}
+
+// laneKey is the key of retries.
+type laneKey struct {
+	lane int
+	key  string
+}
+
+func newHeldTable() heldTable {
+	return heldTable{byID: map[int64]*record{}, byKey: map[laneKey][]*record{}}
+}
+
+// put adds a row, or takes the place of an older one.
+func (h *heldTable) put(r *record) {
+	h.take(r.row.ID)
+	h.byID[r.row.ID] = r
+	if r.state != relay.StateError {
+		at, _ := slices.BinarySearchFunc(h.byTime, r, byTime)
+		h.byTime = slices.Insert(h.byTime, at, r)
+	}
+	if ref := (laneKey{r.row.Lane, r.row.Message.Key}); r.holds() {
+		h.byKey[ref] = append(h.byKey[ref], r)
+	}
+}
+
+// take takes a row away, if it is there.
+func (h *heldTable) take(id int64) {
+	r := h.byID[id]
+	if r == nil {
+		return
+	}
+	delete(h.byID, id)
+	if at, there := slices.BinarySearchFunc(h.byTime, r, byTime); there {
+		h.byTime = slices.Delete(h.byTime, at, at+1)
+	}
+	if ref := (laneKey{r.row.Lane, r.row.Message.Key}); r.holds() {
+		h.byKey[ref] = slices.DeleteFunc(h.byKey[ref], func(other *record) bool { return other == r })
+		if len(h.byKey[ref]) == 0 {
+			delete(h.byKey, ref)
+		}
+	}
+}
+
+// holds says that the row holds its key.
+func (r *record) holds() bool { return r.state == relay.StateRetry && r.row.Message.Key != "" }
+
+func (r *record) heldKey() relay.HeldKey {
+	return relay.HeldKey{Lane: r.row.Lane, Key: r.row.Message.Key, Topic: r.row.Message.Topic, ID: r.row.ID}
+}

@@ -1,0 +1,106 @@
+package relay_test
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/memstore"
+)
+
+// drainOnce drains the table with a route for one topic.
+func drainOnce(t *testing.T, db *memstore.DB, alarms *topicAlarm) error {
+	t.Helper()
+	r, err := relay.New(db.Store(), relay.Options{Drain: true, Observer: alarms,
+		Sinks: to(&recorder{}), Routes: []relay.Route{{Topic: "known", Sink: "main"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r.Run(t.Context())
+}
+
+// Each drain says that messages without a route are left, also where it knows from
+// the marks alone that something is; and none does once they are gone.
+func TestEachDrainTellsOfWhatIsUnrouted(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db := memstore.New()
+		write(db, "known", "a", 10)
+		write(db, "lost", "b", 1)
+		write(db, "known", "b", 300)
+		write(db, "stray", "", 1)
+		write(db, "known", "c", 10)
+		for n := range 3 {
+			alarms := &topicAlarm{topics: map[string]bool{}}
+			err := drainOnce(t, db, alarms)
+			if err == nil || !strings.Contains(err.Error(), "lost, stray") {
+				t.Errorf("drain %d: %v, want an error that names both topics", n+1, err)
+			}
+			if !alarms.topics["lost"] || !alarms.topics["stray"] {
+				t.Errorf("drain %d alarmed of %v, want both topics", n+1, alarms.topics)
+			}
+			write(db, "known", "b", 5)
+		}
+		takeAway(t, db, "lost", "stray")
+		for range 2 {
+			if err := drainOnce(t, db, &topicAlarm{topics: map[string]bool{}}); err != nil {
+				t.Errorf("a drain after the messages were taken away: %v", err)
+			}
+		}
+	})
+}
+
+// A relay that was restarted alarms of what waits without a route, and goes on for
+// as long as that does.
+func TestARestartedRelayAlarmsOfWhatIsUnrouted(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db := memstore.New()
+		write(db, "lost", "b", 1)
+		write(db, "known", "b", 3)
+		options := relay.Options{Sinks: to(&recorder{}), Routes: []relay.Route{{Topic: "known", Sink: "main"}}}
+		_, stop := start(t, db.Store(), options)
+		time.Sleep(time.Minute)
+		if err := stop(); err != nil {
+			t.Fatal(err)
+		}
+		alarms := &countedAlarm{}
+		options.Observer = alarms
+		_, stop = start(t, db.Store(), options)
+		time.Sleep(10*time.Minute + time.Second)
+		told := alarms.times
+		if told < 9 {
+			t.Errorf("%d alarms in ten minutes", told)
+		}
+		takeAway(t, db, "lost")
+		time.Sleep(3 * time.Minute)
+		told = alarms.times
+		time.Sleep(10 * time.Minute)
+		if alarms.times != told {
+			t.Errorf("%d alarms after the message was taken away", alarms.times-told)
+		}
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+type countedAlarm struct {
+	relay.NoObserver
+	times int
+}
+
+func (a *countedAlarm) Unrouted(string) { a.times++ }
+
+// takeAway takes the messages of some topics out of the table, as somebody may who
+// knows SQL.
+func takeAway(t *testing.T, db *memstore.DB, topics ...string) {
+	t.Helper()
+	for _, topic := range topics {
+		if n := db.Delete(func(row relay.Row) bool { return row.Message.Topic == topic }); n != 1 {
+			t.Fatalf("%d messages of topic %s", n, topic)
+		}
+	}
+}
