@@ -25,8 +25,15 @@ type outlet struct {
 	held     int // keys that wait for another attempt
 
 	jobs    chan job
-	busy    int // jobs under way
+	busy    int   // jobs under way
+	turn    int64 // jobs that were begun
 	circuit circuit
+
+	troubles map[string]*trouble // by destination; "" is the sink's own
+	refused  []*item             // set aside until they are asked again, in the order of their turns
+	asks     int                 // how often they were, since something was delivered
+	askAt    time.Time
+	refunds  map[int64]int // attempts that were charged for a trouble, by the row's id
 
 	pauseUntil time.Time
 }
@@ -53,6 +60,7 @@ const maxHeldKeys = 10_000
 
 func newOutlet(name string, index int, options SinkOptions) *outlet {
 	o := &outlet{name: name, index: index, options: options, jobs: make(chan job, options.Workers)}
+	o.troubles, o.refunds = map[string]*trouble{}, map[int64]int{}
 	if ordered, ok := options.Sink.(sinks.Ordered); ok {
 		o.order = ordered.Order()
 	}

@@ -30,13 +30,16 @@ func (e *engine) judge(result sendResult) {
 	}
 	outcomes := complete(result.outcomes, len(result.job.batch))
 	e.observeSent(o, result.took, outcomes)
-	var back []*item
 	for i, it := range result.job.batch {
 		if it.key != nil {
 			it.key.flying--
 		}
 		delete(e.care.suspects, it.row.ID)
 		outcomes[i] = e.weigh(it, outcomes[i])
+	}
+	e.watch(o, result.job, outcomes)
+	var back []*item
+	for i, it := range result.job.batch {
 		switch {
 		case result.settled != nil && result.settled[i]:
 			e.delivered(it, outcomes[i], true)
@@ -66,26 +69,36 @@ func complete(outcomes []sinks.Outcome, n int) []sinks.Outcome {
 // apply does what an outcome asks for, and says whether the item goes back to
 // its queue.
 func (e *engine) apply(it *item, outcome sinks.Outcome) (back bool) {
-	if it.outlet.tx != nil && outcome.Result == sinks.Retry && outcome.Reason == sinks.ReasonUnknown && !it.doubted {
+	if it.firstDoubt(&outcome) {
 		it.doubted = true
 		return true // perhaps it was committed: the next try finds out
 	}
-	behind := it.key != nil && it.key.held && it.key.holder != it.row.ID
+	k, t := it.key, it.outlet.troubles[outcome.Destination]
+	behind := k != nil && (k.held && k.holder != it.row.ID || k.aside != nil)
 	switch {
 	case outcome.Result == sinks.Delivered:
 		e.delivered(it, outcome, false)
 	case behind:
 		return true // a message before it in the batch waits: this one goes after it, uncharged
-	case outcome.Result == sinks.Reject:
+	case t != nil && t.known && it.countsAgainst(&outcome):
+		return e.wait(it, t, outcome)
+	case outcome.Result == sinks.Reject && isFinal(&outcome):
 		e.reject(it, outcome)
+	case outcome.Result == sinks.Reject:
+		return e.refuse(it, t, outcome)
 	case postponed(outcome):
 		e.postpone(it, outcome)
 	case outcome.Result == sinks.Unavailable || outcome.Result == sinks.Unsent:
 		return true
 	default:
-		e.retry(it, outcome)
+		return e.retry(it, t, outcome)
 	}
 	return false
+}
+
+// firstDoubt says that a handler's transaction may have been committed.
+func (it *item) firstDoubt(outcome *sinks.Outcome) bool {
+	return it.outlet.tx != nil && outcome.Result == sinks.Retry && outcome.Reason == sinks.ReasonUnknown && !it.doubted
 }
 
 // delivered marks the item done and lets its key go on at once: should the
@@ -121,17 +134,20 @@ func (e *engine) tellParked(it *item, outcome sinks.Outcome) {
 }
 
 // retry puts the item away until its next attempt, and holds its key; after
-// the last attempt it is parked.
-func (e *engine) retry(it *item, outcome sinks.Outcome) {
+// the last attempt it is refused.
+func (e *engine) retry(it *item, t *trouble, outcome sinks.Outcome) (back bool) {
 	attempts := it.row.Attempts + 1
 	limit := it.outlet.options.MaxAttempts
 	if limit > 0 && attempts >= limit {
 		outcome.Detail = strings.TrimSuffix(string(outcome.Reason)+": "+outcome.Detail, ": ")
 		outcome.Reason = sinks.ReasonExhausted
-		e.reject(it, outcome)
-		return
+		return e.refuse(it, t, outcome)
+	}
+	if t != nil {
+		t.charge(it.row.ID, it.outlet.turn)
 	}
 	e.putOff(it, outcome, attempts, max(it.outlet.options.Backoff.draw(attempts), outcome.RetryAfter))
+	return false
 }
 
 // postponed says that the message's own destination can't take it now.
@@ -188,7 +204,7 @@ func (e *engine) takeBack(o *outlet, items []*item) {
 			back = append(back, queued{item: it})
 		default:
 			it.key.add(it)
-			if !it.key.queued {
+			if !it.key.queued && it.key.aside == nil {
 				it.key.queued = true
 				back = append(back, queued{key: it.key})
 			}

@@ -181,6 +181,7 @@ func (e *engine) nextTime(now time.Time) time.Time {
 	for _, o := range e.outlets {
 		sooner(o.circuit.reopenAt)
 		sooner(o.pauseUntil)
+		sooner(o.askAt)
 	}
 	return next
 }

@@ -16,6 +16,7 @@ type job struct {
 	batch    []*item
 	journals []Journal // to be written before the batch is sent
 	plan     *plan     // of an exact sink
+	turn     int64     // the outlet's jobs have numbers
 	ctx      context.Context
 }
 
@@ -48,6 +49,9 @@ func (e *engine) startSends(now time.Time) {
 	}
 	e.stopWaiting(now)
 	for _, o := range e.outlets {
+		if o.circuit.state == circuitUp {
+			e.askRefused(o, now)
+		}
 		switch {
 		case o.options.Sink == nil:
 		case o.circuit.state == circuitClosed && o.busy == 0 && !now.Before(o.circuit.reopenAt):
@@ -88,7 +92,8 @@ func (e *engine) workersOf(o *outlet) int {
 
 func (e *engine) give(o *outlet, j job) {
 	o.busy++
-	j.ctx = e.sendCtx
+	o.turn++
+	j.ctx, j.turn = e.sendCtx, o.turn
 	o.jobs <- j
 }
 

@@ -24,6 +24,12 @@ type Outcome struct {
 	// keeps its first 255 bytes.
 	Receipt string
 
+	// Destination names which of several destinations behind the sink answered,
+	// as a host is one of a sink whose messages choose their own. Where one of
+	// them refuses everything its messages wait, and those of others go on.
+	// Empty for a sink with one destination. Not stored.
+	Destination string
+
 	// RetryAfter is how long the destination asked to be left alone; with
 	// Unavailable it holds back the sink, with Retry and Unsent the message.
 	// Zero leaves it to the relay's back-off; an Unsent message without one is
