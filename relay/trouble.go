@@ -202,13 +202,14 @@ func (o *outlet) refusesAll(last sinks.Outcome) sinks.Outcome {
 	return last
 }
 
-// wait has a message of a destination in trouble wait, uncharged. It says whether
-// the item goes back to its queue.
+// wait has a message of a destination in trouble wait, uncharged. In memory if it
+// can be: where all that there is room for was tried in vain, others have to come.
+// It says whether the item goes back to its queue.
 func (e *engine) wait(it *item, t *trouble, outcome sinks.Outcome) (back bool) {
-	if outcome.Destination == "" {
+	o := it.outlet
+	if untried := o.room() > 0 || !o.queue.empty(); outcome.Destination == "" && untried {
 		return e.setAside(it)
 	}
-	o := it.outlet
 	e.putOff(it, outcome, it.row.Attempts, max(o.options.Reopen.Min, o.options.Reopen.draw(t.tries), outcome.RetryAfter))
 	return false
 }
