@@ -60,7 +60,7 @@ type world struct {
 	last      map[string]int64 // by sink and key, what was delivered last
 	downUntil map[string]time.Time
 	downAs    map[string]sinks.Outcome // what a sink that is down answers
-	log       map[string]string // of the sink that is exact: what it did with each batch
+	log       map[string]string        // of the sink that is exact: what it did with each batch
 	calm      bool
 	problems  []string
 
