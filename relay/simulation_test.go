@@ -169,8 +169,9 @@ func (w *world) goOn() {
 			written[tx.Insert(m)] = m
 		}
 		w.commit(tx, written)
-		time.Sleep(12 * time.Second)
+		time.Sleep(8 * time.Second)
 	}
+	time.Sleep(longestOutage + 20*time.Second)
 }
 
 // calmDown waits for the end of all trouble.

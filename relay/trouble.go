@@ -207,7 +207,7 @@ func (o *outlet) refusesAll(last sinks.Outcome) sinks.Outcome {
 // It says whether the item goes back to its queue.
 func (e *engine) wait(it *item, t *trouble, outcome sinks.Outcome) (back bool) {
 	o := it.outlet
-	if untried := o.room() > 0 || !o.queue.empty(); outcome.Destination == "" && untried {
+	if untried := o.roomy() || !o.queue.empty(); outcome.Destination == "" && untried {
 		return e.setAside(it)
 	}
 	e.putOff(it, outcome, it.row.Attempts, max(o.options.Reopen.Min, o.options.Reopen.draw(t.tries), outcome.RetryAfter))
