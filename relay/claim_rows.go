@@ -138,7 +138,7 @@ func (e *engine) extendJob(job leaseJob) leaseJob {
 	l := e.lanes[rowsLane]
 	job.token, job.held = l.token, 1
 	for id, it := range l.known {
-		if it.stage == inQueue || it.stage == inFlight {
+		if it.stage == inQueue || it.stage == inFlight || it.unwritable {
 			job.rows = append(job.rows, id)
 		}
 	}

@@ -12,6 +12,8 @@ type item struct {
 	key    *key    // nil without order
 	stage  stage
 
+	unwritable bool // the database refuses its outcome
+
 	doubted bool     // its handler's transaction may have been committed
 	refusal *refusal // nil unless it was refused and not parked
 }

@@ -77,7 +77,7 @@ func (r *Relay) newEngine() *engine {
 	e := &engine{
 		store: r.store, options: r.options, routes: r.routes, wake: r.wake, aborted: r.aborted, host: host,
 		lanes: map[int]*lane{}, unrouted: map[string]time.Time{}, pulse: r.pulse,
-		settles: make(chan settleJob, settlers), settled: make(chan settleResult, settlers),
+		settles: make(chan settleJob, settlers+1), settled: make(chan settleResult, settlers+1),
 		leases: make(chan leaseJob, 1), leased: make(chan leaseResult, 1),
 	}
 	e.settle.atOnce = min(settlers, e.store.AtOnce().Settles)
@@ -112,7 +112,8 @@ func (r *Relay) Abort() { r.abort.Do(func() { close(r.aborted) }) }
 func (r *Relay) Wake() { r.wake.wake() }
 
 // Healthy returns nil if the relay runs, its loop is alive and the database
-// answered within the last lease, or an error that says what is wrong.
+// answered within the last lease and takes what it is told, or an error that
+// says what is wrong.
 func (r *Relay) Healthy() error {
 	p := r.pulse
 	if !p.started.Load() {
@@ -128,6 +129,9 @@ func (r *Relay) Healthy() error {
 			problem = *text
 		}
 		return fmt.Errorf("the database didn't answer for %v: %s", silent.Round(time.Second), problem)
+	}
+	if text := p.unwritable.Load(); text != nil {
+		return errors.New(*text)
 	}
 	return nil
 }

@@ -61,6 +61,7 @@ type pulse struct {
 
 	reclaims, freed atomic.Int64           // by rows: how often ended claims were freed, and how many the last time
 	problem         atomic.Pointer[string] // the last error of the database
+	unwritable      atomic.Pointer[string] // what of the outcomes it refuses
 }
 
 func newPulse() *pulse { return &pulse{epoch: time.Now()} }
