@@ -80,7 +80,7 @@ func (e *engine) apply(it *item, outcome sinks.Outcome) (back bool) {
 		e.delivered(it, outcome, false)
 	case behind:
 		return true // a message before it in the batch waits: this one goes after it, uncharged
-	case t != nil && t.known && it.countsAgainst(&outcome):
+	case t != nil && t.known && it.countsAgainst(&outcome) && (it.refusal == nil || !it.refusal.counts):
 		return e.wait(it, t, outcome)
 	case outcome.Result == sinks.Reject && isFinal(&outcome):
 		e.reject(it, outcome)

@@ -43,9 +43,16 @@ type refusal struct {
 	destination string
 	since       time.Time
 	turn        int64 // sends up to this one had begun
-	beside      bool  // others were delivered at about the same time
-	repeat      bool  // others were delivered since: the next refusal counts
+	asked       int   // how often it was asked again since others were delivered
+	enough      int   // then the next refusal counts
+	beside      bool  // says nothing of its destination: others were delivered at about the same time
+	counts      bool  // the next refusal does
 }
+
+// roundsOfTrouble is how often a message is asked again, after others were
+// delivered, that was refused with all others: one of these that slips through
+// in the midst of an outage must not condemn the rest.
+const roundsOfTrouble = 3
 
 // knownBad says how many times as many keys it takes where their messages had
 // failed before, while others did not: in a quiet hour such are all there is.
@@ -99,7 +106,7 @@ func failingOf(it *item) failing {
 // watch counts what failed in a row at each destination, before anything is done
 // about the outcomes of a batch.
 func (e *engine) watch(o *outlet, j job, outcomes []sinks.Outcome) {
-	var worked map[string]bool
+	var worked map[string]bool // and whether it had been in trouble
 	var failed map[string]*sinks.Outcome
 	for i, it := range j.batch {
 		outcome := &outcomes[i]
@@ -109,8 +116,7 @@ func (e *engine) watch(o *outlet, j job, outcomes []sinks.Outcome) {
 				if worked == nil {
 					worked = map[string]bool{}
 				}
-				worked[outcome.Destination] = true
-				e.works(o, t, outcome.Destination, j.turn)
+				worked[outcome.Destination] = e.works(o, t, outcome.Destination, j.turn) || worked[outcome.Destination]
 			}
 		case it.countsAgainst(outcome) && o.options.TroubleAfter > 0:
 			if failed == nil {
@@ -120,9 +126,9 @@ func (e *engine) watch(o *outlet, j job, outcomes []sinks.Outcome) {
 			o.troubleOf(outcome.Destination).fail(it)
 		}
 	}
-	for destination := range worked {
-		e.reconsider(o, destination, j.turn)
-		if t := o.troubles[destination]; len(t.failing)+len(t.charged) == 0 && failed[destination] == nil {
+	for destination, ended := range worked {
+		e.reconsider(o, destination, j.turn, ended)
+		if t := o.troubles[destination]; len(t.failing)+len(t.charged)+len(o.refused) == 0 && failed[destination] == nil {
 			delete(o.troubles, destination)
 		}
 	}
@@ -149,8 +155,9 @@ func (t *trouble) charge(id, turn int64) {
 	t.charged[id] = charged{t.charged[id].attempts + 1, turn}
 }
 
-// works notes that a message was delivered by a send of this turn.
-func (e *engine) works(o *outlet, t *trouble, destination string, turn int64) {
+// works notes that a message was delivered by a send of this turn, and says whether
+// that ends a trouble.
+func (e *engine) works(o *outlet, t *trouble, destination string, turn int64) (ended bool) {
 	clear(t.failing)
 	t.fresh, t.tries = 0, 0
 	for id, c := range t.charged {
@@ -158,15 +165,11 @@ func (e *engine) works(o *outlet, t *trouble, destination string, turn int64) {
 			delete(t.charged, id)
 		}
 	}
-	if !t.known {
-		return
+	ended, t.known = t.known, false
+	if ended && destination != "" {
+		e.options.Logger.Info("relay: a destination takes messages again", "relay", e.options.Name, "sink", o.name, "destination", destination)
 	}
-	t.known = false
-	if destination == "" {
-		e.askAgain(o, len(o.refused))
-		return
-	}
-	e.options.Logger.Info("relay: a destination takes messages again", "relay", e.options.Name, "sink", o.name, "destination", destination)
+	return ended
 }
 
 // recognise says from which failure on it is the destination's trouble. What was
@@ -182,8 +185,8 @@ func (e *engine) recognise(o *outlet, t *trouble, last sinks.Outcome) {
 	}
 	clear(t.charged)
 	for _, it := range o.refused {
-		if it.refusal != nil && it.refusal.destination == last.Destination {
-			it.refusal = nil
+		if it.refusal.destination == last.Destination {
+			it.refusal.withAll()
 		}
 	}
 	if last.Destination == "" {
@@ -208,6 +211,7 @@ func (o *outlet) refusesAll(last sinks.Outcome) sinks.Outcome {
 func (e *engine) wait(it *item, t *trouble, outcome sinks.Outcome) (back bool) {
 	o := it.outlet
 	if untried := o.roomy() || !o.queue.empty(); outcome.Destination == "" && untried {
+		it.refusedNow(outcome.Destination).withAll()
 		return e.setAside(it)
 	}
 	e.putOff(it, outcome, it.row.Attempts, max(o.options.Reopen.Min, o.options.Reopen.draw(t.tries), outcome.RetryAfter))
@@ -217,24 +221,35 @@ func (e *engine) wait(it *item, t *trouble, outcome sinks.Outcome) (back bool) {
 // refuse parks a message whose refusal counts, and sets others aside.
 func (e *engine) refuse(it *item, t *trouble, outcome sinks.Outcome) (back bool) {
 	o, now, r := it.outlet, time.Now(), it.refusal
-	if o.options.RejectAfter < 0 || t == nil || r != nil && (r.repeat || now.Sub(r.since) >= o.options.RejectAfter) {
+	if o.options.RejectAfter < 0 || t == nil || r != nil && (r.counts || now.Sub(r.since) >= o.options.RejectAfter) {
 		e.reject(it, outcome)
 		return false
 	}
-	if r == nil {
-		r = &refusal{since: now}
-		it.refusal = r
-	}
+	r = it.refusedNow(outcome.Destination)
 	if _, counted := t.failing[failingOf(it)]; !counted {
 		r.beside = true
 	}
-	r.destination, r.turn = outcome.Destination, o.turn
 	if !o.askAt.After(now) {
 		o.asks++
 		o.askAt = now.Add(o.options.Reopen.draw(o.asks))
 	}
 	o.askAt = earliest(o.askAt, r.since.Add(o.options.RejectAfter))
 	return e.setAside(it)
+}
+
+// refusedNow notes a refusal that doesn't count.
+func (it *item) refusedNow(destination string) *refusal {
+	if it.refusal == nil {
+		it.refusal = &refusal{since: time.Now(), enough: 1}
+	}
+	it.refusal.destination, it.refusal.turn = destination, it.outlet.turn
+	return it.refusal
+}
+
+// withAll notes that it was refused as all others were.
+func (r *refusal) withAll() {
+	r.since, r.enough = time.Now(), roundsOfTrouble
+	r.counts, r.beside = r.asked >= r.enough, r.asked >= r.enough
 }
 
 // setAside keeps an item, and with it its key, out of the queue. It says that the
@@ -254,17 +269,18 @@ func (e *engine) setAside(it *item) (back bool) {
 }
 
 // reconsider has messages asked again of which others of the same destination were
-// delivered since, by a send that began later.
-func (e *engine) reconsider(o *outlet, destination string, turn int64) {
+// delivered since, by a send that began later; after a trouble all are.
+func (e *engine) reconsider(o *outlet, destination string, turn int64, all bool) {
 	var ready, rest []*item
 	for _, it := range o.refused {
 		r := it.refusal
-		if r == nil || r.destination != destination {
-			rest = append(rest, it)
-			continue
+		since := r.destination == destination && r.turn < turn
+		if since {
+			r.asked++
+			r.counts = r.asked >= r.enough
 		}
-		r.beside, r.repeat = true, r.turn < turn
-		if r.repeat {
+		r.beside = r.beside || r.counts || r.destination == destination && r.enough == 1
+		if since || all && destination == "" {
 			ready = append(ready, it)
 		} else {
 			rest = append(rest, it)
