@@ -25,7 +25,8 @@ type outlet struct {
 	held     int // keys that wait for another attempt
 
 	jobs    chan job
-	busy    int   // jobs under way
+	busy    int // jobs under way
+	flights map[*flight]struct{}
 	turn    int64 // jobs that were begun
 	circuit circuit
 
@@ -60,7 +61,7 @@ const maxHeldKeys = 10_000
 
 func newOutlet(name string, index int, options SinkOptions) *outlet {
 	o := &outlet{name: name, index: index, options: options, jobs: make(chan job, options.Workers)}
-	o.troubles, o.refunds = map[string]*trouble{}, map[int64]int{}
+	o.troubles, o.refunds, o.flights = map[string]*trouble{}, map[int64]int{}, map[*flight]struct{}{}
 	if ordered, ok := options.Sink.(sinks.Ordered); ok {
 		o.order = ordered.Order()
 	}
@@ -80,7 +81,7 @@ func newUnrouted(index int) *outlet {
 // room is how many more messages the outlet can take from the rows to be
 // delivered now.
 func (o *outlet) room() int {
-	if o.held >= maxHeldKeys {
+	if o.held >= maxHeldKeys || o.allStuck() {
 		return 0
 	}
 	return o.memory()

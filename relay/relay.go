@@ -112,8 +112,8 @@ func (r *Relay) Abort() { r.abort.Do(func() { close(r.aborted) }) }
 func (r *Relay) Wake() { r.wake.wake() }
 
 // Healthy returns nil if the relay runs, its loop is alive and the database
-// answered within the last lease and takes what it is told, or an error that
-// says what is wrong.
+// answered within the last lease and takes what it is told, and no sink is stuck
+// in a call, or an error that says what is wrong.
 func (r *Relay) Healthy() error {
 	p := r.pulse
 	if !p.started.Load() {
@@ -129,6 +129,9 @@ func (r *Relay) Healthy() error {
 			problem = *text
 		}
 		return fmt.Errorf("the database didn't answer for %v: %s", silent.Round(time.Second), problem)
+	}
+	if text := p.stuck.Load(); text != nil {
+		return errors.New(*text)
 	}
 	if text := p.unwritable.Load(); text != nil {
 		return errors.New(*text)

@@ -12,6 +12,7 @@ import (
 func (e *engine) judge(result sendResult) {
 	o := result.outlet
 	o.busy--
+	e.landed(o, result.job.flight)
 	if result.job.open {
 		e.afterOpen(o, result.openErr)
 		return
@@ -40,6 +41,7 @@ func (e *engine) judge(result sendResult) {
 	e.watch(o, result.job, outcomes)
 	var back []*item
 	for i, it := range result.job.batch {
+		e.tellFailed(it, outcomes[i])
 		switch {
 		case result.settled != nil && result.settled[i]:
 			e.delivered(it, outcomes[i], true)
@@ -129,8 +131,30 @@ func (e *engine) reject(it *item, outcome sinks.Outcome) {
 func (e *engine) tellParked(it *item, outcome sinks.Outcome) {
 	if again, more := e.quieter.again("parked " + it.outlet.name + string(outcome.Reason)); again {
 		e.options.Logger.Warn("relay: parked a message, which waits for an operator", "relay", e.options.Name, "sink", it.outlet.name,
-			"topic", it.row.Message.Topic, "id", it.row.Message.ID, "reason", string(outcome.Reason), "unsaid", more)
+			"topic", it.row.Message.Topic, "id", it.row.Message.ID, "reason", string(outcome.Reason), "detail", loggable(outcome), "unsaid", more)
 	}
+}
+
+// tellFailed says what a handler returned, or where something panicked.
+func (e *engine) tellFailed(it *item, outcome sinks.Outcome) {
+	if outcome.Result != sinks.Retry || outcome.Reason != sinks.ReasonHandlerError && outcome.Reason != sinks.ReasonPanic {
+		return
+	}
+	if again, more := e.quieter.again("failed " + it.outlet.name + string(outcome.Reason)); again {
+		e.options.Logger.Warn("relay: a message failed and is tried again", "relay", e.options.Name, "sink", it.outlet.name,
+			"topic", it.row.Message.Topic, "id", it.row.Message.ID, "attempt", it.row.Attempts+1,
+			"reason", string(outcome.Reason), "detail", loggable(outcome), "unsaid", more)
+	}
+}
+
+// loggable is what the log may have of an outcome. What follows the status of an
+// answer is the destination's own text, which may repeat a payload.
+func loggable(outcome sinks.Outcome) string {
+	detail := shorten(outcome.Detail, 4000)
+	if len(detail) > 3 && strings.Trim(detail[:3], "0123456789") == "" {
+		detail, _, _ = strings.Cut(detail, ": ")
+	}
+	return detail
 }
 
 // retry puts the item away until its next attempt, and holds its key; after

@@ -61,6 +61,7 @@ type pulse struct {
 
 	reclaims, freed atomic.Int64           // by rows: how often ended claims were freed, and how many the last time
 	problem         atomic.Pointer[string] // the last error of the database
+	stuck           atomic.Pointer[string] // the last send that doesn't return
 	unwritable      atomic.Pointer[string] // what of the outcomes it refuses
 }
 
@@ -105,12 +106,28 @@ func (e *engine) run(ctx context.Context) error {
 func (e *engine) waitForWorkers() error {
 	done := make(chan struct{})
 	go func() { e.workers.Wait(); close(done) }()
+	grace := abortGrace
+	if e.stopping.gaveUp { // it has had its time
+		grace = time.Second
+	}
+	defer func() {
+		for len(e.sent) > 0 { // of those that returned after the loop
+			result := <-e.sent
+			delete(result.outlet.flights, result.job.flight)
+		}
+	}()
 	select {
 	case <-done:
 		return nil
-	case <-time.After(abortGrace):
-		return errors.New("stop the relay: a sink did not return from Send though its context had ended")
+	case <-time.After(grace):
 	}
+	now, problems := time.Now(), []error{errors.New("stop the relay: a sink did not return though its context had ended")}
+	for _, o := range e.outlets {
+		for f := range o.flights {
+			problems = append(problems, errors.New(o.describe(f, now)))
+		}
+	}
+	return errors.Join(problems...)
 }
 
 // loop is the only place that changes the engine's state.
@@ -161,6 +178,7 @@ func (e *engine) judgeMore() {
 // advance starts whatever can be started now.
 func (e *engine) advance(now time.Time) {
 	e.guardLease(now)
+	e.lookForStuck(now)
 	e.startLease(now)
 	e.startSettles(now)
 	e.startRead(now)

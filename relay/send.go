@@ -17,6 +17,7 @@ type job struct {
 	journals []Journal // to be written before the batch is sent
 	plan     *plan     // of an exact sink
 	turn     int64     // the outlet's jobs have numbers
+	flight   *flight
 	ctx      context.Context
 }
 
@@ -93,7 +94,9 @@ func (e *engine) workersOf(o *outlet) int {
 func (e *engine) give(o *outlet, j job) {
 	o.busy++
 	o.turn++
-	j.ctx, j.turn = e.sendCtx, o.turn
+	j.ctx, j.turn, j.flight = e.sendCtx, o.turn, &flight{began: time.Now()}
+	j.flight.job = j
+	o.flights[j.flight] = struct{}{}
 	o.jobs <- j
 }
 
@@ -181,7 +184,7 @@ func messagesOf(batch []*item) []sinks.Message {
 func send(ctx context.Context, sink sinks.Sink, messages []sinks.Message) (outcomes []sinks.Outcome) {
 	defer func() {
 		if p := recover(); p != nil {
-			outcomes = sinks.All(len(messages), sinks.Fail(sinks.Retry, sinks.ReasonPanic, fmt.Sprintf("the sink panicked: %v", p)))
+			outcomes = sinks.All(len(messages), sinks.Fail(sinks.Retry, sinks.ReasonPanic, "the sink panicked: "+sinks.DescribePanic(p, "/relay.send")))
 		}
 	}()
 	return sink.Send(ctx, messages)

@@ -41,6 +41,7 @@ type unsettled struct {
 	most   int   // rows of the next settlement, while one is looked for that the database refuses; 0: no bound
 	failed int   // rows of the settlement that failed last
 	since  int64 // when one of so many failed first, by the pulse
+	alone  int   // how often a row was refused alone
 }
 
 func (u *unsettled) ready(now time.Time) bool {

@@ -194,14 +194,14 @@ func (e *engine) recognise(o *outlet, t *trouble, last sinks.Outcome) {
 	}
 	if again, more := e.quieter.again("trouble " + o.name); again {
 		e.options.Logger.Warn("relay: a destination refuses everything, its messages wait and are charged nothing", "relay", e.options.Name,
-			"sink", o.name, "destination", last.Destination, "reason", string(last.Reason), "detail", shorten(last.Detail, 1000), "unsaid", more)
+			"sink", o.name, "destination", last.Destination, "reason", string(last.Reason), "detail", loggable(last), "unsaid", more)
 	}
 }
 
 // refusesAll is the outcome for the sink whose destination is in trouble.
 func (o *outlet) refusesAll(last sinks.Outcome) sinks.Outcome {
-	last.Detail = fmt.Sprintf("the destination is in trouble: messages of %d keys or more failed in a row and none was delivered; the last answer: %s",
-		min(o.options.TroubleAfter, len(o.troubles[""].failing)), describe(last))
+	last.Detail = fmt.Sprintf("the destination is in trouble: messages of %d keys or more failed in a row and none was delivered; the last answer: %s: %s",
+		min(o.options.TroubleAfter, len(o.troubles[""].failing)), last.Reason, loggable(last))
 	return last
 }
 

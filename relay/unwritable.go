@@ -22,6 +22,10 @@ const (
 	// no trouble of rows.
 	mostUnwritable = 10
 
+	// aloneEnough times a row is refused alone before anything is done about it: a
+	// connection that breaks now and then must not put it behind those after it.
+	aloneEnough = 3
+
 	// unwritablePause is what a row that was set aside waits before it is tried
 	// again.
 	unwritablePause = 30 * time.Second
@@ -45,8 +49,12 @@ func (e *engine) narrow(q *unsettled, n int, err error) {
 	if e.pulse.reached.Load() <= q.since {
 		return
 	}
-	q.failed, q.failures = 0, 1
-	if q.most = max(1, n/2); n == 1 {
+	q.failed = 0
+	if q.most = max(1, n/2); n > 1 {
+		q.failures, q.alone = 1, 0
+		return
+	}
+	if q.alone++; q.alone%aloneEnough == 0 {
 		e.refused(q, err)
 	}
 }
@@ -61,9 +69,19 @@ func isUnreachable(err error) bool {
 	return network
 }
 
+// failing says that outcomes could not be written lately.
+func (s *settling) failing() bool {
+	for i := range s.queues {
+		if s.queues[i].failures > 0 || s.queues[i].most > 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // wrote lets settlements grow again.
 func (q *unsettled) wrote() {
-	q.flying, q.failures, q.failed = 0, 0, 0
+	q.flying, q.failures, q.failed, q.alone = 0, 0, 0, 0
 	if q.most *= 2; q.most >= settleBatch {
 		q.most = 0
 	}
@@ -86,7 +104,7 @@ func (e *engine) refused(q *unsettled, err error) {
 	}
 	e.settle.inARow++
 	q.pending.moveTo(&e.settle.unwritable, 1)
-	q.failures, q.most = 1, 0
+	q.failures, q.most, q.alone = 1, 0, 0
 	e.settle.tryAt = time.Now().Add(unwritablePause)
 	it.unwritable = true
 	if it.outlet != nil { // its place in memory is free for others
