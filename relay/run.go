@@ -130,6 +130,18 @@ func (e *engine) waitForWorkers() error {
 	return errors.Join(problems...)
 }
 
+// closeSink closes a sink, and doesn't wait for one that won't return.
+func (e *engine) closeSink(ctx context.Context, o *outlet) error {
+	closed := make(chan error, 1)
+	go func() { closed <- o.options.Sink.Close(ctx) }()
+	select {
+	case err := <-closed:
+		return err
+	case <-time.After(2 * abortGrace):
+		return errors.New("it did not return though its context had ended")
+	}
+}
+
 // loop is the only place that changes the engine's state.
 func (e *engine) loop(ctx context.Context) error {
 	timer := time.NewTimer(0)

@@ -119,15 +119,7 @@ func (e *engine) closeSinks(ctx context.Context) error {
 		if o.options.Sink == nil || len(o.flights) > 0 { // never while it is in use
 			continue
 		}
-		closed := make(chan error, 1)
-		go func() { closed <- o.options.Sink.Close(ctx) }()
-		var err error
-		select {
-		case err = <-closed:
-		case <-time.After(2 * abortGrace):
-			err = errors.New("it did not return though its context had ended")
-		}
-		if err != nil {
+		if err := e.closeSink(ctx, o); err != nil {
 			problems = append(problems, fmt.Errorf("close sink %q: %w", o.name, err))
 		}
 	}
