@@ -118,7 +118,7 @@ func (e *engine) enqueue(it *item) {
 
 // line puts a key into its outlet's queue if something of it may be sent.
 func (e *engine) line(k *key) {
-	if k.queued || k.flying > 0 || len(k.items) == 0 {
+	if k.queued || k.aside != nil || k.flying > 0 || len(k.items) == 0 {
 		return
 	}
 	k.queued = true

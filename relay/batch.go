@@ -7,18 +7,19 @@ import (
 
 // takeBatch takes what may be sent together, sorted as it was written.
 func (e *engine) takeBatch(o *outlet) []*item {
-	batch := make([]*item, 0, min(o.options.Batch, o.buffered))
+	most := o.mostAtOnce()
+	batch := make([]*item, 0, min(most, o.buffered))
 	bytes := 0
-	for len(batch) < o.options.Batch && (bytes < o.options.BatchBytes || len(batch) == 0) {
+	for len(batch) < most && (bytes < o.options.BatchBytes || len(batch) == 0) {
 		entry, ok := o.queue.pop()
 		if !ok {
 			break
 		}
-		if o.deservesMore(entry, o.options.Batch-len(batch)) {
+		if len(batch) > 0 && o.deservesMore(entry, most-len(batch)) {
 			o.queue.giveBack(entry)
 			break
 		}
-		for _, it := range e.takeEntry(o, entry, o.options.Batch-len(batch), o.options.BatchBytes-bytes) {
+		for _, it := range e.takeEntry(o, entry, most-len(batch), o.options.BatchBytes-bytes) {
 			batch = append(batch, it)
 			bytes += it.size()
 		}
@@ -70,6 +71,7 @@ func (e *engine) launch(k *key, items []*item) []*item {
 			e.reject(it, why)
 			return items[:i]
 		}
+		it.outlet.refund(it)
 		it.stage = inFlight
 		it.lane.pinned++
 		if k != nil {

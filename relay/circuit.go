@@ -24,7 +24,7 @@ func (e *engine) afterOpen(o *outlet, err error) {
 // whose context had ended says nothing of its sink; a message that was postponed
 // says that the sink works, though not this message's own destination.
 func (e *engine) judgeCircuit(o *outlet, outcomes []sinks.Outcome, ended bool) {
-	var trouble *sinks.Outcome
+	var trouble, failed *sinks.Outcome
 	answered := false
 	for i, outcome := range outcomes {
 		switch {
@@ -35,10 +35,16 @@ func (e *engine) judgeCircuit(o *outlet, outcomes []sinks.Outcome, ended bool) {
 		case outcome.Result != sinks.Unsent || postponed(outcome):
 			answered = true
 		}
+		if outcome.Destination == "" && (outcome.Result == sinks.Retry || outcome.Result == sinks.Reject) {
+			failed = &outcomes[i]
+		}
 	}
 	switch {
 	case trouble != nil:
 		e.trip(o, *trouble)
+	case o.inTrouble() && failed != nil:
+		e.trip(o, o.refusesAll(*failed))
+	case o.inTrouble() && answered: // postponed: the next one tries it
 	case answered:
 		e.mend(o)
 	case !ended:

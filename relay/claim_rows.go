@@ -133,12 +133,27 @@ func (e *engine) giveUpQueued() {
 	}
 }
 
-// extendJob asks for more time for all rows in memory.
+// giveUpOutlet gives back what waits for a sink that has no worker left.
+func (e *engine) giveUpOutlet(o *outlet) {
+	for _, it := range e.lanes[rowsLane].known {
+		if it.stage == inQueue && it.outlet == o {
+			e.giveUp([]*item{it})
+		}
+	}
+	o.queue, o.refused = queue{}, nil
+}
+
+// extendJob asks for more time for all rows in memory, but for those that a sink is
+// stuck with.
 func (e *engine) extendJob(job leaseJob) leaseJob {
 	l := e.lanes[rowsLane]
 	job.token, job.held = l.token, 1
+	stuck, failing := e.stuckItems(), e.settle.failing()
 	for id, it := range l.known {
-		if it.stage == inQueue || it.stage == inFlight {
+		if stuck[it] {
+			continue
+		}
+		if it.stage == inQueue || it.stage == inFlight || it.stage == inSettle && failing || it.unwritable {
 			job.rows = append(job.rows, id)
 		}
 	}

@@ -84,6 +84,8 @@ func (s SinkOptions) withDefaults(store Store, claim Claim) (SinkOptions, error)
 	s.BufferBytes = or(s.BufferBytes, 16<<20)
 	s.Timeout = or(s.Timeout, 30*time.Second)
 	s.MaxAttempts = or(s.MaxAttempts, 20)
+	s.TroubleAfter = or(s.TroubleAfter, 5)
+	s.RejectAfter = or(s.RejectAfter, 5*time.Second)
 	s.Backoff = Backoff{Min: or(s.Backoff.Min, 500*time.Millisecond), Max: or(s.Backoff.Max, max(5*time.Minute, s.Backoff.Min))}
 	s.Reopen = Backoff{Min: or(s.Reopen.Min, 500*time.Millisecond), Max: or(s.Reopen.Max, max(15*time.Second, s.Reopen.Min))}
 	return s, s.check()

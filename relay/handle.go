@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
 
 	"github.com/rowrelay/rowrelay/sinks"
 )
@@ -52,7 +51,7 @@ func (e *engine) handle(ctx context.Context, o *outlet, it *item) (outcome sinks
 func handleSafely(ctx context.Context, sink sinks.TxSink, tx *sql.Tx, m sinks.Message) (outcome sinks.Outcome) {
 	defer func() {
 		if p := recover(); p != nil {
-			outcome = sinks.Fail(sinks.Retry, sinks.ReasonPanic, fmt.Sprintf("the handler panicked: %v", p))
+			outcome = sinks.Fail(sinks.Retry, sinks.ReasonPanic, "the handler panicked: "+sinks.DescribePanic(p, "/relay.handleSafely"))
 		}
 	}()
 	return sink.HandleTx(ctx, tx, m)

@@ -12,7 +12,10 @@ type item struct {
 	key    *key    // nil without order
 	stage  stage
 
-	doubted bool // its handler's transaction may have been committed
+	unwritable bool // the database refuses its outcome
+
+	doubted bool     // its handler's transaction may have been committed
+	refusal *refusal // nil unless it was refused and not parked
 }
 
 // stage is how far an item has come.

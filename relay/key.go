@@ -17,6 +17,7 @@ type key struct {
 	items  []*item // that wait, by id
 	flying int     // items in the batch that is under way
 	queued bool    // stands in the outlet's queue
+	aside  *item   // refused, which doesn't count yet: nothing of the key is sent until it is asked again
 
 	held   bool  // no item but holder may be sent
 	holder int64 // the id of the message that waits for another attempt, or is being parked

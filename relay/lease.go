@@ -29,6 +29,7 @@ type leaseJob struct {
 	rows    []int64 // by rows: claims to extend
 	token   string
 	leave   bool // the relay stops
+	aside   bool // the relay stands down: it is not to be counted, if there are others
 }
 
 type leaseResult struct {
@@ -60,7 +61,7 @@ func (e *engine) startLease(now time.Time) {
 }
 
 func (e *engine) leaseJob() leaseJob {
-	job := leaseJob{leave: e.stopping.ready}
+	job := leaseJob{leave: e.stopping.ready, aside: e.standsDown()}
 	if e.options.Claim == ByRows {
 		return e.extendJob(job)
 	}
@@ -68,7 +69,7 @@ func (e *engine) leaseJob() leaseJob {
 		renewal := Renewal{Lease: l.Lease, Epoch: l.epoch, Marks: l.marks(e.read.horizon, e.routes.print, e.outlets)}
 		renewal.Calm = l.crashes > 0 && time.Since(l.since) > calmAfter && !e.exact
 		switch giveUp := job.leave || l.draining && l.pinned == 0; {
-		case giveUp && len(l.tickets) > 0:
+		case giveUp && (len(l.tickets) > 0 || l.sending()): // it may still be sent
 			job.lapse = append(job.lapse, renewal)
 		case giveUp:
 			job.release = append(job.release, renewal)
@@ -103,7 +104,11 @@ func (e *engine) keepRights(ctx context.Context, job leaseJob) leaseResult {
 		r.err = e.leave(ctx, job)
 		return r
 	}
-	r.census, r.err = e.store.Beat(ctx, e.identity(), e.options.Lease)
+	ttl := e.options.Lease
+	if job.aside {
+		ttl = time.Millisecond // others share the lanes among them
+	}
+	r.census, r.err = e.store.Beat(ctx, e.identity(), ttl)
 	if r.err != nil {
 		return r
 	}
@@ -114,7 +119,9 @@ func (e *engine) keepRights(ctx context.Context, job leaseJob) leaseResult {
 		r.renewed = r.err == nil
 		return r
 	}
-	r.share = fairShare(r.census.Relays, e.options.Name)
+	if r.share = fairShare(r.census.Relays, e.options.Name); job.aside && len(r.census.Relays) > 1 {
+		r.share = 0
+	}
 	e.keepLanes(ctx, job, &r)
 	return r
 }

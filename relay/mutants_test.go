@@ -43,6 +43,18 @@ func TestSimulationFindsBrokenStores(t *testing.T) {
 	}
 }
 
+// TestSimulationFindsMissingProtection proves the same of what protects messages
+// from an outage that looks like refusals.
+func TestSimulationFindsMissingProtection(t *testing.T) {
+	t.Parallel()
+	for seed := uint64(1); seed <= 60; seed++ {
+		if len(simulate(t, seed, nil, func(o *relay.SinkOptions) { o.TroubleAfter = -1 })) > 0 {
+			return
+		}
+	}
+	t.Error("no history showed that messages are parked for an outage")
+}
+
 type neverLate struct{ relay.Store }
 
 func (s neverLate) Read(ctx context.Context, positions []relay.Position, limit, maxBytes int) (relay.Page, error) {

@@ -104,6 +104,22 @@ type SinkOptions struct {
 	// parked. Defaults to 20; negative means never.
 	MaxAttempts int
 
+	// TroubleAfter is the number of keys whose messages fail in a row, with none
+	// delivered between, from which on it is the destination's trouble and not the
+	// messages': the sink is paused as one that is unavailable, charges and parks
+	// nothing, and is tried with one message after the other. A message without a
+	// key counts as a key; where messages fail that had failed before, it takes ten
+	// times as many. Where a sink names its destinations, each is counted by
+	// itself. Each relay counts what it sends. Defaults to 5; negative means never,
+	// and then every refusal counts at once.
+	TroubleAfter int
+
+	// RejectAfter is how long a message that was rejected, or has used up its
+	// attempts, is asked again before it is parked, if no other one is delivered
+	// meanwhile; otherwise it is asked once more, then. Charges nothing.
+	// Defaults to 5 s; negative means that it is parked at once.
+	RejectAfter time.Duration
+
 	// Backoff bounds the wait before the next attempt, which is drawn at random
 	// between nothing and a bound that doubles with each attempt ("full
 	// jitter"). Min is the first bound, Max the last. Default to 500 ms and

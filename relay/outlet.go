@@ -27,7 +27,15 @@ type outlet struct {
 
 	jobs    chan job
 	busy    int // jobs under way
+	flights map[*flight]struct{}
+	turn    int64 // jobs that were begun
 	circuit circuit
+
+	troubles map[string]*trouble // by destination; "" is the sink's own
+	refused  []*item             // set aside until they are asked again, in the order of their turns
+	asks     int                 // how often they were, since something was delivered
+	askAt    time.Time
+	refunds  map[int64]int // attempts that were charged for a trouble, by the row's id
 
 	pauseUntil time.Time
 }
@@ -51,6 +59,7 @@ const (
 
 func newOutlet(name string, index int, options SinkOptions) *outlet {
 	o := &outlet{name: name, index: index, options: options, jobs: make(chan job, options.Workers)}
+	o.troubles, o.refunds, o.flights = map[string]*trouble{}, map[int64]int{}, map[*flight]struct{}{}
 	if ordered, ok := options.Sink.(sinks.Ordered); ok {
 		o.order = ordered.Order()
 	}
@@ -69,7 +78,7 @@ func newUnrouted(index int) *outlet {
 
 // room is how many more messages the outlet can take.
 func (o *outlet) room() int {
-	if o.bytes >= o.options.BufferBytes {
+	if o.bytes >= o.options.BufferBytes || o.allStuck() {
 		return 0
 	}
 	return o.options.Buffer - o.buffered

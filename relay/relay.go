@@ -78,7 +78,7 @@ func (r *Relay) newEngine() *engine {
 	e := &engine{
 		store: r.store, options: r.options, routes: r.routes, wake: r.wake, aborted: r.aborted, host: host,
 		lanes: map[int]*lane{}, unrouted: map[string]time.Time{}, pulse: r.pulse,
-		settles: make(chan settleJob, settlers), settled: make(chan settleResult, settlers),
+		settles: make(chan settleJob, settlers+1), settled: make(chan settleResult, settlers+1),
 		leases: make(chan leaseJob, 1), leased: make(chan leaseResult, 1),
 	}
 	e.holds.most = r.held
@@ -114,7 +114,8 @@ func (r *Relay) Abort() { r.abort.Do(func() { close(r.aborted) }) }
 func (r *Relay) Wake() { r.wake.wake() }
 
 // Healthy returns nil if the relay runs, its loop is alive and the database
-// answered within the last lease, or an error that says what is wrong.
+// answered within the last lease and takes what it is told, and no sink is stuck
+// in a call, or an error that says what is wrong.
 func (r *Relay) Healthy() error {
 	p := r.pulse
 	if !p.started.Load() {
@@ -129,6 +130,12 @@ func (r *Relay) Healthy() error {
 	}
 	if silent := time.Duration(now - p.reached.Load()); silent > r.options.Lease {
 		return fmt.Errorf("the database didn't answer for %v: %s", silent.Round(time.Second), p.lastProblem())
+	}
+	if text := p.stuck.Load(); text != nil {
+		return errors.New(*text)
+	}
+	if text := p.unwritable.Load(); text != nil {
+		return errors.New(*text)
 	}
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 func (e *engine) judge(result sendResult) {
 	o := result.outlet
 	o.busy--
+	e.landed(o, result.job.flight)
 	if result.job.open {
 		e.afterOpen(o, result.openErr)
 		return
@@ -30,13 +31,17 @@ func (e *engine) judge(result sendResult) {
 	}
 	outcomes := complete(result.outcomes, len(result.job.batch))
 	e.observeSent(o, result.took, outcomes)
-	var back []*item
 	for i, it := range result.job.batch {
 		if it.key != nil {
 			it.key.flying--
 		}
 		delete(e.care.suspects, it.row.ID)
 		outcomes[i] = e.weigh(it, outcomes[i])
+	}
+	e.watch(o, result.job, outcomes)
+	var back []*item
+	for i, it := range result.job.batch {
+		e.tellFailed(it, outcomes[i])
 		switch {
 		case result.settled != nil && result.settled[i]:
 			e.delivered(it, outcomes[i], true)
@@ -66,26 +71,36 @@ func complete(outcomes []sinks.Outcome, n int) []sinks.Outcome {
 // apply does what an outcome asks for, and says whether the item goes back to
 // its queue.
 func (e *engine) apply(it *item, outcome sinks.Outcome) (back bool) {
-	if it.outlet.tx != nil && outcome.Result == sinks.Retry && outcome.Reason == sinks.ReasonUnknown && !it.doubted {
+	if it.firstDoubt(&outcome) {
 		it.doubted = true
 		return true // perhaps it was committed: the next try finds out
 	}
-	behind := it.key != nil && it.key.held && it.key.holder != it.row.ID
+	k, t := it.key, it.outlet.troubles[outcome.Destination]
+	behind := k != nil && (k.held && k.holder != it.row.ID || k.aside != nil)
 	switch {
 	case outcome.Result == sinks.Delivered:
 		e.delivered(it, outcome, false)
 	case behind:
 		return true // a message before it in the batch waits: this one goes after it, uncharged
-	case outcome.Result == sinks.Reject:
+	case t != nil && t.known && it.countsAgainst(&outcome) && (it.refusal == nil || !it.refusal.counts):
+		return e.wait(it, t, outcome)
+	case outcome.Result == sinks.Reject && isFinal(&outcome):
 		e.reject(it, outcome)
+	case outcome.Result == sinks.Reject:
+		return e.refuse(it, t, outcome)
 	case postponed(outcome):
 		e.postpone(it, outcome)
 	case outcome.Result == sinks.Unavailable || outcome.Result == sinks.Unsent:
 		return true
 	default:
-		e.retry(it, outcome)
+		return e.retry(it, t, outcome)
 	}
 	return false
+}
+
+// firstDoubt says that a handler's transaction may have been committed.
+func (it *item) firstDoubt(outcome *sinks.Outcome) bool {
+	return it.outlet.tx != nil && outcome.Result == sinks.Retry && outcome.Reason == sinks.ReasonUnknown && !it.doubted
 }
 
 // delivered marks the item done and lets its key go on at once: should the
@@ -117,22 +132,47 @@ func (e *engine) reject(it *item, outcome sinks.Outcome) {
 func (e *engine) tellParked(it *item, outcome sinks.Outcome) {
 	if again, more := e.quieter.again("parked " + it.outlet.name + string(outcome.Reason)); again {
 		e.options.Logger.Warn("relay: parked a message, which waits for an operator", "relay", e.options.Name, "sink", it.outlet.name,
-			"topic", it.row.Message.Topic, "id", it.row.Message.ID, "reason", string(outcome.Reason), "unsaid", more)
+			"topic", it.row.Message.Topic, "id", it.row.Message.ID, "reason", string(outcome.Reason), "detail", loggable(outcome), "unsaid", more)
 	}
 }
 
+// tellFailed says what a handler returned, or where something panicked.
+func (e *engine) tellFailed(it *item, outcome sinks.Outcome) {
+	if outcome.Result != sinks.Retry || outcome.Reason != sinks.ReasonHandlerError && outcome.Reason != sinks.ReasonPanic {
+		return
+	}
+	if again, more := e.quieter.again("failed " + it.outlet.name + string(outcome.Reason)); again {
+		e.options.Logger.Warn("relay: a message failed and is tried again", "relay", e.options.Name, "sink", it.outlet.name,
+			"topic", it.row.Message.Topic, "id", it.row.Message.ID, "attempt", it.row.Attempts+1,
+			"reason", string(outcome.Reason), "detail", loggable(outcome), "unsaid", more)
+	}
+}
+
+// loggable is what the log may have of an outcome. What follows the status of an
+// answer is the destination's own text, which may repeat a payload.
+func loggable(outcome sinks.Outcome) string {
+	detail := shorten(outcome.Detail, 4000)
+	if len(detail) > 3 && strings.Trim(detail[:3], "0123456789") == "" {
+		detail, _, _ = strings.Cut(detail, ": ")
+	}
+	return detail
+}
+
 // retry puts the item away until its next attempt, and holds its key; after
-// the last attempt it is parked.
-func (e *engine) retry(it *item, outcome sinks.Outcome) {
+// the last attempt it is refused.
+func (e *engine) retry(it *item, t *trouble, outcome sinks.Outcome) (back bool) {
 	attempts := it.row.Attempts + 1
 	limit := it.outlet.options.MaxAttempts
 	if limit > 0 && attempts >= limit {
 		outcome.Detail = strings.TrimSuffix(string(outcome.Reason)+": "+outcome.Detail, ": ")
 		outcome.Reason = sinks.ReasonExhausted
-		e.reject(it, outcome)
-		return
+		return e.refuse(it, t, outcome)
+	}
+	if t != nil {
+		t.charge(it.row.ID, it.outlet.turn)
 	}
 	e.putOff(it, outcome, attempts, max(it.outlet.options.Backoff.draw(attempts), outcome.RetryAfter))
+	return false
 }
 
 // postponed says that the message's own destination can't take it now.
@@ -193,7 +233,7 @@ func (e *engine) takeBack(o *outlet, items []*item) {
 			back = append(back, queued{item: it})
 		default:
 			it.key.add(it)
-			if !it.key.queued {
+			if !it.key.queued && it.key.aside == nil {
 				it.key.queued = true
 				back = append(back, queued{key: it.key})
 			}

@@ -63,6 +63,8 @@ type pulse struct {
 
 	reclaims, freed atomic.Int64           // by rows: how often ended claims were freed, and how many the last time
 	problem         atomic.Pointer[string] // the last error of the database
+	stuck           atomic.Pointer[string] // the last send that doesn't return
+	unwritable      atomic.Pointer[string] // what of the outcomes it refuses
 }
 
 func (p *pulse) lastProblem() string {
@@ -113,11 +115,39 @@ func (e *engine) run(ctx context.Context) error {
 func (e *engine) waitForWorkers() error {
 	done := make(chan struct{})
 	go func() { e.workers.Wait(); close(done) }()
+	grace := abortGrace
+	if e.stopping.gaveUp { // it has had its time
+		grace = time.Second
+	}
+	defer func() {
+		for len(e.sent) > 0 { // of those that returned after the loop
+			result := <-e.sent
+			delete(result.outlet.flights, result.job.flight)
+		}
+	}()
 	select {
 	case <-done:
 		return nil
-	case <-time.After(abortGrace):
-		return errors.New("stop the relay: a sink did not return from Send though its context had ended")
+	case <-time.After(grace):
+	}
+	now, problems := time.Now(), []error{errors.New("stop the relay: a sink did not return though its context had ended")}
+	for _, o := range e.outlets {
+		for f := range o.flights {
+			problems = append(problems, errors.New(o.describe(f, now)))
+		}
+	}
+	return errors.Join(problems...)
+}
+
+// closeSink closes a sink, and doesn't wait for one that won't return.
+func (e *engine) closeSink(ctx context.Context, o *outlet) error {
+	closed := make(chan error, 1)
+	go func() { closed <- o.options.Sink.Close(ctx) }()
+	select {
+	case err := <-closed:
+		return err
+	case <-time.After(2 * abortGrace):
+		return errors.New("it did not return though its context had ended")
 	}
 }
 
@@ -169,6 +199,7 @@ func (e *engine) judgeMore() {
 // advance starts whatever can be started now.
 func (e *engine) advance(now time.Time) {
 	e.guardLease(now)
+	e.lookForStuck(now)
 	e.startLease(now)
 	e.startSettles(now)
 	e.startRead(now)
@@ -190,6 +221,7 @@ func (e *engine) nextTime(now time.Time) time.Time {
 	for _, o := range e.outlets {
 		sooner(o.circuit.reopenAt)
 		sooner(o.pauseUntil)
+		sooner(o.askAt)
 	}
 	return next
 }

@@ -16,6 +16,8 @@ type job struct {
 	batch    []*item
 	journals []Journal // to be written before the batch is sent
 	plan     *plan     // of an exact sink
+	turn     int64     // the outlet's jobs have numbers
+	flight   *flight
 	ctx      context.Context
 }
 
@@ -48,6 +50,9 @@ func (e *engine) startSends(now time.Time) {
 	}
 	e.stopWaiting(now)
 	for _, o := range e.outlets {
+		if o.circuit.state == circuitUp {
+			e.askRefused(o, now)
+		}
 		switch {
 		case o.options.Sink == nil:
 		case o.circuit.state == circuitClosed && o.busy == 0 && !now.Before(o.circuit.reopenAt):
@@ -88,7 +93,10 @@ func (e *engine) workersOf(o *outlet) int {
 
 func (e *engine) give(o *outlet, j job) {
 	o.busy++
-	j.ctx = e.sendCtx
+	o.turn++
+	j.ctx, j.turn, j.flight = e.sendCtx, o.turn, &flight{began: time.Now()}
+	j.flight.job = j
+	o.flights[j.flight] = struct{}{}
 	o.jobs <- j
 }
 
@@ -176,7 +184,7 @@ func messagesOf(batch []*item) []sinks.Message {
 func send(ctx context.Context, sink sinks.Sink, messages []sinks.Message) (outcomes []sinks.Outcome) {
 	defer func() {
 		if p := recover(); p != nil {
-			outcomes = sinks.All(len(messages), sinks.Fail(sinks.Retry, sinks.ReasonPanic, fmt.Sprintf("the sink panicked: %v", p)))
+			outcomes = sinks.All(len(messages), sinks.Fail(sinks.Retry, sinks.ReasonPanic, "the sink panicked: "+sinks.DescribePanic(p, "/relay.send")))
 		}
 	}()
 	return sink.Send(ctx, messages)

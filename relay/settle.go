@@ -25,6 +25,11 @@ type settling struct {
 	began  time.Time // of the last settlement
 	urgent bool      // what is pending doesn't wait for more
 	dueAt  time.Time // it does, until then
+
+	unwritable verdicts // the database refuses them; each is tried again now and then
+	trying     bool     // one of them is being tried
+	tryAt      time.Time
+	inARow     int // were set aside since anything was written
 }
 
 type unsettled struct {
@@ -32,6 +37,11 @@ type unsettled struct {
 	flying   int // verdicts under way
 	failures int
 	retryAt  time.Time
+
+	most   int   // rows of the next settlement, while one is looked for that the database refuses; 0: no bound
+	failed int   // rows of the settlement that failed last
+	since  int64 // when one of so many failed first, by the pulse
+	alone  int   // how often a row was refused alone
 }
 
 func (u *unsettled) ready(now time.Time) bool {
@@ -76,7 +86,8 @@ func (v *verdicts) putFirst(others *verdicts, n int) {
 // settleJob is one call of Settle.
 type settleJob struct {
 	verdicts
-	of [settlers]int // so many are of each queue, one after the other
+	of    [settlers]int // so many are of each queue, one after the other
+	again bool          // one that was set aside
 }
 
 type settleResult struct {
@@ -101,6 +112,9 @@ func (s *settling) count() (n int) {
 // nextTime is when the next settlement is due that failed, or waits for more.
 func (s *settling) nextTime() time.Time {
 	at := s.dueAt
+	if len(s.unwritable.items) > 0 {
+		at = earliest(at, s.tryAt)
+	}
 	for i := range s.queues {
 		at = earliest(at, s.queues[i].retryAt)
 	}
@@ -121,17 +135,19 @@ func (e *engine) worthSettling() int {
 // each queue by itself. While the other queue is being written, little waits for
 // it.
 func (e *engine) startSettles(now time.Time) {
+	e.tryUnwritable(now)
 	var ready [settlers]bool
-	waiting, flying := 0, 0
+	waiting, flying, looking := 0, 0, false
 	for i := range e.settle.queues {
 		q := &e.settle.queues[i]
 		flying += q.flying
+		looking = looking || q.most > 0
 		if ready[i] = q.ready(now); ready[i] {
 			waiting += len(q.pending.items)
 		}
 	}
 	worth := e.worthSettling()
-	if flying == 0 && waiting <= settlers*worth {
+	if flying == 0 && waiting <= settlers*worth && !looking {
 		if waiting > 0 && !e.linger(waiting, now) {
 			e.startSettle(now, ready)
 		}
@@ -153,7 +169,7 @@ func (e *engine) startSettle(now time.Time, queues [settlers]bool) {
 	for i := range e.settle.queues {
 		q := &e.settle.queues[i]
 		if queues[i] {
-			job.of[i] = min(len(q.pending.items), settleBatch)
+			job.of[i] = min(len(q.pending.items), or(q.most, settleBatch))
 			q.pending.moveTo(&job.verdicts, job.of[i])
 			q.flying, q.retryAt = job.of[i], time.Time{}
 		}
@@ -208,15 +224,26 @@ var settlePause = Backoff{Min: 50 * time.Millisecond, Max: 2 * time.Second}
 // afterSettle takes out of memory what is written. What is not is written
 // again: the database may have taken it, and then nothing happens.
 func (e *engine) afterSettle(result settleResult) {
+	if result.again {
+		e.afterTry(&result)
+		return
+	}
 	if result.err != nil {
 		e.settleAgain(result)
 		return
 	}
 	for i, n := range result.of {
 		if n > 0 {
-			e.settle.queues[i].flying, e.settle.queues[i].failures = 0, 0
+			e.settle.queues[i].wrote()
 		}
 	}
+	e.settle.inARow = 0
+	e.written(result)
+	e.settle.over(result.verdicts)
+}
+
+// written takes out of memory what the database has taken.
+func (e *engine) written(result settleResult) {
 	states := map[State]int{}
 	for i, it := range result.items {
 		settlement := &result.settlements[i]
@@ -230,7 +257,6 @@ func (e *engine) afterSettle(result settleResult) {
 			"relay", e.options.Name, "rows", result.counts.Fenced)
 		e.lease.next = time.Now()
 	}
-	e.settle.over(result.verdicts)
 }
 
 // settleAgain puts what could not be written before all else of its queue.
@@ -243,6 +269,7 @@ func (e *engine) settleAgain(result settleResult) {
 		q.pending.putFirst(&result.verdicts, n)
 		q.flying = 0
 		q.failures++
+		e.narrow(q, n, result.err)
 		q.retryAt = time.Now().Add(settlePause.draw(q.failures))
 	}
 	e.settle.over(result.verdicts)

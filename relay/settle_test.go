@@ -70,7 +70,7 @@ func checkJob(t *testing.T, job settleJob) int {
 // What could not be written goes before what came meanwhile, each to its queue.
 func TestFailedSettlementIsRepeatedFirst(t *testing.T) {
 	t.Parallel()
-	e := &engine{settles: make(chan settleJob, settlers), settle: settling{atOnce: settlers}, options: Options{Observer: NoObserver{}}}
+	e := &engine{settles: make(chan settleJob, settlers), settle: settling{atOnce: settlers}, options: Options{Observer: NoObserver{}}, pulse: newPulse()}
 	add := func(ids ...int64) {
 		for _, id := range ids {
 			e.settle.add(&item{row: Row{ID: id, Lane: int(id % settlers)}}, Settlement{ID: id})

@@ -20,8 +20,11 @@ type exactly struct {
 // Plan makes two exact batches, as if there were two partitions.
 func (s *exactly) Plan(ctx context.Context, batch []sinks.Message) ([]sinks.Ticket, []sinks.Outcome) {
 	s.w.napFor(ctx, s.w.span(5*time.Millisecond))
-	if ctx.Err() != nil || s.isDead() || s.w.isDown(s.name) {
+	if ctx.Err() != nil || s.isDead() {
 		return nil, sinks.All(len(batch), sinks.Fail(sinks.Unavailable, sinks.ReasonConnection, "down"))
+	}
+	if answer, down := s.w.isDown(s.name); down {
+		return nil, sinks.All(len(batch), answer)
 	}
 	s.plans++
 	tickets, sizes := make([]sinks.Ticket, len(batch)), [2]int{}
@@ -70,7 +73,7 @@ func (s *exactly) sendGroup(ctx context.Context, name string, group []sinks.Mess
 	n := len(group)
 	s.w.napFor(ctx, s.w.span(30*time.Millisecond))
 	open := sinks.All(n, sinks.Fail(sinks.Unavailable, sinks.ReasonConnection, "down"))
-	if ctx.Err() != nil || s.isDead() || s.w.isDown(s.name) {
+	if _, down := s.w.isDown(s.name); down || ctx.Err() != nil || s.isDead() {
 		return open
 	}
 	if n < group[0].Ticket.Size {

@@ -76,7 +76,7 @@ func (e *engine) over() (bool, error) {
 
 // quiet says that nothing is under way.
 func (e *engine) quiet() bool {
-	busy := e.read.under > 0 || e.settle.count() > 0
+	busy := e.read.under > 0 || e.settle.count() > 0 || e.settle.trying
 	for _, o := range e.outlets {
 		busy = busy || o.busy > 0
 	}
@@ -102,11 +102,12 @@ func (e *engine) unsettled() error {
 	for _, o := range e.outlets {
 		sending += o.busy
 	}
-	if sending == 0 && e.settle.count() == 0 {
+	unsettled := e.settle.count() + len(e.settle.unwritable.items)
+	if sending == 0 && unsettled == 0 {
 		return nil
 	}
 	return fmt.Errorf("stop the relay: %d sends were still under way and %d outcomes not written back; these messages will be sent again",
-		sending, e.settle.count())
+		sending, unsettled)
 }
 
 // closeSinks closes every sink, however long the others take.
@@ -115,10 +116,10 @@ func (e *engine) closeSinks(ctx context.Context) error {
 	defer cancel()
 	var problems []error
 	for _, o := range e.outlets {
-		if o.options.Sink == nil {
+		if o.options.Sink == nil || len(o.flights) > 0 { // never while it is in use
 			continue
 		}
-		if err := o.options.Sink.Close(ctx); err != nil {
+		if err := e.closeSink(ctx, o); err != nil {
 			problems = append(problems, fmt.Errorf("close sink %q: %w", o.name, err))
 		}
 	}

@@ -24,6 +24,12 @@ type Outcome struct {
 	// keeps its first 255 bytes.
 	Receipt string
 
+	// Destination names which of several destinations behind the sink answered,
+	// as a host is one of a sink whose messages choose their own. Where one of
+	// them refuses everything its messages wait, and those of others go on.
+	// Empty for a sink with one destination. Not stored.
+	Destination string
+
 	// RetryAfter is how long the destination asked to be left alone; with
 	// Unavailable it holds back the sink, with Retry and Unsent the message.
 	// Zero leaves it to the relay's back-off; an Unsent message without one is
@@ -36,14 +42,17 @@ type Result int
 
 const (
 	// Retry: not delivered, or not known to be; try again after a back-off.
-	// Charges the message an attempt and holds back its key meanwhile.
+	// Charges the message an attempt and holds back its key meanwhile. Where the
+	// messages of many keys fail in a row, or are rejected, the relay takes it for
+	// the destination's trouble, as if they were Unavailable.
 	Retry Result = iota
 
 	// Delivered: the destination has taken the message for good.
 	Delivered
 
-	// Reject: this message will never be accepted. It is parked at once, and
-	// its key goes on without it.
+	// Reject: this message will never be accepted. It is parked, and its key goes
+	// on without it: at once with [ReasonInvalid], else when others were delivered
+	// and it is rejected once more, or after some seconds.
 	Reject
 
 	// Unavailable: the destination as a whole is in trouble and this message
@@ -87,7 +96,7 @@ const (
 	ReasonPanic        Reason = "panic"         // retry: a function panicked
 	ReasonBusy         Reason = "busy"          // retry: asked to come again later; unsent: its turn comes later; unavailable: an exact sink finds out what became of a batch
 	ReasonTooLarge     Reason = "too_large"     // reject: over the destination's limit
-	ReasonInvalid      Reason = "invalid"       // reject: the protocol can't carry it, or it was refused as malformed
+	ReasonInvalid      Reason = "invalid"       // reject: the protocol can't carry it, or it was refused as malformed: its own fault, not the destination's
 	ReasonRefused      Reason = "refused"       // reject: the destination will not have it
 	ReasonUnroutable   Reason = "unroutable"    // reject: nothing receives it there; unsent: nothing yet, and the relay tells of its topic
 	ReasonConnection   Reason = "connection"    // unavailable, unsent: can't be reached, or the connection broke before the send
@@ -96,7 +105,7 @@ const (
 	ReasonConfig       Reason = "config"        // unavailable: a topic, exchange or the like isn't there
 	ReasonCancelled    Reason = "cancelled"     // unsent: the context ended before the send, or leaves too little time
 	ReasonNeighbour    Reason = "neighbour"     // unsent: another message of the batch came first; it may have been delivered if that one is unknown
-	ReasonExhausted    Reason = "exhausted"     // reject: set by the relay when the attempts are used up
+	ReasonExhausted    Reason = "exhausted"     // reject: set by the relay when the attempts are used up, by a sink that gives a message up after a time
 	ReasonCrash        Reason = "crash"         // reject: set by the relay for a message that brought it down
 )
 

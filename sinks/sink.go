@@ -16,11 +16,13 @@ import (
 // Sink delivers messages to one destination.
 //
 // The relay calls Open before the first Send, and again, with back-off, after
-// each Send that reported [Unavailable]; a Sink that needs no connection
+// each Send that reported [Unavailable], or when all messages fail; so also where
+// nothing is wrong with what is open. A Sink that needs no connection
 // returns nil. Send may be called by several goroutines at once, as many as
 // the relay was told to use workers for this sink; Open and Close are never
 // called while a Send is running. Close is called once, at the end, also
-// where Open never succeeded; it must release everything.
+// where Open never succeeded, but not where a Send never returned; it must
+// release everything.
 //
 // Send has to return soon after its context ends, and hands over nothing any
 // more from then on: what it has not begun is [Unsent] with [ReasonCancelled].

@@ -38,8 +38,12 @@ func (a *App) newSource(from config.Source) (*source, error) {
 			BufferBytes: to.BufferBytes,
 			Timeout:     to.Timeout,
 			MaxAttempts: to.MaxAttempts,
-			Backoff:     to.Backoff,
-			Reopen:      to.Reopen,
+
+			TroubleAfter: to.TroubleAfter,
+			RejectAfter:  to.RejectAfter,
+
+			Backoff: to.Backoff,
+			Reopen:  to.Reopen,
 		}
 	}
 	s.observer = a.metrics.Source(from.Name, names...)

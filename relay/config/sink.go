@@ -28,12 +28,17 @@ type Sink struct {
 	BufferBytes int
 	Timeout     time.Duration
 	MaxAttempts int // negative means never to park
-	Backoff     relay.Backoff
-	Reopen      relay.Backoff
+
+	TroubleAfter int           // negative means never
+	RejectAfter  time.Duration // negative means at once
+
+	Backoff relay.Backoff
+	Reopen  relay.Backoff
 }
 
 // Set sets one setting as the file would, by the name that it has there:
-// batch, batch_bytes, workers, buffer, buffer_bytes, timeout or max_attempts.
+// batch, batch_bytes, workers, buffer, buffer_bytes, timeout, max_attempts,
+// trouble_after or reject_after.
 // The error says what is wrong with the text.
 func (s *Sink) Set(name, text string) error { return setText(sinkFields(), s, name, text) }
 
@@ -60,6 +65,8 @@ func sinkFields() []field[Sink] {
 		value("buffer_bytes", size(1<<10, 1<<32), func(s *Sink) *int { return &s.BufferBytes }),
 		value("timeout", duration(10*time.Millisecond, time.Hour), func(s *Sink) *time.Duration { return &s.Timeout }),
 		value("max_attempts", attempts, func(s *Sink) *int { return &s.MaxAttempts }),
+		value("trouble_after", troubleAfter, func(s *Sink) *int { return &s.TroubleAfter }),
+		value("reject_after", rejectAfter, func(s *Sink) *time.Duration { return &s.RejectAfter }),
 		group("backoff", backoffFields(), func(s *Sink) *relay.Backoff { return &s.Backoff }),
 		group("reopen", backoffFields(), func(s *Sink) *relay.Backoff { return &s.Reopen }),
 	}
@@ -71,6 +78,24 @@ func backoffFields() []field[relay.Backoff] {
 		value("min", bounds, func(b *relay.Backoff) *time.Duration { return &b.Min }),
 		value("max", bounds, func(b *relay.Backoff) *time.Duration { return &b.Max }),
 	}
+}
+
+func troubleAfter(text string) (int, error) {
+	if text == "never" {
+		return -1, nil
+	}
+	value, err := number(1, 100_000)(text)
+	if err != nil {
+		err = fmt.Errorf("%w; or write never", err)
+	}
+	return value, err
+}
+
+func rejectAfter(text string) (time.Duration, error) {
+	if text == "0s" || text == "0" {
+		return -1, nil
+	}
+	return duration(10*time.Millisecond, time.Hour)(text)
 }
 
 func attempts(text string) (int, error) {

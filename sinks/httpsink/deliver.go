@@ -19,7 +19,8 @@ type call struct {
 	url    *url.URL
 	header http.Header
 	body   []byte
-	status *int // where the answer's status is noted; nil: nowhere
+	status *int   // where the answer's status is noted; nil: nowhere
+	of     string // the id of the message, or of the array
 }
 
 // deliver makes the request of one message.
@@ -37,7 +38,7 @@ func (s *Sink) orGiveUp(m sinks.Message, o sinks.Outcome) sinks.Outcome {
 	if !waits || s.giveUp == 0 || m.CreatedAt.IsZero() || time.Since(m.CreatedAt) < s.giveUp {
 		return o
 	}
-	return sinks.Fail(sinks.Reject, sinks.ReasonUnroutable, fmt.Sprintf("given up after %v: %s", s.giveUp, o.Detail))
+	return sinks.Fail(sinks.Reject, sinks.ReasonExhausted, fmt.Sprintf("given up after %v: %s", s.giveUp, o.Detail))
 }
 
 func (s *Sink) callOf(m sinks.Message) (c call, err error) {
@@ -48,6 +49,7 @@ func (s *Sink) callOf(m sinks.Message) (c call, err error) {
 	if err != nil {
 		return c, err
 	}
+	c.of = m.ID
 	c.header, err = s.header(m, event)
 	c.body = event.Payload
 	return c, err
@@ -60,7 +62,11 @@ func (s *Sink) make(ctx context.Context, r *round, c call) sinks.Outcome {
 	if err != nil {
 		return sinks.Fail(sinks.Unavailable, sinks.ReasonAuth, s.presentable(err.Error()))
 	}
-	return s.endpoints.call(ctx, r, c.url, func() sinks.Outcome { return s.exchange(ctx, c, token) })
+	o := s.endpoints.call(ctx, r, c.url, c.of, func() sinks.Outcome { return s.exchange(ctx, c, token) })
+	if s.endpoints != nil {
+		o.Destination = nameOf(c.url)
+	}
+	return o
 }
 
 func (s *Sink) exchange(ctx context.Context, c call, token string) sinks.Outcome {
@@ -125,6 +131,8 @@ func (s *Sink) authorize(ctx context.Context, header http.Header) (token string,
 // noAnswer is the outcome of a request without an answer.
 func (s *Sink) noAnswer(ctx, limited context.Context, arrived bool, detail string, err error) sinks.Outcome {
 	switch {
+	case errors.As(err, new(insideError)) && s.endpoints != nil:
+		return sinks.Fail(sinks.Reject, sinks.ReasonInvalid, detail) // the message's own choice
 	case errors.As(err, new(insideError)):
 		return sinks.Fail(sinks.Reject, sinks.ReasonRefused, detail)
 	case arrived && limited.Err() != nil:

@@ -97,6 +97,7 @@ func (s *Sink) arrayOf(pieces []piece, ids []string) call {
 		c.header[name] = values
 	}
 	id := arrayID(ids)
+	c.of = id
 	c.header.Set(headerID, percentEncode(id))
 	c.header.Set(headerCount, strconv.Itoa(len(pieces)))
 	s.sign(c.header, id, c.body)

@@ -18,6 +18,8 @@ type endpoint struct {
 	next   time.Time     // by the rate: not before
 
 	failures int           // in a row
+	refused  string        // the message that was refused last
+	refuses  bool          // closed since it refuses all
 	closings int           // in a row
 	until    time.Time     // closed so long; then one request tries it
 	why      sinks.Outcome // what closed it
@@ -82,22 +84,45 @@ func (e *endpoint) inTurn(now time.Time, least time.Duration, together int, last
 }
 
 // learn takes an outcome in, and returns what it is to the message: trouble of
-// the endpoint costs no attempt, if nothing can have arrived.
-func (e *endpoint) learn(o sinks.Outcome, now time.Time, longest time.Duration) sinks.Outcome {
+// the endpoint costs no attempt, if nothing can have arrived. What it refuses closes
+// it as any failure does, if it isn't the same message again and again.
+func (e *endpoint) learn(message string, o sinks.Outcome, now time.Time, longest time.Duration) sinks.Outcome {
 	switch o.Result {
-	case sinks.Delivered, sinks.Reject:
-		e.failures, e.closings, e.until = 0, 0, time.Time{}
+	case sinks.Delivered:
+		e.open()
 	case sinks.Unavailable:
 		e.failures++
 		e.close(o, now, longest)
 		return sinks.Postpone(o.Reason, o.Detail, e.until.Sub(now))
 	case sinks.Retry:
-		if e.failures++; e.failures >= mostFailures {
-			detail := fmt.Sprintf("the endpoint failed %d times in a row, lastly so: %s", e.failures, o.Detail)
-			e.close(sinks.Outcome{Reason: sinks.ReasonConnection, Detail: detail, RetryAfter: o.RetryAfter}, now, longest)
+		e.fail(o, now, longest)
+	case sinks.Reject:
+		if o.Reason == sinks.ReasonInvalid {
+			return o // it wasn't asked
+		}
+		if e.closings > 0 && !e.refuses {
+			e.open() // it answers
+		}
+		if again := e.refused == message; !again || e.refuses {
+			e.refused = message
+			e.refuses = e.fail(o, now, longest)
 		}
 	}
 	return o
+}
+
+func (e *endpoint) open() {
+	e.failures, e.closings, e.until, e.refused, e.refuses = 0, 0, time.Time{}, "", false
+}
+
+// fail counts a failure, and closes the endpoint if it is one too many.
+func (e *endpoint) fail(o sinks.Outcome, now time.Time, longest time.Duration) (closed bool) {
+	if e.failures++; e.failures < mostFailures {
+		return false
+	}
+	detail := fmt.Sprintf("the endpoint failed %d times in a row, lastly so: %s", e.failures, o.Detail)
+	e.close(sinks.Outcome{Reason: sinks.ReasonConnection, Detail: detail, RetryAfter: o.RetryAfter}, now, longest)
+	return true
 }
 
 func (e *endpoint) close(why sinks.Outcome, now time.Time, longest time.Duration) {

@@ -73,9 +73,9 @@ func (all *endpoints) mixed(batch []asked) bool {
 	return 0 < slow && slow < len(batch)
 }
 
-// call makes a request when its endpoint's turn has come, or says why it isn't
-// made now.
-func (all *endpoints) call(ctx context.Context, r *round, to *url.URL, request func() sinks.Outcome) sinks.Outcome {
+// call makes a request for a message when its endpoint's turn has come, or says why
+// it isn't made now.
+func (all *endpoints) call(ctx context.Context, r *round, to *url.URL, message string, request func() sinks.Outcome) sinks.Outcome {
 	if all == nil {
 		return request()
 	}
@@ -90,6 +90,7 @@ func (all *endpoints) call(ctx context.Context, r *round, to *url.URL, request f
 		return all.leave(turn, cancelled)
 	}
 	turn.begin()
+	turn.message = message
 	return all.leave(turn, request())
 }
 

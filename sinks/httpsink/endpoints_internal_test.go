@@ -29,7 +29,7 @@ func (c *callers) call(host string, answer func() sinks.Outcome) sinks.Outcome {
 }
 
 func (c *callers) in(r *round, host string, answer func() sinks.Outcome) sinks.Outcome {
-	return c.all.call(c.t.Context(), r, &url.URL{Scheme: "http", Host: host}, answer)
+	return c.all.call(c.t.Context(), r, &url.URL{Scheme: "http", Host: host}, "", answer)
 }
 
 func answers(o sinks.Outcome) func() sinks.Outcome { return func() sinks.Outcome { return o } }
@@ -151,8 +151,15 @@ func TestFailuresInARowCloseAnEndpoint(t *testing.T) {
 		time.Sleep(time.Minute)
 		for range 10 {
 			if o := c.call("rejects", answers(sinks.Fail(sinks.Reject, sinks.ReasonRefused, "422"))); o.Result != sinks.Reject {
-				t.Errorf("what the endpoint refuses is no failure of it: %+v", o)
+				t.Errorf("one message that the endpoint refuses is no failure of it: %+v", o)
 			}
+		}
+		to := &url.URL{Scheme: "http", Host: "login"}
+		for n := range mostFailures {
+			c.all.call(t.Context(), &round{began: time.Now()}, to, fmt.Sprint(n), answers(sinks.Fail(sinks.Reject, sinks.ReasonRefused, "401")))
+		}
+		if o := c.call("login", answers(delivered)); !isPostponed(o, sinks.ReasonConnection) {
+			t.Errorf("an endpoint that refuses one message after the other is asked again: %+v", o)
 		}
 	})
 }
@@ -306,10 +313,10 @@ func TestATurnIsGivenUp(t *testing.T) {
 		group.Go(func() { c.call("h", after(500*time.Millisecond, delivered)) })
 		synctest.Wait()
 		group.Go(func() {
-			if o := c.all.call(ctx, &round{began: time.Now()}, &url.URL{Scheme: "http", Host: "h"}, answers(delivered)); o != cancelled {
+			if o := c.all.call(ctx, &round{began: time.Now()}, &url.URL{Scheme: "http", Host: "h"}, "", answers(delivered)); o != cancelled {
 				t.Errorf("one whose context ends while it waits for the endpoint: %+v", o)
 			}
-			if o := c.all.call(ctx, &round{began: time.Now()}, &url.URL{Scheme: "http", Host: "other"}, answers(delivered)); o != cancelled {
+			if o := c.all.call(ctx, &round{began: time.Now()}, &url.URL{Scheme: "http", Host: "other"}, "", answers(delivered)); o != cancelled {
 				t.Errorf("one whose context has ended: %+v", o)
 			}
 		})

@@ -165,7 +165,7 @@ func TestGivingUpOnAnEndpoint(t *testing.T) {
 	for age, want := range map[time.Duration]sinks.Result{0: sinks.Unsent, 59 * time.Minute: sinks.Unsent, 61 * time.Minute: sinks.Reject} {
 		m.CreatedAt = time.Now().Add(-age)
 		o := sendOne(t, sink, m)
-		if o.Result != want || want == sinks.Reject && (o.Reason != sinks.ReasonUnroutable || !strings.HasPrefix(o.Detail, "given up after 1h0m0s: dial tcp")) {
+		if o.Result != want || want == sinks.Reject && (o.Reason != sinks.ReasonExhausted || !strings.HasPrefix(o.Detail, "given up after 1h0m0s: dial tcp")) {
 			t.Errorf("after %v: %+v, want %v", age, o, want)
 		}
 	}

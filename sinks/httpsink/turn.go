@@ -13,6 +13,8 @@ type turn struct {
 	to    *endpoint
 	slow  bool
 	began time.Time
+
+	message string // its id
 }
 
 var cancelled = sinks.Fail(sinks.Unsent, sinks.ReasonCancelled, "")
@@ -122,5 +124,5 @@ func (all *endpoints) leave(t *turn, o sinks.Outcome) sinks.Outcome {
 		return o
 	}
 	e.moved, e.took = now, now.Sub(t.began)
-	return e.learn(o, now, all.longest)
+	return e.learn(t.message, o, now, all.longest)
 }

@@ -1,0 +1,341 @@
+package relay
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/rowrelay/rowrelay/sinks"
+)
+
+// trouble is what failed at one destination since it last took a message. What
+// fails for many keys in a row is no message's fault: then nothing is charged or
+// parked, and where the destination is the sink's only one the sink is paused and
+// tried with one message after the other, until one is delivered.
+//
+// A message alone is judged by its own answers. But the first of an outage looks
+// just like it: so a refusal doesn't count before it was repeated by a send that
+// began after another message was delivered, or for RejectAfter. Until then the
+// message is set aside, and its key waits.
+type trouble struct {
+	failing map[failing]struct{}
+	fresh   int               // of them: whose message had not failed before
+	charged map[int64]charged // attempts, by the row's id, that are given back if it is trouble
+	known   bool              // it is the destination's trouble
+	tries   int               // in vain, since it is known
+}
+
+// failing is a key, or without one a message, that fails.
+type failing struct {
+	key string
+	id  int64
+}
+
+// charged is how many attempts a message was charged, and when: up to which turn
+// of its outlet.
+type charged struct {
+	attempts int
+	turn     int64
+}
+
+// refusal is what is known of a message whose refusal doesn't count yet.
+type refusal struct {
+	destination string
+	since       time.Time
+	turn        int64 // sends up to this one had begun
+	asked       int   // how often it was asked again since others were delivered
+	enough      int   // then the next refusal counts
+	beside      bool  // says nothing of its destination: others were delivered at about the same time
+	counts      bool  // the next refusal does
+}
+
+// roundsOfTrouble is how often a message is asked again, after others were
+// delivered, that was refused with all others: one of these that slips through
+// in the midst of an outage must not condemn the rest.
+const roundsOfTrouble = 3
+
+// knownBad says how many times as many keys it takes where their messages had
+// failed before, while others did not: in a quiet hour such are all there is.
+const knownBad = 10
+
+// mostTroubles bounds the destinations of a sink of which it is known what fails.
+const mostTroubles = 10_000
+
+func (o *outlet) troubleOf(destination string) *trouble {
+	t := o.troubles[destination]
+	if t == nil {
+		for other := range o.troubles { // any one but the sink's own
+			if len(o.troubles) < mostTroubles {
+				break
+			}
+			if other != "" {
+				delete(o.troubles, other)
+			}
+		}
+		t = &trouble{failing: map[failing]struct{}{}, charged: map[int64]charged{}}
+		o.troubles[destination] = t
+	}
+	return t
+}
+
+// inTrouble says that the sink as a whole is paused since everything fails.
+func (o *outlet) inTrouble() bool {
+	t := o.troubles[""]
+	return t != nil && t.known
+}
+
+// countsAgainst says that an outcome may be the destination's trouble: it is not
+// where the sink found the message invalid by itself.
+func (it *item) countsAgainst(outcome *sinks.Outcome) bool {
+	failed := outcome.Result == sinks.Retry || outcome.Result == sinks.Reject && !isFinal(outcome)
+	return failed && !it.firstDoubt(outcome)
+}
+
+// isFinal says that no destination has a part in the refusal.
+func isFinal(outcome *sinks.Outcome) bool {
+	return outcome.Reason == sinks.ReasonInvalid || outcome.Reason == sinks.ReasonExhausted || outcome.Reason == sinks.ReasonCrash
+}
+
+func failingOf(it *item) failing {
+	if it.row.Message.Key == "" {
+		return failing{id: it.row.ID}
+	}
+	return failing{key: it.row.Message.Key}
+}
+
+// watch counts what failed in a row at each destination, before anything is done
+// about the outcomes of a batch.
+func (e *engine) watch(o *outlet, j job, outcomes []sinks.Outcome) {
+	var worked map[string]bool // and whether it had been in trouble
+	var failed map[string]*sinks.Outcome
+	for i, it := range j.batch {
+		outcome := &outcomes[i]
+		switch {
+		case outcome.Result == sinks.Delivered && len(o.troubles) > 0:
+			if t := o.troubles[outcome.Destination]; t != nil && (outcome.Destination != "" || o.circuit.state == circuitUp) {
+				if worked == nil {
+					worked = map[string]bool{}
+				}
+				worked[outcome.Destination] = e.works(o, t, outcome.Destination, j.turn) || worked[outcome.Destination]
+			}
+		case it.countsAgainst(outcome) && o.options.TroubleAfter > 0:
+			if failed == nil {
+				failed = map[string]*sinks.Outcome{}
+			}
+			failed[outcome.Destination] = outcome
+			o.troubleOf(outcome.Destination).fail(it)
+		}
+	}
+	for destination, ended := range worked {
+		e.reconsider(o, destination, j.turn, ended)
+		if t := o.troubles[destination]; len(t.failing)+len(t.charged)+len(o.refused) == 0 && failed[destination] == nil {
+			delete(o.troubles, destination)
+		}
+	}
+	for destination, outcome := range failed {
+		e.recognise(o, o.troubles[destination], *outcome)
+	}
+}
+
+// fail counts a message that failed, once for each key. One that is refused since
+// others were delivered says nothing of its destination.
+func (t *trouble) fail(it *item) {
+	name := failingOf(it)
+	if _, counted := t.failing[name]; counted || t.known || it.refusal != nil && it.refusal.beside {
+		return
+	}
+	t.failing[name] = struct{}{}
+	if it.row.Attempts == 0 || t.charged[it.row.ID].attempts > 0 {
+		t.fresh++
+	}
+}
+
+// charge notes an attempt that is given back should it turn out to be trouble.
+func (t *trouble) charge(id, turn int64) {
+	t.charged[id] = charged{t.charged[id].attempts + 1, turn}
+}
+
+// works notes that a message was delivered by a send of this turn, and says whether
+// that ends a trouble.
+func (e *engine) works(o *outlet, t *trouble, destination string, turn int64) (ended bool) {
+	clear(t.failing)
+	t.fresh, t.tries = 0, 0
+	for id, c := range t.charged {
+		if c.turn < turn {
+			delete(t.charged, id)
+		}
+	}
+	ended, t.known = t.known, false
+	if ended && destination != "" {
+		e.options.Logger.Info("relay: a destination takes messages again", "relay", e.options.Name, "sink", o.name, "destination", destination)
+	}
+	return ended
+}
+
+// recognise says from which failure on it is the destination's trouble. What was
+// charged or held against messages meanwhile is not.
+func (e *engine) recognise(o *outlet, t *trouble, last sinks.Outcome) {
+	t.tries++
+	if limit := o.options.TroubleAfter; t.known || t.fresh < limit && len(t.failing) < knownBad*limit {
+		return
+	}
+	t.known, t.tries = true, 1
+	for id, c := range t.charged {
+		o.refunds[id] = c.attempts
+	}
+	clear(t.charged)
+	for _, it := range o.refused {
+		if it.refusal.destination == last.Destination {
+			it.refusal.withAll()
+		}
+	}
+	if last.Destination == "" {
+		return // judgeCircuit tells
+	}
+	if again, more := e.quieter.again("trouble " + o.name); again {
+		e.options.Logger.Warn("relay: a destination refuses everything, its messages wait and are charged nothing", "relay", e.options.Name,
+			"sink", o.name, "destination", last.Destination, "reason", string(last.Reason), "detail", loggable(last), "unsaid", more)
+	}
+}
+
+// refusesAll is the outcome for the sink whose destination is in trouble.
+func (o *outlet) refusesAll(last sinks.Outcome) sinks.Outcome {
+	last.Detail = fmt.Sprintf("the destination is in trouble: messages of %d keys or more failed in a row and none was delivered; the last answer: %s: %s",
+		min(o.options.TroubleAfter, len(o.troubles[""].failing)), last.Reason, loggable(last))
+	return last
+}
+
+// wait has a message of a destination in trouble wait, uncharged. In memory if it
+// can be: where all that there is room for was tried in vain, others have to come.
+// It says whether the item goes back to its queue.
+func (e *engine) wait(it *item, t *trouble, outcome sinks.Outcome) (back bool) {
+	o := it.outlet
+	if untried := o.roomy() || !o.queue.empty(); outcome.Destination == "" && untried {
+		it.refusedNow(outcome.Destination).withAll()
+		return e.keepAside(it)
+	}
+	e.putOff(it, outcome, it.row.Attempts, max(o.options.Reopen.Min, o.options.Reopen.draw(t.tries), outcome.RetryAfter))
+	return false
+}
+
+// refuse parks a message whose refusal counts, and sets others aside.
+func (e *engine) refuse(it *item, t *trouble, outcome sinks.Outcome) (back bool) {
+	o, now, r := it.outlet, time.Now(), it.refusal
+	if o.options.RejectAfter < 0 || t == nil || r != nil && (r.counts || now.Sub(r.since) >= o.options.RejectAfter) {
+		e.reject(it, outcome)
+		return false
+	}
+	r = it.refusedNow(outcome.Destination)
+	if _, counted := t.failing[failingOf(it)]; !counted {
+		r.beside = true
+	}
+	if !o.askAt.After(now) {
+		o.asks++
+		o.askAt = now.Add(o.options.Reopen.draw(o.asks))
+	}
+	o.askAt = earliest(o.askAt, r.since.Add(o.options.RejectAfter))
+	return e.keepAside(it)
+}
+
+// refusedNow notes a refusal that doesn't count.
+func (it *item) refusedNow(destination string) *refusal {
+	if it.refusal == nil {
+		it.refusal = &refusal{since: time.Now(), enough: 1}
+	}
+	it.refusal.destination, it.refusal.turn = destination, it.outlet.turn
+	return it.refusal
+}
+
+// withAll notes that it was refused as all others were.
+func (r *refusal) withAll() {
+	r.since, r.enough = time.Now(), roundsOfTrouble
+	r.counts, r.beside = r.asked >= r.enough, r.asked >= r.enough
+}
+
+// keepAside keeps an item, and with it its key, out of the queue. It says that the
+// item has to go back there all the same, where it can't stay in memory.
+func (e *engine) keepAside(it *item) (back bool) {
+	if !e.mayStay(it) {
+		return true
+	}
+	it.stage = inQueue
+	it.lane.pinned--
+	if it.key != nil {
+		it.key.add(it)
+		it.key.aside = it
+	}
+	it.outlet.refused = append(it.outlet.refused, it)
+	return false
+}
+
+// reconsider has messages asked again of which others of the same destination were
+// delivered since, by a send that began later; after a trouble all are.
+func (e *engine) reconsider(o *outlet, destination string, turn int64, all bool) {
+	var ready, rest []*item
+	for _, it := range o.refused {
+		r := it.refusal
+		since := r.destination == destination && r.turn < turn
+		if since {
+			r.asked++
+			r.counts = r.asked >= r.enough
+		}
+		r.beside = r.beside || r.counts || r.destination == destination && r.enough == 1
+		if since || all && destination == "" {
+			ready = append(ready, it)
+		} else {
+			rest = append(rest, it)
+		}
+	}
+	o.refused, o.asks = append(ready, rest...), 0
+	e.askAgain(o, len(ready))
+}
+
+// askAgain puts the first n of what was set aside before all else in the queue.
+func (e *engine) askAgain(o *outlet, n int) {
+	var again []queued
+	for _, it := range o.refused[:n] {
+		k := it.key
+		switch {
+		case k == nil && it.stage == inQueue:
+			again = append(again, queued{item: it})
+		case k != nil && k.aside == it:
+			k.aside = nil
+			if !k.queued && k.flying == 0 && len(k.items) > 0 {
+				k.queued = true
+				again = append(again, queued{key: k})
+			}
+		}
+	}
+	o.refused = slices.Delete(o.refused, 0, n)
+	o.queue.giveBack(again...)
+}
+
+// askRefused has messages asked again whose time has come. While all fails, that
+// is one, once everything else was tried.
+func (e *engine) askRefused(o *outlet, now time.Time) {
+	switch {
+	case len(o.refused) == 0:
+	case o.inTrouble():
+		if o.busy == 0 && o.queue.empty() {
+			e.askAgain(o, 1)
+		}
+	case !now.Before(o.askAt):
+		e.askAgain(o, len(o.refused))
+	}
+}
+
+// mostAtOnce is how many messages a batch may have.
+func (o *outlet) mostAtOnce() int {
+	if o.inTrouble() {
+		return 1
+	}
+	return o.options.Batch
+}
+
+// refund takes back what a message was charged before the trouble was known.
+func (o *outlet) refund(it *item) {
+	if n, owed := o.refunds[it.row.ID]; owed {
+		it.row.Attempts = max(0, it.row.Attempts-n)
+		delete(o.refunds, it.row.ID)
+	}
+}

@@ -1,0 +1,311 @@
+package relay_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/memstore"
+	"github.com/rowrelay/rowrelay/sinks"
+)
+
+// refusing is a sink whose calls overlap, and which answers everything alike
+// while its destination is in trouble.
+type refusing struct {
+	recorder
+	fan    *sinks.Fan
+	answer atomic.Pointer[sinks.Outcome]
+	bad    func(sinks.Message) bool // refused always
+	asked  atomic.Int64
+}
+
+func newRefusing() *refusing { return &refusing{fan: sinks.NewFan(8)} }
+
+func (r *refusing) Order() sinks.Order { return sinks.OrderPrefix }
+
+func (r *refusing) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome {
+	return r.fan.Send(ctx, batch, func(ctx context.Context, m sinks.Message) sinks.Outcome {
+		r.asked.Add(1)
+		time.Sleep(time.Duration(1+m.Sequence%5) * time.Millisecond)
+		if answer := r.answer.Load(); answer != nil {
+			return *answer
+		}
+		if r.bad != nil && r.bad(m) {
+			return sinks.Fail(sinks.Reject, sinks.ReasonRefused, "422 Unprocessable Entity")
+		}
+		return r.recorder.Send(ctx, []sinks.Message{m})[0]
+	})
+}
+
+// refusals are outages of every look, as outcomes.
+var refusals = map[string]sinks.Outcome{
+	"502":               sinks.Fail(sinks.Retry, sinks.ReasonServerError, "502 Bad Gateway"),
+	"408":               sinks.Fail(sinks.Retry, sinks.ReasonBusy, "408 Request Timeout"),
+	"hang":              sinks.Fail(sinks.Retry, sinks.ReasonTimeout, "no answer"),
+	"handler":           sinks.Fail(sinks.Retry, sinks.ReasonHandlerError, "dial tcp: connection refused"),
+	"401":               sinks.Fail(sinks.Reject, sinks.ReasonRefused, "401 Unauthorized"),
+	"413":               sinks.Fail(sinks.Reject, sinks.ReasonTooLarge, "413 Content Too Large"),
+	"unroutable":        sinks.Fail(sinks.Reject, sinks.ReasonUnroutable, "no queue"),
+	"503":               sinks.Fail(sinks.Unavailable, sinks.ReasonThrottled, "503 Service Unavailable"),
+	"of an endpoint":    {Result: sinks.Reject, Reason: sinks.ReasonRefused, Detail: "404 Not Found", Destination: "https://a.example"},
+	"an endpoint's 502": {Result: sinks.Retry, Reason: sinks.ReasonServerError, Detail: "502", Destination: "https://a.example"},
+}
+
+// TestWhatIsRefusedForAllIsTheDestinationsTrouble: ten minutes in which nothing is
+// accepted, from the beginning or in the midst of traffic, cost no message an
+// attempt; within thirty seconds all is delivered.
+func TestWhatIsRefusedForAllIsTheDestinationsTrouble(t *testing.T) {
+	t.Parallel()
+	for name, answer := range refusals {
+		for _, claim := range []relay.Claim{relay.ByLanes, relay.ByRows} {
+			for _, midst := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s by %s, in the midst %v", name, claim, midst), func(t *testing.T) {
+					t.Parallel()
+					synctest.Test(t, func(t *testing.T) { testRefusedForAll(t, answer, claim, midst) })
+				})
+			}
+		}
+	}
+}
+
+func testRefusedForAll(t *testing.T, answer sinks.Outcome, claim relay.Claim, midst bool) {
+	db, sink, watch := memstore.New(), newRefusing(), &downs{}
+	writeAll := func() {
+		for i := range 400 {
+			write(db, "orders", fmt.Sprint("k", i%200), 1)
+		}
+	}
+	if !midst {
+		sink.answer.Store(&answer)
+	}
+	writeAll()
+	_, stop := start(t, db.Store(), relay.Options{Claim: claim, Sinks: to(sink), Observer: watch})
+	written := 400
+	if midst {
+		time.Sleep(204 * time.Millisecond) // while some are under way
+		writeAll()
+		time.Sleep(20 * time.Millisecond)
+		sink.answer.Store(&answer)
+		written += 400
+	}
+	time.Sleep(time.Minute)
+	writeAll()
+	written += 400
+	time.Sleep(9 * time.Minute)
+	if counts := statusOf(t, db); counts[relay.StateError] > 0 {
+		t.Errorf("during the outage %v", counts)
+	}
+	if n := watch.n.Load(); n == 0 && answer.Destination == "" {
+		t.Error("the sink was never called down")
+	}
+	asked := sink.asked.Load()
+	sink.answer.Store(nil)
+	time.Sleep(30 * time.Second)
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+	if counts := statusOf(t, db); counts[relay.StateDone] != int64(written) {
+		t.Errorf("30 s after the outage %v, want %d done", counts, written)
+	}
+	for _, m := range sink.received {
+		if m.Attempt != 1 {
+			t.Fatalf("message %d was charged %d attempts", m.Sequence, m.Attempt-1)
+		}
+	}
+	if asked > int64(written)+400 && answer.Destination == "" {
+		t.Errorf("the sink was asked %d times", asked)
+	}
+	if claim == relay.ByLanes {
+		inOrder(t, sink.received)
+	}
+}
+
+// TestMessageAloneIsJudgedByItsOwnAnswers: one in fifty is refused, and parked
+// while the others go on; so is one that is alone in its table, after a while.
+func TestMessageAloneIsJudgedByItsOwnAnswers(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name   string
+		write  func(db *memstore.DB)
+		within time.Duration
+		parked int64
+	}{
+		{"among good ones", func(db *memstore.DB) {
+			for i := range 500 {
+				topic := "orders"
+				if i%50 == 20 {
+					topic = "bad"
+				}
+				write(db, topic, fmt.Sprint("k", i), 1)
+				time.Sleep(5 * time.Millisecond)
+			}
+		}, time.Second, 10},
+		{"alone", func(db *memstore.DB) { write(db, "bad", "k", 1) }, 7 * time.Second, 1},
+		{"a few alone", func(db *memstore.DB) { write(db, "bad", "", 4) }, 7 * time.Second, 4},
+		{"many in a batch of good ones", func(db *memstore.DB) {
+			for i := range 400 {
+				topic := "orders"
+				if i%20 == 10 {
+					topic = "bad"
+				}
+				write(db, topic, fmt.Sprint("k", i), 1)
+			}
+		}, 8 * time.Second, 20},
+		{"more than a few before a good one", func(db *memstore.DB) {
+			write(db, "bad", "", 20)
+			time.Sleep(20 * time.Second)
+			write(db, "orders", "", 5)
+		}, 40 * time.Second, 20},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				db, sink := memstore.New(), newRefusing()
+				sink.bad = func(m sinks.Message) bool { return m.Topic == "bad" }
+				_, stop := start(t, db.Store(), relay.Options{Sinks: to(sink)})
+				c.write(db)
+				time.Sleep(c.within)
+				if err := stop(); err != nil {
+					t.Error(err)
+				}
+				counts := statusOf(t, db)
+				if counts[relay.StateError] != c.parked || counts[relay.StatePending] > 0 || counts[relay.StateRetry] > 0 {
+					t.Errorf("%v, want %d parked and nothing waiting", counts, c.parked)
+				}
+			})
+		})
+	}
+}
+
+// TestDrainEndsThoughMessagesAreBad: what was refused alone is parked, and then
+// nothing is left.
+func TestDrainEndsThoughMessagesAreBad(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db, sink := memstore.New(), newRefusing()
+		sink.bad = func(m sinks.Message) bool { return m.Topic == "bad" }
+		for i := range 100 {
+			write(db, "orders", fmt.Sprint("k", i), 1)
+		}
+		write(db, "bad", "b", 1)
+		began := time.Now()
+		r, err := relay.New(db.Store(), relay.Options{Sinks: to(sink), Drain: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := r.Run(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(began); took > 8*time.Second {
+			t.Errorf("the drain took %v", took)
+		}
+		if counts := statusOf(t, db); counts[relay.StateDone] != 100 || counts[relay.StateError] != 1 {
+			t.Errorf("after the drain %v", counts)
+		}
+	})
+}
+
+// TestTroubleOfOneDestinationIsNoOthers: of two destinations behind one sink one
+// refuses everything; the other one's messages go on, and a bad one among them is
+// parked.
+func TestTroubleOfOneDestinationIsNoOthers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var healed atomic.Bool
+		sink := &recorder{order: sinks.OrderPrefix, answer: func(m sinks.Message) sinks.Outcome {
+			switch {
+			case m.Topic == "down" && !healed.Load():
+				return sinks.Outcome{Result: sinks.Reject, Reason: sinks.ReasonRefused, Detail: "401", Destination: "down"}
+			case m.Topic == "bad":
+				return sinks.Outcome{Result: sinks.Reject, Reason: sinks.ReasonRefused, Detail: "422", Destination: "up"}
+			}
+			return sinks.Outcome{Result: sinks.Delivered, Destination: strings.Replace(m.Topic, "bad", "up", 1)}
+		}}
+		db, watch := memstore.New(), &downs{}
+		_, stop := start(t, db.Store(), relay.Options{Sinks: to(sink), Observer: watch})
+		for i := range 600 {
+			write(db, "down", fmt.Sprint("d", i%50), 1)
+			write(db, "up", fmt.Sprint("u", i%50), 1)
+			if i == 300 {
+				write(db, "bad", "bad", 1)
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		time.Sleep(time.Second)
+		if n := len(sink.ids()); n != 600 {
+			t.Errorf("%d messages of the destination that is up were delivered, want 600", n)
+		}
+		if counts := statusOf(t, db); counts[relay.StateError] != 1 {
+			t.Errorf("%v, want one parked", counts)
+		}
+		if n := watch.n.Load(); n > 0 {
+			t.Errorf("the sink was called down %d times", n)
+		}
+		healed.Store(true)
+		time.Sleep(30 * time.Second)
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+		if n := len(sink.ids()); n != 1200 {
+			t.Errorf("%d messages were delivered in the end, want 1200", n)
+		}
+		inOrder(t, sink.received)
+	})
+}
+
+// TestRetriesBeforeTheTroubleWasKnownAreUncharged: keys that fail one after the
+// other are charged as messages are; once there are enough of them, they aren't.
+func TestRetriesBeforeTheTroubleWasKnownAreUncharged(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db, sink, said := memstore.New(), newRefusing(), &said{}
+		answer := refusals["502"]
+		sink.answer.Store(&answer)
+		_, stop := start(t, db.Store(), relay.Options{Sinks: to(sink), Observer: said})
+		for i := range 5 {
+			write(db, "orders", fmt.Sprint("k", i), 1)
+			time.Sleep(5 * time.Second)
+		}
+		sink.answer.Store(nil)
+		time.Sleep(time.Minute)
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+		if len(sink.received) != 5 {
+			t.Errorf("%d messages were delivered, want 5", len(sink.received))
+		}
+		for _, m := range sink.received {
+			if m.Attempt != 1 {
+				t.Errorf("message %d came as attempt %d", m.Sequence, m.Attempt)
+			}
+		}
+		if told := said.text(); !strings.Contains(told, "trouble") || !strings.Contains(told, "502 Bad Gateway") {
+			t.Errorf("the observer was told %q", told)
+		}
+	})
+}
+
+// said keeps why a sink was called down.
+type said struct {
+	relay.NoObserver
+	mu  sync.Mutex
+	why string
+}
+
+func (s *said) SinkDown(_ string, reason sinks.Reason, detail string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.why = string(reason) + ": " + detail
+}
+
+func (s *said) text() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.why
+}

@@ -1,0 +1,155 @@
+package relay
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"time"
+)
+
+// A settlement that the database refuses for good must not stop the others: with
+// them unmarked, all that was delivered would be sent again and again. So one that
+// fails while the database answers otherwise is halved until the row is alone, and
+// that one is written without its texts: what can't be stored is mostly a text of
+// elsewhere. If this is refused, too, the row is set aside: it stays in memory, is
+// not sent again by this relay, and is tried now and then.
+
+const (
+	// mostUnwritable in a row are set aside with nothing written between; more are
+	// no trouble of rows.
+	mostUnwritable = 10
+
+	// aloneEnough times a row is refused alone before anything is done about it: a
+	// connection that breaks now and then must not put it behind those after it.
+	aloneEnough = 3
+
+	// unwritablePause is what a row that was set aside waits before it is tried
+	// again.
+	unwritablePause = 30 * time.Second
+
+	// unwritableText stands for an error's text that the database can't store.
+	unwritableText = "(the database refused to store this error's text; the relay's log may have it)"
+)
+
+// narrow looks for the row because of which n of them could not be written. It
+// waits until the database has answered something else since: where it is not
+// there, or busy, no row is to blame.
+func (e *engine) narrow(q *unsettled, n int, err error) {
+	if isUnreachable(err) {
+		q.failed = 0
+		return
+	}
+	if q.failed != n {
+		q.failed, q.since = n, e.pulse.now()
+		return
+	}
+	if e.pulse.reached.Load() <= q.since {
+		return
+	}
+	q.failed = 0
+	if q.most = max(1, n/2); n > 1 {
+		q.failures, q.alone = 1, 0
+		return
+	}
+	if q.alone++; q.alone%aloneEnough == 0 {
+		e.refused(q, err)
+	}
+}
+
+func isUnreachable(err error) bool {
+	for _, known := range []error{ErrBusy, context.Canceled, context.DeadlineExceeded, driver.ErrBadConn, io.EOF, io.ErrUnexpectedEOF, net.ErrClosed} {
+		if errors.Is(err, known) {
+			return true
+		}
+	}
+	_, network := errors.AsType[net.Error](err)
+	return network
+}
+
+// failing says that outcomes could not be written lately.
+func (s *settling) failing() bool {
+	for i := range s.queues {
+		if s.queues[i].failures > 0 || s.queues[i].most > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// wrote lets settlements grow again.
+func (q *unsettled) wrote() {
+	q.flying, q.failures, q.failed, q.alone = 0, 0, 0, 0
+	if q.most *= 2; q.most >= settleBatch {
+		q.most = 0
+	}
+}
+
+// refused deals with the first row of a queue, which was refused though it was
+// alone.
+func (e *engine) refused(q *unsettled, err error) {
+	it, settlement := q.pending.items[0], &q.pending.settlements[0]
+	if settlement.Receipt != "" || settlement.Error != "" && settlement.Error != unwritableText {
+		e.options.Logger.Warn("relay: the database refuses an outcome, which is written without its texts", "relay", e.options.Name,
+			"id", it.row.Message.ID, "state", string(settlement.State), "text", settlement.Error, "receipt", settlement.Receipt, "error", err)
+		if settlement.Receipt = ""; settlement.Error != "" {
+			settlement.Error = unwritableText
+		}
+		return
+	}
+	if e.settle.inARow >= mostUnwritable {
+		return
+	}
+	e.settle.inARow++
+	q.pending.moveTo(&e.settle.unwritable, 1)
+	q.failures, q.most, q.alone = 1, 0, 0
+	e.settle.tryAt = time.Now().Add(unwritablePause)
+	it.unwritable = true
+	if it.outlet != nil { // its place in memory is free for others
+		it.outlet.settling--
+		it.outlet.release(it)
+		it.outlet = nil
+	}
+	e.tellUnwritable(err)
+	e.options.Observer.Failed("settle refused", err)
+	e.options.Logger.Error("relay: the database refuses an outcome for good, which is set aside: its message will come again when the relay has ended", "relay", e.options.Name,
+		"row", it.row.ID, "id", it.row.Message.ID, "topic", it.row.Message.Topic, "state", string(settlement.State), "error", err)
+}
+
+// tellUnwritable has Healthy say what could not be written.
+func (e *engine) tellUnwritable(err error) {
+	n := len(e.settle.unwritable.items)
+	if n == 0 {
+		e.pulse.unwritable.Store(nil)
+		return
+	}
+	text := fmt.Sprintf("the database refuses to store what became of %d messages: %v", n, err)
+	e.pulse.unwritable.Store(&text)
+}
+
+// tryUnwritable tries one of the rows again that were set aside.
+func (e *engine) tryUnwritable(now time.Time) {
+	s := &e.settle
+	if s.trying || len(s.unwritable.items) == 0 || now.Before(s.tryAt) {
+		return
+	}
+	s.trying = true
+	job := settleJob{again: true}
+	s.unwritable.moveTo(&job.verdicts, 1)
+	e.settles <- job
+}
+
+// afterTry puts a row aside once more, or is glad.
+func (e *engine) afterTry(result *settleResult) {
+	s := &e.settle
+	s.trying, s.tryAt = false, time.Now()
+	if result.err == nil {
+		e.written(*result)
+	} else {
+		result.moveTo(&s.unwritable, 1)
+		s.tryAt = s.tryAt.Add(unwritablePause)
+	}
+	e.tellUnwritable(result.err)
+}

@@ -1,0 +1,191 @@
+package relay_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/memstore"
+	"github.com/rowrelay/rowrelay/sinks"
+)
+
+// choosy is a store that refuses settlements for good.
+type choosy struct {
+	*memstore.Store
+	refuses func(relay.Settlement) bool
+	settles atomic.Int64
+}
+
+func (s *choosy) Settle(ctx context.Context, name string, keep bool, settlements []relay.Settlement) (relay.Settled, error) {
+	s.settles.Add(1)
+	for _, settlement := range settlements {
+		if s.refuses(settlement) {
+			return relay.Settled{}, errors.New("character with byte sequence 0xe2 0x86 0x92 has no equivalent in encoding LATIN1")
+		}
+	}
+	return s.Store.Settle(ctx, name, keep, settlements)
+}
+
+// TestTextThatTheDatabaseCannotStore: it is left out, and nothing else is held up.
+func TestTextThatTheDatabaseCannotStore(t *testing.T) {
+	t.Parallel()
+	for _, claim := range []relay.Claim{relay.ByLanes, relay.ByRows} {
+		t.Run(string(claim), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				db := memstore.New()
+				store := &choosy{Store: db.Store(), refuses: func(s relay.Settlement) bool { return strings.Contains(s.Error+s.Receipt, "→") }}
+				sink := &recorder{answer: func(m sinks.Message) sinks.Outcome {
+					switch {
+					case m.Sequence%40 == 7:
+						return sinks.Fail(sinks.Reject, sinks.ReasonRefused, "422: a → b")
+					case m.Sequence == 100:
+						return sinks.Ok("→")
+					}
+					return sinks.Ok("fine")
+				}}
+				for i := range 400 {
+					write(db, "orders", fmt.Sprint("k", i%100), 1)
+				}
+				r, stop := start(t, store, relay.Options{Claim: claim, Sinks: to(sink)})
+				time.Sleep(time.Minute)
+				write(db, "orders", "k1", 1)
+				time.Sleep(10 * time.Second)
+				if err := r.Healthy(); err != nil {
+					t.Error(err)
+				}
+				if err := stop(); err != nil {
+					t.Error(err)
+				}
+				if counts := statusOf(t, db); counts[relay.StateDone] != 391 || counts[relay.StateError] != 10 {
+					t.Errorf("%v, want 391 done and 10 parked", counts)
+				}
+				if n := len(sink.ids()); n != 391 {
+					t.Errorf("%d deliveries of 391 messages", n)
+				}
+				parked, _ := db.Store().List(t.Context(), relay.Filter{State: relay.StateError})
+				for _, p := range parked {
+					if !strings.Contains(p.LastError, "refused to store") {
+						t.Errorf("row %d is parked with %q", p.ID, p.LastError)
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestRowThatTheDatabaseRefuses: it is set aside, and said so; it isn't sent again,
+// others go on, and it is written when the database takes it.
+func TestRowThatTheDatabaseRefuses(t *testing.T) {
+	t.Parallel()
+	for _, claim := range []relay.Claim{relay.ByLanes, relay.ByRows} {
+		t.Run(string(claim), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				var healed atomic.Bool
+				db, sink, fails := memstore.New(), &recorder{}, &failures{}
+				store := &choosy{Store: db.Store(), refuses: func(s relay.Settlement) bool { return s.ID%100 == 50 && !healed.Load() }}
+				for i := range 300 {
+					write(db, "orders", fmt.Sprint("k", i%100), 1)
+				}
+				r, stop := start(t, store, relay.Options{Claim: claim, Sinks: to(sink), Observer: fails})
+				for range 100 {
+					time.Sleep(2 * time.Second)
+					write(db, "orders", "k7", 1)
+				}
+				time.Sleep(5 * time.Second)
+				if err := r.Healthy(); err == nil || !strings.Contains(err.Error(), "LATIN1") || !strings.Contains(err.Error(), " 4 messages") {
+					t.Errorf("healthy: %v", err)
+				}
+				if counts := statusOf(t, db); counts[relay.StateDone] != 396 {
+					t.Errorf("%v, want 396 done", counts)
+				}
+				if n := len(sink.ids()); n != 400 {
+					t.Errorf("%d deliveries of 400 messages", n)
+				}
+				if n := fails.refused.Load(); n != 4 {
+					t.Errorf("the observer was told of %d", n)
+				}
+				healed.Store(true)
+				time.Sleep(time.Minute)
+				if err := r.Healthy(); err != nil {
+					t.Errorf("in the end: %v", err)
+				}
+				if err := stop(); err != nil {
+					t.Error(err)
+				}
+				if counts := statusOf(t, db); counts[relay.StateDone] != 400 {
+					t.Errorf("%v, want all done", counts)
+				}
+			})
+		})
+	}
+}
+
+// failures counts outcomes that were set aside.
+type failures struct {
+	relay.NoObserver
+	refused atomic.Int64
+}
+
+func (f *failures) Failed(stage string, _ error) {
+	if stage == "settle refused" {
+		f.refused.Add(1)
+	}
+}
+
+// TestDatabaseThatTakesNoOutcomeSetsFewAside: where all is refused, as on a full
+// disk, no row is to blame: few are set aside, nothing is sent without a bound, and
+// all is written in the end.
+func TestDatabaseThatTakesNoOutcomeSetsFewAside(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var healed atomic.Bool
+		db, sink, fails := memstore.New(), &recorder{}, &failures{}
+		store := &choosy{Store: db.Store(), refuses: func(relay.Settlement) bool { return !healed.Load() }}
+		for i := range 20_000 {
+			write(db, "orders", fmt.Sprint("k", i%100), 1)
+		}
+		_, stop := start(t, store, relay.Options{Sinks: to(sink)})
+		time.Sleep(10 * time.Minute)
+		if n := len(sink.ids()); n > 8000 {
+			t.Errorf("%d were sent with nothing written", n)
+		}
+		if n := fails.refused.Load(); n > 10 {
+			t.Errorf("%d were set aside", n)
+		}
+		healed.Store(true)
+		time.Sleep(10 * time.Minute)
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+		if counts := statusOf(t, db); counts[relay.StateDone] != 20_000 || len(sink.ids()) != 20_000 {
+			t.Errorf("%v after %d deliveries, want 20,000 of both", counts, len(sink.ids()))
+		}
+	})
+}
+
+// TestStopWithARowThatTheDatabaseRefuses tells that its message will come again.
+func TestStopWithARowThatTheDatabaseRefuses(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db, sink := memstore.New(), &recorder{}
+		store := &choosy{Store: db.Store(), refuses: func(s relay.Settlement) bool { return s.ID == 3 }}
+		write(db, "orders", "k", 10)
+		_, stop := start(t, store, relay.Options{Sinks: to(sink)})
+		time.Sleep(20 * time.Second)
+		began := time.Now()
+		if err := stop(); err == nil || !strings.Contains(err.Error(), "1 outcomes not written back") {
+			t.Errorf("stop: %v", err)
+		}
+		if took := time.Since(began); took > 10*time.Second {
+			t.Errorf("the stop took %v", took)
+		}
+	})
+}
