@@ -16,9 +16,9 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// refusing is a sink that takes its time, and fails each message of a key that
+// failingKeys is a sink that takes its time, and fails each message of a key that
 // begins with "bad", until it is healed. It checks the order of every key.
-type refusing struct {
+type failingKeys struct {
 	t       *testing.T
 	written func(id int64) time.Time
 
@@ -32,15 +32,15 @@ type refusing struct {
 	attempts int
 }
 
-func newRefusing(t *testing.T) *refusing {
-	return &refusing{t: t, first: map[string]int64{}, last: map[string]int64{}}
+func newFailingKeys(t *testing.T) *failingKeys {
+	return &failingKeys{t: t, first: map[string]int64{}, last: map[string]int64{}}
 }
 
-func (s *refusing) Open(context.Context) error  { return nil }
-func (s *refusing) Close(context.Context) error { return nil }
-func (s *refusing) Order() sinks.Order          { return sinks.OrderPrefix }
+func (s *failingKeys) Open(context.Context) error  { return nil }
+func (s *failingKeys) Close(context.Context) error { return nil }
+func (s *failingKeys) Order() sinks.Order          { return sinks.OrderPrefix }
 
-func (s *refusing) Send(_ context.Context, batch []sinks.Message) []sinks.Outcome {
+func (s *failingKeys) Send(_ context.Context, batch []sinks.Message) []sinks.Outcome {
 	time.Sleep(5*time.Millisecond + time.Duration(len(batch))*time.Millisecond)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -75,13 +75,13 @@ func (s *refusing) Send(_ context.Context, batch []sinks.Message) []sinks.Outcom
 	return outcomes
 }
 
-func (s *refusing) counts() (good, bad, attempts int, latest time.Duration) {
+func (s *failingKeys) counts() (good, bad, attempts int, latest time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.good, s.bad, s.attempts, s.latest
 }
 
-func (s *refusing) heal() {
+func (s *failingKeys) heal() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.healed = true
@@ -107,7 +107,7 @@ func TestFailingKeysHoldUpNoOthers(t *testing.T) {
 		minutes = 25
 	}
 	synctest.Test(t, func(t *testing.T) {
-		db, sink := memstore.New(), newRefusing(t)
+		db, sink := memstore.New(), newFailingKeys(t)
 		_, stop := start(t, db.Store(), relay.Options{Sinks: map[string]relay.SinkOptions{"main": {Sink: sink, MaxAttempts: -1}}})
 		wantBad := 0
 		for second := range 60 * minutes {
@@ -157,7 +157,7 @@ func TestTakeoverOfAMillionHeldKeys(t *testing.T) {
 		n = 60_000
 	}
 	synctest.Test(t, func(t *testing.T) {
-		db, sink := memstore.New(), newRefusing(t)
+		db, sink := memstore.New(), newFailingKeys(t)
 		retryKeys(t, db, n, time.Hour, func(i int) string { return fmt.Sprint("bad", i) })
 		const followers, good = 2_000, 2_000
 		for i := range followers {

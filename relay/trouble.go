@@ -21,6 +21,7 @@ type trouble struct {
 	failing map[failing]struct{}
 	fresh   int               // of them: whose message had not failed before
 	charged map[int64]charged // attempts, by the row's id, that are given back if it is trouble
+	worked  time.Time         // a message was delivered, or the first one failed
 	known   bool              // it is the destination's trouble
 	tries   int               // in vain, since it is known
 }
@@ -54,9 +55,13 @@ type refusal struct {
 // in the midst of an outage must not condemn the rest.
 const roundsOfTrouble = 3
 
-// knownBad says how many times as many keys it takes where their messages had
-// failed before, while others did not: in a quiet hour such are all there is.
-const knownBad = 10
+// Of keys whose messages had failed before, while others did not, it takes knownBad
+// times as many, and knownBadFor without a success: in a quiet hour such are all
+// there is, and when many are due at once all that there is for a moment.
+const (
+	knownBad    = 10
+	knownBadFor = 5 * time.Second
+)
 
 // mostTroubles bounds the destinations of a sink of which it is known what fails.
 const mostTroubles = 10_000
@@ -72,7 +77,7 @@ func (o *outlet) troubleOf(destination string) *trouble {
 				delete(o.troubles, other)
 			}
 		}
-		t = &trouble{failing: map[failing]struct{}{}, charged: map[int64]charged{}}
+		t = &trouble{failing: map[failing]struct{}{}, charged: map[int64]charged{}, worked: time.Now()}
 		o.troubles[destination] = t
 	}
 	return t
@@ -159,7 +164,7 @@ func (t *trouble) charge(id, turn int64) {
 // that ends a trouble.
 func (e *engine) works(o *outlet, t *trouble, destination string, turn int64) (ended bool) {
 	clear(t.failing)
-	t.fresh, t.tries = 0, 0
+	t.fresh, t.tries, t.worked = 0, 0, time.Now()
 	for id, c := range t.charged {
 		if c.turn < turn {
 			delete(t.charged, id)
@@ -176,7 +181,8 @@ func (e *engine) works(o *outlet, t *trouble, destination string, turn int64) (e
 // charged or held against messages meanwhile is not.
 func (e *engine) recognise(o *outlet, t *trouble, last sinks.Outcome) {
 	t.tries++
-	if limit := o.options.TroubleAfter; t.known || t.fresh < limit && len(t.failing) < knownBad*limit {
+	limit := o.options.TroubleAfter
+	if t.known || t.fresh < limit && (len(t.failing) < knownBad*limit || time.Since(t.worked) < knownBadFor) {
 		return
 	}
 	t.known, t.tries = true, 1
