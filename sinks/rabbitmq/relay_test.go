@@ -1,0 +1,117 @@
+package rabbitmq_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"testing"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/rowrelay/rowrelay/outbox"
+	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/memstore"
+	"github.com/rowrelay/rowrelay/sinks"
+	"github.com/rowrelay/rowrelay/sinks/rabbitmq"
+)
+
+// TestQueueThatTakesNothing: a queue that is full, or has lost its majority, nacks
+// what is published. No message is charged for it, and all are
+// delivered when it is over.
+func TestQueueThatTakesNothing(t *testing.T) {
+	t.Parallel()
+	b := theBroker(t)
+	queue, end := fullQueue(t, b)
+	db, watch := memstore.New(), &watch{told: make(chan string, 100), tried: make(chan struct{}, 1000)}
+	for i := range 200 {
+		db.Write(outbox.Message{Topic: queue, Key: fmt.Sprint("k", i)})
+	}
+	options := b.options()
+	options.RoutingKey = "{topic}"
+	sink, err := rabbitmq.New(options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	store := db.Store()
+	r, err := relay.New(store, relay.Options{Logger: slog.New(slog.DiscardHandler), Observer: watch, Sinks: map[string]relay.SinkOptions{"main": {
+		Sink: sink, Timeout: 500 * time.Millisecond, MaxAttempts: 2, Reopen: relay.Backoff{Min: 10 * time.Millisecond, Max: 100 * time.Millisecond},
+	}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	done := make(chan error, 1)
+	go func() { done <- r.Run(ctx) }()
+	t.Log(<-watch.told)
+	for range 5 {
+		<-watch.tried
+	}
+	if counts := countsOf(t, store); counts[relay.StateError]+counts[relay.StateDone]+counts[relay.StateRetry] > 0 {
+		t.Errorf("in trouble: %v", counts)
+	}
+	end()
+	for countsOf(t, store)[relay.StateDone] < 200 && ctx.Err() == nil {
+		<-time.After(10 * time.Millisecond)
+	}
+	if counts := countsOf(t, store); counts[relay.StateDone] != 200 {
+		t.Errorf("after it: %v, want 200 done", counts)
+	}
+	stop()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+// fullQueue is one that nacks until it is made anew.
+func fullQueue(t *testing.T, b *broker) (queue string, end func()) {
+	c := b.client(t)
+	queue = c.queue("classic", amqp.Table{"x-max-length": 1, "x-overflow": "reject-publish"})
+	if err := c.Publish("", queue, false, false, amqp.Publishing{Body: []byte("full")}); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		q, err := c.QueueInspect(queue)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if q.Messages == 1 {
+			break
+		}
+	}
+	return queue, func() {
+		if _, err := c.QueueDelete(queue, false, false, false); err != nil {
+			t.Error(err)
+		}
+		if _, err := c.QueueDeclare(queue, true, false, false, false, amqp.Table{"x-queue-type": "classic"}); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// watch tells when a sink is called down, and of each batch.
+type watch struct {
+	relay.NoObserver
+	told  chan string
+	tried chan struct{}
+}
+
+func (w *watch) SinkDown(_ string, reason sinks.Reason, detail string) {
+	w.told <- string(reason) + ": " + detail
+}
+
+func (w *watch) Sent(string, time.Duration, map[relay.Outcome]int) {
+	select {
+	case w.tried <- struct{}{}:
+	default:
+	}
+}
+
+func countsOf(t *testing.T, store relay.Operator) map[relay.State]int64 {
+	t.Helper()
+	status, err := store.Status(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return status.Counts
+}
