@@ -56,7 +56,7 @@ IF @own = 1 COMMIT TRANSACTION;
 SELECT @p1, CONVERT(bigint, 0), REPLACE(CONCAT(@@SERVERNAME, N'/', DB_ID(), N'/', CONVERT(nvarchar(128), SERVERPROPERTY(N'ComputerNamePhysicalNetBIOS')),
     N'/', CONVERT(nvarchar(20), SERVERPROPERTY(N'ProcessID')),
     N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE name = N'tempdb'),
-    N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE database_id = DB_ID())), N' ', N'_') WHERE @alive = 1;
+    N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE name = DB_NAME())), N' ', N'_') WHERE @alive = 1;
 --   1: r
 --   2: h
 --   3: 1
@@ -99,7 +99,7 @@ UPDATE l
 SET until = DATEADD(MILLISECOND, @p1 % 1000, DATEADD(SECOND, @p1 / 1000, SYSUTCDATETIME())), marks = CASE WHEN REPLACE(CONCAT(@@SERVERNAME, N'/', DB_ID(), N'/', CONVERT(nvarchar(128), SERVERPROPERTY(N'ComputerNamePhysicalNetBIOS')),
     N'/', CONVERT(nvarchar(20), SERVERPROPERTY(N'ProcessID')),
     N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE name = N'tempdb'),
-    N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE database_id = DB_ID())), N' ', N'_') = @p2 THEN g.marks ELSE l.marks END,
+    N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE name = DB_NAME())), N' ', N'_') = @p2 THEN g.marks ELSE l.marks END,
     crashes = CASE WHEN g.calm = 1 THEN 0 ELSE l.crashes END, journal = CASE WHEN g.calm = 1 THEN NULL ELSE l.journal END
 OUTPUT inserted.lane, inserted.fence, CONVERT(bigint, 0)
 FROM OPENJSON(@p3)
@@ -120,7 +120,7 @@ UPDATE l
 SET owner = NULL, until = NULL, marks = CASE WHEN REPLACE(CONCAT(@@SERVERNAME, N'/', DB_ID(), N'/', CONVERT(nvarchar(128), SERVERPROPERTY(N'ComputerNamePhysicalNetBIOS')),
     N'/', CONVERT(nvarchar(20), SERVERPROPERTY(N'ProcessID')),
     N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE name = N'tempdb'),
-    N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE database_id = DB_ID())), N' ', N'_') = @p1 THEN g.marks ELSE l.marks END, journal = NULL, crashes = 0
+    N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE name = DB_NAME())), N' ', N'_') = @p1 THEN g.marks ELSE l.marks END, journal = NULL, crashes = 0
 OUTPUT inserted.lane, inserted.fence, CONVERT(bigint, 0)
 FROM OPENJSON(@p2)
     WITH (lane smallint '$[0]', fence bigint '$[1]', marks nvarchar(max) '$[2]', calm bit '$[3]', journal nvarchar(max) '$[4]') AS g
