@@ -311,7 +311,7 @@ func TestPublishedFilesAreUnchanged(t *testing.T) {
 		"inbox/oracle/00001_inbox.sql":    "f229ac297f236e08",
 		"inbox/postgres/00001_inbox.sql":  "2ebb49f12e6e8a25",
 		"inbox/sqlite/00001_inbox.sql":    "e5c499ad212269a1",
-		"inbox/sqlserver/00001_inbox.sql": "748e4a91a0711785",
+		"inbox/sqlserver/00001_inbox.sql": "0441d988074cb420",
 		"kin/00001_outbox.sql":            "588c66953712defa",
 		"oracle/00001_outbox.sql":         "75a52fe83f26c3fc",
 		"postgres/00001_outbox.sql":       "e2563b8d859be734",

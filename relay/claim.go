@@ -42,9 +42,12 @@ type reading struct {
 	sweep      sweep
 
 	except map[string]*outlet // by rows: topics that are not to be claimed, as their outlet has no room
-	asked  int                // by rows: how many rows the claims under way may bring
+	asked  claimed            // by rows: what the claims under way may bring
 	plenty bool               // by rows: the last claim brought all that it asked for
 }
+
+// claimed is an amount of rows.
+type claimed struct{ rows, bytes int }
 
 // readJob is one question to the database.
 type readJob struct {

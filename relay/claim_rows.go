@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/rowrelay/rowrelay/outbox"
 )
 
 // rowsLane is the one lane of a relay that claims by rows: it stands for its
@@ -17,7 +19,18 @@ func (e *engine) beginRows() {
 	l.token = e.options.Name + "/" + randomHex(8)
 	e.lanes[rowsLane], e.sorted = l, nil
 	e.read.except = map[string]*outlet{}
+	e.read.rowBytes = unknownRowBytes
 }
+
+const (
+	// unknownRowBytes is assumed of rows before there was one: the first claim shall
+	// not be of thousands of large ones, which some databases read to know their size.
+	unknownRowBytes = 64 << 10
+
+	// slowRowBytes is assumed after a claim that failed: it may have taken too long for
+	// its rows.
+	slowRowBytes = 1 << 20
+)
 
 // claimRows claims as many rows as there is room for. While no sink is up it
 // claims nothing: others may be able to deliver.
@@ -27,15 +40,16 @@ func (e *engine) claimRows(now time.Time) (readJob, bool) {
 		e.read.fresh = e.read.fresh || again
 		return again
 	})
-	count := e.worthClaiming()
-	if count == 0 {
+	worth := e.worthClaiming()
+	if worth.rows == 0 {
 		return readJob{}, false
 	}
 	unprompted := e.read.polled
 	e.beginLook(now)
-	e.read.asked += count
+	e.read.asked.rows += worth.rows
+	e.read.asked.bytes += worth.bytes
 	return readJob{kind: readRows, claim: ClaimRequest{
-		Relay: e.options.Name, Token: e.lanes[rowsLane].token, TTL: e.options.Lease, Limit: count,
+		Relay: e.options.Name, Token: e.lanes[rowsLane].token, TTL: e.options.Lease, Limit: worth.rows, MaxBytes: worth.bytes,
 		Pick: e.options.Pick, Topics: e.options.Topics, Except: slices.Sorted(maps.Keys(e.read.except)),
 		Unprompted: unprompted,
 	}}, true
@@ -50,22 +64,35 @@ func (e *engine) mostReads() int {
 	return 1
 }
 
-// worthClaiming is how many rows are claimed now. Beside another claim it is none,
-// unless there was plenty and all would find room.
-func (e *engine) worthClaiming() int {
-	room := 0
-	if e.anyUp() {
-		room = e.mostRoom()
+// worthClaiming is what is claimed now. Beside another claim it is nothing, unless
+// there was plenty and all would find room. Of rows that are large it asks for no more
+// than will do: what a claim looks at and doesn't take, others miss meanwhile.
+func (e *engine) worthClaiming() claimed {
+	if !e.anyUp() {
+		return claimed{}
 	}
-	limit := readLimit / e.mostReads()
+	room := claimed{rows: e.mostRoom(), bytes: e.mostBytes()}
+	limit := claimed{rows: readLimit / e.mostReads(), bytes: min(room.bytes, readBytes/e.mostReads())}
+	limit.rows = min(limit.rows, limit.bytes/max(1, e.read.rowBytes)+1)
 	switch {
 	case e.read.under == 0 && e.read.fresh:
-		return min(room, limit)
-	case e.read.under > 0 && e.read.plenty && room >= e.read.asked+limit:
+		return claimed{min(room.rows, limit.rows), limit.bytes}
+	case e.read.under > 0 && e.read.plenty && room.rows >= e.read.asked.rows+limit.rows && room.bytes >= e.read.asked.bytes+limit.bytes:
 		return limit
 	default:
-		return 0
+		return claimed{}
 	}
+}
+
+// mostBytes is the room of the outlet that has most, in bytes of payload.
+func (e *engine) mostBytes() int {
+	most := 0
+	for _, o := range e.outlets {
+		if o.roomy() && o.circuit.state == circuitUp {
+			most = max(most, o.options.BufferBytes-o.bytes)
+		}
+	}
+	return most
 }
 
 // mergeRows takes claimed rows into memory, and gives back those for which
@@ -73,6 +100,10 @@ func (e *engine) worthClaiming() int {
 func (e *engine) mergeRows(job readJob, rows []Row) {
 	l := e.lanes[rowsLane]
 	late := time.Since(job.began) > e.options.Lease/2
+	brought := payloads(rows)
+	if len(rows) > 0 {
+		e.read.rowBytes = max(e.read.rowBytes, brought/len(rows))
+	}
 	for i := range rows {
 		row := &rows[i]
 		if old := l.known[row.ID]; old != nil && (old.stage == inQueue || old.stage == inFlight) {
@@ -81,6 +112,7 @@ func (e *engine) mergeRows(job readJob, rows []Row) {
 		o := e.outlets[e.routes.sink(row.Message.Topic)]
 		switch {
 		case row.Later:
+			row.Message = outbox.Message{ID: row.Message.ID} // nobody sends it
 			e.putAway(l, row)
 		case late || e.stopping.begun:
 			e.putBackClaim(l, row)
@@ -90,7 +122,7 @@ func (e *engine) mergeRows(job readJob, rows []Row) {
 			e.take(&item{row: *row, lane: l, outlet: o})
 		}
 	}
-	e.read.plenty = len(rows) == job.claim.Limit
+	e.read.plenty = len(rows) == job.claim.Limit || brought >= job.claim.MaxBytes
 	e.read.fresh = e.read.fresh || e.read.plenty
 	e.read.noDue = true // held rows are brought back by the janitor
 	e.countLook(len(rows) == 0)
@@ -106,8 +138,10 @@ func (e *engine) giveBack(l *lane, o *outlet, row *Row) {
 	e.putBackClaim(l, row)
 }
 
-// putBackClaim gives a claim back: others may have it.
+// putBackClaim gives a claim back: others may have it. Until that is written it keeps
+// nothing of the message, whose bytes no buffer counts, but its id.
 func (e *engine) putBackClaim(l *lane, row *Row) {
+	row.Message = outbox.Message{ID: row.Message.ID}
 	it := &item{row: *row, lane: l, stage: inSettle}
 	l.known[row.ID] = it
 	l.pinned++

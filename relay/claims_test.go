@@ -10,8 +10,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/rowrelay/rowrelay/outbox"
 	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/memstore"
+	"github.com/rowrelay/rowrelay/sinks"
 )
 
 // slowClaims has claims that take their time, and counts those under way.
@@ -19,6 +21,7 @@ type slowClaims struct {
 	*memstore.Store
 	atOnce    int
 	now, peak atomic.Int64
+	most      atomic.Int64 // bytes that one claim brought
 }
 
 func (s *slowClaims) AtOnce() relay.AtOnce { return relay.AtOnce{Claims: s.atOnce, Settles: 1} }
@@ -27,6 +30,11 @@ func (s *slowClaims) Claim(ctx context.Context, request relay.ClaimRequest) ([]r
 	s.peak.Store(max(s.peak.Load(), s.now.Add(1)))
 	defer s.now.Add(-1)
 	rows, err := s.Store.Claim(ctx, request)
+	bytes := 0
+	for _, row := range rows {
+		bytes += len(row.Message.Payload)
+	}
+	s.most.Store(max(s.most.Load(), int64(bytes)))
 	time.Sleep(20 * time.Millisecond)
 	return rows, err
 }
@@ -41,7 +49,7 @@ func TestClaimsAtOnce(t *testing.T) {
 	}{
 		"two":          {2, 9000, 0, 2},
 		"one":          {1, 9000, 0, 1},
-		"few rows":     {2, 900, 0, 1},
+		"few rows":     {2, 60, 0, 1},
 		"room for one": {2, 9000, 900, 1},
 		"three":        {3, 9000, 4000, 3},
 	} {
@@ -114,4 +122,62 @@ func TestClaimsArePromptedOrNot(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// Claims, also several at once, bring no more than 8 MiB, and than the buffer has room
+// for, beside the row that each of them ends with; and all is delivered.
+func TestClaimsKeepToBytes(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		atOnce, rows, size, buffer int
+		want                       int // rows that are claimed while nothing is delivered
+	}{
+		"one":                     {1, 200, 1 << 20, 0, 16},
+		"two":                     {2, 200, 1 << 20, 0, 16},
+		"small buffer":            {2, 50, 1 << 20, 2 << 20, 2},
+		"larger than the buffer":  {2, 20, 4 << 20, 1 << 20, 1},
+		"rows that don't fill it": {2, 100, 3 << 20, 8 << 20, 3},
+		"small rows":              {1, 3000, 1 << 10, 0, 3000},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				db := memstore.New()
+				payload := make([]byte, test.size)
+				for range test.rows {
+					db.Write(outbox.Message{Topic: "orders", Payload: payload})
+				}
+				sink := &gate{open: make(chan struct{})}
+				store := &slowClaims{Store: db.Store(), atOnce: test.atOnce}
+				_, stop := start(t, store, relay.Options{Claim: relay.ByRows, Lease: 2 * time.Second,
+					Sinks: map[string]relay.SinkOptions{"main": {Sink: sink, BufferBytes: test.buffer, Timeout: time.Hour}}})
+				time.Sleep(30 * time.Second)
+				if claimed := statusOf(t, db)[relay.StateClaimed]; claimed != int64(test.want) {
+					t.Errorf("%d rows of %d bytes are claimed, want %d", claimed, test.size, test.want)
+				}
+				if most := store.most.Load(); most > int64(8<<20/test.atOnce+test.size) {
+					t.Errorf("a claim brought %d bytes of rows of %d", most, test.size)
+				}
+				close(sink.open)
+				time.Sleep(5 * time.Minute)
+				if err := stop(); err != nil {
+					t.Error(err)
+				}
+				if n := len(sink.ids()); n != test.rows {
+					t.Errorf("%d deliveries of %d rows", n, test.rows)
+				}
+			})
+		})
+	}
+}
+
+// gate is a sink that delivers nothing until it is open.
+type gate struct {
+	recorder
+	open chan struct{}
+}
+
+func (g *gate) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome {
+	<-g.open
+	return g.recorder.Send(ctx, batch)
 }

@@ -84,7 +84,8 @@ func NewConsumer(store Store, options ConsumerOptions) (*Consumer, error) {
 // Wake makes a waiting Receive look for messages now.
 func (c *Consumer) Wake() { c.wake.wake() }
 
-// Receive claims up to n messages, and waits until there is one or the context
+// Receive claims up to n messages, and no more of them than 8 MiB of payload or one
+// message, and waits until there is one or the context
 // ends; then it returns the context's error, such as context.DeadlineExceeded.
 // Each delivery must be answered with Done, Retry or Park before its lease ends:
 // after that others may claim its message.
@@ -124,7 +125,7 @@ func (c *Consumer) claim(ctx context.Context, n int, polled bool) ([]*Delivery, 
 	token := c.options.Name + "/" + randomHex(8)
 	claimed := time.Now()
 	rows, err := c.store.Claim(ctx, ClaimRequest{
-		Relay: c.options.Name, Token: token, TTL: c.options.Lease, Limit: n, Pick: c.options.Pick, Topics: c.options.Topics,
+		Relay: c.options.Name, Token: token, TTL: c.options.Lease, Limit: n, MaxBytes: readBytes, Pick: c.options.Pick, Topics: c.options.Topics,
 		Unprompted: polled,
 	})
 	if err != nil {

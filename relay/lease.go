@@ -165,9 +165,7 @@ func (e *engine) afterLease(r leaseResult) {
 		e.stopping.left, e.stopping.leaveErr = true, r.err
 		return
 	}
-	if errors.Is(r.err, ErrOtherClaim) && !e.stopping.begun {
-		e.stopping.err = fmt.Errorf("stop the relay, which claims by %s: %w", e.options.Claim, r.err)
-		e.beginStop(time.Now())
+	if e.stopOtherClaim(r.err) {
 		return
 	}
 	if r.err != nil {
@@ -190,6 +188,17 @@ func (e *engine) afterLease(r leaseResult) {
 	e.balance(r.share)
 	e.options.Observer.LanesHeld(len(e.lanes), lost)
 	e.remindUnrouted()
+}
+
+// stopOtherClaim ends a relay that finds out, by whichever call, that the table was
+// changed to the other way of claiming while it was taken for dead.
+func (e *engine) stopOtherClaim(err error) bool {
+	if !errors.Is(err, ErrOtherClaim) || e.stopping.begun {
+		return false
+	}
+	e.stopping.err = fmt.Errorf("stop the relay, which claims by %s: %w", e.options.Claim, err)
+	e.beginStop(time.Now())
+	return true
 }
 
 // prolong moves the end of sending: well before the lease's own.

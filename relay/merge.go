@@ -392,7 +392,8 @@ func payloads(rows []Row) (bytes int) {
 // endRead lets go of what had to be remembered while the read was under way.
 func (e *engine) endRead(result readResult) {
 	e.read.under--
-	e.read.asked -= result.job.claim.Limit
+	e.read.asked.rows -= result.job.claim.Limit
+	e.read.asked.bytes -= result.job.claim.MaxBytes
 	for _, it := range e.read.ghosts {
 		e.bury(it)
 	}
@@ -431,6 +432,12 @@ func (e *engine) readFailed(result readResult) {
 	if result.job.kind == readSweep {
 		e.sweepFailed(result)
 		return
+	}
+	if e.stopOtherClaim(result.err) {
+		return
+	}
+	if result.job.kind == readRows {
+		e.read.rowBytes = max(e.read.rowBytes, slowRowBytes)
 	}
 	e.failed("read", result.err)
 	e.read.fresh, e.read.plenty = false, false

@@ -17,10 +17,15 @@ const (
 
 // ClaimRequest asks for rows.
 type ClaimRequest struct {
-	Relay  string
-	Token  string // unique to this run of the relay, or to this claim
-	TTL    time.Duration
-	Limit  int
+	Relay string
+	Token string // unique to this run of the relay, or to this claim
+	TTL   time.Duration
+	Limit int
+
+	// MaxBytes bounds the payload of what is claimed, if it is positive: no row is
+	// claimed after the one that reaches it. So one row is claimed at least.
+	MaxBytes int
+
 	Pick   Pick
 	Topics []string // only these; none means all
 	Except []string // none of these
@@ -30,7 +35,11 @@ type ClaimRequest struct {
 	Unprompted bool
 }
 
-// RowStore is the part of a Store that claims by rows.
+// RowStore is the part of a Store that claims by rows. Its methods, and a
+// settlement by token, change nothing of a table that has been changed to lanes
+// meanwhile: a relay may have been stopped while others did so. They return
+// [ErrOtherClaim] then, where there would have been something to do; a settlement
+// counts as fenced.
 type RowStore interface {
 	// Claim stamps up to Limit free rows with the token and returns them. Rows
 	// that another has locked are passed over.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -192,6 +193,44 @@ func TestRowsAreDeliveredAsTheyArePicked(t *testing.T) {
 		stop()
 		if got, want := fmt.Sprint(sink.ids()), "[3 6 9 2 5 8 1 4 7]"; got != want {
 			t.Errorf("delivered %s, want %s", got, want)
+		}
+	})
+}
+
+// A relay by rows whose table was changed to lanes, while it was taken for dead, finds
+// out by a claim before its next beat, and ends; nothing of the table has changed.
+func TestRowsRelayEndsWhenTheTableChanges(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db, sink := memstore.New(), &waiter{}
+		write(db, "orders", "", 5)
+		store := db.Store()
+		var changed atomic.Bool
+		store.Hooks.Fail = func(_ context.Context, op memstore.Op) error {
+			if changed.Load() && op == memstore.OpBeat {
+				return errors.New("no beat tells it")
+			}
+			return nil
+		}
+		r, err := relay.New(store, relay.Options{Name: "r", Claim: relay.ByRows, DrainTimeout: time.Second, Sinks: to(sink)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan error, 1)
+		go func() { done <- r.Run(t.Context()) }()
+		time.Sleep(time.Second)
+		changed.Store(true)
+		if err := db.Store().Leave(t.Context(), "r"); err != nil { // as if its time had ended
+			t.Fatal(err)
+		}
+		if err := db.Store().Adopt(t.Context(), relay.ByLanes); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-done; !errors.Is(err, relay.ErrOtherClaim) {
+			t.Errorf("Run returned %v, want %v", err, relay.ErrOtherClaim)
+		}
+		if counts := statusOf(t, db); counts[relay.StatePending] != 5 {
+			t.Errorf("at the end: %v, want 5 pending", counts)
 		}
 	})
 }

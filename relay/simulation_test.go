@@ -65,6 +65,8 @@ type world struct {
 	calm      bool
 	problems  []string
 
+	byRows bool // the table is claimed by rows, and so without order
+
 	writers, relays sync.WaitGroup
 	trace           []string
 	incidents       int // crashes and the like: without one no message comes twice
@@ -77,6 +79,7 @@ type course struct {
 	open    time.Duration // a transaction after each of its messages, at most
 	rest    time.Duration // between two transactions of a writer, at most
 	call    time.Duration // that a sink takes for a message, at most
+	change  bool          // from rows to lanes; without the sink that is exact, which needs lanes
 	steady  bool          // one relay keeps its lanes, and nobody reads again what it has passed
 }
 
@@ -108,6 +111,10 @@ func keysOf(first, every, n int) (keys []string) {
 }
 
 func simulate(t testing.TB, seed uint64, wrap func(relay.Store) relay.Store, spoil ...func(*relay.SinkOptions)) (problems []string) {
+	return simulateAs(t, seed, wrap, (*world).play, spoil...)
+}
+
+func simulateAs(t testing.TB, seed uint64, wrap func(relay.Store) relay.Store, play func(*world), spoil ...func(*relay.SinkOptions)) (problems []string) {
 	run := func(t *testing.T) {
 		random := rand.New(rand.NewPCG(seed, 7))
 		w := &world{
@@ -115,7 +122,7 @@ func simulate(t testing.TB, seed uint64, wrap func(relay.Store) relay.Store, spo
 			committed: map[string][]int64{}, topics: map[int64]string{}, loose: map[int64]bool{},
 			delivered: map[int64]int{}, lost: map[int64]bool{}, last: map[string]int64{}, downUntil: map[string]time.Time{}, downAs: map[string]sinks.Outcome{}, log: map[string]string{},
 		}
-		w.play()
+		play(w)
 		problems = w.problems
 		if wrap == nil && spoil == nil && len(problems) > 0 {
 			t.Errorf("seed %d: %d violations, the first: %s", seed, len(problems), problems[0])
@@ -252,7 +259,7 @@ func (w *world) commit(tx *memstore.Tx, written map[int64]outbox.Message) {
 	tx.Commit()
 	for id, m := range written {
 		w.topics[id] = m.Topic
-		w.loose[id] = m.Key == "" || !m.AvailableAt.IsZero()
+		w.loose[id] = m.Key == "" || !m.AvailableAt.IsZero() || w.byRows
 		ref := sinkOf(m.Topic) + "/" + m.Key
 		w.committed[ref] = append(w.committed[ref], id)
 	}
@@ -356,7 +363,7 @@ func (w *world) relay(name string, store relay.Store, dead chan struct{}) *relay
 	}
 	sink := func(of string, order sinks.Order) relay.SinkOptions {
 		var sink sinks.Sink = &unsteady{w: w, name: of, relay: name, dead: dead, order: order}
-		if _, able := store.(relay.Journaler); of == "c" && able {
+		if _, able := store.(relay.Journaler); of == "c" && able && !w.course.change {
 			sink = &exactly{unsteady: sink.(*unsteady)}
 		}
 		options := relay.SinkOptions{
@@ -371,8 +378,12 @@ func (w *world) relay(name string, store relay.Store, dead chan struct{}) *relay
 		}
 		return options
 	}
+	claim := relay.ByLanes
+	if w.isByRows() {
+		claim = relay.ByRows
+	}
 	r, err := relay.New(store, relay.Options{
-		Name: name, Lease: 6 * time.Second, DrainTimeout: 3 * time.Second, Logger: slog.New(slog.DiscardHandler),
+		Name: name, Claim: claim, Lease: 6 * time.Second, DrainTimeout: 3 * time.Second, Logger: slog.New(slog.DiscardHandler),
 		Sinks:  map[string]relay.SinkOptions{"a": sink("a", sinks.OrderNone), "b": sink("b", sinks.OrderPrefix), "c": sink("c", sinks.OrderPrefix)},
 		Routes: []relay.Route{{Prefix: "a.", Sink: "a"}, {Topic: "b.1", Sink: "b"}, {Prefix: "c.", Sink: "c"}},
 	})
@@ -571,6 +582,12 @@ func (w *world) incident() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.incidents++
+}
+
+func (w *world) isByRows() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.byRows
 }
 
 func (w *world) isCalm() bool {

@@ -74,7 +74,7 @@ func (d *demo) setUp(ctx context.Context) (err error) {
 	if d.folder, err = os.MkdirTemp("", "rowrelay-demo-"); err != nil {
 		return fmt.Errorf("make a folder for the demo: %w", err)
 	}
-	if d.source, err = sourceOf("sqlite:"+filepath.Join(d.folder, "shop.db"), config.DefaultTable); err != nil {
+	if d.source, err = sourceOf("sqlite:"+filepath.Join(d.folder, "shop.db"), config.DefaultTable, config.ParseDatabase); err != nil {
 		return err
 	}
 	if d.db, _, err = openDatabase(ctx, d.source.Database, true); err != nil {

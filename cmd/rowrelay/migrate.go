@@ -155,11 +155,12 @@ func (p program) migrateStatusCommand() *cobra.Command {
 const migratePrintHelp = `Print the SQL of all migrations, for those who run migrations their own way. It
 doesn't connect: of --database only the kind matters, as in
   rowrelay migrate print --database postgres:// > outbox.sql
+or sqlite:, mysql://, mariadb://, sqlserver:// and oracle://.
 Servers that take another one's URL are told by --dialect: cockroachdb,
 yugabytedb, mysql57 (before 8.0.13) or tidb.`
 
 func (p program) migratePrintCommand() *cobra.Command {
-	m := &migrate{program: p}
+	m := &migrate{program: p, target: target{noServer: true}}
 	command := m.command("print", "Print the SQL instead of running it", migratePrintHelp, func(_ context.Context, source config.Source) error {
 		d, err := dialect.ByName(cmp.Or(m.dialect, source.Database.Kind()))
 		if err != nil {

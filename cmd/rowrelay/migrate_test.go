@@ -159,3 +159,22 @@ func TestAnInboxIsOfNoConfiguration(t *testing.T) {
 		}
 	}
 }
+
+// What the pages say works as it stands there, without a server.
+func TestPrintingNeedsTheKindAlone(t *testing.T) {
+	t.Parallel()
+	for _, database := range []string{"postgres://", "mysql://", "mariadb://", "sqlserver://", "oracle://", "sqlite:", "sqlite://"} {
+		for _, more := range [][]string{nil, {"--claim", "rows"}, {"--inbox"}, {"--table", "app.events"}} {
+			arguments := append([]string{"migrate", "print", "--database", database}, more...)
+			printed := mustRun(t, arguments...).stdout
+			if !strings.Contains(printed, "CREATE TABLE") {
+				t.Errorf("rowrelay %s printed %.200q", strings.Join(arguments, " "), printed)
+			}
+		}
+	}
+	for _, database := range []string{"sqlserver://", "sqlite:", "mysql://"} {
+		if got := call(t.Context(), "", "status", "--database", database); got.code == 0 || !strings.Contains(got.stderr, "names no") {
+			t.Errorf("status --database %s: %d, %s", database, got.code, got.stderr)
+		}
+	}
+}

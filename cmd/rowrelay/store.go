@@ -68,11 +68,15 @@ func openStoreOn(ctx context.Context, source config.Source, db *sql.DB, d dialec
 
 // withOperator opens a table for an operator's work on it.
 func withOperator(ctx context.Context, source config.Source, work func(relay.Operator) error) (err error) {
-	db, store, err := openStore(ctx, source)
+	db, d, err := openDatabase(ctx, source.Database, false)
 	if err != nil {
 		return err
 	}
 	defer closing(db, &err)
+	store, err := sqlstore.Open(ctx, db, d, sqlstore.Options{Table: source.Table, Operator: true})
+	if err != nil {
+		return explain(source, err)
+	}
 	return explain(source, work(store))
 }
 

@@ -15,6 +15,8 @@ const databaseVariable = "ROWRELAY_DATABASE"
 type target struct {
 	database, table string
 	config, source  string
+
+	noServer bool // the database's kind is enough
 }
 
 // addFlags adds the flags that name a table.
@@ -56,12 +58,16 @@ func (t *target) resolveAll(p program, command *cobra.Command) ([]config.Source,
 	if t.source != "" {
 		return nil, usagef("--source needs --config: without it there is only one table")
 	}
-	source, err := sourceOf(t.database, t.table)
+	parse := config.ParseDatabase
+	if t.noServer {
+		parse = config.ParseKind
+	}
+	source, err := sourceOf(t.database, t.table, parse)
 	return []config.Source{source}, err
 }
 
 // sourceOf reads a database and table as flags have them.
-func sourceOf(database, table string) (config.Source, error) {
+func sourceOf(database, table string, parse func(string) (config.Database, error)) (source config.Source, err error) {
 	flag := "--database"
 	if database == "" {
 		flag, database = "$"+databaseVariable, os.Getenv(databaseVariable)
@@ -69,9 +75,9 @@ func sourceOf(database, table string) (config.Source, error) {
 	if database == "" {
 		return config.Source{}, usagef("no database was named: give --database postgres://user@host/name, mysql://user@host/name or sqlite:path/to/file.db, or set $%s", databaseVariable)
 	}
-	source := config.Source{Name: table, Table: table}
-	if err := source.Set("database", database); err != nil {
-		return config.Source{}, usagef("%s: %w", flag, err)
+	source = config.Source{Name: table, Table: table}
+	if source.Database, err = parse(database); err != nil {
+		return config.Source{}, usagef("%s: the value %w", flag, err)
 	}
 	if err := source.Set("table", table); err != nil {
 		return config.Source{}, usagef("--table: %w", err)

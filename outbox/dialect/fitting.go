@@ -20,6 +20,11 @@ type Fitting interface {
 // Trial is made with two transactions: Hold runs in the one, and while that is
 // open Pass runs in the other. Neither changes anything. Both select one column.
 type Trial struct {
+	// Begin comes first in both transactions: it bounds their wait for a lock to about a
+	// second, so that a server which waits says so, and a slow one doesn't seem to. End
+	// comes last, where the bound is the session's.
+	Begin, End []Query
+
 	Hold Query  // locks one row
 	Pass Query  // selects that row, and another one, but those that are locked
 	Want string // what Pass then selects, as text: the other row alone

@@ -194,7 +194,7 @@ func addSettling(b *text, d dialect.Dialect, table dialect.Table, lanes bool) {
 func addRows(b *text, d dialect.Dialect, table dialect.Table) {
 	claim := dialect.Claim{Relay: "r", Token: "t", TTL: time.Minute, Limit: 10, Pick: "oldest"}
 	b.steps("claim the oldest", d.Claim(table, claim))
-	claim.Pick, claim.Topics, claim.Except = "priority", []string{"a", "b"}, []string{"c"}
+	claim.Pick, claim.Topics, claim.Except, claim.MaxBytes = "priority", []string{"a", "b"}, []string{"c"}, 1<<20
 	b.steps("claim the highest of some topics", d.Claim(table, claim))
 	if peeking, ok := d.(dialect.ClaimPeeking); ok {
 		b.add("peek at free rows", peeking.PeekFree(table))

@@ -10,7 +10,7 @@ func (sqlserver) Receive(table Table, consumer, messageID string) Query {
 	name, id := a.add(consumer), a.add(messageID)
 	return a.query(
 		receive(table, "SELECT "+name+", "+id),
-		"WHERE NOT EXISTS (SELECT 1 FROM "+table.Inbox()+" WITH (UPDLOCK, ROWLOCK) WHERE consumer = "+name+" AND message_id = "+id+")")
+		"WHERE NOT EXISTS (SELECT 1 FROM "+table.Inbox()+" WITH (UPDLOCK, ROWLOCK) WHERE consumer = "+name+" AND message_id = "+id+" AND size = DATALENGTH("+id+"))")
 }
 
 // Received: violation of a key, duplicate key in a unique index. They take back

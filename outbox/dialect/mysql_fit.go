@@ -23,9 +23,11 @@ func (mysql) Server() Query {
 // Skipping tries two lanes, since these rows are always there.
 func (mysql) Skipping(table Table) *Trial {
 	return &Trial{
-		Hold: mysqlQuery("SELECT lane FROM " + table.Backquoted().Lanes() + " WHERE lane = 0 FOR UPDATE"),
-		Pass: mysqlQuery("SELECT lane FROM " + table.Backquoted().Lanes() + " WHERE lane IN (0, 1) ORDER BY lane FOR UPDATE SKIP LOCKED"),
-		Want: "1",
+		Begin: []Query{mysqlQuery("SET @lock_wait_timeout = @@SESSION.innodb_lock_wait_timeout, SESSION innodb_lock_wait_timeout = 1")},
+		End:   []Query{mysqlQuery("SET SESSION innodb_lock_wait_timeout = @lock_wait_timeout")},
+		Hold:  mysqlQuery("SELECT lane FROM " + table.Backquoted().Lanes() + " WHERE lane = 0 FOR UPDATE"),
+		Pass:  mysqlQuery("SELECT lane FROM " + table.Backquoted().Lanes() + " WHERE lane IN (0, 1) ORDER BY lane FOR UPDATE SKIP LOCKED"),
+		Want:  "1",
 	}
 }
 

@@ -11,14 +11,24 @@ import (
 // their place where there is no row. Times are texts: what a driver makes of a
 // time depends on its settings.
 const (
-	mysqlPlain = `t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), coalesce(t.payload, CAST(t.payload_text AS BINARY)),` +
+	mysqlPlain = `t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), ` + mysqlPayload + `,` +
 		` coalesce(t.headers, ''), CAST(t.available_at AS CHAR), t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR)`
 	mysqlHasPayload = `(t.payload IS NOT NULL OR t.payload_text IS NOT NULL)`
 	mysqlLater      = `2 * coalesce(t.available_at > ` + mysqlNow + `, 0)`
 	mysqlHot        = mysqlPlain + `, ` + mysqlHasPayload + ` + ` + mysqlLater
 	mysqlHeld       = mysqlPlain + `, ` + mysqlHasPayload + ` + 4 * (t.state = 'retry')`
+	mysqlPayload    = `coalesce(t.payload, CAST(t.payload_text AS BINARY))`
+	mysqlSize       = `coalesce(LENGTH(t.payload), LENGTH(t.payload_text), 0)`
 	mysqlNone       = `0, 0, '', '', '', NULL, '', NULL, 0, 0, 0, NULL, 0`
 )
+
+// mysqlUpTo are the columns of mysqlHot with a size in the place of each payload
+// that is larger.
+func mysqlUpTo(size int) string {
+	large := mysqlSize + " > " + strconv.Itoa(size)
+	return strings.Replace(mysqlHot, mysqlPayload, "CASE WHEN "+large+" THEN NULL ELSE "+mysqlPayload+" END", 1) +
+		" + CASE WHEN " + large + " THEN " + strconv.Itoa(SizeOne) + " * " + mysqlSize + " ELSE 0 END"
+}
 
 // Given looks in all tables, for the highest row may be held, or done; and at the
 // counter, for there may be no row at all. MySQL may have the counter of some

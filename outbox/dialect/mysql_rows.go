@@ -8,11 +8,17 @@ import (
 )
 
 // Claim names the index that has the order, for with a sort all that is free
-// would be locked.
+// would be locked. With a bound it leaves out payloads that are twice as large as
+// the average row may be, so that what it selects is never much more than what is
+// claimed; what is claimed of these is selected again.
 func (d mysql) Claim(table Table, claim Claim) Steps {
 	table = table.Backquoted()
 	index, order := mysqlClaimOrder(claim.Pick)
-	ask := (&mysqlText{}).add("SELECT " + mysqlHot + "\nFROM " + table.Hot() + " AS t FORCE INDEX (" + index + ") WHERE t.claimed_until IS NULL")
+	columns := mysqlHot
+	if claim.MaxBytes > 0 {
+		columns = mysqlUpTo(2 * claim.MaxBytes / max(1, claim.Limit))
+	}
+	ask := (&mysqlText{}).add("SELECT " + columns + "\nFROM " + table.Hot() + " AS t FORCE INDEX (" + index + ") WHERE " + d.byRows(table) + "t.claimed_until IS NULL")
 	if len(claim.Topics) > 0 {
 		ask.add(" AND CAST(t.topic AS BINARY) IN "+mysqlArguments(len(claim.Topics)), mysqlTexts(claim.Topics)...)
 	}
@@ -24,6 +30,16 @@ func (d mysql) Claim(table Table, claim Claim) Steps {
 		return []Query{mysqlQuery("UPDATE "+table.Hot()+" FORCE INDEX (id) SET claimed_by = ?, claim_token = ?, claimed_until = "+mysqlIn(claim.TTL)+
 			" WHERE claimed_until IS NULL AND id IN "+mysqlList(ids), claim.Relay, claim.Token)}
 	}}
+}
+
+// byRows locks the way of claiming, for statements that do nothing unless it is by
+// rows: who changes it at the same time either sees what they do, or they see the
+// change. The tables of TiDB are claimed no other way.
+func (d mysql) byRows(table Table) string {
+	if d.flavour == flavourTiDB {
+		return ""
+	}
+	return "(SELECT value FROM " + table.Settings() + " WHERE name = 'claim'" + d.share() + ") = 'rows' AND "
 }
 
 // PeekFree implements [ClaimPeeking].
@@ -55,7 +71,7 @@ func mysqlClaimOrder(pick string) (index, order string) {
 // nobody else gets them meanwhile. So they are still claimed.
 func (d mysql) Extend(table Table, token string, ids []int64, ttl time.Duration) Steps {
 	table = table.Backquoted()
-	claimed := "SELECT id FROM " + table.Hot() + " FORCE INDEX (id) WHERE id IN " + mysqlList(ids) + " AND claim_token = ?"
+	claimed := "SELECT id FROM " + table.Hot() + " FORCE INDEX (id) WHERE " + d.byRows(table) + "id IN " + mysqlList(ids) + " AND claim_token = ?"
 	return Steps{
 		Ask: mysqlQuery(claimed+d.skip(), token),
 		After: func(ids []int64) []Query {
@@ -68,7 +84,7 @@ func (d mysql) Extend(table Table, token string, ids []int64, ttl time.Duration)
 func (d mysql) FreeEnded(table Table, limit int) []Write {
 	table = table.Backquoted()
 	const free = "claimed_by = NULL, claim_token = NULL, claimed_until = NULL, crashes = crashes + 1"
-	ended := mysqlQuery("SELECT id FROM " + table.Hot() + " FORCE INDEX (claim_id) WHERE claimed_until < " + mysqlNow +
+	ended := mysqlQuery("SELECT id FROM " + table.Hot() + " FORCE INDEX (claim_id) WHERE " + d.byRows(table) + "claimed_until < " + mysqlNow +
 		" ORDER BY claimed_until LIMIT " + strconv.Itoa(limit) + d.skip())
 	return d.inTurn(table, Write{Query: ended, Counts: true, After: func(ids []int64) []Query {
 		return []Query{mysqlQuery("UPDATE " + table.Hot() + " FORCE INDEX (id) SET " + free +
@@ -79,7 +95,7 @@ func (d mysql) FreeEnded(table Table, limit int) []Write {
 // Return selects the rows' places: an id and a lane in one number.
 func (d mysql) Return(table Table, limit int) []Write {
 	table = table.Backquoted()
-	due := mysqlQuery("SELECT id * 64 + lane FROM " + table.Held() + " FORCE INDEX (held_due) WHERE due_at <= " + mysqlNow +
+	due := mysqlQuery("SELECT id * 64 + lane FROM " + table.Held() + " FORCE INDEX (held_due) WHERE " + d.byRows(table) + "due_at <= " + mysqlNow +
 		" ORDER BY due_at, id LIMIT " + strconv.Itoa(limit) + d.skip())
 	return d.inTurn(table, Write{Query: due, Counts: true, After: func(places []int64) (queries []Query) {
 		rows := column(places, func(place int64) Settlement { return Settlement{Lane: int(place % 64), ID: place / 64} })

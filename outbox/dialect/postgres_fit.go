@@ -28,9 +28,10 @@ func (postgres) Skipping(Table) *Trial { return nil }
 func (kin) Skipping(table Table) *Trial {
 	lanes := "SELECT lane FROM " + table.Lanes()
 	return &Trial{
-		Hold: Query{SQL: lanes + " WHERE lane = 0 FOR UPDATE"},
-		Pass: Query{SQL: lanes + " WHERE lane IN (0, 1) ORDER BY lane LIMIT 1 FOR UPDATE SKIP LOCKED"},
-		Want: "1", Limited: true,
+		Begin: []Query{{SQL: "SET LOCAL lock_timeout = '1s'"}},
+		Hold:  Query{SQL: lanes + " WHERE lane = 0 FOR UPDATE"},
+		Pass:  Query{SQL: lanes + " WHERE lane IN (0, 1) ORDER BY lane LIMIT 1 FOR UPDATE SKIP LOCKED"},
+		Want:  "1", Limited: true,
 	}
 }
 

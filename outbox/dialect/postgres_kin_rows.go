@@ -9,12 +9,14 @@ const kinRow = "t.lane = g.lane AND t.id = g.id"
 func (kin) Claim(table Table, claim Claim) Steps {
 	var a postgresArgs
 	return alone(a.query(
-		"WITH picked AS MATERIALIZED (",
-		"    SELECT lane, id FROM "+table.Hot()+" WHERE claimed_until IS NULL"+postgresTopics(&a, claim),
-		"    ORDER BY "+claimOrder(claim.Pick)+" LIMIT "+a.int(claim.Limit)+" FOR UPDATE SKIP LOCKED)",
+		postgresIfByRows(table),
+		"picked AS MATERIALIZED (",
+		"    SELECT t.lane, t.id, t.priority, "+postgresSize+" AS size FROM "+table.Hot()+" AS t WHERE "+postgresByRows+" AND claimed_until IS NULL"+postgresTopics(&a, claim),
+		"    ORDER BY "+claimOrder(claim.Pick)+" LIMIT "+a.int(claim.Limit)+" FOR UPDATE OF t SKIP LOCKED),",
+		claimFitting(""),
 		"UPDATE "+table.Hot()+" AS t",
 		"SET claimed_by = "+a.text(claim.Relay)+", claim_token = "+a.text(claim.Token)+", claimed_until = now() + "+a.interval(claim.TTL),
-		"FROM picked AS g WHERE "+kinRow+" AND t.claimed_until IS NULL",
+		"FROM fitting AS g WHERE g.bytes_before < "+a.int(claim.mostBytes())+" AND "+kinRow+" AND t.claimed_until IS NULL",
 		"RETURNING "+postgresHot))
 }
 
@@ -33,8 +35,9 @@ func (kin) PeekEnded(table Table) Query {
 func (kin) Extend(table Table, token string, ids []int64, ttl time.Duration) Steps {
 	var a postgresArgs
 	return alone(a.query(
-		"WITH given AS MATERIALIZED (",
-		"    SELECT lane, id FROM "+table.Hot()+" WHERE claimed_until IS NOT NULL AND claim_token = "+a.text(token)+" AND id = ANY ("+a.ids(ids)+")),",
+		postgresIfByRows(table),
+		"given AS MATERIALIZED (",
+		"    SELECT lane, id FROM "+table.Hot()+" WHERE "+postgresByRows+" AND claimed_until IS NOT NULL AND claim_token = "+a.text(token)+" AND id = ANY ("+a.ids(ids)+")),",
 		"found AS MATERIALIZED (",
 		"    SELECT t.lane, t.id FROM given AS g JOIN "+table.Hot()+" AS t ON "+kinRow,
 		"    WHERE t.claim_token = "+a.text(token)+" FOR UPDATE OF t SKIP LOCKED),",
@@ -46,8 +49,9 @@ func (kin) Extend(table Table, token string, ids []int64, ttl time.Duration) Ste
 func (kin) FreeEnded(table Table, limit int) []Write {
 	var a postgresArgs
 	return []Write{{Counts: true, Query: a.query(
-		"WITH ended AS MATERIALIZED (",
-		"    SELECT lane, id FROM "+table.Hot()+" WHERE claimed_until IS NOT NULL AND claimed_until < now()",
+		postgresIfByRows(table),
+		"ended AS MATERIALIZED (",
+		"    SELECT lane, id FROM "+table.Hot()+" WHERE "+postgresByRows+" AND claimed_until IS NOT NULL AND claimed_until < now()",
 		"    ORDER BY claimed_until LIMIT "+a.int(limit)+" FOR UPDATE SKIP LOCKED)",
 		"UPDATE "+table.Hot()+" AS t",
 		"SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL, crashes = t.crashes + 1",
@@ -59,8 +63,9 @@ func (kin) FreeEnded(table Table, limit int) []Write {
 func (kin) Return(table Table, limit int) []Write {
 	var a postgresArgs
 	return []Write{{Counts: true, Query: a.query(
-		"WITH due AS MATERIALIZED (",
-		"    SELECT lane, id FROM "+table.Held()+" WHERE state <> 'error' AND available_at <= now()",
+		postgresIfByRows(table),
+		"due AS MATERIALIZED (",
+		"    SELECT lane, id FROM "+table.Held()+" WHERE "+postgresByRows+" AND state <> 'error' AND available_at <= now()",
 		"    ORDER BY available_at, id LIMIT "+a.int(limit)+" FOR UPDATE SKIP LOCKED),",
 		"back AS (DELETE FROM "+table.Held()+" AS t USING due AS g WHERE "+kinRow,
 		"    RETURNING "+prefixed(moving, "t.")+")",

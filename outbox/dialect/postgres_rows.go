@@ -6,17 +6,35 @@ import (
 )
 
 // Claim materializes what it picked, as the planner might pick again for each
-// row otherwise, and exceed the limit.
+// row otherwise, and exceed the limit. The size of a payload is known without
+// reading it, wherever it is kept.
 func (postgres) Claim(table Table, claim Claim) Steps {
 	var a postgresArgs
 	return alone(a.query(
-		"WITH picked AS MATERIALIZED (",
-		"    SELECT "+postgresPicked+" FROM "+table.Hot()+" WHERE claimed_until IS NULL AND "+claimBound(claim.Pick)+postgresTopics(&a, claim)+" AND "+a.planNow(),
-		"    ORDER BY "+claimOrder(claim.Pick)+" LIMIT "+a.int(claim.Limit)+" FOR NO KEY UPDATE SKIP LOCKED)",
+		postgresIfByRows(table),
+		"picked AS MATERIALIZED (",
+		"    SELECT "+postgresPicked+", t.priority, "+postgresSize+" AS size FROM "+table.Hot()+" AS t WHERE "+postgresByRows+" AND claimed_until IS NULL AND "+claimBound(claim.Pick)+postgresTopics(&a, claim)+" AND "+a.planNow(),
+		"    ORDER BY "+claimOrder(claim.Pick)+" LIMIT "+a.int(claim.Limit)+" FOR NO KEY UPDATE OF t SKIP LOCKED),",
+		claimFitting(""),
 		"UPDATE "+table.Hot()+" AS t",
 		"SET claimed_by = "+a.text(claim.Relay)+", claim_token = "+a.text(claim.Token)+", claimed_until = now() + "+a.interval(claim.TTL),
-		"FROM picked AS g WHERE "+postgresPickedRow,
+		"FROM fitting AS g WHERE g.bytes_before < "+a.int(claim.mostBytes())+" AND "+postgresPickedRow,
 		"RETURNING "+postgresHot))
+}
+
+// postgresIfByRows locks the way of claiming, for statements that do nothing unless
+// it is postgresByRows: who changes it at the same time either sees what they do, or
+// they see the change.
+func postgresIfByRows(table Table) string {
+	return "WITH claim AS MATERIALIZED (\n    SELECT value FROM " + table.Settings() + " WHERE name = 'claim' FOR SHARE),"
+}
+
+const postgresByRows = "EXISTS (SELECT 1 FROM claim WHERE value = 'rows')"
+
+// claimFitting says of each row that was picked how many bytes come before it: in an
+// order, or as they were picked.
+func claimFitting(order string) string {
+	return "fitting AS (SELECT *, sum(size) OVER (" + order + "ROWS UNBOUNDED PRECEDING) - size AS bytes_before FROM picked)"
 }
 
 // PeekFree implements [ClaimPeeking].
@@ -101,8 +119,9 @@ func claimBound(pick string) string {
 func (postgres) Extend(table Table, token string, ids []int64, ttl time.Duration) Steps {
 	var a postgresArgs
 	return alone(a.query(
-		"WITH given AS MATERIALIZED (",
-		"    SELECT lane, id FROM (SELECT lane, id, claim_token FROM "+table.Hot()+" WHERE "+claimBound("ended"),
+		postgresIfByRows(table),
+		"given AS MATERIALIZED (",
+		"    SELECT lane, id FROM (SELECT lane, id, claim_token FROM "+table.Hot()+" WHERE "+postgresByRows+" AND "+claimBound("ended"),
 		"        ORDER BY claimed_until OFFSET 0) AS h",
 		"    WHERE claim_token = "+a.text(token)+" AND id = ANY ("+a.ids(ids)+") AND "+a.planNow()+"),",
 		"found AS MATERIALIZED (SELECT g.*, x.* "+postgresFound(table.Hot(), postgresClaimed, " FOR NO KEY UPDATE SKIP LOCKED")+"),",
@@ -115,8 +134,9 @@ func (postgres) Extend(table Table, token string, ids []int64, ttl time.Duration
 func (postgres) FreeEnded(table Table, limit int) []Write {
 	var a postgresArgs
 	return []Write{{Counts: true, Query: a.query(
-		"WITH ended AS MATERIALIZED (",
-		"    SELECT "+postgresPicked+" FROM "+table.Hot()+" WHERE claimed_until < now()",
+		postgresIfByRows(table),
+		"ended AS MATERIALIZED (",
+		"    SELECT "+postgresPicked+" FROM "+table.Hot()+" WHERE "+postgresByRows+" AND claimed_until < now()",
 		"    ORDER BY claimed_until LIMIT "+a.int(limit)+" FOR NO KEY UPDATE SKIP LOCKED)",
 		"UPDATE "+table.Hot()+" AS t",
 		"SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL, crashes = t.crashes + 1",
@@ -126,8 +146,9 @@ func (postgres) FreeEnded(table Table, limit int) []Write {
 func (postgres) Return(table Table, limit int) []Write {
 	var a postgresArgs
 	return []Write{{Counts: true, Query: a.query(
-		"WITH due AS MATERIALIZED (",
-		"    SELECT "+postgresPicked+" FROM "+table.Held()+" WHERE "+postgresDue()+" AND "+a.planNow(),
+		postgresIfByRows(table),
+		"due AS MATERIALIZED (",
+		"    SELECT "+postgresPicked+" FROM "+table.Held()+" WHERE "+postgresByRows+" AND "+postgresDue()+" AND "+a.planNow(),
 		"    ORDER BY "+postgresDueAt+", id LIMIT "+a.int(limit)+" FOR UPDATE SKIP LOCKED),",
 		"back AS (DELETE FROM "+table.Held()+" AS t USING due AS g WHERE "+postgresPickedRow,
 		"    RETURNING "+prefixed(moving, "t.")+")",

@@ -181,9 +181,15 @@ type Settling interface {
 	Purge(table Table, purge Purge) []Write
 }
 
-// Rows is claiming by rows.
+// Rows is claiming by rows. Each of these changes nothing unless the table is
+// claimed by rows, and keeps others from changing that until what it did is
+// committed: a relay may have been stopped while the table was changed to lanes,
+// and brings back rows that it freed below marks of others.
 type Rows interface {
-	// Claim stamps free rows: rows, in no order.
+	// Claim stamps free rows: rows, in no order. Or After stamps those that Ask has
+	// found: then these come in the order of the pick, and large payloads may be
+	// NULL, with their sizes in the flags (see [SizeOne]): what is claimed of them is
+	// picked.
 	Claim(table Table, claim Claim) Steps
 
 	// Extend selects the ids that were still claimed.

@@ -1,6 +1,9 @@
 package dialect
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // Beat is a relay's sign of life.
 type Beat struct {
@@ -110,8 +113,17 @@ type Claim struct {
 	Relay, Token   string
 	TTL            time.Duration
 	Limit          int
+	MaxBytes       int    // of payload: no row after the one that reaches it; 0 means no bound
 	Pick           string // oldest, newest, priority
 	Topics, Except []string
+}
+
+// mostBytes is the bound where a statement needs one.
+func (c Claim) mostBytes() int {
+	if c.MaxBytes <= 0 {
+		return math.MaxInt64
+	}
+	return c.MaxBytes
 }
 
 // Filter selects messages. Empty fields select all.

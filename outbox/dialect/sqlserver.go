@@ -2,6 +2,7 @@ package dialect
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -28,10 +29,15 @@ func (sqlserver) LockKeys(table Table, keys []string) []Query {
 			"DECLARE @name nvarchar(255) = CONCAT(N'rowrelay:', OBJECT_ID("+sqlserverLiteral(table, "")+"), N':', CONVERT(nvarchar(64), HASHBYTES('SHA2_256', "+a.add(key)+"), 2));",
 			"DECLARE @got int;",
 			"EXEC @got = sp_getapplock @Resource = @name, @LockMode = N'Exclusive', @LockOwner = N'Transaction', @LockTimeout = -1;",
+			"IF @got = -3 THROW "+strconv.Itoa(sqlserverKeyDeadlock)+", N'the lock of a message''s key was chosen as a deadlock''s victim', 1;",
 			"IF @got < 0 THROW 50000, N'the lock of a message''s key was refused', 1"))
 	}
 	return queries
 }
+
+// sqlserverKeyDeadlock is the error of a deadlock that sp_getapplock returns as a
+// number, where a row's would be error 1205.
+const sqlserverKeyDeadlock = 51205
 
 // Notify returns nothing: SQL Server can't wake another process.
 func (sqlserver) Notify(Table) []Query { return nil }

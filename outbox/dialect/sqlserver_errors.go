@@ -2,10 +2,10 @@ package dialect
 
 import "errors"
 
-// Busy: deadlock, lock request timed out, update conflict of a snapshot, change
+// Busy: deadlock, also of two keys' locks, lock request timed out, update conflict of a snapshot, change
 // of a table that a snapshot reads, Azure's service is busy.
 func (sqlserver) Busy(err error) bool {
-	return hasNumber(err, 1205, 1222, 3960, 3961, 40501)
+	return hasNumber(err, 1205, sqlserverKeyDeadlock, 1222, 3960, 3961, 40501)
 }
 
 // Missing: invalid object name, no such schema.

@@ -40,6 +40,15 @@ func sqlserverSame(a *sqlserverArgs, column, text string) string {
 	return column + " = " + place + " AND DATALENGTH(" + column + ") = DATALENGTH(" + place + ")"
 }
 
+// sqlserverAmong is the same for several texts.
+func sqlserverAmong(a *sqlserverArgs, column string, texts []string) string {
+	same := make([]string, len(texts))
+	for i, text := range texts {
+		same[i] = sqlserverSame(a, column, text)
+	}
+	return "(" + strings.Join(same, " OR ") + ")"
+}
+
 func (sqlserver) Requeue(table Table, filter Filter) Steps {
 	var a sqlserverArgs
 	return alone(a.write(

@@ -35,7 +35,7 @@ func (sqlserver) Given(table Table) Query {
 const sqlserverServer = `REPLACE(CONCAT(@@SERVERNAME, N'/', DB_ID(), N'/', CONVERT(nvarchar(128), SERVERPROPERTY(N'ComputerNamePhysicalNetBIOS')),
     N'/', CONVERT(nvarchar(20), SERVERPROPERTY(N'ProcessID')),
     N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE name = N'tempdb'),
-    N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE database_id = DB_ID())), N' ', N'_')`
+    N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE name = DB_NAME())), N' ', N'_')`
 
 // Read says in its order what it relies on: without ORDER BY a join may return
 // rows as their pages come from the disk.
@@ -110,14 +110,16 @@ func sqlserverPositions(a *sqlserverArgs, positions []Position) string {
 }
 
 // sqlserverRanges selects rows from one range of the key after the other. Blanks
-// at the end of a key don't count for =.
+// at the end of a key don't count for =. A seek is forced but beside a condition on
+// the key, from which the lane is computed: there the optimizer may write the lane out,
+// simplify it, and find no such plan any more (error 8622).
 func sqlserverRanges(a *sqlserverArgs, table Table, positions []Position, columns string, share, limit int) string {
-	key := ""
+	hint, key := "FORCESEEK", ""
 	if keyed(positions) {
-		key = " AND h.message_key = p.message_key AND DATALENGTH(h.message_key) = DATALENGTH(p.message_key)"
+		hint, key = "INDEX(1)", " AND h.message_key = p.message_key AND DATALENGTH(h.message_key) = DATALENGTH(p.message_key)"
 	}
 	return "SELECT TOP (" + a.int(limit) + ") p.n, h.* FROM @positions AS p" +
-		"\nCROSS APPLY (SELECT TOP (" + a.int(share) + ") " + columns + " FROM " + table.Hot() + " AS h WITH (FORCESEEK)" +
+		"\nCROSS APPLY (SELECT TOP (" + a.int(share) + ") " + columns + " FROM " + table.Hot() + " AS h WITH (" + hint + ")" +
 		"\n    WHERE h.lane = p.lane AND h.id > p.after AND h.id <= p.until" + key + " ORDER BY h.id) AS h ORDER BY p.n, h.id"
 }
 

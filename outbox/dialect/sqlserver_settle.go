@@ -24,17 +24,20 @@ func (sqlserver) SettleLanes(table Table, relay string, keep bool, settlements [
 }
 
 // SettleRows is the same with the claim's token in the place of the lease. It
-// locks the rows first, so that those that it counts are those that it passes
-// over.
+// locks all the rows first, so that those that it counts are those that it passes
+// over: where a row doesn't pass a filter, READ COMMITTED lets go of its lock again,
+// so there is none. It keeps the way of claiming as it is, too: who changes that
+// passes over rows that are locked, and a token would outlive it.
 func (sqlserver) SettleRows(table Table, relay string, keep bool, settlements []Settlement) Settle {
 	m := newSQLServerMoves(table, settlements, "nvarchar(255)", " "+sqlserverBinary, func(s Settlement) any { return s.Token })
 	m.token = " AND t.claim_token = g.claim"
 	m.add(
 		"DECLARE @fenced int;",
 		sqlserverBegin,
-		"SELECT @fenced = COUNT(*) FROM @given AS g",
-		"INNER JOIN "+table.Hot()+" AS t WITH (FORCESEEK, UPDLOCK, ROWLOCK) ON t.lane = g.lane AND t.id = g.id",
-		"WHERE t.claim_token IS NULL OR t.claim_token <> g.claim",
+		"DELETE g FROM @given AS g WHERE NOT "+sqlserverByRows(table)+";",
+		"SET @fenced = @@ROWCOUNT;",
+		"SELECT @fenced = @fenced + COALESCE(SUM(CASE WHEN t.claim_token = g.claim THEN 0 ELSE 1 END), 0) FROM @given AS g",
+		"INNER JOIN "+table.Hot()+" AS t WITH (FORCESEEK, UPDLOCK, REPEATABLEREAD, ROWLOCK) ON t.lane = g.lane AND t.id = g.id",
 		"OPTION (FORCE ORDER, LOOP JOIN);")
 	m.move(relay, keep)
 	return m.settle("UNION ALL SELECT N'fenced', CONVERT(bigint, @fenced), CONVERT(bigint, 0)")

@@ -125,6 +125,8 @@ func TestSQLServerErrorsAreRecognised(t *testing.T) {
 		want bool
 	}{
 		{"deadlock", d.Busy, number(1205), true},
+		{"deadlock of two keys' locks", d.Busy, number(51205), true},
+		{"another failure of a key's lock", d.Busy, number(50000), false},
 		{"lock timeout, wrapped", d.Busy, fmt.Errorf("settle: %w", number(1222)), true},
 		{"update conflict", d.Busy, number(3960), true},
 		{"duplicate key", d.Busy, number(2627), false},

@@ -32,6 +32,17 @@ func ParseDatabase(text string) (Database, error) {
 		" mariadb://…, sqlserver://…, oracle://… or sqlite:path/to/file.db")
 }
 
+// ParseKind reads a URL that may end after its scheme, as in sqlserver:// or sqlite:,
+// for what asks no server and opens no file.
+func ParseKind(text string) (Database, error) {
+	for _, kind := range []string{Postgres, MySQL, MariaDB, SQLServer, Oracle, SQLite} {
+		if text == kind+":" || text == kind+"://" {
+			return Database{kind: kind, url: text}, nil
+		}
+	}
+	return ParseDatabase(text)
+}
+
 // examples of URLs; where the name of the database is missing, they say where
 // it belongs.
 var examples = map[string]string{

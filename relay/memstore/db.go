@@ -103,10 +103,14 @@ func (db *DB) appear(rows []*record) {
 		return
 	}
 	for _, r := range rows {
-		place, _ := db.find(r.row.Lane, r.row.ID)
-		db.hot[r.row.Lane] = slices.Insert(db.hot[r.row.Lane], place, r)
+		db.insert(r)
 	}
 	db.appeared = append(db.appeared, rows[0].row.ID)
+}
+
+func (db *DB) insert(r *record) {
+	place, _ := db.find(r.row.Lane, r.row.ID)
+	db.hot[r.row.Lane] = slices.Insert(db.hot[r.row.Lane], place, r)
 }
 
 // find returns the place of a row in its lane of the hot table.

@@ -3,6 +3,7 @@ package memstore
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -13,10 +14,16 @@ import (
 // to come, marked as such.
 func (s *Store) Claim(ctx context.Context, request relay.ClaimRequest) (rows []relay.Row, err error) {
 	err = s.do(ctx, OpClaim, func() error {
+		if err := s.db.byRows(); err != nil {
+			return err
+		}
 		free := s.db.hotRows(func(r *record) bool { return r.token == "" && s.db.locked[r.row.ID] == nil && wanted(r, request) })
 		slices.SortStableFunc(free, order(request.Pick))
-		now := s.db.now()
+		now, bytes := s.db.now(), 0
 		for _, r := range free[:min(len(free), max(0, request.Limit))] {
+			if bytes += len(r.row.Message.Payload); request.MaxBytes > 0 && bytes-len(r.row.Message.Payload) >= request.MaxBytes {
+				break
+			}
 			s.db.replace(r.claimed(request.Relay, request.Token, now.Add(request.TTL)))
 			rows = append(rows, r.read(now))
 			s.db.note(Change{Op: OpClaim, Relay: request.Relay, Token: request.Token, Lane: r.row.Lane, ID: r.row.ID, From: relay.StatePending, To: relay.StateClaimed})
@@ -27,6 +34,14 @@ func (s *Store) Claim(ctx context.Context, request relay.ClaimRequest) (rows []r
 		return nil, err
 	}
 	return rows, nil
+}
+
+// byRows refuses a relay that slept while the table was changed to lanes.
+func (db *DB) byRows() error {
+	if db.claim != relay.ByRows {
+		return fmt.Errorf("table claimed by %q: %w", db.claim, relay.ErrOtherClaim)
+	}
+	return nil
 }
 
 func wanted(r *record, request relay.ClaimRequest) bool {
@@ -65,6 +80,9 @@ func (db *DB) hotRows(match func(*record) bool) []*record {
 // back is extended like any other.
 func (s *Store) Extend(ctx context.Context, token string, ids []int64, ttl time.Duration) (still []int64, err error) {
 	err = s.do(ctx, OpExtend, func() error {
+		if err := s.db.byRows(); err != nil {
+			return err
+		}
 		claimed := s.db.hotRows(func(r *record) bool { return r.token == token && slices.Contains(ids, r.row.ID) })
 		for _, r := range claimed {
 			s.db.replace(r.claimed(r.claimedBy, token, s.db.now().Add(ttl)))
@@ -78,6 +96,9 @@ func (s *Store) Extend(ctx context.Context, token string, ids []int64, ttl time.
 // Reclaim implements [relay.RowStore].
 func (s *Store) Reclaim(ctx context.Context, limit int) (freed int, err error) {
 	err = s.do(ctx, OpReclaim, func() error {
+		if err := s.db.byRows(); err != nil {
+			return err
+		}
 		freed = s.db.freeEnded(limit) + s.db.bringBack(limit)
 		return nil
 	})
@@ -108,6 +129,9 @@ func (db *DB) bringBack(limit int) int {
 		due[i] = r.inState(relay.StatePending)
 		db.note(Change{Op: OpReclaim, Lane: r.row.Lane, ID: r.row.ID, From: r.state, To: relay.StatePending})
 	}
-	db.appear(due)
+	// They come with old ids, and nobody tells a reader by lanes of them: by rows there is none.
+	for _, r := range due {
+		db.insert(r)
+	}
 	return len(due)
 }

@@ -12,9 +12,13 @@ import (
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 )
 
-// trialPatience is how long the trial may take. It waits for nobody, unless the
-// server can't skip.
-const trialPatience = 2 * time.Second
+// The trial waits for nobody's rows: a server that can't skip says so after the
+// second that its transactions may wait for a lock. What takes longer is slow, which
+// is no answer.
+const (
+	trialPatience = 5 * time.Second
+	trialTries    = 3
+)
 
 // fit goes on with the variant of the dialect that fits the server, and keeps
 // what there is to know of it.
@@ -54,34 +58,63 @@ func (s *Store) fitTo(ctx context.Context, server dialect.Server, fitting dialec
 	return fit, nil
 }
 
-// skips makes the trial, if there is one. Where it can't be made it takes success
-// for granted: as the tables are missing, or this user may not lock their rows,
-// who can't relay, but may ask for the status; or as another holds the row.
+// errTooSlow is what a trial ends with whose time was over before there was an answer.
+var errTooSlow = fmt.Errorf("it took longer than %v, %d times, and so nothing is known: try again when the server has less to do", trialPatience, trialTries)
+
+// skips makes the trial, if there is one, and if anything is claimed. A time-out says
+// nothing, so it is made again.
 func (s *Store) skips(ctx context.Context, trial *dialect.Trial) (skips bool, err error) {
-	if trial == nil {
+	if trial == nil || s.operator {
 		return true, nil
 	}
 	if s.db.Stats().MaxOpenConnections == 1 {
 		return false, errors.New("the pool allows one connection, and a relay needs two at least (see SetMaxOpenConns)")
 	}
-	within, cancel := context.WithTimeout(ctx, trialPatience)
-	defer cancel()
-	skips = true
-	err = s.inTx(within, nil, func(hold *sql.Tx) error {
+	for range trialTries {
+		within, cancel := context.WithTimeout(ctx, trialPatience)
+		skips, err = s.tryToSkip(within, trial)
+		slow := within.Err() != nil
+		cancel()
+		if ctx.Err() != nil {
+			return false, ctx.Err()
+		}
+		if !slow {
+			return skips, err
+		}
+	}
+	return false, errTooSlow
+}
+
+// tryToSkip is one trial. Where it can't be made it takes success for granted: as the
+// tables are missing, or this user may not lock their rows, who can't relay, but may
+// ask for the status; or as another holds the row.
+func (s *Store) tryToSkip(ctx context.Context, trial *dialect.Trial) (skips bool, err error) {
+	err = s.inTrial(ctx, trial, func(hold *sql.Tx) error {
 		var row string
-		if err := all(within, hold, trial.Hold, func() {}, &row); err != nil {
+		if err := all(ctx, hold, trial.Hold, func() {}, &row); err != nil {
 			return err
 		}
-		skips = s.passes(within, trial)
+		skips = s.passes(ctx, trial)
 		return nil
 	})
-	if ctx.Err() != nil {
-		return false, ctx.Err()
-	}
-	if within.Err() != nil || s.dialect.Missing(err) || s.dialect.Denied(err) || s.dialect.Busy(err) {
-		return skips, nil
+	if s.dialect.Missing(err) || s.dialect.Denied(err) || s.dialect.Busy(err) {
+		return true, nil
 	}
 	return skips, err
+}
+
+// inTrial works in a transaction whose wait for locks has a bound, and leaves the
+// session as it was.
+func (s *Store) inTrial(ctx context.Context, trial *dialect.Trial, work func(*sql.Tx) error) error {
+	return s.inTx(ctx, trial.Begin, func(tx *sql.Tx) (err error) {
+		defer func() {
+			for _, query := range trial.End {
+				_, endErr := exec(ctx, tx, query)
+				err = errors.Join(err, endErr)
+			}
+		}()
+		return work(tx)
+	})
 }
 
 // With a limit, the other row is asked for again: somebody may hold it for a
@@ -109,7 +142,7 @@ func (s *Store) passes(ctx context.Context, trial *dialect.Trial) bool {
 }
 
 func (s *Store) pass(ctx context.Context, trial *dialect.Trial) (passed []string, err error) {
-	err = s.inTx(ctx, nil, func(tx *sql.Tx) error {
+	err = s.inTrial(ctx, trial, func(tx *sql.Tx) error {
 		var row string
 		return all(ctx, tx, trial.Pass, func() { passed = append(passed, row) }, &row)
 	})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -188,6 +189,42 @@ func TestMySQLTrial(t *testing.T) {
 		narrow.SetMaxOpenConns(1)
 		if _, err := sqlstore.Open(t.Context(), narrow, m.dialect, sqlstore.Options{}); err == nil || !strings.Contains(err.Error(), "SetMaxOpenConns") {
 			t.Errorf("a pool of one connection: %v", err)
+		}
+	})
+}
+
+// Many who open at once, as relays at a deployment do, and commands at the same time,
+// wait for each other's rows, and none takes that for an answer. They leave their
+// sessions as they were.
+func TestMySQLTrialsAtOnce(t *testing.T) {
+	eachMySQL(t, func(t *testing.T, m mysqlTable) {
+		var lockWait, after string
+		if err := m.DB.QueryRow("SELECT @@innodb_lock_wait_timeout").Scan(&lockWait); err != nil {
+			t.Fatal(err)
+		}
+		var all sync.WaitGroup
+		for i := range 24 {
+			all.Go(func() {
+				store, err := sqlstore.Open(t.Context(), m.DB, m.dialect, sqlstore.Options{Operator: i%2 == 0})
+				if err != nil {
+					t.Errorf("open beside others: %v", err)
+					return
+				}
+				if skips := strings.Contains(finding(store.Findings(), "locked rows").Detail, "are passed over"); skips == waits(m.Name) {
+					t.Errorf("beside others: locked rows are passed over: %t", skips)
+				}
+			})
+		}
+		all.Wait()
+		for range 8 {
+			conn, err := m.DB.Conn(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = conn.Close() }() // when all were asked
+			if err := conn.QueryRowContext(t.Context(), "SELECT @@innodb_lock_wait_timeout").Scan(&after); err != nil || after != lockWait {
+				t.Errorf("after a trial a session waits %s s for a lock (%v), and did %s s", after, err, lockWait)
+			}
 		}
 	})
 }

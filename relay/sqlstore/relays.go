@@ -30,6 +30,9 @@ func (s *Store) Adopt(ctx context.Context, claim relay.Claim) error {
 			return err
 		}
 	}
+	if adopted, err := s.adopted(ctx, claim); err != nil || adopted {
+		return err
+	}
 	return s.write(ctx, "adopt claiming by "+string(claim)+" on table", func() error {
 		return s.inTx(ctx, s.dialect.Begin(s.table), func(tx *sql.Tx) error {
 			if err := s.adopt(ctx, tx, claim); err != nil {
@@ -38,6 +41,27 @@ func (s *Store) Adopt(ctx context.Context, claim relay.Claim) error {
 			return s.adoptIndexes(ctx, tx, claim)
 		})
 	})
+}
+
+// adopted says that there is nothing to change. Then nothing is locked: claims that
+// are under way share the lock of the way of claiming, one after the other, and who
+// wants it alone might wait for long. The first beat sees to it that the way is still
+// the same.
+func (s *Store) adopted(ctx context.Context, claim relay.Claim) (adopted bool, err error) {
+	err = s.try(ctx, "look at the way of claiming of table", func() error {
+		var stored string
+		var indexes int
+		if err := all(ctx, s.db, s.dialect.ClaimedBy(s.table), func() {}, &stored); err != nil {
+			return err
+		}
+		if err := all(ctx, s.db, s.dialect.RowIndexes(s.table), func() {}, &indexes); err != nil {
+			return err
+		}
+		wanted := map[relay.Claim]int{relay.ByRows: dialect.RowIndexCount}[claim]
+		adopted = stored == string(claim) && indexes == wanted
+		return nil
+	})
+	return adopted, err
 }
 
 // possible refuses lanes where there can be none.

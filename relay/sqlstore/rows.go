@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
+	"fmt"
 	"slices"
 	"time"
 
@@ -18,31 +19,106 @@ func (s *Store) Claim(ctx context.Context, request relay.ClaimRequest) (claimed 
 		return nil, nil
 	}
 	if request.Unprompted {
-		if free, err := s.any(ctx, "look for free rows of table", dialect.ClaimPeeking.PeekFree); err != nil || !free {
-			return nil, err
+		if free, err := s.any(ctx, "look for free rows of table", dialect.ClaimPeeking.PeekFree); err != nil {
+			return nil, s.otherClaim(ctx, err)
+		} else if !free {
+			return nil, nil
 		}
 	}
 	steps := s.dialect.Claim(s.table, dialect.Claim{
-		Relay: request.Relay, Token: request.Token, TTL: request.TTL, Limit: request.Limit,
+		Relay: request.Relay, Token: request.Token, TTL: request.TTL, Limit: request.Limit, MaxBytes: request.MaxBytes,
 		Pick: string(request.Pick), Topics: request.Topics, Except: request.Except,
 	})
 	err = s.write(ctx, "claim rows of table", func() error {
-		claimed = nil
-		scan := newRowScan()
 		return s.answer(ctx, steps, func(db querier, query dialect.Query) (ids []int64, err error) {
-			err = each(ctx, db, query, func(rows *sql.Rows) (bool, error) {
-				err := scan.scan(rows)
-				claimed, ids = append(claimed, scan.row), append(ids, scan.row.ID)
-				return true, err
-			})
-			return ids, err
+			if claimed, err = s.claimed(ctx, db, query, steps.After != nil, request.MaxBytes); err != nil {
+				return nil, err
+			}
+			for i := range claimed {
+				ids = append(ids, claimed[i].ID)
+			}
+			return ids, nil
 		})
 	})
-	if err != nil {
-		return nil, err
+	if err != nil || len(claimed) == 0 {
+		return nil, s.otherClaim(ctx, err)
 	}
 	slices.SortFunc(claimed, order(request.Pick))
 	return claimed, nil
+}
+
+// claimed takes the rows that a claim has stamped; or those that it is about to, up
+// to a bound of bytes that the database has not counted, and with large payloads left
+// out, which are picked afterwards.
+func (s *Store) claimed(ctx context.Context, db querier, query dialect.Query, free bool, maxBytes int) (claimed []relay.Row, err error) {
+	bytes := 0
+	var left []relay.RowID
+	scan := newRowScan()
+	err = each(ctx, db, query, func(rows *sql.Rows) (more bool, err error) {
+		if err := scan.scanColumns(rows); err != nil {
+			return false, err
+		}
+		size := len(scan.Payload)
+		if withheld := int(scan.Flags / dialect.SizeOne); free && scan.Payload == nil && withheld > 0 {
+			left = append(left, relay.RowID{Lane: int(scan.Lane), ID: scan.ID})
+			size, scan.Flags = withheld, scan.Flags%dialect.SizeOne
+		}
+		row, err := scan.Columns.row()
+		if err != nil {
+			return false, err
+		}
+		claimed, bytes = append(claimed, row), bytes+size
+		return !free || maxBytes <= 0 || bytes < maxBytes, nil
+	})
+	if err != nil || len(left) == 0 {
+		return claimed, err
+	}
+	return claimed, s.pickPayloads(ctx, db, claimed, left)
+}
+
+// pickPayloads fills in the payloads that were left out of locked rows.
+func (s *Store) pickPayloads(ctx context.Context, db querier, claimed []relay.Row, left []relay.RowID) error {
+	payloads := make(map[int64][]byte, len(left))
+	for part := range slices.Chunk(left, pickLimit) {
+		lanes, ids := make([]int, len(part)), make([]int64, len(part))
+		for i, row := range part {
+			lanes[i], ids[i] = row.Lane, row.ID
+		}
+		scan := newRowScan()
+		err := each(ctx, db, s.dialect.Pick(s.table, lanes, ids), func(rows *sql.Rows) (bool, error) {
+			err := scan.scan(rows)
+			payloads[scan.row.ID] = scan.row.Message.Payload
+			return true, err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	for i := range claimed {
+		if payload, picked := payloads[claimed[i].ID]; picked {
+			claimed[i].Message.Payload = payload
+			delete(payloads, claimed[i].ID)
+			left = left[1:]
+		}
+	}
+	if len(left) > 0 {
+		return fmt.Errorf("%d locked rows were not found again; please report this with the database's version", len(left))
+	}
+	return nil
+}
+
+// otherClaim says why nothing was done, if the table isn't claimed by rows any more:
+// the statement found nothing then, or not even its indexes.
+func (s *Store) otherClaim(ctx context.Context, err error) error {
+	var stored string
+	lookErr := all(ctx, s.db, s.dialect.ClaimedBy(s.table), func() {}, &stored)
+	if lookErr != nil && err == nil {
+		return fmt.Errorf("look how table %s is claimed: %w", s.table, lookErr)
+	}
+	if stored != "" && stored != string(relay.ByRows) {
+		return fmt.Errorf("table %s: %w now, by %s; it was changed after this relay had started", s.table, relay.ErrOtherClaim, stored)
+	}
+	return err
 }
 
 // any says whether a look finds anything; true if only what comes after the look
@@ -90,8 +166,10 @@ func (s *Store) Extend(ctx context.Context, token string, ids []int64, ttl time.
 			return err
 		})
 	}
-	if err != nil {
-		return nil, err
+	if err != nil || len(others) > 0 && len(still) == 0 {
+		if err = s.otherClaim(ctx, err); err != nil {
+			return nil, err
+		}
 	}
 	still = append(still, handled...)
 	slices.Sort(still)
@@ -110,8 +188,10 @@ func (s *Store) ids(ctx context.Context, steps dialect.Steps) (ids []int64, err 
 
 // Reclaim implements [relay.RowStore].
 func (s *Store) Reclaim(ctx context.Context, limit int) (freed int, err error) {
-	if ended, err := s.any(ctx, "look for claims that ended of table", dialect.ClaimPeeking.PeekEnded); err != nil || !ended {
-		return 0, err
+	if ended, err := s.any(ctx, "look for claims that ended of table", dialect.ClaimPeeking.PeekEnded); err != nil {
+		return 0, s.otherClaim(ctx, err)
+	} else if !ended {
+		return 0, nil
 	}
 	err = s.write(ctx, "reclaim rows of table", func() error {
 		freed, err = s.carryOut(ctx, s.dialect.FreeEnded(s.table, limit))
@@ -122,7 +202,10 @@ func (s *Store) Reclaim(ctx context.Context, limit int) (freed int, err error) {
 		freed += returned
 		return err
 	})
-	return freed, err
+	if err != nil || freed == 0 {
+		return freed, s.otherClaim(ctx, err)
+	}
+	return freed, nil
 }
 
 // carryOut runs writes in a transaction, and counts the rows that they change.

@@ -30,6 +30,11 @@ type Options struct {
 	// delivered all the same, up to ten minutes later. Defaults to a minute.
 	LongestTransaction time.Duration
 
+	// Operator says that nothing is claimed by this store: it is for the calls of a
+	// relay.Operator alone. Then Open doesn't try whether the server passes over locked
+	// rows.
+	Operator bool
+
 	// Reader reads pages by a driver's own means: readpgx.Reader{} for PostgreSQL
 	// through pgx. Defaults to none: database/sql, which costs more a message.
 	Reader Reader
@@ -46,6 +51,7 @@ type Store struct {
 	observed *observed // in the place of snapshots, where there are none
 	longest  time.Duration
 	reader   Reader    // nil for database/sql
+	operator bool      // nothing is claimed
 	findings []Finding // what there is to know of the server
 	habits   habits
 	emptied  emptied
@@ -76,7 +82,7 @@ var (
 // the right PROCESS to see which transactions are open; see LongestTransaction.
 //
 // Open asks the server what it is, tries whether it passes over locked rows, and
-// fails if it is too old.
+// fails if it is too old, or too slow to tell.
 func Open(ctx context.Context, db *sql.DB, d dialect.Dialect, options Options) (*Store, error) {
 	s, err := open(db, d, options)
 	if err != nil {
@@ -142,7 +148,7 @@ func open(db *sql.DB, d dialect.Dialect, options Options) (*Store, error) {
 	if d == nil {
 		return nil, errors.New("open an outbox: the dialect is nil: give dialect.Postgres() or that of your database")
 	}
-	s := &Store{db: db, dialect: d, writing: make(chan struct{}, 1), owed: -1, longest: options.LongestTransaction, reader: options.Reader}
+	s := &Store{db: db, dialect: d, writing: make(chan struct{}, 1), owed: -1, longest: options.LongestTransaction, reader: options.Reader, operator: options.Operator}
 	if s.longest <= 0 {
 		s.longest = defaultLongestTransaction
 	}

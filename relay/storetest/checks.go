@@ -88,6 +88,7 @@ func checks() []check {
 		{name: "extend keeps the claim", run: extendKeepsTheClaim, byRows: true},
 		{name: "settle by token", run: settleByToken, byRows: true},
 		{name: "pending gives back", run: pendingGivesBack, byRows: true},
+		{name: "claim keeps to bytes", run: claimKeepsToBytes, byRows: true},
 
 		{name: "requeue parked", run: requeueParked},
 		{name: "requeue by rows", run: requeueByRows, byRows: true},
@@ -103,6 +104,8 @@ func checks() []check {
 		{name: "adoption", run: adoption, byRows: true},
 		{name: "adoption forgets", run: adoptionForgets},
 		{name: "adoption fences", run: adoptionFences},
+		{name: "adoption ends claims", run: adoptionEndsClaims},
+		{name: "adoption beside settles by token", run: adoptionBesideSettles},
 		{name: "purge keeps to the retention", run: purgeKeepsToRetention},
 		{name: "purge counts from the finish", run: purgeCountsFromTheFinish},
 		{name: "ended context", run: endedContext},

@@ -63,6 +63,20 @@ func statusMutants() []mutant {
 	}
 }
 
+// inOldWay does what the table refuses because it was changed to lanes.
+func inOldWay(ctx context.Context, s Store, work func() error) error {
+	if err := work(); !errors.Is(err, relay.ErrOtherClaim) {
+		return err
+	}
+	if err := s.Adopt(ctx, relay.ByRows); err != nil {
+		return err
+	}
+	if err := work(); err != nil {
+		return err
+	}
+	return s.Adopt(ctx, relay.ByLanes)
+}
+
 func relayMutants() []mutant {
 	return []mutant{
 		{"relays die early", []string{"census"}, func(s Store, _ *facts) Store {
@@ -119,6 +133,30 @@ func relayMutants() []mutant {
 			return paged(s, func(page *relay.Page) {
 				page.Rows = slices.DeleteFunc(page.Rows, func(row relay.Row) bool { return f.token(row.ID) != "" })
 			})
+		}},
+		{"a claim changes the way back", []string{"adoption ends claims"}, func(s Store, _ *facts) Store {
+			return onClaim{s, func(ctx context.Context, request relay.ClaimRequest) (rows []relay.Row, err error) {
+				err = inOldWay(ctx, s, func() error { rows, err = s.Claim(ctx, request); return err })
+				return rows, err
+			}}
+		}},
+		{"an extension changes the way back", []string{"adoption ends claims"}, func(s Store, _ *facts) Store {
+			return onExtend{s, func(ctx context.Context, token string, ids []int64, ttl time.Duration) (still []int64, err error) {
+				err = inOldWay(ctx, s, func() error { still, err = s.Extend(ctx, token, ids, ttl); return err })
+				return still, err
+			}}
+		}},
+		{"held rows come back to a table that is claimed by lanes", []string{"adoption ends claims"}, func(s Store, _ *facts) Store {
+			return onReclaim{s, func(ctx context.Context, limit int) (freed int, err error) {
+				err = inOldWay(ctx, s, func() error { freed, err = s.Reclaim(ctx, limit); return err })
+				return freed, err
+			}}
+		}},
+		{"what a change of the way has fenced counts as changed", []string{"adoption beside settles by token", "adoption ends claims"}, func(s Store, _ *facts) Store {
+			return onSettle{s, func(ctx context.Context, name string, keep bool, settlements []relay.Settlement) (relay.Settled, error) {
+				settled, err := s.Settle(ctx, name, keep, settlements)
+				return relay.Settled{Changed: settled.Changed + settled.Fenced + settled.Missing}, err
+			}}
 		}},
 		{"purge goes over the limit", []string{"purge keeps to the retention"}, func(s Store, _ *facts) Store {
 			return onPurge{s, func(ctx context.Context, retention time.Duration, _ int) (int, error) {

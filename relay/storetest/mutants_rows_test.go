@@ -29,6 +29,9 @@ func claimMutants() []mutant {
 		{"claim goes over the limit", []string{"claims are distinct", "claim picks"}, func(s Store, _ *facts) Store {
 			return requested(s, func(r *relay.ClaimRequest) { r.Limit++ })
 		}},
+		{"claim counts no bytes", []string{"claim keeps to bytes"}, func(s Store, _ *facts) Store {
+			return requested(s, func(r *relay.ClaimRequest) { r.MaxBytes = 0 })
+		}},
 		{"claimed rows are not marked", []string{"claims are distinct", "claim picks"}, func(s Store, _ *facts) Store {
 			return onClaim{s, func(ctx context.Context, request relay.ClaimRequest) ([]relay.Row, error) {
 				rows, err := s.Claim(ctx, request)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -154,4 +155,115 @@ func adoptionFences(t testing.TB, table Table) {
 	}
 	c.takeOver(relay.Lanes, long)
 	wantIDs(t, "pending", ids(c.pending()), ids(rows))
+}
+
+// A relay by rows that slept while the table was changed to lanes changes nothing
+// when it wakes up: it claims no row, keeps none, frees none, and above all brings
+// no held row back, which would lie below marks of relays that have passed it.
+func adoptionEndsClaims(t testing.TB, table Table) {
+	a, b := byRows(t, table, "a"), hire(t, table, "b")
+	written := write(t, table, plain(6)...)
+	old := a.claim(relay.ClaimRequest{Token: "old", Limit: 5})
+	retry, scheduled := claimed("old", relay.StateRetry, old[0]), claimed("old", relay.StateScheduled, old[1])
+	a.mustSettle(retry, scheduled) // both are due at once
+	a.beat(relay.ByRows, short)
+	eventually(t, "lanes are adopted", func() bool { return b.store.Adopt(t.Context(), relay.ByLanes) == nil })
+
+	wantOtherClaim := func(what string, call func(ctx context.Context) error) {
+		t.Helper()
+		if err := again(t, call); !errors.Is(err, relay.ErrOtherClaim) {
+			t.Errorf("%s on a table that is claimed by lanes: %v, want %v", what, err, relay.ErrOtherClaim)
+		}
+	}
+	for _, unprompted := range []bool{true, false} {
+		wantOtherClaim("claim", func(ctx context.Context) error {
+			rows, err := a.store.Claim(ctx, relay.ClaimRequest{Relay: "a", Token: "old", TTL: long, Limit: 5, Pick: relay.Oldest, Unprompted: unprompted})
+			if len(rows) != 0 {
+				t.Errorf("claimed %v on a table that is claimed by lanes", ids(rows))
+			}
+			return err
+		})
+	}
+	wantOtherClaim("extend", func(ctx context.Context) error {
+		still, err := a.store.Extend(ctx, "old", ids(old), long)
+		if len(still) != 0 {
+			t.Errorf("extended %v on a table that is claimed by lanes", still)
+		}
+		return err
+	})
+	wantOtherClaim("reclaim", func(ctx context.Context) error {
+		freed, err := a.store.Reclaim(ctx, plenty)
+		if freed != 0 {
+			t.Errorf("reclaimed %d rows on a table that is claimed by lanes", freed)
+		}
+		return err
+	})
+	for _, state := range append(states(), relay.StatePending) {
+		if got, want := a.settle(allClaimed("old", state, old[2:])...), (relay.Settled{Fenced: 3}); got != want {
+			t.Errorf("settled as %s by a token of before: %+v, want %+v", state, got, want)
+		}
+	}
+	if got := b.status().Claim; got != relay.ByLanes {
+		t.Errorf("the table is claimed by %q, want lanes", got)
+	}
+	b.wantState(relay.StateRetry, retry.ID)
+	b.takeOver(relay.Lanes, long)
+	wantIDs(t, "held", ids(b.due()), []int64{old[0].ID, old[1].ID})
+	wantIDs(t, "pending", ids(b.pending()), written[2:])
+}
+
+// A settle by token beside a change of the way comes first as a whole, or changes
+// nothing of the rows that the change has taken the token from: the token alone
+// fences it.
+func adoptionBesideSettles(t testing.TB, table Table) {
+	const count = 20
+	a, b := byRows(t, table, "a"), hire(t, table, "b")
+	for round := range 5 {
+		a.wantAdopt(relay.ByRows, nil)
+		write(t, table, plain(count)...)
+		token := newToken()
+		rows := a.claim(relay.ClaimRequest{Token: token, Limit: count})
+		state := append(states(), relay.StatePending)[round]
+		var settled relay.Settled
+		var both sync.WaitGroup
+		both.Go(func() {
+			if err := again(t, func(ctx context.Context) (err error) {
+				settled, err = a.store.Settle(ctx, a.name, true, allClaimed(token, state, rows))
+				return err
+			}); err != nil {
+				t.Errorf("settle as %s beside a change of the way: %v", state, err)
+			}
+		})
+		both.Go(func() {
+			if err := again(t, func(ctx context.Context) error { return b.store.Adopt(ctx, relay.ByLanes) }); err != nil {
+				t.Errorf("adopt lanes beside a settle: %v", err)
+			}
+		})
+		both.Wait()
+		if settled.Changed+settled.Fenced != count {
+			t.Errorf("settled as %s beside a change of the way: %+v, want %d rows in all", state, settled, count)
+		}
+		if late := a.settle(allClaimed(token, relay.StateDone, rows)...); late.Changed != 0 {
+			t.Errorf("settled after the change of the way: %+v", late)
+		}
+		if claimed := b.status().Counts[relay.StateClaimed]; claimed != 0 {
+			t.Errorf("%d rows are claimed after the change of the way", claimed)
+		}
+		if state != relay.StatePending {
+			moved := 0
+			for _, row := range rows {
+				if b.info(row.ID).State != relay.StatePending {
+					moved++
+				}
+			}
+			if state != relay.StateRetry && state != relay.StateScheduled && moved != settled.Changed {
+				t.Errorf("%d rows are %s, and %+v was told", moved, state, settled)
+			}
+		}
+		b.takeOver(relay.Lanes, long)
+		b.mustSettle(b.allAs(relay.StateDone, b.pending())...)
+		for _, row := range b.due() {
+			b.mustSettle(b.as(relay.StateDone, row))
+		}
+	}
 }

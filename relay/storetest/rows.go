@@ -68,7 +68,9 @@ func (w *worker) freed(count int) {
 }
 
 // Thirty consumers on a hundred rows: each row is claimed once, no claim is
-// over its limit, and none comes back empty while there are free rows.
+// over its limit, and none comes back empty while there are free rows; also where
+// each takes them in an order of its own, and so may wait for another that waits for
+// it: the database ends one of them, which is tried again.
 func claimsAreDistinct(t testing.TB, table Table) {
 	const consumers, count, limit = 30, 100, 4
 	byRows(t, table, "first")
@@ -76,13 +78,17 @@ func claimsAreDistinct(t testing.TB, table Table) {
 	for i := range messages {
 		messages[i].Priority = int16(i % 3)
 	}
-	for _, pick := range picks() {
+	for _, order := range append(picks(), "mixed") {
 		written := write(t, table, messages...)
 		claims := make([][]relay.Row, consumers)
 		var all sync.WaitGroup
 		for i := range consumers {
 			store := table.Store(t)
-			request := relay.ClaimRequest{Relay: fmt.Sprint(pick, i), Token: fmt.Sprint(pick, i), TTL: long, Limit: limit, Pick: pick}
+			pick := order
+			if order == "mixed" {
+				pick = picks()[i%len(picks())]
+			}
+			request := relay.ClaimRequest{Relay: fmt.Sprint(order, i), Token: fmt.Sprint(order, i), TTL: long, Limit: limit, Pick: pick}
 			all.Go(func() {
 				if err := again(t, func(ctx context.Context) (err error) {
 					claims[i], err = store.Claim(ctx, request)
@@ -127,5 +133,43 @@ func claimReturnsTheMessage(t testing.TB, table Table) {
 		if by := a.info(id).ClaimedBy; by != a.name {
 			t.Errorf("a row that %s has claimed is claimed by %q", a.name, by)
 		}
+	}
+}
+
+// A claim takes no more rows than it has bytes for, but one at least, and leaves
+// the others free for others, and whole. It says nothing of rows that it didn't
+// take: a claim that has enough bytes is one after which there may be more.
+func claimKeepsToBytes(t testing.TB, table Table) {
+	const size, count = 20_000, 6
+	a, b := byRows(t, table, "a"), byRows(t, table, "b")
+	bytes, text := outbox.Message{Topic: "t", Payload: make([]byte, size)}, outbox.Message{Topic: "t", Payload: []byte("small")}
+	for _, maxBytes := range []int{1, size - 1, size, size + 1, 3*size + 1, 3 * size, count*size - 1, 2 * count * size} {
+		for _, pick := range picks() {
+			written := write(t, table, slices.Repeat([]outbox.Message{bytes}, count)...)
+			rows := a.claim(relay.ClaimRequest{Token: newToken(), Limit: plenty, MaxBytes: maxBytes, Pick: pick})
+			want := min(count, max(1, (maxBytes+size-1)/size)) // the row that crosses the bound still comes
+			if len(rows) != want {
+				t.Errorf("claimed %d rows of %d bytes by %s with room for %d, want %d", len(rows), size, pick, maxBytes, want)
+			}
+			first := slices.Clone(written)
+			if pick == relay.Newest {
+				slices.Reverse(first)
+			}
+			wantIDs(t, "claimed", inOrder(rows), first[:min(count, len(rows))])
+			for _, row := range rows {
+				if len(row.Message.Payload) != size {
+					t.Errorf("row %d was claimed with %d bytes of %d", row.ID, len(row.Message.Payload), size)
+				}
+			}
+			rest := b.claim(relay.ClaimRequest{Token: newToken(), Limit: plenty, Pick: pick})
+			wantIDs(t, "left for others", inOrder(rest), first[min(count, len(rows)):])
+		}
+	}
+	// Large ones behind small ones, as a store may have learned otherwise, and one that is larger than all.
+	huge := outbox.Message{Topic: "t", Payload: make([]byte, 5*size)}
+	written := write(t, table, text, text, bytes, huge, text, huge, bytes)
+	for i, want := range [][]int64{written[:4], written[4:6], written[6:], nil} {
+		rows := a.claim(relay.ClaimRequest{Token: newToken(), Limit: plenty, MaxBytes: 2 * size})
+		wantIDs(t, "claim "+strconv.Itoa(i), inOrder(rows), want)
 	}
 }

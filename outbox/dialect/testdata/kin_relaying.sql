@@ -177,12 +177,15 @@ SELECT count(*), CASE WHEN count(*) < $3::bigint THEN now() - ($1::bigint * inte
 --   3: 100
 
 -- claim the oldest
-WITH picked AS MATERIALIZED (
-    SELECT lane, id FROM app."Events" WHERE claimed_until IS NULL
-    ORDER BY id LIMIT $1::bigint FOR UPDATE SKIP LOCKED)
+WITH claim AS MATERIALIZED (
+    SELECT value FROM app."Events_settings" WHERE name = 'claim' FOR SHARE),
+picked AS MATERIALIZED (
+    SELECT t.lane, t.id, t.priority, COALESCE(octet_length(t.payload), 0) + COALESCE(octet_length(t.payload_text), 0) AS size FROM app."Events" AS t WHERE EXISTS (SELECT 1 FROM claim WHERE value = 'rows') AND claimed_until IS NULL
+    ORDER BY id LIMIT $1::bigint FOR UPDATE OF t SKIP LOCKED),
+fitting AS (SELECT *, sum(size) OVER (ROWS UNBOUNDED PRECEDING) - size AS bytes_before FROM picked)
 UPDATE app."Events" AS t
 SET claimed_by = $2::text, claim_token = $3::text, claimed_until = now() + ($4::bigint * interval '1 microsecond')
-FROM picked AS g WHERE t.lane = g.lane AND t.id = g.id AND t.claimed_until IS NULL
+FROM fitting AS g WHERE g.bytes_before < $5::bigint AND t.lane = g.lane AND t.id = g.id AND t.claimed_until IS NULL
 RETURNING t.id, t.lane, t.message_id::text, t.topic, t.message_key,
     COALESCE(t.payload, convert_to(t.payload_text, 'UTF8')), t.headers::text,
     t.available_at, NULLIF(t.priority, 0::smallint), NULLIF(t.attempts, 0), NULLIF(t.crashes, 0), t.created_at,
@@ -191,14 +194,18 @@ RETURNING t.id, t.lane, t.message_id::text, t.topic, t.message_key,
 --   2: r
 --   3: t
 --   4: 60000000
+--   5: 9223372036854775807
 
 -- claim the highest of some topics
-WITH picked AS MATERIALIZED (
-    SELECT lane, id FROM app."Events" WHERE claimed_until IS NULL AND topic = ANY ($1::text[]) AND topic <> ALL ($2::text[])
-    ORDER BY priority DESC, id LIMIT $3::bigint FOR UPDATE SKIP LOCKED)
+WITH claim AS MATERIALIZED (
+    SELECT value FROM app."Events_settings" WHERE name = 'claim' FOR SHARE),
+picked AS MATERIALIZED (
+    SELECT t.lane, t.id, t.priority, COALESCE(octet_length(t.payload), 0) + COALESCE(octet_length(t.payload_text), 0) AS size FROM app."Events" AS t WHERE EXISTS (SELECT 1 FROM claim WHERE value = 'rows') AND claimed_until IS NULL AND topic = ANY ($1::text[]) AND topic <> ALL ($2::text[])
+    ORDER BY priority DESC, id LIMIT $3::bigint FOR UPDATE OF t SKIP LOCKED),
+fitting AS (SELECT *, sum(size) OVER (ROWS UNBOUNDED PRECEDING) - size AS bytes_before FROM picked)
 UPDATE app."Events" AS t
 SET claimed_by = $4::text, claim_token = $5::text, claimed_until = now() + ($6::bigint * interval '1 microsecond')
-FROM picked AS g WHERE t.lane = g.lane AND t.id = g.id AND t.claimed_until IS NULL
+FROM fitting AS g WHERE g.bytes_before < $7::bigint AND t.lane = g.lane AND t.id = g.id AND t.claimed_until IS NULL
 RETURNING t.id, t.lane, t.message_id::text, t.topic, t.message_key,
     COALESCE(t.payload, convert_to(t.payload_text, 'UTF8')), t.headers::text,
     t.available_at, NULLIF(t.priority, 0::smallint), NULLIF(t.attempts, 0), NULLIF(t.crashes, 0), t.created_at,
@@ -209,6 +216,7 @@ RETURNING t.id, t.lane, t.message_id::text, t.topic, t.message_key,
 --   4: r
 --   5: t
 --   6: 60000000
+--   7: 1048576
 
 -- peek at free rows
 SELECT id FROM app."Events" WHERE claimed_until IS NULL ORDER BY id LIMIT 1;
@@ -217,8 +225,10 @@ SELECT id FROM app."Events" WHERE claimed_until IS NULL ORDER BY id LIMIT 1;
 SELECT id FROM (SELECT id FROM app."Events" WHERE claimed_until IS NOT NULL AND claimed_until < now() ORDER BY claimed_until LIMIT 1) AS c UNION ALL SELECT id FROM (SELECT id FROM app."Events_held" WHERE state <> 'error' AND available_at <= now() ORDER BY available_at, id LIMIT 1) AS h;
 
 -- extend
-WITH given AS MATERIALIZED (
-    SELECT lane, id FROM app."Events" WHERE claimed_until IS NOT NULL AND claim_token = $1::text AND id = ANY ($2::bigint[])),
+WITH claim AS MATERIALIZED (
+    SELECT value FROM app."Events_settings" WHERE name = 'claim' FOR SHARE),
+given AS MATERIALIZED (
+    SELECT lane, id FROM app."Events" WHERE EXISTS (SELECT 1 FROM claim WHERE value = 'rows') AND claimed_until IS NOT NULL AND claim_token = $1::text AND id = ANY ($2::bigint[])),
 found AS MATERIALIZED (
     SELECT t.lane, t.id FROM given AS g JOIN app."Events" AS t ON t.lane = g.lane AND t.id = g.id
     WHERE t.claim_token = $3::text FOR UPDATE OF t SKIP LOCKED),
@@ -232,8 +242,10 @@ SELECT id FROM extended UNION ALL SELECT id FROM given WHERE id NOT IN (SELECT i
 --   5: t
 
 -- free claims that ended
-WITH ended AS MATERIALIZED (
-    SELECT lane, id FROM app."Events" WHERE claimed_until IS NOT NULL AND claimed_until < now()
+WITH claim AS MATERIALIZED (
+    SELECT value FROM app."Events_settings" WHERE name = 'claim' FOR SHARE),
+ended AS MATERIALIZED (
+    SELECT lane, id FROM app."Events" WHERE EXISTS (SELECT 1 FROM claim WHERE value = 'rows') AND claimed_until IS NOT NULL AND claimed_until < now()
     ORDER BY claimed_until LIMIT $1::bigint FOR UPDATE SKIP LOCKED)
 UPDATE app."Events" AS t
 SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL, crashes = t.crashes + 1
@@ -241,8 +253,10 @@ FROM ended AS g WHERE t.lane = g.lane AND t.id = g.id AND t.claimed_until < now(
 --   1: 10
 
 -- bring back
-WITH due AS MATERIALIZED (
-    SELECT lane, id FROM app."Events_held" WHERE state <> 'error' AND available_at <= now()
+WITH claim AS MATERIALIZED (
+    SELECT value FROM app."Events_settings" WHERE name = 'claim' FOR SHARE),
+due AS MATERIALIZED (
+    SELECT lane, id FROM app."Events_held" WHERE EXISTS (SELECT 1 FROM claim WHERE value = 'rows') AND state <> 'error' AND available_at <= now()
     ORDER BY available_at, id LIMIT $1::bigint FOR UPDATE SKIP LOCKED),
 back AS (DELETE FROM app."Events_held" AS t USING due AS g WHERE t.lane = g.lane AND t.id = g.id
     RETURNING t.id, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.attempts, t.crashes, t.available_at, t.last_error, t.created_at)

@@ -737,21 +737,31 @@ DECLARE
     this_transaction VARCHAR2(64) := DBMS_TRANSACTION.LOCAL_TRANSACTION_ID(TRUE);
     TYPE numbers IS TABLE OF NUMBER INDEX BY PLS_INTEGER;
     ids numbers;
-    CURSOR free_rows IS SELECT /*+ INDEX(t "Events_claim_id") */ id FROM app."Events" t WHERE CASE WHEN claimed_until IS NULL THEN id END IS NOT NULL
+    sizes numbers;
+    fitting PLS_INTEGER := 0;
+    bytes_left NUMBER;
+    CURSOR free_rows IS SELECT /*+ INDEX(t "Events_claim_id") */ id, NVL(DBMS_LOB.GETLENGTH(t.payload), 0) + NVL(DBMS_LOB.GETLENGTH(t.payload_text), 0) FROM app."Events" t WHERE (SELECT value FROM app."Events_settings" WHERE name = 'claim') = 'rows' AND CASE WHEN claimed_until IS NULL THEN id END IS NOT NULL
         ORDER BY CASE WHEN claimed_until IS NULL THEN id END FOR UPDATE SKIP LOCKED;
 BEGIN
+    FOR locked IN (SELECT lock_id FROM app."Events_locks" WHERE lock_id = MOD(SYS_CONTEXT('USERENV', 'SID'), 64 * 8) FOR UPDATE) LOOP NULL; END LOOP;
     OPEN free_rows;
-    FETCH free_rows BULK COLLECT INTO ids LIMIT :1;
+    FETCH free_rows BULK COLLECT INTO ids, sizes LIMIT :1;
     CLOSE free_rows;
-    FORALL i IN 1 .. ids.COUNT
-        UPDATE app."Events" SET claimed_by = :2, claim_token = :3, claimed_until = SYS_EXTRACT_UTC(SYSTIMESTAMP) + NUMTODSINTERVAL(:4 / 1000000, 'SECOND'), claim_stamp = this_transaction
+    bytes_left := :2;
+    WHILE fitting < ids.COUNT AND bytes_left > 0 LOOP
+        fitting := fitting + 1;
+        bytes_left := bytes_left - sizes(fitting);
+    END LOOP;
+    FORALL i IN 1 .. fitting
+        UPDATE app."Events" SET claimed_by = :3, claim_token = :4, claimed_until = SYS_EXTRACT_UTC(SYSTIMESTAMP) + NUMTODSINTERVAL(:5 / 1000000, 'SECOND'), claim_stamp = this_transaction
         WHERE id = ids(i) AND claimed_until IS NULL;
 END;
 /
 --   1: 10
---   2: r
---   3: t
---   4: 60000000
+--   2: 9223372036854775807
+--   3: r
+--   4: t
+--   5: 60000000
 WITH FUNCTION as_bytes(text IN CLOB) RETURN BLOB IS
     bytes BLOB;
     bytes_at INTEGER := 1;
@@ -777,25 +787,35 @@ DECLARE
     this_transaction VARCHAR2(64) := DBMS_TRANSACTION.LOCAL_TRANSACTION_ID(TRUE);
     TYPE numbers IS TABLE OF NUMBER INDEX BY PLS_INTEGER;
     ids numbers;
-    CURSOR free_rows IS SELECT /*+ INDEX(t "Events_claim_priority") */ id FROM app."Events" t WHERE CASE WHEN claimed_until IS NULL THEN -priority END IS NOT NULL
+    sizes numbers;
+    fitting PLS_INTEGER := 0;
+    bytes_left NUMBER;
+    CURSOR free_rows IS SELECT /*+ INDEX(t "Events_claim_priority") */ id, NVL(DBMS_LOB.GETLENGTH(t.payload), 0) + NVL(DBMS_LOB.GETLENGTH(t.payload_text), 0) FROM app."Events" t WHERE (SELECT value FROM app."Events_settings" WHERE name = 'claim') = 'rows' AND CASE WHEN claimed_until IS NULL THEN -priority END IS NOT NULL
         AND NLSSORT(topic, 'NLS_SORT=BINARY') IN (SELECT NLSSORT(j.text, 'NLS_SORT=BINARY') FROM JSON_TABLE(:1, '$[*]' COLUMNS (text VARCHAR2(255) PATH '$')) j)
         AND NLSSORT(topic, 'NLS_SORT=BINARY') NOT IN (SELECT NLSSORT(j.text, 'NLS_SORT=BINARY') FROM JSON_TABLE(:2, '$[*]' COLUMNS (text VARCHAR2(255) PATH '$')) j)
         ORDER BY CASE WHEN claimed_until IS NULL THEN -priority END, CASE WHEN claimed_until IS NULL THEN id END FOR UPDATE SKIP LOCKED;
 BEGIN
+    FOR locked IN (SELECT lock_id FROM app."Events_locks" WHERE lock_id = MOD(SYS_CONTEXT('USERENV', 'SID'), 64 * 8) FOR UPDATE) LOOP NULL; END LOOP;
     OPEN free_rows;
-    FETCH free_rows BULK COLLECT INTO ids LIMIT :3;
+    FETCH free_rows BULK COLLECT INTO ids, sizes LIMIT :3;
     CLOSE free_rows;
-    FORALL i IN 1 .. ids.COUNT
-        UPDATE app."Events" SET claimed_by = :4, claim_token = :5, claimed_until = SYS_EXTRACT_UTC(SYSTIMESTAMP) + NUMTODSINTERVAL(:6 / 1000000, 'SECOND'), claim_stamp = this_transaction
+    bytes_left := :4;
+    WHILE fitting < ids.COUNT AND bytes_left > 0 LOOP
+        fitting := fitting + 1;
+        bytes_left := bytes_left - sizes(fitting);
+    END LOOP;
+    FORALL i IN 1 .. fitting
+        UPDATE app."Events" SET claimed_by = :5, claim_token = :6, claimed_until = SYS_EXTRACT_UTC(SYSTIMESTAMP) + NUMTODSINTERVAL(:7 / 1000000, 'SECOND'), claim_stamp = this_transaction
         WHERE id = ids(i) AND claimed_until IS NULL;
 END;
 /
 --   1: ["a","b"]
 --   2: ["c"]
 --   3: 10
---   4: r
---   5: t
---   6: 60000000
+--   4: 1048576
+--   5: r
+--   6: t
+--   7: 60000000
 WITH FUNCTION as_bytes(text IN CLOB) RETURN BLOB IS
     bytes BLOB;
     bytes_at INTEGER := 1;
@@ -821,12 +841,21 @@ DECLARE
     this_transaction VARCHAR2(64) := DBMS_TRANSACTION.LOCAL_TRANSACTION_ID(TRUE);
     TYPE numbers IS TABLE OF NUMBER INDEX BY PLS_INTEGER;
     ids numbers;
-    CURSOR free_rows IS SELECT id FROM app."Events" WHERE id IN (SELECT j.id FROM JSON_TABLE(:1, '$[*]' COLUMNS (id NUMBER PATH '$')) j) AND claim_token = :2 FOR UPDATE SKIP LOCKED;
+    sizes numbers;
+    fitting PLS_INTEGER := 0;
+    bytes_left NUMBER;
+    CURSOR free_rows IS SELECT id, 0 FROM app."Events" WHERE (SELECT value FROM app."Events_settings" WHERE name = 'claim') = 'rows' AND id IN (SELECT j.id FROM JSON_TABLE(:1, '$[*]' COLUMNS (id NUMBER PATH '$')) j) AND claim_token = :2 FOR UPDATE SKIP LOCKED;
 BEGIN
+    FOR locked IN (SELECT lock_id FROM app."Events_locks" WHERE lock_id = MOD(SYS_CONTEXT('USERENV', 'SID'), 64 * 8) FOR UPDATE) LOOP NULL; END LOOP;
     OPEN free_rows;
-    FETCH free_rows BULK COLLECT INTO ids LIMIT :3;
+    FETCH free_rows BULK COLLECT INTO ids, sizes LIMIT :3;
     CLOSE free_rows;
-    FORALL i IN 1 .. ids.COUNT
+    bytes_left := 1;
+    WHILE fitting < ids.COUNT AND bytes_left > 0 LOOP
+        fitting := fitting + 1;
+        bytes_left := bytes_left - sizes(fitting);
+    END LOOP;
+    FORALL i IN 1 .. fitting
         UPDATE app."Events" SET claimed_until = SYS_EXTRACT_UTC(SYSTIMESTAMP) + NUMTODSINTERVAL(:4 / 1000000, 'SECOND') WHERE id = ids(i) AND claim_token = :5;
 END;
 /
@@ -840,7 +869,7 @@ SELECT id FROM app."Events" WHERE id IN (SELECT j.id FROM JSON_TABLE(:1, '$[*]' 
 --   2: t
 
 -- free claims that ended
-SELECT id FROM app."Events" WHERE claimed_until < SYS_EXTRACT_UTC(SYSTIMESTAMP) AND id IN (SELECT id FROM (
+SELECT id FROM app."Events" WHERE (SELECT value FROM app."Events_settings" WHERE name = 'claim') = 'rows' AND claimed_until < SYS_EXTRACT_UTC(SYSTIMESTAMP) AND id IN (SELECT id FROM (
     SELECT id FROM app."Events" WHERE claimed_until < SYS_EXTRACT_UTC(SYSTIMESTAMP)
     ORDER BY claimed_until) WHERE ROWNUM <= :1) FOR UPDATE SKIP LOCKED;
 --   1: 10
@@ -851,7 +880,7 @@ WHERE claimed_until < SYS_EXTRACT_UTC(SYSTIMESTAMP) AND id IN (SELECT j.id FROM 
 -- bring back
 INSERT INTO app."Events" (id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, last_error, created_at, claim_stamp)
 SELECT t.id, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.attempts, t.crashes, t.available_at, t.last_error, t.created_at, (SELECT DBMS_TRANSACTION.LOCAL_TRANSACTION_ID FROM dual)
-FROM (SELECT t.* FROM app."Events_held" t WHERE CASE WHEN t.state <> 'error' THEN NVL(t.available_at, TIMESTAMP '0001-01-01 00:00:00') END <= SYS_EXTRACT_UTC(SYSTIMESTAMP)
+FROM (SELECT t.* FROM app."Events_held" t WHERE (SELECT value FROM app."Events_settings" WHERE name = 'claim') = 'rows' AND CASE WHEN t.state <> 'error' THEN NVL(t.available_at, TIMESTAMP '0001-01-01 00:00:00') END <= SYS_EXTRACT_UTC(SYSTIMESTAMP)
     ORDER BY CASE WHEN t.state <> 'error' THEN NVL(t.available_at, TIMESTAMP '0001-01-01 00:00:00') END, CASE WHEN t.state <> 'error' THEN t.id END) t WHERE ROWNUM <= :1;
 --   1: 10
 

@@ -444,12 +444,15 @@ SELECT count(*), CASE WHEN count(*) < $3::bigint THEN now() - ($1::bigint * inte
 --   4: true
 
 -- claim the oldest
-WITH picked AS MATERIALIZED (
-    SELECT ctid AS place, id, id + 0 AS same_id, lane, lane + 0 AS same_lane FROM app."Events" WHERE claimed_until IS NULL AND id >= COALESCE((SELECT -9223372036854775807), ((SELECT now()::text) @@ ANY ('{x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x}'::text[]))::int) AND id <= (SELECT 9223372036854775807) AND (id, id) >= ((SELECT -9223372036854775807), (SELECT -9223372036854775807)) AND (id, id) >= ((SELECT -9223372036854775807), (SELECT -9223372036854775807)) AND (id, id) >= ((SELECT -9223372036854775807), (SELECT -9223372036854775807)) AND (id, id) >= ((SELECT -9223372036854775807), (SELECT -9223372036854775807)) AND (id, id) >= ((SELECT -9223372036854775807), (SELECT -9223372036854775807)) AND (id, id) >= ((SELECT -9223372036854775807), (SELECT -9223372036854775807)) AND ($1::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0)
-    ORDER BY id LIMIT $2::bigint FOR NO KEY UPDATE SKIP LOCKED)
+WITH claim AS MATERIALIZED (
+    SELECT value FROM app."Events_settings" WHERE name = 'claim' FOR SHARE),
+picked AS MATERIALIZED (
+    SELECT ctid AS place, id, id + 0 AS same_id, lane, lane + 0 AS same_lane, t.priority, COALESCE(octet_length(t.payload), 0) + COALESCE(octet_length(t.payload_text), 0) AS size FROM app."Events" AS t WHERE EXISTS (SELECT 1 FROM claim WHERE value = 'rows') AND claimed_until IS NULL AND id >= COALESCE((SELECT -9223372036854775807), ((SELECT now()::text) @@ ANY ('{x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x}'::text[]))::int) AND id <= (SELECT 9223372036854775807) AND (id, id) >= ((SELECT -9223372036854775807), (SELECT -9223372036854775807)) AND (id, id) >= ((SELECT -9223372036854775807), (SELECT -9223372036854775807)) AND (id, id) >= ((SELECT -9223372036854775807), (SELECT -9223372036854775807)) AND (id, id) >= ((SELECT -9223372036854775807), (SELECT -9223372036854775807)) AND (id, id) >= ((SELECT -9223372036854775807), (SELECT -9223372036854775807)) AND (id, id) >= ((SELECT -9223372036854775807), (SELECT -9223372036854775807)) AND ($1::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0)
+    ORDER BY id LIMIT $2::bigint FOR NO KEY UPDATE OF t SKIP LOCKED),
+fitting AS (SELECT *, sum(size) OVER (ROWS UNBOUNDED PRECEDING) - size AS bytes_before FROM picked)
 UPDATE app."Events" AS t
 SET claimed_by = $3::text, claim_token = $4::text, claimed_until = now() + ($5::bigint * interval '1 microsecond')
-FROM picked AS g WHERE t.ctid = g.place AND g.id = g.same_id AND g.lane = g.same_lane
+FROM fitting AS g WHERE g.bytes_before < $6::bigint AND t.ctid = g.place AND g.id = g.same_id AND g.lane = g.same_lane
 RETURNING t.id, t.lane, t.message_id::text, t.topic, t.message_key,
     COALESCE(t.payload, convert_to(t.payload_text, 'UTF8')), t.headers::text,
     t.available_at, NULLIF(t.priority, 0::smallint), NULLIF(t.attempts, 0), NULLIF(t.crashes, 0), t.created_at,
@@ -459,14 +462,18 @@ RETURNING t.id, t.lane, t.message_id::text, t.topic, t.message_key,
 --   3: r
 --   4: t
 --   5: 60000000
+--   6: 9223372036854775807
 
 -- claim the highest of some topics
-WITH picked AS MATERIALIZED (
-    SELECT ctid AS place, id, id + 0 AS same_id, lane, lane + 0 AS same_lane FROM app."Events" WHERE claimed_until IS NULL AND priority >= COALESCE((SELECT -32768), ((SELECT now()::text) @@ ANY ('{x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x}'::text[]))::int) AND priority <= (SELECT 32767) AND (priority, priority) >= ((SELECT -32768), (SELECT -32768)) AND (priority, priority) >= ((SELECT -32768), (SELECT -32768)) AND (priority, priority) >= ((SELECT -32768), (SELECT -32768)) AND (priority, priority) >= ((SELECT -32768), (SELECT -32768)) AND (priority, priority) >= ((SELECT -32768), (SELECT -32768)) AND (priority, priority) >= ((SELECT -32768), (SELECT -32768)) AND topic = ANY ($1::text[]) AND topic <> ALL ($2::text[]) AND ($3::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0)
-    ORDER BY priority DESC, id LIMIT $4::bigint FOR NO KEY UPDATE SKIP LOCKED)
+WITH claim AS MATERIALIZED (
+    SELECT value FROM app."Events_settings" WHERE name = 'claim' FOR SHARE),
+picked AS MATERIALIZED (
+    SELECT ctid AS place, id, id + 0 AS same_id, lane, lane + 0 AS same_lane, t.priority, COALESCE(octet_length(t.payload), 0) + COALESCE(octet_length(t.payload_text), 0) AS size FROM app."Events" AS t WHERE EXISTS (SELECT 1 FROM claim WHERE value = 'rows') AND claimed_until IS NULL AND priority >= COALESCE((SELECT -32768), ((SELECT now()::text) @@ ANY ('{x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x}'::text[]))::int) AND priority <= (SELECT 32767) AND (priority, priority) >= ((SELECT -32768), (SELECT -32768)) AND (priority, priority) >= ((SELECT -32768), (SELECT -32768)) AND (priority, priority) >= ((SELECT -32768), (SELECT -32768)) AND (priority, priority) >= ((SELECT -32768), (SELECT -32768)) AND (priority, priority) >= ((SELECT -32768), (SELECT -32768)) AND (priority, priority) >= ((SELECT -32768), (SELECT -32768)) AND topic = ANY ($1::text[]) AND topic <> ALL ($2::text[]) AND ($3::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0)
+    ORDER BY priority DESC, id LIMIT $4::bigint FOR NO KEY UPDATE OF t SKIP LOCKED),
+fitting AS (SELECT *, sum(size) OVER (ROWS UNBOUNDED PRECEDING) - size AS bytes_before FROM picked)
 UPDATE app."Events" AS t
 SET claimed_by = $5::text, claim_token = $6::text, claimed_until = now() + ($7::bigint * interval '1 microsecond')
-FROM picked AS g WHERE t.ctid = g.place AND g.id = g.same_id AND g.lane = g.same_lane
+FROM fitting AS g WHERE g.bytes_before < $8::bigint AND t.ctid = g.place AND g.id = g.same_id AND g.lane = g.same_lane
 RETURNING t.id, t.lane, t.message_id::text, t.topic, t.message_key,
     COALESCE(t.payload, convert_to(t.payload_text, 'UTF8')), t.headers::text,
     t.available_at, NULLIF(t.priority, 0::smallint), NULLIF(t.attempts, 0), NULLIF(t.crashes, 0), t.created_at,
@@ -478,6 +485,7 @@ RETURNING t.id, t.lane, t.message_id::text, t.topic, t.message_key,
 --   5: r
 --   6: t
 --   7: 60000000
+--   8: 1048576
 
 -- peek at free rows
 SELECT id FROM app."Events" WHERE claimed_until IS NULL AND id >= COALESCE((SELECT -9223372036854775807), ((SELECT now()::text) @@ ANY ('{x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x}'::text[]))::int) AND id <= (SELECT 9223372036854775807) AND (id, id) >= ((SELECT -9223372036854775807), (SELECT -9223372036854775807)) AND (id, id) >= ((SELECT -9223372036854775807), (SELECT -9223372036854775807)) AND (id, id) >= ((SELECT -9223372036854775807), (SELECT -9223372036854775807)) AND (id, id) >= ((SELECT -9223372036854775807), (SELECT -9223372036854775807)) AND (id, id) >= ((SELECT -9223372036854775807), (SELECT -9223372036854775807)) AND (id, id) >= ((SELECT -9223372036854775807), (SELECT -9223372036854775807)) AND ($1::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0) ORDER BY id LIMIT 1;
@@ -489,8 +497,10 @@ SELECT id FROM (SELECT id FROM app."Events" WHERE claimed_until < now() AND ($1:
 --   2: true
 
 -- extend
-WITH given AS MATERIALIZED (
-    SELECT lane, id FROM (SELECT lane, id, claim_token FROM app."Events" WHERE claimed_until >= COALESCE((SELECT '-infinity'::timestamptz), COALESCE(NULL, ((SELECT now()::text) @@ ANY ('{x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x}'::text[]))::int) * interval '1 s' + now()) AND claimed_until <= (SELECT 'infinity'::timestamptz) AND (claimed_until, claimed_until) >= ((SELECT '-infinity'::timestamptz), (SELECT '-infinity'::timestamptz)) AND (claimed_until, claimed_until) >= ((SELECT '-infinity'::timestamptz), (SELECT '-infinity'::timestamptz)) AND (claimed_until, claimed_until) >= ((SELECT '-infinity'::timestamptz), (SELECT '-infinity'::timestamptz)) AND (claimed_until, claimed_until) >= ((SELECT '-infinity'::timestamptz), (SELECT '-infinity'::timestamptz)) AND (claimed_until, claimed_until) >= ((SELECT '-infinity'::timestamptz), (SELECT '-infinity'::timestamptz)) AND (claimed_until, claimed_until) >= ((SELECT '-infinity'::timestamptz), (SELECT '-infinity'::timestamptz))
+WITH claim AS MATERIALIZED (
+    SELECT value FROM app."Events_settings" WHERE name = 'claim' FOR SHARE),
+given AS MATERIALIZED (
+    SELECT lane, id FROM (SELECT lane, id, claim_token FROM app."Events" WHERE EXISTS (SELECT 1 FROM claim WHERE value = 'rows') AND claimed_until >= COALESCE((SELECT '-infinity'::timestamptz), COALESCE(NULL, ((SELECT now()::text) @@ ANY ('{x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x}'::text[]))::int) * interval '1 s' + now()) AND claimed_until <= (SELECT 'infinity'::timestamptz) AND (claimed_until, claimed_until) >= ((SELECT '-infinity'::timestamptz), (SELECT '-infinity'::timestamptz)) AND (claimed_until, claimed_until) >= ((SELECT '-infinity'::timestamptz), (SELECT '-infinity'::timestamptz)) AND (claimed_until, claimed_until) >= ((SELECT '-infinity'::timestamptz), (SELECT '-infinity'::timestamptz)) AND (claimed_until, claimed_until) >= ((SELECT '-infinity'::timestamptz), (SELECT '-infinity'::timestamptz)) AND (claimed_until, claimed_until) >= ((SELECT '-infinity'::timestamptz), (SELECT '-infinity'::timestamptz)) AND (claimed_until, claimed_until) >= ((SELECT '-infinity'::timestamptz), (SELECT '-infinity'::timestamptz))
         ORDER BY claimed_until OFFSET 0) AS h
     WHERE claim_token = $1::text AND id = ANY ($2::bigint[]) AND ($3::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0)),
 found AS MATERIALIZED (SELECT g.*, x.* FROM given AS g CROSS JOIN LATERAL (SELECT h.ctid AS place, h.lane AS found_lane, h.id AS found_id, h.claim_token FROM app."Events" AS h WHERE h.lane = g.lane AND h.id = g.id LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED) AS x),
@@ -505,8 +515,10 @@ SELECT id FROM extended UNION ALL SELECT id FROM given WHERE id NOT IN (SELECT f
 --   5: t
 
 -- free claims that ended
-WITH ended AS MATERIALIZED (
-    SELECT ctid AS place, id, id + 0 AS same_id, lane, lane + 0 AS same_lane FROM app."Events" WHERE claimed_until < now()
+WITH claim AS MATERIALIZED (
+    SELECT value FROM app."Events_settings" WHERE name = 'claim' FOR SHARE),
+ended AS MATERIALIZED (
+    SELECT ctid AS place, id, id + 0 AS same_id, lane, lane + 0 AS same_lane FROM app."Events" WHERE EXISTS (SELECT 1 FROM claim WHERE value = 'rows') AND claimed_until < now()
     ORDER BY claimed_until LIMIT $1::bigint FOR NO KEY UPDATE SKIP LOCKED)
 UPDATE app."Events" AS t
 SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL, crashes = t.crashes + 1
@@ -515,8 +527,10 @@ FROM ended AS g WHERE t.ctid = g.place AND g.id = g.same_id AND g.lane = g.same_
 --   2: true
 
 -- bring back
-WITH due AS MATERIALIZED (
-    SELECT ctid AS place, id, id + 0 AS same_id, lane, lane + 0 AS same_lane FROM app."Events_held" WHERE state <> 'error' AND COALESCE(available_at, '0001-01-01 00:00:00+00') <= now() AND COALESCE(available_at, '0001-01-01 00:00:00+00') >= COALESCE((SELECT '-infinity'::timestamptz), COALESCE(NULL, ((SELECT now()::text) @@ ANY ('{x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x}'::text[]))::int) * interval '1 s' + now()) AND ($1::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0)
+WITH claim AS MATERIALIZED (
+    SELECT value FROM app."Events_settings" WHERE name = 'claim' FOR SHARE),
+due AS MATERIALIZED (
+    SELECT ctid AS place, id, id + 0 AS same_id, lane, lane + 0 AS same_lane FROM app."Events_held" WHERE EXISTS (SELECT 1 FROM claim WHERE value = 'rows') AND state <> 'error' AND COALESCE(available_at, '0001-01-01 00:00:00+00') <= now() AND COALESCE(available_at, '0001-01-01 00:00:00+00') >= COALESCE((SELECT '-infinity'::timestamptz), COALESCE(NULL, ((SELECT now()::text) @@ ANY ('{x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x}'::text[]))::int) * interval '1 s' + now()) AND ($1::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0)
     ORDER BY COALESCE(available_at, '0001-01-01 00:00:00+00'), id LIMIT $2::bigint FOR UPDATE SKIP LOCKED),
 back AS (DELETE FROM app."Events_held" AS t USING due AS g WHERE t.ctid = g.place AND g.id = g.same_id AND g.lane = g.same_lane
     RETURNING t.id, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.attempts, t.crashes, t.available_at, t.last_error, t.created_at)

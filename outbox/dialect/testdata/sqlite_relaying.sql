@@ -336,7 +336,10 @@ DELETE FROM app."Events_done" WHERE id IN (SELECT id FROM app."Events_done" WHER
 
 -- claim the oldest
 UPDATE app."Events" SET claimed_by = ?, claim_token = ?, claimed_until = strftime('%Y-%m-%d %H:%M:%f', 'now', ?)
-WHERE id IN (SELECT id FROM app."Events" WHERE claimed_until IS NULL ORDER BY id LIMIT ?)
+WHERE id IN (
+    WITH picked AS (SELECT id, priority, coalesce(length(payload), length(CAST(payload_text AS BLOB)), 0) AS size FROM app."Events" WHERE EXISTS (SELECT 1 FROM app."Events_settings" WHERE name = 'claim' AND value = 'rows') AND claimed_until IS NULL ORDER BY id LIMIT ?),
+    fitting AS (SELECT *, sum(size) OVER (ROWS UNBOUNDED PRECEDING) - size AS bytes_before FROM picked)
+    SELECT id FROM fitting WHERE bytes_before < ?)
 RETURNING id, lane, message_id, topic, coalesce(message_key, ''),
     CAST(coalesce(payload, payload_text) AS BLOB), coalesce(headers, ''),
     available_at, priority, attempts, crashes, created_at,
@@ -345,10 +348,14 @@ RETURNING id, lane, message_id, topic, coalesce(message_key, ''),
 --   2: t
 --   3: +60.000 seconds
 --   4: 10
+--   5: 9223372036854775807
 
 -- claim the highest of some topics
 UPDATE app."Events" SET claimed_by = ?, claim_token = ?, claimed_until = strftime('%Y-%m-%d %H:%M:%f', 'now', ?)
-WHERE id IN (SELECT id FROM app."Events" WHERE claimed_until IS NULL AND topic IN (SELECT value FROM json_each(?)) AND topic NOT IN (SELECT value FROM json_each(?)) ORDER BY priority DESC, id LIMIT ?)
+WHERE id IN (
+    WITH picked AS (SELECT id, priority, coalesce(length(payload), length(CAST(payload_text AS BLOB)), 0) AS size FROM app."Events" WHERE EXISTS (SELECT 1 FROM app."Events_settings" WHERE name = 'claim' AND value = 'rows') AND claimed_until IS NULL AND topic IN (SELECT value FROM json_each(?)) AND topic NOT IN (SELECT value FROM json_each(?)) ORDER BY priority DESC, id LIMIT ?),
+    fitting AS (SELECT *, sum(size) OVER (ROWS UNBOUNDED PRECEDING) - size AS bytes_before FROM picked)
+    SELECT id FROM fitting WHERE bytes_before < ?)
 RETURNING id, lane, message_id, topic, coalesce(message_key, ''),
     CAST(coalesce(payload, payload_text) AS BLOB), coalesce(headers, ''),
     available_at, priority, attempts, crashes, created_at,
@@ -359,6 +366,7 @@ RETURNING id, lane, message_id, topic, coalesce(message_key, ''),
 --   4: ["a","b"]
 --   5: ["c"]
 --   6: 10
+--   7: 1048576
 
 -- peek at free rows
 SELECT id FROM app."Events" WHERE claimed_until IS NULL ORDER BY id LIMIT 1;
@@ -367,19 +375,19 @@ SELECT id FROM app."Events" WHERE claimed_until IS NULL ORDER BY id LIMIT 1;
 SELECT id FROM (SELECT id FROM app."Events" WHERE claimed_until < strftime('%Y-%m-%d %H:%M:%f', 'now') ORDER BY claimed_until LIMIT 1) AS c UNION ALL SELECT id FROM (SELECT t.id FROM app."Events_held" AS t WHERE t.state <> 'error' AND coalesce(t.available_at, '0001-01-01 00:00:00.000') <= strftime('%Y-%m-%d %H:%M:%f', 'now') ORDER BY coalesce(t.available_at, '0001-01-01 00:00:00.000'), t.id LIMIT 1) AS h;
 
 -- extend
-UPDATE app."Events" SET claimed_until = strftime('%Y-%m-%d %H:%M:%f', 'now', ?) WHERE claim_token = ? AND id IN (SELECT value FROM json_each(?)) RETURNING id;
+UPDATE app."Events" SET claimed_until = strftime('%Y-%m-%d %H:%M:%f', 'now', ?) WHERE EXISTS (SELECT 1 FROM app."Events_settings" WHERE name = 'claim' AND value = 'rows') AND claim_token = ? AND id IN (SELECT value FROM json_each(?)) RETURNING id;
 --   1: +60.000 seconds
 --   2: t
 --   3: [1,2]
 
 -- free claims that ended
 UPDATE app."Events" SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL, crashes = crashes + 1
-WHERE id IN (SELECT id FROM app."Events" WHERE claimed_until < strftime('%Y-%m-%d %H:%M:%f', 'now') ORDER BY claimed_until LIMIT ?);
+WHERE id IN (SELECT id FROM app."Events" WHERE EXISTS (SELECT 1 FROM app."Events_settings" WHERE name = 'claim' AND value = 'rows') AND claimed_until < strftime('%Y-%m-%d %H:%M:%f', 'now') ORDER BY claimed_until LIMIT ?);
 --   1: 10
 
 -- bring back
 INSERT INTO app."Events" (id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, last_error, created_at)
-SELECT t.id, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.attempts, t.crashes, t.available_at, t.last_error, t.created_at FROM app."Events_held" AS t WHERE t.state <> 'error' AND coalesce(t.available_at, '0001-01-01 00:00:00.000') <= strftime('%Y-%m-%d %H:%M:%f', 'now') ORDER BY coalesce(t.available_at, '0001-01-01 00:00:00.000'), t.id LIMIT ?;
+SELECT t.id, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.attempts, t.crashes, t.available_at, t.last_error, t.created_at FROM app."Events_held" AS t WHERE EXISTS (SELECT 1 FROM app."Events_settings" WHERE name = 'claim' AND value = 'rows') AND t.state <> 'error' AND coalesce(t.available_at, '0001-01-01 00:00:00.000') <= strftime('%Y-%m-%d %H:%M:%f', 'now') ORDER BY coalesce(t.available_at, '0001-01-01 00:00:00.000'), t.id LIMIT ?;
 --   1: 10
 
 -- bring back

@@ -1,6 +1,6 @@
 -- receive
 INSERT INTO app."Received" (consumer, message_id) SELECT @p1, @p2
-WHERE NOT EXISTS (SELECT 1 FROM app."Received" WITH (UPDLOCK, ROWLOCK) WHERE consumer = @p1 AND message_id = @p2);
+WHERE NOT EXISTS (SELECT 1 FROM app."Received" WITH (UPDLOCK, ROWLOCK) WHERE consumer = @p1 AND message_id = @p2 AND size = DATALENGTH(@p2));
 --   1: billing
 --   2: 0197a3b4-0000-7abc-8def-0123456789ab
 

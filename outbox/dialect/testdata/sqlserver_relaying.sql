@@ -56,7 +56,7 @@ IF @own = 1 COMMIT TRANSACTION;
 SELECT @p1, CONVERT(bigint, 0), REPLACE(CONCAT(@@SERVERNAME, N'/', DB_ID(), N'/', CONVERT(nvarchar(128), SERVERPROPERTY(N'ComputerNamePhysicalNetBIOS')),
     N'/', CONVERT(nvarchar(20), SERVERPROPERTY(N'ProcessID')),
     N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE name = N'tempdb'),
-    N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE database_id = DB_ID())), N' ', N'_') WHERE @alive = 1;
+    N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE name = DB_NAME())), N' ', N'_') WHERE @alive = 1;
 --   1: r
 --   2: h
 --   3: 1
@@ -99,7 +99,7 @@ UPDATE l
 SET until = DATEADD(MILLISECOND, @p1 % 1000, DATEADD(SECOND, @p1 / 1000, SYSUTCDATETIME())), marks = CASE WHEN REPLACE(CONCAT(@@SERVERNAME, N'/', DB_ID(), N'/', CONVERT(nvarchar(128), SERVERPROPERTY(N'ComputerNamePhysicalNetBIOS')),
     N'/', CONVERT(nvarchar(20), SERVERPROPERTY(N'ProcessID')),
     N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE name = N'tempdb'),
-    N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE database_id = DB_ID())), N' ', N'_') = @p2 THEN g.marks ELSE l.marks END,
+    N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE name = DB_NAME())), N' ', N'_') = @p2 THEN g.marks ELSE l.marks END,
     crashes = CASE WHEN g.calm = 1 THEN 0 ELSE l.crashes END, journal = CASE WHEN g.calm = 1 THEN NULL ELSE l.journal END
 OUTPUT inserted.lane, inserted.fence, CONVERT(bigint, 0)
 FROM OPENJSON(@p3)
@@ -120,7 +120,7 @@ UPDATE l
 SET owner = NULL, until = NULL, marks = CASE WHEN REPLACE(CONCAT(@@SERVERNAME, N'/', DB_ID(), N'/', CONVERT(nvarchar(128), SERVERPROPERTY(N'ComputerNamePhysicalNetBIOS')),
     N'/', CONVERT(nvarchar(20), SERVERPROPERTY(N'ProcessID')),
     N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE name = N'tempdb'),
-    N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE database_id = DB_ID())), N' ', N'_') = @p1 THEN g.marks ELSE l.marks END, journal = NULL, crashes = 0
+    N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE name = DB_NAME())), N' ', N'_') = @p1 THEN g.marks ELSE l.marks END, journal = NULL, crashes = 0
 OUTPUT inserted.lane, inserted.fence, CONVERT(bigint, 0)
 FROM OPENJSON(@p2)
     WITH (lane smallint '$[0]', fence bigint '$[1]', marks nvarchar(max) '$[2]', calm bit '$[3]', journal nvarchar(max) '$[4]') AS g
@@ -157,7 +157,7 @@ SELECT n, lane, after, until, message_key FROM OPENJSON(@p1)
 DECLARE @first nvarchar(500) = CONCAT(COALESCE((SELECT CONVERT(bigint, current_value) FROM sys.sequences WHERE object_id = OBJECT_ID(N'[app].[Events_id]')), 0), N' 0 0 0 ', REPLACE(CONCAT(@@SERVERNAME, N'/', DB_ID(), N'/', CONVERT(nvarchar(128), SERVERPROPERTY(N'ComputerNamePhysicalNetBIOS')),
     N'/', CONVERT(nvarchar(20), SERVERPROPERTY(N'ProcessID')),
     N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE name = N'tempdb'),
-    N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE database_id = DB_ID())), N' ', N'_'));
+    N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE name = DB_NAME())), N' ', N'_'));
 SET TRANSACTION ISOLATION LEVEL SNAPSHOT;
 SELECT line, id, lane, message_id, topic, message_key, payload, headers, available_at, priority, attempts, crashes, created_at, flags FROM (
 SELECT @first AS line, -1 AS n, CONVERT(bigint, 0) AS id, CONVERT(smallint, 0) AS lane, N'' AS message_id, N'' AS topic, N'' AS message_key, CONVERT(varbinary(max), NULL) AS payload, N'' AS headers, CONVERT(datetimeoffset(7), NULL) AS available_at, CONVERT(smallint, 0) AS priority, 0 AS attempts, 0 AS crashes, CONVERT(datetimeoffset(7), NULL) AS created_at, 0 AS flags
@@ -184,7 +184,7 @@ SELECT n, lane, after, until, message_key FROM OPENJSON(@p1)
 DECLARE @first nvarchar(500) = CONCAT(COALESCE((SELECT CONVERT(bigint, current_value) FROM sys.sequences WHERE object_id = OBJECT_ID(N'[app].[Events_id]')), 0), N' 0 0 0 ', REPLACE(CONCAT(@@SERVERNAME, N'/', DB_ID(), N'/', CONVERT(nvarchar(128), SERVERPROPERTY(N'ComputerNamePhysicalNetBIOS')),
     N'/', CONVERT(nvarchar(20), SERVERPROPERTY(N'ProcessID')),
     N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE name = N'tempdb'),
-    N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE database_id = DB_ID())), N' ', N'_'));
+    N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE name = DB_NAME())), N' ', N'_'));
 SET TRANSACTION ISOLATION LEVEL SNAPSHOT;
 SELECT line, id, lane, message_id, topic, message_key, payload, headers, available_at, priority, attempts, crashes, created_at, flags FROM (
 SELECT @first AS line, -1 AS n, CONVERT(bigint, 0) AS id, CONVERT(smallint, 0) AS lane, N'' AS message_id, N'' AS topic, N'' AS message_key, CONVERT(varbinary(max), NULL) AS payload, N'' AS headers, CONVERT(datetimeoffset(7), NULL) AS available_at, CONVERT(smallint, 0) AS priority, 0 AS attempts, 0 AS crashes, CONVERT(datetimeoffset(7), NULL) AS created_at, 0 AS flags
@@ -211,7 +211,7 @@ SELECT n, lane, after, until, message_key FROM OPENJSON(@p1)
 DECLARE @first nvarchar(500) = CONCAT(COALESCE((SELECT CONVERT(bigint, current_value) FROM sys.sequences WHERE object_id = OBJECT_ID(N'[app].[Events_id]')), 0), N' 0 0 0 ', REPLACE(CONCAT(@@SERVERNAME, N'/', DB_ID(), N'/', CONVERT(nvarchar(128), SERVERPROPERTY(N'ComputerNamePhysicalNetBIOS')),
     N'/', CONVERT(nvarchar(20), SERVERPROPERTY(N'ProcessID')),
     N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE name = N'tempdb'),
-    N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE database_id = DB_ID())), N' ', N'_'));
+    N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE name = DB_NAME())), N' ', N'_'));
 SET TRANSACTION ISOLATION LEVEL SNAPSHOT;
 SELECT line, id, lane, message_id, topic, message_key, payload, headers, available_at, priority, attempts, crashes, created_at, flags FROM (
 SELECT @first AS line, -1 AS n, CONVERT(bigint, 0) AS id, CONVERT(smallint, 0) AS lane, N'' AS message_id, N'' AS topic, N'' AS message_key, CONVERT(varbinary(max), NULL) AS payload, N'' AS headers, CONVERT(datetimeoffset(7), NULL) AS available_at, CONVERT(smallint, 0) AS priority, 0 AS attempts, 0 AS crashes, CONVERT(datetimeoffset(7), NULL) AS created_at, 0 AS flags
@@ -240,7 +240,7 @@ SELECT n, lane, after, until, message_key FROM OPENJSON(@p1)
 DECLARE @first nvarchar(500) = CONCAT(COALESCE((SELECT CONVERT(bigint, current_value) FROM sys.sequences WHERE object_id = OBJECT_ID(N'[app].[Events_id]')), 0), N' 0 0 0 ', REPLACE(CONCAT(@@SERVERNAME, N'/', DB_ID(), N'/', CONVERT(nvarchar(128), SERVERPROPERTY(N'ComputerNamePhysicalNetBIOS')),
     N'/', CONVERT(nvarchar(20), SERVERPROPERTY(N'ProcessID')),
     N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE name = N'tempdb'),
-    N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE database_id = DB_ID())), N' ', N'_'));
+    N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE name = DB_NAME())), N' ', N'_'));
 SET TRANSACTION ISOLATION LEVEL SNAPSHOT;
 SELECT line, id, lane, message_id, topic, message_key, payload, headers, available_at, priority, attempts, crashes, created_at, flags FROM (
 SELECT @first AS line, -1 AS n, CONVERT(bigint, 0) AS id, CONVERT(smallint, 0) AS lane, N'' AS message_id, N'' AS topic, N'' AS message_key, CONVERT(varbinary(max), NULL) AS payload, N'' AS headers, CONVERT(datetimeoffset(7), NULL) AS available_at, CONVERT(smallint, 0) AS priority, 0 AS attempts, 0 AS crashes, CONVERT(datetimeoffset(7), NULL) AS created_at, 0 AS flags
@@ -250,7 +250,7 @@ SELECT NULL, t.n, t.id, t.lane, LOWER(CONVERT(nvarchar(36), t.message_id)), t.to
     TODATETIMEOFFSET(t.available_at, '+00:00'), t.priority, t.attempts, t.crashes, TODATETIMEOFFSET(t.created_at, '+00:00'),
     CASE WHEN t.payload IS NOT NULL THEN 1 WHEN t.payload_text IS NOT NULL THEN 9 ELSE 0 END + CASE WHEN t.available_at > SYSUTCDATETIME() THEN 2 ELSE 0 END
 FROM (SELECT TOP (@p2) p.n, h.* FROM @positions AS p
-CROSS APPLY (SELECT TOP (@p3) * FROM app."Events" AS h WITH (FORCESEEK)
+CROSS APPLY (SELECT TOP (@p3) * FROM app."Events" AS h WITH (INDEX(1))
     WHERE h.lane = p.lane AND h.id > p.after AND h.id <= p.until AND h.message_key = p.message_key AND DATALENGTH(h.message_key) = DATALENGTH(p.message_key) ORDER BY h.id) AS h ORDER BY p.n, h.id) AS t
 ) AS page ORDER BY n, id;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
@@ -492,9 +492,10 @@ SELECT lane, id, claim, state, held, attempts, crashes, delay, error, receipt FR
     attempts int '$[5]', crashes int '$[6]', delay bigint '$[7]', error nvarchar(max) '$[8]', receipt nvarchar(max) '$[9]');
 DECLARE @fenced int;
 IF @own = 1 BEGIN TRANSACTION;
-SELECT @fenced = COUNT(*) FROM @given AS g
-INNER JOIN app."Events" AS t WITH (FORCESEEK, UPDLOCK, ROWLOCK) ON t.lane = g.lane AND t.id = g.id
-WHERE t.claim_token IS NULL OR t.claim_token <> g.claim
+DELETE g FROM @given AS g WHERE NOT EXISTS (SELECT 1 FROM app."Events_settings" WITH (HOLDLOCK, ROWLOCK) WHERE name = N'claim' AND value = N'rows');
+SET @fenced = @@ROWCOUNT;
+SELECT @fenced = @fenced + COALESCE(SUM(CASE WHEN t.claim_token = g.claim THEN 0 ELSE 1 END), 0) FROM @given AS g
+INNER JOIN app."Events" AS t WITH (FORCESEEK, UPDLOCK, REPEATABLEREAD, ROWLOCK) ON t.lane = g.lane AND t.id = g.id
 OPTION (FORCE ORDER, LOOP JOIN);
 DELETE t
 OUTPUT deleted.id, deleted.lane, deleted.message_id, deleted.topic, deleted.message_key, deleted.payload, deleted.payload_text, deleted.headers, deleted.priority, deleted.created_at, g.attempts, g.crashes, deleted.available_at, COALESCE(g.error, deleted.last_error), SYSUTCDATETIME(), g.receipt, @p2
@@ -527,9 +528,10 @@ SELECT lane, id, claim, state, held, attempts, crashes, delay, error, receipt FR
     attempts int '$[5]', crashes int '$[6]', delay bigint '$[7]', error nvarchar(max) '$[8]', receipt nvarchar(max) '$[9]');
 DECLARE @fenced int;
 IF @own = 1 BEGIN TRANSACTION;
-SELECT @fenced = COUNT(*) FROM @given AS g
-INNER JOIN app."Events" AS t WITH (FORCESEEK, UPDLOCK, ROWLOCK) ON t.lane = g.lane AND t.id = g.id
-WHERE t.claim_token IS NULL OR t.claim_token <> g.claim
+DELETE g FROM @given AS g WHERE NOT EXISTS (SELECT 1 FROM app."Events_settings" WITH (HOLDLOCK, ROWLOCK) WHERE name = N'claim' AND value = N'rows');
+SET @fenced = @@ROWCOUNT;
+SELECT @fenced = @fenced + COALESCE(SUM(CASE WHEN t.claim_token = g.claim THEN 0 ELSE 1 END), 0) FROM @given AS g
+INNER JOIN app."Events" AS t WITH (FORCESEEK, UPDLOCK, REPEATABLEREAD, ROWLOCK) ON t.lane = g.lane AND t.id = g.id
 OPTION (FORCE ORDER, LOOP JOIN);
 DELETE t
 FROM @given AS g INNER JOIN app."Events" AS t WITH (FORCESEEK, ROWLOCK) ON t.lane = g.lane AND t.id = g.id
@@ -560,28 +562,33 @@ DELETE FROM old;
 -- claim the oldest
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 WITH picked AS (
-    SELECT TOP (@p1) * FROM app."Events" WITH (INDEX("Events_claim_id"), UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK)
-    WHERE claimed_until IS NULL ORDER BY id)
-UPDATE picked SET claimed_by = @p2, claim_token = @p3, claimed_until = DATEADD(MILLISECOND, @p4 % 1000, DATEADD(SECOND, @p4 / 1000, SYSUTCDATETIME()))
+    SELECT TOP (@p1) t.*, COALESCE(DATALENGTH(t.payload), 0) + COALESCE(DATALENGTH(t.payload_text), 0) AS size FROM app."Events" AS t WITH (INDEX("Events_claim_id"), UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK)
+    WHERE EXISTS (SELECT 1 FROM app."Events_settings" WITH (HOLDLOCK, ROWLOCK) WHERE name = N'claim' AND value = N'rows') AND claimed_until IS NULL ORDER BY id),
+fitting AS (SELECT *, sum(size) OVER (ORDER BY id ROWS UNBOUNDED PRECEDING) - size AS bytes_before FROM picked)
+UPDATE fitting SET claimed_by = @p2, claim_token = @p3, claimed_until = DATEADD(MILLISECOND, @p4 % 1000, DATEADD(SECOND, @p4 / 1000, SYSUTCDATETIME()))
 OUTPUT inserted.id, inserted.lane, LOWER(CONVERT(nvarchar(36), inserted.message_id)), inserted.topic, COALESCE(inserted.message_key, N''),
     COALESCE(inserted.payload, CONVERT(varbinary(max), inserted.payload_text)), COALESCE(inserted.headers, N''),
     TODATETIMEOFFSET(inserted.available_at, '+00:00'), inserted.priority, inserted.attempts, inserted.crashes, TODATETIMEOFFSET(inserted.created_at, '+00:00'),
-    CASE WHEN inserted.payload IS NOT NULL THEN 1 WHEN inserted.payload_text IS NOT NULL THEN 9 ELSE 0 END + CASE WHEN inserted.available_at > SYSUTCDATETIME() THEN 2 ELSE 0 END;
+    CASE WHEN inserted.payload IS NOT NULL THEN 1 WHEN inserted.payload_text IS NOT NULL THEN 9 ELSE 0 END + CASE WHEN inserted.available_at > SYSUTCDATETIME() THEN 2 ELSE 0 END
+WHERE bytes_before < @p5;
 --   1: 10
 --   2: r
 --   3: t
 --   4: 60000
+--   5: 9223372036854775807
 
 -- claim the highest of some topics
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 WITH picked AS (
-    SELECT TOP (@p1) * FROM app."Events" WITH (INDEX("Events_claim_priority"), UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK)
-    WHERE claimed_until IS NULL AND topic IN (@p2, @p3) AND topic NOT IN (@p4) ORDER BY priority DESC, id)
-UPDATE picked SET claimed_by = @p5, claim_token = @p6, claimed_until = DATEADD(MILLISECOND, @p7 % 1000, DATEADD(SECOND, @p7 / 1000, SYSUTCDATETIME()))
+    SELECT TOP (@p1) t.*, COALESCE(DATALENGTH(t.payload), 0) + COALESCE(DATALENGTH(t.payload_text), 0) AS size FROM app."Events" AS t WITH (INDEX("Events_claim_priority"), UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK)
+    WHERE EXISTS (SELECT 1 FROM app."Events_settings" WITH (HOLDLOCK, ROWLOCK) WHERE name = N'claim' AND value = N'rows') AND claimed_until IS NULL AND (topic = @p2 AND DATALENGTH(topic) = DATALENGTH(@p2) OR topic = @p3 AND DATALENGTH(topic) = DATALENGTH(@p3)) AND NOT ((topic = @p4 AND DATALENGTH(topic) = DATALENGTH(@p4))) ORDER BY priority DESC, id),
+fitting AS (SELECT *, sum(size) OVER (ORDER BY priority DESC, id ROWS UNBOUNDED PRECEDING) - size AS bytes_before FROM picked)
+UPDATE fitting SET claimed_by = @p5, claim_token = @p6, claimed_until = DATEADD(MILLISECOND, @p7 % 1000, DATEADD(SECOND, @p7 / 1000, SYSUTCDATETIME()))
 OUTPUT inserted.id, inserted.lane, LOWER(CONVERT(nvarchar(36), inserted.message_id)), inserted.topic, COALESCE(inserted.message_key, N''),
     COALESCE(inserted.payload, CONVERT(varbinary(max), inserted.payload_text)), COALESCE(inserted.headers, N''),
     TODATETIMEOFFSET(inserted.available_at, '+00:00'), inserted.priority, inserted.attempts, inserted.crashes, TODATETIMEOFFSET(inserted.created_at, '+00:00'),
-    CASE WHEN inserted.payload IS NOT NULL THEN 1 WHEN inserted.payload_text IS NOT NULL THEN 9 ELSE 0 END + CASE WHEN inserted.available_at > SYSUTCDATETIME() THEN 2 ELSE 0 END;
+    CASE WHEN inserted.payload IS NOT NULL THEN 1 WHEN inserted.payload_text IS NOT NULL THEN 9 ELSE 0 END + CASE WHEN inserted.available_at > SYSUTCDATETIME() THEN 2 ELSE 0 END
+WHERE bytes_before < @p8;
 --   1: 10
 --   2: a
 --   3: b
@@ -589,13 +596,14 @@ OUTPUT inserted.id, inserted.lane, LOWER(CONVERT(nvarchar(36), inserted.message_
 --   5: r
 --   6: t
 --   7: 60000
+--   8: 1048576
 
 -- extend
 SET NOCOUNT ON;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 UPDATE t SET claimed_until = DATEADD(MILLISECOND, @p3 % 1000, DATEADD(SECOND, @p3 / 1000, SYSUTCDATETIME()))
 FROM app."Events" AS t WITH (INDEX("Events_claim_until"), UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK)
-WHERE t.claimed_until IS NOT NULL AND t.claim_token = @p1 AND t.id IN (SELECT id FROM OPENJSON(@p2) WITH (id bigint '$'));
+WHERE EXISTS (SELECT 1 FROM app."Events_settings" WITH (HOLDLOCK, ROWLOCK) WHERE name = N'claim' AND value = N'rows') AND t.claimed_until IS NOT NULL AND t.claim_token = @p1 AND t.id IN (SELECT id FROM OPENJSON(@p2) WITH (id bigint '$'));
 SET TRANSACTION ISOLATION LEVEL SNAPSHOT;
 SELECT t.id FROM app."Events" AS t WITH (INDEX("Events_claim_until"))
 WHERE t.claimed_until IS NOT NULL AND t.claim_token = @p1 AND t.id IN (SELECT id FROM OPENJSON(@p2) WITH (id bigint '$'));
@@ -608,7 +616,7 @@ SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 WITH ended AS (
     SELECT TOP (@p1) * FROM app."Events" WITH (INDEX("Events_claim_until"), UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK)
-    WHERE claimed_until IS NOT NULL AND claimed_until < SYSUTCDATETIME() ORDER BY claimed_until)
+    WHERE EXISTS (SELECT 1 FROM app."Events_settings" WITH (HOLDLOCK, ROWLOCK) WHERE name = N'claim' AND value = N'rows') AND claimed_until IS NOT NULL AND claimed_until < SYSUTCDATETIME() ORDER BY claimed_until)
 UPDATE ended SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL, crashes = crashes + 1;
 --   1: 10
 
@@ -619,7 +627,7 @@ SELECT id, message_id, topic, message_key, payload, payload_text, headers, prior
     DELETE due
     OUTPUT deleted.id, deleted.message_id, deleted.topic, deleted.message_key, deleted.payload, deleted.payload_text, deleted.headers, deleted.priority, deleted.attempts, deleted.crashes, deleted.available_at, deleted.last_error, deleted.created_at
     FROM (SELECT TOP (@p1) * FROM app."Events_held" WITH (INDEX("Events_held_due"), UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK)
-        WHERE state <> N'error' AND due_at <= SYSUTCDATETIME() ORDER BY due_at, id) AS due
+        WHERE EXISTS (SELECT 1 FROM app."Events_settings" WITH (HOLDLOCK, ROWLOCK) WHERE name = N'claim' AND value = N'rows') AND state <> N'error' AND due_at <= SYSUTCDATETIME() ORDER BY due_at, id) AS due
 ) AS back;
 --   1: 10
 
@@ -772,7 +780,7 @@ SELECT n, lane, after, until, message_key FROM OPENJSON(@p1)
 DECLARE @first nvarchar(500) = CONCAT(COALESCE((SELECT CONVERT(bigint, current_value) FROM sys.sequences WHERE object_id = OBJECT_ID(N'[app].[Events_id]')), 0), N' 0 0 0 ', REPLACE(CONCAT(@@SERVERNAME, N'/', DB_ID(), N'/', CONVERT(nvarchar(128), SERVERPROPERTY(N'ComputerNamePhysicalNetBIOS')),
     N'/', CONVERT(nvarchar(20), SERVERPROPERTY(N'ProcessID')),
     N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE name = N'tempdb'),
-    N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE database_id = DB_ID())), N' ', N'_'));
+    N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE name = DB_NAME())), N' ', N'_'));
 SET TRANSACTION ISOLATION LEVEL SNAPSHOT;
 SELECT line, id, lane, message_id, topic, message_key, payload, headers, available_at, priority, attempts, crashes, created_at, flags FROM (
 SELECT @first AS line, -1 AS n, CONVERT(bigint, 0) AS id, CONVERT(smallint, 0) AS lane, N'' AS message_id, N'' AS topic, N'' AS message_key, CONVERT(varbinary(max), NULL) AS payload, N'' AS headers, CONVERT(datetimeoffset(7), NULL) AS available_at, CONVERT(smallint, 0) AS priority, 0 AS attempts, 0 AS crashes, CONVERT(datetimeoffset(7), NULL) AS created_at, 0 AS flags

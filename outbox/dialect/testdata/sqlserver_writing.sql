@@ -21,11 +21,13 @@ FROM OPENJSON(@p2) WITH (n int '$[0]', start bigint '$[1]', length bigint '$[2]'
 DECLARE @name nvarchar(255) = CONCAT(N'rowrelay:', OBJECT_ID(N'[app].[Events]'), N':', CONVERT(nvarchar(64), HASHBYTES('SHA2_256', @p1), 2));
 DECLARE @got int;
 EXEC @got = sp_getapplock @Resource = @name, @LockMode = N'Exclusive', @LockOwner = N'Transaction', @LockTimeout = -1;
+IF @got = -3 THROW 51205, N'the lock of a message''s key was chosen as a deadlock''s victim', 1;
 IF @got < 0 THROW 50000, N'the lock of a message''s key was refused', 1;
 --   1: a
 DECLARE @name nvarchar(255) = CONCAT(N'rowrelay:', OBJECT_ID(N'[app].[Events]'), N':', CONVERT(nvarchar(64), HASHBYTES('SHA2_256', @p1), 2));
 DECLARE @got int;
 EXEC @got = sp_getapplock @Resource = @name, @LockMode = N'Exclusive', @LockOwner = N'Transaction', @LockTimeout = -1;
+IF @got = -3 THROW 51205, N'the lock of a message''s key was chosen as a deadlock''s victim', 1;
 IF @got < 0 THROW 50000, N'the lock of a message''s key was refused', 1;
 --   1: b
 
@@ -39,22 +41,22 @@ SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 SELECT N'version', CONVERT(nvarchar(128), SERVERPROPERTY(N'ProductVersion'))
 UNION ALL SELECT N'edition', CONVERT(nvarchar(128), SERVERPROPERTY(N'EngineEdition'))
 UNION ALL SELECT N'database', DB_NAME()
-UNION ALL SELECT N'level', CONVERT(nvarchar(10), compatibility_level) FROM sys.databases WHERE database_id = DB_ID()
-UNION ALL SELECT N'snapshot', CONVERT(nvarchar(10), snapshot_isolation_state) FROM sys.databases WHERE database_id = DB_ID()
-UNION ALL SELECT N'read committed snapshot', CONVERT(nvarchar(10), is_read_committed_snapshot_on) FROM sys.databases WHERE database_id = DB_ID();
+UNION ALL SELECT N'level', CONVERT(nvarchar(10), compatibility_level) FROM sys.databases WHERE name = DB_NAME()
+UNION ALL SELECT N'snapshot', CONVERT(nvarchar(10), snapshot_isolation_state) FROM sys.databases WHERE name = DB_NAME()
+UNION ALL SELECT N'read committed snapshot', CONVERT(nvarchar(10), is_read_committed_snapshot_on) FROM sys.databases WHERE name = DB_NAME();
 
 -- trial: hold
-SELECT lane FROM app."Events_lanes" WITH (UPDLOCK, ROWLOCK) WHERE lane = 0;
+SELECT lane FROM app."Events_lanes" WITH (INDEX("Events_lanes_fence"), UPDLOCK, ROWLOCK) WHERE lane = 0;
 
 -- trial: pass
-SELECT lane FROM app."Events_lanes" WITH (UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK) WHERE lane IN (0, 1);
+SELECT lane FROM app."Events_lanes" WITH (INDEX("Events_lanes_fence"), UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK) WHERE lane IN (0, 1);
 
 -- observe
 DECLARE @number bigint = CONVERT(bigint, @@DBTS);
 DECLARE @server nvarchar(400) = REPLACE(CONCAT(@@SERVERNAME, N'/', DB_ID(), N'/', CONVERT(nvarchar(128), SERVERPROPERTY(N'ComputerNamePhysicalNetBIOS')),
     N'/', CONVERT(nvarchar(20), SERVERPROPERTY(N'ProcessID')),
     N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE name = N'tempdb'),
-    N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE database_id = DB_ID())), N' ', N'_');
+    N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE name = DB_NAME())), N' ', N'_');
 SELECT N'number', CONVERT(nvarchar(20), @number)
 UNION ALL SELECT N'open', CONVERT(nvarchar(20), CONVERT(bigint, MIN_ACTIVE_ROWVERSION()))
 UNION ALL SELECT N'server', @server;
@@ -68,7 +70,7 @@ SELECT n, lane, after, until, message_key FROM OPENJSON(@p1)
 DECLARE @first nvarchar(500) = CONCAT(COALESCE((SELECT CONVERT(bigint, current_value) FROM sys.sequences WHERE object_id = OBJECT_ID(N'[app].[Events_id]')), 0), N' 0 0 0 ', REPLACE(CONCAT(@@SERVERNAME, N'/', DB_ID(), N'/', CONVERT(nvarchar(128), SERVERPROPERTY(N'ComputerNamePhysicalNetBIOS')),
     N'/', CONVERT(nvarchar(20), SERVERPROPERTY(N'ProcessID')),
     N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE name = N'tempdb'),
-    N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE database_id = DB_ID())), N' ', N'_'));
+    N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE name = DB_NAME())), N' ', N'_'));
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 SELECT line, id, lane, message_id, topic, message_key, payload, headers, available_at, priority, attempts, crashes, created_at, flags FROM (
 SELECT @first AS line, -1 AS n, CONVERT(bigint, 0) AS id, CONVERT(smallint, 0) AS lane, N'' AS message_id, N'' AS topic, N'' AS message_key, CONVERT(varbinary(max), NULL) AS payload, N'' AS headers, CONVERT(datetimeoffset(7), NULL) AS available_at, CONVERT(smallint, 0) AS priority, 0 AS attempts, 0 AS crashes, CONVERT(datetimeoffset(7), NULL) AS created_at, 0 AS flags

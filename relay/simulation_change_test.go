@@ -1,0 +1,180 @@
+package relay_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/memstore"
+)
+
+// TestSimulationOfAChange tries histories in which relays by rows are stopped in the
+// middle of what they do, and wake up when the table was changed to lanes.
+func TestSimulationOfAChange(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(max(1, *simulations/3)) {
+		t.Run(fmt.Sprint(seed+1), func(t *testing.T) {
+			t.Parallel()
+			simulateAs(t, seed+1, nil, (*world).playChange)
+		})
+	}
+}
+
+// playChange has some relays by rows first, which fall asleep. When they are taken
+// for dead, others claim by lanes; and the sleepers wake up, one after the other. What
+// was committed before has no order.
+func (w *world) playChange() {
+	w.course.change = true
+	w.setByRows(true)
+	for writer := range w.course.writers {
+		w.writers.Go(func() { w.write(writer) })
+	}
+	end := time.Now().Add(simulatedTime)
+	w.relays.Go(func() { w.breakSinks(end) })
+	fall := make(chan struct{})
+	var wakes []chan struct{}
+	for i := range 4 {
+		wake := make(chan struct{})
+		wakes = append(wakes, wake)
+		w.relays.Go(func() { w.sleeper(fmt.Sprint("sleeper-", i), fall, wake) })
+	}
+	time.Sleep(30*time.Second + w.span(30*time.Second))
+	w.incident()
+	close(fall)
+	time.Sleep(8 * time.Second) // longer than their leases
+
+	w.setByRows(false)
+	for slot := range 2 {
+		w.relays.Go(func() { w.keepRelaying(slot, end) })
+	}
+	for _, wake := range wakes {
+		w.nap(30 * time.Second)
+		close(wake)
+	}
+	w.calmDown()
+	stop := w.run("last", w.db.Store())
+	time.Sleep(2 * time.Minute)
+	stop()
+	w.check()
+}
+
+func (w *world) setByRows(byRows bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.byRows = byRows
+}
+
+// sleeper runs a relay that falls asleep, and ends when it finds out what has
+// happened meanwhile.
+func (w *world) sleeper(name string, fall, wake chan struct{}) {
+	store := w.db.Store()
+	disturb := func(ctx context.Context, op memstore.Op) error {
+		if op == memstore.OpAdopt {
+			return nil // or there would be no sleeper
+		}
+		return w.disturb(ctx, nil)
+	}
+	store.Hooks = memstore.Hooks{Fail: disturb}
+	r := w.relay(name, sleeping{store, fall, wake}, make(chan struct{}))
+	ctx, cancel := context.WithTimeout(context.Background(), simulatedTime)
+	defer cancel()
+	if err := r.Run(ctx); w.wrap == nil && !errors.Is(err, relay.ErrOtherClaim) {
+		w.problem("relay %s woke up and ended with %v, want %v", name, err, relay.ErrOtherClaim)
+	}
+}
+
+// sleeping is the store of a relay that is stopped just before a call: what it was
+// about to do it does when it wakes up, without having noticed anything.
+type sleeping struct {
+	*memstore.Store
+	fall, wake chan struct{}
+}
+
+func (s sleeping) sleep(ctx context.Context) context.Context {
+	select {
+	case <-s.fall:
+		<-s.wake
+		return context.WithoutCancel(ctx)
+	default:
+		return ctx
+	}
+}
+
+func (s sleeping) Beat(ctx context.Context, self relay.Identity, ttl time.Duration) (relay.Census, error) {
+	return s.Store.Beat(s.sleep(ctx), self, ttl)
+}
+
+func (s sleeping) Settle(ctx context.Context, name string, keep bool, settlements []relay.Settlement) (relay.Settled, error) {
+	return s.Store.Settle(s.sleep(ctx), name, keep, settlements)
+}
+
+func (s sleeping) Claim(ctx context.Context, request relay.ClaimRequest) ([]relay.Row, error) {
+	return s.Store.Claim(s.sleep(ctx), request)
+}
+
+func (s sleeping) Extend(ctx context.Context, token string, ids []int64, ttl time.Duration) ([]int64, error) {
+	return s.Store.Extend(s.sleep(ctx), token, ids, ttl)
+}
+
+func (s sleeping) Reclaim(ctx context.Context, limit int) (int, error) {
+	return s.Store.Reclaim(s.sleep(ctx), limit)
+}
+
+// TestSimulationOfAChangeFindsSleepers proves that these histories show what a
+// sleeper does that isn't told of the change.
+func TestSimulationOfAChangeFindsSleepers(t *testing.T) {
+	t.Parallel()
+	mutants := map[string]func(relay.Store) relay.Store{
+		"a sleeper does as before":        func(s relay.Store) relay.Store { return tellsNobody{s, true} },
+		"a sleeper brings held rows back": func(s relay.Store) relay.Store { return tellsNobody{s, false} },
+	}
+	for name, wrap := range mutants {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for seed := uint64(1); seed <= 40; seed++ {
+				if len(simulateAs(t, seed, wrap, (*world).playChange)) > 0 {
+					return
+				}
+			}
+			t.Error("no history showed that this store is broken")
+		})
+	}
+}
+
+// tellsNobody doesn't write the change to lanes down, by which it would be seen: all
+// of it, or none but what Reclaim sees.
+type tellsNobody struct {
+	relay.Store
+	all bool
+}
+
+func (s tellsNobody) Adopt(ctx context.Context, _ relay.Claim) error {
+	return s.Store.Adopt(ctx, relay.ByRows)
+}
+
+func (s tellsNobody) Beat(ctx context.Context, self relay.Identity, ttl time.Duration) (relay.Census, error) {
+	if self.Claim == relay.ByRows {
+		if err := s.changed(ctx); err != nil {
+			return relay.Census{}, err
+		}
+	}
+	self.Claim = relay.ByRows
+	return s.Store.Beat(ctx, self, ttl)
+}
+
+func (s tellsNobody) Claim(ctx context.Context, request relay.ClaimRequest) ([]relay.Row, error) {
+	rows, err := s.Store.Claim(ctx, request)
+	return rows, errors.Join(err, s.changed(ctx))
+}
+
+// changed says that relays by lanes are there.
+func (s tellsNobody) changed(ctx context.Context) error {
+	status, err := s.Store.(relay.Operator).Status(ctx)
+	if err == nil && !s.all && status.LanesLeased > 0 {
+		return relay.ErrOtherClaim
+	}
+	return err
+}
