@@ -56,7 +56,7 @@ func (w *world) playChange() {
 	}
 	w.calmDown()
 	stop := w.run("last", w.db.Store())
-	time.Sleep(2 * time.Minute)
+	w.goOn()
 	stop()
 	w.check()
 }

@@ -147,3 +147,10 @@ func laneOf(key string, id int64) int {
 	sum := hash.Sum64()
 	return int((sum ^ sum>>32) & (relay.Lanes - 1))
 }
+
+// Claim is the way in which the table is claimed; empty before the first relay.
+func (db *DB) Claim() relay.Claim {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	return db.claim
+}
