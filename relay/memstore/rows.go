@@ -75,7 +75,8 @@ func (s *Store) Extend(ctx context.Context, token string, ids []int64, ttl time.
 	return still, err
 }
 
-// Reclaim implements [relay.RowStore].
+// Reclaim implements [relay.RowStore]. A held row whose id is another row's of the
+// hot table stays until that one is gone.
 func (s *Store) Reclaim(ctx context.Context, limit int) (freed int, err error) {
 	err = s.do(ctx, OpReclaim, func() error {
 		freed = s.db.freeEnded(limit) + s.db.bringBack(limit)
@@ -100,11 +101,15 @@ func (db *DB) bringBack(limit int) int {
 		if len(due) == limit || !r.due(db.now()) {
 			break
 		}
+		if _, taken := db.find(r.row.Lane, r.row.ID); taken {
+			continue
+		}
 		due = append(due, r)
 	}
 	slices.SortFunc(due, byID)
+	due = slices.CompactFunc(due, func(a, b *record) bool { return a.row.ID == b.row.ID && a.row.Lane == b.row.Lane })
 	for i, r := range due {
-		db.held.take(r.row.ID)
+		db.held.take(r.identity())
 		due[i] = r.inState(relay.StatePending)
 		db.note(Change{Op: OpReclaim, Lane: r.row.Lane, ID: r.row.ID, From: r.state, To: relay.StatePending})
 	}
