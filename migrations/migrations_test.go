@@ -312,14 +312,14 @@ func TestPublishedFilesAreUnchanged(t *testing.T) {
 		"inbox/postgres/00001_inbox.sql":  "2ebb49f12e6e8a25",
 		"inbox/sqlite/00001_inbox.sql":    "e5c499ad212269a1",
 		"inbox/sqlserver/00001_inbox.sql": "0441d988074cb420",
-		"kin/00001_outbox.sql":            "588c66953712defa",
-		"oracle/00001_outbox.sql":         "75a52fe83f26c3fc",
-		"postgres/00001_outbox.sql":       "e2563b8d859be734",
-		"mysql/00001_outbox.sql":          "20b2d200d6dfb157",
-		"mysql57/00001_outbox.sql":        "74495b0c8c1fbeac",
-		"tidb/00001_outbox.sql":           "f1209f00ffcdc71e",
-		"sqlite/00001_outbox.sql":         "9add0de607bf1595",
-		"sqlserver/00001_outbox.sql":      "1605b6507c13a958",
+		"kin/00001_outbox.sql":            "c6f8793b966518ee",
+		"oracle/00001_outbox.sql":         "95bd249afd4356f0",
+		"postgres/00001_outbox.sql":       "9e207467e3e11374",
+		"mysql/00001_outbox.sql":          "d3adfa9aa8f0c6a9",
+		"mysql57/00001_outbox.sql":        "48d11726302f1d91",
+		"tidb/00001_outbox.sql":           "3a00aa1ecdc0f653",
+		"sqlite/00001_outbox.sql":         "c102c42c4883bd14",
+		"sqlserver/00001_outbox.sql":      "003ba038ce61e003",
 	}
 	found, err := filepath.Glob("*/*.sql")
 	inboxes, inboxErr := filepath.Glob("inbox/*/*.sql")

@@ -9,7 +9,8 @@ import (
 // sink or its key: then only the place is remembered from which to read it
 // again. It says whether it took the row.
 func (e *engine) admit(l *lane, row *Row) bool {
-	if _, known := l.known[row.ID]; known {
+	if it := l.known[row.ID]; it != nil {
+		it.doubled = it.doubled || it.row.Message.ID != row.Message.ID && !row.Held
 		return false
 	}
 	if l.draining {
@@ -99,7 +100,7 @@ func (e *engine) take(it *item) {
 	if it.key != nil && it.row.Retrying && !it.key.held {
 		e.hold(it.key, it.row.ID)
 	}
-	if t := it.lane.tickets[it.row.ID]; t != nil && t.fate != nil {
+	if t := it.ticket(); t != nil && t.fate != nil {
 		e.wasDelivered(it)
 		return
 	}
@@ -135,8 +136,12 @@ func (e *engine) putAway(l *lane, row *Row) {
 
 // bury takes an item out of memory for good.
 func (e *engine) bury(it *item) {
-	if it.lane.known[it.row.ID] == it {
-		delete(it.lane.known, it.row.ID)
+	if it.lane.known[it.row.ID] != it {
+		return
+	}
+	delete(it.lane.known, it.row.ID)
+	if it.doubled {
+		it.lane.recheck = lowestSet(it.lane.recheck, it.row.ID-1)
 	}
 }
 

@@ -18,7 +18,7 @@ import (
 // parked. A relay that is killed for other reasons parks no message by it.
 type care struct {
 	until    time.Time // journals are written until then
-	suspects map[int64]suspicion
+	suspects map[rowRef]suspicion
 	writing  bool // a journal is being written; the next one is newer
 
 	// waiting has a suspect to send. Until it is sent nothing else is, so that
@@ -26,10 +26,7 @@ type care struct {
 	waiting *outlet
 }
 
-type suspicion struct {
-	lane    int
-	crashes int
-}
+type suspicion struct{ crashes int }
 
 const (
 	// maxCrashes is how often a message may be alone with a relay that dies.
@@ -53,13 +50,28 @@ func (e *engine) suspect(g Grant, now time.Time) {
 		if s.Alone {
 			crashes++
 		}
-		e.care.suspects[s.ID] = suspicion{g.Lane, crashes}
+		e.care.suspects[rowRef{g.Lane, s.ID, s.Check}] = suspicion{crashes}
 	}
 }
 
 // clearSuspects forgets the suspects of a lane that was lost.
 func (e *engine) clearSuspects(lane int) {
-	maps.DeleteFunc(e.care.suspects, func(_ int64, s suspicion) bool { return s.lane == lane })
+	maps.DeleteFunc(e.care.suspects, func(ref rowRef, _ suspicion) bool { return ref.lane == lane })
+}
+
+// suspicionOf returns what is suspected of an item.
+func (e *engine) suspicionOf(it *item) (s suspicion, suspected bool) {
+	if len(e.care.suspects) > 0 {
+		s, suspected = e.care.suspects[it.row.ref()]
+	}
+	return s, suspected
+}
+
+// unsuspect ends that.
+func (e *engine) unsuspect(it *item) {
+	if len(e.care.suspects) > 0 {
+		delete(e.care.suspects, it.row.ref())
+	}
 }
 
 // unsendable says why an item must be parked rather than sent.
@@ -67,7 +79,7 @@ func (e *engine) unsendable(it *item) (why sinks.Outcome, bad bool) {
 	if it.row.BadHeaders != "" {
 		return sinks.Fail(sinks.Reject, sinks.ReasonInvalid, it.row.BadHeaders), true
 	}
-	s, suspected := e.care.suspects[it.row.ID]
+	s, suspected := e.suspicionOf(it)
 	if !suspected {
 		return why, false
 	}
@@ -75,7 +87,7 @@ func (e *engine) unsendable(it *item) (why sinks.Outcome, bad bool) {
 	if s.crashes < maxCrashes {
 		return why, false
 	}
-	delete(e.care.suspects, it.row.ID)
+	e.unsuspect(it)
 	return sinks.Fail(sinks.Reject, sinks.ReasonCrash, fmt.Sprintf("%d relays in a row died while they were sending this message and nothing else", s.crashes)), true
 }
 
@@ -90,7 +102,7 @@ func (e *engine) startCarefully(o *outlet) {
 	if len(batch) == 0 {
 		return
 	}
-	if _, suspected := e.care.suspects[batch[0].row.ID]; suspected {
+	if _, suspected := e.suspicionOf(batch[0]); suspected {
 		e.care.waiting = o
 		if e.anySending() {
 			e.putBackLaunched(o, batch)
@@ -121,7 +133,7 @@ func (e *engine) stopWaiting(now time.Time) {
 // before the first suspect.
 func (e *engine) alone(batch []*item) (first, rest []*item) {
 	for i, it := range batch {
-		if _, suspected := e.care.suspects[it.row.ID]; suspected {
+		if _, suspected := e.suspicionOf(it); suspected {
 			n := max(1, i)
 			return batch[:n:n], batch[n:]
 		}
@@ -160,9 +172,10 @@ func (e *engine) journals() []Journal {
 }
 
 func (e *engine) underWay(l *lane) (suspects []Suspect) {
-	for id, it := range l.known {
+	for _, it := range l.known {
 		if it.stage == inFlight {
-			suspects = append(suspects, Suspect{ID: id, Crashes: e.care.suspects[id].crashes})
+			ref := it.row.ref()
+			suspects = append(suspects, Suspect{ID: ref.id, Check: ref.check, Crashes: e.care.suspects[ref].crashes})
 		}
 	}
 	slices.SortFunc(suspects, func(a, b Suspect) int { return cmp.Compare(a.ID, b.ID) })

@@ -106,7 +106,7 @@ func (e *engine) mergeRows(job readJob, rows []Row) {
 	}
 	for i := range rows {
 		row := &rows[i]
-		if old := l.known[row.ID]; old != nil && (old.stage == inQueue || old.stage == inFlight) {
+		if old := l.known[row.ID]; old != nil && old.row.Message.ID == row.Message.ID && (old.stage == inQueue || old.stage == inFlight) {
 			continue // its claim had ended, and is ours again
 		}
 		o := e.outlets[e.routes.sink(row.Message.Topic)]

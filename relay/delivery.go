@@ -59,7 +59,7 @@ func (d *Delivery) Extend(ctx context.Context, by time.Duration) error {
 
 func (d *Delivery) settle(ctx context.Context, state State, delay time.Duration, problem, receipt string) error {
 	s := Settlement{
-		ID: d.row.ID, Lane: d.row.Lane, Token: d.token, State: state, Attempts: d.row.Attempts + 1, Crashes: d.row.Crashes,
+		ID: d.row.ID, Lane: d.row.Lane, MessageID: d.row.Message.ID, Token: d.token, State: state, Attempts: d.row.Attempts + 1, Crashes: d.row.Crashes,
 		Delay: delay, Error: problem, Receipt: receipt,
 	}
 	if state == StateScheduled {

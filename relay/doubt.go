@@ -26,9 +26,7 @@ func (e *engine) inherit(l *lane, tickets []Ticket) {
 		}
 		batch := e.outlets[at].doubted(t)
 		e.doubt(e.outlets[at], batch)
-		for i := range min(len(t.IDs), len(t.Places)) {
-			l.tickets[t.IDs[i]] = &ticket{batch: batch, place: t.Places[i]}
-		}
+		t.each(l.Lane, func(ref rowRef, place int) { l.tickets[ref] = &ticket{batch: batch, place: place} })
 	}
 }
 
@@ -77,8 +75,8 @@ func (e *engine) afterDoubts(result sendResult) {
 	}
 	open := map[*exactBatch]bool{}
 	for _, l := range e.sortedLanes() {
-		for id, t := range l.tickets {
-			if slices.Contains(result.job.doubts, t.batch) && e.decide(l, id, t, result.fates) {
+		for ref, t := range l.tickets {
+			if slices.Contains(result.job.doubts, t.batch) && e.decide(l, ref, t, result.fates) {
 				open[t.batch] = true
 			}
 		}
@@ -105,18 +103,18 @@ func (e *engine) judgeDoubts(o *outlet, result sendResult) {
 }
 
 // decide ends a ticket by the fate of its row, unless that is open.
-func (e *engine) decide(l *lane, id int64, t *ticket, known fates) (open bool) {
-	fate, there := known[RowID{l.Lane, id}]
+func (e *engine) decide(l *lane, ref rowRef, t *ticket, known fates) (open bool) {
+	fate, there := known[ref]
 	switch {
 	case there && sinks.IsOpen(fate):
 		return true
 	case there && fate.Result == sinks.Delivered:
 		t.fate = &fate
-		if it := l.known[id]; it != nil && it.stage == inQueue {
+		if it := l.known[ref.id]; it != nil && it.row.ref() == ref && it.stage == inQueue {
 			e.wasDelivered(it)
 		}
 	default:
-		delete(l.tickets, id)
+		delete(l.tickets, ref)
 	}
 	return false
 }
@@ -126,6 +124,6 @@ func (e *engine) wasDelivered(it *item) {
 	if it.key != nil {
 		it.key.remove(it)
 	}
-	e.delivered(it, *it.lane.tickets[it.row.ID].fate, false)
+	e.delivered(it, *it.ticket().fate, false)
 	e.goOn(it.key)
 }

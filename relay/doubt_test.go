@@ -3,12 +3,14 @@ package relay_test
 import (
 	"context"
 	"fmt"
+	"hash/crc32"
 	"log/slog"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/rowrelay/rowrelay/outbox"
 	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/memstore"
 	"github.com/rowrelay/rowrelay/sinks"
@@ -108,4 +110,53 @@ func dieAt(store *memstore.Store, where memstore.Op, dead chan struct{}) {
 		}
 	}
 	store.Hooks = memstore.Hooks{Fail: fail, Lose: fail}
+}
+
+// A row that was given the id of one in a batch is none of that batch: a sink which has
+// the batch would take it for the other one.
+func TestATicketIsOfItsMessage(t *testing.T) {
+	t.Parallel()
+	for name, ofRow := range map[string]bool{"the row's": true, "another's": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				db, behind := memstore.New(), &shelf{map[string]bool{"before": true}, map[int64]int{}}
+				m := outbox.Message{ID: outbox.NewID(), Topic: "orders", Key: "k"}
+				id := db.Write(m)[0]
+				check := crc32.ChecksumIEEE([]byte(m.ID))
+				if !ofRow {
+					check++
+				}
+				dieWithTicket(t, db, relay.Ticket{Sink: "main", Batch: "before", Size: 1, IDs: []int64{id}, Places: []int{0}, Checks: []uint32{check}})
+				_, stop := start(t, db.Store(), relay.Options{Sinks: to(&shelving{behind, "after", 0})})
+				time.Sleep(time.Minute)
+				if err := stop(); err != nil {
+					t.Error(err)
+				}
+				if sent := behind.counts[id] == 1; sent == ofRow {
+					t.Errorf("the row was sent by itself: %t", sent)
+				}
+				if counts := statusOf(t, db); counts[relay.StateDone] != 1 {
+					t.Errorf("at the end: %v", counts)
+				}
+			})
+		})
+	}
+}
+
+// dieWithTicket leaves a ticket in the journal of each lane.
+func dieWithTicket(t *testing.T, db *memstore.DB, ticket relay.Ticket) {
+	t.Helper()
+	store := db.Store()
+	grants, err := store.Acquire(t.Context(), "dead", relay.Lanes, time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var journals []relay.Journal
+	for _, g := range grants {
+		journals = append(journals, relay.Journal{Lease: g.Lease, Tickets: []relay.Ticket{ticket}})
+	}
+	if _, err := store.WriteJournal(t.Context(), "dead", journals); err != nil {
+		t.Fatal(err)
+	}
 }

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -118,7 +119,7 @@ func (e *engine) makePlan(ctx context.Context, o *outlet, j job, messages []sink
 		}
 		messages[i].Ticket = tickets[i]
 		at := slices.IndexFunc(j.journals, func(journal Journal) bool { return journal.Lane == it.row.Lane })
-		j.journals[at].add(o.name, tickets[i], it.row.ID)
+		j.journals[at].add(o.name, tickets[i], it.row.ref())
 	}
 	return unplanned
 }
@@ -137,14 +138,14 @@ func planSafely(ctx context.Context, sink sinks.Exact, messages []sinks.Message)
 }
 
 // add puts a row into the ticket of its batch.
-func (j *Journal) add(sink string, t sinks.Ticket, id int64) {
+func (j *Journal) add(sink string, t sinks.Ticket, ref rowRef) {
 	at := slices.IndexFunc(j.Tickets, func(other Ticket) bool { return other.Batch == t.Batch })
 	if at < 0 {
 		at = len(j.Tickets)
 		j.Tickets = append(j.Tickets, Ticket{Sink: sink, Batch: t.Batch, Size: t.Size})
 	}
 	own := &j.Tickets[at]
-	own.IDs, own.Places = append(own.IDs, id), append(own.Places, t.Place)
+	own.IDs, own.Places, own.Checks = append(own.IDs, ref.id), append(own.Places, t.Place), append(own.Checks, ref.check)
 }
 
 // sendPlanned sends what has a ticket, and returns an outcome for everything.
@@ -184,7 +185,7 @@ func (e *engine) note(j job) {
 		if batches[t.Batch] == nil {
 			batches[t.Batch] = &exactBatch{sink: j.batch[i].outlet.name, name: t.Batch, size: t.Size}
 		}
-		j.batch[i].lane.tickets[j.batch[i].row.ID] = &ticket{batch: batches[t.Batch], place: t.Place}
+		j.batch[i].lane.tickets[j.batch[i].row.ref()] = &ticket{batch: batches[t.Batch], place: t.Place}
 	}
 }
 
@@ -196,7 +197,7 @@ func (e *engine) perhapsWritten(j job) {
 	}
 	e.note(j)
 	for _, it := range j.batch {
-		if t := it.lane.tickets[it.row.ID]; t != nil {
+		if t := it.ticket(); t != nil {
 			e.doubt(it.outlet, t.batch)
 		}
 	}
@@ -205,14 +206,14 @@ func (e *engine) perhapsWritten(j job) {
 // weigh says what an outcome of an exact sink means for a row's ticket: it
 // holds where this is open, and is over where the sink doesn't have the message.
 func (e *engine) weigh(it *item, outcome sinks.Outcome) sinks.Outcome {
-	t := it.lane.tickets[it.row.ID]
+	t := it.ticket()
 	switch {
 	case t == nil || outcome.Result == sinks.Delivered:
 	case sinks.IsOpen(outcome):
 		outcome = uncharged(outcome)
 		e.doubt(it.outlet, t.batch)
 	default:
-		delete(it.lane.tickets, it.row.ID)
+		delete(it.lane.tickets, it.row.ref())
 		it.outlet.picky = true
 	}
 	return outcome
@@ -258,9 +259,9 @@ func uncharged(o sinks.Outcome) sinks.Outcome {
 // written lists the lane's tickets, as they are written down.
 func (l *lane) written() []Ticket {
 	var j Journal
-	for _, id := range slices.Sorted(maps.Keys(l.tickets)) {
-		t := l.tickets[id]
-		j.add(t.batch.sink, sinks.Ticket{Batch: t.batch.name, Size: t.batch.size, Place: t.place}, id)
+	for _, ref := range slices.SortedFunc(maps.Keys(l.tickets), func(a, b rowRef) int { return cmp.Or(cmp.Compare(a.id, b.id), cmp.Compare(a.check, b.check)) }) {
+		t := l.tickets[ref]
+		j.add(t.batch.sink, sinks.Ticket{Batch: t.batch.name, Size: t.batch.size, Place: t.place}, ref)
 	}
 	return j.Tickets
 }

@@ -218,7 +218,7 @@ func retryKeys(t *testing.T, db *memstore.DB, n int, delay time.Duration, key fu
 	var settlements []relay.Settlement
 	for i := range page.Rows {
 		row := page.Rows[len(page.Rows)-1-i] // from the end, so that the table has less to move
-		settlements = append(settlements, relay.Settlement{ID: row.ID, Lane: row.Lane, Fence: fences[row.Lane], State: relay.StateRetry, Attempts: 5,
+		settlements = append(settlements, relay.Settlement{ID: row.ID, Lane: row.Lane, MessageID: row.Message.ID, Fence: fences[row.Lane], State: relay.StateRetry, Attempts: 5,
 			Delay: delay + time.Duration(i)*time.Microsecond})
 	}
 	if _, err := s.Settle(ctx, "before", true, settlements); err != nil {

@@ -1,6 +1,10 @@
 package relay
 
-import "github.com/rowrelay/rowrelay/sinks"
+import (
+	"hash/crc32"
+
+	"github.com/rowrelay/rowrelay/sinks"
+)
 
 // item is a row in the relay's memory, from the read that brought it until a
 // read that began after its settle had committed. All of it belongs to the
@@ -13,8 +17,9 @@ type item struct {
 	stage  stage
 
 	unwritable bool // the database refuses its outcome
+	doubled    bool // a pending row has the same id and another message: it is looked for once this one has left
+	doubted    bool // its handler's transaction may have been committed
 
-	doubted bool     // its handler's transaction may have been committed
 	refusal *refusal // nil unless it was refused and not parked
 }
 
@@ -27,6 +32,26 @@ const (
 	inSettle              // its outcome is being written back
 	dropped               // out of memory; queues pass it over
 )
+
+// rowRef names a row where that is written down: with a checksum of its message, as an
+// id may be given out again.
+type rowRef struct {
+	lane  int
+	id    int64
+	check uint32
+}
+
+func (r *Row) ref() rowRef {
+	return rowRef{r.Lane, r.ID, crc32.ChecksumIEEE([]byte(r.Message.ID))}
+}
+
+// ticket returns the item's, if it has one.
+func (i *item) ticket() *ticket {
+	if len(i.lane.tickets) == 0 {
+		return nil
+	}
+	return i.lane.tickets[i.row.ref()]
+}
 
 // size is what an item counts for in a buffer, in bytes.
 func (i *item) size() int {
@@ -51,7 +76,7 @@ func (i *item) message() sinks.Message {
 // settlement is the start of what is written back for the item.
 func (i *item) settlement(state State) Settlement {
 	return Settlement{
-		ID: i.row.ID, Lane: i.row.Lane, Fence: i.lane.Fence, Token: i.lane.token, Held: i.row.Held,
+		ID: i.row.ID, Lane: i.row.Lane, MessageID: i.row.Message.ID, Fence: i.lane.Fence, Token: i.lane.token, Held: i.row.Held,
 		State: state, Attempts: i.row.Attempts, Crashes: i.row.Crashes,
 	}
 }

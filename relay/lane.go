@@ -22,7 +22,7 @@ type lane struct {
 	scanning int64           // rows above this are being looked for; -1 for none
 	known    map[int64]*item // rows in memory
 	keys     map[keyRef]*key
-	tickets  map[int64]*ticket
+	tickets  map[rowRef]*ticket
 	alarmed  bool    // what it has without a route was met
 	untold   bool    // not all keys that wait for another attempt are in keys: the database is asked about others
 	left     []int64 // by outlet: rows above this of keys that wait, and are not in keys, were dropped; -1 for none
@@ -41,7 +41,7 @@ type lane struct {
 const none = int64(-1)
 
 func newLane(lease Lease, outlets int, now time.Time) *lane {
-	l := &lane{Lease: lease, recheck: none, scanning: none, known: map[int64]*item{}, keys: map[keyRef]*key{}, tickets: map[int64]*ticket{}, lag: make([]int64, outlets), left: make([]int64, outlets), since: now}
+	l := &lane{Lease: lease, recheck: none, scanning: none, known: map[int64]*item{}, keys: map[keyRef]*key{}, tickets: map[rowRef]*ticket{}, lag: make([]int64, outlets), left: make([]int64, outlets), since: now}
 	for i := range l.lag {
 		l.lag[i], l.left[i] = none, none
 	}
@@ -81,7 +81,7 @@ func (l *lane) marks(horizon int64, print string, outlets []*outlet) Marks {
 	for _, it := range l.known {
 		if it.outlet == nil {
 			main = min(main, it.row.ID-1)
-		} else if !it.row.Held {
+		} else if !it.row.Held || it.doubled {
 			lowest[it.outlet.index] = min(lowest[it.outlet.index], it.row.ID-1)
 		}
 	}

@@ -46,9 +46,10 @@ type Grant struct {
 // Suspect is a message that was being sent when its relay died: it may have
 // brought the relay down.
 type Suspect struct {
-	ID      int64 `json:"id"`
-	Crashes int   `json:"crashes,omitempty"` // relays that died before while it alone was being sent
-	Alone   bool  `json:"alone,omitempty"`   // nothing else was being sent
+	ID      int64  `json:"id"`
+	Check   uint32 `json:"check"`             // of its message, as in a Ticket
+	Crashes int    `json:"crashes,omitempty"` // relays that died before while it alone was being sent
+	Alone   bool   `json:"alone,omitempty"`   // nothing else was being sent
 }
 
 // Ticket is what lies in one lane of a batch that goes to a sink which
@@ -59,6 +60,18 @@ type Ticket struct {
 	Size   int     `json:"size"`   // rows of the batch, in all lanes
 	IDs    []int64 `json:"ids"`    // the rows
 	Places []int   `json:"places"` // and where each stands in the batch
+
+	// Checks has a checksum of each row's message: an id may have been given to
+	// another one since, which is none of the batch.
+	Checks []uint32 `json:"checks"`
+}
+
+// each calls take with each of the rows, as they are in a lane, and their places. A
+// ticket that can't be read whole has the rows that can.
+func (t *Ticket) each(lane int, take func(ref rowRef, place int)) {
+	for i := range min(len(t.IDs), len(t.Places), len(t.Checks)) {
+		take(rowRef{lane, t.IDs[i], t.Checks[i]}, t.Places[i])
+	}
 }
 
 // Journal is what is about to be sent of one lane.
@@ -81,7 +94,8 @@ type Journaler interface {
 	Journals(ctx context.Context) ([]Journal, error)
 
 	// Pick returns rows, pending or held (but not parked), whoever holds their
-	// lanes. Those that are not there are left out.
+	// lanes. Those that are not there are left out; an id that was given out again
+	// may bring several.
 	Pick(ctx context.Context, rows []RowID) ([]Row, error)
 }
 

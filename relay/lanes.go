@@ -69,7 +69,7 @@ func (e *engine) dropLane(l *lane) {
 		}
 		k.items = nil
 	}
-	l.lost = true
+	l.lost, e.settle.lost = true, true
 	e.clearSuspects(l.Lane)
 	e.sorted = nil
 	delete(e.lanes, l.Lane)

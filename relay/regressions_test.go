@@ -71,7 +71,7 @@ func retryRows(t *testing.T, db *memstore.DB, n int, topic func(i int) string) {
 	}
 	var settlements []relay.Settlement
 	for _, row := range page.Rows {
-		settlements = append(settlements, relay.Settlement{ID: row.ID, Lane: row.Lane, Fence: fences[row.Lane], State: relay.StateRetry, Attempts: 1, Delay: 10 * time.Minute})
+		settlements = append(settlements, relay.Settlement{ID: row.ID, Lane: row.Lane, MessageID: row.Message.ID, Fence: fences[row.Lane], State: relay.StateRetry, Attempts: 1, Delay: 10 * time.Minute})
 	}
 	if _, err := s.Settle(ctx, "before", true, settlements); err != nil {
 		t.Fatal(err)
@@ -567,7 +567,7 @@ func TestDrainByRowsTakesAllThatIsDue(t *testing.T) {
 		}
 		var settlements []relay.Settlement
 		for _, row := range rows {
-			settlements = append(settlements, relay.Settlement{ID: row.ID, Lane: row.Lane, Token: "x", State: relay.StateError, Attempts: 1})
+			settlements = append(settlements, relay.Settlement{ID: row.ID, Lane: row.Lane, MessageID: row.Message.ID, Token: "x", State: relay.StateError, Attempts: 1})
 		}
 		if _, err := s.Settle(ctx, "x", true, settlements); err != nil {
 			t.Fatal(err)
@@ -603,7 +603,7 @@ func TestTheLowestRetryHoldsTheKey(t *testing.T) {
 		}
 		var settlements []relay.Settlement
 		for _, row := range rows {
-			settlements = append(settlements, relay.Settlement{ID: row.ID, Lane: row.Lane, Token: "x", State: relay.StateRetry, Attempts: 1, Delay: time.Second})
+			settlements = append(settlements, relay.Settlement{ID: row.ID, Lane: row.Lane, MessageID: row.Message.ID, Token: "x", State: relay.StateRetry, Attempts: 1, Delay: time.Second})
 		}
 		if _, err := s.Settle(ctx, "x", true, settlements); err != nil {
 			t.Fatal(err)

@@ -35,7 +35,7 @@ func (e *engine) judge(result sendResult) {
 		if it.key != nil {
 			it.key.flying--
 		}
-		delete(e.care.suspects, it.row.ID)
+		e.unsuspect(it)
 		outcomes[i] = e.weigh(it, outcomes[i])
 	}
 	e.watch(o, result.job, outcomes)

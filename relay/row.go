@@ -49,13 +49,16 @@ const (
 	StateDone      State = "done"      // delivered
 )
 
-// Settlement writes back what became of one row.
+// Settlement writes back what became of one row. The row is known by its id, its
+// lane and its message: after a failover or a restore of the database an id may be
+// given to another message, which is not this settlement's to change.
 type Settlement struct {
-	ID    int64
-	Lane  int
-	Fence int64  // by lanes: the fence of the lease that it was read under
-	Token string // by rows: the token that it was claimed with
-	Held  bool   // where the row was read from, as in Row
+	ID        int64
+	Lane      int
+	MessageID string // as it was read
+	Fence     int64  // by lanes: the fence of the lease that it was read under
+	Token     string // by rows: the token that it was claimed with
+	Held      bool   // where the row was read from, as in Row
 
 	// State is the new one: StateDone, StateRetry, StateError, StateScheduled
 	// (keeps its time), or StatePending (by rows: the claim is given back).
@@ -73,5 +76,5 @@ type Settlement struct {
 type Settled struct {
 	Changed int
 	Fenced  int // not changed: the lane's lease, or the row's claim, is another's now
-	Missing int // not changed: not there any more (settled before, or taken away by an operator)
+	Missing int // not changed: not there any more (settled before, taken away by an operator, or its id is another message's now)
 }

@@ -22,6 +22,8 @@ type settling struct {
 	atOnce int        // so many of the queues are in use
 	spare  []verdicts // memory of settlements that are over
 
+	lost bool // some of what is pending may be of a lane that was lost
+
 	began  time.Time // of the last settlement
 	urgent bool      // what is pending doesn't wait for more
 	dueAt  time.Time // it does, until then
@@ -99,6 +101,7 @@ type settleResult struct {
 func (s *settling) add(it *item, settlement Settlement) {
 	s.queues[it.row.Lane%s.atOnce].pending.add(it, settlement)
 	s.urgent = s.urgent || settlement.State != StateDone
+	s.lost = s.lost || it.lane.lost
 }
 
 // count is the number of items whose outcome is not written back yet.
@@ -135,6 +138,7 @@ func (e *engine) worthSettling() int {
 // each queue by itself. While the other queue is being written, little waits for
 // it.
 func (e *engine) startSettles(now time.Time) {
+	e.fenceLost()
 	e.tryUnwritable(now)
 	var ready [settlers]bool
 	waiting, flying, looking := 0, 0, false
@@ -160,6 +164,40 @@ func (e *engine) startSettles(now time.Time) {
 			e.startSettle(now, alone)
 		}
 	}
+}
+
+// fenceLost takes out what is of lanes that were lost, without a settlement: the lane
+// may be leased again, and after a failover with the same fence, which is no lease of
+// what was read before.
+func (e *engine) fenceLost() {
+	if !e.settle.lost {
+		return
+	}
+	e.settle.lost = false
+	states, fenced := map[State]int{}, 0
+	for i := range e.settle.queues {
+		pending := &e.settle.queues[i].pending
+		var kept verdicts
+		for at, it := range pending.items {
+			if !it.lane.lost {
+				kept.add(it, pending.settlements[at])
+				continue
+			}
+			states[pending.settlements[at].State]++
+			fenced++
+			e.finish(it)
+		}
+		*pending = kept
+	}
+	if fenced > 0 {
+		e.options.Observer.Settled(Settled{Fenced: fenced}, states)
+		e.warnFenced(fenced)
+	}
+}
+
+func (e *engine) warnFenced(rows int) {
+	e.options.Logger.Warn("relay: outcomes came after the lease was lost and changed nothing",
+		"relay", e.options.Name, "rows", rows)
 }
 
 // startSettle writes back what waits in these queues.
@@ -253,8 +291,7 @@ func (e *engine) written(result settleResult) {
 	}
 	e.options.Observer.Settled(result.counts, states)
 	if result.counts.Fenced > 0 {
-		e.options.Logger.Warn("relay: outcomes came after the lease was lost and changed nothing",
-			"relay", e.options.Name, "rows", result.counts.Fenced)
+		e.warnFenced(result.counts.Fenced)
 		e.lease.next = time.Now()
 	}
 }
@@ -273,6 +310,7 @@ func (e *engine) settleAgain(result settleResult) {
 		q.retryAt = time.Now().Add(settlePause.draw(q.failures))
 	}
 	e.settle.over(result.verdicts)
+	e.settle.lost = true
 	e.failed("settle", result.err)
 }
 
@@ -295,7 +333,9 @@ func (e *engine) afterState(it *item, settlement *Settlement) {
 // that is over; a claim stamps what it returns, and can't.
 func (e *engine) finish(it *item) {
 	it.lane.pinned--
-	delete(it.lane.tickets, it.row.ID)
+	if len(it.lane.tickets) > 0 {
+		delete(it.lane.tickets, it.row.ref())
+	}
 	if it.outlet != nil {
 		it.outlet.settling--
 		it.outlet.release(it)

@@ -35,7 +35,7 @@ func TestSettlementsThatStart(t *testing.T) {
 			for i := range settlers {
 				e.settle.queues[i].flying = c.flying[i]
 				for range c.waiting[i] {
-					e.settle.add(&item{row: Row{Lane: i}}, Settlement{Lane: i})
+					e.settle.add(&item{lane: &lane{}, row: Row{Lane: i}}, Settlement{Lane: i})
 				}
 			}
 			e.startSettles(time.Now())
@@ -73,7 +73,7 @@ func TestFailedSettlementIsRepeatedFirst(t *testing.T) {
 	e := &engine{settles: make(chan settleJob, settlers), settle: settling{atOnce: settlers}, options: Options{Observer: NoObserver{}}, pulse: newPulse()}
 	add := func(ids ...int64) {
 		for _, id := range ids {
-			e.settle.add(&item{row: Row{ID: id, Lane: int(id % settlers)}}, Settlement{ID: id})
+			e.settle.add(&item{lane: &lane{}, row: Row{ID: id, Lane: int(id % settlers)}}, Settlement{ID: id})
 		}
 	}
 	add(1, 2, 3)
@@ -97,10 +97,11 @@ func TestFailedSettlementIsRepeatedFirst(t *testing.T) {
 // the one.
 func TestOneSettlementAtOnce(t *testing.T) {
 	t.Parallel()
+	of := &lane{}
 	e := &engine{settles: make(chan settleJob, settlers), settle: settling{atOnce: 1}}
 	add := func(count int) {
 		for lane := range count {
-			e.settle.add(&item{row: Row{Lane: lane % Lanes}}, Settlement{Lane: lane % Lanes})
+			e.settle.add(&item{lane: of, row: Row{Lane: lane % Lanes}}, Settlement{Lane: lane % Lanes})
 		}
 		e.startSettles(time.Now())
 	}

@@ -110,10 +110,10 @@ func (w *world) take(sink, by, name string, group []sinks.Message) []sinks.Outco
 		for _, m := range group {
 			if w.log[name] == "taken" {
 				w.checkOrder(sink, m)
-				w.trace = append(w.trace, fmt.Sprintf("%s  %d key %s place %d of %s by %s", time.Now().Format("04:05.000"), m.Sequence, m.Key, m.Ticket.Place, name, by))
+				w.trace = append(w.trace, fmt.Sprintf("%s  %d key %s place %d of %s by %s", time.Now().Format("04:05.000"), numberOf(m.ID), m.Key, m.Ticket.Place, name, by))
 				w.arrived(sink, m)
-				if w.delivered[m.Sequence] > 1 {
-					w.problem("message %d came twice to a sink that is exact", m.Sequence)
+				if w.delivered[numberOf(m.ID)] > 1 && w.falls == 0 {
+					w.problem("message %d came twice to a sink that is exact", numberOf(m.ID))
 				}
 			}
 		}
@@ -123,7 +123,8 @@ func (w *world) take(sink, by, name string, group []sinks.Message) []sinks.Outco
 	}
 	outcomes := sinks.All(len(group), sinks.Fail(sinks.Unsent, sinks.ReasonNeighbour, ""))
 	for i, m := range group {
-		if m.Sequence%37 == 0 {
+		if numberOf(m.ID)%37 == 0 {
+			w.refused[numberOf(m.ID)] = true
 			outcomes[i] = sinks.Fail(sinks.Reject, sinks.ReasonRefused, "poison")
 		}
 	}
@@ -132,7 +133,7 @@ func (w *world) take(sink, by, name string, group []sinks.Message) []sinks.Outco
 
 func verdictOn(group []sinks.Message) string {
 	for _, m := range group {
-		if m.Sequence%37 == 0 {
+		if numberOf(m.ID)%37 == 0 {
 			return "refused"
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -42,6 +43,29 @@ func TestSimulation(t *testing.T) {
 	}
 }
 
+// TestSimulationOfLostSeconds has the server lose its last second now and then, so that
+// ids come again for other messages while relays have the old ones in memory. It judges
+// what is written: no message is marked that was never sent.
+func TestSimulationOfLostSeconds(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(*simulations) {
+		t.Run(fmt.Sprint(seed+1), func(t *testing.T) {
+			t.Parallel()
+			for _, problem := range markedUnsent(t, seed+1, func(s relay.Store) relay.Store { return s }) {
+				t.Errorf("seed %d: %s", seed+1, problem)
+			}
+		})
+	}
+}
+
+// markedUnsent plays a history in which the server loses its last second now and then.
+func markedUnsent(t testing.TB, seed uint64, wrap func(relay.Store) relay.Store) []string {
+	problems := simulateCourse(t, seed, wrap, func(c *course) { c.loses = true })
+	return slices.DeleteFunc(problems, func(problem string) bool { return !strings.Contains(problem, unsent) })
+}
+
+const unsent = "is marked done, and was never sent"
+
 // world is one simulated history: a table, its writers, relays and sinks.
 type world struct {
 	t      testing.TB
@@ -51,12 +75,17 @@ type world struct {
 	spoil  []func(*relay.SinkOptions)    // takes a protection away
 	course course
 
-	mu        sync.Mutex
-	committed map[string][]int64 // by sink and key, the ids in the order of their commits
+	mu sync.Mutex
+	// Messages are known by the number that their ids have, which are those of their
+	// rows unless ids come again.
+	numbers   int64
+	committed map[string][]int64 // by sink and key, in the order of their commits
 	topics    map[int64]string
 	loose     map[int64]bool // written with a later time: no order
 	young     int64          // messages from this one on were written at the end
 	delivered map[int64]int
+	refused   map[int64]bool   // by their sink, and so parked at some time
+	gone      map[int64]bool   // committed, and lost by the server
 	lost      map[int64]bool   // delivered, but the relay doesn't know
 	last      map[string]int64 // by sink and key, what was delivered last
 	downUntil map[string]time.Time
@@ -70,6 +99,7 @@ type world struct {
 	writers, relays sync.WaitGroup
 	trace           []string
 	incidents       int // crashes and the like: without one no message comes twice
+	falls           int // how often the server lost its last second
 }
 
 // course is what kind of history it is.
@@ -81,6 +111,7 @@ type course struct {
 	call    time.Duration // that a sink takes for a message, at most
 	change  bool          // from rows to lanes; without the sink that is exact, which needs lanes
 	steady  bool          // one relay keeps its lanes, and nobody reads again what it has passed
+	loses   bool          // the server loses its last second now and then
 }
 
 // courseOf gives every third history to transactions that overlap, with keys
@@ -114,13 +145,21 @@ func simulate(t testing.TB, seed uint64, wrap func(relay.Store) relay.Store, spo
 	return simulateAs(t, seed, wrap, (*world).play, spoil...)
 }
 
+// simulateCourse plays the history of a seed with a change of its course.
+func simulateCourse(t testing.TB, seed uint64, wrap func(relay.Store) relay.Store, change func(*course)) (problems []string) {
+	return simulateAs(t, seed, wrap, func(w *world) {
+		change(&w.course)
+		w.play()
+	})
+}
+
 func simulateAs(t testing.TB, seed uint64, wrap func(relay.Store) relay.Store, play func(*world), spoil ...func(*relay.SinkOptions)) (problems []string) {
 	run := func(t *testing.T) {
 		random := rand.New(rand.NewPCG(seed, 7))
 		w := &world{
 			t: t, random: random, db: memstore.New(), wrap: wrap, spoil: spoil, course: courseOf(seed, random),
 			committed: map[string][]int64{}, topics: map[int64]string{}, loose: map[int64]bool{},
-			delivered: map[int64]int{}, lost: map[int64]bool{}, last: map[string]int64{}, downUntil: map[string]time.Time{}, downAs: map[string]sinks.Outcome{}, log: map[string]string{},
+			delivered: map[int64]int{}, refused: map[int64]bool{}, gone: map[int64]bool{}, lost: map[int64]bool{}, last: map[string]int64{}, downUntil: map[string]time.Time{}, downAs: map[string]sinks.Outcome{}, log: map[string]string{},
 		}
 		play(w)
 		problems = w.problems
@@ -142,6 +181,9 @@ func (w *world) play() {
 	}
 	end := time.Now().Add(simulatedTime)
 	w.relays.Go(func() { w.breakSinks(end) })
+	if w.course.loses {
+		w.relays.Go(func() { w.loseSeconds(end) })
+	}
 	if w.course.steady {
 		w.playSteadily()
 		return
@@ -176,7 +218,7 @@ func (w *world) goOn() {
 		tx, written := w.db.Begin(), map[int64]outbox.Message{}
 		for _, topic := range []string{"a.1", "b.1", "c.1", "a.2", "c.2", "b.1"} {
 			m := outbox.Message{Topic: topic}
-			id := tx.Insert(m)
+			id := w.insert(tx, m)
 			if written[id] = m; round == 20 && w.young == 0 {
 				w.young = id
 			}
@@ -219,7 +261,7 @@ func (w *world) write(writer int) {
 		written := map[int64]outbox.Message{}
 		for range 1 + w.pick(3) {
 			m := w.message(writer)
-			written[tx.Insert(m)] = m
+			written[w.insert(tx, m)] = m
 			w.nap(w.course.open)
 		}
 		if w.pick(60) == 0 {
@@ -231,6 +273,48 @@ func (w *world) write(writer int) {
 			w.commit(tx, written)
 		}
 		w.nap(w.course.rest)
+	}
+}
+
+// insert gives a message its number.
+func (w *world) insert(tx *memstore.Tx, m outbox.Message) int64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.numbers++
+	m.ID = messageOf(w.numbers)
+	tx.Insert(m)
+	return w.numbers
+}
+
+func messageOf(number int64) string { return fmt.Sprintf("00000000-0000-7000-8000-%012d", number) }
+
+func numberOf(message string) int64 {
+	number, err := strconv.ParseInt(strings.TrimLeft(message[24:], "0"), 10, 64)
+	if err != nil {
+		panic(err)
+	}
+	return number
+}
+
+// loseSeconds has the server lose what it did of late, as one does that commits before
+// it writes to its disk, or before its replica has it. Nobody is owed what was written
+// in it.
+func (w *world) loseSeconds(end time.Time) {
+	for {
+		w.nap(time.Minute)
+		if !time.Now().Before(end) {
+			return
+		}
+		restore := w.db.Save()
+		w.nap(2 * time.Second)
+		w.mu.Lock()
+		restore()
+		w.falls, w.incidents = w.falls+1, w.incidents+1
+		there := w.db.Messages()
+		for number := range w.topics {
+			w.gone[number] = !there[messageOf(number)]
+		}
+		w.mu.Unlock()
 	}
 }
 
@@ -259,6 +343,7 @@ func (w *world) commit(tx *memstore.Tx, written map[int64]outbox.Message) {
 	defer w.mu.Unlock()
 	tx.Commit()
 	for id, m := range written {
+		w.gone[id] = !tx.Committed()
 		w.topics[id] = m.Topic
 		w.loose[id] = m.Key == "" || !m.AvailableAt.IsZero() || w.course.change && w.db.Claim() != relay.ByLanes
 		ref := sinkOf(m.Topic) + "/" + m.Key
@@ -452,9 +537,10 @@ func (w *world) receive(sink, by string, m sinks.Message) sinks.Outcome {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.checkOrder(sink, m)
-	w.trace = append(w.trace, fmt.Sprintf("%s  %d key %s attempt %d fate %d by %s", time.Now().Format("04:05.000"), m.Sequence, m.Key, m.Attempt, fate, by))
+	w.trace = append(w.trace, fmt.Sprintf("%s  %d key %s attempt %d fate %d by %s", time.Now().Format("04:05.000"), numberOf(m.ID), m.Key, m.Attempt, fate, by))
 	switch {
-	case m.Sequence%37 == 0:
+	case numberOf(m.ID)%37 == 0:
+		w.refused[numberOf(m.ID)] = true
 		return sinks.Fail(sinks.Reject, sinks.ReasonRefused, "poison")
 	case fate < 4 && !w.calm:
 		return sinks.Fail(sinks.Retry, sinks.ReasonServerError, "try again")
@@ -462,26 +548,29 @@ func (w *world) receive(sink, by string, m sinks.Message) sinks.Outcome {
 		return sinks.Postpone(sinks.ReasonBusy, "later", time.Duration(1+fate)*10*time.Millisecond)
 	case fate < 6 && !w.calm:
 		w.arrived(sink, m)
-		w.lost[m.Sequence] = true
+		w.lost[numberOf(m.ID)] = true
 		return sinks.Fail(sinks.Retry, sinks.ReasonUnknown, "the answer was lost")
 	}
 	w.arrived(sink, m)
-	if w.delivered[m.Sequence] > 1 && w.incidents == 0 && !w.lost[m.Sequence] {
-		w.problem("message %d came twice though nothing had happened", m.Sequence)
+	if w.delivered[numberOf(m.ID)] > 1 && w.incidents == 0 && !w.lost[numberOf(m.ID)] {
+		w.problem("message %d came twice though nothing had happened", numberOf(m.ID))
 	}
 	return sinks.Ok("")
 }
 
 func (w *world) arrived(sink string, m sinks.Message) {
-	w.delivered[m.Sequence]++
-	if !w.loose[m.Sequence] {
-		w.last[sink+"/"+m.Key] = m.Sequence
+	w.delivered[numberOf(m.ID)]++
+	if !w.loose[numberOf(m.ID)] {
+		w.last[sink+"/"+m.Key] = numberOf(m.ID)
 	}
 }
 
 // checkLast holds that what is repeated after a crash is repeated to its end:
 // whoever takes the last message of a key for its newest is right.
 func (w *world) checkLast() {
+	if w.falls > 0 {
+		return // what was the newest may be lost
+	}
 	for ref, ids := range w.committed {
 		newest := int64(0)
 		for _, id := range ids {
@@ -497,24 +586,27 @@ func (w *world) checkLast() {
 
 // checkOrder holds promise 2 against a message that is handed over now.
 func (w *world) checkOrder(sink string, m sinks.Message) {
-	if w.topics[m.Sequence] == "" {
-		w.problem("message %d was handed over but never committed", m.Sequence)
+	if w.topics[numberOf(m.ID)] == "" {
+		w.problem("message %d was handed over but never committed", numberOf(m.ID))
 	}
 	if sinkOf(m.Topic) != sink {
-		w.problem("message %d of topic %s went to sink %s", m.Sequence, m.Topic, sink)
+		w.problem("message %d of topic %s went to sink %s", numberOf(m.ID), m.Topic, sink)
 	}
-	if w.loose[m.Sequence] {
+	if w.loose[numberOf(m.ID)] {
 		return
 	}
 	for _, before := range w.committed[sink+"/"+m.Key] {
-		if before < m.Sequence && !w.loose[before] && w.delivered[before] == 0 && !w.parked(before) {
-			w.problem("key %s: %d was handed over before %d was delivered or parked", m.Key, m.Sequence, before)
+		if before < numberOf(m.ID) && !w.loose[before] && !w.gone[before] && w.delivered[before] == 0 && !w.parked(before) {
+			w.problem("key %s: %d was handed over before %d was delivered or parked", m.Key, numberOf(m.ID), before)
 		}
 	}
 }
 
-func (w *world) parked(id int64) bool {
-	found, err := w.db.Store().List(context.Background(), relay.Filter{IDs: []string{fmt.Sprint(id)}})
+func (w *world) parked(number int64) bool {
+	if w.falls > 0 && w.refused[number] {
+		return true
+	}
+	found, err := w.db.Store().List(context.Background(), relay.Filter{IDs: []string{messageOf(number)}})
 	return err == nil && len(found) == 1 && found[0].State == relay.StateError
 }
 
@@ -555,12 +647,20 @@ func (w *world) check() {
 	}
 	states := map[int64]relay.State{}
 	for _, row := range rows {
-		states[row.ID] = row.State
+		states[numberOf(row.Message.ID)] = row.State
 		if strings.Contains(row.LastError, "connection") {
 			w.problem("message %d was charged for an outage: %s", row.ID, row.LastError)
 		}
 	}
+	owed := 0
 	for id := range w.topics {
+		if w.gone[id] {
+			continue
+		}
+		owed++
+		if states[id] == relay.StateDone && w.delivered[id] == 0 {
+			w.problem("message %d %s", id, unsent)
+		}
 		want := relay.StateDone
 		if id%37 == 0 {
 			want = relay.StateError
@@ -570,8 +670,8 @@ func (w *world) check() {
 		}
 	}
 	w.checkLast()
-	if len(states) != len(w.topics) {
-		w.problem("%d rows, but %d messages were committed", len(states), len(w.topics))
+	if len(states) != owed {
+		w.problem("%d rows, but %d messages were committed", len(states), owed)
 	}
 }
 

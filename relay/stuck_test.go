@@ -154,8 +154,8 @@ func TestHandlersErrorsAreLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db, log := memstore.New(), &lines{}
 		write(db, "orders", "", 50)
-		db.Write(messageOf("panics"))
-		db.Write(messageOf("bad"))
+		db.Write(messageTo("panics"))
+		db.Write(messageTo("bad"))
 		sink := inproc.Func(func(_ context.Context, m sinks.Message) error {
 			switch m.Topic {
 			case "panics":
@@ -186,4 +186,4 @@ func TestHandlersErrorsAreLogged(t *testing.T) {
 	})
 }
 
-func messageOf(topic string) outbox.Message { return outbox.Message{Topic: topic} }
+func messageTo(topic string) outbox.Message { return outbox.Message{Topic: topic} }

@@ -41,7 +41,9 @@ CREATE INDEX IF NOT EXISTS {{.IndexName "claim_priority"}} ON {{.Hot}} (priority
 
 CREATE INDEX IF NOT EXISTS {{.IndexName "claim_until"}} ON {{.Hot}} (claimed_until ASC) WHERE claimed_until IS NOT NULL;
 
--- The rows that are not to be delivered now. A row keeps its id and lane.
+-- The rows that are not to be delivered now. A row keeps its id and lane. Here, and
+-- among the delivered ones, an id may be there again: after a failover, or where the
+-- numbering has begun anew, it is given to another message.
 CREATE TABLE IF NOT EXISTS {{.Held}} (
     id            bigint NOT NULL,
     lane          smallint NOT NULL,
@@ -58,7 +60,7 @@ CREATE TABLE IF NOT EXISTS {{.Held}} (
     available_at  timestamptz,
     last_error    text,
     created_at    timestamptz NOT NULL,
-    PRIMARY KEY (lane, id),
+    PRIMARY KEY (lane, id, message_id),
     CONSTRAINT held_state CHECK (state IN ('scheduled', 'retry', 'error'))
 );
 
@@ -69,7 +71,7 @@ CREATE INDEX IF NOT EXISTS {{.IndexName "held_error"}} ON {{.Held}} (id ASC) WHE
 
 -- The delivered rows, kept for the retention.
 CREATE TABLE IF NOT EXISTS {{.Done}} (
-    id            bigint NOT NULL PRIMARY KEY,
+    id            bigint NOT NULL,
     lane          smallint NOT NULL,
     message_id    uuid NOT NULL,
     topic         text NOT NULL,
@@ -85,7 +87,8 @@ CREATE TABLE IF NOT EXISTS {{.Done}} (
     created_at    timestamptz NOT NULL,
     finished_at   timestamptz NOT NULL,
     receipt       text,
-    relay         text
+    relay         text,
+    PRIMARY KEY (id, message_id)
 );
 
 CREATE INDEX IF NOT EXISTS {{.IndexName "done_finished"}} ON {{.Done}} (finished_at ASC);

@@ -52,7 +52,9 @@ BEGIN
 END;
 -- +goose StatementEnd
 
--- The rows that are not to be delivered now. A row keeps its id and lane.
+-- The rows that are not to be delivered now. A row keeps its id and lane. Here, and
+-- among the delivered ones, an id may be there again: after a failover, or where the
+-- numbering has begun anew, it is given to another message.
 CREATE TABLE {{.Held}} (
     id            NUMBER(19) NOT NULL,
     lane          NUMBER(2) NOT NULL,
@@ -69,7 +71,7 @@ CREATE TABLE {{.Held}} (
     available_at  TIMESTAMP(6),
     last_error    VARCHAR2(4000 BYTE),
     created_at    TIMESTAMP(6) NOT NULL,
-    PRIMARY KEY (id),
+    PRIMARY KEY (id, message_id),
     CHECK (state IN ('scheduled', 'retry', 'error'))
 );
 
@@ -105,7 +107,7 @@ CREATE TABLE {{.Done}} (
     finished_at   TIMESTAMP(6) NOT NULL,
     receipt       VARCHAR2(4000 BYTE),
     relay         VARCHAR2(255 BYTE),
-    PRIMARY KEY (id)
+    PRIMARY KEY (id, message_id)
 );
 
 CREATE INDEX {{.Index "done_finished"}} ON {{.Done}} (finished_at);

@@ -52,7 +52,9 @@ CREATE TABLE {{.Hot}} (
 -- next backlog's order is mere chance, and the planner would trust it.
 ALTER TABLE {{.Hot}} ALTER COLUMN lane SET STATISTICS 0;
 
--- The rows that are not to be delivered now. A row keeps its id and lane.
+-- The rows that are not to be delivered now. A row keeps its id and lane. Here, and
+-- among the delivered ones, an id may be there again: after a failover, or where the
+-- numbering has begun anew, it is given to another message.
 CREATE TABLE {{.Held}} (
     id            bigint NOT NULL,
     lane          smallint NOT NULL,
@@ -69,7 +71,7 @@ CREATE TABLE {{.Held}} (
     available_at  timestamptz,
     last_error    text,
     created_at    timestamptz NOT NULL,
-    PRIMARY KEY (lane, id),
+    PRIMARY KEY (lane, id, message_id),
     CONSTRAINT held_state CHECK (state IN ('scheduled', 'retry', 'error'))
 ) WITH (vacuum_truncate = off);
 
@@ -85,7 +87,7 @@ CREATE INDEX {{.IndexName "held_error"}} ON {{.Held}} (id) WHERE state = 'error'
 
 -- The delivered rows, kept for the retention.
 CREATE TABLE {{.Done}} (
-    id            bigint NOT NULL PRIMARY KEY,
+    id            bigint NOT NULL,
     lane          smallint NOT NULL,
     message_id    uuid NOT NULL,
     topic         text COLLATE "C" NOT NULL,
@@ -101,7 +103,8 @@ CREATE TABLE {{.Done}} (
     created_at    timestamptz NOT NULL,
     finished_at   timestamptz NOT NULL,
     receipt       text,
-    relay         text
+    relay         text,
+    PRIMARY KEY (id, message_id)
 ) WITH (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
 
 CREATE INDEX {{.IndexName "done_finished"}} ON {{.Done}} (finished_at);

@@ -53,9 +53,11 @@ CREATE TABLE {{.Hot}} (
 
 CREATE INDEX {{.Index "lane_id"}} ON {{.Bare.Hot}} (lane, id);
 
--- The rows that are not to be delivered now. A row keeps its id and lane.
+-- The rows that are not to be delivered now. A row keeps its id and lane. Here, and
+-- among the delivered ones, an id may be there again: after a restore, or where the
+-- numbering has begun anew, it is given to another message.
 CREATE TABLE {{.Held}} (
-    id            INTEGER PRIMARY KEY,
+    id            INTEGER NOT NULL,
     lane          INTEGER NOT NULL,
     state         TEXT NOT NULL,
     message_id    TEXT NOT NULL,
@@ -70,9 +72,10 @@ CREATE TABLE {{.Held}} (
     available_at  TEXT,
     last_error    TEXT,
     created_at    TEXT NOT NULL,
+    PRIMARY KEY (id, message_id),
     CONSTRAINT held_state CHECK (state IN ('scheduled', 'retry', 'error')),
     CONSTRAINT available_at_format CHECK (available_at IS strftime('%Y-%m-%d %H:%M:%f', available_at))
-);
+) WITHOUT ROWID;
 
 -- No time means at once.
 CREATE INDEX {{.Index "held_due"}} ON {{.Bare.Held}}
@@ -84,7 +87,7 @@ CREATE INDEX {{.Index "held_error"}} ON {{.Bare.Held}} (id) WHERE state = 'error
 
 -- The delivered rows, kept for the retention.
 CREATE TABLE {{.Done}} (
-    id            INTEGER PRIMARY KEY,
+    id            INTEGER NOT NULL,
     lane          INTEGER NOT NULL,
     message_id    TEXT NOT NULL,
     topic         TEXT NOT NULL,
@@ -102,6 +105,8 @@ CREATE TABLE {{.Done}} (
     receipt       TEXT,
     relay         TEXT
 );
+
+CREATE INDEX {{.Index "done_id"}} ON {{.Bare.Done}} (id);
 
 CREATE INDEX {{.Index "done_finished"}} ON {{.Bare.Done}} (finished_at);
 

@@ -44,8 +44,10 @@ CREATE TABLE {{.Hot}} (
 -- readers that pass over what is locked.
 ALTER TABLE {{.Hot}} SET (LOCK_ESCALATION = DISABLE);
 
--- The rows that are not to be delivered now. A row keeps its id and lane. There
--- is no CHECK: a table that has one can't take rows from OUTPUT.
+-- The rows that are not to be delivered now. A row keeps its id and lane. Here, and
+-- among the delivered ones, an id may be there again: after a failover, or where the
+-- numbering has begun anew, it is given to another message. There is no CHECK: a table
+-- that has one can't take rows from OUTPUT.
 CREATE TABLE {{.Held}} (
     id            bigint NOT NULL,
     lane          smallint NOT NULL,
@@ -64,7 +66,7 @@ CREATE TABLE {{.Held}} (
     created_at    datetime2(7) NOT NULL,
     -- No time means at once.
     due_at        AS ISNULL(available_at, CONVERT(datetime2(7), '0001-01-01T00:00:00', 126)) PERSISTED NOT NULL,
-    CONSTRAINT {{.IndexName "held_key"}} PRIMARY KEY CLUSTERED (lane, id) WITH (ALLOW_PAGE_LOCKS = OFF)
+    CONSTRAINT {{.IndexName "held_key"}} PRIMARY KEY CLUSTERED (lane, id, message_id) WITH (ALLOW_PAGE_LOCKS = OFF)
 );
 
 ALTER TABLE {{.Held}} SET (LOCK_ESCALATION = DISABLE);
@@ -94,15 +96,15 @@ CREATE TABLE {{.Done}} (
     finished_at   datetime2(7) NOT NULL,
     receipt       nvarchar(max) COLLATE Latin1_General_100_BIN2,
     relay         nvarchar(255) COLLATE Latin1_General_100_BIN2,
-    CONSTRAINT {{.IndexName "done_key"}} PRIMARY KEY CLUSTERED (id)
+    CONSTRAINT {{.IndexName "done_key"}} PRIMARY KEY CLUSTERED (id, message_id)
 );
 
 ALTER TABLE {{.Done}} SET (LOCK_ESCALATION = DISABLE);
 
 CREATE INDEX {{.IndexName "done_finished"}} ON {{.Done}} (finished_at);
 
--- The lanes and their leases. A settle locks a lane in the index of fences alone,
--- which a renewal doesn't change, so that neither waits for the other.
+-- The lanes and their leases. A settle locks a lane in the index of fences and owners
+-- alone, which a renewal doesn't change, so that neither waits for the other.
 CREATE TABLE {{.Lanes}} (
     lane    smallint NOT NULL,
     owner   nvarchar(255) COLLATE Latin1_General_100_BIN2,
@@ -117,7 +119,7 @@ CREATE TABLE {{.Lanes}} (
 
 ALTER TABLE {{.Lanes}} SET (LOCK_ESCALATION = DISABLE);
 
-CREATE UNIQUE INDEX {{.IndexName "lanes_fence"}} ON {{.Lanes}} (lane, fence) WITH (ALLOW_PAGE_LOCKS = OFF);
+CREATE UNIQUE INDEX {{.IndexName "lanes_fence"}} ON {{.Lanes}} (lane, fence) INCLUDE (owner) WITH (ALLOW_PAGE_LOCKS = OFF);
 
 INSERT INTO {{.Lanes}} (lane)
 SELECT a.n * 8 + b.n FROM (VALUES (0), (1), (2), (3), (4), (5), (6), (7)) AS a (n)

@@ -45,7 +45,9 @@ CREATE TABLE {{.Hot}} (
     CONSTRAINT {{.IndexName "a_real_time"}} CHECK (year(available_at) > 0)
 ) AUTO_ID_CACHE = 1;
 
--- The rows that are not to be delivered now. A row keeps its id and lane.
+-- The rows that are not to be delivered now. A row keeps its id and lane. Here, and
+-- among the delivered ones, an id may be there again: after a failover, or where the
+-- numbering has begun anew, it is given to another message.
 CREATE TABLE {{.Held}} (
     id            bigint NOT NULL,
     lane          smallint NOT NULL,
@@ -68,7 +70,7 @@ CREATE TABLE {{.Held}} (
     -- Counts updates, so that each changes something, and is counted by servers
     -- that count changed rows.
     changes       int NOT NULL DEFAULT 0,
-    PRIMARY KEY (lane, id),
+    PRIMARY KEY (lane, id, message_id),
     KEY held_due (due_at, id),
     KEY held_retry (state, lane, message_key),
     KEY held_id (state, id)
@@ -76,7 +78,7 @@ CREATE TABLE {{.Held}} (
 
 -- The delivered rows, kept for the retention.
 CREATE TABLE {{.Done}} (
-    id            bigint NOT NULL PRIMARY KEY,
+    id            bigint NOT NULL,
     lane          smallint NOT NULL,
     message_id    char(36) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
     topic         varchar(256) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL,
@@ -93,6 +95,7 @@ CREATE TABLE {{.Done}} (
     finished_at   datetime(6) NOT NULL,
     receipt       longtext CHARACTER SET utf8mb4 COLLATE utf8mb4_bin,
     relay         varchar(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin,
+    PRIMARY KEY (id, message_id),
     KEY done_finished (finished_at)
 );
 

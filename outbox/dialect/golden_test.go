@@ -169,17 +169,17 @@ func addReading(b *text, d dialect.Dialect, table dialect.Table) {
 }
 
 func addSettling(b *text, d dialect.Dialect, table dialect.Table, lanes bool) {
-	done := dialect.Settlement{ID: 5, Lane: 1, Fence: 7, State: "done", Attempts: 1, Receipt: "0/5"}
-	retry := dialect.Settlement{ID: 6, Lane: 1, Fence: 7, State: "retry", Attempts: 2, Delay: time.Second, Error: `it's "broken"`}
-	parked := dialect.Settlement{ID: 7, Lane: 2, Fence: 8, State: "error", Held: true}
-	back := dialect.Settlement{ID: 8, Lane: 2, Fence: 8, State: "done", Held: true}
-	pending := dialect.Settlement{ID: 9, Lane: 2, Token: "t", State: "pending"}
-	claimed := dialect.Settlement{ID: 10, Lane: 2, Token: "t", State: "done"}
-	failed := dialect.Settlement{ID: 11, Lane: 2, Token: "t", State: "retry", Attempts: 1, Delay: time.Second, Error: "refused"}
+	done := dialect.Settlement{ID: 5, MessageID: message(5), Lane: 1, Fence: 7, State: "done", Attempts: 1, Receipt: "0/5"}
+	retry := dialect.Settlement{ID: 6, MessageID: message(6), Lane: 1, Fence: 7, State: "retry", Attempts: 2, Delay: time.Second, Error: `it's "broken"`}
+	parked := dialect.Settlement{ID: 7, MessageID: message(7), Lane: 2, Fence: 8, State: "error", Held: true}
+	back := dialect.Settlement{ID: 8, MessageID: message(8), Lane: 2, Fence: 8, State: "done", Held: true}
+	pending := dialect.Settlement{ID: 9, MessageID: message(9), Lane: 2, Token: "t", State: "pending"}
+	claimed := dialect.Settlement{ID: 10, MessageID: message(10), Lane: 2, Token: "t", State: "done"}
+	failed := dialect.Settlement{ID: 11, MessageID: message(11), Lane: 2, Token: "t", State: "retry", Attempts: 1, Delay: time.Second, Error: "refused"}
 	if lanes {
 		b.settle("settle: done", d.SettleLanes(table, "r", true, []dialect.Settlement{done}))
 		other := done
-		other.ID, other.Receipt = 6, "0/6"
+		other.ID, other.MessageID, other.Receipt = 6, message(6), "0/6"
 		b.settle("settle: done, with receipts of their own", d.SettleLanes(table, "r", true, []dialect.Settlement{done, other}))
 		b.settle("settle: done, not kept", d.SettleLanes(table, "r", false, []dialect.Settlement{done}))
 		b.settle("settle: everything", d.SettleLanes(table, "r", true, []dialect.Settlement{done, retry, parked, back}))
@@ -190,6 +190,9 @@ func addSettling(b *text, d dialect.Dialect, table dialect.Table, lanes bool) {
 		b.write("purge", write)
 	}
 }
+
+// message is the id of the message in a row.
+func message(id int64) string { return fmt.Sprintf("0197a3b4-0000-7abc-8def-%012d", id) }
 
 func addRows(b *text, d dialect.Dialect, table dialect.Table) {
 	claim := dialect.Claim{Relay: "r", Token: "t", TTL: time.Minute, Limit: 10, Pick: "oldest"}

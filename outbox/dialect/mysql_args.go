@@ -62,6 +62,16 @@ const mysqlTimeFormat = "2006-01-02 15:04:05.000000"
 // mysqlTime takes the zero time, too: it is before all others.
 func mysqlTime(at time.Time) string { return at.UTC().Format(mysqlTimeFormat) }
 
+// skipT is the same for the rows t of a select that looks into other tables.
+func (d mysql) skipT() string {
+	switch {
+	case d.skipLocked && d.isMySQL8():
+		return " FOR UPDATE OF t SKIP LOCKED"
+	default:
+		return d.skip()
+	}
+}
+
 // skip is what a locking select ends with that passes over locked rows.
 func (d mysql) skip() string {
 	if d.skipLocked {

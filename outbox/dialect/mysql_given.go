@@ -136,7 +136,22 @@ func (g *mysqlGiven) table(to *mysqlText) {
 }
 
 func (g *mysqlGiven) on() string {
-	return " ON t.lane = g.lane AND t.id = g.id"
+	return " ON t.lane = g.lane AND t.id = g.id AND " + mysqlMessages(g.settlements)
+}
+
+// mysqlMessages is a condition of rows t that have one of the messages: no message
+// changes its row, so that with the rows' ids it says which is whose. The collation
+// is another one than that of the keys: else a server would look in them for each
+// message with each id.
+func mysqlMessages(settlements []Settlement) string {
+	const condition = "t.message_id COLLATE ascii_bin IN ("
+	list := make([]byte, 0, len(condition)+39*len(settlements))
+	list = append(list, condition...)
+	for i := range settlements {
+		list = append(append(append(list, '\''), settlements[i].MessageID...), "',"...)
+	}
+	list[len(list)-1] = ')'
+	return string(list)
 }
 
 // values is a list of rows, the first of which names the columns. Only MariaDB
@@ -229,11 +244,11 @@ func mysqlRows(settlements []Settlement) string {
 	const most = 500
 	var among mysqlAlternatives
 	for i := 0; i < len(settlements); {
-		lane, ids := settlements[i].Lane, []int64(nil)
+		first, lane, ids := i, settlements[i].Lane, []int64(nil)
 		for ; i < len(settlements) && settlements[i].Lane == lane && len(ids) < most; i++ {
 			ids = append(ids, settlements[i].ID)
 		}
-		among.add(lane, "t.lane = "+strconv.Itoa(lane)+" AND t.id IN "+mysqlList(ids))
+		among.add(lane, "t.lane = "+strconv.Itoa(lane)+" AND t.id IN "+mysqlList(ids)+" AND "+mysqlMessages(settlements[first:i]))
 	}
 	return among.condition()
 }

@@ -72,8 +72,8 @@ func (m mysqlMove) arguments(where string) []any {
 	return []any{m.token}
 }
 
-// finish replaces what has the same id: a row that was finished before ids began
-// anew, as TRUNCATE lets them. It would be sent again and again otherwise.
+// finish replaces what is the same message with the same id: one that somebody has
+// copied back. It would be sent again and again otherwise.
 func (m mysqlMove) finish(from, where string, settlements []Settlement) (writes []Write) {
 	if len(settlements) == 0 {
 		return nil
@@ -125,19 +125,17 @@ func (m mysqlMove) removeHinted(from, where string, settlements []Settlement) Wr
 // mysqlBare is a quoted name without its schema.
 func mysqlBare(name string) string { return name[strings.LastIndex(name[:len(name)-1], "`"):] }
 
-// deleteByID is the same where the lanes aren't known, and an index has the ids.
-func (d mysql) deleteByID(from, index, where string, ids []int64) (queries []Query) {
+// deleteByID is the same where the lanes aren't known, and an index has the ids; of
+// the rows that have one, those are deleted of which a condition is true.
+func (d mysql) deleteByID(from, index string, ids []int64, condition func(where *mysqlText)) (queries []Query) {
 	for part := range slices.Chunk(ids, mysqlMostGiven) {
-		queries = append(queries, d.deletePart(from, index, where, part))
+		keys := &mysqlGiven{dialect: d, settlements: column(part, func(id int64) Settlement { return Settlement{ID: id} })}
+		remove := (&mysqlText{}).add("DELETE t FROM ")
+		keys.table(remove)
+		condition(remove.add(from + " AS t FORCE INDEX (" + index + ") ON t.id = g.id WHERE "))
+		queries = append(queries, remove.query())
 	}
 	return queries
-}
-
-func (d mysql) deletePart(from, index, where string, ids []int64) Query {
-	keys := &mysqlGiven{dialect: d, settlements: column(ids, func(id int64) Settlement { return Settlement{ID: id} })}
-	remove := (&mysqlText{}).add("DELETE t FROM ")
-	keys.table(remove)
-	return remove.add(from + " AS t FORCE INDEX (" + index + ") ON " + where + "t.id = g.id").query()
 }
 
 func (m mysqlMove) hold(settlements []Settlement) []Write {

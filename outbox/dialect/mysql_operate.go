@@ -56,19 +56,24 @@ func mysqlFilter(to *mysqlText, filter Filter, state string) {
 	add(filter.Error != "", "locate(CAST(? AS BINARY), CAST(t.last_error AS BINARY)) > 0", filter.Error)
 }
 
+// Requeue asks for the filter once more: an id may have several rows.
 func (mysql) Requeue(table Table, filter Filter) Steps {
 	table = table.Backquoted()
 	return Steps{Ask: mysqlParked(table, filter), After: func(ids []int64) []Query {
-		return []Query{mysqlQuery("UPDATE " + table.Held() + " FORCE INDEX (held_id)" +
-			" SET state = 'scheduled', attempts = 0, crashes = 0, available_at = " + mysqlNow +
-			" WHERE state = 'error' AND id IN " + mysqlList(ids))}
+		update := (&mysqlText{}).add("UPDATE " + table.Held() + " AS t FORCE INDEX (held_id)" +
+			" SET t.state = 'scheduled', t.attempts = 0, t.crashes = 0, t.available_at = " + mysqlNow +
+			" WHERE t.state = 'error' AND t.id IN " + mysqlList(ids))
+		mysqlFilter(update, filter, "")
+		return []Query{update.query()}
 	}}
 }
 
 func (d mysql) Discard(table Table, filter Filter) Steps {
 	table = table.Backquoted()
 	return Steps{Ask: mysqlParked(table, filter), After: func(ids []int64) []Query {
-		return d.deleteByID(table.Held(), "held_id", "t.state = 'error' AND ", ids)
+		return d.deleteByID(table.Held(), "held_id", ids, func(where *mysqlText) {
+			mysqlFilter(where.add("t.state = 'error'"), filter, "")
+		})
 	}}
 }
 

@@ -95,18 +95,32 @@ func (d mysql) FreeEnded(table Table, limit int) []Write {
 // Return selects the rows' places: an id and a lane in one number.
 func (d mysql) Return(table Table, limit int) []Write {
 	table = table.Backquoted()
-	due := mysqlQuery("SELECT id * 64 + lane FROM " + table.Held() + " FORCE INDEX (held_due) WHERE " + d.byRows(table) + "due_at <= " + mysqlNow +
-		" ORDER BY due_at, id LIMIT " + strconv.Itoa(limit) + d.skip())
+	first := d.byRows(table) + "t.due_at <= " + mysqlNow + " AND " + firstOfID(table, "o.due_at <= "+mysqlNow)
+	due := mysqlQuery("SELECT t.id * 64 + t.lane FROM " + table.Held() + " AS t FORCE INDEX (held_due)\nWHERE " + first + " AND " + idIsFree(table) +
+		"\nORDER BY t.due_at, t.id LIMIT " + strconv.Itoa(limit) + d.skipT())
 	return d.inTurn(table, Write{Query: due, Counts: true, After: func(places []int64) (queries []Query) {
 		rows := column(places, func(place int64) Settlement { return Settlement{Lane: int(place % 64), ID: place / 64} })
 		slices.SortFunc(rows, func(a, b Settlement) int { return cmp.Or(cmp.Compare(a.Lane, b.Lane), cmp.Compare(a.ID, b.ID)) })
 		for part := range slices.Chunk(rows, mysqlMostGiven) {
-			queries = append(queries, mysqlQuery("INSERT INTO "+table.Hot()+" ("+moving+")\nSELECT "+prefixed(moving, "t.")+
-				" FROM "+table.Held()+" AS t FORCE INDEX (PRIMARY) WHERE "+mysqlRows(part)+" FOR UPDATE"),
-				mysqlMove{dialect: d, table: table}.remove(table.Held(), "", part).Query)
+			queries = append(queries, d.returnRows(table, first, part)...)
 		}
 		return queries
 	}})
+}
+
+// returnRows inserts the rows, and deletes those that came: an id may have others.
+func (d mysql) returnRows(table Table, first string, rows []Settlement) []Query {
+	lanes, ids := column(rows, func(s Settlement) int { return s.Lane }), column(rows, func(s Settlement) int64 { return s.ID })
+	keys := &mysqlGiven{dialect: d, settlements: rows}
+	remove := (&mysqlText{}).add("DELETE t FROM ")
+	keys.table(remove)
+	remove.add(table.Held() + " AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id" +
+		"\nSTRAIGHT_JOIN " + table.Hot() + " AS h FORCE INDEX (PRIMARY) ON h.lane = t.lane AND h.id = t.id AND h.message_id = t.message_id")
+	return []Query{
+		mysqlQuery("INSERT INTO " + table.Hot() + " (" + moving + ")\nSELECT " + prefixed(moving, "t.") +
+			" FROM " + table.Held() + " AS t FORCE INDEX (PRIMARY) WHERE " + mysqlAmong("t.", lanes, ids) + " AND " + first + d.lockT()),
+		remove.query(),
+	}
 }
 
 // inTurn has the turn come before the write.

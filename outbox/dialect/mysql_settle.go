@@ -15,7 +15,7 @@ func (d mysql) SettleLanes(table Table, relay string, keep bool, settlements []S
 	move := mysqlMove{dialect: d, table: table, relay: relay, keep: keep}
 	return Settle{
 		Begin: []Query{mysqlQuery("SELECT lane FROM " + table.LaneLocks() + " FORCE INDEX (PRIMARY) WHERE lane IN " + lanes + " ORDER BY lane" + d.share())},
-		Facts: mysqlQuery("SELECT 'lane', lane, fence FROM " + table.Lanes() + " FORCE INDEX (PRIMARY) WHERE " + mysqlFences(leases)),
+		Facts: mysqlQuery("SELECT 'lane', lane, fence FROM "+table.Lanes()+" FORCE INDEX (PRIMARY) WHERE "+mysqlFences(leases)+" AND owner = ?", relay),
 		Then:  func(holds func(lane int, fence int64) bool) []Write { return move.writes(held(settlements, holds)) },
 	}
 }
@@ -35,6 +35,6 @@ func (d mysql) Purge(table Table, purge Purge) []Write {
 	old := mysqlQuery("SELECT id FROM " + table.Done() + " FORCE INDEX (done_finished) WHERE finished_at < " + mysqlIn(-purge.Retention) +
 		" ORDER BY finished_at LIMIT " + strconv.Itoa(purge.Limit) + d.skip())
 	return d.inTurn(table, Write{Query: old, Counts: true, After: func(ids []int64) []Query {
-		return d.deleteByID(table.Done(), "PRIMARY", "", ids)
+		return d.deleteByID(table.Done(), "PRIMARY", ids, func(where *mysqlText) { where.add("t.finished_at < " + mysqlIn(-purge.Retention)) })
 	}})
 }

@@ -35,26 +35,26 @@ func (a *oracleArgs) filter(filter Filter, states bool) string {
 }
 
 func (oracle) Requeue(table Table, filter Filter) Steps {
-	return oracleParked(table, filter, "UPDATE "+table.Held()+" SET state = 'scheduled', attempts = 0, crashes = 0, available_at = "+oracleNow)
+	return oracleParked(table, filter, "UPDATE "+table.Held()+" t SET state = 'scheduled', attempts = 0, crashes = 0, available_at = "+oracleNow)
 }
 
 func (oracle) Discard(table Table, filter Filter) Steps {
-	return oracleParked(table, filter, "DELETE FROM "+table.Held())
+	return oracleParked(table, filter, "DELETE FROM "+table.Held()+" t")
 }
 
-// oracleParked locks the rows, which are counted below: where rows are locked
+// oracleParked asks for the filter twice, as an id may have several rows. It locks the rows, which are counted below: where rows are locked
 // there may be no limit beside.
 func oracleParked(table Table, filter Filter, change string) Steps {
 	var a oracleArgs
 	return Steps{
 		Ask: a.query(
-			"SELECT id FROM "+table.Held()+" WHERE state = 'error' AND id IN (SELECT id FROM (",
-			"    SELECT t.id FROM "+table.Held()+" t WHERE "+oracleErrorID+" IS NOT NULL AND "+a.filter(filter, false),
+			"SELECT id FROM "+table.Held()+" WHERE state = 'error' AND (id, message_id) IN (SELECT id, message_id FROM (",
+			"    SELECT t.id, t.message_id FROM "+table.Held()+" t WHERE "+oracleErrorID+" IS NOT NULL AND "+a.filter(filter, false),
 			"    ORDER BY "+oracleErrorID+") WHERE ROWNUM <= "+a.int(filter.Limit)+")",
 			"ORDER BY id FOR UPDATE"),
 		After: func(ids []int64) []Query {
 			var a oracleArgs
-			return []Query{a.query(change + " WHERE state = 'error' AND id IN " + a.ids(ids))}
+			return []Query{a.query(change + " WHERE t.state = 'error' AND t.id IN " + a.ids(ids) + " AND " + a.filter(filter, false))}
 		},
 	}
 }

@@ -114,8 +114,9 @@ func (oracle) Return(table Table, limit int) []Write {
 			"INSERT INTO "+table.Hot()+" ("+moving+", claim_stamp)",
 			"SELECT "+prefixed(moving, "t.")+", "+oracleStamped,
 			"FROM (SELECT t.* FROM "+table.Held()+" t WHERE "+oracleByRows(table)+" AND "+oracleDueAt+" <= "+oracleNow,
+			"    AND "+idIsFree(table)+" AND "+firstOfID(table, "o.state <> 'error' AND NVL(o.available_at, TIMESTAMP '0001-01-01 00:00:00') <= "+oracleNow),
 			"    ORDER BY "+oracleDueAt+", "+oracleDueID+") t WHERE ROWNUM <= "+a.int(limit))},
-		{Query: Query{SQL: "DELETE FROM " + table.Held() + " WHERE id IN (SELECT /*+ INDEX(h " + table.IndexName("claim_until") + ") */ h.id FROM " + table.Hot() + " h" +
+		{Query: Query{SQL: "DELETE FROM " + table.Held() + " WHERE (id, message_id) IN (SELECT /*+ INDEX(h " + table.IndexName("claim_until") + ") */ h.id, h.message_id FROM " + table.Hot() + " h" +
 			"\n    WHERE h.claimed_until IS NULL AND h.claim_stamp = " + oracleStamped + ")"}},
 	}
 }

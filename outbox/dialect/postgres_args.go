@@ -29,6 +29,10 @@ func (a *postgresArgs) ids(values []int64) string {
 	return a.add(postgresIDs(values), "bigint[]")
 }
 
+func (a *postgresArgs) messageIDs(settlements []Settlement) string {
+	return a.add(postgresMessageIDs(settlements), "uuid[]")
+}
+
 func (a *postgresArgs) lanes(values []int) string {
 	return a.add(postgresArray(values, strconv.Itoa), "smallint[]")
 }
@@ -80,9 +84,12 @@ func timeBoundBy(bound, text string) string {
 // changes t by t.ctid = g.place, one row after the other. Joined by their keys
 // the rows would be found by a scan of the table wherever the planner takes it
 // for small.
-func postgresFound(table, columns, suffix string) string {
-	return "FROM given AS g CROSS JOIN LATERAL (SELECT " + columns + " FROM " + table + " AS h WHERE h.lane = g.lane AND h.id = g.id LIMIT 1" + suffix + ") AS x"
+func postgresFound(table, columns, where, suffix string) string {
+	return "FROM given AS g CROSS JOIN LATERAL (SELECT " + columns + " FROM " + table + " AS h WHERE h.lane = g.lane AND h.id = g.id" + where + " LIMIT 1" + suffix + ") AS x"
 }
+
+// postgresMessage is a condition of rows that have the message which is given.
+const postgresMessage = " AND h.message_id = g.message_id"
 
 func (a *postgresArgs) limit(count int) string { return "LIMIT " + a.int(count) }
 

@@ -5,6 +5,9 @@ import "time"
 // kinRow finds the row t that g names by its key.
 const kinRow = "t.lane = g.lane AND t.id = g.id"
 
+// kinMessage is the same with the row's message.
+const kinMessage = kinRow + " AND t.message_id = g.message_id"
+
 // Claim asks for what is in the index of its order only, and takes that order. With a plan that sorts, CockroachDB would lock all that it sorts.
 func (kin) Claim(table Table, claim Claim) Steps {
 	var a postgresArgs
@@ -65,9 +68,10 @@ func (kin) Return(table Table, limit int) []Write {
 	return []Write{{Counts: true, Query: a.query(
 		postgresIfByRows(table),
 		"due AS MATERIALIZED (",
-		"    SELECT lane, id FROM "+table.Held()+" WHERE "+postgresByRows+" AND state <> 'error' AND available_at <= now()",
-		"    ORDER BY available_at, id LIMIT "+a.int(limit)+" FOR UPDATE SKIP LOCKED),",
-		"back AS (DELETE FROM "+table.Held()+" AS t USING due AS g WHERE "+kinRow,
+		"    SELECT t.lane, t.id, t.message_id FROM "+table.Held()+" AS t WHERE "+postgresByRows+" AND t.state <> 'error' AND t.available_at <= now()",
+		"        AND "+idIsFree(table)+" AND "+firstOfID(table, "o.state <> 'error' AND o.available_at <= now()"),
+		"    ORDER BY t.available_at, t.id LIMIT "+a.int(limit)+" FOR UPDATE OF t SKIP LOCKED),",
+		"back AS (DELETE FROM "+table.Held()+" AS t USING due AS g WHERE "+kinMessage,
 		"    RETURNING "+prefixed(moving, "t.")+")",
 		"INSERT INTO "+table.Hot()+" ("+moving+")",
 		"SELECT "+moving+" FROM back")}}

@@ -11,7 +11,7 @@ func (k kin) SettleRows(table Table, relay string, keep bool, settlements []Sett
 		Facts: a.query(
 			kinGiven(&a, settlements)+",",
 			"found AS MATERIALIZED (",
-			"    SELECT g.token, t.claim_token FROM given AS g JOIN "+table.Hot()+" AS t ON "+kinRow+" FOR UPDATE OF t)",
+			"    SELECT g.token, t.claim_token FROM given AS g JOIN "+table.Hot()+" AS t ON "+kinMessage+" FOR UPDATE OF t)",
 			"SELECT 'fenced', count(*), 0::bigint FROM found WHERE claim_token IS DISTINCT FROM token"),
 		Writes: m.writes(settlements),
 	}
@@ -25,8 +25,8 @@ type kinMoves struct {
 }
 
 const (
-	kinClaimed = kinRow + " AND t.claim_token = g.token"
-	kinParked  = kinRow + " AND t.state <> 'error'"
+	kinClaimed = kinMessage + " AND t.claim_token = g.token"
+	kinParked  = kinMessage + " AND t.state <> 'error'"
 
 	// Whatever is held and not parked has a time.
 	kinAvailable = "CASE WHEN g.state = 'retry' THEN now() + g.delay * interval '1 microsecond' WHEN g.state = 'scheduled' THEN COALESCE(t.available_at, now()) ELSE t.available_at END"
@@ -118,8 +118,8 @@ func (kin) Purge(table Table, purge Purge) []Write {
 	limit := a.int(purge.Limit)
 	return []Write{{Tells: true, Query: a.query(
 		"WITH old AS MATERIALIZED (",
-		"    SELECT id FROM "+table.Done()+" WHERE finished_at < "+until+since,
+		"    SELECT id, message_id FROM "+table.Done()+" WHERE finished_at < "+until+since,
 		"    ORDER BY finished_at LIMIT "+limit+" FOR UPDATE SKIP LOCKED),",
-		"gone AS (DELETE FROM "+table.Done()+" AS d USING old WHERE d.id = old.id RETURNING d.finished_at)",
+		"gone AS (DELETE FROM "+table.Done()+" AS d USING old WHERE d.id = old.id AND d.message_id = old.message_id RETURNING d.finished_at)",
 		"SELECT count(*), CASE WHEN count(*) < "+limit+" THEN "+until+" ELSE max(finished_at) END FROM gone")}}
 }

@@ -20,7 +20,7 @@ func TestListsOfIDs(t *testing.T) {
 		"one":         {[]Settlement{{ID: 5}}, [][]int64{{5}}},
 		"together":    {[]Settlement{{ID: 5}, {ID: 5 + listGap}}, [][]int64{{5, 5 + listGap}}},
 		"far apart":   {[]Settlement{{ID: 5}, {ID: 6 + listGap}}, [][]int64{{5}, {6 + listGap}}},
-		"twice":       {[]Settlement{{ID: 5}, {ID: 5}}, [][]int64{{5, 5}}},
+		"twice":       {[]Settlement{{ID: 5}, {ID: 5}}, [][]int64{{5}, {5}}},
 		"no order":    {[]Settlement{{ID: 5}, {ID: 4}, {ID: 6}}, [][]int64{{5}, {4, 6}}},
 		"lanes":       {[]Settlement{{ID: 5}, {ID: 6, Lane: 1}}, [][]int64{{5}, {6}}},
 		"fences":      {[]Settlement{{ID: 5}, {ID: 6, Fence: 1}, {ID: 7}}, [][]int64{{5}, {6}, {7}}},

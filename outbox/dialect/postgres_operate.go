@@ -39,7 +39,7 @@ func (postgres) Requeue(table Table, filter Filter) Steps {
 	return alone(a.query(
 		postgresParked(&a, table, filter),
 		"UPDATE "+table.Held()+" AS t SET state = 'scheduled', attempts = 0, crashes = 0, available_at = now()",
-		"FROM parked AS p WHERE t.lane = p.lane AND t.id = p.id",
+		"FROM parked AS p WHERE t.lane = p.lane AND t.id = p.id AND t.message_id = p.message_id",
 		"RETURNING t.id"))
 }
 
@@ -47,12 +47,12 @@ func (postgres) Discard(table Table, filter Filter) Steps {
 	var a postgresArgs
 	return alone(a.query(
 		postgresParked(&a, table, filter),
-		"DELETE FROM "+table.Held()+" AS t USING parked AS p WHERE t.lane = p.lane AND t.id = p.id",
+		"DELETE FROM "+table.Held()+" AS t USING parked AS p WHERE t.lane = p.lane AND t.id = p.id AND t.message_id = p.message_id",
 		"RETURNING t.id"))
 }
 
 func postgresParked(a *postgresArgs, table Table, filter Filter) string {
-	return "WITH parked AS MATERIALIZED (\n    SELECT lane, id FROM " + table.Held() + " AS t WHERE t.state = 'error' AND " + postgresFilter(a, filter, false) +
+	return "WITH parked AS MATERIALIZED (\n    SELECT lane, id, message_id FROM " + table.Held() + " AS t WHERE t.state = 'error' AND " + postgresFilter(a, filter, false) +
 		"\n    ORDER BY id LIMIT " + a.int(filter.Limit) + " FOR UPDATE)"
 }
 

@@ -124,7 +124,7 @@ func (postgres) Extend(table Table, token string, ids []int64, ttl time.Duration
 		"    SELECT lane, id FROM (SELECT lane, id, claim_token FROM "+table.Hot()+" WHERE "+postgresByRows+" AND "+claimBound("ended"),
 		"        ORDER BY claimed_until OFFSET 0) AS h",
 		"    WHERE claim_token = "+a.text(token)+" AND id = ANY ("+a.ids(ids)+") AND "+a.planNow()+"),",
-		"found AS MATERIALIZED (SELECT g.*, x.* "+postgresFound(table.Hot(), postgresClaimed, " FOR NO KEY UPDATE SKIP LOCKED")+"),",
+		"found AS MATERIALIZED (SELECT g.*, x.* "+postgresFound(table.Hot(), postgresClaimed, "", " FOR NO KEY UPDATE SKIP LOCKED")+"),",
 		"extended AS (UPDATE "+table.Hot()+" AS t SET claimed_until = now() + "+a.interval(ttl),
 		"    FROM found AS g WHERE "+postgresPlace+" AND g.claim_token = "+a.text(token)+" AND g.found_lane = g.lane AND g.found_id = g.id",
 		"    RETURNING t.id)",
@@ -148,13 +148,15 @@ func (postgres) Return(table Table, limit int) []Write {
 	return []Write{{Counts: true, Query: a.query(
 		postgresIfByRows(table),
 		"due AS MATERIALIZED (",
-		"    SELECT "+postgresPicked+" FROM "+table.Held()+" WHERE "+postgresByRows+" AND "+postgresDue()+" AND "+a.planNow(),
+		"    SELECT "+postgresPicked+" FROM "+table.Held()+" AS t WHERE "+postgresByRows+" AND "+postgresDue()+" AND "+idIsFree(table)+" AND "+firstOfID(table, postgresSooner)+" AND "+a.planNow(),
 		"    ORDER BY "+postgresDueAt+", id LIMIT "+a.int(limit)+" FOR UPDATE SKIP LOCKED),",
 		"back AS (DELETE FROM "+table.Held()+" AS t USING due AS g WHERE "+postgresPickedRow,
 		"    RETURNING "+prefixed(moving, "t.")+")",
 		"INSERT INTO "+table.Hot()+" ("+moving+")",
 		"SELECT "+moving+" FROM back")}}
 }
+
+const postgresSooner = "o.state <> 'error' AND COALESCE(o.available_at, '0001-01-01 00:00:00+00') <= now()"
 
 // moving are the columns that a held row takes back to the hot table, which
 // computes the lane again.

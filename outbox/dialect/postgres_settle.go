@@ -8,7 +8,7 @@ import "strings"
 func (postgres) SettleLanes(table Table, relay string, keep bool, settlements []Settlement) Settle {
 	m := &postgresMoves{table: table, has: kindsOf(settlements)}
 	m.with("held", "SELECT l.lane, l.fence FROM "+table.Lanes()+" AS l JOIN "+postgresLeased(&m.args, settlements)+
-		" ON l.lane = s.lane AND l.fence = s.fence ORDER BY l.lane FOR KEY SHARE OF l")
+		" ON l.lane = s.lane AND l.fence = s.fence AND l.owner = "+m.args.text(relay)+" ORDER BY l.lane FOR KEY SHARE OF l")
 	if postgresAllDone(settlements) {
 		m.finishAll(relay, keep, settlements)
 	} else {
@@ -40,7 +40,7 @@ func (postgres) SettleRows(table Table, relay string, keep bool, settlements []S
 // planner that there are few.
 func (m *postgresMoves) lockClaimed(settlements []Settlement) {
 	m.with("given", postgresShown(&m.args, settlements, postgresToken))
-	m.with("found", "SELECT g.*, x.* "+postgresFound(m.table.Hot(), postgresClaimed, " FOR UPDATE"))
+	m.with("found", "SELECT g.*, x.* "+postgresFound(m.table.Hot(), postgresClaimed, postgresMessage, " FOR UPDATE"))
 	m.with("claimed", "SELECT * FROM found WHERE claim_token = token AND found_lane = lane AND found_id = id")
 }
 
@@ -69,6 +69,7 @@ func postgresShown(a *postgresArgs, settlements []Settlement, claim func(*postgr
 	c := &postgresGivens{args: a}
 	c.array("id", a.ids(column(settlements, func(s Settlement) int64 { return s.ID })))
 	c.array("lane", a.lanes(column(settlements, func(s Settlement) int { return s.Lane })))
+	c.array("message_id", a.messageIDs(settlements))
 	claim(c, settlements)
 	c.texts("state", column(settlements, func(s Settlement) string { return s.State }))
 	c.bools("held", column(settlements, func(s Settlement) bool { return s.Held }))
@@ -159,7 +160,7 @@ func (m *postgresMoves) found(from string) string {
 	if m.located && from == m.table.Hot() {
 		return "claimed"
 	}
-	return "(SELECT g.*, x.place " + postgresFound(from, "h.ctid AS place", "") + ")"
+	return "(SELECT g.*, x.place " + postgresFound(from, "h.ctid AS place", postgresMessage, "") + ")"
 }
 
 func (m *postgresMoves) finish(relay string) {

@@ -168,10 +168,11 @@ type Reading interface {
 }
 
 // Settling is how rows are settled. The settlements are in the order of lanes
-// and ids.
+// and ids, and none is there twice. A row is changed if it has the message that is
+// shown: an id may have been given out again.
 type Settling interface {
 	// SettleLanes locks the lanes against a takeover and changes the rows of
-	// those whose fence is the one shown.
+	// those whose fence is the one shown and whose owner is the relay.
 	SettleLanes(table Table, relay string, keep bool, settlements []Settlement) Settle
 
 	// SettleRows changes the rows whose claim is the one shown.
@@ -196,7 +197,8 @@ type Rows interface {
 	Extend(table Table, token string, ids []int64, ttl time.Duration) Steps
 
 	// FreeEnded frees rows whose claim has ended; Return brings held rows back
-	// that are due. Each affects up to limit rows that become free.
+	// that are due, but for those whose lane and id another row has by then. Each
+	// affects up to limit rows that become free.
 	FreeEnded(table Table, limit int) []Write
 	Return(table Table, limit int) []Write
 }

@@ -54,17 +54,18 @@ type After struct {
 
 // Settlement is a row's new state.
 type Settlement struct {
-	ID       int64
-	Lane     int
-	Fence    int64  // by lanes
-	Token    string // by rows
-	Held     bool   // it is a held row
-	State    string // done, retry, error, scheduled; by rows also pending
-	Attempts int
-	Crashes  int
-	Delay    time.Duration
-	Error    string // empty: the old one stays
-	Receipt  string
+	ID        int64
+	Lane      int
+	MessageID string // 36 characters, hexadecimal digits and hyphens
+	Fence     int64  // by lanes
+	Token     string // by rows
+	Held      bool   // it is a held row
+	State     string // done, retry, error, scheduled; by rows also pending
+	Attempts  int
+	Crashes   int
+	Delay     time.Duration
+	Error     string // empty: the old one stays
+	Receipt   string
 }
 
 // Settle is a change of many rows, in one transaction: Begin, then Facts, then

@@ -32,17 +32,17 @@ func sqliteFilter(filter Filter, states bool) (string, []any) {
 func (sqlite) Requeue(table Table, filter Filter) Steps {
 	parked, args := sqliteParked(table, filter)
 	return alone(sqliteQuery("UPDATE "+table.Held()+" SET state = 'scheduled', attempts = 0, crashes = 0, available_at = "+sqliteNow+
-		"\nWHERE id IN ("+parked+") RETURNING id", args...))
+		"\nWHERE (id, message_id) IN ("+parked+") RETURNING id", args...))
 }
 
 func (sqlite) Discard(table Table, filter Filter) Steps {
 	parked, args := sqliteParked(table, filter)
-	return alone(sqliteQuery("DELETE FROM "+table.Held()+" WHERE id IN ("+parked+") RETURNING id", args...))
+	return alone(sqliteQuery("DELETE FROM "+table.Held()+" WHERE (id, message_id) IN ("+parked+") RETURNING id", args...))
 }
 
 func sqliteParked(table Table, filter Filter) (string, []any) {
 	where, args := sqliteFilter(filter, false)
-	return "SELECT t.id FROM " + table.Held() + " AS t WHERE t.state = 'error' AND " + where + " ORDER BY t.id LIMIT ?", append(args, int64(filter.Limit))
+	return "SELECT t.id, t.message_id FROM " + table.Held() + " AS t WHERE t.state = 'error' AND " + where + " ORDER BY t.id LIMIT ?", append(args, int64(filter.Limit))
 }
 
 // Counts estimates the done rows beyond the limit by their ids, whose gaps it

@@ -55,14 +55,14 @@ func (sqlite) FreeEnded(table Table, limit int) []Write {
 WHERE id IN (SELECT id FROM `+table.Hot()+" WHERE "+sqliteByRows(table)+" AND claimed_until < "+sqliteNow+" ORDER BY claimed_until LIMIT ?)", int64(limit))}}
 }
 
-// Return inserts and then deletes the same rows: the first of those that are
-// due now are still the first when it is a little later.
+// Return inserts and then deletes what has come: an id may have other rows.
 func (sqlite) Return(table Table, limit int) []Write {
 	const due, order = "t.state <> 'error' AND " + sqliteAt + " <= " + sqliteNow, " ORDER BY " + sqliteAt + ", t.id LIMIT ?"
+	const sooner = "o.state <> 'error' AND coalesce(o.available_at, '0001-01-01 00:00:00.000') <= " + sqliteNow
 	return []Write{
 		{Counts: true, Query: sqliteQuery("INSERT INTO "+table.Hot()+" ("+moving+")\nSELECT "+prefixed(moving, "t.")+
-			" FROM "+table.Held()+" AS t WHERE "+sqliteByRows(table)+" AND "+due+order, int64(limit))},
-		{Query: sqliteQuery("DELETE FROM "+table.Held()+" WHERE id IN (\n    SELECT t.id FROM "+table.Held()+" AS t WHERE "+due+
-			" AND EXISTS (SELECT 1 FROM "+table.Hot()+" AS h WHERE h.id = t.id)"+order+")", int64(limit))},
+			" FROM "+table.Held()+" AS t WHERE "+sqliteByRows(table)+" AND "+due+"\n    AND "+idIsFree(table)+" AND "+firstOfID(table, sooner)+order, int64(limit))},
+		{Query: sqliteQuery("DELETE FROM "+table.Held()+" WHERE (id, message_id) IN (\n    SELECT t.id, t.message_id FROM "+table.Held()+" AS t WHERE "+due+
+			" AND EXISTS (SELECT 1 FROM "+table.Hot()+" AS h WHERE h.id = t.id AND h.message_id = t.message_id)"+order+")", int64(limit))},
 	}
 }

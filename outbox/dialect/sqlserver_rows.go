@@ -70,7 +70,9 @@ func (sqlserver) Return(table Table, limit int) []Write {
 		"SELECT "+moving+" FROM (",
 		"    DELETE due",
 		"    OUTPUT "+prefixed(moving, "deleted."),
-		"    FROM (SELECT TOP ("+a.int(limit)+") * FROM "+table.Held()+" WITH (INDEX("+table.IndexName("held_due")+"), UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK)",
-		"        WHERE "+sqlserverByRows(table)+" AND state <> N'error' AND due_at <= SYSUTCDATETIME() ORDER BY due_at, id) AS due",
+		"    FROM (SELECT TOP ("+a.int(limit)+") * FROM "+table.Held()+" AS t WITH (INDEX("+table.IndexName("held_due")+"), UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK)",
+		"        WHERE "+sqlserverByRows(table)+" AND state <> N'error' AND due_at <= SYSUTCDATETIME()",
+		"            AND "+idIsFree(table)+" AND "+firstOfID(table, "o.state <> N'error' AND o.due_at <= SYSUTCDATETIME()"),
+		"        ORDER BY due_at, id) AS due",
 		") AS back")}}
 }

@@ -16,7 +16,7 @@ func (sqlserver) SettleLanes(table Table, relay string, keep bool, settlements [
 		"INSERT INTO @held (lane, fence)",
 		"SELECT l.lane, l.fence FROM (SELECT DISTINCT lane, claim FROM @given) AS s",
 		"INNER JOIN "+table.Lanes()+" AS l WITH (INDEX("+table.IndexName("lanes_fence")+"), FORCESEEK, REPEATABLEREAD, ROWLOCK)",
-		"    ON l.lane = s.lane AND l.fence = s.claim",
+		"    ON l.lane = s.lane AND l.fence = s.claim AND l.owner = "+m.args.add(relay),
 		"OPTION (FORCE ORDER, LOOP JOIN);",
 		"DELETE g FROM @given AS g WHERE NOT EXISTS (SELECT 1 FROM @held AS l WHERE l.lane = g.lane AND l.fence = g.claim);")
 	m.move(relay, keep)
@@ -37,7 +37,7 @@ func (sqlserver) SettleRows(table Table, relay string, keep bool, settlements []
 		"DELETE g FROM @given AS g WHERE NOT "+sqlserverByRows(table)+";",
 		"SET @fenced = @@ROWCOUNT;",
 		"SELECT @fenced = @fenced + COALESCE(SUM(CASE WHEN t.claim_token = g.claim THEN 0 ELSE 1 END), 0) FROM @given AS g",
-		"INNER JOIN "+table.Hot()+" AS t WITH (FORCESEEK, UPDLOCK, REPEATABLEREAD, ROWLOCK) ON t.lane = g.lane AND t.id = g.id",
+		"INNER JOIN "+table.Hot()+" AS t WITH (FORCESEEK, UPDLOCK, REPEATABLEREAD, ROWLOCK) ON "+sqlserverRow,
 		"OPTION (FORCE ORDER, LOOP JOIN);")
 	m.move(relay, keep)
 	return m.settle("UNION ALL SELECT N'fenced', CONVERT(bigint, @fenced), CONVERT(bigint, 0)")
@@ -58,19 +58,22 @@ type sqlserverMoves struct {
 func newSQLServerMoves(table Table, settlements []Settlement, claim, collate string, claimOf func(Settlement) any) *sqlserverMoves {
 	m := &sqlserverMoves{table: table, has: kindsOf(settlements)}
 	items := column(settlements, func(s Settlement) []any {
-		return []any{s.Lane, s.ID, claimOf(s), s.State, s.Held, s.Attempts, s.Crashes, sqlserverMillis(s.Delay), nullable(s.Error), nullable(s.Receipt)}
+		return []any{s.Lane, s.ID, claimOf(s), s.State, s.Held, s.Attempts, s.Crashes, sqlserverMillis(s.Delay), nullable(s.Error), nullable(s.Receipt), s.MessageID}
 	})
-	const columns = "lane, id, claim, state, held, attempts, crashes, delay, error, receipt"
+	const columns = "lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id"
 	m.add(
 		sqlserverPrepare,
 		"DECLARE @changed bigint = 0;",
 		"DECLARE @given TABLE (lane smallint NOT NULL, id bigint NOT NULL, claim "+claim+collate+" NOT NULL, state nvarchar(10) "+sqlserverBinary+" NOT NULL, held bit NOT NULL,",
-		"    attempts int NOT NULL, crashes int NOT NULL, delay bigint NOT NULL, error nvarchar(max) "+sqlserverBinary+", receipt nvarchar(max) "+sqlserverBinary+", INDEX place CLUSTERED (lane, id));",
+		"    attempts int NOT NULL, crashes int NOT NULL, delay bigint NOT NULL, error nvarchar(max) "+sqlserverBinary+", receipt nvarchar(max) "+sqlserverBinary+", message_id uniqueidentifier NOT NULL, INDEX place CLUSTERED (lane, id));",
 		"INSERT INTO @given ("+columns+")",
 		"SELECT "+columns+" FROM OPENJSON("+sqlserverList(&m.args, items)+") WITH (lane smallint '$[0]', id bigint '$[1]', claim "+claim+" '$[2]', state nvarchar(10) '$[3]', held bit '$[4]',",
-		"    attempts int '$[5]', crashes int '$[6]', delay bigint '$[7]', error nvarchar(max) '$[8]', receipt nvarchar(max) '$[9]');")
+		"    attempts int '$[5]', crashes int '$[6]', delay bigint '$[7]', error nvarchar(max) '$[8]', receipt nvarchar(max) '$[9]', message_id uniqueidentifier '$[10]');")
 	return m
 }
+
+// sqlserverRow finds the row t that g is about.
+const sqlserverRow = "t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id"
 
 func (m *sqlserverMoves) add(lines ...string) { m.lines = append(m.lines, lines...) }
 
@@ -144,7 +147,7 @@ func (m *sqlserverMoves) change(table, set, where string) {
 
 func (m *sqlserverMoves) found(table, where string) {
 	m.add(
-		"FROM @given AS g INNER JOIN "+table+" AS t WITH (FORCESEEK, ROWLOCK) ON t.lane = g.lane AND t.id = g.id",
+		"FROM @given AS g INNER JOIN "+table+" AS t WITH (FORCESEEK, ROWLOCK) ON "+sqlserverRow,
 		"WHERE "+where,
 		"OPTION (FORCE ORDER, LOOP JOIN);",
 		"SET @changed = @changed + @@ROWCOUNT;")

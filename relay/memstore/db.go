@@ -27,7 +27,9 @@ type DB struct {
 
 	mu       sync.Mutex
 	lastID   int64
-	epochs   int // how often the table fell back
+	written  int64 // rows so far, and so what tells messages without an ID apart
+	epochs   int   // how often the table fell back
+	again    bool  // ids come again
 	open     map[*Tx]bool
 	appeared []int64 // for each commit the lowest id that it brought
 	hot      [relay.Lanes][]*record
@@ -52,6 +54,17 @@ type record struct {
 	receipt      string
 	relay        string
 	finishedAt   time.Time
+}
+
+// identity is by what a row is known: ids may be given out again.
+type identity struct {
+	lane    int
+	id      int64
+	message string
+}
+
+func (r *record) identity() identity {
+	return identity{r.row.Lane, r.row.ID, r.row.Message.ID}
 }
 
 type lane struct {
@@ -125,7 +138,7 @@ func (db *DB) find(lane int, id int64) (place int, there bool) {
 
 // remove takes a row out of the hot table.
 func (db *DB) remove(r *record) {
-	if place, there := db.find(r.row.Lane, r.row.ID); there {
+	if place, there := db.find(r.row.Lane, r.row.ID); there && db.hot[r.row.Lane][place].identity() == r.identity() {
 		db.hot[r.row.Lane] = slices.Delete(db.hot[r.row.Lane], place, place+1)
 	}
 }

@@ -9,7 +9,7 @@ import (
 // heldTable is the table of held rows, with the indexes of a real one: a test may
 // have a million of them.
 type heldTable struct {
-	byID   map[int64]*record
+	rows   map[identity]*record
 	byTime []*record // scheduled and retries, by time and id
 	byKey  map[laneKey][]*record
 }
@@ -21,13 +21,13 @@ type laneKey struct {
 }
 
 func newHeldTable() heldTable {
-	return heldTable{byID: map[int64]*record{}, byKey: map[laneKey][]*record{}}
+	return heldTable{rows: map[identity]*record{}, byKey: map[laneKey][]*record{}}
 }
 
 // put adds a row, or takes the place of an older one.
 func (h *heldTable) put(r *record) {
-	h.take(r.row.ID)
-	h.byID[r.row.ID] = r
+	h.take(r.identity())
+	h.rows[r.identity()] = r
 	if r.state != relay.StateError {
 		at, _ := slices.BinarySearchFunc(h.byTime, r, byTime)
 		h.byTime = slices.Insert(h.byTime, at, r)
@@ -38,12 +38,12 @@ func (h *heldTable) put(r *record) {
 }
 
 // take takes a row away, if it is there.
-func (h *heldTable) take(id int64) {
-	r := h.byID[id]
+func (h *heldTable) take(id identity) {
+	r := h.rows[id]
 	if r == nil {
 		return
 	}
-	delete(h.byID, id)
+	delete(h.rows, id)
 	if at, there := slices.BinarySearchFunc(h.byTime, r, byTime); there {
 		h.byTime = slices.Delete(h.byTime, at, at+1)
 	}
@@ -60,4 +60,13 @@ func (r *record) holds() bool { return r.state == relay.StateRetry && r.row.Mess
 
 func (r *record) heldKey() relay.HeldKey {
 	return relay.HeldKey{Lane: r.row.Lane, Key: r.row.Message.Key, Topic: r.row.Message.Topic, ID: r.row.ID}
+}
+
+// clone is another table of the same rows.
+func (h *heldTable) clone() heldTable {
+	copied := newHeldTable()
+	for _, r := range h.rows {
+		copied.put(r)
+	}
+	return copied
 }

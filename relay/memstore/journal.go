@@ -35,13 +35,17 @@ func (s *Store) Journals(ctx context.Context) (journals []relay.Journal, err err
 	return journals, err
 }
 
-// Pick implements [relay.Journaler].
+// Pick implements [relay.Journaler]. An id that was given out again may bring a row
+// of each table.
 func (s *Store) Pick(ctx context.Context, wanted []relay.RowID) (rows []relay.Row, err error) {
 	err = s.do(ctx, OpPick, func() error {
 		for _, w := range wanted {
 			if place, there := s.db.find(w.Lane, w.ID); there {
 				rows = append(rows, s.db.hot[w.Lane][place].read(s.db.now()))
-			} else if r := s.db.held.byID[w.ID]; r != nil && r.row.Lane == w.Lane && r.state != relay.StateError {
+			}
+		}
+		for _, r := range s.db.held.rows {
+			if r.state != relay.StateError && slices.Contains(wanted, relay.RowID{Lane: r.row.Lane, ID: r.row.ID}) {
 				rows = append(rows, r.readHeld())
 			}
 		}

@@ -33,19 +33,18 @@ func (db *DB) Waiting() int {
 
 // unlocked carries out the work under the lock once none of the rows is
 // locked by another.
-func (s *Store) unlocked(ctx context.Context, settlements []relay.Settlement, work func()) error {
+func (s *Store) unlocked(ctx context.Context, settlements []relay.Settlement, work func() error) error {
 	for {
 		var lock <-chan struct{}
-		_ = s.locked(func() error {
+		err := s.locked(func() error {
 			if lock = s.db.lockedAmong(settlements); lock == nil {
-				work()
-			} else {
-				s.db.waiting++
+				return work()
 			}
+			s.db.waiting++
 			return nil
 		})
 		if lock == nil {
-			return nil
+			return err
 		}
 		if err := s.await(ctx, lock); err != nil {
 			return err

@@ -3,6 +3,7 @@ package memstore_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -102,7 +103,7 @@ func TestReadReturnsTheSnapshotThatItTook(t *testing.T) {
 	fences := acquireAll(t, other, "other")
 	id := db.Write(outbox.Message{Topic: "t"})[0]
 	store.Hooks.Lose = func(ctx context.Context, op memstore.Op) error {
-		_, err := other.Settle(ctx, "other", false, []relay.Settlement{{ID: id, Lane: int(id), Fence: fences[int(id)], State: relay.StateDone}})
+		_, err := other.Settle(ctx, "other", false, []relay.Settlement{{ID: id, Lane: int(id), MessageID: message(id), Fence: fences[int(id)], State: relay.StateDone}})
 		return err
 	}
 	if got := ids(mustRead(t, store).Rows); !slices.Equal(got, []int64{id}) {
@@ -130,7 +131,7 @@ func TestTakeoverPassesOverALaneThatASettleHasLocked(t *testing.T) {
 			}
 			return nil
 		}
-		settled, err := slow.Settle(t.Context(), "slow", true, []relay.Settlement{{ID: id, Lane: int(id), Fence: fences[int(id)], State: relay.StateDone}})
+		settled, err := slow.Settle(t.Context(), "slow", true, []relay.Settlement{{ID: id, Lane: int(id), MessageID: message(id), Fence: fences[int(id)], State: relay.StateDone}})
 		if err != nil || settled.Changed != 1 {
 			t.Fatalf("settle: %+v, %v", settled, err)
 		}
@@ -195,3 +196,6 @@ func TestKeysSpreadOverAllLanes(t *testing.T) {
 		t.Errorf("6,400 keys over 64 lanes: %v", lanes)
 	}
 }
+
+// message is the id of a message that was written without one.
+func message(number int64) string { return fmt.Sprintf("00000000-0000-7000-8000-%012x", number) }

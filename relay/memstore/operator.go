@@ -42,7 +42,7 @@ func (s *Store) Requeue(ctx context.Context, filter relay.Filter) (int, error) {
 // Discard implements [relay.Operator].
 func (s *Store) Discard(ctx context.Context, filter relay.Filter) (int, error) {
 	return s.changeParked(ctx, OpDiscard, filter, func(r *record) {
-		s.db.held.take(r.row.ID)
+		s.db.held.take(r.identity())
 	})
 }
 
@@ -55,7 +55,7 @@ func (s *Store) changeParked(ctx context.Context, op Op, filter relay.Filter, ch
 			change(r)
 			changed++
 			line := Change{Op: op, Lane: r.row.Lane, ID: r.row.ID, From: relay.StateError}
-			if now := s.db.held.byID[r.row.ID]; now != nil {
+			if now := s.db.held.rows[r.identity()]; now != nil {
 				line.To = now.state
 			}
 			s.db.note(line)
@@ -68,7 +68,7 @@ func (s *Store) changeParked(ctx context.Context, op Op, filter relay.Filter, ch
 // selected returns the rows of all tables that the filter matches, by id.
 func (db *DB) selected(filter relay.Filter) []*record {
 	rows := slices.Concat(db.hotRows(func(*record) bool { return true }), db.done)
-	for _, r := range db.held.byID {
+	for _, r := range db.held.rows {
 		rows = append(rows, r)
 	}
 	rows = slices.DeleteFunc(rows, func(r *record) bool { return !r.matches(filter, db.now()) })

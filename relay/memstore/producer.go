@@ -11,8 +11,9 @@ import (
 
 // Tx is a producer's transaction. One goroutine uses it.
 type Tx struct {
-	db   *DB
-	rows []*record
+	db        *DB
+	rows      []*record
+	committed bool
 }
 
 // Begin starts a transaction. It stays open until Commit or Rollback.
@@ -26,23 +27,62 @@ func (db *DB) Begin() *Tx {
 
 // Insert writes a message and returns the id of its row, which is given now
 // and for good: a rollback leaves a gap, a late commit a row below others that
-// have been read. A message without an ID gets one that tells its row.
+// have been read. A message without an ID gets one that counts the rows that were written.
 func (tx *Tx) Insert(message outbox.Message) int64 {
 	tx.db.mu.Lock()
 	defer tx.db.mu.Unlock()
 	tx.db.lastID++
-	id := tx.db.lastID
+	for tx.db.again && tx.db.taken(message.Key, tx.db.lastID) {
+		tx.db.lastID++ // a producer that is refused an id tries again
+	}
+	tx.insert(tx.db.lastID, message)
+	return tx.db.lastID
+}
+
+// InsertAs writes a message with an id that was given out before, and is no row's
+// of the hot table: as a database does after its numbering has begun anew.
+func (tx *Tx) InsertAs(id int64, message outbox.Message) {
+	tx.db.mu.Lock()
+	defer tx.db.mu.Unlock()
+	tx.insert(id, message)
+}
+
+func (tx *Tx) insert(id int64, message outbox.Message) {
+	tx.db.written++
 	tx.rows = append(tx.rows, &record{state: relay.StatePending, row: relay.Row{
 		ID:        id,
 		Lane:      laneOf(message.Key, id),
-		Message:   own(message, id),
+		Message:   own(message, tx.db.written),
 		CreatedAt: tx.db.now(),
 	}})
-	return id
+}
+
+// taken says that a row of the hot table has the id, or is about to have it.
+func (db *DB) taken(key string, id int64) bool {
+	lane := laneOf(key, id)
+	if _, there := db.find(lane, id); there {
+		return true
+	}
+	for tx := range db.open {
+		for _, r := range tx.rows {
+			if r.row.ID == id && r.row.Lane == lane {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // Commit makes the rows visible, all at once.
 func (tx *Tx) Commit() { tx.end(true) }
+
+// Committed says that Commit did what it says: a table that has fallen back to what was
+// saved has lost the transactions that were open.
+func (tx *Tx) Committed() bool {
+	tx.db.mu.Lock()
+	defer tx.db.mu.Unlock()
+	return tx.committed
+}
 
 // Rollback takes the rows back. After a Commit it does nothing.
 func (tx *Tx) Rollback() { tx.end(false) }
@@ -54,6 +94,7 @@ func (tx *Tx) end(commit bool) {
 		return
 	}
 	delete(tx.db.open, tx)
+	tx.committed = commit
 	if !commit {
 		return
 	}
@@ -88,9 +129,9 @@ func (db *DB) Delete(match func(relay.Row) bool) (deleted int) {
 }
 
 // own copies a message, so that the table shares nothing with its writer.
-func own(message outbox.Message, id int64) outbox.Message {
+func own(message outbox.Message, number int64) outbox.Message {
 	if message.ID == "" {
-		message.ID = fmt.Sprintf("00000000-0000-7000-8000-%012x", id)
+		message.ID = fmt.Sprintf("00000000-0000-7000-8000-%012x", number)
 	}
 	message.Payload = bytes.Clone(message.Payload)
 	message.Headers = maps.Clone(message.Headers)

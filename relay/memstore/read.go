@@ -167,7 +167,9 @@ func (s *Store) HeldAmong(ctx context.Context, among []relay.LaneKey) (keys []re
 	return keys, err
 }
 
-func byID(a, b *record) int { return cmp.Compare(a.row.ID, b.row.ID) }
+func byID(a, b *record) int {
+	return cmp.Or(cmp.Compare(a.row.ID, b.row.ID), cmp.Compare(a.row.Message.ID, b.row.Message.ID))
+}
 
 // Due implements [relay.LaneStore].
 func (s *Store) Due(ctx context.Context, lanes []int, after relay.DueCursor, limit, maxBytes int) (rows []relay.Row, next relay.DueCursor, err error) {

@@ -93,7 +93,8 @@ func (s *Store) Extend(ctx context.Context, token string, ids []int64, ttl time.
 	return still, err
 }
 
-// Reclaim implements [relay.RowStore].
+// Reclaim implements [relay.RowStore]. A held row whose id is another row's of the
+// hot table stays until that one is gone.
 func (s *Store) Reclaim(ctx context.Context, limit int) (freed int, err error) {
 	err = s.do(ctx, OpReclaim, func() error {
 		if err := s.db.byRows(); err != nil {
@@ -121,11 +122,15 @@ func (db *DB) bringBack(limit int) int {
 		if len(due) == limit || !r.due(db.now()) {
 			break
 		}
+		if _, taken := db.find(r.row.Lane, r.row.ID); taken {
+			continue
+		}
 		due = append(due, r)
 	}
 	slices.SortFunc(due, byID)
+	due = slices.CompactFunc(due, func(a, b *record) bool { return a.row.ID == b.row.ID && a.row.Lane == b.row.Lane })
 	for i, r := range due {
-		db.held.take(r.row.ID)
+		db.held.take(r.identity())
 		due[i] = r.inState(relay.StatePending)
 		db.note(Change{Op: OpReclaim, Lane: r.row.Lane, ID: r.row.ID, From: r.state, To: relay.StatePending})
 	}

@@ -20,14 +20,18 @@ func (s *Store) Settle(ctx context.Context, name string, keep bool, settlements 
 		return relay.Settled{}, err
 	}
 	var counts relay.Settled
-	err := s.withLanes(settlements, func() error {
+	err := s.withLanes(settlements, func(epoch int) error {
 		if err := s.before(ctx, OpSettleLocked); err != nil {
 			return err
 		}
-		return s.unlocked(ctx, settlements, func() {
+		return s.unlocked(ctx, settlements, func() error {
+			if s.db.epochs != epoch {
+				return errLost
+			}
 			for _, settlement := range settlements {
 				s.db.settle(name, keep, settlement, &counts)
 			}
+			return nil
 		})
 	})
 	if err == nil {
@@ -58,19 +62,20 @@ func checkSettlements(settlements []relay.Settlement) error {
 }
 
 // withLanes keeps the lanes of the settlements from being taken over
-// meanwhile.
-func (s *Store) withLanes(settlements []relay.Settlement, work func() error) error {
-	s.lock(settlements, 1)
+// meanwhile. The work is told the epoch in which that was.
+func (s *Store) withLanes(settlements []relay.Settlement, work func(epoch int) error) error {
+	epoch := s.lock(settlements, 1)
 	defer s.lock(settlements, -1)
-	return work()
+	return work(epoch)
 }
 
-func (s *Store) lock(settlements []relay.Settlement, by int) {
+func (s *Store) lock(settlements []relay.Settlement, by int) (epoch int) {
 	s.db.mu.Lock()
 	defer s.db.mu.Unlock()
 	for _, settlement := range settlements {
 		s.db.lanes[settlement.Lane].settling += by
 	}
+	return s.db.epochs
 }
 
 // settle writes one settlement back and counts what it did.
@@ -78,7 +83,7 @@ func (db *DB) settle(name string, keep bool, s relay.Settlement, counts *relay.S
 	change := Change{Op: OpSettle, Relay: name, Lane: s.Lane, Fence: s.Fence, Token: s.Token, ID: s.ID, To: s.State, Attempts: s.Attempts}
 	r := db.settleable(s)
 	switch {
-	case s.Token == "" && db.lanes[s.Lane].fence != s.Fence, r != nil && r.token != s.Token:
+	case s.Token == "" && db.leased(name, relay.Lease{Lane: s.Lane, Fence: s.Fence}) == nil, r != nil && r.token != s.Token:
 		change.Refused, change.Fenced = true, true
 		counts.Fenced++
 	case r == nil:
@@ -95,13 +100,13 @@ func (db *DB) settle(name string, keep bool, s relay.Settlement, counts *relay.S
 // settleable finds the row where the settlement says that it is. A parked row
 // is an operator's, not a relay's.
 func (db *DB) settleable(s relay.Settlement) *record {
-	if r := db.held.byID[s.ID]; s.Held {
-		if r == nil || r.state == relay.StateError || r.row.Lane != s.Lane {
-			return nil
+	if s.Held {
+		if r := db.held.rows[identity{s.Lane, s.ID, s.MessageID}]; r != nil && r.state != relay.StateError {
+			return r
 		}
-		return r
+		return nil
 	}
-	if place, there := db.find(s.Lane, s.ID); there {
+	if place, there := db.find(s.Lane, s.ID); there && db.hot[s.Lane][place].row.Message.ID == s.MessageID {
 		return db.hot[s.Lane][place]
 	}
 	return nil
@@ -113,7 +118,7 @@ func (db *DB) move(from, to *record, keep bool) {
 		db.replace(to)
 		return
 	}
-	db.held.take(from.row.ID)
+	db.held.take(from.identity())
 	db.remove(from)
 	switch {
 	case to.state != relay.StateDone:

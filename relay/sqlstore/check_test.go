@@ -163,7 +163,7 @@ func useEverything(t *testing.T, table table, pool *sql.DB) {
 	}
 	var settlements []relay.Settlement
 	for i, row := range page.Rows {
-		settlements = append(settlements, relay.Settlement{ID: row.ID, Lane: row.Lane, Fence: fences[row.Lane], State: []relay.State{relay.StateDone, relay.StateError}[i]})
+		settlements = append(settlements, relay.Settlement{ID: row.ID, Lane: row.Lane, MessageID: row.Message.ID, Fence: fences[row.Lane], State: []relay.State{relay.StateDone, relay.StateError}[i]})
 	}
 	_, err = store.Settle(t.Context(), "poor", true, settlements)
 	must("settle", err)

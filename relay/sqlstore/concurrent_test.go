@@ -38,7 +38,7 @@ func lease(t *testing.T, table table, name string) (store relay.Store, rows []re
 }
 
 func done(row relay.Row, fences map[int]int64) relay.Settlement {
-	return relay.Settlement{ID: row.ID, Lane: row.Lane, Fence: fences[row.Lane], State: relay.StateDone}
+	return relay.Settlement{ID: row.ID, Lane: row.Lane, MessageID: row.Message.ID, Fence: fences[row.Lane], State: relay.StateDone}
 }
 
 // A settle that begins while a takeover is under way waits for it, and then
@@ -189,7 +189,7 @@ func TestSettleWhileExtending(t *testing.T) {
 			var ids []int64
 			for _, row := range rows {
 				ids = append(ids, row.ID)
-				settlements = append(settlements, relay.Settlement{ID: row.ID, Lane: row.Lane, Token: "t", State: relay.StateDone})
+				settlements = append(settlements, relay.Settlement{ID: row.ID, Lane: row.Lane, MessageID: row.Message.ID, Token: "t", State: relay.StateDone})
 			}
 			var extending sync.WaitGroup
 			extending.Go(func() {
@@ -242,6 +242,12 @@ func TestHandleTx(t *testing.T) {
 			t.Errorf("with an old fence: %v", err)
 		}
 		want("with an old fence", 0, 1)
+		other := done(rows[0], fences)
+		other.MessageID = aMessage
+		if err := handle(other, nil); !errors.Is(err, relay.ErrFenced) {
+			t.Errorf("for another message: %v", err)
+		}
+		want("for another message", 0, 1)
 		if err := handle(done(rows[0], fences), nil); err != nil {
 			t.Error(err)
 		}
@@ -272,7 +278,7 @@ func TestExtendWhileHandling(t *testing.T) {
 		if err != nil || len(rows) != 2 {
 			t.Fatalf("claimed %d rows, %v", len(rows), err)
 		}
-		settlement := relay.Settlement{ID: rows[0].ID, Lane: rows[0].Lane, Token: "t", State: relay.StateDone}
+		settlement := relay.Settlement{ID: rows[0].ID, Lane: rows[0].Lane, MessageID: rows[0].Message.ID, Token: "t", State: relay.StateDone}
 		err = store.HandleTx(t.Context(), "r", true, settlement, func(ctx context.Context, _ *sql.Tx) error {
 			still, err := store.Extend(ctx, "t", []int64{rows[0].ID, rows[1].ID}, time.Hour)
 			if err != nil || len(still) != 2 {

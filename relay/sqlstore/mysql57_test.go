@@ -59,7 +59,7 @@ func (m mysqlTable) claimed(t *testing.T, state relay.State) (*sqlstore.Store, [
 	}
 	var settlements []relay.Settlement
 	for _, row := range rows {
-		settlements = append(settlements, relay.Settlement{ID: row.ID, Lane: row.Lane, Token: "t", State: state, Attempts: 1, Delay: time.Hour})
+		settlements = append(settlements, relay.Settlement{ID: row.ID, Lane: row.Lane, MessageID: row.Message.ID, Token: "t", State: state, Attempts: 1, Delay: time.Hour})
 	}
 	return store, settlements
 }
@@ -194,7 +194,7 @@ func consume(t *testing.T, ctx context.Context, store *sqlstore.Store, name stri
 		rows, err := store.Claim(t.Context(), relay.ClaimRequest{Relay: name, Token: token, TTL: time.Minute, Limit: 10})
 		var settlements []relay.Settlement
 		for _, row := range rows {
-			settlements = append(settlements, relay.Settlement{ID: row.ID, Lane: row.Lane, Token: token, State: relay.StateDone, Attempts: 1})
+			settlements = append(settlements, relay.Settlement{ID: row.ID, Lane: row.Lane, MessageID: row.Message.ID, Token: token, State: relay.StateDone, Attempts: 1})
 		}
 		if err == nil && len(settlements) > 0 {
 			_, err = store.Settle(t.Context(), name, true, settlements)

@@ -66,7 +66,7 @@ func (p mysqlPlans) statements() map[string]dialect.Query {
 	}
 	var settlements []dialect.Settlement
 	for i := range 500 {
-		s := dialect.Settlement{ID: int64(i + 1), Lane: i / 8, Fence: 1, State: []string{"done", "retry", "done"}[i%3], Held: i%3 == 2, Receipt: fmt.Sprint(i)}
+		s := dialect.Settlement{ID: int64(i + 1), MessageID: aMessage, Lane: i / 8, Fence: 1, State: []string{"done", "retry", "done"}[i%3], Held: i%3 == 2, Receipt: fmt.Sprint(i)}
 		settlements = append(settlements, s)
 	}
 	add := func(what string, writes []dialect.Write) {

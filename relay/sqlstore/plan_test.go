@@ -19,9 +19,9 @@ func hotStatements(d dialect.Dialect, rows bool) map[string]dialect.Query {
 	var settlements, many []dialect.Settlement
 	for lane := range 64 {
 		positions = append(positions, dialect.Position{Lane: lane, Until: 1 << 62})
-		settlements = append(settlements, dialect.Settlement{ID: int64(lane), Lane: lane, Fence: 1, State: "done"})
+		settlements = append(settlements, dialect.Settlement{ID: int64(lane), MessageID: aMessage, Lane: lane, Fence: 1, State: "done"})
 		for i := range 40 {
-			many = append(many, dialect.Settlement{ID: int64(64*i + lane), Lane: lane, Fence: 1, State: "done"})
+			many = append(many, dialect.Settlement{ID: int64(64*i + lane), MessageID: aMessage, Lane: lane, Fence: 1, State: "done"})
 		}
 	}
 	var table dialect.Table
@@ -44,7 +44,7 @@ func hotStatements(d dialect.Dialect, rows bool) map[string]dialect.Query {
 	for i := range claimed {
 		claimed[i].Fence, claimed[i].Token = 0, "token"
 	}
-	retried := append(slices.Clone(claimed[:100]), dialect.Settlement{ID: 1, Lane: 1, Token: "token", State: "retry"})
+	retried := append(slices.Clone(claimed[:100]), dialect.Settlement{ID: 1, MessageID: aMessage, Lane: 1, Token: "token", State: "retry"})
 	claim := func(pick string) dialect.Query { return d.Claim(table, dialect.Claim{Limit: 10, Pick: pick}).Ask }
 	return map[string]dialect.Query{
 		"oldest": claim("oldest"), "newest": claim("newest"), "priority": claim("priority"),
@@ -244,3 +244,6 @@ var wholeIndex = regexp.MustCompile(`Scan using outbox_pkey on outbox .*\n(.*Fil
 func sortsRows(line string) bool {
 	return strings.Contains(line, "Sort Key") && !strings.Contains(line, "l.lane") && !strings.Contains(line, "h.topic")
 }
+
+// aMessage is some message's id.
+const aMessage = "0197a3b4-0000-7abc-8def-0123456789ab"

@@ -130,7 +130,7 @@ func relayByRows(ctx context.Context, pool *sql.DB, table table) error {
 	}
 	var settlements []relay.Settlement
 	for i, row := range rows {
-		settlements = append(settlements, relay.Settlement{ID: row.ID, Lane: row.Lane, Token: "t", State: []relay.State{relay.StateDone, relay.StateRetry}[i]})
+		settlements = append(settlements, relay.Settlement{ID: row.ID, Lane: row.Lane, MessageID: row.Message.ID, Token: "t", State: []relay.State{relay.StateDone, relay.StateRetry}[i]})
 	}
 	_, extend := store.Extend(ctx, "t", []int64{1, 2}, time.Minute)
 	_, settle := store.Settle(ctx, "r", true, settlements)

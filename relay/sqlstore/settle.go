@@ -123,23 +123,32 @@ func (f *facts) settled(settlements []relay.Settlement) relay.Settled {
 // settling makes the statements, in the order of lanes and ids: two settles
 // that meet lock in the same order.
 func (s *Store) settling(name string, keep bool, settlements []relay.Settlement) (dialect.Settle, error) {
-	converted := make([]dialect.Settlement, len(settlements))
+	converted := make([]dialect.Settlement, 0, len(settlements))
 	byRows := settlements[0].Token != ""
-	for i, at := range inOrder(settlements) {
+	var last *relay.Settlement
+	for _, at := range inOrder(settlements) {
 		settlement := &settlements[at]
 		if err := check(settlement, byRows); err != nil {
 			return dialect.Settle{}, err
 		}
-		converted[i] = dialect.Settlement{
-			ID: settlement.ID, Lane: settlement.Lane, Fence: settlement.Fence, Token: settlement.Token, Held: settlement.Held,
+		if last != nil && sameRow(last, settlement) {
+			continue // the first one changes it, and the others find it gone
+		}
+		last = settlement
+		converted = append(converted, dialect.Settlement{
+			ID: settlement.ID, Lane: settlement.Lane, MessageID: settlement.MessageID, Fence: settlement.Fence, Token: settlement.Token, Held: settlement.Held,
 			State: string(settlement.State), Attempts: settlement.Attempts, Crashes: settlement.Crashes, Delay: settlement.Delay,
 			Error: storable(settlement.Error), Receipt: storable(settlement.Receipt),
-		}
+		})
 	}
 	if byRows {
 		return s.dialect.SettleRows(s.table, name, keep, converted), nil
 	}
 	return s.dialect.SettleLanes(s.table, name, keep, converted), nil
+}
+
+func sameRow(a, b *relay.Settlement) bool {
+	return a.ID == b.ID && a.Lane == b.Lane && a.Held == b.Held && a.Fence == b.Fence && a.Token == b.Token && a.MessageID == b.MessageID
 }
 
 // inOrder returns the places of the settlements in the order of lanes and ids.
@@ -150,7 +159,10 @@ func inOrder(settlements []relay.Settlement) []int32 {
 	}
 	slices.SortFunc(places, func(i, j int32) int {
 		a, b := &settlements[i], &settlements[j]
-		return cmp.Or(cmp.Compare(a.Lane, b.Lane), cmp.Compare(a.ID, b.ID), cmp.Compare(i, j))
+		if order := cmp.Or(cmp.Compare(a.Lane, b.Lane), cmp.Compare(a.ID, b.ID)); order != 0 {
+			return order
+		}
+		return cmp.Or(cmp.Compare(a.MessageID, b.MessageID), cmp.Compare(i, j))
 	})
 	return places
 }
@@ -161,6 +173,8 @@ func check(settlement *relay.Settlement, byRows bool) error {
 		return fmt.Errorf("settle row %d: there is no lane %d", settlement.ID, settlement.Lane)
 	case byRows != (settlement.Token != ""):
 		return fmt.Errorf("settle row %d: one batch has rows that were claimed and rows of leased lanes", settlement.ID)
+	case !isMessageID(settlement.MessageID):
+		return fmt.Errorf("settle row %d: %q is no message's id", settlement.ID, settlement.MessageID)
 	}
 	switch settlement.State {
 	case relay.StateDone, relay.StateRetry, relay.StateError, relay.StateScheduled:
@@ -173,6 +187,19 @@ func check(settlement *relay.Settlement, byRows bool) error {
 	default:
 		return fmt.Errorf("settle row %d: no relay makes it %q", settlement.ID, settlement.State)
 	}
+}
+
+// isMessageID says that a text is such as the tables have: some statements have it in
+// their text.
+func isMessageID(id string) bool {
+	for i := range len(id) {
+		switch c := id[i]; {
+		case c == '-', '0' <= c && c <= '9', 'a' <= c && c <= 'f', 'A' <= c && c <= 'F':
+		default:
+			return false
+		}
+	}
+	return len(id) == 36
 }
 
 // settlingClaims keeps extensions away while claimed rows are settled.

@@ -36,7 +36,8 @@ func wantByID(t *testing.T, table table, when string) {
 	t.Helper()
 	for what, query := range sqliteSettles(table.dialect) {
 		plan := sqlitePlan(t, table, query)
-		if !strings.Contains(plan, "SEARCH t USING INTEGER PRIMARY KEY (rowid=?)") || strings.Contains(plan, "SCAN t") {
+		byKey := strings.Contains(plan, "SEARCH t USING INTEGER PRIMARY KEY (rowid=?)") || strings.Contains(plan, "SEARCH t USING PRIMARY KEY (id=?")
+		if !byKey || strings.Contains(plan, "SCAN t") {
 			t.Errorf("%s, %s: %s%s", when, what, plan, query.SQL)
 		}
 	}
@@ -48,7 +49,7 @@ func sqliteSettles(d dialect.Dialect) map[string]dialect.Query {
 	for _, receipts := range []bool{false, true} {
 		var rows []dialect.Settlement
 		for i := range 500 {
-			s := dialect.Settlement{ID: int64(i + 1), Lane: i / 8, Fence: 1, State: []string{"done", "retry", "done"}[i%3], Held: i%3 == 2}
+			s := dialect.Settlement{ID: int64(i + 1), MessageID: aMessage, Lane: i / 8, Fence: 1, State: []string{"done", "retry", "done"}[i%3], Held: i%3 == 2}
 			if receipts {
 				s.Receipt = strconv.Itoa(i)
 			}

@@ -69,7 +69,8 @@ func TestSQLServerManners(t *testing.T) {
 		t.Errorf("the row is %+v, want its text in UTF-8", row)
 	}
 	settled, err := store.Settle(t.Context(), "r", true, []relay.Settlement{
-		{ID: 7, Lane: 3, Fence: 8, State: relay.StateDone}, {ID: 9, Lane: 4, Fence: 1, State: relay.StateDone}})
+		{ID: 7, Lane: 3, MessageID: page.Rows[0].Message.ID, Fence: 8, State: relay.StateDone},
+		{ID: 9, Lane: 4, MessageID: page.Rows[0].Message.ID, Fence: 1, State: relay.StateDone}})
 	if err != nil || settled != (relay.Settled{Changed: 1, Fenced: 1}) {
 		t.Errorf("Settle = %+v, %v; want one changed, one fenced", settled, err)
 	}
@@ -119,6 +120,17 @@ func (p sqlServerProducer) Insert(message outbox.Message) (id int64) {
 		}
 	}
 	return id
+}
+
+func (p sqlServerProducer) InsertAs(id int64, message outbox.Message) {
+	for _, on := range []string{"ON", "OFF"} {
+		if _, err := p.tx.Exec("SET IDENTITY_INSERT outbox " + on); err != nil {
+			p.t.Error(err)
+		}
+		if on == "ON" {
+			p.producer.InsertAs(id, message)
+		}
+	}
 }
 
 func (s sqlServerTable) LockRow(t testing.TB, id int64) (waiting func() bool, unlock func()) {

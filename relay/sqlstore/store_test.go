@@ -140,6 +140,16 @@ func (p *producer) Insert(message outbox.Message) (id int64) {
 	return id
 }
 
+// InsertAs writes what a check gives such messages.
+func (p *producer) InsertAs(id int64, message outbox.Message) {
+	row := p.rows(message)[0]
+	statement := "INSERT INTO outbox (id, message_id, topic, message_key) VALUES (" + strings.Join([]string{
+		strconv.FormatInt(id, 10), "'" + row.MessageID + "'", "'" + row.Topic + "'", "'" + row.Key + "'"}, ", ") + ")"
+	if _, err := p.tx.Exec(statement); err != nil {
+		p.t.Errorf("insert as %d: %v", id, err)
+	}
+}
+
 var outboxTable dialect.Table
 
 // rows are the message's row.

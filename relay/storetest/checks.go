@@ -38,6 +38,7 @@ func checks() []check {
 		{name: "old fence changes nothing", run: oldFenceChangesNothing},
 		{name: "wrong fence changes nothing", run: wrongFenceChangesNothing},
 		{name: "some of a batch fenced", run: someFenced},
+		{name: "settle is for the owner", run: settleIsForTheOwner},
 		{name: "settle held open across a takeover", run: settleAcrossTakeover, manyWriters: true},
 		{name: "settle races a takeover", run: settleRacesTakeover},
 
@@ -52,6 +53,14 @@ func checks() []check {
 		{name: "settle nothing", run: settleNothing},
 		{name: "settle concurrently", run: settleConcurrently},
 		{name: "settle given up", run: settleGivenUp, manyWriters: true},
+
+		{name: "settle keeps to the message", run: settleKeepsToTheMessage},
+		{name: "token keeps to the message", run: tokenKeepsToTheMessage, byRows: true},
+		{name: "done meets its id again", run: doneMeetsItsIDAgain},
+		{name: "held meets its id again", run: heldMeetsItsIDAgain},
+		{name: "return meets its id again", run: returnMeetsItsIDAgain, byRows: true},
+		{name: "return brings one of an id", run: returnsOneOfAnID, byRows: true},
+		{name: "pick brings all of an id", run: picksAllOfAnID},
 
 		{name: "read keeps to positions", run: readKeepsToPositions},
 		{name: "read in order", run: readInOrder},

@@ -28,7 +28,7 @@ func (w *worker) journal(lease relay.Lease, suspects ...relay.Suspect) (held []r
 // unless the lane was released or renewed as calm; nobody else writes it down.
 func journalsAreKept(t testing.TB, table Table) {
 	a, b, c := hire(t, table, "a"), hire(t, table, "b"), hire(t, table, "c")
-	suspects := []relay.Suspect{{ID: 1 << 40, Crashes: 2, Alone: true}, {ID: 7}}
+	suspects := []relay.Suspect{{ID: 1 << 40, Check: 1<<32 - 1, Crashes: 2, Alone: true}, {ID: 7}}
 	a.acquire(relay.Lanes, short)
 	for lane := range 5 {
 		a.journal(a.lease(lane), relay.Suspect{ID: 666})

@@ -63,7 +63,8 @@ func (w *worker) moveAbout(table Table, message outbox.Message) {
 func (w *worker) stepper(row relay.Row) func(relay.Settlement, relay.Info) {
 	return func(settlement relay.Settlement, want relay.Info) {
 		w.Helper()
-		settlement.ID, settlement.Lane, settlement.Fence, settlement.Held = row.ID, row.Lane, w.fences[row.Lane], row.Held
+		settlement.ID, settlement.Lane, settlement.MessageID = row.ID, row.Lane, row.Message.ID
+		settlement.Fence, settlement.Held = w.fences[row.Lane], row.Held
 		w.mustSettle(settlement)
 		info := w.info(row.ID)
 		if info.State != want.State || info.LastError != want.LastError || info.Receipt != want.Receipt {

@@ -184,7 +184,7 @@ func laneMutants() []mutant {
 func fenceMutants() []mutant {
 	return []mutant{
 		{"no fence", []string{"old fence changes nothing", "wrong fence changes nothing", "some of a batch fenced", "held across a takeover"}, func(s Store, f *facts) Store {
-			return eachSettlement(s, func(settlement *relay.Settlement) { settlement.Fence = f.fence(settlement.Lane) })
+			return eachSettlement(f.asOwner(s), func(settlement *relay.Settlement) { settlement.Fence = f.fence(settlement.Lane) })
 		}},
 		{"a fence that is too high passes", []string{"wrong fence changes nothing"}, func(s Store, f *facts) Store {
 			return eachSettlement(s, func(settlement *relay.Settlement) {
@@ -231,6 +231,30 @@ func (f *facts) settleWithoutLock(s Store) func(context.Context, string, bool, [
 		for i, settlement := range settlements {
 			settlements[i].Fence = f.fence(settlement.Lane)
 		}
-		return s.Settle(ctx, name, keep, settlements)
+		return f.asOwner(s).Settle(ctx, name, keep, settlements)
 	}
+}
+
+// asOwner is a store that settles each row by lanes as the owner of its lane.
+func (f *facts) asOwner(s Store) Store {
+	return onSettle{s, func(ctx context.Context, name string, keep bool, settlements []relay.Settlement) (total relay.Settled, err error) {
+		of := map[string][]relay.Settlement{}
+		for _, settlement := range settlements {
+			owner := name
+			if settlement.Token == "" {
+				owner = f.owner(settlement.Lane)
+			}
+			of[owner] = append(of[owner], settlement)
+		}
+		for owner, settlements := range of {
+			counts, err := s.Settle(ctx, owner, keep, settlements)
+			if err != nil {
+				return relay.Settled{}, err
+			}
+			total.Changed += counts.Changed
+			total.Fenced += counts.Fenced
+			total.Missing += counts.Missing
+		}
+		return total, nil
+	}}
 }

@@ -101,9 +101,9 @@ func (f *facts) settleDue(ctx context.Context, s Store, state relay.State) error
 	}
 	settlements := make([]relay.Settlement, len(due))
 	for i, row := range due {
-		settlements[i] = relay.Settlement{ID: row.ID, Lane: row.Lane, Fence: f.fence(row.Lane), Held: true, State: state}
+		settlements[i] = relay.Settlement{ID: row.ID, Lane: row.Lane, MessageID: row.Message.ID, Fence: f.fence(row.Lane), Held: true, State: state}
 	}
-	_, err = s.Settle(ctx, "", false, settlements)
+	_, err = f.asOwner(s).Settle(ctx, "", false, settlements)
 	return err
 }
 

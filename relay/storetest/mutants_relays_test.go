@@ -120,10 +120,8 @@ func relayMutants() []mutant {
 			}}
 		}},
 		{"leases outlive a change of the way", []string{"adoption fences"}, func(s Store, f *facts) Store {
-			return eachSettlement(s, func(settlement *relay.Settlement) {
-				if settlement.Token == "" {
-					settlement.Fence++
-				}
+			return counted(s, func(_ int, c relay.Settled) relay.Settled {
+				return relay.Settled{Changed: c.Changed + c.Fenced, Missing: c.Missing}
 			})
 		}},
 		{"marks outlive a change of the way", []string{"adoption forgets"}, func(s Store, _ *facts) Store {

@@ -37,6 +37,9 @@ func settleBetween(ctx context.Context, s Store, name string, keep bool, settlem
 		before, after := settlements[i-1], settlements[i]
 		for id := before.ID + 1; before.State == relay.StateDone && before.Lane == after.Lane && before.Token == "" && id < after.ID; id++ {
 			before.ID = id
+			if err := takeTheRows(ctx, s, &before); err != nil {
+				return err
+			}
 			between = append(between, before)
 		}
 	}

@@ -39,7 +39,7 @@ func (w *worker) claim(request relay.ClaimRequest) (rows []relay.Row) {
 
 // claimed is the settlement of a row that was claimed with the token.
 func claimed(token string, state relay.State, row relay.Row) relay.Settlement {
-	return relay.Settlement{ID: row.ID, Lane: row.Lane, Token: token, State: state, Attempts: row.Attempts, Crashes: row.Crashes}
+	return relay.Settlement{ID: row.ID, Lane: row.Lane, MessageID: row.Message.ID, Token: token, State: state, Attempts: row.Attempts, Crashes: row.Crashes}
 }
 
 func allClaimed(token string, state relay.State, rows []relay.Row) []relay.Settlement {

@@ -69,6 +69,10 @@ type Store interface {
 type Tx interface {
 	// Insert writes a message and returns the id of its row; 0 after an error.
 	Insert(message outbox.Message) int64
+
+	// InsertAs writes a message with an id that was given out before, as a table
+	// does whose numbering has begun anew.
+	InsertAs(id int64, message outbox.Message)
 	Commit()
 	Rollback()
 }

@@ -35,10 +35,10 @@ func ticketsAreKept(t testing.TB, table Table) {
 	a.acquire(relay.Lanes, short)
 	written := []relay.Journal{
 		{Lease: a.lease(3), Tickets: []relay.Ticket{
-			{Sink: "s", Batch: "one 'quoted' \"batch\" \\ é", Size: 500, IDs: []int64{1, 1 << 62}, Places: []int{0, 499}},
-			{Sink: "other", Batch: "2", Size: 1, IDs: []int64{7}, Places: []int{0}},
+			{Sink: "s", Batch: "one 'quoted' \"batch\" \\ é", Size: 500, IDs: []int64{1, 1 << 62}, Places: []int{0, 499}, Checks: []uint32{0, 1<<32 - 1}},
+			{Sink: "other", Batch: "2", Size: 1, IDs: []int64{7}, Places: []int{0}, Checks: []uint32{77}},
 		}},
-		{Lease: a.lease(5), Suspects: []relay.Suspect{{ID: 9}}, Tickets: []relay.Ticket{{Sink: "s", Batch: "1", Size: 2, IDs: []int64{8}, Places: []int{1}}}},
+		{Lease: a.lease(5), Suspects: []relay.Suspect{{ID: 9}}, Tickets: []relay.Ticket{{Sink: "s", Batch: "1", Size: 2, IDs: []int64{8}, Places: []int{1}, Checks: []uint32{88}}}},
 	}
 	several := func() {
 		a.do("write journals", func(ctx context.Context) error {

@@ -56,121 +56,129 @@ DELETE FROM app."Events_relays" WHERE until < now() - interval '1 day';
 
 -- settle by rows
 SET LOCAL lock_timeout = '3s';
-WITH given AS MATERIALIZED (SELECT id, lane, $3::text AS token, state, $5::boolean AS held, $6::integer AS attempts, $7::integer AS crashes, $8::bigint AS delay, $9::text AS error, $10::text AS receipt FROM unnest($1::bigint[], $2::smallint[], $4::text[]) AS u (id, lane, state)),
+WITH given AS MATERIALIZED (SELECT id, lane, message_id, $4::text AS token, state, $6::boolean AS held, $7::integer AS attempts, $8::integer AS crashes, $9::bigint AS delay, $10::text AS error, $11::text AS receipt FROM unnest($1::bigint[], $2::smallint[], $3::uuid[], $5::text[]) AS u (id, lane, message_id, state)),
 found AS MATERIALIZED (
-    SELECT g.token, t.claim_token FROM given AS g JOIN app."Events" AS t ON t.lane = g.lane AND t.id = g.id FOR UPDATE OF t)
+    SELECT g.token, t.claim_token FROM given AS g JOIN app."Events" AS t ON t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id FOR UPDATE OF t)
 SELECT 'fenced', count(*), 0::bigint FROM found WHERE claim_token IS DISTINCT FROM token;
 --   1: {9,10}
 --   2: {2,2}
---   3: t
---   4: {"pending","done"}
---   5: false
---   6: 0
+--   3: {0197a3b4-0000-7abc-8def-000000000009,0197a3b4-0000-7abc-8def-000000000010}
+--   4: t
+--   5: {"pending","done"}
+--   6: false
 --   7: 0
 --   8: 0
---   9: 
+--   9: 0
 --   10: 
-WITH given AS MATERIALIZED (SELECT id, lane, $3::text AS token, $4::text AS state, $5::boolean AS held, $6::integer AS attempts, $7::integer AS crashes, $8::bigint AS delay, $9::text AS error, $10::text AS receipt FROM unnest($1::bigint[], $2::smallint[]) AS u (id, lane))
+--   11: 
+WITH given AS MATERIALIZED (SELECT id, lane, message_id, $4::text AS token, $5::text AS state, $6::boolean AS held, $7::integer AS attempts, $8::integer AS crashes, $9::bigint AS delay, $10::text AS error, $11::text AS receipt FROM unnest($1::bigint[], $2::smallint[], $3::uuid[]) AS u (id, lane, message_id))
 INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
-SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, g.attempts, g.crashes, t.available_at, COALESCE(NULLIF(g.error, ''), t.last_error), now(), NULLIF(g.receipt, ''), $11::text
-FROM given AS g JOIN app."Events" AS t ON t.lane = g.lane AND t.id = g.id AND t.claim_token = g.token;
+SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, g.attempts, g.crashes, t.available_at, COALESCE(NULLIF(g.error, ''), t.last_error), now(), NULLIF(g.receipt, ''), $12::text
+FROM given AS g JOIN app."Events" AS t ON t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id AND t.claim_token = g.token;
 --   1: {10}
 --   2: {2}
---   3: t
---   4: done
---   5: false
---   6: 0
+--   3: {0197a3b4-0000-7abc-8def-000000000010}
+--   4: t
+--   5: done
+--   6: false
 --   7: 0
 --   8: 0
---   9: 
+--   9: 0
 --   10: 
---   11: r
-WITH given AS MATERIALIZED (SELECT id, lane, $3::text AS token, $4::text AS state, $5::boolean AS held, $6::integer AS attempts, $7::integer AS crashes, $8::bigint AS delay, $9::text AS error, $10::text AS receipt FROM unnest($1::bigint[], $2::smallint[]) AS u (id, lane))
-DELETE FROM app."Events" AS t USING given AS g WHERE t.lane = g.lane AND t.id = g.id AND t.claim_token = g.token;
+--   11: 
+--   12: r
+WITH given AS MATERIALIZED (SELECT id, lane, message_id, $4::text AS token, $5::text AS state, $6::boolean AS held, $7::integer AS attempts, $8::integer AS crashes, $9::bigint AS delay, $10::text AS error, $11::text AS receipt FROM unnest($1::bigint[], $2::smallint[], $3::uuid[]) AS u (id, lane, message_id))
+DELETE FROM app."Events" AS t USING given AS g WHERE t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id AND t.claim_token = g.token;
 --   1: {10}
 --   2: {2}
---   3: t
---   4: done
---   5: false
---   6: 0
+--   3: {0197a3b4-0000-7abc-8def-000000000010}
+--   4: t
+--   5: done
+--   6: false
 --   7: 0
 --   8: 0
---   9: 
+--   9: 0
 --   10: 
-WITH given AS MATERIALIZED (SELECT id, lane, $3::text AS token, $4::text AS state, $5::boolean AS held, $6::integer AS attempts, $7::integer AS crashes, $8::bigint AS delay, $9::text AS error, $10::text AS receipt FROM unnest($1::bigint[], $2::smallint[]) AS u (id, lane))
+--   11: 
+WITH given AS MATERIALIZED (SELECT id, lane, message_id, $4::text AS token, $5::text AS state, $6::boolean AS held, $7::integer AS attempts, $8::integer AS crashes, $9::bigint AS delay, $10::text AS error, $11::text AS receipt FROM unnest($1::bigint[], $2::smallint[], $3::uuid[]) AS u (id, lane, message_id))
 UPDATE app."Events" AS t SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL, attempts = g.attempts, crashes = g.crashes, last_error = COALESCE(NULLIF(g.error, ''), t.last_error)
-FROM given AS g WHERE t.lane = g.lane AND t.id = g.id AND t.claim_token = g.token;
+FROM given AS g WHERE t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id AND t.claim_token = g.token;
 --   1: {9}
 --   2: {2}
---   3: t
---   4: pending
---   5: false
---   6: 0
+--   3: {0197a3b4-0000-7abc-8def-000000000009}
+--   4: t
+--   5: pending
+--   6: false
 --   7: 0
 --   8: 0
---   9: 
+--   9: 0
 --   10: 
+--   11: 
 
 -- settle by rows, not kept
 SET LOCAL lock_timeout = '3s';
-WITH given AS MATERIALIZED (SELECT id, lane, $3::text AS token, state, $5::boolean AS held, attempts, $7::integer AS crashes, delay, error, $10::text AS receipt FROM unnest($1::bigint[], $2::smallint[], $4::text[], $6::integer[], $8::bigint[], $9::text[]) AS u (id, lane, state, attempts, delay, error)),
+WITH given AS MATERIALIZED (SELECT id, lane, message_id, $4::text AS token, state, $6::boolean AS held, attempts, $8::integer AS crashes, delay, error, $11::text AS receipt FROM unnest($1::bigint[], $2::smallint[], $3::uuid[], $5::text[], $7::integer[], $9::bigint[], $10::text[]) AS u (id, lane, message_id, state, attempts, delay, error)),
 found AS MATERIALIZED (
-    SELECT g.token, t.claim_token FROM given AS g JOIN app."Events" AS t ON t.lane = g.lane AND t.id = g.id FOR UPDATE OF t)
+    SELECT g.token, t.claim_token FROM given AS g JOIN app."Events" AS t ON t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id FOR UPDATE OF t)
 SELECT 'fenced', count(*), 0::bigint FROM found WHERE claim_token IS DISTINCT FROM token;
 --   1: {10,11}
 --   2: {2,2}
---   3: t
---   4: {"done","retry"}
---   5: false
---   6: {0,1}
---   7: 0
---   8: {0,1000000}
---   9: {"","refused"}
---   10: 
-WITH given AS MATERIALIZED (SELECT id, lane, $3::text AS token, $4::text AS state, $5::boolean AS held, $6::integer AS attempts, $7::integer AS crashes, $8::bigint AS delay, $9::text AS error, $10::text AS receipt FROM unnest($1::bigint[], $2::smallint[]) AS u (id, lane))
-DELETE FROM app."Events" AS t USING given AS g WHERE t.lane = g.lane AND t.id = g.id AND t.claim_token = g.token;
+--   3: {0197a3b4-0000-7abc-8def-000000000010,0197a3b4-0000-7abc-8def-000000000011}
+--   4: t
+--   5: {"done","retry"}
+--   6: false
+--   7: {0,1}
+--   8: 0
+--   9: {0,1000000}
+--   10: {"","refused"}
+--   11: 
+WITH given AS MATERIALIZED (SELECT id, lane, message_id, $4::text AS token, $5::text AS state, $6::boolean AS held, $7::integer AS attempts, $8::integer AS crashes, $9::bigint AS delay, $10::text AS error, $11::text AS receipt FROM unnest($1::bigint[], $2::smallint[], $3::uuid[]) AS u (id, lane, message_id))
+DELETE FROM app."Events" AS t USING given AS g WHERE t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id AND t.claim_token = g.token;
 --   1: {10}
 --   2: {2}
---   3: t
---   4: done
---   5: false
---   6: 0
+--   3: {0197a3b4-0000-7abc-8def-000000000010}
+--   4: t
+--   5: done
+--   6: false
 --   7: 0
 --   8: 0
---   9: 
+--   9: 0
 --   10: 
-WITH given AS MATERIALIZED (SELECT id, lane, $3::text AS token, $4::text AS state, $5::boolean AS held, $6::integer AS attempts, $7::integer AS crashes, $8::bigint AS delay, $9::text AS error, $10::text AS receipt FROM unnest($1::bigint[], $2::smallint[]) AS u (id, lane))
+--   11: 
+WITH given AS MATERIALIZED (SELECT id, lane, message_id, $4::text AS token, $5::text AS state, $6::boolean AS held, $7::integer AS attempts, $8::integer AS crashes, $9::bigint AS delay, $10::text AS error, $11::text AS receipt FROM unnest($1::bigint[], $2::smallint[], $3::uuid[]) AS u (id, lane, message_id))
 INSERT INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, state)
 SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, g.attempts, g.crashes, CASE WHEN g.state = 'retry' THEN now() + g.delay * interval '1 microsecond' WHEN g.state = 'scheduled' THEN COALESCE(t.available_at, now()) ELSE t.available_at END, COALESCE(NULLIF(g.error, ''), t.last_error), g.state
-FROM given AS g JOIN app."Events" AS t ON t.lane = g.lane AND t.id = g.id AND t.claim_token = g.token;
+FROM given AS g JOIN app."Events" AS t ON t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id AND t.claim_token = g.token;
 --   1: {11}
 --   2: {2}
---   3: t
---   4: retry
---   5: false
---   6: 1
---   7: 0
---   8: 1000000
---   9: refused
---   10: 
-WITH given AS MATERIALIZED (SELECT id, lane, $3::text AS token, $4::text AS state, $5::boolean AS held, $6::integer AS attempts, $7::integer AS crashes, $8::bigint AS delay, $9::text AS error, $10::text AS receipt FROM unnest($1::bigint[], $2::smallint[]) AS u (id, lane))
-DELETE FROM app."Events" AS t USING given AS g WHERE t.lane = g.lane AND t.id = g.id AND t.claim_token = g.token;
+--   3: {0197a3b4-0000-7abc-8def-000000000011}
+--   4: t
+--   5: retry
+--   6: false
+--   7: 1
+--   8: 0
+--   9: 1000000
+--   10: refused
+--   11: 
+WITH given AS MATERIALIZED (SELECT id, lane, message_id, $4::text AS token, $5::text AS state, $6::boolean AS held, $7::integer AS attempts, $8::integer AS crashes, $9::bigint AS delay, $10::text AS error, $11::text AS receipt FROM unnest($1::bigint[], $2::smallint[], $3::uuid[]) AS u (id, lane, message_id))
+DELETE FROM app."Events" AS t USING given AS g WHERE t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id AND t.claim_token = g.token;
 --   1: {11}
 --   2: {2}
---   3: t
---   4: retry
---   5: false
---   6: 1
---   7: 0
---   8: 1000000
---   9: refused
---   10: 
+--   3: {0197a3b4-0000-7abc-8def-000000000011}
+--   4: t
+--   5: retry
+--   6: false
+--   7: 1
+--   8: 0
+--   9: 1000000
+--   10: refused
+--   11: 
 
 -- purge
 WITH old AS MATERIALIZED (
-    SELECT id FROM app."Events_done" WHERE finished_at < now() - ($1::bigint * interval '1 microsecond') AND finished_at >= $2::timestamptz
+    SELECT id, message_id FROM app."Events_done" WHERE finished_at < now() - ($1::bigint * interval '1 microsecond') AND finished_at >= $2::timestamptz
     ORDER BY finished_at LIMIT $3::bigint FOR UPDATE SKIP LOCKED),
-gone AS (DELETE FROM app."Events_done" AS d USING old WHERE d.id = old.id RETURNING d.finished_at)
+gone AS (DELETE FROM app."Events_done" AS d USING old WHERE d.id = old.id AND d.message_id = old.message_id RETURNING d.finished_at)
 SELECT count(*), CASE WHEN count(*) < $3::bigint THEN now() - ($1::bigint * interval '1 microsecond') ELSE max(finished_at) END FROM gone;
 --   1: 86400000000
 --   2: 2026-10-05 01:02:03.000004+00
@@ -256,9 +264,10 @@ FROM ended AS g WHERE t.lane = g.lane AND t.id = g.id AND t.claimed_until < now(
 WITH claim AS MATERIALIZED (
     SELECT value FROM app."Events_settings" WHERE name = 'claim' FOR SHARE),
 due AS MATERIALIZED (
-    SELECT lane, id FROM app."Events_held" WHERE EXISTS (SELECT 1 FROM claim WHERE value = 'rows') AND state <> 'error' AND available_at <= now()
-    ORDER BY available_at, id LIMIT $1::bigint FOR UPDATE SKIP LOCKED),
-back AS (DELETE FROM app."Events_held" AS t USING due AS g WHERE t.lane = g.lane AND t.id = g.id
+    SELECT t.lane, t.id, t.message_id FROM app."Events_held" AS t WHERE EXISTS (SELECT 1 FROM claim WHERE value = 'rows') AND t.state <> 'error' AND t.available_at <= now()
+        AND (SELECT COUNT(*) FROM app."Events" h WHERE h.lane = t.lane AND h.id = t.id) = 0 AND (SELECT COUNT(*) FROM app."Events_held" o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id < t.message_id AND o.state <> 'error' AND o.available_at <= now()) = 0
+    ORDER BY t.available_at, t.id LIMIT $1::bigint FOR UPDATE OF t SKIP LOCKED),
+back AS (DELETE FROM app."Events_held" AS t USING due AS g WHERE t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id
     RETURNING t.id, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.attempts, t.crashes, t.available_at, t.last_error, t.created_at)
 INSERT INTO app."Events" (id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, last_error, created_at)
 SELECT id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, last_error, created_at FROM back;
@@ -293,10 +302,10 @@ ORDER BY t.id LIMIT $9::bigint;
 
 -- requeue
 WITH parked AS MATERIALIZED (
-    SELECT lane, id FROM app."Events_held" AS t WHERE t.state = 'error' AND t.id > $1::bigint AND (t.id = ANY ($2::bigint[]) OR t.message_id = ANY ($3::uuid[])) AND t.topic = $4::text AND t.message_key = $5::text AND t.created_at >= $6::timestamptz AND strpos(t.last_error, $7::text) > 0
+    SELECT lane, id, message_id FROM app."Events_held" AS t WHERE t.state = 'error' AND t.id > $1::bigint AND (t.id = ANY ($2::bigint[]) OR t.message_id = ANY ($3::uuid[])) AND t.topic = $4::text AND t.message_key = $5::text AND t.created_at >= $6::timestamptz AND strpos(t.last_error, $7::text) > 0
     ORDER BY id LIMIT $8::bigint FOR UPDATE)
 UPDATE app."Events_held" AS t SET state = 'scheduled', attempts = 0, crashes = 0, available_at = now()
-FROM parked AS p WHERE t.lane = p.lane AND t.id = p.id
+FROM parked AS p WHERE t.lane = p.lane AND t.id = p.id AND t.message_id = p.message_id
 RETURNING t.id;
 --   1: 3
 --   2: {1}
@@ -309,9 +318,9 @@ RETURNING t.id;
 
 -- discard
 WITH parked AS MATERIALIZED (
-    SELECT lane, id FROM app."Events_held" AS t WHERE t.state = 'error' AND t.id > $1::bigint AND (t.id = ANY ($2::bigint[]) OR t.message_id = ANY ($3::uuid[])) AND t.topic = $4::text AND t.message_key = $5::text AND t.created_at >= $6::timestamptz AND strpos(t.last_error, $7::text) > 0
+    SELECT lane, id, message_id FROM app."Events_held" AS t WHERE t.state = 'error' AND t.id > $1::bigint AND (t.id = ANY ($2::bigint[]) OR t.message_id = ANY ($3::uuid[])) AND t.topic = $4::text AND t.message_key = $5::text AND t.created_at >= $6::timestamptz AND strpos(t.last_error, $7::text) > 0
     ORDER BY id LIMIT $8::bigint FOR UPDATE)
-DELETE FROM app."Events_held" AS t USING parked AS p WHERE t.lane = p.lane AND t.id = p.id
+DELETE FROM app."Events_held" AS t USING parked AS p WHERE t.lane = p.lane AND t.id = p.id AND t.message_id = p.message_id
 RETURNING t.id;
 --   1: 3
 --   2: {1}

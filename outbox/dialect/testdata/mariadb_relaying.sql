@@ -152,94 +152,98 @@ GROUP BY t.lane, held_key, held_topic ORDER BY NULL;
 
 -- settle: done
 SELECT lane FROM `app`.`Events_lane_locks` FORCE INDEX (PRIMARY) WHERE lane IN (1) ORDER BY lane LOCK IN SHARE MODE;
-SELECT 'lane', lane, fence FROM `app`.`Events_lanes` FORCE INDEX (PRIMARY) WHERE lane IN (1) AND (lane, fence) IN ((1,7));
+SELECT 'lane', lane, fence FROM `app`.`Events_lanes` FORCE INDEX (PRIMARY) WHERE lane IN (1) AND (lane, fence) IN ((1,7)) AND owner = ?;
+--   1: r
 REPLACE INTO `app`.`Events_done` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
 SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, 1, 0, t.available_at, t.last_error, utc_timestamp(6), ?, ?
 FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
-WHERE (t.lane = 1 AND t.id IN (5)) FOR UPDATE;
+WHERE (t.lane = 1 AND t.id IN (5) AND t.message_id COLLATE ascii_bin IN ('0197a3b4-0000-7abc-8def-000000000005')) FOR UPDATE;
 --   1: 0/5
 --   2: r
-DELETE t FROM (SELECT 1 AS lane,5 AS id) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id;
+DELETE t FROM (SELECT 1 AS lane,5 AS id) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id COLLATE ascii_bin IN ('0197a3b4-0000-7abc-8def-000000000005');
 
 -- settle: done, with receipts of their own
 SELECT lane FROM `app`.`Events_lane_locks` FORCE INDEX (PRIMARY) WHERE lane IN (1) ORDER BY lane LOCK IN SHARE MODE;
-SELECT 'lane', lane, fence FROM `app`.`Events_lanes` FORCE INDEX (PRIMARY) WHERE lane IN (1) AND (lane, fence) IN ((1,7));
+SELECT 'lane', lane, fence FROM `app`.`Events_lanes` FORCE INDEX (PRIMARY) WHERE lane IN (1) AND (lane, fence) IN ((1,7)) AND owner = ?;
+--   1: r
 REPLACE INTO `app`.`Events_done` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
 SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, 1, 0, t.available_at, t.last_error, utc_timestamp(6), coalesce(nullif(g.receipt, ''), NULL), ?
-FROM (SELECT 1 AS lane,5 AS id,CAST(? AS CHAR(3) CHARACTER SET utf8mb4) COLLATE utf8mb4_bin AS receipt UNION ALL VALUES (1,6,?)) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id
+FROM (SELECT 1 AS lane,5 AS id,CAST(? AS CHAR(3) CHARACTER SET utf8mb4) COLLATE utf8mb4_bin AS receipt UNION ALL VALUES (1,6,?)) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id COLLATE ascii_bin IN ('0197a3b4-0000-7abc-8def-000000000005','0197a3b4-0000-7abc-8def-000000000006')
 WHERE TRUE FOR UPDATE;
 --   1: r
 --   2: 0/5
 --   3: 0/6
-DELETE t FROM (SELECT 1 AS lane,5 AS id UNION ALL VALUES (1,6)) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id;
+DELETE t FROM (SELECT 1 AS lane,5 AS id UNION ALL VALUES (1,6)) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id COLLATE ascii_bin IN ('0197a3b4-0000-7abc-8def-000000000005','0197a3b4-0000-7abc-8def-000000000006');
 
 -- settle: done, not kept
 SELECT lane FROM `app`.`Events_lane_locks` FORCE INDEX (PRIMARY) WHERE lane IN (1) ORDER BY lane LOCK IN SHARE MODE;
-SELECT 'lane', lane, fence FROM `app`.`Events_lanes` FORCE INDEX (PRIMARY) WHERE lane IN (1) AND (lane, fence) IN ((1,7));
-DELETE t FROM (SELECT 1 AS lane,5 AS id) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id;
+SELECT 'lane', lane, fence FROM `app`.`Events_lanes` FORCE INDEX (PRIMARY) WHERE lane IN (1) AND (lane, fence) IN ((1,7)) AND owner = ?;
+--   1: r
+DELETE t FROM (SELECT 1 AS lane,5 AS id) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id COLLATE ascii_bin IN ('0197a3b4-0000-7abc-8def-000000000005');
 
 -- settle: everything
 SELECT lane FROM `app`.`Events_lane_locks` FORCE INDEX (PRIMARY) WHERE lane IN (1,2) ORDER BY lane LOCK IN SHARE MODE;
-SELECT 'lane', lane, fence FROM `app`.`Events_lanes` FORCE INDEX (PRIMARY) WHERE lane IN (1,2) AND (lane, fence) IN ((1,7),(2,8));
+SELECT 'lane', lane, fence FROM `app`.`Events_lanes` FORCE INDEX (PRIMARY) WHERE lane IN (1,2) AND (lane, fence) IN ((1,7),(2,8)) AND owner = ?;
+--   1: r
 REPLACE INTO `app`.`Events_done` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
 SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, 1, 0, t.available_at, t.last_error, utc_timestamp(6), ?, ?
 FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
-WHERE (t.lane = 1 AND t.id IN (5)) FOR UPDATE;
+WHERE (t.lane = 1 AND t.id IN (5) AND t.message_id COLLATE ascii_bin IN ('0197a3b4-0000-7abc-8def-000000000005')) FOR UPDATE;
 --   1: 0/5
 --   2: r
-DELETE t FROM (SELECT 1 AS lane,5 AS id) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id;
+DELETE t FROM (SELECT 1 AS lane,5 AS id) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id COLLATE ascii_bin IN ('0197a3b4-0000-7abc-8def-000000000005');
 REPLACE INTO `app`.`Events_done` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
 SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, 0, 0, t.available_at, t.last_error, utc_timestamp(6), NULL, ?
 FROM `app`.`Events_held` AS t FORCE INDEX (PRIMARY)
-WHERE (t.lane = 2 AND t.id IN (8)) AND t.state <> 'error' FOR UPDATE;
+WHERE (t.lane = 2 AND t.id IN (8) AND t.message_id COLLATE ascii_bin IN ('0197a3b4-0000-7abc-8def-000000000008')) AND t.state <> 'error' FOR UPDATE;
 --   1: r
-DELETE t FROM (SELECT 2 AS lane,8 AS id) AS g STRAIGHT_JOIN `app`.`Events_held` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id WHERE t.state <> 'error';
+DELETE t FROM (SELECT 2 AS lane,8 AS id) AS g STRAIGHT_JOIN `app`.`Events_held` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id COLLATE ascii_bin IN ('0197a3b4-0000-7abc-8def-000000000008') WHERE t.state <> 'error';
 INSERT INTO `app`.`Events_held` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, state)
 SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, 2, 0, utc_timestamp(6) + INTERVAL 1000000 MICROSECOND, ?, ?
 FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
-WHERE (t.lane = 1 AND t.id IN (6)) FOR UPDATE;
+WHERE (t.lane = 1 AND t.id IN (6) AND t.message_id COLLATE ascii_bin IN ('0197a3b4-0000-7abc-8def-000000000006')) FOR UPDATE;
 --   1: it's "broken"
 --   2: retry
-DELETE t FROM (SELECT 1 AS lane,6 AS id) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id;
-UPDATE (SELECT 2 AS lane,7 AS id) AS g STRAIGHT_JOIN `app`.`Events_held` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id SET t.state = ?, t.attempts = 0, t.crashes = 0, t.changes = t.changes + 1, t.available_at = t.available_at, t.last_error = t.last_error
+DELETE t FROM (SELECT 1 AS lane,6 AS id) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id COLLATE ascii_bin IN ('0197a3b4-0000-7abc-8def-000000000006');
+UPDATE (SELECT 2 AS lane,7 AS id) AS g STRAIGHT_JOIN `app`.`Events_held` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id COLLATE ascii_bin IN ('0197a3b4-0000-7abc-8def-000000000007') SET t.state = ?, t.attempts = 0, t.crashes = 0, t.changes = t.changes + 1, t.available_at = t.available_at, t.last_error = t.last_error
 WHERE t.state <> 'error';
 --   1: error
 
 -- settle by rows
 SELECT 'fenced', coalesce(sum(NOT (t.claim_token <=> ?)), 0), 0 FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
-WHERE (t.lane = 2 AND t.id IN (9,10)) FOR UPDATE;
+WHERE (t.lane = 2 AND t.id IN (9,10) AND t.message_id COLLATE ascii_bin IN ('0197a3b4-0000-7abc-8def-000000000009','0197a3b4-0000-7abc-8def-000000000010')) FOR UPDATE;
 --   1: t
 REPLACE INTO `app`.`Events_done` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
 SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, 0, 0, t.available_at, t.last_error, utc_timestamp(6), NULL, ?
 FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
-WHERE (t.lane = 2 AND t.id IN (10)) AND t.claim_token = ? FOR UPDATE;
+WHERE (t.lane = 2 AND t.id IN (10) AND t.message_id COLLATE ascii_bin IN ('0197a3b4-0000-7abc-8def-000000000010')) AND t.claim_token = ? FOR UPDATE;
 --   1: r
 --   2: t
-DELETE t FROM (SELECT 2 AS lane,10 AS id) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id WHERE t.claim_token = ?;
+DELETE t FROM (SELECT 2 AS lane,10 AS id) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id COLLATE ascii_bin IN ('0197a3b4-0000-7abc-8def-000000000010') WHERE t.claim_token = ?;
 --   1: t
-UPDATE (SELECT 2 AS lane,9 AS id) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id SET t.claimed_by = NULL, t.claim_token = NULL, t.claimed_until = NULL, t.attempts = 0, t.crashes = 0, t.last_error = t.last_error
+UPDATE (SELECT 2 AS lane,9 AS id) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id COLLATE ascii_bin IN ('0197a3b4-0000-7abc-8def-000000000009') SET t.claimed_by = NULL, t.claim_token = NULL, t.claimed_until = NULL, t.attempts = 0, t.crashes = 0, t.last_error = t.last_error
 WHERE t.claim_token = ?;
 --   1: t
 
 -- settle by rows, not kept
 SELECT 'fenced', coalesce(sum(NOT (t.claim_token <=> ?)), 0), 0 FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
-WHERE (t.lane = 2 AND t.id IN (10,11)) FOR UPDATE;
+WHERE (t.lane = 2 AND t.id IN (10,11) AND t.message_id COLLATE ascii_bin IN ('0197a3b4-0000-7abc-8def-000000000010','0197a3b4-0000-7abc-8def-000000000011')) FOR UPDATE;
 --   1: t
-DELETE t FROM (SELECT 2 AS lane,10 AS id) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id WHERE t.claim_token = ?;
+DELETE t FROM (SELECT 2 AS lane,10 AS id) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id COLLATE ascii_bin IN ('0197a3b4-0000-7abc-8def-000000000010') WHERE t.claim_token = ?;
 --   1: t
 INSERT INTO `app`.`Events_held` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, state)
 SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, 1, 0, utc_timestamp(6) + INTERVAL 1000000 MICROSECOND, ?, ?
 FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
-WHERE (t.lane = 2 AND t.id IN (11)) AND t.claim_token = ? FOR UPDATE;
+WHERE (t.lane = 2 AND t.id IN (11) AND t.message_id COLLATE ascii_bin IN ('0197a3b4-0000-7abc-8def-000000000011')) AND t.claim_token = ? FOR UPDATE;
 --   1: refused
 --   2: retry
 --   3: t
-DELETE t FROM (SELECT 2 AS lane,11 AS id) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id WHERE t.claim_token = ?;
+DELETE t FROM (SELECT 2 AS lane,11 AS id) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id COLLATE ascii_bin IN ('0197a3b4-0000-7abc-8def-000000000011') WHERE t.claim_token = ?;
 --   1: t
 
 -- purge
 SELECT id FROM `app`.`Events_done` FORCE INDEX (done_finished) WHERE finished_at < utc_timestamp(6) + INTERVAL -86400000000 MICROSECOND ORDER BY finished_at LIMIT 100 FOR UPDATE SKIP LOCKED;
-DELETE t FROM (SELECT 0 AS lane,1 AS id UNION ALL VALUES (0,2)) AS g STRAIGHT_JOIN `app`.`Events_done` AS t FORCE INDEX (PRIMARY) ON t.id = g.id;
+DELETE t FROM (SELECT 0 AS lane,1 AS id UNION ALL VALUES (0,2)) AS g STRAIGHT_JOIN `app`.`Events_done` AS t FORCE INDEX (PRIMARY) ON t.id = g.id WHERE t.finished_at < utc_timestamp(6) + INTERVAL -86400000000 MICROSECOND;
 
 -- claim the oldest
 SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR), (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0)
@@ -278,11 +282,14 @@ SELECT id FROM `app`.`Events` FORCE INDEX (claim_id) WHERE (SELECT value FROM `a
 UPDATE `app`.`Events` FORCE INDEX (id) SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL, crashes = crashes + 1 WHERE id IN (1,2) AND claimed_until < utc_timestamp(6);
 
 -- bring back
-SELECT id * 64 + lane FROM `app`.`Events_held` FORCE INDEX (held_due) WHERE (SELECT value FROM `app`.`Events_settings` WHERE name = 'claim' LOCK IN SHARE MODE) = 'rows' AND due_at <= utc_timestamp(6) ORDER BY due_at, id LIMIT 10 FOR UPDATE SKIP LOCKED;
+SELECT t.id * 64 + t.lane FROM `app`.`Events_held` AS t FORCE INDEX (held_due)
+WHERE (SELECT value FROM `app`.`Events_settings` WHERE name = 'claim' LOCK IN SHARE MODE) = 'rows' AND t.due_at <= utc_timestamp(6) AND (SELECT COUNT(*) FROM `app`.`Events_held` o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id < t.message_id AND o.due_at <= utc_timestamp(6)) = 0 AND (SELECT COUNT(*) FROM `app`.`Events` h WHERE h.lane = t.lane AND h.id = t.id) = 0
+ORDER BY t.due_at, t.id LIMIT 10 FOR UPDATE SKIP LOCKED;
 INSERT INTO `app`.`Events` (id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, last_error, created_at)
-SELECT t.id, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.attempts, t.crashes, t.available_at, t.last_error, t.created_at FROM `app`.`Events_held` AS t FORCE INDEX (PRIMARY) WHERE (t.lane = 1 AND t.id IN (0)
-    OR t.lane = 2 AND t.id IN (0)) FOR UPDATE;
-DELETE t FROM (SELECT 1 AS lane,0 AS id UNION ALL VALUES (2,0)) AS g STRAIGHT_JOIN `app`.`Events_held` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id;
+SELECT t.id, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.attempts, t.crashes, t.available_at, t.last_error, t.created_at FROM `app`.`Events_held` AS t FORCE INDEX (PRIMARY) WHERE ((t.lane = 1 AND t.id IN (0))
+    OR (t.lane = 2 AND t.id IN (0))) AND (SELECT value FROM `app`.`Events_settings` WHERE name = 'claim' LOCK IN SHARE MODE) = 'rows' AND t.due_at <= utc_timestamp(6) AND (SELECT COUNT(*) FROM `app`.`Events_held` o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id < t.message_id AND o.due_at <= utc_timestamp(6)) = 0 FOR UPDATE;
+DELETE t FROM (SELECT 1 AS lane,0 AS id UNION ALL VALUES (2,0)) AS g STRAIGHT_JOIN `app`.`Events_held` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id
+STRAIGHT_JOIN `app`.`Events` AS h FORCE INDEX (PRIMARY) ON h.lane = t.lane AND h.id = t.id AND h.message_id = t.message_id;
 
 -- list
 (SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR),
@@ -367,7 +374,12 @@ SELECT t.id FROM `app`.`Events_held` AS t FORCE INDEX (held_id) WHERE t.state = 
 --   3: k
 --   4: 2026-01-31 00:00:00.000000
 --   5: refused
-UPDATE `app`.`Events_held` FORCE INDEX (held_id) SET state = 'scheduled', attempts = 0, crashes = 0, available_at = utc_timestamp(6) WHERE state = 'error' AND id IN (1,2);
+UPDATE `app`.`Events_held` AS t FORCE INDEX (held_id) SET t.state = 'scheduled', t.attempts = 0, t.crashes = 0, t.available_at = utc_timestamp(6) WHERE t.state = 'error' AND t.id IN (1,2) AND t.id > 3 AND (t.id IN (1) OR t.message_id IN (?)) AND CAST(t.topic AS BINARY) = ? AND CAST(t.message_key AS BINARY) = ? AND t.created_at >= ? AND locate(CAST(? AS BINARY), CAST(t.last_error AS BINARY)) > 0;
+--   1: 0197a3b4-0000-7abc-8def-0123456789ab
+--   2: t
+--   3: k
+--   4: 2026-01-31 00:00:00.000000
+--   5: refused
 
 -- discard
 SELECT t.id FROM `app`.`Events_held` AS t FORCE INDEX (held_id) WHERE t.state = 'error' AND t.id > 3 AND (t.id IN (1) OR t.message_id IN (?)) AND CAST(t.topic AS BINARY) = ? AND CAST(t.message_key AS BINARY) = ? AND t.created_at >= ? AND locate(CAST(? AS BINARY), CAST(t.last_error AS BINARY)) > 0 ORDER BY t.id LIMIT 10 FOR UPDATE;
@@ -376,7 +388,12 @@ SELECT t.id FROM `app`.`Events_held` AS t FORCE INDEX (held_id) WHERE t.state = 
 --   3: k
 --   4: 2026-01-31 00:00:00.000000
 --   5: refused
-DELETE t FROM (SELECT 0 AS lane,1 AS id UNION ALL VALUES (0,2)) AS g STRAIGHT_JOIN `app`.`Events_held` AS t FORCE INDEX (held_id) ON t.state = 'error' AND t.id = g.id;
+DELETE t FROM (SELECT 0 AS lane,1 AS id UNION ALL VALUES (0,2)) AS g STRAIGHT_JOIN `app`.`Events_held` AS t FORCE INDEX (held_id) ON t.id = g.id WHERE t.state = 'error' AND t.id > 3 AND (t.id IN (1) OR t.message_id IN (?)) AND CAST(t.topic AS BINARY) = ? AND CAST(t.message_key AS BINARY) = ? AND t.created_at >= ? AND locate(CAST(? AS BINARY), CAST(t.last_error AS BINARY)) > 0;
+--   1: 0197a3b4-0000-7abc-8def-0123456789ab
+--   2: t
+--   3: k
+--   4: 2026-01-31 00:00:00.000000
+--   5: refused
 
 -- counts
 SELECT state, count(*) FROM (

@@ -278,138 +278,154 @@ WHERE ($3::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0)
 --   3: true
 
 -- settle: done
-WITH held AS MATERIALIZED (SELECT l.lane, l.fence FROM app."Events_lanes" AS l JOIN (SELECT DISTINCT lane, fence FROM unnest($1::smallint[], $2::bigint[]) AS u (lane, fence)) AS s ON l.lane = s.lane AND l.fence = s.fence ORDER BY l.lane FOR KEY SHARE OF l),
-given AS MATERIALIZED (SELECT lane, ids::bigint[] AS ids FROM unnest($3::smallint[], $4::bigint[], $5::text[]) AS l (lane, fence, ids) JOIN held USING (lane, fence)),
+WITH held AS MATERIALIZED (SELECT l.lane, l.fence FROM app."Events_lanes" AS l JOIN (SELECT DISTINCT lane, fence FROM unnest($1::smallint[], $2::bigint[]) AS u (lane, fence)) AS s ON l.lane = s.lane AND l.fence = s.fence AND l.owner = $3::text ORDER BY l.lane FOR KEY SHARE OF l),
+given AS MATERIALIZED (SELECT lane, ids::bigint[] AS ids, before FROM unnest($4::smallint[], $5::bigint[], $6::text[], $7::integer[]) AS l (lane, fence, ids, before) JOIN held USING (lane, fence)),
 hot AS (DELETE FROM app."Events" AS t WHERE t.ctid = ANY (ARRAY(
     SELECT x.place FROM given AS g CROSS JOIN LATERAL (SELECT h.ctid AS place FROM app."Events" AS h
-    WHERE h.lane = g.lane AND h.id BETWEEN g.ids[1] AND g.ids[cardinality(g.ids)] AND h.id + 0 = ANY (g.ids) OFFSET 0) AS x))
+    WHERE h.lane = g.lane AND h.id BETWEEN g.ids[1] AND g.ids[cardinality(g.ids)]
+        AND uuid_send(h.message_id) = substring($8::bytea FROM 16 * (g.before + array_position(g.ids, h.id)) - 15 FOR 16) OFFSET 0) AS x))
     RETURNING t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.available_at, t.last_error),
 done AS (INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
-    SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, g.attempts, g.crashes, t.available_at, COALESCE(NULLIF(g.error, ''), t.last_error), now(), NULLIF(g.receipt, ''), $6::text
-    FROM hot AS t CROSS JOIN (SELECT $7::integer AS attempts, $8::integer AS crashes, $9::text AS error, $10::text AS receipt) AS g)
+    SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, g.attempts, g.crashes, t.available_at, COALESCE(NULLIF(g.error, ''), t.last_error), now(), NULLIF(g.receipt, ''), $9::text
+    FROM hot AS t CROSS JOIN (SELECT $10::integer AS attempts, $11::integer AS crashes, $12::text AS error, $13::text AS receipt) AS g)
 SELECT 'changed', (SELECT count(*) FROM hot), 0::bigint
 UNION ALL SELECT 'xid', pg_current_xact_id()::text::bigint, 0
 UNION ALL SELECT 'lane', lane, fence FROM held
-WHERE ($11::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0);
+WHERE ($14::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0);
 --   1: {1}
 --   2: {7}
---   3: {1}
---   4: {7}
---   5: {"{5}"}
---   6: r
---   7: 1
---   8: 0
---   9: 
---   10: 0/5
---   11: true
+--   3: r
+--   4: {1}
+--   5: {7}
+--   6: {"{5}"}
+--   7: {0}
+--   8: [1 151 163 180 0 0 122 188 141 239 0 0 0 0 0 5]
+--   9: r
+--   10: 1
+--   11: 0
+--   12: 
+--   13: 0/5
+--   14: true
 
 -- settle: done, with receipts of their own
-WITH held AS MATERIALIZED (SELECT l.lane, l.fence FROM app."Events_lanes" AS l JOIN (SELECT DISTINCT lane, fence FROM unnest($1::smallint[], $2::bigint[]) AS u (lane, fence)) AS s ON l.lane = s.lane AND l.fence = s.fence ORDER BY l.lane FOR KEY SHARE OF l),
-given AS MATERIALIZED (SELECT lane, ids::bigint[] AS ids FROM unnest($3::smallint[], $4::bigint[], $5::text[]) AS l (lane, fence, ids) JOIN held USING (lane, fence)),
+WITH held AS MATERIALIZED (SELECT l.lane, l.fence FROM app."Events_lanes" AS l JOIN (SELECT DISTINCT lane, fence FROM unnest($1::smallint[], $2::bigint[]) AS u (lane, fence)) AS s ON l.lane = s.lane AND l.fence = s.fence AND l.owner = $3::text ORDER BY l.lane FOR KEY SHARE OF l),
+given AS MATERIALIZED (SELECT lane, ids::bigint[] AS ids, before FROM unnest($4::smallint[], $5::bigint[], $6::text[], $7::integer[]) AS l (lane, fence, ids, before) JOIN held USING (lane, fence)),
 hot AS (DELETE FROM app."Events" AS t WHERE t.ctid = ANY (ARRAY(
     SELECT x.place FROM given AS g CROSS JOIN LATERAL (SELECT h.ctid AS place FROM app."Events" AS h
-    WHERE h.lane = g.lane AND h.id BETWEEN g.ids[1] AND g.ids[cardinality(g.ids)] AND h.id + 0 = ANY (g.ids) OFFSET 0) AS x))
+    WHERE h.lane = g.lane AND h.id BETWEEN g.ids[1] AND g.ids[cardinality(g.ids)]
+        AND uuid_send(h.message_id) = substring($8::bytea FROM 16 * (g.before + array_position(g.ids, h.id)) - 15 FOR 16) OFFSET 0) AS x))
     RETURNING t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.available_at, t.last_error),
 done AS (INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
-    SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, g.attempts, g.crashes, t.available_at, COALESCE(NULLIF(g.error, ''), t.last_error), now(), NULLIF(g.receipt, ''), $6::text
-    FROM hot AS t JOIN (SELECT $7::integer AS attempts, $8::integer AS crashes, $9::text AS error, receipt, id FROM unnest($10::text[], $11::bigint[]) AS u (receipt, id)) AS g USING (id))
+    SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, g.attempts, g.crashes, t.available_at, COALESCE(NULLIF(g.error, ''), t.last_error), now(), NULLIF(g.receipt, ''), $9::text
+    FROM hot AS t JOIN (SELECT $10::integer AS attempts, $11::integer AS crashes, $12::text AS error, receipt, id, message_id FROM unnest($13::text[], $14::bigint[], $15::uuid[]) AS u (receipt, id, message_id)) AS g USING (id, message_id))
 SELECT 'changed', (SELECT count(*) FROM hot), 0::bigint
 UNION ALL SELECT 'xid', pg_current_xact_id()::text::bigint, 0
 UNION ALL SELECT 'lane', lane, fence FROM held
-WHERE ($12::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0);
+WHERE ($16::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0);
 --   1: {1}
 --   2: {7}
---   3: {1}
---   4: {7}
---   5: {"{5,6}"}
---   6: r
---   7: 1
---   8: 0
---   9: 
---   10: {"0/5","0/6"}
---   11: {5,6}
---   12: true
+--   3: r
+--   4: {1}
+--   5: {7}
+--   6: {"{5,6}"}
+--   7: {0}
+--   8: [1 151 163 180 0 0 122 188 141 239 0 0 0 0 0 5 1 151 163 180 0 0 122 188 141 239 0 0 0 0 0 6]
+--   9: r
+--   10: 1
+--   11: 0
+--   12: 
+--   13: {"0/5","0/6"}
+--   14: {5,6}
+--   15: {0197a3b4-0000-7abc-8def-000000000005,0197a3b4-0000-7abc-8def-000000000006}
+--   16: true
 
 -- settle: done, not kept
-WITH held AS MATERIALIZED (SELECT l.lane, l.fence FROM app."Events_lanes" AS l JOIN (SELECT DISTINCT lane, fence FROM unnest($1::smallint[], $2::bigint[]) AS u (lane, fence)) AS s ON l.lane = s.lane AND l.fence = s.fence ORDER BY l.lane FOR KEY SHARE OF l),
-given AS MATERIALIZED (SELECT lane, ids::bigint[] AS ids FROM unnest($3::smallint[], $4::bigint[], $5::text[]) AS l (lane, fence, ids) JOIN held USING (lane, fence)),
+WITH held AS MATERIALIZED (SELECT l.lane, l.fence FROM app."Events_lanes" AS l JOIN (SELECT DISTINCT lane, fence FROM unnest($1::smallint[], $2::bigint[]) AS u (lane, fence)) AS s ON l.lane = s.lane AND l.fence = s.fence AND l.owner = $3::text ORDER BY l.lane FOR KEY SHARE OF l),
+given AS MATERIALIZED (SELECT lane, ids::bigint[] AS ids, before FROM unnest($4::smallint[], $5::bigint[], $6::text[], $7::integer[]) AS l (lane, fence, ids, before) JOIN held USING (lane, fence)),
 hot AS (DELETE FROM app."Events" AS t WHERE t.ctid = ANY (ARRAY(
     SELECT x.place FROM given AS g CROSS JOIN LATERAL (SELECT h.ctid AS place FROM app."Events" AS h
-    WHERE h.lane = g.lane AND h.id BETWEEN g.ids[1] AND g.ids[cardinality(g.ids)] AND h.id + 0 = ANY (g.ids) OFFSET 0) AS x))
+    WHERE h.lane = g.lane AND h.id BETWEEN g.ids[1] AND g.ids[cardinality(g.ids)]
+        AND uuid_send(h.message_id) = substring($8::bytea FROM 16 * (g.before + array_position(g.ids, h.id)) - 15 FOR 16) OFFSET 0) AS x))
     RETURNING t.id)
 SELECT 'changed', (SELECT count(*) FROM hot), 0::bigint
 UNION ALL SELECT 'xid', pg_current_xact_id()::text::bigint, 0
 UNION ALL SELECT 'lane', lane, fence FROM held
-WHERE ($6::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0);
+WHERE ($9::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0);
 --   1: {1}
 --   2: {7}
---   3: {1}
---   4: {7}
---   5: {"{5}"}
---   6: true
+--   3: r
+--   4: {1}
+--   5: {7}
+--   6: {"{5}"}
+--   7: {0}
+--   8: [1 151 163 180 0 0 122 188 141 239 0 0 0 0 0 5]
+--   9: true
 
 -- settle: everything
-WITH held AS MATERIALIZED (SELECT l.lane, l.fence FROM app."Events_lanes" AS l JOIN (SELECT DISTINCT lane, fence FROM unnest($1::smallint[], $2::bigint[]) AS u (lane, fence)) AS s ON l.lane = s.lane AND l.fence = s.fence ORDER BY l.lane FOR KEY SHARE OF l),
-given AS MATERIALIZED (SELECT id, lane, fence, state, held, attempts, $9::integer AS crashes, delay, error, receipt FROM unnest($3::bigint[], $4::smallint[], $5::bigint[], $6::text[], $7::boolean[], $8::integer[], $10::bigint[], $11::text[], $12::text[]) AS u (id, lane, fence, state, held, attempts, delay, error, receipt) JOIN held USING (lane, fence)),
-hot AS (DELETE FROM app."Events" AS t USING (SELECT g.*, x.place FROM given AS g CROSS JOIN LATERAL (SELECT h.ctid AS place FROM app."Events" AS h WHERE h.lane = g.lane AND h.id = g.id LIMIT 1) AS x) AS g WHERE t.ctid = g.place AND NOT g.held AND g.state <> 'pending'
+WITH held AS MATERIALIZED (SELECT l.lane, l.fence FROM app."Events_lanes" AS l JOIN (SELECT DISTINCT lane, fence FROM unnest($1::smallint[], $2::bigint[]) AS u (lane, fence)) AS s ON l.lane = s.lane AND l.fence = s.fence AND l.owner = $3::text ORDER BY l.lane FOR KEY SHARE OF l),
+given AS MATERIALIZED (SELECT id, lane, message_id, fence, state, held, attempts, $11::integer AS crashes, delay, error, receipt FROM unnest($4::bigint[], $5::smallint[], $6::uuid[], $7::bigint[], $8::text[], $9::boolean[], $10::integer[], $12::bigint[], $13::text[], $14::text[]) AS u (id, lane, message_id, fence, state, held, attempts, delay, error, receipt) JOIN held USING (lane, fence)),
+hot AS (DELETE FROM app."Events" AS t USING (SELECT g.*, x.place FROM given AS g CROSS JOIN LATERAL (SELECT h.ctid AS place FROM app."Events" AS h WHERE h.lane = g.lane AND h.id = g.id AND h.message_id = g.message_id LIMIT 1) AS x) AS g WHERE t.ctid = g.place AND NOT g.held AND g.state <> 'pending'
     RETURNING t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, g.attempts, g.crashes, CASE WHEN g.state = 'retry' THEN now() + g.delay * interval '1 microsecond' ELSE t.available_at END AS available_at, COALESCE(NULLIF(g.error, ''), t.last_error) AS last_error, g.state, g.receipt),
-back AS (DELETE FROM app."Events_held" AS t USING (SELECT g.*, x.place FROM given AS g CROSS JOIN LATERAL (SELECT h.ctid AS place FROM app."Events_held" AS h WHERE h.lane = g.lane AND h.id = g.id LIMIT 1) AS x) AS g WHERE t.ctid = g.place AND g.held AND g.state = 'done' AND t.state <> 'error'
+back AS (DELETE FROM app."Events_held" AS t USING (SELECT g.*, x.place FROM given AS g CROSS JOIN LATERAL (SELECT h.ctid AS place FROM app."Events_held" AS h WHERE h.lane = g.lane AND h.id = g.id AND h.message_id = g.message_id LIMIT 1) AS x) AS g WHERE t.ctid = g.place AND g.held AND g.state = 'done' AND t.state <> 'error'
     RETURNING t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, g.attempts, g.crashes, CASE WHEN g.state = 'retry' THEN now() + g.delay * interval '1 microsecond' ELSE t.available_at END AS available_at, COALESCE(NULLIF(g.error, ''), t.last_error) AS last_error, g.state, g.receipt),
 done AS (INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
-    SELECT id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, now(), NULLIF(receipt, ''), $13::text FROM (SELECT * FROM hot WHERE state = 'done' UNION ALL SELECT * FROM back) AS d),
+    SELECT id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, now(), NULLIF(receipt, ''), $15::text FROM (SELECT * FROM hot WHERE state = 'done' UNION ALL SELECT * FROM back) AS d),
 moved AS (INSERT INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, state)
     SELECT id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, state FROM hot WHERE state <> 'done'),
 stayed AS (UPDATE app."Events_held" AS t SET state = g.state, attempts = g.attempts, crashes = g.crashes, available_at = CASE WHEN g.state = 'retry' THEN now() + g.delay * interval '1 microsecond' ELSE t.available_at END, last_error = COALESCE(NULLIF(g.error, ''), t.last_error)
-    FROM (SELECT g.*, x.place FROM given AS g CROSS JOIN LATERAL (SELECT h.ctid AS place FROM app."Events_held" AS h WHERE h.lane = g.lane AND h.id = g.id LIMIT 1) AS x) AS g WHERE t.ctid = g.place AND g.held AND g.state <> 'done' AND t.state <> 'error' RETURNING t.id)
+    FROM (SELECT g.*, x.place FROM given AS g CROSS JOIN LATERAL (SELECT h.ctid AS place FROM app."Events_held" AS h WHERE h.lane = g.lane AND h.id = g.id AND h.message_id = g.message_id LIMIT 1) AS x) AS g WHERE t.ctid = g.place AND g.held AND g.state <> 'done' AND t.state <> 'error' RETURNING t.id)
 SELECT 'changed', (SELECT count(*) FROM hot) + (SELECT count(*) FROM back) + (SELECT count(*) FROM stayed), 0::bigint
 UNION ALL SELECT 'xid', pg_current_xact_id()::text::bigint, 0
 UNION ALL SELECT 'lane', lane, fence FROM held
-WHERE ($14::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0);
+WHERE ($16::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0);
 --   1: {1,2}
 --   2: {7,8}
---   3: {5,6,7,8}
---   4: {1,1,2,2}
---   5: {7,7,8,8}
---   6: {"done","retry","error","done"}
---   7: {false,false,true,true}
---   8: {1,2,0,0}
---   9: 0
---   10: {0,1000000,0,0}
---   11: {"","it's \"broken\"","",""}
---   12: {"0/5","","",""}
---   13: r
---   14: true
+--   3: r
+--   4: {5,6,7,8}
+--   5: {1,1,2,2}
+--   6: {0197a3b4-0000-7abc-8def-000000000005,0197a3b4-0000-7abc-8def-000000000006,0197a3b4-0000-7abc-8def-0
+--   7: {7,7,8,8}
+--   8: {"done","retry","error","done"}
+--   9: {false,false,true,true}
+--   10: {1,2,0,0}
+--   11: 0
+--   12: {0,1000000,0,0}
+--   13: {"","it's \"broken\"","",""}
+--   14: {"0/5","","",""}
+--   15: r
+--   16: true
 
 -- settle by rows
-WITH given AS MATERIALIZED (SELECT id, lane, $3::text AS token, state, $5::boolean AS held, $6::integer AS attempts, $7::integer AS crashes, $8::bigint AS delay, $9::text AS error, $10::text AS receipt FROM unnest($1::bigint[], $2::smallint[], $4::text[]) AS u (id, lane, state)),
-found AS MATERIALIZED (SELECT g.*, x.* FROM given AS g CROSS JOIN LATERAL (SELECT h.ctid AS place, h.lane AS found_lane, h.id AS found_id, h.claim_token FROM app."Events" AS h WHERE h.lane = g.lane AND h.id = g.id LIMIT 1 FOR UPDATE) AS x),
+WITH given AS MATERIALIZED (SELECT id, lane, message_id, $4::text AS token, state, $6::boolean AS held, $7::integer AS attempts, $8::integer AS crashes, $9::bigint AS delay, $10::text AS error, $11::text AS receipt FROM unnest($1::bigint[], $2::smallint[], $3::uuid[], $5::text[]) AS u (id, lane, message_id, state)),
+found AS MATERIALIZED (SELECT g.*, x.* FROM given AS g CROSS JOIN LATERAL (SELECT h.ctid AS place, h.lane AS found_lane, h.id AS found_id, h.claim_token FROM app."Events" AS h WHERE h.lane = g.lane AND h.id = g.id AND h.message_id = g.message_id LIMIT 1 FOR UPDATE) AS x),
 claimed AS MATERIALIZED (SELECT * FROM found WHERE claim_token = token AND found_lane = lane AND found_id = id),
 hot AS (DELETE FROM app."Events" AS t USING claimed AS g WHERE t.ctid = g.place AND NOT g.held AND g.state <> 'pending'
     RETURNING t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, g.attempts, g.crashes, CASE WHEN g.state = 'retry' THEN now() + g.delay * interval '1 microsecond' ELSE t.available_at END AS available_at, COALESCE(NULLIF(g.error, ''), t.last_error) AS last_error, g.state, g.receipt),
 done AS (INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
-    SELECT id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, now(), NULLIF(receipt, ''), $11::text FROM (SELECT * FROM hot WHERE state = 'done') AS d),
+    SELECT id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, now(), NULLIF(receipt, ''), $12::text FROM (SELECT * FROM hot WHERE state = 'done') AS d),
 freed AS (UPDATE app."Events" AS t SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL, attempts = g.attempts, crashes = g.crashes, last_error = COALESCE(NULLIF(g.error, ''), t.last_error)
     FROM claimed AS g WHERE t.ctid = g.place AND g.state = 'pending' RETURNING t.id)
 SELECT 'changed', (SELECT count(*) FROM hot) + (SELECT count(*) FROM freed), 0::bigint
 UNION ALL SELECT 'xid', pg_current_xact_id()::text::bigint, 0
 UNION ALL SELECT 'fenced', (SELECT count(*) FROM found WHERE claim_token IS DISTINCT FROM token), 0
-WHERE ($12::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0);
+WHERE ($13::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0);
 --   1: {9,10}
 --   2: {2,2}
---   3: t
---   4: {"pending","done"}
---   5: false
---   6: 0
+--   3: {0197a3b4-0000-7abc-8def-000000000009,0197a3b4-0000-7abc-8def-000000000010}
+--   4: t
+--   5: {"pending","done"}
+--   6: false
 --   7: 0
 --   8: 0
---   9: 
+--   9: 0
 --   10: 
---   11: r
---   12: true
+--   11: 
+--   12: r
+--   13: true
 
 -- settle by rows, not kept
-WITH given AS MATERIALIZED (SELECT id, lane, $3::text AS token, state, $5::boolean AS held, attempts, $7::integer AS crashes, delay, error, $10::text AS receipt FROM unnest($1::bigint[], $2::smallint[], $4::text[], $6::integer[], $8::bigint[], $9::text[]) AS u (id, lane, state, attempts, delay, error)),
-found AS MATERIALIZED (SELECT g.*, x.* FROM given AS g CROSS JOIN LATERAL (SELECT h.ctid AS place, h.lane AS found_lane, h.id AS found_id, h.claim_token FROM app."Events" AS h WHERE h.lane = g.lane AND h.id = g.id LIMIT 1 FOR UPDATE) AS x),
+WITH given AS MATERIALIZED (SELECT id, lane, message_id, $4::text AS token, state, $6::boolean AS held, attempts, $8::integer AS crashes, delay, error, $11::text AS receipt FROM unnest($1::bigint[], $2::smallint[], $3::uuid[], $5::text[], $7::integer[], $9::bigint[], $10::text[]) AS u (id, lane, message_id, state, attempts, delay, error)),
+found AS MATERIALIZED (SELECT g.*, x.* FROM given AS g CROSS JOIN LATERAL (SELECT h.ctid AS place, h.lane AS found_lane, h.id AS found_id, h.claim_token FROM app."Events" AS h WHERE h.lane = g.lane AND h.id = g.id AND h.message_id = g.message_id LIMIT 1 FOR UPDATE) AS x),
 claimed AS MATERIALIZED (SELECT * FROM found WHERE claim_token = token AND found_lane = lane AND found_id = id),
 hot AS (DELETE FROM app."Events" AS t USING claimed AS g WHERE t.ctid = g.place AND NOT g.held AND g.state <> 'pending'
     RETURNING t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, g.attempts, g.crashes, CASE WHEN g.state = 'retry' THEN now() + g.delay * interval '1 microsecond' ELSE t.available_at END AS available_at, COALESCE(NULLIF(g.error, ''), t.last_error) AS last_error, g.state, g.receipt),
@@ -418,18 +434,19 @@ moved AS (INSERT INTO app."Events_held" (id, lane, message_id, topic, message_ke
 SELECT 'changed', (SELECT count(*) FROM hot), 0::bigint
 UNION ALL SELECT 'xid', pg_current_xact_id()::text::bigint, 0
 UNION ALL SELECT 'fenced', (SELECT count(*) FROM found WHERE claim_token IS DISTINCT FROM token), 0
-WHERE ($11::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0);
+WHERE ($12::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0);
 --   1: {10,11}
 --   2: {2,2}
---   3: t
---   4: {"done","retry"}
---   5: false
---   6: {0,1}
---   7: 0
---   8: {0,1000000}
---   9: {"","refused"}
---   10: 
---   11: true
+--   3: {0197a3b4-0000-7abc-8def-000000000010,0197a3b4-0000-7abc-8def-000000000011}
+--   4: t
+--   5: {"done","retry"}
+--   6: false
+--   7: {0,1}
+--   8: 0
+--   9: {0,1000000}
+--   10: {"","refused"}
+--   11: 
+--   12: true
 
 -- purge
 WITH old AS MATERIALIZED (
@@ -530,7 +547,7 @@ FROM ended AS g WHERE t.ctid = g.place AND g.id = g.same_id AND g.lane = g.same_
 WITH claim AS MATERIALIZED (
     SELECT value FROM app."Events_settings" WHERE name = 'claim' FOR SHARE),
 due AS MATERIALIZED (
-    SELECT ctid AS place, id, id + 0 AS same_id, lane, lane + 0 AS same_lane FROM app."Events_held" WHERE EXISTS (SELECT 1 FROM claim WHERE value = 'rows') AND state <> 'error' AND COALESCE(available_at, '0001-01-01 00:00:00+00') <= now() AND COALESCE(available_at, '0001-01-01 00:00:00+00') >= COALESCE((SELECT '-infinity'::timestamptz), COALESCE(NULL, ((SELECT now()::text) @@ ANY ('{x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x}'::text[]))::int) * interval '1 s' + now()) AND ($1::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0)
+    SELECT ctid AS place, id, id + 0 AS same_id, lane, lane + 0 AS same_lane FROM app."Events_held" AS t WHERE EXISTS (SELECT 1 FROM claim WHERE value = 'rows') AND state <> 'error' AND COALESCE(available_at, '0001-01-01 00:00:00+00') <= now() AND COALESCE(available_at, '0001-01-01 00:00:00+00') >= COALESCE((SELECT '-infinity'::timestamptz), COALESCE(NULL, ((SELECT now()::text) @@ ANY ('{x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x}'::text[]))::int) * interval '1 s' + now()) AND (SELECT COUNT(*) FROM app."Events" h WHERE h.lane = t.lane AND h.id = t.id) = 0 AND (SELECT COUNT(*) FROM app."Events_held" o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id < t.message_id AND o.state <> 'error' AND COALESCE(o.available_at, '0001-01-01 00:00:00+00') <= now()) = 0 AND ($1::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0)
     ORDER BY COALESCE(available_at, '0001-01-01 00:00:00+00'), id LIMIT $2::bigint FOR UPDATE SKIP LOCKED),
 back AS (DELETE FROM app."Events_held" AS t USING due AS g WHERE t.ctid = g.place AND g.id = g.same_id AND g.lane = g.same_lane
     RETURNING t.id, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.attempts, t.crashes, t.available_at, t.last_error, t.created_at)
@@ -568,10 +585,10 @@ ORDER BY t.id LIMIT $9::bigint;
 
 -- requeue
 WITH parked AS MATERIALIZED (
-    SELECT lane, id FROM app."Events_held" AS t WHERE t.state = 'error' AND t.id > $1::bigint AND (t.id = ANY ($2::bigint[]) OR t.message_id = ANY ($3::uuid[])) AND t.topic = $4::text AND t.message_key = $5::text AND t.created_at >= $6::timestamptz AND strpos(t.last_error, $7::text) > 0
+    SELECT lane, id, message_id FROM app."Events_held" AS t WHERE t.state = 'error' AND t.id > $1::bigint AND (t.id = ANY ($2::bigint[]) OR t.message_id = ANY ($3::uuid[])) AND t.topic = $4::text AND t.message_key = $5::text AND t.created_at >= $6::timestamptz AND strpos(t.last_error, $7::text) > 0
     ORDER BY id LIMIT $8::bigint FOR UPDATE)
 UPDATE app."Events_held" AS t SET state = 'scheduled', attempts = 0, crashes = 0, available_at = now()
-FROM parked AS p WHERE t.lane = p.lane AND t.id = p.id
+FROM parked AS p WHERE t.lane = p.lane AND t.id = p.id AND t.message_id = p.message_id
 RETURNING t.id;
 --   1: 3
 --   2: {1}
@@ -584,9 +601,9 @@ RETURNING t.id;
 
 -- discard
 WITH parked AS MATERIALIZED (
-    SELECT lane, id FROM app."Events_held" AS t WHERE t.state = 'error' AND t.id > $1::bigint AND (t.id = ANY ($2::bigint[]) OR t.message_id = ANY ($3::uuid[])) AND t.topic = $4::text AND t.message_key = $5::text AND t.created_at >= $6::timestamptz AND strpos(t.last_error, $7::text) > 0
+    SELECT lane, id, message_id FROM app."Events_held" AS t WHERE t.state = 'error' AND t.id > $1::bigint AND (t.id = ANY ($2::bigint[]) OR t.message_id = ANY ($3::uuid[])) AND t.topic = $4::text AND t.message_key = $5::text AND t.created_at >= $6::timestamptz AND strpos(t.last_error, $7::text) > 0
     ORDER BY id LIMIT $8::bigint FOR UPDATE)
-DELETE FROM app."Events_held" AS t USING parked AS p WHERE t.lane = p.lane AND t.id = p.id
+DELETE FROM app."Events_held" AS t USING parked AS p WHERE t.lane = p.lane AND t.id = p.id AND t.message_id = p.message_id
 RETURNING t.id;
 --   1: 3
 --   2: {1}

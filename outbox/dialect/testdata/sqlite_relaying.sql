@@ -218,119 +218,123 @@ GROUP BY t.lane, t.message_key, t.topic;
 
 -- settle: done
 DELETE FROM app."Events_lanes" WHERE lane < 0;
-SELECT 'lane', l.lane, l.fence FROM json_each(?) AS j CROSS JOIN app."Events_lanes" AS l ON l.lane = json_extract(j.value, '$[0]') AND l.fence = json_extract(j.value, '$[1]');
+SELECT 'lane', l.lane, l.fence FROM json_each(?) AS j CROSS JOIN app."Events_lanes" AS l ON l.lane = json_extract(j.value, '$[0]') AND l.fence = json_extract(j.value, '$[1]') AND l.owner = ?;
 --   1: [[1,7]]
+--   2: r
 INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
 SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, ?, ?, t.available_at, coalesce(nullif(?, ''), t.last_error), strftime('%Y-%m-%d %H:%M:%f', 'now'), nullif(?, ''), ?
-FROM app."Events" AS t NOT INDEXED WHERE t.id IN (SELECT value FROM json_each(?)) AND t.lane IN (1);
+FROM json_each(?) AS j CROSS JOIN app."Events" AS t NOT INDEXED ON t.id = j.key AND t.message_id = j.value AND t.lane IN (1);
 --   1: 1
 --   2: 0
 --   3: 
 --   4: 0/5
 --   5: r
---   6: [5]
-DELETE FROM app."Events" AS t NOT INDEXED WHERE t.id IN (SELECT value FROM json_each(?)) AND t.lane IN (1);
---   1: [5]
+--   6: {"5":"0197a3b4-0000-7abc-8def-000000000005"}
+DELETE FROM app."Events" WHERE id IN (SELECT t.id FROM json_each(?) AS j CROSS JOIN app."Events" AS t NOT INDEXED ON t.id = j.key AND t.message_id = j.value AND t.lane IN (1));
+--   1: {"5":"0197a3b4-0000-7abc-8def-000000000005"}
 
 -- settle: done, with receipts of their own
 DELETE FROM app."Events_lanes" WHERE lane < 0;
-SELECT 'lane', l.lane, l.fence FROM json_each(?) AS j CROSS JOIN app."Events_lanes" AS l ON l.lane = json_extract(j.value, '$[0]') AND l.fence = json_extract(j.value, '$[1]');
+SELECT 'lane', l.lane, l.fence FROM json_each(?) AS j CROSS JOIN app."Events_lanes" AS l ON l.lane = json_extract(j.value, '$[0]') AND l.fence = json_extract(j.value, '$[1]') AND l.owner = ?;
 --   1: [[1,7]]
+--   2: r
 INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
 SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, g.attempts, g.crashes, t.available_at, coalesce(nullif(g.error, ''), t.last_error), strftime('%Y-%m-%d %H:%M:%f', 'now'), nullif(g.receipt, ''), ?
-FROM (SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS state, json_extract(j.value, '$[3]') AS attempts, json_extract(j.value, '$[4]') AS crashes, json_extract(j.value, '$[5]') AS delay, json_extract(j.value, '$[6]') AS error, json_extract(j.value, '$[7]') AS receipt FROM json_each(?) AS j) AS g CROSS JOIN app."Events" AS t NOT INDEXED ON t.id = g.id AND t.lane = g.lane;
+FROM (SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS state, json_extract(j.value, '$[3]') AS attempts, json_extract(j.value, '$[4]') AS crashes, json_extract(j.value, '$[5]') AS delay, json_extract(j.value, '$[6]') AS error, json_extract(j.value, '$[7]') AS receipt, json_extract(j.value, '$[8]') AS message_id FROM json_each(?) AS j) AS g CROSS JOIN app."Events" AS t NOT INDEXED ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id;
 --   1: r
---   2: [[5,1,"done",1,0,"+0.000 seconds","","0/5"],[6,1,"done",1,0,"+0.000 seconds","","0/6"]]
-DELETE FROM app."Events" AS t NOT INDEXED WHERE t.id IN (SELECT value FROM json_each(?)) AND t.lane IN (1);
---   1: [5,6]
+--   2: [[5,1,"done",1,0,"+0.000 seconds","","0/5","0197a3b4-0000-7abc-8def-000000000005"],[6,1,"done",1,0,"
+DELETE FROM app."Events" WHERE id IN (SELECT t.id FROM json_each(?) AS j CROSS JOIN app."Events" AS t NOT INDEXED ON t.id = j.key AND t.message_id = j.value AND t.lane IN (1));
+--   1: {"5":"0197a3b4-0000-7abc-8def-000000000005","6":"0197a3b4-0000-7abc-8def-000000000006"}
 
 -- settle: done, not kept
 DELETE FROM app."Events_lanes" WHERE lane < 0;
-SELECT 'lane', l.lane, l.fence FROM json_each(?) AS j CROSS JOIN app."Events_lanes" AS l ON l.lane = json_extract(j.value, '$[0]') AND l.fence = json_extract(j.value, '$[1]');
+SELECT 'lane', l.lane, l.fence FROM json_each(?) AS j CROSS JOIN app."Events_lanes" AS l ON l.lane = json_extract(j.value, '$[0]') AND l.fence = json_extract(j.value, '$[1]') AND l.owner = ?;
 --   1: [[1,7]]
-DELETE FROM app."Events" AS t NOT INDEXED WHERE t.id IN (SELECT value FROM json_each(?)) AND t.lane IN (1);
---   1: [5]
+--   2: r
+DELETE FROM app."Events" WHERE id IN (SELECT t.id FROM json_each(?) AS j CROSS JOIN app."Events" AS t NOT INDEXED ON t.id = j.key AND t.message_id = j.value AND t.lane IN (1));
+--   1: {"5":"0197a3b4-0000-7abc-8def-000000000005"}
 
 -- settle: everything
 DELETE FROM app."Events_lanes" WHERE lane < 0;
-SELECT 'lane', l.lane, l.fence FROM json_each(?) AS j CROSS JOIN app."Events_lanes" AS l ON l.lane = json_extract(j.value, '$[0]') AND l.fence = json_extract(j.value, '$[1]');
+SELECT 'lane', l.lane, l.fence FROM json_each(?) AS j CROSS JOIN app."Events_lanes" AS l ON l.lane = json_extract(j.value, '$[0]') AND l.fence = json_extract(j.value, '$[1]') AND l.owner = ?;
 --   1: [[1,7],[2,8]]
+--   2: r
 INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
 SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, ?, ?, t.available_at, coalesce(nullif(?, ''), t.last_error), strftime('%Y-%m-%d %H:%M:%f', 'now'), nullif(?, ''), ?
-FROM app."Events" AS t NOT INDEXED WHERE t.id IN (SELECT value FROM json_each(?)) AND t.lane IN (1);
+FROM json_each(?) AS j CROSS JOIN app."Events" AS t NOT INDEXED ON t.id = j.key AND t.message_id = j.value AND t.lane IN (1);
 --   1: 1
 --   2: 0
 --   3: 
 --   4: 0/5
 --   5: r
---   6: [5]
-DELETE FROM app."Events" AS t NOT INDEXED WHERE t.id IN (SELECT value FROM json_each(?)) AND t.lane IN (1);
---   1: [5]
+--   6: {"5":"0197a3b4-0000-7abc-8def-000000000005"}
+DELETE FROM app."Events" WHERE id IN (SELECT t.id FROM json_each(?) AS j CROSS JOIN app."Events" AS t NOT INDEXED ON t.id = j.key AND t.message_id = j.value AND t.lane IN (1));
+--   1: {"5":"0197a3b4-0000-7abc-8def-000000000005"}
 INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
 SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, ?, ?, t.available_at, coalesce(nullif(?, ''), t.last_error), strftime('%Y-%m-%d %H:%M:%f', 'now'), nullif(?, ''), ?
-FROM app."Events_held" AS t NOT INDEXED WHERE t.id IN (SELECT value FROM json_each(?)) AND t.lane IN (2) AND t.state <> 'error';
+FROM json_each(?) AS j CROSS JOIN app."Events_held" AS t NOT INDEXED ON t.id = j.key AND t.message_id = j.value AND t.lane IN (2) AND t.state <> 'error';
 --   1: 0
 --   2: 0
 --   3: 
 --   4: 
 --   5: r
---   6: [8]
-DELETE FROM app."Events_held" AS t NOT INDEXED WHERE t.id IN (SELECT value FROM json_each(?)) AND t.lane IN (2) AND t.state <> 'error';
---   1: [8]
+--   6: {"8":"0197a3b4-0000-7abc-8def-000000000008"}
+DELETE FROM app."Events_held" WHERE (id, message_id) IN (SELECT t.id, t.message_id FROM json_each(?) AS j CROSS JOIN app."Events_held" AS t NOT INDEXED ON t.id = j.key AND t.message_id = j.value AND t.lane IN (2) AND t.state <> 'error');
+--   1: {"8":"0197a3b4-0000-7abc-8def-000000000008"}
 INSERT INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, state)
 SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, g.attempts, g.crashes, CASE WHEN g.state = 'retry' THEN strftime('%Y-%m-%d %H:%M:%f', 'now', g.delay) ELSE t.available_at END, coalesce(nullif(g.error, ''), t.last_error), g.state
-FROM (SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS state, json_extract(j.value, '$[3]') AS attempts, json_extract(j.value, '$[4]') AS crashes, json_extract(j.value, '$[5]') AS delay, json_extract(j.value, '$[6]') AS error, json_extract(j.value, '$[7]') AS receipt FROM json_each(?) AS j) AS g CROSS JOIN app."Events" AS t NOT INDEXED ON t.id = g.id AND t.lane = g.lane;
---   1: [[6,1,"retry",2,0,"+1.000 seconds","it's \"broken\"",""]]
-DELETE FROM app."Events" AS t NOT INDEXED WHERE t.id IN (SELECT value FROM json_each(?)) AND t.lane IN (1);
---   1: [6]
+FROM (SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS state, json_extract(j.value, '$[3]') AS attempts, json_extract(j.value, '$[4]') AS crashes, json_extract(j.value, '$[5]') AS delay, json_extract(j.value, '$[6]') AS error, json_extract(j.value, '$[7]') AS receipt, json_extract(j.value, '$[8]') AS message_id FROM json_each(?) AS j) AS g CROSS JOIN app."Events" AS t NOT INDEXED ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id;
+--   1: [[6,1,"retry",2,0,"+1.000 seconds","it's \"broken\"","","0197a3b4-0000-7abc-8def-000000000006"]]
+DELETE FROM app."Events" WHERE id IN (SELECT t.id FROM json_each(?) AS j CROSS JOIN app."Events" AS t NOT INDEXED ON t.id = j.key AND t.message_id = j.value AND t.lane IN (1));
+--   1: {"6":"0197a3b4-0000-7abc-8def-000000000006"}
 UPDATE app."Events_held" AS t NOT INDEXED
 SET state = g.state, attempts = g.attempts, crashes = g.crashes, available_at = CASE WHEN g.state = 'retry' THEN strftime('%Y-%m-%d %H:%M:%f', 'now', g.delay) ELSE t.available_at END, last_error = coalesce(nullif(g.error, ''), t.last_error)
-FROM (SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS state, json_extract(j.value, '$[3]') AS attempts, json_extract(j.value, '$[4]') AS crashes, json_extract(j.value, '$[5]') AS delay, json_extract(j.value, '$[6]') AS error, json_extract(j.value, '$[7]') AS receipt FROM json_each(?) AS j) AS g WHERE t.id = g.id AND t.lane = g.lane AND t.state <> 'error';
---   1: [[7,2,"error",0,0,"+0.000 seconds","",""]]
+FROM (SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS state, json_extract(j.value, '$[3]') AS attempts, json_extract(j.value, '$[4]') AS crashes, json_extract(j.value, '$[5]') AS delay, json_extract(j.value, '$[6]') AS error, json_extract(j.value, '$[7]') AS receipt, json_extract(j.value, '$[8]') AS message_id FROM json_each(?) AS j) AS g WHERE t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id AND t.state <> 'error';
+--   1: [[7,2,"error",0,0,"+0.000 seconds","","","0197a3b4-0000-7abc-8def-000000000007"]]
 
 -- settle by rows
 DELETE FROM app."Events_lanes" WHERE lane < 0;
-SELECT 'fenced', count(*), 0 FROM app."Events" AS t NOT INDEXED WHERE t.id IN (SELECT value FROM json_each(?)) AND t.lane IN (2) AND t.claim_token IS NOT ?;
---   1: [9,10]
+SELECT 'fenced', count(*), 0 FROM json_each(?) AS j CROSS JOIN app."Events" AS t NOT INDEXED ON t.id = j.key AND t.message_id = j.value AND t.lane IN (2) WHERE t.claim_token IS NOT ?;
+--   1: {"9":"0197a3b4-0000-7abc-8def-000000000009","10":"0197a3b4-0000-7abc-8def-000000000010"}
 --   2: t
 INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
 SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, ?, ?, t.available_at, coalesce(nullif(?, ''), t.last_error), strftime('%Y-%m-%d %H:%M:%f', 'now'), nullif(?, ''), ?
-FROM app."Events" AS t NOT INDEXED WHERE t.id IN (SELECT value FROM json_each(?)) AND t.lane IN (2) AND t.claim_token = ?;
+FROM json_each(?) AS j CROSS JOIN app."Events" AS t NOT INDEXED ON t.id = j.key AND t.message_id = j.value AND t.lane IN (2) AND t.claim_token = ?;
 --   1: 0
 --   2: 0
 --   3: 
 --   4: 
 --   5: r
---   6: [10]
+--   6: {"10":"0197a3b4-0000-7abc-8def-000000000010"}
 --   7: t
-DELETE FROM app."Events" AS t NOT INDEXED WHERE t.id IN (SELECT value FROM json_each(?)) AND t.lane IN (2) AND t.claim_token = ?;
---   1: [10]
+DELETE FROM app."Events" WHERE id IN (SELECT t.id FROM json_each(?) AS j CROSS JOIN app."Events" AS t NOT INDEXED ON t.id = j.key AND t.message_id = j.value AND t.lane IN (2) AND t.claim_token = ?);
+--   1: {"10":"0197a3b4-0000-7abc-8def-000000000010"}
 --   2: t
 UPDATE app."Events" AS t NOT INDEXED
 SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL, attempts = g.attempts, crashes = g.crashes, last_error = coalesce(nullif(g.error, ''), t.last_error)
-FROM (SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS state, json_extract(j.value, '$[3]') AS attempts, json_extract(j.value, '$[4]') AS crashes, json_extract(j.value, '$[5]') AS delay, json_extract(j.value, '$[6]') AS error, json_extract(j.value, '$[7]') AS receipt FROM json_each(?) AS j) AS g WHERE t.id = g.id AND t.lane = g.lane AND t.claim_token = ?;
---   1: [[9,2,"pending",0,0,"+0.000 seconds","",""]]
+FROM (SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS state, json_extract(j.value, '$[3]') AS attempts, json_extract(j.value, '$[4]') AS crashes, json_extract(j.value, '$[5]') AS delay, json_extract(j.value, '$[6]') AS error, json_extract(j.value, '$[7]') AS receipt, json_extract(j.value, '$[8]') AS message_id FROM json_each(?) AS j) AS g WHERE t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id AND t.claim_token = ?;
+--   1: [[9,2,"pending",0,0,"+0.000 seconds","","","0197a3b4-0000-7abc-8def-000000000009"]]
 --   2: t
 
 -- settle by rows, not kept
 DELETE FROM app."Events_lanes" WHERE lane < 0;
-SELECT 'fenced', count(*), 0 FROM app."Events" AS t NOT INDEXED WHERE t.id IN (SELECT value FROM json_each(?)) AND t.lane IN (2) AND t.claim_token IS NOT ?;
---   1: [10,11]
+SELECT 'fenced', count(*), 0 FROM json_each(?) AS j CROSS JOIN app."Events" AS t NOT INDEXED ON t.id = j.key AND t.message_id = j.value AND t.lane IN (2) WHERE t.claim_token IS NOT ?;
+--   1: {"10":"0197a3b4-0000-7abc-8def-000000000010","11":"0197a3b4-0000-7abc-8def-000000000011"}
 --   2: t
-DELETE FROM app."Events" AS t NOT INDEXED WHERE t.id IN (SELECT value FROM json_each(?)) AND t.lane IN (2) AND t.claim_token = ?;
---   1: [10]
+DELETE FROM app."Events" WHERE id IN (SELECT t.id FROM json_each(?) AS j CROSS JOIN app."Events" AS t NOT INDEXED ON t.id = j.key AND t.message_id = j.value AND t.lane IN (2) AND t.claim_token = ?);
+--   1: {"10":"0197a3b4-0000-7abc-8def-000000000010"}
 --   2: t
 INSERT INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, state)
 SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, g.attempts, g.crashes, CASE WHEN g.state = 'retry' THEN strftime('%Y-%m-%d %H:%M:%f', 'now', g.delay) ELSE t.available_at END, coalesce(nullif(g.error, ''), t.last_error), g.state
-FROM (SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS state, json_extract(j.value, '$[3]') AS attempts, json_extract(j.value, '$[4]') AS crashes, json_extract(j.value, '$[5]') AS delay, json_extract(j.value, '$[6]') AS error, json_extract(j.value, '$[7]') AS receipt FROM json_each(?) AS j) AS g CROSS JOIN app."Events" AS t NOT INDEXED ON t.id = g.id AND t.lane = g.lane AND t.claim_token = ?;
---   1: [[11,2,"retry",1,0,"+1.000 seconds","refused",""]]
+FROM (SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS state, json_extract(j.value, '$[3]') AS attempts, json_extract(j.value, '$[4]') AS crashes, json_extract(j.value, '$[5]') AS delay, json_extract(j.value, '$[6]') AS error, json_extract(j.value, '$[7]') AS receipt, json_extract(j.value, '$[8]') AS message_id FROM json_each(?) AS j) AS g CROSS JOIN app."Events" AS t NOT INDEXED ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id AND t.claim_token = ?;
+--   1: [[11,2,"retry",1,0,"+1.000 seconds","refused","","0197a3b4-0000-7abc-8def-000000000011"]]
 --   2: t
-DELETE FROM app."Events" AS t NOT INDEXED WHERE t.id IN (SELECT value FROM json_each(?)) AND t.lane IN (2) AND t.claim_token = ?;
---   1: [11]
+DELETE FROM app."Events" WHERE id IN (SELECT t.id FROM json_each(?) AS j CROSS JOIN app."Events" AS t NOT INDEXED ON t.id = j.key AND t.message_id = j.value AND t.lane IN (2) AND t.claim_token = ?);
+--   1: {"11":"0197a3b4-0000-7abc-8def-000000000011"}
 --   2: t
 
 -- purge
-DELETE FROM app."Events_done" WHERE id IN (SELECT id FROM app."Events_done" WHERE finished_at < strftime('%Y-%m-%d %H:%M:%f', 'now', ?) ORDER BY finished_at LIMIT ?);
+DELETE FROM app."Events_done" WHERE rowid IN (SELECT rowid FROM app."Events_done" WHERE finished_at < strftime('%Y-%m-%d %H:%M:%f', 'now', ?) ORDER BY finished_at LIMIT ?);
 --   1: -86400.000 seconds
 --   2: 100
 
@@ -387,12 +391,13 @@ WHERE id IN (SELECT id FROM app."Events" WHERE EXISTS (SELECT 1 FROM app."Events
 
 -- bring back
 INSERT INTO app."Events" (id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, last_error, created_at)
-SELECT t.id, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.attempts, t.crashes, t.available_at, t.last_error, t.created_at FROM app."Events_held" AS t WHERE EXISTS (SELECT 1 FROM app."Events_settings" WHERE name = 'claim' AND value = 'rows') AND t.state <> 'error' AND coalesce(t.available_at, '0001-01-01 00:00:00.000') <= strftime('%Y-%m-%d %H:%M:%f', 'now') ORDER BY coalesce(t.available_at, '0001-01-01 00:00:00.000'), t.id LIMIT ?;
+SELECT t.id, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.attempts, t.crashes, t.available_at, t.last_error, t.created_at FROM app."Events_held" AS t WHERE EXISTS (SELECT 1 FROM app."Events_settings" WHERE name = 'claim' AND value = 'rows') AND t.state <> 'error' AND coalesce(t.available_at, '0001-01-01 00:00:00.000') <= strftime('%Y-%m-%d %H:%M:%f', 'now')
+    AND (SELECT COUNT(*) FROM app."Events" h WHERE h.lane = t.lane AND h.id = t.id) = 0 AND (SELECT COUNT(*) FROM app."Events_held" o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id < t.message_id AND o.state <> 'error' AND coalesce(o.available_at, '0001-01-01 00:00:00.000') <= strftime('%Y-%m-%d %H:%M:%f', 'now')) = 0 ORDER BY coalesce(t.available_at, '0001-01-01 00:00:00.000'), t.id LIMIT ?;
 --   1: 10
 
 -- bring back
-DELETE FROM app."Events_held" WHERE id IN (
-    SELECT t.id FROM app."Events_held" AS t WHERE t.state <> 'error' AND coalesce(t.available_at, '0001-01-01 00:00:00.000') <= strftime('%Y-%m-%d %H:%M:%f', 'now') AND EXISTS (SELECT 1 FROM app."Events" AS h WHERE h.id = t.id) ORDER BY coalesce(t.available_at, '0001-01-01 00:00:00.000'), t.id LIMIT ?);
+DELETE FROM app."Events_held" WHERE (id, message_id) IN (
+    SELECT t.id, t.message_id FROM app."Events_held" AS t WHERE t.state <> 'error' AND coalesce(t.available_at, '0001-01-01 00:00:00.000') <= strftime('%Y-%m-%d %H:%M:%f', 'now') AND EXISTS (SELECT 1 FROM app."Events" AS h WHERE h.id = t.id AND h.message_id = t.message_id) ORDER BY coalesce(t.available_at, '0001-01-01 00:00:00.000'), t.id LIMIT ?);
 --   1: 10
 
 -- list
@@ -422,7 +427,7 @@ FROM app."Events_messages" AS t WHERE t.id > ? AND (t.id IN (SELECT value FROM j
 
 -- requeue
 UPDATE app."Events_held" SET state = 'scheduled', attempts = 0, crashes = 0, available_at = strftime('%Y-%m-%d %H:%M:%f', 'now')
-WHERE id IN (SELECT t.id FROM app."Events_held" AS t WHERE t.state = 'error' AND t.id > ? AND (t.id IN (SELECT value FROM json_each(?)) OR lower(t.message_id) IN (SELECT value FROM json_each(?))) AND t.topic = ? AND t.message_key = ? AND t.created_at >= ? AND instr(t.last_error, ?) > 0 ORDER BY t.id LIMIT ?) RETURNING id;
+WHERE (id, message_id) IN (SELECT t.id, t.message_id FROM app."Events_held" AS t WHERE t.state = 'error' AND t.id > ? AND (t.id IN (SELECT value FROM json_each(?)) OR lower(t.message_id) IN (SELECT value FROM json_each(?))) AND t.topic = ? AND t.message_key = ? AND t.created_at >= ? AND instr(t.last_error, ?) > 0 ORDER BY t.id LIMIT ?) RETURNING id;
 --   1: 3
 --   2: [1]
 --   3: ["0197a3b4-0000-7abc-8def-0123456789ab"]
@@ -433,7 +438,7 @@ WHERE id IN (SELECT t.id FROM app."Events_held" AS t WHERE t.state = 'error' AND
 --   8: 10
 
 -- discard
-DELETE FROM app."Events_held" WHERE id IN (SELECT t.id FROM app."Events_held" AS t WHERE t.state = 'error' AND t.id > ? AND (t.id IN (SELECT value FROM json_each(?)) OR lower(t.message_id) IN (SELECT value FROM json_each(?))) AND t.topic = ? AND t.message_key = ? AND t.created_at >= ? AND instr(t.last_error, ?) > 0 ORDER BY t.id LIMIT ?) RETURNING id;
+DELETE FROM app."Events_held" WHERE (id, message_id) IN (SELECT t.id, t.message_id FROM app."Events_held" AS t WHERE t.state = 'error' AND t.id > ? AND (t.id IN (SELECT value FROM json_each(?)) OR lower(t.message_id) IN (SELECT value FROM json_each(?))) AND t.topic = ? AND t.message_key = ? AND t.created_at >= ? AND instr(t.last_error, ?) > 0 ORDER BY t.id LIMIT ?) RETURNING id;
 --   1: 3
 --   2: [1]
 --   3: ["0197a3b4-0000-7abc-8def-0123456789ab"]

@@ -1,0 +1,90 @@
+package relay
+
+import (
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/rowrelay/rowrelay/outbox"
+)
+
+func rowOf(id int64, message string) Row {
+	return Row{ID: id, Message: outbox.Message{ID: message, Topic: "t"}}
+}
+
+// A row that has the id of one in memory, and another message, isn't that one: it is
+// looked for once that one has left, and no mark passes it until then.
+func TestAnotherMessageWithAKnownID(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		known, read Row
+		again       bool
+	}{
+		"the same":              {rowOf(7, "a"), rowOf(7, "a"), false},
+		"another":               {rowOf(7, "a"), rowOf(7, "b"), true},
+		"another, while held":   {held(rowOf(7, "a")), rowOf(7, "b"), true},
+		"another, that is held": {rowOf(7, "a"), held(rowOf(7, "b")), false}, // it comes with the next pass
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e, l := &engine{}, newLane(Lease{}, 1, time.Now())
+			l.cursor = 9
+			it := &item{row: c.known, lane: l, outlet: &outlet{}}
+			l.known[7] = it
+			if e.admit(l, &c.read) {
+				t.Error("it was taken beside the known one")
+			}
+			passes := c.known.Held && !c.again
+			if mark := l.marks(9, "", []*outlet{it.outlet}).Main; (mark > 6) != passes {
+				t.Errorf("the mark is at %d while the id's row is in memory", mark)
+			}
+			e.bury(it)
+			if again := l.recheck == 6; again != c.again {
+				t.Errorf("after the known one left, rows above %d are looked for", l.recheck)
+			}
+		})
+	}
+}
+
+func held(row Row) Row {
+	row.Held = true
+	return row
+}
+
+// settledCounts is told what settlements did.
+type settledCounts struct {
+	NoObserver
+	counts Settled
+}
+
+func (s *settledCounts) Settled(counts Settled, _ map[State]int) {
+	s.counts.Changed += counts.Changed
+	s.counts.Fenced += counts.Fenced
+}
+
+// What was read under a lease that was lost is not written, whatever the lane's fence
+// is by now; what belongs to other lanes is.
+func TestOutcomesOfLostLanesAreNotWritten(t *testing.T) {
+	t.Parallel()
+	observer := &settledCounts{}
+	e := &engine{settles: make(chan settleJob, settlers), settle: settling{atOnce: 1}}
+	e.options.Observer, e.options.Logger = observer, slog.New(slog.DiscardHandler)
+	lost, kept := newLane(Lease{Lane: 1, Fence: 1}, 0, time.Now()), newLane(Lease{Lane: 2, Fence: 1}, 0, time.Now())
+	for id := range int64(6) {
+		l := []*lane{lost, kept}[id%2]
+		it := &item{row: Row{ID: id, Lane: l.Lane}, lane: l, stage: inSettle}
+		l.known[id] = it
+		l.pinned++
+		e.settle.add(it, it.settlement(StateError))
+	}
+	e.dropLane(lost)
+	e.lanes = map[int]*lane{1: newLane(lost.Lease, 0, time.Now()), 2: kept} // the same fence again
+	e.startSettles(time.Now())
+	job := <-e.settles
+	if len(job.items) != 3 || job.items[0].lane != kept {
+		t.Errorf("%d outcomes are written, want the 3 of the lane that is held", len(job.items))
+	}
+	if observer.counts.Fenced != 3 || lost.pinned != 0 || len(lost.known) != 0 {
+		t.Errorf("%d outcomes were told as fenced, %d rows are pinned; want 3 and 0", observer.counts.Fenced, lost.pinned)
+	}
+}

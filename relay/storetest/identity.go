@@ -1,0 +1,259 @@
+package storetest
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/rowrelay/rowrelay/outbox"
+	"github.com/rowrelay/rowrelay/relay"
+)
+
+// writeAs writes a message with an id that was given out before.
+func writeAs(t testing.TB, table Table, id int64, message outbox.Message) {
+	t.Helper()
+	tx := table.Begin(t)
+	tx.InsertAs(id, message)
+	tx.Commit()
+}
+
+// named is a message of one key with an id of its own.
+func named(key string) outbox.Message {
+	return outbox.Message{ID: outbox.NewID(), Topic: "named", Key: key}
+}
+
+// stateOf is the state of one message, or "" if there is none.
+func (w *worker) stateOf(message outbox.Message) relay.State {
+	w.Helper()
+	infos := w.list(relay.Filter{IDs: []string{message.ID}})
+	if len(infos) == 0 {
+		return ""
+	}
+	if len(infos) > 1 || infos[0].Message.ID != message.ID {
+		w.Fatalf("the list has for message %s: %+v", message.ID, infos)
+	}
+	return infos[0].State
+}
+
+func (w *worker) wantStateOf(message outbox.Message, want relay.State) {
+	w.Helper()
+	if got := w.stateOf(message); got != want {
+		w.Errorf("message %s is %q, want %q", message.ID, got, want)
+	}
+}
+
+// only returns the row of a message among some.
+func only(t testing.TB, rows []relay.Row, message outbox.Message) relay.Row {
+	t.Helper()
+	at := slices.IndexFunc(rows, func(row relay.Row) bool { return row.Message.ID == message.ID })
+	if at < 0 {
+		t.Fatalf("message %s is not among rows %v", message.ID, inOrder(rows))
+	}
+	return rows[at]
+}
+
+// ofAnother are the settlements with every third one for a message that was given
+// another row's id before.
+func ofAnother(settlements []relay.Settlement) (changed []relay.Settlement, others int) {
+	changed = slices.Clone(settlements)
+	for i := range changed {
+		if i%3 == 1 {
+			changed[i].MessageID = outbox.NewID()
+			others++
+		}
+	}
+	return changed, others
+}
+
+// A settlement changes its own message, not another one that has its id: it is
+// missing then. So in both tables, alone and in a batch, whatever the new state.
+func settleKeepsToTheMessage(t testing.TB, table Table) {
+	a := holder(t, table, "a")
+	write(t, table, slices.Concat(keyed("k", 40), plain(20))...)
+	pending := a.pending()
+	for _, state := range states() {
+		lone := a.as(state, pending[0])
+		lone.MessageID = outbox.NewID()
+		if got, want := a.settle(lone), (relay.Settled{Missing: 1}); got != want {
+			t.Errorf("settled as %s for another message: %+v, want %+v", state, got, want)
+		}
+		a.wantState(relay.StatePending, pending[0].ID)
+	}
+	for i, state := range states() {
+		a.keepsToTheMessage(state, pending[i*15:(i+1)*15])
+	}
+	write(t, table, keyed("k", 60)...)
+	a.mustSettle(a.allAs(relay.StateRetry, a.pending())...)
+	due := slices.DeleteFunc(a.due(), func(row relay.Row) bool { return !row.Retrying })
+	for i, state := range states() {
+		a.keepsToTheMessage(state, due[i*15:(i+1)*15])
+	}
+}
+
+// keepsToTheMessage settles some rows, of which a third for other messages.
+func (w *worker) keepsToTheMessage(state relay.State, rows []relay.Row) {
+	w.Helper()
+	before := map[int64]relay.State{}
+	for _, row := range rows {
+		before[row.ID] = w.info(row.ID).State
+	}
+	settlements, others := ofAnother(w.allAs(state, rows))
+	if got, want := w.settle(settlements...), (relay.Settled{Changed: len(rows) - others, Missing: others}); got != want {
+		w.Errorf("settled %d rows as %s, %d of them for other messages: %+v, want %+v", len(rows), state, others, got, want)
+	}
+	for i, row := range rows {
+		want := before[row.ID]
+		if settlements[i].MessageID == row.Message.ID {
+			want = state
+		}
+		if want == relay.StateScheduled {
+			want = relay.StatePending // it is due
+		}
+		w.wantState(want, row.ID)
+	}
+	w.settle(w.allAs(relay.StateDone, rows)...)
+}
+
+// The same with a token in the place of the lease: one token may have claimed both.
+func tokenKeepsToTheMessage(t testing.TB, table Table) {
+	a := byRows(t, table, "a")
+	for _, state := range append(states(), relay.StatePending) {
+		write(t, table, plain(9)...)
+		token := newToken()
+		rows := a.claim(relay.ClaimRequest{Token: token, Limit: 9, Pick: relay.Newest})
+		settlements, others := ofAnother(allClaimed(token, state, rows))
+		if got, want := a.settle(settlements...), (relay.Settled{Changed: len(rows) - others, Missing: others}); got != want {
+			t.Errorf("settled %d claimed rows as %s, %d of them for other messages: %+v, want %+v", len(rows), state, others, got, want)
+		}
+		for i, row := range rows {
+			if is := a.info(row.ID).State == relay.StateClaimed; is != (settlements[i].MessageID != row.Message.ID) {
+				t.Errorf("row %d, settled as %s for its own message or another, is claimed: %t", row.ID, state, is)
+			}
+		}
+	}
+}
+
+// A fence may be given out again, to another relay.
+func settleIsForTheOwner(t testing.TB, table Table) {
+	a, b := holder(t, table, "a"), hire(t, table, "b")
+	b.fences = a.fences
+	written := write(t, table, plain(6)...)
+	a.mustSettle(a.allAs(relay.StateRetry, a.pending()[:3])...)
+	rows := slices.Concat(a.pending(), a.due())
+	for _, state := range states() {
+		if got, want := b.settle(b.allAs(state, rows)...), (relay.Settled{Fenced: len(written)}); got != want {
+			t.Errorf("settled as %s with another's fence: %+v, want %+v", state, got, want)
+		}
+	}
+	a.mustSettle(a.allAs(relay.StateDone, rows)...)
+}
+
+// What was delivered is no obstacle for a message that has its id, and stays what
+// it is when that one is delivered, too.
+func doneMeetsItsIDAgain(t testing.TB, table Table) {
+	a := holder(t, table, "a")
+	first, second, third := named("k"), named("k"), named("k")
+	id := write(t, table, first)[0]
+	a.mustSettle(a.as(relay.StateDone, a.row(id)))
+	for _, again := range []outbox.Message{second, third} {
+		writeAs(t, table, id, again)
+		a.mustSettle(a.as(relay.StateDone, only(t, a.pending(), again)))
+	}
+	for _, message := range []outbox.Message{first, second, third} {
+		a.wantStateOf(message, relay.StateDone)
+	}
+	if n := len(a.list(relay.Filter{State: relay.StateDone})); n != 3 {
+		t.Errorf("%d messages of one id are done, want 3", n)
+	}
+}
+
+// A row that waits is no obstacle either: each is settled, requeued and discarded
+// by itself.
+func heldMeetsItsIDAgain(t testing.TB, table Table) {
+	a := holder(t, table, "a")
+	messages := []outbox.Message{named("k"), named("k"), named("k"), named("k")}
+	id := write(t, table, messages[0])[0]
+	a.mustSettle(a.as(relay.StateRetry, a.row(id)))
+	for _, message := range messages[1:] {
+		writeAs(t, table, id, message)
+		a.mustSettle(a.as(relay.StateRetry, only(t, a.pending(), message)))
+	}
+	for _, message := range messages[:3] {
+		a.mustSettle(a.as(relay.StateError, only(t, a.due(), message)))
+	}
+	if n := a.requeue(relay.Filter{IDs: []string{messages[0].ID}}); n != 1 {
+		t.Errorf("requeued %d rows by a message's id, want 1", n)
+	}
+	if n := a.discard(relay.Filter{IDs: []string{messages[1].ID}}); n != 1 {
+		t.Errorf("discarded %d rows by a message's id, want 1", n)
+	}
+	for i, want := range []relay.State{relay.StatePending, "", relay.StateError, relay.StateRetry} {
+		a.wantStateOf(messages[i], want)
+	}
+	a.mustSettle(a.as(relay.StateDone, only(t, a.due(), messages[0])))
+	a.wantStateOf(messages[3], relay.StateRetry)
+}
+
+// By rows a held row whose id is another row's now stays where it is until that one
+// is gone, and keeps no other from coming back.
+func returnMeetsItsIDAgain(t testing.TB, table Table) {
+	a := byRows(t, table, "a")
+	first, second, other := named("k"), named("k"), named("k")
+	id := write(t, table, first)[0]
+	write(t, table, other)
+	rows := a.claim(relay.ClaimRequest{Token: "1", Limit: 2})
+	a.mustSettle(allClaimed("1", relay.StateRetry, rows)...)
+	writeAs(t, table, id, second)
+	a.freed(1)
+	a.wantStateOf(first, relay.StateRetry)
+	rows = a.claim(relay.ClaimRequest{Token: "2", Limit: 3})
+	if len(rows) != 2 {
+		t.Fatalf("claimed %v, want the 2 rows of the other messages", inOrder(rows))
+	}
+	a.mustSettle(claimed("2", relay.StateDone, only(t, rows, second)), claimed("2", relay.StateDone, only(t, rows, other)))
+	a.freed(1)
+	rows = a.claim(relay.ClaimRequest{Token: "3", Limit: 3})
+	a.mustSettle(claimed("3", relay.StateDone, only(t, rows, first)))
+}
+
+// Of several held rows with one id one comes back, and then the next one.
+func returnsOneOfAnID(t testing.TB, table Table) {
+	a := byRows(t, table, "a")
+	messages := []outbox.Message{named("k"), named("k")}
+	id := write(t, table, messages[0])[0]
+	a.mustSettle(claimed("1", relay.StateRetry, a.claim(relay.ClaimRequest{Token: "1", Limit: 1})[0]))
+	writeAs(t, table, id, messages[1])
+	a.mustSettle(claimed("2", relay.StateRetry, a.claim(relay.ClaimRequest{Token: "2", Limit: 1})[0]))
+	for _, token := range []string{"3", "4"} {
+		a.freed(1)
+		rows := a.claim(relay.ClaimRequest{Token: token, Limit: 2})
+		if len(rows) != 1 {
+			t.Fatalf("claimed %d rows of one id, want 1", len(rows))
+		}
+		a.mustSettle(claimed(token, relay.StateDone, rows[0]))
+	}
+	for _, message := range messages {
+		a.wantStateOf(message, relay.StateDone)
+	}
+}
+
+// Whoever looks for a row by its id gets all that have it, and tells them apart.
+func picksAllOfAnID(t testing.TB, table Table) {
+	a := holder(t, table, "a")
+	first, second := named("k"), named("k")
+	id := write(t, table, first)[0]
+	row := a.row(id)
+	retry := a.as(relay.StateRetry, row)
+	retry.Delay = time.Hour
+	a.mustSettle(retry)
+	writeAs(t, table, id, second)
+	var rows []relay.Row
+	a.do("pick", func(ctx context.Context) (err error) {
+		rows, err = a.journaler().Pick(ctx, []relay.RowID{{Lane: row.Lane, ID: id}})
+		return err
+	})
+	if len(rows) != 2 || !only(t, rows, first).Held || only(t, rows, second).Held {
+		t.Errorf("picked by one id: %+v, want the held row and the pending one", rows)
+	}
+}
