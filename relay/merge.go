@@ -260,7 +260,7 @@ func (e *engine) reserve(rows, bytes int) {
 func (e *engine) readThrough(job readJob, page Page) {
 	through := page.Through
 	if !page.More {
-		through = page.Horizon
+		through = min(page.Horizon, page.Given)
 	}
 	for _, p := range job.positions {
 		if l := e.readLane(job, p.Lane); l != nil && !l.draining {

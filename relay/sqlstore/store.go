@@ -127,7 +127,7 @@ func (s *Store) given(ctx context.Context) (given int64, err error) {
 func (s *Store) beginLanes(ctx context.Context) error {
 	first, _, err := s.readLines(ctx, s.dialect.Read(s.table, dialect.Read{}), &reading{})
 	if err != nil {
-		return fmt.Errorf("read the server's epoch beside table %s: %w", s.table, err)
+		return fmt.Errorf("read table %s and its server's epoch (of the primary, as no standby will do): %w", s.table, err)
 	}
 	given, err := s.given(ctx)
 	if err != nil {
