@@ -19,8 +19,7 @@ import (
 // failingKeys is a sink that takes its time, and fails each message of a key that
 // begins with "bad", until it is healed. It checks the order of every key.
 type failingKeys struct {
-	t       *testing.T
-	written func(id int64) time.Time
+	t *testing.T
 
 	mu       sync.Mutex
 	healed   bool

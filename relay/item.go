@@ -20,6 +20,7 @@ type item struct {
 	doubled    bool // a pending row has the same id and another message: it is looked for once this one has left
 	doubted    bool // its handler's transaction may have been committed
 
+	lost    string   // the last answer that was lost, or came too late: it may have been delivered then
 	refusal *refusal // nil unless it was refused and not parked
 }
 

@@ -75,6 +75,9 @@ func (e *engine) apply(it *item, outcome sinks.Outcome) (back bool) {
 		it.doubted = true
 		return true // perhaps it was committed: the next try finds out
 	}
+	if outcome.Result == sinks.Retry && (outcome.Reason == sinks.ReasonUnknown || outcome.Reason == sinks.ReasonTimeout) {
+		it.lost = describe(outcome)
+	}
 	k, t := it.key, it.outlet.troubles[outcome.Destination]
 	behind := k != nil && (k.held && k.holder != it.row.ID || k.aside != nil)
 	switch {
@@ -113,6 +116,7 @@ func (e *engine) delivered(it *item, outcome sinks.Outcome, settled bool) {
 	}
 	done := it.settlement(StateDone)
 	done.Attempts++
+	done.Error = it.lost // also where that was charged nothing: it says why the message may have come twice
 	done.Receipt = shorten(outcome.Receipt, 255)
 	e.conclude(it, done, settled)
 }

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"database/sql"
 	"fmt"
 	"net"
 	"strconv"
@@ -114,10 +113,4 @@ func (p *pair) failOver() {
 func (p *pair) scene(name string) *scene {
 	p.t.Helper()
 	return p.primary.scene(p.front.address(), name, "")
-}
-
-// behind opens the standby's copy of a scene's database.
-func (p *pair) behind(s *scene) *sql.DB {
-	p.t.Helper()
-	return p.standby.open(p.standby.address(), s.Name, "")
 }

@@ -55,15 +55,6 @@ func sqlserverTime(at time.Time) string {
 	return roundUp(at, 100*time.Nanosecond).Format(sqlserverTimeFormat)
 }
 
-// texts are as many parameters.
-func (a *sqlserverArgs) texts(values []string) string {
-	placeholders := make([]string, len(values))
-	for i, value := range values {
-		placeholders[i] = a.add(value)
-	}
-	return "(" + strings.Join(placeholders, ", ") + ")"
-}
-
 // sqlserverList is a parameter for OPENJSON: there may be no more than 2,100 of them.
 func sqlserverList[T any](a *sqlserverArgs, items []T) string {
 	if len(items) == 0 {

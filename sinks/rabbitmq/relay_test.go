@@ -71,7 +71,7 @@ func fullQueue(t *testing.T, b *broker) (queue string, end func()) {
 		t.Fatal(err)
 	}
 	for {
-		q, err := c.QueueInspect(queue)
+		q, err := c.QueueDeclarePassive(queue, true, false, false, false, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
