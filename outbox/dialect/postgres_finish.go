@@ -1,5 +1,7 @@
 package dialect
 
+import "slices"
+
 // postgresAllDone says that a batch has nothing but hot rows that are done: as
 // most have.
 func postgresAllDone(settlements []Settlement) bool {
@@ -64,7 +66,14 @@ func (m *postgresMoves) finishRemoved(relay string, keep bool, settlements []Set
 		"\n    FROM hot AS t "+postgresResults(&m.args, settlements)+")")
 }
 
-// postgresResults joins the rows t with what is given for them, as g.
+// eachOnce says that no id is there twice, as one may be of two lanes or messages.
+func eachOnce(ids []int64) bool {
+	sorted := slices.Sorted(slices.Values(ids))
+	return len(slices.Compact(sorted)) == len(ids)
+}
+
+// postgresResults joins the rows t with what is given for them, as g: by their ids, and
+// where that isn't enough by their messages, which cost the server as much again.
 func postgresResults(a *postgresArgs, settlements []Settlement) string {
 	c := &postgresGivens{args: a}
 	c.ints("attempts", "integer", column(settlements, func(s Settlement) int64 { return int64(s.Attempts) }))
@@ -74,7 +83,11 @@ func postgresResults(a *postgresArgs, settlements []Settlement) string {
 	if c.arrays == "" {
 		return "CROSS JOIN (SELECT " + c.selected + ") AS g"
 	}
-	c.array("id", a.ids(column(settlements, func(s Settlement) int64 { return s.ID })))
+	ids := column(settlements, func(s Settlement) int64 { return s.ID })
+	c.array("id", a.ids(ids))
+	if eachOnce(ids) {
+		return "JOIN (" + c.sql() + ") AS g USING (id)"
+	}
 	c.array("message_id", a.messageIDs(settlements))
 	return "JOIN (" + c.sql() + ") AS g USING (id, message_id)"
 }
