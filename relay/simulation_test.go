@@ -44,25 +44,29 @@ func TestSimulation(t *testing.T) {
 }
 
 // TestSimulationOfLostSeconds has the server lose its last second now and then, so that
-// ids come again for other messages while relays have the old ones in memory. It judges
-// what is written: no message is marked that was never sent.
+// ids come again for other messages while relays have the old ones in memory. What has
+// survived arrives, and is marked only then. Its order isn't judged: the leases fall
+// back, too, and until it renews one a relay may send beside another that has it anew.
 func TestSimulationOfLostSeconds(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(*simulations) {
 		t.Run(fmt.Sprint(seed+1), func(t *testing.T) {
 			t.Parallel()
-			for _, problem := range markedUnsent(t, seed+1, func(s relay.Store) relay.Store { return s }) {
+			problems := withLostSeconds(t, seed+1, func(s relay.Store) relay.Store { return s })
+			for _, problem := range slices.DeleteFunc(problems, func(problem string) bool { return strings.Contains(problem, overtaken) }) {
 				t.Errorf("seed %d: %s", seed+1, problem)
 			}
 		})
 	}
 }
 
-// markedUnsent plays a history in which the server loses its last second now and then.
-func markedUnsent(t testing.TB, seed uint64, wrap func(relay.Store) relay.Store) []string {
-	problems := simulateCourse(t, seed, wrap, func(c *course) { c.loses = true })
-	return slices.DeleteFunc(problems, func(problem string) bool { return !strings.Contains(problem, unsent) })
+// withLostSeconds plays a history in which the server loses its last second now and
+// then.
+func withLostSeconds(t testing.TB, seed uint64, wrap func(relay.Store) relay.Store) []string {
+	return simulateCourse(t, seed, wrap, func(c *course) { c.loses = true })
 }
+
+const overtaken = "was handed over before"
 
 const unsent = "is marked done, and was never sent"
 
@@ -597,7 +601,7 @@ func (w *world) checkOrder(sink string, m sinks.Message) {
 	}
 	for _, before := range w.committed[sink+"/"+m.Key] {
 		if before < numberOf(m.ID) && !w.loose[before] && !w.gone[before] && w.delivered[before] == 0 && !w.parked(before) {
-			w.problem("key %s: %d was handed over before %d was delivered or parked", m.Key, numberOf(m.ID), before)
+			w.problem("key %s: %d %s %d was delivered or parked", m.Key, numberOf(m.ID), overtaken, before)
 		}
 	}
 }
