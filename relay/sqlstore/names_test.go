@@ -161,7 +161,7 @@ func (u user) settleAll(rows []relay.Row, like relay.Settlement) {
 	var settlements []relay.Settlement
 	for i, row := range rows[:4] {
 		s := like
-		s.ID, s.Lane, s.Fence, s.State, s.Error = row.ID, row.Lane, grants[row.Lane], states[i], "it's\x00 \xff"
+		s.ID, s.Lane, s.MessageID, s.Fence, s.State, s.Error = row.ID, row.Lane, row.Message.ID, grants[row.Lane], states[i], "it's\x00 \xff"
 		settlements = append(settlements, s)
 	}
 	settled, err := u.store.Settle(u.Context(), "u", true, settlements)
