@@ -2,6 +2,7 @@ package relay_test
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"runtime"
 	"strings"
@@ -15,6 +16,10 @@ import (
 	"github.com/rowrelay/rowrelay/relay/memstore"
 	"github.com/rowrelay/rowrelay/sinks"
 )
+
+// wholeHour plays failing keys at full length, which takes minutes with the race
+// detector: an hour of them, and a million.
+var wholeHour = flag.Bool("whole-hour", false, "play failing keys for an hour, and a million of them")
 
 // failingKeys is a sink that takes its time, and fails each message of a key that
 // begins with "bad", until it is healed. It checks the order of every key.
@@ -102,7 +107,7 @@ func heap() uint64 {
 func TestFailingKeysHoldUpNoOthers(t *testing.T) {
 	t.Parallel()
 	minutes := 60
-	if testing.Short() {
+	if !*wholeHour {
 		minutes = 25
 	}
 	synctest.Test(t, func(t *testing.T) {
@@ -152,7 +157,7 @@ func TestFailingKeysHoldUpNoOthers(t *testing.T) {
 // and needs no more memory than for a few; what waits behind one of them waits.
 func TestTakeoverOfAMillionHeldKeys(t *testing.T) {
 	n := 1_100_000
-	if testing.Short() {
+	if !*wholeHour {
 		n = 60_000
 	}
 	synctest.Test(t, func(t *testing.T) {
