@@ -2,6 +2,7 @@ package relay_test
 
 import (
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -70,16 +71,16 @@ func TestARestartedRelayAlarmsOfWhatIsUnrouted(t *testing.T) {
 		options.Observer = alarms
 		_, stop = start(t, db.Store(), options)
 		time.Sleep(10*time.Minute + time.Second)
-		told := alarms.times
+		told := alarms.times.Load()
 		if told < 9 {
 			t.Errorf("%d alarms in ten minutes", told)
 		}
 		takeAway(t, db, "lost")
 		time.Sleep(3 * time.Minute)
-		told = alarms.times
+		told = alarms.times.Load()
 		time.Sleep(10 * time.Minute)
-		if alarms.times != told {
-			t.Errorf("%d alarms after the message was taken away", alarms.times-told)
+		if alarms.times.Load() != told {
+			t.Errorf("%d alarms after the message was taken away", alarms.times.Load()-told)
 		}
 		if err := stop(); err != nil {
 			t.Error(err)
@@ -89,10 +90,10 @@ func TestARestartedRelayAlarmsOfWhatIsUnrouted(t *testing.T) {
 
 type countedAlarm struct {
 	relay.NoObserver
-	times int
+	times atomic.Int32
 }
 
-func (a *countedAlarm) Unrouted(string) { a.times++ }
+func (a *countedAlarm) Unrouted(string) { a.times.Add(1) }
 
 // takeAway takes the messages of some topics out of the table, as somebody may who
 // knows SQL.
