@@ -37,7 +37,14 @@ func (e *engine) drained() bool {
 	if e.options.Claim == ByRows {
 		return e.rowsDrained()
 	}
-	return e.lease.share >= 0 && len(e.lanes) == e.lease.share && !e.anyDraining() && e.sweptClean()
+	if e.lease.share < 0 || len(e.lanes) != e.lease.share || e.anyDraining() {
+		return false
+	}
+	if e.sweptClean() {
+		return true
+	}
+	e.startRead(time.Now()) // the sweep waits for no poll
+	return false
 }
 
 // rowsDrained says that since the last row came nothing could be freed or
