@@ -42,7 +42,7 @@ func (e *engine) catchUpKey() (readJob, bool) {
 	for _, o := range e.outlets {
 		o.freed = 0
 	}
-	e.read.stride = max(e.read.stride, leastStride)
+	e.read.keyStride = max(e.read.keyStride, leastStride)
 	job := readJob{kind: readKey, maxBytes: readBytes}
 	for _, k := range e.read.behind {
 		o := e.outlets[k.ref.outlet]
@@ -58,7 +58,7 @@ func (e *engine) catchUpKey() (readJob, bool) {
 	}
 	slices.SortStableFunc(job.keys, func(a, b *key) int { return a.lane.Lane - b.lane.Lane })
 	for _, k := range job.keys {
-		job.positions = append(job.positions, Position{Lane: k.lane.Lane, After: k.behind, Until: min(k.lane.cursor, k.behind+e.read.stride), Key: k.ref.key})
+		job.positions = append(job.positions, Position{Lane: k.lane.Lane, After: k.behind, Until: min(k.lane.cursor, k.behind+int64(e.read.keyStride)), Key: k.ref.key})
 	}
 	job.limit = min(job.outlet.room(), readLimit)
 	return job, true
@@ -67,14 +67,17 @@ func (e *engine) catchUpKey() (readJob, bool) {
 // leastStride is how many ids a read that catches up with keys goes on at least.
 const leastStride = 1 << 16
 
-// learnStride lets the next read go further if this one was quick, and less far if
-// it took so long that others waited for it.
-func (e *engine) learnStride(took time.Duration) {
+// stride is how many ids a read goes on that may pass over many rows.
+type stride int64
+
+// learn lets the next read go further if this one was quick, and less far if it took
+// so long that others waited for it.
+func (s *stride) learn(took time.Duration) {
 	switch {
 	case took < 20*time.Millisecond:
-		e.read.stride = min(2*e.read.stride, 1<<40)
+		*s = min(2**s, 1<<40)
 	case took > 100*time.Millisecond:
-		e.read.stride /= 2
+		*s = max(*s/2, leastStride)
 	}
 }
 

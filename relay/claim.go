@@ -22,18 +22,20 @@ type reading struct {
 	turn    int // the kind of read that is tried first next time
 	rotate  int // the lane that is read first next time
 	horizon int64
+	given   int64 // no higher id was given out when the last page was read
 	lag     int64 // so many ids back rows appear late, mostly
 	owed    int64 // rows above this may have appeared, of which no page that was merged told; none
 
-	scans    bool    // late rows were looked for before the last page was merged
-	rowBytes int     // of a row, about
-	ghosts   []*item // settled while a read was under way, which may bring them back
-	behind   []*key  // no longer held, with rows to catch up with
-	stride   int64   // how many ids a read goes on that catches up with keys
-	noDue    bool    // the last look at the held rows found nothing
-	looks    int     // looks at the lanes in a row that found nothing, for a drain
-	news     int     // how often a look found something, for a drain
-	reclaims int64   // how often ended claims had been freed when the last row came
+	passing               bool    // the last page was passed over for the most part
+	scans                 bool    // late rows were looked for before the last page was merged
+	rowBytes              int     // of a row, about
+	ghosts                []*item // settled while a read was under way, which may bring them back
+	behind                []*key  // no longer held, with rows to catch up with
+	keyStride, scanStride stride
+	noDue                 bool  // the last look at the held rows found nothing
+	looks                 int   // looks at the lanes in a row that found nothing, for a drain
+	news                  int   // how often a look found something, for a drain
+	reclaims              int64 // how often ended claims had been freed when the last row came
 
 	pauseUntil time.Time
 	failing    [readRows + 1]int64 // since when each kind of read fails, by the pulse; 0 if it doesn't
@@ -80,6 +82,7 @@ const (
 	readLate                     // rows that appeared below what was read
 	readHeld                     // keys that wait for another attempt, of untold lanes
 	readAmong                    // which of a page's keys wait
+	readBeyond                   // what is new beyond what waits for sinks that lag
 	readRows                     // by rows: claim
 	kindsOfReads = 6             // that take turns
 )
@@ -173,16 +176,21 @@ func (e *engine) lookAtLanes(now time.Time) (readJob, bool) {
 		return readJob{}, false
 	}
 	e.beginLook(now)
+	if job, ok := e.lookBeyond(room); ok {
+		return job, true
+	}
 	var positions []Position
 	again := e.readAgain()
 	for _, l := range e.lanesInTurn() {
-		if !l.draining && !l.unswept {
+		if l.readable() {
 			positions = append(positions, Position{Lane: l.Lane, After: min(l.cursor, again)})
 		}
 	}
 	job := readJob{kind: readLanes, positions: positions, limit: min(room, readLimit), maxBytes: readBytes}
 	return job, len(positions) > 0
 }
+
+func (l *lane) readable() bool { return !l.draining && !l.unswept }
 
 // mostRoom is the room of the outlet that has most. An outlet whose room is
 // less falls behind if it must, and reads for itself later.

@@ -48,7 +48,7 @@ func (e *engine) takeIn(result readResult) {
 }
 
 func (k readKind) visitsLanes() bool {
-	return k == readLanes || k == readOutlet || k == readKey || k == readUnrouted
+	return k == readLanes || k == readBeyond || k == readOutlet || k == readKey || k == readUnrouted
 }
 
 // errOtherServer is what a page from another server than its lanes' is taken for.
@@ -88,6 +88,7 @@ func (e *engine) checkEpoch(result readResult) error {
 // merged, and says whether there is need for one.
 func (e *engine) scanFirst(result *readResult) bool {
 	e.read.horizon = result.page.Horizon // lower than before where ids began anew
+	e.read.given = result.page.Given
 	e.beginAnew(result.page.Given)
 	result.page.LateAfter, e.read.owed = lowestSet(result.page.LateAfter, e.read.owed), none
 	e.learnLag(result.page.LateAfter)
@@ -132,6 +133,7 @@ func lowestSet(a, b int64) int64 {
 // to wait for them.
 func (e *engine) mergeLate(result readResult) {
 	e.owe(result)
+	e.read.scanStride = result.job.scan.stride
 	e.endScans(result.job)
 	e.passOver(result.job) // first: a row above what has to be left must wait, too
 	for i := range result.page.Rows {
@@ -193,6 +195,8 @@ func (e *engine) mergePage(result readResult) {
 		e.mergeKeys(result.job, result.page)
 	case readDue:
 		e.mergeDue(result)
+	case readBeyond:
+		e.mergeBeyond(result)
 	case readHeld:
 		e.tell(result)
 	case readUnrouted:
@@ -211,13 +215,15 @@ func (e *engine) mergeLanes(job readJob, page Page) {
 		e.read.fresh, e.read.lag = true, 0 // what is read once more must not fill the next page, too
 		e.readAhead(page)
 	}
+	taken := 0
 	for i := range page.Rows {
 		row := &page.Rows[i]
 		if l := e.readLane(job, row.Lane); l != nil && !l.draining && e.admit(l, row) {
-			news = true
+			taken++
 		}
 	}
-	e.countLook(!news)
+	e.read.passing = page.More && taken < len(page.Rows)/2
+	e.countLook(!news && taken == 0)
 }
 
 // readUpTo moves on the lanes to the last rows of a page, and says whether there
@@ -335,7 +341,7 @@ func (e *engine) mergeKeys(job readJob, page Page) {
 	if page.More {
 		return
 	}
-	e.learnStride(time.Since(job.began))
+	e.read.keyStride.learn(time.Since(job.began))
 	for i, k := range job.keys {
 		if keys[LaneKey{k.lane.Lane, k.ref.key}] != k {
 			continue
@@ -447,7 +453,9 @@ func (e *engine) readFailed(result readResult) {
 	case readHeld:
 		e.holds.tellAt = e.read.pollAt
 	case readKey:
-		e.read.stride = 0
+		e.read.keyStride = 0
+	case readLate, readBeyond:
+		e.read.scanStride = 0
 	}
 	e.read.pauseUntil = e.read.pollAt
 }

@@ -30,6 +30,8 @@ func (e *engine) carryOut(ctx context.Context, job readJob) readResult {
 		return result
 	case readSweep:
 		return e.sweepStep(ctx, job)
+	case readBeyond:
+		return e.readBeyond(ctx, job)
 	}
 	ctx, cancel := context.WithTimeout(ctx, e.operationTimeout())
 	defer cancel()

@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 )
 
 // router finds the sink of a topic.
@@ -133,9 +134,15 @@ func (r *router) find(topic string) int {
 	return r.rest
 }
 
-// topics returns the topics by sink that it knows by name.
-func (r *router) topics(sinks int) [][]string {
+// topics returns the topics by sink that are known by name: those that have no route
+// are in the last place.
+func (r *router) topics(sinks int, unrouted map[string]time.Time) [][]string {
 	topics := make([][]string, sinks)
+	for topic := range unrouted {
+		if last := &topics[sinks-1]; len(*last) < maxExcept {
+			*last = append(*last, topic)
+		}
+	}
 	for _, known := range []map[string]int{r.exact, r.cache} {
 		for topic, sink := range known {
 			if len(topics[sink]) < maxExcept {

@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"math"
 	"slices"
+	"time"
 )
 
 // A scan looks for rows that appeared late: below what was read, as their
@@ -27,6 +29,8 @@ type lateScan struct {
 	left   map[int][]int64 // by lane and outlet, as its lane has it
 	topics [][]string      // by outlet: those that are known to be its own
 
+	stride stride // of a step
+
 	leftRows, leftBytes int             // so much more may come into memory
 	passed              map[place]int64 // the first row of each place that may not
 
@@ -41,8 +45,8 @@ type place struct{ lane, outlet int }
 // but above the horizon.
 func (e *engine) unknown(positions []Position, horizon int64) *lateScan {
 	s := &lateScan{
-		routes: e.routes, known: map[int64]struct{}{}, lag: map[int][]int64{}, behind: map[keyRef]int64{}, left: map[int][]int64{}, topics: e.routes.topics(len(e.outlets)),
-		leftRows: readLimit, leftBytes: readBytes, passed: map[place]int64{},
+		routes: e.routes, known: map[int64]struct{}{}, lag: map[int][]int64{}, behind: map[keyRef]int64{}, left: map[int][]int64{}, topics: e.routes.topics(len(e.outlets), e.unrouted),
+		stride: max(e.read.scanStride, leastStride), leftRows: readLimit, leftBytes: readBytes, passed: map[place]int64{},
 	}
 	for _, p := range positions {
 		l := e.lanes[p.Lane]
@@ -144,24 +148,70 @@ func (e *engine) scanLate(ctx context.Context, job readJob) (page Page, left []P
 	return page, nil, nil
 }
 
-// step walks on. Each step has its own time.
+// step walks on, over a stretch of ids. Each step has its own time.
 func (e *engine) step(ctx context.Context, scan *lateScan, positions []Position) (rows []Row, left []Position, err error) {
 	ctx, cancel := context.WithTimeout(ctx, e.operationTimeout())
 	defer cancel()
-	rows, left, err = e.store.Scan(ctx, positions, scan.except(positions), scan.keep)
+	began, stretch := time.Now(), lowestOf(positions, int64(scan.stride))
+	rows, left, err = e.store.Scan(ctx, stretch, scan.except(stretch), scan.keep)
 	e.reached(err)
-	return rows, left, err
+	if err != nil {
+		return nil, positions, err
+	}
+	scan.stride.learn(time.Since(began))
+	return rows, restOf(positions, stretch, left), nil
+}
+
+// lowestOf returns the parts of positions with the lowest ids, so many of them, in the
+// order of lanes.
+func lowestOf(positions []Position, ids int64) (lowest []Position) {
+	until := slices.MinFunc(positions, func(a, b Position) int { return cmp.Compare(a.After, b.After) }).After
+	if until += ids; until < 0 {
+		until = math.MaxInt64
+	}
+	for _, p := range positions {
+		if p.Until = min(p.Until, until); p.After < p.Until {
+			lowest = append(lowest, p)
+		}
+	}
+	slices.SortFunc(lowest, func(a, b Position) int { return a.Lane - b.Lane })
+	return lowest
+}
+
+// restOf returns what has to be walked of positions once parts of them were walked,
+// but for what is left of those.
+func restOf(positions, walked, left []Position) (rest []Position) {
+	after := map[int]int64{}
+	for _, p := range walked {
+		after[p.Lane] = p.Until
+	}
+	for _, p := range left {
+		after[p.Lane] = p.After
+	}
+	for _, p := range positions {
+		if p.After = max(p.After, after[p.Lane]); p.After < p.Until {
+			rest = append(rest, p)
+		}
+	}
+	return rest
 }
 
 // appearedSince asks what has appeared since the last page.
 func (e *engine) appearedSince(ctx context.Context, epoch string) (lateAfter int64, err error) {
-	ctx, cancel := context.WithTimeout(ctx, e.operationTimeout())
-	defer cancel()
-	page, err := e.store.Read(ctx, nil, 0, 0)
+	page, err := e.emptyPage(ctx)
 	if err == nil && page.Epoch != epoch {
 		return none, fmt.Errorf("look for late rows: another server (%s) answers than before (%s)", page.Epoch, epoch)
 	}
 	return page.LateAfter, err
+}
+
+// emptyPage asks what a page tells beside its rows.
+func (e *engine) emptyPage(ctx context.Context) (Page, error) {
+	ctx, cancel := context.WithTimeout(ctx, e.operationTimeout())
+	defer cancel()
+	page, err := e.store.Read(ctx, nil, 0, 0)
+	e.reached(err)
+	return page, err
 }
 
 // unwalked returns what has to be walked again after a scan that failed: what it

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -73,7 +74,7 @@ func (e *engine) sweepOn(now time.Time) (readJob, bool) {
 		e.endSweep(now)
 		return readJob{}, false
 	}
-	positions := s.step()
+	positions := lowestOf(s.left, cmp.Or(s.span, math.MaxInt64))
 	return readJob{kind: readSweep, positions: positions, scan: e.unknown(positions, 0)}, true
 }
 
@@ -105,25 +106,6 @@ func (e *engine) endSweep(now time.Time) {
 	s.began = time.Time{}
 }
 
-// step returns the next positions to be walked: those of the lowest ids.
-func (s *sweep) step() (positions []Position) {
-	lowest := int64(math.MaxInt64)
-	for _, p := range s.left {
-		lowest = min(lowest, p.After)
-	}
-	until := int64(math.MaxInt64)
-	if s.span > 0 && lowest < until-s.span {
-		until = lowest + s.span
-	}
-	for _, p := range s.left {
-		if p.Until = min(p.Until, until); p.After < p.Until {
-			positions = append(positions, p)
-		}
-	}
-	slices.SortFunc(positions, func(a, b Position) int { return a.Lane - b.Lane })
-	return positions
-}
-
 // sweepStep carries a step out, in the reader.
 func (e *engine) sweepStep(ctx context.Context, job readJob) readResult {
 	ctx, cancel := context.WithTimeout(ctx, sweepPatience)
@@ -150,7 +132,7 @@ func (e *engine) mergeSweep(result readResult) {
 	if result.took < sweepQuick && s.span > 0 {
 		s.span *= 2
 	}
-	s.walked(result.job.positions, result.left)
+	s.left = restOf(s.left, result.job.positions, result.left)
 	found := 0
 	for _, p := range result.job.positions {
 		l := e.readLane(result.job, p.Lane)
@@ -174,22 +156,6 @@ func (e *engine) mergeSweep(result readResult) {
 }
 
 var errSkipped = errors.New("ids began anew, or a transaction was open for longer than the longest that is reckoned with; rowrelay check tells more")
-
-// walked moves the pass on past positions, but for what is left of them.
-func (s *sweep) walked(positions, left []Position) {
-	for i := range s.left {
-		for _, p := range positions {
-			if p.Lane == s.left[i].Lane {
-				s.left[i].After = p.Until
-			}
-		}
-		for _, p := range left {
-			if p.Lane == s.left[i].Lane {
-				s.left[i].After = p.After
-			}
-		}
-	}
-}
 
 // sweepFailed makes the steps smaller, and lets the lanes be read: the pass goes on
 // beside that.
