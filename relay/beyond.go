@@ -10,7 +10,8 @@ import (
 // that leaves those rows out, as one for late rows does: a stretch of ids after the
 // other. Their sinks fall behind at the beginning of each stretch, and come back.
 
-// farBehind is how many ids are worth a scan: fewer are read as fast.
+// farBehind is how many ids are worth a scan: fewer are read as fast. A scan's first
+// stretch is eight times as long.
 const farBehind = 4 * readLimit
 
 // lookBeyond looks for what is new in the next stretch.
@@ -24,7 +25,7 @@ func (e *engine) lookBeyond(room int) (readJob, bool) {
 			lowest = min(lowest, l.cursor)
 		}
 	}
-	if len(except) == 0 || e.read.given-lowest < farBehind {
+	if len(except) == 0 || e.read.given-lowest < e.read.farBehind {
 		return readJob{}, false
 	}
 	var positions []Position

@@ -32,6 +32,7 @@ type reading struct {
 	ghosts                []*item // settled while a read was under way, which may bring them back
 	behind                []*key  // no longer held, with rows to catch up with
 	keyStride, scanStride stride
+	farBehind             int64 // so many ids are worth a scan
 	noDue                 bool  // the last look at the held rows found nothing
 	looks                 int   // looks at the lanes in a row that found nothing, for a drain
 	news                  int   // how often a look found something, for a drain

@@ -455,7 +455,7 @@ func (e *engine) readFailed(result readResult) {
 	case readKey:
 		e.read.keyStride = 0
 	case readLate, readBeyond:
-		e.read.scanStride = 0
+		e.read.scanStride = leastStride
 	}
 	e.read.pauseUntil = e.read.pollAt
 }

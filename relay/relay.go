@@ -32,7 +32,8 @@ type Relay struct {
 	abort   sync.Once
 	ran     atomic.Bool
 	pulse   *pulse
-	held    int // maxHeldKeys, but in tests
+	held    int   // maxHeldKeys, but in tests
+	far     int64 // farBehind, but in tests
 }
 
 // New makes a relay over a store. It checks the options and reports all that
@@ -48,7 +49,7 @@ func New(store Store, options Options) (*Relay, error) {
 		return nil, fmt.Errorf("relay: %w", err)
 	}
 	return &Relay{store: store, options: options, routes: routes, names: names,
-		wake: make(waker, 1), aborted: make(chan struct{}), pulse: newPulse(), held: maxHeldKeys}, nil
+		wake: make(waker, 1), aborted: make(chan struct{}), pulse: newPulse(), held: maxHeldKeys, far: farBehind}, nil
 }
 
 // Run relays until the context ends, and then stops cleanly: it reads no more,
@@ -81,7 +82,7 @@ func (r *Relay) newEngine() *engine {
 		settles: make(chan settleJob, settlers+1), settled: make(chan settleResult, settlers+1),
 		leases: make(chan leaseJob, 1), leased: make(chan leaseResult, 1),
 	}
-	e.holds.most = r.held
+	e.holds.most, e.read.farBehind, e.read.scanStride = r.held, r.far, stride(8*r.far)
 	e.settle.atOnce = min(settlers, e.store.AtOnce().Settles)
 	e.reads, e.didRead = make(chan readJob, e.mostReads()), make(chan readResult, e.mostReads())
 	e.lease.share, e.lease.claimed, e.read.rowBytes, e.read.owed = -1, -1, 4096, none

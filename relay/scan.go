@@ -46,7 +46,7 @@ type place struct{ lane, outlet int }
 func (e *engine) unknown(positions []Position, horizon int64) *lateScan {
 	s := &lateScan{
 		routes: e.routes, known: map[int64]struct{}{}, lag: map[int][]int64{}, behind: map[keyRef]int64{}, left: map[int][]int64{}, topics: e.routes.topics(len(e.outlets), e.unrouted),
-		stride: max(e.read.scanStride, leastStride), leftRows: readLimit, leftBytes: readBytes, passed: map[place]int64{},
+		stride: e.read.scanStride, leftRows: readLimit, leftBytes: readBytes, passed: map[place]int64{},
 	}
 	for _, p := range positions {
 		l := e.lanes[p.Lane]

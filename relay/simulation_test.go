@@ -489,6 +489,9 @@ func (w *world) relay(name string, store relay.Store, dead chan struct{}) *relay
 	if w.pick(2) == 0 {
 		r.KeepHeldKeys(w.pick(3)) // the others are for the database to tell
 	}
+	if w.pick(2) == 0 {
+		r.LookBeyond(int64(1 + w.pick(20)))
+	}
 	return r
 }
 
