@@ -14,25 +14,27 @@ type Counter interface {
 	Status(ctx context.Context) (relay.Status, error)
 }
 
-// How often, and for how long at most, a table is counted. Counting may be slow
-// on a large table, so no scrape waits for it.
+// How often, and for how long at most, a table is counted. Counting may be slow on a
+// large table, so no scrape waits for it; and a server may go on with what nobody
+// waits for any more. So after a count there is a rest of so many times its length.
 const (
 	countEvery   = 15 * time.Second
 	countTimeout = 10 * time.Second
+	countRest    = 20
 )
 
-// Watch counts a table now and every 15 s until the context ends. While it
-// can't be counted, its gauges are gone rather than old, and the failures count
-// as those of the stage "status".
+// Watch counts a table now and every 15 s until the context ends, less often where
+// counting takes long. While it can't be counted, its gauges are gone rather than
+// old, and the failures count as those of the stage "status".
 func (s *Source) Watch(ctx context.Context, table Counter) {
-	tick := time.NewTicker(countEvery)
-	defer tick.Stop()
 	for {
+		began := time.Now()
 		s.count(ctx, table)
+		took := time.Since(began)
 		select {
 		case <-ctx.Done():
 			return
-		case <-tick.C:
+		case <-time.After(max(countEvery-took, countRest*took)):
 		}
 	}
 }
