@@ -1,7 +1,9 @@
 package relay
 
 import (
+	"cmp"
 	"context"
+	"slices"
 )
 
 // Much may wait for a sink that is down. To read page after page of it, only to pass
@@ -19,24 +21,19 @@ func (e *engine) lookBeyond(room int) (readJob, bool) {
 	if !e.read.passing {
 		return readJob{}, false
 	}
-	except, lowest := e.passedOver(), e.read.given
-	for _, l := range e.lanes {
-		if l.readable() {
-			lowest = min(lowest, l.cursor)
-		}
-	}
-	if len(except) == 0 || e.read.given-lowest < e.read.farBehind {
-		return readJob{}, false
-	}
+	except := e.passedOver()
 	var positions []Position
 	for _, l := range e.sortedLanes() {
-		if !l.readable() || l.cursor >= e.read.given {
+		if !l.readable() {
 			continue
 		}
 		for _, o := range except {
 			l.fall(o.index, l.cursor+1)
 		}
-		positions = append(positions, Position{Lane: l.Lane, After: l.cursor, Until: e.read.given})
+		positions = append(positions, Position{Lane: l.Lane, After: l.cursor})
+	}
+	if len(except) == 0 || len(positions) == 0 {
+		return readJob{}, false
 	}
 	scan := e.unknown(positions, e.read.horizon)
 	scan.leftRows = min(room, readLimit)
@@ -54,16 +51,33 @@ func (e *engine) passedOver() (except []*outlet) {
 	return except
 }
 
-// readBeyond carries the scan out, in the reader, and asks then what a page tells
-// beside its rows.
+// readBeyond carries the scan out, in the reader, up to the last id that was given
+// out, and asks then what a page tells beside its rows. Where that id isn't far, pages
+// will do.
 func (e *engine) readBeyond(ctx context.Context, job readJob) (result readResult) {
-	result.job = job
-	rows, left, err := e.step(ctx, job.scan, job.positions)
+	last, err := e.lastID(ctx)
+	near := slices.MinFunc(job.positions, func(a, b Position) int { return cmp.Compare(a.After, b.After) }).After > last-e.read.farBehind
+	job.positions = slices.DeleteFunc(job.positions, func(p Position) bool { return near || p.After >= last })
+	for i := range job.positions {
+		job.positions[i].Until = last
+	}
+	var rows []Row
+	if err == nil && !near {
+		rows, result.left, err = e.step(ctx, job.scan, job.positions)
+	}
 	if err == nil {
 		result.page, err = e.emptyPage(ctx)
 	}
-	result.page.Rows, result.left, result.err = rows, left, err
+	result.page.Rows, result.job, result.err = rows, job, err
 	return result
+}
+
+func (e *engine) lastID(ctx context.Context) (int64, error) {
+	ctx, cancel := context.WithTimeout(ctx, e.operationTimeout())
+	defer cancel()
+	last, err := e.store.LastID(ctx)
+	e.reached(err)
+	return last, err
 }
 
 // mergeBeyond moves the lanes to where the scan has come, or to what it had to leave
@@ -71,7 +85,7 @@ func (e *engine) readBeyond(ctx context.Context, job readJob) (result readResult
 // next page.
 func (e *engine) mergeBeyond(result readResult) {
 	e.read.scanStride = result.job.scan.stride
-	e.read.passing = len(result.job.scan.passed) == 0
+	e.read.passing = len(result.job.positions) > 0 && len(result.job.scan.passed) == 0
 	for i := range result.page.Rows {
 		row := &result.page.Rows[i]
 		if l := e.readLane(result.job, row.Lane); l != nil && !l.draining {

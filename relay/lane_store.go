@@ -228,6 +228,10 @@ type LaneStore interface {
 	// choice. Without positions it returns no rows, and what else a page tells.
 	Read(ctx context.Context, positions []Position, limit, maxBytes int) (Page, error)
 
+	// LastID returns the highest id that was given out. A page may know only of those
+	// that rows have shown. It is called where Read is, in turn.
+	LastID(ctx context.Context) (int64, error)
+
 	// Scan walks over the pending rows at the given positions, up to
 	// [ScanTogether] of them, and returns those that keep approves, in the order
 	// of ids, and the positions that are left to walk. Rows of the topics in

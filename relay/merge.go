@@ -88,7 +88,6 @@ func (e *engine) checkEpoch(result readResult) error {
 // merged, and says whether there is need for one.
 func (e *engine) scanFirst(result *readResult) bool {
 	e.read.horizon = result.page.Horizon // lower than before where ids began anew
-	e.read.given = result.page.Given
 	e.beginAnew(result.page.Given)
 	result.page.LateAfter, e.read.owed = lowestSet(result.page.LateAfter, e.read.owed), none
 	e.learnLag(result.page.LateAfter)

@@ -93,6 +93,12 @@ func (r *record) read(now time.Time) relay.Row {
 	return row
 }
 
+// LastID implements [relay.LaneStore].
+func (s *Store) LastID(ctx context.Context) (last int64, err error) {
+	err = s.do(ctx, OpRead, func() error { last = s.db.lastID; return nil })
+	return last, err
+}
+
 // Scan implements [relay.LaneStore]. The rows are those that there were when
 // it began. It walks the positions in their order, each to its end.
 func (s *Store) Scan(ctx context.Context, positions []relay.Position, except []string, keep func(relay.Candidate) bool) (rows []relay.Row, left []relay.Position, err error) {

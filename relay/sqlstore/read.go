@@ -146,6 +146,15 @@ func (s *Store) promise(ctx context.Context, first firstLine, began token, page 
 	return nil
 }
 
+// LastID implements [relay.LaneStore].
+func (s *Store) LastID(ctx context.Context) (last int64, err error) {
+	err = s.try(ctx, "read table", func() error { last, err = s.given(ctx); return err })
+	if err == nil && s.observed != nil {
+		s.observed.learn(last)
+	}
+	return last, err
+}
+
 // Distrust implements [relay.LaneStore].
 func (s *Store) Distrust() {
 	s.horizon.distrust()

@@ -46,6 +46,10 @@ func (s onSettle) Settle(ctx context.Context, name string, keep bool, settlement
 	return s.settle(ctx, name, keep, settlements)
 }
 
+type onLastID struct{ Store }
+
+func (onLastID) LastID(context.Context) (int64, error) { return 1, nil }
+
 type onRead struct {
 	Store
 	read func(ctx context.Context, positions []relay.Position, limit, maxBytes int) (relay.Page, error)

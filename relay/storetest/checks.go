@@ -69,6 +69,7 @@ func checks() []check {
 		{name: "read after a settle", run: readAfterSettle},
 		{name: "scan asks for each row", run: scanAsksForEachRow},
 		{name: "scan in steps", run: scanInSteps},
+		{name: "last id before a page", run: lastIDBeforeAPage},
 		{name: "page tells the epoch", run: pageTellsTheEpoch},
 
 		{name: "late commit", run: lateCommit, manyWriters: true},

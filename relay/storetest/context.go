@@ -42,6 +42,7 @@ func (w *worker) storeCalls(row relay.Row) map[string]func(context.Context) erro
 			return err
 		},
 		"Read":    func(ctx context.Context) error { _, err := s.Read(ctx, everything(), 1, 1); return err },
+		"LastID":  func(ctx context.Context) error { _, err := s.LastID(ctx); return err },
 		"Reclaim": func(ctx context.Context) error { _, err := s.Reclaim(ctx, 1); return err },
 		"Status":  func(ctx context.Context) error { _, err := s.Status(ctx); return err },
 		"List":    func(ctx context.Context) error { _, err := s.List(ctx, relay.Filter{}); return err },

@@ -141,6 +141,9 @@ func readMutants() []mutant {
 				return s.Scan(ctx, positions, nil, func(c relay.Candidate) bool { return len(except) == 0 && keep(c) })
 			}}
 		}},
+		{"last id isn't asked for", []string{"last id before a page"}, func(s Store, _ *facts) Store {
+			return onLastID{s}
+		}},
 		{"marks are stored in any epoch", []string{"marks of another epoch are not"}, func(s Store, _ *facts) Store {
 			return onRenew{s, func(ctx context.Context, name string, renewals []relay.Renewal, ttl time.Duration) ([]relay.Lease, error) {
 				renewals = slices.Clone(renewals)

@@ -92,6 +92,22 @@ func (w *worker) scan(positions []relay.Position, keep func(relay.Candidate) boo
 
 // Scan walks over a bounded number of rows, and says where it has not been. Rows of
 // topics that nobody asks for are no reason to stop for.
+// lastIDBeforeAPage: the last id that was given out is known before any page has
+// brought it, also where its row is gone; from then on a page has it, too.
+func lastIDBeforeAPage(t testing.TB, table Table) {
+	a := holder(t, table, "a")
+	written := write(t, table, plain(3)...)
+	a.settle(a.as(relay.StateDone, a.row(written[2])))
+	var last int64
+	a.do("last id", func(ctx context.Context) (err error) {
+		last, err = a.store.LastID(ctx)
+		return err
+	})
+	if given := a.read(everything(), 1, plentyBytes).Given; last < written[2] || given < last {
+		t.Errorf("the last id is %d, and by the page after it %d; %d was given out", last, given, written[2])
+	}
+}
+
 func scanInSteps(t testing.TB, table Table) {
 	const more = 100
 	a := holder(t, table, "a")
