@@ -111,7 +111,7 @@ func (target Target) Open(t testing.TB) Database {
 // closed when the test ends.
 func (db Database) OpenAnother(t testing.TB) *sql.DB {
 	t.Helper()
-	pool, err := sql.Open(db.Driver, db.DSN)
+	pool, err := db.open(t)
 	if err != nil {
 		t.Fatalf("open a pool on %s: %v", db.Name, err)
 	}
@@ -120,6 +120,22 @@ func (db Database) OpenAnother(t testing.TB) *sql.DB {
 		t.Fatalf("connect to %s: %v", db.Name, err)
 	}
 	return pool
+}
+
+func (db Database) open(t testing.TB) (*sql.DB, error) {
+	directory := os.Getenv(RecordExecuted)
+	if directory == "" {
+		return sql.Open(db.Driver, db.DSN)
+	}
+	pool, end, err := openRecorded(db.Driver, db.DSN, db.Name, directory)
+	if err == nil {
+		t.Cleanup(func() {
+			if err := end(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	return pool, err
 }
 
 // missingServer says that nobody has brought up a server; empty if it is there.
