@@ -55,11 +55,12 @@ type claimed struct{ rows, bytes int }
 type readJob struct {
 	kind      readKind
 	began     time.Time
-	seq       int64     // lanes that were leased after it had started don't take its rows
-	outlet    *outlet   // readOutlet, readKey
-	keys      []*key    // readKey, at the same places as the positions
-	ask       []LaneKey // readAmong
-	forgotten int64     // readHeld: how many keys were when it began
+	seq       int64          // lanes that were leased after it had started don't take its rows
+	outlet    *outlet        // readOutlet, readKey
+	keys      []*key         // readKey, at the same places as the positions
+	ask       []LaneKey      // readAmong
+	holders   map[*key]int64 // readHolders: what each key waits for
+	forgotten int64          // readHeld: how many keys were when it began
 	lanes     []int
 	positions []Position
 	limit     int
@@ -82,6 +83,7 @@ const (
 	readLate                     // rows that appeared below what was read
 	readHeld                     // keys that wait for another attempt, of untold lanes
 	readAmong                    // which of a page's keys wait
+	readHolders                  // what keys wait for
 	readBeyond                   // what is new beyond what waits for sinks that lag
 	readRows                     // by rows: claim
 	kindsOfReads = 6             // that take turns
@@ -141,6 +143,9 @@ func (e *engine) nextRead(now time.Time) (readJob, bool) {
 		return e.claimRows(now)
 	}
 	if job, ok := e.lookAtHeld(now); ok {
+		return job, true
+	}
+	if job, ok := e.lookForHolders(now); ok {
 		return job, true
 	}
 	for range kindsOfReads {

@@ -13,8 +13,12 @@ import (
 // nobody.
 const maxHeldKeys = 10_000
 
-// heldInterval is how often untold lanes are told again, if there are few enough.
-const heldInterval = 10 * time.Second
+// heldInterval is how often untold lanes are told again, if there are few enough, and
+// how often heldTogether keys are asked whether their retry is still there.
+const (
+	heldInterval = 10 * time.Second
+	heldTogether = 500
+)
 
 // holding is what the engine knows of keys that wait for another attempt.
 type holding struct {
@@ -24,6 +28,7 @@ type holding struct {
 	forgotten int64                 // how many were
 	answers   map[LaneKey][]HeldKey // what the database said of a page's keys, while it is merged
 	tellAt    time.Time             // when untold lanes are told
+	askAt     time.Time             // when keys are asked for their retries
 }
 
 // hold lets nothing of the key be sent but the message with this id. What waits
@@ -223,6 +228,51 @@ func (e *engine) lookAtHeld(now time.Time) (readJob, bool) {
 	}
 	e.holds.tellAt = now.Add(heldInterval)
 	return readJob{kind: readHeld, lanes: lanes, limit: room + 1, forgotten: e.holds.forgotten}, true
+}
+
+// lookForHolders asks whether the retries that keys wait for are still there: who
+// knows SQL may have taken one away, and its key would wait for ever.
+func (e *engine) lookForHolders(now time.Time) (readJob, bool) {
+	if e.holds.keys == 0 || e.holds.askAt.After(now) {
+		return readJob{}, false
+	}
+	e.holds.askAt = now.Add(heldInterval)
+	job := readJob{kind: readHolders, holders: map[*key]int64{}}
+	asked := map[LaneKey]bool{}
+	for _, l := range e.lanes {
+		for ref, k := range l.keys {
+			if len(job.ask) == heldTogether {
+				return job, true
+			}
+			if !k.held || l.draining || l.known[k.holder] != nil {
+				continue
+			}
+			job.holders[k] = k.holder
+			if at := (LaneKey{l.Lane, ref.key}); !asked[at] {
+				asked[at] = true
+				job.ask = append(job.ask, at)
+			}
+		}
+	}
+	return job, len(job.ask) > 0
+}
+
+// letHolderless lets go of keys whose retry is gone: it was written before the read
+// began, and the read didn't meet it.
+func (e *engine) letHolderless(result readResult) {
+	there := map[int]map[keyRef]bool{}
+	for _, held := range result.held {
+		if there[held.Lane] == nil {
+			there[held.Lane] = map[keyRef]bool{}
+		}
+		there[held.Lane][keyRef{e.routes.sink(held.Topic), held.Key}] = true
+	}
+	for k, holder := range result.job.holders {
+		if k.held && k.holder == holder && k.lane.known[holder] == nil && e.readLane(result.job, k.lane.Lane) == k.lane && !there[k.lane.Lane][k.ref] {
+			e.letGo(k)
+			e.goOn(k)
+		}
+	}
 }
 
 // tell lets lanes know all their keys that wait. What is in memory is newer than

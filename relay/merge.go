@@ -198,6 +198,8 @@ func (e *engine) mergePage(result readResult) {
 		e.mergeBeyond(result)
 	case readHeld:
 		e.tell(result)
+	case readHolders:
+		e.letHolderless(result)
 	case readUnrouted:
 		e.mergeUnrouted(result.job, result.page)
 	case readRows:

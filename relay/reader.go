@@ -40,7 +40,7 @@ func (e *engine) carryOut(ctx context.Context, job readJob) readResult {
 		result.page.Rows, result.cursor, result.err = e.store.Due(ctx, job.lanes, job.cursor, job.limit, job.maxBytes)
 	case readHeld:
 		result.held, result.err = e.store.HeldKeys(ctx, job.lanes, job.limit)
-	case readAmong:
+	case readAmong, readHolders:
 		result.held, result.err = e.store.HeldAmong(ctx, job.ask)
 	case readRows:
 		result.page.Rows, result.err = e.store.Claim(ctx, job.claim)

@@ -115,7 +115,7 @@ func (db *DB) Write(messages ...outbox.Message) []int64 {
 	return ids
 }
 
-// Delete takes pending rows out of the table, as a statement of somebody's own does,
+// Delete takes pending and held rows out of the table, as a statement of somebody's own does,
 // and returns how many they were.
 func (db *DB) Delete(match func(relay.Row) bool) (deleted int) {
 	db.mu.Lock()
@@ -124,6 +124,13 @@ func (db *DB) Delete(match func(relay.Row) bool) (deleted int) {
 		db.remove(r)
 		db.note(Change{Op: OpDiscard, ID: r.row.ID, Lane: r.row.Lane, From: relay.StatePending})
 		deleted++
+	}
+	for id, r := range db.held.rows {
+		if match(r.row) {
+			db.held.take(id)
+			db.note(Change{Op: OpDiscard, ID: r.row.ID, Lane: r.row.Lane, From: r.state})
+			deleted++
+		}
 	}
 	return deleted
 }

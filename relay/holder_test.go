@@ -1,0 +1,54 @@
+package relay_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rowrelay/rowrelay/outbox"
+	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/memstore"
+	"github.com/rowrelay/rowrelay/sinks"
+)
+
+// A message that waits for another attempt is taken out of the table: what follows
+// it in its key goes on. One that stays keeps its key waiting.
+func TestAKeyGoesOnWhoseRetryIsTakenAway(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db := memstore.New()
+		sink := &recorder{answer: func(m sinks.Message) sinks.Outcome {
+			if string(m.Payload) == "bad" {
+				return sinks.Fail(sinks.Retry, sinks.ReasonServerError, "not now")
+			}
+			return sinks.Ok("")
+		}}
+		db.Write(outbox.Message{Topic: "orders", Key: "other"}) // a success: what fails is not the destination
+		for _, key := range []string{"gone", "stays"} {
+			db.Write(outbox.Message{Topic: "orders", Key: key, Payload: []byte("bad")})
+			db.Write(outbox.Message{Topic: "orders", Key: key, Payload: []byte("good")})
+		}
+		options := to(sink)
+		main := options["main"]
+		main.MaxAttempts, main.Backoff = -1, relay.Backoff{Min: time.Hour, Max: time.Hour}
+		options["main"] = main
+		_, stop := start(t, db.Store(), relay.Options{Sinks: options})
+		time.Sleep(time.Minute)
+		if n := db.Delete(func(row relay.Row) bool { return row.Message.Key == "gone" && string(row.Message.Payload) == "bad" }); n != 1 {
+			t.Fatalf("%d messages wait for another attempt", n)
+		}
+		time.Sleep(2 * time.Minute)
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+		arrived := map[string]int{}
+		for _, m := range sink.received {
+			if string(m.Payload) == "good" {
+				arrived[m.Key]++
+			}
+		}
+		if arrived["gone"] != 1 || arrived["stays"] != 0 {
+			t.Errorf("good messages arrived by key: %v, want one of gone alone", arrived)
+		}
+	})
+}
