@@ -67,8 +67,11 @@ func (e *engine) catchUpKey() (readJob, bool) {
 // leastStride is how many ids a read that catches up with keys goes on at least.
 const leastStride = 1 << 16
 
-// stride is how many ids a read goes on that may pass over many rows.
+// stride is how many ids a read goes on that may pass over many rows, or over entries
+// of rows that are gone.
 type stride int64
+
+const minStride = 1000
 
 // learn lets the next read go further if this one was quick, and less far if it took
 // so long that others waited for it.
@@ -77,9 +80,12 @@ func (s *stride) learn(took time.Duration) {
 	case took < 20*time.Millisecond:
 		*s = min(2**s, 1<<40)
 	case took > 100*time.Millisecond:
-		*s = max(*s/2, leastStride)
+		*s = max(*s/2, minStride)
 	}
 }
+
+// failed makes the next read much shorter: this one took too long.
+func (s *stride) failed() { *s = max(*s/8, minStride) }
 
 // lookAtDue reads the held rows whose time has come.
 func (e *engine) lookAtDue(now time.Time) (readJob, bool) {

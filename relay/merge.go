@@ -456,7 +456,8 @@ func (e *engine) readFailed(result readResult) {
 	case readKey:
 		e.read.keyStride = 0
 	case readLate, readBeyond:
-		e.read.scanStride = leastStride
+		e.read.scanStride = result.job.scan.stride
+		e.read.scanStride.failed()
 	}
 	e.read.pauseUntil = e.read.pollAt
 }

@@ -86,6 +86,7 @@ func (r *Relay) newEngine() *engine {
 	e.settle.atOnce = min(settlers, e.store.AtOnce().Settles)
 	e.reads, e.didRead = make(chan readJob, e.mostReads()), make(chan readResult, e.mostReads())
 	e.lease.share, e.lease.claimed, e.read.rowBytes, e.read.owed = -1, -1, 4096, none
+	e.read.sweep.ids = leastStride
 	e.care.suspects = map[rowRef]suspicion{}
 	e.sendCtx, e.cancelSend = context.WithCancelCause(context.Background())
 	workers := 0

@@ -1,11 +1,9 @@
 package relay
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"time"
 )
@@ -22,11 +20,11 @@ import (
 type sweep struct {
 	left  []Position // of the pass that is under way
 	began time.Time
-	took  time.Duration // by its steps
+	took  time.Duration // by its steps, and those for lanes that were leased
 	news  int           // read.news when it began
 	found bool          // by this pass
 	next  time.Time     // when the next pass begins
-	span  int64         // ids of one step
+	ids   stride        // of one step
 
 	clean int // read.news when the last pass began that found nothing
 }
@@ -40,10 +38,9 @@ const (
 	sweepAgain   = 5 * time.Second
 
 	// sweepPatience bounds a step, which may have to pass over many entries of rows
-	// that are gone: one that takes longer is made smaller.
+	// that are gone, and how long lanes that were leased wait for theirs: after that
+	// they are read, and their sweep goes on beside.
 	sweepPatience = 2 * time.Second
-	sweepQuick    = 50 * time.Millisecond
-	minSweepSpan  = 1000
 )
 
 // add has a lane swept before it is read.
@@ -74,7 +71,7 @@ func (e *engine) sweepOn(now time.Time) (readJob, bool) {
 		e.endSweep(now)
 		return readJob{}, false
 	}
-	positions := lowestOf(s.left, cmp.Or(s.span, math.MaxInt64))
+	positions := lowestOf(s.left, int64(s.ids))
 	return readJob{kind: readSweep, positions: positions, scan: e.unknown(positions, 0)}, true
 }
 
@@ -93,13 +90,15 @@ func (e *engine) beginSweep(now time.Time) {
 // endSweep ends a pass.
 func (e *engine) endSweep(now time.Time) {
 	s := &e.read.sweep
+	took := s.took
+	s.took = 0
 	if s.began.IsZero() {
 		return
 	}
 	if !s.found {
 		s.clean = s.news
 	}
-	s.next = now.Add(min(max(sweepRest*s.took, sweepSoonest), sweepLatest))
+	s.next = now.Add(min(max(sweepRest*took, sweepSoonest), sweepLatest))
 	if s.found {
 		s.next = now.Add(sweepAgain) // other lanes may have the same
 	}
@@ -129,9 +128,7 @@ func (e *engine) sweepStep(ctx context.Context, job readJob) readResult {
 func (e *engine) mergeSweep(result readResult) {
 	s := &e.read.sweep
 	s.took += result.took
-	if result.took < sweepQuick && s.span > 0 {
-		s.span *= 2
-	}
+	s.ids.learn(result.took)
 	s.left = restOf(s.left, result.job.positions, result.left)
 	found := 0
 	for _, p := range result.job.positions {
@@ -139,20 +136,27 @@ func (e *engine) mergeSweep(result readResult) {
 		if l == nil {
 			continue
 		}
-		fresh := l.unswept
-		l.unswept = false
 		id, ok := result.found[p.Lane]
+		if ok || s.took > sweepPatience || !slices.ContainsFunc(s.left, func(left Position) bool { return left.Lane == p.Lane }) {
+			e.letRead(l)
+		}
 		if ok && !l.draining && l.recheck == none && id <= l.cursor {
 			l.cursor, l.base = id-1, 0
 			found++
 		}
 		s.found = s.found || ok
-		e.read.fresh = e.read.fresh || fresh || ok
+		e.read.fresh = e.read.fresh || ok
 	}
 	if found > 0 {
 		e.store.Distrust()
 		e.failed("sweep", fmt.Errorf("messages waited in %d lanes below what was read there, and are delivered now, some perhaps after later ones of their keys: %w", found, errSkipped))
 	}
+}
+
+// letRead has a lane read that waited for its sweep.
+func (e *engine) letRead(l *lane) {
+	e.read.fresh = e.read.fresh || l.unswept
+	l.unswept = false
 }
 
 var errSkipped = errors.New("ids began anew, or a transaction was open for longer than the longest that is reckoned with; rowrelay check tells more")
@@ -164,15 +168,12 @@ func (e *engine) sweepFailed(result readResult) {
 	e.read.pauseUntil = time.Now().Add(settlePause.Min)
 	s := &e.read.sweep
 	s.took += result.took
-	widest := int64(0)
+	s.ids.failed()
 	for _, p := range result.job.positions {
-		widest = max(widest, p.Until-p.After)
-		if l := e.readLane(result.job, p.Lane); l != nil && l.unswept {
-			l.unswept = false
-			e.read.fresh = true
+		if l := e.readLane(result.job, p.Lane); l != nil {
+			e.letRead(l)
 		}
 	}
-	s.span = max(widest/8, minSweepSpan)
 }
 
 // sweptClean says that a pass over all lanes, which began after the last message had
