@@ -17,7 +17,7 @@ func versionStore(d dialect.Dialect, table dialect.Table) (database.Store, error
 	switch d.Name() {
 	case "oracle":
 		return oracleVersions{d.(dialect.Repeating), table.SchemaVersion()}, nil
-	case "mysql", "mysql57", "mariadb", "tidb":
+	case "mysql", "mariadb", "tidb":
 		return newMySQLStore(d.Name(), table)
 	case "postgres":
 		return database.NewStoreFromQuerier(table.SchemaVersion(), versions{

@@ -29,6 +29,7 @@ func TestOtherServersAreRefused(t *testing.T) {
 	for version, refused := range map[string]struct{ target, why string }{
 		"CockroachDB CCL v25.2.1 (x86_64-pc-linux-gnu)": {"postgres15/pgx", "the server is CockroachDB, which isn't supported: PostgreSQL 13 or later is needed"},
 		"PostgreSQL 15.12-YB-2025.1.1.2-b3 on x86_64":   {"postgres15/pgx", "the server is YugabyteDB, which isn't supported: PostgreSQL 13 or later is needed"},
+		"5.7.44-log": {"mysql/gosql", "the server is MySQL 5.7.44-log: MySQL 8.0.13 or later is needed"},
 	} {
 		for _, target := range testdb.Targets() {
 			if target.Name != refused.target {
