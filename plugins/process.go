@@ -175,7 +175,6 @@ func (p *process) dial() (err error) {
 	if err := connection.Ping(); err != nil {
 		return err
 	}
-	p.runner.direct.listen()
 	p.connection = connection
 	p.sink = sink.(caller)
 	return nil

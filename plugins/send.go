@@ -120,9 +120,5 @@ func (p *process) send(ctx context.Context, id uint64, body []byte) (answer []by
 	})
 	defer stop()
 	body = appendNumber(appendNumber(body, requestSendID, int64(id)), requestTimeout, remaining(ctx))
-	if connection := p.runner.direct.take(); connection != nil {
-		defer p.sink.bodies.Put(&body)
-		return p.runner.direct.call(calling, connection, body)
-	}
 	return p.sink.send(calling, body)
 }

@@ -66,9 +66,6 @@ const slack = 32 << 20
 func serve(kind sinks.Kind) {
 	defer runtime.KeepAlive(make([]byte, min(slack, debug.SetMemoryLimit(-1)/8)))
 	server := newServer(kind, pluginVersion())
-	if control := inherited(os.Getenv(directVariable)); control != nil {
-		go server.converse(control)
-	}
 	goplugin.Serve(&goplugin.ServeConfig{
 		HandshakeConfig:  cookie,
 		VersionedPlugins: versions(server),
