@@ -72,7 +72,7 @@ func serve(kind sinks.Kind) {
 		Logger:           hclog.NewNullLogger(),
 		GRPCServer: func(options []grpc.ServerOption) *grpc.Server {
 			return grpc.NewServer(append(options,
-				grpc.MaxRecvMsgSize(serverRequestBytes), grpc.ForceServerCodecV2(newCodec()),
+				grpc.MaxRecvMsgSize(serverRequestBytes),
 				grpc.InitialWindowSize(windowBytes), grpc.InitialConnWindowSize(windowBytes),
 				grpc.ReadBufferSize(bufferBytes), grpc.WriteBufferSize(bufferBytes))...)
 		},
