@@ -12,7 +12,7 @@ import (
 )
 
 func isMySQL(name string) bool {
-	return name == "mysql" || name == "mysql57" || name == "mariadb" || name == "tidb"
+	return name == "mysql" || name == "mariadb" || name == "tidb"
 }
 
 // mysqlStore reads no times, so that it doesn't matter whether a driver makes
@@ -41,7 +41,7 @@ func (s mysqlStore) GetMigration(ctx context.Context, db database.DBTxConn, vers
 
 func mysqlVersions(name string, table dialect.Table) versions {
 	now := "datetime NOT NULL DEFAULT (utc_timestamp())"
-	if name == "mysql57" || name == "tidb" {
+	if name == "tidb" {
 		now = "timestamp NOT NULL DEFAULT CURRENT_TIMESTAMP"
 	}
 	return versions{

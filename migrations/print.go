@@ -38,12 +38,8 @@ func (m *Migrations) Print(w io.Writer) error {
 // script marks each block, as tools want it that take semicolons for the ends of
 // statements, and commits what doesn't commit itself.
 func (m *Migrations) script(sql string) string {
-	begin, end := "", "/"
-	if isMySQL(m.dialect.Name()) {
-		begin, end = "DELIMITER //\n", "//\nDELIMITER ;"
-	}
-	sql = strings.ReplaceAll(strings.TrimSpace(sql), statementBegin+"\n", begin)
-	sql = strings.ReplaceAll(sql, statementEnd, end)
+	sql = strings.ReplaceAll(strings.TrimSpace(sql), statementBegin+"\n", "")
+	sql = strings.ReplaceAll(sql, statementEnd, "/")
 	if _, ok := m.dialect.(dialect.Repeating); ok {
 		sql += "\n\nCOMMIT;"
 	}

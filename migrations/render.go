@@ -13,7 +13,7 @@ import (
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 )
 
-//go:embed postgres/*.sql kin/*.sql mysql/*.sql mysql57/*.sql oracle/*.sql sqlite/*.sql sqlserver/*.sql tidb/*.sql inbox/*/*.sql
+//go:embed postgres/*.sql mysql/*.sql oracle/*.sql sqlite/*.sql sqlserver/*.sql tidb/*.sql inbox/*/*.sql
 var files embed.FS
 
 // step is a migration's file with the table's names put in.
@@ -23,16 +23,15 @@ type step struct {
 	sql     string
 }
 
-// names is what the files may use: a table's names, Bare, the names without the
-// schema, and the dialect's name.
+// names is what the files may use: a table's names, and Bare, the names without the
+// schema.
 type names struct {
 	dialect.Table
-	Bare    dialect.Table
-	Dialect string
+	Bare dialect.Table
 }
 
 // folders are those of dialects that share one with others.
-var folders = map[string]string{"cockroachdb": "kin", "yugabytedb": "kin", "mariadb": "mysql"}
+var folders = map[string]string{"mariadb": "mysql"}
 
 // render takes the files of an outbox, or of an inbox, for the dialect of that
 // name.
@@ -51,7 +50,7 @@ func render(set, name string, table dialect.Table) ([]step, error) {
 	}
 	steps := make([]step, 0, len(entries))
 	for _, entry := range entries {
-		step, err := renderFile(folder, entry.Name(), names{table, bare, name})
+		step, err := renderFile(folder, entry.Name(), names{table, bare})
 		if err != nil {
 			return nil, err
 		}

@@ -17,9 +17,9 @@ func versionStore(d dialect.Dialect, table dialect.Table) (database.Store, error
 	switch d.Name() {
 	case "oracle":
 		return oracleVersions{d.(dialect.Repeating), table.SchemaVersion()}, nil
-	case "mysql", "mysql57", "mariadb", "tidb":
+	case "mysql", "mariadb", "tidb":
 		return newMySQLStore(d.Name(), table)
-	case "postgres", "cockroachdb", "yugabytedb":
+	case "postgres":
 		return database.NewStoreFromQuerier(table.SchemaVersion(), versions{
 			create: `CREATE TABLE %s (version_id bigint NOT NULL PRIMARY KEY, is_applied boolean NOT NULL, tstamp timestamptz NOT NULL DEFAULT now())`,
 			exists: `SELECT to_regclass('` + table.SchemaVersion() + `') IS NOT NULL`,

@@ -23,7 +23,7 @@ func TestNewWriterRefuses(t *testing.T) {
 		"payload too high": {dialect.SQLite(), []outbox.Option{outbox.WithMaxPayload(1 << 30)}, []string{"WithMaxPayload"}},
 		"negative":         {dialect.Postgres(), []outbox.Option{outbox.WithNotify(-time.Second)}, []string{"WithNotify", "-1s"}},
 		"no notifications": {dialect.SQLite(), []outbox.Option{outbox.WithNotify(time.Second)}, []string{"WithNotify: sqlite has no notifications"}},
-		"no order to keep": {dialect.CockroachDB(), []outbox.Option{outbox.WithKeyLocks(), outbox.WithNotify(0)}, []string{"WithKeyLocks: cockroachdb is claimed by rows only", "WithNotify: cockroachdb has no notifications"}},
+		"no order to keep": {dialect.TiDB(), []outbox.Option{outbox.WithKeyLocks(), outbox.WithNotify(0)}, []string{"WithKeyLocks: tidb is claimed by rows only", "WithNotify: tidb has no notifications"}},
 		"no function":      {dialect.SQLite(), []outbox.Option{outbox.WithIDs(nil)}, []string{"WithIDs", "nil"}},
 		"empty option":     {dialect.SQLite(), []outbox.Option{{}}, []string{"empty Option"}},
 		"twice":            {dialect.SQLite(), []outbox.Option{outbox.WithTable("a"), outbox.WithTable("b")}, []string{"WithTable was given twice"}},

@@ -38,16 +38,6 @@ func (d *delivery) held(ctx context.Context) *sinks.Outcome {
 	return nil
 }
 
-// place is where the outcomes of a part may be decoded: at once where they belong,
-// if the part's messages follow each other.
-func (d *delivery) place(p part) []sinks.Outcome {
-	first, count := p.messages[0], len(p.messages)
-	if p.messages[count-1] != first+count-1 {
-		return nil
-	}
-	return d.outcomes[first : first : first+count]
-}
-
 // note notes the outcomes of a part, in its order. What comes after a message of
 // its key that is to come again has to come again, too, whatever became of it;
 // and a sink that delivers all or nothing calls the failure of one message that

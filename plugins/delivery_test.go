@@ -4,12 +4,11 @@ import (
 	"bytes"
 	"reflect"
 	"slices"
-	"strings"
 	"testing"
 
-	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
 
-	"github.com/rowrelay/rowrelay/outbox"
+	"github.com/rowrelay/rowrelay/plugins/pluginv1"
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
@@ -21,9 +20,8 @@ func deliveryOf(t *testing.T, batch []sinks.Message, requestBytes int) *delivery
 		t.Fatal(err)
 	}
 	return &delivery{
-		sink: sink, process: &process{runner: newRunner(nil), sink: caller{bodies: &buffers{}}},
-		promised: promised{requestBytes: requestBytes, order: sinks.OrderPrefix},
-		batch:    batch, outcomes: make([]sinks.Outcome, len(batch)),
+		sink: sink, process: &process{runner: newRunner(nil)}, promised: promised{requestBytes: requestBytes, order: sinks.OrderPrefix},
+		batch: batch, outcomes: make([]sinks.Outcome, len(batch)),
 	}
 }
 
@@ -35,14 +33,15 @@ func parts(t *testing.T, d *delivery) (requests [][]sinks.Message, places [][]in
 		if len(part.messages) == 0 {
 			continue
 		}
-		if len(part.body) > d.promised.requestBytes-perRequest {
-			t.Errorf("a request of %d bytes, and %d may be", len(part.body), d.promised.requestBytes)
+		request := &pluginv1.SendRequest{SendId: 1 << 63, TimeoutMs: 1 << 62, Messages: part.wire}
+		if size := proto.Size(request); size > d.promised.requestBytes || size > part.size+perRequest {
+			t.Errorf("a request of %d bytes for messages of %d, and %d may be", size, part.size, d.promised.requestBytes)
 		}
-		request, err := decodeRequest(part.body)
-		if err != nil {
-			t.Fatal(err)
+		var batch []sinks.Message
+		for _, w := range part.wire {
+			batch = append(batch, messageFromWire(w))
 		}
-		requests, places = append(requests, request.batch), append(places, part.messages)
+		requests, places = append(requests, batch), append(places, part.messages)
 	}
 	return requests, places
 }
@@ -79,46 +78,27 @@ func TestPartsOfABatch(t *testing.T) {
 	}
 }
 
-// The length before a message takes one byte, or more, whatever was expected.
-func TestMessagesOfAnySize(t *testing.T) {
-	t.Parallel()
-	for _, size := range []int{0, 1, 100, 127, 128, 16_100, 16_300, 16_383, 16_384, 1 << 21} {
-		for _, rest := range []int{0, 60, 100, 128, 5000} {
-			m := sinks.Message{Message: outbox.Message{ID: "1", Payload: bytes.Repeat([]byte("x"), size), Headers: map[string]string{"name": strings.Repeat("y", rest)}}}
-			alone, err := appendMessage(nil, &m)
-			if err != nil {
-				t.Fatal(err)
-			}
-			before := slices.Clip([]byte("before"))
-			got, err := appendRequestMessage(before, &m)
-			want := protowire.AppendBytes(append(before, requestMessage<<3|byte(isBytes)), alone)
-			if err != nil || !bytes.Equal(got, want) {
-				t.Errorf("a message of %d and %d bytes is encoded otherwise (%v)", size, rest, err)
-			}
-		}
-	}
-}
-
 // Outcomes are those of the messages that were sent, wherever they stand in the
-// batch; an answer that breaks off counts for none.
+// batch. What is too many counts for nothing; what is missing is unknown.
 func TestOutcomesOfAPart(t *testing.T) {
 	t.Parallel()
-	outcomes := []sinks.Outcome{sinks.Ok("1"), sinks.Fail(sinks.Reject, sinks.ReasonInvalid, "2"), sinks.Ok("")}
-	answer := appendOutcomes(nil, outcomes)
+	outcomes := []sinks.Outcome{sinks.Ok("1"), sinks.Fail(sinks.Reject, sinks.ReasonInvalid, "2"), sinks.Ok(""), sinks.Ok("4")}
+	var wire []*pluginv1.Outcome
+	for _, o := range outcomes {
+		wire = append(wire, outcomeToWire(o))
+	}
 	for _, places := range [][]int{{1, 2, 3}, {0, 2, 4}} {
 		d := deliveryOf(t, varied()[:5], 1000)
-		got, err := decodeOutcomes(d.place(part{messages: places}), answer, len(places))
-		if err != nil || !slices.Equal(got, outcomes) {
-			t.Errorf("%v: %+v (%v)", places, got, err)
-		}
-		d.note(part{messages: places}, func(i int) sinks.Outcome { return got[i] })
+		d.answered(part{messages: places}, wire)
 		for i, place := range places {
 			if d.outcomes[place] != outcomes[i] {
 				t.Errorf("%v: outcome %d is %+v", places, place, d.outcomes[place])
 			}
 		}
 	}
-	if _, err := decodeOutcomes(nil, answer[:len(answer)-1], 3); err == nil {
-		t.Error("half an answer is taken for one")
+	d := deliveryOf(t, varied()[:5], 1000)
+	d.answered(part{messages: []int{0, 1}}, wire[:1])
+	if d.outcomes[0] != outcomes[0] || d.outcomes[1] != noOutcome {
+		t.Errorf("of one outcome for two messages become %+v", d.outcomes[:2])
 	}
 }

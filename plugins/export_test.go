@@ -16,17 +16,6 @@ func (s *Sink) PID() int {
 // Gone is closed when the present process has ended.
 func (s *Sink) Gone() <-chan struct{} { return s.current().gone() }
 
-// Direct is how many connections past gRPC wait for the next Send.
-func (s *Sink) Direct() int {
-	d := s.current().runner.direct
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return len(d.idle)
-}
-
-// DirectVariable names the variable without which a plug-in knows of none.
-const DirectVariable = directVariable
-
 // Home is the private directory of the present process.
 func (s *Sink) Home() string { return s.current().home.path }
 

@@ -19,10 +19,6 @@ import (
 // first argument says which.
 func TestMain(m *testing.M) {
 	if os.Getenv("ROWRELAY_PLUGIN") != "" {
-		if os.Args[1] == "older" { // as one that knows gRPC alone
-			_ = os.Unsetenv(plugins.DirectVariable)
-			os.Args = os.Args[1:]
-		}
 		fakes[os.Args[1]]()
 		return
 	}

@@ -60,10 +60,8 @@ type Options struct {
 	// only.
 	Memory int64
 
-	// NoTLS leaves gRPC's socket unencrypted, for a plug-in that doesn't know
+	// NoTLS leaves the socket unencrypted, for a plug-in that doesn't know
 	// go-plugin's AutoMTLS. The socket's directory is private all the same.
-	// Messages to a plug-in of this package go past gRPC in any case: over pairs of
-	// sockets that have no address, of which only the two processes have an end.
 	NoTLS bool
 
 	// StartTimeout is how long the plug-in may take until it answers. Defaults

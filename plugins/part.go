@@ -4,13 +4,15 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/rowrelay/rowrelay/plugins/pluginv1"
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
 // part is what is handed over at once.
 type part struct {
-	messages []int           // their places in the batch
-	body     []byte          // the messages, encoded
+	messages []int // their places in the batch
+	wire     []*pluginv1.Message
+	size     int             // of the messages, encoded
 	keys     map[string]bool // with a plug-in that promises no order
 	payload  int             // bytes
 }
@@ -69,15 +71,21 @@ func (d *delivery) mayGo(p part) bool {
 // take takes the next message into a part. It doesn't where the part is full, and
 // where the message can't be sent it says why.
 func (d *delivery) take(p *part) (full bool, outcome *sinks.Outcome) {
-	if p.body == nil {
-		p.body, p.messages = d.room(), make([]int, 0, len(d.batch)-d.at)
-	}
-	body, outcome := d.encode(p.body)
-	if outcome != nil || len(body) > d.most() {
-		return outcome == nil, outcome
-	}
 	m := &d.batch[d.at]
-	p.body, p.messages, p.payload = body, append(p.messages, d.at), p.payload+len(m.Payload)
+	wire, err := messageToWire(m)
+	if err != nil {
+		o := sinks.Fail(sinks.Reject, sinks.ReasonInvalid, err.Error())
+		return false, &o
+	}
+	size, most := sizeInRequest(wire), d.promised.requestBytes-perRequest
+	switch {
+	case size > most:
+		o := sinks.Fail(sinks.Reject, sinks.ReasonTooLarge, fmt.Sprintf("the message takes %d bytes, and the plug-in takes %d at most", size, most))
+		return false, &o
+	case p.size+size > most:
+		return true, nil
+	}
+	p.messages, p.wire, p.size, p.payload = append(p.messages, d.at), append(p.wire, wire), p.size+size, p.payload+len(m.Payload)
 	if d.promised.order == sinks.OrderNone && m.Key != "" {
 		if p.keys == nil {
 			p.keys = map[string]bool{}
@@ -85,32 +93,4 @@ func (d *delivery) take(p *part) (full bool, outcome *sinks.Outcome) {
 		p.keys[m.Key] = true
 	}
 	return false, nil
-}
-
-// encode appends the next message to a body, or says why it can't be sent.
-func (d *delivery) encode(body []byte) ([]byte, *sinks.Outcome) {
-	longer, err := appendRequestMessage(body, &d.batch[d.at])
-	if err != nil {
-		o := sinks.Fail(sinks.Reject, sinks.ReasonInvalid, err.Error())
-		return nil, &o
-	}
-	if size, most := len(longer)-len(body), d.most(); size > most {
-		o := sinks.Fail(sinks.Reject, sinks.ReasonTooLarge, fmt.Sprintf("the message takes %d bytes, and the plug-in takes %d at most", size, most))
-		return nil, &o
-	}
-	return longer, nil
-}
-
-// most is how many bytes the messages of a part may take.
-func (d *delivery) most() int { return d.promised.requestBytes - perRequest }
-
-// room is memory for what is left of the batch, about as much as it takes, as far
-// as that may be one part.
-func (d *delivery) room() []byte {
-	size, most := perRequest, d.promised.requestBytes
-	for i := d.at; i < len(d.batch) && size < most; i++ {
-		m := &d.batch[i]
-		size += len(m.Payload) + usualRest + usualHeader*len(m.Headers)
-	}
-	return (*d.process.sink.bodies.Get(min(size, most)))[:0]
 }

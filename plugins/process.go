@@ -16,6 +16,8 @@ import (
 	goplugin "github.com/hashicorp/go-plugin"
 	goplugintypes "github.com/hashicorp/go-plugin/runner"
 	"google.golang.org/grpc"
+
+	"github.com/rowrelay/rowrelay/plugins/pluginv1"
 )
 
 // process is one life of a plug-in: it is started once and never again.
@@ -28,7 +30,7 @@ type process struct {
 	started time.Time
 
 	connection goplugin.ClientProtocol
-	sink       caller
+	sink       pluginv1.SinkClient
 	delivered  atomic.Bool // it was of use
 	watching   sync.WaitGroup
 
@@ -121,7 +123,7 @@ func dialOptions() []grpc.DialOption {
 		grpc.WithDisableServiceConfig(),
 		grpc.WithInitialWindowSize(windowBytes), grpc.WithInitialConnWindowSize(windowBytes),
 		grpc.WithReadBufferSize(bufferBytes), grpc.WithWriteBufferSize(bufferBytes),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(responseBytes), grpc.ForceCodecV2(newCodec())),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(responseBytes)),
 	}
 }
 
@@ -175,9 +177,8 @@ func (p *process) dial() (err error) {
 	if err := connection.Ping(); err != nil {
 		return err
 	}
-	p.runner.direct.listen()
 	p.connection = connection
-	p.sink = sink.(caller)
+	p.sink = sink.(pluginv1.SinkClient)
 	return nil
 }
 

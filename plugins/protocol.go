@@ -51,11 +51,11 @@ func (s *service) GRPCServer(_ *goplugin.GRPCBroker, registrar *grpc.Server) err
 	if s.server == nil {
 		return errors.New("serve a sink: there is none")
 	}
-	register(registrar, s.server)
+	pluginv1.RegisterSinkServer(registrar, s.server)
 	return nil
 }
 
 // GRPCClient is called in the relay.
 func (*service) GRPCClient(_ context.Context, _ *goplugin.GRPCBroker, connection *grpc.ClientConn) (any, error) {
-	return caller{pluginv1.NewSinkClient(connection), connection, &buffers{}}, nil
+	return pluginv1.NewSinkClient(connection), nil
 }

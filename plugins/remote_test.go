@@ -144,7 +144,6 @@ type destination struct {
 	down    bool
 	answers map[string]sinks.Result
 	arrived []outbox.Message
-	posts   int // of messages
 	reached chan struct{}
 	release chan struct{}
 }
@@ -203,9 +202,6 @@ func (d *destination) judge(batch []sinks.Message) int {
 func (d *destination) stalled(messages bool) chan struct{} {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if messages {
-		d.posts++
-	}
 	if messages && d.reached != nil {
 		close(d.reached)
 		d.reached = nil
@@ -224,12 +220,6 @@ func (d *destination) stall() (<-chan struct{}, func()) {
 		d.release = nil
 		close(release)
 	}
-}
-
-// count is how many posts with messages have begun.
-func (d *destination) count() (count int) {
-	d.set(func() { count = d.posts })
-	return count
 }
 
 func (d *destination) set(change func()) {

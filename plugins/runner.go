@@ -22,7 +22,6 @@ type runner struct {
 	command *exec.Cmd // set before Start
 	output  *output
 
-	direct          *direct  // nil where there is none
 	stdin           *os.File // its end tells the plug-in that the relay is gone
 	stdout, stderr  *os.File // what we read of the process
 	handshakeReader *io.PipeReader
@@ -109,21 +108,19 @@ func (r *runner) ended() {
 
 // hangUp closes the relay's ends.
 func (r *runner) hangUp() error {
-	r.direct.close()
 	return closeAll([]*os.File{r.stdin, r.stdout, r.stderr})
 }
 
 // pipes connects the process's standard files; those that it is given are
 // returned.
 func (r *runner) pipes() (theirs []*os.File, err error) {
-	var in, out, report, socket *os.File
-	var errs [4]error
+	var in, out, report *os.File
+	var errs [3]error
 	in, r.stdin, errs[0] = os.Pipe()
 	r.stdout, out, errs[1] = os.Pipe()
 	r.stderr, report, errs[2] = os.Pipe()
-	r.direct, socket, errs[3] = newDirect(r.command)
 	r.command.Stdin, r.command.Stdout, r.command.Stderr = in, out, report
-	return []*os.File{in, out, report, socket}, errors.Join(errs[:]...)
+	return []*os.File{in, out, report}, errors.Join(errs[:]...)
 }
 
 func closeAll(files []*os.File) (err error) {

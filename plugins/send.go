@@ -1,7 +1,6 @@
 package plugins
 
 import (
-	"cmp"
 	"context"
 	"time"
 
@@ -45,9 +44,8 @@ func (d *delivery) hand(ctx context.Context, part part) {
 		return
 	}
 	defer d.promised.leave()
-	answer, err := d.process.send(ctx, d.sink.lastSend.Add(1), part.body)
-	outcomes, malformed := decodeOutcomes(d.place(part), answer, len(part.messages))
-	if err = cmp.Or(err, malformed); err != nil {
+	response, err := d.process.send(ctx, &pluginv1.SendRequest{SendId: d.sink.lastSend.Add(1), Messages: part.wire})
+	if err != nil {
 		failed := d.failed(ctx, part, err)
 		d.note(part, func(int) sinks.Outcome { return failed })
 		return
@@ -55,11 +53,17 @@ func (d *delivery) hand(ctx context.Context, part part) {
 	if d.sink.suspects.any() {
 		d.sink.suspects.clear(part.ids(d.batch))
 	}
+	d.answered(part, response.GetOutcomes())
+}
+
+// answered notes what the plug-in has answered: one outcome a message. It may have
+// too few.
+func (d *delivery) answered(part part, outcomes []*pluginv1.Outcome) {
 	d.note(part, func(i int) sinks.Outcome {
 		if i >= len(outcomes) {
 			return noOutcome
 		}
-		return outcomes[i]
+		return outcomeFromWire(outcomes[i])
 	})
 }
 
@@ -105,24 +109,19 @@ func (p *process) endsSoon() bool {
 // its time is up. The answer spares messages an attempt.
 const answerGrace = 250 * time.Millisecond
 
-// send calls the plug-in's Send with the messages of a body, which it keeps. When
-// the context ends it asks for the answer as far as it goes, and gives up soon
-// after.
-func (p *process) send(ctx context.Context, id uint64, body []byte) (answer []byte, err error) {
+// send calls the plug-in's Send. When the context ends it asks for the answer as
+// far as it goes, and gives up soon after.
+func (p *process) send(ctx context.Context, request *pluginv1.SendRequest) (*pluginv1.SendResponse, error) {
+	request.TimeoutMs = remaining(ctx)
 	calling, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
 	stop := context.AfterFunc(ctx, func() {
 		defer end()
 		limited, cancel := context.WithTimeout(calling, answerGrace)
 		defer cancel()
-		_, _ = p.sink.Cancel(limited, &pluginv1.CancelRequest{SendId: id})
+		_, _ = p.sink.Cancel(limited, &pluginv1.CancelRequest{SendId: request.GetSendId()})
 		<-limited.Done()
 	})
 	defer stop()
-	body = appendNumber(appendNumber(body, requestSendID, int64(id)), requestTimeout, remaining(ctx))
-	if connection := p.runner.direct.take(); connection != nil {
-		defer p.sink.bodies.Put(&body)
-		return p.runner.direct.call(calling, connection, body)
-	}
-	return p.sink.send(calling, body)
+	return p.sink.Send(calling, request)
 }

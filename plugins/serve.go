@@ -66,16 +66,13 @@ const slack = 32 << 20
 func serve(kind sinks.Kind) {
 	defer runtime.KeepAlive(make([]byte, min(slack, debug.SetMemoryLimit(-1)/8)))
 	server := newServer(kind, pluginVersion())
-	if control := inherited(os.Getenv(directVariable)); control != nil {
-		go server.converse(control)
-	}
 	goplugin.Serve(&goplugin.ServeConfig{
 		HandshakeConfig:  cookie,
 		VersionedPlugins: versions(server),
 		Logger:           hclog.NewNullLogger(),
 		GRPCServer: func(options []grpc.ServerOption) *grpc.Server {
 			return grpc.NewServer(append(options,
-				grpc.MaxRecvMsgSize(serverRequestBytes), grpc.ForceServerCodecV2(newCodec()),
+				grpc.MaxRecvMsgSize(serverRequestBytes),
 				grpc.InitialWindowSize(windowBytes), grpc.InitialConnWindowSize(windowBytes),
 				grpc.ReadBufferSize(bufferBytes), grpc.WriteBufferSize(bufferBytes))...)
 		},

@@ -8,13 +8,21 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// send is what a frame is for.
-func (s *server) send(ctx context.Context, r request) []sinks.Outcome {
-	ctx, cancel := limited(ctx, r.timeoutMs)
+func (s *server) Send(ctx context.Context, request *pluginv1.SendRequest) (*pluginv1.SendResponse, error) {
+	ctx, cancel := limited(ctx, request.GetTimeoutMs())
 	defer cancel()
-	s.begin(r.id, cancel)
-	defer s.end(r.id)
-	return s.hand(ctx, r.batch)
+	s.begin(request.GetSendId(), cancel)
+	defer s.end(request.GetSendId())
+	batch := make([]sinks.Message, len(request.GetMessages()))
+	for i, w := range request.GetMessages() {
+		batch[i] = messageFromWire(w)
+	}
+	outcomes := s.hand(ctx, batch)
+	response := &pluginv1.SendResponse{Outcomes: make([]*pluginv1.Outcome, len(outcomes))}
+	for i, o := range outcomes {
+		response.Outcomes[i] = outcomeToWire(o)
+	}
+	return response, nil
 }
 
 // hand hands a batch to the sink. After a panic nobody knows what was delivered.

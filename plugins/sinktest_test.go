@@ -59,21 +59,6 @@ func TestConformanceProcessGone(t *testing.T) {
 	})
 }
 
-// A plug-in that was built before there was another way than gRPC, or in another
-// language.
-func TestConformanceByGRPCAlone(t *testing.T) {
-	t.Parallel()
-	sinktest.Run(t, func(t testing.TB) sinktest.Harness {
-		d := newDestination(t)
-		return sinktest.Harness{
-			Sink: newSink(t, older(t, d)), Received: d.received, Stall: d.stall, Answer: d.answer,
-			Break:   func() { d.set(func() { d.down = true }) },
-			Repair:  func() { d.set(func() { d.down = false }) },
-			Secrets: []string{password},
-		}
-	})
-}
-
 func remoteOptions(t testing.TB, d *destination, order string) plugins.Options {
 	t.Helper()
 	o := options(t, "remote")

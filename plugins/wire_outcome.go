@@ -64,6 +64,9 @@ func reasonToWire(reason sinks.Reason) pluginv1.Reason {
 }
 
 func outcomeToWire(o sinks.Outcome) *pluginv1.Outcome {
+	if o.Result == sinks.Delivered {
+		return &pluginv1.Outcome{Result: pluginv1.Result_DELIVERED, Receipt: shorten(o.Receipt, maxReceipt)}
+	}
 	return &pluginv1.Outcome{
 		Result: results[o.Result], Reason: reasonToWire(o.Reason), RetryAfterMs: millis(o.RetryAfter),
 		Detail: shorten(o.Detail, maxDetail), Receipt: shorten(o.Receipt, maxReceipt),

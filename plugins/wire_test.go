@@ -1,15 +1,12 @@
 package plugins
 
 import (
-	"maps"
 	"reflect"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 	"unicode/utf8"
 
-	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/rowrelay/rowrelay/outbox"
@@ -66,95 +63,44 @@ func TestNonsenseFromThePlugin(t *testing.T) {
 	}
 }
 
-// What is encoded and decoded by hand is what generated code, and so any other
-// language, makes of it.
-func TestMessagesAreEncodedAsGeneratedCodeDoes(t *testing.T) {
+// A message is the same on the other side, where nil isn't empty.
+func TestMessagesCrossTheWire(t *testing.T) {
 	t.Parallel()
-	messages := []sinks.Message{
-		{},
-		{Message: outbox.Message{ID: "1", Topic: "t", Payload: []byte{}}},
-		{
+	messages := append(varied(),
+		sinks.Message{},
+		sinks.Message{Message: outbox.Message{ID: "1", Topic: "t", Payload: []byte{}}},
+		sinks.Message{
 			Message: outbox.Message{ID: "2", Topic: "t", Key: "\xff", Payload: []byte("payload"), Priority: -3, AvailableAt: time.UnixMicro(5).UTC(),
 				Headers: map[string]string{"b": "\xfe", "a": "", "": "v"}},
 			Sequence: 1 << 60, Attempt: 2, CreatedAt: time.UnixMicro(-6).UTC(),
-		},
+		})
+	if got := crossed(t, messages); !reflect.DeepEqual(got, messages) {
+		t.Errorf("they arrive as\n%+v\nwant\n%+v", got, messages)
 	}
-	want := &pluginv1.SendRequest{SendId: 1 << 63, TimeoutMs: 1500}
-	var body []byte
-	for _, m := range messages {
-		var err error
-		if body, err = appendRequestMessage(body, &m); err != nil {
+}
+
+// crossed are the messages as a plug-in gets them.
+func crossed(t *testing.T, batch []sinks.Message) (got []sinks.Message) {
+	t.Helper()
+	var sent, came pluginv1.SendRequest
+	for i := range batch {
+		w, err := messageToWire(&batch[i])
+		if err != nil {
 			t.Fatal(err)
 		}
-		want.Messages = append(want.Messages, generated(m))
+		sent.Messages = append(sent.Messages, w)
 	}
-	body = appendNumber(appendNumber(body, requestSendID, -1<<63), requestTimeout, 1500)
-	var got pluginv1.SendRequest
-	if err := proto.Unmarshal(body, &got); err != nil || !proto.Equal(&got, want) {
-		t.Errorf("encoded is\n%v\nwant\n%v (%v)", &got, want, err)
+	text, err := proto.Marshal(&sent)
+	if err == nil {
+		err = proto.Unmarshal(text, &came)
 	}
-	text, err := proto.Marshal(want)
 	if err != nil {
 		t.Fatal(err)
 	}
-	decoded, err := decodeRequest(protowire.AppendFixed64(protowire.AppendTag(text, 99, protowire.Fixed64Type), 7)) // and something newer
-	if err != nil || decoded.id != 1<<63 || decoded.timeoutMs != 1500 || !reflect.DeepEqual(decoded.batch, messages) {
-		t.Errorf("decoded is\n%+v\nwant\n%+v (%v)", decoded, messages, err)
+	for _, w := range came.GetMessages() {
+		got = append(got, messageFromWire(w))
 	}
-}
-
-// What a sink appends to a payload is in no other.
-func TestPayloadsHaveRoomForNothingElse(t *testing.T) {
-	t.Parallel()
-	text, err := proto.Marshal(&pluginv1.SendRequest{Messages: []*pluginv1.Message{{Payload: []byte("one")}, {Payload: []byte("two")}}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	decoded, err := decodeRequest(text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = append(decoded.batch[0].Payload, "0123456"...)
-	if got := string(decoded.batch[1].Payload); got != "two" {
-		t.Errorf("the second payload is %q", got)
-	}
-}
-
-func generated(m sinks.Message) *pluginv1.Message {
-	w := &pluginv1.Message{
-		Id: m.ID, Topic: m.Topic, Key: []byte(m.Key), Payload: m.Payload, Sequence: m.Sequence, Attempt: int32(m.Attempt),
-		CreatedAtUs: micros(m.CreatedAt), AvailableAtUs: micros(m.AvailableAt), Priority: int32(m.Priority),
-	}
-	for _, name := range slices.Sorted(maps.Keys(m.Headers)) {
-		w.Headers = append(w.Headers, &pluginv1.Header{Name: name, Value: []byte(m.Headers[name])})
-	}
-	return w
-}
-
-// FuzzDecodeRequest: nonsense is an error, or what generated code makes of it.
-func FuzzDecodeRequest(f *testing.F) {
-	f.Add([]byte{})
-	f.Add(encoded(f, varied()))
-	f.Add([]byte("\x08\x07\x1a\x0a\x0a\x01a\x12\x01t\x22\x02{}\x1a\x02\x2a\x00"))
-	f.Fuzz(func(t *testing.T, text []byte) {
-		var want pluginv1.SendRequest
-		generatedErr := proto.Unmarshal(text, &want)
-		got, err := decodeRequest(text)
-		if generatedErr == nil && err != nil {
-			t.Fatalf("generated code reads it, and here: %v", err)
-		}
-		if generatedErr == nil && (len(got.batch) != len(want.GetMessages()) || got.id != want.GetSendId()) {
-			t.Fatalf("%d messages, want %d; id %d, want %d", len(got.batch), len(want.GetMessages()), got.id, want.GetSendId())
-		}
-		if generatedErr != nil {
-			return
-		}
-		for i, w := range want.GetMessages() {
-			if want := read(w); !reflect.DeepEqual(got.batch[i], want) {
-				t.Errorf("message %d is\n%+v\nwant\n%+v", i, got.batch[i], want)
-			}
-		}
-	})
+	return got
 }
 
 // A message that can't cross, or is too large, is rejected and holds back its
@@ -165,14 +111,7 @@ func TestMessagesThatCannotCross(t *testing.T) {
 		return sinks.Message{Message: outbox.Message{ID: "1", Topic: topic, Key: key, Payload: make([]byte, size)}}
 	}
 	batch := []sinks.Message{message("a", "t", 5000), message("b", "\xff", 1), message("a", "t", 1)}
-	sink, err := New(Options{Path: "none"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	d := &delivery{
-		sink: sink, process: &process{runner: newRunner(nil), sink: caller{bodies: &buffers{}}}, promised: promised{requestBytes: 1000},
-		batch: batch, outcomes: make([]sinks.Outcome, len(batch)),
-	}
+	d := deliveryOf(t, batch, 1000)
 	if left := d.next(t.Context()); len(left.messages) > 0 {
 		t.Errorf("left are %v", left)
 	}

@@ -38,8 +38,7 @@ func openPostgres(_ context.Context, database config.Database, _ bool) (*sql.DB,
 }
 
 // withoutJIT turns off what compiles statements that take a millisecond to run.
-// Not as a parameter of the connection, which poolers refuse; and a server of the
-// kin may not know it.
+// Not as a parameter of the connection, which poolers refuse.
 func withoutJIT(ctx context.Context, conn *pgx.Conn) error {
 	_, err := conn.Exec(ctx, "SET jit = off")
 	if conn.IsClosed() {

@@ -25,7 +25,7 @@ const patience = 60 * time.Second
 // through the drivers that the program has.
 func onEveryVersion(t *testing.T, test func(t *testing.T, db testdb.Database)) {
 	t.Helper()
-	on(t, test, "postgres15/pgx", "postgres18/pgx", "mysql/gosql", "mysql57/gosql", "mariadb1011/gosql", "mariadb105/gosql", "sqlite/modernc")
+	on(t, test, "postgres15/pgx", "postgres18/pgx", "mysql/gosql", "mariadb1011/gosql", "mariadb105/gosql", "sqlite/modernc")
 }
 
 // onEachDatabase is enough where a database's version makes no difference.

@@ -156,8 +156,7 @@ const migratePrintHelp = `Print the SQL of all migrations, for those who run mig
 doesn't connect: of --database only the kind matters, as in
   rowrelay migrate print --database postgres:// > outbox.sql
 or sqlite:, mysql://, mariadb://, sqlserver:// and oracle://.
-Servers that take another one's URL are told by --dialect: cockroachdb,
-yugabytedb, mysql57 (before 8.0.13) or tidb.`
+TiDB, which takes MySQL's URL, is told by --dialect tidb.`
 
 func (p program) migratePrintCommand() *cobra.Command {
 	m := &migrate{program: p, target: target{noServer: true}}

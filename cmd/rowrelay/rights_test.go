@@ -61,5 +61,5 @@ func TestAUserWithoutRights(t *testing.T) {
 		if got.code != exitFailed || !strings.Contains(got.stdout, "FAIL  source outbox: rights: ") {
 			t.Errorf("exit code %d, %s", got.code, got.stdout)
 		}
-	}, "postgres18/pgx", "mysql/gosql", "mysql57/gosql", "mariadb1011/gosql", "mariadb105/gosql")
+	}, "postgres18/pgx", "mysql/gosql", "mariadb1011/gosql", "mariadb105/gosql")
 }

@@ -61,7 +61,7 @@ const killedBatch = 20
 
 func TestKilledRelaysLoseNothing(t *testing.T) {
 	t.Parallel()
-	for _, target := range []string{"postgres15/pgx", "mariadb1011/gosql", "mariadb105/gosql", "mysql57/gosql", "mysql/gosql", "sqlite/modernc"} {
+	for _, target := range []string{"postgres15/pgx", "mariadb1011/gosql", "mariadb105/gosql", "mysql/gosql", "sqlite/modernc"} {
 		t.Run(target, func(t *testing.T) {
 			t.Parallel()
 			killedRelaysLoseNothing(newScene(t, target), "lanes", judge)

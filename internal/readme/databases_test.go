@@ -24,16 +24,14 @@ var unrun = map[string][]string{
 	"mariadb":   {"MariaDB 10.5 and later"},
 	"sqlserver": {"SQL Server 2016 and later, Azure SQL"},
 	"oracle":    {"Oracle 12.2 and later"},
-	"mysql57":   {"MySQL 5.7.9 and later"},
 	"tidb":      {"TiDB 7.5 and later, by rows only"},
-	"kin":       {"CockroachDB 24.3 and later, by rows only", "YugabyteDB 2025.1 and later, by rows only"},
 }
 
 // dialectPages are those that lie beside the dialects, by the kind of database.
 var dialectPages = map[string]string{
 	"postgres": "POSTGRES.md", "sqlite": "SQLITE.md", "mysql": "MYSQL.md", "mariadb": "MYSQL.md",
-	"mysql57": "MYSQL.md", "tidb": "MYSQL.md#tidb",
-	"sqlserver": "SQLSERVER.md", "oracle": "ORACLE.md", "kin": "POSTGRES.md#cockroachdb-and-yugabytedb",
+	"tidb":      "MYSQL.md#tidb",
+	"sqlserver": "SQLSERVER.md", "oracle": "ORACLE.md",
 }
 
 // databases is made from the record of what the suite passed, which the suite

@@ -63,7 +63,6 @@ func Targets() []Target {
 		mysql("mariadb1011", "gosql", MariaDB),
 		mysql("mariadb1011", "prepared", MariaDB),
 		mysql("mariadb105", "gosql", MariaDB),
-		mysql("mysql57", "gosql", MySQL),
 		mysql("mysql", "gosql", MySQL).withoutRequiring(),
 	}
 	if hasGoMySQL {

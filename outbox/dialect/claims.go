@@ -23,6 +23,3 @@ type ManyClaims interface {
 
 // ClaimsAtOnce implements [ManyClaims].
 func (postgres) ClaimsAtOnce() int { return 2 }
-
-// ClaimsAtOnce is what is right for a database that aborts who meets another.
-func (kin) ClaimsAtOnce() int { return 1 }

@@ -19,15 +19,14 @@ type Dialect interface {
 	Inboxes
 }
 
-// ByName returns the dialect with that name: postgres, cockroachdb, yugabytedb,
-// mysql, mysql57, mariadb, tidb, oracle, sqlserver or sqlite.
+// ByName returns the dialect with that name: postgres, mysql, mariadb, tidb, oracle, sqlserver or sqlite.
 func ByName(name string) (Dialect, error) {
-	for _, known := range []Dialect{Postgres(), CockroachDB(), YugabyteDB(), MySQL(), MySQL57(), MariaDB(), TiDB(), Oracle(), SQLServer(), SQLite()} {
+	for _, known := range []Dialect{Postgres(), MySQL(), MariaDB(), TiDB(), Oracle(), SQLServer(), SQLite()} {
 		if known.Name() == name {
 			return known, nil
 		}
 	}
-	return nil, fmt.Errorf("database dialect %q is not known: it must be postgres, cockroachdb, yugabytedb, mysql, mysql57, mariadb, tidb, oracle, sqlserver or sqlite", name)
+	return nil, fmt.Errorf("database dialect %q is not known: it must be postgres, mysql, mariadb, tidb, oracle, sqlserver or sqlite", name)
 }
 
 // Query is one statement and its arguments, ready for any database/sql driver

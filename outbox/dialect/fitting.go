@@ -28,11 +28,6 @@ type Trial struct {
 	Hold Query  // locks one row
 	Pass Query  // selects that row, and another one, but those that are locked
 	Want string // what Pass then selects, as text: the other row alone
-
-	// Limited: Pass has a limit of rows, which a server may count before it
-	// passes over any; then Pass selects none. Otherwise that means that somebody
-	// holds the other row, too.
-	Limited bool
 }
 
 // Server is what a server has answered.

@@ -32,11 +32,11 @@ func kindOf(ctx context.Context, db *sql.DB) kind {
 	case ask("SELECT sqlite_version()"):
 		return kind{"SQLite", " sqlite ", "dialect.SQLite()"}
 	case ask("SELECT version()") && strings.Contains(version, "MariaDB"):
-		return kind{"MariaDB", " mysql mysql57 mariadb ", "dialect.MariaDB()"}
+		return kind{"MariaDB", " mysql mariadb ", "dialect.MariaDB()"}
 	case version != "" && version[0] >= '0' && version[0] <= '9':
-		return kind{"MySQL", " mysql mysql57 mariadb tidb ", "dialect.MySQL()"}
+		return kind{"MySQL", " mysql mariadb tidb ", "dialect.MySQL()"}
 	case version != "":
-		return kind{"PostgreSQL or its like", " postgres cockroachdb yugabytedb ", "dialect.Postgres()"}
+		return kind{"PostgreSQL or its like", " postgres ", "dialect.Postgres()"}
 	case ask("SELECT @@VERSION"):
 		return kind{"SQL Server", " sqlserver ", "dialect.SQLServer()"}
 	case ask("SELECT banner FROM v$version WHERE ROWNUM = 1"):

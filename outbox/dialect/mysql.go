@@ -19,20 +19,19 @@ type flavour string
 
 const (
 	flavourMySQL   flavour = "mysql"
-	flavourMySQL57 flavour = "mysql57"
 	flavourMariaDB flavour = "mariadb"
 	flavourTiDB    flavour = "tidb"
 )
 
 // MySQL is the dialect of MySQL 8.0.13 and later. A store or a migration finds
-// out by itself that a server is an older MySQL, or TiDB.
+// out by itself that a server is TiDB.
 func MySQL() Dialect { return mysql{flavourMySQL, true} }
 
 // MariaDB is the dialect of MariaDB 10.5 and later. A store finds out by itself
 // whether the server can pass over locked rows, which it can from 10.6 on.
 func MariaDB() Dialect { return mysql{flavourMariaDB, true} }
 
-// Name returns "mysql", "mysql57", "mariadb" or "tidb".
+// Name returns "mysql", "mariadb" or "tidb".
 func (d mysql) Name() string { return string(d.flavour) }
 
 func (d mysql) isMariaDB() bool { return d.flavour == flavourMariaDB }

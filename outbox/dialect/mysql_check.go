@@ -35,7 +35,7 @@ func (d mysql) explain() string {
 // have them explained either. Roles count, which no list of rights shows.
 func (d mysql) Rights(table Table, claim string) (tries []Try) {
 	hot, table := "SELECT UPDATE DELETE", table.Backquoted()
-	if claim == "rows" || d.flavour == flavourMySQL57 { // which inserts the floor
+	if claim == "rows" {
 		hot += " INSERT"
 	}
 	for _, needed := range []struct{ name, column, rights string }{

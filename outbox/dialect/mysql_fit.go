@@ -31,8 +31,8 @@ func (mysql) Skipping(table Table) *Trial {
 	}
 }
 
-// Fit tells MySQL from MariaDB and TiDB, and old from new, and knows which one
-// has SKIP LOCKED.
+// Fit tells MySQL from MariaDB and TiDB, refuses old ones, and knows which one has
+// SKIP LOCKED.
 func (d mysql) Fit(server Server) (Fit, error) {
 	kind := mysqlKindOf(server.Facts)
 	if kind.mariadb != d.isMariaDB() {
@@ -47,7 +47,7 @@ func (d mysql) Fit(server Server) (Fit, error) {
 	if kind.tidb {
 		return fitTiDB(kind, server)
 	}
-	skips := server.Skips && !kind.before(kind.firstToSkip())
+	skips := server.Skips && !(kind.mariadb && kind.before(firstToSkip))
 	fit := Fit{Dialect: kind.dialect(skips), Notes: []Note{{Name: "server", OK: true, Detail: kind.String()}}}
 	fit.Notes = append(fit.Notes, mysqlSkipNote(skips))
 	if why := mysqlWritersElsewhere(server.Facts); why != "" {
@@ -124,18 +124,14 @@ func (k mysqlKind) remedy() string {
 
 // dialect is the variant for this version.
 func (k mysqlKind) dialect(skipLocked bool) Dialect {
-	switch {
-	case k.mariadb:
+	if k.mariadb {
 		return mysql{flavourMariaDB, skipLocked}
-	case k.before([3]int{8, 0, 13}): // whose defaults are no expressions
-		return mysql57{mysql{flavourMySQL57, skipLocked}}
-	default:
-		return mysql{flavourMySQL, skipLocked}
 	}
+	return mysql{flavourMySQL, skipLocked}
 }
 
-// least is the oldest version that will do: the first MySQL 5.7, with functions
-// on JSON; the oldest MariaDB that is tried; and the first TiDB with UUID() as a default.
+// least is the oldest version that will do: the first MySQL whose defaults may be
+// expressions; the oldest MariaDB that is tried; and the first TiDB with UUID() as a default.
 func (k mysqlKind) least() [3]int {
 	switch {
 	case k.mariadb:
@@ -143,17 +139,12 @@ func (k mysqlKind) least() [3]int {
 	case k.tidb:
 		return [3]int{7, 5, 0}
 	default:
-		return [3]int{5, 7, 9}
+		return [3]int{8, 0, 13}
 	}
 }
 
-// firstToSkip is the first version that has SKIP LOCKED.
-func (k mysqlKind) firstToSkip() [3]int {
-	if k.mariadb {
-		return [3]int{10, 6, 0}
-	}
-	return [3]int{8, 0, 1}
-}
+// firstToSkip is the first MariaDB that has SKIP LOCKED.
+var firstToSkip = [3]int{10, 6, 0}
 
 func (k mysqlKind) leastText() string {
 	numbers := k.least()

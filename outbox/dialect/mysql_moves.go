@@ -17,9 +17,9 @@ type mysqlMove struct {
 	token   string // by rows
 }
 
-// mysqlMostGiven is how many rows one statement may be given. Servers that have no
-// other list nest the selects of a union, and run out of their stack at some four
-// thousand; and with too many conditions for their memory they walk over the table.
+// mysqlMostGiven is how many rows one statement may be given: with too many
+// conditions for their memory servers walk over the table, and TiDB, which has no
+// other list, nests the selects of a union.
 const mysqlMostGiven = 1000
 
 func (m mysqlMove) writes(settlements []Settlement) (writes []Write) {

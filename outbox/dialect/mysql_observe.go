@@ -15,16 +15,11 @@ package dialect
 // haven't written and are in no statement either, will take their ids later:
 // programs that hold locks on rows for long hold nothing up.
 func (d mysql) Observe(table Table, token string) Steps {
-	return d.observe(table, token, "(SELECT t.*, COUNT(*) OVER () AS listed, SUM(trx_state = 'LOCK WAIT') OVER () AS waiting"+
-		"\n    FROM information_schema.innodb_trx AS t) AS t")
-}
-
-// observe selects from the list with what is counted in it: listed, waiting.
-func (d mysql) observe(table Table, token, counted string) Steps {
 	return Steps{
 		Do: []Query{mysqlQuery("SELECT value FROM " + table.Backquoted().Settings() + " WHERE name = '' FOR UPDATE")},
 		Ask: mysqlQuery("SELECT CASE WHEN LOCATE('" + token + "', trx_query) > 0 THEN 'number' WHEN trx_state = 'COMMITTING' THEN 'ending' ELSE 'open' END, CAST(trx_id AS CHAR)" +
-			"\nFROM " + counted +
+			"\nFROM (SELECT t.*, COUNT(*) OVER () AS listed, SUM(trx_state = 'LOCK WAIT') OVER () AS waiting" +
+			"\n    FROM information_schema.innodb_trx AS t) AS t" +
 			"\nWHERE listed < 5000 AND waiting < 1000 AND trx_id > 0 AND trx_id < 281474976710656" +
 			"\n    AND (trx_rows_modified > 0 OR trx_tables_in_use > 0 OR trx_mysql_thread_id = 0 OR LOCATE('" + token + "', trx_query) > 0)" +
 			"\nUNION ALL SELECT 'all', ''" +

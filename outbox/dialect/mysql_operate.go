@@ -10,11 +10,7 @@ const (
 	mysqlHotState  = "CASE WHEN t.claimed_until > " + mysqlNow + " THEN 'claimed' WHEN t.available_at > " + mysqlNow + " THEN 'scheduled' ELSE 'pending' END"
 	mysqlHeldState = "CASE WHEN t.state = 'scheduled' AND t.due_at <= " + mysqlNow + " THEN 'pending' ELSE t.state END"
 
-	// mysqlReal is a condition of rows that are messages: in one lane of the hot
-	// table there may be something else, also after an update of the server.
-	mysqlReal = "t.lane < " + floorLane
-
-	mysqlWaiting     = mysqlReal + " AND coalesce(t.available_at <= " + mysqlNow + ", 1) AND coalesce(t.claimed_until <= " + mysqlNow + ", 1)"
+	mysqlWaiting     = "coalesce(t.available_at <= " + mysqlNow + ", 1) AND coalesce(t.claimed_until <= " + mysqlNow + ", 1)"
 	mysqlHeldWaiting = "t.state = 'scheduled' AND t.due_at <= " + mysqlNow
 )
 
@@ -32,7 +28,7 @@ func (mysql) List(table Table, filter Filter) Query {
 		mysqlFilter(list, filter, state)
 		list.add("\nORDER BY t.id LIMIT " + strconv.Itoa(filter.Limit) + ")")
 	}
-	part(table.Hot()+" AS t FORCE INDEX (id)", mysqlHotState, mysqlLater, "'', coalesce(t.claimed_by, ''), NULL", mysqlReal)
+	part(table.Hot()+" AS t FORCE INDEX (id)", mysqlHotState, mysqlLater, "'', coalesce(t.claimed_by, ''), NULL", "TRUE")
 	for _, state := range []string{"scheduled", "retry", "error"} {
 		part(table.Held()+" AS t FORCE INDEX (held_id)", mysqlHeldState, mysqlLater+" + 4 * (t.state = 'retry')", "'', '', NULL", "t.state = '"+state+"'")
 	}
@@ -90,7 +86,7 @@ func (mysql) Counts(table Table, limit int) Query {
 	most := strconv.Itoa(limit)
 	return mysqlQuery(`
 SELECT state, count(*) FROM (
-    SELECT ` + mysqlHotState + ` AS state FROM ` + table.Hot() + ` AS t WHERE ` + mysqlReal + `
+    SELECT ` + mysqlHotState + ` AS state FROM ` + table.Hot() + ` AS t
     UNION ALL SELECT ` + mysqlHeldState + ` FROM ` + table.Held() + ` AS t
 ) AS s GROUP BY state
 UNION ALL

@@ -32,7 +32,6 @@ func (mysql) Forget(table Table) []Query {
 	for i := range queries {
 		queries[i].SQL = strings.Replace(queries[i].SQL, " until =", " `until` =", 1) // which TiDB reserves
 	}
-	queries[len(queries)-1].SQL += " AND lane < " + floorLane
 	return queries
 }
 

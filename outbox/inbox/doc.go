@@ -73,7 +73,7 @@
 // so from a program, and "rowrelay migrate print --inbox" prints the SQL for other
 // tools. It is called inbox unless you say otherwise, and serves any number of
 // consumers. A consumer needs the right to INSERT, and for Clean to SELECT and
-// DELETE; on SQL Server and CockroachDB it always needs SELECT. The ids of a consumer that is
+// DELETE; on SQL Server it always needs SELECT. The ids of a consumer that is
 // no more stay until somebody deletes them: DELETE FROM inbox WHERE consumer = '…'.
 //
 // Consumers in other languages use the same table: insert consumer and

@@ -32,28 +32,15 @@ func (s *Store) fit(ctx context.Context) (fit dialect.Fit, err error) {
 	if err := all(ctx, s.db, fitting.Server(), func() { server.Facts[strings.ToLower(name)] = value }, &name, &value); err != nil {
 		return dialect.Fit{}, fmt.Errorf("ask what the server is: %w", err)
 	}
-	if fit, err = s.fitTo(ctx, server, fitting); err != nil {
-		return dialect.Fit{}, err
-	}
-	s.dialect = fit.Dialect
-	for _, note := range fit.Notes {
-		s.findings = append(s.findings, Finding(note))
-	}
-	return fit, nil
-}
-
-// fitTo makes the dialect's trial. A variant that is another dialect may want
-// one of its own.
-func (s *Store) fitTo(ctx context.Context, server dialect.Server, fitting dialect.Fitting) (fit dialect.Fit, err error) {
 	if server.Skips, err = s.skips(ctx, fitting.Skipping(s.table)); err != nil {
 		return dialect.Fit{}, fmt.Errorf("try whether the server skips locked rows: %w", err)
 	}
 	if fit, err = fitting.Fit(server); err != nil {
 		return dialect.Fit{}, err
 	}
-	if other, ok := fit.Dialect.(dialect.Fitting); ok && fit.Dialect.Name() != s.dialect.Name() {
-		s.dialect = fit.Dialect
-		return s.fitTo(ctx, server, other)
+	s.dialect = fit.Dialect
+	for _, note := range fit.Notes {
+		s.findings = append(s.findings, Finding(note))
 	}
 	return fit, nil
 }
@@ -117,34 +104,14 @@ func (s *Store) inTrial(ctx context.Context, trial *dialect.Trial, work func(*sq
 	})
 }
 
-// With a limit, the other row is asked for again: somebody may hold it for a
-// moment, as a relay does that renews its lanes.
-const (
-	passTries = 10
-	passPause = 20 * time.Millisecond
-)
-
-// passes says that the second transaction gets nothing but the other row. One
-// that waits, or doesn't understand, gets an error.
+// passes says that the second transaction gets nothing but the other row, or none,
+// as somebody may hold that, too. One that waits, or doesn't understand, gets an
+// error.
 func (s *Store) passes(ctx context.Context, trial *dialect.Trial) bool {
-	for range passTries {
-		passed, err := s.pass(ctx, trial)
-		if err != nil || len(passed) > 0 || !trial.Limited {
-			return err == nil && (len(passed) == 0 || slices.Equal(passed, []string{trial.Want}))
-		}
-		select {
-		case <-ctx.Done():
-			return false
-		case <-time.After(passPause):
-		}
-	}
-	return false
-}
-
-func (s *Store) pass(ctx context.Context, trial *dialect.Trial) (passed []string, err error) {
-	err = s.inTrial(ctx, trial, func(tx *sql.Tx) error {
+	var passed []string
+	err := s.inTrial(ctx, trial, func(tx *sql.Tx) error {
 		var row string
 		return all(ctx, tx, trial.Pass, func() { passed = append(passed, row) }, &row)
 	})
-	return passed, err
+	return err == nil && (len(passed) == 0 || slices.Equal(passed, []string{trial.Want}))
 }

@@ -17,9 +17,6 @@ func (s *Store) HandleTx(ctx context.Context, name string, keep bool, done relay
 	if err != nil {
 		return err
 	}
-	if err := s.keepIDs(ctx, settlements); err != nil {
-		return err
-	}
 	finish, err := s.turn(ctx)
 	if err != nil {
 		return err

@@ -260,9 +260,6 @@ func TestMySQLEmptied(t *testing.T) {
 		insertOne(t, m, "")
 		last := insertOne(t, m, "")
 		exec(t, m.DB, "DELETE FROM outbox")
-		if strings.HasPrefix(m.Name, "mysql57") {
-			return // here the counter may go back, and an id that nobody has seen is none
-		}
 		newObserver(t, m.open(t)).lookUntil(last)
 	})
 }

@@ -19,9 +19,6 @@ func (s *Store) Adopt(ctx context.Context, claim relay.Claim) error {
 	if err := s.possible(claim); err != nil {
 		return fmt.Errorf("adopt claiming by %s on table %s: %w", claim, s.table, err)
 	}
-	if err := s.keepGiven(ctx); err != nil {
-		return err
-	}
 	if err := s.inNumericalOrder(ctx, claim); err != nil {
 		return fmt.Errorf("adopt claiming by %s on table %s: %w", claim, s.table, err)
 	}

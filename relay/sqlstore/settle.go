@@ -21,9 +21,6 @@ func (s *Store) Settle(ctx context.Context, name string, keep bool, settlements 
 	if err != nil {
 		return relay.Settled{}, err
 	}
-	if err := s.keepIDs(ctx, settlements); err != nil {
-		return relay.Settled{}, err
-	}
 	defer s.settlingClaims(settlements[0])()
 	var settled relay.Settled
 	err = s.write(ctx, "settle rows of table", func() (err error) {

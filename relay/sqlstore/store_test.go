@@ -67,7 +67,7 @@ func harness(target testdb.Target) storetest.Harness {
 
 // waits tells servers that have no SKIP LOCKED.
 func waits(target string) bool {
-	return strings.HasPrefix(target, "mariadb105") || strings.HasPrefix(target, "mysql57")
+	return strings.HasPrefix(target, "mariadb105")
 }
 
 // table is an outbox in a database of its own.

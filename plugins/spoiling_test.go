@@ -1,0 +1,25 @@
+package plugins_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/rowrelay/rowrelay/sinks"
+)
+
+// Each message is what it was, whatever the sink has done with those before it.
+func TestASinkThatChangesItsMessages(t *testing.T) {
+	t.Parallel()
+	sink, batch := running(t, options(t, "spoiling")), measured()
+	for i := range batch {
+		batch[i].Payload = fmt.Append(nil, "payload-", i)
+		batch[i].Headers["number"] = fmt.Sprint(i / 3)
+	}
+	for range 3 {
+		for i, got := range sink.Send(t.Context(), batch) {
+			if want := sinks.Ok(seen(batch[i])); got != want {
+				t.Fatalf("message %d was seen as\n%+v\nwant\n%+v", i, got, want)
+			}
+		}
+	}
+}
