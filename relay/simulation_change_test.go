@@ -50,6 +50,14 @@ func (w *world) playChange() {
 	for slot := range 2 {
 		w.relays.Go(func() { w.keepRelaying(slot, end) })
 	}
+	// Who wakes up before the table has changed keeps it as it is. A store that is
+	// broken on purpose may never change it.
+	for range 30 {
+		if w.db.Claim() == relay.ByLanes {
+			break
+		}
+		time.Sleep(time.Second)
+	}
 	for _, wake := range wakes {
 		w.nap(30 * time.Second)
 		close(wake)
