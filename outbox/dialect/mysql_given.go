@@ -13,7 +13,8 @@ import (
 type mysqlGiven struct {
 	dialect     mysql
 	settlements []Settlement
-	columns     []mysqlColumn // of g, but for lane and id
+	columns     []mysqlColumn // of g, but for lane, id and n
+	messages    bool          // g has n: each row has its message, too
 }
 
 type mysqlColumn struct {
@@ -33,7 +34,7 @@ var mysqlGivenColumns = []mysqlColumn{
 // mysqlGivens has the columns that a statement uses, and no other: MariaDB leaves
 // unused ones out of a list, and then misses them.
 func mysqlGivens(d mysql, settlements []Settlement, used ...string) *mysqlGiven {
-	g := &mysqlGiven{dialect: d, settlements: settlements}
+	g := &mysqlGiven{dialect: d, settlements: settlements, messages: true}
 	for _, c := range mysqlGivenColumns {
 		if slices.Contains(used, c.name) && !allEqual(column(settlements, c.value)) {
 			g.columns = append(g.columns, c)
@@ -135,23 +136,23 @@ func (g *mysqlGiven) table(to *mysqlText) {
 	to.add(" AS g STRAIGHT_JOIN ")
 }
 
+// on finds the row t of each row g. The message of the nth row stands at the nth place
+// of one text: that is compared as exactly as a list of messages, and costs a server
+// a third of what it takes to read one.
 func (g *mysqlGiven) on() string {
-	return " ON t.lane = g.lane AND t.id = g.id AND " + mysqlMessages(g.settlements)
+	const place = "36 * g.n - 35, 36" // as MessageID is 36 characters
+	return " ON t.lane = g.lane AND t.id = g.id AND t.message_id = substr(" + mysqlMessages(g.settlements, "") + ", " + place + ")"
 }
 
-// mysqlMessages is a condition of rows t that have one of the messages: no message
-// changes its row, so that with the rows' ids it says which is whose. The collation
-// is another one than that of the keys: else a server would look in them for each
-// message with each id.
-func mysqlMessages(settlements []Settlement) string {
-	const condition = "t.message_id COLLATE ascii_bin IN ("
-	list := make([]byte, 0, len(condition)+39*len(settlements))
-	list = append(list, condition...)
+// mysqlMessages is one text of all messages.
+func mysqlMessages(settlements []Settlement, separator string) string {
+	const charset = "_ascii'" // else a server walks through characters that may be longer
+	text := make([]byte, 0, len(charset)+37*len(settlements)+1)
+	text = append(text, charset...)
 	for i := range settlements {
-		list = append(append(append(list, '\''), settlements[i].MessageID...), "',"...)
+		text = append(append(text, settlements[i].MessageID...), separator...)
 	}
-	list[len(list)-1] = ')'
-	return string(list)
+	return string(append(text, '\''))
 }
 
 // values is a list of rows, the first of which names the columns. Only MariaDB
@@ -167,13 +168,14 @@ func (g *mysqlGiven) values(to *mysqlText) {
 		case i == 1:
 			begin = " UNION ALL VALUES ("
 		}
-		g.row(to, begin, s, i == 0)
+		g.row(to, begin, i, s)
 		to.add(end)
 	}
 	to.add(")")
 }
 
-func (g *mysqlGiven) row(to *mysqlText, begin string, s Settlement, named bool) {
+func (g *mysqlGiven) row(to *mysqlText, begin string, at int, s Settlement) {
+	named := at == 0
 	as := func(name string) string {
 		if named {
 			return " AS " + name
@@ -181,6 +183,9 @@ func (g *mysqlGiven) row(to *mysqlText, begin string, s Settlement, named bool) 
 		return ""
 	}
 	to.add(begin + strconv.Itoa(s.Lane) + as("lane") + "," + strconv.FormatInt(s.ID, 10) + as("id"))
+	if g.messages {
+		to.add("," + strconv.Itoa(at+1) + as("n"))
+	}
 	for _, c := range g.columns {
 		to.add(",")
 		if value := c.value(s); named {
@@ -212,6 +217,9 @@ func (g *mysqlGiven) first(to *mysqlText, c mysqlColumn, value any) {
 func (g *mysqlGiven) json(to *mysqlText) {
 	list := g.list()
 	columns := "lane smallint PATH '$[0]', id bigint PATH '$[1]'"
+	if g.messages {
+		columns += ", n FOR ORDINALITY"
+	}
 	for i, c := range g.columns {
 		columns += ", " + c.name + " " + c.as + " PATH '$[" + strconv.Itoa(i+2) + "]'"
 	}
@@ -238,17 +246,19 @@ func (g *mysqlGiven) list() string {
 	return string(text)
 }
 
-// mysqlRows is a condition that finds rows t by their keys: ranges of the index,
-// of which a list has no more than the servers treat as such.
+// mysqlRows is a condition that finds rows t by their keys: ranges of the index. It
+// looks for a row's message in the text of those that are given beside its id. No
+// message changes its row, so that this says which is whose. Such a text costs half of
+// what a list does, if it is short.
 func mysqlRows(settlements []Settlement) string {
-	const most = 500
+	const most = 32
 	var among mysqlAlternatives
 	for i := 0; i < len(settlements); {
 		first, lane, ids := i, settlements[i].Lane, []int64(nil)
 		for ; i < len(settlements) && settlements[i].Lane == lane && len(ids) < most; i++ {
 			ids = append(ids, settlements[i].ID)
 		}
-		among.add(lane, "t.lane = "+strconv.Itoa(lane)+" AND t.id IN "+mysqlList(ids)+" AND "+mysqlMessages(settlements[first:i]))
+		among.add(lane, "t.lane = "+strconv.Itoa(lane)+" AND t.id IN "+mysqlList(ids)+" AND instr("+mysqlMessages(settlements[first:i], ",")+", t.message_id)")
 	}
 	return among.condition()
 }

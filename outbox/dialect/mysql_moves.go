@@ -103,7 +103,7 @@ func (m mysqlMove) remove(from, where string, settlements []Settlement) Write {
 	if m.dialect.isMySQL8() {
 		return m.removeHinted(from, where, settlements)
 	}
-	keys := &mysqlGiven{dialect: m.dialect, settlements: settlements}
+	keys := mysqlGivens(m.dialect, settlements)
 	remove := (&mysqlText{}).add("DELETE t FROM ")
 	keys.table(remove)
 	remove.add(from + " AS t FORCE INDEX (PRIMARY)" + keys.on())

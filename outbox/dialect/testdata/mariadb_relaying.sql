@@ -157,10 +157,10 @@ SELECT 'lane', lane, fence FROM `app`.`Events_lanes` FORCE INDEX (PRIMARY) WHERE
 REPLACE INTO `app`.`Events_done` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
 SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, 1, 0, t.available_at, t.last_error, utc_timestamp(6), ?, ?
 FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
-WHERE (t.lane = 1 AND t.id IN (5) AND t.message_id COLLATE ascii_bin IN ('0197a3b4-0000-7abc-8def-000000000005')) FOR UPDATE;
+WHERE (t.lane = 1 AND t.id IN (5) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000005,', t.message_id)) FOR UPDATE;
 --   1: 0/5
 --   2: r
-DELETE t FROM (SELECT 1 AS lane,5 AS id) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id COLLATE ascii_bin IN ('0197a3b4-0000-7abc-8def-000000000005');
+DELETE t FROM (SELECT 1 AS lane,5 AS id,1 AS n) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id = substr(_ascii'0197a3b4-0000-7abc-8def-000000000005', 36 * g.n - 35, 36);
 
 -- settle: done, with receipts of their own
 SELECT lane FROM `app`.`Events_lane_locks` FORCE INDEX (PRIMARY) WHERE lane IN (1) ORDER BY lane LOCK IN SHARE MODE;
@@ -168,18 +168,18 @@ SELECT 'lane', lane, fence FROM `app`.`Events_lanes` FORCE INDEX (PRIMARY) WHERE
 --   1: r
 REPLACE INTO `app`.`Events_done` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
 SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, 1, 0, t.available_at, t.last_error, utc_timestamp(6), coalesce(nullif(g.receipt, ''), NULL), ?
-FROM (SELECT 1 AS lane,5 AS id,CAST(? AS CHAR(3) CHARACTER SET utf8mb4) COLLATE utf8mb4_bin AS receipt UNION ALL VALUES (1,6,?)) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id COLLATE ascii_bin IN ('0197a3b4-0000-7abc-8def-000000000005','0197a3b4-0000-7abc-8def-000000000006')
+FROM (SELECT 1 AS lane,5 AS id,1 AS n,CAST(? AS CHAR(3) CHARACTER SET utf8mb4) COLLATE utf8mb4_bin AS receipt UNION ALL VALUES (1,6,2,?)) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id = substr(_ascii'0197a3b4-0000-7abc-8def-0000000000050197a3b4-0000-7abc-8def-000000000006', 36 * g.n - 35, 36)
 WHERE TRUE FOR UPDATE;
 --   1: r
 --   2: 0/5
 --   3: 0/6
-DELETE t FROM (SELECT 1 AS lane,5 AS id UNION ALL VALUES (1,6)) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id COLLATE ascii_bin IN ('0197a3b4-0000-7abc-8def-000000000005','0197a3b4-0000-7abc-8def-000000000006');
+DELETE t FROM (SELECT 1 AS lane,5 AS id,1 AS n UNION ALL VALUES (1,6,2)) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id = substr(_ascii'0197a3b4-0000-7abc-8def-0000000000050197a3b4-0000-7abc-8def-000000000006', 36 * g.n - 35, 36);
 
 -- settle: done, not kept
 SELECT lane FROM `app`.`Events_lane_locks` FORCE INDEX (PRIMARY) WHERE lane IN (1) ORDER BY lane LOCK IN SHARE MODE;
 SELECT 'lane', lane, fence FROM `app`.`Events_lanes` FORCE INDEX (PRIMARY) WHERE lane IN (1) AND (lane, fence) IN ((1,7)) AND owner = ?;
 --   1: r
-DELETE t FROM (SELECT 1 AS lane,5 AS id) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id COLLATE ascii_bin IN ('0197a3b4-0000-7abc-8def-000000000005');
+DELETE t FROM (SELECT 1 AS lane,5 AS id,1 AS n) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id = substr(_ascii'0197a3b4-0000-7abc-8def-000000000005', 36 * g.n - 35, 36);
 
 -- settle: everything
 SELECT lane FROM `app`.`Events_lane_locks` FORCE INDEX (PRIMARY) WHERE lane IN (1,2) ORDER BY lane LOCK IN SHARE MODE;
@@ -188,57 +188,57 @@ SELECT 'lane', lane, fence FROM `app`.`Events_lanes` FORCE INDEX (PRIMARY) WHERE
 REPLACE INTO `app`.`Events_done` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
 SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, 1, 0, t.available_at, t.last_error, utc_timestamp(6), ?, ?
 FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
-WHERE (t.lane = 1 AND t.id IN (5) AND t.message_id COLLATE ascii_bin IN ('0197a3b4-0000-7abc-8def-000000000005')) FOR UPDATE;
+WHERE (t.lane = 1 AND t.id IN (5) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000005,', t.message_id)) FOR UPDATE;
 --   1: 0/5
 --   2: r
-DELETE t FROM (SELECT 1 AS lane,5 AS id) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id COLLATE ascii_bin IN ('0197a3b4-0000-7abc-8def-000000000005');
+DELETE t FROM (SELECT 1 AS lane,5 AS id,1 AS n) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id = substr(_ascii'0197a3b4-0000-7abc-8def-000000000005', 36 * g.n - 35, 36);
 REPLACE INTO `app`.`Events_done` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
 SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, 0, 0, t.available_at, t.last_error, utc_timestamp(6), NULL, ?
 FROM `app`.`Events_held` AS t FORCE INDEX (PRIMARY)
-WHERE (t.lane = 2 AND t.id IN (8) AND t.message_id COLLATE ascii_bin IN ('0197a3b4-0000-7abc-8def-000000000008')) AND t.state <> 'error' FOR UPDATE;
+WHERE (t.lane = 2 AND t.id IN (8) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000008,', t.message_id)) AND t.state <> 'error' FOR UPDATE;
 --   1: r
-DELETE t FROM (SELECT 2 AS lane,8 AS id) AS g STRAIGHT_JOIN `app`.`Events_held` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id COLLATE ascii_bin IN ('0197a3b4-0000-7abc-8def-000000000008') WHERE t.state <> 'error';
+DELETE t FROM (SELECT 2 AS lane,8 AS id,1 AS n) AS g STRAIGHT_JOIN `app`.`Events_held` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id = substr(_ascii'0197a3b4-0000-7abc-8def-000000000008', 36 * g.n - 35, 36) WHERE t.state <> 'error';
 INSERT INTO `app`.`Events_held` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, state)
 SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, 2, 0, utc_timestamp(6) + INTERVAL 1000000 MICROSECOND, ?, ?
 FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
-WHERE (t.lane = 1 AND t.id IN (6) AND t.message_id COLLATE ascii_bin IN ('0197a3b4-0000-7abc-8def-000000000006')) FOR UPDATE;
+WHERE (t.lane = 1 AND t.id IN (6) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000006,', t.message_id)) FOR UPDATE;
 --   1: it's "broken"
 --   2: retry
-DELETE t FROM (SELECT 1 AS lane,6 AS id) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id COLLATE ascii_bin IN ('0197a3b4-0000-7abc-8def-000000000006');
-UPDATE (SELECT 2 AS lane,7 AS id) AS g STRAIGHT_JOIN `app`.`Events_held` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id COLLATE ascii_bin IN ('0197a3b4-0000-7abc-8def-000000000007') SET t.state = ?, t.attempts = 0, t.crashes = 0, t.changes = t.changes + 1, t.available_at = t.available_at, t.last_error = t.last_error
+DELETE t FROM (SELECT 1 AS lane,6 AS id,1 AS n) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id = substr(_ascii'0197a3b4-0000-7abc-8def-000000000006', 36 * g.n - 35, 36);
+UPDATE (SELECT 2 AS lane,7 AS id,1 AS n) AS g STRAIGHT_JOIN `app`.`Events_held` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id = substr(_ascii'0197a3b4-0000-7abc-8def-000000000007', 36 * g.n - 35, 36) SET t.state = ?, t.attempts = 0, t.crashes = 0, t.changes = t.changes + 1, t.available_at = t.available_at, t.last_error = t.last_error
 WHERE t.state <> 'error';
 --   1: error
 
 -- settle by rows
 SELECT 'fenced', coalesce(sum(NOT (t.claim_token <=> ?)), 0), 0 FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
-WHERE (t.lane = 2 AND t.id IN (9,10) AND t.message_id COLLATE ascii_bin IN ('0197a3b4-0000-7abc-8def-000000000009','0197a3b4-0000-7abc-8def-000000000010')) FOR UPDATE;
+WHERE (t.lane = 2 AND t.id IN (9,10) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000009,0197a3b4-0000-7abc-8def-000000000010,', t.message_id)) FOR UPDATE;
 --   1: t
 REPLACE INTO `app`.`Events_done` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
 SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, 0, 0, t.available_at, t.last_error, utc_timestamp(6), NULL, ?
 FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
-WHERE (t.lane = 2 AND t.id IN (10) AND t.message_id COLLATE ascii_bin IN ('0197a3b4-0000-7abc-8def-000000000010')) AND t.claim_token = ? FOR UPDATE;
+WHERE (t.lane = 2 AND t.id IN (10) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000010,', t.message_id)) AND t.claim_token = ? FOR UPDATE;
 --   1: r
 --   2: t
-DELETE t FROM (SELECT 2 AS lane,10 AS id) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id COLLATE ascii_bin IN ('0197a3b4-0000-7abc-8def-000000000010') WHERE t.claim_token = ?;
+DELETE t FROM (SELECT 2 AS lane,10 AS id,1 AS n) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id = substr(_ascii'0197a3b4-0000-7abc-8def-000000000010', 36 * g.n - 35, 36) WHERE t.claim_token = ?;
 --   1: t
-UPDATE (SELECT 2 AS lane,9 AS id) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id COLLATE ascii_bin IN ('0197a3b4-0000-7abc-8def-000000000009') SET t.claimed_by = NULL, t.claim_token = NULL, t.claimed_until = NULL, t.attempts = 0, t.crashes = 0, t.last_error = t.last_error
+UPDATE (SELECT 2 AS lane,9 AS id,1 AS n) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id = substr(_ascii'0197a3b4-0000-7abc-8def-000000000009', 36 * g.n - 35, 36) SET t.claimed_by = NULL, t.claim_token = NULL, t.claimed_until = NULL, t.attempts = 0, t.crashes = 0, t.last_error = t.last_error
 WHERE t.claim_token = ?;
 --   1: t
 
 -- settle by rows, not kept
 SELECT 'fenced', coalesce(sum(NOT (t.claim_token <=> ?)), 0), 0 FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
-WHERE (t.lane = 2 AND t.id IN (10,11) AND t.message_id COLLATE ascii_bin IN ('0197a3b4-0000-7abc-8def-000000000010','0197a3b4-0000-7abc-8def-000000000011')) FOR UPDATE;
+WHERE (t.lane = 2 AND t.id IN (10,11) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000010,0197a3b4-0000-7abc-8def-000000000011,', t.message_id)) FOR UPDATE;
 --   1: t
-DELETE t FROM (SELECT 2 AS lane,10 AS id) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id COLLATE ascii_bin IN ('0197a3b4-0000-7abc-8def-000000000010') WHERE t.claim_token = ?;
+DELETE t FROM (SELECT 2 AS lane,10 AS id,1 AS n) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id = substr(_ascii'0197a3b4-0000-7abc-8def-000000000010', 36 * g.n - 35, 36) WHERE t.claim_token = ?;
 --   1: t
 INSERT INTO `app`.`Events_held` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, state)
 SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, 1, 0, utc_timestamp(6) + INTERVAL 1000000 MICROSECOND, ?, ?
 FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
-WHERE (t.lane = 2 AND t.id IN (11) AND t.message_id COLLATE ascii_bin IN ('0197a3b4-0000-7abc-8def-000000000011')) AND t.claim_token = ? FOR UPDATE;
+WHERE (t.lane = 2 AND t.id IN (11) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000011,', t.message_id)) AND t.claim_token = ? FOR UPDATE;
 --   1: refused
 --   2: retry
 --   3: t
-DELETE t FROM (SELECT 2 AS lane,11 AS id) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id COLLATE ascii_bin IN ('0197a3b4-0000-7abc-8def-000000000011') WHERE t.claim_token = ?;
+DELETE t FROM (SELECT 2 AS lane,11 AS id,1 AS n) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id = substr(_ascii'0197a3b4-0000-7abc-8def-000000000011', 36 * g.n - 35, 36) WHERE t.claim_token = ?;
 --   1: t
 
 -- purge

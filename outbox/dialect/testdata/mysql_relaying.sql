@@ -157,11 +157,11 @@ SELECT 'lane', lane, fence FROM `app`.`Events_lanes` FORCE INDEX (PRIMARY) WHERE
 REPLACE INTO `app`.`Events_done` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
 SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, 1, 0, t.available_at, t.last_error, utc_timestamp(6), ?, ?
 FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
-WHERE (t.lane = 1 AND t.id IN (5) AND t.message_id COLLATE ascii_bin IN ('0197a3b4-0000-7abc-8def-000000000005')) FOR UPDATE OF t;
+WHERE (t.lane = 1 AND t.id IN (5) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000005,', t.message_id)) FOR UPDATE OF t;
 --   1: 0/5
 --   2: r
 DELETE /*+ SET_VAR(sql_safe_updates = 1) INDEX(`Events` PRIMARY) */ FROM `app`.`Events`
-WHERE (lane = 1 AND id IN (5) AND message_id COLLATE ascii_bin IN ('0197a3b4-0000-7abc-8def-000000000005'));
+WHERE (lane = 1 AND id IN (5) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000005,', message_id));
 
 -- settle: done, with receipts of their own
 SELECT lane FROM `app`.`Events_lane_locks` FORCE INDEX (PRIMARY) WHERE lane IN (1) ORDER BY lane LOCK IN SHARE MODE;
@@ -169,19 +169,19 @@ SELECT 'lane', lane, fence FROM `app`.`Events_lanes` FORCE INDEX (PRIMARY) WHERE
 --   1: r
 REPLACE INTO `app`.`Events_done` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
 SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, 1, 0, t.available_at, t.last_error, utc_timestamp(6), coalesce(nullif(g.receipt, ''), NULL), ?
-FROM JSON_TABLE(?, '$[*]' COLUMNS (lane smallint PATH '$[0]', id bigint PATH '$[1]', receipt longtext PATH '$[2]')) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id COLLATE ascii_bin IN ('0197a3b4-0000-7abc-8def-000000000005','0197a3b4-0000-7abc-8def-000000000006')
+FROM JSON_TABLE(?, '$[*]' COLUMNS (lane smallint PATH '$[0]', id bigint PATH '$[1]', n FOR ORDINALITY, receipt longtext PATH '$[2]')) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id = substr(_ascii'0197a3b4-0000-7abc-8def-0000000000050197a3b4-0000-7abc-8def-000000000006', 36 * g.n - 35, 36)
 WHERE TRUE FOR UPDATE OF t;
 --   1: r
 --   2: [[1,5,"0/5"],[1,6,"0/6"]]
 DELETE /*+ SET_VAR(sql_safe_updates = 1) INDEX(`Events` PRIMARY) */ FROM `app`.`Events`
-WHERE (lane = 1 AND id IN (5,6) AND message_id COLLATE ascii_bin IN ('0197a3b4-0000-7abc-8def-000000000005','0197a3b4-0000-7abc-8def-000000000006'));
+WHERE (lane = 1 AND id IN (5,6) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000005,0197a3b4-0000-7abc-8def-000000000006,', message_id));
 
 -- settle: done, not kept
 SELECT lane FROM `app`.`Events_lane_locks` FORCE INDEX (PRIMARY) WHERE lane IN (1) ORDER BY lane LOCK IN SHARE MODE;
 SELECT 'lane', lane, fence FROM `app`.`Events_lanes` FORCE INDEX (PRIMARY) WHERE lane IN (1) AND (lane, fence) IN ((1,7)) AND owner = ?;
 --   1: r
 DELETE /*+ SET_VAR(sql_safe_updates = 1) INDEX(`Events` PRIMARY) */ FROM `app`.`Events`
-WHERE (lane = 1 AND id IN (5) AND message_id COLLATE ascii_bin IN ('0197a3b4-0000-7abc-8def-000000000005'));
+WHERE (lane = 1 AND id IN (5) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000005,', message_id));
 
 -- settle: everything
 SELECT lane FROM `app`.`Events_lane_locks` FORCE INDEX (PRIMARY) WHERE lane IN (1,2) ORDER BY lane LOCK IN SHARE MODE;
@@ -190,63 +190,63 @@ SELECT 'lane', lane, fence FROM `app`.`Events_lanes` FORCE INDEX (PRIMARY) WHERE
 REPLACE INTO `app`.`Events_done` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
 SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, 1, 0, t.available_at, t.last_error, utc_timestamp(6), ?, ?
 FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
-WHERE (t.lane = 1 AND t.id IN (5) AND t.message_id COLLATE ascii_bin IN ('0197a3b4-0000-7abc-8def-000000000005')) FOR UPDATE OF t;
+WHERE (t.lane = 1 AND t.id IN (5) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000005,', t.message_id)) FOR UPDATE OF t;
 --   1: 0/5
 --   2: r
 DELETE /*+ SET_VAR(sql_safe_updates = 1) INDEX(`Events` PRIMARY) */ FROM `app`.`Events`
-WHERE (lane = 1 AND id IN (5) AND message_id COLLATE ascii_bin IN ('0197a3b4-0000-7abc-8def-000000000005'));
+WHERE (lane = 1 AND id IN (5) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000005,', message_id));
 REPLACE INTO `app`.`Events_done` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
 SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, 0, 0, t.available_at, t.last_error, utc_timestamp(6), NULL, ?
 FROM `app`.`Events_held` AS t FORCE INDEX (PRIMARY)
-WHERE (t.lane = 2 AND t.id IN (8) AND t.message_id COLLATE ascii_bin IN ('0197a3b4-0000-7abc-8def-000000000008')) AND t.state <> 'error' FOR UPDATE OF t;
+WHERE (t.lane = 2 AND t.id IN (8) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000008,', t.message_id)) AND t.state <> 'error' FOR UPDATE OF t;
 --   1: r
 DELETE /*+ SET_VAR(sql_safe_updates = 1) INDEX(`Events_held` PRIMARY) */ FROM `app`.`Events_held`
-WHERE (lane = 2 AND id IN (8) AND message_id COLLATE ascii_bin IN ('0197a3b4-0000-7abc-8def-000000000008')) AND state <> 'error';
+WHERE (lane = 2 AND id IN (8) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000008,', message_id)) AND state <> 'error';
 INSERT INTO `app`.`Events_held` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, state)
 SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, 2, 0, utc_timestamp(6) + INTERVAL 1000000 MICROSECOND, ?, ?
 FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
-WHERE (t.lane = 1 AND t.id IN (6) AND t.message_id COLLATE ascii_bin IN ('0197a3b4-0000-7abc-8def-000000000006')) FOR UPDATE OF t;
+WHERE (t.lane = 1 AND t.id IN (6) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000006,', t.message_id)) FOR UPDATE OF t;
 --   1: it's "broken"
 --   2: retry
 DELETE /*+ SET_VAR(sql_safe_updates = 1) INDEX(`Events` PRIMARY) */ FROM `app`.`Events`
-WHERE (lane = 1 AND id IN (6) AND message_id COLLATE ascii_bin IN ('0197a3b4-0000-7abc-8def-000000000006'));
-UPDATE JSON_TABLE('[[2,7]]', '$[*]' COLUMNS (lane smallint PATH '$[0]', id bigint PATH '$[1]')) AS g STRAIGHT_JOIN `app`.`Events_held` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id COLLATE ascii_bin IN ('0197a3b4-0000-7abc-8def-000000000007') SET t.state = ?, t.attempts = 0, t.crashes = 0, t.changes = t.changes + 1, t.available_at = t.available_at, t.last_error = t.last_error
+WHERE (lane = 1 AND id IN (6) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000006,', message_id));
+UPDATE JSON_TABLE('[[2,7]]', '$[*]' COLUMNS (lane smallint PATH '$[0]', id bigint PATH '$[1]', n FOR ORDINALITY)) AS g STRAIGHT_JOIN `app`.`Events_held` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id = substr(_ascii'0197a3b4-0000-7abc-8def-000000000007', 36 * g.n - 35, 36) SET t.state = ?, t.attempts = 0, t.crashes = 0, t.changes = t.changes + 1, t.available_at = t.available_at, t.last_error = t.last_error
 WHERE t.state <> 'error';
 --   1: error
 
 -- settle by rows
 SELECT 'fenced', coalesce(sum(NOT (t.claim_token <=> ?)), 0), 0 FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
-WHERE (t.lane = 2 AND t.id IN (9,10) AND t.message_id COLLATE ascii_bin IN ('0197a3b4-0000-7abc-8def-000000000009','0197a3b4-0000-7abc-8def-000000000010')) FOR UPDATE;
+WHERE (t.lane = 2 AND t.id IN (9,10) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000009,0197a3b4-0000-7abc-8def-000000000010,', t.message_id)) FOR UPDATE;
 --   1: t
 REPLACE INTO `app`.`Events_done` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
 SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, 0, 0, t.available_at, t.last_error, utc_timestamp(6), NULL, ?
 FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
-WHERE (t.lane = 2 AND t.id IN (10) AND t.message_id COLLATE ascii_bin IN ('0197a3b4-0000-7abc-8def-000000000010')) AND t.claim_token = ? FOR UPDATE OF t;
+WHERE (t.lane = 2 AND t.id IN (10) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000010,', t.message_id)) AND t.claim_token = ? FOR UPDATE OF t;
 --   1: r
 --   2: t
 DELETE /*+ SET_VAR(sql_safe_updates = 1) INDEX(`Events` PRIMARY) */ FROM `app`.`Events`
-WHERE (lane = 2 AND id IN (10) AND message_id COLLATE ascii_bin IN ('0197a3b4-0000-7abc-8def-000000000010')) AND claim_token = ?;
+WHERE (lane = 2 AND id IN (10) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000010,', message_id)) AND claim_token = ?;
 --   1: t
-UPDATE JSON_TABLE('[[2,9]]', '$[*]' COLUMNS (lane smallint PATH '$[0]', id bigint PATH '$[1]')) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id COLLATE ascii_bin IN ('0197a3b4-0000-7abc-8def-000000000009') SET t.claimed_by = NULL, t.claim_token = NULL, t.claimed_until = NULL, t.attempts = 0, t.crashes = 0, t.last_error = t.last_error
+UPDATE JSON_TABLE('[[2,9]]', '$[*]' COLUMNS (lane smallint PATH '$[0]', id bigint PATH '$[1]', n FOR ORDINALITY)) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id = substr(_ascii'0197a3b4-0000-7abc-8def-000000000009', 36 * g.n - 35, 36) SET t.claimed_by = NULL, t.claim_token = NULL, t.claimed_until = NULL, t.attempts = 0, t.crashes = 0, t.last_error = t.last_error
 WHERE t.claim_token = ?;
 --   1: t
 
 -- settle by rows, not kept
 SELECT 'fenced', coalesce(sum(NOT (t.claim_token <=> ?)), 0), 0 FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
-WHERE (t.lane = 2 AND t.id IN (10,11) AND t.message_id COLLATE ascii_bin IN ('0197a3b4-0000-7abc-8def-000000000010','0197a3b4-0000-7abc-8def-000000000011')) FOR UPDATE;
+WHERE (t.lane = 2 AND t.id IN (10,11) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000010,0197a3b4-0000-7abc-8def-000000000011,', t.message_id)) FOR UPDATE;
 --   1: t
 DELETE /*+ SET_VAR(sql_safe_updates = 1) INDEX(`Events` PRIMARY) */ FROM `app`.`Events`
-WHERE (lane = 2 AND id IN (10) AND message_id COLLATE ascii_bin IN ('0197a3b4-0000-7abc-8def-000000000010')) AND claim_token = ?;
+WHERE (lane = 2 AND id IN (10) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000010,', message_id)) AND claim_token = ?;
 --   1: t
 INSERT INTO `app`.`Events_held` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, state)
 SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, 1, 0, utc_timestamp(6) + INTERVAL 1000000 MICROSECOND, ?, ?
 FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
-WHERE (t.lane = 2 AND t.id IN (11) AND t.message_id COLLATE ascii_bin IN ('0197a3b4-0000-7abc-8def-000000000011')) AND t.claim_token = ? FOR UPDATE OF t;
+WHERE (t.lane = 2 AND t.id IN (11) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000011,', t.message_id)) AND t.claim_token = ? FOR UPDATE OF t;
 --   1: refused
 --   2: retry
 --   3: t
 DELETE /*+ SET_VAR(sql_safe_updates = 1) INDEX(`Events` PRIMARY) */ FROM `app`.`Events`
-WHERE (lane = 2 AND id IN (11) AND message_id COLLATE ascii_bin IN ('0197a3b4-0000-7abc-8def-000000000011')) AND claim_token = ?;
+WHERE (lane = 2 AND id IN (11) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000011,', message_id)) AND claim_token = ?;
 --   1: t
 
 -- purge

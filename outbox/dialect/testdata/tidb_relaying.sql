@@ -60,34 +60,34 @@ DELETE FROM `app`.`Events_relays` WHERE `until` < utc_timestamp(6) - INTERVAL 1 
 
 -- settle by rows
 SELECT 'fenced', coalesce(sum(NOT (t.claim_token <=> ?)), 0), 0 FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
-WHERE (t.lane = 2 AND t.id IN (9,10) AND t.message_id COLLATE ascii_bin IN ('0197a3b4-0000-7abc-8def-000000000009','0197a3b4-0000-7abc-8def-000000000010')) FOR UPDATE;
+WHERE (t.lane = 2 AND t.id IN (9,10) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000009,0197a3b4-0000-7abc-8def-000000000010,', t.message_id)) FOR UPDATE;
 --   1: t
 REPLACE INTO `app`.`Events_done` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
 SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, 0, 0, t.available_at, t.last_error, utc_timestamp(6), NULL, ?
 FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
-WHERE (t.lane = 2 AND t.id IN (10) AND t.message_id COLLATE ascii_bin IN ('0197a3b4-0000-7abc-8def-000000000010')) AND t.claim_token = ? FOR UPDATE;
+WHERE (t.lane = 2 AND t.id IN (10) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000010,', t.message_id)) AND t.claim_token = ? FOR UPDATE;
 --   1: r
 --   2: t
-DELETE t FROM (SELECT 2 AS lane,10 AS id) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id COLLATE ascii_bin IN ('0197a3b4-0000-7abc-8def-000000000010') WHERE t.claim_token = ?;
+DELETE t FROM (SELECT 2 AS lane,10 AS id,1 AS n) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id = substr(_ascii'0197a3b4-0000-7abc-8def-000000000010', 36 * g.n - 35, 36) WHERE t.claim_token = ?;
 --   1: t
-UPDATE (SELECT 2 AS lane,9 AS id) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id COLLATE ascii_bin IN ('0197a3b4-0000-7abc-8def-000000000009') SET t.claimed_by = NULL, t.claim_token = NULL, t.claimed_until = NULL, t.attempts = 0, t.crashes = 0, t.last_error = t.last_error
+UPDATE (SELECT 2 AS lane,9 AS id,1 AS n) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id = substr(_ascii'0197a3b4-0000-7abc-8def-000000000009', 36 * g.n - 35, 36) SET t.claimed_by = NULL, t.claim_token = NULL, t.claimed_until = NULL, t.attempts = 0, t.crashes = 0, t.last_error = t.last_error
 WHERE t.claim_token = ?;
 --   1: t
 
 -- settle by rows, not kept
 SELECT 'fenced', coalesce(sum(NOT (t.claim_token <=> ?)), 0), 0 FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
-WHERE (t.lane = 2 AND t.id IN (10,11) AND t.message_id COLLATE ascii_bin IN ('0197a3b4-0000-7abc-8def-000000000010','0197a3b4-0000-7abc-8def-000000000011')) FOR UPDATE;
+WHERE (t.lane = 2 AND t.id IN (10,11) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000010,0197a3b4-0000-7abc-8def-000000000011,', t.message_id)) FOR UPDATE;
 --   1: t
-DELETE t FROM (SELECT 2 AS lane,10 AS id) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id COLLATE ascii_bin IN ('0197a3b4-0000-7abc-8def-000000000010') WHERE t.claim_token = ?;
+DELETE t FROM (SELECT 2 AS lane,10 AS id,1 AS n) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id = substr(_ascii'0197a3b4-0000-7abc-8def-000000000010', 36 * g.n - 35, 36) WHERE t.claim_token = ?;
 --   1: t
 INSERT INTO `app`.`Events_held` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, state)
 SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, 1, 0, utc_timestamp(6) + INTERVAL 1000000 MICROSECOND, ?, ?
 FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
-WHERE (t.lane = 2 AND t.id IN (11) AND t.message_id COLLATE ascii_bin IN ('0197a3b4-0000-7abc-8def-000000000011')) AND t.claim_token = ? FOR UPDATE;
+WHERE (t.lane = 2 AND t.id IN (11) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000011,', t.message_id)) AND t.claim_token = ? FOR UPDATE;
 --   1: refused
 --   2: retry
 --   3: t
-DELETE t FROM (SELECT 2 AS lane,11 AS id) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id COLLATE ascii_bin IN ('0197a3b4-0000-7abc-8def-000000000011') WHERE t.claim_token = ?;
+DELETE t FROM (SELECT 2 AS lane,11 AS id,1 AS n) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id = substr(_ascii'0197a3b4-0000-7abc-8def-000000000011', 36 * g.n - 35, 36) WHERE t.claim_token = ?;
 --   1: t
 
 -- purge
