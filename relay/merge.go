@@ -322,7 +322,7 @@ func (e *engine) catchingUp(job readJob) map[int]*lane {
 func (e *engine) mergeKeys(job readJob, page Page) {
 	keys := map[LaneKey]*key{}
 	for i, k := range job.keys {
-		if l := e.readLane(job, k.lane.Lane); l == k.lane && !l.draining && !k.held && k.lagging && k.behind == job.positions[i].After {
+		if l := e.readLane(job, k.lane.Lane); l == k.lane && !l.draining && k.lagging && k.behind == job.positions[i].After && e.mayGoOn(k) {
 			keys[LaneKey{l.Lane, k.ref.key}] = k
 		}
 	}
