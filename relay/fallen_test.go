@@ -170,3 +170,66 @@ func (s *fallsBack) HeldAmong(ctx context.Context, keys []relay.LaneKey) ([]rela
 	}
 	return s.Store.HeldAmong(ctx, keys)
 }
+
+// Ids begin anew while many messages with higher ids wait: the relay reads these once,
+// and those that come with low ids then, in their order.
+func TestIDsBeginAnewBelowABacklog(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db := memstore.New()
+		for i := range 100 {
+			db.Write(outbox.Message{Topic: "t", Key: fmt.Sprint("other-", i)})
+		}
+		old := slices.Concat(followers(db), followers(db))
+		down := true
+		sink := &recorder{answer: func(m sinks.Message) sinks.Outcome {
+			if down && m.Key == "k" {
+				return sinks.Fail(sinks.Retry, sinks.ReasonServerError, "503")
+			}
+			return sinks.Ok("")
+		}}
+		store, reads := db.Store(), 0
+		store.Hooks.Lose = func(_ context.Context, op memstore.Op) error {
+			if time.Sleep(time.Millisecond); op == memstore.OpRead {
+				reads++
+			}
+			return nil
+		}
+		_, stop := start(t, store, relay.Options{Sinks: map[string]relay.SinkOptions{"main": {Sink: sink, MaxAttempts: -1}}})
+		time.Sleep(10 * time.Second)
+		db.Renumber(1)
+		reads = 0
+		var anew []int64
+		for range 600 {
+			anew = append(anew, db.Write(outbox.Message{Topic: "t", Key: "new"})...)
+			time.Sleep(100 * time.Millisecond)
+		}
+		time.Sleep(time.Second)
+		if reads > 3000 {
+			t.Errorf("%d reads in a minute", reads)
+		}
+		if got := sink.of("new"); !slices.Equal(got, anew) {
+			t.Errorf("delivered %v, want %v", got, anew)
+		}
+		down = false
+		time.Sleep(10 * time.Minute)
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+		if got := sink.of("k"); !slices.Equal(got, old) {
+			t.Errorf("delivered %v, want %v", got, old)
+		}
+	})
+}
+
+// of returns what was delivered of a key.
+func (r *recorder) of(key string) (ids []int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, m := range r.received {
+		if m.Key == key {
+			ids = append(ids, m.Sequence)
+		}
+	}
+	return ids
+}
