@@ -65,7 +65,7 @@ func (k *key) takes(row *Row) bool {
 	switch {
 	case k == nil:
 		return true
-	case k.held && k.holder != row.ID:
+	case k.held && k.holder != row.ID, k.unsure():
 		if !row.Held {
 			k.dropAt(row.ID)
 		}

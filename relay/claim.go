@@ -22,6 +22,7 @@ type reading struct {
 	turn    int // the kind of read that is tried first next time
 	rotate  int // the lane that is read first next time
 	horizon int64
+	given   int64 // no higher id was given out when the last page was read
 	lag     int64 // so many ids back rows appear late, mostly
 	owed    int64 // rows above this may have appeared, of which no page that was merged told; none
 

@@ -57,13 +57,18 @@ func (e *engine) leaveBehind(it *item) {
 	e.drop(it)
 }
 
-// letGo ends a hold, and has what was left behind read again.
+// letGo ends a hold, and has what was left behind read again. After a holder that
+// the database told of another one may come, if only one of the relays that have
+// written them knew what the server has kept: it is asked before the key goes on.
 func (e *engine) letGo(k *key) {
 	if !k.held {
 		return
 	}
-	k.held, k.holder = false, 0
+	k.held = false
 	e.holds.keys--
+	if k.told && !k.lagging {
+		k.dropAt(k.lane.cursor + 1)
+	}
 	if k.lagging {
 		e.read.behind = append(e.read.behind, k)
 	}
@@ -131,6 +136,13 @@ func (e *engine) askFirst(result readResult) bool {
 				ask = append(ask, ref)
 			}
 		}
+		for _, k := range r.job.keys {
+			ref := LaneKey{k.lane.Lane, k.ref.key}
+			if _, answered := r.answers[ref]; k.unsure() && !answered && !asked[ref] {
+				asked[ref] = true
+				ask = append(ask, ref)
+			}
+		}
 	}
 	collect(&result)
 	if result.job.kind == readLate {
@@ -162,6 +174,7 @@ func (e *engine) answer(result readResult) {
 		e.endRead(page)
 		return
 	}
+	e.owe(result)
 	if page.answers == nil {
 		page.answers = map[LaneKey][]HeldKey{}
 	}
@@ -192,16 +205,25 @@ func (e *engine) recall(l *lane, ref keyRef) (ok bool) {
 	return ok
 }
 
-// holdAgain has a key that was forgotten wait again. What follows it is somewhere
-// above the place that the lane has kept.
+// holdAgain has a key wait as the database said. What follows it is somewhere above
+// the place that the lane has kept.
 func (e *engine) holdAgain(l *lane, ref keyRef, holder int64) *key {
 	k := l.key(ref)
-	k.held, k.holder = true, holder
+	k.held, k.holder, k.told = true, holder, true
 	e.holds.keys++
 	if left := l.left[ref.outlet]; left != none {
-		k.lagging, k.behind = true, left
+		k.dropAt(left + 1)
 	}
 	return k
+}
+
+// mayGoOn says whether nothing holds the key any more, as far as the database was
+// asked.
+func (e *engine) mayGoOn(k *key) bool {
+	if k.unsure() && e.recall(k.lane, k.ref) && !k.held {
+		k.told = false
+	}
+	return !k.held && !k.told
 }
 
 // lookAtHeld has untold lanes told of their keys, if there is room for all of them:

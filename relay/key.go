@@ -20,7 +20,8 @@ type key struct {
 	aside  *item   // refused, which doesn't count yet: nothing of the key is sent until it is asked again
 
 	held   bool  // no item but holder may be sent
-	holder int64 // the id of the message that waits for another attempt, or is being parked
+	holder int64 // the id of the message that waits for another attempt, or is being parked; or that was it
+	told   bool  // the holder is what the database said: others of the key may wait for another attempt, too
 
 	lagging bool  // rows of the key above behind were dropped: they are to be read again
 	behind  int64 // the place to read from
@@ -79,6 +80,10 @@ func (k *key) dropAt(id int64) {
 	}
 	k.lagging = true
 }
+
+// unsure says that the database has to be asked whether another message of the key
+// waits for another attempt. Nothing of the key is taken before.
+func (k *key) unsure() bool { return k.told && !k.held }
 
 // idle says that there is nothing to remember.
 func (k *key) idle() bool {

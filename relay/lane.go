@@ -16,6 +16,7 @@ type lane struct {
 	base    int64  // its mark when it was leased: nothing can appear at or below it
 	void    bool   // another server answers: nothing in memory of it counts
 	unswept bool   // nobody has looked yet whether its mark is true: it isn't read before
+	placed  bool   // a page has told that its ids go on from its cursor, or it was read from its beginning
 
 	cursor   int64           // rows up to here have been read
 	recheck  int64           // rows above this have to be looked for again; -1 for none
@@ -28,7 +29,7 @@ type lane struct {
 	left     []int64 // by outlet: rows above this of keys that wait, and are not in keys, were dropped; -1 for none
 	lag      []int64 // by outlet: its rows above this were passed over and have to be read again; -1 for none
 
-	seq      int64 // reads that began before the lease don't count for it
+	seq      int64 // reads that began before the lease, or before ids began anew, don't count for it
 	pinned   int   // items under way or not settled
 	draining bool  // being given up: its part is another relay's
 	lost     bool

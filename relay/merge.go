@@ -71,7 +71,7 @@ func (e *engine) checkEpoch(result readResult) error {
 		return nil
 	}
 	e.read.elsewhere++
-	e.read.horizon, e.read.owed = 0, none
+	e.read.horizon, e.read.given, e.read.owed = 0, 0, none
 	for _, l := range e.sortedLanes() {
 		if l.epoch != result.page.Epoch {
 			l.void = true
@@ -88,7 +88,7 @@ func (e *engine) checkEpoch(result readResult) error {
 // merged, and says whether there is need for one.
 func (e *engine) scanFirst(result *readResult) bool {
 	e.read.horizon = result.page.Horizon // lower than before where ids began anew
-	e.beginAnew(result.page.Given)
+	e.beginAnew(result)
 	result.page.LateAfter, e.read.owed = lowestSet(result.page.LateAfter, e.read.owed), none
 	e.learnLag(result.page.LateAfter)
 	var positions, brought []Position
@@ -104,12 +104,16 @@ func (e *engine) scanFirst(result *readResult) bool {
 			brought = append(brought, Position{Lane: l.Lane, After: after})
 			continue
 		}
+		until := l.cursor
+		if l.recheck == none {
+			until = min(until, max(result.page.Given, after+1)) // what is above waits since before ids began anew
+		}
 		l.beginScan(after)
 		if l.draining {
 			l.endScan(true)
 			continue
 		}
-		positions = append(positions, Position{Lane: l.Lane, After: after, Until: l.cursor})
+		positions = append(positions, Position{Lane: l.Lane, After: after, Until: until})
 	}
 	if e.read.scans = len(positions) > 0; !e.read.scans {
 		return false
@@ -323,7 +327,7 @@ func (e *engine) catchingUp(job readJob) map[int]*lane {
 func (e *engine) mergeKeys(job readJob, page Page) {
 	keys := map[LaneKey]*key{}
 	for i, k := range job.keys {
-		if l := e.readLane(job, k.lane.Lane); l == k.lane && !l.draining && !k.held && k.lagging && k.behind == job.positions[i].After {
+		if l := e.readLane(job, k.lane.Lane); l == k.lane && !l.draining && k.lagging && k.behind == job.positions[i].After && e.mayGoOn(k) {
 			keys[LaneKey{l.Lane, k.ref.key}] = k
 		}
 	}

@@ -15,7 +15,7 @@ func TestWhatAFailedScanOwes(t *testing.T) {
 	again.cursor, again.recheck, fine.cursor = 20, 7, 20
 	e := &engine{routes: &router{}, lanes: map[int]*lane{1: again, 2: fine}, reads: make(chan readJob, 1), pulse: &pulse{},
 		options: Options{Observer: NoObserver{}, Logger: slog.New(slog.DiscardHandler), Poll: time.Second}}
-	e.read.owed = none
+	e.read.owed, e.read.given = none, 20
 	look := func(after, late int64) readResult {
 		positions := []Position{{Lane: 1, After: after}, {Lane: 2, After: after}}
 		return readResult{job: readJob{kind: readLanes, seq: 9, positions: positions}, page: Page{LateAfter: late, Horizon: 5, Given: 20}}

@@ -40,7 +40,9 @@ func (e *engine) carryOut(ctx context.Context, job readJob) readResult {
 		result.page.Rows, result.cursor, result.err = e.store.Due(ctx, job.lanes, job.cursor, job.limit, job.maxBytes)
 	case readHeld:
 		result.held, result.err = e.store.HeldKeys(ctx, job.lanes, job.limit)
-	case readAmong, readHolders:
+	case readAmong:
+		result.held, result.page.LateAfter, result.err = e.askAmong(ctx, job)
+	case readHolders:
 		result.held, result.err = e.store.HeldAmong(ctx, job.ask)
 	case readRows:
 		result.page.Rows, result.err = e.store.Claim(ctx, job.claim)
@@ -49,6 +51,27 @@ func (e *engine) carryOut(ctx context.Context, job readJob) readResult {
 	}
 	e.reached(result.err)
 	return result
+}
+
+// askAmong asks which keys of a page wait for another attempt. The answer counts only
+// if it comes from the server of the page as that was: one that has fallen back knows
+// of no retry that was written since, and the page has nothing of what waits by it.
+func (e *engine) askAmong(ctx context.Context, job readJob) (held []HeldKey, lateAfter int64, err error) {
+	held, err = e.store.HeldAmong(ctx, job.ask)
+	epoch, known := job.outer.epoch()
+	if err != nil || !known {
+		return held, none, err
+	}
+	lateAfter, err = e.appearedSince(ctx, epoch)
+	return held, lateAfter, err
+}
+
+// epoch names the state of the server that a page of lanes comes from.
+func (r *readResult) epoch() (epoch string, known bool) {
+	if r.job.kind == readLate {
+		return r.job.scan.epoch, true
+	}
+	return r.page.Epoch, r.job.kind.visitsLanes()
 }
 
 // operationTimeout bounds one call of the database: a connection that answers

@@ -200,7 +200,7 @@ func restOf(positions, walked, left []Position) (rest []Position) {
 func (e *engine) appearedSince(ctx context.Context, epoch string) (lateAfter int64, err error) {
 	page, err := e.emptyPage(ctx)
 	if err == nil && page.Epoch != epoch {
-		return none, fmt.Errorf("look for late rows: another server (%s) answers than before (%s)", page.Epoch, epoch)
+		return none, fmt.Errorf("another server (%s) answers than before (%s)", page.Epoch, epoch)
 	}
 	return page.LateAfter, err
 }

@@ -189,16 +189,32 @@ func (e *engine) sweptClean() bool {
 	return false
 }
 
-// beginAnew has lanes read from their beginning where ids began anew: what comes
-// next has lower ids than what was read.
-func (e *engine) beginAnew(given int64) {
-	anew := 0
+// beginAnew has lanes read from their beginning where ids began anew: what comes next
+// has lower ids than what was read. So it is with a lane that was leased with a mark
+// above what was given out, and with all once less was given out than before.
+//
+// What waits there from before has higher ids, and is read again, too, which leaves the
+// cursor above what was given out. Each page is then told of as late as what was given
+// out since the one before.
+func (e *engine) beginAnew(result *readResult) {
+	before, given := e.read.given, result.page.Given
+	e.read.given = given
+	anew, above := 0, false
 	for _, l := range e.lanes {
-		if l.cursor > given && l.cursor > 0 {
+		if e.readLane(result.job, l.Lane) == nil {
+			continue
+		}
+		if l.cursor > 0 && (given < before || !l.placed && l.cursor > given) {
 			l.cursor, l.base, l.unswept = 0, 0, false
+			l.seq = e.read.seq // this page isn't from there
 			e.read.fresh = true
 			anew++
 		}
+		l.placed = true
+		above = above || l.cursor > before
+	}
+	if above && given > before {
+		result.page.LateAfter = lowestSet(result.page.LateAfter, before)
 	}
 	if anew > 0 {
 		e.read.lag = 0

@@ -104,13 +104,23 @@ func (db *DB) horizon() int64 {
 	horizon := db.lastID
 	for tx := range db.open {
 		if len(tx.rows) > 0 {
-			horizon = min(horizon, tx.rows[0].row.ID-1)
+			horizon = min(horizon, lowest(tx.rows)-1)
 		}
 	}
 	return horizon
 }
 
-// appear makes rows visible in the hot table. They stand in the order of ids.
+// lowest returns the lowest of the rows' ids: not the first one's, if ids began anew
+// while their transaction was open.
+func lowest(rows []*record) int64 {
+	id := rows[0].row.ID
+	for _, r := range rows {
+		id = min(id, r.row.ID)
+	}
+	return id
+}
+
+// appear makes rows visible in the hot table.
 func (db *DB) appear(rows []*record) {
 	if len(rows) == 0 {
 		return
@@ -118,7 +128,7 @@ func (db *DB) appear(rows []*record) {
 	for _, r := range rows {
 		db.insert(r)
 	}
-	db.appeared = append(db.appeared, rows[0].row.ID)
+	db.appeared = append(db.appeared, lowest(rows))
 }
 
 func (db *DB) insert(r *record) {

@@ -199,3 +199,31 @@ func TestKeysSpreadOverAllLanes(t *testing.T) {
 
 // message is the id of a message that was written without one.
 func message(number int64) string { return fmt.Sprintf("00000000-0000-7000-8000-%012x", number) }
+
+// Ids begin anew while a transaction is open: its later rows have lower ids.
+func TestTransactionOpenWhileIDsBeginAnew(t *testing.T) {
+	t.Parallel()
+	db := memstore.New()
+	db.Write(outbox.Message{Topic: "t"}, outbox.Message{Topic: "t"})
+	s := db.Store()
+	pageOf := func() relay.Page {
+		page, err := s.Read(t.Context(), nil, 0, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return page
+	}
+	pageOf()
+	tx := db.Begin()
+	tx.Insert(outbox.Message{Topic: "t", Key: "a"})
+	db.Renumber(1)
+	low := tx.Insert(outbox.Message{Topic: "t", Key: "b"})
+	db.Write(outbox.Message{Topic: "t", Key: "c"})
+	if page := pageOf(); page.Horizon >= low {
+		t.Errorf("nothing appears at or below %d, and %d isn't committed", page.Horizon, low)
+	}
+	tx.Commit()
+	if page := pageOf(); page.LateAfter < 0 || page.LateAfter >= low {
+		t.Errorf("rows appeared above %d, and one of them is %d", page.LateAfter, low)
+	}
+}

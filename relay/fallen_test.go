@@ -1,0 +1,235 @@
+package relay_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rowrelay/rowrelay/outbox"
+	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/memstore"
+	"github.com/rowrelay/rowrelay/sinks"
+)
+
+// The server forgets that the first message of a key was delivered, and its relay,
+// which doesn't know yet, writes that the second one failed: both wait for another
+// attempt then. What follows the second one goes after it, whoever relays.
+func TestTwoMessagesOfAKeyWaitForAnotherAttempt(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		keep   int // held keys in memory
+		topics []string
+		delays []time.Duration
+	}{
+		"told":                       {10, []string{"t", "t"}, []time.Duration{time.Second, 2 * time.Second}},
+		"told, the second due first": {10, []string{"t", "t"}, []time.Duration{2 * time.Second, time.Second}},
+		"told, of two topics":        {10, []string{"t", "u"}, []time.Duration{time.Second, 2 * time.Second}},
+		"told, three":                {10, []string{"t", "t", "t"}, []time.Duration{time.Second, 2 * time.Second, 3 * time.Second}},
+		"asked":                      {0, []string{"t", "t"}, []time.Duration{time.Second, 2 * time.Second}},
+		"asked, of two topics":       {0, []string{"t", "u"}, []time.Duration{time.Second, 2 * time.Second}},
+		"asked, three":               {0, []string{"t", "u", "t"}, []time.Duration{time.Second, 2 * time.Second, 3 * time.Second}},
+	} {
+		for _, later := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, followers later %v", name, later), func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					db, sink := memstore.New(), &recorder{}
+					want := waitForAttempts(t, db, c.topics, c.delays)
+					if !later {
+						want = append(want, followers(db)...)
+					}
+					stop := startKeeping(t, c.keep, db.Store(), relay.Options{Sinks: to(sink)})
+					time.Sleep(500 * time.Millisecond)
+					if later {
+						want = append(want, followers(db)...)
+					}
+					time.Sleep(time.Minute)
+					if err := stop(); err != nil {
+						t.Error(err)
+					}
+					if got := sink.ids(); !slices.Equal(got, want) {
+						t.Errorf("delivered %v, want %v", got, want)
+					}
+				})
+			})
+		}
+	}
+}
+
+// startKeeping runs a relay that has so many keys in memory that wait, and asks for
+// others.
+func startKeeping(t *testing.T, keep int, store relay.Store, options relay.Options) (stop func() error) {
+	t.Helper()
+	options.Logger = slog.New(slog.DiscardHandler)
+	r, err := relay.New(store, options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.KeepHeldKeys(keep)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- r.Run(ctx) }()
+	return func() error { cancel(); return <-done }
+}
+
+// followers are two messages of the key.
+func followers(db *memstore.DB) []int64 {
+	return db.Write(outbox.Message{Topic: "t", Key: "k"}, outbox.Message{Topic: "t", Key: "k"})
+}
+
+// waitForAttempts has a message of each topic wait for another attempt, all of one
+// key, and returns their ids.
+func waitForAttempts(t *testing.T, db *memstore.DB, topics []string, delays []time.Duration) (ids []int64) {
+	t.Helper()
+	s, ctx := db.Store(), t.Context()
+	if err := s.Adopt(ctx, relay.ByLanes); err != nil {
+		t.Fatal(err)
+	}
+	grants, err := s.Acquire(ctx, "before", relay.Lanes, time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var releases []relay.Renewal
+	for _, topic := range topics {
+		ids = append(ids, db.Write(outbox.Message{Topic: topic, Key: "k"})...)
+	}
+	for _, g := range grants {
+		page, err := s.Read(ctx, []relay.Position{{Lane: g.Lane}}, 100, 1<<20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, row := range page.Rows {
+			if _, err := s.Settle(ctx, "before", true, []relay.Settlement{{
+				ID: row.ID, Lane: row.Lane, MessageID: row.Message.ID, Fence: g.Fence, State: relay.StateRetry, Attempts: 1, Delay: delays[i],
+			}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		releases = append(releases, relay.Renewal{Lease: g.Lease})
+	}
+	if err := s.Release(ctx, "before", releases); err != nil {
+		t.Fatal(err)
+	}
+	return ids
+}
+
+// The server falls back between a page and the question which of its keys wait for
+// another attempt: what it says then is of another time than the page.
+func TestServerFallsBackBeforeItIsAskedForKeys(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db := memstore.New()
+		want := slices.Concat(followers(db), followers(db))
+		restore := db.Save()
+		var sent []int64
+		sink := &recorder{answer: func(m sinks.Message) sinks.Outcome {
+			if sent = append(sent, m.Sequence); len(sent) == 1 {
+				return sinks.Fail(sinks.Retry, sinks.ReasonServerError, "503")
+			}
+			return sinks.Ok("")
+		}}
+		options := relay.Options{Sinks: map[string]relay.SinkOptions{"main": {Sink: sink, Backoff: relay.Backoff{Min: time.Hour, Max: time.Hour}}}}
+		_, stop := start(t, db.Store(), options)
+		time.Sleep(time.Second)
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+		if !slices.Equal(sent, want[:1]) {
+			t.Fatalf("%v were sent, want %v", sent, want[:1])
+		}
+
+		store := &fallsBack{Store: db.Store(), restore: restore}
+		stop = startKeeping(t, 0, store, options)
+		time.Sleep(time.Minute)
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+		if store.restore != nil {
+			t.Error("nobody asked for keys")
+		}
+		if !slices.Equal(sent[1:], want) {
+			t.Errorf("%v were sent, want %v, and the first one once before", sent, want)
+		}
+	})
+}
+
+// fallsBack has its server fall back before it is asked which keys wait.
+type fallsBack struct {
+	relay.Store
+	restore func()
+}
+
+func (s *fallsBack) HeldAmong(ctx context.Context, keys []relay.LaneKey) ([]relay.HeldKey, error) {
+	if s.restore != nil {
+		s.restore()
+		s.restore = nil
+	}
+	return s.Store.HeldAmong(ctx, keys)
+}
+
+// Ids begin anew while many messages with higher ids wait: the relay reads these once,
+// and those that come with low ids then, in their order.
+func TestIDsBeginAnewBelowABacklog(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db := memstore.New()
+		for i := range 100 {
+			db.Write(outbox.Message{Topic: "t", Key: fmt.Sprint("other-", i)})
+		}
+		old := slices.Concat(followers(db), followers(db))
+		down := true
+		sink := &recorder{answer: func(m sinks.Message) sinks.Outcome {
+			if down && m.Key == "k" {
+				return sinks.Fail(sinks.Retry, sinks.ReasonServerError, "503")
+			}
+			return sinks.Ok("")
+		}}
+		store, reads := db.Store(), 0
+		store.Hooks.Lose = func(_ context.Context, op memstore.Op) error {
+			if time.Sleep(time.Millisecond); op == memstore.OpRead {
+				reads++
+			}
+			return nil
+		}
+		_, stop := start(t, store, relay.Options{Sinks: map[string]relay.SinkOptions{"main": {Sink: sink, MaxAttempts: -1}}})
+		time.Sleep(10 * time.Second)
+		db.Renumber(1)
+		reads = 0
+		var anew []int64
+		for range 600 {
+			anew = append(anew, db.Write(outbox.Message{Topic: "t", Key: "new"})...)
+			time.Sleep(100 * time.Millisecond)
+		}
+		time.Sleep(time.Second)
+		if reads > 3000 {
+			t.Errorf("%d reads in a minute", reads)
+		}
+		if got := sink.of("new"); !slices.Equal(got, anew) {
+			t.Errorf("delivered %v, want %v", got, anew)
+		}
+		down = false
+		time.Sleep(10 * time.Minute)
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+		if got := sink.of("k"); !slices.Equal(got, old) {
+			t.Errorf("delivered %v, want %v", got, old)
+		}
+	})
+}
+
+// of returns what was delivered of a key.
+func (r *recorder) of(key string) (ids []int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, m := range r.received {
+		if m.Key == key {
+			ids = append(ids, m.Sequence)
+		}
+	}
+	return ids
+}
