@@ -59,7 +59,7 @@ func TestABacklogIsPassedOverUnread(t *testing.T) {
 				if n := len(up.ids()); n != others {
 					t.Errorf("%d of %d messages of the other sink arrived", n, others)
 				}
-				inOrder(t, up.received)
+				inOrder(t, up.all())
 				if rows := store.rows.Load(); rows > backlog/4 {
 					t.Errorf("%d rows were read, to deliver %d", rows, others)
 				}
@@ -71,7 +71,7 @@ func TestABacklogIsPassedOverUnread(t *testing.T) {
 				if n := len(down.ids()); topic == "down" && n != backlog {
 					t.Errorf("%d of %d messages arrived once their sink was back", n, backlog)
 				}
-				inOrder(t, down.received)
+				inOrder(t, down.all())
 			})
 		})
 	}

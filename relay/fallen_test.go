@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -181,37 +182,38 @@ func TestIDsBeginAnewBelowABacklog(t *testing.T) {
 			db.Write(outbox.Message{Topic: "t", Key: fmt.Sprint("other-", i)})
 		}
 		old := slices.Concat(followers(db), followers(db))
-		down := true
+		var up atomic.Bool
+		var reads atomic.Int64
 		sink := &recorder{answer: func(m sinks.Message) sinks.Outcome {
-			if down && m.Key == "k" {
+			if !up.Load() && m.Key == "k" {
 				return sinks.Fail(sinks.Retry, sinks.ReasonServerError, "503")
 			}
 			return sinks.Ok("")
 		}}
-		store, reads := db.Store(), 0
+		store := db.Store()
 		store.Hooks.Lose = func(_ context.Context, op memstore.Op) error {
 			if time.Sleep(time.Millisecond); op == memstore.OpRead {
-				reads++
+				reads.Add(1)
 			}
 			return nil
 		}
 		_, stop := start(t, store, relay.Options{Sinks: map[string]relay.SinkOptions{"main": {Sink: sink, MaxAttempts: -1}}})
 		time.Sleep(10 * time.Second)
 		db.Renumber(1)
-		reads = 0
+		reads.Store(0)
 		var anew []int64
 		for range 600 {
 			anew = append(anew, db.Write(outbox.Message{Topic: "t", Key: "new"})...)
 			time.Sleep(100 * time.Millisecond)
 		}
 		time.Sleep(time.Second)
-		if reads > 3000 {
-			t.Errorf("%d reads in a minute", reads)
+		if n := reads.Load(); n > 3000 {
+			t.Errorf("%d reads in a minute", n)
 		}
 		if got := sink.of("new"); !slices.Equal(got, anew) {
 			t.Errorf("delivered %v, want %v", got, anew)
 		}
-		down = false
+		up.Store(true)
 		time.Sleep(10 * time.Minute)
 		if err := stop(); err != nil {
 			t.Error(err)

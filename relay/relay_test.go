@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -112,6 +113,12 @@ func TestDeliversWhatWasCommittedInOrder(t *testing.T) {
 }
 
 // inOrder checks that each key's messages came in the order of their ids.
+func (r *recorder) all() []sinks.Message {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.received)
+}
+
 func inOrder(t *testing.T, received []sinks.Message) {
 	t.Helper()
 	last := map[string]int64{}
