@@ -186,7 +186,7 @@ func restOf(positions, walked, left []Position) (rest []Position) {
 		after[p.Lane] = p.Until
 	}
 	for _, p := range left {
-		after[p.Lane] = p.After
+		after[p.Lane] = min(p.After, after[p.Lane])
 	}
 	for _, p := range positions {
 		if p.After = max(p.After, after[p.Lane]); p.After < p.Until {

@@ -129,7 +129,8 @@ func (e *engine) mergeSweep(result readResult) {
 	s := &e.read.sweep
 	s.took += result.took
 	s.ids.learn(result.took)
-	s.left = restOf(s.left, result.job.positions, result.left)
+	walked := slices.DeleteFunc(slices.Clone(result.job.positions), func(p Position) bool { return e.readLane(result.job, p.Lane) == nil })
+	s.left = restOf(s.left, walked, result.left)
 	found := 0
 	for _, p := range result.job.positions {
 		l := e.readLane(result.job, p.Lane)
