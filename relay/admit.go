@@ -2,6 +2,7 @@ package relay
 
 import (
 	"maps"
+	"slices"
 	"time"
 )
 
@@ -10,7 +11,9 @@ import (
 // again. It says whether it took the row.
 func (e *engine) admit(l *lane, row *Row) bool {
 	if it := l.known[row.ID]; it != nil {
-		it.doubled = it.doubled || it.row.Message.ID != row.Message.ID && !row.Held
+		if it.row.Message.ID != row.Message.ID && !row.Held {
+			e.admitLater(it, row)
+		}
 		return false
 	}
 	if l.draining {
@@ -42,6 +45,29 @@ func (e *engine) admit(l *lane, row *Row) bool {
 	return true
 }
 
+// admitLater has a row wait for the one in memory that has its id, and what follows in
+// its key wait for it.
+func (e *engine) admitLater(it *item, row *Row) {
+	it.doubled = true
+	if row.Message.Key == "" {
+		return
+	}
+	k, known := e.keyOf(it.lane, e.outlets[e.routes.sink(row.Message.Topic)], row)
+	if k == nil || !known {
+		return
+	}
+	if !k.held && !k.lagging {
+		e.read.behind = append(e.read.behind, k)
+	}
+	k.after = it
+	k.dropAt(row.ID)
+	for _, later := range slices.Clone(k.items) {
+		if later.row.ID > row.ID {
+			e.leaveBehind(later)
+		}
+	}
+}
+
 // passed says that the outlet has passed over this place and comes back to it.
 func (l *lane) passed(o *outlet, id int64) bool {
 	return l.lag[o.index] != none && id > l.lag[o.index]
@@ -65,7 +91,7 @@ func (k *key) takes(row *Row) bool {
 	switch {
 	case k == nil:
 		return true
-	case k.held && k.holder != row.ID, k.unsure():
+	case k.held && (k.holder != row.ID || !row.Held), k.unsure():
 		if !row.Held {
 			k.dropAt(row.ID)
 		}
@@ -96,6 +122,7 @@ func (e *engine) take(it *item) {
 	if it.row.Held {
 		it.outlet.again++
 	}
+	it.numbering = e.numberingOf(&it.row)
 	e.read.rowBytes += (it.size() - e.read.rowBytes) / 16
 	if it.key != nil && it.row.Retrying && !it.key.held {
 		e.hold(it.key, it.row.ID)
@@ -128,7 +155,7 @@ func (e *engine) line(k *key) {
 
 // putAway moves a row that was met before its time to the held ones.
 func (e *engine) putAway(l *lane, row *Row) {
-	it := &item{row: *row, lane: l, stage: inSettle}
+	it := &item{row: *row, lane: l, stage: inSettle, numbering: e.numberingOf(row)}
 	l.known[row.ID] = it
 	l.pinned++
 	e.settle.add(it, it.settlement(StateScheduled))

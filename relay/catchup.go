@@ -34,8 +34,7 @@ const catchUpKeys = 64
 
 // catchUpKey reads what keys of an outlet left behind while they were held. A read
 // of a key walks over all that waits in its lane, which may be much: so it goes only
-// so far that it doesn't keep the reader for long. What is asked about a key counts
-// only once its last holder's state is written.
+// so far that it doesn't keep the reader for long.
 func (e *engine) catchUpKey() (readJob, bool) {
 	e.read.behind = slices.DeleteFunc(e.read.behind, func(k *key) bool {
 		return !k.lagging || k.held || k.lane.lost
@@ -48,7 +47,7 @@ func (e *engine) catchUpKey() (readJob, bool) {
 	for _, k := range e.read.behind {
 		o := e.outlets[k.ref.outlet]
 		o.freed++
-		if len(job.keys) == catchUpKeys || k.lane.draining || job.outlet != o && (job.outlet != nil || !o.roomy() || o.circuit.state != circuitUp) || k.unsure() && k.lane.known[k.holder] != nil {
+		if len(job.keys) == catchUpKeys || k.lane.draining || job.outlet != o && (job.outlet != nil || !o.roomy() || o.circuit.state != circuitUp) || k.mustWait() {
 			continue
 		}
 		job.outlet = o

@@ -43,6 +43,8 @@ type reading struct {
 	ahead      bool                // the next page is asked for before this one is taken in
 	elsewhere  int                 // pages in a row that came from another server than the lanes were leased from
 	sweep      sweep
+	numbering  int   // how often it was noticed that ids began anew: what was read before may have the id of another
+	highest    int64 // the highest id from before that
 
 	except map[string]*outlet // by rows: topics that are not to be claimed, as their outlet has no room
 	asked  claimed            // by rows: what the claims under way may bring

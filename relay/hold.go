@@ -159,7 +159,8 @@ func (l *lane) asks(o *outlet, row *Row, kind readKind) bool {
 	if !row.Held && kind != readOutlet && l.passed(o, row.ID) {
 		return false
 	}
-	return l.known[row.ID] == nil && l.keys[keyRef{o.index, row.Message.Key}] == nil
+	it := l.known[row.ID]
+	return (it == nil || it.row.Message.ID != row.Message.ID) && l.keys[keyRef{o.index, row.Message.Key}] == nil
 }
 
 // answer goes on with a page for which the database was asked. A page that can't be

@@ -16,6 +16,7 @@ type item struct {
 	key    *key    // nil without order
 	stage  stage
 
+	numbering  int  // of ids, in which no other pending row has its id
 	unwritable bool // the database refuses its outcome
 	doubled    bool // a pending row has the same id and another message: it is looked for once this one has left
 	doubted    bool // its handler's transaction may have been committed

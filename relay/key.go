@@ -25,6 +25,7 @@ type key struct {
 
 	lagging bool  // rows of the key above behind were dropped: they are to be read again
 	behind  int64 // the place to read from
+	after   *item // if it is in memory: another message that has the id of a row that was dropped
 }
 
 // keyRef names a key: the same key in two sinks is two keys.
@@ -79,6 +80,12 @@ func (k *key) dropAt(id int64) {
 		k.behind = id - 1
 	}
 	k.lagging = true
+}
+
+// mustWait says that it is too early to read what was dropped: another message has its
+// id, or what the database would say of the key isn't written.
+func (k *key) mustWait() bool {
+	return k.after != nil && k.lane.known[k.after.row.ID] == k.after || k.unsure() && k.lane.known[k.holder] != nil
 }
 
 // unsure says that the database has to be asked whether another message of the key

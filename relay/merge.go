@@ -88,9 +88,10 @@ func (e *engine) checkEpoch(result readResult) error {
 // merged, and says whether there is need for one.
 func (e *engine) scanFirst(result *readResult) bool {
 	e.read.horizon = result.page.Horizon // lower than before where ids began anew
-	e.beginAnew(result)
-	result.page.LateAfter, e.read.owed = lowestSet(result.page.LateAfter, e.read.owed), none
-	e.learnLag(result.page.LateAfter)
+	below := e.beginAnew(result)
+	told := lowestSet(result.page.LateAfter, e.read.owed)
+	result.page.LateAfter, e.read.owed = lowestSet(told, below), none
+	e.learnLag(told)
 	var positions, brought []Position
 	for _, l := range e.sortedLanes() {
 		after := l.recheck
@@ -105,8 +106,8 @@ func (e *engine) scanFirst(result *readResult) bool {
 			continue
 		}
 		until := l.cursor
-		if l.recheck == none {
-			until = min(until, max(result.page.Given, after+1)) // what is above waits since before ids began anew
+		if l.recheck == none && (told == none || told >= until) {
+			until = min(until, result.page.Given) // what is above waits since before ids began anew
 		}
 		l.beginScan(after)
 		if l.draining {
@@ -341,7 +342,9 @@ func (e *engine) mergeKeys(job readJob, page Page) {
 			return
 		}
 		k.behind = row.ID
-		e.admit(k.lane, row)
+		if e.admit(k.lane, row); k.behind < row.ID { // dropped once more
+			delete(keys, LaneKey{row.Lane, row.Message.Key})
+		}
 	}
 	if page.More {
 		return

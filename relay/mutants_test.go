@@ -56,17 +56,71 @@ func TestSimulationFindsMissingProtection(t *testing.T) {
 	t.Error("no history showed that messages are parked for an outage")
 }
 
-// A store that settles whatever row has the id now is found where the server loses its
-// last second.
-func TestSimulationOfLostSecondsFindsSettlesByID(t *testing.T) {
+// TestSimulationsFindIDsThatComeAgain proves the same of the histories in which ids come
+// again: some show each of these mutants.
+func TestSimulationsFindIDsThatComeAgain(t *testing.T) {
 	t.Parallel()
-	for seed := uint64(1); seed <= 60; seed++ {
-		problems := withLostSeconds(t, seed, func(s relay.Store) relay.Store { return settlesByID{s, s.(relay.Journaler)} })
-		if slices.ContainsFunc(problems, func(problem string) bool { return strings.Contains(problem, unsent) }) {
-			return
-		}
+	settles := func(s relay.Store) relay.Store { return settlesByID{s, s.(relay.Journaler)} }
+	hides := func(s relay.Store) relay.Store { return &hidesFalls{Store: s} }
+	for name, c := range map[string]struct {
+		wrap   func(relay.Store) relay.Store
+		change func(*course)
+		want   string // a problem that it causes
+	}{
+		"lost seconds, settles whatever has the id": {settles, losesSeconds, unsent},
+		"renumbering, nobody sees it":               {hides, renumbers, `ended as "pending"`},
+		"lost seconds, all in one epoch":            {func(s relay.Store) relay.Store { return oneEpoch{s, s.(relay.Journaler)} }, losesSeconds, overtaken},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for seed := uint64(1); seed <= 60; seed++ {
+				problems := simulateCourse(t, seed, c.wrap, c.change)
+				if slices.ContainsFunc(problems, func(problem string) bool { return strings.Contains(problem, c.want) }) {
+					return
+				}
+			}
+			t.Error("no history showed that this store is broken")
+		})
 	}
-	t.Error("no history showed that this store is broken")
+}
+
+// hidesFalls tells of no id that is lower than before, and finds no row that has one.
+type hidesFalls struct {
+	relay.Store
+	given, highest int64
+}
+
+func (s *hidesFalls) Read(ctx context.Context, positions []relay.Position, limit, maxBytes int) (relay.Page, error) {
+	page, err := s.Store.Read(ctx, positions, limit, maxBytes)
+	s.given, s.highest = page.Given, max(s.highest, page.Given)
+	if page.Given < s.highest {
+		page.Given, page.LateAfter = s.highest, -1
+	}
+	return page, err
+}
+
+func (s *hidesFalls) Scan(ctx context.Context, positions []relay.Position, except []string, keep func(relay.Candidate) bool) ([]relay.Row, []relay.Position, error) {
+	return s.Store.Scan(ctx, positions, except, func(c relay.Candidate) bool {
+		return (s.given == s.highest || c.ID > s.given) && keep(c)
+	})
+}
+
+// oneEpoch says that the server was always the same.
+type oneEpoch struct {
+	relay.Store
+	relay.Journaler
+}
+
+func (s oneEpoch) Beat(ctx context.Context, self relay.Identity, ttl time.Duration) (relay.Census, error) {
+	census, err := s.Store.Beat(ctx, self, ttl)
+	census.Epoch = ""
+	return census, err
+}
+
+func (s oneEpoch) Read(ctx context.Context, positions []relay.Position, limit, maxBytes int) (relay.Page, error) {
+	page, err := s.Store.Read(ctx, positions, limit, maxBytes)
+	page.Epoch = ""
+	return page, err
 }
 
 // settlesByID gives each settlement the message that has its row's id.

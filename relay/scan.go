@@ -50,8 +50,8 @@ func (e *engine) unknown(positions []Position, horizon int64) *lateScan {
 	}
 	for _, p := range positions {
 		l := e.lanes[p.Lane]
-		for id := range l.known {
-			if id > min(p.After, horizon) {
+		for id, it := range l.known {
+			if id > min(p.After, horizon) && it.numbering == e.read.numbering {
 				s.known[id] = struct{}{}
 			}
 		}

@@ -190,14 +190,23 @@ func (e *engine) sweptClean() bool {
 	return false
 }
 
+// numberingOf says since when no other pending row can have the id of a row that is
+// read now; -1 if one may have it, as with a row from before ids began anew.
+func (e *engine) numberingOf(row *Row) int {
+	if row.Held || row.ID > e.read.horizon && e.read.given <= e.read.highest {
+		return -1
+	}
+	return e.read.numbering
+}
+
 // beginAnew has lanes read from their beginning where ids began anew: what comes next
 // has lower ids than what was read. So it is with a lane that was leased with a mark
 // above what was given out, and with all once less was given out than before.
 //
 // What waits there from before has higher ids, and is read again, too, which leaves the
-// cursor above what was given out. Each page is then told of as late as what was given
-// out since the one before.
-func (e *engine) beginAnew(result *readResult) {
+// cursor above what was given out. What is given out from one page to the next has then
+// appeared late: it returns above which id.
+func (e *engine) beginAnew(result *readResult) (lateAfter int64) {
 	before, given := e.read.given, result.page.Given
 	e.read.given = given
 	anew, above := 0, false
@@ -206,19 +215,22 @@ func (e *engine) beginAnew(result *readResult) {
 			continue
 		}
 		if l.cursor > 0 && (given < before || !l.placed && l.cursor > given) {
+			e.read.highest = max(e.read.highest, l.cursor, before)
 			l.cursor, l.base, l.unswept = 0, 0, false
 			l.seq = e.read.seq // this page isn't from there
 			e.read.fresh = true
 			anew++
 		}
+		above = above || l.placed && l.cursor > before
 		l.placed = true
-		above = above || l.cursor > before
-	}
-	if above && given > before {
-		result.page.LateAfter = lowestSet(result.page.LateAfter, before)
 	}
 	if anew > 0 {
 		e.read.lag = 0
+		e.read.numbering++
 		e.options.Logger.Warn("relay: ids began anew, lanes are read from their beginning", "relay", e.options.Name, "lanes", anew, "given", given)
 	}
+	if above && given > before {
+		return before
+	}
+	return none
 }
