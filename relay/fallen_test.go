@@ -235,3 +235,49 @@ func (r *recorder) of(key string) (ids []int64) {
 	}
 	return ids
 }
+
+// What a key left behind is read again while another message appears late: the page
+// waits for a scan, and for what the database says of the key.
+func TestAKeyIsAskedForBesideAScan(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db, sink := memstore.New(), &recorder{}
+		late := db.Begin()
+		late.Insert(outbox.Message{Topic: "t", Key: "late"})
+		want := slices.Concat(waitForAttempts(t, db, []string{"t"}, []time.Duration{time.Second}), followers(db))
+		store := &commitsLate{Store: db.Store(), late: late}
+		stop := startKeeping(t, 10, store, relay.Options{Sinks: to(sink)})
+		time.Sleep(time.Minute)
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+		if store.late != nil {
+			t.Error("no key was caught up with")
+		}
+		if got := sink.of("k"); !slices.Equal(got, want) {
+			t.Errorf("delivered %v, want %v", got, want)
+		}
+		if got := sink.of("late"); len(got) != 1 {
+			t.Errorf("delivered %v, want the one that appeared late", got)
+		}
+	})
+}
+
+// commitsLate has a transaction commit once a key is caught up with.
+type commitsLate struct {
+	relay.Store
+	late *memstore.Tx
+}
+
+func (s *commitsLate) Read(ctx context.Context, positions []relay.Position, limit, maxBytes int) (relay.Page, error) {
+	if s.late != nil && len(positions) > 0 && positions[0].Key != "" {
+		s.late.Commit()
+		s.late = nil
+	}
+	return s.Store.Read(ctx, positions, limit, maxBytes)
+}
+
+func (s *commitsLate) HeldAmong(ctx context.Context, keys []relay.LaneKey) ([]relay.HeldKey, error) {
+	time.Sleep(time.Millisecond)
+	return s.Store.HeldAmong(ctx, keys)
+}

@@ -138,7 +138,7 @@ func (e *engine) askFirst(result readResult) bool {
 		}
 		for _, k := range r.job.keys {
 			ref := LaneKey{k.lane.Lane, k.ref.key}
-			if _, answered := r.answers[ref]; k.unsure() && !answered && !asked[ref] {
+			if _, answered := result.answers[ref]; k.unsure() && !answered && !asked[ref] {
 				asked[ref] = true
 				ask = append(ask, ref)
 			}
