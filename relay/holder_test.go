@@ -1,6 +1,8 @@
 package relay_test
 
 import (
+	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -51,4 +53,29 @@ func TestAKeyGoesOnWhoseRetryIsTakenAway(t *testing.T) {
 			t.Errorf("good messages arrived by key: %v, want one of gone alone", arrived)
 		}
 	})
+}
+
+// Lanes that can't be told which of their keys wait ask for the keys that they meet.
+func TestKeysThatCannotBeToldHoldUpNoOthers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db, sink := memstore.New(), &recorder{}
+		write(db, "orders", "a", 1)
+		_, stop := start(t, tellsNoKeys{db.Store()}, relay.Options{Sinks: to(sink)})
+		time.Sleep(10 * time.Second)
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+		if got := sink.of("a"); len(got) != 1 {
+			t.Errorf("delivered %v, want the one message", got)
+		}
+	})
+}
+
+// tellsNoKeys is a store that can't tell which keys of a lane wait.
+type tellsNoKeys struct{ relay.Store }
+
+func (tellsNoKeys) HeldKeys(context.Context, []int, int) ([]relay.HeldKey, error) {
+	time.Sleep(time.Second)
+	return nil, errors.New("statement timeout")
 }

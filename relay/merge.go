@@ -458,8 +458,6 @@ func (e *engine) readFailed(result readResult) {
 	e.read.pollAt = time.Now().Add(max(e.options.Poll, 100*time.Millisecond))
 	e.read.dueAt = laterOf(e.read.dueAt, e.read.pollAt)
 	switch result.job.kind {
-	case readHeld:
-		e.holds.tellAt = e.read.pollAt
 	case readKey:
 		e.read.keyStride = 0
 	case readLate, readBeyond:
