@@ -35,6 +35,7 @@ PROOF = -backlog 12000000 -sweep 10m -rounds 5
 proof: ## longer proofs with servers of their own: failovers, crashes, a backlog of 12 million; an hour
 	deploy/servers/servers run postgres15 postgres18 mariadb1011 mysql -- go test -v -timeout 3h \
 		-run 'Failover|CrashRecovery|Server.*Changes|Asleep|Sleep|Backlog|Standby|Numbering|Sequence' ./internal/e2e -long $(PROOF)
+	deploy/servers/servers run postgres15 rabbitmq3 -- go test -v -timeout 1h -run 'QuorumWithoutMajority' ./internal/e2e -long
 	go test -v -timeout 1h -run 'FailingKeys|MillionHeldKeys' ./relay -whole-hour
 
 bench: ## measures, on the same servers, and records the figures; quarter of an hour; SCENES=drain for one of them

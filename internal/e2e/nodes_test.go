@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/rowrelay/rowrelay/relay"
 )
 
 // nodes are a broker's processes, which a scene kills one after the other.
@@ -131,4 +133,43 @@ func TestKilledRelaysAndNodesLoseNothing(t *testing.T) {
 			survive(newScene(t, "postgres15/pgx"), to, []trouble{all.fall(to)})
 		})
 	}
+}
+
+// Two of three nodes are dead: the third one takes connections, and its quorum queue
+// confirms nothing. That is the destination's trouble: nothing is parked, and all
+// arrives once the nodes are back.
+func TestQuorumWithoutMajorityParksNothing(t *testing.T) {
+	if !*long {
+		t.Skip("only with -long, and with a cluster of three nodes: deploy/servers/servers up rabbitmq3")
+	}
+	address := theMachine.asked(t, "ROWRELAY_TEST_RABBITMQ3")
+	queue, all := newRabbitQueue(t, address, "quorum"), rabbitNodes(t, address, 3)
+	s := newScene(t, "postgres15/pgx")
+	s.relay("/relay", queue.sink("/relay"))
+	written := 0
+	order := func() {
+		check(t, s.order(t.Context(), written%200, written+1, true))
+		written++
+	}
+	for range 200 {
+		order()
+	}
+	s.settled(time.Minute)
+	all.kill(1)
+	all.kill(2)
+	for end := time.Now().Add(10 * time.Minute); time.Now().Before(end); <-time.After(200 * time.Millisecond) {
+		order()
+	}
+	if counts := s.status().Counts; counts[relay.StateError] != 0 || counts[relay.StatePending]+counts[relay.StateRetry] < int64(written)-400 {
+		t.Errorf("after ten minutes: %v, want none parked of %d", counts, written)
+	}
+	all.start(1)
+	all.start(2)
+	back := time.Now()
+	s.settled(3 * time.Minute)
+	v := judge(t, queue.received())
+	if parked := s.status().Counts[relay.StateError]; parked != 0 || v.distinct != written {
+		t.Errorf("%d distinct messages arrived of %d, %d are parked", v.distinct, written, parked)
+	}
+	t.Logf("%d messages, %d duplicates, all delivered %v after the nodes were started", written, len(v.duplicates), time.Since(back).Round(time.Second))
 }
