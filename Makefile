@@ -3,7 +3,7 @@
 STATICCHECK  = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 VERSION      = $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 TESTFLAGS    = -timeout 30m
-PACKAGES     = ./...
+PACKAGES     = ./... ./outbox/...
 
 # A second MySQL driver. Both register themselves under one name, so this one is
 # linked under another. It closes a connection while it writes to it, which the
@@ -14,7 +14,7 @@ SECOND_MYSQL = -tags=gomysql -ldflags=-X=github.com/go-mysql-org/go-mysql/driver
 NO_SERVERS = env $$(env | sed -n 's/^\(ROWRELAY_TEST_[A-Z0-9_]*\)=.*/-u \1/p') -u REQUIRE_SERVERS
 
 .DEFAULT_GOAL := help
-.PHONY: help test on-servers proof quick bench measure lint fmt generate-check build demo servers-up servers-down
+.PHONY: help test on-servers proof quick bench measure lint fmt tidy generate-check build demo servers-up servers-down
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
@@ -24,7 +24,7 @@ test: ## all tests with the race detector, against real servers that it brings u
 
 on-servers:
 	go test -race -shuffle=on $(TESTFLAGS) $(PACKAGES)
-	cd internal/bench && go test -shuffle=on $(TESTFLAGS) ./...
+	cd bench && go test -shuffle=on $(TESTFLAGS) ./...
 	cd internal/libraries && go test -race -shuffle=on $(TESTFLAGS) ./...
 	go test $(SECOND_MYSQL) $(TESTFLAGS) -run 'TestStore$$/mariadb1011/gomysql' ./relay/sqlstore
 
@@ -45,7 +45,7 @@ SCENES      = drain peers snapshot kafka rabbitmq latency idle producer plugin g
 BENCHFLAGS  = -rounds 5
 
 measure:
-	cd internal/bench && go run . $(BENCHFLAGS) -record figures.json $(SCENES)
+	cd bench && go run . $(BENCHFLAGS) -record figures.json $(SCENES)
 
 quick: ## the tests that need no server
 	$(NO_SERVERS) go test -short $(TESTFLAGS) $(PACKAGES)
@@ -54,12 +54,19 @@ lint: ## gofmt, go vet, staticcheck
 	@unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "not formatted, run make fmt:"; echo "$$unformatted"; exit 1; }
 	go vet $(PACKAGES)
 	go vet -tags=gomysql,oracle ./cmd/rowrelay ./internal/testdb
-	cd internal/bench && go vet ./...
+	cd bench && go vet ./...
 	cd internal/libraries && go vet ./...
 	go run $(STATICCHECK) $(PACKAGES)
 
 fmt: ## formats all Go files
 	gofmt -w .
+
+# go mod tidy takes no word of go.work: the folder stands in for the released
+# module meanwhile.
+tidy: ## go mod tidy, in all modules
+	go mod edit -replace github.com/rowrelay/rowrelay/outbox=./outbox
+	GOWORK=off go mod tidy; go mod edit -dropreplace github.com/rowrelay/rowrelay/outbox
+	for folder in outbox bench internal/libraries; do (cd $$folder && go mod tidy) || exit 1; done
 
 generate-check: ## fails if generated files are not fresh
 	.ci/generate-check

@@ -14,7 +14,7 @@ import (
 
 	"github.com/goccy/go-yaml"
 
-	"github.com/rowrelay/rowrelay/relay/config"
+	"github.com/rowrelay/rowrelay/internal/config"
 	"github.com/rowrelay/rowrelay/sinks"
 	"github.com/rowrelay/rowrelay/sinks/stdout"
 )

@@ -41,9 +41,10 @@
 //	return tx.Commit()
 //
 // A relay delivers it: "rowrelay run", or the package relay inside the program.
-// For pgx without database/sql there is the package outboxpgx, for tests the
-// package outboxtest. Other languages write with a plain INSERT into the same
+// For pgx without database/sql there is [Pgx], for tests the package
+// outboxtest. Other languages write with a plain INSERT into the same
 // table: see README.md in this folder.
 //
-// The package needs nothing but the standard library.
+// The package needs nothing but the standard library, and its module requires no
+// other: go get adds no line to go.sum but its own.
 package outbox

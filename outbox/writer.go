@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"reflect"
 	"strings"
 
 	"github.com/rowrelay/rowrelay/outbox/dialect"
@@ -13,7 +12,7 @@ import (
 
 // Execer is a handle that statements can be run on: *sql.Tx, or anything built
 // on it that kept the method, such as sqlx's or ent's transaction, or gorm's
-// tx.Statement.ConnPool. It must hand the statement and its values on as they are;
+// tx.Statement.ConnPool; or what [Pgx] makes of a pgx.Tx. It must hand the statement and its values on as they are;
 // bun.Tx doesn't, so give the *sql.Tx inside it: tx.Tx.
 //
 // A *sql.DB or *sql.Conn does as well for messages that belong to no
@@ -91,7 +90,7 @@ func (w *Writer) write(ctx context.Context, tx Execer, messages []Message) error
 }
 
 func (w *Writer) checkHandle(tx Execer) error {
-	if v := reflect.ValueOf(tx); tx == nil || v.Kind() == reflect.Pointer && v.IsNil() {
+	if isNil(tx) {
 		return fmt.Errorf("the transaction is nil (%T): give the one that the change is made in", tx)
 	}
 	if _, pool := tx.(*sql.DB); pool && w.keyLocks {

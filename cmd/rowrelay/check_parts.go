@@ -6,9 +6,9 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/rowrelay/rowrelay/internal/config"
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 	"github.com/rowrelay/rowrelay/relay"
-	"github.com/rowrelay/rowrelay/relay/config"
 )
 
 // addProblems makes a finding of each thing that is wrong with the file.

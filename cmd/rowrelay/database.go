@@ -7,8 +7,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/rowrelay/rowrelay/internal/config"
 	"github.com/rowrelay/rowrelay/outbox/dialect"
-	"github.com/rowrelay/rowrelay/relay/config"
 )
 
 const connectTimeout = 10 * time.Second

@@ -15,8 +15,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rowrelay/rowrelay/internal/config"
 	"github.com/rowrelay/rowrelay/internal/testdb"
-	"github.com/rowrelay/rowrelay/relay/config"
 )
 
 func TestMySQLURLs(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 
 	_ "github.com/sijms/go-ora/v2"
 
-	"github.com/rowrelay/rowrelay/relay/config"
+	"github.com/rowrelay/rowrelay/internal/config"
 )
 
 // As for PostgreSQL.

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rowrelay/rowrelay/relay/config"
+	"github.com/rowrelay/rowrelay/internal/config"
 )
 
 // There are no such servers here; what is told without one has no password.

@@ -10,9 +10,9 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/stdlib"
 
+	"github.com/rowrelay/rowrelay/internal/config"
 	"github.com/rowrelay/rowrelay/relay"
-	"github.com/rowrelay/rowrelay/relay/config"
-	"github.com/rowrelay/rowrelay/relay/listenpgx"
+	"github.com/rowrelay/rowrelay/relay/relaypgx"
 )
 
 // A relay reads, settles and leases at the same time, and handlers may add to
@@ -49,7 +49,7 @@ func withoutJIT(ctx context.Context, conn *pgx.Conn) error {
 
 // listenPostgres wakes a relay by NOTIFY.
 func listenPostgres(source config.Source) (relay.Listener, error) {
-	listener, err := listenpgx.New(source.Database.Secret(), listenpgx.Options{Table: source.Table})
+	listener, err := relaypgx.NewListener(source.Database.Secret(), relaypgx.ListenerOptions{Table: source.Table})
 	if err != nil {
 		return nil, unparsed(err)
 	}

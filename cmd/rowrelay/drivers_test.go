@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rowrelay/rowrelay/internal/config"
 	"github.com/rowrelay/rowrelay/internal/testdb"
-	"github.com/rowrelay/rowrelay/relay/config"
 )
 
 // Sessions of PostgreSQL don't compile their plans, whatever the server's setting.

@@ -4,9 +4,9 @@ import (
 	"errors"
 	"strings"
 
+	"github.com/rowrelay/rowrelay/internal/config"
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 	"github.com/rowrelay/rowrelay/relay"
-	"github.com/rowrelay/rowrelay/relay/config"
 )
 
 // explain adds to an error about a table what to do about it.

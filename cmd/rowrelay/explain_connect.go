@@ -8,7 +8,7 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
-	"github.com/rowrelay/rowrelay/relay/config"
+	"github.com/rowrelay/rowrelay/internal/config"
 )
 
 const (

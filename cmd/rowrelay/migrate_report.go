@@ -5,8 +5,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rowrelay/rowrelay/internal/config"
 	"github.com/rowrelay/rowrelay/migrations"
-	"github.com/rowrelay/rowrelay/relay/config"
 )
 
 // migrationJSON is a migration as JSON.

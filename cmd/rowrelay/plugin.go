@@ -9,8 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rowrelay/rowrelay/internal/config"
 	"github.com/rowrelay/rowrelay/plugins"
-	"github.com/rowrelay/rowrelay/relay/config"
 )
 
 // pluginCommands is the group of commands about plug-ins.

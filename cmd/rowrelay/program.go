@@ -11,8 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/rowrelay/rowrelay/relay/app"
-	"github.com/rowrelay/rowrelay/relay/config"
+	"github.com/rowrelay/rowrelay/internal/app"
+	"github.com/rowrelay/rowrelay/internal/config"
 	"github.com/rowrelay/rowrelay/sinks"
 )
 

@@ -9,8 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/rowrelay/rowrelay/relay/app"
-	"github.com/rowrelay/rowrelay/relay/config"
+	"github.com/rowrelay/rowrelay/internal/app"
+	"github.com/rowrelay/rowrelay/internal/config"
 )
 
 const runHelp = `Relay messages until stopped: those of all sources of a configuration, or those

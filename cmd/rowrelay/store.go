@@ -8,11 +8,11 @@ import (
 	"io"
 	"strings"
 
+	"github.com/rowrelay/rowrelay/internal/app"
+	"github.com/rowrelay/rowrelay/internal/config"
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 	"github.com/rowrelay/rowrelay/relay"
-	"github.com/rowrelay/rowrelay/relay/app"
-	"github.com/rowrelay/rowrelay/relay/config"
-	"github.com/rowrelay/rowrelay/relay/readpgx"
+	"github.com/rowrelay/rowrelay/relay/relaypgx"
 	"github.com/rowrelay/rowrelay/relay/sqlstore"
 )
 
@@ -62,7 +62,7 @@ func openStore(ctx context.Context, source config.Source) (*sql.DB, *sqlstore.St
 func openStoreOn(ctx context.Context, source config.Source, db *sql.DB, d dialect.Dialect) (*sqlstore.Store, error) {
 	return sqlstore.Open(ctx, db, d, sqlstore.Options{
 		Table: source.Table, LongestTransaction: source.LongestTransaction,
-		Reader: readpgx.Reader{}, // of other drivers it reads nothing
+		Reader: relaypgx.Reader{}, // of other drivers it reads nothing
 	})
 }
 

@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/rowrelay/rowrelay/relay/config"
+	"github.com/rowrelay/rowrelay/internal/config"
 )
 
 const databaseVariable = "ROWRELAY_DATABASE"

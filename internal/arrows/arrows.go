@@ -50,7 +50,6 @@ type arrow struct {
 var arrows = []arrow{
 	{from: "outbox/dialect"},
 	{from: "outbox", to: []string{"outbox/dialect"}},
-	{from: "outbox/outboxpgx", to: []string{"outbox", "outbox/dialect"}, modules: true},
 	{from: "outbox/*", to: []string{"outbox", "outbox/dialect"}},
 	{from: "sinks", to: []string{"outbox"}},
 	{from: "sinks/cloudevents", to: []string{"sinks", "outbox"}},
@@ -63,17 +62,18 @@ var arrows = []arrow{
 	{from: "relay/sqlstore", to: []string{"relay", "outbox", "outbox/dialect"}},
 	{from: "relay/metrics", to: []string{"relay", "sinks"}, modules: true},
 	{from: "relay/admin", to: []string{"relay"}},
-	{from: "relay/app", to: []string{"relay", "relay/*", "sinks", "outbox"}, modules: true},
-	{from: "relay/readpgx", to: []string{"relay/sqlstore", "outbox/dialect"}, modules: true},
+	{from: "relay/relaypgx", to: []string{"relay", "relay/sqlstore", "outbox/dialect"}, modules: true},
 	{from: "relay/*", to: []string{"relay", "sinks", "outbox", "outbox/dialect"}, modules: true},
+	{from: "internal/config", to: []string{"relay", "sinks", "outbox/dialect"}, modules: true},
+	{from: "internal/app", to: []string{"relay", "relay/*", "internal/config", "sinks", "outbox"}, modules: true},
 	{from: "cmd/*", to: []string{"outbox", "outbox/*", "sinks", "sinks/*", "plugins", "plugins/*", "migrations",
-		"relay", "relay/*"}, modules: true},
+		"relay", "relay/*", "internal/app", "internal/config"}, modules: true},
 }
 
 // drivers are the modules that speak to a database, and the packages besides
 // commands and the tests' helpers that may import them.
 var drivers = map[string][]string{
-	"github.com/jackc/pgx":             {"outbox/outboxpgx", "relay/listenpgx", "relay/readpgx"},
+	"github.com/jackc/pgx":             {"relay/relaypgx"},
 	"github.com/lib/pq":                nil,
 	"modernc.org/sqlite":               nil,
 	"github.com/mattn/go-sqlite3":      nil,
@@ -84,6 +84,19 @@ var drivers = map[string][]string{
 	"github.com/godror/godror":         nil,
 	"github.com/tursodatabase/libsql":  nil,
 	"github.com/ClickHouse/clickhouse": nil,
+}
+
+// homes are libraries that some packages are there for, and those packages: what a
+// program embeds brings no library along that only the daemon, or one part of us,
+// needs.
+var homes = map[string][]string{
+	"github.com/prometheus":      {"relay/metrics"},
+	"github.com/pressly/goose":   {"migrations"},
+	"github.com/goccy/go-yaml":   {"internal/config"},
+	"github.com/spf13":           {"cmd/*"},
+	"github.com/hashicorp":       {"plugins"},
+	"google.golang.org/grpc":     {"plugins", "plugins/*"},
+	"google.golang.org/protobuf": {"plugins", "plugins/*"},
 }
 
 // allows says whether an arrow lets its packages import this.

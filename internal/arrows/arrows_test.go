@@ -39,12 +39,12 @@ const own = module + "/"
 func TestViolations(t *testing.T) {
 	t.Parallel()
 	const (
-		arrow      = "arrows between packages"
-		sink       = "no sink imports another"
-		driver     = "database drivers"
-		prometheus = "Prometheus"
-		tests      = "import testing"
-		helper     = "their helpers"
+		arrow   = "arrows between packages"
+		sink    = "no sink imports another"
+		driver  = "database drivers"
+		library = "stays with the packages"
+		tests   = "import testing"
+		helper  = "their helpers"
 	)
 	for _, test := range []struct {
 		file, path string
@@ -58,8 +58,7 @@ func TestViolations(t *testing.T) {
 		{"outbox/dialect/postgres.go", "github.com/lib/pq", []string{arrow, driver}},
 		{"outbox/inbox/inbox.go", own + "outbox", nil},
 		{"outbox/inbox/inbox.go", "github.com/jackc/pgx/v5", []string{arrow, driver}},
-		{"outbox/outboxpgx/writer.go", "github.com/jackc/pgx/v5", nil},
-		{"outbox/outboxpgx/writer.go", "github.com/lib/pq", []string{driver}},
+		{"outbox/pgx.go", "github.com/jackc/pgx/v5", []string{arrow, driver}},
 		{"outbox/outboxtest/check.go", "testing", nil},
 		{"sinks/sink.go", own + "outbox", nil},
 		{"sinks/sink.go", own + "relay", []string{arrow}},
@@ -85,16 +84,21 @@ func TestViolations(t *testing.T) {
 		{"relay/sqlstore/read.go", own + "outbox/dialect", nil},
 		{"relay/sqlstore/read.go", own + "sinks/kafka", []string{arrow}},
 		{"relay/sqlstore/read.go", "github.com/jackc/pgx/v5/stdlib", []string{arrow, driver}},
-		{"relay/listenpgx/listen.go", "github.com/jackc/pgx/v5", nil},
-		{"relay/config/file.go", "github.com/goccy/go-yaml", nil},
-		{"relay/config/file.go", own + "relay/app", []string{arrow}},
+		{"relay/relaypgx/listen.go", "github.com/jackc/pgx/v5", nil},
+		{"relay/sqlstore/read.go", own + "internal/app", []string{arrow}},
+		{"relay/relaypgx/listen.go", own + "internal/config", []string{arrow}},
+		{"internal/config/file.go", "github.com/goccy/go-yaml", nil},
+		{"internal/config/file.go", own + "internal/app", []string{arrow}},
+		{"relay/admin/admin.go", "github.com/goccy/go-yaml", []string{arrow, library}},
+		{"sinks/kafka/kind.go", own + "internal/config", []string{arrow}},
+		{"sinks/kafka/kind.go", "github.com/spf13/cobra", []string{library}},
 		{"relay/metrics/metrics.go", "github.com/prometheus/client_golang/prometheus", nil},
-		{"relay/admin/admin.go", "github.com/prometheus/client_golang/prometheus", []string{arrow, prometheus}},
+		{"relay/admin/admin.go", "github.com/prometheus/client_golang/prometheus", []string{arrow, library}},
 		{"relay/admin/admin.go", own + "relay/metrics", []string{arrow}},
-		{"relay/app/app.go", own + "relay/metrics", nil},
-		{"relay/app/app.go", own + "sinks/kafka", []string{arrow}},
-		{"relay/app/app.go", "modernc.org/sqlite", []string{driver}},
-		{"relay/app/app.go", "github.com/prometheus/client_golang/prometheus", []string{prometheus}},
+		{"internal/app/app.go", own + "relay/metrics", nil},
+		{"internal/app/app.go", own + "sinks/kafka", []string{arrow}},
+		{"internal/app/app.go", "modernc.org/sqlite", []string{driver}},
+		{"internal/app/app.go", "github.com/prometheus/client_golang/prometheus", []string{library}},
 		{"relay/memstore/memstore.go", "testing", []string{tests}},
 		{"relay/memstore/memstore.go", "testing/synctest", []string{tests}},
 		{"relay/storetest/suite.go", "testing", nil},
@@ -102,7 +106,7 @@ func TestViolations(t *testing.T) {
 		{"cmd/rowrelay/sinks.go", own + "sinks/kafka", nil},
 		{"cmd/rowrelay/drivers_mysql.go", "github.com/go-sql-driver/mysql", nil},
 		{"cmd/rowrelay/demo.go", own + "internal/testdb", []string{arrow, helper}},
-		{"cmd/rowrelay/demo.go", "github.com/prometheus/client_golang/prometheus", []string{prometheus}},
+		{"cmd/rowrelay/demo.go", "github.com/prometheus/client_golang/prometheus", []string{library}},
 		{"internal/testdb/postgres.go", "github.com/lib/pq", nil},
 		{"internal/shop/shop.go", "github.com/ncruces/go-sqlite3/driver", []string{driver}},
 	} {
@@ -124,12 +128,13 @@ func TestViolations(t *testing.T) {
 func TestImportsReadsEverythingButTests(t *testing.T) {
 	t.Parallel()
 	tree := fstest.MapFS{
-		"outbox/a.go":              {Data: []byte("//go:build mysql\n\npackage outbox\n\nimport _ \"errors\"\n")},
-		"outbox/a_test.go":         {Data: []byte("package outbox\n\nimport \"testing\"\n")},
-		"outbox/testdata/a.go":     {Data: []byte("package a\n\nimport \"testing\"\n")},
-		".servers/a.go":            {Data: []byte("package a\n\nimport \"testing\"\n")},
-		"internal/bench/go.mod":    {Data: []byte("module bench\n")},
-		"internal/bench/x/main.go": {Data: []byte("package main\n\nimport \"testing\"\n")},
+		"outbox/a.go":          {Data: []byte("//go:build mysql\n\npackage outbox\n\nimport _ \"errors\"\n")},
+		"outbox/a_test.go":     {Data: []byte("package outbox\n\nimport \"testing\"\n")},
+		"outbox/testdata/a.go": {Data: []byte("package a\n\nimport \"testing\"\n")},
+		".servers/a.go":        {Data: []byte("package a\n\nimport \"testing\"\n")},
+		"outbox/go.mod":        {Data: []byte("module outbox\n")},
+		"bench/go.mod":         {Data: []byte("module bench\n")},
+		"bench/x/main.go":      {Data: []byte("package main\n\nimport \"testing\"\n")},
 	}
 	got, err := Imports(tree)
 	if want := []Import{{File: "outbox/a.go", Path: "errors"}}; err != nil || !slices.Equal(got, want) {

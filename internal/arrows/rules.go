@@ -16,7 +16,7 @@ var rules = []rule{
 	{"the arrows between packages go another way", againstArrow},
 	{"no sink imports another", sinkToSink},
 	{"only commands import database drivers", strayDriver},
-	{"only relay/metrics imports Prometheus", strayPrometheus},
+	{"a library stays with the packages that are there for it", strayLibrary},
 	{"only tests import testing", strayTesting},
 	{"only tests import their helpers", strayHelper},
 }
@@ -68,8 +68,13 @@ func strayDriver(i Import) bool {
 	return false
 }
 
-func strayPrometheus(i Import) bool {
-	return within(i.Path, "github.com/prometheus") && i.folder() != "relay/metrics"
+func strayLibrary(i Import) bool {
+	for library, packages := range homes {
+		if within(i.Path, library) {
+			return !slices.ContainsFunc(packages, func(pattern string) bool { return matches(pattern, i.folder()) })
+		}
+	}
+	return false
 }
 
 func strayTesting(i Import) bool {

@@ -12,7 +12,8 @@ import (
 )
 
 // Imports returns every import of every file in the tree that is not a test's,
-// under whichever build tag. Other modules within the tree are passed over.
+// under whichever build tag. The modules of tests and measurements within the tree are
+// passed over.
 func Imports(tree fs.FS) ([]Import, error) {
 	var imports []Import
 	err := eachSource(tree, func(name string, source []byte) error {
@@ -83,10 +84,11 @@ func eachSource(tree fs.FS, visit func(name string, source []byte) error) error 
 	})
 }
 
-// passedOver: hidden folders, test data, and other modules.
+// passedOver: hidden folders, test data, and other modules, save outbox, which is
+// released with this one.
 func passedOver(tree fs.FS, folder string) bool {
 	base := path.Base(folder)
-	if folder == "." {
+	if folder == "." || folder == "outbox" {
 		return false
 	}
 	if strings.HasPrefix(base, ".") || strings.HasPrefix(base, "_") || base == "testdata" {

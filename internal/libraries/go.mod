@@ -7,6 +7,7 @@ require (
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/jmoiron/sqlx v1.4.0
 	github.com/rowrelay/rowrelay v0.0.0
+	github.com/rowrelay/rowrelay/outbox v0.0.0
 	github.com/uptrace/bun v1.2.18
 	github.com/uptrace/bun/dialect/mysqldialect v1.2.18
 	github.com/uptrace/bun/dialect/pgdialect v1.2.18
@@ -63,4 +64,7 @@ require (
 	modernc.org/sqlite v1.60.1 // indirect
 )
 
-replace github.com/rowrelay/rowrelay => ../..
+replace (
+	github.com/rowrelay/rowrelay => ../..
+	github.com/rowrelay/rowrelay/outbox => ../../outbox
+)

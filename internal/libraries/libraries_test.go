@@ -31,7 +31,6 @@ import (
 	"github.com/rowrelay/rowrelay/migrations"
 	"github.com/rowrelay/rowrelay/outbox"
 	"github.com/rowrelay/rowrelay/outbox/dialect"
-	"github.com/rowrelay/rowrelay/outbox/outboxpgx"
 	"github.com/rowrelay/rowrelay/outbox/outboxtest"
 )
 
@@ -56,7 +55,7 @@ var libraries = map[string]library{
 	"gorm prepared/tx.Statement.ConnPool": byGormPrepared,
 	"ent/tx":                              byEnt,
 	"sqlc/the DBTX":                       bySqlc,
-	"sqlc pgx/the DBTX":                   bySqlcPgx,
+	"sqlc pgx/outbox.Pgx of the DBTX":     bySqlcPgx,
 }
 
 func bySQL(ctx context.Context, s shop, messages []outbox.Message, after func() error) error {
@@ -178,14 +177,10 @@ func bySqlcPgx(ctx context.Context, s shop, messages []outbox.Message, after fun
 		return err
 	}
 	defer pool.Close()
-	writer, err := outboxpgx.NewWriter()
-	if err != nil {
-		return err
-	}
 	return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 		queries := NewPgx(pool).WithTx(tx)
 		err := queries.TakeOrder(ctx)
-		return errors.Join(err, writer.Write(ctx, queries.db, messages...), after())
+		return errors.Join(err, s.writer.Write(ctx, outbox.Pgx(queries.db), messages...), after())
 	})
 }
 

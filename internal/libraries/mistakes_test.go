@@ -16,7 +16,6 @@ import (
 	"github.com/rowrelay/rowrelay/outbox"
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 	"github.com/rowrelay/rowrelay/outbox/inbox"
-	"github.com/rowrelay/rowrelay/outbox/outboxpgx"
 	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/memstore"
 	"github.com/rowrelay/rowrelay/relay/sqlstore"
@@ -34,8 +33,6 @@ func TestMistakesAreNamed(t *testing.T) {
 	check(t, err)
 	locking, err := outbox.NewWriter(dialect.Postgres(), outbox.WithKeyLocks())
 	check(t, err)
-	pgxWriter, err := outboxpgx.NewWriter()
-	check(t, err)
 	in, err := inbox.New(dialect.Postgres(), "billing")
 	check(t, err)
 	store := memstore.New().Store()
@@ -51,10 +48,10 @@ func TestMistakesAreNamed(t *testing.T) {
 		"writer: nil *sqlx.Tx":          {func() error { return writer.Write(ctx, (*sqlx.Tx)(nil), m) }, "the transaction is nil (*sqlx.Tx)"},
 		"writer: locks without one":     {func() error { return locking.Write(ctx, new(sql.DB), m) }, "give the *sql.Tx"},
 		"writer: nil dialect":           {func() error { _, err := outbox.NewWriter(nil); return err }, "give dialect.Postgres()"},
-		"outboxpgx: no transaction":     {func() error { return pgxWriter.Write(ctx, nil, m) }, "the transaction is nil"},
-		"outboxpgx: nil *pgxpool.Tx":    {func() error { return pgxWriter.Write(ctx, (*pgxpool.Tx)(nil), m) }, "the transaction is nil"},
-		"outboxpgx: nil *pgx.Conn":      {func() error { return pgxWriter.Write(ctx, (*pgx.Conn)(nil), m) }, "the transaction is nil"},
-		"outboxpgx: nil batch":          {func() error { return pgxWriter.Queue(nil, m) }, "give a new(pgx.Batch)"},
+		"pgx: no transaction":           {func() error { return writer.Write(ctx, outbox.Pgx(pgx.Tx(nil)), m) }, "the transaction is nil"},
+		"pgx: nil *pgxpool.Tx":          {func() error { return writer.Write(ctx, outbox.Pgx((*pgxpool.Tx)(nil)), m) }, "the transaction is nil"},
+		"pgx: nil *pgx.Conn":            {func() error { return writer.Write(ctx, outbox.Pgx((*pgx.Conn)(nil)), m) }, "the transaction is nil"},
+		"pgx: nil batch":                {func() error { return writer.Write(ctx, outbox.PgxBatch((*pgx.Batch)(nil)), m) }, "the transaction is nil"},
 		"inbox: no transaction":         {func() error { return once(nil) }, "the transaction is nil"},
 		"inbox: nil *sql.Tx":            {func() error { return once((*sql.Tx)(nil)) }, "the transaction is nil (*sql.Tx)"},
 		"inbox: a pool":                 {func() error { return once(new(sql.DB)) }, "give the *sql.Tx"},

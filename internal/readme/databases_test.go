@@ -12,7 +12,7 @@ import (
 
 // drivers are what the targets' names end with, as people know them.
 var drivers = map[string]string{
-	"pgx": "pgx (stdlib)", "readpgx": "pgx, and its pages by readpgx", "pq": "lib/pq", "modernc": "modernc.org/sqlite (pure Go)", "mattn": "mattn/go-sqlite3 (cgo)",
+	"pgx": "pgx (stdlib)", "relaypgx": "pgx, and its pages by relaypgx", "pq": "lib/pq", "modernc": "modernc.org/sqlite (pure Go)", "mattn": "mattn/go-sqlite3 (cgo)",
 	"gosql": "go-sql-driver/mysql", "prepared": "go-sql-driver/mysql, statements prepared", "gomysql": "go-mysql-org/go-mysql",
 	"mssqldb": "microsoft/go-mssqldb", "go-ora": "sijms/go-ora",
 }

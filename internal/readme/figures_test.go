@@ -10,14 +10,14 @@ import (
 	"testing"
 )
 
-// measured is a figure as internal/bench records it.
+// measured is a figure as bench records it.
 type measured struct {
 	Row, What, Value, Reference, Goal, On string
 	Ratio                                 float64
 	Met                                   bool
 }
 
-// figures is the table of all that internal/bench has measured.
+// figures is the table of all that bench has measured.
 func figures(t testing.TB) string {
 	t.Helper()
 	return tableOf(recorded(t))
@@ -52,11 +52,11 @@ func summary(all []measured) string {
 
 func recorded(t testing.TB) (all []measured) {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(root, "internal/bench/figures.json"))
+	text, err := os.ReadFile(filepath.Join(root, "bench/figures.json"))
 	check(t, err)
 	check(t, json.Unmarshal(text, &all))
 	if len(all) == 0 {
-		t.Fatal("internal/bench/figures.json has no figure")
+		t.Fatal("bench/figures.json has no figure")
 	}
 	return all
 }

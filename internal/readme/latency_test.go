@@ -11,7 +11,7 @@ import (
 	"github.com/rowrelay/rowrelay/internal/testdb"
 	"github.com/rowrelay/rowrelay/outbox"
 	"github.com/rowrelay/rowrelay/relay"
-	"github.com/rowrelay/rowrelay/relay/listenpgx"
+	"github.com/rowrelay/rowrelay/relay/relaypgx"
 	"github.com/rowrelay/rowrelay/relay/sqlstore"
 	"github.com/rowrelay/rowrelay/sinks"
 	"github.com/rowrelay/rowrelay/sinks/inproc"
@@ -93,7 +93,7 @@ func startRelay(b *testing.B, db table, by way, arrive func(id string)) (r *rela
 		"handler": {Sink: inproc.Func(func(_ context.Context, m sinks.Message) error { arrive(m.ID); return nil })},
 	}}
 	if by == notified {
-		options.Listener, err = listenpgx.New(db.URL, listenpgx.Options{})
+		options.Listener, err = relaypgx.NewListener(db.URL, relaypgx.ListenerOptions{})
 		check(b, err)
 	}
 	r, err = relay.New(store, options)

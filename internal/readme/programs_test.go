@@ -20,8 +20,8 @@ import (
 // variables that its function has for parameters.
 var packages = map[string]string{
 	"context": "context", "errors": "errors", "fmt": "fmt", "http": "net/http", "os": "os", "sql": "database/sql", "time": "time",
-	"dialect": "outbox/dialect", "inbox": "outbox/inbox", "inproc": "sinks/inproc", "listenpgx": "relay/listenpgx", "outbox": "outbox",
-	"relay": "relay", "sinks": "sinks", "sqlstore": "relay/sqlstore",
+	"dialect": "outbox/dialect", "inbox": "outbox/inbox", "inproc": "sinks/inproc", "outbox": "outbox",
+	"relay": "relay", "relaypgx": "relay/relaypgx", "sinks": "sinks", "sqlstore": "relay/sqlstore",
 }
 
 const parameters = "ctx context.Context, db *sql.DB, tx *sql.Tx, store *sqlstore.Store, r *relay.Relay, request *http.Request"

@@ -31,10 +31,10 @@ func onSQLite(t testing.TB, file string) block {
 		first.text = strings.ReplaceAll(first.text, old, with)
 	}
 	replace(`_ "github.com/jackc/pgx/v5/stdlib"`, `_ "modernc.org/sqlite"; "sync"`)
-	replace(`"github.com/rowrelay/rowrelay/relay/readpgx"`, "")
+	replace(`"github.com/rowrelay/rowrelay/relay/relaypgx"`, "")
 	replace(`"pgx", os.Getenv("DATABASE_URL")`, `"sqlite", "`+strings.Replace(documented[1], "shop.db", file, 1)+`"`)
 	replace("dialect.Postgres()", "dialect.SQLite()")
-	replace("sqlstore.Options{Reader: readpgx.Reader{}}", "sqlstore.Options{}")
+	replace("sqlstore.Options{Reader: relaypgx.Reader{}}", "sqlstore.Options{}")
 	replace("\ttx := must(db.BeginTx(ctx, nil))\n", "\tvar tills sync.WaitGroup\n\tfor range 4 { tills.Go(func() {\n\ttx := must(db.BeginTx(ctx, nil))\n"+
 		"\tvar orders int\n\tif err := tx.QueryRowContext(ctx, \"SELECT count(*) FROM orders\").Scan(&orders); err != nil { log.Fatal(err) }\n")
 	replace("\tr.Wake()", "\t}) }\n\ttills.Wait()\n\tr.Wake()")

@@ -3,8 +3,8 @@ package readme
 import (
 	"testing"
 
+	"github.com/rowrelay/rowrelay/internal/config"
 	"github.com/rowrelay/rowrelay/plugins"
-	"github.com/rowrelay/rowrelay/relay/config"
 	"github.com/rowrelay/rowrelay/sinks"
 	"github.com/rowrelay/rowrelay/sinks/discard"
 	"github.com/rowrelay/rowrelay/sinks/file"

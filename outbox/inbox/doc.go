@@ -81,5 +81,5 @@
 // the primary key, it is a duplicate.
 //
 // The package needs nothing but the standard library. With pgx, without
-// database/sql, give Once the transaction as outboxpgx.Handle makes it.
+// database/sql, give Once the transaction as outbox.Pgx makes it.
 package inbox

@@ -22,7 +22,7 @@ type Columns struct {
 	AvailableAt, CreatedAt            time.Time
 }
 
-// Reader reads pages by a driver's own means, such as readpgx. One goroutine at a
+// Reader reads pages by a driver's own means, such as relaypgx. One goroutine at a
 // time calls it.
 type Reader interface {
 	// Read carries out a query over a connection of db, and has each line of what

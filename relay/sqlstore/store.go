@@ -35,7 +35,7 @@ type Options struct {
 	// rows.
 	Operator bool
 
-	// Reader reads pages by a driver's own means: readpgx.Reader{} for PostgreSQL
+	// Reader reads pages by a driver's own means: relaypgx.Reader{} for PostgreSQL
 	// through pgx. Defaults to none: database/sql, which costs more a message.
 	Reader Reader
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/rowrelay/rowrelay/migrations"
 	"github.com/rowrelay/rowrelay/outbox"
 	"github.com/rowrelay/rowrelay/outbox/dialect"
-	"github.com/rowrelay/rowrelay/relay/readpgx"
+	"github.com/rowrelay/rowrelay/relay/relaypgx"
 	"github.com/rowrelay/rowrelay/relay/sqlstore"
 	"github.com/rowrelay/rowrelay/relay/storetest"
 )
@@ -30,7 +30,7 @@ func TestStore(t *testing.T) {
 }
 
 // nativeName is how the target is called whose pages aren't read by database/sql.
-const nativeName = "postgres18/readpgx"
+const nativeName = "postgres18/relaypgx"
 
 func aNativePostgres(t *testing.T) testdb.Target {
 	for _, target := range testdb.Targets() {
@@ -104,7 +104,7 @@ func (table table) open(t testing.TB) *sqlstore.Store {
 	t.Helper()
 	var options sqlstore.Options
 	if table.Name == nativeName {
-		options.Reader = readpgx.Reader{}
+		options.Reader = relaypgx.Reader{}
 	}
 	store, err := sqlstore.Open(t.Context(), table.OpenAnother(t), table.dialect, options)
 	if err != nil {

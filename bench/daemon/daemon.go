@@ -1,0 +1,100 @@
+// Package daemon runs the rowrelay command, built from the module that this one
+// lies in.
+package daemon
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// built is the command's file, made once a run of this program.
+var built = sync.OnceValues(func() (string, error) {
+	root, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/rowrelay/rowrelay").Output()
+	if err != nil {
+		return "", fmt.Errorf("find the module's folder; run this in bench: %w", err)
+	}
+	folder, err := os.MkdirTemp("", "rowrelay-bench")
+	if err != nil {
+		return "", err
+	}
+	file := filepath.Join(folder, "rowrelay")
+	build := exec.Command("go", "build", "-o", file, "./cmd/rowrelay")
+	build.Dir = strings.TrimSpace(string(root))
+	if out, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build the command: %w\n%s", err, out)
+	}
+	return file, nil
+})
+
+// Process is a running command.
+type Process struct {
+	command *exec.Cmd
+	output  bytes.Buffer
+	ended   chan error
+	peak    int64
+}
+
+// Start builds the command if need be, and runs it.
+func Start(ctx context.Context, args ...string) (*Process, error) {
+	file := os.Getenv("ROWRELAY_BENCH_COMMAND")
+	if file == "" {
+		var err error
+		if file, err = built(); err != nil {
+			return nil, err
+		}
+	}
+	p := &Process{command: exec.CommandContext(ctx, file, args...), ended: make(chan error, 1)}
+	p.command.Stdout, p.command.Stderr = &p.output, &p.output
+	if err := p.command.Start(); err != nil {
+		return nil, err
+	}
+	go func() { p.ended <- p.command.Wait() }()
+	return p, nil
+}
+
+// Watch looks at the process until it ends, or stops it after a while, and
+// returns how long it ran.
+func (p *Process) Watch(atMost time.Duration) (ran time.Duration, err error) {
+	began := time.Now()
+	stop := time.After(atMost)
+	for {
+		select {
+		case err := <-p.ended:
+			if err != nil {
+				err = fmt.Errorf("rowrelay: %w\n%s", err, p.output.String())
+			}
+			return time.Since(began), err
+		case <-stop:
+			if err := p.command.Process.Signal(os.Interrupt); err != nil && !errors.Is(err, os.ErrProcessDone) {
+				return 0, err
+			}
+		case <-time.After(20 * time.Millisecond):
+			p.look()
+		}
+	}
+}
+
+// Peak is the most memory that was resident, in bytes. Only Linux tells.
+func (p *Process) Peak() int64 { return p.peak }
+
+func (p *Process) look() {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.command.Process.Pid))
+	if err != nil {
+		return
+	}
+	for line := range strings.Lines(string(status)) {
+		if text, ok := strings.CutPrefix(line, "VmHWM:"); ok {
+			kib, _ := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(text), " kB"), 10, 64)
+			p.peak = max(p.peak, kib<<10)
+		}
+	}
+}

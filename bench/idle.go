@@ -1,0 +1,179 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/rowrelay/rowrelay/bench/cpu"
+	"github.com/rowrelay/rowrelay/bench/figure"
+	"github.com/rowrelay/rowrelay/bench/relays"
+	"github.com/rowrelay/rowrelay/bench/table"
+	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/relaypgx"
+)
+
+// idleTime is that of one turn: five renewals and one clean-up.
+const idleTime = 10 * time.Second
+
+// idler has nothing to deliver.
+type idler struct {
+	name  string
+	claim string // the way that the tables are made for; empty: any
+	// start starts it, and returns the process if it is another one.
+	start func(ctx context.Context, d *table.Database) (pid int, stop func() error, err error)
+}
+
+// idle measures what a relay and its database use while nothing is to be done,
+// above what the database uses by itself.
+func idle(ctx context.Context, s settings, report func(figure.Figure)) error {
+	folder, err := os.MkdirTemp("", "rowrelay_bench")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(folder)
+	program, err := buildRowrelay(ctx, folder)
+	if err != nil {
+		return err
+	}
+	for _, server := range s.up("postgres15", "postgres18", "mysql", "mariadb1011", "sqlite") {
+		if !strings.Contains(server.Name, s.only) {
+			continue
+		}
+		if err := idleOn(ctx, server, s.rounds, idlers(server, program), report); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func idlers(server table.Server, program string) []idler {
+	all := []idler{
+		{"no relay", "", func(context.Context, *table.Database) (int, func() error, error) {
+			return 0, func() error { return nil }, nil
+		}},
+		{"lanes", "", idleRelay(relay.ByLanes, false)},
+		{"rows", "rows", idleRelay(relay.ByRows, false)},
+	}
+	if server.Dialect.Name() == "postgres" {
+		all = append(all, idler{"lanes, listening", "", idleRelay(relay.ByLanes, true)})
+	}
+	return append(all, idler{"rowrelay run", "", idleDaemon(program)})
+}
+
+func idleOn(ctx context.Context, server table.Server, rounds int, all []idler, report func(figure.Figure)) error {
+	var contenders []figure.Contender
+	for _, i := range all {
+		contenders = append(contenders, figure.Contender{Name: server.Name + ", " + i.name, Turn: func(ctx context.Context) (float64, error) { return i.turn(ctx, server) }})
+	}
+	values, err := figure.Turns(ctx, rounds, contenders...)
+	if err != nil {
+		return err
+	}
+	alone := figure.Median(values[0])
+	for n, i := range all[1:] {
+		used := figure.Median(values[n+1])
+		report(figure.Figure{
+			What: server.Name + ", " + i.name, Value: fmt.Sprintf("%.2f %% of a core (without a relay %.2f %%)", max(0, used-alone), alone),
+			Goal: "< 1 %", Met: used-alone < 1,
+		})
+	}
+	return nil
+}
+
+// turn returns what all used together, in percent of a core.
+func (i idler) turn(ctx context.Context, server table.Server) (percent float64, err error) {
+	d, err := server.Create(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer d.Close()
+	if err := d.MigrateFor(ctx, i.claim); err != nil {
+		return 0, err
+	}
+	pid, stop, err := i.start(ctx, d)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, stop()) }()
+	var more []int
+	if pid != 0 {
+		more = append(more, pid)
+	}
+	meter, err := cpu.Of(ctx, d, more...)
+	if err != nil {
+		return 0, err
+	}
+	<-time.After(3 * time.Second) // it has taken its lanes, and the database made what is new its own
+	before, err := meter.Used()
+	if err != nil {
+		return 0, err
+	}
+	<-time.After(idleTime)
+	after, err := meter.Used()
+	return 100 * (after - before).Seconds() / idleTime.Seconds(), err
+}
+
+func idleRelay(claim relay.Claim, listening bool) func(context.Context, *table.Database) (int, func() error, error) {
+	return func(ctx context.Context, d *table.Database) (int, func() error, error) {
+		o := telling(func(string) {})
+		o.Claim = claim
+		if listening {
+			listener, err := relaypgx.NewListener(d.URL, relaypgx.ListenerOptions{})
+			if err != nil {
+				return 0, nil, err
+			}
+			o.Listener = listener
+		}
+		_, stop, err := relays.Start(ctx, d, o)
+		return 0, stop, err
+	}
+}
+
+func idleDaemon(program string) func(context.Context, *table.Database) (int, func() error, error) {
+	return func(ctx context.Context, d *table.Database) (int, func() error, error) {
+		command := exec.Command(program, "run", "--database", urlOf(d), "--sink", "discard:")
+		command.Stderr = os.Stderr
+		if err := command.Start(); err != nil {
+			return 0, nil, err
+		}
+		return command.Process.Pid, func() error {
+			return errors.Join(command.Process.Signal(os.Interrupt), command.Wait())
+		}, nil
+	}
+}
+
+// urlOf is the database as the rowrelay command takes it.
+func urlOf(d *table.Database) string {
+	if d.URL != "" {
+		return d.URL
+	}
+	file, err := url.Parse(d.DSN)
+	if err != nil {
+		return d.DSN
+	}
+	return "sqlite:" + file.Path
+}
+
+// buildRowrelay builds the command of this repository.
+func buildRowrelay(ctx context.Context, folder string) (program string, err error) {
+	program = filepath.Join(folder, "rowrelay")
+	list := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/rowrelay/rowrelay")
+	list.Stderr = os.Stderr
+	root, err := list.Output()
+	if err != nil {
+		return "", fmt.Errorf("find the repository; run the scene in bench: %w", err)
+	}
+	build := exec.CommandContext(ctx, "go", "build", "-C", strings.TrimSpace(string(root)), "-o", program, "./cmd/rowrelay")
+	build.Stderr = os.Stderr
+	if err := build.Run(); err != nil {
+		return "", fmt.Errorf("build rowrelay: %w", err)
+	}
+	return program, nil
+}

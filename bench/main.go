@@ -1,0 +1,144 @@
+// Command bench measures rowrelay against loops written by hand, bare producers
+// and other relays, and records the figures that the README prints.
+//
+//	go run . -h
+//	go run . [-rounds 5] [-servers postgres15] [-record figures.json] drain …
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"runtime/pprof"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/rowrelay/rowrelay/bench/figure"
+	"github.com/rowrelay/rowrelay/bench/table"
+)
+
+// settings are what a scene is measured with.
+type settings struct {
+	rounds   int
+	servers  string // a list; empty: all that are up
+	only     string // what isn't in a figure's name isn't measured
+	on       string
+	long     bool          // the big sizes, too
+	duration time.Duration // of the scenes that last
+}
+
+// up are those of the servers that are up and were asked for.
+func (s settings) up(names ...string) (servers []table.Server) {
+	for _, name := range names {
+		if server := table.Servers[name]; !server.Missing() && (s.servers == "" || slices.Contains(strings.Split(s.servers, ","), name)) {
+			servers = append(servers, server)
+		}
+	}
+	return servers
+}
+
+// scene is one row of the table of figures, or some.
+type scene struct {
+	name, about string
+	measure     func(ctx context.Context, s settings, report func(figure.Figure)) error
+}
+
+var scenes = []scene{
+	{"drain", "a backlog to a sink that does nothing, against loops by hand", drain},
+	{"loops", "the loops by hand, against what such loops had done elsewhere", loops},
+	{"order", "a backlog with no key, many, few and one: what order costs", orderScene},
+	{"relays", "a backlog to 1, 2 and 4 relays", several},
+	{"peers", "a backlog to a sink that does nothing, against other outboxes and queues", besidePeers},
+	{"snapshot", "ten rounds while a snapshot is held open, the last against the first", underSnapshot},
+	{"kafka", "a backlog to Kafka, against a bare producer and the table's limit", kafkaScene},
+	{"rabbitmq", "a backlog to RabbitMQ, against a bare publisher and the table's limit", rabbitScene},
+	{"latency", "commit to the sink's answer, open loop, against a loop that polls every ms", latency},
+	{"idle", "a relay with nothing to do, and its database", idle},
+	{"producer", "a Write against a bare INSERT", producer},
+	{"growth", "backlogs of all sizes: the cost a message, the command's memory", growth},
+	{"held", "a million held rows, 100,000 behind a stuck key, and the same without them", held},
+	{"done", "a day of done rows, and the same without them; the purge", done},
+	{"hour", "a steady load, its tables watched, the last tenth against the first", hour},
+	{"plugin", "the file sink as a plug-in, against the same inside", pluginScene},
+}
+
+func main() {
+	if startedAsPlugin() {
+		servePlugin()
+		return
+	}
+	var s settings
+	flag.IntVar(&s.rounds, "rounds", 5, "how often each contender has its turn")
+	flag.StringVar(&s.servers, "servers", "", "a `list` of postgres15, postgres18, mysql, mariadb1011, sqlite; default: all that are up")
+	flag.StringVar(&s.only, "only", "", "measure only what has this `text` in its name")
+	flag.BoolVar(&s.long, "long", false, "measure the big sizes, too: minutes each, and many GB")
+	flag.DurationVar(&s.duration, "duration", 10*time.Minute, "of the scenes that last")
+	profile := flag.String("cpuprofile", "", "write a profile of this process into this `file`")
+	record := flag.String("record", "", "put the figures into this `file`")
+	flag.Usage = usage
+	flag.Parse()
+	s.on = figure.Machine()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if *profile != "" {
+		file, err := os.Create(*profile)
+		if err == nil {
+			err = pprof.StartCPUProfile(file)
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "bench:", err)
+			os.Exit(1)
+		}
+		defer pprof.StopCPUProfile()
+	}
+	if err := run(ctx, s, flag.Args(), figure.Record{Path: *record}); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+func usage() {
+	fmt.Fprintln(os.Stderr, "bench [flags] scene…; the servers' variables as deploy/servers has them. Scenes:")
+	for _, scene := range scenes {
+		fmt.Fprintf(os.Stderr, "  %-12s %s\n", scene.name, scene.about)
+	}
+	flag.PrintDefaults()
+}
+
+func run(ctx context.Context, s settings, names []string, record figure.Record) error {
+	for _, name := range names {
+		scene, err := named(name)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(os.Stderr, "== %s: %s\n", scene.name, scene.about)
+		var failed error
+		report := func(f figure.Figure) {
+			f.Row, f.On = scene.name, s.on
+			fmt.Println(f)
+			if record.Path != "" && failed == nil {
+				failed = record.Put(f)
+			}
+		}
+		if err := scene.measure(ctx, s, report); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		if failed != nil {
+			return failed
+		}
+	}
+	return nil
+}
+
+func named(name string) (scene, error) {
+	for _, scene := range scenes {
+		if scene.name == name {
+			return scene, nil
+		}
+	}
+	return scene{}, fmt.Errorf("there is no scene %q", name)
+}

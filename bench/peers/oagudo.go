@@ -1,0 +1,65 @@
+package peers
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/oagudo/outbox"
+
+	"github.com/rowrelay/rowrelay/bench/table"
+)
+
+// Oagudo is github.com/oagudo/outbox: one reader without a claim, which publishes
+// one message after the other and deletes them in batches. A second reader
+// delivers everything twice, a failed message gives up its place, and after the
+// last attempt it is deleted.
+type Oagudo struct{ Batch int } // of a read and a delete; defaults to most
+
+func (Oagudo) Name() string { return "oagudo/outbox" }
+
+func (Oagudo) Keeps() bool { return false }
+
+func (Oagudo) Create(ctx context.Context, d *table.Database) error {
+	return execAll(ctx, d, `CREATE TABLE outbox (
+    id UUID PRIMARY KEY,
+    created_at TIMESTAMP WITH TIME ZONE NOT NULL,
+    scheduled_at TIMESTAMP WITH TIME ZONE NOT NULL,
+    metadata BYTEA,
+    payload BYTEA NOT NULL,
+    times_attempted INTEGER NOT NULL);
+CREATE INDEX idx_outbox_created_at ON outbox (created_at);
+CREATE INDEX idx_outbox_scheduled_at ON outbox (scheduled_at)`)
+}
+
+func (Oagudo) Insert() string {
+	return `INSERT INTO outbox (id, created_at, scheduled_at, payload, times_attempted)
+SELECT gen_random_uuid(), clock_timestamp(), now(), convert_to(repeat('x', $2::int), 'UTF8'), 0 FROM generate_series(1, $1::int)`
+}
+
+func (Oagudo) Pending() string { return "SELECT EXISTS (SELECT 1 FROM outbox)" }
+
+// Start reads again at once: the shortest interval is a pass that takes longer.
+func (o Oagudo) Start(ctx context.Context, d *table.Database, handle Handler) (stop func() error, err error) {
+	pool, err := pgxpool.New(ctx, d.URL)
+	if err != nil {
+		return nil, err
+	}
+	db := stdlib.OpenDBFromPool(pool)
+	batch := or(o.Batch, most)
+	reader := outbox.NewReader(outbox.NewDBContext(db, outbox.SQLDialectPostgres), publisher(handle),
+		outbox.WithInterval(tick), outbox.WithReadBatchSize(batch), outbox.WithDeleteBatchSize(batch))
+	reader.Start()
+	return func() error {
+		defer pool.Close()
+		defer db.Close()
+		return reader.Stop(context.WithoutCancel(ctx))
+	}, nil
+}
+
+// publisher is the handler as the reader takes it.
+type publisher Handler
+
+func (p publisher) Publish(ctx context.Context, message *outbox.Message) error {
+	return p(ctx, message.Payload)
+}

@@ -1,0 +1,221 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/rowrelay/rowrelay/bench/figure"
+	"github.com/rowrelay/rowrelay/bench/table"
+	"github.com/rowrelay/rowrelay/outbox"
+)
+
+// producerCase is a way to write messages.
+type producerCase struct {
+	server    table.Server
+	native    bool // pgx without database/sql
+	messages  int  // a transaction
+	producers int  // at once
+	how       string
+	options   []outbox.Option
+}
+
+func (c producerCase) String() string {
+	text := c.server.Name
+	if c.native {
+		text += ", through pgx"
+	}
+	text += fmt.Sprintf(", %d a transaction", c.messages)
+	if c.producers > 1 {
+		text += fmt.Sprintf(", %d at once", c.producers)
+	}
+	return text + c.how
+}
+
+// producer compares a Write with the INSERT of the same columns, with ids made
+// in the same way; both in transactions.
+func producer(ctx context.Context, s settings, report func(figure.Figure)) error {
+	for _, c := range only(producerCases(s), s) {
+		values, err := figure.Turns(ctx, s.rounds,
+			figure.Contender{Name: c.String() + ", Write", Turn: c.turn(true)},
+			figure.Contender{Name: c.String() + ", INSERT", Turn: c.turn(false)})
+		if err != nil {
+			return err
+		}
+		f := figure.Figure{What: c.String(), Value: figure.Spread(values[0], "µs"), Ratio: figure.Ratio(values[0], values[1]),
+			Reference: "the bare INSERT's " + figure.Spread(values[1], "µs")}
+		if c.how == "" {
+			f.Goal, f.Met = "≤ 1.10", f.Ratio <= 1.1
+		}
+		report(f)
+	}
+	return nil
+}
+
+func producerCases(s settings) (cases []producerCase) {
+	for _, server := range s.up("postgres15", "postgres18", "mysql", "mariadb1011", "sqlite") {
+		postgres := server.Dialect.Name() == "postgres"
+		for _, messages := range []int{1, 10, 1000} {
+			cases = append(cases, producerCase{server: server, messages: messages, producers: 1})
+			if postgres {
+				cases = append(cases, producerCase{server: server, native: true, messages: messages, producers: 1})
+			}
+		}
+		if server.Dialect.Name() != "sqlite" { // it has one writer at a time
+			cases = append(cases, producerCase{server: server, messages: 1, producers: 8})
+		}
+		if !postgres {
+			continue
+		}
+		for _, producers := range []int{1, 8} {
+			cases = append(cases,
+				producerCase{server: server, messages: 1, producers: producers, how: ", NOTIFY each", options: []outbox.Option{outbox.WithNotify(0)}},
+				producerCase{server: server, messages: 1, producers: producers, how: ", NOTIFY ≤ 1 a ms", options: []outbox.Option{outbox.WithNotify(time.Millisecond)}},
+				producerCase{server: server, messages: 1, producers: producers, how: ", key locks", options: []outbox.Option{outbox.WithKeyLocks()}})
+		}
+	}
+	return cases
+}
+
+// producing is how long transactions are written in one turn.
+const producing = 700 * time.Millisecond
+
+// turn returns the time of one transaction in microseconds: with several
+// producers, the time until one of them has ended another one.
+func (c producerCase) turn(byWriter bool) func(context.Context) (float64, error) {
+	return func(ctx context.Context) (float64, error) {
+		d, err := c.server.Create(ctx)
+		if err != nil {
+			return 0, err
+		}
+		defer d.Close()
+		if err := d.Migrate(ctx); err != nil {
+			return 0, err
+		}
+		write, end, err := c.writing(ctx, d, byWriter)
+		if err != nil {
+			return 0, err
+		}
+		defer end()
+		for n := range 10 * c.producers { // statements are prepared, and connections made
+			if err := write(ctx, n); err != nil {
+				return 0, err
+			}
+		}
+		return c.timed(ctx, write)
+	}
+}
+
+func (c producerCase) timed(ctx context.Context, write func(context.Context, int) error) (float64, error) {
+	counts, errs := make([]int, c.producers), make([]error, c.producers)
+	began := time.Now()
+	var producers sync.WaitGroup
+	for p := range c.producers {
+		producers.Go(func() {
+			for ; time.Since(began) < producing && errs[p] == nil; counts[p]++ {
+				errs[p] = write(ctx, p*1000+counts[p]%1000)
+			}
+		})
+	}
+	producers.Wait()
+	took, count := time.Since(began), 0
+	for p := range c.producers {
+		if errs[p] != nil {
+			return 0, errs[p]
+		}
+		count += counts[p]
+	}
+	return float64(took.Microseconds()) / float64(count), nil
+}
+
+// content is the same in all messages; the keys go from one to the next.
+var content = bytes.Repeat([]byte("x"), 256)
+
+func (c producerCase) made(n int) []outbox.Message {
+	messages := make([]outbox.Message, c.messages)
+	for i := range messages {
+		messages[i] = outbox.Message{ID: outbox.NewID(), Topic: "orders", Key: fmt.Sprintf("customer-%d", n+i), Payload: content}
+	}
+	return messages
+}
+
+// writing returns what writes one transaction.
+func (c producerCase) writing(ctx context.Context, d *table.Database, byWriter bool) (write func(context.Context, int) error, end func(), err error) {
+	if c.native {
+		return c.writingNatively(ctx, d, byWriter)
+	}
+	d.DB.SetMaxOpenConns(c.producers)
+	d.DB.SetMaxIdleConns(c.producers)
+	writer, err := outbox.NewWriter(d.Dialect, c.options...)
+	bare := c.bareInsert()
+	return func(ctx context.Context, n int) error {
+		messages := c.made(n)
+		tx, err := d.DB.BeginTx(ctx, nil)
+		if err != nil {
+			return err
+		}
+		defer tx.Rollback()
+		if byWriter {
+			err = writer.Write(ctx, tx, messages...)
+		} else {
+			err = insertBare(ctx, tx, bare, messages)
+		}
+		if err != nil {
+			return err
+		}
+		return tx.Commit()
+	}, func() {}, err
+}
+
+func (c producerCase) writingNatively(ctx context.Context, d *table.Database, byWriter bool) (write func(context.Context, int) error, end func(), err error) {
+	pool, err := pgxpool.New(ctx, d.URL)
+	if err != nil {
+		return nil, nil, err
+	}
+	writer, err := outbox.NewWriter(d.Dialect, c.options...)
+	bare := c.bareInsert()
+	return func(ctx context.Context, n int) error {
+		messages := c.made(n)
+		return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+			if byWriter {
+				return writer.Write(ctx, outbox.Pgx(tx), messages...)
+			}
+			_, err := tx.Exec(ctx, bare, bareArguments(messages)...)
+			return err
+		})
+	}, pool.Close, err
+}
+
+func insertBare(ctx context.Context, tx *sql.Tx, bare string, messages []outbox.Message) error {
+	_, err := tx.ExecContext(ctx, bare, bareArguments(messages)...)
+	return err
+}
+
+// bareInsert is what one would write by hand: a list of values, and its text made
+// once.
+func (c producerCase) bareInsert() string {
+	rows := make([]string, c.messages)
+	for i := range rows {
+		rows[i] = "(?, ?, ?, ?)"
+		if n := 4 * i; c.server.Dialect.Name() == "postgres" {
+			rows[i] = fmt.Sprintf("($%d, $%d, $%d, $%d)", n+1, n+2, n+3, n+4)
+		}
+	}
+	return "INSERT INTO outbox (message_id, topic, message_key, payload) VALUES " + strings.Join(rows, ", ")
+}
+
+func bareArguments(messages []outbox.Message) []any {
+	args := make([]any, 0, 4*len(messages))
+	for i := range messages {
+		m := &messages[i]
+		args = append(args, m.ID, m.Topic, m.Key, m.Payload)
+	}
+	return args
+}

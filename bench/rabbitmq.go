@@ -1,0 +1,113 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"github.com/rowrelay/rowrelay/bench/brokers"
+	"github.com/rowrelay/rowrelay/bench/figure"
+	"github.com/rowrelay/rowrelay/bench/peers"
+	"github.com/rowrelay/rowrelay/bench/table"
+	"github.com/rowrelay/rowrelay/relay"
+)
+
+func rabbitScene(ctx context.Context, s settings, report func(figure.Figure)) error {
+	if os.Getenv(brokers.RabbitMQVariable) == "" {
+		return nil
+	}
+	cases := []brokerCase{rabbitCase(1, "classic"), rabbitCase(2, "classic"), rabbitCase(4, "classic"), rabbitCase(1, "quorum")}
+	for _, c := range only(cases, s) {
+		if err := c.measure(ctx, s.rounds, report); err != nil {
+			return err
+		}
+	}
+	for _, c := range only([]rabbitPeers{{"1 classic queue, beside others"}}, s) {
+		if err := c.measure(ctx, s.rounds, report); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// The bare publisher has as many connections, channels and messages on their way
+// as the relay has by default.
+func rabbitCase(queues int, kind string) brokerCase {
+	return brokerCase{
+		name: fmt.Sprintf("%d %s %s", queues, kind, map[bool]string{true: "queue", false: "queues"}[queues == 1]),
+		target: func(context.Context) (brokers.Target, error) {
+			return brokers.NewQueues(queues, kind, brokers.Publishers{Connections: 2, Channels: 2, Window: 256})
+		},
+		ways: []way{{"", "", relay.SinkOptions{}}},
+		bare: true,
+	}
+}
+
+// rabbitPeers is a relay beside others that publish each message as their users
+// do: and wait for its confirmation. Some have one on its way at a time, so that
+// the backlog is smaller.
+type rabbitPeers struct{ name string }
+
+const rabbitPeersBacklog, rabbitPeersGoal = 20_000, 1.7
+
+func (c rabbitPeers) String() string { return c.name }
+
+func (rabbitPeers) peers() []peers.Peer {
+	return []peers.Peer{peers.River{}, peers.Watermill{}, peers.Oagudo{}}
+}
+
+// measure reports a figure for each peer: the best one is that of the least ratio.
+func (c rabbitPeers) measure(ctx context.Context, rounds int, report func(figure.Figure)) error {
+	contenders := []figure.Contender{{Name: "rowrelay, " + c.name, Turn: c.own}}
+	for _, p := range c.peers() {
+		contenders = append(contenders, figure.Contender{Name: p.Name() + ", " + c.name, Turn: c.other(p)})
+	}
+	values, err := figure.Turns(ctx, rounds, contenders...)
+	if err != nil {
+		return err
+	}
+	for i, p := range c.peers() {
+		ratio := figure.Ratio(values[0], values[i+1])
+		report(figure.Figure{
+			What: c.name + ", by " + p.Name(), Value: figure.Spread(clone(values[0]), "/s"),
+			Ratio: ratio, Reference: figure.Spread(values[i+1], "/s"),
+			Goal: fmt.Sprintf("≥ %.1f", rabbitPeersGoal), Met: ratio >= rabbitPeersGoal,
+		})
+	}
+	return nil
+}
+
+func oneQueue(context.Context) (*brokers.Queues, error) {
+	return brokers.NewQueues(1, "classic", brokers.Publishers{Connections: 1})
+}
+
+func (c rabbitPeers) own(ctx context.Context) (rate float64, err error) {
+	err = withTarget(ctx, rabbitPeersBacklog, oneQueue, func(queue *brokers.Queues) error {
+		options, err := way{}.sinkOptions(queue)
+		if err != nil {
+			return err
+		}
+		rate, err = drainOnce(ctx, rabbitPeersBacklog, queue.Topic, relay.Options{Sinks: map[string]relay.SinkOptions{"sink": options}}, &cost{})
+		return err
+	})
+	return rate, err
+}
+
+func (c rabbitPeers) other(p peers.Peer) func(context.Context) (float64, error) {
+	return func(ctx context.Context) (rate float64, err error) {
+		err = withTarget(ctx, rabbitPeersBacklog, oneQueue, func(queue *brokers.Queues) error {
+			d, err := table.Servers["postgres15"].Create(ctx)
+			if err != nil {
+				return err
+			}
+			defer d.Close()
+			if err := peers.Fill(ctx, p, d, rabbitPeersBacklog, brokerPayload); err != nil {
+				return err
+			}
+			took, err := peers.Drain(ctx, p, d, rabbitPeersBacklog, queue.Publish)
+			rate = rabbitPeersBacklog / took.Seconds()
+			return err
+		})
+		return rate, err
+	}
+}

@@ -1,0 +1,46 @@
+package relays
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/rowrelay/rowrelay/bench/table"
+	"github.com/rowrelay/rowrelay/relay"
+)
+
+// Drain runs one relay on a backlog that is there, until the database shows
+// nothing pending, and returns how long that took from its start on. The
+// options' observer is its own.
+func Drain(ctx context.Context, d *table.Database, backlog int, options relay.Options) (took time.Duration, err error) {
+	seen := &settled{all: make(chan struct{})}
+	seen.left.Store(int64(backlog))
+	options.Observer = seen
+	began := time.Now()
+	_, stop, err := Start(ctx, d, options)
+	if err != nil {
+		return 0, err
+	}
+	select {
+	case <-ctx.Done():
+		err = ctx.Err()
+	case <-seen.all:
+		err = UntilEmpty(ctx, d)
+	}
+	return time.Since(began), errors.Join(err, stop())
+}
+
+// settled counts down the messages whose delivery was written back.
+type settled struct {
+	relay.NoObserver
+	left atomic.Int64
+	all  chan struct{} // closed when none is left
+}
+
+func (s *settled) Settled(_ relay.Settled, states map[relay.State]int) {
+	done := int64(states[relay.StateDone])
+	if left := s.left.Add(-done); left <= 0 && left+done > 0 {
+		close(s.all)
+	}
+}

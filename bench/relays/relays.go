@@ -1,0 +1,56 @@
+// Package relays runs relays as a program embeds them, with pools of their own.
+package relays
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/rowrelay/rowrelay/bench/table"
+	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/relaypgx"
+	"github.com/rowrelay/rowrelay/relay/sqlstore"
+)
+
+// Start opens a store over a pool of its own and runs a relay, until stop is
+// called; that returns what Run returned.
+func Start(ctx context.Context, d *table.Database, options relay.Options) (r *relay.Relay, stop func() error, err error) {
+	pool, err := d.Pool()
+	if err != nil {
+		return nil, nil, err
+	}
+	store, err := sqlstore.Open(ctx, pool, d.Dialect, sqlstore.Options{Reader: relaypgx.Reader{}})
+	if err != nil {
+		return nil, nil, errors.Join(err, pool.Close())
+	}
+	if options.Logger == nil {
+		options.Logger = slog.New(slog.DiscardHandler)
+	}
+	if r, err = relay.New(store, options); err != nil {
+		return nil, nil, errors.Join(err, pool.Close())
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- r.Run(ctx) }()
+	return r, func() error {
+		cancel()
+		return errors.Join(<-ended, pool.Close())
+	}, nil
+}
+
+// UntilEmpty waits until the database shows nothing pending. Looking costs the
+// database something, so that it should begin when little is left.
+func UntilEmpty(ctx context.Context, d *table.Database) error {
+	for {
+		left, err := d.Pending(ctx)
+		if err != nil || !left {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(2 * time.Millisecond):
+		}
+	}
+}

@@ -1,0 +1,171 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rowrelay/rowrelay/bench/figure"
+	"github.com/rowrelay/rowrelay/bench/peers"
+	"github.com/rowrelay/rowrelay/bench/table"
+)
+
+const (
+	snapshotRounds = 10
+	snapshotRound  = 30_000 // messages
+	// ahead is more than anyone has taken into memory while its handler was held up.
+	ahead = 6_000
+)
+
+// underSnapshot holds a snapshot open, as a long report or a forgotten session
+// does, so that what is done can't be cleaned away, and looks how much slower the
+// last of ten rounds is than the first.
+func underSnapshot(ctx context.Context, s settings, report func(figure.Figure)) error {
+	for _, name := range []string{"postgres15", "postgres18", "mysql", "mariadb1011"} {
+		server := table.Servers[name]
+		if server.Missing() || s.servers != "" && !strings.Contains(s.servers, name) {
+			continue
+		}
+		if err := serverUnderSnapshot(ctx, server, s, report); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func serverUnderSnapshot(ctx context.Context, server table.Server, s settings, report func(figure.Figure)) error {
+	var contenders []figure.Contender
+	all := only(drainers(server), s)
+	slowed := make([]slowing, len(all))
+	for i, c := range all {
+		turn := func(ctx context.Context) (float64, error) { return slowed[i].measure(ctx, server, c) }
+		contenders = append(contenders, figure.Contender{Name: c.String(), Turn: turn})
+	}
+	values, err := figure.Turns(ctx, s.rounds, contenders...)
+	if err != nil {
+		return err
+	}
+	for i, c := range all {
+		f := figure.Figure{What: server.Name + ", " + c.String(), Value: slowed[i].String()}
+		f.Ratio, f.Reference = figure.Median(values[i]), "its first round"
+		if _, ok := c.(own); ok {
+			f.Goal, f.Met = "≥ 0.8", f.Ratio >= 0.8
+		}
+		report(f)
+	}
+	return nil
+}
+
+// slowing are the rates of first and last rounds.
+type slowing struct{ first, last []float64 }
+
+func (s *slowing) String() string {
+	return fmt.Sprintf("%.0f → %.0f /s", figure.Median(s.first), figure.Median(s.last))
+}
+
+func (s *slowing) measure(ctx context.Context, server table.Server, c drainer) (ratio float64, err error) {
+	d, err := server.Create(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer d.Close()
+	if err := c.create(ctx, d); err != nil {
+		return 0, err
+	}
+	rates, err := ratesUnderSnapshot(ctx, d, c)
+	if err != nil {
+		return 0, err
+	}
+	first, last := rates[0], rates[len(rates)-1]
+	s.first, s.last = append(s.first, first), append(s.last, last)
+	return last / first, nil
+}
+
+func ratesUnderSnapshot(ctx context.Context, d *table.Database, c drainer) (rates []float64, err error) {
+	r := rounds{Database: d, drainer: c}
+	stop, err := c.start(ctx, d, r.count.Around(r.gate.handle))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, stop()) }()
+	if _, err := r.round(ctx); err != nil { // warms it up
+		return nil, err
+	}
+	snapshot, err := holdSnapshot(ctx, d)
+	if err != nil {
+		return nil, err
+	}
+	defer snapshot.Rollback()
+	for range snapshotRounds {
+		rate, err := r.round(ctx)
+		if err != nil {
+			return nil, err
+		}
+		rates = append(rates, rate)
+	}
+	fmt.Fprintf(os.Stderr, "  %s: %.0f /s\n", c, rates)
+	return rates, nil
+}
+
+// holdSnapshot opens a transaction that reads and then does nothing.
+func holdSnapshot(ctx context.Context, d *table.Database) (*sql.Tx, error) {
+	tx, err := d.DB.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead})
+	if err != nil {
+		return nil, err
+	}
+	look := "SELECT 1" // any statement takes one on PostgreSQL
+	if d.Dialect.Name() != "postgres" {
+		look = "SELECT count(*) FROM outbox"
+	}
+	var count int
+	if err := tx.QueryRowContext(ctx, look).Scan(&count); err != nil {
+		return nil, errors.Join(err, tx.Rollback())
+	}
+	return tx, nil
+}
+
+// rounds are written while the handler is held up, and then drained, by one relay
+// or peer that runs all the time.
+type rounds struct {
+	*table.Database
+	drainer
+	count   peers.Counter
+	gate    gate
+	handled int
+}
+
+// round returns the rate at which came what wasn't in memory already. Whether all
+// is done is looked up off the clock: that takes its time among so many rows that
+// are dead.
+func (r *rounds) round(ctx context.Context) (rate float64, err error) {
+	r.gate.Lock()
+	err = r.write(ctx, r.Database, snapshotRound)
+	r.gate.Unlock()
+	if err == nil {
+		err = r.count.Wait(ctx, r.handled+ahead)
+	}
+	if err != nil {
+		return 0, err
+	}
+	began := time.Now()
+	r.handled += snapshotRound
+	if err := r.count.Wait(ctx, r.handled); err != nil {
+		return 0, err
+	}
+	took := time.Since(began)
+	return (snapshotRound - ahead) / took.Seconds(), r.untilDone(ctx, r.Database)
+}
+
+// gate holds up a handler while it is locked.
+type gate struct{ sync.RWMutex }
+
+func (g *gate) handle(context.Context, []byte) error {
+	g.RLock()
+	defer g.RUnlock()
+	return nil
+}

@@ -1,0 +1,160 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync/atomic"
+	"time"
+
+	"github.com/rowrelay/rowrelay/bench/figure"
+	"github.com/rowrelay/rowrelay/bench/relays"
+	"github.com/rowrelay/rowrelay/bench/table"
+	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/sinks"
+	"github.com/rowrelay/rowrelay/sinks/discard"
+)
+
+const stuckKey = "stuck"
+
+// refuser is a sink that refuses the messages of one key while it is shut, and sees
+// to it that they come in order.
+type refuser struct {
+	discard.Sink
+	shut   atomic.Bool
+	others atomic.Int64 // messages of other keys
+	passed atomic.Int64 // of this one
+	last   atomic.Int64
+	wrong  atomic.Int64
+}
+
+// Order says that a batch may be taken in part.
+func (*refuser) Order() sinks.Order { return sinks.OrderPrefix }
+
+func (g *refuser) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome {
+	outcomes := g.Sink.Send(ctx, batch)
+	refused := false
+	for i, m := range batch {
+		switch {
+		case m.Key != stuckKey:
+			g.others.Add(1)
+		case refused:
+			outcomes[i] = sinks.Fail(sinks.Unsent, sinks.ReasonNeighbour, "")
+		case g.shut.Load():
+			refused = true
+			outcomes[i] = sinks.Fail(sinks.Retry, sinks.ReasonServerError, "shut")
+		case m.Sequence <= g.last.Swap(m.Sequence):
+			g.wrong.Add(1)
+			fallthrough
+		default:
+			g.passed.Add(1)
+		}
+	}
+	return outcomes
+}
+
+// stuckRun has many messages of one key whose first one fails.
+type stuckRun struct {
+	*table.Database
+	sink       refuser
+	relay      *relay.Relay
+	heap, rate []float64 // over all turns
+}
+
+// stuck measures what 100,000 messages behind a stuck key cost the others, and
+// how fast they go once it isn't stuck any more.
+func stuck(ctx context.Context, s settings, report func(figure.Figure)) error {
+	what := "100 k behind a stuck key"
+	if len(only([]text{text(what)}, s)) == 0 {
+		return nil
+	}
+	var shut, open stuckRun
+	values, err := figure.Turns(ctx, s.rounds,
+		figure.Contender{Name: what, Turn: func(ctx context.Context) (float64, error) { return shut.turn(ctx, backlog) }},
+		figure.Contender{Name: "one behind a stuck key", Turn: func(ctx context.Context) (float64, error) { return open.turn(ctx, 2) }})
+	if err != nil {
+		return err
+	}
+	ratio := figure.Ratio(values[0], values[1])
+	report(figure.Figure{What: what + ": 100 k others", Value: figure.Spread(values[0], "/s"), Ratio: ratio,
+		Reference: "one behind it " + figure.Spread(values[1], "/s"), Goal: "≥ 0.90", Met: ratio >= 0.9})
+	memory := figure.Median(shut.heap) - figure.Median(open.heap)
+	report(figure.Figure{What: what + ": memory that they take", Value: fmt.Sprintf("%.1f MiB", memory), Goal: "≤ 4 MiB", Met: memory <= 4})
+	report(figure.Figure{What: what + ": once it goes on", Value: figure.Spread(shut.rate, "/s, in order")})
+	return nil
+}
+
+// turn passes the stuck ones over, and returns the rate at which others are
+// delivered then.
+func (r *stuckRun) turn(ctx context.Context, behind int) (rate float64, err error) {
+	if r.Database, err = filled(ctx, table.Servers["postgres15"], table.Messages{Count: behind, Payload: 256, Key: func(int) string { return stuckKey }}); err != nil {
+		return 0, err
+	}
+	defer r.Close()
+	r.sink = refuser{}
+	r.sink.shut.Store(true)
+	o := relay.SinkOptions{Sink: &r.sink, MaxAttempts: -1, Backoff: relay.Backoff{Min: 100 * time.Millisecond, Max: 200 * time.Millisecond}}
+	started, stop, err := relays.Start(ctx, r.Database, relay.Options{Sinks: map[string]relay.SinkOptions{"sink": o}})
+	if err != nil {
+		return 0, err
+	}
+	r.relay = started
+	if _, err = r.others(ctx, 1000); err == nil { // come when the stuck ones have been passed over
+		rate, err = r.others(ctx, backlog)
+	}
+	r.heap = append(r.heap, heap())
+	if err == nil {
+		err = r.goOn(ctx, behind)
+	}
+	return rate, errors.Join(err, stop())
+}
+
+// others writes messages of other keys, and returns how fast they are delivered.
+func (r *stuckRun) others(ctx context.Context, rows int) (rate float64, err error) {
+	before := r.sink.others.Load()
+	if err := r.Burst(ctx, rows); err != nil {
+		return 0, err
+	}
+	began := time.Now()
+	r.relay.Wake()
+	err = until(ctx, func() bool { return r.sink.others.Load() >= before+int64(rows) })
+	return float64(rows) / time.Since(began).Seconds(), err
+}
+
+// goOn lets the key go on, and times what was behind it.
+func (r *stuckRun) goOn(ctx context.Context, behind int) error {
+	sink := &r.sink
+	sink.shut.Store(false)
+	if err := until(ctx, func() bool { return sink.passed.Load() >= 1 }); err != nil {
+		return err
+	}
+	began := time.Now()
+	if err := until(ctx, func() bool { return sink.passed.Load() >= int64(behind) }); err != nil {
+		return err
+	}
+	r.rate = append(r.rate, float64(behind)/time.Since(began).Seconds())
+	if wrong := sink.wrong.Load(); wrong > 0 {
+		return fmt.Errorf("%d messages of one key came out of order", wrong)
+	}
+	return nil
+}
+
+// heap is what is reachable, in MiB.
+func heap() float64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return float64(m.HeapAlloc) / (1 << 20)
+}
+
+func until(ctx context.Context, so func() bool) error {
+	for !so() {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(time.Millisecond):
+		}
+	}
+	return nil
+}

@@ -1,0 +1,83 @@
+package outboxdb_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rowrelay/rowrelay/internal/testdb"
+	"github.com/rowrelay/rowrelay/outbox"
+)
+
+// BenchmarkWrite compares a Write with the INSERT that one would write by hand,
+// each in a transaction of its own, without waiting for the disk. The two take
+// turns, so that what else the machine does meets both; the figures are medians.
+func BenchmarkWrite(b *testing.B) {
+	for _, target := range targets() {
+		b.Run(target.Name, func(b *testing.B) {
+			db := migrated(b, target, "outbox")
+			db.DB.SetMaxOpenConns(1)
+			db.exec(b, map[string]string{testdb.Postgres: "SET synchronous_commit = off", testdb.SQLite: "PRAGMA synchronous = OFF",
+				testdb.MySQL: "DO 0", testdb.MariaDB: "DO 0"}[db.Kind])
+			for _, count := range []int{1, 10, 1000} {
+				b.Run(fmt.Sprintf("messages=%d", count), func(b *testing.B) { db.compareWrites(b, count) })
+			}
+		})
+	}
+}
+
+func (db database) compareWrites(b *testing.B, count int) {
+	writer, err := outbox.NewWriter(db.dialect)
+	if err != nil {
+		b.Fatal(err)
+	}
+	messages := copies([]outbox.Message{{Topic: "orders.paid", Key: "order-42", Payload: bytes.Repeat([]byte("x"), 300),
+		Headers: map[string]string{"content-type": "application/json"}}}, count)
+	db.exec(b, "DELETE FROM outbox")
+	var byHand, byWrite []time.Duration
+	for b.Loop() {
+		byHand = append(byHand, db.timed(b, func(tx outbox.Execer) error { return db.insertByHand(b.Context(), tx, messages) }))
+		byWrite = append(byWrite, db.timed(b, func(tx outbox.Execer) error { return writer.Write(b.Context(), tx, messages...) }))
+	}
+	slices.Sort(byHand)
+	slices.Sort(byWrite)
+	hand, write := byHand[len(byHand)/2], byWrite[len(byWrite)/2]
+	b.ReportMetric(float64(hand.Microseconds()), "µs/hand")
+	b.ReportMetric(float64(write.Microseconds()), "µs/Write")
+	b.ReportMetric(float64(write)/float64(hand), "Write/hand")
+	b.ReportMetric(0, "ns/op") // both together, which means nothing
+}
+
+func (db database) timed(b *testing.B, write func(outbox.Execer) error) time.Duration {
+	start := time.Now()
+	tx, err := db.DB.BeginTx(b.Context(), nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	if err := write(tx); err != nil {
+		b.Fatal(err)
+	}
+	if err := tx.Commit(); err != nil {
+		b.Fatal(err)
+	}
+	return time.Since(start)
+}
+
+func (db database) insertByHand(ctx context.Context, tx outbox.Execer, messages []outbox.Message) error {
+	var values strings.Builder
+	var args []any
+	for i, message := range messages {
+		if n := 5 * i; db.Kind == testdb.Postgres {
+			fmt.Fprintf(&values, ", ($%d, $%d, $%d, $%d, $%d)", n+1, n+2, n+3, n+4, n+5)
+		} else {
+			values.WriteString(", (?, ?, ?, ?, ?)")
+		}
+		args = append(args, someID, message.Topic, message.Key, message.Payload, `{"content-type": "application/json"}`)
+	}
+	_, err := tx.ExecContext(ctx, "INSERT INTO outbox (message_id, topic, message_key, payload, headers) VALUES "+values.String()[2:], args...)
+	return err
+}

@@ -1,0 +1,149 @@
+package outboxdb_test
+
+import (
+	"database/sql"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rowrelay/rowrelay/internal/testdb"
+	"github.com/rowrelay/rowrelay/migrations"
+	"github.com/rowrelay/rowrelay/outbox"
+	"github.com/rowrelay/rowrelay/outbox/dialect"
+)
+
+// database is one with an outbox table.
+type database struct {
+	testdb.Database
+	dialect dialect.Dialect
+}
+
+// targets are those whose words these tests speak.
+func targets() []testdb.Target {
+	return slices.DeleteFunc(testdb.Targets(), func(target testdb.Target) bool {
+		return target.Kind == testdb.SQLServer || target.Kind == testdb.Oracle
+	})
+}
+
+func isMySQL(kind string) bool { return kind == testdb.MySQL || kind == testdb.MariaDB }
+
+func onEach(t *testing.T, test func(*testing.T, database)) {
+	t.Parallel()
+	for _, target := range targets() {
+		t.Run(target.Name, func(t *testing.T) {
+			t.Parallel()
+			test(t, migrated(t, target, "outbox"))
+		})
+	}
+}
+
+func onPostgres(t *testing.T, test func(*testing.T, database)) {
+	t.Parallel()
+	for _, target := range testdb.Targets() {
+		if target.Kind != testdb.Postgres {
+			continue
+		}
+		t.Run(target.Name, func(t *testing.T) {
+			t.Parallel()
+			test(t, migrated(t, target, "outbox"))
+		})
+	}
+}
+
+func migrated(t testing.TB, target testdb.Target, table string) database {
+	t.Helper()
+	db := database{Database: target.Open(t)}
+	var err error
+	if db.dialect, err = dialect.ByName(target.Kind); err != nil {
+		t.Fatal(err)
+	}
+	if schema, _, qualified := strings.Cut(table, "."); qualified {
+		db.exec(t, "CREATE SCHEMA "+schema)
+	}
+	tables, err := migrations.New(db.DB, db.dialect, migrations.Options{Table: table})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tables.Up(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return db
+}
+
+func (db database) exec(t testing.TB, query string, args ...any) {
+	t.Helper()
+	if _, err := db.DB.ExecContext(t.Context(), db.placeholders(query), args...); err != nil {
+		t.Fatalf("%s: %v", query, err)
+	}
+}
+
+// placeholders turns ?, and the type text, into what the database calls it.
+func (db database) placeholders(query string) string {
+	if isMySQL(db.Kind) {
+		return strings.ReplaceAll(query, " AS text)", " AS char)")
+	}
+	if db.Kind != testdb.Postgres {
+		return query
+	}
+	for n := '1'; strings.Contains(query, "?"); n++ {
+		query = strings.Replace(query, "?", "$"+string(n), 1)
+	}
+	return query
+}
+
+func (db database) begin(t testing.TB) *sql.Tx {
+	t.Helper()
+	tx, err := db.DB.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = tx.Rollback() })
+	return tx
+}
+
+const someID = "019b7ca9-8f2e-7800-a6fd-4d798f0ddb85"
+
+func newWriter(t *testing.T, d dialect.Dialect, options ...outbox.Option) *outbox.Writer {
+	t.Helper()
+	writer, err := outbox.NewWriter(d, options...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return writer
+}
+
+// stored is a row as the database has it.
+type stored struct {
+	ID                   int64
+	Lane                 int
+	MessageID, Topic     string
+	Key, Text, Headers   sql.NullString
+	Payload              []byte
+	NoPayload            bool // NULL; some drivers read an empty one as nil too
+	Priority             int
+	AvailableAt, Created sql.NullString
+}
+
+func (db database) rows(t testing.TB) []stored {
+	t.Helper()
+	query := `SELECT id, lane, CAST(message_id AS text), topic, message_key, payload, payload IS NULL, payload_text,
+		CAST(headers AS text), priority, CAST(available_at AS text), CAST(created_at AS text) FROM outbox ORDER BY id`
+	rows, err := db.DB.QueryContext(t.Context(), db.placeholders(query))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = rows.Close() }()
+	var all []stored
+	for rows.Next() {
+		var row stored
+		if err := rows.Scan(&row.ID, &row.Lane, &row.MessageID, &row.Topic, &row.Key, &row.Payload, &row.NoPayload, &row.Text,
+			&row.Headers, &row.Priority, &row.AvailableAt, &row.Created); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, row)
+	}
+	if err := rows.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return all
+}

@@ -1,0 +1,3 @@
+// Package inbox has no code. Its tests are those of package outbox/inbox that need
+// a database.
+package inbox

@@ -1,0 +1,43 @@
+package outboxdb_test
+
+import (
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/rowrelay/rowrelay/outbox"
+	"github.com/rowrelay/rowrelay/outbox/outboxtest"
+)
+
+var sqlInReadme = regexp.MustCompile("(?s)```sql\n(.*?)```")
+
+// TestReadme runs the SQL that is shown to producers in other languages.
+func TestReadme(t *testing.T) {
+	readme, err := os.ReadFile("../../outbox/README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	onPostgres(t, func(t *testing.T, db database) {
+		db.DB.SetMaxOpenConns(1)
+		role := db.roleName(t) // roles belong to the whole server
+		t.Cleanup(func() { db.dropRole(t, role) })
+		for _, block := range sqlInReadme.FindAllStringSubmatch(string(readme), -1) {
+			db.script(t, strings.ReplaceAll(block[1], "shop_producer", role))
+		}
+		outboxtest.Expect(t, outboxtest.Messages(t, db.DB, db.dialect, "outbox"),
+			outbox.Message{Topic: "orders.paid", Key: "order-42", Payload: []byte(`{"order": 42}`)},
+			outbox.Message{Topic: "paths", Payload: []byte(`{"path": "C:\\new"}`)},
+			outbox.Message{Topic: "orders.paid", Key: "order-42"})
+	})
+}
+
+// script runs statements one after the other; some drivers take only one.
+func (db database) script(t *testing.T, statements string) {
+	t.Helper()
+	for statement := range strings.SplitSeq(statements, ";\n") {
+		if strings.TrimSpace(statement) != "" {
+			db.exec(t, statement)
+		}
+	}
+}

@@ -1,0 +1,3 @@
+module github.com/rowrelay/rowrelay/outbox
+
+go 1.26.0

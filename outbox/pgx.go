@@ -1,0 +1,65 @@
+package outbox
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"reflect"
+)
+
+// Pgx makes of a pgx.Tx what [Writer.Write] and package inbox take; for pgx
+// without database/sql:
+//
+//	writer, err := outbox.NewWriter(dialect.Postgres())
+//	…
+//	err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+//		if _, err := tx.Exec(ctx, "UPDATE orders SET …"); err != nil {
+//			return err
+//		}
+//		return writer.Write(ctx, outbox.Pgx(tx), outbox.Message{Topic: "orders.paid", Key: "order-42"})
+//	})
+//
+// A *pgx.Conn or *pgxpool.Pool does as well for messages that belong to no
+// transaction. Go infers Tag, which is a pgconn.CommandTag: this package doesn't
+// import pgx, so that it needs nothing but the standard library.
+func Pgx[Tag interface{ RowsAffected() int64 }](tx interface {
+	Exec(ctx context.Context, query string, args ...any) (Tag, error)
+}) Execer {
+	if isNil(tx) {
+		return nil
+	}
+	return execer(func(ctx context.Context, query string, args []any) (sql.Result, error) {
+		tag, err := tx.Exec(ctx, query, args...)
+		return driver.RowsAffected(tag.RowsAffected()), err
+	})
+}
+
+// PgxBatch makes of a *pgx.Batch what [Writer.Write] takes. The messages'
+// statements are queued, and sent together with the others in the batch. Messages
+// that break a rule are refused by Write, and nothing is queued; what the database
+// has to say comes with the batch's results. Outside a transaction a batch is one by
+// itself. Go infers Queued, which is a *pgx.QueuedQuery.
+func PgxBatch[Queued any](batch interface {
+	Queue(query string, args ...any) Queued
+}) Execer {
+	if isNil(batch) {
+		return nil
+	}
+	return execer(func(_ context.Context, query string, args []any) (sql.Result, error) {
+		batch.Queue(query, args...)
+		return driver.RowsAffected(0), nil
+	})
+}
+
+// execer is an Execer that is a function.
+type execer func(ctx context.Context, query string, args []any) (sql.Result, error)
+
+func (e execer) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
+	return e(ctx, query, args)
+}
+
+// isNil also knows a nil pointer in an interface.
+func isNil(handle any) bool {
+	v := reflect.ValueOf(handle)
+	return handle == nil || v.Kind() == reflect.Pointer && v.IsNil()
+}

@@ -1,0 +1,202 @@
+package relaypgx_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/rowrelay/rowrelay/internal/testdb"
+	"github.com/rowrelay/rowrelay/migrations"
+	"github.com/rowrelay/rowrelay/outbox/dialect"
+	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/relaypgx"
+	"github.com/rowrelay/rowrelay/relay/sqlstore"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// written are messages with all that a column may have, and without.
+const written = `INSERT INTO outbox (topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, created_at) VALUES
+	('orders', 'a', 'x', NULL, NULL, 0, 0, 0, NULL, '2026-01-02 03:04:05.678901+00'),
+	('orders', NULL, '', NULL, '{}', -32768, 2147483647, 1, NULL, '1999-12-31 23:59:59.999999+00'),
+	('bestätigt ✓', 'ключ', '\x00ff', NULL, '{"name": "wert ✓", "empty": ""}', 32767, 1, 2147483647, '2099-01-01 00:00:00+02', '0001-01-01 00:00:00+00'),
+	('orders', '', NULL, 'text ✓', '{"name": 1}', 1, 0, 0, '2000-01-01 00:00:00+00', '294276-12-31 23:59:59+00'),
+	('orders', repeat('k', 255), NULL, NULL, NULL, 0, 0, 0, NULL, '4713-01-01 00:00:00 BC'),
+	('orders', 'a', convert_to(repeat('x', 100000), 'UTF8'), NULL, NULL, 0, 0, 0, NULL, now())`
+
+// onPostgres runs a check on both servers, with an outbox in place.
+func onPostgres(t *testing.T, driver string, check func(*testing.T, testdb.Database)) {
+	t.Parallel()
+	for _, target := range testdb.Targets() {
+		if target.Kind != testdb.Postgres || target.Driver != driver {
+			continue
+		}
+		t.Run(target.Name, func(t *testing.T) {
+			t.Parallel()
+			db := target.Open(t)
+			m, err := migrations.New(db.DB, dialect.Postgres(), migrations.Options{})
+			if err == nil {
+				_, err = m.Up(t.Context())
+			}
+			if err == nil {
+				_, err = db.DB.ExecContext(t.Context(), written)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			check(t, db)
+		})
+	}
+}
+
+// open opens a pool with more parameters in its URL.
+func open(t *testing.T, db testdb.Database, parameters string) *sql.DB {
+	db.DSN += parameters
+	return db.OpenAnother(t)
+}
+
+// counting counts the calls that a reader answers.
+type counting struct {
+	sqlstore.Reader
+	known, foreign int
+}
+
+func (c *counting) Read(ctx context.Context, db *sql.DB, query string, args []any, take sqlstore.TakeLine) (bool, error) {
+	known, err := c.Reader.Read(ctx, db, query, args, take)
+	if known {
+		c.known++
+	} else if err == nil {
+		c.foreign++
+	}
+	return known, err
+}
+
+func page(t *testing.T, db *sql.DB, reader sqlstore.Reader, limit, maxBytes int) relay.Page {
+	t.Helper()
+	store, err := sqlstore.Open(t.Context(), db, dialect.Postgres(), sqlstore.Options{Reader: reader})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var positions []relay.Position
+	for lane := range relay.Lanes {
+		positions = append(positions, relay.Position{Lane: lane})
+	}
+	page, err := store.Read(t.Context(), positions, limit, maxBytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return page
+}
+
+// What pgx reads is what database/sql reads, whatever pgx was told of how to ask;
+// and where the server was told to answer in texts database/sql reads on.
+func TestReadsWhatDatabaseSQLReads(t *testing.T) {
+	modes := []struct {
+		parameters string
+		known      int
+	}{
+		{"", 1},
+		{"&default_query_exec_mode=cache_describe", 1},
+		{"&default_query_exec_mode=describe_exec", 1},
+		{"&default_query_exec_mode=exec", 0},
+		{"&default_query_exec_mode=simple_protocol", 0},
+		{"&timezone=Asia/Kathmandu", 1},
+	}
+	onPostgres(t, "pgx", func(t *testing.T, db testdb.Database) {
+		for _, mode := range modes {
+			pool := open(t, db, mode.parameters)
+			for _, bounds := range []struct{ limit, bytes int }{{100, 1 << 20}, {2, 1 << 20}, {100, 1}} {
+				reader := &counting{Reader: relaypgx.Reader{}}
+				want, got := page(t, pool, nil, bounds.limit, bounds.bytes), page(t, pool, reader, bounds.limit, bounds.bytes)
+				if len(want.Rows) == 0 || len(got.Rows) != len(want.Rows) || got.More != want.More {
+					t.Fatalf("%q, %v: %d rows, more: %v; want %d, %v", mode.parameters, bounds, len(got.Rows), got.More, len(want.Rows), want.More)
+				}
+				for i := range want.Rows {
+					if !reflect.DeepEqual(got.Rows[i], want.Rows[i]) {
+						t.Errorf("%q, %v: %.500s\nwant %.500s", mode.parameters, bounds, fmt.Sprintf("%#v", got.Rows[i]), fmt.Sprintf("%#v", want.Rows[i]))
+					}
+				}
+				if reader.known != mode.known || reader.foreign != 1-mode.known {
+					t.Errorf("%q: it knew %d answers and didn't know %d", mode.parameters, reader.known, reader.foreign)
+				}
+			}
+		}
+	})
+}
+
+// Over another driver database/sql reads, and the reader isn't asked twice.
+func TestLeavesOtherDriversAlone(t *testing.T) {
+	onPostgres(t, "postgres", func(t *testing.T, db testdb.Database) {
+		reader := &counting{Reader: relaypgx.Reader{}}
+		if got := page(t, db.DB, reader, 100, 1<<20); len(got.Rows) != 6 || reader.foreign != 1 || reader.known != 0 {
+			t.Errorf("%d rows, %d answers known and %d not", len(got.Rows), reader.known, reader.foreign)
+		}
+	})
+}
+
+// A connection that was closed while it lay in the pool is no error, as it is none
+// for database/sql; one that breaks in between is, and the next page comes.
+func TestGoesOnAfterLostConnections(t *testing.T) {
+	onPostgres(t, "pgx", func(t *testing.T, db testdb.Database) {
+		pool := open(t, db, "&application_name=lost")
+		pool.SetMaxOpenConns(1)
+		store, err := sqlstore.Open(t.Context(), pool, dialect.Postgres(), sqlstore.Options{Reader: relaypgx.Reader{}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 5 {
+			terminate(t, db, "lost")
+			_, first := store.Read(t.Context(), []relay.Position{{Lane: 0}}, 10, 1<<20)
+			_, second := store.Read(t.Context(), []relay.Position{{Lane: 0}}, 10, 1<<20)
+			if second != nil {
+				t.Fatalf("after a lost connection: %v, and then %v", first, second)
+			}
+		}
+	})
+}
+
+func terminate(t *testing.T, db testdb.Database, name string) {
+	t.Helper()
+	_, err := db.DB.ExecContext(t.Context(), "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE application_name = $1", name)
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// What the caller says ends the reading, and the connection is good for more.
+func TestReadEnds(t *testing.T) {
+	const query = "SELECT NULL::text, n, 0::smallint, '', '', '', NULL::bytea, '', NULL::timestamptz, NULL::smallint, 0, 0, %, 0 FROM generate_series(1::bigint, 100000) AS n"
+	wanted := errors.New("enough")
+	cases := []struct {
+		name, created string
+		take          func(*sqlstore.Columns) (bool, error)
+		err           string
+	}{
+		{"no more", "now()", func(c *sqlstore.Columns) (bool, error) { return c.ID < 3, nil }, ""},
+		{"an error", "now()", func(c *sqlstore.Columns) (bool, error) { return true, wanted }, "enough"},
+		{"a time that is none", "'infinity'::timestamptz", func(*sqlstore.Columns) (bool, error) { return true, nil }, "infinite"},
+		{"the server's error", "now() + make_interval(secs => 1 / (5 - n))", func(*sqlstore.Columns) (bool, error) { return true, nil }, "division by zero"},
+	}
+	onPostgres(t, "pgx", func(t *testing.T, db testdb.Database) {
+		db.DB.SetMaxOpenConns(1)
+		for _, c := range cases {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			known, err := relaypgx.Reader{}.Read(ctx, db.DB, strings.Replace(query, "%", c.created, 1), nil,
+				func(_ []byte, row *sqlstore.Columns) (bool, error) { return c.take(row) })
+			if err == nil && c.err != "" || err != nil && (c.err == "" || !strings.Contains(err.Error(), c.err)) {
+				t.Errorf("%s: %v, %v", c.name, known, err)
+			}
+			if err := db.DB.PingContext(ctx); err != nil {
+				t.Errorf("after %s: %v", c.name, err)
+			}
+			cancel()
+		}
+	})
+}
