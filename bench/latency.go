@@ -55,7 +55,7 @@ func latencyCases(s settings) (cases []latencyCase) {
 // wakening is a way to make whoever delivers look for messages.
 type wakening struct {
 	name    string
-	options []outbox.Option
+	options outbox.Options
 	// start starts it, and returns what has to be called after each commit.
 	start func(ctx context.Context, d *table.Database, tell func(id string)) (after func(), stop func() error, err error)
 
@@ -74,7 +74,7 @@ func (c latencyCase) wakenings() []*wakening {
 		{name: "Wake", start: woken, byRelay: true},
 	}
 	if c.server.Dialect.Name() == "postgres" {
-		all = append(all, &wakening{name: "NOTIFY", start: notified, options: []outbox.Option{outbox.WithNotify(c.notifyInterval())}, byRelay: true})
+		all = append(all, &wakening{name: "NOTIFY", start: notified, options: outbox.Options{Notify: true, NotifyInterval: c.notifyInterval()}, byRelay: true})
 	}
 	if c.poll {
 		all = append(all, &wakening{name: "poll", start: polling, byRelay: true})
@@ -189,7 +189,7 @@ func (c latencyCase) turn(ctx context.Context, w *wakening) (p99 float64, err er
 }
 
 func (c latencyCase) write(ctx context.Context, d *table.Database, w *wakening, watch *load.Stopwatch, after func(), meter cpu.Meter) (took, used time.Duration, err error) {
-	writer, err := outbox.NewWriter(d.Dialect, w.options...)
+	writer, err := outbox.NewWriter(d.Dialect, w.options)
 	if err != nil {
 		return 0, 0, err
 	}

@@ -24,7 +24,7 @@ type producerCase struct {
 	messages  int  // a transaction
 	producers int  // at once
 	how       string
-	options   []outbox.Option
+	options   outbox.Options
 }
 
 func (c producerCase) String() string {
@@ -76,9 +76,9 @@ func producerCases(s settings) (cases []producerCase) {
 		}
 		for _, producers := range []int{1, 8} {
 			cases = append(cases,
-				producerCase{server: server, messages: 1, producers: producers, how: ", NOTIFY each", options: []outbox.Option{outbox.WithNotify(0)}},
-				producerCase{server: server, messages: 1, producers: producers, how: ", NOTIFY ≤ 1 a ms", options: []outbox.Option{outbox.WithNotify(time.Millisecond)}},
-				producerCase{server: server, messages: 1, producers: producers, how: ", key locks", options: []outbox.Option{outbox.WithKeyLocks()}})
+				producerCase{server: server, messages: 1, producers: producers, how: ", NOTIFY each", options: outbox.Options{Notify: true}},
+				producerCase{server: server, messages: 1, producers: producers, how: ", NOTIFY ≤ 1 a ms", options: outbox.Options{Notify: true, NotifyInterval: time.Millisecond}},
+				producerCase{server: server, messages: 1, producers: producers, how: ", key locks", options: outbox.Options{KeyLocks: true}})
 		}
 	}
 	return cases
@@ -153,7 +153,7 @@ func (c producerCase) writing(ctx context.Context, d *table.Database, byWriter b
 	}
 	d.DB.SetMaxOpenConns(c.producers)
 	d.DB.SetMaxIdleConns(c.producers)
-	writer, err := outbox.NewWriter(d.Dialect, c.options...)
+	writer, err := outbox.NewWriter(d.Dialect, c.options)
 	bare := c.bareInsert()
 	return func(ctx context.Context, n int) error {
 		messages := c.made(n)
@@ -179,7 +179,7 @@ func (c producerCase) writingNatively(ctx context.Context, d *table.Database, by
 	if err != nil {
 		return nil, nil, err
 	}
-	writer, err := outbox.NewWriter(d.Dialect, c.options...)
+	writer, err := outbox.NewWriter(d.Dialect, c.options)
 	bare := c.bareInsert()
 	return func(ctx context.Context, n int) error {
 		messages := c.made(n)

@@ -6,7 +6,7 @@
 //   - A message is delivered if and only if its transaction commits.
 //   - It is delivered at least once; a duplicate bears the same ID.
 //   - Messages with the same Key are delivered one after the other, in the
-//     order in which they were inserted. See [WithKeyLocks] for writers that
+//     order in which they were inserted. See [Options] (KeyLocks) for writers that
 //     run at the same time. Without a Key there is no order.
 //   - A broker that is down neither delays nor fails the transaction.
 //
@@ -19,7 +19,7 @@
 //	)
 //
 //	// Once, at the start of the program.
-//	writer, err := outbox.NewWriter(dialect.Postgres()) // or dialect.SQLite()
+//	writer, err := outbox.NewWriter(dialect.Postgres(), outbox.Options{}) // or dialect.SQLite()
 //
 //	// In each transaction, with any database/sql driver.
 //	tx, err := db.BeginTx(ctx, nil)

@@ -11,7 +11,7 @@ import (
 )
 
 func ExampleValidationError() {
-	writer, err := outbox.NewWriter(dialect.Postgres(), outbox.WithMaxPayload(100))
+	writer, err := outbox.NewWriter(dialect.Postgres(), outbox.Options{MaxPayload: 100})
 	if err != nil {
 		fmt.Println(err)
 		return

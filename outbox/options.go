@@ -8,114 +8,84 @@ import (
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 )
 
-// The bounds of WithMaxPayload, in bytes.
+// The bounds of Options.MaxPayload, in bytes.
 const (
 	defaultMaxPayload = 1 << 20
 	highestMaxPayload = 256 << 20
 )
 
-// Option changes a [Writer] from its defaults. Each may be given once.
-type Option struct {
-	name  string
-	apply func(*Writer) error
-}
+// Options say how a [Writer] writes. The zero value is fine.
+type Options struct {
+	// Table is the outbox table's name: "name" or "schema.name", as
+	// [dialect.ParseTable] reads it. Defaults to "outbox".
+	Table string
 
-// WithTable writes to another table than "outbox": "name" or "schema.name", as
-// [dialect.ParseTable] reads it.
-func WithTable(name string) Option {
-	return Option{"WithTable", func(w *Writer) (err error) {
-		w.table, err = dialect.ParseTable(name)
-		return err
-	}}
-}
+	// MaxPayload refuses payloads of more bytes than this, at most 256 MiB.
+	// Defaults to 1 MiB. Every sink has a limit of its own as well.
+	MaxPayload int
 
-// WithMaxPayload refuses payloads of more bytes than this, from 1 byte to
-// 256 MiB. Default 1 MiB. Every sink has a limit of its own as well.
-func WithMaxPayload(bytes int) Option {
-	return Option{"WithMaxPayload", func(w *Writer) error {
-		if bytes < 1 || bytes > highestMaxPayload {
-			return fmt.Errorf("must be between 1 and %d bytes, and is %d", highestMaxPayload, bytes)
-		}
-		w.maxPayload = bytes
-		return nil
-	}}
-}
+	// KeyLocks makes writers of the same key wait for each other until their
+	// transactions end, so that the messages of a key are delivered in the order
+	// of commits. Without it that is so only if the application serialises them
+	// itself, for instance by locking the row that the messages are about.
+	//
+	// On PostgreSQL a Write takes one transaction-level advisory lock for each of
+	// its keys, in a fixed order, so that two Writes can't deadlock. Transactions
+	// that call Write several times can, if they come to the same keys in another
+	// order; so put all messages into one Write. A few thousand keys in one
+	// transaction exhaust the server's table of locks. A Write to a *sql.DB is
+	// refused, as locks end with a transaction. It does nothing on SQLite, which
+	// has one writer at a time anyway, and is an error where the database is
+	// claimed by rows only.
+	KeyLocks bool
 
-// WithKeyLocks makes writers of the same key wait for each other until their
-// transactions end, so that the messages of a key are delivered in the order
-// of commits. Without it that is so only if the application serialises them
-// itself, for instance by locking the row that the messages are about.
-//
-// On PostgreSQL a Write takes one transaction-level advisory lock for each of
-// its keys, in a fixed order, so that two Writes can't deadlock. Transactions
-// that call Write several times can, if they come to the same keys in another
-// order; so put all messages into one Write. A few thousand keys in one
-// transaction exhaust the server's table of locks. A Write to a *sql.DB
-// is refused, as locks end with a transaction. It does nothing on SQLite, which
-// has one writer at a time anyway.
-//
-// NewWriter returns an error where the database is claimed by rows only.
-func WithKeyLocks() Option {
-	return Option{"WithKeyLocks", func(w *Writer) error {
-		if _, rowsOnly := w.dialect.(dialect.RowsOnly); rowsOnly {
-			return fmt.Errorf("%s is claimed by rows only, where there is no order that locks could keep: leave the option out", w.dialect.Name())
-		}
-		w.keyLocks = true
-		return nil
-	}}
-}
+	// Notify wakes relays on PostgreSQL when the transaction commits, by a NOTIFY
+	// in it. It is a hint: nothing is lost without it. A relay in the same process
+	// is woken more cheaply by its Wake method, called after the commit. It is an
+	// error where the database can't notify.
+	Notify bool
 
-// WithNotify wakes relays on PostgreSQL when the transaction commits, by a
-// NOTIFY in it; at most one every minInterval from this Writer, because each
-// takes a lock of the whole server at commit and wakes every relay. It is a hint:
-// nothing is lost without it. A message written less than minInterval after
-// one that was announced waits for the relays' next look at the table, as all
-// do without this option. A relay in the same process is woken more cheaply by
-// its Wake method, called after the commit.
-//
-// NewWriter returns an error where the database can't notify.
-func WithNotify(minInterval time.Duration) Option {
-	return Option{"WithNotify", func(w *Writer) error {
-		if minInterval < 0 {
-			return fmt.Errorf("the interval must not be negative, and is %s", minInterval)
-		}
-		if len(w.dialect.Notify(w.table)) == 0 {
-			return fmt.Errorf("%s has no notifications: leave the option out, relays look by themselves", w.dialect.Name())
-		}
-		w.notices = &limiter{interval: minInterval}
-		return nil
-	}}
-}
+	// NotifyInterval is the least time from one notification of this Writer to its
+	// next one, because each takes a lock of the whole server at commit and wakes
+	// every relay. A message written sooner after one that was announced waits for
+	// the relays' next look at the table, as all do without Notify. Defaults to 0:
+	// each Write notifies.
+	NotifyInterval time.Duration
 
-// WithIDs takes the ids of messages that have none from newID rather than from
-// [NewID]; for tests that compare what was written. newID has to return UUIDs,
-// and is called by concurrent Writes.
-func WithIDs(newID func() string) Option {
-	return Option{"WithIDs", func(w *Writer) error {
-		if newID == nil {
-			return errors.New("the function must not be nil")
-		}
-		w.newID = newID
-		return nil
-	}}
+	// NewID makes the ids of messages that have none, which have to be UUIDs; for
+	// tests that compare what was written. It is called by concurrent Writes.
+	// Defaults to [NewID].
+	NewID func() string
 }
 
 // apply reports all that is wrong at once.
-func (w *Writer) apply(options []Option) error {
+func (w *Writer) apply(o Options) error {
 	var wrong []error
-	seen := make(map[string]bool)
-	for _, option := range options {
-		if option.apply == nil {
-			wrong = append(wrong, errors.New("an empty Option was given: use the functions whose names begin with With"))
-			continue
+	reject := func(bad bool, format string, args ...any) {
+		if bad {
+			wrong = append(wrong, fmt.Errorf(format, args...))
 		}
-		if seen[option.name] {
-			wrong = append(wrong, fmt.Errorf("%s was given twice", option.name))
-		}
-		seen[option.name] = true
-		if err := option.apply(w); err != nil {
-			wrong = append(wrong, fmt.Errorf("%s: %w", option.name, err))
-		}
+	}
+	if o.Table != "" {
+		table, err := dialect.ParseTable(o.Table)
+		reject(err != nil, "Table: %w", err)
+		w.table = table
+	}
+	reject(o.MaxPayload < 0 || o.MaxPayload > highestMaxPayload, "MaxPayload: must be between 1 and %d bytes, and is %d", highestMaxPayload, o.MaxPayload)
+	if o.MaxPayload > 0 {
+		w.maxPayload = o.MaxPayload
+	}
+	_, rowsOnly := w.dialect.(dialect.RowsOnly)
+	reject(o.KeyLocks && rowsOnly, "KeyLocks: %s is claimed by rows only, where there is no order that locks could keep: leave the option out", w.dialect.Name())
+	w.keyLocks = o.KeyLocks
+	reject(o.Notify && len(w.dialect.Notify(w.table)) == 0, "Notify: %s has no notifications: leave the option out, relays look by themselves", w.dialect.Name())
+	reject(o.NotifyInterval < 0, "NotifyInterval: must not be negative, and is %s", o.NotifyInterval)
+	reject(o.NotifyInterval > 0 && !o.Notify, "NotifyInterval: is for Notify, which isn't set")
+	if o.Notify {
+		w.notices = &limiter{interval: o.NotifyInterval}
+	}
+	if o.NewID != nil {
+		w.newID = o.NewID
 	}
 	return errors.Join(wrong...)
 }

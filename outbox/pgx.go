@@ -10,7 +10,7 @@ import (
 // Pgx makes of a pgx.Tx what [Writer.Write] and package inbox take; for pgx
 // without database/sql:
 //
-//	writer, err := outbox.NewWriter(dialect.Postgres())
+//	writer, err := outbox.NewWriter(dialect.Postgres(), outbox.Options{})
 //	…
 //	err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 //		if _, err := tx.Exec(ctx, "UPDATE orders SET …"); err != nil {

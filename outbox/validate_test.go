@@ -25,9 +25,9 @@ func (s *statements) ExecContext(_ context.Context, query string, args ...any) (
 	return nil, s.fail
 }
 
-func newWriter(t *testing.T, d dialect.Dialect, options ...outbox.Option) *outbox.Writer {
+func newWriter(t *testing.T, d dialect.Dialect, options outbox.Options) *outbox.Writer {
 	t.Helper()
-	writer, err := outbox.NewWriter(d, options...)
+	writer, err := outbox.NewWriter(d, options)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +67,7 @@ func TestWriteRefuses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			tx := &statements{}
-			err := newWriter(t, dialect.Postgres()).Write(t.Context(), tx, outbox.Message{Topic: "fine"}, c.message)
+			err := newWriter(t, dialect.Postgres(), outbox.Options{}).Write(t.Context(), tx, outbox.Message{Topic: "fine"}, c.message)
 			var invalid *outbox.ValidationError
 			if !errors.Is(err, outbox.ErrInvalid) || !errors.As(err, &invalid) {
 				t.Fatalf("Write: %v, want a ValidationError", err)
@@ -94,7 +94,7 @@ func TestWriteTakesWhatIsJustAllowed(t *testing.T) {
 		{Topic: "t", AvailableAt: time.Unix(0, 0)},
 		{Topic: "t", AvailableAt: time.Date(2999, 12, 31, 23, 59, 59, 999_999_999, time.UTC)},
 	} {
-		if err := newWriter(t, dialect.SQLite()).Write(t.Context(), &statements{}, message); err != nil {
+		if err := newWriter(t, dialect.SQLite(), outbox.Options{}).Write(t.Context(), &statements{}, message); err != nil {
 			t.Error(err)
 		}
 	}
@@ -109,7 +109,7 @@ func TestErrorsNameTheMessage(t *testing.T) {
 		`write 2 messages to outbox: message 1 (id "` + strings.Repeat("i", 64) + `"…): ID must be a UUID such as`: {
 			ID: strings.Repeat("i", 1000), Topic: "t"},
 	} {
-		writer := newWriter(t, dialect.Postgres(), outbox.WithMaxPayload(3))
+		writer := newWriter(t, dialect.Postgres(), outbox.Options{MaxPayload: 3})
 		err := writer.Write(t.Context(), &statements{}, outbox.Message{Topic: "fine"}, message)
 		if err == nil || !strings.HasPrefix(err.Error(), want) || strings.Contains(err.Error(), "secret") {
 			t.Errorf("Write: %v\nwant   %s", err, want)

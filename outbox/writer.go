@@ -33,10 +33,9 @@ type Writer struct {
 	newID      func() string
 }
 
-// NewWriter makes a Writer for a database: dialect.Postgres() or
-// dialect.SQLite(). Without options it writes to the table "outbox". An error
-// names every option that is wrong.
-func NewWriter(d dialect.Dialect, options ...Option) (*Writer, error) {
+// NewWriter makes a Writer for a database: dialect.Postgres(), dialect.SQLite() or
+// that of another one. An error names every option that is wrong.
+func NewWriter(d dialect.Dialect, options Options) (*Writer, error) {
 	if d == nil {
 		return nil, errors.New("make an outbox writer: the dialect is nil; give dialect.Postgres() or dialect.SQLite()")
 	}
@@ -94,7 +93,7 @@ func (w *Writer) checkHandle(tx Execer) error {
 		return fmt.Errorf("the transaction is nil (%T): give the one that the change is made in", tx)
 	}
 	if _, pool := tx.(*sql.DB); pool && w.keyLocks {
-		return errors.New("a *sql.DB is no transaction, and WithKeyLocks locks keys until one ends: give the *sql.Tx")
+		return errors.New("a *sql.DB is no transaction, and KeyLocks locks keys until one ends: give the *sql.Tx")
 	}
 	return nil
 }
@@ -112,7 +111,7 @@ func (w *Writer) run(ctx context.Context, tx Execer, queries []dialect.Query) er
 func (w *Writer) explained(err error) error {
 	switch {
 	case w.dialect.Missing(err):
-		return fmt.Errorf("the table is missing: create it with rowrelay migrate up, or name it with WithTable: %w", err)
+		return fmt.Errorf("the table is missing: create it with rowrelay migrate up, or name it in Options.Table: %w", err)
 	case formatted(err):
 		return fmt.Errorf("the statement came without its values, as from a handle that puts them in by itself: give the *sql.Tx inside it, which is tx.Tx of a bun.Tx: %w", err)
 	case w.dialect.Name() == "sqlite" && w.dialect.Busy(err):

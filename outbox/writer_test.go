@@ -14,24 +14,22 @@ func TestNewWriterRefuses(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		dialect dialect.Dialect
-		options []outbox.Option
+		options outbox.Options
 		want    []string
 	}{
-		"no dialect":       {nil, nil, []string{"dialect.Postgres()"}},
-		"bad table":        {dialect.SQLite(), []outbox.Option{outbox.WithTable("out;box")}, []string{`WithTable: table "out;box"`, "letters"}},
-		"bad payload":      {dialect.SQLite(), []outbox.Option{outbox.WithMaxPayload(0)}, []string{"WithMaxPayload: must be between 1 and 268435456 bytes, and is 0"}},
-		"payload too high": {dialect.SQLite(), []outbox.Option{outbox.WithMaxPayload(1 << 30)}, []string{"WithMaxPayload"}},
-		"negative":         {dialect.Postgres(), []outbox.Option{outbox.WithNotify(-time.Second)}, []string{"WithNotify", "-1s"}},
-		"no notifications": {dialect.SQLite(), []outbox.Option{outbox.WithNotify(time.Second)}, []string{"WithNotify: sqlite has no notifications"}},
-		"no order to keep": {dialect.TiDB(), []outbox.Option{outbox.WithKeyLocks(), outbox.WithNotify(0)}, []string{"WithKeyLocks: tidb is claimed by rows only", "WithNotify: tidb has no notifications"}},
-		"no function":      {dialect.SQLite(), []outbox.Option{outbox.WithIDs(nil)}, []string{"WithIDs", "nil"}},
-		"empty option":     {dialect.SQLite(), []outbox.Option{{}}, []string{"empty Option"}},
-		"twice":            {dialect.SQLite(), []outbox.Option{outbox.WithTable("a"), outbox.WithTable("b")}, []string{"WithTable was given twice"}},
-		"all at once":      {dialect.SQLite(), []outbox.Option{outbox.WithTable(""), outbox.WithMaxPayload(-1)}, []string{"WithTable", "WithMaxPayload"}},
+		"no dialect":       {nil, outbox.Options{}, []string{"dialect.Postgres()"}},
+		"bad table":        {dialect.SQLite(), outbox.Options{Table: "out;box"}, []string{`Table: table "out;box"`, "letters"}},
+		"bad payload":      {dialect.SQLite(), outbox.Options{MaxPayload: -1}, []string{"MaxPayload: must be between 1 and 268435456 bytes, and is -1"}},
+		"payload too high": {dialect.SQLite(), outbox.Options{MaxPayload: 1 << 30}, []string{"MaxPayload"}},
+		"negative":         {dialect.Postgres(), outbox.Options{Notify: true, NotifyInterval: -time.Second}, []string{"NotifyInterval", "-1s"}},
+		"an interval only": {dialect.Postgres(), outbox.Options{NotifyInterval: time.Second}, []string{"NotifyInterval: is for Notify"}},
+		"no notifications": {dialect.SQLite(), outbox.Options{Notify: true}, []string{"Notify: sqlite has no notifications"}},
+		"no order to keep": {dialect.TiDB(), outbox.Options{KeyLocks: true, Notify: true}, []string{"KeyLocks: tidb is claimed by rows only", "Notify: tidb has no notifications"}},
+		"all at once":      {dialect.SQLite(), outbox.Options{Table: "a b", MaxPayload: -1}, []string{"Table", "MaxPayload"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			writer, err := outbox.NewWriter(c.dialect, c.options...)
+			writer, err := outbox.NewWriter(c.dialect, c.options)
 			if err == nil || writer != nil {
 				t.Fatalf("NewWriter = %v, %v; want an error", writer, err)
 			}
@@ -47,7 +45,7 @@ func TestNewWriterRefuses(t *testing.T) {
 func TestWriteWithoutMessagesDoesNothing(t *testing.T) {
 	t.Parallel()
 	tx := &statements{}
-	if err := newWriter(t, dialect.Postgres(), outbox.WithNotify(0)).Write(t.Context(), tx); err != nil || len(tx.queries) > 0 {
+	if err := newWriter(t, dialect.Postgres(), outbox.Options{Notify: true}).Write(t.Context(), tx); err != nil || len(tx.queries) > 0 {
 		t.Errorf("Write: %v, %v", err, tx.queries)
 	}
 }
@@ -61,7 +59,7 @@ func TestWriteIsOneStatement(t *testing.T) {
 			for i := range messages {
 				messages[i].Topic = "t"
 			}
-			if err := newWriter(t, d).Write(t.Context(), tx, messages...); err != nil {
+			if err := newWriter(t, d, outbox.Options{}).Write(t.Context(), tx, messages...); err != nil {
 				t.Fatal(err)
 			}
 			if len(tx.queries) != 1 {
@@ -74,7 +72,7 @@ func TestWriteIsOneStatement(t *testing.T) {
 func TestKeysAreLockedBeforeTheInsert(t *testing.T) {
 	t.Parallel()
 	tx := &statements{}
-	writer := newWriter(t, dialect.Postgres(), outbox.WithKeyLocks(), outbox.WithNotify(0), outbox.WithTable("app.outbox"))
+	writer := newWriter(t, dialect.Postgres(), outbox.Options{KeyLocks: true, Notify: true, Table: "app.outbox"})
 	err := writer.Write(t.Context(), tx, outbox.Message{Topic: "t", Key: "b"}, outbox.Message{Topic: "t"},
 		outbox.Message{Topic: "t", Key: `a"\`}, outbox.Message{Topic: "t", Key: "b"})
 	if err != nil {
@@ -98,7 +96,7 @@ func TestNoKeysNoLocks(t *testing.T) {
 	t.Parallel()
 	for _, d := range []dialect.Dialect{dialect.Postgres(), dialect.SQLite()} {
 		tx := &statements{}
-		if err := newWriter(t, d, outbox.WithKeyLocks()).Write(t.Context(), tx, outbox.Message{Topic: "t"}); err != nil || len(tx.queries) != 1 {
+		if err := newWriter(t, d, outbox.Options{KeyLocks: true}).Write(t.Context(), tx, outbox.Message{Topic: "t"}); err != nil || len(tx.queries) != 1 {
 			t.Errorf("%s: %v, %d statements, want only the insert", d.Name(), err, len(tx.queries))
 		}
 	}
@@ -107,7 +105,7 @@ func TestNoKeysNoLocks(t *testing.T) {
 func TestNotificationsAreLimited(t *testing.T) {
 	t.Parallel()
 	tx := &statements{}
-	writer := newWriter(t, dialect.Postgres(), outbox.WithNotify(time.Hour))
+	writer := newWriter(t, dialect.Postgres(), outbox.Options{Notify: true, NotifyInterval: time.Hour})
 	for range 3 {
 		if err := writer.Write(t.Context(), tx, outbox.Message{Topic: "t"}); err != nil {
 			t.Fatal(err)
@@ -120,7 +118,7 @@ func TestNotificationsAreLimited(t *testing.T) {
 
 func TestAFailedInsertUsesUpNoNotification(t *testing.T) {
 	t.Parallel()
-	writer := newWriter(t, dialect.Postgres(), outbox.WithNotify(time.Hour))
+	writer := newWriter(t, dialect.Postgres(), outbox.Options{Notify: true, NotifyInterval: time.Hour})
 	broken := errors.New("broken")
 	if err := writer.Write(t.Context(), &statements{fail: broken}, outbox.Message{Topic: "t"}); !errors.Is(err, broken) {
 		t.Fatalf("Write: %v, want that it is broken", err)
@@ -136,12 +134,12 @@ func TestDatabaseErrorsAreWrapped(t *testing.T) {
 	broken := errors.New("broken")
 	for want, count := range map[string]int{"write 1 message to outbox: broken": 1, "write 3 messages to outbox: broken": 3} {
 		messages := []outbox.Message{{Topic: "t"}, {Topic: "t"}, {Topic: "t"}}[:count]
-		err := newWriter(t, dialect.SQLite()).Write(t.Context(), &statements{fail: broken}, messages...)
+		err := newWriter(t, dialect.SQLite(), outbox.Options{}).Write(t.Context(), &statements{fail: broken}, messages...)
 		if !errors.Is(err, broken) || err.Error() != want {
 			t.Errorf("Write: %v, want %s", err, want)
 		}
 	}
-	if err := newWriter(t, dialect.SQLite()).Write(t.Context(), nil, outbox.Message{Topic: "t"}); err == nil || !strings.Contains(err.Error(), "the transaction is nil") {
+	if err := newWriter(t, dialect.SQLite(), outbox.Options{}).Write(t.Context(), nil, outbox.Message{Topic: "t"}); err == nil || !strings.Contains(err.Error(), "the transaction is nil") {
 		t.Errorf("Write without a transaction: %v", err)
 	}
 }
@@ -149,7 +147,7 @@ func TestDatabaseErrorsAreWrapped(t *testing.T) {
 func TestIDsAreMadeAndKept(t *testing.T) {
 	t.Parallel()
 	tx := &statements{}
-	writer := newWriter(t, dialect.SQLite(), outbox.WithIDs(func() string { return someID }))
+	writer := newWriter(t, dialect.SQLite(), outbox.Options{NewID: func() string { return someID }})
 	own := "019B7CA9-8F2E-7800-A6FD-FFFFFFFFFFFF"
 	if err := writer.Write(t.Context(), tx, outbox.Message{Topic: "t"}, outbox.Message{Topic: "t", ID: own}); err != nil {
 		t.Fatal(err)
@@ -164,7 +162,7 @@ func TestIDsAreMadeAndKept(t *testing.T) {
 func TestWriteChangesNoMessage(t *testing.T) {
 	t.Parallel()
 	messages := []outbox.Message{{Topic: "t", Payload: []byte("p"), Headers: headers("a", "b")}}
-	if err := newWriter(t, dialect.SQLite()).Write(t.Context(), &statements{}, messages...); err != nil {
+	if err := newWriter(t, dialect.SQLite(), outbox.Options{}).Write(t.Context(), &statements{}, messages...); err != nil {
 		t.Fatal(err)
 	}
 	if m := messages[0]; m.ID != "" || string(m.Payload) != "p" || len(m.Headers) != 1 {

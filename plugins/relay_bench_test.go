@@ -62,7 +62,7 @@ const backlog = 100_000
 // drained is how long a relay takes to deliver a backlog of 300-byte messages in
 // batches of 500.
 func drained(b *testing.B, db testdb.Database, sink sinks.Sink) time.Duration {
-	writer, err := outbox.NewWriter(dialect.Postgres())
+	writer, err := outbox.NewWriter(dialect.Postgres(), outbox.Options{})
 	check(b, err)
 	for part := range backlog / 1000 {
 		messages := make([]outbox.Message, 1000)

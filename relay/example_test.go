@@ -61,7 +61,7 @@ func Example() {
 	ctx := context.Background()
 	db, end := newShop()
 	defer end()
-	writer := must(outbox.NewWriter(dialect.SQLite()))
+	writer := must(outbox.NewWriter(dialect.SQLite(), outbox.Options{}))
 	placeOrder(db, writer, "order-1", true)
 	placeOrder(db, writer, "order-2", false)
 	placeOrder(db, writer, "order-3", true)
@@ -89,7 +89,7 @@ func ExampleNewConsumer() {
 	ctx := context.Background()
 	db, end := newShop()
 	defer end()
-	writer := must(outbox.NewWriter(dialect.SQLite()))
+	writer := must(outbox.NewWriter(dialect.SQLite(), outbox.Options{}))
 	placeOrder(db, writer, "order-1", true)
 	placeOrder(db, writer, "order-2", true)
 

@@ -38,7 +38,7 @@ type shop struct {
 }
 
 func newShop(ctx context.Context, db *sql.DB, orders int, lasts time.Duration) (*shop, error) {
-	writer, err := outbox.NewWriter(dialect.SQLite())
+	writer, err := outbox.NewWriter(dialect.SQLite(), outbox.Options{})
 	if err != nil {
 		return nil, err
 	}

@@ -88,12 +88,8 @@ func (e *enqueue) run(command *cobra.Command, _ []string) (err error) {
 }
 
 func (e *enqueue) prepare(db *sql.DB, d dialect.Dialect, source config.Source, limit int) (err error) {
-	options := []outbox.Option{outbox.WithTable(source.Table), outbox.WithMaxPayload(limit)}
-	if source.Database.Kind() == config.Postgres {
-		options = append(options, outbox.WithNotify(0))
-	}
 	e.db = db
-	e.writer, err = outbox.NewWriter(d, options...)
+	e.writer, err = outbox.NewWriter(d, outbox.Options{Table: source.Table, MaxPayload: limit, Notify: source.Database.Kind() == config.Postgres})
 	return err
 }
 

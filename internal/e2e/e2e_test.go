@@ -92,7 +92,7 @@ func setUp(t *testing.T, db testdb.Database) *scene {
 	check(t, err)
 	_, err = db.DB.ExecContext(t.Context(), "CREATE TABLE orders (customer INTEGER NOT NULL, number INTEGER NOT NULL, PRIMARY KEY (customer, number))")
 	check(t, err)
-	writer, err := outbox.NewWriter(d)
+	writer, err := outbox.NewWriter(d, outbox.Options{})
 	check(t, err)
 	store, err := sqlstore.Open(t.Context(), db.DB, d, sqlstore.Options{})
 	check(t, err)

@@ -230,7 +230,7 @@ func open(t *testing.T, target testdb.Target) shop {
 	check(t, err)
 	_, err = s.DB.ExecContext(t.Context(), "CREATE TABLE orders (id bigint PRIMARY KEY)")
 	check(t, err)
-	s.writer, err = outbox.NewWriter(s.dialect)
+	s.writer, err = outbox.NewWriter(s.dialect, outbox.Options{})
 	check(t, err)
 	return s
 }

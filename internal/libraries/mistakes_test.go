@@ -29,11 +29,11 @@ import (
 func TestMistakesAreNamed(t *testing.T) {
 	t.Parallel()
 	ctx, m := t.Context(), outbox.Message{Topic: "t"}
-	writer, err := outbox.NewWriter(dialect.Postgres())
+	writer, err := outbox.NewWriter(dialect.Postgres(), outbox.Options{})
 	check(t, err)
-	locking, err := outbox.NewWriter(dialect.Postgres(), outbox.WithKeyLocks())
+	locking, err := outbox.NewWriter(dialect.Postgres(), outbox.Options{KeyLocks: true})
 	check(t, err)
-	in, err := inbox.New(dialect.Postgres(), "billing")
+	in, err := inbox.New(dialect.Postgres(), "billing", inbox.Options{})
 	check(t, err)
 	store := memstore.New().Store()
 	noDB, err := migrations.New(nil, dialect.Postgres(), migrations.Options{})
@@ -47,7 +47,7 @@ func TestMistakesAreNamed(t *testing.T) {
 		"writer: nil *sql.Tx":           {func() error { return writer.Write(ctx, (*sql.Tx)(nil), m) }, "the transaction is nil (*sql.Tx)"},
 		"writer: nil *sqlx.Tx":          {func() error { return writer.Write(ctx, (*sqlx.Tx)(nil), m) }, "the transaction is nil (*sqlx.Tx)"},
 		"writer: locks without one":     {func() error { return locking.Write(ctx, new(sql.DB), m) }, "give the *sql.Tx"},
-		"writer: nil dialect":           {func() error { _, err := outbox.NewWriter(nil); return err }, "give dialect.Postgres()"},
+		"writer: nil dialect":           {func() error { _, err := outbox.NewWriter(nil, outbox.Options{}); return err }, "give dialect.Postgres()"},
 		"pgx: no transaction":           {func() error { return writer.Write(ctx, outbox.Pgx(pgx.Tx(nil)), m) }, "the transaction is nil"},
 		"pgx: nil *pgxpool.Tx":          {func() error { return writer.Write(ctx, outbox.Pgx((*pgxpool.Tx)(nil)), m) }, "the transaction is nil"},
 		"pgx: nil *pgx.Conn":            {func() error { return writer.Write(ctx, outbox.Pgx((*pgx.Conn)(nil)), m) }, "the transaction is nil"},
@@ -58,8 +58,7 @@ func TestMistakesAreNamed(t *testing.T) {
 		"inbox: nil database to Do":     {func() error { _, err := in.Do(ctx, nil, "id", func(*sql.Tx) error { return nil }); return err }, "sql.Open"},
 		"inbox: nil effect":             {func() error { _, err := in.Do(ctx, new(sql.DB), "id", nil); return err }, "a function"},
 		"inbox: nil database to Clean":  {func() error { _, err := in.Clean(ctx, (*sql.DB)(nil)); return err }, "sql.Open"},
-		"inbox: nil dialect":            {func() error { _, err := inbox.New(nil, "billing"); return err }, "give dialect.Postgres()"},
-		"inbox: nil option":             {func() error { _, err := inbox.New(dialect.Postgres(), "billing", nil); return err }, "begin with With"},
+		"inbox: nil dialect":            {func() error { _, err := inbox.New(nil, "billing", inbox.Options{}); return err }, "give dialect.Postgres()"},
 		"store: nil database":           {func() error { _, err := sqlstore.Open(ctx, nil, dialect.Postgres(), sqlstore.Options{}); return err }, "sql.Open"},
 		"store: nil dialect":            {func() error { _, err := sqlstore.Open(ctx, new(sql.DB), nil, sqlstore.Options{}); return err }, "give dialect.Postgres()"},
 		"migrations: nil dialect":       {func() error { _, err := migrations.New(nil, nil, migrations.Options{}); return err }, "give dialect.Postgres()"},
@@ -127,7 +126,7 @@ func TestWrongDialects(t *testing.T) {
 // dialect.
 func (s shop) wrongWriter(t *testing.T, d dialect.Dialect) {
 	t.Helper()
-	writer, err := outbox.NewWriter(d)
+	writer, err := outbox.NewWriter(d, outbox.Options{})
 	check(t, err)
 	err = bySQL(t.Context(), shop{Database: s.Database, dialect: s.dialect, writer: writer}, difficult[:1], func() error { return nil })
 	if err != nil {

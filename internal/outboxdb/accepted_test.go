@@ -17,7 +17,7 @@ func TestWhatIsAcceptedIsStored(t *testing.T) {
 	onEach(t, func(t *testing.T, db database) {
 		const seed = 1
 		random := rand.New(rand.NewPCG(seed, 0))
-		writer := newWriter(t, db.dialect)
+		writer := newWriter(t, db.dialect, outbox.Options{})
 		var accepted []outbox.Message
 		for len(accepted) < 500 {
 			message := randomMessage(random)

@@ -31,7 +31,7 @@ func BenchmarkWrite(b *testing.B) {
 }
 
 func (db database) compareWrites(b *testing.B, count int) {
-	writer, err := outbox.NewWriter(db.dialect)
+	writer, err := outbox.NewWriter(db.dialect, outbox.Options{})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -103,9 +103,9 @@ func (db database) begin(t testing.TB) *sql.Tx {
 
 const someID = "019b7ca9-8f2e-7800-a6fd-4d798f0ddb85"
 
-func newWriter(t *testing.T, d dialect.Dialect, options ...outbox.Option) *outbox.Writer {
+func newWriter(t *testing.T, d dialect.Dialect, options outbox.Options) *outbox.Writer {
 	t.Helper()
-	writer, err := outbox.NewWriter(d, options...)
+	writer, err := outbox.NewWriter(d, options)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,7 +22,7 @@ func Example() {
 	}
 	defer func() { _ = db.Close() }()
 
-	writer, err := outbox.NewWriter(dialect.SQLite())
+	writer, err := outbox.NewWriter(dialect.SQLite(), outbox.Options{})
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -74,7 +74,7 @@ func TestPlainInsertRefuses(t *testing.T) {
 // sent.
 func TestEveryInsertOfAKeyGetsTheSameLane(t *testing.T) {
 	onEach(t, func(t *testing.T, db database) {
-		writer := newWriter(t, db.dialect)
+		writer := newWriter(t, db.dialect, outbox.Options{})
 		lanes := make(map[int]bool)
 		for i := range 40 {
 			key := fmt.Sprintf("customer-%d ü\\", i)
@@ -113,7 +113,7 @@ func asBytes(db database, text string) any {
 func TestMessagesWithoutAKeyAreInAllLanes(t *testing.T) {
 	onEach(t, func(t *testing.T, db database) {
 		messages := copies([]outbox.Message{{Topic: "t", Payload: bytes.Repeat([]byte("x"), 10)}}, 128)
-		if err := newWriter(t, db.dialect).Write(t.Context(), db.DB, messages...); err != nil {
+		if err := newWriter(t, db.dialect, outbox.Options{}).Write(t.Context(), db.DB, messages...); err != nil {
 			t.Fatal(err)
 		}
 		lanes := make(map[int]int)

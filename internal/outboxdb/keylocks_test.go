@@ -19,14 +19,14 @@ func TestKeyLocksHoldOthersBack(t *testing.T) {
 			return // one writer at a time
 		}
 		first := db.begin(t)
-		locking := newWriter(t, db.dialect, outbox.WithKeyLocks())
+		locking := newWriter(t, db.dialect, outbox.Options{KeyLocks: true})
 		if err := locking.Write(t.Context(), first, outbox.Message{Topic: "t", Key: "a"}); err != nil {
 			t.Fatal(err)
 		}
 		if err := locking.Write(t.Context(), db.impatient(t), outbox.Message{Topic: "t", Key: "b"}); err != nil {
 			t.Errorf("a writer of another key: %v", err)
 		}
-		if err := newWriter(t, db.dialect).Write(t.Context(), db.impatient(t), outbox.Message{Topic: "t", Key: "a"}); err != nil {
+		if err := newWriter(t, db.dialect, outbox.Options{}).Write(t.Context(), db.impatient(t), outbox.Message{Topic: "t", Key: "a"}); err != nil {
 			t.Errorf("a writer that doesn't lock: %v", err)
 		}
 		err := locking.Write(t.Context(), db.impatient(t), outbox.Message{Topic: "t", Key: "b"}, outbox.Message{Topic: "t", Key: "a"})
@@ -64,7 +64,7 @@ func TestDocumentedLockIsTheSame(t *testing.T) {
 		if _, err := db.begin(t).ExecContext(t.Context(), documented, "a"); err != nil {
 			t.Fatal(err)
 		}
-		if err := newWriter(t, db.dialect, outbox.WithKeyLocks()).Write(t.Context(), db.impatient(t), outbox.Message{Topic: "t", Key: "a"}); err == nil {
+		if err := newWriter(t, db.dialect, outbox.Options{KeyLocks: true}).Write(t.Context(), db.impatient(t), outbox.Message{Topic: "t", Key: "a"}); err == nil {
 			t.Error("the documented lock holds no Writer back")
 		}
 	})
@@ -77,7 +77,7 @@ func TestIDsOfAKeyAreInTheOrderOfCommits(t *testing.T) {
 	onEach(t, func(t *testing.T, db database) {
 		const writers, each = 8, 20
 		db.exec(t, "CREATE TABLE seen (message_id text, below int)")
-		writer := newWriter(t, db.dialect, outbox.WithKeyLocks())
+		writer := newWriter(t, db.dialect, outbox.Options{KeyLocks: true})
 		var running sync.WaitGroup
 		for w := range writers {
 			running.Go(func() {

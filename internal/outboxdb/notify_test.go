@@ -14,7 +14,7 @@ import (
 func TestRelaysAreNotifiedAtTheCommit(t *testing.T) {
 	onPostgres(t, func(t *testing.T, db database) {
 		listener := db.listen(t, "rowrelay_outbox")
-		writer := newWriter(t, db.dialect, outbox.WithNotify(0))
+		writer := newWriter(t, db.dialect, outbox.Options{Notify: true})
 		tx := db.begin(t)
 		for range 2 {
 			if err := writer.Write(t.Context(), tx, outbox.Message{Topic: "t"}); err != nil {

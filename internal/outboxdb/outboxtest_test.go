@@ -29,7 +29,7 @@ func TestMessagesAreWhatWasWritten(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			writer, err := outbox.NewWriter(db.dialect)
+			writer, err := outbox.NewWriter(db.dialect, outbox.Options{})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -11,7 +11,7 @@ import (
 )
 
 func Example_pgxBatch() {
-	writer, err := outbox.NewWriter(dialect.Postgres(), outbox.WithTable("shop.outbox"))
+	writer, err := outbox.NewWriter(dialect.Postgres(), outbox.Options{Table: "shop.outbox"})
 	if err != nil {
 		fmt.Println(err)
 		return

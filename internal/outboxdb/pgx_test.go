@@ -59,7 +59,7 @@ func some(count int) []outbox.Message {
 
 func TestPgxStoresEveryField(t *testing.T) {
 	onPgx(t, func(t *testing.T, db database) {
-		writer := newWriter(t, dialect.Postgres(), outbox.WithKeyLocks(), outbox.WithNotify(0))
+		writer := newWriter(t, dialect.Postgres(), outbox.Options{KeyLocks: true, Notify: true})
 		var written []outbox.Message
 		for _, count := range []int{0, 1, 6, 200} {
 			messages := some(count)
@@ -81,7 +81,7 @@ func TestPgxRollbackLeavesNothing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := newWriter(t, dialect.Postgres()).Write(t.Context(), outbox.Pgx(tx), some(30)...); err != nil {
+		if err := newWriter(t, dialect.Postgres(), outbox.Options{}).Write(t.Context(), outbox.Pgx(tx), some(30)...); err != nil {
 			t.Fatal(err)
 		}
 		if err := tx.Rollback(t.Context()); err != nil {
@@ -100,7 +100,7 @@ func TestPgxTakesConnectionsAndPools(t *testing.T) {
 		defer pool.Close()
 		messages := some(2)
 		for i, handle := range []outbox.Execer{outbox.Pgx(connect(t, db)), outbox.Pgx(pool)} {
-			if err := newWriter(t, dialect.Postgres()).Write(t.Context(), handle, messages[i]); err != nil {
+			if err := newWriter(t, dialect.Postgres(), outbox.Options{}).Write(t.Context(), handle, messages[i]); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -114,7 +114,7 @@ func TestPgxBatchTakesItsMessagesAlong(t *testing.T) {
 		for _, last := range []string{"SELECT 1", "SELECT 1 / 0"} {
 			batch := &pgx.Batch{}
 			batch.Queue("CREATE TABLE IF NOT EXISTS orders (id int)")
-			if err := newWriter(t, dialect.Postgres()).Write(t.Context(), outbox.PgxBatch(batch), messages...); err != nil {
+			if err := newWriter(t, dialect.Postgres(), outbox.Options{}).Write(t.Context(), outbox.PgxBatch(batch), messages...); err != nil {
 				t.Fatal(err)
 			}
 			batch.Queue(last)
@@ -130,13 +130,13 @@ func TestPgxErrors(t *testing.T) {
 	t.Parallel()
 	var invalid *outbox.ValidationError
 	batch := &pgx.Batch{}
-	if err := newWriter(t, dialect.Postgres()).Write(t.Context(), outbox.PgxBatch(batch), outbox.Message{Topic: "t"}, outbox.Message{}); !errors.As(err, &invalid) || invalid.Index != 1 || batch.Len() > 0 {
+	if err := newWriter(t, dialect.Postgres(), outbox.Options{}).Write(t.Context(), outbox.PgxBatch(batch), outbox.Message{Topic: "t"}, outbox.Message{}); !errors.As(err, &invalid) || invalid.Index != 1 || batch.Len() > 0 {
 		t.Errorf("Write to a batch: %v, %d statements", err, batch.Len())
 	}
 	var noTx pgx.Tx
 	for name, handle := range map[string]outbox.Execer{"no transaction": outbox.Pgx(noTx), "a nil connection": outbox.Pgx((*pgx.Conn)(nil)),
 		"a nil batch": outbox.PgxBatch((*pgx.Batch)(nil))} {
-		err := newWriter(t, dialect.Postgres()).Write(t.Context(), handle, outbox.Message{Topic: "t"})
+		err := newWriter(t, dialect.Postgres(), outbox.Options{}).Write(t.Context(), handle, outbox.Message{Topic: "t"})
 		if err == nil || !strings.Contains(err.Error(), "the transaction is nil") {
 			t.Errorf("Write with %s: %v", name, err)
 		}
@@ -145,7 +145,7 @@ func TestPgxErrors(t *testing.T) {
 
 func TestPgxMissingTableSaysWhatToDo(t *testing.T) {
 	onPgx(t, func(t *testing.T, db database) {
-		err := newWriter(t, dialect.Postgres(), outbox.WithTable("other")).Write(t.Context(), outbox.Pgx(connect(t, db)), outbox.Message{Topic: "t"})
+		err := newWriter(t, dialect.Postgres(), outbox.Options{Table: "other"}).Write(t.Context(), outbox.Pgx(connect(t, db)), outbox.Message{Topic: "t"})
 		if err == nil || !strings.Contains(err.Error(), "the table is missing") {
 			t.Errorf("Write: %v", err)
 		}
@@ -162,7 +162,7 @@ func TestPgxServesAnInbox(t *testing.T) {
 		if _, err := tables.Up(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		in, err := inbox.New(dialect.Postgres(), "billing")
+		in, err := inbox.New(dialect.Postgres(), "billing", inbox.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -51,7 +51,7 @@ func TestWriteStoresEveryField(t *testing.T) {
 	onEach(t, func(t *testing.T, db database) {
 		for _, messages := range [][]outbox.Message{difficult, copies(difficult, 5)} {
 			db.exec(t, "DELETE FROM outbox")
-			if err := newWriter(t, db.dialect).Write(t.Context(), db.DB, messages...); err != nil {
+			if err := newWriter(t, db.dialect, outbox.Options{}).Write(t.Context(), db.DB, messages...); err != nil {
 				t.Fatal(err)
 			}
 			rows := db.rows(t)
@@ -124,7 +124,7 @@ func TestWriteTakesEveryHandle(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		writer := newWriter(t, db.dialect)
+		writer := newWriter(t, db.dialect, outbox.Options{})
 		for _, handle := range []outbox.Execer{conn, db.DB} {
 			if err := writer.Write(t.Context(), handle, outbox.Message{Topic: fmt.Sprintf("%T", handle)}); err != nil {
 				t.Fatal(err)
@@ -141,7 +141,7 @@ func TestWriteTakesEveryHandle(t *testing.T) {
 
 func TestMessageExistsOnlyIfItsTransactionCommits(t *testing.T) {
 	onEach(t, func(t *testing.T, db database) {
-		writer := newWriter(t, db.dialect)
+		writer := newWriter(t, db.dialect, outbox.Options{})
 		for topic, end := range map[string]func(*sql.Tx) error{"kept": (*sql.Tx).Commit, "lost": (*sql.Tx).Rollback} {
 			tx := db.begin(t)
 			if err := writer.Write(t.Context(), tx, copies([]outbox.Message{{Topic: topic}}, 30)...); err != nil {
@@ -170,7 +170,7 @@ func TestIDsAreInTheOrderOfTheCall(t *testing.T) {
 			messages[i] = outbox.Message{Topic: fmt.Sprint(i), Key: fmt.Sprint(i % 7)}
 		}
 		counted := &counter{Execer: db.DB}
-		if err := newWriter(t, db.dialect).Write(t.Context(), counted, messages...); err != nil {
+		if err := newWriter(t, db.dialect, outbox.Options{}).Write(t.Context(), counted, messages...); err != nil {
 			t.Fatal(err)
 		}
 		rows := db.rows(t)
@@ -212,7 +212,7 @@ func TestLargeWritesTakeSeveralStatements(t *testing.T) {
 		}
 		tx := db.begin(t)
 		counted := &counter{Execer: tx}
-		if err := newWriter(t, db.dialect).Write(t.Context(), counted, messages...); err != nil {
+		if err := newWriter(t, db.dialect, outbox.Options{}).Write(t.Context(), counted, messages...); err != nil {
 			t.Fatal(err)
 		}
 		if err := tx.Commit(); err != nil {
@@ -245,7 +245,7 @@ func TestEveryModeOfTheDriversWorks(t *testing.T) {
 			db.exec(t, "DELETE FROM outbox")
 			messages := append(copies(difficult, 1), copies(difficult, 5)...)
 			for _, part := range [][]outbox.Message{messages[:len(difficult)], messages[len(difficult):]} {
-				writer := newWriter(t, db.dialect, outbox.WithKeyLocks(), outbox.WithNotify(0))
+				writer := newWriter(t, db.dialect, outbox.Options{KeyLocks: true, Notify: true})
 				tx, err := pool.BeginTx(t.Context(), nil)
 				if err == nil {
 					err = errors.Join(writer.Write(t.Context(), tx, part...), tx.Commit())
@@ -270,7 +270,7 @@ func TestTableInASchema(t *testing.T) {
 		t.Run(target.Name, func(t *testing.T) {
 			t.Parallel()
 			db := migrated(t, target, "app.Order")
-			writer := newWriter(t, db.dialect, outbox.WithTable("app.Order"), outbox.WithKeyLocks(), outbox.WithNotify(0))
+			writer := newWriter(t, db.dialect, outbox.Options{Table: "app.Order", KeyLocks: true, Notify: true})
 			tx := db.begin(t)
 			if err := errors.Join(writer.Write(t.Context(), tx, difficult...), tx.Commit()); err != nil {
 				t.Fatal(err)
@@ -305,7 +305,7 @@ func TestAvailableAtIsInUTC(t *testing.T) {
 			}
 		}
 		written := outbox.Message{Topic: "writer", AvailableAt: time.Now().Add(-time.Minute).In(time.FixedZone("", 5*3600))}
-		if err := newWriter(t, db.dialect).Write(t.Context(), conn, written); err != nil {
+		if err := newWriter(t, db.dialect, outbox.Options{}).Write(t.Context(), conn, written); err != nil {
 			t.Fatal(err)
 		}
 		for topic, want := range map[string]string{"utc": "pending", "local": "scheduled", "writer": "pending"} {

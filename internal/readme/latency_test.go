@@ -68,11 +68,11 @@ func measure(b *testing.B, target testdb.Target, by way) {
 }
 
 func newWriter(b *testing.B, db table, by way) *outbox.Writer {
-	var options []outbox.Option
+	var options outbox.Options
 	if by == notified {
-		options = append(options, outbox.WithNotify(interval/4))
+		options = outbox.Options{Notify: true, NotifyInterval: interval / 4}
 	}
-	writer, err := outbox.NewWriter(db.dialect, options...)
+	writer, err := outbox.NewWriter(db.dialect, options)
 	check(b, err)
 	return writer
 }

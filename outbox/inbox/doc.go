@@ -4,7 +4,7 @@
 // own database with the ids of what it has received. An id is written in the
 // transaction of the message's effect, so both are there or neither:
 //
-//	in, err := inbox.New(dialect.Postgres(), "billing") // once, at the start
+//	in, err := inbox.New(dialect.Postgres(), "billing", inbox.Options{}) // once, at the start
 //
 //	tx, err := db.BeginTx(ctx, nil) // for each message
 //	if err != nil {

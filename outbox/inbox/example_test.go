@@ -29,7 +29,7 @@ type record struct {
 
 // A consumer of the Kafka sink's topic, in its own transaction.
 func ExampleInbox_Once() {
-	in := must(inbox.New(dialect.Postgres(), "billing", inbox.WithTable("shop.inbox")))
+	in := must(inbox.New(dialect.Postgres(), "billing", inbox.Options{Table: "shop.inbox"}))
 	consume := func(ctx context.Context, db *sql.DB, r record) error {
 		id := ""
 		for _, header := range r.Headers {
@@ -55,7 +55,7 @@ func ExampleInbox_Once() {
 }
 
 func ExampleInbox_Clean() {
-	in := must(inbox.New(dialect.Postgres(), "billing", inbox.WithWindow(30*24*time.Hour)))
+	in := must(inbox.New(dialect.Postgres(), "billing", inbox.Options{Window: 30 * 24 * time.Hour}))
 	cleanHourly := func(ctx context.Context, db *sql.DB) {
 		for {
 			if _, err := in.Clean(ctx, db); err != nil {

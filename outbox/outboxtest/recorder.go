@@ -56,7 +56,7 @@ func (r *Recorder) Messages() []outbox.Message {
 }
 
 func check(ctx context.Context, messages []outbox.Message) error {
-	writer, err := outbox.NewWriter(dialect.SQLite())
+	writer, err := outbox.NewWriter(dialect.SQLite(), outbox.Options{})
 	if err != nil {
 		return err
 	}

@@ -9,7 +9,7 @@ import (
 )
 
 // The relay connects when it runs, and polls while it can't listen. Producers
-// announce their messages with outbox.WithNotify.
+// announce their messages with outbox.Options.Notify.
 func ExampleNewListener() {
 	listener, err := relaypgx.NewListener("postgres://relay@localhost:5432/shop", relaypgx.ListenerOptions{})
 	if err != nil {

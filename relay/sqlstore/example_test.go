@@ -40,7 +40,7 @@ func ExampleOpen() {
 	if _, err := tables.Up(ctx); err != nil {
 		log.Fatal(err)
 	}
-	writer, err := outbox.NewWriter(dialect.SQLite())
+	writer, err := outbox.NewWriter(dialect.SQLite(), outbox.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -37,7 +37,7 @@ func TestTextThatADatabaseInLatin1CannotStore(t *testing.T) {
 				t.Fatal(err)
 			}
 			migrate(t, db, d, migrations.Options{})
-			writer, err := outbox.NewWriter(d)
+			writer, err := outbox.NewWriter(d, outbox.Options{})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -75,7 +75,7 @@ func newUser(t *testing.T, table table, role string, rights []string) (string, *
 func TestProducersRights(t *testing.T) {
 	onPgx(t, func(t *testing.T, table table) {
 		_, pool := newUser(t, table, "shop_producer", grants(t, "shop_producer"))
-		writer, err := outbox.NewWriter(table.dialect, outbox.WithKeyLocks(), outbox.WithNotify(time.Second))
+		writer, err := outbox.NewWriter(table.dialect, outbox.Options{KeyLocks: true, Notify: true, NotifyInterval: time.Second})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -33,7 +33,7 @@ func newTable(t *testing.T) *table {
 			check(t, err)
 			_, err = schema.Up(t.Context())
 			check(t, err)
-			writer, err := outbox.NewWriter(d)
+			writer, err := outbox.NewWriter(d, outbox.Options{})
 			check(t, err)
 			store, err := sqlstore.Open(t.Context(), db.DB, d, sqlstore.Options{})
 			check(t, err)

@@ -39,7 +39,7 @@ func (db database) age(t *testing.T, id string, by time.Duration) {
 func TestCleanKeepsToTheWindow(t *testing.T) {
 	onEach(t, func(t *testing.T, db database) {
 		const window = 48 * time.Hour
-		in, other := newInbox(t, db.dialect, "billing", inbox.WithWindow(window)), newInbox(t, db.dialect, "stock")
+		in, other := newInbox(t, db.dialect, "billing", inbox.Options{Window: window}), newInbox(t, db.dialect, "stock", inbox.Options{})
 		for id, age := range map[string]time.Duration{"old": window + time.Minute, "just": window - time.Minute, "new": 0} {
 			for _, each := range []*inbox.Inbox{in, other} {
 				if _, err := each.Do(t.Context(), db.DB, id, effect(t.Context(), id)); err != nil {
@@ -83,7 +83,7 @@ func TestCleanInParts(t *testing.T) {
 		for from := 0; from < old; from += 500 {
 			db.insertOld(t, from, 500)
 		}
-		in := newInbox(t, db.dialect, "billing")
+		in := newInbox(t, db.dialect, "billing", inbox.Options{})
 		var group sync.WaitGroup
 		var mu sync.Mutex
 		var total int64
@@ -150,19 +150,19 @@ func TestOptionsAreChecked(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		consumer string
-		options  []inbox.Option
+		options  inbox.Options
 		want     []string // nothing: it is taken
 	}{
-		"the least":       {"b", []inbox.Option{inbox.WithWindow(time.Hour)}, nil},
-		"the longest":     {strings.Repeat("b", 100), []inbox.Option{inbox.WithWindow(87600 * time.Hour)}, nil},
-		"no consumer":     {"", nil, []string{"the consumer's name must not be empty"}},
-		"a long name":     {strings.Repeat("b", 101), nil, []string{"at most 100 bytes"}},
-		"a short window":  {"b", []inbox.Option{inbox.WithWindow(time.Hour - 1)}, []string{"WithWindow: must be between 1h0m0s"}},
-		"a long window":   {"b", []inbox.Option{inbox.WithWindow(87600*time.Hour + 1)}, []string{"WithWindow"}},
-		"all is wrong":    {"b ", []inbox.Option{inbox.WithTable("a b"), inbox.WithWindow(0)}, []string{"a blank", `table "a b"`, "WithWindow"}},
-		"a schema's name": {"b", []inbox.Option{inbox.WithTable("a.b.c")}, []string{`table "a.b.c"`}},
+		"the least":       {"b", inbox.Options{Window: time.Hour}, nil},
+		"the longest":     {strings.Repeat("b", 100), inbox.Options{Window: 87600 * time.Hour}, nil},
+		"no consumer":     {"", inbox.Options{}, []string{"the consumer's name must not be empty"}},
+		"a long name":     {strings.Repeat("b", 101), inbox.Options{}, []string{"at most 100 bytes"}},
+		"a short window":  {"b", inbox.Options{Window: time.Hour - 1}, []string{"Window: must be between 1h0m0s"}},
+		"a long window":   {"b", inbox.Options{Window: 87600*time.Hour + 1}, []string{"Window"}},
+		"all is wrong":    {"b ", inbox.Options{Table: "a b", Window: -1}, []string{"a blank", `table "a b"`, "Window"}},
+		"a schema's name": {"b", inbox.Options{Table: "a.b.c"}, []string{`table "a.b.c"`}},
 	} {
-		_, err := inbox.New(dialect.Postgres(), c.consumer, c.options...)
+		_, err := inbox.New(dialect.Postgres(), c.consumer, c.options)
 		if (err == nil) != (c.want == nil) {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -172,7 +172,7 @@ func TestOptionsAreChecked(t *testing.T) {
 			}
 		}
 	}
-	if _, err := inbox.New(nil, "b"); err == nil || !strings.Contains(err.Error(), "the dialect is nil") {
+	if _, err := inbox.New(nil, "b", inbox.Options{}); err == nil || !strings.Contains(err.Error(), "the dialect is nil") {
 		t.Errorf("without a dialect: %v", err)
 	}
 }

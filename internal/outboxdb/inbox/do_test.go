@@ -14,7 +14,7 @@ import (
 
 func TestWhatFailsHasNoEffect(t *testing.T) {
 	onEach(t, func(t *testing.T, db database) {
-		in := newInbox(t, db.dialect, "billing")
+		in := newInbox(t, db.dialect, "billing", inbox.Options{})
 		for name, fail := range map[string]func(*sql.Tx, context.CancelFunc) error{
 			"the effect":  func(*sql.Tx, context.CancelFunc) error { return errHandler },
 			"the commit":  func(tx *sql.Tx, _ context.CancelFunc) error { return tx.Rollback() },
@@ -54,7 +54,7 @@ func (busy) SQLState() string { return "40P01" }
 
 func TestDoTriesAgainWhereTheDatabaseIsBusy(t *testing.T) {
 	on(t, testdb.Targets()[:1], func(t *testing.T, db database) {
-		in := newInbox(t, db.dialect, "billing")
+		in := newInbox(t, db.dialect, "billing", inbox.Options{})
 		for id, c := range map[string]struct{ failures, calls int }{"thrice": {3, 4}, "always": {100, 4}} {
 			calls := 0
 			first, err := in.Do(t.Context(), db.DB, id, func(*sql.Tx) error {
@@ -72,7 +72,7 @@ func TestDoTriesAgainWhereTheDatabaseIsBusy(t *testing.T) {
 
 func TestErrorsSayWhatToDo(t *testing.T) {
 	onEach(t, func(t *testing.T, db database) {
-		in := newInbox(t, db.dialect, "billing", inbox.WithTable("nothing"))
+		in := newInbox(t, db.dialect, "billing", inbox.Options{Table: "nothing"})
 		for what, err := range map[string]error{
 			"Once":  errorOf(in.Once(t.Context(), db.begin(t), "a")),
 			"Clean": errorOf(in.Clean(t.Context(), db.DB)),
@@ -88,7 +88,7 @@ func errorOf[T any](_ T, err error) error { return err }
 
 func TestMessagesWithoutAnIDAreRefused(t *testing.T) {
 	t.Parallel()
-	in := newInbox(t, dialect.SQLite(), "billing")
+	in := newInbox(t, dialect.SQLite(), "billing", inbox.Options{})
 	var nowhere *sql.Tx // nothing is sent
 	for _, id := range []string{"", " ", "a ", "\ta", "a\nb", "a\x00b", "\xff", strings.Repeat("i", 256)} {
 		if first, err := in.Once(t.Context(), nowhere, id); !errors.Is(err, inbox.ErrInvalid) || first {
@@ -99,7 +99,7 @@ func TestMessagesWithoutAnIDAreRefused(t *testing.T) {
 
 func TestHandlesThatAreNoTransaction(t *testing.T) {
 	t.Parallel()
-	in := newInbox(t, dialect.SQLite(), "billing")
+	in := newInbox(t, dialect.SQLite(), "billing", inbox.Options{})
 	if _, err := in.Once(t.Context(), nil, "a"); err == nil || !strings.Contains(err.Error(), "the transaction is nil") {
 		t.Errorf("without a transaction: %v", err)
 	}

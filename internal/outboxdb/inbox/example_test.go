@@ -39,7 +39,7 @@ func newBilling() *sql.DB {
 func Example_httpEndpoint() {
 	db := newBilling()
 	defer db.Close()
-	in := must(inbox.New(dialect.SQLite(), "billing"))
+	in := must(inbox.New(dialect.SQLite(), "billing", inbox.Options{}))
 
 	endpoint := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		first, err := in.Do(r.Context(), db, r.Header.Get("Idempotency-Key"), func(tx *sql.Tx) error {

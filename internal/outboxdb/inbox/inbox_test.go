@@ -53,9 +53,9 @@ func check(t testing.TB, err error) {
 	}
 }
 
-func newInbox(t testing.TB, d dialect.Dialect, consumer string, options ...inbox.Option) *inbox.Inbox {
+func newInbox(t testing.TB, d dialect.Dialect, consumer string, options inbox.Options) *inbox.Inbox {
 	t.Helper()
-	in, err := inbox.New(d, consumer, options...)
+	in, err := inbox.New(d, consumer, options)
 	check(t, err)
 	return in
 }
@@ -117,12 +117,12 @@ func TestOnlyTheFirstTimeIsTheFirst(t *testing.T) {
 			if _, err := tx.ExecContext(t.Context(), "INSERT INTO effects (message) VALUES ('x')"); err != nil {
 				t.Fatal(err) // which affects a row before
 			}
-			if first, err := newInbox(t, db.dialect, step.consumer).Once(t.Context(), tx, step.id); err != nil || first != step.first {
+			if first, err := newInbox(t, db.dialect, step.consumer, inbox.Options{}).Once(t.Context(), tx, step.id); err != nil || first != step.first {
 				t.Errorf("%.20s receives %.20s: %t, %v; want %t", step.consumer, step.id, first, err, step.first)
 			}
 		}
 		check(t, tx.Commit())
-		if first, err := newInbox(t, db.dialect, "billing").Once(t.Context(), db.begin(t), "b"); err != nil || first {
+		if first, err := newInbox(t, db.dialect, "billing", inbox.Options{}).Once(t.Context(), db.begin(t), "b"); err != nil || first {
 			t.Errorf("in another transaction: %t, %v; want that it is there", first, err)
 		}
 	})
@@ -130,7 +130,7 @@ func TestOnlyTheFirstTimeIsTheFirst(t *testing.T) {
 
 func TestARollbackMakesItTheFirstTimeAgain(t *testing.T) {
 	onEach(t, func(t *testing.T, db database) {
-		in := newInbox(t, db.dialect, "billing")
+		in := newInbox(t, db.dialect, "billing", inbox.Options{})
 		for range 2 {
 			tx := db.begin(t)
 			if first, err := in.Once(t.Context(), tx, "a"); err != nil || !first {
@@ -158,7 +158,7 @@ func TestASecondTransactionWaitsForTheFirst(t *testing.T) {
 		if impatient[db.Kind] == "" {
 			t.Skip("a wait has no end on " + db.Kind + "; concurrent deliveries are tested elsewhere")
 		}
-		in := newInbox(t, db.dialect, "billing")
+		in := newInbox(t, db.dialect, "billing", inbox.Options{})
 		other, err := db.OpenAnother(t).Conn(t.Context())
 		check(t, err)
 		defer func() { _ = other.Close() }()
@@ -201,7 +201,7 @@ func onceOn(t *testing.T, in *inbox.Inbox, db database, conn *sql.Conn, id strin
 func TestConcurrentDeliveriesHaveOneEffect(t *testing.T) {
 	const consumers, messages = 6, 12
 	onEach(t, func(t *testing.T, db database) {
-		in := newInbox(t, db.dialect, "billing")
+		in := newInbox(t, db.dialect, "billing", inbox.Options{})
 		firsts := make([]int, consumers)
 		var group sync.WaitGroup
 		for c := range consumers {
@@ -263,7 +263,7 @@ func TestHigherIsolation(t *testing.T) {
 		if db.Kind == testdb.SQLite {
 			t.Skip("its transactions are serializable, and one writes at a time")
 		}
-		in := newInbox(t, db.dialect, "billing")
+		in := newInbox(t, db.dialect, "billing", inbox.Options{})
 		for _, level := range []sql.IsolationLevel{sql.LevelRepeatableRead, sql.LevelSerializable} {
 			tx, err := db.DB.BeginTx(t.Context(), &sql.TxOptions{Isolation: level})
 			if err != nil {

@@ -81,7 +81,7 @@ func TestEachMessageHasOneEffectThoughItComesTwice(t *testing.T) {
 	const messages = 30
 	eachServer(t, func(t *testing.T, db database) {
 		store, ids := newOutbox(t, db, messages)
-		c := &consumer{t: t, in: newInbox(t, db.dialect, "billing"), db: db.OpenAnother(t), arrivals: map[string]int{}}
+		c := &consumer{t: t, in: newInbox(t, db.dialect, "billing", inbox.Options{}), db: db.OpenAnother(t), arrivals: map[string]int{}}
 		endpoint := httptest.NewServer(c)
 		t.Cleanup(endpoint.Close)
 		relayAll(t, store, endpoint.URL, messages)
@@ -116,7 +116,7 @@ func newOutbox(t *testing.T, db database, count int) (store relay.Store, ids []s
 	check(t, err)
 	_, err = tables.Up(t.Context())
 	check(t, err)
-	writer, err := outbox.NewWriter(db.dialect)
+	writer, err := outbox.NewWriter(db.dialect, outbox.Options{})
 	check(t, err)
 	var messages []outbox.Message
 	for n := range count {
