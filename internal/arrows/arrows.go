@@ -24,6 +24,9 @@ func (i Import) folder() string { return path.Dir(i.File) }
 
 // own returns the imported package's folder if it is one of this module.
 func (i Import) own() (string, bool) {
+	if i.Path == module {
+		return ".", true
+	}
 	if !strings.HasPrefix(i.Path, module+"/") {
 		return "", false
 	}
@@ -48,6 +51,7 @@ type arrow struct {
 // arrows: the first one whose from matches holds. The name of a folder that
 // isn't there yet may stand here.
 var arrows = []arrow{
+	{from: ".", to: []string{"outbox", "outbox/dialect", "migrations", "relay", "relay/sqlstore", "sinks", "sinks/inproc"}},
 	{from: "outbox/dialect"},
 	{from: "outbox", to: []string{"outbox/dialect"}},
 	{from: "outbox/*", to: []string{"outbox", "outbox/dialect"}},

@@ -21,7 +21,7 @@ import (
 var packages = map[string]string{
 	"context": "context", "errors": "errors", "fmt": "fmt", "http": "net/http", "os": "os", "sql": "database/sql", "time": "time",
 	"dialect": "outbox/dialect", "inbox": "outbox/inbox", "inproc": "sinks/inproc", "outbox": "outbox",
-	"relay": "relay", "relaypgx": "relay/relaypgx", "sinks": "sinks", "sqlstore": "relay/sqlstore",
+	"relay": "relay", "relaypgx": "relay/relaypgx", "rowrelay": "", "sinks": "sinks", "sqlstore": "relay/sqlstore", "stdout": "sinks/stdout",
 }
 
 const parameters = "ctx context.Context, db *sql.DB, tx *sql.Tx, store *sqlstore.Store, r *relay.Relay, request *http.Request"
@@ -38,8 +38,8 @@ func source(b block) string {
 		if !regexp.MustCompile(`\b` + name + `\.`).MatchString(b.text + parameters) {
 			continue
 		}
-		if first, _, _ := strings.Cut(path, "/"); slices.Contains([]string{"outbox", "relay", "sinks"}, first) {
-			path = "github.com/rowrelay/rowrelay/" + path
+		if first, _, _ := strings.Cut(path, "/"); slices.Contains([]string{"", "outbox", "relay", "sinks"}, first) {
+			path = strings.TrimSuffix("github.com/rowrelay/rowrelay/"+path, "/")
 		}
 		fmt.Fprintf(&imports, "import %q\n", path)
 	}

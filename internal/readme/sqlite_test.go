@@ -6,7 +6,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"sync"
 	"syscall"
@@ -14,16 +13,12 @@ import (
 	"time"
 )
 
-// onSQLite makes of the first program what the page says of SQLite, with the DSN
-// that it gives, for a file of the test's own; and has it pay four orders, each in
-// a transaction that reads before it writes, at the same time.
-func onSQLite(t testing.TB, file string) block {
+// onSQLite makes of the first program what the page says of SQLite, for a file that
+// is its argument; and has it pay four orders, each in a transaction that reads before
+// it writes, at the same time.
+func onSQLite(t testing.TB) block {
 	t.Helper()
-	first, page := blocks(t, "go")[0], read(t, "README.md").text
-	documented := regexp.MustCompile(`"(file:shop\.db\?[^"]*)"`).FindStringSubmatch(page)
-	if documented == nil {
-		t.Fatal("README.md has no DSN for SQLite")
-	}
+	first := blocks(t, "go")[0]
 	replace := func(old, with string) {
 		if !strings.Contains(first.text, old) {
 			t.Fatalf("the first program hasn't %q", old)
@@ -31,13 +26,11 @@ func onSQLite(t testing.TB, file string) block {
 		first.text = strings.ReplaceAll(first.text, old, with)
 	}
 	replace(`_ "github.com/jackc/pgx/v5/stdlib"`, `_ "modernc.org/sqlite"; "sync"`)
-	replace(`"github.com/rowrelay/rowrelay/relay/relaypgx"`, "")
-	replace(`"pgx", os.Getenv("DATABASE_URL")`, `"sqlite", "`+strings.Replace(documented[1], "shop.db", file, 1)+`"`)
-	replace("dialect.Postgres()", "dialect.SQLite()")
-	replace("sqlstore.Options{Reader: relaypgx.Reader{}}", "sqlstore.Options{}")
+	replace(`"pgx", os.Getenv("DATABASE_URL")`, `"sqlite", rowrelay.SQLiteFile(os.Args[1])`)
+	replace("rowrelay.Postgres", "rowrelay.SQLite")
 	replace("\ttx := must(db.BeginTx(ctx, nil))\n", "\tvar tills sync.WaitGroup\n\tfor range 4 { tills.Go(func() {\n\ttx := must(db.BeginTx(ctx, nil))\n"+
-		"\tvar orders int\n\tif err := tx.QueryRowContext(ctx, \"SELECT count(*) FROM orders\").Scan(&orders); err != nil { log.Fatal(err) }\n")
-	replace("\tr.Wake()", "\t}) }\n\ttills.Wait()\n\tr.Wake()")
+		"\tvar orders int\n\tcheck(tx.QueryRowContext(ctx, \"SELECT count(*) FROM orders\").Scan(&orders))\n")
+	replace("\tapp.Wake()", "\t}) }\n\ttills.Wait()\n\tapp.Wake()")
 	return first
 }
 
@@ -46,7 +39,7 @@ func onSQLite(t testing.TB, file string) block {
 func TestTheFirstProgramOnSQLite(t *testing.T) {
 	t.Parallel()
 	binary := filepath.Join(t.TempDir(), "first")
-	flag, packages := overlay(t, []block{onSQLite(t, `"+os.Args[1]+"`)})
+	flag, packages := overlay(t, []block{onSQLite(t)})
 	if out, err := exec.Command("go", "build", flag, "-o", binary, packages[0]).CombinedOutput(); err != nil {
 		t.Fatalf("build: %v\n%s", err, out)
 	}

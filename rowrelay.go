@@ -1,0 +1,322 @@
+// Package rowrelay is a transactional outbox for a program that both writes
+// messages and handles or forwards them: rows of a table of its own SQL database,
+// written in the transaction of a business change, and delivered once that has
+// committed.
+//
+//	app, err := rowrelay.New(db, rowrelay.Postgres, rowrelay.Options{})
+//	…
+//	err = app.Migrate(ctx)                                   // makes the tables; safe to repeat
+//	app.Handle("orders.paid", func(ctx context.Context, m sinks.Message) error { … })
+//	go app.Run(ctx)                                          // delivers until the context ends
+//
+//	tx, err := db.BeginTx(ctx, nil)                          // any database/sql driver
+//	…
+//	err = app.Write(ctx, tx, outbox.Message{Topic: "orders.paid", Key: "order-42", Payload: body})
+//	err = tx.Commit()
+//	app.Wake()                                               // saves the wait until the next poll
+//
+// A message is delivered if and only if its transaction commits; in order per Key;
+// at least once, and a duplicate bears the same ID. Any number of processes may do
+// this on one table, and share the work.
+//
+// # What else there is
+//
+// An [App] puts these packages together, each of which can be used alone:
+//
+//   - outbox writes messages, and is all that a service needs that only writes; it is
+//     a module of its own, which requires nothing;
+//   - migrations makes the tables;
+//   - relay, over relay/sqlstore, delivers; relay/relaypgx makes that cheaper on
+//     PostgreSQL, relay/metrics and relay/admin tell how it does;
+//   - sinks is what a destination is: Kafka, RabbitMQ, HTTP, a file, one of your own;
+//     sinks/inproc has what handlers need: JSON, transactions, errors that say what
+//     is to become of a message;
+//   - relay/memstore is a table in memory, for tests.
+//
+// The command cmd/rowrelay delivers beside the program instead, and is what an
+// operator looks into the table with.
+package rowrelay
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/rowrelay/rowrelay/migrations"
+	"github.com/rowrelay/rowrelay/outbox"
+	"github.com/rowrelay/rowrelay/outbox/dialect"
+	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/sqlstore"
+	"github.com/rowrelay/rowrelay/sinks"
+	"github.com/rowrelay/rowrelay/sinks/inproc"
+)
+
+// Database is a kind of database, by the name that the command's URLs have for it.
+type Database string
+
+// The kinds of databases. README's table says which servers and drivers have been
+// tried.
+const (
+	Postgres  Database = "postgres"
+	MySQL     Database = "mysql"
+	MariaDB   Database = "mariadb"
+	TiDB      Database = "tidb" // by rows only
+	SQLite    Database = "sqlite"
+	SQLServer Database = "sqlserver"
+	Oracle    Database = "oracle"
+)
+
+// Options are those of the parts that an App is made of. The zero value suits a
+// program that handles its messages itself.
+type Options struct {
+	// Table is the outbox table's name, with or without a schema, which has to
+	// exist. Defaults to "outbox".
+	Table string
+
+	// Writer says how Write writes.
+	Writer outbox.Options
+
+	// Store says how the table is read. Its Reader, relaypgx.Reader{}, makes
+	// messages cheaper on PostgreSQL through pgx.
+	Store sqlstore.Options
+
+	// Relay says how messages are delivered. Its Sinks and Routes are for the
+	// topics without a handler; a single sink without a route takes all of them.
+	Relay relay.Options
+
+	// Concurrency is how many messages are handled at once, at most, by the
+	// functions given to Handle, and as many by those given to HandleTx. Messages
+	// of one key are handled one after the other in any case. Defaults to 1: then
+	// the handlers need no locks.
+	Concurrency int
+
+	// Handlers has the time-out, attempts, waits and limits of messages that are
+	// handled. Its Sink is left empty.
+	Handlers relay.SinkOptions
+}
+
+// The names of the handlers' sinks, in logs and metrics.
+const (
+	handlersSink   = "handlers"
+	txHandlersSink = "handlers-tx"
+)
+
+// App writes messages to one table, and relays them. Its methods may be called
+// concurrently.
+type App struct {
+	db      *sql.DB
+	dialect dialect.Dialect
+	options Options
+	writer  *outbox.Writer
+	tables  *migrations.Migrations
+	relay   atomic.Pointer[relay.Relay] // nil until Run has made it
+
+	mu         sync.Mutex
+	ran        bool
+	handlers   map[string]inproc.Handler
+	txHandlers map[string]inproc.TxHandler
+	mistakes   []error // of Handle and HandleTx
+}
+
+// New makes an App on a database. It checks the options and doesn't touch the
+// database, which it never closes. An error names all that is wrong with the writer,
+// the table's name and the kind of database; what is wrong with the relay's options,
+// says Run.
+//
+// A relay uses up to eight connections at a time, of which database/sql by default
+// closes all but two whenever they are idle: call db.SetMaxIdleConns(8). An SQLite
+// file is opened by the name that [SQLiteFile] makes.
+func New(db *sql.DB, kind Database, options Options) (*App, error) {
+	if db == nil {
+		return nil, errors.New("rowrelay: the database is nil: give the *sql.DB that sql.Open returned, once its error was looked at")
+	}
+	d, err := dialect.ByName(string(kind))
+	if err != nil {
+		return nil, fmt.Errorf("rowrelay: %w", err)
+	}
+	if options.Writer.Table != "" || options.Store.Table != "" {
+		return nil, errors.New("rowrelay: name the table once, in Options.Table, and leave Writer.Table and Store.Table empty")
+	}
+	options.Writer.Table, options.Store.Table = options.Table, options.Table
+	writer, err := outbox.NewWriter(d, options.Writer)
+	if err != nil {
+		return nil, fmt.Errorf("rowrelay: %w", err)
+	}
+	tables, err := migrations.New(db, d, migrations.Options{Table: options.Table, Claim: string(options.Relay.Claim)})
+	if err != nil {
+		return nil, fmt.Errorf("rowrelay: %w", err)
+	}
+	return &App{db: db, dialect: d, options: options, writer: writer, tables: tables,
+		handlers: map[string]inproc.Handler{}, txHandlers: map[string]inproc.TxHandler{}}, nil
+}
+
+// Migrate makes the tables, or brings them up to date. It is safe to repeat, and to
+// call by several processes at once. Leave it out where the command, or another tool
+// with what "rowrelay migrate print" prints, makes the tables.
+func (a *App) Migrate(ctx context.Context) error {
+	_, err := a.tables.Up(ctx)
+	return err
+}
+
+// Write inserts the messages in the transaction tx, as [outbox.Writer.Write] does:
+// they are delivered if and only if it commits. It may be called before Run, or
+// without it.
+func (a *App) Write(ctx context.Context, tx outbox.Execer, messages ...outbox.Message) error {
+	return a.writer.Write(ctx, tx, messages...)
+}
+
+// Handle lets a function handle the messages of exactly this topic. An error of it is
+// another attempt, later; sinks/inproc has errors that say otherwise, and inproc.JSON
+// decodes the payload. A topic without a handler or a route waits.
+//
+// Call it before Run, which returns the mistakes: an empty topic, a nil handler, a
+// topic that has a handler already. Once Run was called, it is logged as too late.
+func (a *App) Handle(topic string, handler inproc.Handler) {
+	handle(a, a.handlers, topic, handler, handler == nil)
+}
+
+// HandleTx is Handle for a function whose effect happens exactly once: what it writes
+// with its transaction commits together with the mark that the message is delivered.
+func (a *App) HandleTx(topic string, handler inproc.TxHandler) {
+	handle(a, a.txHandlers, topic, handler, handler == nil)
+}
+
+func handle[H any](a *App, handlers map[string]H, topic string, handler H, missing bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	switch {
+	case a.ran:
+		cmp.Or(a.options.Relay.Logger, slog.Default()).Error("a handler came too late: call Handle before Run", "topic", topic)
+	case topic == "" || topic == "*" || missing:
+		a.mistakes = append(a.mistakes, fmt.Errorf("handle topic %q: give one topic and a function", topic))
+	case a.handlers[topic] != nil || a.txHandlers[topic] != nil:
+		a.mistakes = append(a.mistakes, fmt.Errorf("handle topic %q: it has a handler already", topic))
+	default:
+		handlers[topic] = handler
+	}
+}
+
+// Run relays until the context ends, and then stops cleanly: it waits for the
+// handlers that are at work (for at most Options.Relay.DrainTimeout), and writes
+// down what became of their messages. It returns nil after a clean stop; an error if
+// it can't start: the tables are missing, or something is wrong with the options or
+// a handler. A database or a sink that is gone later is waited for. Run may be called
+// once.
+func (a *App) Run(ctx context.Context) error {
+	options, err := a.relayOptions()
+	if err != nil {
+		return fmt.Errorf("rowrelay: %w", err)
+	}
+	store, err := sqlstore.Open(ctx, a.db, a.dialect, a.options.Store)
+	if ctx.Err() != nil {
+		return nil // it was stopped before it had begun
+	}
+	if err != nil {
+		return err
+	}
+	r, err := relay.New(store, options)
+	if err != nil {
+		return err
+	}
+	a.relay.Store(r)
+	return r.Run(ctx)
+}
+
+// relayOptions adds the handlers to the other sinks, and their topics to the routes.
+func (a *App) relayOptions() (relay.Options, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.ran {
+		return relay.Options{}, errors.New("Run was called before; make a new App")
+	}
+	a.ran = true
+	options, problems := a.options.Relay, a.mistakes
+	if len(a.handlers)+len(a.txHandlers) == 0 {
+		if len(options.Sinks) == 0 {
+			problems = append(problems, errors.New("nothing takes the messages: call Handle before Run, or give Options.Relay.Sinks"))
+		}
+		return options, errors.Join(problems...)
+	}
+	if a.options.Handlers.Sink != nil {
+		problems = append(problems, errors.New("Options.Handlers.Sink: must be empty, as it is made of what Handle is given"))
+	}
+	routes := slices.Clone(options.Routes)
+	if len(routes) == 0 && len(options.Sinks) > 1 {
+		problems = append(problems, fmt.Errorf("Options.Relay.Routes: with %d sinks each topic that isn't handled needs a route", len(options.Sinks)))
+	}
+	for name := range options.Sinks {
+		if name == handlersSink || name == txHandlersSink {
+			problems = append(problems, fmt.Errorf("Options.Relay.Sinks: %q is the name of the handlers' own sink", name))
+		}
+		if len(options.Sinks) == 1 && len(options.Routes) == 0 {
+			routes = append(routes, relay.Route{Topic: "*", Sink: name})
+		}
+	}
+	options.Sinks = maps.Clone(options.Sinks)
+	if options.Sinks == nil {
+		options.Sinks = map[string]relay.SinkOptions{}
+	}
+	if handlers := maps.Clone(a.handlers); len(handlers) > 0 {
+		sink := a.options.Handlers
+		sink.Sink = inproc.New(func(ctx context.Context, m sinks.Message) error {
+			return handlers[m.Topic](ctx, m)
+		}, inproc.Options{Concurrency: a.options.Concurrency})
+		options.Sinks[handlersSink] = sink
+		routes = appendRoutes(routes, slices.Sorted(maps.Keys(handlers)), handlersSink)
+	}
+	if handlers := maps.Clone(a.txHandlers); len(handlers) > 0 {
+		sink := a.options.Handlers
+		sink.Workers = max(1, a.options.Concurrency)
+		sink.Sink = inproc.Tx(func(ctx context.Context, tx *sql.Tx, m sinks.Message) error {
+			return handlers[m.Topic](ctx, tx, m)
+		})
+		options.Sinks[txHandlersSink] = sink
+		routes = appendRoutes(routes, slices.Sorted(maps.Keys(handlers)), txHandlersSink)
+	}
+	options.Routes = routes
+	return options, errors.Join(problems...)
+}
+
+func appendRoutes(routes []relay.Route, topics []string, sink string) []relay.Route {
+	for _, topic := range topics {
+		routes = append(routes, relay.Route{Topic: topic, Sink: sink})
+	}
+	return routes
+}
+
+// Wake makes the relay look for new messages now. Call it after a commit, to save the
+// wait until the next poll; it may be left out. It never blocks, and does nothing
+// before Run.
+func (a *App) Wake() {
+	if r := a.relay.Load(); r != nil {
+		r.Wake()
+	}
+}
+
+// Healthy returns nil if the relay runs, its database answers and no handler or sink
+// is stuck, or an error that says what is wrong.
+func (a *App) Healthy() error {
+	r := a.relay.Load()
+	if r == nil {
+		return errors.New("the relay doesn't run")
+	}
+	return r.Healthy()
+}
+
+// SQLiteFile returns the name by which sql.Open opens an SQLite file as an outbox
+// needs it, with modernc.org/sqlite ("sqlite") or mattn/go-sqlite3 ("sqlite3"): with a
+// write-ahead log, patience of ten seconds, and transactions that begin with BEGIN
+// IMMEDIATE, so that none fails because another one writes. The path is taken as it
+// is.
+func SQLiteFile(path string) string {
+	return "file:" + strings.NewReplacer("%", "%25", "?", "%3f", "#", "%23").Replace(path) +
+		"?_txlock=immediate&_busy_timeout=10000&_journal_mode=WAL&_synchronous=FULL"
+}

@@ -1,0 +1,210 @@
+package rowrelay_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/rowrelay/rowrelay"
+	"github.com/rowrelay/rowrelay/outbox"
+	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/sqlstore"
+	"github.com/rowrelay/rowrelay/sinks"
+	"github.com/rowrelay/rowrelay/sinks/inproc"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// newFile is an SQLite file whose name means something in a URL.
+func newFile(t *testing.T) *sql.DB {
+	t.Helper()
+	db, err := sql.Open("sqlite", rowrelay.SQLiteFile(filepath.Join(t.TempDir(), "shop 100%?#.db")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	return db
+}
+
+func newApp(t *testing.T, db *sql.DB, options rowrelay.Options) *rowrelay.App {
+	t.Helper()
+	app, err := rowrelay.New(db, rowrelay.SQLite, options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := app.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return app
+}
+
+func write(t *testing.T, db *sql.DB, app *rowrelay.App, topics ...string) {
+	t.Helper()
+	for _, topic := range topics {
+		if err := app.Write(t.Context(), db, outbox.Message{Topic: topic}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Topics go to their handlers, the rest to the sink beside them; all of it in the
+// table that was named once.
+func TestHandlersAndSinksShareTheTopics(t *testing.T) {
+	t.Parallel()
+	db := newFile(t)
+	got := make(chan string, 10)
+	app := newApp(t, db, rowrelay.Options{
+		Table: "messages",
+		Relay: relay.Options{Drain: true, Sinks: map[string]relay.SinkOptions{
+			"rest": {Sink: inproc.Func(func(_ context.Context, m sinks.Message) error { got <- "rest " + m.Topic; return nil })},
+		}},
+	})
+	if _, err := db.Exec("CREATE TABLE effects (topic TEXT)"); err != nil {
+		t.Fatal(err)
+	}
+	app.Handle("a", func(_ context.Context, m sinks.Message) error { got <- "handler " + m.Topic; return nil })
+	app.HandleTx("b", func(ctx context.Context, tx *sql.Tx, m sinks.Message) error {
+		_, err := tx.ExecContext(ctx, "INSERT INTO effects (topic) VALUES (?)", m.Topic)
+		return err
+	})
+	write(t, db, app, "a", "b", "c")
+	if err := app.Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	close(got)
+	all := map[string]bool{}
+	for one := range got {
+		all[one] = true
+	}
+	var effects, done int
+	if err := db.QueryRow("SELECT (SELECT count(*) FROM effects WHERE topic = 'b'), (SELECT count(*) FROM messages_done)").Scan(&effects, &done); err != nil {
+		t.Fatal(err)
+	}
+	if len(all) != 2 || !all["handler a"] || !all["rest c"] || effects != 1 || done != 3 {
+		t.Errorf("got %v, %d effects, %d done", all, effects, done)
+	}
+}
+
+// What nobody handles waits.
+func TestTopicsWithoutAHandlerWait(t *testing.T) {
+	t.Parallel()
+	db := newFile(t)
+	app := newApp(t, db, rowrelay.Options{Relay: relay.Options{Drain: true}})
+	app.Handle("a", func(context.Context, sinks.Message) error { return nil })
+	write(t, db, app, "a", "unknown")
+	if err := app.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "topics: unknown") {
+		t.Errorf("a drain that leaves a topic: %v", err)
+	}
+	var waiting string
+	if err := db.QueryRow("SELECT group_concat(topic) FROM outbox_messages WHERE state <> 'done'").Scan(&waiting); err != nil || waiting != "unknown" {
+		t.Errorf("waiting: %s, %v", waiting, err)
+	}
+}
+
+func TestWakeAndHealthy(t *testing.T) {
+	t.Parallel()
+	db := newFile(t)
+	app := newApp(t, db, rowrelay.Options{Relay: relay.Options{Poll: time.Hour}})
+	handled := make(chan struct{}, 10)
+	app.Handle("a", func(context.Context, sinks.Message) error { handled <- struct{}{}; return nil })
+	app.Wake()
+	if err := app.Healthy(); err == nil {
+		t.Error("it is healthy before it runs")
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ran := make(chan error, 1)
+	go func() { ran <- app.Run(ctx) }()
+	write(t, db, app, "a")
+	<-handled
+	write(t, db, app, "a")
+	app.Wake() // without it, an hour
+	<-handled
+	if err := app.Healthy(); err != nil {
+		t.Error(err)
+	}
+	stop()
+	if err := <-ran; err != nil {
+		t.Error(err)
+	}
+	if err := app.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "called before") {
+		t.Errorf("the second Run: %v", err)
+	}
+}
+
+func TestAStopBeforeTheStartIsClean(t *testing.T) {
+	t.Parallel()
+	app := newApp(t, newFile(t), rowrelay.Options{})
+	app.Handle("a", func(context.Context, sinks.Message) error { return nil })
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	if err := app.Run(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
+// A mistake is an error that says what to do, never a panic.
+func TestMistakes(t *testing.T) {
+	t.Parallel()
+	db := newFile(t)
+	nothing := func(context.Context, sinks.Message) error { return nil }
+	for name, c := range map[string]struct {
+		db      *sql.DB
+		kind    rowrelay.Database
+		options rowrelay.Options
+		want    string
+	}{
+		"no database":           {nil, rowrelay.SQLite, rowrelay.Options{}, "sql.Open"},
+		"no kind":               {db, "", rowrelay.Options{}, `dialect "" is not known`},
+		"a bad table":           {db, rowrelay.SQLite, rowrelay.Options{Table: "out;box"}, `"out;box"`},
+		"the table named twice": {db, rowrelay.SQLite, rowrelay.Options{Store: sqlstore.Options{Table: "a"}}, "Options.Table"},
+		"a bad writer":          {db, rowrelay.SQLite, rowrelay.Options{Writer: outbox.Options{Notify: true}}, "sqlite has no notifications"},
+		"a bad claim":           {db, rowrelay.SQLite, rowrelay.Options{Relay: relay.Options{Claim: "columns"}}, `"columns"`},
+	} {
+		if app, err := rowrelay.New(c.db, c.kind, c.options); err == nil || app != nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("New with %s: %v, want one with %q", name, err, c.want)
+		}
+	}
+	two := map[string]relay.SinkOptions{"one": {Sink: inproc.Func(nothing)}, "two": {Sink: inproc.Func(nothing)}}
+	for name, c := range map[string]struct {
+		options rowrelay.Options
+		handle  func(*rowrelay.App)
+		want    string
+	}{
+		"no handler":       {rowrelay.Options{}, func(*rowrelay.App) {}, "call Handle before Run"},
+		"no topic":         {rowrelay.Options{}, func(a *rowrelay.App) { a.Handle("", nothing) }, "give one topic and a function"},
+		"a nil handler":    {rowrelay.Options{}, func(a *rowrelay.App) { a.Handle("a", nil) }, `handle topic "a"`},
+		"a nil tx handler": {rowrelay.Options{}, func(a *rowrelay.App) { a.HandleTx("a", nil) }, `handle topic "a"`},
+		"two handlers":     {rowrelay.Options{}, func(a *rowrelay.App) { a.Handle("a", nothing); a.Handle("a", nothing) }, "has a handler already"},
+		"sinks, no route":  {rowrelay.Options{Relay: relay.Options{Sinks: two}}, func(a *rowrelay.App) { a.Handle("a", nothing) }, "needs a route"},
+		"a bad lease":      {rowrelay.Options{Relay: relay.Options{Lease: 1}}, func(a *rowrelay.App) { a.Handle("a", nothing) }, "lease"},
+		"missing tables":   {rowrelay.Options{Table: "nowhere"}, func(a *rowrelay.App) { a.Handle("a", nothing) }, "rowrelay migrate up"},
+		"the handlers' sink": {rowrelay.Options{Handlers: relay.SinkOptions{Sink: inproc.Func(nothing)}}, func(a *rowrelay.App) { a.Handle("a", nothing) },
+			"Options.Handlers.Sink"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := newFile(t)
+			app, err := rowrelay.New(db, rowrelay.SQLite, c.options)
+			if err == nil && name != "missing tables" {
+				err = app.Migrate(t.Context())
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.handle(app)
+			if err := app.Run(t.Context()); err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("Run: %v, want one with %q", err, c.want)
+			}
+		})
+	}
+	app := newApp(t, db, rowrelay.Options{})
+	if err := app.Write(t.Context(), nil, outbox.Message{}); !errors.Is(err, outbox.ErrInvalid) {
+		t.Errorf("Write: %v", err)
+	}
+}
