@@ -31,7 +31,7 @@
 //   - sinks is what a destination is: Kafka, RabbitMQ, HTTP, a file, one of your own;
 //     sinks/inproc has what handlers need: JSON, transactions, errors that say what
 //     is to become of a message;
-//   - relay/memstore is a table in memory, for tests.
+//   - rowrelaytest is a table in memory, for tests.
 //
 // The command cmd/rowrelay delivers beside the program instead, and is what an
 // operator looks into the table with.

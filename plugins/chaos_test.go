@@ -12,10 +12,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rowrelay/rowrelay/internal/memstore"
 	"github.com/rowrelay/rowrelay/outbox"
 	"github.com/rowrelay/rowrelay/plugins"
 	"github.com/rowrelay/rowrelay/relay"
-	"github.com/rowrelay/rowrelay/relay/memstore"
 )
 
 var long = flag.Bool("long", false, "let the scenes last as long as the promise is stated for")

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rowrelay/rowrelay/internal/memstore"
 	"github.com/rowrelay/rowrelay/relay"
-	"github.com/rowrelay/rowrelay/relay/memstore"
 )
 
 // TestSimulationOfAChange tries histories in which relays by rows are stopped in the

@@ -16,9 +16,9 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/rowrelay/rowrelay/internal/config"
+	"github.com/rowrelay/rowrelay/internal/memstore"
 	"github.com/rowrelay/rowrelay/outbox"
 	"github.com/rowrelay/rowrelay/relay"
-	"github.com/rowrelay/rowrelay/relay/memstore"
 	"github.com/rowrelay/rowrelay/sinks"
 )
 

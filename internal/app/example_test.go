@@ -8,8 +8,8 @@ import (
 
 	"github.com/rowrelay/rowrelay/internal/app"
 	"github.com/rowrelay/rowrelay/internal/config"
+	"github.com/rowrelay/rowrelay/internal/memstore"
 	"github.com/rowrelay/rowrelay/outbox"
-	"github.com/rowrelay/rowrelay/relay/memstore"
 	"github.com/rowrelay/rowrelay/sinks"
 	"github.com/rowrelay/rowrelay/sinks/discard"
 )

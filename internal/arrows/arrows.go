@@ -68,6 +68,8 @@ var arrows = []arrow{
 	{from: "relay/admin", to: []string{"relay"}},
 	{from: "relay/relaypgx", to: []string{"relay", "relay/sqlstore", "outbox/dialect"}, modules: true},
 	{from: "relay/*", to: []string{"relay", "sinks", "outbox", "outbox/dialect"}, modules: true},
+	{from: "internal/memstore", to: []string{"relay", "outbox"}},
+	{from: "rowrelaytest", to: []string{"internal/memstore", "relay", "sinks/inproc", "outbox", "outbox/outboxtest"}},
 	{from: "internal/config", to: []string{"relay", "sinks", "outbox/dialect"}, modules: true},
 	{from: "internal/app", to: []string{"relay", "relay/*", "internal/config", "sinks", "outbox"}, modules: true},
 	{from: "cmd/*", to: []string{"outbox", "outbox/*", "sinks", "sinks/*", "plugins", "plugins/*", "migrations",

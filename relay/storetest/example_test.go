@@ -6,9 +6,9 @@ import (
 	"log"
 	"testing"
 
+	"github.com/rowrelay/rowrelay/internal/memstore"
 	"github.com/rowrelay/rowrelay/outbox"
 	"github.com/rowrelay/rowrelay/relay"
-	"github.com/rowrelay/rowrelay/relay/memstore"
 	"github.com/rowrelay/rowrelay/relay/storetest"
 )
 

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/rowrelay/rowrelay/relay/memstore"
+	"github.com/rowrelay/rowrelay/internal/memstore"
 )
 
 func TestMemstore(t *testing.T) {

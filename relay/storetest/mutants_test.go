@@ -4,8 +4,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/rowrelay/rowrelay/internal/memstore"
 	"github.com/rowrelay/rowrelay/relay"
-	"github.com/rowrelay/rowrelay/relay/memstore"
 )
 
 // mutant is a store with one mistake, and the checks that find it.

@@ -9,9 +9,9 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/rowrelay/rowrelay/internal/memstore"
 	"github.com/rowrelay/rowrelay/outbox"
 	"github.com/rowrelay/rowrelay/relay"
-	"github.com/rowrelay/rowrelay/relay/memstore"
 	"github.com/rowrelay/rowrelay/sinks"
 	"github.com/rowrelay/rowrelay/sinks/rabbitmq"
 )

@@ -4,9 +4,9 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/rowrelay/rowrelay/internal/memstore"
 	"github.com/rowrelay/rowrelay/outbox"
 	"github.com/rowrelay/rowrelay/relay"
-	"github.com/rowrelay/rowrelay/relay/memstore"
 	"github.com/rowrelay/rowrelay/sinks"
 	"github.com/rowrelay/rowrelay/sinks/inproc"
 )

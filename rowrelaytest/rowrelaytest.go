@@ -1,0 +1,80 @@
+// Package rowrelaytest is an outbox without a database, for tests of programs that
+// write and handle messages: a table in memory, and relays on it. Under
+// testing/synctest back-offs of minutes take no time.
+//
+// For code that only writes there is outbox/outboxtest; for a sink of one's own
+// sinks/sinktest.
+package rowrelaytest
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+
+	"github.com/rowrelay/rowrelay/internal/memstore"
+	"github.com/rowrelay/rowrelay/outbox"
+	"github.com/rowrelay/rowrelay/outbox/outboxtest"
+	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/sinks/inproc"
+)
+
+// Table is an outbox table in memory. Its methods may be called concurrently.
+type Table struct{ db *memstore.DB }
+
+// NewTable makes an empty table.
+func NewTable() *Table { return &Table{memstore.New()} }
+
+// Write checks the messages as an [outbox.Writer] without options does, and commits
+// them at once: the transaction isn't used and may be nil. So a Table stands in for a
+// Writer where code under test takes an interface.
+func (t *Table) Write(ctx context.Context, tx outbox.Execer, messages ...outbox.Message) error {
+	if err := new(outboxtest.Recorder).Write(ctx, tx, messages...); err != nil {
+		return err
+	}
+	t.db.Write(messages...)
+	return nil
+}
+
+// Deliver hands the messages that are due to the handlers of their topics, each of
+// which is called for one message after the other, and returns when none is left that
+// could be delivered now. What a handler fails for waits for its back-off; call
+// Deliver again, later. A topic without a handler is an error of the test.
+func (t *Table) Deliver(tb testing.TB, handlers map[string]inproc.Handler) {
+	tb.Helper()
+	var mux inproc.Mux
+	for topic, handler := range handlers {
+		mux.Handle(topic, handler)
+	}
+	r, err := relay.New(t.Store(), relay.Options{
+		Drain:  true,
+		Sinks:  map[string]relay.SinkOptions{"handlers": {Sink: inproc.Func(mux.Serve)}},
+		Logger: slog.New(slog.DiscardHandler),
+	})
+	if err == nil {
+		err = r.Run(tb.Context())
+	}
+	if err != nil {
+		tb.Errorf("deliver the messages: %v", err)
+	}
+}
+
+// Messages returns all messages, also those that are delivered or parked, in the
+// order in which they were written.
+func (t *Table) Messages(tb testing.TB) []relay.Info {
+	tb.Helper()
+	all, err := t.Store().List(tb.Context(), relay.Filter{Limit: 1 << 30})
+	if err != nil {
+		tb.Fatalf("list the messages: %v", err)
+	}
+	return all
+}
+
+// Store is a relay's handle on a table.
+type Store interface {
+	relay.Store
+	relay.Operator
+}
+
+// Store returns a new handle, for relay.New, or relay.NewConsumer. Each relay needs
+// one of its own.
+func (t *Table) Store() Store { return t.db.Store() }

@@ -1,0 +1,92 @@
+package rowrelaytest_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rowrelay/rowrelay/outbox"
+	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/rowrelaytest"
+	"github.com/rowrelay/rowrelay/sinks"
+	"github.com/rowrelay/rowrelay/sinks/inproc"
+)
+
+// mailer is the code under test.
+type mailer struct {
+	down bool
+	sent []string
+}
+
+func (m *mailer) orderPaid(_ context.Context, message sinks.Message) error {
+	if m.down {
+		return errors.New("the mail server is down")
+	}
+	if message.Key == "" {
+		return inproc.Permanent(errors.New("no order"))
+	}
+	m.sent = append(m.sent, message.Key)
+	return nil
+}
+
+// A handler is tried with what is written, also what comes of its errors: the hours
+// of a back-off are no time here.
+func TestHandlerIsTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		table, m := rowrelaytest.NewTable(), &mailer{down: true}
+		for _, key := range []string{"order-1", "", "order-2"} {
+			if err := table.Write(t.Context(), nil, outbox.Message{Topic: "orders.paid", Key: key}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		handlers := map[string]inproc.Handler{"orders.paid": m.orderPaid}
+		table.Deliver(t, handlers)
+		if len(m.sent) > 0 {
+			t.Errorf("sent %q", m.sent)
+		}
+		m.down = false
+		time.Sleep(time.Hour)
+		table.Deliver(t, handlers)
+		want := []relay.State{relay.StateDone, relay.StateError, relay.StateDone}
+		for i, message := range table.Messages(t) {
+			if message.State != want[i] {
+				t.Errorf("message %q is %s, want %s", message.Message.Key, message.State, want[i])
+			}
+		}
+		if fmt.Sprint(m.sent) != "[order-1 order-2]" {
+			t.Errorf("sent %q", m.sent)
+		}
+	})
+}
+
+func TestWriteRefusesAsAWriterDoes(t *testing.T) {
+	t.Parallel()
+	table := rowrelaytest.NewTable()
+	err := table.Write(t.Context(), nil, outbox.Message{Topic: "a"}, outbox.Message{})
+	if !errors.Is(err, outbox.ErrInvalid) || len(table.Messages(t)) > 0 {
+		t.Errorf("Write: %v, and there are %v", err, table.Messages(t))
+	}
+}
+
+// deaf takes what a test reports.
+type deaf struct {
+	testing.TB
+	errors int
+}
+
+func (d *deaf) Errorf(string, ...any) { d.errors++ }
+
+func TestTopicsWithoutAHandlerAreReported(t *testing.T) {
+	t.Parallel()
+	table := rowrelaytest.NewTable()
+	if err := table.Write(t.Context(), nil, outbox.Message{Topic: "a"}); err != nil {
+		t.Fatal(err)
+	}
+	d := &deaf{TB: t}
+	if table.Deliver(d, nil); d.errors != 1 {
+		t.Errorf("%d errors, want 1", d.errors)
+	}
+}
