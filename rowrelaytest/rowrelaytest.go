@@ -18,20 +18,20 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/inproc"
 )
 
-// Table is an outbox table in memory. Its methods may be called concurrently.
-type Table struct{ db *memstore.DB }
+// Outbox is an outbox table in memory. Its methods may be called concurrently.
+type Outbox struct{ db *memstore.DB }
 
-// NewTable makes an empty table.
-func NewTable() *Table { return &Table{memstore.New()} }
+// NewOutbox makes an empty outbox.
+func NewOutbox() *Outbox { return &Outbox{memstore.New()} }
 
 // Write checks the messages as an [outbox.Writer] without options does, and commits
-// them at once: the transaction isn't used and may be nil. So a Table stands in for a
+// them at once: the transaction isn't used and may be nil. So an Outbox stands in for a
 // Writer where code under test takes an interface.
-func (t *Table) Write(ctx context.Context, tx outbox.Execer, messages ...outbox.Message) error {
+func (o *Outbox) Write(ctx context.Context, tx outbox.Execer, messages ...outbox.Message) error {
 	if err := new(outboxtest.Recorder).Write(ctx, tx, messages...); err != nil {
 		return err
 	}
-	t.db.Write(messages...)
+	o.db.Write(messages...)
 	return nil
 }
 
@@ -39,13 +39,13 @@ func (t *Table) Write(ctx context.Context, tx outbox.Execer, messages ...outbox.
 // which is called for one message after the other, and returns when none is left that
 // could be delivered now. What a handler fails for waits for its back-off; call
 // Deliver again, later. A topic without a handler is an error of the test.
-func (t *Table) Deliver(tb testing.TB, handlers map[string]inproc.Handler) {
+func (o *Outbox) Deliver(tb testing.TB, handlers map[string]inproc.Handler) {
 	tb.Helper()
 	var mux inproc.Mux
 	for topic, handler := range handlers {
 		mux.Handle(topic, handler)
 	}
-	r, err := relay.New(t.Store(), relay.Options{
+	r, err := relay.New(o.Store(), relay.Options{
 		Drain:  true,
 		Sinks:  map[string]relay.SinkOptions{"handlers": {Sink: inproc.Func(mux.Serve)}},
 		Logger: slog.New(slog.DiscardHandler),
@@ -60,21 +60,20 @@ func (t *Table) Deliver(tb testing.TB, handlers map[string]inproc.Handler) {
 
 // Messages returns all messages, also those that are delivered or parked, in the
 // order in which they were written.
-func (t *Table) Messages(tb testing.TB) []relay.Info {
+func (o *Outbox) Messages(tb testing.TB) []relay.Info {
 	tb.Helper()
-	all, err := t.Store().List(tb.Context(), relay.Filter{Limit: 1 << 30})
+	all, err := o.Store().List(tb.Context(), relay.Filter{Limit: 1 << 30})
 	if err != nil {
 		tb.Fatalf("list the messages: %v", err)
 	}
 	return all
 }
 
-// Store is a relay's handle on a table.
-type Store interface {
+// Store returns a new handle on the table, for relay.New or relay.NewConsumer. Each
+// relay needs one of its own.
+func (o *Outbox) Store() interface {
 	relay.Store
 	relay.Operator
+} {
+	return o.db.Store()
 }
-
-// Store returns a new handle, for relay.New, or relay.NewConsumer. Each relay needs
-// one of its own.
-func (t *Table) Store() Store { return t.db.Store() }

@@ -36,22 +36,22 @@ func (m *mailer) orderPaid(_ context.Context, message sinks.Message) error {
 // of a back-off are no time here.
 func TestHandlerIsTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		table, m := rowrelaytest.NewTable(), &mailer{down: true}
+		box, m := rowrelaytest.NewOutbox(), &mailer{down: true}
 		for _, key := range []string{"order-1", "", "order-2"} {
-			if err := table.Write(t.Context(), nil, outbox.Message{Topic: "orders.paid", Key: key}); err != nil {
+			if err := box.Write(t.Context(), nil, outbox.Message{Topic: "orders.paid", Key: key}); err != nil {
 				t.Fatal(err)
 			}
 		}
 		handlers := map[string]inproc.Handler{"orders.paid": m.orderPaid}
-		table.Deliver(t, handlers)
+		box.Deliver(t, handlers)
 		if len(m.sent) > 0 {
 			t.Errorf("sent %q", m.sent)
 		}
 		m.down = false
 		time.Sleep(time.Hour)
-		table.Deliver(t, handlers)
+		box.Deliver(t, handlers)
 		want := []relay.State{relay.StateDone, relay.StateError, relay.StateDone}
-		for i, message := range table.Messages(t) {
+		for i, message := range box.Messages(t) {
 			if message.State != want[i] {
 				t.Errorf("message %q is %s, want %s", message.Message.Key, message.State, want[i])
 			}
@@ -64,10 +64,10 @@ func TestHandlerIsTriedAgain(t *testing.T) {
 
 func TestWriteRefusesAsAWriterDoes(t *testing.T) {
 	t.Parallel()
-	table := rowrelaytest.NewTable()
-	err := table.Write(t.Context(), nil, outbox.Message{Topic: "a"}, outbox.Message{})
-	if !errors.Is(err, outbox.ErrInvalid) || len(table.Messages(t)) > 0 {
-		t.Errorf("Write: %v, and there are %v", err, table.Messages(t))
+	box := rowrelaytest.NewOutbox()
+	err := box.Write(t.Context(), nil, outbox.Message{Topic: "a"}, outbox.Message{})
+	if !errors.Is(err, outbox.ErrInvalid) || len(box.Messages(t)) > 0 {
+		t.Errorf("Write: %v, and there are %v", err, box.Messages(t))
 	}
 }
 
@@ -81,12 +81,12 @@ func (d *deaf) Errorf(string, ...any) { d.errors++ }
 
 func TestTopicsWithoutAHandlerAreReported(t *testing.T) {
 	t.Parallel()
-	table := rowrelaytest.NewTable()
-	if err := table.Write(t.Context(), nil, outbox.Message{Topic: "a"}); err != nil {
+	box := rowrelaytest.NewOutbox()
+	if err := box.Write(t.Context(), nil, outbox.Message{Topic: "a"}); err != nil {
 		t.Fatal(err)
 	}
 	d := &deaf{TB: t}
-	if table.Deliver(d, nil); d.errors != 1 {
+	if box.Deliver(d, nil); d.errors != 1 {
 		t.Errorf("%d errors, want 1", d.errors)
 	}
 }
