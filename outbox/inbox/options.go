@@ -54,7 +54,7 @@ func checkConsumer(name string) error {
 
 func checkWindow(window time.Duration) error {
 	if window < leastWindow || window > longestWindow {
-		return fmt.Errorf("Window: must be between %s and %s, and is %s", leastWindow, longestWindow, window)
+		return fmt.Errorf("the option Window must be between %s and %s, and is %s", leastWindow, longestWindow, window)
 	}
 	return nil
 }

@@ -157,7 +157,7 @@ func TestOptionsAreChecked(t *testing.T) {
 		"the longest":     {strings.Repeat("b", 100), inbox.Options{Window: 87600 * time.Hour}, nil},
 		"no consumer":     {"", inbox.Options{}, []string{"the consumer's name must not be empty"}},
 		"a long name":     {strings.Repeat("b", 101), inbox.Options{}, []string{"at most 100 bytes"}},
-		"a short window":  {"b", inbox.Options{Window: time.Hour - 1}, []string{"Window: must be between 1h0m0s"}},
+		"a short window":  {"b", inbox.Options{Window: time.Hour - 1}, []string{"the option Window must be between 1h0m0s"}},
 		"a long window":   {"b", inbox.Options{Window: 87600*time.Hour + 1}, []string{"Window"}},
 		"all is wrong":    {"b ", inbox.Options{Table: "a b", Window: -1}, []string{"a blank", `table "a b"`, "Window"}},
 		"a schema's name": {"b", inbox.Options{Table: "a.b.c"}, []string{`table "a.b.c"`}},
