@@ -158,10 +158,21 @@ func New(db *sql.DB, kind Database, options Options) (*App, error) {
 		handlers: map[string]inproc.Handler{}, txHandlers: map[string]inproc.TxHandler{}}, nil
 }
 
+// made is an error for what New didn't make.
+func (a *App) made() error {
+	if a == nil || a.db == nil {
+		return errors.New("rowrelay: the App is nil or empty: use what New returned, once its error was looked at")
+	}
+	return nil
+}
+
 // Migrate makes the tables, or brings them up to date. It is safe to repeat, and to
 // call by several processes at once. Leave it out where the command, or another tool
 // with what "rowrelay migrate print" prints, makes the tables.
 func (a *App) Migrate(ctx context.Context) error {
+	if err := a.made(); err != nil {
+		return err
+	}
 	_, err := a.tables.Up(ctx)
 	return err
 }
@@ -170,6 +181,9 @@ func (a *App) Migrate(ctx context.Context) error {
 // they are delivered if and only if it commits. It may be called before Run, or
 // without it.
 func (a *App) Write(ctx context.Context, tx outbox.Execer, messages ...outbox.Message) error {
+	if err := a.made(); err != nil {
+		return err
+	}
 	return a.writer.Write(ctx, tx, messages...)
 }
 
@@ -180,13 +194,17 @@ func (a *App) Write(ctx context.Context, tx outbox.Execer, messages ...outbox.Me
 // Call it before Run, which returns the mistakes: an empty topic, a nil handler, a
 // topic that has a handler already. Once Run was called, it is logged as too late.
 func (a *App) Handle(topic string, handler inproc.Handler) {
-	handle(a, a.handlers, topic, handler, handler == nil)
+	if a.made() == nil { // else Run says so
+		handle(a, a.handlers, topic, handler, handler == nil)
+	}
 }
 
 // HandleTx is Handle for a function whose effect happens exactly once: what it writes
 // with its transaction commits together with the mark that the message is delivered.
 func (a *App) HandleTx(topic string, handler inproc.TxHandler) {
-	handle(a, a.txHandlers, topic, handler, handler == nil)
+	if a.made() == nil {
+		handle(a, a.txHandlers, topic, handler, handler == nil)
+	}
 }
 
 func handle[H any](a *App, handlers map[string]H, topic string, handler H, missing bool) {
@@ -211,6 +229,9 @@ func handle[H any](a *App, handlers map[string]H, topic string, handler H, missi
 // a handler. A database or a sink that is gone later is waited for. Run may be called
 // once.
 func (a *App) Run(ctx context.Context) error {
+	if err := a.made(); err != nil {
+		return err
+	}
 	options, err := a.relayOptions()
 	if err != nil {
 		return fmt.Errorf("rowrelay: %w", err)
@@ -296,19 +317,18 @@ func appendRoutes(routes []relay.Route, topics []string, sink string) []relay.Ro
 // wait until the next poll; it may be left out. It never blocks, and does nothing
 // before Run.
 func (a *App) Wake() {
-	if r := a.relay.Load(); r != nil {
-		r.Wake()
+	if a.made() == nil && a.relay.Load() != nil {
+		a.relay.Load().Wake()
 	}
 }
 
 // Healthy returns nil if the relay runs, its database answers and no handler or sink
 // is stuck, or an error that says what is wrong.
 func (a *App) Healthy() error {
-	r := a.relay.Load()
-	if r == nil {
+	if a.made() != nil || a.relay.Load() == nil {
 		return errors.New("the relay doesn't run")
 	}
-	return r.Healthy()
+	return a.relay.Load().Healthy()
 }
 
 // SQLiteFile returns the name by which sql.Open opens an SQLite file as an outbox

@@ -119,8 +119,8 @@ func TestWakeAndHealthy(t *testing.T) {
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	ran := make(chan error, 1)
+	write(t, db, app, "a") // is there when the relay looks for the first time
 	go func() { ran <- app.Run(ctx) }()
-	write(t, db, app, "a")
 	<-handled
 	write(t, db, app, "a")
 	app.Wake() // without it, an hour
@@ -202,6 +202,17 @@ func TestMistakes(t *testing.T) {
 				t.Errorf("Run: %v, want one with %q", err, c.want)
 			}
 		})
+	}
+	for _, app := range []*rowrelay.App{nil, {}} {
+		app.Handle("a", nothing)
+		app.HandleTx("a", nil)
+		app.Wake()
+		for what, err := range map[string]error{"Migrate": app.Migrate(t.Context()), "Write": app.Write(t.Context(), db, outbox.Message{Topic: "a"}),
+			"Run": app.Run(t.Context()), "Healthy": app.Healthy()} {
+			if err == nil {
+				t.Errorf("%s of an App that New didn't make is no error", what)
+			}
+		}
 	}
 	app := newApp(t, db, rowrelay.Options{})
 	if err := app.Write(t.Context(), nil, outbox.Message{}); !errors.Is(err, outbox.ErrInvalid) {
