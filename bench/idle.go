@@ -7,11 +7,11 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/rowrelay/rowrelay/bench/cpu"
+	"github.com/rowrelay/rowrelay/bench/daemon"
 	"github.com/rowrelay/rowrelay/bench/figure"
 	"github.com/rowrelay/rowrelay/bench/relays"
 	"github.com/rowrelay/rowrelay/bench/table"
@@ -33,12 +33,7 @@ type idler struct {
 // idle measures what a relay and its database use while nothing is to be done,
 // above what the database uses by itself.
 func idle(ctx context.Context, s settings, report func(figure.Figure)) error {
-	folder, err := os.MkdirTemp("", "rowrelay_bench")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(folder)
-	program, err := buildRowrelay(ctx, folder)
+	program, err := daemon.Program()
 	if err != nil {
 		return err
 	}
@@ -159,21 +154,4 @@ func urlOf(d *table.Database) string {
 		return d.DSN
 	}
 	return "sqlite:" + file.Path
-}
-
-// buildRowrelay builds the command of this repository.
-func buildRowrelay(ctx context.Context, folder string) (program string, err error) {
-	program = filepath.Join(folder, "rowrelay")
-	list := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/rowrelay/rowrelay")
-	list.Stderr = os.Stderr
-	root, err := list.Output()
-	if err != nil {
-		return "", fmt.Errorf("find the repository; run the scene in bench: %w", err)
-	}
-	build := exec.CommandContext(ctx, "go", "build", "-C", strings.TrimSpace(string(root)), "-o", program, "./cmd/rowrelay")
-	build.Stderr = os.Stderr
-	if err := build.Run(); err != nil {
-		return "", fmt.Errorf("build rowrelay: %w", err)
-	}
-	return program, nil
 }

@@ -16,8 +16,12 @@ import (
 	"time"
 )
 
-// built is the command's file, made once a run of this program.
-var built = sync.OnceValues(func() (string, error) {
+// Program is the command's file: the one that ROWRELAY_BENCH_COMMAND names, or one that
+// is built, once a run of this program.
+var Program = sync.OnceValues(func() (string, error) {
+	if given := os.Getenv("ROWRELAY_BENCH_COMMAND"); given != "" {
+		return given, nil
+	}
 	root, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/rowrelay/rowrelay").Output()
 	if err != nil {
 		return "", fmt.Errorf("find the module's folder; run this in bench: %w", err)
@@ -43,14 +47,11 @@ type Process struct {
 	peak    int64
 }
 
-// Start builds the command if need be, and runs it.
+// Start runs the command.
 func Start(ctx context.Context, args ...string) (*Process, error) {
-	file := os.Getenv("ROWRELAY_BENCH_COMMAND")
-	if file == "" {
-		var err error
-		if file, err = built(); err != nil {
-			return nil, err
-		}
+	file, err := Program()
+	if err != nil {
+		return nil, err
 	}
 	p := &Process{command: exec.CommandContext(ctx, file, args...), ended: make(chan error, 1)}
 	p.command.Stdout, p.command.Stderr = &p.output, &p.output
