@@ -52,10 +52,7 @@ func optionsFrom(s sinks.Settings, logger *slog.Logger) Options {
 // fromURL takes what follows "plugin:" as a path, and the query as settings: arg
 // as often as there are arguments, config.NAME, secrets.NAME and env.NAME.
 func fromURL(u *url.URL) (map[string]any, error) {
-	if u.Host != "" || u.User != nil || u.Fragment != "" {
-		return nil, errors.New("write plugin:./path/to/program or plugin:///absolute/path, and a # as %23")
-	}
-	path, err := pathOf(u)
+	path, err := sinks.URLPath(u)
 	if err != nil {
 		return nil, err
 	}
@@ -70,17 +67,6 @@ func fromURL(u *url.URL) (map[string]any, error) {
 		}
 	}
 	return settings, nil
-}
-
-func pathOf(u *url.URL) (string, error) {
-	if u.Opaque == "" {
-		return u.Path, nil
-	}
-	path, err := url.PathUnescape(u.Opaque)
-	if err != nil {
-		return "", errors.New("a % in the path must be written as %25")
-	}
-	return path, nil
 }
 
 func add(settings map[string]any, name string, values []string) error {

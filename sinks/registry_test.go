@@ -143,8 +143,8 @@ func TestNewRegistryRefuses(t *testing.T) {
 		"field type":        {with(sinks.Field{Name: "f", Type: "float"}), `field f: the type "float" is not known`},
 		"field limit":       {with(sinks.Field{Name: "f", Type: sinks.TypeInt, Min: "1s"}), `field f: the limit "1s" is not a number of type int`},
 		"limit of a text":   {with(sinks.Field{Name: "f", Type: sinks.TypeString, Max: "9"}), `field f: the limit "9" is not a number of type string`},
-		"default type":      {with(sinks.Field{Name: "f", Type: sinks.TypeInt, Default: "x"}), `field f: the default must be a whole number, not "x"`},
-		"default off":       {with(sinks.Field{Name: "f", Type: sinks.TypeInt, Default: "1", Min: "2"}), "field f: the default must be at least 2, not 1"},
+		"default type":      {with(sinks.Field{Name: "f", Type: sinks.TypeInt, Default: "x"}), "field f: the default must be a whole number"},
+		"default off":       {with(sinks.Field{Name: "f", Type: sinks.TypeInt, Default: "1", Min: "2"}), "field f: the default must be at least 2"},
 		"default no choice": {with(sinks.Field{Name: "f", Type: sinks.TypeString, Default: "x", Choices: []string{"y"}}), "field f: the default must be one of y"},
 	}
 	for name, test := range tests {

@@ -4,31 +4,38 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
-	"slices"
 	"strings"
 )
 
 // Template is text with places that each message fills: {topic}, {key}, {id} and
-// {header:NAME}. The zero Template is empty text.
+// {header:NAME}; {{ and }} stand for braces themselves.
 type Template struct {
 	texts []string // one more than places
 	names []string // of the places, as they are written between the braces
 }
 
-var templatePlace = regexp.MustCompile(`\{(topic|key|id|header:[^{}]+)\}`)
+var templateParts = regexp.MustCompile(`\{\{|\}\}|\{(?:topic|key|id|header:[^{}]+)\}|[{}]`)
 
 const headerPlace = "header:"
 
 // ParseTemplate reads a template. A brace that belongs to no place is an error,
 // which completes the sentence "the setting …".
 func ParseTemplate(text string) (Template, error) {
-	t := Template{texts: templatePlace.Split(text, -1)}
-	for _, found := range templatePlace.FindAllStringSubmatch(text, -1) {
-		t.names = append(t.names, found[1])
+	t, end := Template{texts: []string{""}}, 0
+	for _, at := range templateParts.FindAllStringIndex(text, -1) {
+		last, part := &t.texts[len(t.texts)-1], text[at[0]:at[1]]
+		*last += text[end:at[0]]
+		switch {
+		case part == "{{" || part == "}}":
+			*last += part[:1]
+		case len(part) == 1:
+			return Template{}, errors.New("has a placeholder that is not known: there are {topic}, {key}, {id} and {header:NAME}, and {{ and }} for braces")
+		default:
+			t.names, t.texts = append(t.names, part[1:len(part)-1]), append(t.texts, "")
+		}
+		end = at[1]
 	}
-	if strings.ContainsAny(strings.Join(t.texts, ""), "{}") {
-		return Template{}, errors.New("has a placeholder that is not known: there are {topic}, {key}, {id} and {header:NAME}")
-	}
+	t.texts[len(t.texts)-1] += text[end:]
 	return t, nil
 }
 
@@ -36,38 +43,49 @@ func ParseTemplate(text string) (Template, error) {
 // places.
 func (t Template) Texts() []string { return t.texts }
 
-// Places returns how many places a message fills.
+// Places returns how many places a message fills; without one, the text is the
+// same for all messages.
 func (t Template) Places() int { return len(t.names) }
 
-// Fill returns the text of a message. Escape makes a value fit for the place of
-// this number, from 0. A message that has no value for a place is an error, as
-// is what escape returns; it completes the sentence "the text …".
+// Fill returns the text of a message. Escape makes a value, which may be empty, fit
+// for the place of this number, from 0; nil leaves it as it is. A header that the
+// message doesn't have is an error, as is what escape returns; it completes the
+// sentence "the text …".
 func (t Template) Fill(m *Message, escape func(place int, value string) (string, error)) (string, error) {
-	filled := slices.Clone(t.texts)
+	text := t.texts[0]
 	for i, name := range t.names {
-		value := valueOf(m, name)
-		if value == "" {
-			return "", fmt.Errorf("needs the message's %s, which is not there", spoken(name))
+		var value string
+		switch name {
+		case "topic":
+			value = m.Topic
+		case "key":
+			value = m.Key
+		case "id":
+			value = m.ID
+		default:
+			var there bool
+			if value, there = m.Headers[strings.TrimPrefix(name, headerPlace)]; !there {
+				return "", fmt.Errorf("needs the message's %s, which is not there", spoken(name))
+			}
 		}
-		escaped, err := escape(i, value)
-		if err != nil {
-			return "", fmt.Errorf("can't have the message's %s, which %w", spoken(name), err)
+		if escape != nil {
+			var err error
+			if value, err = escape(i, value); err != nil {
+				return "", fmt.Errorf("can't have the message's %s, which %w", spoken(name), err)
+			}
 		}
-		filled[i] += escaped
+		text += value + t.texts[i+1]
 	}
-	return strings.Join(filled, ""), nil
+	return text, nil
+}
+
+// NotEmpty is an escape for [Template.Fill] that changes nothing, and refuses what
+// is empty.
+func NotEmpty(_ int, value string) (string, error) {
+	if value == "" {
+		return "", errors.New("is empty")
+	}
+	return value, nil
 }
 
 func spoken(place string) string { return strings.Replace(place, headerPlace, "header ", 1) }
-
-func valueOf(m *Message, place string) string {
-	switch place {
-	case "topic":
-		return m.Topic
-	case "key":
-		return m.Key
-	case "id":
-		return m.ID
-	}
-	return m.Headers[strings.TrimPrefix(place, headerPlace)]
-}

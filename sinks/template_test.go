@@ -22,6 +22,7 @@ func TestTemplates(t *testing.T) {
 		"{header:none}":                      "needs the message's header none, which is not there",
 		"{header:X-A}":                       "needs the message's header X-A, which is not there",
 		"{id} {header:a b}{key}bad":          "<0 i> <1 c><2 k>bad",
+		"{{topic}} {{{key}}}":                "{topic} {<0 k>}",
 	} {
 		template, err := sinks.ParseTemplate(text)
 		if err != nil {
@@ -40,7 +41,7 @@ func TestTemplates(t *testing.T) {
 
 func TestTemplatesThatAreWrong(t *testing.T) {
 	t.Parallel()
-	for _, text := range []string{"{", "}", "{}", "{nothing}", "{Topic}", "{header:}", "{header}", "{{topic}}", "{topic", "{header:a{b}"} {
+	for _, text := range []string{"{", "}", "{}", "{nothing}", "{Topic}", "{header:}", "{header}", "{{topic}", "{topic", "{header:a{b}"} {
 		if _, err := sinks.ParseTemplate(text); err == nil || !strings.Contains(err.Error(), "not known") {
 			t.Errorf("%q: %v", text, err)
 		}
@@ -53,5 +54,12 @@ func TestTemplatesThatAreWrong(t *testing.T) {
 	_, err = template.Fill(m, func(int, string) (string, error) { return "", errors.New("is odd") })
 	if err == nil || err.Error() != "can't have the message's topic, which is odd" {
 		t.Errorf("an escape that fails: %v", err)
+	}
+	m.Topic = ""
+	if text, err := template.Fill(m, nil); text != "" || err != nil {
+		t.Errorf("without an escape: %q, %v", text, err)
+	}
+	if _, err := template.Fill(m, sinks.NotEmpty); err == nil || err.Error() != "can't have the message's topic, which is empty" {
+		t.Errorf("an empty value: %v", err)
 	}
 }

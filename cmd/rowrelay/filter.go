@@ -10,8 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/rowrelay/rowrelay/internal/config"
 	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/sinks"
 )
 
 // filterFlags select messages.
@@ -61,11 +61,11 @@ func readSince(text string, now time.Time) (time.Time, error) {
 	if at, err := time.Parse(time.RFC3339Nano, text); err == nil {
 		return at, nil
 	}
-	ago, err := config.ParseDuration(text, 0, 100*365*24*time.Hour)
+	ago, err := sinks.Field{Type: sinks.TypeDuration, Min: "0s", Max: "36500d"}.Parse(text)
 	if err != nil {
 		return time.Time{}, fmt.Errorf("--since: %q is neither a time such as 2026-01-31T12:00:00Z nor a duration such as 90m or 2d", text)
 	}
-	return now.Add(-ago), nil
+	return now.Add(-ago.(time.Duration)), nil
 }
 
 var uuid = regexp.MustCompile(`^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$`)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -17,16 +18,7 @@ type field[T any] struct {
 // value is the field of a scalar.
 func value[T, V any](name string, parse parseFunc[V], place func(*T) *V) field[T] {
 	return field[T]{name: name, set: func(r *reader, target *T, n *node) {
-		text, ok := r.scalar(n)
-		if !ok {
-			return
-		}
-		parsed, err := parse(text)
-		if err != nil {
-			r.fail(n, fmt.Sprintf("%q %v", n.raw, err))
-			return
-		}
-		*place(target) = parsed
+		set(r, n, strconv.Quote(n.raw), parse, place(target))
 	}}
 }
 
@@ -34,26 +26,30 @@ func value[T, V any](name string, parse parseFunc[V], place func(*T) *V) field[T
 // given by the name of a file which holds it.
 func secret[T, V any](name string, parse parseFunc[V], place func(*T) *V) field[T] {
 	return field[T]{name: name, secret: true, set: func(r *reader, target *T, n *node) {
-		text, ok := r.scalar(n)
-		if !ok {
-			return
-		}
-		parsed, err := parse(text)
-		if err != nil {
-			r.fail(n, "the value "+err.Error())
-			return
-		}
-		*place(target) = parsed
+		set(r, n, "the value", parse, place(target))
 	}}
+}
+
+// set parses a scalar; where that fails, the problem shows it as told.
+func set[V any](r *reader, n *node, shown string, parse parseFunc[V], place *V) {
+	text, ok := r.scalar(n)
+	if !ok {
+		return
+	}
+	parsed, err := parse(text)
+	if err != nil {
+		r.fail(n, shown+" "+err.Error())
+		return
+	}
+	*place = parsed
 }
 
 // values is the field of a list of scalars that are all different.
 func values[T any, V comparable](name string, parse parseFunc[V], place func(*T) *[]V) field[T] {
 	return field[T]{name: name, set: func(r *reader, target *T, n *node) {
 		for _, item := range r.items(n) {
-			one := value("", parse, func(v *V) *V { return v })
 			var parsed V
-			one.set(r, &parsed, item)
+			set(r, item, strconv.Quote(item.raw), parse, &parsed)
 			if !item.broken && slices.Contains(*place(target), parsed) {
 				r.fail(item, fmt.Sprintf("%q is given twice", item.raw))
 			}

@@ -2,149 +2,78 @@ package config
 
 import (
 	"fmt"
-	"regexp"
-	"slices"
-	"strconv"
-	"strings"
+	"reflect"
 	"time"
+
+	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// parseFunc reads a text. Its error goes on after the text ("isn't one of …",
-// "is below …") and never repeats it, since it may be a secret.
+// parseFunc reads a text. Its error goes on after the text ("must be …", "isn't …")
+// and never repeats it, since it may be a secret.
 type parseFunc[V any] func(text string) (V, error)
 
-var days = regexp.MustCompile(`^([0-9]{1,5})d$`)
-
-// ParseDuration reads a duration as the file has it (250ms, 15s, 2m, 24h or 7d)
-// within limits. The error goes on after the text and doesn't repeat it.
-func ParseDuration(text string, least, most time.Duration) (time.Duration, error) {
-	return duration(least, most)(text)
-}
-
-// ParseSize reads a number of bytes as the file has it (1000, 512KiB or 4MiB)
-// within limits. The error goes on after the text and doesn't repeat it.
-func ParseSize(text string, least, most int) (int, error) { return size(least, most)(text) }
-
-// duration parses 250ms, 15s, 2m, 24h or 7d within limits.
-func duration(least, most time.Duration) parseFunc[time.Duration] {
-	return func(text string) (time.Duration, error) {
-		value, err := parseDuration(text)
-		if err != nil {
-			return 0, err
+// as reads what the field of a sink's setting describes, so that all settings of
+// the file are written in one way.
+func as[V any](f sinks.Field) parseFunc[V] {
+	return func(text string) (value V, err error) {
+		read, err := f.Parse(text)
+		if err == nil {
+			reflect.ValueOf(&value).Elem().Set(reflect.ValueOf(read).Convert(reflect.TypeFor[V]()))
 		}
-		return value, within(value, least, most)
+		return value, err
 	}
 }
 
-func parseDuration(text string) (time.Duration, error) {
-	if whole := days.FindStringSubmatch(text); whole != nil {
-		count, _ := strconv.Atoi(whole[1]) // five digits always fit
-		return time.Duration(count) * 24 * time.Hour, nil
-	}
-	value, err := time.ParseDuration(text)
-	if err != nil {
-		return 0, fmt.Errorf("isn't a duration: write a number and a unit, such as 250ms, 15s, 2m, 24h or 7d")
-	}
-	return value, nil
+func number(least, most string) parseFunc[int] {
+	return as[int](sinks.Field{Type: sinks.TypeInt, Min: least, Max: most})
 }
 
-var units = map[string]int{
-	"": 1, "B": 1, "kB": 1e3, "KB": 1e3, "MB": 1e6, "GB": 1e9, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30,
+func duration(least, most string) parseFunc[time.Duration] {
+	return as[time.Duration](sinks.Field{Type: sinks.TypeDuration, Min: least, Max: most})
 }
 
-var sizes = regexp.MustCompile(`^([0-9]{1,10}) ?([A-Za-z]*)$`)
-
-// size parses a number of bytes within limits: 4MiB, 512KiB, 1000.
-func size(least, most int) parseFunc[int] {
-	return func(text string) (int, error) {
-		parts := sizes.FindStringSubmatch(text)
-		unit := 0
-		if parts != nil {
-			unit = units[parts[2]]
-		}
-		if unit == 0 {
-			return 0, fmt.Errorf("isn't a size: write a whole number and a unit, such as 512KiB or 4MiB")
-		}
-		count, _ := strconv.Atoi(parts[1]) // ten digits always fit
-		if count > most/unit {
-			return 0, fmt.Errorf("is above the most, %s", sizeText(most))
-		}
-		if count*unit < least {
-			return 0, fmt.Errorf("is below the least, %s", sizeText(least))
-		}
-		return count * unit, nil
-	}
+func size(least, most string) parseFunc[int] {
+	return as[int](sinks.Field{Type: sinks.TypeSize, Min: least, Max: most})
 }
 
-func sizeText(bytes int) string {
-	for _, unit := range []string{"GiB", "MiB", "KiB"} {
-		if bytes%units[unit] == 0 {
-			return strconv.Itoa(bytes/units[unit]) + unit
-		}
-	}
-	return strconv.Itoa(bytes) + "B"
-}
-
-// number parses a whole number within limits.
-func number(least, most int) parseFunc[int] {
-	return func(text string) (int, error) {
-		value, err := strconv.Atoi(text)
-		if err != nil {
-			return 0, fmt.Errorf("isn't a whole number between %d and %d", least, most)
-		}
-		return value, within(value, least, most)
-	}
-}
-
-func within[V int | time.Duration](value, least, most V) error {
-	if value < least {
-		return fmt.Errorf("is below the least, %s", limitText(least))
-	}
-	if value > most {
-		return fmt.Errorf("is above the most, %s", limitText(most))
-	}
-	return nil
-}
-
-// limitText writes 24h rather than 24h0m0s.
-func limitText[V int | time.Duration](limit V) string {
-	text := fmt.Sprint(limit)
-	if short, cut := strings.CutSuffix(text, "m0s"); cut {
-		text = short + "m"
-	}
-	if short, cut := strings.CutSuffix(text, "h0m"); cut {
-		text = short + "h"
-	}
-	return text
-}
-
-// oneOf parses one of a few words.
 func oneOf[V ~string](words ...V) parseFunc[V] {
-	return func(text string) (V, error) {
-		if slices.Contains(words, V(text)) {
-			return V(text), nil
-		}
-		return "", fmt.Errorf("isn't one of %s", join(words))
+	f := sinks.Field{Type: sinks.TypeString}
+	for _, word := range words {
+		f.Choices = append(f.Choices, string(word))
 	}
-}
-
-func join[V ~string](words []V) string {
-	texts := make([]string, len(words))
-	for i, word := range words {
-		texts[i] = string(word)
-	}
-	return strings.Join(texts, ", ")
+	return as[V](f)
 }
 
 // text parses 1 to most bytes.
 func text(most int) parseFunc[string] {
-	return func(text string) (string, error) {
-		switch {
-		case text == "":
-			return "", fmt.Errorf("is empty")
-		case len(text) > most:
-			return "", fmt.Errorf("is longer than %d bytes", most)
+	return as[string](sinks.Field{Type: sinks.TypeString, Required: true, Check: func(value any) error {
+		if len(value.(string)) > most {
+			return fmt.Errorf("is longer than %d bytes", most)
 		}
-		return text, nil
+		return nil
+	}})
+}
+
+// orWord lets a word stand for a number: never, unlimited.
+func orWord(word string, meaning int, parse parseFunc[int]) parseFunc[int] {
+	return func(text string) (int, error) {
+		if text == word {
+			return meaning, nil
+		}
+		value, err := parse(text)
+		if err != nil {
+			err = fmt.Errorf("%w; or write %s", err, word)
+		}
+		return value, err
+	}
+}
+
+// orZero lets zero stand for a duration that the limits leave out.
+func orZero(meaning time.Duration, parse parseFunc[time.Duration]) parseFunc[time.Duration] {
+	return func(text string) (time.Duration, error) {
+		if value, err := duration("", "")(text); err == nil && value == 0 {
+			return meaning, nil
+		}
+		return parse(text)
 	}
 }

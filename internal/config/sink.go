@@ -1,7 +1,6 @@
 package config
 
 import (
-	"fmt"
 	"log/slog"
 	"strings"
 	"time"
@@ -58,55 +57,26 @@ func (s Sink) LogValue() slog.Value {
 func sinkFields() []field[Sink] {
 	return []field[Sink]{
 		value("type", text(maxName), func(s *Sink) *string { return &s.Type }),
-		value("batch", number(1, 10_000), func(s *Sink) *int { return &s.Batch }),
-		value("batch_bytes", size(1<<10, 1<<28), func(s *Sink) *int { return &s.BatchBytes }),
-		value("workers", number(1, 256), func(s *Sink) *int { return &s.Workers }),
-		value("buffer", number(1, 100_000), func(s *Sink) *int { return &s.Buffer }),
-		value("buffer_bytes", size(1<<10, 1<<32), func(s *Sink) *int { return &s.BufferBytes }),
-		value("timeout", duration(10*time.Millisecond, time.Hour), func(s *Sink) *time.Duration { return &s.Timeout }),
-		value("max_attempts", attempts, func(s *Sink) *int { return &s.MaxAttempts }),
-		value("trouble_after", troubleAfter, func(s *Sink) *int { return &s.TroubleAfter }),
-		value("reject_after", rejectAfter, func(s *Sink) *time.Duration { return &s.RejectAfter }),
+		value("batch", number("1", "10000"), func(s *Sink) *int { return &s.Batch }),
+		value("batch_bytes", size("1KiB", "256MiB"), func(s *Sink) *int { return &s.BatchBytes }),
+		value("workers", number("1", "256"), func(s *Sink) *int { return &s.Workers }),
+		value("buffer", number("1", "100000"), func(s *Sink) *int { return &s.Buffer }),
+		value("buffer_bytes", size("1KiB", "4GiB"), func(s *Sink) *int { return &s.BufferBytes }),
+		value("timeout", duration("10ms", "1h"), func(s *Sink) *time.Duration { return &s.Timeout }),
+		value("max_attempts", orWord("unlimited", -1, number("1", "1000000")), func(s *Sink) *int { return &s.MaxAttempts }),
+		value("trouble_after", orWord("never", -1, number("1", "100000")), func(s *Sink) *int { return &s.TroubleAfter }),
+		value("reject_after", orZero(-1, duration("10ms", "1h")), func(s *Sink) *time.Duration { return &s.RejectAfter }),
 		group("backoff", backoffFields(), func(s *Sink) *relay.Backoff { return &s.Backoff }),
 		group("reopen", backoffFields(), func(s *Sink) *relay.Backoff { return &s.Reopen }),
 	}
 }
 
 func backoffFields() []field[relay.Backoff] {
-	bounds := duration(time.Millisecond, 7*24*time.Hour)
+	bounds := duration("1ms", "7d")
 	return []field[relay.Backoff]{
 		value("min", bounds, func(b *relay.Backoff) *time.Duration { return &b.Min }),
 		value("max", bounds, func(b *relay.Backoff) *time.Duration { return &b.Max }),
 	}
-}
-
-func troubleAfter(text string) (int, error) {
-	if text == "never" {
-		return -1, nil
-	}
-	value, err := number(1, 100_000)(text)
-	if err != nil {
-		err = fmt.Errorf("%w; or write never", err)
-	}
-	return value, err
-}
-
-func rejectAfter(text string) (time.Duration, error) {
-	if text == "0s" || text == "0" {
-		return -1, nil
-	}
-	return duration(10*time.Millisecond, time.Hour)(text)
-}
-
-func attempts(text string) (int, error) {
-	if text == "unlimited" {
-		return -1, nil
-	}
-	value, err := number(1, 1_000_000)(text)
-	if err != nil {
-		err = fmt.Errorf("%w; or write unlimited", err)
-	}
-	return value, err
 }
 
 func (r *reader) sink(name string, n *node) Sink {

@@ -64,12 +64,12 @@ func sourceFields() []field[Source] {
 		value("claim", oneOf(relay.ByLanes, relay.ByRows), func(s *Source) *relay.Claim { return &s.Claim }),
 		value("pick", oneOf(relay.Oldest, relay.Newest, relay.Priority), func(s *Source) *relay.Pick { return &s.Pick }),
 		values("topics", text(255), func(s *Source) *[]string { return &s.Topics }),
-		value("lease", duration(time.Second, time.Hour), func(s *Source) *time.Duration { return &s.Lease }),
-		value("poll", duration(time.Millisecond, time.Minute), func(s *Source) *time.Duration { return &s.Poll }),
+		value("lease", duration("1s", "1h"), func(s *Source) *time.Duration { return &s.Lease }),
+		value("poll", duration("1ms", "1m"), func(s *Source) *time.Duration { return &s.Poll }),
 		value("listen", oneOf(On, Off), func(s *Source) *Switch { return &s.Listen }),
-		value("retention", retention, func(s *Source) *time.Duration { return &s.Retention }),
-		value("drain_timeout", duration(time.Millisecond, time.Hour), func(s *Source) *time.Duration { return &s.DrainTimeout }),
-		value("longest_transaction", duration(time.Second, 24*time.Hour), func(s *Source) *time.Duration { return &s.LongestTransaction }),
+		value("retention", orZero(relay.KeepNothing, duration("1s", "3650d")), func(s *Source) *time.Duration { return &s.Retention }),
+		value("drain_timeout", duration("1ms", "1h"), func(s *Source) *time.Duration { return &s.DrainTimeout }),
+		value("longest_transaction", duration("1s", "24h"), func(s *Source) *time.Duration { return &s.LongestTransaction }),
 	}
 }
 
@@ -78,14 +78,6 @@ func parseTable(name string) (string, error) {
 		return "", fmt.Errorf("isn't a table: %s", strings.TrimPrefix(err.Error(), fmt.Sprintf("table %q: ", name)))
 	}
 	return name, nil
-}
-
-// retention maps 0, which keeps nothing, to what the relay takes for it.
-func retention(text string) (time.Duration, error) {
-	if value, err := parseDuration(text); err == nil && value == 0 {
-		return relay.KeepNothing, nil
-	}
-	return duration(time.Second, 10*365*24*time.Hour)(text)
 }
 
 func (r *reader) source(name string, n *node) Source {

@@ -1,7 +1,6 @@
 package file
 
 import (
-	"errors"
 	"fmt"
 	"io/fs"
 	"net/url"
@@ -52,37 +51,14 @@ func parseMode(text string) (fs.FileMode, error) {
 
 // fromURL takes what follows "file:" as a path, and the query as settings.
 func fromURL(u *url.URL) (map[string]any, error) {
-	if u.Host != "" || u.User != nil {
-		return nil, errors.New("after file:// comes an absolute path: write file:path or file:///absolute/path")
-	}
-	if u.Fragment != "" {
-		return nil, errors.New("a # in the path must be written as %23")
-	}
-	path, err := pathOf(u)
+	path, err := sinks.URLPath(u)
 	if err != nil {
 		return nil, err
 	}
-	settings := map[string]any{"path": path}
-	query, err := url.ParseQuery(u.RawQuery)
+	settings, err := sinks.URLSettings(u, "path")
 	if err != nil {
-		return nil, errors.New("what follows the question mark must be settings, such as sync=false")
+		return nil, err
 	}
-	for name, values := range query {
-		if _, twice := settings[name]; twice || len(values) > 1 {
-			return nil, fmt.Errorf("the setting %s is there twice", name)
-		}
-		settings[name] = values[0]
-	}
+	settings["path"] = path
 	return settings, nil
-}
-
-func pathOf(u *url.URL) (string, error) {
-	if u.Opaque == "" {
-		return u.Path, nil
-	}
-	path, err := url.PathUnescape(u.Opaque)
-	if err != nil {
-		return "", errors.New("a % in the path must be written as %25")
-	}
-	return path, nil
 }

@@ -3,6 +3,7 @@ package httpsink
 import (
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/rowrelay/rowrelay/sinks"
@@ -18,7 +19,7 @@ func Kind() sinks.Kind {
 		Schemes: []string{"http", "https"},
 		FromURL: fromURL,
 		New:     fromSettings,
-		Fields: append([]sinks.Field{
+		Fields: slices.Concat([]sinks.Field{
 			{Name: "url", Type: sinks.TypeString, Required: true, Check: checkURL, Help: "Where the requests go. Its path and query are treated as secret. It may have {topic}, {key}, {id} and {header:NAME}, which each message fills."},
 			{Name: "method", Type: sinks.TypeString, Default: "POST", Choices: []string{"POST", "PUT"}, Help: "The method of the requests."},
 			{Name: "headers", Type: sinks.TypeSecretMap, Check: checkHeaders, Help: "Headers to add to each request. A message can't overwrite them, but for Content-Type and User-Agent."},
@@ -41,12 +42,9 @@ func Kind() sinks.Kind {
 			{Name: "endpoint_pause", Type: sinks.TypeDuration, Default: DefaultEndpointPause.String(), Min: "1s", Max: "24h", Help: "Where messages choose the address: how long an endpoint that fails is left alone, at the longest."},
 			{Name: "endpoint_give_up", Type: sinks.TypeDuration, Default: "0s", Min: "0s", Help: "Where messages choose the address: the age at which a message is parked when its endpoint can't take it. 0s is never."},
 			{Name: "max_retry_after", Type: sinks.TypeDuration, Default: DefaultMaxRetryAfter.String(), Min: "1s", Max: "24h", Help: "The longest wait that an answer's Retry-After can ask for."},
-			{Name: "ca_file", Type: sinks.TypeString, Help: "A file with the certificates, in PEM form, to trust instead of the system's."},
-			{Name: "client_cert_file", Type: sinks.TypeString, Help: "A file with the certificate, in PEM form, to show to endpoints that ask for one. It is read anew for each connection, so it can be renewed."},
-			{Name: "client_key_file", Type: sinks.TypeString, Help: "A file with the certificate's private key, in PEM form."},
 			{Name: "outside_only", Type: sinks.TypeBool, Default: "false", Help: "Connect to addresses of the Internet only: none that is private, loopback, link-local or a provider's metadata service, whatever a name resolves to. Proxies are not used then. It holds in any case where a message has a say in the scheme, host or port of the url."},
 			{Name: "inside_networks", Type: sinks.TypeList, Check: checkNetworks, Help: "Networks inside that may be reached all the same, such as 10.1.0.0/16."},
-		}, cloudevents.Fields()...),
+		}, sinks.TLSFields(), cloudevents.Fields()),
 	}
 }
 
@@ -75,7 +73,7 @@ func checkText(value any) error {
 }
 
 func fromSettings(s sinks.Settings) (sinks.Sink, error) {
-	secured, err := tlsFrom(s.Text("ca_file"), s.Text("client_cert_file"), s.Text("client_key_file"))
+	secured, err := s.TLS()
 	if err != nil {
 		return nil, err
 	}
@@ -114,13 +112,7 @@ func fromSettings(s sinks.Settings) (sinks.Sink, error) {
 
 // fromURL takes the URL as it is, but for the user name and password.
 func fromURL(u *url.URL) (map[string]any, error) {
-	settings := map[string]any{}
-	if password, ok := u.User.Password(); ok && password != "" {
-		settings["password"] = password
-	}
-	if name := u.User.Username(); name != "" {
-		settings["username"] = name
-	}
+	settings, _ := sinks.URLSettings(&url.URL{User: u.User}) // the query is the endpoint's
 	endpoint := *u
 	endpoint.User = nil
 	settings["url"] = endpoint.String()

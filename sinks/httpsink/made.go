@@ -49,7 +49,7 @@ func (o Options) checkMade() error {
 // fill adds the headers that are made of the message.
 func (s *Sink) fill(header http.Header, m *sinks.Message) error {
 	for name, template := range s.made {
-		value, err := template.Fill(m, asWritten)
+		value, err := template.Fill(m, sinks.NotEmpty)
 		if err == nil {
 			err = checkValue(value)
 		}
@@ -60,5 +60,3 @@ func (s *Sink) fill(header http.Header, m *sinks.Message) error {
 	}
 	return nil
 }
-
-func asWritten(_ int, value string) (string, error) { return value, nil }

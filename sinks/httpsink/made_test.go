@@ -35,7 +35,7 @@ func TestMessagesThatCannotFillATemplate(t *testing.T) {
 		MessageHeaders: map[string]string{"X-From": "{header:from}", "X-Key": "{key}"},
 	})
 	for want, change := range map[string]func(*sinks.Message){
-		"the url needs the message's key, which is not there":                                      func(m *sinks.Message) { m.Key = "" },
+		"the url can't have the message's key, which is empty":                                     func(m *sinks.Message) { m.Key = "" },
 		`the header "X-From" needs the message's header from, which is not there`:                  func(m *sinks.Message) { m.Headers = nil },
 		`the header "X-Key" has a line break or another control character, which HTTP can't carry`: func(m *sinks.Message) { m.Key = "a\r\nb: c" },
 		`the header "X-Key" has a space at an end`:                                                 func(m *sinks.Message) { m.Key = "a " },

@@ -7,11 +7,16 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/rowrelay/rowrelay/sinks"
 )
 
 // escape makes a value fit for its place in the URL, or says why it can't be.
 // Its errors complete "the value …".
 func (t *target) escape(place int, value string) (string, error) {
+	if value == "" {
+		return sinks.NotEmpty(place, value)
+	}
 	switch t.parts[place] {
 	case inBase:
 		return t.base(value)

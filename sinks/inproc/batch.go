@@ -35,9 +35,9 @@ type BatchOptions struct {
 	// [DefaultBatch].
 	Messages int
 
-	// Workers is how often the handler runs at the same time, at most. Defaults
+	// Concurrency is how often the handler runs at the same time, at most. Defaults
 	// to 1.
-	Workers int
+	Concurrency int
 
 	// Order is what the handler promises about the messages of a batch.
 	// Defaults to sinks.OrderNone: then no two messages of a batch have the
@@ -67,7 +67,7 @@ func Batch(handler BatchHandler, options BatchOptions) *BatchSink {
 	if options.Messages <= 0 {
 		options.Messages = DefaultBatch
 	}
-	options.Workers = max(options.Workers, 1)
+	options.Concurrency = max(options.Concurrency, 1)
 	return &BatchSink{handler: handler, options: options}
 }
 
@@ -82,7 +82,7 @@ func (s *BatchSink) Order() sinks.Order { return s.options.Order }
 
 // Limits are those of the options.
 func (s *BatchSink) Limits() sinks.Limits {
-	return sinks.Limits{Messages: s.options.Messages, Workers: s.options.Workers}
+	return sinks.Limits{Messages: s.options.Messages, Workers: s.options.Concurrency}
 }
 
 // Send calls the handler. A panic is a retry of the whole batch.

@@ -73,10 +73,10 @@ func (r *run) roomForHeaders() []header {
 
 // nameOf is mostly the name of the topic before.
 func (r *run) nameOf(i int, names []string) (string, error) {
-	if i > 0 && names[i-1] != "" && names[i-1] == r.batch[i].Topic && r.sink.names.isTopic() {
+	if i > 0 && names[i-1] != "" && names[i-1] == r.batch[i].Topic && r.sink.options.Topic == DefaultTopic {
 		return names[i-1], nil
 	}
-	return r.sink.names.name(&r.batch[i])
+	return r.sink.topicOf(&r.batch[i])
 }
 
 func (r *run) wanted(names []string) map[string]bool {

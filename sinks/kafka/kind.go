@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"cmp"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -21,19 +22,19 @@ func Kind() sinks.Kind {
 		Schemes: []string{"kafka"},
 		FromURL: fromURL,
 		New:     fromSettings,
-		Fields:  append(slices.Clone(fields), cloudevents.Fields()...),
+		Fields:  slices.Concat(fields, sinks.TLSFields(), cloudevents.Fields()),
 	}
 }
 
 var fields = []sinks.Field{
 	{Name: "brokers", Type: sinks.TypeList, Required: true, Check: checkList, Help: "The addresses that the cluster is found by, as host:port."},
-	{Name: "topic", Type: sinks.TypeString, Default: DefaultTopic, Check: checkTopicText, Help: "The topic to write to. `{topic}` stands for the message's topic, `{header:NAME}` for a header of it."},
+	{Name: "topic", Type: sinks.TypeString, Default: DefaultTopic, Check: checkTopicText, Help: "The topic to write to. {topic}, {key}, {id} and {header:NAME} stand for what the message has."},
 	{Name: "partition_header", Type: sinks.TypeString, Help: "The header whose number says which partition a message goes to. It is not sent. Messages without it go by their key."},
 	{Name: "timestamp", Type: sinks.TypeString, Default: "sent", Choices: []string{"sent", "created"}, Help: "The records' time: that of sending, or that at which the message was written. A topic may delete a replayed record at once if its time is older than the retention."},
 	{Name: "compression", Type: sinks.TypeString, Default: "none", Choices: []string{"none", "gzip", "snappy", "lz4", "zstd"}, Help: "How record batches are compressed."},
 	{Name: "idempotent", Type: sinks.TypeBool, Help: "No record twice in its topic, also where a relay dies: what is sent is written down first. Needs Kafka 2.8, a relay that claims by lanes, and the right to read the topics."},
 	{Name: "max_message_bytes", Type: sinks.TypeSize, Default: "1MiB", Min: "1KiB", Max: "1GiB", Help: "The topics' max.message.bytes. A record that is larger, compressed and with about 100 bytes around it, is parked; record batches are kept below it."},
-	{Name: "in_flight", Type: sinks.TypeInt, Default: fmt.Sprint(DefaultInFlight), Min: "1", Max: "1000", Help: "How many record batches are under way at once, at most; one a partition."},
+	{Name: "concurrency", Type: sinks.TypeInt, Default: fmt.Sprint(DefaultConcurrency), Min: "1", Max: "1000", Help: "How many record batches are under way at once, at most; one a partition."},
 	{Name: "request_timeout", Type: sinks.TypeDuration, Default: DefaultRequestTimeout.String(), Min: "100ms", Max: "10m", Help: "How long one request may take. Brokers wait half of it for their replicas. Keep it below the time-out of the sink's batches."},
 	{Name: "leader_timeout", Type: sinks.TypeDuration, Default: DefaultLeaderTimeout.String(), Min: "10ms", Max: "10m", Help: "How long a batch waits for partitions without a leader before the sink is called unavailable."},
 	{Name: "unknown_topic", Type: sinks.TypeString, Default: "wait", Choices: []string{"wait", "park"}, Help: "What a topic that isn't there does: it makes the sink unavailable until it is there, or its messages are parked."},
@@ -41,10 +42,7 @@ var fields = []sinks.Field{
 	{Name: "create_partitions", Type: sinks.TypeInt, Min: "0", Max: "100000", Help: "The partitions of created topics; 0 leaves it to the broker."},
 	{Name: "create_replicas", Type: sinks.TypeInt, Min: "0", Max: "100", Help: "The replicas of created topics; 0 leaves it to the broker."},
 	{Name: "client_id", Type: sinks.TypeString, Default: DefaultClientID, Help: "What brokers know the sink by in their logs and quotas."},
-	{Name: "tls", Type: sinks.TypeBool, Help: "Connect with TLS. On where one of the next four settings is there."},
-	{Name: "ca_file", Type: sinks.TypeString, Help: "A file with the certificates, in PEM form, to trust instead of the system's."},
-	{Name: "cert_file", Type: sinks.TypeString, Help: "A file with the certificate, in PEM form, to show to brokers."},
-	{Name: "key_file", Type: sinks.TypeString, Help: "A file with that certificate's key, in PEM form."},
+	{Name: "tls", Type: sinks.TypeBool, Help: "Connect with TLS. On where server_name, ca_file, cert_file or key_file is there."},
 	{Name: "server_name", Type: sinks.TypeString, Help: "The name that brokers' certificates must have. By default that of their address."},
 	{Name: "sasl", Type: sinks.TypeString, Choices: []string{"plain", "scram-sha-256", "scram-sha-512"}, Help: "How to log in. Empty: not at all."},
 	{Name: "username", Type: sinks.TypeString, Help: "The user name to log in with."},
@@ -59,12 +57,19 @@ func checkList(value any) error {
 	return nil
 }
 
-func checkTopicText(value any) error { return checkTemplate(value.(string)) }
+func checkTopicText(value any) error {
+	_, err := parseTopic(value.(string))
+	return err
+}
 
 func fromSettings(s sinks.Settings) (sinks.Sink, error) {
-	config, err := tlsFrom(s)
+	config, err := s.TLS()
 	if err != nil {
 		return nil, err
+	}
+	if name := s.Text("server_name"); config != nil || s.Bool("tls") || name != "" {
+		config = cmp.Or(config, &tls.Config{})
+		config.ServerName = name
 	}
 	options := Options{
 		Brokers:           s.List("brokers"),
@@ -73,7 +78,7 @@ func fromSettings(s sinks.Settings) (sinks.Sink, error) {
 		CreatedTime:       s.Text("timestamp") == "created",
 		Compression:       s.Text("compression"),
 		MaxMessageBytes:   int(s.Size("max_message_bytes")),
-		InFlight:          s.Int("in_flight"),
+		Concurrency:       s.Int("concurrency"),
 		RequestTimeout:    s.Duration("request_timeout"),
 		LeaderTimeout:     s.Duration("leader_timeout"),
 		ParkUnknownTopics: s.Text("unknown_topic") == "park",
@@ -93,63 +98,22 @@ func fromSettings(s sinks.Settings) (sinks.Sink, error) {
 	return New(options)
 }
 
-// tlsFrom returns a configuration, or nil where no setting asks for TLS.
-func tlsFrom(s sinks.Settings) (*tls.Config, error) {
-	ca, cert, key, name := s.Text("ca_file"), s.Text("cert_file"), s.Text("key_file"), s.Text("server_name")
-	if !s.Bool("tls") && ca+cert+key+name == "" {
-		return nil, nil
-	}
-	config := &tls.Config{ServerName: name}
-	var err error
-	if config.RootCAs, err = trusted(ca); err != nil {
+// fromURL reads brokers, topic and login from the URL's parts, and any other
+// setting from its query. The login is by PLAIN unless the query says otherwise.
+func fromURL(u *url.URL) (map[string]any, error) {
+	settings, err := sinks.URLSettings(u, "brokers", "topic", "username", "password")
+	if err != nil {
 		return nil, err
 	}
-	if cert+key != "" {
-		pair, err := tls.LoadX509KeyPair(cert, key)
-		if err != nil {
-			return nil, fmt.Errorf("read cert_file and key_file: %w", err)
-		}
-		config.Certificates = []tls.Certificate{pair}
-	}
-	return config, nil
-}
-
-// fromURL reads brokers, topic and login from the URL's parts, and any other
-// setting from its query.
-func fromURL(u *url.URL) (map[string]any, error) {
-	settings := map[string]any{}
-	for name, values := range u.Query() {
-		if len(values) > 1 {
-			return nil, fmt.Errorf("the setting %q is there twice", name)
-		}
-		settings[name] = values[0]
-	}
-	for _, name := range []string{"brokers", "topic", "username", "password"} {
-		if _, there := settings[name]; there {
-			return nil, fmt.Errorf("write kafka://username:password@host:9092,host2:9092/topic: %s can't be in the query", name)
-		}
-	}
 	if u.Host == "" {
-		return nil, errors.New("the host is missing: write kafka://host:9092/topic")
+		return nil, errors.New("the host is missing: write kafka://username:password@host:9092,host2:9092/topic")
 	}
 	settings["brokers"] = strings.Split(u.Host, ",")
 	if topic := strings.TrimPrefix(u.Path, "/"); topic != "" {
 		settings["topic"] = topic
 	}
-	logIn(settings, u.User)
-	return settings, nil
-}
-
-// logIn sets the login of a URL; by PLAIN unless the URL says otherwise.
-func logIn(settings map[string]any, user *url.Userinfo) {
-	if user == nil {
-		return
-	}
-	settings["username"] = user.Username()
-	if password, there := user.Password(); there && password != "" {
-		settings["password"] = password
-	}
-	if settings["sasl"] == nil {
+	if u.User != nil && settings["sasl"] == nil {
 		settings["sasl"] = "plain"
 	}
+	return settings, nil
 }

@@ -20,7 +20,7 @@ import (
 const (
 	DefaultTopic           = "{topic}"
 	DefaultMaxMessageBytes = 1 << 20
-	DefaultInFlight        = 8
+	DefaultConcurrency     = 8
 	DefaultRequestTimeout  = 10 * time.Second
 	DefaultLeaderTimeout   = 3 * time.Second
 	DefaultClientID        = "rowrelay"
@@ -33,8 +33,8 @@ type Options struct {
 	// without a port it is 9092.
 	Brokers []string
 
-	// Topic is the topic to write to. {topic} in it stands for the message's
-	// topic, and {header:NAME} for a header of it. Defaults to [DefaultTopic].
+	// Topic is the topic to write to. {topic}, {key}, {id} and {header:NAME} stand
+	// for what the message has. Defaults to [DefaultTopic].
 	Topic string
 
 	// PartitionHeader names the header whose number says which partition a
@@ -54,9 +54,9 @@ type Options struct {
 	// [DefaultMaxMessageBytes].
 	MaxMessageBytes int
 
-	// InFlight is how many record batches are under way at once, at most; one a
-	// partition. Defaults to [DefaultInFlight].
-	InFlight int
+	// Concurrency is how many record batches are under way at once, at most; one a
+	// partition. Defaults to [DefaultConcurrency].
+	Concurrency int
 
 	// RequestTimeout is how long one request may take. Brokers are told to wait
 	// half of it for their replicas. Defaults to [DefaultRequestTimeout].
@@ -99,7 +99,7 @@ func (o Options) withDefaults() Options {
 	o.Topic = cmp.Or(o.Topic, DefaultTopic)
 	o.Compression = cmp.Or(o.Compression, "none")
 	o.MaxMessageBytes = cmp.Or(o.MaxMessageBytes, DefaultMaxMessageBytes)
-	o.InFlight = cmp.Or(o.InFlight, DefaultInFlight)
+	o.Concurrency = cmp.Or(o.Concurrency, DefaultConcurrency)
 	o.RequestTimeout = cmp.Or(o.RequestTimeout, DefaultRequestTimeout)
 	o.LeaderTimeout = cmp.Or(o.LeaderTimeout, DefaultLeaderTimeout)
 	o.ClientID = cmp.Or(o.ClientID, DefaultClientID)
@@ -121,12 +121,13 @@ func withPort(broker string) string {
 }
 
 func (o Options) check() error {
+	_, wrong := parseTopic(o.Topic)
 	_, compresses := compressions[o.Compression]
-	problems := []error{checkBrokers(o.Brokers), about("topic", checkTemplate(o.Topic)), about("login", o.checkLogin())}
+	problems := []error{checkBrokers(o.Brokers), about("topic", wrong), about("login", o.checkLogin())}
 	if !compresses {
 		problems = append(problems, fmt.Errorf("the compression %q must be one of none, gzip, snappy, lz4, zstd", o.Compression))
 	}
-	if o.MaxMessageBytes < 0 || o.InFlight < 0 || o.RequestTimeout < 0 || o.LeaderTimeout < 0 || o.CreatePartitions < 0 || o.CreateReplicas < 0 {
+	if o.MaxMessageBytes < 0 || o.Concurrency < 0 || o.RequestTimeout < 0 || o.LeaderTimeout < 0 || o.CreatePartitions < 0 || o.CreateReplicas < 0 {
 		problems = append(problems, errors.New("sizes, numbers and time-outs must not be negative"))
 	}
 	if err := errors.Join(problems...); err != nil {

@@ -6,8 +6,6 @@ import (
 	"fmt"
 
 	amqp "github.com/rabbitmq/amqp091-go"
-
-	"github.com/rowrelay/rowrelay/sinks"
 )
 
 func (n *session) wasChecked() bool {
@@ -64,8 +62,7 @@ func (n *session) checkTopology() error {
 
 // fixedExchange is the exchange, if it is the same for all messages.
 func (s *Sink) fixedExchange() (name string, fixed bool) {
-	name, _ = s.exchange.of(sinks.Message{}) // fails only if it isn't
-	return name, s.exchange.fixed()
+	return s.exchange.Texts()[0], s.exchange.Places() == 0
 }
 
 // probe publishes a message that goes nowhere. A broker that has run out of

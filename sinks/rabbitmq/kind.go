@@ -1,12 +1,12 @@
 package rabbitmq
 
 import (
+	"cmp"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"net/url"
-	"os"
+	"slices"
 	"strings"
 
 	"github.com/rowrelay/rowrelay/sinks"
@@ -23,7 +23,7 @@ func Kind() sinks.Kind {
 		Schemes: []string{"amqp", "amqps"},
 		FromURL: fromURL,
 		New:     fromSettings,
-		Fields:  append(fields(), cloudevents.Fields()...),
+		Fields:  slices.Concat(fields(), sinks.TLSFields(), cloudevents.Fields()),
 	}
 }
 
@@ -34,9 +34,6 @@ func fields() []sinks.Field {
 		{Name: "username", Type: sinks.TypeString, Help: "The user's name. Without it and a password, guest."},
 		{Name: "password", Type: sinks.TypeSecret, Help: "The user's password."},
 		{Name: "tls", Type: sinks.TypeBool, Default: "false", Help: "Connects over TLS."},
-		{Name: "ca_file", Type: sinks.TypeString, Help: "A file with the certificates, in PEM form, to trust instead of the system's."},
-		{Name: "certificate_file", Type: sinks.TypeString, Help: "A file with the client's certificate, in PEM form."},
-		{Name: "key_file", Type: sinks.TypeString, Help: "A file with the key of that certificate, in PEM form."},
 		{Name: "login_by_certificate", Type: sinks.TypeBool, Default: "false", Help: "Logs in by the client's certificate instead of a password (SASL EXTERNAL)."},
 		{Name: "exchange", Type: sinks.TypeString, Check: checkTemplate, Help: "The exchange to publish to, the default one if empty. A template: {topic}, {key}, {id} and {header:NAME} stand for what the message has."},
 		{Name: "routing_key", Type: sinks.TypeString, Default: DefaultRoutingKey, Check: checkTemplate, Help: "The routing key, a template as well."},
@@ -61,19 +58,25 @@ func checkHostsValue(value any) error { return checkHosts(value.([]string)) }
 func checkShortValue(value any) error { return checkShort(value.(string)) }
 
 func checkTemplate(value any) error {
-	_, err := parseTemplate(value.(string))
+	_, err := sinks.ParseTemplate(value.(string))
 	return err
 }
 
 func fromSettings(s sinks.Settings) (sinks.Sink, error) {
-	trust, err := tlsFrom(s)
+	if !s.Bool("tls") && s.Text("ca_file")+s.Text("cert_file")+s.Text("key_file") != "" {
+		return nil, errors.New("ca_file, cert_file and key_file are for TLS: set tls, or write amqps in the URL")
+	}
+	config, err := s.TLS()
 	if err != nil {
 		return nil, err
+	}
+	if s.Bool("tls") {
+		config = cmp.Or(config, &tls.Config{})
 	}
 	return New(Options{
 		Hosts: s.List("hosts"), VirtualHost: s.Text("virtual_host"),
 		Username: s.Text("username"), Password: s.Secret("password"),
-		TLS: trust, External: s.Bool("login_by_certificate"),
+		TLS: config, External: s.Bool("login_by_certificate"),
 		Exchange: s.Text("exchange"), RoutingKey: s.Text("routing_key"),
 		Unroutable: !s.Bool("mandatory"), Transient: !s.Bool("persistent"),
 		ContentType: s.Text("content_type"), Expiration: s.Duration("expiration"), Priority: s.Bool("priority"),
@@ -94,85 +97,18 @@ func topologyFrom(s sinks.Settings) *Topology {
 	return &t
 }
 
-// tlsFrom returns the configuration that the settings ask for; nil without TLS.
-func tlsFrom(s sinks.Settings) (*tls.Config, error) {
-	authority, certificate, key := s.Text("ca_file"), s.Text("certificate_file"), s.Text("key_file")
-	switch {
-	case !s.Bool("tls") && authority+certificate+key != "":
-		return nil, errors.New("ca_file, certificate_file and key_file are for TLS: set tls, or write amqps in the URL")
-	case !s.Bool("tls"):
-		return nil, nil
-	case (certificate == "") != (key == ""):
-		return nil, errors.New("certificate_file and key_file belong together: one of them is missing")
-	}
-	config := &tls.Config{}
-	if err := addRoots(config, authority); err != nil {
-		return nil, err
-	}
-	if certificate != "" {
-		pair, err := tls.LoadX509KeyPair(certificate, key)
-		if err != nil {
-			return nil, fmt.Errorf("read certificate_file and key_file: %w", err)
-		}
-		config.Certificates = []tls.Certificate{pair}
-	}
-	return config, nil
-}
-
-func addRoots(config *tls.Config, path string) error {
-	if path == "" {
-		return nil
-	}
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return fmt.Errorf("read ca_file: %w", err)
-	}
-	config.RootCAs = x509.NewCertPool()
-	if !config.RootCAs.AppendCertsFromPEM(text) {
-		return fmt.Errorf("read ca_file: %s has no certificate in PEM form", path)
-	}
-	return nil
-}
-
 // fromURL reads amqp://user:password@host:port,host/vhost?setting=value.
 func fromURL(u *url.URL) (map[string]any, error) {
-	settings, err := fromQuery(u.RawQuery)
-	if err != nil {
-		return nil, err
-	}
 	if u.Host == "" || u.Opaque != "" || u.Fragment != "" {
 		return nil, errors.New("it must be like amqp://user:password@host:5672/vhost?exchange=name, with %23 for a # and %2F for a / in a name")
+	}
+	settings, err := sinks.URLSettings(u, "hosts", "tls", "virtual_host", "username", "password")
+	if err != nil {
+		return nil, err
 	}
 	settings["hosts"], settings["tls"] = strings.Split(u.Host, ","), u.Scheme == "amqps"
 	if name := strings.TrimPrefix(u.Path, "/"); name != "" {
 		settings["virtual_host"] = name
-	}
-	if password, ok := u.User.Password(); ok && password != "" {
-		settings["password"] = password
-	}
-	if name := u.User.Username(); name != "" {
-		settings["username"] = name
-	}
-	return settings, nil
-}
-
-// notInQuery are settings that stand elsewhere in a URL.
-var notInQuery = map[string]bool{"hosts": true, "tls": true, "virtual_host": true, "username": true, "password": true}
-
-func fromQuery(query string) (map[string]any, error) {
-	values, err := url.ParseQuery(query)
-	if err != nil {
-		return nil, errors.New("its query is malformed: special characters must be percent-encoded")
-	}
-	settings := map[string]any{}
-	for name, texts := range values {
-		if notInQuery[name] {
-			return nil, fmt.Errorf("%s can't be set in the query", name)
-		}
-		if len(texts) > 1 {
-			return nil, fmt.Errorf("%s is set more than once", name)
-		}
-		settings[name] = texts[0]
 	}
 	return settings, nil
 }

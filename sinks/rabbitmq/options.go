@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/rowrelay/rowrelay/sinks"
 )
 
 func (o Options) withDefaults() Options {
@@ -24,10 +26,10 @@ func (o Options) withDefaults() Options {
 }
 
 // check returns the parsed templates, or all that is wrong.
-func (o Options) check() (exchange, routingKey template, err error) {
-	exchange, err = parseTemplate(o.Exchange)
+func (o Options) check() (exchange, routingKey sinks.Template, err error) {
+	exchange, err = sinks.ParseTemplate(o.Exchange)
 	problems := []error{about("exchange", err)}
-	routingKey, err = parseTemplate(o.RoutingKey)
+	routingKey, err = sinks.ParseTemplate(o.RoutingKey)
 	problems = append(problems, about("routing key", err), about("list of hosts", checkHosts(o.Hosts)), about("content type", checkShort(o.ContentType)))
 	problems = append(problems, o.checkNumbers(), o.checkLogin(), o.Declare.check(o))
 	return exchange, routingKey, errors.Join(problems...)

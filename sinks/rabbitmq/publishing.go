@@ -37,10 +37,10 @@ func (s *Sink) letter(m sinks.Message) (letter, error) {
 		return letter{}, err
 	}
 	l := letter{publishing: s.publishing(event)}
-	if l.exchange, err = short(s.exchange, m); err != nil {
+	if l.exchange, err = short(s.exchange, &m); err != nil {
 		return l, fmt.Errorf("the exchange %w", err)
 	}
-	if l.routingKey, err = short(s.routingKey, m); err != nil {
+	if l.routingKey, err = short(s.routingKey, &m); err != nil {
 		return l, fmt.Errorf("the routing key %w", err)
 	}
 	if err = checkID(m.ID); err != nil {
@@ -52,8 +52,8 @@ func (s *Sink) letter(m sinks.Message) (letter, error) {
 }
 
 // short returns a template's text for a message, if AMQP can carry it.
-func short(t template, m sinks.Message) (string, error) {
-	text, err := t.of(m)
+func short(t sinks.Template, m *sinks.Message) (string, error) {
+	text, err := t.Fill(m, nil)
 	if err != nil {
 		return "", err
 	}

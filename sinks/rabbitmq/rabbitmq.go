@@ -112,8 +112,8 @@ type Options struct {
 // Sink publishes messages to RabbitMQ. Its methods may be called concurrently.
 type Sink struct {
 	options    Options
-	exchange   template
-	routingKey template
+	exchange   sinks.Template
+	routingKey sinks.Template
 	events     *cloudevents.Encoder
 	redactor   sinks.Redactor
 	links      []*link

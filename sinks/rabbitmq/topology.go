@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/rowrelay/rowrelay/sinks"
 )
 
 // Topology is what a sink creates where it isn't there: its exchange, a queue,
@@ -39,7 +41,7 @@ func (t *Topology) check(o Options) error {
 		return fmt.Errorf("the exchange type %q must be direct, fanout, topic or headers", t.ExchangeType)
 	case t.QueueType != "" && !slices.Contains(queueTypes, t.QueueType):
 		return fmt.Errorf("the queue type %q must be classic, quorum or stream", t.QueueType)
-	case t.ExchangeType != "" && (o.Exchange == "" || !isFixed(o.Exchange)):
+	case t.ExchangeType != "" && (o.Exchange == "" || isTemplate(o.Exchange)):
 		return errors.New("an exchange can be created only if its name is set and the same for all messages")
 	case t.BindingKey != "" && t.Queue == "":
 		return errors.New("a binding needs the name of a queue")
@@ -47,9 +49,9 @@ func (t *Topology) check(o Options) error {
 	return about("queue's name", checkShort(t.Queue))
 }
 
-func isFixed(text string) bool {
-	t, err := parseTemplate(text)
-	return err == nil && t.fixed()
+func isTemplate(text string) bool {
+	t, err := sinks.ParseTemplate(text)
+	return err != nil || t.Places() > 0
 }
 
 // declare creates what the sink was asked to create. What is there in another
