@@ -11,8 +11,6 @@ import (
 	kafkago "github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol"
 	"github.com/segmentio/kafka-go/protocol/apiversions"
-	"github.com/segmentio/kafka-go/protocol/saslauthenticate"
-	"github.com/segmentio/kafka-go/protocol/saslhandshake"
 )
 
 // conn is a connection to a broker. One goroutine at a time uses it.
@@ -104,49 +102,4 @@ func (c *conn) agree() error {
 	}
 	c.protocol.SetVersions(versions)
 	return nil
-}
-
-// loginError is a login that was refused.
-type loginError struct{ err error }
-
-func (e *loginError) Error() string { return "log in: " + e.err.Error() }
-func (e *loginError) Unwrap() error { return e.err }
-
-func (c *conn) logIn(how *mechanism) error {
-	answer, err := c.protocol.RoundTrip(&saslhandshake.Request{Mechanism: how.name})
-	if err != nil {
-		return fmt.Errorf("log in (does the broker expect a login here?): %w", err)
-	}
-	if code := answer.(*saslhandshake.Response).ErrorCode; code != 0 {
-		return &loginError{fmt.Errorf("%s: %w", how.name, kafkago.Error(code))}
-	}
-	for step, text := how.begin(), []byte(nil); ; {
-		question, done, err := step(text)
-		if err != nil {
-			return &loginError{err}
-		}
-		if done {
-			return nil
-		}
-		if text, err = c.authenticate(question); err != nil {
-			return err
-		}
-	}
-}
-
-// authenticate takes one step of a login. A broker may give a session a time, at
-// whose end it closes the connection: we leave a little before.
-func (c *conn) authenticate(text []byte) ([]byte, error) {
-	answer, err := c.protocol.RoundTrip(&saslauthenticate.Request{AuthBytes: text})
-	if err != nil {
-		return nil, fmt.Errorf("log in: %w", err)
-	}
-	result := answer.(*saslauthenticate.Response)
-	if result.ErrorCode != 0 {
-		return nil, &loginError{fmt.Errorf("%w: %s", kafkago.Error(result.ErrorCode), result.ErrorMessage)}
-	}
-	if life := time.Duration(result.SessionLifetimeMs) * time.Millisecond; life > 0 {
-		c.retireAt = time.Now().Add(life * 8 / 10)
-	}
-	return result.AuthBytes, nil
 }

@@ -32,8 +32,14 @@ func AgeTopics(s *Sink, by time.Duration) {
 	}
 }
 
-// Murmur2 is the hash of keys.
-var Murmur2 = murmur2
+// PartitionOf is the partition of a key, of so many.
+func PartitionOf(key string, partitions int) int {
+	all := make([]int, partitions)
+	for i := range all {
+		all[i] = i
+	}
+	return partitionOfKey(key, all)
+}
 
 // Plain encodes records as the plain way to produce does: times in milliseconds,
 // keys, values and one header each.

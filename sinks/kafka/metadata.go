@@ -17,6 +17,8 @@ type topic struct {
 	err     error    // why the topic can't be written to
 	at      time.Time
 
+	partitions []int // all numbers, as the choice by a key wants them
+
 	turns *atomic.Uint32 // for messages without a key
 }
 
@@ -48,6 +50,9 @@ func (c *cluster) learn(names []string, answer *kafkago.MetadataResponse) map[st
 	for i := range answer.Topics {
 		if t := learned[answer.Topics[i].Name]; t != nil {
 			t.leaders, t.err = leadersOf(answer.Topics[i])
+			for n := range t.leaders {
+				t.partitions = append(t.partitions, n)
+			}
 		}
 	}
 	maps.Copy(c.topics, learned)

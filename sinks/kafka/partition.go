@@ -4,27 +4,10 @@ import (
 	"fmt"
 	"strconv"
 
+	kafkago "github.com/segmentio/kafka-go"
+
 	"github.com/rowrelay/rowrelay/sinks"
 )
-
-// murmur2 is the hash by which Java's producer, and all that agree with it,
-// choose the partition of a key.
-func murmur2(key string) uint32 {
-	const seed, m, r = 0x9747b28c, 0x5bd1e995, 24
-	h := seed ^ uint32(len(key))
-	for ; len(key) >= 4; key = key[4:] {
-		k := (uint32(key[0]) | uint32(key[1])<<8 | uint32(key[2])<<16 | uint32(key[3])<<24) * m
-		h = h*m ^ (k^k>>r)*m
-	}
-	for i := len(key) - 1; i >= 0; i-- {
-		h ^= uint32(key[i]) << (8 * i)
-	}
-	if len(key) > 0 {
-		h *= m
-	}
-	h = (h ^ h>>13) * m
-	return h ^ h>>15
-}
 
 // partitionOf chooses a message's partition. The sticky one is that of the
 // batch's messages without a key; it is chosen when the first of them is met.
@@ -33,7 +16,7 @@ func (s *Sink) partitionOf(m *sinks.Message, t *topic, sticky map[string]int) (i
 		return explicitPartition(s.options.PartitionHeader, text, t)
 	}
 	if m.Key != "" {
-		return int(murmur2(m.Key)&0x7fffffff) % len(t.leaders), nil
+		return partitionOfKey(m.Key, t.partitions), nil
 	}
 	partition, chosen := sticky[t.name]
 	if !chosen {
@@ -41,6 +24,11 @@ func (s *Sink) partitionOf(m *sinks.Message, t *topic, sticky map[string]int) (i
 		sticky[t.name] = partition
 	}
 	return partition, nil
+}
+
+// partitionOfKey is what Java's producer, and all that agree with it, choose.
+func partitionOfKey(key string, partitions []int) int {
+	return kafkago.Murmur2Balancer{}.Balance(kafkago.Message{Key: []byte(key)}, partitions...)
 }
 
 func explicitPartition(name, text string, t *topic) (int, error) {

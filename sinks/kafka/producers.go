@@ -4,15 +4,15 @@ import (
 	"bufio"
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"io"
 
 	kafkago "github.com/segmentio/kafka-go"
 )
 
-// The request that kafka-go doesn't have: which producers a partition knows, and
-// the last sequence of each. Its form is that of the protocol's guide,
+// The request that kafka-go can't be taught, as it has no room for its number:
+// which producers a partition knows, and the last sequence of each. Its form is
+// that of the protocol's guide,
 // https://kafka.apache.org/protocol#The_Messages_DescribeProducers.
 const (
 	describeProducers        = 61
@@ -21,11 +21,11 @@ const (
 
 // lastSequence asks a partition's leader how far it has come with a producer.
 func (s *IdempotentSink) lastSequence(ctx context.Context, leader string, p place, producer int64) (last int32, known bool, err error) {
-	answer, err := s.brokers.ask(ctx, leader, describeProducers, describeProducersVersion, producersRequest(p))
-	if err != nil {
-		return 0, false, err
-	}
-	return readProducers(answer, producer)
+	err = s.brokers.stream(ctx, leader, describeProducers, describeProducersVersion, producersRequest(p), func(r *stream) error {
+		last, known, err = readProducers(r, producer)
+		return err
+	})
+	return last, known, err
 }
 
 func producersRequest(p place) []byte {
@@ -37,90 +37,26 @@ func producersRequest(p place) []byte {
 }
 
 // readProducers reads the answer for one topic and partition.
-func readProducers(answer []byte, producer int64) (last int32, known bool, err error) {
-	r := &reader{rest: answer}
-	r.skip(4) // throttle time
-	if r.count(); r.failed {
-		return 0, false, errShort
-	}
-	r.text() // topic
-	r.count()
-	r.skip(4) // partition
+func readProducers(r *stream, producer int64) (last int32, known bool, err error) {
+	r.skip(4)               // throttle time
+	r.uvarint()             // topics
+	r.skip(r.uvarint() - 1) // topic
+	r.uvarint()             // partitions
+	r.skip(4)               // partition
 	code := kafkago.Error(r.int16())
-	message := r.text()
-	for range r.count() {
-		id, _, sequence := r.int64(), r.int32(), r.int32()
+	r.skip(r.uvarint() - 1) // what that means, in words
+	for left := r.uvarint() - 1; left > 0 && r.err == nil; left-- {
+		id := r.int64()
+		r.skip(4) // epoch
+		sequence := r.int32()
 		r.skip(8 + 4 + 8) // last timestamp, coordinator's epoch, start of a transaction
 		r.tags()
 		if id == producer {
 			last, known = sequence, true
 		}
 	}
-	switch {
-	case r.failed:
-		return 0, false, errShort
-	case code != 0:
-		return 0, false, fmt.Errorf("%s: %w", message, code)
-	}
-	return last, known, nil
+	return last, known, r.failure(code)
 }
-
-var errShort = errors.New("the broker's answer is cut off")
-
-// reader reads an answer in the protocol's compact form.
-type reader struct {
-	rest   []byte
-	failed bool
-}
-
-func (r *reader) take(n int) []byte {
-	if n < 0 || n > len(r.rest) {
-		r.failed, r.rest = true, nil
-		return make([]byte, max(0, min(n, 8)))
-	}
-	taken := r.rest[:n]
-	r.rest = r.rest[n:]
-	return taken
-}
-
-func (r *reader) skip(n int)   { r.take(n) }
-func (r *reader) int16() int16 { return int16(binary.BigEndian.Uint16(r.take(2))) }
-func (r *reader) int32() int32 { return int32(binary.BigEndian.Uint32(r.take(4))) }
-func (r *reader) int64() int64 { return int64(binary.BigEndian.Uint64(r.take(8))) }
-
-func (r *reader) uvarint() int {
-	value, n := binary.Uvarint(r.rest)
-	if n <= 0 || value > 1<<30 {
-		r.failed, r.rest = true, nil
-		return 0
-	}
-	r.rest = r.rest[n:]
-	return int(value)
-}
-
-// count is that of an array's items, which are no more than there are bytes.
-func (r *reader) count() int { return min(max(0, r.uvarint()-1), len(r.rest)) }
-
-func (r *reader) text() string { return string(r.take(max(0, r.uvarint()-1))) }
-
-func (r *reader) tags() {
-	for range min(r.uvarint(), len(r.rest)) {
-		r.uvarint()
-		r.skip(r.uvarint())
-	}
-}
-
-// ask sends a request that kafka-go doesn't know, and returns what the answer has
-// after its head. Its errors are wireErrors.
-func (w *wire) ask(ctx context.Context, address string, key, version int16, body []byte) (answer []byte, err error) {
-	err = w.stream(ctx, address, key, version, body, func(r *stream) error {
-		answer, r.err = io.ReadAll(io.LimitReader(r.from, maxAnswer))
-		return r.err
-	})
-	return answer, err
-}
-
-const maxAnswer = 64 << 20
 
 // stream sends a request of the protocol's compact form, and has what the answer
 // has after its head be read as it comes. Its errors are wireErrors, or the reader's

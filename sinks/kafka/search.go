@@ -182,7 +182,7 @@ func readFetched(r *stream, known *search) error {
 		known.end = end
 	}
 	r.skip(8 + 8) // last stable offset, start of the log
-	for range r.uvarint() - 1 {
+	for left := r.uvarint() - 1; left > 0 && r.err == nil; left-- {
 		r.skip(8 + 8) // a transaction that was given up: producer, offset
 		r.tags()
 	}
@@ -242,6 +242,7 @@ func (r *stream) skip(n int) {
 }
 
 func (r *stream) int16() int16 { return int16(binary.BigEndian.Uint16(r.take(2))) }
+func (r *stream) int32() int32 { return int32(binary.BigEndian.Uint32(r.take(4))) }
 func (r *stream) int64() int64 { return int64(binary.BigEndian.Uint64(r.take(8))) }
 
 func (r *stream) uvarint() int {
@@ -250,7 +251,7 @@ func (r *stream) uvarint() int {
 	}
 	value, err := binary.ReadUvarint(r.from)
 	if err == nil && value > 1<<31 {
-		err = errShort
+		err = errors.New("the broker's answer makes no sense")
 	}
 	if r.err = err; err != nil {
 		return 0
@@ -259,7 +260,7 @@ func (r *stream) uvarint() int {
 }
 
 func (r *stream) tags() {
-	for range r.uvarint() {
+	for left := r.uvarint(); left > 0 && r.err == nil; left-- {
 		r.uvarint()
 		r.skip(r.uvarint())
 	}

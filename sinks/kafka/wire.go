@@ -11,6 +11,7 @@ import (
 	"time"
 
 	kafkago "github.com/segmentio/kafka-go"
+	"github.com/segmentio/kafka-go/sasl"
 )
 
 // wire is a pool of connections to brokers, each for one request at a time. It
@@ -19,8 +20,8 @@ import (
 // that failed has gone out.
 type wire struct {
 	dial     func(ctx context.Context, network, address string) (net.Conn, error)
-	tls      *tls.Config // nil: without
-	login    *mechanism  // nil: without
+	tls      *tls.Config    // nil: without
+	login    sasl.Mechanism // nil: without
 	clientID string
 	timeout  time.Duration // for a connection to be made, all of it
 
@@ -156,7 +157,7 @@ func (w *wire) greet(ctx context.Context, raw net.Conn, address string) (*conn, 
 	if w.login == nil {
 		return c, nil
 	}
-	return c, c.logIn(w.login)
+	return c, c.logIn(ctx, w.login)
 }
 
 func (w *wire) secured(ctx context.Context, raw net.Conn, address string) (net.Conn, error) {
