@@ -2,6 +2,9 @@ package plugins
 
 import (
 	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -124,4 +127,207 @@ func (p *process) send(ctx context.Context, request *pluginv1.SendRequest) (*plu
 	})
 	defer stop()
 	return p.sink.Send(calling, request)
+}
+
+// delivery is one Send under way.
+type delivery struct {
+	sink     *Sink
+	process  *process
+	promised promised
+	batch    []sinks.Message
+	outcomes []sinks.Outcome
+
+	at      int             // the first message that was not looked at yet
+	stopped map[string]bool // keys that must not go on; mostly none
+	down    bool            // the destination was unavailable
+}
+
+// held is the outcome of a message that can't be handed over now, whatever it
+// is, or nil.
+func (d *delivery) held(ctx context.Context) *sinks.Outcome {
+	key := d.batch[d.at].Key
+	switch {
+	case d.process == nil || d.promised.requestBytes == 0:
+		o := sinks.Fail(sinks.Unavailable, sinks.ReasonConnection, errNotOpen.Error())
+		return &o
+	case d.down || d.stopped[key]:
+		return &neighbour
+	case !d.process.alive():
+		o := sinks.Fail(sinks.Unavailable, sinks.ReasonConnection, d.process.fate().Error())
+		return &o
+	case ctx.Err() != nil:
+		return &cancelled
+	}
+	return nil
+}
+
+// note notes the outcomes of a part, in its order. What comes after a message of
+// its key that is to come again has to come again, too, whatever became of it;
+// and a sink that delivers all or nothing calls the failure of one message that
+// of all, and all would pay for it.
+func (d *delivery) note(p part, outcome func(i int) sinks.Outcome) {
+	failed := false
+	for i, index := range p.messages {
+		o := outcome(i)
+		held := d.stopped[d.batch[index].Key] || failed && d.promised.order == sinks.OrderAtomic
+		if held && o.Result != sinks.Delivered {
+			o = neighbour
+		}
+		failed = failed || o.Result != sinks.Delivered
+		d.set(index, o)
+	}
+}
+
+// set notes an outcome, and what it means for the messages after it.
+func (d *delivery) set(index int, o sinks.Outcome) {
+	d.outcomes[index] = o
+	switch key := d.batch[index].Key; {
+	case o.Result == sinks.Delivered:
+		if !d.process.delivered.Load() {
+			d.process.delivered.Store(true)
+		}
+		return
+	case key != "":
+		if d.stopped == nil {
+			d.stopped = map[string]bool{}
+		}
+		d.stopped[key] = true
+	}
+	if o.Result == sinks.Unavailable {
+		d.down = true
+	}
+}
+
+// part is what is handed over at once.
+type part struct {
+	messages []int // their places in the batch
+	wire     []*pluginv1.Message
+	size     int             // of the messages, encoded
+	keys     map[string]bool // with a plug-in that promises no order
+	payload  int             // bytes
+}
+
+func (p part) ids(batch []sinks.Message) (ids []string) {
+	for _, index := range p.messages {
+		ids = append(ids, batch[index].ID)
+	}
+	return ids
+}
+
+// perRequest is at least what a request takes besides its messages.
+const perRequest = 64
+
+// next takes the next part of the batch: messages in their order, up to one that
+// has to wait for what is before it. Messages that can't be sent get their
+// outcome.
+func (d *delivery) next(ctx context.Context) (next part) {
+	for ; d.at < len(d.batch); d.at++ {
+		if outcome := d.held(ctx); outcome != nil {
+			d.set(d.at, *outcome)
+			continue
+		}
+		if !d.mayGo(next) {
+			return next
+		}
+		full, outcome := d.take(&next)
+		switch {
+		case full:
+			return next
+		case outcome != nil:
+			d.set(d.at, *outcome)
+		case d.sink.suspects.has(d.batch[d.at].ID):
+			d.at++
+			return next
+		}
+	}
+	return next
+}
+
+// mayGo says whether the next message may go with a part, if there is room for
+// it.
+func (d *delivery) mayGo(p part) bool {
+	m, limits := &d.batch[d.at], d.promised
+	switch {
+	case len(p.messages) == 0:
+		return true
+	case limits.messages > 0 && len(p.messages) >= limits.messages,
+		limits.bytes > 0 && p.payload+len(m.Payload) > limits.bytes,
+		d.sink.suspects.has(m.ID):
+		return false
+	}
+	return !p.keys[m.Key]
+}
+
+// take takes the next message into a part. It doesn't where the part is full, and
+// where the message can't be sent it says why.
+func (d *delivery) take(p *part) (full bool, outcome *sinks.Outcome) {
+	m := &d.batch[d.at]
+	wire, err := messageToWire(m)
+	if err != nil {
+		o := sinks.Fail(sinks.Reject, sinks.ReasonInvalid, err.Error())
+		return false, &o
+	}
+	size, most := sizeInRequest(wire), d.promised.requestBytes-perRequest
+	switch {
+	case size > most:
+		o := sinks.Fail(sinks.Reject, sinks.ReasonTooLarge, fmt.Sprintf("the message takes %d bytes, and the plug-in takes %d at most", size, most))
+		return false, &o
+	case p.size+size > most:
+		return true, nil
+	}
+	p.messages, p.wire, p.size, p.payload = append(p.messages, d.at), append(p.wire, wire), p.size+size, p.payload+len(m.Payload)
+	if d.promised.order == sinks.OrderNone && m.Key != "" {
+		if p.keys == nil {
+			p.keys = map[string]bool{}
+		}
+		p.keys[m.Key] = true
+	}
+	return false, nil
+}
+
+// suspects are the messages that a plug-in had when it died: one of them may
+// have killed it. Until the plug-in has answered for it, each goes alone, so that
+// only the culprit is charged again.
+type suspects struct {
+	count atomic.Int64 // without a lock, for the usual case of none
+	mu    sync.Mutex
+	ids   map[string]struct{}
+}
+
+// maxSuspects bounds the memory of suspects.
+const maxSuspects = 10_000
+
+func (s *suspects) add(ids []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ids == nil {
+		s.ids = map[string]struct{}{}
+	}
+	for _, id := range ids {
+		if len(s.ids) < maxSuspects {
+			s.ids[id] = struct{}{}
+		}
+	}
+	s.count.Store(int64(len(s.ids)))
+}
+
+func (s *suspects) any() bool { return s.count.Load() > 0 }
+
+func (s *suspects) has(id string) bool {
+	if !s.any() {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, ok := s.ids[id]
+	return ok
+}
+
+func (s *suspects) clear(ids []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, id := range ids {
+		delete(s.ids, id)
+	}
+	s.count.Store(int64(len(s.ids)))
 }

@@ -1,12 +1,31 @@
+// Package plugins runs a sink in another process: a plug-in.
+//
+// An author writes a main function that calls [Serve] with a sink, or
+// [ServeKind] with a kind that has settings; README.md tells how, and how to
+// write one in another language. The relay uses it as the sink of [New], which
+// configurations and URLs know by [Kind].
+//
+// The plug-in is started by the relay, and ends with it. What it does wrong is
+// this sink's trouble alone: a plug-in that dies is started again, one that
+// doesn't answer is killed.
 package plugins
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/rowrelay/rowrelay/plugins/pluginv1"
 	"github.com/rowrelay/rowrelay/sinks"
@@ -171,4 +190,162 @@ func (p *process) close(ctx context.Context) error {
 		return errors.New(shorten(text, maxDetail))
 	}
 	return nil
+}
+
+// promised is what a plug-in's open sink promises, and asks for. Numbers that are
+// zero are no limit.
+type promised struct {
+	order        sinks.Order
+	messages     int
+	bytes        int // of payload
+	requestBytes int // encoded; never zero
+	slots        chan struct{}
+}
+
+func promiseOf(response *pluginv1.OpenResponse) promised {
+	p := promised{
+		order:        orderFromWire(response.GetOrder()),
+		messages:     int(max(response.GetMaxMessages(), 0)),
+		bytes:        int(max(response.GetMaxBytes(), 0)),
+		requestBytes: int(min(response.GetMaxRequestBytes(), serverRequestBytes)),
+	}
+	if p.requestBytes <= 0 {
+		p.requestBytes = defaultRequestBytes
+	}
+	if sends := response.GetMaxSends(); sends > 0 {
+		p.slots = make(chan struct{}, min(sends, 1000))
+	}
+	return p
+}
+
+// enter waits for a place among the calls of Send.
+func (p promised) enter(ctx context.Context) bool {
+	if p.slots == nil {
+		return ctx.Err() == nil
+	}
+	select {
+	case p.slots <- struct{}{}:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+func (p promised) leave() {
+	if p.slots != nil {
+		<-p.slots
+	}
+}
+
+// remaining is what is left of a context's time, in milliseconds; 0 where there
+// is no limit.
+func remaining(ctx context.Context) int64 {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return 0
+	}
+	return max(millis(time.Until(deadline)), 1)
+}
+
+// said is what an error of a call says, without gRPC's words around it.
+func said(err error) error {
+	s, ok := status.FromError(err)
+	switch {
+	case !ok:
+		return err
+	case s.Code() == codes.Unimplemented:
+		return errors.New("it doesn't know this call of the plug-in protocol")
+	}
+	return errors.New(shorten(s.Message(), maxDetail))
+}
+
+// longLife is how long a plug-in has to live to have been no crash even if it
+// delivered nothing.
+const longLife = time.Minute
+
+// crashes ends the restarts of a plug-in that never comes to anything. It is
+// used by Open alone.
+type crashes struct {
+	most  int
+	pause time.Duration
+
+	inARow int
+	until  time.Time // when it may be started again
+	last   error
+}
+
+// count notes a crash.
+func (c *crashes) count(now time.Time, cause error) {
+	c.inARow++
+	c.last = cause
+	if c.inARow >= c.most {
+		c.until = now.Add(c.pause)
+	}
+}
+
+// forget is called after a life that was of use.
+func (c *crashes) forget() { c.inARow, c.until, c.last = 0, time.Time{}, nil }
+
+// allow says whether the plug-in may be started now. After the pause it gets one
+// more try, and another pause if that is in vain.
+func (c *crashes) allow(now time.Time) error {
+	if now.Before(c.until) {
+		return config("the plug-in has ended %d times in a row without delivering anything, and is not started again before %s, or until the relay is: %v",
+			c.inARow, c.until.UTC().Format(time.TimeOnly+" UTC"), c.last)
+	}
+	return nil
+}
+
+// Description is what a plug-in says of itself.
+type Description struct {
+	Name     string        // in lower case
+	Summary  string        // a sentence
+	Version  string        // of the plug-in; may be empty
+	Protocol int           // the version of the plug-in protocol that both sides speak
+	Fields   []sinks.Field // the settings that it takes, as config or secrets
+}
+
+// Describe starts the plug-in where it isn't running, and asks it what it is. Its
+// settings need not be right for that. Not to be called while Open or Close is;
+// Close ends what it has started.
+func (s *Sink) Describe(ctx context.Context) (Description, error) {
+	p, err := s.running(ctx)
+	if err != nil {
+		return Description{}, s.hide(err)
+	}
+	response, err := p.sink.Describe(ctx, &pluginv1.DescribeRequest{})
+	if err != nil {
+		return Description{}, s.hide(fmt.Errorf("describe the plug-in %s: %w", s.options.name(), said(err)))
+	}
+	d := Description{
+		Name: response.GetName(), Summary: response.GetSummary(), Version: response.GetVersion(), Protocol: p.client.NegotiatedVersion(),
+	}
+	for _, f := range response.GetFields() {
+		d.Fields = append(d.Fields, sinks.Field{
+			Name: f.GetName(), Type: sinks.FieldType(f.GetType()), Default: f.GetDefaultValue(), Required: f.GetRequired(), Help: f.GetHelp(),
+			Min: f.GetMin(), Max: f.GetMax(), Choices: f.GetChoices(),
+		})
+	}
+	return d, nil
+}
+
+// Program is the path of the plug-in's program as it was configured.
+func (s *Sink) Program() string { return s.options.Path }
+
+// Checksums returns the SHA-256 checksum that the plug-in's program has now, and
+// the one that it must have, which is empty where none was configured.
+func (s *Sink) Checksums() (has, must string, err error) {
+	must = strings.ToLower(s.options.SHA256)
+	path, err := exec.LookPath(s.options.Path)
+	if err != nil {
+		return "", must, err
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		return "", must, err
+	}
+	defer func() { _ = file.Close() }()
+	hash := sha256.New()
+	_, err = io.Copy(hash, file)
+	return hex.EncodeToString(hash.Sum(nil)), must, err
 }

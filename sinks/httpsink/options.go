@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/rowrelay/rowrelay/sinks"
+	"github.com/rowrelay/rowrelay/sinks/cloudevents"
 )
 
 func (o Options) withDefaults() Options {
@@ -182,4 +183,116 @@ func worthHiding(text string) sinks.Secret {
 		return ""
 	}
 	return sinks.Secret(text)
+}
+
+// Kind describes the sink for a registry: the kind "http", and the URLs of
+// endpoints themselves, of which a user name and password become settings.
+func Kind() sinks.Kind {
+	return sinks.Kind{
+		Name:    "http",
+		Summary: "Sends each message as an HTTP request.",
+		Schemes: []string{"http", "https"},
+		FromURL: fromURL,
+		New:     fromSettings,
+		Fields: slices.Concat([]sinks.Field{
+			{Name: "url", Type: sinks.TypeString, Required: true, Check: checkURL, Help: "Where the requests go. Its path and query are treated as secret. It may have {topic}, {key}, {id} and {header:NAME}, which each message fills."},
+			{Name: "method", Type: sinks.TypeString, Default: "POST", Choices: []string{"POST", "PUT"}, Help: "The method of the requests."},
+			{Name: "headers", Type: sinks.TypeSecretMap, Check: checkHeaders, Help: "Headers to add to each request. A message can't overwrite them, but for Content-Type and User-Agent."},
+			{Name: "message_headers", Type: sinks.TypeMap, Check: checkMade, Help: "Headers made of each message, by templates with {topic}, {key}, {id} and {header:NAME}."},
+			{Name: "content_type", Type: sinks.TypeString, Check: checkText, Help: "The Content-Type of messages that don't set it. By default application/json for a JSON object or array, and application/octet-stream for any other payload."},
+			{Name: "bearer_token", Type: sinks.TypeSecret, Check: checkText, Help: "A token to authenticate with."},
+			{Name: "oauth2_token_url", Type: sinks.TypeString, Help: "Where to get bearer tokens by OAuth 2.0's client credentials."},
+			{Name: "oauth2_client_id", Type: sinks.TypeString, Help: "The client's id for tokens."},
+			{Name: "oauth2_client_secret", Type: sinks.TypeSecret, Help: "The client's secret for tokens."},
+			{Name: "oauth2_scopes", Type: sinks.TypeList, Help: "The scopes to ask for."},
+			{Name: "username", Type: sinks.TypeString, Help: "The user name of HTTP's basic authentication."},
+			{Name: "password", Type: sinks.TypeSecret, Help: "The password of HTTP's basic authentication."},
+			{Name: "signing_secret", Type: sinks.TypeSecret, Check: func(value any) error { return checkSigning(value.(sinks.Secret)) }, Help: "Sign requests as Standard Webhooks 1.0 has it, with a shared secret (whsec_…) or an ed25519 private key (whsk_…); several with blanks between them all sign, as during a rotation."},
+			{Name: "request_timeout", Type: sinks.TypeDuration, Default: DefaultTimeout.String(), Min: "1ms", Max: "10m", Help: "How long one request may take. Keep it below the time-out of the sink's batches."},
+			{Name: "concurrency", Type: sinks.TypeInt, Default: fmt.Sprint(DefaultConcurrency), Min: "1", Max: "1000", Help: "How many requests are under way at once, at most; one of a key at a time."},
+			{Name: "array", Type: sinks.TypeBool, Default: "false", Help: "Send the messages of a batch that go to one URL as one JSON array."},
+			{Name: "array_max", Type: sinks.TypeInt, Default: fmt.Sprint(DefaultArrayMax), Min: "1", Max: "10000", Help: "How many messages an array has, at most."},
+			{Name: "endpoint_concurrency", Type: sinks.TypeInt, Default: fmt.Sprint(DefaultEndpointConcurrency), Min: "1", Max: "1000", Help: "Where messages choose the address: how many requests to one endpoint are under way at once, at most."},
+			{Name: "endpoint_rate", Type: sinks.TypeInt, Default: "0", Min: "0", Max: "100000", Help: "Where messages choose the address: how many requests to one endpoint begin in a second, at most. 0 is no limit."},
+			{Name: "endpoint_pause", Type: sinks.TypeDuration, Default: DefaultEndpointPause.String(), Min: "1s", Max: "24h", Help: "Where messages choose the address: how long an endpoint that fails is left alone, at the longest."},
+			{Name: "endpoint_give_up", Type: sinks.TypeDuration, Default: "0s", Min: "0s", Help: "Where messages choose the address: the age at which a message is parked when its endpoint can't take it. 0s is never."},
+			{Name: "max_retry_after", Type: sinks.TypeDuration, Default: DefaultMaxRetryAfter.String(), Min: "1s", Max: "24h", Help: "The longest wait that an answer's Retry-After can ask for."},
+			{Name: "outside_only", Type: sinks.TypeBool, Default: "false", Help: "Connect to addresses of the Internet only: none that is private, loopback, link-local or a provider's metadata service, whatever a name resolves to. Proxies are not used then. It holds in any case where a message has a say in the scheme, host or port of the url."},
+			{Name: "inside_networks", Type: sinks.TypeList, Check: checkNetworks, Help: "Networks inside that may be reached all the same, such as 10.1.0.0/16."},
+		}, sinks.TLSFields(), cloudevents.Fields()),
+	}
+}
+
+func checkURL(value any) error {
+	_, err := parseTarget(value.(string))
+	return err
+}
+
+func checkMade(value any) error {
+	_, err := parseHeaders(value.(map[string]string))
+	return err
+}
+
+func checkNetworks(value any) error {
+	_, err := parseNetworks(value.([]string))
+	return err
+}
+
+func checkHeaders(value any) error { return checkStatic(value.(map[string]sinks.Secret)) }
+
+func checkText(value any) error {
+	if secret, ok := value.(sinks.Secret); ok {
+		return checkValue(secret.Reveal())
+	}
+	return checkValue(value.(string))
+}
+
+func fromSettings(s sinks.Settings) (sinks.Sink, error) {
+	secured, err := s.TLS()
+	if err != nil {
+		return nil, err
+	}
+	return New(Options{
+		URL:     s.Text("url"),
+		Method:  s.Text("method"),
+		Headers: s.SecretMap("headers"),
+
+		MessageHeaders: s.Map("message_headers"),
+		InsideNetworks: s.List("inside_networks"),
+		ContentType:    s.Text("content_type"),
+		BearerToken:    s.Secret("bearer_token"),
+		OAuth2: OAuth2{
+			TokenURL: s.Text("oauth2_token_url"), ClientID: s.Text("oauth2_client_id"),
+			ClientSecret: s.Secret("oauth2_client_secret"), Scopes: s.List("oauth2_scopes"),
+		},
+		Username:      s.Text("username"),
+		Password:      s.Secret("password"),
+		Timeout:       s.Duration("request_timeout"),
+		Concurrency:   s.Int("concurrency"),
+		MaxRetryAfter: s.Duration("max_retry_after"),
+
+		Array: s.Bool("array"), ArrayMax: s.Int("array_max"),
+
+		EndpointConcurrency: s.Int("endpoint_concurrency"),
+		EndpointRate:        s.Int("endpoint_rate"),
+		EndpointPause:       s.Duration("endpoint_pause"),
+		EndpointGiveUp:      s.Duration("endpoint_give_up"),
+
+		SigningSecret: s.Secret("signing_secret"),
+		CloudEvents:   cloudevents.FromSettings(s),
+		OutsideOnly:   s.Bool("outside_only"),
+		TLS:           secured,
+	})
+}
+
+// fromURL takes the URL as it is, but for the user name and password.
+func fromURL(u *url.URL) (map[string]any, error) {
+	settings, _ := sinks.URLSettings(&url.URL{User: u.User}) // the query is the endpoint's
+	endpoint := *u
+	endpoint.User = nil
+	settings["url"] = endpoint.String()
+	if strings.Contains(u.RawPath, "{") { // a template, whose braces String would escape
+		settings["url"] = strings.Replace(endpoint.String(), u.EscapedPath(), u.RawPath, 1)
+	}
+	return settings, nil
 }

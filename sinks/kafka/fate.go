@@ -2,11 +2,14 @@ package kafka
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
 	"strconv"
 	"time"
+
+	kafkago "github.com/segmentio/kafka-go"
 
 	"github.com/rowrelay/rowrelay/sinks"
 )
@@ -115,4 +118,52 @@ func (s *IdempotentSink) leader(ctx context.Context, p place) (string, error) {
 		return "", errors.New(trouble.Detail)
 	}
 	return leader, nil
+}
+
+// The request that kafka-go can't be taught, as it has no room for its number:
+// which producers a partition knows, and the last sequence of each. Its form is
+// that of the protocol's guide,
+// https://kafka.apache.org/protocol#The_Messages_DescribeProducers.
+const (
+	describeProducers        = 61
+	describeProducersVersion = 0
+)
+
+// lastSequence asks a partition's leader how far it has come with a producer.
+func (s *IdempotentSink) lastSequence(ctx context.Context, leader string, p place, producer int64) (last int32, known bool, err error) {
+	err = s.brokers.stream(ctx, leader, describeProducers, describeProducersVersion, producersRequest(p), func(r *stream) error {
+		last, known, err = readProducers(r, producer)
+		return err
+	})
+	return last, known, err
+}
+
+func producersRequest(p place) []byte {
+	body := binary.AppendUvarint(nil, 2) // one topic: lengths are one more
+	body = append(binary.AppendUvarint(body, uint64(len(p.topic)+1)), p.topic...)
+	body = binary.AppendUvarint(body, 2) // one partition
+	body = binary.BigEndian.AppendUint32(body, uint32(p.partition))
+	return append(body, 0, 0) // no tagged fields: of the topic, of the request
+}
+
+// readProducers reads the answer for one topic and partition.
+func readProducers(r *stream, producer int64) (last int32, known bool, err error) {
+	r.skip(4)               // throttle time
+	r.uvarint()             // topics
+	r.skip(r.uvarint() - 1) // topic
+	r.uvarint()             // partitions
+	r.skip(4)               // partition
+	code := kafkago.Error(r.int16())
+	r.skip(r.uvarint() - 1) // what that means, in words
+	for left := r.uvarint() - 1; left > 0 && r.err == nil; left-- {
+		id := r.int64()
+		r.skip(4) // epoch
+		sequence := r.int32()
+		r.skip(8 + 4 + 8) // last timestamp, coordinator's epoch, start of a transaction
+		r.tags()
+		if id == producer {
+			last, known = sequence, true
+		}
+	}
+	return last, known, r.failure(code)
 }

@@ -1,7 +1,11 @@
 package kafka
 
 import (
+	"cmp"
 	"context"
+	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -182,4 +186,73 @@ func (s *IdempotentSink) turnedDown(st stamp, n int, v verdict) []sinks.Outcome 
 		outcomes[at] = rejected
 	}
 	return outcomes
+}
+
+// exact is a record batch that was planned.
+type exact struct {
+	stamp   stamp
+	err     error // the name can't be read
+	members []int // its messages, in their order
+}
+
+// linesOf sorts messages into record batches, and these by partition and by
+// their sequences: a line is what is sent one after the other.
+func linesOf(batch []sinks.Message) [][]exact {
+	byName := map[string]*exact{}
+	var all []*exact
+	for i := range batch {
+		name := batch[i].Ticket.Batch
+		e := byName[name]
+		if e == nil {
+			e = &exact{}
+			e.stamp, e.err = parseStamp(name)
+			byName[name], all = e, append(all, e)
+		}
+		e.members = append(e.members, i)
+	}
+	var order []place
+	lines := map[place][]exact{}
+	for _, e := range all {
+		slices.SortFunc(e.members, func(a, b int) int { return batch[a].Ticket.Place - batch[b].Ticket.Place })
+		if lines[e.stamp.to] == nil {
+			order = append(order, e.stamp.to)
+		}
+		lines[e.stamp.to] = append(lines[e.stamp.to], *e)
+	}
+	sorted := make([][]exact, len(order))
+	for i, to := range order {
+		slices.SortStableFunc(lines[to], func(a, b exact) int {
+			return cmp.Or(cmp.Compare(a.stamp.producer, b.stamp.producer), cmp.Compare(a.stamp.base, b.stamp.base))
+		})
+		sorted[i] = lines[to]
+	}
+	return sorted
+}
+
+// stamp is what the name of an exact batch says: all by which another relay can
+// send it again, or find out whether it is there.
+type stamp struct {
+	cluster  string // an id: a producer's is worth nothing in another cluster
+	producer int64
+	base     int32 // sequence of the first record
+	to       place
+	end      int64     // of the partition when this was planned: the batch is not before it
+	at       time.Time // when this was planned, by the clock of its relay
+}
+
+const stampFormat = "k1 %s %d %d %d %d %d %s"
+
+func (s stamp) String() string {
+	return fmt.Sprintf(stampFormat, s.cluster, s.producer, s.base, s.to.partition, s.end, s.at.Unix(), s.to.topic)
+}
+
+func parseStamp(text string) (stamp, error) {
+	var s stamp
+	var seconds int64
+	_, err := fmt.Sscanf(text, stampFormat, &s.cluster, &s.producer, &s.base, &s.to.partition, &s.end, &seconds, &s.to.topic)
+	if err != nil || strings.Count(text, " ") != strings.Count(stampFormat, " ") {
+		return stamp{}, fmt.Errorf("read the name of an exact batch, %.100q (was it made by another version?)", text)
+	}
+	s.at = time.Unix(seconds, 0)
+	return s, nil
 }

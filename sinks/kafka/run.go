@@ -2,7 +2,10 @@ package kafka
 
 import (
 	"context"
+	"maps"
 	"slices"
+	"strconv"
+	"sync"
 	"time"
 
 	"github.com/rowrelay/rowrelay/sinks"
@@ -160,4 +163,222 @@ func (r *run) next(l *lane) []int {
 func (r *run) mustWait(i int) bool {
 	at := r.before[i]
 	return at >= 0 && !r.settled[at] && r.inChunk[at] != r.chunks
+}
+
+// address makes the records and decides where each goes. It says whether there
+// is anything to carry.
+func (r *run) address(ctx context.Context) bool {
+	names := r.makeRecords()
+	topics, err := r.sink.topics(ctx, slices.Sorted(maps.Keys(r.wanted(names))))
+	if err != nil {
+		for i := range r.batch {
+			if !r.settled[i] {
+				r.settle(i, r.sink.troubled(ctx, err))
+			}
+		}
+		return false
+	}
+	sticky := map[string]int{}
+	for i := range r.batch {
+		if !r.settled[i] {
+			r.enqueue(i, topics[names[i]], sticky)
+		}
+	}
+	return true
+}
+
+// makeRecords returns the name of each message's topic.
+func (r *run) makeRecords() []string {
+	names, now, room := make([]string, len(r.batch)), time.Now(), r.roomForHeaders()
+	for i := range r.batch {
+		name, err := r.nameOf(i, names)
+		if err == nil {
+			names[i] = name
+			r.records[i], err = r.recordOf(i, name, now, room)
+			room = room[min(len(r.records[i].headers), len(room)):]
+		}
+		if err != nil {
+			r.settle(i, sinks.Fail(sinks.Reject, sinks.ReasonInvalid, err.Error()))
+		}
+	}
+	return names
+}
+
+// recordOf makes the message's record, or that of the CloudEvent which it
+// becomes.
+func (r *run) recordOf(i int, topic string, now time.Time, room []header) (record, error) {
+	if r.sink.events == nil {
+		return r.sink.record(&r.batch[i], topic, now, room)
+	}
+	event, err := r.sink.events.Message(r.batch[i])
+	if err != nil {
+		return record{}, err
+	}
+	return r.sink.record(&event, topic, now, make([]header, len(event.Headers)+ownHeaders))
+}
+
+// roomForHeaders is enough for all records of the batch.
+func (r *run) roomForHeaders() []header {
+	n := 0
+	for i := range r.batch {
+		n += len(r.batch[i].Headers) + ownHeaders
+	}
+	return make([]header, n)
+}
+
+// nameOf is mostly the name of the topic before.
+func (r *run) nameOf(i int, names []string) (string, error) {
+	if i > 0 && names[i-1] != "" && names[i-1] == r.batch[i].Topic && r.sink.options.Topic == DefaultTopic {
+		return names[i-1], nil
+	}
+	return r.sink.topicOf(&r.batch[i])
+}
+
+func (r *run) wanted(names []string) map[string]bool {
+	wanted := map[string]bool{}
+	for i, name := range names {
+		if !r.settled[i] {
+			wanted[name] = true
+		}
+	}
+	return wanted
+}
+
+// enqueue puts a message into its lane.
+func (r *run) enqueue(i int, t *topic, sticky map[string]int) {
+	if t.err != nil {
+		r.settle(i, r.sink.topicTrouble(t))
+		return
+	}
+	partition, err := r.sink.partitionOf(&r.batch[i], t, sticky)
+	if err != nil {
+		r.settle(i, sinks.Fail(sinks.Reject, sinks.ReasonUnroutable, err.Error()))
+		return
+	}
+	at := place{t.name, partition}
+	l := r.lanes[at]
+	if l == nil {
+		l = &lane{place: at}
+		r.lanes[at] = l
+		r.order = append(r.order, l)
+	}
+	l.waiting = append(l.waiting, i)
+}
+
+// carry sends a lane's record batch when its partition is free and there is a
+// slot.
+func (r *run) carry(ctx context.Context, l *lane, slowest time.Duration) answer {
+	gate := r.sink.lanes.gate(l.place)
+	if !enter(ctx, gate) {
+		return answer{lane: l, verdict: verdict{outcome: cancelled}}
+	}
+	defer func() { <-gate }()
+	if !enter(ctx, r.sink.slots) {
+		return answer{lane: l, verdict: verdict{outcome: cancelled}}
+	}
+	defer func() { <-r.sink.slots }()
+	start := time.Now()
+	if deadline, bounded := ctx.Deadline(); ctx.Err() != nil || bounded && deadline.Sub(start) < slowest {
+		return answer{lane: l, verdict: verdict{outcome: cancelled}} // it would probably be cut off
+	}
+	v := r.sink.produce(ctx, r.until, l.place, r.recordsOf(l.chunk), noProducer)
+	return answer{lane: l, verdict: v, took: time.Since(start)}
+}
+
+func (r *run) recordsOf(chunk []int) []record {
+	if len(chunk) == len(r.records) { // all, in their order
+		return r.records
+	}
+	records := make([]record, len(chunk))
+	for n, i := range chunk {
+		records[n] = r.records[i]
+	}
+	return records
+}
+
+func enter(ctx context.Context, gate chan struct{}) bool {
+	select {
+	case gate <- struct{}{}:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// lanes are the gates to partitions, over all Sends: one record batch at a time,
+// so that what comes first is first in the log.
+type lanes struct {
+	mu    sync.Mutex
+	gates map[place]chan struct{}
+}
+
+func newLanes() *lanes { return &lanes{gates: map[place]chan struct{}{}} }
+
+func (l *lanes) gate(at place) chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.gates[at] == nil {
+		l.gates[at] = make(chan struct{}, 1)
+	}
+	return l.gates[at]
+}
+
+// take notes an answer, and puts back what is to go again.
+func (r *run) take(a answer) {
+	l := a.lane
+	l.busy = false
+	r.slowest = max(r.slowest, a.took)
+	if a.outcome.Result == sinks.Delivered && !a.again {
+		r.delivered(l, a.offset)
+		return
+	}
+	var again []int
+	for n, i := range l.chunk {
+		if rejected, isRejected := a.rejected[n]; isRejected {
+			r.settle(i, rejected)
+		} else if a.again {
+			again = append(again, i)
+		} else {
+			r.settle(i, a.outcome)
+		}
+	}
+	l.waiting = append(again, l.waiting...)
+	if a.smaller {
+		l.most = max(1, len(l.chunk)/2)
+	}
+	if a.outcome.Result == sinks.Unavailable {
+		r.stop(l)
+	}
+}
+
+// delivered settles a record batch.
+func (r *run) delivered(l *lane, offset int64) {
+	for n, o := range delivered(l.partition, offset, len(l.chunk)) {
+		r.settle(l.chunk[n], o)
+	}
+}
+
+// delivered are the outcomes of a record batch. The receipts, partition and
+// offset of each, are parts of one text.
+func delivered(partition int, offset int64, n int) []sinks.Outcome {
+	const longest = 24
+	text, ends := make([]byte, 0, longest*n), make([]int, n)
+	for i := range n {
+		text = append(strconv.AppendInt(text, int64(partition), 10), '/')
+		text = strconv.AppendInt(text, offset+int64(i), 10)
+		ends[i] = len(text)
+	}
+	receipts, start, outcomes := string(text), 0, make([]sinks.Outcome, n)
+	for i, end := range ends {
+		outcomes[i], start = sinks.Ok(receipts[start:end]), end
+	}
+	return outcomes
+}
+
+// stop leaves alone what waits for a partition that is in trouble.
+func (r *run) stop(l *lane) {
+	for _, i := range l.waiting {
+		r.settle(i, neighbour)
+	}
+	l.waiting = nil
 }

@@ -1,12 +1,10 @@
 package kafka
 
 import (
-	"bufio"
 	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"sync"
 	"time"
 
@@ -215,60 +213,4 @@ func readHeads(r *stream, left int, known *search) {
 		r.skip(min(size, left) - headBytes)
 		left -= size
 	}
-}
-
-// stream reads an answer in the protocol's compact form while it comes. After an
-// error all it reads is zero.
-type stream struct {
-	from *bufio.Reader
-	err  error
-	head [headBytes]byte
-}
-
-// take returns up to headBytes, until the next call.
-func (r *stream) take(n int) []byte {
-	taken := r.head[:n]
-	clear(taken)
-	if r.err == nil {
-		_, r.err = io.ReadFull(r.from, taken)
-	}
-	return taken
-}
-
-func (r *stream) skip(n int) {
-	if r.err == nil && n > 0 {
-		_, r.err = io.CopyN(io.Discard, r.from, int64(n))
-	}
-}
-
-func (r *stream) int16() int16 { return int16(binary.BigEndian.Uint16(r.take(2))) }
-func (r *stream) int32() int32 { return int32(binary.BigEndian.Uint32(r.take(4))) }
-func (r *stream) int64() int64 { return int64(binary.BigEndian.Uint64(r.take(8))) }
-
-func (r *stream) uvarint() int {
-	if r.err != nil {
-		return 0
-	}
-	value, err := binary.ReadUvarint(r.from)
-	if err == nil && value > 1<<31 {
-		err = errors.New("the broker's answer makes no sense")
-	}
-	if r.err = err; err != nil {
-		return 0
-	}
-	return int(value)
-}
-
-func (r *stream) tags() {
-	for left := r.uvarint(); left > 0 && r.err == nil; left-- {
-		r.uvarint()
-		r.skip(r.uvarint())
-	}
-}
-
-func (r *stream) failure(code kafkago.Error) error {
-	if r.err == nil && code != 0 {
-		return code
-	}
-	return r.err
 }
