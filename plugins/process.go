@@ -111,22 +111,18 @@ func (p *process) clientConfig(program string, self *identity) *goplugin.ClientC
 		Logger:           hclog.NewNullLogger(),
 		SyncStdout:       p.output,
 		SyncStderr:       p.output,
-		GRPCDialOptions:  dialOptions(),
+		GRPCDialOptions: []grpc.DialOption{
+			grpc.WithDisableRetry(), // whether to try again is the relay's to say
+			grpc.WithDisableServiceConfig(),
+			grpc.WithInitialWindowSize(windowBytes), grpc.WithInitialConnWindowSize(windowBytes),
+			grpc.WithReadBufferSize(bufferBytes), grpc.WithWriteBufferSize(bufferBytes),
+			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(responseBytes)),
+		},
 		RunnerFunc: func(_ hclog.Logger, command *exec.Cmd, _ string) (goplugintypes.Runner, error) {
 			p.complete(command, program, self)
 			p.runner.command = command
 			return p.runner, nil
 		},
-	}
-}
-
-func dialOptions() []grpc.DialOption {
-	return []grpc.DialOption{
-		grpc.WithDisableRetry(), // whether to try again is the relay's to say
-		grpc.WithDisableServiceConfig(),
-		grpc.WithInitialWindowSize(windowBytes), grpc.WithInitialConnWindowSize(windowBytes),
-		grpc.WithReadBufferSize(bufferBytes), grpc.WithWriteBufferSize(bufferBytes),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(responseBytes)),
 	}
 }
 

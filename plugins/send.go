@@ -20,6 +20,19 @@ var (
 	noOutcome = sinks.Fail(sinks.Retry, sinks.ReasonUnknown, "the plug-in gave no outcome for this message")
 )
 
+// delivery is one Send under way.
+type delivery struct {
+	sink     *Sink
+	process  *process
+	promised promised
+	batch    []sinks.Message
+	outcomes []sinks.Outcome
+
+	at      int             // the first message that was not looked at yet
+	stopped map[string]bool // keys that must not go on; mostly none
+	down    bool            // the destination was unavailable
+}
+
 // Send hands a batch to the plug-in, in as many parts as the plug-in asks for,
 // and one after the other, so that the order is kept.
 func (s *Sink) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome {
@@ -38,6 +51,88 @@ func (s *Sink) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome 
 		}
 	}
 	return d.outcomes
+}
+
+// part is what is handed over at once.
+type part struct {
+	messages []int // their places in the batch
+	wire     []*pluginv1.Message
+	size     int             // of the messages, encoded
+	keys     map[string]bool // with a plug-in that promises no order
+	payload  int             // bytes
+}
+
+func (p part) ids(batch []sinks.Message) (ids []string) {
+	for _, index := range p.messages {
+		ids = append(ids, batch[index].ID)
+	}
+	return ids
+}
+
+// perRequest is at least what a request takes besides its messages.
+const perRequest = 64
+
+// next takes the next part of the batch: messages in their order, up to one for
+// which there is no room, or which has to wait for what is before it. Messages that
+// can't be sent get their outcome.
+func (d *delivery) next(ctx context.Context) (p part) {
+	limits, most := d.promised, d.promised.requestBytes-perRequest
+	for ; d.at < len(d.batch); d.at++ {
+		m := &d.batch[d.at]
+		if outcome := d.held(ctx); outcome != nil {
+			d.set(d.at, *outcome)
+			continue
+		}
+		suspect := d.sink.suspects.has(m.ID) // such go alone
+		if n := len(p.messages); n > 0 && (suspect || p.keys[m.Key] ||
+			limits.messages > 0 && n >= limits.messages || limits.bytes > 0 && p.payload+len(m.Payload) > limits.bytes) {
+			return p
+		}
+		wire, err := messageToWire(m)
+		if err != nil {
+			d.set(d.at, sinks.Fail(sinks.Reject, sinks.ReasonInvalid, err.Error()))
+			continue
+		}
+		size := sizeInRequest(wire)
+		if size > most {
+			d.set(d.at, sinks.Fail(sinks.Reject, sinks.ReasonTooLarge, fmt.Sprintf("the message takes %d bytes, and the plug-in takes %d at most", size, most)))
+			continue
+		}
+		if p.size+size > most {
+			return p
+		}
+		p.messages, p.wire, p.size, p.payload = append(p.messages, d.at), append(p.wire, wire), p.size+size, p.payload+len(m.Payload)
+		if limits.order == sinks.OrderNone && m.Key != "" {
+			if p.keys == nil {
+				p.keys = map[string]bool{}
+			}
+			p.keys[m.Key] = true
+		}
+		if suspect {
+			d.at++
+			return p
+		}
+	}
+	return p
+}
+
+// held is the outcome of a message that can't be handed over now, whatever it
+// is, or nil.
+func (d *delivery) held(ctx context.Context) *sinks.Outcome {
+	key := d.batch[d.at].Key
+	switch {
+	case d.process == nil || d.promised.requestBytes == 0:
+		o := sinks.Fail(sinks.Unavailable, sinks.ReasonConnection, errNotOpen.Error())
+		return &o
+	case d.down || d.stopped[key]:
+		return &neighbour
+	case !d.process.alive():
+		o := sinks.Fail(sinks.Unavailable, sinks.ReasonConnection, d.process.fate().Error())
+		return &o
+	case ctx.Err() != nil:
+		return &cancelled
+	}
+	return nil
 }
 
 // hand hands a part to the plug-in and notes what became of it.
@@ -86,81 +181,6 @@ func (d *delivery) failed(ctx context.Context, part part, err error) sinks.Outco
 	return sinks.Fail(sinks.Retry, sinks.ReasonHandlerError, "the plug-in answered with an error: "+said(err).Error())
 }
 
-// hasEnded says whether the process has ended, where a call has failed. The
-// connection may be lost a little before that is known.
-func (p *process) hasEnded(err error) bool {
-	if status.Code(err) != codes.Unavailable {
-		return !p.alive()
-	}
-	return p.endsSoon()
-}
-
-// endsSoon waits a little for the end of a process of which other signs were
-// seen.
-func (p *process) endsSoon() bool {
-	timer := time.NewTimer(drainGrace + time.Second)
-	defer timer.Stop()
-	select {
-	case <-p.gone():
-		return true
-	case <-timer.C:
-		return false
-	}
-}
-
-// answerGrace is how long a plug-in may take to answer for what it has done when
-// its time is up. The answer spares messages an attempt.
-const answerGrace = 250 * time.Millisecond
-
-// send calls the plug-in's Send. When the context ends it asks for the answer as
-// far as it goes, and gives up soon after.
-func (p *process) send(ctx context.Context, request *pluginv1.SendRequest) (*pluginv1.SendResponse, error) {
-	request.TimeoutMs = remaining(ctx)
-	calling, end := context.WithCancel(context.WithoutCancel(ctx))
-	defer end()
-	stop := context.AfterFunc(ctx, func() {
-		defer end()
-		limited, cancel := context.WithTimeout(calling, answerGrace)
-		defer cancel()
-		_, _ = p.sink.Cancel(limited, &pluginv1.CancelRequest{SendId: request.GetSendId()})
-		<-limited.Done()
-	})
-	defer stop()
-	return p.sink.Send(calling, request)
-}
-
-// delivery is one Send under way.
-type delivery struct {
-	sink     *Sink
-	process  *process
-	promised promised
-	batch    []sinks.Message
-	outcomes []sinks.Outcome
-
-	at      int             // the first message that was not looked at yet
-	stopped map[string]bool // keys that must not go on; mostly none
-	down    bool            // the destination was unavailable
-}
-
-// held is the outcome of a message that can't be handed over now, whatever it
-// is, or nil.
-func (d *delivery) held(ctx context.Context) *sinks.Outcome {
-	key := d.batch[d.at].Key
-	switch {
-	case d.process == nil || d.promised.requestBytes == 0:
-		o := sinks.Fail(sinks.Unavailable, sinks.ReasonConnection, errNotOpen.Error())
-		return &o
-	case d.down || d.stopped[key]:
-		return &neighbour
-	case !d.process.alive():
-		o := sinks.Fail(sinks.Unavailable, sinks.ReasonConnection, d.process.fate().Error())
-		return &o
-	case ctx.Err() != nil:
-		return &cancelled
-	}
-	return nil
-}
-
 // note notes the outcomes of a part, in its order. What comes after a message of
 // its key that is to come again has to come again, too, whatever became of it;
 // and a sink that delivers all or nothing calls the failure of one message that
@@ -198,91 +218,47 @@ func (d *delivery) set(index int, o sinks.Outcome) {
 	}
 }
 
-// part is what is handed over at once.
-type part struct {
-	messages []int // their places in the batch
-	wire     []*pluginv1.Message
-	size     int             // of the messages, encoded
-	keys     map[string]bool // with a plug-in that promises no order
-	payload  int             // bytes
+// answerGrace is how long a plug-in may take to answer for what it has done when
+// its time is up. The answer spares messages an attempt.
+const answerGrace = 250 * time.Millisecond
+
+// send calls the plug-in's Send. When the context ends it asks for the answer as
+// far as it goes, and gives up soon after.
+func (p *process) send(ctx context.Context, request *pluginv1.SendRequest) (*pluginv1.SendResponse, error) {
+	request.TimeoutMs = remaining(ctx)
+	calling, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	stop := context.AfterFunc(ctx, func() {
+		defer end()
+		limited, cancel := context.WithTimeout(calling, answerGrace)
+		defer cancel()
+		_, _ = p.sink.Cancel(limited, &pluginv1.CancelRequest{SendId: request.GetSendId()})
+		<-limited.Done()
+	})
+	defer stop()
+	return p.sink.Send(calling, request)
 }
 
-func (p part) ids(batch []sinks.Message) (ids []string) {
-	for _, index := range p.messages {
-		ids = append(ids, batch[index].ID)
+// hasEnded says whether the process has ended, where a call has failed. The
+// connection may be lost a little before that is known.
+func (p *process) hasEnded(err error) bool {
+	if status.Code(err) != codes.Unavailable {
+		return !p.alive()
 	}
-	return ids
+	return p.endsSoon()
 }
 
-// perRequest is at least what a request takes besides its messages.
-const perRequest = 64
-
-// next takes the next part of the batch: messages in their order, up to one that
-// has to wait for what is before it. Messages that can't be sent get their
-// outcome.
-func (d *delivery) next(ctx context.Context) (next part) {
-	for ; d.at < len(d.batch); d.at++ {
-		if outcome := d.held(ctx); outcome != nil {
-			d.set(d.at, *outcome)
-			continue
-		}
-		if !d.mayGo(next) {
-			return next
-		}
-		full, outcome := d.take(&next)
-		switch {
-		case full:
-			return next
-		case outcome != nil:
-			d.set(d.at, *outcome)
-		case d.sink.suspects.has(d.batch[d.at].ID):
-			d.at++
-			return next
-		}
-	}
-	return next
-}
-
-// mayGo says whether the next message may go with a part, if there is room for
-// it.
-func (d *delivery) mayGo(p part) bool {
-	m, limits := &d.batch[d.at], d.promised
-	switch {
-	case len(p.messages) == 0:
+// endsSoon waits a little for the end of a process of which other signs were
+// seen.
+func (p *process) endsSoon() bool {
+	timer := time.NewTimer(drainGrace + time.Second)
+	defer timer.Stop()
+	select {
+	case <-p.gone():
 		return true
-	case limits.messages > 0 && len(p.messages) >= limits.messages,
-		limits.bytes > 0 && p.payload+len(m.Payload) > limits.bytes,
-		d.sink.suspects.has(m.ID):
+	case <-timer.C:
 		return false
 	}
-	return !p.keys[m.Key]
-}
-
-// take takes the next message into a part. It doesn't where the part is full, and
-// where the message can't be sent it says why.
-func (d *delivery) take(p *part) (full bool, outcome *sinks.Outcome) {
-	m := &d.batch[d.at]
-	wire, err := messageToWire(m)
-	if err != nil {
-		o := sinks.Fail(sinks.Reject, sinks.ReasonInvalid, err.Error())
-		return false, &o
-	}
-	size, most := sizeInRequest(wire), d.promised.requestBytes-perRequest
-	switch {
-	case size > most:
-		o := sinks.Fail(sinks.Reject, sinks.ReasonTooLarge, fmt.Sprintf("the message takes %d bytes, and the plug-in takes %d at most", size, most))
-		return false, &o
-	case p.size+size > most:
-		return true, nil
-	}
-	p.messages, p.wire, p.size, p.payload = append(p.messages, d.at), append(p.wire, wire), p.size+size, p.payload+len(m.Payload)
-	if d.promised.order == sinks.OrderNone && m.Key != "" {
-		if p.keys == nil {
-			p.keys = map[string]bool{}
-		}
-		p.keys[m.Key] = true
-	}
-	return false, nil
 }
 
 // suspects are the messages that a plug-in had when it died: one of them may

@@ -67,7 +67,18 @@ func (s *server) made(texts map[string]string) (sinks.Sink, error) {
 	if sink := s.current(); sink != nil {
 		return sink, nil
 	}
-	settings, err := s.kind.Parse(s.raw(texts))
+	raw := map[string]any{}
+	for name, text := range texts {
+		raw[name] = text
+		switch field, _ := s.kind.Field(name); field.Type {
+		case sinks.TypeList, sinks.TypeMap, sinks.TypeSecretMap: // whose texts are JSON
+			var value any
+			if json.Unmarshal([]byte(text), &value) == nil {
+				raw[name] = value
+			}
+		}
+	}
+	settings, err := s.kind.Parse(raw)
 	if err != nil {
 		return nil, err
 	}
@@ -79,24 +90,6 @@ func (s *server) made(texts map[string]string) (sinks.Sink, error) {
 	defer s.mu.Unlock()
 	s.sink = sink
 	return sink, nil
-}
-
-// raw are settings as a configuration holds them: the texts of lists and maps
-// are JSON.
-func (s *server) raw(texts map[string]string) map[string]any {
-	raw := map[string]any{}
-	for name, text := range texts {
-		raw[name] = text
-		field, _ := s.kind.Field(name)
-		switch field.Type {
-		case sinks.TypeList, sinks.TypeMap, sinks.TypeSecretMap:
-			var value any
-			if json.Unmarshal([]byte(text), &value) == nil {
-				raw[name] = value
-			}
-		}
-	}
-	return raw
 }
 
 func (s *server) current() sinks.Sink {
@@ -164,8 +157,14 @@ var errNotOpen = errors.New("the plug-in was not opened")
 func (s *server) Send(ctx context.Context, request *pluginv1.SendRequest) (*pluginv1.SendResponse, error) {
 	ctx, cancel := limited(ctx, request.GetTimeoutMs())
 	defer cancel()
-	s.begin(request.GetSendId(), cancel)
-	defer s.end(request.GetSendId())
+	s.mu.Lock()
+	s.sending[request.GetSendId()] = cancel
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.sending, request.GetSendId())
+	}()
 	batch := make([]sinks.Message, len(request.GetMessages()))
 	for i, w := range request.GetMessages() {
 		batch[i] = messageFromWire(w)
@@ -199,18 +198,6 @@ func (s *server) Cancel(_ context.Context, request *pluginv1.CancelRequest) (*pl
 		cancel()
 	}
 	return &pluginv1.CancelResponse{}, nil
-}
-
-func (s *server) begin(id uint64, cancel context.CancelFunc) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.sending[id] = cancel
-}
-
-func (s *server) end(id uint64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.sending, id)
 }
 
 // limited bounds a call by what the relay allows it, counted from now: clocks of

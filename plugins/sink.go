@@ -84,81 +84,6 @@ func (s *Sink) Open(ctx context.Context) error {
 	return nil
 }
 
-// hide takes the secrets out of what a plug-in, or the system, has said.
-func (s *Sink) hide(err error) error {
-	o := sinks.Unopened(err)
-	return &sinks.OpenError{Reason: o.Reason, Detail: s.redact.Redact(o.Detail)}
-}
-
-// running returns a process that lives, started now if there is none.
-func (s *Sink) running(ctx context.Context) (*process, error) {
-	if p := s.current(); p != nil {
-		if p.alive() {
-			return p, nil
-		}
-		s.bury(p)
-	}
-	if err := s.crashes.allow(time.Now()); err != nil {
-		return nil, err
-	}
-	p, err := start(ctx, s.options)
-	if err != nil {
-		s.failedStart(ctx, err)
-		return nil, err
-	}
-	s.replace(p)
-	return p, nil
-}
-
-// failedStart counts a plug-in that ended or said nonsense. Where no program was
-// run, or the caller gave up, there was no crash.
-func (s *Sink) failedStart(ctx context.Context, err error) {
-	var failed *startError
-	if ctx.Err() == nil && errors.As(err, &failed) && failed.ran {
-		s.crashes.count(time.Now(), err)
-	}
-}
-
-// bury clears away after a process that has ended by itself.
-func (s *Sink) bury(p *process) {
-	fate := p.fate()
-	p.end(false)
-	if p.delivered.Load() || time.Since(p.started) > longLife {
-		s.crashes.forget()
-	} else {
-		s.crashes.count(time.Now(), fate)
-	}
-	s.replace(nil)
-}
-
-func (s *Sink) current() *process {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.process
-}
-
-func (s *Sink) replace(p *process) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.process = p
-}
-
-// Close closes the plug-in's sink and ends the plug-in. It takes no longer than
-// a few seconds after the context has ended.
-func (s *Sink) Close(ctx context.Context) error {
-	p := s.current()
-	if p == nil {
-		return nil
-	}
-	s.replace(nil)
-	err := p.close(ctx)
-	p.end(ctx.Err() == nil)
-	if err != nil {
-		return errors.New(s.redact.Redact(fmt.Sprintf("close the plug-in %s: %v", s.options.name(), err)))
-	}
-	return nil
-}
-
 // open opens the plug-in's sink.
 func (p *process) open(ctx context.Context) (promised, error) {
 	request := &pluginv1.OpenRequest{Settings: p.options.settings(), TimeoutMs: remaining(ctx)}
@@ -175,21 +100,6 @@ func (p *process) open(ctx context.Context) (promised, error) {
 		return promised{}, &sinks.OpenError{Reason: trouble.Reason, Detail: trouble.Detail}
 	}
 	return promiseOf(response), nil
-}
-
-// close asks the plug-in to close its sink; one that is gone has nothing open.
-func (p *process) close(ctx context.Context) error {
-	if !p.alive() {
-		return nil
-	}
-	response, err := p.sink.Close(ctx, &pluginv1.CloseRequest{})
-	if err != nil {
-		return said(err)
-	}
-	if text := response.GetError(); text != "" {
-		return errors.New(shorten(text, maxDetail))
-	}
-	return nil
 }
 
 // promised is what a plug-in's open sink promises, and asks for. Numbers that are
@@ -237,26 +147,39 @@ func (p promised) leave() {
 	}
 }
 
-// remaining is what is left of a context's time, in milliseconds; 0 where there
-// is no limit.
-func remaining(ctx context.Context) int64 {
-	deadline, ok := ctx.Deadline()
-	if !ok {
-		return 0
+// running returns a process that lives, started now if there is none.
+func (s *Sink) running(ctx context.Context) (*process, error) {
+	if p := s.current(); p != nil {
+		if p.alive() {
+			return p, nil
+		}
+		s.bury(p)
 	}
-	return max(millis(time.Until(deadline)), 1)
+	if err := s.crashes.allow(time.Now()); err != nil {
+		return nil, err
+	}
+	p, err := start(ctx, s.options)
+	if err != nil {
+		// Where no program was run, or the caller gave up, there was no crash.
+		if failed := (*startError)(nil); ctx.Err() == nil && errors.As(err, &failed) && failed.ran {
+			s.crashes.count(time.Now(), err)
+		}
+		return nil, err
+	}
+	s.replace(p)
+	return p, nil
 }
 
-// said is what an error of a call says, without gRPC's words around it.
-func said(err error) error {
-	s, ok := status.FromError(err)
-	switch {
-	case !ok:
-		return err
-	case s.Code() == codes.Unimplemented:
-		return errors.New("it doesn't know this call of the plug-in protocol")
+// bury clears away after a process that has ended by itself.
+func (s *Sink) bury(p *process) {
+	fate := p.fate()
+	p.end(false)
+	if p.delivered.Load() || time.Since(p.started) > longLife {
+		s.crashes.forget()
+	} else {
+		s.crashes.count(time.Now(), fate)
 	}
-	return errors.New(shorten(s.Message(), maxDetail))
+	s.replace(nil)
 }
 
 // longLife is how long a plug-in has to live to have been no crash even if it
@@ -294,6 +217,77 @@ func (c *crashes) allow(now time.Time) error {
 			c.inARow, c.until.UTC().Format(time.TimeOnly+" UTC"), c.last)
 	}
 	return nil
+}
+
+// Close closes the plug-in's sink and ends the plug-in. It takes no longer than
+// a few seconds after the context has ended.
+func (s *Sink) Close(ctx context.Context) error {
+	p := s.current()
+	if p == nil {
+		return nil
+	}
+	s.replace(nil)
+	err := p.close(ctx)
+	p.end(ctx.Err() == nil)
+	if err != nil {
+		return errors.New(s.redact.Redact(fmt.Sprintf("close the plug-in %s: %v", s.options.name(), err)))
+	}
+	return nil
+}
+
+// close asks the plug-in to close its sink; one that is gone has nothing open.
+func (p *process) close(ctx context.Context) error {
+	if !p.alive() {
+		return nil
+	}
+	response, err := p.sink.Close(ctx, &pluginv1.CloseRequest{})
+	if err != nil {
+		return said(err)
+	}
+	if text := response.GetError(); text != "" {
+		return errors.New(shorten(text, maxDetail))
+	}
+	return nil
+}
+
+func (s *Sink) current() *process {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.process
+}
+
+func (s *Sink) replace(p *process) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.process = p
+}
+
+// hide takes the secrets out of what a plug-in, or the system, has said.
+func (s *Sink) hide(err error) error {
+	o := sinks.Unopened(err)
+	return &sinks.OpenError{Reason: o.Reason, Detail: s.redact.Redact(o.Detail)}
+}
+
+// remaining is what is left of a context's time, in milliseconds; 0 where there
+// is no limit.
+func remaining(ctx context.Context) int64 {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return 0
+	}
+	return max(millis(time.Until(deadline)), 1)
+}
+
+// said is what an error of a call says, without gRPC's words around it.
+func said(err error) error {
+	s, ok := status.FromError(err)
+	switch {
+	case !ok:
+		return err
+	case s.Code() == codes.Unimplemented:
+		return errors.New("it doesn't know this call of the plug-in protocol")
+	}
+	return errors.New(shorten(s.Message(), maxDetail))
 }
 
 // Description is what a plug-in says of itself.

@@ -7,7 +7,6 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -17,7 +16,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/rowrelay/rowrelay/sinks"
-	"github.com/rowrelay/rowrelay/sinks/cloudevents"
 )
 
 // arrays is one Send under way that makes arrays of its messages. Of each key, as
@@ -249,7 +247,14 @@ func (s *Sink) arrayOf(pieces []piece, ids []string) call {
 	}
 	c := call{url: pieces[0].url, header: s.static.Clone()}
 	c.body = append(append([]byte("["), bytes.Join(bodies, []byte(","))...), ']')
-	c.header.Set("Content-Type", s.arrayType())
+	switch {
+	case s.contentType != "":
+		c.header.Set("Content-Type", s.contentType)
+	case s.events != nil:
+		c.header.Set("Content-Type", "application/cloudevents-batch+json")
+	default:
+		c.header.Set("Content-Type", "application/json")
+	}
 	for name, values := range pieces[0].header {
 		c.header[name] = values
 	}
@@ -273,21 +278,4 @@ func arrayID(ids []string) string {
 		fmt.Fprintf(hash, "%d:%s", len(id), id)
 	}
 	return "array-" + hex.EncodeToString(hash.Sum(nil)[:16])
-}
-
-func (s *Sink) arrayType() string {
-	switch {
-	case s.contentType != "":
-		return s.contentType
-	case s.events != nil:
-		return "application/cloudevents-batch+json"
-	}
-	return "application/json"
-}
-
-func (o Options) checkArray() error {
-	if o.Array && o.CloudEvents.Mode == cloudevents.Binary {
-		return errors.New("an array can't have CloudEvents in binary mode: use structured")
-	}
-	return nil
 }

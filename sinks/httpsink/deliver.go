@@ -26,10 +26,19 @@ type call struct {
 
 // deliver makes the request of one message.
 func (s *Sink) deliver(ctx context.Context, r *round, m sinks.Message) sinks.Outcome {
-	c, err := s.callOf(m)
+	c := call{of: m.ID}
+	var err error
+	if c.url, err = s.target.of(&m); err != nil {
+		return sinks.Fail(sinks.Reject, sinks.ReasonInvalid, "the url "+err.Error())
+	}
+	event, err := s.events.Message(m)
+	if err == nil {
+		c.header, err = s.header(m, event)
+	}
 	if err != nil {
 		return sinks.Fail(sinks.Reject, sinks.ReasonInvalid, err.Error())
 	}
+	c.body = event.Payload
 	return s.orGiveUp(m, s.make(ctx, r, c))
 }
 
@@ -40,20 +49,6 @@ func (s *Sink) orGiveUp(m sinks.Message, o sinks.Outcome) sinks.Outcome {
 		return o
 	}
 	return sinks.Fail(sinks.Reject, sinks.ReasonExhausted, fmt.Sprintf("given up after %v: %s", s.giveUp, o.Detail))
-}
-
-func (s *Sink) callOf(m sinks.Message) (c call, err error) {
-	if c.url, err = s.target.of(&m); err != nil {
-		return c, fmt.Errorf("the url %w", err)
-	}
-	event, err := s.events.Message(m)
-	if err != nil {
-		return c, err
-	}
-	c.of = m.ID
-	c.header, err = s.header(m, event)
-	c.body = event.Payload
-	return c, err
 }
 
 // make makes a request when its endpoint's turn has come, and says what its
@@ -74,28 +69,24 @@ func (s *Sink) exchange(ctx context.Context, c call, token string) sinks.Outcome
 	limited, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	var on wire
-	response, err := s.request(on.traced(limited), c)
+	body := bytes.NewReader(bytes.Clone(c.body)) // a RoundTripper may read it after it has returned
+	request, err := http.NewRequestWithContext(on.traced(limited), s.method, c.url.String(), body)
+	var response *http.Response
+	if err == nil {
+		request.Header = c.header
+		response, err = s.transport.RoundTrip(request)
+	}
 	if err != nil {
 		return s.noAnswer(ctx, limited, on.mayHaveArrived(), s.presentable(c.redact(err.Error())), err)
 	}
 	if c.status != nil {
 		*c.status = response.StatusCode
 	}
-	body := c.redact(read(response, cancel))
+	text := c.redact(read(response, cancel))
 	if token == "" {
-		return s.answered(response, body)
+		return s.answered(response, text)
 	}
-	return s.answeredToken(response, token, body)
-}
-
-func (s *Sink) request(ctx context.Context, c call) (*http.Response, error) {
-	body := bytes.NewReader(bytes.Clone(c.body)) // a RoundTripper may read it after it has returned
-	request, err := http.NewRequestWithContext(ctx, s.method, c.url.String(), body)
-	if err != nil {
-		return nil, err
-	}
-	request.Header = c.header
-	return s.transport.RoundTrip(request)
+	return s.answeredToken(response, token, text)
 }
 
 // redact takes this request's own URL out of a text.
@@ -165,17 +156,13 @@ func read(response *http.Response, cancel func()) string {
 		return "" // what follows is no body, and may never end
 	}
 	body := io.LimitReader(response.Body, mostRead)
-	text, _ := io.ReadAll(io.LimitReader(body, mostShown(response.StatusCode)))
+	var shown int64 // enough for an excerpt, also after secrets were taken out
+	if !isSuccess(response.StatusCode) {
+		shown = 8 << 10
+	}
+	text, _ := io.ReadAll(io.LimitReader(body, shown))
 	_, _ = io.Copy(io.Discard, body) // the answer is known without it
 	return string(text)
-}
-
-// mostShown is enough for an excerpt, also after secrets were taken out.
-func mostShown(status int) int64 {
-	if isSuccess(status) {
-		return 0
-	}
-	return 8 << 10
 }
 
 func isSuccess(status int) bool { return status >= 200 && status <= 299 }

@@ -48,6 +48,9 @@ func (o Options) check() error {
 	if o.Timeout < 0 || o.Concurrency < 0 || o.MaxRetryAfter < 0 {
 		problems = append(problems, errors.New("the timeout, the concurrency and the longest wait must not be negative"))
 	}
+	if o.Array && o.CloudEvents.Mode == cloudevents.Binary {
+		problems = append(problems, errors.New("an array can't have CloudEvents in binary mode: use structured"))
+	}
 	if o.ArrayMax < 0 {
 		problems = append(problems, errors.New("the most messages of an array must not be negative"))
 	}
@@ -55,7 +58,7 @@ func (o Options) check() error {
 		problems = append(problems, errors.New("an endpoint's concurrency, rate, pause and give-up must not be negative"))
 	}
 	problems = append(problems, about("headers", checkStatic(o.Headers)), about("content type", checkValue(o.ContentType)),
-		about("signing secret", checkSigning(o.SigningSecret)), o.OAuth2.check(), o.checkLogin(), o.checkArray())
+		about("signing secret", checkSigning(o.SigningSecret)), o.OAuth2.check(), o.checkLogin())
 	_, err := parseNetworks(o.InsideNetworks)
 	problems = append(problems, about("inside networks", err), about("message headers", o.checkMade()))
 	if err := errors.Join(problems...); err != nil {

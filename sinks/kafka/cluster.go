@@ -222,7 +222,12 @@ func (s *Sink) topics(ctx context.Context, names []string) (map[string]*topic, e
 	if err != nil {
 		return nil, err
 	}
-	missing := unknown(topics)
+	var missing []string
+	for name, t := range topics {
+		if errors.Is(t.err, kafkago.UnknownTopicOrPartition) {
+			missing = append(missing, name)
+		}
+	}
 	switch {
 	case len(missing) == 0:
 		return topics, nil
@@ -230,7 +235,12 @@ func (s *Sink) topics(ctx context.Context, names []string) (map[string]*topic, e
 		if err := s.create(ctx, missing); err != nil {
 			return nil, err
 		}
-		return s.untilThere(ctx, names)
+		for until := time.Now().Add(s.options.LeaderTimeout); ; { // soon all brokers know of them, or as good as all
+			topics, err := s.cluster.look(ctx, names)
+			if err != nil || !starting(topics) || !pause(ctx, until, 2) {
+				return topics, err
+			}
+		}
 	case s.options.ParkUnknownTopics:
 		pause(ctx, time.Now().Add(s.options.LeaderTimeout), 3)
 		return s.cluster.look(ctx, names)
@@ -238,21 +248,11 @@ func (s *Sink) topics(ctx context.Context, names []string) (map[string]*topic, e
 	return topics, nil
 }
 
-func unknown(topics map[string]*topic) []string {
-	var names []string
-	for name, t := range topics {
-		if errors.Is(t.err, kafkago.UnknownTopicOrPartition) {
-			names = append(names, name)
-		}
-	}
-	return names
-}
-
 func (s *Sink) create(ctx context.Context, names []string) error {
 	request := &kafkago.CreateTopicsRequest{Addr: kafkago.TCP(s.cluster.candidates()[0])}
 	for _, name := range names {
 		request.Topics = append(request.Topics, kafkago.TopicConfig{
-			Topic: name, NumPartitions: orBrokers(s.options.CreatePartitions), ReplicationFactor: orBrokers(s.options.CreateReplicas),
+			Topic: name, NumPartitions: cmp.Or(s.options.CreatePartitions, -1), ReplicationFactor: cmp.Or(s.options.CreateReplicas, -1), // -1: the broker's
 		})
 	}
 	answer, err := s.client.CreateTopics(ctx, request)
@@ -265,24 +265,6 @@ func (s *Sink) create(ctx context.Context, names []string) error {
 		}
 	}
 	return nil
-}
-
-// orBrokers leaves a number to the broker.
-func orBrokers(n int) int {
-	if n == 0 {
-		return -1
-	}
-	return n
-}
-
-// untilThere waits until all brokers know of new topics, or as good as all.
-func (s *Sink) untilThere(ctx context.Context, names []string) (map[string]*topic, error) {
-	for until := time.Now().Add(s.options.LeaderTimeout); ; {
-		topics, err := s.cluster.look(ctx, names)
-		if err != nil || !starting(topics) || !pause(ctx, until, 2) {
-			return topics, err
-		}
-	}
 }
 
 func starting(topics map[string]*topic) bool {

@@ -54,7 +54,8 @@ func (s *IdempotentSink) Plan(ctx context.Context, batch []sinks.Message) ([]sin
 	}
 	line, err := s.prepare(ctx, places, len(batch))
 	if err != nil {
-		return nil, r.unsettledAs(s.troubled(ctx, err))
+		r.settleRest(s.troubled(ctx, err))
+		return nil, r.outcomes
 	}
 	tickets := make([]sinks.Ticket, len(batch))
 	for _, l := range r.ready() {
@@ -67,15 +68,6 @@ func (s *IdempotentSink) Plan(ctx context.Context, batch []sinks.Message) ([]sin
 		}
 	}
 	return tickets, r.outcomes
-}
-
-func (r *run) unsettledAs(o sinks.Outcome) []sinks.Outcome {
-	for i := range r.batch {
-		if !r.settled[i] {
-			r.settle(i, o)
-		}
-	}
-	return r.outcomes
 }
 
 // plan gives the records of a lane's batch their tickets.
@@ -169,8 +161,6 @@ func (s *IdempotentSink) judge(ctx context.Context, st stamp, messages []sinks.M
 		return delivered(st.to.partition, v.offset, n)
 	case v.outcome.Result == sinks.Retry && v.outcome.Reason == sinks.ReasonServerError:
 		return s.explain(ctx, st, messages, v.outcome)
-	case v.outcome.Result == sinks.Reject:
-		return sinks.All(n, v.outcome)
 	}
 	return sinks.All(n, v.outcome)
 }

@@ -13,17 +13,17 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
+var (
+	neighbour = sinks.Fail(sinks.Unsent, sinks.ReasonNeighbour, "")
+	cancelled = sinks.Fail(sinks.Unsent, sinks.ReasonCancelled, "")
+)
+
 // batch is a Send under way.
 type batch struct {
 	messages []sinks.Message
 	outcomes []sinks.Outcome
 	next     []int // by message: the next one of its key; 0 if none
 }
-
-var (
-	neighbour = sinks.Fail(sinks.Unsent, sinks.ReasonNeighbour, "")
-	cancelled = sinks.Fail(sinks.Unsent, sinks.ReasonCancelled, "")
-)
 
 // Send publishes the batch, each key through its own connection.
 func (s *Sink) Send(ctx context.Context, messages []sinks.Message) []sinks.Outcome {
@@ -53,7 +53,10 @@ func (s *Sink) split(ctx context.Context, b *batch) []*part {
 				continue
 			}
 		}
-		at := s.linkOf(key, i)
+		at := i % len(s.links)
+		if key != "" {
+			at = int(maphash.String(s.seed, key) % uint64(len(s.links)))
+		}
 		if all[at] == nil {
 			all[at] = newPart(ctx, s, s.links[at], b)
 			parts = append(parts, all[at])
@@ -61,34 +64,6 @@ func (s *Sink) split(ctx context.Context, b *batch) []*part {
 		all[at].ready.push(i)
 	}
 	return parts
-}
-
-func (s *Sink) linkOf(key string, i int) int {
-	if key == "" {
-		return i % len(s.links)
-	}
-	return int(maphash.String(s.seed, key) % uint64(len(s.links)))
-}
-
-// stopKey notes that no message behind this one may be sent: all are of its
-// key.
-func (b *batch) stopKey(i int) {
-	for i = b.next[i]; i != 0; i = b.next[i] {
-		b.outcomes[i] = neighbour
-	}
-}
-
-// fail gives a message, and all of its key behind it, an outcome, unless they
-// have one.
-func (b *batch) fail(i int, o sinks.Outcome) {
-	for ; ; i = b.next[i] {
-		if b.outcomes[i] == (sinks.Outcome{}) {
-			b.outcomes[i] = o
-		}
-		if b.next[i] == 0 {
-			return
-		}
-	}
 }
 
 // part is what a batch sends through one link. One goroutine works on it.
@@ -168,54 +143,6 @@ func (p *part) attach() bool {
 	return p.stopFor(err)
 }
 
-// stop ends the part, after what is in flight.
-func (p *part) stop(why sinks.Outcome) bool {
-	if p.trouble == nil {
-		p.trouble = &why
-	}
-	return false
-}
-
-// stopFor ends the part because the broker can't be used.
-func (p *part) stopFor(err error) bool {
-	u := p.sink.unavailable(err)
-	return p.stop(sinks.Fail(sinks.Unavailable, u.Reason, u.Detail))
-}
-
-// detach gives the channel back, if it owes nothing.
-func (p *part) detach() {
-	if p.release != nil {
-		p.release()
-	}
-	if p.channel != nil && !p.channel.IsClosed() {
-		p.session.giveBack(p.channel)
-	}
-	if p.grace != nil {
-		p.grace.Stop()
-	}
-	p.channel, p.release = nil, nil
-}
-
-// leave says of what was not begun, why. A message that went out before and was
-// to be published again may have arrived.
-func (p *part) leave() {
-	if p.trouble == nil {
-		return
-	}
-	for p.ready.len() > 0 {
-		i := p.ready.pop()
-		if p.doubt[i] {
-			p.settle(i, unknown("published once, and not again: "+p.trouble.Detail))
-			continue
-		}
-		p.fail(i, *p.trouble)
-	}
-}
-
-func unknown(detail string) sinks.Outcome {
-	return sinks.Fail(sinks.Retry, sinks.ReasonUnknown, detail)
-}
-
 // fill publishes what may be published now, and writes it at once.
 func (p *part) fill() {
 	if p.session != nil {
@@ -269,52 +196,57 @@ func (p *part) publish(i int) {
 	}
 }
 
-// settle notes a message's outcome, and what that means for its key.
-func (p *part) settle(i int, o sinks.Outcome) {
-	p.outcomes[i] = o
-	if p.alone > 0 {
-		p.alone--
-	}
-	switch {
-	case o.Result != sinks.Delivered:
-		p.stopKey(i)
-	default:
-		p.heard = true
-		if p.next[i] != 0 {
-			p.ready.push(p.next[i])
+// await finds out about the oldest message in flight, and about those behind it
+// of which the broker has told meanwhile: it confirms many at once.
+func (p *part) await() {
+	for first := true; p.flight.len() > 0 && (first || isKnown(p.flight.first())); first = false {
+		oldest := p.flight.first()
+		switch {
+		case !p.confirmed(oldest):
+			p.giveUp()
+		case !oldest.confirmation.Acked() && p.channel.IsClosed():
+			p.lost()
+		default:
+			p.flight.pop()
+			p.judge(oldest)
 		}
 	}
 }
 
-// await finds out about the oldest message in flight, and about those behind it
-// of which the broker has told meanwhile: it confirms many at once.
-func (p *part) await() {
-	for first := true; p.flight.len() > 0 && (first || p.isKnown(p.flight.first())); first = false {
-		p.awaitOldest()
+// blockedGrace is how long messages may stay unconfirmed once the broker has
+// blocked the connection: it still confirms what it had read.
+const blockedGrace = time.Second
+
+// confirmed waits for a confirmation, or for the end of the channel, which
+// looks the same. On a blocked connection it doesn't wait for long.
+func (p *part) confirmed(f inFlight) bool {
+	if isKnown(f) {
+		return true
+	}
+	select {
+	case <-f.confirmation.Done():
+		return true
+	case <-p.blocked:
+	}
+	p.stopFor(p.session.blockedBefore())
+	if p.grace == nil { // nothing is published any more, so one timer does for all that is in flight
+		p.grace = time.NewTimer(blockedGrace)
+	}
+	select {
+	case <-f.confirmation.Done():
+		return true
+	case <-p.grace.C:
+		return false
 	}
 }
 
-func (p *part) isKnown(f inFlight) bool {
+func isKnown(f inFlight) bool {
 	select {
 	case <-f.confirmation.Done():
 		return true
 	default:
 		return false
 	}
-}
-
-func (p *part) awaitOldest() {
-	oldest := p.flight.first()
-	if !p.confirmed(oldest) {
-		p.giveUp()
-		return
-	}
-	if !oldest.confirmation.Acked() && p.channel.IsClosed() {
-		p.lost()
-		return
-	}
-	p.flight.pop()
-	p.judge(oldest)
 }
 
 // judge gives a confirmed message its outcome.
@@ -328,39 +260,6 @@ func (p *part) judge(f inFlight) {
 			"no queue receives it: the broker returned it from the exchange %q for the routing key %q: %d %s", f.exchange, f.routingKey, r.ReplyCode, r.ReplyText))))
 	default:
 		p.settle(f.message, sinks.Ok(""))
-	}
-}
-
-// blockedGrace is how long messages may stay unconfirmed once the broker has
-// blocked the connection: it still confirms what it had read.
-const blockedGrace = time.Second
-
-// confirmed waits for a confirmation, or for the end of the channel, which
-// looks the same. On a blocked connection it doesn't wait for long.
-func (p *part) confirmed(f inFlight) bool {
-	if p.isKnown(f) {
-		return true
-	}
-	select {
-	case <-f.confirmation.Done():
-		return true
-	case <-p.blocked:
-	}
-	return p.confirmedInGrace(f)
-}
-
-// confirmedInGrace: once blocked, a part publishes no more, so one timer does
-// for all that is in flight.
-func (p *part) confirmedInGrace(f inFlight) bool {
-	p.stopFor(p.session.blockedBefore())
-	if p.grace == nil {
-		p.grace = time.NewTimer(blockedGrace)
-	}
-	select {
-	case <-f.confirmation.Done():
-		return true
-	case <-p.grace.C:
-		return false
 	}
 }
 
@@ -385,14 +284,18 @@ func (p *part) giveUp() {
 // the fate of the rest is unknown, since the broker forgets what it has yet to
 // confirm.
 func (p *part) lost() {
-	why, text := p.channel.end(), p.describe(p.channel.why())
+	why, text := p.channel.end(), p.sink.presentable("the connection to the broker is lost: "+p.channel.why().Error())
 	suspects := p.unconfirmed()
 	p.detach()
 	switch {
 	case isException(why) && len(suspects) == 0 && p.idle < 3:
 		p.idle++ // the next try has a new channel
-	case isException(why) && len(suspects) == 1:
-		p.convict(suspects[0], p.sink.refused(why))
+	case isException(why) && len(suspects) == 1: // the broker closed its channel over this one
+		o := p.sink.refused(why)
+		if o.Result == sinks.Unavailable {
+			p.stop(o)
+		}
+		p.settle(suspects[0].message, o)
 	case isException(why) && len(suspects) > 1:
 		p.isolate(suspects)
 	default:
@@ -412,14 +315,6 @@ func (p *part) unconfirmed() []inFlight {
 		}
 	}
 	return rest
-}
-
-// convict settles the one message that the broker closed its channel over.
-func (p *part) convict(f inFlight, o sinks.Outcome) {
-	if o.Result == sinks.Unavailable {
-		p.stop(o)
-	}
-	p.settle(f.message, o)
 }
 
 // isolate publishes the suspects again, each one alone on its channel, so that
@@ -452,8 +347,90 @@ func (p *part) broken(suspects []inFlight, detail string) {
 	}
 }
 
-func (p *part) describe(why error) string {
-	return p.sink.presentable("the connection to the broker is lost: " + why.Error())
+// settle notes a message's outcome, and what that means for its key.
+func (p *part) settle(i int, o sinks.Outcome) {
+	p.outcomes[i] = o
+	if p.alone > 0 {
+		p.alone--
+	}
+	switch {
+	case o.Result != sinks.Delivered:
+		p.stopKey(i)
+	default:
+		p.heard = true
+		if p.next[i] != 0 {
+			p.ready.push(p.next[i])
+		}
+	}
+}
+
+// stopKey notes that no message behind this one may be sent: all are of its
+// key.
+func (b *batch) stopKey(i int) {
+	for i = b.next[i]; i != 0; i = b.next[i] {
+		b.outcomes[i] = neighbour
+	}
+}
+
+// stop ends the part, after what is in flight.
+func (p *part) stop(why sinks.Outcome) bool {
+	if p.trouble == nil {
+		p.trouble = &why
+	}
+	return false
+}
+
+// stopFor ends the part because the broker can't be used.
+func (p *part) stopFor(err error) bool {
+	u := p.sink.unavailable(err)
+	return p.stop(sinks.Fail(sinks.Unavailable, u.Reason, u.Detail))
+}
+
+// detach gives the channel back, if it owes nothing.
+func (p *part) detach() {
+	if p.release != nil {
+		p.release()
+	}
+	if p.channel != nil && !p.channel.IsClosed() {
+		p.session.giveBack(p.channel)
+	}
+	if p.grace != nil {
+		p.grace.Stop()
+	}
+	p.channel, p.release = nil, nil
+}
+
+// leave says of what was not begun, why. A message that went out before and was
+// to be published again may have arrived.
+func (p *part) leave() {
+	if p.trouble == nil {
+		return
+	}
+	for p.ready.len() > 0 {
+		i := p.ready.pop()
+		if p.doubt[i] {
+			p.settle(i, unknown("published once, and not again: "+p.trouble.Detail))
+			continue
+		}
+		p.fail(i, *p.trouble)
+	}
+}
+
+// fail gives a message, and all of its key behind it, an outcome, unless they
+// have one.
+func (b *batch) fail(i int, o sinks.Outcome) {
+	for ; ; i = b.next[i] {
+		if b.outcomes[i] == (sinks.Outcome{}) {
+			b.outcomes[i] = o
+		}
+		if b.next[i] == 0 {
+			return
+		}
+	}
+}
+
+func unknown(detail string) sinks.Outcome {
+	return sinks.Fail(sinks.Retry, sinks.ReasonUnknown, detail)
 }
 
 // queue is a queue without bounds.

@@ -57,9 +57,13 @@ func (s *Sink) dialOne(ctx context.Context, address string, left int) (*session,
 }
 
 func (s *Sink) handshake(ctx context.Context, w *wire, address string) (*amqp.Connection, error) {
+	login := amqp.Authentication(&amqp.PlainAuth{Username: s.options.Username, Password: s.options.Password.Reveal()})
+	if s.options.External {
+		login = &amqp.ExternalAuth{}
+	}
 	config := amqp.Config{
 		Vhost: s.options.VirtualHost, Heartbeat: s.options.Heartbeat, FrameSize: frameSize, Locale: "en_US",
-		SASL:       []amqp.Authentication{s.login()},
+		SASL:       []amqp.Authentication{login},
 		Properties: amqp.Table{"product": "rowrelay", "connection_name": "rowrelay"},
 	}
 	if s.options.TLS == nil {
@@ -74,13 +78,6 @@ func (s *Sink) handshake(ctx context.Context, w *wire, address string) (*amqp.Co
 		return nil, fmt.Errorf("agree on TLS: %w", err)
 	}
 	return amqp.Open(secured, config)
-}
-
-func (s *Sink) login() amqp.Authentication {
-	if s.options.External {
-		return &amqp.ExternalAuth{}
-	}
-	return &amqp.PlainAuth{Username: s.options.Username, Password: s.options.Password.Reveal()}
 }
 
 // session is one connection, from its beginning to its end.
@@ -153,27 +150,18 @@ func (n *session) dead() bool { return n.connection.IsClosed() }
 
 // take returns a channel that nobody else uses.
 func (n *session) take() (*channel, error) {
-	for {
-		c := n.popFree()
-		if c == nil {
-			return n.openChannel()
-		}
+	n.mu.Lock()
+	for len(n.free) > 0 {
+		last := len(n.free) - 1
+		c := n.free[last]
+		n.free = n.free[:last]
 		if !c.IsClosed() {
+			n.mu.Unlock()
 			return c, nil
 		}
 	}
-}
-
-func (n *session) popFree() *channel {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if len(n.free) == 0 {
-		return nil
-	}
-	last := len(n.free) - 1
-	c := n.free[last]
-	n.free = n.free[:last]
-	return c
+	n.mu.Unlock()
+	return n.openChannel()
 }
 
 func (n *session) giveBack(c *channel) {

@@ -88,19 +88,13 @@ func (n *session) probe(ctx context.Context) error {
 		n.abandon(c)
 		return n.blockedNow()
 	}
-	return n.afterProbe(ctx, c)
-}
-
-// afterProbe: also a broker that doesn't let this user publish to the default
-// exchange has answered.
-func (n *session) afterProbe(ctx context.Context, c *channel) error {
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case n.dead():
 		return fmt.Errorf("ask whether the broker takes messages: %w", c.why())
 	case c.IsClosed():
-		return nil
+		return nil // a broker that doesn't let this user publish to the default exchange has answered, too
 	}
 	n.giveBack(c)
 	return nil
