@@ -12,14 +12,14 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/rowrelay/rowrelay/sinks"
+	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
 // output takes what a plug-in prints and logs, and makes lines of the relay's
 // log of it.
 type output struct {
 	logger *slog.Logger
-	redact sinks.Redactor
+	redact settings.Redactor
 	mu     sync.Mutex
 	first  string   // line of the standard output: what should be the handshake
 	last   []string // lines of the standard error, for whoever asks why it has ended

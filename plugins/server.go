@@ -14,6 +14,7 @@ import (
 
 	"github.com/rowrelay/rowrelay/plugins/pluginv1"
 	"github.com/rowrelay/rowrelay/sinks"
+	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
 // server answers the relay's calls in the plug-in.
@@ -71,7 +72,7 @@ func (s *server) made(texts map[string]string) (sinks.Sink, error) {
 	for name, text := range texts {
 		raw[name] = text
 		switch field, _ := s.kind.Field(name); field.Type {
-		case sinks.TypeList, sinks.TypeMap, sinks.TypeSecretMap: // whose texts are JSON
+		case settings.TypeList, settings.TypeMap, settings.TypeSecretMap: // whose texts are JSON
 			var value any
 			if json.Unmarshal([]byte(text), &value) == nil {
 				raw[name] = value

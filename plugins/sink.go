@@ -29,6 +29,7 @@ import (
 
 	"github.com/rowrelay/rowrelay/plugins/pluginv1"
 	"github.com/rowrelay/rowrelay/sinks"
+	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
 // Sink is a sink whose work a plug-in does.
@@ -44,7 +45,7 @@ import (
 // be called concurrently as the contract says.
 type Sink struct {
 	options Options
-	redact  sinks.Redactor
+	redact  settings.Redactor
 
 	mu       sync.Mutex
 	process  *process // the latest; nil before the first
@@ -292,11 +293,11 @@ func said(err error) error {
 
 // Description is what a plug-in says of itself.
 type Description struct {
-	Name     string        // in lower case
-	Summary  string        // a sentence
-	Version  string        // of the plug-in; may be empty
-	Protocol int           // the version of the plug-in protocol that both sides speak
-	Fields   []sinks.Field // the settings that it takes, as config or secrets
+	Name     string           // in lower case
+	Summary  string           // a sentence
+	Version  string           // of the plug-in; may be empty
+	Protocol int              // the version of the plug-in protocol that both sides speak
+	Fields   []settings.Field // the settings that it takes, as config or secrets
 }
 
 // Describe starts the plug-in where it isn't running, and asks it what it is. Its
@@ -315,8 +316,8 @@ func (s *Sink) Describe(ctx context.Context) (Description, error) {
 		Name: response.GetName(), Summary: response.GetSummary(), Version: response.GetVersion(), Protocol: p.client.NegotiatedVersion(),
 	}
 	for _, f := range response.GetFields() {
-		d.Fields = append(d.Fields, sinks.Field{
-			Name: f.GetName(), Type: sinks.FieldType(f.GetType()), Default: f.GetDefaultValue(), Required: f.GetRequired(), Help: f.GetHelp(),
+		d.Fields = append(d.Fields, settings.Field{
+			Name: f.GetName(), Type: settings.FieldType(f.GetType()), Default: f.GetDefaultValue(), Required: f.GetRequired(), Help: f.GetHelp(),
 			Min: f.GetMin(), Max: f.GetMax(), Choices: f.GetChoices(),
 		})
 	}

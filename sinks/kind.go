@@ -9,14 +9,16 @@ import (
 	"slices"
 	"strings"
 	"text/tabwriter"
+
+	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
 // Kind describes one kind of sink: how users name it, what can be set, and how
 // it is made.
 type Kind struct {
-	Name    string  // as a configuration file names it
-	Summary string  // a sentence for the documentation
-	Fields  []Field // its settings, in the order of the documentation
+	Name    string           // as a configuration file names it
+	Summary string           // a sentence for the documentation
+	Fields  []settings.Field // its settings, in the order of the documentation
 
 	// Schemes are the schemes of the sink URLs that mean this kind. May be
 	// empty; then FromURL is nil.
@@ -28,16 +30,22 @@ type Kind struct {
 
 	// New makes a sink from settings that [Kind.Parse] has checked. It connects
 	// to nothing.
-	New func(Settings) (Sink, error)
+	New func(settings.Values) (Sink, error)
 }
 
 // Field returns the field of that name.
-func (k Kind) Field(name string) (Field, bool) {
-	i := slices.IndexFunc(k.Fields, func(f Field) bool { return f.Name == name })
+func (k Kind) Field(name string) (settings.Field, bool) {
+	i := slices.IndexFunc(k.Fields, func(f settings.Field) bool { return f.Name == name })
 	if i < 0 {
-		return Field{}, false
+		return settings.Field{}, false
 	}
 	return k.Fields[i], true
+}
+
+// Parse checks settings as a configuration holds them and returns them typed.
+// The error is [settings.Errors] with all that is wrong.
+func (k Kind) Parse(raw map[string]any) (settings.Values, error) {
+	return settings.Parse(k.Name, k.Fields, raw)
 }
 
 // Registry is a set of kinds. It doesn't change once made, and may be used
@@ -88,7 +96,7 @@ func (r *Registry) Kind(name string) (Kind, bool) {
 
 // Make makes a sink of a kind from settings as a configuration file holds
 // them: texts, numbers, true or false, lists and maps. It connects to nothing.
-// Settings that are wrong are a [SettingsError] with all that is wrong.
+// Settings that are wrong are [settings.Errors] with all that is wrong.
 func (r *Registry) Make(kind string, settings map[string]any) (Sink, error) {
 	known, ok := r.byName[kind]
 	if !ok {
@@ -142,7 +150,7 @@ func (k Kind) valid() error {
 	}
 	seen := map[string]bool{}
 	for _, field := range k.Fields {
-		problems = append(problems, field.valid())
+		problems = append(problems, field.Valid())
 		if seen[field.Name] {
 			problems = append(problems, fmt.Errorf("field %s: there are two of this name", field.Name))
 		}
@@ -166,7 +174,7 @@ func (k Kind) Describe() string {
 	}
 	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
 	for _, f := range k.Fields {
-		fmt.Fprintf(table, "  %s\t%s\t%s\t%s\n", f.Name, f.Type, f.bounds(), f.Help)
+		fmt.Fprintf(table, "  %s\t%s\t%s\t%s\n", f.Name, f.Type, f.Bounds(), f.Help)
 	}
 	_ = table.Flush() // a strings.Builder takes everything
 	return text.String()
@@ -180,32 +188,7 @@ func (k Kind) Markdown() string {
 	var text strings.Builder
 	text.WriteString("| Setting | Type | Default and limits | What it does |\n| --- | --- | --- | --- |\n")
 	for _, f := range k.Fields {
-		fmt.Fprintf(&text, "| `%s` | %s | %s | %s |\n", f.Name, f.Type, f.bounds(), strings.ReplaceAll(f.Help, "|", `\|`))
+		fmt.Fprintf(&text, "| `%s` | %s | %s | %s |\n", f.Name, f.Type, f.Bounds(), strings.ReplaceAll(f.Help, "|", `\|`))
 	}
 	return text.String()
-}
-
-// bounds says in a few words which values a field takes.
-func (f Field) bounds() string {
-	var parts []string
-	switch {
-	case f.Required:
-		parts = append(parts, "required")
-	case f.Default != "":
-		parts = append(parts, f.Default)
-	default:
-		parts = append(parts, "none")
-	}
-	switch {
-	case f.Min != "" && f.Max != "":
-		parts = append(parts, f.Min+" to "+f.Max)
-	case f.Min != "":
-		parts = append(parts, "at least "+f.Min)
-	case f.Max != "":
-		parts = append(parts, "at most "+f.Max)
-	}
-	if len(f.Choices) > 0 {
-		parts = append(parts, "one of "+strings.Join(f.Choices, ", "))
-	}
-	return strings.Join(parts, "; ")
 }

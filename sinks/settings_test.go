@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/rowrelay/rowrelay/sinks"
+	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
 // testKind has a field of each type.
@@ -17,21 +18,21 @@ func testKind() sinks.Kind {
 	return sinks.Kind{
 		Name:    "test",
 		Summary: "A sink for tests.",
-		Fields: []sinks.Field{
-			{Name: "path", Type: sinks.TypeString, Required: true, Help: "where to write"},
-			{Name: "method", Type: sinks.TypeString, Default: "POST", Choices: []string{"POST", "PUT"}, Help: "how | to write"},
-			{Name: "even", Type: sinks.TypeInt, Help: "an even number", Check: checkEven},
-			{Name: "workers", Type: sinks.TypeInt, Default: "8", Min: "1", Max: "100", Help: "how many"},
-			{Name: "sync", Type: sinks.TypeBool, Default: "true", Help: "whether to sync"},
-			{Name: "timeout", Type: sinks.TypeDuration, Default: "10s", Min: "1ms", Max: "1h", Help: "how long"},
-			{Name: "age", Type: sinks.TypeDuration, Help: "how old"},
-			{Name: "limit", Type: sinks.TypeSize, Default: "1MiB", Max: "1GiB", Help: "how large"},
-			{Name: "topics", Type: sinks.TypeList, Help: "which"},
-			{Name: "labels", Type: sinks.TypeMap, Help: "more"},
-			{Name: "token", Type: sinks.TypeSecret, Help: "the password"},
-			{Name: "headers", Type: sinks.TypeSecretMap, Help: "more passwords"},
+		Fields: []settings.Field{
+			{Name: "path", Type: settings.TypeString, Required: true, Help: "where to write"},
+			{Name: "method", Type: settings.TypeString, Default: "POST", Choices: []string{"POST", "PUT"}, Help: "how | to write"},
+			{Name: "even", Type: settings.TypeInt, Help: "an even number", Check: checkEven},
+			{Name: "workers", Type: settings.TypeInt, Default: "8", Min: "1", Max: "100", Help: "how many"},
+			{Name: "sync", Type: settings.TypeBool, Default: "true", Help: "whether to sync"},
+			{Name: "timeout", Type: settings.TypeDuration, Default: "10s", Min: "1ms", Max: "1h", Help: "how long"},
+			{Name: "age", Type: settings.TypeDuration, Help: "how old"},
+			{Name: "limit", Type: settings.TypeSize, Default: "1MiB", Max: "1GiB", Help: "how large"},
+			{Name: "topics", Type: settings.TypeList, Help: "which"},
+			{Name: "labels", Type: settings.TypeMap, Help: "more"},
+			{Name: "token", Type: settings.TypeSecret, Help: "the password"},
+			{Name: "headers", Type: settings.TypeSecretMap, Help: "more passwords"},
 		},
-		New: func(sinks.Settings) (sinks.Sink, error) { return nil, nil },
+		New: func(settings.Values) (sinks.Sink, error) { return nil, nil },
 	}
 }
 
@@ -60,7 +61,7 @@ func TestParseDefaults(t *testing.T) {
 
 func TestParseValues(t *testing.T) {
 	t.Parallel()
-	secrets := map[string]sinks.Secret{"X-A": "b"}
+	secrets := map[string]settings.Secret{"X-A": "b"}
 	texts := map[string]string{"a": "b"}
 	tests := []struct {
 		field string
@@ -75,7 +76,7 @@ func TestParseValues(t *testing.T) {
 		{"limit", 4096, int64(4096)}, {"limit", "64KiB", int64(64 << 10)}, {"limit", "10 MB", int64(10e6)}, {"limit", "1GiB", int64(1 << 30)},
 		{"topics", []any{"a", "b"}, []string{"a", "b"}}, {"topics", []string{"a"}, []string{"a"}},
 		{"labels", map[string]any{"a": "b"}, texts}, {"labels", texts, texts},
-		{"token", "t", sinks.Secret("t")}, {"token", sinks.Secret("t"), sinks.Secret("t")},
+		{"token", "t", settings.Secret("t")}, {"token", settings.Secret("t"), settings.Secret("t")},
 		{"headers", map[string]any{"X-A": "b"}, secrets}, {"headers", secrets, secrets},
 		{"headers", map[string]string{"X-A": "b"}, secrets},
 	}
@@ -91,18 +92,18 @@ func TestParseValues(t *testing.T) {
 	}
 }
 
-var getters = map[string]func(sinks.Settings) any{
-	"method":  func(s sinks.Settings) any { return s.Text("method") },
-	"even":    func(s sinks.Settings) any { return s.Int("even") },
-	"workers": func(s sinks.Settings) any { return s.Int("workers") },
-	"sync":    func(s sinks.Settings) any { return s.Bool("sync") },
-	"timeout": func(s sinks.Settings) any { return s.Duration("timeout") },
-	"age":     func(s sinks.Settings) any { return s.Duration("age") },
-	"limit":   func(s sinks.Settings) any { return s.Size("limit") },
-	"topics":  func(s sinks.Settings) any { return s.List("topics") },
-	"labels":  func(s sinks.Settings) any { return s.Map("labels") },
-	"token":   func(s sinks.Settings) any { return s.Secret("token") },
-	"headers": func(s sinks.Settings) any { return s.SecretMap("headers") },
+var getters = map[string]func(settings.Values) any{
+	"method":  func(s settings.Values) any { return s.Text("method") },
+	"even":    func(s settings.Values) any { return s.Int("even") },
+	"workers": func(s settings.Values) any { return s.Int("workers") },
+	"sync":    func(s settings.Values) any { return s.Bool("sync") },
+	"timeout": func(s settings.Values) any { return s.Duration("timeout") },
+	"age":     func(s settings.Values) any { return s.Duration("age") },
+	"limit":   func(s settings.Values) any { return s.Size("limit") },
+	"topics":  func(s settings.Values) any { return s.List("topics") },
+	"labels":  func(s settings.Values) any { return s.Map("labels") },
+	"token":   func(s settings.Values) any { return s.Secret("token") },
+	"headers": func(s settings.Values) any { return s.SecretMap("headers") },
 }
 
 func TestParseRefuses(t *testing.T) {
@@ -155,7 +156,7 @@ func TestParseRefuses(t *testing.T) {
 func TestParseReportsEverythingAtOnce(t *testing.T) {
 	t.Parallel()
 	_, err := testKind().Parse(map[string]any{"workers": 0, "even": 1, "zebra": 1, "apple": 2})
-	var problems sinks.SettingsError
+	var problems settings.Errors
 	if !errors.As(err, &problems) {
 		t.Fatalf("the error is a %T", err)
 	}
@@ -169,7 +170,7 @@ func TestParseReportsEverythingAtOnce(t *testing.T) {
 	if lines := strings.Count(err.Error(), "\n") + 1; lines != 5 {
 		t.Errorf("the error has %d lines:\n%v", lines, err)
 	}
-	var one *sinks.FieldError
+	var one *settings.FieldError
 	if !errors.As(err, &one) || one.Field != "path" || one.Kind != "test" {
 		t.Errorf("the first problem is %+v", one)
 	}
@@ -212,7 +213,7 @@ func TestGettersPanicOnFieldsThatAreNotThere(t *testing.T) {
 
 func TestEveryTypeIsTested(t *testing.T) {
 	t.Parallel()
-	types := map[sinks.FieldType]bool{}
+	types := map[settings.FieldType]bool{}
 	for _, field := range testKind().Fields {
 		types[field.Type] = true
 	}

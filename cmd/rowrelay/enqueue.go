@@ -9,7 +9,7 @@ import (
 	"github.com/rowrelay/rowrelay/internal/config"
 	"github.com/rowrelay/rowrelay/outbox"
 	"github.com/rowrelay/rowrelay/outbox/dialect"
-	"github.com/rowrelay/rowrelay/sinks"
+	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
 const enqueueHelp = `Write messages to the table, one from each line of the input. A line is a JSON
@@ -69,7 +69,7 @@ func (e *enqueue) run(command *cobra.Command, _ []string) (err error) {
 	if e.batch < 1 || e.batch > 10_000 {
 		return usagef("--batch: %d isn't between 1 and 10000", e.batch)
 	}
-	size, err := sinks.Field{Type: sinks.TypeSize, Min: "1B", Max: "256MiB"}.Parse(e.maxPayload)
+	size, err := settings.Field{Type: settings.TypeSize, Min: "1B", Max: "256MiB"}.Parse(e.maxPayload)
 	if err != nil {
 		return usagef("--max-payload: %q %w", e.maxPayload, err)
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rowrelay/rowrelay/relay"
-	"github.com/rowrelay/rowrelay/sinks"
+	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
 // filterFlags select messages.
@@ -61,7 +61,7 @@ func readSince(text string, now time.Time) (time.Time, error) {
 	if at, err := time.Parse(time.RFC3339Nano, text); err == nil {
 		return at, nil
 	}
-	ago, err := sinks.Field{Type: sinks.TypeDuration, Min: "0s", Max: "36500d"}.Parse(text)
+	ago, err := settings.Field{Type: settings.TypeDuration, Min: "0s", Max: "36500d"}.Parse(text)
 	if err != nil {
 		return time.Time{}, fmt.Errorf("--since: %q is neither a time such as 2026-01-31T12:00:00Z nor a duration such as 90m or 2d", text)
 	}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
-	"github.com/rowrelay/rowrelay/sinks"
+	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
 // mysqlFixed are the driver's parameters, and the server's variables, that have
@@ -50,21 +50,21 @@ func mysqlSettings(text string) (*mysql.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	settings, err := mysql.ParseDSN(mysqlAddress(address, own["socket"]) + "/?" + parameters.Encode())
+	driver, err := mysql.ParseDSN(mysqlAddress(address, own["socket"]) + "/?" + parameters.Encode())
 	if err != nil {
 		return nil, err
 	}
-	settings.User, settings.DBName = address.User.Username(), strings.TrimPrefix(address.Path, "/")
-	settings.Passwd, _ = address.User.Password()
-	if settings.Timeout == 0 {
-		settings.Timeout = connectTimeout
+	driver.User, driver.DBName = address.User.Username(), strings.TrimPrefix(address.Path, "/")
+	driver.Passwd, _ = address.User.Password()
+	if driver.Timeout == 0 {
+		driver.Timeout = connectTimeout
 	}
-	files, err := sinks.TLSConfig(own["ca_file"], own["cert_file"], own["key_file"])
+	files, err := settings.TLSConfig(own["ca_file"], own["cert_file"], own["key_file"])
 	if files != nil {
 		files.ServerName = address.Hostname()
-		settings.TLS = files
+		driver.TLS = files
 	}
-	return settings, err
+	return driver, err
 }
 
 func mysqlAddress(address *url.URL, socket string) string {

@@ -11,18 +11,19 @@ import (
 
 	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/sinks"
+	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
 // kinds are two kinds of sinks: one that can't be told anything, and one that
 // has secrets.
 func kinds() *sinks.Registry {
-	discard := func(sinks.Settings) (sinks.Sink, error) { return nil, nil }
-	web := sinks.Kind{Name: "http", New: newWeb, Fields: []sinks.Field{
-		{Name: "url", Type: sinks.TypeString, Required: true, Help: "Where to."},
-		{Name: "token", Type: sinks.TypeSecret},
-		{Name: "headers", Type: sinks.TypeSecretMap},
-		{Name: "port", Type: sinks.TypeInt, Max: "9000"},
-		{Name: "tls", Type: sinks.TypeBool},
+	discard := func(settings.Values) (sinks.Sink, error) { return nil, nil }
+	web := sinks.Kind{Name: "http", New: newWeb, Fields: []settings.Field{
+		{Name: "url", Type: settings.TypeString, Required: true, Help: "Where to."},
+		{Name: "token", Type: settings.TypeSecret},
+		{Name: "headers", Type: settings.TypeSecretMap},
+		{Name: "port", Type: settings.TypeInt, Max: "9000"},
+		{Name: "tls", Type: settings.TypeBool},
 	}}
 	registry, err := sinks.NewRegistry(sinks.Kind{Name: "discard", New: discard}, web)
 	if err != nil {
@@ -31,7 +32,7 @@ func kinds() *sinks.Registry {
 	return registry
 }
 
-func newWeb(s sinks.Settings) (sinks.Sink, error) {
+func newWeb(s settings.Values) (sinks.Sink, error) {
 	if s.Text("url") == "nowhere" {
 		return nil, errors.New("nowhere is no place")
 	}

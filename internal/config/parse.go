@@ -5,7 +5,7 @@ import (
 	"reflect"
 	"time"
 
-	"github.com/rowrelay/rowrelay/sinks"
+	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
 // parseFunc reads a text. Its error goes on after the text ("must be …", "isn't …")
@@ -14,7 +14,7 @@ type parseFunc[V any] func(text string) (V, error)
 
 // as reads what the field of a sink's setting describes, so that all settings of
 // the file are written in one way.
-func as[V any](f sinks.Field) parseFunc[V] {
+func as[V any](f settings.Field) parseFunc[V] {
 	return func(text string) (value V, err error) {
 		read, err := f.Parse(text)
 		if err == nil {
@@ -25,19 +25,19 @@ func as[V any](f sinks.Field) parseFunc[V] {
 }
 
 func number(least, most string) parseFunc[int] {
-	return as[int](sinks.Field{Type: sinks.TypeInt, Min: least, Max: most})
+	return as[int](settings.Field{Type: settings.TypeInt, Min: least, Max: most})
 }
 
 func duration(least, most string) parseFunc[time.Duration] {
-	return as[time.Duration](sinks.Field{Type: sinks.TypeDuration, Min: least, Max: most})
+	return as[time.Duration](settings.Field{Type: settings.TypeDuration, Min: least, Max: most})
 }
 
 func size(least, most string) parseFunc[int] {
-	return as[int](sinks.Field{Type: sinks.TypeSize, Min: least, Max: most})
+	return as[int](settings.Field{Type: settings.TypeSize, Min: least, Max: most})
 }
 
 func oneOf[V ~string](words ...V) parseFunc[V] {
-	f := sinks.Field{Type: sinks.TypeString}
+	f := settings.Field{Type: settings.TypeString}
 	for _, word := range words {
 		f.Choices = append(f.Choices, string(word))
 	}
@@ -46,7 +46,7 @@ func oneOf[V ~string](words ...V) parseFunc[V] {
 
 // text parses 1 to most bytes.
 func text(most int) parseFunc[string] {
-	return as[string](sinks.Field{Type: sinks.TypeString, Required: true, Check: func(value any) error {
+	return as[string](settings.Field{Type: settings.TypeString, Required: true, Check: func(value any) error {
 		if len(value.(string)) > most {
 			return fmt.Errorf("is longer than %d bytes", most)
 		}

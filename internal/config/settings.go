@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/rowrelay/rowrelay/sinks"
+	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
 // settings reads what a sink's kind can be told, from the entries that are not
@@ -48,12 +49,12 @@ func settingFields(kind sinks.Kind) (fields []field[map[string]any]) {
 	for _, f := range kind.Fields {
 		fields = append(fields, field[map[string]any]{
 			name:   f.Name,
-			secret: f.Type == sinks.TypeSecret,
+			secret: f.Type == settings.TypeSecret,
 			set: func(r *reader, target *map[string]any, n *node) {
 				if n.kind == isNothing {
 					r.fail(n, "needs a value; leave it out for the default")
 				}
-				if f.Type == sinks.TypeSecretMap {
+				if f.Type == settings.TypeSecretMap {
 					r.secretFiles(n)
 				}
 				(*target)[f.Name] = n.plain()
@@ -81,7 +82,7 @@ func (r *reader) secretFiles(n *node) {
 
 // refused reports what a kind found wrong with its settings, at their places.
 func (r *reader) refused(n *node, err error) {
-	var list sinks.SettingsError
+	var list settings.Errors
 	if !errors.As(err, &list) {
 		r.fail(n, err.Error())
 		return

@@ -17,6 +17,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/rowrelay/rowrelay/sinks"
+	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
 // Mode is where an event's attributes stand.
@@ -264,16 +265,16 @@ func isJSON(kind string) bool {
 }
 
 // Fields are the settings with which a sink's kind offers CloudEvents.
-func Fields() []sinks.Field {
-	return []sinks.Field{
-		{Name: "cloudevents", Type: sinks.TypeString, Default: string(Off), Choices: []string{string(Off), string(Binary), string(Structured)},
+func Fields() []settings.Field {
+	return []settings.Field{
+		{Name: "cloudevents", Type: settings.TypeString, Default: string(Off), Choices: []string{string(Off), string(Binary), string(Structured)},
 			Help: "Whether messages go out as CloudEvents 1.0, and in which mode. Headers named ce-NAME set attributes."},
-		{Name: "cloudevents_source", Type: sinks.TypeString, Help: "The source of events without a ce-source header, a URI reference. Needed for CloudEvents."},
-		{Name: "cloudevents_type", Type: sinks.TypeString, Help: "The type of events without a ce-type header. By default it is the message's topic."},
+		{Name: "cloudevents_source", Type: settings.TypeString, Help: "The source of events without a ce-source header, a URI reference. Needed for CloudEvents."},
+		{Name: "cloudevents_type", Type: settings.TypeString, Help: "The type of events without a ce-type header. By default it is the message's topic."},
 	}
 }
 
 // FromSettings returns the options that the settings ask for.
-func FromSettings(s sinks.Settings) Options {
+func FromSettings(s settings.Values) Options {
 	return Options{Mode: Mode(s.Text("cloudevents")), Source: s.Text("cloudevents_source"), Type: s.Text("cloudevents_type")}
 }

@@ -14,6 +14,7 @@ import (
 	"strconv"
 
 	"github.com/rowrelay/rowrelay/sinks"
+	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
 // DefaultMode is the mode of a new file: its owner may read and write it.
@@ -159,15 +160,15 @@ func Kind() sinks.Kind {
 		Schemes: []string{"file"},
 		FromURL: fromURL,
 		New:     fromSettings,
-		Fields: []sinks.Field{
-			{Name: "path", Type: sinks.TypeString, Required: true, Help: "The file to append to. It is made where it isn't there; its folder is not."},
-			{Name: "mode", Type: sinks.TypeString, Default: "0600", Check: checkMode, Help: "Permissions of a file that the sink makes, in octal digits and quotes, whatever the umask is."},
-			{Name: "sync", Type: sinks.TypeBool, Default: "true", Help: "Whether a message is delivered only when it is on the disk. Without it, a power cut can lose delivered messages."},
+		Fields: []settings.Field{
+			{Name: "path", Type: settings.TypeString, Required: true, Help: "The file to append to. It is made where it isn't there; its folder is not."},
+			{Name: "mode", Type: settings.TypeString, Default: "0600", Check: checkMode, Help: "Permissions of a file that the sink makes, in octal digits and quotes, whatever the umask is."},
+			{Name: "sync", Type: settings.TypeBool, Default: "true", Help: "Whether a message is delivered only when it is on the disk. Without it, a power cut can lose delivered messages."},
 		},
 	}
 }
 
-func fromSettings(s sinks.Settings) (sinks.Sink, error) {
+func fromSettings(s settings.Values) (sinks.Sink, error) {
 	mode, err := parseMode(s.Text("mode"))
 	if err != nil {
 		return nil, err
@@ -191,11 +192,11 @@ func parseMode(text string) (fs.FileMode, error) {
 
 // fromURL takes what follows "file:" as a path, and the query as settings.
 func fromURL(u *url.URL) (map[string]any, error) {
-	path, err := sinks.URLPath(u)
+	path, err := settings.PathFromURL(u)
 	if err != nil {
 		return nil, err
 	}
-	settings, err := sinks.URLSettings(u, "path")
+	settings, err := settings.FromURL(u, "path")
 	if err != nil {
 		return nil, err
 	}

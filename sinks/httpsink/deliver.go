@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/rowrelay/rowrelay/sinks"
+	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
 // call is a request that is to be made.
@@ -94,7 +95,7 @@ func (c call) redact(text string) string {
 	if text == "" {
 		return ""
 	}
-	return sinks.NewRedactor(secretsOf(c.url)...).Redact(text)
+	return settings.NewRedactor(secretsOf(c.url)...).Redact(text)
 }
 
 // answeredToken is answered for a request with a token, which may have been
@@ -104,7 +105,7 @@ func (s *Sink) answeredToken(response *http.Response, token, body string) sinks.
 		s.tokens.forget(token)
 		return sinks.Fail(sinks.Unavailable, sinks.ReasonAuth, s.describe(response.StatusCode, ""))
 	}
-	return s.answered(response, sinks.NewRedactor(sinks.Secret(token)).Redact(body))
+	return s.answered(response, settings.NewRedactor(settings.Secret(token)).Redact(body))
 }
 
 // authorize adds a token, and returns it; none where none is needed.

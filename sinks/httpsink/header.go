@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/rowrelay/rowrelay/sinks"
+	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
 // The headers that are the sink's own.
@@ -87,7 +88,7 @@ func hideIdempotency(header http.Header) {
 }
 
 // checkStatic checks the headers of the options. Its errors show no value.
-func checkStatic(headers map[string]sinks.Secret) error {
+func checkStatic(headers map[string]settings.Secret) error {
 	before := http.Header{}
 	for _, name := range slices.Sorted(maps.Keys(headers)) {
 		value := headers[name].Reveal()
@@ -154,10 +155,10 @@ func percentEncode(text string) string {
 
 // parseHeaders reads the templates of headers that each message fills, by the
 // headers' canonical names. Its errors complete "the message headers …".
-func parseHeaders(templates map[string]string) (map[string]sinks.Template, error) {
-	parsed, before := map[string]sinks.Template{}, http.Header{}
+func parseHeaders(templates map[string]string) (map[string]settings.Template, error) {
+	parsed, before := map[string]settings.Template{}, http.Header{}
 	for _, name := range slices.Sorted(maps.Keys(templates)) {
-		template, err := sinks.ParseTemplate(templates[name])
+		template, err := settings.ParseTemplate(templates[name])
 		if bad := checkHeader(before, name, templates[name]); bad != nil {
 			err = bad
 		}
@@ -187,7 +188,7 @@ func (o Options) checkMade() error {
 // fill adds the headers that are made of the message.
 func (s *Sink) fill(header http.Header, m *sinks.Message) error {
 	for name, template := range s.made {
-		value, err := template.Fill(m, sinks.NotEmpty)
+		value, err := template.Fill(&m.Message, settings.NotEmpty)
 		if err == nil {
 			err = checkValue(value)
 		}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/rowrelay/rowrelay/sinks"
 	"github.com/rowrelay/rowrelay/sinks/cloudevents"
+	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
 func (o Options) withDefaults() Options {
@@ -154,13 +155,13 @@ func (o Options) basic() string {
 }
 
 // secrets are those of the settings that an answer or an error must not repeat.
-func (o Options) secrets() []sinks.Secret {
-	secrets := []sinks.Secret{o.BearerToken, o.OAuth2.ClientSecret, o.Password}
+func (o Options) secrets() []settings.Secret {
+	secrets := []settings.Secret{o.BearerToken, o.OAuth2.ClientSecret, o.Password}
 	for _, secret := range strings.Fields(o.SigningSecret.Reveal()) {
-		secrets = append(secrets, sinks.Secret(secret))
+		secrets = append(secrets, settings.Secret(secret))
 	}
 	if o.Password != "" {
-		secrets = append(secrets, sinks.Secret(o.basic()))
+		secrets = append(secrets, settings.Secret(o.basic()))
 	}
 	for _, value := range o.Headers {
 		secrets = append(secrets, value)
@@ -169,8 +170,8 @@ func (o Options) secrets() []sinks.Secret {
 }
 
 // secretsOf are a URL's path and query.
-func secretsOf(u *url.URL) []sinks.Secret {
-	secrets := []sinks.Secret{sinks.Secret(u.RawQuery), worthHiding(u.Path), worthHiding(u.EscapedPath())}
+func secretsOf(u *url.URL) []settings.Secret {
+	secrets := []settings.Secret{settings.Secret(u.RawQuery), worthHiding(u.Path), worthHiding(u.EscapedPath())}
 	for _, values := range u.Query() {
 		for _, value := range values {
 			secrets = append(secrets, worthHiding(value))
@@ -181,11 +182,11 @@ func secretsOf(u *url.URL) []sinks.Secret {
 
 // worthHiding leaves out texts that are too short for a secret and would be
 // found everywhere.
-func worthHiding(text string) sinks.Secret {
+func worthHiding(text string) settings.Secret {
 	if len(text) < 6 {
 		return ""
 	}
-	return sinks.Secret(text)
+	return settings.Secret(text)
 }
 
 // Kind describes the sink for a registry: the kind "http", and the URLs of
@@ -197,32 +198,32 @@ func Kind() sinks.Kind {
 		Schemes: []string{"http", "https"},
 		FromURL: fromURL,
 		New:     fromSettings,
-		Fields: slices.Concat([]sinks.Field{
-			{Name: "url", Type: sinks.TypeString, Required: true, Check: checkURL, Help: "Where the requests go. Its path and query are treated as secret. It may have {topic}, {key}, {id} and {header:NAME}, which each message fills."},
-			{Name: "method", Type: sinks.TypeString, Default: "POST", Choices: []string{"POST", "PUT"}, Help: "The method of the requests."},
-			{Name: "headers", Type: sinks.TypeSecretMap, Check: checkHeaders, Help: "Headers to add to each request. A message can't overwrite them, but for Content-Type and User-Agent."},
-			{Name: "message_headers", Type: sinks.TypeMap, Check: checkMade, Help: "Headers made of each message, by templates with {topic}, {key}, {id} and {header:NAME}."},
-			{Name: "content_type", Type: sinks.TypeString, Check: checkText, Help: "The Content-Type of messages that don't set it. By default application/json for a JSON object or array, and application/octet-stream for any other payload."},
-			{Name: "bearer_token", Type: sinks.TypeSecret, Check: checkText, Help: "A token to authenticate with."},
-			{Name: "oauth2_token_url", Type: sinks.TypeString, Help: "Where to get bearer tokens by OAuth 2.0's client credentials."},
-			{Name: "oauth2_client_id", Type: sinks.TypeString, Help: "The client's id for tokens."},
-			{Name: "oauth2_client_secret", Type: sinks.TypeSecret, Help: "The client's secret for tokens."},
-			{Name: "oauth2_scopes", Type: sinks.TypeList, Help: "The scopes to ask for."},
-			{Name: "username", Type: sinks.TypeString, Help: "The user name of HTTP's basic authentication."},
-			{Name: "password", Type: sinks.TypeSecret, Help: "The password of HTTP's basic authentication."},
-			{Name: "signing_secret", Type: sinks.TypeSecret, Check: func(value any) error { return checkSigning(value.(sinks.Secret)) }, Help: "Sign requests as Standard Webhooks 1.0 has it, with a shared secret (whsec_…) or an ed25519 private key (whsk_…); several with blanks between them all sign, as during a rotation."},
-			{Name: "request_timeout", Type: sinks.TypeDuration, Default: DefaultTimeout.String(), Min: "1ms", Max: "10m", Help: "How long one request may take. Keep it below the time-out of the sink's batches."},
-			{Name: "concurrency", Type: sinks.TypeInt, Default: fmt.Sprint(DefaultConcurrency), Min: "1", Max: "1000", Help: "How many requests are under way at once, at most; one of a key at a time."},
-			{Name: "array", Type: sinks.TypeBool, Default: "false", Help: "Send the messages of a batch that go to one URL as one JSON array."},
-			{Name: "array_max", Type: sinks.TypeInt, Default: fmt.Sprint(DefaultArrayMax), Min: "1", Max: "10000", Help: "How many messages an array has, at most."},
-			{Name: "endpoint_concurrency", Type: sinks.TypeInt, Default: fmt.Sprint(DefaultEndpointConcurrency), Min: "1", Max: "1000", Help: "Where messages choose the address: how many requests to one endpoint are under way at once, at most."},
-			{Name: "endpoint_rate", Type: sinks.TypeInt, Default: "0", Min: "0", Max: "100000", Help: "Where messages choose the address: how many requests to one endpoint begin in a second, at most. 0 is no limit."},
-			{Name: "endpoint_pause", Type: sinks.TypeDuration, Default: DefaultEndpointPause.String(), Min: "1s", Max: "24h", Help: "Where messages choose the address: how long an endpoint that fails is left alone, at the longest."},
-			{Name: "endpoint_give_up", Type: sinks.TypeDuration, Default: "0s", Min: "0s", Help: "Where messages choose the address: the age at which a message is parked when its endpoint can't take it. 0s is never."},
-			{Name: "max_retry_after", Type: sinks.TypeDuration, Default: DefaultMaxRetryAfter.String(), Min: "1s", Max: "24h", Help: "The longest wait that an answer's Retry-After can ask for."},
-			{Name: "outside_only", Type: sinks.TypeBool, Default: "false", Help: "Connect to addresses of the Internet only: none that is private, loopback, link-local or a provider's metadata service, whatever a name resolves to. Proxies are not used then. It holds in any case where a message has a say in the scheme, host or port of the url."},
-			{Name: "inside_networks", Type: sinks.TypeList, Check: checkNetworks, Help: "Networks inside that may be reached all the same, such as 10.1.0.0/16."},
-		}, sinks.TLSFields(), cloudevents.Fields()),
+		Fields: slices.Concat([]settings.Field{
+			{Name: "url", Type: settings.TypeString, Required: true, Check: checkURL, Help: "Where the requests go. Its path and query are treated as secret. It may have {topic}, {key}, {id} and {header:NAME}, which each message fills."},
+			{Name: "method", Type: settings.TypeString, Default: "POST", Choices: []string{"POST", "PUT"}, Help: "The method of the requests."},
+			{Name: "headers", Type: settings.TypeSecretMap, Check: checkHeaders, Help: "Headers to add to each request. A message can't overwrite them, but for Content-Type and User-Agent."},
+			{Name: "message_headers", Type: settings.TypeMap, Check: checkMade, Help: "Headers made of each message, by templates with {topic}, {key}, {id} and {header:NAME}."},
+			{Name: "content_type", Type: settings.TypeString, Check: checkText, Help: "The Content-Type of messages that don't set it. By default application/json for a JSON object or array, and application/octet-stream for any other payload."},
+			{Name: "bearer_token", Type: settings.TypeSecret, Check: checkText, Help: "A token to authenticate with."},
+			{Name: "oauth2_token_url", Type: settings.TypeString, Help: "Where to get bearer tokens by OAuth 2.0's client credentials."},
+			{Name: "oauth2_client_id", Type: settings.TypeString, Help: "The client's id for tokens."},
+			{Name: "oauth2_client_secret", Type: settings.TypeSecret, Help: "The client's secret for tokens."},
+			{Name: "oauth2_scopes", Type: settings.TypeList, Help: "The scopes to ask for."},
+			{Name: "username", Type: settings.TypeString, Help: "The user name of HTTP's basic authentication."},
+			{Name: "password", Type: settings.TypeSecret, Help: "The password of HTTP's basic authentication."},
+			{Name: "signing_secret", Type: settings.TypeSecret, Check: func(value any) error { return checkSigning(value.(settings.Secret)) }, Help: "Sign requests as Standard Webhooks 1.0 has it, with a shared secret (whsec_…) or an ed25519 private key (whsk_…); several with blanks between them all sign, as during a rotation."},
+			{Name: "request_timeout", Type: settings.TypeDuration, Default: DefaultTimeout.String(), Min: "1ms", Max: "10m", Help: "How long one request may take. Keep it below the time-out of the sink's batches."},
+			{Name: "concurrency", Type: settings.TypeInt, Default: fmt.Sprint(DefaultConcurrency), Min: "1", Max: "1000", Help: "How many requests are under way at once, at most; one of a key at a time."},
+			{Name: "array", Type: settings.TypeBool, Default: "false", Help: "Send the messages of a batch that go to one URL as one JSON array."},
+			{Name: "array_max", Type: settings.TypeInt, Default: fmt.Sprint(DefaultArrayMax), Min: "1", Max: "10000", Help: "How many messages an array has, at most."},
+			{Name: "endpoint_concurrency", Type: settings.TypeInt, Default: fmt.Sprint(DefaultEndpointConcurrency), Min: "1", Max: "1000", Help: "Where messages choose the address: how many requests to one endpoint are under way at once, at most."},
+			{Name: "endpoint_rate", Type: settings.TypeInt, Default: "0", Min: "0", Max: "100000", Help: "Where messages choose the address: how many requests to one endpoint begin in a second, at most. 0 is no limit."},
+			{Name: "endpoint_pause", Type: settings.TypeDuration, Default: DefaultEndpointPause.String(), Min: "1s", Max: "24h", Help: "Where messages choose the address: how long an endpoint that fails is left alone, at the longest."},
+			{Name: "endpoint_give_up", Type: settings.TypeDuration, Default: "0s", Min: "0s", Help: "Where messages choose the address: the age at which a message is parked when its endpoint can't take it. 0s is never."},
+			{Name: "max_retry_after", Type: settings.TypeDuration, Default: DefaultMaxRetryAfter.String(), Min: "1s", Max: "24h", Help: "The longest wait that an answer's Retry-After can ask for."},
+			{Name: "outside_only", Type: settings.TypeBool, Default: "false", Help: "Connect to addresses of the Internet only: none that is private, loopback, link-local or a provider's metadata service, whatever a name resolves to. Proxies are not used then. It holds in any case where a message has a say in the scheme, host or port of the url."},
+			{Name: "inside_networks", Type: settings.TypeList, Check: checkNetworks, Help: "Networks inside that may be reached all the same, such as 10.1.0.0/16."},
+		}, settings.TLSFields(), cloudevents.Fields()),
 	}
 }
 
@@ -241,16 +242,16 @@ func checkNetworks(value any) error {
 	return err
 }
 
-func checkHeaders(value any) error { return checkStatic(value.(map[string]sinks.Secret)) }
+func checkHeaders(value any) error { return checkStatic(value.(map[string]settings.Secret)) }
 
 func checkText(value any) error {
-	if secret, ok := value.(sinks.Secret); ok {
+	if secret, ok := value.(settings.Secret); ok {
 		return checkValue(secret.Reveal())
 	}
 	return checkValue(value.(string))
 }
 
-func fromSettings(s sinks.Settings) (sinks.Sink, error) {
+func fromSettings(s settings.Values) (sinks.Sink, error) {
 	secured, err := s.TLS()
 	if err != nil {
 		return nil, err
@@ -290,7 +291,7 @@ func fromSettings(s sinks.Settings) (sinks.Sink, error) {
 
 // fromURL takes the URL as it is, but for the user name and password.
 func fromURL(u *url.URL) (map[string]any, error) {
-	settings, _ := sinks.URLSettings(&url.URL{User: u.User}) // the query is the endpoint's
+	settings, _ := settings.FromURL(&url.URL{User: u.User}) // the query is the endpoint's
 	endpoint := *u
 	endpoint.User = nil
 	settings["url"] = endpoint.String()

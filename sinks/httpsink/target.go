@@ -9,11 +9,12 @@ import (
 	"strings"
 
 	"github.com/rowrelay/rowrelay/sinks"
+	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
 // target is where requests go: one URL, or a template that each message fills.
 type target struct {
-	text  sinks.Template
+	text  settings.Template
 	parts []part   // in which of the URL's parts the template's places stand
 	fixed *url.URL // where no message has a say
 
@@ -41,7 +42,7 @@ func parseTarget(text string) (target, error) {
 	if strings.Contains(text, gap) {
 		return target{}, errMalformed
 	}
-	template, err := sinks.ParseTemplate(text)
+	template, err := settings.ParseTemplate(text)
 	if err != nil {
 		return target{}, err
 	}
@@ -122,7 +123,7 @@ func (t *target) of(m *sinks.Message) (*url.URL, error) {
 	if t.fixed != nil {
 		return t.fixed, nil
 	}
-	filled, err := t.text.Fill(m, t.escape)
+	filled, err := t.text.Fill(&m.Message, t.escape)
 	if err != nil {
 		return nil, err
 	}
@@ -137,7 +138,7 @@ func (t *target) of(m *sinks.Message) (*url.URL, error) {
 }
 
 // secrets are the template's own texts, which an answer must not repeat.
-func (t *target) secrets() (secrets []sinks.Secret) {
+func (t *target) secrets() (secrets []settings.Secret) {
 	if t.fixed != nil {
 		return secretsOf(t.fixed)
 	}
@@ -152,7 +153,7 @@ func (t *target) secrets() (secrets []sinks.Secret) {
 // Its errors complete "the value …".
 func (t *target) escape(place int, value string) (string, error) {
 	if value == "" {
-		return sinks.NotEmpty(place, value)
+		return settings.NotEmpty(place, value)
 	}
 	switch t.parts[place] {
 	case inBase:

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rowrelay/rowrelay/sinks"
+	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
 // OAuth2 says where a sink gets its bearer tokens: by OAuth 2.0's client
@@ -19,7 +19,7 @@ import (
 type OAuth2 struct {
 	TokenURL     string // http or https
 	ClientID     string
-	ClientSecret sinks.Secret
+	ClientSecret settings.Secret
 	Scopes       []string
 }
 

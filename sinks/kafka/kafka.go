@@ -17,19 +17,20 @@ import (
 
 	"github.com/rowrelay/rowrelay/sinks"
 	"github.com/rowrelay/rowrelay/sinks/cloudevents"
+	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
 // Sink writes messages to Kafka. Its methods may be called concurrently. It
 // starts no goroutine that outlives a Send.
 type Sink struct {
 	options  Options
-	topic    sinks.Template
+	topic    settings.Template
 	brokers  *wire
 	client   *kafkago.Client
 	cluster  *cluster
 	lanes    *lanes
 	slots    chan struct{} // one for each record batch under way
-	redactor sinks.Redactor
+	redactor settings.Redactor
 	events   *cloudevents.Encoder
 }
 
@@ -61,7 +62,7 @@ func New(options Options) (*Sink, error) {
 		cluster:  newCluster(client, options.Brokers),
 		lanes:    newLanes(),
 		slots:    make(chan struct{}, options.Concurrency),
-		redactor: sinks.NewRedactor(options.Password),
+		redactor: settings.NewRedactor(options.Password),
 		events:   events,
 	}, nil
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/rowrelay/rowrelay/sinks"
 	"github.com/rowrelay/rowrelay/sinks/cloudevents"
+	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
 // Defaults of [Options].
@@ -87,7 +88,7 @@ type Options struct {
 	// logs in not at all.
 	SASL     string
 	Username string
-	Password sinks.Secret
+	Password settings.Secret
 
 	// CloudEvents makes the records CloudEvents; off by default.
 	CloudEvents cloudevents.Options
@@ -181,31 +182,31 @@ func Kind() sinks.Kind {
 		Schemes: []string{"kafka"},
 		FromURL: fromURL,
 		New:     fromSettings,
-		Fields:  slices.Concat(fields, sinks.TLSFields(), cloudevents.Fields()),
+		Fields:  slices.Concat(fields, settings.TLSFields(), cloudevents.Fields()),
 	}
 }
 
-var fields = []sinks.Field{
-	{Name: "brokers", Type: sinks.TypeList, Required: true, Check: checkList, Help: "The addresses that the cluster is found by, as host:port."},
-	{Name: "topic", Type: sinks.TypeString, Default: DefaultTopic, Check: checkTopicText, Help: "The topic to write to. {topic}, {key}, {id} and {header:NAME} stand for what the message has."},
-	{Name: "partition_header", Type: sinks.TypeString, Help: "The header whose number says which partition a message goes to. It is not sent. Messages without it go by their key."},
-	{Name: "timestamp", Type: sinks.TypeString, Default: "sent", Choices: []string{"sent", "created"}, Help: "The records' time: that of sending, or that at which the message was written. A topic may delete a replayed record at once if its time is older than the retention."},
-	{Name: "compression", Type: sinks.TypeString, Default: "none", Choices: []string{"none", "gzip", "snappy", "lz4", "zstd"}, Help: "How record batches are compressed."},
-	{Name: "idempotent", Type: sinks.TypeBool, Help: "No record twice in its topic, also where a relay dies: what is sent is written down first. Needs Kafka 2.8, a relay that claims by lanes, and the right to read the topics."},
-	{Name: "max_message_bytes", Type: sinks.TypeSize, Default: "1MiB", Min: "1KiB", Max: "1GiB", Help: "The topics' max.message.bytes. A record that is larger, compressed and with about 100 bytes around it, is parked; record batches are kept below it."},
-	{Name: "concurrency", Type: sinks.TypeInt, Default: fmt.Sprint(DefaultConcurrency), Min: "1", Max: "1000", Help: "How many record batches are under way at once, at most; one a partition."},
-	{Name: "request_timeout", Type: sinks.TypeDuration, Default: DefaultRequestTimeout.String(), Min: "100ms", Max: "10m", Help: "How long one request may take. Brokers wait half of it for their replicas. Keep it below the time-out of the sink's batches."},
-	{Name: "leader_timeout", Type: sinks.TypeDuration, Default: DefaultLeaderTimeout.String(), Min: "10ms", Max: "10m", Help: "How long a batch waits for partitions without a leader before the sink is called unavailable."},
-	{Name: "unknown_topic", Type: sinks.TypeString, Default: "wait", Choices: []string{"wait", "park"}, Help: "What a topic that isn't there does: it makes the sink unavailable until it is there, or its messages are parked."},
-	{Name: "create_topics", Type: sinks.TypeBool, Help: "Create topics that are not there."},
-	{Name: "create_partitions", Type: sinks.TypeInt, Min: "0", Max: "100000", Help: "The partitions of created topics; 0 leaves it to the broker."},
-	{Name: "create_replicas", Type: sinks.TypeInt, Min: "0", Max: "100", Help: "The replicas of created topics; 0 leaves it to the broker."},
-	{Name: "client_id", Type: sinks.TypeString, Default: DefaultClientID, Help: "What brokers know the sink by in their logs and quotas."},
-	{Name: "tls", Type: sinks.TypeBool, Help: "Connect with TLS. On where server_name, ca_file, cert_file or key_file is there."},
-	{Name: "server_name", Type: sinks.TypeString, Help: "The name that brokers' certificates must have. By default that of their address."},
-	{Name: "sasl", Type: sinks.TypeString, Choices: []string{"plain", "scram-sha-256", "scram-sha-512"}, Help: "How to log in. Empty: not at all."},
-	{Name: "username", Type: sinks.TypeString, Help: "The user name to log in with."},
-	{Name: "password", Type: sinks.TypeSecret, Help: "The password to log in with."},
+var fields = []settings.Field{
+	{Name: "brokers", Type: settings.TypeList, Required: true, Check: checkList, Help: "The addresses that the cluster is found by, as host:port."},
+	{Name: "topic", Type: settings.TypeString, Default: DefaultTopic, Check: checkTopicText, Help: "The topic to write to. {topic}, {key}, {id} and {header:NAME} stand for what the message has."},
+	{Name: "partition_header", Type: settings.TypeString, Help: "The header whose number says which partition a message goes to. It is not sent. Messages without it go by their key."},
+	{Name: "timestamp", Type: settings.TypeString, Default: "sent", Choices: []string{"sent", "created"}, Help: "The records' time: that of sending, or that at which the message was written. A topic may delete a replayed record at once if its time is older than the retention."},
+	{Name: "compression", Type: settings.TypeString, Default: "none", Choices: []string{"none", "gzip", "snappy", "lz4", "zstd"}, Help: "How record batches are compressed."},
+	{Name: "idempotent", Type: settings.TypeBool, Help: "No record twice in its topic, also where a relay dies: what is sent is written down first. Needs Kafka 2.8, a relay that claims by lanes, and the right to read the topics."},
+	{Name: "max_message_bytes", Type: settings.TypeSize, Default: "1MiB", Min: "1KiB", Max: "1GiB", Help: "The topics' max.message.bytes. A record that is larger, compressed and with about 100 bytes around it, is parked; record batches are kept below it."},
+	{Name: "concurrency", Type: settings.TypeInt, Default: fmt.Sprint(DefaultConcurrency), Min: "1", Max: "1000", Help: "How many record batches are under way at once, at most; one a partition."},
+	{Name: "request_timeout", Type: settings.TypeDuration, Default: DefaultRequestTimeout.String(), Min: "100ms", Max: "10m", Help: "How long one request may take. Brokers wait half of it for their replicas. Keep it below the time-out of the sink's batches."},
+	{Name: "leader_timeout", Type: settings.TypeDuration, Default: DefaultLeaderTimeout.String(), Min: "10ms", Max: "10m", Help: "How long a batch waits for partitions without a leader before the sink is called unavailable."},
+	{Name: "unknown_topic", Type: settings.TypeString, Default: "wait", Choices: []string{"wait", "park"}, Help: "What a topic that isn't there does: it makes the sink unavailable until it is there, or its messages are parked."},
+	{Name: "create_topics", Type: settings.TypeBool, Help: "Create topics that are not there."},
+	{Name: "create_partitions", Type: settings.TypeInt, Min: "0", Max: "100000", Help: "The partitions of created topics; 0 leaves it to the broker."},
+	{Name: "create_replicas", Type: settings.TypeInt, Min: "0", Max: "100", Help: "The replicas of created topics; 0 leaves it to the broker."},
+	{Name: "client_id", Type: settings.TypeString, Default: DefaultClientID, Help: "What brokers know the sink by in their logs and quotas."},
+	{Name: "tls", Type: settings.TypeBool, Help: "Connect with TLS. On where server_name, ca_file, cert_file or key_file is there."},
+	{Name: "server_name", Type: settings.TypeString, Help: "The name that brokers' certificates must have. By default that of their address."},
+	{Name: "sasl", Type: settings.TypeString, Choices: []string{"plain", "scram-sha-256", "scram-sha-512"}, Help: "How to log in. Empty: not at all."},
+	{Name: "username", Type: settings.TypeString, Help: "The user name to log in with."},
+	{Name: "password", Type: settings.TypeSecret, Help: "The password to log in with."},
 }
 
 func checkList(value any) error {
@@ -221,7 +222,7 @@ func checkTopicText(value any) error {
 	return err
 }
 
-func fromSettings(s sinks.Settings) (sinks.Sink, error) {
+func fromSettings(s settings.Values) (sinks.Sink, error) {
 	config, err := s.TLS()
 	if err != nil {
 		return nil, err
@@ -260,7 +261,7 @@ func fromSettings(s sinks.Settings) (sinks.Sink, error) {
 // fromURL reads brokers, topic and login from the URL's parts, and any other
 // setting from its query. The login is by PLAIN unless the query says otherwise.
 func fromURL(u *url.URL) (map[string]any, error) {
-	settings, err := sinks.URLSettings(u, "brokers", "topic", "username", "password")
+	settings, err := settings.FromURL(u, "brokers", "topic", "username", "password")
 	if err != nil {
 		return nil, err
 	}

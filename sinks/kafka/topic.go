@@ -9,6 +9,7 @@ import (
 	kafkago "github.com/segmentio/kafka-go"
 
 	"github.com/rowrelay/rowrelay/sinks"
+	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
 func notInTopics(r rune) bool {
@@ -17,8 +18,8 @@ func notInTopics(r rune) bool {
 }
 
 // parseTopic reads the setting. Its errors complete "the topic …".
-func parseTopic(text string) (sinks.Template, error) {
-	t, err := sinks.ParseTemplate(text)
+func parseTopic(text string) (settings.Template, error) {
+	t, err := settings.ParseTemplate(text)
 	switch {
 	case err != nil:
 		return t, err
@@ -48,7 +49,7 @@ func checkTopic(name string) error {
 
 // topicOf returns the topic of a message.
 func (s *Sink) topicOf(m *sinks.Message) (string, error) {
-	name, err := s.topic.Fill(m, sinks.NotEmpty)
+	name, err := s.topic.Fill(&m.Message, settings.NotEmpty)
 	if err != nil {
 		return "", fmt.Errorf("the topic %w", err)
 	}

@@ -10,6 +10,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/rowrelay/rowrelay/sinks"
+	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
 // The headers that are the sink's own.
@@ -52,8 +53,8 @@ func (s *Sink) letter(m sinks.Message) (letter, error) {
 }
 
 // short returns a template's text for a message, if AMQP can carry it.
-func short(t sinks.Template, m *sinks.Message) (string, error) {
-	text, err := t.Fill(m, nil)
+func short(t settings.Template, m *sinks.Message) (string, error) {
+	text, err := t.Fill(&m.Message, nil)
 	if err != nil {
 		return "", err
 	}

@@ -9,7 +9,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
-	"github.com/rowrelay/rowrelay/sinks"
+	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
 func (n *session) wasChecked() bool {
@@ -140,7 +140,7 @@ func (t *Topology) check(o Options) error {
 }
 
 func isTemplate(text string) bool {
-	t, err := sinks.ParseTemplate(text)
+	t, err := settings.ParseTemplate(text)
 	return err != nil || t.Places() > 0
 }
 

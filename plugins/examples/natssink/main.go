@@ -12,6 +12,7 @@ package main
 import (
 	"github.com/rowrelay/rowrelay/plugins"
 	"github.com/rowrelay/rowrelay/sinks"
+	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
 func main() { plugins.ServeKind(kind()) }
@@ -20,13 +21,13 @@ func kind() sinks.Kind {
 	return sinks.Kind{
 		Name:    "nats",
 		Summary: "Publishes each message to NATS JetStream.",
-		Fields: []sinks.Field{
-			{Name: "url", Type: sinks.TypeString, Default: "nats://localhost:4222", Help: "The server's address, or several with commas between them."},
-			{Name: "subject_prefix", Type: sinks.TypeString, Help: "What comes before the topic in the subject."},
-			{Name: "credentials_file", Type: sinks.TypeString, Help: "A file with the credentials to log in with."},
-			{Name: "token", Type: sinks.TypeSecret, Help: "A token to log in with."},
+		Fields: []settings.Field{
+			{Name: "url", Type: settings.TypeString, Default: "nats://localhost:4222", Help: "The server's address, or several with commas between them."},
+			{Name: "subject_prefix", Type: settings.TypeString, Help: "What comes before the topic in the subject."},
+			{Name: "credentials_file", Type: settings.TypeString, Help: "A file with the credentials to log in with."},
+			{Name: "token", Type: settings.TypeSecret, Help: "A token to log in with."},
 		},
-		New: func(s sinks.Settings) (sinks.Sink, error) {
+		New: func(s settings.Values) (sinks.Sink, error) {
 			return &sink{
 				url: s.Text("url"), prefix: s.Text("subject_prefix"),
 				credentials: s.Text("credentials_file"), token: s.Secret("token").Reveal(),

@@ -1,4 +1,7 @@
-package sinks
+// Package settings is how a sink is set up: what may be written of each setting
+// ([Field]), the checked values ([Values]), and what several sinks read in the same
+// way: secrets, templates, files for TLS, URLs.
+package settings
 
 import (
 	"errors"
@@ -14,9 +17,8 @@ import (
 
 // Settings come as a configuration file, a URL or Go code holds them: texts,
 // numbers, true or false, lists and maps. A Field says of each what may be
-// written, and Kind.Parse makes typed Settings of all, or tells everything that is
-// wrong with them. No error here repeats a value: it may be a secret in the wrong
-// place.
+// written, and Parse makes typed Values of all, or tells everything that is wrong
+// with them. No error here repeats a value: it may be a secret in the wrong place.
 
 // FieldType is the type of a setting.
 type FieldType string
@@ -62,13 +64,13 @@ type Field struct {
 
 	// Check finds what the rest of the Field can't say, and returns an error
 	// that completes the sentence "the setting …". It is given the value as the
-	// getter of [Settings] returns it. The error must not hold a secret. Nil
+	// getter of [Values] returns it. The error must not hold a secret. Nil
 	// means no such check.
 	Check func(value any) error
 }
 
 // Parse reads a value as it comes from a configuration, checks it, and returns it
-// as the getter of [Settings] does. Its error completes the sentence "the
+// as the getter of [Values] does. Its error completes the sentence "the
 // setting …".
 func (f Field) Parse(raw any) (any, error) {
 	if raw == nil {
@@ -95,7 +97,7 @@ func (f Field) Parse(raw any) (any, error) {
 	return value, nil
 }
 
-// limit is Min or Max as a number. Field.valid has checked them.
+// limit is Min or Max as a number. Field.Valid has checked them.
 func (f Field) limit(written string) int64 {
 	value, _ := types[f.Type].parse(written)
 	n, _ := magnitude(value)
@@ -117,8 +119,8 @@ func magnitude(value any) (int64, bool) {
 
 var fieldName = regexp.MustCompile(`^[a-z][a-z0-9_]*$`)
 
-// valid finds mistakes in the Field itself.
-func (f Field) valid() error {
+// Valid finds mistakes in the Field itself.
+func (f Field) Valid() error {
 	if !fieldName.MatchString(f.Name) {
 		return fmt.Errorf("the name %q is not in lower_snake_case", f.Name)
 	}
@@ -137,6 +139,31 @@ func (f Field) valid() error {
 		}
 	}
 	return nil
+}
+
+// Bounds says in a few words which values the Field takes, and its default.
+func (f Field) Bounds() string {
+	var parts []string
+	switch {
+	case f.Required:
+		parts = append(parts, "required")
+	case f.Default != "":
+		parts = append(parts, f.Default)
+	default:
+		parts = append(parts, "none")
+	}
+	switch {
+	case f.Min != "" && f.Max != "":
+		parts = append(parts, f.Min+" to "+f.Max)
+	case f.Min != "":
+		parts = append(parts, "at least "+f.Min)
+	case f.Max != "":
+		parts = append(parts, "at most "+f.Max)
+	}
+	if len(f.Choices) > 0 {
+		parts = append(parts, "one of "+strings.Join(f.Choices, ", "))
+	}
+	return strings.Join(parts, "; ")
 }
 
 // types are how a value of each type is read, and what it is without one.
@@ -307,57 +334,58 @@ func typeOf(raw any) string {
 	return fmt.Sprintf("a value of type %T", raw)
 }
 
-// Settings are the checked settings of one sink, with a value for each of its
+// Values are the checked settings of one sink, with a value for each of its
 // fields: the one that was given, or the default. A getter panics where the
-// sink's [Kind] has no such field of that type: a mistake in the sink's code,
+// sink's kind has no such field of that type: a mistake in the sink's code,
 // which the first test of its constructor finds.
-type Settings struct {
+type Values struct {
 	kind   string
 	values map[string]any
 }
 
 // Text returns a setting of [TypeString].
-func (s Settings) Text(name string) string { return setting[string](s, name) }
+func (s Values) Text(name string) string { return setting[string](s, name) }
 
 // Int returns a setting of [TypeInt].
-func (s Settings) Int(name string) int { return setting[int](s, name) }
+func (s Values) Int(name string) int { return setting[int](s, name) }
 
 // Bool returns a setting of [TypeBool].
-func (s Settings) Bool(name string) bool { return setting[bool](s, name) }
+func (s Values) Bool(name string) bool { return setting[bool](s, name) }
 
 // Duration returns a setting of [TypeDuration].
-func (s Settings) Duration(name string) time.Duration { return setting[time.Duration](s, name) }
+func (s Values) Duration(name string) time.Duration { return setting[time.Duration](s, name) }
 
 // Size returns a setting of [TypeSize], in bytes.
-func (s Settings) Size(name string) int64 { return setting[int64](s, name) }
+func (s Values) Size(name string) int64 { return setting[int64](s, name) }
 
 // List returns a setting of [TypeList].
-func (s Settings) List(name string) []string { return setting[[]string](s, name) }
+func (s Values) List(name string) []string { return setting[[]string](s, name) }
 
 // Map returns a setting of [TypeMap].
-func (s Settings) Map(name string) map[string]string { return setting[map[string]string](s, name) }
+func (s Values) Map(name string) map[string]string { return setting[map[string]string](s, name) }
 
 // Secret returns a setting of [TypeSecret].
-func (s Settings) Secret(name string) Secret { return setting[Secret](s, name) }
+func (s Values) Secret(name string) Secret { return setting[Secret](s, name) }
 
 // SecretMap returns a setting of [TypeSecretMap].
-func (s Settings) SecretMap(name string) map[string]Secret {
+func (s Values) SecretMap(name string) map[string]Secret {
 	return setting[map[string]Secret](s, name)
 }
 
-func setting[T any](s Settings, name string) T {
+func setting[T any](s Values, name string) T {
 	value, ok := s.values[name].(T)
 	if !ok {
-		panic(fmt.Sprintf("sinks: kind %s has no field %s of type %T", s.kind, name, value))
+		panic(fmt.Sprintf("settings: kind %s has no field %s of type %T", s.kind, name, value))
 	}
 	return value
 }
 
-// Parse checks settings as a configuration holds them and returns them typed.
-// The error is a [SettingsError] with all that is wrong.
-func (k Kind) Parse(raw map[string]any) (Settings, error) {
-	s, problems := Settings{kind: k.Name, values: map[string]any{}}, SettingsError(nil)
-	for _, field := range k.Fields {
+// Parse checks the settings of a sink of this kind as a configuration holds them,
+// and returns them typed. The error is [Errors] with all that is wrong.
+func Parse(kind string, fields []Field, raw map[string]any) (Values, error) {
+	s, problems, names := Values{kind: kind, values: map[string]any{}}, Errors(nil), []string(nil)
+	for _, field := range fields {
+		names = append(names, field.Name)
 		given, there := raw[field.Name]
 		var err error
 		switch {
@@ -371,38 +399,30 @@ func (k Kind) Parse(raw map[string]any) (Settings, error) {
 			s.values[field.Name] = types[field.Type].zero
 		}
 		if err != nil {
-			problems = append(problems, &FieldError{Kind: k.Name, Field: field.Name, Err: err})
+			problems = append(problems, &FieldError{Kind: kind, Field: field.Name, Err: err})
 		}
 	}
+	unknown := errors.New("is not known; this kind has no settings")
+	if slices.Sort(names); len(names) > 0 {
+		unknown = fmt.Errorf("is not known; this kind has %s", strings.Join(names, ", "))
+	}
 	for _, name := range slices.Sorted(maps.Keys(raw)) {
-		if _, known := k.Field(name); !known {
-			problems = append(problems, &FieldError{Kind: k.Name, Field: name, Err: k.unknownField()})
+		if !slices.Contains(names, name) {
+			problems = append(problems, &FieldError{Kind: kind, Field: name, Err: unknown})
 		}
 	}
 	if len(problems) > 0 {
-		return Settings{}, problems
+		return Values{}, problems
 	}
 	return s, nil
 }
 
-func (k Kind) unknownField() error {
-	if len(k.Fields) == 0 {
-		return errors.New("is not known; this kind has no settings")
-	}
-	names := make([]string, len(k.Fields))
-	for i, field := range k.Fields {
-		names[i] = field.Name
-	}
-	slices.Sort(names)
-	return fmt.Errorf("is not known; this kind has %s", strings.Join(names, ", "))
-}
-
-// SettingsError is everything that is wrong with the settings of one sink, in
+// Errors is everything that is wrong with the settings of one sink, in
 // the order of the kind's fields, unknown settings last.
-type SettingsError []*FieldError
+type Errors []*FieldError
 
 // Error has one line a problem.
-func (e SettingsError) Error() string {
+func (e Errors) Error() string {
 	lines := make([]string, len(e))
 	for i, problem := range e {
 		lines[i] = problem.Error()
@@ -411,7 +431,7 @@ func (e SettingsError) Error() string {
 }
 
 // Unwrap returns the problems.
-func (e SettingsError) Unwrap() []error {
+func (e Errors) Unwrap() []error {
 	problems := make([]error, len(e))
 	for i, problem := range e {
 		problems[i] = problem

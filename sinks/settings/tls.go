@@ -1,4 +1,4 @@
-package sinks
+package settings
 
 import (
 	"crypto/tls"
@@ -9,7 +9,7 @@ import (
 )
 
 // TLSFields are the settings with which a sink's kind takes its certificates from
-// files: ca_file, cert_file and key_file. [Settings.TLS] reads them.
+// files: ca_file, cert_file and key_file. [Values.TLS] reads them.
 func TLSFields() []Field {
 	return []Field{
 		{Name: "ca_file", Type: TypeString, Help: "A file with the certificates, in PEM form, to trust instead of the system's."},
@@ -19,7 +19,7 @@ func TLSFields() []Field {
 }
 
 // TLS returns what the settings of [TLSFields] ask for; nil where none is given.
-func (s Settings) TLS() (*tls.Config, error) {
+func (s Values) TLS() (*tls.Config, error) {
 	return TLSConfig(s.Text("ca_file"), s.Text("cert_file"), s.Text("key_file"))
 }
 

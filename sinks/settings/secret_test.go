@@ -1,4 +1,4 @@
-package sinks_test
+package settings_test
 
 import (
 	"bytes"
@@ -8,13 +8,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rowrelay/rowrelay/sinks"
+	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
 func TestSecretIsNeverShown(t *testing.T) {
 	t.Parallel()
 	const text = "s3cret"
-	options := struct{ Token sinks.Secret }{text}
+	options := struct{ Token settings.Secret }{text}
 	var shown []string
 	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%d"} {
 		shown = append(shown, fmt.Sprintf(verb, options.Token), fmt.Sprintf(verb, options), fmt.Sprintf(verb, &options))
@@ -36,14 +36,14 @@ func TestSecretIsNeverShown(t *testing.T) {
 	if got := options.Token.Reveal(); got != text {
 		t.Errorf("Reveal returned %q", got)
 	}
-	if got := sinks.Secret("").String(); got != "" {
+	if got := settings.Secret("").String(); got != "" {
 		t.Errorf("an empty secret prints as %q", got)
 	}
 }
 
 func TestRedactor(t *testing.T) {
 	t.Parallel()
-	redactor := sinks.NewRedactor(`a/b"c d`, "tok", "token", "")
+	redactor := settings.NewRedactor(`a/b"c d`, "tok", "token", "")
 	for _, text := range []string{
 		`raw a/b"c d`, `json a/b\"c d`, `slashes a\/b"c d`, `query a%2Fb%22c+d`, `path a%2Fb%22c%20d`,
 		"base64 YS9iImMgZA==", "long token", "short tok",
@@ -53,7 +53,7 @@ func TestRedactor(t *testing.T) {
 			t.Errorf("Redact(%q) = %q, want %q", text, got, want)
 		}
 	}
-	if got := (sinks.Redactor{}).Redact("as it was"); got != "as it was" {
+	if got := (settings.Redactor{}).Redact("as it was"); got != "as it was" {
 		t.Errorf("the zero Redactor returned %q", got)
 	}
 }

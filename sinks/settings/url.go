@@ -1,4 +1,4 @@
-package sinks
+package settings
 
 import (
 	"errors"
@@ -7,10 +7,10 @@ import (
 	"slices"
 )
 
-// URLSettings are what a sink's URL says of settings: those of its query, and the
+// FromURL returns what a sink's URL says of settings: those of its query, and the
 // username and password before its host. Names that stand elsewhere in the URL
 // can't be in the query. The values are not checked, and no error shows one.
-func URLSettings(u *url.URL, elsewhere ...string) (map[string]any, error) {
+func FromURL(u *url.URL, elsewhere ...string) (map[string]any, error) {
 	query, err := url.ParseQuery(u.RawQuery)
 	if err != nil {
 		return nil, errors.New("what follows the question mark must be settings like name=value, with special characters percent-encoded")
@@ -34,8 +34,8 @@ func URLSettings(u *url.URL, elsewhere ...string) (map[string]any, error) {
 	return settings, nil
 }
 
-// URLPath is the file that a URL such as file:path or file:///absolute/path names.
-func URLPath(u *url.URL) (string, error) {
+// PathFromURL is the file that a URL such as file:path or file:///absolute/path names.
+func PathFromURL(u *url.URL) (string, error) {
 	if u.Host != "" || u.User != nil {
 		return "", fmt.Errorf("after %s:// comes an absolute path: write %[1]s:path or %[1]s:///absolute/path", u.Scheme)
 	}

@@ -1,10 +1,12 @@
-package sinks
+package settings
 
 import (
 	"errors"
 	"fmt"
 	"regexp"
 	"strings"
+
+	"github.com/rowrelay/rowrelay/outbox"
 )
 
 // Template is text with places that each message fills: {topic}, {key}, {id} and
@@ -51,7 +53,7 @@ func (t Template) Places() int { return len(t.names) }
 // for the place of this number, from 0; nil leaves it as it is. A header that the
 // message doesn't have is an error, as is what escape returns; it completes the
 // sentence "the text …".
-func (t Template) Fill(m *Message, escape func(place int, value string) (string, error)) (string, error) {
+func (t Template) Fill(m *outbox.Message, escape func(place int, value string) (string, error)) (string, error) {
 	text := t.texts[0]
 	for i, name := range t.names {
 		var value string

@@ -1,4 +1,4 @@
-package sinks_test
+package settings_test
 
 import (
 	"crypto/tls"
@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rowrelay/rowrelay/sinks"
+	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
 func TestCertificatesFromFiles(t *testing.T) {
@@ -34,7 +34,7 @@ func TestCertificatesFromFiles(t *testing.T) {
 		{"127.0.0.1", "", "unknown authority"},
 		{"h.invalid", ca, "h.invalid"},
 	} {
-		settings, err := sinks.TLSConfig(test.ca, "", "")
+		settings, err := settings.TLSConfig(test.ca, "", "")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -50,10 +50,10 @@ func TestCertificatesFromFiles(t *testing.T) {
 			t.Errorf("%+v: %v", test, err)
 		}
 	}
-	if _, err := sinks.TLSConfig(empty, "", ""); err == nil || !strings.Contains(err.Error(), "empty.pem has no certificate") {
+	if _, err := settings.TLSConfig(empty, "", ""); err == nil || !strings.Contains(err.Error(), "empty.pem has no certificate") {
 		t.Errorf("no certificate: %v", err)
 	}
-	if _, err := sinks.TLSConfig("", ca, empty); err == nil || !strings.Contains(err.Error(), "read the client's certificate") {
+	if _, err := settings.TLSConfig("", ca, empty); err == nil || !strings.Contains(err.Error(), "read the client's certificate") {
 		t.Errorf("no key: %v", err)
 	}
 }

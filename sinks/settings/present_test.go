@@ -1,16 +1,16 @@
-package sinks_test
+package settings_test
 
 import (
 	"strings"
 	"testing"
 	"unicode/utf8"
 
-	"github.com/rowrelay/rowrelay/sinks"
+	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
 func TestPresent(t *testing.T) {
 	t.Parallel()
-	redactor := sinks.NewRedactor("s3cret/token")
+	redactor := settings.NewRedactor("s3cret/token")
 	tests := map[string]string{
 		"":                                 "",
 		" \r\n\t ":                         "",
@@ -29,7 +29,7 @@ func TestPresent(t *testing.T) {
 			t.Errorf("%q is shown as %q, want %q", text, got, want)
 		}
 	}
-	if got := (sinks.Redactor{}).Present("ü", 1); got != "…" {
+	if got := (settings.Redactor{}).Present("ü", 1); got != "…" {
 		t.Errorf("half a character is shown as %q", got)
 	}
 }

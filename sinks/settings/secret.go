@@ -1,4 +1,4 @@
-package sinks
+package settings
 
 import (
 	"encoding/base64"

@@ -1,4 +1,4 @@
-package sinks_test
+package settings_test
 
 import (
 	"errors"
@@ -7,12 +7,12 @@ import (
 	"testing"
 
 	"github.com/rowrelay/rowrelay/outbox"
-	"github.com/rowrelay/rowrelay/sinks"
+	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
 func TestTemplates(t *testing.T) {
 	t.Parallel()
-	m := &sinks.Message{Message: outbox.Message{ID: "i", Topic: "t", Key: "k", Headers: map[string]string{"x-a": "{topic}", "a b": "c"}}}
+	m := &outbox.Message{ID: "i", Topic: "t", Key: "k", Headers: map[string]string{"x-a": "{topic}", "a b": "c"}}
 	for text, want := range map[string]string{
 		"":                                   "",
 		"plain":                              "plain",
@@ -24,7 +24,7 @@ func TestTemplates(t *testing.T) {
 		"{id} {header:a b}{key}bad":          "<0 i> <1 c><2 k>bad",
 		"{{topic}} {{{key}}}":                "{topic} {<0 k>}",
 	} {
-		template, err := sinks.ParseTemplate(text)
+		template, err := settings.ParseTemplate(text)
 		if err != nil {
 			t.Errorf("%q: %v", text, err)
 			continue
@@ -42,15 +42,15 @@ func TestTemplates(t *testing.T) {
 func TestTemplatesThatAreWrong(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"{", "}", "{}", "{nothing}", "{Topic}", "{header:}", "{header}", "{{topic}", "{topic", "{header:a{b}"} {
-		if _, err := sinks.ParseTemplate(text); err == nil || !strings.Contains(err.Error(), "not known") {
+		if _, err := settings.ParseTemplate(text); err == nil || !strings.Contains(err.Error(), "not known") {
 			t.Errorf("%q: %v", text, err)
 		}
 	}
-	template, err := sinks.ParseTemplate("{topic}")
+	template, err := settings.ParseTemplate("{topic}")
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := &sinks.Message{Message: outbox.Message{Topic: "t"}}
+	m := &outbox.Message{Topic: "t"}
 	_, err = template.Fill(m, func(int, string) (string, error) { return "", errors.New("is odd") })
 	if err == nil || err.Error() != "can't have the message's topic, which is odd" {
 		t.Errorf("an escape that fails: %v", err)
@@ -59,7 +59,7 @@ func TestTemplatesThatAreWrong(t *testing.T) {
 	if text, err := template.Fill(m, nil); text != "" || err != nil {
 		t.Errorf("without an escape: %q, %v", text, err)
 	}
-	if _, err := template.Fill(m, sinks.NotEmpty); err == nil || err.Error() != "can't have the message's topic, which is empty" {
+	if _, err := template.Fill(m, settings.NotEmpty); err == nil || err.Error() != "can't have the message's topic, which is empty" {
 		t.Errorf("an empty value: %v", err)
 	}
 }
