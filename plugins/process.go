@@ -203,8 +203,8 @@ func (p *process) alive() bool {
 	}
 }
 
-// fate says how the process has ended.
-func (p *process) fate() error {
+// exitError says how the process has ended.
+func (p *process) exitError() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {

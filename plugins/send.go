@@ -127,7 +127,7 @@ func (d *delivery) held(ctx context.Context) *sinks.Outcome {
 	case d.down || d.stopped[key]:
 		return &neighbour
 	case !d.process.alive():
-		o := sinks.Fail(sinks.Unavailable, sinks.ReasonConnection, d.process.fate().Error())
+		o := sinks.Fail(sinks.Unavailable, sinks.ReasonConnection, d.process.exitError().Error())
 		return &o
 	case ctx.Err() != nil:
 		return &cancelled
@@ -170,7 +170,7 @@ func (d *delivery) failed(ctx context.Context, part part, err error) sinks.Outco
 	switch {
 	case d.process.hasEnded(err):
 		d.sink.suspects.add(part.ids(d.batch))
-		return sinks.Fail(sinks.Retry, sinks.ReasonUnknown, d.process.fate().Error())
+		return sinks.Fail(sinks.Retry, sinks.ReasonUnknown, d.process.exitError().Error())
 	case ctx.Err() != nil:
 		return sinks.Fail(sinks.Retry, sinks.ReasonTimeout, "the plug-in has not answered in time")
 	case status.Code(err) == codes.ResourceExhausted && len(part.messages) == 1:

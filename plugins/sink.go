@@ -91,7 +91,7 @@ func (p *process) open(ctx context.Context) (promised, error) {
 	response, err := p.sink.Open(ctx, request)
 	switch {
 	case err != nil && !p.alive():
-		return promised{}, p.fate()
+		return promised{}, p.exitError()
 	case err != nil:
 		return promised{}, fmt.Errorf("open the plug-in %s: %w", p.options.name(), said(err))
 	case response.GetTrouble() != nil:
@@ -154,7 +154,7 @@ func (s *Sink) running(ctx context.Context) (*process, error) {
 		if p.alive() {
 			return p, nil
 		}
-		s.bury(p)
+		s.reap(p)
 	}
 	if err := s.crashes.allow(time.Now()); err != nil {
 		return nil, err
@@ -171,14 +171,14 @@ func (s *Sink) running(ctx context.Context) (*process, error) {
 	return p, nil
 }
 
-// bury clears away after a process that has ended by itself.
-func (s *Sink) bury(p *process) {
-	fate := p.fate()
+// reap clears away after a process that has ended by itself.
+func (s *Sink) reap(p *process) {
+	ended := p.exitError()
 	p.end(false)
 	if p.delivered.Load() || time.Since(p.started) > longLife {
 		s.crashes.forget()
 	} else {
-		s.crashes.count(time.Now(), fate)
+		s.crashes.count(time.Now(), ended)
 	}
 	s.replace(nil)
 }

@@ -125,12 +125,12 @@ func (all *endpoints) of(name string) *endpoint {
 // first.
 func (all *endpoints) forget(now time.Time) {
 	for name, e := range all.known {
-		if e.flying == 0 && !e.until.After(now) {
+		if e.inFlight == 0 && !e.until.After(now) {
 			delete(all.known, name)
 		}
 	}
 	for name, e := range all.known {
-		if len(all.known) > mostKnown/2 && e.flying == 0 {
+		if len(all.known) > mostKnown/2 && e.inFlight == 0 {
 			delete(all.known, name)
 		}
 	}
@@ -193,7 +193,7 @@ func (all *endpoints) try(r *round, name string) (*turn, sinks.Outcome, *pause) 
 		return nil, e.busy(now, all.share, e.took), nil
 	case e.next.Sub(now) > patience:
 		return nil, e.busy(now, 1, all.apart), nil
-	case e.flying >= all.share:
+	case e.inFlight >= all.share:
 		return nil, sinks.Outcome{}, e.waiting(e.moved.Add(patience + time.Millisecond).Sub(now))
 	case e.next.After(now):
 		return nil, sinks.Outcome{}, &pause{most: e.next.Sub(now)}
@@ -214,7 +214,7 @@ func (e *endpoint) waiting(most time.Duration) *pause {
 }
 
 func (all *endpoints) take(r *round, e *endpoint, now time.Time) *turn {
-	if e.flying++; e.flying == 1 {
+	if e.inFlight++; e.inFlight == 1 {
 		e.moved = now
 	}
 	e.next = now.Add(all.apart)
@@ -239,7 +239,7 @@ func (all *endpoints) leave(t *turn, o sinks.Outcome) sinks.Outcome {
 	all.mu.Lock()
 	defer all.mu.Unlock()
 	e, now := t.to, time.Now()
-	e.flying--
+	e.inFlight--
 	if t.slow {
 		if all.slowly--; all.slowly == 0 {
 			all.slow = nil
@@ -259,11 +259,11 @@ func (all *endpoints) leave(t *turn, o sinks.Outcome) sinks.Outcome {
 // endpoint is a scheme, host and port that messages have chosen, and what the
 // sink knows of it. Its methods need the lock of endpoints.
 type endpoint struct {
-	flying int           // requests under way
-	left   chan struct{} // closed when one of them ends; nil: nobody waits
-	moved  time.Time     // when it last answered, or got something to do
-	took   time.Duration // its last answer
-	next   time.Time     // by the rate: not before
+	inFlight int           // requests under way
+	left     chan struct{} // closed when one of them ends; nil: nobody waits
+	moved    time.Time     // when it last answered, or got something to do
+	took     time.Duration // its last answer
+	next     time.Time     // by the rate: not before
 
 	failures int           // in a row
 	refused  string        // the message that was refused last
@@ -298,13 +298,13 @@ const (
 func (e *endpoint) slow() bool { return e.took > patience }
 
 // stuck says that requests are under way and none has been answered for a while.
-func (e *endpoint) stuck(now time.Time) bool { return e.flying > 0 && now.Sub(e.moved) > patience }
+func (e *endpoint) stuck(now time.Time) bool { return e.inFlight > 0 && now.Sub(e.moved) > patience }
 
 // closed is the outcome of a message while the endpoint is closed, or is being
 // tried.
 func (e *endpoint) closed(now time.Time) (sinks.Outcome, bool) {
 	wait := e.until.Sub(now)
-	if e.closings == 0 || wait <= 0 && e.flying == 0 {
+	if e.closings == 0 || wait <= 0 && e.inFlight == 0 {
 		return sinks.Outcome{}, false
 	}
 	return sinks.Postpone(e.why.Reason, e.why.Detail, e.inTurn(now, max(wait, firstPause), backlogRate, time.Second)), true

@@ -58,10 +58,10 @@ func (o Options) check() error {
 	if o.EndpointConcurrency < 0 || o.EndpointRate < 0 || o.EndpointPause < 0 || o.EndpointGiveUp < 0 {
 		problems = append(problems, errors.New("an endpoint's concurrency, rate, pause and give-up must not be negative"))
 	}
-	problems = append(problems, about("headers", checkStatic(o.Headers)), about("content type", checkValue(o.ContentType)),
-		about("signing secret", checkSigning(o.SigningSecret)), o.OAuth2.check(), o.checkLogin())
+	problems = append(problems, settings.About("headers", checkStatic(o.Headers)), settings.About("content type", checkValue(o.ContentType)),
+		settings.About("signing secret", checkSigning(o.SigningSecret)), o.OAuth2.check(), o.checkLogin())
 	_, err := parseNetworks(o.InsideNetworks)
-	problems = append(problems, about("inside networks", err), about("message headers", o.checkMade()))
+	problems = append(problems, settings.About("inside networks", err), settings.About("message headers", o.checkMade()))
 	if err := errors.Join(problems...); err != nil {
 		return fmt.Errorf("make an http sink: %w", err)
 	}
@@ -74,14 +74,7 @@ func (o Options) checkURL() error {
 	if err == nil && !target.anchored && o.logins() > 0 {
 		err = errors.New("lets messages send the login to any host: leave the login out, or fix the scheme and the end of the host, as in https://{key}.example.com/")
 	}
-	return about("url", err)
-}
-
-func about(subject string, err error) error {
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf("the %s %w", subject, err)
+	return settings.About("url", err)
 }
 
 func (o Options) checkLogin() error {
@@ -91,7 +84,7 @@ func (o Options) checkLogin() error {
 	case strings.Contains(o.Username, ":"):
 		return errors.New("the user name must not contain a colon")
 	}
-	return about("bearer token", checkValue(o.BearerToken.Reveal()))
+	return settings.About("bearer token", checkValue(o.BearerToken.Reveal()))
 }
 
 // logins counts the ways to authenticate that are set.

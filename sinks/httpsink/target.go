@@ -47,7 +47,7 @@ func parseTarget(text string) (target, error) {
 		return target{}, err
 	}
 	t := target{text: template, anchored: true}
-	if err := t.look(strings.Join(template.Texts(), gap)); err != nil {
+	if err := t.findParts(strings.Join(template.Texts(), gap)); err != nil {
 		return target{}, err
 	}
 	example, err := parseURL(t.example())
@@ -57,10 +57,10 @@ func parseTarget(text string) (target, error) {
 	return t, err
 }
 
-// look finds the parts of a template in which gaps stand for the places.
-func (t *target) look(pattern string) error {
+// findParts finds the parts of a template in which gaps stand for the places.
+func (t *target) findParts(pattern string) error {
 	if strings.HasPrefix(pattern, gap) && !strings.HasPrefix(pattern, gap+"://") {
-		return t.lookBehindBase(pattern)
+		return t.findPartsBehindBase(pattern)
 	}
 	scheme, rest, _ := strings.Cut(pattern, "://")
 	if strings.Contains(scheme, gap) && scheme != gap {
@@ -77,8 +77,8 @@ func (t *target) look(pattern string) error {
 	return nil
 }
 
-// lookBehindBase is for a template that begins with a URL that the message has.
-func (t *target) lookBehindBase(pattern string) error {
+// findPartsBehindBase is for a template that begins with a URL that the message has.
+func (t *target) findPartsBehindBase(pattern string) error {
 	authority, path, query := cut(pattern)
 	if authority != gap {
 		return errors.New("must go on with / or ? behind a placeholder for a URL's beginning")

@@ -42,7 +42,7 @@ func newCluster(client *kafkago.Client, seeds []string) *cluster {
 	return c
 }
 
-// forget makes the next look at a topic ask for it.
+// forget makes the next fetch of a topic ask for it.
 func (c *cluster) forget() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -64,9 +64,9 @@ func (c *cluster) restLeft(address string) time.Duration {
 	return time.Until(c.resting[address])
 }
 
-// look returns topics by name, asked for if they are not known, too old or in
+// fetch returns topics by name, asked for if they are not known, too old or in
 // trouble. With no names it asks a broker for nothing, to see whether one is there.
-func (c *cluster) look(ctx context.Context, names []string) (map[string]*topic, error) {
+func (c *cluster) fetch(ctx context.Context, names []string) (map[string]*topic, error) {
 	found, missing := c.remembered(names)
 	if len(missing) == 0 && len(names) > 0 {
 		return found, nil
@@ -86,7 +86,7 @@ func (c *cluster) look(ctx context.Context, names []string) (map[string]*topic, 
 }
 
 // outdated says that a topic turned out to be otherwise than remembered: the
-// next look asks for it, unless somebody has asked meanwhile.
+// next fetch asks for it, unless somebody has asked meanwhile.
 func (c *cluster) outdated(t *topic) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -218,7 +218,7 @@ func addressOf(broker kafkago.Broker) string {
 // for once more before its messages are parked: a broker that has just been
 // started may not know of it yet.
 func (s *Sink) topics(ctx context.Context, names []string) (map[string]*topic, error) {
-	topics, err := s.cluster.look(ctx, names)
+	topics, err := s.cluster.fetch(ctx, names)
 	if err != nil {
 		return nil, err
 	}
@@ -236,14 +236,14 @@ func (s *Sink) topics(ctx context.Context, names []string) (map[string]*topic, e
 			return nil, err
 		}
 		for until := time.Now().Add(s.options.LeaderTimeout); ; { // soon all brokers know of them, or as good as all
-			topics, err := s.cluster.look(ctx, names)
+			topics, err := s.cluster.fetch(ctx, names)
 			if err != nil || !starting(topics) || !pause(ctx, until, 2) {
 				return topics, err
 			}
 		}
 	case s.options.ParkUnknownTopics:
 		pause(ctx, time.Now().Add(s.options.LeaderTimeout), 3)
-		return s.cluster.look(ctx, names)
+		return s.cluster.fetch(ctx, names)
 	}
 	return topics, nil
 }

@@ -67,7 +67,7 @@ func Idempotent(s *Sink) *IdempotentSink { return &IdempotentSink{s, newIdentity
 // Restamp changes what the name of an exact batch says: the cluster, if it is
 // given, the producer, if it isn't negative, and its age.
 func Restamp(name, cluster string, producer int64, age time.Duration) (string, error) {
-	s, err := parseStamp(name)
+	s, err := parseBatchID(name)
 	if cluster != "" {
 		s.cluster = cluster
 	}

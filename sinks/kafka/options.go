@@ -125,7 +125,7 @@ func withPort(broker string) string {
 func (o Options) check() error {
 	_, wrong := parseTopic(o.Topic)
 	_, compresses := compressions[o.Compression]
-	problems := []error{checkBrokers(o.Brokers), about("topic", wrong), about("login", o.checkLogin())}
+	problems := []error{checkBrokers(o.Brokers), settings.About("topic", wrong), settings.About("login", o.checkLogin())}
 	if !compresses {
 		problems = append(problems, fmt.Errorf("the compression %q must be one of none, gzip, snappy, lz4, zstd", o.Compression))
 	}
@@ -136,13 +136,6 @@ func (o Options) check() error {
 		return fmt.Errorf("make a kafka sink: %w", err)
 	}
 	return nil
-}
-
-func about(subject string, err error) error {
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf("the %s %w", subject, err)
 }
 
 func checkBrokers(brokers []string) error {

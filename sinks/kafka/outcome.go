@@ -144,7 +144,7 @@ var (
 )
 
 var meanings = map[kafkago.Error]meaning{
-	kafkago.UnknownTopicOrPartition: elsewhere, // what the topic itself says comes from the next look at it
+	kafkago.UnknownTopicOrPartition: elsewhere, // what the topic itself says comes from the next fetch of it
 	kafkago.LeaderNotAvailable:      elsewhere,
 	kafkago.NotLeaderForPartition:   elsewhere,
 	kafkago.BrokerNotAvailable:      elsewhere,

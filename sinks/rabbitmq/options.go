@@ -33,18 +33,11 @@ func (o Options) withDefaults() Options {
 // check returns the parsed templates, or all that is wrong.
 func (o Options) check() (exchange, routingKey settings.Template, err error) {
 	exchange, err = settings.ParseTemplate(o.Exchange)
-	problems := []error{about("exchange", err)}
+	problems := []error{settings.About("exchange", err)}
 	routingKey, err = settings.ParseTemplate(o.RoutingKey)
-	problems = append(problems, about("routing key", err), about("list of hosts", checkHosts(o.Hosts)), about("content type", checkShort(o.ContentType)))
+	problems = append(problems, settings.About("routing key", err), settings.About("list of hosts", checkHosts(o.Hosts)), settings.About("content type", checkShort(o.ContentType)))
 	problems = append(problems, o.checkNumbers(), o.checkLogin(), o.Declare.check(o))
 	return exchange, routingKey, errors.Join(problems...)
-}
-
-func about(subject string, err error) error {
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf("the %s %w", subject, err)
 }
 
 func (o Options) checkNumbers() error {

@@ -81,13 +81,13 @@ type part struct {
 	channel *channel
 	release func() bool // ends the watch on the context
 
-	alone   int             // so many of the next messages travel alone
-	doubt   map[int]bool    // messages that may have arrived and are published again
-	idle    int             // channels that closed without a message in flight
-	heard   bool            // something was confirmed
-	trouble *sinks.Outcome  // nothing is begun any more, because of this
-	blocked <-chan struct{} // the session's
-	grace   *time.Timer     // runs from when the session got blocked
+	alone      int             // so many of the next messages travel alone
+	unresolved map[int]bool    // messages that may have arrived and are published again
+	idle       int             // channels that closed without a message in flight
+	heard      bool            // something was confirmed
+	trouble    *sinks.Outcome  // nothing is begun any more, because of this
+	blocked    <-chan struct{} // the session's
+	grace      *time.Timer     // runs from when the session got blocked
 }
 
 type inFlight struct {
@@ -106,7 +106,7 @@ func newPart(ctx context.Context, s *Sink, l *link, b *batch) *part {
 }
 
 // run publishes and waits for confirmations in turns: as many messages as fit
-// into the window, then the oldest one's fate.
+// into the window, then the oldest one's confirmation.
 func (p *part) run() {
 	for p.flight.len() > 0 || p.ready.len() > 0 && p.trouble == nil && p.attach() {
 		p.fill()
@@ -281,7 +281,7 @@ func (p *part) giveUp() {
 }
 
 // lost deals with a channel that is closed. What was confirmed before is so;
-// the fate of the rest is unknown, since the broker forgets what it has yet to
+// what became of the rest is unknown, since the broker forgets what it has yet to
 // confirm.
 func (p *part) lost() {
 	why, text := p.channel.end(), p.sink.presentable("the connection to the broker is lost: "+p.channel.why().Error())
@@ -322,12 +322,12 @@ func (p *part) unconfirmed() []inFlight {
 // Halving would take fewer steps where the window is large, but those before
 // the culprit would arrive once more with each of them; so they do once.
 func (p *part) isolate(suspects []inFlight) {
-	if p.doubt == nil {
-		p.doubt = map[int]bool{}
+	if p.unresolved == nil {
+		p.unresolved = map[int]bool{}
 	}
 	again := make([]int, len(suspects))
 	for n, f := range suspects {
-		again[n], p.doubt[f.message] = f.message, true
+		again[n], p.unresolved[f.message] = f.message, true
 	}
 	p.ready.putBack(again)
 	p.alone = len(again)
@@ -408,7 +408,7 @@ func (p *part) leave() {
 	}
 	for p.ready.len() > 0 {
 		i := p.ready.pop()
-		if p.doubt[i] {
+		if p.unresolved[i] {
 			p.settle(i, unknown("published once, and not again: "+p.trouble.Detail))
 			continue
 		}

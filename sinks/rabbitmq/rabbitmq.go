@@ -10,8 +10,8 @@
 // the ones behind it have arrived. So of each key one message at a time is in
 // flight, and the next follows when the broker has confirmed it; messages of
 // other keys, and without a key, fill the window meanwhile. A connection that
-// dies takes at most one message of a key with it, whose fate nobody knows, and
-// none behind it has been sent.
+// dies takes at most one message of a key with it, of which nobody knows whether it
+// arrived, and none behind it has been sent.
 package rabbitmq
 
 import (

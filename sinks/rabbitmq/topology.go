@@ -71,8 +71,8 @@ func (s *Sink) fixedExchange() (name string, fixed bool) {
 
 // probe publishes a message that goes nowhere. A broker that has run out of
 // memory or disk lets everybody connect, and says that it reads no more only
-// when somebody publishes: better this than a message of ours, whose fate
-// nobody would know.
+// when somebody publishes: better this than a message of ours, of which
+// nobody would know whether it arrived.
 func (n *session) probe(ctx context.Context) error {
 	c, err := n.openChannel()
 	if err != nil {
@@ -136,7 +136,7 @@ func (t *Topology) check(o Options) error {
 	case t.BindingKey != "" && t.Queue == "":
 		return errors.New("a binding needs the name of a queue")
 	}
-	return about("queue's name", checkShort(t.Queue))
+	return settings.About("queue's name", checkShort(t.Queue))
 }
 
 func isTemplate(text string) bool {

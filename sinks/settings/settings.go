@@ -453,3 +453,12 @@ func (e *FieldError) Error() string {
 
 // Unwrap returns Err.
 func (e *FieldError) Unwrap() error { return e.Err }
+
+// About makes a whole sentence of an error that completes "the subject …"; nil of
+// nil.
+func About(subject string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("the %s %w", subject, err)
+}

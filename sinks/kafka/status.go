@@ -21,48 +21,48 @@ const memory = time.Hour
 
 // remembered says that a broker that had the batch would still know its producer.
 // Brokers count from the newest time in the producer's last batch.
-func (s *IdempotentSink) remembered(st stamp, messages []sinks.Message) bool {
+func (s *IdempotentSink) remembered(id batchID, messages []sinks.Message) bool {
 	if s.options.CreatedTime {
 		newest := slices.MaxFunc(messages, func(a, b sinks.Message) int { return a.CreatedAt.Compare(b.CreatedAt) })
 		if time.Since(newest.CreatedAt) > memory {
 			return false
 		}
 	}
-	return time.Since(st.at) <= memory
+	return time.Since(id.at) <= memory
 }
 
-// fate is what became of an exact batch.
-type fate int
+// deliveryStatus is what became of an exact batch.
+type deliveryStatus int
 
 const (
-	absent  fate = iota // it is not in the log, and won't be
-	newest              // it is, whole, the last one of its producer: so far the leader alone may have it
-	present             // it is, and acknowledged: its producer went on after it
+	absent  deliveryStatus = iota // it is not in the log, and won't be
+	newest                        // it is, whole, the last one of its producer: so far the leader alone may have it
+	present                       // it is, and acknowledged: its producer went on after it
 )
 
 // lookFor says what became of a batch that can't be sent as it was: rows of it
 // are gone, because they were settled or never sent; or it is so old that the
 // broker may no longer recognise it.
-func (s *IdempotentSink) lookFor(ctx context.Context, st stamp, messages []sinks.Message) []sinks.Outcome {
-	return s.fated(ctx, st, messages, neighbour, wasThere(st))
+func (s *IdempotentSink) lookFor(ctx context.Context, id batchID, messages []sinks.Message) []sinks.Outcome {
+	return s.outcomesByStatus(ctx, id, messages, neighbour, wasThere(id))
 }
 
 // explain says what became of a batch that the broker has just answered with an
 // error. If it is the newest it goes again: the answer to that comes when all
 // replicas have it.
-func (s *IdempotentSink) explain(ctx context.Context, st stamp, messages []sinks.Message, failure sinks.Outcome) []sinks.Outcome {
+func (s *IdempotentSink) explain(ctx context.Context, id batchID, messages []sinks.Message, failure sinks.Outcome) []sinks.Outcome {
 	again := failure
 	again.Reason = sinks.ReasonUnknown
-	return s.fated(ctx, st, messages, failure, again)
+	return s.outcomesByStatus(ctx, id, messages, failure, again)
 }
 
 // wasThere is the outcome of a message that the broker has from before; where,
 // it doesn't say.
-func wasThere(st stamp) sinks.Outcome { return sinks.Ok(strconv.Itoa(st.to.partition) + "/?") }
+func wasThere(id batchID) sinks.Outcome { return sinks.Ok(strconv.Itoa(id.to.partition) + "/?") }
 
-func (s *IdempotentSink) fated(ctx context.Context, st stamp, messages []sinks.Message, ifAbsent, ifNewest sinks.Outcome) []sinks.Outcome {
+func (s *IdempotentSink) outcomesByStatus(ctx context.Context, id batchID, messages []sinks.Message, ifAbsent, ifNewest sinks.Outcome) []sinks.Outcome {
 	n := len(messages)
-	found, err := s.fateOf(ctx, st, messages)
+	found, err := s.statusOf(ctx, id, messages)
 	switch unfinished := (*searching)(nil); {
 	case errors.As(err, &unfinished) && !errors.Is(ctx.Err(), context.Canceled):
 		return sinks.All(n, sinks.Fail(sinks.Unavailable, sinks.ReasonBusy, unfinished.Error()))
@@ -73,31 +73,31 @@ func (s *IdempotentSink) fated(ctx context.Context, st stamp, messages []sinks.M
 	case found == newest && ifNewest.Result != sinks.Delivered:
 		return sinks.All(n, ifNewest)
 	}
-	s.identity.taken(st, messages[0].Ticket.Size, 0)
-	return sinks.All(n, wasThere(st))
+	s.identity.taken(id, messages[0].Ticket.Size, 0)
+	return sinks.All(n, wasThere(id))
 }
 
-// fateOf asks the partition's leader how far it has come with the batch's
+// statusOf asks the partition's leader how far it has come with the batch's
 // producer, whose batches it has without a gap. Where it doesn't know the producer,
 // the batch never came, or so long ago that only the log itself can tell.
-func (s *IdempotentSink) fateOf(ctx context.Context, st stamp, messages []sinks.Message) (fate, error) {
-	if st.cluster != s.cluster.name() {
+func (s *IdempotentSink) statusOf(ctx context.Context, id batchID, messages []sinks.Message) (deliveryStatus, error) {
+	if id.cluster != s.cluster.name() {
 		return absent, nil
 	}
-	leader, err := s.leader(ctx, st.to)
+	leader, err := s.leader(ctx, id.to)
 	if err != nil {
 		return absent, err
 	}
-	last, known, err := s.lastSequence(ctx, leader, st.to, st.producer)
+	last, known, err := s.lastSequence(ctx, leader, id.to, id.producer)
 	switch {
 	case err != nil:
-		return absent, fmt.Errorf("ask for the producers of %s/%d, which needs the right to READ it: %w", st.to.topic, st.to.partition, err)
-	case !known && s.remembered(st, messages):
+		return absent, fmt.Errorf("ask for the producers of %s/%d, which needs the right to READ it: %w", id.to.topic, id.to.partition, err)
+	case !known && s.remembered(id, messages):
 		return absent, nil
 	case !known:
-		return s.search(ctx, leader, st)
+		return s.search(ctx, leader, id)
 	}
-	end := st.base + int32(messages[0].Ticket.Size) - 1
+	end := id.base + int32(messages[0].Ticket.Size) - 1
 	switch {
 	case last < end:
 		return absent, nil
