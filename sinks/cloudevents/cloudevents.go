@@ -157,12 +157,7 @@ func checkAttribute(name, value string) error {
 	case !utf8.ValidString(value) || strings.ContainsFunc(value, forbidden):
 		return errors.New("has characters that CloudEvents doesn't allow")
 	}
-	return checkKnown(name, value)
-}
-
-// checkKnown checks the values of the attributes that have a form.
-func checkKnown(name, value string) error {
-	switch name {
+	switch name { // those that have a form
 	case "specversion":
 		if value != "1.0" {
 			return errors.New("must be 1.0")

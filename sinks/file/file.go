@@ -108,34 +108,23 @@ func (s *Sink) write(ctx context.Context, text []byte) *sinks.Outcome {
 		return notReady(ctx, err)
 	}
 	defer s.unlock()
-	return s.writeLocked(text)
-}
-
-// writeLocked takes back what it wrote where it couldn't write everything. If
-// that fails too, the file is dropped, so that opening it again repairs it.
-func (s *Sink) writeLocked(text []byte) *sinks.Outcome {
 	size, err := s.file.Size()
 	if err != nil {
 		return fail(sinks.Unavailable, sinks.ReasonConnection, err)
 	}
-	err = s.put(text)
+	_, err = s.file.Write(text)
+	if err == nil && !s.options.NoSync {
+		err = s.file.Sync()
+	}
 	if err == nil {
 		return nil
 	}
+	// What was written is taken back. If that fails too, the file is dropped, so
+	// that opening it again repairs it.
 	if cut := s.file.Truncate(size); cut != nil {
 		return fail(sinks.Retry, sinks.ReasonUnknown, errors.Join(err, cut, s.drop()))
 	}
 	return fail(sinks.Unavailable, sinks.ReasonConnection, err)
-}
-
-func (s *Sink) put(text []byte) error {
-	if _, err := s.file.Write(text); err != nil {
-		return err
-	}
-	if s.options.NoSync {
-		return nil
-	}
-	return s.file.Sync()
 }
 
 // notReady: nothing was written; where the time is up, nothing may be wrong.

@@ -91,15 +91,12 @@ func (s *BatchSink) Send(ctx context.Context, batch []sinks.Message) []sinks.Out
 		return sinks.All(len(batch), sinks.Fail(sinks.Unsent, sinks.ReasonCancelled, ""))
 	}
 	err := recovered(func() error { return s.handler(ctx, batch) })
-	if each, ok := errors.AsType[Errors](err); ok {
-		return outcomesOf(ctx, len(batch), each)
+	each, ok := errors.AsType[Errors](err)
+	if !ok {
+		return sinks.All(len(batch), outcomeOf(ctx, err))
 	}
-	return sinks.All(len(batch), outcomeOf(ctx, err))
-}
-
-func outcomesOf(ctx context.Context, n int, each Errors) []sinks.Outcome {
-	outcomes := sinks.All(n, sinks.Fail(sinks.Retry, sinks.ReasonUnknown, "the handler said nothing about this message"))
-	for i := range min(n, len(each)) {
+	outcomes := sinks.All(len(batch), sinks.Fail(sinks.Retry, sinks.ReasonUnknown, "the handler said nothing about this message"))
+	for i := range min(len(batch), len(each)) {
 		outcomes[i] = outcomeOf(ctx, each[i])
 	}
 	return outcomes

@@ -42,109 +42,6 @@ func newCluster(client *kafkago.Client, seeds []string) *cluster {
 	return c
 }
 
-// forget makes the next fetch of a topic ask for it.
-func (c *cluster) forget() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	clear(c.topics)
-}
-
-// rest notes that a broker asked for a pause; resting is how much of it is left.
-func (c *cluster) rest(address string, pause time.Duration) {
-	if pause > 0 {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.resting[address] = time.Now().Add(pause)
-	}
-}
-
-func (c *cluster) restLeft(address string) time.Duration {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return time.Until(c.resting[address])
-}
-
-// fetch returns topics by name, asked for if they are not known, too old or in
-// trouble. With no names it asks a broker for nothing, to see whether one is there.
-func (c *cluster) fetch(ctx context.Context, names []string) (map[string]*topic, error) {
-	found, missing := c.remembered(names)
-	if len(missing) == 0 && len(names) > 0 {
-		return found, nil
-	}
-	select {
-	case c.turn <- struct{}{}:
-		defer func() { <-c.turn }()
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-	if found, missing = c.remembered(names); len(missing) == 0 && len(names) > 0 {
-		return found, nil
-	}
-	learned, err := c.ask(ctx, missing)
-	maps.Copy(found, learned) // what was known grows old meanwhile, and does for this time
-	return found, err
-}
-
-// outdated says that a topic turned out to be otherwise than remembered: the
-// next fetch asks for it, unless somebody has asked meanwhile.
-func (c *cluster) outdated(t *topic) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.topics[t.name] == t {
-		delete(c.topics, t.name)
-	}
-}
-
-func (c *cluster) remembered(names []string) (found map[string]*topic, missing []string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	found, missing = make(map[string]*topic, len(names)), []string{}
-	for _, name := range names {
-		if t := c.topics[name]; t != nil && t.err == nil && time.Since(t.at) < metadataAge {
-			found[name] = t
-		} else {
-			missing = append(missing, name)
-		}
-	}
-	return found, missing
-}
-
-// ask asks one broker after the other. An answer of any kind is better than none.
-func (c *cluster) ask(ctx context.Context, names []string) (map[string]*topic, error) {
-	var problems []error
-	for _, address := range c.candidates() {
-		answer, err := c.client.Metadata(ctx, &kafkago.MetadataRequest{Addr: kafkago.TCP(address), Topics: names})
-		if err == nil {
-			return c.learn(names, answer), nil
-		}
-		if problems = append(problems, err); ctx.Err() != nil || !isConnection(err) {
-			break
-		}
-	}
-	return nil, fmt.Errorf("ask the brokers for metadata: %w", errors.Join(problems...))
-}
-
-// name is the cluster's id, without blanks.
-func (c *cluster) name() string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return cmp.Or(strings.Join(strings.Fields(c.id), ""), "-")
-}
-
-// candidates are the brokers that are known, in any order, then the first ones.
-func (c *cluster) candidates() []string {
-	c.mu.Lock()
-	known := slices.Clone(c.known)
-	c.mu.Unlock()
-	rand.Shuffle(len(known), func(i, j int) { known[i], known[j] = known[j], known[i] })
-	for _, seed := range c.seeds {
-		if !slices.Contains(known, seed) {
-			known = append(known, seed)
-		}
-	}
-	return known
-}
-
 // topic is what is known of a topic. It doesn't change.
 type topic struct {
 	name    string
@@ -167,51 +64,6 @@ func (t *topic) next() int {
 		}
 	}
 	return first
-}
-
-// learn remembers an answer about topics of these names, and returns them.
-func (c *cluster) learn(names []string, answer *kafkago.MetadataResponse) map[string]*topic {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.known, c.id = c.known[:0], answer.ClusterID
-	for _, broker := range answer.Brokers {
-		c.known = append(c.known, addressOf(broker))
-	}
-	maps.DeleteFunc(c.topics, func(_ string, t *topic) bool { return time.Since(t.at) > metadataAge })
-	learned := make(map[string]*topic, len(names))
-	for _, name := range names {
-		learned[name] = &topic{name: name, err: kafkago.UnknownTopicOrPartition, at: time.Now(), turns: &c.turns}
-	}
-	for i := range answer.Topics {
-		if t := learned[answer.Topics[i].Name]; t != nil {
-			t.leaders, t.err = leadersOf(answer.Topics[i])
-			for n := range t.leaders {
-				t.partitions = append(t.partitions, n)
-			}
-		}
-	}
-	maps.Copy(c.topics, learned)
-	return learned
-}
-
-func leadersOf(t kafkago.Topic) ([]string, error) {
-	if t.Error != nil {
-		return nil, t.Error
-	}
-	if len(t.Partitions) == 0 {
-		return nil, kafkago.LeaderNotAvailable
-	}
-	leaders := make([]string, len(t.Partitions))
-	for _, partition := range t.Partitions {
-		if partition.ID < len(leaders) && partition.Leader.Host != "" {
-			leaders[partition.ID] = addressOf(partition.Leader)
-		}
-	}
-	return leaders, nil
-}
-
-func addressOf(broker kafkago.Broker) string {
-	return net.JoinHostPort(broker.Host, strconv.Itoa(broker.Port))
 }
 
 // topics returns the topics of these names. What is missing is created, or looked
@@ -274,6 +126,154 @@ func starting(topics map[string]*topic) bool {
 		}
 	}
 	return false
+}
+
+// fetch returns topics by name, asked for if they are not known, too old or in
+// trouble. With no names it asks a broker for nothing, to see whether one is there.
+func (c *cluster) fetch(ctx context.Context, names []string) (map[string]*topic, error) {
+	found, missing := c.remembered(names)
+	if len(missing) == 0 && len(names) > 0 {
+		return found, nil
+	}
+	select {
+	case c.turn <- struct{}{}:
+		defer func() { <-c.turn }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	if found, missing = c.remembered(names); len(missing) == 0 && len(names) > 0 {
+		return found, nil
+	}
+	learned, err := c.ask(ctx, missing)
+	maps.Copy(found, learned) // what was known grows old meanwhile, and does for this time
+	return found, err
+}
+
+func (c *cluster) remembered(names []string) (found map[string]*topic, missing []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	found, missing = make(map[string]*topic, len(names)), []string{}
+	for _, name := range names {
+		if t := c.topics[name]; t != nil && t.err == nil && time.Since(t.at) < metadataAge {
+			found[name] = t
+		} else {
+			missing = append(missing, name)
+		}
+	}
+	return found, missing
+}
+
+// ask asks one broker after the other. An answer of any kind is better than none.
+func (c *cluster) ask(ctx context.Context, names []string) (map[string]*topic, error) {
+	var problems []error
+	for _, address := range c.candidates() {
+		answer, err := c.client.Metadata(ctx, &kafkago.MetadataRequest{Addr: kafkago.TCP(address), Topics: names})
+		if err == nil {
+			return c.learn(names, answer), nil
+		}
+		if problems = append(problems, err); ctx.Err() != nil || !isConnection(err) {
+			break
+		}
+	}
+	return nil, fmt.Errorf("ask the brokers for metadata: %w", errors.Join(problems...))
+}
+
+// candidates are the brokers that are known, in any order, then the first ones.
+func (c *cluster) candidates() []string {
+	c.mu.Lock()
+	known := slices.Clone(c.known)
+	c.mu.Unlock()
+	rand.Shuffle(len(known), func(i, j int) { known[i], known[j] = known[j], known[i] })
+	for _, seed := range c.seeds {
+		if !slices.Contains(known, seed) {
+			known = append(known, seed)
+		}
+	}
+	return known
+}
+
+// learn remembers an answer about topics of these names, and returns them.
+func (c *cluster) learn(names []string, answer *kafkago.MetadataResponse) map[string]*topic {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.known, c.id = c.known[:0], answer.ClusterID
+	for _, broker := range answer.Brokers {
+		c.known = append(c.known, addressOf(broker))
+	}
+	maps.DeleteFunc(c.topics, func(_ string, t *topic) bool { return time.Since(t.at) > metadataAge })
+	learned := make(map[string]*topic, len(names))
+	for _, name := range names {
+		learned[name] = &topic{name: name, err: kafkago.UnknownTopicOrPartition, at: time.Now(), turns: &c.turns}
+	}
+	for i := range answer.Topics {
+		if t := learned[answer.Topics[i].Name]; t != nil {
+			t.leaders, t.err = leadersOf(answer.Topics[i])
+			for n := range t.leaders {
+				t.partitions = append(t.partitions, n)
+			}
+		}
+	}
+	maps.Copy(c.topics, learned)
+	return learned
+}
+
+func leadersOf(t kafkago.Topic) ([]string, error) {
+	if t.Error != nil {
+		return nil, t.Error
+	}
+	if len(t.Partitions) == 0 {
+		return nil, kafkago.LeaderNotAvailable
+	}
+	leaders := make([]string, len(t.Partitions))
+	for _, partition := range t.Partitions {
+		if partition.ID < len(leaders) && partition.Leader.Host != "" {
+			leaders[partition.ID] = addressOf(partition.Leader)
+		}
+	}
+	return leaders, nil
+}
+
+func addressOf(broker kafkago.Broker) string {
+	return net.JoinHostPort(broker.Host, strconv.Itoa(broker.Port))
+}
+
+// outdated says that a topic turned out to be otherwise than remembered: the
+// next fetch asks for it, unless somebody has asked meanwhile.
+func (c *cluster) outdated(t *topic) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.topics[t.name] == t {
+		delete(c.topics, t.name)
+	}
+}
+
+// forget makes the next fetch of a topic ask for it.
+func (c *cluster) forget() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	clear(c.topics)
+}
+
+// rest notes that a broker asked for a pause; resting is how much of it is left.
+func (c *cluster) rest(address string, pause time.Duration) {
+	if pause > 0 {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.resting[address] = time.Now().Add(pause)
+	}
+}
+
+func (c *cluster) restLeft(address string) time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return time.Until(c.resting[address])
+}
+
+// name is the cluster's id, without blanks.
+func (c *cluster) name() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return cmp.Or(strings.Join(strings.Fields(c.id), ""), "-")
 }
 
 // pause waits before another try, longer each time, and not at all before the

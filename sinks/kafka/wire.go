@@ -50,6 +50,7 @@ type wireError struct {
 }
 
 func (e *wireError) Error() string { return e.err.Error() }
+
 func (e *wireError) Unwrap() error { return e.err }
 
 // mayHaveArrived says that a failed request may have been obeyed.
@@ -75,6 +76,35 @@ func (w *wire) RoundTrip(ctx context.Context, to net.Addr, request kafkago.Reque
 	return response, nil
 }
 
+// stream sends a request of the protocol's compact form, and has what the answer
+// has after its head be read as it comes. Its errors are wireErrors, or the reader's
+// own.
+func (w *wire) stream(ctx context.Context, address string, key, version int16, body []byte, read func(*stream) error) error {
+	c, err := w.take(ctx, address)
+	if err != nil {
+		return &wireError{err: err}
+	}
+	stop := context.AfterFunc(ctx, c.close)
+	answer, err := c.ask(w.clientID, key, version, body)
+	var refused error
+	if err == nil {
+		refused = read(answer)
+		err = answer.err
+	}
+	if err == nil { // what is left of it
+		_, err = io.Copy(io.Discard, answer.from)
+	}
+	if !stop() && err == nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		c.close()
+		return &wireError{arrived: true, err: err}
+	}
+	w.giveBack(address, c)
+	return refused
+}
+
 func (w *wire) take(ctx context.Context, address string) (*conn, error) {
 	for c := w.pop(address); c != nil; c = w.pop(address) {
 		if c.usable() {
@@ -95,39 +125,6 @@ func (w *wire) pop(address string) *conn {
 	c := idle[len(idle)-1]
 	w.idle[address] = idle[:len(idle)-1]
 	return c
-}
-
-// giveBack keeps a connection, and closes those that nobody has needed for long.
-func (w *wire) giveBack(address string, c *conn) {
-	c.usedAt = time.Now()
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	idle := append(w.idle[address], c)
-	for c.usedAt.Sub(idle[0].usedAt) > longestIdle {
-		idle[0].close()
-		idle = slices.Delete(idle, 0, 1)
-	}
-	w.idle[address] = idle
-}
-
-// drop closes the idle connections to an address.
-func (w *wire) drop(address string) {
-	for c := w.pop(address); c != nil; c = w.pop(address) {
-		c.close()
-	}
-}
-
-// closeIdle closes the connections that no Send uses.
-func (w *wire) closeIdle() {
-	w.mu.Lock()
-	idle := w.idle
-	w.idle = map[string][]*conn{}
-	w.mu.Unlock()
-	for _, connections := range idle {
-		for _, c := range connections {
-			c.close()
-		}
-	}
 }
 
 // connect makes a connection that is ready for requests.
@@ -186,6 +183,39 @@ func (w *wire) secured(ctx context.Context, raw net.Conn, address string) (net.C
 	return link, nil
 }
 
+// giveBack keeps a connection, and closes those that nobody has needed for long.
+func (w *wire) giveBack(address string, c *conn) {
+	c.usedAt = time.Now()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	idle := append(w.idle[address], c)
+	for c.usedAt.Sub(idle[0].usedAt) > longestIdle {
+		idle[0].close()
+		idle = slices.Delete(idle, 0, 1)
+	}
+	w.idle[address] = idle
+}
+
+// drop closes the idle connections to an address.
+func (w *wire) drop(address string) {
+	for c := w.pop(address); c != nil; c = w.pop(address) {
+		c.close()
+	}
+}
+
+// closeIdle closes the connections that no Send uses.
+func (w *wire) closeIdle() {
+	w.mu.Lock()
+	idle := w.idle
+	w.idle = map[string][]*conn{}
+	w.mu.Unlock()
+	for _, connections := range idle {
+		for _, c := range connections {
+			c.close()
+		}
+	}
+}
+
 // conn is a connection to a broker. One goroutine at a time uses it.
 type conn struct {
 	raw      net.Conn
@@ -213,6 +243,24 @@ func newConn(raw, link net.Conn, clientID string) *conn {
 	return &conn{raw: raw, link: counting, protocol: protocol.NewConn(counting, clientID)}
 }
 
+// agree asks which versions of each request the broker knows.
+func (c *conn) agree() error {
+	answer, err := c.protocol.RoundTrip(new(apiversions.Request))
+	if err != nil {
+		return fmt.Errorf("greet the broker (is TLS set as it expects?): %w", err)
+	}
+	known := answer.(*apiversions.Response)
+	if known.ErrorCode != 0 {
+		return fmt.Errorf("greet the broker: %w", kafkago.Error(known.ErrorCode))
+	}
+	versions := make(map[protocol.ApiKey]int16, len(known.ApiKeys))
+	for _, k := range known.ApiKeys {
+		versions[protocol.ApiKey(k.ApiKey)] = protocol.ApiKey(k.ApiKey).SelectVersion(k.MinVersion, k.MaxVersion)
+	}
+	c.protocol.SetVersions(versions)
+	return nil
+}
+
 // roundTrip is cut off when the context ends: nothing of the request is written
 // from then on.
 func (c *conn) roundTrip(ctx context.Context, request kafkago.Request) (kafkago.Response, error) {
@@ -226,6 +274,29 @@ func (c *conn) roundTrip(ctx context.Context, request kafkago.Request) (kafkago.
 		return nil, &wireError{arrived: c.link.written > before, err: err}
 	}
 	return response, nil
+}
+
+// ask sends a request, and reads the head of the answer.
+func (c *conn) ask(clientID string, key, version int16, body []byte) (*stream, error) {
+	const correlation = 1
+	head := binary.BigEndian.AppendUint16(make([]byte, 4), uint16(key))
+	head = binary.BigEndian.AppendUint16(head, uint16(version))
+	head = binary.BigEndian.AppendUint32(head, correlation)
+	head = append(binary.BigEndian.AppendUint16(head, uint16(len(clientID))), clientID...)
+	request := append(append(head, 0), body...) // no tagged fields
+	binary.BigEndian.PutUint32(request, uint32(len(request)-4))
+	if _, err := c.link.Write(request); err != nil {
+		return nil, err
+	}
+	var size [4]byte
+	if _, err := io.ReadFull(c.link, size[:]); err != nil {
+		return nil, fmt.Errorf("read the answer (does the broker know request %d? Kafka 2.8 and newer do): %w", key, err)
+	}
+	n := int64(binary.BigEndian.Uint32(size[:]))
+	answer := &stream{from: bufio.NewReaderSize(io.LimitReader(c.link, n), 64<<10)}
+	answer.skip(4) // which request it is to
+	answer.tags()
+	return answer, answer.err
 }
 
 // close doesn't say good-bye as TLS would, which can take time.
@@ -259,76 +330,6 @@ func (c *conn) silent() bool {
 	return errors.Is(err, os.ErrDeadlineExceeded) && c.raw.SetReadDeadline(time.Time{}) == nil
 }
 
-// agree asks which versions of each request the broker knows.
-func (c *conn) agree() error {
-	answer, err := c.protocol.RoundTrip(new(apiversions.Request))
-	if err != nil {
-		return fmt.Errorf("greet the broker (is TLS set as it expects?): %w", err)
-	}
-	known := answer.(*apiversions.Response)
-	if known.ErrorCode != 0 {
-		return fmt.Errorf("greet the broker: %w", kafkago.Error(known.ErrorCode))
-	}
-	versions := make(map[protocol.ApiKey]int16, len(known.ApiKeys))
-	for _, k := range known.ApiKeys {
-		versions[protocol.ApiKey(k.ApiKey)] = protocol.ApiKey(k.ApiKey).SelectVersion(k.MinVersion, k.MaxVersion)
-	}
-	c.protocol.SetVersions(versions)
-	return nil
-}
-
-// stream sends a request of the protocol's compact form, and has what the answer
-// has after its head be read as it comes. Its errors are wireErrors, or the reader's
-// own.
-func (w *wire) stream(ctx context.Context, address string, key, version int16, body []byte, read func(*stream) error) error {
-	c, err := w.take(ctx, address)
-	if err != nil {
-		return &wireError{err: err}
-	}
-	stop := context.AfterFunc(ctx, c.close)
-	answer, err := c.ask(w.clientID, key, version, body)
-	var refused error
-	if err == nil {
-		refused = read(answer)
-		err = answer.err
-	}
-	if err == nil { // what is left of it
-		_, err = io.Copy(io.Discard, answer.from)
-	}
-	if !stop() && err == nil {
-		err = ctx.Err()
-	}
-	if err != nil {
-		c.close()
-		return &wireError{arrived: true, err: err}
-	}
-	w.giveBack(address, c)
-	return refused
-}
-
-// ask sends a request, and reads the head of the answer.
-func (c *conn) ask(clientID string, key, version int16, body []byte) (*stream, error) {
-	const correlation = 1
-	head := binary.BigEndian.AppendUint16(make([]byte, 4), uint16(key))
-	head = binary.BigEndian.AppendUint16(head, uint16(version))
-	head = binary.BigEndian.AppendUint32(head, correlation)
-	head = append(binary.BigEndian.AppendUint16(head, uint16(len(clientID))), clientID...)
-	request := append(append(head, 0), body...) // no tagged fields
-	binary.BigEndian.PutUint32(request, uint32(len(request)-4))
-	if _, err := c.link.Write(request); err != nil {
-		return nil, err
-	}
-	var size [4]byte
-	if _, err := io.ReadFull(c.link, size[:]); err != nil {
-		return nil, fmt.Errorf("read the answer (does the broker know request %d? Kafka 2.8 and newer do): %w", key, err)
-	}
-	n := int64(binary.BigEndian.Uint32(size[:]))
-	answer := &stream{from: bufio.NewReaderSize(io.LimitReader(c.link, n), 64<<10)}
-	answer.skip(4) // which request it is to
-	answer.tags()
-	return answer, answer.err
-}
-
 // stream reads an answer in the protocol's compact form while it comes. After an
 // error all it reads is zero.
 type stream struct {
@@ -354,7 +355,9 @@ func (r *stream) skip(n int) {
 }
 
 func (r *stream) int16() int16 { return int16(binary.BigEndian.Uint16(r.take(2))) }
+
 func (r *stream) int32() int32 { return int32(binary.BigEndian.Uint32(r.take(4))) }
+
 func (r *stream) int64() int64 { return int64(binary.BigEndian.Uint64(r.take(8))) }
 
 func (r *stream) uvarint() int {
