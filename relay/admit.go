@@ -1,10 +1,6 @@
 package relay
 
-import (
-	"maps"
-	"slices"
-	"time"
-)
+import "slices"
 
 // admit takes a row into memory, unless it is there, or has to wait for its
 // sink or its key: then only the place is remembered from which to read it
@@ -68,11 +64,6 @@ func (e *engine) admitLater(it *item, row *Row) {
 	}
 }
 
-// passed says that the outlet has passed over this place and comes back to it.
-func (l *lane) passed(o *outlet, id int64) bool {
-	return l.lag[o.index] != none && id > l.lag[o.index]
-}
-
 // keyOf returns the key's state, if it has one, and whether it is known.
 func (e *engine) keyOf(l *lane, o *outlet, row *Row) (k *key, known bool) {
 	if row.Message.Key == "" || e.options.Claim == ByRows {
@@ -83,22 +74,6 @@ func (e *engine) keyOf(l *lane, o *outlet, row *Row) (k *key, known bool) {
 		return nil, false
 	}
 	return l.key(ref), true
-}
-
-// takes says whether the row may come into memory. Behind a held key it may
-// not: the key remembers where to read on.
-func (k *key) takes(row *Row) bool {
-	switch {
-	case k == nil:
-		return true
-	case k.held && (k.holder != row.ID || !row.Held), k.unsure():
-		if !row.Held {
-			k.dropAt(row.ID)
-		}
-		return false
-	default:
-		return row.Held || !k.lagging || row.ID <= k.behind
-	}
 }
 
 // hasRoom says whether the outlet can take one more row; if not, it falls
@@ -180,92 +155,11 @@ func (e *engine) drop(it *item) {
 	e.bury(it)
 }
 
-func (o *outlet) release(it *item) {
-	o.buffered--
-	o.bytes -= it.size()
-	if it.row.Held {
-		o.again--
+// numberingOf says since when no other pending row can have the id of a row that is
+// read now; -1 if one may have it, as with a row from before ids began anew.
+func (e *engine) numberingOf(row *Row) int {
+	if row.Held || row.ID > e.read.horizon && e.read.given <= e.read.highest {
+		return -1
 	}
-}
-
-// unroutedInterval is how often a topic without a route is told of.
-const unroutedInterval = time.Minute
-
-// unroutedRows is how many rows are read at once to learn what has no route.
-const unroutedRows = 500
-
-// lookAtUnrouted reads what waits without a route, now and then: who takes a lane
-// over knows from its marks that something does, and not which topics; and nothing
-// else would tell that it is gone. Each lane is read up to the first such row.
-func (e *engine) lookAtUnrouted(now time.Time) (readJob, bool) {
-	if e.read.unroutedAt.After(now) {
-		return readJob{}, false
-	}
-	if !e.read.unroutedAt.IsZero() {
-		e.read.unroutedAt = time.Time{}
-		for _, l := range e.lanes {
-			l.alarmed = false
-		}
-	}
-	o := e.outlets[len(e.outlets)-1]
-	var positions []Position
-	for _, l := range e.lanesInTurn() {
-		if l.lag[o.index] != none && !l.alarmed && !l.draining {
-			positions = append(positions, Position{Lane: l.Lane, After: l.lag[o.index], Until: l.cursor})
-		}
-	}
-	if len(positions) > 0 {
-		return readJob{kind: readUnrouted, outlet: o, positions: positions, limit: unroutedRows, maxBytes: 1 << 20}, true
-	}
-	e.read.unroutedAt = now.Add(unroutedInterval)
-	if !e.lagging(o) {
-		clear(e.unrouted)
-	}
-	return readJob{}, false
-}
-
-// mergeUnrouted alarms of the topics of a page. A page that has all that waits tells
-// also which of them are gone.
-func (e *engine) mergeUnrouted(job readJob, page Page) {
-	o, lanes, topics, whole := job.outlet, e.catchingUp(job), map[string]bool{}, !page.More
-	for _, l := range e.lanes {
-		whole = whole && (l.lag[o.index] == none || lanes[l.Lane] == l)
-	}
-	for i := range page.Rows {
-		row := &page.Rows[i]
-		l := lanes[row.Lane]
-		switch {
-		case l == nil:
-		case e.routes.sink(row.Message.Topic) == o.index:
-			topics[row.Message.Topic], l.alarmed = true, true
-			e.alarmUnrouted(row.Message.Topic)
-		case !l.alarmed:
-			l.lag[o.index] = row.ID
-		}
-	}
-	if page.More {
-		return
-	}
-	for _, p := range job.positions {
-		if l := lanes[p.Lane]; l != nil && !l.alarmed && p.Until == l.cursor {
-			l.lag[o.index] = none
-		}
-	}
-	if whole {
-		maps.DeleteFunc(e.unrouted, func(topic string, _ time.Time) bool { return !topics[topic] })
-	}
-}
-
-func (e *engine) alarmUnrouted(topic string) {
-	now := time.Now()
-	if now.Before(e.unrouted[topic]) {
-		return
-	}
-	if len(e.unrouted) >= maxCachedTopics {
-		clear(e.unrouted)
-	}
-	e.unrouted[topic] = now.Add(unroutedInterval)
-	e.options.Observer.Unrouted(topic)
-	e.options.Logger.Warn("relay: no route or handler takes this topic, its messages wait; add one and restart",
-		"relay", e.options.Name, "topic", topic)
+	return e.read.numbering
 }

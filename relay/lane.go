@@ -1,6 +1,12 @@
 package relay
 
-import "time"
+import (
+	"hash/crc32"
+	"slices"
+	"time"
+
+	"github.com/rowrelay/rowrelay/sinks"
+)
 
 // lane is a lane that the relay holds, and all that it remembers of it. When
 // the lease is lost the lane is forgotten as a whole, and a new lease of the
@@ -155,4 +161,215 @@ func (l *lane) endScan(again bool) {
 		l.recheck = lowestSet(l.recheck, l.scanning)
 	}
 	l.scanning = none
+}
+
+// passed says that the outlet has passed over this place and comes back to it.
+func (l *lane) passed(o *outlet, id int64) bool {
+	return l.lag[o.index] != none && id > l.lag[o.index]
+}
+
+// lowestSet returns the lower of two places of which negative ones aren't set.
+func lowestSet(a, b int64) int64 {
+	if a < 0 || (b >= 0 && b < a) {
+		return max(b, none)
+	}
+	return a
+}
+
+// key is the order of one key within one sink. It exists while the relay has
+// something to remember of it.
+//
+// Of a key, one batch at most is under way; the rest waits here, lowest id
+// first, while the key stands once in its outlet's queue. While a retry or a
+// park of one of its messages is not over, the key is held: its followers are
+// dropped from memory, and only the place to read them from again is kept, so
+// that any number of them costs nothing.
+type key struct {
+	ref  keyRef
+	lane *lane
+
+	items  []*item // that wait, by id
+	flying int     // items in the batch that is under way
+	queued bool    // stands in the outlet's queue
+	aside  *item   // refused, which doesn't count yet: nothing of the key is sent until it is asked again
+
+	held   bool  // no item but holder may be sent
+	holder int64 // the id of the message that waits for another attempt, or is being parked; or that was it
+	told   bool  // the holder is what the database said: others of the key may wait for another attempt, too
+
+	lagging bool  // rows of the key above behind were dropped: they are to be read again
+	behind  int64 // the place to read from
+	after   *item // if it is in memory: another message that has the id of a row that was dropped
+}
+
+// keyRef names a key: the same key in two sinks is two keys.
+type keyRef struct {
+	outlet int
+	key    string
+}
+
+// add puts an item among those that wait.
+func (k *key) add(it *item) {
+	at := len(k.items)
+	for at > 0 && k.items[at-1].row.ID > it.row.ID {
+		at--
+	}
+	k.items = slices.Insert(k.items, at, it)
+}
+
+// remove takes an item out of those that wait.
+func (k *key) remove(it *item) {
+	if at := slices.Index(k.items, it); at >= 0 {
+		k.items = slices.Delete(k.items, at, at+1)
+	}
+}
+
+// take takes up to n of the items that may be sent now.
+func (k *key) take(n int) []*item {
+	if k.flying > 0 {
+		return nil
+	}
+	if k.held {
+		return k.takeHolder()
+	}
+	n = min(n, len(k.items))
+	taken := slices.Clone(k.items[:n])
+	k.items = slices.Delete(k.items, 0, n)
+	return taken
+}
+
+func (k *key) takeHolder() []*item {
+	for _, it := range k.items {
+		if it.row.ID == k.holder {
+			k.remove(it)
+			return []*item{it}
+		}
+	}
+	return nil
+}
+
+// dropAt remembers that the row was dropped and must be read again.
+func (k *key) dropAt(id int64) {
+	if !k.lagging || id-1 < k.behind {
+		k.behind = id - 1
+	}
+	k.lagging = true
+}
+
+// mustWait says that it is too early to read what was dropped: another message has its
+// id, or what the database would say of the key isn't written.
+func (k *key) mustWait() bool {
+	return k.after != nil && k.lane.known[k.after.row.ID] == k.after || k.unsure() && k.lane.known[k.holder] != nil
+}
+
+// unsure says that the database has to be asked whether another message of the key
+// waits for another attempt. Nothing of the key is taken before.
+func (k *key) unsure() bool { return k.told && !k.held }
+
+// idle says that there is nothing to remember.
+func (k *key) idle() bool {
+	return k.flying == 0 && len(k.items) == 0 && !k.held && !k.lagging
+}
+
+// takes says whether the row may come into memory. Behind a held key it may
+// not: the key remembers where to read on.
+func (k *key) takes(row *Row) bool {
+	switch {
+	case k == nil:
+		return true
+	case k.held && (k.holder != row.ID || !row.Held), k.unsure():
+		if !row.Held {
+			k.dropAt(row.ID)
+		}
+		return false
+	default:
+		return row.Held || !k.lagging || row.ID <= k.behind
+	}
+}
+
+// fits is how many of the key's items make up so many bytes; one at least.
+func (k *key) fits(bytes int) int {
+	for i, it := range k.items {
+		if bytes -= it.size(); bytes < 0 {
+			return max(1, i)
+		}
+	}
+	return max(1, len(k.items))
+}
+
+// item is a row in the relay's memory, from the read that brought it until a
+// read that began after its settle had committed. All of it belongs to the
+// engine's loop; a batch under way is lent to a worker.
+type item struct {
+	row    Row
+	lane   *lane
+	outlet *outlet // nil for a row that is only put away
+	key    *key    // nil without order
+	stage  stage
+
+	numbering  int  // of ids, in which no other pending row has its id
+	unwritable bool // the database refuses its outcome
+	doubled    bool // a pending row has the same id and another message: it is looked for once this one has left
+	doubted    bool // its handler's transaction may have been committed
+
+	lost    string   // the last answer that was lost, or came too late: it may have been delivered then
+	refusal *refusal // nil unless it was refused and not parked
+}
+
+// stage is how far an item has come.
+type stage int
+
+const (
+	inQueue  stage = iota // in a queue, or waiting behind its key
+	inFlight              // lent to a worker
+	inSettle              // its outcome is being written back
+	dropped               // out of memory; queues pass it over
+)
+
+// rowRef names a row where that is written down: with a checksum of its message, as an
+// id may be given out again.
+type rowRef struct {
+	lane  int
+	id    int64
+	check uint32
+}
+
+func (r *Row) ref() rowRef {
+	return rowRef{r.Lane, r.ID, crc32.ChecksumIEEE([]byte(r.Message.ID))}
+}
+
+// ticket returns the item's, if it has one.
+func (i *item) ticket() *ticket {
+	if len(i.lane.tickets) == 0 {
+		return nil
+	}
+	return i.lane.tickets[i.row.ref()]
+}
+
+// size is what an item counts for in a buffer, in bytes.
+func (i *item) size() int {
+	m := &i.row.Message
+	n := len(m.Payload) + len(m.Topic) + len(m.Key)
+	for name, value := range m.Headers {
+		n += len(name) + len(value)
+	}
+	return n
+}
+
+// message is what the sink gets.
+func (i *item) message() sinks.Message {
+	return sinks.Message{
+		Message:   i.row.Message,
+		Sequence:  i.row.ID,
+		Attempt:   i.row.Attempts + 1,
+		CreatedAt: i.row.CreatedAt,
+	}
+}
+
+// settlement is the start of what is written back for the item.
+func (i *item) settlement(state State) Settlement {
+	return Settlement{
+		ID: i.row.ID, Lane: i.row.Lane, MessageID: i.row.Message.ID, Fence: i.lane.Fence, Token: i.lane.token, Held: i.row.Held,
+		State: state, Attempts: i.row.Attempts, Crashes: i.row.Crashes,
+	}
 }

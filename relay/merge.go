@@ -84,6 +84,42 @@ func (e *engine) checkEpoch(result readResult) error {
 	return fmt.Errorf("%w, again and again: if a proxy sends reads to a replica, give the relay a connection to the primary", errOtherServer)
 }
 
+// beginAnew has lanes read from their beginning where ids began anew: what comes next
+// has lower ids than what was read. So it is with a lane that was leased with a mark
+// above what was given out, and with all once less was given out than before.
+//
+// What waits there from before has higher ids, and is read again, too, which leaves the
+// cursor above what was given out. What is given out from one page to the next has then
+// appeared late: it returns above which id.
+func (e *engine) beginAnew(result *readResult) (lateAfter int64) {
+	before, given := e.read.given, result.page.Given
+	e.read.given = given
+	anew, above := 0, false
+	for _, l := range e.lanes {
+		if e.readLane(result.job, l.Lane) == nil {
+			continue
+		}
+		if l.cursor > 0 && (given < before || !l.placed && l.cursor > given) {
+			e.read.highest = max(e.read.highest, l.cursor, before)
+			l.cursor, l.base, l.unswept = 0, 0, false
+			l.seq = e.read.seq // this page isn't from there
+			e.read.fresh = true
+			anew++
+		}
+		above = above || l.placed && l.cursor > before
+		l.placed = true
+	}
+	if anew > 0 {
+		e.read.lag = 0
+		e.read.numbering++
+		e.options.Logger.Warn("relay: ids began anew, lanes are read from their beginning", "relay", e.options.Name, "lanes", anew, "given", given)
+	}
+	if above && given > before {
+		return before
+	}
+	return none
+}
+
 // scanFirst starts the scan for late rows that must be over before the page is
 // merged, and says whether there is need for one.
 func (e *engine) scanFirst(result *readResult) bool {
@@ -125,12 +161,10 @@ func (e *engine) scanFirst(result *readResult) bool {
 	return true
 }
 
-// lowestSet returns the lower of two places of which negative ones aren't set.
-func lowestSet(a, b int64) int64 {
-	if a < 0 || (b >= 0 && b < a) {
-		return max(b, none)
-	}
-	return a
+// brings says that what appeared late in a lane above an id came with the page.
+func (r readResult) brings(l *lane, after int64) bool {
+	return r.job.kind == readLanes && !r.page.More && l.recheck == none && !l.draining &&
+		slices.ContainsFunc(r.job.positions, func(p Position) bool { return p.Lane == l.Lane && p.After <= after })
 }
 
 // mergeLate takes in the rows that appeared late, and then the page that had

@@ -1,6 +1,9 @@
 package relay
 
 import (
+	"context"
+	"errors"
+	"sync"
 	"time"
 
 	"github.com/rowrelay/rowrelay/sinks"
@@ -62,3 +65,59 @@ func (NoObserver) SinkUp(string)                               {}
 func (NoObserver) Unrouted(string)                             {}
 func (NoObserver) Failed(string, error)                        {}
 func (NoObserver) Looked(int)                                  {}
+
+// failed reports trouble with a stage, which will try again. Of trouble that
+// lasts, a line now and then is enough.
+func (e *engine) failed(stage string, err error) {
+	if err == nil || errors.Is(err, context.Canceled) {
+		return
+	}
+	e.options.Observer.Failed(stage, err)
+	if again, more := e.quieter.again("failed " + stage); again {
+		e.options.Logger.Warn("relay: trouble, trying again", "relay", e.options.Name, "stage", stage, "error", err, "unsaid", more)
+	}
+}
+
+// observeSent counts outcomes.
+func (e *engine) observeSent(o *outlet, took time.Duration, outcomes []sinks.Outcome) {
+	counts := map[Outcome]int{}
+	for _, outcome := range outcomes {
+		counts[Outcome{outcome.Result, outcome.Reason}]++
+	}
+	e.options.Observer.Sent(o.name, took, counts)
+}
+
+// quietTime is how long a line of the log that was written is not repeated.
+const quietTime = 10 * time.Second
+
+// quieter keeps trouble that lasts from filling the log.
+type quieter struct {
+	mu    sync.Mutex
+	lines map[string]*quietLine
+}
+
+type quietLine struct {
+	last time.Time
+	more int
+}
+
+// again says whether a line may be written now, and how many like it were not
+// since the last one.
+func (q *quieter) again(line string) (ok bool, more int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.lines == nil {
+		q.lines = map[string]*quietLine{}
+	}
+	l := q.lines[line]
+	if l == nil {
+		l = &quietLine{}
+		q.lines[line] = l
+	}
+	if now := time.Now(); l.last.IsZero() || now.Sub(l.last) >= quietTime {
+		more, l.last, l.more = l.more, now, 0
+		return true, more
+	}
+	l.more++
+	return false, 0
+}

@@ -4,9 +4,8 @@
 // sinks, and writes back what became of each. Any number of relays, in any
 // number of processes, may work on one table.
 //
-// The files are the stages of a message's way: wake, claim, merge and admit,
-// route, send, retry, settle, with lease and janitor beside them. run.go
-// starts every goroutine.
+// The files are the stages of a message's way: lease, read, merge, admit, queue,
+// send, outcome, settle. run.go has the loop that joins them.
 package relay
 
 import (
@@ -14,7 +13,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -74,38 +72,6 @@ func (r *Relay) Run(ctx context.Context) error {
 	return e.run(ctx)
 }
 
-func (r *Relay) newEngine() *engine {
-	host, _ := os.Hostname()
-	e := &engine{
-		store: r.store, options: r.options, routes: r.routes, wake: r.wake, aborted: r.aborted, host: host,
-		lanes: map[int]*lane{}, unrouted: map[string]time.Time{}, pulse: r.pulse,
-		settles: make(chan settleJob, settlers+1), settled: make(chan settleResult, settlers+1),
-		leases: make(chan leaseJob, 1), leased: make(chan leaseResult, 1),
-	}
-	e.holds.most, e.read.farBehind, e.read.scanStride = r.held, r.far, stride(8*r.far)
-	e.settle.atOnce = min(settlers, e.store.AtOnce().Settles)
-	e.reads, e.didRead = make(chan readJob, e.mostReads()), make(chan readResult, e.mostReads())
-	e.lease.share, e.lease.claimed, e.read.rowBytes, e.read.owed = -1, -1, 4096, none
-	e.read.sweep.ids = leastStride
-	e.care.suspects = map[rowRef]suspicion{}
-	e.sendCtx, e.cancelSend = context.WithCancelCause(context.Background())
-	workers := 0
-	for i, name := range r.names {
-		e.outlets = append(e.outlets, newOutlet(name, i, r.options.Sinks[name]))
-		workers += r.options.Sinks[name].Workers
-		e.exact = e.exact || e.outlets[i].exact != nil
-	}
-	e.outlets = append(e.outlets, newUnrouted(len(r.names)))
-	e.sent, e.journaled = make(chan sendResult, workers), make(chan journaled, workers)
-	if journaler, ok := r.store.(Journaler); ok && r.options.Claim == ByLanes {
-		e.journaler = journaler
-	}
-	if r.options.Claim == ByRows {
-		e.beginRows()
-	}
-	return e
-}
-
 // Abort skips the drain of a Run that is stopping (or stops it at once): sends
 // under way are cancelled, what is known is settled. Safe to call at any time.
 func (r *Relay) Abort() { r.abort.Do(func() { close(r.aborted) }) }
@@ -140,4 +106,31 @@ func (r *Relay) Healthy() error {
 		return errors.New(*text)
 	}
 	return nil
+}
+
+// pulse tells Healthy how the loop does.
+type pulse struct {
+	started atomic.Bool
+	looped  atomic.Int64 // when the loop last came round, in nanoseconds since epoch
+	reached atomic.Int64 // when the database last answered
+	epoch   time.Time
+
+	safeUntil atomic.Int64 // nothing is sent after it
+	readFails atomic.Int64 // since when no read has succeeded; 0 while they do
+
+	reclaims, freed atomic.Int64           // by rows: how often ended claims were freed, and how many the last time
+	problem         atomic.Pointer[string] // the last error of the database
+	stuck           atomic.Pointer[string] // the last send that doesn't return
+	unwritable      atomic.Pointer[string] // what of the outcomes it refuses
+}
+
+func newPulse() *pulse { return &pulse{epoch: time.Now()} }
+
+func (p *pulse) now() int64 { return int64(time.Since(p.epoch)) }
+
+func (p *pulse) lastProblem() string {
+	if text := p.problem.Load(); text != nil {
+		return *text
+	}
+	return "no answer"
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -164,4 +165,109 @@ func fingerprint(routes []Route) string {
 		fmt.Fprintf(h, "%q %q %q %q\n", r.Topic, r.Prefix, r.Pattern, r.Sink)
 	}
 	return hex.EncodeToString(h.Sum(nil)[:8])
+}
+
+// unroutedInterval is how often a topic without a route is told of.
+const unroutedInterval = time.Minute
+
+// unroutedRows is how many rows are read at once to learn what has no route.
+const unroutedRows = 500
+
+// lookAtUnrouted reads what waits without a route, now and then: who takes a lane
+// over knows from its marks that something does, and not which topics; and nothing
+// else would tell that it is gone. Each lane is read up to the first such row.
+func (e *engine) lookAtUnrouted(now time.Time) (readJob, bool) {
+	if e.read.unroutedAt.After(now) {
+		return readJob{}, false
+	}
+	if !e.read.unroutedAt.IsZero() {
+		e.read.unroutedAt = time.Time{}
+		for _, l := range e.lanes {
+			l.alarmed = false
+		}
+	}
+	o := e.outlets[len(e.outlets)-1]
+	var positions []Position
+	for _, l := range e.lanesInTurn() {
+		if l.lag[o.index] != none && !l.alarmed && !l.draining {
+			positions = append(positions, Position{Lane: l.Lane, After: l.lag[o.index], Until: l.cursor})
+		}
+	}
+	if len(positions) > 0 {
+		return readJob{kind: readUnrouted, outlet: o, positions: positions, limit: unroutedRows, maxBytes: 1 << 20}, true
+	}
+	e.read.unroutedAt = now.Add(unroutedInterval)
+	if !e.lagging(o) {
+		clear(e.unrouted)
+	}
+	return readJob{}, false
+}
+
+// mergeUnrouted alarms of the topics of a page. A page that has all that waits tells
+// also which of them are gone.
+func (e *engine) mergeUnrouted(job readJob, page Page) {
+	o, lanes, topics, whole := job.outlet, e.catchingUp(job), map[string]bool{}, !page.More
+	for _, l := range e.lanes {
+		whole = whole && (l.lag[o.index] == none || lanes[l.Lane] == l)
+	}
+	for i := range page.Rows {
+		row := &page.Rows[i]
+		l := lanes[row.Lane]
+		switch {
+		case l == nil:
+		case e.routes.sink(row.Message.Topic) == o.index:
+			topics[row.Message.Topic], l.alarmed = true, true
+			e.alarmUnrouted(row.Message.Topic)
+		case !l.alarmed:
+			l.lag[o.index] = row.ID
+		}
+	}
+	if page.More {
+		return
+	}
+	for _, p := range job.positions {
+		if l := lanes[p.Lane]; l != nil && !l.alarmed && p.Until == l.cursor {
+			l.lag[o.index] = none
+		}
+	}
+	if whole {
+		maps.DeleteFunc(e.unrouted, func(topic string, _ time.Time) bool { return !topics[topic] })
+	}
+}
+
+func (e *engine) alarmUnrouted(topic string) {
+	now := time.Now()
+	if now.Before(e.unrouted[topic]) {
+		return
+	}
+	if len(e.unrouted) >= maxCachedTopics {
+		clear(e.unrouted)
+	}
+	e.unrouted[topic] = now.Add(unroutedInterval)
+	e.options.Observer.Unrouted(topic)
+	e.options.Logger.Warn("relay: no route or handler takes this topic, its messages wait; add one and restart",
+		"relay", e.options.Name, "topic", topic)
+}
+
+// remindUnrouted tells again of topics whose messages still wait for a route.
+func (e *engine) remindUnrouted() {
+	for topic := range e.unrouted {
+		e.alarmUnrouted(topic)
+	}
+}
+
+// unroutedLeft is the error of a drain that had to leave messages behind.
+func (e *engine) unroutedLeft() error {
+	topics := make([]string, 0, len(e.unrouted))
+	for topic := range e.unrouted {
+		topics = append(topics, topic)
+	}
+	if len(topics) == 0 {
+		return nil
+	}
+	slices.Sort(topics)
+	if len(topics) > 10 {
+		topics = append(topics[:10], "…")
+	}
+	return fmt.Errorf("drained, but messages without a route are left (topics: %s); add a route", strings.Join(topics, ", "))
 }

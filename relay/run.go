@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -51,32 +51,37 @@ type engine struct {
 	workers sync.WaitGroup
 }
 
-// pulse tells Healthy how the loop does.
-type pulse struct {
-	started atomic.Bool
-	looped  atomic.Int64 // when the loop last came round, in nanoseconds since epoch
-	reached atomic.Int64 // when the database last answered
-	epoch   time.Time
-
-	safeUntil atomic.Int64 // nothing is sent after it
-	readFails atomic.Int64 // since when no read has succeeded; 0 while they do
-
-	reclaims, freed atomic.Int64           // by rows: how often ended claims were freed, and how many the last time
-	problem         atomic.Pointer[string] // the last error of the database
-	stuck           atomic.Pointer[string] // the last send that doesn't return
-	unwritable      atomic.Pointer[string] // what of the outcomes it refuses
-}
-
-func (p *pulse) lastProblem() string {
-	if text := p.problem.Load(); text != nil {
-		return *text
+func (r *Relay) newEngine() *engine {
+	host, _ := os.Hostname()
+	e := &engine{
+		store: r.store, options: r.options, routes: r.routes, wake: r.wake, aborted: r.aborted, host: host,
+		lanes: map[int]*lane{}, unrouted: map[string]time.Time{}, pulse: r.pulse,
+		settles: make(chan settleJob, settlers+1), settled: make(chan settleResult, settlers+1),
+		leases: make(chan leaseJob, 1), leased: make(chan leaseResult, 1),
 	}
-	return "no answer"
+	e.holds.most, e.read.farBehind, e.read.scanStride = r.held, r.far, stride(8*r.far)
+	e.settle.atOnce = min(settlers, e.store.AtOnce().Settles)
+	e.reads, e.didRead = make(chan readJob, e.mostReads()), make(chan readResult, e.mostReads())
+	e.lease.share, e.lease.claimed, e.read.rowBytes, e.read.owed = -1, -1, 4096, none
+	e.read.sweep.ids = leastStride
+	e.care.suspects = map[rowRef]suspicion{}
+	e.sendCtx, e.cancelSend = context.WithCancelCause(context.Background())
+	workers := 0
+	for i, name := range r.names {
+		e.outlets = append(e.outlets, newOutlet(name, i, r.options.Sinks[name]))
+		workers += r.options.Sinks[name].Workers
+		e.exact = e.exact || e.outlets[i].exact != nil
+	}
+	e.outlets = append(e.outlets, newUnrouted(len(r.names)))
+	e.sent, e.journaled = make(chan sendResult, workers), make(chan journaled, workers)
+	if journaler, ok := r.store.(Journaler); ok && r.options.Claim == ByLanes {
+		e.journaler = journaler
+	}
+	if r.options.Claim == ByRows {
+		e.beginRows()
+	}
+	return e
 }
-
-func newPulse() *pulse { return &pulse{epoch: time.Now()} }
-
-func (p *pulse) now() int64 { return int64(time.Since(p.epoch)) }
 
 // run starts all that runs, loops until the relay has stopped, and waits for
 // all of it. Every goroutine of the package is started here.
@@ -108,47 +113,6 @@ func (e *engine) run(ctx context.Context) error {
 	err := e.loop(ctx)
 	end()
 	return errors.Join(err, e.waitForWorkers(), e.closeSinks(ctx))
-}
-
-// waitForWorkers waits for every goroutine; a sink that doesn't return though
-// it was told to is left behind.
-func (e *engine) waitForWorkers() error {
-	done := make(chan struct{})
-	go func() { e.workers.Wait(); close(done) }()
-	grace := abortGrace
-	if e.stopping.gaveUp { // it has had its time
-		grace = time.Second
-	}
-	defer func() {
-		for len(e.sent) > 0 { // of those that returned after the loop
-			result := <-e.sent
-			delete(result.outlet.flights, result.job.flight)
-		}
-	}()
-	select {
-	case <-done:
-		return nil
-	case <-time.After(grace):
-	}
-	now, problems := time.Now(), []error{errors.New("stop the relay: a sink did not return though its context had ended")}
-	for _, o := range e.outlets {
-		for f := range o.flights {
-			problems = append(problems, errors.New(o.describe(f, now)))
-		}
-	}
-	return errors.Join(problems...)
-}
-
-// closeSink closes a sink, and doesn't wait for one that won't return.
-func (e *engine) closeSink(ctx context.Context, o *outlet) error {
-	closed := make(chan error, 1)
-	go func() { closed <- o.options.Sink.Close(ctx) }()
-	select {
-	case err := <-closed:
-		return err
-	case <-time.After(2 * abortGrace):
-		return errors.New("it did not return though its context had ended")
-	}
 }
 
 // loop is the only place that changes the engine's state.
@@ -226,17 +190,89 @@ func (e *engine) nextTime(now time.Time) time.Time {
 	return next
 }
 
-// failed reports trouble with a stage, which will try again. Of trouble that
-// lasts, a line now and then is enough.
-func (e *engine) failed(stage string, err error) {
-	if err == nil || errors.Is(err, context.Canceled) {
+// wakePace is how long after a look began the next one begins that somebody asks
+// for: where messages come one by one, each look finds more of them so, and the
+// last of them waits this long.
+const wakePace = 2 * time.Millisecond
+
+// woken looks for new messages, at once unless there was a look just now.
+func (e *engine) woken(now time.Time) {
+	next := e.read.began.Add(wakePace)
+	if now.Before(next) {
+		e.read.pollAt = earliest(e.read.pollAt, next)
 		return
 	}
-	e.options.Observer.Failed(stage, err)
-	if again, more := e.quieter.again("failed " + stage); again {
-		e.options.Logger.Warn("relay: trouble, trying again", "relay", e.options.Name, "stage", stage, "error", err, "unsaid", more)
+	e.read.fresh, e.read.polled = true, false
+}
+
+func (e *engine) beginLook(now time.Time) {
+	e.read.fresh, e.read.polled = false, false
+	e.read.began, e.read.pollAt = now, now.Add(e.options.Poll)
+}
+
+// listen keeps a Listener listening until the context ends.
+func (e *engine) listen(ctx context.Context) {
+	pause := Backoff{Min: 500 * time.Millisecond, Max: 30 * time.Second}
+	for failures := 1; ; failures++ {
+		began := time.Now()
+		err := e.options.Listener.Listen(ctx, e.wake.wake)
+		if ctx.Err() != nil {
+			return
+		}
+		if time.Since(began) > time.Minute {
+			failures = 1
+		}
+		e.failed("listen", err)
+		if !sleep(ctx, pause.draw(failures)) {
+			return
+		}
 	}
 }
+
+// waitForWorkers waits for every goroutine; a sink that doesn't return though
+// it was told to is left behind.
+func (e *engine) waitForWorkers() error {
+	done := make(chan struct{})
+	go func() { e.workers.Wait(); close(done) }()
+	grace := abortGrace
+	if e.stopping.gaveUp { // it has had its time
+		grace = time.Second
+	}
+	defer func() {
+		for len(e.sent) > 0 { // of those that returned after the loop
+			result := <-e.sent
+			delete(result.outlet.flights, result.job.flight)
+		}
+	}()
+	select {
+	case <-done:
+		return nil
+	case <-time.After(grace):
+	}
+	now, problems := time.Now(), []error{errors.New("stop the relay: a sink did not return though its context had ended")}
+	for _, o := range e.outlets {
+		for f := range o.flights {
+			problems = append(problems, errors.New(o.describe(f, now)))
+		}
+	}
+	return errors.Join(problems...)
+}
+
+// closeSink closes a sink, and doesn't wait for one that won't return.
+func (e *engine) closeSink(ctx context.Context, o *outlet) error {
+	closed := make(chan error, 1)
+	go func() { closed <- o.options.Sink.Close(ctx) }()
+	select {
+	case err := <-closed:
+		return err
+	case <-time.After(2 * abortGrace):
+		return errors.New("it did not return though its context had ended")
+	}
+}
+
+// operationTimeout bounds one call of the database: a connection that answers
+// no more must not hold the relay for longer than its lease.
+func (e *engine) operationTimeout() time.Duration { return max(e.options.Lease, 5*time.Second) }
 
 // reached notes how a call of the database went.
 func (e *engine) reached(err error) {
@@ -247,4 +283,44 @@ func (e *engine) reached(err error) {
 	}
 	text := fmt.Sprint(err)
 	e.pulse.problem.Store(&text)
+}
+
+// waker turns any number of calls into one pending look.
+type waker chan struct{}
+
+func (w waker) wake() {
+	select {
+	case w <- struct{}{}:
+	default:
+	}
+}
+
+// sleep waits for d and says whether the context still lives.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
+// earliest returns the earliest of the times that are set.
+func earliest(times ...time.Time) time.Time {
+	var first time.Time
+	for _, t := range times {
+		if !t.IsZero() && (first.IsZero() || t.Before(first)) {
+			first = t
+		}
+	}
+	return first
+}
+
+func laterOf(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }

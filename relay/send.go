@@ -1,9 +1,12 @@
 package relay
 
 import (
+	"cmp"
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/rowrelay/rowrelay/sinks"
@@ -89,6 +92,71 @@ func (e *engine) workersOf(o *outlet) int {
 		return 1
 	}
 	return o.options.Workers
+}
+
+// takeBatch takes what may be sent together, sorted as it was written.
+func (e *engine) takeBatch(o *outlet) []*item {
+	most := o.mostAtOnce()
+	batch := make([]*item, 0, min(most, o.buffered))
+	bytes := 0
+	for len(batch) < most && (bytes < o.options.BatchBytes || len(batch) == 0) {
+		entry, ok := o.queue.pop()
+		if !ok {
+			break
+		}
+		if len(batch) > 0 && o.deservesMore(entry, most-len(batch)) {
+			o.queue.giveBack(entry)
+			break
+		}
+		for _, it := range e.takeEntry(o, entry, most-len(batch), o.options.BatchBytes-bytes) {
+			batch = append(batch, it)
+			bytes += it.size()
+		}
+	}
+	if e.options.Claim == ByLanes { // rows come in the order in which they were picked
+		slices.SortFunc(batch, func(a, b *item) int { return cmp.Compare(a.row.ID, b.row.ID) })
+	}
+	return batch
+}
+
+// takeEntry takes up to n items of one place in the queue, and about so many
+// bytes.
+func (e *engine) takeEntry(o *outlet, entry queued, n, bytes int) []*item {
+	if entry.key == nil {
+		return e.launch(nil, []*item{entry.item})
+	}
+	k := entry.key
+	k.queued = false
+	return e.launch(k, k.take(min(n, o.perKey(), k.fits(bytes))))
+}
+
+// launch marks items as under way. Those that were dropped meanwhile are left
+// out, and those that can't be sent are parked, with what comes after them
+// left for later.
+func (e *engine) launch(k *key, items []*item) []*item {
+	for i, it := range items {
+		if it.stage != inQueue {
+			return items[:i] // only items without a key are dropped, or turn out to be delivered, where they stand
+		}
+		if why, bad := e.unsendable(it); bad {
+			e.putBack(k, items[i+1:])
+			e.reject(it, why)
+			return items[:i]
+		}
+		it.outlet.refund(it)
+		it.stage = inFlight
+		it.lane.pinned++
+		if k != nil {
+			k.flying++
+		}
+	}
+	return items
+}
+
+func (e *engine) putBack(k *key, items []*item) {
+	for _, it := range items {
+		k.add(it)
+	}
 }
 
 func (e *engine) give(o *outlet, j job) {
@@ -188,4 +256,171 @@ func send(ctx context.Context, sink sinks.Sink, messages []sinks.Message) (outco
 		}
 	}()
 	return sink.Send(ctx, messages)
+}
+
+// handleAll runs the handler for each message in a transaction of its own.
+func (e *engine) handleAll(ctx context.Context, o *outlet, batch []*item) ([]sinks.Outcome, []bool) {
+	outcomes, settled := make([]sinks.Outcome, len(batch)), make([]bool, len(batch))
+	for i, it := range batch {
+		outcomes[i], settled[i] = e.handle(ctx, o, it)
+	}
+	return outcomes, settled
+}
+
+// errNotDelivered rolls a handler's transaction back.
+var errNotDelivered = errors.New("the handler did not deliver")
+
+func (e *engine) handle(ctx context.Context, o *outlet, it *item) (outcome sinks.Outcome, settled bool) {
+	if ctx.Err() != nil {
+		return sinks.Fail(sinks.Unsent, sinks.ReasonCancelled, ""), false
+	}
+	ran := false
+	err := e.store.(TxStore).HandleTx(ctx, e.options.Name, e.keeps(), it.settlement(StateDone), func(ctx context.Context, tx *sql.Tx) error {
+		ran = true
+		outcome = handleSafely(ctx, o.tx, tx, it.message())
+		if outcome.Result != sinks.Delivered {
+			return errNotDelivered
+		}
+		return nil
+	})
+	switch {
+	case err == nil:
+		return outcome, true
+	case errors.Is(err, errNotDelivered):
+		return outcome, false
+	case errors.Is(err, ErrFenced):
+		return sinks.Ok(""), false // settled in vain, and so counted, as any other
+	case ran:
+		return sinks.Fail(sinks.Retry, sinks.ReasonUnknown, "commit the handler's transaction: "+err.Error()), false
+	default:
+		return sinks.Fail(sinks.Unavailable, sinks.ReasonConnection, "begin the handler's transaction: "+err.Error()), false
+	}
+}
+
+// handleSafely runs the handler; a panic must not leave the transaction open.
+func handleSafely(ctx context.Context, sink sinks.TxSink, tx *sql.Tx, m sinks.Message) (outcome sinks.Outcome) {
+	defer func() {
+		if p := recover(); p != nil {
+			outcome = sinks.Fail(sinks.Retry, sinks.ReasonPanic, "the handler panicked: "+sinks.DescribePanic(p, "/relay.handleSafely"))
+		}
+	}()
+	return sink.HandleTx(ctx, tx, m)
+}
+
+// A sink that doesn't return though its context has ended can't be stopped from
+// outside. Nothing of its lanes is sent any more, and their leases end by
+// themselves: another relay sends the messages again, as where a process had been
+// stopped in the midst of them. A relay all of whose workers of a sink are stuck
+// leaves its lanes to others, if there are any.
+
+// stuckGrace is how long a send may take beyond its time-out.
+const stuckGrace = 5 * time.Second
+
+// flight is a job under way.
+type flight struct {
+	job   job
+	began time.Time
+	stuck bool
+}
+
+// lookForStuck notes which sends should have returned long ago.
+func (e *engine) lookForStuck(now time.Time) {
+	for _, o := range e.outlets {
+		for f := range o.flights {
+			if !f.stuck && now.Sub(f.began) > o.options.Timeout+stuckGrace {
+				f.stuck = true
+				e.isStuck(o, f, now)
+			}
+		}
+	}
+}
+
+// isStuck tells of a send that doesn't return, and lets its lanes go.
+func (e *engine) isStuck(o *outlet, f *flight, now time.Time) {
+	text := o.describe(f, now)
+	e.pulse.stuck.Store(&text)
+	e.options.Logger.Error("relay: "+text+"; it ignores its context, and its lanes are left to end", "relay", e.options.Name, "sink", o.name)
+	e.options.Observer.Failed("stuck", fmt.Errorf("%s", text))
+	for _, it := range f.job.batch {
+		if l := it.lane; e.lanes[l.Lane] == l && e.options.Claim == ByLanes {
+			e.dropLane(l)
+		}
+	}
+	if e.options.Claim == ByRows && o.allStuck() {
+		e.giveUpOutlet(o)
+	}
+}
+
+// describe names a send, and what it sends.
+func (o *outlet) describe(f *flight, now time.Time) string {
+	text := fmt.Sprintf("sink %q appears to be stuck: it did not return from %s for %v", o.name, "Open", now.Sub(f.began).Round(time.Second))
+	if len(f.job.batch) > 0 {
+		m := &f.job.batch[0].row.Message
+		text = fmt.Sprintf("sink %q appears to be stuck: it did not return from Send for %v, with %d messages, the first of topic %q with the id %s",
+			o.name, now.Sub(f.began).Round(time.Second), len(f.job.batch), m.Topic, m.ID)
+	}
+	return text
+}
+
+// landed forgets a job that has returned.
+func (e *engine) landed(o *outlet, f *flight) {
+	delete(o.flights, f)
+	if f.stuck && !e.anyStuck() {
+		e.pulse.stuck.Store(nil)
+		e.options.Logger.Info("relay: what was stuck has returned", "relay", e.options.Name, "sink", o.name)
+	}
+}
+
+func (e *engine) anyStuck() bool {
+	for _, o := range e.outlets {
+		for f := range o.flights {
+			if f.stuck {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// allStuck says that the outlet has no worker left.
+func (o *outlet) allStuck() bool {
+	if len(o.flights) < o.options.Workers || len(o.flights) == 0 {
+		return false
+	}
+	for f := range o.flights {
+		if !f.stuck {
+			return false
+		}
+	}
+	return true
+}
+
+// standsDown says that a sink has no worker left here, so that others should have
+// the lanes.
+func (e *engine) standsDown() bool {
+	for _, o := range e.outlets {
+		if o.allStuck() {
+			return true
+		}
+	}
+	return false
+}
+
+// stuckItems are those of sends that don't return.
+func (e *engine) stuckItems() map[*item]bool {
+	var stuck map[*item]bool
+	for _, o := range e.outlets {
+		for f := range o.flights {
+			if !f.stuck {
+				continue
+			}
+			if stuck == nil {
+				stuck = map[*item]bool{}
+			}
+			for _, it := range f.job.batch {
+				stuck[it] = true
+			}
+		}
+	}
+	return stuck
 }

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"context"
 	"maps"
 	"slices"
 	"time"
@@ -240,4 +241,230 @@ func (e *engine) sortedLanes() []*lane {
 		e.sorted = slices.SortedFunc(maps.Values(e.lanes), func(a, b *lane) int { return a.Lane - b.Lane })
 	}
 	return e.sorted
+}
+
+// catchUpOutlet reads what an outlet passed over while it had no room.
+func (e *engine) catchUpOutlet() (readJob, bool) {
+	for _, o := range e.outlets {
+		if !o.roomy() || o.circuit.state != circuitUp || !e.lagging(o) {
+			continue
+		}
+		var positions []Position
+		for _, l := range e.lanesInTurn() {
+			if l.lag[o.index] != none && !l.draining {
+				positions = append(positions, Position{Lane: l.Lane, After: l.lag[o.index], Until: l.cursor})
+			}
+		}
+		if len(positions) > 0 {
+			return readJob{kind: readOutlet, outlet: o, positions: positions, limit: min(o.room(), readLimit), maxBytes: readBytes}, true
+		}
+	}
+	return readJob{}, false
+}
+
+// lagging says that the outlet has passed over something.
+func (e *engine) lagging(o *outlet) bool {
+	return slices.ContainsFunc(e.sortedLanes(), func(l *lane) bool { return l.lag[o.index] != none })
+}
+
+// catchUpKeys is how many keys are caught up with by one read.
+const catchUpKeys = 64
+
+// catchUpKey reads what keys of an outlet left behind while they were held. A read
+// of a key walks over all that waits in its lane, which may be much: so it goes only
+// so far that it doesn't keep the reader for long.
+func (e *engine) catchUpKey() (readJob, bool) {
+	e.read.behind = slices.DeleteFunc(e.read.behind, func(k *key) bool {
+		return !k.lagging || k.held || k.lane.lost
+	})
+	for _, o := range e.outlets {
+		o.freed = 0
+	}
+	e.read.keyStride = max(e.read.keyStride, leastStride)
+	job := readJob{kind: readKey, maxBytes: readBytes}
+	for _, k := range e.read.behind {
+		o := e.outlets[k.ref.outlet]
+		o.freed++
+		if len(job.keys) == catchUpKeys || k.lane.draining || job.outlet != o && (job.outlet != nil || !o.roomy() || o.circuit.state != circuitUp) || k.mustWait() {
+			continue
+		}
+		job.outlet = o
+		job.keys = append(job.keys, k)
+	}
+	if job.outlet == nil {
+		return job, false
+	}
+	slices.SortStableFunc(job.keys, func(a, b *key) int { return a.lane.Lane - b.lane.Lane })
+	for _, k := range job.keys {
+		job.positions = append(job.positions, Position{Lane: k.lane.Lane, After: k.behind, Until: min(k.lane.cursor, k.behind+int64(e.read.keyStride)), Key: k.ref.key})
+	}
+	job.limit = min(job.outlet.room(), readLimit)
+	return job, true
+}
+
+// leastStride is how many ids a read that catches up with keys goes on at least.
+const leastStride = 1 << 16
+
+// stride is how many ids a read goes on that may pass over many rows, or over entries
+// of rows that are gone.
+type stride int64
+
+const minStride = 1000
+
+// learn lets the next read go further if this one was quick, and less far if it took
+// so long that others waited for it.
+func (s *stride) learn(took time.Duration) {
+	switch {
+	case took < 20*time.Millisecond:
+		*s = min(2**s, 1<<40)
+	case took > 100*time.Millisecond:
+		*s = max(*s/2, minStride)
+	}
+}
+
+// failed makes the next read much shorter: this one took too long.
+func (s *stride) failed() { *s = max(*s/8, minStride) }
+
+// lookAtDue reads the held rows whose time has come.
+func (e *engine) lookAtDue(now time.Time) (readJob, bool) {
+	if e.read.dueAt.After(now) {
+		return readJob{}, false
+	}
+	room, bytes := 0, 0
+	for _, o := range e.outlets {
+		if o.worthwhile(o.roomAgain(), o.options.Buffer/2) && (o.circuit.state == circuitUp || !e.anyUp()) {
+			room, bytes = max(room, o.roomAgain()), max(bytes, o.options.BufferBytes-o.bytes)
+		}
+	}
+	if room == 0 {
+		return readJob{}, false // whatever frees memory brings the loop here again
+	}
+	var lanes []int
+	for _, l := range e.sortedLanes() {
+		if !l.draining {
+			lanes = append(lanes, l.Lane)
+		}
+	}
+	return readJob{kind: readDue, lanes: lanes, cursor: e.read.cursor, limit: min(room, readLimit), maxBytes: min(bytes, readBytes)}, len(lanes) > 0
+}
+
+// dueAgain notes that a held row becomes due.
+func (e *engine) dueAgain(at time.Time) {
+	if e.read.nextDue.IsZero() || at.Before(e.read.nextDue) {
+		e.read.nextDue = at
+	}
+	e.dueSooner(time.Now())
+}
+
+// dueSooner brings the next look at the held rows forward to when one of them
+// is known to become due. The database's clock may be a little behind.
+func (e *engine) dueSooner(now time.Time) {
+	if e.read.nextDue.IsZero() {
+		return
+	}
+	if !e.read.nextDue.After(now) {
+		e.read.nextDue = time.Time{}
+		e.read.dueAt = now
+		return
+	}
+	e.read.dueAt = earliest(e.read.dueAt, e.read.nextDue)
+}
+
+// readAgain is where a look begins in lanes that were read further. Where
+// messages come one by one, something may have appeared late before most looks, a
+// few ids back: what lies there is read again then, so that what is late comes
+// with the page, and isn't looked for by another statement.
+func (e *engine) readAgain() int64 { return e.furthest() - e.read.lag }
+
+// againBytes bounds what a look reads once more, about.
+const againBytes = 64 << 10
+
+// furthest is the highest id that was read.
+func (e *engine) furthest() (id int64) {
+	for _, l := range e.lanes {
+		id = max(id, l.cursor)
+	}
+	return id
+}
+
+// learnLag notes after which id rows may have appeared late. What is far back is
+// the exception.
+func (e *engine) learnLag(lateAfter int64) {
+	lag := e.furthest() - lateAfter
+	switch {
+	case lateAfter < 0 || lag > againBytes/int64(max(e.read.rowBytes, 256)):
+	case lag > e.read.lag:
+		e.read.lag = lag
+	default:
+		e.read.lag -= (e.read.lag - lag) / 8
+	}
+}
+
+// reader carries out reads, one after the other.
+func (e *engine) reader(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case job := <-e.reads:
+			result := e.carryOut(ctx, job)
+			select {
+			case e.didRead <- result:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}
+}
+
+func (e *engine) carryOut(ctx context.Context, job readJob) readResult {
+	result := readResult{job: job}
+	switch job.kind { // of several steps, each with a time of its own
+	case readLate:
+		result.page, result.left, result.err = e.scanLate(ctx, job)
+		return result
+	case readSweep:
+		return e.sweepStep(ctx, job)
+	case readBeyond:
+		return e.readBeyond(ctx, job)
+	}
+	ctx, cancel := context.WithTimeout(ctx, e.operationTimeout())
+	defer cancel()
+	switch job.kind {
+	case readDue:
+		result.page.Rows, result.cursor, result.err = e.store.Due(ctx, job.lanes, job.cursor, job.limit, job.maxBytes)
+	case readHeld:
+		result.held, result.err = e.store.HeldKeys(ctx, job.lanes, job.limit)
+	case readAmong:
+		result.held, result.page.LateAfter, result.err = e.askAmong(ctx, job)
+	case readHolders:
+		result.held, result.err = e.store.HeldAmong(ctx, job.ask)
+	case readRows:
+		result.page.Rows, result.err = e.store.Claim(ctx, job.claim)
+	default:
+		result.page, result.err = e.store.Read(ctx, job.positions, job.limit, job.maxBytes)
+	}
+	e.reached(result.err)
+	return result
+}
+
+// askAmong asks which keys of a page wait for another attempt. The answer counts only
+// if it comes from the server of the page as that was: one that has fallen back knows
+// of no retry that was written since, and the page has nothing of what waits by it.
+func (e *engine) askAmong(ctx context.Context, job readJob) (held []HeldKey, lateAfter int64, err error) {
+	held, err = e.store.HeldAmong(ctx, job.ask)
+	epoch, known := job.outer.epoch()
+	if err != nil || !known {
+		return held, none, err
+	}
+	lateAfter, err = e.appearedSince(ctx, epoch)
+	return held, lateAfter, err
+}
+
+// epoch names the state of the server that a page of lanes comes from.
+func (r *readResult) epoch() (epoch string, known bool) {
+	if r.job.kind == readLate {
+		return r.job.scan.epoch, true
+	}
+	return r.page.Epoch, r.job.kind.visitsLanes()
 }

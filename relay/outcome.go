@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"math/rand/v2"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -177,6 +178,15 @@ func (e *engine) retry(it *item, t *trouble, outcome sinks.Outcome) (back bool) 
 	}
 	e.putOff(it, outcome, attempts, max(it.outlet.options.Backoff.draw(attempts), outcome.RetryAfter))
 	return false
+}
+
+// draw returns a random wait of at most the n-th bound, n from 1 (full jitter).
+func (b Backoff) draw(n int) time.Duration {
+	bound := b.Max
+	if shift := n - 1; shift < 30 && b.Min<<shift > 0 {
+		bound = min(b.Max, b.Min<<shift)
+	}
+	return time.Duration(rand.Int64N(int64(bound) + 1))
 }
 
 // postponed says that the message's own destination can't take it now.
