@@ -1,11 +1,16 @@
 package relay
 
-import "slices"
+import (
+	"slices"
+	"time"
+
+	"github.com/rowrelay/rowrelay/sinks"
+)
 
 // admit takes a row into memory, unless it is there, or has to wait for its
 // sink or its key: then only the place is remembered from which to read it
 // again. It says whether it took the row.
-func (e *engine) admit(l *lane, row *Row) bool {
+func (e *byLanes) admit(l *lane, row *Row) bool {
 	if it := l.known[row.ID]; it != nil {
 		if it.row.Message.ID != row.Message.ID && !row.Held {
 			e.admitLater(it, row)
@@ -43,7 +48,7 @@ func (e *engine) admit(l *lane, row *Row) bool {
 
 // admitLater has a row wait for the one in memory that has its id, and what follows in
 // its key wait for it.
-func (e *engine) admitLater(it *item, row *Row) {
+func (e *byLanes) admitLater(it *item, row *Row) {
 	it.doubled = true
 	if row.Message.Key == "" {
 		return
@@ -65,8 +70,8 @@ func (e *engine) admitLater(it *item, row *Row) {
 }
 
 // keyOf returns the key's state, if it has one, and whether it is known.
-func (e *engine) keyOf(l *lane, o *outlet, row *Row) (k *key, known bool) {
-	if row.Message.Key == "" || e.options.Claim == ByRows {
+func (e *byLanes) keyOf(l *lane, o *outlet, row *Row) (k *key, known bool) {
+	if row.Message.Key == "" {
 		return nil, true
 	}
 	ref := keyRef{o.index, row.Message.Key}
@@ -78,7 +83,7 @@ func (e *engine) keyOf(l *lane, o *outlet, row *Row) (k *key, known bool) {
 
 // hasRoom says whether the outlet can take one more row; if not, it falls
 // behind.
-func (e *engine) hasRoom(l *lane, o *outlet, row *Row) bool {
+func (e *byLanes) hasRoom(l *lane, o *outlet, row *Row) bool {
 	if row.Held {
 		return o.roomAgain() > 0
 	}
@@ -89,55 +94,69 @@ func (e *engine) hasRoom(l *lane, o *outlet, row *Row) bool {
 	return false
 }
 
-// take queues a new item.
-func (e *engine) take(it *item) {
+// take queues a new item, or has it settled at once if its sink has it from before.
+func (e *byLanes) take(it *item) {
 	it.lane.known[it.row.ID] = it
-	it.outlet.buffered++
-	it.outlet.bytes += it.size()
-	if it.row.Held {
-		it.outlet.again++
-	}
 	it.numbering = e.numberingOf(&it.row)
-	e.read.rowBytes += (it.size() - e.read.rowBytes) / 16
-	if it.key != nil && it.row.Retrying && !it.key.held {
-		e.hold(it.key, it.row.ID)
+	if it.row.Retrying {
+		e.block(it)
 	}
-	if t := it.ticket(); t != nil && t.fate != nil {
-		e.wasDelivered(it)
-		return
+	e.countBytes(it)
+	it.outlet.admit(it)
+	for _, g := range e.guards {
+		if outcome := g.known(it); outcome != nil {
+			e.deliveredBefore(it, *outcome)
+		}
 	}
-	e.enqueue(it)
 }
 
-// enqueue puts an item where it waits for its turn.
-func (e *engine) enqueue(it *item) {
-	if it.key == nil {
-		it.outlet.queue.push(queued{item: it}, it.row.Retrying)
-		return
+// deliveredBefore settles an item that waits, and that its sink has.
+func (e *byLanes) deliveredBefore(it *item, outcome sinks.Outcome) {
+	if it.key != nil {
+		it.key.remove(it)
 	}
-	it.key.add(it)
-	e.line(it.key)
+	e.delivered(it, outcome, false)
+	e.resume([]*item{it})
 }
 
-// line puts a key into its outlet's queue if something of it may be sent.
-func (e *engine) line(k *key) {
-	if k.queued || k.aside != nil || k.flying > 0 || len(k.items) == 0 {
-		return
+// numberingOf says since when no other pending row can have the id of a row that is
+// read now; -1 if one may have it, as with a row from before ids began anew.
+func (e *byLanes) numberingOf(row *Row) int {
+	if row.Held || row.ID > e.read.horizon && e.read.given <= e.read.highest {
+		return -1
 	}
-	k.queued = true
-	e.outlets[k.ref.outlet].queue.push(queued{key: k}, k.held)
+	return e.read.numbering
 }
 
 // putAway moves a row that was met before its time to the held ones.
-func (e *engine) putAway(l *lane, row *Row) {
+func (e *byLanes) putAway(l *lane, row *Row) {
 	it := &item{row: *row, lane: l, stage: inSettle, numbering: e.numberingOf(row)}
 	l.known[row.ID] = it
-	l.pinned++
 	e.settle.add(it, it.settlement(StateScheduled))
 }
 
-// bury takes an item out of memory for good.
-func (e *engine) bury(it *item) {
+// settled forgets an item, and does what had to wait until its state was written. A
+// read that is under way may bring the row back from an older snapshot, so the item is
+// remembered until that is over.
+func (e *byLanes) settled(it *item, s *Settlement) {
+	if e.poll.under > 0 {
+		e.read.ghosts = append(e.read.ghosts, it)
+	} else {
+		e.forget(it)
+	}
+	switch {
+	case it.lost():
+	case s.State == StateError:
+		e.unblock(it)
+		e.resume([]*item{it})
+	case s.State == StateRetry:
+		e.dueAgain(time.Now().Add(s.Delay))
+		e.setAside(it.key)
+	}
+}
+
+// forget takes an item out of memory for good.
+func (e *byLanes) forget(it *item) {
 	if it.lane.known[it.row.ID] != it {
 		return
 	}
@@ -149,17 +168,34 @@ func (e *engine) bury(it *item) {
 
 // drop takes an item that nothing was done with out of memory. Whoever calls
 // it remembers where to read it again.
-func (e *engine) drop(it *item) {
+func (e *byLanes) drop(it *item) {
 	it.stage = dropped
 	it.outlet.release(it)
-	e.bury(it)
+	e.forget(it)
 }
 
-// numberingOf says since when no other pending row can have the id of a row that is
-// read now; -1 if one may have it, as with a row from before ids began anew.
-func (e *engine) numberingOf(row *Row) int {
-	if row.Held || row.ID > e.read.horizon && e.read.given <= e.read.highest {
-		return -1
+// giveUp drops an item that waits, and remembers to read it again: with its key, if that
+// waits for another message, or with its lane.
+func (e *byLanes) giveUp(it *item) {
+	if it.key != nil && it.key.held && it.key.holder != it.row.ID {
+		e.leaveBehind(it)
+		return
 	}
-	return e.read.numbering
+	if !it.row.Held {
+		it.lane.recheck = lowestSet(it.lane.recheck, it.row.ID-1)
+	}
+	if it.key != nil {
+		it.key.remove(it)
+	}
+	e.drop(it)
+}
+
+func (e *byLanes) giveUpQueued() {
+	for _, l := range e.lanes {
+		for _, it := range l.known {
+			if it.stage == inQueue {
+				e.giveUp(it)
+			}
+		}
+	}
 }

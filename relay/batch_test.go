@@ -21,7 +21,7 @@ func TestBusyKeyHasLargeBatches(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			o := newOutlet("sink", 0, SinkOptions{Batch: 10, BatchBytes: 1 << 20, Workers: 1})
+			o := newOutlet("sink", 0, SinkOptions{Batch: 10, BatchBytes: 1 << 20, Workers: 1}, ByLanes)
 			o.order = sinks.OrderPrefix
 			e, l := &engine{outlets: []*outlet{o}}, newLane(Lease{}, 1, time.Time{})
 			k := l.key(keyRef{0, "busy"})
@@ -30,8 +30,7 @@ func TestBusyKeyHasLargeBatches(t *testing.T) {
 				if i >= c.single {
 					it.key = k
 				}
-				o.buffered++
-				e.enqueue(it)
+				o.admit(it)
 			}
 			for n, want := range c.want {
 				batch := e.takeBatch(o)
@@ -39,7 +38,7 @@ func TestBusyKeyHasLargeBatches(t *testing.T) {
 					t.Fatalf("batch %d has %d messages, want %d", n+1, len(batch), want)
 				}
 				k.flying = 0
-				e.line(k)
+				o.line(k)
 			}
 		})
 	}

@@ -31,25 +31,26 @@ type holding struct {
 	askAt     time.Time             // when keys are asked for their retries
 }
 
-// hold lets nothing of the key be sent but the message with this id. What waits
-// behind it is dropped, and read again later.
-func (e *engine) hold(k *key, id int64) {
+// block lets nothing of the item's key be sent but the item. What waits behind it is
+// dropped, and read again later.
+func (e *byLanes) block(it *item) {
+	k := it.key
 	if k == nil || k.lane.lost {
 		return
 	}
 	if !k.held {
 		e.holds.keys++
 	}
-	k.held, k.holder = true, id
-	for _, it := range slices.Clone(k.items) {
-		if it.row.ID != id {
-			e.leaveBehind(it)
+	k.held, k.holder = true, it.row.ID
+	for _, other := range slices.Clone(k.items) {
+		if other.row.ID != k.holder {
+			e.leaveBehind(other)
 		}
 	}
 }
 
 // leaveBehind drops an item of a held key; it is read again later.
-func (e *engine) leaveBehind(it *item) {
+func (e *byLanes) leaveBehind(it *item) {
 	it.key.remove(it)
 	if !it.row.Held {
 		it.key.dropAt(it.row.ID)
@@ -57,10 +58,17 @@ func (e *engine) leaveBehind(it *item) {
 	e.drop(it)
 }
 
+// unblock lets the key go on if it is the item that it waits for.
+func (e *byLanes) unblock(it *item) {
+	if it.key != nil && it.key.holder == it.row.ID {
+		e.letGo(it.key)
+	}
+}
+
 // letGo ends a hold, and has what was left behind read again. After a holder that
 // the database told of another one may come, if only one of the relays that have
 // written them knew what the server has kept: it is asked before the key goes on.
-func (e *engine) letGo(k *key) {
+func (e *byLanes) letGo(k *key) {
 	if !k.held {
 		return
 	}
@@ -74,31 +82,22 @@ func (e *engine) letGo(k *key) {
 	}
 }
 
-// goOn lets the next messages of the key have their turn.
-func (e *engine) goOn(k *key) {
-	if k == nil {
-		return
-	}
-	e.line(k)
-	k.lane.forget(k)
-}
-
 // setAside forgets a key that waits for another attempt, where there are many. A
 // read that is under way may bring its rows, or what the database said of it
 // before: so it waits for the end of that, as settled rows do.
-func (e *engine) setAside(k *key) {
+func (e *byLanes) setAside(k *key) {
 	if k == nil || e.holds.keys <= e.holds.most {
 		return
 	}
 	e.holds.aside = append(e.holds.aside, k)
-	if e.read.under == 0 {
+	if e.poll.under == 0 {
 		e.forgetAside()
 	}
 }
 
 // forgetAside forgets what was set aside, if its retry is written and nothing of it
 // is in memory. Where its followers begin is kept by the lane.
-func (e *engine) forgetAside() {
+func (e *byLanes) forgetAside() {
 	for _, k := range e.holds.aside {
 		l := k.lane
 		if e.holds.keys <= e.holds.most || !k.held || l.lost || k.flying > 0 || len(k.items) > 0 || l.known[k.holder] != nil {
@@ -118,7 +117,7 @@ func (e *engine) forgetAside() {
 
 // askFirst asks the database which of a page's keys wait for another attempt, if
 // they are of untold lanes and not in memory, and says whether it had to.
-func (e *engine) askFirst(result readResult) bool {
+func (e *byLanes) askFirst(result readResult) bool {
 	var ask []LaneKey
 	asked := map[LaneKey]bool{}
 	collect := func(r *readResult) {
@@ -165,7 +164,7 @@ func (l *lane) asks(o *outlet, row *Row, kind readKind) bool {
 
 // answer goes on with a page for which the database was asked. A page that can't be
 // merged is as good as one that was not read.
-func (e *engine) answer(result readResult) {
+func (e *byLanes) answer(result readResult) {
 	page := *result.job.outer
 	if result.err != nil {
 		if page.job.kind.visitsLanes() {
@@ -192,7 +191,7 @@ func (e *engine) answer(result readResult) {
 // recall makes the state of a key of which the lane was not told, and says whether
 // it can: whether the database was asked. If its holder is in memory, though the key
 // is not, it was delivered, and the database doesn't know it yet.
-func (e *engine) recall(l *lane, ref keyRef) (ok bool) {
+func (e *byLanes) recall(l *lane, ref keyRef) (ok bool) {
 	found, ok := e.holds.answers[LaneKey{l.Lane, ref.key}]
 	holder := none
 	for _, held := range found {
@@ -208,7 +207,7 @@ func (e *engine) recall(l *lane, ref keyRef) (ok bool) {
 
 // holdAgain has a key wait as the database said. What follows it is somewhere above
 // the place that the lane has kept.
-func (e *engine) holdAgain(l *lane, ref keyRef, holder int64) *key {
+func (e *byLanes) holdAgain(l *lane, ref keyRef, holder int64) *key {
 	k := l.key(ref)
 	k.held, k.holder, k.told = true, holder, true
 	e.holds.keys++
@@ -220,7 +219,7 @@ func (e *engine) holdAgain(l *lane, ref keyRef, holder int64) *key {
 
 // mayGoOn says whether nothing holds the key any more, as far as the database was
 // asked.
-func (e *engine) mayGoOn(k *key) bool {
+func (e *byLanes) mayGoOn(k *key) bool {
 	if k.unsure() && e.recall(k.lane, k.ref) && !k.held {
 		k.told = false
 	}
@@ -229,7 +228,7 @@ func (e *engine) mayGoOn(k *key) bool {
 
 // lookAtHeld has untold lanes told of their keys, if there is room for all of them:
 // of those that were just taken over, and of those that had too many.
-func (e *engine) lookAtHeld(now time.Time) (readJob, bool) {
+func (e *byLanes) lookAtHeld(now time.Time) (readJob, bool) {
 	if e.holds.tellAt.After(now) {
 		return readJob{}, false
 	}
@@ -255,7 +254,7 @@ func (e *engine) lookAtHeld(now time.Time) (readJob, bool) {
 
 // lookForHolders asks whether the retries that keys wait for are still there: who
 // knows SQL may have taken one away, and its key would wait for ever.
-func (e *engine) lookForHolders(now time.Time) (readJob, bool) {
+func (e *byLanes) lookForHolders(now time.Time) (readJob, bool) {
 	if e.holds.keys == 0 || e.holds.askAt.After(now) {
 		return readJob{}, false
 	}
@@ -282,7 +281,7 @@ func (e *engine) lookForHolders(now time.Time) (readJob, bool) {
 
 // letHolderless lets go of keys whose retry is gone: it was written before the read
 // began, and the read didn't meet it.
-func (e *engine) letHolderless(result readResult) {
+func (e *byLanes) letHolderless(result readResult) {
 	there := map[int]map[keyRef]bool{}
 	for _, held := range result.held {
 		if there[held.Lane] == nil {
@@ -293,14 +292,15 @@ func (e *engine) letHolderless(result readResult) {
 	for k, holder := range result.job.holders {
 		if k.held && k.holder == holder && k.lane.known[holder] == nil && e.readLane(result.job, k.lane.Lane) == k.lane && !there[k.lane.Lane][k.ref] {
 			e.letGo(k)
-			e.goOn(k)
+			e.outlets[k.ref.outlet].line(k)
+			k.lane.forget(k)
 		}
 	}
 }
 
 // tell lets lanes know all their keys that wait. What is in memory is newer than
 // what was read; where more was forgotten meanwhile it isn't all.
-func (e *engine) tell(result readResult) {
+func (e *byLanes) tell(result readResult) {
 	if len(result.held) >= result.job.limit || e.holds.forgotten != result.job.forgotten {
 		return
 	}

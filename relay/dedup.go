@@ -11,63 +11,171 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// exactBatch is a batch that its sink recognises when it comes again. While it
-// is in doubt, its outlet begins nothing else.
+// dedup sends to sinks that recognise a batch when it comes again. Such a batch is
+// planned, written down, sent and settled, in this order. A row has a ticket from when
+// its batch is written down until it is settled, or until the sink has promised that it
+// will never be there by it. A batch of which nobody knows whether the sink has it is
+// unresolved: it is sent again, by whoever has its lanes then, before anything else is.
+type dedup struct {
+	*journal
+	sinks   map[*outlet]*exactSink
+	tickets map[*lane]map[rowRef]*ticket // of rows that were sent and are not settled, also by a lane's last holder
+}
+
+// exactSink is a sink that recognises what comes again.
+type exactSink struct {
+	sink       sinks.Exact
+	unresolved []*exactBatch
+	oneAtATime bool // it refused a part of a batch
+}
+
+// exactBatch is a batch that its sink recognises when it comes again.
 type exactBatch struct {
-	sink    string
-	name    string
-	size    int
-	inDoubt bool // the sink may have it or not
+	sink       string
+	name       string
+	size       int
+	unresolved bool // the sink may have it or not
 }
 
-// ticket is a row's place in an exact batch. A lane has those of its rows that
-// were sent and are not settled, and of those that its last holder had sent.
+// ticket is a row's place in an exact batch.
 type ticket struct {
-	batch *exactBatch
-	place int
-	fate  *sinks.Outcome // delivered, though the row may still have to be read
+	batch  *exactBatch
+	place  int
+	status *sinks.Outcome // delivered, though the row may still have to be read
 }
 
-// plan is what is written down of a batch before it is sent. The worker makes
-// it, and the loop takes note of it when it is written.
-type plan struct {
-	tickets []sinks.Ticket // by the batch's items; the zero one where an item isn't sent
-	noted   bool
-	alone   bool // nothing else of the outlet was under way
+// planPause keeps a sink that turns everything down from keeping a core busy.
+const planPause = 10 * time.Millisecond
+
+func newDedup(j *journal) *dedup {
+	d := &dedup{journal: j, sinks: map[*outlet]*exactSink{}, tickets: map[*lane]map[rowRef]*ticket{}}
+	for _, o := range d.outlets {
+		if sink, ok := o.options.Sink.(sinks.Exact); ok {
+			d.sinks[o] = &exactSink{sink: sink}
+		}
+	}
+	return d
 }
 
-// startExactly sends one more batch, once its plan is written down. While a plan
-// is written the batches before it are on their way.
-func (e *engine) startExactly(o *outlet) {
-	if o.busy >= e.workersOf(o) || o.busy > 0 && o.picky || e.care.writing || o.queue.empty() {
-		return
+// leased takes over the tickets of a lane. Their batches are unresolved.
+func (d *dedup) leased(l *lane, g Grant) {
+	d.tickets[l] = map[rowRef]*ticket{}
+	for _, t := range g.Tickets {
+		at := slices.IndexFunc(d.outlets, func(o *outlet) bool { return o.name == t.Sink && d.sinks[o] != nil })
+		if at < 0 {
+			d.options.Logger.Warn("relay: messages may be delivered twice: a relay that died was sending them to a sink that is no longer there, or not as it was",
+				"relay", d.options.Name, "sink", t.Sink, "messages", len(t.IDs))
+			continue
+		}
+		s := d.sinks[d.outlets[at]]
+		b := &exactBatch{sink: t.Sink, name: t.Batch, size: t.Size}
+		if known := slices.IndexFunc(s.unresolved, func(b *exactBatch) bool { return b.name == t.Batch }); known >= 0 {
+			b = s.unresolved[known]
+		}
+		s.unresolve(b)
+		t.each(l.Lane, func(ref rowRef, place int) { d.tickets[l][ref] = &ticket{batch: b, place: place} })
+	}
+}
+
+func (d *dedup) lost(l *lane) { delete(d.tickets, l) }
+
+// unresolve has a batch sent again before anything else.
+func (s *exactSink) unresolve(b *exactBatch) {
+	if !b.unresolved {
+		b.unresolved = true
+		s.unresolved = append(s.unresolved, b)
+	}
+}
+
+// ticketOf returns the item's ticket, if it has one.
+func (d *dedup) ticketOf(it *item) *ticket {
+	of := d.tickets[it.lane]
+	if len(of) == 0 {
+		return nil
+	}
+	return of[it.row.ref()]
+}
+
+// known is the outcome of an item whose batch was resolved before the row was read.
+func (d *dedup) known(it *item) *sinks.Outcome {
+	if t := d.ticketOf(it); t != nil {
+		return t.status
+	}
+	return nil
+}
+
+func (d *dedup) unsendable(*item) *sinks.Outcome { return nil }
+
+// start resolves what is unresolved, or sends one more batch, once its plan is written
+// down. While a plan is written the batches before it are on their way.
+func (d *dedup) start(o *outlet, now time.Time) bool {
+	s := d.sinks[o]
+	if s == nil {
+		return false
+	}
+	if len(s.unresolved) > 0 {
+		s.unresolved = slices.DeleteFunc(s.unresolved, func(b *exactBatch) bool { return !d.holdsAnyOf(b) })
+		if o.busy == 0 && len(s.unresolved) > 0 {
+			d.give(o, &resolving{dedup: d, batches: slices.Clone(s.unresolved)})
+		}
+		return true
+	}
+	if d.writesAll(now) {
+		return false // quarantine does it
+	}
+	if o.busy >= o.atOnce() || o.busy > 0 && s.oneAtATime || d.writing || o.queue.empty() {
+		return true
 	}
 	o.queue.gather(o.options.Batch)
-	if batch := e.takeBatch(o); len(batch) > 0 {
-		e.care.writing = true
-		e.give(o, job{batch: batch, journals: e.journalsOf(batch), plan: &plan{alone: o.busy == 0}})
+	if items := d.takeBatch(o); len(items) > 0 {
+		b := journaledBatch{batch: batch{lent: items}, journal: d.journal, journals: d.journalsOf(items)}
+		d.begin(o, &plannedBatch{journaledBatch: b, dedup: d, alone: o.busy == 0})
 	}
+	return true
+}
+
+// holdsAnyOf says that some lane has a row of the batch.
+func (d *dedup) holdsAnyOf(b *exactBatch) bool {
+	for _, of := range d.tickets {
+		for _, t := range of {
+			if t.batch == b {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // gather puts first what is of the first one's lane, then what is of the next
 // one's, until it makes up a batch of n: so a batch is of few lanes, each of which
 // has its journal written for it. What is first stays first.
 func (q *queue) gather(n int) {
+	laneOf := func(entry queued) *lane {
+		if entry.key != nil {
+			return entry.key.lane
+		}
+		return entry.item.lane
+	}
 	waiting, sizes := q.items[q.head:], map[*lane]int{}
 	if len(waiting) <= n {
 		return
 	}
 	for _, entry := range waiting {
-		sizes[entry.lane()] += entry.count()
+		if entry.key != nil {
+			sizes[laneOf(entry)] += len(entry.key.items)
+		} else {
+			sizes[laneOf(entry)]++
+		}
 	}
 	chosen, rest := map[*lane]bool{}, make([]queued, 0, len(waiting))
 	gathered := waiting[:0]
 	for _, entry := range waiting {
-		if l := entry.lane(); !chosen[l] && n > 0 {
+		l := laneOf(entry)
+		if !chosen[l] && n > 0 {
 			chosen[l] = true
 			n -= sizes[l]
 		}
-		if chosen[entry.lane()] {
+		if chosen[l] {
 			gathered = append(gathered, entry)
 		} else {
 			rest = append(rest, entry)
@@ -76,52 +184,75 @@ func (q *queue) gather(n int) {
 	copy(waiting[len(gathered):], rest)
 }
 
-func (q queued) lane() *lane {
-	if q.key != nil {
-		return q.key.lane
-	}
-	return q.item.lane
-}
-
-// count is that of the items that stand there.
-func (q queued) count() int {
-	if q.key != nil {
-		return len(q.key.items)
-	}
-	return 1
-}
-
 // journalsOf lists the tickets that hold in the lanes of a batch. Those of other
 // lanes stand where they were written; what of them is over by now does no harm.
-func (e *engine) journalsOf(batch []*item) (journals []Journal) {
+func (d *dedup) journalsOf(items []*item) (journals []Journal) {
 	of := map[*lane]bool{}
-	for _, it := range batch {
+	for _, it := range items {
 		of[it.lane] = true
 	}
-	for _, l := range e.sortedLanes() {
-		if of[l] || l.journaled {
-			journals = append(journals, Journal{Lease: l.Lease, Tickets: l.written()})
-			l.journaled = false
+	for _, l := range d.sortedLanes() {
+		if of[l] || d.stale[l] {
+			journals = append(journals, Journal{Lease: l.Lease, Tickets: d.written(l)})
+			delete(d.stale, l)
 		}
 	}
 	return journals
 }
 
-// makePlan has the sink plan a batch, and adds the tickets to the journals that
-// are about to be written. What is not planned has its outcome already.
-func (e *engine) makePlan(ctx context.Context, o *outlet, j job, messages []sinks.Message) (unplanned map[int]sinks.Outcome) {
-	tickets, outcomes := planSafely(ctx, o.exact, messages)
-	j.plan.tickets, unplanned = tickets, map[int]sinks.Outcome{}
-	for i, it := range j.batch {
-		if tickets[i] == (sinks.Ticket{}) {
-			unplanned[i] = outcomes[i]
+// written lists a lane's tickets, as they are written down.
+func (d *dedup) written(l *lane) []Ticket {
+	var j Journal
+	of := d.tickets[l]
+	for _, ref := range slices.SortedFunc(maps.Keys(of), func(a, b rowRef) int { return cmp.Or(cmp.Compare(a.id, b.id), cmp.Compare(a.check, b.check)) }) {
+		t := of[ref]
+		j.add(t.batch.sink, sinks.Ticket{Batch: t.batch.name, Size: t.batch.size, Place: t.place}, ref)
+	}
+	return j.Tickets
+}
+
+// add puts a row into the ticket of its batch.
+func (j *Journal) add(sink string, t sinks.Ticket, ref rowRef) {
+	at := slices.IndexFunc(j.Tickets, func(other Ticket) bool { return other.Batch == t.Batch })
+	if at < 0 {
+		at = len(j.Tickets)
+		j.Tickets = append(j.Tickets, Ticket{Sink: sink, Batch: t.Batch, Size: t.Size})
+	}
+	own := &j.Tickets[at]
+	own.IDs, own.Places, own.Checks = append(own.IDs, ref.id), append(own.Places, t.Place), append(own.Checks, ref.check)
+}
+
+// plannedBatch is a batch that its sink plans, and whose plan is written down, before it
+// is sent.
+type plannedBatch struct {
+	journaledBatch
+	dedup   *dedup
+	tickets []sinks.Ticket // by item; the zero one where an item isn't sent
+	noted   bool
+	alone   bool // nothing else of the sink was under way
+}
+
+func (b *plannedBatch) do(ctx context.Context, _ *engine, f *flight) {
+	messages := messagesOf(b.lent)
+	b.outcomes = b.plan(ctx, f.outlet, messages)
+	if b.write(ctx, b.note) {
+		b.send(ctx, f.outlet.options.Sink, messages)
+	}
+}
+
+// plan has the sink plan the messages, and adds the tickets to the journals that are
+// about to be written. What is not planned has its outcome already.
+func (b *plannedBatch) plan(ctx context.Context, o *outlet, messages []sinks.Message) (outcomes []sinks.Outcome) {
+	b.tickets, outcomes = planSafely(ctx, b.dedup.sinks[o].sink, messages)
+	for i, it := range b.lent {
+		if b.tickets[i] == (sinks.Ticket{}) {
 			continue
 		}
-		messages[i].Ticket = tickets[i]
-		at := slices.IndexFunc(j.journals, func(journal Journal) bool { return journal.Lane == it.row.Lane })
-		j.journals[at].add(o.name, tickets[i], it.row.ref())
+		messages[i].Ticket = b.tickets[i]
+		at := slices.IndexFunc(b.journals, func(journal Journal) bool { return journal.Lane == it.row.Lane })
+		b.journals[at].add(o.name, b.tickets[i], it.row.ref())
 	}
-	return unplanned
+	return outcomes
 }
 
 // planSafely returns one ticket and one outcome a message.
@@ -137,115 +268,89 @@ func planSafely(ctx context.Context, sink sinks.Exact, messages []sinks.Message)
 	return sink.Plan(ctx, messages)
 }
 
-// add puts a row into the ticket of its batch.
-func (j *Journal) add(sink string, t sinks.Ticket, ref rowRef) {
-	at := slices.IndexFunc(j.Tickets, func(other Ticket) bool { return other.Batch == t.Batch })
-	if at < 0 {
-		at = len(j.Tickets)
-		j.Tickets = append(j.Tickets, Ticket{Sink: sink, Batch: t.Batch, Size: t.Size})
-	}
-	own := &j.Tickets[at]
-	own.IDs, own.Places, own.Checks = append(own.IDs, ref.id), append(own.Places, t.Place), append(own.Checks, ref.check)
-}
-
-// sendPlanned sends what has a ticket, and returns an outcome for everything.
-func sendPlanned(ctx context.Context, o *outlet, messages []sinks.Message, unplanned map[int]sinks.Outcome) []sinks.Outcome {
-	planned := make([]sinks.Message, 0, len(messages))
-	for i := range messages {
-		if _, left := unplanned[i]; !left {
-			planned = append(planned, messages[i])
-		}
-	}
-	var answers []sinks.Outcome
-	if len(planned) > 0 {
-		answers = complete(send(ctx, o.options.Sink, planned), len(planned))
-	}
-	outcomes := make([]sinks.Outcome, len(messages))
-	for i := range messages {
-		if outcome, left := unplanned[i]; left {
-			outcomes[i] = outcome
-			continue
-		}
-		outcomes[i], answers = answers[0], answers[1:]
-	}
-	return outcomes
-}
-
-// note gives the lanes the tickets of a batch whose plan was written down.
-func (e *engine) note(j job) {
-	if j.plan == nil || j.plan.noted {
+// send sends what has a ticket.
+func (b *plannedBatch) send(ctx context.Context, sink sinks.Sink, messages []sinks.Message) {
+	messages = slices.DeleteFunc(messages, func(m sinks.Message) bool { return m.Ticket == sinks.Ticket{} })
+	if len(messages) == 0 {
 		return
 	}
-	j.plan.noted = true
+	answers := complete(send(ctx, sink, messages), len(messages))
+	for i := range b.outcomes {
+		if b.tickets[i] != (sinks.Ticket{}) {
+			b.outcomes[i], answers = answers[0], answers[1:]
+		}
+	}
+}
+
+// note gives the rows of a batch their tickets once its plan is written down. If nobody
+// knows whether it is, the batch isn't sent, and is unresolved: another relay that takes
+// over a lane may send it.
+func (b *plannedBatch) note() {
+	if b.noted {
+		return
+	}
+	b.noted = true
 	batches := map[string]*exactBatch{}
-	for i, t := range j.plan.tickets {
+	for i, t := range b.tickets {
 		if t == (sinks.Ticket{}) {
 			continue
 		}
+		it := b.lent[i]
 		if batches[t.Batch] == nil {
-			batches[t.Batch] = &exactBatch{sink: j.batch[i].outlet.name, name: t.Batch, size: t.Size}
+			batches[t.Batch] = &exactBatch{sink: it.outlet.name, name: t.Batch, size: t.Size}
 		}
-		j.batch[i].lane.tickets[j.batch[i].row.ref()] = &ticket{batch: batches[t.Batch], place: t.Place}
+		of := b.dedup.tickets[it.lane]
+		if of == nil {
+			continue // the lane was lost
+		}
+		of[it.row.ref()] = &ticket{batch: batches[t.Batch], place: t.Place}
+		if b.err != nil {
+			b.dedup.sinks[it.outlet].unresolve(batches[t.Batch])
+		}
 	}
 }
 
-// perhapsWritten keeps the tickets of a batch that is not sent, as its plan may
-// have been written down: another relay that takes over a lane may send it.
-func (e *engine) perhapsWritten(j job) {
-	if j.plan == nil {
+// done judges what the sink said. Where it has none of a batch and wants it planned anew,
+// that is no trouble of the sink. Batches overlap again after one that was alone and was
+// taken: one that is refused is sent in smaller parts until what is wrong with it is
+// found, and another one on its way would be in the way of that.
+func (b *plannedBatch) done(e *engine, f *flight) {
+	b.note()
+	if b.err != nil {
+		b.notSent(f)
 		return
 	}
-	e.note(j)
-	for _, it := range j.batch {
-		if t := it.ticket(); t != nil {
-			e.doubt(it.outlet, t.batch)
-		}
+	ended, turnedDown := f.ctx.Err() != nil, !slices.ContainsFunc(b.outcomes, func(o sinks.Outcome) bool {
+		return o.Result != sinks.Unsent || o.Reason != sinks.ReasonNeighbour
+	})
+	if turnedDown && !ended {
+		f.outlet.pauseUntil = time.Now().Add(planPause)
+	}
+	e.judge(f, &b.batch, ended || turnedDown)
+	refused := false
+	for i, t := range b.tickets {
+		refused = refused || t != (sinks.Ticket{}) && b.outcomes[i].Result != sinks.Delivered
+	}
+	if b.alone && !refused {
+		b.dedup.sinks[f.outlet].oneAtATime = false
 	}
 }
 
-// weigh says what an outcome of an exact sink means for a row's ticket: it
-// holds where this is open, and is over where the sink doesn't have the message.
-func (e *engine) weigh(it *item, outcome sinks.Outcome) sinks.Outcome {
-	t := it.ticket()
+// answered says what an outcome means for a row's ticket: it holds where this is open,
+// and is over where the sink doesn't have the message.
+func (d *dedup) answered(it *item, outcome sinks.Outcome) sinks.Outcome {
+	t := d.ticketOf(it)
 	switch {
 	case t == nil || outcome.Result == sinks.Delivered:
 	case sinks.IsOpen(outcome):
 		outcome = uncharged(outcome)
-		e.doubt(it.outlet, t.batch)
+		d.sinks[it.outlet].unresolve(t.batch)
 	default:
-		delete(it.lane.tickets, it.row.ref())
-		it.outlet.picky = true
+		delete(d.tickets[it.lane], it.row.ref())
+		d.sinks[it.outlet].oneAtATime = true
 	}
 	return outcome
 }
-
-// pleased lets batches overlap again, after one that was alone and was taken: one
-// that is refused is sent in smaller parts until what is wrong with it is found,
-// and another one on its way would be in the way of that.
-func (o *outlet) pleased(p *plan, outcomes []sinks.Outcome) {
-	if p == nil || !p.alone {
-		return
-	}
-	for i, t := range p.tickets {
-		if t != (sinks.Ticket{}) && outcomes[i].Result != sinks.Delivered {
-			return
-		}
-	}
-	o.picky = false
-}
-
-// turnedDown says that an exact sink has none of a batch, and wants it planned
-// anew: that is no trouble of the sink.
-func (e *engine) turnedDown(o *outlet, outcomes []sinks.Outcome) bool {
-	if o.exact == nil || slices.ContainsFunc(outcomes, func(o sinks.Outcome) bool { return o.Result != sinks.Unsent || o.Reason != sinks.ReasonNeighbour }) {
-		return false
-	}
-	o.pauseUntil = time.Now().Add(planPause)
-	return true
-}
-
-// planPause keeps a sink that turns everything down from keeping a core busy.
-const planPause = 10 * time.Millisecond
 
 // uncharged makes of a lost answer one that charges nothing: the batch will be
 // sent again as it was, once the sink is there.
@@ -256,101 +361,104 @@ func uncharged(o sinks.Outcome) sinks.Outcome {
 	return o
 }
 
-// written lists the lane's tickets, as they are written down.
-func (l *lane) written() []Ticket {
-	var j Journal
-	for _, ref := range slices.SortedFunc(maps.Keys(l.tickets), func(a, b rowRef) int { return cmp.Or(cmp.Compare(a.id, b.id), cmp.Compare(a.check, b.check)) }) {
-		t := l.tickets[ref]
-		j.add(t.batch.sink, sinks.Ticket{Batch: t.batch.name, Size: t.batch.size, Place: t.place}, ref)
-	}
-	return j.Tickets
-}
-
-// doubt has a batch sent again before anything else.
-func (e *engine) doubt(o *outlet, b *exactBatch) {
-	if !b.inDoubt {
-		b.inDoubt = true
-		o.doubts = append(o.doubts, b)
+func (d *dedup) marked(it *item) {
+	if of := d.tickets[it.lane]; len(of) > 0 {
+		delete(of, it.row.ref())
 	}
 }
 
-// inherit takes over the tickets of a lane that was granted.
-func (e *engine) inherit(l *lane, tickets []Ticket) {
-	for _, t := range tickets {
-		at := slices.IndexFunc(e.outlets, func(o *outlet) bool { return o.name == t.Sink && o.exact != nil })
-		if at < 0 {
-			e.options.Logger.Warn("relay: messages may be delivered twice: a relay that died was sending them to a sink that is no longer there, or not as it was",
-				"relay", e.options.Name, "sink", t.Sink, "messages", len(t.IDs))
-			continue
-		}
-		batch := e.outlets[at].doubted(t)
-		e.doubt(e.outlets[at], batch)
-		t.each(l.Lane, func(ref rowRef, place int) { l.tickets[ref] = &ticket{batch: batch, place: place} })
-	}
+func (d *dedup) writesDown(time.Time) bool { return true }
+
+// keepsJournal: a release would clear the tickets, so the lease runs out instead.
+func (d *dedup) keepsJournal(l *lane) bool { return len(d.tickets[l]) > 0 }
+
+// resolving is the job that sends unresolved batches again, with all of their rows that
+// are still there, also those of lanes that are another relay's: it may do the same, and
+// the sink has them once.
+type resolving struct {
+	dedup    *dedup
+	batches  []*exactBatch
+	statuses map[rowRef]sinks.Outcome // of the rows
+	outcomes []sinks.Outcome          // the same
+	err      error                    // it could not be read what to send
 }
 
-// doubted returns the batch of this name, which may be in doubt already.
-func (o *outlet) doubted(t Ticket) *exactBatch {
-	for _, b := range o.doubts {
-		if b.name == t.Batch {
-			return b
-		}
-	}
-	return &exactBatch{sink: o.name, name: t.Batch, size: t.Size}
-}
+func (r *resolving) items() []*item { return nil }
 
-// startDoubts asks the sink about what is in doubt.
-func (e *engine) startDoubts(o *outlet) {
-	o.doubts = slices.DeleteFunc(o.doubts, func(b *exactBatch) bool { return !e.anyOf(b) })
-	if o.busy == 0 && len(o.doubts) > 0 {
-		e.give(o, job{doubts: slices.Clone(o.doubts)})
+func (r *resolving) do(ctx context.Context, _ *engine, f *flight) {
+	store := r.dedup.journal.store
+	journals, err := store.Journals(ctx)
+	if r.err = err; err != nil {
+		return
 	}
-}
-
-// anyOf says that some lane has a row of the batch.
-func (e *engine) anyOf(b *exactBatch) bool {
-	for _, l := range e.lanes {
-		for _, t := range l.tickets {
-			if t.batch == b {
-				return true
+	tickets := map[rowRef]sinks.Ticket{} // of every row of the batches
+	var ids []RowID
+	for _, j := range journals {
+		for _, t := range j.Tickets {
+			if t.Sink != f.outlet.name || !slices.ContainsFunc(r.batches, func(b *exactBatch) bool { return b.name == t.Batch }) {
+				continue
 			}
+			t.each(j.Lane, func(ref rowRef, place int) {
+				tickets[ref] = sinks.Ticket{Batch: t.Batch, Size: t.Size, Place: place}
+				ids = append(ids, RowID{ref.lane, ref.id})
+			})
 		}
 	}
-	return false
+	slices.SortFunc(ids, func(a, b RowID) int { return cmp.Or(a.Lane-b.Lane, cmp.Compare(a.ID, b.ID)) })
+	rows, err := store.Pick(ctx, slices.Compact(ids))
+	rows = slices.DeleteFunc(rows, func(row Row) bool { return tickets[row.ref()] == sinks.Ticket{} }) // another message's now
+	if r.err = err; err != nil || len(rows) == 0 {
+		return
+	}
+	slices.SortFunc(rows, func(a, b Row) int { // as they were sent
+		x, y := tickets[a.ref()], tickets[b.ref()]
+		return cmp.Or(cmp.Compare(x.Batch, y.Batch), x.Place-y.Place)
+	})
+	messages := make([]sinks.Message, len(rows))
+	for i, row := range rows {
+		messages[i] = (&item{row: row}).message()
+		messages[i].Ticket = tickets[row.ref()]
+	}
+	r.outcomes = complete(send(ctx, f.outlet.options.Sink, messages), len(messages))
+	r.statuses = map[rowRef]sinks.Outcome{}
+	for i, row := range rows {
+		r.statuses[row.ref()] = r.outcomes[i]
+	}
 }
 
-// afterDoubts ends the tickets whose rows are gone or were never delivered, and
-// marks those done that the sink has.
-func (e *engine) afterDoubts(result sendResult) {
-	o := result.outlet
-	if result.resolveErr != nil {
-		e.failed("journal", result.resolveErr)
+// done ends the tickets whose rows are gone or were never delivered, and marks those
+// done that the sink has.
+func (r *resolving) done(e *engine, f *flight) {
+	d, o := r.dedup, f.outlet
+	if r.err != nil {
+		e.failed("journal", r.err)
 		o.pauseUntil = time.Now().Add(settlePause.Min)
 		return
 	}
-	if len(result.outcomes) > 0 {
-		e.observeSent(o, result.took, result.outcomes)
-		e.judgeDoubts(o, result)
+	if len(r.outcomes) > 0 {
+		e.observeSent(o, f.took, r.outcomes)
+		r.judge(e, f)
 	}
 	open := map[*exactBatch]bool{}
-	for _, l := range e.sortedLanes() {
-		for ref, t := range l.tickets {
-			if slices.Contains(result.job.doubts, t.batch) && e.decide(l, ref, t, result.fates) {
+	for _, l := range d.sortedLanes() {
+		for ref, t := range d.tickets[l] {
+			if slices.Contains(r.batches, t.batch) && r.decide(l, ref, t) {
 				open[t.batch] = true
 			}
 		}
 	}
-	o.doubts = slices.DeleteFunc(o.doubts, func(b *exactBatch) bool {
-		b.inDoubt = open[b] || !slices.Contains(result.job.doubts, b)
-		return !b.inDoubt
+	s := d.sinks[o]
+	s.unresolved = slices.DeleteFunc(s.unresolved, func(b *exactBatch) bool {
+		b.unresolved = open[b] || !slices.Contains(r.batches, b)
+		return !b.unresolved
 	})
 }
 
-// judgeDoubts judges the sink by what it said, except that a batch which it
-// turned down says nothing against it.
-func (e *engine) judgeDoubts(o *outlet, result sendResult) {
+// judge judges the sink by what it said, except that a batch which it turned down says
+// nothing against it.
+func (r *resolving) judge(e *engine, f *flight) {
 	var said []sinks.Outcome
-	for _, outcome := range result.outcomes {
+	for _, outcome := range r.outcomes {
 		if sinks.IsOpen(outcome) {
 			outcome = uncharged(outcome)
 		}
@@ -358,93 +466,22 @@ func (e *engine) judgeDoubts(o *outlet, result sendResult) {
 			said = append(said, outcome)
 		}
 	}
-	e.judgeCircuit(o, said, len(said) == 0 || result.job.ctx.Err() != nil)
+	e.judgeCircuit(f.outlet, said, len(said) == 0 || f.ctx.Err() != nil)
 }
 
-// decide ends a ticket by the fate of its row, unless that is open.
-func (e *engine) decide(l *lane, ref rowRef, t *ticket, known fates) (open bool) {
-	fate, there := known[ref]
+// decide ends a ticket by the status of its row, unless that is open.
+func (r *resolving) decide(l *lane, ref rowRef, t *ticket) (open bool) {
+	status, there := r.statuses[ref]
 	switch {
-	case there && sinks.IsOpen(fate):
+	case there && sinks.IsOpen(status):
 		return true
-	case there && fate.Result == sinks.Delivered:
-		t.fate = &fate
+	case there && status.Result == sinks.Delivered:
+		t.status = &status
 		if it := l.known[ref.id]; it != nil && it.row.ref() == ref && it.stage == inQueue {
-			e.wasDelivered(it)
+			r.dedup.deliveredBefore(it, status)
 		}
 	default:
-		delete(l.tickets, ref)
+		delete(r.dedup.tickets[l], ref)
 	}
 	return false
-}
-
-// wasDelivered marks an item done that the sink has from before.
-func (e *engine) wasDelivered(it *item) {
-	if it.key != nil {
-		it.key.remove(it)
-	}
-	e.delivered(it, *it.ticket().fate, false)
-	e.goOn(it.key)
-}
-
-// fates are what became of rows that were in doubt.
-type fates map[rowRef]sinks.Outcome
-
-// resolve sends batches again, with all of their rows that are still there,
-// also those of lanes that are another relay's: it may do the same, and the sink
-// has them once.
-func (e *engine) resolve(ctx context.Context, o *outlet, doubts []*exactBatch) (fates, []sinks.Outcome, error) {
-	journals, err := e.journaler.Journals(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
-	tickets := ticketsOf(journals, o.name, doubts)
-	ids := make([]RowID, 0, len(tickets))
-	for ref := range tickets {
-		ids = append(ids, RowID{ref.lane, ref.id})
-	}
-	slices.SortFunc(ids, func(a, b RowID) int { return cmp.Or(a.Lane-b.Lane, cmp.Compare(a.ID, b.ID)) })
-	rows, err := e.journaler.Pick(ctx, slices.Compact(ids))
-	rows = slices.DeleteFunc(rows, func(r Row) bool { return tickets[r.ref()] == sinks.Ticket{} }) // another message's now
-	if err != nil || len(rows) == 0 {
-		return nil, nil, err
-	}
-	messages := again(rows, tickets)
-	outcomes := complete(send(ctx, o.options.Sink, messages), len(messages))
-	known := fates{}
-	for i := range messages {
-		known[rows[i].ref()] = outcomes[i]
-	}
-	return known, outcomes, nil
-}
-
-// ticketsOf finds every row of these batches in the journals.
-func ticketsOf(journals []Journal, sink string, batches []*exactBatch) map[rowRef]sinks.Ticket {
-	found := map[rowRef]sinks.Ticket{}
-	for _, j := range journals {
-		for _, t := range j.Tickets {
-			if t.Sink != sink || !slices.ContainsFunc(batches, func(b *exactBatch) bool { return b.name == t.Batch }) {
-				continue
-			}
-			t.each(j.Lane, func(ref rowRef, place int) {
-				found[ref] = sinks.Ticket{Batch: t.Batch, Size: t.Size, Place: place}
-			})
-		}
-	}
-	return found
-}
-
-// again sorts the rows as they were sent.
-func again(rows []Row, tickets map[rowRef]sinks.Ticket) []sinks.Message {
-	ticketOf := func(r Row) sinks.Ticket { return tickets[r.ref()] }
-	slices.SortFunc(rows, func(a, b Row) int {
-		x, y := ticketOf(a), ticketOf(b)
-		return cmp.Or(cmp.Compare(x.Batch, y.Batch), x.Place-y.Place)
-	})
-	messages := make([]sinks.Message, len(rows))
-	for i, row := range rows {
-		messages[i] = (&item{row: row}).message()
-		messages[i].Ticket = ticketOf(row)
-	}
-	return messages
 }

@@ -11,12 +11,8 @@ import (
 // lane is a lane that the relay holds, and all that it remembers of it. When
 // the lease is lost the lane is forgotten as a whole, and a new lease of the
 // same lane begins with nothing.
-//
-// A relay that claims by rows has one lane for all its rows, with its token in
-// the place of the lease.
 type lane struct {
 	Lease
-	token string // by rows
 
 	epoch   string // of the server that it was leased from
 	base    int64  // its mark when it was leased: nothing can appear at or below it
@@ -29,26 +25,23 @@ type lane struct {
 	scanning int64           // rows above this are being looked for; -1 for none
 	known    map[int64]*item // rows in memory
 	keys     map[keyRef]*key
-	tickets  map[rowRef]*ticket
 	alarmed  bool    // what it has without a route was met
 	untold   bool    // not all keys that wait for another attempt are in keys: the database is asked about others
 	left     []int64 // by outlet: rows above this of keys that wait, and are not in keys, were dropped; -1 for none
 	lag      []int64 // by outlet: its rows above this were passed over and have to be read again; -1 for none
 
 	seq      int64 // reads that began before the lease, or before ids began anew, don't count for it
-	pinned   int   // items under way or not settled
 	draining bool  // being given up: its part is another relay's
 	lost     bool
 
-	journaled bool // something of it is in the journal that has to be cleared
-	crashes   int
-	since     time.Time
+	crashes int
+	since   time.Time
 }
 
 const none = int64(-1)
 
 func newLane(lease Lease, outlets int, now time.Time) *lane {
-	l := &lane{Lease: lease, recheck: none, scanning: none, known: map[int64]*item{}, keys: map[keyRef]*key{}, tickets: map[rowRef]*ticket{}, lag: make([]int64, outlets), left: make([]int64, outlets), since: now}
+	l := &lane{Lease: lease, recheck: none, scanning: none, known: map[int64]*item{}, keys: map[keyRef]*key{}, lag: make([]int64, outlets), left: make([]int64, outlets), since: now}
 	for i := range l.lag {
 		l.lag[i], l.left[i] = none, none
 	}
@@ -116,10 +109,10 @@ func (l *lane) collect(lowest []int64, main int64, print string, outlets []*outl
 	return marks
 }
 
-// sending says that something of the lane is under way.
-func (l *lane) sending() bool {
+// has says that some item of the lane has come so far.
+func (l *lane) has(stages ...stage) bool {
 	for _, it := range l.known {
-		if it.stage == inFlight {
+		if slices.Contains(stages, it.stage) {
 			return true
 		}
 	}
@@ -302,7 +295,8 @@ func (k *key) fits(bytes int) int {
 // engine's loop; a batch under way is lent to a worker.
 type item struct {
 	row    Row
-	lane   *lane
+	lane   *lane   // nil by rows
+	token  string  // by rows: what it was claimed with
 	outlet *outlet // nil for a row that is only put away
 	key    *key    // nil without order
 	stage  stage
@@ -312,8 +306,8 @@ type item struct {
 	doubled    bool // a pending row has the same id and another message: it is looked for once this one has left
 	doubted    bool // its handler's transaction may have been committed
 
-	lost    string   // the last answer that was lost, or came too late: it may have been delivered then
-	refusal *refusal // nil unless it was refused and not parked
+	lostAnswer string   // the last answer that was lost, or came too late: it may have been delivered then
+	refusal    *refusal // nil unless it was refused and not parked
 }
 
 // stage is how far an item has come.
@@ -323,6 +317,7 @@ const (
 	inQueue  stage = iota // in a queue, or waiting behind its key
 	inFlight              // lent to a worker
 	inSettle              // its outcome is being written back
+	written               // it is; a read that is under way may bring the row back
 	dropped               // out of memory; queues pass it over
 )
 
@@ -338,13 +333,8 @@ func (r *Row) ref() rowRef {
 	return rowRef{r.Lane, r.ID, crc32.ChecksumIEEE([]byte(r.Message.ID))}
 }
 
-// ticket returns the item's, if it has one.
-func (i *item) ticket() *ticket {
-	if len(i.lane.tickets) == 0 {
-		return nil
-	}
-	return i.lane.tickets[i.row.ref()]
-}
+// lost says that the item is another relay's now.
+func (i *item) lost() bool { return i.lane != nil && i.lane.lost }
 
 // size is what an item counts for in a buffer, in bytes.
 func (i *item) size() int {
@@ -368,8 +358,12 @@ func (i *item) message() sinks.Message {
 
 // settlement is the start of what is written back for the item.
 func (i *item) settlement(state State) Settlement {
-	return Settlement{
-		ID: i.row.ID, Lane: i.row.Lane, MessageID: i.row.Message.ID, Fence: i.lane.Fence, Token: i.lane.token, Held: i.row.Held,
+	s := Settlement{
+		ID: i.row.ID, Lane: i.row.Lane, MessageID: i.row.Message.ID, Token: i.token, Held: i.row.Held,
 		State: state, Attempts: i.row.Attempts, Crashes: i.row.Crashes,
 	}
+	if i.lane != nil {
+		s.Fence = i.lane.Fence
+	}
+	return s
 }

@@ -10,7 +10,7 @@ import (
 // merge takes in what a read has brought. Where rows may have appeared below
 // what was read before, they are looked for first: none of the rows at hand is
 // sent before those that belong before it are known.
-func (e *engine) merge(result readResult) {
+func (e *byLanes) merge(result readResult) {
 	if warning := result.page.Warning; warning != "" {
 		e.options.Logger.Warn("relay: "+warning, "relay", e.options.Name)
 	}
@@ -32,7 +32,7 @@ func (e *engine) merge(result readResult) {
 }
 
 // takeIn merges what was read as soon as it is known which of its keys wait.
-func (e *engine) takeIn(result readResult) {
+func (e *byLanes) takeIn(result readResult) {
 	switch {
 	case e.askFirst(result):
 		return
@@ -62,7 +62,7 @@ var errOtherServer = errors.New("another server was read than the one that lease
 //
 // Where it happens again and again, reads go to another server than writes: to a
 // replica, of which no page may be taken in.
-func (e *engine) checkEpoch(result readResult) error {
+func (e *byLanes) checkEpoch(result readResult) error {
 	if !slices.ContainsFunc(result.job.positions, func(p Position) bool {
 		l := e.readLane(result.job, p.Lane)
 		return l != nil && l.epoch != result.page.Epoch
@@ -91,7 +91,7 @@ func (e *engine) checkEpoch(result readResult) error {
 // What waits there from before has higher ids, and is read again, too, which leaves the
 // cursor above what was given out. What is given out from one page to the next has then
 // appeared late: it returns above which id.
-func (e *engine) beginAnew(result *readResult) (lateAfter int64) {
+func (e *byLanes) beginAnew(result *readResult) (lateAfter int64) {
 	before, given := e.read.given, result.page.Given
 	e.read.given = given
 	anew, above := 0, false
@@ -103,7 +103,7 @@ func (e *engine) beginAnew(result *readResult) (lateAfter int64) {
 			e.read.highest = max(e.read.highest, l.cursor, before)
 			l.cursor, l.base, l.unswept = 0, 0, false
 			l.seq = e.read.seq // this page isn't from there
-			e.read.fresh = true
+			e.poll.fresh = true
 			anew++
 		}
 		above = above || l.placed && l.cursor > before
@@ -122,7 +122,7 @@ func (e *engine) beginAnew(result *readResult) (lateAfter int64) {
 
 // scanFirst starts the scan for late rows that must be over before the page is
 // merged, and says whether there is need for one.
-func (e *engine) scanFirst(result *readResult) bool {
+func (e *byLanes) scanFirst(result *readResult) bool {
 	e.read.horizon = result.page.Horizon // lower than before where ids began anew
 	below := e.beginAnew(result)
 	told := lowestSet(result.page.LateAfter, e.read.owed)
@@ -169,7 +169,7 @@ func (r readResult) brings(l *lane, after int64) bool {
 
 // mergeLate takes in the rows that appeared late, and then the page that had
 // to wait for them.
-func (e *engine) mergeLate(result readResult) {
+func (e *byLanes) mergeLate(result readResult) {
 	e.owe(result)
 	e.read.scanStride = result.job.scan.stride
 	e.endScans(result.job)
@@ -185,11 +185,11 @@ func (e *engine) mergeLate(result readResult) {
 }
 
 // owe keeps what a read told of late rows for the next page.
-func (e *engine) owe(result readResult) {
+func (e *byLanes) owe(result readResult) {
 	e.read.owed = lowestSet(e.read.owed, result.page.LateAfter)
 }
 
-func (e *engine) endScans(job readJob) {
+func (e *byLanes) endScans(job readJob) {
 	for _, p := range job.positions {
 		if l := e.readLane(job, p.Lane); l != nil {
 			l.endScan(l.draining)
@@ -199,7 +199,7 @@ func (e *engine) endScans(job readJob) {
 
 // endScansInVain has what a scan that failed had not walked looked for again, and
 // what the page would have brought, which is dropped.
-func (e *engine) endScansInVain(result readResult) {
+func (e *byLanes) endScansInVain(result readResult) {
 	for _, p := range result.job.positions {
 		if l := e.readLane(result.job, p.Lane); l != nil {
 			l.scanning = none
@@ -215,7 +215,7 @@ func (e *engine) endScansInVain(result readResult) {
 // readLane returns the lane that a read's row belongs to; nil if it was lost
 // meanwhile, also where it was leased again: what was read before may have been
 // delivered by another since.
-func (e *engine) readLane(job readJob, number int) *lane {
+func (e *byLanes) readLane(job readJob, number int) *lane {
 	if l := e.lanes[number]; l != nil && job.seq > l.seq {
 		return l
 	}
@@ -223,7 +223,7 @@ func (e *engine) readLane(job readJob, number int) *lane {
 }
 
 // mergePage takes in the rows of one page, each kind of read in its way.
-func (e *engine) mergePage(result readResult) {
+func (e *byLanes) mergePage(result readResult) {
 	switch result.job.kind {
 	case readLanes:
 		e.mergeLanes(result.job, result.page)
@@ -241,18 +241,16 @@ func (e *engine) mergePage(result readResult) {
 		e.letHolderless(result)
 	case readUnrouted:
 		e.mergeUnrouted(result.job, result.page)
-	case readRows:
-		e.mergeRows(result.job, result.page.Rows)
 	}
 	e.options.Observer.Looked(len(result.page.Rows))
 }
 
 // mergeLanes takes in what is new, and of what was read once more what is late.
-func (e *engine) mergeLanes(job readJob, page Page) {
+func (e *byLanes) mergeLanes(job readJob, page Page) {
 	news := e.readUpTo(job, page)
 	e.readThrough(job, page)
 	if page.More {
-		e.read.fresh, e.read.lag = true, 0 // what is read once more must not fill the next page, too
+		e.poll.fresh, e.read.lag = true, 0 // what is read once more must not fill the next page, too
 		e.readAhead(page)
 	}
 	taken := 0
@@ -268,7 +266,7 @@ func (e *engine) mergeLanes(job readJob, page Page) {
 
 // readUpTo moves on the lanes to the last rows of a page, and says whether there
 // are any that lie behind what was read before.
-func (e *engine) readUpTo(job readJob, page Page) (news bool) {
+func (e *byLanes) readUpTo(job readJob, page Page) (news bool) {
 	for i := range page.Rows {
 		row := &page.Rows[i]
 		if l := e.readLane(job, row.Lane); l != nil && !l.draining && row.ID > l.cursor {
@@ -281,19 +279,19 @@ func (e *engine) readUpTo(job readJob, page Page) (news bool) {
 // readAhead asks for what comes after a page before its rows are taken in, for
 // which there has to be room all the same: meanwhile the database has work.
 // Nothing happens in between of which the next read would have to know.
-func (e *engine) readAhead(page Page) {
+func (e *byLanes) readAhead(page Page) {
 	rows, bytes := len(page.Rows), payloads(page.Rows)
 	e.reserve(rows, bytes)
-	e.read.under--      // until endRead
+	e.poll.under--      // until endRead
 	e.read.ahead = true // what the page has brought isn't in memory yet: no sweep may wonder at it
 	e.startRead(time.Now())
 	e.read.ahead = false
-	e.read.under++
+	e.poll.under++
 	e.reserve(-rows, -bytes)
 }
 
 // reserve takes room from every outlet: any of them may get the rows.
-func (e *engine) reserve(rows, bytes int) {
+func (e *byLanes) reserve(rows, bytes int) {
 	for _, o := range e.outlets {
 		o.buffered += rows
 		o.bytes += bytes
@@ -303,7 +301,7 @@ func (e *engine) reserve(rows, bytes int) {
 // readThrough moves on lanes that had nothing: a lane that is read from far back
 // is passed over all that was deleted since. Without a limit that was met, only
 // up to where nothing can appear: what is late comes with the next page then.
-func (e *engine) readThrough(job readJob, page Page) {
+func (e *byLanes) readThrough(job readJob, page Page) {
 	through := page.Through
 	if !page.More {
 		through = min(page.Horizon, page.Given)
@@ -317,7 +315,7 @@ func (e *engine) readThrough(job readJob, page Page) {
 
 // mergeOutlet takes in rows that the outlet had passed over, in each lane until
 // there is no room again, and ends its lag in lanes that were read to their end.
-func (e *engine) mergeOutlet(job readJob, page Page) {
+func (e *byLanes) mergeOutlet(job readJob, page Page) {
 	o, full := job.outlet, false
 	lanes := e.catchingUp(job)
 	for i := range page.Rows {
@@ -347,7 +345,7 @@ func (e *engine) mergeOutlet(job readJob, page Page) {
 
 // catchingUp returns the lanes in which a page begins where the outlet has to
 // go on. In others it fell further behind meanwhile, and they are read again.
-func (e *engine) catchingUp(job readJob) map[int]*lane {
+func (e *byLanes) catchingUp(job readJob) map[int]*lane {
 	lanes := map[int]*lane{}
 	for _, p := range job.positions {
 		if l := e.readLane(job, p.Lane); l != nil && !l.draining && l.lag[job.outlet.index] == p.After {
@@ -359,7 +357,7 @@ func (e *engine) catchingUp(job readJob) map[int]*lane {
 
 // mergeKeys takes in rows that held keys had left behind, and lets those go on with
 // what is new that were read to the end of them.
-func (e *engine) mergeKeys(job readJob, page Page) {
+func (e *byLanes) mergeKeys(job readJob, page Page) {
 	keys := map[LaneKey]*key{}
 	for i, k := range job.keys {
 		if l := e.readLane(job, k.lane.Lane); l == k.lane && !l.draining && k.lagging && k.behind == job.positions[i].After && e.mayGoOn(k) {
@@ -397,7 +395,7 @@ func (e *engine) mergeKeys(job readJob, page Page) {
 
 // mergeDue takes in held rows whose time has come. Those for which there is no
 // room are met again in the next pass.
-func (e *engine) mergeDue(result readResult) {
+func (e *byLanes) mergeDue(result readResult) {
 	admitted := 0
 	for i := range result.page.Rows {
 		row := &result.page.Rows[i]
@@ -438,12 +436,10 @@ func payloads(rows []Row) (bytes int) {
 }
 
 // endRead lets go of what had to be remembered while the read was under way.
-func (e *engine) endRead(result readResult) {
-	e.read.under--
-	e.read.asked.rows -= result.job.claim.Limit
-	e.read.asked.bytes -= result.job.claim.MaxBytes
+func (e *byLanes) endRead(result readResult) {
+	e.poll.under--
 	for _, it := range e.read.ghosts {
-		e.bury(it)
+		e.forget(it)
 	}
 	e.read.ghosts = e.read.ghosts[:0]
 	e.forgetAside()
@@ -454,7 +450,7 @@ func (e *engine) endRead(result readResult) {
 }
 
 // noteFailing tells Healthy since when a kind of read has failed.
-func (e *engine) noteFailing(result readResult) {
+func (e *byLanes) noteFailing(result readResult) {
 	failing := &e.read.failing[result.job.kind]
 	switch {
 	case result.err == nil || result.job.kind == readSweep:
@@ -472,7 +468,7 @@ func (e *engine) noteFailing(result readResult) {
 }
 
 // readFailed waits before the next read.
-func (e *engine) readFailed(result readResult) {
+func (e *byLanes) readFailed(result readResult) {
 	if result.job.kind == readLate {
 		e.endScansInVain(result)
 		e.owe(result)
@@ -481,16 +477,10 @@ func (e *engine) readFailed(result readResult) {
 		e.sweepFailed(result)
 		return
 	}
-	if e.stopOtherClaim(result.err) {
+	if e.pauseReading(result.err) {
 		return
 	}
-	if result.job.kind == readRows {
-		e.read.rowBytes = max(e.read.rowBytes, slowRowBytes)
-	}
-	e.failed("read", result.err)
-	e.read.fresh, e.read.plenty = false, false
-	e.read.pollAt = time.Now().Add(max(e.options.Poll, 100*time.Millisecond))
-	e.read.dueAt = laterOf(e.read.dueAt, e.read.pollAt)
+	e.read.dueAt = laterOf(e.read.dueAt, e.poll.at)
 	switch result.job.kind {
 	case readKey:
 		e.read.keyStride = 0
@@ -498,5 +488,17 @@ func (e *engine) readFailed(result readResult) {
 		e.read.scanStride = result.job.scan.stride
 		e.read.scanStride.failed()
 	}
-	e.read.pauseUntil = e.read.pollAt
+}
+
+// pauseReading waits before the next read after one that failed, unless that ends the
+// relay.
+func (e *engine) pauseReading(err error) (over bool) {
+	if e.stopOtherClaim(err) {
+		return true
+	}
+	e.failed("read", err)
+	e.poll.fresh = false
+	e.poll.at = time.Now().Add(max(e.options.Poll, 100*time.Millisecond))
+	e.poll.pauseUntil = e.poll.at
+	return false
 }

@@ -9,52 +9,46 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// judge turns what a sink answered into states.
-func (e *engine) judge(result sendResult) {
-	o := result.outlet
-	o.busy--
-	e.landed(o, result.job.flight)
-	if result.job.open {
-		e.afterOpen(o, result.openErr)
-		return
-	}
-	if result.job.doubts != nil {
-		e.afterDoubts(result)
-		return
-	}
-	if result.notSent != nil {
-		e.notSent(result)
-		return
-	}
-	e.note(result.job)
-	if e.care.waiting == o {
-		e.care.waiting = nil
-	}
-	outcomes := complete(result.outcomes, len(result.job.batch))
-	e.observeSent(o, result.took, outcomes)
-	for i, it := range result.job.batch {
+// done turns what a sink answered into states.
+func (b *batch) done(e *engine, f *flight) { e.judge(f, b, f.ctx.Err() != nil) }
+
+// judge does so; ended says that the answers say nothing of the sink.
+func (e *engine) judge(f *flight, b *batch, ended bool) {
+	o := f.outlet
+	outcomes := complete(b.outcomes, len(b.lent))
+	b.outcomes = outcomes
+	e.observeSent(o, f.took, outcomes)
+	for i, it := range b.lent {
 		if it.key != nil {
 			it.key.flying--
 		}
-		e.unsuspect(it)
-		outcomes[i] = e.weigh(it, outcomes[i])
+		for _, g := range e.guards {
+			outcomes[i] = g.answered(it, outcomes[i])
+		}
 	}
-	e.watch(o, result.job, outcomes)
+	e.watch(f, b.lent, outcomes)
 	var back []*item
-	for i, it := range result.job.batch {
+	for i, it := range b.lent {
 		e.tellFailed(it, outcomes[i])
 		switch {
-		case result.settled != nil && result.settled[i]:
+		case b.settled != nil && b.settled[i]:
 			e.delivered(it, outcomes[i], true)
 		case e.apply(it, outcomes[i]):
 			back = append(back, it)
 		}
 	}
-	o.pleased(result.job.plan, outcomes)
 	e.takeBack(o, back)
-	e.judgeCircuit(o, outcomes, result.job.ctx.Err() != nil || e.turnedDown(o, outcomes))
-	for _, it := range result.job.batch {
-		e.goOn(it.key)
+	e.judgeCircuit(o, outcomes, ended)
+	e.resume(b.lent)
+}
+
+// resume lets the next messages of the items' keys have their turn.
+func (e *engine) resume(items []*item) {
+	for _, it := range items {
+		if k := it.key; k != nil {
+			e.outlets[k.ref.outlet].line(k)
+			k.lane.forget(k)
+		}
 	}
 }
 
@@ -77,7 +71,7 @@ func (e *engine) apply(it *item, outcome sinks.Outcome) (back bool) {
 		return true // perhaps it was committed: the next try finds out
 	}
 	if outcome.Result == sinks.Retry && (outcome.Reason == sinks.ReasonUnknown || outcome.Reason == sinks.ReasonTimeout) {
-		it.lost = describe(outcome)
+		it.lostAnswer = describe(outcome)
 	}
 	k, t := it.key, it.outlet.troubles[outcome.Destination]
 	behind := k != nil && (k.held && k.holder != it.row.ID || k.aside != nil)
@@ -112,12 +106,10 @@ func (it *item) firstDoubt(outcome *sinks.Outcome) bool {
 func (e *engine) delivered(it *item, outcome sinks.Outcome, settled bool) {
 	e.options.Observer.Delivered(it.outlet.name, it.row.Message.Topic, max(0, time.Since(it.row.CreatedAt)))
 	delete(e.unrouted, it.row.Message.Topic) // it has a handler now
-	if it.key != nil && it.key.held && it.key.holder == it.row.ID {
-		e.letGo(it.key)
-	}
+	e.claiming.unblock(it)
 	done := it.settlement(StateDone)
 	done.Attempts++
-	done.Error = it.lost // also where that was charged nothing: it says why the message may have come twice
+	done.Error = it.lostAnswer // also where that was charged nothing: it says why the message may have come twice
 	done.Receipt = shorten(outcome.Receipt, 255)
 	e.conclude(it, done, settled)
 }
@@ -125,7 +117,7 @@ func (e *engine) delivered(it *item, outcome sinks.Outcome, settled bool) {
 // reject parks the item. Its key waits until that is written: a park that is
 // lost would send this message after the next one.
 func (e *engine) reject(it *item, outcome sinks.Outcome) {
-	e.hold(it.key, it.row.ID)
+	e.claiming.block(it)
 	e.tellParked(it, outcome)
 	parked := it.settlement(StateError)
 	parked.Attempts++
@@ -205,7 +197,7 @@ func (e *engine) postpone(it *item, outcome sinks.Outcome) {
 
 // putOff puts the item away for a while, and holds its key.
 func (e *engine) putOff(it *item, outcome sinks.Outcome, attempts int, delay time.Duration) {
-	e.hold(it.key, it.row.ID)
+	e.claiming.block(it)
 	again := it.settlement(StateRetry)
 	again.Attempts = attempts
 	again.Error = describe(outcome)
@@ -215,13 +207,10 @@ func (e *engine) putOff(it *item, outcome sinks.Outcome, attempts int, delay tim
 
 // conclude hands the item's new state to the settling.
 func (e *engine) conclude(it *item, s Settlement, settled bool) {
-	if it.stage != inFlight {
-		it.lane.pinned++
-	}
 	it.stage = inSettle
 	it.outlet.settling++
 	if settled {
-		e.finish(it)
+		e.finish(it, &s)
 		e.options.Observer.Settled(Settled{Changed: 1}, map[State]int{s.State: 1})
 		return
 	}
@@ -230,19 +219,12 @@ func (e *engine) conclude(it *item, s Settlement, settled bool) {
 
 // takeBack queues items again that were not handed over.
 func (e *engine) takeBack(o *outlet, items []*item) {
-	if e.options.Claim == ByRows && e.stopping.begun {
-		e.giveUp(items)
-		return
-	}
 	var back []queued
 	for _, it := range items {
 		it.stage = inQueue
-		it.lane.pinned--
 		switch {
-		case !e.mayStay(it):
-			e.forgetQueued(it)
-		case it.key != nil && it.key.held && it.key.holder != it.row.ID:
-			e.leaveBehind(it)
+		case !e.mayStay(it) || it.key != nil && it.key.held && it.key.holder != it.row.ID:
+			e.claiming.giveUp(it)
 		case it.key == nil:
 			back = append(back, queued{item: it})
 		default:
@@ -256,9 +238,9 @@ func (e *engine) takeBack(o *outlet, items []*item) {
 	o.queue.giveBack(back...)
 }
 
-// mayStay says that the item's lane is still the relay's, for good.
+// mayStay says that the item is the relay's to send, for good.
 func (e *engine) mayStay(it *item) bool {
-	return !it.lane.lost && !it.lane.draining && !e.stopping.begun
+	return !e.stopping.begun && (it.lane == nil || !it.lane.lost && !it.lane.draining)
 }
 
 // describe is what an operator reads on the row.

@@ -2,7 +2,6 @@ package relay
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -11,18 +10,18 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// care finds a message that brings its relays down. While a lane that was not
+// quarantine finds a message that brings its relays down. While a lane that was not
 // released is new, the relay writes down what it is about to send, one batch a
 // sink. What was being sent when a relay died is a suspect, and is sent alone.
 // A message that was alone, and nothing else under way, at maxCrashes deaths is
 // parked. A relay that is killed for other reasons parks no message by it.
-type care struct {
-	until    time.Time // journals are written until then
+type quarantine struct {
+	*journal
+	dedup    *dedup // nil if no sink is exact
 	suspects map[rowRef]suspicion
-	writing  bool // a journal is being written; the next one is newer
 
 	// waiting has a suspect to send. Until it is sent nothing else is, so that
-	// it is alone; this lasts as long as the relay is careful, and no longer.
+	// it is alone; this lasts as long as all is written down, and no longer.
 	waiting *outlet
 }
 
@@ -32,137 +31,108 @@ const (
 	// maxCrashes is how often a message may be alone with a relay that dies.
 	maxCrashes = 5
 
-	// calmAfter is how long a relay is careful with a lane that came from a
-	// dead one.
+	// calmAfter is how long a relay writes down what it sends after it has taken over a
+	// lane of a dead one.
 	calmAfter = time.Minute
 )
 
-// careful says that what is sent has to be written down before.
-func (e *engine) careful(now time.Time) bool { return e.journaler != nil && now.Before(e.care.until) }
-
-// suspect takes note of how a lane was left.
-func (e *engine) suspect(g Grant, now time.Time) {
+// leased takes note of how a lane was left.
+func (q *quarantine) leased(_ *lane, g Grant) {
 	if g.Crashes > 0 {
-		e.care.until = now.Add(calmAfter)
+		q.all = time.Now().Add(calmAfter)
 	}
 	for _, s := range g.Suspects {
 		crashes := s.Crashes
 		if s.Alone {
 			crashes++
 		}
-		e.care.suspects[rowRef{g.Lane, s.ID, s.Check}] = suspicion{crashes}
+		q.suspects[rowRef{g.Lane, s.ID, s.Check}] = suspicion{crashes}
 	}
 }
 
-// clearSuspects forgets the suspects of a lane that was lost.
-func (e *engine) clearSuspects(lane int) {
-	maps.DeleteFunc(e.care.suspects, func(ref rowRef, _ suspicion) bool { return ref.lane == lane })
+func (q *quarantine) lost(l *lane) {
+	delete(q.stale, l)
+	maps.DeleteFunc(q.suspects, func(ref rowRef, _ suspicion) bool { return ref.lane == l.Lane })
 }
 
 // suspicionOf returns what is suspected of an item.
-func (e *engine) suspicionOf(it *item) (s suspicion, suspected bool) {
-	if len(e.care.suspects) > 0 {
-		s, suspected = e.care.suspects[it.row.ref()]
+func (q *quarantine) suspicionOf(it *item) (s suspicion, suspected bool) {
+	if len(q.suspects) > 0 {
+		s, suspected = q.suspects[it.row.ref()]
 	}
 	return s, suspected
 }
 
-// unsuspect ends that.
-func (e *engine) unsuspect(it *item) {
-	if len(e.care.suspects) > 0 {
-		delete(e.care.suspects, it.row.ref())
-	}
-}
-
-// unsendable says why an item must be parked rather than sent.
-func (e *engine) unsendable(it *item) (why sinks.Outcome, bad bool) {
-	if it.row.BadHeaders != "" {
-		return sinks.Fail(sinks.Reject, sinks.ReasonInvalid, it.row.BadHeaders), true
-	}
-	s, suspected := e.suspicionOf(it)
+// unsendable parks what was alone too often.
+func (q *quarantine) unsendable(it *item) *sinks.Outcome {
+	s, suspected := q.suspicionOf(it)
 	if !suspected {
-		return why, false
+		return nil
 	}
 	it.row.Crashes = max(it.row.Crashes, s.crashes)
 	if s.crashes < maxCrashes {
-		return why, false
+		return nil
 	}
-	e.unsuspect(it)
-	return sinks.Fail(sinks.Reject, sinks.ReasonCrash, fmt.Sprintf("%d relays in a row died while they were sending this message and nothing else", s.crashes)), true
+	delete(q.suspects, it.row.ref())
+	why := sinks.Fail(sinks.Reject, sinks.ReasonCrash, fmt.Sprintf("%d relays in a row died while they were sending this message and nothing else", s.crashes))
+	return &why
 }
 
-// startCarefully sends one batch, once it is written down.
-func (e *engine) startCarefully(o *outlet) {
-	if o.busy > 0 || e.care.writing || o.queue.empty() || (e.care.waiting != nil && e.care.waiting != o) {
-		return
+// start sends one batch, once it is written down: one suspect alone, or those before
+// the first suspect.
+func (q *quarantine) start(o *outlet, now time.Time) bool {
+	if w := q.waiting; w != nil && (w.circuit.state != circuitUp || w.queue.empty() && w.busy == 0 || !q.writesAll(now)) {
+		q.waiting = nil // it was sent, or its sink is not there
 	}
-	batch := e.takeBatch(o)
-	batch, rest := e.alone(batch)
-	e.putBackLaunched(o, rest)
-	if len(batch) == 0 {
-		return
+	if !q.writesAll(now) {
+		return false
 	}
-	if _, suspected := e.suspicionOf(batch[0]); suspected {
-		e.care.waiting = o
-		if e.anySending() {
-			e.putBackLaunched(o, batch)
-			return
-		}
+	if o.busy > 0 || q.writing || o.queue.empty() || q.waiting != nil && q.waiting != o {
+		return true
 	}
-	e.care.writing = true
-	j := job{batch: batch, journals: e.journals()}
-	if o.exact != nil {
-		j.plan = &plan{}
-	}
-	e.give(o, j)
-}
-
-func (e *engine) anySending() bool {
-	return slices.ContainsFunc(e.outlets, func(o *outlet) bool { return o.busy > 0 && o.circuit.state != circuitOpening })
-}
-
-// stopWaiting lets other outlets send again: the suspect was sent, or its sink
-// is not there, or the relay is no longer careful.
-func (e *engine) stopWaiting(now time.Time) {
-	if o := e.care.waiting; o != nil && (o.circuit.state != circuitUp || o.queue.empty() && o.busy == 0 || !e.careful(now)) {
-		e.care.waiting = nil
-	}
-}
-
-// alone keeps of a batch what may be sent together: one suspect, or those
-// before the first suspect.
-func (e *engine) alone(batch []*item) (first, rest []*item) {
-	for i, it := range batch {
-		if _, suspected := e.suspicionOf(it); suspected {
+	items := q.takeBatch(o)
+	for i, it := range items {
+		if _, suspected := q.suspicionOf(it); suspected {
 			n := max(1, i)
-			return batch[:n:n], batch[n:]
+			q.putBack(o, items[n:])
+			items = items[:n:n]
+			break
 		}
 	}
-	return batch, nil
-}
-
-// putBackLaunched takes items back that were not handed to a worker after all.
-func (e *engine) putBackLaunched(o *outlet, items []*item) {
-	for _, it := range items {
-		if it.key != nil {
-			it.key.flying--
+	if len(items) == 0 {
+		return true
+	}
+	if _, suspected := q.suspicionOf(items[0]); suspected {
+		q.waiting = o
+		if slices.ContainsFunc(q.outlets, func(o *outlet) bool { return o.busy > 0 && o.circuit.state != circuitOpening }) {
+			q.putBack(o, items)
+			return true
 		}
 	}
-	e.takeBack(o, items)
+	b := journaledBatch{batch: batch{lent: items}, journal: q.journal, journals: q.journals()}
+	if q.dedup != nil && q.dedup.sinks[o] != nil {
+		q.begin(o, &plannedBatch{journaledBatch: b, dedup: q.dedup})
+	} else {
+		q.begin(o, &b)
+	}
+	return true
 }
 
-// journals lists the tickets that hold, and all that is under way.
-func (e *engine) journals() []Journal {
+// journals lists all that is under way, and the tickets that hold.
+func (q *quarantine) journals() []Journal {
 	var journals []Journal
 	total := 0
-	for _, l := range e.sortedLanes() {
-		j := Journal{Lease: l.Lease, Tickets: l.written(), Suspects: e.underWay(l)}
+	for _, l := range q.sortedLanes() {
+		j := Journal{Lease: l.Lease, Suspects: q.inFlight(l)}
+		if q.dedup != nil {
+			j.Tickets = q.dedup.written(l)
+		}
 		total += len(j.Suspects)
-		something := len(j.Suspects)+len(j.Tickets) > 0 || l.sending()
-		if something || l.journaled {
+		something := len(j.Suspects)+len(j.Tickets) > 0
+		if something || q.stale[l] {
 			journals = append(journals, j) // an empty one clears what was sent before
 		}
-		l.journaled = something
+		q.stale[l] = something
 	}
 	if total == 1 {
 		i := slices.IndexFunc(journals, func(j Journal) bool { return len(j.Suspects) > 0 })
@@ -171,58 +141,30 @@ func (e *engine) journals() []Journal {
 	return journals
 }
 
-func (e *engine) underWay(l *lane) (suspects []Suspect) {
+func (q *quarantine) inFlight(l *lane) (suspects []Suspect) {
 	for _, it := range l.known {
 		if it.stage == inFlight {
 			ref := it.row.ref()
-			suspects = append(suspects, Suspect{ID: ref.id, Check: ref.check, Crashes: e.care.suspects[ref].crashes})
+			suspects = append(suspects, Suspect{ID: ref.id, Check: ref.check, Crashes: q.suspects[ref].crashes})
 		}
 	}
 	slices.SortFunc(suspects, func(a, b Suspect) int { return cmp.Compare(a.ID, b.ID) })
 	return suspects
 }
 
-// journaled is a batch whose journal was written, or not.
-type journaled struct {
-	job job
-	err error
+// answered clears a message of its suspicion: its relay lives.
+func (q *quarantine) answered(it *item, outcome sinks.Outcome) sinks.Outcome {
+	if q.waiting == it.outlet {
+		q.waiting = nil
+	}
+	if len(q.suspects) > 0 {
+		delete(q.suspects, it.row.ref())
+	}
+	return outcome
 }
 
-// writeJournals returns an error if the batch must not be sent.
-func (e *engine) writeJournals(ctx context.Context, j job) (err error) {
-	defer func() { e.journaled <- journaled{j, err} }()
-	ctx, cancel := context.WithTimeout(ctx, e.operationTimeout())
-	defer cancel()
-	held, err := e.journaler.WriteJournal(ctx, e.options.Name, j.journals)
-	if err == nil && len(held) < len(j.journals) {
-		err = ErrFenced
-	}
-	return err
-}
+func (q *quarantine) writesDown(now time.Time) bool { return q.writesAll(now) }
 
-// afterJournal lets the next journal be written.
-func (e *engine) afterJournal(j journaled) {
-	e.care.writing = false
-	if j.err != nil {
-		e.perhapsWritten(j.job)
-		return
-	}
-	e.note(j.job)
-}
-
-// notSent takes back a batch whose journal could not be written.
-func (e *engine) notSent(result sendResult) {
-	e.failed("journal", result.notSent)
-	for _, j := range result.job.journals {
-		if l := e.lanes[j.Lane]; l != nil {
-			l.journaled = true // nobody knows: it is written again
-		}
-	}
-	e.putBackLaunched(result.outlet, result.job.batch)
-	for _, it := range result.job.batch {
-		e.goOn(it.key)
-	}
-	now := time.Now()
-	e.lease.next = now
-	result.outlet.pauseUntil = now.Add(settlePause.Min)
-}
+func (q *quarantine) known(*item) *sinks.Outcome { return nil }
+func (q *quarantine) marked(*item)               {}
+func (q *quarantine) keepsJournal(*lane) bool    { return false }

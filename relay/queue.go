@@ -1,6 +1,8 @@
 package relay
 
 import (
+	"context"
+	"fmt"
 	"time"
 
 	"github.com/rowrelay/rowrelay/sinks"
@@ -14,9 +16,8 @@ type outlet struct {
 	options SinkOptions
 	order   sinks.Order
 	tx      sinks.TxSink // set if its messages are handled within the mark's transaction
-	exact   sinks.Exact  // set if it recognises what comes again
-	doubts  []*exactBatch
-	picky   bool // refused a part of an exact batch: one at a time
+	ordered bool         // batches are sorted as they were written: by lanes
+	mayOwe  int          // messages that are sent and not marked; 0 for no bound
 
 	queue    queue
 	buffered int // items in memory, with those that are not settled
@@ -25,7 +26,7 @@ type outlet struct {
 	again    int // of those in memory, held rows that came back
 	freed    int // keys that don't wait any more, and have rows to catch up with
 
-	jobs    chan job
+	jobs    chan *flight
 	busy    int // jobs under way
 	flights map[*flight]struct{}
 	turn    int64 // jobs that were begun
@@ -57,14 +58,17 @@ const (
 	circuitUp                          // takes messages
 )
 
-func newOutlet(name string, index int, options SinkOptions) *outlet {
-	o := &outlet{name: name, index: index, options: options, jobs: make(chan job, options.Workers)}
+func newOutlet(name string, index int, options SinkOptions, claim Claim) *outlet {
+	o := &outlet{name: name, index: index, options: options, jobs: make(chan *flight, options.Workers)}
 	o.troubles, o.refunds, o.flights = map[string]*trouble{}, map[int64]int{}, map[*flight]struct{}{}
 	if ordered, ok := options.Sink.(sinks.Ordered); ok {
 		o.order = ordered.Order()
 	}
 	o.tx, _ = options.Sink.(sinks.TxSink)
-	o.exact, _ = options.Sink.(sinks.Exact)
+	if o.ordered = claim == ByLanes; o.ordered {
+		all := options.Batch * options.Workers
+		o.mayOwe = max(options.Buffer/2, 3*all) - all
+	}
 	return o
 }
 
@@ -105,10 +109,7 @@ func (o *outlet) worthwhile(room, buffer int) bool {
 // of it would come again if the relay died. With what is under way it is half of
 // the buffer, or three batches for each worker; by rows the buffer, which is
 // smaller, bounds it.
-func (o *outlet) owes(claim Claim) bool {
-	all := o.options.Batch * o.options.Workers
-	return claim == ByLanes && o.settling >= max(o.options.Buffer/2, 3*all)-all
-}
+func (o *outlet) owes() bool { return o.mayOwe > 0 && o.settling >= o.mayOwe }
 
 // perKey is how many messages of a key one batch may hold.
 func (o *outlet) perKey() int {
@@ -184,6 +185,31 @@ func (l *line) pop() (entry queued) {
 	return entry
 }
 
+// admit counts an item that comes into memory, and puts it where it waits for its turn.
+func (o *outlet) admit(it *item) {
+	o.buffered++
+	o.bytes += it.size()
+	if it.row.Held {
+		o.again++
+	}
+	if it.key == nil {
+		o.queue.push(queued{item: it}, it.row.Retrying)
+		return
+	}
+	it.key.add(it)
+	o.line(it.key)
+}
+
+// line puts a key into the queue if something of it may be sent.
+func (o *outlet) line(k *key) {
+	if k.queued || k.aside != nil || k.flying > 0 || len(k.items) == 0 {
+		return
+	}
+	k.queued = true
+	o.queue.push(queued{key: k}, k.held)
+}
+
+// release ends the counting of an item that leaves memory.
 func (o *outlet) release(it *item) {
 	o.buffered--
 	o.bytes -= it.size()
@@ -207,15 +233,29 @@ func newUnrouted(index int) *outlet {
 	return &outlet{name: unroutedName, index: index}
 }
 
-// afterOpen lets messages go to a sink that was opened, or waits before the
-// next try.
-func (e *engine) afterOpen(o *outlet, err error) {
-	if err != nil {
-		o.circuit.state = circuitUp // as after a send that found it unavailable
-		e.trip(o, sinks.Unopened(err))
+// opening is the job that opens a sink.
+type opening struct{ err error }
+
+func (j *opening) items() []*item { return nil }
+
+// do opens the sink; one that panics is one that is not there.
+func (j *opening) do(ctx context.Context, _ *engine, f *flight) {
+	defer func() {
+		if p := recover(); p != nil {
+			j.err = fmt.Errorf("open the sink: panic: %v", p)
+		}
+	}()
+	j.err = f.outlet.options.Sink.Open(ctx)
+}
+
+// done lets messages go to a sink that was opened, or waits before the next try.
+func (j *opening) done(e *engine, f *flight) {
+	o := f.outlet
+	o.circuit.state = circuitUp // where it failed: as after a send that found it unavailable
+	if j.err != nil {
+		e.trip(o, sinks.Unopened(j.err))
 		return
 	}
-	o.circuit.state = circuitUp
 	if o.circuit.failures == 0 && !o.circuit.told {
 		e.options.Observer.SinkUp(o.name)
 	}

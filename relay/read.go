@@ -7,14 +7,37 @@ import (
 	"time"
 )
 
+// byLanes is a relay that claims by lanes: it reads what is pending in the lanes that it
+// holds, in the order of ids, and keeps in memory what it has read until it is settled.
+type byLanes struct {
+	*engine
+	lanes  map[int]*lane
+	sorted []*lane // the same by their numbers; nil since one has come or gone
+	share  int     // lanes that are this relay's fair part; -1 before the first census
+	read   reading
+	holds  holding
+	reads  chan readJob
+}
+
+// newByLanes: of so many keys that wait it keeps each in memory, and so many ids are
+// worth a scan.
+func newByLanes(e *engine, mostHeld int, farBehind int64) *byLanes {
+	b := &byLanes{engine: e, lanes: map[int]*lane{}, share: -1, reads: make(chan readJob, 1)}
+	e.didRead = make(chan func(), 1)
+	e.poll.rowBytes = 4096
+	b.holds.most, b.read.farBehind, b.read.scanStride = mostHeld, farBehind, stride(8*farBehind)
+	b.read.owed, b.read.sweep.ids = none, leastStride
+	if store, ok := e.store.(Journaler); ok {
+		b.guard(store)
+	}
+	return b
+}
+
+func (e *byLanes) workers() []func(context.Context) { return []func(context.Context){e.reader} }
+
 // reading is what the engine knows of its own reading.
 type reading struct {
-	under      int // reads under way: more than one by rows only
 	seq        int64
-	fresh      bool      // there may be new rows: look
-	polled     bool      // for no other reason than that it is time to
-	began      time.Time // of the last look
-	pollAt     time.Time
 	dueAt      time.Time
 	unroutedAt time.Time // when to look for what has no route; zero while that goes on
 	nextDue    time.Time // when the next held row that is known of becomes due
@@ -29,31 +52,19 @@ type reading struct {
 
 	passing               bool    // the last page was passed over for the most part
 	scans                 bool    // late rows were looked for before the last page was merged
-	rowBytes              int     // of a row, about
 	ghosts                []*item // settled while a read was under way, which may bring them back
 	behind                []*key  // no longer held, with rows to catch up with
 	keyStride, scanStride stride
 	farBehind             int64 // so many ids are worth a scan
 	noDue                 bool  // the last look at the held rows found nothing
-	looks                 int   // looks at the lanes in a row that found nothing, for a drain
-	news                  int   // how often a look found something, for a drain
-	reclaims              int64 // how often ended claims had been freed when the last row came
 
-	pauseUntil time.Time
-	failing    [readRows + 1]int64 // since when each kind of read fails, by the pulse; 0 if it doesn't
-	ahead      bool                // the next page is asked for before this one is taken in
-	elsewhere  int                 // pages in a row that came from another server than the lanes were leased from
-	sweep      sweep
-	numbering  int   // how often it was noticed that ids began anew: what was read before may have the id of another
-	highest    int64 // the highest id from before that
-
-	except map[string]*outlet // by rows: topics that are not to be claimed, as their outlet has no room
-	asked  claimed            // by rows: what the claims under way may bring
-	plenty bool               // by rows: the last claim brought all that it asked for
+	failing   [kindsOfAnswers]int64 // since when each kind of read fails, by the pulse; 0 if it doesn't
+	ahead     bool                  // the next page is asked for before this one is taken in
+	elsewhere int                   // pages in a row that came from another server than the lanes were leased from
+	sweep     sweep
+	numbering int   // how often it was noticed that ids began anew: what was read before may have the id of another
+	highest   int64 // the highest id from before that
 }
-
-// claimed is an amount of rows.
-type claimed struct{ rows, bytes int }
 
 // readJob is one question to the database.
 type readJob struct {
@@ -72,7 +83,6 @@ type readJob struct {
 	cursor    DueCursor
 	scan      *lateScan   // readLate, readSweep: what it decides by
 	outer     *readResult // readLate: what is merged once the scan is over
-	claim     ClaimRequest
 }
 
 type readKind int
@@ -89,8 +99,8 @@ const (
 	readAmong                    // which of a page's keys wait
 	readHolders                  // what keys wait for
 	readBeyond                   // what is new beyond what waits for sinks that lag
-	readRows                     // by rows: claim
-	kindsOfReads = 6             // that take turns
+	kindsOfAnswers
+	kindsOfReads = 6 // that take turns
 )
 
 type readResult struct {
@@ -121,31 +131,39 @@ const (
 	dueInterval = time.Second
 )
 
-// startRead starts the next read for which there is reason and room.
-func (e *engine) startRead(now time.Time) {
-	if e.read.under >= e.mostReads() || e.stopping.begun || len(e.lanes) == 0 || e.settle.count() > unsettledLimit || !now.Before(e.lease.safeUntil) || now.Before(e.read.pauseUntil) {
-		return
+// mayRead says whether anything may be read now, and notes whether it is time to.
+func (e *engine) mayRead(now time.Time) bool {
+	if e.stopping.begun || e.settle.count() > unsettledLimit || !now.Before(e.lease.safeUntil) || now.Before(e.poll.pauseUntil) {
+		return false
 	}
-	if !e.read.pollAt.After(now) {
-		e.read.polled = e.read.polled || !e.read.fresh
-		e.read.fresh = true
-		e.read.pollAt = now.Add(e.options.Poll)
+	if !e.poll.at.After(now) {
+		e.poll.polled = e.poll.polled || !e.poll.fresh
+		e.poll.fresh = true
+		e.poll.at = now.Add(e.options.Poll)
 	}
-	job, ok := e.nextRead(now)
-	if !ok {
-		return
-	}
-	e.read.under++
-	e.read.seq++
-	job.seq, job.began = e.read.seq, now
-	e.reads <- job
+	return true
 }
 
-// nextRead takes the kinds of reads in turn, so that none starves another.
-func (e *engine) nextRead(now time.Time) (readJob, bool) {
-	if e.options.Claim == ByRows {
-		return e.claimRows(now)
+// countBytes learns what a row weighs.
+func (e *engine) countBytes(it *item) { e.poll.rowBytes += (it.size() - e.poll.rowBytes) / 16 }
+
+// startRead starts the next read for which there is reason and room.
+func (e *byLanes) startRead(now time.Time) {
+	if e.poll.under > 0 || len(e.lanes) == 0 || !e.mayRead(now) {
+		return
 	}
+	if job, ok := e.nextRead(now); ok {
+		e.poll.under++
+		e.read.seq++
+		job.seq, job.began = e.read.seq, now
+		e.reads <- job
+	}
+}
+
+func (e *byLanes) dueTime() time.Time { return e.read.dueAt }
+
+// nextRead takes the kinds of reads in turn, so that none starves another.
+func (e *byLanes) nextRead(now time.Time) (readJob, bool) {
 	if job, ok := e.lookAtHeld(now); ok {
 		return job, true
 	}
@@ -161,7 +179,7 @@ func (e *engine) nextRead(now time.Time) (readJob, bool) {
 	return readJob{}, false
 }
 
-func (e *engine) readOf(kind readKind, now time.Time) (readJob, bool) {
+func (e *byLanes) readOf(kind readKind, now time.Time) (readJob, bool) {
 	switch kind {
 	case readLanes:
 		return e.lookAtLanes(now)
@@ -179,9 +197,9 @@ func (e *engine) readOf(kind readKind, now time.Time) (readJob, bool) {
 }
 
 // lookAtLanes reads on in all lanes.
-func (e *engine) lookAtLanes(now time.Time) (readJob, bool) {
-	room := e.mostRoom()
-	if !e.read.fresh || room == 0 {
+func (e *byLanes) lookAtLanes(now time.Time) (readJob, bool) {
+	room := e.mostRoom(e.roomOf)
+	if !e.poll.fresh || room == 0 {
 		return readJob{}, false
 	}
 	e.beginLook(now)
@@ -203,10 +221,10 @@ func (l *lane) readable() bool { return !l.draining && !l.unswept }
 
 // mostRoom is the room of the outlet that has most. An outlet whose room is
 // less falls behind if it must, and reads for itself later.
-func (e *engine) mostRoom() int {
+func (e *engine) mostRoom(roomOf func(*outlet) int) int {
 	anyUp, most := e.anyUp(), 0 // while none is up the buffers fill, so that the rows are there when one comes back
 	for _, o := range e.outlets {
-		if room := e.roomOf(o); o.worthwhile(room, o.options.Buffer) && (o.circuit.state == circuitUp || !anyUp) {
+		if room := roomOf(o); o.worthwhile(room, o.options.Buffer) && (o.circuit.state == circuitUp || !anyUp) {
 			most = max(most, room)
 		}
 	}
@@ -215,7 +233,7 @@ func (e *engine) mostRoom() int {
 
 // roomOf is what an outlet has room for. What is in memory is met again by each scan
 // for late rows: where one comes before each page, half of the buffer has to do.
-func (e *engine) roomOf(o *outlet) int {
+func (e *byLanes) roomOf(o *outlet) int {
 	if e.read.scans {
 		return o.room() - o.options.Buffer/2
 	}
@@ -227,7 +245,7 @@ func (e *engine) anyUp() bool {
 }
 
 // lanesInTurn returns the lanes, each time beginning with another.
-func (e *engine) lanesInTurn() []*lane {
+func (e *byLanes) lanesInTurn() []*lane {
 	lanes := e.sortedLanes()
 	e.read.rotate++
 	at := e.read.rotate * 7 % max(1, len(lanes))
@@ -236,7 +254,7 @@ func (e *engine) lanesInTurn() []*lane {
 
 // sortedLanes returns the lanes by their numbers. It is the same slice until one
 // comes or goes: nobody changes it.
-func (e *engine) sortedLanes() []*lane {
+func (e *byLanes) sortedLanes() []*lane {
 	if e.sorted == nil {
 		e.sorted = slices.SortedFunc(maps.Values(e.lanes), func(a, b *lane) int { return a.Lane - b.Lane })
 	}
@@ -244,7 +262,7 @@ func (e *engine) sortedLanes() []*lane {
 }
 
 // catchUpOutlet reads what an outlet passed over while it had no room.
-func (e *engine) catchUpOutlet() (readJob, bool) {
+func (e *byLanes) catchUpOutlet() (readJob, bool) {
 	for _, o := range e.outlets {
 		if !o.roomy() || o.circuit.state != circuitUp || !e.lagging(o) {
 			continue
@@ -263,7 +281,7 @@ func (e *engine) catchUpOutlet() (readJob, bool) {
 }
 
 // lagging says that the outlet has passed over something.
-func (e *engine) lagging(o *outlet) bool {
+func (e *byLanes) lagging(o *outlet) bool {
 	return slices.ContainsFunc(e.sortedLanes(), func(l *lane) bool { return l.lag[o.index] != none })
 }
 
@@ -273,7 +291,7 @@ const catchUpKeys = 64
 // catchUpKey reads what keys of an outlet left behind while they were held. A read
 // of a key walks over all that waits in its lane, which may be much: so it goes only
 // so far that it doesn't keep the reader for long.
-func (e *engine) catchUpKey() (readJob, bool) {
+func (e *byLanes) catchUpKey() (readJob, bool) {
 	e.read.behind = slices.DeleteFunc(e.read.behind, func(k *key) bool {
 		return !k.lagging || k.held || k.lane.lost
 	})
@@ -326,7 +344,7 @@ func (s *stride) learn(took time.Duration) {
 func (s *stride) failed() { *s = max(*s/8, minStride) }
 
 // lookAtDue reads the held rows whose time has come.
-func (e *engine) lookAtDue(now time.Time) (readJob, bool) {
+func (e *byLanes) lookAtDue(now time.Time) (readJob, bool) {
 	if e.read.dueAt.After(now) {
 		return readJob{}, false
 	}
@@ -349,7 +367,7 @@ func (e *engine) lookAtDue(now time.Time) (readJob, bool) {
 }
 
 // dueAgain notes that a held row becomes due.
-func (e *engine) dueAgain(at time.Time) {
+func (e *byLanes) dueAgain(at time.Time) {
 	if e.read.nextDue.IsZero() || at.Before(e.read.nextDue) {
 		e.read.nextDue = at
 	}
@@ -358,7 +376,7 @@ func (e *engine) dueAgain(at time.Time) {
 
 // dueSooner brings the next look at the held rows forward to when one of them
 // is known to become due. The database's clock may be a little behind.
-func (e *engine) dueSooner(now time.Time) {
+func (e *byLanes) dueSooner(now time.Time) {
 	if e.read.nextDue.IsZero() {
 		return
 	}
@@ -374,13 +392,13 @@ func (e *engine) dueSooner(now time.Time) {
 // messages come one by one, something may have appeared late before most looks, a
 // few ids back: what lies there is read again then, so that what is late comes
 // with the page, and isn't looked for by another statement.
-func (e *engine) readAgain() int64 { return e.furthest() - e.read.lag }
+func (e *byLanes) readAgain() int64 { return e.furthest() - e.read.lag }
 
 // againBytes bounds what a look reads once more, about.
 const againBytes = 64 << 10
 
 // furthest is the highest id that was read.
-func (e *engine) furthest() (id int64) {
+func (e *byLanes) furthest() (id int64) {
 	for _, l := range e.lanes {
 		id = max(id, l.cursor)
 	}
@@ -389,10 +407,10 @@ func (e *engine) furthest() (id int64) {
 
 // learnLag notes after which id rows may have appeared late. What is far back is
 // the exception.
-func (e *engine) learnLag(lateAfter int64) {
+func (e *byLanes) learnLag(lateAfter int64) {
 	lag := e.furthest() - lateAfter
 	switch {
-	case lateAfter < 0 || lag > againBytes/int64(max(e.read.rowBytes, 256)):
+	case lateAfter < 0 || lag > againBytes/int64(max(e.poll.rowBytes, 256)):
 	case lag > e.read.lag:
 		e.read.lag = lag
 	default:
@@ -401,15 +419,15 @@ func (e *engine) learnLag(lateAfter int64) {
 }
 
 // reader carries out reads, one after the other.
-func (e *engine) reader(ctx context.Context) {
+func (e *byLanes) reader(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case job := <-e.reads:
-			result := e.carryOut(ctx, job)
+			result := e.ask(ctx, job)
 			select {
-			case e.didRead <- result:
+			case e.didRead <- func() { e.merge(result) }:
 			case <-ctx.Done():
 				return
 			}
@@ -417,7 +435,7 @@ func (e *engine) reader(ctx context.Context) {
 	}
 }
 
-func (e *engine) carryOut(ctx context.Context, job readJob) readResult {
+func (e *byLanes) ask(ctx context.Context, job readJob) readResult {
 	result := readResult{job: job}
 	switch job.kind { // of several steps, each with a time of its own
 	case readLate:
@@ -439,8 +457,6 @@ func (e *engine) carryOut(ctx context.Context, job readJob) readResult {
 		result.held, result.page.LateAfter, result.err = e.askAmong(ctx, job)
 	case readHolders:
 		result.held, result.err = e.store.HeldAmong(ctx, job.ask)
-	case readRows:
-		result.page.Rows, result.err = e.store.Claim(ctx, job.claim)
 	default:
 		result.page, result.err = e.store.Read(ctx, job.positions, job.limit, job.maxBytes)
 	}
@@ -451,7 +467,7 @@ func (e *engine) carryOut(ctx context.Context, job readJob) readResult {
 // askAmong asks which keys of a page wait for another attempt. The answer counts only
 // if it comes from the server of the page as that was: one that has fallen back knows
 // of no retry that was written since, and the page has nothing of what waits by it.
-func (e *engine) askAmong(ctx context.Context, job readJob) (held []HeldKey, lateAfter int64, err error) {
+func (e *byLanes) askAmong(ctx context.Context, job readJob) (held []HeldKey, lateAfter int64, err error) {
 	held, err = e.store.HeldAmong(ctx, job.ask)
 	epoch, known := job.outer.epoch()
 	if err != nil || !known {

@@ -176,7 +176,7 @@ const unroutedRows = 500
 // lookAtUnrouted reads what waits without a route, now and then: who takes a lane
 // over knows from its marks that something does, and not which topics; and nothing
 // else would tell that it is gone. Each lane is read up to the first such row.
-func (e *engine) lookAtUnrouted(now time.Time) (readJob, bool) {
+func (e *byLanes) lookAtUnrouted(now time.Time) (readJob, bool) {
 	if e.read.unroutedAt.After(now) {
 		return readJob{}, false
 	}
@@ -205,7 +205,7 @@ func (e *engine) lookAtUnrouted(now time.Time) (readJob, bool) {
 
 // mergeUnrouted alarms of the topics of a page. A page that has all that waits tells
 // also which of them are gone.
-func (e *engine) mergeUnrouted(job readJob, page Page) {
+func (e *byLanes) mergeUnrouted(job readJob, page Page) {
 	o, lanes, topics, whole := job.outlet, e.catchingUp(job), map[string]bool{}, !page.More
 	for _, l := range e.lanes {
 		whole = whole && (l.lag[o.index] == none || lanes[l.Lane] == l)
@@ -247,13 +247,6 @@ func (e *engine) alarmUnrouted(topic string) {
 	e.options.Observer.Unrouted(topic)
 	e.options.Logger.Warn("relay: no route or handler takes this topic, its messages wait; add one and restart",
 		"relay", e.options.Name, "topic", topic)
-}
-
-// remindUnrouted tells again of topics whose messages still wait for a route.
-func (e *engine) remindUnrouted() {
-	for topic := range e.unrouted {
-		e.alarmUnrouted(topic)
-	}
 }
 
 // unroutedLeft is the error of a drain that had to leave messages behind.

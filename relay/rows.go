@@ -4,22 +4,40 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/rowrelay/rowrelay/outbox"
 )
 
-// rowsLane is the one lane of a relay that claims by rows: it stands for its
-// token, and has no order.
-const rowsLane = -1
+// Claiming by rows: batches of free rows are stamped with the relay's token, in whichever
+// order was asked for, and are the relay's until their claim ends. There are no lanes and
+// no keys. What the relay doesn't send it gives back, and what is in memory it extends.
 
-// beginRows makes the lane of all claimed rows.
-func (e *engine) beginRows() {
-	l := newLane(Lease{Lane: rowsLane}, len(e.outlets), time.Now())
-	l.token = e.options.Name + "/" + randomHex(8)
-	e.lanes[rowsLane], e.sorted = l, nil
-	e.read.except = map[string]*outlet{}
-	e.read.rowBytes = unknownRowBytes
+// byRows is a relay that claims by rows.
+type byRows struct {
+	*engine
+	token string
+	known map[int64]*item // rows in memory
+
+	except  map[string]*outlet // topics that are not to be claimed, as their outlet has no room
+	asked   amount             // what the claims under way may bring
+	plenty  bool               // the last claim brought all that it asked for
+	failing int64              // since when claims fail, by the pulse; 0 if they don't
+
+	claims   chan claimJob
+	claimed  int64        // for a drain: rows that anyone has claimed; -1 before they were counted
+	reclaims atomic.Int64 // how often ended claims were freed
+	freed    atomic.Int64 // and how many the last time
+	since    int64        // reclaims when the last row came
+}
+
+// amount is one of rows.
+type amount struct{ rows, bytes int }
+
+type claimJob struct {
+	ClaimRequest
+	began time.Time
 }
 
 const (
@@ -30,201 +48,298 @@ const (
 	// slowRowBytes is assumed after a claim that failed: it may have taken too long for
 	// its rows.
 	slowRowBytes = 1 << 20
+
+	// reclaimInterval is how often rows are freed whose claim has ended, and
+	// held rows brought back that are due.
+	reclaimInterval = time.Second
 )
 
-// claimRows claims as many rows as there is room for. While no sink is up it
-// claims nothing: others may be able to deliver.
-func (e *engine) claimRows(now time.Time) (readJob, bool) {
-	maps.DeleteFunc(e.read.except, func(_ string, o *outlet) bool {
-		again := o.roomy() && o.circuit.state == circuitUp
-		e.read.fresh = e.read.fresh || again
-		return again
-	})
-	worth := e.worthClaiming()
-	if worth.rows == 0 {
-		return readJob{}, false
-	}
-	unprompted := e.read.polled
-	e.beginLook(now)
-	e.read.asked.rows += worth.rows
-	e.read.asked.bytes += worth.bytes
-	return readJob{kind: readRows, claim: ClaimRequest{
-		Relay: e.options.Name, Token: e.lanes[rowsLane].token, TTL: e.options.Lease, Limit: worth.rows, MaxBytes: worth.bytes,
-		Pick: e.options.Pick, Topics: e.options.Topics, Except: slices.Sorted(maps.Keys(e.read.except)),
-		Unprompted: unprompted,
-	}}, true
+func newByRows(e *engine) *byRows {
+	r := &byRows{engine: e, token: e.options.Name + "/" + randomHex(8), known: map[int64]*item{}, except: map[string]*outlet{}, claimed: -1}
+	r.claims, e.didRead = make(chan claimJob, r.claimers()), make(chan func(), r.claimers())
+	e.poll.rowBytes = unknownRowBytes
+	return r
 }
 
-// mostReads is how many reads may be under way at once. To claim a row takes a
+// claimers is how many claims may be under way at once. To claim a row takes a
 // database longer than all else that it does for it.
-func (e *engine) mostReads() int {
-	if e.options.Claim == ByRows {
-		return e.store.AtOnce().Claims
+func (r *byRows) claimers() int { return r.store.AtOnce().Claims }
+
+func (r *byRows) workers() []func(context.Context) {
+	return append(slices.Repeat([]func(context.Context){r.claimer}, r.claimers()), r.reclaimer)
+}
+
+func (r *byRows) dueTime() time.Time { return time.Time{} } // the reclaimer brings them back
+
+// startRead claims as many rows as there is room for. While no sink is up it
+// claims nothing: others may be able to deliver.
+func (r *byRows) startRead(now time.Time) {
+	if r.poll.under >= r.claimers() || !r.mayRead(now) {
+		return
 	}
-	return 1
+	maps.DeleteFunc(r.except, func(_ string, o *outlet) bool {
+		again := o.roomy() && o.circuit.state == circuitUp
+		r.poll.fresh = r.poll.fresh || again
+		return again
+	})
+	worth := r.worthClaiming()
+	if worth.rows == 0 {
+		return
+	}
+	unprompted := r.poll.polled
+	r.beginLook(now)
+	r.asked.rows += worth.rows
+	r.asked.bytes += worth.bytes
+	r.poll.under++
+	r.claims <- claimJob{began: now, ClaimRequest: ClaimRequest{
+		Relay: r.options.Name, Token: r.token, TTL: r.options.Lease, Limit: worth.rows, MaxBytes: worth.bytes,
+		Pick: r.options.Pick, Topics: r.options.Topics, Except: slices.Sorted(maps.Keys(r.except)),
+		Unprompted: unprompted,
+	}}
 }
 
 // worthClaiming is what is claimed now. Beside another claim it is nothing, unless
 // there was plenty and all would find room. Of rows that are large it asks for no more
 // than will do: what a claim looks at and doesn't take, others miss meanwhile.
-func (e *engine) worthClaiming() claimed {
-	if !e.anyUp() {
-		return claimed{}
+func (r *byRows) worthClaiming() amount {
+	if !r.anyUp() {
+		return amount{}
 	}
-	room := claimed{rows: e.mostRoom(), bytes: e.mostBytes()}
-	limit := claimed{rows: readLimit / e.mostReads(), bytes: min(room.bytes, readBytes/e.mostReads())}
-	limit.rows = min(limit.rows, limit.bytes/max(1, e.read.rowBytes)+1)
-	switch {
-	case e.read.under == 0 && e.read.fresh:
-		return claimed{min(room.rows, limit.rows), limit.bytes}
-	case e.read.under > 0 && e.read.plenty && room.rows >= e.read.asked.rows+limit.rows && room.bytes >= e.read.asked.bytes+limit.bytes:
-		return limit
-	default:
-		return claimed{}
-	}
-}
-
-// mostBytes is the room of the outlet that has most, in bytes of payload.
-func (e *engine) mostBytes() int {
-	most := 0
-	for _, o := range e.outlets {
+	room := amount{rows: r.mostRoom((*outlet).room)}
+	for _, o := range r.outlets {
 		if o.roomy() && o.circuit.state == circuitUp {
-			most = max(most, o.options.BufferBytes-o.bytes)
+			room.bytes = max(room.bytes, o.options.BufferBytes-o.bytes)
 		}
 	}
-	return most
+	limit := amount{rows: readLimit / r.claimers(), bytes: min(room.bytes, readBytes/r.claimers())}
+	limit.rows = min(limit.rows, limit.bytes/max(1, r.poll.rowBytes)+1)
+	switch {
+	case r.poll.under == 0 && r.poll.fresh:
+		return amount{min(room.rows, limit.rows), limit.bytes}
+	case r.poll.under > 0 && r.plenty && room.rows >= r.asked.rows+limit.rows && room.bytes >= r.asked.bytes+limit.bytes:
+		return limit
+	default:
+		return amount{}
+	}
 }
 
-// mergeRows takes claimed rows into memory, and gives back those for which
-// there is no room, with their topic left out of the next claims.
-func (e *engine) mergeRows(job readJob, rows []Row) {
-	l := e.lanes[rowsLane]
-	late := time.Since(job.began) > e.options.Lease/2
+// claimer carries claims out, one after the other.
+func (r *byRows) claimer(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case job := <-r.claims:
+			rows, err := r.claim(ctx, job)
+			select {
+			case r.didRead <- func() { r.takeIn(job, rows, err) }:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}
+}
+
+func (r *byRows) claim(ctx context.Context, job claimJob) ([]Row, error) {
+	ctx, cancel := context.WithTimeout(ctx, r.operationTimeout())
+	defer cancel()
+	rows, err := r.store.Claim(ctx, job.ClaimRequest)
+	r.reached(err)
+	return rows, err
+}
+
+// takeIn ends a claim.
+func (r *byRows) takeIn(job claimJob, rows []Row, err error) {
+	r.poll.under--
+	r.asked.rows -= job.Limit
+	r.asked.bytes -= job.MaxBytes
+	if err == nil {
+		r.failing = 0
+		r.merge(job, rows)
+	} else {
+		if r.failing == 0 {
+			r.failing = r.pulse.now()
+		}
+		if !r.pauseReading(err) {
+			r.poll.rowBytes, r.plenty = max(r.poll.rowBytes, slowRowBytes), false
+		}
+	}
+	r.pulse.readFails.Store(r.failing)
+}
+
+// merge takes claimed rows into memory, and gives back those for which there is no
+// room, with their topic left out of the next claims. A claim that took long is given
+// back: it would end too soon.
+func (r *byRows) merge(job claimJob, rows []Row) {
+	late := time.Since(job.began) > r.options.Lease/2
 	brought := payloads(rows)
 	if len(rows) > 0 {
-		e.read.rowBytes = max(e.read.rowBytes, brought/len(rows))
+		r.poll.rowBytes = max(r.poll.rowBytes, brought/len(rows))
+		r.since = r.reclaims.Load()
 	}
 	for i := range rows {
 		row := &rows[i]
-		if old := l.known[row.ID]; old != nil && old.row.Message.ID == row.Message.ID && (old.stage == inQueue || old.stage == inFlight) {
+		if old := r.known[row.ID]; old != nil && old.row.Message.ID == row.Message.ID && (old.stage == inQueue || old.stage == inFlight) {
 			continue // its claim had ended, and is ours again
 		}
-		o := e.outlets[e.routes.sink(row.Message.Topic)]
+		o := r.outlets[r.routes.sink(row.Message.Topic)]
 		switch {
 		case row.Later:
-			row.Message = outbox.Message{ID: row.Message.ID} // nobody sends it
-			e.putAway(l, row)
-		case late || e.stopping.begun:
-			e.putBackClaim(l, row)
+			r.putBack(row, StateScheduled)
+		case late || r.stopping.begun:
+			r.putBack(row, StatePending)
 		case o.room() <= 0:
-			e.giveBack(l, o, row)
+			if o.options.Sink == nil {
+				r.alarmUnrouted(row.Message.Topic)
+			}
+			if len(r.except) < maxCachedTopics {
+				r.except[row.Message.Topic] = o
+			}
+			r.putBack(row, StatePending)
 		default:
-			e.take(&item{row: *row, lane: l, outlet: o})
+			it := &item{row: *row, token: r.token, outlet: o}
+			r.known[row.ID] = it
+			r.countBytes(it)
+			o.admit(it)
 		}
 	}
-	e.read.plenty = len(rows) == job.claim.Limit || brought >= job.claim.MaxBytes
-	e.read.fresh = e.read.fresh || e.read.plenty
-	e.read.noDue = true // held rows are brought back by the janitor
-	e.countLook(len(rows) == 0)
+	r.plenty = len(rows) == job.Limit || brought >= job.MaxBytes
+	r.poll.fresh = r.poll.fresh || r.plenty
+	r.countLook(len(rows) == 0)
+	r.options.Observer.Looked(len(rows))
 }
 
-func (e *engine) giveBack(l *lane, o *outlet, row *Row) {
-	if o.options.Sink == nil {
-		e.alarmUnrouted(row.Message.Topic)
-	}
-	if len(e.read.except) < maxCachedTopics {
-		e.read.except[row.Message.Topic] = o
-	}
-	e.putBackClaim(l, row)
-}
-
-// putBackClaim gives a claim back: others may have it. Until that is written it keeps
-// nothing of the message, whose bytes no buffer counts, but its id.
-func (e *engine) putBackClaim(l *lane, row *Row) {
+// putBack gives a claim back: others may have it, now or at its time. Until that is
+// written it keeps nothing of the message, whose bytes no buffer counts, but its id.
+func (r *byRows) putBack(row *Row, state State) {
 	row.Message = outbox.Message{ID: row.Message.ID}
-	it := &item{row: *row, lane: l, stage: inSettle}
-	l.known[row.ID] = it
-	l.pinned++
-	e.settle.add(it, it.settlement(StatePending))
+	it := &item{row: *row, token: r.token, stage: inSettle}
+	r.known[row.ID] = it
+	r.settle.add(it, it.settlement(state))
 }
 
-// giveUp gives the claims of items back that were not handed over.
-func (e *engine) giveUp(items []*item) {
-	for _, it := range items {
-		e.conclude(it, it.settlement(StatePending), false)
+// block and unblock have nothing to do: without keys nobody waits for another.
+func (r *byRows) block(*item)   {}
+func (r *byRows) unblock(*item) {}
+
+// settled forgets an item. A claim stamps what it returns, and so none that is under
+// way can bring the row back.
+func (r *byRows) settled(it *item, _ *Settlement) { r.forget(it) }
+
+func (r *byRows) forget(it *item) {
+	if r.known[it.row.ID] == it {
+		delete(r.known, it.row.ID)
 	}
 }
 
-// giveUpQueued gives back what waits when the relay stops.
-func (e *engine) giveUpQueued() {
-	for _, it := range e.lanes[rowsLane].known {
+// giveUp gives the claim of an item back that was not handed over.
+func (r *byRows) giveUp(it *item) { r.conclude(it, it.settlement(StatePending), false) }
+
+func (r *byRows) giveUpQueued() {
+	for _, it := range r.known {
 		if it.stage == inQueue {
-			e.giveUp([]*item{it})
+			r.giveUp(it)
 		}
 	}
-	for _, o := range e.outlets {
-		o.queue = queue{}
-	}
 }
 
-// giveUpOutlet gives back what waits for a sink that has no worker left.
-func (e *engine) giveUpOutlet(o *outlet) {
-	for _, it := range e.lanes[rowsLane].known {
+// abandon gives back what waits for a sink that has no worker left.
+func (r *byRows) abandon(f *flight) {
+	o := f.outlet
+	if !o.allStuck() {
+		return
+	}
+	for _, it := range r.known {
 		if it.stage == inQueue && it.outlet == o {
-			e.giveUp([]*item{it})
+			r.giveUp(it)
 		}
 	}
 	o.queue, o.refused = queue{}, nil
 }
 
-// extendJob asks for more time for all rows in memory, but for those that a sink is
-// stuck with.
-func (e *engine) extendJob(job leaseJob) leaseJob {
-	l := e.lanes[rowsLane]
-	job.token, job.held = l.token, 1
-	stuck, failing := e.stuckItems(), e.settle.failing()
-	for id, it := range l.known {
-		if stuck[it] {
+// drained says that since the last row came nothing could be freed or brought back,
+// and that no dead relay has claimed anything.
+func (r *byRows) drained() bool {
+	return r.reclaims.Load() > r.since && r.freed.Load() == 0 && (r.claimed == 0 || !r.lease.alone)
+}
+
+// reclaimer frees rows whose claim has ended, and brings back those that are due: in
+// small batches, until there is none.
+func (r *byRows) reclaimer(ctx context.Context) {
+	for more := true; more || sleep(ctx, reclaimInterval); {
+		n, err := r.bounded(ctx, func(ctx context.Context) (int, error) { return r.store.Reclaim(ctx, purgeBatch) })
+		r.failed("reclaim", err)
+		if more = n == purgeBatch && err == nil && ctx.Err() == nil; err != nil {
 			continue
 		}
-		if it.stage == inQueue || it.stage == inFlight || it.stage == inSettle && failing || it.unwritable {
-			job.rows = append(job.rows, id)
+		if n > 0 {
+			r.wake.wake()
+		}
+		r.freed.Store(int64(n))
+		r.reclaims.Add(1)
+	}
+}
+
+// rowRights are the claims of rows that a relay has when a renewal begins, and those
+// of them that it could extend.
+type rowRights struct {
+	*byRows
+	rows, kept []int64
+	anyones    int64 // rows that anyone has claimed
+}
+
+// rights are the claims of all rows in memory, but for those that a sink is stuck with
+// and those that are about to be settled.
+func (r *byRows) rights(bool) rights {
+	stuck := map[*item]bool{}
+	for _, o := range r.outlets {
+		for f := range o.flights {
+			for _, it := range f.job.items() {
+				stuck[it] = f.stuck
+			}
 		}
 	}
-	slices.Sort(job.rows)
-	return job
-}
-
-func (e *engine) extend(ctx context.Context, job leaseJob) ([]int64, error) {
-	if len(job.rows) == 0 {
-		return nil, nil
+	now, failing := &rowRights{byRows: r}, r.settle.failing()
+	for id, it := range r.known {
+		if !stuck[it] && (it.stage == inQueue || it.stage == inFlight || it.stage == inSettle && failing || it.unwritable) {
+			now.rows = append(now.rows, id)
+		}
 	}
-	return e.store.Extend(ctx, job.token, job.rows, e.options.Lease)
+	slices.Sort(now.rows)
+	return now
 }
 
-// countClaimed counts, for a drain, the rows that anyone has claimed: those of
-// a relay that died are waited for.
-func (e *engine) countClaimed(ctx context.Context) (int64, error) {
-	operator, ok := e.store.(Operator)
-	if !ok || !e.options.Drain {
-		return 0, nil
+// renew extends the claims. For a drain it also counts the rows that anyone has
+// claimed: those of a relay that died are waited for.
+func (r *rowRights) renew(ctx context.Context, _ Census, _ bool) (renewed bool, err error) {
+	if len(r.rows) > 0 {
+		r.kept, err = r.store.Extend(ctx, r.token, r.rows, r.options.Lease)
 	}
-	status, err := operator.Status(ctx)
-	return status.Counts[StateClaimed], err
+	if operator, ok := r.store.(Operator); ok && r.options.Drain && err == nil {
+		var status Status
+		status, err = operator.Status(ctx)
+		r.anyones = status.Counts[StateClaimed]
+	}
+	return err == nil, err
 }
 
-// dropLostRows drops what waits of rows that are claimed by others now.
-func (e *engine) dropLostRows(r leaseResult) int {
-	kept := map[int64]bool{}
+// release has nothing to do: what waited was given back before.
+func (r *rowRights) release(context.Context) error { return nil }
+
+// take drops what waits of rows that are claimed by others now.
+func (r *rowRights) take(error) (held, lost int) {
+	r.claimed = r.anyones
+	slices.Sort(r.kept)
 	for _, id := range r.rows {
-		kept[id] = true
-	}
-	lost := 0
-	for _, id := range r.job.rows {
-		if it := e.lanes[rowsLane].known[id]; it != nil && it.stage == inQueue && !kept[id] {
-			e.drop(it)
+		if _, kept := slices.BinarySearch(r.kept, id); kept {
+			continue
+		}
+		if it := r.known[id]; it != nil && it.stage == inQueue {
+			it.stage = dropped
+			it.outlet.release(it)
+			r.forget(it)
 			lost++
 		}
 	}
-	return lost
+	return 0, lost
 }

@@ -7,41 +7,40 @@ import (
 	"os"
 	"sync"
 	"time"
+
+	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// engine is one Run of a Relay. Its loop owns all of its state; the goroutines
-// that wait for the database or a sink get a job by a channel and give their
-// answer back by another.
+// engine is one Run of a Relay: what both ways of claiming share. Its loop owns all
+// of its state; the goroutines that wait for the database or a sink get a job by a
+// channel and give their answer back by another.
+//
+// A message comes in by the reads of the claiming, waits in its sink's queue, goes out
+// by a worker of the sink, and leaves memory when its outcome is written back.
 type engine struct {
-	store     Store
-	journaler Journaler // nil if the store is none, or without lanes
-	options   Options
-	routes    *router
-	outlets   []*outlet // the last one is for messages without a route
-	exact     bool      // one of them is exact
-	wake      waker
-	aborted   <-chan struct{}
-	host      string
+	store    Store
+	options  Options
+	routes   *router
+	outlets  []*outlet // the last one is for messages without a route
+	wake     waker
+	aborted  <-chan struct{}
+	host     string
+	claiming claiming
+	guards   []guard
 
-	lanes    map[int]*lane
-	sorted   []*lane // the same by their numbers; nil since one has come or gone
-	read     reading
-	holds    holding
+	poll     polling
 	settle   settling
 	lease    leasing
-	care     care
 	stopping stop
 	unrouted map[string]time.Time // topics without a route, and when to tell of them again
 
-	reads   chan readJob
-	didRead chan readResult
-	sent    chan sendResult
-	settles chan settleJob
-	settled chan settleResult
-	leases  chan leaseJob
-	leased  chan leaseResult
-
-	journaled chan journaled
+	didRead   chan func()
+	sent      chan *flight
+	journaled chan func()
+	settles   chan settleJob
+	settled   chan settleResult
+	leases    chan leaseJob
+	leased    chan leaseResult
 
 	sendCtx    context.Context // of every send; ends when the lease is about to
 	cancelSend context.CancelCauseFunc
@@ -51,34 +50,102 @@ type engine struct {
 	workers sync.WaitGroup
 }
 
+// claiming is one of the two ways to come by messages: [byLanes] and [byRows]. The
+// stages that both share ask it this.
+type claiming interface {
+	// workers are its goroutines, which run starts.
+	workers() []func(context.Context)
+
+	// startRead asks the database for messages if there is reason and room. dueTime
+	// is when it has reason again, if nothing else happens.
+	startRead(now time.Time)
+	dueTime() time.Time
+
+	// rights are what the relay has now, for the next renewal.
+	rights(leave bool) rights
+
+	// block lets nothing of the item's key be sent but the item; unblock ends that.
+	block(it *item)
+	unblock(it *item)
+
+	// settled takes an item out of memory whose outcome is written, or is another's to
+	// write. giveUp does so with one that this relay doesn't send, at least not now:
+	// others have to find it. giveUpQueued gives up all that wait.
+	settled(it *item, s *Settlement)
+	giveUp(it *item)
+	giveUpQueued()
+
+	// abandon lets go of what a send holds that doesn't return.
+	abandon(f *flight)
+
+	// drained says that nothing is left that could be delivered now, as far as the
+	// table is concerned.
+	drained() bool
+}
+
+// guard is a concern of few relays, which the plain way asks at these places and knows
+// nothing else of. There are two, by lanes only: [quarantine], for messages that bring
+// relays down, and [dedup], for sinks that recognise a batch.
+type guard interface {
+	// leased: the lane is new, and this is what its last holder left. lost: it is
+	// forgotten.
+	leased(l *lane, g Grant)
+	lost(l *lane)
+
+	// known returns the outcome of an item that has come into memory, if the sink has it
+	// from before. unsendable returns why one must be parked rather than sent.
+	known(it *item) *sinks.Outcome
+	unsendable(it *item) *sinks.Outcome
+
+	// start gives the sink its next job, and says whether that is the guard's affair.
+	start(o *outlet, now time.Time) bool
+
+	// answered judges what the sink has said of an item. marked: its outcome is written.
+	answered(it *item, outcome sinks.Outcome) sinks.Outcome
+	marked(it *item)
+
+	// writesDown says that what is sent is written down before, and marked at once.
+	// keepsJournal says that what was written down of the lane still counts, so that it
+	// can't be released: that would clear it.
+	writesDown(now time.Time) bool
+	keepsJournal(l *lane) bool
+}
+
+// polling is when the table is read for what is new.
+type polling struct {
+	under      int       // reads under way: more than one by rows only
+	fresh      bool      // there may be new rows: look
+	polled     bool      // for no other reason than that it is time to
+	began      time.Time // of the last look
+	at         time.Time // of the next one, if nothing asks for one before
+	pauseUntil time.Time
+	rowBytes   int // of a row, about
+
+	looks int // looks in a row that found nothing, for a drain
+	news  int // how often a look found something, for a drain
+}
+
 func (r *Relay) newEngine() *engine {
 	host, _ := os.Hostname()
 	e := &engine{
 		store: r.store, options: r.options, routes: r.routes, wake: r.wake, aborted: r.aborted, host: host,
-		lanes: map[int]*lane{}, unrouted: map[string]time.Time{}, pulse: r.pulse,
+		unrouted: map[string]time.Time{}, pulse: r.pulse,
 		settles: make(chan settleJob, settlers+1), settled: make(chan settleResult, settlers+1),
 		leases: make(chan leaseJob, 1), leased: make(chan leaseResult, 1),
 	}
-	e.holds.most, e.read.farBehind, e.read.scanStride = r.held, r.far, stride(8*r.far)
 	e.settle.atOnce = min(settlers, e.store.AtOnce().Settles)
-	e.reads, e.didRead = make(chan readJob, e.mostReads()), make(chan readResult, e.mostReads())
-	e.lease.share, e.lease.claimed, e.read.rowBytes, e.read.owed = -1, -1, 4096, none
-	e.read.sweep.ids = leastStride
-	e.care.suspects = map[rowRef]suspicion{}
 	e.sendCtx, e.cancelSend = context.WithCancelCause(context.Background())
 	workers := 0
 	for i, name := range r.names {
-		e.outlets = append(e.outlets, newOutlet(name, i, r.options.Sinks[name]))
+		e.outlets = append(e.outlets, newOutlet(name, i, r.options.Sinks[name], r.options.Claim))
 		workers += r.options.Sinks[name].Workers
-		e.exact = e.exact || e.outlets[i].exact != nil
 	}
 	e.outlets = append(e.outlets, newUnrouted(len(r.names)))
-	e.sent, e.journaled = make(chan sendResult, workers), make(chan journaled, workers)
-	if journaler, ok := r.store.(Journaler); ok && r.options.Claim == ByLanes {
-		e.journaler = journaler
-	}
+	e.sent, e.journaled = make(chan *flight, workers), make(chan func(), workers)
 	if r.options.Claim == ByRows {
-		e.beginRows()
+		e.claiming = newByRows(e)
+	} else {
+		e.claiming = newByLanes(e, r.held, r.far)
 	}
 	return e
 }
@@ -94,8 +161,8 @@ func (e *engine) run(ctx context.Context) error {
 			work(background)
 		}()
 	}
-	for range e.mostReads() {
-		start(e.reader)
+	for _, work := range e.claiming.workers() {
+		start(work)
 	}
 	start(e.leaser)
 	start(e.janitor)
@@ -132,13 +199,15 @@ func (e *engine) loop(ctx context.Context) error {
 		case <-timer.C:
 		case <-e.wake:
 			e.woken(time.Now())
-		case result := <-e.didRead:
-			e.merge(result)
-		case result := <-e.sent:
-			e.judge(result)
-			e.judgeMore()
-		case j := <-e.journaled:
-			e.afterJournal(j)
+		case takeIn := <-e.didRead:
+			takeIn()
+		case f := <-e.sent:
+			e.land(f)
+			for len(e.sent) > 0 { // what else has been sent is settled together
+				e.land(<-e.sent)
+			}
+		case takeNote := <-e.journaled:
+			takeNote()
 		case result := <-e.settled:
 			e.afterSettle(result)
 		case result := <-e.leased:
@@ -153,20 +222,13 @@ func (e *engine) loop(ctx context.Context) error {
 	}
 }
 
-// judgeMore takes what else has been sent, so that it is settled together.
-func (e *engine) judgeMore() {
-	for len(e.sent) > 0 {
-		e.judge(<-e.sent)
-	}
-}
-
 // advance starts whatever can be started now.
 func (e *engine) advance(now time.Time) {
 	e.guardLease(now)
 	e.lookForStuck(now)
 	e.startLease(now)
 	e.startSettles(now)
-	e.startRead(now)
+	e.claiming.startRead(now)
 	e.startSends(now)
 }
 
@@ -179,7 +241,7 @@ func (e *engine) nextTime(now time.Time) time.Time {
 			next = t
 		}
 	}
-	for _, t := range []time.Time{e.lease.next, e.lease.safeUntil, e.settle.nextTime(), e.stopping.deadline, e.read.pollAt, e.read.dueAt} {
+	for _, t := range []time.Time{e.lease.next, e.lease.safeUntil, e.settle.nextTime(), e.stopping.deadline, e.poll.at, e.claiming.dueTime()} {
 		sooner(t)
 	}
 	for _, o := range e.outlets {
@@ -197,17 +259,17 @@ const wakePace = 2 * time.Millisecond
 
 // woken looks for new messages, at once unless there was a look just now.
 func (e *engine) woken(now time.Time) {
-	next := e.read.began.Add(wakePace)
+	next := e.poll.began.Add(wakePace)
 	if now.Before(next) {
-		e.read.pollAt = earliest(e.read.pollAt, next)
+		e.poll.at = earliest(e.poll.at, next)
 		return
 	}
-	e.read.fresh, e.read.polled = true, false
+	e.poll.fresh, e.poll.polled = true, false
 }
 
 func (e *engine) beginLook(now time.Time) {
-	e.read.fresh, e.read.polled = false, false
-	e.read.began, e.read.pollAt = now, now.Add(e.options.Poll)
+	e.poll.fresh, e.poll.polled = false, false
+	e.poll.began, e.poll.at = now, now.Add(e.options.Poll)
 }
 
 // listen keeps a Listener listening until the context ends.
@@ -240,8 +302,8 @@ func (e *engine) waitForWorkers() error {
 	}
 	defer func() {
 		for len(e.sent) > 0 { // of those that returned after the loop
-			result := <-e.sent
-			delete(result.outlet.flights, result.job.flight)
+			f := <-e.sent
+			delete(f.outlet.flights, f)
 		}
 	}()
 	select {

@@ -43,7 +43,7 @@ type place struct{ lane, outlet int }
 
 // unknown makes the scan of these positions, which may begin anew further below,
 // but above the horizon.
-func (e *engine) unknown(positions []Position, horizon int64) *lateScan {
+func (e *byLanes) unknown(positions []Position, horizon int64) *lateScan {
 	s := &lateScan{
 		routes: e.routes, known: map[int64]struct{}{}, lag: map[int][]int64{}, behind: map[keyRef]int64{}, left: map[int][]int64{}, topics: e.routes.topics(len(e.outlets), e.unrouted),
 		stride: e.read.scanStride, leftRows: readLimit, leftBytes: readBytes, passed: map[place]int64{},
@@ -123,7 +123,7 @@ func (s *lateScan) except(positions []Position) (topics []string) {
 //
 // left are the positions that it has not walked, if it fails; of what it had found
 // nothing is kept.
-func (e *engine) scanLate(ctx context.Context, job readJob) (page Page, left []Position, err error) {
+func (e *byLanes) scanLate(ctx context.Context, job readJob) (page Page, left []Position, err error) {
 	page.LateAfter = none
 	for round := job.positions; len(round) > 0; {
 		found, steps := len(page.Rows), 0
@@ -149,7 +149,7 @@ func (e *engine) scanLate(ctx context.Context, job readJob) (page Page, left []P
 }
 
 // step walks on, over a stretch of ids. Each step has its own time.
-func (e *engine) step(ctx context.Context, scan *lateScan, positions []Position) (rows []Row, left []Position, err error) {
+func (e *byLanes) step(ctx context.Context, scan *lateScan, positions []Position) (rows []Row, left []Position, err error) {
 	ctx, cancel := context.WithTimeout(ctx, e.operationTimeout())
 	defer cancel()
 	began, stretch := time.Now(), lowestOf(positions, int64(scan.stride))
@@ -197,7 +197,7 @@ func restOf(positions, walked, left []Position) (rest []Position) {
 }
 
 // appearedSince asks what has appeared since the last page.
-func (e *engine) appearedSince(ctx context.Context, epoch string) (lateAfter int64, err error) {
+func (e *byLanes) appearedSince(ctx context.Context, epoch string) (lateAfter int64, err error) {
 	page, err := e.emptyPage(ctx)
 	if err == nil && page.Epoch != epoch {
 		return none, fmt.Errorf("another server (%s) answers than before (%s)", page.Epoch, epoch)
@@ -206,7 +206,7 @@ func (e *engine) appearedSince(ctx context.Context, epoch string) (lateAfter int
 }
 
 // emptyPage asks what a page tells beside its rows.
-func (e *engine) emptyPage(ctx context.Context) (Page, error) {
+func (e *byLanes) emptyPage(ctx context.Context) (Page, error) {
 	ctx, cancel := context.WithTimeout(ctx, e.operationTimeout())
 	defer cancel()
 	page, err := e.store.Read(ctx, nil, 0, 0)
@@ -251,7 +251,7 @@ func split(positions []Position, appearedAfter int64, steps bool) (again []Posit
 }
 
 // passOver lets outlets fall behind where a scan had to leave rows.
-func (e *engine) passOver(job readJob) {
+func (e *byLanes) passOver(job readJob) {
 	for p, id := range job.scan.passed {
 		if l := e.readLane(job, p.lane); l != nil {
 			l.fall(p.outlet, id)
@@ -270,7 +270,7 @@ func (e *engine) passOver(job readJob) {
 const farBehind = 4 * readLimit
 
 // lookBeyond looks for what is new in the next stretch.
-func (e *engine) lookBeyond(room int) (readJob, bool) {
+func (e *byLanes) lookBeyond(room int) (readJob, bool) {
 	if !e.read.passing {
 		return readJob{}, false
 	}
@@ -295,7 +295,7 @@ func (e *engine) lookBeyond(room int) (readJob, bool) {
 
 // passedOver returns the outlets whose rows are left out: they lag, and have no use
 // for more.
-func (e *engine) passedOver() (except []*outlet) {
+func (e *byLanes) passedOver() (except []*outlet) {
 	for _, o := range e.outlets {
 		if (o.circuit.state != circuitUp || !o.roomy()) && e.lagging(o) {
 			except = append(except, o)
@@ -307,7 +307,7 @@ func (e *engine) passedOver() (except []*outlet) {
 // readBeyond carries the scan out, in the reader, up to the last id that was given
 // out, and asks then what a page tells beside its rows. Where that id isn't far, pages
 // will do.
-func (e *engine) readBeyond(ctx context.Context, job readJob) (result readResult) {
+func (e *byLanes) readBeyond(ctx context.Context, job readJob) (result readResult) {
 	last, err := e.lastID(ctx)
 	near := slices.MinFunc(job.positions, func(a, b Position) int { return cmp.Compare(a.After, b.After) }).After > last-e.read.farBehind
 	job.positions = slices.DeleteFunc(job.positions, func(p Position) bool { return near || p.After >= last })
@@ -325,7 +325,7 @@ func (e *engine) readBeyond(ctx context.Context, job readJob) (result readResult
 	return result
 }
 
-func (e *engine) lastID(ctx context.Context) (int64, error) {
+func (e *byLanes) lastID(ctx context.Context) (int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, e.operationTimeout())
 	defer cancel()
 	last, err := e.store.LastID(ctx)
@@ -336,7 +336,7 @@ func (e *engine) lastID(ctx context.Context) (int64, error) {
 // mergeBeyond moves the lanes to where the scan has come, or to what it had to leave
 // as there was too much. What has appeared there meanwhile is looked for after the
 // next page.
-func (e *engine) mergeBeyond(result readResult) {
+func (e *byLanes) mergeBeyond(result readResult) {
 	e.read.scanStride = result.job.scan.stride
 	e.read.passing = len(result.job.positions) > 0 && len(result.job.scan.passed) == 0
 	for i := range result.page.Rows {
@@ -346,7 +346,7 @@ func (e *engine) mergeBeyond(result readResult) {
 		}
 	}
 	e.countLook(len(result.page.Rows) == 0)
-	e.read.fresh = true
+	e.poll.fresh = true
 	through := map[int]int64{}
 	for _, p := range result.job.positions {
 		through[p.Lane] = p.Until

@@ -12,30 +12,40 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// job is what a worker of an outlet does next: open the sink, or send a batch.
-type job struct {
-	open     bool
-	doubts   []*exactBatch // to be sent again
-	batch    []*item
-	journals []Journal // to be written before the batch is sent
-	plan     *plan     // of an exact sink
-	turn     int64     // the outlet's jobs have numbers
-	flight   *flight
-	ctx      context.Context
+// job is what a worker does for a sink, and what the loop makes of it afterwards. What
+// it needs of the engine is lent to the worker until it is done.
+type job interface {
+	items() []*item // those that it sends
+	do(ctx context.Context, e *engine, f *flight)
+	done(e *engine, f *flight)
 }
 
-// sendResult is what became of a job.
-type sendResult struct {
-	outlet   *outlet
-	job      job
-	outcomes []sinks.Outcome
-	settled  []bool // by message: the handler's transaction has settled it
-	took     time.Duration
-	openErr  error
-	notSent  error // the batch's journal could not be written
+// flight is a job under way.
+type flight struct {
+	outlet *outlet
+	job    job
+	turn   int64           // the outlet's jobs have numbers
+	ctx    context.Context // ends when the lease is about to
+	began  time.Time
+	took   time.Duration
+	stuck  bool
+}
 
-	fates      fates // of what was in doubt
-	resolveErr error
+// batch is the job that sends messages. Its outcomes stand at the same places as they.
+type batch struct {
+	lent     []*item
+	outcomes []sinks.Outcome
+	settled  []bool // the handler's transaction has settled it; nil where there is none
+}
+
+func (b *batch) items() []*item { return b.lent }
+
+func (b *batch) do(ctx context.Context, e *engine, f *flight) {
+	if f.outlet.tx != nil {
+		b.outcomes, b.settled = e.handleAll(ctx, f.outlet, b.lent)
+		return
+	}
+	b.outcomes = send(ctx, f.outlet.options.Sink, messagesOf(b.lent))
 }
 
 // errLeaseEnding is the cause of the end of a send whose relay could not renew
@@ -51,7 +61,6 @@ func (e *engine) startSends(now time.Time) {
 	if e.stopping.begun || !now.Before(e.lease.safeUntil) {
 		return
 	}
-	e.stopWaiting(now)
 	for _, o := range e.outlets {
 		if o.circuit.state == circuitUp {
 			e.askRefused(o, now)
@@ -60,34 +69,24 @@ func (e *engine) startSends(now time.Time) {
 		case o.options.Sink == nil:
 		case o.circuit.state == circuitClosed && o.busy == 0 && !now.Before(o.circuit.reopenAt):
 			o.circuit.state = circuitOpening
-			e.give(o, job{open: true})
-		case o.circuit.state != circuitUp || now.Before(o.pauseUntil):
-		case len(o.doubts) > 0:
-			e.startDoubts(o)
-		case o.owes(e.options.Claim):
-		case e.careful(now):
-			e.startCarefully(o)
-		case o.exact != nil:
-			e.startExactly(o)
+			e.give(o, &opening{})
+		case o.circuit.state != circuitUp || now.Before(o.pauseUntil) || o.owes():
+		case slices.ContainsFunc(e.guards, func(g guard) bool { return g.start(o, now) }):
 		default:
-			e.startBatches(o)
+			for o.busy < o.atOnce() && !o.queue.empty() {
+				items := e.takeBatch(o)
+				if len(items) == 0 {
+					break
+				}
+				e.give(o, &batch{lent: items})
+			}
 		}
 	}
 }
 
-// startBatches sends as many batches as there are free workers. While a sink
-// was just unavailable, one batch tries it.
-func (e *engine) startBatches(o *outlet) {
-	for o.busy < e.workersOf(o) && !o.queue.empty() {
-		batch := e.takeBatch(o)
-		if len(batch) == 0 {
-			return
-		}
-		e.give(o, job{batch: batch})
-	}
-}
-
-func (e *engine) workersOf(o *outlet) int {
+// atOnce is how many jobs the outlet has at once. While the sink was just unavailable,
+// one batch tries it.
+func (o *outlet) atOnce() int {
 	if o.circuit.failures > 0 {
 		return 1
 	}
@@ -113,7 +112,7 @@ func (e *engine) takeBatch(o *outlet) []*item {
 			bytes += it.size()
 		}
 	}
-	if e.options.Claim == ByLanes { // rows come in the order in which they were picked
+	if o.ordered { // rows come in the order in which they were picked
 		slices.SortFunc(batch, func(a, b *item) int { return cmp.Compare(a.row.ID, b.row.ID) })
 	}
 	return batch
@@ -138,14 +137,15 @@ func (e *engine) launch(k *key, items []*item) []*item {
 		if it.stage != inQueue {
 			return items[:i] // only items without a key are dropped, or turn out to be delivered, where they stand
 		}
-		if why, bad := e.unsendable(it); bad {
-			e.putBack(k, items[i+1:])
-			e.reject(it, why)
+		if why := e.unsendable(it); why != nil {
+			for _, next := range items[i+1:] {
+				k.add(next)
+			}
+			e.reject(it, *why)
 			return items[:i]
 		}
 		it.outlet.refund(it)
 		it.stage = inFlight
-		it.lane.pinned++
 		if k != nil {
 			k.flying++
 		}
@@ -153,19 +153,27 @@ func (e *engine) launch(k *key, items []*item) []*item {
 	return items
 }
 
-func (e *engine) putBack(k *key, items []*item) {
-	for _, it := range items {
-		k.add(it)
+// unsendable returns why an item must be parked rather than sent.
+func (e *engine) unsendable(it *item) *sinks.Outcome {
+	if it.row.BadHeaders != "" {
+		why := sinks.Fail(sinks.Reject, sinks.ReasonInvalid, it.row.BadHeaders)
+		return &why
 	}
+	for _, g := range e.guards {
+		if why := g.unsendable(it); why != nil {
+			return why
+		}
+	}
+	return nil
 }
 
+// give hands a job to a worker.
 func (e *engine) give(o *outlet, j job) {
 	o.busy++
 	o.turn++
-	j.ctx, j.turn, j.flight = e.sendCtx, o.turn, &flight{began: time.Now()}
-	j.flight.job = j
-	o.flights[j.flight] = struct{}{}
-	o.jobs <- j
+	f := &flight{outlet: o, job: j, turn: o.turn, ctx: e.sendCtx, began: time.Now()}
+	o.flights[f] = struct{}{}
+	o.jobs <- f
 }
 
 // sender carries out an outlet's jobs.
@@ -174,42 +182,30 @@ func (e *engine) sender(ctx context.Context, o *outlet) {
 		select {
 		case <-ctx.Done():
 			return
-		case j := <-o.jobs:
-			e.sent <- e.do(o, j)
+		case f := <-o.jobs:
+			e.carryOut(f)
+			e.sent <- f
 		}
 	}
 }
 
-func (e *engine) do(o *outlet, j job) sendResult {
-	began := time.Now()
-	ctx, cancel := context.WithTimeout(j.ctx, o.options.Timeout)
+func (e *engine) carryOut(f *flight) {
+	ctx, cancel := context.WithTimeout(f.ctx, f.outlet.options.Timeout)
 	defer cancel()
-	ctx = leased{ctx, e.pulse}
-	result := sendResult{outlet: o, job: j}
-	messages := messagesOf(j.batch)
-	var unplanned map[int]sinks.Outcome
-	if j.plan != nil {
-		unplanned = e.makePlan(ctx, o, j, messages)
+	began := time.Now()
+	f.job.do(leased{ctx, e.pulse}, e, f)
+	f.took = time.Since(began)
+}
+
+// land takes a job back from its worker.
+func (e *engine) land(f *flight) {
+	f.outlet.busy--
+	delete(f.outlet.flights, f)
+	if f.stuck && !e.anyStuck() {
+		e.pulse.stuck.Store(nil)
+		e.options.Logger.Info("relay: what was stuck has returned", "relay", e.options.Name, "sink", f.outlet.name)
 	}
-	if j.journals != nil {
-		if result.notSent = e.writeJournals(ctx, j); result.notSent != nil {
-			return result
-		}
-	}
-	switch {
-	case j.open:
-		result.openErr = open(ctx, o.options.Sink)
-	case j.doubts != nil:
-		result.fates, result.outcomes, result.resolveErr = e.resolve(ctx, o, j.doubts)
-	case j.plan != nil:
-		result.outcomes = sendPlanned(ctx, o, messages, unplanned)
-	case o.tx != nil:
-		result.outcomes, result.settled = e.handleAll(ctx, o, j.batch)
-	default:
-		result.outcomes = send(ctx, o.options.Sink, messages)
-	}
-	result.took = time.Since(began)
-	return result
+	f.job.done(e, f)
 }
 
 // leased is a context that is over when the lease is, also where the process
@@ -228,16 +224,6 @@ func (l leased) Err() error {
 		return context.DeadlineExceeded
 	}
 	return nil
-}
-
-// open opens the sink; one that panics is one that is not there.
-func open(ctx context.Context, sink sinks.Sink) (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("open the sink: panic: %v", p)
-		}
-	}()
-	return sink.Open(ctx)
 }
 
 func messagesOf(batch []*item) []sinks.Message {
@@ -316,13 +302,6 @@ func handleSafely(ctx context.Context, sink sinks.TxSink, tx *sql.Tx, m sinks.Me
 // stuckGrace is how long a send may take beyond its time-out.
 const stuckGrace = 5 * time.Second
 
-// flight is a job under way.
-type flight struct {
-	job   job
-	began time.Time
-	stuck bool
-}
-
 // lookForStuck notes which sends should have returned long ago.
 func (e *engine) lookForStuck(now time.Time) {
 	for _, o := range e.outlets {
@@ -341,34 +320,18 @@ func (e *engine) isStuck(o *outlet, f *flight, now time.Time) {
 	e.pulse.stuck.Store(&text)
 	e.options.Logger.Error("relay: "+text+"; it ignores its context, and its lanes are left to end", "relay", e.options.Name, "sink", o.name)
 	e.options.Observer.Failed("stuck", fmt.Errorf("%s", text))
-	for _, it := range f.job.batch {
-		if l := it.lane; e.lanes[l.Lane] == l && e.options.Claim == ByLanes {
-			e.dropLane(l)
-		}
-	}
-	if e.options.Claim == ByRows && o.allStuck() {
-		e.giveUpOutlet(o)
-	}
+	e.claiming.abandon(f)
 }
 
 // describe names a send, and what it sends.
 func (o *outlet) describe(f *flight, now time.Time) string {
 	text := fmt.Sprintf("sink %q appears to be stuck: it did not return from %s for %v", o.name, "Open", now.Sub(f.began).Round(time.Second))
-	if len(f.job.batch) > 0 {
-		m := &f.job.batch[0].row.Message
+	if items := f.job.items(); len(items) > 0 {
+		m := &items[0].row.Message
 		text = fmt.Sprintf("sink %q appears to be stuck: it did not return from Send for %v, with %d messages, the first of topic %q with the id %s",
-			o.name, now.Sub(f.began).Round(time.Second), len(f.job.batch), m.Topic, m.ID)
+			o.name, now.Sub(f.began).Round(time.Second), len(items), m.Topic, m.ID)
 	}
 	return text
-}
-
-// landed forgets a job that has returned.
-func (e *engine) landed(o *outlet, f *flight) {
-	delete(o.flights, f)
-	if f.stuck && !e.anyStuck() {
-		e.pulse.stuck.Store(nil)
-		e.options.Logger.Info("relay: what was stuck has returned", "relay", e.options.Name, "sink", o.name)
-	}
 }
 
 func (e *engine) anyStuck() bool {
@@ -404,23 +367,4 @@ func (e *engine) standsDown() bool {
 		}
 	}
 	return false
-}
-
-// stuckItems are those of sends that don't return.
-func (e *engine) stuckItems() map[*item]bool {
-	var stuck map[*item]bool
-	for _, o := range e.outlets {
-		for f := range o.flights {
-			if !f.stuck {
-				continue
-			}
-			if stuck == nil {
-				stuck = map[*item]bool{}
-			}
-			for _, it := range f.job.batch {
-				stuck[it] = true
-			}
-		}
-	}
-	return stuck
 }

@@ -101,7 +101,7 @@ type settleResult struct {
 func (s *settling) add(it *item, settlement Settlement) {
 	s.queues[it.row.Lane%s.atOnce].pending.add(it, settlement)
 	s.urgent = s.urgent || settlement.State != StateDone
-	s.lost = s.lost || it.lane.lost
+	s.lost = s.lost || it.lost()
 }
 
 // count is the number of items whose outcome is not written back yet.
@@ -179,13 +179,13 @@ func (e *engine) fenceLost() {
 		pending := &e.settle.queues[i].pending
 		var kept verdicts
 		for at, it := range pending.items {
-			if !it.lane.lost {
+			if !it.lost() {
 				kept.add(it, pending.settlements[at])
 				continue
 			}
 			states[pending.settlements[at].State]++
 			fenced++
-			e.finish(it)
+			e.finish(it, &pending.settlements[at])
 		}
 		*pending = kept
 	}
@@ -286,8 +286,7 @@ func (e *engine) written(result settleResult) {
 	for i, it := range result.items {
 		settlement := &result.settlements[i]
 		states[settlement.State]++
-		e.finish(it)
-		e.afterState(it, settlement)
+		e.finish(it, settlement)
 	}
 	e.options.Observer.Settled(result.counts, states)
 	if result.counts.Fenced > 0 {
@@ -314,37 +313,17 @@ func (e *engine) settleAgain(result settleResult) {
 	e.failed("settle", result.err)
 }
 
-// afterState does what had to wait until the state was written.
-func (e *engine) afterState(it *item, settlement *Settlement) {
-	switch settlement.State {
-	case StateError:
-		if k := it.key; k != nil && k.held && k.holder == it.row.ID {
-			e.letGo(k)
-			e.goOn(k)
-		}
-	case StateRetry:
-		e.dueAgain(time.Now().Add(settlement.Delay))
-		e.setAside(it.key)
-	}
-}
-
-// finish ends an item whose outcome is written. A read that is under way may
-// bring the row back from an older snapshot, so the item is remembered until
-// that is over; a claim stamps what it returns, and can't.
-func (e *engine) finish(it *item) {
-	it.lane.pinned--
-	if len(it.lane.tickets) > 0 {
-		delete(it.lane.tickets, it.row.ref())
+// finish ends an item whose outcome is written, or is not the relay's to write any more.
+func (e *engine) finish(it *item, s *Settlement) {
+	it.stage = written
+	for _, g := range e.guards {
+		g.marked(it)
 	}
 	if it.outlet != nil {
 		it.outlet.settling--
 		it.outlet.release(it)
 	}
-	if e.read.under > 0 && e.options.Claim == ByLanes {
-		e.read.ghosts = append(e.read.ghosts, it)
-		return
-	}
-	e.bury(it)
+	e.claiming.settled(it, s)
 }
 
 const (
@@ -373,7 +352,7 @@ func (e *engine) linger(pending int, now time.Time) bool {
 // deliver them once more: so that these are no more than what was in flight, they
 // are less than a batch.
 func (e *engine) mayLinger(now time.Time) int {
-	if e.stopping.begun || e.options.Drain || e.exact || e.careful(now) {
+	if e.stopping.begun || e.options.Drain || e.writesDown(now) {
 		return 0
 	}
 	few := settleFew
@@ -387,4 +366,9 @@ func (e *engine) mayLinger(now time.Time) int {
 		few = min(few, o.options.Batch)
 	}
 	return few
+}
+
+// writesDown says that some guard has what is sent written down before.
+func (e *engine) writesDown(now time.Time) bool {
+	return slices.ContainsFunc(e.guards, func(g guard) bool { return g.writesDown(now) })
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -30,17 +31,7 @@ func (e *engine) beginStop(now time.Time) {
 	}
 	e.stopping.begun = true
 	e.stopping.deadline = now.Add(e.options.DrainTimeout)
-	if e.options.Claim == ByRows {
-		e.giveUpQueued()
-		return
-	}
-	for _, l := range e.lanes {
-		for _, it := range l.known {
-			if it.stage == inQueue {
-				e.forgetQueued(it)
-			}
-		}
-	}
+	e.claiming.giveUpQueued()
 }
 
 // abort cancels what is being sent.
@@ -76,7 +67,7 @@ func (e *engine) over() (bool, error) {
 
 // quiet says that nothing is under way.
 func (e *engine) quiet() bool {
-	busy := e.read.under > 0 || e.settle.count() > 0 || e.settle.trying
+	busy := e.poll.under > 0 || e.settle.count() > 0 || e.settle.trying
 	for _, o := range e.outlets {
 		busy = busy || o.busy > 0
 	}
@@ -129,77 +120,48 @@ func (e *engine) closeSinks(ctx context.Context) error {
 // countLook counts the looks in a row that found nothing new.
 func (e *engine) countLook(empty bool) {
 	if empty {
-		e.read.looks++
+		e.poll.looks++
 		return
 	}
-	e.read.looks = 0
-	e.read.news++
-	e.read.reclaims = e.pulse.reclaims.Load()
+	e.poll.looks = 0
+	e.poll.news++
 }
 
-// checkDrained ends a drain once nothing is left that could be delivered now.
+// checkDrained ends a drain once nothing is left that could be delivered now: two
+// looks in a row found nothing, nothing is in memory, and the table has nothing.
 func (e *engine) checkDrained() {
-	if !e.options.Drain || e.stopping.begun || !e.drained() {
+	if !e.options.Drain || e.stopping.begun || e.poll.looks < 2 || !e.quiet() {
+		return
+	}
+	if slices.ContainsFunc(e.outlets, func(o *outlet) bool { return o.buffered > 0 }) || !e.claiming.drained() {
 		return
 	}
 	e.stopping.err = e.unroutedLeft()
 	e.beginStop(time.Now())
 }
 
-// drained says that two looks in a row found nothing, that nothing is in
-// memory or was passed over, and that the relay holds all the lanes that are
-// its part: those of a relay that died are waited for.
-func (e *engine) drained() bool {
-	if e.read.looks < 2 || !e.read.noDue || !e.quiet() || e.anyDropped() {
+// drained says that nothing was passed over, and that the relay holds all the lanes
+// that are its part: those of a relay that died are waited for. What is known to have no
+// route is passed over for good, as are those of a key whose next attempt is still to come.
+func (e *byLanes) drained() bool {
+	if !e.read.noDue || len(e.read.behind) > 0 || len(e.lanes) != e.share {
 		return false
 	}
-	if e.options.Claim == ByRows {
-		return e.rowsDrained()
-	}
-	if e.lease.share < 0 || len(e.lanes) != e.lease.share || e.anyDraining() {
-		return false
+	for _, l := range e.lanes {
+		if l.draining || l.recheck != none {
+			return false
+		}
+		for i, lag := range l.lag {
+			if lag != none && (e.outlets[i].options.Sink != nil || !l.alarmed) {
+				return false
+			}
+		}
 	}
 	if e.sweptClean() {
 		return true
 	}
 	e.startRead(time.Now()) // the sweep waits for no poll
 	return false
-}
-
-// rowsDrained says that since the last row came nothing could be freed or
-// brought back, and that no dead relay has claimed anything.
-func (e *engine) rowsDrained() bool {
-	return e.pulse.reclaims.Load() > e.read.reclaims && e.pulse.freed.Load() == 0 && (e.lease.claimed == 0 || !e.lease.alone)
-}
-
-func (e *engine) anyDraining() bool {
-	for _, l := range e.lanes {
-		if l.draining {
-			return true
-		}
-	}
-	return false
-}
-
-// anyDropped says that rows were left behind which will be read again: all but
-// those that are known to have no route, and those of a key whose next attempt is still to come.
-func (e *engine) anyDropped() bool {
-	for _, o := range e.outlets {
-		if o.buffered > 0 {
-			return true
-		}
-	}
-	for _, l := range e.lanes {
-		for i, lag := range l.lag {
-			if lag != none && (e.outlets[i].options.Sink != nil || !l.alarmed) {
-				return true
-			}
-		}
-		if l.recheck != none {
-			return true
-		}
-	}
-	return len(e.read.behind) > 0
 }
 
 // stopOtherClaim ends a relay that finds out, by whichever call, that the table was

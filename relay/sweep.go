@@ -52,7 +52,7 @@ func (s *sweep) add(l *lane) {
 }
 
 // sweepOn makes the next step, if there is one to make.
-func (e *engine) sweepOn(now time.Time) (readJob, bool) {
+func (e *byLanes) sweepOn(now time.Time) (readJob, bool) {
 	s := &e.read.sweep
 	if e.read.ahead {
 		return readJob{}, false
@@ -76,9 +76,9 @@ func (e *engine) sweepOn(now time.Time) (readJob, bool) {
 }
 
 // beginSweep begins a pass over all lanes, up to where nothing can appear.
-func (e *engine) beginSweep(now time.Time) {
+func (e *byLanes) beginSweep(now time.Time) {
 	s := &e.read.sweep
-	s.began, s.took, s.news, s.found = now, 0, e.read.news, false
+	s.began, s.took, s.news, s.found = now, 0, e.poll.news, false
 	s.next = now.Add(sweepLatest)
 	for _, l := range e.sortedLanes() {
 		if until := min(l.cursor, e.read.horizon); !l.draining && until > 0 {
@@ -88,7 +88,7 @@ func (e *engine) beginSweep(now time.Time) {
 }
 
 // endSweep ends a pass.
-func (e *engine) endSweep(now time.Time) {
+func (e *byLanes) endSweep(now time.Time) {
 	s := &e.read.sweep
 	took := s.took
 	s.took = 0
@@ -106,7 +106,7 @@ func (e *engine) endSweep(now time.Time) {
 }
 
 // sweepStep carries a step out, in the reader.
-func (e *engine) sweepStep(ctx context.Context, job readJob) readResult {
+func (e *byLanes) sweepStep(ctx context.Context, job readJob) readResult {
 	ctx, cancel := context.WithTimeout(ctx, sweepPatience)
 	defer cancel()
 	result := readResult{job: job, found: map[int]int64{}}
@@ -125,7 +125,7 @@ func (e *engine) sweepStep(ctx context.Context, job readJob) readResult {
 
 // mergeSweep goes on from what a step has found, and has it read. A lane in which
 // something was found is read again from there: what comes next may lie there, too.
-func (e *engine) mergeSweep(result readResult) {
+func (e *byLanes) mergeSweep(result readResult) {
 	s := &e.read.sweep
 	s.took += result.took
 	s.ids.learn(result.took)
@@ -146,7 +146,7 @@ func (e *engine) mergeSweep(result readResult) {
 			found++
 		}
 		s.found = s.found || ok
-		e.read.fresh = e.read.fresh || ok
+		e.poll.fresh = e.poll.fresh || ok
 	}
 	if found > 0 {
 		e.store.Distrust()
@@ -155,8 +155,8 @@ func (e *engine) mergeSweep(result readResult) {
 }
 
 // letRead has a lane read that waited for its sweep.
-func (e *engine) letRead(l *lane) {
-	e.read.fresh = e.read.fresh || l.unswept
+func (e *byLanes) letRead(l *lane) {
+	e.poll.fresh = e.poll.fresh || l.unswept
 	l.unswept = false
 }
 
@@ -164,9 +164,9 @@ var errSkipped = errors.New("ids began anew, or a transaction was open for longe
 
 // sweepFailed makes the steps smaller, and lets the lanes be read: the pass goes on
 // beside that.
-func (e *engine) sweepFailed(result readResult) {
+func (e *byLanes) sweepFailed(result readResult) {
 	e.failed("sweep", result.err)
-	e.read.pauseUntil = time.Now().Add(settlePause.Min)
+	e.poll.pauseUntil = time.Now().Add(settlePause.Min)
 	s := &e.read.sweep
 	s.took += result.took
 	s.ids.failed()
@@ -179,9 +179,9 @@ func (e *engine) sweepFailed(result readResult) {
 
 // sweptClean says that a pass over all lanes, which began after the last message had
 // been read, has found nothing. If there was none it begins at once.
-func (e *engine) sweptClean() bool {
+func (e *byLanes) sweptClean() bool {
 	s := &e.read.sweep
-	if s.clean == e.read.news {
+	if s.clean == e.poll.news {
 		return true
 	}
 	if s.began.IsZero() {

@@ -110,10 +110,11 @@ func failingOf(it *item) failing {
 
 // watch counts what failed in a row at each destination, before anything is done
 // about the outcomes of a batch.
-func (e *engine) watch(o *outlet, j job, outcomes []sinks.Outcome) {
+func (e *engine) watch(f *flight, items []*item, outcomes []sinks.Outcome) {
+	o := f.outlet
 	var worked map[string]bool // and whether it had been in trouble
 	var failed map[string]*sinks.Outcome
-	for i, it := range j.batch {
+	for i, it := range items {
 		outcome := &outcomes[i]
 		switch {
 		case outcome.Result == sinks.Delivered && len(o.troubles) > 0:
@@ -121,7 +122,7 @@ func (e *engine) watch(o *outlet, j job, outcomes []sinks.Outcome) {
 				if worked == nil {
 					worked = map[string]bool{}
 				}
-				worked[outcome.Destination] = e.works(o, t, outcome.Destination, j.turn) || worked[outcome.Destination]
+				worked[outcome.Destination] = e.works(o, t, outcome.Destination, f.turn) || worked[outcome.Destination]
 			}
 		case it.countsAgainst(outcome) && o.options.TroubleAfter > 0:
 			if failed == nil {
@@ -132,7 +133,7 @@ func (e *engine) watch(o *outlet, j job, outcomes []sinks.Outcome) {
 		}
 	}
 	for destination, ended := range worked {
-		e.reconsider(o, destination, j.turn, ended)
+		e.reconsider(o, destination, f.turn, ended)
 		if t := o.troubles[destination]; len(t.failing)+len(t.charged)+len(o.refused) == 0 && failed[destination] == nil {
 			delete(o.troubles, destination)
 		}
@@ -265,7 +266,6 @@ func (e *engine) keepAside(it *item) (back bool) {
 		return true
 	}
 	it.stage = inQueue
-	it.lane.pinned--
 	if it.key != nil {
 		it.key.add(it)
 		it.key.aside = it
