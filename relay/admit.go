@@ -21,28 +21,28 @@ func (e *byLanes) admit(l *lane, row *Row) bool {
 		l.recheck = lowestSet(l.recheck, row.ID-1)
 		return false
 	}
-	o := e.outlets[e.routes.sink(row.Message.Topic)]
-	if o.options.Sink == nil {
+	q := e.queues[e.routes.sink(row.Message.Topic)]
+	if q.options.Sink == nil {
 		e.alarmUnrouted(row.Message.Topic)
 		l.alarmed = true
 	}
-	if !row.Held && l.passed(o, row.ID) {
+	if !row.Held && l.skips(q, row.ID) {
 		return false
 	}
 	if row.Later && !row.Held {
-		e.putAway(l, row)
+		e.deferRow(l, row)
 		return true
 	}
-	k, known := e.keyOf(l, o, row)
+	k, known := e.keyOf(l, q, row)
 	if !known {
 		l.recheck = lowestSet(l.recheck, row.ID-1)
 		return false
 	}
-	if !k.takes(row) || !e.hasRoom(l, o, row) {
+	if !k.takes(row) || !e.hasRoom(l, q, row) {
 		l.forget(k)
 		return false
 	}
-	e.take(&item{row: *row, lane: l, outlet: o, key: k})
+	e.take(&item{row: *row, lane: l, queue: q, key: k})
 	return true
 }
 
@@ -53,12 +53,12 @@ func (e *byLanes) admitLater(it *item, row *Row) {
 	if row.Message.Key == "" {
 		return
 	}
-	k, known := e.keyOf(it.lane, e.outlets[e.routes.sink(row.Message.Topic)], row)
+	k, known := e.keyOf(it.lane, e.queues[e.routes.sink(row.Message.Topic)], row)
 	if k == nil || !known {
 		return
 	}
-	if !k.held && !k.lagging {
-		e.read.behind = append(e.read.behind, k)
+	if !k.blocked && !k.dropped {
+		e.read.resuming = append(e.read.resuming, k)
 	}
 	k.after = it
 	k.dropAt(row.ID)
@@ -70,27 +70,27 @@ func (e *byLanes) admitLater(it *item, row *Row) {
 }
 
 // keyOf returns the key's state, if it has one, and whether it is known.
-func (e *byLanes) keyOf(l *lane, o *outlet, row *Row) (k *key, known bool) {
+func (e *byLanes) keyOf(l *lane, q *sinkQueue, row *Row) (k *key, known bool) {
 	if row.Message.Key == "" {
 		return nil, true
 	}
-	ref := keyRef{o.index, row.Message.Key}
-	if l.untold && l.keys[ref] == nil && !e.recall(l, ref) {
+	ref := keyRef{q.index, row.Message.Key}
+	if l.keysUnknown && l.keys[ref] == nil && !e.recall(l, ref) {
 		return nil, false
 	}
 	return l.key(ref), true
 }
 
-// hasRoom says whether the outlet can take one more row; if not, it falls
+// hasRoom says whether the queue can take one more row; if not, it falls
 // behind.
-func (e *byLanes) hasRoom(l *lane, o *outlet, row *Row) bool {
+func (e *byLanes) hasRoom(l *lane, q *sinkQueue, row *Row) bool {
 	if row.Held {
-		return o.roomAgain() > 0
+		return q.roomAgain() > 0
 	}
-	if o.room() > 0 {
+	if q.room() > 0 {
 		return true
 	}
-	l.fall(o.index, row.ID)
+	l.skip(q.index, row.ID)
 	return false
 }
 
@@ -102,7 +102,7 @@ func (e *byLanes) take(it *item) {
 		e.block(it)
 	}
 	e.countBytes(it)
-	it.outlet.admit(it)
+	it.queue.add(it)
 	for _, g := range e.guards {
 		if outcome := g.known(it); outcome != nil {
 			e.deliveredBefore(it, *outcome)
@@ -128,8 +128,8 @@ func (e *byLanes) numberingOf(row *Row) int {
 	return e.read.numbering
 }
 
-// putAway moves a row that was met before its time to the held ones.
-func (e *byLanes) putAway(l *lane, row *Row) {
+// deferRow moves a row that was met before its time to the held ones.
+func (e *byLanes) deferRow(l *lane, row *Row) {
 	it := &item{row: *row, lane: l, stage: inSettle, numbering: e.numberingOf(row)}
 	l.known[row.ID] = it
 	e.settle.add(it, it.settlement(StateScheduled))
@@ -140,7 +140,7 @@ func (e *byLanes) putAway(l *lane, row *Row) {
 // remembered until that is over.
 func (e *byLanes) settled(it *item, s *Settlement) {
 	if e.poll.under > 0 {
-		e.read.ghosts = append(e.read.ghosts, it)
+		e.read.settledDuringRead = append(e.read.settledDuringRead, it)
 	} else {
 		e.forget(it)
 	}
@@ -170,14 +170,14 @@ func (e *byLanes) forget(it *item) {
 // it remembers where to read it again.
 func (e *byLanes) drop(it *item) {
 	it.stage = dropped
-	it.outlet.release(it)
+	it.queue.release(it)
 	e.forget(it)
 }
 
 // giveUp drops an item that waits, and remembers to read it again: with its key, if that
 // waits for another message, or with its lane.
 func (e *byLanes) giveUp(it *item) {
-	if it.key != nil && it.key.held && it.key.holder != it.row.ID {
+	if it.key != nil && it.key.blocked && it.key.blockedBy != it.row.ID {
 		e.leaveBehind(it)
 		return
 	}

@@ -18,7 +18,7 @@ import (
 // unresolved: it is sent again, by whoever has its lanes then, before anything else is.
 type dedup struct {
 	*journal
-	sinks   map[*outlet]*exactSink
+	sinks   map[*sinkQueue]*exactSink
 	tickets map[*lane]map[rowRef]*ticket // of rows that were sent and are not settled, also by a lane's last holder
 }
 
@@ -48,10 +48,10 @@ type ticket struct {
 const planPause = 10 * time.Millisecond
 
 func newDedup(j *journal) *dedup {
-	d := &dedup{journal: j, sinks: map[*outlet]*exactSink{}, tickets: map[*lane]map[rowRef]*ticket{}}
-	for _, o := range d.outlets {
-		if sink, ok := o.options.Sink.(sinks.Exact); ok {
-			d.sinks[o] = &exactSink{sink: sink}
+	d := &dedup{journal: j, sinks: map[*sinkQueue]*exactSink{}, tickets: map[*lane]map[rowRef]*ticket{}}
+	for _, q := range d.queues {
+		if sink, ok := q.options.Sink.(sinks.Exact); ok {
+			d.sinks[q] = &exactSink{sink: sink}
 		}
 	}
 	return d
@@ -61,13 +61,13 @@ func newDedup(j *journal) *dedup {
 func (d *dedup) leased(l *lane, g Grant) {
 	d.tickets[l] = map[rowRef]*ticket{}
 	for _, t := range g.Tickets {
-		at := slices.IndexFunc(d.outlets, func(o *outlet) bool { return o.name == t.Sink && d.sinks[o] != nil })
+		at := slices.IndexFunc(d.queues, func(q *sinkQueue) bool { return q.name == t.Sink && d.sinks[q] != nil })
 		if at < 0 {
 			d.options.Logger.Warn("relay: messages may be delivered twice: a relay that died was sending them to a sink that is no longer there, or not as it was",
 				"relay", d.options.Name, "sink", t.Sink, "messages", len(t.IDs))
 			continue
 		}
-		s := d.sinks[d.outlets[at]]
+		s := d.sinks[d.queues[at]]
 		b := &exactBatch{sink: t.Sink, name: t.Batch, size: t.Size}
 		if known := slices.IndexFunc(s.unresolved, func(b *exactBatch) bool { return b.name == t.Batch }); known >= 0 {
 			b = s.unresolved[known]
@@ -108,28 +108,28 @@ func (d *dedup) unsendable(*item) *sinks.Outcome { return nil }
 
 // start resolves what is unresolved, or sends one more batch, once its plan is written
 // down. While a plan is written the batches before it are on their way.
-func (d *dedup) start(o *outlet, now time.Time) bool {
-	s := d.sinks[o]
+func (d *dedup) start(q *sinkQueue, now time.Time) bool {
+	s := d.sinks[q]
 	if s == nil {
 		return false
 	}
 	if len(s.unresolved) > 0 {
 		s.unresolved = slices.DeleteFunc(s.unresolved, func(b *exactBatch) bool { return !d.holdsAnyOf(b) })
-		if o.busy == 0 && len(s.unresolved) > 0 {
-			d.give(o, &resolving{dedup: d, batches: slices.Clone(s.unresolved)})
+		if q.busy == 0 && len(s.unresolved) > 0 {
+			d.give(q, &resolving{dedup: d, batches: slices.Clone(s.unresolved)})
 		}
 		return true
 	}
 	if d.writesAll(now) {
 		return false // quarantine does it
 	}
-	if o.busy >= o.atOnce() || o.busy > 0 && s.oneAtATime || d.writing || o.queue.empty() {
+	if q.busy >= q.atOnce() || q.busy > 0 && s.oneAtATime || d.writing || q.waiting.empty() {
 		return true
 	}
-	o.queue.gather(o.options.Batch)
-	if items := d.takeBatch(o); len(items) > 0 {
+	q.waiting.gather(q.options.Batch)
+	if items := d.takeBatch(q); len(items) > 0 {
 		b := journaledBatch{batch: batch{lent: items}, journal: d.journal, journals: d.journalsOf(items)}
-		d.begin(o, &plannedBatch{journaledBatch: b, dedup: d, alone: o.busy == 0})
+		d.begin(q, &plannedBatch{journaledBatch: b, dedup: d, alone: q.busy == 0})
 	}
 	return true
 }
@@ -149,14 +149,14 @@ func (d *dedup) holdsAnyOf(b *exactBatch) bool {
 // gather puts first what is of the first one's lane, then what is of the next
 // one's, until it makes up a batch of n: so a batch is of few lanes, each of which
 // has its journal written for it. What is first stays first.
-func (q *queue) gather(n int) {
+func (w *waitingLine) gather(n int) {
 	laneOf := func(entry queued) *lane {
 		if entry.key != nil {
 			return entry.key.lane
 		}
 		return entry.item.lane
 	}
-	waiting, sizes := q.items[q.head:], map[*lane]int{}
+	waiting, sizes := w.items[w.head:], map[*lane]int{}
 	if len(waiting) <= n {
 		return
 	}
@@ -234,23 +234,23 @@ type plannedBatch struct {
 
 func (b *plannedBatch) do(ctx context.Context, _ *engine, f *flight) {
 	messages := messagesOf(b.lent)
-	b.outcomes = b.plan(ctx, f.outlet, messages)
+	b.outcomes = b.plan(ctx, f.queue, messages)
 	if b.write(ctx, b.note) {
-		b.send(ctx, f.outlet.options.Sink, messages)
+		b.send(ctx, f.queue.options.Sink, messages)
 	}
 }
 
 // plan has the sink plan the messages, and adds the tickets to the journals that are
 // about to be written. What is not planned has its outcome already.
-func (b *plannedBatch) plan(ctx context.Context, o *outlet, messages []sinks.Message) (outcomes []sinks.Outcome) {
-	b.tickets, outcomes = planSafely(ctx, b.dedup.sinks[o].sink, messages)
+func (b *plannedBatch) plan(ctx context.Context, q *sinkQueue, messages []sinks.Message) (outcomes []sinks.Outcome) {
+	b.tickets, outcomes = planSafely(ctx, b.dedup.sinks[q].sink, messages)
 	for i, it := range b.lent {
 		if b.tickets[i] == (sinks.Ticket{}) {
 			continue
 		}
 		messages[i].Ticket = b.tickets[i]
 		at := slices.IndexFunc(b.journals, func(journal Journal) bool { return journal.Lane == it.row.Lane })
-		b.journals[at].add(o.name, b.tickets[i], it.row.ref())
+		b.journals[at].add(q.name, b.tickets[i], it.row.ref())
 	}
 	return outcomes
 }
@@ -297,7 +297,7 @@ func (b *plannedBatch) note() {
 		}
 		it := b.lent[i]
 		if batches[t.Batch] == nil {
-			batches[t.Batch] = &exactBatch{sink: it.outlet.name, name: t.Batch, size: t.Size}
+			batches[t.Batch] = &exactBatch{sink: it.queue.name, name: t.Batch, size: t.Size}
 		}
 		of := b.dedup.tickets[it.lane]
 		if of == nil {
@@ -305,7 +305,7 @@ func (b *plannedBatch) note() {
 		}
 		of[it.row.ref()] = &ticket{batch: batches[t.Batch], place: t.Place}
 		if b.err != nil {
-			b.dedup.sinks[it.outlet].unresolve(batches[t.Batch])
+			b.dedup.sinks[it.queue].unresolve(batches[t.Batch])
 		}
 	}
 }
@@ -320,11 +320,11 @@ func (b *plannedBatch) done(e *engine, f *flight) {
 		b.notSent(f)
 		return
 	}
-	ended, turnedDown := f.ctx.Err() != nil, !slices.ContainsFunc(b.outcomes, func(o sinks.Outcome) bool {
-		return o.Result != sinks.Unsent || o.Reason != sinks.ReasonNeighbour
+	ended, turnedDown := f.ctx.Err() != nil, !slices.ContainsFunc(b.outcomes, func(outcome sinks.Outcome) bool {
+		return outcome.Result != sinks.Unsent || outcome.Reason != sinks.ReasonNeighbour
 	})
 	if turnedDown && !ended {
-		f.outlet.pauseUntil = time.Now().Add(planPause)
+		f.queue.pauseUntil = time.Now().Add(planPause)
 	}
 	e.judge(f, &b.batch, ended || turnedDown)
 	refused := false
@@ -332,7 +332,7 @@ func (b *plannedBatch) done(e *engine, f *flight) {
 		refused = refused || t != (sinks.Ticket{}) && b.outcomes[i].Result != sinks.Delivered
 	}
 	if b.alone && !refused {
-		b.dedup.sinks[f.outlet].oneAtATime = false
+		b.dedup.sinks[f.queue].oneAtATime = false
 	}
 }
 
@@ -344,21 +344,21 @@ func (d *dedup) answered(it *item, outcome sinks.Outcome) sinks.Outcome {
 	case t == nil || outcome.Result == sinks.Delivered:
 	case sinks.IsOpen(outcome):
 		outcome = uncharged(outcome)
-		d.sinks[it.outlet].unresolve(t.batch)
+		d.sinks[it.queue].unresolve(t.batch)
 	default:
 		delete(d.tickets[it.lane], it.row.ref())
-		d.sinks[it.outlet].oneAtATime = true
+		d.sinks[it.queue].oneAtATime = true
 	}
 	return outcome
 }
 
 // uncharged makes of a lost answer one that charges nothing: the batch will be
 // sent again as it was, once the sink is there.
-func uncharged(o sinks.Outcome) sinks.Outcome {
-	if o.Result == sinks.Retry {
-		o.Result = sinks.Unavailable
+func uncharged(outcome sinks.Outcome) sinks.Outcome {
+	if outcome.Result == sinks.Retry {
+		outcome.Result = sinks.Unavailable
 	}
-	return o
+	return outcome
 }
 
 func (d *dedup) marked(it *item) {
@@ -395,7 +395,7 @@ func (r *resolving) do(ctx context.Context, _ *engine, f *flight) {
 	var ids []RowID
 	for _, j := range journals {
 		for _, t := range j.Tickets {
-			if t.Sink != f.outlet.name || !slices.ContainsFunc(r.batches, func(b *exactBatch) bool { return b.name == t.Batch }) {
+			if t.Sink != f.queue.name || !slices.ContainsFunc(r.batches, func(b *exactBatch) bool { return b.name == t.Batch }) {
 				continue
 			}
 			t.each(j.Lane, func(ref rowRef, place int) {
@@ -419,7 +419,7 @@ func (r *resolving) do(ctx context.Context, _ *engine, f *flight) {
 		messages[i] = (&item{row: row}).message()
 		messages[i].Ticket = tickets[row.ref()]
 	}
-	r.outcomes = complete(send(ctx, f.outlet.options.Sink, messages), len(messages))
+	r.outcomes = complete(send(ctx, f.queue.options.Sink, messages), len(messages))
 	r.statuses = map[rowRef]sinks.Outcome{}
 	for i, row := range rows {
 		r.statuses[row.ref()] = r.outcomes[i]
@@ -429,14 +429,14 @@ func (r *resolving) do(ctx context.Context, _ *engine, f *flight) {
 // done ends the tickets whose rows are gone or were never delivered, and marks those
 // done that the sink has.
 func (r *resolving) done(e *engine, f *flight) {
-	d, o := r.dedup, f.outlet
+	d, q := r.dedup, f.queue
 	if r.err != nil {
 		e.failed("journal", r.err)
-		o.pauseUntil = time.Now().Add(settlePause.Min)
+		q.pauseUntil = time.Now().Add(settlePause.Min)
 		return
 	}
 	if len(r.outcomes) > 0 {
-		e.observeSent(o, f.took, r.outcomes)
+		e.observeSent(q, f.took, r.outcomes)
 		r.judge(e, f)
 	}
 	open := map[*exactBatch]bool{}
@@ -447,7 +447,7 @@ func (r *resolving) done(e *engine, f *flight) {
 			}
 		}
 	}
-	s := d.sinks[o]
+	s := d.sinks[q]
 	s.unresolved = slices.DeleteFunc(s.unresolved, func(b *exactBatch) bool {
 		b.unresolved = open[b] || !slices.Contains(r.batches, b)
 		return !b.unresolved
@@ -466,7 +466,7 @@ func (r *resolving) judge(e *engine, f *flight) {
 			said = append(said, outcome)
 		}
 	}
-	e.judgeCircuit(f.outlet, said, len(said) == 0 || f.ctx.Err() != nil)
+	e.judgeCircuit(f.queue, said, len(said) == 0 || f.ctx.Err() != nil)
 }
 
 // decide ends a ticket by the status of its row, unless that is open.

@@ -29,13 +29,13 @@ func TestAnotherMessageWithAKnownID(t *testing.T) {
 			t.Parallel()
 			e, l := withLanes(&engine{}, nil), newLane(Lease{}, 1, time.Now())
 			l.cursor = 9
-			it := &item{row: c.known, lane: l, outlet: &outlet{}}
+			it := &item{row: c.known, lane: l, queue: &sinkQueue{}}
 			l.known[7] = it
 			if e.admit(l, &c.read) {
 				t.Error("it was taken beside the known one")
 			}
 			passes := c.known.Held && !c.again
-			if mark := l.marks(9, "", []*outlet{it.outlet}).Main; (mark > 6) != passes {
+			if mark := l.marks(9, "", []*sinkQueue{it.queue}).Main; (mark > 6) != passes {
 				t.Errorf("the mark is at %d while the id's row is in memory", mark)
 			}
 			e.forget(it)

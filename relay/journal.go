@@ -22,11 +22,11 @@ type journal struct {
 // guard begins to guard what is sent, with a store that can remember it.
 func (e *byLanes) guard(store Journaler) {
 	j := &journal{byLanes: e, store: store, stale: map[*lane]bool{}}
-	q := &quarantine{journal: j, suspects: map[rowRef]suspicion{}}
-	e.guards = append(e.guards, q)
+	g := &quarantine{journal: j, suspects: map[rowRef]suspicion{}}
+	e.guards = append(e.guards, g)
 	if d := newDedup(j); len(d.sinks) > 0 {
-		q.dedup = d
-		e.guards = []guard{d, q}
+		g.dedup = d
+		e.guards = []guard{d, g}
 	}
 }
 
@@ -34,9 +34,9 @@ func (e *byLanes) guard(store Journaler) {
 func (j *journal) writesAll(now time.Time) bool { return now.Before(j.all) }
 
 // begin has a batch written down, and sent.
-func (j *journal) begin(o *outlet, b job) {
+func (j *journal) begin(q *sinkQueue, b job) {
 	j.writing = true
-	j.give(o, b)
+	j.give(q, b)
 }
 
 // journaledBatch is a batch that is written down before it is sent.
@@ -88,19 +88,19 @@ func (b *journaledBatch) notSent(f *flight) {
 			j.stale[l] = true // nobody knows: it is written again
 		}
 	}
-	j.putBack(f.outlet, b.lent)
+	j.putBack(f.queue, b.lent)
 	j.resume(b.lent)
 	now := time.Now()
 	j.lease.next = now
-	f.outlet.pauseUntil = now.Add(settlePause.Min)
+	f.queue.pauseUntil = now.Add(settlePause.Min)
 }
 
 // putBack takes items back that were not handed to a worker after all.
-func (j *journal) putBack(o *outlet, items []*item) {
+func (j *journal) putBack(q *sinkQueue, items []*item) {
 	for _, it := range items {
 		if it.key != nil {
-			it.key.flying--
+			it.key.inFlight--
 		}
 	}
-	j.takeBack(o, items)
+	j.requeue(q, items)
 }

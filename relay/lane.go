@@ -20,15 +20,15 @@ type lane struct {
 	unswept bool   // nobody has looked yet whether its mark is true: it isn't read before
 	placed  bool   // a page has told that its ids go on from its cursor, or it was read from its beginning
 
-	cursor   int64           // rows up to here have been read
-	recheck  int64           // rows above this have to be looked for again; -1 for none
-	scanning int64           // rows above this are being looked for; -1 for none
-	known    map[int64]*item // rows in memory
-	keys     map[keyRef]*key
-	alarmed  bool    // what it has without a route was met
-	untold   bool    // not all keys that wait for another attempt are in keys: the database is asked about others
-	left     []int64 // by outlet: rows above this of keys that wait, and are not in keys, were dropped; -1 for none
-	lag      []int64 // by outlet: its rows above this were passed over and have to be read again; -1 for none
+	cursor        int64           // rows up to here have been read
+	recheck       int64           // rows above this have to be looked for again; -1 for none
+	scanning      int64           // rows above this are being looked for; -1 for none
+	known         map[int64]*item // rows in memory
+	keys          map[keyRef]*key
+	alarmed       bool    // what it has without a route was met
+	keysUnknown   bool    // not all keys that wait for another attempt are in keys: the database is asked about others
+	forgottenFrom []int64 // by queue: rows above this of keys that wait, and are not in keys, were dropped; -1 for none
+	skippedFrom   []int64 // by queue: its rows above this were passed over and have to be read again; -1 for none
 
 	seq      int64 // reads that began before the lease, or before ids began anew, don't count for it
 	draining bool  // being given up: its part is another relay's
@@ -40,16 +40,16 @@ type lane struct {
 
 const none = int64(-1)
 
-func newLane(lease Lease, outlets int, now time.Time) *lane {
-	l := &lane{Lease: lease, recheck: none, scanning: none, known: map[int64]*item{}, keys: map[keyRef]*key{}, lag: make([]int64, outlets), left: make([]int64, outlets), since: now}
-	for i := range l.lag {
-		l.lag[i], l.left[i] = none, none
+func newLane(lease Lease, queues int, now time.Time) *lane {
+	l := &lane{Lease: lease, recheck: none, scanning: none, known: map[int64]*item{}, keys: map[keyRef]*key{}, skippedFrom: make([]int64, queues), forgottenFrom: make([]int64, queues), since: now}
+	for i := range l.skippedFrom {
+		l.skippedFrom[i], l.forgottenFrom[i] = none, none
 	}
 	return l
 }
 
 // startAt sets the lane to the marks that its last holder left.
-func (l *lane) startAt(marks Marks, print string, outlets []*outlet) {
+func (l *lane) startAt(marks Marks, print string, queues []*sinkQueue) {
 	l.cursor, l.base = marks.Main, marks.Main
 	if marks.Routes != print {
 		for _, mark := range marks.Sinks {
@@ -57,54 +57,54 @@ func (l *lane) startAt(marks Marks, print string, outlets []*outlet) {
 		}
 		return
 	}
-	for _, o := range outlets {
-		if mark, ok := marks.Sinks[o.name]; ok && mark < l.cursor {
-			l.lag[o.index] = mark
+	for _, q := range queues {
+		if mark, ok := marks.Sinks[q.name]; ok && mark < l.cursor {
+			l.skippedFrom[q.index] = mark
 		}
 	}
 }
 
 // marks says from where a successor would have to read. Nothing can appear any
 // more at or below the horizon.
-func (l *lane) marks(horizon int64, print string, outlets []*outlet) Marks {
-	lowest := make([]int64, len(outlets))
+func (l *lane) marks(horizon int64, print string, queues []*sinkQueue) Marks {
+	lowest := make([]int64, len(queues))
 	main := min(l.cursor, horizon)
 	if again := lowestSet(l.recheck, l.scanning); again != none {
 		main = min(main, again)
 	}
 	for i := range lowest {
 		lowest[i] = main
-		if place := lowestSet(l.lag[i], l.left[i]); place != none {
+		if place := lowestSet(l.skippedFrom[i], l.forgottenFrom[i]); place != none {
 			lowest[i] = min(main, place)
 		}
 	}
 	for _, it := range l.known {
-		if it.outlet == nil {
+		if it.queue == nil {
 			main = min(main, it.row.ID-1)
 		} else if !it.row.Held || it.doubled {
-			lowest[it.outlet.index] = min(lowest[it.outlet.index], it.row.ID-1)
+			lowest[it.queue.index] = min(lowest[it.queue.index], it.row.ID-1)
 		}
 	}
 	for ref, k := range l.keys {
-		if k.lagging {
-			lowest[ref.outlet] = min(lowest[ref.outlet], k.behind)
+		if k.dropped {
+			lowest[ref.queue] = min(lowest[ref.queue], k.resumeFrom)
 		}
 	}
-	return l.collect(lowest, main, print, outlets)
+	return l.collect(lowest, main, print, queues)
 }
 
 // collect gives the sinks that lag a mark of their own and the others a common one.
-func (l *lane) collect(lowest []int64, main int64, print string, outlets []*outlet) Marks {
+func (l *lane) collect(lowest []int64, main int64, print string, queues []*sinkQueue) Marks {
 	marks := Marks{Routes: print, Main: main}
 	for i, low := range lowest {
-		if l.lag[i] == none {
+		if l.skippedFrom[i] == none {
 			marks.Main = min(marks.Main, low)
 			continue
 		}
 		if marks.Sinks == nil {
 			marks.Sinks = map[string]int64{}
 		}
-		marks.Sinks[outlets[i].name] = low
+		marks.Sinks[queues[i].name] = low
 	}
 	return marks
 }
@@ -136,10 +136,10 @@ func (l *lane) forget(k *key) {
 	}
 }
 
-// fall notes that the outlet's rows from id on were passed over.
-func (l *lane) fall(outlet int, id int64) {
-	if l.lag[outlet] == none || id-1 < l.lag[outlet] {
-		l.lag[outlet] = id - 1
+// skip notes that the queue's rows from id on were passed over.
+func (l *lane) skip(queue int, id int64) {
+	if l.skippedFrom[queue] == none || id-1 < l.skippedFrom[queue] {
+		l.skippedFrom[queue] = id - 1
 	}
 }
 
@@ -156,9 +156,9 @@ func (l *lane) endScan(again bool) {
 	l.scanning = none
 }
 
-// passed says that the outlet has passed over this place and comes back to it.
-func (l *lane) passed(o *outlet, id int64) bool {
-	return l.lag[o.index] != none && id > l.lag[o.index]
+// skips says that the queue has passed over this place and comes back to it.
+func (l *lane) skips(q *sinkQueue, id int64) bool {
+	return l.skippedFrom[q.index] != none && id > l.skippedFrom[q.index]
 }
 
 // lowestSet returns the lower of two places of which negative ones aren't set.
@@ -173,7 +173,7 @@ func lowestSet(a, b int64) int64 {
 // something to remember of it.
 //
 // Of a key, one batch at most is under way; the rest waits here, lowest id
-// first, while the key stands once in its outlet's queue. While a retry or a
+// first, while the key stands once in its queue. While a retry or a
 // park of one of its messages is not over, the key is held: its followers are
 // dropped from memory, and only the place to read them from again is kept, so
 // that any number of them costs nothing.
@@ -181,24 +181,24 @@ type key struct {
 	ref  keyRef
 	lane *lane
 
-	items  []*item // that wait, by id
-	flying int     // items in the batch that is under way
-	queued bool    // stands in the outlet's queue
-	aside  *item   // refused, which doesn't count yet: nothing of the key is sent until it is asked again
+	items    []*item // that wait, by id
+	inFlight int     // items in the batch that is under way
+	queued   bool    // stands in the queue
+	aside    *item   // refused, which doesn't count yet: nothing of the key is sent until it is asked again
 
-	held   bool  // no item but holder may be sent
-	holder int64 // the id of the message that waits for another attempt, or is being parked; or that was it
-	told   bool  // the holder is what the database said: others of the key may wait for another attempt, too
+	blocked      bool  // no item but blockedBy may be sent
+	blockedBy    int64 // the id of the message that waits for another attempt, or is being parked; or that was it
+	fromDatabase bool  // the database said so: others of the key may wait for another attempt, too
 
-	lagging bool  // rows of the key above behind were dropped: they are to be read again
-	behind  int64 // the place to read from
-	after   *item // if it is in memory: another message that has the id of a row that was dropped
+	dropped    bool  // rows of the key above resumeFrom were dropped: they are to be read again
+	resumeFrom int64 // the place to read from
+	after      *item // if it is in memory: another message that has the id of a row that was dropped
 }
 
 // keyRef names a key: the same key in two sinks is two keys.
 type keyRef struct {
-	outlet int
-	key    string
+	queue int
+	key   string
 }
 
 // add puts an item among those that wait.
@@ -219,10 +219,10 @@ func (k *key) remove(it *item) {
 
 // take takes up to n of the items that may be sent now.
 func (k *key) take(n int) []*item {
-	if k.flying > 0 {
+	if k.inFlight > 0 {
 		return nil
 	}
-	if k.held {
+	if k.blocked {
 		return k.takeHolder()
 	}
 	n = min(n, len(k.items))
@@ -233,7 +233,7 @@ func (k *key) take(n int) []*item {
 
 func (k *key) takeHolder() []*item {
 	for _, it := range k.items {
-		if it.row.ID == k.holder {
+		if it.row.ID == k.blockedBy {
 			k.remove(it)
 			return []*item{it}
 		}
@@ -243,25 +243,25 @@ func (k *key) takeHolder() []*item {
 
 // dropAt remembers that the row was dropped and must be read again.
 func (k *key) dropAt(id int64) {
-	if !k.lagging || id-1 < k.behind {
-		k.behind = id - 1
+	if !k.dropped || id-1 < k.resumeFrom {
+		k.resumeFrom = id - 1
 	}
-	k.lagging = true
+	k.dropped = true
 }
 
 // mustWait says that it is too early to read what was dropped: another message has its
 // id, or what the database would say of the key isn't written.
 func (k *key) mustWait() bool {
-	return k.after != nil && k.lane.known[k.after.row.ID] == k.after || k.unsure() && k.lane.known[k.holder] != nil
+	return k.after != nil && k.lane.known[k.after.row.ID] == k.after || k.mustAsk() && k.lane.known[k.blockedBy] != nil
 }
 
-// unsure says that the database has to be asked whether another message of the key
+// mustAsk says that the database has to be asked whether another message of the key
 // waits for another attempt. Nothing of the key is taken before.
-func (k *key) unsure() bool { return k.told && !k.held }
+func (k *key) mustAsk() bool { return k.fromDatabase && !k.blocked }
 
 // idle says that there is nothing to remember.
 func (k *key) idle() bool {
-	return k.flying == 0 && len(k.items) == 0 && !k.held && !k.lagging
+	return k.inFlight == 0 && len(k.items) == 0 && !k.blocked && !k.dropped
 }
 
 // takes says whether the row may come into memory. Behind a held key it may
@@ -270,13 +270,13 @@ func (k *key) takes(row *Row) bool {
 	switch {
 	case k == nil:
 		return true
-	case k.held && (k.holder != row.ID || !row.Held), k.unsure():
+	case k.blocked && (k.blockedBy != row.ID || !row.Held), k.mustAsk():
 		if !row.Held {
 			k.dropAt(row.ID)
 		}
 		return false
 	default:
-		return row.Held || !k.lagging || row.ID <= k.behind
+		return row.Held || !k.dropped || row.ID <= k.resumeFrom
 	}
 }
 
@@ -294,17 +294,17 @@ func (k *key) fits(bytes int) int {
 // read that began after its settle had committed. All of it belongs to the
 // engine's loop; a batch under way is lent to a worker.
 type item struct {
-	row    Row
-	lane   *lane   // nil by rows
-	token  string  // by rows: what it was claimed with
-	outlet *outlet // nil for a row that is only put away
-	key    *key    // nil without order
-	stage  stage
+	row   Row
+	lane  *lane      // nil by rows
+	token string     // by rows: what it was claimed with
+	queue *sinkQueue // nil for a row that is only put away
+	key   *key       // nil without order
+	stage stage
 
-	numbering  int  // of ids, in which no other pending row has its id
-	unwritable bool // the database refuses its outcome
-	doubled    bool // a pending row has the same id and another message: it is looked for once this one has left
-	doubted    bool // its handler's transaction may have been committed
+	numbering      int  // of ids, in which no other pending row has its id
+	unwritable     bool // the database refuses its outcome
+	doubled        bool // a pending row has the same id and another message: it is looked for once this one has left
+	maybeCommitted bool // its handler's transaction may have been committed
 
 	lostAnswer string   // the last answer that was lost, or came too late: it may have been delivered then
 	refusal    *refusal // nil unless it was refused and not parked

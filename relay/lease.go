@@ -128,7 +128,7 @@ func (e *engine) afterLease(r leaseResult) {
 // prolong moves the end of sending: well before the lease's own.
 func (e *engine) prolong(began time.Time) {
 	e.lease.safeUntil = began.Add(e.options.Lease * 3 / 4)
-	e.pulse.safeUntil.Store(int64(e.lease.safeUntil.Sub(e.pulse.epoch)))
+	e.health.safeUntil.Store(int64(e.lease.safeUntil.Sub(e.health.epoch)))
 	if e.lease.ended {
 		e.lease.ended = false
 		e.sendCtx, e.cancelSend = context.WithCancelCause(context.Background())
@@ -164,7 +164,7 @@ func (e *byLanes) rights(leave bool) rights {
 	r := &laneRights{byLanes: e}
 	journals := e.writesDown(time.Now())
 	for _, l := range e.sortedLanes() {
-		renewal := Renewal{Lease: l.Lease, Epoch: l.epoch, Marks: l.marks(e.read.horizon, e.routes.print, e.outlets)}
+		renewal := Renewal{Lease: l.Lease, Epoch: l.epoch, Marks: l.marks(e.read.horizon, e.routes.print, e.queues)}
 		renewal.Calm = l.crashes > 0 && time.Since(l.since) > calmAfter && !journals
 		switch giveUp := leave || l.draining && !l.has(inFlight, inSettle); {
 		case giveUp && (e.keepsJournal(l) || l.has(inFlight)): // it may still be sent
@@ -265,9 +265,9 @@ func (e *byLanes) addGranted(granted []Grant, epoch string) {
 		if old := e.lanes[g.Lane]; old != nil {
 			e.dropLane(old)
 		}
-		l := newLane(g.Lease, len(e.outlets), now)
-		l.seq, l.crashes, l.untold, l.epoch = e.read.seq, g.Crashes, true, epoch
-		l.startAt(g.Marks, e.routes.print, e.outlets)
+		l := newLane(g.Lease, len(e.queues), now)
+		l.seq, l.crashes, l.keysUnknown, l.epoch = e.read.seq, g.Crashes, true, epoch
+		l.startAt(g.Marks, e.routes.print, e.queues)
 		e.read.sweep.add(l)
 		e.lanes[g.Lane], e.sorted = l, nil
 		for _, guard := range e.guards {
@@ -275,8 +275,8 @@ func (e *byLanes) addGranted(granted []Grant, epoch string) {
 		}
 	}
 	if len(granted) > 0 {
-		e.poll.fresh, e.read.dueAt, e.poll.looks = true, now, 0
-		e.holds.tellAt, e.read.unroutedAt = now, time.Time{}
+		e.poll.fresh, e.read.dueAt, e.poll.empty = true, now, 0
+		e.blocked.tellAt, e.read.unroutedAt = now, time.Time{}
 	}
 }
 
@@ -289,9 +289,9 @@ func (e *byLanes) dropLane(l *lane) {
 		}
 	}
 	for _, k := range l.keys {
-		if k.held {
-			e.holds.keys--
-			k.held = false
+		if k.blocked {
+			e.blocked.keys--
+			k.blocked = false
 		}
 		k.items = nil
 	}

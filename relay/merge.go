@@ -18,7 +18,7 @@ func (e *byLanes) merge(result readResult) {
 		result.err = e.checkEpoch(result)
 	}
 	switch {
-	case result.job.kind == readAmong:
+	case result.job.kind == readBlockedAmong:
 		e.answer(result)
 	case result.err != nil:
 		e.endRead(result)
@@ -37,18 +37,18 @@ func (e *byLanes) takeIn(result readResult) {
 	case e.askFirst(result):
 		return
 	case result.job.kind == readLate:
-		e.holds.answers = result.answers
+		e.blocked.answers = result.answers
 		e.mergeLate(result)
 	default:
-		e.holds.answers = result.answers
+		e.blocked.answers = result.answers
 		e.mergePage(result)
 		e.endRead(result)
 	}
-	e.holds.answers = nil
+	e.blocked.answers = nil
 }
 
 func (k readKind) visitsLanes() bool {
-	return k == readLanes || k == readBeyond || k == readOutlet || k == readKey || k == readUnrouted
+	return k == readLanes || k == readBeyond || k == readSkipped || k == readKeys || k == readUnrouted
 }
 
 // errOtherServer is what a page from another server than its lanes' is taken for.
@@ -71,7 +71,7 @@ func (e *byLanes) checkEpoch(result readResult) error {
 		return nil
 	}
 	e.read.elsewhere++
-	e.read.horizon, e.read.given, e.read.owed = 0, 0, none
+	e.read.horizon, e.read.given, e.read.pendingLate = 0, 0, none
 	for _, l := range e.sortedLanes() {
 		if l.epoch != result.page.Epoch {
 			l.void = true
@@ -110,7 +110,7 @@ func (e *byLanes) beginAnew(result *readResult) (lateAfter int64) {
 		l.placed = true
 	}
 	if anew > 0 {
-		e.read.lag = 0
+		e.read.lateSpan = 0
 		e.read.numbering++
 		e.options.Logger.Warn("relay: ids began anew, lanes are read from their beginning", "relay", e.options.Name, "lanes", anew, "given", given)
 	}
@@ -125,9 +125,9 @@ func (e *byLanes) beginAnew(result *readResult) (lateAfter int64) {
 func (e *byLanes) scanFirst(result *readResult) bool {
 	e.read.horizon = result.page.Horizon // lower than before where ids began anew
 	below := e.beginAnew(result)
-	told := lowestSet(result.page.LateAfter, e.read.owed)
-	result.page.LateAfter, e.read.owed = lowestSet(told, below), none
-	e.learnLag(told)
+	told := lowestSet(result.page.LateAfter, e.read.pendingLate)
+	result.page.LateAfter, e.read.pendingLate = lowestSet(told, below), none
+	e.learnLateSpan(told)
 	var positions, brought []Position
 	for _, l := range e.sortedLanes() {
 		after := l.recheck
@@ -170,10 +170,10 @@ func (r readResult) brings(l *lane, after int64) bool {
 // mergeLate takes in the rows that appeared late, and then the page that had
 // to wait for them.
 func (e *byLanes) mergeLate(result readResult) {
-	e.owe(result)
+	e.keepPending(result)
 	e.read.scanStride = result.job.scan.stride
 	e.endScans(result.job)
-	e.passOver(result.job) // first: a row above what has to be left must wait, too
+	e.skipRest(result.job) // first: a row above what has to be left must wait, too
 	for i := range result.page.Rows {
 		row := &result.page.Rows[i]
 		if l := e.readLane(result.job, row.Lane); l != nil {
@@ -185,8 +185,8 @@ func (e *byLanes) mergeLate(result readResult) {
 }
 
 // owe keeps what a read told of late rows for the next page.
-func (e *byLanes) owe(result readResult) {
-	e.read.owed = lowestSet(e.read.owed, result.page.LateAfter)
+func (e *byLanes) keepPending(result readResult) {
+	e.read.pendingLate = lowestSet(e.read.pendingLate, result.page.LateAfter)
 }
 
 func (e *byLanes) endScans(job readJob) {
@@ -227,18 +227,18 @@ func (e *byLanes) mergePage(result readResult) {
 	switch result.job.kind {
 	case readLanes:
 		e.mergeLanes(result.job, result.page)
-	case readOutlet:
-		e.mergeOutlet(result.job, result.page)
-	case readKey:
+	case readSkipped:
+		e.mergeSkipped(result.job, result.page)
+	case readKeys:
 		e.mergeKeys(result.job, result.page)
 	case readDue:
 		e.mergeDue(result)
 	case readBeyond:
 		e.mergeBeyond(result)
-	case readHeld:
+	case readBlocked:
 		e.tell(result)
-	case readHolders:
-		e.letHolderless(result)
+	case readBlockers:
+		e.unblockOrphans(result)
 	case readUnrouted:
 		e.mergeUnrouted(result.job, result.page)
 	}
@@ -250,7 +250,7 @@ func (e *byLanes) mergeLanes(job readJob, page Page) {
 	news := e.readUpTo(job, page)
 	e.readThrough(job, page)
 	if page.More {
-		e.poll.fresh, e.read.lag = true, 0 // what is read once more must not fill the next page, too
+		e.poll.fresh, e.read.lateSpan = true, 0 // what is read once more must not fill the next page, too
 		e.readAhead(page)
 	}
 	taken := 0
@@ -260,8 +260,8 @@ func (e *byLanes) mergeLanes(job readJob, page Page) {
 			taken++
 		}
 	}
-	e.read.passing = page.More && taken < len(page.Rows)/2
-	e.countLook(!news && taken == 0)
+	e.read.skipping = page.More && taken < len(page.Rows)/2
+	e.countPoll(!news && taken == 0)
 }
 
 // readUpTo moves on the lanes to the last rows of a page, and says whether there
@@ -290,11 +290,11 @@ func (e *byLanes) readAhead(page Page) {
 	e.reserve(-rows, -bytes)
 }
 
-// reserve takes room from every outlet: any of them may get the rows.
+// reserve takes room from every queue: any of them may get the rows.
 func (e *byLanes) reserve(rows, bytes int) {
-	for _, o := range e.outlets {
-		o.buffered += rows
-		o.bytes += bytes
+	for _, q := range e.queues {
+		q.buffered += rows
+		q.bytes += bytes
 	}
 }
 
@@ -313,10 +313,10 @@ func (e *byLanes) readThrough(job readJob, page Page) {
 	}
 }
 
-// mergeOutlet takes in rows that the outlet had passed over, in each lane until
+// mergeSkipped takes in rows that the queue had passed over, in each lane until
 // there is no room again, and ends its lag in lanes that were read to their end.
-func (e *byLanes) mergeOutlet(job readJob, page Page) {
-	o, full := job.outlet, false
+func (e *byLanes) mergeSkipped(job readJob, page Page) {
+	q, full := job.queue, false
 	lanes := e.catchingUp(job)
 	for i := range page.Rows {
 		row := &page.Rows[i]
@@ -324,11 +324,11 @@ func (e *byLanes) mergeOutlet(job readJob, page Page) {
 		if l == nil {
 			continue
 		}
-		ours := e.routes.sink(row.Message.Topic) == o.index
-		if full = full || (ours && o.room() <= 0); full {
+		ours := e.routes.sink(row.Message.Topic) == q.index
+		if full = full || (ours && q.room() <= 0); full {
 			break
 		}
-		l.lag[o.index] = row.ID
+		l.skippedFrom[q.index] = row.ID
 		if ours {
 			e.admit(l, row)
 		}
@@ -338,17 +338,17 @@ func (e *byLanes) mergeOutlet(job readJob, page Page) {
 	}
 	for _, p := range job.positions {
 		if l := lanes[p.Lane]; l != nil && p.Until == l.cursor {
-			l.lag[o.index] = none
+			l.skippedFrom[q.index] = none
 		}
 	}
 }
 
-// catchingUp returns the lanes in which a page begins where the outlet has to
+// catchingUp returns the lanes in which a page begins where the queue has to
 // go on. In others it fell further behind meanwhile, and they are read again.
 func (e *byLanes) catchingUp(job readJob) map[int]*lane {
 	lanes := map[int]*lane{}
 	for _, p := range job.positions {
-		if l := e.readLane(job, p.Lane); l != nil && !l.draining && l.lag[job.outlet.index] == p.After {
+		if l := e.readLane(job, p.Lane); l != nil && !l.draining && l.skippedFrom[job.queue.index] == p.After {
 			lanes[p.Lane] = l
 		}
 	}
@@ -360,21 +360,21 @@ func (e *byLanes) catchingUp(job readJob) map[int]*lane {
 func (e *byLanes) mergeKeys(job readJob, page Page) {
 	keys := map[LaneKey]*key{}
 	for i, k := range job.keys {
-		if l := e.readLane(job, k.lane.Lane); l == k.lane && !l.draining && k.lagging && k.behind == job.positions[i].After && e.mayGoOn(k) {
+		if l := e.readLane(job, k.lane.Lane); l == k.lane && !l.draining && k.dropped && k.resumeFrom == job.positions[i].After && e.mayGoOn(k) {
 			keys[LaneKey{l.Lane, k.ref.key}] = k
 		}
 	}
 	for i := range page.Rows {
 		row := &page.Rows[i]
 		k := keys[LaneKey{row.Lane, row.Message.Key}]
-		if k == nil || row.ID <= k.behind {
+		if k == nil || row.ID <= k.resumeFrom {
 			continue
 		}
-		if job.outlet.room() <= 0 {
+		if job.queue.room() <= 0 {
 			return
 		}
-		k.behind = row.ID
-		if e.admit(k.lane, row); k.behind < row.ID { // dropped once more
+		k.resumeFrom = row.ID
+		if e.admit(k.lane, row); k.resumeFrom < row.ID { // dropped once more
 			delete(keys, LaneKey{row.Lane, row.Message.Key})
 		}
 	}
@@ -386,8 +386,8 @@ func (e *byLanes) mergeKeys(job readJob, page Page) {
 		if keys[LaneKey{k.lane.Lane, k.ref.key}] != k {
 			continue
 		}
-		if k.behind = job.positions[i].Until; k.behind == k.lane.cursor {
-			k.lagging = false
+		if k.resumeFrom = job.positions[i].Until; k.resumeFrom == k.lane.cursor {
+			k.dropped = false
 			k.lane.forget(k)
 		}
 	}
@@ -438,10 +438,10 @@ func payloads(rows []Row) (bytes int) {
 // endRead lets go of what had to be remembered while the read was under way.
 func (e *byLanes) endRead(result readResult) {
 	e.poll.under--
-	for _, it := range e.read.ghosts {
+	for _, it := range e.read.settledDuringRead {
 		e.forget(it)
 	}
-	e.read.ghosts = e.read.ghosts[:0]
+	e.read.settledDuringRead = e.read.settledDuringRead[:0]
 	e.forgetAside()
 	if result.err != nil {
 		e.readFailed(result)
@@ -456,7 +456,7 @@ func (e *byLanes) noteFailing(result readResult) {
 	case result.err == nil || result.job.kind == readSweep:
 		*failing = 0
 	case *failing == 0:
-		*failing = e.pulse.now()
+		*failing = e.health.now()
 	}
 	since := int64(0)
 	for _, f := range e.read.failing {
@@ -464,14 +464,14 @@ func (e *byLanes) noteFailing(result readResult) {
 			since = f
 		}
 	}
-	e.pulse.readFails.Store(since)
+	e.health.readFails.Store(since)
 }
 
 // readFailed waits before the next read.
 func (e *byLanes) readFailed(result readResult) {
 	if result.job.kind == readLate {
 		e.endScansInVain(result)
-		e.owe(result)
+		e.keepPending(result)
 	}
 	if result.job.kind == readSweep {
 		e.sweepFailed(result)
@@ -482,7 +482,7 @@ func (e *byLanes) readFailed(result readResult) {
 	}
 	e.read.dueAt = laterOf(e.read.dueAt, e.poll.at)
 	switch result.job.kind {
-	case readKey:
+	case readKeys:
 		e.read.keyStride = 0
 	case readLate, readBeyond:
 		e.read.scanStride = result.job.scan.stride

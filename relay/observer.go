@@ -73,45 +73,45 @@ func (e *engine) failed(stage string, err error) {
 		return
 	}
 	e.options.Observer.Failed(stage, err)
-	if again, more := e.quieter.again("failed " + stage); again {
+	if again, more := e.logLimiter.again("failed " + stage); again {
 		e.options.Logger.Warn("relay: trouble, trying again", "relay", e.options.Name, "stage", stage, "error", err, "unsaid", more)
 	}
 }
 
 // observeSent counts outcomes.
-func (e *engine) observeSent(o *outlet, took time.Duration, outcomes []sinks.Outcome) {
+func (e *engine) observeSent(q *sinkQueue, took time.Duration, outcomes []sinks.Outcome) {
 	counts := map[Outcome]int{}
 	for _, outcome := range outcomes {
 		counts[Outcome{outcome.Result, outcome.Reason}]++
 	}
-	e.options.Observer.Sent(o.name, took, counts)
+	e.options.Observer.Sent(q.name, took, counts)
 }
 
 // quietTime is how long a line of the log that was written is not repeated.
 const quietTime = 10 * time.Second
 
-// quieter keeps trouble that lasts from filling the log.
-type quieter struct {
+// logLimiter keeps trouble that lasts from filling the log.
+type logLimiter struct {
 	mu    sync.Mutex
-	lines map[string]*quietLine
+	lines map[string]*limitedLine
 }
 
-type quietLine struct {
+type limitedLine struct {
 	last time.Time
 	more int
 }
 
 // again says whether a line may be written now, and how many like it were not
 // since the last one.
-func (q *quieter) again(line string) (ok bool, more int) {
+func (q *logLimiter) again(line string) (ok bool, more int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.lines == nil {
-		q.lines = map[string]*quietLine{}
+		q.lines = map[string]*limitedLine{}
 	}
 	l := q.lines[line]
 	if l == nil {
-		l = &quietLine{}
+		l = &limitedLine{}
 		q.lines[line] = l
 	}
 	if now := time.Now(); l.last.IsZero() || now.Sub(l.last) >= quietTime {

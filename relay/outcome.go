@@ -14,13 +14,13 @@ func (b *batch) done(e *engine, f *flight) { e.judge(f, b, f.ctx.Err() != nil) }
 
 // judge does so; ended says that the answers say nothing of the sink.
 func (e *engine) judge(f *flight, b *batch, ended bool) {
-	o := f.outlet
+	q := f.queue
 	outcomes := complete(b.outcomes, len(b.lent))
 	b.outcomes = outcomes
-	e.observeSent(o, f.took, outcomes)
+	e.observeSent(q, f.took, outcomes)
 	for i, it := range b.lent {
 		if it.key != nil {
-			it.key.flying--
+			it.key.inFlight--
 		}
 		for _, g := range e.guards {
 			outcomes[i] = g.answered(it, outcomes[i])
@@ -37,8 +37,8 @@ func (e *engine) judge(f *flight, b *batch, ended bool) {
 			back = append(back, it)
 		}
 	}
-	e.takeBack(o, back)
-	e.judgeCircuit(o, outcomes, ended)
+	e.requeue(q, back)
+	e.judgeCircuit(q, outcomes, ended)
 	e.resume(b.lent)
 }
 
@@ -46,7 +46,7 @@ func (e *engine) judge(f *flight, b *batch, ended bool) {
 func (e *engine) resume(items []*item) {
 	for _, it := range items {
 		if k := it.key; k != nil {
-			e.outlets[k.ref.outlet].line(k)
+			e.queues[k.ref.queue].enqueue(k)
 			k.lane.forget(k)
 		}
 	}
@@ -66,15 +66,15 @@ func complete(outcomes []sinks.Outcome, n int) []sinks.Outcome {
 // apply does what an outcome asks for, and says whether the item goes back to
 // its queue.
 func (e *engine) apply(it *item, outcome sinks.Outcome) (back bool) {
-	if it.firstDoubt(&outcome) {
-		it.doubted = true
+	if it.perhapsCommitted(&outcome) {
+		it.maybeCommitted = true
 		return true // perhaps it was committed: the next try finds out
 	}
 	if outcome.Result == sinks.Retry && (outcome.Reason == sinks.ReasonUnknown || outcome.Reason == sinks.ReasonTimeout) {
 		it.lostAnswer = describe(outcome)
 	}
-	k, t := it.key, it.outlet.troubles[outcome.Destination]
-	behind := k != nil && (k.held && k.holder != it.row.ID || k.aside != nil)
+	k, t := it.key, it.queue.troubles[outcome.Destination]
+	behind := k != nil && (k.blocked && k.blockedBy != it.row.ID || k.aside != nil)
 	switch {
 	case outcome.Result == sinks.Delivered:
 		e.delivered(it, outcome, false)
@@ -96,15 +96,15 @@ func (e *engine) apply(it *item, outcome sinks.Outcome) (back bool) {
 	return false
 }
 
-// firstDoubt says that a handler's transaction may have been committed.
-func (it *item) firstDoubt(outcome *sinks.Outcome) bool {
-	return it.outlet.tx != nil && outcome.Result == sinks.Retry && outcome.Reason == sinks.ReasonUnknown && !it.doubted
+// perhapsCommitted says that a handler's transaction may have been committed.
+func (it *item) perhapsCommitted(outcome *sinks.Outcome) bool {
+	return it.queue.tx != nil && outcome.Result == sinks.Retry && outcome.Reason == sinks.ReasonUnknown && !it.maybeCommitted
 }
 
 // delivered marks the item done and lets its key go on at once: should the
 // mark be lost, its successor begins with this message, and all keeps its order.
 func (e *engine) delivered(it *item, outcome sinks.Outcome, settled bool) {
-	e.options.Observer.Delivered(it.outlet.name, it.row.Message.Topic, max(0, time.Since(it.row.CreatedAt)))
+	e.options.Observer.Delivered(it.queue.name, it.row.Message.Topic, max(0, time.Since(it.row.CreatedAt)))
 	delete(e.unrouted, it.row.Message.Topic) // it has a handler now
 	e.claiming.unblock(it)
 	done := it.settlement(StateDone)
@@ -127,8 +127,8 @@ func (e *engine) reject(it *item, outcome sinks.Outcome) {
 
 // tellParked says that a message waits for an operator.
 func (e *engine) tellParked(it *item, outcome sinks.Outcome) {
-	if again, more := e.quieter.again("parked " + it.outlet.name + string(outcome.Reason)); again {
-		e.options.Logger.Warn("relay: parked a message, which waits for an operator", "relay", e.options.Name, "sink", it.outlet.name,
+	if again, more := e.logLimiter.again("parked " + it.queue.name + string(outcome.Reason)); again {
+		e.options.Logger.Warn("relay: parked a message, which waits for an operator", "relay", e.options.Name, "sink", it.queue.name,
 			"topic", it.row.Message.Topic, "id", it.row.Message.ID, "reason", string(outcome.Reason), "detail", loggable(outcome), "unsaid", more)
 	}
 }
@@ -138,8 +138,8 @@ func (e *engine) tellFailed(it *item, outcome sinks.Outcome) {
 	if outcome.Result != sinks.Retry || outcome.Reason != sinks.ReasonHandlerError && outcome.Reason != sinks.ReasonPanic {
 		return
 	}
-	if again, more := e.quieter.again("failed " + it.outlet.name + string(outcome.Reason)); again {
-		e.options.Logger.Warn("relay: a message failed and is tried again", "relay", e.options.Name, "sink", it.outlet.name,
+	if again, more := e.logLimiter.again("failed " + it.queue.name + string(outcome.Reason)); again {
+		e.options.Logger.Warn("relay: a message failed and is tried again", "relay", e.options.Name, "sink", it.queue.name,
 			"topic", it.row.Message.Topic, "id", it.row.Message.ID, "attempt", it.row.Attempts+1,
 			"reason", string(outcome.Reason), "detail", loggable(outcome), "unsaid", more)
 	}
@@ -159,16 +159,16 @@ func loggable(outcome sinks.Outcome) string {
 // the last attempt it is refused.
 func (e *engine) retry(it *item, t *trouble, outcome sinks.Outcome) (back bool) {
 	attempts := it.row.Attempts + 1
-	limit := it.outlet.options.MaxAttempts
+	limit := it.queue.options.MaxAttempts
 	if limit > 0 && attempts >= limit {
 		outcome.Detail = strings.TrimSuffix(string(outcome.Reason)+": "+outcome.Detail, ": ")
 		outcome.Reason = sinks.ReasonExhausted
 		return e.refuse(it, t, outcome)
 	}
 	if t != nil {
-		t.charge(it.row.ID, it.outlet.turn)
+		t.charge(it.row.ID, it.queue.turn)
 	}
-	e.putOff(it, outcome, attempts, max(it.outlet.options.Backoff.draw(attempts), outcome.RetryAfter))
+	e.putOff(it, outcome, attempts, max(it.queue.options.Backoff.draw(attempts), outcome.RetryAfter))
 	return false
 }
 
@@ -208,7 +208,7 @@ func (e *engine) putOff(it *item, outcome sinks.Outcome, attempts int, delay tim
 // conclude hands the item's new state to the settling.
 func (e *engine) conclude(it *item, s Settlement, settled bool) {
 	it.stage = inSettle
-	it.outlet.settling++
+	it.queue.settling++
 	if settled {
 		e.finish(it, &s)
 		e.options.Observer.Settled(Settled{Changed: 1}, map[State]int{s.State: 1})
@@ -217,13 +217,13 @@ func (e *engine) conclude(it *item, s Settlement, settled bool) {
 	e.settle.add(it, s)
 }
 
-// takeBack queues items again that were not handed over.
-func (e *engine) takeBack(o *outlet, items []*item) {
+// requeue queues items again that were not handed over.
+func (e *engine) requeue(q *sinkQueue, items []*item) {
 	var back []queued
 	for _, it := range items {
 		it.stage = inQueue
 		switch {
-		case !e.mayStay(it) || it.key != nil && it.key.held && it.key.holder != it.row.ID:
+		case !e.mayStay(it) || it.key != nil && it.key.blocked && it.key.blockedBy != it.row.ID:
 			e.claiming.giveUp(it)
 		case it.key == nil:
 			back = append(back, queued{item: it})
@@ -235,7 +235,7 @@ func (e *engine) takeBack(o *outlet, items []*item) {
 			}
 		}
 	}
-	o.queue.giveBack(back...)
+	q.waiting.putFirst(back...)
 }
 
 // mayStay says that the item is the relay's to send, for good.

@@ -22,7 +22,7 @@ type quarantine struct {
 
 	// waiting has a suspect to send. Until it is sent nothing else is, so that
 	// it is alone; this lasts as long as all is written down, and no longer.
-	waiting *outlet
+	waiting *sinkQueue
 }
 
 type suspicion struct{ crashes int }
@@ -37,35 +37,35 @@ const (
 )
 
 // leased takes note of how a lane was left.
-func (q *quarantine) leased(_ *lane, g Grant) {
-	if g.Crashes > 0 {
-		q.all = time.Now().Add(calmAfter)
+func (g *quarantine) leased(_ *lane, grant Grant) {
+	if grant.Crashes > 0 {
+		g.all = time.Now().Add(calmAfter)
 	}
-	for _, s := range g.Suspects {
+	for _, s := range grant.Suspects {
 		crashes := s.Crashes
 		if s.Alone {
 			crashes++
 		}
-		q.suspects[rowRef{g.Lane, s.ID, s.Check}] = suspicion{crashes}
+		g.suspects[rowRef{grant.Lane, s.ID, s.Check}] = suspicion{crashes}
 	}
 }
 
-func (q *quarantine) lost(l *lane) {
-	delete(q.stale, l)
-	maps.DeleteFunc(q.suspects, func(ref rowRef, _ suspicion) bool { return ref.lane == l.Lane })
+func (g *quarantine) lost(l *lane) {
+	delete(g.stale, l)
+	maps.DeleteFunc(g.suspects, func(ref rowRef, _ suspicion) bool { return ref.lane == l.Lane })
 }
 
 // suspicionOf returns what is suspected of an item.
-func (q *quarantine) suspicionOf(it *item) (s suspicion, suspected bool) {
-	if len(q.suspects) > 0 {
-		s, suspected = q.suspects[it.row.ref()]
+func (g *quarantine) suspicionOf(it *item) (s suspicion, suspected bool) {
+	if len(g.suspects) > 0 {
+		s, suspected = g.suspects[it.row.ref()]
 	}
 	return s, suspected
 }
 
 // unsendable parks what was alone too often.
-func (q *quarantine) unsendable(it *item) *sinks.Outcome {
-	s, suspected := q.suspicionOf(it)
+func (g *quarantine) unsendable(it *item) *sinks.Outcome {
+	s, suspected := g.suspicionOf(it)
 	if !suspected {
 		return nil
 	}
@@ -73,28 +73,28 @@ func (q *quarantine) unsendable(it *item) *sinks.Outcome {
 	if s.crashes < maxCrashes {
 		return nil
 	}
-	delete(q.suspects, it.row.ref())
+	delete(g.suspects, it.row.ref())
 	why := sinks.Fail(sinks.Reject, sinks.ReasonCrash, fmt.Sprintf("%d relays in a row died while they were sending this message and nothing else", s.crashes))
 	return &why
 }
 
 // start sends one batch, once it is written down: one suspect alone, or those before
 // the first suspect.
-func (q *quarantine) start(o *outlet, now time.Time) bool {
-	if w := q.waiting; w != nil && (w.circuit.state != circuitUp || w.queue.empty() && w.busy == 0 || !q.writesAll(now)) {
-		q.waiting = nil // it was sent, or its sink is not there
+func (g *quarantine) start(q *sinkQueue, now time.Time) bool {
+	if w := g.waiting; w != nil && (w.circuit.state != circuitClosed || w.waiting.empty() && w.busy == 0 || !g.writesAll(now)) {
+		g.waiting = nil // it was sent, or its sink is not there
 	}
-	if !q.writesAll(now) {
+	if !g.writesAll(now) {
 		return false
 	}
-	if o.busy > 0 || q.writing || o.queue.empty() || q.waiting != nil && q.waiting != o {
+	if q.busy > 0 || g.writing || q.waiting.empty() || g.waiting != nil && g.waiting != q {
 		return true
 	}
-	items := q.takeBatch(o)
+	items := g.takeBatch(q)
 	for i, it := range items {
-		if _, suspected := q.suspicionOf(it); suspected {
+		if _, suspected := g.suspicionOf(it); suspected {
 			n := max(1, i)
-			q.putBack(o, items[n:])
+			g.putBack(q, items[n:])
 			items = items[:n:n]
 			break
 		}
@@ -102,37 +102,37 @@ func (q *quarantine) start(o *outlet, now time.Time) bool {
 	if len(items) == 0 {
 		return true
 	}
-	if _, suspected := q.suspicionOf(items[0]); suspected {
-		q.waiting = o
-		if slices.ContainsFunc(q.outlets, func(o *outlet) bool { return o.busy > 0 && o.circuit.state != circuitOpening }) {
-			q.putBack(o, items)
+	if _, suspected := g.suspicionOf(items[0]); suspected {
+		g.waiting = q
+		if slices.ContainsFunc(g.queues, func(q *sinkQueue) bool { return q.busy > 0 && q.circuit.state != circuitHalfOpen }) {
+			g.putBack(q, items)
 			return true
 		}
 	}
-	b := journaledBatch{batch: batch{lent: items}, journal: q.journal, journals: q.journals()}
-	if q.dedup != nil && q.dedup.sinks[o] != nil {
-		q.begin(o, &plannedBatch{journaledBatch: b, dedup: q.dedup})
+	b := journaledBatch{batch: batch{lent: items}, journal: g.journal, journals: g.journals()}
+	if g.dedup != nil && g.dedup.sinks[q] != nil {
+		g.begin(q, &plannedBatch{journaledBatch: b, dedup: g.dedup})
 	} else {
-		q.begin(o, &b)
+		g.begin(q, &b)
 	}
 	return true
 }
 
 // journals lists all that is under way, and the tickets that hold.
-func (q *quarantine) journals() []Journal {
+func (g *quarantine) journals() []Journal {
 	var journals []Journal
 	total := 0
-	for _, l := range q.sortedLanes() {
-		j := Journal{Lease: l.Lease, Suspects: q.inFlight(l)}
-		if q.dedup != nil {
-			j.Tickets = q.dedup.written(l)
+	for _, l := range g.sortedLanes() {
+		j := Journal{Lease: l.Lease, Suspects: g.inFlight(l)}
+		if g.dedup != nil {
+			j.Tickets = g.dedup.written(l)
 		}
 		total += len(j.Suspects)
 		something := len(j.Suspects)+len(j.Tickets) > 0
-		if something || q.stale[l] {
+		if something || g.stale[l] {
 			journals = append(journals, j) // an empty one clears what was sent before
 		}
-		q.stale[l] = something
+		g.stale[l] = something
 	}
 	if total == 1 {
 		i := slices.IndexFunc(journals, func(j Journal) bool { return len(j.Suspects) > 0 })
@@ -141,11 +141,11 @@ func (q *quarantine) journals() []Journal {
 	return journals
 }
 
-func (q *quarantine) inFlight(l *lane) (suspects []Suspect) {
+func (g *quarantine) inFlight(l *lane) (suspects []Suspect) {
 	for _, it := range l.known {
 		if it.stage == inFlight {
 			ref := it.row.ref()
-			suspects = append(suspects, Suspect{ID: ref.id, Check: ref.check, Crashes: q.suspects[ref].crashes})
+			suspects = append(suspects, Suspect{ID: ref.id, Check: ref.check, Crashes: g.suspects[ref].crashes})
 		}
 	}
 	slices.SortFunc(suspects, func(a, b Suspect) int { return cmp.Compare(a.ID, b.ID) })
@@ -153,18 +153,18 @@ func (q *quarantine) inFlight(l *lane) (suspects []Suspect) {
 }
 
 // answered clears a message of its suspicion: its relay lives.
-func (q *quarantine) answered(it *item, outcome sinks.Outcome) sinks.Outcome {
-	if q.waiting == it.outlet {
-		q.waiting = nil
+func (g *quarantine) answered(it *item, outcome sinks.Outcome) sinks.Outcome {
+	if g.waiting == it.queue {
+		g.waiting = nil
 	}
-	if len(q.suspects) > 0 {
-		delete(q.suspects, it.row.ref())
+	if len(g.suspects) > 0 {
+		delete(g.suspects, it.row.ref())
 	}
 	return outcome
 }
 
-func (q *quarantine) writesDown(now time.Time) bool { return q.writesAll(now) }
+func (g *quarantine) writesDown(now time.Time) bool { return g.writesAll(now) }
 
-func (q *quarantine) known(*item) *sinks.Outcome { return nil }
-func (q *quarantine) marked(*item)               {}
-func (q *quarantine) keepsJournal(*lane) bool    { return false }
+func (g *quarantine) known(*item) *sinks.Outcome { return nil }
+func (g *quarantine) marked(*item)               {}
+func (g *quarantine) keepsJournal(*lane) bool    { return false }

@@ -8,9 +8,9 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// outlet is one sink in use: its queue, its workers and its circuit. Outlets
+// sinkQueue is one sink in use: what waits for it, its workers and its circuit. Queues
 // know nothing of each other, so that the trouble of one is no other's.
-type outlet struct {
+type sinkQueue struct {
 	name    string
 	index   int
 	options SinkOptions
@@ -19,7 +19,7 @@ type outlet struct {
 	ordered bool         // batches are sorted as they were written: by lanes
 	mayOwe  int          // messages that are sent and not marked; 0 for no bound
 
-	queue    queue
+	waiting  waitingLine
 	buffered int // items in memory, with those that are not settled
 	bytes    int
 	settling int // items whose outcome is being written back
@@ -53,84 +53,84 @@ type circuit struct {
 type circuitState int
 
 const (
-	circuitClosed  circuitState = iota // not open yet, or lost; opened once reopenAt has come
-	circuitOpening                     // Open is under way
-	circuitUp                          // takes messages
+	circuitOpen     circuitState = iota // not open yet, or lost; opened once reopenAt has come
+	circuitHalfOpen                     // Open is under way
+	circuitClosed                       // takes messages
 )
 
-func newOutlet(name string, index int, options SinkOptions, claim Claim) *outlet {
-	o := &outlet{name: name, index: index, options: options, jobs: make(chan *flight, options.Workers)}
-	o.troubles, o.refunds, o.flights = map[string]*trouble{}, map[int64]int{}, map[*flight]struct{}{}
+func newSinkQueue(name string, index int, options SinkOptions, claim Claim) *sinkQueue {
+	q := &sinkQueue{name: name, index: index, options: options, jobs: make(chan *flight, options.Workers)}
+	q.troubles, q.refunds, q.flights = map[string]*trouble{}, map[int64]int{}, map[*flight]struct{}{}
 	if ordered, ok := options.Sink.(sinks.Ordered); ok {
-		o.order = ordered.Order()
+		q.order = ordered.Order()
 	}
-	o.tx, _ = options.Sink.(sinks.TxSink)
-	if o.ordered = claim == ByLanes; o.ordered {
+	q.tx, _ = options.Sink.(sinks.TxSink)
+	if q.ordered = claim == ByLanes; q.ordered {
 		all := options.Batch * options.Workers
-		o.mayOwe = max(options.Buffer/2, 3*all) - all
+		q.mayOwe = max(options.Buffer/2, 3*all) - all
 	}
-	return o
+	return q
 }
 
-// room is how many more messages the outlet can take.
-func (o *outlet) room() int {
-	if o.bytes >= o.options.BufferBytes || o.allStuck() {
+// room is how many more messages the queue can take.
+func (q *sinkQueue) room() int {
+	if q.bytes >= q.options.BufferBytes || q.allStuck() {
 		return 0
 	}
-	return o.options.Buffer - o.buffered
+	return q.options.Buffer - q.buffered
 }
 
 // roomAgain is how many more of them may be held rows that are due: at most half
 // of the buffer, so that thousands of retries a second don't take the place of what
 // is new; and none while many keys that they have set free are to be caught up with.
-func (o *outlet) roomAgain() int {
-	if o.freed >= maxFreedKeys {
+func (q *sinkQueue) roomAgain() int {
+	if q.freed >= maxFreedKeys {
 		return 0
 	}
-	return min(o.room(), max(1, o.options.Buffer/2)-o.again)
+	return min(q.room(), max(1, q.options.Buffer/2)-q.again)
 }
 
 // maxFreedKeys bounds the keys of a sink that are to be caught up with.
 const maxFreedKeys = 10_000
 
-// roomy says that reading for the outlet is worth while: a read for each place
+// roomy says that reading for the queue is worth while: a read for each place
 // that becomes free would be many small ones, and each has its price. As long as
 // settlements are about to free more, it waits for half of the buffer.
-func (o *outlet) roomy() bool { return o.worthwhile(o.room(), o.options.Buffer) }
+func (q *sinkQueue) roomy() bool { return q.worthwhile(q.room(), q.options.Buffer) }
 
-func (o *outlet) worthwhile(room, buffer int) bool {
-	if o.settling > 0 {
+func (q *sinkQueue) worthwhile(room, buffer int) bool {
+	if q.settling > 0 {
 		return room > 0 && room >= min(buffer/2, readLimit)
 	}
-	return room > 0 && (room >= buffer/4 || room >= o.options.Batch)
+	return room > 0 && (room >= buffer/4 || room >= q.options.Batch)
 }
 
 // owes says that so much was sent that is not marked yet that no more may be: all
 // of it would come again if the relay died. With what is under way it is half of
 // the buffer, or three batches for each worker; by rows the buffer, which is
 // smaller, bounds it.
-func (o *outlet) owes() bool { return o.mayOwe > 0 && o.settling >= o.mayOwe }
+func (q *sinkQueue) owes() bool { return q.mayOwe > 0 && q.settling >= q.mayOwe }
 
 // perKey is how many messages of a key one batch may hold.
-func (o *outlet) perKey() int {
-	if o.order == sinks.OrderNone {
+func (q *sinkQueue) perKey() int {
+	if q.order == sinks.OrderNone {
 		return 1
 	}
-	return o.options.Batch
+	return q.options.Batch
 }
 
-// queue holds what is to be sent: items without a key, and keys that have items.
+// waitingLine holds what is to be sent: items without a key, and keys that have items.
 // What came back goes first; then what is tried again takes turns with all else,
 // so that neither waits for the other: first come first served.
-type queue struct {
+type waitingLine struct {
 	back  []queued
-	line       // what wasn't tried before
-	again line // what was
+	fifo       // what wasn't tried before
+	again fifo // what was
 	turn  bool // again's
 }
 
-// line is served in its order.
-type line struct {
+// fifo is served in its order.
+type fifo struct {
 	items []queued
 	head  int
 }
@@ -141,39 +141,39 @@ type queued struct {
 	key  *key
 }
 
-func (q *queue) push(entry queued, again bool) {
+func (w *waitingLine) push(entry queued, again bool) {
 	if again {
-		q.again.items = append(q.again.items, entry)
+		w.again.items = append(w.again.items, entry)
 		return
 	}
-	q.items = append(q.items, entry)
+	w.items = append(w.items, entry)
 }
 
-// giveBack puts entries, in their order, before all others.
-func (q *queue) giveBack(entries ...queued) {
-	q.back = append(entries, q.back...)
+// putFirst puts entries, in their order, before all others.
+func (w *waitingLine) putFirst(entries ...queued) {
+	w.back = append(entries, w.back...)
 }
 
-func (q *queue) empty() bool { return len(q.back) == 0 && q.line.empty() && q.again.empty() }
+func (w *waitingLine) empty() bool { return len(w.back) == 0 && w.fifo.empty() && w.again.empty() }
 
-func (l *line) empty() bool { return l.head == len(l.items) }
+func (l *fifo) empty() bool { return l.head == len(l.items) }
 
 // pop takes the first entry; ok is false without one.
-func (q *queue) pop() (entry queued, ok bool) {
-	if q.empty() {
+func (w *waitingLine) pop() (entry queued, ok bool) {
+	if w.empty() {
 		return queued{}, false
 	}
-	if len(q.back) > 0 {
-		entry, q.back = q.back[0], q.back[1:]
+	if len(w.back) > 0 {
+		entry, w.back = w.back[0], w.back[1:]
 		return entry, true
 	}
-	if q.turn = !q.turn; q.again.empty() || !q.turn && !q.line.empty() {
-		return q.line.pop(), true
+	if w.turn = !w.turn; w.again.empty() || !w.turn && !w.fifo.empty() {
+		return w.fifo.pop(), true
 	}
-	return q.again.pop(), true
+	return w.again.pop(), true
 }
 
-func (l *line) pop() (entry queued) {
+func (l *fifo) pop() (entry queued) {
 	entry, l.items[l.head] = l.items[l.head], queued{}
 	l.head++
 	if l.head == len(l.items) {
@@ -185,52 +185,52 @@ func (l *line) pop() (entry queued) {
 	return entry
 }
 
-// admit counts an item that comes into memory, and puts it where it waits for its turn.
-func (o *outlet) admit(it *item) {
-	o.buffered++
-	o.bytes += it.size()
+// add counts an item that comes into memory, and puts it where it waits for its turn.
+func (q *sinkQueue) add(it *item) {
+	q.buffered++
+	q.bytes += it.size()
 	if it.row.Held {
-		o.again++
+		q.again++
 	}
 	if it.key == nil {
-		o.queue.push(queued{item: it}, it.row.Retrying)
+		q.waiting.push(queued{item: it}, it.row.Retrying)
 		return
 	}
 	it.key.add(it)
-	o.line(it.key)
+	q.enqueue(it.key)
 }
 
-// line puts a key into the queue if something of it may be sent.
-func (o *outlet) line(k *key) {
-	if k.queued || k.aside != nil || k.flying > 0 || len(k.items) == 0 {
+// enqueue puts a key into the queue if something of it may be sent.
+func (q *sinkQueue) enqueue(k *key) {
+	if k.queued || k.aside != nil || k.inFlight > 0 || len(k.items) == 0 {
 		return
 	}
 	k.queued = true
-	o.queue.push(queued{key: k}, k.held)
+	q.waiting.push(queued{key: k}, k.blocked)
 }
 
 // release ends the counting of an item that leaves memory.
-func (o *outlet) release(it *item) {
-	o.buffered--
-	o.bytes -= it.size()
+func (q *sinkQueue) release(it *item) {
+	q.buffered--
+	q.bytes -= it.size()
 	if it.row.Held {
-		o.again--
+		q.again--
 	}
 }
 
 // deservesMore says that a key with many messages begins the next batch rather
 // than get the little that is left of this one: of a key one batch is under way at
 // a time, and a busy key goes no faster than its batches are large.
-func (o *outlet) deservesMore(entry queued, left int) bool {
-	return entry.key != nil && left < o.options.Batch/2 && left < min(len(entry.key.items), o.perKey())
+func (q *sinkQueue) deservesMore(entry queued, left int) bool {
+	return entry.key != nil && left < q.options.Batch/2 && left < min(len(entry.key.items), q.perKey())
 }
 
 // unroutedName is what the marks call the messages that no route takes.
 const unroutedName = "(unrouted)"
 
-// newUnrouted returns the outlet of messages without a route: it never has room.
-func newUnrouted(index int) *outlet {
-	return &outlet{name: unroutedName, index: index}
+// newUnrouted returns the queue of messages without a route: it never has room.
+func newUnrouted(index int) *sinkQueue {
+	return &sinkQueue{name: unroutedName, index: index}
 }
 
 // opening is the job that opens a sink.
@@ -245,26 +245,26 @@ func (j *opening) do(ctx context.Context, _ *engine, f *flight) {
 			j.err = fmt.Errorf("open the sink: panic: %v", p)
 		}
 	}()
-	j.err = f.outlet.options.Sink.Open(ctx)
+	j.err = f.queue.options.Sink.Open(ctx)
 }
 
 // done lets messages go to a sink that was opened, or waits before the next try.
 func (j *opening) done(e *engine, f *flight) {
-	o := f.outlet
-	o.circuit.state = circuitUp // where it failed: as after a send that found it unavailable
+	q := f.queue
+	q.circuit.state = circuitClosed // where it failed: as after a send that found it unavailable
 	if j.err != nil {
-		e.trip(o, sinks.Unopened(j.err))
+		e.trip(q, sinks.Unopened(j.err))
 		return
 	}
-	if o.circuit.failures == 0 && !o.circuit.told {
-		e.options.Observer.SinkUp(o.name)
+	if q.circuit.failures == 0 && !q.circuit.told {
+		e.options.Observer.SinkUp(q.name)
 	}
 }
 
 // judgeCircuit closes a circuit that trouble had opened, or opens it. A batch
 // whose context had ended says nothing of its sink; a message that was postponed
 // says that the sink works, though not this message's own destination.
-func (e *engine) judgeCircuit(o *outlet, outcomes []sinks.Outcome, ended bool) {
+func (e *engine) judgeCircuit(q *sinkQueue, outcomes []sinks.Outcome, ended bool) {
 	var trouble, failed *sinks.Outcome
 	answered := false
 	for i, outcome := range outcomes {
@@ -282,60 +282,60 @@ func (e *engine) judgeCircuit(o *outlet, outcomes []sinks.Outcome, ended bool) {
 	}
 	switch {
 	case trouble != nil:
-		e.trip(o, *trouble)
-	case o.inTrouble() && failed != nil:
-		e.trip(o, o.refusesAll(*failed))
-	case o.inTrouble() && answered: // postponed: the next one tries it
+		e.trip(q, *trouble)
+	case q.inTrouble() && failed != nil:
+		e.trip(q, q.refusesAll(*failed))
+	case q.inTrouble() && answered: // postponed: the next one tries it
 	case answered:
-		e.mend(o)
+		e.mend(q)
 	case !ended:
-		e.trip(o, sinks.Fail(sinks.Unavailable, sinks.ReasonCancelled, "the sink sent nothing of a whole batch"))
+		e.trip(q, sinks.Fail(sinks.Unavailable, sinks.ReasonCancelled, "the sink sent nothing of a whole batch"))
 	}
 }
 
 // trip stops sending until the sink was opened again.
-func (e *engine) trip(o *outlet, trouble sinks.Outcome) {
+func (e *engine) trip(q *sinkQueue, trouble sinks.Outcome) {
 	now := time.Now()
-	if o.circuit.state == circuitUp {
-		o.circuit.failures++
+	if q.circuit.state == circuitClosed {
+		q.circuit.failures++
 	}
-	o.circuit.state = circuitClosed
-	wait := max(o.options.Reopen.draw(o.circuit.failures), trouble.RetryAfter)
-	o.circuit.reopenAt = laterOf(o.circuit.reopenAt, now.Add(wait))
+	q.circuit.state = circuitOpen
+	wait := max(q.options.Reopen.draw(q.circuit.failures), trouble.RetryAfter)
+	q.circuit.reopenAt = laterOf(q.circuit.reopenAt, now.Add(wait))
 	detail := shorten(trouble.Detail, 1000)
-	if o.circuit.told {
-		e.tellStill(o, trouble.Reason, detail)
+	if q.circuit.told {
+		e.tellStill(q, trouble.Reason, detail)
 		return
 	}
-	o.circuit.told, o.circuit.detail = true, detail
-	e.options.Observer.SinkDown(o.name, trouble.Reason, detail)
+	q.circuit.told, q.circuit.detail = true, detail
+	e.options.Observer.SinkDown(q.name, trouble.Reason, detail)
 	e.options.Logger.Warn("relay: the sink is unavailable, its messages wait", "relay", e.options.Name,
-		"sink", o.name, "reason", string(trouble.Reason), "detail", detail)
+		"sink", q.name, "reason", string(trouble.Reason), "detail", detail)
 }
 
 // tellStill tells of trouble that has become another, or has come further, as a
 // search through a long log does.
-func (e *engine) tellStill(o *outlet, reason sinks.Reason, detail string) {
-	if detail == o.circuit.detail {
+func (e *engine) tellStill(q *sinkQueue, reason sinks.Reason, detail string) {
+	if detail == q.circuit.detail {
 		return
 	}
-	if again, _ := e.quieter.again("still down " + o.name); !again {
+	if again, _ := e.logLimiter.again("still down " + q.name); !again {
 		return
 	}
-	o.circuit.detail = detail
-	e.options.Logger.Warn("relay: the sink is still unavailable", "relay", e.options.Name, "sink", o.name, "reason", string(reason), "detail", detail)
+	q.circuit.detail = detail
+	e.options.Logger.Warn("relay: the sink is still unavailable", "relay", e.options.Name, "sink", q.name, "reason", string(reason), "detail", detail)
 }
 
 // mend notes that the sink answers. Where other batches found it unavailable
 // since, it has to be opened all the same.
-func (e *engine) mend(o *outlet) {
-	if o.circuit.state != circuitUp {
+func (e *engine) mend(q *sinkQueue) {
+	if q.circuit.state != circuitClosed {
 		return
 	}
-	o.circuit.failures = 0
-	if o.circuit.told {
-		o.circuit.told = false
-		e.options.Observer.SinkUp(o.name)
-		e.options.Logger.Info("relay: the sink is available again", "relay", e.options.Name, "sink", o.name)
+	q.circuit.failures = 0
+	if q.circuit.told {
+		q.circuit.told = false
+		e.options.Observer.SinkUp(q.name)
+		e.options.Logger.Info("relay: the sink is available again", "relay", e.options.Name, "sink", q.name)
 	}
 }

@@ -11,12 +11,12 @@ import (
 // holds, in the order of ids, and keeps in memory what it has read until it is settled.
 type byLanes struct {
 	*engine
-	lanes  map[int]*lane
-	sorted []*lane // the same by their numbers; nil since one has come or gone
-	share  int     // lanes that are this relay's fair part; -1 before the first census
-	read   reading
-	holds  holding
-	reads  chan readJob
+	lanes   map[int]*lane
+	sorted  []*lane // the same by their numbers; nil since one has come or gone
+	share   int     // lanes that are this relay's fair part; -1 before the first census
+	read    reading
+	blocked blockedKeys
+	reads   chan readJob
 }
 
 // newByLanes: of so many keys that wait it keeps each in memory, and so many ids are
@@ -25,8 +25,8 @@ func newByLanes(e *engine, mostHeld int, farBehind int64) *byLanes {
 	b := &byLanes{engine: e, lanes: map[int]*lane{}, share: -1, reads: make(chan readJob, 1)}
 	e.didRead = make(chan func(), 1)
 	e.poll.rowBytes = 4096
-	b.holds.most, b.read.farBehind, b.read.scanStride = mostHeld, farBehind, stride(8*farBehind)
-	b.read.owed, b.read.sweep.ids = none, leastStride
+	b.blocked.most, b.read.farBehind, b.read.scanStride = mostHeld, farBehind, stride(8*farBehind)
+	b.read.pendingLate, b.read.sweep.ids = none, leastStride
 	if store, ok := e.store.(Journaler); ok {
 		b.guard(store)
 	}
@@ -43,22 +43,22 @@ type reading struct {
 	nextDue    time.Time // when the next held row that is known of becomes due
 	cursor     DueCursor
 
-	turn    int // the kind of read that is tried first next time
-	rotate  int // the lane that is read first next time
-	horizon int64
-	given   int64 // no higher id was given out when the last page was read
-	lag     int64 // so many ids back rows appear late, mostly
-	owed    int64 // rows above this may have appeared, of which no page that was merged told; none
+	turn        int // the kind of read that is tried first next time
+	rotate      int // the lane that is read first next time
+	horizon     int64
+	given       int64 // no higher id was given out when the last page was read
+	lateSpan    int64 // so many ids back rows appear late, mostly
+	pendingLate int64 // rows above this may have appeared, of which no page that was merged told; none
 
-	passing               bool    // the last page was passed over for the most part
+	skipping              bool    // the last page was passed over for the most part
 	scans                 bool    // late rows were looked for before the last page was merged
-	ghosts                []*item // settled while a read was under way, which may bring them back
-	behind                []*key  // no longer held, with rows to catch up with
+	settledDuringRead     []*item // settled while a read was under way, which may bring them back
+	resuming              []*key  // no longer blocked, with rows to catch up with
 	keyStride, scanStride stride
 	farBehind             int64 // so many ids are worth a scan
 	noDue                 bool  // the last look at the held rows found nothing
 
-	failing   [kindsOfAnswers]int64 // since when each kind of read fails, by the pulse; 0 if it doesn't
+	failing   [kindsOfAnswers]int64 // since when each kind of read fails, by its clock; 0 if it doesn't
 	ahead     bool                  // the next page is asked for before this one is taken in
 	elsewhere int                   // pages in a row that came from another server than the lanes were leased from
 	sweep     sweep
@@ -71,11 +71,11 @@ type readJob struct {
 	kind      readKind
 	began     time.Time
 	seq       int64          // lanes that were leased after it had started don't take its rows
-	outlet    *outlet        // readOutlet, readKey
-	keys      []*key         // readKey, at the same places as the positions
-	ask       []LaneKey      // readAmong
-	holders   map[*key]int64 // readHolders: what each key waits for
-	forgotten int64          // readHeld: how many keys were when it began
+	queue     *sinkQueue     // readSkipped, readKeys
+	keys      []*key         // readKeys, at the same places as the positions
+	ask       []LaneKey      // readBlockedAmong
+	holders   map[*key]int64 // readBlockers: what each key waits for
+	forgotten int64          // readBlocked: how many keys were when it began
 	lanes     []int
 	positions []Position
 	limit     int
@@ -88,17 +88,17 @@ type readJob struct {
 type readKind int
 
 const (
-	readLanes    readKind = iota // what is new
-	readOutlet                   // an outlet's rows that were passed over
-	readKey                      // a key's rows that were passed over
-	readDue                      // held rows that are due
-	readSweep                    // rows where there can be none
-	readUnrouted                 // what waits without a route
-	readLate                     // rows that appeared below what was read
-	readHeld                     // keys that wait for another attempt, of untold lanes
-	readAmong                    // which of a page's keys wait
-	readHolders                  // what keys wait for
-	readBeyond                   // what is new beyond what waits for sinks that lag
+	readLanes        readKind = iota // what is new
+	readSkipped                      // a queue's rows that were passed over
+	readKeys                         // a key's rows that were passed over
+	readDue                          // held rows that are due
+	readSweep                        // rows where there can be none
+	readUnrouted                     // what waits without a route
+	readLate                         // rows that appeared below what was read
+	readBlocked                      // keys that wait for another attempt, of lanes that do not know all their keys
+	readBlockedAmong                 // which of a page's keys wait
+	readBlockers                     // what keys wait for
+	readBeyond                       // what is new beyond what waits for sinks that lag
 	kindsOfAnswers
 	kindsOfReads = 6 // that take turns
 )
@@ -110,10 +110,10 @@ type readResult struct {
 	left   []Position    // readLate, readSweep: what wasn't walked
 	found  map[int]int64 // readSweep: the lowest row in each lane that nobody expects
 	took   time.Duration // readSweep
-	held   []HeldKey     // readHeld, readAmong
+	held   []HeldKey     // readBlocked, readBlockedAmong
 	err    error
 
-	answers map[LaneKey][]HeldKey // what readAmong has found for this one
+	answers map[LaneKey][]HeldKey // what readBlockedAmong has found for this one
 }
 
 const (
@@ -164,10 +164,10 @@ func (e *byLanes) dueTime() time.Time { return e.read.dueAt }
 
 // nextRead takes the kinds of reads in turn, so that none starves another.
 func (e *byLanes) nextRead(now time.Time) (readJob, bool) {
-	if job, ok := e.lookAtHeld(now); ok {
+	if job, ok := e.pollBlocked(now); ok {
 		return job, true
 	}
-	if job, ok := e.lookForHolders(now); ok {
+	if job, ok := e.pollBlockers(now); ok {
 		return job, true
 	}
 	for range kindsOfReads {
@@ -182,28 +182,28 @@ func (e *byLanes) nextRead(now time.Time) (readJob, bool) {
 func (e *byLanes) readOf(kind readKind, now time.Time) (readJob, bool) {
 	switch kind {
 	case readLanes:
-		return e.lookAtLanes(now)
-	case readOutlet:
-		return e.catchUpOutlet()
-	case readKey:
-		return e.catchUpKey()
+		return e.pollLanes(now)
+	case readSkipped:
+		return e.pollSkipped()
+	case readKeys:
+		return e.pollKeys()
 	case readSweep:
 		return e.sweepOn(now)
 	case readDue:
-		return e.lookAtDue(now)
+		return e.pollDue(now)
 	default:
-		return e.lookAtUnrouted(now)
+		return e.pollUnrouted(now)
 	}
 }
 
-// lookAtLanes reads on in all lanes.
-func (e *byLanes) lookAtLanes(now time.Time) (readJob, bool) {
+// pollLanes reads on in all lanes.
+func (e *byLanes) pollLanes(now time.Time) (readJob, bool) {
 	room := e.mostRoom(e.roomOf)
 	if !e.poll.fresh || room == 0 {
 		return readJob{}, false
 	}
-	e.beginLook(now)
-	if job, ok := e.lookBeyond(room); ok {
+	e.beginPoll(now)
+	if job, ok := e.pollBeyond(room); ok {
 		return job, true
 	}
 	var positions []Position
@@ -219,29 +219,29 @@ func (e *byLanes) lookAtLanes(now time.Time) (readJob, bool) {
 
 func (l *lane) readable() bool { return !l.draining && !l.unswept }
 
-// mostRoom is the room of the outlet that has most. An outlet whose room is
+// mostRoom is the room of the queue that has most. A queue whose room is
 // less falls behind if it must, and reads for itself later.
-func (e *engine) mostRoom(roomOf func(*outlet) int) int {
+func (e *engine) mostRoom(roomOf func(*sinkQueue) int) int {
 	anyUp, most := e.anyUp(), 0 // while none is up the buffers fill, so that the rows are there when one comes back
-	for _, o := range e.outlets {
-		if room := roomOf(o); o.worthwhile(room, o.options.Buffer) && (o.circuit.state == circuitUp || !anyUp) {
+	for _, q := range e.queues {
+		if room := roomOf(q); q.worthwhile(room, q.options.Buffer) && (q.circuit.state == circuitClosed || !anyUp) {
 			most = max(most, room)
 		}
 	}
 	return most
 }
 
-// roomOf is what an outlet has room for. What is in memory is met again by each scan
+// roomOf is what a queue has room for. What is in memory is met again by each scan
 // for late rows: where one comes before each page, half of the buffer has to do.
-func (e *byLanes) roomOf(o *outlet) int {
+func (e *byLanes) roomOf(q *sinkQueue) int {
 	if e.read.scans {
-		return o.room() - o.options.Buffer/2
+		return q.room() - q.options.Buffer/2
 	}
-	return o.room()
+	return q.room()
 }
 
 func (e *engine) anyUp() bool {
-	return slices.ContainsFunc(e.outlets, func(o *outlet) bool { return o.circuit.state == circuitUp })
+	return slices.ContainsFunc(e.queues, func(q *sinkQueue) bool { return q.circuit.state == circuitClosed })
 }
 
 // lanesInTurn returns the lanes, each time beginning with another.
@@ -261,62 +261,62 @@ func (e *byLanes) sortedLanes() []*lane {
 	return e.sorted
 }
 
-// catchUpOutlet reads what an outlet passed over while it had no room.
-func (e *byLanes) catchUpOutlet() (readJob, bool) {
-	for _, o := range e.outlets {
-		if !o.roomy() || o.circuit.state != circuitUp || !e.lagging(o) {
+// pollSkipped reads what a queue passed over while it had no room.
+func (e *byLanes) pollSkipped() (readJob, bool) {
+	for _, q := range e.queues {
+		if !q.roomy() || q.circuit.state != circuitClosed || !e.skippedAny(q) {
 			continue
 		}
 		var positions []Position
 		for _, l := range e.lanesInTurn() {
-			if l.lag[o.index] != none && !l.draining {
-				positions = append(positions, Position{Lane: l.Lane, After: l.lag[o.index], Until: l.cursor})
+			if l.skippedFrom[q.index] != none && !l.draining {
+				positions = append(positions, Position{Lane: l.Lane, After: l.skippedFrom[q.index], Until: l.cursor})
 			}
 		}
 		if len(positions) > 0 {
-			return readJob{kind: readOutlet, outlet: o, positions: positions, limit: min(o.room(), readLimit), maxBytes: readBytes}, true
+			return readJob{kind: readSkipped, queue: q, positions: positions, limit: min(q.room(), readLimit), maxBytes: readBytes}, true
 		}
 	}
 	return readJob{}, false
 }
 
-// lagging says that the outlet has passed over something.
-func (e *byLanes) lagging(o *outlet) bool {
-	return slices.ContainsFunc(e.sortedLanes(), func(l *lane) bool { return l.lag[o.index] != none })
+// skippedAny says that the queue has passed over something.
+func (e *byLanes) skippedAny(q *sinkQueue) bool {
+	return slices.ContainsFunc(e.sortedLanes(), func(l *lane) bool { return l.skippedFrom[q.index] != none })
 }
 
 // catchUpKeys is how many keys are caught up with by one read.
 const catchUpKeys = 64
 
-// catchUpKey reads what keys of an outlet left behind while they were held. A read
+// pollKeys reads what keys of a queue left behind while they were held. A read
 // of a key walks over all that waits in its lane, which may be much: so it goes only
 // so far that it doesn't keep the reader for long.
-func (e *byLanes) catchUpKey() (readJob, bool) {
-	e.read.behind = slices.DeleteFunc(e.read.behind, func(k *key) bool {
-		return !k.lagging || k.held || k.lane.lost
+func (e *byLanes) pollKeys() (readJob, bool) {
+	e.read.resuming = slices.DeleteFunc(e.read.resuming, func(k *key) bool {
+		return !k.dropped || k.blocked || k.lane.lost
 	})
-	for _, o := range e.outlets {
-		o.freed = 0
+	for _, q := range e.queues {
+		q.freed = 0
 	}
 	e.read.keyStride = max(e.read.keyStride, leastStride)
-	job := readJob{kind: readKey, maxBytes: readBytes}
-	for _, k := range e.read.behind {
-		o := e.outlets[k.ref.outlet]
-		o.freed++
-		if len(job.keys) == catchUpKeys || k.lane.draining || job.outlet != o && (job.outlet != nil || !o.roomy() || o.circuit.state != circuitUp) || k.mustWait() {
+	job := readJob{kind: readKeys, maxBytes: readBytes}
+	for _, k := range e.read.resuming {
+		q := e.queues[k.ref.queue]
+		q.freed++
+		if len(job.keys) == catchUpKeys || k.lane.draining || job.queue != q && (job.queue != nil || !q.roomy() || q.circuit.state != circuitClosed) || k.mustWait() {
 			continue
 		}
-		job.outlet = o
+		job.queue = q
 		job.keys = append(job.keys, k)
 	}
-	if job.outlet == nil {
+	if job.queue == nil {
 		return job, false
 	}
 	slices.SortStableFunc(job.keys, func(a, b *key) int { return a.lane.Lane - b.lane.Lane })
 	for _, k := range job.keys {
-		job.positions = append(job.positions, Position{Lane: k.lane.Lane, After: k.behind, Until: min(k.lane.cursor, k.behind+int64(e.read.keyStride)), Key: k.ref.key})
+		job.positions = append(job.positions, Position{Lane: k.lane.Lane, After: k.resumeFrom, Until: min(k.lane.cursor, k.resumeFrom+int64(e.read.keyStride)), Key: k.ref.key})
 	}
-	job.limit = min(job.outlet.room(), readLimit)
+	job.limit = min(job.queue.room(), readLimit)
 	return job, true
 }
 
@@ -343,15 +343,15 @@ func (s *stride) learn(took time.Duration) {
 // failed makes the next read much shorter: this one took too long.
 func (s *stride) failed() { *s = max(*s/8, minStride) }
 
-// lookAtDue reads the held rows whose time has come.
-func (e *byLanes) lookAtDue(now time.Time) (readJob, bool) {
+// pollDue reads the held rows whose time has come.
+func (e *byLanes) pollDue(now time.Time) (readJob, bool) {
 	if e.read.dueAt.After(now) {
 		return readJob{}, false
 	}
 	room, bytes := 0, 0
-	for _, o := range e.outlets {
-		if o.worthwhile(o.roomAgain(), o.options.Buffer/2) && (o.circuit.state == circuitUp || !e.anyUp()) {
-			room, bytes = max(room, o.roomAgain()), max(bytes, o.options.BufferBytes-o.bytes)
+	for _, q := range e.queues {
+		if q.worthwhile(q.roomAgain(), q.options.Buffer/2) && (q.circuit.state == circuitClosed || !e.anyUp()) {
+			room, bytes = max(room, q.roomAgain()), max(bytes, q.options.BufferBytes-q.bytes)
 		}
 	}
 	if room == 0 {
@@ -392,7 +392,7 @@ func (e *byLanes) dueSooner(now time.Time) {
 // messages come one by one, something may have appeared late before most looks, a
 // few ids back: what lies there is read again then, so that what is late comes
 // with the page, and isn't looked for by another statement.
-func (e *byLanes) readAgain() int64 { return e.furthest() - e.read.lag }
+func (e *byLanes) readAgain() int64 { return e.furthest() - e.read.lateSpan }
 
 // againBytes bounds what a look reads once more, about.
 const againBytes = 64 << 10
@@ -405,16 +405,16 @@ func (e *byLanes) furthest() (id int64) {
 	return id
 }
 
-// learnLag notes after which id rows may have appeared late. What is far back is
+// learnLateSpan notes after which id rows may have appeared late. What is far back is
 // the exception.
-func (e *byLanes) learnLag(lateAfter int64) {
+func (e *byLanes) learnLateSpan(lateAfter int64) {
 	lag := e.furthest() - lateAfter
 	switch {
 	case lateAfter < 0 || lag > againBytes/int64(max(e.poll.rowBytes, 256)):
-	case lag > e.read.lag:
-		e.read.lag = lag
+	case lag > e.read.lateSpan:
+		e.read.lateSpan = lag
 	default:
-		e.read.lag -= (e.read.lag - lag) / 8
+		e.read.lateSpan -= (e.read.lateSpan - lag) / 8
 	}
 }
 
@@ -451,11 +451,11 @@ func (e *byLanes) ask(ctx context.Context, job readJob) readResult {
 	switch job.kind {
 	case readDue:
 		result.page.Rows, result.cursor, result.err = e.store.Due(ctx, job.lanes, job.cursor, job.limit, job.maxBytes)
-	case readHeld:
+	case readBlocked:
 		result.held, result.err = e.store.HeldKeys(ctx, job.lanes, job.limit)
-	case readAmong:
+	case readBlockedAmong:
 		result.held, result.page.LateAfter, result.err = e.askAmong(ctx, job)
-	case readHolders:
+	case readBlockers:
 		result.held, result.err = e.store.HeldAmong(ctx, job.ask)
 	default:
 		result.page, result.err = e.store.Read(ctx, job.positions, job.limit, job.maxBytes)

@@ -24,13 +24,13 @@ type Relay struct {
 	store   Store
 	options Options
 	routes  *router
-	names   []string // of the sinks, sorted; an outlet's index is its place here
+	names   []string // of the sinks, sorted; a queue's index is its place here
 	wake    waker
 	aborted chan struct{}
 	abort   sync.Once
 	ran     atomic.Bool
-	pulse   *pulse
-	held    int   // maxHeldKeys, but in tests
+	health  *health
+	held    int   // maxBlockedKeys, but in tests
 	far     int64 // farBehind, but in tests
 }
 
@@ -47,7 +47,7 @@ func New(store Store, options Options) (*Relay, error) {
 		return nil, fmt.Errorf("relay: %w", err)
 	}
 	return &Relay{store: store, options: options, routes: routes, names: names,
-		wake: make(waker, 1), aborted: make(chan struct{}), pulse: newPulse(), held: maxHeldKeys, far: farBehind}, nil
+		wake: make(waker, 1), aborted: make(chan struct{}), health: newHealth(), held: maxBlockedKeys, far: farBehind}, nil
 }
 
 // Run relays until the context ends, and then stops cleanly: it reads no more,
@@ -65,10 +65,10 @@ func (r *Relay) Run(ctx context.Context) error {
 		err = fmt.Errorf("start the relay to claim by %s: %w", r.options.Claim, err)
 		return errors.Join(err, e.closeSinks(ctx))
 	}
-	r.pulse.reached.Store(r.pulse.now())
-	r.pulse.looped.Store(r.pulse.now())
-	r.pulse.started.Store(true)
-	defer r.pulse.started.Store(false)
+	r.health.reached.Store(r.health.now())
+	r.health.looped.Store(r.health.now())
+	r.health.started.Store(true)
+	defer r.health.started.Store(false)
 	return e.run(ctx)
 }
 
@@ -85,7 +85,7 @@ func (r *Relay) Wake() { r.wake.wake() }
 // answered within the last lease and takes what it is told, and no sink is stuck
 // in a call, or an error that says what is wrong.
 func (r *Relay) Healthy() error {
-	p := r.pulse
+	p := r.health
 	if !p.started.Load() {
 		return errors.New("the relay doesn't run")
 	}
@@ -108,8 +108,8 @@ func (r *Relay) Healthy() error {
 	return nil
 }
 
-// pulse tells Healthy how the loop does.
-type pulse struct {
+// health tells Healthy how the loop does.
+type health struct {
 	started atomic.Bool
 	looped  atomic.Int64 // when the loop last came round, in nanoseconds since epoch
 	reached atomic.Int64 // when the database last answered
@@ -124,11 +124,11 @@ type pulse struct {
 	unwritable      atomic.Pointer[string] // what of the outcomes it refuses
 }
 
-func newPulse() *pulse { return &pulse{epoch: time.Now()} }
+func newHealth() *health { return &health{epoch: time.Now()} }
 
-func (p *pulse) now() int64 { return int64(time.Since(p.epoch)) }
+func (p *health) now() int64 { return int64(time.Since(p.epoch)) }
 
-func (p *pulse) lastProblem() string {
+func (p *health) lastProblem() string {
 	if text := p.problem.Load(); text != nil {
 		return *text
 	}

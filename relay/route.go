@@ -173,10 +173,10 @@ const unroutedInterval = time.Minute
 // unroutedRows is how many rows are read at once to learn what has no route.
 const unroutedRows = 500
 
-// lookAtUnrouted reads what waits without a route, now and then: who takes a lane
+// pollUnrouted reads what waits without a route, now and then: who takes a lane
 // over knows from its marks that something does, and not which topics; and nothing
 // else would tell that it is gone. Each lane is read up to the first such row.
-func (e *byLanes) lookAtUnrouted(now time.Time) (readJob, bool) {
+func (e *byLanes) pollUnrouted(now time.Time) (readJob, bool) {
 	if e.read.unroutedAt.After(now) {
 		return readJob{}, false
 	}
@@ -186,18 +186,18 @@ func (e *byLanes) lookAtUnrouted(now time.Time) (readJob, bool) {
 			l.alarmed = false
 		}
 	}
-	o := e.outlets[len(e.outlets)-1]
+	q := e.queues[len(e.queues)-1]
 	var positions []Position
 	for _, l := range e.lanesInTurn() {
-		if l.lag[o.index] != none && !l.alarmed && !l.draining {
-			positions = append(positions, Position{Lane: l.Lane, After: l.lag[o.index], Until: l.cursor})
+		if l.skippedFrom[q.index] != none && !l.alarmed && !l.draining {
+			positions = append(positions, Position{Lane: l.Lane, After: l.skippedFrom[q.index], Until: l.cursor})
 		}
 	}
 	if len(positions) > 0 {
-		return readJob{kind: readUnrouted, outlet: o, positions: positions, limit: unroutedRows, maxBytes: 1 << 20}, true
+		return readJob{kind: readUnrouted, queue: q, positions: positions, limit: unroutedRows, maxBytes: 1 << 20}, true
 	}
 	e.read.unroutedAt = now.Add(unroutedInterval)
-	if !e.lagging(o) {
+	if !e.skippedAny(q) {
 		clear(e.unrouted)
 	}
 	return readJob{}, false
@@ -206,20 +206,20 @@ func (e *byLanes) lookAtUnrouted(now time.Time) (readJob, bool) {
 // mergeUnrouted alarms of the topics of a page. A page that has all that waits tells
 // also which of them are gone.
 func (e *byLanes) mergeUnrouted(job readJob, page Page) {
-	o, lanes, topics, whole := job.outlet, e.catchingUp(job), map[string]bool{}, !page.More
+	q, lanes, topics, whole := job.queue, e.catchingUp(job), map[string]bool{}, !page.More
 	for _, l := range e.lanes {
-		whole = whole && (l.lag[o.index] == none || lanes[l.Lane] == l)
+		whole = whole && (l.skippedFrom[q.index] == none || lanes[l.Lane] == l)
 	}
 	for i := range page.Rows {
 		row := &page.Rows[i]
 		l := lanes[row.Lane]
 		switch {
 		case l == nil:
-		case e.routes.sink(row.Message.Topic) == o.index:
+		case e.routes.sink(row.Message.Topic) == q.index:
 			topics[row.Message.Topic], l.alarmed = true, true
 			e.alarmUnrouted(row.Message.Topic)
 		case !l.alarmed:
-			l.lag[o.index] = row.ID
+			l.skippedFrom[q.index] = row.ID
 		}
 	}
 	if page.More {
@@ -227,7 +227,7 @@ func (e *byLanes) mergeUnrouted(job readJob, page Page) {
 	}
 	for _, p := range job.positions {
 		if l := lanes[p.Lane]; l != nil && !l.alarmed && p.Until == l.cursor {
-			l.lag[o.index] = none
+			l.skippedFrom[q.index] = none
 		}
 	}
 	if whole {

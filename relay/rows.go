@@ -20,10 +20,10 @@ type byRows struct {
 	token string
 	known map[int64]*item // rows in memory
 
-	except  map[string]*outlet // topics that are not to be claimed, as their outlet has no room
-	asked   amount             // what the claims under way may bring
-	plenty  bool               // the last claim brought all that it asked for
-	failing int64              // since when claims fail, by the pulse; 0 if they don't
+	except  map[string]*sinkQueue // topics that are not to be claimed, as their queue has no room
+	asked   amount                // what the claims under way may bring
+	plenty  bool                  // the last claim brought all that it asked for
+	failing int64                 // since when claims fail, by its clock; 0 if they don't
 
 	claims   chan claimJob
 	claimed  int64        // for a drain: rows that anyone has claimed; -1 before they were counted
@@ -55,7 +55,7 @@ const (
 )
 
 func newByRows(e *engine) *byRows {
-	r := &byRows{engine: e, token: e.options.Name + "/" + randomHex(8), known: map[int64]*item{}, except: map[string]*outlet{}, claimed: -1}
+	r := &byRows{engine: e, token: e.options.Name + "/" + randomHex(8), known: map[int64]*item{}, except: map[string]*sinkQueue{}, claimed: -1}
 	r.claims, e.didRead = make(chan claimJob, r.claimers()), make(chan func(), r.claimers())
 	e.poll.rowBytes = unknownRowBytes
 	return r
@@ -77,8 +77,8 @@ func (r *byRows) startRead(now time.Time) {
 	if r.poll.under >= r.claimers() || !r.mayRead(now) {
 		return
 	}
-	maps.DeleteFunc(r.except, func(_ string, o *outlet) bool {
-		again := o.roomy() && o.circuit.state == circuitUp
+	maps.DeleteFunc(r.except, func(_ string, q *sinkQueue) bool {
+		again := q.roomy() && q.circuit.state == circuitClosed
 		r.poll.fresh = r.poll.fresh || again
 		return again
 	})
@@ -87,7 +87,7 @@ func (r *byRows) startRead(now time.Time) {
 		return
 	}
 	unprompted := r.poll.polled
-	r.beginLook(now)
+	r.beginPoll(now)
 	r.asked.rows += worth.rows
 	r.asked.bytes += worth.bytes
 	r.poll.under++
@@ -105,10 +105,10 @@ func (r *byRows) worthClaiming() amount {
 	if !r.anyUp() {
 		return amount{}
 	}
-	room := amount{rows: r.mostRoom((*outlet).room)}
-	for _, o := range r.outlets {
-		if o.roomy() && o.circuit.state == circuitUp {
-			room.bytes = max(room.bytes, o.options.BufferBytes-o.bytes)
+	room := amount{rows: r.mostRoom((*sinkQueue).room)}
+	for _, q := range r.queues {
+		if q.roomy() && q.circuit.state == circuitClosed {
+			room.bytes = max(room.bytes, q.options.BufferBytes-q.bytes)
 		}
 	}
 	limit := amount{rows: readLimit / r.claimers(), bytes: min(room.bytes, readBytes/r.claimers())}
@@ -158,13 +158,13 @@ func (r *byRows) takeIn(job claimJob, rows []Row, err error) {
 		r.merge(job, rows)
 	} else {
 		if r.failing == 0 {
-			r.failing = r.pulse.now()
+			r.failing = r.health.now()
 		}
 		if !r.pauseReading(err) {
 			r.poll.rowBytes, r.plenty = max(r.poll.rowBytes, slowRowBytes), false
 		}
 	}
-	r.pulse.readFails.Store(r.failing)
+	r.health.readFails.Store(r.failing)
 }
 
 // merge takes claimed rows into memory, and gives back those for which there is no
@@ -182,30 +182,30 @@ func (r *byRows) merge(job claimJob, rows []Row) {
 		if old := r.known[row.ID]; old != nil && old.row.Message.ID == row.Message.ID && (old.stage == inQueue || old.stage == inFlight) {
 			continue // its claim had ended, and is ours again
 		}
-		o := r.outlets[r.routes.sink(row.Message.Topic)]
+		q := r.queues[r.routes.sink(row.Message.Topic)]
 		switch {
 		case row.Later:
 			r.putBack(row, StateScheduled)
 		case late || r.stopping.begun:
 			r.putBack(row, StatePending)
-		case o.room() <= 0:
-			if o.options.Sink == nil {
+		case q.room() <= 0:
+			if q.options.Sink == nil {
 				r.alarmUnrouted(row.Message.Topic)
 			}
 			if len(r.except) < maxCachedTopics {
-				r.except[row.Message.Topic] = o
+				r.except[row.Message.Topic] = q
 			}
 			r.putBack(row, StatePending)
 		default:
-			it := &item{row: *row, token: r.token, outlet: o}
+			it := &item{row: *row, token: r.token, queue: q}
 			r.known[row.ID] = it
 			r.countBytes(it)
-			o.admit(it)
+			q.add(it)
 		}
 	}
 	r.plenty = len(rows) == job.Limit || brought >= job.MaxBytes
 	r.poll.fresh = r.poll.fresh || r.plenty
-	r.countLook(len(rows) == 0)
+	r.countPoll(len(rows) == 0)
 	r.options.Observer.Looked(len(rows))
 }
 
@@ -245,16 +245,16 @@ func (r *byRows) giveUpQueued() {
 
 // abandon gives back what waits for a sink that has no worker left.
 func (r *byRows) abandon(f *flight) {
-	o := f.outlet
-	if !o.allStuck() {
+	q := f.queue
+	if !q.allStuck() {
 		return
 	}
 	for _, it := range r.known {
-		if it.stage == inQueue && it.outlet == o {
+		if it.stage == inQueue && it.queue == q {
 			r.giveUp(it)
 		}
 	}
-	o.queue, o.refused = queue{}, nil
+	q.waiting, q.refused = waitingLine{}, nil
 }
 
 // drained says that since the last row came nothing could be freed or brought back,
@@ -292,8 +292,8 @@ type rowRights struct {
 // and those that are about to be settled.
 func (r *byRows) rights(bool) rights {
 	stuck := map[*item]bool{}
-	for _, o := range r.outlets {
-		for f := range o.flights {
+	for _, q := range r.queues {
+		for f := range q.flights {
 			for _, it := range f.job.items() {
 				stuck[it] = f.stuck
 			}
@@ -336,7 +336,7 @@ func (r *rowRights) take(error) (held, lost int) {
 		}
 		if it := r.known[id]; it != nil && it.stage == inQueue {
 			it.stage = dropped
-			it.outlet.release(it)
+			it.queue.release(it)
 			r.forget(it)
 			lost++
 		}

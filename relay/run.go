@@ -21,7 +21,7 @@ type engine struct {
 	store    Store
 	options  Options
 	routes   *router
-	outlets  []*outlet // the last one is for messages without a route
+	queues   []*sinkQueue // the last one is for messages without a route
 	wake     waker
 	aborted  <-chan struct{}
 	host     string
@@ -45,9 +45,9 @@ type engine struct {
 	sendCtx    context.Context // of every send; ends when the lease is about to
 	cancelSend context.CancelCauseFunc
 
-	quieter quieter
-	pulse   *pulse
-	workers sync.WaitGroup
+	logLimiter logLimiter
+	health     *health
+	workers    sync.WaitGroup
 }
 
 // claiming is one of the two ways to come by messages: [byLanes] and [byRows]. The
@@ -98,7 +98,7 @@ type guard interface {
 	unsendable(it *item) *sinks.Outcome
 
 	// start gives the sink its next job, and says whether that is the guard's affair.
-	start(o *outlet, now time.Time) bool
+	start(q *sinkQueue, now time.Time) bool
 
 	// answered judges what the sink has said of an item. marked: its outcome is written.
 	answered(it *item, outcome sinks.Outcome) sinks.Outcome
@@ -121,7 +121,7 @@ type polling struct {
 	pauseUntil time.Time
 	rowBytes   int // of a row, about
 
-	looks int // looks in a row that found nothing, for a drain
+	empty int // looks in a row that found nothing, for a drain
 	news  int // how often a look found something, for a drain
 }
 
@@ -129,7 +129,7 @@ func (r *Relay) newEngine() *engine {
 	host, _ := os.Hostname()
 	e := &engine{
 		store: r.store, options: r.options, routes: r.routes, wake: r.wake, aborted: r.aborted, host: host,
-		unrouted: map[string]time.Time{}, pulse: r.pulse,
+		unrouted: map[string]time.Time{}, health: r.health,
 		settles: make(chan settleJob, settlers+1), settled: make(chan settleResult, settlers+1),
 		leases: make(chan leaseJob, 1), leased: make(chan leaseResult, 1),
 	}
@@ -137,10 +137,10 @@ func (r *Relay) newEngine() *engine {
 	e.sendCtx, e.cancelSend = context.WithCancelCause(context.Background())
 	workers := 0
 	for i, name := range r.names {
-		e.outlets = append(e.outlets, newOutlet(name, i, r.options.Sinks[name], r.options.Claim))
+		e.queues = append(e.queues, newSinkQueue(name, i, r.options.Sinks[name], r.options.Claim))
 		workers += r.options.Sinks[name].Workers
 	}
-	e.outlets = append(e.outlets, newUnrouted(len(r.names)))
+	e.queues = append(e.queues, newUnrouted(len(r.names)))
 	e.sent, e.journaled = make(chan *flight, workers), make(chan func(), workers)
 	if r.options.Claim == ByRows {
 		e.claiming = newByRows(e)
@@ -169,9 +169,9 @@ func (e *engine) run(ctx context.Context) error {
 	for range settlers {
 		start(e.settler)
 	}
-	for _, o := range e.outlets {
-		for range o.options.Workers {
-			start(func(ctx context.Context) { e.sender(ctx, o) })
+	for _, q := range e.queues {
+		for range q.options.Workers {
+			start(func(ctx context.Context) { e.sender(ctx, q) })
 		}
 	}
 	if e.options.Listener != nil {
@@ -189,7 +189,7 @@ func (e *engine) loop(ctx context.Context) error {
 	done := ctx.Done()
 	for {
 		now := time.Now()
-		e.pulse.looped.Store(e.pulse.now())
+		e.health.looped.Store(e.health.now())
 		e.advance(now)
 		if over, err := e.over(); over {
 			return err
@@ -225,7 +225,7 @@ func (e *engine) loop(ctx context.Context) error {
 // advance starts whatever can be started now.
 func (e *engine) advance(now time.Time) {
 	e.guardLease(now)
-	e.lookForStuck(now)
+	e.findStuck(now)
 	e.startLease(now)
 	e.startSettles(now)
 	e.claiming.startRead(now)
@@ -244,10 +244,10 @@ func (e *engine) nextTime(now time.Time) time.Time {
 	for _, t := range []time.Time{e.lease.next, e.lease.safeUntil, e.settle.nextTime(), e.stopping.deadline, e.poll.at, e.claiming.dueTime()} {
 		sooner(t)
 	}
-	for _, o := range e.outlets {
-		sooner(o.circuit.reopenAt)
-		sooner(o.pauseUntil)
-		sooner(o.askAt)
+	for _, q := range e.queues {
+		sooner(q.circuit.reopenAt)
+		sooner(q.pauseUntil)
+		sooner(q.askAt)
 	}
 	return next
 }
@@ -267,7 +267,7 @@ func (e *engine) woken(now time.Time) {
 	e.poll.fresh, e.poll.polled = true, false
 }
 
-func (e *engine) beginLook(now time.Time) {
+func (e *engine) beginPoll(now time.Time) {
 	e.poll.fresh, e.poll.polled = false, false
 	e.poll.began, e.poll.at = now, now.Add(e.options.Poll)
 }
@@ -303,7 +303,7 @@ func (e *engine) waitForWorkers() error {
 	defer func() {
 		for len(e.sent) > 0 { // of those that returned after the loop
 			f := <-e.sent
-			delete(f.outlet.flights, f)
+			delete(f.queue.flights, f)
 		}
 	}()
 	select {
@@ -312,18 +312,18 @@ func (e *engine) waitForWorkers() error {
 	case <-time.After(grace):
 	}
 	now, problems := time.Now(), []error{errors.New("stop the relay: a sink did not return though its context had ended")}
-	for _, o := range e.outlets {
-		for f := range o.flights {
-			problems = append(problems, errors.New(o.describe(f, now)))
+	for _, q := range e.queues {
+		for f := range q.flights {
+			problems = append(problems, errors.New(q.describe(f, now)))
 		}
 	}
 	return errors.Join(problems...)
 }
 
 // closeSink closes a sink, and doesn't wait for one that won't return.
-func (e *engine) closeSink(ctx context.Context, o *outlet) error {
+func (e *engine) closeSink(ctx context.Context, q *sinkQueue) error {
 	closed := make(chan error, 1)
-	go func() { closed <- o.options.Sink.Close(ctx) }()
+	go func() { closed <- q.options.Sink.Close(ctx) }()
 	select {
 	case err := <-closed:
 		return err
@@ -339,12 +339,12 @@ func (e *engine) operationTimeout() time.Duration { return max(e.options.Lease, 
 // reached notes how a call of the database went.
 func (e *engine) reached(err error) {
 	if err == nil {
-		e.pulse.reached.Store(e.pulse.now())
-		e.pulse.problem.Store(nil)
+		e.health.reached.Store(e.health.now())
+		e.health.problem.Store(nil)
 		return
 	}
 	text := fmt.Sprint(err)
-	e.pulse.problem.Store(&text)
+	e.health.problem.Store(&text)
 }
 
 // waker turns any number of calls into one pending look.

@@ -22,31 +22,31 @@ import (
 // lateScan decides which rows of a scan the engine wants. It holds copies, as it
 // runs in the reader; what it approves of is judged again when it is merged.
 type lateScan struct {
-	routes *router
-	known  map[int64]struct{}
-	lag    map[int][]int64 // by lane and outlet
-	behind map[keyRef]int64
-	left   map[int][]int64 // by lane and outlet, as its lane has it
-	topics [][]string      // by outlet: those that are known to be its own
+	routes        *router
+	known         map[int64]struct{}
+	skippedFrom   map[int][]int64 // by lane and queue
+	resumeFrom    map[keyRef]int64
+	forgottenFrom map[int][]int64 // by lane and queue, as its lane has it
+	topics        [][]string      // by queue: those that are known to be its own
 
 	stride stride // of a step
 
 	leftRows, leftBytes int             // so much more may come into memory
-	passed              map[place]int64 // the first row of each place that may not
+	skipped             map[place]int64 // the first row of each place that may not
 
 	brought []Position // what came with the page, and has to be looked for if it is dropped
 	epoch   string
 }
 
 // place is what has a lag of its own.
-type place struct{ lane, outlet int }
+type place struct{ lane, queue int }
 
 // unknown makes the scan of these positions, which may begin anew further below,
 // but above the horizon.
 func (e *byLanes) unknown(positions []Position, horizon int64) *lateScan {
 	s := &lateScan{
-		routes: e.routes, known: map[int64]struct{}{}, lag: map[int][]int64{}, behind: map[keyRef]int64{}, left: map[int][]int64{}, topics: e.routes.topics(len(e.outlets), e.unrouted),
-		stride: e.read.scanStride, leftRows: readLimit, leftBytes: readBytes, passed: map[place]int64{},
+		routes: e.routes, known: map[int64]struct{}{}, skippedFrom: map[int][]int64{}, resumeFrom: map[keyRef]int64{}, forgottenFrom: map[int][]int64{}, topics: e.routes.topics(len(e.queues), e.unrouted),
+		stride: e.read.scanStride, leftRows: readLimit, leftBytes: readBytes, skipped: map[place]int64{},
 	}
 	for _, p := range positions {
 		l := e.lanes[p.Lane]
@@ -55,10 +55,10 @@ func (e *byLanes) unknown(positions []Position, horizon int64) *lateScan {
 				s.known[id] = struct{}{}
 			}
 		}
-		s.lag[p.Lane], s.left[p.Lane] = slices.Clone(l.lag), slices.Clone(l.left)
+		s.skippedFrom[p.Lane], s.forgottenFrom[p.Lane] = slices.Clone(l.skippedFrom), slices.Clone(l.forgottenFrom)
 		for ref, k := range l.keys {
-			if k.lagging {
-				s.behind[ref] = k.behind
+			if k.dropped {
+				s.resumeFrom[ref] = k.resumeFrom
 			}
 		}
 	}
@@ -66,32 +66,32 @@ func (e *byLanes) unknown(positions []Position, horizon int64) *lateScan {
 }
 
 // expected says that the engine has the row in memory, or will come back to it.
-func (s *lateScan) expected(c Candidate, outlet int) bool {
+func (s *lateScan) expected(c Candidate, queue int) bool {
 	if _, ok := s.known[c.ID]; ok {
 		return true
 	}
-	if lag := s.lag[c.Lane][outlet]; lag != none && c.ID > lag {
+	if lag := s.skippedFrom[c.Lane][queue]; lag != none && c.ID > lag {
 		return true
 	}
-	behind, lagging := s.behind[keyRef{outlet, c.Key}]
+	behind, lagging := s.resumeFrom[keyRef{queue, c.Key}]
 	return lagging && c.ID > behind
 }
 
 // follows says that the row may be one that was dropped as its key waits, where the
 // lane doesn't know all the keys that do.
-func (s *lateScan) follows(c Candidate, outlet int) bool {
-	left := s.left[c.Lane][outlet]
+func (s *lateScan) follows(c Candidate, queue int) bool {
+	left := s.forgottenFrom[c.Lane][queue]
 	return c.Key != "" && left != none && c.ID > left
 }
 
 // keep approves of a row. A transaction that was open for long may bring more
-// rows than there is memory: the outlets of the rest fall behind.
+// rows than there is memory: the queues of the rest fall behind.
 func (s *lateScan) keep(c Candidate) bool {
 	p := place{c.Lane, s.routes.find(c.Topic)}
-	if s.expected(c, p.outlet) {
+	if s.expected(c, p.queue) {
 		return false
 	}
-	first, full := s.passed[p]
+	first, full := s.skipped[p]
 	if !full && s.leftRows > 0 && s.leftBytes > 0 {
 		s.leftRows--
 		s.leftBytes -= c.Bytes
@@ -99,16 +99,16 @@ func (s *lateScan) keep(c Candidate) bool {
 		return true
 	}
 	if !full || c.ID < first {
-		s.passed[p] = c.ID
+		s.skipped[p] = c.ID
 	}
 	return false
 }
 
 // except returns the topics of which every row at the positions is one that its
-// outlet will come back to: those of a sink that is down, mostly.
+// queue will come back to: those of a sink that is down, mostly.
 func (s *lateScan) except(positions []Position) (topics []string) {
-	for outlet, own := range s.topics {
-		comesBack := func(p Position) bool { lag := s.lag[p.Lane][outlet]; return lag != none && lag <= p.After }
+	for queue, own := range s.topics {
+		comesBack := func(p Position) bool { lag := s.skippedFrom[p.Lane][queue]; return lag != none && lag <= p.After }
 		if len(own) > 0 && !slices.ContainsFunc(positions, func(p Position) bool { return !comesBack(p) }) {
 			topics = append(topics, own...)
 		}
@@ -250,11 +250,11 @@ func split(positions []Position, appearedAfter int64, steps bool) (again []Posit
 	return again
 }
 
-// passOver lets outlets fall behind where a scan had to leave rows.
-func (e *byLanes) passOver(job readJob) {
-	for p, id := range job.scan.passed {
+// skipRest lets queues fall behind where a scan had to leave rows.
+func (e *byLanes) skipRest(job readJob) {
+	for p, id := range job.scan.skipped {
 		if l := e.readLane(job, p.lane); l != nil {
-			l.fall(p.outlet, id)
+			l.skip(p.queue, id)
 		}
 	}
 }
@@ -269,19 +269,19 @@ func (e *byLanes) passOver(job readJob) {
 // stretch is eight times as long.
 const farBehind = 4 * readLimit
 
-// lookBeyond looks for what is new in the next stretch.
-func (e *byLanes) lookBeyond(room int) (readJob, bool) {
-	if !e.read.passing {
+// pollBeyond looks for what is new in the next stretch.
+func (e *byLanes) pollBeyond(room int) (readJob, bool) {
+	if !e.read.skipping {
 		return readJob{}, false
 	}
-	except := e.passedOver()
+	except := e.skippedQueues()
 	var positions []Position
 	for _, l := range e.sortedLanes() {
 		if !l.readable() {
 			continue
 		}
-		for _, o := range except {
-			l.fall(o.index, l.cursor+1)
+		for _, q := range except {
+			l.skip(q.index, l.cursor+1)
 		}
 		positions = append(positions, Position{Lane: l.Lane, After: l.cursor})
 	}
@@ -293,12 +293,12 @@ func (e *byLanes) lookBeyond(room int) (readJob, bool) {
 	return readJob{kind: readBeyond, positions: positions, scan: scan}, true
 }
 
-// passedOver returns the outlets whose rows are left out: they lag, and have no use
+// skippedQueues returns the queues whose rows are left out: they lag, and have no use
 // for more.
-func (e *byLanes) passedOver() (except []*outlet) {
-	for _, o := range e.outlets {
-		if (o.circuit.state != circuitUp || !o.roomy()) && e.lagging(o) {
-			except = append(except, o)
+func (e *byLanes) skippedQueues() (except []*sinkQueue) {
+	for _, q := range e.queues {
+		if (q.circuit.state != circuitClosed || !q.roomy()) && e.skippedAny(q) {
+			except = append(except, q)
 		}
 	}
 	return except
@@ -338,14 +338,14 @@ func (e *byLanes) lastID(ctx context.Context) (int64, error) {
 // next page.
 func (e *byLanes) mergeBeyond(result readResult) {
 	e.read.scanStride = result.job.scan.stride
-	e.read.passing = len(result.job.positions) > 0 && len(result.job.scan.passed) == 0
+	e.read.skipping = len(result.job.positions) > 0 && len(result.job.scan.skipped) == 0
 	for i := range result.page.Rows {
 		row := &result.page.Rows[i]
 		if l := e.readLane(result.job, row.Lane); l != nil && !l.draining {
 			e.admit(l, row)
 		}
 	}
-	e.countLook(len(result.page.Rows) == 0)
+	e.countPoll(len(result.page.Rows) == 0)
 	e.poll.fresh = true
 	through := map[int]int64{}
 	for _, p := range result.job.positions {
@@ -354,7 +354,7 @@ func (e *byLanes) mergeBeyond(result readResult) {
 	for _, p := range result.left {
 		through[p.Lane] = p.After
 	}
-	for p, first := range result.job.scan.passed {
+	for p, first := range result.job.scan.skipped {
 		through[p.lane] = min(through[p.lane], first-1)
 	}
 	for _, p := range result.job.positions {
@@ -364,7 +364,7 @@ func (e *byLanes) mergeBeyond(result readResult) {
 		}
 		l.cursor = max(l.cursor, through[p.Lane])
 		if late := result.page.LateAfter; late >= 0 {
-			e.read.owed = lowestSet(e.read.owed, max(late, p.After))
+			e.read.pendingLate = lowestSet(e.read.pendingLate, max(late, p.After))
 		}
 	}
 }

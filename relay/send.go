@@ -22,13 +22,13 @@ type job interface {
 
 // flight is a job under way.
 type flight struct {
-	outlet *outlet
-	job    job
-	turn   int64           // the outlet's jobs have numbers
-	ctx    context.Context // ends when the lease is about to
-	began  time.Time
-	took   time.Duration
-	stuck  bool
+	queue *sinkQueue
+	job   job
+	turn  int64           // the queue's jobs have numbers
+	ctx   context.Context // ends when the lease is about to
+	began time.Time
+	took  time.Duration
+	stuck bool
 }
 
 // batch is the job that sends messages. Its outcomes stand at the same places as they.
@@ -41,11 +41,11 @@ type batch struct {
 func (b *batch) items() []*item { return b.lent }
 
 func (b *batch) do(ctx context.Context, e *engine, f *flight) {
-	if f.outlet.tx != nil {
-		b.outcomes, b.settled = e.handleAll(ctx, f.outlet, b.lent)
+	if f.queue.tx != nil {
+		b.outcomes, b.settled = e.handleAll(ctx, f.queue, b.lent)
 		return
 	}
-	b.outcomes = send(ctx, f.outlet.options.Sink, messagesOf(b.lent))
+	b.outcomes = send(ctx, f.queue.options.Sink, messagesOf(b.lent))
 }
 
 // errLeaseEnding is the cause of the end of a send whose relay could not renew
@@ -56,63 +56,63 @@ var errLeaseEnding = errors.New("the relay's leases are about to end")
 // no longer.
 var errAborted = errors.New("the relay stops")
 
-// startSends gives work to every outlet that can take some.
+// startSends gives work to every queue that can take some.
 func (e *engine) startSends(now time.Time) {
 	if e.stopping.begun || !now.Before(e.lease.safeUntil) {
 		return
 	}
-	for _, o := range e.outlets {
-		if o.circuit.state == circuitUp {
-			e.askRefused(o, now)
+	for _, q := range e.queues {
+		if q.circuit.state == circuitClosed {
+			e.askRefused(q, now)
 		}
 		switch {
-		case o.options.Sink == nil:
-		case o.circuit.state == circuitClosed && o.busy == 0 && !now.Before(o.circuit.reopenAt):
-			o.circuit.state = circuitOpening
-			e.give(o, &opening{})
-		case o.circuit.state != circuitUp || now.Before(o.pauseUntil) || o.owes():
-		case slices.ContainsFunc(e.guards, func(g guard) bool { return g.start(o, now) }):
+		case q.options.Sink == nil:
+		case q.circuit.state == circuitOpen && q.busy == 0 && !now.Before(q.circuit.reopenAt):
+			q.circuit.state = circuitHalfOpen
+			e.give(q, &opening{})
+		case q.circuit.state != circuitClosed || now.Before(q.pauseUntil) || q.owes():
+		case slices.ContainsFunc(e.guards, func(g guard) bool { return g.start(q, now) }):
 		default:
-			for o.busy < o.atOnce() && !o.queue.empty() {
-				items := e.takeBatch(o)
+			for q.busy < q.atOnce() && !q.waiting.empty() {
+				items := e.takeBatch(q)
 				if len(items) == 0 {
 					break
 				}
-				e.give(o, &batch{lent: items})
+				e.give(q, &batch{lent: items})
 			}
 		}
 	}
 }
 
-// atOnce is how many jobs the outlet has at once. While the sink was just unavailable,
+// atOnce is how many jobs the queue has at once. While the sink was just unavailable,
 // one batch tries it.
-func (o *outlet) atOnce() int {
-	if o.circuit.failures > 0 {
+func (q *sinkQueue) atOnce() int {
+	if q.circuit.failures > 0 {
 		return 1
 	}
-	return o.options.Workers
+	return q.options.Workers
 }
 
 // takeBatch takes what may be sent together, sorted as it was written.
-func (e *engine) takeBatch(o *outlet) []*item {
-	most := o.mostAtOnce()
-	batch := make([]*item, 0, min(most, o.buffered))
+func (e *engine) takeBatch(q *sinkQueue) []*item {
+	most := q.mostAtOnce()
+	batch := make([]*item, 0, min(most, q.buffered))
 	bytes := 0
-	for len(batch) < most && (bytes < o.options.BatchBytes || len(batch) == 0) {
-		entry, ok := o.queue.pop()
+	for len(batch) < most && (bytes < q.options.BatchBytes || len(batch) == 0) {
+		entry, ok := q.waiting.pop()
 		if !ok {
 			break
 		}
-		if len(batch) > 0 && o.deservesMore(entry, most-len(batch)) {
-			o.queue.giveBack(entry)
+		if len(batch) > 0 && q.deservesMore(entry, most-len(batch)) {
+			q.waiting.putFirst(entry)
 			break
 		}
-		for _, it := range e.takeEntry(o, entry, most-len(batch), o.options.BatchBytes-bytes) {
+		for _, it := range e.takeEntry(q, entry, most-len(batch), q.options.BatchBytes-bytes) {
 			batch = append(batch, it)
 			bytes += it.size()
 		}
 	}
-	if o.ordered { // rows come in the order in which they were picked
+	if q.ordered { // rows come in the order in which they were picked
 		slices.SortFunc(batch, func(a, b *item) int { return cmp.Compare(a.row.ID, b.row.ID) })
 	}
 	return batch
@@ -120,13 +120,13 @@ func (e *engine) takeBatch(o *outlet) []*item {
 
 // takeEntry takes up to n items of one place in the queue, and about so many
 // bytes.
-func (e *engine) takeEntry(o *outlet, entry queued, n, bytes int) []*item {
+func (e *engine) takeEntry(q *sinkQueue, entry queued, n, bytes int) []*item {
 	if entry.key == nil {
 		return e.launch(nil, []*item{entry.item})
 	}
 	k := entry.key
 	k.queued = false
-	return e.launch(k, k.take(min(n, o.perKey(), k.fits(bytes))))
+	return e.launch(k, k.take(min(n, q.perKey(), k.fits(bytes))))
 }
 
 // launch marks items as under way. Those that were dropped meanwhile are left
@@ -144,10 +144,10 @@ func (e *engine) launch(k *key, items []*item) []*item {
 			e.reject(it, *why)
 			return items[:i]
 		}
-		it.outlet.refund(it)
+		it.queue.refund(it)
 		it.stage = inFlight
 		if k != nil {
-			k.flying++
+			k.inFlight++
 		}
 	}
 	return items
@@ -168,21 +168,21 @@ func (e *engine) unsendable(it *item) *sinks.Outcome {
 }
 
 // give hands a job to a worker.
-func (e *engine) give(o *outlet, j job) {
-	o.busy++
-	o.turn++
-	f := &flight{outlet: o, job: j, turn: o.turn, ctx: e.sendCtx, began: time.Now()}
-	o.flights[f] = struct{}{}
-	o.jobs <- f
+func (e *engine) give(q *sinkQueue, j job) {
+	q.busy++
+	q.turn++
+	f := &flight{queue: q, job: j, turn: q.turn, ctx: e.sendCtx, began: time.Now()}
+	q.flights[f] = struct{}{}
+	q.jobs <- f
 }
 
-// sender carries out an outlet's jobs.
-func (e *engine) sender(ctx context.Context, o *outlet) {
+// sender carries out a queue's jobs.
+func (e *engine) sender(ctx context.Context, q *sinkQueue) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case f := <-o.jobs:
+		case f := <-q.jobs:
 			e.carryOut(f)
 			e.sent <- f
 		}
@@ -190,20 +190,20 @@ func (e *engine) sender(ctx context.Context, o *outlet) {
 }
 
 func (e *engine) carryOut(f *flight) {
-	ctx, cancel := context.WithTimeout(f.ctx, f.outlet.options.Timeout)
+	ctx, cancel := context.WithTimeout(f.ctx, f.queue.options.Timeout)
 	defer cancel()
 	began := time.Now()
-	f.job.do(leased{ctx, e.pulse}, e, f)
+	f.job.do(leased{ctx, e.health}, e, f)
 	f.took = time.Since(began)
 }
 
 // land takes a job back from its worker.
 func (e *engine) land(f *flight) {
-	f.outlet.busy--
-	delete(f.outlet.flights, f)
+	f.queue.busy--
+	delete(f.queue.flights, f)
 	if f.stuck && !e.anyStuck() {
-		e.pulse.stuck.Store(nil)
-		e.options.Logger.Info("relay: what was stuck has returned", "relay", e.options.Name, "sink", f.outlet.name)
+		e.health.stuck.Store(nil)
+		e.options.Logger.Info("relay: what was stuck has returned", "relay", e.options.Name, "sink", f.queue.name)
 	}
 	f.job.done(e, f)
 }
@@ -213,14 +213,14 @@ func (e *engine) land(f *flight) {
 // message sends none after the lease.
 type leased struct {
 	context.Context
-	pulse *pulse
+	health *health
 }
 
 func (l leased) Err() error {
 	if err := l.Context.Err(); err != nil {
 		return err
 	}
-	if l.pulse.now() > l.pulse.safeUntil.Load() {
+	if l.health.now() > l.health.safeUntil.Load() {
 		return context.DeadlineExceeded
 	}
 	return nil
@@ -245,10 +245,10 @@ func send(ctx context.Context, sink sinks.Sink, messages []sinks.Message) (outco
 }
 
 // handleAll runs the handler for each message in a transaction of its own.
-func (e *engine) handleAll(ctx context.Context, o *outlet, batch []*item) ([]sinks.Outcome, []bool) {
+func (e *engine) handleAll(ctx context.Context, q *sinkQueue, batch []*item) ([]sinks.Outcome, []bool) {
 	outcomes, settled := make([]sinks.Outcome, len(batch)), make([]bool, len(batch))
 	for i, it := range batch {
-		outcomes[i], settled[i] = e.handle(ctx, o, it)
+		outcomes[i], settled[i] = e.handle(ctx, q, it)
 	}
 	return outcomes, settled
 }
@@ -256,14 +256,14 @@ func (e *engine) handleAll(ctx context.Context, o *outlet, batch []*item) ([]sin
 // errNotDelivered rolls a handler's transaction back.
 var errNotDelivered = errors.New("the handler did not deliver")
 
-func (e *engine) handle(ctx context.Context, o *outlet, it *item) (outcome sinks.Outcome, settled bool) {
+func (e *engine) handle(ctx context.Context, q *sinkQueue, it *item) (outcome sinks.Outcome, settled bool) {
 	if ctx.Err() != nil {
 		return sinks.Fail(sinks.Unsent, sinks.ReasonCancelled, ""), false
 	}
 	ran := false
 	err := e.store.(TxStore).HandleTx(ctx, e.options.Name, e.keeps(), it.settlement(StateDone), func(ctx context.Context, tx *sql.Tx) error {
 		ran = true
-		outcome = handleSafely(ctx, o.tx, tx, it.message())
+		outcome = handleSafely(ctx, q.tx, tx, it.message())
 		if outcome.Result != sinks.Delivered {
 			return errNotDelivered
 		}
@@ -302,41 +302,41 @@ func handleSafely(ctx context.Context, sink sinks.TxSink, tx *sql.Tx, m sinks.Me
 // stuckGrace is how long a send may take beyond its time-out.
 const stuckGrace = 5 * time.Second
 
-// lookForStuck notes which sends should have returned long ago.
-func (e *engine) lookForStuck(now time.Time) {
-	for _, o := range e.outlets {
-		for f := range o.flights {
-			if !f.stuck && now.Sub(f.began) > o.options.Timeout+stuckGrace {
+// findStuck notes which sends should have returned long ago.
+func (e *engine) findStuck(now time.Time) {
+	for _, q := range e.queues {
+		for f := range q.flights {
+			if !f.stuck && now.Sub(f.began) > q.options.Timeout+stuckGrace {
 				f.stuck = true
-				e.isStuck(o, f, now)
+				e.isStuck(q, f, now)
 			}
 		}
 	}
 }
 
 // isStuck tells of a send that doesn't return, and lets its lanes go.
-func (e *engine) isStuck(o *outlet, f *flight, now time.Time) {
-	text := o.describe(f, now)
-	e.pulse.stuck.Store(&text)
-	e.options.Logger.Error("relay: "+text+"; it ignores its context, and its lanes are left to end", "relay", e.options.Name, "sink", o.name)
+func (e *engine) isStuck(q *sinkQueue, f *flight, now time.Time) {
+	text := q.describe(f, now)
+	e.health.stuck.Store(&text)
+	e.options.Logger.Error("relay: "+text+"; it ignores its context, and its lanes are left to end", "relay", e.options.Name, "sink", q.name)
 	e.options.Observer.Failed("stuck", fmt.Errorf("%s", text))
 	e.claiming.abandon(f)
 }
 
 // describe names a send, and what it sends.
-func (o *outlet) describe(f *flight, now time.Time) string {
-	text := fmt.Sprintf("sink %q appears to be stuck: it did not return from %s for %v", o.name, "Open", now.Sub(f.began).Round(time.Second))
+func (q *sinkQueue) describe(f *flight, now time.Time) string {
+	text := fmt.Sprintf("sink %q appears to be stuck: it did not return from %s for %v", q.name, "Open", now.Sub(f.began).Round(time.Second))
 	if items := f.job.items(); len(items) > 0 {
 		m := &items[0].row.Message
 		text = fmt.Sprintf("sink %q appears to be stuck: it did not return from Send for %v, with %d messages, the first of topic %q with the id %s",
-			o.name, now.Sub(f.began).Round(time.Second), len(items), m.Topic, m.ID)
+			q.name, now.Sub(f.began).Round(time.Second), len(items), m.Topic, m.ID)
 	}
 	return text
 }
 
 func (e *engine) anyStuck() bool {
-	for _, o := range e.outlets {
-		for f := range o.flights {
+	for _, q := range e.queues {
+		for f := range q.flights {
 			if f.stuck {
 				return true
 			}
@@ -345,12 +345,12 @@ func (e *engine) anyStuck() bool {
 	return false
 }
 
-// allStuck says that the outlet has no worker left.
-func (o *outlet) allStuck() bool {
-	if len(o.flights) < o.options.Workers || len(o.flights) == 0 {
+// allStuck says that the queue has no worker left.
+func (q *sinkQueue) allStuck() bool {
+	if len(q.flights) < q.options.Workers || len(q.flights) == 0 {
 		return false
 	}
-	for f := range o.flights {
+	for f := range q.flights {
 		if !f.stuck {
 			return false
 		}
@@ -361,8 +361,8 @@ func (o *outlet) allStuck() bool {
 // standsDown says that a sink has no worker left here, so that others should have
 // the lanes.
 func (e *engine) standsDown() bool {
-	for _, o := range e.outlets {
-		if o.allStuck() {
+	for _, q := range e.queues {
+		if q.allStuck() {
 			return true
 		}
 	}

@@ -36,18 +36,18 @@ type settling struct {
 
 type unsettled struct {
 	pending  verdicts
-	flying   int // verdicts under way
+	inFlight int // verdicts under way
 	failures int
 	retryAt  time.Time
 
 	most   int   // rows of the next settlement, while one is looked for that the database refuses; 0: no bound
 	failed int   // rows of the settlement that failed last
-	since  int64 // when one of so many failed first, by the pulse
+	since  int64 // when one of so many failed first, by its clock
 	alone  int   // how often a row was refused alone
 }
 
 func (u *unsettled) ready(now time.Time) bool {
-	return u.flying == 0 && len(u.pending.items) > 0 && !now.Before(u.retryAt)
+	return u.inFlight == 0 && len(u.pending.items) > 0 && !now.Before(u.retryAt)
 }
 
 // verdicts are items and, at the same places, what is to be written back for
@@ -107,7 +107,7 @@ func (s *settling) add(it *item, settlement Settlement) {
 // count is the number of items whose outcome is not written back yet.
 func (s *settling) count() (n int) {
 	for i := range s.queues {
-		n += len(s.queues[i].pending.items) + s.queues[i].flying
+		n += len(s.queues[i].pending.items) + s.queues[i].inFlight
 	}
 	return n
 }
@@ -144,7 +144,7 @@ func (e *engine) startSettles(now time.Time) {
 	waiting, flying, looking := 0, 0, false
 	for i := range e.settle.queues {
 		q := &e.settle.queues[i]
-		flying += q.flying
+		flying += q.inFlight
 		looking = looking || q.most > 0
 		if ready[i] = q.ready(now); ready[i] {
 			waiting += len(q.pending.items)
@@ -209,7 +209,7 @@ func (e *engine) startSettle(now time.Time, queues [settlers]bool) {
 		if queues[i] {
 			job.of[i] = min(len(q.pending.items), or(q.most, settleBatch))
 			q.pending.moveTo(&job.verdicts, job.of[i])
-			q.flying, q.retryAt = job.of[i], time.Time{}
+			q.inFlight, q.retryAt = job.of[i], time.Time{}
 		}
 		left += len(q.pending.items)
 	}
@@ -303,7 +303,7 @@ func (e *engine) settleAgain(result settleResult) {
 		}
 		q := &e.settle.queues[i]
 		q.pending.putFirst(&result.verdicts, n)
-		q.flying = 0
+		q.inFlight = 0
 		q.failures++
 		e.narrow(q, n, result.err)
 		q.retryAt = time.Now().Add(settlePause.draw(q.failures))
@@ -319,9 +319,9 @@ func (e *engine) finish(it *item, s *Settlement) {
 	for _, g := range e.guards {
 		g.marked(it)
 	}
-	if it.outlet != nil {
-		it.outlet.settling--
-		it.outlet.release(it)
+	if it.queue != nil {
+		it.queue.settling--
+		it.queue.release(it)
 	}
 	e.claiming.settled(it, s)
 }
@@ -356,14 +356,14 @@ func (e *engine) mayLinger(now time.Time) int {
 		return 0
 	}
 	few := settleFew
-	for _, o := range e.outlets {
-		if o.options.Sink == nil {
+	for _, q := range e.queues {
+		if q.options.Sink == nil {
 			continue
 		}
-		if o.buffered > o.options.Buffer/4 || o.bytes > o.options.BufferBytes/4 {
+		if q.buffered > q.options.Buffer/4 || q.bytes > q.options.BufferBytes/4 {
 			return 0
 		}
-		few = min(few, o.options.Batch)
+		few = min(few, q.options.Batch)
 	}
 	return few
 }

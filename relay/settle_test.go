@@ -33,7 +33,7 @@ func TestSettlementsThatStart(t *testing.T) {
 				e.options.Retention = KeepNothing
 			}
 			for i := range settlers {
-				e.settle.queues[i].flying = c.flying[i]
+				e.settle.queues[i].inFlight = c.flying[i]
 				for range c.waiting[i] {
 					e.settle.add(&item{lane: &lane{}, row: Row{Lane: i}}, Settlement{Lane: i})
 				}
@@ -70,7 +70,7 @@ func checkJob(t *testing.T, job settleJob) int {
 // What could not be written goes before what came meanwhile, each to its queue.
 func TestFailedSettlementIsRepeatedFirst(t *testing.T) {
 	t.Parallel()
-	e := &engine{settles: make(chan settleJob, settlers), settle: settling{atOnce: settlers}, options: Options{Observer: NoObserver{}}, pulse: newPulse()}
+	e := &engine{settles: make(chan settleJob, settlers), settle: settling{atOnce: settlers}, options: Options{Observer: NoObserver{}}, health: newHealth()}
 	add := func(ids ...int64) {
 		for _, id := range ids {
 			e.settle.add(&item{lane: &lane{}, row: Row{ID: id, Lane: int(id % settlers)}}, Settlement{ID: id})
@@ -82,8 +82,8 @@ func TestFailedSettlementIsRepeatedFirst(t *testing.T) {
 	e.settleAgain(settleResult{settleJob: <-e.settles})
 	for queue, want := range [settlers][]int64{{2, 4}, {1, 3, 5}} {
 		s := &e.settle.queues[queue]
-		if s.flying != 0 || !s.retryAt.After(time.Now().Add(-time.Second)) || len(s.pending.items) != len(want) {
-			t.Fatalf("queue %d: %d under way, %d wait, want %v", queue, s.flying, len(s.pending.items), want)
+		if s.inFlight != 0 || !s.retryAt.After(time.Now().Add(-time.Second)) || len(s.pending.items) != len(want) {
+			t.Fatalf("queue %d: %d under way, %d wait, want %v", queue, s.inFlight, len(s.pending.items), want)
 		}
 		for i, id := range want {
 			if s.pending.items[i].row.ID != id || s.pending.settlements[i].ID != id {

@@ -68,8 +68,8 @@ func (e *engine) over() (bool, error) {
 // quiet says that nothing is under way.
 func (e *engine) quiet() bool {
 	busy := e.poll.under > 0 || e.settle.count() > 0 || e.settle.trying
-	for _, o := range e.outlets {
-		busy = busy || o.busy > 0
+	for _, q := range e.queues {
+		busy = busy || q.busy > 0
 	}
 	return !busy
 }
@@ -90,8 +90,8 @@ func (e *engine) meetDeadline(now time.Time) {
 // unsettled is the error of a relay that had to go before all was written.
 func (e *engine) unsettled() error {
 	sending := 0
-	for _, o := range e.outlets {
-		sending += o.busy
+	for _, q := range e.queues {
+		sending += q.busy
 	}
 	unsettled := e.settle.count() + len(e.settle.unwritable.items)
 	if sending == 0 && unsettled == 0 {
@@ -106,34 +106,34 @@ func (e *engine) closeSinks(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), abortGrace)
 	defer cancel()
 	var problems []error
-	for _, o := range e.outlets {
-		if o.options.Sink == nil || len(o.flights) > 0 { // never while it is in use
+	for _, q := range e.queues {
+		if q.options.Sink == nil || len(q.flights) > 0 { // never while it is in use
 			continue
 		}
-		if err := e.closeSink(ctx, o); err != nil {
-			problems = append(problems, fmt.Errorf("close sink %q: %w", o.name, err))
+		if err := e.closeSink(ctx, q); err != nil {
+			problems = append(problems, fmt.Errorf("close sink %q: %w", q.name, err))
 		}
 	}
 	return errors.Join(problems...)
 }
 
-// countLook counts the looks in a row that found nothing new.
-func (e *engine) countLook(empty bool) {
+// countPoll counts the looks in a row that found nothing new.
+func (e *engine) countPoll(empty bool) {
 	if empty {
-		e.poll.looks++
+		e.poll.empty++
 		return
 	}
-	e.poll.looks = 0
+	e.poll.empty = 0
 	e.poll.news++
 }
 
 // checkDrained ends a drain once nothing is left that could be delivered now: two
 // looks in a row found nothing, nothing is in memory, and the table has nothing.
 func (e *engine) checkDrained() {
-	if !e.options.Drain || e.stopping.begun || e.poll.looks < 2 || !e.quiet() {
+	if !e.options.Drain || e.stopping.begun || e.poll.empty < 2 || !e.quiet() {
 		return
 	}
-	if slices.ContainsFunc(e.outlets, func(o *outlet) bool { return o.buffered > 0 }) || !e.claiming.drained() {
+	if slices.ContainsFunc(e.queues, func(q *sinkQueue) bool { return q.buffered > 0 }) || !e.claiming.drained() {
 		return
 	}
 	e.stopping.err = e.unroutedLeft()
@@ -144,15 +144,15 @@ func (e *engine) checkDrained() {
 // that are its part: those of a relay that died are waited for. What is known to have no
 // route is passed over for good, as are those of a key whose next attempt is still to come.
 func (e *byLanes) drained() bool {
-	if !e.read.noDue || len(e.read.behind) > 0 || len(e.lanes) != e.share {
+	if !e.read.noDue || len(e.read.resuming) > 0 || len(e.lanes) != e.share {
 		return false
 	}
 	for _, l := range e.lanes {
 		if l.draining || l.recheck != none {
 			return false
 		}
-		for i, lag := range l.lag {
-			if lag != none && (e.outlets[i].options.Sink != nil || !l.alarmed) {
+		for i, lag := range l.skippedFrom {
+			if lag != none && (e.queues[i].options.Sink != nil || !l.alarmed) {
 				return false
 			}
 		}

@@ -112,7 +112,7 @@ func (e *byLanes) sweepStep(ctx context.Context, job readJob) readResult {
 	result := readResult{job: job, found: map[int]int64{}}
 	began := time.Now()
 	_, result.left, result.err = e.store.Scan(ctx, job.positions, job.scan.except(job.positions), func(c Candidate) bool {
-		if o := job.scan.routes.find(c.Topic); !job.scan.expected(c, o) && !job.scan.follows(c, o) {
+		if q := job.scan.routes.find(c.Topic); !job.scan.expected(c, q) && !job.scan.follows(c, q) {
 			if lowest, ok := result.found[c.Lane]; !ok || c.ID < lowest {
 				result.found[c.Lane] = c.ID
 			}

@@ -43,10 +43,10 @@ func (e *engine) narrow(q *unsettled, n int, err error) {
 		return
 	}
 	if q.failed != n {
-		q.failed, q.since = n, e.pulse.now()
+		q.failed, q.since = n, e.health.now()
 		return
 	}
-	if e.pulse.reached.Load() <= q.since {
+	if e.health.reached.Load() <= q.since {
 		return
 	}
 	q.failed = 0
@@ -81,7 +81,7 @@ func (s *settling) failing() bool {
 
 // wrote lets settlements grow again.
 func (q *unsettled) wrote() {
-	q.flying, q.failures, q.failed, q.alone = 0, 0, 0, 0
+	q.inFlight, q.failures, q.failed, q.alone = 0, 0, 0, 0
 	if q.most *= 2; q.most >= settleBatch {
 		q.most = 0
 	}
@@ -107,10 +107,10 @@ func (e *engine) refused(q *unsettled, err error) {
 	q.failures, q.most, q.alone = 1, 0, 0
 	e.settle.tryAt = time.Now().Add(unwritablePause)
 	it.unwritable = true
-	if it.outlet != nil { // its place in memory is free for others
-		it.outlet.settling--
-		it.outlet.release(it)
-		it.outlet = nil
+	if it.queue != nil { // its place in memory is free for others
+		it.queue.settling--
+		it.queue.release(it)
+		it.queue = nil
 	}
 	e.tellUnwritable(err)
 	e.options.Observer.Failed("settle refused", err)
@@ -122,11 +122,11 @@ func (e *engine) refused(q *unsettled, err error) {
 func (e *engine) tellUnwritable(err error) {
 	n := len(e.settle.unwritable.items)
 	if n == 0 {
-		e.pulse.unwritable.Store(nil)
+		e.health.unwritable.Store(nil)
 		return
 	}
 	text := fmt.Sprintf("the database refuses to store what became of %d messages: %v", n, err)
-	e.pulse.unwritable.Store(&text)
+	e.health.unwritable.Store(&text)
 }
 
 // tryUnwritable tries one of the rows again that were set aside.
