@@ -18,7 +18,7 @@ func (e *byLanes) admit(l *lane, row *Row) bool {
 		return false
 	}
 	if l.draining {
-		l.recheck = lowestSet(l.recheck, row.ID-1)
+		l.lookAgain(row.ID)
 		return false
 	}
 	q := e.queues[e.routes.sink(row.Message.Topic)]
@@ -26,7 +26,7 @@ func (e *byLanes) admit(l *lane, row *Row) bool {
 		e.alarmUnrouted(row.Message.Topic)
 		l.alarmed = true
 	}
-	if !row.Held && l.skips(q, row.ID) {
+	if !row.Held && l.skips(q.index, row.ID) {
 		return false
 	}
 	if row.Later && !row.Held {
@@ -35,7 +35,7 @@ func (e *byLanes) admit(l *lane, row *Row) bool {
 	}
 	k, known := e.keyOf(l, q, row)
 	if !known {
-		l.recheck = lowestSet(l.recheck, row.ID-1)
+		l.lookAgain(row.ID)
 		return false
 	}
 	if !k.takes(row) || !e.hasRoom(l, q, row) {
@@ -162,7 +162,7 @@ func (e *byLanes) forget(it *item) {
 	}
 	delete(it.lane.known, it.row.ID)
 	if it.doubled {
-		it.lane.recheck = lowestSet(it.lane.recheck, it.row.ID-1)
+		it.lane.lookAgain(it.row.ID)
 	}
 }
 
@@ -182,7 +182,7 @@ func (e *byLanes) giveUp(it *item) {
 		return
 	}
 	if !it.row.Held {
-		it.lane.recheck = lowestSet(it.lane.recheck, it.row.ID-1)
+		it.lane.lookAgain(it.row.ID)
 	}
 	if it.key != nil {
 		it.key.remove(it)

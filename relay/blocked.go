@@ -155,7 +155,7 @@ func (e *byLanes) askFirst(result readResult) bool {
 
 // asks says that the lane doesn't know whether the row's key waits, and has to.
 func (l *lane) asks(q *sinkQueue, row *Row, kind readKind) bool {
-	if !row.Held && kind != readSkipped && l.skips(q, row.ID) {
+	if !row.Held && kind != readSkipped && l.skips(q.index, row.ID) {
 		return false
 	}
 	it := l.known[row.ID]

@@ -35,7 +35,7 @@ func TestAnotherMessageWithAKnownID(t *testing.T) {
 				t.Error("it was taken beside the known one")
 			}
 			passes := c.known.Held && !c.again
-			if mark := l.marks(9, "", []*sinkQueue{it.queue}).Main; (mark > 6) != passes {
+			if mark := l.marks(9, "", []string{"sink"}).Main; (mark > 6) != passes {
 				t.Errorf("the mark is at %d while the id's row is in memory", mark)
 			}
 			e.forget(it)

@@ -8,36 +8,53 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// lane is a lane that the relay holds, and all that it remembers of it. When
-// the lease is lost the lane is forgotten as a whole, and a new lease of the
-// same lane begins with nothing.
+// A lane, its keys and its items: what the relay remembers of rows that it has read. Here
+// is no clock, no channel and no database; the loop owns all of it.
+//
+// The places of a lane on the axis of ids:
+//
+//	base          skippedFrom[q]      resumeFrom          recheck          cursor
+//	 │                  │                  │                 │                │
+//	─┴──────────────────┴──────────────────┴─────────────────┴────────────────┴─────────▶ id
+//	 nothing can        rows of sink q     rows of one key   rows that may    not read yet
+//	 appear at or       above were         above were        have appeared
+//	 below              skipped: there     dropped: the      late are
+//	                    was no room        key is blocked    looked for
+//
+// What must hold: every row at or below the cursor is finished, or in memory (known), or
+// above a place from which it will be read again. So the lowest of these is the lane's
+// mark: whoever holds the lane next begins there.
+
+// lane is a lane that the relay holds. When the lease is lost the lane is forgotten as a
+// whole, and a new lease of the same lane begins with nothing.
 type lane struct {
 	Lease
+	epoch string // of the server that it was leased from
 
-	epoch   string // of the server that it was leased from
-	base    int64  // its mark when it was leased: nothing can appear at or below it
-	void    bool   // another server answers: nothing in memory of it counts
-	unswept bool   // nobody has looked yet whether its mark is true: it isn't read before
-	placed  bool   // a page has told that its ids go on from its cursor, or it was read from its beginning
+	cursor        int64   // rows up to here were read
+	base          int64   // its mark when it was leased: nothing can appear at or below it
+	recheck       int64   // rows above this have to be looked for again; none
+	scanning      int64   // rows above this are being looked for; none
+	skippedFrom   []int64 // by queue: its rows above this were skipped, and have to be read again; none
+	forgottenFrom []int64 // by queue: rows above this were dropped, of blocked keys that are not in keys; none
 
-	cursor        int64           // rows up to here have been read
-	recheck       int64           // rows above this have to be looked for again; -1 for none
-	scanning      int64           // rows above this are being looked for; -1 for none
-	known         map[int64]*item // rows in memory
-	keys          map[keyRef]*key
-	alarmed       bool    // what it has without a route was met
-	keysUnknown   bool    // not all keys that wait for another attempt are in keys: the database is asked about others
-	forgottenFrom []int64 // by queue: rows above this of keys that wait, and are not in keys, were dropped; -1 for none
-	skippedFrom   []int64 // by queue: its rows above this were passed over and have to be read again; -1 for none
+	known       map[int64]*item // rows in memory, by id
+	keys        map[keyRef]*key
+	keysUnknown bool // not all blocked keys are in keys: the database is asked about others
+	alarmed     bool // what it has without a route was met
 
-	seq      int64 // reads that began before the lease, or before ids began anew, don't count for it
+	unswept  bool  // nobody has looked yet whether its mark is true: it isn't read before
+	placed   bool  // a page has told that its ids go on from its cursor, or it was read from its beginning
+	void     bool  // another server answers: nothing in memory of it counts
 	draining bool  // being given up: its part is another relay's
-	lost     bool
+	lost     bool  // another relay's
+	seq      int64 // reads that began before the lease, or before ids began anew, don't count for it
 
-	crashes int
-	since   time.Time
+	crashes int       // holders in a row that died with it
+	since   time.Time // when it was leased
 }
 
+// none is no place.
 const none = int64(-1)
 
 func newLane(lease Lease, queues int, now time.Time) *lane {
@@ -49,7 +66,7 @@ func newLane(lease Lease, queues int, now time.Time) *lane {
 }
 
 // startAt sets the lane to the marks that its last holder left.
-func (l *lane) startAt(marks Marks, print string, queues []*sinkQueue) {
+func (l *lane) startAt(marks Marks, print string, queues []string) {
 	l.cursor, l.base = marks.Main, marks.Main
 	if marks.Routes != print {
 		for _, mark := range marks.Sinks {
@@ -57,18 +74,18 @@ func (l *lane) startAt(marks Marks, print string, queues []*sinkQueue) {
 		}
 		return
 	}
-	for _, q := range queues {
-		if mark, ok := marks.Sinks[q.name]; ok && mark < l.cursor {
-			l.skippedFrom[q.index] = mark
+	for i, name := range queues {
+		if mark, ok := marks.Sinks[name]; ok && mark < l.cursor {
+			l.skippedFrom[i] = mark
 		}
 	}
 }
 
-// marks says from where a successor would have to read. Nothing can appear any
-// more at or below the horizon.
-func (l *lane) marks(horizon int64, print string, queues []*sinkQueue) Marks {
-	lowest := make([]int64, len(queues))
-	main := min(l.cursor, horizon)
+// marks says from where a successor would have to read: for sinks that were skipped one
+// by one, and for the others together. Nothing can appear any more at or below the
+// horizon.
+func (l *lane) marks(horizon int64, print string, queues []string) Marks {
+	main, lowest := min(l.cursor, horizon), make([]int64, len(queues))
 	if again := lowestSet(l.recheck, l.scanning); again != none {
 		main = min(main, again)
 	}
@@ -78,11 +95,11 @@ func (l *lane) marks(horizon int64, print string, queues []*sinkQueue) Marks {
 			lowest[i] = min(main, place)
 		}
 	}
-	for _, it := range l.known {
+	for id, it := range l.known {
 		if it.queue == nil {
-			main = min(main, it.row.ID-1)
-		} else if !it.row.Held || it.doubled {
-			lowest[it.queue.index] = min(lowest[it.queue.index], it.row.ID-1)
+			main = min(main, id-1)
+		} else if !it.row.Held || it.doubled { // a held row is found by its time
+			lowest[it.queue.index] = min(lowest[it.queue.index], id-1)
 		}
 	}
 	for ref, k := range l.keys {
@@ -90,11 +107,6 @@ func (l *lane) marks(horizon int64, print string, queues []*sinkQueue) Marks {
 			lowest[ref.queue] = min(lowest[ref.queue], k.resumeFrom)
 		}
 	}
-	return l.collect(lowest, main, print, queues)
-}
-
-// collect gives the sinks that lag a mark of their own and the others a common one.
-func (l *lane) collect(lowest []int64, main int64, print string, queues []*sinkQueue) Marks {
 	marks := Marks{Routes: print, Main: main}
 	for i, low := range lowest {
 		if l.skippedFrom[i] == none {
@@ -104,10 +116,13 @@ func (l *lane) collect(lowest []int64, main int64, print string, queues []*sinkQ
 		if marks.Sinks == nil {
 			marks.Sinks = map[string]int64{}
 		}
-		marks.Sinks[queues[i].name] = low
+		marks.Sinks[queues[i]] = low
 	}
 	return marks
 }
+
+// readable says that the lane is read on.
+func (l *lane) readable() bool { return !l.draining && !l.unswept }
 
 // has says that some item of the lane has come so far.
 func (l *lane) has(stages ...stage) bool {
@@ -136,12 +151,20 @@ func (l *lane) forget(k *key) {
 	}
 }
 
-// skip notes that the queue's rows from id on were passed over.
+// skip notes that the queue's rows from id on were skipped.
 func (l *lane) skip(queue int, id int64) {
 	if l.skippedFrom[queue] == none || id-1 < l.skippedFrom[queue] {
 		l.skippedFrom[queue] = id - 1
 	}
 }
+
+// skips says that the queue has skipped this place and comes back to it.
+func (l *lane) skips(queue int, id int64) bool {
+	return l.skippedFrom[queue] != none && id > l.skippedFrom[queue]
+}
+
+// lookAgain notes that the row has to be looked for again.
+func (l *lane) lookAgain(id int64) { l.recheck = lowestSet(l.recheck, id-1) }
 
 // beginScan notes that rows above a place are being looked for. What has to be
 // looked for from now on is another matter.
@@ -154,11 +177,6 @@ func (l *lane) endScan(again bool) {
 		l.recheck = lowestSet(l.recheck, l.scanning)
 	}
 	l.scanning = none
-}
-
-// skips says that the queue has passed over this place and comes back to it.
-func (l *lane) skips(q *sinkQueue, id int64) bool {
-	return l.skippedFrom[q.index] != none && id > l.skippedFrom[q.index]
 }
 
 // lowestSet returns the lower of two places of which negative ones aren't set.
@@ -174,7 +192,7 @@ func lowestSet(a, b int64) int64 {
 //
 // Of a key, one batch at most is under way; the rest waits here, lowest id
 // first, while the key stands once in its queue. While a retry or a
-// park of one of its messages is not over, the key is held: its followers are
+// park of one of its messages is not over, the key is blocked: its followers are
 // dropped from memory, and only the place to read them from again is kept, so
 // that any number of them costs nothing.
 type key struct {
@@ -223,22 +241,18 @@ func (k *key) take(n int) []*item {
 		return nil
 	}
 	if k.blocked {
-		return k.takeHolder()
+		for _, it := range k.items {
+			if it.row.ID == k.blockedBy {
+				k.remove(it)
+				return []*item{it}
+			}
+		}
+		return nil
 	}
 	n = min(n, len(k.items))
 	taken := slices.Clone(k.items[:n])
 	k.items = slices.Delete(k.items, 0, n)
 	return taken
-}
-
-func (k *key) takeHolder() []*item {
-	for _, it := range k.items {
-		if it.row.ID == k.blockedBy {
-			k.remove(it)
-			return []*item{it}
-		}
-	}
-	return nil
 }
 
 // dropAt remembers that the row was dropped and must be read again.
@@ -264,7 +278,7 @@ func (k *key) idle() bool {
 	return k.inFlight == 0 && len(k.items) == 0 && !k.blocked && !k.dropped
 }
 
-// takes says whether the row may come into memory. Behind a held key it may
+// takes says whether the row may come into memory. Behind a blocked key it may
 // not: the key remembers where to read on.
 func (k *key) takes(row *Row) bool {
 	switch {

@@ -164,7 +164,7 @@ func (e *byLanes) rights(leave bool) rights {
 	r := &laneRights{byLanes: e}
 	journals := e.writesDown(time.Now())
 	for _, l := range e.sortedLanes() {
-		renewal := Renewal{Lease: l.Lease, Epoch: l.epoch, Marks: l.marks(e.read.horizon, e.routes.print, e.queues)}
+		renewal := Renewal{Lease: l.Lease, Epoch: l.epoch, Marks: l.marks(e.read.horizon, e.routes.print, e.names)}
 		renewal.Calm = l.crashes > 0 && time.Since(l.since) > calmAfter && !journals
 		switch giveUp := leave || l.draining && !l.has(inFlight, inSettle); {
 		case giveUp && (e.keepsJournal(l) || l.has(inFlight)): // it may still be sent
@@ -267,7 +267,7 @@ func (e *byLanes) addGranted(granted []Grant, epoch string) {
 		}
 		l := newLane(g.Lease, len(e.queues), now)
 		l.seq, l.crashes, l.keysUnknown, l.epoch = e.read.seq, g.Crashes, true, epoch
-		l.startAt(g.Marks, e.routes.print, e.queues)
+		l.startAt(g.Marks, e.routes.print, e.names)
 		e.read.sweep.add(l)
 		e.lanes[g.Lane], e.sorted = l, nil
 		for _, guard := range e.guards {

@@ -217,8 +217,6 @@ func (e *byLanes) pollLanes(now time.Time) (readJob, bool) {
 	return job, len(positions) > 0
 }
 
-func (l *lane) readable() bool { return !l.draining && !l.unswept }
-
 // mostRoom is the room of the queue that has most. A queue whose room is
 // less falls behind if it must, and reads for itself later.
 func (e *engine) mostRoom(roomOf func(*sinkQueue) int) int {

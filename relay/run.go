@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -22,6 +23,7 @@ type engine struct {
 	options  Options
 	routes   *router
 	queues   []*sinkQueue // the last one is for messages without a route
+	names    []string     // of the queues
 	wake     waker
 	aborted  <-chan struct{}
 	host     string
@@ -141,6 +143,7 @@ func (r *Relay) newEngine() *engine {
 		workers += r.options.Sinks[name].Workers
 	}
 	e.queues = append(e.queues, newUnrouted(len(r.names)))
+	e.names = append(slices.Clone(r.names), unroutedName)
 	e.sent, e.journaled = make(chan *flight, workers), make(chan func(), workers)
 	if r.options.Claim == ByRows {
 		e.claiming = newByRows(e)
