@@ -21,7 +21,7 @@ func TestBusyKeyHasLargeBatches(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			q := newSinkQueue("sink", 0, SinkOptions{Batch: 10, BatchBytes: 1 << 20, Workers: 1}, ByLanes)
+			q := newSinkQueue(&base{options: Options{Claim: ByLanes, Sinks: map[string]SinkOptions{"sink": {Batch: 10, BatchBytes: 1 << 20, Workers: 1}}}}, "sink", 0)
 			q.order = sinks.OrderPrefix
 			e, l := &engine{queues: []*sinkQueue{q}}, newLane(Lease{}, 1, time.Time{})
 			k := l.key(keyRef{0, "busy"})

@@ -436,7 +436,7 @@ func (r *resolving) done(e *engine, f *flight) {
 		return
 	}
 	if len(r.outcomes) > 0 {
-		e.observeSent(q, f.took, r.outcomes)
+		q.observeSent(f.took, r.outcomes)
 		r.judge(e, f)
 	}
 	open := map[*exactBatch]bool{}
@@ -466,7 +466,7 @@ func (r *resolving) judge(e *engine, f *flight) {
 			said = append(said, outcome)
 		}
 	}
-	e.judgeCircuit(f.queue, said, len(said) == 0 || f.ctx.Err() != nil)
+	f.queue.judgeCircuit(said, len(said) == 0 || f.ctx.Err() != nil)
 }
 
 // decide ends a ticket by the status of its row, unless that is open.

@@ -67,8 +67,10 @@ func (s *settledCounts) Settled(counts Settled, _ map[State]int) {
 func TestOutcomesOfLostLanesAreNotWritten(t *testing.T) {
 	t.Parallel()
 	observer := &settledCounts{}
-	e := withLanes(&engine{settles: make(chan settleJob, settlers), settle: settling{atOnce: 1}}, nil)
-	e.options.Observer, e.options.Logger = observer, slog.New(slog.DiscardHandler)
+	e := withLanes(&engine{}, nil)
+	b := &base{options: Options{Observer: observer, Logger: slog.New(slog.DiscardHandler)}}
+	e.settle = settlingOf(b, 1)
+	e.settle.finish = e.finish
 	lost, kept := newLane(Lease{Lane: 1, Fence: 1}, 0, time.Now()), newLane(Lease{Lane: 2, Fence: 1}, 0, time.Now())
 	for id := range int64(6) {
 		l := []*lane{lost, kept}[id%2]
@@ -78,8 +80,8 @@ func TestOutcomesOfLostLanesAreNotWritten(t *testing.T) {
 	}
 	e.dropLane(lost)
 	e.lanes = map[int]*lane{1: newLane(lost.Lease, 0, time.Now()), 2: kept} // the same fence again
-	e.startSettles(time.Now())
-	job := <-e.settles
+	e.settle.start(time.Now(), lingersNot)
+	job := <-e.settle.settles
 	if len(job.items) != 3 || job.items[0].lane != kept {
 		t.Errorf("%d outcomes are written, want the 3 of the lane that is held", len(job.items))
 	}

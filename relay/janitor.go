@@ -20,13 +20,13 @@ const (
 
 // janitor deletes what is past its retention, in small batches with rests in between,
 // so that it never holds a lock for long, nor keeps a core busy.
-func (e *engine) janitor(ctx context.Context) {
+func (b *base) janitor(ctx context.Context) {
 	for pause := time.Duration(0); sleep(ctx, pause); {
 		began := time.Now()
-		n, err := e.bounded(ctx, func(ctx context.Context) (int, error) {
-			return e.store.Purge(ctx, max(0, e.options.Retention), purgeBatch)
+		n, err := b.bounded(ctx, func(ctx context.Context) (int, error) {
+			return b.store.Purge(ctx, max(0, b.options.Retention), purgeBatch)
 		})
-		e.failed("purge", err)
+		b.failed("purge", err)
 		if pause = purgeInterval; err == nil && n == purgeBatch {
 			pause = min(purgeRest*time.Since(began), longestRest)
 		}
@@ -34,8 +34,8 @@ func (e *engine) janitor(ctx context.Context) {
 }
 
 // bounded calls the database with a time-out.
-func (e *engine) bounded(ctx context.Context, work func(context.Context) (int, error)) (int, error) {
-	ctx, cancel := context.WithTimeout(ctx, e.operationTimeout())
+func (b *base) bounded(ctx context.Context, work func(context.Context) (int, error)) (int, error) {
+	ctx, cancel := context.WithTimeout(ctx, b.operationTimeout())
 	defer cancel()
 	return work(ctx)
 }

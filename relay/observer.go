@@ -68,23 +68,23 @@ func (NoObserver) Looked(int)                                  {}
 
 // failed reports trouble with a stage, which will try again. Of trouble that
 // lasts, a line now and then is enough.
-func (e *engine) failed(stage string, err error) {
+func (b *base) failed(stage string, err error) {
 	if err == nil || errors.Is(err, context.Canceled) {
 		return
 	}
-	e.options.Observer.Failed(stage, err)
-	if again, more := e.logLimiter.again("failed " + stage); again {
-		e.options.Logger.Warn("relay: trouble, trying again", "relay", e.options.Name, "stage", stage, "error", err, "unsaid", more)
+	b.options.Observer.Failed(stage, err)
+	if again, more := b.logLimiter.again("failed " + stage); again {
+		b.options.Logger.Warn("relay: trouble, trying again", "relay", b.options.Name, "stage", stage, "error", err, "unsaid", more)
 	}
 }
 
 // observeSent counts outcomes.
-func (e *engine) observeSent(q *sinkQueue, took time.Duration, outcomes []sinks.Outcome) {
+func (q *sinkQueue) observeSent(took time.Duration, outcomes []sinks.Outcome) {
 	counts := map[Outcome]int{}
 	for _, outcome := range outcomes {
 		counts[Outcome{outcome.Result, outcome.Reason}]++
 	}
-	e.options.Observer.Sent(q.name, took, counts)
+	q.base.options.Observer.Sent(q.name, took, counts)
 }
 
 // quietTime is how long a line of the log that was written is not repeated.

@@ -17,7 +17,7 @@ func (e *engine) judge(f *flight, b *batch, ended bool) {
 	q := f.queue
 	outcomes := complete(b.outcomes, len(b.lent))
 	b.outcomes = outcomes
-	e.observeSent(q, f.took, outcomes)
+	q.observeSent(f.took, outcomes)
 	for i, it := range b.lent {
 		if it.key != nil {
 			it.key.inFlight--
@@ -26,7 +26,7 @@ func (e *engine) judge(f *flight, b *batch, ended bool) {
 			outcomes[i] = g.answered(it, outcomes[i])
 		}
 	}
-	e.watch(f, b.lent, outcomes)
+	q.watch(f.turn, b.lent, outcomes)
 	var back []*item
 	for i, it := range b.lent {
 		e.tellFailed(it, outcomes[i])
@@ -38,7 +38,7 @@ func (e *engine) judge(f *flight, b *batch, ended bool) {
 		}
 	}
 	e.requeue(q, back)
-	e.judgeCircuit(q, outcomes, ended)
+	q.judgeCircuit(outcomes, ended)
 	e.resume(b.lent)
 }
 

@@ -13,8 +13,8 @@ func TestWhatAFailedScanOwes(t *testing.T) {
 	t.Parallel()
 	again, fine := newLane(Lease{Lane: 1}, 1, time.Time{}), newLane(Lease{Lane: 2}, 1, time.Time{})
 	again.cursor, again.recheck, fine.cursor = 20, 7, 20
-	e := withLanes(&engine{routes: &router{}, health: &health{},
-		options: Options{Observer: NoObserver{}, Logger: slog.New(slog.DiscardHandler), Poll: time.Second}}, map[int]*lane{1: again, 2: fine})
+	e := withLanes(&engine{routes: &router{}, base: &base{health: &health{},
+		options: Options{Observer: NoObserver{}, Logger: slog.New(slog.DiscardHandler), Poll: time.Second}}}, map[int]*lane{1: again, 2: fine})
 	e.read.pendingLate, e.read.given = none, 20
 	look := func(after, late int64) readResult {
 		positions := []Position{{Lane: 1, After: after}, {Lane: 2, After: after}}

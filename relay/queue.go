@@ -11,6 +11,7 @@ import (
 // sinkQueue is one sink in use: what waits for it, its workers and its circuit. Queues
 // know nothing of each other, so that the trouble of one is no other's.
 type sinkQueue struct {
+	*base
 	name    string
 	index   int
 	options SinkOptions
@@ -58,14 +59,15 @@ const (
 	circuitClosed                       // takes messages
 )
 
-func newSinkQueue(name string, index int, options SinkOptions, claim Claim) *sinkQueue {
-	q := &sinkQueue{name: name, index: index, options: options, jobs: make(chan *flight, options.Workers)}
+func newSinkQueue(b *base, name string, index int) *sinkQueue {
+	options := b.options.Sinks[name]
+	q := &sinkQueue{base: b, name: name, index: index, options: options, jobs: make(chan *flight, options.Workers)}
 	q.troubles, q.refunds, q.flights = map[string]*trouble{}, map[int64]int{}, map[*flight]struct{}{}
 	if ordered, ok := options.Sink.(sinks.Ordered); ok {
 		q.order = ordered.Order()
 	}
 	q.tx, _ = options.Sink.(sinks.TxSink)
-	if q.ordered = claim == ByLanes; q.ordered {
+	if q.ordered = b.options.Claim == ByLanes; q.ordered {
 		all := options.Batch * options.Workers
 		q.mayOwe = max(options.Buffer/2, 3*all) - all
 	}
@@ -253,7 +255,7 @@ func (j *opening) done(e *engine, f *flight) {
 	q := f.queue
 	q.circuit.state = circuitClosed // where it failed: as after a send that found it unavailable
 	if j.err != nil {
-		e.trip(q, sinks.Unopened(j.err))
+		q.trip(sinks.Unopened(j.err))
 		return
 	}
 	if q.circuit.failures == 0 && !q.circuit.told {
@@ -264,7 +266,7 @@ func (j *opening) done(e *engine, f *flight) {
 // judgeCircuit closes a circuit that trouble had opened, or opens it. A batch
 // whose context had ended says nothing of its sink; a message that was postponed
 // says that the sink works, though not this message's own destination.
-func (e *engine) judgeCircuit(q *sinkQueue, outcomes []sinks.Outcome, ended bool) {
+func (q *sinkQueue) judgeCircuit(outcomes []sinks.Outcome, ended bool) {
 	var trouble, failed *sinks.Outcome
 	answered := false
 	for i, outcome := range outcomes {
@@ -282,19 +284,19 @@ func (e *engine) judgeCircuit(q *sinkQueue, outcomes []sinks.Outcome, ended bool
 	}
 	switch {
 	case trouble != nil:
-		e.trip(q, *trouble)
+		q.trip(*trouble)
 	case q.inTrouble() && failed != nil:
-		e.trip(q, q.refusesAll(*failed))
+		q.trip(q.refusesAll(*failed))
 	case q.inTrouble() && answered: // postponed: the next one tries it
 	case answered:
-		e.mend(q)
+		q.mend()
 	case !ended:
-		e.trip(q, sinks.Fail(sinks.Unavailable, sinks.ReasonCancelled, "the sink sent nothing of a whole batch"))
+		q.trip(sinks.Fail(sinks.Unavailable, sinks.ReasonCancelled, "the sink sent nothing of a whole batch"))
 	}
 }
 
 // trip stops sending until the sink was opened again.
-func (e *engine) trip(q *sinkQueue, trouble sinks.Outcome) {
+func (q *sinkQueue) trip(trouble sinks.Outcome) {
 	now := time.Now()
 	if q.circuit.state == circuitClosed {
 		q.circuit.failures++
@@ -304,38 +306,38 @@ func (e *engine) trip(q *sinkQueue, trouble sinks.Outcome) {
 	q.circuit.reopenAt = laterOf(q.circuit.reopenAt, now.Add(wait))
 	detail := shorten(trouble.Detail, 1000)
 	if q.circuit.told {
-		e.tellStill(q, trouble.Reason, detail)
+		q.tellStill(trouble.Reason, detail)
 		return
 	}
 	q.circuit.told, q.circuit.detail = true, detail
-	e.options.Observer.SinkDown(q.name, trouble.Reason, detail)
-	e.options.Logger.Warn("relay: the sink is unavailable, its messages wait", "relay", e.options.Name,
+	q.base.options.Observer.SinkDown(q.name, trouble.Reason, detail)
+	q.base.options.Logger.Warn("relay: the sink is unavailable, its messages wait", "relay", q.base.options.Name,
 		"sink", q.name, "reason", string(trouble.Reason), "detail", detail)
 }
 
 // tellStill tells of trouble that has become another, or has come further, as a
 // search through a long log does.
-func (e *engine) tellStill(q *sinkQueue, reason sinks.Reason, detail string) {
+func (q *sinkQueue) tellStill(reason sinks.Reason, detail string) {
 	if detail == q.circuit.detail {
 		return
 	}
-	if again, _ := e.logLimiter.again("still down " + q.name); !again {
+	if again, _ := q.logLimiter.again("still down " + q.name); !again {
 		return
 	}
 	q.circuit.detail = detail
-	e.options.Logger.Warn("relay: the sink is still unavailable", "relay", e.options.Name, "sink", q.name, "reason", string(reason), "detail", detail)
+	q.base.options.Logger.Warn("relay: the sink is still unavailable", "relay", q.base.options.Name, "sink", q.name, "reason", string(reason), "detail", detail)
 }
 
 // mend notes that the sink answers. Where other batches found it unavailable
 // since, it has to be opened all the same.
-func (e *engine) mend(q *sinkQueue) {
+func (q *sinkQueue) mend() {
 	if q.circuit.state != circuitClosed {
 		return
 	}
 	q.circuit.failures = 0
 	if q.circuit.told {
 		q.circuit.told = false
-		e.options.Observer.SinkUp(q.name)
-		e.options.Logger.Info("relay: the sink is available again", "relay", e.options.Name, "sink", q.name)
+		q.base.options.Observer.SinkUp(q.name)
+		q.base.options.Logger.Info("relay: the sink is available again", "relay", q.base.options.Name, "sink", q.name)
 	}
 }

@@ -19,8 +19,7 @@ import (
 // A message comes in by the reads of the claiming, waits in its sink's queue, goes out
 // by a worker of the sink, and leaves memory when its outcome is written back.
 type engine struct {
-	store    Store
-	options  Options
+	*base
 	routes   *router
 	queues   []*sinkQueue // the last one is for messages without a route
 	names    []string     // of the queues
@@ -31,7 +30,7 @@ type engine struct {
 	guards   []guard
 
 	poll     polling
-	settle   settling
+	settle   *settling
 	lease    leasing
 	stopping stop
 	unrouted map[string]time.Time // topics without a route, and when to tell of them again
@@ -39,17 +38,22 @@ type engine struct {
 	didRead   chan func()
 	sent      chan *flight
 	journaled chan func()
-	settles   chan settleJob
-	settled   chan settleResult
 	leases    chan leaseJob
 	leased    chan leaseResult
 
 	sendCtx    context.Context // of every send; ends when the lease is about to
 	cancelSend context.CancelCauseFunc
 
-	logLimiter logLimiter
+	workers sync.WaitGroup
+}
+
+// base is what every part of the engine needs: the table, the options, and whom to tell
+// of trouble. Any goroutine may use it.
+type base struct {
+	store      Store
+	options    Options
 	health     *health
-	workers    sync.WaitGroup
+	logLimiter logLimiter
 }
 
 // claiming is one of the two ways to come by messages: [byLanes] and [byRows]. The
@@ -130,16 +134,16 @@ type polling struct {
 func (r *Relay) newEngine() *engine {
 	host, _ := os.Hostname()
 	e := &engine{
-		store: r.store, options: r.options, routes: r.routes, wake: r.wake, aborted: r.aborted, host: host,
-		unrouted: map[string]time.Time{}, health: r.health,
-		settles: make(chan settleJob, settlers+1), settled: make(chan settleResult, settlers+1),
-		leases: make(chan leaseJob, 1), leased: make(chan leaseResult, 1),
+		base:   &base{store: r.store, options: r.options, health: r.health},
+		routes: r.routes, wake: r.wake, aborted: r.aborted, host: host,
+		unrouted: map[string]time.Time{},
+		leases:   make(chan leaseJob, 1), leased: make(chan leaseResult, 1),
 	}
-	e.settle.atOnce = min(settlers, e.store.AtOnce().Settles)
+	e.settle = newSettling(e.base, e.finish)
 	e.sendCtx, e.cancelSend = context.WithCancelCause(context.Background())
 	workers := 0
 	for i, name := range r.names {
-		e.queues = append(e.queues, newSinkQueue(name, i, r.options.Sinks[name], r.options.Claim))
+		e.queues = append(e.queues, newSinkQueue(e.base, name, i))
 		workers += r.options.Sinks[name].Workers
 	}
 	e.queues = append(e.queues, newUnrouted(len(r.names)))
@@ -170,7 +174,7 @@ func (e *engine) run(ctx context.Context) error {
 	start(e.leaser)
 	start(e.janitor)
 	for range settlers {
-		start(e.settler)
+		start(e.settle.settler)
 	}
 	for _, q := range e.queues {
 		for range q.options.Workers {
@@ -211,8 +215,10 @@ func (e *engine) loop(ctx context.Context) error {
 			}
 		case takeNote := <-e.journaled:
 			takeNote()
-		case result := <-e.settled:
-			e.afterSettle(result)
+		case result := <-e.settle.settled:
+			if e.settle.after(result) {
+				e.lease.next = time.Now() // something was fenced: whose lanes are they now?
+			}
 		case result := <-e.leased:
 			e.afterLease(result)
 		case <-done:
@@ -230,7 +236,7 @@ func (e *engine) advance(now time.Time) {
 	e.guardLease(now)
 	e.findStuck(now)
 	e.startLease(now)
-	e.startSettles(now)
+	e.settle.start(now, e.mayLinger)
 	e.claiming.startRead(now)
 	e.startSends(now)
 }
@@ -337,17 +343,17 @@ func (e *engine) closeSink(ctx context.Context, q *sinkQueue) error {
 
 // operationTimeout bounds one call of the database: a connection that answers
 // no more must not hold the relay for longer than its lease.
-func (e *engine) operationTimeout() time.Duration { return max(e.options.Lease, 5*time.Second) }
+func (b *base) operationTimeout() time.Duration { return max(b.options.Lease, 5*time.Second) }
 
 // reached notes how a call of the database went.
-func (e *engine) reached(err error) {
+func (b *base) reached(err error) {
 	if err == nil {
-		e.health.reached.Store(e.health.now())
-		e.health.problem.Store(nil)
+		b.health.reached.Store(b.health.now())
+		b.health.problem.Store(nil)
 		return
 	}
 	text := fmt.Sprint(err)
-	e.health.problem.Store(&text)
+	b.health.problem.Store(&text)
 }
 
 // waker turns any number of calls into one pending look.

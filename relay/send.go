@@ -63,7 +63,7 @@ func (e *engine) startSends(now time.Time) {
 	}
 	for _, q := range e.queues {
 		if q.circuit.state == circuitClosed {
-			e.askRefused(q, now)
+			q.askRefused(now)
 		}
 		switch {
 		case q.options.Sink == nil:

@@ -18,6 +18,11 @@ const settleBatch = 2000
 
 // settling is what waits to be written back: a queue for each settler's lanes.
 type settling struct {
+	*base
+	finish  func(it *item, s *Settlement) // is told of each item whose outcome is written, or another's to write
+	settles chan settleJob
+	settled chan settleResult
+
 	queues [settlers]unsettled
 	atOnce int        // so many of the queues are in use
 	spare  []verdicts // memory of settlements that are over
@@ -98,6 +103,14 @@ type settleResult struct {
 	err    error
 }
 
+func newSettling(b *base, finish func(*item, *Settlement)) *settling {
+	return &settling{
+		base: b, finish: finish, atOnce: min(settlers, b.store.AtOnce().Settles),
+		settles: make(chan settleJob, settlers+1), settled: make(chan settleResult, settlers+1),
+	}
+}
+
+// add has an item's outcome written back.
 func (s *settling) add(it *item, settlement Settlement) {
 	s.queues[it.row.Lane%s.atOnce].pending.add(it, settlement)
 	s.urgent = s.urgent || settlement.State != StateDone
@@ -124,44 +137,44 @@ func (s *settling) nextTime() time.Time {
 	return at
 }
 
-// worthSettling is how much of one queue is settled though the other one is under
-// way. Rows that are kept take the database longer to settle than all else does,
-// so that two settlements at once are worth being smaller.
-func (e *engine) worthSettling() int {
-	if e.keeps() {
-		return settleBatch / 4
-	}
-	return settleBatch / 2
-}
-
-// startSettles writes back what there is: all at once, or, where that is much,
-// each queue by itself. While the other queue is being written, little waits for
-// it.
-func (e *engine) startSettles(now time.Time) {
-	e.fenceLost()
-	e.tryUnwritable(now)
+// start writes back what there is: all at once, or, where that is much, each queue by
+// itself. While the other queue is being written, little waits for it. Of what is only
+// delivered, so many may wait for more.
+func (s *settling) start(now time.Time, mayLinger func(time.Time) int) {
+	s.fenceLost()
+	s.tryUnwritable(now)
 	var ready [settlers]bool
 	waiting, flying, looking := 0, 0, false
-	for i := range e.settle.queues {
-		q := &e.settle.queues[i]
+	for i := range s.queues {
+		q := &s.queues[i]
 		flying += q.inFlight
 		looking = looking || q.most > 0
 		if ready[i] = q.ready(now); ready[i] {
 			waiting += len(q.pending.items)
 		}
 	}
-	worth := e.worthSettling()
+	worth := settleBatch / 2 // of one queue, to be settled though the other one is under way
+	if s.keeps() {
+		worth /= 2 // rows that are kept take the database longer than all else does
+	}
 	if flying == 0 && waiting <= settlers*worth && !looking {
-		if waiting > 0 && !e.linger(waiting, now) {
-			e.startSettle(now, ready)
+		// Nobody waits for a message to be marked delivered: its key goes on, and its place
+		// in memory is needed only where there are many. Anything else is waited for.
+		due := s.began.Add(settleLinger)
+		switch linger := !s.urgent && now.Before(due) && waiting < mayLinger(now); {
+		case waiting == 0:
+		case linger:
+			s.dueAt = due
+		default:
+			s.write(now, ready)
 		}
 		return
 	}
 	for i := range ready {
-		if ready[i] && (flying == 0 || len(e.settle.queues[i].pending.items) >= worth) {
+		if ready[i] && (flying == 0 || len(s.queues[i].pending.items) >= worth) {
 			var alone [settlers]bool
 			alone[i] = true
-			e.startSettle(now, alone)
+			s.write(now, alone)
 		}
 	}
 }
@@ -169,14 +182,14 @@ func (e *engine) startSettles(now time.Time) {
 // fenceLost takes out what is of lanes that were lost, without a settlement: the lane
 // may be leased again, and after a failover with the same fence, which is no lease of
 // what was read before.
-func (e *engine) fenceLost() {
-	if !e.settle.lost {
+func (s *settling) fenceLost() {
+	if !s.lost {
 		return
 	}
-	e.settle.lost = false
+	s.lost = false
 	states, fenced := map[State]int{}, 0
-	for i := range e.settle.queues {
-		pending := &e.settle.queues[i].pending
+	for i := range s.queues {
+		pending := &s.queues[i].pending
 		var kept verdicts
 		for at, it := range pending.items {
 			if !it.lost() {
@@ -185,27 +198,27 @@ func (e *engine) fenceLost() {
 			}
 			states[pending.settlements[at].State]++
 			fenced++
-			e.finish(it, &pending.settlements[at])
+			s.finish(it, &pending.settlements[at])
 		}
 		*pending = kept
 	}
 	if fenced > 0 {
-		e.options.Observer.Settled(Settled{Fenced: fenced}, states)
-		e.warnFenced(fenced)
+		s.options.Observer.Settled(Settled{Fenced: fenced}, states)
+		s.warnFenced(fenced)
 	}
 }
 
-func (e *engine) warnFenced(rows int) {
-	e.options.Logger.Warn("relay: outcomes came after the lease was lost and changed nothing",
-		"relay", e.options.Name, "rows", rows)
+func (s *settling) warnFenced(rows int) {
+	s.options.Logger.Warn("relay: outcomes came after the lease was lost and changed nothing",
+		"relay", s.options.Name, "rows", rows)
 }
 
-// startSettle writes back what waits in these queues.
-func (e *engine) startSettle(now time.Time, queues [settlers]bool) {
-	job := settleJob{verdicts: e.settle.empty()}
+// write writes back what waits in these queues.
+func (s *settling) write(now time.Time, queues [settlers]bool) {
+	job := settleJob{verdicts: s.empty()}
 	left := 0
-	for i := range e.settle.queues {
-		q := &e.settle.queues[i]
+	for i := range s.queues {
+		q := &s.queues[i]
 		if queues[i] {
 			job.of[i] = min(len(q.pending.items), or(q.most, settleBatch))
 			q.pending.moveTo(&job.verdicts, job.of[i])
@@ -213,8 +226,8 @@ func (e *engine) startSettle(now time.Time, queues [settlers]bool) {
 		}
 		left += len(q.pending.items)
 	}
-	e.settle.began, e.settle.dueAt, e.settle.urgent = now, time.Time{}, e.settle.urgent && left > 0
-	e.settles <- job
+	s.began, s.dueAt, s.urgent = now, time.Time{}, s.urgent && left > 0
+	s.settles <- job
 }
 
 // empty returns memory for a settlement. What memory each message needs is what
@@ -235,82 +248,83 @@ func (s *settling) over(v verdicts) {
 }
 
 // settler writes batches back.
-func (e *engine) settler(ctx context.Context) {
+func (s *settling) settler(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case job := <-e.settles:
-			e.settled <- e.writeBack(ctx, job)
+		case job := <-s.settles:
+			s.settled <- s.writeBack(ctx, job)
 		}
 	}
 }
 
-func (e *engine) writeBack(ctx context.Context, job settleJob) settleResult {
-	ctx, cancel := context.WithTimeout(ctx, e.operationTimeout())
+func (s *settling) writeBack(ctx context.Context, job settleJob) settleResult {
+	ctx, cancel := context.WithTimeout(ctx, s.operationTimeout())
 	defer cancel()
-	counts, err := e.store.Settle(ctx, e.options.Name, e.keeps(), job.settlements)
-	e.reached(err)
+	counts, err := s.store.Settle(ctx, s.options.Name, s.keeps(), job.settlements)
+	s.reached(err)
 	return settleResult{job, counts, err}
 }
 
-func (e *engine) keeps() bool { return e.options.Retention != KeepNothing }
+// keeps says that delivered rows are kept for a while.
+func (b *base) keeps() bool { return b.options.Retention != KeepNothing }
 
 // settlePause bounds the wait before outcomes are written back again.
 var settlePause = Backoff{Min: 50 * time.Millisecond, Max: 2 * time.Second}
 
-// afterSettle takes out of memory what is written. What is not is written
-// again: the database may have taken it, and then nothing happens.
-func (e *engine) afterSettle(result settleResult) {
+// after takes out of memory what is written, and says whether some of it was fenced.
+// What is not is written again: the database may have taken it, and then nothing happens.
+func (s *settling) after(result settleResult) (fenced bool) {
 	if result.again {
-		e.afterTry(&result)
-		return
+		s.afterTry(&result)
+		return result.counts.Fenced > 0
 	}
 	if result.err != nil {
-		e.settleAgain(result)
-		return
+		s.settleAgain(result)
+		return false
 	}
 	for i, n := range result.of {
 		if n > 0 {
-			e.settle.queues[i].wrote()
+			s.queues[i].wrote()
 		}
 	}
-	e.settle.inARow = 0
-	e.written(result)
-	e.settle.over(result.verdicts)
+	s.inARow = 0
+	s.written(result)
+	s.over(result.verdicts)
+	return result.counts.Fenced > 0
 }
 
 // written takes out of memory what the database has taken.
-func (e *engine) written(result settleResult) {
+func (s *settling) written(result settleResult) {
 	states := map[State]int{}
 	for i, it := range result.items {
 		settlement := &result.settlements[i]
 		states[settlement.State]++
-		e.finish(it, settlement)
+		s.finish(it, settlement)
 	}
-	e.options.Observer.Settled(result.counts, states)
+	s.options.Observer.Settled(result.counts, states)
 	if result.counts.Fenced > 0 {
-		e.warnFenced(result.counts.Fenced)
-		e.lease.next = time.Now()
+		s.warnFenced(result.counts.Fenced)
 	}
 }
 
 // settleAgain puts what could not be written before all else of its queue.
-func (e *engine) settleAgain(result settleResult) {
+func (s *settling) settleAgain(result settleResult) {
 	for i, n := range result.of {
 		if n == 0 {
 			continue
 		}
-		q := &e.settle.queues[i]
+		q := &s.queues[i]
 		q.pending.putFirst(&result.verdicts, n)
 		q.inFlight = 0
 		q.failures++
-		e.narrow(q, n, result.err)
+		s.narrow(q, n, result.err)
 		q.retryAt = time.Now().Add(settlePause.draw(q.failures))
 	}
-	e.settle.over(result.verdicts)
-	e.settle.lost = true
-	e.failed("settle", result.err)
+	s.over(result.verdicts)
+	s.lost = true
+	s.failed("settle", result.err)
 }
 
 // finish ends an item whose outcome is written, or is not the relay's to write any more.
@@ -335,18 +349,6 @@ const (
 	// settleFew is the number of messages that wait at most.
 	settleFew = 64
 )
-
-// linger says whether what is pending waits for more. Nobody waits for a message
-// to be marked delivered: its key goes on, and its place in memory is needed
-// only where there are many. Anything else that a settlement brings is waited for.
-func (e *engine) linger(pending int, now time.Time) bool {
-	due := e.settle.began.Add(settleLinger)
-	if e.settle.urgent || !now.Before(due) || pending >= e.mayLinger(now) {
-		return false
-	}
-	e.settle.dueAt = due
-	return true
-}
 
 // mayLinger is how many messages may wait. A relay that dies has its successor
 // deliver them once more: so that these are no more than what was in flight, they

@@ -110,8 +110,7 @@ func failingOf(it *item) failing {
 
 // watch counts what failed in a row at each destination, before anything is done
 // about the outcomes of a batch.
-func (e *engine) watch(f *flight, items []*item, outcomes []sinks.Outcome) {
-	q := f.queue
+func (q *sinkQueue) watch(turn int64, items []*item, outcomes []sinks.Outcome) {
 	var worked map[string]bool // and whether it had been in trouble
 	var failed map[string]*sinks.Outcome
 	for i, it := range items {
@@ -122,7 +121,7 @@ func (e *engine) watch(f *flight, items []*item, outcomes []sinks.Outcome) {
 				if worked == nil {
 					worked = map[string]bool{}
 				}
-				worked[outcome.Destination] = e.works(q, t, outcome.Destination, f.turn) || worked[outcome.Destination]
+				worked[outcome.Destination] = q.works(t, outcome.Destination, turn) || worked[outcome.Destination]
 			}
 		case it.countsAgainst(outcome) && q.options.TroubleAfter > 0:
 			if failed == nil {
@@ -133,13 +132,13 @@ func (e *engine) watch(f *flight, items []*item, outcomes []sinks.Outcome) {
 		}
 	}
 	for destination, ended := range worked {
-		e.reconsider(q, destination, f.turn, ended)
+		q.reconsider(destination, turn, ended)
 		if t := q.troubles[destination]; len(t.failing)+len(t.charged)+len(q.refused) == 0 && failed[destination] == nil {
 			delete(q.troubles, destination)
 		}
 	}
 	for destination, outcome := range failed {
-		e.recognise(q, q.troubles[destination], *outcome)
+		q.recognise(q.troubles[destination], *outcome)
 	}
 }
 
@@ -163,7 +162,7 @@ func (t *trouble) charge(id, turn int64) {
 
 // works notes that a message was delivered by a send of this turn, and says whether
 // that ends a trouble.
-func (e *engine) works(q *sinkQueue, t *trouble, destination string, turn int64) (ended bool) {
+func (q *sinkQueue) works(t *trouble, destination string, turn int64) (ended bool) {
 	clear(t.failing)
 	t.fresh, t.tries, t.worked = 0, 0, time.Now()
 	for id, c := range t.charged {
@@ -173,14 +172,14 @@ func (e *engine) works(q *sinkQueue, t *trouble, destination string, turn int64)
 	}
 	ended, t.known = t.known, false
 	if ended && destination != "" {
-		e.options.Logger.Info("relay: a destination takes messages again", "relay", e.options.Name, "sink", q.name, "destination", destination)
+		q.base.options.Logger.Info("relay: a destination takes messages again", "relay", q.base.options.Name, "sink", q.name, "destination", destination)
 	}
 	return ended
 }
 
 // recognise says from which failure on it is the destination's trouble. What was
 // charged or held against messages meanwhile is not.
-func (e *engine) recognise(q *sinkQueue, t *trouble, last sinks.Outcome) {
+func (q *sinkQueue) recognise(t *trouble, last sinks.Outcome) {
 	t.tries++
 	limit := q.options.TroubleAfter
 	if t.known || t.fresh < limit && (len(t.failing) < knownBad*limit || time.Since(t.worked) < knownBadFor) {
@@ -199,8 +198,8 @@ func (e *engine) recognise(q *sinkQueue, t *trouble, last sinks.Outcome) {
 	if last.Destination == "" {
 		return // judgeCircuit tells
 	}
-	if again, more := e.logLimiter.again("trouble " + q.name); again {
-		e.options.Logger.Warn("relay: a destination refuses everything, its messages wait and are charged nothing", "relay", e.options.Name,
+	if again, more := q.logLimiter.again("trouble " + q.name); again {
+		q.base.options.Logger.Warn("relay: a destination refuses everything, its messages wait and are charged nothing", "relay", q.base.options.Name,
 			"sink", q.name, "destination", last.Destination, "reason", string(last.Reason), "detail", loggable(last), "unsaid", more)
 	}
 }
@@ -276,7 +275,7 @@ func (e *engine) keepAside(it *item) (back bool) {
 
 // reconsider has messages asked again of which others of the same destination were
 // delivered since, by a send that began later; after a trouble all are.
-func (e *engine) reconsider(q *sinkQueue, destination string, turn int64, all bool) {
+func (q *sinkQueue) reconsider(destination string, turn int64, all bool) {
 	var ready, rest []*item
 	for _, it := range q.refused {
 		r := it.refusal
@@ -293,11 +292,11 @@ func (e *engine) reconsider(q *sinkQueue, destination string, turn int64, all bo
 		}
 	}
 	q.refused, q.asks = append(ready, rest...), 0
-	e.askAgain(q, len(ready))
+	q.askAgain(len(ready))
 }
 
 // askAgain puts the first n of what was set aside before all else in the queue.
-func (e *engine) askAgain(q *sinkQueue, n int) {
+func (q *sinkQueue) askAgain(n int) {
 	var again []queued
 	for _, it := range q.refused[:n] {
 		k := it.key
@@ -318,15 +317,15 @@ func (e *engine) askAgain(q *sinkQueue, n int) {
 
 // askRefused has messages asked again whose time has come. While all fails, that
 // is one, once everything else was tried.
-func (e *engine) askRefused(q *sinkQueue, now time.Time) {
+func (q *sinkQueue) askRefused(now time.Time) {
 	switch {
 	case len(q.refused) == 0:
 	case q.inTrouble():
 		if q.busy == 0 && q.waiting.empty() {
-			e.askAgain(q, 1)
+			q.askAgain(1)
 		}
 	case !now.Before(q.askAt):
-		e.askAgain(q, len(q.refused))
+		q.askAgain(len(q.refused))
 	}
 }
 

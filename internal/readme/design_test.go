@@ -39,7 +39,7 @@ func TestTheFileMapIsComplete(t *testing.T) {
 }
 
 var (
-	started = regexp.MustCompile(`\bstart\(e\.(\w+)\)|e\.(sender)\(`)
+	started = regexp.MustCompile(`\bstart\(e\.(?:\w+\.)?(\w+)\)|e\.(sender)\(|\{[re]\.((?:read|claim)er)\}`)
 	channel = regexp.MustCompile(`(?m)^\t(\w+) +(?:<-)?chan `)
 )
 
@@ -47,18 +47,21 @@ var (
 // it, who stops it, and who is at its ends.
 func TestGoroutinesAndChannelsAreExplained(t *testing.T) {
 	t.Parallel()
-	design, run := read(t, "relay/DESIGN.md").text, read(t, "relay/run.go").text
+	design, code := read(t, "relay/DESIGN.md").text, ""
+	for _, stage := range []string{"run", "read", "rows", "queue", "settle"} {
+		code += read(t, "relay/"+stage+".go").text
+	}
 	_, owners, _ := strings.Cut(design, "\n## Who owns what")
 	owners, _, _ = strings.Cut(owners, "\n## ")
 	var names []string
-	for _, m := range started.FindAllStringSubmatch(run, -1) {
-		names = append(names, m[1]+m[2])
+	for _, m := range started.FindAllStringSubmatch(code, -1) {
+		names = append(names, m[1]+m[2]+m[3])
 	}
-	for _, m := range channel.FindAllStringSubmatch(run, -1) {
+	for _, m := range channel.FindAllStringSubmatch(code, -1) {
 		names = append(names, m[1])
 	}
-	if len(names) < 12 {
-		t.Errorf("only %v were found in run.go", names)
+	if len(names) < 16 {
+		t.Errorf("only %v were found", names)
 	}
 	for _, name := range names {
 		if !strings.Contains(owners, "`"+name+"`") {
