@@ -30,7 +30,9 @@ func (e *byLanes) admit(l *lane, row *Row) bool {
 		return false
 	}
 	if row.Later && !row.Held {
-		e.deferRow(l, row)
+		it := &item{row: *row, lane: l, stage: inSettle, numbering: e.numberingOf(row)}
+		l.known[row.ID] = it
+		e.settle.add(it, it.settlement(StateScheduled)) // it is deferred to its time
 		return true
 	}
 	k, known := e.keyOf(l, q, row)
@@ -38,7 +40,14 @@ func (e *byLanes) admit(l *lane, row *Row) bool {
 		l.lookAgain(row.ID)
 		return false
 	}
-	if !k.takes(row) || !e.hasRoom(l, q, row) {
+	room := q.room()
+	if row.Held {
+		room = q.roomAgain()
+	}
+	if takes := k.takes(row); !takes || room <= 0 {
+		if takes && !row.Held {
+			l.skip(q.index, row.ID) // and so is all that comes after it
+		}
 		l.forget(k)
 		return false
 	}
@@ -81,19 +90,6 @@ func (e *byLanes) keyOf(l *lane, q *sinkQueue, row *Row) (k *key, known bool) {
 	return l.key(ref), true
 }
 
-// hasRoom says whether the queue can take one more row; if not, it falls
-// behind.
-func (e *byLanes) hasRoom(l *lane, q *sinkQueue, row *Row) bool {
-	if row.Held {
-		return q.roomAgain() > 0
-	}
-	if q.room() > 0 {
-		return true
-	}
-	l.skip(q.index, row.ID)
-	return false
-}
-
 // take queues a new item, or has it settled at once if its sink has it from before.
 func (e *byLanes) take(it *item) {
 	it.lane.known[it.row.ID] = it
@@ -126,13 +122,6 @@ func (e *byLanes) numberingOf(row *Row) int {
 		return -1
 	}
 	return e.read.numbering
-}
-
-// deferRow moves a row that was met before its time to the held ones.
-func (e *byLanes) deferRow(l *lane, row *Row) {
-	it := &item{row: *row, lane: l, stage: inSettle, numbering: e.numberingOf(row)}
-	l.known[row.ID] = it
-	e.settle.add(it, it.settlement(StateScheduled))
 }
 
 // settled forgets an item, and does what had to wait until its state was written. A

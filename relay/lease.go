@@ -45,10 +45,6 @@ type leaseResult struct {
 	err     error
 }
 
-// renewInterval is how often the relay renews: well before the leases end, and
-// often enough to notice soon that others came or went.
-func (e *engine) renewInterval() time.Duration { return min(e.options.Lease/3, 2*time.Second) }
-
 // startLease renews in time. It is the loop that starts each renewal, so a loop
 // that stalls loses its lanes to others.
 func (e *engine) startLease(now time.Time) {
@@ -56,7 +52,7 @@ func (e *engine) startLease(now time.Time) {
 		return
 	}
 	e.lease.busy = true
-	e.lease.next = now.Add(e.renewInterval())
+	e.lease.next = now.Add(min(e.options.Lease/3, 2*time.Second)) // and notice soon that others came or went
 	leave := e.stopping.ready
 	e.leases <- leaseJob{rights: e.claiming.rights(leave), leave: leave, aside: e.standsDown()}
 }
@@ -118,20 +114,15 @@ func (e *engine) afterLease(r leaseResult) {
 		return
 	}
 	e.lease.alone = len(r.census.Relays) <= 1
-	e.prolong(r.began)
-	e.options.Observer.LanesHeld(r.job.rights.take(r.err))
-	for topic := range e.unrouted {
-		e.alarmUnrouted(topic)
-	}
-}
-
-// prolong moves the end of sending: well before the lease's own.
-func (e *engine) prolong(began time.Time) {
-	e.lease.safeUntil = began.Add(e.options.Lease * 3 / 4)
+	e.lease.safeUntil = r.began.Add(e.options.Lease * 3 / 4) // well before the lease's own end
 	e.health.safeUntil.Store(int64(e.lease.safeUntil.Sub(e.health.epoch)))
 	if e.lease.ended {
 		e.lease.ended = false
 		e.sendCtx, e.cancelSend = context.WithCancelCause(context.Background())
+	}
+	e.options.Observer.LanesHeld(r.job.rights.take(r.err))
+	for topic := range e.unrouted {
+		e.alarmUnrouted(topic)
 	}
 }
 
@@ -239,10 +230,19 @@ func (r *laneRights) take(err error) (held, lost int) {
 			}
 		}
 	}
-	if err == nil {
-		r.addGranted(r.granted, r.epoch)
+	if err == nil && len(r.granted) > 0 {
+		r.begin(r.granted, r.epoch)
 	}
-	r.balance(r.share)
+	// Lanes beyond the fair share are given up, those with least in memory first; they
+	// are released when nothing of them is under way any more.
+	r.byLanes.share = r.share
+	lanes := slices.Clone(r.sortedLanes())
+	slices.SortStableFunc(lanes, func(a, b *lane) int { return len(b.known) - len(a.known) })
+	for i, l := range lanes {
+		if surplus := i >= r.share || l.void; surplus != l.draining {
+			r.drainLane(l, surplus)
+		}
+	}
 	return len(r.lanes), lost
 }
 
@@ -257,9 +257,9 @@ func fairShare(relays []string, name string) int {
 	return share
 }
 
-// addGranted begins with new lanes. Which of their keys wait for another attempt is
-// for the database to tell.
-func (e *byLanes) addGranted(granted []Grant, epoch string) {
+// begin begins with new lanes. Which of their keys wait for another attempt is for the
+// database to tell.
+func (e *byLanes) begin(granted []Grant, epoch string) {
 	now := time.Now()
 	for _, g := range granted {
 		if old := e.lanes[g.Lane]; old != nil {
@@ -274,10 +274,8 @@ func (e *byLanes) addGranted(granted []Grant, epoch string) {
 			guard.leased(l, g)
 		}
 	}
-	if len(granted) > 0 {
-		e.poll.fresh, e.read.dueAt, e.poll.empty = true, now, 0
-		e.blocked.tellAt, e.read.unroutedAt = now, time.Time{}
-	}
+	e.poll.fresh, e.read.dueAt, e.poll.empty = true, now, 0
+	e.blocked.tellAt, e.read.unroutedAt = now, time.Time{}
 }
 
 // dropLane forgets a lane and all that waits in it. What is under way comes
@@ -309,19 +307,6 @@ func (e *byLanes) abandon(f *flight) {
 	for _, it := range f.job.items() {
 		if l := it.lane; e.lanes[l.Lane] == l {
 			e.dropLane(l)
-		}
-	}
-}
-
-// balance gives up lanes beyond the fair share, those with least in memory
-// first; they are released when nothing of them is under way any more.
-func (e *byLanes) balance(share int) {
-	e.share = share
-	lanes := slices.Clone(e.sortedLanes())
-	slices.SortStableFunc(lanes, func(a, b *lane) int { return len(b.known) - len(a.known) })
-	for i, l := range lanes {
-		if surplus := i >= share || l.void; surplus != l.draining {
-			e.drainLane(l, surplus)
 		}
 	}
 }

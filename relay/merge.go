@@ -172,8 +172,16 @@ func (r readResult) brings(l *lane, after int64) bool {
 func (e *byLanes) mergeLate(result readResult) {
 	e.keepPending(result)
 	e.read.scanStride = result.job.scan.stride
-	e.endScans(result.job)
-	e.skipRest(result.job) // first: a row above what has to be left must wait, too
+	for _, p := range result.job.positions {
+		if l := e.readLane(result.job, p.Lane); l != nil {
+			l.endScan(l.draining)
+		}
+	}
+	for p, id := range result.job.scan.skipped { // first: a row above what has to be left must wait, too
+		if l := e.readLane(result.job, p.lane); l != nil {
+			l.skip(p.queue, id)
+		}
+	}
 	for i := range result.page.Rows {
 		row := &result.page.Rows[i]
 		if l := e.readLane(result.job, row.Lane); l != nil {
@@ -187,29 +195,6 @@ func (e *byLanes) mergeLate(result readResult) {
 // owe keeps what a read told of late rows for the next page.
 func (e *byLanes) keepPending(result readResult) {
 	e.read.pendingLate = lowestSet(e.read.pendingLate, result.page.LateAfter)
-}
-
-func (e *byLanes) endScans(job readJob) {
-	for _, p := range job.positions {
-		if l := e.readLane(job, p.Lane); l != nil {
-			l.endScan(l.draining)
-		}
-	}
-}
-
-// endScansInVain has what a scan that failed had not walked looked for again, and
-// what the page would have brought, which is dropped.
-func (e *byLanes) endScansInVain(result readResult) {
-	for _, p := range result.job.positions {
-		if l := e.readLane(result.job, p.Lane); l != nil {
-			l.scanning = none
-		}
-	}
-	for _, p := range slices.Concat(result.left, result.job.scan.brought) {
-		if l := e.readLane(result.job, p.Lane); l != nil {
-			l.recheck = lowestSet(l.recheck, p.After)
-		}
-	}
 }
 
 // readLane returns the lane that a read's row belongs to; nil if it was lost
@@ -247,7 +232,13 @@ func (e *byLanes) mergePage(result readResult) {
 
 // mergeLanes takes in what is new, and of what was read once more what is late.
 func (e *byLanes) mergeLanes(job readJob, page Page) {
-	news := e.readUpTo(job, page)
+	news := false
+	for i := range page.Rows {
+		row := &page.Rows[i]
+		if l := e.readLane(job, row.Lane); l != nil && !l.draining && row.ID > l.cursor {
+			l.cursor, news = row.ID, true
+		}
+	}
 	e.readThrough(job, page)
 	if page.More {
 		e.poll.fresh, e.read.lateSpan = true, 0 // what is read once more must not fill the next page, too
@@ -262,18 +253,6 @@ func (e *byLanes) mergeLanes(job readJob, page Page) {
 	}
 	e.read.skipping = page.More && taken < len(page.Rows)/2
 	e.countPoll(!news && taken == 0)
-}
-
-// readUpTo moves on the lanes to the last rows of a page, and says whether there
-// are any that lie behind what was read before.
-func (e *byLanes) readUpTo(job readJob, page Page) (news bool) {
-	for i := range page.Rows {
-		row := &page.Rows[i]
-		if l := e.readLane(job, row.Lane); l != nil && !l.draining && row.ID > l.cursor {
-			l.cursor, news = row.ID, true
-		}
-	}
-	return news
 }
 
 // readAhead asks for what comes after a page before its rows are taken in, for
@@ -446,11 +425,7 @@ func (e *byLanes) endRead(result readResult) {
 	if result.err != nil {
 		e.readFailed(result)
 	}
-	e.noteFailing(result)
-}
-
-// noteFailing tells Healthy since when a kind of read has failed.
-func (e *byLanes) noteFailing(result readResult) {
+	// Healthy is told since when some kind of read has failed.
 	failing := &e.read.failing[result.job.kind]
 	switch {
 	case result.err == nil || result.job.kind == readSweep:
@@ -467,25 +442,36 @@ func (e *byLanes) noteFailing(result readResult) {
 	e.health.readFails.Store(since)
 }
 
-// readFailed waits before the next read.
+// readFailed waits before the next read, and has looked for again what this one would
+// have brought.
 func (e *byLanes) readFailed(result readResult) {
-	if result.job.kind == readLate {
-		e.endScansInVain(result)
-		e.keepPending(result)
-	}
-	if result.job.kind == readSweep {
+	job := &result.job
+	switch job.kind {
+	case readSweep:
 		e.sweepFailed(result)
 		return
+	case readLate: // what it had not walked, and what its page would have brought
+		for _, p := range job.positions {
+			if l := e.readLane(*job, p.Lane); l != nil {
+				l.scanning = none
+			}
+		}
+		for _, p := range slices.Concat(result.left, job.scan.brought) {
+			if l := e.readLane(*job, p.Lane); l != nil {
+				l.recheck = lowestSet(l.recheck, p.After)
+			}
+		}
+		e.keepPending(result)
 	}
 	if e.pauseReading(result.err) {
 		return
 	}
 	e.read.dueAt = laterOf(e.read.dueAt, e.poll.at)
-	switch result.job.kind {
+	switch job.kind {
 	case readKeys:
 		e.read.keyStride = 0
 	case readLate, readBeyond:
-		e.read.scanStride = result.job.scan.stride
+		e.read.scanStride = job.scan.stride
 		e.read.scanStride.failed()
 	}
 }

@@ -228,7 +228,11 @@ func (s SinkOptions) withDefaults(store Store, claim Claim) (SinkOptions, error)
 	s.Batch = atMost(or(s.Batch, 500), limits.Messages)
 	s.BatchBytes = atMost(or(s.BatchBytes, 4<<20), limits.Bytes)
 	s.Workers = atMost(or(s.Workers, 2), limits.Workers)
-	s.Buffer = or(s.Buffer, max(s.Batch, min(bufferedBatches(claim)*s.Batch*s.Workers, 8000)))
+	batches := 8 // of each worker
+	if claim == ByRows {
+		batches = 4 // what one relay has claimed no other one can have
+	}
+	s.Buffer = or(s.Buffer, max(s.Batch, min(batches*s.Batch*s.Workers, 8000)))
 	s.BufferBytes = or(s.BufferBytes, 16<<20)
 	s.Timeout = or(s.Timeout, 30*time.Second)
 	s.MaxAttempts = or(s.MaxAttempts, 20)
@@ -237,15 +241,6 @@ func (s SinkOptions) withDefaults(store Store, claim Claim) (SinkOptions, error)
 	s.Backoff = Backoff{Min: or(s.Backoff.Min, 500*time.Millisecond), Max: or(s.Backoff.Max, max(5*time.Minute, s.Backoff.Min))}
 	s.Reopen = Backoff{Min: or(s.Reopen.Min, 500*time.Millisecond), Max: or(s.Reopen.Max, max(15*time.Second, s.Reopen.Min))}
 	return s, s.check()
-}
-
-// bufferedBatches are those of a worker that are in memory. By rows what one relay
-// has claimed no other one can have.
-func bufferedBatches(claim Claim) int {
-	if claim == ByRows {
-		return 4
-	}
-	return 8
 }
 
 func (s SinkOptions) check() error {

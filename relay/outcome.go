@@ -86,8 +86,11 @@ func (e *engine) apply(it *item, outcome sinks.Outcome) (back bool) {
 		e.reject(it, outcome)
 	case outcome.Result == sinks.Reject:
 		return e.refuse(it, t, outcome)
-	case postponed(outcome):
-		e.postpone(it, outcome)
+	case postponed(outcome): // a retry that charges nothing
+		if outcome.Reason == sinks.ReasonUnroutable { // nothing behind the sink takes it
+			e.alarmUnrouted(it.row.Message.Topic)
+		}
+		e.putOff(it, outcome, it.row.Attempts, outcome.RetryAfter)
 	case outcome.Result == sinks.Unavailable || outcome.Result == sinks.Unsent:
 		return true
 	default:
@@ -118,19 +121,14 @@ func (e *engine) delivered(it *item, outcome sinks.Outcome, settled bool) {
 // lost would send this message after the next one.
 func (e *engine) reject(it *item, outcome sinks.Outcome) {
 	e.claiming.block(it)
-	e.tellParked(it, outcome)
-	parked := it.settlement(StateError)
-	parked.Attempts++
-	parked.Error = describe(outcome)
-	e.conclude(it, parked, false)
-}
-
-// tellParked says that a message waits for an operator.
-func (e *engine) tellParked(it *item, outcome sinks.Outcome) {
 	if again, more := e.logLimiter.again("parked " + it.queue.name + string(outcome.Reason)); again {
 		e.options.Logger.Warn("relay: parked a message, which waits for an operator", "relay", e.options.Name, "sink", it.queue.name,
 			"topic", it.row.Message.Topic, "id", it.row.Message.ID, "reason", string(outcome.Reason), "detail", loggable(outcome), "unsaid", more)
 	}
+	parked := it.settlement(StateError)
+	parked.Attempts++
+	parked.Error = describe(outcome)
+	e.conclude(it, parked, false)
 }
 
 // tellFailed says what a handler returned, or where something panicked.
@@ -184,15 +182,6 @@ func (b Backoff) draw(n int) time.Duration {
 // postponed says that the message's own destination can't take it now.
 func postponed(outcome sinks.Outcome) bool {
 	return outcome.Result == sinks.Unsent && outcome.RetryAfter > 0
-}
-
-// postpone puts the item away as a retry does, and charges nothing. A topic that
-// nothing behind the sink takes is told of as one without a route.
-func (e *engine) postpone(it *item, outcome sinks.Outcome) {
-	if outcome.Reason == sinks.ReasonUnroutable {
-		e.alarmUnrouted(it.row.Message.Topic)
-	}
-	e.putOff(it, outcome, it.row.Attempts, outcome.RetryAfter)
 }
 
 // putOff puts the item away for a while, and holds its key.

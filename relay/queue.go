@@ -227,13 +227,9 @@ func (q *sinkQueue) deservesMore(entry queued, left int) bool {
 	return entry.key != nil && left < q.options.Batch/2 && left < min(len(entry.key.items), q.perKey())
 }
 
-// unroutedName is what the marks call the messages that no route takes.
+// unroutedName is what the marks call the messages that no route takes. Their queue has
+// no sink, and never room.
 const unroutedName = "(unrouted)"
-
-// newUnrouted returns the queue of messages without a route: it never has room.
-func newUnrouted(index int) *sinkQueue {
-	return &sinkQueue{name: unroutedName, index: index}
-}
 
 // opening is the job that opens a sink.
 type opening struct{ err error }
@@ -305,27 +301,19 @@ func (q *sinkQueue) trip(trouble sinks.Outcome) {
 	wait := max(q.options.Reopen.draw(q.circuit.failures), trouble.RetryAfter)
 	q.circuit.reopenAt = laterOf(q.circuit.reopenAt, now.Add(wait))
 	detail := shorten(trouble.Detail, 1000)
-	if q.circuit.told {
-		q.tellStill(trouble.Reason, detail)
+	if q.circuit.told { // tell if it has become another trouble, or has come further, as a search through a long log does
+		if detail != q.circuit.detail {
+			if again, _ := q.logLimiter.again("still down " + q.name); again {
+				q.circuit.detail = detail
+				q.base.options.Logger.Warn("relay: the sink is still unavailable", "relay", q.base.options.Name, "sink", q.name, "reason", string(trouble.Reason), "detail", detail)
+			}
+		}
 		return
 	}
 	q.circuit.told, q.circuit.detail = true, detail
 	q.base.options.Observer.SinkDown(q.name, trouble.Reason, detail)
 	q.base.options.Logger.Warn("relay: the sink is unavailable, its messages wait", "relay", q.base.options.Name,
 		"sink", q.name, "reason", string(trouble.Reason), "detail", detail)
-}
-
-// tellStill tells of trouble that has become another, or has come further, as a
-// search through a long log does.
-func (q *sinkQueue) tellStill(reason sinks.Reason, detail string) {
-	if detail == q.circuit.detail {
-		return
-	}
-	if again, _ := q.logLimiter.again("still down " + q.name); !again {
-		return
-	}
-	q.circuit.detail = detail
-	q.base.options.Logger.Warn("relay: the sink is still unavailable", "relay", q.base.options.Name, "sink", q.name, "reason", string(reason), "detail", detail)
 }
 
 // mend notes that the sink answers. Where other batches found it unavailable

@@ -172,28 +172,27 @@ func (e *byLanes) nextRead(now time.Time) (readJob, bool) {
 	}
 	for range kindsOfReads {
 		e.read.turn = (e.read.turn + 1) % kindsOfReads
-		if job, ok := e.readOf(readKind(e.read.turn), now); ok {
+		var job readJob
+		var ok bool
+		switch readKind(e.read.turn) {
+		case readLanes:
+			job, ok = e.pollLanes(now)
+		case readSkipped:
+			job, ok = e.pollSkipped()
+		case readKeys:
+			job, ok = e.pollKeys()
+		case readDue:
+			job, ok = e.pollDue(now)
+		case readSweep:
+			job, ok = e.sweepOn(now)
+		case readUnrouted:
+			job, ok = e.pollUnrouted(now)
+		}
+		if ok {
 			return job, true
 		}
 	}
 	return readJob{}, false
-}
-
-func (e *byLanes) readOf(kind readKind, now time.Time) (readJob, bool) {
-	switch kind {
-	case readLanes:
-		return e.pollLanes(now)
-	case readSkipped:
-		return e.pollSkipped()
-	case readKeys:
-		return e.pollKeys()
-	case readSweep:
-		return e.sweepOn(now)
-	case readDue:
-		return e.pollDue(now)
-	default:
-		return e.pollUnrouted(now)
-	}
 }
 
 // pollLanes reads on in all lanes.

@@ -73,29 +73,19 @@ func (r *router) add(route Route, sink int) error {
 	case route.Topic == "*":
 		r.rest = sink
 	case route.Topic != "":
-		return r.addExact(route.Topic, sink)
+		if other, ok := r.exact[route.Topic]; ok && other != sink {
+			return fmt.Errorf("topic %q has two routes", route.Topic)
+		}
+		r.exact[route.Topic] = sink
 	case route.Prefix != "":
 		r.prefixes = append(r.prefixes, prefixRoute{route.Prefix, sink})
 	default:
-		return r.addPattern(route.Pattern, sink)
+		compiled, err := regexp.Compile(`\A(?:` + route.Pattern + `)\z`)
+		if err != nil {
+			return fmt.Errorf("pattern %q: %w", route.Pattern, err)
+		}
+		r.patterns = append(r.patterns, patternRoute{compiled, sink})
 	}
-	return nil
-}
-
-func (r *router) addExact(topic string, sink int) error {
-	if other, ok := r.exact[topic]; ok && other != sink {
-		return fmt.Errorf("topic %q has two routes", topic)
-	}
-	r.exact[topic] = sink
-	return nil
-}
-
-func (r *router) addPattern(pattern string, sink int) error {
-	compiled, err := regexp.Compile(`\A(?:` + pattern + `)\z`)
-	if err != nil {
-		return fmt.Errorf("pattern %q: %w", pattern, err)
-	}
-	r.patterns = append(r.patterns, patternRoute{compiled, sink})
 	return nil
 }
 

@@ -146,7 +146,7 @@ func (r *Relay) newEngine() *engine {
 		e.queues = append(e.queues, newSinkQueue(e.base, name, i))
 		workers += r.options.Sinks[name].Workers
 	}
-	e.queues = append(e.queues, newUnrouted(len(r.names)))
+	e.queues = append(e.queues, &sinkQueue{name: unroutedName, index: len(r.names)})
 	e.names = append(slices.Clone(r.names), unroutedName)
 	e.sent, e.journaled = make(chan *flight, workers), make(chan func(), workers)
 	if r.options.Claim == ByRows {

@@ -250,15 +250,6 @@ func split(positions []Position, appearedAfter int64, steps bool) (again []Posit
 	return again
 }
 
-// skipRest lets queues fall behind where a scan had to leave rows.
-func (e *byLanes) skipRest(job readJob) {
-	for p, id := range job.scan.skipped {
-		if l := e.readLane(job, p.lane); l != nil {
-			l.skip(p.queue, id)
-		}
-	}
-}
-
 // Much may wait for a sink that is down. To read page after page of it, only to pass
 // it over, would hold up the others for minutes. So once a page was passed over for
 // the most part, and much is still to be read, what is new is looked for by a scan
@@ -274,7 +265,12 @@ func (e *byLanes) pollBeyond(room int) (readJob, bool) {
 	if !e.read.skipping {
 		return readJob{}, false
 	}
-	except := e.skippedQueues()
+	var except []*sinkQueue // whose rows are left out: they lag, and have no use for more
+	for _, q := range e.queues {
+		if (q.circuit.state != circuitClosed || !q.roomy()) && e.skippedAny(q) {
+			except = append(except, q)
+		}
+	}
 	var positions []Position
 	for _, l := range e.sortedLanes() {
 		if !l.readable() {
@@ -293,22 +289,14 @@ func (e *byLanes) pollBeyond(room int) (readJob, bool) {
 	return readJob{kind: readBeyond, positions: positions, scan: scan}, true
 }
 
-// skippedQueues returns the queues whose rows are left out: they lag, and have no use
-// for more.
-func (e *byLanes) skippedQueues() (except []*sinkQueue) {
-	for _, q := range e.queues {
-		if (q.circuit.state != circuitClosed || !q.roomy()) && e.skippedAny(q) {
-			except = append(except, q)
-		}
-	}
-	return except
-}
-
 // readBeyond carries the scan out, in the reader, up to the last id that was given
 // out, and asks then what a page tells beside its rows. Where that id isn't far, pages
 // will do.
 func (e *byLanes) readBeyond(ctx context.Context, job readJob) (result readResult) {
-	last, err := e.lastID(ctx)
+	short, cancel := context.WithTimeout(ctx, e.operationTimeout())
+	defer cancel()
+	last, err := e.store.LastID(short)
+	e.reached(err)
 	near := slices.MinFunc(job.positions, func(a, b Position) int { return cmp.Compare(a.After, b.After) }).After > last-e.read.farBehind
 	job.positions = slices.DeleteFunc(job.positions, func(p Position) bool { return near || p.After >= last })
 	for i := range job.positions {
@@ -323,14 +311,6 @@ func (e *byLanes) readBeyond(ctx context.Context, job readJob) (result readResul
 	}
 	result.page.Rows, result.job, result.err = rows, job, err
 	return result
-}
-
-func (e *byLanes) lastID(ctx context.Context) (int64, error) {
-	ctx, cancel := context.WithTimeout(ctx, e.operationTimeout())
-	defer cancel()
-	last, err := e.store.LastID(ctx)
-	e.reached(err)
-	return last, err
 }
 
 // mergeBeyond moves the lanes to where the scan has come, or to what it had to leave

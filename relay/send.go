@@ -107,7 +107,12 @@ func (e *engine) takeBatch(q *sinkQueue) []*item {
 			q.waiting.putFirst(entry)
 			break
 		}
-		for _, it := range e.takeEntry(q, entry, most-len(batch), q.options.BatchBytes-bytes) {
+		items := []*item{entry.item}
+		if k := entry.key; k != nil {
+			k.queued = false
+			items = k.take(min(most-len(batch), q.perKey(), k.fits(q.options.BatchBytes-bytes)))
+		}
+		for _, it := range e.launch(entry.key, items) {
 			batch = append(batch, it)
 			bytes += it.size()
 		}
@@ -116,17 +121,6 @@ func (e *engine) takeBatch(q *sinkQueue) []*item {
 		slices.SortFunc(batch, func(a, b *item) int { return cmp.Compare(a.row.ID, b.row.ID) })
 	}
 	return batch
-}
-
-// takeEntry takes up to n items of one place in the queue, and about so many
-// bytes.
-func (e *engine) takeEntry(q *sinkQueue, entry queued, n, bytes int) []*item {
-	if entry.key == nil {
-		return e.launch(nil, []*item{entry.item})
-	}
-	k := entry.key
-	k.queued = false
-	return e.launch(k, k.take(min(n, q.perKey(), k.fits(bytes))))
 }
 
 // launch marks items as under way. Those that were dropped meanwhile are left
@@ -308,19 +302,14 @@ func (e *engine) findStuck(now time.Time) {
 		for f := range q.flights {
 			if !f.stuck && now.Sub(f.began) > q.options.Timeout+stuckGrace {
 				f.stuck = true
-				e.isStuck(q, f, now)
+				text := q.describe(f, now)
+				e.health.stuck.Store(&text)
+				e.options.Logger.Error("relay: "+text+"; it ignores its context, and its lanes are left to end", "relay", e.options.Name, "sink", q.name)
+				e.options.Observer.Failed("stuck", errors.New(text))
+				e.claiming.abandon(f)
 			}
 		}
 	}
-}
-
-// isStuck tells of a send that doesn't return, and lets its lanes go.
-func (e *engine) isStuck(q *sinkQueue, f *flight, now time.Time) {
-	text := q.describe(f, now)
-	e.health.stuck.Store(&text)
-	e.options.Logger.Error("relay: "+text+"; it ignores its context, and its lanes are left to end", "relay", e.options.Name, "sink", q.name)
-	e.options.Observer.Failed("stuck", fmt.Errorf("%s", text))
-	e.claiming.abandon(f)
 }
 
 // describe names a send, and what it sends.
@@ -335,14 +324,14 @@ func (q *sinkQueue) describe(f *flight, now time.Time) string {
 }
 
 func (e *engine) anyStuck() bool {
-	for _, q := range e.queues {
+	return slices.ContainsFunc(e.queues, func(q *sinkQueue) bool {
 		for f := range q.flights {
 			if f.stuck {
 				return true
 			}
 		}
-	}
-	return false
+		return false
+	})
 }
 
 // allStuck says that the queue has no worker left.
@@ -360,11 +349,4 @@ func (q *sinkQueue) allStuck() bool {
 
 // standsDown says that a sink has no worker left here, so that others should have
 // the lanes.
-func (e *engine) standsDown() bool {
-	for _, q := range e.queues {
-		if q.allStuck() {
-			return true
-		}
-	}
-	return false
-}
+func (e *engine) standsDown() bool { return slices.ContainsFunc(e.queues, (*sinkQueue).allStuck) }

@@ -53,7 +53,13 @@ func (e *engine) over() (bool, error) {
 		return true, errors.Join(s.err, s.leaveErr, e.unsettled())
 	}
 	now := time.Now()
-	e.meetDeadline(now)
+	if !now.Before(s.deadline) { // it waits no longer: first for the sends, then for anything
+		if s.aborted {
+			s.gaveUp = true
+		} else {
+			e.abort(now)
+		}
+	}
 	if s.gaveUp && now.After(s.deadline.Add(2*abortGrace)) {
 		return true, errors.Join(s.err, errors.New("stop the relay: the database didn't take back the lanes; they are free when their leases end"), e.unsettled())
 	}
@@ -72,19 +78,6 @@ func (e *engine) quiet() bool {
 		busy = busy || q.busy > 0
 	}
 	return !busy
-}
-
-// meetDeadline stops waiting: first for the sends, then for everything.
-func (e *engine) meetDeadline(now time.Time) {
-	s := &e.stopping
-	if now.Before(s.deadline) {
-		return
-	}
-	if !s.aborted {
-		e.abort(now)
-		return
-	}
-	s.gaveUp = true
 }
 
 // unsettled is the error of a relay that had to go before all was written.

@@ -57,8 +57,14 @@ func (e *byLanes) sweepOn(now time.Time) (readJob, bool) {
 	if e.read.ahead {
 		return readJob{}, false
 	}
-	if len(s.left) == 0 && !now.Before(s.next) {
-		e.beginSweep(now)
+	if len(s.left) == 0 && !now.Before(s.next) { // begin a pass over all lanes, up to where nothing can appear
+		s.began, s.took, s.news, s.found = now, 0, e.poll.news, false
+		s.next = now.Add(sweepLatest)
+		for _, l := range e.sortedLanes() {
+			if until := min(l.cursor, e.read.horizon); !l.draining && until > 0 {
+				s.left = append(s.left, Position{Lane: l.Lane, Until: until})
+			}
+		}
 	}
 	s.left = slices.DeleteFunc(s.left, func(p Position) bool {
 		l := e.lanes[p.Lane]
@@ -68,41 +74,25 @@ func (e *byLanes) sweepOn(now time.Time) (readJob, bool) {
 		return l == nil || l.draining || p.After >= p.Until
 	})
 	if len(s.left) == 0 {
-		e.endSweep(now)
+		if !s.began.IsZero() {
+			s.end(now)
+		}
+		s.took = 0
 		return readJob{}, false
 	}
 	positions := lowestOf(s.left, int64(s.ids))
 	return readJob{kind: readSweep, positions: positions, scan: e.unknown(positions, 0)}, true
 }
 
-// beginSweep begins a pass over all lanes, up to where nothing can appear.
-func (e *byLanes) beginSweep(now time.Time) {
-	s := &e.read.sweep
-	s.began, s.took, s.news, s.found = now, 0, e.poll.news, false
-	s.next = now.Add(sweepLatest)
-	for _, l := range e.sortedLanes() {
-		if until := min(l.cursor, e.read.horizon); !l.draining && until > 0 {
-			s.left = append(s.left, Position{Lane: l.Lane, Until: until})
-		}
-	}
-}
-
-// endSweep ends a pass.
-func (e *byLanes) endSweep(now time.Time) {
-	s := &e.read.sweep
-	took := s.took
-	s.took = 0
-	if s.began.IsZero() {
-		return
-	}
-	if !s.found {
-		s.clean = s.news
-	}
-	s.next = now.Add(min(max(sweepRest*took, sweepSoonest), sweepLatest))
+// end ends a pass over all lanes.
+func (s *sweep) end(now time.Time) {
+	s.began = time.Time{}
 	if s.found {
 		s.next = now.Add(sweepAgain) // other lanes may have the same
+		return
 	}
-	s.began = time.Time{}
+	s.clean = s.news
+	s.next = now.Add(min(max(sweepRest*s.took, sweepSoonest), sweepLatest))
 }
 
 // sweepStep carries a step out, in the reader.
