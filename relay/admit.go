@@ -7,6 +7,11 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
+// Into memory. A row comes in from merge, and goes into its sink's queue, or leaves a place
+// from which it will be read again. What must hold: every row that is passed is known or
+// above such a place, a row is in memory once, and it leaves only when no read that is under
+// way can bring it back.
+
 // admit takes a row into memory, unless it is there, or has to wait for its
 // sink or its key: then only the place is remembered from which to read it
 // again. It says whether it took the row.
@@ -97,7 +102,7 @@ func (e *byLanes) take(it *item) {
 	if it.row.Retrying {
 		e.block(it)
 	}
-	e.countBytes(it)
+	e.poll.weigh(it)
 	it.queue.add(it)
 	for _, g := range e.guards {
 		if outcome := g.known(it); outcome != nil {
@@ -142,25 +147,6 @@ func (e *byLanes) settled(it *item, s *Settlement) {
 		e.dueAgain(time.Now().Add(s.Delay))
 		e.setAside(it.key)
 	}
-}
-
-// forget takes an item out of memory for good.
-func (e *byLanes) forget(it *item) {
-	if it.lane.known[it.row.ID] != it {
-		return
-	}
-	delete(it.lane.known, it.row.ID)
-	if it.doubled {
-		it.lane.lookAgain(it.row.ID)
-	}
-}
-
-// drop takes an item that nothing was done with out of memory. Whoever calls
-// it remembers where to read it again.
-func (e *byLanes) drop(it *item) {
-	it.stage = dropped
-	it.queue.release(it)
-	e.forget(it)
 }
 
 // giveUp drops an item that waits, and remembers to read it again: with its key, if that

@@ -5,6 +5,11 @@ import (
 	"time"
 )
 
+// Keys that wait. While a message of a key waits for another attempt, or is being parked,
+// nothing else of the key is sent: its rows are dropped from memory, and a place is kept. What
+// must hold: a blocked key is in memory, or its lane knows that it doesn't know all, and then
+// the database is asked before a row of the lane is admitted.
+
 // maxBlockedKeys bounds the keys in memory that wait for another attempt: with their
 // maps they take about half a KiB each. Where there are more, those that came last
 // are forgotten as soon as their retry is written, and their lane does not know all its keys: the
@@ -160,32 +165,6 @@ func (l *lane) asks(q *sinkQueue, row *Row, kind readKind) bool {
 	}
 	it := l.known[row.ID]
 	return (it == nil || it.row.Message.ID != row.Message.ID) && l.keys[keyRef{q.index, row.Message.Key}] == nil
-}
-
-// answer goes on with a page for which the database was asked. A page that can't be
-// merged is as good as one that was not read.
-func (e *byLanes) answer(result readResult) {
-	page := *result.job.outer
-	if result.err != nil {
-		if page.job.kind.visitsLanes() {
-			e.keepPending(page)
-		}
-		page.err, page.left = result.err, page.job.positions // of a scan, which is in vain
-		e.endRead(page)
-		return
-	}
-	e.keepPending(result)
-	if page.answers == nil {
-		page.answers = map[LaneKey][]HeldKey{}
-	}
-	for _, key := range result.job.ask {
-		page.answers[key] = nil
-	}
-	for _, key := range result.held {
-		ref := LaneKey{key.Lane, key.Key}
-		page.answers[ref] = append(page.answers[ref], key)
-	}
-	e.takeIn(page)
 }
 
 // recall makes the state of a key of which the lane was not told, and says whether

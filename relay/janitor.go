@@ -32,10 +32,3 @@ func (b *base) janitor(ctx context.Context) {
 		}
 	}
 }
-
-// bounded calls the database with a time-out.
-func (b *base) bounded(ctx context.Context, work func(context.Context) (int, error)) (int, error) {
-	ctx, cancel := context.WithTimeout(ctx, b.operationTimeout())
-	defer cancel()
-	return work(ctx)
-}

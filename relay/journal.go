@@ -19,17 +19,6 @@ type journal struct {
 	stale   map[*lane]bool // something of it is in its journal that has to be cleared
 }
 
-// guard begins to guard what is sent, with a store that can remember it.
-func (e *byLanes) guard(store Journaler) {
-	j := &journal{byLanes: e, store: store, stale: map[*lane]bool{}}
-	g := &quarantine{journal: j, suspects: map[rowRef]suspicion{}}
-	e.guards = append(e.guards, g)
-	if d := newDedup(j); len(d.sinks) > 0 {
-		g.dedup = d
-		e.guards = []guard{d, g}
-	}
-}
-
 // writesAll says that all that is sent has to be written down before.
 func (j *journal) writesAll(now time.Time) bool { return now.Before(j.all) }
 

@@ -6,6 +6,11 @@ import (
 	"time"
 )
 
+// The right to send. A renewal goes out in time to the leaser, as rights to lanes or to
+// claimed rows, with the lanes' marks; what was kept, lost and won comes back. What must
+// hold: nothing is sent after safeUntil, which is counted from before the renewal was asked
+// for; and a lane is released when nothing of it is in flight or unsettled.
+
 // leasing is what the engine knows of its right to lanes, or to claimed rows.
 type leasing struct {
 	busy      bool

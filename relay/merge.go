@@ -7,6 +7,11 @@ import (
 	"time"
 )
 
+// Merging. A page comes in, and its rows go to admit. What must hold: it is of the server
+// that the lanes were leased from; rows that appeared below what was read before are looked
+// for first, and so are the keys that wait; and a place is moved on only past rows that were
+// admitted, or that another place remembers.
+
 // merge takes in what a read has brought. Where rows may have appeared below
 // what was read before, they are looked for first: none of the rows at hand is
 // sent before those that belong before it are known.
@@ -45,6 +50,32 @@ func (e *byLanes) takeIn(result readResult) {
 		e.endRead(result)
 	}
 	e.blocked.answers = nil
+}
+
+// answer goes on with a page for which the database was asked. A page that can't be
+// merged is as good as one that was not read.
+func (e *byLanes) answer(result readResult) {
+	page := *result.job.outer
+	if result.err != nil {
+		if page.job.kind.visitsLanes() {
+			e.keepPending(page)
+		}
+		page.err, page.left = result.err, page.job.positions // of a scan, which is in vain
+		e.endRead(page)
+		return
+	}
+	e.keepPending(result)
+	if page.answers == nil {
+		page.answers = map[LaneKey][]HeldKey{}
+	}
+	for _, key := range result.job.ask {
+		page.answers[key] = nil
+	}
+	for _, key := range result.held {
+		ref := LaneKey{key.Lane, key.Key}
+		page.answers[ref] = append(page.answers[ref], key)
+	}
+	e.takeIn(page)
 }
 
 func (k readKind) visitsLanes() bool {
@@ -161,6 +192,30 @@ func (e *byLanes) scanFirst(result *readResult) bool {
 	return true
 }
 
+// againBytes bounds what a look reads once more, about.
+const againBytes = 64 << 10
+
+// learnLateSpan notes after which id rows may have appeared late. What is far back is
+// the exception.
+func (e *byLanes) learnLateSpan(lateAfter int64) {
+	lag := e.furthest() - lateAfter
+	switch {
+	case lateAfter < 0 || lag > againBytes/int64(max(e.poll.rowBytes, 256)):
+	case lag > e.read.lateSpan:
+		e.read.lateSpan = lag
+	default:
+		e.read.lateSpan -= (e.read.lateSpan - lag) / 8
+	}
+}
+
+// furthest is the highest id that was read.
+func (e *byLanes) furthest() (id int64) {
+	for _, l := range e.lanes {
+		id = max(id, l.cursor)
+	}
+	return id
+}
+
 // brings says that what appeared late in a lane above an id came with the page.
 func (r readResult) brings(l *lane, after int64) bool {
 	return r.job.kind == readLanes && !r.page.More && l.recheck == none && !l.draining &&
@@ -195,16 +250,6 @@ func (e *byLanes) mergeLate(result readResult) {
 // owe keeps what a read told of late rows for the next page.
 func (e *byLanes) keepPending(result readResult) {
 	e.read.pendingLate = lowestSet(e.read.pendingLate, result.page.LateAfter)
-}
-
-// readLane returns the lane that a read's row belongs to; nil if it was lost
-// meanwhile, also where it was leased again: what was read before may have been
-// delivered by another since.
-func (e *byLanes) readLane(job readJob, number int) *lane {
-	if l := e.lanes[number]; l != nil && job.seq > l.seq {
-		return l
-	}
-	return nil
 }
 
 // mergePage takes in the rows of one page, each kind of read in its way.
@@ -252,7 +297,7 @@ func (e *byLanes) mergeLanes(job readJob, page Page) {
 		}
 	}
 	e.read.skipping = page.More && taken < len(page.Rows)/2
-	e.countPoll(!news && taken == 0)
+	e.poll.count(!news && taken == 0)
 }
 
 // readAhead asks for what comes after a page before its rows are taken in, for
@@ -320,18 +365,6 @@ func (e *byLanes) mergeSkipped(job readJob, page Page) {
 			l.skippedFrom[q.index] = none
 		}
 	}
-}
-
-// catchingUp returns the lanes in which a page begins where the queue has to
-// go on. In others it fell further behind meanwhile, and they are read again.
-func (e *byLanes) catchingUp(job readJob) map[int]*lane {
-	lanes := map[int]*lane{}
-	for _, p := range job.positions {
-		if l := e.readLane(job, p.Lane); l != nil && !l.draining && l.skippedFrom[job.queue.index] == p.After {
-			lanes[p.Lane] = l
-		}
-	}
-	return lanes
 }
 
 // mergeKeys takes in rows that held keys had left behind, and lets those go on with

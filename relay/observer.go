@@ -1,10 +1,11 @@
 package relay
 
 import (
-	"context"
-	"errors"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
+	"unicode/utf8"
 
 	"github.com/rowrelay/rowrelay/sinks"
 )
@@ -66,18 +67,6 @@ func (NoObserver) Unrouted(string)                             {}
 func (NoObserver) Failed(string, error)                        {}
 func (NoObserver) Looked(int)                                  {}
 
-// failed reports trouble with a stage, which will try again. Of trouble that
-// lasts, a line now and then is enough.
-func (b *base) failed(stage string, err error) {
-	if err == nil || errors.Is(err, context.Canceled) {
-		return
-	}
-	b.options.Observer.Failed(stage, err)
-	if again, more := b.logLimiter.again("failed " + stage); again {
-		b.options.Logger.Warn("relay: trouble, trying again", "relay", b.options.Name, "stage", stage, "error", err, "unsaid", more)
-	}
-}
-
 // observeSent counts outcomes.
 func (q *sinkQueue) observeSent(took time.Duration, outcomes []sinks.Outcome) {
 	counts := map[Outcome]int{}
@@ -120,4 +109,62 @@ func (q *logLimiter) again(line string) (ok bool, more int) {
 	}
 	l.more++
 	return false, 0
+}
+
+// describe is what an operator reads on the row.
+func describe(outcome sinks.Outcome) string {
+	return shorten(strings.TrimSuffix(string(outcome.Reason)+": "+outcome.Detail, ": "), 1000)
+}
+
+// shorten cuts a text to at most n bytes of valid UTF-8, without NUL, which
+// some databases can't store.
+func shorten(s string, n int) string {
+	if s == "" {
+		return ""
+	}
+	s = strings.ReplaceAll(strings.ToValidUTF8(s, "�"), "\x00", "�")
+	if len(s) <= n {
+		return s
+	}
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n]
+}
+
+// loggable is what the log may have of an outcome. What follows the status of an
+// answer is the destination's own text, which may repeat a payload.
+func loggable(outcome sinks.Outcome) string {
+	detail := shorten(outcome.Detail, 4000)
+	if len(detail) > 3 && strings.Trim(detail[:3], "0123456789") == "" {
+		detail, _, _ = strings.Cut(detail, ": ")
+	}
+	return detail
+}
+
+// health tells Healthy how the loop does.
+type health struct {
+	started atomic.Bool
+	looped  atomic.Int64 // when the loop last came round, in nanoseconds since epoch
+	reached atomic.Int64 // when the database last answered
+	epoch   time.Time
+
+	safeUntil atomic.Int64 // nothing is sent after it
+	readFails atomic.Int64 // since when no read has succeeded; 0 while they do
+
+	reclaims, freed atomic.Int64           // by rows: how often ended claims were freed, and how many the last time
+	problem         atomic.Pointer[string] // the last error of the database
+	stuck           atomic.Pointer[string] // the last send that doesn't return
+	unwritable      atomic.Pointer[string] // what of the outcomes it refuses
+}
+
+func newHealth() *health { return &health{epoch: time.Now()} }
+
+func (p *health) now() int64 { return int64(time.Since(p.epoch)) }
+
+func (p *health) lastProblem() string {
+	if text := p.problem.Load(); text != nil {
+		return *text
+	}
+	return "no answer"
 }

@@ -2,11 +2,12 @@ package relay
 
 import (
 	"context"
-	"crypto/rand"
+	crand "crypto/rand"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"os"
 	"reflect"
 	"strings"
@@ -265,6 +266,15 @@ func (b Backoff) check(name string) error {
 	return nil
 }
 
+// draw returns a random wait of at most the n-th bound, n from 1 (full jitter).
+func (b Backoff) draw(n int) time.Duration {
+	bound := b.Max
+	if shift := n - 1; shift < 30 && b.Min<<shift > 0 {
+		bound = min(b.Max, b.Min<<shift)
+	}
+	return time.Duration(rand.Int64N(int64(bound) + 1))
+}
+
 // isNil also knows a nil pointer in an interface.
 func isNil(value any) bool {
 	v := reflect.ValueOf(value)
@@ -297,6 +307,6 @@ func defaultName() string {
 
 func randomHex(bytes int) string {
 	b := make([]byte, bytes)
-	rand.Read(b)
+	crand.Read(b)
 	return hex.EncodeToString(b)
 }

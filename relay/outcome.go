@@ -1,13 +1,16 @@
 package relay
 
 import (
-	"math/rand/v2"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/rowrelay/rowrelay/sinks"
 )
+
+// From answers to states. A batch comes back from its sink with an outcome a message, and each
+// goes to settle as done, retry or error, or back into the queue uncharged. What must hold: a
+// retry blocks its key until it is over, a park until it is written; and what fails for all
+// is charged to none (trouble.go). The back-off is drawn in retry.
 
 // done turns what a sink answered into states.
 func (b *batch) done(e *engine, f *flight) { e.judge(f, b, f.ctx.Err() != nil) }
@@ -99,11 +102,6 @@ func (e *engine) apply(it *item, outcome sinks.Outcome) (back bool) {
 	return false
 }
 
-// perhapsCommitted says that a handler's transaction may have been committed.
-func (it *item) perhapsCommitted(outcome *sinks.Outcome) bool {
-	return it.queue.tx != nil && outcome.Result == sinks.Retry && outcome.Reason == sinks.ReasonUnknown && !it.maybeCommitted
-}
-
 // delivered marks the item done and lets its key go on at once: should the
 // mark be lost, its successor begins with this message, and all keeps its order.
 func (e *engine) delivered(it *item, outcome sinks.Outcome, settled bool) {
@@ -143,16 +141,6 @@ func (e *engine) tellFailed(it *item, outcome sinks.Outcome) {
 	}
 }
 
-// loggable is what the log may have of an outcome. What follows the status of an
-// answer is the destination's own text, which may repeat a payload.
-func loggable(outcome sinks.Outcome) string {
-	detail := shorten(outcome.Detail, 4000)
-	if len(detail) > 3 && strings.Trim(detail[:3], "0123456789") == "" {
-		detail, _, _ = strings.Cut(detail, ": ")
-	}
-	return detail
-}
-
 // retry puts the item away until its next attempt, and holds its key; after
 // the last attempt it is refused.
 func (e *engine) retry(it *item, t *trouble, outcome sinks.Outcome) (back bool) {
@@ -170,20 +158,6 @@ func (e *engine) retry(it *item, t *trouble, outcome sinks.Outcome) (back bool) 
 	return false
 }
 
-// draw returns a random wait of at most the n-th bound, n from 1 (full jitter).
-func (b Backoff) draw(n int) time.Duration {
-	bound := b.Max
-	if shift := n - 1; shift < 30 && b.Min<<shift > 0 {
-		bound = min(b.Max, b.Min<<shift)
-	}
-	return time.Duration(rand.Int64N(int64(bound) + 1))
-}
-
-// postponed says that the message's own destination can't take it now.
-func postponed(outcome sinks.Outcome) bool {
-	return outcome.Result == sinks.Unsent && outcome.RetryAfter > 0
-}
-
 // putOff puts the item away for a while, and holds its key.
 func (e *engine) putOff(it *item, outcome sinks.Outcome, attempts int, delay time.Duration) {
 	e.claiming.block(it)
@@ -192,6 +166,53 @@ func (e *engine) putOff(it *item, outcome sinks.Outcome, attempts int, delay tim
 	again.Error = describe(outcome)
 	again.Delay = delay
 	e.conclude(it, again, false)
+}
+
+// wait has a message of a destination in trouble wait, uncharged. In memory if it
+// can be: where all that there is room for was tried in vain, others have to come.
+// It says whether the item goes back to its queue.
+func (e *engine) wait(it *item, t *trouble, outcome sinks.Outcome) (back bool) {
+	q := it.queue
+	if untried := q.roomy() || !q.waiting.empty(); outcome.Destination == "" && untried {
+		it.refusedNow(outcome.Destination).withAll()
+		return e.keepAside(it)
+	}
+	e.putOff(it, outcome, it.row.Attempts, max(q.options.Reopen.Min, q.options.Reopen.draw(t.tries), outcome.RetryAfter))
+	return false
+}
+
+// refuse parks a message whose refusal counts, and sets others aside.
+func (e *engine) refuse(it *item, t *trouble, outcome sinks.Outcome) (back bool) {
+	q, now, r := it.queue, time.Now(), it.refusal
+	if q.options.RejectAfter < 0 || t == nil || r != nil && (r.counts || now.Sub(r.since) >= q.options.RejectAfter) {
+		e.reject(it, outcome)
+		return false
+	}
+	r = it.refusedNow(outcome.Destination)
+	if _, counted := t.failing[failingOf(it)]; !counted {
+		r.beside = true
+	}
+	if !q.askAt.After(now) {
+		q.asks++
+		q.askAt = now.Add(q.options.Reopen.draw(q.asks))
+	}
+	q.askAt = earliest(q.askAt, r.since.Add(q.options.RejectAfter))
+	return e.keepAside(it)
+}
+
+// keepAside keeps an item, and with it its key, out of the queue. It says that the
+// item has to go back there all the same, where it can't stay in memory.
+func (e *engine) keepAside(it *item) (back bool) {
+	if !e.mayStay(it) {
+		return true
+	}
+	it.stage = inQueue
+	if it.key != nil {
+		it.key.add(it)
+		it.key.aside = it
+	}
+	it.queue.refused = append(it.queue.refused, it)
+	return false
 }
 
 // conclude hands the item's new state to the settling.
@@ -230,25 +251,4 @@ func (e *engine) requeue(q *sinkQueue, items []*item) {
 // mayStay says that the item is the relay's to send, for good.
 func (e *engine) mayStay(it *item) bool {
 	return !e.stopping.begun && (it.lane == nil || !it.lane.lost && !it.lane.draining)
-}
-
-// describe is what an operator reads on the row.
-func describe(outcome sinks.Outcome) string {
-	return shorten(strings.TrimSuffix(string(outcome.Reason)+": "+outcome.Detail, ": "), 1000)
-}
-
-// shorten cuts a text to at most n bytes of valid UTF-8, without NUL, which
-// some databases can't store.
-func shorten(s string, n int) string {
-	if s == "" {
-		return ""
-	}
-	s = strings.ReplaceAll(strings.ToValidUTF8(s, "�"), "\x00", "�")
-	if len(s) <= n {
-		return s
-	}
-	for n > 0 && !utf8.RuneStart(s[n]) {
-		n--
-	}
-	return s[:n]
 }

@@ -8,6 +8,10 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
+// A sink in use: what waits for it, how much of it is in memory, whether it is there (the
+// circuit: closed while it takes messages, open while it doesn't), and the jobs under way.
+// Queues know nothing of each other, so that the trouble of one is no other's.
+
 // sinkQueue is one sink in use: what waits for it, its workers and its circuit. Queues
 // know nothing of each other, so that the trouble of one is no other's.
 type sinkQueue struct {
@@ -119,6 +123,19 @@ func (q *sinkQueue) perKey() int {
 		return 1
 	}
 	return q.options.Batch
+}
+
+// allStuck says that the queue has no worker left.
+func (q *sinkQueue) allStuck() bool {
+	if len(q.flights) < q.options.Workers || len(q.flights) == 0 {
+		return false
+	}
+	for f := range q.flights {
+		if !f.stuck {
+			return false
+		}
+	}
+	return true
 }
 
 // waitingLine holds what is to be sent: items without a key, and keys that have items.
@@ -259,38 +276,6 @@ func (j *opening) done(e *engine, f *flight) {
 	}
 }
 
-// judgeCircuit closes a circuit that trouble had opened, or opens it. A batch
-// whose context had ended says nothing of its sink; a message that was postponed
-// says that the sink works, though not this message's own destination.
-func (q *sinkQueue) judgeCircuit(outcomes []sinks.Outcome, ended bool) {
-	var trouble, failed *sinks.Outcome
-	answered := false
-	for i, outcome := range outcomes {
-		switch {
-		case outcome.Result == sinks.Unavailable:
-			if trouble == nil || outcome.RetryAfter > trouble.RetryAfter {
-				trouble = &outcomes[i]
-			}
-		case outcome.Result != sinks.Unsent || postponed(outcome):
-			answered = true
-		}
-		if outcome.Destination == "" && (outcome.Result == sinks.Retry || outcome.Result == sinks.Reject) {
-			failed = &outcomes[i]
-		}
-	}
-	switch {
-	case trouble != nil:
-		q.trip(*trouble)
-	case q.inTrouble() && failed != nil:
-		q.trip(q.refusesAll(*failed))
-	case q.inTrouble() && answered: // postponed: the next one tries it
-	case answered:
-		q.mend()
-	case !ended:
-		q.trip(sinks.Fail(sinks.Unavailable, sinks.ReasonCancelled, "the sink sent nothing of a whole batch"))
-	}
-}
-
 // trip stops sending until the sink was opened again.
 func (q *sinkQueue) trip(trouble sinks.Outcome) {
 	now := time.Now()
@@ -328,4 +313,9 @@ func (q *sinkQueue) mend() {
 		q.base.options.Observer.SinkUp(q.name)
 		q.base.options.Logger.Info("relay: the sink is available again", "relay", q.base.options.Name, "sink", q.name)
 	}
+}
+
+// postponed says that the message's own destination can't take it now.
+func postponed(outcome sinks.Outcome) bool {
+	return outcome.Result == sinks.Unsent && outcome.RetryAfter > 0
 }

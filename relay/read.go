@@ -2,69 +2,16 @@ package relay
 
 import (
 	"context"
-	"maps"
 	"slices"
 	"time"
 )
 
-// byLanes is a relay that claims by lanes: it reads what is pending in the lanes that it
-// holds, in the order of ids, and keeps in memory what it has read until it is settled.
-type byLanes struct {
-	*engine
-	lanes   map[int]*lane
-	sorted  []*lane // the same by their numbers; nil since one has come or gone
-	share   int     // lanes that are this relay's fair part; -1 before the first census
-	read    reading
-	blocked blockedKeys
-	reads   chan readJob
-}
-
-// newByLanes: of so many keys that wait it keeps each in memory, and so many ids are
-// worth a scan.
-func newByLanes(e *engine, mostHeld int, farBehind int64) *byLanes {
-	b := &byLanes{engine: e, lanes: map[int]*lane{}, share: -1, reads: make(chan readJob, 1)}
-	e.didRead = make(chan func(), 1)
-	e.poll.rowBytes = 4096
-	b.blocked.most, b.read.farBehind, b.read.scanStride = mostHeld, farBehind, stride(8*farBehind)
-	b.read.pendingLate, b.read.sweep.ids = none, leastStride
-	if store, ok := e.store.(Journaler); ok {
-		b.guard(store)
-	}
-	return b
-}
+// Reading. Room in the queues comes in, and reasons to look: what is new, what a sink or a
+// key left behind, deferred rows that are due. One read at a time goes out to the reader, and
+// its page comes back to merge. What must hold: a read goes on from a place that the lane
+// remembers, and no kind of read starves another.
 
 func (e *byLanes) workers() []func(context.Context) { return []func(context.Context){e.reader} }
-
-// reading is what the engine knows of its own reading.
-type reading struct {
-	seq        int64
-	dueAt      time.Time
-	unroutedAt time.Time // when to look for what has no route; zero while that goes on
-	nextDue    time.Time // when the next held row that is known of becomes due
-	cursor     DueCursor
-
-	turn        int // the kind of read that is tried first next time
-	rotate      int // the lane that is read first next time
-	horizon     int64
-	given       int64 // no higher id was given out when the last page was read
-	lateSpan    int64 // so many ids back rows appear late, mostly
-	pendingLate int64 // rows above this may have appeared, of which no page that was merged told; none
-
-	skipping              bool    // the last page was passed over for the most part
-	scans                 bool    // late rows were looked for before the last page was merged
-	settledDuringRead     []*item // settled while a read was under way, which may bring them back
-	resuming              []*key  // no longer blocked, with rows to catch up with
-	keyStride, scanStride stride
-	farBehind             int64 // so many ids are worth a scan
-	noDue                 bool  // the last look at the held rows found nothing
-
-	failing   [kindsOfAnswers]int64 // since when each kind of read fails, by its clock; 0 if it doesn't
-	ahead     bool                  // the next page is asked for before this one is taken in
-	elsewhere int                   // pages in a row that came from another server than the lanes were leased from
-	sweep     sweep
-	numbering int   // how often it was noticed that ids began anew: what was read before may have the id of another
-	highest   int64 // the highest id from before that
-}
 
 // readJob is one question to the database.
 type readJob struct {
@@ -144,9 +91,6 @@ func (e *engine) mayRead(now time.Time) bool {
 	return true
 }
 
-// countBytes learns what a row weighs.
-func (e *engine) countBytes(it *item) { e.poll.rowBytes += (it.size() - e.poll.rowBytes) / 16 }
-
 // startRead starts the next read for which there is reason and room.
 func (e *byLanes) startRead(now time.Time) {
 	if e.poll.under > 0 || len(e.lanes) == 0 || !e.mayRead(now) {
@@ -158,6 +102,30 @@ func (e *byLanes) startRead(now time.Time) {
 		job.seq, job.began = e.read.seq, now
 		e.reads <- job
 	}
+}
+
+// drained says that nothing was passed over, and that the relay holds all the lanes
+// that are its part: those of a relay that died are waited for. What is known to have no
+// route is passed over for good, as are those of a key whose next attempt is still to come.
+func (e *byLanes) drained() bool {
+	if !e.read.noDue || len(e.read.resuming) > 0 || len(e.lanes) != e.share {
+		return false
+	}
+	for _, l := range e.lanes {
+		if l.draining || l.recheck != none {
+			return false
+		}
+		for i, lag := range l.skippedFrom {
+			if lag != none && (e.queues[i].options.Sink != nil || !l.alarmed) {
+				return false
+			}
+		}
+	}
+	if e.sweptClean() {
+		return true
+	}
+	e.startRead(time.Now()) // the sweep waits for no poll
+	return false
 }
 
 func (e *byLanes) dueTime() time.Time { return e.read.dueAt }
@@ -201,7 +169,7 @@ func (e *byLanes) pollLanes(now time.Time) (readJob, bool) {
 	if !e.poll.fresh || room == 0 {
 		return readJob{}, false
 	}
-	e.beginPoll(now)
+	e.poll.begin(now, e.options.Poll)
 	if job, ok := e.pollBeyond(room); ok {
 		return job, true
 	}
@@ -241,23 +209,6 @@ func (e *engine) anyUp() bool {
 	return slices.ContainsFunc(e.queues, func(q *sinkQueue) bool { return q.circuit.state == circuitClosed })
 }
 
-// lanesInTurn returns the lanes, each time beginning with another.
-func (e *byLanes) lanesInTurn() []*lane {
-	lanes := e.sortedLanes()
-	e.read.rotate++
-	at := e.read.rotate * 7 % max(1, len(lanes))
-	return append(lanes[at:len(lanes):len(lanes)], lanes[:at]...)
-}
-
-// sortedLanes returns the lanes by their numbers. It is the same slice until one
-// comes or goes: nobody changes it.
-func (e *byLanes) sortedLanes() []*lane {
-	if e.sorted == nil {
-		e.sorted = slices.SortedFunc(maps.Values(e.lanes), func(a, b *lane) int { return a.Lane - b.Lane })
-	}
-	return e.sorted
-}
-
 // pollSkipped reads what a queue passed over while it had no room.
 func (e *byLanes) pollSkipped() (readJob, bool) {
 	for _, q := range e.queues {
@@ -275,11 +226,6 @@ func (e *byLanes) pollSkipped() (readJob, bool) {
 		}
 	}
 	return readJob{}, false
-}
-
-// skippedAny says that the queue has passed over something.
-func (e *byLanes) skippedAny(q *sinkQueue) bool {
-	return slices.ContainsFunc(e.sortedLanes(), func(l *lane) bool { return l.skippedFrom[q.index] != none })
 }
 
 // catchUpKeys is how many keys are caught up with by one read.
@@ -317,29 +263,6 @@ func (e *byLanes) pollKeys() (readJob, bool) {
 	return job, true
 }
 
-// leastStride is how many ids a read that catches up with keys goes on at least.
-const leastStride = 1 << 16
-
-// stride is how many ids a read goes on that may pass over many rows, or over entries
-// of rows that are gone.
-type stride int64
-
-const minStride = 1000
-
-// learn lets the next read go further if this one was quick, and less far if it took
-// so long that others waited for it.
-func (s *stride) learn(took time.Duration) {
-	switch {
-	case took < 20*time.Millisecond:
-		*s = min(2**s, 1<<40)
-	case took > 100*time.Millisecond:
-		*s = max(*s/2, minStride)
-	}
-}
-
-// failed makes the next read much shorter: this one took too long.
-func (s *stride) failed() { *s = max(*s/8, minStride) }
-
 // pollDue reads the held rows whose time has come.
 func (e *byLanes) pollDue(now time.Time) (readJob, bool) {
 	if e.read.dueAt.After(now) {
@@ -363,57 +286,11 @@ func (e *byLanes) pollDue(now time.Time) (readJob, bool) {
 	return readJob{kind: readDue, lanes: lanes, cursor: e.read.cursor, limit: min(room, readLimit), maxBytes: min(bytes, readBytes)}, len(lanes) > 0
 }
 
-// dueAgain notes that a held row becomes due.
-func (e *byLanes) dueAgain(at time.Time) {
-	if e.read.nextDue.IsZero() || at.Before(e.read.nextDue) {
-		e.read.nextDue = at
-	}
-	e.dueSooner(time.Now())
-}
-
-// dueSooner brings the next look at the held rows forward to when one of them
-// is known to become due. The database's clock may be a little behind.
-func (e *byLanes) dueSooner(now time.Time) {
-	if e.read.nextDue.IsZero() {
-		return
-	}
-	if !e.read.nextDue.After(now) {
-		e.read.nextDue = time.Time{}
-		e.read.dueAt = now
-		return
-	}
-	e.read.dueAt = earliest(e.read.dueAt, e.read.nextDue)
-}
-
 // readAgain is where a look begins in lanes that were read further. Where
 // messages come one by one, something may have appeared late before most looks, a
 // few ids back: what lies there is read again then, so that what is late comes
 // with the page, and isn't looked for by another statement.
 func (e *byLanes) readAgain() int64 { return e.furthest() - e.read.lateSpan }
-
-// againBytes bounds what a look reads once more, about.
-const againBytes = 64 << 10
-
-// furthest is the highest id that was read.
-func (e *byLanes) furthest() (id int64) {
-	for _, l := range e.lanes {
-		id = max(id, l.cursor)
-	}
-	return id
-}
-
-// learnLateSpan notes after which id rows may have appeared late. What is far back is
-// the exception.
-func (e *byLanes) learnLateSpan(lateAfter int64) {
-	lag := e.furthest() - lateAfter
-	switch {
-	case lateAfter < 0 || lag > againBytes/int64(max(e.poll.rowBytes, 256)):
-	case lag > e.read.lateSpan:
-		e.read.lateSpan = lag
-	default:
-		e.read.lateSpan -= (e.read.lateSpan - lag) / 8
-	}
-}
 
 // reader carries out reads, one after the other.
 func (e *byLanes) reader(ctx context.Context) {

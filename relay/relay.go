@@ -107,30 +107,3 @@ func (r *Relay) Healthy() error {
 	}
 	return nil
 }
-
-// health tells Healthy how the loop does.
-type health struct {
-	started atomic.Bool
-	looped  atomic.Int64 // when the loop last came round, in nanoseconds since epoch
-	reached atomic.Int64 // when the database last answered
-	epoch   time.Time
-
-	safeUntil atomic.Int64 // nothing is sent after it
-	readFails atomic.Int64 // since when no read has succeeded; 0 while they do
-
-	reclaims, freed atomic.Int64           // by rows: how often ended claims were freed, and how many the last time
-	problem         atomic.Pointer[string] // the last error of the database
-	stuck           atomic.Pointer[string] // the last send that doesn't return
-	unwritable      atomic.Pointer[string] // what of the outcomes it refuses
-}
-
-func newHealth() *health { return &health{epoch: time.Now()} }
-
-func (p *health) now() int64 { return int64(time.Since(p.epoch)) }
-
-func (p *health) lastProblem() string {
-	if text := p.problem.Load(); text != nil {
-		return *text
-	}
-	return "no answer"
-}

@@ -12,6 +12,9 @@ import (
 	"time"
 )
 
+// From the topic to the sink, and what waits as no route takes it: it is told of, now and then,
+// until it is gone.
+
 // router finds the sink of a topic.
 type router struct {
 	exact    map[string]int

@@ -87,7 +87,7 @@ func (r *byRows) startRead(now time.Time) {
 		return
 	}
 	unprompted := r.poll.polled
-	r.beginPoll(now)
+	r.poll.begin(now, r.options.Poll)
 	r.asked.rows += worth.rows
 	r.asked.bytes += worth.bytes
 	r.poll.under++
@@ -199,13 +199,13 @@ func (r *byRows) merge(job claimJob, rows []Row) {
 		default:
 			it := &item{row: *row, token: r.token, queue: q}
 			r.known[row.ID] = it
-			r.countBytes(it)
+			r.poll.weigh(it)
 			q.add(it)
 		}
 	}
 	r.plenty = len(rows) == job.Limit || brought >= job.MaxBytes
 	r.poll.fresh = r.poll.fresh || r.plenty
-	r.countPoll(len(rows) == 0)
+	r.poll.count(len(rows) == 0)
 	r.options.Observer.Looked(len(rows))
 }
 

@@ -250,6 +250,29 @@ func split(positions []Position, appearedAfter int64, steps bool) (again []Posit
 	return again
 }
 
+// leastStride is how many ids a read that catches up with keys goes on at least.
+const leastStride = 1 << 16
+
+// stride is how many ids a read goes on that may pass over many rows, or over entries
+// of rows that are gone.
+type stride int64
+
+const minStride = 1000
+
+// learn lets the next read go further if this one was quick, and less far if it took
+// so long that others waited for it.
+func (s *stride) learn(took time.Duration) {
+	switch {
+	case took < 20*time.Millisecond:
+		*s = min(2**s, 1<<40)
+	case took > 100*time.Millisecond:
+		*s = max(*s/2, minStride)
+	}
+}
+
+// failed makes the next read much shorter: this one took too long.
+func (s *stride) failed() { *s = max(*s/8, minStride) }
+
 // Much may wait for a sink that is down. To read page after page of it, only to pass
 // it over, would hold up the others for minutes. So once a page was passed over for
 // the most part, and much is still to be read, what is new is looked for by a scan
@@ -325,7 +348,7 @@ func (e *byLanes) mergeBeyond(result readResult) {
 			e.admit(l, row)
 		}
 	}
-	e.countPoll(len(result.page.Rows) == 0)
+	e.poll.count(len(result.page.Rows) == 0)
 	e.poll.fresh = true
 	through := map[int]int64{}
 	for _, p := range result.job.positions {

@@ -12,6 +12,11 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
+// Sending. Queues come in, and jobs for their workers go out: a batch holds what stands first
+// in the queue, and of one key one batch at most is in flight. What must hold: nothing is sent
+// after safeUntil or by a circuit that is open, and what doesn't return is let go of as if
+// the relay had died.
+
 // job is what a worker does for a sink, and what the loop makes of it afterwards. What
 // it needs of the engine is lent to the worker until it is done.
 type job interface {
@@ -332,19 +337,6 @@ func (e *engine) anyStuck() bool {
 		}
 		return false
 	})
-}
-
-// allStuck says that the queue has no worker left.
-func (q *sinkQueue) allStuck() bool {
-	if len(q.flights) < q.options.Workers || len(q.flights) == 0 {
-		return false
-	}
-	for f := range q.flights {
-		if !f.stuck {
-			return false
-		}
-	}
-	return true
 }
 
 // standsDown says that a sink has no worker left here, so that others should have

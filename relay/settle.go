@@ -6,6 +6,10 @@ import (
 	"time"
 )
 
+// Settling. States come in, and go out to the settlers in batches, fenced; what is written is
+// finished. What must hold: outcomes of one key are written in their order, what isn't
+// written is written again, and what is of a lost lane is written by nobody.
+
 // settlers is the number of settlements under way at once at most, if there is much
 // to write back and the store gains by it. Each has lanes of its own, so that the
 // outcomes of a key are written in their order: what a successor repeats after a
@@ -266,9 +270,6 @@ func (s *settling) writeBack(ctx context.Context, job settleJob) settleResult {
 	s.reached(err)
 	return settleResult{job, counts, err}
 }
-
-// keeps says that delivered rows are kept for a while.
-func (b *base) keeps() bool { return b.options.Retention != KeepNothing }
 
 // settlePause bounds the wait before outcomes are written back again.
 var settlePause = Backoff{Min: 50 * time.Millisecond, Max: 2 * time.Second}

@@ -1,12 +1,14 @@
 package relay
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"time"
 )
+
+// The end. Nothing more is read or sent, what is in flight is waited for (up to a deadline),
+// settled, and the rights are given back. A drain ends so by itself.
 
 // stop is how far the engine has come with stopping.
 type stop struct {
@@ -94,32 +96,6 @@ func (e *engine) unsettled() error {
 		sending, unsettled)
 }
 
-// closeSinks closes every sink, however long the others take.
-func (e *engine) closeSinks(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), abortGrace)
-	defer cancel()
-	var problems []error
-	for _, q := range e.queues {
-		if q.options.Sink == nil || len(q.flights) > 0 { // never while it is in use
-			continue
-		}
-		if err := e.closeSink(ctx, q); err != nil {
-			problems = append(problems, fmt.Errorf("close sink %q: %w", q.name, err))
-		}
-	}
-	return errors.Join(problems...)
-}
-
-// countPoll counts the looks in a row that found nothing new.
-func (e *engine) countPoll(empty bool) {
-	if empty {
-		e.poll.empty++
-		return
-	}
-	e.poll.empty = 0
-	e.poll.news++
-}
-
 // checkDrained ends a drain once nothing is left that could be delivered now: two
 // looks in a row found nothing, nothing is in memory, and the table has nothing.
 func (e *engine) checkDrained() {
@@ -131,30 +107,6 @@ func (e *engine) checkDrained() {
 	}
 	e.stopping.err = e.unroutedLeft()
 	e.beginStop(time.Now())
-}
-
-// drained says that nothing was passed over, and that the relay holds all the lanes
-// that are its part: those of a relay that died are waited for. What is known to have no
-// route is passed over for good, as are those of a key whose next attempt is still to come.
-func (e *byLanes) drained() bool {
-	if !e.read.noDue || len(e.read.resuming) > 0 || len(e.lanes) != e.share {
-		return false
-	}
-	for _, l := range e.lanes {
-		if l.draining || l.recheck != none {
-			return false
-		}
-		for i, lag := range l.skippedFrom {
-			if lag != none && (e.queues[i].options.Sink != nil || !l.alarmed) {
-				return false
-			}
-		}
-	}
-	if e.sweptClean() {
-		return true
-	}
-	e.startRead(time.Now()) // the sweep waits for no poll
-	return false
 }
 
 // stopOtherClaim ends a relay that finds out, by whichever call, that the table was

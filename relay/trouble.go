@@ -211,36 +211,36 @@ func (q *sinkQueue) refusesAll(last sinks.Outcome) sinks.Outcome {
 	return last
 }
 
-// wait has a message of a destination in trouble wait, uncharged. In memory if it
-// can be: where all that there is room for was tried in vain, others have to come.
-// It says whether the item goes back to its queue.
-func (e *engine) wait(it *item, t *trouble, outcome sinks.Outcome) (back bool) {
-	q := it.queue
-	if untried := q.roomy() || !q.waiting.empty(); outcome.Destination == "" && untried {
-		it.refusedNow(outcome.Destination).withAll()
-		return e.keepAside(it)
+// judgeCircuit closes a circuit that trouble had opened, or opens it. A batch
+// whose context had ended says nothing of its sink; a message that was postponed
+// says that the sink works, though not this message's own destination.
+func (q *sinkQueue) judgeCircuit(outcomes []sinks.Outcome, ended bool) {
+	var trouble, failed *sinks.Outcome
+	answered := false
+	for i, outcome := range outcomes {
+		switch {
+		case outcome.Result == sinks.Unavailable:
+			if trouble == nil || outcome.RetryAfter > trouble.RetryAfter {
+				trouble = &outcomes[i]
+			}
+		case outcome.Result != sinks.Unsent || postponed(outcome):
+			answered = true
+		}
+		if outcome.Destination == "" && (outcome.Result == sinks.Retry || outcome.Result == sinks.Reject) {
+			failed = &outcomes[i]
+		}
 	}
-	e.putOff(it, outcome, it.row.Attempts, max(q.options.Reopen.Min, q.options.Reopen.draw(t.tries), outcome.RetryAfter))
-	return false
-}
-
-// refuse parks a message whose refusal counts, and sets others aside.
-func (e *engine) refuse(it *item, t *trouble, outcome sinks.Outcome) (back bool) {
-	q, now, r := it.queue, time.Now(), it.refusal
-	if q.options.RejectAfter < 0 || t == nil || r != nil && (r.counts || now.Sub(r.since) >= q.options.RejectAfter) {
-		e.reject(it, outcome)
-		return false
+	switch {
+	case trouble != nil:
+		q.trip(*trouble)
+	case q.inTrouble() && failed != nil:
+		q.trip(q.refusesAll(*failed))
+	case q.inTrouble() && answered: // postponed: the next one tries it
+	case answered:
+		q.mend()
+	case !ended:
+		q.trip(sinks.Fail(sinks.Unavailable, sinks.ReasonCancelled, "the sink sent nothing of a whole batch"))
 	}
-	r = it.refusedNow(outcome.Destination)
-	if _, counted := t.failing[failingOf(it)]; !counted {
-		r.beside = true
-	}
-	if !q.askAt.After(now) {
-		q.asks++
-		q.askAt = now.Add(q.options.Reopen.draw(q.asks))
-	}
-	q.askAt = earliest(q.askAt, r.since.Add(q.options.RejectAfter))
-	return e.keepAside(it)
 }
 
 // refusedNow notes a refusal that doesn't count.
@@ -256,21 +256,6 @@ func (it *item) refusedNow(destination string) *refusal {
 func (r *refusal) withAll() {
 	r.since, r.enough = time.Now(), roundsOfTrouble
 	r.counts, r.beside = r.asked >= r.enough, r.asked >= r.enough
-}
-
-// keepAside keeps an item, and with it its key, out of the queue. It says that the
-// item has to go back there all the same, where it can't stay in memory.
-func (e *engine) keepAside(it *item) (back bool) {
-	if !e.mayStay(it) {
-		return true
-	}
-	it.stage = inQueue
-	if it.key != nil {
-		it.key.add(it)
-		it.key.aside = it
-	}
-	it.queue.refused = append(it.queue.refused, it)
-	return false
 }
 
 // reconsider has messages asked again of which others of the same destination were

@@ -48,7 +48,7 @@ var (
 func TestGoroutinesAndChannelsAreExplained(t *testing.T) {
 	t.Parallel()
 	design, code := read(t, "relay/DESIGN.md").text, ""
-	for _, stage := range []string{"run", "read", "rows", "queue", "settle"} {
+	for _, stage := range []string{"run", "engine", "read", "lanes", "rows", "queue", "settle"} {
 		code += read(t, "relay/"+stage+".go").text
 	}
 	_, owners, _ := strings.Cut(design, "\n## Who owns what")

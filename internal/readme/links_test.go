@@ -124,7 +124,7 @@ func TestBrokenLinksAreFound(t *testing.T) {
 			t.Errorf("%s: %q", target, got)
 		}
 	}
-	for text, bad := range map[string]bool{"`earliest`": false, "earliests": false, "`earliests`": true} {
+	for text, bad := range map[string]bool{"`newByLanes`": false, "newByLaness": false, "`newByLaness`": true} {
 		if got := broken(t, p, text, "run.go"); (got != "") != bad {
 			t.Errorf("%s: %q", text, got)
 		}
