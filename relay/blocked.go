@@ -54,7 +54,7 @@ func (e *byLanes) block(it *item) {
 	}
 }
 
-// leaveBehind drops an item of a held key; it is read again later.
+// leaveBehind drops an item of a blocked key; it is read again later.
 func (e *byLanes) leaveBehind(it *item) {
 	it.key.remove(it)
 	if !it.row.Held {
@@ -196,7 +196,7 @@ func (e *byLanes) blockAgain(l *lane, ref keyRef, holder int64) *key {
 	return k
 }
 
-// mayGoOn says whether nothing holds the key any more, as far as the database was
+// mayGoOn says whether nothing blocks the key any more, as far as the database was
 // asked.
 func (e *byLanes) mayGoOn(k *key) bool {
 	if k.mustAsk() && e.recall(k.lane, k.ref) && !k.blocked {

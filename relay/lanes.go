@@ -43,9 +43,9 @@ type reading struct {
 	farBehind             int64 // so many ids are worth a scan
 	noDue                 bool  // the last look at the held rows found nothing
 
-	failing   [kindsOfAnswers]int64 // since when each kind of read fails, by its clock; 0 if it doesn't
-	ahead     bool                  // the next page is asked for before this one is taken in
-	elsewhere int                   // pages in a row that came from another server than the lanes were leased from
+	failing   [kindsOfReads]int64 // since when each kind of read fails, by its clock; 0 if it doesn't
+	ahead     bool                // the next page is asked for before this one is taken in
+	elsewhere int                 // pages in a row that came from another server than the lanes were leased from
 	sweep     sweep
 	numbering int   // how often it was noticed that ids began anew: what was read before may have the id of another
 	highest   int64 // the highest id from before that

@@ -367,7 +367,7 @@ func (e *byLanes) mergeSkipped(job readJob, page Page) {
 	}
 }
 
-// mergeKeys takes in rows that held keys had left behind, and lets those go on with
+// mergeKeys takes in rows that blocked keys had left behind, and lets those go on with
 // what is new that were read to the end of them.
 func (e *byLanes) mergeKeys(job readJob, page Page) {
 	keys := map[LaneKey]*key{}

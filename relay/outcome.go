@@ -141,7 +141,7 @@ func (e *engine) tellFailed(it *item, outcome sinks.Outcome) {
 	}
 }
 
-// retry puts the item away until its next attempt, and holds its key; after
+// retry puts the item away until its next attempt, and blocks its key; after
 // the last attempt it is refused.
 func (e *engine) retry(it *item, t *trouble, outcome sinks.Outcome) (back bool) {
 	attempts := it.row.Attempts + 1
@@ -158,7 +158,7 @@ func (e *engine) retry(it *item, t *trouble, outcome sinks.Outcome) (back bool) 
 	return false
 }
 
-// putOff puts the item away for a while, and holds its key.
+// putOff puts the item away for a while, and blocks its key.
 func (e *engine) putOff(it *item, outcome sinks.Outcome, attempts int, delay time.Duration) {
 	e.claiming.block(it)
 	again := it.settlement(StateRetry)

@@ -46,8 +46,8 @@ const (
 	readBlockedAmong                 // which of a page's keys wait
 	readBlockers                     // what keys wait for
 	readBeyond                       // what is new beyond what waits for sinks that lag
-	kindsOfAnswers
-	kindsOfReads = 6 // that take turns
+	kindsOfReads
+	kindsInTurn = 6 // that take turns
 )
 
 type readResult struct {
@@ -138,8 +138,8 @@ func (e *byLanes) nextRead(now time.Time) (readJob, bool) {
 	if job, ok := e.pollBlockers(now); ok {
 		return job, true
 	}
-	for range kindsOfReads {
-		e.read.turn = (e.read.turn + 1) % kindsOfReads
+	for range kindsInTurn {
+		e.read.turn = (e.read.turn + 1) % kindsInTurn
 		var job readJob
 		var ok bool
 		switch readKind(e.read.turn) {
@@ -231,7 +231,7 @@ func (e *byLanes) pollSkipped() (readJob, bool) {
 // catchUpKeys is how many keys are caught up with by one read.
 const catchUpKeys = 64
 
-// pollKeys reads what keys of a queue left behind while they were held. A read
+// pollKeys reads what keys of a queue left behind while they were blocked. A read
 // of a key walks over all that waits in its lane, which may be much: so it goes only
 // so far that it doesn't keep the reader for long.
 func (e *byLanes) pollKeys() (readJob, bool) {
