@@ -62,10 +62,8 @@ type claiming interface {
 	// workers are its goroutines, which run starts.
 	workers() []func(context.Context)
 
-	// startRead asks the database for messages if there is reason and room. dueTime
-	// is when it has reason again, if nothing else happens.
+	// startRead asks the database for messages if there is reason and room.
 	startRead(now time.Time)
-	dueTime() time.Time
 
 	// rights are what the relay has now, for the next renewal.
 	rights(leave bool) rights
@@ -124,6 +122,7 @@ type polling struct {
 	polled     bool      // for no other reason than that it is time to
 	began      time.Time // of the last look
 	at         time.Time // of the next one, if nothing asks for one before
+	dueAt      time.Time // by lanes: of the next look at the held rows
 	pauseUntil time.Time
 	rowBytes   int // of a row, about
 

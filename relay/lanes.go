@@ -23,7 +23,6 @@ type byLanes struct {
 // reading is what the engine knows of its own reading.
 type reading struct {
 	seq        int64
-	dueAt      time.Time
 	unroutedAt time.Time // when to look for what has no route; zero while that goes on
 	nextDue    time.Time // when the next held row that is known of becomes due
 	cursor     DueCursor
@@ -111,10 +110,10 @@ func (e *byLanes) dueSooner(now time.Time) {
 	}
 	if !e.read.nextDue.After(now) {
 		e.read.nextDue = time.Time{}
-		e.read.dueAt = now
+		e.poll.dueAt = now
 		return
 	}
-	e.read.dueAt = earliest(e.read.dueAt, e.read.nextDue)
+	e.poll.dueAt = earliest(e.poll.dueAt, e.read.nextDue)
 }
 
 // forget takes an item out of memory for good.

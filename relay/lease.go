@@ -163,7 +163,7 @@ func (e *byLanes) rights(leave bool) rights {
 		renewal := Renewal{Lease: l.Lease, Epoch: l.epoch, Marks: l.marks(e.read.horizon, e.routes.print, e.names)}
 		renewal.Calm = l.crashes > 0 && time.Since(l.since) > calmAfter && !journals
 		switch giveUp := leave || l.draining && !l.has(inFlight, inSettle); {
-		case giveUp && (e.keepsJournal(l) || l.has(inFlight)): // it may still be sent
+		case giveUp && (l.has(inFlight) || slices.ContainsFunc(e.guards, func(g guard) bool { return g.keepsJournal(l) })): // it may still be sent
 			r.lapsing = append(r.lapsing, renewal)
 		case giveUp:
 			r.released = append(r.released, renewal)
@@ -172,10 +172,6 @@ func (e *byLanes) rights(leave bool) rights {
 		}
 	}
 	return r
-}
-
-func (e *byLanes) keepsJournal(l *lane) bool {
-	return slices.ContainsFunc(e.guards, func(g guard) bool { return g.keepsJournal(l) })
 }
 
 // renew keeps lanes, gives back what is another's part, and takes what is missing of
@@ -279,7 +275,7 @@ func (e *byLanes) begin(granted []Grant, epoch string) {
 			guard.leased(l, g)
 		}
 	}
-	e.poll.fresh, e.read.dueAt, e.poll.empty = true, now, 0
+	e.poll.fresh, e.poll.dueAt, e.poll.empty = true, now, 0
 	e.blocked.tellAt, e.read.unroutedAt = now, time.Time{}
 }
 

@@ -415,29 +415,25 @@ func (e *byLanes) mergeDue(result readResult) {
 			admitted++
 		}
 	}
-	now, more := time.Now(), result.limited()
+	rows, largest := result.page.Rows, 0
+	for i := range rows {
+		largest = max(largest, len(rows[i].Message.Payload))
+	}
+	more := len(rows) >= result.job.limit || payloads(rows)+largest > result.job.maxBytes // a limit ended the page
+	now := time.Now()
 	e.read.noDue = admitted == 0 && !more
 	switch {
 	case !more:
 		e.read.cursor = DueCursor{}
-		e.read.dueAt = now.Add(dueInterval)
+		e.poll.dueAt = now.Add(dueInterval)
 		e.dueSooner(now)
 	case admitted == 0:
 		e.read.cursor = result.cursor
-		e.read.dueAt = now.Add(50 * time.Millisecond)
+		e.poll.dueAt = now.Add(50 * time.Millisecond)
 	default:
 		e.read.cursor = result.cursor
-		e.read.dueAt = now
+		e.poll.dueAt = now
 	}
-}
-
-// limited says that a limit ended the page, so that there is probably more.
-func (r readResult) limited() bool {
-	largest := 0
-	for i := range r.page.Rows {
-		largest = max(largest, len(r.page.Rows[i].Message.Payload))
-	}
-	return len(r.page.Rows) >= r.job.limit || payloads(r.page.Rows)+largest > r.job.maxBytes
 }
 
 func payloads(rows []Row) (bytes int) {
@@ -499,7 +495,7 @@ func (e *byLanes) readFailed(result readResult) {
 	if e.pauseReading(result.err) {
 		return
 	}
-	e.read.dueAt = laterOf(e.read.dueAt, e.poll.at)
+	e.poll.dueAt = laterOf(e.poll.dueAt, e.poll.at)
 	switch job.kind {
 	case readKeys:
 		e.read.keyStride = 0

@@ -32,7 +32,13 @@ func (e *engine) judge(f *flight, b *batch, ended bool) {
 	q.watch(f.turn, b.lent, outcomes)
 	var back []*item
 	for i, it := range b.lent {
-		e.tellFailed(it, outcomes[i])
+		if outcome := outcomes[i]; outcome.Result == sinks.Retry && (outcome.Reason == sinks.ReasonHandlerError || outcome.Reason == sinks.ReasonPanic) {
+			if again, more := e.logLimiter.again("failed " + it.queue.name + string(outcome.Reason)); again {
+				e.options.Logger.Warn("relay: a message failed and is tried again", "relay", e.options.Name, "sink", it.queue.name,
+					"topic", it.row.Message.Topic, "id", it.row.Message.ID, "attempt", it.row.Attempts+1,
+					"reason", string(outcome.Reason), "detail", loggable(outcome), "unsaid", more)
+			}
+		}
 		switch {
 		case b.settled != nil && b.settled[i]:
 			e.delivered(it, outcomes[i], true)
@@ -127,18 +133,6 @@ func (e *engine) reject(it *item, outcome sinks.Outcome) {
 	parked.Attempts++
 	parked.Error = describe(outcome)
 	e.conclude(it, parked, false)
-}
-
-// tellFailed says what a handler returned, or where something panicked.
-func (e *engine) tellFailed(it *item, outcome sinks.Outcome) {
-	if outcome.Result != sinks.Retry || outcome.Reason != sinks.ReasonHandlerError && outcome.Reason != sinks.ReasonPanic {
-		return
-	}
-	if again, more := e.logLimiter.again("failed " + it.queue.name + string(outcome.Reason)); again {
-		e.options.Logger.Warn("relay: a message failed and is tried again", "relay", e.options.Name, "sink", it.queue.name,
-			"topic", it.row.Message.Topic, "id", it.row.Message.ID, "attempt", it.row.Attempts+1,
-			"reason", string(outcome.Reason), "detail", loggable(outcome), "unsaid", more)
-	}
 }
 
 // retry puts the item away until its next attempt, and blocks its key; after

@@ -22,7 +22,11 @@ type sinkQueue struct {
 	order   sinks.Order
 	tx      sinks.TxSink // set if its messages are handled within the mark's transaction
 	ordered bool         // batches are sorted as they were written: by lanes
-	mayOwe  int          // messages that are sent and not marked; 0 for no bound
+
+	// mayOwe bounds what is sent and not marked: all of it would come again if the relay
+	// died. With what is under way it is half of the buffer, or three batches for each
+	// worker; by rows the buffer, which is smaller, bounds it, and this is 0.
+	mayOwe int
 
 	waiting  waitingLine
 	buffered int // items in memory, with those that are not settled
@@ -110,12 +114,6 @@ func (q *sinkQueue) worthwhile(room, buffer int) bool {
 	}
 	return room > 0 && (room >= buffer/4 || room >= q.options.Batch)
 }
-
-// owes says that so much was sent that is not marked yet that no more may be: all
-// of it would come again if the relay died. With what is under way it is half of
-// the buffer, or three batches for each worker; by rows the buffer, which is
-// smaller, bounds it.
-func (q *sinkQueue) owes() bool { return q.mayOwe > 0 && q.settling >= q.mayOwe }
 
 // perKey is how many messages of a key one batch may hold.
 func (q *sinkQueue) perKey() int {
@@ -235,13 +233,6 @@ func (q *sinkQueue) release(it *item) {
 	if it.row.Held {
 		q.again--
 	}
-}
-
-// deservesMore says that a key with many messages begins the next batch rather
-// than get the little that is left of this one: of a key one batch is under way at
-// a time, and a busy key goes no faster than its batches are large.
-func (q *sinkQueue) deservesMore(entry queued, left int) bool {
-	return entry.key != nil && left < q.options.Batch/2 && left < min(len(entry.key.items), q.perKey())
 }
 
 // unroutedName is what the marks call the messages that no route takes. Their queue has

@@ -128,8 +128,6 @@ func (e *byLanes) drained() bool {
 	return false
 }
 
-func (e *byLanes) dueTime() time.Time { return e.read.dueAt }
-
 // nextRead takes the kinds of reads in turn, so that none starves another.
 func (e *byLanes) nextRead(now time.Time) (readJob, bool) {
 	if job, ok := e.pollBlocked(now); ok {
@@ -165,7 +163,12 @@ func (e *byLanes) nextRead(now time.Time) (readJob, bool) {
 
 // pollLanes reads on in all lanes.
 func (e *byLanes) pollLanes(now time.Time) (readJob, bool) {
-	room := e.mostRoom(e.roomOf)
+	room := e.mostRoom(func(q *sinkQueue) int {
+		if e.read.scans { // and meets what is in memory again: where a scan comes before each page, half of the buffer has to do
+			return q.room() - q.options.Buffer/2
+		}
+		return q.room()
+	})
 	if !e.poll.fresh || room == 0 {
 		return readJob{}, false
 	}
@@ -194,15 +197,6 @@ func (e *engine) mostRoom(roomOf func(*sinkQueue) int) int {
 		}
 	}
 	return most
-}
-
-// roomOf is what a queue has room for. What is in memory is met again by each scan
-// for late rows: where one comes before each page, half of the buffer has to do.
-func (e *byLanes) roomOf(q *sinkQueue) int {
-	if e.read.scans {
-		return q.room() - q.options.Buffer/2
-	}
-	return q.room()
 }
 
 func (e *engine) anyUp() bool {
@@ -265,7 +259,7 @@ func (e *byLanes) pollKeys() (readJob, bool) {
 
 // pollDue reads the held rows whose time has come.
 func (e *byLanes) pollDue(now time.Time) (readJob, bool) {
-	if e.read.dueAt.After(now) {
+	if e.poll.dueAt.After(now) {
 		return readJob{}, false
 	}
 	room, bytes := 0, 0

@@ -69,8 +69,6 @@ func (r *byRows) workers() []func(context.Context) {
 	return append(slices.Repeat([]func(context.Context){r.claimer}, r.claimers()), r.reclaimer)
 }
 
-func (r *byRows) dueTime() time.Time { return time.Time{} } // the reclaimer brings them back
-
 // startRead claims as many rows as there is room for. While no sink is up it
 // claims nothing: others may be able to deliver.
 func (r *byRows) startRead(now time.Time) {

@@ -47,21 +47,17 @@ func newByLanes(e *engine, mostHeld int, farBehind int64) *byLanes {
 	e.poll.rowBytes = 4096
 	b.blocked.most, b.read.farBehind, b.read.scanStride = mostHeld, farBehind, stride(8*farBehind)
 	b.read.pendingLate, b.read.sweep.ids = none, leastStride
-	if store, ok := e.store.(Journaler); ok {
-		b.guard(store)
+	store, ok := e.store.(Journaler)
+	if !ok {
+		return b
+	}
+	j := &journal{byLanes: b, store: store, stale: map[*lane]bool{}}
+	g := &quarantine{journal: j, suspects: map[rowRef]suspicion{}}
+	e.guards = []guard{g}
+	if d := newDedup(j); len(d.sinks) > 0 {
+		g.dedup, e.guards = d, []guard{d, g}
 	}
 	return b
-}
-
-// guard begins to guard what is sent, with a store that can remember it.
-func (e *byLanes) guard(store Journaler) {
-	j := &journal{byLanes: e, store: store, stale: map[*lane]bool{}}
-	g := &quarantine{journal: j, suspects: map[rowRef]suspicion{}}
-	e.guards = append(e.guards, g)
-	if d := newDedup(j); len(d.sinks) > 0 {
-		g.dedup = d
-		e.guards = []guard{d, g}
-	}
 }
 
 // run starts all that runs, loops until the relay has stopped, and waits for
@@ -157,7 +153,7 @@ func (e *engine) nextTime(now time.Time) time.Time {
 			next = t
 		}
 	}
-	for _, t := range []time.Time{e.lease.next, e.lease.safeUntil, e.settle.nextTime(), e.stopping.deadline, e.poll.at, e.claiming.dueTime()} {
+	for _, t := range []time.Time{e.lease.next, e.lease.safeUntil, e.settle.nextTime(), e.stopping.deadline, e.poll.at, e.poll.dueAt} {
 		sooner(t)
 	}
 	for _, q := range e.queues {
@@ -231,19 +227,7 @@ func (e *engine) waitForWorkers() error {
 	return errors.Join(problems...)
 }
 
-// closeSink closes a sink, and doesn't wait for one that won't return.
-func (e *engine) closeSink(ctx context.Context, q *sinkQueue) error {
-	closed := make(chan error, 1)
-	go func() { closed <- q.options.Sink.Close(ctx) }()
-	select {
-	case err := <-closed:
-		return err
-	case <-time.After(2 * abortGrace):
-		return errors.New("it did not return though its context had ended")
-	}
-}
-
-// closeSinks closes every sink, however long the others take.
+// closeSinks closes every sink, and doesn't wait for one that won't return.
 func (e *engine) closeSinks(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), abortGrace)
 	defer cancel()
@@ -252,7 +236,15 @@ func (e *engine) closeSinks(ctx context.Context) error {
 		if q.options.Sink == nil || len(q.flights) > 0 { // never while it is in use
 			continue
 		}
-		if err := e.closeSink(ctx, q); err != nil {
+		closed := make(chan error, 1)
+		go func() { closed <- q.options.Sink.Close(ctx) }()
+		var err error
+		select {
+		case err = <-closed:
+		case <-time.After(2 * abortGrace):
+			err = errors.New("it did not return though its context had ended")
+		}
+		if err != nil {
 			problems = append(problems, fmt.Errorf("close sink %q: %w", q.name, err))
 		}
 	}

@@ -75,7 +75,7 @@ func (e *engine) startSends(now time.Time) {
 		case q.circuit.state == circuitOpen && q.busy == 0 && !now.Before(q.circuit.reopenAt):
 			q.circuit.state = circuitHalfOpen
 			e.give(q, &opening{})
-		case q.circuit.state != circuitClosed || now.Before(q.pauseUntil) || q.owes():
+		case q.circuit.state != circuitClosed || now.Before(q.pauseUntil) || q.mayOwe > 0 && q.settling >= q.mayOwe:
 		case slices.ContainsFunc(e.guards, func(g guard) bool { return g.start(q, now) }):
 		default:
 			for q.busy < q.atOnce() && !q.waiting.empty() {
@@ -100,7 +100,10 @@ func (q *sinkQueue) atOnce() int {
 
 // takeBatch takes what may be sent together, sorted as it was written.
 func (e *engine) takeBatch(q *sinkQueue) []*item {
-	most := q.mostAtOnce()
+	most := q.options.Batch
+	if q.inTrouble() {
+		most = 1 // it is tried with one message after the other
+	}
 	batch := make([]*item, 0, min(most, q.buffered))
 	bytes := 0
 	for len(batch) < most && (bytes < q.options.BatchBytes || len(batch) == 0) {
@@ -108,14 +111,17 @@ func (e *engine) takeBatch(q *sinkQueue) []*item {
 		if !ok {
 			break
 		}
-		if len(batch) > 0 && q.deservesMore(entry, most-len(batch)) {
-			q.waiting.putFirst(entry)
-			break
-		}
-		items := []*item{entry.item}
+		items, left := []*item{entry.item}, most-len(batch)
 		if k := entry.key; k != nil {
+			// A key with many messages begins the next batch rather than get the little that is
+			// left of this one: of a key one batch is under way at a time, and a busy key goes
+			// no faster than its batches are large.
+			if len(batch) > 0 && left < q.options.Batch/2 && left < min(len(k.items), q.perKey()) {
+				q.waiting.putFirst(entry)
+				break
+			}
 			k.queued = false
-			items = k.take(min(most-len(batch), q.perKey(), k.fits(q.options.BatchBytes-bytes)))
+			items = k.take(min(left, q.perKey(), k.fits(q.options.BatchBytes-bytes)))
 		}
 		for _, it := range e.launch(entry.key, items) {
 			batch = append(batch, it)

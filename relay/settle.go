@@ -55,10 +55,6 @@ type unsettled struct {
 	alone  int   // how often a row was refused alone
 }
 
-func (u *unsettled) ready(now time.Time) bool {
-	return u.inFlight == 0 && len(u.pending.items) > 0 && !now.Before(u.retryAt)
-}
-
 // verdicts are items and, at the same places, what is to be written back for
 // them.
 type verdicts struct {
@@ -153,7 +149,7 @@ func (s *settling) start(now time.Time, mayLinger func(time.Time) int) {
 		q := &s.queues[i]
 		flying += q.inFlight
 		looking = looking || q.most > 0
-		if ready[i] = q.ready(now); ready[i] {
+		if ready[i] = q.inFlight == 0 && len(q.pending.items) > 0 && !now.Before(q.retryAt); ready[i] {
 			waiting += len(q.pending.items)
 		}
 	}

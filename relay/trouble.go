@@ -314,14 +314,6 @@ func (q *sinkQueue) askRefused(now time.Time) {
 	}
 }
 
-// mostAtOnce is how many messages a batch may have.
-func (q *sinkQueue) mostAtOnce() int {
-	if q.inTrouble() {
-		return 1
-	}
-	return q.options.Batch
-}
-
 // refund takes back what a message was charged before the trouble was known.
 func (q *sinkQueue) refund(it *item) {
 	if n, owed := q.refunds[it.row.ID]; owed {
