@@ -10,17 +10,15 @@ import (
 // must hold: a blocked key is in memory, or its lane knows that it doesn't know all, and then
 // the database is asked before a row of the lane is admitted.
 
-// maxBlockedKeys bounds the keys in memory that wait for another attempt: with their
-// maps they take about half a KiB each. Where there are more, those that came last
-// are forgotten as soon as their retry is written, and their lane does not know all its keys: the
-// database, which knows them all, is asked about each key that is met there, with
-// one question a page. So a million of them cost no more than these, and hold up
-// nobody.
-const maxBlockedKeys = 10_000
-
-// blockedInterval is how often lanes that do not know all their keys are told again, if there are few enough, and
-// how often blockersTogether keys are asked whether their retry is still there.
 const (
+	// maxBlockedKeys bounds the blocked keys in memory, each of which takes about half a
+	// KiB. Where there are more, those that came last are forgotten as soon as their retry is
+	// written, and the database is asked about each key that is met in their lanes, with
+	// one question a page. So a million of them cost no more than these.
+	maxBlockedKeys = 10_000
+
+	// blockedInterval is how often lanes that don't know all their blocked keys ask for
+	// them, and how often blockersTogether keys ask whether their retry is still there.
 	blockedInterval  = 10 * time.Second
 	blockersTogether = 500
 )
@@ -32,8 +30,8 @@ type blockedKeys struct {
 	aside     []*key                // to be forgotten once the read that is under way has ended
 	forgotten int64                 // how many were
 	answers   map[LaneKey][]HeldKey // what the database said of a page's keys, while it is merged
-	tellAt    time.Time             // when lanes that do not know all their keys are told
-	askAt     time.Time             // when keys are asked for their retries
+	tellAt    time.Time             // when lanes ask for their blocked keys
+	askAt     time.Time             // when keys ask for their retries
 }
 
 // block lets nothing of the item's key be sent but the item. What waits behind it is
@@ -70,9 +68,9 @@ func (e *byLanes) unblock(it *item) {
 	}
 }
 
-// unblockKey ends the wait of a key, and has what was left behind read again. After a holder that
-// the database told of another one may come, if only one of the relays that have
-// written them knew what the server has kept: it is asked before the key goes on.
+// unblockKey ends the wait of a key, and has what was left behind read again. After a
+// message that the database told of another one may come, if only one of the relays that
+// have written them knew what the server has kept: it is asked before the key goes on.
 func (e *byLanes) unblockKey(k *key) {
 	if !k.blocked {
 		return
@@ -120,8 +118,8 @@ func (e *byLanes) forgetAside() {
 	e.blocked.aside = e.blocked.aside[:0]
 }
 
-// askFirst asks the database which of a page's keys wait for another attempt, if
-// they are of lanes that do not know all their keys and not in memory, and says whether it had to.
+// askFirst asks the database which of a page's keys are blocked, where their lanes don't
+// know, and says whether it had to.
 func (e *byLanes) askFirst(result readResult) bool {
 	var ask []LaneKey
 	asked := map[LaneKey]bool{}
@@ -158,7 +156,8 @@ func (e *byLanes) askFirst(result readResult) bool {
 	return len(ask) > 0
 }
 
-// asks says that the lane doesn't know whether the row's key waits, and has to.
+// asks says that the row would be admitted, and that the lane doesn't know whether its
+// key is blocked.
 func (l *lane) asks(q *sinkQueue, row *Row, kind readKind) bool {
 	if !row.Held && kind != readSkipped && l.skips(q.index, row.ID) {
 		return false
@@ -167,9 +166,9 @@ func (l *lane) asks(q *sinkQueue, row *Row, kind readKind) bool {
 	return (it == nil || it.row.Message.ID != row.Message.ID) && l.keys[keyRef{q.index, row.Message.Key}] == nil
 }
 
-// recall makes the state of a key of which the lane was not told, and says whether
-// it can: whether the database was asked. If its holder is in memory, though the key
-// is not, it was delivered, and the database doesn't know it yet.
+// recall blocks a key that the lane didn't know, if the database said so, and says whether
+// the database was asked. If the message that the key waited for is in memory, though the
+// key is not, it was delivered, and the database doesn't know it yet.
 func (e *byLanes) recall(l *lane, ref keyRef) (ok bool) {
 	found, ok := e.blocked.answers[LaneKey{l.Lane, ref.key}]
 	holder := none
@@ -205,8 +204,8 @@ func (e *byLanes) mayGoOn(k *key) bool {
 	return !k.blocked && !k.fromDatabase
 }
 
-// pollBlocked has lanes that do not know all their keys told of their keys, if there is room for all of them:
-// of those that were just taken over, and of those that had too many.
+// pollBlocked reads all blocked keys of lanes that don't know them, if there is room: of
+// lanes that were just taken over, and of those that had too many.
 func (e *byLanes) pollBlocked(now time.Time) (readJob, bool) {
 	if e.blocked.tellAt.After(now) {
 		return readJob{}, false
@@ -258,8 +257,8 @@ func (e *byLanes) pollBlockers(now time.Time) (readJob, bool) {
 	return job, len(job.ask) > 0
 }
 
-// unblockOrphans lets go of keys whose retry is gone: it was written before the read
-// began, and the read didn't meet it.
+// unblockOrphans unblocks keys whose retry is gone: it was written before the read began,
+// and the read didn't meet it.
 func (e *byLanes) unblockOrphans(result readResult) {
 	there := map[int]map[keyRef]bool{}
 	for _, held := range result.held {
@@ -277,8 +276,8 @@ func (e *byLanes) unblockOrphans(result readResult) {
 	}
 }
 
-// tell lets lanes know all their keys that wait. What is in memory is newer than
-// what was read; where more was forgotten meanwhile it isn't all.
+// tell lets lanes know all their blocked keys. What is in memory is newer than what was
+// read; where more was forgotten meanwhile it isn't all.
 func (e *byLanes) tell(result readResult) {
 	if len(result.held) >= result.job.limit || e.blocked.forgotten != result.job.forgotten {
 		return

@@ -42,7 +42,7 @@ const (
 	readSweep                        // rows where there can be none
 	readUnrouted                     // what waits without a route
 	readLate                         // rows that appeared below what was read
-	readBlocked                      // keys that wait for another attempt, of lanes that do not know all their keys
+	readBlocked                      // blocked keys, of lanes that do not know all of theirs
 	readBlockedAmong                 // which of a page's keys wait
 	readBlockers                     // what keys wait for
 	readBeyond                       // what is new beyond what waits for sinks that lag
@@ -102,30 +102,6 @@ func (e *byLanes) startRead(now time.Time) {
 		job.seq, job.began = e.read.seq, now
 		e.reads <- job
 	}
-}
-
-// drained says that nothing was passed over, and that the relay holds all the lanes
-// that are its part: those of a relay that died are waited for. What is known to have no
-// route is passed over for good, as are those of a key whose next attempt is still to come.
-func (e *byLanes) drained() bool {
-	if !e.read.noDue || len(e.read.resuming) > 0 || len(e.lanes) != e.share {
-		return false
-	}
-	for _, l := range e.lanes {
-		if l.draining || l.recheck != none {
-			return false
-		}
-		for i, lag := range l.skippedFrom {
-			if lag != none && (e.queues[i].options.Sink != nil || !l.alarmed) {
-				return false
-			}
-		}
-	}
-	if e.sweptClean() {
-		return true
-	}
-	e.startRead(time.Now()) // the sweep waits for no poll
-	return false
 }
 
 // nextRead takes the kinds of reads in turn, so that none starves another.
@@ -351,4 +327,28 @@ func (r *readResult) epoch() (epoch string, known bool) {
 		return r.job.scan.epoch, true
 	}
 	return r.page.Epoch, r.job.kind.visitsLanes()
+}
+
+// drained says that nothing was passed over, and that the relay holds all the lanes
+// that are its part: those of a relay that died are waited for. What is known to have no
+// route is passed over for good, as are those of a key whose next attempt is still to come.
+func (e *byLanes) drained() bool {
+	if !e.read.noDue || len(e.read.resuming) > 0 || len(e.lanes) != e.share {
+		return false
+	}
+	for _, l := range e.lanes {
+		if l.draining || l.recheck != none {
+			return false
+		}
+		for i, lag := range l.skippedFrom {
+			if lag != none && (e.queues[i].options.Sink != nil || !l.alarmed) {
+				return false
+			}
+		}
+	}
+	if e.sweptClean() {
+		return true
+	}
+	e.startRead(time.Now()) // the sweep waits for no poll
+	return false
 }
