@@ -350,8 +350,8 @@ func (r *Row) ref() rowRef {
 // lost says that the item is another relay's now.
 func (i *item) lost() bool { return i.lane != nil && i.lane.lost }
 
-// perhapsCommitted says that a handler's transaction may have been committed.
-func (it *item) perhapsCommitted(outcome *sinks.Outcome) bool {
+// commitUnknown says that a handler's transaction may have been committed, for the first time.
+func (it *item) commitUnknown(outcome *sinks.Outcome) bool {
 	return it.queue.tx != nil && outcome.Result == sinks.Retry && outcome.Reason == sinks.ReasonUnknown && !it.maybeCommitted
 }
 

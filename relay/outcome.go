@@ -12,10 +12,10 @@ import (
 // retry blocks its key until it is over, a park until it is written; and what fails for all
 // is charged to none (trouble.go). The back-off is drawn in retry.
 
-// done turns what a sink answered into states.
+// done is told of what a sink answered.
 func (b *batch) done(e *engine, f *flight) { e.judge(f, b, f.ctx.Err() != nil) }
 
-// judge does so; ended says that the answers say nothing of the sink.
+// judge turns the answers into states; ended says that they say nothing of the sink.
 func (e *engine) judge(f *flight, b *batch, ended bool) {
 	q := f.queue
 	outcomes := complete(b.outcomes, len(b.lent))
@@ -75,7 +75,7 @@ func complete(outcomes []sinks.Outcome, n int) []sinks.Outcome {
 // apply does what an outcome asks for, and says whether the item goes back to
 // its queue.
 func (e *engine) apply(it *item, outcome sinks.Outcome) (back bool) {
-	if it.perhapsCommitted(&outcome) {
+	if it.commitUnknown(&outcome) {
 		it.maybeCommitted = true
 		return true // perhaps it was committed: the next try finds out
 	}

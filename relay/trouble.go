@@ -93,7 +93,7 @@ func (q *sinkQueue) inTrouble() bool {
 // where the sink found the message invalid by itself.
 func (it *item) countsAgainst(outcome *sinks.Outcome) bool {
 	failed := outcome.Result == sinks.Retry || outcome.Result == sinks.Reject && !isFinal(outcome)
-	return failed && !it.perhapsCommitted(outcome)
+	return failed && !it.commitUnknown(outcome)
 }
 
 // isFinal says that no destination has a part in the refusal.
