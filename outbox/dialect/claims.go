@@ -12,14 +12,3 @@ func idIsFree(table Table) string {
 func firstOfID(table Table, due string) string {
 	return "(SELECT COUNT(*) FROM " + table.Held() + " o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id < t.message_id AND " + due + ") = 0"
 }
-
-// ManyClaims is implemented by a dialect whose database is faster with several
-// claims of one relay under way. MySQL and MariaDB were slower: a claim passes over
-// what another has locked, one row after the other.
-type ManyClaims interface {
-	// ClaimsAtOnce is how many.
-	ClaimsAtOnce() int
-}
-
-// ClaimsAtOnce implements [ManyClaims].
-func (postgres) ClaimsAtOnce() int { return 2 }

@@ -15,7 +15,8 @@ type Dialect interface {
 	Name() string
 
 	Writing
-	Relaying
+	Schema
+	Errors
 	Inboxes
 }
 

@@ -50,7 +50,7 @@ func settleQueries(settle dialect.Settle) []dialect.Query {
 
 func TestOracleBindsByPlace(t *testing.T) {
 	t.Parallel()
-	d, table := dialect.Oracle(), dialect.Table{}
+	d, table := relays(dialect.Oracle()), dialect.Table{}
 	steps := func(what string, steps dialect.Steps) {
 		checkPlaces(t, what, append(append([]dialect.Query{}, steps.Do...), steps.Ask)...)
 		if steps.After != nil {
@@ -80,7 +80,7 @@ func TestOracleBindsByPlace(t *testing.T) {
 // A batch of any size goes in texts that are short enough, as few statements.
 func TestOracleSettlesManyRows(t *testing.T) {
 	t.Parallel()
-	d, table := dialect.Oracle(), dialect.Table{}
+	d, table := relays(dialect.Oracle()), dialect.Table{}
 	texts := map[string]bool{}
 	for n := 1; n <= 1000; n += 37 {
 		settlements := make([]dialect.Settlement, n)
@@ -104,7 +104,7 @@ func TestOracleSettlesManyRows(t *testing.T) {
 
 func TestOracleInserts(t *testing.T) {
 	t.Parallel()
-	d, table := dialect.Oracle(), dialect.Table{}
+	d, table := relays(dialect.Oracle()), dialect.Table{}
 	row := dialect.Row{MessageID: "i", Topic: "t", Payload: []byte("p")}
 	large := dialect.Row{MessageID: "i", Topic: "t", Headers: "{}", Payload: make([]byte, 5000), Priority: 3}
 	repeat := func(row dialect.Row, n int) (rows []dialect.Row) {
@@ -153,7 +153,7 @@ func TestOracleInserts(t *testing.T) {
 // What a producer runs, and whoever opens a table.
 func TestOracleWriting(t *testing.T) {
 	t.Parallel()
-	d := dialect.Oracle()
+	d := relays(dialect.Oracle())
 	table, err := dialect.ParseTable("app.Events")
 	if err != nil {
 		t.Fatal(err)
@@ -163,8 +163,8 @@ func TestOracleWriting(t *testing.T) {
 	b.add("insert several", d.Insert(table, []dialect.Row{plainRow, fullRow, plainRow, fullRow})...)
 	b.add("lock keys", d.LockKeys(table, []string{"b", "a"})...)
 	b.add("written", d.Written(table))
-	b.add("server", d.(dialect.Fitting).Server())
-	b.steps("observe", d.(dialect.Observing).Observe(table, "t"))
+	b.add("server", d.Dialect.(dialect.Fitting).Server())
+	b.steps("observe", d.Dialect.(dialect.Observing).Observe(table, "t"))
 	many := make([]dialect.Settlement, 120)
 	for i := range many {
 		many[i] = dialect.Settlement{ID: int64(1000 + i), Lane: i % 64, Fence: 7, State: "done", Attempts: 1, Receipt: "0/5"}
@@ -190,8 +190,8 @@ func (e oraError) Code() int     { return int(e) }
 
 func TestOracleErrors(t *testing.T) {
 	t.Parallel()
-	d := dialect.Oracle()
-	repeating := d.(dialect.Repeating)
+	d := relays(dialect.Oracle())
+	repeating := d.Dialect.(dialect.Repeating)
 	for what, c := range map[string]struct {
 		is   func(error) bool
 		err  error

@@ -11,8 +11,10 @@ type Relaying interface {
 	// that ids are committed in their order.
 	OneWriter() bool
 
-	Schema
-	Errors
+	// Probes are what a check of the server and of the tables asks; the tables
+	// are there, and are to be claimed by lanes or rows.
+	Probes(table Table, claim string) []Probe
+
 	Relays
 	Lanes
 	Reading
@@ -33,10 +35,6 @@ type Schema interface {
 
 	// RowIndexes selects how many of these indexes there are, of RowIndexCount.
 	RowIndexes(table Table) Query
-
-	// Probes are what a check of the server and of the tables asks; the tables
-	// are there, and are to be claimed by lanes or rows.
-	Probes(table Table, claim string) []Probe
 }
 
 // Errors tells what a driver's error means, without knowing the driver.
@@ -80,24 +78,6 @@ type Relays interface {
 	// PurgeRelays deletes those that died long ago.
 	PurgeRelays(table Table) Query
 }
-
-// Epochs is implemented by a dialect that notes in a table when the server may have
-// lost what it had committed: the table is empty after that.
-type Epochs interface {
-	// BeginEpoch writes the name of a new epoch where there is none.
-	BeginEpoch(table Table) Query
-}
-
-// Numbering is implemented by a dialect whose ids come from a generator that can be
-// set so that they are no longer given out in the order in which they are asked for.
-type Numbering interface {
-	// OutOfOrder selects what of its settings allows that, as text; nothing if all
-	// is well.
-	OutOfOrder(table Table) Query
-}
-
-// NoEpoch is what such a dialect names the epoch before it has begun.
-const NoEpoch = "-"
 
 // Lanes is about the table of lanes.
 type Lanes interface {

@@ -93,10 +93,6 @@ type Write struct {
 	// its rows are the rows to change. These count, and After makes what changes
 	// them. That is for where one statement can't do both; a Settle has none.
 	After func(first []int64) []Query
-
-	// Tells: the query selects the number of rows that it changed, and the time
-	// that the next Purge may have as its Since. Only a Purge has it.
-	Tells bool
 }
 
 // Purge asks for the deletion of done rows.

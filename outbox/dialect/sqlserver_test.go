@@ -16,8 +16,8 @@ import (
 // The statements of SQL Server that golden_test.go doesn't have.
 func TestGoldenSQLServer(t *testing.T) {
 	t.Parallel()
-	d, table := dialect.SQLServer(), mustTable(t, "app.Events")
-	fitting, observing := d.(dialect.Fitting), d.(dialect.Observing)
+	d, table := relays(dialect.SQLServer()), mustTable(t, "app.Events")
+	fitting, observing := d.Dialect.(dialect.Fitting), d.Dialect.(dialect.Observing)
 	b := &text{}
 	b.add("insert", d.Insert(table, []dialect.Row{fullRow})...)
 	b.add("insert several", d.Insert(table, []dialect.Row{plainRow, fullRow})...)
@@ -42,13 +42,13 @@ func TestGoldenSQLServer(t *testing.T) {
 }
 
 // fit fits SQL Server's dialect to a server of today that has the facts.
-func fit(t *testing.T, facts map[string]string) dialect.Dialect {
+func fit(t *testing.T, facts map[string]string) relaying {
 	t.Helper()
 	fit, err := dialect.SQLServer().(dialect.Fitting).Fit(sqlServer(facts))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return fit.Dialect
+	return relays(fit.Dialect)
 }
 
 func sqlServer(facts map[string]string) dialect.Server {
@@ -90,7 +90,7 @@ func TestFitSQLServer(t *testing.T) {
 			continue
 		}
 		level := "SET TRANSACTION ISOLATION LEVEL " + c.reading + ";\nSELECT"
-		if query := got.Dialect.Census(dialect.Table{}); !strings.Contains(query.SQL, level) {
+		if query := relays(got.Dialect).Census(dialect.Table{}); !strings.Contains(query.SQL, level) {
 			t.Errorf("%s: reads by %s, want %s", name, query.SQL, level)
 		}
 	}
@@ -105,7 +105,7 @@ func TestFitSQLServer(t *testing.T) {
 // the connection after an error.
 func TestLevelsAreSetInBatchesWithParameters(t *testing.T) {
 	t.Parallel()
-	d, table := dialect.SQLServer(), dialect.Table{}
+	d, table := relays(dialect.SQLServer()), dialect.Table{}
 	for _, query := range []dialect.Query{
 		d.Census(table), d.Oldest(table), d.ListRelays(table), d.LanesLeased(table), d.Written(table), d.Read(table, dialect.Read{Limit: 1}),
 	} {
@@ -117,7 +117,7 @@ func TestLevelsAreSetInBatchesWithParameters(t *testing.T) {
 
 func TestSQLServerErrorsAreRecognised(t *testing.T) {
 	t.Parallel()
-	d := dialect.SQLServer()
+	d := relays(dialect.SQLServer())
 	for _, c := range []struct {
 		what string
 		is   func(error) bool
@@ -156,7 +156,7 @@ func TestListsArePadded(t *testing.T) {
 		for i := range positions {
 			positions[i] = dialect.Position{Lane: 1, Until: 1, Key: "😀"}
 		}
-		list := dialect.SQLServer().Candidates(dialect.Table{}, positions, nil, 1).Args[0].(string)
+		list := relays(dialect.SQLServer()).Candidates(dialect.Table{}, positions, nil, 1).Args[0].(string)
 		units := 0
 		for _, r := range list {
 			units += 1 + max(0, int(r)>>16)
@@ -169,7 +169,7 @@ func TestListsArePadded(t *testing.T) {
 
 func TestInsertsOfSQLServer(t *testing.T) {
 	t.Parallel()
-	d := dialect.SQLServer()
+	d := relays(dialect.SQLServer())
 	if queries := d.Insert(dialect.Table{}, nil); queries != nil {
 		t.Errorf("no rows make %v", queries)
 	}
@@ -194,12 +194,12 @@ func TestInsertsOfSQLServer(t *testing.T) {
 func TestTimesToComeAreInMilliseconds(t *testing.T) {
 	t.Parallel()
 	for d, want := range map[time.Duration]int64{0: 0, time.Nanosecond: 1, time.Second: 1000, 1500 * time.Microsecond: 2} {
-		steps := dialect.SQLServer().Renew(dialect.Table{}, "r", "", nil, d)
+		steps := relays(dialect.SQLServer()).Renew(dialect.Table{}, "r", "", nil, d)
 		if got := steps.Ask.Args[0]; got != want {
 			t.Errorf("%v is %v, want %d", d, got, want)
 		}
 	}
-	if got := dialect.SQLServer().Purge(dialect.Table{}, dialect.Purge{Retention: time.Hour, Limit: 1})[0].Args[1]; got != int64(-3_600_000) {
+	if got := relays(dialect.SQLServer()).Purge(dialect.Table{}, dialect.Purge{Retention: time.Hour, Limit: 1})[0].Args[1]; got != int64(-3_600_000) {
 		t.Errorf("an hour ago is %v", got)
 	}
 }

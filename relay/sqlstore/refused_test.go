@@ -15,6 +15,7 @@ import (
 type pretending struct {
 	dialect.Dialect
 	dialect.Fitting
+	dialect.Relaying
 	version string
 }
 
@@ -38,7 +39,7 @@ func TestOtherServersAreRefused(t *testing.T) {
 			t.Run(version, func(t *testing.T) {
 				t.Parallel()
 				table := open(t, target)
-				d := pretending{table.dialect, table.dialect.(dialect.Fitting), version}
+				d := pretending{table.dialect, table.dialect.(dialect.Fitting), nil, version}
 				if _, err := sqlstore.Open(t.Context(), table.DB, d, sqlstore.Options{}); err == nil || !strings.Contains(err.Error(), refused.why) {
 					t.Errorf("open: %v, want %q", err, refused.why)
 				}

@@ -187,7 +187,7 @@ func TestLevelsStayOnSQLServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := dialect.SQLServer()
+	d := dialect.SQLServer().(dialect.Relaying)
 	for _, of := range []dialect.Table{outboxTable, missing} {
 		for _, query := range []dialect.Query{d.Census(of), d.Oldest(of), d.Read(of, dialect.Read{Limit: 1}), d.Due(of, []int{1}, dialect.After{}, 1, 0)} {
 			if _, err := conn.ExecContext(t.Context(), query.SQL, query.Args...); (err != nil) != (of == missing) {

@@ -13,7 +13,10 @@ import (
 )
 
 // rowsOnly is a dialect whose statements by lanes fail.
-type rowsOnly struct{ dialect.Dialect }
+type rowsOnly struct {
+	dialect.Dialect
+	dialect.Relaying
+}
 
 var noLanes = dialect.Query{SQL: "SELECT not_by_lanes"}
 
@@ -59,7 +62,7 @@ func TestStoreByRowsOnly(t *testing.T) {
 				ByRows: true, Waits: true,
 				Open: func(t testing.TB) storetest.Table {
 					m := openTiDB(t, target)
-					m.dialect = rowsOnly{dialect.TiDB()}
+					m.dialect = rowsOnly{dialect.TiDB(), dialect.TiDB().(dialect.Relaying)}
 					return m
 				},
 			}))

@@ -1,46 +1,26 @@
--- schema version
-SELECT value FROM app."Events_settings" WHERE name = 'schema';
+-- claim mode
+SELECT value FROM app."Events_settings" WHERE name = 'claim';
 
--- make indexes for rows
-CREATE INDEX IF NOT EXISTS "Events_claim_id" ON app."Events" (id) WHERE claimed_until IS NULL;
-CREATE INDEX IF NOT EXISTS "Events_claim_priority" ON app."Events" (priority DESC, id) WHERE claimed_until IS NULL;
-CREATE INDEX IF NOT EXISTS "Events_claim_until" ON app."Events" (claimed_until) WHERE claimed_until IS NOT NULL;
-
--- drop indexes for rows
+-- set the claim mode
+SELECT set_config('lock_timeout', '3s', true);
+SELECT value FROM app."Events_settings" WHERE name = 'claim' FOR UPDATE;
+SELECT name FROM app."Events_relays" WHERE until >= now() AND claim <> $1::text ORDER BY name;
+--   1: lanes
+INSERT INTO app."Events_settings" (name, value) VALUES ('claim', $1::text)
+ON CONFLICT (name) DO UPDATE SET value = excluded.value;
+--   1: lanes
+SELECT count(to_regclass(name)) FROM unnest($1::text[]) AS n (name);
+--   1: {"app.\"Events_claim_id\"","app.\"Events_claim_priority\"","app.\"Events_claim_until\""}
 DROP INDEX IF EXISTS app."Events_claim_id";
 DROP INDEX IF EXISTS app."Events_claim_priority";
 DROP INDEX IF EXISTS app."Events_claim_until";
 
--- count indexes for rows
-SELECT count(to_regclass(name)) FROM unnest($1::text[]) AS n (name);
---   1: {"app.\"Events_claim_id\"","app.\"Events_claim_priority\"","app.\"Events_claim_until\""}
-
--- begin
-SELECT set_config('lock_timeout', '3s', true);
-
--- lock the claim
-SELECT value FROM app."Events_settings" WHERE name = 'claim' FOR UPDATE;
-
--- set the claim
-INSERT INTO app."Events_settings" (name, value) VALUES ('claim', $1::text)
-ON CONFLICT (name) DO UPDATE SET value = excluded.value;
---   1: lanes
-
--- other relays
-SELECT name FROM app."Events_relays" WHERE until >= now() AND claim <> $1::text ORDER BY name;
---   1: lanes
-
--- forget the other way
-SELECT lane FROM app."Events_lanes" ORDER BY lane FOR UPDATE;
-UPDATE app."Events_lanes" SET owner = NULL, until = NULL, fence = fence + 1, marks = NULL, journal = NULL, crashes = 0;
-UPDATE app."Events" SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL WHERE claimed_until IS NOT NULL;
-
--- beat
+-- heartbeat
 WITH claim AS MATERIALIZED (
     SELECT value FROM app."Events_settings" WHERE name = 'claim' FOR SHARE)
 INSERT INTO app."Events_relays" AS r (name, host, version, claim, since, last_beat, until)
 SELECT $1::text, $2::text, $3::text, $4::text, now(), now(), now() + ($5::bigint * interval '1 microsecond')
-WHERE NOT EXISTS (SELECT 1 FROM claim WHERE value <> $6::text)
+WHERE NOT EXISTS (SELECT 1 FROM claim WHERE value <> $4::text)
 ON CONFLICT (name) DO UPDATE SET host = excluded.host, version = excluded.version, claim = excluded.claim,
     since = CASE WHEN r.until < now() THEN now() ELSE r.since END, last_beat = now(), until = excluded.until
 RETURNING name, pg_current_xact_id()::text::bigint, COALESCE((SELECT epoch::text FROM app."Events_epoch"), '-');
@@ -49,17 +29,62 @@ RETURNING name, pg_current_xact_id()::text::bigint, COALESCE((SELECT epoch::text
 --   3: 1
 --   4: lanes
 --   5: 15000000
---   6: lanes
-
--- census
 SELECT name FROM app."Events_relays" WHERE until >= now() ORDER BY name;
 
--- leave
+-- deregister
 DELETE FROM app."Events_relays" WHERE name = $1::text;
 --   1: r
 
--- purge relays
-DELETE FROM app."Events_relays" WHERE until < now() - interval '1 day';
+-- check
+SELECT name, value FROM (VALUES
+    ('transaction_read_only', 'on'), ('enable_indexscan', 'off'), ('synchronous_commit', 'off'), ('plan_cache_mode', 'force_generic_plan')) AS unfit (name, value)
+WHERE current_setting(name) = value
+UNION ALL SELECT 'the server is', 'a standby' WHERE pg_is_in_recovery();
+SELECT need, 'on', name FROM unnest($1::text[], $2::text[]) AS n (name, need)
+WHERE NOT has_table_privilege(name, need)
+UNION ALL SELECT 'SELECT', 'on', pg_get_serial_sequence('app."Events"', 'id')
+WHERE NOT has_sequence_privilege(pg_get_serial_sequence('app."Events"', 'id'), 'SELECT');
+--   1: {"app.\"Events\"","app.\"Events\"","app.\"Events\"","app.\"Events_held\"","app.\"Events_held\"","app
+--   2: {"SELECT","UPDATE","DELETE","SELECT","INSERT","UPDATE","DELETE","SELECT","INSERT","UPDATE","DELETE",
+SELECT s.setting FROM pg_sequence AS q CROSS JOIN LATERAL (VALUES
+    ('CACHE ' || q.seqcache, q.seqcache > 1), ('INCREMENT BY ' || q.seqincrement, q.seqincrement <= 0), ('CYCLE', q.seqcycle)) AS s (setting, wrong)
+WHERE q.seqrelid = pg_get_serial_sequence('app."Events"', 'id')::regclass AND s.wrong
+UNION ALL SELECT 'no right of this user to SELECT' WHERE NOT has_sequence_privilege(pg_get_serial_sequence('app."Events"', 'id'), 'SELECT');
+SELECT concat_ws(' ', COALESCE(pg_sequence_last_value(pg_get_serial_sequence('app."Events"', 'id')::regclass), 0), 0, 0, pg_current_snapshot(), COALESCE((SELECT epoch::text FROM app."Events_epoch"), '-')),
+    0::bigint, 0::smallint, '', '', '', NULL::bytea, '', NULL::timestamptz, 0::smallint, 0, 0, NULL::timestamptz, 0
+UNION ALL
+SELECT NULL, t.id, t.lane, t.message_id::text, t.topic, t.message_key,
+    COALESCE(t.payload, convert_to(t.payload_text, 'UTF8')), t.headers::text,
+    t.available_at, NULLIF(t.priority, 0::smallint), NULLIF(t.attempts, 0), NULLIF(t.crashes, 0), t.created_at,
+    CASE WHEN t.payload IS NULL OR t.available_at IS NOT NULL THEN CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END + CASE WHEN t.available_at > now() THEN 2 ELSE 0 END END
+FROM (SELECT t.* FROM unnest($1::smallint[], $2::bigint[], $3::bigint[]) AS p (lane, after, until)
+CROSS JOIN LATERAL (SELECT * FROM app."Events" AS h
+    WHERE (h.lane, h.id) > (p.lane, COALESCE(p.after, (p.lane::text @@ ANY ('{x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x}'::text[]))::int)) AND (h.lane, h.id) <= (p.lane, p.until)
+    ORDER BY h.lane, h.id LIMIT $4::bigint) AS t LIMIT $5::bigint) AS t WHERE true AND ($6::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0);
+--   1: {}
+--   2: {}
+--   3: {}
+--   4: 1
+--   5: 1
+--   6: true
+SELECT min(xact_start)::timestamp(0)::text FROM pg_stat_activity WHERE backend_type = 'client backend' HAVING min(xact_start) < now() - interval '10 minutes';
+EXPLAIN SELECT concat_ws(' ', COALESCE(pg_sequence_last_value(pg_get_serial_sequence('app."Events"', 'id')::regclass), 0), 0, 0, pg_current_snapshot(), COALESCE((SELECT epoch::text FROM app."Events_epoch"), '-')),
+    0::bigint, 0::smallint, '', '', '', NULL::bytea, '', NULL::timestamptz, 0::smallint, 0, 0, NULL::timestamptz, 0
+UNION ALL
+SELECT NULL, t.id, t.lane, t.message_id::text, t.topic, t.message_key,
+    COALESCE(t.payload, convert_to(t.payload_text, 'UTF8')), t.headers::text,
+    t.available_at, NULLIF(t.priority, 0::smallint), NULLIF(t.attempts, 0), NULLIF(t.crashes, 0), t.created_at,
+    CASE WHEN t.payload IS NULL OR t.available_at IS NOT NULL THEN CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END + CASE WHEN t.available_at > now() THEN 2 ELSE 0 END END
+FROM (SELECT t.* FROM unnest($1::smallint[], $2::bigint[], $3::bigint[]) AS p (lane, after, until)
+CROSS JOIN LATERAL (SELECT * FROM app."Events" AS h
+    WHERE (h.lane, h.id) > (p.lane, COALESCE(p.after, (p.lane::text @@ ANY ('{x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x}'::text[]))::int)) AND (h.lane, h.id) <= (p.lane, p.until)
+    ORDER BY h.lane, h.id LIMIT $4::bigint) AS t LIMIT $5::bigint) AS t WHERE true AND ($6::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0);
+--   1: {1}
+--   2: {0}
+--   3: {4611686018427387904}
+--   4: 500
+--   5: 500
+--   6: true
 
 -- acquire
 WITH free AS MATERIALIZED (
@@ -77,38 +102,35 @@ RETURNING l.lane, l.fence, COALESCE(l.marks, ''), l.crashes, COALESCE(l.journal,
 
 -- renew
 UPDATE app."Events_lanes" AS l
-SET until = now() + ($1::bigint * interval '1 microsecond'), marks = CASE WHEN COALESCE((SELECT epoch::text FROM app."Events_epoch"), '-') = $2::text THEN g.marks ELSE l.marks END,
+SET until = now() + ($8::bigint * interval '1 microsecond'), marks = CASE WHEN $7::text = '' OR COALESCE((SELECT epoch::text FROM app."Events_epoch"), '-') = $7::text THEN g.marks ELSE l.marks END,
     crashes = CASE WHEN g.calm THEN 0 ELSE l.crashes END, journal = CASE WHEN g.calm THEN NULL ELSE l.journal END
-FROM unnest($3::smallint[], $4::bigint[], $5::text[], $6::boolean[], $7::text[]) AS g (lane, fence, marks, calm, journal)
-WHERE l.lane = g.lane AND l.fence = g.fence AND l.owner = $8::text
+FROM unnest($1::smallint[], $2::bigint[], $3::text[], $4::boolean[], $5::text[]) AS g (lane, fence, marks, calm, journal)
+WHERE l.lane = g.lane AND l.fence = g.fence AND l.owner = $6::text
 RETURNING l.lane, l.fence, pg_current_xact_id()::text::bigint;
---   1: 15000000
---   2: e
---   3: {1,2}
---   4: {7,8}
---   5: {"{\"main\":5}",""}
---   6: {true,false}
---   7: {"[{\"id\":1}]",""}
---   8: r
-
--- marks
-SELECT lane, marks FROM app."Events_lanes" WHERE marks IS NOT NULL ORDER BY lane;
+--   1: {1,2}
+--   2: {7,8}
+--   3: {"{\"main\":5}",""}
+--   4: {true,false}
+--   5: {"[{\"id\":1}]",""}
+--   6: r
+--   7: e
+--   8: 15000000
 
 -- release
 UPDATE app."Events_lanes" AS l
-SET owner = NULL, until = NULL, marks = CASE WHEN COALESCE((SELECT epoch::text FROM app."Events_epoch"), '-') = $1::text THEN g.marks ELSE l.marks END, journal = NULL, crashes = 0
-FROM unnest($2::smallint[], $3::bigint[], $4::text[], $5::boolean[], $6::text[]) AS g (lane, fence, marks, calm, journal)
-WHERE l.lane = g.lane AND l.fence = g.fence AND l.owner = $7::text
+SET owner = NULL, until = NULL, marks = CASE WHEN $7::text = '' OR COALESCE((SELECT epoch::text FROM app."Events_epoch"), '-') = $7::text THEN g.marks ELSE l.marks END, journal = NULL, crashes = 0
+FROM unnest($1::smallint[], $2::bigint[], $3::text[], $4::boolean[], $5::text[]) AS g (lane, fence, marks, calm, journal)
+WHERE l.lane = g.lane AND l.fence = g.fence AND l.owner = $6::text
 RETURNING l.lane, l.fence, pg_current_xact_id()::text::bigint;
---   1: e
---   2: {1,2}
---   3: {7,8}
---   4: {"{\"main\":5}",""}
---   5: {true,false}
---   6: {"[{\"id\":1}]",""}
---   7: r
+--   1: {1,2}
+--   2: {7,8}
+--   3: {"{\"main\":5}",""}
+--   4: {true,false}
+--   5: {"[{\"id\":1}]",""}
+--   6: r
+--   7: e
 
--- journal
+-- write the journal
 UPDATE app."Events_lanes" AS l SET journal = g.journal
 FROM unnest($1::smallint[], $2::bigint[], $3::text[], $4::boolean[], $5::text[]) AS g (lane, fence, marks, calm, journal)
 WHERE l.lane = g.lane AND l.fence = g.fence AND l.owner = $6::text
@@ -123,8 +145,21 @@ RETURNING l.lane, l.fence, pg_current_xact_id()::text::bigint;
 -- journals
 SELECT lane, fence, journal FROM app."Events_lanes" WHERE journal IS NOT NULL;
 
--- given
+-- marks
+SELECT lane, marks FROM app."Events_lanes" WHERE marks IS NOT NULL ORDER BY lane;
+
+-- begin lanes
+SELECT s.setting FROM pg_sequence AS q CROSS JOIN LATERAL (VALUES
+    ('CACHE ' || q.seqcache, q.seqcache > 1), ('INCREMENT BY ' || q.seqincrement, q.seqincrement <= 0), ('CYCLE', q.seqcycle)) AS s (setting, wrong)
+WHERE q.seqrelid = pg_get_serial_sequence('app."Events"', 'id')::regclass AND s.wrong
+UNION ALL SELECT 'no right of this user to SELECT' WHERE NOT has_sequence_privilege(pg_get_serial_sequence('app."Events"', 'id'), 'SELECT');
+SELECT concat_ws(' ', COALESCE(pg_sequence_last_value(pg_get_serial_sequence('app."Events"', 'id')::regclass), 0), 0, 0, pg_current_snapshot(), COALESCE((SELECT epoch::text FROM app."Events_epoch"), '-'));
+
+-- last id
 SELECT COALESCE(pg_sequence_last_value(pg_get_serial_sequence('app."Events"', 'id')::regclass), 0);
+
+-- first line
+SELECT concat_ws(' ', COALESCE(pg_sequence_last_value(pg_get_serial_sequence('app."Events"', 'id')::regclass), 0), 0, 0, pg_current_snapshot(), COALESCE((SELECT epoch::text FROM app."Events_epoch"), '-'));
 
 -- read
 SELECT concat_ws(' ', COALESCE(pg_sequence_last_value(pg_get_serial_sequence('app."Events"', 'id')::regclass), 0), 0, 0, pg_current_snapshot(), COALESCE((SELECT epoch::text FROM app."Events_epoch"), '-')),
@@ -249,9 +284,10 @@ SELECT t.id, t.lane, t.message_id::text, t.topic, t.message_key,
     CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END + CASE WHEN t.state = 'retry' THEN 4 ELSE 0 END
 FROM (SELECT t.*, sum(COALESCE(octet_length(t.payload), 0) + COALESCE(octet_length(t.payload_text), 0)) OVER (ROWS UNBOUNDED PRECEDING) - (COALESCE(octet_length(t.payload), 0) + COALESCE(octet_length(t.payload_text), 0)) AS bytes_before
 FROM (SELECT t.* FROM app."Events_held" AS t
-    WHERE t.state <> 'error' AND COALESCE(t.available_at, '0001-01-01 00:00:00+00') <= now() AND t.lane = ANY ($1::smallint[])
-        AND (COALESCE(t.available_at, '0001-01-01 00:00:00+00'), t.id) > (COALESCE((SELECT $2::timestamptz), COALESCE(NULL, ((SELECT now()::text) @@ ANY ('{x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x}'::text[]))::int) * interval '1 s' + now()), $3::bigint)
-    ORDER BY COALESCE(t.available_at, '0001-01-01 00:00:00+00'), t.id LIMIT $4::bigint) AS t) AS t WHERE bytes_before < $5::bigint AND ($6::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0);
+WHERE state <> 'error' AND COALESCE(available_at, '0001-01-01 00:00:00+00') <= now() AND lane = ANY ($1::smallint[])
+    AND (COALESCE(available_at, '0001-01-01 00:00:00+00'), id) > (COALESCE((SELECT $2::timestamptz), COALESCE(NULL, ((SELECT now()::text) @@ ANY ('{x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x}'::text[]))::int) * interval '1 s' + now()), $3::bigint)
+ORDER BY COALESCE(available_at, '0001-01-01 00:00:00+00'), id LIMIT $4::bigint) AS t) AS t
+WHERE bytes_before < $5::bigint AND ($6::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0);
 --   1: {1,2}
 --   2: 2026-01-31 23:59:59.123456+00
 --   3: 9
@@ -262,11 +298,10 @@ FROM (SELECT t.* FROM app."Events_held" AS t
 -- held keys
 SELECT t.lane, t.message_key, t.topic, t.id FROM unnest($1::smallint[]) AS l (lane)
 CROSS JOIN LATERAL (SELECT * FROM app."Events_held" AS h WHERE h.state = 'retry' AND h.lane + 0 = l.lane AND h.message_key <> '' LIMIT $2::bigint) AS t
-WHERE ($3::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0) LIMIT $4::bigint;
+WHERE ($3::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0) LIMIT $2::bigint;
 --   1: {1,2}
 --   2: 100
 --   3: true
---   4: 100
 
 -- held among keys
 SELECT k.lane, k.key, t.topic, t.id FROM unnest($1::smallint[], $2::text[]) AS k (lane, key)
@@ -362,7 +397,7 @@ WHERE ($9::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0)
 
 -- settle: everything
 WITH held AS MATERIALIZED (SELECT l.lane, l.fence FROM app."Events_lanes" AS l JOIN (SELECT DISTINCT lane, fence FROM unnest($1::smallint[], $2::bigint[]) AS u (lane, fence)) AS s ON l.lane = s.lane AND l.fence = s.fence AND l.owner = $3::text ORDER BY l.lane FOR KEY SHARE OF l),
-given AS MATERIALIZED (SELECT id, lane, message_id, fence, state, held, attempts, $11::integer AS crashes, delay, error, receipt FROM unnest($4::bigint[], $5::smallint[], $6::uuid[], $7::bigint[], $8::text[], $9::boolean[], $10::integer[], $12::bigint[], $13::text[], $14::text[]) AS u (id, lane, message_id, fence, state, held, attempts, delay, error, receipt) JOIN held USING (lane, fence)),
+given AS MATERIALIZED (SELECT id, lane, message_id, fence, state, held, attempts, $11::integer AS crashes, delay, error, receipt FROM unnest($5::bigint[], $6::smallint[], $7::uuid[], $4::bigint[], $8::text[], $9::boolean[], $10::integer[], $12::bigint[], $13::text[], $14::text[]) AS u (id, lane, message_id, fence, state, held, attempts, delay, error, receipt) JOIN held USING (lane, fence)),
 hot AS (DELETE FROM app."Events" AS t USING (SELECT g.*, x.place FROM given AS g CROSS JOIN LATERAL (SELECT h.ctid AS place FROM app."Events" AS h WHERE h.lane = g.lane AND h.id = g.id AND h.message_id = g.message_id LIMIT 1) AS x) AS g WHERE t.ctid = g.place AND NOT g.held AND g.state <> 'pending'
     RETURNING t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, g.attempts, g.crashes, CASE WHEN g.state = 'retry' THEN now() + g.delay * interval '1 microsecond' ELSE t.available_at END AS available_at, COALESCE(NULLIF(g.error, ''), t.last_error) AS last_error, g.state, g.receipt),
 back AS (DELETE FROM app."Events_held" AS t USING (SELECT g.*, x.place FROM given AS g CROSS JOIN LATERAL (SELECT h.ctid AS place FROM app."Events_held" AS h WHERE h.lane = g.lane AND h.id = g.id AND h.message_id = g.message_id LIMIT 1) AS x) AS g WHERE t.ctid = g.place AND g.held AND g.state = 'done' AND t.state <> 'error'
@@ -380,10 +415,10 @@ WHERE ($16::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0
 --   1: {1,2}
 --   2: {7,8}
 --   3: r
---   4: {5,6,7,8}
---   5: {1,1,2,2}
---   6: {0197a3b4-0000-7abc-8def-000000000005,0197a3b4-0000-7abc-8def-000000000006,0197a3b4-0000-7abc-8def-0
---   7: {7,7,8,8}
+--   4: {7,7,8,8}
+--   5: {5,6,7,8}
+--   6: {1,1,2,2}
+--   7: {0197a3b4-0000-7abc-8def-000000000005,0197a3b4-0000-7abc-8def-000000000006,0197a3b4-0000-7abc-8def-0
 --   8: {"done","retry","error","done"}
 --   9: {false,false,true,true}
 --   10: {1,2,0,0}
@@ -393,6 +428,34 @@ WHERE ($16::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0
 --   14: {"0/5","","",""}
 --   15: r
 --   16: true
+
+-- settle by rows: done
+WITH given AS MATERIALIZED (SELECT lane, ids::bigint[] AS ids, before FROM unnest($2::smallint[], $3::bigint[], $4::text[], $5::integer[]) AS l (lane, fence, ids, before) WHERE lane + 0 = lane),
+found AS MATERIALIZED (SELECT x.* FROM given AS g CROSS JOIN LATERAL (SELECT h.ctid AS place, h.claim_token FROM app."Events" AS h
+    WHERE h.lane = g.lane AND h.id BETWEEN g.ids[1] AND g.ids[cardinality(g.ids)]
+        AND uuid_send(h.message_id) = substring($6::bytea FROM 16 * (g.before + array_position(g.ids, h.id)) - 15 FOR 16) OFFSET 0) AS x),
+hot AS (DELETE FROM app."Events" AS t WHERE t.ctid = ANY (ARRAY(
+    SELECT place FROM found WHERE claim_token = $1::text)) AND t.claim_token = $1::text
+    RETURNING t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.available_at, t.last_error),
+done AS (INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
+    SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, g.attempts, g.crashes, t.available_at, COALESCE(NULLIF(g.error, ''), t.last_error), now(), NULLIF(g.receipt, ''), $7::text
+    FROM hot AS t CROSS JOIN (SELECT $8::integer AS attempts, $9::integer AS crashes, $10::text AS error, $11::text AS receipt) AS g)
+SELECT 'changed', (SELECT count(*) FROM hot), 0::bigint
+UNION ALL SELECT 'xid', pg_current_xact_id()::text::bigint, 0
+UNION ALL SELECT 'fenced', (SELECT count(*) FROM found) - (SELECT count(*) FROM hot), 0
+WHERE ($12::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0);
+--   1: t
+--   2: {2}
+--   3: {0}
+--   4: {"{10}"}
+--   5: {0}
+--   6: [1 151 163 180 0 0 122 188 141 239 0 0 0 0 0 16]
+--   7: r
+--   8: 0
+--   9: 0
+--   10: 
+--   11: 
+--   12: true
 
 -- settle by rows
 WITH given AS MATERIALIZED (SELECT id, lane, message_id, $4::text AS token, state, $6::boolean AS held, $7::integer AS attempts, $8::integer AS crashes, $9::bigint AS delay, $10::text AS error, $11::text AS receipt FROM unnest($1::bigint[], $2::smallint[], $3::uuid[], $5::text[]) AS u (id, lane, message_id, state)),
@@ -448,6 +511,7 @@ WHERE ($12::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0
 --   12: true
 
 -- purge
+SELECT set_config('lock_timeout', '3s', true);
 WITH old AS MATERIALIZED (
     SELECT ctid AS place, id, id + 0 AS same_id, lane, lane + 0 AS same_lane FROM app."Events_done" WHERE finished_at < now() - ($1::bigint * interval '1 microsecond')
         AND finished_at >= COALESCE((SELECT $2::timestamptz), COALESCE(NULL, ((SELECT now()::text) @@ ANY ('{x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x}'::text[]))::int) * interval '1 s' + now()) AND ($4::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0)
@@ -458,12 +522,17 @@ SELECT count(*), CASE WHEN count(*) < $3::bigint THEN now() - ($1::bigint * inte
 --   2: 2026-10-05 01:02:03.000004+00
 --   3: 100
 --   4: true
+DELETE FROM app."Events_relays" WHERE until < now() - interval '1 day';
 
 -- claim the oldest
 WITH claim AS MATERIALIZED (
     SELECT value FROM app."Events_settings" WHERE name = 'claim' FOR SHARE),
 picked AS MATERIALIZED (
-    SELECT ctid AS place, id, id + 0 AS same_id, lane, lane + 0 AS same_lane, t.priority, COALESCE(octet_length(t.payload), 0) + COALESCE(octet_length(t.payload_text), 0) AS size FROM app."Events" AS t WHERE EXISTS (SELECT 1 FROM claim WHERE value = 'rows') AND claimed_until IS NULL AND id >= COALESCE((SELECT -9223372036854775807), ((SELECT now()::text) @@ ANY ('{x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x}'::text[]))::int) AND id <= (SELECT 9223372036854775807) AND (id, id) >= ((SELECT -9223372036854775807), (SELECT -9223372036854775807)) AND (id, id) >= ((SELECT -9223372036854775807), (SELECT -9223372036854775807)) AND (id, id) >= ((SELECT -9223372036854775807), (SELECT -9223372036854775807)) AND (id, id) >= ((SELECT -9223372036854775807), (SELECT -9223372036854775807)) AND (id, id) >= ((SELECT -9223372036854775807), (SELECT -9223372036854775807)) AND (id, id) >= ((SELECT -9223372036854775807), (SELECT -9223372036854775807)) AND ($1::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0)
+    SELECT ctid AS place, id, id + 0 AS same_id, lane, lane + 0 AS same_lane, t.priority, COALESCE(octet_length(t.payload), 0) + COALESCE(octet_length(t.payload_text), 0) AS size FROM app."Events" AS t
+    WHERE EXISTS (SELECT 1 FROM claim WHERE value = 'rows') AND claimed_until IS NULL AND id >= COALESCE((SELECT -9223372036854775807), ((SELECT now()::text) @@ ANY ('{x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x}'::text[]))::int) AND id <= (SELECT 9223372036854775807)
+        AND (id, id) >= ((SELECT -9223372036854775807), (SELECT -9223372036854775807)) AND (id, id) >= ((SELECT -9223372036854775807), (SELECT -9223372036854775807))
+        AND (id, id) >= ((SELECT -9223372036854775807), (SELECT -9223372036854775807)) AND (id, id) >= ((SELECT -9223372036854775807), (SELECT -9223372036854775807))
+        AND (id, id) >= ((SELECT -9223372036854775807), (SELECT -9223372036854775807)) AND (id, id) >= ((SELECT -9223372036854775807), (SELECT -9223372036854775807)) AND ($1::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0)
     ORDER BY id LIMIT $2::bigint FOR NO KEY UPDATE OF t SKIP LOCKED),
 fitting AS (SELECT *, sum(size) OVER (ROWS UNBOUNDED PRECEDING) - size AS bytes_before FROM picked)
 UPDATE app."Events" AS t
@@ -484,7 +553,11 @@ RETURNING t.id, t.lane, t.message_id::text, t.topic, t.message_key,
 WITH claim AS MATERIALIZED (
     SELECT value FROM app."Events_settings" WHERE name = 'claim' FOR SHARE),
 picked AS MATERIALIZED (
-    SELECT ctid AS place, id, id + 0 AS same_id, lane, lane + 0 AS same_lane, t.priority, COALESCE(octet_length(t.payload), 0) + COALESCE(octet_length(t.payload_text), 0) AS size FROM app."Events" AS t WHERE EXISTS (SELECT 1 FROM claim WHERE value = 'rows') AND claimed_until IS NULL AND priority >= COALESCE((SELECT -32768), ((SELECT now()::text) @@ ANY ('{x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x}'::text[]))::int) AND priority <= (SELECT 32767) AND (priority, priority) >= ((SELECT -32768), (SELECT -32768)) AND (priority, priority) >= ((SELECT -32768), (SELECT -32768)) AND (priority, priority) >= ((SELECT -32768), (SELECT -32768)) AND (priority, priority) >= ((SELECT -32768), (SELECT -32768)) AND (priority, priority) >= ((SELECT -32768), (SELECT -32768)) AND (priority, priority) >= ((SELECT -32768), (SELECT -32768)) AND topic = ANY ($1::text[]) AND topic <> ALL ($2::text[]) AND ($3::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0)
+    SELECT ctid AS place, id, id + 0 AS same_id, lane, lane + 0 AS same_lane, t.priority, COALESCE(octet_length(t.payload), 0) + COALESCE(octet_length(t.payload_text), 0) AS size FROM app."Events" AS t
+    WHERE EXISTS (SELECT 1 FROM claim WHERE value = 'rows') AND claimed_until IS NULL AND priority >= COALESCE((SELECT -32768), ((SELECT now()::text) @@ ANY ('{x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x}'::text[]))::int) AND priority <= (SELECT 32767)
+        AND (priority, priority) >= ((SELECT -32768), (SELECT -32768)) AND (priority, priority) >= ((SELECT -32768), (SELECT -32768))
+        AND (priority, priority) >= ((SELECT -32768), (SELECT -32768)) AND (priority, priority) >= ((SELECT -32768), (SELECT -32768))
+        AND (priority, priority) >= ((SELECT -32768), (SELECT -32768)) AND (priority, priority) >= ((SELECT -32768), (SELECT -32768)) AND topic = ANY ($1::text[]) AND topic <> ALL ($2::text[]) AND ($3::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0)
     ORDER BY priority DESC, id LIMIT $4::bigint FOR NO KEY UPDATE OF t SKIP LOCKED),
 fitting AS (SELECT *, sum(size) OVER (ROWS UNBOUNDED PRECEDING) - size AS bytes_before FROM picked)
 UPDATE app."Events" AS t
@@ -503,34 +576,42 @@ RETURNING t.id, t.lane, t.message_id::text, t.topic, t.message_key,
 --   7: 60000000
 --   8: 1048576
 
--- peek at free rows
-SELECT id FROM app."Events" WHERE claimed_until IS NULL AND id >= COALESCE((SELECT -9223372036854775807), ((SELECT now()::text) @@ ANY ('{x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x}'::text[]))::int) AND id <= (SELECT 9223372036854775807) AND (id, id) >= ((SELECT -9223372036854775807), (SELECT -9223372036854775807)) AND (id, id) >= ((SELECT -9223372036854775807), (SELECT -9223372036854775807)) AND (id, id) >= ((SELECT -9223372036854775807), (SELECT -9223372036854775807)) AND (id, id) >= ((SELECT -9223372036854775807), (SELECT -9223372036854775807)) AND (id, id) >= ((SELECT -9223372036854775807), (SELECT -9223372036854775807)) AND (id, id) >= ((SELECT -9223372036854775807), (SELECT -9223372036854775807)) AND ($1::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0) ORDER BY id LIMIT 1;
+-- has free rows
+SELECT id FROM app."Events" WHERE claimed_until IS NULL AND id >= COALESCE((SELECT -9223372036854775807), ((SELECT now()::text) @@ ANY ('{x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x}'::text[]))::int) AND id <= (SELECT 9223372036854775807)
+        AND (id, id) >= ((SELECT -9223372036854775807), (SELECT -9223372036854775807)) AND (id, id) >= ((SELECT -9223372036854775807), (SELECT -9223372036854775807))
+        AND (id, id) >= ((SELECT -9223372036854775807), (SELECT -9223372036854775807)) AND (id, id) >= ((SELECT -9223372036854775807), (SELECT -9223372036854775807))
+        AND (id, id) >= ((SELECT -9223372036854775807), (SELECT -9223372036854775807)) AND (id, id) >= ((SELECT -9223372036854775807), (SELECT -9223372036854775807)) AND ($1::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0) ORDER BY id LIMIT 1;
 --   1: true
 
--- peek at what ended
-SELECT id FROM (SELECT id FROM app."Events" WHERE claimed_until < now() AND ($1::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0) ORDER BY claimed_until LIMIT 1) AS c UNION ALL SELECT id FROM (SELECT id FROM app."Events_held" WHERE state <> 'error' AND COALESCE(available_at, '0001-01-01 00:00:00+00') <= now() AND COALESCE(available_at, '0001-01-01 00:00:00+00') >= COALESCE((SELECT '-infinity'::timestamptz), COALESCE(NULL, ((SELECT now()::text) @@ ANY ('{x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x}'::text[]))::int) * interval '1 s' + now()) AND ($2::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0) ORDER BY COALESCE(available_at, '0001-01-01 00:00:00+00'), id LIMIT 1) AS h;
+-- has expired rows
+SELECT id FROM (SELECT id FROM app."Events" WHERE claimed_until < now() AND ($1::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0) ORDER BY claimed_until LIMIT 1) AS c
+UNION ALL SELECT id FROM (SELECT id FROM app."Events_held" WHERE state <> 'error' AND COALESCE(available_at, '0001-01-01 00:00:00+00') <= now() AND COALESCE(available_at, '0001-01-01 00:00:00+00') >= COALESCE((SELECT '-infinity'::timestamptz), COALESCE(NULL, ((SELECT now()::text) @@ ANY ('{x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x}'::text[]))::int) * interval '1 s' + now()) AND ($1::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0) ORDER BY COALESCE(available_at, '0001-01-01 00:00:00+00'), id LIMIT 1) AS h;
 --   1: true
---   2: true
 
 -- extend
 WITH claim AS MATERIALIZED (
     SELECT value FROM app."Events_settings" WHERE name = 'claim' FOR SHARE),
 given AS MATERIALIZED (
-    SELECT lane, id FROM (SELECT lane, id, claim_token FROM app."Events" WHERE EXISTS (SELECT 1 FROM claim WHERE value = 'rows') AND claimed_until >= COALESCE((SELECT '-infinity'::timestamptz), COALESCE(NULL, ((SELECT now()::text) @@ ANY ('{x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x}'::text[]))::int) * interval '1 s' + now()) AND claimed_until <= (SELECT 'infinity'::timestamptz) AND (claimed_until, claimed_until) >= ((SELECT '-infinity'::timestamptz), (SELECT '-infinity'::timestamptz)) AND (claimed_until, claimed_until) >= ((SELECT '-infinity'::timestamptz), (SELECT '-infinity'::timestamptz)) AND (claimed_until, claimed_until) >= ((SELECT '-infinity'::timestamptz), (SELECT '-infinity'::timestamptz)) AND (claimed_until, claimed_until) >= ((SELECT '-infinity'::timestamptz), (SELECT '-infinity'::timestamptz)) AND (claimed_until, claimed_until) >= ((SELECT '-infinity'::timestamptz), (SELECT '-infinity'::timestamptz)) AND (claimed_until, claimed_until) >= ((SELECT '-infinity'::timestamptz), (SELECT '-infinity'::timestamptz))
+    SELECT lane, id FROM (SELECT lane, id, claim_token FROM app."Events" WHERE EXISTS (SELECT 1 FROM claim WHERE value = 'rows') AND claimed_until >= COALESCE((SELECT '-infinity'::timestamptz), COALESCE(NULL, ((SELECT now()::text) @@ ANY ('{x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x}'::text[]))::int) * interval '1 s' + now()) AND claimed_until <= (SELECT 'infinity'::timestamptz)
+        AND (claimed_until, claimed_until) >= ((SELECT '-infinity'::timestamptz), (SELECT '-infinity'::timestamptz)) AND (claimed_until, claimed_until) >= ((SELECT '-infinity'::timestamptz), (SELECT '-infinity'::timestamptz))
+        AND (claimed_until, claimed_until) >= ((SELECT '-infinity'::timestamptz), (SELECT '-infinity'::timestamptz)) AND (claimed_until, claimed_until) >= ((SELECT '-infinity'::timestamptz), (SELECT '-infinity'::timestamptz))
+        AND (claimed_until, claimed_until) >= ((SELECT '-infinity'::timestamptz), (SELECT '-infinity'::timestamptz)) AND (claimed_until, claimed_until) >= ((SELECT '-infinity'::timestamptz), (SELECT '-infinity'::timestamptz))
         ORDER BY claimed_until OFFSET 0) AS h
-    WHERE claim_token = $1::text AND id = ANY ($2::bigint[]) AND ($3::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0)),
-found AS MATERIALIZED (SELECT g.*, x.* FROM given AS g CROSS JOIN LATERAL (SELECT h.ctid AS place, h.lane AS found_lane, h.id AS found_id, h.claim_token FROM app."Events" AS h WHERE h.lane = g.lane AND h.id = g.id LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED) AS x),
-extended AS (UPDATE app."Events" AS t SET claimed_until = now() + ($4::bigint * interval '1 microsecond')
-    FROM found AS g WHERE t.ctid = g.place AND g.claim_token = $5::text AND g.found_lane = g.lane AND g.found_id = g.id
+    WHERE claim_token = $1::text AND id = ANY ($2::bigint[]) AND ($4::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0)),
+found AS MATERIALIZED (SELECT g.*, x.* FROM given AS g
+    CROSS JOIN LATERAL (SELECT h.ctid AS place, h.lane AS found_lane, h.id AS found_id, h.claim_token FROM app."Events" AS h
+        WHERE h.lane = g.lane AND h.id = g.id LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED) AS x),
+extended AS (UPDATE app."Events" AS t SET claimed_until = now() + ($3::bigint * interval '1 microsecond')
+    FROM found AS g WHERE t.ctid = g.place AND g.claim_token = $1::text AND g.found_lane = g.lane AND g.found_id = g.id
     RETURNING t.id)
 SELECT id FROM extended UNION ALL SELECT id FROM given WHERE id NOT IN (SELECT found_id FROM found);
 --   1: t
 --   2: {1,2}
---   3: true
---   4: 60000000
---   5: t
+--   3: 60000000
+--   4: true
 
--- free claims that ended
+-- reclaim
+SELECT set_config('lock_timeout', '3s', true);
 WITH claim AS MATERIALIZED (
     SELECT value FROM app."Events_settings" WHERE name = 'claim' FOR SHARE),
 ended AS MATERIALIZED (
@@ -541,19 +622,21 @@ SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL, crashes = t.cra
 FROM ended AS g WHERE t.ctid = g.place AND g.id = g.same_id AND g.lane = g.same_lane AND ($2::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0);
 --   1: 10
 --   2: true
-
--- bring back
+SELECT set_config('lock_timeout', '3s', true);
 WITH claim AS MATERIALIZED (
     SELECT value FROM app."Events_settings" WHERE name = 'claim' FOR SHARE),
 due AS MATERIALIZED (
-    SELECT ctid AS place, id, id + 0 AS same_id, lane, lane + 0 AS same_lane FROM app."Events_held" AS t WHERE EXISTS (SELECT 1 FROM claim WHERE value = 'rows') AND state <> 'error' AND COALESCE(available_at, '0001-01-01 00:00:00+00') <= now() AND COALESCE(available_at, '0001-01-01 00:00:00+00') >= COALESCE((SELECT '-infinity'::timestamptz), COALESCE(NULL, ((SELECT now()::text) @@ ANY ('{x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x}'::text[]))::int) * interval '1 s' + now()) AND (SELECT COUNT(*) FROM app."Events" h WHERE h.lane = t.lane AND h.id = t.id) = 0 AND (SELECT COUNT(*) FROM app."Events_held" o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id < t.message_id AND o.state <> 'error' AND COALESCE(o.available_at, '0001-01-01 00:00:00+00') <= now()) = 0 AND ($1::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0)
-    ORDER BY COALESCE(available_at, '0001-01-01 00:00:00+00'), id LIMIT $2::bigint FOR UPDATE SKIP LOCKED),
+    SELECT ctid AS place, id, id + 0 AS same_id, lane, lane + 0 AS same_lane FROM app."Events_held" AS t WHERE EXISTS (SELECT 1 FROM claim WHERE value = 'rows') AND state <> 'error' AND COALESCE(available_at, '0001-01-01 00:00:00+00') <= now() AND COALESCE(available_at, '0001-01-01 00:00:00+00') >= COALESCE((SELECT '-infinity'::timestamptz), COALESCE(NULL, ((SELECT now()::text) @@ ANY ('{x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x}'::text[]))::int) * interval '1 s' + now())
+        AND (SELECT COUNT(*) FROM app."Events" h WHERE h.lane = t.lane AND h.id = t.id) = 0
+        AND (SELECT COUNT(*) FROM app."Events_held" o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id < t.message_id
+            AND o.state <> 'error' AND COALESCE(o.available_at, '0001-01-01 00:00:00+00') <= now()) = 0 AND ($2::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0)
+    ORDER BY COALESCE(available_at, '0001-01-01 00:00:00+00'), id LIMIT $1::bigint FOR UPDATE SKIP LOCKED),
 back AS (DELETE FROM app."Events_held" AS t USING due AS g WHERE t.ctid = g.place AND g.id = g.same_id AND g.lane = g.same_lane
     RETURNING t.id, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.attempts, t.crashes, t.available_at, t.last_error, t.created_at)
 INSERT INTO app."Events" (id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, last_error, created_at)
 SELECT id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, last_error, created_at FROM back;
---   1: true
---   2: 10
+--   1: 10
+--   2: true
 
 -- list
 SELECT t.id, t.lane, t.message_id::text, t.topic, t.message_key,
@@ -570,16 +653,16 @@ SELECT t.id, t.lane, t.message_id::text, t.topic, t.message_key,
     COALESCE(t.payload, convert_to(t.payload_text, 'UTF8')), t.headers::text,
     t.available_at, NULLIF(t.priority, 0::smallint), NULLIF(t.attempts, 0), NULLIF(t.crashes, 0), t.created_at,
     CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END + CASE WHEN t.available_at > now() THEN 2 ELSE 0 END + CASE WHEN t.state = 'retry' THEN 4 ELSE 0 END, t.state, COALESCE(t.last_error, ''), COALESCE(t.receipt, ''), COALESCE(t.claimed_by, ''), t.finished_at
-FROM app."Events_messages" AS t WHERE t.id > $1::bigint AND (t.id = ANY ($2::bigint[]) OR t.message_id = ANY ($3::uuid[])) AND t.topic = $4::text AND t.message_key = $5::text AND t.state = $6::text AND t.created_at >= $7::timestamptz AND strpos(t.last_error, $8::text) > 0
+FROM app."Events_messages" AS t WHERE t.id > $1::bigint AND (t.id = ANY ($2::bigint[]) OR t.message_id = ANY ($3::uuid[])) AND t.topic = $4::text AND t.message_key = $5::text AND t.created_at >= $6::timestamptz AND strpos(t.last_error, $7::text) > 0 AND t.state = $8::text
 ORDER BY t.id LIMIT $9::bigint;
 --   1: 3
 --   2: {1}
 --   3: {"0197a3b4-0000-7abc-8def-0123456789ab"}
 --   4: t
 --   5: k
---   6: error
---   7: 2026-01-31 00:00:00+00
---   8: refused
+--   6: 2026-01-31 00:00:00+00
+--   7: refused
+--   8: error
 --   9: 10
 
 -- requeue
@@ -613,98 +696,26 @@ RETURNING t.id;
 --   7: refused
 --   8: 10
 
--- counts
+-- status
+SELECT value FROM app."Events_settings" WHERE name = 'claim';
 SELECT state, count(*) FROM (
     SELECT CASE WHEN claimed_until > now() THEN 'claimed' WHEN available_at > now() THEN 'scheduled' ELSE 'pending' END AS state FROM app."Events"
     UNION ALL SELECT CASE WHEN state = 'scheduled' AND COALESCE(available_at <= now(), true) THEN 'pending' ELSE state END FROM app."Events_held"
 ) AS s GROUP BY state
 UNION ALL
 SELECT 'done', CASE WHEN n < $1::bigint THEN n ELSE GREATEST(n, (SELECT reltuples::bigint FROM pg_class WHERE oid = 'app."Events_done"'::regclass)) END
-FROM (SELECT count(*) AS n FROM (SELECT FROM app."Events_done" LIMIT $2::bigint) AS d) AS c;
---   1: 1000
---   2: 1000
-
--- oldest
+FROM (SELECT count(*) AS n FROM (SELECT FROM app."Events_done" LIMIT $1::bigint) AS d) AS c;
+--   1: 1000000
 SELECT GREATEST(0, COALESCE(extract(epoch FROM now() - min(since)) * 1000, 0))::bigint FROM (
     SELECT GREATEST(created_at, available_at) AS since FROM app."Events" WHERE COALESCE(available_at <= now(), true) AND COALESCE(claimed_until <= now(), true)
     UNION ALL SELECT GREATEST(created_at, available_at) FROM app."Events_held" WHERE state = 'scheduled' AND COALESCE(available_at <= now(), true)) AS p;
-
--- topics
 SELECT topic, count(*) FROM (
     SELECT topic FROM app."Events" WHERE COALESCE(available_at <= now(), true) AND COALESCE(claimed_until <= now(), true)
     UNION ALL SELECT topic FROM app."Events_held" WHERE state = 'scheduled' AND COALESCE(available_at <= now(), true)
     LIMIT $1::bigint) AS t GROUP BY topic;
 --   1: 1000
-
--- relays
 SELECT r.name, r.host, r.version, r.claim, r.since, r.last_beat, r.until >= now(),
     (SELECT count(*) FROM app."Events_lanes" AS l WHERE l.owner = r.name AND l.until >= now())
 FROM app."Events_relays" AS r ORDER BY r.name;
-
--- lanes
 SELECT count(*) FROM app."Events_lanes" WHERE owner IS NOT NULL AND until >= now();
-
--- claimed by
-SELECT value FROM app."Events_settings" WHERE name = 'claim';
-
--- check settings
-SELECT name, value FROM (VALUES
-    ('transaction_read_only', 'on'), ('enable_indexscan', 'off'), ('synchronous_commit', 'off'), ('plan_cache_mode', 'force_generic_plan')) AS unfit (name, value)
-WHERE current_setting(name) = value
-UNION ALL SELECT 'the server is', 'a standby' WHERE pg_is_in_recovery();
-
--- check rights
-SELECT need, 'on', name FROM unnest($1::text[], $2::text[]) AS n (name, need)
-WHERE NOT has_table_privilege(name, need)
-UNION ALL SELECT 'SELECT', 'on', pg_get_serial_sequence('app."Events"', 'id')
-WHERE NOT has_sequence_privilege(pg_get_serial_sequence('app."Events"', 'id'), 'SELECT');
---   1: {"app.\"Events\"","app.\"Events\"","app.\"Events\"","app.\"Events_held\"","app.\"Events_held\"","app
---   2: {"SELECT","UPDATE","DELETE","SELECT","INSERT","UPDATE","DELETE","SELECT","INSERT","UPDATE","DELETE",
-
--- check ids
-SELECT s.setting FROM pg_sequence AS q CROSS JOIN LATERAL (VALUES
-    ('CACHE ' || q.seqcache, q.seqcache > 1), ('INCREMENT BY ' || q.seqincrement, q.seqincrement <= 0), ('CYCLE', q.seqcycle)) AS s (setting, wrong)
-WHERE q.seqrelid = pg_get_serial_sequence('app."Events"', 'id')::regclass AND s.wrong
-UNION ALL SELECT 'no right of this user to SELECT' WHERE NOT has_sequence_privilege(pg_get_serial_sequence('app."Events"', 'id'), 'SELECT');
-
--- check columns
-SELECT concat_ws(' ', COALESCE(pg_sequence_last_value(pg_get_serial_sequence('app."Events"', 'id')::regclass), 0), 0, 0, pg_current_snapshot(), COALESCE((SELECT epoch::text FROM app."Events_epoch"), '-')),
-    0::bigint, 0::smallint, '', '', '', NULL::bytea, '', NULL::timestamptz, 0::smallint, 0, 0, NULL::timestamptz, 0
-UNION ALL
-SELECT NULL, t.id, t.lane, t.message_id::text, t.topic, t.message_key,
-    COALESCE(t.payload, convert_to(t.payload_text, 'UTF8')), t.headers::text,
-    t.available_at, NULLIF(t.priority, 0::smallint), NULLIF(t.attempts, 0), NULLIF(t.crashes, 0), t.created_at,
-    CASE WHEN t.payload IS NULL OR t.available_at IS NOT NULL THEN CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END + CASE WHEN t.available_at > now() THEN 2 ELSE 0 END END
-FROM (SELECT t.* FROM unnest($1::smallint[], $2::bigint[], $3::bigint[]) AS p (lane, after, until)
-CROSS JOIN LATERAL (SELECT * FROM app."Events" AS h
-    WHERE (h.lane, h.id) > (p.lane, COALESCE(p.after, (p.lane::text @@ ANY ('{x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x}'::text[]))::int)) AND (h.lane, h.id) <= (p.lane, p.until)
-    ORDER BY h.lane, h.id LIMIT $4::bigint) AS t LIMIT $5::bigint) AS t WHERE true AND ($6::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0);
---   1: {}
---   2: {}
---   3: {}
---   4: 1
---   5: 1
---   6: true
-
--- check transactions
-SELECT min(xact_start)::timestamp(0)::text FROM pg_stat_activity WHERE backend_type = 'client backend' HAVING min(xact_start) < now() - interval '10 minutes';
-
--- check plan
-EXPLAIN SELECT concat_ws(' ', COALESCE(pg_sequence_last_value(pg_get_serial_sequence('app."Events"', 'id')::regclass), 0), 0, 0, pg_current_snapshot(), COALESCE((SELECT epoch::text FROM app."Events_epoch"), '-')),
-    0::bigint, 0::smallint, '', '', '', NULL::bytea, '', NULL::timestamptz, 0::smallint, 0, 0, NULL::timestamptz, 0
-UNION ALL
-SELECT NULL, t.id, t.lane, t.message_id::text, t.topic, t.message_key,
-    COALESCE(t.payload, convert_to(t.payload_text, 'UTF8')), t.headers::text,
-    t.available_at, NULLIF(t.priority, 0::smallint), NULLIF(t.attempts, 0), NULLIF(t.crashes, 0), t.created_at,
-    CASE WHEN t.payload IS NULL OR t.available_at IS NOT NULL THEN CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END + CASE WHEN t.available_at > now() THEN 2 ELSE 0 END END
-FROM (SELECT t.* FROM unnest($1::smallint[], $2::bigint[], $3::bigint[]) AS p (lane, after, until)
-CROSS JOIN LATERAL (SELECT * FROM app."Events" AS h
-    WHERE (h.lane, h.id) > (p.lane, COALESCE(p.after, (p.lane::text @@ ANY ('{x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x}'::text[]))::int)) AND (h.lane, h.id) <= (p.lane, p.until)
-    ORDER BY h.lane, h.id LIMIT $4::bigint) AS t LIMIT $5::bigint) AS t WHERE true AND ($6::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0);
---   1: {1}
---   2: {0}
---   3: {4611686018427387904}
---   4: 500
---   5: 500
---   6: true
 
