@@ -15,6 +15,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
 	"github.com/rowrelay/rowrelay/relay/sqlstore/legacy"
 	"github.com/rowrelay/rowrelay/relay/sqlstore/postgres"
+	"github.com/rowrelay/rowrelay/relay/sqlstore/sqlite"
 )
 
 // schemaVersion is what the tables have to be.
@@ -95,7 +96,7 @@ func Open(ctx context.Context, db *sql.DB, d dialect.Dialect, options Options) (
 		return nil, err
 	}
 	if d.Name() == dialect.SQLite().Name() {
-		if err := s.checkSQLite(ctx); err != nil {
+		if err := sqlite.CheckPool(ctx, db); err != nil {
 			return nil, fmt.Errorf("open table %s: %w", s.table, dialect.Explain(ctx, db, d, err))
 		}
 	}
@@ -124,6 +125,8 @@ func backendOf(db *sql.DB, d dialect.Dialect, table dialect.Table, reader backen
 	switch d.Name() {
 	case dialect.Postgres().Name():
 		return postgres.New(db, d, table, reader)
+	case dialect.SQLite().Name():
+		return sqlite.New(db, d, table)
 	default:
 		return legacy.New(db, d, table)
 	}

@@ -3,7 +3,6 @@ package postgres
 import (
 	"context"
 	"database/sql"
-	"math"
 	"time"
 
 	"github.com/rowrelay/rowrelay/relay"
@@ -30,12 +29,9 @@ func (p *Postgres) Claim(ctx context.Context, request relay.ClaimRequest) ([]rel
 // claiming by rows.
 func (p *Postgres) claim(request relay.ClaimRequest) backend.Query {
 	var a args
-	order, all := "id", p.sql.Text("every id")
-	switch request.Pick {
-	case relay.Newest:
-		order = "id DESC"
-	case relay.Priority:
-		order, all = "priority DESC, id", p.sql.Text("every priority")
+	all := p.sql.Text("every id")
+	if request.Pick == relay.Priority {
+		all = p.sql.Text("every priority")
 	}
 	topics := ""
 	if len(request.Topics) > 0 {
@@ -44,20 +40,16 @@ func (p *Postgres) claim(request relay.ClaimRequest) backend.Query {
 	if len(request.Except) > 0 {
 		topics += " AND topic <> ALL (" + a.texts(request.Except) + ")"
 	}
-	bytes := request.MaxBytes
-	if bytes <= 0 {
-		bytes = math.MaxInt64
-	}
 	return a.query(
 		p.sql.Text("with claim")+",",
 		"picked AS MATERIALIZED (",
 		"    SELECT "+p.sql.Text("place")+", t.priority, "+p.sql.Text("size")+" AS size FROM "+p.table.Hot()+" AS t",
 		"    WHERE "+p.sql.Text("by rows")+" AND claimed_until IS NULL AND "+all+topics+" AND "+p.planNow(&a),
-		"    ORDER BY "+order+" LIMIT "+a.int(request.Limit)+" FOR NO KEY UPDATE OF t SKIP LOCKED),",
+		"    ORDER BY "+backend.ClaimOrder(request.Pick)+" LIMIT "+a.int(request.Limit)+" FOR NO KEY UPDATE OF t SKIP LOCKED),",
 		"fitting AS (SELECT *, sum(size) OVER (ROWS UNBOUNDED PRECEDING) - size AS bytes_before FROM picked)",
 		"UPDATE "+p.table.Hot()+" AS t",
 		"SET claimed_by = "+a.text(request.Relay)+", claim_token = "+a.text(request.Token)+", claimed_until = now() + ("+a.add(request.TTL.Microseconds(), "bigint")+" * interval '1 microsecond')",
-		"FROM fitting AS g WHERE g.bytes_before < "+a.int(bytes)+" AND "+p.sql.Text("is at place"),
+		"FROM fitting AS g WHERE g.bytes_before < "+a.add(backend.MostBytes(request), "bigint")+" AND "+p.sql.Text("is at place"),
 		"RETURNING "+p.sql.Text("hot row"))
 }
 

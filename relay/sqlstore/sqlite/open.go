@@ -1,4 +1,4 @@
-package sqlstore
+package sqlite
 
 import (
 	"context"
@@ -8,24 +8,24 @@ import (
 	"strings"
 )
 
-// sqliteDSN is how both usual drivers open a file. Drivers pass over parameters
+// openAs is how both usual drivers open a file. Drivers pass over parameters
 // that they don't know without a word.
-const sqliteDSN = "open the file as file:NAME?_txlock=immediate&_busy_timeout=10000&_journal_mode=WAL&_synchronous=FULL" +
+const openAs = "open the file as file:NAME?_txlock=immediate&_busy_timeout=10000&_journal_mode=WAL&_synchronous=FULL" +
 	" (modernc.org/sqlite before 1.55: &_pragma=busy_timeout(10000)&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL))"
 
-// checkSQLite refuses a pool whose transactions fail as soon as two of them come
+// CheckPool refuses a pool whose transactions fail as soon as two of them come
 // together. What one connection was told by a statement, the others don't know: so
 // two are asked, where the pool has more than one.
-func (s *Store) checkSQLite(ctx context.Context) error {
-	first, err := s.db.Conn(ctx)
+func CheckPool(ctx context.Context, db *sql.DB) error {
+	first, err := db.Conn(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = first.Close() }()
-	if err := checkPragmas(ctx, first); err != nil || s.db.Stats().MaxOpenConnections == 1 {
+	if err := checkPragmas(ctx, first); err != nil || db.Stats().MaxOpenConnections == 1 {
 		return err
 	}
-	second, err := s.db.Conn(ctx)
+	second, err := db.Conn(ctx)
 	if err != nil {
 		return err
 	}
@@ -33,7 +33,7 @@ func (s *Store) checkSQLite(ctx context.Context) error {
 	if err := checkPragmas(ctx, second); err != nil {
 		return err
 	}
-	return s.checkBegin(ctx, first, second)
+	return checkBegin(ctx, first, second)
 }
 
 // leastBusyTimeout is in milliseconds.
@@ -46,20 +46,20 @@ func checkPragmas(ctx context.Context, conn *sql.Conn) error {
 		return err
 	}
 	if timeout < leastBusyTimeout {
-		return fmt.Errorf("SQLite's busy_timeout is %d ms, so whoever meets another writer fails with SQLITE_BUSY: %s", timeout, sqliteDSN)
+		return fmt.Errorf("SQLite's busy_timeout is %d ms, so whoever meets another writer fails with SQLITE_BUSY: %s", timeout, openAs)
 	}
 	if err := conn.QueryRowContext(ctx, "PRAGMA journal_mode").Scan(&journal); err != nil {
 		return err
 	}
 	if inMemory := strings.EqualFold(journal, "memory"); !inMemory && !strings.EqualFold(journal, "wal") {
-		return fmt.Errorf("SQLite's journal_mode is %s, so readers and writers fail on each other: %s", journal, sqliteDSN)
+		return fmt.Errorf("SQLite's journal_mode is %s, so readers and writers fail on each other: %s", journal, openAs)
 	}
 	return nil
 }
 
 // checkBegin tries whether a transaction that has only begun keeps another one
 // from writing, as BEGIN IMMEDIATE does.
-func (s *Store) checkBegin(ctx context.Context, first, second *sql.Conn) (err error) {
+func checkBegin(ctx context.Context, first, second *sql.Conn) (err error) {
 	tx, err := first.BeginTx(ctx, nil)
 	if err != nil {
 		return err
@@ -81,7 +81,7 @@ func (s *Store) checkBegin(ctx context.Context, first, second *sql.Conn) (err er
 		return fmt.Errorf("try how a transaction begins: %w", err)
 	}
 	if refused == nil {
-		return fmt.Errorf("transactions of this pool don't begin with BEGIN IMMEDIATE, so one that reads before it writes fails with SQLITE_BUSY: %s", sqliteDSN)
+		return fmt.Errorf("transactions of this pool don't begin with BEGIN IMMEDIATE, so one that reads before it writes fails with SQLITE_BUSY: %s", openAs)
 	}
 	return nil
 }
