@@ -33,6 +33,12 @@ func kindsOf(settlements []Settlement) (has kinds) {
 	return has
 }
 
+// lease is a lane and its fence.
+type lease struct {
+	lane  int
+	fence int64
+}
+
 // leasesOf are the leases that the settlements show, which are in the order of
 // lanes.
 func leasesOf(settlements []Settlement) (leases []lease) {

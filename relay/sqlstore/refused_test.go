@@ -15,7 +15,6 @@ import (
 type pretending struct {
 	dialect.Dialect
 	dialect.Fitting
-	dialect.Relaying
 	version string
 }
 
@@ -39,7 +38,7 @@ func TestOtherServersAreRefused(t *testing.T) {
 			t.Run(version, func(t *testing.T) {
 				t.Parallel()
 				table := open(t, target)
-				d := pretending{table.dialect, table.dialect.(dialect.Fitting), nil, version}
+				d := pretending{table.dialect, table.dialect.(dialect.Fitting), version}
 				if _, err := sqlstore.Open(t.Context(), table.DB, d, sqlstore.Options{}); err == nil || !strings.Contains(err.Error(), refused.why) {
 					t.Errorf("open: %v, want %q", err, refused.why)
 				}

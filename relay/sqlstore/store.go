@@ -14,6 +14,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
 	"github.com/rowrelay/rowrelay/relay/sqlstore/legacy"
+	"github.com/rowrelay/rowrelay/relay/sqlstore/mysql"
 	"github.com/rowrelay/rowrelay/relay/sqlstore/postgres"
 	"github.com/rowrelay/rowrelay/relay/sqlstore/sqlite"
 )
@@ -127,6 +128,8 @@ func backendOf(db *sql.DB, d dialect.Dialect, table dialect.Table, reader backen
 		return postgres.New(db, d, table, reader)
 	case dialect.SQLite().Name():
 		return sqlite.New(db, d, table)
+	case dialect.MySQL().Name(), dialect.MariaDB().Name(), dialect.TiDB().Name():
+		return mysql.New(db, d, table)
 	default:
 		return legacy.New(db, d, table)
 	}

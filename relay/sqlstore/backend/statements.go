@@ -67,3 +67,9 @@ func (s Statements) Text(name string) string {
 	}
 	return text
 }
+
+// Fill is a statement in whose text words, such as :limit, are numbers or lists of
+// numbers: each word is followed by what stands in its place.
+func (s Statements) Fill(name string, words []string, args ...any) Query {
+	return Query{SQL: strings.NewReplacer(words...).Replace(s.Text(name)), Args: args}
+}
