@@ -17,6 +17,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/sqlstore/mysql"
 	"github.com/rowrelay/rowrelay/relay/sqlstore/postgres"
 	"github.com/rowrelay/rowrelay/relay/sqlstore/sqlite"
+	"github.com/rowrelay/rowrelay/relay/sqlstore/sqlserver"
 )
 
 // schemaVersion is what the tables have to be.
@@ -130,6 +131,8 @@ func backendOf(db *sql.DB, d dialect.Dialect, table dialect.Table, reader backen
 		return sqlite.New(db, d, table)
 	case dialect.MySQL().Name(), dialect.MariaDB().Name(), dialect.TiDB().Name():
 		return mysql.New(db, d, table)
+	case dialect.SQLServer().Name():
+		return sqlserver.New(db, d, table)
 	default:
 		return legacy.New(db, d, table)
 	}

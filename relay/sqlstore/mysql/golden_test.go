@@ -37,6 +37,8 @@ func answer(query string) [][]driver.Value {
 		return []driver.Value{id, one, "m", "t", "", []byte("p"), "", nil, int64(0), int64(0), int64(0), nil, one}
 	}
 	switch {
+	case strings.HasPrefix(query, "SELECT value FROM") && strings.HasSuffix(query, "'claim' FOR UPDATE"):
+		return [][]driver.Value{{"another"}}
 	case strings.HasPrefix(query, "SELECT 'lane'"):
 		return [][]driver.Value{{"lane", one, int64(7)}, {"lane", two, int64(8)}}
 	case strings.HasPrefix(query, "SELECT l.lane, l.fence + 1"):

@@ -20,6 +20,8 @@ func TestStatements(t *testing.T) {
 	t.Parallel()
 	recorder := &backendtest.Recorder{Answer: func(query string) [][]driver.Value {
 		switch {
+		case strings.HasPrefix(query, "SELECT value FROM") && strings.HasSuffix(query, "FOR UPDATE"):
+			return [][]driver.Value{{"another"}}
 		case strings.Contains(query, "UNION ALL\nSELECT NULL, t.id") && !strings.HasPrefix(query, "EXPLAIN"):
 			return [][]driver.Value{{"0 0 0 7:7: e", int64(0), int64(0), "", "", "", nil, "", nil, int64(0), int64(0), int64(0), nil, int64(0)}}
 		case strings.HasPrefix(query, "SELECT concat_ws"):

@@ -20,6 +20,8 @@ func TestStatements(t *testing.T) {
 	t.Parallel()
 	recorder := &backendtest.Recorder{Answer: func(query string) [][]driver.Value {
 		switch {
+		case strings.HasPrefix(query, "SELECT value FROM"):
+			return [][]driver.Value{{"another"}}
 		case strings.HasPrefix(query, "SELECT 'lane'"):
 			return [][]driver.Value{{"lane", int64(1), int64(7)}, {"lane", int64(2), int64(8)}}
 		case strings.Contains(query, "RETURNING name"):

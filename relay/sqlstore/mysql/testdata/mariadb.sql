@@ -8,6 +8,9 @@ SELECT name FROM `app`.`Events_relays` WHERE `until` >= utc_timestamp(6) AND cla
 INSERT INTO `app`.`Events_settings` (name, value) VALUES ('claim', ?) ON DUPLICATE KEY UPDATE value = ?;
 --   1: lanes
 --   2: lanes
+SELECT lane FROM `app`.`Events_lane_locks` ORDER BY lane FOR UPDATE;
+UPDATE `app`.`Events_lanes` SET owner = NULL, `until` = NULL, fence = fence + 1, marks = NULL, journal = NULL, crashes = 0;
+UPDATE `app`.`Events` SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL WHERE claimed_until IS NOT NULL;
 SELECT coalesce(sum(CASE index_name WHEN 'claim_id' THEN 2 ELSE 1 END), 0) FROM information_schema.statistics WHERE table_schema = ? AND table_name = ? AND index_name IN ('claim_id', 'claim_priority') AND seq_in_index = 1;
 --   1: app
 --   2: Events

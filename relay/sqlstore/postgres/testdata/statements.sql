@@ -9,6 +9,9 @@ SELECT name FROM app."Events_relays" WHERE until >= now() AND claim <> $1::text 
 INSERT INTO app."Events_settings" (name, value) VALUES ('claim', $1::text)
 ON CONFLICT (name) DO UPDATE SET value = excluded.value;
 --   1: lanes
+SELECT lane FROM app."Events_lanes" ORDER BY lane FOR UPDATE;
+UPDATE app."Events_lanes" SET owner = NULL, until = NULL, fence = fence + 1, marks = NULL, journal = NULL, crashes = 0;
+UPDATE app."Events" SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL WHERE claimed_until IS NOT NULL;
 SELECT count(to_regclass(name)) FROM unnest($1::text[]) AS n (name);
 --   1: {"app.\"Events_claim_id\"","app.\"Events_claim_priority\"","app.\"Events_claim_until\""}
 DROP INDEX IF EXISTS app."Events_claim_id";

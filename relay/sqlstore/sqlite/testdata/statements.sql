@@ -8,6 +8,8 @@ SELECT name FROM app."Events_relays" WHERE until >= strftime('%Y-%m-%d %H:%M:%f'
 --   1: lanes
 INSERT INTO app."Events_settings" (name, value) VALUES ('claim', ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value;
 --   1: lanes
+UPDATE app."Events_lanes" SET owner = NULL, until = NULL, fence = fence + 1, marks = NULL, journal = NULL, crashes = 0;
+UPDATE app."Events" SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL WHERE claimed_until IS NOT NULL;
 SELECT count(*) FROM app.sqlite_master WHERE type = 'index' AND name IN (?, ?, ?);
 --   1: Events_claim_id
 --   2: Events_claim_priority

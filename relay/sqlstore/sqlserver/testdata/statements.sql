@@ -1,43 +1,23 @@
--- schema version
-SELECT value FROM app."Events_settings" WHERE name = N'schema';
+-- claim mode
+SELECT value FROM app."Events_settings" WHERE name = N'claim';
 
--- make indexes for rows
-IF NOT EXISTS (SELECT name FROM sys.indexes WHERE object_id = OBJECT_ID(N'[app].[Events]') AND name = N'Events_claim_id')
-CREATE INDEX "Events_claim_id" ON app."Events" (id) WHERE claimed_until IS NULL WITH (ALLOW_PAGE_LOCKS = OFF);
-IF NOT EXISTS (SELECT name FROM sys.indexes WHERE object_id = OBJECT_ID(N'[app].[Events]') AND name = N'Events_claim_priority')
-CREATE INDEX "Events_claim_priority" ON app."Events" (priority DESC, id) WHERE claimed_until IS NULL WITH (ALLOW_PAGE_LOCKS = OFF);
-IF NOT EXISTS (SELECT name FROM sys.indexes WHERE object_id = OBJECT_ID(N'[app].[Events]') AND name = N'Events_claim_until')
-CREATE INDEX "Events_claim_until" ON app."Events" (claimed_until) INCLUDE (claim_token) WHERE claimed_until IS NOT NULL WITH (ALLOW_PAGE_LOCKS = OFF);
-
--- drop indexes for rows
+-- set the claim mode
+SET LOCK_TIMEOUT 3000;
+SELECT value FROM app."Events_settings" WITH (XLOCK, HOLDLOCK, ROWLOCK) WHERE name = N'claim';
+SELECT name FROM app."Events_relays" WHERE until >= SYSUTCDATETIME() AND claim <> @p1 ORDER BY name;
+--   1: lanes
+UPDATE app."Events_settings" SET value = @p1 WHERE name = N'claim';
+IF @@ROWCOUNT = 0 INSERT INTO app."Events_settings" (name, value) VALUES (N'claim', @p1);
+--   1: lanes
+UPDATE app."Events_lanes" SET owner = NULL, until = NULL, fence = fence + 1, marks = NULL, journal = NULL, crashes = 0;
+UPDATE app."Events" WITH (READPAST, ROWLOCK, READCOMMITTEDLOCK)
+SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL WHERE claimed_until IS NOT NULL;
+SELECT COUNT(*) FROM (SELECT name FROM sys.indexes WHERE object_id = OBJECT_ID(N'[app].[Events]') AND name IN (N'Events_claim_id', N'Events_claim_priority', N'Events_claim_until')) AS i;
 DROP INDEX IF EXISTS "Events_claim_id" ON app."Events";
 DROP INDEX IF EXISTS "Events_claim_priority" ON app."Events";
 DROP INDEX IF EXISTS "Events_claim_until" ON app."Events";
 
--- count indexes for rows
-SELECT COUNT(*) FROM (SELECT name FROM sys.indexes WHERE object_id = OBJECT_ID(N'[app].[Events]') AND name IN (N'Events_claim_id', N'Events_claim_priority', N'Events_claim_until')) AS i;
-
--- begin
-SET LOCK_TIMEOUT 3000;
-
--- lock the claim
-SELECT value FROM app."Events_settings" WITH (XLOCK, HOLDLOCK, ROWLOCK) WHERE name = N'claim';
-
--- set the claim
-UPDATE app."Events_settings" SET value = @p1 WHERE name = N'claim';
-IF @@ROWCOUNT = 0 INSERT INTO app."Events_settings" (name, value) VALUES (N'claim', @p1);
---   1: lanes
-
--- other relays
-SELECT name FROM app."Events_relays" WHERE until >= SYSUTCDATETIME() AND claim <> @p1 ORDER BY name;
---   1: lanes
-
--- forget the other way
-UPDATE app."Events_lanes" SET owner = NULL, until = NULL, fence = fence + 1, marks = NULL, journal = NULL, crashes = 0;
-UPDATE app."Events" WITH (READPAST, ROWLOCK, READCOMMITTEDLOCK)
-SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL WHERE claimed_until IS NOT NULL;
-
--- beat
+-- heartbeat
 SET NOCOUNT ON;
 SET XACT_ABORT ON;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
@@ -62,21 +42,69 @@ SELECT @p1, CONVERT(bigint, 0), REPLACE(CONCAT(@@SERVERNAME, N'/', DB_ID(), N'/'
 --   3: 1
 --   4: lanes
 --   5: 15000
-
--- census
 SET TRANSACTION ISOLATION LEVEL SNAPSHOT;
 SELECT name FROM app."Events_relays" WHERE until >= SYSUTCDATETIME() ORDER BY name;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 --   1: 0
 
--- leave
+-- deregister
 DELETE FROM app."Events_relays" WHERE name = @p1;
 --   1: r
 
--- purge relays
+-- check
+SELECT N'the database is', N'read-only' WHERE DATABASEPROPERTYEX(DB_NAME(), N'Updateability') <> N'READ_WRITE'
+UNION ALL SELECT N'QUOTED_IDENTIFIER is', N'off' WHERE SESSIONPROPERTY(N'QUOTED_IDENTIFIER') = 0
+UNION ALL SELECT N'ANSI_WARNINGS is', N'off' WHERE SESSIONPROPERTY(N'ANSI_WARNINGS') = 0;
+SELECT N'pages of', name FROM sys.indexes WHERE object_id IN (OBJECT_ID(N'[app].[Events]'), OBJECT_ID(N'[app].[Events_held]'), OBJECT_ID(N'[app].[Events_lanes]')) AND allow_page_locks = 1
+UNION ALL SELECT N'all of', name FROM sys.tables WHERE object_id IN (OBJECT_ID(N'[app].[Events]'), OBJECT_ID(N'[app].[Events_held]'), OBJECT_ID(N'[app].[Events_lanes]')) AND lock_escalation_desc <> N'DISABLE';
+SELECT need, N'on', name FROM (VALUES (N'SELECT', N'[app].[Events]'),
+    (N'UPDATE', N'[app].[Events]'),
+    (N'DELETE', N'[app].[Events]'),
+    (N'SELECT', N'[app].[Events_held]'),
+    (N'INSERT', N'[app].[Events_held]'),
+    (N'UPDATE', N'[app].[Events_held]'),
+    (N'DELETE', N'[app].[Events_held]'),
+    (N'SELECT', N'[app].[Events_done]'),
+    (N'INSERT', N'[app].[Events_done]'),
+    (N'UPDATE', N'[app].[Events_done]'),
+    (N'DELETE', N'[app].[Events_done]'),
+    (N'SELECT', N'[app].[Events_lanes]'),
+    (N'UPDATE', N'[app].[Events_lanes]'),
+    (N'SELECT', N'[app].[Events_relays]'),
+    (N'INSERT', N'[app].[Events_relays]'),
+    (N'UPDATE', N'[app].[Events_relays]'),
+    (N'DELETE', N'[app].[Events_relays]'),
+    (N'SELECT', N'[app].[Events_settings]'),
+    (N'INSERT', N'[app].[Events_settings]'),
+    (N'UPDATE', N'[app].[Events_settings]'),
+    (N'SELECT', N'[app].[Events_messages]'),
+    (N'VIEW DEFINITION', N'[app].[Events_id]')) AS n (need, name)
+WHERE COALESCE(HAS_PERMS_BY_NAME(name, N'OBJECT', need), 0) = 0;
+SET NOCOUNT ON;
+DECLARE @positions TABLE (n int NOT NULL PRIMARY KEY, lane smallint NOT NULL, after bigint NOT NULL, until bigint NOT NULL, message_key nvarchar(255) COLLATE Latin1_General_100_BIN2);
+INSERT INTO @positions (n, lane, after, until, message_key)
+SELECT n, lane, after, until, message_key FROM OPENJSON(@p1)
+    WITH (n int '$[0]', lane smallint '$[1]', after bigint '$[2]', until bigint '$[3]', message_key nvarchar(255) '$[4]');
+DECLARE @first nvarchar(500) = CONCAT(COALESCE((SELECT CONVERT(bigint, current_value) FROM sys.sequences WHERE object_id = OBJECT_ID(N'[app].[Events_id]')), 0), N' 0 0 0 ', REPLACE(CONCAT(@@SERVERNAME, N'/', DB_ID(), N'/', CONVERT(nvarchar(128), SERVERPROPERTY(N'ComputerNamePhysicalNetBIOS')),
+    N'/', CONVERT(nvarchar(20), SERVERPROPERTY(N'ProcessID')),
+    N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE name = N'tempdb'),
+    N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE name = DB_NAME())), N' ', N'_'));
+SET TRANSACTION ISOLATION LEVEL SNAPSHOT;
+SELECT line, id, lane, message_id, topic, message_key, payload, headers, available_at, priority, attempts, crashes, created_at, flags FROM (
+SELECT @first AS line, -1 AS n, CONVERT(bigint, 0) AS id, CONVERT(smallint, 0) AS lane, N'' AS message_id, N'' AS topic, N'' AS message_key, CONVERT(varbinary(max), NULL) AS payload, N'' AS headers, CONVERT(datetimeoffset(7), NULL) AS available_at, CONVERT(smallint, 0) AS priority, 0 AS attempts, 0 AS crashes, CONVERT(datetimeoffset(7), NULL) AS created_at, 0 AS flags
+UNION ALL
+SELECT NULL, t.n, t.id, t.lane, LOWER(CONVERT(nvarchar(36), t.message_id)), t.topic, COALESCE(t.message_key, N''),
+    COALESCE(t.payload, CONVERT(varbinary(max), t.payload_text)), COALESCE(t.headers, N''),
+    TODATETIMEOFFSET(t.available_at, '+00:00'), t.priority, t.attempts, t.crashes, TODATETIMEOFFSET(t.created_at, '+00:00'),
+    CASE WHEN t.payload IS NOT NULL THEN 1 WHEN t.payload_text IS NOT NULL THEN 9 ELSE 0 END + CASE WHEN t.available_at > SYSUTCDATETIME() THEN 2 ELSE 0 END
+FROM (SELECT TOP (@p2) p.n, h.* FROM @positions AS p
+CROSS APPLY (SELECT TOP (@p3) * FROM app."Events" AS h WITH (FORCESEEK)
+    WHERE h.lane = p.lane AND h.id > p.after AND h.id <= p.until ORDER BY h.id) AS h ORDER BY p.n, h.id) AS t
+) AS page ORDER BY n, id;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
-DELETE FROM app."Events_relays" WITH (READPAST, ROWLOCK, READCOMMITTEDLOCK) WHERE until < DATEADD(MILLISECOND, @p1 % 1000, DATEADD(SECOND, @p1 / 1000, SYSUTCDATETIME()));
---   1: -86400000
+--   1: []
+--   2: 1
+--   3: 1
 
 -- acquire
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
@@ -111,9 +139,6 @@ OPTION (FORCE ORDER, LOOP JOIN);
 --   3: [[1,7,"{\"main\":5}",true,"[{\"id\":1}]"],[2,8,"",false,""]]
 --   4: r
 
--- marks
-SELECT lane, marks FROM app."Events_lanes" WHERE marks IS NOT NULL ORDER BY lane;
-
 -- release
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 UPDATE l
@@ -130,7 +155,7 @@ OPTION (FORCE ORDER, LOOP JOIN);
 --   2: [[1,7,"{\"main\":5}",true,"[{\"id\":1}]"],[2,8,"",false,""]]
 --   3: r
 
--- journal
+-- write the journal
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 UPDATE l
 SET journal = g.journal
@@ -145,8 +170,65 @@ OPTION (FORCE ORDER, LOOP JOIN);
 -- journals
 SELECT lane, fence, journal FROM app."Events_lanes" WHERE journal IS NOT NULL;
 
--- given
+-- marks
+SELECT lane, marks FROM app."Events_lanes" WHERE marks IS NOT NULL ORDER BY lane;
+
+-- begin lanes
+SET NOCOUNT ON;
+DECLARE @positions TABLE (n int NOT NULL PRIMARY KEY, lane smallint NOT NULL, after bigint NOT NULL, until bigint NOT NULL, message_key nvarchar(255) COLLATE Latin1_General_100_BIN2);
+INSERT INTO @positions (n, lane, after, until, message_key)
+SELECT n, lane, after, until, message_key FROM OPENJSON(@p1)
+    WITH (n int '$[0]', lane smallint '$[1]', after bigint '$[2]', until bigint '$[3]', message_key nvarchar(255) '$[4]');
+DECLARE @first nvarchar(500) = CONCAT(COALESCE((SELECT CONVERT(bigint, current_value) FROM sys.sequences WHERE object_id = OBJECT_ID(N'[app].[Events_id]')), 0), N' 0 0 0 ', REPLACE(CONCAT(@@SERVERNAME, N'/', DB_ID(), N'/', CONVERT(nvarchar(128), SERVERPROPERTY(N'ComputerNamePhysicalNetBIOS')),
+    N'/', CONVERT(nvarchar(20), SERVERPROPERTY(N'ProcessID')),
+    N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE name = N'tempdb'),
+    N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE name = DB_NAME())), N' ', N'_'));
+SET TRANSACTION ISOLATION LEVEL SNAPSHOT;
+SELECT line, id, lane, message_id, topic, message_key, payload, headers, available_at, priority, attempts, crashes, created_at, flags FROM (
+SELECT @first AS line, -1 AS n, CONVERT(bigint, 0) AS id, CONVERT(smallint, 0) AS lane, N'' AS message_id, N'' AS topic, N'' AS message_key, CONVERT(varbinary(max), NULL) AS payload, N'' AS headers, CONVERT(datetimeoffset(7), NULL) AS available_at, CONVERT(smallint, 0) AS priority, 0 AS attempts, 0 AS crashes, CONVERT(datetimeoffset(7), NULL) AS created_at, 0 AS flags
+UNION ALL
+SELECT NULL, t.n, t.id, t.lane, LOWER(CONVERT(nvarchar(36), t.message_id)), t.topic, COALESCE(t.message_key, N''),
+    COALESCE(t.payload, CONVERT(varbinary(max), t.payload_text)), COALESCE(t.headers, N''),
+    TODATETIMEOFFSET(t.available_at, '+00:00'), t.priority, t.attempts, t.crashes, TODATETIMEOFFSET(t.created_at, '+00:00'),
+    CASE WHEN t.payload IS NOT NULL THEN 1 WHEN t.payload_text IS NOT NULL THEN 9 ELSE 0 END + CASE WHEN t.available_at > SYSUTCDATETIME() THEN 2 ELSE 0 END
+FROM (SELECT TOP (@p2) p.n, h.* FROM @positions AS p
+CROSS APPLY (SELECT TOP (@p3) * FROM app."Events" AS h WITH (FORCESEEK)
+    WHERE h.lane = p.lane AND h.id > p.after AND h.id <= p.until ORDER BY h.id) AS h ORDER BY p.n, h.id) AS t
+) AS page ORDER BY n, id;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+--   1: []
+--   2: 0
+--   3: 0
+
+-- last id
 SELECT COALESCE((SELECT CONVERT(bigint, current_value) FROM sys.sequences WHERE object_id = OBJECT_ID(N'[app].[Events_id]')), 0);
+
+-- first line
+SET NOCOUNT ON;
+DECLARE @positions TABLE (n int NOT NULL PRIMARY KEY, lane smallint NOT NULL, after bigint NOT NULL, until bigint NOT NULL, message_key nvarchar(255) COLLATE Latin1_General_100_BIN2);
+INSERT INTO @positions (n, lane, after, until, message_key)
+SELECT n, lane, after, until, message_key FROM OPENJSON(@p1)
+    WITH (n int '$[0]', lane smallint '$[1]', after bigint '$[2]', until bigint '$[3]', message_key nvarchar(255) '$[4]');
+DECLARE @first nvarchar(500) = CONCAT(COALESCE((SELECT CONVERT(bigint, current_value) FROM sys.sequences WHERE object_id = OBJECT_ID(N'[app].[Events_id]')), 0), N' 0 0 0 ', REPLACE(CONCAT(@@SERVERNAME, N'/', DB_ID(), N'/', CONVERT(nvarchar(128), SERVERPROPERTY(N'ComputerNamePhysicalNetBIOS')),
+    N'/', CONVERT(nvarchar(20), SERVERPROPERTY(N'ProcessID')),
+    N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE name = N'tempdb'),
+    N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE name = DB_NAME())), N' ', N'_'));
+SET TRANSACTION ISOLATION LEVEL SNAPSHOT;
+SELECT line, id, lane, message_id, topic, message_key, payload, headers, available_at, priority, attempts, crashes, created_at, flags FROM (
+SELECT @first AS line, -1 AS n, CONVERT(bigint, 0) AS id, CONVERT(smallint, 0) AS lane, N'' AS message_id, N'' AS topic, N'' AS message_key, CONVERT(varbinary(max), NULL) AS payload, N'' AS headers, CONVERT(datetimeoffset(7), NULL) AS available_at, CONVERT(smallint, 0) AS priority, 0 AS attempts, 0 AS crashes, CONVERT(datetimeoffset(7), NULL) AS created_at, 0 AS flags
+UNION ALL
+SELECT NULL, t.n, t.id, t.lane, LOWER(CONVERT(nvarchar(36), t.message_id)), t.topic, COALESCE(t.message_key, N''),
+    COALESCE(t.payload, CONVERT(varbinary(max), t.payload_text)), COALESCE(t.headers, N''),
+    TODATETIMEOFFSET(t.available_at, '+00:00'), t.priority, t.attempts, t.crashes, TODATETIMEOFFSET(t.created_at, '+00:00'),
+    CASE WHEN t.payload IS NOT NULL THEN 1 WHEN t.payload_text IS NOT NULL THEN 9 ELSE 0 END + CASE WHEN t.available_at > SYSUTCDATETIME() THEN 2 ELSE 0 END
+FROM (SELECT TOP (@p2) p.n, h.* FROM @positions AS p
+CROSS APPLY (SELECT TOP (@p3) * FROM app."Events" AS h WITH (FORCESEEK)
+    WHERE h.lane = p.lane AND h.id > p.after AND h.id <= p.until ORDER BY h.id) AS h ORDER BY p.n, h.id) AS t
+) AS page ORDER BY n, id;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+--   1: []
+--   2: 0
+--   3: 0
 
 -- read
 SET NOCOUNT ON;
@@ -334,6 +416,16 @@ GROUP BY g.n, t.topic OPTION (FORCE ORDER, LOOP JOIN);
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 --   1: [[0,1,"a\"\\k"],[1,2,"b"],[2,1,"c"]]
 
+-- list open transactions
+DECLARE @number bigint = CONVERT(bigint, @@DBTS);
+DECLARE @server nvarchar(400) = REPLACE(CONCAT(@@SERVERNAME, N'/', DB_ID(), N'/', CONVERT(nvarchar(128), SERVERPROPERTY(N'ComputerNamePhysicalNetBIOS')),
+    N'/', CONVERT(nvarchar(20), SERVERPROPERTY(N'ProcessID')),
+    N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE name = N'tempdb'),
+    N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE name = DB_NAME())), N' ', N'_');
+SELECT N'number', CONVERT(nvarchar(20), @number)
+UNION ALL SELECT N'open', CONVERT(nvarchar(20), CONVERT(bigint, MIN_ACTIVE_ROWVERSION()))
+UNION ALL SELECT N'server', @server;
+
 -- settle: done
 SET NOCOUNT ON;
 SET XACT_ABORT ON;
@@ -483,6 +575,37 @@ UNION ALL SELECT N'lane', CONVERT(bigint, lane), fence FROM @held;
 --   3: r
 --   4: r
 
+-- settle by rows: done
+SET NOCOUNT ON;
+SET XACT_ABORT ON;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+DECLARE @own bit = CASE WHEN @@TRANCOUNT = 0 THEN 1 ELSE 0 END;
+DECLARE @changed bigint = 0;
+DECLARE @given TABLE (lane smallint NOT NULL, id bigint NOT NULL, claim nvarchar(255) COLLATE Latin1_General_100_BIN2 NOT NULL, state nvarchar(10) COLLATE Latin1_General_100_BIN2 NOT NULL, held bit NOT NULL,
+    attempts int NOT NULL, crashes int NOT NULL, delay bigint NOT NULL, error nvarchar(max) COLLATE Latin1_General_100_BIN2, receipt nvarchar(max) COLLATE Latin1_General_100_BIN2, message_id uniqueidentifier NOT NULL, INDEX place CLUSTERED (lane, id));
+INSERT INTO @given (lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id)
+SELECT lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id FROM OPENJSON(@p1) WITH (lane smallint '$[0]', id bigint '$[1]', claim nvarchar(255) '$[2]', state nvarchar(10) '$[3]', held bit '$[4]',
+    attempts int '$[5]', crashes int '$[6]', delay bigint '$[7]', error nvarchar(max) '$[8]', receipt nvarchar(max) '$[9]', message_id uniqueidentifier '$[10]');
+DECLARE @fenced int;
+IF @own = 1 BEGIN TRANSACTION;
+DELETE g FROM @given AS g WHERE NOT EXISTS (SELECT 1 FROM app."Events_settings" WITH (HOLDLOCK, ROWLOCK) WHERE name = N'claim' AND value = N'rows');
+SET @fenced = @@ROWCOUNT;
+SELECT @fenced = @fenced + COALESCE(SUM(CASE WHEN t.claim_token = g.claim THEN 0 ELSE 1 END), 0) FROM @given AS g
+INNER JOIN app."Events" AS t WITH (FORCESEEK, UPDLOCK, REPEATABLEREAD, ROWLOCK) ON t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id
+OPTION (FORCE ORDER, LOOP JOIN);
+DELETE t
+OUTPUT deleted.id, deleted.lane, deleted.message_id, deleted.topic, deleted.message_key, deleted.payload, deleted.payload_text, deleted.headers, deleted.priority, deleted.created_at, g.attempts, g.crashes, deleted.available_at, COALESCE(g.error, deleted.last_error), SYSUTCDATETIME(), g.receipt, @p2
+INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
+FROM @given AS g INNER JOIN app."Events" AS t WITH (FORCESEEK, ROWLOCK) ON t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id
+WHERE g.state = N'done' AND g.held = 0 AND t.claim_token = g.claim
+OPTION (FORCE ORDER, LOOP JOIN);
+SET @changed = @changed + @@ROWCOUNT;
+IF @own = 1 COMMIT TRANSACTION;
+SELECT N'changed', @changed, CONVERT(bigint, 0)
+UNION ALL SELECT N'fenced', CONVERT(bigint, @fenced), CONVERT(bigint, 0);
+--   1: [[2,10,"t","done",false,0,0,0,null,null,"0197a3b4-0000-7abc-8def-000000000010"]]
+--   2: r
+
 -- settle by rows
 SET NOCOUNT ON;
 SET XACT_ABORT ON;
@@ -555,6 +678,7 @@ UNION ALL SELECT N'fenced', CONVERT(bigint, @fenced), CONVERT(bigint, 0);
 --   1: [[2,10,"t","done",false,0,0,0,null,null,"0197a3b4-0000-7abc-8def-000000000010"],[2,11,"t","retry",fa
 
 -- purge
+SET LOCK_TIMEOUT 3000;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 WITH old AS (
     SELECT TOP (@p1) * FROM app."Events_done" WITH (INDEX("Events_done_finished"), UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK)
@@ -562,6 +686,9 @@ WITH old AS (
 DELETE FROM old;
 --   1: 100
 --   2: -86400000
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+DELETE FROM app."Events_relays" WITH (READPAST, ROWLOCK, READCOMMITTEDLOCK) WHERE until < DATEADD(MILLISECOND, @p1 % 1000, DATEADD(SECOND, @p1 / 1000, SYSUTCDATETIME()));
+--   1: -86400000
 
 -- claim the oldest
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
@@ -602,6 +729,10 @@ WHERE bytes_before < @p8;
 --   7: 60000
 --   8: 1048576
 
+-- has free rows
+
+-- has expired rows
+
 -- extend
 SET NOCOUNT ON;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
@@ -616,15 +747,15 @@ SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 --   2: [1,2]
 --   3: 60000
 
--- free claims that ended
+-- reclaim
+SET LOCK_TIMEOUT 3000;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 WITH ended AS (
     SELECT TOP (@p1) * FROM app."Events" WITH (INDEX("Events_claim_until"), UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK)
     WHERE EXISTS (SELECT 1 FROM app."Events_settings" WITH (HOLDLOCK, ROWLOCK) WHERE name = N'claim' AND value = N'rows') AND claimed_until IS NOT NULL AND claimed_until < SYSUTCDATETIME() ORDER BY claimed_until)
 UPDATE ended SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL, crashes = crashes + 1;
 --   1: 10
-
--- bring back
+SET LOCK_TIMEOUT 3000;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 INSERT INTO app."Events" (id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, last_error, created_at)
 SELECT id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, last_error, created_at FROM (
@@ -698,7 +829,8 @@ OUTPUT deleted.id;
 --   7: 2026-01-31T00:00:00.0000000
 --   8: refused
 
--- counts
+-- status
+SELECT value FROM app."Events_settings" WHERE name = N'claim';
 SET TRANSACTION ISOLATION LEVEL SNAPSHOT;
 SELECT state, COUNT_BIG(*) FROM (
     SELECT CASE WHEN claimed_until > SYSUTCDATETIME() THEN N'claimed' WHEN available_at > SYSUTCDATETIME() THEN N'scheduled' ELSE N'pending' END AS state FROM app."Events"
@@ -708,99 +840,27 @@ UNION ALL
 SELECT N'done', CASE WHEN n < @p1 THEN n ELSE (SELECT SUM(rows) FROM sys.partitions WHERE object_id = OBJECT_ID(N'[app].[Events_done]') AND index_id = 1) END
 FROM (SELECT COUNT_BIG(*) AS n FROM (SELECT TOP (@p1) id FROM app."Events_done") AS d) AS c;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
---   1: 1000
-
--- oldest
+--   1: 1000000
 SET TRANSACTION ISOLATION LEVEL SNAPSHOT;
 SELECT CASE WHEN MIN(since) < SYSUTCDATETIME() THEN DATEDIFF_BIG(MILLISECOND, MIN(since), SYSUTCDATETIME()) ELSE 0 END FROM (
     SELECT CASE WHEN available_at > created_at THEN available_at ELSE created_at END AS since FROM app."Events" WHERE (available_at IS NULL OR available_at <= SYSUTCDATETIME()) AND (claimed_until IS NULL OR claimed_until <= SYSUTCDATETIME())
     UNION ALL SELECT CASE WHEN available_at > created_at THEN available_at ELSE created_at END FROM app."Events_held" WHERE state = N'scheduled' AND due_at <= SYSUTCDATETIME()) AS p;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 --   1: 0
-
--- topics
 SET TRANSACTION ISOLATION LEVEL SNAPSHOT;
 SELECT topic, COUNT_BIG(*) FROM (SELECT TOP (@p1) topic FROM (
     SELECT topic FROM app."Events" WHERE (available_at IS NULL OR available_at <= SYSUTCDATETIME()) AND (claimed_until IS NULL OR claimed_until <= SYSUTCDATETIME())
     UNION ALL SELECT topic FROM app."Events_held" WHERE state = N'scheduled' AND due_at <= SYSUTCDATETIME()) AS p) AS t GROUP BY topic;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 --   1: 1000
-
--- relays
 SET TRANSACTION ISOLATION LEVEL SNAPSHOT;
 SELECT r.name, r.host, r.version, r.claim, TODATETIMEOFFSET(r.since, '+00:00'), TODATETIMEOFFSET(r.last_beat, '+00:00'), CONVERT(bit, CASE WHEN r.until >= SYSUTCDATETIME() THEN 1 ELSE 0 END),
     (SELECT COUNT(*) FROM app."Events_lanes" AS l WHERE l.owner = r.name AND l.until >= SYSUTCDATETIME())
 FROM app."Events_relays" AS r ORDER BY r.name;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 --   1: 0
-
--- lanes
 SET TRANSACTION ISOLATION LEVEL SNAPSHOT;
 SELECT COUNT(*) FROM app."Events_lanes" WHERE owner IS NOT NULL AND until >= SYSUTCDATETIME();
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 --   1: 0
-
--- claimed by
-SELECT value FROM app."Events_settings" WHERE name = N'claim';
-
--- check database
-SELECT N'the database is', N'read-only' WHERE DATABASEPROPERTYEX(DB_NAME(), N'Updateability') <> N'READ_WRITE'
-UNION ALL SELECT N'QUOTED_IDENTIFIER is', N'off' WHERE SESSIONPROPERTY(N'QUOTED_IDENTIFIER') = 0
-UNION ALL SELECT N'ANSI_WARNINGS is', N'off' WHERE SESSIONPROPERTY(N'ANSI_WARNINGS') = 0;
-
--- check locks
-SELECT N'pages of', name FROM sys.indexes WHERE object_id IN (OBJECT_ID(N'[app].[Events]'), OBJECT_ID(N'[app].[Events_held]'), OBJECT_ID(N'[app].[Events_lanes]')) AND allow_page_locks = 1
-UNION ALL SELECT N'all of', name FROM sys.tables WHERE object_id IN (OBJECT_ID(N'[app].[Events]'), OBJECT_ID(N'[app].[Events_held]'), OBJECT_ID(N'[app].[Events_lanes]')) AND lock_escalation_desc <> N'DISABLE';
-
--- check rights
-SELECT need, N'on', name FROM (VALUES (N'SELECT', N'[app].[Events]'),
-    (N'UPDATE', N'[app].[Events]'),
-    (N'DELETE', N'[app].[Events]'),
-    (N'SELECT', N'[app].[Events_held]'),
-    (N'INSERT', N'[app].[Events_held]'),
-    (N'UPDATE', N'[app].[Events_held]'),
-    (N'DELETE', N'[app].[Events_held]'),
-    (N'SELECT', N'[app].[Events_done]'),
-    (N'INSERT', N'[app].[Events_done]'),
-    (N'UPDATE', N'[app].[Events_done]'),
-    (N'DELETE', N'[app].[Events_done]'),
-    (N'SELECT', N'[app].[Events_lanes]'),
-    (N'UPDATE', N'[app].[Events_lanes]'),
-    (N'SELECT', N'[app].[Events_relays]'),
-    (N'INSERT', N'[app].[Events_relays]'),
-    (N'UPDATE', N'[app].[Events_relays]'),
-    (N'DELETE', N'[app].[Events_relays]'),
-    (N'SELECT', N'[app].[Events_settings]'),
-    (N'INSERT', N'[app].[Events_settings]'),
-    (N'UPDATE', N'[app].[Events_settings]'),
-    (N'SELECT', N'[app].[Events_messages]'),
-    (N'VIEW DEFINITION', N'[app].[Events_id]')) AS n (need, name)
-WHERE COALESCE(HAS_PERMS_BY_NAME(name, N'OBJECT', need), 0) = 0;
-
--- check columns
-SET NOCOUNT ON;
-DECLARE @positions TABLE (n int NOT NULL PRIMARY KEY, lane smallint NOT NULL, after bigint NOT NULL, until bigint NOT NULL, message_key nvarchar(255) COLLATE Latin1_General_100_BIN2);
-INSERT INTO @positions (n, lane, after, until, message_key)
-SELECT n, lane, after, until, message_key FROM OPENJSON(@p1)
-    WITH (n int '$[0]', lane smallint '$[1]', after bigint '$[2]', until bigint '$[3]', message_key nvarchar(255) '$[4]');
-DECLARE @first nvarchar(500) = CONCAT(COALESCE((SELECT CONVERT(bigint, current_value) FROM sys.sequences WHERE object_id = OBJECT_ID(N'[app].[Events_id]')), 0), N' 0 0 0 ', REPLACE(CONCAT(@@SERVERNAME, N'/', DB_ID(), N'/', CONVERT(nvarchar(128), SERVERPROPERTY(N'ComputerNamePhysicalNetBIOS')),
-    N'/', CONVERT(nvarchar(20), SERVERPROPERTY(N'ProcessID')),
-    N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE name = N'tempdb'),
-    N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE name = DB_NAME())), N' ', N'_'));
-SET TRANSACTION ISOLATION LEVEL SNAPSHOT;
-SELECT line, id, lane, message_id, topic, message_key, payload, headers, available_at, priority, attempts, crashes, created_at, flags FROM (
-SELECT @first AS line, -1 AS n, CONVERT(bigint, 0) AS id, CONVERT(smallint, 0) AS lane, N'' AS message_id, N'' AS topic, N'' AS message_key, CONVERT(varbinary(max), NULL) AS payload, N'' AS headers, CONVERT(datetimeoffset(7), NULL) AS available_at, CONVERT(smallint, 0) AS priority, 0 AS attempts, 0 AS crashes, CONVERT(datetimeoffset(7), NULL) AS created_at, 0 AS flags
-UNION ALL
-SELECT NULL, t.n, t.id, t.lane, LOWER(CONVERT(nvarchar(36), t.message_id)), t.topic, COALESCE(t.message_key, N''),
-    COALESCE(t.payload, CONVERT(varbinary(max), t.payload_text)), COALESCE(t.headers, N''),
-    TODATETIMEOFFSET(t.available_at, '+00:00'), t.priority, t.attempts, t.crashes, TODATETIMEOFFSET(t.created_at, '+00:00'),
-    CASE WHEN t.payload IS NOT NULL THEN 1 WHEN t.payload_text IS NOT NULL THEN 9 ELSE 0 END + CASE WHEN t.available_at > SYSUTCDATETIME() THEN 2 ELSE 0 END
-FROM (SELECT TOP (@p2) p.n, h.* FROM @positions AS p
-CROSS APPLY (SELECT TOP (@p3) * FROM app."Events" AS h WITH (FORCESEEK)
-    WHERE h.lane = p.lane AND h.id > p.after AND h.id <= p.until ORDER BY h.id) AS h ORDER BY p.n, h.id) AS t
-) AS page ORDER BY n, id;
-SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
---   1: []
---   2: 1
---   3: 1
 
