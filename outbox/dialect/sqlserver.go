@@ -79,9 +79,6 @@ func sqlserverLiteral(table Table, suffix string) string {
 	return "N'" + name
 }
 
-// sqlserverBinary compares texts by their code units, but for blanks at the end.
-const sqlserverBinary = "COLLATE Latin1_General_100_BIN2"
-
 func sqlserverQuery(lines ...string) Query {
 	return Query{SQL: strings.Join(lines, "\n")}
 }

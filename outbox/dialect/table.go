@@ -168,11 +168,11 @@ func (t Table) quoted(name string) string {
 	if t.ticked {
 		return "`" + name + "`"
 	}
-	return quoted(name)
+	return Quoted(name)
 }
 
-// quoted relies on ParseTable: the name has no quote in it.
-func quoted(name string) string {
+// Quoted is a name as PostgreSQL and most others take it in a statement. It relies on ParseTable: the name has no quote in it.
+func Quoted(name string) string {
 	if name != strings.ToLower(name) || reserved[name] {
 		return `"` + name + `"`
 	}

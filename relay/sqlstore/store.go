@@ -13,8 +13,8 @@ import (
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
-	"github.com/rowrelay/rowrelay/relay/sqlstore/legacy"
 	"github.com/rowrelay/rowrelay/relay/sqlstore/mysql"
+	"github.com/rowrelay/rowrelay/relay/sqlstore/oracle"
 	"github.com/rowrelay/rowrelay/relay/sqlstore/postgres"
 	"github.com/rowrelay/rowrelay/relay/sqlstore/sqlite"
 	"github.com/rowrelay/rowrelay/relay/sqlstore/sqlserver"
@@ -122,7 +122,7 @@ func (s *Store) use(d dialect.Dialect) {
 	s.habits.walkAs(s.traits.Walk)
 }
 
-// backendOf returns the backend of a dialect's database.
+// backendOf returns the backend of a dialect's database, one of those that ByName knows.
 func backendOf(db *sql.DB, d dialect.Dialect, table dialect.Table, reader backend.Reader) backend.Backend {
 	switch d.Name() {
 	case dialect.Postgres().Name():
@@ -134,7 +134,7 @@ func backendOf(db *sql.DB, d dialect.Dialect, table dialect.Table, reader backen
 	case dialect.SQLServer().Name():
 		return sqlserver.New(db, d, table)
 	default:
-		return legacy.New(db, d, table)
+		return oracle.New(db, d, table)
 	}
 }
 
@@ -182,6 +182,9 @@ func open(db *sql.DB, d dialect.Dialect, options Options) (*Store, error) {
 	}
 	if d == nil {
 		return nil, errors.New("open an outbox: the dialect is nil: give dialect.Postgres() or that of your database")
+	}
+	if _, err := dialect.ByName(d.Name()); err != nil {
+		return nil, fmt.Errorf("open an outbox: %w", err)
 	}
 	s := &Store{db: db, dialect: d, writing: make(chan struct{}, 1), owed: -1, longest: options.LongestTransaction, reader: options.Reader, operator: options.Operator}
 	if s.longest <= 0 {

@@ -16,8 +16,9 @@ import (
 
 // Golden compares all that a backend asks of the table app.Events with a file, which a
 // person can read: a change of the SQL shows in a change of the file. With update it
-// writes the file anew. The recorder answers so that each method comes to its end.
-func Golden(t *testing.T, file string, update bool, recorder *Recorder, d dialect.Dialect, make func(*sql.DB, dialect.Table) backend.Backend) {
+// writes the file anew. The recorder answers so that each method comes to its end. It
+// returns all statements.
+func Golden(t *testing.T, file string, update bool, recorder *Recorder, d dialect.Dialect, make func(*sql.DB, dialect.Table) backend.Backend) []backend.Query {
 	t.Helper()
 	table, err := dialect.ParseTable("app.Events")
 	if err != nil {
@@ -44,6 +45,7 @@ func Golden(t *testing.T, file string, update bool, recorder *Recorder, d dialec
 	if err != nil || g.text.String() != string(want) {
 		t.Errorf("the statements differ from %s (%v); if that is meant, run the test with -update and look at the change", file, err)
 	}
+	return g.all
 }
 
 type golden struct {
@@ -52,6 +54,7 @@ type golden struct {
 	backend.Backend
 	lanesToo bool
 	text     strings.Builder
+	all      []backend.Query
 }
 
 // add writes what was asked since the last time.
@@ -62,6 +65,7 @@ func (g *golden) add(what string, err error) {
 	}
 	fmt.Fprintf(&g.text, "-- %s\n", what)
 	for _, query := range g.Taken() {
+		g.all = append(g.all, query)
 		ending := ";"
 		if strings.HasSuffix(query.SQL, "END;") {
 			ending = "\n/" // a block has a line of its own

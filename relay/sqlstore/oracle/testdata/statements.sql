@@ -1,42 +1,23 @@
--- schema version
-SELECT value FROM app."Events_settings" WHERE name = 'schema';
+-- claim mode
+SELECT value FROM app."Events_settings" WHERE name = 'claim';
 
--- make indexes for rows
-DECLARE code NUMBER;
+-- set the claim mode
+UPDATE app."Events_settings" SET value = value WHERE name = 'schema';
+SELECT value FROM app."Events_settings" WHERE name = 'claim' FOR UPDATE;
+SELECT name FROM app."Events_relays" WHERE until >= SYS_EXTRACT_UTC(SYSTIMESTAMP) AND claim <> :1 ORDER BY name;
+--   1: lanes
+MERGE INTO app."Events_settings" s USING (SELECT 'claim' AS name, :1 AS value FROM dual) g ON (s.name = g.name)
+WHEN MATCHED THEN UPDATE SET s.value = g.value
+WHEN NOT MATCHED THEN INSERT (name, value) VALUES (g.name, g.value);
+--   1: lanes
 BEGIN
-    EXECUTE IMMEDIATE 'ALTER SESSION SET DDL_LOCK_TIMEOUT = 3';
-    EXECUTE IMMEDIATE 'CREATE INDEX app."Events_claim_id" ON app."Events" (CASE WHEN claimed_until IS NULL THEN id END)';
-    EXECUTE IMMEDIATE 'ALTER SESSION SET DDL_LOCK_TIMEOUT = 0';
-EXCEPTION WHEN OTHERS THEN
-    code := SQLCODE;
-    EXECUTE IMMEDIATE 'ALTER SESSION SET DDL_LOCK_TIMEOUT = 0';
-    IF code NOT IN (-955, -1408) THEN RAISE; END IF;
+    FOR locked IN (
+    SELECT lock_id FROM app."Events_locks" WHERE lock_id < 1000 ORDER BY lock_id FOR UPDATE) LOOP NULL; END LOOP;
 END;
 /
-DECLARE code NUMBER;
-BEGIN
-    EXECUTE IMMEDIATE 'ALTER SESSION SET DDL_LOCK_TIMEOUT = 3';
-    EXECUTE IMMEDIATE 'CREATE INDEX app."Events_claim_priority" ON app."Events" (CASE WHEN claimed_until IS NULL THEN -priority END, CASE WHEN claimed_until IS NULL THEN id END)';
-    EXECUTE IMMEDIATE 'ALTER SESSION SET DDL_LOCK_TIMEOUT = 0';
-EXCEPTION WHEN OTHERS THEN
-    code := SQLCODE;
-    EXECUTE IMMEDIATE 'ALTER SESSION SET DDL_LOCK_TIMEOUT = 0';
-    IF code NOT IN (-955, -1408) THEN RAISE; END IF;
-END;
-/
-DECLARE code NUMBER;
-BEGIN
-    EXECUTE IMMEDIATE 'ALTER SESSION SET DDL_LOCK_TIMEOUT = 3';
-    EXECUTE IMMEDIATE 'CREATE INDEX app."Events_claim_until" ON app."Events" (claimed_until, claim_stamp)';
-    EXECUTE IMMEDIATE 'ALTER SESSION SET DDL_LOCK_TIMEOUT = 0';
-EXCEPTION WHEN OTHERS THEN
-    code := SQLCODE;
-    EXECUTE IMMEDIATE 'ALTER SESSION SET DDL_LOCK_TIMEOUT = 0';
-    IF code NOT IN (-955, -1408) THEN RAISE; END IF;
-END;
-/
-
--- drop indexes for rows
+UPDATE app."Events_lanes" SET owner = NULL, until = NULL, fence = fence + 1, marks = NULL, journal = NULL, crashes = 0;
+UPDATE app."Events" SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL, claim_stamp = NULL WHERE claimed_until IS NOT NULL;
+SELECT COUNT(*) FROM all_indexes WHERE owner = 'APP' AND index_name IN ('Events_claim_id', 'Events_claim_priority', 'Events_claim_until');
 DECLARE code NUMBER;
 BEGIN
     EXECUTE IMMEDIATE 'ALTER SESSION SET DDL_LOCK_TIMEOUT = 3';
@@ -71,35 +52,7 @@ EXCEPTION WHEN OTHERS THEN
 END;
 /
 
--- count indexes for rows
-SELECT COUNT(*) FROM all_indexes WHERE owner = 'APP' AND index_name IN ('Events_claim_id', 'Events_claim_priority', 'Events_claim_until');
-
--- begin
-UPDATE app."Events_settings" SET value = value WHERE name = 'schema';
-
--- lock the claim
-SELECT value FROM app."Events_settings" WHERE name = 'claim' FOR UPDATE;
-
--- set the claim
-MERGE INTO app."Events_settings" s USING (SELECT 'claim' AS name, :1 AS value FROM dual) g ON (s.name = g.name)
-WHEN MATCHED THEN UPDATE SET s.value = g.value
-WHEN NOT MATCHED THEN INSERT (name, value) VALUES (g.name, g.value);
---   1: lanes
-
--- other relays
-SELECT name FROM app."Events_relays" WHERE until >= SYS_EXTRACT_UTC(SYSTIMESTAMP) AND claim <> :1 ORDER BY name;
---   1: lanes
-
--- forget the other way
-BEGIN
-    FOR locked IN (
-    SELECT lock_id FROM app."Events_locks" WHERE lock_id < 1000 ORDER BY lock_id FOR UPDATE) LOOP NULL; END LOOP;
-END;
-/
-UPDATE app."Events_lanes" SET owner = NULL, until = NULL, fence = fence + 1, marks = NULL, journal = NULL, crashes = 0;
-UPDATE app."Events" SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL, claim_stamp = NULL WHERE claimed_until IS NOT NULL;
-
--- beat
+-- heartbeat
 BEGIN
     FOR locked IN (
     SELECT value FROM app."Events_settings" WHERE name = 'claim' FOR UPDATE) LOOP NULL; END LOOP;
@@ -122,16 +75,68 @@ WHEN NOT MATCHED THEN INSERT (name, host, version, claim, since, last_beat, unti
 SELECT name, 0, SYS_CONTEXT('USERENV', 'DB_UNIQUE_NAME') || '/' || SYS_CONTEXT('USERENV', 'CON_NAME') FROM app."Events_relays" WHERE name = :1 AND NOT EXISTS (SELECT 1 FROM app."Events_settings" WHERE name = 'claim' AND value <> :2);
 --   1: r
 --   2: lanes
-
--- census
 SELECT name FROM app."Events_relays" WHERE until >= SYS_EXTRACT_UTC(SYSTIMESTAMP) ORDER BY name;
 
--- leave
+-- deregister
 DELETE FROM app."Events_relays" WHERE name = :1;
 --   1: r
 
--- purge relays
-DELETE FROM app."Events_relays" WHERE until < SYS_EXTRACT_UTC(SYSTIMESTAMP) - INTERVAL '1' DAY;
+-- check
+SELECT n.need, 'on', n.name FROM (
+    SELECT 'SELECT' AS need, 'Events' AS name FROM dual
+    UNION ALL SELECT 'UPDATE' AS need, 'Events' AS name FROM dual
+    UNION ALL SELECT 'DELETE' AS need, 'Events' AS name FROM dual
+    UNION ALL SELECT 'SELECT' AS need, 'Events_held' AS name FROM dual
+    UNION ALL SELECT 'INSERT' AS need, 'Events_held' AS name FROM dual
+    UNION ALL SELECT 'UPDATE' AS need, 'Events_held' AS name FROM dual
+    UNION ALL SELECT 'DELETE' AS need, 'Events_held' AS name FROM dual
+    UNION ALL SELECT 'SELECT' AS need, 'Events_done' AS name FROM dual
+    UNION ALL SELECT 'INSERT' AS need, 'Events_done' AS name FROM dual
+    UNION ALL SELECT 'DELETE' AS need, 'Events_done' AS name FROM dual
+    UNION ALL SELECT 'SELECT' AS need, 'Events_lanes' AS name FROM dual
+    UNION ALL SELECT 'UPDATE' AS need, 'Events_lanes' AS name FROM dual
+    UNION ALL SELECT 'SELECT' AS need, 'Events_relays' AS name FROM dual
+    UNION ALL SELECT 'INSERT' AS need, 'Events_relays' AS name FROM dual
+    UNION ALL SELECT 'UPDATE' AS need, 'Events_relays' AS name FROM dual
+    UNION ALL SELECT 'DELETE' AS need, 'Events_relays' AS name FROM dual
+    UNION ALL SELECT 'SELECT' AS need, 'Events_settings' AS name FROM dual
+    UNION ALL SELECT 'INSERT' AS need, 'Events_settings' AS name FROM dual
+    UNION ALL SELECT 'UPDATE' AS need, 'Events_settings' AS name FROM dual
+    UNION ALL SELECT 'SELECT' AS need, 'Events_messages' AS name FROM dual
+    UNION ALL SELECT 'SELECT' AS need, 'Events_locks' AS name FROM dual) n
+WHERE 'APP' <> SYS_CONTEXT('USERENV', 'CURRENT_USER')
+    AND NOT EXISTS (SELECT 1 FROM all_tab_privs p WHERE p.table_schema = 'APP' AND p.table_name = n.name AND p.privilege = n.need)
+    AND NOT EXISTS (SELECT 1 FROM session_privs s WHERE s.privilege = n.need || ' ANY TABLE');
+WITH FUNCTION as_bytes(text IN CLOB) RETURN BLOB IS
+    bytes BLOB;
+    bytes_at INTEGER := 1;
+    text_at INTEGER := 1;
+    lang INTEGER := DBMS_LOB.DEFAULT_LANG_CTX;
+    warning INTEGER;
+BEGIN
+    DBMS_LOB.CREATETEMPORARY(bytes, TRUE, DBMS_LOB.SESSION);
+    IF DBMS_LOB.GETLENGTH(text) > 0 THEN
+        DBMS_LOB.CONVERTTOBLOB(bytes, text, DBMS_LOB.LOBMAXSIZE, bytes_at, text_at, NLS_CHARSET_ID('AL32UTF8'), lang, warning);
+    END IF;
+    RETURN bytes;
+END;
+SELECT t.line, t.id, t.lane, t.message_id, t.topic, t.message_key,
+    CASE WHEN t.payload_text IS NULL THEN t.payload ELSE as_bytes(t.payload_text) END, t.headers,
+    TO_CHAR(t.available_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), t.priority, t.attempts, t.crashes, TO_CHAR(t.created_at, 'YYYY-MM-DD HH24:MI:SS.FF6'),
+    CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END +
+    65536 * CASE WHEN t.payload_text IS NULL THEN NVL(DBMS_LOB.GETLENGTH(t.payload), 0) ELSE DBMS_LOB.GETLENGTH(as_bytes(t.payload_text)) END + CASE WHEN t.available_at > SYS_EXTRACT_UTC(SYSTIMESTAMP) THEN 2 ELSE 0 END
+FROM (SELECT r.*, ROWNUM AS n FROM (
+SELECT -1 AS place, GREATEST(NVL((SELECT MAX(id) FROM app."Events"), 0), NVL((SELECT MAX(id) FROM app."Events_held"), 0), NVL((SELECT MAX(id) FROM app."Events_done"), 0)) || ' 0 0 0 ' || SYS_CONTEXT('USERENV', 'DB_UNIQUE_NAME') || '/' || SYS_CONTEXT('USERENV', 'CON_NAME') AS line,
+    0 AS id, 0 AS lane, NULL AS message_id, NULL AS topic, NULL AS message_key, EMPTY_BLOB() AS payload, TO_CLOB(NULL) AS payload_text, TO_CLOB(NULL) AS headers,
+    CAST(NULL AS TIMESTAMP(6)) AS available_at, 0 AS priority, 0 AS attempts, 0 AS crashes, CAST(NULL AS TIMESTAMP(6)) AS created_at FROM dual
+UNION ALL
+SELECT t.place, NULL, t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.available_at, t.priority, t.attempts, t.crashes, t.created_at
+FROM (SELECT t.*, p.place FROM (SELECT 0 AS place, h.ROWID AS rid FROM app."Events" h WHERE 1 = 0) p
+    JOIN app."Events" t ON t.ROWID = p.rid) t
+ORDER BY place, id) r) t;
+SELECT n.name FROM (SELECT 'GV_$TRANSACTION' AS name FROM dual UNION ALL SELECT 'V_$DATABASE' FROM dual) n
+WHERE NOT EXISTS (SELECT 1 FROM all_objects o WHERE o.owner = 'SYS' AND o.object_name = n.name);
+SELECT trigger_name, status FROM all_triggers WHERE owner = 'APP' AND trigger_name = 'Events_begin' AND status <> 'ENABLED';
 
 -- acquire
 DECLARE
@@ -188,9 +193,6 @@ END;
 --   12: r
 SELECT lane, fence, 0 FROM app."Events_lanes" WHERE stamp = (SELECT DBMS_TRANSACTION.LOCAL_TRANSACTION_ID FROM dual) ORDER BY lane;
 
--- marks
-SELECT lane, marks FROM app."Events_lanes" WHERE marks IS NOT NULL ORDER BY lane;
-
 -- release
 DECLARE
     this_transaction VARCHAR2(64) := DBMS_TRANSACTION.LOCAL_TRANSACTION_ID(TRUE);
@@ -213,7 +215,7 @@ END;
 --   10: r
 SELECT lane, fence, 0 FROM app."Events_lanes" WHERE stamp = (SELECT DBMS_TRANSACTION.LOCAL_TRANSACTION_ID FROM dual) ORDER BY lane;
 
--- journal
+-- write the journal
 DECLARE
     this_transaction VARCHAR2(64) := DBMS_TRANSACTION.LOCAL_TRANSACTION_ID(TRUE);
 BEGIN
@@ -236,8 +238,69 @@ SELECT lane, fence, 0 FROM app."Events_lanes" WHERE stamp = (SELECT DBMS_TRANSAC
 -- journals
 SELECT lane, fence, journal FROM app."Events_lanes" WHERE journal IS NOT NULL;
 
--- given
+-- marks
+SELECT lane, marks FROM app."Events_lanes" WHERE marks IS NOT NULL ORDER BY lane;
+
+-- begin lanes
+WITH FUNCTION as_bytes(text IN CLOB) RETURN BLOB IS
+    bytes BLOB;
+    bytes_at INTEGER := 1;
+    text_at INTEGER := 1;
+    lang INTEGER := DBMS_LOB.DEFAULT_LANG_CTX;
+    warning INTEGER;
+BEGIN
+    DBMS_LOB.CREATETEMPORARY(bytes, TRUE, DBMS_LOB.SESSION);
+    IF DBMS_LOB.GETLENGTH(text) > 0 THEN
+        DBMS_LOB.CONVERTTOBLOB(bytes, text, DBMS_LOB.LOBMAXSIZE, bytes_at, text_at, NLS_CHARSET_ID('AL32UTF8'), lang, warning);
+    END IF;
+    RETURN bytes;
+END;
+SELECT t.line, t.id, t.lane, t.message_id, t.topic, t.message_key,
+    CASE WHEN t.payload_text IS NULL THEN t.payload ELSE as_bytes(t.payload_text) END, t.headers,
+    TO_CHAR(t.available_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), t.priority, t.attempts, t.crashes, TO_CHAR(t.created_at, 'YYYY-MM-DD HH24:MI:SS.FF6'),
+    CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END +
+    65536 * CASE WHEN t.payload_text IS NULL THEN NVL(DBMS_LOB.GETLENGTH(t.payload), 0) ELSE DBMS_LOB.GETLENGTH(as_bytes(t.payload_text)) END + CASE WHEN t.available_at > SYS_EXTRACT_UTC(SYSTIMESTAMP) THEN 2 ELSE 0 END
+FROM (SELECT r.*, ROWNUM AS n FROM (
+SELECT -1 AS place, GREATEST(NVL((SELECT MAX(id) FROM app."Events"), 0), NVL((SELECT MAX(id) FROM app."Events_held"), 0), NVL((SELECT MAX(id) FROM app."Events_done"), 0)) || ' 0 0 0 ' || SYS_CONTEXT('USERENV', 'DB_UNIQUE_NAME') || '/' || SYS_CONTEXT('USERENV', 'CON_NAME') AS line,
+    0 AS id, 0 AS lane, NULL AS message_id, NULL AS topic, NULL AS message_key, EMPTY_BLOB() AS payload, TO_CLOB(NULL) AS payload_text, TO_CLOB(NULL) AS headers,
+    CAST(NULL AS TIMESTAMP(6)) AS available_at, 0 AS priority, 0 AS attempts, 0 AS crashes, CAST(NULL AS TIMESTAMP(6)) AS created_at FROM dual
+UNION ALL
+SELECT t.place, NULL, t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.available_at, t.priority, t.attempts, t.crashes, t.created_at
+FROM (SELECT t.*, p.place FROM (SELECT 0 AS place, h.ROWID AS rid FROM app."Events" h WHERE 1 = 0) p
+    JOIN app."Events" t ON t.ROWID = p.rid) t
+ORDER BY place, id) r) t;
+
+-- last id
 SELECT GREATEST(NVL((SELECT MAX(id) FROM app."Events"), 0), NVL((SELECT MAX(id) FROM app."Events_held"), 0), NVL((SELECT MAX(id) FROM app."Events_done"), 0)) FROM dual;
+
+-- first line
+WITH FUNCTION as_bytes(text IN CLOB) RETURN BLOB IS
+    bytes BLOB;
+    bytes_at INTEGER := 1;
+    text_at INTEGER := 1;
+    lang INTEGER := DBMS_LOB.DEFAULT_LANG_CTX;
+    warning INTEGER;
+BEGIN
+    DBMS_LOB.CREATETEMPORARY(bytes, TRUE, DBMS_LOB.SESSION);
+    IF DBMS_LOB.GETLENGTH(text) > 0 THEN
+        DBMS_LOB.CONVERTTOBLOB(bytes, text, DBMS_LOB.LOBMAXSIZE, bytes_at, text_at, NLS_CHARSET_ID('AL32UTF8'), lang, warning);
+    END IF;
+    RETURN bytes;
+END;
+SELECT t.line, t.id, t.lane, t.message_id, t.topic, t.message_key,
+    CASE WHEN t.payload_text IS NULL THEN t.payload ELSE as_bytes(t.payload_text) END, t.headers,
+    TO_CHAR(t.available_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), t.priority, t.attempts, t.crashes, TO_CHAR(t.created_at, 'YYYY-MM-DD HH24:MI:SS.FF6'),
+    CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END +
+    65536 * CASE WHEN t.payload_text IS NULL THEN NVL(DBMS_LOB.GETLENGTH(t.payload), 0) ELSE DBMS_LOB.GETLENGTH(as_bytes(t.payload_text)) END + CASE WHEN t.available_at > SYS_EXTRACT_UTC(SYSTIMESTAMP) THEN 2 ELSE 0 END
+FROM (SELECT r.*, ROWNUM AS n FROM (
+SELECT -1 AS place, GREATEST(NVL((SELECT MAX(id) FROM app."Events"), 0), NVL((SELECT MAX(id) FROM app."Events_held"), 0), NVL((SELECT MAX(id) FROM app."Events_done"), 0)) || ' 0 0 0 ' || SYS_CONTEXT('USERENV', 'DB_UNIQUE_NAME') || '/' || SYS_CONTEXT('USERENV', 'CON_NAME') AS line,
+    0 AS id, 0 AS lane, NULL AS message_id, NULL AS topic, NULL AS message_key, EMPTY_BLOB() AS payload, TO_CLOB(NULL) AS payload_text, TO_CLOB(NULL) AS headers,
+    CAST(NULL AS TIMESTAMP(6)) AS available_at, 0 AS priority, 0 AS attempts, 0 AS crashes, CAST(NULL AS TIMESTAMP(6)) AS created_at FROM dual
+UNION ALL
+SELECT t.place, NULL, t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.available_at, t.priority, t.attempts, t.crashes, t.created_at
+FROM (SELECT t.*, p.place FROM (SELECT 0 AS place, h.ROWID AS rid FROM app."Events" h WHERE 1 = 0) p
+    JOIN app."Events" t ON t.ROWID = p.rid) t
+ORDER BY place, id) r) t;
 
 -- read
 WITH FUNCTION as_bytes(text IN CLOB) RETURN BLOB IS
@@ -519,6 +582,11 @@ JOIN app."Events_held" t ON CASE WHEN t.state = 'retry' THEN t.lane END = g.lane
 GROUP BY t.lane, NLSSORT(t.message_key, 'NLS_SORT=BINARY'), NLSSORT(t.topic, 'NLS_SORT=BINARY');
 --   1: [[1,"a\"\\k"],[2,"b"],[1,"c"]]
 
+-- list open transactions
+SELECT 'number', TO_CHAR(current_scn) FROM v$database
+UNION ALL SELECT 'open', TO_CHAR(MIN(start_scn)) FROM gv$transaction HAVING COUNT(*) > 0
+UNION ALL SELECT 'server', SYS_CONTEXT('USERENV', 'DB_UNIQUE_NAME') || '/' || SYS_CONTEXT('USERENV', 'CON_NAME') FROM dual;
+
 -- settle: done
 BEGIN
     FOR locked IN (
@@ -677,6 +745,32 @@ WHEN MATCHED THEN UPDATE SET t.state = g.state, t.attempts = g.attempts, t.crash
 --   1: [[7,2,8,"error",0,0,0,"","","0197a3b4-0000-7abc-8def-000000000007"]]
 --   2: r
 
+-- settle by rows: done
+BEGIN
+    FOR locked IN (
+    SELECT t.id FROM app."Events" t WHERE t.id IN (SELECT j.id FROM JSON_TABLE(:1, '$[*]' COLUMNS (id NUMBER PATH '$')) j)
+    ORDER BY t.id FOR UPDATE) LOOP NULL; END LOOP;
+END;
+/
+--   1: [10]
+SELECT 'fenced', COUNT(*), 0 FROM JSON_TABLE(:1, '$[*]' COLUMNS (id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim VARCHAR2(255) PATH '$[2]', message_id VARCHAR2(36) PATH '$[9]')) g JOIN app."Events" t ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id
+WHERE t.claim_token IS NULL OR t.claim_token <> g.claim;
+--   1: [[10,2,"t","done",0,0,0,"","","0197a3b4-0000-7abc-8def-000000000010"]]
+INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
+SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, g.attempts, g.crashes, t.available_at, NVL(g.fault, t.last_error), SYS_EXTRACT_UTC(SYSTIMESTAMP), g.receipt, :1
+FROM JSON_TABLE(:2, '$[*]' COLUMNS (
+        id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim VARCHAR2(255) PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
+        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]')) g
+    JOIN app."Events" t ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id AND t.claim_token = g.claim;
+--   1: r
+--   2: [[10,2,"t","done",0,0,0,"","","0197a3b4-0000-7abc-8def-000000000010"]]
+DELETE /*+ INDEX(d) */ FROM app."Events" d WHERE (d.id, d.message_id) IN (SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.message_id
+FROM JSON_TABLE(:1, '$[*]' COLUMNS (
+        id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim VARCHAR2(255) PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
+        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]')) g
+    JOIN app."Events" t ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id AND t.claim_token = g.claim);
+--   1: [[10,2,"t","done",0,0,0,"","","0197a3b4-0000-7abc-8def-000000000010"]]
+
 -- settle by rows
 BEGIN
     FOR locked IN (
@@ -742,11 +836,13 @@ FROM JSON_TABLE(:1, '$[*]' COLUMNS (
 --   1: [[11,2,"t","retry",1,0,1000000,"refused","","0197a3b4-0000-7abc-8def-000000000011"]]
 
 -- purge
+UPDATE app."Events_settings" SET value = value WHERE name = 'schema';
 DELETE FROM app."Events_done" WHERE (id, message_id) IN (SELECT id, message_id FROM (
     SELECT id, message_id FROM app."Events_done" WHERE finished_at < SYS_EXTRACT_UTC(SYSTIMESTAMP) + NUMTODSINTERVAL(:1 / 1000000, 'SECOND')
     ORDER BY finished_at) WHERE ROWNUM <= :2);
 --   1: -86400000000
 --   2: 100
+DELETE FROM app."Events_relays" WHERE until < SYS_EXTRACT_UTC(SYSTIMESTAMP) - INTERVAL '1' DAY;
 
 -- claim the oldest
 DECLARE
@@ -852,6 +948,10 @@ SELECT /*+ INDEX(t "Events_claim_until") */ t.id, t.lane, t.message_id, t.topic,
     65536 * CASE WHEN t.payload_text IS NULL THEN NVL(DBMS_LOB.GETLENGTH(t.payload), 0) ELSE DBMS_LOB.GETLENGTH(as_bytes(t.payload_text)) END + CASE WHEN t.available_at > SYS_EXTRACT_UTC(SYSTIMESTAMP) THEN 2 ELSE 0 END
 FROM app."Events" t WHERE t.claimed_until IS NOT NULL AND t.claim_stamp = (SELECT DBMS_TRANSACTION.LOCAL_TRANSACTION_ID FROM dual);
 
+-- has free rows
+
+-- has expired rows
+
 -- extend
 DECLARE
     this_transaction VARCHAR2(64) := DBMS_TRANSACTION.LOCAL_TRANSACTION_ID(TRUE);
@@ -884,7 +984,8 @@ SELECT id FROM app."Events" WHERE id IN (SELECT j.id FROM JSON_TABLE(:1, '$[*]' 
 --   1: [1,2]
 --   2: t
 
--- free claims that ended
+-- reclaim
+UPDATE app."Events_settings" SET value = value WHERE name = 'schema';
 SELECT id FROM app."Events" WHERE (SELECT value FROM app."Events_settings" WHERE name = 'claim') = 'rows' AND claimed_until < SYS_EXTRACT_UTC(SYSTIMESTAMP) AND id IN (SELECT id FROM (
     SELECT id FROM app."Events" WHERE claimed_until < SYS_EXTRACT_UTC(SYSTIMESTAMP)
     ORDER BY claimed_until) WHERE ROWNUM <= :1) FOR UPDATE SKIP LOCKED;
@@ -892,16 +993,13 @@ SELECT id FROM app."Events" WHERE (SELECT value FROM app."Events_settings" WHERE
 UPDATE app."Events" SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL, claim_stamp = NULL, crashes = crashes + 1
 WHERE claimed_until < SYS_EXTRACT_UTC(SYSTIMESTAMP) AND id IN (SELECT j.id FROM JSON_TABLE(:1, '$[*]' COLUMNS (id NUMBER PATH '$')) j);
 --   1: [1,2]
-
--- bring back
+UPDATE app."Events_settings" SET value = value WHERE name = 'schema';
 INSERT INTO app."Events" (id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, last_error, created_at, claim_stamp)
 SELECT t.id, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.attempts, t.crashes, t.available_at, t.last_error, t.created_at, (SELECT DBMS_TRANSACTION.LOCAL_TRANSACTION_ID FROM dual)
 FROM (SELECT t.* FROM app."Events_held" t WHERE (SELECT value FROM app."Events_settings" WHERE name = 'claim') = 'rows' AND CASE WHEN t.state <> 'error' THEN NVL(t.available_at, TIMESTAMP '0001-01-01 00:00:00') END <= SYS_EXTRACT_UTC(SYSTIMESTAMP)
     AND (SELECT COUNT(*) FROM app."Events" h WHERE h.lane = t.lane AND h.id = t.id) = 0 AND (SELECT COUNT(*) FROM app."Events_held" o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id < t.message_id AND o.state <> 'error' AND NVL(o.available_at, TIMESTAMP '0001-01-01 00:00:00') <= SYS_EXTRACT_UTC(SYSTIMESTAMP)) = 0
     ORDER BY CASE WHEN t.state <> 'error' THEN NVL(t.available_at, TIMESTAMP '0001-01-01 00:00:00') END, CASE WHEN t.state <> 'error' THEN t.id END) t WHERE ROWNUM <= :1;
 --   1: 10
-
--- bring back
 DELETE FROM app."Events_held" WHERE (id, message_id) IN (SELECT /*+ INDEX(h "Events_claim_until") */ h.id, h.message_id FROM app."Events" h
     WHERE h.claimed_until IS NULL AND h.claim_stamp = (SELECT DBMS_TRANSACTION.LOCAL_TRANSACTION_ID FROM dual));
 
@@ -1008,7 +1106,8 @@ DELETE FROM app."Events_held" t WHERE t.state = 'error' AND t.id IN (SELECT j.id
 --   7: 2026-01-31 00:00:00.000000
 --   8: refused
 
--- counts
+-- status
+SELECT value FROM app."Events_settings" WHERE name = 'claim';
 SELECT state, COUNT(*) FROM (
     SELECT CASE WHEN claimed_until > SYS_EXTRACT_UTC(SYSTIMESTAMP) THEN 'claimed' WHEN available_at > SYS_EXTRACT_UTC(SYSTIMESTAMP) THEN 'scheduled' ELSE 'pending' END AS state FROM app."Events"
     UNION ALL SELECT CASE WHEN state = 'scheduled' AND (available_at IS NULL OR available_at <= SYS_EXTRACT_UTC(SYSTIMESTAMP)) THEN 'pending' ELSE state END FROM app."Events_held"
@@ -1016,94 +1115,20 @@ SELECT state, COUNT(*) FROM (
 UNION ALL
 SELECT 'done', CASE WHEN n < :1 THEN n ELSE (SELECT MAX(id) - MIN(id) + 1 FROM app."Events_done") END
 FROM (SELECT COUNT(*) AS n FROM app."Events_done" WHERE ROWNUM <= :2);
---   1: 1000
---   2: 1000
-
--- oldest
+--   1: 1000000
+--   2: 1000000
 SELECT GREATEST(0, NVL(ROUND(EXTRACT(DAY FROM age) * 86400000 + EXTRACT(HOUR FROM age) * 3600000 + EXTRACT(MINUTE FROM age) * 60000 + EXTRACT(SECOND FROM age) * 1000), 0)) FROM (
     SELECT SYS_EXTRACT_UTC(SYSTIMESTAMP) - MIN(since) AS age FROM (
     SELECT GREATEST(created_at, NVL(available_at, created_at)) AS since FROM app."Events" WHERE (available_at IS NULL OR available_at <= SYS_EXTRACT_UTC(SYSTIMESTAMP)) AND (claimed_until IS NULL OR claimed_until <= SYS_EXTRACT_UTC(SYSTIMESTAMP))
     UNION ALL SELECT GREATEST(created_at, NVL(available_at, created_at)) AS since FROM app."Events_held" WHERE state = 'scheduled' AND (available_at IS NULL OR available_at <= SYS_EXTRACT_UTC(SYSTIMESTAMP))));
-
--- topics
 SELECT topic, COUNT(*) FROM (SELECT topic FROM (
     SELECT topic FROM app."Events" WHERE (available_at IS NULL OR available_at <= SYS_EXTRACT_UTC(SYSTIMESTAMP)) AND (claimed_until IS NULL OR claimed_until <= SYS_EXTRACT_UTC(SYSTIMESTAMP))
     UNION ALL SELECT topic FROM app."Events_held" WHERE state = 'scheduled' AND (available_at IS NULL OR available_at <= SYS_EXTRACT_UTC(SYSTIMESTAMP))
 ) WHERE ROWNUM <= :1) GROUP BY topic;
 --   1: 1000
-
--- relays
 SELECT r.name, r.host, r.version, r.claim, TO_CHAR(r.since, 'YYYY-MM-DD HH24:MI:SS.FF6'), TO_CHAR(r.last_beat, 'YYYY-MM-DD HH24:MI:SS.FF6'),
     CASE WHEN r.until >= SYS_EXTRACT_UTC(SYSTIMESTAMP) THEN 1 ELSE 0 END,
     (SELECT COUNT(*) FROM app."Events_lanes" l WHERE l.owner = r.name AND l.until >= SYS_EXTRACT_UTC(SYSTIMESTAMP))
 FROM app."Events_relays" r ORDER BY r.name;
-
--- lanes
 SELECT COUNT(*) FROM app."Events_lanes" WHERE owner IS NOT NULL AND until >= SYS_EXTRACT_UTC(SYSTIMESTAMP);
-
--- claimed by
-SELECT value FROM app."Events_settings" WHERE name = 'claim';
-
--- check rights
-SELECT n.need, 'on', n.name FROM (
-    SELECT 'SELECT' AS need, 'Events' AS name FROM dual
-    UNION ALL SELECT 'UPDATE' AS need, 'Events' AS name FROM dual
-    UNION ALL SELECT 'DELETE' AS need, 'Events' AS name FROM dual
-    UNION ALL SELECT 'SELECT' AS need, 'Events_held' AS name FROM dual
-    UNION ALL SELECT 'INSERT' AS need, 'Events_held' AS name FROM dual
-    UNION ALL SELECT 'UPDATE' AS need, 'Events_held' AS name FROM dual
-    UNION ALL SELECT 'DELETE' AS need, 'Events_held' AS name FROM dual
-    UNION ALL SELECT 'SELECT' AS need, 'Events_done' AS name FROM dual
-    UNION ALL SELECT 'INSERT' AS need, 'Events_done' AS name FROM dual
-    UNION ALL SELECT 'DELETE' AS need, 'Events_done' AS name FROM dual
-    UNION ALL SELECT 'SELECT' AS need, 'Events_lanes' AS name FROM dual
-    UNION ALL SELECT 'UPDATE' AS need, 'Events_lanes' AS name FROM dual
-    UNION ALL SELECT 'SELECT' AS need, 'Events_relays' AS name FROM dual
-    UNION ALL SELECT 'INSERT' AS need, 'Events_relays' AS name FROM dual
-    UNION ALL SELECT 'UPDATE' AS need, 'Events_relays' AS name FROM dual
-    UNION ALL SELECT 'DELETE' AS need, 'Events_relays' AS name FROM dual
-    UNION ALL SELECT 'SELECT' AS need, 'Events_settings' AS name FROM dual
-    UNION ALL SELECT 'INSERT' AS need, 'Events_settings' AS name FROM dual
-    UNION ALL SELECT 'UPDATE' AS need, 'Events_settings' AS name FROM dual
-    UNION ALL SELECT 'SELECT' AS need, 'Events_messages' AS name FROM dual
-    UNION ALL SELECT 'SELECT' AS need, 'Events_locks' AS name FROM dual) n
-WHERE 'APP' <> SYS_CONTEXT('USERENV', 'CURRENT_USER')
-    AND NOT EXISTS (SELECT 1 FROM all_tab_privs p WHERE p.table_schema = 'APP' AND p.table_name = n.name AND p.privilege = n.need)
-    AND NOT EXISTS (SELECT 1 FROM session_privs s WHERE s.privilege = n.need || ' ANY TABLE');
-
--- check columns
-WITH FUNCTION as_bytes(text IN CLOB) RETURN BLOB IS
-    bytes BLOB;
-    bytes_at INTEGER := 1;
-    text_at INTEGER := 1;
-    lang INTEGER := DBMS_LOB.DEFAULT_LANG_CTX;
-    warning INTEGER;
-BEGIN
-    DBMS_LOB.CREATETEMPORARY(bytes, TRUE, DBMS_LOB.SESSION);
-    IF DBMS_LOB.GETLENGTH(text) > 0 THEN
-        DBMS_LOB.CONVERTTOBLOB(bytes, text, DBMS_LOB.LOBMAXSIZE, bytes_at, text_at, NLS_CHARSET_ID('AL32UTF8'), lang, warning);
-    END IF;
-    RETURN bytes;
-END;
-SELECT t.line, t.id, t.lane, t.message_id, t.topic, t.message_key,
-    CASE WHEN t.payload_text IS NULL THEN t.payload ELSE as_bytes(t.payload_text) END, t.headers,
-    TO_CHAR(t.available_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), t.priority, t.attempts, t.crashes, TO_CHAR(t.created_at, 'YYYY-MM-DD HH24:MI:SS.FF6'),
-    CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END +
-    65536 * CASE WHEN t.payload_text IS NULL THEN NVL(DBMS_LOB.GETLENGTH(t.payload), 0) ELSE DBMS_LOB.GETLENGTH(as_bytes(t.payload_text)) END + CASE WHEN t.available_at > SYS_EXTRACT_UTC(SYSTIMESTAMP) THEN 2 ELSE 0 END
-FROM (SELECT r.*, ROWNUM AS n FROM (
-SELECT -1 AS place, GREATEST(NVL((SELECT MAX(id) FROM app."Events"), 0), NVL((SELECT MAX(id) FROM app."Events_held"), 0), NVL((SELECT MAX(id) FROM app."Events_done"), 0)) || ' 0 0 0 ' || SYS_CONTEXT('USERENV', 'DB_UNIQUE_NAME') || '/' || SYS_CONTEXT('USERENV', 'CON_NAME') AS line,
-    0 AS id, 0 AS lane, NULL AS message_id, NULL AS topic, NULL AS message_key, EMPTY_BLOB() AS payload, TO_CLOB(NULL) AS payload_text, TO_CLOB(NULL) AS headers,
-    CAST(NULL AS TIMESTAMP(6)) AS available_at, 0 AS priority, 0 AS attempts, 0 AS crashes, CAST(NULL AS TIMESTAMP(6)) AS created_at FROM dual
-UNION ALL
-SELECT t.place, NULL, t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.available_at, t.priority, t.attempts, t.crashes, t.created_at
-FROM (SELECT t.*, p.place FROM (SELECT 0 AS place, h.ROWID AS rid FROM app."Events" h WHERE 1 = 0) p
-    JOIN app."Events" t ON t.ROWID = p.rid) t
-ORDER BY place, id) r) t;
-
--- check transactions
-SELECT n.name FROM (SELECT 'GV_$TRANSACTION' AS name FROM dual UNION ALL SELECT 'V_$DATABASE' FROM dual) n
-WHERE NOT EXISTS (SELECT 1 FROM all_objects o WHERE o.owner = 'SYS' AND o.object_name = n.name);
-
--- check trigger
-SELECT trigger_name, status FROM all_triggers WHERE owner = 'APP' AND trigger_name = 'Events_begin' AND status <> 'ENABLED';
 
