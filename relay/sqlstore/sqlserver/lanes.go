@@ -14,7 +14,7 @@ import (
 // locked would lock them all.
 func (d *SQLServer) acquire(relay string, count int, ttl time.Duration) backend.Query {
 	var a args
-	return (a.write(
+	return a.write(
 		"UPDATE TOP ("+a.int(count)+") l",
 		"SET owner = "+a.add(relay)+", fence = l.fence + 1, until = "+a.in(ttl)+",",
 		"    crashes = CASE WHEN l.owner IS NULL THEN l.crashes ELSE l.crashes + 1 END",
@@ -23,7 +23,7 @@ func (d *SQLServer) acquire(relay string, count int, ttl time.Duration) backend.
 		"    WHERE owner IS NULL OR until < SYSUTCDATETIME() ORDER BY NEWID()) AS free",
 		"INNER JOIN "+d.table.Lanes()+" AS l WITH (INDEX("+d.table.IndexName("lanes_fence")+"), XLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK)",
 		"    ON l.lane = free.lane AND (l.owner IS NULL OR l.until < SYSUTCDATETIME())",
-		"OPTION (FORCE ORDER, LOOP JOIN)"))
+		"OPTION (FORCE ORDER, LOOP JOIN)")
 }
 
 // marks are the ones given, if they were made in this epoch.
@@ -36,27 +36,27 @@ func givenMarks(a *args, epoch string) string {
 
 func (d *SQLServer) renew(relay, epoch string, leases []backend.Lease, ttl time.Duration) backend.Query {
 	var a args
-	return (a.write(append([]string{
+	return a.write(append([]string{
 		"UPDATE l",
 		"SET until = " + a.in(ttl) + ", marks = " + givenMarks(&a, epoch) + ",",
 		"    crashes = CASE WHEN g.calm = 1 THEN 0 ELSE l.crashes END, journal = CASE WHEN g.calm = 1 THEN NULL ELSE l.journal END"},
-		leasesFrom(&a, d.table, relay, leases)...)...))
+		leasesFrom(&a, d.table, relay, leases)...)...)
 }
 
 func (d *SQLServer) release(relay, epoch string, leases []backend.Lease) backend.Query {
 	var a args
-	return (a.write(append([]string{
+	return a.write(append([]string{
 		"UPDATE l",
 		"SET owner = NULL, until = NULL, marks = " + givenMarks(&a, epoch) + ", journal = NULL, crashes = 0"},
-		leasesFrom(&a, d.table, relay, leases)...)...))
+		leasesFrom(&a, d.table, relay, leases)...)...)
 }
 
 func (d *SQLServer) writeJournal(relay string, leases []backend.Lease) backend.Query {
 	var a args
-	return (a.write(append([]string{
+	return a.write(append([]string{
 		"UPDATE l",
 		"SET journal = g.journal"},
-		leasesFrom(&a, d.table, relay, leases)...)...))
+		leasesFrom(&a, d.table, relay, leases)...)...)
 }
 
 func (d *SQLServer) journals() backend.Query {

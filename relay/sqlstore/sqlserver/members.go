@@ -45,7 +45,7 @@ func (d *SQLServer) heartbeat(beat relay.Identity, ttl time.Duration) backend.Qu
 	var a args
 	name, host, version, claim := a.add(beat.Name), a.add(beat.Host), a.add(beat.Version), a.add(string(beat.Claim))
 	until := a.in(ttl)
-	return (a.query(
+	return a.query(
 		prepare,
 		"DECLARE @alive bit = 1;",
 		begin,
@@ -58,7 +58,7 @@ func (d *SQLServer) heartbeat(beat relay.Identity, ttl time.Duration) backend.Qu
 		"    INSERT INTO "+d.table.Relays()+" (name, host, version, claim, since, last_beat, until)",
 		"    VALUES ("+name+", "+host+", "+version+", "+claim+", SYSUTCDATETIME(), SYSUTCDATETIME(), "+until+");",
 		commit,
-		"SELECT "+name+", CONVERT(bigint, 0), "+server+" WHERE @alive = 1"))
+		"SELECT "+name+", CONVERT(bigint, 0), "+server+" WHERE @alive = 1")
 }
 
 // Several statements that are one transaction: whatever fails, also the wait for

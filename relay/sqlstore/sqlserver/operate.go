@@ -56,18 +56,18 @@ func among(a *args, column string, texts []string) string {
 
 func (d *SQLServer) requeue(filter backend.Filter) backend.Query {
 	var a args
-	return (a.write(
+	return a.write(
 		parked(&a, d.table, filter),
 		"UPDATE parked SET state = N'scheduled', attempts = 0, crashes = 0, available_at = SYSUTCDATETIME()",
-		"OUTPUT inserted.id"))
+		"OUTPUT inserted.id")
 }
 
 func (d *SQLServer) discard(filter backend.Filter) backend.Query {
 	var a args
-	return (a.write(
+	return a.write(
 		parked(&a, d.table, filter),
 		"DELETE FROM parked",
-		"OUTPUT deleted.id"))
+		"OUTPUT deleted.id")
 }
 
 func parked(a *args, table dialect.Table, filter backend.Filter) string {

@@ -26,14 +26,14 @@ func (d *SQLServer) claim(claim relay.ClaimRequest) backend.Query {
 	if len(claim.Except) > 0 {
 		where += " AND NOT (" + among(&a, "topic", claim.Except) + ")"
 	}
-	return (a.write(
+	return a.write(
 		"WITH picked AS (",
 		"    SELECT TOP ("+limit+") t.*, "+size+" AS size FROM "+d.table.Hot()+" AS t WITH (INDEX("+d.table.IndexName(index)+"), UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK)",
 		"    WHERE "+where+" ORDER BY "+backend.ClaimOrder(claim.Pick)+"),",
 		"fitting AS (SELECT *, sum(size) OVER (ORDER BY "+backend.ClaimOrder(claim.Pick)+" ROWS UNBOUNDED PRECEDING) - size AS bytes_before FROM picked)",
 		"UPDATE fitting SET claimed_by = "+a.add(claim.Relay)+", claim_token = "+a.add(claim.Token)+", claimed_until = "+a.in(claim.TTL),
 		"OUTPUT "+strings.ReplaceAll(hot, "t.", "inserted."),
-		"WHERE bytes_before < "+a.add(backend.MostBytes(claim))))
+		"WHERE bytes_before < "+a.add(backend.MostBytes(claim)))
 }
 
 // byRows locks the way of claiming until the end of the transaction, for
@@ -50,11 +50,11 @@ func (d *SQLServer) extend(token string, ids []int64, ttl time.Duration) backend
 	var a args
 	index := "INDEX(" + d.table.IndexName("claim_until") + ")"
 	claimed := "t.claimed_until IS NOT NULL AND t.claim_token = " + a.add(token) + " AND t.id IN " + iDs(&a, ids)
-	return (d.after("SET NOCOUNT ON;\nSET TRANSACTION ISOLATION LEVEL READ COMMITTED;\n"+
+	return d.after("SET NOCOUNT ON;\nSET TRANSACTION ISOLATION LEVEL READ COMMITTED;\n"+
 		"UPDATE t SET claimed_until = "+a.in(ttl)+
 		"\nFROM "+d.table.Hot()+" AS t WITH ("+index+", UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK)\nWHERE "+byRows(d.table)+" AND "+claimed+";\n", d.read(&a,
 		"SELECT t.id FROM "+d.table.Hot()+" AS t WITH ("+index+")",
-		"WHERE "+claimed)))
+		"WHERE "+claimed))
 }
 
 func (d *SQLServer) freeExpired(limit int) backend.Query {
