@@ -1,10 +1,12 @@
 package oracle
 
 import (
+	"context"
 	"strings"
 	"time"
 
 	"github.com/rowrelay/rowrelay/outbox/dialect"
+	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
 )
 
@@ -48,7 +50,7 @@ func stampedLanes(table dialect.Table, columns string) backend.Query {
 	return backend.Query{SQL: "SELECT " + columns + " FROM " + table.Lanes() + " WHERE stamp = " + stamped + " ORDER BY lane"}
 }
 
-// marks are the ones given, if they were made in this epoch.
+// givenMarks are the ones given, if they were made in this epoch.
 func marks(a *args, epoch, marks string) string {
 	if epoch == "" {
 		return a.add(marks)
@@ -78,8 +80,9 @@ func (d *Oracle) writeJournal(relay string, leases []backend.Lease) steps {
 	})
 }
 
-func (d *Oracle) journals() backend.Query {
-	return backend.Query{SQL: "SELECT lane, fence, journal FROM " + d.table.Lanes() + " WHERE journal IS NOT NULL"}
+// Journals implements [backend.Lanes].
+func (d *Oracle) Journals(ctx context.Context) ([]relay.Journal, error) {
+	return backend.Journals(ctx, d.db, backend.Query{SQL: "SELECT lane, fence, journal FROM " + d.table.Lanes() + " WHERE journal IS NOT NULL"})
 }
 
 // change is a block of one statement a lease, as a list of them would have
@@ -97,6 +100,7 @@ func change(table dialect.Table, relay string, leases []backend.Lease, set func(
 	}
 }
 
-func (d *Oracle) marks() backend.Query {
-	return backend.Query{SQL: "SELECT lane, marks FROM " + d.table.Lanes() + " WHERE marks IS NOT NULL ORDER BY lane"}
+// Marks implements [backend.Lanes].
+func (d *Oracle) Marks(ctx context.Context) (map[int]relay.Marks, error) {
+	return backend.Marks(ctx, d.db, backend.Query{SQL: "SELECT lane, marks FROM " + d.table.Lanes() + " WHERE marks IS NOT NULL ORDER BY lane"})
 }

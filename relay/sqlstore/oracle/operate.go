@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/rowrelay/rowrelay/outbox/dialect"
+	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
 )
 
@@ -13,13 +14,14 @@ import (
 const listedRow = plain + ",\n    " + hasPayload + " + " + later + " + " + retrying +
 	", t.state, t.last_error, t.receipt, t.claimed_by, TO_CHAR(t.finished_at, 'YYYY-MM-DD HH24:MI:SS.FF6')"
 
-func (d *Oracle) list(filter backend.Filter) backend.Query {
+// List implements [backend.Operating].
+func (d *Oracle) List(ctx context.Context, filter backend.Filter) ([]relay.Info, error) {
 	var a args
 	rows := "SELECT t.* FROM " + d.table.Messages() + " t WHERE " + a.filter(filter, true)
-	return a.query(
+	return backend.ReadInfos(ctx, d.db, a.query(
 		asBytes,
 		"SELECT "+listedRow,
-		ordered(rows, "t.id", " WHERE ROWNUM <= "+a.int(filter.Limit)))
+		ordered(rows, "t.id", " WHERE ROWNUM <= "+a.int(filter.Limit))))
 }
 
 // filter leaves out what is empty.

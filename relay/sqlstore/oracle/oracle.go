@@ -146,16 +146,6 @@ func (d *Oracle) change(ctx context.Context, s steps) (held []relay.Lease, xid u
 	return held, xid, err
 }
 
-// Journals implements [backend.Lanes].
-func (d *Oracle) Journals(ctx context.Context) ([]relay.Journal, error) {
-	return backend.Journals(ctx, d.db, d.journals())
-}
-
-// Marks implements [backend.Lanes].
-func (d *Oracle) Marks(ctx context.Context) (map[int]relay.Marks, error) {
-	return backend.Marks(ctx, d.db, d.marks())
-}
-
 // BeginLanes implements [backend.Pages].
 func (d *Oracle) BeginLanes(ctx context.Context) (backend.FirstLine, error) { return d.FirstLine(ctx) }
 
@@ -192,21 +182,6 @@ func (d *Oracle) Pick(ctx context.Context, rows []relay.RowID, held bool) ([]rel
 		found[i].Held = held
 	}
 	return found, err
-}
-
-// Due implements [backend.Pages].
-func (d *Oracle) Due(ctx context.Context, lanes []int, after relay.DueCursor, limit, maxBytes int) ([]relay.Row, error) {
-	return backend.ReadHeld(ctx, d.db, d.due(lanes, after, limit, maxBytes), maxBytes)
-}
-
-// HeldKeys implements [backend.Pages].
-func (d *Oracle) HeldKeys(ctx context.Context, lanes []int, limit int) ([]relay.HeldKey, error) {
-	return backend.HeldKeys(ctx, d.db, d.heldKeys(lanes, limit))
-}
-
-// HeldAmong implements [backend.Pages].
-func (d *Oracle) HeldAmong(ctx context.Context, keys []relay.LaneKey) ([]relay.HeldKey, error) {
-	return backend.HeldKeys(ctx, d.db, d.heldAmong(keys))
 }
 
 // Settle implements [backend.Settling].
@@ -298,11 +273,6 @@ func (d *Oracle) Status(ctx context.Context) (relay.Status, error) {
 		Mode: d.claimMode(), Counts: d.counts(backend.CountedDone), Oldest: d.oldest(), Topics: d.topics(backend.SampledTopics),
 		Relays: d.listRelays(), Leased: d.leased(),
 	})
-}
-
-// List implements [backend.Operating].
-func (d *Oracle) List(ctx context.Context, filter backend.Filter) ([]relay.Info, error) {
-	return backend.ReadInfos(ctx, d.db, d.list(filter))
 }
 
 // Requeue implements [backend.Operating].

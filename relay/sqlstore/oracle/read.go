@@ -1,6 +1,7 @@
 package oracle
 
 import (
+	"context"
 	"strconv"
 	"strings"
 
@@ -148,35 +149,38 @@ const (
 	errorID = "CASE WHEN t.state = 'error' THEN t.id END"
 )
 
-// due compares a row without a time as one of the first of days.
-func (d *Oracle) due(lanes []int, after relay.DueCursor, limit, maxBytes int) backend.Query {
+// Due implements [backend.Pages]. It compares a row without a time as one of the first of
+// days.
+func (d *Oracle) Due(ctx context.Context, lanes []int, after relay.DueCursor, limit, maxBytes int) ([]relay.Row, error) {
 	var a args
 	rows := "SELECT * FROM (SELECT t.* FROM " + d.table.Held() + " t" +
 		"\n    WHERE " + dueAt + " <= " + now + " AND t.lane IN " + a.lanes(lanes) +
 		"\n        AND " + dueAt + " >= " + a.timestamp(after.At) + " AND (" + dueAt + " > " + a.timestamp(after.At) + " OR " + dueID + " > " + a.add(after.ID) + ")" +
 		"\n    ORDER BY " + dueAt + ", " + dueID + ") WHERE ROWNUM <= " + a.int(limit)
-	return a.query(
+	return backend.ReadHeld(ctx, d.db, a.query(
 		asBytes,
 		"SELECT "+held,
-		ordered("SELECT t.* "+a.page(rows, dueAt+", "+dueID, maxBytes), dueAt+", "+dueID, ""))
+		ordered("SELECT t.* "+a.page(rows, dueAt+", "+dueID, maxBytes), dueAt+", "+dueID, "")), maxBytes)
 }
 
-func (d *Oracle) heldKeys(lanes []int, limit int) backend.Query {
+// HeldKeys implements [backend.Pages].
+func (d *Oracle) HeldKeys(ctx context.Context, lanes []int, limit int) ([]relay.HeldKey, error) {
 	var a args
-	return a.query(
+	return backend.HeldKeys(ctx, d.db, a.query(
 		"SELECT t.lane, t.message_key, t.topic, t.id FROM "+d.table.Held()+" t",
-		"WHERE "+retry+" IN "+a.lanes(lanes)+" AND t.message_key IS NOT NULL AND ROWNUM <= "+a.int(limit))
+		"WHERE "+retry+" IN "+a.lanes(lanes)+" AND t.message_key IS NOT NULL AND ROWNUM <= "+a.int(limit)))
 }
 
-func (d *Oracle) heldAmong(keys []relay.LaneKey) backend.Query {
+// HeldAmong implements [backend.Pages].
+func (d *Oracle) HeldAmong(ctx context.Context, keys []relay.LaneKey) ([]relay.HeldKey, error) {
 	var a args
 	items := make([][]any, len(keys))
 	for i, key := range keys {
 		items[i] = []any{key.Lane, key.Key}
 	}
-	return a.query(
+	return backend.HeldKeys(ctx, d.db, a.query(
 		"SELECT /*+ LEADING(g) USE_NL(t) INDEX(t "+d.table.IndexName("held_retry")+") */ t.lane, MIN(t.message_key), MIN(t.topic), MIN(t.id)",
 		"FROM "+a.given("g", items, "lane NUMBER PATH '$[0]', message_key VARCHAR2(255) PATH '$[1]'"),
 		"JOIN "+d.table.Held()+" t ON "+retry+" = g.lane AND "+same(retryOf, "g.message_key"),
-		"GROUP BY t.lane, "+bytes("t.message_key")+", "+bytes("t.topic"))
+		"GROUP BY t.lane, "+bytes("t.message_key")+", "+bytes("t.topic")))
 }

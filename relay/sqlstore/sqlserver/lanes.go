@@ -1,20 +1,22 @@
 package sqlserver
 
 import (
+	"context"
 	"time"
 
 	"github.com/rowrelay/rowrelay/outbox/dialect"
+	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
 )
 
-// acquire passes over lanes that another changes, or in which a settle is under
-// way. A settle holds a shared lock on the lane's entry in the index of fences,
-// which a renewal doesn't touch, and which is asked for exclusively here. The
-// lanes are put in a random order before any is locked: sorting rows that are
+// Acquire implements [backend.Lanes]. It passes over lanes that another changes, or in
+// which a settle is under way. A settle holds a shared lock on the lane's entry in the
+// index of fences, which a renewal doesn't touch, and which is asked for exclusively
+// here. The lanes are put in a random order before any is locked: sorting rows that are
 // locked would lock them all.
-func (d *SQLServer) acquire(relay string, count int, ttl time.Duration) backend.Query {
+func (d *SQLServer) Acquire(ctx context.Context, relay string, count int, ttl time.Duration) ([]relay.Grant, uint64, error) {
 	var a args
-	return a.write(
+	return backend.Grants(ctx, d.db, a.write(
 		"UPDATE TOP ("+a.int(count)+") l",
 		"SET owner = "+a.add(relay)+", fence = l.fence + 1, until = "+a.in(ttl)+",",
 		"    crashes = CASE WHEN l.owner IS NULL THEN l.crashes ELSE l.crashes + 1 END",
@@ -23,10 +25,10 @@ func (d *SQLServer) acquire(relay string, count int, ttl time.Duration) backend.
 		"    WHERE owner IS NULL OR until < SYSUTCDATETIME() ORDER BY NEWID()) AS free",
 		"INNER JOIN "+d.table.Lanes()+" AS l WITH (INDEX("+d.table.IndexName("lanes_fence")+"), XLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK)",
 		"    ON l.lane = free.lane AND (l.owner IS NULL OR l.until < SYSUTCDATETIME())",
-		"OPTION (FORCE ORDER, LOOP JOIN)")
+		"OPTION (FORCE ORDER, LOOP JOIN)"))
 }
 
-// marks are the ones given, if they were made in this epoch.
+// givenMarks are the ones given, if they were made in this epoch.
 func givenMarks(a *args, epoch string) string {
 	if epoch == "" {
 		return "g.marks"
@@ -34,33 +36,37 @@ func givenMarks(a *args, epoch string) string {
 	return "CASE WHEN " + server + " = " + a.add(epoch) + " THEN g.marks ELSE l.marks END"
 }
 
-func (d *SQLServer) renew(relay, epoch string, leases []backend.Lease, ttl time.Duration) backend.Query {
+// Renew implements [backend.Lanes].
+func (d *SQLServer) Renew(ctx context.Context, relay, epoch string, leases []backend.Lease, ttl time.Duration) ([]relay.Lease, uint64, error) {
 	var a args
-	return a.write(append([]string{
+	return backend.Leases(ctx, d.db, a.write(append([]string{
 		"UPDATE l",
 		"SET until = " + a.in(ttl) + ", marks = " + givenMarks(&a, epoch) + ",",
 		"    crashes = CASE WHEN g.calm = 1 THEN 0 ELSE l.crashes END, journal = CASE WHEN g.calm = 1 THEN NULL ELSE l.journal END"},
-		leasesFrom(&a, d.table, relay, leases)...)...)
+		leasesFrom(&a, d.table, relay, leases)...)...))
 }
 
-func (d *SQLServer) release(relay, epoch string, leases []backend.Lease) backend.Query {
+// Release implements [backend.Lanes].
+func (d *SQLServer) Release(ctx context.Context, relay, epoch string, leases []backend.Lease) ([]relay.Lease, uint64, error) {
 	var a args
-	return a.write(append([]string{
+	return backend.Leases(ctx, d.db, a.write(append([]string{
 		"UPDATE l",
 		"SET owner = NULL, until = NULL, marks = " + givenMarks(&a, epoch) + ", journal = NULL, crashes = 0"},
-		leasesFrom(&a, d.table, relay, leases)...)...)
+		leasesFrom(&a, d.table, relay, leases)...)...))
 }
 
-func (d *SQLServer) writeJournal(relay string, leases []backend.Lease) backend.Query {
+// WriteJournal implements [backend.Lanes].
+func (d *SQLServer) WriteJournal(ctx context.Context, relay string, leases []backend.Lease) ([]relay.Lease, uint64, error) {
 	var a args
-	return a.write(append([]string{
+	return backend.Leases(ctx, d.db, a.write(append([]string{
 		"UPDATE l",
 		"SET journal = g.journal"},
-		leasesFrom(&a, d.table, relay, leases)...)...)
+		leasesFrom(&a, d.table, relay, leases)...)...))
 }
 
-func (d *SQLServer) journals() backend.Query {
-	return backend.Query{SQL: "SELECT lane, fence, journal FROM " + d.table.Lanes() + " WHERE journal IS NOT NULL"}
+// Journals implements [backend.Lanes].
+func (d *SQLServer) Journals(ctx context.Context) ([]relay.Journal, error) {
+	return backend.Journals(ctx, d.db, backend.Query{SQL: "SELECT lane, fence, journal FROM " + d.table.Lanes() + " WHERE journal IS NOT NULL"})
 }
 
 // leasesFrom finds the lanes by their key, in its order, so that it doesn't
@@ -75,6 +81,7 @@ func leasesFrom(a *args, table dialect.Table, relay string, leases []backend.Lea
 	}
 }
 
-func (d *SQLServer) marks() backend.Query {
-	return backend.Query{SQL: "SELECT lane, marks FROM " + d.table.Lanes() + " WHERE marks IS NOT NULL ORDER BY lane"}
+// Marks implements [backend.Lanes].
+func (d *SQLServer) Marks(ctx context.Context) (map[int]relay.Marks, error) {
+	return backend.Marks(ctx, d.db, backend.Query{SQL: "SELECT lane, marks FROM " + d.table.Lanes() + " WHERE marks IS NOT NULL ORDER BY lane"})
 }

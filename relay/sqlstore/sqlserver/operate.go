@@ -1,9 +1,11 @@
 package sqlserver
 
 import (
+	"context"
 	"strings"
 
 	"github.com/rowrelay/rowrelay/outbox/dialect"
+	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
 )
 
@@ -11,11 +13,12 @@ import (
 const listed = plain + ",\n    " + payload + " + " + later + " + " + retrying +
 	", t.state, COALESCE(t.last_error, N''), COALESCE(t.receipt, N''), COALESCE(t.claimed_by, N''), TODATETIMEOFFSET(t.finished_at, '+00:00')"
 
-func (d *SQLServer) list(filter backend.Filter) backend.Query {
+// List implements [backend.Operating].
+func (d *SQLServer) List(ctx context.Context, filter backend.Filter) ([]relay.Info, error) {
 	var a args
-	return d.read(&a,
+	return backend.ReadInfos(ctx, d.db, d.read(&a,
 		"SELECT TOP ("+a.int(filter.Limit)+") "+listed,
-		"FROM "+d.table.Messages()+" AS t WHERE "+conditions(&a, filter, true)+" ORDER BY t.id")
+		"FROM "+d.table.Messages()+" AS t WHERE "+conditions(&a, filter, true)+" ORDER BY t.id"))
 }
 
 // conditions leave out what is empty, so that an index may serve what is
@@ -54,20 +57,22 @@ func among(a *args, column string, texts []string) string {
 	return "(" + strings.Join(same, " OR ") + ")"
 }
 
-func (d *SQLServer) requeue(filter backend.Filter) backend.Query {
+// Requeue implements [backend.Operating].
+func (d *SQLServer) Requeue(ctx context.Context, filter backend.Filter) ([]int64, error) {
 	var a args
-	return a.write(
+	return backend.IDs(ctx, d.db, a.write(
 		parked(&a, d.table, filter),
 		"UPDATE parked SET state = N'scheduled', attempts = 0, crashes = 0, available_at = SYSUTCDATETIME()",
-		"OUTPUT inserted.id")
+		"OUTPUT inserted.id"))
 }
 
-func (d *SQLServer) discard(filter backend.Filter) backend.Query {
+// Discard implements [backend.Operating].
+func (d *SQLServer) Discard(ctx context.Context, filter backend.Filter) ([]int64, error) {
 	var a args
-	return a.write(
+	return backend.IDs(ctx, d.db, a.write(
 		parked(&a, d.table, filter),
 		"DELETE FROM parked",
-		"OUTPUT deleted.id")
+		"OUTPUT deleted.id"))
 }
 
 func parked(a *args, table dialect.Table, filter backend.Filter) string {

@@ -1,6 +1,7 @@
 package sqlserver
 
 import (
+	"context"
 	"strings"
 
 	"github.com/rowrelay/rowrelay/outbox/dialect"
@@ -155,37 +156,39 @@ func (d *SQLServer) pick(columns, from, condition string, rows []relay.RowID) ba
 		"OPTION (FORCE ORDER, LOOP JOIN)")
 }
 
-func (d *SQLServer) due(lanes []int, after relay.DueCursor, limit, maxBytes int) backend.Query {
+// Due implements [backend.Pages].
+func (d *SQLServer) Due(ctx context.Context, lanes []int, after relay.DueCursor, limit, maxBytes int) ([]relay.Row, error) {
 	var a args
 	at := a.time(after.At)
 	rows := "SELECT TOP (" + a.int(limit) + ") * FROM " + d.table.Held() + " AS h" +
 		"\n    WHERE h.state <> N'error' AND h.due_at <= SYSUTCDATETIME() AND h.lane IN " + laneList(&a, lanes) +
 		"\n        AND h.due_at >= " + at + " AND (h.due_at > " + at + " OR h.id > " + a.add(after.ID) + ")" +
 		"\n    ORDER BY h.due_at, h.id"
-	return d.read(&a,
+	return backend.ReadHeld(ctx, d.db, d.read(&a,
 		"SELECT "+held,
-		"FROM "+page(&a, rows, "t.due_at, t.id", maxBytes)+" ORDER BY t.due_at, t.id")
+		"FROM "+page(&a, rows, "t.due_at, t.id", maxBytes)+" ORDER BY t.due_at, t.id"), maxBytes)
 }
 
-func (d *SQLServer) heldKeys(lanes []int, limit int) backend.Query {
+// HeldKeys implements [backend.Pages].
+func (d *SQLServer) HeldKeys(ctx context.Context, lanes []int, limit int) ([]relay.HeldKey, error) {
 	var a args
-	return d.read(&a,
+	return backend.HeldKeys(ctx, d.db, d.read(&a,
 		"SELECT TOP ("+a.int(limit)+") lane, message_key, topic, id FROM "+d.table.Held(),
-		"WHERE state = N'retry' AND DATALENGTH(message_key) > 0 AND lane IN "+laneList(&a, lanes))
+		"WHERE state = N'retry' AND DATALENGTH(message_key) > 0 AND lane IN "+laneList(&a, lanes)))
 }
 
-// heldAmong numbers the keys, as blanks at the end of one don't count for = and
-// GROUP BY.
-func (d *SQLServer) heldAmong(keys []relay.LaneKey) backend.Query {
+// HeldAmong implements [backend.Pages]. It numbers the keys, as blanks at the end of one
+// don't count for = and GROUP BY.
+func (d *SQLServer) HeldAmong(ctx context.Context, keys []relay.LaneKey) ([]relay.HeldKey, error) {
 	var a args
 	items := make([][]any, len(keys))
 	for i, key := range keys {
 		items[i] = []any{i, key.Lane, key.Key}
 	}
-	return d.read(&a,
+	return backend.HeldKeys(ctx, d.db, d.read(&a,
 		"SELECT MIN(t.lane), MIN(t.message_key), t.topic, MIN(t.id)",
 		"FROM OPENJSON("+list(&a, items)+") WITH (n int '$[0]', lane smallint '$[1]', message_key nvarchar(255) '$[2]') AS g",
 		"INNER JOIN "+d.table.Held()+" AS t WITH (INDEX ("+d.table.IndexName("held_retry")+"), FORCESEEK) ON t.state = N'retry' AND t.lane = g.lane",
 		"    AND t.message_key = g.message_key "+binary+" AND DATALENGTH(t.message_key) = DATALENGTH(g.message_key)",
-		"GROUP BY g.n, t.topic OPTION (FORCE ORDER, LOOP JOIN)")
+		"GROUP BY g.n, t.topic OPTION (FORCE ORDER, LOOP JOIN)"))
 }

@@ -1,6 +1,7 @@
 package sqlserver
 
 import (
+	"context"
 	"strings"
 	"time"
 
@@ -43,18 +44,18 @@ func byRows(table dialect.Table) string {
 	return "EXISTS (SELECT 1 FROM " + table.Settings() + " WITH (HOLDLOCK, ROWLOCK) WHERE name = N'claim' AND value = N'rows')"
 }
 
-// extend goes through all claims, of which there are as many as relays have in
-// hand. A row that is locked is being settled or handled, and nobody else gets
-// it meanwhile: it isn't extended, and is still claimed.
-func (d *SQLServer) extend(token string, ids []int64, ttl time.Duration) backend.Query {
+// Extend implements [backend.Rows]. It goes through all claims, of which there are as
+// many as relays have in hand. A row that is locked is being settled or handled, and
+// nobody else gets it meanwhile: it isn't extended, and is still claimed.
+func (d *SQLServer) Extend(ctx context.Context, token string, ids []int64, ttl time.Duration) ([]int64, error) {
 	var a args
 	index := "INDEX(" + d.table.IndexName("claim_until") + ")"
 	claimed := "t.claimed_until IS NOT NULL AND t.claim_token = " + a.add(token) + " AND t.id IN " + iDs(&a, ids)
-	return d.after("SET NOCOUNT ON;\nSET TRANSACTION ISOLATION LEVEL READ COMMITTED;\n"+
+	return backend.IDs(ctx, d.db, d.after("SET NOCOUNT ON;\nSET TRANSACTION ISOLATION LEVEL READ COMMITTED;\n"+
 		"UPDATE t SET claimed_until = "+a.in(ttl)+
 		"\nFROM "+d.table.Hot()+" AS t WITH ("+index+", UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK)\nWHERE "+byRows(d.table)+" AND "+claimed+";\n", d.read(&a,
 		"SELECT t.id FROM "+d.table.Hot()+" AS t WITH ("+index+")",
-		"WHERE "+claimed))
+		"WHERE "+claimed)))
 }
 
 func (d *SQLServer) freeExpired(limit int) backend.Query {

@@ -106,36 +106,6 @@ func (d *SQLServer) Deregister(ctx context.Context, name string) error {
 	return err
 }
 
-// Acquire implements [backend.Lanes].
-func (d *SQLServer) Acquire(ctx context.Context, relay string, count int, ttl time.Duration) ([]relay.Grant, uint64, error) {
-	return backend.Grants(ctx, d.db, d.acquire(relay, count, ttl))
-}
-
-// Renew implements [backend.Lanes].
-func (d *SQLServer) Renew(ctx context.Context, relay, epoch string, leases []backend.Lease, ttl time.Duration) ([]relay.Lease, uint64, error) {
-	return backend.Leases(ctx, d.db, d.renew(relay, epoch, leases, ttl))
-}
-
-// Release implements [backend.Lanes].
-func (d *SQLServer) Release(ctx context.Context, relay, epoch string, leases []backend.Lease) ([]relay.Lease, uint64, error) {
-	return backend.Leases(ctx, d.db, d.release(relay, epoch, leases))
-}
-
-// WriteJournal implements [backend.Lanes].
-func (d *SQLServer) WriteJournal(ctx context.Context, relay string, leases []backend.Lease) ([]relay.Lease, uint64, error) {
-	return backend.Leases(ctx, d.db, d.writeJournal(relay, leases))
-}
-
-// Journals implements [backend.Lanes].
-func (d *SQLServer) Journals(ctx context.Context) ([]relay.Journal, error) {
-	return backend.Journals(ctx, d.db, d.journals())
-}
-
-// Marks implements [backend.Lanes].
-func (d *SQLServer) Marks(ctx context.Context) (map[int]relay.Marks, error) {
-	return backend.Marks(ctx, d.db, d.marks())
-}
-
 // BeginLanes implements [backend.Pages].
 func (d *SQLServer) BeginLanes(ctx context.Context) (backend.FirstLine, error) {
 	return d.FirstLine(ctx)
@@ -174,21 +144,6 @@ func (d *SQLServer) Pick(ctx context.Context, rows []relay.RowID, held bool) ([]
 		found[i].Held = held
 	}
 	return found, err
-}
-
-// Due implements [backend.Pages].
-func (d *SQLServer) Due(ctx context.Context, lanes []int, after relay.DueCursor, limit, maxBytes int) ([]relay.Row, error) {
-	return backend.ReadHeld(ctx, d.db, d.due(lanes, after, limit, maxBytes), maxBytes)
-}
-
-// HeldKeys implements [backend.Pages].
-func (d *SQLServer) HeldKeys(ctx context.Context, lanes []int, limit int) ([]relay.HeldKey, error) {
-	return backend.HeldKeys(ctx, d.db, d.heldKeys(lanes, limit))
-}
-
-// HeldAmong implements [backend.Pages].
-func (d *SQLServer) HeldAmong(ctx context.Context, keys []relay.LaneKey) ([]relay.HeldKey, error) {
-	return backend.HeldKeys(ctx, d.db, d.heldAmong(keys))
 }
 
 // Settle implements [backend.Settling]. It is one batch.
@@ -232,11 +187,6 @@ func (d *SQLServer) Claim(ctx context.Context, request relay.ClaimRequest) ([]re
 	return backend.ReadRows(ctx, d.db, d.claim(request))
 }
 
-// Extend implements [backend.Rows].
-func (d *SQLServer) Extend(ctx context.Context, token string, ids []int64, ttl time.Duration) ([]int64, error) {
-	return backend.IDs(ctx, d.db, d.extend(token, ids, ttl))
-}
-
 // Reclaim implements [backend.Rows].
 func (d *SQLServer) Reclaim(ctx context.Context, limit int) (int, error) {
 	freed, err := d.change(ctx, d.freeExpired(limit))
@@ -253,21 +203,6 @@ func (d *SQLServer) Status(ctx context.Context) (relay.Status, error) {
 		Mode: d.claimMode(), Counts: d.counts(backend.CountedDone), Oldest: d.oldest(), Topics: d.topics(backend.SampledTopics),
 		Relays: d.listRelays(), Leased: d.leased(),
 	})
-}
-
-// List implements [backend.Operating].
-func (d *SQLServer) List(ctx context.Context, filter backend.Filter) ([]relay.Info, error) {
-	return backend.ReadInfos(ctx, d.db, d.list(filter))
-}
-
-// Requeue implements [backend.Operating].
-func (d *SQLServer) Requeue(ctx context.Context, filter backend.Filter) ([]int64, error) {
-	return backend.IDs(ctx, d.db, d.requeue(filter))
-}
-
-// Discard implements [backend.Operating].
-func (d *SQLServer) Discard(ctx context.Context, filter backend.Filter) ([]int64, error) {
-	return backend.IDs(ctx, d.db, d.discard(filter))
 }
 
 // Grant implements [backend.TransactionLister].
