@@ -195,7 +195,7 @@ func TestTakeoverOfAMillionHeldKeys(t *testing.T) {
 func retryKeys(t *testing.T, db *memstore.DB, n int, delay time.Duration, key func(int) string) {
 	t.Helper()
 	s, ctx := db.Store(), t.Context()
-	if err := s.Adopt(ctx, relay.ByLanes); err != nil {
+	if err := s.SetClaimMode(ctx, relay.ByLanes); err != nil {
 		t.Fatal(err)
 	}
 	grants, err := s.Acquire(ctx, "before", relay.Lanes, time.Minute)

@@ -55,7 +55,7 @@ type Consumer struct {
 	wake    waker
 
 	mu        sync.Mutex
-	adopted   bool
+	stored    bool
 	reclaimed time.Time
 	beaten    time.Time
 	purged    time.Time
@@ -163,11 +163,11 @@ func unfit(row Row) (problem string, state State) {
 func (c *Consumer) live(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.adopted {
-		if err := c.store.Adopt(ctx, ByRows); err != nil {
+	if !c.stored {
+		if err := c.store.SetClaimMode(ctx, ByRows); err != nil {
 			return fmt.Errorf("start to claim by rows: %w", err)
 		}
-		c.adopted = true
+		c.stored = true
 	}
 	now := time.Now()
 	if now.Sub(c.beaten) >= c.options.Lease/3 {

@@ -87,7 +87,7 @@ func followers(db *memstore.DB) []int64 {
 func waitForAttempts(t *testing.T, db *memstore.DB, topics []string, delays []time.Duration) (ids []int64) {
 	t.Helper()
 	s, ctx := db.Store(), t.Context()
-	if err := s.Adopt(ctx, relay.ByLanes); err != nil {
+	if err := s.SetClaimMode(ctx, relay.ByLanes); err != nil {
 		t.Fatal(err)
 	}
 	grants, err := s.Acquire(ctx, "before", relay.Lanes, time.Minute)

@@ -66,7 +66,7 @@ func TestRunRefusesAnotherClaim(t *testing.T) {
 	t.Parallel()
 	db := memstore.New()
 	store := db.Store()
-	if err := store.Adopt(t.Context(), relay.ByRows); err != nil {
+	if err := store.SetClaimMode(t.Context(), relay.ByRows); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := store.Beat(t.Context(), relay.Identity{Name: "other", Claim: relay.ByRows}, time.Hour); err != nil {
@@ -119,7 +119,7 @@ func TestRelayStopsWhenTheTableIsClaimedAnotherWay(t *testing.T) {
 		time.Sleep(time.Minute)
 		gone.Store(true) // it is taken for dead, and the table claimed another way
 		time.Sleep(time.Minute)
-		if err := db.Store().Adopt(t.Context(), relay.ByRows); err != nil {
+		if err := db.Store().SetClaimMode(t.Context(), relay.ByRows); err != nil {
 			t.Fatal(err)
 		}
 		gone.Store(false)

@@ -49,7 +49,7 @@ func retryRows(t *testing.T, db *memstore.DB, n int, topic func(i int) string) {
 	t.Helper()
 	s := db.Store()
 	ctx := t.Context()
-	if err := s.Adopt(ctx, relay.ByLanes); err != nil {
+	if err := s.SetClaimMode(ctx, relay.ByLanes); err != nil {
 		t.Fatal(err)
 	}
 	grants, err := s.Acquire(ctx, "before", relay.Lanes, time.Minute)
@@ -557,7 +557,7 @@ func TestDrainByRowsTakesAllThatIsDue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, db := t.Context(), memstore.New()
 		s := db.Store()
-		if err := s.Adopt(ctx, relay.ByRows); err != nil {
+		if err := s.SetClaimMode(ctx, relay.ByRows); err != nil {
 			t.Fatal(err)
 		}
 		write(db, "t", "", 5000)
@@ -593,7 +593,7 @@ func TestTheLowestRetryHoldsTheKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, db := t.Context(), memstore.New()
 		s := db.Store()
-		if err := s.Adopt(ctx, relay.ByRows); err != nil {
+		if err := s.SetClaimMode(ctx, relay.ByRows); err != nil {
 			t.Fatal(err)
 		}
 		write(db, "t", "k", 2)

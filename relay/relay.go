@@ -61,7 +61,7 @@ func (r *Relay) Run(ctx context.Context) error {
 		return errors.New("relay: Run was called before; make a new relay")
 	}
 	e := r.newEngine()
-	if err := r.store.Adopt(ctx, r.options.Claim); err != nil {
+	if err := r.store.SetClaimMode(ctx, r.options.Claim); err != nil {
 		err = fmt.Errorf("start the relay to claim by %s: %w", r.options.Claim, err)
 		return errors.Join(err, e.closeSinks(ctx))
 	}

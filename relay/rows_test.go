@@ -43,7 +43,7 @@ func TestRowsOfADeadRelayAreClaimedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := memstore.New()
 		write(db, "orders", "", 10)
-		if err := db.Store().Adopt(t.Context(), relay.ByRows); err != nil {
+		if err := db.Store().SetClaimMode(t.Context(), relay.ByRows); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := db.Store().Claim(t.Context(), relay.ClaimRequest{Relay: "dead", Token: "x", TTL: 15 * time.Second, Limit: 10, Pick: relay.Oldest}); err != nil {
@@ -223,7 +223,7 @@ func TestRowsRelayEndsWhenTheTableChanges(t *testing.T) {
 		if err := db.Store().Leave(t.Context(), "r"); err != nil { // as if its time had ended
 			t.Fatal(err)
 		}
-		if err := db.Store().Adopt(t.Context(), relay.ByLanes); err != nil {
+		if err := db.Store().SetClaimMode(t.Context(), relay.ByLanes); err != nil {
 			t.Fatal(err)
 		}
 		if err := <-done; !errors.Is(err, relay.ErrOtherClaim) {

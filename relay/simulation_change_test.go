@@ -80,7 +80,7 @@ func (w *world) setByRows(byRows bool) {
 func (w *world) sleeper(name string, fall, wake chan struct{}) {
 	store := w.db.Store()
 	disturb := func(ctx context.Context, op memstore.Op) error {
-		if op == memstore.OpAdopt {
+		if op == memstore.OpSetClaimMode {
 			return nil // or there would be no sleeper
 		}
 		return w.disturb(ctx, nil)
@@ -159,8 +159,8 @@ type tellsNobody struct {
 	all bool
 }
 
-func (s tellsNobody) Adopt(ctx context.Context, _ relay.Claim) error {
-	return s.Store.Adopt(ctx, relay.ByRows)
+func (s tellsNobody) SetClaimMode(ctx context.Context, _ relay.Claim) error {
+	return s.Store.SetClaimMode(ctx, relay.ByRows)
 }
 
 func (s tellsNobody) Beat(ctx context.Context, self relay.Identity, ttl time.Duration) (relay.Census, error) {

@@ -435,7 +435,7 @@ func (w *world) oneLife(name string, life time.Duration, kill bool) {
 
 func (w *world) hooks(dead chan struct{}) memstore.Hooks {
 	disturb := func(ctx context.Context, op memstore.Op) error {
-		if op == memstore.OpAdopt && w.course.steady {
+		if op == memstore.OpSetClaimMode && w.course.steady {
 			return nil // a relay that can't begin ends, and no other comes
 		}
 		return w.disturb(ctx, dead)

@@ -60,9 +60,9 @@ type Census struct {
 // that fails has changed nothing, or, where the connection broke, an unknown
 // amount: every call may be repeated.
 type Store interface {
-	// Adopt stores the way of claiming with the table, or checks it:
+	// SetClaimMode stores the way of claiming with the table, or checks it:
 	// ErrOtherClaim if it is another and one of its relays lives.
-	Adopt(ctx context.Context, claim Claim) error
+	SetClaimMode(ctx context.Context, claim Claim) error
 
 	// Beat says that the relay lives for the next ttl, and who else does.
 	Beat(ctx context.Context, self Identity, ttl time.Duration) (Census, error)

@@ -182,7 +182,7 @@ func TestARelayThatFailsStopsTheDaemon(t *testing.T) {
 	t.Parallel()
 	b := newBench("a", "b")
 	other := b.tables["b"].Store()
-	if err := other.Adopt(t.Context(), relay.ByRows); err != nil {
+	if err := other.SetClaimMode(t.Context(), relay.ByRows); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := other.Beat(t.Context(), relay.Identity{Name: "other", Claim: relay.ByRows}, time.Hour); err != nil {

@@ -31,16 +31,16 @@ var (
 // Store returns a new handle, as another process would have one.
 func (db *DB) Store() *Store { return &Store{db: db} }
 
-// Adopt implements [relay.Store]. A change of the way takes away what the other
+// SetClaimMode implements [relay.Store]. A change of the way takes away what the other
 // way has left: leases and marks, or claims.
-func (s *Store) Adopt(ctx context.Context, claim relay.Claim) error {
-	return s.do(ctx, OpAdopt, func() error {
+func (s *Store) SetClaimMode(ctx context.Context, claim relay.Claim) error {
+	return s.do(ctx, OpSetClaimMode, func() error {
 		if s.db.claim == claim {
 			return nil
 		}
 		for _, name := range s.db.living() {
 			if s.db.relays[name].Claim != claim {
-				return fmt.Errorf("adopt %s: relay %q: %w", claim, name, relay.ErrOtherClaim)
+				return fmt.Errorf("set the way of claiming to %s: relay %q: %w", claim, name, relay.ErrOtherClaim)
 			}
 		}
 		if s.db.claim != "" {

@@ -61,7 +61,7 @@ func TestCheckFindsWhatIsMissing(t *testing.T) {
 		}
 		wrong(relay.ByLanes, sqlstore.Options{Table: "nowhere"}, "schema")
 		wrong(relay.ByRows, sqlstore.Options{}, "indexes")
-		if err := table.open(t).Adopt(t.Context(), relay.ByLanes); err != nil {
+		if err := table.open(t).SetClaimMode(t.Context(), relay.ByLanes); err != nil {
 			t.Fatal(err)
 		}
 		wrong(relay.ByRows, sqlstore.Options{}, "claim")
@@ -145,7 +145,7 @@ func useEverything(t *testing.T, table table, pool *sql.DB) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	must("adopt", store.Adopt(t.Context(), relay.ByLanes))
+	must("adopt", store.SetClaimMode(t.Context(), relay.ByLanes))
 	_, err = store.Beat(t.Context(), self, 1e9)
 	must("beat", err)
 	grants, err := store.Acquire(t.Context(), "poor", relay.Lanes, 1e9)
@@ -174,7 +174,7 @@ func useEverything(t *testing.T, table table, pool *sql.DB) {
 	_, err = store.Purge(t.Context(), 0, 10)
 	must("purge", err)
 	must("leave", store.Leave(t.Context(), "poor"))
-	err = store.Adopt(t.Context(), relay.ByRows)
+	err = store.SetClaimMode(t.Context(), relay.ByRows)
 	if want := table.dialect.MakeRowIndexes(dialect.Table{})[0].SQL; err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("adopt rows without the right to make indexes: %v, want the statements", err)
 	}
@@ -194,10 +194,10 @@ func TestSequencesThatBreakTheOrder(t *testing.T) {
 				table := open(t, target)
 				exec(t, table.DB, "ALTER SEQUENCE outbox_id_seq MINVALUE -1000 "+setting)
 				store := table.open(t)
-				if err := store.Adopt(t.Context(), relay.ByLanes); err == nil || !strings.Contains(err.Error(), setting) {
+				if err := store.SetClaimMode(t.Context(), relay.ByLanes); err == nil || !strings.Contains(err.Error(), setting) {
 					t.Errorf("by lanes with %s: %v, want an error that names it", setting, err)
 				}
-				if err := store.Adopt(t.Context(), relay.ByRows); err != nil {
+				if err := store.SetClaimMode(t.Context(), relay.ByRows); err != nil {
 					t.Errorf("by rows with %s: %v", setting, err)
 				}
 				i := slices.IndexFunc(store.Check(t.Context(), relay.ByLanes), func(f sqlstore.Finding) bool {
@@ -216,7 +216,7 @@ func TestSequencesThatBreakTheOrder(t *testing.T) {
 func TestCheckTellsOfMarksThatAreNotTrue(t *testing.T) {
 	eachTable(t, func(t *testing.T, table table) {
 		store := table.open(t)
-		if store.Adopt(t.Context(), relay.ByLanes) != nil {
+		if store.SetClaimMode(t.Context(), relay.ByLanes) != nil {
 			return // by rows alone
 		}
 		detail := func() string {

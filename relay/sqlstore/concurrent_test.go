@@ -102,7 +102,7 @@ func waitBlocked(t *testing.T, table table) {
 func TestCompetingConsumers(t *testing.T) {
 	const consumers, count = 30, 100
 	eachTable(t, func(t *testing.T, table table) {
-		if err := table.open(t).Adopt(t.Context(), relay.ByRows); err != nil {
+		if err := table.open(t).SetClaimMode(t.Context(), relay.ByRows); err != nil {
 			t.Fatal(err)
 		}
 		exec(t, table.DB, "INSERT INTO outbox (topic) VALUES ('a')"+strings.Repeat(", ('a')", count-1))
@@ -159,7 +159,7 @@ func compete(t *testing.T, table table, consumers int) (claimed []int64) {
 func TestSettleWhileExtending(t *testing.T) {
 	eachTable(t, func(t *testing.T, table table) {
 		store := table.open(t)
-		if err := store.Adopt(t.Context(), relay.ByRows); err != nil {
+		if err := store.SetClaimMode(t.Context(), relay.ByRows); err != nil {
 			t.Fatal(err)
 		}
 		for range 10 {
@@ -253,7 +253,7 @@ func TestExtendWhileHandling(t *testing.T) {
 			return // a handler's transaction is the only one that writes
 		}
 		store := table.open(t)
-		if err := store.Adopt(t.Context(), relay.ByRows); err != nil {
+		if err := store.SetClaimMode(t.Context(), relay.ByRows); err != nil {
 			t.Fatal(err)
 		}
 		exec(t, table.DB, "INSERT INTO outbox (topic) VALUES ('a'), ('b')")

@@ -76,7 +76,7 @@ func (u user) must(what string, err error) {
 
 func (u user) useAs(claim relay.Claim) {
 	u.Helper()
-	u.must("adopt", u.store.Adopt(u.Context(), claim))
+	u.must("adopt", u.store.SetClaimMode(u.Context(), claim))
 	_, err := u.store.Beat(u.Context(), relay.Identity{Name: "u", Claim: claim}, time.Minute)
 	u.must("beat", err)
 	rows, settle := u.readLanes, relay.Settlement{}

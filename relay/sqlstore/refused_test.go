@@ -65,11 +65,11 @@ func TestLanesAreRefused(t *testing.T) {
 	table := open(t, testdb.Targets()[0])
 	table.dialect = byRowsOnly{table.dialect}
 	store := table.open(t)
-	err := store.Adopt(t.Context(), relay.ByLanes)
+	err := store.SetClaimMode(t.Context(), relay.ByLanes)
 	if err == nil || !strings.Contains(err.Error(), "its ids have no order") || !strings.Contains(err.Error(), "--claim rows") {
 		t.Errorf("adopt lanes: %v, want why not, and what to do", err)
 	}
-	if err := store.Adopt(t.Context(), relay.ByRows); err != nil {
+	if err := store.SetClaimMode(t.Context(), relay.ByRows); err != nil {
 		t.Errorf("adopt rows: %v", err)
 	}
 	for claim, wrong := range map[relay.Claim]string{relay.ByLanes: "claim", relay.ByRows: ""} {

@@ -11,31 +11,31 @@ import (
 	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
 )
 
-// Adopt implements [relay.Store]. Claiming by rows needs indexes, which it
+// SetClaimMode implements [relay.Store]. Claiming by rows needs indexes, which it
 // makes; claiming by lanes drops them. It fails at once where the database can't
 // be claimed that way.
-func (s *Store) Adopt(ctx context.Context, claim relay.Claim) error {
+func (s *Store) SetClaimMode(ctx context.Context, claim relay.Claim) error {
 	if err := s.possible(claim); err != nil {
-		return fmt.Errorf("adopt claiming by %s on table %s: %w", claim, s.table, err)
+		return fmt.Errorf("set the way of claiming to %s on table %s: %w", claim, s.table, err)
 	}
 	if claim == relay.ByLanes {
 		if err := s.beginLanes(ctx); err != nil {
 			return err
 		}
 	}
-	if adopted, err := s.adopted(ctx, claim); err != nil || adopted {
+	if same, err := s.claimsThatWay(ctx, claim); err != nil || same {
 		return err
 	}
-	return s.write(ctx, "adopt claiming by "+string(claim)+" on table", func() error {
+	return s.write(ctx, "set the way of claiming to "+string(claim)+" on table", func() error {
 		return s.backend.SetClaimMode(ctx, claim)
 	})
 }
 
-// adopted says that there is nothing to change. Then nothing is locked: claims that
+// claimsThatWay says that there is nothing to change. Then nothing is locked: claims that
 // are under way share the lock of the way of claiming, one after the other, and who
 // wants it alone might wait for long. The first beat sees to it that the way is still
 // the same.
-func (s *Store) adopted(ctx context.Context, claim relay.Claim) (adopted bool, err error) {
+func (s *Store) claimsThatWay(ctx context.Context, claim relay.Claim) (same bool, err error) {
 	err = s.try(ctx, "look at the way of claiming of table", func() error {
 		stored, err := s.backend.ClaimMode(ctx)
 		if err != nil {
@@ -46,10 +46,10 @@ func (s *Store) adopted(ctx context.Context, claim relay.Claim) (adopted bool, e
 			return err
 		}
 		wanted := map[relay.Claim]int{relay.ByRows: dialect.RowIndexCount}[claim]
-		adopted = stored == claim && indexes == wanted
+		same = stored == claim && indexes == wanted
 		return nil
 	})
-	return adopted, err
+	return same, err
 }
 
 // possible refuses lanes where there can be none.

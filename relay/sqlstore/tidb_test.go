@@ -71,7 +71,7 @@ func TestTiDBIsTold(t *testing.T) {
 	t.Parallel()
 	for _, target := range testdb.RowsOnly() {
 		m := openTiDB(t, target)
-		if err := m.open(t).Adopt(t.Context(), relay.ByLanes); err == nil {
+		if err := m.open(t).SetClaimMode(t.Context(), relay.ByLanes); err == nil {
 			t.Error("it adopts lanes")
 		}
 		for claim, wrong := range map[relay.Claim]string{relay.ByLanes: "claim", relay.ByRows: ""} {

@@ -168,7 +168,9 @@ type onAdopt struct {
 	adopt func(ctx context.Context, claim relay.Claim) error
 }
 
-func (s onAdopt) Adopt(ctx context.Context, claim relay.Claim) error { return s.adopt(ctx, claim) }
+func (s onAdopt) SetClaimMode(ctx context.Context, claim relay.Claim) error {
+	return s.adopt(ctx, claim)
+}
 
 type onPurge struct {
 	Store

@@ -30,13 +30,13 @@ func (w *worker) calls(row relay.Row) map[string]func(context.Context) error {
 func (w *worker) storeCalls(row relay.Row) map[string]func(context.Context) error {
 	s, renewals := w.store, []relay.Renewal{{Lease: w.lease(row.Lane), Marks: relay.Marks{Main: 666}}}
 	return map[string]func(context.Context) error{
-		"Adopt":    func(ctx context.Context) error { return s.Adopt(ctx, relay.ByRows) },
-		"Leave":    func(ctx context.Context) error { return s.Leave(ctx, w.name) },
-		"Release":  func(ctx context.Context) error { return s.Release(ctx, w.name, renewals) },
-		"Purge":    func(ctx context.Context) error { _, err := s.Purge(ctx, 0, 1); return err },
-		"Acquire":  func(ctx context.Context) error { _, err := s.Acquire(ctx, w.name, 1, long); return err },
-		"Renew":    func(ctx context.Context) error { _, err := s.Renew(ctx, w.name, renewals, long); return err },
-		"HeldKeys": func(ctx context.Context) error { _, err := s.HeldKeys(ctx, lanes(), 1); return err },
+		"SetClaimMode": func(ctx context.Context) error { return s.SetClaimMode(ctx, relay.ByRows) },
+		"Leave":        func(ctx context.Context) error { return s.Leave(ctx, w.name) },
+		"Release":      func(ctx context.Context) error { return s.Release(ctx, w.name, renewals) },
+		"Purge":        func(ctx context.Context) error { _, err := s.Purge(ctx, 0, 1); return err },
+		"Acquire":      func(ctx context.Context) error { _, err := s.Acquire(ctx, w.name, 1, long); return err },
+		"Renew":        func(ctx context.Context) error { _, err := s.Renew(ctx, w.name, renewals, long); return err },
+		"HeldKeys":     func(ctx context.Context) error { _, err := s.HeldKeys(ctx, lanes(), 1); return err },
 		"HeldAmong": func(ctx context.Context) error {
 			_, err := s.HeldAmong(ctx, []relay.LaneKey{{Lane: 1, Key: "k"}})
 			return err

@@ -68,13 +68,13 @@ func inOldWay(ctx context.Context, s Store, work func() error) error {
 	if err := work(); !errors.Is(err, relay.ErrOtherClaim) {
 		return err
 	}
-	if err := s.Adopt(ctx, relay.ByRows); err != nil {
+	if err := s.SetClaimMode(ctx, relay.ByRows); err != nil {
 		return err
 	}
 	if err := work(); err != nil {
 		return err
 	}
-	return s.Adopt(ctx, relay.ByLanes)
+	return s.SetClaimMode(ctx, relay.ByLanes)
 }
 
 func relayMutants() []mutant {
@@ -98,7 +98,7 @@ func relayMutants() []mutant {
 		}},
 		{"the other way of claiming is adopted beside living relays", []string{"adoption"}, func(s Store, f *facts) Store {
 			return onAdopt{s, func(ctx context.Context, claim relay.Claim) error {
-				_ = s.Adopt(ctx, claim)
+				_ = s.SetClaimMode(ctx, claim)
 				return nil
 			}}
 		}},
@@ -107,7 +107,7 @@ func relayMutants() []mutant {
 				if status, err := s.Status(ctx); err != nil || status.Claim != "" && status.Claim != claim {
 					return relay.ErrOtherClaim
 				}
-				return s.Adopt(ctx, claim)
+				return s.SetClaimMode(ctx, claim)
 			}}
 		}},
 		{"anyone beats", []string{"adoption"}, func(s Store, f *facts) Store {

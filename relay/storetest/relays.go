@@ -68,7 +68,7 @@ func adoption(t testing.TB, table Table) {
 		b.wantBeatRefused(other)
 		a.beat(ours, short) // and dies
 		eventually(t, "the other way is adopted", func() bool {
-			err := b.store.Adopt(t.Context(), other)
+			err := b.store.SetClaimMode(t.Context(), other)
 			if err != nil && !errors.Is(err, relay.ErrOtherClaim) && !errors.Is(err, relay.ErrBusy) {
 				t.Fatalf("adopt %s: %v", other, err)
 			}
@@ -95,7 +95,7 @@ func (w *worker) wantBeatRefused(claim relay.Claim) {
 
 func (w *worker) wantAdopt(claim relay.Claim, want error) {
 	w.Helper()
-	if err := again(w, func(ctx context.Context) error { return w.store.Adopt(ctx, claim) }); !errors.Is(err, want) {
+	if err := again(w, func(ctx context.Context) error { return w.store.SetClaimMode(ctx, claim) }); !errors.Is(err, want) {
 		w.Fatalf("%s adopts %s: %v, want %v", w.name, claim, err, want)
 	}
 }
@@ -167,7 +167,7 @@ func adoptionEndsClaims(t testing.TB, table Table) {
 	retry, scheduled := claimed("old", relay.StateRetry, old[0]), claimed("old", relay.StateScheduled, old[1])
 	a.mustSettle(retry, scheduled) // both are due at once
 	a.beat(relay.ByRows, short)
-	eventually(t, "lanes are adopted", func() bool { return b.store.Adopt(t.Context(), relay.ByLanes) == nil })
+	eventually(t, "lanes are adopted", func() bool { return b.store.SetClaimMode(t.Context(), relay.ByLanes) == nil })
 
 	wantOtherClaim := func(what string, call func(ctx context.Context) error) {
 		t.Helper()
@@ -235,7 +235,7 @@ func adoptionBesideSettles(t testing.TB, table Table) {
 			}
 		})
 		both.Go(func() {
-			if err := again(t, func(ctx context.Context) error { return b.store.Adopt(ctx, relay.ByLanes) }); err != nil {
+			if err := again(t, func(ctx context.Context) error { return b.store.SetClaimMode(ctx, relay.ByLanes) }); err != nil {
 				t.Errorf("adopt lanes beside a settle: %v", err)
 			}
 		})

@@ -17,7 +17,7 @@ import (
 func byRows(t testing.TB, table Table, name string) *worker {
 	t.Helper()
 	w := hire(t, table, name)
-	w.do("adopt", func(ctx context.Context) error { return w.store.Adopt(ctx, relay.ByRows) })
+	w.do("adopt", func(ctx context.Context) error { return w.store.SetClaimMode(ctx, relay.ByRows) })
 	return w
 }
 
