@@ -172,7 +172,7 @@ func (c *Consumer) live(ctx context.Context) error {
 	now := time.Now()
 	if now.Sub(c.beaten) >= c.options.Lease/3 {
 		host, _ := os.Hostname()
-		if _, err := c.store.Beat(ctx, Identity{Name: c.options.Name, Host: host, Version: c.options.Version, Claim: ByRows}, c.options.Lease); err != nil {
+		if _, err := c.store.Heartbeat(ctx, Identity{Name: c.options.Name, Host: host, Version: c.options.Version, Claim: ByRows}, c.options.Lease); err != nil {
 			return fmt.Errorf("show that the consumer lives: %w", err)
 		}
 		c.beaten = now

@@ -92,7 +92,7 @@ func (e *engine) keepRights(ctx context.Context, job leaseJob) leaseResult {
 		ttl = time.Millisecond // others share the lanes among them
 	}
 	self := Identity{Name: e.options.Name, Host: e.host, Version: e.options.Version, Claim: e.options.Claim}
-	if r.census, r.err = e.store.Beat(ctx, self, ttl); r.err == nil {
+	if r.census, r.err = e.store.Heartbeat(ctx, self, ttl); r.err == nil {
 		r.renewed, r.err = job.rights.renew(ctx, r.census, job.aside)
 	}
 	return r

@@ -111,8 +111,8 @@ type oneEpoch struct {
 	relay.Journaler
 }
 
-func (s oneEpoch) Beat(ctx context.Context, self relay.Identity, ttl time.Duration) (relay.Census, error) {
-	census, err := s.Store.Beat(ctx, self, ttl)
+func (s oneEpoch) Heartbeat(ctx context.Context, self relay.Identity, ttl time.Duration) (relay.Census, error) {
+	census, err := s.Store.Heartbeat(ctx, self, ttl)
 	census.Epoch = ""
 	return census, err
 }

@@ -69,7 +69,7 @@ func TestRunRefusesAnotherClaim(t *testing.T) {
 	if err := store.SetClaimMode(t.Context(), relay.ByRows); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := store.Beat(t.Context(), relay.Identity{Name: "other", Claim: relay.ByRows}, time.Hour); err != nil {
+	if _, err := store.Heartbeat(t.Context(), relay.Identity{Name: "other", Claim: relay.ByRows}, time.Hour); err != nil {
 		t.Fatal(err)
 	}
 	sink := &closing{}

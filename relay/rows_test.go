@@ -207,7 +207,7 @@ func TestRowsRelayEndsWhenTheTableChanges(t *testing.T) {
 		store := db.Store()
 		var changed atomic.Bool
 		store.Hooks.Fail = func(_ context.Context, op memstore.Op) error {
-			if changed.Load() && op == memstore.OpBeat {
+			if changed.Load() && op == memstore.OpHeartbeat {
 				return errors.New("no beat tells it")
 			}
 			return nil

@@ -111,8 +111,8 @@ func (s sleeping) sleep(ctx context.Context) context.Context {
 	}
 }
 
-func (s sleeping) Beat(ctx context.Context, self relay.Identity, ttl time.Duration) (relay.Census, error) {
-	return s.Store.Beat(s.sleep(ctx), self, ttl)
+func (s sleeping) Heartbeat(ctx context.Context, self relay.Identity, ttl time.Duration) (relay.Census, error) {
+	return s.Store.Heartbeat(s.sleep(ctx), self, ttl)
 }
 
 func (s sleeping) Settle(ctx context.Context, name string, keep bool, settlements []relay.Settlement) (relay.Settled, error) {
@@ -163,14 +163,14 @@ func (s tellsNobody) SetClaimMode(ctx context.Context, _ relay.Claim) error {
 	return s.Store.SetClaimMode(ctx, relay.ByRows)
 }
 
-func (s tellsNobody) Beat(ctx context.Context, self relay.Identity, ttl time.Duration) (relay.Census, error) {
+func (s tellsNobody) Heartbeat(ctx context.Context, self relay.Identity, ttl time.Duration) (relay.Census, error) {
 	if self.Claim == relay.ByRows {
 		if err := s.changed(ctx); err != nil {
 			return relay.Census{}, err
 		}
 	}
 	self.Claim = relay.ByRows
-	return s.Store.Beat(ctx, self, ttl)
+	return s.Store.Heartbeat(ctx, self, ttl)
 }
 
 func (s tellsNobody) Claim(ctx context.Context, request relay.ClaimRequest) ([]relay.Row, error) {

@@ -64,8 +64,8 @@ type Store interface {
 	// ErrOtherClaim if it is another and one of its relays lives.
 	SetClaimMode(ctx context.Context, claim Claim) error
 
-	// Beat says that the relay lives for the next ttl, and who else does.
-	Beat(ctx context.Context, self Identity, ttl time.Duration) (Census, error)
+	// Heartbeat says that the relay lives for the next ttl, and who else does.
+	Heartbeat(ctx context.Context, self Identity, ttl time.Duration) (Census, error)
 
 	// Leave takes the relay out of the table of relays.
 	Leave(ctx context.Context, name string) error

@@ -185,7 +185,7 @@ func TestARelayThatFailsStopsTheDaemon(t *testing.T) {
 	if err := other.SetClaimMode(t.Context(), relay.ByRows); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := other.Beat(t.Context(), relay.Identity{Name: "other", Claim: relay.ByRows}, time.Hour); err != nil {
+	if _, err := other.Heartbeat(t.Context(), relay.Identity{Name: "other", Claim: relay.ByRows}, time.Hour); err != nil {
 		t.Fatal(err)
 	}
 	err := make1(t, b.config("a", "b"), b.options(t)).Run(t.Context(), nil)

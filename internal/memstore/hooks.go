@@ -8,7 +8,7 @@ type Op string
 // The calls of a Store and of an Operator, and what else changes rows.
 const (
 	OpSetClaimMode Op = "set claim mode"
-	OpBeat         Op = "beat"
+	OpHeartbeat    Op = "beat"
 	OpLeave        Op = "leave"
 	OpSettle       Op = "settle"
 	OpPurge        Op = "purge"

@@ -60,10 +60,10 @@ func (db *DB) forgetClaims() {
 	}
 }
 
-// Beat implements [relay.Store]. It fails with [relay.ErrOtherClaim] if the way
+// Heartbeat implements [relay.Store]. It fails with [relay.ErrOtherClaim] if the way
 // of claiming was changed.
-func (s *Store) Beat(ctx context.Context, self relay.Identity, ttl time.Duration) (census relay.Census, err error) {
-	err = s.do(ctx, OpBeat, func() error {
+func (s *Store) Heartbeat(ctx context.Context, self relay.Identity, ttl time.Duration) (census relay.Census, err error) {
+	err = s.do(ctx, OpHeartbeat, func() error {
 		if s.db.claim != "" && s.db.claim != self.Claim {
 			return fmt.Errorf("beat as %q: %w", self.Name, relay.ErrOtherClaim)
 		}

@@ -146,7 +146,7 @@ func useEverything(t *testing.T, table table, pool *sql.DB) {
 		}
 	}
 	must("adopt", store.SetClaimMode(t.Context(), relay.ByLanes))
-	_, err = store.Beat(t.Context(), self, 1e9)
+	_, err = store.Heartbeat(t.Context(), self, 1e9)
 	must("beat", err)
 	grants, err := store.Acquire(t.Context(), "poor", relay.Lanes, 1e9)
 	must("acquire", err)

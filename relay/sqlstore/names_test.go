@@ -77,7 +77,7 @@ func (u user) must(what string, err error) {
 func (u user) useAs(claim relay.Claim) {
 	u.Helper()
 	u.must("adopt", u.store.SetClaimMode(u.Context(), claim))
-	_, err := u.store.Beat(u.Context(), relay.Identity{Name: "u", Claim: claim}, time.Minute)
+	_, err := u.store.Heartbeat(u.Context(), relay.Identity{Name: "u", Claim: claim}, time.Minute)
 	u.must("beat", err)
 	rows, settle := u.readLanes, relay.Settlement{}
 	if claim == relay.ByRows {

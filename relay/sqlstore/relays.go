@@ -60,9 +60,9 @@ func (s *Store) possible(claim relay.Claim) error {
 	return nil
 }
 
-// Beat implements [relay.Store]. It fails with relay.ErrOtherClaim if the way of
+// Heartbeat implements [relay.Store]. It fails with relay.ErrOtherClaim if the way of
 // claiming was changed.
-func (s *Store) Beat(ctx context.Context, self relay.Identity, ttl time.Duration) (census relay.Census, err error) {
+func (s *Store) Heartbeat(ctx context.Context, self relay.Identity, ttl time.Duration) (census relay.Census, err error) {
 	err = s.write(ctx, "beat on table", func() error {
 		began := s.horizon.before()
 		beat, err := s.backend.Heartbeat(ctx, self, ttl)

@@ -123,7 +123,7 @@ func relayByRows(ctx context.Context, pool *sql.DB, table table) error {
 	if err != nil {
 		return err
 	}
-	_, beat := store.Beat(ctx, relay.Identity{Name: "r", Claim: relay.ByRows}, time.Minute)
+	_, beat := store.Heartbeat(ctx, relay.Identity{Name: "r", Claim: relay.ByRows}, time.Minute)
 	rows, claim := store.Claim(ctx, relay.ClaimRequest{Relay: "r", Token: "t", TTL: time.Minute, Limit: 2})
 	if err := errors.Join(store.SetClaimMode(ctx, relay.ByRows), beat, claim); err != nil {
 		return err

@@ -159,7 +159,7 @@ type onBeat struct {
 	beat func(ctx context.Context, self relay.Identity, ttl time.Duration) (relay.Census, error)
 }
 
-func (s onBeat) Beat(ctx context.Context, self relay.Identity, ttl time.Duration) (relay.Census, error) {
+func (s onBeat) Heartbeat(ctx context.Context, self relay.Identity, ttl time.Duration) (relay.Census, error) {
 	return s.beat(ctx, self, ttl)
 }
 

@@ -48,8 +48,8 @@ func (w *worker) storeCalls(row relay.Row) map[string]func(context.Context) erro
 		"List":    func(ctx context.Context) error { _, err := s.List(ctx, relay.Filter{}); return err },
 		"Requeue": func(ctx context.Context) error { _, err := s.Requeue(ctx, relay.Filter{}); return err },
 		"Discard": func(ctx context.Context) error { _, err := s.Discard(ctx, relay.Filter{}); return err },
-		"Beat": func(ctx context.Context) error {
-			_, err := s.Beat(ctx, relay.Identity{Name: "new", Claim: relay.ByLanes}, long)
+		"Heartbeat": func(ctx context.Context) error {
+			_, err := s.Heartbeat(ctx, relay.Identity{Name: "new", Claim: relay.ByLanes}, long)
 			return err
 		},
 		"Settle": func(ctx context.Context) error {

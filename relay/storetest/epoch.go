@@ -28,7 +28,7 @@ func pageTellsTheEpoch(t testing.TB, table Table) {
 func (w *worker) epoch() (epoch string) {
 	w.Helper()
 	w.do("beat", func(ctx context.Context) error {
-		census, err := w.store.Beat(ctx, relay.Identity{Name: w.name, Claim: relay.ByLanes}, long)
+		census, err := w.store.Heartbeat(ctx, relay.Identity{Name: w.name, Claim: relay.ByLanes}, long)
 		epoch = census.Epoch
 		return err
 	})

@@ -81,17 +81,17 @@ func relayMutants() []mutant {
 	return []mutant{
 		{"relays die early", []string{"census"}, func(s Store, _ *facts) Store {
 			return onBeat{s, func(ctx context.Context, self relay.Identity, ttl time.Duration) (relay.Census, error) {
-				return s.Beat(ctx, self, ttl/2)
+				return s.Heartbeat(ctx, self, ttl/2)
 			}}
 		}},
 		{"relays never die", []string{"census", "adoption", "status counts"}, func(s Store, _ *facts) Store {
 			return onBeat{s, func(ctx context.Context, self relay.Identity, _ time.Duration) (relay.Census, error) {
-				return s.Beat(ctx, self, time.Hour)
+				return s.Heartbeat(ctx, self, time.Hour)
 			}}
 		}},
 		{"a relay doesn't count itself", []string{"census"}, func(s Store, _ *facts) Store {
 			return onBeat{s, func(ctx context.Context, self relay.Identity, ttl time.Duration) (relay.Census, error) {
-				census, err := s.Beat(ctx, self, ttl)
+				census, err := s.Heartbeat(ctx, self, ttl)
 				census.Relays = slices.DeleteFunc(census.Relays, func(name string) bool { return name == self.Name })
 				return census, err
 			}}
@@ -112,7 +112,7 @@ func relayMutants() []mutant {
 		}},
 		{"anyone beats", []string{"adoption"}, func(s Store, f *facts) Store {
 			return onBeat{s, func(ctx context.Context, self relay.Identity, ttl time.Duration) (relay.Census, error) {
-				census, err := s.Beat(ctx, self, ttl)
+				census, err := s.Heartbeat(ctx, self, ttl)
 				if errors.Is(err, relay.ErrOtherClaim) {
 					err = nil
 				}
@@ -176,7 +176,7 @@ func relayMutants() []mutant {
 		}},
 		{"ended contexts are ignored", []string{"ended context"}, func(s Store, _ *facts) Store {
 			return onBeat{s, func(ctx context.Context, self relay.Identity, ttl time.Duration) (relay.Census, error) {
-				return s.Beat(context.WithoutCancel(ctx), self, ttl)
+				return s.Heartbeat(context.WithoutCancel(ctx), self, ttl)
 			}}
 		}},
 	}

@@ -14,7 +14,7 @@ import (
 func (w *worker) beat(claim relay.Claim, ttl time.Duration) (census relay.Census) {
 	w.Helper()
 	w.do("beat", func(ctx context.Context) (err error) {
-		census, err = w.store.Beat(ctx, relay.Identity{Name: w.name, Host: "host of " + w.name, Version: "v1", Claim: claim}, ttl)
+		census, err = w.store.Heartbeat(ctx, relay.Identity{Name: w.name, Host: "host of " + w.name, Version: "v1", Claim: claim}, ttl)
 		return err
 	})
 	return census
@@ -85,7 +85,7 @@ func adoption(t testing.TB, table Table) {
 func (w *worker) wantBeatRefused(claim relay.Claim) {
 	w.Helper()
 	err := again(w, func(ctx context.Context) error {
-		_, err := w.store.Beat(ctx, relay.Identity{Name: "refused", Claim: claim}, long)
+		_, err := w.store.Heartbeat(ctx, relay.Identity{Name: "refused", Claim: claim}, long)
 		return err
 	})
 	if !errors.Is(err, relay.ErrOtherClaim) {
