@@ -195,7 +195,7 @@ func (c *Consumer) live(ctx context.Context) error {
 // Close takes the consumer out of the table of relays. What it has not
 // answered is free for others when its lease ends.
 func (c *Consumer) Close(ctx context.Context) error {
-	return c.store.Leave(ctx, c.options.Name)
+	return c.store.Deregister(ctx, c.options.Name)
 }
 
 // Delivery is a message that a Consumer has claimed. It is answered once, with

@@ -83,7 +83,7 @@ func (e *engine) keepRights(ctx context.Context, job leaseJob) leaseResult {
 	r := leaseResult{job: job, began: time.Now()}
 	if job.leave {
 		if r.err = job.rights.release(ctx); r.err == nil {
-			r.err = e.store.Leave(ctx, e.options.Name)
+			r.err = e.store.Deregister(ctx, e.options.Name)
 		}
 		return r
 	}

@@ -220,7 +220,7 @@ func TestRowsRelayEndsWhenTheTableChanges(t *testing.T) {
 		go func() { done <- r.Run(t.Context()) }()
 		time.Sleep(time.Second)
 		changed.Store(true)
-		if err := db.Store().Leave(t.Context(), "r"); err != nil { // as if its time had ended
+		if err := db.Store().Deregister(t.Context(), "r"); err != nil { // as if its time had ended
 			t.Fatal(err)
 		}
 		if err := db.Store().SetClaimMode(t.Context(), relay.ByLanes); err != nil {

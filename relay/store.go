@@ -67,8 +67,8 @@ type Store interface {
 	// Heartbeat says that the relay lives for the next ttl, and who else does.
 	Heartbeat(ctx context.Context, self Identity, ttl time.Duration) (Census, error)
 
-	// Leave takes the relay out of the table of relays.
-	Leave(ctx context.Context, name string) error
+	// Deregister takes the relay out of the table of relays.
+	Deregister(ctx context.Context, name string) error
 
 	// Settle writes settlements back, in one transaction. By lanes: it first
 	// locks the rows of their lanes against a takeover, and changes nothing in

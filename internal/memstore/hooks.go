@@ -9,7 +9,7 @@ type Op string
 const (
 	OpSetClaimMode Op = "set claim mode"
 	OpHeartbeat    Op = "beat"
-	OpLeave        Op = "leave"
+	OpDeregister   Op = "leave"
 	OpSettle       Op = "settle"
 	OpPurge        Op = "purge"
 	OpAcquire      Op = "acquire"

@@ -91,9 +91,9 @@ func (db *DB) living() []string {
 	return names
 }
 
-// Leave implements [relay.Store].
-func (s *Store) Leave(ctx context.Context, name string) error {
-	return s.do(ctx, OpLeave, func() error {
+// Deregister implements [relay.Store].
+func (s *Store) Deregister(ctx context.Context, name string) error {
+	return s.do(ctx, OpDeregister, func() error {
 		delete(s.db.relays, name)
 		return nil
 	})

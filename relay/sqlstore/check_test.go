@@ -173,7 +173,7 @@ func useEverything(t *testing.T, table table, pool *sql.DB) {
 	must("status", err)
 	_, err = store.Purge(t.Context(), 0, 10)
 	must("purge", err)
-	must("leave", store.Leave(t.Context(), "poor"))
+	must("leave", store.Deregister(t.Context(), "poor"))
 	err = store.SetClaimMode(t.Context(), relay.ByRows)
 	if want := table.dialect.MakeRowIndexes(dialect.Table{})[0].SQL; err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("adopt rows without the right to make indexes: %v, want the statements", err)

@@ -104,7 +104,7 @@ func (u user) useAs(claim relay.Claim) {
 	}
 	_, err = u.store.Purge(u.Context(), 0, 10)
 	u.must("purge", err)
-	u.must("leave", u.store.Leave(u.Context(), "u"))
+	u.must("leave", u.store.Deregister(u.Context(), "u"))
 }
 
 func (u user) readLanes() []relay.Row {

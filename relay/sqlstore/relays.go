@@ -81,7 +81,7 @@ func (s *Store) Heartbeat(ctx context.Context, self relay.Identity, ttl time.Dur
 	return census, err
 }
 
-// Leave implements [relay.Store].
-func (s *Store) Leave(ctx context.Context, name string) error {
+// Deregister implements [relay.Store].
+func (s *Store) Deregister(ctx context.Context, name string) error {
 	return s.write(ctx, "leave table", func() error { return s.backend.Deregister(ctx, name) })
 }

@@ -136,7 +136,7 @@ func relayByRows(ctx context.Context, pool *sql.DB, table table) error {
 	_, settle := store.Settle(ctx, "r", true, settlements)
 	_, reclaim := store.Reclaim(ctx, 10)
 	_, purge := store.Purge(ctx, 0, 10)
-	return errors.Join(extend, settle, reclaim, purge, store.Leave(ctx, "r"))
+	return errors.Join(extend, settle, reclaim, purge, store.Deregister(ctx, "r"))
 }
 
 // An operator needs each of its rights, and no other.

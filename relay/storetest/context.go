@@ -31,7 +31,7 @@ func (w *worker) storeCalls(row relay.Row) map[string]func(context.Context) erro
 	s, renewals := w.store, []relay.Renewal{{Lease: w.lease(row.Lane), Marks: relay.Marks{Main: 666}}}
 	return map[string]func(context.Context) error{
 		"SetClaimMode": func(ctx context.Context) error { return s.SetClaimMode(ctx, relay.ByRows) },
-		"Leave":        func(ctx context.Context) error { return s.Leave(ctx, w.name) },
+		"Deregister":   func(ctx context.Context) error { return s.Deregister(ctx, w.name) },
 		"Release":      func(ctx context.Context) error { return s.Release(ctx, w.name, renewals) },
 		"Purge":        func(ctx context.Context) error { _, err := s.Purge(ctx, 0, 1); return err },
 		"Acquire":      func(ctx context.Context) error { _, err := s.Acquire(ctx, w.name, 1, long); return err },

@@ -22,7 +22,7 @@ func (w *worker) beat(claim relay.Claim, ttl time.Duration) (census relay.Census
 
 func (w *worker) leave() {
 	w.Helper()
-	w.do("leave", func(ctx context.Context) error { return w.store.Leave(ctx, w.name) })
+	w.do("leave", func(ctx context.Context) error { return w.store.Deregister(ctx, w.name) })
 }
 
 func (w *worker) wantCensus(want ...string) {
