@@ -14,7 +14,7 @@ type byLanes struct {
 	*engine
 	lanes   map[int]*lane
 	sorted  []*lane // the same by their numbers; nil since one has come or gone
-	share   int     // lanes that are this relay's fair part; -1 before the first census
+	share   int     // lanes that are this relay's fair part; -1 before the first members
 	read    reading
 	blocked blockedKeys
 	reads   chan readJob

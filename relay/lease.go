@@ -26,7 +26,7 @@ type rights interface {
 	// renew keeps them, and gets what else is the relay's part of the living relays'.
 	// aside says that the relay stands down, if there are others. release gives all
 	// back at once. The leaser calls these.
-	renew(ctx context.Context, census Census, aside bool) (renewed bool, err error)
+	renew(ctx context.Context, members Members, aside bool) (renewed bool, err error)
 	release(ctx context.Context) error
 
 	// take takes note of what renew has done, and says how many lanes the relay holds
@@ -45,7 +45,7 @@ type leaseJob struct {
 type leaseResult struct {
 	job     leaseJob
 	began   time.Time
-	census  Census
+	members Members
 	renewed bool
 	err     error
 }
@@ -92,8 +92,8 @@ func (e *engine) keepRights(ctx context.Context, job leaseJob) leaseResult {
 		ttl = time.Millisecond // others share the lanes among them
 	}
 	self := Identity{Name: e.options.Name, Host: e.host, Version: e.options.Version, Claim: e.options.Claim}
-	if r.census, r.err = e.store.Heartbeat(ctx, self, ttl); r.err == nil {
-		r.renewed, r.err = job.rights.renew(ctx, r.census, job.aside)
+	if r.members, r.err = e.store.Heartbeat(ctx, self, ttl); r.err == nil {
+		r.renewed, r.err = job.rights.renew(ctx, r.members, job.aside)
 	}
 	return r
 }
@@ -118,7 +118,7 @@ func (e *engine) afterLease(r leaseResult) {
 	if !r.renewed {
 		return
 	}
-	e.lease.alone = len(r.census.Relays) <= 1
+	e.lease.alone = len(r.members.Relays) <= 1
 	e.lease.safeUntil = r.began.Add(e.options.Lease * 3 / 4) // well before the lease's own end
 	e.health.safeUntil.Store(int64(e.lease.safeUntil.Sub(e.health.epoch)))
 	if e.lease.ended {
@@ -176,10 +176,10 @@ func (e *byLanes) rights(leave bool) rights {
 
 // renew keeps lanes, gives back what is another's part, and takes what is missing of
 // its own.
-func (r *laneRights) renew(ctx context.Context, census Census, aside bool) (renewed bool, err error) {
+func (r *laneRights) renew(ctx context.Context, members Members, aside bool) (renewed bool, err error) {
 	name, ttl := r.options.Name, r.options.Lease
-	r.epoch = census.Epoch
-	if r.share = fairShare(census.Relays, name); aside && len(census.Relays) > 1 {
+	r.epoch = members.Epoch
+	if r.share = fairShare(members.Relays, name); aside && len(members.Relays) > 1 {
 		r.share = 0
 	}
 	if len(r.renewals) > 0 {

@@ -111,10 +111,10 @@ type oneEpoch struct {
 	relay.Journaler
 }
 
-func (s oneEpoch) Heartbeat(ctx context.Context, self relay.Identity, ttl time.Duration) (relay.Census, error) {
-	census, err := s.Store.Heartbeat(ctx, self, ttl)
-	census.Epoch = ""
-	return census, err
+func (s oneEpoch) Heartbeat(ctx context.Context, self relay.Identity, ttl time.Duration) (relay.Members, error) {
+	members, err := s.Store.Heartbeat(ctx, self, ttl)
+	members.Epoch = ""
+	return members, err
 }
 
 func (s oneEpoch) Read(ctx context.Context, positions []relay.Position, limit, maxBytes int) (relay.Page, error) {

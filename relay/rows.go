@@ -309,7 +309,7 @@ func (r *byRows) rights(bool) rights {
 
 // renew extends the claims. For a drain it also counts the rows that anyone has
 // claimed: those of a relay that died are waited for.
-func (r *rowRights) renew(ctx context.Context, _ Census, _ bool) (renewed bool, err error) {
+func (r *rowRights) renew(ctx context.Context, _ Members, _ bool) (renewed bool, err error) {
 	if len(r.rows) > 0 {
 		r.kept, err = r.store.Extend(ctx, r.token, r.rows, r.options.Lease)
 	}

@@ -111,7 +111,7 @@ func (s sleeping) sleep(ctx context.Context) context.Context {
 	}
 }
 
-func (s sleeping) Heartbeat(ctx context.Context, self relay.Identity, ttl time.Duration) (relay.Census, error) {
+func (s sleeping) Heartbeat(ctx context.Context, self relay.Identity, ttl time.Duration) (relay.Members, error) {
 	return s.Store.Heartbeat(s.sleep(ctx), self, ttl)
 }
 
@@ -163,10 +163,10 @@ func (s tellsNobody) SetClaimMode(ctx context.Context, _ relay.Claim) error {
 	return s.Store.SetClaimMode(ctx, relay.ByRows)
 }
 
-func (s tellsNobody) Heartbeat(ctx context.Context, self relay.Identity, ttl time.Duration) (relay.Census, error) {
+func (s tellsNobody) Heartbeat(ctx context.Context, self relay.Identity, ttl time.Duration) (relay.Members, error) {
 	if self.Claim == relay.ByRows {
 		if err := s.changed(ctx); err != nil {
-			return relay.Census{}, err
+			return relay.Members{}, err
 		}
 	}
 	self.Claim = relay.ByRows

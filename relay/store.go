@@ -44,8 +44,8 @@ type Identity struct {
 	Claim   Claim
 }
 
-// Census is who is alive.
-type Census struct {
+// Members is who is alive.
+type Members struct {
 	Relays []string // names of the living relays, this one included, sorted
 
 	// Epoch is that of the server which took the sign of life, as in [Page].
@@ -65,7 +65,7 @@ type Store interface {
 	SetClaimMode(ctx context.Context, claim Claim) error
 
 	// Heartbeat says that the relay lives for the next ttl, and who else does.
-	Heartbeat(ctx context.Context, self Identity, ttl time.Duration) (Census, error)
+	Heartbeat(ctx context.Context, self Identity, ttl time.Duration) (Members, error)
 
 	// Deregister takes the relay out of the table of relays.
 	Deregister(ctx context.Context, name string) error

@@ -62,7 +62,7 @@ func (db *DB) forgetClaims() {
 
 // Heartbeat implements [relay.Store]. It fails with [relay.ErrOtherClaim] if the way
 // of claiming was changed.
-func (s *Store) Heartbeat(ctx context.Context, self relay.Identity, ttl time.Duration) (census relay.Census, err error) {
+func (s *Store) Heartbeat(ctx context.Context, self relay.Identity, ttl time.Duration) (members relay.Members, err error) {
 	err = s.do(ctx, OpHeartbeat, func() error {
 		if s.db.claim != "" && s.db.claim != self.Claim {
 			return fmt.Errorf("beat as %q: %w", self.Name, relay.ErrOtherClaim)
@@ -73,10 +73,10 @@ func (s *Store) Heartbeat(ctx context.Context, self relay.Identity, ttl time.Dur
 			since = old.since
 		}
 		s.db.relays[self.Name] = &relayRow{Identity: self, since: since, lastBeat: now, until: now.Add(ttl)}
-		census.Relays, census.Epoch = s.db.living(), s.db.epoch()
+		members.Relays, members.Epoch = s.db.living(), s.db.epoch()
 		return nil
 	})
-	return census, err
+	return members, err
 }
 
 // living returns the names of the relays that live, sorted.

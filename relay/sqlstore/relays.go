@@ -62,8 +62,8 @@ func (s *Store) possible(claim relay.Claim) error {
 
 // Heartbeat implements [relay.Store]. It fails with relay.ErrOtherClaim if the way of
 // claiming was changed.
-func (s *Store) Heartbeat(ctx context.Context, self relay.Identity, ttl time.Duration) (census relay.Census, err error) {
-	err = s.write(ctx, "beat on table", func() error {
+func (s *Store) Heartbeat(ctx context.Context, self relay.Identity, ttl time.Duration) (members relay.Members, err error) {
+	err = s.write(ctx, "send a heartbeat to table", func() error {
 		began := s.horizon.before()
 		beat, err := s.backend.Heartbeat(ctx, self, ttl)
 		if err != nil {
@@ -75,13 +75,13 @@ func (s *Store) Heartbeat(ctx context.Context, self relay.Identity, ttl time.Dur
 		s.wrote(beat.XID, began)
 		names := append(beat.Alive, self.Name)
 		slices.Sort(names)
-		census = relay.Census{Relays: slices.Compact(names), Epoch: beat.Epoch}
+		members = relay.Members{Relays: slices.Compact(names), Epoch: beat.Epoch}
 		return nil
 	})
-	return census, err
+	return members, err
 }
 
 // Deregister implements [relay.Store].
 func (s *Store) Deregister(ctx context.Context, name string) error {
-	return s.write(ctx, "leave table", func() error { return s.backend.Deregister(ctx, name) })
+	return s.write(ctx, "deregister from table", func() error { return s.backend.Deregister(ctx, name) })
 }

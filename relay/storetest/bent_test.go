@@ -156,10 +156,10 @@ func (s onStatus) Status(ctx context.Context) (relay.Status, error) { return s.s
 
 type onBeat struct {
 	Store
-	beat func(ctx context.Context, self relay.Identity, ttl time.Duration) (relay.Census, error)
+	beat func(ctx context.Context, self relay.Identity, ttl time.Duration) (relay.Members, error)
 }
 
-func (s onBeat) Heartbeat(ctx context.Context, self relay.Identity, ttl time.Duration) (relay.Census, error) {
+func (s onBeat) Heartbeat(ctx context.Context, self relay.Identity, ttl time.Duration) (relay.Members, error) {
 	return s.beat(ctx, self, ttl)
 }
 

@@ -110,7 +110,7 @@ func checks() []check {
 		{name: "status counts claims", run: statusCountsClaims, byRows: true},
 		{name: "status tells the oldest", run: statusTellsTheOldest},
 
-		{name: "census", run: census, byRows: true},
+		{name: "members", run: members, byRows: true},
 		{name: "adoption", run: adoption, byRows: true},
 		{name: "adoption forgets", run: adoptionForgets},
 		{name: "adoption fences", run: adoptionFences},

@@ -28,8 +28,8 @@ func pageTellsTheEpoch(t testing.TB, table Table) {
 func (w *worker) epoch() (epoch string) {
 	w.Helper()
 	w.do("beat", func(ctx context.Context) error {
-		census, err := w.store.Heartbeat(ctx, relay.Identity{Name: w.name, Claim: relay.ByLanes}, long)
-		epoch = census.Epoch
+		members, err := w.store.Heartbeat(ctx, relay.Identity{Name: w.name, Claim: relay.ByLanes}, long)
+		epoch = members.Epoch
 		return err
 	})
 	return epoch

@@ -79,21 +79,21 @@ func inOldWay(ctx context.Context, s Store, work func() error) error {
 
 func relayMutants() []mutant {
 	return []mutant{
-		{"relays die early", []string{"census"}, func(s Store, _ *facts) Store {
-			return onBeat{s, func(ctx context.Context, self relay.Identity, ttl time.Duration) (relay.Census, error) {
+		{"relays die early", []string{"members"}, func(s Store, _ *facts) Store {
+			return onBeat{s, func(ctx context.Context, self relay.Identity, ttl time.Duration) (relay.Members, error) {
 				return s.Heartbeat(ctx, self, ttl/2)
 			}}
 		}},
-		{"relays never die", []string{"census", "adoption", "status counts"}, func(s Store, _ *facts) Store {
-			return onBeat{s, func(ctx context.Context, self relay.Identity, _ time.Duration) (relay.Census, error) {
+		{"relays never die", []string{"members", "adoption", "status counts"}, func(s Store, _ *facts) Store {
+			return onBeat{s, func(ctx context.Context, self relay.Identity, _ time.Duration) (relay.Members, error) {
 				return s.Heartbeat(ctx, self, time.Hour)
 			}}
 		}},
-		{"a relay doesn't count itself", []string{"census"}, func(s Store, _ *facts) Store {
-			return onBeat{s, func(ctx context.Context, self relay.Identity, ttl time.Duration) (relay.Census, error) {
-				census, err := s.Heartbeat(ctx, self, ttl)
-				census.Relays = slices.DeleteFunc(census.Relays, func(name string) bool { return name == self.Name })
-				return census, err
+		{"a relay doesn't count itself", []string{"members"}, func(s Store, _ *facts) Store {
+			return onBeat{s, func(ctx context.Context, self relay.Identity, ttl time.Duration) (relay.Members, error) {
+				members, err := s.Heartbeat(ctx, self, ttl)
+				members.Relays = slices.DeleteFunc(members.Relays, func(name string) bool { return name == self.Name })
+				return members, err
 			}}
 		}},
 		{"the other way of claiming is adopted beside living relays", []string{"adoption"}, func(s Store, f *facts) Store {
@@ -111,12 +111,12 @@ func relayMutants() []mutant {
 			}}
 		}},
 		{"anyone beats", []string{"adoption"}, func(s Store, f *facts) Store {
-			return onBeat{s, func(ctx context.Context, self relay.Identity, ttl time.Duration) (relay.Census, error) {
-				census, err := s.Heartbeat(ctx, self, ttl)
+			return onBeat{s, func(ctx context.Context, self relay.Identity, ttl time.Duration) (relay.Members, error) {
+				members, err := s.Heartbeat(ctx, self, ttl)
 				if errors.Is(err, relay.ErrOtherClaim) {
 					err = nil
 				}
-				return census, err
+				return members, err
 			}}
 		}},
 		{"leases outlive a change of the way", []string{"adoption fences"}, func(s Store, f *facts) Store {
@@ -175,7 +175,7 @@ func relayMutants() []mutant {
 			}}
 		}},
 		{"ended contexts are ignored", []string{"ended context"}, func(s Store, _ *facts) Store {
-			return onBeat{s, func(ctx context.Context, self relay.Identity, ttl time.Duration) (relay.Census, error) {
+			return onBeat{s, func(ctx context.Context, self relay.Identity, ttl time.Duration) (relay.Members, error) {
 				return s.Heartbeat(context.WithoutCancel(ctx), self, ttl)
 			}}
 		}},

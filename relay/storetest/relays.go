@@ -11,13 +11,13 @@ import (
 	"github.com/rowrelay/rowrelay/relay"
 )
 
-func (w *worker) beat(claim relay.Claim, ttl time.Duration) (census relay.Census) {
+func (w *worker) beat(claim relay.Claim, ttl time.Duration) (members relay.Members) {
 	w.Helper()
 	w.do("beat", func(ctx context.Context) (err error) {
-		census, err = w.store.Heartbeat(ctx, relay.Identity{Name: w.name, Host: "host of " + w.name, Version: "v1", Claim: claim}, ttl)
+		members, err = w.store.Heartbeat(ctx, relay.Identity{Name: w.name, Host: "host of " + w.name, Version: "v1", Claim: claim}, ttl)
 		return err
 	})
-	return census
+	return members
 }
 
 func (w *worker) leave() {
@@ -34,7 +34,7 @@ func (w *worker) wantCensus(want ...string) {
 
 // A relay lives from its first beat until it leaves, or as long as it said
 // after the last one.
-func census(t testing.TB, table Table) {
+func members(t testing.TB, table Table) {
 	a, b, c := hire(t, table, "a"), hire(t, table, "b"), hire(t, table, "c")
 	c.wantCensus("c")
 	a.wantCensus("a", "c")
