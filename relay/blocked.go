@@ -25,13 +25,13 @@ const (
 
 // blockedKeys is what the engine knows of keys that wait for another attempt.
 type blockedKeys struct {
-	most      int                   // keys in memory: maxBlockedKeys
-	keys      int                   // in memory
-	aside     []*key                // to be forgotten once the read that is under way has ended
-	forgotten int64                 // how many were
-	answers   map[LaneKey][]HeldKey // what the database said of a page's keys, while it is merged
-	tellAt    time.Time             // when lanes ask for their blocked keys
-	askAt     time.Time             // when keys ask for their retries
+	most      int                      // keys in memory: maxBlockedKeys
+	keys      int                      // in memory
+	aside     []*key                   // to be forgotten once the read that is under way has ended
+	forgotten int64                    // how many were
+	answers   map[LaneKey][]BlockedKey // what the database said of a page's keys, while it is merged
+	tellAt    time.Time                // when lanes ask for their blocked keys
+	askAt     time.Time                // when keys ask for their retries
 }
 
 // block lets nothing of the item's key be sent but the item. What waits behind it is

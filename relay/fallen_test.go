@@ -164,12 +164,12 @@ type fallsBack struct {
 	restore func()
 }
 
-func (s *fallsBack) HeldAmong(ctx context.Context, keys []relay.LaneKey) ([]relay.HeldKey, error) {
+func (s *fallsBack) BlockedAmong(ctx context.Context, keys []relay.LaneKey) ([]relay.BlockedKey, error) {
 	if s.restore != nil {
 		s.restore()
 		s.restore = nil
 	}
-	return s.Store.HeldAmong(ctx, keys)
+	return s.Store.BlockedAmong(ctx, keys)
 }
 
 // Ids begin anew while many messages with higher ids wait: the relay reads these once,
@@ -277,7 +277,7 @@ func (s *commitsLate) Read(ctx context.Context, positions []relay.Position, limi
 	return s.Store.Read(ctx, positions, limit, maxBytes)
 }
 
-func (s *commitsLate) HeldAmong(ctx context.Context, keys []relay.LaneKey) ([]relay.HeldKey, error) {
+func (s *commitsLate) BlockedAmong(ctx context.Context, keys []relay.LaneKey) ([]relay.BlockedKey, error) {
 	time.Sleep(time.Millisecond)
-	return s.Store.HeldAmong(ctx, keys)
+	return s.Store.BlockedAmong(ctx, keys)
 }

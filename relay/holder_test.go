@@ -75,7 +75,7 @@ func TestKeysThatCannotBeToldHoldUpNoOthers(t *testing.T) {
 // tellsNoKeys is a store that can't tell which keys of a lane wait.
 type tellsNoKeys struct{ relay.Store }
 
-func (tellsNoKeys) HeldKeys(context.Context, []int, int) ([]relay.HeldKey, error) {
+func (tellsNoKeys) BlockedKeys(context.Context, []int, int) ([]relay.BlockedKey, error) {
 	time.Sleep(time.Second)
 	return nil, errors.New("statement timeout")
 }

@@ -66,7 +66,7 @@ func (e *byLanes) answer(result readResult) {
 	}
 	e.keepPending(result)
 	if page.answers == nil {
-		page.answers = map[LaneKey][]HeldKey{}
+		page.answers = map[LaneKey][]BlockedKey{}
 	}
 	for _, key := range result.job.ask {
 		page.answers[key] = nil

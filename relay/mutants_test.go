@@ -230,11 +230,13 @@ func (s boldPages) Read(ctx context.Context, positions []relay.Position, limit, 
 
 type forgetsKeys struct{ relay.Store }
 
-func (s forgetsKeys) HeldKeys(context.Context, []int, int) ([]relay.HeldKey, error) { return nil, nil }
+func (s forgetsKeys) BlockedKeys(context.Context, []int, int) ([]relay.BlockedKey, error) {
+	return nil, nil
+}
 
 type findsNoKeys struct{ relay.Store }
 
-func (s findsNoKeys) HeldAmong(context.Context, []relay.LaneKey) ([]relay.HeldKey, error) {
+func (s findsNoKeys) BlockedAmong(context.Context, []relay.LaneKey) ([]relay.BlockedKey, error) {
 	return nil, nil
 }
 
@@ -242,8 +244,8 @@ func (s findsNoKeys) HeldAmong(context.Context, []relay.LaneKey) ([]relay.HeldKe
 // wait for ever.
 type findsOtherKeys struct{ relay.Store }
 
-func (s findsOtherKeys) HeldAmong(ctx context.Context, keys []relay.LaneKey) ([]relay.HeldKey, error) {
-	found, err := s.Store.HeldAmong(ctx, keys)
+func (s findsOtherKeys) BlockedAmong(ctx context.Context, keys []relay.LaneKey) ([]relay.BlockedKey, error) {
+	found, err := s.Store.BlockedAmong(ctx, keys)
 	for i := range found {
 		found[i].ID += 1 << 40
 	}

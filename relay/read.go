@@ -57,10 +57,10 @@ type readResult struct {
 	left   []Position    // readLate, readSweep: what wasn't walked
 	found  map[int]int64 // readSweep: the lowest row in each lane that nobody expects
 	took   time.Duration // readSweep
-	held   []HeldKey     // readBlocked, readBlockedAmong
+	held   []BlockedKey  // readBlocked, readBlockedAmong
 	err    error
 
-	answers map[LaneKey][]HeldKey // what readBlockedAmong has found for this one
+	answers map[LaneKey][]BlockedKey // what readBlockedAmong has found for this one
 }
 
 const (
@@ -296,11 +296,11 @@ func (e *byLanes) ask(ctx context.Context, job readJob) readResult {
 	case readDue:
 		result.page.Rows, result.cursor, result.err = e.store.Due(ctx, job.lanes, job.cursor, job.limit, job.maxBytes)
 	case readBlocked:
-		result.held, result.err = e.store.HeldKeys(ctx, job.lanes, job.limit)
+		result.held, result.err = e.store.BlockedKeys(ctx, job.lanes, job.limit)
 	case readBlockedAmong:
 		result.held, result.page.LateAfter, result.err = e.askAmong(ctx, job)
 	case readBlockers:
-		result.held, result.err = e.store.HeldAmong(ctx, job.ask)
+		result.held, result.err = e.store.BlockedAmong(ctx, job.ask)
 	default:
 		result.page, result.err = e.store.Read(ctx, job.positions, job.limit, job.maxBytes)
 	}
@@ -311,8 +311,8 @@ func (e *byLanes) ask(ctx context.Context, job readJob) readResult {
 // askAmong asks which keys of a page wait for another attempt. The answer counts only
 // if it comes from the server of the page as that was: one that has fallen back knows
 // of no retry that was written since, and the page has nothing of what waits by it.
-func (e *byLanes) askAmong(ctx context.Context, job readJob) (held []HeldKey, lateAfter int64, err error) {
-	held, err = e.store.HeldAmong(ctx, job.ask)
+func (e *byLanes) askAmong(ctx context.Context, job readJob) (held []BlockedKey, lateAfter int64, err error) {
+	held, err = e.store.BlockedAmong(ctx, job.ask)
 	epoch, known := job.outer.epoch()
 	if err != nil || !known {
 		return held, none, err

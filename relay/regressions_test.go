@@ -114,8 +114,8 @@ type partialKeys struct {
 	once sync.Once
 }
 
-func (s *partialKeys) HeldKeys(ctx context.Context, lanes []int, limit int) (keys []relay.HeldKey, err error) {
-	keys, err = s.Store.HeldKeys(ctx, lanes, limit)
+func (s *partialKeys) BlockedKeys(ctx context.Context, lanes []int, limit int) (keys []relay.BlockedKey, err error) {
+	keys, err = s.Store.BlockedKeys(ctx, lanes, limit)
 	s.once.Do(func() { keys, err = keys[:1], errors.New("the connection broke between two rows") })
 	return keys, err
 }

@@ -279,8 +279,8 @@ type Renewal struct {
 	Calm bool
 }
 
-// HeldKey is a key whose next message waits for another attempt.
-type HeldKey struct {
+// BlockedKey is a key whose next message waits for another attempt.
+type BlockedKey struct {
 	Lane  int
 	Key   string
 	Topic string
@@ -372,14 +372,14 @@ type LaneStore interface {
 	// Release gives lanes back at once, with their marks.
 	Release(ctx context.Context, relay string, renewals []Renewal) error
 
-	// HeldKeys returns the keys of these lanes that a retry holds, up to limit.
-	HeldKeys(ctx context.Context, lanes []int, limit int) ([]HeldKey, error)
+	// BlockedKeys returns the keys of these lanes that a retry holds, up to limit.
+	BlockedKeys(ctx context.Context, lanes []int, limit int) ([]BlockedKey, error)
 
-	// HeldAmong returns those of these keys that a retry holds, each with the
+	// BlockedAmong returns those of these keys that a retry holds, each with the
 	// lowest id of each topic, in no order: all that was committed before it was
 	// called counts. It is asked for a page's keys, each once, and must not take
 	// longer where more keys are held.
-	HeldAmong(ctx context.Context, keys []LaneKey) ([]HeldKey, error)
+	BlockedAmong(ctx context.Context, keys []LaneKey) ([]BlockedKey, error)
 
 	// Read returns up to limit pending rows at the given positions, and stops
 	// early once it has maxBytes of payload (but returns one row at least). What

@@ -58,8 +58,8 @@ func (h *heldTable) take(id identity) {
 // holds says that the row holds its key.
 func (r *record) holds() bool { return r.state == relay.StateRetry && r.row.Message.Key != "" }
 
-func (r *record) heldKey() relay.HeldKey {
-	return relay.HeldKey{Lane: r.row.Lane, Key: r.row.Message.Key, Topic: r.row.Message.Topic, ID: r.row.ID}
+func (r *record) heldKey() relay.BlockedKey {
+	return relay.BlockedKey{Lane: r.row.Lane, Key: r.row.Message.Key, Topic: r.row.Message.Topic, ID: r.row.ID}
 }
 
 // clone is another table of the same rows.

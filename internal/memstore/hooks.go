@@ -8,8 +8,8 @@ type Op string
 // The calls of a Store and of an Operator, and what else changes rows.
 const (
 	OpSetClaimMode Op = "set claim mode"
-	OpHeartbeat    Op = "beat"
-	OpDeregister   Op = "leave"
+	OpHeartbeat    Op = "heartbeat"
+	OpDeregister   Op = "deregister"
 	OpSettle       Op = "settle"
 	OpPurge        Op = "purge"
 	OpAcquire      Op = "acquire"
@@ -18,7 +18,7 @@ const (
 	OpJournal      Op = "journal"
 	OpJournals     Op = "journals"
 	OpPick         Op = "pick"
-	OpHeldKeys     Op = "held keys"
+	OpBlockedKeys  Op = "blocked keys"
 	OpRead         Op = "read"
 	OpScan         Op = "scan"
 	OpDue          Op = "due"

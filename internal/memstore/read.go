@@ -135,9 +135,9 @@ func (s *Store) Scan(ctx context.Context, positions []relay.Position, except []s
 	return rows, left, nil
 }
 
-// HeldKeys implements [relay.LaneStore].
-func (s *Store) HeldKeys(ctx context.Context, lanes []int, limit int) (keys []relay.HeldKey, err error) {
-	err = s.do(ctx, OpHeldKeys, func() error {
+// BlockedKeys implements [relay.LaneStore].
+func (s *Store) BlockedKeys(ctx context.Context, lanes []int, limit int) (keys []relay.BlockedKey, err error) {
+	err = s.do(ctx, OpBlockedKeys, func() error {
 		for _, retries := range s.db.held.byKey {
 			for _, r := range retries {
 				if len(keys) < limit && slices.Contains(lanes, r.row.Lane) {
@@ -148,17 +148,17 @@ func (s *Store) HeldKeys(ctx context.Context, lanes []int, limit int) (keys []re
 				break
 			}
 		}
-		slices.SortFunc(keys, func(a, b relay.HeldKey) int { return cmp.Compare(a.ID, b.ID) })
+		slices.SortFunc(keys, func(a, b relay.BlockedKey) int { return cmp.Compare(a.ID, b.ID) })
 		return nil
 	})
 	return keys, err
 }
 
-// HeldAmong implements [relay.LaneStore].
-func (s *Store) HeldAmong(ctx context.Context, among []relay.LaneKey) (keys []relay.HeldKey, err error) {
-	err = s.do(ctx, OpHeldKeys, func() error {
+// BlockedAmong implements [relay.LaneStore].
+func (s *Store) BlockedAmong(ctx context.Context, among []relay.LaneKey) (keys []relay.BlockedKey, err error) {
+	err = s.do(ctx, OpBlockedKeys, func() error {
 		for _, asked := range among {
-			first := map[string]relay.HeldKey{} // by topic
+			first := map[string]relay.BlockedKey{} // by topic
 			for _, r := range s.db.held.byKey[laneKey{asked.Lane, asked.Key}] {
 				if found, ok := first[r.row.Message.Topic]; !ok || r.row.ID < found.ID {
 					first[r.row.Message.Topic] = r.heldKey()

@@ -124,7 +124,7 @@ func (u user) readLanes() []relay.Row {
 	if len(scanned) != len(page.Rows) {
 		u.Errorf("scanned %d rows, read %d", len(scanned), len(page.Rows))
 	}
-	_, err = u.store.HeldKeys(u.Context(), lanes, 10)
+	_, err = u.store.BlockedKeys(u.Context(), lanes, 10)
 	u.must("held keys", err)
 	_, _, err = u.store.Due(u.Context(), lanes, relay.DueCursor{}, 10, 1000)
 	u.must("due", err)

@@ -101,8 +101,8 @@ func heldStatements(t *testing.T, table table) map[string]backend.Query {
 	}
 	statements := statementsOf(t, table, map[string]func(backend.Backend){
 		"due":   func(b backend.Backend) { _, _ = b.Due(t.Context(), lanes, relay.DueCursor{}, 500, 1<<20) },
-		"keys":  func(b backend.Backend) { _, _ = b.HeldKeys(t.Context(), lanes, 10_001) },
-		"among": func(b backend.Backend) { _, _ = b.HeldAmong(t.Context(), keys) },
+		"keys":  func(b backend.Backend) { _, _ = b.BlockedKeys(t.Context(), lanes, 10_001) },
+		"among": func(b backend.Backend) { _, _ = b.BlockedAmong(t.Context(), keys) },
 	})
 	statements["return"] = reclaims(t, table)[1]
 	return statements

@@ -79,19 +79,19 @@ func (s onDue) Due(ctx context.Context, lanes []int, after relay.DueCursor, limi
 
 type onHeldKeys struct {
 	Store
-	heldKeys func(ctx context.Context, lanes []int, limit int) ([]relay.HeldKey, error)
+	heldKeys func(ctx context.Context, lanes []int, limit int) ([]relay.BlockedKey, error)
 }
 
-func (s onHeldKeys) HeldKeys(ctx context.Context, lanes []int, limit int) ([]relay.HeldKey, error) {
+func (s onHeldKeys) BlockedKeys(ctx context.Context, lanes []int, limit int) ([]relay.BlockedKey, error) {
 	return s.heldKeys(ctx, lanes, limit)
 }
 
 type onHeldAmong struct {
 	Store
-	heldAmong func(ctx context.Context, keys []relay.LaneKey) ([]relay.HeldKey, error)
+	heldAmong func(ctx context.Context, keys []relay.LaneKey) ([]relay.BlockedKey, error)
 }
 
-func (s onHeldAmong) HeldAmong(ctx context.Context, keys []relay.LaneKey) ([]relay.HeldKey, error) {
+func (s onHeldAmong) BlockedAmong(ctx context.Context, keys []relay.LaneKey) ([]relay.BlockedKey, error) {
 	return s.heldAmong(ctx, keys)
 }
 

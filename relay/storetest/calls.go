@@ -85,10 +85,10 @@ func (w *worker) due() (rows []relay.Row) {
 	return rows
 }
 
-func (w *worker) heldKeys() (keys []relay.HeldKey) {
+func (w *worker) heldKeys() (keys []relay.BlockedKey) {
 	w.Helper()
 	w.do("held keys", func(ctx context.Context) (err error) {
-		keys, err = w.store.HeldKeys(ctx, lanes(), plenty)
+		keys, err = w.store.BlockedKeys(ctx, lanes(), plenty)
 		return err
 	})
 	return keys

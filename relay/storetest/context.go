@@ -36,9 +36,9 @@ func (w *worker) storeCalls(row relay.Row) map[string]func(context.Context) erro
 		"Purge":        func(ctx context.Context) error { _, err := s.Purge(ctx, 0, 1); return err },
 		"Acquire":      func(ctx context.Context) error { _, err := s.Acquire(ctx, w.name, 1, long); return err },
 		"Renew":        func(ctx context.Context) error { _, err := s.Renew(ctx, w.name, renewals, long); return err },
-		"HeldKeys":     func(ctx context.Context) error { _, err := s.HeldKeys(ctx, lanes(), 1); return err },
-		"HeldAmong": func(ctx context.Context) error {
-			_, err := s.HeldAmong(ctx, []relay.LaneKey{{Lane: 1, Key: "k"}})
+		"BlockedKeys":  func(ctx context.Context) error { _, err := s.BlockedKeys(ctx, lanes(), 1); return err },
+		"BlockedAmong": func(ctx context.Context) error {
+			_, err := s.BlockedAmong(ctx, []relay.LaneKey{{Lane: 1, Key: "k"}})
 			return err
 		},
 		"Read":    func(ctx context.Context) error { _, err := s.Read(ctx, everything(), 1, 1); return err },

@@ -105,12 +105,12 @@ func retriesHoldTheirKeys(t testing.TB, table Table) {
 	if n := a.requeue(relay.Filter{Key: "requeued"}); n != 1 {
 		t.Fatalf("requeued %d rows, want 1", n)
 	}
-	want := []relay.HeldKey{
+	want := []relay.BlockedKey{
 		{Lane: rows[0].Lane, Key: "later", Topic: "t", ID: rows[0].ID},
 		{Lane: rows[1].Lane, Key: "due", Topic: "t", ID: rows[1].ID},
 	}
 	got := a.heldKeys()
-	slices.SortFunc(got, func(a, b relay.HeldKey) int { return int(a.ID - b.ID) })
+	slices.SortFunc(got, func(a, b relay.BlockedKey) int { return int(a.ID - b.ID) })
 	if !slices.Equal(got, want) {
 		t.Errorf("held keys are %+v, want %+v", got, want)
 	}
@@ -118,11 +118,11 @@ func retriesHoldTheirKeys(t testing.TB, table Table) {
 }
 
 // wantHeldKeys asks for some of the held keys.
-func (w *worker) wantHeldKeys(all []relay.HeldKey) {
+func (w *worker) wantHeldKeys(all []relay.BlockedKey) {
 	w.Helper()
 	for _, want := range all {
 		w.do("held keys", func(ctx context.Context) error {
-			got, err := w.store.HeldKeys(ctx, []int{want.Lane}, 10)
+			got, err := w.store.BlockedKeys(ctx, []int{want.Lane}, 10)
 			if !slices.Contains(got, want) {
 				w.Errorf("held keys of lane %d are %+v, want %+v among them", want.Lane, got, want)
 			}
@@ -134,7 +134,7 @@ func (w *worker) wantHeldKeys(all []relay.HeldKey) {
 			return err
 		})
 		w.do("held keys", func(ctx context.Context) error {
-			got, err := w.store.HeldKeys(ctx, lanes(), 1)
+			got, err := w.store.BlockedKeys(ctx, lanes(), 1)
 			if len(got) != 1 {
 				w.Errorf("asked for 1 held key and got %d", len(got))
 			}
@@ -179,7 +179,7 @@ func heldAmongOthers(t testing.TB, table Table) {
 	for _, row := range slices.Concat(rows[:1], rows[3:8], rows[9:]) {
 		asked = append(asked, relay.LaneKey{Lane: row.Lane, Key: row.Message.Key})
 	}
-	want := []relay.HeldKey{
+	want := []relay.BlockedKey{
 		{Lane: rows[0].Lane, Key: "k", Topic: "t", ID: rows[0].ID},
 		{Lane: rows[0].Lane, Key: "k", Topic: "u", ID: rows[2].ID},
 		{Lane: rows[3].Lane, Key: "K", Topic: "t", ID: rows[3].ID},
@@ -195,11 +195,11 @@ func heldAmongOthers(t testing.TB, table Table) {
 	a.wantHeldAmong(many, want)
 }
 
-func (w *worker) wantHeldAmong(asked []relay.LaneKey, want []relay.HeldKey) {
+func (w *worker) wantHeldAmong(asked []relay.LaneKey, want []relay.BlockedKey) {
 	w.Helper()
 	w.do("held among", func(ctx context.Context) error {
-		got, err := w.store.HeldAmong(ctx, asked)
-		slices.SortFunc(got, func(a, b relay.HeldKey) int { return int(a.ID - b.ID) })
+		got, err := w.store.BlockedAmong(ctx, asked)
+		slices.SortFunc(got, func(a, b relay.BlockedKey) int { return int(a.ID - b.ID) })
 		if err == nil && !slices.Equal(got, want) {
 			w.Errorf("of %d keys are held %+v, want %+v", len(asked), got, want)
 		}
@@ -218,7 +218,7 @@ func heldAcrossTakeover(t testing.TB, table Table) {
 	a.mustSettle(retry)
 	a.renewAll(short)
 	b.takeOver(relay.Lanes, long)
-	if got, want := b.heldKeys(), []relay.HeldKey{{Lane: row.Lane, Key: "k", Topic: "plain", ID: row.ID}}; !slices.Equal(got, want) {
+	if got, want := b.heldKeys(), []relay.BlockedKey{{Lane: row.Lane, Key: "k", Topic: "plain", ID: row.ID}}; !slices.Equal(got, want) {
 		t.Errorf("held keys after a takeover are %+v, want %+v", got, want)
 	}
 	due := b.due()

@@ -71,41 +71,41 @@ func heldMutants() []mutant {
 			return eachDue(s, func(row *relay.Row) { row.Retrying = false })
 		}},
 		{"held keys of all lanes", []string{"retries hold their keys"}, func(s Store, _ *facts) Store {
-			return onHeldKeys{s, func(ctx context.Context, _ []int, limit int) ([]relay.HeldKey, error) {
-				return s.HeldKeys(ctx, lanes(), limit)
+			return onHeldKeys{s, func(ctx context.Context, _ []int, limit int) ([]relay.BlockedKey, error) {
+				return s.BlockedKeys(ctx, lanes(), limit)
 			}}
 		}},
 		{"held keys go over the limit", []string{"retries hold their keys"}, func(s Store, _ *facts) Store {
-			return onHeldKeys{s, func(ctx context.Context, lanes []int, limit int) ([]relay.HeldKey, error) {
-				return s.HeldKeys(ctx, lanes, limit+1)
+			return onHeldKeys{s, func(ctx context.Context, lanes []int, limit int) ([]relay.BlockedKey, error) {
+				return s.BlockedKeys(ctx, lanes, limit+1)
 			}}
 		}},
 		{"only due retries hold their keys", []string{"retries hold their keys"}, func(s Store, _ *facts) Store {
-			return onHeldKeys{s, func(ctx context.Context, lanes []int, limit int) ([]relay.HeldKey, error) {
-				keys, err := s.HeldKeys(ctx, lanes, limit)
+			return onHeldKeys{s, func(ctx context.Context, lanes []int, limit int) ([]relay.BlockedKey, error) {
+				keys, err := s.BlockedKeys(ctx, lanes, limit)
 				due, _, _ := s.Due(ctx, lanes, relay.DueCursor{}, plenty, plentyBytes)
-				return slices.DeleteFunc(keys, func(key relay.HeldKey) bool { return !slices.Contains(ids(due), key.ID) }), err
+				return slices.DeleteFunc(keys, func(key relay.BlockedKey) bool { return !slices.Contains(ids(due), key.ID) }), err
 			}}
 		}},
 		{"who takes a lane over doesn't find its held keys", []string{"held across a takeover"}, func(s Store, _ *facts) Store {
-			return onHeldKeys{s, func(context.Context, []int, int) ([]relay.HeldKey, error) { return nil, nil }}
+			return onHeldKeys{s, func(context.Context, []int, int) ([]relay.BlockedKey, error) { return nil, nil }}
 		}},
-		among("no key is held among others", func(context.Context, Store, []relay.LaneKey) ([]relay.HeldKey, error) { return nil, nil }),
-		among("all held keys are found among others", func(ctx context.Context, s Store, _ []relay.LaneKey) ([]relay.HeldKey, error) {
-			return s.HeldKeys(ctx, lanes(), plenty)
+		among("no key is held among others", func(context.Context, Store, []relay.LaneKey) ([]relay.BlockedKey, error) { return nil, nil }),
+		among("all held keys are found among others", func(ctx context.Context, s Store, _ []relay.LaneKey) ([]relay.BlockedKey, error) {
+			return s.BlockedKeys(ctx, lanes(), plenty)
 		}),
-		among("held keys of any lane are found", func(ctx context.Context, s Store, keys []relay.LaneKey) ([]relay.HeldKey, error) {
-			return heldWhere(ctx, s, func(held relay.HeldKey) bool {
+		among("held keys of any lane are found", func(ctx context.Context, s Store, keys []relay.LaneKey) ([]relay.BlockedKey, error) {
+			return heldWhere(ctx, s, func(held relay.BlockedKey) bool {
 				return slices.ContainsFunc(keys, func(key relay.LaneKey) bool { return key.Key == held.Key })
-			}, func(held relay.HeldKey) relay.HeldKey {
+			}, func(held relay.BlockedKey) relay.BlockedKey {
 				held.Lane = keys[slices.IndexFunc(keys, func(key relay.LaneKey) bool { return key.Key == held.Key })].Lane
 				return held
 			})
 		}),
-		among("blanks at the end of a key don't count", func(ctx context.Context, s Store, keys []relay.LaneKey) ([]relay.HeldKey, error) {
+		among("blanks at the end of a key don't count", func(ctx context.Context, s Store, keys []relay.LaneKey) ([]relay.BlockedKey, error) {
 			for i := range keys {
 				if trimmed := strings.TrimRight(keys[i].Key, " "); trimmed != keys[i].Key {
-					found, err := s.HeldAmong(ctx, append(slices.Clone(keys), relay.LaneKey{Lane: keys[i].Lane, Key: trimmed}))
+					found, err := s.BlockedAmong(ctx, append(slices.Clone(keys), relay.LaneKey{Lane: keys[i].Lane, Key: trimmed}))
 					for j := range found {
 						if found[j].Key == trimmed {
 							found[j].Key = keys[i].Key
@@ -114,21 +114,21 @@ func heldMutants() []mutant {
 					return found, err
 				}
 			}
-			return s.HeldAmong(ctx, keys)
+			return s.BlockedAmong(ctx, keys)
 		}),
-		among("one row of a held key is found", func(ctx context.Context, s Store, keys []relay.LaneKey) ([]relay.HeldKey, error) {
-			found, err := s.HeldAmong(ctx, keys)
+		among("one row of a held key is found", func(ctx context.Context, s Store, keys []relay.LaneKey) ([]relay.BlockedKey, error) {
+			found, err := s.BlockedAmong(ctx, keys)
 			seen := map[relay.LaneKey]bool{}
-			return slices.DeleteFunc(found, func(held relay.HeldKey) bool {
+			return slices.DeleteFunc(found, func(held relay.BlockedKey) bool {
 				ref := relay.LaneKey{Lane: held.Lane, Key: held.Key}
 				defer func() { seen[ref] = true }()
 				return seen[ref]
 			}), err
 		}),
-		among("the last row of a held key is found", func(ctx context.Context, s Store, keys []relay.LaneKey) ([]relay.HeldKey, error) {
-			found, err := s.HeldAmong(ctx, keys)
+		among("the last row of a held key is found", func(ctx context.Context, s Store, keys []relay.LaneKey) ([]relay.BlockedKey, error) {
+			found, err := s.BlockedAmong(ctx, keys)
 			for i := range found {
-				all, _ := heldWhere(ctx, s, func(held relay.HeldKey) bool { return held.Key == found[i].Key && held.Topic == found[i].Topic }, nil)
+				all, _ := heldWhere(ctx, s, func(held relay.BlockedKey) bool { return held.Key == found[i].Key && held.Topic == found[i].Topic }, nil)
 				for _, held := range all {
 					found[i].ID = max(found[i].ID, held.ID)
 				}
@@ -138,16 +138,16 @@ func heldMutants() []mutant {
 	}
 }
 
-func among(mistake string, heldAmong func(context.Context, Store, []relay.LaneKey) ([]relay.HeldKey, error)) mutant {
+func among(mistake string, heldAmong func(context.Context, Store, []relay.LaneKey) ([]relay.BlockedKey, error)) mutant {
 	return mutant{mistake, []string{"held keys are found among others"}, func(s Store, _ *facts) Store {
-		return onHeldAmong{s, func(ctx context.Context, keys []relay.LaneKey) ([]relay.HeldKey, error) {
+		return onHeldAmong{s, func(ctx context.Context, keys []relay.LaneKey) ([]relay.BlockedKey, error) {
 			return heldAmong(ctx, s, keys)
 		}}
 	}}
 }
 
-func heldWhere(ctx context.Context, s Store, match func(relay.HeldKey) bool, change func(relay.HeldKey) relay.HeldKey) (found []relay.HeldKey, err error) {
-	all, err := s.HeldKeys(ctx, lanes(), plenty)
+func heldWhere(ctx context.Context, s Store, match func(relay.BlockedKey) bool, change func(relay.BlockedKey) relay.BlockedKey) (found []relay.BlockedKey, err error) {
+	all, err := s.BlockedKeys(ctx, lanes(), plenty)
 	for _, held := range all {
 		if !match(held) {
 			continue

@@ -122,12 +122,12 @@ type Pages interface {
 	// the one with which they have maxBytes of payload.
 	Due(ctx context.Context, lanes []int, after relay.DueCursor, limit, maxBytes int) ([]relay.Row, error)
 
-	// HeldKeys returns keys that a retry holds, in no order.
-	HeldKeys(ctx context.Context, lanes []int, limit int) ([]relay.HeldKey, error)
+	// BlockedKeys returns keys that a retry holds, in no order.
+	BlockedKeys(ctx context.Context, lanes []int, limit int) ([]relay.BlockedKey, error)
 
-	// HeldAmong returns those of these keys that a retry holds, with the lowest id of
+	// BlockedAmong returns those of these keys that a retry holds, with the lowest id of
 	// each topic. Each is found by an index.
-	HeldAmong(ctx context.Context, keys []relay.LaneKey) ([]relay.HeldKey, error)
+	BlockedAmong(ctx context.Context, keys []relay.LaneKey) ([]relay.BlockedKey, error)
 }
 
 // Read asks for pending rows.

@@ -74,9 +74,9 @@ func readJournal(written text) (j journal) {
 	return j
 }
 
-// HeldKeys reads lane, key, topic and id of each.
-func HeldKeys(ctx context.Context, q Querier, query Query) (keys []relay.HeldKey, err error) {
-	var key relay.HeldKey
+// BlockedKeys reads lane, key, topic and id of each.
+func BlockedKeys(ctx context.Context, q Querier, query Query) (keys []relay.BlockedKey, err error) {
+	var key relay.BlockedKey
 	err = All(ctx, q, query, func() { keys = append(keys, key) }, &key.Lane, &key.Key, &key.Topic, &key.ID)
 	return keys, err
 }

@@ -146,9 +146,9 @@ func (g *golden) pages() {
 	g.add("pick held", err)
 	_, err = g.Due(ctx, []int{1, 2}, relay.DueCursor{At: at, ID: 9}, 100, 1<<20)
 	g.add("due", err)
-	_, err = g.HeldKeys(ctx, []int{1, 2}, 100)
+	_, err = g.BlockedKeys(ctx, []int{1, 2}, 100)
 	g.add("held keys", err)
-	_, err = g.HeldAmong(ctx, []relay.LaneKey{{Lane: 1, Key: `a"\k`}, {Lane: 2, Key: "b"}, {Lane: 1, Key: "c"}})
+	_, err = g.BlockedAmong(ctx, []relay.LaneKey{{Lane: 1, Key: `a"\k`}, {Lane: 2, Key: "b"}, {Lane: 1, Key: "c"}})
 	g.add("held among keys", err)
 	if lister, lists := g.Backend.(backend.TransactionLister); lists {
 		_, err := lister.ListOpen(ctx, "TOKEN")

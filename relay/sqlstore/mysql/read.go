@@ -153,15 +153,15 @@ func (m *MySQL) Due(ctx context.Context, lanes []int, after relay.DueCursor, lim
 	}), maxBytes)
 }
 
-// HeldKeys implements [backend.Pages].
-func (m *MySQL) HeldKeys(ctx context.Context, lanes []int, limit int) ([]relay.HeldKey, error) {
-	return backend.HeldKeys(ctx, m.db, m.sql.Fill("held keys", []string{":lanes", backend.NumberList(lanes), ":limit", number(limit)}))
+// BlockedKeys implements [backend.Pages].
+func (m *MySQL) BlockedKeys(ctx context.Context, lanes []int, limit int) ([]relay.BlockedKey, error) {
+	return backend.BlockedKeys(ctx, m.db, m.sql.Fill("held keys", []string{":lanes", backend.NumberList(lanes), ":limit", number(limit)}))
 }
 
-// HeldAmong implements [backend.Pages]. It has a list of keys for each lane: ranges of the
+// BlockedAmong implements [backend.Pages]. It has a list of keys for each lane: ranges of the
 // index that all servers know. For the collation blanks at the end don't count, so keys
 // that differ in nothing else are kept apart as bytes.
-func (m *MySQL) HeldAmong(ctx context.Context, keys []relay.LaneKey) ([]relay.HeldKey, error) {
+func (m *MySQL) BlockedAmong(ctx context.Context, keys []relay.LaneKey) ([]relay.BlockedKey, error) {
 	names := map[int][]any{}
 	for _, key := range keys {
 		names[key.Lane] = append(names[key.Lane], key.Key)
@@ -172,7 +172,7 @@ func (m *MySQL) HeldAmong(ctx context.Context, keys []relay.LaneKey) ([]relay.He
 		where = append(where, "t.lane = "+number(lane)+" AND t.message_key IN "+arguments(len(names[lane])))
 		args = append(args, names[lane]...)
 	}
-	return backend.HeldKeys(ctx, m.db, query("SELECT t.lane, CAST(t.message_key AS BINARY) AS held_key, CAST(t.topic AS BINARY) AS held_topic, MIN(t.id)"+
+	return backend.BlockedKeys(ctx, m.db, query("SELECT t.lane, CAST(t.message_key AS BINARY) AS held_key, CAST(t.topic AS BINARY) AS held_topic, MIN(t.id)"+
 		" FROM "+m.table.Held()+" AS t FORCE INDEX (held_retry)"+
 		"\nWHERE t.state = 'retry' AND ("+strings.Join(where, "\n    OR ")+")"+
 		"\nGROUP BY t.lane, held_key, held_topic ORDER BY NULL", args...))

@@ -163,22 +163,22 @@ func (d *Oracle) Due(ctx context.Context, lanes []int, after relay.DueCursor, li
 		ordered("SELECT t.* "+a.page(rows, dueAt+", "+dueID, maxBytes), dueAt+", "+dueID, "")), maxBytes)
 }
 
-// HeldKeys implements [backend.Pages].
-func (d *Oracle) HeldKeys(ctx context.Context, lanes []int, limit int) ([]relay.HeldKey, error) {
+// BlockedKeys implements [backend.Pages].
+func (d *Oracle) BlockedKeys(ctx context.Context, lanes []int, limit int) ([]relay.BlockedKey, error) {
 	var a args
-	return backend.HeldKeys(ctx, d.db, a.query(
+	return backend.BlockedKeys(ctx, d.db, a.query(
 		"SELECT t.lane, t.message_key, t.topic, t.id FROM "+d.table.Held()+" t",
 		"WHERE "+retry+" IN "+a.lanes(lanes)+" AND t.message_key IS NOT NULL AND ROWNUM <= "+a.int(limit)))
 }
 
-// HeldAmong implements [backend.Pages].
-func (d *Oracle) HeldAmong(ctx context.Context, keys []relay.LaneKey) ([]relay.HeldKey, error) {
+// BlockedAmong implements [backend.Pages].
+func (d *Oracle) BlockedAmong(ctx context.Context, keys []relay.LaneKey) ([]relay.BlockedKey, error) {
 	var a args
 	items := make([][]any, len(keys))
 	for i, key := range keys {
 		items[i] = []any{key.Lane, key.Key}
 	}
-	return backend.HeldKeys(ctx, d.db, a.query(
+	return backend.BlockedKeys(ctx, d.db, a.query(
 		"SELECT /*+ LEADING(g) USE_NL(t) INDEX(t "+d.table.IndexName("held_retry")+") */ t.lane, MIN(t.message_key), MIN(t.topic), MIN(t.id)",
 		"FROM "+a.given("g", items, "lane NUMBER PATH '$[0]', message_key VARCHAR2(255) PATH '$[1]'"),
 		"JOIN "+d.table.Held()+" t ON "+retry+" = g.lane AND "+same(retryOf, "g.message_key"),

@@ -117,14 +117,14 @@ func (p *Postgres) Due(ctx context.Context, lanes []int, after relay.DueCursor, 
 	return backend.ReadHeld(ctx, p.db, query, maxBytes)
 }
 
-// HeldKeys implements [backend.Pages].
-func (p *Postgres) HeldKeys(ctx context.Context, lanes []int, limit int) ([]relay.HeldKey, error) {
-	return backend.HeldKeys(ctx, p.db, p.sql.Query("held keys", laneArray(lanes), int64(limit), true))
+// BlockedKeys implements [backend.Pages].
+func (p *Postgres) BlockedKeys(ctx context.Context, lanes []int, limit int) ([]relay.BlockedKey, error) {
+	return backend.BlockedKeys(ctx, p.db, p.sql.Query("held keys", laneArray(lanes), int64(limit), true))
 }
 
-// HeldAmong implements [backend.Pages].
-func (p *Postgres) HeldAmong(ctx context.Context, keys []relay.LaneKey) ([]relay.HeldKey, error) {
-	return backend.HeldKeys(ctx, p.db, p.sql.Query("held among",
+// BlockedAmong implements [backend.Pages].
+func (p *Postgres) BlockedAmong(ctx context.Context, keys []relay.LaneKey) ([]relay.BlockedKey, error) {
+	return backend.BlockedKeys(ctx, p.db, p.sql.Query("held among",
 		intArray(keys, func(key *relay.LaneKey) int64 { return int64(key.Lane) }),
 		textArray(keys, func(key *relay.LaneKey) string { return key.Key }), true))
 }

@@ -96,13 +96,13 @@ func (s *SQLite) Due(ctx context.Context, lanes []int, after relay.DueCursor, li
 	return backend.ReadHeld(ctx, s.db, query, maxBytes)
 }
 
-// HeldKeys implements [backend.Pages].
-func (s *SQLite) HeldKeys(ctx context.Context, lanes []int, limit int) ([]relay.HeldKey, error) {
-	return backend.HeldKeys(ctx, s.db, s.sql.Query("held keys", list(lanes), int64(limit)))
+// BlockedKeys implements [backend.Pages].
+func (s *SQLite) BlockedKeys(ctx context.Context, lanes []int, limit int) ([]relay.BlockedKey, error) {
+	return backend.BlockedKeys(ctx, s.db, s.sql.Query("held keys", list(lanes), int64(limit)))
 }
 
-// HeldAmong implements [backend.Pages].
-func (s *SQLite) HeldAmong(ctx context.Context, keys []relay.LaneKey) ([]relay.HeldKey, error) {
+// BlockedAmong implements [backend.Pages].
+func (s *SQLite) BlockedAmong(ctx context.Context, keys []relay.LaneKey) ([]relay.BlockedKey, error) {
 	names := list(backend.Column(keys, func(key *relay.LaneKey) []any { return []any{key.Lane, key.Key} }))
-	return backend.HeldKeys(ctx, s.db, s.sql.Query("held among", names))
+	return backend.BlockedKeys(ctx, s.db, s.sql.Query("held among", names))
 }

@@ -169,23 +169,23 @@ func (d *SQLServer) Due(ctx context.Context, lanes []int, after relay.DueCursor,
 		"FROM "+page(&a, rows, "t.due_at, t.id", maxBytes)+" ORDER BY t.due_at, t.id"), maxBytes)
 }
 
-// HeldKeys implements [backend.Pages].
-func (d *SQLServer) HeldKeys(ctx context.Context, lanes []int, limit int) ([]relay.HeldKey, error) {
+// BlockedKeys implements [backend.Pages].
+func (d *SQLServer) BlockedKeys(ctx context.Context, lanes []int, limit int) ([]relay.BlockedKey, error) {
 	var a args
-	return backend.HeldKeys(ctx, d.db, d.read(&a,
+	return backend.BlockedKeys(ctx, d.db, d.read(&a,
 		"SELECT TOP ("+a.int(limit)+") lane, message_key, topic, id FROM "+d.table.Held(),
 		"WHERE state = N'retry' AND DATALENGTH(message_key) > 0 AND lane IN "+laneList(&a, lanes)))
 }
 
-// HeldAmong implements [backend.Pages]. It numbers the keys, as blanks at the end of one
+// BlockedAmong implements [backend.Pages]. It numbers the keys, as blanks at the end of one
 // don't count for = and GROUP BY.
-func (d *SQLServer) HeldAmong(ctx context.Context, keys []relay.LaneKey) ([]relay.HeldKey, error) {
+func (d *SQLServer) BlockedAmong(ctx context.Context, keys []relay.LaneKey) ([]relay.BlockedKey, error) {
 	var a args
 	items := make([][]any, len(keys))
 	for i, key := range keys {
 		items[i] = []any{i, key.Lane, key.Key}
 	}
-	return backend.HeldKeys(ctx, d.db, d.read(&a,
+	return backend.BlockedKeys(ctx, d.db, d.read(&a,
 		"SELECT MIN(t.lane), MIN(t.message_key), t.topic, MIN(t.id)",
 		"FROM OPENJSON("+list(&a, items)+") WITH (n int '$[0]', lane smallint '$[1]', message_key nvarchar(255) '$[2]') AS g",
 		"INNER JOIN "+d.table.Held()+" AS t WITH (INDEX ("+d.table.IndexName("held_retry")+"), FORCESEEK) ON t.state = N'retry' AND t.lane = g.lane",

@@ -6,22 +6,22 @@ import (
 	"github.com/rowrelay/rowrelay/relay"
 )
 
-// HeldKeys implements [relay.LaneStore].
-func (s *Store) HeldKeys(ctx context.Context, lanes []int, limit int) (keys []relay.HeldKey, err error) {
-	err = s.try(ctx, "read the held keys of table", func() error {
-		keys, err = s.backend.HeldKeys(ctx, lanes, limit)
+// BlockedKeys implements [relay.LaneStore].
+func (s *Store) BlockedKeys(ctx context.Context, lanes []int, limit int) (keys []relay.BlockedKey, err error) {
+	err = s.try(ctx, "read the blocked keys of table", func() error {
+		keys, err = s.backend.BlockedKeys(ctx, lanes, limit)
 		return err
 	})
 	return keys, err
 }
 
-// HeldAmong implements [relay.LaneStore].
-func (s *Store) HeldAmong(ctx context.Context, among []relay.LaneKey) (keys []relay.HeldKey, err error) {
+// BlockedAmong implements [relay.LaneStore].
+func (s *Store) BlockedAmong(ctx context.Context, among []relay.LaneKey) (keys []relay.BlockedKey, err error) {
 	if len(among) == 0 {
 		return nil, nil
 	}
-	err = s.try(ctx, "look for held keys of table", func() error {
-		keys, err = s.backend.HeldAmong(ctx, among)
+	err = s.try(ctx, "look for blocked keys of table", func() error {
+		keys, err = s.backend.BlockedAmong(ctx, among)
 		return err
 	})
 	return keys, err
