@@ -272,7 +272,7 @@ func (e *byLanes) mergePage(result readResult) {
 	case readUnrouted:
 		e.mergeUnrouted(result.job, result.page)
 	}
-	e.options.Observer.Looked(len(result.page.Rows))
+	e.options.Observer.Polled(len(result.page.Rows))
 }
 
 // mergeLanes takes in what is new, and of what was read once more what is late.

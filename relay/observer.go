@@ -41,9 +41,9 @@ type Observer interface {
 	// Failed: a stage's work failed and will be tried again.
 	Failed(stage string, err error)
 
-	// Looked: the loop looked for messages and found so many. A relay that
+	// Polled: the loop looked for messages and found so many. A relay that
 	// doesn't look any more is dead.
-	Looked(rows int)
+	Polled(rows int)
 }
 
 // Outcome is the part of a sinks.Outcome that is counted.
@@ -65,7 +65,7 @@ func (NoObserver) SinkDown(string, sinks.Reason, string)       {}
 func (NoObserver) SinkUp(string)                               {}
 func (NoObserver) Unrouted(string)                             {}
 func (NoObserver) Failed(string, error)                        {}
-func (NoObserver) Looked(int)                                  {}
+func (NoObserver) Polled(int)                                  {}
 
 // observeSent counts outcomes.
 func (q *sinkQueue) observeSent(took time.Duration, outcomes []sinks.Outcome) {

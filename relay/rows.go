@@ -204,7 +204,7 @@ func (r *byRows) merge(job claimJob, rows []Row) {
 	r.plenty = len(rows) == job.Limit || brought >= job.MaxBytes
 	r.poll.fresh = r.poll.fresh || r.plenty
 	r.poll.count(len(rows) == 0)
-	r.options.Observer.Looked(len(rows))
+	r.options.Observer.Polled(len(rows))
 }
 
 // putBack gives a claim back: others may have it, now or at its time. Until that is

@@ -43,7 +43,7 @@ func used() *Metrics {
 	s.Unrouted("b")
 	s.Unrouted("a")
 	s.Failed("read", errors.New("x"))
-	s.Looked(3)
+	s.Polled(3)
 	s.show(relay.Status{
 		Counts:        map[relay.State]int64{relay.StatePending: 7, relay.StateError: 1},
 		OldestPending: 90 * time.Second,

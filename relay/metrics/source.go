@@ -84,7 +84,7 @@ func (s *Source) Failed(stage string, _ error) {
 	s.metrics.relays.failures.WithLabelValues(s.name, stage).Inc()
 }
 
-// Looked shows that the relay is alive.
-func (s *Source) Looked(int) {
+// Polled shows that the relay is alive.
+func (s *Source) Polled(int) {
 	s.metrics.relays.lastLook.WithLabelValues(s.name).SetToCurrentTime()
 }
