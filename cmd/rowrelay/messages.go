@@ -3,9 +3,16 @@ package main
 import (
 	"context"
 	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
+	"github.com/rowrelay/rowrelay/internal/config"
 	"github.com/rowrelay/rowrelay/relay"
 )
 
@@ -117,4 +124,215 @@ func (m *messages) show(ctx context.Context, operator relay.Operator, filter rel
 		return m.printJSON(newFullMessageJSON(found[0]))
 	}
 	return m.printMessage(found[0])
+}
+
+const requeueHelp = `Make parked messages (state error) due at once, with no attempts charged: those
+with the given ids, or those that all of the given filters select, or with --all
+every parked message of the table. They keep their ids, and so their place in
+the order of their keys. Other states are not touched.`
+
+const discardHelp = `Delete parked messages (state error) for good: those with the given ids, or
+those that all of the given filters select, or with --all every parked message
+of the table. Other states are not touched.`
+
+func (p program) requeueCommand() *cobra.Command {
+	return p.changeCommand("requeue [ID…]", "Deliver parked messages again", requeueHelp, "requeued", relay.Operator.Requeue)
+}
+
+func (p program) discardCommand() *cobra.Command {
+	return p.changeCommand("discard [ID…]", "Delete parked messages", discardHelp, "discarded", relay.Operator.Discard)
+}
+
+type change func(relay.Operator, context.Context, relay.Filter) (int, error)
+
+func (p program) changeCommand(use, short, long, done string, apply change) *cobra.Command {
+	m := &messages{program: p}
+	var all bool
+	command := m.command(use, short, long, func(ctx context.Context, operator relay.Operator, filter relay.Filter) error {
+		count, err := apply(operator, ctx, filter)
+		if err != nil {
+			return fmt.Errorf("%d messages were %s, then: %w", count, done, err)
+		}
+		return m.reportChange(filter, done, count)
+	})
+	m.filter.addFlags(command)
+	command.Flags().BoolVar(&all, "all", false, "every parked message")
+	command.PreRunE = func(command *cobra.Command, args []string) error {
+		selects := m.filter.given() || len(args) > 0
+		switch {
+		case all && selects:
+			return usagef("--all is every parked message: it can't be given with ids or filters")
+		case !all && !selects:
+			return usagef("say which messages: ids, filters, or --all for every parked one")
+		case m.filter.state != "" && m.filter.state != string(relay.StateError):
+			return usagef("--state %s: only parked messages, those in state error, can be %s", m.filter.state, done)
+		}
+		return nil
+	}
+	return command
+}
+
+// reportChange says how many; fewer than the ids that were given is a failure.
+func (m *messages) reportChange(filter relay.Filter, done string, count int) error {
+	var err error
+	if m.json {
+		err = m.printJSON(map[string]int{done: count})
+	} else {
+		err = m.print(fmt.Sprintf("%s %d\n", done, count))
+	}
+	if err == nil && count < len(filter.IDs) {
+		err = fmt.Errorf("%d of %d messages were %s: the others aren't there, or aren't parked (state error)", count, len(filter.IDs), done)
+	}
+	return err
+}
+
+// messageJSON is a message as JSON, without what it carries.
+type messageJSON struct {
+	ID          int64       `json:"id"`
+	MessageID   string      `json:"message_id"`
+	State       relay.State `json:"state"`
+	Topic       string      `json:"topic"`
+	Key         string      `json:"key,omitempty"`
+	Lane        int         `json:"lane"`
+	Priority    int16       `json:"priority"`
+	Attempts    int         `json:"attempts"`
+	Crashes     int         `json:"crashes"`
+	CreatedAt   time.Time   `json:"created_at"`
+	AvailableAt *time.Time  `json:"available_at,omitempty"`
+	FinishedAt  *time.Time  `json:"finished_at,omitempty"`
+	ClaimedBy   string      `json:"claimed_by,omitempty"`
+	Receipt     string      `json:"receipt,omitempty"`
+	LastError   string      `json:"last_error,omitempty"`
+}
+
+func newMessageJSON(info relay.Info) messageJSON {
+	return messageJSON{
+		ID: info.ID, MessageID: info.Message.ID, State: info.State, Topic: info.Message.Topic, Key: info.Message.Key,
+		Lane: info.Lane, Priority: info.Message.Priority, Attempts: info.Attempts, Crashes: info.Crashes,
+		CreatedAt: info.CreatedAt.UTC(), AvailableAt: orNil(info.Message.AvailableAt), FinishedAt: orNil(info.FinishedAt),
+		ClaimedBy: info.ClaimedBy, Receipt: info.Receipt, LastError: info.LastError,
+	}
+}
+
+// fullMessageJSON has what it carries as well. A payload that isn't UTF-8 is in
+// payload_base64; one that is NULL is null in payload.
+type fullMessageJSON struct {
+	messageJSON
+	Headers       map[string]string `json:"headers"`
+	BadHeaders    string            `json:"bad_headers,omitempty"`
+	Payload       *string           `json:"payload"`
+	PayloadBase64 []byte            `json:"payload_base64,omitempty"`
+}
+
+func newFullMessageJSON(info relay.Info) fullMessageJSON {
+	full := fullMessageJSON{messageJSON: newMessageJSON(info), Headers: info.Message.Headers, BadHeaders: info.BadHeaders}
+	if full.Headers == nil {
+		full.Headers = map[string]string{}
+	}
+	switch payload := info.Message.Payload; {
+	case payload == nil:
+	case utf8.Valid(payload):
+		text := string(payload)
+		full.Payload = &text
+	default:
+		full.PayloadBase64 = payload
+	}
+	return full
+}
+
+// printMessage shows a message to people.
+func (m *messages) printMessage(info relay.Info) error {
+	rows := [][]string{
+		{"id", fmt.Sprint(info.ID)}, {"message id", info.Message.ID}, {"state", string(info.State)},
+		{"topic", info.Message.Topic}, {"key", info.Message.Key}, {"lane", fmt.Sprint(info.Lane)},
+		{"priority", fmt.Sprint(info.Message.Priority)}, {"attempts", fmt.Sprint(info.Attempts)}, {"crashes", fmt.Sprint(info.Crashes)},
+		{"created", shownTime(info.CreatedAt)}, {"available", shownTime(info.Message.AvailableAt)}, {"finished", shownTime(info.FinishedAt)},
+		{"claimed by", info.ClaimedBy}, {"receipt", info.Receipt}, {"last error", cell(info.LastError, 1000)}, {"bad headers", info.BadHeaders},
+	}
+	for _, name := range sortedKeys(info.Message.Headers) {
+		rows = append(rows, []string{"header " + cell(name, 60), cell(info.Message.Headers[name], 1000)})
+	}
+	rows = slices.DeleteFunc(rows, func(row []string) bool { return row[1] == "" })
+	if err := m.printTable(rows); err != nil {
+		return err
+	}
+	return m.print("\n" + printable(shownPayload(info.Message.Payload)) + "\n")
+}
+
+func sortedKeys(values map[string]string) (keys []string) {
+	for key := range values {
+		keys = append(keys, key)
+	}
+	slices.SortFunc(keys, strings.Compare)
+	return keys
+}
+
+// filterFlags select messages.
+type filterFlags struct {
+	topic, key, state, since, errorText string
+	after                               int64
+	limit                               int
+}
+
+var states = []relay.State{relay.StatePending, relay.StateClaimed, relay.StateScheduled, relay.StateRetry, relay.StateError, relay.StateDone}
+
+func (f *filterFlags) addFlags(command *cobra.Command) {
+	flags := command.Flags()
+	flags.StringVar(&f.topic, "topic", "", "only messages of exactly this `topic`")
+	flags.StringVar(&f.key, "key", "", "only messages of exactly this `key`")
+	flags.StringVar(&f.state, "state", "", "only messages in this `state`: pending, claimed, scheduled, retry, error or done")
+	flags.StringVar(&f.since, "since", "", "only messages written at or after this `time`, or so long ago: 2026-01-31T12:00:00Z or 2h")
+	flags.StringVar(&f.errorText, "error", "", "only messages whose last error contains this `text`")
+}
+
+func (f *filterFlags) given() bool {
+	return f.topic != "" || f.key != "" || f.state != "" || f.since != "" || f.errorText != ""
+}
+
+// read checks the flags and ids.
+func (f *filterFlags) read(ids []string) (relay.Filter, error) {
+	filter := relay.Filter{Topic: f.topic, Key: f.key, State: relay.State(f.state), Error: f.errorText, AfterID: f.after, Limit: f.limit}
+	if f.state != "" && !slices.Contains(states, filter.State) {
+		return filter, fmt.Errorf("--state: %q isn't one of pending, claimed, scheduled, retry, error, done", f.state)
+	}
+	if f.limit < 0 || f.after < 0 {
+		return filter, fmt.Errorf("--limit and --after must not be negative")
+	}
+	var err error
+	if filter.Since, err = readSince(f.since, time.Now()); err != nil {
+		return filter, err
+	}
+	filter.IDs, err = readIDs(ids)
+	return filter, err
+}
+
+// readSince reads a time, or a duration before now.
+func readSince(text string, now time.Time) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+	if at, err := time.Parse(time.RFC3339Nano, text); err == nil {
+		return at, nil
+	}
+	ago, err := config.ParseDuration(text, 0, 100*365*24*time.Hour)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("--since: %q is neither a time such as 2026-01-31T12:00:00Z nor a duration such as 90m or 2d", text)
+	}
+	return now.Add(-ago), nil
+}
+
+var uuid = regexp.MustCompile(`^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$`)
+
+// readIDs takes ids of the table and of messages, each once.
+func readIDs(texts []string) (ids []string, err error) {
+	for _, text := range texts {
+		number, notNumber := strconv.ParseInt(text, 10, 64)
+		if (notNumber != nil || number < 1) && !uuid.MatchString(text) {
+			return nil, fmt.Errorf("%q isn't an id: give the table's, such as 42, or the message's, a UUID", text)
+		}
+		if id := strings.ToLower(text); !slices.Contains(ids, id) {
+			ids = append(ids, id)
+		}
+	}
+	return ids, nil
 }

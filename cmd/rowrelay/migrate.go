@@ -4,12 +4,18 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/rowrelay/rowrelay/internal/config"
 	"github.com/rowrelay/rowrelay/migrations"
 	"github.com/rowrelay/rowrelay/outbox/dialect"
+	"github.com/rowrelay/rowrelay/relay"
 )
 
 // migrate is the group of commands that make and update the tables.
@@ -174,4 +180,99 @@ func (p program) migratePrintCommand() *cobra.Command {
 	command.Flags().StringVar(&m.claim, "claim", "", "how the table is going to be claimed, `lanes or rows` (default lanes)")
 	command.Flags().StringVar(&m.dialect, "dialect", "", "the server's `name`, where the URL is another one's")
 	return command
+}
+
+const migrateDownHelp = `Take the last migration back. Taking back the first one drops the tables, so
+that is refused while there are messages that were not delivered, unless
+--discard-messages is given. With --inbox nothing is refused: without its table
+a consumer recognises no message that comes again.`
+
+func (p program) migrateDownCommand() *cobra.Command {
+	m := &migrate{program: p}
+	var discard bool
+	command := m.command("down", "Take the last migration back", migrateDownHelp, func(ctx context.Context, source config.Source) error {
+		return m.on(ctx, source, false, func(steps *migrations.Migrations) error {
+			return m.down(ctx, source, steps, discard)
+		})
+	})
+	command.Flags().BoolVar(&discard, "discard-messages", false, "also with undelivered messages, which are then lost")
+	jsonFlag(command, &m.json)
+	return command
+}
+
+func (m *migrate) down(ctx context.Context, source config.Source, steps *migrations.Migrations, discard bool) error {
+	if !m.inbox {
+		if err := refuseDown(ctx, source, steps, discard); err != nil {
+			return err
+		}
+	}
+	taken, err := steps.Down(ctx)
+	if err != nil {
+		return err
+	}
+	var list []migrations.Migration
+	if taken != nil {
+		list = append(list, *taken)
+	}
+	return m.report(source, "taken back", list, "there was no migration of "+source.Table+" to take back")
+}
+
+// refuseDown finds what forbids to drop the tables. Where they are gone meanwhile
+// another process was quicker, and there is nothing to forbid.
+func refuseDown(ctx context.Context, source config.Source, steps *migrations.Migrations, discard bool) error {
+	if there, err := anyApplied(ctx, steps); err != nil || !there {
+		return err
+	}
+	refused := forbidden(ctx, source, discard)
+	for tries := 1; tries < 5 && errors.Is(refused, relay.ErrBusy); tries++ {
+		refused = forbidden(ctx, source, discard) // the quicker one was dropping the tables
+	}
+	there, err := anyApplied(ctx, steps)
+	if errors.Is(refused, relay.ErrNoSchema) || err == nil && !there {
+		return nil
+	}
+	return refused
+}
+
+func anyApplied(ctx context.Context, steps *migrations.Migrations) (bool, error) {
+	all, err := steps.Status(ctx)
+	return slices.ContainsFunc(all, func(each migrations.Migration) bool { return each.Applied }), err
+}
+
+func forbidden(ctx context.Context, source config.Source, discard bool) error {
+	if err := refuseLiving(ctx, source); err != nil || discard {
+		return err
+	}
+	return refuseUndelivered(ctx, source)
+}
+
+// migrationJSON is a migration as JSON.
+type migrationJSON struct {
+	Version   int64      `json:"version"`
+	Name      string     `json:"name"`
+	Applied   bool       `json:"applied"`
+	AppliedAt *time.Time `json:"applied_at,omitempty"`
+}
+
+// report prints migrations, or the text if there is none.
+func (m *migrate) report(source config.Source, name string, list []migrations.Migration, otherwise string) error {
+	if m.json {
+		shown := []migrationJSON{}
+		for _, each := range list {
+			shown = append(shown, migrationJSON{each.Version, each.Name, each.Applied, orNil(each.AppliedAt)})
+		}
+		return m.printJSON(map[string]any{"table": source.Table, strings.ReplaceAll(name, " ", "_"): shown})
+	}
+	if len(list) == 0 {
+		return m.print(otherwise + "\n")
+	}
+	var rows [][]string
+	for _, each := range list {
+		state := name
+		if name == "migrations" {
+			state = map[bool]string{true: "applied", false: "pending"}[each.Applied]
+		}
+		rows = append(rows, []string{source.Table, fmt.Sprint(each.Version), each.Name, state})
+	}
+	return m.printTable(rows)
 }

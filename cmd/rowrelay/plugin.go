@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/rowrelay/rowrelay/internal/config"
 	"github.com/rowrelay/rowrelay/plugins"
+	"github.com/rowrelay/rowrelay/sinks"
 )
 
 // pluginCommands is the group of commands about plug-ins.
@@ -107,4 +109,160 @@ func programOf(arg string) string {
 		arg, _, _ = strings.Cut(rest, "?")
 	}
 	return arg
+}
+
+const pluginCheckHelp = `Check plug-ins, those of a configuration or those named: each is started, asked
+what it is, opened with its settings, closed and ended. Nothing is sent. Settings
+of one that is named stand in its URL:
+
+  rowrelay plugin check ./filesink
+  rowrelay plugin check 'plugin:./nats?config.url=nats://localhost:4222&secrets.token=…'
+
+rowrelay plugin describe says which settings a plug-in has.`
+
+func (p program) pluginCheckCommand() *cobra.Command {
+	c := &pluginCommands{program: p}
+	return c.command("check [PLUGIN…]", "Start plug-ins and see whether they can be opened", pluginCheckHelp, func(ctx context.Context, found []namedPlugin) error {
+		report := &check{runFlags: runFlags{program: c.program}, json: c.json}
+		for _, each := range found {
+			report.checkPlugin(ctx, each)
+		}
+		return report.report()
+	})
+}
+
+// checkPlugin checks a plug-in. What fails ends it.
+func (c *check) checkPlugin(ctx context.Context, each namedPlugin) {
+	limited, cancel := context.WithTimeout(ctx, 2*sinkTimeout)
+	defer cancel()
+	name := "plug-in " + each.name + ": "
+	defer func() {
+		if err := each.sink.Close(limited); err != nil {
+			c.tried(name+"close", "", err)
+		}
+	}()
+	d, err := each.sink.Describe(limited)
+	if !c.tried(name+"start", fmt.Sprintf("%s %s, protocol %d", d.Name, cmp.Or(d.Version, "(no version)"), d.Protocol), err) {
+		return
+	}
+	c.tried(name+"open", "can be opened", each.sink.Open(limited))
+}
+
+const pluginDescribeHelp = `Say what plug-ins are, and which settings they take under config and secrets. They
+are started for that, but not opened, so their settings need not be there.`
+
+// describedPlugin is what describe says of a plug-in, as JSON.
+type describedPlugin struct {
+	Program  string             `json:"program"`
+	Name     string             `json:"name"`
+	Summary  string             `json:"summary"`
+	Version  string             `json:"version,omitempty"`
+	Protocol int                `json:"protocol"`
+	Settings []describedSetting `json:"settings"`
+}
+
+type describedSetting struct {
+	Name     string   `json:"name"`
+	Type     string   `json:"type"`
+	Required bool     `json:"required,omitempty"`
+	Default  string   `json:"default,omitempty"`
+	Min      string   `json:"min,omitempty"`
+	Max      string   `json:"max,omitempty"`
+	Choices  []string `json:"choices,omitempty"`
+	Help     string   `json:"help"`
+}
+
+func (p program) pluginDescribeCommand() *cobra.Command {
+	c := &pluginCommands{program: p}
+	return c.command("describe [PLUGIN…]", "Say what plug-ins are and which settings they have", pluginDescribeHelp, func(ctx context.Context, found []namedPlugin) error {
+		var described []describedPlugin
+		for _, each := range found {
+			d, err := describe(ctx, each.sink)
+			if err != nil {
+				return err
+			}
+			described = append(described, describedOf(each, d))
+			if !c.json {
+				err = c.print(printable(descriptionText(each, d)))
+			}
+			if err != nil {
+				return err
+			}
+		}
+		if c.json {
+			return c.printJSON(described)
+		}
+		return nil
+	})
+}
+
+func describe(ctx context.Context, sink *plugins.Sink) (plugins.Description, error) {
+	limited, cancel := context.WithTimeout(ctx, 2*sinkTimeout)
+	defer cancel()
+	d, err := sink.Describe(limited)
+	return d, errors.Join(err, sink.Close(limited))
+}
+
+func descriptionText(each namedPlugin, d plugins.Description) string {
+	kind := sinks.Kind{Name: strings.TrimSpace(d.Name + " " + d.Version), Summary: d.Summary, Fields: d.Fields}
+	return kind.Describe() + fmt.Sprintf("program: %s, plug-in protocol %d\n", each.sink.Program(), d.Protocol)
+}
+
+func describedOf(each namedPlugin, d plugins.Description) describedPlugin {
+	out := describedPlugin{
+		Program: each.sink.Program(), Name: d.Name, Summary: d.Summary, Version: d.Version, Protocol: d.Protocol, Settings: []describedSetting{},
+	}
+	for _, f := range d.Fields {
+		out.Settings = append(out.Settings, describedSetting{
+			Name: f.Name, Type: string(f.Type), Required: f.Required, Default: f.Default, Min: f.Min, Max: f.Max, Choices: f.Choices, Help: f.Help,
+		})
+	}
+	return out
+}
+
+const pluginListHelp = `List the plug-ins of a configuration, or those named, without starting them: their
+programs, and the SHA-256 checksums that these have, which a configuration may ask
+for as sha256.`
+
+// listedPlugin is what list says of a plug-in.
+type listedPlugin struct {
+	Sink     string `json:"sink"`
+	Program  string `json:"program"`
+	SHA256   string `json:"sha256,omitempty"`
+	Checksum string `json:"checksum"` // as configured, another, not configured, or why there is none
+}
+
+func (p program) pluginListCommand() *cobra.Command {
+	c := &pluginCommands{program: p}
+	return c.command("list [PLUGIN…]", "List plug-ins and their checksums", pluginListHelp, func(_ context.Context, found []namedPlugin) error {
+		listed := make([]listedPlugin, len(found))
+		for i, each := range found {
+			listed[i] = listedOf(each)
+		}
+		if c.json {
+			return c.printJSON(listed)
+		}
+		rows := [][]string{{"SINK", "PROGRAM", "CHECKSUM", "SHA256"}}
+		for _, l := range listed {
+			rows = append(rows, []string{l.Sink, l.Program, l.Checksum, l.SHA256})
+		}
+		return c.printTable(rows)
+	})
+}
+
+func listedOf(each namedPlugin) listedPlugin {
+	l := listedPlugin{Sink: each.name, Program: each.sink.Program()}
+	has, must, err := each.sink.Checksums()
+	l.SHA256 = has
+	switch {
+	case err != nil:
+		l.Checksum, l.SHA256 = "can't be read: "+err.Error(), ""
+	case must == "":
+		l.Checksum = "not configured"
+	case must == has:
+		l.Checksum = "as configured"
+	default:
+		l.Checksum = "ANOTHER than configured"
+	}
+	return l
 }

@@ -66,3 +66,69 @@ func (m *Metrics) Handler() http.Handler {
 		EnableOpenMetrics:   true,
 	})
 }
+
+// lagBuckets reach from the promptest delivery to a backlog of a day.
+var lagBuckets = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600, 6 * 3600, 24 * 3600}
+
+// sendBuckets reach to the longest time-outs that make sense.
+var sendBuckets = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60}
+
+// relayVectors are what a relay counts as it works.
+type relayVectors struct {
+	delivered, outcomes, retried, parked  *prometheus.CounterVec
+	leasesLost, fenced, missing, failures *prometheus.CounterVec
+	lag, send                             *prometheus.HistogramVec
+	lanesHeld, sinkUp, lastLook           *prometheus.GaugeVec
+}
+
+func newRelayVectors() relayVectors {
+	return relayVectors{
+		delivered:  counter("delivered_total", "Messages that a sink has taken.", "source", "sink"),
+		outcomes:   counter("outcomes_total", "Outcomes that sinks reported, one a message and attempt.", "source", "sink", "result", "reason"),
+		retried:    counter("retried_total", "Messages that were put aside for another attempt.", "source"),
+		parked:     counter("parked_total", "Messages that were parked as error: only an operator brings them back.", "source"),
+		leasesLost: counter("leases_lost_total", "Leases of lanes that ended without having been released.", "source"),
+		fenced:     counter("fenced_writes_total", "Writes that changed nothing because the lease was another's by then.", "source"),
+		missing:    counter("missing_writes_total", "Writes that changed nothing because the row was settled or taken away before.", "source"),
+		failures:   counter("failures_total", "Failures of a stage, each of which is tried again.", "source", "stage"),
+		lag:        histogram("lag_seconds", "Time from the writing of a message to its delivery.", lagBuckets, "source", "sink"),
+		send:       histogram("send_seconds", "Time that a sink took for a batch.", sendBuckets, "source", "sink"),
+		lanesHeld:  gauge("lanes_held", "Lanes that this relay holds.", "source"),
+		sinkUp:     gauge("sink_up", "1, or 0 while the sink is unavailable.", "source", "sink"),
+		lastLook:   gauge("last_look_timestamp_seconds", "When the relay last looked for messages, with success.", "source"),
+	}
+}
+
+func (v relayVectors) all() []prometheus.Collector {
+	return []prometheus.Collector{v.delivered, v.outcomes, v.retried, v.parked, v.leasesLost, v.fenced, v.missing,
+		v.failures, v.lag, v.send, v.lanesHeld, v.sinkUp, v.lastLook}
+}
+
+// tableVectors are what is counted in the tables now and then.
+type tableVectors struct {
+	messages, oldest, relays *prometheus.GaugeVec
+}
+
+func newTableVectors() tableVectors {
+	return tableVectors{
+		messages: gauge("messages", "Messages in the table, by state.", "source", "state"),
+		oldest:   gauge("oldest_pending_seconds", "Age of the oldest message that could be delivered now; 0 without one.", "source"),
+		relays:   gauge("relays_alive", "Relays of the table that are alive, in all processes.", "source"),
+	}
+}
+
+func (v tableVectors) all() []prometheus.Collector {
+	return []prometheus.Collector{v.messages, v.oldest, v.relays}
+}
+
+func counter(name, help string, labels ...string) *prometheus.CounterVec {
+	return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "rowrelay_" + name, Help: help}, labels)
+}
+
+func gauge(name, help string, labels ...string) *prometheus.GaugeVec {
+	return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "rowrelay_" + name, Help: help}, labels)
+}
+
+func histogram(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
+	return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "rowrelay_" + name, Help: help, Buckets: buckets}, labels)
+}
