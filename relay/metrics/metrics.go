@@ -8,6 +8,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
@@ -21,50 +22,16 @@ type Build struct {
 // methods may be called concurrently.
 type Metrics struct {
 	registry *prometheus.Registry
-	relays   relayVectors
-	tables   tableVectors
-	unrouted *unrouted
-}
 
-// New returns metrics of which nothing is counted yet.
-func New(build Build) *Metrics {
-	m := &Metrics{
-		registry: prometheus.NewRegistry(),
-		relays:   newRelayVectors(),
-		tables:   newTableVectors(),
-		unrouted: newUnrouted(),
-	}
-	m.registry.MustRegister(
-		collectors.NewGoCollector(),
-		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		buildInfo(build),
-		m.unrouted,
-	)
-	m.registry.MustRegister(m.relays.all()...)
-	m.registry.MustRegister(m.tables.all()...)
-	return m
-}
+	// What a relay counts as it works.
+	delivered, outcomes, retried, parked  *prometheus.CounterVec
+	leasesLost, fenced, missing, failures *prometheus.CounterVec
+	lag, send                             *prometheus.HistogramVec
+	lanesHeld, sinkUp, lastLook           *prometheus.GaugeVec
+	unrouted                              *unrouted
 
-func buildInfo(build Build) prometheus.Collector {
-	info := prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "rowrelay_build_info",
-		Help: "Which program this is; always 1.",
-	}, []string{"version", "revision", "goversion"})
-	info.WithLabelValues(build.Version, build.Revision, runtime.Version()).Set(1)
-	return info
-}
-
-// Registry is where everything is registered, for an application that has
-// metrics of its own to add.
-func (m *Metrics) Registry() *prometheus.Registry { return m.registry }
-
-// Handler serves the metrics in Prometheus' text format, or OpenMetrics.
-func (m *Metrics) Handler() http.Handler {
-	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
-		Registry:            m.registry,
-		MaxRequestsInFlight: 4,
-		EnableOpenMetrics:   true,
-	})
+	// What is counted in the tables now and then.
+	messages, oldest, relays *prometheus.GaugeVec
 }
 
 // lagBuckets reach from the promptest delivery to a backlog of a day.
@@ -73,16 +40,22 @@ var lagBuckets = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.
 // sendBuckets reach to the longest time-outs that make sense.
 var sendBuckets = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60}
 
-// relayVectors are what a relay counts as it works.
-type relayVectors struct {
-	delivered, outcomes, retried, parked  *prometheus.CounterVec
-	leasesLost, fenced, missing, failures *prometheus.CounterVec
-	lag, send                             *prometheus.HistogramVec
-	lanesHeld, sinkUp, lastLook           *prometheus.GaugeVec
-}
+// New returns metrics of which nothing is counted yet.
+func New(build Build) *Metrics {
+	registry := prometheus.NewRegistry()
+	register := promauto.With(registry)
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return register.NewCounterVec(prometheus.CounterOpts{Name: "rowrelay_" + name, Help: help}, labels)
+	}
+	gauge := func(name, help string, labels ...string) *prometheus.GaugeVec {
+		return register.NewGaugeVec(prometheus.GaugeOpts{Name: "rowrelay_" + name, Help: help}, labels)
+	}
+	histogram := func(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
+		return register.NewHistogramVec(prometheus.HistogramOpts{Name: "rowrelay_" + name, Help: help, Buckets: buckets}, labels)
+	}
+	m := &Metrics{
+		registry: registry,
 
-func newRelayVectors() relayVectors {
-	return relayVectors{
 		delivered:  counter("delivered_total", "Messages that a sink has taken.", "source", "sink"),
 		outcomes:   counter("outcomes_total", "Outcomes that sinks reported, one a message and attempt.", "source", "sink", "result", "reason"),
 		retried:    counter("retried_total", "Messages that were put aside for another attempt.", "source"),
@@ -96,39 +69,27 @@ func newRelayVectors() relayVectors {
 		lanesHeld:  gauge("lanes_held", "Lanes that this relay holds.", "source"),
 		sinkUp:     gauge("sink_up", "1, or 0 while the sink is unavailable.", "source", "sink"),
 		lastLook:   gauge("last_look_timestamp_seconds", "When the relay last looked for messages, with success.", "source"),
-	}
-}
+		unrouted:   newUnrouted(),
 
-func (v relayVectors) all() []prometheus.Collector {
-	return []prometheus.Collector{v.delivered, v.outcomes, v.retried, v.parked, v.leasesLost, v.fenced, v.missing,
-		v.failures, v.lag, v.send, v.lanesHeld, v.sinkUp, v.lastLook}
-}
-
-// tableVectors are what is counted in the tables now and then.
-type tableVectors struct {
-	messages, oldest, relays *prometheus.GaugeVec
-}
-
-func newTableVectors() tableVectors {
-	return tableVectors{
 		messages: gauge("messages", "Messages in the table, by state.", "source", "state"),
 		oldest:   gauge("oldest_pending_seconds", "Age of the oldest message that could be delivered now; 0 without one.", "source"),
 		relays:   gauge("relays_alive", "Relays of the table that are alive, in all processes.", "source"),
 	}
+	registry.MustRegister(m.unrouted, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	gauge("build_info", "Which program this is; always 1.", "version", "revision", "goversion").
+		WithLabelValues(build.Version, build.Revision, runtime.Version()).Set(1)
+	return m
 }
 
-func (v tableVectors) all() []prometheus.Collector {
-	return []prometheus.Collector{v.messages, v.oldest, v.relays}
-}
+// Registry is where everything is registered, for an application that has
+// metrics of its own to add.
+func (m *Metrics) Registry() *prometheus.Registry { return m.registry }
 
-func counter(name, help string, labels ...string) *prometheus.CounterVec {
-	return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "rowrelay_" + name, Help: help}, labels)
-}
-
-func gauge(name, help string, labels ...string) *prometheus.GaugeVec {
-	return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "rowrelay_" + name, Help: help}, labels)
-}
-
-func histogram(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
-	return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "rowrelay_" + name, Help: help, Buckets: buckets}, labels)
+// Handler serves the metrics in Prometheus' text format, or OpenMetrics.
+func (m *Metrics) Handler() http.Handler {
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
+		Registry:            m.registry,
+		MaxRequestsInFlight: 4,
+		EnableOpenMetrics:   true,
+	})
 }

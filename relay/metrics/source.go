@@ -23,74 +23,21 @@ var _ relay.Observer = (*Source)(nil)
 // counts begins at 0 for the given sinks, so that a first failure shows as an
 // increase; a sink counts as up until it is found unavailable.
 func (m *Metrics) Source(name string, sinkNames ...string) *Source {
-	v := m.relays
 	for _, sink := range sinkNames {
-		v.delivered.WithLabelValues(name, sink)
-		v.outcomes.WithLabelValues(name, sink, sinks.Delivered.String(), "")
-		v.lag.WithLabelValues(name, sink)
-		v.send.WithLabelValues(name, sink)
-		v.sinkUp.WithLabelValues(name, sink).Set(1)
+		m.delivered.WithLabelValues(name, sink)
+		m.outcomes.WithLabelValues(name, sink, sinks.Delivered.String(), "")
+		m.lag.WithLabelValues(name, sink)
+		m.send.WithLabelValues(name, sink)
+		m.sinkUp.WithLabelValues(name, sink).Set(1)
 	}
-	v.retried.WithLabelValues(name)
-	v.parked.WithLabelValues(name)
-	v.leasesLost.WithLabelValues(name)
-	v.fenced.WithLabelValues(name)
-	v.missing.WithLabelValues(name)
-	v.lanesHeld.WithLabelValues(name)
+	m.retried.WithLabelValues(name)
+	m.parked.WithLabelValues(name)
+	m.leasesLost.WithLabelValues(name)
+	m.fenced.WithLabelValues(name)
+	m.missing.WithLabelValues(name)
+	m.lanesHeld.WithLabelValues(name)
 	m.unrouted.source(name)
 	return &Source{name: name, metrics: m}
-}
-
-// Sent counts a batch's outcomes.
-func (s *Source) Sent(sink string, took time.Duration, results map[relay.Outcome]int) {
-	s.metrics.relays.send.WithLabelValues(s.name, sink).Observe(took.Seconds())
-	for outcome, count := range results {
-		s.metrics.relays.outcomes.WithLabelValues(s.name, sink, resultLabel(outcome.Result), reasonLabel(outcome.Reason)).Add(float64(count))
-	}
-}
-
-// Delivered counts a message and its lag. The topic is no label: there may be
-// as many topics as an application likes.
-func (s *Source) Delivered(sink, _ string, lag time.Duration) {
-	s.metrics.relays.delivered.WithLabelValues(s.name, sink).Inc()
-	s.metrics.relays.lag.WithLabelValues(s.name, sink).Observe(max(0, lag.Seconds()))
-}
-
-// Settled counts what was written back.
-func (s *Source) Settled(counts relay.Settled, states map[relay.State]int) {
-	s.metrics.relays.fenced.WithLabelValues(s.name).Add(float64(counts.Fenced))
-	s.metrics.relays.missing.WithLabelValues(s.name).Add(float64(counts.Missing))
-	s.metrics.relays.retried.WithLabelValues(s.name).Add(float64(states[relay.StateRetry]))
-	s.metrics.relays.parked.WithLabelValues(s.name).Add(float64(states[relay.StateError]))
-}
-
-// LanesHeld shows the lanes that are held and counts the lost ones.
-func (s *Source) LanesHeld(held, lost int) {
-	s.metrics.relays.lanesHeld.WithLabelValues(s.name).Set(float64(held))
-	s.metrics.relays.leasesLost.WithLabelValues(s.name).Add(float64(lost))
-}
-
-// SinkDown shows that a sink is unavailable.
-func (s *Source) SinkDown(sink string, _ sinks.Reason, _ string) {
-	s.metrics.relays.sinkUp.WithLabelValues(s.name, sink).Set(0)
-}
-
-// SinkUp shows that a sink takes messages.
-func (s *Source) SinkUp(sink string) {
-	s.metrics.relays.sinkUp.WithLabelValues(s.name, sink).Set(1)
-}
-
-// Unrouted shows that messages of a topic wait without a route.
-func (s *Source) Unrouted(topic string) { s.metrics.unrouted.met(s.name, topic) }
-
-// Failed counts a failure of a stage.
-func (s *Source) Failed(stage string, _ error) {
-	s.metrics.relays.failures.WithLabelValues(s.name, stage).Inc()
-}
-
-// Looked shows that the relay is alive.
-func (s *Source) Looked(int) {
-	s.metrics.relays.lastLook.WithLabelValues(s.name).SetToCurrentTime()
 }
 
 // other stands for what a sink (a plug-in, perhaps) made up: a label's values
@@ -106,18 +53,63 @@ var reasons = []sinks.Reason{
 	sinks.ReasonCancelled, sinks.ReasonNeighbour, sinks.ReasonExhausted, sinks.ReasonCrash,
 }
 
-func resultLabel(result sinks.Result) string {
-	if slices.Contains(results, result) {
-		return result.String()
+// Sent counts a batch's outcomes.
+func (s *Source) Sent(sink string, took time.Duration, outcomes map[relay.Outcome]int) {
+	s.metrics.send.WithLabelValues(s.name, sink).Observe(took.Seconds())
+	for outcome, count := range outcomes {
+		result, reason := other, other
+		if slices.Contains(results, outcome.Result) {
+			result = outcome.Result.String()
+		}
+		if slices.Contains(reasons, outcome.Reason) {
+			reason = string(outcome.Reason)
+		}
+		s.metrics.outcomes.WithLabelValues(s.name, sink, result, reason).Add(float64(count))
 	}
-	return other
 }
 
-func reasonLabel(reason sinks.Reason) string {
-	if slices.Contains(reasons, reason) {
-		return string(reason)
-	}
-	return other
+// Delivered counts a message and its lag. The topic is no label: there may be
+// as many topics as an application likes.
+func (s *Source) Delivered(sink, _ string, lag time.Duration) {
+	s.metrics.delivered.WithLabelValues(s.name, sink).Inc()
+	s.metrics.lag.WithLabelValues(s.name, sink).Observe(max(0, lag.Seconds()))
+}
+
+// Settled counts what was written back.
+func (s *Source) Settled(counts relay.Settled, states map[relay.State]int) {
+	s.metrics.fenced.WithLabelValues(s.name).Add(float64(counts.Fenced))
+	s.metrics.missing.WithLabelValues(s.name).Add(float64(counts.Missing))
+	s.metrics.retried.WithLabelValues(s.name).Add(float64(states[relay.StateRetry]))
+	s.metrics.parked.WithLabelValues(s.name).Add(float64(states[relay.StateError]))
+}
+
+// LanesHeld shows the lanes that are held and counts the lost ones.
+func (s *Source) LanesHeld(held, lost int) {
+	s.metrics.lanesHeld.WithLabelValues(s.name).Set(float64(held))
+	s.metrics.leasesLost.WithLabelValues(s.name).Add(float64(lost))
+}
+
+// SinkDown shows that a sink is unavailable.
+func (s *Source) SinkDown(sink string, _ sinks.Reason, _ string) {
+	s.metrics.sinkUp.WithLabelValues(s.name, sink).Set(0)
+}
+
+// SinkUp shows that a sink takes messages.
+func (s *Source) SinkUp(sink string) {
+	s.metrics.sinkUp.WithLabelValues(s.name, sink).Set(1)
+}
+
+// Unrouted shows that messages of a topic wait without a route.
+func (s *Source) Unrouted(topic string) { s.metrics.unrouted.met(s.name, topic) }
+
+// Failed counts a failure of a stage.
+func (s *Source) Failed(stage string, _ error) {
+	s.metrics.failures.WithLabelValues(s.name, stage).Inc()
+}
+
+// Looked shows that the relay is alive.
+func (s *Source) Looked(int) {
+	s.metrics.lastLook.WithLabelValues(s.name).SetToCurrentTime()
 }
 
 // Counter counts what a table holds; relay.Operator is one.
@@ -158,30 +150,25 @@ func (s *Source) count(ctx context.Context, table Counter) {
 	case ctx.Err() != nil:
 	case err != nil:
 		s.Failed("status", err)
-		s.forget()
+		for _, vector := range []*prometheus.GaugeVec{s.metrics.messages, s.metrics.oldest, s.metrics.relays} {
+			vector.DeletePartialMatch(prometheus.Labels{"source": s.name})
+		}
 	default:
 		s.show(status)
 	}
 }
 
 func (s *Source) show(status relay.Status) {
-	v := s.metrics.tables
+	m := s.metrics
 	for state, count := range status.Counts {
-		v.messages.WithLabelValues(s.name, string(state)).Set(float64(count))
+		m.messages.WithLabelValues(s.name, string(state)).Set(float64(count))
 	}
-	v.oldest.WithLabelValues(s.name).Set(status.OldestPending.Seconds())
+	m.oldest.WithLabelValues(s.name).Set(status.OldestPending.Seconds())
 	alive := 0
 	for _, info := range status.Relays {
 		if info.Alive {
 			alive++
 		}
 	}
-	v.relays.WithLabelValues(s.name).Set(float64(alive))
-}
-
-func (s *Source) forget() {
-	v := s.metrics.tables
-	for _, vector := range []*prometheus.GaugeVec{v.messages, v.oldest, v.relays} {
-		vector.DeletePartialMatch(prometheus.Labels{"source": s.name})
-	}
+	m.relays.WithLabelValues(s.name).Set(float64(alive))
 }
