@@ -6,10 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 	"time"
 
-	"github.com/rowrelay/rowrelay/internal/app"
 	"github.com/rowrelay/rowrelay/internal/config"
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 	"github.com/rowrelay/rowrelay/relay"
@@ -57,50 +55,8 @@ func openDatabase(ctx context.Context, database config.Database, create bool) (*
 	return db, d, nil
 }
 
-// openTable opens a source's table for the daemon.
-func openTable(ctx context.Context, source config.Source) (app.Table, error) {
-	db, store, err := openStore(ctx, source)
-	if err != nil {
-		return app.Table{}, err
-	}
-	listener, err := listenerOf(source)
-	if err != nil {
-		return app.Table{}, errors.Join(err, db.Close())
-	}
-	return app.Table{Store: store, Listener: listener, Warnings: warnings(store.Findings()), Close: db.Close}, nil
-}
-
-// warnings are the findings that aren't well.
-func warnings(findings []sqlstore.Finding) (lines []string) {
-	for _, f := range findings {
-		if !f.OK {
-			lines = append(lines, f.String())
-		}
-	}
-	return lines
-}
-
-// listenerOf is what wakes the source's relay, or nil where it polls only.
-func listenerOf(source config.Source) (relay.Listener, error) {
-	if source.Listen == config.Off || source.Database.Polled() {
-		return nil, nil
-	}
-	return listenPostgres(source)
-}
-
-func openStore(ctx context.Context, source config.Source) (*sql.DB, *sqlstore.Store, error) {
-	db, d, err := openDatabase(ctx, source.Database, false)
-	if err != nil {
-		return nil, nil, err
-	}
-	store, err := openStoreOn(ctx, source, db, d)
-	if err != nil {
-		return nil, nil, errors.Join(explain(source, err), db.Close())
-	}
-	return db, store, nil
-}
-
-func openStoreOn(ctx context.Context, source config.Source, db *sql.DB, d dialect.Dialect) (*sqlstore.Store, error) {
+// openStore opens a source's table for a relay.
+func openStore(ctx context.Context, source config.Source, db *sql.DB, d dialect.Dialect) (*sqlstore.Store, error) {
 	return sqlstore.Open(ctx, db, d, sqlstore.Options{
 		Table: source.Table, LongestTransaction: source.LongestTransaction,
 		Reader: relaypgx.Reader{}, // of other drivers it reads nothing
@@ -127,47 +83,4 @@ func closing(closer io.Closer, err *error) {
 	if closeErr := closer.Close(); closeErr != nil {
 		*err = errors.Join(*err, fmt.Errorf("close the database: %w", closeErr))
 	}
-}
-
-// refuseUndelivered returns an error if a table has messages that were not
-// delivered.
-func refuseUndelivered(ctx context.Context, source config.Source) error {
-	return withOperator(ctx, source, func(operator relay.Operator) error {
-		status, err := operator.Status(ctx)
-		if err != nil {
-			return err
-		}
-		left := int64(0)
-		for state, count := range status.Counts {
-			if state != relay.StateDone {
-				left += count
-			}
-		}
-		if left > 0 {
-			return fmt.Errorf("table %s has %d messages that were not delivered, which would be lost: deliver them first"+
-				" (rowrelay run --drain), or give --discard-messages", source.Table, left)
-		}
-		return nil
-	})
-}
-
-// refuseLiving fails while relays work on the table.
-func refuseLiving(ctx context.Context, source config.Source) error {
-	return withOperator(ctx, source, func(operator relay.Operator) error {
-		status, err := operator.Status(ctx)
-		if err != nil {
-			return err
-		}
-		var living []string
-		for _, r := range status.Relays {
-			if r.Alive {
-				living = append(living, r.Name)
-			}
-		}
-		if len(living) > 0 {
-			return fmt.Errorf("relays work on table %s: stop them first (%s); one that died counts until its lease has ended",
-				source.Table, strings.Join(living, ", "))
-		}
-		return nil
-	})
 }

@@ -76,7 +76,8 @@ func (d *demo) setUp(ctx context.Context) (err error) {
 	if d.folder, err = os.MkdirTemp("", "rowrelay-demo-"); err != nil {
 		return fmt.Errorf("make a folder for the demo: %w", err)
 	}
-	if d.source, err = sourceOf("sqlite:"+filepath.Join(d.folder, "shop.db"), config.DefaultTable, config.ParseDatabase); err != nil {
+	d.source.Table = config.DefaultTable
+	if d.source.Database, err = config.ParseDatabase("sqlite:" + filepath.Join(d.folder, "shop.db")); err != nil {
 		return err
 	}
 	if d.db, _, err = openDatabase(ctx, d.source.Database, true); err != nil {
@@ -114,7 +115,7 @@ func (d *demo) say(format string, args ...any) { _ = d.print(fmt.Sprintf(format+
 
 // newRelay is the relay of the demo: an ordinary one, less patient than usual.
 func (d *demo) newRelay(ctx context.Context) (*relay.Relay, error) {
-	store, err := openStoreOn(ctx, d.source, d.db, dialect.SQLite())
+	store, err := openStore(ctx, d.source, d.db, dialect.SQLite())
 	if err != nil {
 		return nil, err
 	}
@@ -175,11 +176,7 @@ func (d *demo) progress(ctx context.Context) (int64, error) {
 	var waiting int64
 	err := withOperator(ctx, d.source, func(operator relay.Operator) error {
 		status, err := operator.Status(ctx)
-		for state, count := range status.Counts {
-			if state != relay.StateDone {
-				waiting += count
-			}
-		}
+		waiting = undelivered(status)
 		return err
 	})
 	committed, rolledBack := d.shop.counts()

@@ -239,11 +239,41 @@ func anyApplied(ctx context.Context, steps *migrations.Migrations) (bool, error)
 	return slices.ContainsFunc(all, func(each migrations.Migration) bool { return each.Applied }), err
 }
 
+// forbidden is why the tables must stay: relays work on them, or, unless that
+// is meant, messages would be lost.
 func forbidden(ctx context.Context, source config.Source, discard bool) error {
-	if err := refuseLiving(ctx, source); err != nil || discard {
-		return err
+	return withOperator(ctx, source, func(operator relay.Operator) error {
+		status, err := operator.Status(ctx)
+		if err != nil {
+			return err
+		}
+		var living []string
+		for _, r := range status.Relays {
+			if r.Alive {
+				living = append(living, r.Name)
+			}
+		}
+		undelivered := undelivered(status)
+		switch {
+		case len(living) > 0:
+			return fmt.Errorf("relays work on table %s: stop them first (%s); one that died counts until its lease has ended",
+				source.Table, strings.Join(living, ", "))
+		case undelivered > 0 && !discard:
+			return fmt.Errorf("table %s has %d messages that were not delivered, which would be lost: deliver them first"+
+				" (rowrelay run --drain), or give --discard-messages", source.Table, undelivered)
+		}
+		return nil
+	})
+}
+
+// undelivered counts the messages in any state but done.
+func undelivered(status relay.Status) (left int64) {
+	for state, count := range status.Counts {
+		if state != relay.StateDone {
+			left += count
+		}
 	}
-	return refuseUndelivered(ctx, source)
+	return left
 }
 
 // migrationJSON is a migration as JSON.

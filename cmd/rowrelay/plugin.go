@@ -52,8 +52,7 @@ func (c *pluginCommands) command(use, short, long string, work func(context.Cont
 			return work(command.Context(), found)
 		},
 	}
-	command.Flags().StringVar(&c.config, "config", "", "the plug-ins of this configuration `file`")
-	_ = command.MarkFlagFilename("config", "yaml", "yml") // only for completion
+	configFlag(command, &c.config, "the plug-ins of this configuration `file`")
 	jsonFlag(command, &c.json)
 	return command
 }
@@ -123,16 +122,16 @@ rowrelay plugin describe says which settings a plug-in has.`
 func (p program) pluginCheckCommand() *cobra.Command {
 	c := &pluginCommands{program: p}
 	return c.command("check [PLUGIN…]", "Start plug-ins and see whether they can be opened", pluginCheckHelp, func(ctx context.Context, found []namedPlugin) error {
-		report := &check{runFlags: runFlags{program: c.program}, json: c.json}
+		report := &checkReport{program: c.program, json: c.json}
 		for _, each := range found {
 			report.checkPlugin(ctx, each)
 		}
-		return report.report()
+		return report.print()
 	})
 }
 
 // checkPlugin checks a plug-in. What fails ends it.
-func (c *check) checkPlugin(ctx context.Context, each namedPlugin) {
+func (c *checkReport) checkPlugin(ctx context.Context, each namedPlugin) {
 	limited, cancel := context.WithTimeout(ctx, 2*sinkTimeout)
 	defer cancel()
 	name := "plug-in " + each.name + ": "

@@ -33,29 +33,6 @@ type runFlags struct {
 	topics []string
 }
 
-func (p program) runCommand() *cobra.Command {
-	r := &runFlags{program: p}
-	command := &cobra.Command{
-		Use:   "run",
-		Short: "Relay messages to their sinks",
-		Long:  fmt.Sprintf(runHelp, p.sinkURLs()),
-		Args:  noArguments,
-		RunE:  r.run,
-	}
-	r.addFlags(command)
-	return command
-}
-
-func (p program) sinkURLs() string {
-	var lines strings.Builder
-	for _, kind := range p.kinds.Kinds() {
-		if len(kind.Schemes) > 0 {
-			fmt.Fprintf(&lines, "  %-16s %s\n", strings.Join(kind.Schemes, ":, ")+":", kind.Summary)
-		}
-	}
-	return lines.String()
-}
-
 // setting is a flag that stands for a setting of the configuration.
 type setting struct{ flag, name, help string }
 
@@ -79,8 +56,22 @@ var sinkSettings = []setting{
 	{"max-attempts", "max_attempts", "park a message after this `number` of attempts, or unlimited (default 20)"},
 }
 
-func (r *runFlags) addFlags(command *cobra.Command) {
-	r.target.addConfigFlag(command, "relay as this configuration `file` says")
+func (p program) runCommand() *cobra.Command {
+	r := &runFlags{program: p}
+	var sinkURLs strings.Builder
+	for _, kind := range p.kinds.Kinds() {
+		if len(kind.Schemes) > 0 {
+			fmt.Fprintf(&sinkURLs, "  %-16s %s\n", strings.Join(kind.Schemes, ":, ")+":", kind.Summary)
+		}
+	}
+	command := &cobra.Command{
+		Use:   "run",
+		Short: "Relay messages to their sinks",
+		Long:  fmt.Sprintf(runHelp, &sinkURLs),
+		Args:  noArguments,
+		RunE:  r.run,
+	}
+	configFlag(command, &r.target.config, "relay as this configuration `file` says")
 	r.target.addTableFlags(command)
 	flags := command.Flags()
 	flags.StringVar(&r.sink, "sink", "", "where to, a `URL` as above")
@@ -93,7 +84,10 @@ func (r *runFlags) addFlags(command *cobra.Command) {
 	flags.String("admin", "", "serve /metrics, /healthz, /readyz and /status at this `address`, such as 127.0.0.1:8321")
 	flags.String("log-level", "", "log from this `level` on: debug, info, warn or error (default info)")
 	flags.String("log-format", "", "log as `text` or json (default text)")
+	return command
 }
+
+var errDrainLimit = errors.New("the drain has lasted too long")
 
 func (r *runFlags) run(command *cobra.Command, _ []string) error {
 	if r.limit < 0 || r.limit > 0 && !r.drain {
@@ -112,40 +106,26 @@ func (r *runFlags) run(command *cobra.Command, _ []string) error {
 	if err != nil {
 		return usage(err)
 	}
-	ctx, cancel := r.limited(command.Context())
-	defer cancel()
-	err = errors.Join(explain(onlySource(c), daemon.Run(ctx, r.abort)), r.overLimit(ctx))
+
+	ctx := command.Context()
+	if r.limit > 0 {
+		limited, cancel := context.WithTimeoutCause(ctx, r.limit, errDrainLimit)
+		defer cancel()
+		ctx = limited
+	}
+	hintsFor := config.Source{Table: config.DefaultTable} // of several sources none
+	if len(c.Sources) == 1 {
+		hintsFor = c.Sources[0]
+	}
+	err = explain(hintsFor, daemon.Run(ctx, r.abort))
+	if context.Cause(ctx) == errDrainLimit {
+		err = errors.Join(err, hinted(fmt.Errorf("the drain wasn't at its end after %s, and was stopped", r.limit),
+			"rowrelay status counts what is left; the log above says what is in its way, such as a sink that is down"))
+	}
 	if context.Cause(command.Context()) == errOutputGone {
 		err = errors.Join(err, errOutputGone)
 	}
 	return err
-}
-
-var errDrainLimit = errors.New("the drain has lasted too long")
-
-// limited ends the drain in time.
-func (r *runFlags) limited(ctx context.Context) (context.Context, context.CancelFunc) {
-	if r.limit == 0 {
-		return ctx, func() {}
-	}
-	return context.WithTimeoutCause(ctx, r.limit, errDrainLimit)
-}
-
-// overLimit is the error of a drain that did not come to its end by itself.
-func (r *runFlags) overLimit(ctx context.Context) error {
-	if context.Cause(ctx) != errDrainLimit {
-		return nil
-	}
-	return hinted(fmt.Errorf("the drain wasn't at its end after %s, and was stopped", r.limit),
-		"rowrelay status counts what is left; the log above says what is in its way, such as a sink that is down")
-}
-
-// onlySource is what a hint can be about.
-func onlySource(c config.Config) config.Source {
-	if len(c.Sources) == 1 {
-		return c.Sources[0]
-	}
-	return config.Source{Table: config.DefaultTable}
 }
 
 // configuration is that of the file, or the one that the flags describe. The
@@ -222,4 +202,28 @@ func set(command *cobra.Command, s setting, to func(name, text string) error) er
 		return fmt.Errorf("--%s: %w", s.flag, err)
 	}
 	return nil
+}
+
+// openTable opens a source's table for the daemon.
+func openTable(ctx context.Context, source config.Source) (app.Table, error) {
+	db, d, err := openDatabase(ctx, source.Database, false)
+	if err != nil {
+		return app.Table{}, err
+	}
+	store, err := openStore(ctx, source, db, d)
+	if err != nil {
+		return app.Table{}, errors.Join(explain(source, err), db.Close())
+	}
+	table := app.Table{Store: store, Close: db.Close}
+	for _, finding := range store.Findings() {
+		if !finding.OK {
+			table.Warnings = append(table.Warnings, finding.String())
+		}
+	}
+	if source.Listen != config.Off && !source.Database.Polled() {
+		if table.Listener, err = listenPostgres(source); err != nil {
+			return app.Table{}, errors.Join(err, db.Close())
+		}
+	}
+	return table, nil
 }
