@@ -98,44 +98,25 @@ func (d *demo) setUp(ctx context.Context) (err error) {
 	return err
 }
 
-func (d *demo) tearDown() error {
-	var problems []error
-	if d.endpoint != nil {
-		problems = append(problems, d.endpoint.close())
-	}
-	problems = append(problems, d.db.Close())
-	if d.keep {
-		d.say("\nThe database is %s", d.source.Database)
-		return errors.Join(problems...)
-	}
-	return errors.Join(append(problems, os.RemoveAll(d.folder))...)
-}
-
-func (d *demo) say(format string, args ...any) { _ = d.print(fmt.Sprintf(format+"\n", args...)) } // run checks the output
-
-// newRelay is the relay of the demo: an ordinary one, less patient than usual.
-func (d *demo) newRelay(ctx context.Context) (*relay.Relay, error) {
+// play lets the shop and the relay work until all is delivered. The relay is an
+// ordinary one, less patient than usual.
+func (d *demo) play(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	store, err := openStore(ctx, d.source, d.db, dialect.SQLite())
 	if err != nil {
-		return nil, err
+		return err
 	}
 	sink, err := d.kinds.FromURL(d.endpoint.url())
 	if err != nil {
-		return nil, err
+		return err
 	}
 	soon := relay.Backoff{Min: 50 * time.Millisecond, Max: 500 * time.Millisecond}
-	return relay.New(store, relay.Options{
+	played, err := relay.New(store, relay.Options{
 		Name:   "demo",
 		Sinks:  map[string]relay.SinkOptions{"endpoint": {Sink: sink, Batch: 20, Backoff: soon, Reopen: soon, MaxAttempts: -1}},
 		Logger: slog.New(slog.DiscardHandler),
 	})
-}
-
-// play lets the shop and the relay work until all is delivered.
-func (d *demo) play(ctx context.Context) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	played, err := d.newRelay(ctx)
 	if err != nil {
 		return err
 	}
@@ -172,9 +153,8 @@ func (d *demo) watch(ctx context.Context, sold <-chan error) error {
 }
 
 // progress prints a line and returns how many messages wait.
-func (d *demo) progress(ctx context.Context) (int64, error) {
-	var waiting int64
-	err := withOperator(ctx, d.source, func(operator relay.Operator) error {
+func (d *demo) progress(ctx context.Context) (waiting int64, err error) {
+	err = withOperator(ctx, d.source, func(operator relay.Operator) error {
 		status, err := operator.Status(ctx)
 		waiting = undelivered(status)
 		return err
@@ -184,6 +164,29 @@ func (d *demo) progress(ctx context.Context) (int64, error) {
 	d.say("%5.1f s   committed %4d   rolled back %4d   arrived %4d   endpoint failed %3d times   waiting %4d",
 		time.Since(d.began).Seconds(), committed, rolledBack, arrived, failures, waiting)
 	return waiting, err
+}
+
+// conclude checks the promise and tells.
+func (d *demo) conclude(ctx context.Context) error {
+	book, err := d.shop.book(ctx)
+	if err != nil {
+		return err
+	}
+	v := judge(book, d.endpoint.taken())
+	_, rolledBack := d.shop.counts()
+	_, failures := d.endpoint.counts()
+	d.say("\nThe shop committed %d orders and rolled %d back; the endpoint failed %d times.", v.committed, rolledBack, failures)
+	if len(v.broken) > 0 {
+		for _, line := range v.broken {
+			d.say("  broken: %s", line)
+		}
+		return errors.New("the promise was broken")
+	}
+	d.say("  delivered    all %d committed orders, none of those rolled back", v.arrived)
+	d.say("  order        kept for each of %d customers", v.customers)
+	d.say("  duplicates   %d, each with the message id of the first", v.duplicates)
+	d.say("The promise holds.")
+	return nil
 }
 
 // verdict is what came of the promise.
@@ -225,25 +228,17 @@ func (v *verdict) breaks(broken bool, format string, args ...any) {
 	}
 }
 
-// conclude checks the promise and tells.
-func (d *demo) conclude(ctx context.Context) error {
-	book, err := d.shop.book(ctx)
-	if err != nil {
-		return err
+func (d *demo) tearDown() error {
+	var problems []error
+	if d.endpoint != nil {
+		problems = append(problems, d.endpoint.close())
 	}
-	v := judge(book, d.endpoint.taken())
-	_, rolledBack := d.shop.counts()
-	_, failures := d.endpoint.counts()
-	d.say("\nThe shop committed %d orders and rolled %d back; the endpoint failed %d times.", v.committed, rolledBack, failures)
-	if len(v.broken) > 0 {
-		for _, line := range v.broken {
-			d.say("  broken: %s", line)
-		}
-		return errors.New("the promise was broken")
+	problems = append(problems, d.db.Close())
+	if d.keep {
+		d.say("\nThe database is %s", d.source.Database)
+		return errors.Join(problems...)
 	}
-	d.say("  delivered    all %d committed orders, none of those rolled back", v.arrived)
-	d.say("  order        kept for each of %d customers", v.customers)
-	d.say("  duplicates   %d, each with the message id of the first", v.duplicates)
-	d.say("The promise holds.")
-	return nil
+	return errors.Join(append(problems, os.RemoveAll(d.folder))...)
 }
+
+func (d *demo) say(format string, args ...any) { _ = d.print(fmt.Sprintf(format+"\n", args...)) } // run checks the output

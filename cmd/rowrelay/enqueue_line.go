@@ -15,6 +15,55 @@ import (
 	"github.com/rowrelay/rowrelay/outbox"
 )
 
+// lines reads lines of bounded length, and counts them.
+type lines struct {
+	from   *bufio.Reader
+	most   int
+	number int // of the line that was last read, from 1
+}
+
+// newLines reads lines that can hold a payload of so many bytes however JSON
+// escapes it, and the rest of a message.
+func newLines(from io.Reader, payload int) *lines {
+	const rest = 1 << 20
+	return &lines{from: bufio.NewReaderSize(from, 64<<10), most: 6*payload + rest}
+}
+
+var byteOrderMark = []byte("\ufeff")
+
+// next returns the next line that isn't blank; ok is false at the end.
+func (l *lines) next() (line []byte, ok bool, err error) {
+	for {
+		line, more, err := l.read()
+		if l.number == 1 {
+			line = bytes.TrimPrefix(line, byteOrderMark)
+		}
+		if line = bytes.TrimSpace(line); len(line) > 0 || err != nil || !more {
+			return line, len(line) > 0, err
+		}
+	}
+}
+
+// read returns the next line, and whether more may follow.
+func (l *lines) read() (line []byte, more bool, err error) {
+	l.number++
+	for {
+		part, err := l.from.ReadSlice('\n')
+		line = append(line, part...)
+		switch {
+		case len(line) > l.most:
+			return nil, false, fmt.Errorf("line %d has more than %d bytes: raise --max-payload if that is meant", l.number, l.most)
+		case errors.Is(err, bufio.ErrBufferFull):
+			continue
+		case errors.Is(err, io.EOF):
+			return line, false, nil
+		case err != nil:
+			return nil, false, fmt.Errorf("read line %d: %w", l.number, err)
+		}
+		return line, true, nil
+	}
+}
+
 // members says how each member of a line's object is read into a message. The
 // last three are those that the stdout and file sinks add: what they wrote can
 // be enqueued again.
@@ -47,7 +96,7 @@ func parseLine(line []byte) (outbox.Message, error) {
 		return m, errors.New("has both payload and payload_base64: leave one out")
 	}
 	for name, raw := range object {
-		if isNull(raw) {
+		if string(raw) == "null" {
 			continue // as if it weren't there
 		}
 		if err := members[name](&m, raw); err != nil {
@@ -66,10 +115,16 @@ func parseObject(line []byte) (map[string]json.RawMessage, error) {
 	}
 	object := map[string]json.RawMessage{}
 	for decoder.More() {
-		name, raw, err := parseMember(decoder)
+		var raw json.RawMessage
+		token, err := decoder.Token()
+		if err == nil {
+			err = decoder.Decode(&raw)
+		}
+		if err != nil {
+			return nil, syntaxError(err)
+		}
+		name := token.(string) // Decode fails behind a name that is none
 		switch {
-		case err != nil:
-			return nil, err
 		case members[name] == nil:
 			return nil, fmt.Errorf("has the member %.50q, which no message has: it may have topic, key, payload or payload_base64,"+
 				" headers, available_at, priority and message_id", name)
@@ -87,17 +142,6 @@ func parseObject(line []byte) (map[string]json.RawMessage, error) {
 	return object, nil
 }
 
-func parseMember(decoder *json.Decoder) (name string, raw json.RawMessage, err error) {
-	token, err := decoder.Token()
-	if err != nil {
-		return "", nil, syntaxError(err)
-	}
-	if err := decoder.Decode(&raw); err != nil {
-		return "", nil, syntaxError(err)
-	}
-	return token.(string), raw, nil // Decode fails behind a name that is none
-}
-
 // syntaxError says where the JSON is wrong; the library's text would show a
 // character of it at most.
 func syntaxError(err error) error {
@@ -107,8 +151,6 @@ func syntaxError(err error) error {
 	}
 	return errors.New("isn't valid JSON: it ends too early; a message must be on one line")
 }
-
-func isNull(raw json.RawMessage) bool { return string(raw) == "null" }
 
 func passOver(*outbox.Message, json.RawMessage) error { return nil }
 
@@ -192,53 +234,4 @@ func readPriority(m *outbox.Message, raw json.RawMessage) error {
 		return errors.New("must be a whole number between -32768 and 32767")
 	}
 	return nil
-}
-
-// lines reads lines of bounded length, and counts them.
-type lines struct {
-	from   *bufio.Reader
-	most   int
-	number int // of the line that was last read, from 1
-}
-
-// newLines reads lines that can hold a payload of so many bytes however JSON
-// escapes it, and the rest of a message.
-func newLines(from io.Reader, payload int) *lines {
-	const rest = 1 << 20
-	return &lines{from: bufio.NewReaderSize(from, 64<<10), most: 6*payload + rest}
-}
-
-var byteOrderMark = []byte("\ufeff")
-
-// next returns the next line that isn't blank; ok is false at the end.
-func (l *lines) next() (line []byte, ok bool, err error) {
-	for {
-		line, more, err := l.read()
-		if l.number == 1 {
-			line = bytes.TrimPrefix(line, byteOrderMark)
-		}
-		if line = bytes.TrimSpace(line); len(line) > 0 || err != nil || !more {
-			return line, len(line) > 0, err
-		}
-	}
-}
-
-// read returns the next line, and whether more may follow.
-func (l *lines) read() (line []byte, more bool, err error) {
-	l.number++
-	for {
-		part, err := l.from.ReadSlice('\n')
-		line = append(line, part...)
-		switch {
-		case len(line) > l.most:
-			return nil, false, fmt.Errorf("line %d has more than %d bytes: raise --max-payload if that is meant", l.number, l.most)
-		case errors.Is(err, bufio.ErrBufferFull):
-			continue
-		case errors.Is(err, io.EOF):
-			return line, false, nil
-		case err != nil:
-			return nil, false, fmt.Errorf("read line %d: %w", l.number, err)
-		}
-		return line, true, nil
-	}
 }

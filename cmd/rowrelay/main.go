@@ -11,7 +11,6 @@ import (
 	"os"
 	"os/signal"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -26,90 +25,6 @@ func main() {
 	ctx, abort := signals()
 	p := program{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, abort: abort}
 	os.Exit(p.run(ctx, os.Args[1:]))
-}
-
-// sameSignal is how soon a second signal still belongs to the first one, as
-// when a supervisor signals the process and its group.
-const sameSignal = 500 * time.Millisecond
-
-// signals returns a context that the first SIGINT or SIGTERM ends, and a
-// channel that the second closes. A third one kills the process, as if nobody
-// listened. When the reader of the output has gone (SIGPIPE), that is a stop
-// too: dying of it would leave everything claimed.
-func signals() (context.Context, <-chan struct{}) {
-	ctx, cancel := context.WithCancelCause(context.Background())
-	abort := make(chan struct{})
-	received := make(chan os.Signal, 2)
-	signal.Notify(received, syscall.SIGINT, syscall.SIGTERM, syscall.SIGPIPE)
-	go func() {
-		first := firstOf(received)
-		at := time.Now()
-		if first == syscall.SIGPIPE {
-			cancel(errOutputGone)
-		}
-		cancel(nil)
-		for again := range received {
-			if again != syscall.SIGPIPE && time.Since(at) > sameSignal {
-				break
-			}
-		}
-		close(abort)
-		signal.Stop(received)
-	}()
-	return ctx, abort
-}
-
-// firstOf waits for the first signal that means a stop. A SIGPIPE comes for
-// every connection, too, that breaks while it is written to.
-func firstOf(received <-chan os.Signal) os.Signal {
-	for {
-		if signal := <-received; signal != syscall.SIGPIPE || outputGone() {
-			return signal
-		}
-	}
-}
-
-// errOutputGone ends a command whose output nobody reads any more.
-var errOutputGone = errors.New("nobody reads the output any more")
-
-const rootHelp = `rowrelay moves messages from a table in your own database to wherever they
-belong: an HTTP endpoint, a file, a broker. Applications write a message in the
-transaction that makes the change it tells of; a relay delivers it, at least
-once, and in order per key.
-
-A first look:   rowrelay demo
-A first use:    rowrelay migrate up --database sqlite:app.db
-                echo '{"topic":"orders","payload":"hello"}' | rowrelay enqueue --database sqlite:app.db
-                rowrelay run --database sqlite:app.db --sink stdout: --drain
-
-Databases are URLs: postgres://user:password@host:5432/name or
-sqlite:path/to/file.db. $ROWRELAY_DATABASE stands for --database where the flag
-isn't given, and keeps a password out of the list of processes.
-
-Exit codes: 0 done, 1 failed, 2 wrong usage or configuration.`
-
-func (p program) rootCommand() *cobra.Command {
-	root := &cobra.Command{
-		Use:               "rowrelay",
-		Short:             "A transactional outbox relay",
-		Long:              rootHelp,
-		Args:              cobra.ArbitraryArgs,
-		RunE:              onlyCommands,
-		SilenceUsage:      true,
-		SilenceErrors:     true,
-		DisableAutoGenTag: true,
-	}
-	root.SetIn(p.stdin)
-	root.SetOut(p.stdout)
-	root.SetErr(p.stderr)
-	root.SetFlagErrorFunc(func(command *cobra.Command, err error) error {
-		return usagef("%w: see %s --help", err, command.CommandPath())
-	})
-	root.AddCommand(
-		p.migrateCommand(), p.enqueueCommand(), p.runCommand(), p.statusCommand(),
-		p.messagesCommand(), p.checkCommand(), p.pluginCommand(), p.demoCommand(), p.versionCommand(),
-	)
-	return root
 }
 
 // The exit codes.
@@ -161,22 +76,44 @@ func (p program) execute(ctx context.Context, args []string) error {
 	return err
 }
 
-// checkedWriter remembers that the output couldn't be written: a report that
-// was cut short must not look like a whole one.
-type checkedWriter struct {
-	mu  sync.Mutex
-	to  io.Writer
-	err error
-}
+const rootHelp = `rowrelay moves messages from a table in your own database to wherever they
+belong: an HTTP endpoint, a file, a broker. Applications write a message in the
+transaction that makes the change it tells of; a relay delivers it, at least
+once, and in order per key.
 
-func (w *checkedWriter) Write(text []byte) (int, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	n, err := w.to.Write(text)
-	if err != nil && w.err == nil {
-		w.err = err
+A first look:   rowrelay demo
+A first use:    rowrelay migrate up --database sqlite:app.db
+                echo '{"topic":"orders","payload":"hello"}' | rowrelay enqueue --database sqlite:app.db
+                rowrelay run --database sqlite:app.db --sink stdout: --drain
+
+Databases are URLs: postgres://user:password@host:5432/name or
+sqlite:path/to/file.db. $ROWRELAY_DATABASE stands for --database where the flag
+isn't given, and keeps a password out of the list of processes.
+
+Exit codes: 0 done, 1 failed, 2 wrong usage or configuration.`
+
+func (p program) rootCommand() *cobra.Command {
+	root := &cobra.Command{
+		Use:               "rowrelay",
+		Short:             "A transactional outbox relay",
+		Long:              rootHelp,
+		Args:              cobra.ArbitraryArgs,
+		RunE:              onlyCommands,
+		SilenceUsage:      true,
+		SilenceErrors:     true,
+		DisableAutoGenTag: true,
 	}
-	return n, err
+	root.SetIn(p.stdin)
+	root.SetOut(p.stdout)
+	root.SetErr(p.stderr)
+	root.SetFlagErrorFunc(func(command *cobra.Command, err error) error {
+		return usagef("%w: see %s --help", err, command.CommandPath())
+	})
+	root.AddCommand(
+		p.migrateCommand(), p.enqueueCommand(), p.runCommand(), p.statusCommand(),
+		p.messagesCommand(), p.checkCommand(), p.pluginCommand(), p.demoCommand(), p.versionCommand(),
+	)
+	return root
 }
 
 // usageError is an error of whoever typed the command or wrote the
@@ -206,17 +143,57 @@ func noArguments(command *cobra.Command, args []string) error {
 // onlyCommands is the action of a command that has only sub-commands.
 func onlyCommands(command *cobra.Command, args []string) error {
 	if len(args) > 0 {
-		return usagef("%s has no command %q%s; see %[1]s --help", command.CommandPath(), args[0], meant(command, args[0]))
+		command.SuggestionsMinimumDistance = 2
+		meant := ""
+		if near := command.SuggestionsFor(args[0]); len(near) > 0 {
+			meant = ", did you mean " + strings.Join(near, " or ") + "?"
+		}
+		return usagef("%s has no command %q%s; see %[1]s --help", command.CommandPath(), args[0], meant)
 	}
 	_, _ = fmt.Fprint(command.ErrOrStderr(), command.UsageString())
 	return usagef("%s needs a command", command.CommandPath())
 }
 
-// meant suggests the command that was probably meant.
-func meant(command *cobra.Command, typed string) string {
-	command.SuggestionsMinimumDistance = 2
-	if near := command.SuggestionsFor(typed); len(near) > 0 {
-		return ", did you mean " + strings.Join(near, " or ") + "?"
-	}
-	return ""
+// sameSignal is how soon a second signal still belongs to the first one, as
+// when a supervisor signals the process and its group.
+const sameSignal = 500 * time.Millisecond
+
+// signals returns a context that the first SIGINT or SIGTERM ends, and a
+// channel that the second closes. A third one kills the process, as if nobody
+// listened. When the reader of the output has gone (SIGPIPE), that is a stop
+// too: dying of it would leave everything claimed.
+func signals() (context.Context, <-chan struct{}) {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	abort := make(chan struct{})
+	received := make(chan os.Signal, 2)
+	signal.Notify(received, syscall.SIGINT, syscall.SIGTERM, syscall.SIGPIPE)
+	go func() {
+		first := firstOf(received)
+		at := time.Now()
+		if first == syscall.SIGPIPE {
+			cancel(errOutputGone)
+		}
+		cancel(nil)
+		for again := range received {
+			if again != syscall.SIGPIPE && time.Since(at) > sameSignal {
+				break
+			}
+		}
+		close(abort)
+		signal.Stop(received)
+	}()
+	return ctx, abort
 }
+
+// firstOf waits for the first signal that means a stop. A SIGPIPE comes for
+// every connection, too, that breaks while it is written to.
+func firstOf(received <-chan os.Signal) os.Signal {
+	for {
+		if signal := <-received; signal != syscall.SIGPIPE || outputGone() {
+			return signal
+		}
+	}
+}
+
+// errOutputGone ends a command whose output nobody reads any more.
+var errOutputGone = errors.New("nobody reads the output any more")

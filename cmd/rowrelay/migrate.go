@@ -66,8 +66,13 @@ func (m *migrate) command(use, short, long string, run func(context.Context, con
 }
 
 func (m *migrate) sources(command *cobra.Command) ([]config.Source, error) {
-	if err := m.meanInbox(command); err != nil {
-		return nil, err
+	if m.inbox { // a consumer's table, which no configuration of relays names
+		if m.target.config != "" || m.claim != "" {
+			return nil, usagef("--inbox goes with neither --config nor --claim: name the consumer's database with --database")
+		}
+		if !command.Flags().Changed("table") {
+			m.target.table = "inbox"
+		}
 	}
 	sources, err := m.target.resolveAll(m.program, command)
 	if err != nil {
@@ -77,27 +82,14 @@ func (m *migrate) sources(command *cobra.Command) ([]config.Source, error) {
 		return nil, usagef("name the source whose tables are to go with --source")
 	}
 	for i := range sources {
-		if m.claim == "" {
-			continue
+		if m.claim != "" {
+			err = sources[i].Set("claim", m.claim)
 		}
-		if err := sources[i].Set("claim", m.claim); err != nil {
+		if err != nil {
 			return nil, usagef("--claim: %w", err)
 		}
 	}
 	return sources, nil
-}
-
-// meanInbox turns to a consumer's table, which no configuration of relays names.
-func (m *migrate) meanInbox(command *cobra.Command) error {
-	switch {
-	case !m.inbox:
-		return nil
-	case m.target.config != "" || m.claim != "":
-		return usagef("--inbox goes with neither --config nor --claim: name the consumer's database with --database")
-	case !command.Flags().Changed("table"):
-		m.target.table = "inbox"
-	}
-	return nil
 }
 
 // migrations are those of the source's outbox, or of the inbox in its place.
@@ -143,45 +135,6 @@ func (p program) migrateUpCommand() *cobra.Command {
 	return command
 }
 
-func (p program) migrateStatusCommand() *cobra.Command {
-	m := &migrate{program: p}
-	command := m.command("status", "List the migrations, applied or not", "", func(ctx context.Context, source config.Source) error {
-		return m.on(ctx, source, false, func(steps *migrations.Migrations) error {
-			all, err := steps.Status(ctx)
-			if err != nil {
-				return err
-			}
-			return m.report(source, "migrations", all, "")
-		})
-	})
-	jsonFlag(command, &m.json)
-	return command
-}
-
-const migratePrintHelp = `Print the SQL of all migrations, for those who run migrations their own way. It
-doesn't connect: of --database only the kind matters, as in
-  rowrelay migrate print --database postgres:// > outbox.sql
-or sqlite:, mysql://, mariadb://, sqlserver:// and oracle://.
-TiDB, which takes MySQL's URL, is told by --dialect tidb.`
-
-func (p program) migratePrintCommand() *cobra.Command {
-	m := &migrate{program: p, target: target{noServer: true}}
-	command := m.command("print", "Print the SQL instead of running it", migratePrintHelp, func(_ context.Context, source config.Source) error {
-		d, err := dialect.ByName(cmp.Or(m.dialect, source.Database.Kind()))
-		if err != nil {
-			return usage(err)
-		}
-		steps, err := m.migrations(nil, d, source)
-		if err != nil {
-			return usage(err)
-		}
-		return steps.Print(p.stdout)
-	})
-	command.Flags().StringVar(&m.claim, "claim", "", "how the table is going to be claimed, `lanes or rows` (default lanes)")
-	command.Flags().StringVar(&m.dialect, "dialect", "", "the server's `name`, where the URL is another one's")
-	return command
-}
-
 const migrateDownHelp = `Take the last migration back. Taking back the first one drops the tables, so
 that is refused while there are messages that were not delivered, unless
 --discard-messages is given. With --inbox nothing is refused: without its table
@@ -192,29 +145,25 @@ func (p program) migrateDownCommand() *cobra.Command {
 	var discard bool
 	command := m.command("down", "Take the last migration back", migrateDownHelp, func(ctx context.Context, source config.Source) error {
 		return m.on(ctx, source, false, func(steps *migrations.Migrations) error {
-			return m.down(ctx, source, steps, discard)
+			if !m.inbox {
+				if err := refuseDown(ctx, source, steps, discard); err != nil {
+					return err
+				}
+			}
+			taken, err := steps.Down(ctx)
+			if err != nil {
+				return err
+			}
+			var list []migrations.Migration
+			if taken != nil {
+				list = append(list, *taken)
+			}
+			return m.report(source, "taken back", list, "there was no migration of "+source.Table+" to take back")
 		})
 	})
 	command.Flags().BoolVar(&discard, "discard-messages", false, "also with undelivered messages, which are then lost")
 	jsonFlag(command, &m.json)
 	return command
-}
-
-func (m *migrate) down(ctx context.Context, source config.Source, steps *migrations.Migrations, discard bool) error {
-	if !m.inbox {
-		if err := refuseDown(ctx, source, steps, discard); err != nil {
-			return err
-		}
-	}
-	taken, err := steps.Down(ctx)
-	if err != nil {
-		return err
-	}
-	var list []migrations.Migration
-	if taken != nil {
-		list = append(list, *taken)
-	}
-	return m.report(source, "taken back", list, "there was no migration of "+source.Table+" to take back")
 }
 
 // refuseDown finds what forbids to drop the tables. Where they are gone meanwhile
@@ -274,6 +223,45 @@ func undelivered(status relay.Status) (left int64) {
 		}
 	}
 	return left
+}
+
+func (p program) migrateStatusCommand() *cobra.Command {
+	m := &migrate{program: p}
+	command := m.command("status", "List the migrations, applied or not", "", func(ctx context.Context, source config.Source) error {
+		return m.on(ctx, source, false, func(steps *migrations.Migrations) error {
+			all, err := steps.Status(ctx)
+			if err != nil {
+				return err
+			}
+			return m.report(source, "migrations", all, "")
+		})
+	})
+	jsonFlag(command, &m.json)
+	return command
+}
+
+const migratePrintHelp = `Print the SQL of all migrations, for those who run migrations their own way. It
+doesn't connect: of --database only the kind matters, as in
+  rowrelay migrate print --database postgres:// > outbox.sql
+or sqlite:, mysql://, mariadb://, sqlserver:// and oracle://.
+TiDB, which takes MySQL's URL, is told by --dialect tidb.`
+
+func (p program) migratePrintCommand() *cobra.Command {
+	m := &migrate{program: p, target: target{noServer: true}}
+	command := m.command("print", "Print the SQL instead of running it", migratePrintHelp, func(_ context.Context, source config.Source) error {
+		d, err := dialect.ByName(cmp.Or(m.dialect, source.Database.Kind()))
+		if err != nil {
+			return usage(err)
+		}
+		steps, err := m.migrations(nil, d, source)
+		if err != nil {
+			return usage(err)
+		}
+		return steps.Print(p.stdout)
+	})
+	command.Flags().StringVar(&m.claim, "claim", "", "how the table is going to be claimed, `lanes or rows` (default lanes)")
+	command.Flags().StringVar(&m.dialect, "dialect", "", "the server's `name`, where the URL is another one's")
+	return command
 }
 
 // migrationJSON is a migration as JSON.

@@ -1,12 +1,11 @@
 package main
 
 import (
-	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"io"
-	"strconv"
 	"strings"
+	"sync"
 	"text/tabwriter"
 	"time"
 	"unicode"
@@ -62,15 +61,6 @@ func printable(text string) string {
 	}, text)
 }
 
-// cell is a text from a message in one line of at most so many characters.
-func cell(text string, most int) string {
-	runes := []rune(strings.Join(strings.Fields(text), " "))
-	if len(runes) > most {
-		return string(runes[:most-1]) + "…"
-	}
-	return string(runes)
-}
-
 func shownTime(at time.Time) string {
 	if at.IsZero() {
 		return ""
@@ -86,13 +76,20 @@ func orNil(at time.Time) *time.Time {
 	return &at
 }
 
-// shownPayload is a payload for people: text as it is, bytes as base64.
-func shownPayload(payload []byte) string {
-	switch {
-	case payload == nil:
-		return "(NULL)"
-	case utf8.Valid(payload):
-		return string(payload)
+// checkedWriter remembers that the output couldn't be written: a report that
+// was cut short must not look like a whole one.
+type checkedWriter struct {
+	mu  sync.Mutex
+	to  io.Writer
+	err error
+}
+
+func (w *checkedWriter) Write(text []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	n, err := w.to.Write(text)
+	if err != nil && w.err == nil {
+		w.err = err
 	}
-	return "base64 of " + strconv.Itoa(len(payload)) + " bytes: " + base64.StdEncoding.EncodeToString(payload)
+	return n, err
 }

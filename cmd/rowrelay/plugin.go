@@ -15,19 +15,6 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// pluginCommands is the group of commands about plug-ins.
-type pluginCommands struct {
-	program
-	config string
-	json   bool
-}
-
-// namedPlugin is a plug-in and what the configuration calls it, or its program.
-type namedPlugin struct {
-	name string
-	sink *plugins.Sink
-}
-
 func (p program) pluginCommand() *cobra.Command {
 	group := &cobra.Command{
 		Use:   "plugin",
@@ -39,9 +26,22 @@ func (p program) pluginCommand() *cobra.Command {
 	return group
 }
 
+// pluginFlags are the flags of one of the group's commands.
+type pluginFlags struct {
+	program
+	config string
+	json   bool
+}
+
+// namedPlugin is a plug-in and what the configuration calls it, or its program.
+type namedPlugin struct {
+	name string
+	sink *plugins.Sink
+}
+
 // command makes one of the group's commands, whose work is given plug-ins that
 // have not been started.
-func (c *pluginCommands) command(use, short, long string, work func(context.Context, []namedPlugin) error) *cobra.Command {
+func (c *pluginFlags) command(use, short, long string, work func(context.Context, []namedPlugin) error) *cobra.Command {
 	command := &cobra.Command{
 		Use: use, Short: short, Long: long, Args: cobra.ArbitraryArgs,
 		RunE: func(command *cobra.Command, args []string) error {
@@ -57,14 +57,22 @@ func (c *pluginCommands) command(use, short, long string, work func(context.Cont
 	return command
 }
 
-// find makes the plug-ins of the arguments, or of the configuration.
-func (c *pluginCommands) find(args []string) ([]namedPlugin, error) {
+// find makes the plug-ins of the arguments, or of the configuration. An argument
+// is a plug-in's URL, or the path of its program. It is named without settings,
+// which may be secret.
+func (c *pluginFlags) find(args []string) (found []namedPlugin, err error) {
 	if (c.config == "") == (len(args) == 0) {
 		return nil, errors.New("name plug-ins, as ./path or plugin:./path?arg=…, or give --config")
 	}
+	const scheme = "plugin:"
 	var candidates []config.Sink
 	for _, arg := range args {
-		candidates = append(candidates, config.Sink{Name: programOf(arg), URL: pluginURL(arg)})
+		sink := config.Sink{Name: arg, URL: scheme + (&url.URL{Path: arg}).EscapedPath()}
+		if rest, isURL := strings.CutPrefix(arg, scheme); isURL {
+			sink.Name, _, _ = strings.Cut(rest, "?")
+			sink.URL = arg
+		}
+		candidates = append(candidates, sink)
 	}
 	if c.config != "" {
 		configured, err := config.Load(c.config, c.kinds)
@@ -73,10 +81,6 @@ func (c *pluginCommands) find(args []string) ([]namedPlugin, error) {
 		}
 		candidates = configured.Sinks
 	}
-	return c.made(candidates)
-}
-
-func (c *pluginCommands) made(candidates []config.Sink) (found []namedPlugin, err error) {
 	for _, candidate := range candidates {
 		sink, problem := candidate.Make(c.kinds)
 		if problem != nil {
@@ -92,23 +96,48 @@ func (c *pluginCommands) made(candidates []config.Sink) (found []namedPlugin, er
 	return found, err
 }
 
-const pluginScheme = "plugin:"
+const pluginListHelp = `List the plug-ins of a configuration, or those named, without starting them: their
+programs, and the SHA-256 checksums that these have, which a configuration may ask
+for as sha256.`
 
-// pluginURL is the URL that an argument is, or means.
-func pluginURL(arg string) string {
-	if strings.HasPrefix(arg, pluginScheme) {
-		return arg
-	}
-	return pluginScheme + (&url.URL{Path: arg}).EscapedPath()
+// listedPlugin is what list says of a plug-in.
+type listedPlugin struct {
+	Sink     string `json:"sink"`
+	Program  string `json:"program"`
+	SHA256   string `json:"sha256,omitempty"`
+	Checksum string `json:"checksum"` // as configured, another, not configured, or why there is none
 }
 
-// programOf is the argument without settings, which may be secret.
-func programOf(arg string) string {
-	if rest, isURL := strings.CutPrefix(arg, pluginScheme); isURL {
-		arg, _, _ = strings.Cut(rest, "?")
-	}
-	return arg
+func (p program) pluginListCommand() *cobra.Command {
+	c := &pluginFlags{program: p}
+	return c.command("list [PLUGIN…]", "List plug-ins and their checksums", pluginListHelp, func(_ context.Context, found []namedPlugin) error {
+		listed := make([]listedPlugin, len(found))
+		rows := [][]string{{"SINK", "PROGRAM", "CHECKSUM", "SHA256"}}
+		for i, each := range found {
+			has, must, err := each.sink.Checksums()
+			l := listedPlugin{Sink: each.name, Program: each.sink.Program(), SHA256: has}
+			switch {
+			case err != nil:
+				l.Checksum, l.SHA256 = "can't be read: "+err.Error(), ""
+			case must == "":
+				l.Checksum = "not configured"
+			case must == has:
+				l.Checksum = "as configured"
+			default:
+				l.Checksum = "ANOTHER than configured"
+			}
+			listed[i] = l
+			rows = append(rows, []string{l.Sink, l.Program, l.Checksum, l.SHA256})
+		}
+		if c.json {
+			return c.printJSON(listed)
+		}
+		return c.printTable(rows)
+	})
 }
+
+// pluginTimeout is how long a plug-in may take to start and to open.
+const pluginTimeout = 2 * sinkTimeout
 
 const pluginCheckHelp = `Check plug-ins, those of a configuration or those named: each is started, asked
 what it is, opened with its settings, closed and ended. Nothing is sent. Settings
@@ -120,7 +149,7 @@ of one that is named stand in its URL:
 rowrelay plugin describe says which settings a plug-in has.`
 
 func (p program) pluginCheckCommand() *cobra.Command {
-	c := &pluginCommands{program: p}
+	c := &pluginFlags{program: p}
 	return c.command("check [PLUGIN…]", "Start plug-ins and see whether they can be opened", pluginCheckHelp, func(ctx context.Context, found []namedPlugin) error {
 		report := &checkReport{program: c.program, json: c.json}
 		for _, each := range found {
@@ -132,7 +161,7 @@ func (p program) pluginCheckCommand() *cobra.Command {
 
 // checkPlugin checks a plug-in. What fails ends it.
 func (c *checkReport) checkPlugin(ctx context.Context, each namedPlugin) {
-	limited, cancel := context.WithTimeout(ctx, 2*sinkTimeout)
+	limited, cancel := context.WithTimeout(ctx, pluginTimeout)
 	defer cancel()
 	name := "plug-in " + each.name + ": "
 	defer func() {
@@ -172,7 +201,7 @@ type describedSetting struct {
 }
 
 func (p program) pluginDescribeCommand() *cobra.Command {
-	c := &pluginCommands{program: p}
+	c := &pluginFlags{program: p}
 	return c.command("describe [PLUGIN…]", "Say what plug-ins are and which settings they have", pluginDescribeHelp, func(ctx context.Context, found []namedPlugin) error {
 		var described []describedPlugin
 		for _, each := range found {
@@ -180,13 +209,23 @@ func (p program) pluginDescribeCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			described = append(described, describedOf(each, d))
 			if !c.json {
-				err = c.print(printable(descriptionText(each, d)))
+				kind := sinks.Kind{Name: strings.TrimSpace(d.Name + " " + d.Version), Summary: d.Summary, Fields: d.Fields}
+				text := kind.Describe() + fmt.Sprintf("program: %s, plug-in protocol %d\n", each.sink.Program(), d.Protocol)
+				if err := c.print(printable(text)); err != nil {
+					return err
+				}
+				continue
 			}
-			if err != nil {
-				return err
+			shown := describedPlugin{
+				Program: each.sink.Program(), Name: d.Name, Summary: d.Summary, Version: d.Version, Protocol: d.Protocol, Settings: []describedSetting{},
 			}
+			for _, f := range d.Fields {
+				shown.Settings = append(shown.Settings, describedSetting{
+					Name: f.Name, Type: string(f.Type), Required: f.Required, Default: f.Default, Min: f.Min, Max: f.Max, Choices: f.Choices, Help: f.Help,
+				})
+			}
+			described = append(described, shown)
 		}
 		if c.json {
 			return c.printJSON(described)
@@ -195,73 +234,10 @@ func (p program) pluginDescribeCommand() *cobra.Command {
 	})
 }
 
+// describe starts a plug-in, asks it what it is, and ends it.
 func describe(ctx context.Context, sink *plugins.Sink) (plugins.Description, error) {
-	limited, cancel := context.WithTimeout(ctx, 2*sinkTimeout)
+	limited, cancel := context.WithTimeout(ctx, pluginTimeout)
 	defer cancel()
 	d, err := sink.Describe(limited)
 	return d, errors.Join(err, sink.Close(limited))
-}
-
-func descriptionText(each namedPlugin, d plugins.Description) string {
-	kind := sinks.Kind{Name: strings.TrimSpace(d.Name + " " + d.Version), Summary: d.Summary, Fields: d.Fields}
-	return kind.Describe() + fmt.Sprintf("program: %s, plug-in protocol %d\n", each.sink.Program(), d.Protocol)
-}
-
-func describedOf(each namedPlugin, d plugins.Description) describedPlugin {
-	out := describedPlugin{
-		Program: each.sink.Program(), Name: d.Name, Summary: d.Summary, Version: d.Version, Protocol: d.Protocol, Settings: []describedSetting{},
-	}
-	for _, f := range d.Fields {
-		out.Settings = append(out.Settings, describedSetting{
-			Name: f.Name, Type: string(f.Type), Required: f.Required, Default: f.Default, Min: f.Min, Max: f.Max, Choices: f.Choices, Help: f.Help,
-		})
-	}
-	return out
-}
-
-const pluginListHelp = `List the plug-ins of a configuration, or those named, without starting them: their
-programs, and the SHA-256 checksums that these have, which a configuration may ask
-for as sha256.`
-
-// listedPlugin is what list says of a plug-in.
-type listedPlugin struct {
-	Sink     string `json:"sink"`
-	Program  string `json:"program"`
-	SHA256   string `json:"sha256,omitempty"`
-	Checksum string `json:"checksum"` // as configured, another, not configured, or why there is none
-}
-
-func (p program) pluginListCommand() *cobra.Command {
-	c := &pluginCommands{program: p}
-	return c.command("list [PLUGIN…]", "List plug-ins and their checksums", pluginListHelp, func(_ context.Context, found []namedPlugin) error {
-		listed := make([]listedPlugin, len(found))
-		for i, each := range found {
-			listed[i] = listedOf(each)
-		}
-		if c.json {
-			return c.printJSON(listed)
-		}
-		rows := [][]string{{"SINK", "PROGRAM", "CHECKSUM", "SHA256"}}
-		for _, l := range listed {
-			rows = append(rows, []string{l.Sink, l.Program, l.Checksum, l.SHA256})
-		}
-		return c.printTable(rows)
-	})
-}
-
-func listedOf(each namedPlugin) listedPlugin {
-	l := listedPlugin{Sink: each.name, Program: each.sink.Program()}
-	has, must, err := each.sink.Checksums()
-	l.SHA256 = has
-	switch {
-	case err != nil:
-		l.Checksum, l.SHA256 = "can't be read: "+err.Error(), ""
-	case must == "":
-		l.Checksum = "not configured"
-	case must == has:
-		l.Checksum = "as configured"
-	default:
-		l.Checksum = "ANOTHER than configured"
-	}
-	return l
 }
