@@ -27,7 +27,7 @@ type Metrics struct {
 	delivered, outcomes, retried, parked  *prometheus.CounterVec
 	leasesLost, fenced, missing, failures *prometheus.CounterVec
 	lag, send                             *prometheus.HistogramVec
-	lanesHeld, sinkUp, lastLook           *prometheus.GaugeVec
+	lanesHeld, sinkUp, lastPoll           *prometheus.GaugeVec
 	unrouted                              *unrouted
 
 	// What is counted in the tables now and then.
@@ -68,7 +68,7 @@ func New(build Build) *Metrics {
 		send:       histogram("send_seconds", "Time that a sink took for a batch.", sendBuckets, "source", "sink"),
 		lanesHeld:  gauge("lanes_held", "Lanes that this relay holds.", "source"),
 		sinkUp:     gauge("sink_up", "1, or 0 while the sink is unavailable.", "source", "sink"),
-		lastLook:   gauge("last_look_timestamp_seconds", "When the relay last looked for messages, with success.", "source"),
+		lastPoll:   gauge("last_poll_timestamp_seconds", "When the relay last polled for messages, with success.", "source"),
 		unrouted:   newUnrouted(),
 
 		messages: gauge("messages", "Messages in the table, by state.", "source", "state"),

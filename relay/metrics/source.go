@@ -109,7 +109,7 @@ func (s *Source) Failed(stage string, _ error) {
 
 // Looked shows that the relay is alive.
 func (s *Source) Looked(int) {
-	s.metrics.lastLook.WithLabelValues(s.name).SetToCurrentTime()
+	s.metrics.lastPoll.WithLabelValues(s.name).SetToCurrentTime()
 }
 
 // Counter counts what a table holds; relay.Operator is one.
