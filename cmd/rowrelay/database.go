@@ -17,6 +17,13 @@ import (
 
 const connectTimeout = 10 * time.Second
 
+// maxConnections of a pool: a relay reads, settles and leases at the same time,
+// and handlers may add to that; more than this help nobody.
+const maxConnections = 10
+
+// maxIdleTime of a connection, where the server doesn't end it sooner.
+const maxIdleTime = 5 * time.Minute
+
 // errURL means that a driver doesn't understand the URL, whatever the server
 // would say.
 var errURL = errors.New("the URL isn't understood")
@@ -49,6 +56,8 @@ func openDatabase(ctx context.Context, database config.Database, create bool) (*
 	if err != nil {
 		return nil, nil, connectError(database, err)
 	}
+	db.SetMaxOpenConns(maxConnections)
+	db.SetMaxIdleConns(maxConnections)
 	if err := db.PingContext(limited); err != nil {
 		return nil, nil, errors.Join(connectError(database, err), db.Close())
 	}

@@ -15,36 +15,27 @@ import (
 
 // explain adds to an error about a table what to do about it.
 func explain(source config.Source, err error) error {
-	where := whereIs(source)
-	switch {
-	case err == nil || errors.As(err, new(*explainedError)):
+	if err == nil || errors.As(err, new(*explainedError)) {
 		return err
-	case errors.Is(err, relay.ErrNoSchema), refused(source, err, dialect.Dialect.Missing):
+	}
+	var missing, denied bool
+	var where string // the flags that name the table, without its password; none where there are several
+	if d, unknown := dialect.ByName(source.Database.Kind()); unknown == nil {
+		missing, denied = d.Missing(err), d.Denied(err)
+		where = " --database " + shellQuote(source.Database.String())
+		if source.Table != config.DefaultTable {
+			where += " --table " + source.Table
+		}
+	}
+	switch {
+	case errors.Is(err, relay.ErrNoSchema), missing:
 		return hinted(err, "run rowrelay migrate up"+where)
 	case errors.Is(err, relay.ErrOtherClaim):
 		return hinted(err, "tell this relay the same with --claim (claim: in a configuration), or stop all relays of the table first: rowrelay status"+where+" lists them")
-	case refused(source, err, dialect.Dialect.Denied):
+	case denied:
 		return hinted(err, "grant the database's user what it lacks: rowrelay check"+where+" tells")
 	}
 	return err
-}
-
-// refused says whether the source's database gave this kind of error.
-func refused(source config.Source, err error, is func(dialect.Dialect, error) bool) bool {
-	d, unknown := dialect.ByName(source.Database.Kind())
-	return unknown == nil && is(d, err)
-}
-
-// whereIs is the flags that name a source, without its password.
-func whereIs(source config.Source) string {
-	if source.Database.Kind() == "" {
-		return "" // there are several
-	}
-	where := " --database " + shellQuote(source.Database.String())
-	if source.Table != config.DefaultTable {
-		where += " --table " + source.Table
-	}
-	return where
 }
 
 // explainedError is an error with what to do about it.
@@ -105,11 +96,12 @@ var connectHints = map[string]string{
 
 // refusal finds a server's own code in an error, whichever driver it comes from.
 func refusal(err error) string {
+	var coded interface{ SQLState() string }
 	var numbered interface{ SQLErrorNumber() int32 }
 	var mysqlError *mysql.MySQLError
-	switch state := sqlState(err); {
-	case state != "":
-		return state
+	switch {
+	case errors.As(err, &coded):
+		return coded.SQLState()
 	case errors.As(err, &mysqlError):
 		return fmt.Sprint("mysql ", mysqlError.Number)
 	case errors.As(err, &numbered):
@@ -117,14 +109,6 @@ func refusal(err error) string {
 	}
 	if _, text, found := strings.Cut(err.Error(), "ORA-"); found && len(text) >= 5 {
 		return "ORA-" + text[:5]
-	}
-	return ""
-}
-
-func sqlState(err error) string {
-	var coded interface{ SQLState() string }
-	if errors.As(err, &coded) {
-		return coded.SQLState()
 	}
 	return ""
 }
