@@ -49,32 +49,25 @@ func render(set, name string, table dialect.Table) ([]step, error) {
 	if err != nil {
 		return nil, fmt.Errorf("there are no migrations for %s: %w", folder, err)
 	}
-	steps := make([]step, 0, len(entries))
-	for _, entry := range entries {
-		step, err := renderFile(folder, entry.Name(), names{table, bare})
+	steps := make([]step, len(entries))
+	for i, entry := range entries {
+		file := entry.Name()
+		number, _, _ := strings.Cut(file, "_")
+		version, err := strconv.ParseInt(number, 10, 64)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("read the version of migration %s: %w", file, err)
 		}
-		steps = append(steps, step)
+		parsed, err := template.ParseFS(files, folder+"/"+file)
+		if err != nil {
+			return nil, fmt.Errorf("parse migration %s: %w", file, err)
+		}
+		var text strings.Builder
+		if err := parsed.Execute(&text, names{table, bare}); err != nil {
+			return nil, fmt.Errorf("render migration %s: %w", file, err)
+		}
+		steps[i] = step{version: version, name: file, sql: text.String()}
 	}
 	return steps, nil
-}
-
-func renderFile(folder, name string, names names) (step, error) {
-	number, _, _ := strings.Cut(name, "_")
-	version, err := strconv.ParseInt(number, 10, 64)
-	if err != nil {
-		return step{}, fmt.Errorf("read the version of migration %s: %w", name, err)
-	}
-	parsed, err := template.ParseFS(files, folder+"/"+name)
-	if err != nil {
-		return step{}, fmt.Errorf("parse migration %s: %w", name, err)
-	}
-	var text strings.Builder
-	if err := parsed.Execute(&text, names); err != nil {
-		return step{}, fmt.Errorf("render migration %s: %w", name, err)
-	}
-	return step{version: version, name: name, sql: text.String()}, nil
 }
 
 // stepFiles shows rendered steps to goose as files in one folder.

@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"time"
 
@@ -110,7 +111,14 @@ func (m *Migrations) Up(ctx context.Context) ([]Migration, error) {
 		return nil, err
 	}
 	if len(pending) > 0 {
-		if err := m.run(ctx, m.up); err != nil {
+		err := m.run(ctx, func(ctx context.Context) error {
+			provider, err := m.provider()
+			if err == nil {
+				_, err = provider.Up(ctx)
+			}
+			return err
+		})
+		if err != nil {
 			return nil, fmt.Errorf("migrate table %s: %w", m.table, dialect.Explain(ctx, m.db, m.dialect, m.explain(err)))
 		}
 	}
@@ -130,66 +138,32 @@ func (m *Migrations) Down(ctx context.Context) (*Migration, error) {
 	if err != nil {
 		return nil, err
 	}
-	applied, err := m.lastApplied(ctx)
-	if applied == nil || err != nil {
-		return nil, err
-	}
-	if applied.printed {
-		return nil, fmt.Errorf("take back migration %d of table %s: it was applied by the printed SQL; run the statements that rowrelay migrate print has for this", applied.Version, m.table)
-	}
-	if err := m.run(ctx, func(ctx context.Context) error { return m.down(ctx, applied.Version) }); err != nil {
-		return nil, fmt.Errorf("take back migration %d of table %s: %w", applied.Version, m.table, err)
-	}
-	return applied, nil
-}
-
-func (m *Migrations) lastApplied(ctx context.Context) (*Migration, error) {
 	all, err := m.Status(ctx)
 	if err != nil {
 		return nil, err
 	}
-	var last *Migration
-	for i := range all {
-		if all[i].Applied {
-			last = &all[i]
+	all = slices.DeleteFunc(all, func(each Migration) bool { return !each.Applied })
+	if len(all) == 0 {
+		return nil, nil
+	}
+	last := all[len(all)-1]
+	if last.printed {
+		return nil, fmt.Errorf("take back migration %d of table %s: it was applied by the printed SQL; run the statements that rowrelay migrate print has for this", last.Version, m.table)
+	}
+	err = m.run(ctx, func(ctx context.Context) error {
+		provider, err := m.provider()
+		if err == nil {
+			_, err = provider.ApplyVersion(ctx, last.Version, false)
 		}
-	}
-	return last, nil
-}
-
-func (m *Migrations) up(ctx context.Context) error {
-	provider, err := m.provider()
-	if err != nil {
-		return err
-	}
-	_, err = provider.Up(ctx)
-	return err
-}
-
-func (m *Migrations) down(ctx context.Context, version int64) error {
-	provider, err := m.provider()
-	if err != nil {
-		return err
-	}
-	_, err = provider.ApplyVersion(ctx, version, false)
-	if errors.Is(err, goose.ErrNotApplied) {
-		return nil // another process was first
-	}
-	return err
-}
-
-func (m *Migrations) makeIndexes(ctx context.Context) error {
-	var there int
-	query := m.dialect.RowIndexes(m.table)
-	if err := m.db.QueryRowContext(ctx, query.SQL, query.Args...).Scan(&there); err != nil || there == dialect.RowIndexCount {
-		return err
-	}
-	for _, query := range m.dialect.MakeRowIndexes(m.table) {
-		if _, err := m.db.ExecContext(ctx, query.SQL, query.Args...); err != nil {
-			return err
+		if errors.Is(err, goose.ErrNotApplied) {
+			return nil // another process was first
 		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("take back migration %d of table %s: %w", last.Version, m.table, err)
 	}
-	return nil
+	return &last, nil
 }
 
 // Status lists all steps, the newest last, and says which are applied. It
@@ -222,21 +196,7 @@ func (m *Migrations) Pending(ctx context.Context) ([]Migration, error) {
 	if err != nil {
 		return nil, err
 	}
-	var pending []Migration
-	for _, migration := range all {
-		if !migration.Applied {
-			pending = append(pending, migration)
-		}
-	}
-	return pending, nil
-}
-
-// versionQuery selects the version of tables that something else has made.
-func (m *Migrations) versionQuery() dialect.Query {
-	if m.set == inboxSet {
-		return m.dialect.InboxVersion(m.table)
-	}
-	return m.dialect.SchemaVersion(m.table)
+	return slices.DeleteFunc(all, func(each Migration) bool { return each.Applied }), nil
 }
 
 // applied asks goose's table; goose's own status would create it. Where the
@@ -265,7 +225,10 @@ func (m *Migrations) applied(ctx context.Context) (applied map[int64]time.Time, 
 
 func (m *Migrations) appliedElsewhere(ctx context.Context) (map[int64]time.Time, error) {
 	applied := make(map[int64]time.Time)
-	query := m.versionQuery()
+	query := m.dialect.SchemaVersion(m.table)
+	if m.set == inboxSet {
+		query = m.dialect.InboxVersion(m.table)
+	}
 	var text string
 	err := m.db.QueryRowContext(ctx, query.SQL, query.Args...).Scan(&text)
 	if m.dialect.Missing(err) {
@@ -309,7 +272,7 @@ const (
 func (m *Migrations) run(ctx context.Context, action func(context.Context) error) error {
 	for try := 1; ; try++ {
 		err := action(ctx)
-		if err == nil || m.hopeless(err) || try >= busyTries || try >= tries && !m.dialect.Busy(err) {
+		if err == nil || m.dialect.Denied(err) || m.schemaMissing(err) || try >= busyTries || try >= tries && !m.dialect.Busy(err) {
 			return err
 		}
 		select {
@@ -318,10 +281,6 @@ func (m *Migrations) run(ctx context.Context, action func(context.Context) error
 		case <-time.After(rand.N(pause)):
 		}
 	}
-}
-
-func (m *Migrations) hopeless(err error) bool {
-	return m.dialect.Denied(err) || m.schemaMissing(err)
 }
 
 // schemaMissing can't be told from a missing table everywhere; but no step
@@ -404,4 +363,19 @@ func factsOf(ctx context.Context, db *sql.DB, query dialect.Query) (map[string]s
 		facts[name] = value.String
 	}
 	return facts, rows.Err()
+}
+
+// makeIndexes makes those for claiming by rows, unless all are there.
+func (m *Migrations) makeIndexes(ctx context.Context) error {
+	var there int
+	query := m.dialect.RowIndexes(m.table)
+	if err := m.db.QueryRowContext(ctx, query.SQL, query.Args...).Scan(&there); err != nil || there == dialect.RowIndexCount {
+		return err
+	}
+	for _, query := range m.dialect.MakeRowIndexes(m.table) {
+		if _, err := m.db.ExecContext(ctx, query.SQL, query.Args...); err != nil {
+			return err
+		}
+	}
+	return nil
 }
