@@ -1,0 +1,138 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"net"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/go-sql-driver/mysql"
+)
+
+// mysqlFixed are the driver's parameters, and the server's variables, that have
+// to be as they are here. A URL may repeat them.
+var mysqlFixed = map[string]string{
+	"parseTime":             "true",     // times are times, not texts
+	"loc":                   "UTC",      // …
+	"time_zone":             "'+00:00'", // …
+	"clientFoundRows":       "true",     // rows that an update found count, changed or not
+	"interpolateParams":     "true",     // one way to the server for a statement, not three
+	"multiStatements":       "false",
+	"columnsWithAlias":      "false",
+	"checkConnLiveness":     "true",
+	"charset":               "utf8mb4",
+	"sql_mode":              "'TRADITIONAL'", // what is too long is an error, not cut off
+	"autocommit":            "1",
+	"transaction_isolation": "'READ-COMMITTED'",
+	"tx_isolation":          "'READ-COMMITTED'",
+}
+
+// mysqlFree are the driver's parameters that a URL may set as it likes.
+var mysqlFree = []string{
+	"allowCleartextPasswords", "allowFallbackToPlaintext", "allowNativePasswords", "compress", "connectionAttributes",
+	"maxAllowedPacket", "readTimeout", "rejectReadOnly", "timeout", "tls", "writeTimeout",
+}
+
+// mysqlOwn are parameters of ours.
+var mysqlOwn = []string{"socket", "ssl-ca", "ssl-cert", "ssl-key"}
+
+// mysqlSettings are a URL's, with those that have to be as they are.
+func mysqlSettings(text string) (*mysql.Config, error) {
+	address, err := url.Parse(text)
+	if err != nil {
+		return nil, fmt.Errorf("it isn't a URL") // the error would repeat it
+	}
+	parameters, own, err := mysqlParameters(address.RawQuery)
+	if err != nil {
+		return nil, err
+	}
+	settings, err := mysql.ParseDSN(mysqlAddress(address, own["socket"]) + "/?" + parameters.Encode())
+	if err != nil {
+		return nil, err
+	}
+	settings.User, settings.DBName = address.User.Username(), strings.TrimPrefix(address.Path, "/")
+	settings.Passwd, _ = address.User.Password()
+	if settings.Timeout == 0 {
+		settings.Timeout = connectTimeout
+	}
+	if own["ssl-ca"]+own["ssl-cert"]+own["ssl-key"] != "" {
+		settings.TLS, err = tlsSettings(address.Hostname(), own["ssl-ca"], own["ssl-cert"], own["ssl-key"])
+	}
+	return settings, err
+}
+
+func mysqlAddress(address *url.URL, socket string) string {
+	switch {
+	case socket != "":
+		return "unix(" + socket + ")"
+	case address.Host == "":
+		return "tcp(127.0.0.1:3306)"
+	case address.Port() == "":
+		return "tcp(" + net.JoinHostPort(address.Hostname(), "3306") + ")"
+	}
+	return "tcp(" + address.Host + ")"
+}
+
+// mysqlParameters tells the driver's parameters from ours, and refuses what it
+// can't use.
+func mysqlParameters(query string) (url.Values, map[string]string, error) {
+	given, err := url.ParseQuery(query)
+	if err != nil {
+		return nil, nil, fmt.Errorf("its parameters aren't written as name=value&name=value, percent-encoded")
+	}
+	parameters, own := url.Values{}, map[string]string{}
+	for _, name := range slices.Sorted(maps.Keys(given)) {
+		value := given.Get(name)
+		fixed, isFixed := mysqlFixed[name]
+		switch {
+		case len(given[name]) > 1:
+			return nil, nil, fmt.Errorf("the parameter %s is there twice", name)
+		case isFixed && !sameSetting(value, fixed):
+			return nil, nil, fmt.Errorf("the parameter %s has to be %s: leave it out", name, fixed)
+		case isFixed:
+		case slices.Contains(mysqlFree, name):
+			parameters.Set(name, value)
+		case slices.Contains(mysqlOwn, name):
+			own[name] = value
+		default:
+			return nil, nil, fmt.Errorf("the parameter %s isn't known: there are %s", name,
+				strings.Join(slices.Sorted(slices.Values(slices.Concat(mysqlFree, mysqlOwn))), ", "))
+		}
+	}
+	return parameters, own, setFixed(parameters, own)
+}
+
+// setFixed adds what a URL leaves to us.
+func setFixed(parameters url.Values, own map[string]string) error {
+	files := own["ssl-ca"]+own["ssl-cert"]+own["ssl-key"] != ""
+	switch tls := parameters.Get("tls"); {
+	case files && tls != "" && !sameSetting(tls, "true"):
+		return fmt.Errorf("the parameter tls=%s contradicts ssl-ca, ssl-cert or ssl-key: leave it out", tls)
+	case tls == "" && own["socket"] == "" && !files:
+		parameters.Set("tls", "preferred")
+	}
+	for name, value := range mysqlFixed {
+		if !strings.HasSuffix(name, "_isolation") { // see readCommitted
+			parameters.Set(name, value)
+		}
+	}
+	attributes := parameters.Get("connectionAttributes")
+	if !strings.Contains(attributes, "program_name:") {
+		parameters.Set("connectionAttributes", strings.TrimPrefix(attributes+",program_name:rowrelay", ","))
+	}
+	return nil
+}
+
+// sameSetting allows for the spellings of one value.
+func sameSetting(a, b string) bool {
+	plain := func(text string) string {
+		text = strings.ToLower(strings.Trim(strings.ReplaceAll(text, " ", "+"), `'"`)) // a bare + is a blank in a URL
+		if spelled, ok := map[string]string{"1": "true", "on": "true", "0": "false", "off": "false"}[text]; ok {
+			return spelled
+		}
+		return text
+	}
+	return plain(a) == plain(b)
+}
