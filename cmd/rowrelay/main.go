@@ -1,5 +1,10 @@
 // Rowrelay moves messages from a table in an application's own database to
 // wherever they belong. `rowrelay demo` shows it, `rowrelay help` tells how.
+//
+// Each command has a file with its name: its flags, its work and its output, in
+// this order. They share which table is meant (target.go), how it is opened
+// (database.go, drivers_*.go), which sinks there are (sinks.go), what to do about
+// an error (explain.go), and how things are printed (output.go).
 package main
 
 import (
@@ -168,7 +173,10 @@ func signals() (context.Context, <-chan struct{}) {
 	received := make(chan os.Signal, 2)
 	signal.Notify(received, syscall.SIGINT, syscall.SIGTERM, syscall.SIGPIPE)
 	go func() {
-		first := firstOf(received)
+		first := <-received
+		for first == syscall.SIGPIPE && !outputGone() {
+			first = <-received // it comes for every connection, too, that breaks while it is written to
+		}
 		at := time.Now()
 		if first == syscall.SIGPIPE {
 			cancel(errOutputGone)
@@ -183,16 +191,6 @@ func signals() (context.Context, <-chan struct{}) {
 		signal.Stop(received)
 	}()
 	return ctx, abort
-}
-
-// firstOf waits for the first signal that means a stop. A SIGPIPE comes for
-// every connection, too, that breaks while it is written to.
-func firstOf(received <-chan os.Signal) os.Signal {
-	for {
-		if signal := <-received; signal != syscall.SIGPIPE || outputGone() {
-			return signal
-		}
-	}
 }
 
 // errOutputGone ends a command whose output nobody reads any more.
