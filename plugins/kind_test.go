@@ -31,7 +31,7 @@ func TestURLs(t *testing.T) {
 		"plugin:///abs/path?tls=false&start_timeout=2s":                                       "",
 		"plugin:sink?sha256=12":                "sha256sum prints it",
 		"plugin:":                              "setting path: must not be empty",
-		"plugin://host/path":                   "write plugin:./path",
+		"plugin://host/path":                   "write plugin:path",
 		"plugin:./sink?tls=true&tls=false":     "the setting tls is there twice",
 		"plugin:./sink?config.a=1&secrets.a=2": "stands under config and secrets",
 		"plugin:./sink?path=other":             "the setting path is there twice",

@@ -10,9 +10,9 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/rowrelay/rowrelay/plugins"
-	"github.com/rowrelay/rowrelay/sinks"
 	"github.com/rowrelay/rowrelay/sinks/discard"
 	"github.com/rowrelay/rowrelay/sinks/file"
+	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
 // TestMain makes the tests' program a plug-in where a test starts it as such: the
@@ -67,7 +67,7 @@ func options(t testing.TB, fake string) plugins.Options {
 	}
 	return plugins.Options{
 		Path: path, Args: []string{fake}, Directory: directory(t), Logger: logger(t),
-		Env: map[string]sinks.Secret{"GORACE": "atexit_sleep_ms=0"}, // the race detector's programs linger else
+		Env: map[string]settings.Secret{"GORACE": "atexit_sleep_ms=0"}, // the race detector's programs linger else
 	}
 }
 

@@ -7,17 +7,19 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 
-	"github.com/rowrelay/rowrelay/sinks"
+	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
 // output takes what a plug-in prints and logs, and makes lines of the relay's
 // log of it.
 type output struct {
 	logger *slog.Logger
-	redact sinks.Redactor
+	redact settings.Redactor
 	mu     sync.Mutex
 	first  string   // line of the standard output: what should be the handshake
 	last   []string // lines of the standard error, for whoever asks why it has ended
@@ -164,4 +166,27 @@ func levelOf(name any) slog.Level {
 		return slog.LevelDebug
 	}
 	return level
+}
+
+// attributesOf are those of a log line, sorted; its time is about the relay's.
+func attributesOf(members map[string]any) (attributes []slog.Attr) {
+	for _, name := range slices.Sorted(maps.Keys(members)) {
+		switch strings.TrimPrefix(name, "@") {
+		case slog.MessageKey, "message", slog.LevelKey, slog.TimeKey, "timestamp", "caller":
+			continue
+		}
+		attributes = append(attributes, slog.String(name, shown(members[name])))
+	}
+	return attributes
+}
+
+func shown(value any) string {
+	if text, ok := value.(string); ok {
+		return text
+	}
+	text, err := json.Marshal(value)
+	if err != nil {
+		return ""
+	}
+	return string(text)
 }

@@ -7,6 +7,8 @@ import (
 	"os"
 	"os/exec"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -18,6 +20,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/rowrelay/rowrelay/plugins/pluginv1"
+	"github.com/rowrelay/rowrelay/sinks"
 )
 
 // process is one life of a plug-in: it is started once and never again.
@@ -108,22 +111,18 @@ func (p *process) clientConfig(program string, self *identity) *goplugin.ClientC
 		Logger:           hclog.NewNullLogger(),
 		SyncStdout:       p.output,
 		SyncStderr:       p.output,
-		GRPCDialOptions:  dialOptions(),
+		GRPCDialOptions: []grpc.DialOption{
+			grpc.WithDisableRetry(), // whether to try again is the relay's to say
+			grpc.WithDisableServiceConfig(),
+			grpc.WithInitialWindowSize(windowBytes), grpc.WithInitialConnWindowSize(windowBytes),
+			grpc.WithReadBufferSize(bufferBytes), grpc.WithWriteBufferSize(bufferBytes),
+			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(responseBytes)),
+		},
 		RunnerFunc: func(_ hclog.Logger, command *exec.Cmd, _ string) (goplugintypes.Runner, error) {
 			p.complete(command, program, self)
 			p.runner.command = command
 			return p.runner, nil
 		},
-	}
-}
-
-func dialOptions() []grpc.DialOption {
-	return []grpc.DialOption{
-		grpc.WithDisableRetry(), // whether to try again is the relay's to say
-		grpc.WithDisableServiceConfig(),
-		grpc.WithInitialWindowSize(windowBytes), grpc.WithInitialConnWindowSize(windowBytes),
-		grpc.WithReadBufferSize(bufferBytes), grpc.WithWriteBufferSize(bufferBytes),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(responseBytes)),
 	}
 }
 
@@ -182,6 +181,65 @@ func (p *process) dial() (err error) {
 	return nil
 }
 
+// watch kills a plug-in that doesn't answer any more, or uses too much memory.
+func (p *process) watch() {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	if p.options.Memory > 0 {
+		p.watching.Go(func() { p.every(ctx, memoryInterval, p.checkMemory) })
+	}
+	p.every(ctx, p.options.HealthInterval, p.checkHealth)
+}
+
+// memoryInterval is how often the memory of a plug-in with a limit is looked at.
+const memoryInterval = 200 * time.Millisecond
+
+// every runs a check until the process has ended. An error of a check kills it.
+func (p *process) every(ctx context.Context, interval time.Duration, check func() error) {
+	ticker := time.NewTicker(interval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-p.gone():
+			return
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		if err := check(); err != nil && p.alive() {
+			p.options.Logger.Error("plug-in killed", "plugin", p.options.name(), "pid", p.runner.ID(), "cause", err)
+			p.kill(err)
+		}
+	}
+}
+
+func (p *process) checkMemory() error {
+	if bytes := used(p.runner.number()); bytes > p.options.Memory {
+		return fmt.Errorf("used %d MiB of memory, more than its limit of %d MiB", bytes>>20, p.options.Memory>>20)
+	}
+	return nil
+}
+
+// checkHealth asks the plug-in's health service. An error as the answer is one,
+// too: the plug-in says that it is not well.
+func (p *process) checkHealth() error {
+	answer := make(chan error, 1)
+	go func() { answer <- p.connection.Ping() }()
+	timer := time.NewTimer(p.options.HealthTimeout)
+	defer timer.Stop()
+	select {
+	case err := <-answer:
+		if err != nil {
+			return fmt.Errorf("failed a health check: %w", err)
+		}
+		return nil
+	case <-p.gone():
+		return nil
+	case <-timer.C:
+		return errors.New("didn't answer a health check within " + p.options.HealthTimeout.String())
+	}
+}
+
 // kill kills the process and its children. The first cause is kept.
 func (p *process) kill(cause error) {
 	p.mu.Lock()
@@ -204,8 +262,8 @@ func (p *process) alive() bool {
 	}
 }
 
-// fate says how the process has ended.
-func (p *process) fate() error {
+// exitError says how the process has ended.
+func (p *process) exitError() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
@@ -247,8 +305,62 @@ func (p *process) hangUp() {
 	}
 }
 
+// explain says why a plug-in can't be used, in words for an operator.
+func (p *process) explain(err error) error {
+	var known *sinks.OpenError
+	switch {
+	case errors.As(err, &known):
+		return err
+	case notFound(err):
+		return config("%s can't be run: %v; is the path right, and the file executable?", p.options.Path, err)
+	case errors.Is(err, errSilent) && p.output.greeting() == "":
+		return connection("%w: no first line of the plug-in protocol within %v (start_timeout)%s", err, p.options.StartTimeout, p.output.words())
+	case !p.runner.ran():
+		return err
+	}
+	if problem := p.misgreeting(); problem != nil {
+		return problem
+	}
+	if p.output.greeting() == "" && p.endsSoon() {
+		return connection("it has ended at once (%s)%s", p.runner.state, p.output.words())
+	}
+	return connection("%w%s", said(err), p.output.words())
+}
+
+// misgreeting says what is wrong with the first line that the plug-in printed,
+// which has the version of go-plugin's protocol, that of ours, the network, the
+// address, the word grpc, and a certificate.
+func (p *process) misgreeting() error {
+	greeting := p.output.greeting()
+	parts := strings.Split(greeting, "|")
+	switch {
+	case greeting == "":
+		return nil
+	case len(parts) < 4 || parts[0] != "1":
+		return config("it printed %q where the first line of the plug-in protocol is due: is it a plug-in of rowrelay, and does it print nothing else to its standard output?",
+			shorten(p.output.redact.Redact(greeting), 100))
+	case parts[1] != strconv.Itoa(protocolVersion):
+		return config("it speaks version %q of the plug-in protocol, and this relay version %d: use versions of both that fit", shorten(parts[1], 20), protocolVersion)
+	case len(parts) < 5 || parts[4] != "grpc":
+		return config("it doesn't speak gRPC, which a plug-in has to")
+	case !p.options.NoTLS && (len(parts) < 6 || len(parts[5]) < 50):
+		return config("it offers no certificate: set tls: false for a plug-in that can't, its socket is private all the same")
+	case p.options.NoTLS && len(parts) > 5 && len(parts[5]) > 50:
+		return config("it offers a certificate that nobody has asked for: leave out tls: false, or make it heed " + certificateVariable)
+	}
+	return nil
+}
+
 // notFound says that the program can't be run at all.
 func notFound(err error) bool {
 	return errors.Is(err, os.ErrNotExist) || errors.Is(err, exec.ErrNotFound) || errors.Is(err, os.ErrPermission) ||
 		errors.Is(err, syscall.ENOEXEC)
+}
+
+func config(format string, args ...any) error {
+	return &sinks.OpenError{Reason: sinks.ReasonConfig, Detail: fmt.Errorf(format, args...).Error()}
+}
+
+func connection(format string, args ...any) error {
+	return &sinks.OpenError{Reason: sinks.ReasonConnection, Detail: fmt.Errorf(format, args...).Error()}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/rowrelay/rowrelay/outbox"
 	"github.com/rowrelay/rowrelay/sinks"
+	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
 // remote is the sink of a plug-in that hands each message to a test.
@@ -25,12 +26,12 @@ func remoteKind() sinks.Kind {
 	return sinks.Kind{
 		Name:    "remote",
 		Summary: "Hands messages to a test.",
-		Fields: []sinks.Field{
-			{Name: "url", Type: sinks.TypeString, Required: true, Help: "Where the test listens."},
-			{Name: "order", Type: sinks.TypeString, Default: "prefix", Choices: []string{"none", "prefix", "atomic"}, Help: "What to promise."},
-			{Name: "password", Type: sinks.TypeSecret, Help: "What the test must not see again."},
+		Fields: []settings.Field{
+			{Name: "url", Type: settings.TypeString, Required: true, Help: "Where the test listens."},
+			{Name: "order", Type: settings.TypeString, Default: "prefix", Choices: []string{"none", "prefix", "atomic"}, Help: "What to promise."},
+			{Name: "password", Type: settings.TypeSecret, Help: "What the test must not see again."},
 		},
-		New: func(s sinks.Settings) (sinks.Sink, error) {
+		New: func(s settings.Values) (sinks.Sink, error) {
 			r := &remote{url: s.Text("url") + "?" + s.Secret("password").Reveal(), fan: sinks.NewFan(4)}
 			switch s.Text("order") {
 			case "none":

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/rowrelay/rowrelay/sinks"
+	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
 // scripted is the sink of a plug-in that does what a message's payload says.
@@ -20,8 +21,8 @@ type scripted struct{ secret string }
 func scriptedKind() sinks.Kind {
 	return sinks.Kind{
 		Name: "scripted", Summary: "Does what messages say.",
-		Fields: []sinks.Field{{Name: "secret", Type: sinks.TypeSecret, Help: "What it gives away."}},
-		New: func(s sinks.Settings) (sinks.Sink, error) {
+		Fields: []settings.Field{{Name: "secret", Type: settings.TypeSecret, Help: "What it gives away."}},
+		New: func(s settings.Values) (sinks.Sink, error) {
 			return scripted{s.Secret("secret").Reveal()}, nil
 		},
 	}

@@ -2,6 +2,9 @@ package plugins
 
 import (
 	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -16,6 +19,19 @@ var (
 	neighbour = sinks.Fail(sinks.Unsent, sinks.ReasonNeighbour, "")
 	noOutcome = sinks.Fail(sinks.Retry, sinks.ReasonUnknown, "the plug-in gave no outcome for this message")
 )
+
+// delivery is one Send under way.
+type delivery struct {
+	sink     *Sink
+	process  *process
+	promised promised
+	batch    []sinks.Message
+	outcomes []sinks.Outcome
+
+	at      int             // the first message that was not looked at yet
+	stopped map[string]bool // keys that must not go on; mostly none
+	down    bool            // the destination was unavailable
+}
 
 // Send hands a batch to the plug-in, in as many parts as the plug-in asks for,
 // and one after the other, so that the order is kept.
@@ -35,6 +51,88 @@ func (s *Sink) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome 
 		}
 	}
 	return d.outcomes
+}
+
+// part is what is handed over at once.
+type part struct {
+	messages []int // their places in the batch
+	wire     []*pluginv1.Message
+	size     int             // of the messages, encoded
+	keys     map[string]bool // with a plug-in that promises no order
+	payload  int             // bytes
+}
+
+func (p part) ids(batch []sinks.Message) (ids []string) {
+	for _, index := range p.messages {
+		ids = append(ids, batch[index].ID)
+	}
+	return ids
+}
+
+// perRequest is at least what a request takes besides its messages.
+const perRequest = 64
+
+// next takes the next part of the batch: messages in their order, up to one for
+// which there is no room, or which has to wait for what is before it. Messages that
+// can't be sent get their outcome.
+func (d *delivery) next(ctx context.Context) (p part) {
+	limits, most := d.promised, d.promised.requestBytes-perRequest
+	for ; d.at < len(d.batch); d.at++ {
+		m := &d.batch[d.at]
+		if outcome := d.held(ctx); outcome != nil {
+			d.set(d.at, *outcome)
+			continue
+		}
+		suspect := d.sink.suspects.has(m.ID) // such go alone
+		if n := len(p.messages); n > 0 && (suspect || p.keys[m.Key] ||
+			limits.messages > 0 && n >= limits.messages || limits.bytes > 0 && p.payload+len(m.Payload) > limits.bytes) {
+			return p
+		}
+		wire, err := messageToWire(m)
+		if err != nil {
+			d.set(d.at, sinks.Fail(sinks.Reject, sinks.ReasonInvalid, err.Error()))
+			continue
+		}
+		size := sizeInRequest(wire)
+		if size > most {
+			d.set(d.at, sinks.Fail(sinks.Reject, sinks.ReasonTooLarge, fmt.Sprintf("the message takes %d bytes, and the plug-in takes %d at most", size, most)))
+			continue
+		}
+		if p.size+size > most {
+			return p
+		}
+		p.messages, p.wire, p.size, p.payload = append(p.messages, d.at), append(p.wire, wire), p.size+size, p.payload+len(m.Payload)
+		if limits.order == sinks.OrderNone && m.Key != "" {
+			if p.keys == nil {
+				p.keys = map[string]bool{}
+			}
+			p.keys[m.Key] = true
+		}
+		if suspect {
+			d.at++
+			return p
+		}
+	}
+	return p
+}
+
+// held is the outcome of a message that can't be handed over now, whatever it
+// is, or nil.
+func (d *delivery) held(ctx context.Context) *sinks.Outcome {
+	key := d.batch[d.at].Key
+	switch {
+	case d.process == nil || d.promised.requestBytes == 0:
+		o := sinks.Fail(sinks.Unavailable, sinks.ReasonConnection, errNotOpen.Error())
+		return &o
+	case d.down || d.stopped[key]:
+		return &neighbour
+	case !d.process.alive():
+		o := sinks.Fail(sinks.Unavailable, sinks.ReasonConnection, d.process.exitError().Error())
+		return &o
+	case ctx.Err() != nil:
+		return &cancelled
+	}
+	return nil
 }
 
 // hand hands a part to the plug-in and notes what became of it.
@@ -72,7 +170,7 @@ func (d *delivery) failed(ctx context.Context, part part, err error) sinks.Outco
 	switch {
 	case d.process.hasEnded(err):
 		d.sink.suspects.add(part.ids(d.batch))
-		return sinks.Fail(sinks.Retry, sinks.ReasonUnknown, d.process.fate().Error())
+		return sinks.Fail(sinks.Retry, sinks.ReasonUnknown, d.process.exitError().Error())
 	case ctx.Err() != nil:
 		return sinks.Fail(sinks.Retry, sinks.ReasonTimeout, "the plug-in has not answered in time")
 	case status.Code(err) == codes.ResourceExhausted && len(part.messages) == 1:
@@ -81,6 +179,64 @@ func (d *delivery) failed(ctx context.Context, part part, err error) sinks.Outco
 		return sinks.Fail(sinks.Retry, sinks.ReasonUnknown, "the connection to the plug-in broke: "+said(err).Error())
 	}
 	return sinks.Fail(sinks.Retry, sinks.ReasonHandlerError, "the plug-in answered with an error: "+said(err).Error())
+}
+
+// note notes the outcomes of a part, in its order. What comes after a message of
+// its key that is to come again has to come again, too, whatever became of it;
+// and a sink that delivers all or nothing calls the failure of one message that
+// of all, and all would pay for it.
+func (d *delivery) note(p part, outcome func(i int) sinks.Outcome) {
+	failed := false
+	for i, index := range p.messages {
+		o := outcome(i)
+		held := d.stopped[d.batch[index].Key] || failed && d.promised.order == sinks.OrderAtomic
+		if held && o.Result != sinks.Delivered {
+			o = neighbour
+		}
+		failed = failed || o.Result != sinks.Delivered
+		d.set(index, o)
+	}
+}
+
+// set notes an outcome, and what it means for the messages after it.
+func (d *delivery) set(index int, o sinks.Outcome) {
+	d.outcomes[index] = o
+	switch key := d.batch[index].Key; {
+	case o.Result == sinks.Delivered:
+		if !d.process.delivered.Load() {
+			d.process.delivered.Store(true)
+		}
+		return
+	case key != "":
+		if d.stopped == nil {
+			d.stopped = map[string]bool{}
+		}
+		d.stopped[key] = true
+	}
+	if o.Result == sinks.Unavailable {
+		d.down = true
+	}
+}
+
+// answerGrace is how long a plug-in may take to answer for what it has done when
+// its time is up. The answer spares messages an attempt.
+const answerGrace = 250 * time.Millisecond
+
+// send calls the plug-in's Send. When the context ends it asks for the answer as
+// far as it goes, and gives up soon after.
+func (p *process) send(ctx context.Context, request *pluginv1.SendRequest) (*pluginv1.SendResponse, error) {
+	request.TimeoutMs = remaining(ctx)
+	calling, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	stop := context.AfterFunc(ctx, func() {
+		defer end()
+		limited, cancel := context.WithTimeout(calling, answerGrace)
+		defer cancel()
+		_, _ = p.sink.Cancel(limited, &pluginv1.CancelRequest{SendId: request.GetSendId()})
+		<-limited.Done()
+	})
+	defer stop()
+	return p.sink.Send(calling, request)
 }
 
 // hasEnded says whether the process has ended, where a call has failed. The
@@ -105,23 +261,49 @@ func (p *process) endsSoon() bool {
 	}
 }
 
-// answerGrace is how long a plug-in may take to answer for what it has done when
-// its time is up. The answer spares messages an attempt.
-const answerGrace = 250 * time.Millisecond
+// suspects are the messages that a plug-in had when it died: one of them may
+// have killed it. Until the plug-in has answered for it, each goes alone, so that
+// only the culprit is charged again.
+type suspects struct {
+	count atomic.Int64 // without a lock, for the usual case of none
+	mu    sync.Mutex
+	ids   map[string]struct{}
+}
 
-// send calls the plug-in's Send. When the context ends it asks for the answer as
-// far as it goes, and gives up soon after.
-func (p *process) send(ctx context.Context, request *pluginv1.SendRequest) (*pluginv1.SendResponse, error) {
-	request.TimeoutMs = remaining(ctx)
-	calling, end := context.WithCancel(context.WithoutCancel(ctx))
-	defer end()
-	stop := context.AfterFunc(ctx, func() {
-		defer end()
-		limited, cancel := context.WithTimeout(calling, answerGrace)
-		defer cancel()
-		_, _ = p.sink.Cancel(limited, &pluginv1.CancelRequest{SendId: request.GetSendId()})
-		<-limited.Done()
-	})
-	defer stop()
-	return p.sink.Send(calling, request)
+// maxSuspects bounds the memory of suspects.
+const maxSuspects = 10_000
+
+func (s *suspects) add(ids []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ids == nil {
+		s.ids = map[string]struct{}{}
+	}
+	for _, id := range ids {
+		if len(s.ids) < maxSuspects {
+			s.ids[id] = struct{}{}
+		}
+	}
+	s.count.Store(int64(len(s.ids)))
+}
+
+func (s *suspects) any() bool { return s.count.Load() > 0 }
+
+func (s *suspects) has(id string) bool {
+	if !s.any() {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, ok := s.ids[id]
+	return ok
+}
+
+func (s *suspects) clear(ids []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, id := range ids {
+		delete(s.ids, id)
+	}
+	s.count.Store(int64(len(s.ids)))
 }

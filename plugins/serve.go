@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/rowrelay/rowrelay/sinks"
+	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
 // Serve makes a plug-in of a sink that has no settings: it answers the relay
@@ -33,7 +34,7 @@ func Serve(sink sinks.Sink) {
 	ServeKind(sinks.Kind{
 		Name:    "sink",
 		Summary: "A sink without settings.",
-		New:     func(sinks.Settings) (sinks.Sink, error) { return sink, nil },
+		New:     func(settings.Values) (sinks.Sink, error) { return sink, nil },
 	})
 }
 

@@ -10,9 +10,11 @@ import (
 	"runtime/debug"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/rowrelay/rowrelay/plugins/pluginv1"
 	"github.com/rowrelay/rowrelay/sinks"
+	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
 // server answers the relay's calls in the plug-in.
@@ -66,7 +68,18 @@ func (s *server) made(texts map[string]string) (sinks.Sink, error) {
 	if sink := s.current(); sink != nil {
 		return sink, nil
 	}
-	settings, err := s.kind.Parse(s.raw(texts))
+	raw := map[string]any{}
+	for name, text := range texts {
+		raw[name] = text
+		switch field, _ := s.kind.Field(name); field.Type {
+		case settings.TypeList, settings.TypeMap, settings.TypeSecretMap: // whose texts are JSON
+			var value any
+			if json.Unmarshal([]byte(text), &value) == nil {
+				raw[name] = value
+			}
+		}
+	}
+	settings, err := s.kind.Parse(raw)
 	if err != nil {
 		return nil, err
 	}
@@ -78,24 +91,6 @@ func (s *server) made(texts map[string]string) (sinks.Sink, error) {
 	defer s.mu.Unlock()
 	s.sink = sink
 	return sink, nil
-}
-
-// raw are settings as a configuration holds them: the texts of lists and maps
-// are JSON.
-func (s *server) raw(texts map[string]string) map[string]any {
-	raw := map[string]any{}
-	for name, text := range texts {
-		raw[name] = text
-		field, _ := s.kind.Field(name)
-		switch field.Type {
-		case sinks.TypeList, sinks.TypeMap, sinks.TypeSecretMap:
-			var value any
-			if json.Unmarshal([]byte(text), &value) == nil {
-				raw[name] = value
-			}
-		}
-	}
-	return raw
 }
 
 func (s *server) current() sinks.Sink {
@@ -159,3 +154,58 @@ func stack() string { return strings.ReplaceAll(string(debug.Stack()), "\t", "  
 const isExact = "the plug-in's sink is exact (sinks.Exact), and the plug-in protocol carries no tickets: use it inside the relay, or serve one that isn't exact"
 
 var errNotOpen = errors.New("the plug-in was not opened")
+
+func (s *server) Send(ctx context.Context, request *pluginv1.SendRequest) (*pluginv1.SendResponse, error) {
+	ctx, cancel := limited(ctx, request.GetTimeoutMs())
+	defer cancel()
+	s.mu.Lock()
+	s.sending[request.GetSendId()] = cancel
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.sending, request.GetSendId())
+	}()
+	batch := make([]sinks.Message, len(request.GetMessages()))
+	for i, w := range request.GetMessages() {
+		batch[i] = messageFromWire(w)
+	}
+	outcomes := s.hand(ctx, batch)
+	response := &pluginv1.SendResponse{Outcomes: make([]*pluginv1.Outcome, len(outcomes))}
+	for i, o := range outcomes {
+		response.Outcomes[i] = outcomeToWire(o)
+	}
+	return response, nil
+}
+
+// hand hands a batch to the sink. After a panic nobody knows what was delivered.
+func (s *server) hand(ctx context.Context, batch []sinks.Message) (outcomes []sinks.Outcome) {
+	sink := s.current()
+	if sink == nil {
+		return sinks.All(len(batch), sinks.Fail(sinks.Unavailable, sinks.ReasonConnection, errNotOpen.Error()))
+	}
+	err := guarded("send to", func() error { outcomes = sink.Send(ctx, batch); return nil })
+	if err != nil {
+		return sinks.All(len(batch), sinks.Fail(sinks.Retry, sinks.ReasonPanic, err.Error()))
+	}
+	return outcomes
+}
+
+// Cancel ends the context of a Send.
+func (s *server) Cancel(_ context.Context, request *pluginv1.CancelRequest) (*pluginv1.CancelResponse, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if cancel, ok := s.sending[request.GetSendId()]; ok {
+		cancel()
+	}
+	return &pluginv1.CancelResponse{}, nil
+}
+
+// limited bounds a call by what the relay allows it, counted from now: clocks of
+// two processes are the same, but what is on its way may wait.
+func limited(ctx context.Context, ms int64) (context.Context, context.CancelFunc) {
+	if ms <= 0 {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, time.Duration(ms)*time.Millisecond)
+}

@@ -10,6 +10,7 @@ import (
 	"github.com/rowrelay/rowrelay/outbox"
 	"github.com/rowrelay/rowrelay/plugins"
 	"github.com/rowrelay/rowrelay/sinks"
+	"github.com/rowrelay/rowrelay/sinks/settings"
 	"github.com/rowrelay/rowrelay/sinks/sinktest"
 )
 
@@ -63,7 +64,7 @@ func remoteOptions(t testing.TB, d *destination, order string) plugins.Options {
 	t.Helper()
 	o := options(t, "remote")
 	o.Config = map[string]string{"url": d.url, "order": order}
-	o.Secrets = map[string]sinks.Secret{"password": password}
+	o.Secrets = map[string]settings.Secret{"password": password}
 	return o
 }
 

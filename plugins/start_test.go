@@ -13,6 +13,7 @@ import (
 
 	"github.com/rowrelay/rowrelay/plugins"
 	"github.com/rowrelay/rowrelay/sinks"
+	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
 // Each way of being no good plug-in has an error that says so; nothing is left
@@ -44,7 +45,7 @@ func TestWhatCannotBeStarted(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			o := options(t, test.fake)
-			o.Secrets = map[string]sinks.Secret{"text": "s3cret-text"}
+			o.Secrets = map[string]settings.Secret{"text": "s3cret-text"}
 			if name == "settings" {
 				o.Secrets = nil
 			}

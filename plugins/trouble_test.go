@@ -14,6 +14,7 @@ import (
 
 	"github.com/rowrelay/rowrelay/plugins"
 	"github.com/rowrelay/rowrelay/sinks"
+	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
 // What becomes of a message whose plug-in is killed for what it does, and of the
@@ -37,7 +38,7 @@ func TestBadBehaviour(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			o := options(t, "scripted")
-			o.Secrets = map[string]sinks.Secret{"secret": "s3cret-text"}
+			o.Secrets = map[string]settings.Secret{"secret": "s3cret-text"}
 			if test.change != nil {
 				test.change(&o)
 			}
@@ -187,7 +188,7 @@ func TestLogs(t *testing.T) {
 	l := watched(t)
 	o := options(t, "scripted")
 	o.Logger = l.logger()
-	o.Secrets = map[string]sinks.Secret{"secret": "s3cret-text"}
+	o.Secrets = map[string]settings.Secret{"secret": "s3cret-text"}
 	sink := running(t, o)
 	ask(t, sink, "log")
 	check(t, sink.Close(t.Context()))

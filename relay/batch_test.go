@@ -21,25 +21,24 @@ func TestBusyKeyHasLargeBatches(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			o := newOutlet("sink", 0, SinkOptions{Batch: 10, BatchBytes: 1 << 20, Workers: 1})
-			o.order = sinks.OrderPrefix
-			e, l := &engine{outlets: []*outlet{o}}, newLane(Lease{}, 1, time.Time{})
+			q := newSinkQueue(&base{options: Options{Claim: ByLanes, Sinks: map[string]SinkOptions{"sink": {Batch: 10, BatchBytes: 1 << 20, Workers: 1}}}}, "sink", 0)
+			q.order = sinks.OrderPrefix
+			e, l := &engine{queues: []*sinkQueue{q}}, newLane(Lease{}, 1, time.Time{})
 			k := l.key(keyRef{0, "busy"})
 			for i := range c.single + c.ofKey {
-				it := &item{row: Row{ID: int64(i + 1)}, lane: l, outlet: o}
+				it := &item{row: Row{ID: int64(i + 1)}, lane: l, queue: q}
 				if i >= c.single {
 					it.key = k
 				}
-				o.buffered++
-				e.enqueue(it)
+				q.add(it)
 			}
 			for n, want := range c.want {
-				batch := e.takeBatch(o)
+				batch := e.takeBatch(q)
 				if len(batch) != want {
 					t.Fatalf("batch %d has %d messages, want %d", n+1, len(batch), want)
 				}
-				k.flying = 0
-				e.line(k)
+				k.inFlight = 0
+				q.enqueue(k)
 			}
 		})
 	}

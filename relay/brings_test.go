@@ -14,7 +14,7 @@ func TestWhatAPageBrings(t *testing.T) {
 		"from there on":             {after: 10, want: true},
 		"from before it":            {after: 11, want: true},
 		"from behind it":            {after: 9},
-		"another kind of read":      {after: 10, change: func(r *readResult, _ *lane) { r.job.kind = readOutlet }},
+		"another kind of read":      {after: 10, change: func(r *readResult, _ *lane) { r.job.kind = readSkipped }},
 		"a page that was cut off":   {after: 10, change: func(r *readResult, _ *lane) { r.page.More = true }},
 		"another lane":              {after: 10, change: func(_ *readResult, l *lane) { l.Lane = 4 }},
 		"a lane that is given up":   {after: 10, change: func(_ *readResult, l *lane) { l.draining = true }},
@@ -56,7 +56,7 @@ func TestHowFarAPageHasRead(t *testing.T) {
 			if c.change != nil {
 				c.change(l)
 			}
-			e := &engine{lanes: map[int]*lane{3: l, 4: other}}
+			e := withLanes(&engine{}, map[int]*lane{3: l, 4: other})
 			e.readThrough(readJob{kind: readLanes, seq: 7, positions: []Position{{Lane: 3, After: 20}}}, c.page)
 			if l.cursor != c.want || other.cursor != 20 {
 				t.Errorf("read up to %d, and %d where it didn't look; want %d and 20", l.cursor, other.cursor, c.want)
@@ -68,18 +68,18 @@ func TestHowFarAPageHasRead(t *testing.T) {
 // What is read once more must neither fill pages nor reach far back.
 func TestHowFarALookReadsAgain(t *testing.T) {
 	t.Parallel()
-	e := &engine{lanes: map[int]*lane{0: {cursor: 90}, 1: {cursor: 1000}}}
+	e := withLanes(&engine{}, map[int]*lane{0: {cursor: 90}, 1: {cursor: 1000}})
 	for _, step := range []struct{ lateAfter, want int64 }{
 		{-1, 1000}, {995, 995}, {998, 995}, {0, 995}, {900, 900}, {1000, 912}, {-1, 912},
 	} {
-		e.learnLag(step.lateAfter)
+		e.learnLateSpan(step.lateAfter)
 		if got := e.readAgain(); got != step.want {
 			t.Errorf("after late rows above %d: reads again above %d, want %d", step.lateAfter, got, step.want)
 		}
 	}
-	e.read.rowBytes = againBytes
-	e.read.lag = 0
-	e.learnLag(990)
+	e.poll.rowBytes = againBytes
+	e.read.lateSpan = 0
+	e.learnLateSpan(990)
 	if got := e.readAgain(); got != 1000 {
 		t.Errorf("large rows are read again above %d", got)
 	}

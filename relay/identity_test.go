@@ -27,18 +27,18 @@ func TestAnotherMessageWithAKnownID(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			e, l := &engine{}, newLane(Lease{}, 1, time.Now())
+			e, l := withLanes(&engine{}, nil), newLane(Lease{}, 1, time.Now())
 			l.cursor = 9
-			it := &item{row: c.known, lane: l, outlet: &outlet{}}
+			it := &item{row: c.known, lane: l, queue: &sinkQueue{}}
 			l.known[7] = it
 			if e.admit(l, &c.read) {
 				t.Error("it was taken beside the known one")
 			}
 			passes := c.known.Held && !c.again
-			if mark := l.marks(9, "", []*outlet{it.outlet}).Main; (mark > 6) != passes {
+			if mark := l.marks(9, "", []string{"sink"}).Main; (mark > 6) != passes {
 				t.Errorf("the mark is at %d while the id's row is in memory", mark)
 			}
-			e.bury(it)
+			e.forget(it)
 			if again := l.recheck == 6; again != c.again {
 				t.Errorf("after the known one left, rows above %d are looked for", l.recheck)
 			}
@@ -67,24 +67,32 @@ func (s *settledCounts) Settled(counts Settled, _ map[State]int) {
 func TestOutcomesOfLostLanesAreNotWritten(t *testing.T) {
 	t.Parallel()
 	observer := &settledCounts{}
-	e := &engine{settles: make(chan settleJob, settlers), settle: settling{atOnce: 1}}
-	e.options.Observer, e.options.Logger = observer, slog.New(slog.DiscardHandler)
+	e := withLanes(&engine{}, nil)
+	b := &base{options: Options{Observer: observer, Logger: slog.New(slog.DiscardHandler)}}
+	e.settle = settlingOf(b, 1)
+	e.settle.finish = e.finish
 	lost, kept := newLane(Lease{Lane: 1, Fence: 1}, 0, time.Now()), newLane(Lease{Lane: 2, Fence: 1}, 0, time.Now())
 	for id := range int64(6) {
 		l := []*lane{lost, kept}[id%2]
 		it := &item{row: Row{ID: id, Lane: l.Lane}, lane: l, stage: inSettle}
 		l.known[id] = it
-		l.pinned++
 		e.settle.add(it, it.settlement(StateError))
 	}
 	e.dropLane(lost)
 	e.lanes = map[int]*lane{1: newLane(lost.Lease, 0, time.Now()), 2: kept} // the same fence again
-	e.startSettles(time.Now())
-	job := <-e.settles
+	e.settle.start(time.Now(), lingersNot)
+	job := <-e.settle.settles
 	if len(job.items) != 3 || job.items[0].lane != kept {
 		t.Errorf("%d outcomes are written, want the 3 of the lane that is held", len(job.items))
 	}
-	if observer.counts.Fenced != 3 || lost.pinned != 0 || len(lost.known) != 0 {
-		t.Errorf("%d outcomes were told as fenced, %d rows are pinned; want 3 and 0", observer.counts.Fenced, lost.pinned)
+	if observer.counts.Fenced != 3 || len(lost.known) != 0 {
+		t.Errorf("%d outcomes were told as fenced, %d rows are in memory; want 3 and 0", observer.counts.Fenced, len(lost.known))
 	}
+}
+
+// withLanes makes an engine claim by lanes, with these.
+func withLanes(e *engine, lanes map[int]*lane) *byLanes {
+	b := &byLanes{engine: e, lanes: lanes, reads: make(chan readJob, 1)}
+	e.claiming = b
+	return b
 }

@@ -15,78 +15,20 @@ const (
 	// purgeRest is how many times as long as a deletion took there is none, so that
 	// the database has time for messages; but for no longer than longestRest.
 	purgeRest   = 3
-	longestRest = reclaimInterval / 4
-
-	// reclaimInterval is how often rows are freed whose claim has ended, and
-	// held rows brought back that are due; by rows only.
-	reclaimInterval = time.Second
+	longestRest = time.Second / 4
 )
 
-// janitor does what no message waits for, and by rows what some do wait for.
-func (e *engine) janitor(ctx context.Context) {
-	nextPurge := time.Now()
-	for {
-		if e.options.Claim == ByRows {
-			e.reclaim(ctx)
-		}
-		more := false
-		if now := time.Now(); !now.Before(nextPurge) {
-			if more = e.purge(ctx); !more {
-				nextPurge = now.Add(purgeInterval)
-			}
-		}
-		if !more && !sleep(ctx, e.untilJanitor(nextPurge)) {
-			return
-		}
-	}
-}
-
-// untilJanitor is how long there is nothing to do.
-func (e *engine) untilJanitor(nextPurge time.Time) time.Duration {
-	if e.options.Claim == ByRows {
-		return reclaimInterval
-	}
-	return time.Until(nextPurge)
-}
-
-// purge deletes in small batches with rests in between, so that it never holds a
-// lock for long, nor keeps a core busy. It gives way after a while, and says
-// whether there is more.
-func (e *engine) purge(ctx context.Context) (more bool) {
-	for began := time.Now(); time.Since(began) < reclaimInterval; {
-		start := time.Now()
-		n, err := e.bounded(ctx, func(ctx context.Context) (int, error) {
-			return e.store.Purge(ctx, max(0, e.options.Retention), purgeBatch)
+// janitor deletes what is past its retention, in small batches with rests in between,
+// so that it never holds a lock for long, nor keeps a core busy.
+func (b *base) janitor(ctx context.Context) {
+	for pause := time.Duration(0); sleep(ctx, pause); {
+		began := time.Now()
+		n, err := b.bounded(ctx, func(ctx context.Context) (int, error) {
+			return b.store.Purge(ctx, max(0, b.options.Retention), purgeBatch)
 		})
-		e.failed("purge", err)
-		if err != nil || n < purgeBatch || !sleep(ctx, min(purgeRest*time.Since(start), longestRest)) {
-			return false
+		b.failed("purge", err)
+		if pause = purgeInterval; err == nil && n == purgeBatch {
+			pause = min(purgeRest*time.Since(began), longestRest)
 		}
 	}
-	return true
-}
-
-// reclaim frees in small batches, too, until there is nothing left to free.
-func (e *engine) reclaim(ctx context.Context) {
-	for {
-		n, err := e.bounded(ctx, func(ctx context.Context) (int, error) { return e.store.Reclaim(ctx, purgeBatch) })
-		e.failed("reclaim", err)
-		if err != nil {
-			return
-		}
-		if n > 0 {
-			e.wake.wake()
-		}
-		e.pulse.freed.Store(int64(n))
-		e.pulse.reclaims.Add(1)
-		if n < purgeBatch || ctx.Err() != nil {
-			return
-		}
-	}
-}
-
-func (e *engine) bounded(ctx context.Context, work func(context.Context) (int, error)) (int, error) {
-	ctx, cancel := context.WithTimeout(ctx, e.operationTimeout())
-	defer cancel()
-	return work(ctx)
 }

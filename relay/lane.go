@@ -1,56 +1,72 @@
 package relay
 
-import "time"
+import (
+	"hash/crc32"
+	"slices"
+	"time"
 
-// lane is a lane that the relay holds, and all that it remembers of it. When
-// the lease is lost the lane is forgotten as a whole, and a new lease of the
-// same lane begins with nothing.
+	"github.com/rowrelay/rowrelay/sinks"
+)
+
+// A lane, its keys and its items: what the relay remembers of rows that it has read. Here
+// is no clock, no channel and no database; the loop owns all of it.
 //
-// A relay that claims by rows has one lane for all its rows, with its token in
-// the place of the lease.
+// The places of a lane on the axis of ids:
+//
+//	base          skippedFrom[q]      resumeFrom          recheck          cursor
+//	 │                  │                  │                 │                │
+//	─┴──────────────────┴──────────────────┴─────────────────┴────────────────┴─────────▶ id
+//	 nothing can        rows of sink q     rows of one key   rows that may    not read yet
+//	 appear at or       above were         above were        have appeared
+//	 below              skipped: there     dropped: the      late are
+//	                    was no room        key is blocked    looked for
+//
+// What must hold: every row at or below the cursor is finished, or in memory (known), or
+// above a place from which it will be read again. So the lowest of these is the lane's
+// mark: whoever holds the lane next begins there.
+
+// lane is a lane that the relay holds. When the lease is lost the lane is forgotten as a
+// whole, and a new lease of the same lane begins with nothing.
 type lane struct {
 	Lease
-	token string // by rows
+	epoch string // of the server that it was leased from
 
-	epoch   string // of the server that it was leased from
-	base    int64  // its mark when it was leased: nothing can appear at or below it
-	void    bool   // another server answers: nothing in memory of it counts
-	unswept bool   // nobody has looked yet whether its mark is true: it isn't read before
-	placed  bool   // a page has told that its ids go on from its cursor, or it was read from its beginning
+	cursor        int64   // rows up to here were read
+	base          int64   // its mark when it was leased: nothing can appear at or below it
+	recheck       int64   // rows above this have to be looked for again; none
+	scanning      int64   // rows above this are being looked for; none
+	skippedFrom   []int64 // by queue: its rows above this were skipped, and have to be read again; none
+	forgottenFrom []int64 // by queue: rows above this were dropped, of blocked keys that are not in keys; none
 
-	cursor   int64           // rows up to here have been read
-	recheck  int64           // rows above this have to be looked for again; -1 for none
-	scanning int64           // rows above this are being looked for; -1 for none
-	known    map[int64]*item // rows in memory
-	keys     map[keyRef]*key
-	tickets  map[rowRef]*ticket
-	alarmed  bool    // what it has without a route was met
-	untold   bool    // not all keys that wait for another attempt are in keys: the database is asked about others
-	left     []int64 // by outlet: rows above this of keys that wait, and are not in keys, were dropped; -1 for none
-	lag      []int64 // by outlet: its rows above this were passed over and have to be read again; -1 for none
+	known       map[int64]*item // rows in memory, by id
+	keys        map[keyRef]*key
+	keysUnknown bool // not all blocked keys are in keys: the database is asked about others
+	alarmed     bool // what it has without a route was met
 
-	seq      int64 // reads that began before the lease, or before ids began anew, don't count for it
-	pinned   int   // items under way or not settled
+	unswept  bool  // nobody has looked yet whether its mark is true: it isn't read before
+	placed   bool  // a page has told that its ids go on from its cursor, or it was read from its beginning
+	void     bool  // another server answers: nothing in memory of it counts
 	draining bool  // being given up: its part is another relay's
-	lost     bool
+	lost     bool  // another relay's
+	seq      int64 // reads that began before the lease, or before ids began anew, don't count for it
 
-	journaled bool // something of it is in the journal that has to be cleared
-	crashes   int
-	since     time.Time
+	crashes int       // holders in a row that died with it
+	since   time.Time // when it was leased
 }
 
+// none is no place.
 const none = int64(-1)
 
-func newLane(lease Lease, outlets int, now time.Time) *lane {
-	l := &lane{Lease: lease, recheck: none, scanning: none, known: map[int64]*item{}, keys: map[keyRef]*key{}, tickets: map[rowRef]*ticket{}, lag: make([]int64, outlets), left: make([]int64, outlets), since: now}
-	for i := range l.lag {
-		l.lag[i], l.left[i] = none, none
+func newLane(lease Lease, queues int, now time.Time) *lane {
+	l := &lane{Lease: lease, recheck: none, scanning: none, known: map[int64]*item{}, keys: map[keyRef]*key{}, skippedFrom: make([]int64, queues), forgottenFrom: make([]int64, queues), since: now}
+	for i := range l.skippedFrom {
+		l.skippedFrom[i], l.forgottenFrom[i] = none, none
 	}
 	return l
 }
 
 // startAt sets the lane to the marks that its last holder left.
-func (l *lane) startAt(marks Marks, print string, outlets []*outlet) {
+func (l *lane) startAt(marks Marks, print string, queues []string) {
 	l.cursor, l.base = marks.Main, marks.Main
 	if marks.Routes != print {
 		for _, mark := range marks.Sinks {
@@ -58,62 +74,60 @@ func (l *lane) startAt(marks Marks, print string, outlets []*outlet) {
 		}
 		return
 	}
-	for _, o := range outlets {
-		if mark, ok := marks.Sinks[o.name]; ok && mark < l.cursor {
-			l.lag[o.index] = mark
+	for i, name := range queues {
+		if mark, ok := marks.Sinks[name]; ok && mark < l.cursor {
+			l.skippedFrom[i] = mark
 		}
 	}
 }
 
-// marks says from where a successor would have to read. Nothing can appear any
-// more at or below the horizon.
-func (l *lane) marks(horizon int64, print string, outlets []*outlet) Marks {
-	lowest := make([]int64, len(outlets))
-	main := min(l.cursor, horizon)
+// marks says from where a successor would have to read: for sinks that were skipped one
+// by one, and for the others together. Nothing can appear any more at or below the
+// horizon.
+func (l *lane) marks(horizon int64, print string, queues []string) Marks {
+	main, lowest := min(l.cursor, horizon), make([]int64, len(queues))
 	if again := lowestSet(l.recheck, l.scanning); again != none {
 		main = min(main, again)
 	}
 	for i := range lowest {
 		lowest[i] = main
-		if place := lowestSet(l.lag[i], l.left[i]); place != none {
+		if place := lowestSet(l.skippedFrom[i], l.forgottenFrom[i]); place != none {
 			lowest[i] = min(main, place)
 		}
 	}
-	for _, it := range l.known {
-		if it.outlet == nil {
-			main = min(main, it.row.ID-1)
-		} else if !it.row.Held || it.doubled {
-			lowest[it.outlet.index] = min(lowest[it.outlet.index], it.row.ID-1)
+	for id, it := range l.known {
+		if it.queue == nil {
+			main = min(main, id-1)
+		} else if !it.row.Held || it.doubled { // a held row is found by its time
+			lowest[it.queue.index] = min(lowest[it.queue.index], id-1)
 		}
 	}
 	for ref, k := range l.keys {
-		if k.lagging {
-			lowest[ref.outlet] = min(lowest[ref.outlet], k.behind)
+		if k.dropped {
+			lowest[ref.queue] = min(lowest[ref.queue], k.resumeFrom)
 		}
 	}
-	return l.collect(lowest, main, print, outlets)
-}
-
-// collect gives the sinks that lag a mark of their own and the others a common one.
-func (l *lane) collect(lowest []int64, main int64, print string, outlets []*outlet) Marks {
 	marks := Marks{Routes: print, Main: main}
 	for i, low := range lowest {
-		if l.lag[i] == none {
+		if l.skippedFrom[i] == none {
 			marks.Main = min(marks.Main, low)
 			continue
 		}
 		if marks.Sinks == nil {
 			marks.Sinks = map[string]int64{}
 		}
-		marks.Sinks[outlets[i].name] = low
+		marks.Sinks[queues[i]] = low
 	}
 	return marks
 }
 
-// sending says that something of the lane is under way.
-func (l *lane) sending() bool {
+// readable says that the lane is read on.
+func (l *lane) readable() bool { return !l.draining && !l.unswept }
+
+// has says that some item of the lane has come so far.
+func (l *lane) has(stages ...stage) bool {
 	for _, it := range l.known {
-		if it.stage == inFlight {
+		if slices.Contains(stages, it.stage) {
 			return true
 		}
 	}
@@ -137,12 +151,20 @@ func (l *lane) forget(k *key) {
 	}
 }
 
-// fall notes that the outlet's rows from id on were passed over.
-func (l *lane) fall(outlet int, id int64) {
-	if l.lag[outlet] == none || id-1 < l.lag[outlet] {
-		l.lag[outlet] = id - 1
+// skip notes that the queue's rows from id on were skipped.
+func (l *lane) skip(queue int, id int64) {
+	if l.skippedFrom[queue] == none || id-1 < l.skippedFrom[queue] {
+		l.skippedFrom[queue] = id - 1
 	}
 }
+
+// skips says that the queue has skipped this place and comes back to it.
+func (l *lane) skips(queue int, id int64) bool {
+	return l.skippedFrom[queue] != none && id > l.skippedFrom[queue]
+}
+
+// lookAgain notes that the row has to be looked for again.
+func (l *lane) lookAgain(id int64) { l.recheck = lowestSet(l.recheck, id-1) }
 
 // beginScan notes that rows above a place are being looked for. What has to be
 // looked for from now on is another matter.
@@ -155,4 +177,212 @@ func (l *lane) endScan(again bool) {
 		l.recheck = lowestSet(l.recheck, l.scanning)
 	}
 	l.scanning = none
+}
+
+// lowestSet returns the lower of two places of which negative ones aren't set.
+func lowestSet(a, b int64) int64 {
+	if a < 0 || (b >= 0 && b < a) {
+		return max(b, none)
+	}
+	return a
+}
+
+// key is the order of one key within one sink. It exists while the relay has
+// something to remember of it.
+//
+// Of a key, one batch at most is under way; the rest waits here, lowest id
+// first, while the key stands once in its queue. While a retry or a
+// park of one of its messages is not over, the key is blocked: its followers are
+// dropped from memory, and only the place to read them from again is kept, so
+// that any number of them costs nothing.
+type key struct {
+	ref  keyRef
+	lane *lane
+
+	items    []*item // that wait, by id
+	inFlight int     // items in the batch that is under way
+	queued   bool    // stands in the queue
+	aside    *item   // refused, which doesn't count yet: nothing of the key is sent until it is asked again
+
+	blocked      bool  // no item but blockedBy may be sent
+	blockedBy    int64 // the id of the message that waits for another attempt, or is being parked; or that was it
+	fromDatabase bool  // the database said so: others of the key may wait for another attempt, too
+
+	dropped    bool  // rows of the key above resumeFrom were dropped: they are to be read again
+	resumeFrom int64 // the place to read from
+	after      *item // if it is in memory: another message that has the id of a row that was dropped
+}
+
+// keyRef names a key: the same key in two sinks is two keys.
+type keyRef struct {
+	queue int
+	key   string
+}
+
+// add puts an item among those that wait.
+func (k *key) add(it *item) {
+	at := len(k.items)
+	for at > 0 && k.items[at-1].row.ID > it.row.ID {
+		at--
+	}
+	k.items = slices.Insert(k.items, at, it)
+}
+
+// remove takes an item out of those that wait.
+func (k *key) remove(it *item) {
+	if at := slices.Index(k.items, it); at >= 0 {
+		k.items = slices.Delete(k.items, at, at+1)
+	}
+}
+
+// take takes up to n of the items that may be sent now.
+func (k *key) take(n int) []*item {
+	if k.inFlight > 0 {
+		return nil
+	}
+	if k.blocked {
+		for _, it := range k.items {
+			if it.row.ID == k.blockedBy {
+				k.remove(it)
+				return []*item{it}
+			}
+		}
+		return nil
+	}
+	n = min(n, len(k.items))
+	taken := slices.Clone(k.items[:n])
+	k.items = slices.Delete(k.items, 0, n)
+	return taken
+}
+
+// dropAt remembers that the row was dropped and must be read again.
+func (k *key) dropAt(id int64) {
+	if !k.dropped || id-1 < k.resumeFrom {
+		k.resumeFrom = id - 1
+	}
+	k.dropped = true
+}
+
+// mustWait says that it is too early to read what was dropped: another message has its
+// id, or what the database would say of the key isn't written.
+func (k *key) mustWait() bool {
+	return k.after != nil && k.lane.known[k.after.row.ID] == k.after || k.mustAsk() && k.lane.known[k.blockedBy] != nil
+}
+
+// mustAsk says that the database has to be asked whether another message of the key
+// waits for another attempt. Nothing of the key is taken before.
+func (k *key) mustAsk() bool { return k.fromDatabase && !k.blocked }
+
+// idle says that there is nothing to remember.
+func (k *key) idle() bool {
+	return k.inFlight == 0 && len(k.items) == 0 && !k.blocked && !k.dropped
+}
+
+// takes says whether the row may come into memory. Behind a blocked key it may
+// not: the key remembers where to read on.
+func (k *key) takes(row *Row) bool {
+	switch {
+	case k == nil:
+		return true
+	case k.blocked && (k.blockedBy != row.ID || !row.Held), k.mustAsk():
+		if !row.Held {
+			k.dropAt(row.ID)
+		}
+		return false
+	default:
+		return row.Held || !k.dropped || row.ID <= k.resumeFrom
+	}
+}
+
+// fits is how many of the key's items make up so many bytes; one at least.
+func (k *key) fits(bytes int) int {
+	for i, it := range k.items {
+		if bytes -= it.size(); bytes < 0 {
+			return max(1, i)
+		}
+	}
+	return max(1, len(k.items))
+}
+
+// item is a row in the relay's memory, from the read that brought it until a
+// read that began after its settle had committed. All of it belongs to the
+// engine's loop; a batch under way is lent to a worker.
+type item struct {
+	row   Row
+	lane  *lane      // nil by rows
+	token string     // by rows: what it was claimed with
+	queue *sinkQueue // nil for a row that is only put away
+	key   *key       // nil without order
+	stage stage
+
+	numbering      int  // of ids, in which no other pending row has its id
+	unwritable     bool // the database refuses its outcome
+	doubled        bool // a pending row has the same id and another message: it is looked for once this one has left
+	maybeCommitted bool // its handler's transaction may have been committed
+
+	lostAnswer string   // the last answer that was lost, or came too late: it may have been delivered then
+	refusal    *refusal // nil unless it was refused and not parked
+}
+
+// stage is how far an item has come.
+type stage int
+
+const (
+	inQueue  stage = iota // in a queue, or waiting behind its key
+	inFlight              // lent to a worker
+	inSettle              // its outcome is being written back
+	written               // it is; a read that is under way may bring the row back
+	dropped               // out of memory; queues pass it over
+)
+
+// rowRef names a row where that is written down: with a checksum of its message, as an
+// id may be given out again.
+type rowRef struct {
+	lane  int
+	id    int64
+	check uint32
+}
+
+func (r *Row) ref() rowRef {
+	return rowRef{r.Lane, r.ID, crc32.ChecksumIEEE([]byte(r.Message.ID))}
+}
+
+// lost says that the item is another relay's now.
+func (i *item) lost() bool { return i.lane != nil && i.lane.lost }
+
+// commitUnknown says that a handler's transaction may have been committed, for the first time.
+func (it *item) commitUnknown(outcome *sinks.Outcome) bool {
+	return it.queue.tx != nil && outcome.Result == sinks.Retry && outcome.Reason == sinks.ReasonUnknown && !it.maybeCommitted
+}
+
+// size is what an item counts for in a buffer, in bytes.
+func (i *item) size() int {
+	m := &i.row.Message
+	n := len(m.Payload) + len(m.Topic) + len(m.Key)
+	for name, value := range m.Headers {
+		n += len(name) + len(value)
+	}
+	return n
+}
+
+// message is what the sink gets.
+func (i *item) message() sinks.Message {
+	return sinks.Message{
+		Message:   i.row.Message,
+		Sequence:  i.row.ID,
+		Attempt:   i.row.Attempts + 1,
+		CreatedAt: i.row.CreatedAt,
+	}
+}
+
+// settlement is the start of what is written back for the item.
+func (i *item) settlement(state State) Settlement {
+	s := Settlement{
+		ID: i.row.ID, Lane: i.row.Lane, MessageID: i.row.Message.ID, Token: i.token, Held: i.row.Held,
+		State: state, Attempts: i.row.Attempts, Crashes: i.row.Crashes,
+	}
+	if i.lane != nil {
+		s.Fence = i.lane.Fence
+	}
+	return s
 }

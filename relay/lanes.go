@@ -1,142 +1,136 @@
 package relay
 
 import (
+	"maps"
 	"slices"
 	"time"
 )
 
-// fairShare is the number of lanes of a relay among others: all get the same,
-// and the first ones by name one of those that are left over.
-func fairShare(relays []string, name string) int {
-	n := max(1, len(relays))
-	share := Lanes / n
-	if slices.Index(relays, name) < Lanes%n {
-		share++
-	}
-	return share
+// The lanes that a relay holds, and what it knows of its own reading.
+
+// byLanes is a relay that claims by lanes: it reads what is pending in the lanes that it
+// holds, in the order of ids, and keeps in memory what it has read until it is settled.
+type byLanes struct {
+	*engine
+	lanes   map[int]*lane
+	sorted  []*lane // the same by their numbers; nil since one has come or gone
+	share   int     // lanes that are this relay's fair part; -1 before the first census
+	read    reading
+	blocked blockedKeys
+	reads   chan readJob
 }
 
-// dropLost forgets lanes whose lease another has now.
-func (e *engine) dropLost(r leaseResult) int {
-	if e.options.Claim == ByRows {
-		return e.dropLostRows(r)
-	}
-	kept := map[Lease]bool{}
-	for _, lease := range r.kept {
-		kept[lease] = true
-	}
-	lost := 0
-	for _, renewal := range r.job.renew {
-		l := e.lanes[renewal.Lane]
-		switch {
-		case l == nil || l.Lease != renewal.Lease:
-		case !kept[renewal.Lease]:
-			e.dropLane(l)
-			lost++
-		case renewal.Calm:
-			l.crashes = 0
-		}
-	}
-	if lost > 0 {
-		e.options.Logger.Warn("relay: lost lanes", "relay", e.options.Name, "lanes", lost)
-	}
-	return lost
+// reading is what the engine knows of its own reading.
+type reading struct {
+	seq        int64
+	unroutedAt time.Time // when to look for what has no route; zero while that goes on
+	nextDue    time.Time // when the next held row that is known of becomes due
+	cursor     DueCursor
+
+	turn        int // the kind of read that is tried first next time
+	rotate      int // the lane that is read first next time
+	horizon     int64
+	given       int64 // no higher id was given out when the last page was read
+	lateSpan    int64 // so many ids back rows appear late, mostly
+	pendingLate int64 // rows above this may have appeared, of which no page that was merged told; none
+
+	skipping              bool    // the last page was passed over for the most part
+	scans                 bool    // late rows were looked for before the last page was merged
+	settledDuringRead     []*item // settled while a read was under way, which may bring them back
+	resuming              []*key  // no longer blocked, with rows to catch up with
+	keyStride, scanStride stride
+	farBehind             int64 // so many ids are worth a scan
+	noDue                 bool  // the last look at the held rows found nothing
+
+	failing   [kindsOfReads]int64 // since when each kind of read fails, by its clock; 0 if it doesn't
+	ahead     bool                // the next page is asked for before this one is taken in
+	elsewhere int                 // pages in a row that came from another server than the lanes were leased from
+	sweep     sweep
+	numbering int   // how often it was noticed that ids began anew: what was read before may have the id of another
+	highest   int64 // the highest id from before that
 }
 
-func (e *engine) forgetReleased(r leaseResult) {
-	if r.err != nil && len(r.granted) == 0 {
-		return // perhaps not released: released again next time
+// sortedLanes returns the lanes by their numbers. It is the same slice until one
+// comes or goes: nobody changes it.
+func (e *byLanes) sortedLanes() []*lane {
+	if e.sorted == nil {
+		e.sorted = slices.SortedFunc(maps.Values(e.lanes), func(a, b *lane) int { return a.Lane - b.Lane })
 	}
-	for _, renewal := range slices.Concat(r.job.release, r.job.lapse) {
-		if l := e.lanes[renewal.Lane]; l != nil && l.Lease == renewal.Lease {
-			e.dropLane(l)
-		}
-	}
+	return e.sorted
 }
 
-// dropLane forgets a lane and all that waits in it. What is under way comes
-// back to a lane that is no more, and its outcome is fenced.
-func (e *engine) dropLane(l *lane) {
-	for _, it := range l.known {
-		if it.stage == inQueue {
-			e.drop(it)
-		}
-	}
-	for _, k := range l.keys {
-		if k.held {
-			e.holds.keys--
-			k.held = false
-		}
-		k.items = nil
-	}
-	l.lost, e.settle.lost = true, true
-	e.clearSuspects(l.Lane)
-	e.sorted = nil
-	delete(e.lanes, l.Lane)
+// lanesInTurn returns the lanes, each time beginning with another.
+func (e *byLanes) lanesInTurn() []*lane {
+	lanes := e.sortedLanes()
+	e.read.rotate++
+	at := e.read.rotate * 7 % max(1, len(lanes))
+	return append(lanes[at:len(lanes):len(lanes)], lanes[:at]...)
 }
 
-// addGranted begins with new lanes. Which of their keys wait for another attempt is
-// for the database to tell.
-func (e *engine) addGranted(r leaseResult) {
-	now := time.Now()
-	for _, g := range r.granted {
-		if old := e.lanes[g.Lane]; old != nil {
-			e.dropLane(old)
-		}
-		l := newLane(g.Lease, len(e.outlets), now)
-		l.seq, l.crashes, l.untold = e.read.seq, g.Crashes, true
-		l.epoch = r.census.Epoch
-		l.startAt(g.Marks, e.routes.print, e.outlets)
-		e.read.sweep.add(l)
-		e.inherit(l, g.Tickets)
-		e.lanes[g.Lane], e.sorted = l, nil
-		e.suspect(g, now)
-	}
-	if len(r.granted) > 0 {
-		e.read.fresh, e.read.dueAt, e.read.looks = true, now, 0
-		e.holds.tellAt, e.read.unroutedAt = now, time.Time{}
-	}
+// skippedAny says that the queue has passed over something.
+func (e *byLanes) skippedAny(q *sinkQueue) bool {
+	return slices.ContainsFunc(e.sortedLanes(), func(l *lane) bool { return l.skippedFrom[q.index] != none })
 }
 
-// balance gives up lanes beyond the fair share, those with least in memory
-// first; they are released when nothing of them is under way any more.
-func (e *engine) balance(share int) {
-	if e.options.Claim == ByRows || share < 0 {
+// readLane returns the lane that a read's row belongs to; nil if it was lost
+// meanwhile, also where it was leased again: what was read before may have been
+// delivered by another since.
+func (e *byLanes) readLane(job readJob, number int) *lane {
+	if l := e.lanes[number]; l != nil && job.seq > l.seq {
+		return l
+	}
+	return nil
+}
+
+// catchingUp returns the lanes in which a page begins where the queue has to
+// go on. In others it fell further behind meanwhile, and they are read again.
+func (e *byLanes) catchingUp(job readJob) map[int]*lane {
+	lanes := map[int]*lane{}
+	for _, p := range job.positions {
+		if l := e.readLane(job, p.Lane); l != nil && !l.draining && l.skippedFrom[job.queue.index] == p.After {
+			lanes[p.Lane] = l
+		}
+	}
+	return lanes
+}
+
+// dueAgain notes that a held row becomes due.
+func (e *byLanes) dueAgain(at time.Time) {
+	if e.read.nextDue.IsZero() || at.Before(e.read.nextDue) {
+		e.read.nextDue = at
+	}
+	e.dueSooner(time.Now())
+}
+
+// dueSooner brings the next look at the held rows forward to when one of them
+// is known to become due. The database's clock may be a little behind.
+func (e *byLanes) dueSooner(now time.Time) {
+	if e.read.nextDue.IsZero() {
 		return
 	}
-	e.lease.share = share
-	lanes := slices.Clone(e.sortedLanes())
-	slices.SortStableFunc(lanes, func(a, b *lane) int { return len(b.known) - len(a.known) })
-	for i, l := range lanes {
-		if surplus := i >= share || l.void; surplus != l.draining {
-			e.drainLane(l, surplus)
-		}
-	}
-}
-
-// drainLane begins or ends the giving up of a lane. What waits is dropped, and
-// read again by whoever holds the lane next.
-func (e *engine) drainLane(l *lane, draining bool) {
-	l.draining = draining
-	if !draining {
-		e.read.fresh = true
+	if !e.read.nextDue.After(now) {
+		e.read.nextDue = time.Time{}
+		e.poll.dueAt = now
 		return
 	}
-	for _, it := range l.known {
-		if it.stage == inQueue {
-			e.forgetQueued(it)
-		}
-	}
-	e.lease.next = time.Time{}
+	e.poll.dueAt = earliest(e.poll.dueAt, e.read.nextDue)
 }
 
-// forgetQueued drops an item that waits, and remembers to read it again.
-func (e *engine) forgetQueued(it *item) {
-	if !it.row.Held {
-		it.lane.recheck = lowestSet(it.lane.recheck, it.row.ID-1)
+// forget takes an item out of memory for good.
+func (e *byLanes) forget(it *item) {
+	if it.lane.known[it.row.ID] != it {
+		return
 	}
-	if it.key != nil {
-		it.key.remove(it)
+	delete(it.lane.known, it.row.ID)
+	if it.doubled {
+		it.lane.lookAgain(it.row.ID)
 	}
-	e.drop(it)
+}
+
+// drop takes an item that nothing was done with out of memory. Whoever calls
+// it remembers where to read it again.
+func (e *byLanes) drop(it *item) {
+	it.stage = dropped
+	it.queue.release(it)
+	e.forget(it)
 }

@@ -2,10 +2,14 @@ package relay
 
 import (
 	"context"
-	"errors"
-	"fmt"
+	"slices"
 	"time"
 )
+
+// The right to send. A renewal goes out in time to the leaser, as rights to lanes or to
+// claimed rows, with the lanes' marks; what was kept, lost and won comes back. What must
+// hold: nothing is sent after safeUntil, which is counted from before the renewal was asked
+// for; and a lane is released when nothing of it is in flight or unsettled.
 
 // leasing is what the engine knows of its right to lanes, or to claimed rows.
 type leasing struct {
@@ -13,41 +17,38 @@ type leasing struct {
 	next      time.Time // the next renewal
 	safeUntil time.Time // nothing is sent after this, by the relay's own clock
 	ended     bool      // the sends were cancelled because of it
-	share     int       // lanes that are this relay's fair part; -1 before the first census
 	alone     bool      // no other relay lives
 	failures  int
-	claimed   int64 // by rows, for a drain: claimed by anyone; -1 before it was counted
 }
 
-// leaseJob asks for everything that keeps the relay's rights: a sign of life,
-// longer leases, lanes to give back and lanes to take.
+// rights are what a relay has when a renewal begins: leases of lanes, or claims of rows.
+type rights interface {
+	// renew keeps them, and gets what else is the relay's part of the living relays'.
+	// aside says that the relay stands down, if there are others. release gives all
+	// back at once. The leaser calls these.
+	renew(ctx context.Context, census Census, aside bool) (renewed bool, err error)
+	release(ctx context.Context) error
+
+	// take takes note of what renew has done, and says how many lanes the relay holds
+	// now, and how many it has lost. The loop calls it.
+	take(err error) (held, lost int)
+}
+
+// leaseJob asks for a sign of life and for longer rights, or, where the relay stops,
+// for the end of both.
 type leaseJob struct {
-	renew   []Renewal
-	release []Renewal
-	lapse   []Renewal // lanes to give up, but not their journals: they end by themselves
-	held    int
-	rows    []int64 // by rows: claims to extend
-	token   string
-	leave   bool // the relay stops
-	aside   bool // the relay stands down: it is not to be counted, if there are others
+	rights rights
+	leave  bool
+	aside  bool // the relay stands down: it is not to be counted, if there are others
 }
 
 type leaseResult struct {
 	job     leaseJob
 	began   time.Time
 	census  Census
-	share   int
 	renewed bool
-	kept    []Lease
-	rows    []int64
-	claimed int64
-	granted []Grant
 	err     error
 }
-
-// renewInterval is how often the relay renews: well before the leases end, and
-// often enough to notice soon that others came or went.
-func (e *engine) renewInterval() time.Duration { return min(e.options.Lease/3, 2*time.Second) }
 
 // startLease renews in time. It is the loop that starts each renewal, so a loop
 // that stalls loses its lanes to others.
@@ -56,29 +57,9 @@ func (e *engine) startLease(now time.Time) {
 		return
 	}
 	e.lease.busy = true
-	e.lease.next = now.Add(e.renewInterval())
-	e.leases <- e.leaseJob()
-}
-
-func (e *engine) leaseJob() leaseJob {
-	job := leaseJob{leave: e.stopping.ready, aside: e.standsDown()}
-	if e.options.Claim == ByRows {
-		return e.extendJob(job)
-	}
-	for _, l := range e.sortedLanes() {
-		renewal := Renewal{Lease: l.Lease, Epoch: l.epoch, Marks: l.marks(e.read.horizon, e.routes.print, e.outlets)}
-		renewal.Calm = l.crashes > 0 && time.Since(l.since) > calmAfter && !e.exact
-		switch giveUp := job.leave || l.draining && l.pinned == 0; {
-		case giveUp && (len(l.tickets) > 0 || l.sending()): // it may still be sent
-			job.lapse = append(job.lapse, renewal)
-		case giveUp:
-			job.release = append(job.release, renewal)
-		default:
-			job.renew = append(job.renew, renewal)
-			job.held++
-		}
-	}
-	return job
+	e.lease.next = now.Add(min(e.options.Lease/3, 2*time.Second)) // and notice soon that others came or went
+	leave := e.stopping.ready
+	e.leases <- leaseJob{rights: e.claiming.rights(leave), leave: leave, aside: e.standsDown()}
 }
 
 // leaser carries out one lease job after the other.
@@ -99,63 +80,22 @@ func (e *engine) leaser(ctx context.Context) {
 func (e *engine) keepRights(ctx context.Context, job leaseJob) leaseResult {
 	ctx, cancel := context.WithTimeout(ctx, e.operationTimeout())
 	defer cancel()
-	r := leaseResult{job: job, share: -1, began: time.Now()}
+	r := leaseResult{job: job, began: time.Now()}
 	if job.leave {
-		r.err = e.leave(ctx, job)
+		if r.err = job.rights.release(ctx); r.err == nil {
+			r.err = e.store.Leave(ctx, e.options.Name)
+		}
 		return r
 	}
 	ttl := e.options.Lease
 	if job.aside {
 		ttl = time.Millisecond // others share the lanes among them
 	}
-	r.census, r.err = e.store.Beat(ctx, e.identity(), ttl)
-	if r.err != nil {
-		return r
+	self := Identity{Name: e.options.Name, Host: e.host, Version: e.options.Version, Claim: e.options.Claim}
+	if r.census, r.err = e.store.Beat(ctx, self, ttl); r.err == nil {
+		r.renewed, r.err = job.rights.renew(ctx, r.census, job.aside)
 	}
-	if e.options.Claim == ByRows {
-		if r.rows, r.err = e.extend(ctx, job); r.err == nil {
-			r.claimed, r.err = e.countClaimed(ctx)
-		}
-		r.renewed = r.err == nil
-		return r
-	}
-	if r.share = fairShare(r.census.Relays, e.options.Name); job.aside && len(r.census.Relays) > 1 {
-		r.share = 0
-	}
-	e.keepLanes(ctx, job, &r)
 	return r
-}
-
-func (e *engine) keepLanes(ctx context.Context, job leaseJob, r *leaseResult) {
-	name, ttl := e.options.Name, e.options.Lease
-	if len(job.renew) > 0 {
-		if r.kept, r.err = e.store.Renew(ctx, name, job.renew, ttl); r.err != nil {
-			return
-		}
-	}
-	r.renewed = true
-	if len(job.release) > 0 {
-		if r.err = e.store.Release(ctx, name, job.release); r.err != nil {
-			return
-		}
-	}
-	if missing := r.share - len(r.kept); missing > 0 {
-		r.granted, r.err = e.store.Acquire(ctx, name, missing, ttl)
-	}
-}
-
-// leave gives everything back at once.
-func (e *engine) leave(ctx context.Context, job leaseJob) error {
-	if len(job.release) > 0 {
-		if err := e.store.Release(ctx, e.options.Name, job.release); err != nil {
-			return err
-		}
-	}
-	return e.store.Leave(ctx, e.options.Name)
-}
-
-func (e *engine) identity() Identity {
-	return Identity{Name: e.options.Name, Host: e.host, Version: e.options.Version, Claim: e.options.Claim}
 }
 
 // afterLease takes note of what was kept, lost and won.
@@ -178,36 +118,16 @@ func (e *engine) afterLease(r leaseResult) {
 	if !r.renewed {
 		return
 	}
-	e.lease.alone, e.lease.claimed = len(r.census.Relays) <= 1, r.claimed
-	e.prolong(r.began)
-	lost := e.dropLost(r)
-	e.forgetReleased(r)
-	if r.err == nil {
-		e.addGranted(r)
-	}
-	e.balance(r.share)
-	e.options.Observer.LanesHeld(len(e.lanes), lost)
-	e.remindUnrouted()
-}
-
-// stopOtherClaim ends a relay that finds out, by whichever call, that the table was
-// changed to the other way of claiming while it was taken for dead.
-func (e *engine) stopOtherClaim(err error) bool {
-	if !errors.Is(err, ErrOtherClaim) || e.stopping.begun {
-		return false
-	}
-	e.stopping.err = fmt.Errorf("stop the relay, which claims by %s: %w", e.options.Claim, err)
-	e.beginStop(time.Now())
-	return true
-}
-
-// prolong moves the end of sending: well before the lease's own.
-func (e *engine) prolong(began time.Time) {
-	e.lease.safeUntil = began.Add(e.options.Lease * 3 / 4)
-	e.pulse.safeUntil.Store(int64(e.lease.safeUntil.Sub(e.pulse.epoch)))
+	e.lease.alone = len(r.census.Relays) <= 1
+	e.lease.safeUntil = r.began.Add(e.options.Lease * 3 / 4) // well before the lease's own end
+	e.health.safeUntil.Store(int64(e.lease.safeUntil.Sub(e.health.epoch)))
 	if e.lease.ended {
 		e.lease.ended = false
 		e.sendCtx, e.cancelSend = context.WithCancelCause(context.Background())
+	}
+	e.options.Observer.LanesHeld(r.job.rights.take(r.err))
+	for topic := range e.unrouted {
+		e.alarmUnrouted(topic)
 	}
 }
 
@@ -222,9 +142,188 @@ func (e *engine) guardLease(now time.Time) {
 	e.options.Logger.Warn("relay: the leases could not be renewed in time, sending stops", "relay", e.options.Name)
 }
 
-// remindUnrouted tells again of topics whose messages still wait for a route.
-func (e *engine) remindUnrouted() {
-	for topic := range e.unrouted {
-		e.alarmUnrouted(topic)
+// laneRights are the lanes that a relay holds, as they are when a renewal begins, and
+// what becomes of them.
+type laneRights struct {
+	*byLanes
+	renewals []Renewal // to keep
+	released []Renewal // to give back
+	lapsing  []Renewal // to give up, but not their journals: they end by themselves
+
+	epoch   string
+	share   int
+	kept    []Lease
+	granted []Grant
+}
+
+func (e *byLanes) rights(leave bool) rights {
+	r := &laneRights{byLanes: e}
+	journals := e.writesDown(time.Now())
+	for _, l := range e.sortedLanes() {
+		renewal := Renewal{Lease: l.Lease, Epoch: l.epoch, Marks: l.marks(e.read.horizon, e.routes.print, e.names)}
+		renewal.Calm = l.crashes > 0 && time.Since(l.since) > calmAfter && !journals
+		switch giveUp := leave || l.draining && !l.has(inFlight, inSettle); {
+		case giveUp && (l.has(inFlight) || slices.ContainsFunc(e.guards, func(g guard) bool { return g.keepsJournal(l) })): // it may still be sent
+			r.lapsing = append(r.lapsing, renewal)
+		case giveUp:
+			r.released = append(r.released, renewal)
+		default:
+			r.renewals = append(r.renewals, renewal)
+		}
 	}
+	return r
+}
+
+// renew keeps lanes, gives back what is another's part, and takes what is missing of
+// its own.
+func (r *laneRights) renew(ctx context.Context, census Census, aside bool) (renewed bool, err error) {
+	name, ttl := r.options.Name, r.options.Lease
+	r.epoch = census.Epoch
+	if r.share = fairShare(census.Relays, name); aside && len(census.Relays) > 1 {
+		r.share = 0
+	}
+	if len(r.renewals) > 0 {
+		if r.kept, err = r.store.Renew(ctx, name, r.renewals, ttl); err != nil {
+			return false, err
+		}
+	}
+	if err := r.release(ctx); err != nil {
+		return true, err
+	}
+	if missing := r.share - len(r.kept); missing > 0 {
+		r.granted, err = r.store.Acquire(ctx, name, missing, ttl)
+	}
+	return true, err
+}
+
+func (r *laneRights) release(ctx context.Context) error {
+	if len(r.released) == 0 {
+		return nil
+	}
+	return r.store.Release(ctx, r.options.Name, r.released)
+}
+
+// take forgets what was lost or given back, begins with what is new, and gives up what
+// is beyond the fair share.
+func (r *laneRights) take(err error) (held, lost int) {
+	kept := map[Lease]bool{}
+	for _, lease := range r.kept {
+		kept[lease] = true
+	}
+	for _, renewal := range r.renewals {
+		l := r.lanes[renewal.Lane]
+		switch {
+		case l == nil || l.Lease != renewal.Lease:
+		case !kept[renewal.Lease]:
+			r.dropLane(l)
+			lost++
+		case renewal.Calm:
+			l.crashes = 0
+		}
+	}
+	if lost > 0 {
+		r.options.Logger.Warn("relay: lost lanes", "relay", r.options.Name, "lanes", lost)
+	}
+	if err == nil || len(r.granted) > 0 { // else perhaps not released: released again next time
+		for _, renewal := range slices.Concat(r.released, r.lapsing) {
+			if l := r.lanes[renewal.Lane]; l != nil && l.Lease == renewal.Lease {
+				r.dropLane(l)
+			}
+		}
+	}
+	if err == nil && len(r.granted) > 0 {
+		r.begin(r.granted, r.epoch)
+	}
+	// Lanes beyond the fair share are given up, those with least in memory first; they
+	// are released when nothing of them is under way any more.
+	r.byLanes.share = r.share
+	lanes := slices.Clone(r.sortedLanes())
+	slices.SortStableFunc(lanes, func(a, b *lane) int { return len(b.known) - len(a.known) })
+	for i, l := range lanes {
+		if surplus := i >= r.share || l.void; surplus != l.draining {
+			r.drainLane(l, surplus)
+		}
+	}
+	return len(r.lanes), lost
+}
+
+// fairShare is the number of lanes of a relay among others: all get the same,
+// and the first ones by name one of those that are left over.
+func fairShare(relays []string, name string) int {
+	n := max(1, len(relays))
+	share := Lanes / n
+	if slices.Index(relays, name) < Lanes%n {
+		share++
+	}
+	return share
+}
+
+// begin begins with new lanes. Which of their keys wait for another attempt is for the
+// database to tell.
+func (e *byLanes) begin(granted []Grant, epoch string) {
+	now := time.Now()
+	for _, g := range granted {
+		if old := e.lanes[g.Lane]; old != nil {
+			e.dropLane(old)
+		}
+		l := newLane(g.Lease, len(e.queues), now)
+		l.seq, l.crashes, l.keysUnknown, l.epoch = e.read.seq, g.Crashes, true, epoch
+		l.startAt(g.Marks, e.routes.print, e.names)
+		e.read.sweep.add(l)
+		e.lanes[g.Lane], e.sorted = l, nil
+		for _, guard := range e.guards {
+			guard.leased(l, g)
+		}
+	}
+	e.poll.fresh, e.poll.dueAt, e.poll.empty = true, now, 0
+	e.blocked.tellAt, e.read.unroutedAt = now, time.Time{}
+}
+
+// dropLane forgets a lane and all that waits in it. What is under way comes
+// back to a lane that is no more, and its outcome is fenced.
+func (e *byLanes) dropLane(l *lane) {
+	for _, it := range l.known {
+		if it.stage == inQueue {
+			e.drop(it)
+		}
+	}
+	for _, k := range l.keys {
+		if k.blocked {
+			e.blocked.keys--
+			k.blocked = false
+		}
+		k.items = nil
+	}
+	l.lost, e.settle.lost = true, true
+	for _, g := range e.guards {
+		g.lost(l)
+	}
+	e.sorted = nil
+	delete(e.lanes, l.Lane)
+}
+
+// abandon leaves the lanes of a send that doesn't return to others: they end by
+// themselves.
+func (e *byLanes) abandon(f *flight) {
+	for _, it := range f.job.items() {
+		if l := it.lane; e.lanes[l.Lane] == l {
+			e.dropLane(l)
+		}
+	}
+}
+
+// drainLane begins or ends the giving up of a lane. What waits is dropped, and
+// read again by whoever holds the lane next.
+func (e *byLanes) drainLane(l *lane, draining bool) {
+	l.draining = draining
+	if !draining {
+		e.poll.fresh = true
+		return
+	}
+	for _, it := range l.known {
+		if it.stage == inQueue {
+			e.giveUp(it)
+		}
+	}
+	e.lease.next = time.Time{}
 }

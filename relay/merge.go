@@ -7,10 +7,15 @@ import (
 	"time"
 )
 
+// Merging. A page comes in, and its rows go to admit. What must hold: it is of the server
+// that the lanes were leased from; rows that appeared below what was read before are looked
+// for first, and so are the keys that wait; and a place is moved on only past rows that were
+// admitted, or that another place remembers.
+
 // merge takes in what a read has brought. Where rows may have appeared below
 // what was read before, they are looked for first: none of the rows at hand is
 // sent before those that belong before it are known.
-func (e *engine) merge(result readResult) {
+func (e *byLanes) merge(result readResult) {
 	if warning := result.page.Warning; warning != "" {
 		e.options.Logger.Warn("relay: "+warning, "relay", e.options.Name)
 	}
@@ -18,7 +23,7 @@ func (e *engine) merge(result readResult) {
 		result.err = e.checkEpoch(result)
 	}
 	switch {
-	case result.job.kind == readAmong:
+	case result.job.kind == readBlockedAmong:
 		e.answer(result)
 	case result.err != nil:
 		e.endRead(result)
@@ -32,23 +37,49 @@ func (e *engine) merge(result readResult) {
 }
 
 // takeIn merges what was read as soon as it is known which of its keys wait.
-func (e *engine) takeIn(result readResult) {
+func (e *byLanes) takeIn(result readResult) {
 	switch {
 	case e.askFirst(result):
 		return
 	case result.job.kind == readLate:
-		e.holds.answers = result.answers
+		e.blocked.answers = result.answers
 		e.mergeLate(result)
 	default:
-		e.holds.answers = result.answers
+		e.blocked.answers = result.answers
 		e.mergePage(result)
 		e.endRead(result)
 	}
-	e.holds.answers = nil
+	e.blocked.answers = nil
+}
+
+// answer goes on with a page for which the database was asked. A page that can't be
+// merged is as good as one that was not read.
+func (e *byLanes) answer(result readResult) {
+	page := *result.job.outer
+	if result.err != nil {
+		if page.job.kind.visitsLanes() {
+			e.keepPending(page)
+		}
+		page.err, page.left = result.err, page.job.positions // of a scan, which is in vain
+		e.endRead(page)
+		return
+	}
+	e.keepPending(result)
+	if page.answers == nil {
+		page.answers = map[LaneKey][]HeldKey{}
+	}
+	for _, key := range result.job.ask {
+		page.answers[key] = nil
+	}
+	for _, key := range result.held {
+		ref := LaneKey{key.Lane, key.Key}
+		page.answers[ref] = append(page.answers[ref], key)
+	}
+	e.takeIn(page)
 }
 
 func (k readKind) visitsLanes() bool {
-	return k == readLanes || k == readBeyond || k == readOutlet || k == readKey || k == readUnrouted
+	return k == readLanes || k == readBeyond || k == readSkipped || k == readKeys || k == readUnrouted
 }
 
 // errOtherServer is what a page from another server than its lanes' is taken for.
@@ -62,7 +93,7 @@ var errOtherServer = errors.New("another server was read than the one that lease
 //
 // Where it happens again and again, reads go to another server than writes: to a
 // replica, of which no page may be taken in.
-func (e *engine) checkEpoch(result readResult) error {
+func (e *byLanes) checkEpoch(result readResult) error {
 	if !slices.ContainsFunc(result.job.positions, func(p Position) bool {
 		l := e.readLane(result.job, p.Lane)
 		return l != nil && l.epoch != result.page.Epoch
@@ -71,7 +102,7 @@ func (e *engine) checkEpoch(result readResult) error {
 		return nil
 	}
 	e.read.elsewhere++
-	e.read.horizon, e.read.given, e.read.owed = 0, 0, none
+	e.read.horizon, e.read.given, e.read.pendingLate = 0, 0, none
 	for _, l := range e.sortedLanes() {
 		if l.epoch != result.page.Epoch {
 			l.void = true
@@ -84,14 +115,50 @@ func (e *engine) checkEpoch(result readResult) error {
 	return fmt.Errorf("%w, again and again: if a proxy sends reads to a replica, give the relay a connection to the primary", errOtherServer)
 }
 
+// beginAnew has lanes read from their beginning where ids began anew: what comes next
+// has lower ids than what was read. So it is with a lane that was leased with a mark
+// above what was given out, and with all once less was given out than before.
+//
+// What waits there from before has higher ids, and is read again, too, which leaves the
+// cursor above what was given out. What is given out from one page to the next has then
+// appeared late: it returns above which id.
+func (e *byLanes) beginAnew(result *readResult) (lateAfter int64) {
+	before, given := e.read.given, result.page.Given
+	e.read.given = given
+	anew, above := 0, false
+	for _, l := range e.lanes {
+		if e.readLane(result.job, l.Lane) == nil {
+			continue
+		}
+		if l.cursor > 0 && (given < before || !l.placed && l.cursor > given) {
+			e.read.highest = max(e.read.highest, l.cursor, before)
+			l.cursor, l.base, l.unswept = 0, 0, false
+			l.seq = e.read.seq // this page isn't from there
+			e.poll.fresh = true
+			anew++
+		}
+		above = above || l.placed && l.cursor > before
+		l.placed = true
+	}
+	if anew > 0 {
+		e.read.lateSpan = 0
+		e.read.numbering++
+		e.options.Logger.Warn("relay: ids began anew, lanes are read from their beginning", "relay", e.options.Name, "lanes", anew, "given", given)
+	}
+	if above && given > before {
+		return before
+	}
+	return none
+}
+
 // scanFirst starts the scan for late rows that must be over before the page is
 // merged, and says whether there is need for one.
-func (e *engine) scanFirst(result *readResult) bool {
+func (e *byLanes) scanFirst(result *readResult) bool {
 	e.read.horizon = result.page.Horizon // lower than before where ids began anew
 	below := e.beginAnew(result)
-	told := lowestSet(result.page.LateAfter, e.read.owed)
-	result.page.LateAfter, e.read.owed = lowestSet(told, below), none
-	e.learnLag(told)
+	told := lowestSet(result.page.LateAfter, e.read.pendingLate)
+	result.page.LateAfter, e.read.pendingLate = lowestSet(told, below), none
+	e.learnLateSpan(told)
 	var positions, brought []Position
 	for _, l := range e.sortedLanes() {
 		after := l.recheck
@@ -125,21 +192,51 @@ func (e *engine) scanFirst(result *readResult) bool {
 	return true
 }
 
-// lowestSet returns the lower of two places of which negative ones aren't set.
-func lowestSet(a, b int64) int64 {
-	if a < 0 || (b >= 0 && b < a) {
-		return max(b, none)
+// againBytes bounds what a look reads once more, about.
+const againBytes = 64 << 10
+
+// learnLateSpan notes after which id rows may have appeared late. What is far back is
+// the exception.
+func (e *byLanes) learnLateSpan(lateAfter int64) {
+	lag := e.furthest() - lateAfter
+	switch {
+	case lateAfter < 0 || lag > againBytes/int64(max(e.poll.rowBytes, 256)):
+	case lag > e.read.lateSpan:
+		e.read.lateSpan = lag
+	default:
+		e.read.lateSpan -= (e.read.lateSpan - lag) / 8
 	}
-	return a
+}
+
+// furthest is the highest id that was read.
+func (e *byLanes) furthest() (id int64) {
+	for _, l := range e.lanes {
+		id = max(id, l.cursor)
+	}
+	return id
+}
+
+// brings says that what appeared late in a lane above an id came with the page.
+func (r readResult) brings(l *lane, after int64) bool {
+	return r.job.kind == readLanes && !r.page.More && l.recheck == none && !l.draining &&
+		slices.ContainsFunc(r.job.positions, func(p Position) bool { return p.Lane == l.Lane && p.After <= after })
 }
 
 // mergeLate takes in the rows that appeared late, and then the page that had
 // to wait for them.
-func (e *engine) mergeLate(result readResult) {
-	e.owe(result)
+func (e *byLanes) mergeLate(result readResult) {
+	e.keepPending(result)
 	e.read.scanStride = result.job.scan.stride
-	e.endScans(result.job)
-	e.passOver(result.job) // first: a row above what has to be left must wait, too
+	for _, p := range result.job.positions {
+		if l := e.readLane(result.job, p.Lane); l != nil {
+			l.endScan(l.draining)
+		}
+	}
+	for p, id := range result.job.scan.skipped { // first: a row above what has to be left must wait, too
+		if l := e.readLane(result.job, p.lane); l != nil {
+			l.skip(p.queue, id)
+		}
+	}
 	for i := range result.page.Rows {
 		row := &result.page.Rows[i]
 		if l := e.readLane(result.job, row.Lane); l != nil {
@@ -151,74 +248,45 @@ func (e *engine) mergeLate(result readResult) {
 }
 
 // owe keeps what a read told of late rows for the next page.
-func (e *engine) owe(result readResult) {
-	e.read.owed = lowestSet(e.read.owed, result.page.LateAfter)
-}
-
-func (e *engine) endScans(job readJob) {
-	for _, p := range job.positions {
-		if l := e.readLane(job, p.Lane); l != nil {
-			l.endScan(l.draining)
-		}
-	}
-}
-
-// endScansInVain has what a scan that failed had not walked looked for again, and
-// what the page would have brought, which is dropped.
-func (e *engine) endScansInVain(result readResult) {
-	for _, p := range result.job.positions {
-		if l := e.readLane(result.job, p.Lane); l != nil {
-			l.scanning = none
-		}
-	}
-	for _, p := range slices.Concat(result.left, result.job.scan.brought) {
-		if l := e.readLane(result.job, p.Lane); l != nil {
-			l.recheck = lowestSet(l.recheck, p.After)
-		}
-	}
-}
-
-// readLane returns the lane that a read's row belongs to; nil if it was lost
-// meanwhile, also where it was leased again: what was read before may have been
-// delivered by another since.
-func (e *engine) readLane(job readJob, number int) *lane {
-	if l := e.lanes[number]; l != nil && job.seq > l.seq {
-		return l
-	}
-	return nil
+func (e *byLanes) keepPending(result readResult) {
+	e.read.pendingLate = lowestSet(e.read.pendingLate, result.page.LateAfter)
 }
 
 // mergePage takes in the rows of one page, each kind of read in its way.
-func (e *engine) mergePage(result readResult) {
+func (e *byLanes) mergePage(result readResult) {
 	switch result.job.kind {
 	case readLanes:
 		e.mergeLanes(result.job, result.page)
-	case readOutlet:
-		e.mergeOutlet(result.job, result.page)
-	case readKey:
+	case readSkipped:
+		e.mergeSkipped(result.job, result.page)
+	case readKeys:
 		e.mergeKeys(result.job, result.page)
 	case readDue:
 		e.mergeDue(result)
 	case readBeyond:
 		e.mergeBeyond(result)
-	case readHeld:
+	case readBlocked:
 		e.tell(result)
-	case readHolders:
-		e.letHolderless(result)
+	case readBlockers:
+		e.unblockOrphans(result)
 	case readUnrouted:
 		e.mergeUnrouted(result.job, result.page)
-	case readRows:
-		e.mergeRows(result.job, result.page.Rows)
 	}
 	e.options.Observer.Looked(len(result.page.Rows))
 }
 
 // mergeLanes takes in what is new, and of what was read once more what is late.
-func (e *engine) mergeLanes(job readJob, page Page) {
-	news := e.readUpTo(job, page)
+func (e *byLanes) mergeLanes(job readJob, page Page) {
+	news := false
+	for i := range page.Rows {
+		row := &page.Rows[i]
+		if l := e.readLane(job, row.Lane); l != nil && !l.draining && row.ID > l.cursor {
+			l.cursor, news = row.ID, true
+		}
+	}
 	e.readThrough(job, page)
 	if page.More {
-		e.read.fresh, e.read.lag = true, 0 // what is read once more must not fill the next page, too
+		e.poll.fresh, e.read.lateSpan = true, 0 // what is read once more must not fill the next page, too
 		e.readAhead(page)
 	}
 	taken := 0
@@ -228,48 +296,36 @@ func (e *engine) mergeLanes(job readJob, page Page) {
 			taken++
 		}
 	}
-	e.read.passing = page.More && taken < len(page.Rows)/2
-	e.countLook(!news && taken == 0)
-}
-
-// readUpTo moves on the lanes to the last rows of a page, and says whether there
-// are any that lie behind what was read before.
-func (e *engine) readUpTo(job readJob, page Page) (news bool) {
-	for i := range page.Rows {
-		row := &page.Rows[i]
-		if l := e.readLane(job, row.Lane); l != nil && !l.draining && row.ID > l.cursor {
-			l.cursor, news = row.ID, true
-		}
-	}
-	return news
+	e.read.skipping = page.More && taken < len(page.Rows)/2
+	e.poll.count(!news && taken == 0)
 }
 
 // readAhead asks for what comes after a page before its rows are taken in, for
 // which there has to be room all the same: meanwhile the database has work.
 // Nothing happens in between of which the next read would have to know.
-func (e *engine) readAhead(page Page) {
+func (e *byLanes) readAhead(page Page) {
 	rows, bytes := len(page.Rows), payloads(page.Rows)
 	e.reserve(rows, bytes)
-	e.read.under--      // until endRead
+	e.poll.under--      // until endRead
 	e.read.ahead = true // what the page has brought isn't in memory yet: no sweep may wonder at it
 	e.startRead(time.Now())
 	e.read.ahead = false
-	e.read.under++
+	e.poll.under++
 	e.reserve(-rows, -bytes)
 }
 
-// reserve takes room from every outlet: any of them may get the rows.
-func (e *engine) reserve(rows, bytes int) {
-	for _, o := range e.outlets {
-		o.buffered += rows
-		o.bytes += bytes
+// reserve takes room from every queue: any of them may get the rows.
+func (e *byLanes) reserve(rows, bytes int) {
+	for _, q := range e.queues {
+		q.buffered += rows
+		q.bytes += bytes
 	}
 }
 
 // readThrough moves on lanes that had nothing: a lane that is read from far back
 // is passed over all that was deleted since. Without a limit that was met, only
 // up to where nothing can appear: what is late comes with the next page then.
-func (e *engine) readThrough(job readJob, page Page) {
+func (e *byLanes) readThrough(job readJob, page Page) {
 	through := page.Through
 	if !page.More {
 		through = min(page.Horizon, page.Given)
@@ -281,10 +337,10 @@ func (e *engine) readThrough(job readJob, page Page) {
 	}
 }
 
-// mergeOutlet takes in rows that the outlet had passed over, in each lane until
+// mergeSkipped takes in rows that the queue had passed over, in each lane until
 // there is no room again, and ends its lag in lanes that were read to their end.
-func (e *engine) mergeOutlet(job readJob, page Page) {
-	o, full := job.outlet, false
+func (e *byLanes) mergeSkipped(job readJob, page Page) {
+	q, full := job.queue, false
 	lanes := e.catchingUp(job)
 	for i := range page.Rows {
 		row := &page.Rows[i]
@@ -292,11 +348,11 @@ func (e *engine) mergeOutlet(job readJob, page Page) {
 		if l == nil {
 			continue
 		}
-		ours := e.routes.sink(row.Message.Topic) == o.index
-		if full = full || (ours && o.room() <= 0); full {
+		ours := e.routes.sink(row.Message.Topic) == q.index
+		if full = full || (ours && q.room() <= 0); full {
 			break
 		}
-		l.lag[o.index] = row.ID
+		l.skippedFrom[q.index] = row.ID
 		if ours {
 			e.admit(l, row)
 		}
@@ -306,43 +362,31 @@ func (e *engine) mergeOutlet(job readJob, page Page) {
 	}
 	for _, p := range job.positions {
 		if l := lanes[p.Lane]; l != nil && p.Until == l.cursor {
-			l.lag[o.index] = none
+			l.skippedFrom[q.index] = none
 		}
 	}
 }
 
-// catchingUp returns the lanes in which a page begins where the outlet has to
-// go on. In others it fell further behind meanwhile, and they are read again.
-func (e *engine) catchingUp(job readJob) map[int]*lane {
-	lanes := map[int]*lane{}
-	for _, p := range job.positions {
-		if l := e.readLane(job, p.Lane); l != nil && !l.draining && l.lag[job.outlet.index] == p.After {
-			lanes[p.Lane] = l
-		}
-	}
-	return lanes
-}
-
-// mergeKeys takes in rows that held keys had left behind, and lets those go on with
+// mergeKeys takes in rows that blocked keys had left behind, and lets those go on with
 // what is new that were read to the end of them.
-func (e *engine) mergeKeys(job readJob, page Page) {
+func (e *byLanes) mergeKeys(job readJob, page Page) {
 	keys := map[LaneKey]*key{}
 	for i, k := range job.keys {
-		if l := e.readLane(job, k.lane.Lane); l == k.lane && !l.draining && k.lagging && k.behind == job.positions[i].After && e.mayGoOn(k) {
+		if l := e.readLane(job, k.lane.Lane); l == k.lane && !l.draining && k.dropped && k.resumeFrom == job.positions[i].After && e.mayGoOn(k) {
 			keys[LaneKey{l.Lane, k.ref.key}] = k
 		}
 	}
 	for i := range page.Rows {
 		row := &page.Rows[i]
 		k := keys[LaneKey{row.Lane, row.Message.Key}]
-		if k == nil || row.ID <= k.behind {
+		if k == nil || row.ID <= k.resumeFrom {
 			continue
 		}
-		if job.outlet.room() <= 0 {
+		if job.queue.room() <= 0 {
 			return
 		}
-		k.behind = row.ID
-		if e.admit(k.lane, row); k.behind < row.ID { // dropped once more
+		k.resumeFrom = row.ID
+		if e.admit(k.lane, row); k.resumeFrom < row.ID { // dropped once more
 			delete(keys, LaneKey{row.Lane, row.Message.Key})
 		}
 	}
@@ -354,8 +398,8 @@ func (e *engine) mergeKeys(job readJob, page Page) {
 		if keys[LaneKey{k.lane.Lane, k.ref.key}] != k {
 			continue
 		}
-		if k.behind = job.positions[i].Until; k.behind == k.lane.cursor {
-			k.lagging = false
+		if k.resumeFrom = job.positions[i].Until; k.resumeFrom == k.lane.cursor {
+			k.dropped = false
 			k.lane.forget(k)
 		}
 	}
@@ -363,7 +407,7 @@ func (e *engine) mergeKeys(job readJob, page Page) {
 
 // mergeDue takes in held rows whose time has come. Those for which there is no
 // room are met again in the next pass.
-func (e *engine) mergeDue(result readResult) {
+func (e *byLanes) mergeDue(result readResult) {
 	admitted := 0
 	for i := range result.page.Rows {
 		row := &result.page.Rows[i]
@@ -371,29 +415,25 @@ func (e *engine) mergeDue(result readResult) {
 			admitted++
 		}
 	}
-	now, more := time.Now(), result.limited()
+	rows, largest := result.page.Rows, 0
+	for i := range rows {
+		largest = max(largest, len(rows[i].Message.Payload))
+	}
+	more := len(rows) >= result.job.limit || payloads(rows)+largest > result.job.maxBytes // a limit ended the page
+	now := time.Now()
 	e.read.noDue = admitted == 0 && !more
 	switch {
 	case !more:
 		e.read.cursor = DueCursor{}
-		e.read.dueAt = now.Add(dueInterval)
+		e.poll.dueAt = now.Add(dueInterval)
 		e.dueSooner(now)
 	case admitted == 0:
 		e.read.cursor = result.cursor
-		e.read.dueAt = now.Add(50 * time.Millisecond)
+		e.poll.dueAt = now.Add(50 * time.Millisecond)
 	default:
 		e.read.cursor = result.cursor
-		e.read.dueAt = now
+		e.poll.dueAt = now
 	}
-}
-
-// limited says that a limit ended the page, so that there is probably more.
-func (r readResult) limited() bool {
-	largest := 0
-	for i := range r.page.Rows {
-		largest = max(largest, len(r.page.Rows[i].Message.Payload))
-	}
-	return len(r.page.Rows) >= r.job.limit || payloads(r.page.Rows)+largest > r.job.maxBytes
 }
 
 func payloads(rows []Row) (bytes int) {
@@ -404,29 +444,23 @@ func payloads(rows []Row) (bytes int) {
 }
 
 // endRead lets go of what had to be remembered while the read was under way.
-func (e *engine) endRead(result readResult) {
-	e.read.under--
-	e.read.asked.rows -= result.job.claim.Limit
-	e.read.asked.bytes -= result.job.claim.MaxBytes
-	for _, it := range e.read.ghosts {
-		e.bury(it)
+func (e *byLanes) endRead(result readResult) {
+	e.poll.under--
+	for _, it := range e.read.settledDuringRead {
+		e.forget(it)
 	}
-	e.read.ghosts = e.read.ghosts[:0]
+	e.read.settledDuringRead = e.read.settledDuringRead[:0]
 	e.forgetAside()
 	if result.err != nil {
 		e.readFailed(result)
 	}
-	e.noteFailing(result)
-}
-
-// noteFailing tells Healthy since when a kind of read has failed.
-func (e *engine) noteFailing(result readResult) {
+	// Healthy is told since when some kind of read has failed.
 	failing := &e.read.failing[result.job.kind]
 	switch {
 	case result.err == nil || result.job.kind == readSweep:
 		*failing = 0
 	case *failing == 0:
-		*failing = e.pulse.now()
+		*failing = e.health.now()
 	}
 	since := int64(0)
 	for _, f := range e.read.failing {
@@ -434,35 +468,52 @@ func (e *engine) noteFailing(result readResult) {
 			since = f
 		}
 	}
-	e.pulse.readFails.Store(since)
+	e.health.readFails.Store(since)
 }
 
-// readFailed waits before the next read.
-func (e *engine) readFailed(result readResult) {
-	if result.job.kind == readLate {
-		e.endScansInVain(result)
-		e.owe(result)
-	}
-	if result.job.kind == readSweep {
+// readFailed waits before the next read, and has looked for again what this one would
+// have brought.
+func (e *byLanes) readFailed(result readResult) {
+	job := &result.job
+	switch job.kind {
+	case readSweep:
 		e.sweepFailed(result)
 		return
+	case readLate: // what it had not walked, and what its page would have brought
+		for _, p := range job.positions {
+			if l := e.readLane(*job, p.Lane); l != nil {
+				l.scanning = none
+			}
+		}
+		for _, p := range slices.Concat(result.left, job.scan.brought) {
+			if l := e.readLane(*job, p.Lane); l != nil {
+				l.recheck = lowestSet(l.recheck, p.After)
+			}
+		}
+		e.keepPending(result)
 	}
-	if e.stopOtherClaim(result.err) {
+	if e.pauseReading(result.err) {
 		return
 	}
-	if result.job.kind == readRows {
-		e.read.rowBytes = max(e.read.rowBytes, slowRowBytes)
-	}
-	e.failed("read", result.err)
-	e.read.fresh, e.read.plenty = false, false
-	e.read.pollAt = time.Now().Add(max(e.options.Poll, 100*time.Millisecond))
-	e.read.dueAt = laterOf(e.read.dueAt, e.read.pollAt)
-	switch result.job.kind {
-	case readKey:
+	e.poll.dueAt = laterOf(e.poll.dueAt, e.poll.at)
+	switch job.kind {
+	case readKeys:
 		e.read.keyStride = 0
 	case readLate, readBeyond:
-		e.read.scanStride = result.job.scan.stride
+		e.read.scanStride = job.scan.stride
 		e.read.scanStride.failed()
 	}
-	e.read.pauseUntil = e.read.pollAt
+}
+
+// pauseReading waits before the next read after one that failed, unless that ends the
+// relay.
+func (e *engine) pauseReading(err error) (over bool) {
+	if e.stopOtherClaim(err) {
+		return true
+	}
+	e.failed("read", err)
+	e.poll.fresh = false
+	e.poll.at = time.Now().Add(max(e.options.Poll, 100*time.Millisecond))
+	e.poll.pauseUntil = e.poll.at
+	return false
 }

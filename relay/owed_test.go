@@ -13,9 +13,9 @@ func TestWhatAFailedScanOwes(t *testing.T) {
 	t.Parallel()
 	again, fine := newLane(Lease{Lane: 1}, 1, time.Time{}), newLane(Lease{Lane: 2}, 1, time.Time{})
 	again.cursor, again.recheck, fine.cursor = 20, 7, 20
-	e := &engine{routes: &router{}, lanes: map[int]*lane{1: again, 2: fine}, reads: make(chan readJob, 1), pulse: &pulse{},
-		options: Options{Observer: NoObserver{}, Logger: slog.New(slog.DiscardHandler), Poll: time.Second}}
-	e.read.owed, e.read.given = none, 20
+	e := withLanes(&engine{routes: &router{}, base: &base{health: &health{},
+		options: Options{Observer: NoObserver{}, Logger: slog.New(slog.DiscardHandler), Poll: time.Second}}}, map[int]*lane{1: again, 2: fine})
+	e.read.pendingLate, e.read.given = none, 20
 	look := func(after, late int64) readResult {
 		positions := []Position{{Lane: 1, After: after}, {Lane: 2, After: after}}
 		return readResult{job: readJob{kind: readLanes, seq: 9, positions: positions}, page: Page{LateAfter: late, Horizon: 5, Given: 20}}

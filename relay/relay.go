@@ -4,9 +4,8 @@
 // sinks, and writes back what became of each. Any number of relays, in any
 // number of processes, may work on one table.
 //
-// The files are the stages of a message's way: wake, claim, merge and admit,
-// route, send, retry, settle, with lease and janitor beside them. run.go
-// starts every goroutine.
+// The files are the stages of a message's way: lease, read, merge, admit, queue,
+// send, outcome, settle. run.go has the loop that joins them.
 package relay
 
 import (
@@ -14,7 +13,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -26,13 +24,13 @@ type Relay struct {
 	store   Store
 	options Options
 	routes  *router
-	names   []string // of the sinks, sorted; an outlet's index is its place here
+	names   []string // of the sinks, sorted; a queue's index is its place here
 	wake    waker
 	aborted chan struct{}
 	abort   sync.Once
 	ran     atomic.Bool
-	pulse   *pulse
-	held    int   // maxHeldKeys, but in tests
+	health  *health
+	held    int   // maxBlockedKeys, but in tests
 	far     int64 // farBehind, but in tests
 }
 
@@ -49,7 +47,7 @@ func New(store Store, options Options) (*Relay, error) {
 		return nil, fmt.Errorf("relay: %w", err)
 	}
 	return &Relay{store: store, options: options, routes: routes, names: names,
-		wake: make(waker, 1), aborted: make(chan struct{}), pulse: newPulse(), held: maxHeldKeys, far: farBehind}, nil
+		wake: make(waker, 1), aborted: make(chan struct{}), health: newHealth(), held: maxBlockedKeys, far: farBehind}, nil
 }
 
 // Run relays until the context ends, and then stops cleanly: it reads no more,
@@ -67,43 +65,11 @@ func (r *Relay) Run(ctx context.Context) error {
 		err = fmt.Errorf("start the relay to claim by %s: %w", r.options.Claim, err)
 		return errors.Join(err, e.closeSinks(ctx))
 	}
-	r.pulse.reached.Store(r.pulse.now())
-	r.pulse.looped.Store(r.pulse.now())
-	r.pulse.started.Store(true)
-	defer r.pulse.started.Store(false)
+	r.health.reached.Store(r.health.now())
+	r.health.looped.Store(r.health.now())
+	r.health.started.Store(true)
+	defer r.health.started.Store(false)
 	return e.run(ctx)
-}
-
-func (r *Relay) newEngine() *engine {
-	host, _ := os.Hostname()
-	e := &engine{
-		store: r.store, options: r.options, routes: r.routes, wake: r.wake, aborted: r.aborted, host: host,
-		lanes: map[int]*lane{}, unrouted: map[string]time.Time{}, pulse: r.pulse,
-		settles: make(chan settleJob, settlers+1), settled: make(chan settleResult, settlers+1),
-		leases: make(chan leaseJob, 1), leased: make(chan leaseResult, 1),
-	}
-	e.holds.most, e.read.farBehind, e.read.scanStride = r.held, r.far, stride(8*r.far)
-	e.settle.atOnce = min(settlers, e.store.AtOnce().Settles)
-	e.reads, e.didRead = make(chan readJob, e.mostReads()), make(chan readResult, e.mostReads())
-	e.lease.share, e.lease.claimed, e.read.rowBytes, e.read.owed = -1, -1, 4096, none
-	e.read.sweep.ids = leastStride
-	e.care.suspects = map[rowRef]suspicion{}
-	e.sendCtx, e.cancelSend = context.WithCancelCause(context.Background())
-	workers := 0
-	for i, name := range r.names {
-		e.outlets = append(e.outlets, newOutlet(name, i, r.options.Sinks[name]))
-		workers += r.options.Sinks[name].Workers
-		e.exact = e.exact || e.outlets[i].exact != nil
-	}
-	e.outlets = append(e.outlets, newUnrouted(len(r.names)))
-	e.sent, e.journaled = make(chan sendResult, workers), make(chan journaled, workers)
-	if journaler, ok := r.store.(Journaler); ok && r.options.Claim == ByLanes {
-		e.journaler = journaler
-	}
-	if r.options.Claim == ByRows {
-		e.beginRows()
-	}
-	return e
 }
 
 // Abort skips the drain of a Run that is stopping (or stops it at once): sends
@@ -119,7 +85,7 @@ func (r *Relay) Wake() { r.wake.wake() }
 // answered within the last lease and takes what it is told, and no sink is stuck
 // in a call, or an error that says what is wrong.
 func (r *Relay) Healthy() error {
-	p := r.pulse
+	p := r.health
 	if !p.started.Load() {
 		return errors.New("the relay doesn't run")
 	}

@@ -5,11 +5,15 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
 	"time"
 )
+
+// From the topic to the sink, and what waits as no route takes it: it is told of, now and then,
+// until it is gone.
 
 // router finds the sink of a topic.
 type router struct {
@@ -72,29 +76,19 @@ func (r *router) add(route Route, sink int) error {
 	case route.Topic == "*":
 		r.rest = sink
 	case route.Topic != "":
-		return r.addExact(route.Topic, sink)
+		if other, ok := r.exact[route.Topic]; ok && other != sink {
+			return fmt.Errorf("topic %q has two routes", route.Topic)
+		}
+		r.exact[route.Topic] = sink
 	case route.Prefix != "":
 		r.prefixes = append(r.prefixes, prefixRoute{route.Prefix, sink})
 	default:
-		return r.addPattern(route.Pattern, sink)
+		compiled, err := regexp.Compile(`\A(?:` + route.Pattern + `)\z`)
+		if err != nil {
+			return fmt.Errorf("pattern %q: %w", route.Pattern, err)
+		}
+		r.patterns = append(r.patterns, patternRoute{compiled, sink})
 	}
-	return nil
-}
-
-func (r *router) addExact(topic string, sink int) error {
-	if other, ok := r.exact[topic]; ok && other != sink {
-		return fmt.Errorf("topic %q has two routes", topic)
-	}
-	r.exact[topic] = sink
-	return nil
-}
-
-func (r *router) addPattern(pattern string, sink int) error {
-	compiled, err := regexp.Compile(`\A(?:` + pattern + `)\z`)
-	if err != nil {
-		return fmt.Errorf("pattern %q: %w", pattern, err)
-	}
-	r.patterns = append(r.patterns, patternRoute{compiled, sink})
 	return nil
 }
 
@@ -164,4 +158,102 @@ func fingerprint(routes []Route) string {
 		fmt.Fprintf(h, "%q %q %q %q\n", r.Topic, r.Prefix, r.Pattern, r.Sink)
 	}
 	return hex.EncodeToString(h.Sum(nil)[:8])
+}
+
+// unroutedInterval is how often a topic without a route is told of.
+const unroutedInterval = time.Minute
+
+// unroutedRows is how many rows are read at once to learn what has no route.
+const unroutedRows = 500
+
+// pollUnrouted reads what waits without a route, now and then: who takes a lane
+// over knows from its marks that something does, and not which topics; and nothing
+// else would tell that it is gone. Each lane is read up to the first such row.
+func (e *byLanes) pollUnrouted(now time.Time) (readJob, bool) {
+	if e.read.unroutedAt.After(now) {
+		return readJob{}, false
+	}
+	if !e.read.unroutedAt.IsZero() {
+		e.read.unroutedAt = time.Time{}
+		for _, l := range e.lanes {
+			l.alarmed = false
+		}
+	}
+	q := e.queues[len(e.queues)-1]
+	var positions []Position
+	for _, l := range e.lanesInTurn() {
+		if l.skippedFrom[q.index] != none && !l.alarmed && !l.draining {
+			positions = append(positions, Position{Lane: l.Lane, After: l.skippedFrom[q.index], Until: l.cursor})
+		}
+	}
+	if len(positions) > 0 {
+		return readJob{kind: readUnrouted, queue: q, positions: positions, limit: unroutedRows, maxBytes: 1 << 20}, true
+	}
+	e.read.unroutedAt = now.Add(unroutedInterval)
+	if !e.skippedAny(q) {
+		clear(e.unrouted)
+	}
+	return readJob{}, false
+}
+
+// mergeUnrouted alarms of the topics of a page. A page that has all that waits tells
+// also which of them are gone.
+func (e *byLanes) mergeUnrouted(job readJob, page Page) {
+	q, lanes, topics, whole := job.queue, e.catchingUp(job), map[string]bool{}, !page.More
+	for _, l := range e.lanes {
+		whole = whole && (l.skippedFrom[q.index] == none || lanes[l.Lane] == l)
+	}
+	for i := range page.Rows {
+		row := &page.Rows[i]
+		l := lanes[row.Lane]
+		switch {
+		case l == nil:
+		case e.routes.sink(row.Message.Topic) == q.index:
+			topics[row.Message.Topic], l.alarmed = true, true
+			e.alarmUnrouted(row.Message.Topic)
+		case !l.alarmed:
+			l.skippedFrom[q.index] = row.ID
+		}
+	}
+	if page.More {
+		return
+	}
+	for _, p := range job.positions {
+		if l := lanes[p.Lane]; l != nil && !l.alarmed && p.Until == l.cursor {
+			l.skippedFrom[q.index] = none
+		}
+	}
+	if whole {
+		maps.DeleteFunc(e.unrouted, func(topic string, _ time.Time) bool { return !topics[topic] })
+	}
+}
+
+func (e *engine) alarmUnrouted(topic string) {
+	now := time.Now()
+	if now.Before(e.unrouted[topic]) {
+		return
+	}
+	if len(e.unrouted) >= maxCachedTopics {
+		clear(e.unrouted)
+	}
+	e.unrouted[topic] = now.Add(unroutedInterval)
+	e.options.Observer.Unrouted(topic)
+	e.options.Logger.Warn("relay: no route or handler takes this topic, its messages wait; add one and restart",
+		"relay", e.options.Name, "topic", topic)
+}
+
+// unroutedLeft is the error of a drain that had to leave messages behind.
+func (e *engine) unroutedLeft() error {
+	topics := make([]string, 0, len(e.unrouted))
+	for topic := range e.unrouted {
+		topics = append(topics, topic)
+	}
+	if len(topics) == 0 {
+		return nil
+	}
+	slices.Sort(topics)
+	if len(topics) > 10 {
+		topics = append(topics[:10], "…")
+	}
+	return fmt.Errorf("drained, but messages without a route are left (topics: %s); add a route", strings.Join(topics, ", "))
 }

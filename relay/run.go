@@ -4,79 +4,61 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
-	"sync/atomic"
+	"os"
+	"slices"
 	"time"
 )
 
-// engine is one Run of a Relay. Its loop owns all of its state; the goroutines
-// that wait for the database or a sink get a job by a channel and give their
-// answer back by another.
-type engine struct {
-	store     Store
-	journaler Journaler // nil if the store is none, or without lanes
-	options   Options
-	routes    *router
-	outlets   []*outlet // the last one is for messages without a route
-	exact     bool      // one of them is exact
-	wake      waker
-	aborted   <-chan struct{}
-	host      string
+// The loop. It alone changes the engine's state. Answers come in by channels, are taken in,
+// and whatever can be started then is started: leases, settlements, reads, sends. It never
+// waits for the database or a sink: goroutines do, which all are started here.
 
-	lanes    map[int]*lane
-	sorted   []*lane // the same by their numbers; nil since one has come or gone
-	read     reading
-	holds    holding
-	settle   settling
-	lease    leasing
-	care     care
-	stopping stop
-	unrouted map[string]time.Time // topics without a route, and when to tell of them again
-
-	reads   chan readJob
-	didRead chan readResult
-	sent    chan sendResult
-	settles chan settleJob
-	settled chan settleResult
-	leases  chan leaseJob
-	leased  chan leaseResult
-
-	journaled chan journaled
-
-	sendCtx    context.Context // of every send; ends when the lease is about to
-	cancelSend context.CancelCauseFunc
-
-	quieter quieter
-	pulse   *pulse
-	workers sync.WaitGroup
-}
-
-// pulse tells Healthy how the loop does.
-type pulse struct {
-	started atomic.Bool
-	looped  atomic.Int64 // when the loop last came round, in nanoseconds since epoch
-	reached atomic.Int64 // when the database last answered
-	epoch   time.Time
-
-	safeUntil atomic.Int64 // nothing is sent after it
-	readFails atomic.Int64 // since when no read has succeeded; 0 while they do
-
-	reclaims, freed atomic.Int64           // by rows: how often ended claims were freed, and how many the last time
-	problem         atomic.Pointer[string] // the last error of the database
-	stuck           atomic.Pointer[string] // the last send that doesn't return
-	unwritable      atomic.Pointer[string] // what of the outcomes it refuses
-}
-
-func (p *pulse) lastProblem() string {
-	if text := p.problem.Load(); text != nil {
-		return *text
+func (r *Relay) newEngine() *engine {
+	host, _ := os.Hostname()
+	e := &engine{
+		base:   &base{store: r.store, options: r.options, health: r.health},
+		routes: r.routes, wake: r.wake, aborted: r.aborted, host: host,
+		unrouted: map[string]time.Time{},
+		leases:   make(chan leaseJob, 1), leased: make(chan leaseResult, 1),
 	}
-	return "no answer"
+	e.settle = newSettling(e.base, e.finish)
+	e.sendCtx, e.cancelSend = context.WithCancelCause(context.Background())
+	workers := 0
+	for i, name := range r.names {
+		e.queues = append(e.queues, newSinkQueue(e.base, name, i))
+		workers += r.options.Sinks[name].Workers
+	}
+	e.queues = append(e.queues, &sinkQueue{name: unroutedName, index: len(r.names)})
+	e.names = append(slices.Clone(r.names), unroutedName)
+	e.sent, e.journaled = make(chan *flight, workers), make(chan func(), workers)
+	if r.options.Claim == ByRows {
+		e.claiming = newByRows(e)
+	} else {
+		e.claiming = newByLanes(e, r.held, r.far)
+	}
+	return e
 }
 
-func newPulse() *pulse { return &pulse{epoch: time.Now()} }
-
-func (p *pulse) now() int64 { return int64(time.Since(p.epoch)) }
+// newByLanes: of so many keys that wait it keeps each in memory, and so many ids are
+// worth a scan.
+func newByLanes(e *engine, mostHeld int, farBehind int64) *byLanes {
+	b := &byLanes{engine: e, lanes: map[int]*lane{}, share: -1, reads: make(chan readJob, 1)}
+	e.didRead = make(chan func(), 1)
+	e.poll.rowBytes = 4096
+	b.blocked.most, b.read.farBehind, b.read.scanStride = mostHeld, farBehind, stride(8*farBehind)
+	b.read.pendingLate, b.read.sweep.ids = none, leastStride
+	store, ok := e.store.(Journaler)
+	if !ok {
+		return b
+	}
+	j := &journal{byLanes: b, store: store, stale: map[*lane]bool{}}
+	g := &quarantine{journal: j, suspects: map[rowRef]suspicion{}}
+	e.guards = []guard{g}
+	if d := newDedup(j); len(d.sinks) > 0 {
+		g.dedup, e.guards = d, []guard{d, g}
+	}
+	return b
+}
 
 // run starts all that runs, loops until the relay has stopped, and waits for
 // all of it. Every goroutine of the package is started here.
@@ -89,17 +71,17 @@ func (e *engine) run(ctx context.Context) error {
 			work(background)
 		}()
 	}
-	for range e.mostReads() {
-		start(e.reader)
+	for _, work := range e.claiming.workers() {
+		start(work)
 	}
 	start(e.leaser)
 	start(e.janitor)
 	for range settlers {
-		start(e.settler)
+		start(e.settle.settler)
 	}
-	for _, o := range e.outlets {
-		for range o.options.Workers {
-			start(func(ctx context.Context) { e.sender(ctx, o) })
+	for _, q := range e.queues {
+		for range q.options.Workers {
+			start(func(ctx context.Context) { e.sender(ctx, q) })
 		}
 	}
 	if e.options.Listener != nil {
@@ -108,6 +90,112 @@ func (e *engine) run(ctx context.Context) error {
 	err := e.loop(ctx)
 	end()
 	return errors.Join(err, e.waitForWorkers(), e.closeSinks(ctx))
+}
+
+// loop is the only place that changes the engine's state.
+func (e *engine) loop(ctx context.Context) error {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	done := ctx.Done()
+	for {
+		now := time.Now()
+		e.health.looped.Store(e.health.now())
+		e.advance(now)
+		if over, err := e.over(); over {
+			return err
+		}
+		timer.Reset(e.nextTime(now).Sub(now))
+		select {
+		case <-timer.C:
+		case <-e.wake:
+			e.woken(time.Now())
+		case takeIn := <-e.didRead:
+			takeIn()
+		case f := <-e.sent:
+			e.land(f)
+			for len(e.sent) > 0 { // what else has been sent is settled together
+				e.land(<-e.sent)
+			}
+		case takeNote := <-e.journaled:
+			takeNote()
+		case result := <-e.settle.settled:
+			if e.settle.after(result) {
+				e.lease.next = time.Now() // something was fenced: whose lanes are they now?
+			}
+		case result := <-e.leased:
+			e.afterLease(result)
+		case <-done:
+			done = nil
+			e.beginStop(time.Now())
+		case <-e.aborted:
+			e.aborted = nil
+			e.abort(time.Now())
+		}
+	}
+}
+
+// advance starts whatever can be started now.
+func (e *engine) advance(now time.Time) {
+	e.guardLease(now)
+	e.findStuck(now)
+	e.startLease(now)
+	e.settle.start(now, e.mayLinger)
+	e.claiming.startRead(now)
+	e.startSends(now)
+}
+
+// nextTime is when the loop has to come round though nothing happens. What was
+// due before now has been started, or waits for something that will happen.
+func (e *engine) nextTime(now time.Time) time.Time {
+	next := now.Add(time.Second)
+	sooner := func(t time.Time) {
+		if t.After(now) && t.Before(next) {
+			next = t
+		}
+	}
+	for _, t := range []time.Time{e.lease.next, e.lease.safeUntil, e.settle.nextTime(), e.stopping.deadline, e.poll.at, e.poll.dueAt} {
+		sooner(t)
+	}
+	for _, q := range e.queues {
+		sooner(q.circuit.reopenAt)
+		sooner(q.pauseUntil)
+		sooner(q.askAt)
+	}
+	return next
+}
+
+// wakePace is how long after a look began the next one begins that somebody asks
+// for: where messages come one by one, each look finds more of them so, and the
+// last of them waits this long.
+const wakePace = 2 * time.Millisecond
+
+// woken looks for new messages, at once unless there was a look just now.
+func (e *engine) woken(now time.Time) {
+	next := e.poll.began.Add(wakePace)
+	if now.Before(next) {
+		e.poll.at = earliest(e.poll.at, next)
+		return
+	}
+	e.poll.fresh, e.poll.polled = true, false
+}
+
+// listen keeps a Listener listening until the context ends.
+func (e *engine) listen(ctx context.Context) {
+	pause := Backoff{Min: 500 * time.Millisecond, Max: 30 * time.Second}
+	for failures := 1; ; failures++ {
+		began := time.Now()
+		err := e.options.Listener.Listen(ctx, e.wake.wake)
+		if ctx.Err() != nil {
+			return
+		}
+		if time.Since(began) > time.Minute {
+			failures = 1
+		}
+		e.failed("listen", err)
+		if !sleep(ctx, pause.draw(failures)) {
+			return
+		}
+	}
 }
 
 // waitForWorkers waits for every goroutine; a sink that doesn't return though
@@ -121,8 +209,8 @@ func (e *engine) waitForWorkers() error {
 	}
 	defer func() {
 		for len(e.sent) > 0 { // of those that returned after the loop
-			result := <-e.sent
-			delete(result.outlet.flights, result.job.flight)
+			f := <-e.sent
+			delete(f.queue.flights, f)
 		}
 	}()
 	select {
@@ -131,120 +219,34 @@ func (e *engine) waitForWorkers() error {
 	case <-time.After(grace):
 	}
 	now, problems := time.Now(), []error{errors.New("stop the relay: a sink did not return though its context had ended")}
-	for _, o := range e.outlets {
-		for f := range o.flights {
-			problems = append(problems, errors.New(o.describe(f, now)))
+	for _, q := range e.queues {
+		for f := range q.flights {
+			problems = append(problems, errors.New(q.describe(f, now)))
 		}
 	}
 	return errors.Join(problems...)
 }
 
-// closeSink closes a sink, and doesn't wait for one that won't return.
-func (e *engine) closeSink(ctx context.Context, o *outlet) error {
-	closed := make(chan error, 1)
-	go func() { closed <- o.options.Sink.Close(ctx) }()
-	select {
-	case err := <-closed:
-		return err
-	case <-time.After(2 * abortGrace):
-		return errors.New("it did not return though its context had ended")
-	}
-}
-
-// loop is the only place that changes the engine's state.
-func (e *engine) loop(ctx context.Context) error {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	done := ctx.Done()
-	for {
-		now := time.Now()
-		e.pulse.looped.Store(e.pulse.now())
-		e.advance(now)
-		if over, err := e.over(); over {
-			return err
+// closeSinks closes every sink, and doesn't wait for one that won't return.
+func (e *engine) closeSinks(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), abortGrace)
+	defer cancel()
+	var problems []error
+	for _, q := range e.queues {
+		if q.options.Sink == nil || len(q.flights) > 0 { // never while it is in use
+			continue
 		}
-		timer.Reset(e.nextTime(now).Sub(now))
+		closed := make(chan error, 1)
+		go func() { closed <- q.options.Sink.Close(ctx) }()
+		var err error
 		select {
-		case <-timer.C:
-		case <-e.wake:
-			e.woken(time.Now())
-		case result := <-e.didRead:
-			e.merge(result)
-		case result := <-e.sent:
-			e.judge(result)
-			e.judgeMore()
-		case j := <-e.journaled:
-			e.afterJournal(j)
-		case result := <-e.settled:
-			e.afterSettle(result)
-		case result := <-e.leased:
-			e.afterLease(result)
-		case <-done:
-			done = nil
-			e.beginStop(time.Now())
-		case <-e.aborted:
-			e.aborted = nil
-			e.abort(time.Now())
+		case err = <-closed:
+		case <-time.After(2 * abortGrace):
+			err = errors.New("it did not return though its context had ended")
+		}
+		if err != nil {
+			problems = append(problems, fmt.Errorf("close sink %q: %w", q.name, err))
 		}
 	}
-}
-
-// judgeMore takes what else has been sent, so that it is settled together.
-func (e *engine) judgeMore() {
-	for len(e.sent) > 0 {
-		e.judge(<-e.sent)
-	}
-}
-
-// advance starts whatever can be started now.
-func (e *engine) advance(now time.Time) {
-	e.guardLease(now)
-	e.lookForStuck(now)
-	e.startLease(now)
-	e.startSettles(now)
-	e.startRead(now)
-	e.startSends(now)
-}
-
-// nextTime is when the loop has to come round though nothing happens. What was
-// due before now has been started, or waits for something that will happen.
-func (e *engine) nextTime(now time.Time) time.Time {
-	next := now.Add(time.Second)
-	sooner := func(t time.Time) {
-		if t.After(now) && t.Before(next) {
-			next = t
-		}
-	}
-	for _, t := range []time.Time{e.lease.next, e.lease.safeUntil, e.settle.nextTime(), e.stopping.deadline, e.read.pollAt, e.read.dueAt} {
-		sooner(t)
-	}
-	for _, o := range e.outlets {
-		sooner(o.circuit.reopenAt)
-		sooner(o.pauseUntil)
-		sooner(o.askAt)
-	}
-	return next
-}
-
-// failed reports trouble with a stage, which will try again. Of trouble that
-// lasts, a line now and then is enough.
-func (e *engine) failed(stage string, err error) {
-	if err == nil || errors.Is(err, context.Canceled) {
-		return
-	}
-	e.options.Observer.Failed(stage, err)
-	if again, more := e.quieter.again("failed " + stage); again {
-		e.options.Logger.Warn("relay: trouble, trying again", "relay", e.options.Name, "stage", stage, "error", err, "unsaid", more)
-	}
-}
-
-// reached notes how a call of the database went.
-func (e *engine) reached(err error) {
-	if err == nil {
-		e.pulse.reached.Store(e.pulse.now())
-		e.pulse.problem.Store(nil)
-		return
-	}
-	text := fmt.Sprint(err)
-	e.pulse.problem.Store(&text)
+	return errors.Join(problems...)
 }

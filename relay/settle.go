@@ -6,6 +6,10 @@ import (
 	"time"
 )
 
+// Settling. States come in, and go out to the settlers in batches, fenced; what is written is
+// finished. What must hold: outcomes of one key are written in their order, what isn't
+// written is written again, and what is of a lost lane is written by nobody.
+
 // settlers is the number of settlements under way at once at most, if there is much
 // to write back and the store gains by it. Each has lanes of its own, so that the
 // outcomes of a key are written in their order: what a successor repeats after a
@@ -18,6 +22,11 @@ const settleBatch = 2000
 
 // settling is what waits to be written back: a queue for each settler's lanes.
 type settling struct {
+	*base
+	finish  func(it *item, s *Settlement) // is told of each item whose outcome is written, or another's to write
+	settles chan settleJob
+	settled chan settleResult
+
 	queues [settlers]unsettled
 	atOnce int        // so many of the queues are in use
 	spare  []verdicts // memory of settlements that are over
@@ -36,18 +45,14 @@ type settling struct {
 
 type unsettled struct {
 	pending  verdicts
-	flying   int // verdicts under way
+	inFlight int // verdicts under way
 	failures int
 	retryAt  time.Time
 
 	most   int   // rows of the next settlement, while one is looked for that the database refuses; 0: no bound
 	failed int   // rows of the settlement that failed last
-	since  int64 // when one of so many failed first, by the pulse
+	since  int64 // when one of so many failed first, by its clock
 	alone  int   // how often a row was refused alone
-}
-
-func (u *unsettled) ready(now time.Time) bool {
-	return u.flying == 0 && len(u.pending.items) > 0 && !now.Before(u.retryAt)
 }
 
 // verdicts are items and, at the same places, what is to be written back for
@@ -98,16 +103,24 @@ type settleResult struct {
 	err    error
 }
 
+func newSettling(b *base, finish func(*item, *Settlement)) *settling {
+	return &settling{
+		base: b, finish: finish, atOnce: min(settlers, b.store.AtOnce().Settles),
+		settles: make(chan settleJob, settlers+1), settled: make(chan settleResult, settlers+1),
+	}
+}
+
+// add has an item's outcome written back.
 func (s *settling) add(it *item, settlement Settlement) {
 	s.queues[it.row.Lane%s.atOnce].pending.add(it, settlement)
 	s.urgent = s.urgent || settlement.State != StateDone
-	s.lost = s.lost || it.lane.lost
+	s.lost = s.lost || it.lost()
 }
 
 // count is the number of items whose outcome is not written back yet.
 func (s *settling) count() (n int) {
 	for i := range s.queues {
-		n += len(s.queues[i].pending.items) + s.queues[i].flying
+		n += len(s.queues[i].pending.items) + s.queues[i].inFlight
 	}
 	return n
 }
@@ -124,44 +137,44 @@ func (s *settling) nextTime() time.Time {
 	return at
 }
 
-// worthSettling is how much of one queue is settled though the other one is under
-// way. Rows that are kept take the database longer to settle than all else does,
-// so that two settlements at once are worth being smaller.
-func (e *engine) worthSettling() int {
-	if e.keeps() {
-		return settleBatch / 4
-	}
-	return settleBatch / 2
-}
-
-// startSettles writes back what there is: all at once, or, where that is much,
-// each queue by itself. While the other queue is being written, little waits for
-// it.
-func (e *engine) startSettles(now time.Time) {
-	e.fenceLost()
-	e.tryUnwritable(now)
+// start writes back what there is: all at once, or, where that is much, each queue by
+// itself. While the other queue is being written, little waits for it. Of what is only
+// delivered, so many may wait for more.
+func (s *settling) start(now time.Time, mayLinger func(time.Time) int) {
+	s.fenceLost()
+	s.tryUnwritable(now)
 	var ready [settlers]bool
 	waiting, flying, looking := 0, 0, false
-	for i := range e.settle.queues {
-		q := &e.settle.queues[i]
-		flying += q.flying
+	for i := range s.queues {
+		q := &s.queues[i]
+		flying += q.inFlight
 		looking = looking || q.most > 0
-		if ready[i] = q.ready(now); ready[i] {
+		if ready[i] = q.inFlight == 0 && len(q.pending.items) > 0 && !now.Before(q.retryAt); ready[i] {
 			waiting += len(q.pending.items)
 		}
 	}
-	worth := e.worthSettling()
+	worth := settleBatch / 2 // of one queue, to be settled though the other one is under way
+	if s.keeps() {
+		worth /= 2 // rows that are kept take the database longer than all else does
+	}
 	if flying == 0 && waiting <= settlers*worth && !looking {
-		if waiting > 0 && !e.linger(waiting, now) {
-			e.startSettle(now, ready)
+		// Nobody waits for a message to be marked delivered: its key goes on, and its place
+		// in memory is needed only where there are many. Anything else is waited for.
+		due := s.began.Add(settleLinger)
+		switch linger := !s.urgent && now.Before(due) && waiting < mayLinger(now); {
+		case waiting == 0:
+		case linger:
+			s.dueAt = due
+		default:
+			s.write(now, ready)
 		}
 		return
 	}
 	for i := range ready {
-		if ready[i] && (flying == 0 || len(e.settle.queues[i].pending.items) >= worth) {
+		if ready[i] && (flying == 0 || len(s.queues[i].pending.items) >= worth) {
 			var alone [settlers]bool
 			alone[i] = true
-			e.startSettle(now, alone)
+			s.write(now, alone)
 		}
 	}
 }
@@ -169,52 +182,52 @@ func (e *engine) startSettles(now time.Time) {
 // fenceLost takes out what is of lanes that were lost, without a settlement: the lane
 // may be leased again, and after a failover with the same fence, which is no lease of
 // what was read before.
-func (e *engine) fenceLost() {
-	if !e.settle.lost {
+func (s *settling) fenceLost() {
+	if !s.lost {
 		return
 	}
-	e.settle.lost = false
+	s.lost = false
 	states, fenced := map[State]int{}, 0
-	for i := range e.settle.queues {
-		pending := &e.settle.queues[i].pending
+	for i := range s.queues {
+		pending := &s.queues[i].pending
 		var kept verdicts
 		for at, it := range pending.items {
-			if !it.lane.lost {
+			if !it.lost() {
 				kept.add(it, pending.settlements[at])
 				continue
 			}
 			states[pending.settlements[at].State]++
 			fenced++
-			e.finish(it)
+			s.finish(it, &pending.settlements[at])
 		}
 		*pending = kept
 	}
 	if fenced > 0 {
-		e.options.Observer.Settled(Settled{Fenced: fenced}, states)
-		e.warnFenced(fenced)
+		s.options.Observer.Settled(Settled{Fenced: fenced}, states)
+		s.warnFenced(fenced)
 	}
 }
 
-func (e *engine) warnFenced(rows int) {
-	e.options.Logger.Warn("relay: outcomes came after the lease was lost and changed nothing",
-		"relay", e.options.Name, "rows", rows)
+func (s *settling) warnFenced(rows int) {
+	s.options.Logger.Warn("relay: outcomes came after the lease was lost and changed nothing",
+		"relay", s.options.Name, "rows", rows)
 }
 
-// startSettle writes back what waits in these queues.
-func (e *engine) startSettle(now time.Time, queues [settlers]bool) {
-	job := settleJob{verdicts: e.settle.empty()}
+// write writes back what waits in these queues.
+func (s *settling) write(now time.Time, queues [settlers]bool) {
+	job := settleJob{verdicts: s.empty()}
 	left := 0
-	for i := range e.settle.queues {
-		q := &e.settle.queues[i]
+	for i := range s.queues {
+		q := &s.queues[i]
 		if queues[i] {
 			job.of[i] = min(len(q.pending.items), or(q.most, settleBatch))
 			q.pending.moveTo(&job.verdicts, job.of[i])
-			q.flying, q.retryAt = job.of[i], time.Time{}
+			q.inFlight, q.retryAt = job.of[i], time.Time{}
 		}
 		left += len(q.pending.items)
 	}
-	e.settle.began, e.settle.dueAt, e.settle.urgent = now, time.Time{}, e.settle.urgent && left > 0
-	e.settles <- job
+	s.began, s.dueAt, s.urgent = now, time.Time{}, s.urgent && left > 0
+	s.settles <- job
 }
 
 // empty returns memory for a settlement. What memory each message needs is what
@@ -235,114 +248,126 @@ func (s *settling) over(v verdicts) {
 }
 
 // settler writes batches back.
-func (e *engine) settler(ctx context.Context) {
+func (s *settling) settler(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case job := <-e.settles:
-			e.settled <- e.writeBack(ctx, job)
+		case job := <-s.settles:
+			s.settled <- s.writeBack(ctx, job)
 		}
 	}
 }
 
-func (e *engine) writeBack(ctx context.Context, job settleJob) settleResult {
-	ctx, cancel := context.WithTimeout(ctx, e.operationTimeout())
+func (s *settling) writeBack(ctx context.Context, job settleJob) settleResult {
+	ctx, cancel := context.WithTimeout(ctx, s.operationTimeout())
 	defer cancel()
-	counts, err := e.store.Settle(ctx, e.options.Name, e.keeps(), job.settlements)
-	e.reached(err)
+	counts, err := s.store.Settle(ctx, s.options.Name, s.keeps(), job.settlements)
+	s.reached(err)
 	return settleResult{job, counts, err}
 }
-
-func (e *engine) keeps() bool { return e.options.Retention != KeepNothing }
 
 // settlePause bounds the wait before outcomes are written back again.
 var settlePause = Backoff{Min: 50 * time.Millisecond, Max: 2 * time.Second}
 
-// afterSettle takes out of memory what is written. What is not is written
-// again: the database may have taken it, and then nothing happens.
-func (e *engine) afterSettle(result settleResult) {
+// after takes out of memory what is written, and says whether some of it was fenced.
+// What is not is written again: the database may have taken it, and then nothing happens.
+func (s *settling) after(result settleResult) (fenced bool) {
 	if result.again {
-		e.afterTry(&result)
-		return
+		s.afterTry(&result)
+		return result.counts.Fenced > 0
 	}
 	if result.err != nil {
-		e.settleAgain(result)
-		return
+		s.settleAgain(result)
+		return false
 	}
 	for i, n := range result.of {
 		if n > 0 {
-			e.settle.queues[i].wrote()
+			s.queues[i].wrote()
 		}
 	}
-	e.settle.inARow = 0
-	e.written(result)
-	e.settle.over(result.verdicts)
+	s.inARow = 0
+	s.written(result)
+	s.over(result.verdicts)
+	return result.counts.Fenced > 0
 }
 
 // written takes out of memory what the database has taken.
-func (e *engine) written(result settleResult) {
+func (s *settling) written(result settleResult) {
 	states := map[State]int{}
 	for i, it := range result.items {
 		settlement := &result.settlements[i]
 		states[settlement.State]++
-		e.finish(it)
-		e.afterState(it, settlement)
+		s.finish(it, settlement)
 	}
-	e.options.Observer.Settled(result.counts, states)
+	s.options.Observer.Settled(result.counts, states)
 	if result.counts.Fenced > 0 {
-		e.warnFenced(result.counts.Fenced)
-		e.lease.next = time.Now()
+		s.warnFenced(result.counts.Fenced)
 	}
 }
 
 // settleAgain puts what could not be written before all else of its queue.
-func (e *engine) settleAgain(result settleResult) {
+func (s *settling) settleAgain(result settleResult) {
 	for i, n := range result.of {
 		if n == 0 {
 			continue
 		}
-		q := &e.settle.queues[i]
+		q := &s.queues[i]
 		q.pending.putFirst(&result.verdicts, n)
-		q.flying = 0
+		q.inFlight = 0
 		q.failures++
-		e.narrow(q, n, result.err)
+		s.narrow(q, n, result.err)
 		q.retryAt = time.Now().Add(settlePause.draw(q.failures))
 	}
-	e.settle.over(result.verdicts)
-	e.settle.lost = true
-	e.failed("settle", result.err)
+	s.over(result.verdicts)
+	s.lost = true
+	s.failed("settle", result.err)
 }
 
-// afterState does what had to wait until the state was written.
-func (e *engine) afterState(it *item, settlement *Settlement) {
-	switch settlement.State {
-	case StateError:
-		if k := it.key; k != nil && k.held && k.holder == it.row.ID {
-			e.letGo(k)
-			e.goOn(k)
+// finish ends an item whose outcome is written, or is not the relay's to write any more.
+func (e *engine) finish(it *item, s *Settlement) {
+	it.stage = written
+	for _, g := range e.guards {
+		g.marked(it)
+	}
+	if it.queue != nil {
+		it.queue.settling--
+		it.queue.release(it)
+	}
+	e.claiming.settled(it, s)
+}
+
+const (
+	// settleLinger is how long delivered messages wait, from the last
+	// settlement on, to be written back together: where a few come at a time,
+	// writing each alone is most of what a relay costs.
+	settleLinger = 40 * time.Millisecond
+
+	// settleFew is the number of messages that wait at most.
+	settleFew = 64
+)
+
+// mayLinger is how many messages may wait. A relay that dies has its successor
+// deliver them once more: so that these are no more than what was in flight, they
+// are less than a batch.
+func (e *engine) mayLinger(now time.Time) int {
+	if e.stopping.begun || e.options.Drain || e.writesDown(now) {
+		return 0
+	}
+	few := settleFew
+	for _, q := range e.queues {
+		if q.options.Sink == nil {
+			continue
 		}
-	case StateRetry:
-		e.dueAgain(time.Now().Add(settlement.Delay))
-		e.setAside(it.key)
+		if q.buffered > q.options.Buffer/4 || q.bytes > q.options.BufferBytes/4 {
+			return 0
+		}
+		few = min(few, q.options.Batch)
 	}
+	return few
 }
 
-// finish ends an item whose outcome is written. A read that is under way may
-// bring the row back from an older snapshot, so the item is remembered until
-// that is over; a claim stamps what it returns, and can't.
-func (e *engine) finish(it *item) {
-	it.lane.pinned--
-	if len(it.lane.tickets) > 0 {
-		delete(it.lane.tickets, it.row.ref())
-	}
-	if it.outlet != nil {
-		it.outlet.settling--
-		it.outlet.release(it)
-	}
-	if e.read.under > 0 && e.options.Claim == ByLanes {
-		e.read.ghosts = append(e.read.ghosts, it)
-		return
-	}
-	e.bury(it)
+// writesDown says that some guard has what is sent written down before.
+func (e *engine) writesDown(now time.Time) bool {
+	return slices.ContainsFunc(e.guards, func(g guard) bool { return g.writesDown(now) })
 }

@@ -28,20 +28,20 @@ func TestSettlementsThatStart(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			e := &engine{settles: make(chan settleJob, settlers), settle: settling{atOnce: settlers}}
+			s := settlingOf(&base{}, settlers)
 			if !c.kept {
-				e.options.Retention = KeepNothing
+				s.options.Retention = KeepNothing
 			}
 			for i := range settlers {
-				e.settle.queues[i].flying = c.flying[i]
+				s.queues[i].inFlight = c.flying[i]
 				for range c.waiting[i] {
-					e.settle.add(&item{lane: &lane{}, row: Row{Lane: i}}, Settlement{Lane: i})
+					s.add(&item{lane: &lane{}, row: Row{Lane: i}}, Settlement{Lane: i})
 				}
 			}
-			e.startSettles(time.Now())
+			s.start(time.Now(), lingersNot)
 			var got []int
-			for len(e.settles) > 0 {
-				got = append(got, checkJob(t, <-e.settles))
+			for len(s.settles) > 0 {
+				got = append(got, checkJob(t, <-s.settles))
 			}
 			if len(got) != len(c.want) || len(got) > 0 && got[0] != c.want[0] || len(got) > 1 && got[1] != c.want[1] {
 				t.Errorf("settlements of %v rows, want %v", got, c.want)
@@ -70,24 +70,24 @@ func checkJob(t *testing.T, job settleJob) int {
 // What could not be written goes before what came meanwhile, each to its queue.
 func TestFailedSettlementIsRepeatedFirst(t *testing.T) {
 	t.Parallel()
-	e := &engine{settles: make(chan settleJob, settlers), settle: settling{atOnce: settlers}, options: Options{Observer: NoObserver{}}, pulse: newPulse()}
+	s := settlingOf(&base{options: Options{Observer: NoObserver{}}, health: newHealth()}, settlers)
 	add := func(ids ...int64) {
 		for _, id := range ids {
-			e.settle.add(&item{lane: &lane{}, row: Row{ID: id, Lane: int(id % settlers)}}, Settlement{ID: id})
+			s.add(&item{lane: &lane{}, row: Row{ID: id, Lane: int(id % settlers)}}, Settlement{ID: id})
 		}
 	}
 	add(1, 2, 3)
-	e.startSettles(time.Now())
+	s.start(time.Now(), lingersNot)
 	add(4, 5)
-	e.settleAgain(settleResult{settleJob: <-e.settles})
+	s.settleAgain(settleResult{settleJob: <-s.settles})
 	for queue, want := range [settlers][]int64{{2, 4}, {1, 3, 5}} {
-		s := &e.settle.queues[queue]
-		if s.flying != 0 || !s.retryAt.After(time.Now().Add(-time.Second)) || len(s.pending.items) != len(want) {
-			t.Fatalf("queue %d: %d under way, %d wait, want %v", queue, s.flying, len(s.pending.items), want)
+		q := &s.queues[queue]
+		if q.inFlight != 0 || !q.retryAt.After(time.Now().Add(-time.Second)) || len(q.pending.items) != len(want) {
+			t.Fatalf("queue %d: %d under way, %d wait, want %v", queue, q.inFlight, len(q.pending.items), want)
 		}
 		for i, id := range want {
-			if s.pending.items[i].row.ID != id || s.pending.settlements[i].ID != id {
-				t.Errorf("queue %d, place %d: row %d, want %d", queue, i, s.pending.items[i].row.ID, id)
+			if q.pending.items[i].row.ID != id || q.pending.settlements[i].ID != id {
+				t.Errorf("queue %d, place %d: row %d, want %d", queue, i, q.pending.items[i].row.ID, id)
 			}
 		}
 	}
@@ -98,19 +98,27 @@ func TestFailedSettlementIsRepeatedFirst(t *testing.T) {
 func TestOneSettlementAtOnce(t *testing.T) {
 	t.Parallel()
 	of := &lane{}
-	e := &engine{settles: make(chan settleJob, settlers), settle: settling{atOnce: 1}}
+	s := settlingOf(&base{}, 1)
 	add := func(count int) {
 		for lane := range count {
-			e.settle.add(&item{lane: of, row: Row{Lane: lane % Lanes}}, Settlement{Lane: lane % Lanes})
+			s.add(&item{lane: of, row: Row{Lane: lane % Lanes}}, Settlement{Lane: lane % Lanes})
 		}
-		e.startSettles(time.Now())
+		s.start(time.Now(), lingersNot)
 	}
 	add(settleBatch + 1)
 	add(settleBatch)
-	if n := len(e.settles); n != 1 {
+	if n := len(s.settles); n != 1 {
 		t.Fatalf("%d settlements at once", n)
 	}
-	if job := <-e.settles; job.of[0] != settleBatch || len(job.items) != settleBatch || e.settle.count() != 2*settleBatch+1 {
-		t.Errorf("a settlement of %d rows, %d wait or are under way", len(job.items), e.settle.count())
+	if job := <-s.settles; job.of[0] != settleBatch || len(job.items) != settleBatch || s.count() != 2*settleBatch+1 {
+		t.Errorf("a settlement of %d rows, %d wait or are under way", len(job.items), s.count())
 	}
 }
+
+// settlingOf settles at most so many batches at once.
+func settlingOf(b *base, atOnce int) *settling {
+	return &settling{base: b, atOnce: atOnce, settles: make(chan settleJob, settlers)}
+}
+
+// lingersNot is mayLinger of a relay that writes everything back at once.
+func lingersNot(time.Time) int { return 0 }

@@ -1,11 +1,14 @@
 package relay
 
 import (
-	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
+
+// The end. Nothing more is read or sent, what is in flight is waited for (up to a deadline),
+// settled, and the rights are given back. A drain ends so by itself.
 
 // stop is how far the engine has come with stopping.
 type stop struct {
@@ -30,17 +33,7 @@ func (e *engine) beginStop(now time.Time) {
 	}
 	e.stopping.begun = true
 	e.stopping.deadline = now.Add(e.options.DrainTimeout)
-	if e.options.Claim == ByRows {
-		e.giveUpQueued()
-		return
-	}
-	for _, l := range e.lanes {
-		for _, it := range l.known {
-			if it.stage == inQueue {
-				e.forgetQueued(it)
-			}
-		}
-	}
+	e.claiming.giveUpQueued()
 }
 
 // abort cancels what is being sent.
@@ -62,7 +55,13 @@ func (e *engine) over() (bool, error) {
 		return true, errors.Join(s.err, s.leaveErr, e.unsettled())
 	}
 	now := time.Now()
-	e.meetDeadline(now)
+	if !now.Before(s.deadline) { // it waits no longer: first for the sends, then for anything
+		if s.aborted {
+			s.gaveUp = true
+		} else {
+			e.abort(now)
+		}
+	}
 	if s.gaveUp && now.After(s.deadline.Add(2*abortGrace)) {
 		return true, errors.Join(s.err, errors.New("stop the relay: the database didn't take back the lanes; they are free when their leases end"), e.unsettled())
 	}
@@ -76,31 +75,18 @@ func (e *engine) over() (bool, error) {
 
 // quiet says that nothing is under way.
 func (e *engine) quiet() bool {
-	busy := e.read.under > 0 || e.settle.count() > 0 || e.settle.trying
-	for _, o := range e.outlets {
-		busy = busy || o.busy > 0
+	busy := e.poll.under > 0 || e.settle.count() > 0 || e.settle.trying
+	for _, q := range e.queues {
+		busy = busy || q.busy > 0
 	}
 	return !busy
-}
-
-// meetDeadline stops waiting: first for the sends, then for everything.
-func (e *engine) meetDeadline(now time.Time) {
-	s := &e.stopping
-	if now.Before(s.deadline) {
-		return
-	}
-	if !s.aborted {
-		e.abort(now)
-		return
-	}
-	s.gaveUp = true
 }
 
 // unsettled is the error of a relay that had to go before all was written.
 func (e *engine) unsettled() error {
 	sending := 0
-	for _, o := range e.outlets {
-		sending += o.busy
+	for _, q := range e.queues {
+		sending += q.busy
 	}
 	unsettled := e.settle.count() + len(e.settle.unwritable.items)
 	if sending == 0 && unsettled == 0 {
@@ -110,18 +96,26 @@ func (e *engine) unsettled() error {
 		sending, unsettled)
 }
 
-// closeSinks closes every sink, however long the others take.
-func (e *engine) closeSinks(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), abortGrace)
-	defer cancel()
-	var problems []error
-	for _, o := range e.outlets {
-		if o.options.Sink == nil || len(o.flights) > 0 { // never while it is in use
-			continue
-		}
-		if err := e.closeSink(ctx, o); err != nil {
-			problems = append(problems, fmt.Errorf("close sink %q: %w", o.name, err))
-		}
+// checkDrained ends a drain once nothing is left that could be delivered now: two
+// looks in a row found nothing, nothing is in memory, and the table has nothing.
+func (e *engine) checkDrained() {
+	if !e.options.Drain || e.stopping.begun || e.poll.empty < 2 || !e.quiet() {
+		return
 	}
-	return errors.Join(problems...)
+	if slices.ContainsFunc(e.queues, func(q *sinkQueue) bool { return q.buffered > 0 }) || !e.claiming.drained() {
+		return
+	}
+	e.stopping.err = e.unroutedLeft()
+	e.beginStop(time.Now())
+}
+
+// stopOtherClaim ends a relay that finds out, by whichever call, that the table was
+// changed to the other way of claiming while it was taken for dead.
+func (e *engine) stopOtherClaim(err error) bool {
+	if !errors.Is(err, ErrOtherClaim) || e.stopping.begun {
+		return false
+	}
+	e.stopping.err = fmt.Errorf("stop the relay, which claims by %s: %w", e.options.Claim, err)
+	e.beginStop(time.Now())
+	return true
 }

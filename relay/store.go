@@ -2,8 +2,11 @@ package relay
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"time"
+
+	"github.com/rowrelay/rowrelay/outbox"
 )
 
 // Errors that a Store returns, to be matched with errors.Is.
@@ -88,3 +91,444 @@ type Store interface {
 // AtOnce says how many calls of a kind a store gains by when they are under way at
 // once, at least 1 each. Of settlements a relay has no more than 2.
 type AtOnce struct{ Claims, Settles int }
+
+// Lanes is the number of classes that keys fall into. It is part of the
+// table's contract: the table computes a row's lane from its key.
+const Lanes = 64
+
+// Row is a message as its table holds it.
+type Row struct {
+	ID      int64 // its place: ids grow in the order of insertion
+	Lane    int   // 0 to Lanes-1
+	Message outbox.Message
+
+	// BadHeaders says why the stored headers couldn't be read; such a message
+	// is parked. Empty if they could.
+	BadHeaders string
+
+	Attempts  int // deliveries charged so far
+	Crashes   int // times that a relay died while it alone was in flight
+	CreatedAt time.Time
+
+	// Held: read from the held rows (scheduled or retry, now due), not from
+	// the rows to be delivered now.
+	Held bool
+
+	// Retrying: a held row that waits for its next attempt, and so holds its key.
+	Retrying bool
+
+	// Later: its AvailableAt was still to come, by the database's clock, when
+	// it was read.
+	Later bool
+}
+
+// State is a message's state, in the words of the outbox_messages view.
+type State string
+
+// The states.
+const (
+	StatePending   State = "pending"   // to be delivered now
+	StateClaimed   State = "claimed"   // claimed by a relay, by rows
+	StateScheduled State = "scheduled" // not before its time
+	StateRetry     State = "retry"     // waits for its next attempt
+	StateError     State = "error"     // parked
+	StateDone      State = "done"      // delivered
+)
+
+// Settlement writes back what became of one row. The row is known by its id, its
+// lane and its message: after a failover or a restore of the database an id may be
+// given to another message, which is not this settlement's to change.
+type Settlement struct {
+	ID        int64
+	Lane      int
+	MessageID string // as it was read
+	Fence     int64  // by lanes: the fence of the lease that it was read under
+	Token     string // by rows: the token that it was claimed with
+	Held      bool   // where the row was read from, as in Row
+
+	// State is the new one: StateDone, StateRetry, StateError, StateScheduled
+	// (keeps its time), or StatePending (by rows: the claim is given back).
+	State State
+
+	Attempts int
+	Crashes  int
+	Delay    time.Duration // StateRetry: from the database's now
+	Error    string        // last_error; kept as it was if empty
+	Receipt  string        // StateDone
+}
+
+// Settled counts what a Settle did. Changed + Fenced + Missing is the number
+// of settlements that it was given.
+type Settled struct {
+	Changed int
+	Fenced  int // not changed: the lane's lease, or the row's claim, is another's now
+	Missing int // not changed: not there any more (settled before, taken away by an operator, or its id is another message's now)
+}
+
+// Lease is the right to one lane, as long as no higher fence was given out.
+type Lease struct {
+	Lane  int
+	Fence int64
+}
+
+// Marks say from where a lane has to be read: every row of the lane with an id
+// at or below the mark is finished, and none can appear there any more.
+type Marks struct {
+	// Routes is a fingerprint of the routes that the sinks' marks were made
+	// with. Where it differs from the reader's own, only the lowest of all
+	// marks holds.
+	Routes string `json:"routes,omitempty"`
+
+	// Main is the mark of every sink that has none of its own.
+	Main int64 `json:"main"`
+
+	// Sinks has the marks of the sinks that lag behind.
+	Sinks map[string]int64 `json:"sinks,omitempty"`
+}
+
+// Grant is a lane that was newly leased.
+type Grant struct {
+	Lease
+	Marks Marks
+
+	// Crashes counts the holders in a row that lost the lane without releasing
+	// it and without a quiet minute before; 0 after a release.
+	Crashes int
+
+	// Suspects are the messages of the lane that its last holder had written
+	// down as being sent, if it didn't release the lane.
+	Suspects []Suspect
+
+	// Tickets are what of the lane may be at an exact sink already.
+	Tickets []Ticket
+}
+
+// Suspect is a message that was being sent when its relay died: it may have
+// brought the relay down.
+type Suspect struct {
+	ID      int64  `json:"id"`
+	Check   uint32 `json:"check"`             // of its message, as in a Ticket
+	Crashes int    `json:"crashes,omitempty"` // relays that died before while it alone was being sent
+	Alone   bool   `json:"alone,omitempty"`   // nothing else was being sent
+}
+
+// Ticket is what lies in one lane of a batch that goes to a sink which
+// recognises it when it comes again. It holds until its rows are settled.
+type Ticket struct {
+	Sink   string  `json:"sink"`
+	Batch  string  `json:"batch"`
+	Size   int     `json:"size"`   // rows of the batch, in all lanes
+	IDs    []int64 `json:"ids"`    // the rows
+	Places []int   `json:"places"` // and where each stands in the batch
+
+	// Checks has a checksum of each row's message: an id may have been given to
+	// another one since, which is none of the batch.
+	Checks []uint32 `json:"checks"`
+}
+
+// each calls take with each of the rows, as they are in a lane, and their places. A
+// ticket that can't be read whole has the rows that can.
+func (t *Ticket) each(lane int, take func(ref rowRef, place int)) {
+	for i := range min(len(t.IDs), len(t.Places), len(t.Checks)) {
+		take(rowRef{lane, t.IDs[i], t.Checks[i]}, t.Places[i])
+	}
+}
+
+// Journal is what is about to be sent of one lane.
+type Journal struct {
+	Lease
+	Suspects []Suspect
+	Tickets  []Ticket
+}
+
+// Journaler is implemented by a Store that can remember what is being sent: so
+// that a message that brings its relays down is found and parked, and for sinks
+// that are exact. Without one, neither is done.
+type Journaler interface {
+	// WriteJournal replaces the journals of these lanes, and returns the leases
+	// that still held. A release or a calm renewal clears the lane's journal.
+	WriteJournal(ctx context.Context, relay string, journals []Journal) ([]Lease, error)
+
+	// Journals returns the journals of all lanes that have one, whoever holds
+	// them.
+	Journals(ctx context.Context) ([]Journal, error)
+
+	// Pick returns rows, pending or held (but not parked), whoever holds their
+	// lanes. Those that are not there are left out; an id that was given out again
+	// may bring several.
+	Pick(ctx context.Context, rows []RowID) ([]Row, error)
+}
+
+// RowID names a row.
+type RowID struct {
+	Lane int
+	ID   int64
+}
+
+// Renewal extends a lease and stores the lane's marks.
+type Renewal struct {
+	Lease
+	Marks Marks
+
+	// Epoch is the one that the marks were made in. Where the server's is another
+	// by now, the lane keeps the marks that it has. Empty: they are stored in any
+	// case.
+	Epoch string
+
+	// Calm clears the lane's count of crashes.
+	Calm bool
+}
+
+// HeldKey is a key whose next message waits for another attempt.
+type HeldKey struct {
+	Lane  int
+	Key   string
+	Topic string
+	ID    int64
+}
+
+// LaneKey names a key.
+type LaneKey struct {
+	Lane int
+	Key  string
+}
+
+// Position is where reading one lane goes on.
+type Position struct {
+	Lane  int
+	After int64  // rows with higher ids only
+	Until int64  // and none above this id; 0 means no bound
+	Key   string // only rows with this key; empty means all
+}
+
+// Page is what one Read returned.
+type Page struct {
+	// Rows in the order of ids within each lane.
+	Rows []Row
+
+	// More: a limit was met (of all rows, of the rows of one position, or of
+	// bytes), so there is probably more. Without it, every position was read to
+	// its end.
+	More bool
+
+	// Through: where there is more, every position was read up to this id at least
+	// (or to its end). 0 where the store can't say.
+	Through int64
+
+	// LateAfter: since the last Read of this Store that returned without an
+	// error, rows may have appeared with ids above this one, also at or below
+	// ids that had been read; in any lane, visited or not. Negative where none
+	// can have.
+	LateAfter int64
+
+	// Horizon: no row can appear any more at or below this id.
+	Horizon int64
+
+	// Given: no higher id was given out, as far as the store knows. It is lower than
+	// before where it has seen that ids began anew.
+	Given int64
+
+	// Epoch names the state of the server: it changes when another server answers,
+	// or the same one after it may have lost what it had committed, so that ids
+	// that were read may be given out again. Empty where neither can happen.
+	Epoch string
+
+	// Warning, if it isn't empty, is what an operator should know: something
+	// hampers the store, which goes on.
+	Warning string
+}
+
+// Candidate is a row that a Scan has met.
+type Candidate struct {
+	ID    int64
+	Lane  int
+	Topic string
+	Key   string
+	Bytes int // of its payload
+}
+
+// DueCursor is where a reading of due rows goes on: the row that was last
+// returned. The zero value is the start.
+type DueCursor struct {
+	At time.Time
+	ID int64
+}
+
+// ScanTogether is how many rows one Scan walks over at most, all as they are at
+// one moment.
+const ScanTogether = 10_000
+
+// LaneStore is the part of a Store that claims by lanes.
+type LaneStore interface {
+	// Acquire leases up to count lanes that are free or whose lease has ended,
+	// each with a higher fence than before.
+	Acquire(ctx context.Context, relay string, count int, ttl time.Duration) ([]Grant, error)
+
+	// Renew extends leases by ttl from now, stores the marks, and returns the
+	// leases that still held: those whose fence is the lane's, also where the
+	// lease had ended but nobody took the lane.
+	Renew(ctx context.Context, relay string, renewals []Renewal, ttl time.Duration) ([]Lease, error)
+
+	// Release gives lanes back at once, with their marks.
+	Release(ctx context.Context, relay string, renewals []Renewal) error
+
+	// HeldKeys returns the keys of these lanes that a retry holds, up to limit.
+	HeldKeys(ctx context.Context, lanes []int, limit int) ([]HeldKey, error)
+
+	// HeldAmong returns those of these keys that a retry holds, each with the
+	// lowest id of each topic, in no order: all that was committed before it was
+	// called counts. It is asked for a page's keys, each once, and must not take
+	// longer where more keys are held.
+	HeldAmong(ctx context.Context, keys []LaneKey) ([]HeldKey, error)
+
+	// Read returns up to limit pending rows at the given positions, and stops
+	// early once it has maxBytes of payload (but returns one row at least). What
+	// it returns of a position is without gaps; where it can't read them all to
+	// their end, the page says More, and which ones it has visited is its own
+	// choice. Without positions it returns no rows, and what else a page tells.
+	Read(ctx context.Context, positions []Position, limit, maxBytes int) (Page, error)
+
+	// LastID returns the highest id that was given out. A page may know only of those
+	// that rows have shown. It is called where Read is, in turn.
+	LastID(ctx context.Context) (int64, error)
+
+	// Scan walks over the pending rows at the given positions, up to
+	// [ScanTogether] of them, and returns those that keep approves, in the order
+	// of ids, and the positions that are left to walk. Rows of the topics in
+	// except may be left out, so that they need not be sent.
+	Scan(ctx context.Context, positions []Position, except []string, keep func(Candidate) bool) (rows []Row, left []Position, err error)
+
+	// Distrust is told that a row was found where a page had said that none can
+	// appear: the store concludes from now on from what it sees from now on. It is
+	// called where Read is, in turn.
+	Distrust()
+
+	// Due returns up to limit held rows of the lanes that are due now
+	// (scheduled or retry), by their time, after the cursor.
+	Due(ctx context.Context, lanes []int, after DueCursor, limit, maxBytes int) ([]Row, DueCursor, error)
+}
+
+// Pick says which rows a claim by rows takes first.
+type Pick string
+
+// The orders of claiming by rows.
+const (
+	Oldest   Pick = "oldest"
+	Newest   Pick = "newest"
+	Priority Pick = "priority" // the highest; the oldest of these
+)
+
+// ClaimRequest asks for rows.
+type ClaimRequest struct {
+	Relay string
+	Token string // unique to this run of the relay, or to this claim
+	TTL   time.Duration
+	Limit int
+
+	// MaxBytes bounds the payload of what is claimed, if it is positive: no row is
+	// claimed after the one that reaches it. So one row is claimed at least.
+	MaxBytes int
+
+	Pick   Pick
+	Topics []string // only these; none means all
+	Except []string // none of these
+
+	// Unprompted says that it is only time for another look. A store that can look
+	// for free rows for less than it claims does so first.
+	Unprompted bool
+}
+
+// RowStore is the part of a Store that claims by rows. Its methods, and a
+// settlement by token, change nothing of a table that has been changed to lanes
+// meanwhile: a relay may have been stopped while others did so. They return
+// [ErrOtherClaim] then, where there would have been something to do; a settlement
+// counts as fenced.
+type RowStore interface {
+	// Claim stamps up to Limit free rows with the token and returns them. Rows
+	// that another has locked are passed over.
+	Claim(ctx context.Context, request ClaimRequest) ([]Row, error)
+
+	// Extend lets the claim of these rows end ttl from now, and returns the ids
+	// of those that were still claimed with the token.
+	Extend(ctx context.Context, token string, ids []int64, ttl time.Duration) ([]int64, error)
+
+	// Reclaim frees up to limit rows whose claim has ended, and counts a crash
+	// for each; and it brings back up to limit held rows that are due. It says
+	// how many rows it made free.
+	Reclaim(ctx context.Context, limit int) (int, error)
+}
+
+// Filter selects messages for an operator. Empty fields select everything;
+// those that are set must all match.
+type Filter struct {
+	IDs     []string  // each a row's id in decimal, or a message's id
+	Topic   string    // exactly this topic
+	Key     string    // exactly this key
+	State   State     // only this state
+	Since   time.Time // written at or after
+	Error   string    // last_error contains this text
+	AfterID int64     // only higher ids: the next page of a listing
+	Limit   int       // at most so many; 0 means 100 for a listing, all for a change
+}
+
+// Info is a message with everything that its table knows of it.
+type Info struct {
+	Row
+	State      State
+	LastError  string
+	Receipt    string
+	ClaimedBy  string
+	FinishedAt time.Time // zero unless done
+}
+
+// RelayInfo is a line of the table of relays.
+type RelayInfo struct {
+	Name     string    `json:"name"`
+	Host     string    `json:"host"`
+	Version  string    `json:"version"`
+	Claim    Claim     `json:"claim"`
+	Since    time.Time `json:"since"`
+	LastBeat time.Time `json:"last_beat"`
+	Alive    bool      `json:"alive"`
+	Lanes    int       `json:"lanes"` // leased now
+}
+
+// Status is what a table holds, counted.
+type Status struct {
+	Claim         Claim            `json:"claim"` // empty before the first relay
+	Counts        map[State]int64  `json:"-"`     // all six states
+	OldestPending time.Duration    `json:"-"`     // age of the oldest row that could be delivered now; 0 without one
+	Relays        []RelayInfo      `json:"relays"`
+	LanesLeased   int              `json:"lanes_leased"`
+	Topics        map[string]int64 `json:"-"` // pending rows by topic, of the first 1,000 rows
+}
+
+// Operator is what people do with a table. sqlstore implements it. Its changes
+// run in batches, each in a transaction of its own, and never touch a row that
+// a relay may be sending.
+type Operator interface {
+	// Status counts.
+	Status(ctx context.Context) (Status, error)
+
+	// List returns messages by id, lowest first.
+	List(ctx context.Context, filter Filter) ([]Info, error)
+
+	// Requeue makes parked messages due at once, with no attempts charged, and
+	// says how many. Other states are not touched.
+	Requeue(ctx context.Context, filter Filter) (int, error)
+
+	// Discard deletes parked messages for good and says how many. Other states
+	// are not touched.
+	Discard(ctx context.Context, filter Filter) (int, error)
+}
+
+// TxStore is implemented by a Store over a SQL database: its way for handlers
+// whose writes commit together with the mark, so that their effect happens
+// exactly once.
+type TxStore interface {
+	// HandleTx locks the fence, marks the row done and requires that this
+	// changed it, runs the handler, and commits. An error of the handler rolls
+	// everything back and is returned as it is; ErrFenced means that the row is
+	// no longer this relay's.
+	HandleTx(ctx context.Context, relay string, keep bool, done Settlement, handler func(context.Context, *sql.Tx) error) error
+}

@@ -52,13 +52,19 @@ func (s *sweep) add(l *lane) {
 }
 
 // sweepOn makes the next step, if there is one to make.
-func (e *engine) sweepOn(now time.Time) (readJob, bool) {
+func (e *byLanes) sweepOn(now time.Time) (readJob, bool) {
 	s := &e.read.sweep
 	if e.read.ahead {
 		return readJob{}, false
 	}
-	if len(s.left) == 0 && !now.Before(s.next) {
-		e.beginSweep(now)
+	if len(s.left) == 0 && !now.Before(s.next) { // begin a pass over all lanes, up to where nothing can appear
+		s.began, s.took, s.news, s.found = now, 0, e.poll.news, false
+		s.next = now.Add(sweepLatest)
+		for _, l := range e.sortedLanes() {
+			if until := min(l.cursor, e.read.horizon); !l.draining && until > 0 {
+				s.left = append(s.left, Position{Lane: l.Lane, Until: until})
+			}
+		}
 	}
 	s.left = slices.DeleteFunc(s.left, func(p Position) bool {
 		l := e.lanes[p.Lane]
@@ -68,51 +74,35 @@ func (e *engine) sweepOn(now time.Time) (readJob, bool) {
 		return l == nil || l.draining || p.After >= p.Until
 	})
 	if len(s.left) == 0 {
-		e.endSweep(now)
+		if !s.began.IsZero() {
+			s.end(now)
+		}
+		s.took = 0
 		return readJob{}, false
 	}
 	positions := lowestOf(s.left, int64(s.ids))
 	return readJob{kind: readSweep, positions: positions, scan: e.unknown(positions, 0)}, true
 }
 
-// beginSweep begins a pass over all lanes, up to where nothing can appear.
-func (e *engine) beginSweep(now time.Time) {
-	s := &e.read.sweep
-	s.began, s.took, s.news, s.found = now, 0, e.read.news, false
-	s.next = now.Add(sweepLatest)
-	for _, l := range e.sortedLanes() {
-		if until := min(l.cursor, e.read.horizon); !l.draining && until > 0 {
-			s.left = append(s.left, Position{Lane: l.Lane, Until: until})
-		}
-	}
-}
-
-// endSweep ends a pass.
-func (e *engine) endSweep(now time.Time) {
-	s := &e.read.sweep
-	took := s.took
-	s.took = 0
-	if s.began.IsZero() {
-		return
-	}
-	if !s.found {
-		s.clean = s.news
-	}
-	s.next = now.Add(min(max(sweepRest*took, sweepSoonest), sweepLatest))
+// end ends a pass over all lanes.
+func (s *sweep) end(now time.Time) {
+	s.began = time.Time{}
 	if s.found {
 		s.next = now.Add(sweepAgain) // other lanes may have the same
+		return
 	}
-	s.began = time.Time{}
+	s.clean = s.news
+	s.next = now.Add(min(max(sweepRest*s.took, sweepSoonest), sweepLatest))
 }
 
 // sweepStep carries a step out, in the reader.
-func (e *engine) sweepStep(ctx context.Context, job readJob) readResult {
+func (e *byLanes) sweepStep(ctx context.Context, job readJob) readResult {
 	ctx, cancel := context.WithTimeout(ctx, sweepPatience)
 	defer cancel()
 	result := readResult{job: job, found: map[int]int64{}}
 	began := time.Now()
 	_, result.left, result.err = e.store.Scan(ctx, job.positions, job.scan.except(job.positions), func(c Candidate) bool {
-		if o := job.scan.routes.find(c.Topic); !job.scan.expected(c, o) && !job.scan.follows(c, o) {
+		if q := job.scan.routes.find(c.Topic); !job.scan.expected(c, q) && !job.scan.follows(c, q) {
 			if lowest, ok := result.found[c.Lane]; !ok || c.ID < lowest {
 				result.found[c.Lane] = c.ID
 			}
@@ -125,7 +115,7 @@ func (e *engine) sweepStep(ctx context.Context, job readJob) readResult {
 
 // mergeSweep goes on from what a step has found, and has it read. A lane in which
 // something was found is read again from there: what comes next may lie there, too.
-func (e *engine) mergeSweep(result readResult) {
+func (e *byLanes) mergeSweep(result readResult) {
 	s := &e.read.sweep
 	s.took += result.took
 	s.ids.learn(result.took)
@@ -146,7 +136,7 @@ func (e *engine) mergeSweep(result readResult) {
 			found++
 		}
 		s.found = s.found || ok
-		e.read.fresh = e.read.fresh || ok
+		e.poll.fresh = e.poll.fresh || ok
 	}
 	if found > 0 {
 		e.store.Distrust()
@@ -155,8 +145,8 @@ func (e *engine) mergeSweep(result readResult) {
 }
 
 // letRead has a lane read that waited for its sweep.
-func (e *engine) letRead(l *lane) {
-	e.read.fresh = e.read.fresh || l.unswept
+func (e *byLanes) letRead(l *lane) {
+	e.poll.fresh = e.poll.fresh || l.unswept
 	l.unswept = false
 }
 
@@ -164,9 +154,9 @@ var errSkipped = errors.New("ids began anew, or a transaction was open for longe
 
 // sweepFailed makes the steps smaller, and lets the lanes be read: the pass goes on
 // beside that.
-func (e *engine) sweepFailed(result readResult) {
+func (e *byLanes) sweepFailed(result readResult) {
 	e.failed("sweep", result.err)
-	e.read.pauseUntil = time.Now().Add(settlePause.Min)
+	e.poll.pauseUntil = time.Now().Add(settlePause.Min)
 	s := &e.read.sweep
 	s.took += result.took
 	s.ids.failed()
@@ -179,58 +169,13 @@ func (e *engine) sweepFailed(result readResult) {
 
 // sweptClean says that a pass over all lanes, which began after the last message had
 // been read, has found nothing. If there was none it begins at once.
-func (e *engine) sweptClean() bool {
+func (e *byLanes) sweptClean() bool {
 	s := &e.read.sweep
-	if s.clean == e.read.news {
+	if s.clean == e.poll.news {
 		return true
 	}
 	if s.began.IsZero() {
 		s.next = time.Time{}
 	}
 	return false
-}
-
-// numberingOf says since when no other pending row can have the id of a row that is
-// read now; -1 if one may have it, as with a row from before ids began anew.
-func (e *engine) numberingOf(row *Row) int {
-	if row.Held || row.ID > e.read.horizon && e.read.given <= e.read.highest {
-		return -1
-	}
-	return e.read.numbering
-}
-
-// beginAnew has lanes read from their beginning where ids began anew: what comes next
-// has lower ids than what was read. So it is with a lane that was leased with a mark
-// above what was given out, and with all once less was given out than before.
-//
-// What waits there from before has higher ids, and is read again, too, which leaves the
-// cursor above what was given out. What is given out from one page to the next has then
-// appeared late: it returns above which id.
-func (e *engine) beginAnew(result *readResult) (lateAfter int64) {
-	before, given := e.read.given, result.page.Given
-	e.read.given = given
-	anew, above := 0, false
-	for _, l := range e.lanes {
-		if e.readLane(result.job, l.Lane) == nil {
-			continue
-		}
-		if l.cursor > 0 && (given < before || !l.placed && l.cursor > given) {
-			e.read.highest = max(e.read.highest, l.cursor, before)
-			l.cursor, l.base, l.unswept = 0, 0, false
-			l.seq = e.read.seq // this page isn't from there
-			e.read.fresh = true
-			anew++
-		}
-		above = above || l.placed && l.cursor > before
-		l.placed = true
-	}
-	if anew > 0 {
-		e.read.lag = 0
-		e.read.numbering++
-		e.options.Logger.Warn("relay: ids began anew, lanes are read from their beginning", "relay", e.options.Name, "lanes", anew, "given", given)
-	}
-	if above && given > before {
-		return before
-	}
-	return none
 }

@@ -12,8 +12,8 @@ func TestALaneThatIsLeasedAgainIsSweptAgain(t *testing.T) {
 	t.Parallel()
 	stays, again := newLane(Lease{Lane: 1}, 1, time.Time{}), newLane(Lease{Lane: 2}, 1, time.Time{})
 	stays.cursor, again.cursor = 20, 20
-	e := &engine{routes: &router{}, lanes: map[int]*lane{1: stays, 2: again}, pulse: &pulse{},
-		options: Options{Observer: NoObserver{}, Logger: slog.New(slog.DiscardHandler), Poll: time.Second}}
+	e := withLanes(&engine{routes: &router{}, base: &base{health: &health{},
+		options: Options{Observer: NoObserver{}, Logger: slog.New(slog.DiscardHandler), Poll: time.Second}}}, map[int]*lane{1: stays, 2: again})
 	e.read.sweep.ids = leastStride
 	e.read.sweep.add(stays)
 	e.read.sweep.add(again)

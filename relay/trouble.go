@@ -33,7 +33,7 @@ type failing struct {
 }
 
 // charged is how many attempts a message was charged, and when: up to which turn
-// of its outlet.
+// of its queue.
 type charged struct {
 	attempts int
 	turn     int64
@@ -66,26 +66,26 @@ const (
 // mostTroubles bounds the destinations of a sink of which it is known what fails.
 const mostTroubles = 10_000
 
-func (o *outlet) troubleOf(destination string) *trouble {
-	t := o.troubles[destination]
+func (q *sinkQueue) troubleOf(destination string) *trouble {
+	t := q.troubles[destination]
 	if t == nil {
-		for other := range o.troubles { // any one but the sink's own
-			if len(o.troubles) < mostTroubles {
+		for other := range q.troubles { // any one but the sink's own
+			if len(q.troubles) < mostTroubles {
 				break
 			}
 			if other != "" {
-				delete(o.troubles, other)
+				delete(q.troubles, other)
 			}
 		}
 		t = &trouble{failing: map[failing]struct{}{}, charged: map[int64]charged{}, worked: time.Now()}
-		o.troubles[destination] = t
+		q.troubles[destination] = t
 	}
 	return t
 }
 
 // inTrouble says that the sink as a whole is paused since everything fails.
-func (o *outlet) inTrouble() bool {
-	t := o.troubles[""]
+func (q *sinkQueue) inTrouble() bool {
+	t := q.troubles[""]
 	return t != nil && t.known
 }
 
@@ -93,7 +93,7 @@ func (o *outlet) inTrouble() bool {
 // where the sink found the message invalid by itself.
 func (it *item) countsAgainst(outcome *sinks.Outcome) bool {
 	failed := outcome.Result == sinks.Retry || outcome.Result == sinks.Reject && !isFinal(outcome)
-	return failed && !it.firstDoubt(outcome)
+	return failed && !it.commitUnknown(outcome)
 }
 
 // isFinal says that no destination has a part in the refusal.
@@ -110,35 +110,35 @@ func failingOf(it *item) failing {
 
 // watch counts what failed in a row at each destination, before anything is done
 // about the outcomes of a batch.
-func (e *engine) watch(o *outlet, j job, outcomes []sinks.Outcome) {
+func (q *sinkQueue) watch(turn int64, items []*item, outcomes []sinks.Outcome) {
 	var worked map[string]bool // and whether it had been in trouble
 	var failed map[string]*sinks.Outcome
-	for i, it := range j.batch {
+	for i, it := range items {
 		outcome := &outcomes[i]
 		switch {
-		case outcome.Result == sinks.Delivered && len(o.troubles) > 0:
-			if t := o.troubles[outcome.Destination]; t != nil && (outcome.Destination != "" || o.circuit.state == circuitUp) {
+		case outcome.Result == sinks.Delivered && len(q.troubles) > 0:
+			if t := q.troubles[outcome.Destination]; t != nil && (outcome.Destination != "" || q.circuit.state == circuitClosed) {
 				if worked == nil {
 					worked = map[string]bool{}
 				}
-				worked[outcome.Destination] = e.works(o, t, outcome.Destination, j.turn) || worked[outcome.Destination]
+				worked[outcome.Destination] = q.works(t, outcome.Destination, turn) || worked[outcome.Destination]
 			}
-		case it.countsAgainst(outcome) && o.options.TroubleAfter > 0:
+		case it.countsAgainst(outcome) && q.options.TroubleAfter > 0:
 			if failed == nil {
 				failed = map[string]*sinks.Outcome{}
 			}
 			failed[outcome.Destination] = outcome
-			o.troubleOf(outcome.Destination).fail(it)
+			q.troubleOf(outcome.Destination).fail(it)
 		}
 	}
 	for destination, ended := range worked {
-		e.reconsider(o, destination, j.turn, ended)
-		if t := o.troubles[destination]; len(t.failing)+len(t.charged)+len(o.refused) == 0 && failed[destination] == nil {
-			delete(o.troubles, destination)
+		q.reconsider(destination, turn, ended)
+		if t := q.troubles[destination]; len(t.failing)+len(t.charged)+len(q.refused) == 0 && failed[destination] == nil {
+			delete(q.troubles, destination)
 		}
 	}
 	for destination, outcome := range failed {
-		e.recognise(o, o.troubles[destination], *outcome)
+		q.recognise(q.troubles[destination], *outcome)
 	}
 }
 
@@ -162,7 +162,7 @@ func (t *trouble) charge(id, turn int64) {
 
 // works notes that a message was delivered by a send of this turn, and says whether
 // that ends a trouble.
-func (e *engine) works(o *outlet, t *trouble, destination string, turn int64) (ended bool) {
+func (q *sinkQueue) works(t *trouble, destination string, turn int64) (ended bool) {
 	clear(t.failing)
 	t.fresh, t.tries, t.worked = 0, 0, time.Now()
 	for id, c := range t.charged {
@@ -172,25 +172,25 @@ func (e *engine) works(o *outlet, t *trouble, destination string, turn int64) (e
 	}
 	ended, t.known = t.known, false
 	if ended && destination != "" {
-		e.options.Logger.Info("relay: a destination takes messages again", "relay", e.options.Name, "sink", o.name, "destination", destination)
+		q.base.options.Logger.Info("relay: a destination takes messages again", "relay", q.base.options.Name, "sink", q.name, "destination", destination)
 	}
 	return ended
 }
 
 // recognise says from which failure on it is the destination's trouble. What was
 // charged or held against messages meanwhile is not.
-func (e *engine) recognise(o *outlet, t *trouble, last sinks.Outcome) {
+func (q *sinkQueue) recognise(t *trouble, last sinks.Outcome) {
 	t.tries++
-	limit := o.options.TroubleAfter
+	limit := q.options.TroubleAfter
 	if t.known || t.fresh < limit && (len(t.failing) < knownBad*limit || time.Since(t.worked) < knownBadFor) {
 		return
 	}
 	t.known, t.tries = true, 1
 	for id, c := range t.charged {
-		o.refunds[id] = c.attempts
+		q.refunds[id] = c.attempts
 	}
 	clear(t.charged)
-	for _, it := range o.refused {
+	for _, it := range q.refused {
 		if it.refusal.destination == last.Destination {
 			it.refusal.withAll()
 		}
@@ -198,49 +198,49 @@ func (e *engine) recognise(o *outlet, t *trouble, last sinks.Outcome) {
 	if last.Destination == "" {
 		return // judgeCircuit tells
 	}
-	if again, more := e.quieter.again("trouble " + o.name); again {
-		e.options.Logger.Warn("relay: a destination refuses everything, its messages wait and are charged nothing", "relay", e.options.Name,
-			"sink", o.name, "destination", last.Destination, "reason", string(last.Reason), "detail", loggable(last), "unsaid", more)
+	if again, more := q.logLimiter.again("trouble " + q.name); again {
+		q.base.options.Logger.Warn("relay: a destination refuses everything, its messages wait and are charged nothing", "relay", q.base.options.Name,
+			"sink", q.name, "destination", last.Destination, "reason", string(last.Reason), "detail", loggable(last), "unsaid", more)
 	}
 }
 
 // refusesAll is the outcome for the sink whose destination is in trouble.
-func (o *outlet) refusesAll(last sinks.Outcome) sinks.Outcome {
+func (q *sinkQueue) refusesAll(last sinks.Outcome) sinks.Outcome {
 	last.Detail = fmt.Sprintf("the destination is in trouble: messages of %d keys or more failed in a row and none was delivered; the last answer: %s: %s",
-		min(o.options.TroubleAfter, len(o.troubles[""].failing)), last.Reason, loggable(last))
+		min(q.options.TroubleAfter, len(q.troubles[""].failing)), last.Reason, loggable(last))
 	return last
 }
 
-// wait has a message of a destination in trouble wait, uncharged. In memory if it
-// can be: where all that there is room for was tried in vain, others have to come.
-// It says whether the item goes back to its queue.
-func (e *engine) wait(it *item, t *trouble, outcome sinks.Outcome) (back bool) {
-	o := it.outlet
-	if untried := o.roomy() || !o.queue.empty(); outcome.Destination == "" && untried {
-		it.refusedNow(outcome.Destination).withAll()
-		return e.keepAside(it)
+// judgeCircuit closes a circuit that trouble had opened, or opens it. A batch
+// whose context had ended says nothing of its sink; a message that was postponed
+// says that the sink works, though not this message's own destination.
+func (q *sinkQueue) judgeCircuit(outcomes []sinks.Outcome, ended bool) {
+	var trouble, failed *sinks.Outcome
+	answered := false
+	for i, outcome := range outcomes {
+		switch {
+		case outcome.Result == sinks.Unavailable:
+			if trouble == nil || outcome.RetryAfter > trouble.RetryAfter {
+				trouble = &outcomes[i]
+			}
+		case outcome.Result != sinks.Unsent || postponed(outcome):
+			answered = true
+		}
+		if outcome.Destination == "" && (outcome.Result == sinks.Retry || outcome.Result == sinks.Reject) {
+			failed = &outcomes[i]
+		}
 	}
-	e.putOff(it, outcome, it.row.Attempts, max(o.options.Reopen.Min, o.options.Reopen.draw(t.tries), outcome.RetryAfter))
-	return false
-}
-
-// refuse parks a message whose refusal counts, and sets others aside.
-func (e *engine) refuse(it *item, t *trouble, outcome sinks.Outcome) (back bool) {
-	o, now, r := it.outlet, time.Now(), it.refusal
-	if o.options.RejectAfter < 0 || t == nil || r != nil && (r.counts || now.Sub(r.since) >= o.options.RejectAfter) {
-		e.reject(it, outcome)
-		return false
+	switch {
+	case trouble != nil:
+		q.trip(*trouble)
+	case q.inTrouble() && failed != nil:
+		q.trip(q.refusesAll(*failed))
+	case q.inTrouble() && answered: // postponed: the next one tries it
+	case answered:
+		q.mend()
+	case !ended:
+		q.trip(sinks.Fail(sinks.Unavailable, sinks.ReasonCancelled, "the sink sent nothing of a whole batch"))
 	}
-	r = it.refusedNow(outcome.Destination)
-	if _, counted := t.failing[failingOf(it)]; !counted {
-		r.beside = true
-	}
-	if !o.askAt.After(now) {
-		o.asks++
-		o.askAt = now.Add(o.options.Reopen.draw(o.asks))
-	}
-	o.askAt = earliest(o.askAt, r.since.Add(o.options.RejectAfter))
-	return e.keepAside(it)
 }
 
 // refusedNow notes a refusal that doesn't count.
@@ -248,7 +248,7 @@ func (it *item) refusedNow(destination string) *refusal {
 	if it.refusal == nil {
 		it.refusal = &refusal{since: time.Now(), enough: 1}
 	}
-	it.refusal.destination, it.refusal.turn = destination, it.outlet.turn
+	it.refusal.destination, it.refusal.turn = destination, it.queue.turn
 	return it.refusal
 }
 
@@ -258,27 +258,11 @@ func (r *refusal) withAll() {
 	r.counts, r.beside = r.asked >= r.enough, r.asked >= r.enough
 }
 
-// keepAside keeps an item, and with it its key, out of the queue. It says that the
-// item has to go back there all the same, where it can't stay in memory.
-func (e *engine) keepAside(it *item) (back bool) {
-	if !e.mayStay(it) {
-		return true
-	}
-	it.stage = inQueue
-	it.lane.pinned--
-	if it.key != nil {
-		it.key.add(it)
-		it.key.aside = it
-	}
-	it.outlet.refused = append(it.outlet.refused, it)
-	return false
-}
-
 // reconsider has messages asked again of which others of the same destination were
 // delivered since, by a send that began later; after a trouble all are.
-func (e *engine) reconsider(o *outlet, destination string, turn int64, all bool) {
+func (q *sinkQueue) reconsider(destination string, turn int64, all bool) {
 	var ready, rest []*item
-	for _, it := range o.refused {
+	for _, it := range q.refused {
 		r := it.refusal
 		since := r.destination == destination && r.turn < turn
 		if since {
@@ -292,56 +276,48 @@ func (e *engine) reconsider(o *outlet, destination string, turn int64, all bool)
 			rest = append(rest, it)
 		}
 	}
-	o.refused, o.asks = append(ready, rest...), 0
-	e.askAgain(o, len(ready))
+	q.refused, q.asks = append(ready, rest...), 0
+	q.askAgain(len(ready))
 }
 
 // askAgain puts the first n of what was set aside before all else in the queue.
-func (e *engine) askAgain(o *outlet, n int) {
+func (q *sinkQueue) askAgain(n int) {
 	var again []queued
-	for _, it := range o.refused[:n] {
+	for _, it := range q.refused[:n] {
 		k := it.key
 		switch {
 		case k == nil && it.stage == inQueue:
 			again = append(again, queued{item: it})
 		case k != nil && k.aside == it:
 			k.aside = nil
-			if !k.queued && k.flying == 0 && len(k.items) > 0 {
+			if !k.queued && k.inFlight == 0 && len(k.items) > 0 {
 				k.queued = true
 				again = append(again, queued{key: k})
 			}
 		}
 	}
-	o.refused = slices.Delete(o.refused, 0, n)
-	o.queue.giveBack(again...)
+	q.refused = slices.Delete(q.refused, 0, n)
+	q.waiting.putFirst(again...)
 }
 
 // askRefused has messages asked again whose time has come. While all fails, that
 // is one, once everything else was tried.
-func (e *engine) askRefused(o *outlet, now time.Time) {
+func (q *sinkQueue) askRefused(now time.Time) {
 	switch {
-	case len(o.refused) == 0:
-	case o.inTrouble():
-		if o.busy == 0 && o.queue.empty() {
-			e.askAgain(o, 1)
+	case len(q.refused) == 0:
+	case q.inTrouble():
+		if q.busy == 0 && q.waiting.empty() {
+			q.askAgain(1)
 		}
-	case !now.Before(o.askAt):
-		e.askAgain(o, len(o.refused))
+	case !now.Before(q.askAt):
+		q.askAgain(len(q.refused))
 	}
-}
-
-// mostAtOnce is how many messages a batch may have.
-func (o *outlet) mostAtOnce() int {
-	if o.inTrouble() {
-		return 1
-	}
-	return o.options.Batch
 }
 
 // refund takes back what a message was charged before the trouble was known.
-func (o *outlet) refund(it *item) {
-	if n, owed := o.refunds[it.row.ID]; owed {
+func (q *sinkQueue) refund(it *item) {
+	if n, owed := q.refunds[it.row.ID]; owed {
 		it.row.Attempts = max(0, it.row.Attempts-n)
-		delete(o.refunds, it.row.ID)
+		delete(q.refunds, it.row.ID)
 	}
 }

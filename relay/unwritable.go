@@ -37,16 +37,16 @@ const (
 // narrow looks for the row because of which n of them could not be written. It
 // waits until the database has answered something else since: where it is not
 // there, or busy, no row is to blame.
-func (e *engine) narrow(q *unsettled, n int, err error) {
+func (s *settling) narrow(q *unsettled, n int, err error) {
 	if isUnreachable(err) {
 		q.failed = 0
 		return
 	}
 	if q.failed != n {
-		q.failed, q.since = n, e.pulse.now()
+		q.failed, q.since = n, s.health.now()
 		return
 	}
-	if e.pulse.reached.Load() <= q.since {
+	if s.health.reached.Load() <= q.since {
 		return
 	}
 	q.failed = 0
@@ -55,7 +55,7 @@ func (e *engine) narrow(q *unsettled, n int, err error) {
 		return
 	}
 	if q.alone++; q.alone%aloneEnough == 0 {
-		e.refused(q, err)
+		s.refused(q, err)
 	}
 }
 
@@ -81,7 +81,7 @@ func (s *settling) failing() bool {
 
 // wrote lets settlements grow again.
 func (q *unsettled) wrote() {
-	q.flying, q.failures, q.failed, q.alone = 0, 0, 0, 0
+	q.inFlight, q.failures, q.failed, q.alone = 0, 0, 0, 0
 	if q.most *= 2; q.most >= settleBatch {
 		q.most = 0
 	}
@@ -89,67 +89,65 @@ func (q *unsettled) wrote() {
 
 // refused deals with the first row of a queue, which was refused though it was
 // alone.
-func (e *engine) refused(q *unsettled, err error) {
+func (s *settling) refused(q *unsettled, err error) {
 	it, settlement := q.pending.items[0], &q.pending.settlements[0]
 	if settlement.Receipt != "" || settlement.Error != "" && settlement.Error != unwritableText {
-		e.options.Logger.Warn("relay: the database refuses an outcome, which is written without its texts", "relay", e.options.Name,
+		s.options.Logger.Warn("relay: the database refuses an outcome, which is written without its texts", "relay", s.options.Name,
 			"id", it.row.Message.ID, "state", string(settlement.State), "text", settlement.Error, "receipt", settlement.Receipt, "error", err)
 		if settlement.Receipt = ""; settlement.Error != "" {
 			settlement.Error = unwritableText
 		}
 		return
 	}
-	if e.settle.inARow >= mostUnwritable {
+	if s.inARow >= mostUnwritable {
 		return
 	}
-	e.settle.inARow++
-	q.pending.moveTo(&e.settle.unwritable, 1)
+	s.inARow++
+	q.pending.moveTo(&s.unwritable, 1)
 	q.failures, q.most, q.alone = 1, 0, 0
-	e.settle.tryAt = time.Now().Add(unwritablePause)
+	s.tryAt = time.Now().Add(unwritablePause)
 	it.unwritable = true
-	if it.outlet != nil { // its place in memory is free for others
-		it.outlet.settling--
-		it.outlet.release(it)
-		it.outlet = nil
+	if it.queue != nil { // its place in memory is free for others
+		it.queue.settling--
+		it.queue.release(it)
+		it.queue = nil
 	}
-	e.tellUnwritable(err)
-	e.options.Observer.Failed("settle refused", err)
-	e.options.Logger.Error("relay: the database refuses an outcome for good, which is set aside: its message will come again when the relay has ended", "relay", e.options.Name,
+	s.tellUnwritable(err)
+	s.options.Observer.Failed("settle refused", err)
+	s.options.Logger.Error("relay: the database refuses an outcome for good, which is set aside: its message will come again when the relay has ended", "relay", s.options.Name,
 		"row", it.row.ID, "id", it.row.Message.ID, "topic", it.row.Message.Topic, "state", string(settlement.State), "error", err)
 }
 
 // tellUnwritable has Healthy say what could not be written.
-func (e *engine) tellUnwritable(err error) {
-	n := len(e.settle.unwritable.items)
+func (s *settling) tellUnwritable(err error) {
+	n := len(s.unwritable.items)
 	if n == 0 {
-		e.pulse.unwritable.Store(nil)
+		s.health.unwritable.Store(nil)
 		return
 	}
 	text := fmt.Sprintf("the database refuses to store what became of %d messages: %v", n, err)
-	e.pulse.unwritable.Store(&text)
+	s.health.unwritable.Store(&text)
 }
 
 // tryUnwritable tries one of the rows again that were set aside.
-func (e *engine) tryUnwritable(now time.Time) {
-	s := &e.settle
+func (s *settling) tryUnwritable(now time.Time) {
 	if s.trying || len(s.unwritable.items) == 0 || now.Before(s.tryAt) {
 		return
 	}
 	s.trying = true
 	job := settleJob{again: true}
 	s.unwritable.moveTo(&job.verdicts, 1)
-	e.settles <- job
+	s.settles <- job
 }
 
 // afterTry puts a row aside once more, or is glad.
-func (e *engine) afterTry(result *settleResult) {
-	s := &e.settle
+func (s *settling) afterTry(result *settleResult) {
 	s.trying, s.tryAt = false, time.Now()
 	if result.err == nil {
-		e.written(*result)
+		s.written(*result)
 	} else {
 		result.moveTo(&s.unwritable, 1)
 		s.tryAt = s.tryAt.Add(unwritablePause)
 	}
-	e.tellUnwritable(result.err)
+	s.tellUnwritable(result.err)
 }

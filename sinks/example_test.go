@@ -8,6 +8,7 @@ import (
 
 	"github.com/rowrelay/rowrelay/outbox"
 	"github.com/rowrelay/rowrelay/sinks"
+	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
 // printer is a complete sink: it delivers messages by printing them.
@@ -40,14 +41,14 @@ func printerKind() sinks.Kind {
 		Name:    "printer",
 		Summary: "Prints each message.",
 		Schemes: []string{"printer"},
-		Fields:  []sinks.Field{{Name: "prefix", Type: sinks.TypeString, Default: "-", Help: "What each line begins with."}},
+		Fields:  []settings.Field{{Name: "prefix", Type: settings.TypeString, Default: "-", Help: "What each line begins with."}},
 		FromURL: func(u *url.URL) (map[string]any, error) {
 			if u.Opaque == "" {
 				return nil, errors.New("write printer:prefix")
 			}
 			return map[string]any{"prefix": u.Opaque}, nil
 		},
-		New: func(s sinks.Settings) (sinks.Sink, error) { return newPrinter(s.Text("prefix")), nil },
+		New: func(s settings.Values) (sinks.Sink, error) { return newPrinter(s.Text("prefix")), nil },
 	}
 }
 
@@ -96,7 +97,7 @@ func ExampleKind_Markdown() {
 func ExampleSecret() {
 	options := struct {
 		User     string
-		Password sinks.Secret
+		Password settings.Secret
 	}{"shop", "hunter2"}
 	fmt.Printf("%+v\n", options)
 	// Output: {User:shop Password:[secret]}

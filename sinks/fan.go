@@ -128,18 +128,16 @@ func (r *fanRun) one(ctx context.Context, i int) {
 		defer func() { <-r.fan.slots }()
 	case <-ctx.Done():
 	}
+	start := time.Now()
+	deadline, bounded := ctx.Deadline()
 	switch {
 	case r.down.Load():
 		r.outcomes[i] = neighbour
-	case ctx.Err() != nil, r.tooLate(ctx):
+		return
+	case ctx.Err() != nil, bounded && deadline.Sub(start) < time.Duration(r.slowest.Load()): // it would probably not end in time
 		r.outcomes[i] = cancelled
-	default:
-		r.call(ctx, i)
+		return
 	}
-}
-
-func (r *fanRun) call(ctx context.Context, i int) {
-	start := time.Now()
 	r.outcomes[i] = r.deliver(ctx, r.batch[i])
 	if took := int64(time.Since(start)); took > r.slowest.Load() {
 		r.slowest.Store(took) // a lost race costs a little accuracy
@@ -147,10 +145,4 @@ func (r *fanRun) call(ctx context.Context, i int) {
 	if r.outcomes[i].Result == Unavailable {
 		r.down.Store(true)
 	}
-}
-
-// tooLate says that the message would probably not end in time.
-func (r *fanRun) tooLate(ctx context.Context) bool {
-	deadline, bounded := ctx.Deadline()
-	return bounded && time.Until(deadline) < time.Duration(r.slowest.Load())
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/rowrelay/rowrelay/sinks"
+	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
 // named is a sink that only remembers what it was made of.
@@ -21,14 +22,14 @@ func namedKind(name string, schemes ...string) sinks.Kind {
 		Name:    name,
 		Summary: "A sink that remembers its text.",
 		Schemes: schemes,
-		Fields:  []sinks.Field{{Name: "text", Type: sinks.TypeString, Help: "what to remember"}},
+		Fields:  []settings.Field{{Name: "text", Type: settings.TypeString, Help: "what to remember"}},
 		FromURL: func(u *url.URL) (map[string]any, error) {
 			if u.Opaque == "" {
 				return nil, errors.New("there is nothing to remember")
 			}
 			return map[string]any{"text": u.Opaque}, nil
 		},
-		New: func(s sinks.Settings) (sinks.Sink, error) {
+		New: func(s settings.Values) (sinks.Sink, error) {
 			if s.Text("text") == "bad" {
 				return nil, errors.New("the text is bad")
 			}
@@ -63,7 +64,7 @@ func TestRegistryMake(t *testing.T) {
 		}
 	}
 	_, err = registry(t).Make("ant", map[string]any{"text": 1})
-	if problems := (sinks.SettingsError)(nil); !errors.As(err, &problems) {
+	if problems := (settings.Errors)(nil); !errors.As(err, &problems) {
 		t.Errorf("wrong settings are %T: %v", err, err)
 	}
 }
@@ -118,9 +119,9 @@ func TestRegistryKinds(t *testing.T) {
 
 func TestNewRegistryRefuses(t *testing.T) {
 	t.Parallel()
-	with := func(field sinks.Field) []sinks.Kind {
+	with := func(field settings.Field) []sinks.Kind {
 		kind := namedKind("zoo", "zoo")
-		kind.Fields = []sinks.Field{field}
+		kind.Fields = []settings.Field{field}
 		return []sinks.Kind{kind}
 	}
 	changed := func(change func(*sinks.Kind)) []sinks.Kind {
@@ -139,13 +140,13 @@ func TestNewRegistryRefuses(t *testing.T) {
 		"no FromURL":        {changed(func(k *sinks.Kind) { k.FromURL = nil }), "only one of Schemes and FromURL"},
 		"no scheme":         {changed(func(k *sinks.Kind) { k.Schemes = nil }), "only one of Schemes and FromURL"},
 		"two fields":        {changed(func(k *sinks.Kind) { k.Fields = append(k.Fields, k.Fields...) }), "field text: there are two of this name"},
-		"field name":        {with(sinks.Field{Name: "maxSize", Type: sinks.TypeInt}), `the name "maxSize" is not in lower_snake_case`},
-		"field type":        {with(sinks.Field{Name: "f", Type: "float"}), `field f: the type "float" is not known`},
-		"field limit":       {with(sinks.Field{Name: "f", Type: sinks.TypeInt, Min: "1s"}), `field f: the limit "1s" is not a number of type int`},
-		"limit of a text":   {with(sinks.Field{Name: "f", Type: sinks.TypeString, Max: "9"}), `field f: the limit "9" is not a number of type string`},
-		"default type":      {with(sinks.Field{Name: "f", Type: sinks.TypeInt, Default: "x"}), `field f: the default must be a whole number, not "x"`},
-		"default off":       {with(sinks.Field{Name: "f", Type: sinks.TypeInt, Default: "1", Min: "2"}), "field f: the default must be at least 2, not 1"},
-		"default no choice": {with(sinks.Field{Name: "f", Type: sinks.TypeString, Default: "x", Choices: []string{"y"}}), "field f: the default must be one of y"},
+		"field name":        {with(settings.Field{Name: "maxSize", Type: settings.TypeInt}), `the name "maxSize" is not in lower_snake_case`},
+		"field type":        {with(settings.Field{Name: "f", Type: "float"}), `field f: the type "float" is not known`},
+		"field limit":       {with(settings.Field{Name: "f", Type: settings.TypeInt, Min: "1s"}), `field f: the limit "1s" is not a number of type int`},
+		"limit of a text":   {with(settings.Field{Name: "f", Type: settings.TypeString, Max: "9"}), `field f: the limit "9" is not a number of type string`},
+		"default type":      {with(settings.Field{Name: "f", Type: settings.TypeInt, Default: "x"}), "field f: the default must be a whole number"},
+		"default off":       {with(settings.Field{Name: "f", Type: settings.TypeInt, Default: "1", Min: "2"}), "field f: the default must be at least 2"},
+		"default no choice": {with(settings.Field{Name: "f", Type: settings.TypeString, Default: "x", Choices: []string{"y"}}), "field f: the default must be one of y"},
 	}
 	for name, test := range tests {
 		_, err := sinks.NewRegistry(test.kinds...)

@@ -37,12 +37,7 @@ func (s *Serial) Send(ctx context.Context, n int, write func(context.Context) []
 	case outcomes := <-result:
 		return outcomes
 	case <-ctx.Done():
-		return lastMinute(result, n)
 	}
-}
-
-// lastMinute waits a little for a result after the context has ended.
-func lastMinute(result <-chan []Outcome, n int) []Outcome {
 	timer := time.NewTimer(grace)
 	defer timer.Stop()
 	select {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/rowrelay/rowrelay/sinks"
+	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
 // testKind has a field of each type.
@@ -17,20 +18,21 @@ func testKind() sinks.Kind {
 	return sinks.Kind{
 		Name:    "test",
 		Summary: "A sink for tests.",
-		Fields: []sinks.Field{
-			{Name: "path", Type: sinks.TypeString, Required: true, Help: "where to write"},
-			{Name: "method", Type: sinks.TypeString, Default: "POST", Choices: []string{"POST", "PUT"}, Help: "how | to write"},
-			{Name: "even", Type: sinks.TypeInt, Help: "an even number", Check: checkEven},
-			{Name: "workers", Type: sinks.TypeInt, Default: "8", Min: "1", Max: "100", Help: "how many"},
-			{Name: "sync", Type: sinks.TypeBool, Default: "true", Help: "whether to sync"},
-			{Name: "timeout", Type: sinks.TypeDuration, Default: "10s", Min: "1ms", Max: "1h", Help: "how long"},
-			{Name: "limit", Type: sinks.TypeSize, Default: "1MiB", Max: "1GiB", Help: "how large"},
-			{Name: "topics", Type: sinks.TypeList, Help: "which"},
-			{Name: "labels", Type: sinks.TypeMap, Help: "more"},
-			{Name: "token", Type: sinks.TypeSecret, Help: "the password"},
-			{Name: "headers", Type: sinks.TypeSecretMap, Help: "more passwords"},
+		Fields: []settings.Field{
+			{Name: "path", Type: settings.TypeString, Required: true, Help: "where to write"},
+			{Name: "method", Type: settings.TypeString, Default: "POST", Choices: []string{"POST", "PUT"}, Help: "how | to write"},
+			{Name: "even", Type: settings.TypeInt, Help: "an even number", Check: checkEven},
+			{Name: "workers", Type: settings.TypeInt, Default: "8", Min: "1", Max: "100", Help: "how many"},
+			{Name: "sync", Type: settings.TypeBool, Default: "true", Help: "whether to sync"},
+			{Name: "timeout", Type: settings.TypeDuration, Default: "10s", Min: "1ms", Max: "1h", Help: "how long"},
+			{Name: "age", Type: settings.TypeDuration, Help: "how old"},
+			{Name: "limit", Type: settings.TypeSize, Default: "1MiB", Max: "1GiB", Help: "how large"},
+			{Name: "topics", Type: settings.TypeList, Help: "which"},
+			{Name: "labels", Type: settings.TypeMap, Help: "more"},
+			{Name: "token", Type: settings.TypeSecret, Help: "the password"},
+			{Name: "headers", Type: settings.TypeSecretMap, Help: "more passwords"},
 		},
-		New: func(sinks.Settings) (sinks.Sink, error) { return nil, nil },
+		New: func(settings.Values) (sinks.Sink, error) { return nil, nil },
 	}
 }
 
@@ -59,7 +61,7 @@ func TestParseDefaults(t *testing.T) {
 
 func TestParseValues(t *testing.T) {
 	t.Parallel()
-	secrets := map[string]sinks.Secret{"X-A": "b"}
+	secrets := map[string]settings.Secret{"X-A": "b"}
 	texts := map[string]string{"a": "b"}
 	tests := []struct {
 		field string
@@ -70,11 +72,11 @@ func TestParseValues(t *testing.T) {
 		{"even", uint64(4), 4}, {"even", -2, -2}, {"even", 4.0, 4}, {"even", "6", 6},
 		{"workers", 1, 1}, {"workers", 100, 100},
 		{"sync", false, false}, {"sync", "false", false},
-		{"timeout", "1ms", time.Millisecond}, {"timeout", "1h", time.Hour}, {"timeout", time.Second, time.Second},
+		{"timeout", "1ms", time.Millisecond}, {"timeout", "1h", time.Hour}, {"timeout", time.Second, time.Second}, {"age", "7d", 7 * 24 * time.Hour},
 		{"limit", 4096, int64(4096)}, {"limit", "64KiB", int64(64 << 10)}, {"limit", "10 MB", int64(10e6)}, {"limit", "1GiB", int64(1 << 30)},
 		{"topics", []any{"a", "b"}, []string{"a", "b"}}, {"topics", []string{"a"}, []string{"a"}},
 		{"labels", map[string]any{"a": "b"}, texts}, {"labels", texts, texts},
-		{"token", "t", sinks.Secret("t")}, {"token", sinks.Secret("t"), sinks.Secret("t")},
+		{"token", "t", settings.Secret("t")}, {"token", settings.Secret("t"), settings.Secret("t")},
 		{"headers", map[string]any{"X-A": "b"}, secrets}, {"headers", secrets, secrets},
 		{"headers", map[string]string{"X-A": "b"}, secrets},
 	}
@@ -90,17 +92,18 @@ func TestParseValues(t *testing.T) {
 	}
 }
 
-var getters = map[string]func(sinks.Settings) any{
-	"method":  func(s sinks.Settings) any { return s.Text("method") },
-	"even":    func(s sinks.Settings) any { return s.Int("even") },
-	"workers": func(s sinks.Settings) any { return s.Int("workers") },
-	"sync":    func(s sinks.Settings) any { return s.Bool("sync") },
-	"timeout": func(s sinks.Settings) any { return s.Duration("timeout") },
-	"limit":   func(s sinks.Settings) any { return s.Size("limit") },
-	"topics":  func(s sinks.Settings) any { return s.List("topics") },
-	"labels":  func(s sinks.Settings) any { return s.Map("labels") },
-	"token":   func(s sinks.Settings) any { return s.Secret("token") },
-	"headers": func(s sinks.Settings) any { return s.SecretMap("headers") },
+var getters = map[string]func(settings.Values) any{
+	"method":  func(s settings.Values) any { return s.Text("method") },
+	"even":    func(s settings.Values) any { return s.Int("even") },
+	"workers": func(s settings.Values) any { return s.Int("workers") },
+	"sync":    func(s settings.Values) any { return s.Bool("sync") },
+	"timeout": func(s settings.Values) any { return s.Duration("timeout") },
+	"age":     func(s settings.Values) any { return s.Duration("age") },
+	"limit":   func(s settings.Values) any { return s.Size("limit") },
+	"topics":  func(s settings.Values) any { return s.List("topics") },
+	"labels":  func(s settings.Values) any { return s.Map("labels") },
+	"token":   func(s settings.Values) any { return s.Secret("token") },
+	"headers": func(s settings.Values) any { return s.SecretMap("headers") },
 }
 
 func TestParseRefuses(t *testing.T) {
@@ -113,23 +116,23 @@ func TestParseRefuses(t *testing.T) {
 		{"path", "", "must not be empty"},
 		{"path", 7, "must be text; write the value, now a number, in quotes"},
 		{"path", nil, "has no value; leave it out for the default"},
-		{"method", "GET", `must be one of POST, PUT, not "GET"`},
+		{"method", "GET", "must be one of POST, PUT"},
 		{"even", 3, "must be even"},
-		{"even", 4.5, "must be a whole number, not 4.5"},
-		{"even", uint64(1 << 63), "must be a whole number, not 9223372036854775808"},
-		{"workers", 0, "must be at least 1, not 0"},
-		{"workers", 101, "must be at most 100, not 101"},
-		{"workers", "many", `must be a whole number, not "many"`},
-		{"workers", []any{1}, "must be a whole number, not a list"},
-		{"sync", "yes", `must be true or false, not "yes"`},
-		{"sync", map[string]any{}, "must be true or false, not a map"},
-		{"timeout", 10, "must be a number with a unit, such as 250ms or 10s, not 10"},
-		{"timeout", "999µs", "must be at least 1ms, not 999µs"},
-		{"timeout", "1h1ns", "must be at most 1h, not 1h0m0.000000001s"},
-		{"limit", "1 TB", `must be a number of bytes, such as 4096, 64KiB or 1MiB, not "1 TB"`},
-		{"limit", -1, "must be a number of bytes, such as 4096, 64KiB or 1MiB, not -1"},
-		{"limit", "1073741825", "must be at most 1GiB, not 1073741825"},
-		{"limit", "9999999999999GiB", `is a larger number of bytes than there can be: "9999999999999GiB"`},
+		{"even", 4.5, "must be a whole number"},
+		{"even", uint64(1 << 63), "must be a whole number"},
+		{"workers", 0, "must be at least 1"},
+		{"workers", 101, "must be at most 100"},
+		{"workers", "many", "must be a whole number"},
+		{"workers", []any{1}, "must be a whole number"},
+		{"sync", "yes", "must be true or false"},
+		{"sync", map[string]any{}, "must be true or false"},
+		{"timeout", 10, "must be a number with a unit, such as 250ms, 10s, 24h or 7d"},
+		{"timeout", "999µs", "must be at least 1ms"},
+		{"timeout", "1h1ns", "must be at most 1h"},
+		{"limit", "1 TB", "must be a number of bytes, such as 4096, 64KiB or 1MiB"},
+		{"limit", -1, "must be a number of bytes, such as 4096, 64KiB or 1MiB"},
+		{"limit", "1073741825", "must be at most 1GiB"},
+		{"limit", "9999999999999GiB", "is a larger number of bytes than there can be"},
 		{"topics", "a", "must be a list of texts, not text"},
 		{"topics", []any{"a", 1}, "must be a list of texts: write element 2, now a number, in quotes"},
 		{"labels", []any{}, "must be a map of texts by name, not a list"},
@@ -137,7 +140,7 @@ func TestParseRefuses(t *testing.T) {
 		{"token", "", "is empty; leave it out where there is none"},
 		{"token", 12345, "must be text; write the value, now a number, in quotes"},
 		{"headers", map[string]any{"a": 12345}, `must have texts as values: write that of "a", now a number, in quotes`},
-		{"tpyo", 1, "is not known; this kind has even, headers, labels, limit, method, path, sync, timeout, token, topics, workers"},
+		{"tpyo", 1, "is not known; this kind has age, even, headers, labels, limit, method, path, sync, timeout, token, topics, workers"},
 	}
 	for _, test := range tests {
 		raw := map[string]any{"path": "p"}
@@ -153,7 +156,7 @@ func TestParseRefuses(t *testing.T) {
 func TestParseReportsEverythingAtOnce(t *testing.T) {
 	t.Parallel()
 	_, err := testKind().Parse(map[string]any{"workers": 0, "even": 1, "zebra": 1, "apple": 2})
-	var problems sinks.SettingsError
+	var problems settings.Errors
 	if !errors.As(err, &problems) {
 		t.Fatalf("the error is a %T", err)
 	}
@@ -167,7 +170,7 @@ func TestParseReportsEverythingAtOnce(t *testing.T) {
 	if lines := strings.Count(err.Error(), "\n") + 1; lines != 5 {
 		t.Errorf("the error has %d lines:\n%v", lines, err)
 	}
-	var one *sinks.FieldError
+	var one *settings.FieldError
 	if !errors.As(err, &one) || one.Field != "path" || one.Kind != "test" {
 		t.Errorf("the first problem is %+v", one)
 	}
@@ -210,7 +213,7 @@ func TestGettersPanicOnFieldsThatAreNotThere(t *testing.T) {
 
 func TestEveryTypeIsTested(t *testing.T) {
 	t.Parallel()
-	types := map[sinks.FieldType]bool{}
+	types := map[settings.FieldType]bool{}
 	for _, field := range testKind().Fields {
 		types[field.Type] = true
 	}

@@ -3,15 +3,8 @@ package main
 import (
 	"context"
 	"crypto/rand"
-	"crypto/tls"
 	"database/sql"
-	"encoding/pem"
-	"log/slog"
-	"net"
-	"net/http/httptest"
 	"net/url"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -70,9 +63,9 @@ func TestMySQLParametersThatCannotBe(t *testing.T) {
 		"parsetime=true":                     "the parameter parsetime isn't known",
 		"tls=false&tls=true":                 "the parameter tls is there twice",
 		"tls=special":                        "special",
-		"tls=false&ssl-ca=a.pem":             "the parameter tls=false contradicts ssl-ca",
-		"ssl-ca=/no/such/file":               "no such file",
-		"ssl-cert=a.pem":                     "needs both ssl-cert and ssl-key",
+		"tls=false&ca_file=a.pem":            "the parameter tls=false contradicts ca_file",
+		"ca_file=/no/such/file":              "no such file",
+		"cert_file=a.pem":                    "a client's certificate and its key belong together",
 		"readTimeout=fast":                   "fast",
 		"compress=perhaps":                   "invalid bool value: perhaps",
 		"tls=%zz":                            "percent-encoded",
@@ -206,44 +199,4 @@ func TestWhatMySQLRefusesIsExplained(t *testing.T) {
 			}
 		}
 	})
-}
-
-func TestCertificatesFromFiles(t *testing.T) {
-	t.Parallel()
-	server := httptest.NewUnstartedServer(nil)
-	server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, 0)
-	server.StartTLS()
-	t.Cleanup(server.Close)
-	ca := filepath.Join(t.TempDir(), "ca.pem")
-	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	empty := filepath.Join(t.TempDir(), "empty.pem")
-	if err := os.WriteFile(empty, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	address := server.Listener.Addr().(*net.TCPAddr)
-	for _, test := range []struct{ host, ca, want string }{
-		{"127.0.0.1", ca, ""},
-		{"127.0.0.1", "", "unknown authority"},
-		{"h.invalid", ca, "h.invalid"},
-	} {
-		settings, err := tlsSettings(test.host, test.ca, "", "")
-		if err != nil {
-			t.Fatal(err)
-		}
-		connection, err := tls.Dial("tcp", address.String(), settings)
-		if err == nil {
-			_ = connection.Close()
-		}
-		if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
-			t.Errorf("%+v: %v", test, err)
-		}
-	}
-	if _, err := tlsSettings("h", empty, "", ""); err == nil || !strings.Contains(err.Error(), "empty.pem has no certificate") {
-		t.Errorf("no certificate: %v", err)
-	}
-	if _, err := tlsSettings("h", "", ca, empty); err == nil || !strings.Contains(err.Error(), "read the client's certificate") {
-		t.Errorf("no key: %v", err)
-	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/rowrelay/rowrelay/internal/config"
 	"github.com/rowrelay/rowrelay/outbox"
+	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
 const enqueueHelp = `Write messages to the table, one from each line of the input. A line is a JSON
@@ -66,10 +67,11 @@ func (e *enqueue) run(command *cobra.Command, _ []string) (err error) {
 	if e.batch < 1 || e.batch > 10_000 {
 		return usagef("--batch: %d isn't between 1 and 10000", e.batch)
 	}
-	limit, err := config.ParseSize(e.maxPayload, 1, 256<<20)
+	size, err := settings.Field{Type: settings.TypeSize, Min: "1B", Max: "256MiB"}.Parse(e.maxPayload)
 	if err != nil {
 		return usagef("--max-payload: %q %w", e.maxPayload, err)
 	}
+	limit := int(size.(int64))
 	db, d, err := openDatabase(ctx, source.Database, false)
 	if err != nil {
 		return err

@@ -14,8 +14,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/rowrelay/rowrelay/internal/config"
 	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
 const listHelp = `List messages by id, lowest first: those with the given ids (the table's or the
@@ -206,12 +206,12 @@ func (f *filterFlags) read(ids []string) (relay.Filter, error) {
 	}
 	if f.since != "" {
 		at, notTime := time.Parse(time.RFC3339Nano, f.since)
-		ago, notDuration := config.ParseDuration(f.since, 0, 100*365*24*time.Hour)
+		ago, notDuration := settings.Field{Type: settings.TypeDuration, Min: "0s", Max: "36500d"}.Parse(f.since)
 		switch {
 		case notTime == nil:
 			filter.Since = at
 		case notDuration == nil:
-			filter.Since = time.Now().Add(-ago)
+			filter.Since = time.Now().Add(-ago.(time.Duration))
 		default:
 			return filter, fmt.Errorf("--since: %q is neither a time such as 2026-01-31T12:00:00Z nor a duration such as 90m or 2d", f.since)
 		}

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/go-sql-driver/mysql"
+
+	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
 // mysqlFixed are the driver's parameters, and the server's variables, that have
@@ -36,7 +38,7 @@ var mysqlFree = []string{
 }
 
 // mysqlOwn are parameters of ours.
-var mysqlOwn = []string{"socket", "ssl-ca", "ssl-cert", "ssl-key"}
+var mysqlOwn = []string{"socket", "ca_file", "cert_file", "key_file"}
 
 // mysqlSettings are a URL's, with those that have to be as they are.
 func mysqlSettings(text string) (*mysql.Config, error) {
@@ -48,19 +50,21 @@ func mysqlSettings(text string) (*mysql.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	settings, err := mysql.ParseDSN(mysqlAddress(address, own["socket"]) + "/?" + parameters.Encode())
+	driver, err := mysql.ParseDSN(mysqlAddress(address, own["socket"]) + "/?" + parameters.Encode())
 	if err != nil {
 		return nil, err
 	}
-	settings.User, settings.DBName = address.User.Username(), strings.TrimPrefix(address.Path, "/")
-	settings.Passwd, _ = address.User.Password()
-	if settings.Timeout == 0 {
-		settings.Timeout = connectTimeout
+	driver.User, driver.DBName = address.User.Username(), strings.TrimPrefix(address.Path, "/")
+	driver.Passwd, _ = address.User.Password()
+	if driver.Timeout == 0 {
+		driver.Timeout = connectTimeout
 	}
-	if own["ssl-ca"]+own["ssl-cert"]+own["ssl-key"] != "" {
-		settings.TLS, err = tlsSettings(address.Hostname(), own["ssl-ca"], own["ssl-cert"], own["ssl-key"])
+	files, err := settings.TLSConfig(own["ca_file"], own["cert_file"], own["key_file"])
+	if files != nil {
+		files.ServerName = address.Hostname()
+		driver.TLS = files
 	}
-	return settings, err
+	return driver, err
 }
 
 func mysqlAddress(address *url.URL, socket string) string {
@@ -106,10 +110,10 @@ func mysqlParameters(query string) (url.Values, map[string]string, error) {
 
 // setFixed adds what a URL leaves to us.
 func setFixed(parameters url.Values, own map[string]string) error {
-	files := own["ssl-ca"]+own["ssl-cert"]+own["ssl-key"] != ""
+	files := own["ca_file"]+own["cert_file"]+own["key_file"] != ""
 	switch tls := parameters.Get("tls"); {
 	case files && tls != "" && !sameSetting(tls, "true"):
-		return fmt.Errorf("the parameter tls=%s contradicts ssl-ca, ssl-cert or ssl-key: leave it out", tls)
+		return fmt.Errorf("the parameter tls=%s contradicts ca_file, cert_file or key_file: leave it out", tls)
 	case tls == "" && own["socket"] == "" && !files:
 		parameters.Set("tls", "preferred")
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/httpsink"
 	"github.com/rowrelay/rowrelay/sinks/kafka"
 	"github.com/rowrelay/rowrelay/sinks/rabbitmq"
+	"github.com/rowrelay/rowrelay/sinks/settings"
 	"github.com/rowrelay/rowrelay/sinks/stdout"
 )
 
@@ -31,7 +32,7 @@ func newKinds(out io.Writer, logger *slog.Logger) (*sinks.Registry, error) {
 // stdoutTo is the stdout sink, writing to what the command was given as such.
 func stdoutTo(out io.Writer) sinks.Kind {
 	kind := stdout.Kind()
-	kind.New = func(sinks.Settings) (sinks.Sink, error) {
+	kind.New = func(settings.Values) (sinks.Sink, error) {
 		return stdout.New(stdout.Options{Writer: out}), nil
 	}
 	return kind

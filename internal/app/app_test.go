@@ -20,6 +20,7 @@ import (
 	"github.com/rowrelay/rowrelay/outbox"
 	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/sinks"
+	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -64,7 +65,7 @@ func (b *bench) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome
 
 func (b *bench) options(t *testing.T) Options {
 	t.Helper()
-	registry, err := sinks.NewRegistry(sinks.Kind{Name: "collect", New: func(sinks.Settings) (sinks.Sink, error) { return b, nil }})
+	registry, err := sinks.NewRegistry(sinks.Kind{Name: "collect", New: func(settings.Values) (sinks.Sink, error) { return b, nil }})
 	if err != nil {
 		t.Fatal(err)
 	}

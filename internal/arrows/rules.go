@@ -52,7 +52,7 @@ func sinkToSink(i Import) bool {
 // sinkOf returns the name of the sink that a folder belongs to, or nothing.
 func sinkOf(folder string) string {
 	rest, ok := strings.CutPrefix(folder, "sinks/")
-	if !ok || testHelper(folder) || folder == "sinks/cloudevents" {
+	if !ok || testHelper(folder) || folder == "sinks/cloudevents" || folder == "sinks/settings" {
 		return ""
 	}
 	name, _, _ := strings.Cut(rest, "/")

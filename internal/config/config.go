@@ -8,9 +8,14 @@
 package config
 
 import (
+	"errors"
 	"fmt"
+	"io"
+	"io/fs"
+	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 
 	"github.com/rowrelay/rowrelay/sinks"
 )
@@ -22,6 +27,20 @@ type Config struct {
 	Routes  []Route  // none: every topic goes to the only sink
 	Admin   Admin
 	Log     Log
+}
+
+// Load reads a configuration from a file. kinds are the sinks that there are.
+// The error is a [*Problems] if the content can't be used, and it matches
+// [fs.ErrNotExist] if there is no such file.
+func Load(name string, kinds *sinks.Registry) (Config, error) {
+	content, err := readLimited(name, maxFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return Config{}, fmt.Errorf("read the configuration %s: %w (name another with --config)", name, fs.ErrNotExist)
+	}
+	if err != nil {
+		return Config{}, fmt.Errorf("the configuration %w", err)
+	}
+	return Parse(name, content, kinds)
 }
 
 // Parse reads a configuration from the text of a file. The file's name stands
@@ -71,6 +90,8 @@ func named[T any](r *reader, n *node, read func(name string, n *node) T) (all []
 	return all
 }
 
+// check reports what is missing, routes that lead nowhere or say the same twice,
+// and sources whose topics have no way to go.
 func (r *reader) check(root *node, c *Config) {
 	if root.kind != isMapping {
 		return
@@ -80,7 +101,31 @@ func (r *reader) check(root *node, c *Config) {
 			r.report(root.line, root.column, needed, "is missing: at least one is needed")
 		}
 	}
-	r.checkRoutes(root, c)
+	for i, route := range c.Routes {
+		n := root.get("routes").items[i]
+		for _, end := range []struct {
+			what, name string
+			there      []string
+		}{{"sink", route.Sink, c.sinkNames()}, {"source", route.Source, c.sourceNames()}} {
+			if at := n.get(end.what); at != nil && !at.broken && !slices.Contains(end.there, end.name) {
+				r.fail(at, fmt.Sprintf("there is no %s %q%s", end.what, end.name, suggest(end.name, end.there)))
+			}
+		}
+		for j, earlier := range c.Routes[:i] {
+			common := earlier.Source == "" || route.Source == "" || earlier.Source == route.Source
+			if common && earlier.Topic == route.Topic && earlier.Prefix == route.Prefix && earlier.Pattern == route.Pattern && !anyBroken(n) {
+				r.fail(n, fmt.Sprintf("says the same as routes[%d]: remove one of them", j))
+			}
+		}
+	}
+	if len(c.Routes) == 0 && len(c.Sinks) > 1 {
+		r.report(root.line, root.column, "routes", "are needed where there is more than one sink: say which topic goes to which")
+	}
+	for _, source := range c.Sources {
+		if len(c.Routes) > 0 && len(c.RoutesOf(source.Name)) == 0 {
+			r.fail(root.get("sources").get(source.Name), "has no route: add one with this source, or without any")
+		}
+	}
 }
 
 func (c *Config) sinkNames() (names []string) {
@@ -95,4 +140,29 @@ func (c *Config) sourceNames() (names []string) {
 		names = append(names, source.Name)
 	}
 	return names
+}
+
+const (
+	maxFile   = 1 << 20  // bytes of a configuration
+	maxSecret = 64 << 10 // bytes of a secret's file
+)
+
+// readLimited reads a regular file of at most so many bytes.
+func readLimited(name string, most int64) ([]byte, error) {
+	file, err := os.Open(name)
+	if err != nil {
+		return nil, fmt.Errorf("can't be read: %w", err)
+	}
+	defer file.Close()
+	if info, err := file.Stat(); err == nil && info.IsDir() {
+		return nil, fmt.Errorf("can't be read: %s is a folder", name)
+	}
+	content, err := io.ReadAll(io.LimitReader(file, most+1))
+	if err != nil {
+		return nil, fmt.Errorf("can't be read: %w", err)
+	}
+	if int64(len(content)) > most {
+		return nil, fmt.Errorf("is too long: %s has more than %d bytes", name, most)
+	}
+	return content, nil
 }

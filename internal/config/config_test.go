@@ -11,18 +11,19 @@ import (
 
 	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/sinks"
+	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
 // kinds are two kinds of sinks: one that can't be told anything, and one that
 // has secrets.
 func kinds() *sinks.Registry {
-	discard := func(sinks.Settings) (sinks.Sink, error) { return nil, nil }
-	web := sinks.Kind{Name: "http", New: newWeb, Fields: []sinks.Field{
-		{Name: "url", Type: sinks.TypeString, Required: true, Help: "Where to."},
-		{Name: "token", Type: sinks.TypeSecret},
-		{Name: "headers", Type: sinks.TypeSecretMap},
-		{Name: "port", Type: sinks.TypeInt, Max: "9000"},
-		{Name: "tls", Type: sinks.TypeBool},
+	discard := func(settings.Values) (sinks.Sink, error) { return nil, nil }
+	web := sinks.Kind{Name: "http", New: newWeb, Fields: []settings.Field{
+		{Name: "url", Type: settings.TypeString, Required: true, Help: "Where to."},
+		{Name: "token", Type: settings.TypeSecret},
+		{Name: "headers", Type: settings.TypeSecretMap},
+		{Name: "port", Type: settings.TypeInt, Max: "9000"},
+		{Name: "tls", Type: settings.TypeBool},
 	}}
 	registry, err := sinks.NewRegistry(sinks.Kind{Name: "discard", New: discard}, web)
 	if err != nil {
@@ -31,7 +32,7 @@ func kinds() *sinks.Registry {
 	return registry
 }
 
-func newWeb(s sinks.Settings) (sinks.Sink, error) {
+func newWeb(s settings.Values) (sinks.Sink, error) {
 	if s.Text("url") == "nowhere" {
 		return nil, errors.New("nowhere is no place")
 	}
@@ -191,12 +192,12 @@ lock: {}
 	want := []string{
 		"rowrelay.yaml:2:3: sources.shop: needs a database",
 		"rowrelay.yaml:3:5: sources.shop.databse: is no setting here: did you mean database?",
-		`rowrelay.yaml:4:12: sources.shop.claim: "line" isn't one of lanes, rows`,
-		`rowrelay.yaml:5:12: sources.shop.lease: "5" isn't a duration: write a number and a unit, such as 250ms, 15s, 2m, 24h or 7d`,
+		`rowrelay.yaml:4:12: sources.shop.claim: "line" must be one of lanes, rows`,
+		`rowrelay.yaml:5:12: sources.shop.lease: "5" must be a number with a unit, such as 250ms, 10s, 24h or 7d`,
 		"rowrelay.yaml:6:11: sources.shop.pick: works with claim: rows only; by lanes, all messages are read in their order",
 		`rowrelay.yaml:7:3: sources: "bad name" isn't a name: 1 to 63 letters, digits, dots, hyphens and underscores, beginning with a letter or digit`,
 		`rowrelay.yaml:11:11: sinks.web.type: there is no type "htp": did you mean http?`,
-		`rowrelay.yaml:12:12: sinks.web.batch: "0" is below the least, 1`,
+		`rowrelay.yaml:12:12: sinks.web.batch: "0" must be at least 1`,
 		"rowrelay.yaml:15:5: sinks.nothing.colour: is no setting here: the settings are type, batch, batch_bytes, workers, buffer, buffer_bytes, timeout, max_attempts, trouble_after, reject_after, backoff, reopen",
 		"rowrelay.yaml:17:5: routes[0]: needs exactly one of topic, prefix and pattern",
 		`rowrelay.yaml:17:33: routes[0].sink: there is no sink "wep": did you mean web?`,

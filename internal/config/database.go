@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/url"
@@ -71,4 +72,99 @@ func redact(kind, text string) string {
 		parsed.RawQuery = query.Encode()
 	}
 	return parsed.Redacted()
+}
+
+// ParseDatabase reads a database's URL:
+//
+//	postgres://user:password@host:5432/name (or postgresql://…)
+//	mysql://user:password@host:3306/name
+//	mariadb://user:password@host:3306/name
+//	sqlserver://user:password@host:1433?database=name
+//	oracle://user:password@host:1521/service
+//	sqlite:path/to/file.db (or sqlite:///absolute/path)
+//
+// with parameters, whose meaning is the driver's. An SQLite path is taken as it
+// is written, without escapes or parameters. The error never repeats the URL,
+// which may hold a password.
+func ParseDatabase(text string) (Database, error) {
+	scheme, rest, _ := strings.Cut(text, ":")
+	switch scheme {
+	case "postgresql":
+		return parseURL(Postgres, text)
+	case Postgres, MySQL, MariaDB, SQLServer, Oracle:
+		return parseURL(scheme, text)
+	case SQLite:
+		return parseSQLite(rest)
+	}
+	return Database{}, errors.New("isn't a database's URL: write postgres://user@host/name, mysql://user@host/name," +
+		" mariadb://…, sqlserver://…, oracle://… or sqlite:path/to/file.db")
+}
+
+// ParseKind reads a URL that may end after its scheme, as in sqlserver:// or sqlite:,
+// for what asks no server and opens no file.
+func ParseKind(text string) (Database, error) {
+	for _, kind := range []string{Postgres, MySQL, MariaDB, SQLServer, Oracle, SQLite} {
+		if text == kind+":" || text == kind+"://" {
+			return Database{kind: kind, url: text}, nil
+		}
+	}
+	return ParseDatabase(text)
+}
+
+// examples of URLs; where the name of the database is missing, they say where
+// it belongs.
+var examples = map[string]string{
+	Postgres:  "postgres://user:password@host:5432/name",
+	MySQL:     "mysql://user:password@host:3306/name",
+	MariaDB:   "mariadb://user:password@host:3306/name",
+	SQLServer: "sqlserver://user:password@host:1433?database=name",
+	Oracle:    "oracle://user:password@host:1521/service",
+}
+
+func parseURL(kind, text string) (Database, error) {
+	parsed, err := url.Parse(text)
+	if err != nil {
+		return Database{}, errors.New("isn't a valid URL: write " + examples[kind] +
+			", with the special characters of a password percent-encoded")
+	}
+	if parsed.Opaque != "" || parsed.Fragment != "" || !strings.Contains(text, "://") {
+		return Database{}, errors.New("isn't a valid URL: write " + examples[kind] +
+			", with # and other special characters percent-encoded")
+	}
+	if kind != Postgres && nameIn(kind, parsed) == "" {
+		return Database{}, errors.New("names no database: write " + examples[kind])
+	}
+	return Database{kind, text}, nil
+}
+
+// nameIn returns the database that a URL names. PostgreSQL's may come from the
+// user or the environment.
+func nameIn(kind string, parsed *url.URL) string {
+	if kind != SQLServer {
+		return strings.TrimPrefix(parsed.Path, "/")
+	}
+	for name, values := range parsed.Query() {
+		if strings.EqualFold(name, "database") {
+			return values[0]
+		}
+	}
+	return ""
+}
+
+func parseSQLite(path string) (Database, error) {
+	if after, slashes := strings.CutPrefix(path, "//"); slashes {
+		if !strings.HasPrefix(after, "/") {
+			return Database{}, errors.New("names a host: write sqlite:path/to/file.db or sqlite:///absolute/path.db")
+		}
+		path = after
+	}
+	switch {
+	case path == "" || strings.HasSuffix(path, "/"):
+		return Database{}, errors.New("names no file: write sqlite:path/to/file.db")
+	case strings.HasPrefix(path, ":memory:"):
+		return Database{}, errors.New("is in memory, where no other process can write: name a file, as in sqlite:path/to/file.db")
+	case strings.ContainsAny(path, "?\x00"):
+		return Database{}, errors.New("has parameters: an SQLite URL is sqlite: and the file's path, nothing more")
+	}
+	return Database{SQLite, path}, nil
 }

@@ -2,6 +2,10 @@ package config
 
 import (
 	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
 
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
@@ -141,4 +145,144 @@ func typed(from ast.ScalarNode) any {
 		return int64(value)
 	}
 	return from.GetValue()
+}
+
+// kind is the shape of a node.
+type kind int
+
+const (
+	isNothing kind = iota // or null
+	isScalar
+	isList
+	isMapping
+)
+
+func (k kind) String() string {
+	return [...]string{"nothing", "a value", "a list", "a mapping"}[k]
+}
+
+// node is a value of the file with its place, free of the YAML library. The
+// settings are read from nodes only, so that a flag can be one as well.
+type node struct {
+	kind         kind
+	line, column int
+	path         string
+
+	raw    string // a scalar as it was written: safe to show, unlike what a variable holds
+	text   string // a scalar after expansion
+	value  any    // a scalar as YAML types it: string, int64, uint64, float64 or bool
+	broken bool   // a problem was reported already
+
+	items   []*node
+	entries []entry
+}
+
+// entry is a key of a mapping and its value.
+type entry struct {
+	key          string
+	line, column int
+	node         *node
+}
+
+func textNode(path, text string) *node {
+	return &node{kind: isScalar, path: path, raw: text, text: text, value: text}
+}
+
+func (n *node) child(key string) string {
+	if n.path == "" {
+		return key
+	}
+	return n.path + "." + key
+}
+
+func (n *node) item(i int) string { return n.path + "[" + strconv.Itoa(i) + "]" }
+
+// get returns the value of a key, or nil.
+func (n *node) get(key string) *node {
+	for _, e := range n.entries {
+		if e.key == key {
+			return e.node
+		}
+	}
+	return nil
+}
+
+// plain returns the node as maps, slices and scalars.
+func (n *node) plain() any {
+	switch n.kind {
+	case isMapping:
+		values := make(map[string]any, len(n.entries))
+		for _, e := range n.entries {
+			values[e.key] = e.node.plain()
+		}
+		return values
+	case isList:
+		values := make([]any, len(n.items))
+		for i, item := range n.items {
+			values[i] = item.plain()
+		}
+		return values
+	default:
+		return n.value
+	}
+}
+
+// variable is the whole of ${NAME} or ${NAME:-default}.
+var variable = regexp.MustCompile(`^([A-Za-z_][A-Za-z0-9_]*)(:-(.*))?$`)
+
+// expand replaces ${NAME} and ${NAME:-default} by the environment's values. A
+// default also stands for a variable that is set to nothing. $${ is a literal
+// ${, and any other $ stands for itself.
+func expand(text string, env func(string) (string, bool)) (string, error) {
+	var out strings.Builder
+	var errs []error
+	for {
+		before, rest, found := strings.Cut(text, "${")
+		if !found {
+			out.WriteString(text)
+			return out.String(), errors.Join(errs...)
+		}
+		if literal, escaped := strings.CutSuffix(before, "$"); escaped {
+			out.WriteString(literal + "${")
+			text = rest
+			continue
+		}
+		name, after, closed := strings.Cut(rest, "}")
+		if !closed {
+			return "", errors.Join(append(errs, errors.New("has a ${ without its }: write $${ for a literal ${"))...)
+		}
+		value, err := lookUp(name, env)
+		if err != nil {
+			errs = append(errs, err)
+		}
+		out.WriteString(before + value)
+		text = after
+	}
+}
+
+func lookUp(reference string, env func(string) (string, bool)) (string, error) {
+	parts := variable.FindStringSubmatch(reference)
+	if parts == nil {
+		return "", fmt.Errorf("has ${%s}, which isn't a variable: write ${NAME} or ${NAME:-default}, or $${ for a literal ${", reference)
+	}
+	value, set := env(parts[1])
+	switch {
+	case parts[2] != "" && value == "":
+		return parts[3], nil
+	case !set:
+		return "", fmt.Errorf("needs the environment variable %s, which isn't set: set it, or give a default with ${%s:-…}", parts[1], parts[1])
+	}
+	return value, nil
+}
+
+func (r *reader) expandInto(n *node, raw string) {
+	text, err := expand(raw, r.env)
+	n.raw, n.text, n.value = raw, text, text
+	if err == nil {
+		return
+	}
+	n.broken = true
+	for _, each := range err.(interface{ Unwrap() []error }).Unwrap() {
+		r.report(n.line, n.column, n.path, each.Error())
+	}
 }

@@ -3,8 +3,13 @@ package config
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
+
+	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
 // field is one setting of a T: its name in the file, and how it is read.
@@ -17,16 +22,7 @@ type field[T any] struct {
 // value is the field of a scalar.
 func value[T, V any](name string, parse parseFunc[V], place func(*T) *V) field[T] {
 	return field[T]{name: name, set: func(r *reader, target *T, n *node) {
-		text, ok := r.scalar(n)
-		if !ok {
-			return
-		}
-		parsed, err := parse(text)
-		if err != nil {
-			r.fail(n, fmt.Sprintf("%q %v", n.raw, err))
-			return
-		}
-		*place(target) = parsed
+		set(r, n, strconv.Quote(n.raw), parse, place(target))
 	}}
 }
 
@@ -34,26 +30,30 @@ func value[T, V any](name string, parse parseFunc[V], place func(*T) *V) field[T
 // given by the name of a file which holds it.
 func secret[T, V any](name string, parse parseFunc[V], place func(*T) *V) field[T] {
 	return field[T]{name: name, secret: true, set: func(r *reader, target *T, n *node) {
-		text, ok := r.scalar(n)
-		if !ok {
-			return
-		}
-		parsed, err := parse(text)
-		if err != nil {
-			r.fail(n, "the value "+err.Error())
-			return
-		}
-		*place(target) = parsed
+		set(r, n, "the value", parse, place(target))
 	}}
+}
+
+// set parses a scalar; where that fails, the problem shows it as told.
+func set[V any](r *reader, n *node, shown string, parse parseFunc[V], place *V) {
+	text, ok := r.scalar(n)
+	if !ok {
+		return
+	}
+	parsed, err := parse(text)
+	if err != nil {
+		r.fail(n, shown+" "+err.Error())
+		return
+	}
+	*place = parsed
 }
 
 // values is the field of a list of scalars that are all different.
 func values[T any, V comparable](name string, parse parseFunc[V], place func(*T) *[]V) field[T] {
 	return field[T]{name: name, set: func(r *reader, target *T, n *node) {
 		for _, item := range r.items(n) {
-			one := value("", parse, func(v *V) *V { return v })
 			var parsed V
-			one.set(r, &parsed, item)
+			set(r, item, strconv.Quote(item.raw), parse, &parsed)
 			if !item.broken && slices.Contains(*place(target), parsed) {
 				r.fail(item, fmt.Sprintf("%q is given twice", item.raw))
 			}
@@ -146,4 +146,74 @@ func setNode[T any](fields []field[T], target *T, name string, n *node) error {
 		return errors.New(r.problems.List[0].Text)
 	}
 	return nil
+}
+
+// parseFunc reads a text. Its error goes on after the text ("must be …", "isn't …")
+// and never repeats it, since it may be a secret.
+type parseFunc[V any] func(text string) (V, error)
+
+// as reads what the field of a sink's setting describes, so that all settings of
+// the file are written in one way.
+func as[V any](f settings.Field) parseFunc[V] {
+	return func(text string) (value V, err error) {
+		read, err := f.Parse(text)
+		if err == nil {
+			reflect.ValueOf(&value).Elem().Set(reflect.ValueOf(read).Convert(reflect.TypeFor[V]()))
+		}
+		return value, err
+	}
+}
+
+func number(least, most string) parseFunc[int] {
+	return as[int](settings.Field{Type: settings.TypeInt, Min: least, Max: most})
+}
+
+func duration(least, most string) parseFunc[time.Duration] {
+	return as[time.Duration](settings.Field{Type: settings.TypeDuration, Min: least, Max: most})
+}
+
+func size(least, most string) parseFunc[int] {
+	return as[int](settings.Field{Type: settings.TypeSize, Min: least, Max: most})
+}
+
+func oneOf[V ~string](words ...V) parseFunc[V] {
+	f := settings.Field{Type: settings.TypeString}
+	for _, word := range words {
+		f.Choices = append(f.Choices, string(word))
+	}
+	return as[V](f)
+}
+
+// text parses 1 to most bytes.
+func text(most int) parseFunc[string] {
+	return as[string](settings.Field{Type: settings.TypeString, Required: true, Check: func(value any) error {
+		if len(value.(string)) > most {
+			return fmt.Errorf("is longer than %d bytes", most)
+		}
+		return nil
+	}})
+}
+
+// orWord lets a word stand for a number: never, unlimited.
+func orWord(word string, meaning int, parse parseFunc[int]) parseFunc[int] {
+	return func(text string) (int, error) {
+		if text == word {
+			return meaning, nil
+		}
+		value, err := parse(text)
+		if err != nil {
+			err = fmt.Errorf("%w; or write %s", err, word)
+		}
+		return value, err
+	}
+}
+
+// orZero lets zero stand for a duration that the limits leave out.
+func orZero(meaning time.Duration, parse parseFunc[time.Duration]) parseFunc[time.Duration] {
+	return func(text string) (time.Duration, error) {
+		if value, err := duration("", "")(text); err == nil && value == 0 {
+			return meaning, nil
+		}
+		return parse(text)
+	}
 }

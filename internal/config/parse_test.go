@@ -78,7 +78,7 @@ func TestSetReadsWhatTheFileWould(t *testing.T) {
 		t.Error("an unknown setting is taken")
 	}
 	err := s.Set("lease", "500ms")
-	if err == nil || err.Error() != `"500ms" is below the least, 1s` {
+	if err == nil || err.Error() != `"500ms" must be at least 1s` {
 		t.Errorf("got %v", err)
 	}
 }

@@ -1,8 +1,11 @@
 package config
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"sort"
 	"strings"
 
 	"github.com/rowrelay/rowrelay/sinks"
@@ -87,4 +90,103 @@ func (r *reader) secretFile(n *node) (string, bool) {
 		r.fail(n, "names an empty file: "+name)
 	}
 	return secret, secret != ""
+}
+
+// Problem is one thing that is wrong with a configuration.
+type Problem struct {
+	Line, Column int    // where in the file, from 1; 0 if the place isn't known
+	Path         string // the setting, such as sources.orders.lease
+	Text         string // what is wrong and what to do; never a secret
+}
+
+// String returns the problem in one line, without the file's name.
+func (p Problem) String() string {
+	text := p.Text
+	if p.Path != "" {
+		text = p.Path + ": " + text
+	}
+	if p.Line == 0 {
+		return text
+	}
+	return fmt.Sprintf("%d:%d: %s", p.Line, p.Column, text)
+}
+
+// Problems is the error of a configuration that can't be used: everything that
+// is wrong with it, in the order of the file.
+type Problems struct {
+	File string
+	List []Problem
+}
+
+// Error returns one line a problem, each with the file, line and column.
+func (p *Problems) Error() string {
+	lines := make([]string, len(p.List))
+	for i, problem := range p.List {
+		lines[i] = p.File + ":" + problem.String()
+		if problem.Line == 0 {
+			lines[i] = p.File + ": " + problem.String()
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
+func (p *Problems) sort() {
+	sort.SliceStable(p.List, func(i, j int) bool {
+		a, b := p.List[i], p.List[j]
+		if a.Line != b.Line {
+			return a.Line < b.Line
+		}
+		return a.Column < b.Column
+	})
+}
+
+// unknown reports a key that is no setting, and names the ones that are.
+func (r *reader) unknown(n *node, e entry, known []string) {
+	text := "is no setting here"
+	if near := nearest(e.key, known); near != "" {
+		text += ": did you mean " + near + "?"
+	} else {
+		text += ": the settings are " + strings.Join(known, ", ")
+	}
+	r.report(e.line, e.column, n.child(e.key), text)
+}
+
+// suggest ends an error about a name that isn't there.
+func suggest(name string, known []string) string {
+	if near := nearest(name, known); near != "" {
+		return ": did you mean " + near + "?"
+	}
+	return ": there is " + strings.Join(known, ", ")
+}
+
+// nearest returns the word that was probably meant, or nothing.
+func nearest(word string, known []string) string {
+	best, least := "", 3
+	for _, candidate := range known {
+		if d := distance(word, candidate); d < least && d < len(candidate) {
+			best, least = candidate, d
+		}
+	}
+	return best
+}
+
+// distance is the number of bytes to insert, remove or change to make b of a.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			change := diagonal
+			if a[i] != b[j] {
+				change++
+			}
+			diagonal = row[j+1]
+			row[j+1] = slices.Min([]int{change, row[j] + 1, row[j+1] + 1})
+		}
+	}
+	return row[len(b)]
 }

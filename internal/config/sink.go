@@ -1,13 +1,16 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/sinks"
+	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
 // Sink is a destination and how it is used. Numbers and durations that are
@@ -58,55 +61,26 @@ func (s Sink) LogValue() slog.Value {
 func sinkFields() []field[Sink] {
 	return []field[Sink]{
 		value("type", text(maxName), func(s *Sink) *string { return &s.Type }),
-		value("batch", number(1, 10_000), func(s *Sink) *int { return &s.Batch }),
-		value("batch_bytes", size(1<<10, 1<<28), func(s *Sink) *int { return &s.BatchBytes }),
-		value("workers", number(1, 256), func(s *Sink) *int { return &s.Workers }),
-		value("buffer", number(1, 100_000), func(s *Sink) *int { return &s.Buffer }),
-		value("buffer_bytes", size(1<<10, 1<<32), func(s *Sink) *int { return &s.BufferBytes }),
-		value("timeout", duration(10*time.Millisecond, time.Hour), func(s *Sink) *time.Duration { return &s.Timeout }),
-		value("max_attempts", attempts, func(s *Sink) *int { return &s.MaxAttempts }),
-		value("trouble_after", troubleAfter, func(s *Sink) *int { return &s.TroubleAfter }),
-		value("reject_after", rejectAfter, func(s *Sink) *time.Duration { return &s.RejectAfter }),
+		value("batch", number("1", "10000"), func(s *Sink) *int { return &s.Batch }),
+		value("batch_bytes", size("1KiB", "256MiB"), func(s *Sink) *int { return &s.BatchBytes }),
+		value("workers", number("1", "256"), func(s *Sink) *int { return &s.Workers }),
+		value("buffer", number("1", "100000"), func(s *Sink) *int { return &s.Buffer }),
+		value("buffer_bytes", size("1KiB", "4GiB"), func(s *Sink) *int { return &s.BufferBytes }),
+		value("timeout", duration("10ms", "1h"), func(s *Sink) *time.Duration { return &s.Timeout }),
+		value("max_attempts", orWord("unlimited", -1, number("1", "1000000")), func(s *Sink) *int { return &s.MaxAttempts }),
+		value("trouble_after", orWord("never", -1, number("1", "100000")), func(s *Sink) *int { return &s.TroubleAfter }),
+		value("reject_after", orZero(-1, duration("10ms", "1h")), func(s *Sink) *time.Duration { return &s.RejectAfter }),
 		group("backoff", backoffFields(), func(s *Sink) *relay.Backoff { return &s.Backoff }),
 		group("reopen", backoffFields(), func(s *Sink) *relay.Backoff { return &s.Reopen }),
 	}
 }
 
 func backoffFields() []field[relay.Backoff] {
-	bounds := duration(time.Millisecond, 7*24*time.Hour)
+	bounds := duration("1ms", "7d")
 	return []field[relay.Backoff]{
 		value("min", bounds, func(b *relay.Backoff) *time.Duration { return &b.Min }),
 		value("max", bounds, func(b *relay.Backoff) *time.Duration { return &b.Max }),
 	}
-}
-
-func troubleAfter(text string) (int, error) {
-	if text == "never" {
-		return -1, nil
-	}
-	value, err := number(1, 100_000)(text)
-	if err != nil {
-		err = fmt.Errorf("%w; or write never", err)
-	}
-	return value, err
-}
-
-func rejectAfter(text string) (time.Duration, error) {
-	if text == "0s" || text == "0" {
-		return -1, nil
-	}
-	return duration(10*time.Millisecond, time.Hour)(text)
-}
-
-func attempts(text string) (int, error) {
-	if text == "unlimited" {
-		return -1, nil
-	}
-	value, err := number(1, 1_000_000)(text)
-	if err != nil {
-		err = fmt.Errorf("%w; or write unlimited", err)
-	}
-	return value, err
 }
 
 func (r *reader) sink(name string, n *node) Sink {
@@ -130,4 +104,101 @@ func (r *reader) checkBackoff(n *node, b relay.Backoff) {
 	if n != nil && b.Max != 0 && b.Max < b.Min {
 		r.fail(n, "has a max below its min")
 	}
+}
+
+// settings reads what a sink's kind can be told, from the entries that are not
+// the relay's own.
+func (r *reader) settings(n *node, entries []entry, sink *Sink) {
+	at := n.get("type")
+	if at.broken {
+		return
+	}
+	kind, ok := r.kinds.Kind(sink.Type)
+	if !ok {
+		r.fail(at, fmt.Sprintf("there is no type %q%s", sink.Type, suggest(sink.Type, r.kindNames())))
+		return
+	}
+	fields := settingFields(kind)
+	sink.Settings = map[string]any{}
+	for _, e := range fillKnown(r, &node{path: n.path, entries: entries}, fields, &sink.Settings) {
+		r.unknown(n, e, append(names(fields), names(sinkFields())...))
+	}
+	_, err := kind.Parse(sink.Settings)
+	if err == nil && !anyBroken(n) {
+		_, err = sink.Make(r.kinds)
+	}
+	if err != nil {
+		r.refused(n, err)
+	}
+}
+
+func (r *reader) kindNames() (names []string) {
+	for _, kind := range r.kinds.Kinds() {
+		names = append(names, kind.Name)
+	}
+	return names
+}
+
+// settingFields are fields that put values into a map as they are: the kind
+// itself checks them.
+func settingFields(kind sinks.Kind) (fields []field[map[string]any]) {
+	for _, f := range kind.Fields {
+		fields = append(fields, field[map[string]any]{
+			name:   f.Name,
+			secret: f.Type == settings.TypeSecret,
+			set: func(r *reader, target *map[string]any, n *node) {
+				if n.kind == isNothing {
+					r.fail(n, "needs a value; leave it out for the default")
+				}
+				if f.Type == settings.TypeSecretMap {
+					r.secretFiles(n)
+				}
+				(*target)[f.Name] = n.plain()
+			},
+		})
+	}
+	return fields
+}
+
+// secretFiles replaces each name_file of a mapping by name and what the file
+// holds.
+func (r *reader) secretFiles(n *node) {
+	for i, e := range n.entries {
+		name, isFile := strings.CutSuffix(e.key, "_file")
+		if !isFile {
+			continue
+		}
+		if n.get(name) != nil {
+			r.fail(e.node, "is given beside "+name+": remove one of them")
+		} else if content, ok := r.secretFile(e.node); ok {
+			n.entries[i] = entry{name, e.line, e.column, textNode(e.node.path, content)}
+		}
+	}
+}
+
+// refused reports what a kind found wrong with its settings, at their places.
+func (r *reader) refused(n *node, err error) {
+	var list settings.Errors
+	if !errors.As(err, &list) {
+		r.fail(n, err.Error())
+		return
+	}
+	for _, problem := range list {
+		at := n.get(problem.Field)
+		if at == nil {
+			at = n.get(problem.Field + "_file")
+		}
+		if at == nil {
+			r.report(n.line, n.column, n.child(problem.Field), problem.Err.Error())
+			continue
+		}
+		r.fail(at, problem.Err.Error())
+	}
+}
+
+func anyBroken(n *node) bool {
+	if n.broken || slices.ContainsFunc(n.items, anyBroken) {
+		return true
+	}
+	return slices.ContainsFunc(n.entries, func(e entry) bool { return anyBroken(e.node) })
 }

@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 	"time"
 
@@ -64,12 +65,12 @@ func sourceFields() []field[Source] {
 		value("claim", oneOf(relay.ByLanes, relay.ByRows), func(s *Source) *relay.Claim { return &s.Claim }),
 		value("pick", oneOf(relay.Oldest, relay.Newest, relay.Priority), func(s *Source) *relay.Pick { return &s.Pick }),
 		values("topics", text(255), func(s *Source) *[]string { return &s.Topics }),
-		value("lease", duration(time.Second, time.Hour), func(s *Source) *time.Duration { return &s.Lease }),
-		value("poll", duration(time.Millisecond, time.Minute), func(s *Source) *time.Duration { return &s.Poll }),
+		value("lease", duration("1s", "1h"), func(s *Source) *time.Duration { return &s.Lease }),
+		value("poll", duration("1ms", "1m"), func(s *Source) *time.Duration { return &s.Poll }),
 		value("listen", oneOf(On, Off), func(s *Source) *Switch { return &s.Listen }),
-		value("retention", retention, func(s *Source) *time.Duration { return &s.Retention }),
-		value("drain_timeout", duration(time.Millisecond, time.Hour), func(s *Source) *time.Duration { return &s.DrainTimeout }),
-		value("longest_transaction", duration(time.Second, 24*time.Hour), func(s *Source) *time.Duration { return &s.LongestTransaction }),
+		value("retention", orZero(relay.KeepNothing, duration("1s", "3650d")), func(s *Source) *time.Duration { return &s.Retention }),
+		value("drain_timeout", duration("1ms", "1h"), func(s *Source) *time.Duration { return &s.DrainTimeout }),
+		value("longest_transaction", duration("1s", "24h"), func(s *Source) *time.Duration { return &s.LongestTransaction }),
 	}
 }
 
@@ -78,14 +79,6 @@ func parseTable(name string) (string, error) {
 		return "", fmt.Errorf("isn't a table: %s", strings.TrimPrefix(err.Error(), fmt.Sprintf("table %q: ", name)))
 	}
 	return name, nil
-}
-
-// retention maps 0, which keeps nothing, to what the relay takes for it.
-func retention(text string) (time.Duration, error) {
-	if value, err := parseDuration(text); err == nil && value == 0 {
-		return relay.KeepNothing, nil
-	}
-	return duration(time.Second, 10*365*24*time.Hour)(text)
 }
 
 func (r *reader) source(name string, n *node) Source {
@@ -105,4 +98,78 @@ func (r *reader) source(name string, n *node) Source {
 		r.fail(listen, "can't be on: only PostgreSQL has notifications, the relay polls")
 	}
 	return source
+}
+
+// Route sends topics to a sink, from one source or from all.
+type Route struct {
+	relay.Route
+	Source string // the name of a source; empty means every source
+}
+
+func routeFields() []field[Route] {
+	return []field[Route]{
+		value("topic", text(255), func(t *Route) *string { return &t.Topic }),
+		value("prefix", text(255), func(t *Route) *string { return &t.Prefix }),
+		value("pattern", parsePattern, func(t *Route) *string { return &t.Pattern }),
+		value("sink", text(maxName), func(t *Route) *string { return &t.Sink }),
+		value("source", text(maxName), func(t *Route) *string { return &t.Source }),
+	}
+}
+
+func parsePattern(pattern string) (string, error) {
+	if pattern == "" {
+		return "", fmt.Errorf("is empty")
+	}
+	if _, err := regexp.Compile(pattern); err != nil {
+		return "", fmt.Errorf("isn't a regular expression: %w", err)
+	}
+	return pattern, nil
+}
+
+func (r *reader) route(n *node) Route {
+	var route Route
+	fill(r, n, routeFields(), &route)
+	given := 0
+	for _, name := range []string{"topic", "prefix", "pattern"} {
+		if n.get(name) != nil {
+			given++
+		}
+	}
+	if given != 1 {
+		r.fail(n, "needs exactly one of topic, prefix and pattern")
+	}
+	if n.get("sink") == nil {
+		r.fail(n, "needs a sink")
+	}
+	return route
+}
+
+// RoutesOf returns the routes of a source, in their order.
+func (c Config) RoutesOf(source string) []relay.Route {
+	var routes []relay.Route
+	for _, route := range c.Routes {
+		if route.Source == "" || route.Source == source {
+			routes = append(routes, route.Route)
+		}
+	}
+	return routes
+}
+
+// SinksOf returns the sinks that a source's messages can go to: those of its
+// routes, or all where there is no route.
+func (c Config) SinksOf(source string) []Sink {
+	if len(c.Routes) == 0 {
+		return c.Sinks
+	}
+	routed := map[string]bool{}
+	for _, route := range c.RoutesOf(source) {
+		routed[route.Sink] = true
+	}
+	var found []Sink
+	for _, sink := range c.Sinks {
+		if routed[sink.Name] {
+			found = append(found, sink)
+		}
+	}
+	return found
 }

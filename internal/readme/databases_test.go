@@ -93,7 +93,7 @@ func named(t testing.TB, name, kind string) string {
 // unrunLines are those of golden files without a run.
 func unrunLines(t testing.TB, ran map[string]bool) string {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join(root, "outbox/dialect/testdata/*_relaying.sql"))
+	files, err := filepath.Glob(filepath.Join(root, "outbox/dialect/testdata/*_schema.sql"))
 	check(t, err)
 	var lines strings.Builder
 	for _, file := range files {

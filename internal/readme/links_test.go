@@ -118,13 +118,13 @@ func TestBrokenLinksAreFound(t *testing.T) {
 	p := page{name: "relay/DESIGN.md"}
 	for target, bad := range map[string]bool{
 		"run.go": false, "../README.md": false, "../README.md#the-promise": false, "https://example.com/x": false, ".": false,
-		"walk.go": true, "README.md": true, "../README.md#nowhere": true,
+		"walk.go": true, "CHANGELOG.md": true, "../README.md#nowhere": true,
 	} {
 		if got := broken(t, p, "text", target); (got != "") != bad {
 			t.Errorf("%s: %q", target, got)
 		}
 	}
-	for text, bad := range map[string]bool{"`newPulse`": false, "newPulses": false, "`newPulses`": true} {
+	for text, bad := range map[string]bool{"`newByLanes`": false, "newByLaness": false, "`newByLaness`": true} {
 		if got := broken(t, p, text, "run.go"); (got != "") != bad {
 			t.Errorf("%s: %q", text, got)
 		}

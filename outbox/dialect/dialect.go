@@ -1,6 +1,8 @@
-// Package dialect holds every SQL statement of the project, one group of files
-// a database. It imports no driver: a dialect turns typed arguments into a
-// [Query], and whoever holds a connection runs it.
+// Package dialect has what producers and consumers need to know of a database, and what
+// all must agree on: how a message is written, the inbox, the tables' names, what an error
+// means, and which server it is. It imports no driver: a dialect turns typed arguments into
+// a [Query], and whoever holds a connection runs it. What a relay asks stands in
+// relay/sqlstore, a folder a database.
 package dialect
 
 import (
@@ -15,7 +17,8 @@ type Dialect interface {
 	Name() string
 
 	Writing
-	Relaying
+	Schema
+	Errors
 	Inboxes
 }
 
@@ -35,25 +38,6 @@ type Query struct {
 	SQL  string
 	Args []any
 }
-
-// Steps are a change that answers with rows. They are one transaction, unless
-// there is nothing but Ask, which is then the whole change by itself.
-type Steps struct {
-	Do  []Query // come first
-	Ask Query   // its rows are the answer
-
-	// After, if it isn't nil, makes what comes last, of the first column of the
-	// answer's rows: the rows to change, where one statement can't both select
-	// and change them.
-	After func(first []int64) []Query
-
-	// Also, if it has a text, comes after that: its rows are answers, too, and
-	// may be the same ones.
-	Also Query
-}
-
-// alone is a change by a single statement.
-func alone(query Query) Steps { return Steps{Ask: query} }
 
 // Row is a message as it is written: validated, with its id.
 type Row struct {
@@ -91,3 +75,32 @@ type Writing interface {
 // WrittenTime is the form of times, in UTC, in what Written selects. Fractions
 // of a second follow it.
 const WrittenTime = "2006-01-02 15:04:05"
+
+// Schema is about the tables themselves.
+type Schema interface {
+	// SchemaVersion selects the version of the tables, as text.
+	SchemaVersion(table Table) Query
+
+	// MakeRowIndexes makes the indexes that claiming by rows needs, where they
+	// are missing, one statement each. DropRowIndexes drops them.
+	MakeRowIndexes(table Table) []Query
+	DropRowIndexes(table Table) []Query
+
+	// RowIndexes selects how many of these indexes there are, of RowIndexCount.
+	RowIndexes(table Table) Query
+}
+
+// RowIndexCount is the number of indexes that claiming by rows needs.
+const RowIndexCount = 3
+
+// Errors tells what a driver's error means, without knowing the driver.
+type Errors interface {
+	// Busy: the database refused for the moment and changed nothing.
+	Busy(err error) bool
+
+	// Missing: a table or a schema isn't there.
+	Missing(err error) bool
+
+	// Denied: the user lacks a right.
+	Denied(err error) bool
+}

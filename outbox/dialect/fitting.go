@@ -57,15 +57,8 @@ type Note struct {
 	Hint   string // what to do, if it isn't OK
 }
 
-// Trying is implemented by a dialect that has no way to ask for a user's rights
-// but to try what takes them.
-type Trying interface {
-	// Rights are what a relay needs that claims that way.
-	Rights(table Table, claim string) []Try
-}
-
-// Try is a statement that changes nothing, and takes a right.
-type Try struct {
-	Right string // as GRANT takes it, such as "DELETE ON outbox"
-	Query Query
+// RowsOnly is implemented by a dialect whose tables can't be claimed by lanes.
+type RowsOnly interface {
+	// NoLanes says why, as part of an error.
+	NoLanes() string
 }

@@ -31,11 +31,19 @@ func MySQL() Dialect { return mysql{flavourMySQL, true} }
 // whether the server can pass over locked rows, which it can from 10.6 on.
 func MariaDB() Dialect { return mysql{flavourMariaDB, true} }
 
+// SkipsLocked says whether a locking select of the dialect's server can pass over rows
+// that others have locked.
+func SkipsLocked(d Dialect) bool {
+	skipping, ok := d.(interface{ skips() bool })
+	return ok && skipping.skips()
+}
+
+func (d mysql) skips() bool { return d.skipLocked }
+
 // Name returns "mysql", "mariadb" or "tidb".
 func (d mysql) Name() string { return string(d.flavour) }
 
 func (d mysql) isMariaDB() bool { return d.flavour == flavourMariaDB }
-func (d mysql) isMySQL8() bool  { return d.flavour == flavourMySQL }
 
 // LockKeys locks rows, which two keys may share, in their order. Any producer can
 // compute the same numbers, the highest ten bits of the checksum, so they must not change.

@@ -84,22 +84,3 @@ func TestMySQLFits(t *testing.T) {
 		})
 	}
 }
-
-// Who can't pass over locked rows gets other statements, also if it couldn't be
-// tried.
-func TestMySQLWithoutSkipLocked(t *testing.T) {
-	t.Parallel()
-	claim := dialect.Claim{Relay: "a", Token: "t", Limit: 5, Pick: "oldest"}
-	for _, test := range []struct {
-		version     string
-		skips, want bool
-	}{{"10.6.0-MariaDB", true, true}, {"10.6.0-MariaDB", false, false}, {"10.5.23-MariaDB", true, false}} {
-		fit, err := dialect.MariaDB().(dialect.Fitting).Fit(dialect.Server{Facts: map[string]string{"version": test.version}, Skips: test.skips})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := strings.Contains(fit.Dialect.Claim(dialect.Table{}, claim).Ask.SQL, "SKIP LOCKED"); got != test.want {
-			t.Errorf("%s skips: %t; the statement does: %t", test.version, test.skips, got)
-		}
-	}
-}

@@ -9,24 +9,18 @@ func Oracle() Dialect { return oracle{} }
 // Name returns "oracle".
 func (oracle) Name() string { return "oracle" }
 
-// SessionIsolated says that no level is asked for: go-ora refuses any.
-func (oracle) SessionIsolated() {}
-
 // oracleLocks is the table whose rows are locked in the place of what has no
 // row, or none that may be locked: see ORACLE.md. A lane has several, of which a
 // settle locks one and a takeover all.
 func oracleLocks(table Table) string { return table.Index("locks") }
 
 const (
-	oracleLaneSlots = "8"    // locks of each lane: 8 * lane + slot
-	oracleKeyLocks  = "1000" // the first of 1,024 locks of keys
-	oracleKeyMax    = "1023"
+	oracleKeyLocks = "1000" // the first of 1,024 locks of keys
+	oracleKeyMax   = "1023"
 )
 
 // oracleBytes is a text as its bytes, whatever the session compares by.
 func oracleBytes(text string) string { return "NLSSORT(" + text + ", 'NLS_SORT=BINARY')" }
-
-func oracleSame(a, b string) string { return oracleBytes(a) + " = " + oracleBytes(b) }
 
 // LockKeys locks a row a key, by the key's hash, in their order.
 func (oracle) LockKeys(table Table, keys []string) []Query {

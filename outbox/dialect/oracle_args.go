@@ -83,22 +83,6 @@ func oracleCut(text string) string {
 	return text[:end]
 }
 
-// ids is a list of numbers for IN.
-func (a *oracleArgs) ids(values []int64) string {
-	return "(SELECT j.id FROM " + a.given("j", listed(values), "id NUMBER PATH '$'") + ")"
-}
-
-func (a *oracleArgs) lanes(values []int) string {
-	return "(SELECT j.lane FROM " + a.given("j", listed(values), "lane NUMBER PATH '$'") + ")"
-}
-
-func (a *oracleArgs) texts(values []string) string {
-	return "(SELECT " + oracleBytes("j.text") + " FROM " + a.given("j", listed(values), "text VARCHAR2(255) PATH '$'") + ")"
-}
-
-// listed is never null in JSON.
-func listed[T any](values []T) []T { return append([]T{}, values...) }
-
 // lockAll is a block that locks what a SELECT … FOR UPDATE finds.
 func (a *oracleArgs) lockAll(query string) Query {
 	return a.query("BEGIN", "    FOR locked IN (", "    "+query+") LOOP NULL; END LOOP;", "END;")
@@ -108,17 +92,9 @@ func (a *oracleArgs) query(parts ...string) Query {
 	return Query{SQL: strings.Join(parts, "\n"), Args: a.list}
 }
 
-// Rows that a transaction changes in a block bear its number, by which the
-// statement after the block finds them. The block asks for it before it changes
-// anything, and so begins the transaction, or there would be no number yet.
-const (
-	oracleStamp   = "    this_transaction VARCHAR2(64) := DBMS_TRANSACTION.LOCAL_TRANSACTION_ID(TRUE);"
-	oracleStamped = "(SELECT DBMS_TRANSACTION.LOCAL_TRANSACTION_ID FROM dual)"
-)
-
 // oracleName is a name as the catalog has it.
 func oracleName(name string) string {
-	if quoted(name) != name {
+	if Quoted(name) != name {
 		return name
 	}
 	return strings.ToUpper(name)

@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 )
@@ -37,68 +36,6 @@ func checkPlaces(t *testing.T, what string, queries ...dialect.Query) {
 				t.Errorf("%s: a text of %d bytes would be a LONG", what, len(text))
 			}
 		}
-	}
-}
-
-func settleQueries(settle dialect.Settle) []dialect.Query {
-	queries := append(append([]dialect.Query{}, settle.Begin...), settle.Facts)
-	for _, write := range settle.Writes {
-		queries = append(queries, write.Query)
-	}
-	return queries
-}
-
-func TestOracleBindsByPlace(t *testing.T) {
-	t.Parallel()
-	d, table := dialect.Oracle(), dialect.Table{}
-	steps := func(what string, steps dialect.Steps) {
-		checkPlaces(t, what, append(append([]dialect.Query{}, steps.Do...), steps.Ask)...)
-		if steps.After != nil {
-			checkPlaces(t, what, steps.After([]int64{1, 2})...)
-		}
-	}
-	leases := []dialect.Lease{{Lane: 1, Fence: 2, Marks: "{}", Calm: true}, {Lane: 2, Fence: 3, Journal: "[]"}}
-	steps("acquire", d.Acquire(table, "r", 5, time.Minute))
-	steps("renew", d.Renew(table, "r", "e", leases, time.Minute))
-	steps("release", d.Release(table, "r", "e", leases))
-	steps("journal", d.Journal(table, "r", leases))
-	steps("beat", d.Beat(table, dialect.Beat{Name: "r", Claim: "lanes", TTL: time.Minute}))
-	for _, pick := range []string{"oldest", "newest", "priority"} {
-		steps("claim", d.Claim(table, dialect.Claim{Relay: "r", Token: "t", Limit: 3, Pick: pick, Topics: []string{"a"}, Except: []string{"b"}}))
-	}
-	steps("extend", d.Extend(table, "t", []int64{1}, time.Minute))
-	filter := dialect.Filter{ByID: true, IDs: []int64{1}, Topic: "t", Key: "k", State: "error", Since: time.Now(), Error: "e", Limit: 5}
-	steps("requeue", d.Requeue(table, filter))
-	steps("discard", d.Discard(table, filter))
-	positions := []dialect.Position{{Lane: 1, Until: 9}, {Lane: 2, After: 3, Until: 9, Key: "k"}}
-	checkPlaces(t, "read", d.Read(table, dialect.Read{Positions: positions, Limit: 10, Share: 5, MaxBytes: 100}))
-	checkPlaces(t, "others", d.Candidates(table, positions, nil, 10), d.Pick(table, []int{1}, []int64{2}), d.HeldKeys(table, []int{1}, 5), d.HeldAmong(table, []int{1}, []string{"k"}),
-		d.Due(table, []int{1}, dialect.After{}, 5, 100), d.List(table, filter), d.Counts(table, 5), d.Topics(table, 5), d.Purge(table, dialect.Purge{Retention: time.Hour, Limit: 5})[0].Query, d.SetClaim(table, "rows"))
-	checkPlaces(t, "locks of keys", d.LockKeys(table, []string{"a", "b"})...)
-}
-
-// A batch of any size goes in texts that are short enough, as few statements.
-func TestOracleSettlesManyRows(t *testing.T) {
-	t.Parallel()
-	d, table := dialect.Oracle(), dialect.Table{}
-	texts := map[string]bool{}
-	for n := 1; n <= 1000; n += 37 {
-		settlements := make([]dialect.Settlement, n)
-		for i := range settlements {
-			settlements[i] = dialect.Settlement{ID: int64(i), Lane: i % 64, Fence: 5, State: "done", Receipt: fmt.Sprintf("0/%d", i)}
-		}
-		queries := settleQueries(d.SettleLanes(table, "r", true, settlements))
-		checkPlaces(t, "settle", queries...)
-		texts[queries[2].SQL] = true
-	}
-	if len(texts) > 6 {
-		t.Errorf("there are %d texts of one statement, want few", len(texts))
-	}
-	long := dialect.Settlement{ID: 1, Fence: 1, State: "error", Error: strings.Repeat("ü", 3000)}
-	queries := settleQueries(d.SettleLanes(table, "r", true, []dialect.Settlement{long}))
-	checkPlaces(t, "a long error", queries...)
-	if joined := fmt.Sprint(queries[2].Args...); strings.Count(joined, "ü") != 2000 || strings.Contains(joined, `\ufffd`) {
-		t.Errorf("%d letters of an error are kept, want as many whole ones as 4000 bytes have room for", strings.Count(joined, "ü"))
 	}
 }
 
@@ -161,16 +98,10 @@ func TestOracleWriting(t *testing.T) {
 	b := &text{}
 	b.add("insert", d.Insert(table, []dialect.Row{fullRow})...)
 	b.add("insert several", d.Insert(table, []dialect.Row{plainRow, fullRow, plainRow, fullRow})...)
+	checkPlaces(t, "locks of keys", d.LockKeys(table, []string{"a", "b"})...)
 	b.add("lock keys", d.LockKeys(table, []string{"b", "a"})...)
 	b.add("written", d.Written(table))
 	b.add("server", d.(dialect.Fitting).Server())
-	b.steps("observe", d.(dialect.Observing).Observe(table, "t"))
-	many := make([]dialect.Settlement, 120)
-	for i := range many {
-		many[i] = dialect.Settlement{ID: int64(1000 + i), Lane: i % 64, Fence: 7, State: "done", Attempts: 1, Receipt: "0/5"}
-	}
-	b.settle("settle many", d.SettleLanes(table, "r", false, many))
-
 	file := filepath.Join("testdata", "oracle_writing.sql")
 	if *update {
 		if err := os.WriteFile(file, []byte(b.String()), 0o600); err != nil {

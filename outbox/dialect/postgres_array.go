@@ -5,13 +5,6 @@ import (
 	"strings"
 )
 
-func postgresArray[T any](values []T, form func(T) string) string {
-	if len(values) == 0 {
-		return "{}"
-	}
-	return arrayOf(values, form)
-}
-
 // itemsOf is a column of the rows as an array.
 func itemsOf(rows []Row, column insertColumn) string {
 	text := arrayFor(rows)

@@ -7,12 +7,6 @@ import (
 	"strings"
 )
 
-// RowsOnly is implemented by a dialect whose tables can't be claimed by lanes.
-type RowsOnly interface {
-	// NoLanes says why, as part of an error.
-	NoLanes() string
-}
-
 // Server asks for the version, by which servers that take PostgreSQL's URLs and
 // drivers tell themselves apart from it.
 func (postgres) Server() Query {

@@ -39,5 +39,5 @@ func dropRowIndexes(table Table) []Query {
 func (postgres) RowIndexes(table Table) Query {
 	var a postgresArgs
 	names := []string{table.Index("claim_id"), table.Index("claim_priority"), table.Index("claim_until")}
-	return a.query("SELECT count(to_regclass(name)) FROM unnest(" + a.texts(names) + ") AS n (name)")
+	return a.query("SELECT count(to_regclass(name)) FROM unnest(" + a.add(arrayOf(names, quotedItem), "text[]") + ") AS n (name)")
 }

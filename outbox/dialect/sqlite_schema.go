@@ -14,11 +14,7 @@ func (sqlite) DropRowIndexes(table Table) []Query {
 }
 
 func (sqlite) RowIndexes(table Table) Query {
-	schema := "sqlite_master"
-	if table.Schema() != "" {
-		schema = quoted(table.Schema()) + "." + schema
-	}
 	name := table.Name()
-	return sqliteQuery("SELECT count(*) FROM "+schema+" WHERE type = 'index' AND name IN (?, ?, ?)",
+	return sqliteQuery("SELECT count(*) FROM "+table.Beside("sqlite_master")+" WHERE type = 'index' AND name IN (?, ?, ?)",
 		name+"_claim_id", name+"_claim_priority", name+"_claim_until")
 }

@@ -15,6 +15,15 @@ type sqlserver struct{ reading string }
 // READ COMMITTED reads snapshots.
 func SQLServer() Dialect { return sqlserver{reading: "SNAPSHOT"} }
 
+// ReadingLevel is the isolation level at which a plain SELECT of the dialect waits for no
+// writer and sees one moment.
+func ReadingLevel(d Dialect) string {
+	if fitted, ok := d.(sqlserver); ok {
+		return fitted.reading
+	}
+	return ""
+}
+
 // Name returns "sqlserver".
 func (sqlserver) Name() string { return "sqlserver" }
 
@@ -69,9 +78,6 @@ func sqlserverLiteral(table Table, suffix string) string {
 	}
 	return "N'" + name
 }
-
-// sqlserverBinary compares texts by their code units, but for blanks at the end.
-const sqlserverBinary = "COLLATE Latin1_General_100_BIN2"
 
 func sqlserverQuery(lines ...string) Query {
 	return Query{SQL: strings.Join(lines, "\n")}

@@ -28,8 +28,7 @@ func (a *sqlserverArgs) write(lines ...string) Query {
 	return a.query(append([]string{"SET TRANSACTION ISOLATION LEVEL READ COMMITTED;"}, lines...)...)
 }
 
-// in is a time from now, and ago one before.
-func (a *sqlserverArgs) in(by time.Duration) string  { return sqlserverIn(a.add(sqlserverMillis(by))) }
+// ago is a time before now.
 func (a *sqlserverArgs) ago(by time.Duration) string { return sqlserverIn(a.add(-sqlserverMillis(by))) }
 
 // sqlserverIn is so many milliseconds from now. DATEADD takes no number above
@@ -42,11 +41,6 @@ func sqlserverIn(millis string) string {
 func sqlserverMillis(d time.Duration) int64 { return (d + time.Millisecond - 1).Milliseconds() }
 
 const sqlserverTimeFormat = "2006-01-02T15:04:05.0000000"
-
-// time is any time since the year 1.
-func (a *sqlserverArgs) time(at time.Time) string {
-	return "CONVERT(datetime2(7), " + a.add(at.UTC().Format(sqlserverTimeFormat)) + ", 126)"
-}
 
 func sqlserverTime(at time.Time) string {
 	if at.IsZero() {
@@ -86,12 +80,4 @@ func padded(text string) string {
 	default:
 		return text
 	}
-}
-
-func sqlserverIDs(a *sqlserverArgs, ids []int64) string {
-	return "(SELECT id FROM OPENJSON(" + sqlserverList(a, ids) + ") WITH (id bigint '$'))"
-}
-
-func sqlserverLanes(a *sqlserverArgs, lanes []int) string {
-	return "(SELECT lane FROM OPENJSON(" + sqlserverList(a, lanes) + ") WITH (lane smallint '$'))"
 }

@@ -6,23 +6,6 @@ import (
 	"strings"
 )
 
-var (
-	_ Observing = sqlserver{}
-	_ Fitting   = sqlserver{}
-)
-
-// Observe goes by rowversions, which one counter of the database gives out: each
-// inserted row takes one, as its table has such a column. SQLSERVER.md has the
-// argument. The lowest that is open is one above the counter if none is.
-func (sqlserver) Observe(_ Table, _ string) Steps {
-	return alone(sqlserverQuery(
-		"DECLARE @number bigint = CONVERT(bigint, @@DBTS);",
-		"DECLARE @server nvarchar(400) = "+sqlserverServer+";",
-		"SELECT N'number', CONVERT(nvarchar(20), @number)",
-		"UNION ALL SELECT N'open', CONVERT(nvarchar(20), CONVERT(bigint, MIN_ACTIVE_ROWVERSION()))",
-		"UNION ALL SELECT N'server', @server"))
-}
-
 // Server asks for what every user may see.
 func (sqlserver) Server() Query {
 	return sqlserverQuery(

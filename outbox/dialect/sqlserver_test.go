@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 )
@@ -17,7 +16,7 @@ import (
 func TestGoldenSQLServer(t *testing.T) {
 	t.Parallel()
 	d, table := dialect.SQLServer(), mustTable(t, "app.Events")
-	fitting, observing := d.(dialect.Fitting), d.(dialect.Observing)
+	fitting := d.(dialect.Fitting)
 	b := &text{}
 	b.add("insert", d.Insert(table, []dialect.Row{fullRow})...)
 	b.add("insert several", d.Insert(table, []dialect.Row{plainRow, fullRow})...)
@@ -26,8 +25,6 @@ func TestGoldenSQLServer(t *testing.T) {
 	b.add("server", fitting.Server())
 	b.add("trial: hold", fitting.Skipping(table).Hold)
 	b.add("trial: pass", fitting.Skipping(table).Pass)
-	b.steps("observe", observing.Observe(table, "t"))
-	b.add("read at READ COMMITTED", fit(t, map[string]string{"read committed snapshot": "1"}).Read(table, dialect.Read{Limit: 1}))
 
 	file := filepath.Join("testdata", "sqlserver_writing.sql")
 	if *update {
@@ -39,16 +36,6 @@ func TestGoldenSQLServer(t *testing.T) {
 	if err != nil || b.String() != string(want) {
 		t.Errorf("the statements differ from %s (%v); if that is meant, run go test ./outbox/dialect -update and look at the change", file, err)
 	}
-}
-
-// fit fits SQL Server's dialect to a server of today that has the facts.
-func fit(t *testing.T, facts map[string]string) dialect.Dialect {
-	t.Helper()
-	fit, err := dialect.SQLServer().(dialect.Fitting).Fit(sqlServer(facts))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return fit.Dialect
 }
 
 func sqlServer(facts map[string]string) dialect.Server {
@@ -90,7 +77,7 @@ func TestFitSQLServer(t *testing.T) {
 			continue
 		}
 		level := "SET TRANSACTION ISOLATION LEVEL " + c.reading + ";\nSELECT"
-		if query := got.Dialect.Census(dialect.Table{}); !strings.Contains(query.SQL, level) {
+		if query := got.Dialect.Written(dialect.Table{}); !strings.Contains(query.SQL, level) || dialect.ReadingLevel(got.Dialect) != c.reading {
 			t.Errorf("%s: reads by %s, want %s", name, query.SQL, level)
 		}
 	}
@@ -98,20 +85,6 @@ func TestFitSQLServer(t *testing.T) {
 	server.Skips = false
 	if _, err := dialect.SQLServer().(dialect.Fitting).Fit(server); err == nil {
 		t.Error("a server that doesn't skip is taken, want an error")
-	}
-}
-
-// A level of isolation that is set in a batch without parameters would stay with
-// the connection after an error.
-func TestLevelsAreSetInBatchesWithParameters(t *testing.T) {
-	t.Parallel()
-	d, table := dialect.SQLServer(), dialect.Table{}
-	for _, query := range []dialect.Query{
-		d.Census(table), d.Oldest(table), d.ListRelays(table), d.LanesLeased(table), d.Written(table), d.Read(table, dialect.Read{Limit: 1}),
-	} {
-		if !strings.Contains(query.SQL, "SET TRANSACTION ISOLATION LEVEL SNAPSHOT;\n") || !strings.HasSuffix(query.SQL, ";\nSET TRANSACTION ISOLATION LEVEL READ COMMITTED") || len(query.Args) == 0 {
-			t.Errorf("%s with %d parameters", query.SQL, len(query.Args))
-		}
 	}
 }
 
@@ -148,25 +121,6 @@ type number int32
 func (n number) Error() string         { return fmt.Sprintf("an error with the number %d", int32(n)) }
 func (n number) SQLErrorNumber() int32 { return int32(n) }
 
-// A list is nvarchar(500) or nvarchar(max), whatever is in it.
-func TestListsArePadded(t *testing.T) {
-	t.Parallel()
-	for keys, want := range map[int]int{1: 500, 30: 500, 40: 4001, 200: 4001, 400: 0} {
-		positions := make([]dialect.Position, keys)
-		for i := range positions {
-			positions[i] = dialect.Position{Lane: 1, Until: 1, Key: "😀"}
-		}
-		list := dialect.SQLServer().Candidates(dialect.Table{}, positions, nil, 1).Args[0].(string)
-		units := 0
-		for _, r := range list {
-			units += 1 + max(0, int(r)>>16)
-		}
-		if units != want && (want != 0 || units <= 4001 || strings.HasSuffix(list, " ")) {
-			t.Errorf("%d positions are %d units, want %d", keys, units, want)
-		}
-	}
-}
-
 func TestInsertsOfSQLServer(t *testing.T) {
 	t.Parallel()
 	d := dialect.SQLServer()
@@ -188,19 +142,6 @@ func TestInsertsOfSQLServer(t *testing.T) {
 	large := dialect.Row{MessageID: "i", Topic: "t", Payload: make([]byte, 9<<20)}
 	if queries := d.Insert(dialect.Table{}, []dialect.Row{large, large, large}); len(queries) != 3 {
 		t.Errorf("three large rows are %d statements, want 3", len(queries))
-	}
-}
-
-func TestTimesToComeAreInMilliseconds(t *testing.T) {
-	t.Parallel()
-	for d, want := range map[time.Duration]int64{0: 0, time.Nanosecond: 1, time.Second: 1000, 1500 * time.Microsecond: 2} {
-		steps := dialect.SQLServer().Renew(dialect.Table{}, "r", "", nil, d)
-		if got := steps.Ask.Args[0]; got != want {
-			t.Errorf("%v is %v, want %d", d, got, want)
-		}
-	}
-	if got := dialect.SQLServer().Purge(dialect.Table{}, dialect.Purge{Retention: time.Hour, Limit: 1})[0].Args[1]; got != int64(-3_600_000) {
-		t.Errorf("an hour ago is %v", got)
 	}
 }
 

@@ -143,6 +143,14 @@ func (t Table) Index(suffix string) string { return t.qualified("_" + suffix) }
 // it: an index is always in its table's schema.
 func (t Table) IndexName(suffix string) string { return t.quoted(t.Name() + "_" + suffix) }
 
+// Beside is a table of the database's own that is in the schema, as it is named.
+func (t Table) Beside(name string) string {
+	if t.schema == "" {
+		return name
+	}
+	return t.quoted(t.schema) + "." + name
+}
+
 // Channel is where relays listen for new rows. It leaves out the schema, so
 // that a producer that names it and a relay that finds the table by its search
 // path meet; it is no SQL identifier yet, but quoting it is enough.
@@ -160,11 +168,11 @@ func (t Table) quoted(name string) string {
 	if t.ticked {
 		return "`" + name + "`"
 	}
-	return quoted(name)
+	return Quoted(name)
 }
 
-// quoted relies on ParseTable: the name has no quote in it.
-func quoted(name string) string {
+// Quoted is a name as PostgreSQL and most others take it in a statement. It relies on ParseTable: the name has no quote in it.
+func Quoted(name string) string {
 	if name != strings.ToLower(name) || reserved[name] {
 		return `"` + name + `"`
 	}

@@ -3,7 +3,6 @@ package dialect
 import (
 	"errors"
 	"fmt"
-	"strings"
 )
 
 // tidb is a server that speaks MySQL's language and is another one inside: its
@@ -19,29 +18,6 @@ func TiDB() Dialect { return tidb{mysql{flavour: flavourTiDB}} }
 // NoLanes implements [RowsOnly].
 func (tidb) NoLanes() string {
 	return "TiDB gives out ids from several servers, and doesn't tell which transactions are open, so a relay by lanes could pass over a message that commits late"
-}
-
-// Given is asked for by who reads lanes.
-func (tidb) Given(Table) Query { return mysqlQuery("SELECT 0") }
-
-// Probes are those that need no list of transactions, and no lanes.
-func (d tidb) Probes(table Table, claim string) []Probe {
-	if claim != "rows" {
-		return nil // which was refused already
-	}
-	plan := d.Claim(table, Claim{Limit: 500}).Ask
-	plan.SQL = "EXPLAIN " + plan.SQL
-	return []Probe{indexProbe(d.RowIndexes(table)), {"plan", plan, tidbPlan}}
-}
-
-// tidbPlan looks for a scan or sort of the whole table.
-func tidbPlan(answer []string) (wrong, hint string) {
-	for _, line := range answer {
-		if strings.Contains(line, "TableFullScan") || strings.Contains(line, "TopN") || strings.Contains(line, "Sort") {
-			return "the claim reads the whole table: " + strings.Join(strings.Fields(line), " "), "see that its indexes are there: run rowrelay migrate up --claim rows"
-		}
-	}
-	return "", ""
 }
 
 // fitTiDB asks for sessions whose transactions wait for locks, and which see the

@@ -12,11 +12,10 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
 
-	"github.com/rowrelay/rowrelay/outbox/dialect"
-	"github.com/rowrelay/rowrelay/relay/sqlstore"
+	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
 )
 
-// The columns of a line: a text, and a row as dialect.Reading has it.
+// The columns of a line: a text, and a row as a page has it.
 const (
 	text = iota
 	id
@@ -64,7 +63,7 @@ func readable(fields []pgconn.FieldDescription) bool {
 // line reads lines, one after the other.
 type line struct {
 	text    []byte
-	row     sqlstore.Columns
+	row     backend.Columns
 	scratch []byte
 }
 
@@ -82,7 +81,7 @@ func (l *line) read(values [][]byte) (err error) {
 	}
 	l.row.ID, l.row.Lane = whole(id), whole(lane)
 	l.row.Priority, l.row.Attempts, l.row.Crashes = whole(priority), whole(attempts), whole(crashes)
-	if l.row.Flags = dialect.HasPayload; values[flags] != nil {
+	if l.row.Flags = backend.HasPayload; values[flags] != nil {
 		l.row.Flags = whole(flags)
 	}
 	if err == nil {

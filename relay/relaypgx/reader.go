@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/stdlib"
 
-	"github.com/rowrelay/rowrelay/relay/sqlstore"
+	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
 )
 
 // Reader reads a relay's pages through pgx itself, rather than through
@@ -25,14 +25,14 @@ import (
 // may be shared.
 type Reader struct{}
 
-var _ sqlstore.Reader = Reader{}
+var _ backend.Reader = Reader{}
 
 // tries are those that database/sql has, for a connection of the pool that turns
 // out to be lost before anything was sent over it.
 const tries = 3
 
-// Read implements [sqlstore.Reader].
-func (Reader) Read(ctx context.Context, db *sql.DB, query string, args []any, take sqlstore.TakeLine) (known bool, err error) {
+// Read implements [backend.Reader].
+func (Reader) Read(ctx context.Context, db *sql.DB, query string, args []any, take backend.TakeLine) (known bool, err error) {
 	for range tries {
 		if known, err = read(ctx, db, query, args, take); err == nil || known || !pgconn.SafeToRetry(err) {
 			break
@@ -41,7 +41,7 @@ func (Reader) Read(ctx context.Context, db *sql.DB, query string, args []any, ta
 	return known, err
 }
 
-func read(ctx context.Context, db *sql.DB, query string, args []any, take sqlstore.TakeLine) (known bool, err error) {
+func read(ctx context.Context, db *sql.DB, query string, args []any, take backend.TakeLine) (known bool, err error) {
 	pooled, err := db.Conn(ctx)
 	if err != nil {
 		return false, err
@@ -57,7 +57,7 @@ func read(ctx context.Context, db *sql.DB, query string, args []any, take sqlsto
 }
 
 // lines asks for all values as the server has them, in binary.
-func lines(ctx context.Context, conn *pgx.Conn, query string, args []any, take sqlstore.TakeLine) (known bool, err error) {
+func lines(ctx context.Context, conn *pgx.Conn, query string, args []any, take backend.TakeLine) (known bool, err error) {
 	rows, err := conn.Query(ctx, query, append([]any{pgx.QueryResultFormats{pgx.BinaryFormatCode}}, args...)...)
 	if err != nil {
 		return false, err

@@ -18,6 +18,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/relaypgx"
 	"github.com/rowrelay/rowrelay/relay/sqlstore"
+	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -64,11 +65,11 @@ func open(t *testing.T, db testdb.Database, parameters string) *sql.DB {
 
 // counting counts the calls that a reader answers.
 type counting struct {
-	sqlstore.Reader
+	backend.Reader
 	known, foreign int
 }
 
-func (c *counting) Read(ctx context.Context, db *sql.DB, query string, args []any, take sqlstore.TakeLine) (bool, error) {
+func (c *counting) Read(ctx context.Context, db *sql.DB, query string, args []any, take backend.TakeLine) (bool, error) {
 	known, err := c.Reader.Read(ctx, db, query, args, take)
 	if known {
 		c.known++
@@ -78,7 +79,7 @@ func (c *counting) Read(ctx context.Context, db *sql.DB, query string, args []an
 	return known, err
 }
 
-func page(t *testing.T, db *sql.DB, reader sqlstore.Reader, limit, maxBytes int) relay.Page {
+func page(t *testing.T, db *sql.DB, reader backend.Reader, limit, maxBytes int) relay.Page {
 	t.Helper()
 	store, err := sqlstore.Open(t.Context(), db, dialect.Postgres(), sqlstore.Options{Reader: reader})
 	if err != nil {
@@ -176,20 +177,20 @@ func TestReadEnds(t *testing.T) {
 	wanted := errors.New("enough")
 	cases := []struct {
 		name, created string
-		take          func(*sqlstore.Columns) (bool, error)
+		take          func(*backend.Columns) (bool, error)
 		err           string
 	}{
-		{"no more", "now()", func(c *sqlstore.Columns) (bool, error) { return c.ID < 3, nil }, ""},
-		{"an error", "now()", func(c *sqlstore.Columns) (bool, error) { return true, wanted }, "enough"},
-		{"a time that is none", "'infinity'::timestamptz", func(*sqlstore.Columns) (bool, error) { return true, nil }, "infinite"},
-		{"the server's error", "now() + make_interval(secs => 1 / (5 - n))", func(*sqlstore.Columns) (bool, error) { return true, nil }, "division by zero"},
+		{"no more", "now()", func(c *backend.Columns) (bool, error) { return c.ID < 3, nil }, ""},
+		{"an error", "now()", func(c *backend.Columns) (bool, error) { return true, wanted }, "enough"},
+		{"a time that is none", "'infinity'::timestamptz", func(*backend.Columns) (bool, error) { return true, nil }, "infinite"},
+		{"the server's error", "now() + make_interval(secs => 1 / (5 - n))", func(*backend.Columns) (bool, error) { return true, nil }, "division by zero"},
 	}
 	onPostgres(t, "pgx", func(t *testing.T, db testdb.Database) {
 		db.DB.SetMaxOpenConns(1)
 		for _, c := range cases {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			known, err := relaypgx.Reader{}.Read(ctx, db.DB, strings.Replace(query, "%", c.created, 1), nil,
-				func(_ []byte, row *sqlstore.Columns) (bool, error) { return c.take(row) })
+				func(_ []byte, row *backend.Columns) (bool, error) { return c.take(row) })
 			if err == nil && c.err != "" || err != nil && (c.err == "" || !strings.Contains(err.Error(), c.err)) {
 				t.Errorf("%s: %v, %v", c.name, known, err)
 			}

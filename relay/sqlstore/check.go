@@ -3,30 +3,16 @@ package sqlstore
 import (
 	"context"
 	"database/sql"
-	"encoding/json"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
 )
 
 // Finding is one result of a check.
-type Finding struct {
-	Name   string `json:"name"`
-	OK     bool   `json:"ok"`
-	Detail string `json:"detail,omitempty"` // what was found
-	Hint   string `json:"hint,omitempty"`   // what to do, if it isn't OK
-}
-
-// String is the finding as a line of a log.
-func (f Finding) String() string {
-	if f.Hint == "" {
-		return f.Name + ": " + f.Detail
-	}
-	return f.Name + ": " + f.Detail + "; " + f.Hint
-}
+type Finding = backend.Finding
 
 // Check looks at everything that a relay needs of a database: its version, the
 // schema's, the rights of this user, the settings that matter, and how a claim
@@ -61,28 +47,25 @@ func (s *Store) Findings() []Finding { return slices.Clone(s.findings) }
 // Check is the function of the same name, for a store that is open.
 func (s *Store) Check(ctx context.Context, claim relay.Claim) []Finding {
 	findings := append(s.Findings(), Finding{Name: "schema", OK: true, Detail: "version " + schemaVersion}, s.checkClaim(ctx, claim))
-	if trying, ok := s.dialect.(dialect.Trying); ok {
-		findings = append(findings, s.checkRights(ctx, trying.Rights(s.table, string(claim))))
-	}
-	if s.observed != nil && s.observed.trail == nil && !s.observes(ctx) {
+	byTime := s.observed != nil && s.observed.trail != nil
+	if s.observed != nil && !byTime && !s.observes(ctx) {
 		findings = append(findings, silenced)
 	}
 	if claim != relay.ByRows && s.possible(relay.ByLanes) == nil {
 		findings = append(findings, s.checkMarks(ctx))
 	}
-	for _, probe := range s.dialect.Probes(s.table, string(claim)) {
-		if probe.Name == "transactions" && s.observed != nil && s.observed.trail != nil {
+	for _, finding := range s.backend.Check(ctx, claim) {
+		if finding.Name == "transactions" && byTime {
 			continue // that they can't be seen was found already
 		}
-		findings = append(findings, s.probe(ctx, probe))
+		findings = append(findings, finding)
 	}
 	return findings
 }
 
 func (s *Store) checkClaim(ctx context.Context, claim relay.Claim) Finding {
 	finding := Finding{Name: "claim"}
-	var stored relay.Claim
-	err := all(ctx, s.db, s.dialect.ClaimedBy(s.table), func() {}, &stored)
+	stored, err := s.backend.ClaimMode(ctx)
 	switch {
 	case err != nil:
 		finding.Detail = err.Error()
@@ -102,7 +85,7 @@ func (s *Store) checkClaim(ctx context.Context, claim relay.Claim) Finding {
 // still to be given out, and no message waits there, but of sinks that lag behind.
 func (s *Store) checkMarks(ctx context.Context) Finding {
 	finding := Finding{Name: "marks"}
-	marks, err := s.marks(ctx)
+	marks, err := s.backend.Marks(ctx)
 	if err != nil {
 		finding.Detail = err.Error()
 		return finding
@@ -138,70 +121,4 @@ func (s *Store) checkMarks(ctx context.Context) Finding {
 	}
 	finding.OK = true
 	return finding
-}
-
-func (s *Store) marks(ctx context.Context) (map[int]relay.Marks, error) {
-	found := map[int]relay.Marks{}
-	var lane int
-	var stored text
-	err := all(ctx, s.db, s.dialect.Marks(s.table), func() {
-		var marks relay.Marks
-		_ = json.Unmarshal([]byte(stored), &marks) // as who leases the lane reads it
-		found[lane] = marks
-	}, &lane, &stored)
-	return found, err
-}
-
-func (s *Store) probe(ctx context.Context, probe dialect.Probe) Finding {
-	finding := Finding{Name: probe.Name}
-	answer, err := s.ask(ctx, probe.Query)
-	if err != nil {
-		finding.Detail = err.Error()
-		return finding
-	}
-	finding.Detail, finding.Hint = probe.Judge(answer)
-	finding.OK = finding.Detail == ""
-	return finding
-}
-
-// checkRights tries what takes a right, where there is no other way.
-func (s *Store) checkRights(ctx context.Context, tries []dialect.Try) Finding {
-	finding := Finding{Name: "rights", OK: true}
-	var lacking []string
-	for _, try := range tries {
-		if _, err := s.ask(ctx, try.Query); s.dialect.Denied(err) {
-			lacking = append(lacking, try.Right)
-		} else if err != nil {
-			return Finding{Name: "rights", Detail: err.Error()}
-		}
-	}
-	if len(lacking) > 0 {
-		finding = Finding{Name: "rights", Detail: "this user lacks: " + strings.Join(lacking, ", "), Hint: "have an administrator GRANT it"}
-	}
-	return finding
-}
-
-// ask returns the answer's lines as text.
-func (s *Store) ask(ctx context.Context, query dialect.Query) (lines []string, err error) {
-	err = each(ctx, s.db, query, func(rows *sql.Rows) (bool, error) {
-		names, err := rows.Columns()
-		if err != nil {
-			return false, err
-		}
-		values := make([]sql.NullString, len(names))
-		destinations := make([]any, len(names))
-		for i := range values {
-			destinations[i] = &values[i]
-		}
-		if err := rows.Scan(destinations...); err != nil {
-			return false, err
-		}
-		words := make([]string, len(values))
-		for i, value := range values {
-			words[i] = value.String
-		}
-		lines = append(lines, strings.Join(words, " "))
-		return true, nil
-	})
-	return lines, err
 }

@@ -3,6 +3,7 @@ package sqlstore_test
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"slices"
@@ -12,8 +13,8 @@ import (
 	"time"
 
 	"github.com/rowrelay/rowrelay/internal/testdb"
-	"github.com/rowrelay/rowrelay/outbox/dialect"
 	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
 )
 
 // lease takes all lanes and returns what was read in them.
@@ -57,7 +58,7 @@ func TestSettleWaitsForTakeover(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer func() { _ = takeover.Rollback() }()
-		carryOut(t, takeover, fitted(t, table).Acquire(dialect.Table{}, "new", relay.Lanes, time.Minute))
+		takeOver(t, table, takeover)
 		settled := make(chan relay.Settled)
 		go func() {
 			counts, err := store.Settle(t.Context(), "old", true, []relay.Settlement{done(rows[0], fences)})
@@ -74,24 +75,6 @@ func TestSettleWaitsForTakeover(t *testing.T) {
 			t.Errorf("settled after the takeover: %+v, want %+v", got, want)
 		}
 	})
-}
-
-// fitted is the variant of the dialect that fits the server.
-func fitted(t *testing.T, table table) dialect.Dialect {
-	t.Helper()
-	fitting, differs := table.dialect.(dialect.Fitting)
-	if !differs || !isMySQL(table.Kind) {
-		return table.dialect
-	}
-	var version string
-	if err := table.DB.QueryRow("SELECT version()").Scan(&version); err != nil {
-		t.Fatal(err)
-	}
-	fit, err := fitting.Fit(dialect.Server{Facts: map[string]string{"version": version}, Skips: !waits(table.Name)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return fit.Dialect
 }
 
 // waitBlocked waits until a session of the database waits for a lock.
@@ -298,51 +281,29 @@ func handlerPanics(store relay.TxStore, settlement relay.Settlement) (reached bo
 	return false
 }
 
-// carryOut carries out steps in a transaction that stays open.
-func carryOut(t testing.TB, tx *sql.Tx, steps dialect.Steps) {
+// takeOver leases all lanes in a transaction that stays open, by the statements by which
+// the backend does.
+func takeOver(t testing.TB, table table, tx *sql.Tx) {
 	t.Helper()
-	run := func(query dialect.Query) {
-		if _, err := tx.Exec(query.SQL, query.Args...); err != nil {
+	everyLane := func(query string) (lanes [][]driver.Value) {
+		for lane := range relay.Lanes {
+			lanes = append(lanes, []driver.Value{int64(lane), int64(2), "", int64(0), "", int64(0)})
+		}
+		return lanes
+	}
+	for _, query := range asked(t, table, everyLane, func(b backend.Backend) {
+		if _, _, err := b.Acquire(t.Context(), "new", relay.Lanes, time.Minute); err != nil {
+			t.Fatal(err)
+		}
+	}) {
+		rows, err := tx.Query(query.SQL, query.Args...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for rows.Next() {
+		}
+		if err := errors.Join(rows.Err(), rows.Close()); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for _, query := range steps.Do {
-		run(query)
-	}
-	first := askFirst(t, tx, steps.Ask)
-	if steps.After != nil {
-		for _, query := range steps.After(first) {
-			run(query)
-		}
-	}
-}
-
-// askFirst returns the first column of the answer.
-func askFirst(t testing.TB, tx *sql.Tx, query dialect.Query) (first []int64) {
-	t.Helper()
-	rows, err := tx.Query(query.SQL, query.Args...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = rows.Close() }()
-	columns, err := rows.Columns()
-	if err != nil {
-		t.Fatal(err)
-	}
-	values := make([]any, len(columns))
-	for i := range values {
-		values[i] = new(any)
-	}
-	for rows.Next() {
-		var id int64
-		values[0] = &id
-		if err := rows.Scan(values...); err != nil {
-			t.Fatal(err)
-		}
-		first = append(first, id)
-	}
-	if err := rows.Err(); err != nil {
-		t.Fatal(err)
-	}
-	return first
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/rowrelay/rowrelay/outbox/dialect"
+	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
 )
 
 // The trial waits for nobody's rows: a server that can't skip says so after the
@@ -25,11 +26,12 @@ const (
 func (s *Store) fit(ctx context.Context) (fit dialect.Fit, err error) {
 	fitting, ok := s.dialect.(dialect.Fitting)
 	if !ok {
+		s.use(s.dialect)
 		return dialect.Fit{}, nil
 	}
 	server := dialect.Server{Facts: map[string]string{}}
 	var name, value string
-	if err := all(ctx, s.db, fitting.Server(), func() { server.Facts[strings.ToLower(name)] = value }, &name, &value); err != nil {
+	if err := backend.All(ctx, s.db, fitting.Server(), func() { server.Facts[strings.ToLower(name)] = value }, &name, &value); err != nil {
 		return dialect.Fit{}, fmt.Errorf("ask what the server is: %w", err)
 	}
 	if server.Skips, err = s.skips(ctx, fitting.Skipping(s.table)); err != nil {
@@ -38,7 +40,7 @@ func (s *Store) fit(ctx context.Context) (fit dialect.Fit, err error) {
 	if fit, err = fitting.Fit(server); err != nil {
 		return dialect.Fit{}, err
 	}
-	s.dialect = fit.Dialect
+	s.use(fit.Dialect)
 	for _, note := range fit.Notes {
 		s.findings = append(s.findings, Finding(note))
 	}
@@ -78,7 +80,7 @@ func (s *Store) skips(ctx context.Context, trial *dialect.Trial) (skips bool, er
 func (s *Store) tryToSkip(ctx context.Context, trial *dialect.Trial) (skips bool, err error) {
 	err = s.inTrial(ctx, trial, func(hold *sql.Tx) error {
 		var row string
-		if err := all(ctx, hold, trial.Hold, func() {}, &row); err != nil {
+		if err := backend.All(ctx, hold, trial.Hold, func() {}, &row); err != nil {
 			return err
 		}
 		skips = s.passes(ctx, trial)
@@ -93,10 +95,13 @@ func (s *Store) tryToSkip(ctx context.Context, trial *dialect.Trial) (skips bool
 // inTrial works in a transaction whose wait for locks has a bound, and leaves the
 // session as it was.
 func (s *Store) inTrial(ctx context.Context, trial *dialect.Trial, work func(*sql.Tx) error) error {
-	return s.inTx(ctx, trial.Begin, func(tx *sql.Tx) (err error) {
+	return backend.InTx(ctx, s.db, &sql.TxOptions{Isolation: sql.LevelReadCommitted}, func(tx *sql.Tx) (err error) {
+		if _, err := backend.Exec(ctx, tx, trial.Begin...); err != nil {
+			return err
+		}
 		defer func() {
 			for _, query := range trial.End {
-				_, endErr := exec(ctx, tx, query)
+				_, endErr := backend.Exec(ctx, tx, query)
 				err = errors.Join(err, endErr)
 			}
 		}()
@@ -111,7 +116,7 @@ func (s *Store) passes(ctx context.Context, trial *dialect.Trial) bool {
 	var passed []string
 	err := s.inTrial(ctx, trial, func(tx *sql.Tx) error {
 		var row string
-		return all(ctx, tx, trial.Pass, func() { passed = append(passed, row) }, &row)
+		return backend.All(ctx, tx, trial.Pass, func() { passed = append(passed, row) }, &row)
 	})
 	return err == nil && (len(passed) == 0 || slices.Equal(passed, []string{trial.Want}))
 }

@@ -1,8 +1,8 @@
 package sqlstore
 
 import (
-	"github.com/rowrelay/rowrelay/outbox/dialect"
 	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
 )
 
 // habits are what a store has learned from the pages that it read.
@@ -17,13 +17,12 @@ type habits struct {
 	byID  bool   // ids are walked, which are shared by all lanes as they are
 }
 
-// walkAs is how a dialect reads.
-func (h *habits) walkAs(d dialect.Dialect) {
-	walking, ok := d.(dialect.Walking)
-	if !ok {
-		return
-	}
-	if h.byID = walking.Walk() == dialect.WalkByID; !h.byID {
+// walkAs is how a database is read.
+func (h *habits) walkAs(walk backend.Walk) {
+	switch walk {
+	case backend.WalkByID:
+		h.byID = true
+	case backend.WalkByLane:
 		h.paces = &paces{}
 	}
 }
@@ -51,10 +50,10 @@ const (
 // far from the bound: what comes then is cut off here, at the cost of its way.
 // Else it is asked for hardly more rows than will do, as some databases can't
 // count bytes.
-func (h *habits) ask(positions []relay.Position, into *reading, number bool) dialect.Read {
+func (h *habits) ask(positions []relay.Position, into *reading, number bool) backend.Read {
 	into.positions, into.at, into.after, into.count = positions, 0, 0, 0
 	into.byID = h.walksIDs(positions)
-	read := dialect.Read{Positions: toDialect(positions), Limit: into.limit - len(into.rows), MaxBytes: into.maxBytes - into.bytes, Number: number}
+	read := backend.Read{Positions: bounded(positions), Limit: into.limit - len(into.rows), MaxBytes: into.maxBytes - into.bytes, Number: number}
 	if read.Limit*max(h.rowSize, minRowSize) < read.MaxBytes/4 {
 		read.MaxBytes = 0
 	} else if h.rowSize > 0 {
@@ -67,7 +66,7 @@ func (h *habits) ask(positions []relay.Position, into *reading, number bool) dia
 	into.share = read.Share
 	if h.paces != nil && read.Share > 0 {
 		into.positions, into.bounded = h.paces.bounded(positions, read.Share)
-		read.Positions = toDialect(into.positions)
+		read.Positions = bounded(into.positions)
 	}
 	return read
 }

@@ -6,14 +6,12 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/rowrelay/rowrelay/outbox/dialect"
 	"github.com/rowrelay/rowrelay/relay"
 )
 
 // HandleTx implements [relay.TxStore].
 func (s *Store) HandleTx(ctx context.Context, name string, keep bool, done relay.Settlement, handler func(context.Context, *sql.Tx) error) error {
-	settlements := []relay.Settlement{done}
-	settle, err := s.settling(name, keep, settlements)
+	settlements, err := inOrder([]relay.Settlement{done})
 	if err != nil {
 		return err
 	}
@@ -23,7 +21,7 @@ func (s *Store) HandleTx(ctx context.Context, name string, keep bool, done relay
 	}
 	defer finish()
 	defer s.handling.begin(done)()
-	tx, err := s.beginSettled(ctx, settle, settlements)
+	tx, err := s.beginSettled(ctx, name, keep, settlements)
 	if err != nil {
 		return err
 	}
@@ -38,32 +36,23 @@ func (s *Store) HandleTx(ctx context.Context, name string, keep bool, done relay
 }
 
 // beginSettled returns a transaction that has marked the row.
-func (s *Store) beginSettled(ctx context.Context, settle dialect.Settle, settlements []relay.Settlement) (tx *sql.Tx, err error) {
+func (s *Store) beginSettled(ctx context.Context, name string, keep bool, settlements []relay.Settlement) (tx *sql.Tx, err error) {
 	defer s.settlingClaims(settlements[0])()
 	err = s.try(ctx, "settle a handled row of table", func() error {
-		tx, err = s.db.BeginTx(ctx, s.isolation())
+		tx, err = s.db.BeginTx(ctx, s.traits.Tx)
 		if err != nil {
 			return err
 		}
-		if err = s.mustSettle(ctx, tx, settle, settlements); err != nil {
+		settled, err := s.settle(ctx, tx, name, keep, settlements, settlements)
+		if err == nil && settled.Changed != 1 {
+			err = fmt.Errorf("row %d: %w", settlements[0].ID, relay.ErrFenced)
+		}
+		if err != nil {
 			_ = tx.Rollback()
 		}
 		return err
 	})
 	return tx, err
-}
-
-func (s *Store) mustSettle(ctx context.Context, tx *sql.Tx, settle dialect.Settle, settlements []relay.Settlement) error {
-	for _, query := range settle.Begin {
-		if _, err := exec(ctx, tx, query); err != nil {
-			return err
-		}
-	}
-	settled, err := s.settleIn(ctx, tx, settle, settlements)
-	if err == nil && settled.Changed != 1 {
-		err = fmt.Errorf("row %d: %w", settlements[0].ID, relay.ErrFenced)
-	}
-	return err
 }
 
 // handling has the claimed rows whose handlers run.

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/rowrelay/rowrelay/outbox/dialect"
 	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
 )
 
 // Acquire implements [relay.LaneStore].
@@ -24,22 +24,9 @@ func (s *Store) Acquire(ctx context.Context, name string, count int, ttl time.Du
 	return grants, err
 }
 
-func (s *Store) acquire(ctx context.Context, name string, count int, ttl time.Duration) (grants []relay.Grant, err error) {
-	var grant relay.Grant
-	var marks, written text
-	var xid uint64
+func (s *Store) acquire(ctx context.Context, name string, count int, ttl time.Duration) ([]relay.Grant, error) {
 	began := s.horizon.before()
-	err = s.answer(ctx, s.dialect.Acquire(s.table, name, count, ttl), func(db querier, query dialect.Query) (lanes []int64, err error) {
-		err = all(ctx, db, query, func() {
-			// Marks that can't be read are none: everything is read again.
-			grant.Marks = relay.Marks{}
-			_ = json.Unmarshal([]byte(marks), &grant.Marks)
-			journal := readJournal(written)
-			grant.Suspects, grant.Tickets = journal.Suspects, journal.Tickets
-			grants, lanes = append(grants, grant), append(lanes, int64(grant.Lane))
-		}, &grant.Lane, &grant.Fence, &marks, &grant.Crashes, &written, &xid)
-		return lanes, err
-	})
+	grants, xid, err := s.backend.Acquire(ctx, name, count, ttl)
 	if err != nil {
 		return nil, err
 	}
@@ -57,22 +44,26 @@ func (s *Store) wrote(xid uint64, began token) {
 
 // Renew implements [relay.LaneStore].
 func (s *Store) Renew(ctx context.Context, name string, renewals []relay.Renewal, ttl time.Duration) ([]relay.Lease, error) {
-	return s.inEpochs(renewals, func(epoch string, leases []dialect.Lease) ([]relay.Lease, error) {
-		return s.change(ctx, "renew lanes of table", s.dialect.Renew(s.table, name, epoch, leases, ttl), len(leases))
+	return s.inEpochs(renewals, func(epoch string, leases []backend.Lease) ([]relay.Lease, error) {
+		return s.change(ctx, "renew lanes of table", leases, func() ([]relay.Lease, uint64, error) {
+			return s.backend.Renew(ctx, name, epoch, leases, ttl)
+		})
 	})
 }
 
 // Release implements [relay.LaneStore].
 func (s *Store) Release(ctx context.Context, name string, renewals []relay.Renewal) error {
-	_, err := s.inEpochs(renewals, func(epoch string, leases []dialect.Lease) ([]relay.Lease, error) {
-		return s.change(ctx, "release lanes of table", s.dialect.Release(s.table, name, epoch, leases), len(leases))
+	_, err := s.inEpochs(renewals, func(epoch string, leases []backend.Lease) ([]relay.Lease, error) {
+		return s.change(ctx, "release lanes of table", leases, func() ([]relay.Lease, uint64, error) {
+			return s.backend.Release(ctx, name, epoch, leases)
+		})
 	})
 	return err
 }
 
 // inEpochs makes a change for the renewals of each epoch, of which there is one
 // unless another server has answered just now.
-func (s *Store) inEpochs(renewals []relay.Renewal, change func(epoch string, leases []dialect.Lease) ([]relay.Lease, error)) (held []relay.Lease, err error) {
+func (s *Store) inEpochs(renewals []relay.Renewal, change func(epoch string, leases []backend.Lease) ([]relay.Lease, error)) (held []relay.Lease, err error) {
 	rest := slices.Clone(renewals)
 	for len(rest) > 0 {
 		epoch := rest[0].Epoch
@@ -92,40 +83,35 @@ func (s *Store) inEpochs(renewals []relay.Renewal, change func(epoch string, lea
 	return held, nil
 }
 
-// change runs a change of so many lanes and returns the leases that held.
-func (s *Store) change(ctx context.Context, what string, steps dialect.Steps, count int) (held []relay.Lease, err error) {
-	if count == 0 {
+// change runs a change of leases and returns those that held.
+func (s *Store) change(ctx context.Context, what string, leases []backend.Lease, change func() (held []relay.Lease, xid uint64, err error)) (held []relay.Lease, err error) {
+	if len(leases) == 0 {
 		return nil, nil
 	}
 	err = s.write(ctx, what, func() error {
-		held = nil
-		var lease relay.Lease
-		var xid uint64
 		began := s.horizon.before()
-		err := s.answer(ctx, steps, func(db querier, query dialect.Query) (lanes []int64, err error) {
-			err = all(ctx, db, query, func() { held, lanes = append(held, lease), append(lanes, int64(lease.Lane)) }, &lease.Lane, &lease.Fence, &xid)
-			return lanes, err
-		})
+		some, xid, err := change()
 		if err != nil {
 			return err
 		}
 		s.wrote(xid, began)
+		held = some
 		slices.SortFunc(held, func(a, b relay.Lease) int { return cmp.Compare(a.Lane, b.Lane) })
 		return nil
 	})
 	return held, err
 }
 
-func byLane(a, b dialect.Lease) int { return cmp.Compare(a.Lane, b.Lane) }
+func byLane(a, b backend.Lease) int { return cmp.Compare(a.Lane, b.Lane) }
 
-func leasesOf(renewals []relay.Renewal) ([]dialect.Lease, error) {
-	leases := make([]dialect.Lease, len(renewals))
+func leasesOf(renewals []relay.Renewal) ([]backend.Lease, error) {
+	leases := make([]backend.Lease, len(renewals))
 	for i, renewal := range renewals {
 		marks, err := json.Marshal(renewal.Marks)
 		if err != nil {
 			return nil, err
 		}
-		leases[i] = dialect.Lease{Lane: renewal.Lane, Fence: renewal.Fence, Marks: string(marks), Calm: renewal.Calm}
+		leases[i] = backend.Lease{Lease: renewal.Lease, Marks: string(marks), Calm: renewal.Calm}
 	}
 	slices.SortFunc(leases, byLane)
 	return leases, nil

@@ -8,7 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rowrelay/rowrelay/outbox/dialect"
+	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
 )
 
 // As long as an old snapshot is open, deleted rows stay where they were. What
@@ -32,11 +33,13 @@ func TestMariaDBPassesOverNoDeletedRows(t *testing.T) {
 		}
 		exec(t, m.DB, "DELETE FROM outbox")
 		exec(t, m.DB, "INSERT INTO outbox (topic, message_key) VALUES ('t', 'k1')") // there is always one somewhere
-		d, positions := fitted(t, m.table), everyLaneAfter(last)
+		positions := everyLaneAfter(last)
 		positions[3].After-- // they needn't be all the same
-		for what, query := range map[string]dialect.Query{
-			"read":       d.Read(dialect.Table{}, dialect.Read{Positions: positions, Limit: 2000}),
-			"candidates": d.Candidates(dialect.Table{}, positions, nil, 2000),
+		for what, query := range map[string]backend.Query{
+			"read": askedLast(t, m.table, func(b backend.Backend) {
+				_, _ = b.Read(t.Context(), backend.Read{Positions: positions, Limit: 2000}, nil)
+			}),
+			"candidates": askedLast(t, m.table, func(b backend.Backend) { _ = b.Candidates(t.Context(), positions, nil, 2000, nil) }),
 		} {
 			if pages := pagesOf(t, m.DB, query); pages > 50 {
 				t.Errorf("%s: looked at %d pages to pass over %d rows that were deleted", what, pages, count)
@@ -45,9 +48,9 @@ func TestMariaDBPassesOverNoDeletedRows(t *testing.T) {
 	})
 }
 
-func everyLaneAfter(id int64) (positions []dialect.Position) {
+func everyLaneAfter(id int64) (positions []relay.Position) {
 	for lane := range 64 {
-		positions = append(positions, dialect.Position{Lane: lane, After: id, Until: 1<<63 - 1})
+		positions = append(positions, relay.Position{Lane: lane, After: id, Until: 1<<63 - 1})
 	}
 	return positions
 }
@@ -55,7 +58,7 @@ func everyLaneAfter(id int64) (positions []dialect.Position) {
 var pagesAccessed = regexp.MustCompile(`"pages_accessed": (\d+)`)
 
 // pagesOf carries a statement out and counts the pages that it looked at.
-func pagesOf(t *testing.T, db *sql.DB, query dialect.Query) (pages int) {
+func pagesOf(t *testing.T, db *sql.DB, query backend.Query) (pages int) {
 	t.Helper()
 	var plan string
 	if err := db.QueryRow("ANALYZE FORMAT=JSON "+query.SQL, query.Args...).Scan(&plan); err != nil {

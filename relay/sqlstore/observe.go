@@ -5,10 +5,9 @@ import (
 	"crypto/rand"
 	"fmt"
 	mathrand "math/rand/v2"
-	"strconv"
 	"time"
 
-	"github.com/rowrelay/rowrelay/outbox/dialect"
+	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
 )
 
 // defaultLongestTransaction is long for a transaction that writes a message,
@@ -19,8 +18,7 @@ const defaultLongestTransaction = time.Minute
 // any: where the user may not see transactions, or where it tells nothing, ids
 // are final after a time.
 func (s *Store) beginObserving(ctx context.Context, given int64, unordered bool) error {
-	observing, ok := s.dialect.(dialect.Observing)
-	if !ok {
+	if s.traits.Frontier != backend.OpenTransactions {
 		return nil
 	}
 	s.observed = newObserved(given, time.Now())
@@ -28,7 +26,7 @@ func (s *Store) beginObserving(ctx context.Context, given int64, unordered bool)
 		s.observed.trail = &trail{longest: s.longest}
 		return nil
 	}
-	_, err := s.lookAround(ctx, observing)
+	_, err := s.lookAround(ctx)
 	if s.hidden(err) {
 		s.observed.trail = &trail{longest: s.longest}
 		s.findings = append(s.findings, s.unseen(err))
@@ -45,14 +43,10 @@ func (s *Store) beginObserving(ctx context.Context, given int64, unordered bool)
 func (s *Store) hidden(err error) bool { return s.dialect.Denied(err) || s.dialect.Missing(err) }
 
 func (s *Store) unseen(err error) Finding {
-	grant := "PROCESS ON *.*"
-	if granted, ok := s.dialect.(dialect.Granted); ok {
-		grant = granted.Grant()
-	}
 	return Finding{
 		Name:   "open transactions",
 		Detail: fmt.Sprintf("this user may not see them (%v): rows of transactions that are open for more than %v keep no order", err, s.longest),
-		Hint:   "have an administrator run GRANT " + grant + " TO this user, or set longest_transaction to what your longest one takes",
+		Hint:   "have an administrator run GRANT " + s.backend.(backend.TransactionLister).Grant() + " TO this user, or set longest_transaction to what your longest one takes",
 	}
 }
 
@@ -84,8 +78,8 @@ const (
 // else is checked.
 func (s *Store) observes(ctx context.Context) bool {
 	for range checkTries {
-		saw, err := s.lookAround(ctx, s.dialect.(dialect.Observing))
-		if saw.number != 0 || err != nil && !s.dialect.Busy(err) {
+		saw, err := s.lookAround(ctx)
+		if saw.Number != 0 || err != nil && !s.dialect.Busy(err) {
 			return true
 		}
 		select {
@@ -101,7 +95,7 @@ func (s *Store) observes(ctx context.Context) bool {
 func (s *Store) look(ctx context.Context) error {
 	o := s.observed
 	id := o.begin(time.Now())
-	saw, err := s.lookAround(ctx, s.dialect.(dialect.Observing))
+	saw, err := s.lookAround(ctx)
 	switch {
 	case s.hidden(err):
 		o.trail = &trail{longest: s.longest}
@@ -143,47 +137,6 @@ func (s *Store) findGiven(ctx context.Context) error {
 	return nil
 }
 
-func (s *Store) lookAround(ctx context.Context, observing dialect.Observing) (saw observation, err error) {
-	err = s.answer(ctx, observing.Observe(s.table, rand.Text()), func(db querier, query dialect.Query) ([]int64, error) {
-		var word, text string
-		var wrong error
-		err := all(ctx, db, query, func() {
-			if err := saw.take(word, text); err != nil {
-				wrong = err
-			}
-		}, &word, &text)
-		if err == nil {
-			err = wrong
-		}
-		return nil, err
-	})
-	if err != nil {
-		return observation{}, err // a list that broke off says nothing
-	}
-	return saw, nil
-}
-
-// take reads a line of the answer.
-func (o *observation) take(word, text string) (err error) {
-	var number uint64
-	switch word {
-	case "server":
-		o.server = text
-		return nil
-	case "all":
-		o.all = true
-		return nil
-	}
-	if number, err = strconv.ParseUint(text, 10, 64); err != nil {
-		return fmt.Errorf("read the number of a transaction: %w", err)
-	}
-	switch word {
-	case "number":
-		o.number = number
-	case "ending":
-		o.ending = append(o.ending, number)
-	default:
-		o.open = append(o.open, number)
-	}
-	return nil
+func (s *Store) lookAround(ctx context.Context) (backend.OpenList, error) {
+	return s.backend.(backend.TransactionLister).ListOpen(ctx, rand.Text())
 }

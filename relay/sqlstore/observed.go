@@ -4,12 +4,14 @@ import (
 	"math/rand/v2"
 	"slices"
 	"time"
+
+	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
 )
 
 // observed tells where rows can still appear in a database that shows no
 // snapshots: MySQL, for one. Ids are given out in order there, too, but a writer
 // has its transaction's number only a moment after its id. Now and then we
-// observe which transactions are open; see [dialect.Observing].
+// observe which transactions are open; see [backend.TransactionLister].
 //
 // An observation takes a number X of its own. Let m be the highest id that we
 // knew to have been given out when the observation began that was [grace]
@@ -76,7 +78,7 @@ const (
 	untold = -1
 
 	// grace is by how many observations an id has to be older than the one that
-	// concludes from it; see [dialect.Observing] on the second.
+	// concludes from it; see [backend.TransactionLister] on the second.
 	grace        = 4
 	observeEvery = 250 * time.Millisecond
 
@@ -129,32 +131,23 @@ func (o *observed) begin(now time.Time) (id int64) {
 	return o.old
 }
 
-// observation is what [dialect.Observing] answers.
-type observation struct {
-	server string
-	number uint64 // 0: it says nothing
-	open   []uint64
-	ending []uint64 // are open, or not any more
-	all    bool     // all that are open
-}
-
 // end takes in what was observed, with what begin had returned.
-func (o *observed) end(id int64, saw observation, now time.Time) {
-	if o.elsewhere(saw.server) || saw.number != 0 && saw.number < o.number {
-		o.restart(saw.server)
+func (o *observed) end(id int64, saw backend.OpenList, now time.Time) {
+	if o.elsewhere(saw.Server) || saw.Number != 0 && saw.Number < o.number {
+		o.restart(saw.Server)
 		return
 	}
-	if saw.number == 0 {
+	if saw.Number == 0 {
 		o.inVain(now)
 		o.next = now.Add(min(observeEvery<<min(o.vain-1, 8), vainlyEvery)/2 + rand.N(observeEvery))
 		return
 	}
-	o.vain, o.doubted, o.number = 0, false, saw.number
-	o.checkpoints.add(saw.number, id)
-	slices.Sort(saw.open)
-	open := slices.Sorted(slices.Values(slices.Concat(saw.open, saw.ending)))
-	o.latest = &list{id, open, saw.open, saw.all}
-	lowest := saw.number + 1
+	o.vain, o.doubted, o.number = 0, false, saw.Number
+	o.checkpoints.add(saw.Number, id)
+	slices.Sort(saw.Open)
+	open := slices.Sorted(slices.Values(slices.Concat(saw.Open, saw.Ending)))
+	o.latest = &list{id, open, saw.Open, saw.All}
+	lowest := saw.Number + 1
 	if len(open) > 0 {
 		lowest = min(lowest, open[0])
 	}

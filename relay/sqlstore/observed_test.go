@@ -7,6 +7,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
 )
 
 // dim is a database as far as [observed] depends on it: a transaction takes an
@@ -175,9 +177,9 @@ func (f *dimFollower) hurry(d *dim) {
 // list shows who is open, in one of the ways that there are: sometimes it is an
 // old list, which hasn't our number; sometimes there is only the lowest; and who
 // hasn't any id may be missing.
-func (f *dimFollower) list(d *dim) observation {
+func (f *dimFollower) list(d *dim) backend.OpenList {
 	if d.random.IntN(4) == 0 {
-		return observation{server: "s", open: f.old}
+		return backend.OpenList{Server: "s", Open: f.old}
 	}
 	f.old = nil
 	var ending []uint64
@@ -190,9 +192,9 @@ func (f *dimFollower) list(d *dim) observation {
 		}
 	}
 	if len(f.old) > 0 && d.random.IntN(3) == 0 {
-		return observation{server: "s", number: f.number, open: []uint64{slices.Min(f.old)}}
+		return backend.OpenList{Server: "s", Number: f.number, Open: []uint64{slices.Min(f.old)}}
 	}
-	return observation{server: "s", number: f.number, open: slices.Clone(f.old), ending: ending, all: true}
+	return backend.OpenList{Server: "s", Number: f.number, Open: slices.Clone(f.old), Ending: ending, All: true}
 }
 
 // page checks what was promised about the rows that were read.

@@ -15,6 +15,7 @@ import (
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/sqlstore"
+	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
 )
 
 // scripted is a driver with the manners of Oracle's: numbers come as text, an
@@ -133,7 +134,7 @@ func TestOracleCutPayload(t *testing.T) {
 	t.Parallel()
 	server := scriptedOracle("19.0.0.0.0")
 	row := server.answers["AS line"][1]
-	row[6], row[13] = []byte("half"), strconv.Itoa(1+dialect.SizeOne*8)
+	row[6], row[13] = []byte("half"), strconv.Itoa(1+backend.SizeOne*8)
 	store, err := openScripted(t, server)
 	if err != nil {
 		t.Fatal(err)
@@ -141,7 +142,7 @@ func TestOracleCutPayload(t *testing.T) {
 	if _, err := store.Read(t.Context(), []relay.Position{{Lane: 3}}, 10, 1<<20); err == nil || !strings.Contains(err.Error(), "4 of its payload's 8 bytes") {
 		t.Errorf("Read = %v, want that the payload was cut", err)
 	}
-	row[13] = strconv.Itoa(1 + dialect.SizeOne*4)
+	row[13] = strconv.Itoa(1 + backend.SizeOne*4)
 	if page, err := store.Read(t.Context(), []relay.Position{{Lane: 3}}, 10, 1<<20); err != nil || string(page.Rows[0].Message.Payload) != "half" {
 		t.Errorf("Read = %+v, %v; want the payload", page, err)
 	}

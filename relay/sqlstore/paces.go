@@ -8,7 +8,7 @@ import (
 )
 
 // paces give each lane its share of a page where the lanes are read one after the
-// other (see [dialect.WalkByLane]): a lane is read up to an id, which lies as far
+// other (see [backend.WalkByLane]): a lane is read up to an id, which lies as far
 // ahead as its last rows lay apart. So a page has rows of all lanes and of many
 // keys. A lane whose end was reached has no bound, until a page has more than its
 // share of it.

@@ -3,7 +3,6 @@ package sqlstore
 import (
 	"context"
 
-	"github.com/rowrelay/rowrelay/outbox/dialect"
 	"github.com/rowrelay/rowrelay/relay"
 )
 
@@ -42,21 +41,16 @@ func (e emptied) covers(positions []relay.Position) bool {
 // a read has to take a number.
 func (s *Store) peek(ctx context.Context, positions []relay.Position) (page relay.Page, certain bool, err error) {
 	page.LateAfter = -1
-	peeking, ok := s.dialect.(dialect.Peeking)
-	if !ok || len(positions) == 0 || !s.emptied.covers(positions) || s.horizon.stale() {
+	if !s.traits.CheapFirstLine || len(positions) == 0 || !s.emptied.covers(positions) || s.horizon.stale() {
 		return page, false, nil
 	}
 	began := s.beginRead()
-	var text string
-	if err := s.queryRow(ctx, peeking.Peek(s.table), &text); err != nil {
-		return page, false, err
-	}
-	first, err := parseFirstLine(text)
+	first, err := s.backend.FirstLine(ctx)
 	if err != nil {
 		return page, false, err
 	}
 	err = s.promise(ctx, first, began, &page)
-	return page, err == nil && (page.LateAfter < 0 || page.LateAfter >= first.given), err
+	return page, err == nil && (page.LateAfter < 0 || page.LateAfter >= first.LastID), err
 }
 
 // lowestLate returns the lower of two ids after which rows may have appeared, of

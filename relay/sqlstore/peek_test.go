@@ -1,49 +1,51 @@
 package sqlstore_test
 
 import (
+	"context"
 	"database/sql"
+	"errors"
 	"sync/atomic"
 	"testing"
 
-	"github.com/rowrelay/rowrelay/outbox/dialect"
 	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/sqlstore"
+	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
 )
 
-// watched is PostgreSQL's dialect, whose reads are counted, and fail on demand.
+// watched is a backend whose reads are counted, and fail on demand.
 type watched struct {
-	dialect.Dialect
-	reads *atomic.Int32
-	fail  *atomic.Bool
+	backend.Backend
+	reads atomic.Int32
+	fail  atomic.Bool
 }
 
-func (w watched) Peek(table dialect.Table) dialect.Query {
-	return w.Dialect.(dialect.Peeking).Peek(table)
-}
-
-func (w watched) Read(table dialect.Table, read dialect.Read) dialect.Query {
+func (w *watched) Read(ctx context.Context, page backend.Read, take func(relay.Row) (bool, error)) (backend.FirstLine, error) {
 	w.reads.Add(1)
 	if w.fail.Load() {
-		return dialect.Query{SQL: "SELECT 1/0"}
+		return backend.FirstLine{}, errors.New("fails on demand")
 	}
-	return w.Dialect.Read(table, read)
+	return w.Backend.Read(ctx, page, take)
 }
 
 // peeker is a reader of all lanes that were read up to an id.
 type peeker struct {
 	*testing.T
 	table
-	watched
+	*watched
 	store *sqlstore.Store
 	after int64
 }
 
 func newPeeker(t *testing.T, table table) *peeker {
-	w := watched{table.dialect, new(atomic.Int32), new(atomic.Bool)}
-	store, err := sqlstore.Open(t.Context(), table.DB, w, sqlstore.Options{})
+	w := &watched{}
+	store, err := sqlstore.Open(t.Context(), table.DB, table.dialect, sqlstore.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
+	store.Wrap(func(b backend.Backend) backend.Backend {
+		w.Backend = b
+		return w
+	})
 	return &peeker{t, table, w, store, 0}
 }
 

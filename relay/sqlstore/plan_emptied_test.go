@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rowrelay/rowrelay/outbox/dialect"
+	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
 )
 
 // Where a vacuum finds a few rows, or none, in a table and an index that have the
@@ -44,7 +44,7 @@ func checkEmptied(t *testing.T, table table, rows bool) {
 // The same for the rows that are held, whose table is empty nearly always.
 func TestPlansOfEmptiedHeldRows(t *testing.T) {
 	onPgx(t, func(t *testing.T, table table) {
-		plans := preparedOn(t, table, "outbox_held", heldStatements(table.dialect))
+		plans := preparedOn(t, table, "outbox_held", heldStatements(t, table))
 		exec(t, table.DB, "VACUUM ANALYZE outbox_held")
 		plans.runAll(t)
 		fillHeld(t, table.DB, 50_000)
@@ -63,7 +63,7 @@ func TestPlansOfEmptiedHeldRows(t *testing.T) {
 // The same for the rows that are kept: the first day there are none, then millions.
 func TestPlansOfDoneRows(t *testing.T) {
 	onPgx(t, func(t *testing.T, table table) {
-		plans := preparedOn(t, table, "outbox_done", doneStatements(table.dialect))
+		plans := preparedOn(t, table, "outbox_done", doneStatements(t, table))
 		plans.runAll(t)
 		plans.wantIndexes(t, "a new table")
 		exec(t, table.DB, "VACUUM ANALYZE outbox_done")
@@ -75,11 +75,17 @@ func TestPlansOfDoneRows(t *testing.T) {
 	})
 }
 
-func doneStatements(d dialect.Dialect) map[string]dialect.Query {
-	purge := func(since time.Time) dialect.Query {
-		return d.Purge(dialect.Table{}, dialect.Purge{Retention: 24 * time.Hour, Limit: 1000, Since: since})[0].Query
+func doneStatements(t *testing.T, table table) map[string]backend.Query {
+	return map[string]backend.Query{
+		"purge":    purgeStatement(t, table, 1000, time.Time{}),
+		"purge on": purgeStatement(t, table, 1000, time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)),
 	}
-	return map[string]dialect.Query{"purge": purge(time.Time{}), "purge on": purge(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))}
+}
+
+// purgeStatement deletes done rows after a day.
+func purgeStatement(t *testing.T, table table, limit int, since time.Time) backend.Query {
+	queries := asked(t, table, nil, func(b backend.Backend) { _, _, _ = b.Purge(t.Context(), 24*time.Hour, limit, since) })
+	return queries[1] // after the bound of the wait
 }
 
 func fillDone(t *testing.T, db *sql.DB, count int) {

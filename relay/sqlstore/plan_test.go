@@ -10,74 +10,102 @@ import (
 	"testing"
 
 	"github.com/rowrelay/rowrelay/migrations"
-	"github.com/rowrelay/rowrelay/outbox/dialect"
+	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
 )
 
+// statementsOf are those by which a backend does some things, each with one statement.
+func statementsOf(t *testing.T, table table, things map[string]func(backend.Backend)) map[string]backend.Query {
+	statements := map[string]backend.Query{}
+	for what, do := range things {
+		statements[what] = askedLast(t, table, do)
+	}
+	return statements
+}
+
 // The statements that touch the hot table and must never read all of it.
-func hotStatements(d dialect.Dialect, rows bool) map[string]dialect.Query {
-	var positions []dialect.Position
-	var settlements, many []dialect.Settlement
+func hotStatements(t *testing.T, table table, rows bool) map[string]backend.Query {
+	ctx := t.Context()
+	var positions []relay.Position
+	var settlements, many []relay.Settlement
 	for lane := range 64 {
-		positions = append(positions, dialect.Position{Lane: lane, Until: 1 << 62})
-		settlements = append(settlements, dialect.Settlement{ID: int64(lane), MessageID: aMessage, Lane: lane, Fence: 1, State: "done"})
+		positions = append(positions, relay.Position{Lane: lane, Until: 1 << 62})
+		settlements = append(settlements, relay.Settlement{ID: int64(lane), MessageID: aMessage, Lane: lane, Fence: 1, State: relay.StateDone})
+	}
+	for lane := range 64 {
 		for i := range 40 {
-			many = append(many, dialect.Settlement{ID: int64(64*i + lane), MessageID: aMessage, Lane: lane, Fence: 1, State: "done"})
+			many = append(many, relay.Settlement{ID: int64(64*i + lane), MessageID: aMessage, Lane: lane, Fence: 1, State: relay.StateDone})
 		}
 	}
-	var table dialect.Table
-	statements := map[string]dialect.Query{
-		"read":       d.Read(table, dialect.Read{Positions: positions, Limit: 500, Share: 20}),
-		"read bytes": d.Read(table, dialect.Read{Positions: positions, Limit: 500, Share: 20, MaxBytes: 1 << 20}),
-		"read a key": d.Read(table, dialect.Read{Positions: []dialect.Position{{Lane: 1, Until: 1 << 62, Key: "k1"}}, Limit: 5}),
-		"candidates": d.Candidates(table, positions, nil, 500),
-		"pick":       d.Pick(table, []int{1, 2}, []int64{3, 4}),
-		"pick held":  d.PickHeld(table, []int{1, 2}, []int64{3, 4}),
-		"settle":     d.SettleLanes(table, "a", true, settlements).Facts,
-		"settle 40":  d.SettleLanes(table, "a", true, many).Facts,
-		"delete":     d.SettleLanes(table, "a", false, settlements).Facts,
-		"delete 40":  d.SettleLanes(table, "a", false, many).Facts,
+	read := func(page backend.Read) func(backend.Backend) {
+		return func(b backend.Backend) { _, _ = b.Read(ctx, page, nil) }
+	}
+	settle := func(keep bool, settlements []relay.Settlement) func(backend.Backend) {
+		return func(b backend.Backend) { _, _ = b.Settle(ctx, nil, "a", keep, settlements) }
+	}
+	pick := func(held bool) func(backend.Backend) {
+		return func(b backend.Backend) { _, _ = b.Pick(ctx, []relay.RowID{{Lane: 1, ID: 3}, {Lane: 2, ID: 4}}, held) }
 	}
 	if !rows {
-		return statements
+		return statementsOf(t, table, map[string]func(backend.Backend){
+			"read":       read(backend.Read{Positions: positions, Limit: 500, Share: 20}),
+			"read bytes": read(backend.Read{Positions: positions, Limit: 500, Share: 20, MaxBytes: 1 << 20}),
+			"read a key": read(backend.Read{Positions: []relay.Position{{Lane: 1, Until: 1 << 62, Key: "k1"}}, Limit: 5}),
+			"candidates": func(b backend.Backend) { _ = b.Candidates(ctx, positions, nil, 500, nil) },
+			"pick":       pick(false), "pick held": pick(true),
+			"settle": settle(true, settlements), "settle 40": settle(true, many),
+			"delete": settle(false, settlements), "delete 40": settle(false, many),
+		})
 	}
 	claimed := slices.Clone(many)
 	for i := range claimed {
 		claimed[i].Fence, claimed[i].Token = 0, "token"
 	}
-	retried := append(slices.Clone(claimed[:100]), dialect.Settlement{ID: 1, MessageID: aMessage, Lane: 1, Token: "token", State: "retry"})
-	claim := func(pick string) dialect.Query { return d.Claim(table, dialect.Claim{Limit: 10, Pick: pick}).Ask }
-	return map[string]dialect.Query{
-		"oldest": claim("oldest"), "newest": claim("newest"), "priority": claim("priority"),
-		"peek":   d.(dialect.ClaimPeeking).PeekFree(table),
-		"ended":  d.(dialect.ClaimPeeking).PeekEnded(table),
-		"topics": d.Claim(table, dialect.Claim{Limit: 10, Topics: []string{"t"}, Except: []string{"u"}}).Ask,
-		"settle": d.SettleRows(table, "a", true, claimed).Facts, "delete": d.SettleRows(table, "a", false, claimed).Facts,
-		"settle retried": d.SettleRows(table, "a", true, retried).Facts,
-		"extend":         d.Extend(table, "token", []int64{1, 2}, 0).Ask, "free": d.FreeEnded(table, 10)[0].Query,
+	retried := append(slices.Clone(claimed[:100]), relay.Settlement{ID: 1, MessageID: aMessage, Lane: 1, Token: "token", State: relay.StateRetry})
+	claim := func(request relay.ClaimRequest) func(backend.Backend) {
+		request.Limit = 10
+		return func(b backend.Backend) { _, _ = b.Claim(ctx, request) }
 	}
+	statements := statementsOf(t, table, map[string]func(backend.Backend){
+		"oldest": claim(relay.ClaimRequest{Pick: relay.Oldest}), "newest": claim(relay.ClaimRequest{Pick: relay.Newest}),
+		"priority": claim(relay.ClaimRequest{Pick: relay.Priority}), "topics": claim(relay.ClaimRequest{Topics: []string{"t"}, Except: []string{"u"}}),
+		"free":   func(b backend.Backend) { _, _ = b.HasFree(ctx) },
+		"ended":  func(b backend.Backend) { _, _ = b.HasExpired(ctx) },
+		"settle": settle(true, claimed), "delete": settle(false, claimed), "settle retried": settle(true, retried),
+		"extend": func(b backend.Backend) { _, _ = b.Extend(ctx, "token", []int64{1, 2}, 0) },
+	})
+	if found := reclaims(t, table); len(found) > 0 {
+		statements["reclaim"] = found[0]
+	}
+	return statements
+}
+
+// reclaims are PostgreSQL's statement that frees rows, and the one that brings held ones
+// back.
+func reclaims(t *testing.T, table table) (statements []backend.Query) {
+	for _, query := range asked(t, table, nil, func(b backend.Backend) { _, _ = b.Reclaim(t.Context(), 10) }) {
+		if strings.HasPrefix(query.SQL, "WITH") {
+			statements = append(statements, query)
+		}
+	}
+	return statements
 }
 
 // heldStatements touch the held rows.
-func heldStatements(d dialect.Dialect) map[string]dialect.Query {
-	var table dialect.Table
+func heldStatements(t *testing.T, table table) map[string]backend.Query {
 	lanes := make([]int, 64)
+	var keys []relay.LaneKey
 	for lane := range lanes {
 		lanes[lane] = lane
+		keys = append(keys, relay.LaneKey{Lane: lane, Key: fmt.Sprint("k", lane)})
 	}
-	return map[string]dialect.Query{
-		"due":       d.Due(table, lanes, dialect.After{}, 500, 0),
-		"due bytes": d.Due(table, lanes, dialect.After{}, 500, 1<<20),
-		"keys":      d.HeldKeys(table, lanes, 10_001),
-		"among":     d.HeldAmong(table, lanes, keysOf(lanes)),
-		"return":    d.Return(table, 10)[0].Query,
-	}
-}
-
-func keysOf(lanes []int) (keys []string) {
-	for _, lane := range lanes {
-		keys = append(keys, fmt.Sprint("k", lane))
-	}
-	return keys
+	statements := statementsOf(t, table, map[string]func(backend.Backend){
+		"due":   func(b backend.Backend) { _, _ = b.Due(t.Context(), lanes, relay.DueCursor{}, 500, 1<<20) },
+		"keys":  func(b backend.Backend) { _, _ = b.HeldKeys(t.Context(), lanes, 10_001) },
+		"among": func(b backend.Backend) { _, _ = b.HeldAmong(t.Context(), keys) },
+	})
+	statements["return"] = reclaims(t, table)[1]
+	return statements
 }
 
 // Neither a scan nor a sort of the table comes with a million rows, whatever
@@ -108,10 +136,10 @@ func plansOf(t *testing.T, table table, rows bool) prepared {
 	if rows {
 		migrate(t, table.DB, table.dialect, migrations.Options{Claim: "rows"})
 	}
-	return preparedOn(t, table, "outbox", hotStatements(table.dialect, rows))
+	return preparedOn(t, table, "outbox", hotStatements(t, table, rows))
 }
 
-func preparedOn(t *testing.T, table table, name string, statements map[string]dialect.Query) prepared {
+func preparedOn(t *testing.T, table table, name string, statements map[string]backend.Query) prepared {
 	t.Helper()
 	exec(t, table.DB, "ALTER TABLE "+name+" SET (autovacuum_enabled = off)")
 	conn, err := table.DB.Conn(t.Context())
@@ -153,11 +181,11 @@ func fillHeld(t *testing.T, db *sql.DB, count int) {
 // prepared are statements of a session.
 type prepared struct {
 	conn       *sql.Conn
-	statements map[string]dialect.Query
+	statements map[string]backend.Query
 	names      map[string]string
 }
 
-func prepare(t *testing.T, conn *sql.Conn, statements map[string]dialect.Query) prepared {
+func prepare(t *testing.T, conn *sql.Conn, statements map[string]backend.Query) prepared {
 	t.Helper()
 	p := prepared{conn, statements, map[string]string{}}
 	for what, query := range statements {

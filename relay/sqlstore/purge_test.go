@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/rowrelay/rowrelay/internal/testdb"
-	"github.com/rowrelay/rowrelay/outbox/dialect"
 	"github.com/rowrelay/rowrelay/relay/sqlstore"
 )
 
@@ -29,8 +28,8 @@ func TestPurgeBesideAnOpenSnapshot(t *testing.T) {
 				t.Fatalf("purged %d rows, want %d; %v", n, step, err)
 			}
 		}
-		whole := purgeReads(t, table, dialect.Purge{Retention: 24 * time.Hour, Limit: step})
-		on := purgeReads(t, table, dialect.Purge{Retention: 24 * time.Hour, Limit: step, Since: time.Now().Add(-25 * time.Hour)})
+		whole := purgeReads(t, table, step, time.Time{})
+		on := purgeReads(t, table, step, time.Now().Add(-25*time.Hour))
 		if whole < 200 || on > whole/10 {
 			t.Errorf("a purge from the head reads %d pages, and one from where the last ended %d", whole, on)
 		}
@@ -113,9 +112,9 @@ func holdSnapshot(t *testing.T, db *sql.DB) {
 }
 
 // purgeReads is how many pages a purge reads.
-func purgeReads(t *testing.T, table table, purge dialect.Purge) (pages int) {
+func purgeReads(t *testing.T, table table, limit int, since time.Time) (pages int) {
 	t.Helper()
-	query := table.dialect.Purge(dialect.Table{}, purge)[0].Query
+	query := purgeStatement(t, table, limit, since)
 	rows, err := table.DB.QueryContext(t.Context(), "EXPLAIN (ANALYZE, BUFFERS) "+query.SQL, query.Args...)
 	if err != nil {
 		t.Fatal(err)

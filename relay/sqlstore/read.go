@@ -2,11 +2,11 @@ package sqlstore
 
 import (
 	"context"
-	"database/sql"
+	"slices"
 	"time"
 
-	"github.com/rowrelay/rowrelay/outbox/dialect"
 	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
 )
 
 // Read implements [relay.LaneStore]. The row that crosses maxBytes is still
@@ -56,7 +56,7 @@ func (s *Store) pageOf(ctx context.Context, positions []relay.Position, limit, m
 // emptyPage is what a page tells beside its rows.
 func (s *Store) emptyPage(ctx context.Context) (page relay.Page, err error) {
 	began := s.beginRead()
-	first, _, err := s.readLines(ctx, s.dialect.Read(s.table, dialect.Read{}), &reading{})
+	first, err := s.backend.FirstLine(ctx)
 	if err != nil {
 		return page, err
 	}
@@ -84,20 +84,19 @@ func (s *Store) readPage(ctx context.Context, positions []relay.Position, limit,
 }
 
 // readRuns makes one page.
-func (s *Store) readRuns(ctx context.Context, positions []relay.Position, limit, maxBytes int) (reading reading, first firstLine, err error) {
+func (s *Store) readRuns(ctx context.Context, positions []relay.Position, limit, maxBytes int) (reading reading, first backend.FirstLine, err error) {
 	reading.limit, reading.maxBytes, reading.visited = limit, maxBytes, len(positions)
 	reading.expected = min(limit, s.habits.pageSize)
-	told := false
 	runs := s.runs(positions)
 	for i, run := range runs {
 		// What a later statement sees beyond the first one's snapshot is told
 		// as late by the next read.
-		line, tells, err := s.readRun(ctx, run, &reading, i == 0)
+		line, err := s.readRun(ctx, run, &reading, i == 0)
 		if err != nil {
 			return reading, first, err
 		}
-		if tells && !told {
-			first, told = line, true
+		if !first.Told {
+			first = line
 		}
 		if reading.full() {
 			break
@@ -107,8 +106,8 @@ func (s *Store) readRuns(ctx context.Context, positions []relay.Position, limit,
 	if n := len(reading.rows); n > 0 && len(runs) == 1 && reading.byID {
 		reading.through = reading.rows[n-1].ID
 	}
-	if !told { // each row would have told it, and there is none
-		first, _, err = s.readLines(ctx, s.dialect.Read(s.table, dialect.Read{}), &reading)
+	if !first.Told { // each row would have told it, and there is none
+		first, err = s.backend.FirstLine(ctx)
 	}
 	return reading, first, err
 }
@@ -123,25 +122,25 @@ func (s *Store) beginRead() token {
 // promise has a page say what the horizon concludes from the first line of a read.
 // Where there is one writer at a time there is no snapshot: ids are committed in
 // their order.
-func (s *Store) promise(ctx context.Context, first firstLine, began token, page *relay.Page) error {
-	page.Epoch, page.Given = first.server, first.given
+func (s *Store) promise(ctx context.Context, first backend.FirstLine, began token, page *relay.Page) error {
+	page.Epoch, page.Given = first.Server, first.LastID
 	switch {
 	case s.observed != nil:
 		afterwards, err := s.lookAgain(ctx)
 		if err != nil {
 			return err
 		}
-		page.LateAfter, page.Horizon = s.observed.page(first.server, afterwards)
+		page.LateAfter, page.Horizon = s.observed.page(first.Server, afterwards)
 		page.Given = s.observed.given
-	case first.snapshot == "":
-		page.LateAfter, page.Horizon = -1, first.given
+	case first.Snapshot == "":
+		page.LateAfter, page.Horizon = -1, first.LastID
 	default:
-		snapshot, err := parseSnapshot(first.snapshot)
+		snapshot, err := parseSnapshot(first.Snapshot)
 		if err != nil {
 			return err
 		}
-		page.LateAfter, page.Horizon = s.horizon.read(first.server, snapshot, first.given)
-		s.wrote(first.xid, began)
+		page.LateAfter, page.Horizon = s.horizon.read(first.Server, snapshot, first.LastID)
+		s.wrote(first.XID, began)
 	}
 	return nil
 }
@@ -186,64 +185,23 @@ func (s *Store) gave(rows []relay.Row) {
 // readRun reads at positions that can be read by one statement. If ids were
 // given out of which no transaction of ours knows, it takes a number itself, so
 // that the horizon follows also while nothing is settled.
-func (s *Store) readRun(ctx context.Context, positions []relay.Position, into *reading, number bool) (first firstLine, told bool, err error) {
-	query := s.dialect.Read(s.table, s.habits.ask(positions, into, number && s.horizon.stale()))
+func (s *Store) readRun(ctx context.Context, positions []relay.Position, into *reading, number bool) (first backend.FirstLine, err error) {
 	before := len(into.rows)
-	first, told, err = s.readLines(ctx, query, into)
+	first, err = s.backend.Read(ctx, s.habits.ask(positions, into, number && s.horizon.stale()), into.take)
 	into.leftOut = into.leftOut || into.cut() || into.bounded
 	if err == nil && s.habits.paces != nil && into.share > 0 {
 		s.habits.paces.learn(into.positions, into.rows[before:], into.share, into.cut())
 	}
-	return first, told, err
+	return first, err
 }
 
-// readLines takes rows, and what is told with the first of them or before it.
-func (s *Store) readLines(ctx context.Context, query dialect.Query, into *reading) (first firstLine, told bool, err error) {
-	err = s.lines(ctx, query, func(text []byte, columns *Columns) (more bool, err error) {
-		if text != nil && !told {
-			told = true
-			if first, err = parseFirstLine(string(text)); err != nil {
-				return false, err
-			}
-			into.leftOut = into.leftOut || first.leftOut()
-		}
-		if columns.ID == 0 {
-			return true, nil
-		}
-		row, err := columns.row()
-		if err != nil {
-			return false, err
-		}
-		return into.take(row)
-	})
-	return first, told, err
-}
-
-// lines reads with the reader that there is, if it knows the connections.
-func (s *Store) lines(ctx context.Context, query dialect.Query, take TakeLine) error {
-	if s.reader != nil {
-		known, err := s.reader.Read(ctx, s.db, query.SQL, query.Args, take)
-		if known || err != nil {
-			return err
-		}
-		s.reader = nil
+// bounded are positions each of which has an end.
+func bounded(positions []relay.Position) []relay.Position {
+	ended := slices.Clone(positions)
+	for i := range ended {
+		ended[i].Until = until(ended[i])
 	}
-	var text sql.RawBytes
-	scan := newRowScan(&text)
-	return each(ctx, s.db, query, func(rows *sql.Rows) (more bool, err error) {
-		if err := scan.scanColumns(rows); err != nil {
-			return false, err
-		}
-		return take(text, &scan.Columns)
-	})
-}
-
-func toDialect(positions []relay.Position) []dialect.Position {
-	converted := make([]dialect.Position, len(positions))
-	for i, p := range positions {
-		converted[i] = dialect.Position{Lane: p.Lane, After: p.After, Until: until(p), Key: p.Key}
-	}
-	return converted
+	return ended
 }
 
 // runs splits the positions where those with a key and those without follow

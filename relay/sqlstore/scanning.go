@@ -3,11 +3,10 @@ package sqlstore
 import (
 	"cmp"
 	"context"
-	"database/sql"
 	"slices"
 
-	"github.com/rowrelay/rowrelay/outbox/dialect"
 	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
 )
 
 const (
@@ -34,7 +33,7 @@ func (s *Store) Scan(ctx context.Context, positions []relay.Position, except []s
 	}
 	wanted := slices.DeleteFunc(met, func(c relay.Candidate) bool { return !keep(c) })
 	for part := range slices.Chunk(wanted, pickLimit) {
-		picked, err := s.pickHot(ctx, part)
+		picked, err := s.pick(ctx, placesOf(part), false)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -67,15 +66,10 @@ func goOnByID(positions []relay.Position, last int64) (rest []relay.Position) {
 }
 
 func (s *Store) candidates(ctx context.Context, positions []relay.Position, except []string) (met []relay.Candidate, err error) {
-	query := s.dialect.Candidates(s.table, toDialect(positions), except, candidateLimit)
 	err = s.try(ctx, "scan table", func() error {
 		met = nil
 		order := reading{limit: candidateLimit + 1, maxBytes: 1, positions: positions, byID: s.habits.walksIDs(positions)}
-		var c relay.Candidate
-		return each(ctx, s.db, query, func(rows *sql.Rows) (bool, error) {
-			if err := rows.Scan(&c.ID, &c.Lane, &c.Topic, (*text)(&c.Key), &c.Bytes); err != nil {
-				return false, err
-			}
+		return s.backend.Candidates(ctx, bounded(positions), except, candidateLimit, func(c relay.Candidate) (bool, error) {
 			met = append(met, c)
 			return order.take(relay.Row{ID: c.ID, Lane: c.Lane})
 		})
@@ -83,28 +77,14 @@ func (s *Store) candidates(ctx context.Context, positions []relay.Position, exce
 	return met, err
 }
 
-func (s *Store) pickHot(ctx context.Context, wanted []relay.Candidate) ([]relay.Row, error) {
-	lanes, ids := placesOf(wanted)
-	return s.pick(ctx, s.dialect.Pick(s.table, lanes, ids), false)
+func placesOf(wanted []relay.Candidate) []relay.RowID {
+	return backend.Column(wanted, func(c *relay.Candidate) relay.RowID { return relay.RowID{Lane: c.Lane, ID: c.ID} })
 }
 
-func placesOf(wanted []relay.Candidate) (lanes []int, ids []int64) {
-	for _, candidate := range wanted {
-		lanes, ids = append(lanes, candidate.Lane), append(ids, candidate.ID)
-	}
-	return lanes, ids
-}
-
-func (s *Store) pick(ctx context.Context, query dialect.Query, held bool) (rows []relay.Row, err error) {
+func (s *Store) pick(ctx context.Context, wanted []relay.RowID, held bool) (rows []relay.Row, err error) {
 	err = s.try(ctx, "scan table", func() error {
-		rows = nil
-		scan := newRowScan()
-		return each(ctx, s.db, query, func(result *sql.Rows) (bool, error) {
-			err := scan.scan(result)
-			scan.row.Held = held
-			rows = append(rows, scan.row)
-			return true, err
-		})
+		rows, err = s.backend.Pick(ctx, wanted, held)
+		return err
 	})
 	return rows, err
 }

@@ -15,6 +15,8 @@ import (
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/sqlstore"
+	"github.com/rowrelay/rowrelay/relay/sqlstore/backendtest"
+	"github.com/rowrelay/rowrelay/relay/sqlstore/sqlserver"
 	"github.com/rowrelay/rowrelay/relay/storetest"
 )
 
@@ -187,9 +189,16 @@ func TestLevelsStayOnSQLServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := dialect.SQLServer()
 	for _, of := range []dialect.Table{outboxTable, missing} {
-		for _, query := range []dialect.Query{d.Census(of), d.Oldest(of), d.Read(of, dialect.Read{Limit: 1}), d.Due(of, []int{1}, dialect.After{}, 1, 0)} {
+		ctx := t.Context()
+		recorder := &backendtest.Recorder{}
+		db := recorder.DB()
+		b := sqlserver.New(db, dialect.SQLServer(), of)
+		_, _ = b.Status(ctx)
+		_, _ = b.FirstLine(ctx)
+		_, _ = b.Due(ctx, []int{1}, relay.DueCursor{}, 1, 1)
+		_ = db.Close()
+		for _, query := range recorder.Taken()[1:] { // after the way of claiming, at no level of its own
 			if _, err := conn.ExecContext(t.Context(), query.SQL, query.Args...); (err != nil) != (of == missing) {
 				t.Errorf("on table %s: %v", of, err)
 			}

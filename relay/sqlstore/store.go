@@ -12,6 +12,12 @@ import (
 
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
+	"github.com/rowrelay/rowrelay/relay/sqlstore/mysql"
+	"github.com/rowrelay/rowrelay/relay/sqlstore/oracle"
+	"github.com/rowrelay/rowrelay/relay/sqlstore/postgres"
+	"github.com/rowrelay/rowrelay/relay/sqlstore/sqlite"
+	"github.com/rowrelay/rowrelay/relay/sqlstore/sqlserver"
 )
 
 // schemaVersion is what the tables have to be.
@@ -37,7 +43,7 @@ type Options struct {
 
 	// Reader reads pages by a driver's own means: relaypgx.Reader{} for PostgreSQL
 	// through pgx. Defaults to none: database/sql, which costs more a message.
-	Reader Reader
+	Reader backend.Reader
 }
 
 // Store is a table of messages in a SQL database. Its methods may be called
@@ -45,14 +51,17 @@ type Options struct {
 // Each relay has a Store of its own.
 type Store struct {
 	db       *sql.DB
-	dialect  dialect.Dialect
+	dialect  dialect.Dialect // for its errors
 	table    dialect.Table
+	backend  backend.Backend
+	traits   backend.Traits
+	noLanes  string // why the table can't be claimed by lanes; empty where it can
 	horizon  snapshots
 	observed *observed // in the place of snapshots, where there are none
 	longest  time.Duration
-	reader   Reader    // nil for database/sql
-	operator bool      // nothing is claimed
-	findings []Finding // what there is to know of the server
+	reader   backend.Reader // nil for database/sql
+	operator bool           // nothing is claimed
+	findings []Finding      // what there is to know of the server
 	habits   habits
 	emptied  emptied
 	owed     int64 // LateAfter of a peek whose read has not returned a page yet; -1 for none
@@ -89,7 +98,7 @@ func Open(ctx context.Context, db *sql.DB, d dialect.Dialect, options Options) (
 		return nil, err
 	}
 	if d.Name() == dialect.SQLite().Name() {
-		if err := s.checkSQLite(ctx); err != nil {
+		if err := sqlite.CheckPool(ctx, db); err != nil {
 			return nil, fmt.Errorf("open table %s: %w", s.table, dialect.Explain(ctx, db, d, err))
 		}
 	}
@@ -100,8 +109,33 @@ func Open(ctx context.Context, db *sql.DB, d dialect.Dialect, options Options) (
 	if err := s.checkVersion(ctx); err != nil {
 		return nil, dialect.Explain(ctx, db, d, err)
 	}
-	s.habits.walkAs(s.dialect)
 	return s, s.begin(ctx, fit.Unordered)
+}
+
+// use goes on with the variant of the dialect that fits the server.
+func (s *Store) use(d dialect.Dialect) {
+	s.dialect, s.backend = d, backendOf(s.db, d, s.table, s.reader)
+	s.traits = s.backend.Traits()
+	if limited, rowsOnly := d.(dialect.RowsOnly); rowsOnly {
+		s.noLanes = limited.NoLanes()
+	}
+	s.habits.walkAs(s.traits.Walk)
+}
+
+// backendOf returns the backend of a dialect's database, one of those that ByName knows.
+func backendOf(db *sql.DB, d dialect.Dialect, table dialect.Table, reader backend.Reader) backend.Backend {
+	switch d.Name() {
+	case dialect.Postgres().Name():
+		return postgres.New(db, d, table, reader)
+	case dialect.SQLite().Name():
+		return sqlite.New(db, d, table)
+	case dialect.MySQL().Name(), dialect.MariaDB().Name(), dialect.TiDB().Name():
+		return mysql.New(db, d, table)
+	case dialect.SQLServer().Name():
+		return sqlserver.New(db, d, table)
+	default:
+		return oracle.New(db, d, table)
+	}
 }
 
 // begin learns which ids were given out before.
@@ -114,8 +148,9 @@ func (s *Store) begin(ctx context.Context, unordered bool) error {
 	return s.beginObserving(ctx, given, unordered)
 }
 
-func (s *Store) given(ctx context.Context) (given int64, err error) {
-	if err := s.queryRow(ctx, s.dialect.Given(s.table), &given); err != nil {
+func (s *Store) given(ctx context.Context) (int64, error) {
+	given, err := s.backend.LastID(ctx)
+	if err != nil {
 		return 0, fmt.Errorf("read the last id of table %s: %w", s.table, err)
 	}
 	return given, nil
@@ -125,17 +160,17 @@ func (s *Store) given(ctx context.Context) (given int64, err error) {
 // out: another one may have answered when the table was opened. Should yet another
 // answer the second question, the first page tells.
 func (s *Store) beginLanes(ctx context.Context) error {
-	first, _, err := s.readLines(ctx, s.dialect.Read(s.table, dialect.Read{}), &reading{})
+	first, err := s.backend.BeginLanes(ctx)
 	if err != nil {
-		return fmt.Errorf("read table %s and its server's epoch (of the primary, as no standby will do): %w", s.table, err)
+		return fmt.Errorf("adopt claiming by lanes on table %s: %w", s.table, err)
 	}
 	given, err := s.given(ctx)
 	if err != nil {
 		return err
 	}
-	s.horizon.learn(first.server, given)
+	s.horizon.learn(first.Server, given)
 	if s.observed != nil {
-		s.observed.restart(first.server)
+		s.observed.restart(first.Server)
 		s.observed.found(given, time.Now())
 	}
 	return nil
@@ -147,6 +182,9 @@ func open(db *sql.DB, d dialect.Dialect, options Options) (*Store, error) {
 	}
 	if d == nil {
 		return nil, errors.New("open an outbox: the dialect is nil: give dialect.Postgres() or that of your database")
+	}
+	if _, err := dialect.ByName(d.Name()); err != nil {
+		return nil, fmt.Errorf("open an outbox: %w", err)
 	}
 	s := &Store{db: db, dialect: d, writing: make(chan struct{}, 1), owed: -1, longest: options.LongestTransaction, reader: options.Reader, operator: options.Operator}
 	if s.longest <= 0 {
@@ -165,7 +203,8 @@ func open(db *sql.DB, d dialect.Dialect, options Options) (*Store, error) {
 
 func (s *Store) checkVersion(ctx context.Context) error {
 	var version string
-	err := s.queryRow(ctx, s.dialect.SchemaVersion(s.table), &version)
+	query := s.dialect.SchemaVersion(s.table)
+	err := s.db.QueryRowContext(ctx, query.SQL, query.Args...).Scan(&version)
 	switch {
 	case s.dialect.Missing(err), errors.Is(err, sql.ErrNoRows):
 		return fmt.Errorf("open table %s: %w: it isn't there; run rowrelay migrate up", s.table, relay.ErrNoSchema)

@@ -1,44 +1,44 @@
 package sqlstore_test
 
 import (
+	"context"
 	"testing"
-	"time"
 
 	"github.com/rowrelay/rowrelay/internal/testdb"
 	"github.com/rowrelay/rowrelay/migrations"
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/sqlstore"
+	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
 	"github.com/rowrelay/rowrelay/relay/storetest"
 )
 
-// rowsOnly is a dialect whose statements by lanes fail.
-type rowsOnly struct{ dialect.Dialect }
+// noLanes is a backend that has nothing for a relay by lanes: its methods panic.
+type noLanes struct {
+	backend.Members
+	backend.Lanes
+	backend.Pages
+	backend.Settling
+	backend.Rows
+	backend.Operating
+	whole backend.Backend
+}
 
-var noLanes = dialect.Query{SQL: "SELECT not_by_lanes"}
+func (n noLanes) Traits() backend.Traits { return n.whole.Traits() }
 
-func (rowsOnly) Acquire(dialect.Table, string, int, time.Duration) dialect.Steps {
-	return dialect.Steps{Ask: noLanes}
+func (n noLanes) Check(ctx context.Context, claim relay.Claim) []backend.Finding {
+	return n.whole.Check(ctx, claim)
 }
-func (rowsOnly) Renew(dialect.Table, string, string, []dialect.Lease, time.Duration) dialect.Steps {
-	return dialect.Steps{Ask: noLanes}
-}
-func (rowsOnly) Release(dialect.Table, string, string, []dialect.Lease) dialect.Steps {
-	return dialect.Steps{Ask: noLanes}
-}
-func (rowsOnly) Journal(dialect.Table, string, []dialect.Lease) dialect.Steps {
-	return dialect.Steps{Ask: noLanes}
-}
-func (rowsOnly) Read(dialect.Table, dialect.Read) dialect.Query { return noLanes }
-func (rowsOnly) Candidates(dialect.Table, []dialect.Position, []string, int) dialect.Query {
-	return noLanes
-}
-func (rowsOnly) Pick(dialect.Table, []int, []int64) dialect.Query                { return noLanes }
-func (rowsOnly) Due(dialect.Table, []int, dialect.After, int, int) dialect.Query { return noLanes }
-func (rowsOnly) HeldKeys(dialect.Table, []int, int) dialect.Query                { return noLanes }
-func (rowsOnly) HeldAmong(dialect.Table, []int, []string) dialect.Query          { return noLanes }
-func (rowsOnly) SettleLanes(dialect.Table, string, bool, []dialect.Settlement) dialect.Settle {
-	return dialect.Settle{Facts: noLanes}
+
+// byRowsTable is a table whose store meets such a backend.
+type byRowsTable struct{ mysqlTable }
+
+func (table byRowsTable) Store(t testing.TB) storetest.Store {
+	store := table.open(t)
+	store.Wrap(func(b backend.Backend) backend.Backend {
+		return noLanes{Members: b, Settling: b, Rows: b, Operating: b, whole: b}
+	})
+	return store
 }
 
 // openTiDB takes the server for a MySQL, as its URL does.
@@ -58,9 +58,7 @@ func TestStoreByRowsOnly(t *testing.T) {
 			storetest.Run(t, suite.on(t, target, storetest.Harness{
 				ByRows: true, Waits: true,
 				Open: func(t testing.TB) storetest.Table {
-					m := openTiDB(t, target)
-					m.dialect = rowsOnly{dialect.TiDB()}
-					return m
+					return byRowsTable{openTiDB(t, target)}
 				},
 			}))
 		})

@@ -3,6 +3,8 @@ package sqlstore
 import (
 	"testing"
 	"time"
+
+	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
 )
 
 // Ids are final once they are older than the longest transaction, and about as
@@ -61,7 +63,7 @@ func TestObservedElsewhere(t *testing.T) {
 	t.Parallel()
 	for what, move := range map[string]func(*observed, time.Time){
 		"a page":         func(o *observed, now time.Time) { o.begins(now); o.page("t", nil) },
-		"an observation": func(o *observed, now time.Time) { o.end(o.begin(now), observation{server: "t", number: 3}, now) },
+		"an observation": func(o *observed, now time.Time) { o.end(o.begin(now), backend.OpenList{Server: "t", Number: 3}, now) },
 	} {
 		now := time.Unix(1e9, 0)
 		o := newObserved(500, now)
@@ -91,7 +93,7 @@ func TestObservationsInVain(t *testing.T) {
 	o.server, o.final = "s", 400
 	for range 20 {
 		now = o.next
-		o.end(o.begin(now), observation{}, now)
+		o.end(o.begin(now), backend.OpenList{}, now)
 	}
 	if o.final != 400 || o.lost() {
 		t.Error("an observation that says nothing is taken for another server's")
@@ -99,7 +101,7 @@ func TestObservationsInVain(t *testing.T) {
 	if pause := o.next.Sub(now); pause < vainlyEvery/2 || pause > vainlyEvery/2+observeEvery {
 		t.Errorf("after 20 in vain the next observation is due in %v", pause)
 	}
-	if o.end(o.begin(now), observation{number: 9}, now); o.next.Sub(now) != observeEvery {
+	if o.end(o.begin(now), backend.OpenList{Number: 9}, now); o.next.Sub(now) != observeEvery {
 		t.Errorf("after one that said something the next is due in %v", o.next.Sub(now))
 	}
 }
@@ -111,7 +113,7 @@ func settled(t *testing.T, number uint64) (o *observed, now time.Time) {
 	o = newObserved(500, now)
 	for o.final < 500 {
 		now = now.Add(observeEvery)
-		o.end(o.begin(now), observation{server: "s", number: number}, now)
+		o.end(o.begin(now), backend.OpenList{Server: "s", Number: number}, now)
 		number++
 	}
 	o.begins(now)
@@ -132,7 +134,7 @@ func TestObservedGoesBack(t *testing.T) {
 	if !o.due(now) {
 		t.Fatal("a read failed, and no observation is due")
 	}
-	o.end(o.begin(now), observation{server: "s", number: 90}, now)
+	o.end(o.begin(now), backend.OpenList{Server: "s", Number: 90}, now)
 	if !o.lost() {
 		t.Error("the highest id of before is believed")
 	}
@@ -144,7 +146,7 @@ func TestObservedGoesBack(t *testing.T) {
 	o, now = settled(t, 100)
 	o.doubt()
 	now = now.Add(observeEvery)
-	if o.end(o.begin(now), observation{server: "s", number: 200}, now); o.lost() || o.final != 500 || o.due(now.Add(time.Hour)) {
+	if o.end(o.begin(now), backend.OpenList{Server: "s", Number: 200}, now); o.lost() || o.final != 500 || o.due(now.Add(time.Hour)) {
 		t.Error("a read failed, and all is forgotten, though it is the same server")
 	}
 }
@@ -156,7 +158,7 @@ func TestObservedTellsOfSilence(t *testing.T) {
 	o := newObserved(500, now)
 	told := 0
 	for start := now; now.Sub(start) < 100*time.Second; now = o.next {
-		o.end(o.begin(now), observation{server: "s"}, now)
+		o.end(o.begin(now), backend.OpenList{Server: "s"}, now)
 		if o.warned() != "" {
 			told++
 		}
@@ -166,9 +168,9 @@ func TestObservedTellsOfSilence(t *testing.T) {
 	}
 	for range 1000 {
 		now = now.Add(observeEvery)
-		o.end(o.begin(now), observation{server: "s", number: 1}, now)
+		o.end(o.begin(now), backend.OpenList{Server: "s", Number: 1}, now)
 		if now = now.Add(observeEvery); now.Unix()%7 == 0 {
-			o.end(o.begin(now), observation{server: "s"}, now)
+			o.end(o.begin(now), backend.OpenList{Server: "s"}, now)
 		}
 	}
 	if o.warned() != "" {

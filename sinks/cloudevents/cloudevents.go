@@ -6,13 +6,18 @@
 package cloudevents
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
+	"mime"
 	"net/url"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/rowrelay/rowrelay/sinks"
+	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
 // Mode is where an event's attributes stand.
@@ -137,4 +142,134 @@ func (e *event) take(name, value string) error {
 		e.attributes[attribute] = value
 	}
 	return nil
+}
+
+// checkAttribute holds a message's attribute to the specification (CloudEvents
+// 1.0.2, sections 2 and 3). Its errors complete "the header …".
+func checkAttribute(name, value string) error {
+	switch {
+	case name == "" || strings.ContainsFunc(name, notNameRune):
+		return errors.New("is no attribute: names have lower-case letters and digits only")
+	case name == "data" || name == "datacontenttype":
+		return errors.New("is no attribute that can be set so: the payload is the data, and Content-Type its type")
+	case value == "":
+		return errors.New("has no value: leave it out")
+	case !utf8.ValidString(value) || strings.ContainsFunc(value, forbidden):
+		return errors.New("has characters that CloudEvents doesn't allow")
+	}
+	switch name { // those that have a form
+	case "specversion":
+		if value != "1.0" {
+			return errors.New("must be 1.0")
+		}
+	case "time":
+		if _, err := time.Parse(time.RFC3339Nano, value); err != nil {
+			return errors.New("must be a time as in 2026-01-31T23:59:59Z")
+		}
+	case "source", "dataschema":
+		parsed, err := url.Parse(value)
+		if err != nil || name == "dataschema" && !parsed.IsAbs() {
+			return errors.New("must be a URI")
+		}
+	}
+	return nil
+}
+
+func notNameRune(r rune) bool { return !(r >= 'a' && r <= 'z' || r >= '0' && r <= '9') }
+
+// forbidden are control characters and noncharacters.
+func forbidden(r rune) bool {
+	return unicode.IsControl(r) || r&0xfffe == 0xfffe || r >= 0xfdd0 && r <= 0xfdef
+}
+
+// Binding is how a protocol carries an event's attributes in binary mode.
+type Binding struct {
+	prefix, contentType string
+	escape              func(string) string
+}
+
+// The bindings. AMQP's is made for AMQP 1.0, whose application properties are
+// the headers of AMQP 0-9-1.
+var (
+	HTTP  = Binding{"ce-", "Content-Type", percentEncode}
+	Kafka = Binding{"ce_", "content-type", plain}
+	AMQP  = Binding{"cloudEvents:", "content-type", plain}
+)
+
+func (b Binding) put(headers map[string]string, made event) {
+	for name, value := range made.attributes {
+		headers[b.prefix+name] = b.escape(value)
+	}
+	if made.contentType != "" {
+		headers[b.contentType] = made.contentType
+	}
+}
+
+func plain(text string) string { return text }
+
+// percentEncode is what the HTTP binding wants of header values (section
+// 3.1.3.2): everything but printable ASCII, and blank, quote and percent.
+func percentEncode(text string) string {
+	var encoded strings.Builder
+	for i := range len(text) {
+		if b := text[i]; b > ' ' && b < 0x7f && b != '"' && b != '%' {
+			encoded.WriteByte(b)
+		} else {
+			fmt.Fprintf(&encoded, "%%%02X", b)
+		}
+	}
+	return encoded.String()
+}
+
+const structuredType = "application/cloudevents+json; charset=UTF-8"
+
+// json is the event in JSON event format (section 3). Data of a JSON type is
+// part of it as it is; text of a text type is a string; all else is in base64,
+// also what calls itself JSON and isn't.
+func (e event) json() []byte {
+	members := make(map[string]any, len(e.attributes)+2)
+	for name, value := range e.attributes {
+		members[name] = value
+	}
+	if e.contentType != "" {
+		members["datacontenttype"] = e.contentType
+	}
+	switch kind := mediaType(e.contentType); {
+	case e.data == nil:
+	case isJSON(kind) && json.Valid(e.data):
+		members["data"] = json.RawMessage(e.data)
+	case strings.HasPrefix(kind, "text/") && utf8.Valid(e.data):
+		members["data"] = string(e.data)
+	default:
+		members["data_base64"] = e.data
+	}
+	text, _ := json.Marshal(members) // texts, bytes and valid JSON can't fail
+	return text
+}
+
+func mediaType(contentType string) string {
+	kind, _, err := mime.ParseMediaType(contentType)
+	if err != nil {
+		return ""
+	}
+	return kind
+}
+
+func isJSON(kind string) bool {
+	return strings.HasSuffix(kind, "/json") || strings.HasSuffix(kind, "+json")
+}
+
+// Fields are the settings with which a sink's kind offers CloudEvents.
+func Fields() []settings.Field {
+	return []settings.Field{
+		{Name: "cloudevents", Type: settings.TypeString, Default: string(Off), Choices: []string{string(Off), string(Binary), string(Structured)},
+			Help: "Whether messages go out as CloudEvents 1.0, and in which mode. Headers named ce-NAME set attributes."},
+		{Name: "cloudevents_source", Type: settings.TypeString, Help: "The source of events without a ce-source header, a URI reference. Needed for CloudEvents."},
+		{Name: "cloudevents_type", Type: settings.TypeString, Help: "The type of events without a ce-type header. By default it is the message's topic."},
+	}
+}
+
+// FromSettings returns the options that the settings ask for.
+func FromSettings(s settings.Values) Options {
+	return Options{Mode: Mode(s.Text("cloudevents")), Source: s.Text("cloudevents_source"), Type: s.Text("cloudevents_type")}
 }

@@ -9,6 +9,7 @@ import (
 	"net/url"
 
 	"github.com/rowrelay/rowrelay/sinks"
+	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
 // Sink takes everything. The zero value is ready; its methods may be called
@@ -47,7 +48,7 @@ func Kind() sinks.Kind {
 		Summary: "Takes every message and keeps none.",
 		Schemes: []string{"discard"},
 		FromURL: fromURL,
-		New:     func(sinks.Settings) (sinks.Sink, error) { return New(), nil },
+		New:     func(settings.Values) (sinks.Sink, error) { return New(), nil },
 	}
 }
 

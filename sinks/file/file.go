@@ -8,9 +8,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"net/url"
 	"os"
+	"strconv"
 
 	"github.com/rowrelay/rowrelay/sinks"
+	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
 // DefaultMode is the mode of a new file: its owner may read and write it.
@@ -104,34 +108,23 @@ func (s *Sink) write(ctx context.Context, text []byte) *sinks.Outcome {
 		return notReady(ctx, err)
 	}
 	defer s.unlock()
-	return s.writeLocked(text)
-}
-
-// writeLocked takes back what it wrote where it couldn't write everything. If
-// that fails too, the file is dropped, so that opening it again repairs it.
-func (s *Sink) writeLocked(text []byte) *sinks.Outcome {
 	size, err := s.file.Size()
 	if err != nil {
 		return fail(sinks.Unavailable, sinks.ReasonConnection, err)
 	}
-	err = s.put(text)
+	_, err = s.file.Write(text)
+	if err == nil && !s.options.NoSync {
+		err = s.file.Sync()
+	}
 	if err == nil {
 		return nil
 	}
+	// What was written is taken back. If that fails too, the file is dropped, so
+	// that opening it again repairs it.
 	if cut := s.file.Truncate(size); cut != nil {
 		return fail(sinks.Retry, sinks.ReasonUnknown, errors.Join(err, cut, s.drop()))
 	}
 	return fail(sinks.Unavailable, sinks.ReasonConnection, err)
-}
-
-func (s *Sink) put(text []byte) error {
-	if _, err := s.file.Write(text); err != nil {
-		return err
-	}
-	if s.options.NoSync {
-		return nil
-	}
-	return s.file.Sync()
 }
 
 // notReady: nothing was written; where the time is up, nothing may be wrong.
@@ -145,4 +138,57 @@ func notReady(ctx context.Context, err error) *sinks.Outcome {
 func fail(result sinks.Result, reason sinks.Reason, err error) *sinks.Outcome {
 	o := sinks.Fail(result, reason, err.Error())
 	return &o
+}
+
+// Kind describes the sink for a registry: the kind "file", URLs "file:path",
+// "file:///absolute/path" and "file:path?sync=false&mode=0640".
+func Kind() sinks.Kind {
+	return sinks.Kind{
+		Name:    "file",
+		Summary: "Appends each message as a line of JSON to a file.",
+		Schemes: []string{"file"},
+		FromURL: fromURL,
+		New:     fromSettings,
+		Fields: []settings.Field{
+			{Name: "path", Type: settings.TypeString, Required: true, Help: "The file to append to. It is made where it isn't there; its folder is not."},
+			{Name: "mode", Type: settings.TypeString, Default: "0600", Check: checkMode, Help: "Permissions of a file that the sink makes, in octal digits and quotes, whatever the umask is."},
+			{Name: "sync", Type: settings.TypeBool, Default: "true", Help: "Whether a message is delivered only when it is on the disk. Without it, a power cut can lose delivered messages."},
+		},
+	}
+}
+
+func fromSettings(s settings.Values) (sinks.Sink, error) {
+	mode, err := parseMode(s.Text("mode"))
+	if err != nil {
+		return nil, err
+	}
+	return New(Options{Path: s.Text("path"), Mode: mode, NoSync: !s.Bool("sync")})
+}
+
+func checkMode(value any) error {
+	_, err := parseMode(value.(string))
+	return err
+}
+
+func parseMode(text string) (fs.FileMode, error) {
+	bits, err := strconv.ParseUint(text, 8, 32)
+	mode := fs.FileMode(bits)
+	if err != nil || mode&^os.ModePerm != 0 || mode&0o600 != 0o600 {
+		return 0, fmt.Errorf("must be octal digits such as 0600 or 0640 that let the owner read and write, not %q", text)
+	}
+	return mode, nil
+}
+
+// fromURL takes what follows "file:" as a path, and the query as settings.
+func fromURL(u *url.URL) (map[string]any, error) {
+	path, err := settings.PathFromURL(u)
+	if err != nil {
+		return nil, err
+	}
+	settings, err := settings.FromURL(u, "path")
+	if err != nil {
+		return nil, err
+	}
+	settings["path"] = path
+	return settings, nil
 }

@@ -92,47 +92,32 @@ type osFile struct {
 	path string
 }
 
+// openFile opens the file, or makes it, and its entry in the folder last.
 func openFile(options Options) (handle, error) {
-	if err := regular(options.Path); err != nil {
-		return nil, err
+	info, err := os.Stat(options.Path)
+	if err == nil && !info.Mode().IsRegular() { // a pipe could block
+		return nil, fmt.Errorf("open %s: it is not a regular file; for a pipe or a terminal use the stdout sink", options.Path)
 	}
 	const flags = os.O_RDWR | os.O_APPEND
 	opened, err := os.OpenFile(options.Path, flags, 0)
-	if errors.Is(err, fs.ErrNotExist) {
-		return create(options, flags)
+	if err == nil {
+		return &osFile{opened, options.Path}, nil
 	}
-	if err != nil {
+	if !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	return &osFile{opened, options.Path}, nil
-}
-
-// regular refuses what is there and is no file, before a pipe could block.
-func regular(path string) error {
-	info, err := os.Stat(path)
-	if err == nil && !info.Mode().IsRegular() {
-		return fmt.Errorf("open %s: it is not a regular file; for a pipe or a terminal use the stdout sink", path)
-	}
-	return nil
-}
-
-// create makes the file and its entry in the folder last.
-func create(options Options, flags int) (handle, error) {
 	created, err := os.OpenFile(options.Path, flags|os.O_CREATE, options.Mode)
 	if err != nil {
 		return nil, fmt.Errorf("make the file (is its folder there?): %w", err)
 	}
-	file := &osFile{created, options.Path}
-	if err := created.Chmod(options.Mode); err != nil {
-		return nil, errors.Join(err, file.Close())
+	err = created.Chmod(options.Mode)
+	if err == nil && !options.NoSync {
+		err = syncFolder(filepath.Dir(options.Path))
 	}
-	if options.NoSync {
-		return file, nil
+	if err != nil {
+		return nil, errors.Join(err, created.Close())
 	}
-	if err := syncFolder(filepath.Dir(options.Path)); err != nil {
-		return nil, errors.Join(err, file.Close())
-	}
-	return file, nil
+	return &osFile{created, options.Path}, nil
 }
 
 func (f *osFile) Size() (int64, error) {

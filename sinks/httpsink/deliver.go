@@ -8,10 +8,12 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/rowrelay/rowrelay/sinks"
+	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
 // call is a request that is to be made.
@@ -25,10 +27,19 @@ type call struct {
 
 // deliver makes the request of one message.
 func (s *Sink) deliver(ctx context.Context, r *round, m sinks.Message) sinks.Outcome {
-	c, err := s.callOf(m)
+	c := call{of: m.ID}
+	var err error
+	if c.url, err = s.target.of(&m); err != nil {
+		return sinks.Fail(sinks.Reject, sinks.ReasonInvalid, "the url "+err.Error())
+	}
+	event, err := s.events.Message(m)
+	if err == nil {
+		c.header, err = s.header(m, event)
+	}
 	if err != nil {
 		return sinks.Fail(sinks.Reject, sinks.ReasonInvalid, err.Error())
 	}
+	c.body = event.Payload
 	return s.orGiveUp(m, s.make(ctx, r, c))
 }
 
@@ -39,20 +50,6 @@ func (s *Sink) orGiveUp(m sinks.Message, o sinks.Outcome) sinks.Outcome {
 		return o
 	}
 	return sinks.Fail(sinks.Reject, sinks.ReasonExhausted, fmt.Sprintf("given up after %v: %s", s.giveUp, o.Detail))
-}
-
-func (s *Sink) callOf(m sinks.Message) (c call, err error) {
-	if c.url, err = s.target.of(&m); err != nil {
-		return c, fmt.Errorf("the url %w", err)
-	}
-	event, err := s.events.Message(m)
-	if err != nil {
-		return c, err
-	}
-	c.of = m.ID
-	c.header, err = s.header(m, event)
-	c.body = event.Payload
-	return c, err
 }
 
 // make makes a request when its endpoint's turn has come, and says what its
@@ -73,28 +70,24 @@ func (s *Sink) exchange(ctx context.Context, c call, token string) sinks.Outcome
 	limited, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	var on wire
-	response, err := s.request(on.traced(limited), c)
+	body := bytes.NewReader(bytes.Clone(c.body)) // a RoundTripper may read it after it has returned
+	request, err := http.NewRequestWithContext(on.traced(limited), s.method, c.url.String(), body)
+	var response *http.Response
+	if err == nil {
+		request.Header = c.header
+		response, err = s.transport.RoundTrip(request)
+	}
 	if err != nil {
 		return s.noAnswer(ctx, limited, on.mayHaveArrived(), s.presentable(c.redact(err.Error())), err)
 	}
 	if c.status != nil {
 		*c.status = response.StatusCode
 	}
-	body := c.redact(read(response, cancel))
+	text := c.redact(read(response, cancel))
 	if token == "" {
-		return s.answered(response, body)
+		return s.answered(response, text)
 	}
-	return s.answeredToken(response, token, body)
-}
-
-func (s *Sink) request(ctx context.Context, c call) (*http.Response, error) {
-	body := bytes.NewReader(bytes.Clone(c.body)) // a RoundTripper may read it after it has returned
-	request, err := http.NewRequestWithContext(ctx, s.method, c.url.String(), body)
-	if err != nil {
-		return nil, err
-	}
-	request.Header = c.header
-	return s.transport.RoundTrip(request)
+	return s.answeredToken(response, token, text)
 }
 
 // redact takes this request's own URL out of a text.
@@ -102,7 +95,7 @@ func (c call) redact(text string) string {
 	if text == "" {
 		return ""
 	}
-	return sinks.NewRedactor(secretsOf(c.url)...).Redact(text)
+	return settings.NewRedactor(secretsOf(c.url)...).Redact(text)
 }
 
 // answeredToken is answered for a request with a token, which may have been
@@ -112,7 +105,7 @@ func (s *Sink) answeredToken(response *http.Response, token, body string) sinks.
 		s.tokens.forget(token)
 		return sinks.Fail(sinks.Unavailable, sinks.ReasonAuth, s.describe(response.StatusCode, ""))
 	}
-	return s.answered(response, sinks.NewRedactor(sinks.Secret(token)).Redact(body))
+	return s.answered(response, settings.NewRedactor(settings.Secret(token)).Redact(body))
 }
 
 // authorize adds a token, and returns it; none where none is needed.
@@ -164,17 +157,83 @@ func read(response *http.Response, cancel func()) string {
 		return "" // what follows is no body, and may never end
 	}
 	body := io.LimitReader(response.Body, mostRead)
-	text, _ := io.ReadAll(io.LimitReader(body, mostShown(response.StatusCode)))
+	var shown int64 // enough for an excerpt, also after secrets were taken out
+	if !isSuccess(response.StatusCode) {
+		shown = 8 << 10
+	}
+	text, _ := io.ReadAll(io.LimitReader(body, shown))
 	_, _ = io.Copy(io.Discard, body) // the answer is known without it
 	return string(text)
 }
 
-// mostShown is enough for an excerpt, also after secrets were taken out.
-func mostShown(status int) int64 {
-	if isSuccess(status) {
-		return 0
+func isSuccess(status int) bool { return status >= 200 && status <= 299 }
+
+// answered is the outcome that an answer means. README.md has the table.
+func (s *Sink) answered(response *http.Response, body string) sinks.Outcome {
+	status := response.StatusCode
+	detail := s.describe(status, body)
+	wait := s.retryAfter(response.Header, time.Now())
+	switch {
+	case isSuccess(status):
+		return sinks.Ok(strconv.Itoa(status))
+	case status == http.StatusTooManyRequests, status == http.StatusServiceUnavailable:
+		// The detail of an outage is logged; the body could repeat a payload.
+		return waiting(sinks.Unavailable, sinks.ReasonThrottled, s.describe(status, ""), wait)
+	case status == http.StatusRequestTimeout, status == http.StatusTooEarly:
+		return waiting(sinks.Retry, sinks.ReasonBusy, detail, wait)
+	case status >= 500:
+		return waiting(sinks.Retry, sinks.ReasonServerError, detail, wait)
+	case status == http.StatusRequestEntityTooLarge:
+		return sinks.Fail(sinks.Reject, sinks.ReasonTooLarge, detail)
+	case status >= 300 && status <= 399:
+		return sinks.Fail(sinks.Reject, sinks.ReasonRefused, s.redirect(response))
 	}
-	return 8 << 10
+	return sinks.Fail(sinks.Reject, sinks.ReasonRefused, detail)
 }
 
-func isSuccess(status int) bool { return status >= 200 && status <= 299 }
+func waiting(result sinks.Result, reason sinks.Reason, detail string, wait time.Duration) sinks.Outcome {
+	return sinks.Outcome{Result: result, Reason: reason, Detail: detail, RetryAfter: wait}
+}
+
+// describe doesn't use the status line's own words, which are the server's.
+func (s *Sink) describe(status int, body string) string {
+	text := strings.TrimSpace(fmt.Sprint(status, " ", http.StatusText(status)))
+	if excerpt := s.presentable(body); excerpt != "" {
+		text += ": " + excerpt
+	}
+	return text
+}
+
+// redirect says where a redirect leads: the host alone, since the rest may hold
+// a secret.
+func (s *Sink) redirect(response *http.Response) string {
+	text := s.describe(response.StatusCode, "") + ": redirects are not followed"
+	if location, err := response.Location(); err == nil && location.Host != "" {
+		text += "; this one leads to " + s.presentable(location.Host) + ": set the url to where it leads"
+	}
+	return text
+}
+
+// retryAfter reads the header of that name, as seconds or as a date, up to the
+// longest wait. A date counts from the answer's own, if it has one, so that the
+// two clocks may differ.
+func (s *Sink) retryAfter(header http.Header, now time.Time) time.Duration {
+	text := header.Get("Retry-After")
+	if seconds, err := strconv.ParseFloat(text, 64); err == nil && seconds >= 0 {
+		return time.Duration(min(seconds, s.maxWait.Seconds()) * float64(time.Second))
+	}
+	at, err := http.ParseTime(text)
+	if err != nil {
+		return 0
+	}
+	if date, err := http.ParseTime(header.Get("Date")); err == nil {
+		now = date
+	}
+	return min(max(at.Sub(now), 0), s.maxWait)
+}
+
+// excerptLength is how much of a text from elsewhere an outcome repeats.
+const excerptLength = 200
+
+// presentable makes text from elsewhere fit for an operator's screen.
+func (s *Sink) presentable(text string) string { return s.redactor.Present(text, excerptLength) }

@@ -12,6 +12,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/sinks"
 	"github.com/rowrelay/rowrelay/sinks/httpsink"
+	"github.com/rowrelay/rowrelay/sinks/settings"
 	"github.com/rowrelay/rowrelay/sinks/sinktest"
 )
 
@@ -26,7 +27,7 @@ func TestConformanceOfChosenAddresses(t *testing.T) {
 		e := newEndpoint()
 		s := newServer(t, e)
 		sink := newUnclosed(t, httpsink.Options{
-			URL: "http://{topic}/hooks/path-secret?key=" + query, InsideNetworks: loopback, Headers: map[string]sinks.Secret{"x-static": static},
+			URL: "http://{topic}/hooks/path-secret?key=" + query, InsideNetworks: loopback, Headers: map[string]settings.Secret{"x-static": static},
 		})
 		return sinktest.Harness{
 			Sink: sink, Topic: s.address, Received: e.received, Stall: e.stall, Answer: e.answer, Break: s.stop, Repair: s.start,

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/rowrelay/rowrelay/sinks"
+	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
 // The headers that are the sink's own.
@@ -35,25 +36,31 @@ var overwritable = []string{"Content-Type", "User-Agent"}
 // header makes the header of a message's request, of which m is to go out. Its
 // errors name a header that HTTP can't carry.
 func (s *Sink) header(written, m sinks.Message) (http.Header, error) {
-	theirs, err := s.theirs(m.Headers)
-	if err != nil {
-		return nil, err
+	theirs := make(http.Header, len(m.Headers))
+	for name, value := range m.Headers {
+		canonical := http.CanonicalHeaderKey(name)
+		_, static := s.static[canonical]
+		_, made := s.made[canonical]
+		if (static || made) && !slices.Contains(overwritable, canonical) {
+			return nil, fmt.Errorf("the header %q is set by the sink's configuration", name)
+		}
+		if err := checkHeader(theirs, name, value); err != nil {
+			return nil, fmt.Errorf("the header %q %w", name, err)
+		}
+		theirs.Set(name, value)
 	}
 	header := s.static.Clone()
 	if err := s.fill(header, &written); err != nil {
 		return nil, err
 	}
 	maps.Copy(header, theirs)
-	if contentType := s.contentTypeOf(m.Payload); contentType != "" && header.Get("Content-Type") == "" {
+	if header.Get("Content-Type") == "" && m.Payload != nil {
+		contentType := s.contentType
+		if contentType == "" {
+			contentType = sinks.ContentType(m.Payload)
+		}
 		header.Set("Content-Type", contentType)
 	}
-	setOwn(header, m)
-	s.sign(header, m.ID, m.Payload)
-	hideIdempotency(header)
-	return header, nil
-}
-
-func setOwn(header http.Header, m sinks.Message) {
 	header.Set(headerID, percentEncode(m.ID))
 	header.Set(headerTopic, percentEncode(m.Topic))
 	header.Set(headerAttempt, strconv.Itoa(m.Attempt))
@@ -63,6 +70,9 @@ func setOwn(header http.Header, m sinks.Message) {
 	if m.Payload == nil {
 		header.Set(headerPayload, "null")
 	}
+	s.sign(header, m.ID, m.Payload)
+	hideIdempotency(header)
+	return header, nil
 }
 
 // hideIdempotency writes the names that Go's client knows in lower case, which
@@ -77,30 +87,8 @@ func hideIdempotency(header http.Header) {
 	}
 }
 
-// theirs checks a message's headers.
-func (s *Sink) theirs(headers map[string]string) (http.Header, error) {
-	theirs := make(http.Header, len(headers))
-	for name, value := range headers {
-		if err := s.checkTheirs(theirs, name, value); err != nil {
-			return nil, fmt.Errorf("the header %q %w", name, err)
-		}
-		theirs.Set(name, value)
-	}
-	return theirs, nil
-}
-
-func (s *Sink) checkTheirs(before http.Header, name, value string) error {
-	canonical := http.CanonicalHeaderKey(name)
-	_, static := s.static[canonical]
-	_, made := s.made[canonical]
-	if (static || made) && !slices.Contains(overwritable, canonical) {
-		return errors.New("is set by the sink's configuration")
-	}
-	return checkHeader(before, name, value)
-}
-
 // checkStatic checks the headers of the options. Its errors show no value.
-func checkStatic(headers map[string]sinks.Secret) error {
+func checkStatic(headers map[string]settings.Secret) error {
 	before := http.Header{}
 	for _, name := range slices.Sorted(maps.Keys(headers)) {
 		value := headers[name].Reveal()
@@ -150,13 +138,6 @@ func checkValue(value string) error {
 	return nil
 }
 
-func (s *Sink) contentTypeOf(payload []byte) string {
-	if payload != nil && s.contentType != "" {
-		return s.contentType
-	}
-	return sinks.ContentType(payload)
-}
-
 // percentEncode writes everything but visible ASCII, and the percent sign, as
 // %XX, so that url.PathUnescape and its like give the text back.
 func percentEncode(text string) string {
@@ -170,4 +151,51 @@ func percentEncode(text string) string {
 		}
 	}
 	return encoded.String()
+}
+
+// parseHeaders reads the templates of headers that each message fills, by the
+// headers' canonical names. Its errors complete "the message headers …".
+func parseHeaders(templates map[string]string) (map[string]settings.Template, error) {
+	parsed, before := map[string]settings.Template{}, http.Header{}
+	for _, name := range slices.Sorted(maps.Keys(templates)) {
+		template, err := settings.ParseTemplate(templates[name])
+		if bad := checkHeader(before, name, templates[name]); bad != nil {
+			err = bad
+		}
+		if templates[name] == "" {
+			err = errors.New("has no value")
+		}
+		if err != nil {
+			return nil, fmt.Errorf("can't be sent: %q %w", name, err)
+		}
+		before.Set(name, templates[name])
+		parsed[http.CanonicalHeaderKey(name)] = template
+	}
+	return parsed, nil
+}
+
+// checkMade checks the headers that messages fill, also against the others.
+func (o Options) checkMade() error {
+	made, err := parseHeaders(o.MessageHeaders)
+	for name := range o.Headers {
+		if _, both := made[http.CanonicalHeaderKey(name)]; both && err == nil {
+			err = fmt.Errorf("can't be sent: %q is set by the headers too", http.CanonicalHeaderKey(name))
+		}
+	}
+	return err
+}
+
+// fill adds the headers that are made of the message.
+func (s *Sink) fill(header http.Header, m *sinks.Message) error {
+	for name, template := range s.made {
+		value, err := template.Fill(&m.Message, settings.NotEmpty)
+		if err == nil {
+			err = checkValue(value)
+		}
+		if err != nil {
+			return fmt.Errorf("the header %q %w", name, err)
+		}
+		header.Set(name, value)
+	}
+	return nil
 }

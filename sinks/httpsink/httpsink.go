@@ -14,6 +14,7 @@ import (
 
 	"github.com/rowrelay/rowrelay/sinks"
 	"github.com/rowrelay/rowrelay/sinks/cloudevents"
+	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
 // Defaults of [Options].
@@ -42,7 +43,7 @@ type Options struct {
 
 	// Headers are added to each request. A message can't overwrite them, but
 	// for Content-Type and User-Agent.
-	Headers map[string]sinks.Secret
+	Headers map[string]settings.Secret
 
 	// MessageHeaders are headers made of each message, by templates as in URL.
 	MessageHeaders map[string]string
@@ -53,9 +54,9 @@ type Options struct {
 	ContentType string
 
 	// BearerToken, or Username and Password, authenticate the requests.
-	BearerToken sinks.Secret
+	BearerToken settings.Secret
 	Username    string
-	Password    sinks.Secret
+	Password    settings.Secret
 
 	// OAuth2 gets the bearer tokens of the requests, instead of BearerToken.
 	OAuth2 OAuth2
@@ -89,7 +90,7 @@ type Options struct {
 	// SigningSecret signs requests as Standard Webhooks 1.0 has it: a shared
 	// secret (whsec_…) or an ed25519 private key (whsk_…), or several with
 	// blanks between them, which all sign, as during a rotation.
-	SigningSecret sinks.Secret
+	SigningSecret settings.Secret
 
 	// Array sends the messages of a batch that go to one URL as one JSON array,
 	// ArrayMax of them at most; defaults to [DefaultArrayMax]. README.md has the
@@ -120,8 +121,8 @@ type Options struct {
 type Sink struct {
 	target      target
 	method      string
-	static      http.Header               // on every request
-	made        map[string]sinks.Template // of each message
+	static      http.Header                  // on every request
+	made        map[string]settings.Template // of each message
 	contentType string
 	events      *cloudevents.Encoder
 	signatures  []signature
@@ -135,7 +136,7 @@ type Sink struct {
 	fan         *sinks.Fan
 	arrayMax    int           // 0: a request for each message
 	slots       chan struct{} // requests with arrays at once
-	redactor    sinks.Redactor
+	redactor    settings.Redactor
 }
 
 var (
@@ -176,7 +177,7 @@ func New(options Options) (*Sink, error) {
 		slots:       make(chan struct{}, options.atOnce(target)),
 		giveUp:      options.EndpointGiveUp,
 		fan:         sinks.NewFan(options.atOnce(target)),
-		redactor:    sinks.NewRedactor(append(options.secrets(), target.secrets()...)...),
+		redactor:    settings.NewRedactor(append(options.secrets(), target.secrets()...)...),
 	}, nil
 }
 

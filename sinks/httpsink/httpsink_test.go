@@ -12,8 +12,8 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/rowrelay/rowrelay/sinks"
 	"github.com/rowrelay/rowrelay/sinks/httpsink"
+	"github.com/rowrelay/rowrelay/sinks/settings"
 	"github.com/rowrelay/rowrelay/sinks/sinktest"
 )
 
@@ -33,7 +33,7 @@ func conformance(t *testing.T, start func(t testing.TB, e *endpoint) httpsink.Op
 		e := newEndpoint()
 		options := start(t, e)
 		options.URL += "/hooks/path-secret?key=" + query
-		options.Headers = map[string]sinks.Secret{"x-static": static}
+		options.Headers = map[string]settings.Secret{"x-static": static}
 		return sinktest.Harness{
 			Sink: newUnclosed(t, options), Received: e.received, Stall: e.stall, Answer: e.answer,
 			Break:  func() { e.set(func() { e.down = true }) },

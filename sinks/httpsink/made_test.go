@@ -9,6 +9,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/sinks"
 	"github.com/rowrelay/rowrelay/sinks/httpsink"
+	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
 func TestURLAndHeadersByTemplate(t *testing.T) {
@@ -35,7 +36,7 @@ func TestMessagesThatCannotFillATemplate(t *testing.T) {
 		MessageHeaders: map[string]string{"X-From": "{header:from}", "X-Key": "{key}"},
 	})
 	for want, change := range map[string]func(*sinks.Message){
-		"the url needs the message's key, which is not there":                                      func(m *sinks.Message) { m.Key = "" },
+		"the url can't have the message's key, which is empty":                                     func(m *sinks.Message) { m.Key = "" },
 		`the header "X-From" needs the message's header from, which is not there`:                  func(m *sinks.Message) { m.Headers = nil },
 		`the header "X-Key" has a line break or another control character, which HTTP can't carry`: func(m *sinks.Message) { m.Key = "a\r\nb: c" },
 		`the header "X-Key" has a space at an end`:                                                 func(m *sinks.Message) { m.Key = "a " },
@@ -67,14 +68,14 @@ func TestTemplateOptionsAreChecked(t *testing.T) {
 		{httpsink.Options{URL: good, MessageHeaders: headers("X", "")}, `"X" has no value`},
 		{httpsink.Options{URL: good, MessageHeaders: headers("Host", "{key}")}, `"Host" belongs to`},
 		{httpsink.Options{URL: good, MessageHeaders: headers("X", "s3cret\n")}, `"X" has a line break`},
-		{httpsink.Options{URL: good, MessageHeaders: headers("x", "{key}"), Headers: map[string]sinks.Secret{"X": "s3cret"}}, `"X" is set by the headers too`},
+		{httpsink.Options{URL: good, MessageHeaders: headers("x", "{key}"), Headers: map[string]settings.Secret{"X": "s3cret"}}, `"X" is set by the headers too`},
 		{httpsink.Options{URL: good, MessageHeaders: headers("authorization", "{key}"), BearerToken: "s3cret"}, "only one of"},
 		{httpsink.Options{URL: good, InsideNetworks: []string{"10.0.0.1"}}, `the inside networks have "10.0.0.1", which is no network`},
 		{httpsink.Options{URL: good, InsideNetworks: []string{"0.0.0.0/0"}}, "too large"},
 		{httpsink.Options{URL: good, InsideNetworks: []string{"::/7"}}, "too large"},
 		{httpsink.Options{URL: "{header:url}", BearerToken: "s3cret"}, "lets messages send the login to any host"},
 		{httpsink.Options{URL: "https://{key}/", Username: "u", Password: "s3cret"}, "lets messages send the login to any host"},
-		{httpsink.Options{URL: "{header:scheme}://h/", Headers: map[string]sinks.Secret{"Authorization": "s3cret"}}, "lets messages send the login to any host"},
+		{httpsink.Options{URL: "{header:scheme}://h/", Headers: map[string]settings.Secret{"Authorization": "s3cret"}}, "lets messages send the login to any host"},
 		{httpsink.Options{URL: "https://h:{key}/", OAuth2: httpsink.OAuth2{TokenURL: good, ClientID: "i", ClientSecret: "s3cret"}}, "lets messages send the login to any host"},
 		{httpsink.Options{URL: "https://{key}.example.com/", BearerToken: "s3cret"}, ""},
 	}

@@ -12,6 +12,8 @@ import (
 	"strings"
 
 	"github.com/rowrelay/rowrelay/sinks"
+	"github.com/rowrelay/rowrelay/sinks/cloudevents"
+	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
 func (o Options) withDefaults() Options {
@@ -47,16 +49,19 @@ func (o Options) check() error {
 	if o.Timeout < 0 || o.Concurrency < 0 || o.MaxRetryAfter < 0 {
 		problems = append(problems, errors.New("the timeout, the concurrency and the longest wait must not be negative"))
 	}
+	if o.Array && o.CloudEvents.Mode == cloudevents.Binary {
+		problems = append(problems, errors.New("an array can't have CloudEvents in binary mode: use structured"))
+	}
 	if o.ArrayMax < 0 {
 		problems = append(problems, errors.New("the most messages of an array must not be negative"))
 	}
 	if o.EndpointConcurrency < 0 || o.EndpointRate < 0 || o.EndpointPause < 0 || o.EndpointGiveUp < 0 {
 		problems = append(problems, errors.New("an endpoint's concurrency, rate, pause and give-up must not be negative"))
 	}
-	problems = append(problems, about("headers", checkStatic(o.Headers)), about("content type", checkValue(o.ContentType)),
-		about("signing secret", checkSigning(o.SigningSecret)), o.OAuth2.check(), o.checkLogin(), o.checkArray())
+	problems = append(problems, settings.About("headers", checkStatic(o.Headers)), settings.About("content type", checkValue(o.ContentType)),
+		settings.About("signing secret", checkSigning(o.SigningSecret)), o.OAuth2.check(), o.checkLogin())
 	_, err := parseNetworks(o.InsideNetworks)
-	problems = append(problems, about("inside networks", err), about("message headers", o.checkMade()))
+	problems = append(problems, settings.About("inside networks", err), settings.About("message headers", o.checkMade()))
 	if err := errors.Join(problems...); err != nil {
 		return fmt.Errorf("make an http sink: %w", err)
 	}
@@ -69,14 +74,7 @@ func (o Options) checkURL() error {
 	if err == nil && !target.anchored && o.logins() > 0 {
 		err = errors.New("lets messages send the login to any host: leave the login out, or fix the scheme and the end of the host, as in https://{key}.example.com/")
 	}
-	return about("url", err)
-}
-
-func about(subject string, err error) error {
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf("the %s %w", subject, err)
+	return settings.About("url", err)
 }
 
 func (o Options) checkLogin() error {
@@ -86,7 +84,7 @@ func (o Options) checkLogin() error {
 	case strings.Contains(o.Username, ":"):
 		return errors.New("the user name must not contain a colon")
 	}
-	return about("bearer token", checkValue(o.BearerToken.Reveal()))
+	return settings.About("bearer token", checkValue(o.BearerToken.Reveal()))
 }
 
 // logins counts the ways to authenticate that are set.
@@ -150,13 +148,13 @@ func (o Options) basic() string {
 }
 
 // secrets are those of the settings that an answer or an error must not repeat.
-func (o Options) secrets() []sinks.Secret {
-	secrets := []sinks.Secret{o.BearerToken, o.OAuth2.ClientSecret, o.Password}
+func (o Options) secrets() []settings.Secret {
+	secrets := []settings.Secret{o.BearerToken, o.OAuth2.ClientSecret, o.Password}
 	for _, secret := range strings.Fields(o.SigningSecret.Reveal()) {
-		secrets = append(secrets, sinks.Secret(secret))
+		secrets = append(secrets, settings.Secret(secret))
 	}
 	if o.Password != "" {
-		secrets = append(secrets, sinks.Secret(o.basic()))
+		secrets = append(secrets, settings.Secret(o.basic()))
 	}
 	for _, value := range o.Headers {
 		secrets = append(secrets, value)
@@ -165,8 +163,8 @@ func (o Options) secrets() []sinks.Secret {
 }
 
 // secretsOf are a URL's path and query.
-func secretsOf(u *url.URL) []sinks.Secret {
-	secrets := []sinks.Secret{sinks.Secret(u.RawQuery), worthHiding(u.Path), worthHiding(u.EscapedPath())}
+func secretsOf(u *url.URL) []settings.Secret {
+	secrets := []settings.Secret{settings.Secret(u.RawQuery), worthHiding(u.Path), worthHiding(u.EscapedPath())}
 	for _, values := range u.Query() {
 		for _, value := range values {
 			secrets = append(secrets, worthHiding(value))
@@ -177,9 +175,121 @@ func secretsOf(u *url.URL) []sinks.Secret {
 
 // worthHiding leaves out texts that are too short for a secret and would be
 // found everywhere.
-func worthHiding(text string) sinks.Secret {
+func worthHiding(text string) settings.Secret {
 	if len(text) < 6 {
 		return ""
 	}
-	return sinks.Secret(text)
+	return settings.Secret(text)
+}
+
+// Kind describes the sink for a registry: the kind "http", and the URLs of
+// endpoints themselves, of which a user name and password become settings.
+func Kind() sinks.Kind {
+	return sinks.Kind{
+		Name:    "http",
+		Summary: "Sends each message as an HTTP request.",
+		Schemes: []string{"http", "https"},
+		FromURL: fromURL,
+		New:     fromSettings,
+		Fields: slices.Concat([]settings.Field{
+			{Name: "url", Type: settings.TypeString, Required: true, Check: checkURL, Help: "Where the requests go. Its path and query are treated as secret. It may have {topic}, {key}, {id} and {header:NAME}, which each message fills."},
+			{Name: "method", Type: settings.TypeString, Default: "POST", Choices: []string{"POST", "PUT"}, Help: "The method of the requests."},
+			{Name: "headers", Type: settings.TypeSecretMap, Check: checkHeaders, Help: "Headers to add to each request. A message can't overwrite them, but for Content-Type and User-Agent."},
+			{Name: "message_headers", Type: settings.TypeMap, Check: checkMade, Help: "Headers made of each message, by templates with {topic}, {key}, {id} and {header:NAME}."},
+			{Name: "content_type", Type: settings.TypeString, Check: checkText, Help: "The Content-Type of messages that don't set it. By default application/json for a JSON object or array, and application/octet-stream for any other payload."},
+			{Name: "bearer_token", Type: settings.TypeSecret, Check: checkText, Help: "A token to authenticate with."},
+			{Name: "oauth2_token_url", Type: settings.TypeString, Help: "Where to get bearer tokens by OAuth 2.0's client credentials."},
+			{Name: "oauth2_client_id", Type: settings.TypeString, Help: "The client's id for tokens."},
+			{Name: "oauth2_client_secret", Type: settings.TypeSecret, Help: "The client's secret for tokens."},
+			{Name: "oauth2_scopes", Type: settings.TypeList, Help: "The scopes to ask for."},
+			{Name: "username", Type: settings.TypeString, Help: "The user name of HTTP's basic authentication."},
+			{Name: "password", Type: settings.TypeSecret, Help: "The password of HTTP's basic authentication."},
+			{Name: "signing_secret", Type: settings.TypeSecret, Check: func(value any) error { return checkSigning(value.(settings.Secret)) }, Help: "Sign requests as Standard Webhooks 1.0 has it, with a shared secret (whsec_…) or an ed25519 private key (whsk_…); several with blanks between them all sign, as during a rotation."},
+			{Name: "request_timeout", Type: settings.TypeDuration, Default: DefaultTimeout.String(), Min: "1ms", Max: "10m", Help: "How long one request may take. Keep it below the time-out of the sink's batches."},
+			{Name: "concurrency", Type: settings.TypeInt, Default: fmt.Sprint(DefaultConcurrency), Min: "1", Max: "1000", Help: "How many requests are under way at once, at most; one of a key at a time."},
+			{Name: "array", Type: settings.TypeBool, Default: "false", Help: "Send the messages of a batch that go to one URL as one JSON array."},
+			{Name: "array_max", Type: settings.TypeInt, Default: fmt.Sprint(DefaultArrayMax), Min: "1", Max: "10000", Help: "How many messages an array has, at most."},
+			{Name: "endpoint_concurrency", Type: settings.TypeInt, Default: fmt.Sprint(DefaultEndpointConcurrency), Min: "1", Max: "1000", Help: "Where messages choose the address: how many requests to one endpoint are under way at once, at most."},
+			{Name: "endpoint_rate", Type: settings.TypeInt, Default: "0", Min: "0", Max: "100000", Help: "Where messages choose the address: how many requests to one endpoint begin in a second, at most. 0 is no limit."},
+			{Name: "endpoint_pause", Type: settings.TypeDuration, Default: DefaultEndpointPause.String(), Min: "1s", Max: "24h", Help: "Where messages choose the address: how long an endpoint that fails is left alone, at the longest."},
+			{Name: "endpoint_give_up", Type: settings.TypeDuration, Default: "0s", Min: "0s", Help: "Where messages choose the address: the age at which a message is parked when its endpoint can't take it. 0s is never."},
+			{Name: "max_retry_after", Type: settings.TypeDuration, Default: DefaultMaxRetryAfter.String(), Min: "1s", Max: "24h", Help: "The longest wait that an answer's Retry-After can ask for."},
+			{Name: "outside_only", Type: settings.TypeBool, Default: "false", Help: "Connect to addresses of the Internet only: none that is private, loopback, link-local or a provider's metadata service, whatever a name resolves to. Proxies are not used then. It holds in any case where a message has a say in the scheme, host or port of the url."},
+			{Name: "inside_networks", Type: settings.TypeList, Check: checkNetworks, Help: "Networks inside that may be reached all the same, such as 10.1.0.0/16."},
+		}, settings.TLSFields(), cloudevents.Fields()),
+	}
+}
+
+func checkURL(value any) error {
+	_, err := parseTarget(value.(string))
+	return err
+}
+
+func checkMade(value any) error {
+	_, err := parseHeaders(value.(map[string]string))
+	return err
+}
+
+func checkNetworks(value any) error {
+	_, err := parseNetworks(value.([]string))
+	return err
+}
+
+func checkHeaders(value any) error { return checkStatic(value.(map[string]settings.Secret)) }
+
+func checkText(value any) error {
+	if secret, ok := value.(settings.Secret); ok {
+		return checkValue(secret.Reveal())
+	}
+	return checkValue(value.(string))
+}
+
+func fromSettings(s settings.Values) (sinks.Sink, error) {
+	secured, err := s.TLS()
+	if err != nil {
+		return nil, err
+	}
+	return New(Options{
+		URL:     s.Text("url"),
+		Method:  s.Text("method"),
+		Headers: s.SecretMap("headers"),
+
+		MessageHeaders: s.Map("message_headers"),
+		InsideNetworks: s.List("inside_networks"),
+		ContentType:    s.Text("content_type"),
+		BearerToken:    s.Secret("bearer_token"),
+		OAuth2: OAuth2{
+			TokenURL: s.Text("oauth2_token_url"), ClientID: s.Text("oauth2_client_id"),
+			ClientSecret: s.Secret("oauth2_client_secret"), Scopes: s.List("oauth2_scopes"),
+		},
+		Username:      s.Text("username"),
+		Password:      s.Secret("password"),
+		Timeout:       s.Duration("request_timeout"),
+		Concurrency:   s.Int("concurrency"),
+		MaxRetryAfter: s.Duration("max_retry_after"),
+
+		Array: s.Bool("array"), ArrayMax: s.Int("array_max"),
+
+		EndpointConcurrency: s.Int("endpoint_concurrency"),
+		EndpointRate:        s.Int("endpoint_rate"),
+		EndpointPause:       s.Duration("endpoint_pause"),
+		EndpointGiveUp:      s.Duration("endpoint_give_up"),
+
+		SigningSecret: s.Secret("signing_secret"),
+		CloudEvents:   cloudevents.FromSettings(s),
+		OutsideOnly:   s.Bool("outside_only"),
+		TLS:           secured,
+	})
+}
+
+// fromURL takes the URL as it is, but for the user name and password.
+func fromURL(u *url.URL) (map[string]any, error) {
+	settings, _ := settings.FromURL(&url.URL{User: u.User}) // the query is the endpoint's
+	endpoint := *u
+	endpoint.User = nil
+	settings["url"] = endpoint.String()
+	if strings.Contains(u.RawPath, "{") { // a template, whose braces String would escape
+		settings["url"] = strings.Replace(endpoint.String(), u.EscapedPath(), u.RawPath, 1)
+	}
+	return settings, nil
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/rowrelay/rowrelay/outbox"
 	"github.com/rowrelay/rowrelay/sinks"
 	"github.com/rowrelay/rowrelay/sinks/httpsink"
+	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
 // request is what an endpoint saw.
@@ -98,7 +99,7 @@ func TestConfiguredHeaders(t *testing.T) {
 	t.Parallel()
 	options := httpsink.Options{
 		ContentType: "application/cloudevents+json",
-		Headers:     map[string]sinks.Secret{"x-tenant": "7", "user-agent": "shop"},
+		Headers:     map[string]settings.Secret{"x-tenant": "7", "user-agent": "shop"},
 		BearerToken: "t0ken",
 	}
 	got := requestOf(t, options, outbox.Message{ID: "i", Topic: "t", Payload: []byte("{}")}).header
@@ -126,7 +127,7 @@ func TestLogins(t *testing.T) {
 		{httpsink.Options{BearerToken: "abc"}, nil, "Bearer abc"},
 		{httpsink.Options{Username: "u", Password: "p:w"}, nil, "Basic dTpwOnc="},
 		{httpsink.Options{Username: "u"}, nil, "Basic dTo="},
-		{httpsink.Options{Headers: map[string]sinks.Secret{"authorization": "Digest d"}}, nil, "Digest d"},
+		{httpsink.Options{Headers: map[string]settings.Secret{"authorization": "Digest d"}}, nil, "Digest d"},
 		{httpsink.Options{}, map[string]string{"authorization": "Bearer of the message"}, "Bearer of the message"},
 		{httpsink.Options{}, nil, ""},
 	}
@@ -143,7 +144,7 @@ func TestHeadersThatCannotBeSent(t *testing.T) {
 	requests := 0
 	sink := newSink(t, httpsink.Options{
 		URL:         answering(t, func(http.ResponseWriter, *http.Request) { requests++ }),
-		Headers:     map[string]sinks.Secret{"X-Tenant": "7"},
+		Headers:     map[string]settings.Secret{"X-Tenant": "7"},
 		BearerToken: "t0ken",
 	})
 	const reserved = "belongs to the connection or to the sink and can't be set"
@@ -208,12 +209,12 @@ func TestOptionsAreChecked(t *testing.T) {
 		{httpsink.Options{URL: good, BearerToken: "s3cret\n"}, "the bearer token has a line break"},
 		{httpsink.Options{URL: good, Username: "a:b"}, "the user name must not contain a colon"},
 		{httpsink.Options{URL: good, BearerToken: "s3cret", Username: "u"}, "only one of"},
-		{httpsink.Options{URL: good, Password: "s3cret", Headers: map[string]sinks.Secret{"authorization": "s3cret"}}, "only one of"},
-		{httpsink.Options{URL: good, Headers: map[string]sinks.Secret{"X": ""}}, `the headers can't be sent: "X" has no value`},
-		{httpsink.Options{URL: good, Headers: map[string]sinks.Secret{"X": "s3cret\n"}}, `the headers can't be sent: "X" has a line break`},
-		{httpsink.Options{URL: good, Headers: map[string]sinks.Secret{"a b": "s3cret"}}, `the headers can't be sent: "a b" has a name that HTTP can't carry`},
-		{httpsink.Options{URL: good, Headers: map[string]sinks.Secret{"Host": "s3cret"}}, `the headers can't be sent: "Host" belongs to`},
-		{httpsink.Options{URL: good, Headers: map[string]sinks.Secret{"x-a": "s3cret", "X-A": "s3cret"}}, `the headers can't be sent: "x-a" is there twice`},
+		{httpsink.Options{URL: good, Password: "s3cret", Headers: map[string]settings.Secret{"authorization": "s3cret"}}, "only one of"},
+		{httpsink.Options{URL: good, Headers: map[string]settings.Secret{"X": ""}}, `the headers can't be sent: "X" has no value`},
+		{httpsink.Options{URL: good, Headers: map[string]settings.Secret{"X": "s3cret\n"}}, `the headers can't be sent: "X" has a line break`},
+		{httpsink.Options{URL: good, Headers: map[string]settings.Secret{"a b": "s3cret"}}, `the headers can't be sent: "a b" has a name that HTTP can't carry`},
+		{httpsink.Options{URL: good, Headers: map[string]settings.Secret{"Host": "s3cret"}}, `the headers can't be sent: "Host" belongs to`},
+		{httpsink.Options{URL: good, Headers: map[string]settings.Secret{"x-a": "s3cret", "X-A": "s3cret"}}, `the headers can't be sent: "x-a" is there twice`},
 	}
 	for _, test := range tests {
 		_, err := httpsink.New(test.options)

@@ -13,7 +13,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rowrelay/rowrelay/sinks"
+	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
 // The headers of a signed request, as Standard Webhooks 1.0 names them.
@@ -37,7 +37,7 @@ type signature func(content []byte) string
 
 // parseSecrets reads signing secrets with blanks between them. Its errors
 // complete "the signing secret …" and show none of it.
-func parseSecrets(text sinks.Secret) (signatures []signature, err error) {
+func parseSecrets(text settings.Secret) (signatures []signature, err error) {
 	for _, secret := range strings.Fields(text.Reveal()) {
 		made, err := parseSecret(secret)
 		if err != nil {
@@ -48,7 +48,7 @@ func parseSecrets(text sinks.Secret) (signatures []signature, err error) {
 	return signatures, nil
 }
 
-func checkSigning(text sinks.Secret) error {
+func checkSigning(text settings.Secret) error {
 	_, err := parseSecrets(text)
 	return err
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 	"github.com/rowrelay/rowrelay/sinks/cloudevents"
 	"github.com/rowrelay/rowrelay/sinks/httpsink"
+	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
 const (
@@ -109,7 +110,7 @@ func TestSignatureByAPrivateKey(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, key := range map[string][]byte{"whole": private, "seed": private.Seed()} {
-		request, m := sendSigned(t, httpsink.Options{SigningSecret: sinks.Secret("whsk_" + base64.StdEncoding.EncodeToString(key))})
+		request, m := sendSigned(t, httpsink.Options{SigningSecret: settings.Secret("whsk_" + base64.StdEncoding.EncodeToString(key))})
 		encoded, ok := strings.CutPrefix(request.header.Get("Webhook-Signature"), "v1a,")
 		signature, err := base64.StdEncoding.DecodeString(encoded)
 		content := m.ID + "." + request.header.Get("Webhook-Timestamp") + "." + string(request.body)
@@ -130,7 +131,7 @@ func TestWrongSigningSecrets(t *testing.T) {
 		"secret", "whsec_", "whsec_c2hvcnQ=", "whsec_!!!", "whsk_c2hvcnQ=", "whpk_" + strings.Repeat("A", 44), oldSecret + " x",
 		"whsk_" + base64.StdEncoding.EncodeToString(other), "whsec_" + base64.StdEncoding.EncodeToString(make([]byte, 65)),
 	} {
-		_, err := httpsink.New(httpsink.Options{URL: "http://127.0.0.1/", SigningSecret: sinks.Secret(secret)})
+		_, err := httpsink.New(httpsink.Options{URL: "http://127.0.0.1/", SigningSecret: settings.Secret(secret)})
 		if err == nil || !strings.Contains(err.Error(), "the signing secret") {
 			t.Errorf("%q gave %v", secret, err)
 		} else if encoded := secret[strings.Index(secret, "_")+1:]; len(encoded) > 6 && strings.Contains(err.Error(), encoded) {

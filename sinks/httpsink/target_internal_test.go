@@ -44,7 +44,7 @@ func TestURLsOfMessages(t *testing.T) {
 		"{header:base}?k={header:tenant}":               "https://example.com/hooks/?k=acme",
 		"https://h/{header:dot}{header:dot}":            "segment of one or two dots",
 		"https://h/x/{header:dot}/y":                    "segment of one or two dots",
-		"https://h/{header:empty}":                      "needs the message's header empty, which is not there",
+		"https://h/{header:empty}":                      "can't have the message's header empty, which is empty",
 		"https://h/{header:Tenant}":                     "needs the message's header Tenant, which is not there",
 		"{header:ftp}://h":                              "the message's header ftp, which must be http or https",
 		"http://{header:user}":                          "header user, which has a character that a host or port can't have",

@@ -74,7 +74,7 @@ func TestClientCertificates(t *testing.T) {
 	if got := send(); got.Result == sinks.Delivered {
 		t.Errorf("without a certificate: %+v", got)
 	}
-	settings["client_cert_file"], settings["client_key_file"] = certificate, key
+	settings["cert_file"], settings["key_file"] = certificate, key
 	if got := send(); got.Result != sinks.Delivered {
 		t.Errorf("with it: %+v", got)
 	}
@@ -92,7 +92,7 @@ func TestARenewedCertificateIsTakenUp(t *testing.T) {
 	writeClient(t, certificate, key)
 	clients := x509.NewCertPool()
 	server, ca := asking(t, clients)
-	sink, err := registry(t).Make("http", map[string]any{"url": server.URL, "ca_file": ca, "client_cert_file": certificate, "client_key_file": key})
+	sink, err := registry(t).Make("http", map[string]any{"url": server.URL, "ca_file": ca, "cert_file": certificate, "key_file": key})
 	fatal(t, err)
 	defer func() { _ = sink.Close(t.Context()) }()
 	if got := sendOne(t, sink, message("k")); got.Result == sinks.Delivered {
@@ -109,10 +109,10 @@ func TestWrongClientCertificates(t *testing.T) {
 	for _, test := range []struct{ certificate, key, want string }{
 		{"c.pem", "", "belong together"},
 		{"", "c.key", "belong together"},
-		{"no-such.pem", "no-such.key", "read client_cert_file and client_key_file: open no-such.pem"},
-		{"README.md", "README.md", "read client_cert_file and client_key_file"},
+		{"no-such.pem", "no-such.key", "read the client's certificate and key: open no-such.pem"},
+		{"README.md", "README.md", "read the client's certificate and key"},
 	} {
-		_, err := registry(t).Make("http", map[string]any{"url": "https://example.com", "client_cert_file": test.certificate, "client_key_file": test.key})
+		_, err := registry(t).Make("http", map[string]any{"url": "https://example.com", "cert_file": test.certificate, "key_file": test.key})
 		if err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%q, %q: %v", test.certificate, test.key, err)
 		}

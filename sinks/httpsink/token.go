@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rowrelay/rowrelay/sinks"
+	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
 // OAuth2 says where a sink gets its bearer tokens: by OAuth 2.0's client
@@ -19,7 +19,7 @@ import (
 type OAuth2 struct {
 	TokenURL     string // http or https
 	ClientID     string
-	ClientSecret sinks.Secret
+	ClientSecret settings.Secret
 	Scopes       []string
 }
 
@@ -30,7 +30,7 @@ func (o OAuth2) check() error {
 		return nil
 	}
 	if _, err := parseURL(o.TokenURL); err != nil {
-		return about("OAuth 2.0 token url", err)
+		return settings.About("OAuth 2.0 token url", err)
 	}
 	if o.ClientID == "" || o.ClientSecret == "" {
 		return errors.New("OAuth 2.0 needs a client id and a client secret")

@@ -10,6 +10,7 @@ import (
 
 	"github.com/rowrelay/rowrelay/sinks"
 	"github.com/rowrelay/rowrelay/sinks/httpsink"
+	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
 // authority gives out tokens, numbered, and says what was wrong with a request.
@@ -148,7 +149,7 @@ func TestWrongOAuth2(t *testing.T) {
 		"no secret":    func(o *httpsink.Options) { o.OAuth2.ClientSecret = "" },
 		"and a token":  func(o *httpsink.Options) { o.BearerToken = "t" },
 		"and a login":  func(o *httpsink.Options) { o.Username = "u" },
-		"and a header": func(o *httpsink.Options) { o.Headers = map[string]sinks.Secret{"authorization": "x"} },
+		"and a header": func(o *httpsink.Options) { o.Headers = map[string]settings.Secret{"authorization": "x"} },
 	} {
 		options := httpsink.Options{URL: "https://shop.example/", OAuth2: whole}
 		change(&options)

@@ -35,9 +35,9 @@ type BatchOptions struct {
 	// [DefaultBatch].
 	Messages int
 
-	// Workers is how often the handler runs at the same time, at most. Defaults
+	// Concurrency is how often the handler runs at the same time, at most. Defaults
 	// to 1.
-	Workers int
+	Concurrency int
 
 	// Order is what the handler promises about the messages of a batch.
 	// Defaults to sinks.OrderNone: then no two messages of a batch have the
@@ -67,7 +67,7 @@ func Batch(handler BatchHandler, options BatchOptions) *BatchSink {
 	if options.Messages <= 0 {
 		options.Messages = DefaultBatch
 	}
-	options.Workers = max(options.Workers, 1)
+	options.Concurrency = max(options.Concurrency, 1)
 	return &BatchSink{handler: handler, options: options}
 }
 
@@ -82,7 +82,7 @@ func (s *BatchSink) Order() sinks.Order { return s.options.Order }
 
 // Limits are those of the options.
 func (s *BatchSink) Limits() sinks.Limits {
-	return sinks.Limits{Messages: s.options.Messages, Workers: s.options.Workers}
+	return sinks.Limits{Messages: s.options.Messages, Workers: s.options.Concurrency}
 }
 
 // Send calls the handler. A panic is a retry of the whole batch.
@@ -91,15 +91,12 @@ func (s *BatchSink) Send(ctx context.Context, batch []sinks.Message) []sinks.Out
 		return sinks.All(len(batch), sinks.Fail(sinks.Unsent, sinks.ReasonCancelled, ""))
 	}
 	err := recovered(func() error { return s.handler(ctx, batch) })
-	if each, ok := errors.AsType[Errors](err); ok {
-		return outcomesOf(ctx, len(batch), each)
+	each, ok := errors.AsType[Errors](err)
+	if !ok {
+		return sinks.All(len(batch), outcomeOf(ctx, err))
 	}
-	return sinks.All(len(batch), outcomeOf(ctx, err))
-}
-
-func outcomesOf(ctx context.Context, n int, each Errors) []sinks.Outcome {
-	outcomes := sinks.All(n, sinks.Fail(sinks.Retry, sinks.ReasonUnknown, "the handler said nothing about this message"))
-	for i := range min(n, len(each)) {
+	outcomes := sinks.All(len(batch), sinks.Fail(sinks.Retry, sinks.ReasonUnknown, "the handler said nothing about this message"))
+	for i := range min(len(batch), len(each)) {
 		outcomes[i] = outcomeOf(ctx, each[i])
 	}
 	return outcomes

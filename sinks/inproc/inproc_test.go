@@ -120,7 +120,7 @@ func TestConformance(t *testing.T) {
 			mux.Handle("sinktest", a.handle)
 			return inproc.Func(mux.Serve)
 		},
-		"batch": func(a *app) sinks.Sink { return inproc.Batch(a.handleBatch, inproc.BatchOptions{Workers: 3}) },
+		"batch": func(a *app) sinks.Sink { return inproc.Batch(a.handleBatch, inproc.BatchOptions{Concurrency: 3}) },
 	}
 	for name, make := range makers {
 		t.Run(name, func(t *testing.T) {
@@ -232,7 +232,7 @@ func TestLimits(t *testing.T) {
 		{inproc.Func(noop), sinks.Limits{Messages: inproc.DefaultBatch}},
 		{inproc.New(noop, inproc.Options{Batch: 3}), sinks.Limits{Messages: 3}},
 		{inproc.Batch(noops, inproc.BatchOptions{}), sinks.Limits{Messages: inproc.DefaultBatch, Workers: 1}},
-		{inproc.Batch(noops, inproc.BatchOptions{Messages: 3, Workers: 2}), sinks.Limits{Messages: 3, Workers: 2}},
+		{inproc.Batch(noops, inproc.BatchOptions{Messages: 3, Concurrency: 2}), sinks.Limits{Messages: 3, Workers: 2}},
 	}
 	for i, test := range tests {
 		if got := test.sink.Limits(); got != test.want {

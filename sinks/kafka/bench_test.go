@@ -55,7 +55,7 @@ func share(b *testing.B, address string, size, partitions int) {
 func load(topic string, partition, partitions, size int) []sinks.Message {
 	var keys []string
 	for n := 0; len(keys) < 50; n++ {
-		if key := fmt.Sprint("key-", n); partitionOf(key, partitions) == partition {
+		if key := fmt.Sprint("key-", n); kafka.PartitionOf(key, partitions) == partition {
 			keys = append(keys, key)
 		}
 	}
@@ -65,10 +65,6 @@ func load(topic string, partition, partitions, size int) []sinks.Message {
 		batch[i].Payload = []byte(strings.Repeat("x", size))
 	}
 	return batch
-}
-
-func partitionOf(key string, partitions int) int {
-	return int(kafka.Murmur2(key)&0x7fffffff) % partitions
 }
 
 // turn produces batches to all partitions at once, and returns the records a
@@ -98,7 +94,7 @@ func bySink(b *testing.B, sink *kafka.Sink, load []sinks.Message) {
 
 // byClient does what is needed to hand the same records to the library.
 func byClient(b *testing.B, bare *kafkago.Client, topic string, partitions int, load []sinks.Message) {
-	partition := partitionOf(load[0].Key, partitions)
+	partition := kafka.PartitionOf(load[0].Key, partitions)
 	records := make([]kafkago.Record, len(load))
 	for i, m := range load {
 		records[i] = kafkago.Record{

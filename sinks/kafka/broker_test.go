@@ -65,7 +65,7 @@ var topics atomic.Int64
 // newTopic makes a topic of the test's own, with settings as name=value.
 func newTopic(t testing.TB, addresses []string, partitions int32, settings ...string) string {
 	t.Helper()
-	name := fmt.Sprintf("test-%d-%d", time.Now().UnixNano(), topics.Add(1))
+	name := fmt.Sprintf("test-%d-%04d", time.Now().UnixNano(), topics.Add(1)) // all are as long: one stands in for another
 	wanted := kmsg.NewCreateTopicsRequestTopic()
 	wanted.Topic, wanted.NumPartitions, wanted.ReplicationFactor = name, partitions, -1
 	for _, setting := range settings {

@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"net"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -40,31 +42,95 @@ func newCluster(client *kafkago.Client, seeds []string) *cluster {
 	return c
 }
 
-// forget makes the next look at a topic ask for it.
-func (c *cluster) forget() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	clear(c.topics)
+// topic is what is known of a topic. It doesn't change.
+type topic struct {
+	name    string
+	leaders []string // the address of each partition's leader; empty where it has none
+	err     error    // why the topic can't be written to
+	at      time.Time
+
+	partitions []int // all numbers, as the choice by a key wants them
+
+	turns *atomic.Uint32 // for messages without a key
 }
 
-// rest notes that a broker asked for a pause; resting is how much of it is left.
-func (c *cluster) rest(address string, pause time.Duration) {
-	if pause > 0 {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.resting[address] = time.Now().Add(pause)
+// next returns a partition for messages without a key: each in turn that has a
+// leader.
+func (t *topic) next() int {
+	first := int(t.turns.Add(1) % uint32(len(t.leaders)))
+	for i := range t.leaders {
+		if partition := (first + i) % len(t.leaders); t.leaders[partition] != "" {
+			return partition
+		}
 	}
+	return first
 }
 
-func (c *cluster) restLeft(address string) time.Duration {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return time.Until(c.resting[address])
+// topics returns the topics of these names. What is missing is created, or looked
+// for once more before its messages are parked: a broker that has just been
+// started may not know of it yet.
+func (s *Sink) topics(ctx context.Context, names []string) (map[string]*topic, error) {
+	topics, err := s.cluster.fetch(ctx, names)
+	if err != nil {
+		return nil, err
+	}
+	var missing []string
+	for name, t := range topics {
+		if errors.Is(t.err, kafkago.UnknownTopicOrPartition) {
+			missing = append(missing, name)
+		}
+	}
+	switch {
+	case len(missing) == 0:
+		return topics, nil
+	case s.options.CreateTopics:
+		if err := s.create(ctx, missing); err != nil {
+			return nil, err
+		}
+		for until := time.Now().Add(s.options.LeaderTimeout); ; { // soon all brokers know of them, or as good as all
+			topics, err := s.cluster.fetch(ctx, names)
+			if err != nil || !starting(topics) || !pause(ctx, until, 2) {
+				return topics, err
+			}
+		}
+	case s.options.ParkUnknownTopics:
+		pause(ctx, time.Now().Add(s.options.LeaderTimeout), 3)
+		return s.cluster.fetch(ctx, names)
+	}
+	return topics, nil
 }
 
-// look returns topics by name, asked for if they are not known, too old or in
+func (s *Sink) create(ctx context.Context, names []string) error {
+	request := &kafkago.CreateTopicsRequest{Addr: kafkago.TCP(s.cluster.candidates()[0])}
+	for _, name := range names {
+		request.Topics = append(request.Topics, kafkago.TopicConfig{
+			Topic: name, NumPartitions: cmp.Or(s.options.CreatePartitions, -1), ReplicationFactor: cmp.Or(s.options.CreateReplicas, -1), // -1: the broker's
+		})
+	}
+	answer, err := s.client.CreateTopics(ctx, request)
+	if err != nil {
+		return fmt.Errorf("create topics: %w", err)
+	}
+	for name, err := range answer.Errors {
+		if err != nil && !errors.Is(err, kafkago.TopicAlreadyExists) {
+			return fmt.Errorf("create the topic %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+func starting(topics map[string]*topic) bool {
+	for _, t := range topics {
+		if errors.Is(t.err, kafkago.UnknownTopicOrPartition) || errors.Is(t.err, kafkago.LeaderNotAvailable) {
+			return true
+		}
+	}
+	return false
+}
+
+// fetch returns topics by name, asked for if they are not known, too old or in
 // trouble. With no names it asks a broker for nothing, to see whether one is there.
-func (c *cluster) look(ctx context.Context, names []string) (map[string]*topic, error) {
+func (c *cluster) fetch(ctx context.Context, names []string) (map[string]*topic, error) {
 	found, missing := c.remembered(names)
 	if len(missing) == 0 && len(names) > 0 {
 		return found, nil
@@ -81,16 +147,6 @@ func (c *cluster) look(ctx context.Context, names []string) (map[string]*topic, 
 	learned, err := c.ask(ctx, missing)
 	maps.Copy(found, learned) // what was known grows old meanwhile, and does for this time
 	return found, err
-}
-
-// outdated says that a topic turned out to be otherwise than remembered: the
-// next look asks for it, unless somebody has asked meanwhile.
-func (c *cluster) outdated(t *topic) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.topics[t.name] == t {
-		delete(c.topics, t.name)
-	}
 }
 
 func (c *cluster) remembered(names []string) (found map[string]*topic, missing []string) {
@@ -122,13 +178,6 @@ func (c *cluster) ask(ctx context.Context, names []string) (map[string]*topic, e
 	return nil, fmt.Errorf("ask the brokers for metadata: %w", errors.Join(problems...))
 }
 
-// name is the cluster's id, without blanks.
-func (c *cluster) name() string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return cmp.Or(strings.Join(strings.Fields(c.id), ""), "-")
-}
-
 // candidates are the brokers that are known, in any order, then the first ones.
 func (c *cluster) candidates() []string {
 	c.mu.Lock()
@@ -141,4 +190,113 @@ func (c *cluster) candidates() []string {
 		}
 	}
 	return known
+}
+
+// learn remembers an answer about topics of these names, and returns them.
+func (c *cluster) learn(names []string, answer *kafkago.MetadataResponse) map[string]*topic {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.known, c.id = c.known[:0], answer.ClusterID
+	for _, broker := range answer.Brokers {
+		c.known = append(c.known, addressOf(broker))
+	}
+	maps.DeleteFunc(c.topics, func(_ string, t *topic) bool { return time.Since(t.at) > metadataAge })
+	learned := make(map[string]*topic, len(names))
+	for _, name := range names {
+		learned[name] = &topic{name: name, err: kafkago.UnknownTopicOrPartition, at: time.Now(), turns: &c.turns}
+	}
+	for i := range answer.Topics {
+		if t := learned[answer.Topics[i].Name]; t != nil {
+			t.leaders, t.err = leadersOf(answer.Topics[i])
+			for n := range t.leaders {
+				t.partitions = append(t.partitions, n)
+			}
+		}
+	}
+	maps.Copy(c.topics, learned)
+	return learned
+}
+
+func leadersOf(t kafkago.Topic) ([]string, error) {
+	if t.Error != nil {
+		return nil, t.Error
+	}
+	if len(t.Partitions) == 0 {
+		return nil, kafkago.LeaderNotAvailable
+	}
+	leaders := make([]string, len(t.Partitions))
+	for _, partition := range t.Partitions {
+		if partition.ID < len(leaders) && partition.Leader.Host != "" {
+			leaders[partition.ID] = addressOf(partition.Leader)
+		}
+	}
+	return leaders, nil
+}
+
+func addressOf(broker kafkago.Broker) string {
+	return net.JoinHostPort(broker.Host, strconv.Itoa(broker.Port))
+}
+
+// outdated says that a topic turned out to be otherwise than remembered: the
+// next fetch asks for it, unless somebody has asked meanwhile.
+func (c *cluster) outdated(t *topic) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.topics[t.name] == t {
+		delete(c.topics, t.name)
+	}
+}
+
+// forget makes the next fetch of a topic ask for it.
+func (c *cluster) forget() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	clear(c.topics)
+}
+
+// rest notes that a broker asked for a pause; resting is how much of it is left.
+func (c *cluster) rest(address string, pause time.Duration) {
+	if pause > 0 {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.resting[address] = time.Now().Add(pause)
+	}
+}
+
+func (c *cluster) restLeft(address string) time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return time.Until(c.resting[address])
+}
+
+// name is the cluster's id, without blanks.
+func (c *cluster) name() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return cmp.Or(strings.Join(strings.Fields(c.id), ""), "-")
+}
+
+// pause waits before another try, longer each time, and not at all before the
+// first. It says whether there is time for one.
+func pause(ctx context.Context, until time.Time, tries int) bool {
+	const longest = 250 * time.Millisecond
+	wait := min(longest, 10*time.Millisecond<<min(tries, 5))
+	if tries == 0 {
+		wait = 0
+	}
+	return sleep(ctx, until, wait)
+}
+
+func sleep(ctx context.Context, until time.Time, wait time.Duration) bool {
+	if time.Until(until) < wait {
+		return false
+	}
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return ctx.Err() == nil
+	case <-ctx.Done():
+		return false
+	}
 }

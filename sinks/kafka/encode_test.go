@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	kafkago "github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/compress"
 	"github.com/segmentio/kafka-go/protocol"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -25,33 +24,27 @@ func TestMurmur2(t *testing.T) {
 		"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8": -58897971,
 		"abc": 479470107,
 	} {
-		if got := int32(kafka.Murmur2(key)); got != want {
-			t.Errorf("murmur2(%q) is %d, want %d", key, got, want)
+		const partitions = 1009
+		if got, want := kafka.PartitionOf(key, partitions), int(want&0x7fffffff)%partitions; got != want {
+			t.Errorf("the partition of %q is %d, want %d", key, got, want)
 		}
 	}
 }
 
-// TestPartitionsAreThoseOfOthers compares with two other libraries, for keys of
-// all lengths and bytes.
+// TestPartitionsAreThoseOfOthers compares with another library, for keys of all
+// lengths and bytes.
 func TestPartitionsAreThoseOfOthers(t *testing.T) {
 	t.Parallel()
 	const partitions = 97
 	other := kgo.StickyKeyPartitioner(nil).ForTopic("t")
-	every := make([]int, partitions)
-	for i := range every {
-		every[i] = i
-	}
 	for length := 1; length <= 300; length++ {
 		key := make([]byte, length)
 		for i := range key {
 			key[i] = byte(rand.Uint32())
 		}
-		got := partitionOf(string(key), partitions)
+		got := kafka.PartitionOf(string(key), partitions)
 		if want := other.Partition(&kgo.Record{Key: key}, partitions); got != want {
 			t.Errorf("franz-go has partition %d for %x, we %d", want, key, got)
-		}
-		if want := (kafkago.Murmur2Balancer{}).Balance(kafkago.Message{Key: key}, every...); got != want {
-			t.Errorf("kafka-go has partition %d for %x, we %d", want, key, got)
 		}
 	}
 }

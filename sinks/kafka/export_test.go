@@ -32,8 +32,14 @@ func AgeTopics(s *Sink, by time.Duration) {
 	}
 }
 
-// Murmur2 is the hash of keys.
-var Murmur2 = murmur2
+// PartitionOf is the partition of a key, of so many.
+func PartitionOf(key string, partitions int) int {
+	all := make([]int, partitions)
+	for i := range all {
+		all[i] = i
+	}
+	return partitionOfKey(key, all)
+}
 
 // Plain encodes records as the plain way to produce does: times in milliseconds,
 // keys, values and one header each.
@@ -61,7 +67,7 @@ func Idempotent(s *Sink) *IdempotentSink { return &IdempotentSink{s, newIdentity
 // Restamp changes what the name of an exact batch says: the cluster, if it is
 // given, the producer, if it isn't negative, and its age.
 func Restamp(name, cluster string, producer int64, age time.Duration) (string, error) {
-	s, err := parseStamp(name)
+	s, err := parseBatchID(name)
 	if cluster != "" {
 		s.cluster = cluster
 	}

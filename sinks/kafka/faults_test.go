@@ -118,7 +118,7 @@ func TestNothingIsWrittenAfterTheContext(t *testing.T) {
 	addresses := []string{broker(t)}
 	topic := newTopic(t, addresses, 1)
 	between := newLink()
-	sink := newSink(t, kafka.Options{Brokers: addresses, Dial: between.dial, InFlight: 1})
+	sink := newSink(t, kafka.Options{Brokers: addresses, Dial: between.dial, Concurrency: 1})
 	reached, release := between.stall()
 	defer release()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -144,14 +144,14 @@ func TestNothingIsWrittenAfterTheContext(t *testing.T) {
 	}
 }
 
-// TestInFlight: several partitions at once, and one batch for each, over all
+// TestConcurrency: several partitions at once, and one batch for each, over all
 // Sends; no more than the settings say.
-func TestInFlight(t *testing.T) {
+func TestConcurrency(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, kfake.SeedTopics(8, "t"))
 	for inFlight, want := range map[int]int{1: 1, 3: 3, 8: 4} {
 		between := newLink()
-		sink := newSink(t, kafka.Options{Brokers: cluster.ListenAddrs(), Dial: between.dial, InFlight: inFlight, PartitionHeader: "p"})
+		sink := newSink(t, kafka.Options{Brokers: cluster.ListenAddrs(), Dial: between.dial, Concurrency: inFlight, PartitionHeader: "p"})
 		reached, release := between.stall()
 		ctx, cancel := context.WithCancel(t.Context())
 		var sends sync.WaitGroup
@@ -168,7 +168,7 @@ func TestInFlight(t *testing.T) {
 		}
 		time.Sleep(20 * time.Millisecond) // for one that should not be there
 		if got := between.produced(); got != want {
-			t.Errorf("with in_flight %d, %d batches are under way, want %d", inFlight, got, want)
+			t.Errorf("with concurrency %d, %d batches are under way, want %d", inFlight, got, want)
 		}
 		cancel()
 		sends.Wait()

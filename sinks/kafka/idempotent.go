@@ -1,7 +1,11 @@
 package kafka
 
 import (
+	"cmp"
 	"context"
+	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -50,7 +54,8 @@ func (s *IdempotentSink) Plan(ctx context.Context, batch []sinks.Message) ([]sin
 	}
 	line, err := s.prepare(ctx, places, len(batch))
 	if err != nil {
-		return nil, r.unsettledAs(s.troubled(ctx, err))
+		r.settleRest(s.troubled(ctx, err))
+		return nil, r.outcomes
 	}
 	tickets := make([]sinks.Ticket, len(batch))
 	for _, l := range r.ready() {
@@ -65,20 +70,11 @@ func (s *IdempotentSink) Plan(ctx context.Context, batch []sinks.Message) ([]sin
 	return tickets, r.outcomes
 }
 
-func (r *run) unsettledAs(o sinks.Outcome) []sinks.Outcome {
-	for i := range r.batch {
-		if !r.settled[i] {
-			r.settle(i, o)
-		}
-	}
-	return r.outcomes
-}
-
 // plan gives the records of a lane's batch their tickets.
 func (s *IdempotentSink) plan(line *line, l *lane, tickets []sinks.Ticket) {
 	n := len(l.chunk)
 	base, end := s.identity.reserve(line, l.place, n)
-	name := stamp{cluster: s.cluster.name(), producer: line.producer, base: base, to: l.place, end: end, at: time.Now()}.String()
+	name := batchID{cluster: s.cluster.name(), producer: line.producer, base: base, to: l.place, end: end, at: time.Now()}.String()
 	for at, i := range l.chunk {
 		tickets[i] = sinks.Ticket{Batch: name, Size: n, Place: at}
 	}
@@ -98,9 +94,9 @@ func (s *IdempotentSink) Send(ctx context.Context, batch []sinks.Message) []sink
 	return outcomes
 }
 
-// sendLine stops after the first batch whose fate is open: the next ones would
+// sendLine stops after the first batch whose delivery status is unknown: the next ones would
 // leave a gap.
-func (s *IdempotentSink) sendLine(ctx context.Context, until time.Time, line []exact, batch []sinks.Message, outcomes []sinks.Outcome) {
+func (s *IdempotentSink) sendLine(ctx context.Context, until time.Time, line []plannedBatch, batch []sinks.Message, outcomes []sinks.Outcome) {
 	stopped := false
 	for _, e := range line {
 		said := sinks.All(len(e.members), cancelled)
@@ -109,7 +105,7 @@ func (s *IdempotentSink) sendLine(ctx context.Context, until time.Time, line []e
 			for n, i := range e.members {
 				messages[n] = batch[i]
 			}
-			said = s.sendExact(ctx, until, e, messages)
+			said = s.sendPlanned(ctx, until, e, messages)
 		}
 		for n, i := range e.members {
 			outcomes[i] = said[n]
@@ -118,8 +114,8 @@ func (s *IdempotentSink) sendLine(ctx context.Context, until time.Time, line []e
 	}
 }
 
-// sendExact writes a batch that is whole, and looks for one that is not.
-func (s *IdempotentSink) sendExact(ctx context.Context, until time.Time, e exact, messages []sinks.Message) []sinks.Outcome {
+// sendPlanned writes a batch that is whole, and looks for one that is not.
+func (s *IdempotentSink) sendPlanned(ctx context.Context, until time.Time, e plannedBatch, messages []sinks.Message) []sinks.Outcome {
 	n := len(messages)
 	if e.err != nil {
 		return sinks.All(n, sinks.Fail(sinks.Unavailable, sinks.ReasonConfig, e.err.Error()))
@@ -128,12 +124,12 @@ func (s *IdempotentSink) sendExact(ctx context.Context, until time.Time, e exact
 		return sinks.All(n, cancelled)
 	}
 	defer func() { <-s.slots }()
-	records, complete := s.recordsOf(messages, e.stamp.to.topic)
-	if !complete || !s.identity.isFirst(e.stamp, n) && !s.remembered(e.stamp, messages) {
-		return s.lookFor(ctx, e.stamp, messages)
+	records, complete := s.recordsOf(messages, e.id.to.topic)
+	if !complete || !s.identity.isFirst(e.id, n) && !s.remembered(e.id, messages) {
+		return s.lookFor(ctx, e.id, messages)
 	}
-	from := producer{id: e.stamp.producer, sequence: e.stamp.base}
-	return s.judge(ctx, e.stamp, messages, s.produce(ctx, until, e.stamp.to, records, from))
+	from := producer{id: e.id.producer, sequence: e.id.base}
+	return s.judge(ctx, e.id, messages, s.produce(ctx, until, e.id.to, records, from))
 }
 
 // recordsOf makes the records of a batch. Where some can't be made, because a
@@ -155,31 +151,98 @@ func (s *IdempotentSink) recordsOf(messages []sinks.Message, topic string) (reco
 }
 
 // judge says what a broker's answer means for each message of a batch.
-func (s *IdempotentSink) judge(ctx context.Context, st stamp, messages []sinks.Message, v verdict) []sinks.Outcome {
+func (s *IdempotentSink) judge(ctx context.Context, id batchID, messages []sinks.Message, v verdict) []sinks.Outcome {
 	n := len(messages)
 	switch {
 	case v.again:
-		return s.turnedDown(st, n, v)
+		return s.turnedDown(id, n, v)
 	case v.outcome.Result == sinks.Delivered:
-		s.identity.taken(st, n, v.offset+int64(n))
-		return delivered(st.to.partition, v.offset, n)
+		s.identity.taken(id, n, v.offset+int64(n))
+		return delivered(id.to.partition, v.offset, n)
 	case v.outcome.Result == sinks.Retry && v.outcome.Reason == sinks.ReasonServerError:
-		return s.explain(ctx, st, messages, v.outcome)
-	case v.outcome.Result == sinks.Reject:
-		return sinks.All(n, v.outcome)
+		return s.explain(ctx, id, messages, v.outcome)
 	}
 	return sinks.All(n, v.outcome)
 }
 
 // turnedDown is for a batch that was refused as a whole, because of some of its
 // records or of any of them: the others are planned anew.
-func (s *IdempotentSink) turnedDown(st stamp, n int, v verdict) []sinks.Outcome {
+func (s *IdempotentSink) turnedDown(id batchID, n int, v verdict) []sinks.Outcome {
 	if v.smaller {
-		s.identity.smaller(st.to, n)
+		s.identity.smaller(id.to, n)
 	}
 	outcomes := sinks.All(n, neighbour)
 	for at, rejected := range v.rejected {
 		outcomes[at] = rejected
 	}
 	return outcomes
+}
+
+// plannedBatch is a record batch that was planned.
+type plannedBatch struct {
+	id      batchID
+	err     error // the name can't be read
+	members []int // its messages, in their order
+}
+
+// linesOf sorts messages into record batches, and these by partition and by
+// their sequences: a line is what is sent one after the other.
+func linesOf(batch []sinks.Message) [][]plannedBatch {
+	byName := map[string]*plannedBatch{}
+	var all []*plannedBatch
+	for i := range batch {
+		name := batch[i].Ticket.Batch
+		e := byName[name]
+		if e == nil {
+			e = &plannedBatch{}
+			e.id, e.err = parseBatchID(name)
+			byName[name], all = e, append(all, e)
+		}
+		e.members = append(e.members, i)
+	}
+	var order []place
+	lines := map[place][]plannedBatch{}
+	for _, e := range all {
+		slices.SortFunc(e.members, func(a, b int) int { return batch[a].Ticket.Place - batch[b].Ticket.Place })
+		if lines[e.id.to] == nil {
+			order = append(order, e.id.to)
+		}
+		lines[e.id.to] = append(lines[e.id.to], *e)
+	}
+	sorted := make([][]plannedBatch, len(order))
+	for i, to := range order {
+		slices.SortStableFunc(lines[to], func(a, b plannedBatch) int {
+			return cmp.Or(cmp.Compare(a.id.producer, b.id.producer), cmp.Compare(a.id.base, b.id.base))
+		})
+		sorted[i] = lines[to]
+	}
+	return sorted
+}
+
+// batchID is what the name of an exact batch says: all by which another relay can
+// send it again, or find out whether it is there.
+type batchID struct {
+	cluster  string // an id: a producer's is worth nothing in another cluster
+	producer int64
+	base     int32 // sequence of the first record
+	to       place
+	end      int64     // of the partition when this was planned: the batch is not before it
+	at       time.Time // when this was planned, by the clock of its relay
+}
+
+const batchIDFormat = "k1 %s %d %d %d %d %d %s"
+
+func (s batchID) String() string {
+	return fmt.Sprintf(batchIDFormat, s.cluster, s.producer, s.base, s.to.partition, s.end, s.at.Unix(), s.to.topic)
+}
+
+func parseBatchID(text string) (batchID, error) {
+	var s batchID
+	var seconds int64
+	_, err := fmt.Sscanf(text, batchIDFormat, &s.cluster, &s.producer, &s.base, &s.to.partition, &s.end, &seconds, &s.to.topic)
+	if err != nil || strings.Count(text, " ") != strings.Count(batchIDFormat, " ") {
+		return batchID{}, fmt.Errorf("read the name of an exact batch, %.100q (was it made by another version?)", text)
+	}
+	s.at = time.Unix(seconds, 0)
+	return s, nil
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/rowrelay/rowrelay/sinks"
 	"github.com/rowrelay/rowrelay/sinks/kafka"
+	"github.com/rowrelay/rowrelay/sinks/settings"
 	"github.com/rowrelay/rowrelay/sinks/sinktest"
 )
 
@@ -110,7 +111,7 @@ func TestIdempotentConformance(t *testing.T) {
 	t.Parallel()
 	addresses, at := []string{broker(t)}, logins(t)
 	sinktest.Run(t, func(t testing.TB) sinktest.Harness {
-		options := kafka.Options{Brokers: []string{at.Get("login")}, SASL: "plain", Username: "rowrelay", Password: sinks.Secret(at.Get("password"))}
+		options := kafka.Options{Brokers: []string{at.Get("login")}, SASL: "plain", Username: "rowrelay", Password: settings.Secret(at.Get("password"))}
 		h := harness(t, addresses, newTopic(t, addresses, 6, "max.message.bytes=2000000"), options)
 		plain := h.Sink.(*kafka.Sink)
 		h.Sink = planning{kafka.Idempotent(plain)}

@@ -17,19 +17,20 @@ import (
 
 	"github.com/rowrelay/rowrelay/sinks"
 	"github.com/rowrelay/rowrelay/sinks/cloudevents"
+	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
 // Sink writes messages to Kafka. Its methods may be called concurrently. It
 // starts no goroutine that outlives a Send.
 type Sink struct {
 	options  Options
-	names    template
+	topic    settings.Template
 	brokers  *wire
 	client   *kafkago.Client
 	cluster  *cluster
 	lanes    *lanes
 	slots    chan struct{} // one for each record batch under way
-	redactor sinks.Redactor
+	redactor settings.Redactor
 	events   *cloudevents.Encoder
 }
 
@@ -45,6 +46,7 @@ func New(options Options) (*Sink, error) {
 	if err := options.check(); err != nil {
 		return nil, err
 	}
+	topic, _ := parseTopic(options.Topic) // checked before
 	events, err := cloudevents.New(cloudevents.Kafka, options.CloudEvents)
 	if err != nil {
 		return nil, fmt.Errorf("make a kafka sink: %w", err)
@@ -54,13 +56,13 @@ func New(options Options) (*Sink, error) {
 	client := &kafkago.Client{Transport: brokers, Timeout: options.RequestTimeout}
 	return &Sink{
 		options:  options,
-		names:    parseTemplate(options.Topic),
+		topic:    topic,
 		brokers:  brokers,
 		client:   client,
 		cluster:  newCluster(client, options.Brokers),
 		lanes:    newLanes(),
-		slots:    make(chan struct{}, options.InFlight),
-		redactor: sinks.NewRedactor(options.Password),
+		slots:    make(chan struct{}, options.Concurrency),
+		redactor: settings.NewRedactor(options.Password),
 		events:   events,
 	}, nil
 }
@@ -71,7 +73,11 @@ func New(options Options) (*Sink, error) {
 func (s *Sink) Open(ctx context.Context) error {
 	s.brokers.closeIdle() // after an outage they may be dead, and not know it
 	s.cluster.forget()
-	topics, err := s.topics(ctx, s.names.fixed())
+	fixed := []string{}
+	if s.topic.Places() == 0 {
+		fixed = s.topic.Texts()
+	}
+	topics, err := s.topics(ctx, fixed)
 	if err != nil {
 		return s.openError(s.troubled(ctx, err))
 	}

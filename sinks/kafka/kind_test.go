@@ -64,18 +64,18 @@ func TestFromURL(t *testing.T) {
 func TestURLsThatAreWrong(t *testing.T) {
 	t.Parallel()
 	for rawURL, want := range map[string]string{
-		"kafka:":                            "the host is missing",
-		"kafka:///topic":                    "the host is missing",
-		"kafka://h/a/b":                     "setting topic: must have letters",
-		"kafka://h?topic=t":                 "topic can't be in the query",
-		"kafka://h?password=s3cret":         "password can't be in the query",
-		"kafka://h?nothing=s3cret":          "setting nothing: is not known",
-		"kafka://h?compression=zip":         "setting compression: must be one of",
-		"kafka://h?in_flight=1&in_flight=2": `the setting "in_flight" is there twice`,
-		"kafka://u:s3cret@h?sasl=gssapi":    "setting sasl: must be one of",
-		"kafka://u@h":                       "needs a user name and a password",
-		"kafka://h?sasl=plain":              "needs a user name and a password",
-		"kafka://h,:9092":                   "setting brokers: must be addresses",
+		"kafka:":                                "the host is missing",
+		"kafka:///topic":                        "the host is missing",
+		"kafka://h/a/b":                         "setting topic: must have letters",
+		"kafka://h?topic=t":                     "topic can't be in the query",
+		"kafka://h?password=s3cret":             "password can't be in the query",
+		"kafka://h?nothing=s3cret":              "setting nothing: is not known",
+		"kafka://h?compression=zip":             "setting compression: must be one of",
+		"kafka://h?concurrency=1&concurrency=2": "the setting concurrency is there twice",
+		"kafka://u:s3cret@h?sasl=gssapi":        "setting sasl: must be one of",
+		"kafka://u@h":                           "needs a user name and a password",
+		"kafka://h?sasl=plain":                  "needs a user name and a password",
+		"kafka://h,:9092":                       "setting brokers: must be addresses",
 	} {
 		if _, err := registry(t).FromURL(rawURL); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "s3cret") {
 			t.Errorf("FromURL(%q): %v, want %s", rawURL, err, want)
@@ -92,18 +92,18 @@ func TestSettingsThatAreWrong(t *testing.T) {
 	}{
 		{"brokers", []any{}, "setting brokers: must be addresses such as host:9092: the brokers are missing"},
 		{"brokers", []any{"kafka://a"}, "setting brokers: must be addresses"},
-		{"topic", "{key}", "setting topic: has a placeholder that is not known"},
+		{"topic", "{nothing}", "setting topic: has a placeholder that is not known"},
 		{"topic", "a b", "setting topic: must have letters"},
 		{"topic", "..", "setting topic: must not be a dot or two"},
 		{"timestamp", "never", "setting timestamp: must be one of sent, created"},
 		{"max_message_bytes", "1023", "setting max_message_bytes: must be at least 1KiB"},
-		{"in_flight", 0, "setting in_flight: must be at least 1"},
+		{"concurrency", 0, "setting concurrency: must be at least 1"},
 		{"unknown_topic", "drop", "setting unknown_topic: must be one of wait, park"},
 		{"username", "user", "has a user name or password, but no sasl"},
 		{"password", "s3cret", "has a user name or password, but no sasl"},
-		{"ca_file", filepath.Join("no", "such.pem"), "read ca_file: open no"},
-		{"ca_file", "README.md", "read ca_file: README.md has no certificate in PEM form"},
-		{"cert_file", "README.md", "read cert_file and key_file"},
+		{"ca_file", filepath.Join("no", "such.pem"), "read the certificates to trust: open no"},
+		{"ca_file", "README.md", "read the certificates to trust: README.md has no certificate in PEM form"},
+		{"cert_file", "README.md", "belong together"},
 	} {
 		settings := map[string]any{"brokers": []any{"a"}}
 		settings[test.name] = test.value

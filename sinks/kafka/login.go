@@ -1,125 +1,107 @@
 package kafka
 
 import (
-	"bytes"
-	"crypto/hmac"
-	"crypto/pbkdf2"
-	"crypto/rand"
-	"crypto/sha256"
-	"crypto/sha512"
-	"encoding/base64"
+	"context"
 	"errors"
 	"fmt"
-	"hash"
-	"strconv"
-	"strings"
+	"regexp"
+	"time"
+
+	kafkago "github.com/segmentio/kafka-go"
+	"github.com/segmentio/kafka-go/protocol/saslauthenticate"
+	"github.com/segmentio/kafka-go/protocol/saslhandshake"
+	"github.com/segmentio/kafka-go/sasl"
+	"github.com/segmentio/kafka-go/sasl/plain"
+	"github.com/xdg-go/scram"
 )
 
-// mechanism is a way to log in by SASL.
-type mechanism struct {
-	name  string
-	begin func() step
+// mechanisms are the ways to log in by SASL, by the names of the settings.
+var mechanisms = map[string]func(user, password string) sasl.Mechanism{
+	"plain": func(user, password string) sasl.Mechanism { return plain.Mechanism{Username: user, Password: password} },
+	"scram-sha-256": func(user, password string) sasl.Mechanism {
+		return newScram("SCRAM-SHA-256", scram.SHA256, user, password)
+	},
+	"scram-sha-512": func(user, password string) sasl.Mechanism {
+		return newScram("SCRAM-SHA-512", scram.SHA512, user, password)
+	},
 }
 
-// step takes what the broker said, nothing at first, and returns what to say to
-// it, or that the login is complete.
-type step func(said []byte) (say []byte, done bool, err error)
-
-// mechanisms are by the names of the settings.
-var mechanisms = map[string]func(user, password string) *mechanism{
-	"plain":         plain,
-	"scram-sha-256": func(user, password string) *mechanism { return scram("SCRAM-SHA-256", sha256.New, user, password) },
-	"scram-sha-512": func(user, password string) *mechanism { return scram("SCRAM-SHA-512", sha512.New, user, password) },
+// scramLogin stands in the place of kafka-go's sasl/scram, which normalises the
+// password (SASLprep): Kafka takes it as it is, so that one with a soft hyphen, or
+// with a letter that has two forms, would be another.
+type scramLogin struct {
+	name   string
+	client *scram.Client
 }
 
-func plain(user, password string) *mechanism {
-	return &mechanism{name: "PLAIN", begin: func() step {
-		spoken := false
-		return func([]byte) ([]byte, bool, error) {
-			done := spoken
-			spoken = true
-			return []byte("\x00" + user + "\x00" + password), done, nil
-		}
-	}}
+func newScram(name string, hash scram.HashGeneratorFcn, user, password string) sasl.Mechanism {
+	client, _ := hash.NewClientUnprepped(user, password, "") // never fails: nothing is normalised
+	return scramLogin{name, client}
 }
 
-// scram is RFC 5802's, with the password as it is: Kafka doesn't normalise it.
-func scram(name string, newHash func() hash.Hash, user, password string) *mechanism {
-	return &mechanism{name: name, begin: func() step {
-		c := &conversation{newHash: newHash, user: user, password: password, nonce: rand.Text()}
-		c.next = c.first
-		return func(said []byte) ([]byte, bool, error) { return c.next(said) }
-	}}
+func (l scramLogin) Name() string { return l.name }
+
+func (l scramLogin) Start(context.Context) (sasl.StateMachine, []byte, error) {
+	conversation := l.client.NewConversation()
+	first, err := conversation.Step("")
+	return scramSession{conversation}, []byte(first), err
 }
 
-// conversation is one login by SCRAM.
-type conversation struct {
-	newHash              func() hash.Hash
-	user, password       string
-	nonce, bare, proofOf string
-	signature            []byte
-	next                 step
-}
+type scramSession struct{ *scram.ClientConversation }
 
-func (c *conversation) first([]byte) ([]byte, bool, error) {
-	c.bare = "n=" + strings.NewReplacer("=", "=3D", ",", "=2C").Replace(c.user) + ",r=" + c.nonce
-	c.next = c.second
-	return []byte("n,," + c.bare), false, nil
-}
+// tooManyRounds are ten million or more, which a broker asks for: they would keep
+// us busy for many seconds, and no context ends that.
+var tooManyRounds = regexp.MustCompile(`,i=[0-9]{8}`)
 
-var errScram = errors.New("the broker's answer is not one of SCRAM")
-
-func (c *conversation) second(said []byte) ([]byte, bool, error) {
-	fields := scramFields(said)
-	salt, err := base64.StdEncoding.DecodeString(fields["s"])
-	rounds, wrong := strconv.Atoi(fields["i"])
-	const fewest, most = 4096, 1 << 20 // what the RFC asks for, and what takes about a second
-	if err != nil || wrong != nil || rounds < fewest || rounds > most || !strings.HasPrefix(fields["r"], c.nonce) {
-		return nil, false, errScram
+func (s scramSession) Next(_ context.Context, said []byte) (done bool, say []byte, err error) {
+	if tooManyRounds.Match(said) {
+		return false, nil, errors.New("the broker asks for too many rounds of SCRAM")
 	}
-	salted, err := pbkdf2.Key(c.newHash, c.password, salt, rounds, c.newHash().Size())
+	answer, err := s.Step(string(said))
+	return s.Done(), []byte(answer), err
+}
+
+// loginError is a login that was refused.
+type loginError struct{ err error }
+
+func (e *loginError) Error() string { return "log in: " + e.err.Error() }
+func (e *loginError) Unwrap() error { return e.err }
+
+func (c *conn) logIn(ctx context.Context, how sasl.Mechanism) error {
+	answer, err := c.protocol.RoundTrip(&saslhandshake.Request{Mechanism: how.Name()})
 	if err != nil {
-		return nil, false, fmt.Errorf("derive a key of the password: %w", err)
+		return fmt.Errorf("log in (does the broker expect a login here?): %w", err)
 	}
-	final := "c=biws,r=" + fields["r"]
-	c.proofOf = c.bare + "," + string(said) + "," + final
-	c.signature = c.mac(c.mac(salted, "Server Key"), c.proofOf)
-	c.next = c.third
-	return []byte(final + ",p=" + base64.StdEncoding.EncodeToString(c.proof(salted))), false, nil
-}
-
-func (c *conversation) proof(salted []byte) []byte {
-	client := c.mac(salted, "Client Key")
-	stored := c.newHash()
-	stored.Write(client)
-	proof := c.mac(stored.Sum(nil), c.proofOf)
-	for i := range proof {
-		proof[i] ^= client[i]
+	if code := answer.(*saslhandshake.Response).ErrorCode; code != 0 {
+		return &loginError{fmt.Errorf("%s: %w", how.Name(), kafkago.Error(code))}
 	}
-	return proof
-}
-
-// third makes sure that the broker knows the password too.
-func (c *conversation) third(said []byte) ([]byte, bool, error) {
-	signature, err := base64.StdEncoding.DecodeString(scramFields(said)["v"])
-	if err != nil || !hmac.Equal(signature, c.signature) {
-		return nil, false, errors.New("the broker doesn't prove that it knows the password")
-	}
-	return nil, true, nil
-}
-
-func (c *conversation) mac(key []byte, text string) []byte {
-	mac := hmac.New(c.newHash, key)
-	mac.Write([]byte(text))
-	return mac.Sum(nil)
-}
-
-func scramFields(text []byte) map[string]string {
-	fields := map[string]string{}
-	for field := range bytes.SplitSeq(text, []byte(",")) {
-		if name, value, found := strings.Cut(string(field), "="); found {
-			fields[name] = value
+	session, say, err := how.Start(ctx)
+	for done := false; !done && err == nil; {
+		var said []byte
+		if said, err = c.authenticate(say); err != nil {
+			return err
 		}
+		done, say, err = session.Next(ctx, said)
 	}
-	return fields
+	if err != nil {
+		return &loginError{err}
+	}
+	return nil
+}
+
+// authenticate takes one step of a login. A broker may give a session a time, at
+// whose end it closes the connection: we leave a little before.
+func (c *conn) authenticate(text []byte) ([]byte, error) {
+	answer, err := c.protocol.RoundTrip(&saslauthenticate.Request{AuthBytes: text})
+	if err != nil {
+		return nil, fmt.Errorf("log in: %w", err)
+	}
+	result := answer.(*saslauthenticate.Response)
+	if result.ErrorCode != 0 {
+		return nil, &loginError{fmt.Errorf("%w: %s", kafkago.Error(result.ErrorCode), result.ErrorMessage)}
+	}
+	if life := time.Duration(result.SessionLifetimeMs) * time.Millisecond; life > 0 {
+		c.retireAt = time.Now().Add(life * 8 / 10)
+	}
+	return result.AuthBytes, nil
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/rowrelay/rowrelay/sinks"
 	"github.com/rowrelay/rowrelay/sinks/kafka"
+	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
 // logins are the addresses of the real broker's other listeners, and what they
@@ -59,18 +60,18 @@ func TestLogins(t *testing.T) {
 	at := logins(t)
 	plainAddress := broker(t)
 	topic := newTopic(t, []string{plainAddress}, 1)
-	folder, right := at.Get("folder"), sinks.Secret(at.Get("password"))
+	folder, right := at.Get("folder"), settings.Secret(at.Get("password"))
 	ca, pair := trusting(t, folder), presenting(t, folder)
 	named := ca.Clone()
 	named.ServerName = "localhost"
 	misnamed := ca.Clone()
 	misnamed.ServerName = "example.com"
-	const wrong = sinks.Secret("wr0ng-s3cret")
+	const wrong = settings.Secret("wr0ng-s3cret")
 	for name, test := range map[string]struct {
 		listener string
 		tls      *tls.Config
 		sasl     string
-		password sinks.Secret
+		password settings.Secret
 		want     sinks.Reason
 	}{
 		"plain":                            {"login", nil, "plain", right, ""},
@@ -121,7 +122,7 @@ func TestTopicThatIsForbidden(t *testing.T) {
 	addresses := []string{broker(t)}
 	open, closed := newTopic(t, addresses, 1), newTopic(t, addresses, 1)
 	forbid(t, addresses, closed)
-	sink := newSink(t, kafka.Options{Brokers: []string{at.Get("login")}, SASL: "plain", Username: "guest", Password: sinks.Secret(at.Get("password"))})
+	sink := newSink(t, kafka.Options{Brokers: []string{at.Get("login")}, SASL: "plain", Username: "guest", Password: settings.Secret(at.Get("password"))})
 	batch := batchOf(open, "a", "b", "a")
 	batch[1].Topic = closed
 	for deadline := time.Now().Add(10 * time.Second); ; { // the rule takes a moment
@@ -162,7 +163,7 @@ func TestSessionsThatEnd(t *testing.T) {
 	topic := newTopic(t, addresses, 1)
 	between := newLink()
 	sink := newSink(t, kafka.Options{
-		Brokers: []string{at.Get("login")}, SASL: "scram-sha-256", Username: "rowrelay", Password: sinks.Secret(at.Get("password")), Dial: between.dial,
+		Brokers: []string{at.Get("login")}, SASL: "scram-sha-256", Username: "rowrelay", Password: settings.Secret(at.Get("password")), Dial: between.dial,
 	})
 	start := time.Now()
 	for between.made() < 2 && time.Since(start) < 10*time.Second {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,13 +15,14 @@ import (
 
 	"github.com/rowrelay/rowrelay/sinks"
 	"github.com/rowrelay/rowrelay/sinks/cloudevents"
+	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
 // Defaults of [Options].
 const (
 	DefaultTopic           = "{topic}"
 	DefaultMaxMessageBytes = 1 << 20
-	DefaultInFlight        = 8
+	DefaultConcurrency     = 8
 	DefaultRequestTimeout  = 10 * time.Second
 	DefaultLeaderTimeout   = 3 * time.Second
 	DefaultClientID        = "rowrelay"
@@ -33,8 +35,8 @@ type Options struct {
 	// without a port it is 9092.
 	Brokers []string
 
-	// Topic is the topic to write to. {topic} in it stands for the message's
-	// topic, and {header:NAME} for a header of it. Defaults to [DefaultTopic].
+	// Topic is the topic to write to. {topic}, {key}, {id} and {header:NAME} stand
+	// for what the message has. Defaults to [DefaultTopic].
 	Topic string
 
 	// PartitionHeader names the header whose number says which partition a
@@ -54,9 +56,9 @@ type Options struct {
 	// [DefaultMaxMessageBytes].
 	MaxMessageBytes int
 
-	// InFlight is how many record batches are under way at once, at most; one a
-	// partition. Defaults to [DefaultInFlight].
-	InFlight int
+	// Concurrency is how many record batches are under way at once, at most; one a
+	// partition. Defaults to [DefaultConcurrency].
+	Concurrency int
 
 	// RequestTimeout is how long one request may take. Brokers are told to wait
 	// half of it for their replicas. Defaults to [DefaultRequestTimeout].
@@ -86,7 +88,7 @@ type Options struct {
 	// logs in not at all.
 	SASL     string
 	Username string
-	Password sinks.Secret
+	Password settings.Secret
 
 	// CloudEvents makes the records CloudEvents; off by default.
 	CloudEvents cloudevents.Options
@@ -99,7 +101,7 @@ func (o Options) withDefaults() Options {
 	o.Topic = cmp.Or(o.Topic, DefaultTopic)
 	o.Compression = cmp.Or(o.Compression, "none")
 	o.MaxMessageBytes = cmp.Or(o.MaxMessageBytes, DefaultMaxMessageBytes)
-	o.InFlight = cmp.Or(o.InFlight, DefaultInFlight)
+	o.Concurrency = cmp.Or(o.Concurrency, DefaultConcurrency)
 	o.RequestTimeout = cmp.Or(o.RequestTimeout, DefaultRequestTimeout)
 	o.LeaderTimeout = cmp.Or(o.LeaderTimeout, DefaultLeaderTimeout)
 	o.ClientID = cmp.Or(o.ClientID, DefaultClientID)
@@ -121,25 +123,19 @@ func withPort(broker string) string {
 }
 
 func (o Options) check() error {
+	_, wrong := parseTopic(o.Topic)
 	_, compresses := compressions[o.Compression]
-	problems := []error{checkBrokers(o.Brokers), about("topic", checkTemplate(o.Topic)), about("login", o.checkLogin())}
+	problems := []error{checkBrokers(o.Brokers), settings.About("topic", wrong), settings.About("login", o.checkLogin())}
 	if !compresses {
 		problems = append(problems, fmt.Errorf("the compression %q must be one of none, gzip, snappy, lz4, zstd", o.Compression))
 	}
-	if o.MaxMessageBytes < 0 || o.InFlight < 0 || o.RequestTimeout < 0 || o.LeaderTimeout < 0 || o.CreatePartitions < 0 || o.CreateReplicas < 0 {
+	if o.MaxMessageBytes < 0 || o.Concurrency < 0 || o.RequestTimeout < 0 || o.LeaderTimeout < 0 || o.CreatePartitions < 0 || o.CreateReplicas < 0 {
 		problems = append(problems, errors.New("sizes, numbers and time-outs must not be negative"))
 	}
 	if err := errors.Join(problems...); err != nil {
 		return fmt.Errorf("make a kafka sink: %w", err)
 	}
 	return nil
-}
-
-func about(subject string, err error) error {
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf("the %s %w", subject, err)
 }
 
 func checkBrokers(brokers []string) error {
@@ -168,4 +164,109 @@ func (o Options) checkLogin() error {
 		return errors.New("needs a user name and a password")
 	}
 	return nil
+}
+
+// Kind describes the sink for a registry: the kind "kafka", and URLs such as
+// kafka://host:9092,host2:9092/topic?compression=zstd.
+func Kind() sinks.Kind {
+	return sinks.Kind{
+		Name:    "kafka",
+		Summary: "Writes each message as a record to an Apache Kafka topic.",
+		Schemes: []string{"kafka"},
+		FromURL: fromURL,
+		New:     fromSettings,
+		Fields:  slices.Concat(fields, settings.TLSFields(), cloudevents.Fields()),
+	}
+}
+
+var fields = []settings.Field{
+	{Name: "brokers", Type: settings.TypeList, Required: true, Check: checkList, Help: "The addresses that the cluster is found by, as host:port."},
+	{Name: "topic", Type: settings.TypeString, Default: DefaultTopic, Check: checkTopicText, Help: "The topic to write to. {topic}, {key}, {id} and {header:NAME} stand for what the message has."},
+	{Name: "partition_header", Type: settings.TypeString, Help: "The header whose number says which partition a message goes to. It is not sent. Messages without it go by their key."},
+	{Name: "timestamp", Type: settings.TypeString, Default: "sent", Choices: []string{"sent", "created"}, Help: "The records' time: that of sending, or that at which the message was written. A topic may delete a replayed record at once if its time is older than the retention."},
+	{Name: "compression", Type: settings.TypeString, Default: "none", Choices: []string{"none", "gzip", "snappy", "lz4", "zstd"}, Help: "How record batches are compressed."},
+	{Name: "idempotent", Type: settings.TypeBool, Help: "No record twice in its topic, also where a relay dies: what is sent is written down first. Needs Kafka 2.8, a relay that claims by lanes, and the right to read the topics."},
+	{Name: "max_message_bytes", Type: settings.TypeSize, Default: "1MiB", Min: "1KiB", Max: "1GiB", Help: "The topics' max.message.bytes. A record that is larger, compressed and with about 100 bytes around it, is parked; record batches are kept below it."},
+	{Name: "concurrency", Type: settings.TypeInt, Default: fmt.Sprint(DefaultConcurrency), Min: "1", Max: "1000", Help: "How many record batches are under way at once, at most; one a partition."},
+	{Name: "request_timeout", Type: settings.TypeDuration, Default: DefaultRequestTimeout.String(), Min: "100ms", Max: "10m", Help: "How long one request may take. Brokers wait half of it for their replicas. Keep it below the time-out of the sink's batches."},
+	{Name: "leader_timeout", Type: settings.TypeDuration, Default: DefaultLeaderTimeout.String(), Min: "10ms", Max: "10m", Help: "How long a batch waits for partitions without a leader before the sink is called unavailable."},
+	{Name: "unknown_topic", Type: settings.TypeString, Default: "wait", Choices: []string{"wait", "park"}, Help: "What a topic that isn't there does: it makes the sink unavailable until it is there, or its messages are parked."},
+	{Name: "create_topics", Type: settings.TypeBool, Help: "Create topics that are not there."},
+	{Name: "create_partitions", Type: settings.TypeInt, Min: "0", Max: "100000", Help: "The partitions of created topics; 0 leaves it to the broker."},
+	{Name: "create_replicas", Type: settings.TypeInt, Min: "0", Max: "100", Help: "The replicas of created topics; 0 leaves it to the broker."},
+	{Name: "client_id", Type: settings.TypeString, Default: DefaultClientID, Help: "What brokers know the sink by in their logs and quotas."},
+	{Name: "tls", Type: settings.TypeBool, Help: "Connect with TLS. On where server_name, ca_file, cert_file or key_file is there."},
+	{Name: "server_name", Type: settings.TypeString, Help: "The name that brokers' certificates must have. By default that of their address."},
+	{Name: "sasl", Type: settings.TypeString, Choices: []string{"plain", "scram-sha-256", "scram-sha-512"}, Help: "How to log in. Empty: not at all."},
+	{Name: "username", Type: settings.TypeString, Help: "The user name to log in with."},
+	{Name: "password", Type: settings.TypeSecret, Help: "The password to log in with."},
+}
+
+func checkList(value any) error {
+	brokers := Options{Brokers: value.([]string)}.withDefaults().Brokers
+	if err := checkBrokers(brokers); err != nil {
+		return fmt.Errorf("must be addresses such as host:9092: %w", err)
+	}
+	return nil
+}
+
+func checkTopicText(value any) error {
+	_, err := parseTopic(value.(string))
+	return err
+}
+
+func fromSettings(s settings.Values) (sinks.Sink, error) {
+	config, err := s.TLS()
+	if err != nil {
+		return nil, err
+	}
+	if name := s.Text("server_name"); config != nil || s.Bool("tls") || name != "" {
+		config = cmp.Or(config, &tls.Config{})
+		config.ServerName = name
+	}
+	options := Options{
+		Brokers:           s.List("brokers"),
+		Topic:             s.Text("topic"),
+		PartitionHeader:   s.Text("partition_header"),
+		CreatedTime:       s.Text("timestamp") == "created",
+		Compression:       s.Text("compression"),
+		MaxMessageBytes:   int(s.Size("max_message_bytes")),
+		Concurrency:       s.Int("concurrency"),
+		RequestTimeout:    s.Duration("request_timeout"),
+		LeaderTimeout:     s.Duration("leader_timeout"),
+		ParkUnknownTopics: s.Text("unknown_topic") == "park",
+		CreateTopics:      s.Bool("create_topics"),
+		CreatePartitions:  s.Int("create_partitions"),
+		CreateReplicas:    s.Int("create_replicas"),
+		ClientID:          s.Text("client_id"),
+		CloudEvents:       cloudevents.FromSettings(s),
+		TLS:               config,
+		SASL:              s.Text("sasl"),
+		Username:          s.Text("username"),
+		Password:          s.Secret("password"),
+	}
+	if s.Bool("idempotent") {
+		return NewIdempotent(options)
+	}
+	return New(options)
+}
+
+// fromURL reads brokers, topic and login from the URL's parts, and any other
+// setting from its query. The login is by PLAIN unless the query says otherwise.
+func fromURL(u *url.URL) (map[string]any, error) {
+	settings, err := settings.FromURL(u, "brokers", "topic", "username", "password")
+	if err != nil {
+		return nil, err
+	}
+	if u.Host == "" {
+		return nil, errors.New("the host is missing: write kafka://username:password@host:9092,host2:9092/topic")
+	}
+	settings["brokers"] = strings.Split(u.Host, ",")
+	if topic := strings.TrimPrefix(u.Path, "/"); topic != "" {
+		settings["topic"] = topic
+	}
+	if u.User != nil && settings["sasl"] == nil {
+		settings["sasl"] = "plain"
+	}
+	return settings, nil
 }

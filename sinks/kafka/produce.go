@@ -62,14 +62,14 @@ func (s *Sink) attempt(ctx context.Context, until time.Time, to place, encoded [
 	if trouble != nil {
 		return verdict{outcome: *trouble}, trouble.Reason == sinks.ReasonConnection
 	}
-	if o, ready := s.rested(ctx, until, leader); !ready {
+	if wait := s.cluster.restLeft(leader); wait > 0 && !sleep(ctx, until, wait) { // it asked for a pause
+		if ctx.Err() != nil {
+			return verdict{outcome: cancelled}, false
+		}
+		o := sinks.Fail(sinks.Unavailable, sinks.ReasonThrottled, "the broker asked for a pause")
+		o.RetryAfter = wait
 		return verdict{outcome: o}, false
 	}
-	return s.request(ctx, leader, to, encoded, n)
-}
-
-// request sends a record batch to a broker.
-func (s *Sink) request(ctx context.Context, leader string, to place, encoded []byte, n int) (v verdict, moved bool) {
 	start := time.Now()
 	answer, err := s.client.RawProduce(ctx, &kafkago.RawProduceRequest{
 		Addr: kafkago.TCP(leader), Topic: to.topic, Partition: to.partition, RequiredAcks: kafkago.RequireAll,
@@ -97,18 +97,4 @@ func (s *Sink) leaderOf(t *topic, partition int) (string, *sinks.Outcome) {
 		return t.leaders[partition], nil
 	}
 	return "", &trouble
-}
-
-// rested waits until a broker that asked for a pause has had it.
-func (s *Sink) rested(ctx context.Context, until time.Time, leader string) (sinks.Outcome, bool) {
-	wait := s.cluster.restLeft(leader)
-	if wait <= 0 || sleep(ctx, until, wait) {
-		return sinks.Outcome{}, true
-	}
-	if ctx.Err() != nil {
-		return cancelled, false
-	}
-	o := sinks.Fail(sinks.Unavailable, sinks.ReasonThrottled, "the broker asked for a pause")
-	o.RetryAfter = wait
-	return o, false
 }

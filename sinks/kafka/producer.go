@@ -95,32 +95,32 @@ func (i *identity) planned(l *line) {
 }
 
 // taken notes that the broker has a batch.
-func (i *identity) taken(st stamp, n int, end int64) {
+func (i *identity) taken(id batchID, n int, end int64) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	delete(i.most, st.to)
-	if known, there := i.ends[st.to]; there && end > known.offset {
-		i.ends[st.to] = logEnd{end, time.Now()}
+	delete(i.most, id.to)
+	if known, there := i.ends[id.to]; there && end > known.offset {
+		i.ends[id.to] = logEnd{end, time.Now()}
 	}
-	l := i.busy[st.producer]
-	if l == nil || l.next[st.to] != st.base+int32(n) {
+	l := i.busy[id.producer]
+	if l == nil || l.next[id.to] != id.base+int32(n) {
 		return
 	}
-	if delete(l.open, st.to); len(l.open) == 0 {
-		delete(i.busy, st.producer)
+	if delete(l.open, id.to); len(l.open) == 0 {
+		delete(i.busy, id.producer)
 		i.free = append(i.free, l)
 	}
 }
 
 // isFirst says that a batch of n is sent for the first time: no broker can have it.
-func (i *identity) isFirst(st stamp, n int) bool {
+func (i *identity) isFirst(id batchID, n int) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	l := i.busy[st.producer]
-	if l == nil || l.next[st.to] != st.base+int32(n) || !l.unsent[st.to] {
+	l := i.busy[id.producer]
+	if l == nil || l.next[id.to] != id.base+int32(n) || !l.unsent[id.to] {
 		return false
 	}
-	delete(l.unsent, st.to)
+	delete(l.unsent, id.to)
 	return true
 }
 

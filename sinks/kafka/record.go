@@ -1,12 +1,17 @@
 package kafka
 
 import (
+	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/segmentio/kafka-go/compress"
 
 	"github.com/rowrelay/rowrelay/sinks"
 )
@@ -52,4 +57,158 @@ func checkHeader(name string) error {
 		return errors.New("belongs to the sink and can't be set")
 	}
 	return nil
+}
+
+// header is a header of a record.
+type header struct {
+	name  string
+	value string
+}
+
+// record is a message in the form of Kafka's.
+type record struct {
+	time    int64  // in milliseconds since 1970
+	key     string // empty means none
+	value   []byte // nil is a tombstone
+	headers []header
+}
+
+// producer is who a record batch comes from, where the broker is to recognise
+// one that comes again. The plain way to produce has none.
+type producer struct {
+	id       int64
+	epoch    int16
+	sequence int32 // of the first record
+}
+
+var noProducer = producer{id: -1, epoch: -1, sequence: -1}
+
+var compressions = map[string]compress.Compression{
+	"none": compress.None, "gzip": compress.Gzip, "snappy": compress.Snappy, "lz4": compress.Lz4, "zstd": compress.Zstd,
+}
+
+// The places in a record batch, after its length in front.
+const (
+	prefixBytes = 4 // the length of the batch, as a request has it
+	logBytes    = 12
+	batchBytes  = 61 // what a batch has before its records
+	atCRC       = 17
+	atChecked   = 21 // from here on the checksum counts
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// encode appends a record batch with its length in front: the records as a
+// request carries them. The batch itself is what follows the first prefixBytes.
+// kafka-go makes the same bytes (a test compares them), in 695 ns and 5 allocations
+// for a record of 256 bytes, where this takes 47 ns and none; and it has no place for
+// a producer.
+func encode(to []byte, records []record, how compress.Compression, from producer) ([]byte, error) {
+	start := len(to)
+	first, latest := records[0].time, records[0].time
+	for i := range records {
+		latest = max(latest, records[i].time)
+	}
+	to = binary.BigEndian.AppendUint32(to, 0)          // length
+	to = binary.BigEndian.AppendUint64(to, 0)          // base offset
+	to = binary.BigEndian.AppendUint32(to, 0)          // length of what follows
+	to = binary.BigEndian.AppendUint32(to, ^uint32(0)) // leader epoch: the broker's to know
+	to = append(to, 2)                                 // version of the format
+	to = binary.BigEndian.AppendUint32(to, 0)          // checksum
+	to = binary.BigEndian.AppendUint16(to, uint16(how))
+	to = binary.BigEndian.AppendUint32(to, uint32(len(records)-1))
+	to = binary.BigEndian.AppendUint64(to, uint64(first))
+	to = binary.BigEndian.AppendUint64(to, uint64(latest))
+	to = binary.BigEndian.AppendUint64(to, uint64(from.id))
+	to = binary.BigEndian.AppendUint16(to, uint16(from.epoch))
+	to = binary.BigEndian.AppendUint32(to, uint32(from.sequence))
+	to = binary.BigEndian.AppendUint32(to, uint32(len(records)))
+	to, err := appendRecords(to, records, first, how)
+	if err != nil {
+		return nil, err
+	}
+	batch := to[start+prefixBytes:]
+	binary.BigEndian.PutUint32(to[start:], uint32(len(batch)))
+	binary.BigEndian.PutUint32(batch[8:], uint32(len(batch)-logBytes))
+	binary.BigEndian.PutUint32(batch[atCRC:], crc32.Checksum(batch[atChecked:], castagnoli))
+	return to, nil
+}
+
+func appendRecords(to []byte, records []record, first int64, how compress.Compression) ([]byte, error) {
+	if how == compress.None {
+		for i := range records {
+			to = appendRecord(to, &records[i], first, i)
+		}
+		return to, nil
+	}
+	compressed := bytes.NewBuffer(to)
+	writer := how.Codec().NewWriter(compressed)
+	var plain []byte
+	for i := range records {
+		plain = appendRecord(plain[:0], &records[i], first, i)
+		if _, err := writer.Write(plain); err != nil {
+			return nil, fmt.Errorf("compress a record batch: %w", err)
+		}
+	}
+	if err := writer.Close(); err != nil {
+		return nil, fmt.Errorf("compress a record batch: %w", err)
+	}
+	return compressed.Bytes(), nil
+}
+
+func appendRecord(to []byte, r *record, first int64, i int) []byte {
+	to = binary.AppendVarint(to, int64(r.length(r.time-first, i)))
+	to = append(to, 0) // attributes: none are defined
+	to = binary.AppendVarint(to, r.time-first)
+	to = binary.AppendVarint(to, int64(i))
+	if r.key == "" {
+		to = binary.AppendVarint(to, -1)
+	} else {
+		to = appendText(to, r.key)
+	}
+	if r.value == nil {
+		to = binary.AppendVarint(to, -1)
+	} else {
+		to = append(binary.AppendVarint(to, int64(len(r.value))), r.value...)
+	}
+	to = binary.AppendVarint(to, int64(len(r.headers)))
+	for _, h := range r.headers {
+		to = appendText(appendText(to, h.name), h.value)
+	}
+	return to
+}
+
+func appendText(to []byte, text string) []byte {
+	return append(binary.AppendVarint(to, int64(len(text))), text...)
+}
+
+// length is that of a record without the length in front of it.
+func (r *record) length(sinceFirst int64, i int) int {
+	n := 1 + varintBytes(sinceFirst) + varintBytes(int64(i)) + 1 + 1 + varintBytes(int64(len(r.headers)))
+	if r.key != "" {
+		n += textBytes(len(r.key)) - 1
+	}
+	if r.value != nil {
+		n += textBytes(len(r.value)) - 1
+	}
+	for _, h := range r.headers {
+		n += textBytes(len(h.name)) + textBytes(len(h.value))
+	}
+	return n
+}
+
+// mostBytes is the most that a record takes in a batch, wherever it stands.
+func (r *record) mostBytes() int {
+	const farTime, farPlace, longest = 1 << 40, 1 << 20, 5
+	return longest + r.length(farTime, farPlace)
+}
+
+func textBytes(n int) int { return varintBytes(int64(n)) + n }
+
+func varintBytes(n int64) int {
+	zigzag, size := uint64(n<<1)^uint64(n>>63), 1
+	for ; zigzag >= 0x80; zigzag >>= 7 {
+		size++
+	}
+	return size
 }

@@ -2,7 +2,10 @@ package kafka
 
 import (
 	"context"
+	"maps"
 	"slices"
+	"strconv"
+	"sync"
 	"time"
 
 	"github.com/rowrelay/rowrelay/sinks"
@@ -13,8 +16,13 @@ var (
 	neighbour = sinks.Fail(sinks.Unsent, sinks.ReasonNeighbour, "")
 )
 
-// run is one Send. One goroutine knows what has become of each message; others
-// carry record batches, one for each partition at a time.
+// run is one Send: a batch of messages comes in, an outcome of each goes out. Each
+// message becomes a record in the lane of its partition (address). Lanes send record
+// batches, each one at a time and several lanes at once (work, carry), and what the
+// brokers answer settles messages, or puts them back (take). What must hold: of a
+// key, no record goes out before what became of the one ahead of it is known, unless
+// both go in one record batch, and none after one that was not delivered. One
+// goroutine knows what has become of each message; others only carry.
 type run struct {
 	sink     *Sink
 	batch    []sinks.Message
@@ -64,18 +72,80 @@ func newRun(s *Sink, batch []sinks.Message) *run {
 	return r
 }
 
-// settle writes down what became of a message. After one that was not delivered,
-// none of its key may be.
-func (r *run) settle(i int, o sinks.Outcome) {
-	if r.heldBack(i) {
-		o = neighbour
+// address makes the records and puts each into the lane of its partition. It says
+// whether there is anything to carry.
+func (r *run) address(ctx context.Context) bool {
+	names, wanted := make([]string, len(r.batch)), map[string]bool{}
+	now, room := time.Now(), r.roomForHeaders()
+	for i := range r.batch {
+		var err error
+		if m := &r.batch[i]; i > 0 && m.Topic == names[i-1] && m.Topic != "" && r.sink.options.Topic == DefaultTopic {
+			names[i] = m.Topic // as is common: it was checked with the message before
+		} else {
+			names[i], err = r.sink.topicOf(m)
+		}
+		if err == nil {
+			r.records[i], err = r.recordOf(i, names[i], now, room)
+			room = room[min(len(r.records[i].headers), len(room)):]
+		}
+		if err != nil {
+			r.settle(i, sinks.Fail(sinks.Reject, sinks.ReasonInvalid, err.Error()))
+			continue
+		}
+		wanted[names[i]] = true
 	}
-	r.outcomes[i], r.settled[i] = o, true
+	topics, err := r.sink.topics(ctx, slices.Sorted(maps.Keys(wanted)))
+	if err != nil {
+		r.settleRest(r.sink.troubled(ctx, err))
+		return false
+	}
+	sticky := map[string]int{} // by topic: the partition of the batch's messages without a key
+	for i := range r.batch {
+		if r.settled[i] {
+			continue
+		}
+		t := topics[names[i]]
+		if t.err != nil {
+			r.settle(i, r.sink.topicTrouble(t))
+			continue
+		}
+		partition, err := r.sink.partitionOf(&r.batch[i], t, sticky)
+		if err != nil {
+			r.settle(i, sinks.Fail(sinks.Reject, sinks.ReasonUnroutable, err.Error()))
+			continue
+		}
+		at := place{t.name, partition}
+		l := r.lanes[at]
+		if l == nil {
+			l = &lane{place: at}
+			r.lanes[at] = l
+			r.order = append(r.order, l)
+		}
+		l.waiting = append(l.waiting, i)
+	}
+	return true
 }
 
-func (r *run) heldBack(i int) bool {
-	at := r.before[i]
-	return at >= 0 && r.settled[at] && r.outcomes[at].Result != sinks.Delivered
+// recordOf makes the message's record, or that of the CloudEvent which it
+// becomes.
+func (r *run) recordOf(i int, topic string, now time.Time, room []header) (record, error) {
+	if r.sink.events == nil {
+		return r.sink.record(&r.batch[i], topic, now, room)
+	}
+	event, err := r.sink.events.Message(r.batch[i])
+	if err != nil {
+		return record{}, err
+	}
+	return r.sink.record(&event, topic, now, make([]header, len(event.Headers)+ownHeaders))
+}
+
+// roomForHeaders is enough for all records of the batch.
+func (r *run) roomForHeaders() []header {
+	n := 0
+	for i := range r.batch {
+		n += len(r.batch[i].Headers) + ownHeaders
+	}
+	return make([]header, n)
 }
 
 // work carries record batches as long as there are some.
@@ -84,7 +154,7 @@ func (r *run) work(ctx context.Context) {
 	for {
 		ready := r.ready()
 		if under == 0 && len(ready) == 0 {
-			if r.isWorkedOff() {
+			if !slices.ContainsFunc(r.order, func(l *lane) bool { return len(l.waiting) > 0 }) {
 				return
 			}
 			continue // one that was held back holds back others, of lanes that were looked at before
@@ -101,17 +171,6 @@ func (r *run) work(ctx context.Context) {
 		r.take(<-answers)
 		under--
 	}
-}
-
-func (r *run) isWorkedOff() bool {
-	return !slices.ContainsFunc(r.order, func(l *lane) bool { return len(l.waiting) > 0 })
-}
-
-// answer is what became of a lane's record batch.
-type answer struct {
-	lane *lane
-	verdict
-	took time.Duration
 }
 
 // ready returns the lanes that have a record batch to carry and are free.
@@ -160,4 +219,142 @@ func (r *run) next(l *lane) []int {
 func (r *run) mustWait(i int) bool {
 	at := r.before[i]
 	return at >= 0 && !r.settled[at] && r.inChunk[at] != r.chunks
+}
+
+// carry sends a lane's record batch when its partition is free and there is a
+// slot.
+func (r *run) carry(ctx context.Context, l *lane, slowest time.Duration) answer {
+	gate := r.sink.lanes.gate(l.place)
+	if !enter(ctx, gate) {
+		return answer{lane: l, verdict: verdict{outcome: cancelled}}
+	}
+	defer func() { <-gate }()
+	if !enter(ctx, r.sink.slots) {
+		return answer{lane: l, verdict: verdict{outcome: cancelled}}
+	}
+	defer func() { <-r.sink.slots }()
+	start := time.Now()
+	if deadline, bounded := ctx.Deadline(); ctx.Err() != nil || bounded && deadline.Sub(start) < slowest {
+		return answer{lane: l, verdict: verdict{outcome: cancelled}} // it would probably be cut off
+	}
+	v := r.sink.produce(ctx, r.until, l.place, r.recordsOf(l.chunk), noProducer)
+	return answer{lane: l, verdict: v, took: time.Since(start)}
+}
+
+// answer is what became of a lane's record batch.
+type answer struct {
+	lane *lane
+	verdict
+	took time.Duration
+}
+
+func (r *run) recordsOf(chunk []int) []record {
+	if len(chunk) == len(r.records) { // all, in their order
+		return r.records
+	}
+	records := make([]record, len(chunk))
+	for n, i := range chunk {
+		records[n] = r.records[i]
+	}
+	return records
+}
+
+// take notes an answer, and puts back what is to go again.
+func (r *run) take(a answer) {
+	l := a.lane
+	l.busy = false
+	r.slowest = max(r.slowest, a.took)
+	if a.outcome.Result == sinks.Delivered && !a.again {
+		for n, o := range delivered(l.partition, a.offset, len(l.chunk)) {
+			r.settle(l.chunk[n], o)
+		}
+		return
+	}
+	var again []int
+	for n, i := range l.chunk {
+		if rejected, isRejected := a.rejected[n]; isRejected {
+			r.settle(i, rejected)
+		} else if a.again {
+			again = append(again, i)
+		} else {
+			r.settle(i, a.outcome)
+		}
+	}
+	l.waiting = append(again, l.waiting...)
+	if a.smaller {
+		l.most = max(1, len(l.chunk)/2)
+	}
+	if a.outcome.Result == sinks.Unavailable { // what waits for the partition is left alone
+		for _, i := range l.waiting {
+			r.settle(i, neighbour)
+		}
+		l.waiting = nil
+	}
+}
+
+// settle writes down what became of a message. After one that was not delivered,
+// none of its key may be.
+func (r *run) settle(i int, o sinks.Outcome) {
+	if r.heldBack(i) {
+		o = neighbour
+	}
+	r.outcomes[i], r.settled[i] = o, true
+}
+
+// settleRest settles what is not settled yet.
+func (r *run) settleRest(o sinks.Outcome) {
+	for i := range r.batch {
+		if !r.settled[i] {
+			r.settle(i, o)
+		}
+	}
+}
+
+func (r *run) heldBack(i int) bool {
+	at := r.before[i]
+	return at >= 0 && r.settled[at] && r.outcomes[at].Result != sinks.Delivered
+}
+
+// delivered are the outcomes of a record batch. The receipts, partition and
+// offset of each, are parts of one text.
+func delivered(partition int, offset int64, n int) []sinks.Outcome {
+	const longest = 24
+	text, ends := make([]byte, 0, longest*n), make([]int, n)
+	for i := range n {
+		text = append(strconv.AppendInt(text, int64(partition), 10), '/')
+		text = strconv.AppendInt(text, offset+int64(i), 10)
+		ends[i] = len(text)
+	}
+	receipts, start, outcomes := string(text), 0, make([]sinks.Outcome, n)
+	for i, end := range ends {
+		outcomes[i], start = sinks.Ok(receipts[start:end]), end
+	}
+	return outcomes
+}
+
+// lanes are the gates to partitions, over all Sends: one record batch at a time,
+// so that what comes first is first in the log.
+type lanes struct {
+	mu    sync.Mutex
+	gates map[place]chan struct{}
+}
+
+func newLanes() *lanes { return &lanes{gates: map[place]chan struct{}{}} }
+
+func (l *lanes) gate(at place) chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.gates[at] == nil {
+		l.gates[at] = make(chan struct{}, 1)
+	}
+	return l.gates[at]
+}
+
+func enter(ctx context.Context, gate chan struct{}) bool {
+	select {
+	case gate <- struct{}{}:
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }

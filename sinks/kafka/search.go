@@ -1,12 +1,10 @@
 package kafka
 
 import (
-	"bufio"
 	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"sync"
 	"time"
 
@@ -27,45 +25,45 @@ type searches struct {
 // search is how far one has come. One goroutine at a time uses it: whoever holds
 // the partition's gate.
 type search struct {
-	from, next, end int64         // offsets: where it began, what is read next, where the log ends
-	found           map[mark]bool // for each batch that it looks for
+	from, next, end int64             // offsets: where it began, what is read next, where the log ends
+	found           map[batchKey]bool // for each batch that it looks for
 	steps           int
 }
 
-// mark is what a batch is recognised by in the log.
-type mark struct {
+// batchKey is what a batch is recognised by in the log.
+type batchKey struct {
 	producer int64
 	base     int32
 }
 
-func (s stamp) mark() mark { return mark{s.producer, s.base} }
+func (s batchID) batchKey() batchKey { return batchKey{s.producer, s.base} }
 
 // searching is the error of a search that goes on with the next Send.
 type searching struct {
-	st              stamp
+	id              batchID
 	from, next, end int64
 }
 
 func (s *searching) Error() string {
 	return fmt.Sprintf("looking through the log of %s/%d for a batch of %s, whose relay can't tell whether it was delivered: at offset %d of %d, from %d on; the sink's messages wait",
-		s.st.to.topic, s.st.to.partition, s.st.at.UTC().Format(time.RFC3339), s.next, s.end, s.from)
+		s.id.to.topic, s.id.to.partition, s.id.at.UTC().Format(time.RFC3339), s.next, s.end, s.from)
 }
 
 func newSearches() *searches { return &searches{of: map[place]*search{}} }
 
 // want has the batches of a line be looked for in one go, should one of them have
 // to be. A search that doesn't know them all begins anew.
-func (s *searches) want(line []exact) {
+func (s *searches) want(line []plannedBatch) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	to := line[0].stamp.to
-	known, wanted := s.of[to], &search{from: line[0].stamp.end, found: map[mark]bool{}}
+	to := line[0].id.to
+	known, wanted := s.of[to], &search{from: line[0].id.end, found: map[batchKey]bool{}}
 	fresh := known == nil
 	for _, e := range line {
-		wanted.from = min(wanted.from, e.stamp.end)
-		wanted.found[e.stamp.mark()] = false
+		wanted.from = min(wanted.from, e.id.end)
+		wanted.found[e.id.batchKey()] = false
 		if !fresh {
-			_, same := known.found[e.stamp.mark()]
+			_, same := known.found[e.id.batchKey()]
 			fresh = !same
 		}
 	}
@@ -81,23 +79,23 @@ func (s *searches) at(p place) *search {
 }
 
 // search says whether a batch is in the log; or that it has to go on.
-func (s *IdempotentSink) search(ctx context.Context, leader string, st stamp) (fate, error) {
-	gate := s.lanes.gate(st.to)
+func (s *IdempotentSink) search(ctx context.Context, leader string, id batchID) (deliveryStatus, error) {
+	gate := s.lanes.gate(id.to)
 	if !enter(ctx, gate) {
 		return absent, ctx.Err()
 	}
 	defer func() { <-gate }()
-	known := s.searches.at(st.to)
+	known := s.searches.at(id.to)
 	until := known.step(ctx)
-	for !known.found[st.mark()] {
-		switch err := s.read(ctx, leader, st.to, known); {
+	for !known.found[id.batchKey()] {
+		switch err := s.read(ctx, leader, id.to, known); {
 		case errors.Is(err, kafkago.OffsetOutOfRange):
 			return absent, nil // the topic was made anew, or has deleted that part
 		case err != nil && ctx.Err() == nil:
-			return absent, fmt.Errorf("read %s/%d to look for a batch: %w", st.to.topic, st.to.partition, err)
+			return absent, fmt.Errorf("read %s/%d to look for a batch: %w", id.to.topic, id.to.partition, err)
 		case err != nil || known.next < known.end && !time.Now().Before(until):
-			return absent, &searching{st, known.from, known.next, known.end}
-		case known.next >= known.end && !known.found[st.mark()]:
+			return absent, &searching{id, known.from, known.next, known.end}
+		case known.next >= known.end && !known.found[id.batchKey()]:
 			return absent, nil
 		}
 	}
@@ -182,7 +180,7 @@ func readFetched(r *stream, known *search) error {
 		known.end = end
 	}
 	r.skip(8 + 8) // last stable offset, start of the log
-	for range r.uvarint() - 1 {
+	for left := r.uvarint() - 1; left > 0 && r.err == nil; left-- {
 		r.skip(8 + 8) // a transaction that was given up: producer, offset
 		r.tags()
 	}
@@ -207,7 +205,7 @@ func readHeads(r *stream, left int, known *search) {
 			known.next = max(known.next, base+1)
 		} else {
 			known.next = max(known.next, base+int64(binary.BigEndian.Uint32(head[23:]))+1)
-			m := mark{int64(binary.BigEndian.Uint64(head[43:])), int32(binary.BigEndian.Uint32(head[53:]))}
+			m := batchKey{int64(binary.BigEndian.Uint64(head[43:])), int32(binary.BigEndian.Uint32(head[53:]))}
 			if _, wanted := known.found[m]; wanted && r.err == nil {
 				known.found[m] = true
 			}
@@ -215,59 +213,4 @@ func readHeads(r *stream, left int, known *search) {
 		r.skip(min(size, left) - headBytes)
 		left -= size
 	}
-}
-
-// stream reads an answer in the protocol's compact form while it comes. After an
-// error all it reads is zero.
-type stream struct {
-	from *bufio.Reader
-	err  error
-	head [headBytes]byte
-}
-
-// take returns up to headBytes, until the next call.
-func (r *stream) take(n int) []byte {
-	taken := r.head[:n]
-	clear(taken)
-	if r.err == nil {
-		_, r.err = io.ReadFull(r.from, taken)
-	}
-	return taken
-}
-
-func (r *stream) skip(n int) {
-	if r.err == nil && n > 0 {
-		_, r.err = io.CopyN(io.Discard, r.from, int64(n))
-	}
-}
-
-func (r *stream) int16() int16 { return int16(binary.BigEndian.Uint16(r.take(2))) }
-func (r *stream) int64() int64 { return int64(binary.BigEndian.Uint64(r.take(8))) }
-
-func (r *stream) uvarint() int {
-	if r.err != nil {
-		return 0
-	}
-	value, err := binary.ReadUvarint(r.from)
-	if err == nil && value > 1<<31 {
-		err = errShort
-	}
-	if r.err = err; err != nil {
-		return 0
-	}
-	return int(value)
-}
-
-func (r *stream) tags() {
-	for range r.uvarint() {
-		r.uvarint()
-		r.skip(r.uvarint())
-	}
-}
-
-func (r *stream) failure(code kafkago.Error) error {
-	if r.err == nil && code != 0 {
-		return code
-	}
-	return r.err
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/rowrelay/rowrelay/outbox"
 	"github.com/rowrelay/rowrelay/sinks"
 	"github.com/rowrelay/rowrelay/sinks/kafka"
+	"github.com/rowrelay/rowrelay/sinks/settings"
 	"github.com/rowrelay/rowrelay/sinks/sinktest"
 )
 
@@ -26,7 +27,7 @@ func TestConformance(t *testing.T) {
 	addresses, at := []string{broker(t)}, logins(t)
 	sinktest.Run(t, func(t testing.TB) sinktest.Harness {
 		h := harness(t, addresses, newTopic(t, addresses, 6, "max.message.bytes=2000000"), kafka.Options{
-			Brokers: []string{at.Get("login")}, SASL: "plain", Username: "rowrelay", Password: sinks.Secret(at.Get("password")),
+			Brokers: []string{at.Get("login")}, SASL: "plain", Username: "rowrelay", Password: settings.Secret(at.Get("password")),
 		})
 		h.Secrets = []string{at.Get("password")}
 		return h

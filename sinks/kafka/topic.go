@@ -3,47 +3,32 @@ package kafka
 import (
 	"errors"
 	"fmt"
-	"regexp"
+	"strconv"
 	"strings"
 
+	kafkago "github.com/segmentio/kafka-go"
+
 	"github.com/rowrelay/rowrelay/sinks"
+	"github.com/rowrelay/rowrelay/sinks/settings"
 )
-
-// template makes a topic's name of a message.
-type template struct {
-	texts []string // one more than places
-	froms []string // what stands between them: "" for the topic, or a header's name
-}
-
-var placeholder = regexp.MustCompile(`\{topic\}|\{header:[^{}]+\}`)
-
-func parseTemplate(text string) template {
-	var t template
-	for _, at := range placeholder.FindAllStringIndex(text, -1) {
-		name := strings.TrimPrefix(text[at[0]+1:at[1]-1], "topic")
-		t.froms = append(t.froms, strings.TrimPrefix(name, "header:"))
-	}
-	t.texts = placeholder.Split(text, -1)
-	return t
-}
 
 func notInTopics(r rune) bool {
 	letter := r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z'
 	return !letter && (r < '0' || r > '9') && r != '.' && r != '_' && r != '-'
 }
 
-// checkTemplate completes "the topic …".
-func checkTemplate(text string) error {
-	rest := placeholder.ReplaceAllString(text, "")
+// parseTopic reads the setting. Its errors complete "the topic …".
+func parseTopic(text string) (settings.Template, error) {
+	t, err := settings.ParseTemplate(text)
 	switch {
-	case strings.ContainsAny(rest, "{}"):
-		return errors.New("has a placeholder that is not known: there are {topic} and {header:NAME}")
-	case strings.ContainsFunc(rest, notInTopics):
-		return errors.New("must have letters, digits, dots, underscores and hyphens only")
-	case rest == text:
-		return checkTopic(text)
+	case err != nil:
+		return t, err
+	case strings.ContainsFunc(strings.Join(t.Texts(), ""), notInTopics):
+		return t, errors.New("must have letters, digits, dots, underscores and hyphens only")
+	case t.Places() == 0:
+		return t, checkTopic(text)
 	}
-	return nil
+	return t, nil
 }
 
 // checkTopic completes "the topic …".
@@ -62,45 +47,49 @@ func checkTopic(name string) error {
 	return nil
 }
 
-// fixed is the topic's name where no message has a say in it.
-func (t template) fixed() []string {
-	if len(t.froms) > 0 {
-		return []string{}
-	}
-	return t.texts
-}
-
-// isTopic says that the message's topic is the name, and nothing else.
-func (t template) isTopic() bool {
-	return len(t.froms) == 1 && t.froms[0] == "" && t.texts[0] == "" && t.texts[1] == ""
-}
-
-// name returns the topic of a message.
-func (t template) name(m *sinks.Message) (string, error) {
-	if len(t.froms) == 0 {
-		return t.texts[0], nil
-	}
-	name, err := t.filled(m)
+// topicOf returns the topic of a message.
+func (s *Sink) topicOf(m *sinks.Message) (string, error) {
+	name, err := s.topic.Fill(&m.Message, settings.NotEmpty)
 	if err != nil {
-		return "", err
+		return "", fmt.Errorf("the topic %w", err)
 	}
-	if err := checkTopic(name); err != nil {
-		return "", fmt.Errorf("the topic %q %w", name, err)
+	if s.topic.Places() > 0 {
+		if err := checkTopic(name); err != nil {
+			return "", fmt.Errorf("the topic %q %w", name, err)
+		}
 	}
 	return name, nil
 }
 
-func (t template) filled(m *sinks.Message) (string, error) {
-	name := t.texts[0]
-	for i, from := range t.froms {
-		value := m.Topic
-		if from != "" {
-			value = m.Headers[from]
-		}
-		if value == "" {
-			return "", fmt.Errorf("the header %q, which the topic is made of, is not there", from)
-		}
-		name += value + t.texts[i+1]
+// partitionOf chooses a message's partition. The sticky one is that of the
+// batch's messages without a key; it is chosen when the first of them is met.
+func (s *Sink) partitionOf(m *sinks.Message, t *topic, sticky map[string]int) (int, error) {
+	if text, explicit := m.Headers[s.options.PartitionHeader]; explicit && s.options.PartitionHeader != "" {
+		return explicitPartition(s.options.PartitionHeader, text, t)
 	}
-	return name, nil
+	if m.Key != "" {
+		return partitionOfKey(m.Key, t.partitions), nil
+	}
+	partition, chosen := sticky[t.name]
+	if !chosen {
+		partition = t.next()
+		sticky[t.name] = partition
+	}
+	return partition, nil
+}
+
+// partitionOfKey is what Java's producer, and all that agree with it, choose.
+func partitionOfKey(key string, partitions []int) int {
+	return kafkago.Murmur2Balancer{}.Balance(kafkago.Message{Key: []byte(key)}, partitions...)
+}
+
+func explicitPartition(name, text string, t *topic) (int, error) {
+	partition, err := strconv.Atoi(text)
+	if err != nil || partition < 0 {
+		return 0, fmt.Errorf("the header %q is no partition's number", name)
+	}
+	if partition >= len(t.leaders) {
+		return 0, fmt.Errorf("the header %q asks for partition %d: the topic %s has %d partitions", name, partition, t.name, len(t.leaders))
+	}
+	return partition, nil
 }

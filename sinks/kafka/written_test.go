@@ -109,7 +109,7 @@ func TestPartitions(t *testing.T) {
 	for range 5 {
 		outcomes := sink.Send(t.Context(), batchOf("t", "foobar", "", ""))
 		partition := strings.Split(outcomes[0].Receipt, "/")[0]
-		if want := fmt.Sprint(partitionOf("foobar", 5)); partition != want {
+		if want := fmt.Sprint(kafka.PartitionOf("foobar", 5)); partition != want {
 			t.Errorf("the key is in partition %s, want %s", partition, want)
 		}
 		one, other := strings.Split(outcomes[1].Receipt, "/")[0], strings.Split(outcomes[2].Receipt, "/")[0]

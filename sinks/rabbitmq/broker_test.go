@@ -18,8 +18,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/rowrelay/rowrelay/outbox"
-	"github.com/rowrelay/rowrelay/sinks"
 	"github.com/rowrelay/rowrelay/sinks/rabbitmq"
+	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
 func TestMain(m *testing.M) {
@@ -57,7 +57,7 @@ func (b *broker) options(hosts ...string) rabbitmq.Options {
 	if len(hosts) == 0 {
 		hosts = b.hosts
 	}
-	return rabbitmq.Options{Hosts: hosts, Username: b.url.User.Username(), Password: sinks.Secret(password)}
+	return rabbitmq.Options{Hosts: hosts, Username: b.url.User.Username(), Password: settings.Secret(password)}
 }
 
 // port returns another port of the same node: 1 is the management API, 2 is TLS.

@@ -32,6 +32,6 @@ func ExampleNew_wrong() {
 	_, err := rabbitmq.New(rabbitmq.Options{Hosts: []string{"rabbit-1.example"}, RoutingKey: "{customer}", Window: 5000})
 	fmt.Println(err)
 	// Output:
-	// make a rabbitmq sink: the routing key has {customer}: it must be one of {topic}, {key}, {id} and {header:NAME}
+	// make a rabbitmq sink: the routing key has a placeholder that is not known: there are {topic}, {key}, {id} and {header:NAME}, and {{ and }} for braces
 	// the window must be 1 to 1000
 }

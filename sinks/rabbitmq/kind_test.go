@@ -56,12 +56,12 @@ func TestURLsThatAreWrong(t *testing.T) {
 		"amqp://u:s3cret@h/#x":                     "with %23 for a #",
 		"amqp://u:s3cret@h:0/":                     "setting hosts: has \"h:0\"",
 		"amqp://u:s3cret@one,/":                    "setting hosts: has \"\"",
-		"amqp://u:s3cret@h/?exchange=a&exchange=b": "exchange is set more than once",
-		"amqp://h/?password=s3cret":                "password can't be set in the query",
+		"amqp://u:s3cret@h/?exchange=a&exchange=b": "the setting exchange is there twice",
+		"amqp://h/?password=s3cret":                "password can't be in the query",
 		"amqp://h/?no=x":                           "setting no: is not known",
-		"amqp://h/?exchange=%zz":                   "its query is malformed",
+		"amqp://h/?exchange=%zz":                   "must be settings like",
 		"amqp://h/?connections=17":                 "setting connections: must be at most 16",
-		"amqp://h/?exchange={topic":                "setting exchange: has a brace",
+		"amqp://h/?exchange={topic":                "setting exchange: has a placeholder that is not known",
 		"amqp://h/?ca_file=x":                      "are for TLS",
 	} {
 		if _, err := registry(t).FromURL(rawURL); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "s3cret") {
@@ -80,9 +80,9 @@ func TestSettingsThatAreWrong(t *testing.T) {
 	}{
 		{"hosts", []any{}, "setting hosts: is empty"},
 		{"hosts", []any{"a:b:c"}, "setting hosts: has \"a:b:c\""},
-		{"routing_key", "a}", "setting routing_key: has a brace"},
-		{"routing_key", "{payload}", "setting routing_key: has {payload}: it must be one of"},
-		{"routing_key", "{header:}", "setting routing_key: has {header:}"},
+		{"routing_key", "a}", "setting routing_key: has a placeholder that is not known"},
+		{"routing_key", "{payload}", "setting routing_key: has a placeholder that is not known"},
+		{"routing_key", "{header:}", "setting routing_key: has a placeholder that is not known"},
 		{"content_type", long, "setting content_type: has 256 bytes"},
 		{"window", 1001, "setting window: must be at most 1000"},
 		{"heartbeat", "1s", "setting heartbeat: must be at least 2s"},
@@ -109,10 +109,10 @@ func TestTLSFilesThatAreWrong(t *testing.T) {
 		t.Fatal(err)
 	}
 	for want, settings := range map[string]map[string]any{
-		"read ca_file: open":                 {"ca_file": missing},
-		"has no certificate in PEM form":     {"ca_file": empty},
-		"one of them is missing":             {"key_file": empty},
-		"read certificate_file and key_file": {"certificate_file": empty, "key_file": empty},
+		"read the certificates to trust: open":  {"ca_file": missing},
+		"has no certificate in PEM form":        {"ca_file": empty},
+		"belong together":                       {"key_file": empty},
+		"read the client's certificate and key": {"cert_file": empty, "key_file": empty},
 	} {
 		settings["hosts"], settings["tls"] = []any{"h"}, true
 		if _, err := registry(t).Make("rabbitmq", settings); err == nil || !strings.Contains(err.Error(), want) {

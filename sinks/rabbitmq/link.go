@@ -75,28 +75,20 @@ func (l *link) connect(ctx context.Context) (*session, error) {
 func (l *link) checked(ctx context.Context) (n *session, err error) {
 	n = l.load()
 	if n == nil || n.dead() {
-		if n, err = l.dial(ctx, n); err != nil {
+		if n != nil {
+			n.close(ctx)
+		}
+		var at int
+		n, at, err = l.sink.dial(ctx, l.next)
+		if l.next = at + 1; err != nil {
 			return nil, err
 		}
+		l.store(n)
 	}
 	if n.wasChecked() {
 		return n, n.blockedNow() // by another Send, meanwhile
 	}
 	return n, n.check(ctx)
-}
-
-// dial replaces a session that is dead, or none.
-func (l *link) dial(ctx context.Context, dead *session) (*session, error) {
-	if dead != nil {
-		dead.close(ctx)
-	}
-	n, at, err := l.sink.dial(ctx, l.next)
-	l.next = at + 1
-	if err != nil {
-		return nil, err
-	}
-	l.store(n)
-	return n, nil
 }
 
 func (l *link) close(ctx context.Context) {

@@ -101,7 +101,7 @@ func TestSettingsForTLS(t *testing.T) {
 	t.Parallel()
 	b := theBroker(t)
 	made, settings := b.certificates(t), map[string]any{"hosts": []any{b.port(2)}, "tls": true, "login_by_certificate": true}
-	for setting, text := range map[string]string{"ca_file": made.CA, "certificate_file": made.Certificate, "key_file": made.Key} {
+	for setting, text := range map[string]string{"ca_file": made.CA, "cert_file": made.Certificate, "key_file": made.Key} {
 		path := filepath.Join(t.TempDir(), setting)
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)

@@ -2,12 +2,19 @@ package rabbitmq
 
 import (
 	"cmp"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
+	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/rowrelay/rowrelay/sinks"
+	"github.com/rowrelay/rowrelay/sinks/cloudevents"
+	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
 func (o Options) withDefaults() Options {
@@ -24,20 +31,13 @@ func (o Options) withDefaults() Options {
 }
 
 // check returns the parsed templates, or all that is wrong.
-func (o Options) check() (exchange, routingKey template, err error) {
-	exchange, err = parseTemplate(o.Exchange)
-	problems := []error{about("exchange", err)}
-	routingKey, err = parseTemplate(o.RoutingKey)
-	problems = append(problems, about("routing key", err), about("list of hosts", checkHosts(o.Hosts)), about("content type", checkShort(o.ContentType)))
+func (o Options) check() (exchange, routingKey settings.Template, err error) {
+	exchange, err = settings.ParseTemplate(o.Exchange)
+	problems := []error{settings.About("exchange", err)}
+	routingKey, err = settings.ParseTemplate(o.RoutingKey)
+	problems = append(problems, settings.About("routing key", err), settings.About("list of hosts", checkHosts(o.Hosts)), settings.About("content type", checkShort(o.ContentType)))
 	problems = append(problems, o.checkNumbers(), o.checkLogin(), o.Declare.check(o))
 	return exchange, routingKey, errors.Join(problems...)
-}
-
-func about(subject string, err error) error {
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf("the %s %w", subject, err)
 }
 
 func (o Options) checkNumbers() error {
@@ -118,4 +118,104 @@ func checkShort(text string) error {
 		return fmt.Errorf("has %d bytes, and AMQP carries at most %d", len(text), mostShort)
 	}
 	return nil
+}
+
+// Kind describes the sink for a registry: the kind "rabbitmq", and URLs like
+// amqp://user:password@host:5672,other/vhost?exchange=orders, whose query may
+// have any of the settings that are no secret.
+func Kind() sinks.Kind {
+	return sinks.Kind{
+		Name:    "rabbitmq",
+		Summary: "Publishes each message to RabbitMQ, over AMQP 0-9-1.",
+		Schemes: []string{"amqp", "amqps"},
+		FromURL: fromURL,
+		New:     fromSettings,
+		Fields:  slices.Concat(fields(), settings.TLSFields(), cloudevents.Fields()),
+	}
+}
+
+func fields() []settings.Field {
+	return []settings.Field{
+		{Name: "hosts", Type: settings.TypeList, Required: true, Check: checkHostsValue, Help: "The nodes of one cluster, as host or host:port. The port is 5672 by default, 5671 with TLS."},
+		{Name: "virtual_host", Type: settings.TypeString, Default: "/", Help: "The virtual host."},
+		{Name: "username", Type: settings.TypeString, Help: "The user's name. Without it and a password, guest."},
+		{Name: "password", Type: settings.TypeSecret, Help: "The user's password."},
+		{Name: "tls", Type: settings.TypeBool, Default: "false", Help: "Connects over TLS."},
+		{Name: "login_by_certificate", Type: settings.TypeBool, Default: "false", Help: "Logs in by the client's certificate instead of a password (SASL EXTERNAL)."},
+		{Name: "exchange", Type: settings.TypeString, Check: checkTemplate, Help: "The exchange to publish to, the default one if empty. A template: {topic}, {key}, {id} and {header:NAME} stand for what the message has."},
+		{Name: "routing_key", Type: settings.TypeString, Default: DefaultRoutingKey, Check: checkTemplate, Help: "The routing key, a template as well."},
+		{Name: "mandatory", Type: settings.TypeBool, Default: "true", Help: "Parks messages that no queue receives. Otherwise they count as delivered."},
+		{Name: "persistent", Type: settings.TypeBool, Default: "true", Help: "Has the broker write messages to its disk."},
+		{Name: "content_type", Type: settings.TypeString, Check: checkShortValue, Help: "The content type of messages that don't set it. By default application/json for a JSON object or array, and application/octet-stream for any other payload."},
+		{Name: "expiration", Type: settings.TypeDuration, Min: "0s", Max: "1000h", Help: "How long a message may wait in a queue before the broker drops or dead-letters it. Without it, no limit."},
+		{Name: "priority", Type: settings.TypeBool, Default: "false", Help: "Sets AMQP's priority to the message's, cut to 0 to 255."},
+		{Name: "connections", Type: settings.TypeInt, Default: fmt.Sprint(DefaultConnections), Min: "1", Max: "16", Help: "How many connections are kept. A key always goes through the same one."},
+		{Name: "window", Type: settings.TypeInt, Default: fmt.Sprint(DefaultWindow), Min: "1", Max: "1000", Help: "How many messages may be unconfirmed on a channel; one of a key."},
+		{Name: "connect_timeout", Type: settings.TypeDuration, Default: DefaultConnectTimeout.String(), Min: "100ms", Max: "5m", Help: "How long one host may take to answer, up to the end of the login."},
+		{Name: "heartbeat", Type: settings.TypeDuration, Default: DefaultHeartbeat.String(), Min: "2s", Max: "10m", Help: "How often both sides show that they live, in whole seconds."},
+		{Name: "declare_exchange", Type: settings.TypeString, Choices: exchangeTypes, Help: "Creates the exchange, durable and of this type, if it isn't there."},
+		{Name: "declare_queue", Type: settings.TypeString, Check: checkShortValue, Help: "Creates a durable queue of this name, if it isn't there, and binds it to the exchange."},
+		{Name: "declare_queue_type", Type: settings.TypeString, Default: "quorum", Choices: queueTypes, Help: "The type of the queue to create."},
+		{Name: "declare_binding_key", Type: settings.TypeString, Check: checkShortValue, Help: "The routing key that the queue is bound with. With a topic exchange, # takes everything."},
+	}
+}
+
+func checkHostsValue(value any) error { return checkHosts(value.([]string)) }
+
+func checkShortValue(value any) error { return checkShort(value.(string)) }
+
+func checkTemplate(value any) error {
+	_, err := settings.ParseTemplate(value.(string))
+	return err
+}
+
+func fromSettings(s settings.Values) (sinks.Sink, error) {
+	if !s.Bool("tls") && s.Text("ca_file")+s.Text("cert_file")+s.Text("key_file") != "" {
+		return nil, errors.New("ca_file, cert_file and key_file are for TLS: set tls, or write amqps in the URL")
+	}
+	config, err := s.TLS()
+	if err != nil {
+		return nil, err
+	}
+	if s.Bool("tls") {
+		config = cmp.Or(config, &tls.Config{})
+	}
+	return New(Options{
+		Hosts: s.List("hosts"), VirtualHost: s.Text("virtual_host"),
+		Username: s.Text("username"), Password: s.Secret("password"),
+		TLS: config, External: s.Bool("login_by_certificate"),
+		Exchange: s.Text("exchange"), RoutingKey: s.Text("routing_key"),
+		Unroutable: !s.Bool("mandatory"), Transient: !s.Bool("persistent"),
+		ContentType: s.Text("content_type"), Expiration: s.Duration("expiration"), Priority: s.Bool("priority"),
+		Connections: s.Int("connections"), Window: s.Int("window"),
+		ConnectTimeout: s.Duration("connect_timeout"), Heartbeat: s.Duration("heartbeat"),
+		Declare: topologyFrom(s), CloudEvents: cloudevents.FromSettings(s),
+	})
+}
+
+func topologyFrom(s settings.Values) *Topology {
+	t := Topology{
+		ExchangeType: s.Text("declare_exchange"), Queue: s.Text("declare_queue"),
+		QueueType: s.Text("declare_queue_type"), BindingKey: s.Text("declare_binding_key"),
+	}
+	if t.ExchangeType == "" && t.Queue == "" && t.BindingKey == "" {
+		return nil
+	}
+	return &t
+}
+
+// fromURL reads amqp://user:password@host:port,host/vhost?setting=value.
+func fromURL(u *url.URL) (map[string]any, error) {
+	if u.Host == "" || u.Opaque != "" || u.Fragment != "" {
+		return nil, errors.New("it must be like amqp://user:password@host:5672/vhost?exchange=name, with %23 for a # and %2F for a / in a name")
+	}
+	settings, err := settings.FromURL(u, "hosts", "tls", "virtual_host", "username", "password")
+	if err != nil {
+		return nil, err
+	}
+	settings["hosts"], settings["tls"] = strings.Split(u.Host, ","), u.Scheme == "amqps"
+	if name := strings.TrimPrefix(u.Path, "/"); name != "" {
+		settings["virtual_host"] = name
+	}
+	return settings, nil
 }

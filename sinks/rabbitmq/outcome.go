@@ -85,7 +85,7 @@ func tellsMore(err, than error) bool {
 // in trouble and not the message.
 func (s *Sink) refused(answer *amqp.Error) sinks.Outcome {
 	detail := s.presentable(fmt.Sprintf("the broker closed the channel: %d %s", answer.Code, answer.Reason))
-	everywhere := s.exchange.fixed() && (!strings.Contains(answer.Reason, "topic '") || s.routingKey.fixed())
+	everywhere := s.exchange.Places() == 0 && (!strings.Contains(answer.Reason, "topic '") || s.routingKey.Places() == 0)
 	switch {
 	case answer.Code == amqp.NotFound && everywhere:
 		return sinks.Fail(sinks.Unavailable, sinks.ReasonConfig, detail)

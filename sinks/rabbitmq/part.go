@@ -2,12 +2,69 @@ package rabbitmq
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"sync"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/rowrelay/rowrelay/sinks"
 )
+
+var (
+	neighbour = sinks.Fail(sinks.Unsent, sinks.ReasonNeighbour, "")
+	cancelled = sinks.Fail(sinks.Unsent, sinks.ReasonCancelled, "")
+)
+
+// batch is a Send under way.
+type batch struct {
+	messages []sinks.Message
+	outcomes []sinks.Outcome
+	next     []int // by message: the next one of its key; 0 if none
+}
+
+// Send publishes the batch, each key through its own connection.
+func (s *Sink) Send(ctx context.Context, messages []sinks.Message) []sinks.Outcome {
+	b := &batch{messages: messages, outcomes: make([]sinks.Outcome, len(messages)), next: make([]int, len(messages))}
+	parts := s.split(ctx, b)
+	var others sync.WaitGroup
+	for _, p := range parts[1:] {
+		others.Go(p.run)
+	}
+	parts[0].run()
+	others.Wait()
+	return b.outcomes
+}
+
+// split deals the messages out to the links and returns the parts that have
+// some. Of each key only the first one is ready to be published.
+func (s *Sink) split(ctx context.Context, b *batch) []*part {
+	all, last := make([]*part, len(s.links)), make(map[string]int, len(b.messages))
+	var parts []*part
+	for i := range b.messages {
+		key := b.messages[i].Key
+		before, follows := last[key]
+		if key != "" {
+			last[key] = i
+			if follows {
+				b.next[before] = i
+				continue
+			}
+		}
+		at := i % len(s.links)
+		if key != "" {
+			at = int(maphash.String(s.seed, key) % uint64(len(s.links)))
+		}
+		if all[at] == nil {
+			all[at] = newPart(ctx, s, s.links[at], b)
+			parts = append(parts, all[at])
+		}
+		all[at].ready.push(i)
+	}
+	return parts
+}
 
 // part is what a batch sends through one link. One goroutine works on it.
 type part struct {
@@ -24,13 +81,13 @@ type part struct {
 	channel *channel
 	release func() bool // ends the watch on the context
 
-	alone   int             // so many of the next messages travel alone
-	doubt   map[int]bool    // messages that may have arrived and are published again
-	idle    int             // channels that closed without a message in flight
-	heard   bool            // something was confirmed
-	trouble *sinks.Outcome  // nothing is begun any more, because of this
-	blocked <-chan struct{} // the session's
-	grace   *time.Timer     // runs from when the session got blocked
+	alone      int             // so many of the next messages travel alone
+	unresolved map[int]bool    // messages that may have arrived and are published again
+	idle       int             // channels that closed without a message in flight
+	heard      bool            // something was confirmed
+	trouble    *sinks.Outcome  // nothing is begun any more, because of this
+	blocked    <-chan struct{} // the session's
+	grace      *time.Timer     // runs from when the session got blocked
 }
 
 type inFlight struct {
@@ -49,7 +106,7 @@ func newPart(ctx context.Context, s *Sink, l *link, b *batch) *part {
 }
 
 // run publishes and waits for confirmations in turns: as many messages as fit
-// into the window, then the oldest one's fate.
+// into the window, then the oldest one's confirmation.
 func (p *part) run() {
 	for p.flight.len() > 0 || p.ready.len() > 0 && p.trouble == nil && p.attach() {
 		p.fill()
@@ -84,6 +141,235 @@ func (p *part) attach() bool {
 		return p.stop(cancelled)
 	}
 	return p.stopFor(err)
+}
+
+// fill publishes what may be published now, and writes it at once.
+func (p *part) fill() {
+	if p.session != nil {
+		wire := p.session.wire
+		wire.hold()
+		defer wire.release()
+	}
+	for p.trouble == nil && p.channel != nil && p.ready.len() > 0 && p.hasRoom() {
+		if p.ctx.Err() != nil {
+			p.stop(cancelled)
+			return
+		}
+		if err := p.session.blockedNow(); err != nil {
+			p.stopFor(err)
+			return
+		}
+		p.publish(p.ready.pop())
+	}
+}
+
+// hasRoom keeps messages of one id apart too: what is returned is known by it.
+func (p *part) hasRoom() bool {
+	most := p.sink.options.Window
+	if p.alone > 0 {
+		most = 1
+	}
+	return p.flight.len() < most && !p.ids[p.messages[p.ready.first()].ID]
+}
+
+func (p *part) publish(i int) {
+	l, err := p.sink.letter(p.messages[i])
+	if err != nil {
+		p.settle(i, sinks.Fail(sinks.Reject, sinks.ReasonInvalid, err.Error()))
+		return
+	}
+	if most := p.session.connection.Config.FrameSize; most > 0 && l.header > most {
+		p.settle(i, sinks.Fail(sinks.Reject, sinks.ReasonTooLarge, fmt.Sprintf("the headers take more than the broker's largest frame of %d bytes", most)))
+		return
+	}
+	confirmation, err := p.channel.send(l, !p.sink.options.Unroutable)
+	switch {
+	case err == nil:
+		p.ids[p.messages[i].ID] = true
+		p.flight.push(inFlight{i, l.exchange, l.routingKey, confirmation})
+	case errors.Is(err, amqp.ErrClosed):
+		p.ready.putBack([]int{i}) // nothing of it went out
+		p.lost()
+	default:
+		p.settle(i, unknown(p.sink.presentable(err.Error())))
+		p.lost()
+	}
+}
+
+// await finds out about the oldest message in flight, and about those behind it
+// of which the broker has told meanwhile: it confirms many at once.
+func (p *part) await() {
+	for first := true; p.flight.len() > 0 && (first || isKnown(p.flight.first())); first = false {
+		oldest := p.flight.first()
+		switch {
+		case !p.confirmed(oldest):
+			p.giveUp()
+		case !oldest.confirmation.Acked() && p.channel.IsClosed():
+			p.lost()
+		default:
+			p.flight.pop()
+			p.judge(oldest)
+		}
+	}
+}
+
+// blockedGrace is how long messages may stay unconfirmed once the broker has
+// blocked the connection: it still confirms what it had read.
+const blockedGrace = time.Second
+
+// confirmed waits for a confirmation, or for the end of the channel, which
+// looks the same. On a blocked connection it doesn't wait for long.
+func (p *part) confirmed(f inFlight) bool {
+	if isKnown(f) {
+		return true
+	}
+	select {
+	case <-f.confirmation.Done():
+		return true
+	case <-p.blocked:
+	}
+	p.stopFor(p.session.blockedBefore())
+	if p.grace == nil { // nothing is published any more, so one timer does for all that is in flight
+		p.grace = time.NewTimer(blockedGrace)
+	}
+	select {
+	case <-f.confirmation.Done():
+		return true
+	case <-p.grace.C:
+		return false
+	}
+}
+
+func isKnown(f inFlight) bool {
+	select {
+	case <-f.confirmation.Done():
+		return true
+	default:
+		return false
+	}
+}
+
+// judge gives a confirmed message its outcome.
+func (p *part) judge(f inFlight) {
+	delete(p.ids, p.messages[f.message].ID)
+	switch r, returned := p.channel.takeReturn(p.messages[f.message].ID); {
+	case !f.confirmation.Acked():
+		p.settle(f.message, sinks.Fail(sinks.Retry, sinks.ReasonServerError, "the broker has not taken the message (nack): its queue is full, or in trouble"))
+	case returned:
+		p.settle(f.message, sinks.Fail(sinks.Reject, sinks.ReasonUnroutable, p.sink.presentable(fmt.Sprintf(
+			"no queue receives it: the broker returned it from the exchange %q for the routing key %q: %d %s", f.exchange, f.routingKey, r.ReplyCode, r.ReplyText))))
+	default:
+		p.settle(f.message, sinks.Ok(""))
+	}
+}
+
+// giveUp leaves the messages in flight to a connection that is blocked. It is
+// kept: the broker reads them when it can, before what is sent again. The sink
+// stays unavailable until then.
+func (p *part) giveUp() {
+	why := p.sink.unavailable(p.session.blockedBefore())
+	for p.flight.len() > 0 {
+		if f := p.flight.pop(); f.confirmation.Acked() {
+			p.judge(f)
+		} else {
+			p.settle(f.message, sinks.Fail(sinks.Retry, sinks.ReasonTimeout, why.Detail))
+		}
+	}
+	p.session.abandon(p.channel)
+	p.channel = nil
+	p.stop(sinks.Fail(sinks.Unavailable, why.Reason, why.Detail))
+}
+
+// lost deals with a channel that is closed. What was confirmed before is so;
+// what became of the rest is unknown, since the broker forgets what it has yet to
+// confirm.
+func (p *part) lost() {
+	why, text := p.channel.end(), p.sink.presentable("the connection to the broker is lost: "+p.channel.why().Error())
+	suspects := p.unconfirmed()
+	p.detach()
+	switch {
+	case isException(why) && len(suspects) == 0 && p.idle < 3:
+		p.idle++ // the next try has a new channel
+	case isException(why) && len(suspects) == 1: // the broker closed its channel over this one
+		o := p.sink.refused(why)
+		if o.Result == sinks.Unavailable {
+			p.stop(o)
+		}
+		p.settle(suspects[0].message, o)
+	case isException(why) && len(suspects) > 1:
+		p.isolate(suspects)
+	default:
+		p.broken(suspects, text)
+	}
+}
+
+// unconfirmed empties the flight, and returns what was not confirmed.
+func (p *part) unconfirmed() []inFlight {
+	var rest []inFlight
+	for p.flight.len() > 0 {
+		if f := p.flight.pop(); f.confirmation.Acked() {
+			p.judge(f)
+		} else {
+			delete(p.ids, p.messages[f.message].ID)
+			rest = append(rest, f)
+		}
+	}
+	return rest
+}
+
+// isolate publishes the suspects again, each one alone on its channel, so that
+// the one that the broker closes it over is known and its neighbours go on.
+// Halving would take fewer steps where the window is large, but those before
+// the culprit would arrive once more with each of them; so they do once.
+func (p *part) isolate(suspects []inFlight) {
+	if p.unresolved == nil {
+		p.unresolved = map[int]bool{}
+	}
+	again := make([]int, len(suspects))
+	for n, f := range suspects {
+		again[n], p.unresolved[f.message] = f.message, true
+	}
+	p.ready.putBack(again)
+	p.alone = len(again)
+}
+
+// broken settles what was in flight on a connection that is gone.
+func (p *part) broken(suspects []inFlight, detail string) {
+	o := unknown(detail)
+	p.stop(sinks.Fail(sinks.Unavailable, sinks.ReasonConnection, detail))
+	if p.ctx.Err() != nil {
+		o = sinks.Fail(sinks.Retry, sinks.ReasonTimeout, "no confirmation in time: "+detail)
+		p.trouble = &cancelled
+		p.link.silent.Store(len(suspects) > 0 && !p.heard)
+	}
+	for _, f := range suspects {
+		p.settle(f.message, o)
+	}
+}
+
+// settle notes a message's outcome, and what that means for its key.
+func (p *part) settle(i int, o sinks.Outcome) {
+	p.outcomes[i] = o
+	if p.alone > 0 {
+		p.alone--
+	}
+	switch {
+	case o.Result != sinks.Delivered:
+		p.stopKey(i)
+	default:
+		p.heard = true
+		if p.next[i] != 0 {
+			p.ready.push(p.next[i])
+		}
+	}
+}
+
+// stopKey notes that no message behind this one may be sent: all are of its
+// key.
+func (b *batch) stopKey(i int) {
+	for i = b.next[i]; i != 0; i = b.next[i] {
+		b.outcomes[i] = neighbour
+	}
 }
 
 // stop ends the part, after what is in flight.
@@ -122,7 +408,7 @@ func (p *part) leave() {
 	}
 	for p.ready.len() > 0 {
 		i := p.ready.pop()
-		if p.doubt[i] {
+		if p.unresolved[i] {
 			p.settle(i, unknown("published once, and not again: "+p.trouble.Detail))
 			continue
 		}
@@ -130,6 +416,45 @@ func (p *part) leave() {
 	}
 }
 
+// fail gives a message, and all of its key behind it, an outcome, unless they
+// have one.
+func (b *batch) fail(i int, o sinks.Outcome) {
+	for ; ; i = b.next[i] {
+		if b.outcomes[i] == (sinks.Outcome{}) {
+			b.outcomes[i] = o
+		}
+		if b.next[i] == 0 {
+			return
+		}
+	}
+}
+
 func unknown(detail string) sinks.Outcome {
 	return sinks.Fail(sinks.Retry, sinks.ReasonUnknown, detail)
+}
+
+// queue is a queue without bounds.
+type queue[T any] struct {
+	items []T
+	head  int
+}
+
+func (q *queue[T]) len() int { return len(q.items) - q.head }
+
+func (q *queue[T]) push(item T) { q.items = append(q.items, item) }
+
+func (q *queue[T]) first() T { return q.items[q.head] }
+
+func (q *queue[T]) pop() T {
+	item := q.items[q.head]
+	q.head++
+	if q.head == len(q.items) {
+		q.items, q.head = q.items[:0], 0
+	}
+	return item
+}
+
+// putBack puts items before the first.
+func (q *queue[T]) putBack(items []T) {
+	q.items, q.head = append(append([]T(nil), items...), q.items[q.head:]...), 0
 }

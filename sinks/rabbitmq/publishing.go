@@ -10,6 +10,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/rowrelay/rowrelay/sinks"
+	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
 // The headers that are the sink's own.
@@ -37,10 +38,10 @@ func (s *Sink) letter(m sinks.Message) (letter, error) {
 		return letter{}, err
 	}
 	l := letter{publishing: s.publishing(event)}
-	if l.exchange, err = short(s.exchange, m); err != nil {
+	if l.exchange, err = short(s.exchange, &m); err != nil {
 		return l, fmt.Errorf("the exchange %w", err)
 	}
-	if l.routingKey, err = short(s.routingKey, m); err != nil {
+	if l.routingKey, err = short(s.routingKey, &m); err != nil {
 		return l, fmt.Errorf("the routing key %w", err)
 	}
 	if err = checkID(m.ID); err != nil {
@@ -52,8 +53,8 @@ func (s *Sink) letter(m sinks.Message) (letter, error) {
 }
 
 // short returns a template's text for a message, if AMQP can carry it.
-func short(t template, m sinks.Message) (string, error) {
-	text, err := t.of(m)
+func short(t settings.Template, m *sinks.Message) (string, error) {
+	text, err := t.Fill(&m.Message, nil)
 	if err != nil {
 		return "", err
 	}

@@ -10,8 +10,8 @@
 // the ones behind it have arrived. So of each key one message at a time is in
 // flight, and the next follows when the broker has confirmed it; messages of
 // other keys, and without a key, fill the window meanwhile. A connection that
-// dies takes at most one message of a key with it, whose fate nobody knows, and
-// none behind it has been sent.
+// dies takes at most one message of a key with it, of which nobody knows whether it
+// arrived, and none behind it has been sent.
 package rabbitmq
 
 import (
@@ -24,6 +24,7 @@ import (
 
 	"github.com/rowrelay/rowrelay/sinks"
 	"github.com/rowrelay/rowrelay/sinks/cloudevents"
+	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
 // Defaults of [Options].
@@ -48,7 +49,7 @@ type Options struct {
 	// Username and Password log in. Without either, guest and guest do, whom a
 	// broker lets in from its own machine only.
 	Username string
-	Password sinks.Secret
+	Password settings.Secret
 
 	// TLS makes the connections over TLS: own roots, a client certificate. Nil
 	// connects without.
@@ -112,10 +113,10 @@ type Options struct {
 // Sink publishes messages to RabbitMQ. Its methods may be called concurrently.
 type Sink struct {
 	options    Options
-	exchange   template
-	routingKey template
+	exchange   settings.Template
+	routingKey settings.Template
 	events     *cloudevents.Encoder
-	redactor   sinks.Redactor
+	redactor   settings.Redactor
 	links      []*link
 	seed       maphash.Seed
 }
@@ -128,7 +129,7 @@ var (
 // New returns a sink. It connects to nothing. The error has all that is wrong
 // with the options, and shows no secret.
 func New(options Options) (*Sink, error) {
-	redactor := sinks.NewRedactor(options.Password)
+	redactor := settings.NewRedactor(options.Password)
 	options = options.withDefaults()
 	exchange, routingKey, err := options.check()
 	if err != nil {

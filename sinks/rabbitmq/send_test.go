@@ -260,7 +260,7 @@ func TestWhatTheProtocolCantCarry(t *testing.T) {
 		detail string
 	}{
 		"routing key":       {func(m *sinks.Message) { m.Headers["to"] = long }, "reject invalid", "the routing key has 256 bytes, and AMQP carries at most 255"},
-		"no routing key":    {func(m *sinks.Message) { delete(m.Headers, "to") }, "reject invalid", `the routing key is made of the header "to", which the message doesn't have`},
+		"no routing key":    {func(m *sinks.Message) { delete(m.Headers, "to") }, "reject invalid", `the routing key needs the message's header to, which is not there`},
 		"no id":             {func(m *sinks.Message) { m.ID = "" }, "reject invalid", "the id is empty"},
 		"long id":           {func(m *sinks.Message) { m.ID = long }, "reject invalid", "the id has 256 bytes, and AMQP carries at most 255"},
 		"header's name":     {func(m *sinks.Message) { m.Headers[long] = "v" }, "reject invalid", "has a name of 256 bytes"},

@@ -2,11 +2,83 @@ package rabbitmq
 
 import (
 	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
 	"sync"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 )
+
+// frameSize is the largest frame to ask for. It is RabbitMQ's own default.
+const frameSize = 128 << 10
+
+// dial connects to the first host that lets us in, beginning with the one at
+// first, and returns which one that was; first itself where there is none.
+func (s *Sink) dial(ctx context.Context, first int) (*session, int, error) {
+	addresses, trouble := s.options.addresses(), error(nil)
+	for i := range addresses {
+		at := (first + i) % len(addresses)
+		opened, err := s.dialOne(ctx, addresses[at], len(addresses)-i)
+		if err == nil {
+			return opened, at, nil
+		}
+		if err = fmt.Errorf("connect to %s: %w", addresses[at], err); trouble == nil || tellsMore(err, trouble) {
+			trouble = err
+		}
+	}
+	return nil, first, trouble
+}
+
+// dialOne connects to one host within its share of the time.
+func (s *Sink) dialOne(ctx context.Context, address string, left int) (*session, error) {
+	limit := s.options.ConnectTimeout
+	if deadline, bounded := ctx.Deadline(); bounded {
+		limit = min(limit, time.Until(deadline)/time.Duration(left))
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	plain, err := new(net.Dialer).DialContext(ctx, "tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	w := &wire{Conn: plain}
+	stop := context.AfterFunc(ctx, w.cut) // ends the handshakes
+	connection, err := s.handshake(ctx, w, address)
+	if !stop() {
+		err = fmt.Errorf("no end of the login in time: %w", context.Cause(ctx))
+	}
+	if err != nil {
+		w.cut()
+		return nil, err
+	}
+	return newSession(s, connection, w), nil
+}
+
+func (s *Sink) handshake(ctx context.Context, w *wire, address string) (*amqp.Connection, error) {
+	login := amqp.Authentication(&amqp.PlainAuth{Username: s.options.Username, Password: s.options.Password.Reveal()})
+	if s.options.External {
+		login = &amqp.ExternalAuth{}
+	}
+	config := amqp.Config{
+		Vhost: s.options.VirtualHost, Heartbeat: s.options.Heartbeat, FrameSize: frameSize, Locale: "en_US",
+		SASL:       []amqp.Authentication{login},
+		Properties: amqp.Table{"product": "rowrelay", "connection_name": "rowrelay"},
+	}
+	if s.options.TLS == nil {
+		return amqp.Open(w, config)
+	}
+	trust := s.options.TLS.Clone()
+	if trust.ServerName == "" {
+		trust.ServerName, _, _ = net.SplitHostPort(address) // it is made of both
+	}
+	secured := tls.Client(w, trust)
+	if err := secured.HandshakeContext(ctx); err != nil {
+		return nil, fmt.Errorf("agree on TLS: %w", err)
+	}
+	return amqp.Open(secured, config)
+}
 
 // session is one connection, from its beginning to its end.
 type session struct {
@@ -78,27 +150,18 @@ func (n *session) dead() bool { return n.connection.IsClosed() }
 
 // take returns a channel that nobody else uses.
 func (n *session) take() (*channel, error) {
-	for {
-		c := n.popFree()
-		if c == nil {
-			return n.openChannel()
-		}
+	n.mu.Lock()
+	for len(n.free) > 0 {
+		last := len(n.free) - 1
+		c := n.free[last]
+		n.free = n.free[:last]
 		if !c.IsClosed() {
+			n.mu.Unlock()
 			return c, nil
 		}
 	}
-}
-
-func (n *session) popFree() *channel {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if len(n.free) == 0 {
-		return nil
-	}
-	last := len(n.free) - 1
-	c := n.free[last]
-	n.free = n.free[:last]
-	return c
+	n.mu.Unlock()
+	return n.openChannel()
 }
 
 func (n *session) giveBack(c *channel) {
@@ -140,4 +203,74 @@ func (n *session) startClosing() bool {
 	defer n.mu.Unlock()
 	n.closing = true
 	return !n.blocked
+}
+
+// channel is a channel with confirmations. One Send uses it at a time.
+type channel struct {
+	*amqp.Channel
+	returns  <-chan amqp.Return
+	closed   <-chan *amqp.Error
+	returned map[string]amqp.Return // by message id, from their arrival to their confirmation
+	ended    *amqp.Error            // why it is closed, once that was asked for
+}
+
+// openChannel opens a channel. Each one has to be told anew to confirm. The
+// returns of a whole window fit in: the library drops those that it can't hand
+// over within five seconds, and a message that is returned is also confirmed,
+// so that each one dropped would be a message lost.
+func (n *session) openChannel() (*channel, error) {
+	plain, err := n.connection.Channel()
+	if err != nil {
+		return nil, err
+	}
+	c := &channel{
+		Channel: plain,
+		returns: plain.NotifyReturn(make(chan amqp.Return, n.sink.options.Window)),
+		closed:  plain.NotifyClose(make(chan *amqp.Error, 1)),
+	}
+	if err := plain.Confirm(false); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// send publishes a letter. The error is [amqp.ErrClosed] if nothing of it went
+// out because the channel or the connection is closed.
+func (c *channel) send(l letter, mandatory bool) (*amqp.DeferredConfirmation, error) {
+	return c.PublishWithDeferredConfirm(l.exchange, l.routingKey, mandatory, false, l.publishing)
+}
+
+// takeReturn returns what came back of a message that is confirmed. It comes
+// before the confirmation.
+func (c *channel) takeReturn(id string) (amqp.Return, bool) {
+	for len(c.returns) > 0 {
+		if c.returned == nil {
+			c.returned = map[string]amqp.Return{}
+		}
+		r := <-c.returns
+		r.Body, r.Headers = nil, nil
+		c.returned[r.MessageId] = r
+	}
+	r, found := c.returned[id]
+	if found {
+		delete(c.returned, id)
+	}
+	return r, found
+}
+
+// end returns why a closed channel is closed. Nil means that it was closed from
+// this side.
+func (c *channel) end() *amqp.Error {
+	if reason, first := <-c.closed; first {
+		c.ended = reason
+	}
+	return c.ended
+}
+
+// why is end as an error.
+func (c *channel) why() error {
+	if reason := c.end(); reason != nil {
+		return reason
+	}
+	return amqp.ErrClosed
 }

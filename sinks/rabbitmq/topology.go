@@ -1,12 +1,104 @@
 package rabbitmq
 
 import (
+	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"slices"
 
 	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/rowrelay/rowrelay/sinks/settings"
 )
+
+func (n *session) wasChecked() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.checked
+}
+
+func (n *session) setChecked(checked bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.checked = checked
+}
+
+// check creates what it was asked to create and finds out what would close a
+// channel under messages, or swallow them: an exchange that isn't there, and a
+// broker that has run out of memory or disk. What can close a channel is done on
+// one that is thrown away.
+func (n *session) check(ctx context.Context) error {
+	if err := n.blockedNow(); err != nil {
+		return err
+	}
+	stop := context.AfterFunc(ctx, n.wire.cut)
+	defer stop()
+	for _, step := range []func() error{n.checkTopology, func() error { return n.probe(ctx) }} {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	n.setChecked(true)
+	return nil
+}
+
+func (n *session) checkTopology() error {
+	exchange, fixed := n.sink.fixedExchange()
+	if n.sink.options.Declare == nil && (exchange == "" || !fixed) {
+		return nil // the default exchange is always there
+	}
+	c, err := n.connection.Channel()
+	if err != nil {
+		return err
+	}
+	if err := n.sink.declare(c); err != nil {
+		return err
+	}
+	if exchange != "" && fixed {
+		// Passive: the type and the rest are not compared.
+		if err := c.ExchangeDeclarePassive(exchange, amqp.ExchangeDirect, true, false, false, false, nil); err != nil {
+			return fmt.Errorf("look for the exchange %q: %w", exchange, err)
+		}
+	}
+	return c.Close()
+}
+
+// fixedExchange is the exchange, if it is the same for all messages.
+func (s *Sink) fixedExchange() (name string, fixed bool) {
+	return s.exchange.Texts()[0], s.exchange.Places() == 0
+}
+
+// probe publishes a message that goes nowhere. A broker that has run out of
+// memory or disk lets everybody connect, and says that it reads no more only
+// when somebody publishes: better this than a message of ours, of which
+// nobody would know whether it arrived.
+func (n *session) probe(ctx context.Context) error {
+	c, err := n.openChannel()
+	if err != nil {
+		return err
+	}
+	confirmation, err := c.send(letter{routingKey: "rowrelay.probe." + rand.Text(), publishing: amqp.Publishing{Body: []byte("probe")}}, false)
+	if err != nil {
+		return err
+	}
+	select {
+	case <-confirmation.Done():
+	case <-n.getsBlocked():
+		n.abandon(c)
+		return n.blockedNow()
+	}
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case n.dead():
+		return fmt.Errorf("ask whether the broker takes messages: %w", c.why())
+	case c.IsClosed():
+		return nil // a broker that doesn't let this user publish to the default exchange has answered, too
+	}
+	n.giveBack(c)
+	return nil
+}
 
 // Topology is what a sink creates where it isn't there: its exchange, a queue,
 // and a binding of the two. All are durable.
@@ -39,17 +131,17 @@ func (t *Topology) check(o Options) error {
 		return fmt.Errorf("the exchange type %q must be direct, fanout, topic or headers", t.ExchangeType)
 	case t.QueueType != "" && !slices.Contains(queueTypes, t.QueueType):
 		return fmt.Errorf("the queue type %q must be classic, quorum or stream", t.QueueType)
-	case t.ExchangeType != "" && (o.Exchange == "" || !isFixed(o.Exchange)):
+	case t.ExchangeType != "" && (o.Exchange == "" || isTemplate(o.Exchange)):
 		return errors.New("an exchange can be created only if its name is set and the same for all messages")
 	case t.BindingKey != "" && t.Queue == "":
 		return errors.New("a binding needs the name of a queue")
 	}
-	return about("queue's name", checkShort(t.Queue))
+	return settings.About("queue's name", checkShort(t.Queue))
 }
 
-func isFixed(text string) bool {
-	t, err := parseTemplate(text)
-	return err == nil && t.fixed()
+func isTemplate(text string) bool {
+	t, err := settings.ParseTemplate(text)
+	return err != nil || t.Places() > 0
 }
 
 // declare creates what the sink was asked to create. What is there in another

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/rowrelay/rowrelay/sinks"
+	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
 // Kind checks the description of a kind of sink: a registry takes it; each of
@@ -73,7 +74,7 @@ func errorHides(t testing.TB, registry *sinks.Registry, kind sinks.Kind, setting
 
 // wrongValues are of many types. Those for a secret field hold a secret in the
 // wrong shape, as happens when somebody edits a configuration in a hurry.
-func wrongValues(field sinks.Field, secrets []string) []any {
+func wrongValues(field settings.Field, secrets []string) []any {
 	values := []any{12345, true, []any{}, nil, "", map[string]any{}, "nonsense\n"}
 	if !field.Type.Secret() {
 		return values
@@ -108,12 +109,12 @@ func secretTexts(t testing.TB, kind sinks.Kind, valid []map[string]any) []string
 	return texts
 }
 
-func secretsIn(settings sinks.Settings, field sinks.Field) []string {
+func secretsIn(values settings.Values, field settings.Field) []string {
 	var texts []string
-	if field.Type == sinks.TypeSecret {
-		texts = append(texts, settings.Secret(field.Name).Reveal())
+	if field.Type == settings.TypeSecret {
+		texts = append(texts, values.Secret(field.Name).Reveal())
 	} else {
-		for _, secret := range settings.SecretMap(field.Name) {
+		for _, secret := range values.SecretMap(field.Name) {
 			texts = append(texts, secret.Reveal())
 		}
 	}

@@ -9,22 +9,23 @@ import (
 	"testing"
 
 	"github.com/rowrelay/rowrelay/sinks"
+	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
-func referenceKind(err func(sinks.Settings) error) sinks.Kind {
+func referenceKind(err func(settings.Values) error) sinks.Kind {
 	return sinks.Kind{
 		Name: "reference",
-		Fields: []sinks.Field{
-			{Name: "token", Type: sinks.TypeSecret, Help: "the password"},
-			{Name: "headers", Type: sinks.TypeSecretMap, Help: "more of them"},
+		Fields: []settings.Field{
+			{Name: "token", Type: settings.TypeSecret, Help: "the password"},
+			{Name: "headers", Type: settings.TypeSecretMap, Help: "more of them"},
 		},
-		New: func(s sinks.Settings) (sinks.Sink, error) { return &reference{to: &destination{}}, err(s) },
+		New: func(s settings.Values) (sinks.Sink, error) { return &reference{to: &destination{}}, err(s) },
 	}
 }
 
 var referenceSettings = map[string]any{"token": "t0ken", "headers": map[string]any{"X-A": "h3ader"}}
 
-func noError(sinks.Settings) error { return nil }
+func noError(settings.Values) error { return nil }
 
 func newRegistry(t *testing.T, kind sinks.Kind) *sinks.Registry {
 	t.Helper()
@@ -37,7 +38,7 @@ func newRegistry(t *testing.T, kind sinks.Kind) *sinks.Registry {
 
 func TestKindMakes(t *testing.T) {
 	t.Parallel()
-	good, bad := referenceKind(noError), referenceKind(func(sinks.Settings) error { return errors.New("no") })
+	good, bad := referenceKind(noError), referenceKind(func(settings.Values) error { return errors.New("no") })
 	if v := recordKind(func(tb testing.TB) { makes(tb, newRegistry(t, good), good, []map[string]any{referenceSettings}) }); v.failed {
 		t.Errorf("a good kind fails: %s", v.log)
 	}
@@ -51,7 +52,7 @@ func TestKindHidesSecrets(t *testing.T) {
 	good := referenceKind(noError)
 	bad := referenceKind(noError)
 	bad.Fields[1].Check = func(value any) error {
-		if secret, there := value.(map[string]sinks.Secret)["a name"]; there {
+		if secret, there := value.(map[string]settings.Secret)["a name"]; there {
 			return fmt.Errorf("has a wrong name for %s", secret.Reveal())
 		}
 		return nil

@@ -12,6 +12,7 @@ import (
 	"os"
 
 	"github.com/rowrelay/rowrelay/sinks"
+	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
 // Options say where a [Sink] writes.
@@ -105,7 +106,7 @@ func Kind() sinks.Kind {
 		Summary: "Writes each message as a line of JSON to the standard output.",
 		Schemes: []string{"stdout"},
 		FromURL: fromURL,
-		New:     func(sinks.Settings) (sinks.Sink, error) { return New(Options{}), nil },
+		New:     func(settings.Values) (sinks.Sink, error) { return New(Options{}), nil },
 	}
 }
 

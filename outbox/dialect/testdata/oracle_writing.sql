@@ -54,30 +54,3 @@ SELECT 'version', MAX(version) FROM product_component_version WHERE product LIKE
 UNION ALL SELECT LOWER(parameter), value FROM nls_session_parameters WHERE parameter = 'NLS_COMP'
 UNION ALL SELECT LOWER(parameter), value FROM nls_database_parameters WHERE parameter = 'NLS_CHARACTERSET';
 
--- observe
-SELECT 'number', TO_CHAR(current_scn) FROM v$database
-UNION ALL SELECT 'open', TO_CHAR(MIN(start_scn)) FROM gv$transaction HAVING COUNT(*) > 0
-UNION ALL SELECT 'server', SYS_CONTEXT('USERENV', 'DB_UNIQUE_NAME') || '/' || SYS_CONTEXT('USERENV', 'CON_NAME') FROM dual;
-
--- settle many
-BEGIN
-    FOR locked IN (
-    SELECT lock_id FROM app."Events_locks" WHERE lock_id IN (
-        SELECT 8 * g.lane + MOD(SYS_CONTEXT('USERENV', 'SID'), 8) FROM JSON_TABLE(:1, '$[*]' COLUMNS (lane NUMBER PATH '$[0]', fence NUMBER PATH '$[1]')) g)
-    ORDER BY lock_id FOR UPDATE) LOOP NULL; END LOOP;
-END;
-/
---   1: [[0,7],[1,7],[2,7],[3,7],[4,7],[5,7],[6,7],[7,7],[8,7],[9,7],[10,7],[11,7],[12,7],[13,7],[14,7],[15,
-SELECT 'lane', l.lane, l.fence FROM JSON_TABLE(:1, '$[*]' COLUMNS (lane NUMBER PATH '$[0]', fence NUMBER PATH '$[1]')) g JOIN app."Events_lanes" l ON l.lane = g.lane AND l.fence = g.fence AND l.owner = :2;
---   1: [[0,7],[1,7],[2,7],[3,7],[4,7],[5,7],[6,7],[7,7],[8,7],[9,7],[10,7],[11,7],[12,7],[13,7],[14,7],[15,
---   2: r
-DELETE /*+ INDEX(d) */ FROM app."Events" d WHERE (d.id, d.message_id) IN (SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.message_id
-FROM JSON_TABLE(TO_CLOB(:1) || TO_CLOB(:2), '$[*]' COLUMNS (
-        id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim NUMBER PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
-        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]')) g
-    JOIN app."Events_lanes" l ON l.lane = g.lane AND l.fence = g.claim AND l.owner = :3
-    JOIN app."Events" t ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id);
---   1: [[1000,0,7,"done",1,0,0,"","0/5",""],[1001,1,7,"done",1,0,0,"","0/5",""],[1002,2,7,"done",1,0,0,"","
---   2: ,"","0/5",""],[1109,45,7,"done",1,0,0,"","0/5",""],[1110,46,7,"done",1,0,0,"","0/5",""],[1111,47,7,"
---   3: r
-

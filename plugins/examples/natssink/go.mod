@@ -2,12 +2,16 @@ module github.com/rowrelay/rowrelay/plugins/examples/natssink
 
 go 1.26.0
 
-replace github.com/rowrelay/rowrelay => ../../..
+replace (
+	github.com/rowrelay/rowrelay => ../../..
+	github.com/rowrelay/rowrelay/outbox => ../../../outbox
+)
 
 require (
 	github.com/nats-io/nats-server/v2 v2.15.2
 	github.com/nats-io/nats.go v1.55.0
 	github.com/rowrelay/rowrelay v0.0.0-00010101000000-000000000000
+	github.com/rowrelay/rowrelay/outbox v0.0.0
 )
 
 require (

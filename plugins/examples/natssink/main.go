@@ -10,8 +10,18 @@
 package main
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/rowrelay/rowrelay/plugins"
 	"github.com/rowrelay/rowrelay/sinks"
+	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
 func main() { plugins.ServeKind(kind()) }
@@ -20,17 +30,144 @@ func kind() sinks.Kind {
 	return sinks.Kind{
 		Name:    "nats",
 		Summary: "Publishes each message to NATS JetStream.",
-		Fields: []sinks.Field{
-			{Name: "url", Type: sinks.TypeString, Default: "nats://localhost:4222", Help: "The server's address, or several with commas between them."},
-			{Name: "subject_prefix", Type: sinks.TypeString, Help: "What comes before the topic in the subject."},
-			{Name: "credentials_file", Type: sinks.TypeString, Help: "A file with the credentials to log in with."},
-			{Name: "token", Type: sinks.TypeSecret, Help: "A token to log in with."},
+		Fields: []settings.Field{
+			{Name: "url", Type: settings.TypeString, Default: "nats://localhost:4222", Help: "The server's address, or several with commas between them."},
+			{Name: "subject_prefix", Type: settings.TypeString, Help: "What comes before the topic in the subject."},
+			{Name: "credentials_file", Type: settings.TypeString, Help: "A file with the credentials to log in with."},
+			{Name: "token", Type: settings.TypeSecret, Help: "A token to log in with."},
 		},
-		New: func(s sinks.Settings) (sinks.Sink, error) {
+		New: func(s settings.Values) (sinks.Sink, error) {
 			return &sink{
 				url: s.Text("url"), prefix: s.Text("subject_prefix"),
 				credentials: s.Text("credentials_file"), token: s.Secret("token").Reveal(),
 			}, nil
 		},
 	}
+}
+
+// sink publishes to JetStream.
+type sink struct {
+	url, prefix, credentials, token string
+
+	connection *nats.Conn // set by Open
+	stream     jetstream.JetStream
+}
+
+// Open connects, anew where the connection was lost: the client is told not to
+// do so by itself, so that an outage is seen as one.
+func (s *sink) Open(ctx context.Context) error {
+	if s.connection != nil && s.connection.IsConnected() {
+		return nil
+	}
+	s.drop()
+	options := []nats.Option{nats.NoReconnect(), nats.Name("rowrelay")}
+	if s.credentials != "" {
+		options = append(options, nats.UserCredentials(s.credentials))
+	}
+	if s.token != "" {
+		options = append(options, nats.Token(s.token))
+	}
+	connection, err := nats.Connect(s.url, options...)
+	if errors.Is(err, nats.ErrAuthorization) {
+		return &sinks.OpenError{Reason: sinks.ReasonAuth, Detail: err.Error()}
+	}
+	if err != nil {
+		return fmt.Errorf("connect to NATS: %w", err)
+	}
+	s.connection = connection
+	s.stream, err = jetstream.New(connection)
+	return err
+}
+
+func (s *sink) Close(context.Context) error {
+	s.drop()
+	return nil
+}
+
+func (s *sink) drop() {
+	if s.connection != nil {
+		s.connection.Close()
+	}
+}
+
+// Order: a message is sent when the one of its key before it was stored.
+func (s *sink) Order() sinks.Order { return sinks.OrderPrefix }
+
+// Send publishes up to 64 messages at once, one of a key at a time.
+func (s *sink) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome {
+	return sinks.NewFan(64).Send(ctx, batch, s.publish)
+}
+
+func (s *sink) publish(ctx context.Context, m sinks.Message) sinks.Outcome {
+	if s.connection == nil || !s.connection.IsConnected() {
+		return sinks.Fail(sinks.Unavailable, sinks.ReasonConnection, "there is no connection to NATS")
+	}
+	message, err := encode(m, s.prefix)
+	if err != nil {
+		return sinks.Fail(sinks.Reject, sinks.ReasonInvalid, err.Error())
+	}
+	stored, err := s.stream.PublishMsg(ctx, message)
+	if err != nil {
+		return s.failed(err)
+	}
+	return sinks.Ok(fmt.Sprintf("%s %d", stored.Stream, stored.Sequence))
+}
+
+// failed is the outcome of a message that the server has not stored, or has not
+// said so of.
+func (s *sink) failed(err error) sinks.Outcome {
+	var refused *jetstream.APIError
+	switch {
+	case errors.Is(err, nats.ErrMaxPayload):
+		return sinks.Fail(sinks.Reject, sinks.ReasonTooLarge, err.Error())
+	case errors.Is(err, nats.ErrNoResponders), errors.Is(err, jetstream.ErrNoStreamResponse):
+		return sinks.Fail(sinks.Unavailable, sinks.ReasonConfig, "no stream takes the subject: "+err.Error())
+	case errors.As(err, &refused):
+		return sinks.Fail(sinks.Retry, sinks.ReasonServerError, err.Error())
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+		return sinks.Fail(sinks.Retry, sinks.ReasonTimeout, err.Error())
+	}
+	return sinks.Fail(sinks.Retry, sinks.ReasonUnknown, err.Error())
+}
+
+// The headers that a message has besides its own. They are percent-encoded,
+// since a header of NATS can't hold every text.
+const (
+	keyHeader  = "Rowrelay-Key"
+	nullHeader = "Rowrelay-Payload" // "null" where the payload is NULL
+)
+
+// encode makes what is published of a message.
+func encode(m sinks.Message, prefix string) (*nats.Msg, error) {
+	subject := prefix + m.Topic
+	if m.Topic == "" || strings.ContainsAny(subject, " \t\r\n*>") || strings.Contains(subject, "..") {
+		return nil, fmt.Errorf("the topic %q can't be a subject of NATS", m.Topic)
+	}
+	message := &nats.Msg{Subject: subject, Data: m.Payload, Header: nats.Header{}}
+	for name, value := range m.Headers {
+		if err := checkHeader(name, value); err != nil {
+			return nil, err
+		}
+		message.Header[name] = []string{value}
+	}
+	message.Header[jetstream.MsgIDHeader] = []string{url.PathEscape(m.ID)}
+	if m.Key != "" {
+		message.Header[keyHeader] = []string{url.PathEscape(m.Key)}
+	}
+	if m.Payload == nil {
+		message.Header[nullHeader] = []string{"null"}
+	}
+	return message, nil
+}
+
+// checkHeader refuses what would arrive as something else.
+func checkHeader(name, value string) error {
+	if name == "" || strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r == ':' || r > '~' }) || strings.HasPrefix(name, "Nats-") ||
+		name == keyHeader || name == nullHeader {
+		return errors.New("the name of a header can't be one of NATS")
+	}
+	if strings.ContainsAny(value, "\r\n") || strings.TrimSpace(value) != value {
+		return fmt.Errorf("the value of the header %s can't be one of NATS", name)
+	}
+	return nil
 }

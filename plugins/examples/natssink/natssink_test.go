@@ -18,6 +18,7 @@ import (
 	"github.com/rowrelay/rowrelay/outbox"
 	"github.com/rowrelay/rowrelay/plugins"
 	"github.com/rowrelay/rowrelay/sinks"
+	"github.com/rowrelay/rowrelay/sinks/settings"
 	"github.com/rowrelay/rowrelay/sinks/sinktest"
 )
 
@@ -129,7 +130,7 @@ func newSink(t testing.TB, program string, s *server) *plugins.Sink {
 	t.Cleanup(func() { check(t, os.RemoveAll(directory)) })
 	sink, err := plugins.New(plugins.Options{
 		Path: program, Directory: directory,
-		Config: map[string]string{"url": s.running.ClientURL()}, Secrets: map[string]sinks.Secret{"token": token},
+		Config: map[string]string{"url": s.running.ClientURL()}, Secrets: map[string]settings.Secret{"token": token},
 	})
 	check(t, err)
 	return sink

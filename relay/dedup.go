@@ -1,0 +1,487 @@
+package relay
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/rowrelay/rowrelay/sinks"
+)
+
+// dedup sends to sinks that recognise a batch when it comes again. Such a batch is
+// planned, written down, sent and settled, in this order. A row has a ticket from when
+// its batch is written down until it is settled, or until the sink has promised that it
+// will never be there by it. A batch of which nobody knows whether the sink has it is
+// unresolved: it is sent again, by whoever has its lanes then, before anything else is.
+type dedup struct {
+	*journal
+	sinks   map[*sinkQueue]*exactSink
+	tickets map[*lane]map[rowRef]*ticket // of rows that were sent and are not settled, also by a lane's last holder
+}
+
+// exactSink is a sink that recognises what comes again.
+type exactSink struct {
+	sink       sinks.Exact
+	unresolved []*exactBatch
+	oneAtATime bool // it refused a part of a batch
+}
+
+// exactBatch is a batch that its sink recognises when it comes again.
+type exactBatch struct {
+	sink       string
+	name       string
+	size       int
+	unresolved bool // the sink may have it or not
+}
+
+// ticket is a row's place in an exact batch.
+type ticket struct {
+	batch  *exactBatch
+	place  int
+	status *sinks.Outcome // delivered, though the row may still have to be read
+}
+
+// planPause keeps a sink that turns everything down from keeping a core busy.
+const planPause = 10 * time.Millisecond
+
+func newDedup(j *journal) *dedup {
+	d := &dedup{journal: j, sinks: map[*sinkQueue]*exactSink{}, tickets: map[*lane]map[rowRef]*ticket{}}
+	for _, q := range d.queues {
+		if sink, ok := q.options.Sink.(sinks.Exact); ok {
+			d.sinks[q] = &exactSink{sink: sink}
+		}
+	}
+	return d
+}
+
+// leased takes over the tickets of a lane. Their batches are unresolved.
+func (d *dedup) leased(l *lane, g Grant) {
+	d.tickets[l] = map[rowRef]*ticket{}
+	for _, t := range g.Tickets {
+		at := slices.IndexFunc(d.queues, func(q *sinkQueue) bool { return q.name == t.Sink && d.sinks[q] != nil })
+		if at < 0 {
+			d.options.Logger.Warn("relay: messages may be delivered twice: a relay that died was sending them to a sink that is no longer there, or not as it was",
+				"relay", d.options.Name, "sink", t.Sink, "messages", len(t.IDs))
+			continue
+		}
+		s := d.sinks[d.queues[at]]
+		b := &exactBatch{sink: t.Sink, name: t.Batch, size: t.Size}
+		if known := slices.IndexFunc(s.unresolved, func(b *exactBatch) bool { return b.name == t.Batch }); known >= 0 {
+			b = s.unresolved[known]
+		}
+		s.unresolve(b)
+		t.each(l.Lane, func(ref rowRef, place int) { d.tickets[l][ref] = &ticket{batch: b, place: place} })
+	}
+}
+
+func (d *dedup) lost(l *lane) { delete(d.tickets, l) }
+
+// unresolve has a batch sent again before anything else.
+func (s *exactSink) unresolve(b *exactBatch) {
+	if !b.unresolved {
+		b.unresolved = true
+		s.unresolved = append(s.unresolved, b)
+	}
+}
+
+// ticketOf returns the item's ticket, if it has one.
+func (d *dedup) ticketOf(it *item) *ticket {
+	of := d.tickets[it.lane]
+	if len(of) == 0 {
+		return nil
+	}
+	return of[it.row.ref()]
+}
+
+// known is the outcome of an item whose batch was resolved before the row was read.
+func (d *dedup) known(it *item) *sinks.Outcome {
+	if t := d.ticketOf(it); t != nil {
+		return t.status
+	}
+	return nil
+}
+
+func (d *dedup) unsendable(*item) *sinks.Outcome { return nil }
+
+// start resolves what is unresolved, or sends one more batch, once its plan is written
+// down. While a plan is written the batches before it are on their way.
+func (d *dedup) start(q *sinkQueue, now time.Time) bool {
+	s := d.sinks[q]
+	if s == nil {
+		return false
+	}
+	if len(s.unresolved) > 0 {
+		s.unresolved = slices.DeleteFunc(s.unresolved, func(b *exactBatch) bool { return !d.holdsAnyOf(b) })
+		if q.busy == 0 && len(s.unresolved) > 0 {
+			d.give(q, &resolving{dedup: d, batches: slices.Clone(s.unresolved)})
+		}
+		return true
+	}
+	if d.writesAll(now) {
+		return false // quarantine does it
+	}
+	if q.busy >= q.atOnce() || q.busy > 0 && s.oneAtATime || d.writing || q.waiting.empty() {
+		return true
+	}
+	q.waiting.gather(q.options.Batch)
+	if items := d.takeBatch(q); len(items) > 0 {
+		b := journaledBatch{batch: batch{lent: items}, journal: d.journal, journals: d.journalsOf(items)}
+		d.begin(q, &plannedBatch{journaledBatch: b, dedup: d, alone: q.busy == 0})
+	}
+	return true
+}
+
+// holdsAnyOf says that some lane has a row of the batch.
+func (d *dedup) holdsAnyOf(b *exactBatch) bool {
+	for _, of := range d.tickets {
+		for _, t := range of {
+			if t.batch == b {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// gather puts first what is of the first one's lane, then what is of the next
+// one's, until it makes up a batch of n: so a batch is of few lanes, each of which
+// has its journal written for it. What is first stays first.
+func (w *waitingLine) gather(n int) {
+	laneOf := func(entry queued) *lane {
+		if entry.key != nil {
+			return entry.key.lane
+		}
+		return entry.item.lane
+	}
+	waiting, sizes := w.items[w.head:], map[*lane]int{}
+	if len(waiting) <= n {
+		return
+	}
+	for _, entry := range waiting {
+		if entry.key != nil {
+			sizes[laneOf(entry)] += len(entry.key.items)
+		} else {
+			sizes[laneOf(entry)]++
+		}
+	}
+	chosen, rest := map[*lane]bool{}, make([]queued, 0, len(waiting))
+	gathered := waiting[:0]
+	for _, entry := range waiting {
+		l := laneOf(entry)
+		if !chosen[l] && n > 0 {
+			chosen[l] = true
+			n -= sizes[l]
+		}
+		if chosen[l] {
+			gathered = append(gathered, entry)
+		} else {
+			rest = append(rest, entry)
+		}
+	}
+	copy(waiting[len(gathered):], rest)
+}
+
+// journalsOf lists the tickets that hold in the lanes of a batch. Those of other
+// lanes stand where they were written; what of them is over by now does no harm.
+func (d *dedup) journalsOf(items []*item) (journals []Journal) {
+	of := map[*lane]bool{}
+	for _, it := range items {
+		of[it.lane] = true
+	}
+	for _, l := range d.sortedLanes() {
+		if of[l] || d.stale[l] {
+			journals = append(journals, Journal{Lease: l.Lease, Tickets: d.written(l)})
+			delete(d.stale, l)
+		}
+	}
+	return journals
+}
+
+// written lists a lane's tickets, as they are written down.
+func (d *dedup) written(l *lane) []Ticket {
+	var j Journal
+	of := d.tickets[l]
+	for _, ref := range slices.SortedFunc(maps.Keys(of), func(a, b rowRef) int { return cmp.Or(cmp.Compare(a.id, b.id), cmp.Compare(a.check, b.check)) }) {
+		t := of[ref]
+		j.add(t.batch.sink, sinks.Ticket{Batch: t.batch.name, Size: t.batch.size, Place: t.place}, ref)
+	}
+	return j.Tickets
+}
+
+// add puts a row into the ticket of its batch.
+func (j *Journal) add(sink string, t sinks.Ticket, ref rowRef) {
+	at := slices.IndexFunc(j.Tickets, func(other Ticket) bool { return other.Batch == t.Batch })
+	if at < 0 {
+		at = len(j.Tickets)
+		j.Tickets = append(j.Tickets, Ticket{Sink: sink, Batch: t.Batch, Size: t.Size})
+	}
+	own := &j.Tickets[at]
+	own.IDs, own.Places, own.Checks = append(own.IDs, ref.id), append(own.Places, t.Place), append(own.Checks, ref.check)
+}
+
+// plannedBatch is a batch that its sink plans, and whose plan is written down, before it
+// is sent.
+type plannedBatch struct {
+	journaledBatch
+	dedup   *dedup
+	tickets []sinks.Ticket // by item; the zero one where an item isn't sent
+	noted   bool
+	alone   bool // nothing else of the sink was under way
+}
+
+func (b *plannedBatch) do(ctx context.Context, _ *engine, f *flight) {
+	messages := messagesOf(b.lent)
+	b.outcomes = b.plan(ctx, f.queue, messages)
+	if b.write(ctx, b.note) {
+		b.send(ctx, f.queue.options.Sink, messages)
+	}
+}
+
+// plan has the sink plan the messages, and adds the tickets to the journals that are
+// about to be written. What is not planned has its outcome already.
+func (b *plannedBatch) plan(ctx context.Context, q *sinkQueue, messages []sinks.Message) (outcomes []sinks.Outcome) {
+	b.tickets, outcomes = planSafely(ctx, b.dedup.sinks[q].sink, messages)
+	for i, it := range b.lent {
+		if b.tickets[i] == (sinks.Ticket{}) {
+			continue
+		}
+		messages[i].Ticket = b.tickets[i]
+		at := slices.IndexFunc(b.journals, func(journal Journal) bool { return journal.Lane == it.row.Lane })
+		b.journals[at].add(q.name, b.tickets[i], it.row.ref())
+	}
+	return outcomes
+}
+
+// planSafely returns one ticket and one outcome a message.
+func planSafely(ctx context.Context, sink sinks.Exact, messages []sinks.Message) (tickets []sinks.Ticket, outcomes []sinks.Outcome) {
+	defer func() {
+		n := len(messages)
+		if p := recover(); p != nil {
+			tickets, outcomes = nil, sinks.All(n, sinks.Fail(sinks.Retry, sinks.ReasonPanic, fmt.Sprintf("the sink panicked: %v", p)))
+		}
+		tickets = append(tickets, make([]sinks.Ticket, max(0, n-len(tickets)))...)
+		outcomes = complete(outcomes, n)
+	}()
+	return sink.Plan(ctx, messages)
+}
+
+// send sends what has a ticket.
+func (b *plannedBatch) send(ctx context.Context, sink sinks.Sink, messages []sinks.Message) {
+	messages = slices.DeleteFunc(messages, func(m sinks.Message) bool { return m.Ticket == sinks.Ticket{} })
+	if len(messages) == 0 {
+		return
+	}
+	answers := complete(send(ctx, sink, messages), len(messages))
+	for i := range b.outcomes {
+		if b.tickets[i] != (sinks.Ticket{}) {
+			b.outcomes[i], answers = answers[0], answers[1:]
+		}
+	}
+}
+
+// note gives the rows of a batch their tickets once its plan is written down. If nobody
+// knows whether it is, the batch isn't sent, and is unresolved: another relay that takes
+// over a lane may send it.
+func (b *plannedBatch) note() {
+	if b.noted {
+		return
+	}
+	b.noted = true
+	batches := map[string]*exactBatch{}
+	for i, t := range b.tickets {
+		if t == (sinks.Ticket{}) {
+			continue
+		}
+		it := b.lent[i]
+		if batches[t.Batch] == nil {
+			batches[t.Batch] = &exactBatch{sink: it.queue.name, name: t.Batch, size: t.Size}
+		}
+		of := b.dedup.tickets[it.lane]
+		if of == nil {
+			continue // the lane was lost
+		}
+		of[it.row.ref()] = &ticket{batch: batches[t.Batch], place: t.Place}
+		if b.err != nil {
+			b.dedup.sinks[it.queue].unresolve(batches[t.Batch])
+		}
+	}
+}
+
+// done judges what the sink said. Where it has none of a batch and wants it planned anew,
+// that is no trouble of the sink. Batches overlap again after one that was alone and was
+// taken: one that is refused is sent in smaller parts until what is wrong with it is
+// found, and another one on its way would be in the way of that.
+func (b *plannedBatch) done(e *engine, f *flight) {
+	b.note()
+	if b.err != nil {
+		b.notSent(f)
+		return
+	}
+	ended, turnedDown := f.ctx.Err() != nil, !slices.ContainsFunc(b.outcomes, func(outcome sinks.Outcome) bool {
+		return outcome.Result != sinks.Unsent || outcome.Reason != sinks.ReasonNeighbour
+	})
+	if turnedDown && !ended {
+		f.queue.pauseUntil = time.Now().Add(planPause)
+	}
+	e.judge(f, &b.batch, ended || turnedDown)
+	refused := false
+	for i, t := range b.tickets {
+		refused = refused || t != (sinks.Ticket{}) && b.outcomes[i].Result != sinks.Delivered
+	}
+	if b.alone && !refused {
+		b.dedup.sinks[f.queue].oneAtATime = false
+	}
+}
+
+// answered says what an outcome means for a row's ticket: it holds where this is open,
+// and is over where the sink doesn't have the message.
+func (d *dedup) answered(it *item, outcome sinks.Outcome) sinks.Outcome {
+	t := d.ticketOf(it)
+	switch {
+	case t == nil || outcome.Result == sinks.Delivered:
+	case sinks.IsOpen(outcome):
+		outcome = uncharged(outcome)
+		d.sinks[it.queue].unresolve(t.batch)
+	default:
+		delete(d.tickets[it.lane], it.row.ref())
+		d.sinks[it.queue].oneAtATime = true
+	}
+	return outcome
+}
+
+// uncharged makes of a lost answer one that charges nothing: the batch will be
+// sent again as it was, once the sink is there.
+func uncharged(outcome sinks.Outcome) sinks.Outcome {
+	if outcome.Result == sinks.Retry {
+		outcome.Result = sinks.Unavailable
+	}
+	return outcome
+}
+
+func (d *dedup) marked(it *item) {
+	if of := d.tickets[it.lane]; len(of) > 0 {
+		delete(of, it.row.ref())
+	}
+}
+
+func (d *dedup) writesDown(time.Time) bool { return true }
+
+// keepsJournal: a release would clear the tickets, so the lease runs out instead.
+func (d *dedup) keepsJournal(l *lane) bool { return len(d.tickets[l]) > 0 }
+
+// resolving is the job that sends unresolved batches again, with all of their rows that
+// are still there, also those of lanes that are another relay's: it may do the same, and
+// the sink has them once.
+type resolving struct {
+	dedup    *dedup
+	batches  []*exactBatch
+	statuses map[rowRef]sinks.Outcome // of the rows
+	outcomes []sinks.Outcome          // the same
+	err      error                    // it could not be read what to send
+}
+
+func (r *resolving) items() []*item { return nil }
+
+func (r *resolving) do(ctx context.Context, _ *engine, f *flight) {
+	store := r.dedup.journal.store
+	journals, err := store.Journals(ctx)
+	if r.err = err; err != nil {
+		return
+	}
+	tickets := map[rowRef]sinks.Ticket{} // of every row of the batches
+	var ids []RowID
+	for _, j := range journals {
+		for _, t := range j.Tickets {
+			if t.Sink != f.queue.name || !slices.ContainsFunc(r.batches, func(b *exactBatch) bool { return b.name == t.Batch }) {
+				continue
+			}
+			t.each(j.Lane, func(ref rowRef, place int) {
+				tickets[ref] = sinks.Ticket{Batch: t.Batch, Size: t.Size, Place: place}
+				ids = append(ids, RowID{ref.lane, ref.id})
+			})
+		}
+	}
+	slices.SortFunc(ids, func(a, b RowID) int { return cmp.Or(a.Lane-b.Lane, cmp.Compare(a.ID, b.ID)) })
+	rows, err := store.Pick(ctx, slices.Compact(ids))
+	rows = slices.DeleteFunc(rows, func(row Row) bool { return tickets[row.ref()] == sinks.Ticket{} }) // another message's now
+	if r.err = err; err != nil || len(rows) == 0 {
+		return
+	}
+	slices.SortFunc(rows, func(a, b Row) int { // as they were sent
+		x, y := tickets[a.ref()], tickets[b.ref()]
+		return cmp.Or(cmp.Compare(x.Batch, y.Batch), x.Place-y.Place)
+	})
+	messages := make([]sinks.Message, len(rows))
+	for i, row := range rows {
+		messages[i] = (&item{row: row}).message()
+		messages[i].Ticket = tickets[row.ref()]
+	}
+	r.outcomes = complete(send(ctx, f.queue.options.Sink, messages), len(messages))
+	r.statuses = map[rowRef]sinks.Outcome{}
+	for i, row := range rows {
+		r.statuses[row.ref()] = r.outcomes[i]
+	}
+}
+
+// done ends the tickets whose rows are gone or were never delivered, and marks those
+// done that the sink has.
+func (r *resolving) done(e *engine, f *flight) {
+	d, q := r.dedup, f.queue
+	if r.err != nil {
+		e.failed("journal", r.err)
+		q.pauseUntil = time.Now().Add(settlePause.Min)
+		return
+	}
+	if len(r.outcomes) > 0 {
+		q.observeSent(f.took, r.outcomes)
+		r.judge(e, f)
+	}
+	open := map[*exactBatch]bool{}
+	for _, l := range d.sortedLanes() {
+		for ref, t := range d.tickets[l] {
+			if slices.Contains(r.batches, t.batch) && r.decide(l, ref, t) {
+				open[t.batch] = true
+			}
+		}
+	}
+	s := d.sinks[q]
+	s.unresolved = slices.DeleteFunc(s.unresolved, func(b *exactBatch) bool {
+		b.unresolved = open[b] || !slices.Contains(r.batches, b)
+		return !b.unresolved
+	})
+}
+
+// judge judges the sink by what it said, except that a batch which it turned down says
+// nothing against it.
+func (r *resolving) judge(e *engine, f *flight) {
+	var said []sinks.Outcome
+	for _, outcome := range r.outcomes {
+		if sinks.IsOpen(outcome) {
+			outcome = uncharged(outcome)
+		}
+		if outcome.Result != sinks.Unsent {
+			said = append(said, outcome)
+		}
+	}
+	f.queue.judgeCircuit(said, len(said) == 0 || f.ctx.Err() != nil)
+}
+
+// decide ends a ticket by the status of its row, unless that is open.
+func (r *resolving) decide(l *lane, ref rowRef, t *ticket) (open bool) {
+	status, there := r.statuses[ref]
+	switch {
+	case there && sinks.IsOpen(status):
+		return true
+	case there && status.Result == sinks.Delivered:
+		t.status = &status
+		if it := l.known[ref.id]; it != nil && it.row.ref() == ref && it.stage == inQueue {
+			r.dedup.deliveredBefore(it, status)
+		}
+	default:
+		delete(r.dedup.tickets[l], ref)
+	}
+	return false
+}

@@ -1,0 +1,213 @@
+package relay
+
+import (
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/rowrelay/rowrelay/outbox"
+)
+
+// laneAt is a lane with two queues that was read up to an id.
+func laneAt(cursor int64) *lane {
+	l := newLane(Lease{Lane: 3, Fence: 1}, 2, time.Time{})
+	l.cursor = cursor
+	return l
+}
+
+// Whatever has to be read again holds the mark down: of all sinks, or, where one was
+// skipped, of that one alone.
+func TestMarkIsBelowAllThatIsToBeReadAgain(t *testing.T) {
+	t.Parallel()
+	sink := &sinkQueue{index: 1}
+	for name, c := range map[string]struct {
+		place   func(l *lane)
+		horizon int64
+		main    int64
+		sinks   map[string]int64
+	}{
+		"all is finished":               {horizon: 100, main: 50},
+		"something may still appear":    {horizon: 40, main: 40},
+		"looked for again":              {place: func(l *lane) { l.lookAgain(31) }, horizon: 100, main: 30},
+		"of two places the lower":       {place: func(l *lane) { l.lookAgain(31); l.lookAgain(21); l.lookAgain(41) }, horizon: 100, main: 20},
+		"being looked for":              {place: func(l *lane) { l.beginScan(25) }, horizon: 100, main: 25},
+		"looked for in vain":            {place: func(l *lane) { l.beginScan(25); l.endScan(true) }, horizon: 100, main: 25},
+		"looked for, and found":         {place: func(l *lane) { l.beginScan(25); l.endScan(false) }, horizon: 100, main: 50},
+		"a sink was skipped":            {place: func(l *lane) { l.skip(1, 11) }, horizon: 100, main: 50, sinks: map[string]int64{"b": 10}},
+		"a skipped sink, and the rest":  {place: func(l *lane) { l.skip(1, 11); l.lookAgain(6) }, horizon: 100, main: 5, sinks: map[string]int64{"b": 5}},
+		"rows of forgotten keys":        {place: func(l *lane) { l.forgottenFrom[1] = 12 }, horizon: 100, main: 12},
+		"rows of a blocked key":         {place: func(l *lane) { l.key(keyRef{1, "k"}).dropAt(14) }, horizon: 100, main: 13},
+		"a row in memory":               {place: func(l *lane) { l.known[8] = &item{queue: sink} }, horizon: 100, main: 7},
+		"a row that is only put away":   {place: func(l *lane) { l.known[8] = &item{} }, horizon: 100, main: 7},
+		"a deferred row":                {place: func(l *lane) { l.known[8] = &item{queue: sink, row: Row{Held: true}} }, horizon: 100, main: 50},
+		"with another row under its id": {place: func(l *lane) { l.known[8] = &item{queue: sink, row: Row{Held: true}, doubled: true} }, horizon: 100, main: 7},
+		"in a sink that was skipped":    {place: func(l *lane) { l.skip(1, 11); l.known[8] = &item{queue: sink} }, horizon: 100, main: 50, sinks: map[string]int64{"b": 7}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := laneAt(50)
+			if c.place != nil {
+				c.place(l)
+			}
+			got := l.marks(c.horizon, "routes", []string{"a", "b"})
+			if got.Main != c.main || !maps.Equal(got.Sinks, c.sinks) || got.Routes != "routes" {
+				t.Errorf("marks %+v, want %d and %v", got, c.main, c.sinks)
+			}
+		})
+	}
+}
+
+// A successor begins at the marks; with other routes at the lowest of them.
+func TestWhereASuccessorBegins(t *testing.T) {
+	t.Parallel()
+	marks := Marks{Routes: "routes", Main: 50, Sinks: map[string]int64{"b": 10, "gone": 5}}
+	same, other := laneAt(0), laneAt(0)
+	same.startAt(marks, "routes", []string{"a", "b"})
+	other.startAt(marks, "others", []string{"a", "b"})
+	if same.cursor != 50 || same.base != 50 || !slices.Equal(same.skippedFrom, []int64{none, 10}) {
+		t.Errorf("with the same routes: from %d, and skipped from %v", same.cursor, same.skippedFrom)
+	}
+	if other.cursor != 5 || !slices.Equal(other.skippedFrom, []int64{none, none}) {
+		t.Errorf("with others: from %d, and skipped from %v", other.cursor, other.skippedFrom)
+	}
+	if !same.skips(1, 11) || same.skips(1, 10) || same.skips(0, 11) {
+		t.Error("rows that were skipped are those above the place, of that sink")
+	}
+}
+
+// What of a key may be sent: one batch at a time, in the order of ids, and of a blocked
+// key only the message that it waits for.
+func TestWhatOfAKeyMayBeSent(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		state func(k *key)
+		n     int
+		want  []int64
+	}{
+		"in the order of ids":          {n: 9, want: []int64{1, 2, 3}},
+		"so many":                      {n: 2, want: []int64{1, 2}},
+		"a batch is in flight":         {state: func(k *key) { k.inFlight = 1 }, n: 9},
+		"blocked":                      {state: func(k *key) { k.blocked, k.blockedBy = true, 2 }, n: 9, want: []int64{2}},
+		"blocked by one that isn't in": {state: func(k *key) { k.blocked, k.blockedBy = true, 7 }, n: 9},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			k := laneAt(50).key(keyRef{0, "k"})
+			for _, id := range []int64{2, 3, 1} {
+				k.add(&item{row: Row{ID: id}})
+			}
+			if c.state != nil {
+				c.state(k)
+			}
+			var got []int64
+			for _, it := range k.take(c.n) {
+				got = append(got, it.row.ID)
+			}
+			if !slices.Equal(got, c.want) || len(k.items) != 3-len(got) {
+				t.Errorf("took %v and left %d, want %v", got, len(k.items), c.want)
+			}
+		})
+	}
+}
+
+// What of a key may come into memory; of what may not, the place is kept.
+func TestWhatOfAKeyComesIntoMemory(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		state func(k *key)
+		row   Row
+		takes bool
+		from  int64 // dropped from there; none
+	}{
+		"anything":                                {row: Row{ID: 7}, takes: true, from: none},
+		"behind a blocked key":                    {state: blockedBy(5), row: Row{ID: 7}, from: 6},
+		"what it waits for":                       {state: blockedBy(5), row: Row{ID: 5, Held: true}, takes: true, from: none},
+		"another deferred one":                    {state: blockedBy(5), row: Row{ID: 4, Held: true}, from: none},
+		"above what was dropped":                  {state: func(k *key) { k.dropAt(6) }, row: Row{ID: 7}, from: 5},
+		"below what was dropped":                  {state: func(k *key) { k.dropAt(9) }, row: Row{ID: 7}, takes: true, from: 8},
+		"before the database was asked":           {state: func(k *key) { k.fromDatabase = true }, row: Row{ID: 7}, from: 6},
+		"a deferred one, though rows are dropped": {state: func(k *key) { k.dropAt(6) }, row: Row{ID: 7, Held: true}, takes: true, from: 5},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			k := laneAt(50).key(keyRef{0, "k"})
+			if c.state != nil {
+				c.state(k)
+			}
+			if got := k.takes(&c.row); got != c.takes {
+				t.Errorf("takes it: %v, want %v", got, c.takes)
+			}
+			if k.dropped != (c.from != none) || k.dropped && k.resumeFrom != c.from {
+				t.Errorf("dropped from %d (%v), want %d", k.resumeFrom, k.dropped, c.from)
+			}
+			if k.idle() && (k.blocked || k.dropped) {
+				t.Error("it would be forgotten")
+			}
+		})
+	}
+}
+
+func blockedBy(id int64) func(*key) {
+	return func(k *key) { k.blocked, k.blockedBy = true, id }
+}
+
+// A scan knows rows by their ids: so it passes over those alone that no other pending
+// row can share one with.
+func TestSinceWhenAnIDIsOneRows(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		row     Row
+		horizon int64
+		given   int64
+		highest int64 // from before ids began anew
+		want    int
+	}{
+		"ids never began anew":                   {row: Row{ID: 7}, given: 9, want: 2},
+		"a deferred row":                         {row: Row{ID: 7, Held: true}, given: 9, want: -1},
+		"its id may be given once more":          {row: Row{ID: 7}, given: 3, highest: 20, want: -1},
+		"nothing can appear there":               {row: Row{ID: 7}, horizon: 8, given: 9, highest: 20, want: 2},
+		"as many were given out as before again": {row: Row{ID: 7}, given: 21, highest: 20, want: 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e := withLanes(&engine{}, nil)
+			e.read.numbering, e.read.horizon, e.read.given, e.read.highest = 2, c.horizon, c.given, c.highest
+			if got := e.numberingOf(&c.row); got != c.want {
+				t.Errorf("since %d, want %d", got, c.want)
+			}
+		})
+	}
+}
+
+// A row whose id is in memory with another message waits for that one, and what follows
+// in its key waits with it.
+func TestRowUnderAKnownIDIsAdmittedLater(t *testing.T) {
+	t.Parallel()
+	e := withLanes(&engine{routes: &router{}}, nil)
+	q, l := &sinkQueue{}, newLane(Lease{Lane: 3}, 1, time.Time{})
+	e.queues = []*sinkQueue{q}
+	k := l.key(keyRef{0, "k"})
+	before, known, after := &item{row: Row{ID: 6}}, &item{row: Row{ID: 7, Message: outbox.Message{ID: "a"}}}, &item{row: Row{ID: 8}}
+	for _, it := range []*item{before, known, after} {
+		it.lane, it.queue = l, q
+		l.known[it.row.ID] = it
+		q.buffered++
+	}
+	for _, it := range []*item{before, after} {
+		it.key = k
+		k.add(it)
+	}
+	if e.admit(l, &Row{ID: 7, Message: outbox.Message{ID: "b", Key: "k"}}) {
+		t.Error("it was taken beside the known one")
+	}
+	if !known.doubled || !k.dropped || k.resumeFrom != 6 || !k.mustWait() || len(e.read.resuming) != 1 {
+		t.Errorf("known %+v, key %+v; want both to remember the row", known, k)
+	}
+	if len(k.items) != 1 || k.items[0] != before || after.stage != dropped || l.known[8] != nil {
+		t.Errorf("%d items of the key wait, want the one before it alone", len(k.items))
+	}
+	if e.forget(known); l.recheck != 6 || k.mustWait() {
+		t.Errorf("once the known one has left, rows above %d are looked for, and the key waits: %v", l.recheck, k.mustWait())
+	}
+}

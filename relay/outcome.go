@@ -1,0 +1,248 @@
+package relay
+
+import (
+	"strings"
+	"time"
+
+	"github.com/rowrelay/rowrelay/sinks"
+)
+
+// From answers to states. A batch comes back from its sink with an outcome a message, and each
+// goes to settle as done, retry or error, or back into the queue uncharged. What must hold: a
+// retry blocks its key until it is over, a park until it is written; and what fails for all
+// is charged to none (trouble.go). The back-off is drawn in retry.
+
+// done is told of what a sink answered.
+func (b *batch) done(e *engine, f *flight) { e.judge(f, b, f.ctx.Err() != nil) }
+
+// judge turns the answers into states; ended says that they say nothing of the sink.
+func (e *engine) judge(f *flight, b *batch, ended bool) {
+	q := f.queue
+	outcomes := complete(b.outcomes, len(b.lent))
+	b.outcomes = outcomes
+	q.observeSent(f.took, outcomes)
+	for i, it := range b.lent {
+		if it.key != nil {
+			it.key.inFlight--
+		}
+		for _, g := range e.guards {
+			outcomes[i] = g.answered(it, outcomes[i])
+		}
+	}
+	q.watch(f.turn, b.lent, outcomes)
+	var back []*item
+	for i, it := range b.lent {
+		if outcome := outcomes[i]; outcome.Result == sinks.Retry && (outcome.Reason == sinks.ReasonHandlerError || outcome.Reason == sinks.ReasonPanic) {
+			if again, more := e.logLimiter.again("failed " + it.queue.name + string(outcome.Reason)); again {
+				e.options.Logger.Warn("relay: a message failed and is tried again", "relay", e.options.Name, "sink", it.queue.name,
+					"topic", it.row.Message.Topic, "id", it.row.Message.ID, "attempt", it.row.Attempts+1,
+					"reason", string(outcome.Reason), "detail", loggable(outcome), "unsaid", more)
+			}
+		}
+		switch {
+		case b.settled != nil && b.settled[i]:
+			e.delivered(it, outcomes[i], true)
+		case e.apply(it, outcomes[i]):
+			back = append(back, it)
+		}
+	}
+	e.requeue(q, back)
+	q.judgeCircuit(outcomes, ended)
+	e.resume(b.lent)
+}
+
+// resume lets the next messages of the items' keys have their turn.
+func (e *engine) resume(items []*item) {
+	for _, it := range items {
+		if k := it.key; k != nil {
+			e.queues[k.ref.queue].enqueue(k)
+			k.lane.forget(k)
+		}
+	}
+}
+
+// complete makes one outcome a message of what the sink returned.
+func complete(outcomes []sinks.Outcome, n int) []sinks.Outcome {
+	if len(outcomes) > n {
+		return outcomes[:n]
+	}
+	for len(outcomes) < n {
+		outcomes = append(outcomes, sinks.Fail(sinks.Retry, sinks.ReasonUnknown, "the sink gave no answer for this message"))
+	}
+	return outcomes
+}
+
+// apply does what an outcome asks for, and says whether the item goes back to
+// its queue.
+func (e *engine) apply(it *item, outcome sinks.Outcome) (back bool) {
+	if it.commitUnknown(&outcome) {
+		it.maybeCommitted = true
+		return true // perhaps it was committed: the next try finds out
+	}
+	if outcome.Result == sinks.Retry && (outcome.Reason == sinks.ReasonUnknown || outcome.Reason == sinks.ReasonTimeout) {
+		it.lostAnswer = describe(outcome)
+	}
+	k, t := it.key, it.queue.troubles[outcome.Destination]
+	behind := k != nil && (k.blocked && k.blockedBy != it.row.ID || k.aside != nil)
+	switch {
+	case outcome.Result == sinks.Delivered:
+		e.delivered(it, outcome, false)
+	case behind:
+		return true // a message before it in the batch waits: this one goes after it, uncharged
+	case t != nil && t.known && it.countsAgainst(&outcome) && (it.refusal == nil || !it.refusal.counts):
+		return e.wait(it, t, outcome)
+	case outcome.Result == sinks.Reject && isFinal(&outcome):
+		e.reject(it, outcome)
+	case outcome.Result == sinks.Reject:
+		return e.refuse(it, t, outcome)
+	case postponed(outcome): // a retry that charges nothing
+		if outcome.Reason == sinks.ReasonUnroutable { // nothing behind the sink takes it
+			e.alarmUnrouted(it.row.Message.Topic)
+		}
+		e.putOff(it, outcome, it.row.Attempts, outcome.RetryAfter)
+	case outcome.Result == sinks.Unavailable || outcome.Result == sinks.Unsent:
+		return true
+	default:
+		return e.retry(it, t, outcome)
+	}
+	return false
+}
+
+// delivered marks the item done and lets its key go on at once: should the
+// mark be lost, its successor begins with this message, and all keeps its order.
+func (e *engine) delivered(it *item, outcome sinks.Outcome, settled bool) {
+	e.options.Observer.Delivered(it.queue.name, it.row.Message.Topic, max(0, time.Since(it.row.CreatedAt)))
+	delete(e.unrouted, it.row.Message.Topic) // it has a handler now
+	e.claiming.unblock(it)
+	done := it.settlement(StateDone)
+	done.Attempts++
+	done.Error = it.lostAnswer // also where that was charged nothing: it says why the message may have come twice
+	done.Receipt = shorten(outcome.Receipt, 255)
+	e.conclude(it, done, settled)
+}
+
+// reject parks the item. Its key waits until that is written: a park that is
+// lost would send this message after the next one.
+func (e *engine) reject(it *item, outcome sinks.Outcome) {
+	e.claiming.block(it)
+	if again, more := e.logLimiter.again("parked " + it.queue.name + string(outcome.Reason)); again {
+		e.options.Logger.Warn("relay: parked a message, which waits for an operator", "relay", e.options.Name, "sink", it.queue.name,
+			"topic", it.row.Message.Topic, "id", it.row.Message.ID, "reason", string(outcome.Reason), "detail", loggable(outcome), "unsaid", more)
+	}
+	parked := it.settlement(StateError)
+	parked.Attempts++
+	parked.Error = describe(outcome)
+	e.conclude(it, parked, false)
+}
+
+// retry puts the item away until its next attempt, and blocks its key; after
+// the last attempt it is refused.
+func (e *engine) retry(it *item, t *trouble, outcome sinks.Outcome) (back bool) {
+	attempts := it.row.Attempts + 1
+	limit := it.queue.options.MaxAttempts
+	if limit > 0 && attempts >= limit {
+		outcome.Detail = strings.TrimSuffix(string(outcome.Reason)+": "+outcome.Detail, ": ")
+		outcome.Reason = sinks.ReasonExhausted
+		return e.refuse(it, t, outcome)
+	}
+	if t != nil {
+		t.charge(it.row.ID, it.queue.turn)
+	}
+	e.putOff(it, outcome, attempts, max(it.queue.options.Backoff.draw(attempts), outcome.RetryAfter))
+	return false
+}
+
+// putOff puts the item away for a while, and blocks its key.
+func (e *engine) putOff(it *item, outcome sinks.Outcome, attempts int, delay time.Duration) {
+	e.claiming.block(it)
+	again := it.settlement(StateRetry)
+	again.Attempts = attempts
+	again.Error = describe(outcome)
+	again.Delay = delay
+	e.conclude(it, again, false)
+}
+
+// wait has a message of a destination in trouble wait, uncharged. In memory if it
+// can be: where all that there is room for was tried in vain, others have to come.
+// It says whether the item goes back to its queue.
+func (e *engine) wait(it *item, t *trouble, outcome sinks.Outcome) (back bool) {
+	q := it.queue
+	if untried := q.roomy() || !q.waiting.empty(); outcome.Destination == "" && untried {
+		it.refusedNow(outcome.Destination).withAll()
+		return e.keepAside(it)
+	}
+	e.putOff(it, outcome, it.row.Attempts, max(q.options.Reopen.Min, q.options.Reopen.draw(t.tries), outcome.RetryAfter))
+	return false
+}
+
+// refuse parks a message whose refusal counts, and sets others aside.
+func (e *engine) refuse(it *item, t *trouble, outcome sinks.Outcome) (back bool) {
+	q, now, r := it.queue, time.Now(), it.refusal
+	if q.options.RejectAfter < 0 || t == nil || r != nil && (r.counts || now.Sub(r.since) >= q.options.RejectAfter) {
+		e.reject(it, outcome)
+		return false
+	}
+	r = it.refusedNow(outcome.Destination)
+	if _, counted := t.failing[failingOf(it)]; !counted {
+		r.beside = true
+	}
+	if !q.askAt.After(now) {
+		q.asks++
+		q.askAt = now.Add(q.options.Reopen.draw(q.asks))
+	}
+	q.askAt = earliest(q.askAt, r.since.Add(q.options.RejectAfter))
+	return e.keepAside(it)
+}
+
+// keepAside keeps an item, and with it its key, out of the queue. It says that the
+// item has to go back there all the same, where it can't stay in memory.
+func (e *engine) keepAside(it *item) (back bool) {
+	if !e.mayStay(it) {
+		return true
+	}
+	it.stage = inQueue
+	if it.key != nil {
+		it.key.add(it)
+		it.key.aside = it
+	}
+	it.queue.refused = append(it.queue.refused, it)
+	return false
+}
+
+// conclude hands the item's new state to the settling.
+func (e *engine) conclude(it *item, s Settlement, settled bool) {
+	it.stage = inSettle
+	it.queue.settling++
+	if settled {
+		e.finish(it, &s)
+		e.options.Observer.Settled(Settled{Changed: 1}, map[State]int{s.State: 1})
+		return
+	}
+	e.settle.add(it, s)
+}
+
+// requeue queues items again that were not handed over.
+func (e *engine) requeue(q *sinkQueue, items []*item) {
+	var back []queued
+	for _, it := range items {
+		it.stage = inQueue
+		switch {
+		case !e.mayStay(it) || it.key != nil && it.key.blocked && it.key.blockedBy != it.row.ID:
+			e.claiming.giveUp(it)
+		case it.key == nil:
+			back = append(back, queued{item: it})
+		default:
+			it.key.add(it)
+			if !it.key.queued && it.key.aside == nil {
+				it.key.queued = true
+				back = append(back, queued{key: it.key})
+			}
+		}
+	}
+	q.waiting.putFirst(back...)
+}
+
+// mayStay says that the item is the relay's to send, for good.
+func (e *engine) mayStay(it *item) bool {
+	return !e.stopping.begun && (it.lane == nil || !it.lane.lost && !it.lane.draining)
+}

@@ -1,0 +1,312 @@
+package relay
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/rowrelay/rowrelay/sinks"
+)
+
+// A sink in use: what waits for it, how much of it is in memory, whether it is there (the
+// circuit: closed while it takes messages, open while it doesn't), and the jobs under way.
+// Queues know nothing of each other, so that the trouble of one is no other's.
+
+// sinkQueue is one sink in use: what waits for it, its workers and its circuit. Queues
+// know nothing of each other, so that the trouble of one is no other's.
+type sinkQueue struct {
+	*base
+	name    string
+	index   int
+	options SinkOptions
+	order   sinks.Order
+	tx      sinks.TxSink // set if its messages are handled within the mark's transaction
+	ordered bool         // batches are sorted as they were written: by lanes
+
+	// mayOwe bounds what is sent and not marked: all of it would come again if the relay
+	// died. With what is under way it is half of the buffer, or three batches for each
+	// worker; by rows the buffer, which is smaller, bounds it, and this is 0.
+	mayOwe int
+
+	waiting  waitingLine
+	buffered int // items in memory, with those that are not settled
+	bytes    int
+	settling int // items whose outcome is being written back
+	again    int // of those in memory, held rows that came back
+	freed    int // keys that don't wait any more, and have rows to catch up with
+
+	jobs    chan *flight
+	busy    int // jobs under way
+	flights map[*flight]struct{}
+	turn    int64 // jobs that were begun
+	circuit circuit
+
+	troubles map[string]*trouble // by destination; "" is the sink's own
+	refused  []*item             // set aside until they are asked again, in the order of their turns
+	asks     int                 // how often they were, since something was delivered
+	askAt    time.Time
+	refunds  map[int64]int // attempts that were charged for a trouble, by the row's id
+
+	pauseUntil time.Time
+}
+
+// circuit says whether a sink may be given messages.
+type circuit struct {
+	state    circuitState
+	failures int // openings in vain, or sends that found it unavailable, in a row
+	reopenAt time.Time
+	told     bool   // the observer knows that it is down
+	detail   string // what the log said last of why
+}
+
+type circuitState int
+
+const (
+	circuitOpen     circuitState = iota // not open yet, or lost; opened once reopenAt has come
+	circuitHalfOpen                     // Open is under way
+	circuitClosed                       // takes messages
+)
+
+func newSinkQueue(b *base, name string, index int) *sinkQueue {
+	options := b.options.Sinks[name]
+	q := &sinkQueue{base: b, name: name, index: index, options: options, jobs: make(chan *flight, options.Workers)}
+	q.troubles, q.refunds, q.flights = map[string]*trouble{}, map[int64]int{}, map[*flight]struct{}{}
+	if ordered, ok := options.Sink.(sinks.Ordered); ok {
+		q.order = ordered.Order()
+	}
+	q.tx, _ = options.Sink.(sinks.TxSink)
+	if q.ordered = b.options.Claim == ByLanes; q.ordered {
+		all := options.Batch * options.Workers
+		q.mayOwe = max(options.Buffer/2, 3*all) - all
+	}
+	return q
+}
+
+// room is how many more messages the queue can take.
+func (q *sinkQueue) room() int {
+	if q.bytes >= q.options.BufferBytes || q.allStuck() {
+		return 0
+	}
+	return q.options.Buffer - q.buffered
+}
+
+// roomAgain is how many more of them may be held rows that are due: at most half
+// of the buffer, so that thousands of retries a second don't take the place of what
+// is new; and none while many keys that they have set free are to be caught up with.
+func (q *sinkQueue) roomAgain() int {
+	if q.freed >= maxFreedKeys {
+		return 0
+	}
+	return min(q.room(), max(1, q.options.Buffer/2)-q.again)
+}
+
+// maxFreedKeys bounds the keys of a sink that are to be caught up with.
+const maxFreedKeys = 10_000
+
+// roomy says that reading for the queue is worth while: a read for each place
+// that becomes free would be many small ones, and each has its price. As long as
+// settlements are about to free more, it waits for half of the buffer.
+func (q *sinkQueue) roomy() bool { return q.worthwhile(q.room(), q.options.Buffer) }
+
+func (q *sinkQueue) worthwhile(room, buffer int) bool {
+	if q.settling > 0 {
+		return room > 0 && room >= min(buffer/2, readLimit)
+	}
+	return room > 0 && (room >= buffer/4 || room >= q.options.Batch)
+}
+
+// perKey is how many messages of a key one batch may hold.
+func (q *sinkQueue) perKey() int {
+	if q.order == sinks.OrderNone {
+		return 1
+	}
+	return q.options.Batch
+}
+
+// allStuck says that the queue has no worker left.
+func (q *sinkQueue) allStuck() bool {
+	if len(q.flights) < q.options.Workers || len(q.flights) == 0 {
+		return false
+	}
+	for f := range q.flights {
+		if !f.stuck {
+			return false
+		}
+	}
+	return true
+}
+
+// waitingLine holds what is to be sent: items without a key, and keys that have items.
+// What came back goes first; then what is tried again takes turns with all else,
+// so that neither waits for the other: first come first served.
+type waitingLine struct {
+	back  []queued
+	fifo       // what wasn't tried before
+	again fifo // what was
+	turn  bool // again's
+}
+
+// fifo is served in its order.
+type fifo struct {
+	items []queued
+	head  int
+}
+
+// queued is one place in a queue.
+type queued struct {
+	item *item // without a key
+	key  *key
+}
+
+func (w *waitingLine) push(entry queued, again bool) {
+	if again {
+		w.again.items = append(w.again.items, entry)
+		return
+	}
+	w.items = append(w.items, entry)
+}
+
+// putFirst puts entries, in their order, before all others.
+func (w *waitingLine) putFirst(entries ...queued) {
+	w.back = append(entries, w.back...)
+}
+
+func (w *waitingLine) empty() bool { return len(w.back) == 0 && w.fifo.empty() && w.again.empty() }
+
+func (l *fifo) empty() bool { return l.head == len(l.items) }
+
+// pop takes the first entry; ok is false without one.
+func (w *waitingLine) pop() (entry queued, ok bool) {
+	if w.empty() {
+		return queued{}, false
+	}
+	if len(w.back) > 0 {
+		entry, w.back = w.back[0], w.back[1:]
+		return entry, true
+	}
+	if w.turn = !w.turn; w.again.empty() || !w.turn && !w.fifo.empty() {
+		return w.fifo.pop(), true
+	}
+	return w.again.pop(), true
+}
+
+func (l *fifo) pop() (entry queued) {
+	entry, l.items[l.head] = l.items[l.head], queued{}
+	l.head++
+	if l.head == len(l.items) {
+		l.items, l.head = l.items[:0], 0
+	} else if l.head > 1024 && l.head > len(l.items)/2 {
+		l.items = append(l.items[:0], l.items[l.head:]...)
+		l.head = 0
+	}
+	return entry
+}
+
+// add counts an item that comes into memory, and puts it where it waits for its turn.
+func (q *sinkQueue) add(it *item) {
+	q.buffered++
+	q.bytes += it.size()
+	if it.row.Held {
+		q.again++
+	}
+	if it.key == nil {
+		q.waiting.push(queued{item: it}, it.row.Retrying)
+		return
+	}
+	it.key.add(it)
+	q.enqueue(it.key)
+}
+
+// enqueue puts a key into the queue if something of it may be sent.
+func (q *sinkQueue) enqueue(k *key) {
+	if k.queued || k.aside != nil || k.inFlight > 0 || len(k.items) == 0 {
+		return
+	}
+	k.queued = true
+	q.waiting.push(queued{key: k}, k.blocked)
+}
+
+// release ends the counting of an item that leaves memory.
+func (q *sinkQueue) release(it *item) {
+	q.buffered--
+	q.bytes -= it.size()
+	if it.row.Held {
+		q.again--
+	}
+}
+
+// unroutedName is what the marks call the messages that no route takes. Their queue has
+// no sink, and never room.
+const unroutedName = "(unrouted)"
+
+// opening is the job that opens a sink.
+type opening struct{ err error }
+
+func (j *opening) items() []*item { return nil }
+
+// do opens the sink; one that panics is one that is not there.
+func (j *opening) do(ctx context.Context, _ *engine, f *flight) {
+	defer func() {
+		if p := recover(); p != nil {
+			j.err = fmt.Errorf("open the sink: panic: %v", p)
+		}
+	}()
+	j.err = f.queue.options.Sink.Open(ctx)
+}
+
+// done lets messages go to a sink that was opened, or waits before the next try.
+func (j *opening) done(e *engine, f *flight) {
+	q := f.queue
+	q.circuit.state = circuitClosed // where it failed: as after a send that found it unavailable
+	if j.err != nil {
+		q.trip(sinks.Unopened(j.err))
+		return
+	}
+	if q.circuit.failures == 0 && !q.circuit.told {
+		e.options.Observer.SinkUp(q.name)
+	}
+}
+
+// trip stops sending until the sink was opened again.
+func (q *sinkQueue) trip(trouble sinks.Outcome) {
+	now := time.Now()
+	if q.circuit.state == circuitClosed {
+		q.circuit.failures++
+	}
+	q.circuit.state = circuitOpen
+	wait := max(q.options.Reopen.draw(q.circuit.failures), trouble.RetryAfter)
+	q.circuit.reopenAt = laterOf(q.circuit.reopenAt, now.Add(wait))
+	detail := shorten(trouble.Detail, 1000)
+	if q.circuit.told { // tell if it has become another trouble, or has come further, as a search through a long log does
+		if detail != q.circuit.detail {
+			if again, _ := q.logLimiter.again("still down " + q.name); again {
+				q.circuit.detail = detail
+				q.base.options.Logger.Warn("relay: the sink is still unavailable", "relay", q.base.options.Name, "sink", q.name, "reason", string(trouble.Reason), "detail", detail)
+			}
+		}
+		return
+	}
+	q.circuit.told, q.circuit.detail = true, detail
+	q.base.options.Observer.SinkDown(q.name, trouble.Reason, detail)
+	q.base.options.Logger.Warn("relay: the sink is unavailable, its messages wait", "relay", q.base.options.Name,
+		"sink", q.name, "reason", string(trouble.Reason), "detail", detail)
+}
+
+// mend notes that the sink answers. Where other batches found it unavailable
+// since, it has to be opened all the same.
+func (q *sinkQueue) mend() {
+	if q.circuit.state != circuitClosed {
+		return
+	}
+	q.circuit.failures = 0
+	if q.circuit.told {
+		q.circuit.told = false
+		q.base.options.Observer.SinkUp(q.name)
+		q.base.options.Logger.Info("relay: the sink is available again", "relay", q.base.options.Name, "sink", q.name)
+	}
+}
+
+// postponed says that the message's own destination can't take it now.
+func postponed(outcome sinks.Outcome) bool {
+	return outcome.Result == sinks.Unsent && outcome.RetryAfter > 0
+}

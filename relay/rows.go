@@ -1,0 +1,343 @@
+package relay
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/rowrelay/rowrelay/outbox"
+)
+
+// Claiming by rows: batches of free rows are stamped with the relay's token, in whichever
+// order was asked for, and are the relay's until their claim ends. There are no lanes and
+// no keys. What the relay doesn't send it gives back, and what is in memory it extends.
+
+// byRows is a relay that claims by rows.
+type byRows struct {
+	*engine
+	token string
+	known map[int64]*item // rows in memory
+
+	except  map[string]*sinkQueue // topics that are not to be claimed, as their queue has no room
+	asked   amount                // what the claims under way may bring
+	plenty  bool                  // the last claim brought all that it asked for
+	failing int64                 // since when claims fail, by its clock; 0 if they don't
+
+	claims   chan claimJob
+	claimed  int64        // for a drain: rows that anyone has claimed; -1 before they were counted
+	reclaims atomic.Int64 // how often ended claims were freed
+	freed    atomic.Int64 // and how many the last time
+	since    int64        // reclaims when the last row came
+}
+
+// amount is one of rows.
+type amount struct{ rows, bytes int }
+
+type claimJob struct {
+	ClaimRequest
+	began time.Time
+}
+
+const (
+	// unknownRowBytes is assumed of rows before there was one: the first claim shall
+	// not be of thousands of large ones, which some databases read to know their size.
+	unknownRowBytes = 64 << 10
+
+	// slowRowBytes is assumed after a claim that failed: it may have taken too long for
+	// its rows.
+	slowRowBytes = 1 << 20
+
+	// reclaimInterval is how often rows are freed whose claim has ended, and
+	// held rows brought back that are due.
+	reclaimInterval = time.Second
+)
+
+func newByRows(e *engine) *byRows {
+	r := &byRows{engine: e, token: e.options.Name + "/" + randomHex(8), known: map[int64]*item{}, except: map[string]*sinkQueue{}, claimed: -1}
+	r.claims, e.didRead = make(chan claimJob, r.claimers()), make(chan func(), r.claimers())
+	e.poll.rowBytes = unknownRowBytes
+	return r
+}
+
+// claimers is how many claims may be under way at once. To claim a row takes a
+// database longer than all else that it does for it.
+func (r *byRows) claimers() int { return r.store.AtOnce().Claims }
+
+func (r *byRows) workers() []func(context.Context) {
+	return append(slices.Repeat([]func(context.Context){r.claimer}, r.claimers()), r.reclaimer)
+}
+
+// startRead claims as many rows as there is room for. While no sink is up it
+// claims nothing: others may be able to deliver.
+func (r *byRows) startRead(now time.Time) {
+	if r.poll.under >= r.claimers() || !r.mayRead(now) {
+		return
+	}
+	maps.DeleteFunc(r.except, func(_ string, q *sinkQueue) bool {
+		again := q.roomy() && q.circuit.state == circuitClosed
+		r.poll.fresh = r.poll.fresh || again
+		return again
+	})
+	worth := r.worthClaiming()
+	if worth.rows == 0 {
+		return
+	}
+	unprompted := r.poll.polled
+	r.poll.begin(now, r.options.Poll)
+	r.asked.rows += worth.rows
+	r.asked.bytes += worth.bytes
+	r.poll.under++
+	r.claims <- claimJob{began: now, ClaimRequest: ClaimRequest{
+		Relay: r.options.Name, Token: r.token, TTL: r.options.Lease, Limit: worth.rows, MaxBytes: worth.bytes,
+		Pick: r.options.Pick, Topics: r.options.Topics, Except: slices.Sorted(maps.Keys(r.except)),
+		Unprompted: unprompted,
+	}}
+}
+
+// worthClaiming is what is claimed now. Beside another claim it is nothing, unless
+// there was plenty and all would find room. Of rows that are large it asks for no more
+// than will do: what a claim looks at and doesn't take, others miss meanwhile.
+func (r *byRows) worthClaiming() amount {
+	if !r.anyUp() {
+		return amount{}
+	}
+	room := amount{rows: r.mostRoom((*sinkQueue).room)}
+	for _, q := range r.queues {
+		if q.roomy() && q.circuit.state == circuitClosed {
+			room.bytes = max(room.bytes, q.options.BufferBytes-q.bytes)
+		}
+	}
+	limit := amount{rows: readLimit / r.claimers(), bytes: min(room.bytes, readBytes/r.claimers())}
+	limit.rows = min(limit.rows, limit.bytes/max(1, r.poll.rowBytes)+1)
+	switch {
+	case r.poll.under == 0 && r.poll.fresh:
+		return amount{min(room.rows, limit.rows), limit.bytes}
+	case r.poll.under > 0 && r.plenty && room.rows >= r.asked.rows+limit.rows && room.bytes >= r.asked.bytes+limit.bytes:
+		return limit
+	default:
+		return amount{}
+	}
+}
+
+// claimer carries claims out, one after the other.
+func (r *byRows) claimer(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case job := <-r.claims:
+			rows, err := r.claim(ctx, job)
+			select {
+			case r.didRead <- func() { r.takeIn(job, rows, err) }:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}
+}
+
+func (r *byRows) claim(ctx context.Context, job claimJob) ([]Row, error) {
+	ctx, cancel := context.WithTimeout(ctx, r.operationTimeout())
+	defer cancel()
+	rows, err := r.store.Claim(ctx, job.ClaimRequest)
+	r.reached(err)
+	return rows, err
+}
+
+// takeIn ends a claim.
+func (r *byRows) takeIn(job claimJob, rows []Row, err error) {
+	r.poll.under--
+	r.asked.rows -= job.Limit
+	r.asked.bytes -= job.MaxBytes
+	if err == nil {
+		r.failing = 0
+		r.merge(job, rows)
+	} else {
+		if r.failing == 0 {
+			r.failing = r.health.now()
+		}
+		if !r.pauseReading(err) {
+			r.poll.rowBytes, r.plenty = max(r.poll.rowBytes, slowRowBytes), false
+		}
+	}
+	r.health.readFails.Store(r.failing)
+}
+
+// merge takes claimed rows into memory, and gives back those for which there is no
+// room, with their topic left out of the next claims. A claim that took long is given
+// back: it would end too soon.
+func (r *byRows) merge(job claimJob, rows []Row) {
+	late := time.Since(job.began) > r.options.Lease/2
+	brought := payloads(rows)
+	if len(rows) > 0 {
+		r.poll.rowBytes = max(r.poll.rowBytes, brought/len(rows))
+		r.since = r.reclaims.Load()
+	}
+	for i := range rows {
+		row := &rows[i]
+		if old := r.known[row.ID]; old != nil && old.row.Message.ID == row.Message.ID && (old.stage == inQueue || old.stage == inFlight) {
+			continue // its claim had ended, and is ours again
+		}
+		q := r.queues[r.routes.sink(row.Message.Topic)]
+		switch {
+		case row.Later:
+			r.putBack(row, StateScheduled)
+		case late || r.stopping.begun:
+			r.putBack(row, StatePending)
+		case q.room() <= 0:
+			if q.options.Sink == nil {
+				r.alarmUnrouted(row.Message.Topic)
+			}
+			if len(r.except) < maxCachedTopics {
+				r.except[row.Message.Topic] = q
+			}
+			r.putBack(row, StatePending)
+		default:
+			it := &item{row: *row, token: r.token, queue: q}
+			r.known[row.ID] = it
+			r.poll.weigh(it)
+			q.add(it)
+		}
+	}
+	r.plenty = len(rows) == job.Limit || brought >= job.MaxBytes
+	r.poll.fresh = r.poll.fresh || r.plenty
+	r.poll.count(len(rows) == 0)
+	r.options.Observer.Looked(len(rows))
+}
+
+// putBack gives a claim back: others may have it, now or at its time. Until that is
+// written it keeps nothing of the message, whose bytes no buffer counts, but its id.
+func (r *byRows) putBack(row *Row, state State) {
+	row.Message = outbox.Message{ID: row.Message.ID}
+	it := &item{row: *row, token: r.token, stage: inSettle}
+	r.known[row.ID] = it
+	r.settle.add(it, it.settlement(state))
+}
+
+// block and unblock have nothing to do: without keys nobody waits for another.
+func (r *byRows) block(*item)   {}
+func (r *byRows) unblock(*item) {}
+
+// settled forgets an item. A claim stamps what it returns, and so none that is under
+// way can bring the row back.
+func (r *byRows) settled(it *item, _ *Settlement) { r.forget(it) }
+
+func (r *byRows) forget(it *item) {
+	if r.known[it.row.ID] == it {
+		delete(r.known, it.row.ID)
+	}
+}
+
+// giveUp gives the claim of an item back that was not handed over.
+func (r *byRows) giveUp(it *item) { r.conclude(it, it.settlement(StatePending), false) }
+
+func (r *byRows) giveUpQueued() {
+	for _, it := range r.known {
+		if it.stage == inQueue {
+			r.giveUp(it)
+		}
+	}
+}
+
+// abandon gives back what waits for a sink that has no worker left.
+func (r *byRows) abandon(f *flight) {
+	q := f.queue
+	if !q.allStuck() {
+		return
+	}
+	for _, it := range r.known {
+		if it.stage == inQueue && it.queue == q {
+			r.giveUp(it)
+		}
+	}
+	q.waiting, q.refused = waitingLine{}, nil
+}
+
+// drained says that since the last row came nothing could be freed or brought back,
+// and that no dead relay has claimed anything.
+func (r *byRows) drained() bool {
+	return r.reclaims.Load() > r.since && r.freed.Load() == 0 && (r.claimed == 0 || !r.lease.alone)
+}
+
+// reclaimer frees rows whose claim has ended, and brings back those that are due: in
+// small batches, until there is none.
+func (r *byRows) reclaimer(ctx context.Context) {
+	for more := true; more || sleep(ctx, reclaimInterval); {
+		n, err := r.bounded(ctx, func(ctx context.Context) (int, error) { return r.store.Reclaim(ctx, purgeBatch) })
+		r.failed("reclaim", err)
+		if more = n == purgeBatch && err == nil && ctx.Err() == nil; err != nil {
+			continue
+		}
+		if n > 0 {
+			r.wake.wake()
+		}
+		r.freed.Store(int64(n))
+		r.reclaims.Add(1)
+	}
+}
+
+// rowRights are the claims of rows that a relay has when a renewal begins, and those
+// of them that it could extend.
+type rowRights struct {
+	*byRows
+	rows, kept []int64
+	anyones    int64 // rows that anyone has claimed
+}
+
+// rights are the claims of all rows in memory, but for those that a sink is stuck with
+// and those that are about to be settled.
+func (r *byRows) rights(bool) rights {
+	stuck := map[*item]bool{}
+	for _, q := range r.queues {
+		for f := range q.flights {
+			for _, it := range f.job.items() {
+				stuck[it] = f.stuck
+			}
+		}
+	}
+	now, failing := &rowRights{byRows: r}, r.settle.failing()
+	for id, it := range r.known {
+		if !stuck[it] && (it.stage == inQueue || it.stage == inFlight || it.stage == inSettle && failing || it.unwritable) {
+			now.rows = append(now.rows, id)
+		}
+	}
+	slices.Sort(now.rows)
+	return now
+}
+
+// renew extends the claims. For a drain it also counts the rows that anyone has
+// claimed: those of a relay that died are waited for.
+func (r *rowRights) renew(ctx context.Context, _ Census, _ bool) (renewed bool, err error) {
+	if len(r.rows) > 0 {
+		r.kept, err = r.store.Extend(ctx, r.token, r.rows, r.options.Lease)
+	}
+	if operator, ok := r.store.(Operator); ok && r.options.Drain && err == nil {
+		var status Status
+		status, err = operator.Status(ctx)
+		r.anyones = status.Counts[StateClaimed]
+	}
+	return err == nil, err
+}
+
+// release has nothing to do: what waited was given back before.
+func (r *rowRights) release(context.Context) error { return nil }
+
+// take drops what waits of rows that are claimed by others now.
+func (r *rowRights) take(error) (held, lost int) {
+	r.claimed = r.anyones
+	slices.Sort(r.kept)
+	for _, id := range r.rows {
+		if _, kept := slices.BinarySearch(r.kept, id); kept {
+			continue
+		}
+		if it := r.known[id]; it != nil && it.stage == inQueue {
+			it.stage = dropped
+			it.queue.release(it)
+			r.forget(it)
+			lost++
+		}
+	}
+	return 0, lost
+}

@@ -1,0 +1,99 @@
+package backend
+
+import (
+	"context"
+	"database/sql"
+	"strconv"
+	"strings"
+
+	"github.com/rowrelay/rowrelay/outbox/dialect"
+)
+
+// Finding is one result of a check.
+type Finding struct {
+	Name   string `json:"name"`
+	OK     bool   `json:"ok"`
+	Detail string `json:"detail,omitempty"` // what was found
+	Hint   string `json:"hint,omitempty"`   // what to do, if it isn't OK
+}
+
+// String is the finding as a line of a log.
+func (f Finding) String() string {
+	if f.Hint == "" {
+		return f.Name + ": " + f.Detail
+	}
+	return f.Name + ": " + f.Detail + "; " + f.Hint
+}
+
+// Probe is one question of a check.
+type Probe struct {
+	Name  string
+	Query Query // selects lines: text in any number of columns
+
+	// Judge says what is wrong with the answer, and what to do; nothing if all
+	// is well. An answer is its lines, with blanks between columns.
+	Judge func(answer []string) (wrong, hint string)
+}
+
+// Findings are those of some probes.
+func Findings(ctx context.Context, q Querier, probes []Probe) (findings []Finding) {
+	for _, probe := range probes {
+		finding := Finding{Name: probe.Name}
+		if answer, err := Lines(ctx, q, probe.Query); err != nil {
+			finding.Detail = err.Error()
+		} else {
+			finding.Detail, finding.Hint = probe.Judge(answer)
+			finding.OK = finding.Detail == ""
+		}
+		findings = append(findings, finding)
+	}
+	return findings
+}
+
+// Lines returns the rows of an answer as text, with blanks between columns.
+func Lines(ctx context.Context, q Querier, query Query) (lines []string, err error) {
+	err = Each(ctx, q, query, func(rows *sql.Rows) (bool, error) {
+		names, err := rows.Columns()
+		if err != nil {
+			return false, err
+		}
+		values := make([]sql.NullString, len(names))
+		destinations := make([]any, len(names))
+		for i := range values {
+			destinations[i] = &values[i]
+		}
+		if err := rows.Scan(destinations...); err != nil {
+			return false, err
+		}
+		words := make([]string, len(values))
+		for i, value := range values {
+			words[i] = value.String
+		}
+		lines = append(lines, strings.Join(words, " "))
+		return true, nil
+	})
+	return lines, err
+}
+
+// Nothing finds nothing wrong: it is enough that the database understood.
+func Nothing([]string) (wrong, hint string) { return "", "" }
+
+// List is for a query that selects what is wrong.
+func List(wrong, hint string) func([]string) (string, string) {
+	return func(answer []string) (string, string) {
+		if len(answer) == 0 {
+			return "", ""
+		}
+		return wrong + strings.Join(answer, ", "), hint
+	}
+}
+
+// RowIndexes probes whether the indexes for claiming by rows are there.
+func RowIndexes(query Query) Probe {
+	return Probe{"indexes", query, func(answer []string) (string, string) {
+		if answer[0] == strconv.Itoa(dialect.RowIndexCount) {
+			return "", ""
+		}
+		return "indexes for claiming by rows are missing", "the first relay makes them if it may; else run rowrelay migrate up --claim rows as the tables' owner"
+	}}
+}

@@ -1,0 +1,103 @@
+package backend
+
+import (
+	"context"
+	"database/sql"
+
+	"github.com/rowrelay/rowrelay/outbox/dialect"
+)
+
+// Query is one statement and its arguments.
+type Query = dialect.Query
+
+// Querier is a *sql.DB or a *sql.Tx.
+type Querier interface {
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+}
+
+// Each calls take for every row; take scans it, and may stop by returning
+// false.
+func Each(ctx context.Context, q Querier, query Query, take func(*sql.Rows) (more bool, err error)) error {
+	rows, err := q.QueryContext(ctx, query.SQL, query.Args...)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = rows.Close() }()
+	for more := true; more && rows.Next(); {
+		if more, err = take(rows); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
+}
+
+// All scans every row with the same destinations, and then calls took.
+func All(ctx context.Context, q Querier, query Query, took func(), destinations ...any) error {
+	return Each(ctx, q, query, func(rows *sql.Rows) (bool, error) {
+		if err := rows.Scan(destinations...); err != nil {
+			return false, err
+		}
+		took()
+		return true, nil
+	})
+}
+
+// One scans the only row, if there is one: else the destinations stay as they are.
+func One(ctx context.Context, q Querier, query Query, destinations ...any) error {
+	return All(ctx, q, query, func() {}, destinations...)
+}
+
+// IDs returns the first and only column of each row.
+func IDs(ctx context.Context, q Querier, query Query) (ids []int64, err error) {
+	var id number
+	err = All(ctx, q, query, func() { ids = append(ids, int64(id)) }, &id)
+	return ids, err
+}
+
+// Any says whether there is a row. It reads no further than the first.
+func Any(ctx context.Context, q Querier, query Query) (found bool, err error) {
+	err = Each(ctx, q, query, func(*sql.Rows) (bool, error) {
+		found = true
+		return false, nil
+	})
+	return found, err
+}
+
+// Exec runs one statement after the other, and counts the rows of the last one.
+func Exec(ctx context.Context, q Querier, queries ...Query) (affected int, err error) {
+	for _, query := range queries {
+		result, err := q.ExecContext(ctx, query.SQL, query.Args...)
+		if err != nil {
+			return 0, err
+		}
+		count, err := result.RowsAffected()
+		if err != nil {
+			return 0, err
+		}
+		affected = int(count)
+	}
+	return affected, nil
+}
+
+// InTx runs work in a transaction, which is rolled back if work fails.
+func InTx(ctx context.Context, db *sql.DB, options *sql.TxOptions, work func(*sql.Tx) error) error {
+	tx, err := db.BeginTx(ctx, options)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }()
+	if err := work(tx); err != nil {
+		return err
+	}
+	return tx.Commit()
+}
+
+// ExecTx runs statements as a transaction, and counts the rows of the last one.
+func ExecTx(ctx context.Context, db *sql.DB, options *sql.TxOptions, queries ...Query) (affected int, err error) {
+	err = InTx(ctx, db, options, func(tx *sql.Tx) error {
+		affected, err = Exec(ctx, tx, queries...)
+		return err
+	})
+	return affected, err
+}

@@ -1,0 +1,21 @@
+package backend
+
+import "testing"
+
+func TestFromUTF16(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"":                   "",
+		"a\x00b\x00":         "ab",
+		"\x00\x00":           "\x00",
+		"\xe4\x00\xac\x20":   "ä€",
+		"\x3d\xd8\x00\xde":   "😀",
+		"a\x00\x3d\xd8b\x00": "a\ufffdb",
+		"\x3d\xd8":           "\ufffd",
+	} {
+		got := fromUTF16([]byte(text))
+		if string(got) != want || got == nil {
+			t.Errorf("%q is %q, want %q", text, got, want)
+		}
+	}
+}

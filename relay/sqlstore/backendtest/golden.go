@@ -1,0 +1,224 @@
+package backendtest
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rowrelay/rowrelay/outbox/dialect"
+	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
+)
+
+// Golden compares all that a backend asks of the table app.Events with a file, which a
+// person can read: a change of the SQL shows in a change of the file. With update it
+// writes the file anew. The recorder answers so that each method comes to its end. It
+// returns all statements.
+func Golden(t *testing.T, file string, update bool, recorder *Recorder, d dialect.Dialect, make func(*sql.DB, dialect.Table) backend.Backend) []backend.Query {
+	t.Helper()
+	table, err := dialect.ParseTable("app.Events")
+	if err != nil {
+		t.Fatal(err)
+	}
+	db := recorder.DB()
+	defer func() { _ = db.Close() }()
+	_, rowsOnly := d.(dialect.RowsOnly)
+	g := &golden{T: t, Recorder: recorder, Backend: make(db, table), lanesToo: !rowsOnly}
+	g.members()
+	if g.lanesToo {
+		g.lanes()
+		g.pages()
+	}
+	g.settling()
+	g.rows()
+	g.operating()
+	if update {
+		if err := os.WriteFile(file, []byte(g.text.String()), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil || g.text.String() != string(want) {
+		t.Errorf("the statements differ from %s (%v); if that is meant, run the test with -update and look at the change", file, err)
+	}
+	return g.all
+}
+
+type golden struct {
+	*testing.T
+	*Recorder
+	backend.Backend
+	lanesToo bool
+	text     strings.Builder
+	all      []backend.Query
+}
+
+// add writes what was asked since the last time.
+func (g *golden) add(what string, err error) {
+	g.Helper()
+	if err != nil {
+		g.Errorf("%s: %v", what, err)
+	}
+	fmt.Fprintf(&g.text, "-- %s\n", what)
+	for _, query := range g.Taken() {
+		g.all = append(g.all, query)
+		ending := ";"
+		if strings.HasSuffix(query.SQL, "END;") {
+			ending = "\n/" // a block has a line of its own
+		}
+		fmt.Fprintf(&g.text, "%s%s\n", query.SQL, ending)
+		for i, arg := range query.Args {
+			fmt.Fprintf(&g.text, "--   %d: %.100s\n", i+1, strings.TrimSpace(fmt.Sprint(arg)))
+		}
+	}
+	g.text.WriteString("\n")
+}
+
+func (g *golden) members() {
+	ctx := context.Background()
+	claim := relay.ByLanes
+	if !g.lanesToo {
+		claim = relay.ByRows
+	}
+	_, err := g.ClaimMode(ctx)
+	g.add("claim mode", err)
+	g.add("set the claim mode", g.SetClaimMode(ctx, claim))
+	_, err = g.Heartbeat(ctx, relay.Identity{Name: "r", Host: "h", Version: "1", Claim: claim}, 15*time.Second)
+	g.add("heartbeat", err)
+	g.add("deregister", g.Deregister(ctx, "r"))
+	g.Check(ctx, claim)
+	g.add("check", nil)
+}
+
+func (g *golden) lanes() {
+	ctx := context.Background()
+	leases := []backend.Lease{
+		{Lease: relay.Lease{Lane: 1, Fence: 7}, Marks: `{"main":5}`, Journal: `[{"id":1}]`, Calm: true},
+		{Lease: relay.Lease{Lane: 2, Fence: 8}},
+	}
+	_, _, err := g.Acquire(ctx, "r", 5, 15*time.Second)
+	g.add("acquire", err)
+	_, _, err = g.Renew(ctx, "r", "e", leases, 15*time.Second)
+	g.add("renew", err)
+	_, _, err = g.Release(ctx, "r", "e", leases)
+	g.add("release", err)
+	_, _, err = g.WriteJournal(ctx, "r", leases)
+	g.add("write the journal", err)
+	_, err = g.Journals(ctx)
+	g.add("journals", err)
+	_, err = g.Marks(ctx)
+	g.add("marks", err)
+}
+
+func (g *golden) pages() {
+	ctx := context.Background()
+	positions := []relay.Position{{Lane: 1, After: 10, Until: 20}, {Lane: 2, After: 11, Until: 21}}
+	keyed := []relay.Position{{Lane: 1, After: 10, Until: 20, Key: `a"\k`}}
+	at := time.Date(2026, 1, 31, 23, 59, 59, 123456000, time.UTC)
+	places := []relay.RowID{{Lane: 1, ID: 15}, {Lane: 2, ID: 16}}
+	take := func(relay.Row) (bool, error) { return true, nil }
+	_, err := g.BeginLanes(ctx)
+	g.add("begin lanes", err)
+	_, err = g.LastID(ctx)
+	g.add("last id", err)
+	_, err = g.FirstLine(ctx)
+	g.add("first line", err)
+	for _, page := range []struct {
+		what string
+		backend.Read
+	}{
+		{"read", backend.Read{Positions: positions, Limit: 100}},
+		{"read a share", backend.Read{Positions: positions, Limit: 100, Share: 7, Number: true}},
+		{"read bytes", backend.Read{Positions: positions, Limit: 100, MaxBytes: 1 << 20}},
+		{"read keys", backend.Read{Positions: keyed, Limit: 100}},
+	} {
+		_, err := g.Read(ctx, page.Read, take)
+		g.add(page.what, err)
+	}
+	g.add("candidates", g.Candidates(ctx, positions, []string{"t1"}, 100, func(relay.Candidate) (bool, error) { return true, nil }))
+	_, err = g.Pick(ctx, places, false)
+	g.add("pick", err)
+	_, err = g.Pick(ctx, places, true)
+	g.add("pick held", err)
+	_, err = g.Due(ctx, []int{1, 2}, relay.DueCursor{At: at, ID: 9}, 100, 1<<20)
+	g.add("due", err)
+	_, err = g.HeldKeys(ctx, []int{1, 2}, 100)
+	g.add("held keys", err)
+	_, err = g.HeldAmong(ctx, []relay.LaneKey{{Lane: 1, Key: `a"\k`}, {Lane: 2, Key: "b"}, {Lane: 1, Key: "c"}})
+	g.add("held among keys", err)
+	if lister, lists := g.Backend.(backend.TransactionLister); lists {
+		_, err := lister.ListOpen(ctx, "TOKEN")
+		g.add("list open transactions", err)
+	}
+}
+
+func (g *golden) settling() {
+	ctx := context.Background()
+	settle := func(what string, keep bool, settlements ...relay.Settlement) {
+		_, err := g.Settle(ctx, nil, "r", keep, settlements)
+		g.add(what, err)
+	}
+	done := relay.Settlement{ID: 5, MessageID: message(5), Lane: 1, Fence: 7, State: relay.StateDone, Attempts: 1, Receipt: "0/5"}
+	other := done
+	other.ID, other.MessageID, other.Receipt = 6, message(6), "0/6"
+	retry := relay.Settlement{ID: 6, MessageID: message(6), Lane: 1, Fence: 7, State: relay.StateRetry, Attempts: 2, Delay: time.Second, Error: `it's "broken"`}
+	parked := relay.Settlement{ID: 7, MessageID: message(7), Lane: 2, Fence: 8, State: relay.StateError, Held: true}
+	back := relay.Settlement{ID: 8, MessageID: message(8), Lane: 2, Fence: 8, State: relay.StateDone, Held: true}
+	pending := relay.Settlement{ID: 9, MessageID: message(9), Lane: 2, Token: "t", State: relay.StatePending}
+	claimed := relay.Settlement{ID: 10, MessageID: message(10), Lane: 2, Token: "t", State: relay.StateDone}
+	failed := relay.Settlement{ID: 11, MessageID: message(11), Lane: 2, Token: "t", State: relay.StateRetry, Attempts: 1, Delay: time.Second, Error: "refused"}
+	if g.lanesToo {
+		settle("settle: done", true, done)
+		settle("settle: done, with receipts of their own", true, done, other)
+		settle("settle: done, not kept", false, done)
+		settle("settle: everything", true, done, retry, parked, back)
+	}
+	settle("settle by rows: done", true, claimed)
+	settle("settle by rows", true, pending, claimed)
+	settle("settle by rows, not kept", false, claimed, failed)
+	_, _, err := g.Purge(ctx, 24*time.Hour, 100, time.Date(2026, 10, 5, 1, 2, 3, 4000, time.UTC))
+	g.add("purge", err)
+}
+
+// message is the id of the message in a row.
+func message(id int64) string { return fmt.Sprintf("0197a3b4-0000-7abc-8def-%012d", id) }
+
+func (g *golden) rows() {
+	ctx := context.Background()
+	request := relay.ClaimRequest{Relay: "r", Token: "t", TTL: time.Minute, Limit: 10, Pick: relay.Oldest}
+	_, err := g.Claim(ctx, request)
+	g.add("claim the oldest", err)
+	request.Pick, request.Topics, request.Except, request.MaxBytes = relay.Priority, []string{"a", "b"}, []string{"c"}, 1<<20
+	_, err = g.Claim(ctx, request)
+	g.add("claim the highest of some topics", err)
+	_, err = g.HasFree(ctx)
+	g.add("has free rows", err)
+	_, err = g.HasExpired(ctx)
+	g.add("has expired rows", err)
+	_, err = g.Extend(ctx, "t", []int64{1, 2}, time.Minute)
+	g.add("extend", err)
+	_, err = g.Reclaim(ctx, 10)
+	g.add("reclaim", err)
+}
+
+func (g *golden) operating() {
+	ctx := context.Background()
+	filter := backend.Filter{
+		Filter: relay.Filter{Topic: "t", Key: "k", State: relay.StateError, Since: time.Date(2026, 1, 31, 0, 0, 0, 0, time.UTC), Error: "refused", AfterID: 3, Limit: 10},
+		ByID:   true, RowIDs: []int64{1}, MessageIDs: []string{"0197a3b4-0000-7abc-8def-0123456789ab"},
+	}
+	_, err := g.List(ctx, backend.Filter{Filter: relay.Filter{Limit: 10}})
+	g.add("list", err)
+	_, err = g.List(ctx, filter)
+	g.add("list by filter", err)
+	_, err = g.Requeue(ctx, filter)
+	g.add("requeue", err)
+	_, err = g.Discard(ctx, filter)
+	g.add("discard", err)
+	_, err = g.Status(ctx)
+	g.add("status", err)
+}

@@ -1,0 +1,98 @@
+// Package backendtest tells which statements a backend runs, without a database.
+package backendtest
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"io"
+	"sync"
+
+	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
+)
+
+// Recorder is a database that notes what it is asked, and changes nothing.
+type Recorder struct {
+	// Answer is what a statement selects: rows of values; none if it is nil.
+	Answer func(query string) [][]driver.Value
+
+	mu      sync.Mutex
+	queries []backend.Query
+}
+
+// DB returns a pool of connections to it.
+func (r *Recorder) DB() *sql.DB { return sql.OpenDB(connector{r}) }
+
+// Taken returns what was asked since the last time.
+func (r *Recorder) Taken() []backend.Query {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	taken := r.queries
+	r.queries = nil
+	return taken
+}
+
+func (r *Recorder) note(query string, args []driver.NamedValue) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var values []any
+	for _, arg := range args {
+		values = append(values, arg.Value)
+	}
+	r.queries = append(r.queries, backend.Query{SQL: query, Args: values})
+}
+
+type connector struct{ *Recorder }
+
+func (c connector) Connect(context.Context) (driver.Conn, error) { return conn(c), nil }
+func (c connector) Driver() driver.Driver                        { return nil }
+
+type conn struct{ *Recorder }
+
+func (conn) Prepare(string) (driver.Stmt, error) { return nil, errors.New("nothing is prepared") }
+func (conn) Close() error                        { return nil }
+func (conn) Begin() (driver.Tx, error)           { return tx{}, nil }
+
+func (conn) BeginTx(context.Context, driver.TxOptions) (driver.Tx, error) { return tx{}, nil }
+
+// CheckNamedValue takes any argument: drivers have types of their own.
+func (conn) CheckNamedValue(*driver.NamedValue) error { return nil }
+
+func (c conn) ExecContext(_ context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
+	c.note(query, args)
+	return driver.RowsAffected(0), nil
+}
+
+func (c conn) QueryContext(_ context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
+	c.note(query, args)
+	if c.Answer == nil {
+		return &answer{}, nil
+	}
+	return &answer{c.Answer(query)}, nil
+}
+
+type tx struct{}
+
+func (tx) Commit() error   { return nil }
+func (tx) Rollback() error { return nil }
+
+type answer struct{ rows [][]driver.Value }
+
+func (a *answer) Close() error { return nil }
+
+func (a *answer) Columns() []string {
+	if len(a.rows) == 0 {
+		return nil
+	}
+	return make([]string, len(a.rows[0]))
+}
+
+func (a *answer) Next(values []driver.Value) error {
+	if len(a.rows) == 0 {
+		return io.EOF
+	}
+	copy(values, a.rows[0])
+	a.rows = a.rows[1:]
+	return nil
+}

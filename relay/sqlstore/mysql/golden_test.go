@@ -1,0 +1,87 @@
+package mysql_test
+
+import (
+	"database/sql"
+	"database/sql/driver"
+	"flag"
+	"strings"
+	"testing"
+
+	"github.com/rowrelay/rowrelay/outbox/dialect"
+	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
+	"github.com/rowrelay/rowrelay/relay/sqlstore/backendtest"
+	"github.com/rowrelay/rowrelay/relay/sqlstore/mysql"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// The statements are those of testdata.
+func TestStatements(t *testing.T) {
+	t.Parallel()
+	for _, d := range []dialect.Dialect{dialect.MySQL(), dialect.MariaDB(), dialect.TiDB()} {
+		t.Run(d.Name(), func(t *testing.T) {
+			t.Parallel()
+			recorder := &backendtest.Recorder{Answer: answer}
+			backendtest.Golden(t, "testdata/"+d.Name()+".sql", *update, recorder, d, func(db *sql.DB, table dialect.Table) backend.Backend {
+				return mysql.New(db, d, table)
+			})
+		})
+	}
+}
+
+// answer lets each method come to its end.
+func answer(query string) [][]driver.Value {
+	one, two := int64(1), int64(2)
+	row := func(id int64) []driver.Value {
+		return []driver.Value{id, one, "m", "t", "", []byte("p"), "", nil, int64(0), int64(0), int64(0), nil, one}
+	}
+	switch {
+	case strings.HasPrefix(query, "SELECT value FROM") && strings.HasSuffix(query, "'claim' FOR UPDATE"):
+		return [][]driver.Value{{"another"}}
+	case strings.HasPrefix(query, "SELECT 'lane'"):
+		return [][]driver.Value{{"lane", one, int64(7)}, {"lane", two, int64(8)}}
+	case strings.HasPrefix(query, "SELECT l.lane, l.fence + 1"):
+		return [][]driver.Value{{one, int64(7), "", int64(0), "", int64(0)}, {two, int64(8), "", int64(0), "", int64(0)}}
+	case strings.HasPrefix(query, "SELECT lane, fence, 0"):
+		return [][]driver.Value{{one, int64(7), int64(0)}, {two, int64(8), int64(0)}}
+	case strings.HasPrefix(query, "SELECT name, 0"):
+		return [][]driver.Value{{"r", int64(0), "s"}}
+	case strings.HasPrefix(query, "SELECT id FROM"), strings.HasPrefix(query, "SELECT t.id FROM"):
+		return [][]driver.Value{{one}, {two}}
+	case strings.HasPrefix(query, "SELECT t.id * 64"):
+		return [][]driver.Value{{int64(65)}, {int64(130)}}
+	case strings.HasPrefix(query, "SELECT t.id") && strings.Contains(query, "claimed_until IS NULL\nORDER BY"):
+		return [][]driver.Value{row(1), row(2)}
+	case strings.Contains(query, "index_name"):
+		return [][]driver.Value{{int64(3)}}
+	}
+	return nil
+}
+
+// Who can't pass over locked rows gets other statements, also if it couldn't be
+// tried.
+func TestWithoutSkipLocked(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		version     string
+		skips, want bool
+	}{{"10.6.0-MariaDB", true, true}, {"10.6.0-MariaDB", false, false}, {"10.5.23-MariaDB", true, false}} {
+		fit, err := dialect.MariaDB().(dialect.Fitting).Fit(dialect.Server{Facts: map[string]string{"version": test.version}, Skips: test.skips})
+		if err != nil {
+			t.Fatal(err)
+		}
+		recorder := &backendtest.Recorder{}
+		db := recorder.DB()
+		if _, err := mysql.New(db, fit.Dialect, dialect.Table{}).Claim(t.Context(), relay.ClaimRequest{Relay: "a", Token: "t", Limit: 5}); err != nil {
+			t.Fatal(err)
+		}
+		if err := db.Close(); err != nil {
+			t.Fatal(err)
+		}
+		queries := recorder.Taken()
+		if got := strings.Contains(queries[len(queries)-1].SQL, "SKIP LOCKED"); got != test.want {
+			t.Errorf("%s skips: %t; the statement does: %t", test.version, test.skips, got)
+		}
+	}
+}

@@ -1,0 +1,105 @@
+package oracle_test
+
+import (
+	"database/sql"
+	"database/sql/driver"
+	"flag"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/rowrelay/rowrelay/outbox/dialect"
+	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
+	"github.com/rowrelay/rowrelay/relay/sqlstore/backendtest"
+	"github.com/rowrelay/rowrelay/relay/sqlstore/oracle"
+)
+
+var update = flag.Bool("update", false, "write the golden file anew")
+
+// answer lets each method come to its end.
+func answer(query string) [][]driver.Value {
+	switch {
+	case strings.HasPrefix(query, "SELECT value FROM") && strings.HasSuffix(query, "FOR UPDATE"):
+		return [][]driver.Value{{"another"}}
+	case strings.HasPrefix(query, "SELECT name, 0, "):
+		return [][]driver.Value{{"r", int64(0), "s"}}
+	case strings.HasPrefix(query, "SELECT id FROM") && strings.Contains(query, "FOR UPDATE"):
+		return [][]driver.Value{{int64(1)}, {int64(2)}}
+	case strings.Contains(query, "all_indexes"), strings.Contains(query, "user_indexes"):
+		return [][]driver.Value{{int64(3)}}
+	}
+	return nil
+}
+
+// The statements are those of testdata/statements.sql.
+func TestStatements(t *testing.T) {
+	t.Parallel()
+	recorder := &backendtest.Recorder{Answer: answer}
+	queries := backendtest.Golden(t, "testdata/statements.sql", *update, recorder, dialect.Oracle(), func(db *sql.DB, table dialect.Table) backend.Backend {
+		return oracle.New(db, dialect.Oracle(), table)
+	})
+	checkPlaces(t, queries...)
+}
+
+var (
+	literals     = regexp.MustCompile(`'[^']*'`)
+	placeholders = regexp.MustCompile(`:(\d+)`)
+)
+
+// Drivers bind by place: each parameter stands once, in the order of its number.
+func checkPlaces(t *testing.T, queries ...backend.Query) {
+	t.Helper()
+	for _, query := range queries {
+		found := placeholders.FindAllStringSubmatch(literals.ReplaceAllString(query.SQL, "''"), -1)
+		if len(found) != len(query.Args) {
+			t.Errorf("%d places for %d arguments in %s", len(found), len(query.Args), query.SQL)
+		}
+		for i, place := range found {
+			if place[1] != strconv.Itoa(i+1) {
+				t.Errorf("%s stands at place %d of %s", place[0], i+1, query.SQL)
+			}
+		}
+		for _, arg := range query.Args {
+			if text, ok := arg.(string); ok && len(text) > 4000 {
+				t.Errorf("a text of %d bytes would be a LONG", len(text))
+			}
+		}
+	}
+}
+
+// settled are the statements of a settle.
+func settled(t *testing.T, settlements []relay.Settlement) []backend.Query {
+	t.Helper()
+	recorder := &backendtest.Recorder{Answer: answer}
+	db := recorder.DB()
+	defer func() { _ = db.Close() }()
+	if _, err := oracle.New(db, dialect.Oracle(), dialect.Table{}).Settle(t.Context(), nil, "r", true, settlements); err != nil {
+		t.Fatal(err)
+	}
+	queries := recorder.Taken()
+	checkPlaces(t, queries...)
+	return queries
+}
+
+// A batch of any size goes in texts that are short enough, as few statements.
+func TestSettlesManyRows(t *testing.T) {
+	t.Parallel()
+	texts := map[string]bool{}
+	for n := 1; n <= 1000; n += 37 {
+		settlements := make([]relay.Settlement, n)
+		for i := range settlements {
+			settlements[i] = relay.Settlement{ID: int64(i), Lane: i % 64, Fence: 5, State: relay.StateDone, Receipt: fmt.Sprintf("0/%d", i)}
+		}
+		texts[settled(t, settlements)[2].SQL] = true
+	}
+	if len(texts) > 6 {
+		t.Errorf("there are %d texts of one statement, want few", len(texts))
+	}
+	queries := settled(t, []relay.Settlement{{ID: 1, Fence: 1, State: relay.StateError, Error: strings.Repeat("ü", 3000)}})
+	if joined := fmt.Sprint(queries[2].Args...); strings.Count(joined, "ü") != 2000 || strings.Contains(joined, `\ufffd`) {
+		t.Errorf("%d letters of an error are kept, want as many whole ones as 4000 bytes have room for", strings.Count(joined, "ü"))
+	}
+}

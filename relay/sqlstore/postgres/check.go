@@ -1,0 +1,71 @@
+package postgres
+
+import (
+	"context"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
+)
+
+// Check implements [backend.Backend].
+func (p *Postgres) Check(ctx context.Context, claim relay.Claim) []backend.Finding {
+	tables, needs := p.rights(claim)
+	probes := []backend.Probe{
+		{Name: "settings", Query: p.sql.Query("unfit settings"), Judge: backend.List("these settings do not fit: ", "change them for this user or database (ALTER ROLE … SET), or use the primary server")},
+		{Name: "rights", Query: p.sql.Query("missing rights", texts(tables), texts(needs)), Judge: backend.List("this user lacks: ", "have the tables' owner run GRANT, as outbox/dialect/POSTGRES.md says, or migrate as the user who relays")},
+		{Name: "ids", Query: p.sql.Query("ids out of order"), Judge: backend.List("by lanes a message could be passed over for good: the sequence of the ids has ", "run ALTER SEQUENCE … CACHE 1 INCREMENT BY 1 NO CYCLE")},
+		{Name: "columns", Query: p.page(backend.Read{Limit: 1}), Judge: backend.Nothing},
+		{Name: "transactions", Query: p.sql.Query("oldest transaction"), Judge: backend.List("a transaction is open since ", "end it: no vacuum and no mark passes it")},
+	}
+	plan := p.page(backend.Read{Positions: []relay.Position{{Lane: 1, Until: 1 << 62}}, Limit: 500})
+	if claim == relay.ByRows {
+		plan = p.claim(relay.ClaimRequest{Limit: 500})
+		probes = append(probes, backend.RowIndexes(p.dialect.RowIndexes(p.table)))
+	}
+	plan.SQL = "EXPLAIN " + plan.SQL
+	return backend.Findings(ctx, p.db, append(probes, backend.Probe{Name: "plan", Query: plan, Judge: p.judgePlan}))
+}
+
+// rights are those that a relay needs, each with its table. Locking a row takes the
+// right to UPDATE.
+func (p *Postgres) rights(claim relay.Claim) (tables, needs []string) {
+	hot := "SELECT UPDATE DELETE"
+	if claim == relay.ByRows {
+		hot += " INSERT"
+	}
+	for _, needed := range []struct{ table, rights string }{
+		{p.table.Hot(), hot}, {p.table.Held(), "SELECT INSERT UPDATE DELETE"}, {p.table.Done(), "SELECT INSERT UPDATE DELETE"},
+		{p.table.Lanes(), "SELECT UPDATE"}, {p.table.Relays(), "SELECT INSERT UPDATE DELETE"},
+		{p.table.Settings(), "SELECT INSERT UPDATE"}, {p.table.Epoch(), "SELECT INSERT"}, {p.table.Messages(), "SELECT"},
+	} {
+		for need := range strings.FieldsSeq(needed.rights) {
+			tables, needs = append(tables, needed.table), append(needs, need)
+		}
+	}
+	return tables, needs
+}
+
+var estimated = regexp.MustCompile(`rows=(\d+)`)
+
+// judgePlan looks for a scan or sort of the whole table. While the table is small that
+// is the best plan.
+func (p *Postgres) judgePlan(answer []string) (wrong, hint string) {
+	_, name, _ := strings.Cut(p.table.Hot(), ".")
+	if p.table.Schema() == "" {
+		name = p.table.Hot()
+	}
+	for _, line := range answer {
+		whole := strings.Contains(line, "Seq Scan on "+name) || strings.Contains(line, "Sort ")
+		estimate := estimated.FindStringSubmatch(line)
+		if !whole || estimate == nil {
+			continue
+		}
+		if rows, err := strconv.Atoi(estimate[1]); err != nil || rows > 10_000 {
+			return "the claim reads the whole table: " + strings.TrimSpace(line), "run ANALYZE " + p.table.Hot() + ", and see that its indexes are there and valid"
+		}
+	}
+	return "", ""
+}

@@ -1,0 +1,47 @@
+package postgres
+
+import (
+	"reflect"
+	"testing"
+
+	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
+)
+
+// A walk from the first to the last of a list finds all of it, and not much else.
+func TestListsOfIDs(t *testing.T) {
+	t.Parallel()
+	long := make([]relay.Settlement, listLength+1)
+	for i := range long {
+		long[i] = relay.Settlement{Lane: 1, Fence: 1, ID: int64(i)}
+	}
+	for name, c := range map[string]struct {
+		settlements []relay.Settlement
+		want        [][]int64
+	}{
+		"none":        {},
+		"one":         {[]relay.Settlement{{ID: 5}}, [][]int64{{5}}},
+		"together":    {[]relay.Settlement{{ID: 5}, {ID: 5 + listGap}}, [][]int64{{5, 5 + listGap}}},
+		"far apart":   {[]relay.Settlement{{ID: 5}, {ID: 6 + listGap}}, [][]int64{{5}, {6 + listGap}}},
+		"twice":       {[]relay.Settlement{{ID: 5}, {ID: 5}}, [][]int64{{5}, {5}}},
+		"no order":    {[]relay.Settlement{{ID: 5}, {ID: 4}, {ID: 6}}, [][]int64{{5}, {4, 6}}},
+		"lanes":       {[]relay.Settlement{{ID: 5}, {ID: 6, Lane: 1}}, [][]int64{{5}, {6}}},
+		"fences":      {[]relay.Settlement{{ID: 5}, {ID: 6, Fence: 1}, {ID: 7}}, [][]int64{{5}, {6}, {7}}},
+		"a long list": {long, [][]int64{backend.Column(long[:listLength], func(s *relay.Settlement) int64 { return s.ID }), {listLength}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var got [][]int64
+			at := 0
+			for _, list := range listsOf(c.settlements) {
+				if first := c.settlements[at]; list.Lease != (relay.Lease{Lane: first.Lane, Fence: first.Fence}) {
+					t.Errorf("the list from %d on is of %v", at, list.Lease)
+				}
+				got, at = append(got, list.ids), at+len(list.ids)
+			}
+			if !reflect.DeepEqual(got, c.want) {
+				t.Errorf("lists %v, want %v", got, c.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,427 @@
+-- What a relay asks of PostgreSQL 13 and later, as far as it has no moving parts. In
+-- braces stand the tables' names (hot, held, done, lanes, relays, settings, epoch,
+-- messages), and texts with a name above their use. What depends on what is asked for
+-- is built in the Go files beside this one.
+
+-- ---------------------------------------------------------------------------------
+-- Parts of statements.
+
+-- The number of this transaction, which then has one.
+-- name: xid
+pg_current_xact_id()::text::bigint
+
+-- The server's epoch: from a table that isn't logged. The server empties it whenever it
+-- recovers from a crash or becomes the primary, and so whenever it may have lost what
+-- it had committed. A clean restart leaves it. A standby can't read it.
+-- name: server epoch
+COALESCE((SELECT epoch::text FROM {epoch}), '-')
+
+-- The highest id that was given out, by the identity's sequence, whatever its name;
+-- null until the first id.
+-- name: given
+COALESCE(pg_sequence_last_value(pg_get_serial_sequence('{hot}', 'id')::regclass), 0)
+
+-- A condition that keeps the server from planning a statement once for all, where a
+-- parameter that is true stands before it: ($1::boolean OR {never}). A plan that was
+-- made while the table was empty reads the whole table when it is full. A plan for any
+-- argument would have to reckon with the count, which is dear; one for this argument
+-- leaves the condition out. It works without a setting, and so behind a pooler.
+-- name: never
+(SELECT count(*) FROM generate_series(1, 1000000000)) > 0
+
+-- Something dear to compute that stands beside a bound, COALESCE(bound, {dear}), and
+-- never is computed, as the bound isn't null. Where the bound is a condition of an
+-- index the planner reckons with the price once; where it is a filter, or has to be
+-- checked again after a bitmap of the index, once a row. So it takes the rows in the
+-- index's order, and doesn't read and sort all that there are: the right choice also
+-- where its statistics say that there are none, as they do after each vacuum of an
+-- empty table. A row has to be dearer by it than a page that is read out of turn
+-- (random_page_cost 4) is, and twice as much again: the planner reckons half of the
+-- words that a text is compared with, each of them 100 operations of 0.0025; there are
+-- 100 words. The text is one that the planner doesn't know, of a row or of a SELECT:
+-- one that it knows, now() among them, it would compare with all the words each time
+-- that it plans, which takes longer than the rest of planning.
+-- name: dear
+((SELECT now()::text) @@ ANY ('{words}'::text[]))::int
+
+-- The same beside a bound that is a time. A bound that is given beforehand has to stand
+-- in a SELECT of its own: the planner would leave out all but a value.
+-- name: dear time
+COALESCE(NULL, {dear}) * interval '1 s' + now()
+
+-- Conditions of the indexes for claiming by rows that all rows meet; see dear. As
+-- their bounds are not known beforehand, and are many, the planner expects few rows,
+-- and so no reading of the whole index; which is what it gets, as there is a limit.
+-- name: every id
+id >= COALESCE((SELECT -9223372036854775807), {dear}) AND id <= (SELECT 9223372036854775807)
+        AND (id, id) >= ((SELECT -9223372036854775807), (SELECT -9223372036854775807)) AND (id, id) >= ((SELECT -9223372036854775807), (SELECT -9223372036854775807))
+        AND (id, id) >= ((SELECT -9223372036854775807), (SELECT -9223372036854775807)) AND (id, id) >= ((SELECT -9223372036854775807), (SELECT -9223372036854775807))
+        AND (id, id) >= ((SELECT -9223372036854775807), (SELECT -9223372036854775807)) AND (id, id) >= ((SELECT -9223372036854775807), (SELECT -9223372036854775807))
+
+-- name: every priority
+priority >= COALESCE((SELECT -32768), {dear}) AND priority <= (SELECT 32767)
+        AND (priority, priority) >= ((SELECT -32768), (SELECT -32768)) AND (priority, priority) >= ((SELECT -32768), (SELECT -32768))
+        AND (priority, priority) >= ((SELECT -32768), (SELECT -32768)) AND (priority, priority) >= ((SELECT -32768), (SELECT -32768))
+        AND (priority, priority) >= ((SELECT -32768), (SELECT -32768)) AND (priority, priority) >= ((SELECT -32768), (SELECT -32768))
+
+-- name: every claim
+claimed_until >= COALESCE((SELECT '-infinity'::timestamptz), {dear time}) AND claimed_until <= (SELECT 'infinity'::timestamptz)
+        AND (claimed_until, claimed_until) >= ((SELECT '-infinity'::timestamptz), (SELECT '-infinity'::timestamptz)) AND (claimed_until, claimed_until) >= ((SELECT '-infinity'::timestamptz), (SELECT '-infinity'::timestamptz))
+        AND (claimed_until, claimed_until) >= ((SELECT '-infinity'::timestamptz), (SELECT '-infinity'::timestamptz)) AND (claimed_until, claimed_until) >= ((SELECT '-infinity'::timestamptz), (SELECT '-infinity'::timestamptz))
+        AND (claimed_until, claimed_until) >= ((SELECT '-infinity'::timestamptz), (SELECT '-infinity'::timestamptz)) AND (claimed_until, claimed_until) >= ((SELECT '-infinity'::timestamptz), (SELECT '-infinity'::timestamptz))
+
+-- When a held row is due: one without a time as one of the first of days.
+-- name: due at
+COALESCE(available_at, '0001-01-01 00:00:00+00')
+
+-- name: is due
+state <> 'error' AND {due at} <= now() AND {due at} >= COALESCE((SELECT '-infinity'::timestamptz), {dear time})
+
+-- Waiting: could be delivered now.
+-- name: waiting
+COALESCE(available_at <= now(), true) AND COALESCE(claimed_until <= now(), true)
+
+-- name: held and waiting
+state = 'scheduled' AND COALESCE(available_at <= now(), true)
+
+-- The columns of a row t. A NULL in the place of what nearly all rows have is a quarter
+-- of what the row's other columns cost, for the server and for the driver.
+-- name: row
+t.id, t.lane, t.message_id::text, t.topic, t.message_key,
+    COALESCE(t.payload, convert_to(t.payload_text, 'UTF8')), t.headers::text,
+    t.available_at, NULLIF(t.priority, 0::smallint), NULLIF(t.attempts, 0), NULLIF(t.crashes, 0), t.created_at
+
+-- Flags: 1 has a payload, 2 is for later, 4 waits for its next attempt.
+-- name: has payload
+CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END
+
+-- name: hot row
+{row},
+    CASE WHEN t.payload IS NULL OR t.available_at IS NOT NULL THEN {has payload} + CASE WHEN t.available_at > now() THEN 2 ELSE 0 END END
+
+-- name: held row
+{row},
+    {has payload} + CASE WHEN t.state = 'retry' THEN 4 ELSE 0 END
+
+-- The columns of a listing's row of the view.
+-- name: listed row
+{row},
+    {has payload} + CASE WHEN t.available_at > now() THEN 2 ELSE 0 END + CASE WHEN t.state = 'retry' THEN 4 ELSE 0 END, t.state, COALESCE(t.last_error, ''), COALESCE(t.receipt, ''), COALESCE(t.claimed_by, ''), t.finished_at
+
+-- What stands in the place of a row.
+-- name: no row
+0::bigint, 0::smallint, '', '', '', NULL::bytea, '', NULL::timestamptz, 0::smallint, 0, 0, NULL::timestamptz, 0
+
+-- The size of a payload is known without reading it, wherever it is kept.
+-- name: size
+COALESCE(octet_length(t.payload), 0) + COALESCE(octet_length(t.payload_text), 0)
+
+-- Rows that were locked are changed by their place. What is always true of g tells the
+-- planner that they are few.
+-- name: place
+ctid AS place, id, id + 0 AS same_id, lane, lane + 0 AS same_lane
+
+-- name: is at place
+t.ctid = g.place AND g.id = g.same_id AND g.lane = g.same_lane
+
+-- Leads statements that do nothing unless the table is claimed by rows, and locks the
+-- way of claiming: who changes it at the same time either sees what they do, or they
+-- see the change.
+-- name: with claim
+WITH claim AS MATERIALIZED (
+    SELECT value FROM {settings} WHERE name = 'claim' FOR SHARE)
+
+-- name: by rows
+EXISTS (SELECT 1 FROM claim WHERE value = 'rows')
+
+-- ---------------------------------------------------------------------------------
+-- Relays and the way of claiming.
+
+-- Bounds the wait for locks: who changes the way of claiming may have to lock the
+-- table, and whoever waits for that lock holds up all producers.
+-- name: bound waiting
+SELECT set_config('lock_timeout', '3s', true)
+
+-- name: claim mode
+SELECT value FROM {settings} WHERE name = 'claim'
+
+-- name: lock claim mode
+SELECT value FROM {settings} WHERE name = 'claim' FOR UPDATE
+
+-- name: set claim mode
+INSERT INTO {settings} (name, value) VALUES ('claim', $1::text)
+ON CONFLICT (name) DO UPDATE SET value = excluded.value
+
+-- name: relays that claim another way
+SELECT name FROM {relays} WHERE until >= now() AND claim <> $1::text ORDER BY name
+
+-- Waits for settles that are in flight.
+-- name: lock lanes
+SELECT lane FROM {lanes} ORDER BY lane FOR UPDATE
+
+-- name: forget leases
+UPDATE {lanes} SET owner = NULL, until = NULL, fence = fence + 1, marks = NULL, journal = NULL, crashes = 0
+
+-- name: forget claims
+UPDATE {hot} SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL WHERE claimed_until IS NOT NULL
+
+-- Locks the way of claiming: who changes it at the same time sees either this relay, or
+-- is seen. $1 name, $2 host, $3 version, $4 way of claiming, $5 microseconds to live.
+-- name: heartbeat
+WITH claim AS MATERIALIZED (
+    SELECT value FROM {settings} WHERE name = 'claim' FOR SHARE)
+INSERT INTO {relays} AS r (name, host, version, claim, since, last_beat, until)
+SELECT $1::text, $2::text, $3::text, $4::text, now(), now(), now() + ($5::bigint * interval '1 microsecond')
+WHERE NOT EXISTS (SELECT 1 FROM claim WHERE value <> $4::text)
+ON CONFLICT (name) DO UPDATE SET host = excluded.host, version = excluded.version, claim = excluded.claim,
+    since = CASE WHEN r.until < now() THEN now() ELSE r.since END, last_beat = now(), until = excluded.until
+RETURNING name, {xid}, {server epoch}
+
+-- name: begin epoch
+INSERT INTO {epoch} DEFAULT VALUES ON CONFLICT DO NOTHING
+
+-- name: members
+SELECT name FROM {relays} WHERE until >= now() ORDER BY name
+
+-- name: deregister
+DELETE FROM {relays} WHERE name = $1::text
+
+-- name: purge relays
+DELETE FROM {relays} WHERE until < now() - interval '1 day'
+
+-- ---------------------------------------------------------------------------------
+-- Lanes.
+
+-- Passes over lanes that another takes, or in which a settle is in flight: it locks
+-- them FOR UPDATE, which waits for no one here, and which a settle's lock excludes
+-- until it has committed. $1 how many, $2 relay, $3 microseconds of the lease.
+-- name: acquire
+WITH free AS MATERIALIZED (
+    SELECT lane, owner FROM {lanes}
+    WHERE owner IS NULL OR until < now()
+    ORDER BY random() LIMIT $1::bigint FOR UPDATE SKIP LOCKED)
+UPDATE {lanes} AS l
+SET owner = $2::text, fence = l.fence + 1, until = now() + ($3::bigint * interval '1 microsecond'),
+    crashes = CASE WHEN free.owner IS NULL THEN l.crashes ELSE l.crashes + 1 END
+FROM free WHERE l.lane = free.lane
+RETURNING l.lane, l.fence, COALESCE(l.marks, ''), l.crashes, COALESCE(l.journal, ''), {xid}
+
+-- The leases that hold of those that are given, one array a column: $1 lanes, $2
+-- fences, $3 marks, $4 calm, $5 journals, $6 relay.
+-- name: leases
+FROM unnest($1::smallint[], $2::bigint[], $3::text[], $4::boolean[], $5::text[]) AS g (lane, fence, marks, calm, journal)
+WHERE l.lane = g.lane AND l.fence = g.fence AND l.owner = $6::text
+
+-- The marks that are given, if they were made in this epoch. $7 epoch; empty for any.
+-- name: given marks
+CASE WHEN $7::text = '' OR {server epoch} = $7::text THEN g.marks ELSE l.marks END
+
+-- $8 microseconds of the lease.
+-- name: renew
+UPDATE {lanes} AS l
+SET until = now() + ($8::bigint * interval '1 microsecond'), marks = {given marks},
+    crashes = CASE WHEN g.calm THEN 0 ELSE l.crashes END, journal = CASE WHEN g.calm THEN NULL ELSE l.journal END
+{leases}
+RETURNING l.lane, l.fence, {xid}
+
+-- name: release
+UPDATE {lanes} AS l
+SET owner = NULL, until = NULL, marks = {given marks}, journal = NULL, crashes = 0
+{leases}
+RETURNING l.lane, l.fence, {xid}
+
+-- name: write journal
+UPDATE {lanes} AS l SET journal = g.journal
+{leases}
+RETURNING l.lane, l.fence, {xid}
+
+-- name: journals
+SELECT lane, fence, journal FROM {lanes} WHERE journal IS NOT NULL
+
+-- name: marks
+SELECT lane, marks FROM {lanes} WHERE marks IS NOT NULL ORDER BY lane
+
+-- ---------------------------------------------------------------------------------
+-- Reading. A page is built in read.go.
+
+-- name: last id
+SELECT {given}
+
+-- What the first line of a page tells, by a transaction without a number.
+-- name: first line
+SELECT concat_ws(' ', {given}, 0, 0, pg_current_snapshot(), {server epoch})
+
+-- $1 lanes, $2 ids, $3 true.
+-- name: pick
+SELECT {hot row} FROM unnest($1::smallint[], $2::bigint[]) AS g (lane, id)
+CROSS JOIN LATERAL (SELECT * FROM {hot} AS h WHERE h.lane = g.lane AND h.id = g.id LIMIT 1) AS t
+WHERE ($3::boolean OR {never})
+
+-- name: pick held
+SELECT {held row} FROM unnest($1::smallint[], $2::bigint[]) AS g (lane, id)
+CROSS JOIN LATERAL (SELECT * FROM {held} AS h WHERE h.lane = g.lane AND h.id = g.id LIMIT 1) AS t
+WHERE ($3::boolean OR {never}) AND t.state <> 'error'
+
+-- $1 lanes, $2 and $3 time and id after which to go on, $4 how many rows.
+-- name: due rows
+SELECT t.* FROM {held} AS t
+WHERE state <> 'error' AND {due at} <= now() AND lane = ANY ($1::smallint[])
+    AND ({due at}, id) > (COALESCE((SELECT $2::timestamptz), {dear time}), $3::bigint)
+ORDER BY {due at}, id LIMIT $4::bigint
+
+-- $5 bytes: cuts off what comes after the row that crosses the bound. $6 true.
+-- name: due
+SELECT {held row}
+FROM (SELECT t.*, sum({size}) OVER (ROWS UNBOUNDED PRECEDING) - ({size}) AS bytes_before
+FROM ({due rows}) AS t) AS t
+WHERE bytes_before < $5::bigint AND ($6::boolean OR {never})
+
+-- Goes from lane to lane, and so stops at the limit, however many there are. $1 lanes,
+-- $2 how many, $3 true.
+-- name: held keys
+SELECT t.lane, t.message_key, t.topic, t.id FROM unnest($1::smallint[]) AS l (lane)
+CROSS JOIN LATERAL (SELECT * FROM {held} AS h WHERE h.state = 'retry' AND h.lane + 0 = l.lane AND h.message_key <> '' LIMIT $2::bigint) AS t
+WHERE ($3::boolean OR {never}) LIMIT $2::bigint
+
+-- Looks for each key by itself, so that no plan reads all that is held. $1 lanes, $2
+-- keys, $3 true.
+-- name: held among
+SELECT k.lane, k.key, t.topic, t.id FROM unnest($1::smallint[], $2::text[]) AS k (lane, key)
+CROSS JOIN LATERAL (SELECT DISTINCT ON (h.topic) h.topic, h.id FROM {held} AS h
+    WHERE h.state = 'retry' AND h.lane + 0 = k.lane AND h.message_key = k.key ORDER BY h.topic, h.id) AS t
+WHERE ($3::boolean OR {never})
+
+-- ---------------------------------------------------------------------------------
+-- Done rows. A settle is built in settle.go.
+
+-- Goes on from where the purge before ended: entries of deleted rows stay in the index
+-- for as long as a transaction may still see them, and each purge from the index's
+-- beginning would pass over all of them. It says how many it deleted, and where the
+-- next one may begin. $1 microseconds that rows are kept, $2 since when, $3 how many,
+-- $4 true.
+-- name: purge
+WITH old AS MATERIALIZED (
+    SELECT {place} FROM {done} WHERE finished_at < now() - ($1::bigint * interval '1 microsecond')
+        AND finished_at >= COALESCE((SELECT $2::timestamptz), {dear time}) AND ($4::boolean OR {never})
+    ORDER BY finished_at LIMIT $3::bigint FOR UPDATE SKIP LOCKED),
+gone AS (DELETE FROM {done} AS t USING old AS g WHERE {is at place} RETURNING t.finished_at)
+SELECT count(*), CASE WHEN count(*) < $3::bigint THEN now() - ($1::bigint * interval '1 microsecond') ELSE max(finished_at) END FROM gone
+
+-- ---------------------------------------------------------------------------------
+-- Claiming by rows. A claim is built in rows.go.
+
+-- $1 true.
+-- name: a free row
+SELECT id FROM {hot} WHERE claimed_until IS NULL AND {every id} AND ($1::boolean OR {never}) ORDER BY id LIMIT 1
+
+-- What reclaim would begin with. $1 true.
+-- name: an expired row
+SELECT id FROM (SELECT id FROM {hot} WHERE claimed_until < now() AND ($1::boolean OR {never}) ORDER BY claimed_until LIMIT 1) AS c
+UNION ALL SELECT id FROM (SELECT id FROM {held} WHERE {is due} AND ($1::boolean OR {never}) ORDER BY {due at}, id LIMIT 1) AS h
+
+-- Goes through all claims, of which there are as many as relays have in hand: there is
+-- no index by id, and a row's lane isn't known. A row that is locked is being settled or
+-- handled, and nobody else gets it meanwhile. $1 token, $2 ids, $3 microseconds of the
+-- claim, $4 true.
+-- name: extend
+{with claim},
+given AS MATERIALIZED (
+    SELECT lane, id FROM (SELECT lane, id, claim_token FROM {hot} WHERE {by rows} AND {every claim}
+        ORDER BY claimed_until OFFSET 0) AS h
+    WHERE claim_token = $1::text AND id = ANY ($2::bigint[]) AND ($4::boolean OR {never})),
+found AS MATERIALIZED (SELECT g.*, x.* FROM given AS g
+    CROSS JOIN LATERAL (SELECT h.ctid AS place, h.lane AS found_lane, h.id AS found_id, h.claim_token FROM {hot} AS h
+        WHERE h.lane = g.lane AND h.id = g.id LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED) AS x),
+extended AS (UPDATE {hot} AS t SET claimed_until = now() + ($3::bigint * interval '1 microsecond')
+    FROM found AS g WHERE t.ctid = g.place AND g.claim_token = $1::text AND g.found_lane = g.lane AND g.found_id = g.id
+    RETURNING t.id)
+SELECT id FROM extended UNION ALL SELECT id FROM given WHERE id NOT IN (SELECT found_id FROM found)
+
+-- $1 how many, $2 true.
+-- name: free expired
+{with claim},
+ended AS MATERIALIZED (
+    SELECT {place} FROM {hot} WHERE {by rows} AND claimed_until < now()
+    ORDER BY claimed_until LIMIT $1::bigint FOR NO KEY UPDATE SKIP LOCKED)
+UPDATE {hot} AS t
+SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL, crashes = t.crashes + 1
+FROM ended AS g WHERE {is at place} AND ($2::boolean OR {never})
+
+-- Passes over rows whose lane and id a hot row has, as one may after ids began anew; of
+-- several held rows with one id, one comes back at a time. A count is asked for each
+-- row, whatever a planner makes of it. $1 how many, $2 true.
+-- name: bring back
+{with claim},
+due AS MATERIALIZED (
+    SELECT {place} FROM {held} AS t WHERE {by rows} AND {is due}
+        AND (SELECT COUNT(*) FROM {hot} h WHERE h.lane = t.lane AND h.id = t.id) = 0
+        AND (SELECT COUNT(*) FROM {held} o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id < t.message_id
+            AND o.state <> 'error' AND COALESCE(o.available_at, '0001-01-01 00:00:00+00') <= now()) = 0 AND ($2::boolean OR {never})
+    ORDER BY {due at}, id LIMIT $1::bigint FOR UPDATE SKIP LOCKED),
+back AS (DELETE FROM {held} AS t USING due AS g WHERE {is at place}
+    RETURNING t.id, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.attempts, t.crashes, t.available_at, t.last_error, t.created_at)
+INSERT INTO {hot} (id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, last_error, created_at)
+SELECT id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, last_error, created_at FROM back
+
+-- ---------------------------------------------------------------------------------
+-- Operating. A listing, a requeue and a discard are built in operate.go.
+
+-- Counts the hot and the held rows, and the done ones up to a limit; beyond it goes by
+-- the statistics, which are at least that. $1 the limit.
+-- name: counts
+SELECT state, count(*) FROM (
+    SELECT CASE WHEN claimed_until > now() THEN 'claimed' WHEN available_at > now() THEN 'scheduled' ELSE 'pending' END AS state FROM {hot}
+    UNION ALL SELECT CASE WHEN {held and waiting} THEN 'pending' ELSE state END FROM {held}
+) AS s GROUP BY state
+UNION ALL
+SELECT 'done', CASE WHEN n < $1::bigint THEN n ELSE GREATEST(n, (SELECT reltuples::bigint FROM pg_class WHERE oid = '{done}'::regclass)) END
+FROM (SELECT count(*) AS n FROM (SELECT FROM {done} LIMIT $1::bigint) AS d) AS c
+
+-- A row's age counts from when it could be delivered first.
+-- name: oldest
+SELECT GREATEST(0, COALESCE(extract(epoch FROM now() - min(since)) * 1000, 0))::bigint FROM (
+    SELECT GREATEST(created_at, available_at) AS since FROM {hot} WHERE {waiting}
+    UNION ALL SELECT GREATEST(created_at, available_at) FROM {held} WHERE {held and waiting}) AS p
+
+-- $1 how many rows.
+-- name: topics
+SELECT topic, count(*) FROM (
+    SELECT topic FROM {hot} WHERE {waiting}
+    UNION ALL SELECT topic FROM {held} WHERE {held and waiting}
+    LIMIT $1::bigint) AS t GROUP BY topic
+
+-- name: list relays
+SELECT r.name, r.host, r.version, r.claim, r.since, r.last_beat, r.until >= now(),
+    (SELECT count(*) FROM {lanes} AS l WHERE l.owner = r.name AND l.until >= now())
+FROM {relays} AS r ORDER BY r.name
+
+-- name: lanes leased
+SELECT count(*) FROM {lanes} WHERE owner IS NOT NULL AND until >= now()
+
+-- ---------------------------------------------------------------------------------
+-- Checking.
+
+-- Sessions that take ids ahead, by CACHE, write low ids after high ones were read, and
+-- no snapshot tells. Without the right to see the sequence it looks as if ids began
+-- anew all the time.
+-- name: ids out of order
+SELECT s.setting FROM pg_sequence AS q CROSS JOIN LATERAL (VALUES
+    ('CACHE ' || q.seqcache, q.seqcache > 1), ('INCREMENT BY ' || q.seqincrement, q.seqincrement <= 0), ('CYCLE', q.seqcycle)) AS s (setting, wrong)
+WHERE q.seqrelid = pg_get_serial_sequence('{hot}', 'id')::regclass AND s.wrong
+UNION ALL SELECT 'no right of this user to SELECT' WHERE NOT has_sequence_privilege(pg_get_serial_sequence('{hot}', 'id'), 'SELECT')
+
+-- name: unfit settings
+SELECT name, value FROM (VALUES
+    ('transaction_read_only', 'on'), ('enable_indexscan', 'off'), ('synchronous_commit', 'off'), ('plan_cache_mode', 'force_generic_plan')) AS unfit (name, value)
+WHERE current_setting(name) = value
+UNION ALL SELECT 'the server is', 'a standby' WHERE pg_is_in_recovery()
+
+-- The rights that the user lacks. $1 tables, $2 what is needed of each.
+-- name: missing rights
+SELECT need, 'on', name FROM unnest($1::text[], $2::text[]) AS n (name, need)
+WHERE NOT has_table_privilege(name, need)
+UNION ALL SELECT 'SELECT', 'on', pg_get_serial_sequence('{hot}', 'id')
+WHERE NOT has_sequence_privilege(pg_get_serial_sequence('{hot}', 'id'), 'SELECT')
+
+-- name: oldest transaction
+SELECT min(xact_start)::timestamp(0)::text FROM pg_stat_activity WHERE backend_type = 'client backend' HAVING min(xact_start) < now() - interval '10 minutes'

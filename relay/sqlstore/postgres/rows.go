@@ -1,0 +1,74 @@
+package postgres
+
+import (
+	"context"
+	"database/sql"
+	"time"
+
+	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
+)
+
+// HasFree implements [backend.Rows].
+func (p *Postgres) HasFree(ctx context.Context) (bool, error) {
+	return backend.Any(ctx, p.db, p.sql.Query("a free row", true))
+}
+
+// HasExpired implements [backend.Rows].
+func (p *Postgres) HasExpired(ctx context.Context) (bool, error) {
+	return backend.Any(ctx, p.db, p.sql.Query("an expired row", true))
+}
+
+// Claim implements [backend.Rows].
+func (p *Postgres) Claim(ctx context.Context, request relay.ClaimRequest) ([]relay.Row, error) {
+	return backend.ReadRows(ctx, p.db, p.claim(request))
+}
+
+// claim materializes what it picked, as the planner might pick again for each row
+// otherwise, and exceed the limit. The order is that of one of the indexes for
+// claiming by rows.
+func (p *Postgres) claim(request relay.ClaimRequest) backend.Query {
+	var a args
+	all := p.sql.Text("every id")
+	if request.Pick == relay.Priority {
+		all = p.sql.Text("every priority")
+	}
+	topics := ""
+	if len(request.Topics) > 0 {
+		topics += " AND topic = ANY (" + a.texts(request.Topics) + ")"
+	}
+	if len(request.Except) > 0 {
+		topics += " AND topic <> ALL (" + a.texts(request.Except) + ")"
+	}
+	return a.query(
+		p.sql.Text("with claim")+",",
+		"picked AS MATERIALIZED (",
+		"    SELECT "+p.sql.Text("place")+", t.priority, "+p.sql.Text("size")+" AS size FROM "+p.table.Hot()+" AS t",
+		"    WHERE "+p.sql.Text("by rows")+" AND claimed_until IS NULL AND "+all+topics+" AND "+p.planNow(&a),
+		"    ORDER BY "+backend.ClaimOrder(request.Pick)+" LIMIT "+a.int(request.Limit)+" FOR NO KEY UPDATE OF t SKIP LOCKED),",
+		"fitting AS (SELECT *, sum(size) OVER (ROWS UNBOUNDED PRECEDING) - size AS bytes_before FROM picked)",
+		"UPDATE "+p.table.Hot()+" AS t",
+		"SET claimed_by = "+a.text(request.Relay)+", claim_token = "+a.text(request.Token)+", claimed_until = now() + ("+a.add(request.TTL.Microseconds(), "bigint")+" * interval '1 microsecond')",
+		"FROM fitting AS g WHERE g.bytes_before < "+a.add(backend.MostBytes(request), "bigint")+" AND "+p.sql.Text("is at place"),
+		"RETURNING "+p.sql.Text("hot row"))
+}
+
+// Extend implements [backend.Rows].
+func (p *Postgres) Extend(ctx context.Context, token string, ids []int64, ttl time.Duration) ([]int64, error) {
+	return backend.IDs(ctx, p.db, p.sql.Query("extend", token, idArray(ids), ttl.Microseconds(), true))
+}
+
+// Reclaim implements [backend.Rows].
+func (p *Postgres) Reclaim(ctx context.Context, limit int) (freed int, err error) {
+	for _, name := range []string{"free expired", "bring back"} {
+		err := p.inTx(ctx, func(tx *sql.Tx) error {
+			changed, err := backend.Exec(ctx, tx, p.sql.Query(name, int64(limit), true))
+			freed += changed
+			return err
+		})
+		if err != nil {
+			return freed, err
+		}
+	}
+	return freed, nil
+}

@@ -1,0 +1,724 @@
+-- claim mode
+SELECT value FROM app."Events_settings" WHERE name = 'claim';
+
+-- set the claim mode
+SELECT set_config('lock_timeout', '3s', true);
+SELECT value FROM app."Events_settings" WHERE name = 'claim' FOR UPDATE;
+SELECT name FROM app."Events_relays" WHERE until >= now() AND claim <> $1::text ORDER BY name;
+--   1: lanes
+INSERT INTO app."Events_settings" (name, value) VALUES ('claim', $1::text)
+ON CONFLICT (name) DO UPDATE SET value = excluded.value;
+--   1: lanes
+SELECT lane FROM app."Events_lanes" ORDER BY lane FOR UPDATE;
+UPDATE app."Events_lanes" SET owner = NULL, until = NULL, fence = fence + 1, marks = NULL, journal = NULL, crashes = 0;
+UPDATE app."Events" SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL WHERE claimed_until IS NOT NULL;
+SELECT count(to_regclass(name)) FROM unnest($1::text[]) AS n (name);
+--   1: {"app.\"Events_claim_id\"","app.\"Events_claim_priority\"","app.\"Events_claim_until\""}
+DROP INDEX IF EXISTS app."Events_claim_id";
+DROP INDEX IF EXISTS app."Events_claim_priority";
+DROP INDEX IF EXISTS app."Events_claim_until";
+
+-- heartbeat
+WITH claim AS MATERIALIZED (
+    SELECT value FROM app."Events_settings" WHERE name = 'claim' FOR SHARE)
+INSERT INTO app."Events_relays" AS r (name, host, version, claim, since, last_beat, until)
+SELECT $1::text, $2::text, $3::text, $4::text, now(), now(), now() + ($5::bigint * interval '1 microsecond')
+WHERE NOT EXISTS (SELECT 1 FROM claim WHERE value <> $4::text)
+ON CONFLICT (name) DO UPDATE SET host = excluded.host, version = excluded.version, claim = excluded.claim,
+    since = CASE WHEN r.until < now() THEN now() ELSE r.since END, last_beat = now(), until = excluded.until
+RETURNING name, pg_current_xact_id()::text::bigint, COALESCE((SELECT epoch::text FROM app."Events_epoch"), '-');
+--   1: r
+--   2: h
+--   3: 1
+--   4: lanes
+--   5: 15000000
+SELECT name FROM app."Events_relays" WHERE until >= now() ORDER BY name;
+
+-- deregister
+DELETE FROM app."Events_relays" WHERE name = $1::text;
+--   1: r
+
+-- check
+SELECT name, value FROM (VALUES
+    ('transaction_read_only', 'on'), ('enable_indexscan', 'off'), ('synchronous_commit', 'off'), ('plan_cache_mode', 'force_generic_plan')) AS unfit (name, value)
+WHERE current_setting(name) = value
+UNION ALL SELECT 'the server is', 'a standby' WHERE pg_is_in_recovery();
+SELECT need, 'on', name FROM unnest($1::text[], $2::text[]) AS n (name, need)
+WHERE NOT has_table_privilege(name, need)
+UNION ALL SELECT 'SELECT', 'on', pg_get_serial_sequence('app."Events"', 'id')
+WHERE NOT has_sequence_privilege(pg_get_serial_sequence('app."Events"', 'id'), 'SELECT');
+--   1: {"app.\"Events\"","app.\"Events\"","app.\"Events\"","app.\"Events_held\"","app.\"Events_held\"","app
+--   2: {"SELECT","UPDATE","DELETE","SELECT","INSERT","UPDATE","DELETE","SELECT","INSERT","UPDATE","DELETE",
+SELECT s.setting FROM pg_sequence AS q CROSS JOIN LATERAL (VALUES
+    ('CACHE ' || q.seqcache, q.seqcache > 1), ('INCREMENT BY ' || q.seqincrement, q.seqincrement <= 0), ('CYCLE', q.seqcycle)) AS s (setting, wrong)
+WHERE q.seqrelid = pg_get_serial_sequence('app."Events"', 'id')::regclass AND s.wrong
+UNION ALL SELECT 'no right of this user to SELECT' WHERE NOT has_sequence_privilege(pg_get_serial_sequence('app."Events"', 'id'), 'SELECT');
+SELECT concat_ws(' ', COALESCE(pg_sequence_last_value(pg_get_serial_sequence('app."Events"', 'id')::regclass), 0), 0, 0, pg_current_snapshot(), COALESCE((SELECT epoch::text FROM app."Events_epoch"), '-')),
+    0::bigint, 0::smallint, '', '', '', NULL::bytea, '', NULL::timestamptz, 0::smallint, 0, 0, NULL::timestamptz, 0
+UNION ALL
+SELECT NULL, t.id, t.lane, t.message_id::text, t.topic, t.message_key,
+    COALESCE(t.payload, convert_to(t.payload_text, 'UTF8')), t.headers::text,
+    t.available_at, NULLIF(t.priority, 0::smallint), NULLIF(t.attempts, 0), NULLIF(t.crashes, 0), t.created_at,
+    CASE WHEN t.payload IS NULL OR t.available_at IS NOT NULL THEN CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END + CASE WHEN t.available_at > now() THEN 2 ELSE 0 END END
+FROM (SELECT t.* FROM unnest($1::smallint[], $2::bigint[], $3::bigint[]) AS p (lane, after, until)
+CROSS JOIN LATERAL (SELECT * FROM app."Events" AS h
+    WHERE (h.lane, h.id) > (p.lane, COALESCE(p.after, (p.lane::text @@ ANY ('{x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x}'::text[]))::int)) AND (h.lane, h.id) <= (p.lane, p.until)
+    ORDER BY h.lane, h.id LIMIT $4::bigint) AS t LIMIT $5::bigint) AS t WHERE true AND ($6::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0);
+--   1: {}
+--   2: {}
+--   3: {}
+--   4: 1
+--   5: 1
+--   6: true
+SELECT min(xact_start)::timestamp(0)::text FROM pg_stat_activity WHERE backend_type = 'client backend' HAVING min(xact_start) < now() - interval '10 minutes';
+EXPLAIN SELECT concat_ws(' ', COALESCE(pg_sequence_last_value(pg_get_serial_sequence('app."Events"', 'id')::regclass), 0), 0, 0, pg_current_snapshot(), COALESCE((SELECT epoch::text FROM app."Events_epoch"), '-')),
+    0::bigint, 0::smallint, '', '', '', NULL::bytea, '', NULL::timestamptz, 0::smallint, 0, 0, NULL::timestamptz, 0
+UNION ALL
+SELECT NULL, t.id, t.lane, t.message_id::text, t.topic, t.message_key,
+    COALESCE(t.payload, convert_to(t.payload_text, 'UTF8')), t.headers::text,
+    t.available_at, NULLIF(t.priority, 0::smallint), NULLIF(t.attempts, 0), NULLIF(t.crashes, 0), t.created_at,
+    CASE WHEN t.payload IS NULL OR t.available_at IS NOT NULL THEN CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END + CASE WHEN t.available_at > now() THEN 2 ELSE 0 END END
+FROM (SELECT t.* FROM unnest($1::smallint[], $2::bigint[], $3::bigint[]) AS p (lane, after, until)
+CROSS JOIN LATERAL (SELECT * FROM app."Events" AS h
+    WHERE (h.lane, h.id) > (p.lane, COALESCE(p.after, (p.lane::text @@ ANY ('{x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x}'::text[]))::int)) AND (h.lane, h.id) <= (p.lane, p.until)
+    ORDER BY h.lane, h.id LIMIT $4::bigint) AS t LIMIT $5::bigint) AS t WHERE true AND ($6::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0);
+--   1: {1}
+--   2: {0}
+--   3: {4611686018427387904}
+--   4: 500
+--   5: 500
+--   6: true
+
+-- acquire
+WITH free AS MATERIALIZED (
+    SELECT lane, owner FROM app."Events_lanes"
+    WHERE owner IS NULL OR until < now()
+    ORDER BY random() LIMIT $1::bigint FOR UPDATE SKIP LOCKED)
+UPDATE app."Events_lanes" AS l
+SET owner = $2::text, fence = l.fence + 1, until = now() + ($3::bigint * interval '1 microsecond'),
+    crashes = CASE WHEN free.owner IS NULL THEN l.crashes ELSE l.crashes + 1 END
+FROM free WHERE l.lane = free.lane
+RETURNING l.lane, l.fence, COALESCE(l.marks, ''), l.crashes, COALESCE(l.journal, ''), pg_current_xact_id()::text::bigint;
+--   1: 5
+--   2: r
+--   3: 15000000
+
+-- renew
+UPDATE app."Events_lanes" AS l
+SET until = now() + ($8::bigint * interval '1 microsecond'), marks = CASE WHEN $7::text = '' OR COALESCE((SELECT epoch::text FROM app."Events_epoch"), '-') = $7::text THEN g.marks ELSE l.marks END,
+    crashes = CASE WHEN g.calm THEN 0 ELSE l.crashes END, journal = CASE WHEN g.calm THEN NULL ELSE l.journal END
+FROM unnest($1::smallint[], $2::bigint[], $3::text[], $4::boolean[], $5::text[]) AS g (lane, fence, marks, calm, journal)
+WHERE l.lane = g.lane AND l.fence = g.fence AND l.owner = $6::text
+RETURNING l.lane, l.fence, pg_current_xact_id()::text::bigint;
+--   1: {1,2}
+--   2: {7,8}
+--   3: {"{\"main\":5}",""}
+--   4: {true,false}
+--   5: {"[{\"id\":1}]",""}
+--   6: r
+--   7: e
+--   8: 15000000
+
+-- release
+UPDATE app."Events_lanes" AS l
+SET owner = NULL, until = NULL, marks = CASE WHEN $7::text = '' OR COALESCE((SELECT epoch::text FROM app."Events_epoch"), '-') = $7::text THEN g.marks ELSE l.marks END, journal = NULL, crashes = 0
+FROM unnest($1::smallint[], $2::bigint[], $3::text[], $4::boolean[], $5::text[]) AS g (lane, fence, marks, calm, journal)
+WHERE l.lane = g.lane AND l.fence = g.fence AND l.owner = $6::text
+RETURNING l.lane, l.fence, pg_current_xact_id()::text::bigint;
+--   1: {1,2}
+--   2: {7,8}
+--   3: {"{\"main\":5}",""}
+--   4: {true,false}
+--   5: {"[{\"id\":1}]",""}
+--   6: r
+--   7: e
+
+-- write the journal
+UPDATE app."Events_lanes" AS l SET journal = g.journal
+FROM unnest($1::smallint[], $2::bigint[], $3::text[], $4::boolean[], $5::text[]) AS g (lane, fence, marks, calm, journal)
+WHERE l.lane = g.lane AND l.fence = g.fence AND l.owner = $6::text
+RETURNING l.lane, l.fence, pg_current_xact_id()::text::bigint;
+--   1: {1,2}
+--   2: {7,8}
+--   3: {"{\"main\":5}",""}
+--   4: {true,false}
+--   5: {"[{\"id\":1}]",""}
+--   6: r
+
+-- journals
+SELECT lane, fence, journal FROM app."Events_lanes" WHERE journal IS NOT NULL;
+
+-- marks
+SELECT lane, marks FROM app."Events_lanes" WHERE marks IS NOT NULL ORDER BY lane;
+
+-- begin lanes
+SELECT s.setting FROM pg_sequence AS q CROSS JOIN LATERAL (VALUES
+    ('CACHE ' || q.seqcache, q.seqcache > 1), ('INCREMENT BY ' || q.seqincrement, q.seqincrement <= 0), ('CYCLE', q.seqcycle)) AS s (setting, wrong)
+WHERE q.seqrelid = pg_get_serial_sequence('app."Events"', 'id')::regclass AND s.wrong
+UNION ALL SELECT 'no right of this user to SELECT' WHERE NOT has_sequence_privilege(pg_get_serial_sequence('app."Events"', 'id'), 'SELECT');
+SELECT concat_ws(' ', COALESCE(pg_sequence_last_value(pg_get_serial_sequence('app."Events"', 'id')::regclass), 0), 0, 0, pg_current_snapshot(), COALESCE((SELECT epoch::text FROM app."Events_epoch"), '-'));
+
+-- last id
+SELECT COALESCE(pg_sequence_last_value(pg_get_serial_sequence('app."Events"', 'id')::regclass), 0);
+
+-- first line
+SELECT concat_ws(' ', COALESCE(pg_sequence_last_value(pg_get_serial_sequence('app."Events"', 'id')::regclass), 0), 0, 0, pg_current_snapshot(), COALESCE((SELECT epoch::text FROM app."Events_epoch"), '-'));
+
+-- read
+SELECT concat_ws(' ', COALESCE(pg_sequence_last_value(pg_get_serial_sequence('app."Events"', 'id')::regclass), 0), 0, 0, pg_current_snapshot(), COALESCE((SELECT epoch::text FROM app."Events_epoch"), '-')),
+    0::bigint, 0::smallint, '', '', '', NULL::bytea, '', NULL::timestamptz, 0::smallint, 0, 0, NULL::timestamptz, 0
+UNION ALL
+SELECT NULL, t.id, t.lane, t.message_id::text, t.topic, t.message_key,
+    COALESCE(t.payload, convert_to(t.payload_text, 'UTF8')), t.headers::text,
+    t.available_at, NULLIF(t.priority, 0::smallint), NULLIF(t.attempts, 0), NULLIF(t.crashes, 0), t.created_at,
+    CASE WHEN t.payload IS NULL OR t.available_at IS NOT NULL THEN CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END + CASE WHEN t.available_at > now() THEN 2 ELSE 0 END END
+FROM (SELECT t.* FROM unnest($1::smallint[], $2::bigint[], $3::bigint[]) AS p (lane, after, until)
+CROSS JOIN LATERAL (SELECT * FROM app."Events" AS h
+    WHERE (h.lane, h.id) > (p.lane, COALESCE(p.after, (p.lane::text @@ ANY ('{x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x}'::text[]))::int)) AND (h.lane, h.id) <= (p.lane, p.until)
+    ORDER BY h.lane, h.id LIMIT $4::bigint) AS t LIMIT $5::bigint) AS t WHERE true AND ($6::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0);
+--   1: {1,2}
+--   2: {10,11}
+--   3: {20,21}
+--   4: 100
+--   5: 100
+--   6: true
+
+-- read a share
+SELECT concat_ws(' ', COALESCE(pg_sequence_last_value(pg_get_serial_sequence('app."Events"', 'id')::regclass), 0), 0, pg_current_xact_id(), pg_current_snapshot(), COALESCE((SELECT epoch::text FROM app."Events_epoch"), '-')),
+    0::bigint, 0::smallint, '', '', '', NULL::bytea, '', NULL::timestamptz, 0::smallint, 0, 0, NULL::timestamptz, 0
+UNION ALL
+SELECT NULL, t.id, t.lane, t.message_id::text, t.topic, t.message_key,
+    COALESCE(t.payload, convert_to(t.payload_text, 'UTF8')), t.headers::text,
+    t.available_at, NULLIF(t.priority, 0::smallint), NULLIF(t.attempts, 0), NULLIF(t.crashes, 0), t.created_at,
+    CASE WHEN t.payload IS NULL OR t.available_at IS NOT NULL THEN CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END + CASE WHEN t.available_at > now() THEN 2 ELSE 0 END END
+FROM (SELECT t.* FROM unnest($1::smallint[], $2::bigint[], $3::bigint[]) AS p (lane, after, until)
+CROSS JOIN LATERAL (SELECT * FROM app."Events" AS h
+    WHERE (h.lane, h.id) > (p.lane, COALESCE(p.after, (p.lane::text @@ ANY ('{x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x}'::text[]))::int)) AND (h.lane, h.id) <= (p.lane, p.until)
+    ORDER BY h.lane, h.id LIMIT $4::bigint) AS t LIMIT $5::bigint) AS t WHERE true AND ($6::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0);
+--   1: {1,2}
+--   2: {10,11}
+--   3: {20,21}
+--   4: 7
+--   5: 100
+--   6: true
+
+-- read bytes
+SELECT concat_ws(' ', COALESCE(pg_sequence_last_value(pg_get_serial_sequence('app."Events"', 'id')::regclass), 0), 0, 0, pg_current_snapshot(), COALESCE((SELECT epoch::text FROM app."Events_epoch"), '-')),
+    0::bigint, 0::smallint, '', '', '', NULL::bytea, '', NULL::timestamptz, 0::smallint, 0, 0, NULL::timestamptz, 0
+UNION ALL
+SELECT NULL, t.id, t.lane, t.message_id::text, t.topic, t.message_key,
+    COALESCE(t.payload, convert_to(t.payload_text, 'UTF8')), t.headers::text,
+    t.available_at, NULLIF(t.priority, 0::smallint), NULLIF(t.attempts, 0), NULLIF(t.crashes, 0), t.created_at,
+    CASE WHEN t.payload IS NULL OR t.available_at IS NOT NULL THEN CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END + CASE WHEN t.available_at > now() THEN 2 ELSE 0 END END
+FROM (SELECT t.*, sum(COALESCE(octet_length(t.payload), 0) + COALESCE(octet_length(t.payload_text), 0)) OVER (ROWS UNBOUNDED PRECEDING) - (COALESCE(octet_length(t.payload), 0) + COALESCE(octet_length(t.payload_text), 0)) AS bytes_before
+FROM (SELECT t.* FROM unnest($1::smallint[], $2::bigint[], $3::bigint[]) AS p (lane, after, until)
+CROSS JOIN LATERAL (SELECT * FROM app."Events" AS h
+    WHERE (h.lane, h.id) > (p.lane, COALESCE(p.after, (p.lane::text @@ ANY ('{x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x}'::text[]))::int)) AND (h.lane, h.id) <= (p.lane, p.until)
+    ORDER BY h.lane, h.id LIMIT $4::bigint) AS t LIMIT $5::bigint) AS t) AS t WHERE bytes_before < $6::bigint AND ($7::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0);
+--   1: {1,2}
+--   2: {10,11}
+--   3: {20,21}
+--   4: 100
+--   5: 100
+--   6: 1048576
+--   7: true
+
+-- read keys
+SELECT concat_ws(' ', COALESCE(pg_sequence_last_value(pg_get_serial_sequence('app."Events"', 'id')::regclass), 0), 0, 0, pg_current_snapshot(), COALESCE((SELECT epoch::text FROM app."Events_epoch"), '-')),
+    0::bigint, 0::smallint, '', '', '', NULL::bytea, '', NULL::timestamptz, 0::smallint, 0, 0, NULL::timestamptz, 0
+UNION ALL
+SELECT NULL, t.id, t.lane, t.message_id::text, t.topic, t.message_key,
+    COALESCE(t.payload, convert_to(t.payload_text, 'UTF8')), t.headers::text,
+    t.available_at, NULLIF(t.priority, 0::smallint), NULLIF(t.attempts, 0), NULLIF(t.crashes, 0), t.created_at,
+    CASE WHEN t.payload IS NULL OR t.available_at IS NOT NULL THEN CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END + CASE WHEN t.available_at > now() THEN 2 ELSE 0 END END
+FROM (SELECT t.* FROM unnest($1::smallint[], $2::bigint[], $3::bigint[], $4::text[]) AS p (lane, after, until, key)
+CROSS JOIN LATERAL (SELECT * FROM app."Events" AS h
+    WHERE (h.lane, h.id) > (p.lane, COALESCE(p.after, (p.lane::text @@ ANY ('{x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x}'::text[]))::int)) AND (h.lane, h.id) <= (p.lane, p.until) AND h.message_key = p.key
+    ORDER BY h.lane, h.id LIMIT $5::bigint) AS t LIMIT $6::bigint) AS t WHERE true AND ($7::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0);
+--   1: {1}
+--   2: {10}
+--   3: {20}
+--   4: {"a\"\\k"}
+--   5: 100
+--   6: 100
+--   7: true
+
+-- candidates
+SELECT t.id, t.lane, t.topic, COALESCE(t.message_key, ''), t.bytes
+FROM unnest($2::smallint[], $3::bigint[], $4::bigint[]) AS p (lane, after, until)
+CROSS JOIN LATERAL (SELECT h.id, h.lane, h.topic, h.message_key, COALESCE(octet_length(h.payload), octet_length(h.payload_text), 0) AS bytes FROM app."Events" AS h
+    WHERE (h.lane, h.id) > (p.lane, COALESCE(p.after, (p.lane::text @@ ANY ('{x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x}'::text[]))::int)) AND (h.lane, h.id) <= (p.lane, p.until) AND h.topic <> ALL ($1::text[])
+    ORDER BY h.lane, h.id LIMIT $5::bigint) AS t
+WHERE ($6::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0) LIMIT $7::bigint;
+--   1: {"t1"}
+--   2: {1,2}
+--   3: {10,11}
+--   4: {20,21}
+--   5: 100
+--   6: true
+--   7: 100
+
+-- pick
+SELECT t.id, t.lane, t.message_id::text, t.topic, t.message_key,
+    COALESCE(t.payload, convert_to(t.payload_text, 'UTF8')), t.headers::text,
+    t.available_at, NULLIF(t.priority, 0::smallint), NULLIF(t.attempts, 0), NULLIF(t.crashes, 0), t.created_at,
+    CASE WHEN t.payload IS NULL OR t.available_at IS NOT NULL THEN CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END + CASE WHEN t.available_at > now() THEN 2 ELSE 0 END END FROM unnest($1::smallint[], $2::bigint[]) AS g (lane, id)
+CROSS JOIN LATERAL (SELECT * FROM app."Events" AS h WHERE h.lane = g.lane AND h.id = g.id LIMIT 1) AS t
+WHERE ($3::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0);
+--   1: {1,2}
+--   2: {15,16}
+--   3: true
+
+-- pick held
+SELECT t.id, t.lane, t.message_id::text, t.topic, t.message_key,
+    COALESCE(t.payload, convert_to(t.payload_text, 'UTF8')), t.headers::text,
+    t.available_at, NULLIF(t.priority, 0::smallint), NULLIF(t.attempts, 0), NULLIF(t.crashes, 0), t.created_at,
+    CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END + CASE WHEN t.state = 'retry' THEN 4 ELSE 0 END FROM unnest($1::smallint[], $2::bigint[]) AS g (lane, id)
+CROSS JOIN LATERAL (SELECT * FROM app."Events_held" AS h WHERE h.lane = g.lane AND h.id = g.id LIMIT 1) AS t
+WHERE ($3::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0) AND t.state <> 'error';
+--   1: {1,2}
+--   2: {15,16}
+--   3: true
+
+-- due
+SELECT t.id, t.lane, t.message_id::text, t.topic, t.message_key,
+    COALESCE(t.payload, convert_to(t.payload_text, 'UTF8')), t.headers::text,
+    t.available_at, NULLIF(t.priority, 0::smallint), NULLIF(t.attempts, 0), NULLIF(t.crashes, 0), t.created_at,
+    CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END + CASE WHEN t.state = 'retry' THEN 4 ELSE 0 END
+FROM (SELECT t.*, sum(COALESCE(octet_length(t.payload), 0) + COALESCE(octet_length(t.payload_text), 0)) OVER (ROWS UNBOUNDED PRECEDING) - (COALESCE(octet_length(t.payload), 0) + COALESCE(octet_length(t.payload_text), 0)) AS bytes_before
+FROM (SELECT t.* FROM app."Events_held" AS t
+WHERE state <> 'error' AND COALESCE(available_at, '0001-01-01 00:00:00+00') <= now() AND lane = ANY ($1::smallint[])
+    AND (COALESCE(available_at, '0001-01-01 00:00:00+00'), id) > (COALESCE((SELECT $2::timestamptz), COALESCE(NULL, ((SELECT now()::text) @@ ANY ('{x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x}'::text[]))::int) * interval '1 s' + now()), $3::bigint)
+ORDER BY COALESCE(available_at, '0001-01-01 00:00:00+00'), id LIMIT $4::bigint) AS t) AS t
+WHERE bytes_before < $5::bigint AND ($6::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0);
+--   1: {1,2}
+--   2: 2026-01-31 23:59:59.123456+00
+--   3: 9
+--   4: 100
+--   5: 1048576
+--   6: true
+
+-- held keys
+SELECT t.lane, t.message_key, t.topic, t.id FROM unnest($1::smallint[]) AS l (lane)
+CROSS JOIN LATERAL (SELECT * FROM app."Events_held" AS h WHERE h.state = 'retry' AND h.lane + 0 = l.lane AND h.message_key <> '' LIMIT $2::bigint) AS t
+WHERE ($3::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0) LIMIT $2::bigint;
+--   1: {1,2}
+--   2: 100
+--   3: true
+
+-- held among keys
+SELECT k.lane, k.key, t.topic, t.id FROM unnest($1::smallint[], $2::text[]) AS k (lane, key)
+CROSS JOIN LATERAL (SELECT DISTINCT ON (h.topic) h.topic, h.id FROM app."Events_held" AS h
+    WHERE h.state = 'retry' AND h.lane + 0 = k.lane AND h.message_key = k.key ORDER BY h.topic, h.id) AS t
+WHERE ($3::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0);
+--   1: {1,2,1}
+--   2: {"a\"\\k","b","c"}
+--   3: true
+
+-- settle: done
+WITH held AS MATERIALIZED (SELECT l.lane, l.fence FROM app."Events_lanes" AS l JOIN (SELECT DISTINCT lane, fence FROM unnest($1::smallint[], $2::bigint[]) AS u (lane, fence)) AS s ON l.lane = s.lane AND l.fence = s.fence AND l.owner = $3::text ORDER BY l.lane FOR KEY SHARE OF l),
+given AS MATERIALIZED (SELECT lane, ids::bigint[] AS ids, before FROM unnest($4::smallint[], $5::bigint[], $6::text[], $7::integer[]) AS l (lane, fence, ids, before) JOIN held USING (lane, fence)),
+hot AS (DELETE FROM app."Events" AS t WHERE t.ctid = ANY (ARRAY(
+    SELECT x.place FROM given AS g CROSS JOIN LATERAL (SELECT h.ctid AS place FROM app."Events" AS h
+    WHERE h.lane = g.lane AND h.id BETWEEN g.ids[1] AND g.ids[cardinality(g.ids)]
+        AND uuid_send(h.message_id) = substring($8::bytea FROM 16 * (g.before + array_position(g.ids, h.id)) - 15 FOR 16) OFFSET 0) AS x))
+    RETURNING t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.available_at, t.last_error),
+done AS (INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
+    SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, g.attempts, g.crashes, t.available_at, COALESCE(NULLIF(g.error, ''), t.last_error), now(), NULLIF(g.receipt, ''), $9::text
+    FROM hot AS t CROSS JOIN (SELECT $10::integer AS attempts, $11::integer AS crashes, $12::text AS error, $13::text AS receipt) AS g)
+SELECT 'changed', (SELECT count(*) FROM hot), 0::bigint
+UNION ALL SELECT 'xid', pg_current_xact_id()::text::bigint, 0
+UNION ALL SELECT 'lane', lane, fence FROM held
+WHERE ($14::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0);
+--   1: {1}
+--   2: {7}
+--   3: r
+--   4: {1}
+--   5: {7}
+--   6: {"{5}"}
+--   7: {0}
+--   8: [1 151 163 180 0 0 122 188 141 239 0 0 0 0 0 5]
+--   9: r
+--   10: 1
+--   11: 0
+--   12: 
+--   13: 0/5
+--   14: true
+
+-- settle: done, with receipts of their own
+WITH held AS MATERIALIZED (SELECT l.lane, l.fence FROM app."Events_lanes" AS l JOIN (SELECT DISTINCT lane, fence FROM unnest($1::smallint[], $2::bigint[]) AS u (lane, fence)) AS s ON l.lane = s.lane AND l.fence = s.fence AND l.owner = $3::text ORDER BY l.lane FOR KEY SHARE OF l),
+given AS MATERIALIZED (SELECT lane, ids::bigint[] AS ids, before FROM unnest($4::smallint[], $5::bigint[], $6::text[], $7::integer[]) AS l (lane, fence, ids, before) JOIN held USING (lane, fence)),
+hot AS (DELETE FROM app."Events" AS t WHERE t.ctid = ANY (ARRAY(
+    SELECT x.place FROM given AS g CROSS JOIN LATERAL (SELECT h.ctid AS place FROM app."Events" AS h
+    WHERE h.lane = g.lane AND h.id BETWEEN g.ids[1] AND g.ids[cardinality(g.ids)]
+        AND uuid_send(h.message_id) = substring($8::bytea FROM 16 * (g.before + array_position(g.ids, h.id)) - 15 FOR 16) OFFSET 0) AS x))
+    RETURNING t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.available_at, t.last_error),
+done AS (INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
+    SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, g.attempts, g.crashes, t.available_at, COALESCE(NULLIF(g.error, ''), t.last_error), now(), NULLIF(g.receipt, ''), $9::text
+    FROM hot AS t JOIN (SELECT $10::integer AS attempts, $11::integer AS crashes, $12::text AS error, receipt, id FROM unnest($13::text[], $14::bigint[]) AS u (receipt, id)) AS g USING (id))
+SELECT 'changed', (SELECT count(*) FROM hot), 0::bigint
+UNION ALL SELECT 'xid', pg_current_xact_id()::text::bigint, 0
+UNION ALL SELECT 'lane', lane, fence FROM held
+WHERE ($15::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0);
+--   1: {1}
+--   2: {7}
+--   3: r
+--   4: {1}
+--   5: {7}
+--   6: {"{5,6}"}
+--   7: {0}
+--   8: [1 151 163 180 0 0 122 188 141 239 0 0 0 0 0 5 1 151 163 180 0 0 122 188 141 239 0 0 0 0 0 6]
+--   9: r
+--   10: 1
+--   11: 0
+--   12: 
+--   13: {"0/5","0/6"}
+--   14: {5,6}
+--   15: true
+
+-- settle: done, not kept
+WITH held AS MATERIALIZED (SELECT l.lane, l.fence FROM app."Events_lanes" AS l JOIN (SELECT DISTINCT lane, fence FROM unnest($1::smallint[], $2::bigint[]) AS u (lane, fence)) AS s ON l.lane = s.lane AND l.fence = s.fence AND l.owner = $3::text ORDER BY l.lane FOR KEY SHARE OF l),
+given AS MATERIALIZED (SELECT lane, ids::bigint[] AS ids, before FROM unnest($4::smallint[], $5::bigint[], $6::text[], $7::integer[]) AS l (lane, fence, ids, before) JOIN held USING (lane, fence)),
+hot AS (DELETE FROM app."Events" AS t WHERE t.ctid = ANY (ARRAY(
+    SELECT x.place FROM given AS g CROSS JOIN LATERAL (SELECT h.ctid AS place FROM app."Events" AS h
+    WHERE h.lane = g.lane AND h.id BETWEEN g.ids[1] AND g.ids[cardinality(g.ids)]
+        AND uuid_send(h.message_id) = substring($8::bytea FROM 16 * (g.before + array_position(g.ids, h.id)) - 15 FOR 16) OFFSET 0) AS x))
+    RETURNING t.id)
+SELECT 'changed', (SELECT count(*) FROM hot), 0::bigint
+UNION ALL SELECT 'xid', pg_current_xact_id()::text::bigint, 0
+UNION ALL SELECT 'lane', lane, fence FROM held
+WHERE ($9::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0);
+--   1: {1}
+--   2: {7}
+--   3: r
+--   4: {1}
+--   5: {7}
+--   6: {"{5}"}
+--   7: {0}
+--   8: [1 151 163 180 0 0 122 188 141 239 0 0 0 0 0 5]
+--   9: true
+
+-- settle: everything
+WITH held AS MATERIALIZED (SELECT l.lane, l.fence FROM app."Events_lanes" AS l JOIN (SELECT DISTINCT lane, fence FROM unnest($1::smallint[], $2::bigint[]) AS u (lane, fence)) AS s ON l.lane = s.lane AND l.fence = s.fence AND l.owner = $3::text ORDER BY l.lane FOR KEY SHARE OF l),
+given AS MATERIALIZED (SELECT id, lane, message_id, fence, state, held, attempts, $11::integer AS crashes, delay, error, receipt FROM unnest($5::bigint[], $6::smallint[], $7::uuid[], $4::bigint[], $8::text[], $9::boolean[], $10::integer[], $12::bigint[], $13::text[], $14::text[]) AS u (id, lane, message_id, fence, state, held, attempts, delay, error, receipt) JOIN held USING (lane, fence)),
+hot AS (DELETE FROM app."Events" AS t USING (SELECT g.*, x.place FROM given AS g CROSS JOIN LATERAL (SELECT h.ctid AS place FROM app."Events" AS h WHERE h.lane = g.lane AND h.id = g.id AND h.message_id = g.message_id LIMIT 1) AS x) AS g WHERE t.ctid = g.place AND NOT g.held AND g.state <> 'pending'
+    RETURNING t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, g.attempts, g.crashes, CASE WHEN g.state = 'retry' THEN now() + g.delay * interval '1 microsecond' ELSE t.available_at END AS available_at, COALESCE(NULLIF(g.error, ''), t.last_error) AS last_error, g.state, g.receipt),
+back AS (DELETE FROM app."Events_held" AS t USING (SELECT g.*, x.place FROM given AS g CROSS JOIN LATERAL (SELECT h.ctid AS place FROM app."Events_held" AS h WHERE h.lane = g.lane AND h.id = g.id AND h.message_id = g.message_id LIMIT 1) AS x) AS g WHERE t.ctid = g.place AND g.held AND g.state = 'done' AND t.state <> 'error'
+    RETURNING t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, g.attempts, g.crashes, CASE WHEN g.state = 'retry' THEN now() + g.delay * interval '1 microsecond' ELSE t.available_at END AS available_at, COALESCE(NULLIF(g.error, ''), t.last_error) AS last_error, g.state, g.receipt),
+done AS (INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
+    SELECT id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, now(), NULLIF(receipt, ''), $15::text FROM (SELECT * FROM hot WHERE state = 'done' UNION ALL SELECT * FROM back) AS d),
+moved AS (INSERT INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, state)
+    SELECT id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, state FROM hot WHERE state <> 'done'),
+stayed AS (UPDATE app."Events_held" AS t SET state = g.state, attempts = g.attempts, crashes = g.crashes, available_at = CASE WHEN g.state = 'retry' THEN now() + g.delay * interval '1 microsecond' ELSE t.available_at END, last_error = COALESCE(NULLIF(g.error, ''), t.last_error)
+    FROM (SELECT g.*, x.place FROM given AS g CROSS JOIN LATERAL (SELECT h.ctid AS place FROM app."Events_held" AS h WHERE h.lane = g.lane AND h.id = g.id AND h.message_id = g.message_id LIMIT 1) AS x) AS g WHERE t.ctid = g.place AND g.held AND g.state <> 'done' AND t.state <> 'error' RETURNING t.id)
+SELECT 'changed', (SELECT count(*) FROM hot) + (SELECT count(*) FROM back) + (SELECT count(*) FROM stayed), 0::bigint
+UNION ALL SELECT 'xid', pg_current_xact_id()::text::bigint, 0
+UNION ALL SELECT 'lane', lane, fence FROM held
+WHERE ($16::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0);
+--   1: {1,2}
+--   2: {7,8}
+--   3: r
+--   4: {7,7,8,8}
+--   5: {5,6,7,8}
+--   6: {1,1,2,2}
+--   7: {0197a3b4-0000-7abc-8def-000000000005,0197a3b4-0000-7abc-8def-000000000006,0197a3b4-0000-7abc-8def-0
+--   8: {"done","retry","error","done"}
+--   9: {false,false,true,true}
+--   10: {1,2,0,0}
+--   11: 0
+--   12: {0,1000000,0,0}
+--   13: {"","it's \"broken\"","",""}
+--   14: {"0/5","","",""}
+--   15: r
+--   16: true
+
+-- settle by rows: done
+WITH given AS MATERIALIZED (SELECT lane, ids::bigint[] AS ids, before FROM unnest($2::smallint[], $3::bigint[], $4::text[], $5::integer[]) AS l (lane, fence, ids, before) WHERE lane + 0 = lane),
+found AS MATERIALIZED (SELECT x.* FROM given AS g CROSS JOIN LATERAL (SELECT h.ctid AS place, h.claim_token FROM app."Events" AS h
+    WHERE h.lane = g.lane AND h.id BETWEEN g.ids[1] AND g.ids[cardinality(g.ids)]
+        AND uuid_send(h.message_id) = substring($6::bytea FROM 16 * (g.before + array_position(g.ids, h.id)) - 15 FOR 16) OFFSET 0) AS x),
+hot AS (DELETE FROM app."Events" AS t WHERE t.ctid = ANY (ARRAY(
+    SELECT place FROM found WHERE claim_token = $1::text)) AND t.claim_token = $1::text
+    RETURNING t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.available_at, t.last_error),
+done AS (INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
+    SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, g.attempts, g.crashes, t.available_at, COALESCE(NULLIF(g.error, ''), t.last_error), now(), NULLIF(g.receipt, ''), $7::text
+    FROM hot AS t CROSS JOIN (SELECT $8::integer AS attempts, $9::integer AS crashes, $10::text AS error, $11::text AS receipt) AS g)
+SELECT 'changed', (SELECT count(*) FROM hot), 0::bigint
+UNION ALL SELECT 'xid', pg_current_xact_id()::text::bigint, 0
+UNION ALL SELECT 'fenced', (SELECT count(*) FROM found) - (SELECT count(*) FROM hot), 0
+WHERE ($12::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0);
+--   1: t
+--   2: {2}
+--   3: {0}
+--   4: {"{10}"}
+--   5: {0}
+--   6: [1 151 163 180 0 0 122 188 141 239 0 0 0 0 0 16]
+--   7: r
+--   8: 0
+--   9: 0
+--   10: 
+--   11: 
+--   12: true
+
+-- settle by rows
+WITH given AS MATERIALIZED (SELECT id, lane, message_id, $4::text AS token, state, $6::boolean AS held, $7::integer AS attempts, $8::integer AS crashes, $9::bigint AS delay, $10::text AS error, $11::text AS receipt FROM unnest($1::bigint[], $2::smallint[], $3::uuid[], $5::text[]) AS u (id, lane, message_id, state)),
+found AS MATERIALIZED (SELECT g.*, x.* FROM given AS g CROSS JOIN LATERAL (SELECT h.ctid AS place, h.lane AS found_lane, h.id AS found_id, h.claim_token FROM app."Events" AS h WHERE h.lane = g.lane AND h.id = g.id AND h.message_id = g.message_id LIMIT 1 FOR UPDATE) AS x),
+claimed AS MATERIALIZED (SELECT * FROM found WHERE claim_token = token AND found_lane = lane AND found_id = id),
+hot AS (DELETE FROM app."Events" AS t USING claimed AS g WHERE t.ctid = g.place AND NOT g.held AND g.state <> 'pending'
+    RETURNING t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, g.attempts, g.crashes, CASE WHEN g.state = 'retry' THEN now() + g.delay * interval '1 microsecond' ELSE t.available_at END AS available_at, COALESCE(NULLIF(g.error, ''), t.last_error) AS last_error, g.state, g.receipt),
+done AS (INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
+    SELECT id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, now(), NULLIF(receipt, ''), $12::text FROM (SELECT * FROM hot WHERE state = 'done') AS d),
+freed AS (UPDATE app."Events" AS t SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL, attempts = g.attempts, crashes = g.crashes, last_error = COALESCE(NULLIF(g.error, ''), t.last_error)
+    FROM claimed AS g WHERE t.ctid = g.place AND g.state = 'pending' RETURNING t.id)
+SELECT 'changed', (SELECT count(*) FROM hot) + (SELECT count(*) FROM freed), 0::bigint
+UNION ALL SELECT 'xid', pg_current_xact_id()::text::bigint, 0
+UNION ALL SELECT 'fenced', (SELECT count(*) FROM found WHERE claim_token IS DISTINCT FROM token), 0
+WHERE ($13::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0);
+--   1: {9,10}
+--   2: {2,2}
+--   3: {0197a3b4-0000-7abc-8def-000000000009,0197a3b4-0000-7abc-8def-000000000010}
+--   4: t
+--   5: {"pending","done"}
+--   6: false
+--   7: 0
+--   8: 0
+--   9: 0
+--   10: 
+--   11: 
+--   12: r
+--   13: true
+
+-- settle by rows, not kept
+WITH given AS MATERIALIZED (SELECT id, lane, message_id, $4::text AS token, state, $6::boolean AS held, attempts, $8::integer AS crashes, delay, error, $11::text AS receipt FROM unnest($1::bigint[], $2::smallint[], $3::uuid[], $5::text[], $7::integer[], $9::bigint[], $10::text[]) AS u (id, lane, message_id, state, attempts, delay, error)),
+found AS MATERIALIZED (SELECT g.*, x.* FROM given AS g CROSS JOIN LATERAL (SELECT h.ctid AS place, h.lane AS found_lane, h.id AS found_id, h.claim_token FROM app."Events" AS h WHERE h.lane = g.lane AND h.id = g.id AND h.message_id = g.message_id LIMIT 1 FOR UPDATE) AS x),
+claimed AS MATERIALIZED (SELECT * FROM found WHERE claim_token = token AND found_lane = lane AND found_id = id),
+hot AS (DELETE FROM app."Events" AS t USING claimed AS g WHERE t.ctid = g.place AND NOT g.held AND g.state <> 'pending'
+    RETURNING t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, g.attempts, g.crashes, CASE WHEN g.state = 'retry' THEN now() + g.delay * interval '1 microsecond' ELSE t.available_at END AS available_at, COALESCE(NULLIF(g.error, ''), t.last_error) AS last_error, g.state, g.receipt),
+moved AS (INSERT INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, state)
+    SELECT id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, state FROM hot WHERE state <> 'done')
+SELECT 'changed', (SELECT count(*) FROM hot), 0::bigint
+UNION ALL SELECT 'xid', pg_current_xact_id()::text::bigint, 0
+UNION ALL SELECT 'fenced', (SELECT count(*) FROM found WHERE claim_token IS DISTINCT FROM token), 0
+WHERE ($12::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0);
+--   1: {10,11}
+--   2: {2,2}
+--   3: {0197a3b4-0000-7abc-8def-000000000010,0197a3b4-0000-7abc-8def-000000000011}
+--   4: t
+--   5: {"done","retry"}
+--   6: false
+--   7: {0,1}
+--   8: 0
+--   9: {0,1000000}
+--   10: {"","refused"}
+--   11: 
+--   12: true
+
+-- purge
+SELECT set_config('lock_timeout', '3s', true);
+WITH old AS MATERIALIZED (
+    SELECT ctid AS place, id, id + 0 AS same_id, lane, lane + 0 AS same_lane FROM app."Events_done" WHERE finished_at < now() - ($1::bigint * interval '1 microsecond')
+        AND finished_at >= COALESCE((SELECT $2::timestamptz), COALESCE(NULL, ((SELECT now()::text) @@ ANY ('{x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x}'::text[]))::int) * interval '1 s' + now()) AND ($4::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0)
+    ORDER BY finished_at LIMIT $3::bigint FOR UPDATE SKIP LOCKED),
+gone AS (DELETE FROM app."Events_done" AS t USING old AS g WHERE t.ctid = g.place AND g.id = g.same_id AND g.lane = g.same_lane RETURNING t.finished_at)
+SELECT count(*), CASE WHEN count(*) < $3::bigint THEN now() - ($1::bigint * interval '1 microsecond') ELSE max(finished_at) END FROM gone;
+--   1: 86400000000
+--   2: 2026-10-05 01:02:03.000004+00
+--   3: 100
+--   4: true
+DELETE FROM app."Events_relays" WHERE until < now() - interval '1 day';
+
+-- claim the oldest
+WITH claim AS MATERIALIZED (
+    SELECT value FROM app."Events_settings" WHERE name = 'claim' FOR SHARE),
+picked AS MATERIALIZED (
+    SELECT ctid AS place, id, id + 0 AS same_id, lane, lane + 0 AS same_lane, t.priority, COALESCE(octet_length(t.payload), 0) + COALESCE(octet_length(t.payload_text), 0) AS size FROM app."Events" AS t
+    WHERE EXISTS (SELECT 1 FROM claim WHERE value = 'rows') AND claimed_until IS NULL AND id >= COALESCE((SELECT -9223372036854775807), ((SELECT now()::text) @@ ANY ('{x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x}'::text[]))::int) AND id <= (SELECT 9223372036854775807)
+        AND (id, id) >= ((SELECT -9223372036854775807), (SELECT -9223372036854775807)) AND (id, id) >= ((SELECT -9223372036854775807), (SELECT -9223372036854775807))
+        AND (id, id) >= ((SELECT -9223372036854775807), (SELECT -9223372036854775807)) AND (id, id) >= ((SELECT -9223372036854775807), (SELECT -9223372036854775807))
+        AND (id, id) >= ((SELECT -9223372036854775807), (SELECT -9223372036854775807)) AND (id, id) >= ((SELECT -9223372036854775807), (SELECT -9223372036854775807)) AND ($1::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0)
+    ORDER BY id LIMIT $2::bigint FOR NO KEY UPDATE OF t SKIP LOCKED),
+fitting AS (SELECT *, sum(size) OVER (ROWS UNBOUNDED PRECEDING) - size AS bytes_before FROM picked)
+UPDATE app."Events" AS t
+SET claimed_by = $3::text, claim_token = $4::text, claimed_until = now() + ($5::bigint * interval '1 microsecond')
+FROM fitting AS g WHERE g.bytes_before < $6::bigint AND t.ctid = g.place AND g.id = g.same_id AND g.lane = g.same_lane
+RETURNING t.id, t.lane, t.message_id::text, t.topic, t.message_key,
+    COALESCE(t.payload, convert_to(t.payload_text, 'UTF8')), t.headers::text,
+    t.available_at, NULLIF(t.priority, 0::smallint), NULLIF(t.attempts, 0), NULLIF(t.crashes, 0), t.created_at,
+    CASE WHEN t.payload IS NULL OR t.available_at IS NOT NULL THEN CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END + CASE WHEN t.available_at > now() THEN 2 ELSE 0 END END;
+--   1: true
+--   2: 10
+--   3: r
+--   4: t
+--   5: 60000000
+--   6: 9223372036854775807
+
+-- claim the highest of some topics
+WITH claim AS MATERIALIZED (
+    SELECT value FROM app."Events_settings" WHERE name = 'claim' FOR SHARE),
+picked AS MATERIALIZED (
+    SELECT ctid AS place, id, id + 0 AS same_id, lane, lane + 0 AS same_lane, t.priority, COALESCE(octet_length(t.payload), 0) + COALESCE(octet_length(t.payload_text), 0) AS size FROM app."Events" AS t
+    WHERE EXISTS (SELECT 1 FROM claim WHERE value = 'rows') AND claimed_until IS NULL AND priority >= COALESCE((SELECT -32768), ((SELECT now()::text) @@ ANY ('{x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x}'::text[]))::int) AND priority <= (SELECT 32767)
+        AND (priority, priority) >= ((SELECT -32768), (SELECT -32768)) AND (priority, priority) >= ((SELECT -32768), (SELECT -32768))
+        AND (priority, priority) >= ((SELECT -32768), (SELECT -32768)) AND (priority, priority) >= ((SELECT -32768), (SELECT -32768))
+        AND (priority, priority) >= ((SELECT -32768), (SELECT -32768)) AND (priority, priority) >= ((SELECT -32768), (SELECT -32768)) AND topic = ANY ($1::text[]) AND topic <> ALL ($2::text[]) AND ($3::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0)
+    ORDER BY priority DESC, id LIMIT $4::bigint FOR NO KEY UPDATE OF t SKIP LOCKED),
+fitting AS (SELECT *, sum(size) OVER (ROWS UNBOUNDED PRECEDING) - size AS bytes_before FROM picked)
+UPDATE app."Events" AS t
+SET claimed_by = $5::text, claim_token = $6::text, claimed_until = now() + ($7::bigint * interval '1 microsecond')
+FROM fitting AS g WHERE g.bytes_before < $8::bigint AND t.ctid = g.place AND g.id = g.same_id AND g.lane = g.same_lane
+RETURNING t.id, t.lane, t.message_id::text, t.topic, t.message_key,
+    COALESCE(t.payload, convert_to(t.payload_text, 'UTF8')), t.headers::text,
+    t.available_at, NULLIF(t.priority, 0::smallint), NULLIF(t.attempts, 0), NULLIF(t.crashes, 0), t.created_at,
+    CASE WHEN t.payload IS NULL OR t.available_at IS NOT NULL THEN CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END + CASE WHEN t.available_at > now() THEN 2 ELSE 0 END END;
+--   1: {"a","b"}
+--   2: {"c"}
+--   3: true
+--   4: 10
+--   5: r
+--   6: t
+--   7: 60000000
+--   8: 1048576
+
+-- has free rows
+SELECT id FROM app."Events" WHERE claimed_until IS NULL AND id >= COALESCE((SELECT -9223372036854775807), ((SELECT now()::text) @@ ANY ('{x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x}'::text[]))::int) AND id <= (SELECT 9223372036854775807)
+        AND (id, id) >= ((SELECT -9223372036854775807), (SELECT -9223372036854775807)) AND (id, id) >= ((SELECT -9223372036854775807), (SELECT -9223372036854775807))
+        AND (id, id) >= ((SELECT -9223372036854775807), (SELECT -9223372036854775807)) AND (id, id) >= ((SELECT -9223372036854775807), (SELECT -9223372036854775807))
+        AND (id, id) >= ((SELECT -9223372036854775807), (SELECT -9223372036854775807)) AND (id, id) >= ((SELECT -9223372036854775807), (SELECT -9223372036854775807)) AND ($1::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0) ORDER BY id LIMIT 1;
+--   1: true
+
+-- has expired rows
+SELECT id FROM (SELECT id FROM app."Events" WHERE claimed_until < now() AND ($1::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0) ORDER BY claimed_until LIMIT 1) AS c
+UNION ALL SELECT id FROM (SELECT id FROM app."Events_held" WHERE state <> 'error' AND COALESCE(available_at, '0001-01-01 00:00:00+00') <= now() AND COALESCE(available_at, '0001-01-01 00:00:00+00') >= COALESCE((SELECT '-infinity'::timestamptz), COALESCE(NULL, ((SELECT now()::text) @@ ANY ('{x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x}'::text[]))::int) * interval '1 s' + now()) AND ($1::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0) ORDER BY COALESCE(available_at, '0001-01-01 00:00:00+00'), id LIMIT 1) AS h;
+--   1: true
+
+-- extend
+WITH claim AS MATERIALIZED (
+    SELECT value FROM app."Events_settings" WHERE name = 'claim' FOR SHARE),
+given AS MATERIALIZED (
+    SELECT lane, id FROM (SELECT lane, id, claim_token FROM app."Events" WHERE EXISTS (SELECT 1 FROM claim WHERE value = 'rows') AND claimed_until >= COALESCE((SELECT '-infinity'::timestamptz), COALESCE(NULL, ((SELECT now()::text) @@ ANY ('{x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x}'::text[]))::int) * interval '1 s' + now()) AND claimed_until <= (SELECT 'infinity'::timestamptz)
+        AND (claimed_until, claimed_until) >= ((SELECT '-infinity'::timestamptz), (SELECT '-infinity'::timestamptz)) AND (claimed_until, claimed_until) >= ((SELECT '-infinity'::timestamptz), (SELECT '-infinity'::timestamptz))
+        AND (claimed_until, claimed_until) >= ((SELECT '-infinity'::timestamptz), (SELECT '-infinity'::timestamptz)) AND (claimed_until, claimed_until) >= ((SELECT '-infinity'::timestamptz), (SELECT '-infinity'::timestamptz))
+        AND (claimed_until, claimed_until) >= ((SELECT '-infinity'::timestamptz), (SELECT '-infinity'::timestamptz)) AND (claimed_until, claimed_until) >= ((SELECT '-infinity'::timestamptz), (SELECT '-infinity'::timestamptz))
+        ORDER BY claimed_until OFFSET 0) AS h
+    WHERE claim_token = $1::text AND id = ANY ($2::bigint[]) AND ($4::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0)),
+found AS MATERIALIZED (SELECT g.*, x.* FROM given AS g
+    CROSS JOIN LATERAL (SELECT h.ctid AS place, h.lane AS found_lane, h.id AS found_id, h.claim_token FROM app."Events" AS h
+        WHERE h.lane = g.lane AND h.id = g.id LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED) AS x),
+extended AS (UPDATE app."Events" AS t SET claimed_until = now() + ($3::bigint * interval '1 microsecond')
+    FROM found AS g WHERE t.ctid = g.place AND g.claim_token = $1::text AND g.found_lane = g.lane AND g.found_id = g.id
+    RETURNING t.id)
+SELECT id FROM extended UNION ALL SELECT id FROM given WHERE id NOT IN (SELECT found_id FROM found);
+--   1: t
+--   2: {1,2}
+--   3: 60000000
+--   4: true
+
+-- reclaim
+SELECT set_config('lock_timeout', '3s', true);
+WITH claim AS MATERIALIZED (
+    SELECT value FROM app."Events_settings" WHERE name = 'claim' FOR SHARE),
+ended AS MATERIALIZED (
+    SELECT ctid AS place, id, id + 0 AS same_id, lane, lane + 0 AS same_lane FROM app."Events" WHERE EXISTS (SELECT 1 FROM claim WHERE value = 'rows') AND claimed_until < now()
+    ORDER BY claimed_until LIMIT $1::bigint FOR NO KEY UPDATE SKIP LOCKED)
+UPDATE app."Events" AS t
+SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL, crashes = t.crashes + 1
+FROM ended AS g WHERE t.ctid = g.place AND g.id = g.same_id AND g.lane = g.same_lane AND ($2::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0);
+--   1: 10
+--   2: true
+SELECT set_config('lock_timeout', '3s', true);
+WITH claim AS MATERIALIZED (
+    SELECT value FROM app."Events_settings" WHERE name = 'claim' FOR SHARE),
+due AS MATERIALIZED (
+    SELECT ctid AS place, id, id + 0 AS same_id, lane, lane + 0 AS same_lane FROM app."Events_held" AS t WHERE EXISTS (SELECT 1 FROM claim WHERE value = 'rows') AND state <> 'error' AND COALESCE(available_at, '0001-01-01 00:00:00+00') <= now() AND COALESCE(available_at, '0001-01-01 00:00:00+00') >= COALESCE((SELECT '-infinity'::timestamptz), COALESCE(NULL, ((SELECT now()::text) @@ ANY ('{x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x}'::text[]))::int) * interval '1 s' + now())
+        AND (SELECT COUNT(*) FROM app."Events" h WHERE h.lane = t.lane AND h.id = t.id) = 0
+        AND (SELECT COUNT(*) FROM app."Events_held" o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id < t.message_id
+            AND o.state <> 'error' AND COALESCE(o.available_at, '0001-01-01 00:00:00+00') <= now()) = 0 AND ($2::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0)
+    ORDER BY COALESCE(available_at, '0001-01-01 00:00:00+00'), id LIMIT $1::bigint FOR UPDATE SKIP LOCKED),
+back AS (DELETE FROM app."Events_held" AS t USING due AS g WHERE t.ctid = g.place AND g.id = g.same_id AND g.lane = g.same_lane
+    RETURNING t.id, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.attempts, t.crashes, t.available_at, t.last_error, t.created_at)
+INSERT INTO app."Events" (id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, last_error, created_at)
+SELECT id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, last_error, created_at FROM back;
+--   1: 10
+--   2: true
+
+-- list
+SELECT t.id, t.lane, t.message_id::text, t.topic, t.message_key,
+    COALESCE(t.payload, convert_to(t.payload_text, 'UTF8')), t.headers::text,
+    t.available_at, NULLIF(t.priority, 0::smallint), NULLIF(t.attempts, 0), NULLIF(t.crashes, 0), t.created_at,
+    CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END + CASE WHEN t.available_at > now() THEN 2 ELSE 0 END + CASE WHEN t.state = 'retry' THEN 4 ELSE 0 END, t.state, COALESCE(t.last_error, ''), COALESCE(t.receipt, ''), COALESCE(t.claimed_by, ''), t.finished_at
+FROM app."Events_messages" AS t WHERE t.id > $1::bigint
+ORDER BY t.id LIMIT $2::bigint;
+--   1: 0
+--   2: 10
+
+-- list by filter
+SELECT t.id, t.lane, t.message_id::text, t.topic, t.message_key,
+    COALESCE(t.payload, convert_to(t.payload_text, 'UTF8')), t.headers::text,
+    t.available_at, NULLIF(t.priority, 0::smallint), NULLIF(t.attempts, 0), NULLIF(t.crashes, 0), t.created_at,
+    CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END + CASE WHEN t.available_at > now() THEN 2 ELSE 0 END + CASE WHEN t.state = 'retry' THEN 4 ELSE 0 END, t.state, COALESCE(t.last_error, ''), COALESCE(t.receipt, ''), COALESCE(t.claimed_by, ''), t.finished_at
+FROM app."Events_messages" AS t WHERE t.id > $1::bigint AND (t.id = ANY ($2::bigint[]) OR t.message_id = ANY ($3::uuid[])) AND t.topic = $4::text AND t.message_key = $5::text AND t.created_at >= $6::timestamptz AND strpos(t.last_error, $7::text) > 0 AND t.state = $8::text
+ORDER BY t.id LIMIT $9::bigint;
+--   1: 3
+--   2: {1}
+--   3: {"0197a3b4-0000-7abc-8def-0123456789ab"}
+--   4: t
+--   5: k
+--   6: 2026-01-31 00:00:00+00
+--   7: refused
+--   8: error
+--   9: 10
+
+-- requeue
+WITH parked AS MATERIALIZED (
+    SELECT lane, id, message_id FROM app."Events_held" AS t WHERE t.state = 'error' AND t.id > $1::bigint AND (t.id = ANY ($2::bigint[]) OR t.message_id = ANY ($3::uuid[])) AND t.topic = $4::text AND t.message_key = $5::text AND t.created_at >= $6::timestamptz AND strpos(t.last_error, $7::text) > 0
+    ORDER BY id LIMIT $8::bigint FOR UPDATE)
+UPDATE app."Events_held" AS t SET state = 'scheduled', attempts = 0, crashes = 0, available_at = now()
+FROM parked AS p WHERE t.lane = p.lane AND t.id = p.id AND t.message_id = p.message_id
+RETURNING t.id;
+--   1: 3
+--   2: {1}
+--   3: {"0197a3b4-0000-7abc-8def-0123456789ab"}
+--   4: t
+--   5: k
+--   6: 2026-01-31 00:00:00+00
+--   7: refused
+--   8: 10
+
+-- discard
+WITH parked AS MATERIALIZED (
+    SELECT lane, id, message_id FROM app."Events_held" AS t WHERE t.state = 'error' AND t.id > $1::bigint AND (t.id = ANY ($2::bigint[]) OR t.message_id = ANY ($3::uuid[])) AND t.topic = $4::text AND t.message_key = $5::text AND t.created_at >= $6::timestamptz AND strpos(t.last_error, $7::text) > 0
+    ORDER BY id LIMIT $8::bigint FOR UPDATE)
+DELETE FROM app."Events_held" AS t USING parked AS p WHERE t.lane = p.lane AND t.id = p.id AND t.message_id = p.message_id
+RETURNING t.id;
+--   1: 3
+--   2: {1}
+--   3: {"0197a3b4-0000-7abc-8def-0123456789ab"}
+--   4: t
+--   5: k
+--   6: 2026-01-31 00:00:00+00
+--   7: refused
+--   8: 10
+
+-- status
+SELECT value FROM app."Events_settings" WHERE name = 'claim';
+SELECT state, count(*) FROM (
+    SELECT CASE WHEN claimed_until > now() THEN 'claimed' WHEN available_at > now() THEN 'scheduled' ELSE 'pending' END AS state FROM app."Events"
+    UNION ALL SELECT CASE WHEN state = 'scheduled' AND COALESCE(available_at <= now(), true) THEN 'pending' ELSE state END FROM app."Events_held"
+) AS s GROUP BY state
+UNION ALL
+SELECT 'done', CASE WHEN n < $1::bigint THEN n ELSE GREATEST(n, (SELECT reltuples::bigint FROM pg_class WHERE oid = 'app."Events_done"'::regclass)) END
+FROM (SELECT count(*) AS n FROM (SELECT FROM app."Events_done" LIMIT $1::bigint) AS d) AS c;
+--   1: 1000000
+SELECT GREATEST(0, COALESCE(extract(epoch FROM now() - min(since)) * 1000, 0))::bigint FROM (
+    SELECT GREATEST(created_at, available_at) AS since FROM app."Events" WHERE COALESCE(available_at <= now(), true) AND COALESCE(claimed_until <= now(), true)
+    UNION ALL SELECT GREATEST(created_at, available_at) FROM app."Events_held" WHERE state = 'scheduled' AND COALESCE(available_at <= now(), true)) AS p;
+SELECT topic, count(*) FROM (
+    SELECT topic FROM app."Events" WHERE COALESCE(available_at <= now(), true) AND COALESCE(claimed_until <= now(), true)
+    UNION ALL SELECT topic FROM app."Events_held" WHERE state = 'scheduled' AND COALESCE(available_at <= now(), true)
+    LIMIT $1::bigint) AS t GROUP BY topic;
+--   1: 1000
+SELECT r.name, r.host, r.version, r.claim, r.since, r.last_beat, r.until >= now(),
+    (SELECT count(*) FROM app."Events_lanes" AS l WHERE l.owner = r.name AND l.until >= now())
+FROM app."Events_relays" AS r ORDER BY r.name;
+SELECT count(*) FROM app."Events_lanes" WHERE owner IS NOT NULL AND until >= now();
+

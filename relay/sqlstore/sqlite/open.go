@@ -1,0 +1,87 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// openAs is how both usual drivers open a file. Drivers pass over parameters
+// that they don't know without a word.
+const openAs = "open the file as file:NAME?_txlock=immediate&_busy_timeout=10000&_journal_mode=WAL&_synchronous=FULL" +
+	" (modernc.org/sqlite before 1.55: &_pragma=busy_timeout(10000)&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL))"
+
+// CheckPool refuses a pool whose transactions fail as soon as two of them come
+// together. What one connection was told by a statement, the others don't know: so
+// two are asked, where the pool has more than one.
+func CheckPool(ctx context.Context, db *sql.DB) error {
+	first, err := db.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = first.Close() }()
+	if err := checkPragmas(ctx, first); err != nil || db.Stats().MaxOpenConnections == 1 {
+		return err
+	}
+	second, err := db.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = second.Close() }()
+	if err := checkPragmas(ctx, second); err != nil {
+		return err
+	}
+	return checkBegin(ctx, first, second)
+}
+
+// leastBusyTimeout is in milliseconds.
+const leastBusyTimeout = 1000
+
+func checkPragmas(ctx context.Context, conn *sql.Conn) error {
+	var journal string
+	var timeout int
+	if err := conn.QueryRowContext(ctx, "PRAGMA busy_timeout").Scan(&timeout); err != nil {
+		return err
+	}
+	if timeout < leastBusyTimeout {
+		return fmt.Errorf("SQLite's busy_timeout is %d ms, so whoever meets another writer fails with SQLITE_BUSY: %s", timeout, openAs)
+	}
+	if err := conn.QueryRowContext(ctx, "PRAGMA journal_mode").Scan(&journal); err != nil {
+		return err
+	}
+	if inMemory := strings.EqualFold(journal, "memory"); !inMemory && !strings.EqualFold(journal, "wal") {
+		return fmt.Errorf("SQLite's journal_mode is %s, so readers and writers fail on each other: %s", journal, openAs)
+	}
+	return nil
+}
+
+// checkBegin tries whether a transaction that has only begun keeps another one
+// from writing, as BEGIN IMMEDIATE does.
+func checkBegin(ctx context.Context, first, second *sql.Conn) (err error) {
+	tx, err := first.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }()
+	var timeout int
+	if err := second.QueryRowContext(ctx, "PRAGMA busy_timeout").Scan(&timeout); err != nil {
+		return err
+	}
+	if _, err := second.ExecContext(ctx, "PRAGMA busy_timeout = 0"); err != nil {
+		return err
+	}
+	_, refused := second.ExecContext(ctx, "BEGIN IMMEDIATE")
+	if refused == nil {
+		_, err = second.ExecContext(ctx, "ROLLBACK")
+	}
+	_, back := second.ExecContext(ctx, fmt.Sprintf("PRAGMA busy_timeout = %d", timeout))
+	if err := errors.Join(err, back); err != nil {
+		return fmt.Errorf("try how a transaction begins: %w", err)
+	}
+	if refused == nil {
+		return fmt.Errorf("transactions of this pool don't begin with BEGIN IMMEDIATE, so one that reads before it writes fails with SQLITE_BUSY: %s", openAs)
+	}
+	return nil
+}

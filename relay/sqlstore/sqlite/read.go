@@ -1,0 +1,108 @@
+package sqlite
+
+import (
+	"context"
+
+	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
+)
+
+// BeginLanes implements [backend.Pages].
+func (s *SQLite) BeginLanes(ctx context.Context) (backend.FirstLine, error) { return s.FirstLine(ctx) }
+
+// LastID implements [backend.Pages].
+func (s *SQLite) LastID(ctx context.Context) (last int64, err error) {
+	err = backend.One(ctx, s.db, s.sql.Query("last id"), &last)
+	return last, err
+}
+
+// FirstLine implements [backend.Pages].
+func (s *SQLite) FirstLine(ctx context.Context) (backend.FirstLine, error) {
+	return s.Read(ctx, backend.Read{}, nil)
+}
+
+// Read implements [backend.Pages].
+func (s *SQLite) Read(ctx context.Context, page backend.Read, take func(relay.Row) (bool, error)) (backend.FirstLine, error) {
+	line, _, err := backend.ReadPage(ctx, s.db, nil, s.page(page), take)
+	return line, err
+}
+
+// page leaves the bytes to its caller, who stops taking rows: each is made when it is
+// asked for.
+func (s *SQLite) page(page backend.Read) backend.Query {
+	first := s.sql.Query("first line")
+	if len(page.Positions) == 0 {
+		return first
+	}
+	walk, args := s.walk(page.Positions)
+	return backend.Query{
+		SQL:  first.SQL + "\nUNION ALL\nSELECT * FROM (SELECT NULL, " + s.sql.Text("hot row") + "\n" + walk + " LIMIT ?)",
+		Args: append(args, int64(page.Limit)),
+	}
+}
+
+// Candidates implements [backend.Pages].
+func (s *SQLite) Candidates(ctx context.Context, positions []relay.Position, except []string, limit int, take func(relay.Candidate) (bool, error)) error {
+	if len(positions) == 0 {
+		return nil
+	}
+	walk, args := s.walk(positions, except...)
+	return backend.ReadCandidates(ctx, s.db, backend.Query{
+		SQL: "SELECT t.id, t.lane, t.topic, coalesce(t.message_key, ''), coalesce(length(t.payload), octet_length(t.payload_text), 0)" +
+			"\n" + walk + " LIMIT ?",
+		Args: append(args, int64(limit)),
+	}, take)
+}
+
+// walk is a FROM of the rows at positions, as t: along the ids, or, of keys, which are
+// rare, along one range of the index after the other. CROSS JOIN keeps the order of the
+// positions.
+func (s *SQLite) walk(positions []relay.Position, except ...string) (from string, args []any) {
+	if positions[0].Key != "" {
+		places := list(backend.Column(positions, func(p *relay.Position) []any { return []any{p.Lane, p.After, p.Until, p.Key} }))
+		return "FROM json_each(?) AS j CROSS JOIN " + s.table.Hot() + " AS t INDEXED BY " + s.table.IndexName("lane_id") +
+			"\nWHERE t.lane = json_extract(j.value, '$[0]') AND t.id > json_extract(j.value, '$[1]') AND t.id <= json_extract(j.value, '$[2]')" +
+			" AND t.message_key = json_extract(j.value, '$[3]')", []any{places}
+	}
+	whole := backend.Whole(positions)
+	where, args := "t.id > ? AND t.id <= ? AND "+backend.WithinWhole(positions), []any{whole.After, whole.Until}
+	if len(except) > 0 {
+		where, args = where+" AND t.topic NOT IN (SELECT value FROM json_each(?))", append(args, list(except))
+	}
+	return "FROM " + s.table.Hot() + byID + "\nWHERE " + where + "\nORDER BY t.id", args
+}
+
+// byID keeps off all indexes but that of ids: with statistics of a table that was empty
+// all of it would be read, along some index.
+const byID = " AS t NOT INDEXED"
+
+// Pick implements [backend.Pages].
+func (s *SQLite) Pick(ctx context.Context, rows []relay.RowID, held bool) ([]relay.Row, error) {
+	name := "pick"
+	if held {
+		name = "pick held"
+	}
+	places := list(backend.Column(rows, func(row *relay.RowID) [2]int64 { return [2]int64{int64(row.Lane), row.ID} }))
+	found, err := backend.ReadRows(ctx, s.db, s.sql.Query(name, places))
+	for i := range found {
+		found[i].Held = held
+	}
+	return found, err
+}
+
+// Due implements [backend.Pages].
+func (s *SQLite) Due(ctx context.Context, lanes []int, after relay.DueCursor, limit, maxBytes int) ([]relay.Row, error) {
+	query := s.sql.Query("due", list(lanes), after.At.UTC().Format(timeFormat), after.ID, int64(limit))
+	return backend.ReadHeld(ctx, s.db, query, maxBytes)
+}
+
+// HeldKeys implements [backend.Pages].
+func (s *SQLite) HeldKeys(ctx context.Context, lanes []int, limit int) ([]relay.HeldKey, error) {
+	return backend.HeldKeys(ctx, s.db, s.sql.Query("held keys", list(lanes), int64(limit)))
+}
+
+// HeldAmong implements [backend.Pages].
+func (s *SQLite) HeldAmong(ctx context.Context, keys []relay.LaneKey) ([]relay.HeldKey, error) {
+	names := list(backend.Column(keys, func(key *relay.LaneKey) []any { return []any{key.Lane, key.Key} }))
+	return backend.HeldKeys(ctx, s.db, s.sql.Query("held among", names))
+}

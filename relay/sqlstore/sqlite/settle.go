@@ -1,0 +1,177 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"slices"
+	"strconv"
+
+	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
+)
+
+// Settle implements [backend.Settling]. It has the database to itself once it has
+// begun, so that the fences that it sees stay what they are, and what is written needn't
+// look at them again. It groups the settlements by what becomes of their rows, and
+// writes nothing for a group that is empty.
+func (s *SQLite) Settle(ctx context.Context, tx *sql.Tx, relay string, keep bool, settlements []relay.Settlement) (settled backend.Settled, err error) {
+	if tx == nil {
+		err = backend.InTx(ctx, s.db, nil, func(tx *sql.Tx) error {
+			settled, err = s.Settle(ctx, tx, relay, keep, settlements)
+			return err
+		})
+		return settled, err
+	}
+	if _, err := backend.Exec(ctx, tx, s.sql.Query("begin writing")); err != nil {
+		return settled, err
+	}
+	m := moving{SQLite: s, relay: relay, keep: keep, token: settlements[0].Token}
+	if m.token != "" {
+		rows, messages := found(s.table.Hot(), settlements)
+		settled, err = backend.ReadSettled(ctx, tx, query("SELECT 'fenced', count(*), 0 FROM "+rows+" WHERE t.claim_token IS NOT ?", messages, m.token))
+	} else {
+		leases := backend.Column(backend.LeasesOf(settlements), func(l *leased) []any { return []any{l.Lane, l.Fence} })
+		settled, err = backend.ReadSettled(ctx, tx, s.sql.Query("leases that hold", list(leases), relay))
+		settlements = settled.HeldOf(settlements)
+	}
+	if err != nil {
+		return settled, err
+	}
+	for _, write := range m.writes(settlements) {
+		affected, err := backend.Exec(ctx, tx, write.Query)
+		if err != nil {
+			return settled, err
+		}
+		if write.counts {
+			settled.Changed += affected
+		}
+	}
+	return settled, nil
+}
+
+type (
+	leased  = relay.Lease
+	relayed = relay.Settlement
+)
+
+func query(sql string, args ...any) backend.Query { return backend.Query{SQL: sql, Args: args} }
+
+// write is one statement of a settle. The rows that it affects may count as changed.
+type write struct {
+	backend.Query
+	counts bool
+}
+
+// moving makes the statements that move rows: of lanes that are held, or those that
+// have the token.
+type moving struct {
+	*SQLite
+	relay string
+	keep  bool
+	token string // by rows
+}
+
+func (m moving) writes(settlements []relay.Settlement) (writes []write) {
+	var hotDone, hotHeld, heldDone, heldHeld, freed []relay.Settlement
+	for _, s := range settlements {
+		group := &hotHeld
+		switch {
+		case s.State == relay.StatePending:
+			group = &freed
+		case s.State == relay.StateDone && s.Held:
+			group = &heldDone
+		case s.State == relay.StateDone:
+			group = &hotDone
+		case s.Held:
+			group = &heldHeld
+		}
+		*group = append(*group, s)
+	}
+	hot, held := m.table.Hot(), m.table.Held()
+	claimed, token := "", []any(nil) // a condition of rows that are claimed
+	if m.token != "" {
+		claimed, token = " AND t.claim_token = ?", []any{m.token}
+	}
+	if len(hotDone) > 0 {
+		writes = append(writes, m.finish(hot, "id", "t.id", hotDone, claimed, token)...)
+	}
+	if len(heldDone) > 0 {
+		writes = append(writes, m.finish(held, "(id, message_id)", "t.id, t.message_id", heldDone, " AND t.state <> 'error'", nil)...)
+	}
+	if len(hotHeld) > 0 {
+		writes = append(writes, write{Query: query("INSERT INTO "+held+" ("+backend.Kept+", "+backend.Changing+`, state)
+SELECT `+backend.Of("t", backend.Kept)+", g.attempts, g.crashes, "+newAvailable+", "+newError+`, g.state
+FROM `+given+" CROSS JOIN "+hot+byID+" ON "+theRow+claimed, append([]any{items(hotHeld)}, token...)...)},
+			m.remove(hot, "id", "t.id", hotHeld, claimed, token))
+	}
+	if len(heldHeld) > 0 {
+		writes = append(writes, write{counts: true, Query: query("UPDATE "+held+byID+`
+SET state = g.state, attempts = g.attempts, crashes = g.crashes, available_at = `+newAvailable+", last_error = "+newError+`
+FROM `+given+" WHERE "+theRow+" AND t.state <> 'error'", items(heldHeld))})
+	}
+	if len(freed) > 0 {
+		writes = append(writes, write{counts: true, Query: query("UPDATE "+hot+byID+`
+SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL, attempts = g.attempts, crashes = g.crashes, last_error = `+newError+`
+FROM `+given+" WHERE "+theRow+" AND t.claim_token = ?", items(freed), m.token)})
+	}
+	return writes
+}
+
+// finish copies rows where done ones are kept, and deletes them. The copy joins the
+// settlements, unless all have the same values: most batches are all done, at their
+// first attempt.
+func (m moving) finish(from, key, selected string, settlements []relay.Settlement, where string, args []any) (writes []write) {
+	if m.keep {
+		insert := "INSERT INTO " + m.table.Done() + " (" + backend.Kept + ", " + backend.Changing + ", finished_at, receipt, relay)\nSELECT " + backend.Of("t", backend.Kept) + ", "
+		now, same := m.sql.Text("now"), settlements[0]
+		if backend.AllEqual(backend.Column(settlements, func(s *relayed) any { return [...]any{s.Attempts, s.Crashes, s.Error, s.Receipt} })) {
+			rows, messages := found(from, settlements)
+			values := []any{int64(same.Attempts), int64(same.Crashes), same.Error, same.Receipt, m.relay, messages}
+			writes = append(writes, write{Query: query(insert+"?, ?, t.available_at, coalesce(nullif(?, ''), t.last_error), "+now+", nullif(?, ''), ?\nFROM "+rows+where, append(values, args...)...)})
+		} else {
+			writes = append(writes, write{Query: query(insert+"g.attempts, g.crashes, t.available_at, "+newError+", "+now+`, nullif(g.receipt, ''), ?
+FROM `+given+" CROSS JOIN "+from+byID+" ON "+theRow+where, append([]any{m.relay, items(settlements)}, args...)...)})
+		}
+	}
+	return append(writes, m.remove(from, key, selected, settlements, where, args))
+}
+
+// remove deletes rows by the key that a row of the table has alone.
+func (m moving) remove(from, key, selected string, settlements []relay.Settlement, where string, args []any) write {
+	rows, messages := found(from, settlements)
+	return write{counts: true, Query: query("DELETE FROM "+from+" WHERE "+key+" IN (SELECT "+selected+" FROM "+rows+where+")", append([]any{messages}, args...)...)}
+}
+
+// found are rows t that are found by their ids and have the messages that stand beside
+// them. Those of other lanes than the settlements', whose leases hold, are none of them.
+// An object is a third of what a list of lists costs, which has to be taken apart for
+// each row, and half of what two lists do.
+func found(table string, settlements []relay.Settlement) (from string, arg any) {
+	lanes := slices.Compact(backend.Column(settlements, func(s *relayed) int { return s.Lane }))
+	text := make([]byte, 0, 2+51*len(settlements))
+	separator := byte('{')
+	for i := range settlements {
+		text = strconv.AppendInt(append(text, separator, '"'), settlements[i].ID, 10)
+		text = append(append(append(text, `":"`...), settlements[i].MessageID...), '"')
+		separator = ','
+	}
+	return "json_each(?) AS j CROSS JOIN " + table + byID + " ON t.id = j.key AND t.message_id = j.value AND t.lane IN " + backend.NumberList(lanes), string(append(text, '}'))
+}
+
+// given is the list of settlements with its columns.
+const given = "(SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS state, " +
+	"json_extract(j.value, '$[3]') AS attempts, json_extract(j.value, '$[4]') AS crashes, json_extract(j.value, '$[5]') AS delay, json_extract(j.value, '$[6]') AS error, " +
+	"json_extract(j.value, '$[7]') AS receipt, json_extract(j.value, '$[8]') AS message_id FROM json_each(?) AS j) AS g"
+
+func items(settlements []relay.Settlement) string {
+	return list(backend.Column(settlements, func(s *relayed) []any {
+		return []any{s.ID, s.Lane, s.State, s.Attempts, s.Crashes, seconds(s.Delay), s.Error, s.Receipt, s.MessageID}
+	}))
+}
+
+// What a settlement g changes in a row t, and which row it is about.
+const (
+	newAvailable = "CASE WHEN g.state = 'retry' THEN strftime('%Y-%m-%d %H:%M:%f', 'now', g.delay) ELSE t.available_at END"
+	newError     = "coalesce(nullif(g.error, ''), t.last_error)"
+	theRow       = "t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id"
+)

@@ -1,0 +1,155 @@
+// Package sqlite is the [backend.Backend] of SQLite 3.35 and later. Its statements
+// stand in sqlite.sql; those that depend on what is asked for are built in the files
+// read.go, settle.go, rows.go and operate.go.
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/rowrelay/rowrelay/outbox/dialect"
+	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
+)
+
+//go:embed sqlite.sql
+var file string
+
+// SQLite is a table in SQLite.
+type SQLite struct {
+	db      *sql.DB
+	dialect dialect.Dialect
+	table   dialect.Table
+	sql     backend.Statements
+}
+
+var _ backend.Backend = (*SQLite)(nil)
+
+// New returns the backend.
+func New(db *sql.DB, d dialect.Dialect, table dialect.Table) *SQLite {
+	return &SQLite{db, d, table, backend.ParseStatements(file, table, map[string]string{
+		"sequences": table.Beside("sqlite_sequence"), "name": table.Name(), "held_retry": table.IndexName("held_retry"),
+	})}
+}
+
+// Traits implements [backend.Backend]. The table lies in the order of ids, and the rows
+// of one lane are far from each other: reading lane after lane would touch, and settling
+// would write, a page for every row.
+func (s *SQLite) Traits() backend.Traits {
+	return backend.Traits{OneWriter: true, Claims: 1, Frontier: backend.OneWriterAtATime, Walk: backend.WalkByID}
+}
+
+// inTx works in a transaction that has the lock for writing.
+func (s *SQLite) inTx(ctx context.Context, work func(*sql.Tx) error) error {
+	return backend.InTx(ctx, s.db, nil, func(tx *sql.Tx) error {
+		if _, err := backend.Exec(ctx, tx, s.sql.Query("begin writing")); err != nil {
+			return err
+		}
+		return work(tx)
+	})
+}
+
+// list is JSON for json_each.
+func list[T any](items []T) string {
+	if len(items) == 0 {
+		return "[]"
+	}
+	text, err := json.Marshal(items)
+	if err != nil {
+		panic(err) // numbers, texts and lists of them always have a form
+	}
+	return string(text)
+}
+
+// seconds is a time from now.
+func seconds(by time.Duration) string { return fmt.Sprintf("%+.3f seconds", by.Seconds()) }
+
+// timeFormat is the form of times in the tables; always in UTC, so that they compare as
+// text.
+const timeFormat = "2006-01-02 15:04:05.000"
+
+// ClaimMode implements [backend.Members].
+func (s *SQLite) ClaimMode(ctx context.Context) (mode relay.Claim, err error) {
+	err = backend.One(ctx, s.db, s.sql.Query("claim mode"), &mode)
+	return mode, err
+}
+
+// SetClaimMode implements [backend.Members].
+func (s *SQLite) SetClaimMode(ctx context.Context, claim relay.Claim) error {
+	return s.inTx(ctx, func(tx *sql.Tx) error {
+		return backend.ChangeMode(ctx, tx, s.dialect, s.table, claim, backend.ModeChange{
+			Lock:   s.sql.Query("claim mode"),
+			Others: s.sql.Query("relays that claim another way", string(claim)),
+			Set:    s.sql.Query("set claim mode", string(claim)),
+			Forget: []backend.Query{s.sql.Query("forget leases"), s.sql.Query("forget claims")},
+		})
+	})
+}
+
+// Heartbeat implements [backend.Members].
+func (s *SQLite) Heartbeat(ctx context.Context, self relay.Identity, ttl time.Duration) (beat backend.Heartbeat, err error) {
+	var name string
+	query := s.sql.Query("heartbeat", self.Name, self.Host, self.Version, string(self.Claim), seconds(ttl), string(self.Claim))
+	err = backend.All(ctx, s.db, query, func() { beat.Stored = true }, &name, &beat.XID, &beat.Epoch)
+	if err != nil || !beat.Stored {
+		return beat, err
+	}
+	err = backend.All(ctx, s.db, s.sql.Query("members"), func() { beat.Alive = append(beat.Alive, name) }, &name)
+	return beat, err
+}
+
+// Deregister implements [backend.Members].
+func (s *SQLite) Deregister(ctx context.Context, name string) error {
+	_, err := backend.ExecTx(ctx, s.db, nil, s.sql.Query("deregister", name))
+	return err
+}
+
+// Acquire implements [backend.Lanes].
+func (s *SQLite) Acquire(ctx context.Context, relay string, count int, ttl time.Duration) ([]relay.Grant, uint64, error) {
+	return backend.Grants(ctx, s.db, s.sql.Query("acquire", relay, seconds(ttl), int64(count)))
+}
+
+// Renew implements [backend.Lanes].
+func (s *SQLite) Renew(ctx context.Context, relay, _ string, leases []backend.Lease, ttl time.Duration) ([]relay.Lease, uint64, error) {
+	return backend.Leases(ctx, s.db, s.sql.Query("renew", seconds(ttl), leaseList(leases), relay))
+}
+
+// Release implements [backend.Lanes].
+func (s *SQLite) Release(ctx context.Context, relay, _ string, leases []backend.Lease) ([]relay.Lease, uint64, error) {
+	return backend.Leases(ctx, s.db, s.sql.Query("release", leaseList(leases), relay))
+}
+
+// WriteJournal implements [backend.Lanes].
+func (s *SQLite) WriteJournal(ctx context.Context, relay string, leases []backend.Lease) ([]relay.Lease, uint64, error) {
+	return backend.Leases(ctx, s.db, s.sql.Query("write journal", leaseList(leases), relay))
+}
+
+func leaseList(leases []backend.Lease) string {
+	return list(backend.Column(leases, func(l *backend.Lease) []any { return []any{l.Lane, l.Fence, l.Marks, l.Calm, l.Journal} }))
+}
+
+// Journals implements [backend.Lanes].
+func (s *SQLite) Journals(ctx context.Context) ([]relay.Journal, error) {
+	return backend.Journals(ctx, s.db, s.sql.Query("journals"))
+}
+
+// Marks implements [backend.Lanes].
+func (s *SQLite) Marks(ctx context.Context) (map[int]relay.Marks, error) {
+	return backend.Marks(ctx, s.db, s.sql.Query("marks"))
+}
+
+// Purge implements [backend.Settling].
+func (s *SQLite) Purge(ctx context.Context, retention time.Duration, limit int, _ time.Time) (purged int, until time.Time, err error) {
+	err = s.inTx(ctx, func(tx *sql.Tx) error {
+		purged, err = backend.Exec(ctx, tx, s.sql.Query("purge", seconds(-retention), int64(limit)))
+		return err
+	})
+	if err == nil {
+		_, err = backend.ExecTx(ctx, s.db, nil, s.sql.Query("purge relays"))
+	}
+	return purged, until, err
+}

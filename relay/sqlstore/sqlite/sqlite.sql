@@ -1,0 +1,268 @@
+-- What a relay asks of SQLite 3.35 and later, as far as it has no moving parts. In
+-- braces stand the tables' names (hot, held, done, lanes, relays, settings, messages),
+-- and texts with a name above their use. What depends on what is asked for is built in
+-- the Go files beside this one. Lists are JSON, one argument each.
+
+-- ---------------------------------------------------------------------------------
+-- Parts of statements.
+
+-- name: now
+strftime('%Y-%m-%d %H:%M:%f', 'now')
+
+-- A time from now: so many seconds, as '+1.500 seconds'.
+-- name: from now
+strftime('%Y-%m-%d %H:%M:%f', 'now', ?)
+
+-- The highest id that was given out.
+-- name: given
+coalesce((SELECT seq FROM {sequences} WHERE name = '{name}'), 0)
+
+-- When a held row is due, as it is compared: none is the first.
+-- name: due at
+coalesce(t.available_at, '0001-01-01 00:00:00.000')
+
+-- name: is due
+t.state <> 'error' AND {due at} <= {now}
+
+-- Waiting: could be delivered now.
+-- name: waiting
+coalesce(available_at <= {now}, 1) AND coalesce(claimed_until <= {now}, 1)
+
+-- name: held and waiting
+state = 'scheduled' AND coalesce(available_at <= {now}, 1)
+
+-- The columns of a row t.
+-- name: row
+t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''),
+    CAST(coalesce(t.payload, t.payload_text) AS BLOB), coalesce(t.headers, ''),
+    t.available_at, t.priority, t.attempts, t.crashes, t.created_at
+
+-- Flags: 1 has a payload, 2 is for later, 4 waits for its next attempt.
+-- name: has payload
+(t.payload IS NOT NULL OR t.payload_text IS NOT NULL)
+
+-- Asks for no time in vain.
+-- name: later
+CASE WHEN t.available_at IS NULL THEN 0 ELSE 2 * (t.available_at > {now}) END
+
+-- name: hot row
+{row},
+    {has payload} + {later}
+
+-- name: held row
+{row},
+    {has payload} + 4 * (t.state = 'retry')
+
+-- The columns of a listing's row of the view.
+-- name: listed row
+{row},
+    {has payload} + {later} + 4 * (t.state = 'retry'), t.state, coalesce(t.last_error, ''), coalesce(t.receipt, ''), coalesce(t.claimed_by, ''), t.finished_at
+
+-- What stands in the place of a row.
+-- name: no row
+0, 0, '', '', '', NULL, '', NULL, 0, 0, 0, NULL, 0
+
+-- Statements that do nothing unless the table is claimed by rows. They need no lock:
+-- who writes is alone.
+-- name: by rows
+EXISTS (SELECT 1 FROM {settings} WHERE name = 'claim' AND value = 'rows')
+
+-- ---------------------------------------------------------------------------------
+-- Relays and the way of claiming.
+
+-- Takes the one lock for writing at once: a transaction that reads first and then
+-- writes fails if another one has written in between.
+-- name: begin writing
+DELETE FROM {lanes} WHERE lane < 0
+
+-- name: claim mode
+SELECT value FROM {settings} WHERE name = 'claim'
+
+-- name: set claim mode
+INSERT INTO {settings} (name, value) VALUES ('claim', ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value
+
+-- name: relays that claim another way
+SELECT name FROM {relays} WHERE until >= {now} AND claim <> ? ORDER BY name
+
+-- name: forget leases
+UPDATE {lanes} SET owner = NULL, until = NULL, fence = fence + 1, marks = NULL, journal = NULL, crashes = 0
+
+-- name: forget claims
+UPDATE {hot} SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL WHERE claimed_until IS NOT NULL
+
+-- Name, host, version, way of claiming, seconds to live, way of claiming.
+-- name: heartbeat
+INSERT INTO {relays} AS r (name, host, version, claim, since, last_beat, until)
+SELECT ?, ?, ?, ?, {now}, {now}, {from now}
+WHERE NOT EXISTS (SELECT 1 FROM {settings} WHERE name = 'claim' AND value <> ?)
+ON CONFLICT (name) DO UPDATE SET host = excluded.host, version = excluded.version, claim = excluded.claim,
+    since = CASE WHEN r.until < {now} THEN excluded.since ELSE r.since END, last_beat = excluded.last_beat, until = excluded.until
+RETURNING name, 0, ''
+
+-- name: members
+SELECT name FROM {relays} WHERE until >= {now} ORDER BY name
+
+-- name: deregister
+DELETE FROM {relays} WHERE name = ?
+
+-- name: purge relays
+DELETE FROM {relays} WHERE until < strftime('%Y-%m-%d %H:%M:%f', 'now', '-1 day')
+
+-- ---------------------------------------------------------------------------------
+-- Lanes. A statement that writes has the database to itself, so that a look at the
+-- fence within it is enough.
+
+-- Relay, seconds of the lease, how many.
+-- name: acquire
+UPDATE {lanes} SET owner = ?, fence = fence + 1, until = {from now},
+    crashes = CASE WHEN owner IS NULL THEN crashes ELSE crashes + 1 END
+WHERE lane IN (SELECT lane FROM {lanes} WHERE owner IS NULL OR until < {now} ORDER BY random() LIMIT ?)
+RETURNING lane, fence, coalesce(marks, ''), crashes, coalesce(journal, ''), 0
+
+-- A list of lane, fence, marks, calm and journal; and the relay.
+-- name: leases
+FROM (SELECT json_extract(j.value, '$[0]') AS lane, json_extract(j.value, '$[1]') AS fence, json_extract(j.value, '$[2]') AS marks, json_extract(j.value, '$[3]') AS calm, json_extract(j.value, '$[4]') AS journal FROM json_each(?) AS j) AS g
+WHERE l.lane = g.lane AND l.fence = g.fence AND l.owner = ?
+
+-- Seconds of the lease; leases.
+-- name: renew
+UPDATE {lanes} AS l
+SET until = {from now}, marks = g.marks,
+    crashes = CASE WHEN g.calm THEN 0 ELSE l.crashes END, journal = CASE WHEN g.calm THEN NULL ELSE l.journal END
+{leases}
+RETURNING lane, fence, 0
+
+-- name: release
+UPDATE {lanes} AS l
+SET owner = NULL, until = NULL, marks = g.marks, journal = NULL, crashes = 0
+{leases}
+RETURNING lane, fence, 0
+
+-- name: write journal
+UPDATE {lanes} AS l SET journal = g.journal
+{leases}
+RETURNING lane, fence, 0
+
+-- name: journals
+SELECT lane, fence, journal FROM {lanes} WHERE journal IS NOT NULL
+
+-- name: marks
+SELECT lane, marks FROM {lanes} WHERE marks IS NOT NULL ORDER BY lane
+
+-- ---------------------------------------------------------------------------------
+-- Reading. A page is built in read.go.
+
+-- name: last id
+SELECT {given}
+
+-- name: first line
+SELECT {given} || ' 0', {no row}
+
+-- A list of lane and id.
+-- name: pick
+SELECT {hot row}
+FROM json_each(?) AS j CROSS JOIN {hot} AS t NOT INDEXED ON t.id = json_extract(j.value, '$[1]') AND t.lane = json_extract(j.value, '$[0]')
+
+-- name: pick held
+SELECT {held row}
+FROM json_each(?) AS j CROSS JOIN {held} AS t NOT INDEXED ON t.id = json_extract(j.value, '$[1]') AND t.lane = json_extract(j.value, '$[0]') AND t.state <> 'error'
+
+-- A list of lanes, time and id after which to go on, how many.
+-- name: due
+SELECT {held row} FROM {held} AS t
+WHERE {is due} AND t.lane IN (SELECT value FROM json_each(?))
+    AND ({due at}, t.id) > (?, ?)
+ORDER BY {due at}, t.id LIMIT ?
+
+-- A list of lanes, how many.
+-- name: held keys
+SELECT lane, message_key, topic, id FROM {held}
+WHERE state = 'retry' AND message_key <> '' AND lane IN (SELECT value FROM json_each(?))
+LIMIT ?
+
+-- A list of lane and key.
+-- name: held among
+SELECT t.lane, t.message_key, t.topic, min(t.id)
+FROM json_each(?) AS j CROSS JOIN {held} AS t INDEXED BY {held_retry}
+WHERE t.state = 'retry' AND t.lane = json_extract(j.value, '$[0]') AND t.message_key = json_extract(j.value, '$[1]')
+GROUP BY t.lane, t.message_key, t.topic
+
+-- ---------------------------------------------------------------------------------
+-- Settling. The changes of rows are built in settle.go.
+
+-- Which leases hold, of a list of lane and fence, for a relay.
+-- name: leases that hold
+SELECT 'lane', l.lane, l.fence FROM json_each(?) AS j CROSS JOIN {lanes} AS l ON l.lane = json_extract(j.value, '$[0]') AND l.fence = json_extract(j.value, '$[1]') AND l.owner = ?
+
+-- Seconds that rows are kept, with a minus; how many.
+-- name: purge
+DELETE FROM {done} WHERE rowid IN (SELECT rowid FROM {done} WHERE finished_at < {from now} ORDER BY finished_at LIMIT ?)
+
+-- ---------------------------------------------------------------------------------
+-- Claiming by rows. A claim is built in rows.go.
+
+-- A claim waits for the one that writes; this doesn't.
+-- name: a free row
+SELECT id FROM {hot} WHERE claimed_until IS NULL ORDER BY id LIMIT 1
+
+-- name: an expired row
+SELECT id FROM (SELECT id FROM {hot} WHERE claimed_until < {now} ORDER BY claimed_until LIMIT 1) AS c
+UNION ALL SELECT id FROM (SELECT t.id FROM {held} AS t WHERE {is due} ORDER BY {due at}, t.id LIMIT 1) AS h
+
+-- Seconds of the claim, token, a list of ids.
+-- name: extend
+UPDATE {hot} SET claimed_until = {from now} WHERE {by rows} AND claim_token = ? AND id IN (SELECT value FROM json_each(?)) RETURNING id
+
+-- How many.
+-- name: free expired
+UPDATE {hot} SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL, crashes = crashes + 1
+WHERE id IN (SELECT id FROM {hot} WHERE {by rows} AND claimed_until < {now} ORDER BY claimed_until LIMIT ?)
+
+-- Inserts and then deletes what has come: an id may have other rows. Of several held
+-- rows with one id one comes back at a time. How many.
+-- name: bring back
+INSERT INTO {hot} (id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, last_error, created_at)
+SELECT t.id, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.attempts, t.crashes, t.available_at, t.last_error, t.created_at FROM {held} AS t WHERE {by rows} AND {is due}
+    AND (SELECT COUNT(*) FROM {hot} h WHERE h.lane = t.lane AND h.id = t.id) = 0 AND (SELECT COUNT(*) FROM {held} o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id < t.message_id AND o.state <> 'error' AND coalesce(o.available_at, '0001-01-01 00:00:00.000') <= {now}) = 0 ORDER BY {due at}, t.id LIMIT ?
+
+-- How many.
+-- name: remove what is back
+DELETE FROM {held} WHERE (id, message_id) IN (
+    SELECT t.id, t.message_id FROM {held} AS t WHERE {is due} AND EXISTS (SELECT 1 FROM {hot} AS h WHERE h.id = t.id AND h.message_id = t.message_id) ORDER BY {due at}, t.id LIMIT ?)
+
+-- ---------------------------------------------------------------------------------
+-- Operating. A listing, a requeue and a discard are built in operate.go.
+
+-- Estimates the done rows beyond a limit by their ids, whose gaps it counts as rows.
+-- The limit, twice.
+-- name: counts
+SELECT state, count(*) FROM (
+    SELECT CASE WHEN claimed_until > {now} THEN 'claimed' WHEN available_at > {now} THEN 'scheduled' ELSE 'pending' END AS state FROM {hot}
+    UNION ALL SELECT CASE WHEN {held and waiting} THEN 'pending' ELSE state END FROM {held}
+) GROUP BY state
+UNION ALL
+SELECT 'done', CASE WHEN n < ? THEN n ELSE (SELECT max(id) - min(id) + 1 FROM {done}) END
+FROM (SELECT count(*) AS n FROM (SELECT 1 FROM {done} LIMIT ?))
+
+-- A row's age counts from when it could be delivered first.
+-- name: oldest
+SELECT max(0, CAST(round(coalesce((julianday('now') - julianday(min(since))) * 86400000, 0)) AS INTEGER)) FROM (
+    SELECT max(created_at, coalesce(available_at, created_at)) AS since FROM {hot}
+    WHERE {waiting}
+    UNION ALL SELECT max(created_at, coalesce(available_at, created_at)) FROM {held}
+    WHERE {held and waiting})
+
+-- How many rows.
+-- name: topics
+SELECT topic, count(*) FROM (
+    SELECT topic FROM {hot} WHERE {waiting}
+    UNION ALL SELECT topic FROM {held} WHERE {held and waiting}
+    LIMIT ?) GROUP BY topic
+
+-- name: list relays
+SELECT r.name, r.host, r.version, r.claim, r.since, r.last_beat, r.until >= {now},
+    (SELECT count(*) FROM {lanes} AS l WHERE l.owner = r.name AND l.until >= {now})
+FROM {relays} AS r ORDER BY r.name
+
+-- name: lanes leased
+SELECT count(*) FROM {lanes} WHERE owner IS NOT NULL AND until >= {now}

@@ -1,0 +1,499 @@
+-- claim mode
+SELECT value FROM app."Events_settings" WHERE name = 'claim';
+
+-- set the claim mode
+DELETE FROM app."Events_lanes" WHERE lane < 0;
+SELECT value FROM app."Events_settings" WHERE name = 'claim';
+SELECT name FROM app."Events_relays" WHERE until >= strftime('%Y-%m-%d %H:%M:%f', 'now') AND claim <> ? ORDER BY name;
+--   1: lanes
+INSERT INTO app."Events_settings" (name, value) VALUES ('claim', ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value;
+--   1: lanes
+UPDATE app."Events_lanes" SET owner = NULL, until = NULL, fence = fence + 1, marks = NULL, journal = NULL, crashes = 0;
+UPDATE app."Events" SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL WHERE claimed_until IS NOT NULL;
+SELECT count(*) FROM app.sqlite_master WHERE type = 'index' AND name IN (?, ?, ?);
+--   1: Events_claim_id
+--   2: Events_claim_priority
+--   3: Events_claim_until
+DROP INDEX IF EXISTS app."Events_claim_id";
+DROP INDEX IF EXISTS app."Events_claim_priority";
+DROP INDEX IF EXISTS app."Events_claim_until";
+
+-- heartbeat
+INSERT INTO app."Events_relays" AS r (name, host, version, claim, since, last_beat, until)
+SELECT ?, ?, ?, ?, strftime('%Y-%m-%d %H:%M:%f', 'now'), strftime('%Y-%m-%d %H:%M:%f', 'now'), strftime('%Y-%m-%d %H:%M:%f', 'now', ?)
+WHERE NOT EXISTS (SELECT 1 FROM app."Events_settings" WHERE name = 'claim' AND value <> ?)
+ON CONFLICT (name) DO UPDATE SET host = excluded.host, version = excluded.version, claim = excluded.claim,
+    since = CASE WHEN r.until < strftime('%Y-%m-%d %H:%M:%f', 'now') THEN excluded.since ELSE r.since END, last_beat = excluded.last_beat, until = excluded.until
+RETURNING name, 0, '';
+--   1: r
+--   2: h
+--   3: 1
+--   4: lanes
+--   5: +15.000 seconds
+--   6: lanes
+SELECT name FROM app."Events_relays" WHERE until >= strftime('%Y-%m-%d %H:%M:%f', 'now') ORDER BY name;
+
+-- deregister
+DELETE FROM app."Events_relays" WHERE name = ?;
+--   1: r
+
+-- check
+SELECT sqlite_version();
+PRAGMA journal_mode;
+PRAGMA busy_timeout;
+PRAGMA synchronous;
+SELECT coalesce((SELECT seq FROM app.sqlite_sequence WHERE name = 'Events'), 0) || ' 0', 0, 0, '', '', '', NULL, '', NULL, 0, 0, 0, NULL, 0;
+EXPLAIN QUERY PLAN SELECT coalesce((SELECT seq FROM app.sqlite_sequence WHERE name = 'Events'), 0) || ' 0', 0, 0, '', '', '', NULL, '', NULL, 0, 0, 0, NULL, 0
+UNION ALL
+SELECT * FROM (SELECT NULL, t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''),
+    CAST(coalesce(t.payload, t.payload_text) AS BLOB), coalesce(t.headers, ''),
+    t.available_at, t.priority, t.attempts, t.crashes, t.created_at,
+    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + CASE WHEN t.available_at IS NULL THEN 0 ELSE 2 * (t.available_at > strftime('%Y-%m-%d %H:%M:%f', 'now')) END
+FROM app."Events" AS t NOT INDEXED
+WHERE t.id > ? AND t.id <= ? AND t.lane IN (1)
+ORDER BY t.id LIMIT ?);
+--   1: 0
+--   2: 4611686018427387904
+--   3: 500
+
+-- acquire
+UPDATE app."Events_lanes" SET owner = ?, fence = fence + 1, until = strftime('%Y-%m-%d %H:%M:%f', 'now', ?),
+    crashes = CASE WHEN owner IS NULL THEN crashes ELSE crashes + 1 END
+WHERE lane IN (SELECT lane FROM app."Events_lanes" WHERE owner IS NULL OR until < strftime('%Y-%m-%d %H:%M:%f', 'now') ORDER BY random() LIMIT ?)
+RETURNING lane, fence, coalesce(marks, ''), crashes, coalesce(journal, ''), 0;
+--   1: r
+--   2: +15.000 seconds
+--   3: 5
+
+-- renew
+UPDATE app."Events_lanes" AS l
+SET until = strftime('%Y-%m-%d %H:%M:%f', 'now', ?), marks = g.marks,
+    crashes = CASE WHEN g.calm THEN 0 ELSE l.crashes END, journal = CASE WHEN g.calm THEN NULL ELSE l.journal END
+FROM (SELECT json_extract(j.value, '$[0]') AS lane, json_extract(j.value, '$[1]') AS fence, json_extract(j.value, '$[2]') AS marks, json_extract(j.value, '$[3]') AS calm, json_extract(j.value, '$[4]') AS journal FROM json_each(?) AS j) AS g
+WHERE l.lane = g.lane AND l.fence = g.fence AND l.owner = ?
+RETURNING lane, fence, 0;
+--   1: +15.000 seconds
+--   2: [[1,7,"{\"main\":5}",true,"[{\"id\":1}]"],[2,8,"",false,""]]
+--   3: r
+
+-- release
+UPDATE app."Events_lanes" AS l
+SET owner = NULL, until = NULL, marks = g.marks, journal = NULL, crashes = 0
+FROM (SELECT json_extract(j.value, '$[0]') AS lane, json_extract(j.value, '$[1]') AS fence, json_extract(j.value, '$[2]') AS marks, json_extract(j.value, '$[3]') AS calm, json_extract(j.value, '$[4]') AS journal FROM json_each(?) AS j) AS g
+WHERE l.lane = g.lane AND l.fence = g.fence AND l.owner = ?
+RETURNING lane, fence, 0;
+--   1: [[1,7,"{\"main\":5}",true,"[{\"id\":1}]"],[2,8,"",false,""]]
+--   2: r
+
+-- write the journal
+UPDATE app."Events_lanes" AS l SET journal = g.journal
+FROM (SELECT json_extract(j.value, '$[0]') AS lane, json_extract(j.value, '$[1]') AS fence, json_extract(j.value, '$[2]') AS marks, json_extract(j.value, '$[3]') AS calm, json_extract(j.value, '$[4]') AS journal FROM json_each(?) AS j) AS g
+WHERE l.lane = g.lane AND l.fence = g.fence AND l.owner = ?
+RETURNING lane, fence, 0;
+--   1: [[1,7,"{\"main\":5}",true,"[{\"id\":1}]"],[2,8,"",false,""]]
+--   2: r
+
+-- journals
+SELECT lane, fence, journal FROM app."Events_lanes" WHERE journal IS NOT NULL;
+
+-- marks
+SELECT lane, marks FROM app."Events_lanes" WHERE marks IS NOT NULL ORDER BY lane;
+
+-- begin lanes
+SELECT coalesce((SELECT seq FROM app.sqlite_sequence WHERE name = 'Events'), 0) || ' 0', 0, 0, '', '', '', NULL, '', NULL, 0, 0, 0, NULL, 0;
+
+-- last id
+SELECT coalesce((SELECT seq FROM app.sqlite_sequence WHERE name = 'Events'), 0);
+
+-- first line
+SELECT coalesce((SELECT seq FROM app.sqlite_sequence WHERE name = 'Events'), 0) || ' 0', 0, 0, '', '', '', NULL, '', NULL, 0, 0, 0, NULL, 0;
+
+-- read
+SELECT coalesce((SELECT seq FROM app.sqlite_sequence WHERE name = 'Events'), 0) || ' 0', 0, 0, '', '', '', NULL, '', NULL, 0, 0, 0, NULL, 0
+UNION ALL
+SELECT * FROM (SELECT NULL, t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''),
+    CAST(coalesce(t.payload, t.payload_text) AS BLOB), coalesce(t.headers, ''),
+    t.available_at, t.priority, t.attempts, t.crashes, t.created_at,
+    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + CASE WHEN t.available_at IS NULL THEN 0 ELSE 2 * (t.available_at > strftime('%Y-%m-%d %H:%M:%f', 'now')) END
+FROM app."Events" AS t NOT INDEXED
+WHERE t.id > ? AND t.id <= ? AND (t.lane = 1 AND t.id + 0 <= 20
+    OR t.lane = 2 AND t.id + 0 > 11)
+ORDER BY t.id LIMIT ?);
+--   1: 10
+--   2: 21
+--   3: 100
+
+-- read a share
+SELECT coalesce((SELECT seq FROM app.sqlite_sequence WHERE name = 'Events'), 0) || ' 0', 0, 0, '', '', '', NULL, '', NULL, 0, 0, 0, NULL, 0
+UNION ALL
+SELECT * FROM (SELECT NULL, t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''),
+    CAST(coalesce(t.payload, t.payload_text) AS BLOB), coalesce(t.headers, ''),
+    t.available_at, t.priority, t.attempts, t.crashes, t.created_at,
+    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + CASE WHEN t.available_at IS NULL THEN 0 ELSE 2 * (t.available_at > strftime('%Y-%m-%d %H:%M:%f', 'now')) END
+FROM app."Events" AS t NOT INDEXED
+WHERE t.id > ? AND t.id <= ? AND (t.lane = 1 AND t.id + 0 <= 20
+    OR t.lane = 2 AND t.id + 0 > 11)
+ORDER BY t.id LIMIT ?);
+--   1: 10
+--   2: 21
+--   3: 100
+
+-- read bytes
+SELECT coalesce((SELECT seq FROM app.sqlite_sequence WHERE name = 'Events'), 0) || ' 0', 0, 0, '', '', '', NULL, '', NULL, 0, 0, 0, NULL, 0
+UNION ALL
+SELECT * FROM (SELECT NULL, t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''),
+    CAST(coalesce(t.payload, t.payload_text) AS BLOB), coalesce(t.headers, ''),
+    t.available_at, t.priority, t.attempts, t.crashes, t.created_at,
+    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + CASE WHEN t.available_at IS NULL THEN 0 ELSE 2 * (t.available_at > strftime('%Y-%m-%d %H:%M:%f', 'now')) END
+FROM app."Events" AS t NOT INDEXED
+WHERE t.id > ? AND t.id <= ? AND (t.lane = 1 AND t.id + 0 <= 20
+    OR t.lane = 2 AND t.id + 0 > 11)
+ORDER BY t.id LIMIT ?);
+--   1: 10
+--   2: 21
+--   3: 100
+
+-- read keys
+SELECT coalesce((SELECT seq FROM app.sqlite_sequence WHERE name = 'Events'), 0) || ' 0', 0, 0, '', '', '', NULL, '', NULL, 0, 0, 0, NULL, 0
+UNION ALL
+SELECT * FROM (SELECT NULL, t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''),
+    CAST(coalesce(t.payload, t.payload_text) AS BLOB), coalesce(t.headers, ''),
+    t.available_at, t.priority, t.attempts, t.crashes, t.created_at,
+    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + CASE WHEN t.available_at IS NULL THEN 0 ELSE 2 * (t.available_at > strftime('%Y-%m-%d %H:%M:%f', 'now')) END
+FROM json_each(?) AS j CROSS JOIN app."Events" AS t INDEXED BY "Events_lane_id"
+WHERE t.lane = json_extract(j.value, '$[0]') AND t.id > json_extract(j.value, '$[1]') AND t.id <= json_extract(j.value, '$[2]') AND t.message_key = json_extract(j.value, '$[3]') LIMIT ?);
+--   1: [[1,10,20,"a\"\\k"]]
+--   2: 100
+
+-- candidates
+SELECT t.id, t.lane, t.topic, coalesce(t.message_key, ''), coalesce(length(t.payload), octet_length(t.payload_text), 0)
+FROM app."Events" AS t NOT INDEXED
+WHERE t.id > ? AND t.id <= ? AND (t.lane = 1 AND t.id + 0 <= 20
+    OR t.lane = 2 AND t.id + 0 > 11) AND t.topic NOT IN (SELECT value FROM json_each(?))
+ORDER BY t.id LIMIT ?;
+--   1: 10
+--   2: 21
+--   3: ["t1"]
+--   4: 100
+
+-- pick
+SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''),
+    CAST(coalesce(t.payload, t.payload_text) AS BLOB), coalesce(t.headers, ''),
+    t.available_at, t.priority, t.attempts, t.crashes, t.created_at,
+    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + CASE WHEN t.available_at IS NULL THEN 0 ELSE 2 * (t.available_at > strftime('%Y-%m-%d %H:%M:%f', 'now')) END
+FROM json_each(?) AS j CROSS JOIN app."Events" AS t NOT INDEXED ON t.id = json_extract(j.value, '$[1]') AND t.lane = json_extract(j.value, '$[0]');
+--   1: [[1,15],[2,16]]
+
+-- pick held
+SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''),
+    CAST(coalesce(t.payload, t.payload_text) AS BLOB), coalesce(t.headers, ''),
+    t.available_at, t.priority, t.attempts, t.crashes, t.created_at,
+    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 4 * (t.state = 'retry')
+FROM json_each(?) AS j CROSS JOIN app."Events_held" AS t NOT INDEXED ON t.id = json_extract(j.value, '$[1]') AND t.lane = json_extract(j.value, '$[0]') AND t.state <> 'error';
+--   1: [[1,15],[2,16]]
+
+-- due
+SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''),
+    CAST(coalesce(t.payload, t.payload_text) AS BLOB), coalesce(t.headers, ''),
+    t.available_at, t.priority, t.attempts, t.crashes, t.created_at,
+    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 4 * (t.state = 'retry') FROM app."Events_held" AS t
+WHERE t.state <> 'error' AND coalesce(t.available_at, '0001-01-01 00:00:00.000') <= strftime('%Y-%m-%d %H:%M:%f', 'now') AND t.lane IN (SELECT value FROM json_each(?))
+    AND (coalesce(t.available_at, '0001-01-01 00:00:00.000'), t.id) > (?, ?)
+ORDER BY coalesce(t.available_at, '0001-01-01 00:00:00.000'), t.id LIMIT ?;
+--   1: [1,2]
+--   2: 2026-01-31 23:59:59.123
+--   3: 9
+--   4: 100
+
+-- held keys
+SELECT lane, message_key, topic, id FROM app."Events_held"
+WHERE state = 'retry' AND message_key <> '' AND lane IN (SELECT value FROM json_each(?))
+LIMIT ?;
+--   1: [1,2]
+--   2: 100
+
+-- held among keys
+SELECT t.lane, t.message_key, t.topic, min(t.id)
+FROM json_each(?) AS j CROSS JOIN app."Events_held" AS t INDEXED BY "Events_held_retry"
+WHERE t.state = 'retry' AND t.lane = json_extract(j.value, '$[0]') AND t.message_key = json_extract(j.value, '$[1]')
+GROUP BY t.lane, t.message_key, t.topic;
+--   1: [[1,"a\"\\k"],[2,"b"],[1,"c"]]
+
+-- settle: done
+DELETE FROM app."Events_lanes" WHERE lane < 0;
+SELECT 'lane', l.lane, l.fence FROM json_each(?) AS j CROSS JOIN app."Events_lanes" AS l ON l.lane = json_extract(j.value, '$[0]') AND l.fence = json_extract(j.value, '$[1]') AND l.owner = ?;
+--   1: [[1,7]]
+--   2: r
+INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
+SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, ?, ?, t.available_at, coalesce(nullif(?, ''), t.last_error), strftime('%Y-%m-%d %H:%M:%f', 'now'), nullif(?, ''), ?
+FROM json_each(?) AS j CROSS JOIN app."Events" AS t NOT INDEXED ON t.id = j.key AND t.message_id = j.value AND t.lane IN (1);
+--   1: 1
+--   2: 0
+--   3: 
+--   4: 0/5
+--   5: r
+--   6: {"5":"0197a3b4-0000-7abc-8def-000000000005"}
+DELETE FROM app."Events" WHERE id IN (SELECT t.id FROM json_each(?) AS j CROSS JOIN app."Events" AS t NOT INDEXED ON t.id = j.key AND t.message_id = j.value AND t.lane IN (1));
+--   1: {"5":"0197a3b4-0000-7abc-8def-000000000005"}
+
+-- settle: done, with receipts of their own
+DELETE FROM app."Events_lanes" WHERE lane < 0;
+SELECT 'lane', l.lane, l.fence FROM json_each(?) AS j CROSS JOIN app."Events_lanes" AS l ON l.lane = json_extract(j.value, '$[0]') AND l.fence = json_extract(j.value, '$[1]') AND l.owner = ?;
+--   1: [[1,7]]
+--   2: r
+INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
+SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, g.attempts, g.crashes, t.available_at, coalesce(nullif(g.error, ''), t.last_error), strftime('%Y-%m-%d %H:%M:%f', 'now'), nullif(g.receipt, ''), ?
+FROM (SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS state, json_extract(j.value, '$[3]') AS attempts, json_extract(j.value, '$[4]') AS crashes, json_extract(j.value, '$[5]') AS delay, json_extract(j.value, '$[6]') AS error, json_extract(j.value, '$[7]') AS receipt, json_extract(j.value, '$[8]') AS message_id FROM json_each(?) AS j) AS g CROSS JOIN app."Events" AS t NOT INDEXED ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id;
+--   1: r
+--   2: [[5,1,"done",1,0,"+0.000 seconds","","0/5","0197a3b4-0000-7abc-8def-000000000005"],[6,1,"done",1,0,"
+DELETE FROM app."Events" WHERE id IN (SELECT t.id FROM json_each(?) AS j CROSS JOIN app."Events" AS t NOT INDEXED ON t.id = j.key AND t.message_id = j.value AND t.lane IN (1));
+--   1: {"5":"0197a3b4-0000-7abc-8def-000000000005","6":"0197a3b4-0000-7abc-8def-000000000006"}
+
+-- settle: done, not kept
+DELETE FROM app."Events_lanes" WHERE lane < 0;
+SELECT 'lane', l.lane, l.fence FROM json_each(?) AS j CROSS JOIN app."Events_lanes" AS l ON l.lane = json_extract(j.value, '$[0]') AND l.fence = json_extract(j.value, '$[1]') AND l.owner = ?;
+--   1: [[1,7]]
+--   2: r
+DELETE FROM app."Events" WHERE id IN (SELECT t.id FROM json_each(?) AS j CROSS JOIN app."Events" AS t NOT INDEXED ON t.id = j.key AND t.message_id = j.value AND t.lane IN (1));
+--   1: {"5":"0197a3b4-0000-7abc-8def-000000000005"}
+
+-- settle: everything
+DELETE FROM app."Events_lanes" WHERE lane < 0;
+SELECT 'lane', l.lane, l.fence FROM json_each(?) AS j CROSS JOIN app."Events_lanes" AS l ON l.lane = json_extract(j.value, '$[0]') AND l.fence = json_extract(j.value, '$[1]') AND l.owner = ?;
+--   1: [[1,7],[2,8]]
+--   2: r
+INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
+SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, ?, ?, t.available_at, coalesce(nullif(?, ''), t.last_error), strftime('%Y-%m-%d %H:%M:%f', 'now'), nullif(?, ''), ?
+FROM json_each(?) AS j CROSS JOIN app."Events" AS t NOT INDEXED ON t.id = j.key AND t.message_id = j.value AND t.lane IN (1);
+--   1: 1
+--   2: 0
+--   3: 
+--   4: 0/5
+--   5: r
+--   6: {"5":"0197a3b4-0000-7abc-8def-000000000005"}
+DELETE FROM app."Events" WHERE id IN (SELECT t.id FROM json_each(?) AS j CROSS JOIN app."Events" AS t NOT INDEXED ON t.id = j.key AND t.message_id = j.value AND t.lane IN (1));
+--   1: {"5":"0197a3b4-0000-7abc-8def-000000000005"}
+INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
+SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, ?, ?, t.available_at, coalesce(nullif(?, ''), t.last_error), strftime('%Y-%m-%d %H:%M:%f', 'now'), nullif(?, ''), ?
+FROM json_each(?) AS j CROSS JOIN app."Events_held" AS t NOT INDEXED ON t.id = j.key AND t.message_id = j.value AND t.lane IN (2) AND t.state <> 'error';
+--   1: 0
+--   2: 0
+--   3: 
+--   4: 
+--   5: r
+--   6: {"8":"0197a3b4-0000-7abc-8def-000000000008"}
+DELETE FROM app."Events_held" WHERE (id, message_id) IN (SELECT t.id, t.message_id FROM json_each(?) AS j CROSS JOIN app."Events_held" AS t NOT INDEXED ON t.id = j.key AND t.message_id = j.value AND t.lane IN (2) AND t.state <> 'error');
+--   1: {"8":"0197a3b4-0000-7abc-8def-000000000008"}
+INSERT INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, state)
+SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, g.attempts, g.crashes, CASE WHEN g.state = 'retry' THEN strftime('%Y-%m-%d %H:%M:%f', 'now', g.delay) ELSE t.available_at END, coalesce(nullif(g.error, ''), t.last_error), g.state
+FROM (SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS state, json_extract(j.value, '$[3]') AS attempts, json_extract(j.value, '$[4]') AS crashes, json_extract(j.value, '$[5]') AS delay, json_extract(j.value, '$[6]') AS error, json_extract(j.value, '$[7]') AS receipt, json_extract(j.value, '$[8]') AS message_id FROM json_each(?) AS j) AS g CROSS JOIN app."Events" AS t NOT INDEXED ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id;
+--   1: [[6,1,"retry",2,0,"+1.000 seconds","it's \"broken\"","","0197a3b4-0000-7abc-8def-000000000006"]]
+DELETE FROM app."Events" WHERE id IN (SELECT t.id FROM json_each(?) AS j CROSS JOIN app."Events" AS t NOT INDEXED ON t.id = j.key AND t.message_id = j.value AND t.lane IN (1));
+--   1: {"6":"0197a3b4-0000-7abc-8def-000000000006"}
+UPDATE app."Events_held" AS t NOT INDEXED
+SET state = g.state, attempts = g.attempts, crashes = g.crashes, available_at = CASE WHEN g.state = 'retry' THEN strftime('%Y-%m-%d %H:%M:%f', 'now', g.delay) ELSE t.available_at END, last_error = coalesce(nullif(g.error, ''), t.last_error)
+FROM (SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS state, json_extract(j.value, '$[3]') AS attempts, json_extract(j.value, '$[4]') AS crashes, json_extract(j.value, '$[5]') AS delay, json_extract(j.value, '$[6]') AS error, json_extract(j.value, '$[7]') AS receipt, json_extract(j.value, '$[8]') AS message_id FROM json_each(?) AS j) AS g WHERE t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id AND t.state <> 'error';
+--   1: [[7,2,"error",0,0,"+0.000 seconds","","","0197a3b4-0000-7abc-8def-000000000007"]]
+
+-- settle by rows: done
+DELETE FROM app."Events_lanes" WHERE lane < 0;
+SELECT 'fenced', count(*), 0 FROM json_each(?) AS j CROSS JOIN app."Events" AS t NOT INDEXED ON t.id = j.key AND t.message_id = j.value AND t.lane IN (2) WHERE t.claim_token IS NOT ?;
+--   1: {"10":"0197a3b4-0000-7abc-8def-000000000010"}
+--   2: t
+INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
+SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, ?, ?, t.available_at, coalesce(nullif(?, ''), t.last_error), strftime('%Y-%m-%d %H:%M:%f', 'now'), nullif(?, ''), ?
+FROM json_each(?) AS j CROSS JOIN app."Events" AS t NOT INDEXED ON t.id = j.key AND t.message_id = j.value AND t.lane IN (2) AND t.claim_token = ?;
+--   1: 0
+--   2: 0
+--   3: 
+--   4: 
+--   5: r
+--   6: {"10":"0197a3b4-0000-7abc-8def-000000000010"}
+--   7: t
+DELETE FROM app."Events" WHERE id IN (SELECT t.id FROM json_each(?) AS j CROSS JOIN app."Events" AS t NOT INDEXED ON t.id = j.key AND t.message_id = j.value AND t.lane IN (2) AND t.claim_token = ?);
+--   1: {"10":"0197a3b4-0000-7abc-8def-000000000010"}
+--   2: t
+
+-- settle by rows
+DELETE FROM app."Events_lanes" WHERE lane < 0;
+SELECT 'fenced', count(*), 0 FROM json_each(?) AS j CROSS JOIN app."Events" AS t NOT INDEXED ON t.id = j.key AND t.message_id = j.value AND t.lane IN (2) WHERE t.claim_token IS NOT ?;
+--   1: {"9":"0197a3b4-0000-7abc-8def-000000000009","10":"0197a3b4-0000-7abc-8def-000000000010"}
+--   2: t
+INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
+SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, ?, ?, t.available_at, coalesce(nullif(?, ''), t.last_error), strftime('%Y-%m-%d %H:%M:%f', 'now'), nullif(?, ''), ?
+FROM json_each(?) AS j CROSS JOIN app."Events" AS t NOT INDEXED ON t.id = j.key AND t.message_id = j.value AND t.lane IN (2) AND t.claim_token = ?;
+--   1: 0
+--   2: 0
+--   3: 
+--   4: 
+--   5: r
+--   6: {"10":"0197a3b4-0000-7abc-8def-000000000010"}
+--   7: t
+DELETE FROM app."Events" WHERE id IN (SELECT t.id FROM json_each(?) AS j CROSS JOIN app."Events" AS t NOT INDEXED ON t.id = j.key AND t.message_id = j.value AND t.lane IN (2) AND t.claim_token = ?);
+--   1: {"10":"0197a3b4-0000-7abc-8def-000000000010"}
+--   2: t
+UPDATE app."Events" AS t NOT INDEXED
+SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL, attempts = g.attempts, crashes = g.crashes, last_error = coalesce(nullif(g.error, ''), t.last_error)
+FROM (SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS state, json_extract(j.value, '$[3]') AS attempts, json_extract(j.value, '$[4]') AS crashes, json_extract(j.value, '$[5]') AS delay, json_extract(j.value, '$[6]') AS error, json_extract(j.value, '$[7]') AS receipt, json_extract(j.value, '$[8]') AS message_id FROM json_each(?) AS j) AS g WHERE t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id AND t.claim_token = ?;
+--   1: [[9,2,"pending",0,0,"+0.000 seconds","","","0197a3b4-0000-7abc-8def-000000000009"]]
+--   2: t
+
+-- settle by rows, not kept
+DELETE FROM app."Events_lanes" WHERE lane < 0;
+SELECT 'fenced', count(*), 0 FROM json_each(?) AS j CROSS JOIN app."Events" AS t NOT INDEXED ON t.id = j.key AND t.message_id = j.value AND t.lane IN (2) WHERE t.claim_token IS NOT ?;
+--   1: {"10":"0197a3b4-0000-7abc-8def-000000000010","11":"0197a3b4-0000-7abc-8def-000000000011"}
+--   2: t
+DELETE FROM app."Events" WHERE id IN (SELECT t.id FROM json_each(?) AS j CROSS JOIN app."Events" AS t NOT INDEXED ON t.id = j.key AND t.message_id = j.value AND t.lane IN (2) AND t.claim_token = ?);
+--   1: {"10":"0197a3b4-0000-7abc-8def-000000000010"}
+--   2: t
+INSERT INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, state)
+SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, g.attempts, g.crashes, CASE WHEN g.state = 'retry' THEN strftime('%Y-%m-%d %H:%M:%f', 'now', g.delay) ELSE t.available_at END, coalesce(nullif(g.error, ''), t.last_error), g.state
+FROM (SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS state, json_extract(j.value, '$[3]') AS attempts, json_extract(j.value, '$[4]') AS crashes, json_extract(j.value, '$[5]') AS delay, json_extract(j.value, '$[6]') AS error, json_extract(j.value, '$[7]') AS receipt, json_extract(j.value, '$[8]') AS message_id FROM json_each(?) AS j) AS g CROSS JOIN app."Events" AS t NOT INDEXED ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id AND t.claim_token = ?;
+--   1: [[11,2,"retry",1,0,"+1.000 seconds","refused","","0197a3b4-0000-7abc-8def-000000000011"]]
+--   2: t
+DELETE FROM app."Events" WHERE id IN (SELECT t.id FROM json_each(?) AS j CROSS JOIN app."Events" AS t NOT INDEXED ON t.id = j.key AND t.message_id = j.value AND t.lane IN (2) AND t.claim_token = ?);
+--   1: {"11":"0197a3b4-0000-7abc-8def-000000000011"}
+--   2: t
+
+-- purge
+DELETE FROM app."Events_lanes" WHERE lane < 0;
+DELETE FROM app."Events_done" WHERE rowid IN (SELECT rowid FROM app."Events_done" WHERE finished_at < strftime('%Y-%m-%d %H:%M:%f', 'now', ?) ORDER BY finished_at LIMIT ?);
+--   1: -86400.000 seconds
+--   2: 100
+DELETE FROM app."Events_relays" WHERE until < strftime('%Y-%m-%d %H:%M:%f', 'now', '-1 day');
+
+-- claim the oldest
+UPDATE app."Events" SET claimed_by = ?, claim_token = ?, claimed_until = strftime('%Y-%m-%d %H:%M:%f', 'now', ?)
+WHERE id IN (
+    WITH picked AS (SELECT id, priority, coalesce(length(payload), length(CAST(payload_text AS BLOB)), 0) AS size FROM app."Events" WHERE EXISTS (SELECT 1 FROM app."Events_settings" WHERE name = 'claim' AND value = 'rows') AND claimed_until IS NULL ORDER BY id LIMIT ?),
+    fitting AS (SELECT *, sum(size) OVER (ROWS UNBOUNDED PRECEDING) - size AS bytes_before FROM picked)
+    SELECT id FROM fitting WHERE bytes_before < ?)
+RETURNING id, lane, message_id, topic, coalesce(message_key, ''),
+    CAST(coalesce(payload, payload_text) AS BLOB), coalesce(headers, ''),
+    available_at, priority, attempts, crashes, created_at,
+    (payload IS NOT NULL OR payload_text IS NOT NULL) + CASE WHEN available_at IS NULL THEN 0 ELSE 2 * (available_at > strftime('%Y-%m-%d %H:%M:%f', 'now')) END;
+--   1: r
+--   2: t
+--   3: +60.000 seconds
+--   4: 10
+--   5: 9223372036854775807
+
+-- claim the highest of some topics
+UPDATE app."Events" SET claimed_by = ?, claim_token = ?, claimed_until = strftime('%Y-%m-%d %H:%M:%f', 'now', ?)
+WHERE id IN (
+    WITH picked AS (SELECT id, priority, coalesce(length(payload), length(CAST(payload_text AS BLOB)), 0) AS size FROM app."Events" WHERE EXISTS (SELECT 1 FROM app."Events_settings" WHERE name = 'claim' AND value = 'rows') AND claimed_until IS NULL AND topic IN (SELECT value FROM json_each(?)) AND topic NOT IN (SELECT value FROM json_each(?)) ORDER BY priority DESC, id LIMIT ?),
+    fitting AS (SELECT *, sum(size) OVER (ROWS UNBOUNDED PRECEDING) - size AS bytes_before FROM picked)
+    SELECT id FROM fitting WHERE bytes_before < ?)
+RETURNING id, lane, message_id, topic, coalesce(message_key, ''),
+    CAST(coalesce(payload, payload_text) AS BLOB), coalesce(headers, ''),
+    available_at, priority, attempts, crashes, created_at,
+    (payload IS NOT NULL OR payload_text IS NOT NULL) + CASE WHEN available_at IS NULL THEN 0 ELSE 2 * (available_at > strftime('%Y-%m-%d %H:%M:%f', 'now')) END;
+--   1: r
+--   2: t
+--   3: +60.000 seconds
+--   4: ["a","b"]
+--   5: ["c"]
+--   6: 10
+--   7: 1048576
+
+-- has free rows
+SELECT id FROM app."Events" WHERE claimed_until IS NULL ORDER BY id LIMIT 1;
+
+-- has expired rows
+SELECT id FROM (SELECT id FROM app."Events" WHERE claimed_until < strftime('%Y-%m-%d %H:%M:%f', 'now') ORDER BY claimed_until LIMIT 1) AS c
+UNION ALL SELECT id FROM (SELECT t.id FROM app."Events_held" AS t WHERE t.state <> 'error' AND coalesce(t.available_at, '0001-01-01 00:00:00.000') <= strftime('%Y-%m-%d %H:%M:%f', 'now') ORDER BY coalesce(t.available_at, '0001-01-01 00:00:00.000'), t.id LIMIT 1) AS h;
+
+-- extend
+UPDATE app."Events" SET claimed_until = strftime('%Y-%m-%d %H:%M:%f', 'now', ?) WHERE EXISTS (SELECT 1 FROM app."Events_settings" WHERE name = 'claim' AND value = 'rows') AND claim_token = ? AND id IN (SELECT value FROM json_each(?)) RETURNING id;
+--   1: +60.000 seconds
+--   2: t
+--   3: [1,2]
+
+-- reclaim
+DELETE FROM app."Events_lanes" WHERE lane < 0;
+UPDATE app."Events" SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL, crashes = crashes + 1
+WHERE id IN (SELECT id FROM app."Events" WHERE EXISTS (SELECT 1 FROM app."Events_settings" WHERE name = 'claim' AND value = 'rows') AND claimed_until < strftime('%Y-%m-%d %H:%M:%f', 'now') ORDER BY claimed_until LIMIT ?);
+--   1: 10
+DELETE FROM app."Events_lanes" WHERE lane < 0;
+INSERT INTO app."Events" (id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, last_error, created_at)
+SELECT t.id, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.attempts, t.crashes, t.available_at, t.last_error, t.created_at FROM app."Events_held" AS t WHERE EXISTS (SELECT 1 FROM app."Events_settings" WHERE name = 'claim' AND value = 'rows') AND t.state <> 'error' AND coalesce(t.available_at, '0001-01-01 00:00:00.000') <= strftime('%Y-%m-%d %H:%M:%f', 'now')
+    AND (SELECT COUNT(*) FROM app."Events" h WHERE h.lane = t.lane AND h.id = t.id) = 0 AND (SELECT COUNT(*) FROM app."Events_held" o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id < t.message_id AND o.state <> 'error' AND coalesce(o.available_at, '0001-01-01 00:00:00.000') <= strftime('%Y-%m-%d %H:%M:%f', 'now')) = 0 ORDER BY coalesce(t.available_at, '0001-01-01 00:00:00.000'), t.id LIMIT ?;
+--   1: 10
+DELETE FROM app."Events_held" WHERE (id, message_id) IN (
+    SELECT t.id, t.message_id FROM app."Events_held" AS t WHERE t.state <> 'error' AND coalesce(t.available_at, '0001-01-01 00:00:00.000') <= strftime('%Y-%m-%d %H:%M:%f', 'now') AND EXISTS (SELECT 1 FROM app."Events" AS h WHERE h.id = t.id AND h.message_id = t.message_id) ORDER BY coalesce(t.available_at, '0001-01-01 00:00:00.000'), t.id LIMIT ?);
+--   1: 10
+
+-- list
+SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''),
+    CAST(coalesce(t.payload, t.payload_text) AS BLOB), coalesce(t.headers, ''),
+    t.available_at, t.priority, t.attempts, t.crashes, t.created_at,
+    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + CASE WHEN t.available_at IS NULL THEN 0 ELSE 2 * (t.available_at > strftime('%Y-%m-%d %H:%M:%f', 'now')) END + 4 * (t.state = 'retry'), t.state, coalesce(t.last_error, ''), coalesce(t.receipt, ''), coalesce(t.claimed_by, ''), t.finished_at
+FROM app."Events_messages" AS t WHERE t.id > ? ORDER BY t.id LIMIT ?;
+--   1: 0
+--   2: 10
+
+-- list by filter
+SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''),
+    CAST(coalesce(t.payload, t.payload_text) AS BLOB), coalesce(t.headers, ''),
+    t.available_at, t.priority, t.attempts, t.crashes, t.created_at,
+    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + CASE WHEN t.available_at IS NULL THEN 0 ELSE 2 * (t.available_at > strftime('%Y-%m-%d %H:%M:%f', 'now')) END + 4 * (t.state = 'retry'), t.state, coalesce(t.last_error, ''), coalesce(t.receipt, ''), coalesce(t.claimed_by, ''), t.finished_at
+FROM app."Events_messages" AS t WHERE t.id > ? AND (t.id IN (SELECT value FROM json_each(?)) OR lower(t.message_id) IN (SELECT value FROM json_each(?))) AND t.topic = ? AND t.message_key = ? AND t.created_at >= ? AND instr(t.last_error, ?) > 0 AND t.state = ? ORDER BY t.id LIMIT ?;
+--   1: 3
+--   2: [1]
+--   3: ["0197a3b4-0000-7abc-8def-0123456789ab"]
+--   4: t
+--   5: k
+--   6: 2026-01-31 00:00:00.000
+--   7: refused
+--   8: error
+--   9: 10
+
+-- requeue
+UPDATE app."Events_held" SET state = 'scheduled', attempts = 0, crashes = 0, available_at = strftime('%Y-%m-%d %H:%M:%f', 'now')
+WHERE (id, message_id) IN (SELECT t.id, t.message_id FROM app."Events_held" AS t WHERE t.state = 'error' AND t.id > ? AND (t.id IN (SELECT value FROM json_each(?)) OR lower(t.message_id) IN (SELECT value FROM json_each(?))) AND t.topic = ? AND t.message_key = ? AND t.created_at >= ? AND instr(t.last_error, ?) > 0 ORDER BY t.id LIMIT ?) RETURNING id;
+--   1: 3
+--   2: [1]
+--   3: ["0197a3b4-0000-7abc-8def-0123456789ab"]
+--   4: t
+--   5: k
+--   6: 2026-01-31 00:00:00.000
+--   7: refused
+--   8: 10
+
+-- discard
+DELETE FROM app."Events_held" WHERE (id, message_id) IN (SELECT t.id, t.message_id FROM app."Events_held" AS t WHERE t.state = 'error' AND t.id > ? AND (t.id IN (SELECT value FROM json_each(?)) OR lower(t.message_id) IN (SELECT value FROM json_each(?))) AND t.topic = ? AND t.message_key = ? AND t.created_at >= ? AND instr(t.last_error, ?) > 0 ORDER BY t.id LIMIT ?) RETURNING id;
+--   1: 3
+--   2: [1]
+--   3: ["0197a3b4-0000-7abc-8def-0123456789ab"]
+--   4: t
+--   5: k
+--   6: 2026-01-31 00:00:00.000
+--   7: refused
+--   8: 10
+
+-- status
+SELECT value FROM app."Events_settings" WHERE name = 'claim';
+SELECT state, count(*) FROM (
+    SELECT CASE WHEN claimed_until > strftime('%Y-%m-%d %H:%M:%f', 'now') THEN 'claimed' WHEN available_at > strftime('%Y-%m-%d %H:%M:%f', 'now') THEN 'scheduled' ELSE 'pending' END AS state FROM app."Events"
+    UNION ALL SELECT CASE WHEN state = 'scheduled' AND coalesce(available_at <= strftime('%Y-%m-%d %H:%M:%f', 'now'), 1) THEN 'pending' ELSE state END FROM app."Events_held"
+) GROUP BY state
+UNION ALL
+SELECT 'done', CASE WHEN n < ? THEN n ELSE (SELECT max(id) - min(id) + 1 FROM app."Events_done") END
+FROM (SELECT count(*) AS n FROM (SELECT 1 FROM app."Events_done" LIMIT ?));
+--   1: 1000000
+--   2: 1000000
+SELECT max(0, CAST(round(coalesce((julianday('now') - julianday(min(since))) * 86400000, 0)) AS INTEGER)) FROM (
+    SELECT max(created_at, coalesce(available_at, created_at)) AS since FROM app."Events"
+    WHERE coalesce(available_at <= strftime('%Y-%m-%d %H:%M:%f', 'now'), 1) AND coalesce(claimed_until <= strftime('%Y-%m-%d %H:%M:%f', 'now'), 1)
+    UNION ALL SELECT max(created_at, coalesce(available_at, created_at)) FROM app."Events_held"
+    WHERE state = 'scheduled' AND coalesce(available_at <= strftime('%Y-%m-%d %H:%M:%f', 'now'), 1));
+SELECT topic, count(*) FROM (
+    SELECT topic FROM app."Events" WHERE coalesce(available_at <= strftime('%Y-%m-%d %H:%M:%f', 'now'), 1) AND coalesce(claimed_until <= strftime('%Y-%m-%d %H:%M:%f', 'now'), 1)
+    UNION ALL SELECT topic FROM app."Events_held" WHERE state = 'scheduled' AND coalesce(available_at <= strftime('%Y-%m-%d %H:%M:%f', 'now'), 1)
+    LIMIT ?) GROUP BY topic;
+--   1: 1000
+SELECT r.name, r.host, r.version, r.claim, r.since, r.last_beat, r.until >= strftime('%Y-%m-%d %H:%M:%f', 'now'),
+    (SELECT count(*) FROM app."Events_lanes" AS l WHERE l.owner = r.name AND l.until >= strftime('%Y-%m-%d %H:%M:%f', 'now'))
+FROM app."Events_relays" AS r ORDER BY r.name;
+SELECT count(*) FROM app."Events_lanes" WHERE owner IS NOT NULL AND until >= strftime('%Y-%m-%d %H:%M:%f', 'now');
+

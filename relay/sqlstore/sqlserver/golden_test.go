@@ -1,0 +1,117 @@
+package sqlserver_test
+
+import (
+	"database/sql"
+	"database/sql/driver"
+	"flag"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rowrelay/rowrelay/outbox/dialect"
+	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
+	"github.com/rowrelay/rowrelay/relay/sqlstore/backendtest"
+	"github.com/rowrelay/rowrelay/relay/sqlstore/sqlserver"
+)
+
+var update = flag.Bool("update", false, "write the golden file anew")
+
+// answer lets each method come to its end.
+func answer(query string) [][]driver.Value {
+	switch {
+	case strings.HasPrefix(query, "SELECT value FROM") && strings.Contains(query, "XLOCK"):
+		return [][]driver.Value{{"another"}}
+	case strings.Contains(query, "DECLARE @alive bit"):
+		return [][]driver.Value{{"r", int64(0), "s"}}
+	case strings.HasPrefix(query, "SELECT COUNT(*) FROM (SELECT name FROM sys.indexes"):
+		return [][]driver.Value{{int64(3)}}
+	}
+	return nil
+}
+
+// The statements are those of testdata/statements.sql.
+func TestStatements(t *testing.T) {
+	t.Parallel()
+	recorder := &backendtest.Recorder{Answer: answer}
+	backendtest.Golden(t, "testdata/statements.sql", *update, recorder, dialect.SQLServer(), func(db *sql.DB, table dialect.Table) backend.Backend {
+		return sqlserver.New(db, dialect.SQLServer(), table)
+	})
+}
+
+// asked returns the last statement by which a backend does something.
+func asked(t *testing.T, do func(*sqlserver.SQLServer)) backend.Query {
+	t.Helper()
+	recorder := &backendtest.Recorder{Answer: answer}
+	db := recorder.DB()
+	defer func() { _ = db.Close() }()
+	do(sqlserver.New(db, dialect.SQLServer(), dialect.Table{}))
+	queries := recorder.Taken()
+	return queries[len(queries)-1]
+}
+
+// A level of isolation that is set in a batch without parameters would stay with
+// the connection after an error.
+func TestLevelsAreSetInBatchesWithParameters(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	recorder := &backendtest.Recorder{Answer: answer}
+	db := recorder.DB()
+	defer func() { _ = db.Close() }()
+	d := sqlserver.New(db, dialect.SQLServer(), dialect.Table{})
+	_, _ = d.Heartbeat(ctx, relay.Identity{}, 0)
+	_, _ = d.Status(ctx)
+	_, _ = d.FirstLine(ctx)
+	levels := 0
+	for _, query := range recorder.Taken() {
+		if !strings.Contains(query.SQL, "SET TRANSACTION ISOLATION LEVEL SNAPSHOT;\n") {
+			continue
+		}
+		levels++
+		if !strings.HasSuffix(query.SQL, ";\nSET TRANSACTION ISOLATION LEVEL READ COMMITTED") || len(query.Args) == 0 {
+			t.Errorf("%s with %d parameters", query.SQL, len(query.Args))
+		}
+	}
+	if want := 7; levels != want { // members, five of a status, a page
+		t.Errorf("%d statements set a level, want %d", levels, want)
+	}
+}
+
+// A list is nvarchar(500) or nvarchar(max), whatever is in it.
+func TestListsArePadded(t *testing.T) {
+	t.Parallel()
+	for keys, want := range map[int]int{1: 500, 30: 500, 40: 4001, 200: 4001, 400: 0} {
+		positions := make([]relay.Position, keys)
+		for i := range positions {
+			positions[i] = relay.Position{Lane: 1, Until: 1, Key: "😀"}
+		}
+		query := asked(t, func(d *sqlserver.SQLServer) { _ = d.Candidates(t.Context(), positions, nil, 1, nil) })
+		list := query.Args[0].(string)
+		units := 0
+		for _, r := range list {
+			units += 1 + max(0, int(r)>>16)
+		}
+		if units != want && (want != 0 || units <= 4001 || strings.HasSuffix(list, " ")) {
+			t.Errorf("%d positions are %d units, want %d", keys, units, want)
+		}
+	}
+}
+
+func TestTimesToComeAreInMilliseconds(t *testing.T) {
+	t.Parallel()
+	for ttl, want := range map[time.Duration]int64{0: 0, time.Nanosecond: 1, time.Second: 1000, 1500 * time.Microsecond: 2} {
+		query := asked(t, func(d *sqlserver.SQLServer) { _, _, _ = d.Renew(t.Context(), "r", "", nil, ttl) })
+		if got := query.Args[0]; got != want {
+			t.Errorf("%v is %v, want %d", ttl, got, want)
+		}
+	}
+	recorder := &backendtest.Recorder{}
+	db := recorder.DB()
+	defer func() { _ = db.Close() }()
+	if _, _, err := sqlserver.New(db, dialect.SQLServer(), dialect.Table{}).Purge(t.Context(), time.Hour, 1, time.Time{}); err != nil {
+		t.Fatal(err)
+	}
+	if got := recorder.Taken()[1].Args[1]; got != int64(-3_600_000) {
+		t.Errorf("an hour ago is %v", got)
+	}
+}

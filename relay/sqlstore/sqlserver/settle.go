@@ -1,0 +1,168 @@
+package sqlserver
+
+import (
+	"strings"
+	"time"
+
+	"github.com/rowrelay/rowrelay/outbox/dialect"
+	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
+)
+
+// settleLanes is one transaction in one batch. A takeover asks for the lane's
+// entry in the index of fences exclusively, and so doesn't get a lane in which a
+// settle is under way; a settle that waited for a takeover doesn't find its fence
+// there any more. Renewals change no fence and pass.
+func (d *SQLServer) settleLanes(name string, keep bool, settlements []relay.Settlement) backend.Query {
+	m := newMoves(d.table, settlements, "bigint", "", func(s *relay.Settlement) any { return s.Fence })
+	m.add(
+		"DECLARE @held TABLE (lane smallint NOT NULL PRIMARY KEY, fence bigint NOT NULL);",
+		begin,
+		"INSERT INTO @held (lane, fence)",
+		"SELECT l.lane, l.fence FROM (SELECT DISTINCT lane, claim FROM @given) AS s",
+		"INNER JOIN "+d.table.Lanes()+" AS l WITH (INDEX("+d.table.IndexName("lanes_fence")+"), FORCESEEK, REPEATABLEREAD, ROWLOCK)",
+		"    ON l.lane = s.lane AND l.fence = s.claim AND l.owner = "+m.args.add(name),
+		"OPTION (FORCE ORDER, LOOP JOIN);",
+		"DELETE g FROM @given AS g WHERE NOT EXISTS (SELECT 1 FROM @held AS l WHERE l.lane = g.lane AND l.fence = g.claim);")
+	m.move(name, keep)
+	return m.settle("UNION ALL SELECT N'lane', CONVERT(bigint, lane), fence FROM @held")
+}
+
+// settleRows is the same with the claim's token in the place of the lease. It
+// locks all the rows first, so that those that it counts are those that it passes
+// over: where a row doesn't pass a filter, READ COMMITTED lets go of its lock again,
+// so there is none. It keeps the way of claiming as it is, too: who changes that
+// passes over rows that are locked, and a token would outlive it.
+func (d *SQLServer) settleRows(name string, keep bool, settlements []relay.Settlement) backend.Query {
+	m := newMoves(d.table, settlements, "nvarchar(255)", " "+binary, func(s *relay.Settlement) any { return s.Token })
+	m.token = " AND t.claim_token = g.claim"
+	m.add(
+		"DECLARE @fenced int;",
+		begin,
+		"DELETE g FROM @given AS g WHERE NOT "+byRows(d.table)+";",
+		"SET @fenced = @@ROWCOUNT;",
+		"SELECT @fenced = @fenced + COALESCE(SUM(CASE WHEN t.claim_token = g.claim THEN 0 ELSE 1 END), 0) FROM @given AS g",
+		"INNER JOIN "+d.table.Hot()+" AS t WITH (FORCESEEK, UPDLOCK, REPEATABLEREAD, ROWLOCK) ON "+row,
+		"OPTION (FORCE ORDER, LOOP JOIN);")
+	m.move(name, keep)
+	return m.settle("UNION ALL SELECT N'fenced', CONVERT(bigint, @fenced), CONVERT(bigint, 0)")
+}
+
+// moves builds the batch of a settle from the changes that its
+// settlements need.
+type moves struct {
+	table dialect.Table
+	args  args
+	has   backend.Moves
+	token string // a further condition of hot rows
+	lines []string
+}
+
+// newMoves reads the settlements into a table, each with what it shows:
+// a claim of that type.
+func newMoves(table dialect.Table, settlements []relay.Settlement, claim, collate string, claimOf func(*relay.Settlement) any) *moves {
+	m := &moves{table: table, has: backend.MovesOf(settlements)}
+	items := backend.Column(settlements, func(s *relay.Settlement) []any {
+		return []any{s.Lane, s.ID, claimOf(s), s.State, s.Held, s.Attempts, s.Crashes, millis(s.Delay), backend.Nullable(s.Error), backend.Nullable(s.Receipt), s.MessageID}
+	})
+	const columns = "lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id"
+	m.add(
+		prepare,
+		"DECLARE @changed bigint = 0;",
+		"DECLARE @given TABLE (lane smallint NOT NULL, id bigint NOT NULL, claim "+claim+collate+" NOT NULL, state nvarchar(10) "+binary+" NOT NULL, held bit NOT NULL,",
+		"    attempts int NOT NULL, crashes int NOT NULL, delay bigint NOT NULL, error nvarchar(max) "+binary+", receipt nvarchar(max) "+binary+", message_id uniqueidentifier NOT NULL, INDEX place CLUSTERED (lane, id));",
+		"INSERT INTO @given ("+columns+")",
+		"SELECT "+columns+" FROM OPENJSON("+list(&m.args, items)+") WITH (lane smallint '$[0]', id bigint '$[1]', claim "+claim+" '$[2]', state nvarchar(10) '$[3]', held bit '$[4]',",
+		"    attempts int '$[5]', crashes int '$[6]', delay bigint '$[7]', error nvarchar(max) '$[8]', receipt nvarchar(max) '$[9]', message_id uniqueidentifier '$[10]');")
+	return m
+}
+
+// row finds the row t that g is about.
+const row = "t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id"
+
+func (m *moves) add(lines ...string) { m.lines = append(m.lines, lines...) }
+
+// settle tells the facts once everything is committed.
+func (m *moves) settle(more string) backend.Query {
+	m.add(
+		commit,
+		"SELECT N'changed', @changed, CONVERT(bigint, 0)",
+		more)
+	return m.args.query(m.lines...)
+}
+
+// What a settlement changes in a row t, as g says.
+var (
+	newError     = "COALESCE(g.error, t.last_error)"
+	newAvailable = "CASE WHEN g.state = N'retry' THEN " + in("g.delay") + " ELSE t.available_at END"
+)
+
+func (m *moves) move(relay string, keep bool) {
+	const hot, held = "g.held = 0", "g.held = 1 AND t.state <> N'error'"
+	if m.has.HotDone {
+		m.finish(m.table.Hot(), hot+m.token, relay, keep)
+	}
+	if m.has.HeldDone {
+		m.finish(m.table.Held(), held, relay, keep)
+	}
+	if m.has.HotHeld {
+		m.take(m.table.Hot(), "g.state NOT IN (N'done', N'pending') AND "+hot+m.token,
+			"OUTPUT "+taken+", "+strings.ReplaceAll(newAvailable, "t.", "deleted.")+", "+takenError+", g.state",
+			"INTO "+m.table.Held()+" ("+backend.Kept+", "+backend.Changing+", state)")
+	}
+	if m.has.HeldHeld {
+		m.change(m.table.Held(), "state = g.state, attempts = g.attempts, crashes = g.crashes, available_at = "+newAvailable+", last_error = "+newError,
+			"g.state <> N'done' AND "+held)
+	}
+	if m.has.Freed {
+		m.change(m.table.Hot(), "claimed_by = NULL, claim_token = NULL, claimed_until = NULL, attempts = g.attempts, crashes = g.crashes, last_error = "+newError,
+			"g.state = N'pending' AND "+hot+m.token)
+	}
+}
+
+// What a row that is deleted takes with it, in the order of backend.Kept and changing.
+var (
+	taken      = backend.Of("deleted", backend.Kept) + ", g.attempts, g.crashes"
+	takenError = strings.ReplaceAll(newError, "t.", "deleted.")
+)
+
+func (m *moves) finish(from, where, relay string, keep bool) {
+	where = "g.state = N'done' AND " + where
+	if !keep {
+		m.take(from, where)
+		return
+	}
+	m.take(from, where,
+		"OUTPUT "+taken+", deleted.available_at, "+takenError+", SYSUTCDATETIME(), g.receipt, "+m.args.add(relay),
+		"INTO "+m.table.Done()+" ("+backend.Kept+", "+backend.Changing+", finished_at, receipt, relay)")
+}
+
+// take deletes rows, one by its key after the other. A scan would wait for open
+// writers.
+func (m *moves) take(from, where string, output ...string) {
+	m.add("DELETE t")
+	m.add(output...)
+	m.found(from, where)
+}
+
+func (m *moves) change(table, set, where string) {
+	m.add("UPDATE t SET " + set)
+	m.found(table, where)
+}
+
+func (m *moves) found(table, where string) {
+	m.add(
+		"FROM @given AS g INNER JOIN "+table+" AS t WITH (FORCESEEK, ROWLOCK) ON "+row,
+		"WHERE "+where,
+		"OPTION (FORCE ORDER, LOOP JOIN);",
+		"SET @changed = @changed + @@ROWCOUNT;")
+}
+
+func (d *SQLServer) purge(retention time.Duration, limit int) backend.Query {
+	var a args
+	return a.write(
+		"WITH old AS (",
+		"    SELECT TOP ("+a.int(limit)+") * FROM "+d.table.Done()+" WITH (INDEX("+d.table.IndexName("done_finished")+"), UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK)",
+		"    WHERE finished_at < "+a.ago(retention)+" ORDER BY finished_at)",
+		"DELETE FROM old")
+}

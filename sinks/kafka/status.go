@@ -1,0 +1,169 @@
+package kafka
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	kafkago "github.com/segmentio/kafka-go"
+
+	"github.com/rowrelay/rowrelay/sinks"
+)
+
+// memory is how long brokers are relied on to remember a producer that writes no
+// more: their producer.id.expiration.ms is a day unless told otherwise. What one
+// has forgotten it would take in again.
+const memory = time.Hour
+
+// remembered says that a broker that had the batch would still know its producer.
+// Brokers count from the newest time in the producer's last batch.
+func (s *IdempotentSink) remembered(id batchID, messages []sinks.Message) bool {
+	if s.options.CreatedTime {
+		newest := slices.MaxFunc(messages, func(a, b sinks.Message) int { return a.CreatedAt.Compare(b.CreatedAt) })
+		if time.Since(newest.CreatedAt) > memory {
+			return false
+		}
+	}
+	return time.Since(id.at) <= memory
+}
+
+// deliveryStatus is what became of an exact batch.
+type deliveryStatus int
+
+const (
+	absent  deliveryStatus = iota // it is not in the log, and won't be
+	newest                        // it is, whole, the last one of its producer: so far the leader alone may have it
+	present                       // it is, and acknowledged: its producer went on after it
+)
+
+// lookFor says what became of a batch that can't be sent as it was: rows of it
+// are gone, because they were settled or never sent; or it is so old that the
+// broker may no longer recognise it.
+func (s *IdempotentSink) lookFor(ctx context.Context, id batchID, messages []sinks.Message) []sinks.Outcome {
+	return s.outcomesByStatus(ctx, id, messages, neighbour, wasThere(id))
+}
+
+// explain says what became of a batch that the broker has just answered with an
+// error. If it is the newest it goes again: the answer to that comes when all
+// replicas have it.
+func (s *IdempotentSink) explain(ctx context.Context, id batchID, messages []sinks.Message, failure sinks.Outcome) []sinks.Outcome {
+	again := failure
+	again.Reason = sinks.ReasonUnknown
+	return s.outcomesByStatus(ctx, id, messages, failure, again)
+}
+
+// wasThere is the outcome of a message that the broker has from before; where,
+// it doesn't say.
+func wasThere(id batchID) sinks.Outcome { return sinks.Ok(strconv.Itoa(id.to.partition) + "/?") }
+
+func (s *IdempotentSink) outcomesByStatus(ctx context.Context, id batchID, messages []sinks.Message, ifAbsent, ifNewest sinks.Outcome) []sinks.Outcome {
+	n := len(messages)
+	found, err := s.statusOf(ctx, id, messages)
+	switch unfinished := (*searching)(nil); {
+	case errors.As(err, &unfinished) && !errors.Is(ctx.Err(), context.Canceled):
+		return sinks.All(n, sinks.Fail(sinks.Unavailable, sinks.ReasonBusy, unfinished.Error()))
+	case err != nil:
+		return sinks.All(n, s.troubled(ctx, err))
+	case found == absent:
+		return sinks.All(n, ifAbsent)
+	case found == newest && ifNewest.Result != sinks.Delivered:
+		return sinks.All(n, ifNewest)
+	}
+	s.identity.taken(id, messages[0].Ticket.Size, 0)
+	return sinks.All(n, wasThere(id))
+}
+
+// statusOf asks the partition's leader how far it has come with the batch's
+// producer, whose batches it has without a gap. Where it doesn't know the producer,
+// the batch never came, or so long ago that only the log itself can tell.
+func (s *IdempotentSink) statusOf(ctx context.Context, id batchID, messages []sinks.Message) (deliveryStatus, error) {
+	if id.cluster != s.cluster.name() {
+		return absent, nil
+	}
+	leader, err := s.leader(ctx, id.to)
+	if err != nil {
+		return absent, err
+	}
+	last, known, err := s.lastSequence(ctx, leader, id.to, id.producer)
+	switch {
+	case err != nil:
+		return absent, fmt.Errorf("ask for the producers of %s/%d, which needs the right to READ it: %w", id.to.topic, id.to.partition, err)
+	case !known && s.remembered(id, messages):
+		return absent, nil
+	case !known:
+		return s.search(ctx, leader, id)
+	}
+	end := id.base + int32(messages[0].Ticket.Size) - 1
+	switch {
+	case last < end:
+		return absent, nil
+	case last == end:
+		return newest, nil
+	}
+	return present, nil
+}
+
+func (s *IdempotentSink) leader(ctx context.Context, p place) (string, error) {
+	topics, err := s.topics(ctx, []string{p.topic})
+	if err != nil {
+		return "", err
+	}
+	leader, trouble := s.leaderOf(topics[p.topic], p.partition)
+	if trouble != nil {
+		s.cluster.outdated(topics[p.topic])
+		return "", errors.New(trouble.Detail)
+	}
+	return leader, nil
+}
+
+// The request that kafka-go can't be taught, as it has no room for its number:
+// which producers a partition knows, and the last sequence of each. Its form is
+// that of the protocol's guide,
+// https://kafka.apache.org/protocol#The_Messages_DescribeProducers.
+const (
+	describeProducers        = 61
+	describeProducersVersion = 0
+)
+
+// lastSequence asks a partition's leader how far it has come with a producer.
+func (s *IdempotentSink) lastSequence(ctx context.Context, leader string, p place, producer int64) (last int32, known bool, err error) {
+	err = s.brokers.stream(ctx, leader, describeProducers, describeProducersVersion, producersRequest(p), func(r *stream) error {
+		last, known, err = readProducers(r, producer)
+		return err
+	})
+	return last, known, err
+}
+
+func producersRequest(p place) []byte {
+	body := binary.AppendUvarint(nil, 2) // one topic: lengths are one more
+	body = append(binary.AppendUvarint(body, uint64(len(p.topic)+1)), p.topic...)
+	body = binary.AppendUvarint(body, 2) // one partition
+	body = binary.BigEndian.AppendUint32(body, uint32(p.partition))
+	return append(body, 0, 0) // no tagged fields: of the topic, of the request
+}
+
+// readProducers reads the answer for one topic and partition.
+func readProducers(r *stream, producer int64) (last int32, known bool, err error) {
+	r.skip(4)               // throttle time
+	r.uvarint()             // topics
+	r.skip(r.uvarint() - 1) // topic
+	r.uvarint()             // partitions
+	r.skip(4)               // partition
+	code := kafkago.Error(r.int16())
+	r.skip(r.uvarint() - 1) // what that means, in words
+	for left := r.uvarint() - 1; left > 0 && r.err == nil; left-- {
+		id := r.int64()
+		r.skip(4) // epoch
+		sequence := r.int32()
+		r.skip(8 + 4 + 8) // last timestamp, coordinator's epoch, start of a transaction
+		r.tags()
+		if id == producer {
+			last, known = sequence, true
+		}
+	}
+	return last, known, r.failure(code)
+}

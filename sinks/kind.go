@@ -1,0 +1,194 @@
+package sinks
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/rowrelay/rowrelay/sinks/settings"
+)
+
+// Kind describes one kind of sink: how users name it, what can be set, and how
+// it is made.
+type Kind struct {
+	Name    string           // as a configuration file names it
+	Summary string           // a sentence for the documentation
+	Fields  []settings.Field // its settings, in the order of the documentation
+
+	// Schemes are the schemes of the sink URLs that mean this kind. May be
+	// empty; then FromURL is nil.
+	Schemes []string
+
+	// FromURL reads settings out of a sink URL, not yet checked. Its error must
+	// not show the URL, which may hold a secret.
+	FromURL func(*url.URL) (map[string]any, error)
+
+	// New makes a sink from settings that [Kind.Parse] has checked. It connects
+	// to nothing.
+	New func(settings.Values) (Sink, error)
+}
+
+// Field returns the field of that name.
+func (k Kind) Field(name string) (settings.Field, bool) {
+	i := slices.IndexFunc(k.Fields, func(f settings.Field) bool { return f.Name == name })
+	if i < 0 {
+		return settings.Field{}, false
+	}
+	return k.Fields[i], true
+}
+
+// Parse checks settings as a configuration holds them and returns them typed.
+// The error is [settings.Errors] with all that is wrong.
+func (k Kind) Parse(raw map[string]any) (settings.Values, error) {
+	return settings.Parse(k.Name, k.Fields, raw)
+}
+
+// Registry is a set of kinds. It doesn't change once made, and may be used
+// concurrently.
+type Registry struct {
+	byName   map[string]Kind
+	byScheme map[string]Kind
+}
+
+// NewRegistry makes a Registry of these kinds. Two of one name or scheme, and
+// a kind whose description contradicts itself, are errors; all are reported.
+func NewRegistry(kinds ...Kind) (*Registry, error) {
+	r := &Registry{byName: map[string]Kind{}, byScheme: map[string]Kind{}}
+	var problems []error
+	for _, kind := range kinds {
+		problems = append(problems, kind.valid(), r.add(kind))
+	}
+	if err := errors.Join(problems...); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+func (r *Registry) add(kind Kind) error {
+	if _, ok := r.byName[kind.Name]; ok {
+		return fmt.Errorf("sink kind %s: there are two of this name", kind.Name)
+	}
+	r.byName[kind.Name] = kind
+	for _, scheme := range kind.Schemes {
+		if other, ok := r.byScheme[scheme]; ok {
+			return fmt.Errorf("sink kind %s: the URL scheme %s is that of kind %s", kind.Name, scheme, other.Name)
+		}
+		r.byScheme[scheme] = kind
+	}
+	return nil
+}
+
+// Kinds returns the kinds, sorted by name.
+func (r *Registry) Kinds() []Kind {
+	return slices.SortedFunc(maps.Values(r.byName), func(a, b Kind) int { return strings.Compare(a.Name, b.Name) })
+}
+
+// Kind returns the kind of that name.
+func (r *Registry) Kind(name string) (Kind, bool) {
+	kind, ok := r.byName[name]
+	return kind, ok
+}
+
+// Make makes a sink of a kind from settings as a configuration file holds
+// them: texts, numbers, true or false, lists and maps. It connects to nothing.
+// Settings that are wrong are [settings.Errors] with all that is wrong.
+func (r *Registry) Make(kind string, settings map[string]any) (Sink, error) {
+	known, ok := r.byName[kind]
+	if !ok {
+		return nil, fmt.Errorf("sink kind %q is not known: it must be one of %s", kind, names(r.byName))
+	}
+	parsed, err := known.Parse(settings)
+	if err != nil {
+		return nil, err
+	}
+	sink, err := known.New(parsed)
+	if err != nil {
+		return nil, fmt.Errorf("sink kind %s: %w", kind, err)
+	}
+	return sink, nil
+}
+
+// FromURL makes a sink from a URL such as a command line has: the scheme says
+// which kind. No error of FromURL shows the URL, which may hold a secret.
+func (r *Registry) FromURL(rawURL string) (Sink, error) {
+	parsed, err := url.Parse(rawURL)
+	if err != nil {
+		return nil, errors.New("the sink's URL is malformed; special characters in a user name or password must be percent-encoded")
+	}
+	kind, ok := r.byScheme[parsed.Scheme]
+	if !ok {
+		return nil, fmt.Errorf("the sink's URL has the scheme %q: it must be one of %s", parsed.Scheme, names(r.byScheme))
+	}
+	settings, err := kind.FromURL(parsed)
+	if err != nil {
+		return nil, fmt.Errorf("read the %s sink's URL: %w", kind.Name, err)
+	}
+	return r.Make(kind.Name, settings)
+}
+
+func names(kinds map[string]Kind) string {
+	return strings.Join(slices.Sorted(maps.Keys(kinds)), ", ")
+}
+
+var kindName = regexp.MustCompile(`^[a-z][a-z0-9+.-]*$`) // also what a URL's scheme may be
+
+// valid finds mistakes in the Kind itself.
+func (k Kind) valid() error {
+	var problems []error
+	for _, name := range append([]string{k.Name}, k.Schemes...) {
+		if !kindName.MatchString(name) {
+			problems = append(problems, fmt.Errorf("%q is not a name in lower case", name))
+		}
+	}
+	if k.New == nil || (k.FromURL == nil) != (len(k.Schemes) == 0) {
+		problems = append(problems, errors.New("the function New is missing, or only one of Schemes and FromURL is there"))
+	}
+	seen := map[string]bool{}
+	for _, field := range k.Fields {
+		problems = append(problems, field.Valid())
+		if seen[field.Name] {
+			problems = append(problems, fmt.Errorf("field %s: there are two of this name", field.Name))
+		}
+		seen[field.Name] = true
+	}
+	if err := errors.Join(problems...); err != nil {
+		return fmt.Errorf("sink kind %s: %w", k.Name, err)
+	}
+	return nil
+}
+
+// Describe returns the kind's documentation as plain text, for a terminal.
+func (k Kind) Describe() string {
+	var text strings.Builder
+	fmt.Fprintf(&text, "%s: %s\n", k.Name, k.Summary)
+	if len(k.Schemes) > 0 {
+		fmt.Fprintf(&text, "URL schemes: %s\n", strings.Join(k.Schemes, ", "))
+	}
+	if len(k.Fields) == 0 {
+		return text.String()
+	}
+	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
+	for _, f := range k.Fields {
+		fmt.Fprintf(table, "  %s\t%s\t%s\t%s\n", f.Name, f.Type, f.Bounds(), f.Help)
+	}
+	_ = table.Flush() // a strings.Builder takes everything
+	return text.String()
+}
+
+// Markdown returns the table of the kind's settings for its README.
+func (k Kind) Markdown() string {
+	if len(k.Fields) == 0 {
+		return "This sink has no settings.\n"
+	}
+	var text strings.Builder
+	text.WriteString("| Setting | Type | Default and limits | What it does |\n| --- | --- | --- | --- |\n")
+	for _, f := range k.Fields {
+		fmt.Fprintf(&text, "| `%s` | %s | %s | %s |\n", f.Name, f.Type, f.Bounds(), strings.ReplaceAll(f.Help, "|", `\|`))
+	}
+	return text.String()
+}

@@ -1,0 +1,464 @@
+// Package settings is how a sink is set up: what may be written of each setting
+// ([Field]), the checked values ([Values]), and what several sinks read in the same
+// way: secrets, templates, files for TLS, URLs.
+package settings
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Settings come as a configuration file, a URL or Go code holds them: texts,
+// numbers, true or false, lists and maps. A Field says of each what may be
+// written, and Parse makes typed Values of all, or tells everything that is wrong
+// with them. No error here repeats a value: it may be a secret in the wrong place.
+
+// FieldType is the type of a setting.
+type FieldType string
+
+// The types of settings, and how a value of each is written.
+const (
+	TypeString    FieldType = "string"      // text
+	TypeInt       FieldType = "int"         // a whole number
+	TypeBool      FieldType = "bool"        // true or false
+	TypeDuration  FieldType = "duration"    // a number and its unit: 250ms, 10s, 1h30m, 7d
+	TypeSize      FieldType = "size"        // bytes: 4096, 64KiB, 1MiB, 10MB
+	TypeList      FieldType = "string list" // a list of texts
+	TypeMap       FieldType = "string map"  // texts by name
+	TypeSecret    FieldType = "secret"      // text that is never shown
+	TypeSecretMap FieldType = "secret map"  // texts by name, the texts never shown
+)
+
+// Secret says whether values of this type must never be shown.
+func (t FieldType) Secret() bool { return t == TypeSecret || t == TypeSecretMap }
+
+// Field describes one setting of a sink. It is data: settings are checked by
+// it, and the documentation is made from it.
+type Field struct {
+	Name string // lower_snake_case
+	Type FieldType
+
+	// Default is the value without the setting, written as a user would write
+	// it. Empty means the type's zero value.
+	Default string
+
+	// Required settings must be given, and texts among them must not be empty.
+	Required bool
+
+	// Help says in a sentence what the setting does.
+	Help string
+
+	// Min and Max are the limits of an int, duration or size, themselves
+	// allowed, written as a user would write them. Empty means no limit.
+	Min, Max string
+
+	// Choices are the only values that a string may have. Empty means any.
+	Choices []string
+
+	// Check finds what the rest of the Field can't say, and returns an error
+	// that completes the sentence "the setting …". It is given the value as the
+	// getter of [Values] returns it. The error must not hold a secret. Nil
+	// means no such check.
+	Check func(value any) error
+}
+
+// Parse reads a value as it comes from a configuration, checks it, and returns it
+// as the getter of [Values] does. Its error completes the sentence "the
+// setting …".
+func (f Field) Parse(raw any) (any, error) {
+	if raw == nil {
+		return nil, errors.New("has no value; leave it out for the default")
+	}
+	value, err := types[f.Type].parse(raw)
+	if err != nil {
+		return nil, err
+	}
+	n, counts := magnitude(value)
+	text, isText := value.(string)
+	switch {
+	case counts && f.Min != "" && n < f.limit(f.Min):
+		return nil, fmt.Errorf("must be at least %s", f.Min)
+	case counts && f.Max != "" && n > f.limit(f.Max):
+		return nil, fmt.Errorf("must be at most %s", f.Max)
+	case isText && f.Required && text == "":
+		return nil, errors.New("must not be empty")
+	case isText && len(f.Choices) > 0 && !slices.Contains(f.Choices, text):
+		return nil, fmt.Errorf("must be one of %s", strings.Join(f.Choices, ", "))
+	case f.Check != nil:
+		return value, f.Check(value)
+	}
+	return value, nil
+}
+
+// limit is Min or Max as a number. Field.Valid has checked them.
+func (f Field) limit(written string) int64 {
+	value, _ := types[f.Type].parse(written)
+	n, _ := magnitude(value)
+	return n
+}
+
+// magnitude is the number to compare with limits.
+func magnitude(value any) (int64, bool) {
+	switch v := value.(type) {
+	case int:
+		return int64(v), true
+	case int64:
+		return v, true
+	case time.Duration:
+		return int64(v), true
+	}
+	return 0, false
+}
+
+var fieldName = regexp.MustCompile(`^[a-z][a-z0-9_]*$`)
+
+// Valid finds mistakes in the Field itself.
+func (f Field) Valid() error {
+	if !fieldName.MatchString(f.Name) {
+		return fmt.Errorf("the name %q is not in lower_snake_case", f.Name)
+	}
+	if _, known := types[f.Type]; !known {
+		return fmt.Errorf("field %s: the type %q is not known", f.Name, f.Type)
+	}
+	for _, written := range []string{f.Min, f.Max} {
+		value, err := types[f.Type].parse(written)
+		if _, counts := magnitude(value); written != "" && (err != nil || !counts) {
+			return fmt.Errorf("field %s: the limit %q is not a number of type %s", f.Name, written, f.Type)
+		}
+	}
+	if f.Default != "" {
+		if _, err := f.Parse(f.Default); err != nil {
+			return fmt.Errorf("field %s: the default %w", f.Name, err)
+		}
+	}
+	return nil
+}
+
+// Bounds says in a few words which values the Field takes, and its default.
+func (f Field) Bounds() string {
+	var parts []string
+	switch {
+	case f.Required:
+		parts = append(parts, "required")
+	case f.Default != "":
+		parts = append(parts, f.Default)
+	default:
+		parts = append(parts, "none")
+	}
+	switch {
+	case f.Min != "" && f.Max != "":
+		parts = append(parts, f.Min+" to "+f.Max)
+	case f.Min != "":
+		parts = append(parts, "at least "+f.Min)
+	case f.Max != "":
+		parts = append(parts, "at most "+f.Max)
+	}
+	if len(f.Choices) > 0 {
+		parts = append(parts, "one of "+strings.Join(f.Choices, ", "))
+	}
+	return strings.Join(parts, "; ")
+}
+
+// types are how a value of each type is read, and what it is without one.
+var types = map[FieldType]struct {
+	zero  any
+	parse func(raw any) (any, error)
+}{
+	TypeString:    {"", parseString},
+	TypeInt:       {0, parseInt},
+	TypeBool:      {false, parseBool},
+	TypeDuration:  {time.Duration(0), parseDuration},
+	TypeSize:      {int64(0), parseSize},
+	TypeList:      {[]string(nil), parseList},
+	TypeMap:       {map[string]string(nil), parseMap[string]},
+	TypeSecret:    {Secret(""), parseSecret},
+	TypeSecretMap: {map[string]Secret(nil), parseMap[Secret]},
+}
+
+func parseString(raw any) (any, error) {
+	if text, ok := raw.(string); ok {
+		return text, nil
+	}
+	return nil, fmt.Errorf("must be text; write the value, now %s, in quotes", typeOf(raw))
+}
+
+func parseSecret(raw any) (any, error) {
+	if secret, ok := raw.(Secret); ok {
+		return secret, nil
+	}
+	text, err := parseString(raw)
+	switch {
+	case err != nil:
+		return nil, err
+	case text == "":
+		return nil, errors.New("is empty; leave it out where there is none")
+	}
+	return Secret(text.(string)), nil
+}
+
+func parseInt(raw any) (any, error) {
+	n, err := strconv.ParseInt(wholeNumber(raw), 10, strconv.IntSize)
+	if err != nil {
+		return nil, errors.New("must be a whole number")
+	}
+	return int(n), nil
+}
+
+// wholeNumber writes a number of any Go type as decimal digits, and anything
+// else as what isn't one.
+func wholeNumber(raw any) string {
+	switch v := raw.(type) {
+	case string:
+		return v
+	case int, int8, int16, int32, int64, uint, uint8, uint16, uint32, uint64:
+		return fmt.Sprint(v)
+	case float64: // what a JSON decoder makes of every number
+		if v == math.Trunc(v) {
+			return strconv.FormatFloat(v, 'f', -1, 64)
+		}
+	}
+	return ""
+}
+
+func parseBool(raw any) (any, error) {
+	switch raw {
+	case true, "true":
+		return true, nil
+	case false, "false":
+		return false, nil
+	}
+	return nil, errors.New("must be true or false")
+}
+
+var days = regexp.MustCompile(`^([0-9]{1,5})d$`)
+
+func parseDuration(raw any) (any, error) {
+	if d, ok := raw.(time.Duration); ok {
+		return d, nil
+	}
+	text, _ := raw.(string)
+	if whole := days.FindStringSubmatch(text); whole != nil {
+		n, _ := strconv.Atoi(whole[1]) // five digits always fit
+		return time.Duration(n) * 24 * time.Hour, nil
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		return nil, errors.New("must be a number with a unit, such as 250ms, 10s, 24h or 7d")
+	}
+	return d, nil
+}
+
+var sizeText = regexp.MustCompile(`^([0-9]+) ?(B|kB|KB|MB|GB|KiB|MiB|GiB)?$`)
+
+var sizeUnits = map[string]int64{
+	"": 1, "B": 1,
+	"kB": 1e3, "KB": 1e3, "MB": 1e6, "GB": 1e9,
+	"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30,
+}
+
+func parseSize(raw any) (any, error) {
+	parts := sizeText.FindStringSubmatch(wholeNumber(raw))
+	if parts == nil {
+		return nil, errors.New("must be a number of bytes, such as 4096, 64KiB or 1MiB")
+	}
+	n, err := strconv.ParseInt(parts[1], 10, 64)
+	if unit := sizeUnits[parts[2]]; err == nil && n <= math.MaxInt64/unit {
+		return n * unit, nil
+	}
+	return nil, errors.New("is a larger number of bytes than there can be")
+}
+
+func parseList(raw any) (any, error) {
+	if texts, ok := raw.([]string); ok {
+		return texts, nil
+	}
+	elements, ok := raw.([]any)
+	if !ok {
+		return nil, fmt.Errorf("must be a list of texts, not %s", typeOf(raw))
+	}
+	list := make([]string, len(elements))
+	for i, element := range elements {
+		if list[i], ok = element.(string); !ok {
+			return nil, fmt.Errorf("must be a list of texts: write element %d, now %s, in quotes", i+1, typeOf(element))
+		}
+	}
+	return list, nil
+}
+
+func parseMap[T ~string](raw any) (any, error) {
+	texts := map[string]T{}
+	switch v := raw.(type) {
+	case map[string]T:
+		return v, nil
+	case map[string]string:
+		for name, text := range v {
+			texts[name] = T(text)
+		}
+	case map[string]any:
+		for name, value := range v {
+			text, ok := value.(string)
+			if !ok {
+				return nil, fmt.Errorf("must have texts as values: write that of %q, now %s, in quotes", name, typeOf(value))
+			}
+			texts[name] = T(text)
+		}
+	default:
+		return nil, fmt.Errorf("must be a map of texts by name, not %s", typeOf(raw))
+	}
+	return texts, nil
+}
+
+// typeOf names the type of a value without showing it.
+func typeOf(raw any) string {
+	switch raw.(type) {
+	case nil:
+		return "nothing"
+	case string:
+		return "text"
+	case bool:
+		return "true or false"
+	case int, int8, int16, int32, int64, uint, uint8, uint16, uint32, uint64, float32, float64:
+		return "a number"
+	case []any, []string:
+		return "a list"
+	case map[string]any, map[string]string:
+		return "a map"
+	}
+	return fmt.Sprintf("a value of type %T", raw)
+}
+
+// Values are the checked settings of one sink, with a value for each of its
+// fields: the one that was given, or the default. A getter panics where the
+// sink's kind has no such field of that type: a mistake in the sink's code,
+// which the first test of its constructor finds.
+type Values struct {
+	kind   string
+	values map[string]any
+}
+
+// Text returns a setting of [TypeString].
+func (s Values) Text(name string) string { return setting[string](s, name) }
+
+// Int returns a setting of [TypeInt].
+func (s Values) Int(name string) int { return setting[int](s, name) }
+
+// Bool returns a setting of [TypeBool].
+func (s Values) Bool(name string) bool { return setting[bool](s, name) }
+
+// Duration returns a setting of [TypeDuration].
+func (s Values) Duration(name string) time.Duration { return setting[time.Duration](s, name) }
+
+// Size returns a setting of [TypeSize], in bytes.
+func (s Values) Size(name string) int64 { return setting[int64](s, name) }
+
+// List returns a setting of [TypeList].
+func (s Values) List(name string) []string { return setting[[]string](s, name) }
+
+// Map returns a setting of [TypeMap].
+func (s Values) Map(name string) map[string]string { return setting[map[string]string](s, name) }
+
+// Secret returns a setting of [TypeSecret].
+func (s Values) Secret(name string) Secret { return setting[Secret](s, name) }
+
+// SecretMap returns a setting of [TypeSecretMap].
+func (s Values) SecretMap(name string) map[string]Secret {
+	return setting[map[string]Secret](s, name)
+}
+
+func setting[T any](s Values, name string) T {
+	value, ok := s.values[name].(T)
+	if !ok {
+		panic(fmt.Sprintf("settings: kind %s has no field %s of type %T", s.kind, name, value))
+	}
+	return value
+}
+
+// Parse checks the settings of a sink of this kind as a configuration holds them,
+// and returns them typed. The error is [Errors] with all that is wrong.
+func Parse(kind string, fields []Field, raw map[string]any) (Values, error) {
+	s, problems, names := Values{kind: kind, values: map[string]any{}}, Errors(nil), []string(nil)
+	for _, field := range fields {
+		names = append(names, field.Name)
+		given, there := raw[field.Name]
+		var err error
+		switch {
+		case there:
+			s.values[field.Name], err = field.Parse(given)
+		case field.Required:
+			err = fmt.Errorf("is required: %s", field.Help)
+		case field.Default != "":
+			s.values[field.Name], err = field.Parse(field.Default)
+		default:
+			s.values[field.Name] = types[field.Type].zero
+		}
+		if err != nil {
+			problems = append(problems, &FieldError{Kind: kind, Field: field.Name, Err: err})
+		}
+	}
+	unknown := errors.New("is not known; this kind has no settings")
+	if slices.Sort(names); len(names) > 0 {
+		unknown = fmt.Errorf("is not known; this kind has %s", strings.Join(names, ", "))
+	}
+	for _, name := range slices.Sorted(maps.Keys(raw)) {
+		if !slices.Contains(names, name) {
+			problems = append(problems, &FieldError{Kind: kind, Field: name, Err: unknown})
+		}
+	}
+	if len(problems) > 0 {
+		return Values{}, problems
+	}
+	return s, nil
+}
+
+// Errors is everything that is wrong with the settings of one sink, in
+// the order of the kind's fields, unknown settings last.
+type Errors []*FieldError
+
+// Error has one line a problem.
+func (e Errors) Error() string {
+	lines := make([]string, len(e))
+	for i, problem := range e {
+		lines[i] = problem.Error()
+	}
+	return strings.Join(lines, "\n")
+}
+
+// Unwrap returns the problems.
+func (e Errors) Unwrap() []error {
+	problems := make([]error, len(e))
+	for i, problem := range e {
+		problems[i] = problem
+	}
+	return problems
+}
+
+// FieldError is one thing that is wrong with one setting.
+type FieldError struct {
+	Kind  string // the sink's kind
+	Field string // the setting's name, as it was written
+	Err   error  // completes the sentence "the setting …"
+}
+
+// Error names the kind and the field, and says what is wrong.
+func (e *FieldError) Error() string {
+	return fmt.Sprintf("sink kind %s, setting %s: %v", e.Kind, e.Field, e.Err)
+}
+
+// Unwrap returns Err.
+func (e *FieldError) Unwrap() error { return e.Err }
+
+// About makes a whole sentence of an error that completes "the subject …"; nil of
+// nil.
+func About(subject string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("the %s %w", subject, err)
+}

@@ -1,0 +1,53 @@
+package settings
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+)
+
+// FromURL returns what a sink's URL says of settings: those of its query, and the
+// username and password before its host. Names that stand elsewhere in the URL
+// can't be in the query. The values are not checked, and no error shows one.
+func FromURL(u *url.URL, elsewhere ...string) (map[string]any, error) {
+	query, err := url.ParseQuery(u.RawQuery)
+	if err != nil {
+		return nil, errors.New("what follows the question mark must be settings like name=value, with special characters percent-encoded")
+	}
+	settings := map[string]any{}
+	for name, values := range query {
+		switch {
+		case slices.Contains(elsewhere, name):
+			return nil, fmt.Errorf("the setting %s can't be in the query: it stands elsewhere in the URL", name)
+		case len(values) > 1:
+			return nil, fmt.Errorf("the setting %s is there twice", name)
+		}
+		settings[name] = values[0]
+	}
+	if name := u.User.Username(); name != "" {
+		settings["username"] = name
+	}
+	if password, _ := u.User.Password(); password != "" {
+		settings["password"] = password
+	}
+	return settings, nil
+}
+
+// PathFromURL is the file that a URL such as file:path or file:///absolute/path names.
+func PathFromURL(u *url.URL) (string, error) {
+	if u.Host != "" || u.User != nil {
+		return "", fmt.Errorf("after %s:// comes an absolute path: write %[1]s:path or %[1]s:///absolute/path", u.Scheme)
+	}
+	if u.Fragment != "" {
+		return "", errors.New("a # in the path must be written as %23")
+	}
+	if u.Opaque == "" {
+		return u.Path, nil
+	}
+	path, err := url.PathUnescape(u.Opaque)
+	if err != nil {
+		return "", errors.New("a % in the path must be written as %25")
+	}
+	return path, nil
+}
