@@ -152,10 +152,9 @@ type health struct {
 	safeUntil atomic.Int64 // nothing is sent after it
 	readFails atomic.Int64 // since when no read has succeeded; 0 while they do
 
-	reclaims, freed atomic.Int64           // by rows: how often ended claims were freed, and how many the last time
-	problem         atomic.Pointer[string] // the last error of the database
-	stuck           atomic.Pointer[string] // the last send that doesn't return
-	unwritable      atomic.Pointer[string] // what of the outcomes it refuses
+	problem    atomic.Pointer[string] // the last error of the database
+	stuck      atomic.Pointer[string] // the last send that doesn't return
+	unwritable atomic.Pointer[string] // what of the outcomes it refuses
 }
 
 func newHealth() *health { return &health{epoch: time.Now()} }
