@@ -12,9 +12,13 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
 	"time"
 
 	"github.com/pressly/goose/v3"
+	"github.com/pressly/goose/v3/database"
 
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 )
@@ -107,7 +111,14 @@ func (m *Migrations) Up(ctx context.Context) ([]Migration, error) {
 		return nil, err
 	}
 	if len(pending) > 0 {
-		if err := m.run(ctx, m.up); err != nil {
+		err := m.run(ctx, func(ctx context.Context) error {
+			provider, err := m.provider()
+			if err == nil {
+				_, err = provider.Up(ctx)
+			}
+			return err
+		})
+		if err != nil {
 			return nil, fmt.Errorf("migrate table %s: %w", m.table, dialect.Explain(ctx, m.db, m.dialect, m.explain(err)))
 		}
 	}
@@ -127,54 +138,234 @@ func (m *Migrations) Down(ctx context.Context) (*Migration, error) {
 	if err != nil {
 		return nil, err
 	}
-	applied, err := m.lastApplied(ctx)
-	if applied == nil || err != nil {
-		return nil, err
-	}
-	if applied.printed {
-		return nil, fmt.Errorf("take back migration %d of table %s: it was applied by the printed SQL; run the statements that rowrelay migrate print has for this", applied.Version, m.table)
-	}
-	if err := m.run(ctx, func(ctx context.Context) error { return m.down(ctx, applied.Version) }); err != nil {
-		return nil, fmt.Errorf("take back migration %d of table %s: %w", applied.Version, m.table, err)
-	}
-	return applied, nil
-}
-
-func (m *Migrations) lastApplied(ctx context.Context) (*Migration, error) {
 	all, err := m.Status(ctx)
 	if err != nil {
 		return nil, err
 	}
-	var last *Migration
-	for i := range all {
-		if all[i].Applied {
-			last = &all[i]
+	all = slices.DeleteFunc(all, func(each Migration) bool { return !each.Applied })
+	if len(all) == 0 {
+		return nil, nil
+	}
+	last := all[len(all)-1]
+	if last.printed {
+		return nil, fmt.Errorf("take back migration %d of table %s: it was applied by the printed SQL; run the statements that rowrelay migrate print has for this", last.Version, m.table)
+	}
+	err = m.run(ctx, func(ctx context.Context) error {
+		provider, err := m.provider()
+		if err == nil {
+			_, err = provider.ApplyVersion(ctx, last.Version, false)
+		}
+		if errors.Is(err, goose.ErrNotApplied) {
+			return nil // another process was first
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("take back migration %d of table %s: %w", last.Version, m.table, err)
+	}
+	return &last, nil
+}
+
+// Status lists all steps, the newest last, and says which are applied. It
+// changes nothing.
+func (m *Migrations) Status(ctx context.Context) ([]Migration, error) {
+	m, err := m.fitted(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var applied map[int64]time.Time
+	var printed bool
+	err = m.run(ctx, func(ctx context.Context) (err error) { // an SQLite file that others open is busy while it becomes one in WAL mode
+		applied, printed, err = m.applied(ctx)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read the schema version of table %s: %w", m.table, dialect.Explain(ctx, m.db, m.dialect, m.explain(err)))
+	}
+	all := make([]Migration, 0, len(m.steps))
+	for _, step := range m.steps {
+		at, ok := applied[step.version]
+		all = append(all, Migration{Version: step.version, Name: step.name, Applied: ok, AppliedAt: at, printed: printed})
+	}
+	return all, nil
+}
+
+// Pending lists the steps that Up would apply. It changes nothing.
+func (m *Migrations) Pending(ctx context.Context) ([]Migration, error) {
+	all, err := m.Status(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(all, func(each Migration) bool { return each.Applied }), nil
+}
+
+// applied asks goose's table; goose's own status would create it. Where the
+// printed SQL was run there is none, and the tables themselves tell.
+func (m *Migrations) applied(ctx context.Context) (applied map[int64]time.Time, printed bool, err error) {
+	rows, err := m.db.QueryContext(ctx, "SELECT version_id, tstamp FROM "+m.table.SchemaVersion())
+	if m.dialect.Missing(err) {
+		applied, err = m.appliedElsewhere(ctx)
+		return applied, true, err
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	defer func() { _ = rows.Close() }()
+	applied = make(map[int64]time.Time)
+	for rows.Next() {
+		var version int64
+		var at any
+		if err := rows.Scan(&version, &at); err != nil {
+			return nil, false, err
+		}
+		applied[version] = timeOf(at)
+	}
+	return applied, false, rows.Err()
+}
+
+func (m *Migrations) appliedElsewhere(ctx context.Context) (map[int64]time.Time, error) {
+	applied := make(map[int64]time.Time)
+	query := m.dialect.SchemaVersion(m.table)
+	if m.set == inboxSet {
+		query = m.dialect.InboxVersion(m.table)
+	}
+	var text string
+	err := m.db.QueryRowContext(ctx, query.SQL, query.Args...).Scan(&text)
+	if m.dialect.Missing(err) {
+		return applied, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	newest, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return nil, err
+	}
+	for version := int64(1); version <= newest; version++ {
+		applied[version] = time.Time{}
+	}
+	return applied, nil
+}
+
+// timeOf takes a time as whichever driver has it; one that can't be read is none.
+func timeOf(value any) time.Time {
+	switch value := value.(type) {
+	case time.Time:
+		return value
+	case []byte:
+		at, _ := time.Parse(time.DateTime, string(value))
+		return at
+	default:
+		return time.Time{}
+	}
+}
+
+// Another process that is applying the same step makes ours fail, in one of
+// many ways; what it did then shows at the next try. A busy database is worth
+// more patience.
+const (
+	tries     = 4
+	busyTries = 60
+	pause     = 250 * time.Millisecond // at most
+)
+
+func (m *Migrations) run(ctx context.Context, action func(context.Context) error) error {
+	for try := 1; ; try++ {
+		err := action(ctx)
+		if err == nil || m.dialect.Denied(err) || m.schemaMissing(err) || try >= busyTries || try >= tries && !m.dialect.Busy(err) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w (%w)", ctx.Err(), err)
+		case <-time.After(rand.N(pause)):
 		}
 	}
-	return last, nil
 }
 
-func (m *Migrations) up(ctx context.Context) error {
-	provider, err := m.provider()
+// schemaMissing can't be told from a missing table everywhere; but no step
+// that fits the one before it misses a table.
+func (m *Migrations) schemaMissing(err error) bool {
+	return m.table.Schema() != "" && m.dialect.Missing(err)
+}
+
+// provider makes a new one for each try: one whose table of versions couldn't be
+// made doesn't try that again. It is never closed: that would close the user's
+// pool.
+func (m *Migrations) provider() (*goose.Provider, error) {
+	store, err := versionStore(m.dialect, m.table)
 	if err != nil {
+		return nil, err
+	}
+	options := []goose.ProviderOption{goose.WithStore(store), goose.WithDisableGlobalRegistry(true)}
+	if isMySQL(m.dialect.Name()) {
+		options = append(options, goose.WithSessionLocker(mysqlLock{m.table}))
+	}
+	if repeating, ok := m.dialect.(dialect.Repeating); ok {
+		return goose.NewProvider(database.DialectCustom, m.db, nil, append(options, goose.WithGoMigrations(m.repeated(repeating)...))...)
+	}
+	return goose.NewProvider(database.DialectCustom, m.db, stepFiles(m.steps), options...)
+}
+
+// explain adds what an operator can do.
+func (m *Migrations) explain(err error) error {
+	switch {
+	case m.schemaMissing(err):
+		return fmt.Errorf("%w; create the schema %s first, which is not done here", err, m.table.Schema())
+	case m.dialect.Denied(err):
+		return fmt.Errorf("%w; run this as a user who may create tables, or have somebody run the printed SQL", err)
+	case m.dialect.Name() == "sqlite" && m.dialect.Busy(err):
+		return fmt.Errorf("%w; open the file with a busy_timeout of some seconds", err)
+	default:
 		return err
 	}
-	_, err = provider.Up(ctx)
-	return err
 }
 
-func (m *Migrations) down(ctx context.Context, version int64) error {
-	provider, err := m.provider()
+// fitted returns the migrations for the server that there is: one that takes the
+// dialect's URLs and drivers may need other tables.
+func (m *Migrations) fitted(ctx context.Context) (*Migrations, error) {
+	if m.db == nil {
+		return nil, fmt.Errorf("migrate table %s: the database is nil: give New the *sql.DB that sql.Open returned", m.table)
+	}
+	fitting, differs := m.dialect.(dialect.Fitting)
+	if !differs || m.fits {
+		return m, nil
+	}
+	facts, err := factsOf(ctx, m.db, fitting.Server())
 	if err != nil {
-		return err
+		return nil, fmt.Errorf("ask the server of table %s for its version: %w", m.table, dialect.Explain(ctx, m.db, m.dialect, err))
 	}
-	_, err = provider.ApplyVersion(ctx, version, false)
-	if errors.Is(err, goose.ErrNotApplied) {
-		return nil // another process was first
+	fit, err := fitting.Fit(dialect.Server{Facts: facts, Skips: true})
+	if err != nil {
+		return nil, fmt.Errorf("migrate table %s: %w", m.table, err)
 	}
-	return err
+	steps, err := render(m.set, fit.Dialect.Name(), m.table)
+	if err != nil {
+		return nil, err
+	}
+	return &Migrations{db: m.db, dialect: fit.Dialect, set: m.set, table: m.table, claim: m.claim, steps: steps, fits: true}, nil
 }
 
+// factsOf reads lines of a name and a value.
+func factsOf(ctx context.Context, db *sql.DB, query dialect.Query) (map[string]string, error) {
+	rows, err := db.QueryContext(ctx, query.SQL, query.Args...)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = rows.Close() }()
+	facts := make(map[string]string)
+	for rows.Next() {
+		var name string
+		var value sql.NullString
+		if err := rows.Scan(&name, &value); err != nil {
+			return nil, err
+		}
+		facts[name] = value.String
+	}
+	return facts, rows.Err()
+}
+
+// makeIndexes makes those for claiming by rows, unless all are there.
 func (m *Migrations) makeIndexes(ctx context.Context) error {
 	var there int
 	query := m.dialect.RowIndexes(m.table)

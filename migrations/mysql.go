@@ -23,7 +23,15 @@ type mysqlStore struct {
 }
 
 func newMySQLStore(name string, table dialect.Table) (database.Store, error) {
-	store, err := database.NewStoreFromQuerier(table.SchemaVersion(), mysqlVersions(name, table))
+	now := "datetime NOT NULL DEFAULT (utc_timestamp())"
+	if name == "tidb" {
+		now = "timestamp NOT NULL DEFAULT CURRENT_TIMESTAMP"
+	}
+	store, err := database.NewStoreFromQuerier(table.SchemaVersion(), versions{
+		create: "CREATE TABLE IF NOT EXISTS %s (version_id bigint NOT NULL PRIMARY KEY, is_applied boolean NOT NULL, tstamp " + now + ") ENGINE = InnoDB",
+		exists: "SELECT count(*) > 0 FROM information_schema.tables WHERE table_schema = " + mysqlSchema(table) + " AND table_name = '" + table.Name() + "_schema_version'",
+		place:  [2]string{"?", "?"},
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -37,18 +45,6 @@ func (s mysqlStore) GetMigration(ctx context.Context, db database.DBTxConn, vers
 		return nil, database.ErrVersionNotFound
 	}
 	return &database.GetMigrationResult{IsApplied: applied}, err
-}
-
-func mysqlVersions(name string, table dialect.Table) versions {
-	now := "datetime NOT NULL DEFAULT (utc_timestamp())"
-	if name == "tidb" {
-		now = "timestamp NOT NULL DEFAULT CURRENT_TIMESTAMP"
-	}
-	return versions{
-		create: "CREATE TABLE IF NOT EXISTS %s (version_id bigint NOT NULL PRIMARY KEY, is_applied boolean NOT NULL, tstamp " + now + ") ENGINE = InnoDB",
-		exists: "SELECT count(*) > 0 FROM information_schema.tables WHERE table_schema = " + mysqlSchema(table) + " AND table_name = '" + table.Name() + "_schema_version'",
-		place:  [2]string{"?", "?"},
-	}
 }
 
 // mysqlSchema is the name as a text, or that of the connection.

@@ -4,8 +4,11 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
+	"strings"
 	"time"
 
+	"github.com/pressly/goose/v3"
 	"github.com/pressly/goose/v3/database"
 
 	"github.com/rowrelay/rowrelay/outbox/dialect"
@@ -93,4 +96,67 @@ func (v oracleVersions) ListMigrations(ctx context.Context, db database.DBTxConn
 		all = append(all, &one)
 	}
 	return all, rows.Err()
+}
+
+// What goose's files have around a statement with semicolons in it.
+const (
+	statementBegin = "-- +goose StatementBegin"
+	statementEnd   = "-- +goose StatementEnd"
+)
+
+// repeated are the steps as goose runs them where a statement must have no
+// semicolon at its end, which goose's own parser leaves there, and where a step
+// may find what it makes.
+func (m *Migrations) repeated(done dialect.Repeating) []*goose.Migration {
+	all := make([]*goose.Migration, len(m.steps))
+	for i, step := range m.steps {
+		up, down := split(step.sql)
+		all[i] = goose.NewGoMigration(step.version,
+			&goose.GoFunc{RunTx: runStatements(up, done.Made)},
+			&goose.GoFunc{RunTx: runStatements(down, done.Gone)})
+	}
+	return all
+}
+
+func runStatements(script string, done func(error) bool) func(context.Context, *sql.Tx) error {
+	return func(ctx context.Context, tx *sql.Tx) error {
+		for _, statement := range statements(script) {
+			if _, err := tx.ExecContext(ctx, statement); err != nil && !done(err) {
+				first, _, _ := strings.Cut(statement, "\n")
+				return fmt.Errorf("%s …: %w", first, err)
+			}
+		}
+		return nil
+	}
+}
+
+// statements takes a script to pieces: without comments of whole lines, and
+// without the semicolon after a statement; a block that is marked keeps its own.
+func statements(script string) (found []string) {
+	var lines []string
+	block := false
+	end := func() {
+		if len(lines) > 0 {
+			found = append(found, strings.Join(lines, "\n"))
+		}
+		lines = nil
+	}
+	for line := range strings.Lines(script) {
+		line = strings.TrimRight(line, " \t\r\n")
+		switch trimmed := strings.TrimSpace(line); {
+		case trimmed == statementBegin:
+			block = true
+		case trimmed == statementEnd:
+			block = false
+			end()
+		case trimmed == "" || strings.HasPrefix(trimmed, "--"):
+		case !block && strings.HasSuffix(line, ";"):
+			lines = append(lines, strings.TrimSuffix(line, ";"))
+			end()
+		default:
+			lines = append(lines, line)
+		}
+	}
+	end()
+	return found
 }

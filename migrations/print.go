@@ -14,13 +14,17 @@ const noTransaction = "-- +goose NO TRANSACTION\n"
 // Print writes the SQL of all steps, ready to be run as it is: each step is a
 // transaction, where the database can. The way back follows as comments.
 func (m *Migrations) Print(w io.Writer) error {
+	begin := "BEGIN;"
+	if m.dialect.Name() == "sqlserver" { // whatever fails takes its transaction back
+		begin = "SET QUOTED_IDENTIFIER ON;\nSET XACT_ABORT ON;\nBEGIN TRANSACTION;"
+	}
 	var text strings.Builder
 	for _, step := range m.steps {
 		up, down := split(step.sql)
 		if bare, found := strings.CutPrefix(up, noTransaction); found {
 			up = m.script(bare)
 		} else {
-			up = m.begin() + "\n\n" + up + "\n\nCOMMIT;"
+			up = begin + "\n\n" + up + "\n\nCOMMIT;"
 		}
 		fmt.Fprintf(&text, "-- %s\n\n%s\n", step.name, up)
 		fmt.Fprintf(&text, "\n-- To take it back, with all that is in it:\n--\n%s\n", commented(down))
@@ -28,7 +32,11 @@ func (m *Migrations) Print(w io.Writer) error {
 	if m.claim == "rows" {
 		text.WriteString("\n-- For claiming by rows:\n\n")
 		for _, query := range m.dialect.MakeRowIndexes(m.table) {
-			text.WriteString(query.SQL + terminator(query.SQL) + "\n")
+			end := ";"
+			if strings.HasSuffix(query.SQL, "END;") {
+				end = "\n/"
+			}
+			text.WriteString(query.SQL + end + "\n")
 		}
 	}
 	_, err := io.WriteString(w, text.String())
@@ -44,21 +52,6 @@ func (m *Migrations) script(sql string) string {
 		sql += "\n\nCOMMIT;"
 	}
 	return sql
-}
-
-func terminator(statement string) string {
-	if strings.HasSuffix(statement, "END;") {
-		return "\n/"
-	}
-	return ";"
-}
-
-// begin begins a transaction that whatever fails takes back.
-func (m *Migrations) begin() string {
-	if m.dialect.Name() == "sqlserver" {
-		return "SET QUOTED_IDENTIFIER ON;\nSET XACT_ABORT ON;\nBEGIN TRANSACTION;"
-	}
-	return "BEGIN;"
 }
 
 func split(sql string) (up, down string) {

@@ -2,12 +2,14 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/rowrelay/rowrelay/internal/config"
+	"github.com/rowrelay/rowrelay/relay"
 )
 
 const checkHelp = `Check what rowrelay run would need, one line a check: the configuration, the
@@ -17,6 +19,126 @@ and whether the sinks can be opened. Nothing is changed and nothing is sent.`
 // sinkTimeout is how long a sink may take to open.
 const sinkTimeout = 10 * time.Second
 
+func (p program) checkCommand() *cobra.Command {
+	flags := &runFlags{program: p}
+	report := &checkReport{program: p}
+	command := &cobra.Command{
+		Use:   "check",
+		Short: "Check the configuration, connections, tables, rights and sinks",
+		Long:  checkHelp,
+		Args:  noArguments,
+		RunE: func(command *cobra.Command, _ []string) error {
+			configured, err := report.checkConfig(flags, command)
+			if err != nil {
+				return err
+			}
+			for _, source := range configured.Sources {
+				report.checkSource(command.Context(), source)
+				for _, sink := range configured.SinksOf(source.Name) {
+					report.checkSink(command.Context(), source, sink)
+				}
+			}
+			return report.print()
+		},
+	}
+	configFlag(command, &flags.target.config, "check what this configuration `file` says")
+	flags.target.addTableFlags(command)
+	command.Flags().StringVar(&flags.sink, "sink", "", "with --database: where to, a `URL`")
+	command.Flags().String("claim", "", "with --database: the way to claim, `lanes or rows`")
+	jsonFlag(command, &report.json)
+	return command
+}
+
+// checkConfig reads the configuration; without a file it is a table, and a sink
+// if one was named. What is wrong with the file is a finding, what is wrong with
+// the flags an error.
+func (c *checkReport) checkConfig(flags *runFlags, command *cobra.Command) (config.Config, error) {
+	file := flags.target.config
+	if file == "" && flags.sink != "" {
+		configured, err := flags.fromFlags(command)
+		return configured, usage(err)
+	}
+	if file == "" {
+		source, err := flags.target.resolve(c.program, command)
+		if err == nil {
+			err = set(command, setting{flag: "claim", name: "claim"}, source.Set)
+		}
+		return config.Config{Sources: []config.Source{source}}, usage(err)
+	}
+	configured, err := flags.fromFile(command)
+	var problems *config.Problems
+	switch {
+	case err == nil:
+		c.add(finding{Name: "config", OK: true, Detail: fmt.Sprintf("%s: %d sources, %d sinks, %d routes",
+			file, len(configured.Sources), len(configured.Sinks), len(configured.Routes))})
+		return configured, nil
+	case errors.As(err, &problems):
+		for _, problem := range problems.List {
+			c.add(finding{Name: "config", Detail: problems.File + ":" + problem.String()})
+		}
+	default:
+		c.add(finding{Name: "config", Detail: err.Error()})
+	}
+	return config.Config{}, nil
+}
+
+// checkSource checks a table. A check that fails ends it, since the next ones
+// would fail for the same reason.
+func (c *checkReport) checkSource(ctx context.Context, source config.Source) {
+	name := "source " + source.Name + ": "
+	db, d, err := openDatabase(ctx, source.Database, false)
+	if !c.tried(name+"connection", source.Database.String(), err) {
+		return
+	}
+	defer func() {
+		if err := db.Close(); err != nil {
+			c.tried(name+"disconnection", "", err)
+		}
+	}()
+	store, err := openStore(ctx, source, db, d)
+	if !c.tried(name+"schema", "table "+source.Table, explain(source, err)) {
+		return
+	}
+	claim := source.Claim
+	if claim == "" {
+		claim = relay.ByLanes
+	}
+	for _, found := range store.Check(ctx, claim) {
+		// These two are checked here: the schema above, with the whole command to
+		// run, and the claim below, which only a living relay contradicts.
+		if found.Name != "schema" && found.Name != "claim" {
+			c.add(finding{Name: name + found.Name, OK: found.OK, Detail: found.Detail, Hint: found.Hint})
+		}
+	}
+	status, err := store.Status(ctx)
+	if err == nil && status.Claim != "" && status.Claim != claim {
+		for _, each := range status.Relays {
+			if each.Alive && err == nil {
+				err = fmt.Errorf("the relay %s claims by %s: %w", each.Name, status.Claim, relay.ErrOtherClaim)
+			}
+		}
+	}
+	c.tried(name+"claim", "by "+string(claim), explain(source, err))
+}
+
+// checkSink makes a sink, opens it and closes it again.
+func (c *checkReport) checkSink(ctx context.Context, source config.Source, to config.Sink) {
+	limited, cancel := context.WithTimeout(ctx, sinkTimeout)
+	defer cancel()
+	sink, err := to.Make(c.kinds)
+	if err == nil {
+		err = errors.Join(sink.Open(limited), sink.Close(limited))
+	}
+	c.tried("source "+source.Name+": sink "+to.Name, "can be opened", err)
+}
+
+// checkReport is what was checked, here or by rowrelay plugin check.
+type checkReport struct {
+	program
+	json     bool
+	findings []finding
+}
+
 // finding is what one check found.
 type finding struct {
 	Name   string `json:"name"`
@@ -25,112 +147,51 @@ type finding struct {
 	Hint   string `json:"hint,omitempty"` // what to do where it isn't ok
 }
 
-// check is the command's state.
-type check struct {
-	runFlags
-	json     bool
-	findings []finding
-}
+func (c *checkReport) add(f finding) { c.findings = append(c.findings, f) }
 
-func (p program) checkCommand() *cobra.Command {
-	c := &check{runFlags: runFlags{program: p}}
-	command := &cobra.Command{
-		Use:   "check",
-		Short: "Check the configuration, connections, tables, rights and sinks",
-		Long:  checkHelp,
-		Args:  noArguments,
-		RunE:  c.run,
-	}
-	c.target.addConfigFlag(command, "check what this configuration `file` says")
-	c.target.addTableFlags(command)
-	command.Flags().StringVar(&c.sink, "sink", "", "with --database: where to, a `URL`")
-	command.Flags().String("claim", "", "with --database: the way to claim, `lanes or rows`")
-	jsonFlag(command, &c.json)
-	return command
-}
-
-func (c *check) run(command *cobra.Command, _ []string) error {
-	if configured, ok, err := c.checkConfig(command); err != nil {
-		return err
-	} else if ok {
-		c.checkAll(command.Context(), configured)
-	}
-	return c.report()
-}
-
-func (c *check) checkAll(ctx context.Context, configured config.Config) {
-	for _, source := range configured.Sources {
-		c.checkSource(ctx, source)
-		for _, sink := range configured.SinksOf(source.Name) {
-			c.checkSink(ctx, source, sink)
-		}
-	}
-}
-
-// checkConfig reads the configuration. What is wrong with the file is a
-// finding, what is wrong with the flags an error.
-func (c *check) checkConfig(command *cobra.Command) (configured config.Config, ok bool, err error) {
-	if c.target.config == "" {
-		configured, err = c.withoutFile(command)
-		return configured, err == nil, usage(err)
-	}
-	if configured, err = c.fromFile(command); err != nil {
-		c.addProblems(err)
-		return configured, false, nil
-	}
-	c.add(finding{Name: "config", OK: true, Detail: fmt.Sprintf("%s: %d sources, %d sinks, %d routes",
-		c.target.config, len(configured.Sources), len(configured.Sinks), len(configured.Routes))})
-	return configured, true, nil
-}
-
-// withoutFile checks a table, and a sink if one was named.
-func (c *check) withoutFile(command *cobra.Command) (config.Config, error) {
-	if c.sink != "" {
-		return c.fromFlags(command)
-	}
-	source, err := c.target.resolve(c.program, command)
+// tried adds the finding of something that was tried, and says whether it
+// worked.
+func (c *checkReport) tried(name, detail string, err error) bool {
 	if err == nil {
-		err = set(command, setting{flag: "claim", name: "claim"}, source.Set)
+		c.add(finding{Name: name, OK: true, Detail: detail})
+		return true
 	}
-	return config.Config{Sources: []config.Source{source}}, err
+	f := finding{Name: name, Detail: err.Error()}
+	var explained *explainedError
+	if errors.As(err, &explained) {
+		f.Detail, f.Hint = explained.error.Error(), explained.hint
+	}
+	c.add(f)
+	return false
 }
 
-func (c *check) add(f finding) { c.findings = append(c.findings, f) }
-
-func (c *check) report() error {
+// print shows the findings; the error counts those that aren't ok.
+func (c *checkReport) print() error {
 	failed := 0
+	var text string
 	for _, f := range c.findings {
-		if !f.OK {
+		if f.OK {
+			text += "ok    " + f.Name
+		} else {
+			text += "FAIL  " + f.Name
 			failed++
 		}
-	}
-	if err := c.show(failed == 0); err != nil {
-		return err
-	}
-	if failed > 0 {
-		return fmt.Errorf("%d of %d checks failed", failed, len(c.findings))
-	}
-	return nil
-}
-
-func (c *check) show(ok bool) error {
-	if c.json {
-		return c.printJSON(map[string]any{"ok": ok, "checks": c.findings})
-	}
-	for _, f := range c.findings {
-		line := "ok    " + f.Name
-		if !f.OK {
-			line = "FAIL  " + f.Name
-		}
 		if f.Detail != "" {
-			line += ": " + f.Detail
+			text += ": " + f.Detail
 		}
 		if f.Hint != "" && !f.OK {
-			line += "\n      " + f.Hint
+			text += "\n      " + f.Hint
 		}
-		if err := c.print(printable(line) + "\n"); err != nil {
-			return err
-		}
+		text += "\n"
 	}
-	return nil
+	var err error
+	if c.json {
+		err = c.printJSON(map[string]any{"ok": failed == 0, "checks": c.findings})
+	} else {
+		err = c.program.print(printable(text))
+	}
+	if err == nil && failed > 0 {
+		err = fmt.Errorf("%d of %d checks failed", failed, len(c.findings))
+	}
+	return err
 }

@@ -5,13 +5,24 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"io"
 	"time"
 
 	"github.com/rowrelay/rowrelay/internal/config"
 	"github.com/rowrelay/rowrelay/outbox/dialect"
+	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/relaypgx"
+	"github.com/rowrelay/rowrelay/relay/sqlstore"
 )
 
 const connectTimeout = 10 * time.Second
+
+// maxConnections of a pool: a relay reads, settles and leases at the same time,
+// and handlers may add to that; more than this help nobody.
+const maxConnections = 10
+
+// maxIdleTime of a connection, where the server doesn't end it sooner.
+const maxIdleTime = 5 * time.Minute
 
 // errURL means that a driver doesn't understand the URL, whatever the server
 // would say.
@@ -45,8 +56,40 @@ func openDatabase(ctx context.Context, database config.Database, create bool) (*
 	if err != nil {
 		return nil, nil, connectError(database, err)
 	}
+	db.SetMaxOpenConns(maxConnections)
+	db.SetMaxIdleConns(maxConnections)
 	if err := db.PingContext(limited); err != nil {
 		return nil, nil, errors.Join(connectError(database, err), db.Close())
 	}
 	return db, d, nil
+}
+
+// openStore opens a source's table for a relay.
+func openStore(ctx context.Context, source config.Source, db *sql.DB, d dialect.Dialect) (*sqlstore.Store, error) {
+	return sqlstore.Open(ctx, db, d, sqlstore.Options{
+		Table: source.Table, LongestTransaction: source.LongestTransaction,
+		Reader: relaypgx.Reader{}, // of other drivers it reads nothing
+	})
+}
+
+// withOperator opens a table for an operator's work on it.
+func withOperator(ctx context.Context, source config.Source, work func(relay.Operator) error) (err error) {
+	db, d, err := openDatabase(ctx, source.Database, false)
+	if err != nil {
+		return err
+	}
+	defer closing(db, &err)
+	store, err := sqlstore.Open(ctx, db, d, sqlstore.Options{Table: source.Table, Operator: true})
+	if err != nil {
+		return explain(source, err)
+	}
+	return explain(source, work(store))
+}
+
+// closing closes at the end of a function and joins what goes wrong to its
+// error.
+func closing(closer io.Closer, err *error) {
+	if closeErr := closer.Close(); closeErr != nil {
+		*err = errors.Join(*err, fmt.Errorf("close the database: %w", closeErr))
+	}
 }

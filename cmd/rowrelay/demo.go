@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/rowrelay/rowrelay/internal/config"
 	"github.com/rowrelay/rowrelay/migrations"
 	"github.com/rowrelay/rowrelay/outbox/dialect"
+	"github.com/rowrelay/rowrelay/relay"
 )
 
 const demoHelp = `See it work, with nothing to set up: a small shop writes orders to an embedded
@@ -74,7 +76,8 @@ func (d *demo) setUp(ctx context.Context) (err error) {
 	if d.folder, err = os.MkdirTemp("", "rowrelay-demo-"); err != nil {
 		return fmt.Errorf("make a folder for the demo: %w", err)
 	}
-	if d.source, err = sourceOf("sqlite:"+filepath.Join(d.folder, "shop.db"), config.DefaultTable, config.ParseDatabase); err != nil {
+	d.source.Table = config.DefaultTable
+	if d.source.Database, err = config.ParseDatabase("sqlite:" + filepath.Join(d.folder, "shop.db")); err != nil {
 		return err
 	}
 	if d.db, _, err = openDatabase(ctx, d.source.Database, true); err != nil {
@@ -93,6 +96,136 @@ func (d *demo) setUp(ctx context.Context) (err error) {
 	d.endpoint, err = newEndpoint(d.lasts)
 	d.began = time.Now()
 	return err
+}
+
+// play lets the shop and the relay work until all is delivered. The relay is an
+// ordinary one, less patient than usual.
+func (d *demo) play(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	store, err := openStore(ctx, d.source, d.db, dialect.SQLite())
+	if err != nil {
+		return err
+	}
+	sink, err := d.kinds.FromURL(d.endpoint.url())
+	if err != nil {
+		return err
+	}
+	soon := relay.Backoff{Min: 50 * time.Millisecond, Max: 500 * time.Millisecond}
+	played, err := relay.New(store, relay.Options{
+		Name:   "demo",
+		Sinks:  map[string]relay.SinkOptions{"endpoint": {Sink: sink, Batch: 20, Backoff: soon, Reopen: soon, MaxAttempts: -1}},
+		Logger: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		return err
+	}
+	relayed, sold := make(chan error, 1), make(chan error, 1)
+	go func() { relayed <- played.Run(ctx) }()
+	go func() { sold <- d.shop.sell(ctx, played.Wake) }()
+	watchErr := d.watch(ctx, sold)
+	cancel()
+	return errors.Join(watchErr, <-relayed)
+}
+
+// watch shows the progress until the shop has closed and nothing waits.
+func (d *demo) watch(ctx context.Context, sold <-chan error) error {
+	tick := time.NewTicker(500 * time.Millisecond)
+	defer tick.Stop()
+	deadline := time.After(d.lasts + d.patience)
+	closed := false
+	for {
+		select {
+		case err := <-sold:
+			if err != nil {
+				return fmt.Errorf("sell: %w", err)
+			}
+			closed, sold = true, nil
+		case <-deadline:
+			return fmt.Errorf("the relay wasn't done %v after the shop had closed", d.patience)
+		case <-tick.C:
+			waiting, err := d.progress(ctx)
+			if err != nil || closed && waiting == 0 {
+				return err
+			}
+		}
+	}
+}
+
+// progress prints a line and returns how many messages wait.
+func (d *demo) progress(ctx context.Context) (waiting int64, err error) {
+	err = withOperator(ctx, d.source, func(operator relay.Operator) error {
+		status, err := operator.Status(ctx)
+		waiting = undelivered(status)
+		return err
+	})
+	committed, rolledBack := d.shop.counts()
+	arrived, failures := d.endpoint.counts()
+	d.say("%5.1f s   committed %4d   rolled back %4d   arrived %4d   endpoint failed %3d times   waiting %4d",
+		time.Since(d.began).Seconds(), committed, rolledBack, arrived, failures, waiting)
+	return waiting, err
+}
+
+// conclude checks the promise and tells.
+func (d *demo) conclude(ctx context.Context) error {
+	book, err := d.shop.book(ctx)
+	if err != nil {
+		return err
+	}
+	v := judge(book, d.endpoint.taken())
+	_, rolledBack := d.shop.counts()
+	_, failures := d.endpoint.counts()
+	d.say("\nThe shop committed %d orders and rolled %d back; the endpoint failed %d times.", v.committed, rolledBack, failures)
+	if len(v.broken) > 0 {
+		for _, line := range v.broken {
+			d.say("  broken: %s", line)
+		}
+		return errors.New("the promise was broken")
+	}
+	d.say("  delivered    all %d committed orders, none of those rolled back", v.arrived)
+	d.say("  order        kept for each of %d customers", v.customers)
+	d.say("  duplicates   %d, each with the message id of the first", v.duplicates)
+	d.say("The promise holds.")
+	return nil
+}
+
+// verdict is what came of the promise.
+type verdict struct {
+	committed, arrived, duplicates, customers int
+	broken                                    []string
+}
+
+// judge compares the shop's record with what arrived, in its order.
+func judge(book map[string]int, arrivals []arrival) verdict {
+	v := verdict{customers: len(book)}
+	for _, count := range book {
+		v.committed += count
+	}
+	last, seen := map[string]int{}, map[string]order{}
+	for _, a := range arrivals {
+		if first, again := seen[a.id]; again {
+			v.duplicates++
+			v.breaks(first != a.order, "message %s arrived twice with different orders", a.id)
+			continue
+		}
+		seen[a.id] = a.order
+		v.arrived++
+		v.breaks(a.id == "", "an order of %s arrived without a message id", a.order.Customer)
+		v.breaks(a.order.Number < 1 || a.order.Number > book[a.order.Customer], "order %d of %s arrived, which was never committed", a.order.Number, a.order.Customer)
+		v.breaks(a.order.Number != last[a.order.Customer]+1, "order %d of %s arrived after order %d", a.order.Number, a.order.Customer, last[a.order.Customer])
+		last[a.order.Customer] = a.order.Number
+	}
+	for customer, count := range book {
+		v.breaks(last[customer] != count, "%s's last order to arrive is %d of %d", customer, last[customer], count)
+	}
+	v.breaks(v.arrived != v.committed, "%d orders were committed, and %d arrived", v.committed, v.arrived)
+	return v
+}
+
+func (v *verdict) breaks(broken bool, format string, args ...any) {
+	if broken {
+		v.broken = append(v.broken, fmt.Sprintf(format, args...))
+	}
 }
 
 func (d *demo) tearDown() error {

@@ -13,9 +13,6 @@ import (
 	"github.com/rowrelay/rowrelay/internal/config"
 )
 
-// As for PostgreSQL.
-const mysqlConnections = postgresConnections
-
 // openMySQL opens MySQL and MariaDB.
 func openMySQL(ctx context.Context, database config.Database, _ bool) (*sql.DB, error) {
 	settings, err := mysqlSettings(database.Secret())
@@ -27,11 +24,11 @@ func openMySQL(ctx context.Context, database config.Database, _ bool) (*sql.DB, 
 		return nil, fmt.Errorf("%w: %w", errURL, err)
 	}
 	db := sql.OpenDB(readCommitted{connector})
-	db.SetMaxOpenConns(mysqlConnections)
-	db.SetMaxIdleConns(mysqlConnections)
-	if err := endIdleConnections(ctx, db); err != nil {
+	var seconds int // after which the server ends idle connections
+	if err := db.QueryRowContext(ctx, "SELECT @@wait_timeout").Scan(&seconds); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
+	db.SetConnMaxIdleTime(min(maxIdleTime, time.Duration(seconds)*time.Second/2))
 	return db, nil
 }
 
@@ -50,14 +47,4 @@ func (c readCommitted) Connect(ctx context.Context) (driver.Conn, error) {
 		return nil, errors.Join(fmt.Errorf("set the transactions' isolation: %w", err), conn.Close())
 	}
 	return conn, nil
-}
-
-// endIdleConnections ends them before the server does.
-func endIdleConnections(ctx context.Context, db *sql.DB) error {
-	var seconds int
-	if err := db.QueryRowContext(ctx, "SELECT @@wait_timeout").Scan(&seconds); err != nil {
-		return err
-	}
-	db.SetConnMaxIdleTime(min(5*time.Minute, time.Duration(seconds)*time.Second/2))
-	return nil
 }

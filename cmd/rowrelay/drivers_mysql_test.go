@@ -122,7 +122,7 @@ func TestEveryMySQLConnectionIsSetUp(t *testing.T) {
 		if db.Name == "mysql/gosql" {
 			isolation = "transaction_isolation"
 		}
-		for range mysqlConnections { // all held at once
+		for range maxConnections { // all held at once
 			connection, err := pool.Conn(t.Context())
 			if err != nil {
 				t.Fatal(err)

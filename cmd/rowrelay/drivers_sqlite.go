@@ -24,9 +24,6 @@ var sqlitePragmas = []struct{ name, value, answer string }{
 	{"foreign_keys", "1", "1"},
 }
 
-// One writes at a time; the others read.
-const sqliteConnections = 8
-
 func openSQLite(ctx context.Context, database config.Database, create bool) (*sql.DB, error) {
 	path := database.Secret()
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) && !create {
@@ -36,8 +33,6 @@ func openSQLite(ctx context.Context, database config.Database, create bool) (*sq
 	if err != nil {
 		return nil, err
 	}
-	db.SetMaxOpenConns(sqliteConnections)
-	db.SetMaxIdleConns(sqliteConnections)
 	if err := checkPragmas(ctx, db); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}

@@ -13,9 +13,6 @@ import (
 	"github.com/rowrelay/rowrelay/internal/config"
 )
 
-// As for PostgreSQL.
-const sqlServerConnections = postgresConnections
-
 // openSQLServer opens SQL Server and Azure SQL.
 func openSQLServer(_ context.Context, database config.Database, _ bool) (*sql.DB, error) {
 	settings, err := msdsn.Parse(database.Secret())
@@ -29,8 +26,6 @@ func openSQLServer(_ context.Context, database config.Database, _ bool) (*sql.DB
 		settings.AppName = "rowrelay"
 	}
 	db := sql.OpenDB(mssql.NewConnectorConfig(settings))
-	db.SetMaxOpenConns(sqlServerConnections)
-	db.SetMaxIdleConns(sqlServerConnections)
-	db.SetConnMaxIdleTime(5 * time.Minute)
+	db.SetConnMaxIdleTime(maxIdleTime)
 	return db, nil
 }

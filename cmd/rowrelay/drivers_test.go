@@ -73,7 +73,7 @@ func TestEveryConnectionOfAPoolHasThePragmas(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for range sqliteConnections { // all held at once
+	for range maxConnections { // all held at once
 		connection, err := db.Conn(t.Context())
 		if err != nil {
 			t.Fatal(err)

@@ -1,14 +1,15 @@
 package main
 
 import (
+	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
 
 	"github.com/rowrelay/rowrelay/internal/config"
 	"github.com/rowrelay/rowrelay/outbox"
-	"github.com/rowrelay/rowrelay/outbox/dialect"
 	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
@@ -41,10 +42,6 @@ type enqueue struct {
 	written int
 }
 
-// maxBatchBytes bounds the memory that a batch takes up, and what a database
-// is given in one transaction.
-const maxBatchBytes = 16 << 20
-
 func (p program) enqueueCommand() *cobra.Command {
 	e := &enqueue{program: p}
 	command := &cobra.Command{
@@ -62,6 +59,7 @@ func (p program) enqueueCommand() *cobra.Command {
 }
 
 func (e *enqueue) run(command *cobra.Command, _ []string) (err error) {
+	ctx := command.Context()
 	source, err := e.target.resolve(e.program, command)
 	if err != nil {
 		return err
@@ -74,25 +72,23 @@ func (e *enqueue) run(command *cobra.Command, _ []string) (err error) {
 		return usagef("--max-payload: %q %w", e.maxPayload, err)
 	}
 	limit := int(size.(int64))
-	db, d, err := openDatabase(command.Context(), source.Database, false)
+	db, d, err := openDatabase(ctx, source.Database, false)
 	if err != nil {
 		return err
 	}
 	defer closing(db, &err)
-	if err := e.prepare(db, d, source, limit); err != nil {
-		return err
-	}
-	lines := newLines(e.stdin, limit)
-	if err := e.writeAll(command.Context(), lines); err != nil {
-		return fmt.Errorf("%w\n  nothing of its batch was written; %s before it", explain(source, err), e.count("was written", "were written"))
-	}
-	return e.report()
-}
-
-func (e *enqueue) prepare(db *sql.DB, d dialect.Dialect, source config.Source, limit int) (err error) {
 	e.db = db
 	e.writer, err = outbox.NewWriter(d, outbox.Options{Table: source.Table, MaxPayload: limit, Notify: source.Database.Kind() == config.Postgres})
-	return err
+	if err != nil {
+		return err
+	}
+	if err := e.writeAll(ctx, newLines(e.stdin, limit)); err != nil {
+		return fmt.Errorf("%w\n  nothing of its batch was written; %s before it", explain(source, err), e.count("was written", "were written"))
+	}
+	if e.json {
+		return e.printJSON(map[string]int{"written": e.written})
+	}
+	return e.print(e.count("written", "written") + "\n")
 }
 
 func (e *enqueue) count(one, more string) string {
@@ -102,9 +98,68 @@ func (e *enqueue) count(one, more string) string {
 	return fmt.Sprintf("%d messages %s", e.written, more)
 }
 
-func (e *enqueue) report() error {
-	if e.json {
-		return e.printJSON(map[string]int{"written": e.written})
+// maxBatchBytes bounds the memory that a batch takes up, and what a database
+// is given in one transaction.
+const maxBatchBytes = 16 << 20
+
+// writeAll writes the input's messages batch by batch.
+func (e *enqueue) writeAll(ctx context.Context, lines *lines) error {
+	for {
+		var batch []outbox.Message
+		var numbers []int // of their lines
+		for bytes := 0; len(batch) < e.batch && bytes < maxBatchBytes; {
+			line, ok, err := lines.next()
+			if err != nil {
+				return err
+			}
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			if !ok {
+				break
+			}
+			message, err := parseLine(line)
+			if err != nil {
+				return fmt.Errorf("line %d %w", lines.number, err)
+			}
+			batch, numbers = append(batch, message), append(numbers, lines.number)
+			bytes += len(message.Payload)
+		}
+		if len(batch) == 0 {
+			return nil
+		}
+		if err := e.write(ctx, batch, numbers); err != nil {
+			return err
+		}
+		e.written += len(batch)
 	}
-	return e.print(e.count("written", "written") + "\n")
+}
+
+// write writes a batch in a transaction. The Writer checks all of it first; a
+// message that breaks a rule is told by its line, in the words of the line.
+func (e *enqueue) write(ctx context.Context, batch []outbox.Message, numbers []int) error {
+	first, last := numbers[0], numbers[len(numbers)-1]
+	tx, err := e.db.BeginTx(ctx, nil)
+	if err != nil {
+		return fmt.Errorf("begin a transaction for lines %d to %d: %w", first, last, err)
+	}
+	if err := e.writer.Write(ctx, tx, batch...); err != nil {
+		var broken *outbox.ValidationError
+		if errors.As(err, &broken) {
+			member := map[string]string{
+				"ID": "message_id", "Topic": "topic", "Key": "key", "Payload": "payload", "Headers": "headers", "AvailableAt": "available_at",
+			}[broken.Field]
+			err = fmt.Errorf("line %d: %s %s", numbers[broken.Index], member, broken.Rule)
+		} else {
+			err = fmt.Errorf("write lines %d to %d: %w", first, last, err)
+		}
+		if failed := tx.Rollback(); !errors.Is(failed, sql.ErrTxDone) {
+			err = errors.Join(err, failed)
+		}
+		return err
+	}
+	if err := tx.Commit(); err != nil {
+		return fmt.Errorf("commit lines %d to %d: %w", first, last, err)
+	}
+	return nil
 }

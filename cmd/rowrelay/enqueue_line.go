@@ -1,15 +1,68 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/rowrelay/rowrelay/outbox"
 )
+
+// lines reads lines of bounded length, and counts them.
+type lines struct {
+	from   *bufio.Reader
+	most   int
+	number int // of the line that was last read, from 1
+}
+
+// newLines reads lines that can hold a payload of so many bytes however JSON
+// escapes it, and the rest of a message.
+func newLines(from io.Reader, payload int) *lines {
+	const rest = 1 << 20
+	return &lines{from: bufio.NewReaderSize(from, 64<<10), most: 6*payload + rest}
+}
+
+var byteOrderMark = []byte("\ufeff")
+
+// next returns the next line that isn't blank; ok is false at the end.
+func (l *lines) next() (line []byte, ok bool, err error) {
+	for {
+		line, more, err := l.read()
+		if l.number == 1 {
+			line = bytes.TrimPrefix(line, byteOrderMark)
+		}
+		if line = bytes.TrimSpace(line); len(line) > 0 || err != nil || !more {
+			return line, len(line) > 0, err
+		}
+	}
+}
+
+// read returns the next line, and whether more may follow.
+func (l *lines) read() (line []byte, more bool, err error) {
+	l.number++
+	for {
+		part, err := l.from.ReadSlice('\n')
+		line = append(line, part...)
+		switch {
+		case len(line) > l.most:
+			return nil, false, fmt.Errorf("line %d has more than %d bytes: raise --max-payload if that is meant", l.number, l.most)
+		case errors.Is(err, bufio.ErrBufferFull):
+			continue
+		case errors.Is(err, io.EOF):
+			return line, false, nil
+		case err != nil:
+			return nil, false, fmt.Errorf("read line %d: %w", l.number, err)
+		}
+		return line, true, nil
+	}
+}
 
 // members says how each member of a line's object is read into a message. The
 // last three are those that the stdout and file sinks add: what they wrote can
@@ -43,7 +96,7 @@ func parseLine(line []byte) (outbox.Message, error) {
 		return m, errors.New("has both payload and payload_base64: leave one out")
 	}
 	for name, raw := range object {
-		if isNull(raw) {
+		if string(raw) == "null" {
 			continue // as if it weren't there
 		}
 		if err := members[name](&m, raw); err != nil {
@@ -62,10 +115,16 @@ func parseObject(line []byte) (map[string]json.RawMessage, error) {
 	}
 	object := map[string]json.RawMessage{}
 	for decoder.More() {
-		name, raw, err := parseMember(decoder)
+		var raw json.RawMessage
+		token, err := decoder.Token()
+		if err == nil {
+			err = decoder.Decode(&raw)
+		}
+		if err != nil {
+			return nil, syntaxError(err)
+		}
+		name := token.(string) // Decode fails behind a name that is none
 		switch {
-		case err != nil:
-			return nil, err
 		case members[name] == nil:
 			return nil, fmt.Errorf("has the member %.50q, which no message has: it may have topic, key, payload or payload_base64,"+
 				" headers, available_at, priority and message_id", name)
@@ -83,17 +142,6 @@ func parseObject(line []byte) (map[string]json.RawMessage, error) {
 	return object, nil
 }
 
-func parseMember(decoder *json.Decoder) (name string, raw json.RawMessage, err error) {
-	token, err := decoder.Token()
-	if err != nil {
-		return "", nil, syntaxError(err)
-	}
-	if err := decoder.Decode(&raw); err != nil {
-		return "", nil, syntaxError(err)
-	}
-	return token.(string), raw, nil // Decode fails behind a name that is none
-}
-
 // syntaxError says where the JSON is wrong; the library's text would show a
 // character of it at most.
 func syntaxError(err error) error {
@@ -102,4 +150,88 @@ func syntaxError(err error) error {
 		return fmt.Errorf("isn't valid JSON: %w, at byte %d", err, syntax.Offset)
 	}
 	return errors.New("isn't valid JSON: it ends too early; a message must be on one line")
+}
+
+func passOver(*outbox.Message, json.RawMessage) error { return nil }
+
+func readText(raw json.RawMessage, text *string) error {
+	if json.Unmarshal(raw, text) != nil {
+		return errors.New("must be a string")
+	}
+	return checkPairs(raw, *text)
+}
+
+// checkPairs refuses a \u escape that is half of a surrogate pair: the decoder
+// puts U+FFFD in its place, and so changes the text.
+func checkPairs(raw json.RawMessage, text string) error {
+	meant := bytes.ContainsRune(raw, utf8.RuneError) || bytes.Contains(bytes.ToLower(raw), []byte(`\ufffd`))
+	if strings.ContainsRune(text, utf8.RuneError) && !meant {
+		return errors.New("has a \\u escape that is half of a pair")
+	}
+	return nil
+}
+
+// readPayload takes a string as text, and anything else as the JSON that it is.
+func readPayload(m *outbox.Message, raw json.RawMessage) error {
+	if raw[0] != '"' {
+		m.Payload = bytes.Clone(raw)
+		return nil
+	}
+	var text string
+	if err := readText(raw, &text); err != nil {
+		return err
+	}
+	m.Payload = []byte(text)
+	return nil
+}
+
+func readBase64(m *outbox.Message, raw json.RawMessage) error {
+	var text string
+	if err := readText(raw, &text); err != nil {
+		return err
+	}
+	payload, err := base64.StdEncoding.Strict().DecodeString(text)
+	if err != nil {
+		return errors.New("isn't base64 (the standard alphabet, padded)")
+	}
+	m.Payload = payload
+	return nil
+}
+
+func readHeaders(m *outbox.Message, raw json.RawMessage) error {
+	var headers map[string]*string
+	if json.Unmarshal(raw, &headers) != nil {
+		return errors.New("must be an object of strings")
+	}
+	m.Headers = make(map[string]string, len(headers))
+	for name, value := range headers {
+		if value == nil {
+			return errors.New("must be an object of strings, and has a null")
+		}
+		if err := checkPairs(raw, name+*value); err != nil {
+			return err
+		}
+		m.Headers[name] = *value
+	}
+	return nil
+}
+
+func readTime(m *outbox.Message, raw json.RawMessage) error {
+	var text string
+	if err := readText(raw, &text); err != nil {
+		return err
+	}
+	at, err := time.Parse(time.RFC3339Nano, text)
+	if err != nil {
+		return errors.New("isn't a time such as 2026-01-31T12:00:00Z")
+	}
+	m.AvailableAt = at
+	return nil
+}
+
+func readPriority(m *outbox.Message, raw json.RawMessage) error {
+	if json.Unmarshal(raw, &m.Priority) != nil {
+		return errors.New("must be a whole number between -32768 and 32767")
+	}
+	return nil
 }

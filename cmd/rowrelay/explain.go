@@ -2,7 +2,11 @@ package main
 
 import (
 	"errors"
+	"fmt"
+	"io/fs"
 	"strings"
+
+	"github.com/go-sql-driver/mysql"
 
 	"github.com/rowrelay/rowrelay/internal/config"
 	"github.com/rowrelay/rowrelay/outbox/dialect"
@@ -11,36 +15,27 @@ import (
 
 // explain adds to an error about a table what to do about it.
 func explain(source config.Source, err error) error {
-	where := whereIs(source)
-	switch {
-	case err == nil || errors.As(err, new(*explainedError)):
+	if err == nil || errors.As(err, new(*explainedError)) {
 		return err
-	case errors.Is(err, relay.ErrNoSchema), refused(source, err, dialect.Dialect.Missing):
+	}
+	var missing, denied bool
+	var where string // the flags that name the table, without its password; none where there are several
+	if d, unknown := dialect.ByName(source.Database.Kind()); unknown == nil {
+		missing, denied = d.Missing(err), d.Denied(err)
+		where = " --database " + shellQuote(source.Database.String())
+		if source.Table != config.DefaultTable {
+			where += " --table " + source.Table
+		}
+	}
+	switch {
+	case errors.Is(err, relay.ErrNoSchema), missing:
 		return hinted(err, "run rowrelay migrate up"+where)
 	case errors.Is(err, relay.ErrOtherClaim):
 		return hinted(err, "tell this relay the same with --claim (claim: in a configuration), or stop all relays of the table first: rowrelay status"+where+" lists them")
-	case refused(source, err, dialect.Dialect.Denied):
+	case denied:
 		return hinted(err, "grant the database's user what it lacks: rowrelay check"+where+" tells")
 	}
 	return err
-}
-
-// refused says whether the source's database gave this kind of error.
-func refused(source config.Source, err error, is func(dialect.Dialect, error) bool) bool {
-	d, unknown := dialect.ByName(source.Database.Kind())
-	return unknown == nil && is(d, err)
-}
-
-// whereIs is the flags that name a source, without its password.
-func whereIs(source config.Source) string {
-	if source.Database.Kind() == "" {
-		return "" // there are several
-	}
-	where := " --database " + shellQuote(source.Database.String())
-	if source.Table != config.DefaultTable {
-		where += " --table " + source.Table
-	}
-	return where
 }
 
 // explainedError is an error with what to do about it.
@@ -68,4 +63,65 @@ func shellQuote(word string) string {
 		return word
 	}
 	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+}
+
+const (
+	hintPassword = "the server refuses the password: check the user and password of the URL"
+	hintDatabase = "there is no such database: create it, or check its name in the URL"
+	hintReach    = "check the host and port of the URL, and that the server runs and can be reached"
+)
+
+// connectHints say what to do about a server's refusal to connect, by what
+// refusal makes of it.
+var connectHints = map[string]string{
+	"28P01": hintPassword,
+	"28000": "the server refuses the user: check the user of the URL, and the server's pg_hba.conf",
+	"3D000": hintDatabase,
+	"53300": "the server has no connection left: raise its max_connections, or close some",
+	"57P03": "the server is starting or stopping: try again in a moment",
+
+	"mysql 1045": hintPassword,
+	"mysql 1044": "the user has no right to this database: grant it, or check the database's name in the URL",
+	"mysql 1049": hintDatabase,
+	"mysql 1040": "the server has no connection left: raise its max_connections, or close some",
+	"mysql 1130": "the server refuses users from this host: create the user for it",
+	"mysql 1226": "the user has no connection left: raise its MAX_USER_CONNECTIONS, or close some",
+
+	"mssql 18456": hintPassword,
+	"mssql 4060":  hintDatabase,
+
+	"ORA-01017": hintPassword,
+	"ORA-12514": hintDatabase,
+}
+
+// refusal finds a server's own code in an error, whichever driver it comes from.
+func refusal(err error) string {
+	var coded interface{ SQLState() string }
+	var numbered interface{ SQLErrorNumber() int32 }
+	var mysqlError *mysql.MySQLError
+	switch {
+	case errors.As(err, &coded):
+		return coded.SQLState()
+	case errors.As(err, &mysqlError):
+		return fmt.Sprint("mysql ", mysqlError.Number)
+	case errors.As(err, &numbered):
+		return fmt.Sprint("mssql ", numbered.SQLErrorNumber())
+	}
+	if _, text, found := strings.Cut(err.Error(), "ORA-"); found && len(text) >= 5 {
+		return "ORA-" + text[:5]
+	}
+	return ""
+}
+
+// connectError is an error about a database that can't be opened, with what to
+// do about it and without the password.
+func connectError(database config.Database, err error) error {
+	hint := connectHints[refusal(err)]
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && database.Kind() == config.SQLite:
+		hint = "create it with rowrelay migrate up --database " + shellQuote(database.String())
+	case hint == "" && database.Kind() != config.SQLite && !errors.Is(err, errURL):
+		hint = hintReach
+	}
+	return hinted(fmt.Errorf("open %s: %w", database, err), hint)
 }

@@ -1,20 +1,162 @@
 // Rowrelay moves messages from a table in an application's own database to
 // wherever they belong. `rowrelay demo` shows it, `rowrelay help` tells how.
+//
+// Each command has a file with its name: its flags, its work and its output, in
+// this order. They share which table is meant (target.go), how it is opened
+// (database.go, drivers_*.go), which sinks there are (sinks.go), what to do about
+// an error (explain.go), and how things are printed (output.go).
 package main
 
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
+	"log/slog"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rowrelay/rowrelay/internal/app"
+	"github.com/rowrelay/rowrelay/internal/config"
+	"github.com/rowrelay/rowrelay/sinks"
 )
 
 func main() {
 	ctx, abort := signals()
 	p := program{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, abort: abort}
 	os.Exit(p.run(ctx, os.Args[1:]))
+}
+
+// The exit codes.
+const (
+	exitDone   = 0
+	exitFailed = 1 // it was tried, and didn't work
+	exitUsage  = 2 // it wasn't tried: a flag, a command or the configuration is wrong
+)
+
+// program is one call of the command, with everything that it may touch of the
+// process.
+type program struct {
+	stdin          io.Reader
+	stdout, stderr io.Writer
+	abort          <-chan struct{} // closed by the second signal
+	kinds          *sinks.Registry
+}
+
+// run runs the command line and returns its exit code.
+func (p program) run(ctx context.Context, args []string) int {
+	out := &checkedWriter{to: p.stdout}
+	p.stdout = out
+	err := p.execute(ctx, args)
+	if err == nil && out.err != nil {
+		err = fmt.Errorf("write the output: %w", out.err)
+	}
+	if err == nil {
+		return exitDone
+	}
+	_, _ = fmt.Fprintf(p.stderr, "rowrelay: %v\n", err) // nobody is left to tell
+	if errors.As(err, new(usageError)) {
+		return exitUsage
+	}
+	return exitFailed
+}
+
+func (p program) execute(ctx context.Context, args []string) error {
+	kinds, err := newKinds(p.stdout, app.NewLogger(config.Log{Level: slog.LevelWarn}, p.stderr))
+	if err != nil {
+		return err
+	}
+	p.kinds = kinds
+	root := p.rootCommand()
+	root.SetArgs(args)
+	err = root.ExecuteContext(ctx)
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		return errors.New("interrupted")
+	}
+	return err
+}
+
+const rootHelp = `rowrelay moves messages from a table in your own database to wherever they
+belong: an HTTP endpoint, a file, a broker. Applications write a message in the
+transaction that makes the change it tells of; a relay delivers it, at least
+once, and in order per key.
+
+A first look:   rowrelay demo
+A first use:    rowrelay migrate up --database sqlite:app.db
+                echo '{"topic":"orders","payload":"hello"}' | rowrelay enqueue --database sqlite:app.db
+                rowrelay run --database sqlite:app.db --sink stdout: --drain
+
+Databases are URLs: postgres://user:password@host:5432/name or
+sqlite:path/to/file.db. $ROWRELAY_DATABASE stands for --database where the flag
+isn't given, and keeps a password out of the list of processes.
+
+Exit codes: 0 done, 1 failed, 2 wrong usage or configuration.`
+
+func (p program) rootCommand() *cobra.Command {
+	root := &cobra.Command{
+		Use:               "rowrelay",
+		Short:             "A transactional outbox relay",
+		Long:              rootHelp,
+		Args:              cobra.ArbitraryArgs,
+		RunE:              onlyCommands,
+		SilenceUsage:      true,
+		SilenceErrors:     true,
+		DisableAutoGenTag: true,
+	}
+	root.SetIn(p.stdin)
+	root.SetOut(p.stdout)
+	root.SetErr(p.stderr)
+	root.SetFlagErrorFunc(func(command *cobra.Command, err error) error {
+		return usagef("%w: see %s --help", err, command.CommandPath())
+	})
+	root.AddCommand(
+		p.migrateCommand(), p.enqueueCommand(), p.runCommand(), p.statusCommand(),
+		p.messagesCommand(), p.checkCommand(), p.pluginCommand(), p.demoCommand(), p.versionCommand(),
+	)
+	return root
+}
+
+// usageError is an error of whoever typed the command or wrote the
+// configuration.
+type usageError struct{ error }
+
+func (e usageError) Unwrap() error { return e.error }
+
+func usage(err error) error {
+	if err == nil || errors.As(err, new(usageError)) {
+		return err
+	}
+	return usageError{err}
+}
+
+func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+
+// noArguments is cobra.NoArgs, but doesn't repeat what was typed: it may be a
+// URL with a password.
+func noArguments(command *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return usagef("%s takes no arguments, only flags: see %[1]s --help", command.CommandPath())
+	}
+	return nil
+}
+
+// onlyCommands is the action of a command that has only sub-commands.
+func onlyCommands(command *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		command.SuggestionsMinimumDistance = 2
+		meant := ""
+		if near := command.SuggestionsFor(args[0]); len(near) > 0 {
+			meant = ", did you mean " + strings.Join(near, " or ") + "?"
+		}
+		return usagef("%s has no command %q%s; see %[1]s --help", command.CommandPath(), args[0], meant)
+	}
+	_, _ = fmt.Fprint(command.ErrOrStderr(), command.UsageString())
+	return usagef("%s needs a command", command.CommandPath())
 }
 
 // sameSignal is how soon a second signal still belongs to the first one, as
@@ -31,7 +173,10 @@ func signals() (context.Context, <-chan struct{}) {
 	received := make(chan os.Signal, 2)
 	signal.Notify(received, syscall.SIGINT, syscall.SIGTERM, syscall.SIGPIPE)
 	go func() {
-		first := firstOf(received)
+		first := <-received
+		for first == syscall.SIGPIPE && !outputGone() {
+			first = <-received // it comes for every connection, too, that breaks while it is written to
+		}
 		at := time.Now()
 		if first == syscall.SIGPIPE {
 			cancel(errOutputGone)
@@ -46,16 +191,6 @@ func signals() (context.Context, <-chan struct{}) {
 		signal.Stop(received)
 	}()
 	return ctx, abort
-}
-
-// firstOf waits for the first signal that means a stop. A SIGPIPE comes for
-// every connection, too, that breaks while it is written to.
-func firstOf(received <-chan os.Signal) os.Signal {
-	for {
-		if signal := <-received; signal != syscall.SIGPIPE || outputGone() {
-			return signal
-		}
-	}
 }
 
 // errOutputGone ends a command whose output nobody reads any more.

@@ -2,20 +2,34 @@ package main
 
 import (
 	"context"
+	"encoding/base64"
 	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
 	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
-// messages is the group of commands for an operator's work on messages.
-type messages struct {
-	program
-	target target
-	filter filterFlags
-	json   bool
-}
+const listHelp = `List messages by id, lowest first: those with the given ids (the table's or the
+messages'), or those that all of the given filters select. Payloads are not
+shown; rowrelay messages show does.`
+
+const requeueHelp = `Make parked messages (state error) due at once, with no attempts charged: those
+with the given ids, or those that all of the given filters select, or with --all
+every parked message of the table. They keep their ids, and so their place in
+the order of their keys. Other states are not touched.`
+
+const discardHelp = `Delete parked messages (state error) for good: those with the given ids, or
+those that all of the given filters select, or with --all every parked message
+of the table. Other states are not touched.`
 
 func (p program) messagesCommand() *cobra.Command {
 	group := &cobra.Command{
@@ -24,8 +38,20 @@ func (p program) messagesCommand() *cobra.Command {
 		Args:  cobra.ArbitraryArgs,
 		RunE:  onlyCommands,
 	}
-	group.AddCommand(p.listCommand(), p.showCommand(), p.requeueCommand(), p.discardCommand())
+	group.AddCommand(
+		p.listCommand(), p.showCommand(),
+		p.changeCommand("requeue [ID…]", "Deliver parked messages again", requeueHelp, "requeued", relay.Operator.Requeue),
+		p.changeCommand("discard [ID…]", "Delete parked messages", discardHelp, "discarded", relay.Operator.Discard),
+	)
 	return group
+}
+
+// messages are the flags of one of the group's commands.
+type messages struct {
+	program
+	target target
+	filter filterFlags
+	json   bool
 }
 
 // command makes one of the group's commands; work gets the filter of its flags
@@ -52,13 +78,29 @@ func (m *messages) command(use, short, long string, work func(context.Context, r
 	return command
 }
 
-const listHelp = `List messages by id, lowest first: those with the given ids (the table's or the
-messages'), or those that all of the given filters select. Payloads are not
-shown; rowrelay messages show does.`
-
 func (p program) listCommand() *cobra.Command {
 	m := &messages{program: p}
-	command := m.command("list [ID…]", "List messages", listHelp, m.list)
+	command := m.command("list [ID…]", "List messages", listHelp, func(ctx context.Context, operator relay.Operator, filter relay.Filter) error {
+		found, err := operator.List(ctx, filter)
+		if err != nil {
+			return fmt.Errorf("list messages: %w", err)
+		}
+		if m.json {
+			shown := []messageJSON{}
+			for _, info := range found {
+				shown = append(shown, newMessageJSON(info))
+			}
+			return m.printJSON(shown)
+		}
+		rows := [][]string{{"ID", "STATE", "TOPIC", "KEY", "ATTEMPTS", "CREATED", "MESSAGE ID", "ERROR"}}
+		for _, info := range found {
+			rows = append(rows, []string{
+				fmt.Sprint(info.ID), string(info.State), cell(info.Message.Topic, 40), cell(info.Message.Key, 40),
+				fmt.Sprint(info.Attempts), shownTime(info.CreatedAt), info.Message.ID, cell(info.LastError, 60),
+			})
+		}
+		return m.printTable(rows)
+	})
 	command.PreRunE = func(command *cobra.Command, _ []string) error {
 		if m.filter.limit < 1 {
 			return usagef("--limit must be at least 1, not %d", m.filter.limit)
@@ -71,31 +113,21 @@ func (p program) listCommand() *cobra.Command {
 	return command
 }
 
-func (m *messages) list(ctx context.Context, operator relay.Operator, filter relay.Filter) error {
-	found, err := operator.List(ctx, filter)
-	if err != nil {
-		return fmt.Errorf("list messages: %w", err)
-	}
-	if m.json {
-		shown := []messageJSON{}
-		for _, info := range found {
-			shown = append(shown, newMessageJSON(info))
-		}
-		return m.printJSON(shown)
-	}
-	rows := [][]string{{"ID", "STATE", "TOPIC", "KEY", "ATTEMPTS", "CREATED", "MESSAGE ID", "ERROR"}}
-	for _, info := range found {
-		rows = append(rows, []string{
-			fmt.Sprint(info.ID), string(info.State), cell(info.Message.Topic, 40), cell(info.Message.Key, 40),
-			fmt.Sprint(info.Attempts), shownTime(info.CreatedAt), info.Message.ID, cell(info.LastError, 60),
-		})
-	}
-	return m.printTable(rows)
-}
-
 func (p program) showCommand() *cobra.Command {
 	m := &messages{program: p}
-	command := m.command("show ID", "Show all of a message, its payload included", "", m.show)
+	command := m.command("show ID", "Show all of a message, its payload included", "", func(ctx context.Context, operator relay.Operator, filter relay.Filter) error {
+		found, err := operator.List(ctx, filter)
+		if err != nil {
+			return fmt.Errorf("read message %s: %w", filter.IDs[0], err)
+		}
+		if len(found) == 0 {
+			return fmt.Errorf("there is no message %s: rowrelay messages list shows which there are", filter.IDs[0])
+		}
+		if m.json {
+			return m.printJSON(newFullMessageJSON(found[0]))
+		}
+		return m.printMessage(found[0])
+	})
 	command.Args = func(command *cobra.Command, args []string) error {
 		if len(args) != 1 {
 			return usagef("%s needs exactly one id: the table's or the message's", command.CommandPath())
@@ -105,16 +137,183 @@ func (p program) showCommand() *cobra.Command {
 	return command
 }
 
-func (m *messages) show(ctx context.Context, operator relay.Operator, filter relay.Filter) error {
-	found, err := operator.List(ctx, filter)
-	if err != nil {
-		return fmt.Errorf("read message %s: %w", filter.IDs[0], err)
+// changeCommand makes requeue or discard; done is what the messages are then.
+func (p program) changeCommand(use, short, long, done string, change func(relay.Operator, context.Context, relay.Filter) (int, error)) *cobra.Command {
+	m := &messages{program: p}
+	var all bool
+	command := m.command(use, short, long, func(ctx context.Context, operator relay.Operator, filter relay.Filter) error {
+		count, err := change(operator, ctx, filter)
+		if err != nil {
+			return fmt.Errorf("%d messages were %s, then: %w", count, done, err)
+		}
+		if m.json {
+			err = m.printJSON(map[string]int{done: count})
+		} else {
+			err = m.print(fmt.Sprintf("%s %d\n", done, count))
+		}
+		if err == nil && count < len(filter.IDs) {
+			err = fmt.Errorf("%d of %d messages were %s: the others aren't there, or aren't parked (state error)", count, len(filter.IDs), done)
+		}
+		return err
+	})
+	m.filter.addFlags(command)
+	command.Flags().BoolVar(&all, "all", false, "every parked message")
+	command.PreRunE = func(command *cobra.Command, args []string) error {
+		f := m.filter
+		selects := f.topic+f.key+f.state+f.since+f.errorText != "" || len(args) > 0
+		switch {
+		case all && selects:
+			return usagef("--all is every parked message: it can't be given with ids or filters")
+		case !all && !selects:
+			return usagef("say which messages: ids, filters, or --all for every parked one")
+		case f.state != "" && f.state != string(relay.StateError):
+			return usagef("--state %s: only parked messages, those in state error, can be %s", f.state, done)
+		}
+		return nil
 	}
-	if len(found) == 0 {
-		return fmt.Errorf("there is no message %s: rowrelay messages list shows which there are", filter.IDs[0])
+	return command
+}
+
+// filterFlags select messages.
+type filterFlags struct {
+	topic, key, state, since, errorText string
+	after                               int64
+	limit                               int
+}
+
+func (f *filterFlags) addFlags(command *cobra.Command) {
+	flags := command.Flags()
+	flags.StringVar(&f.topic, "topic", "", "only messages of exactly this `topic`")
+	flags.StringVar(&f.key, "key", "", "only messages of exactly this `key`")
+	flags.StringVar(&f.state, "state", "", "only messages in this `state`: pending, claimed, scheduled, retry, error or done")
+	flags.StringVar(&f.since, "since", "", "only messages written at or after this `time`, or so long ago: 2026-01-31T12:00:00Z or 2h")
+	flags.StringVar(&f.errorText, "error", "", "only messages whose last error contains this `text`")
+}
+
+var states = []relay.State{relay.StatePending, relay.StateClaimed, relay.StateScheduled, relay.StateRetry, relay.StateError, relay.StateDone}
+
+var uuid = regexp.MustCompile(`^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$`)
+
+// read checks the flags and the ids, which are the table's or the messages',
+// and are taken once each.
+func (f *filterFlags) read(ids []string) (relay.Filter, error) {
+	filter := relay.Filter{Topic: f.topic, Key: f.key, State: relay.State(f.state), Error: f.errorText, AfterID: f.after, Limit: f.limit}
+	if f.state != "" && !slices.Contains(states, filter.State) {
+		return filter, fmt.Errorf("--state: %q isn't one of pending, claimed, scheduled, retry, error, done", f.state)
 	}
-	if m.json {
-		return m.printJSON(newFullMessageJSON(found[0]))
+	if f.limit < 0 || f.after < 0 {
+		return filter, fmt.Errorf("--limit and --after must not be negative")
 	}
-	return m.printMessage(found[0])
+	if f.since != "" {
+		at, notTime := time.Parse(time.RFC3339Nano, f.since)
+		ago, notDuration := settings.Field{Type: settings.TypeDuration, Min: "0s", Max: "36500d"}.Parse(f.since)
+		switch {
+		case notTime == nil:
+			filter.Since = at
+		case notDuration == nil:
+			filter.Since = time.Now().Add(-ago.(time.Duration))
+		default:
+			return filter, fmt.Errorf("--since: %q is neither a time such as 2026-01-31T12:00:00Z nor a duration such as 90m or 2d", f.since)
+		}
+	}
+	for _, text := range ids {
+		number, notNumber := strconv.ParseInt(text, 10, 64)
+		if (notNumber != nil || number < 1) && !uuid.MatchString(text) {
+			return filter, fmt.Errorf("%q isn't an id: give the table's, such as 42, or the message's, a UUID", text)
+		}
+		if id := strings.ToLower(text); !slices.Contains(filter.IDs, id) {
+			filter.IDs = append(filter.IDs, id)
+		}
+	}
+	return filter, nil
+}
+
+// messageJSON is a message as JSON, without what it carries.
+type messageJSON struct {
+	ID          int64       `json:"id"`
+	MessageID   string      `json:"message_id"`
+	State       relay.State `json:"state"`
+	Topic       string      `json:"topic"`
+	Key         string      `json:"key,omitempty"`
+	Lane        int         `json:"lane"`
+	Priority    int16       `json:"priority"`
+	Attempts    int         `json:"attempts"`
+	Crashes     int         `json:"crashes"`
+	CreatedAt   time.Time   `json:"created_at"`
+	AvailableAt *time.Time  `json:"available_at,omitempty"`
+	FinishedAt  *time.Time  `json:"finished_at,omitempty"`
+	ClaimedBy   string      `json:"claimed_by,omitempty"`
+	Receipt     string      `json:"receipt,omitempty"`
+	LastError   string      `json:"last_error,omitempty"`
+}
+
+func newMessageJSON(info relay.Info) messageJSON {
+	return messageJSON{
+		ID: info.ID, MessageID: info.Message.ID, State: info.State, Topic: info.Message.Topic, Key: info.Message.Key,
+		Lane: info.Lane, Priority: info.Message.Priority, Attempts: info.Attempts, Crashes: info.Crashes,
+		CreatedAt: info.CreatedAt.UTC(), AvailableAt: orNil(info.Message.AvailableAt), FinishedAt: orNil(info.FinishedAt),
+		ClaimedBy: info.ClaimedBy, Receipt: info.Receipt, LastError: info.LastError,
+	}
+}
+
+// fullMessageJSON has what it carries as well. A payload that isn't UTF-8 is in
+// payload_base64; one that is NULL is null in payload.
+type fullMessageJSON struct {
+	messageJSON
+	Headers       map[string]string `json:"headers"`
+	BadHeaders    string            `json:"bad_headers,omitempty"`
+	Payload       *string           `json:"payload"`
+	PayloadBase64 []byte            `json:"payload_base64,omitempty"`
+}
+
+func newFullMessageJSON(info relay.Info) fullMessageJSON {
+	full := fullMessageJSON{messageJSON: newMessageJSON(info), Headers: info.Message.Headers, BadHeaders: info.BadHeaders}
+	if full.Headers == nil {
+		full.Headers = map[string]string{}
+	}
+	switch payload := info.Message.Payload; {
+	case payload == nil:
+	case utf8.Valid(payload):
+		text := string(payload)
+		full.Payload = &text
+	default:
+		full.PayloadBase64 = payload
+	}
+	return full
+}
+
+// printMessage shows a message to people: text as it is, bytes as base64.
+func (m *messages) printMessage(info relay.Info) error {
+	rows := [][]string{
+		{"id", fmt.Sprint(info.ID)}, {"message id", info.Message.ID}, {"state", string(info.State)},
+		{"topic", info.Message.Topic}, {"key", info.Message.Key}, {"lane", fmt.Sprint(info.Lane)},
+		{"priority", fmt.Sprint(info.Message.Priority)}, {"attempts", fmt.Sprint(info.Attempts)}, {"crashes", fmt.Sprint(info.Crashes)},
+		{"created", shownTime(info.CreatedAt)}, {"available", shownTime(info.Message.AvailableAt)}, {"finished", shownTime(info.FinishedAt)},
+		{"claimed by", info.ClaimedBy}, {"receipt", info.Receipt}, {"last error", cell(info.LastError, 1000)}, {"bad headers", info.BadHeaders},
+	}
+	for _, name := range slices.Sorted(maps.Keys(info.Message.Headers)) {
+		rows = append(rows, []string{"header " + cell(name, 60), cell(info.Message.Headers[name], 1000)})
+	}
+	rows = slices.DeleteFunc(rows, func(row []string) bool { return row[1] == "" })
+	if err := m.printTable(rows); err != nil {
+		return err
+	}
+	payload := info.Message.Payload
+	shown := string(payload)
+	switch {
+	case payload == nil:
+		shown = "(NULL)"
+	case !utf8.Valid(payload):
+		shown = fmt.Sprintf("base64 of %d bytes: %s", len(payload), base64.StdEncoding.EncodeToString(payload))
+	}
+	return m.print("\n" + printable(shown) + "\n")
+}
+
+// cell is a text from a message in one line of at most so many characters.
+func cell(text string, most int) string {
+	runes := []rune(strings.Join(strings.Fields(text), " "))
+	if len(runes) > most {
+		return string(runes[:most-1]) + "…"
+	}
+	return string(runes)
 }

@@ -4,12 +4,18 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/rowrelay/rowrelay/internal/config"
 	"github.com/rowrelay/rowrelay/migrations"
 	"github.com/rowrelay/rowrelay/outbox/dialect"
+	"github.com/rowrelay/rowrelay/relay"
 )
 
 // migrate is the group of commands that make and update the tables.
@@ -60,8 +66,13 @@ func (m *migrate) command(use, short, long string, run func(context.Context, con
 }
 
 func (m *migrate) sources(command *cobra.Command) ([]config.Source, error) {
-	if err := m.meanInbox(command); err != nil {
-		return nil, err
+	if m.inbox { // a consumer's table, which no configuration of relays names
+		if m.target.config != "" || m.claim != "" {
+			return nil, usagef("--inbox goes with neither --config nor --claim: name the consumer's database with --database")
+		}
+		if !command.Flags().Changed("table") {
+			m.target.table = "inbox"
+		}
 	}
 	sources, err := m.target.resolveAll(m.program, command)
 	if err != nil {
@@ -71,27 +82,14 @@ func (m *migrate) sources(command *cobra.Command) ([]config.Source, error) {
 		return nil, usagef("name the source whose tables are to go with --source")
 	}
 	for i := range sources {
-		if m.claim == "" {
-			continue
+		if m.claim != "" {
+			err = sources[i].Set("claim", m.claim)
 		}
-		if err := sources[i].Set("claim", m.claim); err != nil {
+		if err != nil {
 			return nil, usagef("--claim: %w", err)
 		}
 	}
 	return sources, nil
-}
-
-// meanInbox turns to a consumer's table, which no configuration of relays names.
-func (m *migrate) meanInbox(command *cobra.Command) error {
-	switch {
-	case !m.inbox:
-		return nil
-	case m.target.config != "" || m.claim != "":
-		return usagef("--inbox goes with neither --config nor --claim: name the consumer's database with --database")
-	case !command.Flags().Changed("table"):
-		m.target.table = "inbox"
-	}
-	return nil
 }
 
 // migrations are those of the source's outbox, or of the inbox in its place.
@@ -137,6 +135,96 @@ func (p program) migrateUpCommand() *cobra.Command {
 	return command
 }
 
+const migrateDownHelp = `Take the last migration back. Taking back the first one drops the tables, so
+that is refused while there are messages that were not delivered, unless
+--discard-messages is given. With --inbox nothing is refused: without its table
+a consumer recognises no message that comes again.`
+
+func (p program) migrateDownCommand() *cobra.Command {
+	m := &migrate{program: p}
+	var discard bool
+	command := m.command("down", "Take the last migration back", migrateDownHelp, func(ctx context.Context, source config.Source) error {
+		return m.on(ctx, source, false, func(steps *migrations.Migrations) error {
+			if !m.inbox {
+				if err := refuseDown(ctx, source, steps, discard); err != nil {
+					return err
+				}
+			}
+			taken, err := steps.Down(ctx)
+			if err != nil {
+				return err
+			}
+			var list []migrations.Migration
+			if taken != nil {
+				list = append(list, *taken)
+			}
+			return m.report(source, "taken back", list, "there was no migration of "+source.Table+" to take back")
+		})
+	})
+	command.Flags().BoolVar(&discard, "discard-messages", false, "also with undelivered messages, which are then lost")
+	jsonFlag(command, &m.json)
+	return command
+}
+
+// refuseDown finds what forbids to drop the tables. Where they are gone meanwhile
+// another process was quicker, and there is nothing to forbid.
+func refuseDown(ctx context.Context, source config.Source, steps *migrations.Migrations, discard bool) error {
+	if there, err := anyApplied(ctx, steps); err != nil || !there {
+		return err
+	}
+	refused := forbidden(ctx, source, discard)
+	for tries := 1; tries < 5 && errors.Is(refused, relay.ErrBusy); tries++ {
+		refused = forbidden(ctx, source, discard) // the quicker one was dropping the tables
+	}
+	there, err := anyApplied(ctx, steps)
+	if errors.Is(refused, relay.ErrNoSchema) || err == nil && !there {
+		return nil
+	}
+	return refused
+}
+
+func anyApplied(ctx context.Context, steps *migrations.Migrations) (bool, error) {
+	all, err := steps.Status(ctx)
+	return slices.ContainsFunc(all, func(each migrations.Migration) bool { return each.Applied }), err
+}
+
+// forbidden is why the tables must stay: relays work on them, or, unless that
+// is meant, messages would be lost.
+func forbidden(ctx context.Context, source config.Source, discard bool) error {
+	return withOperator(ctx, source, func(operator relay.Operator) error {
+		status, err := operator.Status(ctx)
+		if err != nil {
+			return err
+		}
+		var living []string
+		for _, r := range status.Relays {
+			if r.Alive {
+				living = append(living, r.Name)
+			}
+		}
+		undelivered := undelivered(status)
+		switch {
+		case len(living) > 0:
+			return fmt.Errorf("relays work on table %s: stop them first (%s); one that died counts until its lease has ended",
+				source.Table, strings.Join(living, ", "))
+		case undelivered > 0 && !discard:
+			return fmt.Errorf("table %s has %d messages that were not delivered, which would be lost: deliver them first"+
+				" (rowrelay run --drain), or give --discard-messages", source.Table, undelivered)
+		}
+		return nil
+	})
+}
+
+// undelivered counts the messages in any state but done.
+func undelivered(status relay.Status) (left int64) {
+	for state, count := range status.Counts {
+		if state != relay.StateDone {
+			left += count
+		}
+	}
+	return left
+}
+
 func (p program) migrateStatusCommand() *cobra.Command {
 	m := &migrate{program: p}
 	command := m.command("status", "List the migrations, applied or not", "", func(ctx context.Context, source config.Source) error {
@@ -174,4 +262,35 @@ func (p program) migratePrintCommand() *cobra.Command {
 	command.Flags().StringVar(&m.claim, "claim", "", "how the table is going to be claimed, `lanes or rows` (default lanes)")
 	command.Flags().StringVar(&m.dialect, "dialect", "", "the server's `name`, where the URL is another one's")
 	return command
+}
+
+// migrationJSON is a migration as JSON.
+type migrationJSON struct {
+	Version   int64      `json:"version"`
+	Name      string     `json:"name"`
+	Applied   bool       `json:"applied"`
+	AppliedAt *time.Time `json:"applied_at,omitempty"`
+}
+
+// report prints migrations, or the text if there is none.
+func (m *migrate) report(source config.Source, name string, list []migrations.Migration, otherwise string) error {
+	if m.json {
+		shown := []migrationJSON{}
+		for _, each := range list {
+			shown = append(shown, migrationJSON{each.Version, each.Name, each.Applied, orNil(each.AppliedAt)})
+		}
+		return m.printJSON(map[string]any{"table": source.Table, strings.ReplaceAll(name, " ", "_"): shown})
+	}
+	if len(list) == 0 {
+		return m.print(otherwise + "\n")
+	}
+	var rows [][]string
+	for _, each := range list {
+		state := name
+		if name == "migrations" {
+			state = map[bool]string{true: "applied", false: "pending"}[each.Applied]
+		}
+		rows = append(rows, []string{source.Table, fmt.Sprint(each.Version), each.Name, state})
+	}
+	return m.printTable(rows)
 }

@@ -4,7 +4,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strings"
+	"sync"
 	"text/tabwriter"
+	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 )
@@ -40,4 +45,51 @@ func (p program) printTable(rows [][]string) error {
 		}
 	}
 	return table.Flush()
+}
+
+// printable keeps control characters, which could play tricks on a terminal,
+// out of a table's cell. A tab, which parts the cells, is a blank.
+func printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		if r == '\t' {
+			return ' '
+		}
+		if unicode.IsControl(r) && r != '\n' || r == utf8.RuneError {
+			return '�'
+		}
+		return r
+	}, text)
+}
+
+func shownTime(at time.Time) string {
+	if at.IsZero() {
+		return ""
+	}
+	return at.UTC().Format(time.RFC3339)
+}
+
+func orNil(at time.Time) *time.Time {
+	if at.IsZero() {
+		return nil
+	}
+	at = at.UTC()
+	return &at
+}
+
+// checkedWriter remembers that the output couldn't be written: a report that
+// was cut short must not look like a whole one.
+type checkedWriter struct {
+	mu  sync.Mutex
+	to  io.Writer
+	err error
+}
+
+func (w *checkedWriter) Write(text []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	n, err := w.to.Write(text)
+	if err != nil && w.err == nil {
+		w.err = err
+	}
+	return n, err
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,20 +12,8 @@ import (
 
 	"github.com/rowrelay/rowrelay/internal/config"
 	"github.com/rowrelay/rowrelay/plugins"
+	"github.com/rowrelay/rowrelay/sinks"
 )
-
-// pluginCommands is the group of commands about plug-ins.
-type pluginCommands struct {
-	program
-	config string
-	json   bool
-}
-
-// namedPlugin is a plug-in and what the configuration calls it, or its program.
-type namedPlugin struct {
-	name string
-	sink *plugins.Sink
-}
 
 func (p program) pluginCommand() *cobra.Command {
 	group := &cobra.Command{
@@ -37,9 +26,22 @@ func (p program) pluginCommand() *cobra.Command {
 	return group
 }
 
+// pluginFlags are the flags of one of the group's commands.
+type pluginFlags struct {
+	program
+	config string
+	json   bool
+}
+
+// namedPlugin is a plug-in and what the configuration calls it, or its program.
+type namedPlugin struct {
+	name string
+	sink *plugins.Sink
+}
+
 // command makes one of the group's commands, whose work is given plug-ins that
 // have not been started.
-func (c *pluginCommands) command(use, short, long string, work func(context.Context, []namedPlugin) error) *cobra.Command {
+func (c *pluginFlags) command(use, short, long string, work func(context.Context, []namedPlugin) error) *cobra.Command {
 	command := &cobra.Command{
 		Use: use, Short: short, Long: long, Args: cobra.ArbitraryArgs,
 		RunE: func(command *cobra.Command, args []string) error {
@@ -50,20 +52,27 @@ func (c *pluginCommands) command(use, short, long string, work func(context.Cont
 			return work(command.Context(), found)
 		},
 	}
-	command.Flags().StringVar(&c.config, "config", "", "the plug-ins of this configuration `file`")
-	_ = command.MarkFlagFilename("config", "yaml", "yml") // only for completion
+	configFlag(command, &c.config, "the plug-ins of this configuration `file`")
 	jsonFlag(command, &c.json)
 	return command
 }
 
-// find makes the plug-ins of the arguments, or of the configuration.
-func (c *pluginCommands) find(args []string) ([]namedPlugin, error) {
+// find makes the plug-ins of the arguments, or of the configuration. An argument
+// is a plug-in's URL, or the path of its program. It is named without settings,
+// which may be secret.
+func (c *pluginFlags) find(args []string) (found []namedPlugin, err error) {
 	if (c.config == "") == (len(args) == 0) {
 		return nil, errors.New("name plug-ins, as ./path or plugin:./path?arg=…, or give --config")
 	}
+	const scheme = "plugin:"
 	var candidates []config.Sink
 	for _, arg := range args {
-		candidates = append(candidates, config.Sink{Name: programOf(arg), URL: pluginURL(arg)})
+		sink := config.Sink{Name: arg, URL: scheme + (&url.URL{Path: arg}).EscapedPath()}
+		if rest, isURL := strings.CutPrefix(arg, scheme); isURL {
+			sink.Name, _, _ = strings.Cut(rest, "?")
+			sink.URL = arg
+		}
+		candidates = append(candidates, sink)
 	}
 	if c.config != "" {
 		configured, err := config.Load(c.config, c.kinds)
@@ -72,10 +81,6 @@ func (c *pluginCommands) find(args []string) ([]namedPlugin, error) {
 		}
 		candidates = configured.Sinks
 	}
-	return c.made(candidates)
-}
-
-func (c *pluginCommands) made(candidates []config.Sink) (found []namedPlugin, err error) {
 	for _, candidate := range candidates {
 		sink, problem := candidate.Make(c.kinds)
 		if problem != nil {
@@ -91,20 +96,148 @@ func (c *pluginCommands) made(candidates []config.Sink) (found []namedPlugin, er
 	return found, err
 }
 
-const pluginScheme = "plugin:"
+const pluginListHelp = `List the plug-ins of a configuration, or those named, without starting them: their
+programs, and the SHA-256 checksums that these have, which a configuration may ask
+for as sha256.`
 
-// pluginURL is the URL that an argument is, or means.
-func pluginURL(arg string) string {
-	if strings.HasPrefix(arg, pluginScheme) {
-		return arg
-	}
-	return pluginScheme + (&url.URL{Path: arg}).EscapedPath()
+// listedPlugin is what list says of a plug-in.
+type listedPlugin struct {
+	Sink     string `json:"sink"`
+	Program  string `json:"program"`
+	SHA256   string `json:"sha256,omitempty"`
+	Checksum string `json:"checksum"` // as configured, another, not configured, or why there is none
 }
 
-// programOf is the argument without settings, which may be secret.
-func programOf(arg string) string {
-	if rest, isURL := strings.CutPrefix(arg, pluginScheme); isURL {
-		arg, _, _ = strings.Cut(rest, "?")
+func (p program) pluginListCommand() *cobra.Command {
+	c := &pluginFlags{program: p}
+	return c.command("list [PLUGIN…]", "List plug-ins and their checksums", pluginListHelp, func(_ context.Context, found []namedPlugin) error {
+		listed := make([]listedPlugin, len(found))
+		rows := [][]string{{"SINK", "PROGRAM", "CHECKSUM", "SHA256"}}
+		for i, each := range found {
+			has, must, err := each.sink.Checksums()
+			l := listedPlugin{Sink: each.name, Program: each.sink.Program(), SHA256: has}
+			switch {
+			case err != nil:
+				l.Checksum, l.SHA256 = "can't be read: "+err.Error(), ""
+			case must == "":
+				l.Checksum = "not configured"
+			case must == has:
+				l.Checksum = "as configured"
+			default:
+				l.Checksum = "ANOTHER than configured"
+			}
+			listed[i] = l
+			rows = append(rows, []string{l.Sink, l.Program, l.Checksum, l.SHA256})
+		}
+		if c.json {
+			return c.printJSON(listed)
+		}
+		return c.printTable(rows)
+	})
+}
+
+// pluginTimeout is how long a plug-in may take to start and to open.
+const pluginTimeout = 2 * sinkTimeout
+
+const pluginCheckHelp = `Check plug-ins, those of a configuration or those named: each is started, asked
+what it is, opened with its settings, closed and ended. Nothing is sent. Settings
+of one that is named stand in its URL:
+
+  rowrelay plugin check ./filesink
+  rowrelay plugin check 'plugin:./nats?config.url=nats://localhost:4222&secrets.token=…'
+
+rowrelay plugin describe says which settings a plug-in has.`
+
+func (p program) pluginCheckCommand() *cobra.Command {
+	c := &pluginFlags{program: p}
+	return c.command("check [PLUGIN…]", "Start plug-ins and see whether they can be opened", pluginCheckHelp, func(ctx context.Context, found []namedPlugin) error {
+		report := &checkReport{program: c.program, json: c.json}
+		for _, each := range found {
+			report.checkPlugin(ctx, each)
+		}
+		return report.print()
+	})
+}
+
+// checkPlugin checks a plug-in. What fails ends it.
+func (c *checkReport) checkPlugin(ctx context.Context, each namedPlugin) {
+	limited, cancel := context.WithTimeout(ctx, pluginTimeout)
+	defer cancel()
+	name := "plug-in " + each.name + ": "
+	defer func() {
+		if err := each.sink.Close(limited); err != nil {
+			c.tried(name+"close", "", err)
+		}
+	}()
+	d, err := each.sink.Describe(limited)
+	if !c.tried(name+"start", fmt.Sprintf("%s %s, protocol %d", d.Name, cmp.Or(d.Version, "(no version)"), d.Protocol), err) {
+		return
 	}
-	return arg
+	c.tried(name+"open", "can be opened", each.sink.Open(limited))
+}
+
+const pluginDescribeHelp = `Say what plug-ins are, and which settings they take under config and secrets. They
+are started for that, but not opened, so their settings need not be there.`
+
+// describedPlugin is what describe says of a plug-in, as JSON.
+type describedPlugin struct {
+	Program  string             `json:"program"`
+	Name     string             `json:"name"`
+	Summary  string             `json:"summary"`
+	Version  string             `json:"version,omitempty"`
+	Protocol int                `json:"protocol"`
+	Settings []describedSetting `json:"settings"`
+}
+
+type describedSetting struct {
+	Name     string   `json:"name"`
+	Type     string   `json:"type"`
+	Required bool     `json:"required,omitempty"`
+	Default  string   `json:"default,omitempty"`
+	Min      string   `json:"min,omitempty"`
+	Max      string   `json:"max,omitempty"`
+	Choices  []string `json:"choices,omitempty"`
+	Help     string   `json:"help"`
+}
+
+func (p program) pluginDescribeCommand() *cobra.Command {
+	c := &pluginFlags{program: p}
+	return c.command("describe [PLUGIN…]", "Say what plug-ins are and which settings they have", pluginDescribeHelp, func(ctx context.Context, found []namedPlugin) error {
+		var described []describedPlugin
+		for _, each := range found {
+			d, err := describe(ctx, each.sink)
+			if err != nil {
+				return err
+			}
+			if !c.json {
+				kind := sinks.Kind{Name: strings.TrimSpace(d.Name + " " + d.Version), Summary: d.Summary, Fields: d.Fields}
+				text := kind.Describe() + fmt.Sprintf("program: %s, plug-in protocol %d\n", each.sink.Program(), d.Protocol)
+				if err := c.print(printable(text)); err != nil {
+					return err
+				}
+				continue
+			}
+			shown := describedPlugin{
+				Program: each.sink.Program(), Name: d.Name, Summary: d.Summary, Version: d.Version, Protocol: d.Protocol, Settings: []describedSetting{},
+			}
+			for _, f := range d.Fields {
+				shown.Settings = append(shown.Settings, describedSetting{
+					Name: f.Name, Type: string(f.Type), Required: f.Required, Default: f.Default, Min: f.Min, Max: f.Max, Choices: f.Choices, Help: f.Help,
+				})
+			}
+			described = append(described, shown)
+		}
+		if c.json {
+			return c.printJSON(described)
+		}
+		return nil
+	})
+}
+
+// describe starts a plug-in, asks it what it is, and ends it.
+func describe(ctx context.Context, sink *plugins.Sink) (plugins.Description, error) {
+	limited, cancel := context.WithTimeout(ctx, pluginTimeout)
+	defer cancel()
+	d, err := sink.Describe(limited)
+	return d, errors.Join(err, sink.Close(limited))
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/rowrelay/rowrelay/internal/app"
 	"github.com/rowrelay/rowrelay/internal/config"
+	"github.com/rowrelay/rowrelay/relay"
 )
 
 const runHelp = `Relay messages until stopped: those of all sources of a configuration, or those
@@ -30,29 +31,6 @@ type runFlags struct {
 	drain  bool
 	limit  time.Duration // of the drain; 0 for none
 	topics []string
-}
-
-func (p program) runCommand() *cobra.Command {
-	r := &runFlags{program: p}
-	command := &cobra.Command{
-		Use:   "run",
-		Short: "Relay messages to their sinks",
-		Long:  fmt.Sprintf(runHelp, p.sinkURLs()),
-		Args:  noArguments,
-		RunE:  r.run,
-	}
-	r.addFlags(command)
-	return command
-}
-
-func (p program) sinkURLs() string {
-	var lines strings.Builder
-	for _, kind := range p.kinds.Kinds() {
-		if len(kind.Schemes) > 0 {
-			fmt.Fprintf(&lines, "  %-16s %s\n", strings.Join(kind.Schemes, ":, ")+":", kind.Summary)
-		}
-	}
-	return lines.String()
 }
 
 // setting is a flag that stands for a setting of the configuration.
@@ -78,8 +56,22 @@ var sinkSettings = []setting{
 	{"max-attempts", "max_attempts", "park a message after this `number` of attempts, or unlimited (default 20)"},
 }
 
-func (r *runFlags) addFlags(command *cobra.Command) {
-	r.target.addConfigFlag(command, "relay as this configuration `file` says")
+func (p program) runCommand() *cobra.Command {
+	r := &runFlags{program: p}
+	var sinkURLs strings.Builder
+	for _, kind := range p.kinds.Kinds() {
+		if len(kind.Schemes) > 0 {
+			fmt.Fprintf(&sinkURLs, "  %-16s %s\n", strings.Join(kind.Schemes, ":, ")+":", kind.Summary)
+		}
+	}
+	command := &cobra.Command{
+		Use:   "run",
+		Short: "Relay messages to their sinks",
+		Long:  fmt.Sprintf(runHelp, &sinkURLs),
+		Args:  noArguments,
+		RunE:  r.run,
+	}
+	configFlag(command, &r.target.config, "relay as this configuration `file` says")
 	r.target.addTableFlags(command)
 	flags := command.Flags()
 	flags.StringVar(&r.sink, "sink", "", "where to, a `URL` as above")
@@ -92,7 +84,10 @@ func (r *runFlags) addFlags(command *cobra.Command) {
 	flags.String("admin", "", "serve /metrics, /healthz, /readyz and /status at this `address`, such as 127.0.0.1:8321")
 	flags.String("log-level", "", "log from this `level` on: debug, info, warn or error (default info)")
 	flags.String("log-format", "", "log as `text` or json (default text)")
+	return command
 }
+
+var errDrainLimit = errors.New("the drain has lasted too long")
 
 func (r *runFlags) run(command *cobra.Command, _ []string) error {
 	if r.limit < 0 || r.limit > 0 && !r.drain {
@@ -111,38 +106,124 @@ func (r *runFlags) run(command *cobra.Command, _ []string) error {
 	if err != nil {
 		return usage(err)
 	}
-	ctx, cancel := r.limited(command.Context())
-	defer cancel()
-	err = errors.Join(explain(onlySource(c), daemon.Run(ctx, r.abort)), r.overLimit(ctx))
+
+	ctx := command.Context()
+	if r.limit > 0 {
+		limited, cancel := context.WithTimeoutCause(ctx, r.limit, errDrainLimit)
+		defer cancel()
+		ctx = limited
+	}
+	hintsFor := config.Source{Table: config.DefaultTable} // of several sources none
+	if len(c.Sources) == 1 {
+		hintsFor = c.Sources[0]
+	}
+	err = explain(hintsFor, daemon.Run(ctx, r.abort))
+	if context.Cause(ctx) == errDrainLimit {
+		err = errors.Join(err, hinted(fmt.Errorf("the drain wasn't at its end after %s, and was stopped", r.limit),
+			"rowrelay status counts what is left; the log above says what is in its way, such as a sink that is down"))
+	}
 	if context.Cause(command.Context()) == errOutputGone {
 		err = errors.Join(err, errOutputGone)
 	}
 	return err
 }
 
-var errDrainLimit = errors.New("the drain has lasted too long")
-
-// limited ends the drain in time.
-func (r *runFlags) limited(ctx context.Context) (context.Context, context.CancelFunc) {
-	if r.limit == 0 {
-		return ctx, func() {}
+// configuration is that of the file, or the one that the flags describe. The
+// flags for the process itself go with either.
+func (r *runFlags) configuration(command *cobra.Command) (c config.Config, err error) {
+	if r.target.config != "" {
+		c, err = r.fromFile(command)
+	} else {
+		c, err = r.fromFlags(command)
 	}
-	return context.WithTimeoutCause(ctx, r.limit, errDrainLimit)
+	if err != nil {
+		return c, err
+	}
+	return c, errors.Join(
+		set(command, setting{flag: "admin", name: "listen"}, c.Admin.Set),
+		set(command, setting{flag: "log-level", name: "level"}, c.Log.Set),
+		set(command, setting{flag: "log-format", name: "format"}, c.Log.Set),
+	)
 }
 
-// overLimit is the error of a drain that did not come to its end by itself.
-func (r *runFlags) overLimit(ctx context.Context) error {
-	if context.Cause(ctx) != errDrainLimit {
+// fromFile refuses flags for what the file has to say.
+func (r *runFlags) fromFile(command *cobra.Command) (config.Config, error) {
+	var given []string
+	for _, s := range append(append([]setting{{flag: "database"}, {flag: "table"}, {flag: "sink"}, {flag: "topics"}},
+		sourceSettings...), sinkSettings...) {
+		if command.Flags().Changed(s.flag) {
+			given = append(given, "--"+s.flag)
+		}
+	}
+	if len(given) > 0 {
+		return config.Config{}, fmt.Errorf("%s can't be given with --config: write it into %s", strings.Join(given, ", "), r.target.config)
+	}
+	return config.Load(r.target.config, r.kinds)
+}
+
+// fromFlags makes a configuration of one source and one sink.
+func (r *runFlags) fromFlags(command *cobra.Command) (config.Config, error) {
+	source, err := r.target.resolve(r.program, command)
+	if err != nil {
+		return config.Config{}, err
+	}
+	if r.sink == "" {
+		return config.Config{}, errors.New("no sink was named: give --sink https://example.org/messages, --sink stdout: or the like, or --config")
+	}
+	sink := config.Sink{Name: "sink", URL: r.sink}
+	var problems []error
+	for _, s := range sourceSettings {
+		problems = append(problems, set(command, s, source.Set))
+	}
+	for _, s := range sinkSettings {
+		problems = append(problems, set(command, s, sink.Set))
+	}
+	if err := source.SetTopics(r.topics...); err != nil {
+		problems = append(problems, fmt.Errorf("--topics: %w", err))
+	}
+	if source.Listen == config.On && source.Database.Polled() {
+		problems = append(problems, errors.New("--listen can't be on: only PostgreSQL has notifications, the relay polls"))
+	}
+	if source.Claim != relay.ByRows && (source.Pick != "" || len(source.Topics) > 0) {
+		problems = append(problems, errors.New("--pick and --topics work with --claim rows only"))
+	}
+	if _, err := sink.Make(r.kinds); err != nil {
+		problems = append(problems, fmt.Errorf("--sink: %w", err))
+	}
+	return config.Config{Sources: []config.Source{source}, Sinks: []config.Sink{sink}}, errors.Join(problems...)
+}
+
+// set hands a flag that was given to the setting that it stands for.
+func set(command *cobra.Command, s setting, to func(name, text string) error) error {
+	if !command.Flags().Changed(s.flag) {
 		return nil
 	}
-	return hinted(fmt.Errorf("the drain wasn't at its end after %s, and was stopped", r.limit),
-		"rowrelay status counts what is left; the log above says what is in its way, such as a sink that is down")
+	if err := to(s.name, command.Flags().Lookup(s.flag).Value.String()); err != nil {
+		return fmt.Errorf("--%s: %w", s.flag, err)
+	}
+	return nil
 }
 
-// onlySource is what a hint can be about.
-func onlySource(c config.Config) config.Source {
-	if len(c.Sources) == 1 {
-		return c.Sources[0]
+// openTable opens a source's table for the daemon.
+func openTable(ctx context.Context, source config.Source) (app.Table, error) {
+	db, d, err := openDatabase(ctx, source.Database, false)
+	if err != nil {
+		return app.Table{}, err
 	}
-	return config.Source{Table: config.DefaultTable}
+	store, err := openStore(ctx, source, db, d)
+	if err != nil {
+		return app.Table{}, errors.Join(explain(source, err), db.Close())
+	}
+	table := app.Table{Store: store, Close: db.Close}
+	for _, finding := range store.Findings() {
+		if !finding.OK {
+			table.Warnings = append(table.Warnings, finding.String())
+		}
+	}
+	if source.Listen != config.Off && !source.Database.Polled() {
+		if table.Listener, err = listenPostgres(source); err != nil {
+			return app.Table{}, errors.Join(err, db.Close())
+		}
+	}
+	return table, nil
 }

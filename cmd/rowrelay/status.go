@@ -69,13 +69,10 @@ func (p program) printStatus(r admin.Report) error {
 	if err := p.printTable(rows); err != nil || len(r.Relays) == 0 {
 		return err
 	}
-	return p.printTable(append([][]string{{"\nRELAY", "HOST", "VERSION", "CLAIM", "LANES", "ALIVE", "LAST BEAT"}}, relayRows(r.Relays)...))
-}
-
-func relayRows(relays []relay.RelayInfo) (rows [][]string) {
-	for _, each := range relays {
+	rows = [][]string{{"\nRELAY", "HOST", "VERSION", "CLAIM", "LANES", "ALIVE", "LAST BEAT"}}
+	for _, each := range r.Relays {
 		alive := map[bool]string{true: "yes", false: "no"}[each.Alive]
 		rows = append(rows, []string{each.Name, each.Host, each.Version, string(each.Claim), fmt.Sprint(each.Lanes), alive, shownTime(each.LastBeat)})
 	}
-	return rows
+	return p.printTable(rows)
 }

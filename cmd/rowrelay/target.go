@@ -2,6 +2,7 @@ package main
 
 import (
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -22,7 +23,7 @@ type target struct {
 // addFlags adds the flags that name a table.
 func (t *target) addFlags(command *cobra.Command) {
 	t.addTableFlags(command)
-	t.addConfigFlag(command, "take the database and table from this configuration `file`")
+	configFlag(command, &t.config, "take the database and table from this configuration `file`")
 	command.Flags().StringVar(&t.source, "source", "", "the `name` of the source, where the configuration has several")
 }
 
@@ -32,8 +33,8 @@ func (t *target) addTableFlags(command *cobra.Command) {
 	flags.StringVar(&t.table, "table", config.DefaultTable, "the table's `name`, or schema.name")
 }
 
-func (t *target) addConfigFlag(command *cobra.Command, help string) {
-	command.Flags().StringVar(&t.config, "config", "", help)
+func configFlag(command *cobra.Command, file *string, help string) {
+	command.Flags().StringVar(file, "config", "", help)
 	_ = command.MarkFlagFilename("config", "yaml", "yml") // only for completion
 }
 
@@ -52,40 +53,10 @@ func (t *target) resolve(p program, command *cobra.Command) (config.Source, erro
 // resolveAll returns the tables that were meant: those of all sources of a
 // configuration, unless one was named.
 func (t *target) resolveAll(p program, command *cobra.Command) ([]config.Source, error) {
-	if t.config != "" {
-		return t.fromConfig(p, command)
+	if t.config == "" {
+		source, err := t.fromFlags()
+		return []config.Source{source}, err
 	}
-	if t.source != "" {
-		return nil, usagef("--source needs --config: without it there is only one table")
-	}
-	parse := config.ParseDatabase
-	if t.noServer {
-		parse = config.ParseKind
-	}
-	source, err := sourceOf(t.database, t.table, parse)
-	return []config.Source{source}, err
-}
-
-// sourceOf reads a database and table as flags have them.
-func sourceOf(database, table string, parse func(string) (config.Database, error)) (source config.Source, err error) {
-	flag := "--database"
-	if database == "" {
-		flag, database = "$"+databaseVariable, os.Getenv(databaseVariable)
-	}
-	if database == "" {
-		return config.Source{}, usagef("no database was named: give --database postgres://user@host/name, mysql://user@host/name or sqlite:path/to/file.db, or set $%s", databaseVariable)
-	}
-	source = config.Source{Name: table, Table: table}
-	if source.Database, err = parse(database); err != nil {
-		return config.Source{}, usagef("%s: the value %w", flag, err)
-	}
-	if err := source.Set("table", table); err != nil {
-		return config.Source{}, usagef("--table: %w", err)
-	}
-	return source, nil
-}
-
-func (t *target) fromConfig(p program, command *cobra.Command) ([]config.Source, error) {
 	for _, flag := range []string{"database", "table"} {
 		if command.Flags().Changed(flag) {
 			return nil, usagef("--%s and --config can't be given together: the configuration names the table", flag)
@@ -95,12 +66,37 @@ func (t *target) fromConfig(p program, command *cobra.Command) ([]config.Source,
 	if err != nil || t.source == "" {
 		return c.Sources, usage(err)
 	}
-	for _, source := range c.Sources {
-		if source.Name == t.source {
-			return []config.Source{source}, nil
-		}
+	i := slices.IndexFunc(c.Sources, func(source config.Source) bool { return source.Name == t.source })
+	if i < 0 {
+		return nil, usagef("--source: %s has no source %q, it has %s", t.config, t.source, namesOf(c.Sources))
 	}
-	return nil, usagef("--source: %s has no source %q, it has %s", t.config, t.source, namesOf(c.Sources))
+	return c.Sources[i : i+1], nil
+}
+
+// fromFlags is the one table without a configuration.
+func (t *target) fromFlags() (source config.Source, err error) {
+	if t.source != "" {
+		return source, usagef("--source needs --config: without it there is only one table")
+	}
+	flag, database := "--database", t.database
+	if database == "" {
+		flag, database = "$"+databaseVariable, os.Getenv(databaseVariable)
+	}
+	if database == "" {
+		return source, usagef("no database was named: give --database postgres://user@host/name, mysql://user@host/name or sqlite:path/to/file.db, or set $%s", databaseVariable)
+	}
+	parse := config.ParseDatabase
+	if t.noServer {
+		parse = config.ParseKind
+	}
+	source = config.Source{Name: t.table, Table: t.table}
+	if source.Database, err = parse(database); err != nil {
+		return source, usagef("%s: the value %w", flag, err)
+	}
+	if err := source.Set("table", t.table); err != nil {
+		return source, usagef("--table: %w", err)
+	}
+	return source, nil
 }
 
 func namesOf(sources []config.Source) string {

@@ -1,14 +1,23 @@
 // Package app is the daemon: a relay for each source of a configuration, their
 // metrics, and the admin server, started and stopped together. It is what
 // `rowrelay run` runs.
+//
+// In comes a configuration that package config has read, and a function that
+// opens a source's table; what goes out are log lines, metrics and the error of
+// [App.Run]. A daemon runs as long as each of its relays does: one that fails
+// ends the others, as a source that nobody relays must not look like one that
+// has nothing to relay.
 package app
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
+	"slices"
 	"sync"
+	"time"
 
 	"github.com/rowrelay/rowrelay/internal/config"
 	"github.com/rowrelay/rowrelay/relay"
@@ -51,6 +60,18 @@ type Options struct {
 	Logger *slog.Logger
 }
 
+// NewLogger returns a logger that writes as the configuration says.
+func NewLogger(c config.Log, out io.Writer) *slog.Logger {
+	options := &slog.HandlerOptions{Level: c.Level}
+	if c.Format == config.JSON {
+		return slog.New(slog.NewJSONHandler(out, options))
+	}
+	return slog.New(slog.NewTextHandler(out, options))
+}
+
+// adminGrace is how long requests to the admin server may take to finish.
+const adminGrace = 2 * time.Second
+
 // App is a daemon. It is started and stopped once.
 type App struct {
 	config  config.Config
@@ -58,13 +79,22 @@ type App struct {
 	logger  *slog.Logger
 	metrics *metrics.Metrics
 
-	sources  []*source
-	admin    *admin.Server
-	cleanups []func(context.Context) error // run last in, first out
-	running  sync.WaitGroup                // relays
-	watching sync.WaitGroup
-	ended    chan struct{} // closed when every relay has ended, or one has failed
-	end      sync.Once
+	sources []*source
+	admin   *admin.Server // nil where the configuration has none
+	cancel  func()        // stops relays and counts; nil until they run
+	running sync.WaitGroup
+	ended   context.Context // over when every relay has ended, or one has failed
+	end     func()
+}
+
+// source is a table with its relay.
+type source struct {
+	config   config.Source
+	sinks    map[string]relay.SinkOptions
+	observer *metrics.Source
+	table    Table
+	relay    *relay.Relay
+	err      error // of the relay's Run; read after it has ended
 }
 
 // New makes a daemon from a configuration that package config has read. It
@@ -73,21 +103,50 @@ func New(c config.Config, options Options) (*App, error) {
 	if len(c.Sources) == 0 || options.Open == nil || options.Sinks == nil {
 		return nil, errors.New("make the daemon: sources, Open and Sinks are required")
 	}
-	a := &App{config: c, options: options, logger: options.Logger, metrics: metrics.New(options.Build), ended: make(chan struct{})}
+	a := &App{config: c, options: options, logger: options.Logger, metrics: metrics.New(options.Build)}
+	a.ended, a.end = context.WithCancel(context.Background())
 	if a.logger == nil {
 		a.logger = slog.Default()
 	}
 	var problems []error
 	for _, from := range c.Sources {
 		s, err := a.newSource(from)
-		problems = append(problems, err)
+		problems = append(problems, inSource(from.Name, err))
 		a.sources = append(a.sources, s)
 	}
 	return a, errors.Join(problems...)
 }
 
-// Metrics are the daemon's metrics.
-func (a *App) Metrics() *metrics.Metrics { return a.metrics }
+// newSource makes a source's own sinks: each relay opens and closes its own.
+func (a *App) newSource(from config.Source) (*source, error) {
+	s := &source{config: from, sinks: map[string]relay.SinkOptions{}}
+	var names []string
+	for _, to := range a.config.SinksOf(from.Name) {
+		sink, err := to.Make(a.options.Sinks)
+		if err != nil {
+			return nil, fmt.Errorf("sink %q: %w", to.Name, err)
+		}
+		names = append(names, to.Name)
+		s.sinks[to.Name] = relay.SinkOptions{
+			Sink:        sink,
+			Batch:       to.Batch,
+			BatchBytes:  to.BatchBytes,
+			Workers:     to.Workers,
+			Buffer:      to.Buffer,
+			BufferBytes: to.BufferBytes,
+			Timeout:     to.Timeout,
+			MaxAttempts: to.MaxAttempts,
+
+			TroubleAfter: to.TroubleAfter,
+			RejectAfter:  to.RejectAfter,
+
+			Backoff: to.Backoff,
+			Reopen:  to.Reopen,
+		}
+	}
+	s.observer = a.metrics.Source(from.Name, names...)
+	return s, nil
+}
 
 // Addr is the address of the admin server, or nothing without one.
 func (a *App) Addr() string {
@@ -102,6 +161,144 @@ func (a *App) Addr() string {
 func (a *App) Wake() {
 	for _, s := range a.sources {
 		s.relay.Wake()
+	}
+}
+
+// Run starts the daemon and stops it when the context ends, when every relay
+// has drained, or when one has failed. When abort is closed, a stop that has
+// begun doesn't wait any longer for what is being sent. Run returns nil after a
+// clean stop.
+func (a *App) Run(ctx context.Context, abort <-chan struct{}) error {
+	if err := a.Start(ctx); err != nil {
+		return err
+	}
+	select {
+	case <-ctx.Done():
+		a.logger.Info("stopping: waiting for what is under way")
+	case <-a.ended.Done():
+	}
+	stopping, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	go func() {
+		select {
+		case <-abort:
+			cancel()
+		case <-stopping.Done():
+		}
+	}()
+	err := a.Stop(stopping)
+	a.logger.Info("stopped")
+	return err
+}
+
+// Start opens every table, starts the admin server and lets the relays run.
+// The context bounds the start alone. If Start fails, nothing is left running.
+func (a *App) Start(ctx context.Context) (err error) {
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, a.Stop(context.WithoutCancel(ctx)))
+		}
+	}()
+	for _, s := range a.sources {
+		if err := a.open(ctx, s); err != nil {
+			return inSource(s.config.Name, err)
+		}
+	}
+	if a.config.Admin.Listen != "" {
+		options := admin.Options{Address: a.config.Admin.Listen, Metrics: a.metrics.Handler(), Logger: a.logger}
+		for _, s := range a.sources {
+			options.Sources = append(options.Sources, admin.Source{Name: s.config.Name, Healthy: s.relay.Healthy, Status: s.table.Store.Status})
+		}
+		if a.admin, err = admin.Start(options); err != nil {
+			return err
+		}
+		a.logger.Info("serving admin requests", "address", a.Addr())
+	}
+	a.runRelays(context.WithoutCancel(ctx))
+	return nil
+}
+
+// open opens the source's table and makes its relay.
+func (a *App) open(ctx context.Context, s *source) (err error) {
+	if s.table, err = a.options.Open(ctx, s.config); err != nil {
+		return err
+	}
+	for _, warning := range s.table.Warnings {
+		a.logger.Warn("relay: "+warning, "source", s.config.Name)
+	}
+	s.relay, err = relay.New(s.table.Store, relay.Options{
+		Version:      a.options.Build.Version,
+		Claim:        s.config.Claim,
+		Sinks:        s.sinks,
+		Routes:       a.config.RoutesOf(s.config.Name),
+		Lease:        s.config.Lease,
+		Poll:         s.config.Poll,
+		Listener:     s.table.Listener,
+		Retention:    s.config.Retention,
+		DrainTimeout: s.config.DrainTimeout,
+		Drain:        a.options.Drain,
+		Pick:         s.config.Pick,
+		Topics:       s.config.Topics,
+		Observer:     s.observer,
+		Logger:       a.logger.With("source", s.config.Name),
+	})
+	return err
+}
+
+// runRelays runs every relay, and counts every table, until Stop.
+func (a *App) runRelays(ctx context.Context) {
+	ctx, a.cancel = context.WithCancel(ctx)
+	var relays sync.WaitGroup
+	for _, s := range a.sources {
+		a.logger.Info("relaying", "source", s.config.Name, "database", s.config.Database, "table", s.config.Table)
+		relays.Go(func() {
+			if s.err = inSource(s.config.Name, s.relay.Run(ctx)); s.err != nil {
+				a.end()
+			}
+		})
+		a.running.Go(func() { s.observer.Watch(ctx, s.table.Store) })
+	}
+	a.running.Go(func() { relays.Wait(); a.end() })
+}
+
+// Stop lets the relays finish what is being sent, each within its drain
+// timeout, or until the context ends; then everything is closed, what was
+// opened last first. It returns what went wrong since the start.
+func (a *App) Stop(ctx context.Context) error {
+	var problems []error
+	if a.cancel != nil {
+		a.stopRelays(ctx)
+		for _, s := range a.sources {
+			problems = append(problems, s.err)
+		}
+	}
+	if a.admin != nil {
+		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), adminGrace)
+		defer cancel()
+		problems = append(problems, a.admin.Stop(limited))
+	}
+	for _, s := range slices.Backward(a.sources) {
+		if s.table.Close != nil {
+			problems = append(problems, inSource(s.config.Name, s.table.Close()))
+		}
+	}
+	return errors.Join(problems...)
+}
+
+// stopRelays waits for the relays to drain, and aborts them when the context
+// ends first.
+func (a *App) stopRelays(ctx context.Context) {
+	a.cancel()
+	stopped := make(chan struct{})
+	go func() { a.running.Wait(); close(stopped) }()
+	select {
+	case <-stopped:
+	case <-ctx.Done():
+		a.logger.Warn("aborting: what is being sent may be sent again")
+		for _, s := range a.sources {
+			s.relay.Abort()
+		}
+		<-stopped
 	}
 }
 

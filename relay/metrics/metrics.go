@@ -8,6 +8,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
@@ -21,37 +22,63 @@ type Build struct {
 // methods may be called concurrently.
 type Metrics struct {
 	registry *prometheus.Registry
-	relays   relayVectors
-	tables   tableVectors
-	unrouted *unrouted
+
+	// What a relay counts as it works.
+	delivered, outcomes, retried, parked  *prometheus.CounterVec
+	leasesLost, fenced, missing, failures *prometheus.CounterVec
+	lag, send                             *prometheus.HistogramVec
+	lanesHeld, sinkUp, lastPoll           *prometheus.GaugeVec
+	unrouted                              *unrouted
+
+	// What is counted in the tables now and then.
+	messages, oldest, relays *prometheus.GaugeVec
 }
+
+// lagBuckets reach from the promptest delivery to a backlog of a day.
+var lagBuckets = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600, 6 * 3600, 24 * 3600}
+
+// sendBuckets reach to the longest time-outs that make sense.
+var sendBuckets = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60}
 
 // New returns metrics of which nothing is counted yet.
 func New(build Build) *Metrics {
-	m := &Metrics{
-		registry: prometheus.NewRegistry(),
-		relays:   newRelayVectors(),
-		tables:   newTableVectors(),
-		unrouted: newUnrouted(),
+	registry := prometheus.NewRegistry()
+	register := promauto.With(registry)
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return register.NewCounterVec(prometheus.CounterOpts{Name: "rowrelay_" + name, Help: help}, labels)
 	}
-	m.registry.MustRegister(
-		collectors.NewGoCollector(),
-		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		buildInfo(build),
-		m.unrouted,
-	)
-	m.registry.MustRegister(m.relays.all()...)
-	m.registry.MustRegister(m.tables.all()...)
-	return m
-}
+	gauge := func(name, help string, labels ...string) *prometheus.GaugeVec {
+		return register.NewGaugeVec(prometheus.GaugeOpts{Name: "rowrelay_" + name, Help: help}, labels)
+	}
+	histogram := func(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
+		return register.NewHistogramVec(prometheus.HistogramOpts{Name: "rowrelay_" + name, Help: help, Buckets: buckets}, labels)
+	}
+	m := &Metrics{
+		registry: registry,
 
-func buildInfo(build Build) prometheus.Collector {
-	info := prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "rowrelay_build_info",
-		Help: "Which program this is; always 1.",
-	}, []string{"version", "revision", "goversion"})
-	info.WithLabelValues(build.Version, build.Revision, runtime.Version()).Set(1)
-	return info
+		delivered:  counter("delivered_total", "Messages that a sink has taken.", "source", "sink"),
+		outcomes:   counter("outcomes_total", "Outcomes that sinks reported, one a message and attempt.", "source", "sink", "result", "reason"),
+		retried:    counter("retried_total", "Messages that were put aside for another attempt.", "source"),
+		parked:     counter("parked_total", "Messages that were parked as error: only an operator brings them back.", "source"),
+		leasesLost: counter("leases_lost_total", "Leases of lanes that ended without having been released.", "source"),
+		fenced:     counter("fenced_writes_total", "Writes that changed nothing because the lease was another's by then.", "source"),
+		missing:    counter("missing_writes_total", "Writes that changed nothing because the row was settled or taken away before.", "source"),
+		failures:   counter("failures_total", "Failures of a stage, each of which is tried again.", "source", "stage"),
+		lag:        histogram("lag_seconds", "Time from the writing of a message to its delivery.", lagBuckets, "source", "sink"),
+		send:       histogram("send_seconds", "Time that a sink took for a batch.", sendBuckets, "source", "sink"),
+		lanesHeld:  gauge("lanes_held", "Lanes that this relay holds.", "source"),
+		sinkUp:     gauge("sink_up", "1, or 0 while the sink is unavailable.", "source", "sink"),
+		lastPoll:   gauge("last_poll_timestamp_seconds", "When the relay last polled for messages, with success.", "source"),
+		unrouted:   newUnrouted(),
+
+		messages: gauge("messages", "Messages in the table, by state.", "source", "state"),
+		oldest:   gauge("oldest_pending_seconds", "Age of the oldest message that could be delivered now; 0 without one.", "source"),
+		relays:   gauge("relays_alive", "Relays of the table that are alive, in all processes.", "source"),
+	}
+	registry.MustRegister(m.unrouted, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	gauge("build_info", "Which program this is; always 1.", "version", "revision", "goversion").
+		WithLabelValues(build.Version, build.Revision, runtime.Version()).Set(1)
+	return m
 }
 
 // Registry is where everything is registered, for an application that has

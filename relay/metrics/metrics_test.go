@@ -245,10 +245,10 @@ func TestWatchCountsEvery15SecondsAndForgetsWhatItCannotCount(t *testing.T) {
 			if counter.calls.Load() != calls {
 				t.Errorf("counted %d times, want %d", counter.calls.Load(), calls)
 			}
-			if got := testutil.CollectAndCount(m.tables.messages); got != shown {
+			if got := testutil.CollectAndCount(m.messages); got != shown {
 				t.Errorf("%d gauges, want %d", got, shown)
 			}
-			if got := testutil.ToFloat64(m.relays.failures.WithLabelValues("shop", "status")); got != float64(failures) {
+			if got := testutil.ToFloat64(m.failures.WithLabelValues("shop", "status")); got != float64(failures) {
 				t.Errorf("%v failures, want %d", got, failures)
 			}
 		}
@@ -275,7 +275,7 @@ func TestWatchingThatWasStoppedIsNoFailure(t *testing.T) {
 	slow := &table{}
 	slow.took.Store(int64(time.Hour))
 	m.Source("shop").Watch(ctx, slow)
-	if got := testutil.CollectAndCount(m.relays.failures); got != 0 {
+	if got := testutil.CollectAndCount(m.failures); got != 0 {
 		t.Errorf("%d failures, want none", got)
 	}
 }

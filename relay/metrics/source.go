@@ -1,7 +1,11 @@
 package metrics
 
 import (
+	"context"
+	"slices"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/sinks"
@@ -19,61 +23,80 @@ var _ relay.Observer = (*Source)(nil)
 // counts begins at 0 for the given sinks, so that a first failure shows as an
 // increase; a sink counts as up until it is found unavailable.
 func (m *Metrics) Source(name string, sinkNames ...string) *Source {
-	v := m.relays
 	for _, sink := range sinkNames {
-		v.delivered.WithLabelValues(name, sink)
-		v.outcomes.WithLabelValues(name, sink, sinks.Delivered.String(), "")
-		v.lag.WithLabelValues(name, sink)
-		v.send.WithLabelValues(name, sink)
-		v.sinkUp.WithLabelValues(name, sink).Set(1)
+		m.delivered.WithLabelValues(name, sink)
+		m.outcomes.WithLabelValues(name, sink, sinks.Delivered.String(), "")
+		m.lag.WithLabelValues(name, sink)
+		m.send.WithLabelValues(name, sink)
+		m.sinkUp.WithLabelValues(name, sink).Set(1)
 	}
-	v.retried.WithLabelValues(name)
-	v.parked.WithLabelValues(name)
-	v.leasesLost.WithLabelValues(name)
-	v.fenced.WithLabelValues(name)
-	v.missing.WithLabelValues(name)
-	v.lanesHeld.WithLabelValues(name)
+	m.retried.WithLabelValues(name)
+	m.parked.WithLabelValues(name)
+	m.leasesLost.WithLabelValues(name)
+	m.fenced.WithLabelValues(name)
+	m.missing.WithLabelValues(name)
+	m.lanesHeld.WithLabelValues(name)
 	m.unrouted.source(name)
 	return &Source{name: name, metrics: m}
 }
 
+// other stands for what a sink (a plug-in, perhaps) made up: a label's values
+// must stay few.
+const other = "other"
+
+var results = []sinks.Result{sinks.Retry, sinks.Delivered, sinks.Reject, sinks.Unavailable, sinks.Unsent}
+
+var reasons = []sinks.Reason{
+	sinks.ReasonNone, sinks.ReasonUnknown, sinks.ReasonTimeout, sinks.ReasonServerError, sinks.ReasonHandlerError,
+	sinks.ReasonPanic, sinks.ReasonBusy, sinks.ReasonTooLarge, sinks.ReasonInvalid, sinks.ReasonRefused,
+	sinks.ReasonUnroutable, sinks.ReasonConnection, sinks.ReasonThrottled, sinks.ReasonAuth, sinks.ReasonConfig,
+	sinks.ReasonCancelled, sinks.ReasonNeighbour, sinks.ReasonExhausted, sinks.ReasonCrash,
+}
+
 // Sent counts a batch's outcomes.
-func (s *Source) Sent(sink string, took time.Duration, results map[relay.Outcome]int) {
-	s.metrics.relays.send.WithLabelValues(s.name, sink).Observe(took.Seconds())
-	for outcome, count := range results {
-		s.metrics.relays.outcomes.WithLabelValues(s.name, sink, resultLabel(outcome.Result), reasonLabel(outcome.Reason)).Add(float64(count))
+func (s *Source) Sent(sink string, took time.Duration, outcomes map[relay.Outcome]int) {
+	s.metrics.send.WithLabelValues(s.name, sink).Observe(took.Seconds())
+	for outcome, count := range outcomes {
+		result, reason := other, other
+		if slices.Contains(results, outcome.Result) {
+			result = outcome.Result.String()
+		}
+		if slices.Contains(reasons, outcome.Reason) {
+			reason = string(outcome.Reason)
+		}
+		s.metrics.outcomes.WithLabelValues(s.name, sink, result, reason).Add(float64(count))
 	}
 }
 
 // Delivered counts a message and its lag. The topic is no label: there may be
 // as many topics as an application likes.
 func (s *Source) Delivered(sink, _ string, lag time.Duration) {
-	s.metrics.relays.delivered.WithLabelValues(s.name, sink).Inc()
-	s.metrics.relays.lag.WithLabelValues(s.name, sink).Observe(max(0, lag.Seconds()))
+	s.metrics.delivered.WithLabelValues(s.name, sink).Inc()
+	s.metrics.lag.WithLabelValues(s.name, sink).Observe(max(0, lag.Seconds()))
 }
 
 // Settled counts what was written back.
 func (s *Source) Settled(counts relay.Settled, states map[relay.State]int) {
-	s.metrics.relays.fenced.WithLabelValues(s.name).Add(float64(counts.Fenced))
-	s.metrics.relays.missing.WithLabelValues(s.name).Add(float64(counts.Missing))
-	s.metrics.relays.retried.WithLabelValues(s.name).Add(float64(states[relay.StateRetry]))
-	s.metrics.relays.parked.WithLabelValues(s.name).Add(float64(states[relay.StateError]))
+	s.metrics.fenced.WithLabelValues(s.name).Add(float64(counts.Fenced))
+	s.metrics.missing.WithLabelValues(s.name).Add(float64(counts.Missing))
+	s.metrics.retried.WithLabelValues(s.name).Add(float64(states[relay.StateRetry]))
+	s.metrics.parked.WithLabelValues(s.name).Add(float64(states[relay.StateError]))
 }
 
 // LanesHeld shows the lanes that are held and counts the lost ones.
 func (s *Source) LanesHeld(held, lost int) {
-	s.metrics.relays.lanesHeld.WithLabelValues(s.name).Set(float64(held))
-	s.metrics.relays.leasesLost.WithLabelValues(s.name).Add(float64(lost))
+	s.metrics.lanesHeld.WithLabelValues(s.name).Set(float64(held))
+	s.metrics.leasesLost.WithLabelValues(s.name).Add(float64(lost))
 }
 
 // SinkDown shows that a sink is unavailable.
 func (s *Source) SinkDown(sink string, _ sinks.Reason, _ string) {
-	s.metrics.relays.sinkUp.WithLabelValues(s.name, sink).Set(0)
+	s.metrics.sinkUp.WithLabelValues(s.name, sink).Set(0)
 }
 
 // SinkUp shows that a sink takes messages.
 func (s *Source) SinkUp(sink string) {
-	s.metrics.relays.sinkUp.WithLabelValues(s.name, sink).Set(1)
+	s.metrics.sinkUp.WithLabelValues(s.name, sink).Set(1)
 }
 
 // Unrouted shows that messages of a topic wait without a route.
@@ -81,10 +104,71 @@ func (s *Source) Unrouted(topic string) { s.metrics.unrouted.met(s.name, topic) 
 
 // Failed counts a failure of a stage.
 func (s *Source) Failed(stage string, _ error) {
-	s.metrics.relays.failures.WithLabelValues(s.name, stage).Inc()
+	s.metrics.failures.WithLabelValues(s.name, stage).Inc()
 }
 
 // Polled shows that the relay is alive.
 func (s *Source) Polled(int) {
-	s.metrics.relays.lastLook.WithLabelValues(s.name).SetToCurrentTime()
+	s.metrics.lastPoll.WithLabelValues(s.name).SetToCurrentTime()
+}
+
+// Counter counts what a table holds; relay.Operator is one.
+type Counter interface {
+	Status(ctx context.Context) (relay.Status, error)
+}
+
+// How often, and for how long at most, a table is counted. Counting may be slow on a
+// large table, so no scrape waits for it; and a server may go on with what nobody
+// waits for any more. So after a count there is a rest of so many times its length.
+const (
+	countEvery   = 15 * time.Second
+	countTimeout = 10 * time.Second
+	countRest    = 20
+)
+
+// Watch counts a table now and every 15 s until the context ends, less often where
+// counting takes long. While it can't be counted, its gauges are gone rather than
+// old, and the failures count as those of the stage "status".
+func (s *Source) Watch(ctx context.Context, table Counter) {
+	for {
+		began := time.Now()
+		s.count(ctx, table)
+		took := time.Since(began)
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(max(countEvery-took, countRest*took)):
+		}
+	}
+}
+
+func (s *Source) count(ctx context.Context, table Counter) {
+	limited, cancel := context.WithTimeout(ctx, countTimeout)
+	defer cancel()
+	status, err := table.Status(limited)
+	switch {
+	case ctx.Err() != nil:
+	case err != nil:
+		s.Failed("status", err)
+		for _, vector := range []*prometheus.GaugeVec{s.metrics.messages, s.metrics.oldest, s.metrics.relays} {
+			vector.DeletePartialMatch(prometheus.Labels{"source": s.name})
+		}
+	default:
+		s.show(status)
+	}
+}
+
+func (s *Source) show(status relay.Status) {
+	m := s.metrics
+	for state, count := range status.Counts {
+		m.messages.WithLabelValues(s.name, string(state)).Set(float64(count))
+	}
+	m.oldest.WithLabelValues(s.name).Set(status.OldestPending.Seconds())
+	alive := 0
+	for _, info := range status.Relays {
+		if info.Alive {
+			alive++
+		}
+	}
+	m.relays.WithLabelValues(s.name).Set(float64(alive))
 }

@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/stdlib"
@@ -14,10 +13,6 @@ import (
 	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/relaypgx"
 )
-
-// A relay reads, settles and leases at the same time, and handlers may add to
-// that; more connections than this help nobody.
-const postgresConnections = 10
 
 func openPostgres(_ context.Context, database config.Database, _ bool) (*sql.DB, error) {
 	settings, err := pgx.ParseConfig(database.Secret())
@@ -31,9 +26,7 @@ func openPostgres(_ context.Context, database config.Database, _ bool) (*sql.DB,
 		settings.RuntimeParams["application_name"] = "rowrelay"
 	}
 	db := stdlib.OpenDB(*settings, stdlib.OptionAfterConnect(withoutJIT))
-	db.SetMaxOpenConns(postgresConnections)
-	db.SetMaxIdleConns(postgresConnections)
-	db.SetConnMaxIdleTime(5 * time.Minute)
+	db.SetConnMaxIdleTime(maxIdleTime)
 	return db, nil
 }
 
