@@ -143,14 +143,16 @@ func (q *sinkQueue) watch(turn int64, items []*item, outcomes []sinks.Outcome) {
 }
 
 // fail counts a message that failed, once for each key. One that is refused since
-// others were delivered says nothing of its destination.
+// others were delivered says nothing of its destination. Fresh are those of which all
+// attempts belong to this row of failures: among many that fail for good, some fail again
+// in each gap between deliveries.
 func (t *trouble) fail(it *item) {
 	name := failingOf(it)
 	if _, counted := t.failing[name]; counted || t.known || it.refusal != nil && it.refusal.beside {
 		return
 	}
 	t.failing[name] = struct{}{}
-	if it.row.Attempts == 0 || t.charged[it.row.ID].attempts > 0 {
+	if it.row.Attempts <= t.charged[it.row.ID].attempts {
 		t.fresh++
 	}
 }
