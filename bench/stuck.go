@@ -40,7 +40,7 @@ func (g *refuser) Send(ctx context.Context, batch []sinks.Message) []sinks.Outco
 		case m.Key != stuckKey:
 			g.others.Add(1)
 		case refused:
-			outcomes[i] = sinks.Fail(sinks.Unsent, sinks.ReasonNeighbour, "")
+			outcomes[i] = sinks.Fail(sinks.Unsent, sinks.ReasonBlocked, "")
 		case g.shut.Load():
 			refused = true
 			outcomes[i] = sinks.Fail(sinks.Retry, sinks.ReasonServerError, "shut")

@@ -76,7 +76,7 @@ func (a atomic) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome
 	o := a.post(ctx, batch)
 	outcomes := sinks.All(len(batch), o)
 	if o.Result == sinks.Reject {
-		outcomes = sinks.All(len(batch), sinks.Fail(sinks.Unsent, sinks.ReasonNeighbour, ""))
+		outcomes = sinks.All(len(batch), sinks.Fail(sinks.Unsent, sinks.ReasonBlocked, ""))
 		outcomes[0] = o // the suite's batches have it there
 	}
 	return outcomes

@@ -15,8 +15,6 @@ import (
 )
 
 var (
-	cancelled = sinks.Fail(sinks.Unsent, sinks.ReasonCancelled, "")
-	neighbour = sinks.Fail(sinks.Unsent, sinks.ReasonNeighbour, "")
 	noOutcome = sinks.Fail(sinks.Retry, sinks.ReasonUnknown, "the plug-in gave no outcome for this message")
 )
 
@@ -125,12 +123,12 @@ func (d *delivery) held(ctx context.Context) *sinks.Outcome {
 		o := sinks.Fail(sinks.Unavailable, sinks.ReasonConnection, errNotOpen.Error())
 		return &o
 	case d.down || d.stopped[key]:
-		return &neighbour
+		return new(sinks.Blocked())
 	case !d.process.alive():
 		o := sinks.Fail(sinks.Unavailable, sinks.ReasonConnection, d.process.exitError().Error())
 		return &o
 	case ctx.Err() != nil:
-		return &cancelled
+		return new(sinks.Cancelled())
 	}
 	return nil
 }
@@ -138,7 +136,7 @@ func (d *delivery) held(ctx context.Context) *sinks.Outcome {
 // hand hands a part to the plug-in and notes what became of it.
 func (d *delivery) hand(ctx context.Context, part part) {
 	if !d.promised.enter(ctx) {
-		d.note(part, func(int) sinks.Outcome { return cancelled })
+		d.note(part, func(int) sinks.Outcome { return sinks.Cancelled() })
 		return
 	}
 	defer d.promised.leave()
@@ -191,7 +189,7 @@ func (d *delivery) note(p part, outcome func(i int) sinks.Outcome) {
 		o := outcome(i)
 		held := d.stopped[d.batch[index].Key] || failed && d.promised.order == sinks.OrderAtomic
 		if held && o.Result != sinks.Delivered {
-			o = neighbour
+			o = sinks.Blocked()
 		}
 		failed = failed || o.Result != sinks.Delivered
 		d.set(index, o)

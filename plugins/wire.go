@@ -176,14 +176,14 @@ var reasons = map[pluginv1.Reason]meaning{
 	pluginv1.Reason_AUTH:               {reason: sinks.ReasonAuth, with: sinks.Unavailable, later: true},
 	pluginv1.Reason_CONFIG:             {reason: sinks.ReasonConfig, with: sinks.Unavailable},
 	pluginv1.Reason_CANCELLED:          {reason: sinks.ReasonCancelled, with: sinks.Unsent},
-	pluginv1.Reason_NEIGHBOUR:          {reason: sinks.ReasonNeighbour, with: sinks.Unsent},
+	pluginv1.Reason_BLOCKED:            {reason: sinks.ReasonBlocked, with: sinks.Unsent},
 }
 
 // usual are the reasons of results that come with none, or with one that isn't
 // theirs: metrics rely on it that a reason belongs to its result.
 var usual = map[sinks.Result]sinks.Reason{
 	sinks.Delivered: sinks.ReasonNone, sinks.Retry: sinks.ReasonUnknown, sinks.Reject: sinks.ReasonRefused,
-	sinks.Unavailable: sinks.ReasonConnection, sinks.Unsent: sinks.ReasonNeighbour,
+	sinks.Unavailable: sinks.ReasonConnection, sinks.Unsent: sinks.ReasonBlocked,
 }
 
 func reasonToWire(reason sinks.Reason) pluginv1.Reason {

@@ -48,7 +48,7 @@ func TestNonsenseFromThePlugin(t *testing.T) {
 		"a newer result":               {&pluginv1.Outcome{Result: 99}, sinks.Fail(sinks.Retry, sinks.ReasonUnknown, "")},
 		"a newer reason":               {&pluginv1.Outcome{Result: pluginv1.Result_REJECT, Reason: 99}, sinks.Fail(sinks.Reject, sinks.ReasonRefused, "")},
 		"another's":                    {&pluginv1.Outcome{Result: pluginv1.Result_UNAVAILABLE, Reason: pluginv1.Reason_PANIC}, sinks.Fail(sinks.Unavailable, sinks.ReasonConnection, "")},
-		"a receipt":                    {&pluginv1.Outcome{Result: pluginv1.Result_UNSENT, Receipt: "r"}, sinks.Fail(sinks.Unsent, sinks.ReasonNeighbour, "")},
+		"a receipt":                    {&pluginv1.Outcome{Result: pluginv1.Result_UNSENT, Receipt: "r"}, sinks.Fail(sinks.Unsent, sinks.ReasonBlocked, "")},
 		"a negative wait":              {&pluginv1.Outcome{Result: pluginv1.Result_RETRY, RetryAfterMs: -5}, sinks.Fail(sinks.Retry, sinks.ReasonUnknown, "")},
 		"a long wait":                  {&pluginv1.Outcome{Result: pluginv1.Result_RETRY, RetryAfterMs: 1 << 62}, sinks.Outcome{Reason: sinks.ReasonUnknown, RetryAfter: 24 * time.Hour}},
 		"a wait for what is delivered": {&pluginv1.Outcome{Result: pluginv1.Result_DELIVERED, RetryAfterMs: 5, Reason: pluginv1.Reason_BUSY}, sinks.Ok("")},
@@ -115,7 +115,7 @@ func TestMessagesThatCannotCross(t *testing.T) {
 	if left := d.next(t.Context()); len(left.messages) > 0 {
 		t.Errorf("left are %v", left)
 	}
-	for i, want := range []sinks.Reason{sinks.ReasonTooLarge, sinks.ReasonInvalid, sinks.ReasonNeighbour} {
+	for i, want := range []sinks.Reason{sinks.ReasonTooLarge, sinks.ReasonInvalid, sinks.ReasonBlocked} {
 		if got := d.outcomes[i]; got.Reason != want {
 			t.Errorf("outcome %d is %+v, want %s", i, got, want)
 		}

@@ -53,7 +53,7 @@ func (s *failingKeys) Send(_ context.Context, batch []sinks.Message) []sinks.Out
 	for i, m := range batch {
 		switch bad := strings.HasPrefix(m.Key, "bad"); {
 		case blocked[m.Key]:
-			outcomes[i] = sinks.Fail(sinks.Unsent, sinks.ReasonNeighbour, "")
+			outcomes[i] = sinks.Fail(sinks.Unsent, sinks.ReasonBlocked, "")
 		case bad && !s.healed:
 			if first, ok := s.first[m.Key]; ok && first != m.Sequence {
 				s.t.Errorf("key %s: %d was handed over, though %d waits", m.Key, m.Sequence, first)

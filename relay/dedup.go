@@ -321,7 +321,7 @@ func (b *plannedBatch) done(e *engine, f *flight) {
 		return
 	}
 	ended, turnedDown := f.ctx.Err() != nil, !slices.ContainsFunc(b.outcomes, func(outcome sinks.Outcome) bool {
-		return outcome.Result != sinks.Unsent || outcome.Reason != sinks.ReasonNeighbour
+		return outcome.Result != sinks.Unsent || outcome.Reason != sinks.ReasonBlocked
 	})
 	if turnedDown && !ended {
 		f.queue.pauseUntil = time.Now().Add(planPause)

@@ -121,7 +121,7 @@ func TestNothingSentIsStillTrouble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db, watch := memstore.New(), &downs{}
 		write(db, "orders", "k", 1)
-		sink := &recorder{answer: func(sinks.Message) sinks.Outcome { return sinks.Fail(sinks.Unsent, sinks.ReasonNeighbour, "") }}
+		sink := &recorder{answer: func(sinks.Message) sinks.Outcome { return sinks.Fail(sinks.Unsent, sinks.ReasonBlocked, "") }}
 		_, stop := start(t, db.Store(), relay.Options{Sinks: to(sink), Observer: watch})
 		time.Sleep(time.Minute)
 		if err := stop(); err != nil {

@@ -80,7 +80,7 @@ func (s *exactly) sendGroup(ctx context.Context, name string, group []sinks.Mess
 		if s.w.has(name) {
 			return sinks.All(n, sinks.Ok("from before"))
 		}
-		return sinks.All(n, sinks.Fail(sinks.Unsent, sinks.ReasonNeighbour, "not there"))
+		return sinks.All(n, sinks.Fail(sinks.Unsent, sinks.ReasonBlocked, "not there"))
 	}
 	switch fate := s.w.pick(100); {
 	case fate < 3 && !s.w.isCalm(): // it is under way for long, and its sender gives up
@@ -93,7 +93,7 @@ func (s *exactly) sendGroup(ctx context.Context, name string, group []sinks.Mess
 		s.w.take(s.name, s.relay, name, group)
 		return sinks.All(n, sinks.Fail(sinks.Retry, sinks.ReasonUnknown, "the answer was lost"))
 	case fate < 9 && !s.w.isCalm() && s.w.refuses(name):
-		failed := sinks.All(n, sinks.Fail(sinks.Unsent, sinks.ReasonNeighbour, ""))
+		failed := sinks.All(n, sinks.Fail(sinks.Unsent, sinks.ReasonBlocked, ""))
 		failed[0] = sinks.Fail(sinks.Retry, sinks.ReasonServerError, "try again")
 		return failed
 	}
@@ -121,7 +121,7 @@ func (w *world) take(sink, by, name string, group []sinks.Message) []sinks.Outco
 	if w.log[name] == "taken" {
 		return sinks.All(len(group), sinks.Ok(name))
 	}
-	outcomes := sinks.All(len(group), sinks.Fail(sinks.Unsent, sinks.ReasonNeighbour, ""))
+	outcomes := sinks.All(len(group), sinks.Fail(sinks.Unsent, sinks.ReasonBlocked, ""))
 	for i, m := range group {
 		if numberOf(m.ID)%37 == 0 {
 			w.refused[numberOf(m.ID)] = true

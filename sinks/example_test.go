@@ -80,7 +80,7 @@ func Example() {
 	// * orders: paid
 	// 0 delivered ""
 	// 1 reject "invalid"
-	// 2 unsent "neighbour"
+	// 2 unsent "blocked"
 	// 3 delivered ""
 	// sink kind printer, setting prefix: must be text; write the value, now a number, in quotes
 	// sink kind printer, setting size: is not known; this kind has prefix

@@ -59,7 +59,7 @@ func (r *fanRun) inOrder(ctx context.Context) {
 	for i := range r.batch {
 		key := r.batch[i].Key
 		if stopped[key] {
-			r.outcomes[i] = neighbour
+			r.outcomes[i] = Blocked()
 			continue
 		}
 		r.one(ctx, i)
@@ -94,7 +94,7 @@ func (r *fanRun) chain(ctx context.Context, chain []int) {
 			continue
 		}
 		for _, later := range chain[n+1:] {
-			r.outcomes[later] = neighbour
+			r.outcomes[later] = Blocked()
 		}
 		return
 	}
@@ -116,11 +116,6 @@ func chainsOf(batch []Message) [][]int {
 	return chains
 }
 
-var (
-	neighbour = Fail(Unsent, ReasonNeighbour, "")
-	cancelled = Fail(Unsent, ReasonCancelled, "")
-)
-
 // one delivers the message at i, or notes why it is not begun.
 func (r *fanRun) one(ctx context.Context, i int) {
 	select {
@@ -132,10 +127,10 @@ func (r *fanRun) one(ctx context.Context, i int) {
 	deadline, bounded := ctx.Deadline()
 	switch {
 	case r.down.Load():
-		r.outcomes[i] = neighbour
+		r.outcomes[i] = Blocked()
 		return
 	case ctx.Err() != nil, bounded && deadline.Sub(start) < time.Duration(r.slowest.Load()): // it would probably not end in time
-		r.outcomes[i] = cancelled
+		r.outcomes[i] = Cancelled()
 		return
 	}
 	r.outcomes[i] = r.deliver(ctx, r.batch[i])

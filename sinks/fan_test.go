@@ -73,13 +73,13 @@ func (c *calls) took(d time.Duration, outcomes map[string]sinks.Outcome) func(co
 }
 
 // summary writes outcomes as one letter each: Delivered, retrY, Reject,
-// Unavailable, Neighbour, Cancelled.
+// Unavailable, Blocked, Cancelled.
 func summary(outcomes []sinks.Outcome) string {
 	var text strings.Builder
 	for _, o := range outcomes {
 		letters := map[sinks.Result]string{sinks.Delivered: "D", sinks.Retry: "Y", sinks.Reject: "R", sinks.Unavailable: "U", sinks.Unsent: "C"}
 		letter := letters[o.Result]
-		if o.Reason == sinks.ReasonNeighbour {
+		if o.Reason == sinks.ReasonBlocked {
 			letter = "N"
 		}
 		text.WriteString(letter)

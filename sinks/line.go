@@ -70,7 +70,7 @@ func WriteLines(buffer *bytes.Buffer, batch []Message) (outcomes []Outcome, ends
 	rejected := map[string]bool{}
 	for i, m := range batch {
 		if m.Key != "" && rejected[m.Key] {
-			outcomes[i] = neighbour
+			outcomes[i] = Blocked()
 		} else if err := WriteLine(buffer, m); err != nil {
 			outcomes[i] = Fail(Reject, ReasonInvalid, err.Error())
 			rejected[m.Key] = true

@@ -104,7 +104,7 @@ const (
 	ReasonAuth         Reason = "auth"          // unavailable, unsent: credentials or rights
 	ReasonConfig       Reason = "config"        // unavailable: a topic, exchange or the like isn't there
 	ReasonCancelled    Reason = "cancelled"     // unsent: the context ended before the send, or leaves too little time
-	ReasonNeighbour    Reason = "neighbour"     // unsent: another message of the batch came first; it may have been delivered if that one is unknown
+	ReasonBlocked      Reason = "blocked"       // unsent: another message of the batch came first; it may have been delivered if that one is unknown
 	ReasonExhausted    Reason = "exhausted"     // reject: set by the relay when the attempts are used up, by a sink that gives a message up after a time
 	ReasonCrash        Reason = "crash"         // reject: set by the relay for a message that brought it down
 )
@@ -117,6 +117,15 @@ func Ok(receipt string) Outcome { return Outcome{Result: Delivered, Receipt: rec
 func Fail(result Result, reason Reason, detail string) Outcome {
 	return Outcome{Result: result, Reason: reason, Detail: detail}
 }
+
+// Cancelled returns the Outcome of a message that was not handed over because the
+// context has ended, or leaves too little time.
+func Cancelled() Outcome { return Fail(Unsent, ReasonCancelled, "") }
+
+// Blocked returns the Outcome of a message that was not handed over because another
+// one of the batch comes first: one of its key that was not delivered, or one that
+// found the destination unavailable.
+func Blocked() Outcome { return Fail(Unsent, ReasonBlocked, "") }
 
 // Postpone returns the Outcome of a message that was not handed over because
 // its own destination, one of several behind the sink, can't take it now: one of

@@ -26,7 +26,7 @@ const grace = 100 * time.Millisecond
 // concurrently.
 func (s *Serial) Send(ctx context.Context, n int, write func(context.Context) []Outcome) []Outcome {
 	if !s.begin(ctx) {
-		return All(n, cancelled)
+		return All(n, Cancelled())
 	}
 	result := make(chan []Outcome, 1)
 	go func() {

@@ -34,7 +34,7 @@ var samples = map[string]proto.Message{
 	"send_response": &pluginv1.SendResponse{Outcomes: []*pluginv1.Outcome{
 		{Result: pluginv1.Result_DELIVERED, Receipt: "stream 7"},
 		{Result: pluginv1.Result_UNAVAILABLE, Reason: pluginv1.Reason_THROTTLED, Detail: "slowly", RetryAfterMs: 250},
-		{Result: pluginv1.Result_UNSENT, Reason: pluginv1.Reason_NEIGHBOUR},
+		{Result: pluginv1.Result_UNSENT, Reason: pluginv1.Reason_BLOCKED},
 	}},
 	"open_request": &pluginv1.OpenRequest{Settings: map[string]string{"url": "nats://localhost"}, TimeoutMs: 10},
 	"open_response": &pluginv1.OpenResponse{

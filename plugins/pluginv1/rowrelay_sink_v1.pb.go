@@ -164,7 +164,7 @@ const (
 	Reason_AUTH               Reason = 13 // UNAVAILABLE: credentials or rights
 	Reason_CONFIG             Reason = 14 // UNAVAILABLE: a setting is wrong, or something isn't there
 	Reason_CANCELLED          Reason = 15 // UNSENT: the time was up, or the send cancelled
-	Reason_NEIGHBOUR          Reason = 16 // UNSENT: another message of the batch came first
+	Reason_BLOCKED            Reason = 16 // UNSENT: another message of the batch came first
 )
 
 // Enum value maps for Reason.
@@ -186,7 +186,7 @@ var (
 		13: "AUTH",
 		14: "CONFIG",
 		15: "CANCELLED",
-		16: "NEIGHBOUR",
+		16: "BLOCKED",
 	}
 	Reason_value = map[string]int32{
 		"REASON_UNSPECIFIED": 0,
@@ -205,7 +205,7 @@ var (
 		"AUTH":               13,
 		"CONFIG":             14,
 		"CANCELLED":          15,
-		"NEIGHBOUR":          16,
+		"BLOCKED":            16,
 	}
 )
 
@@ -1239,7 +1239,7 @@ const file_rowrelay_sink_v1_proto_rawDesc = "" +
 	"\x06REJECT\x10\x03\x12\x0f\n" +
 	"\vUNAVAILABLE\x10\x04\x12\n" +
 	"\n" +
-	"\x06UNSENT\x10\x05*\x80\x02\n" +
+	"\x06UNSENT\x10\x05*\xfe\x01\n" +
 	"\x06Reason\x12\x16\n" +
 	"\x12REASON_UNSPECIFIED\x10\x00\x12\v\n" +
 	"\aUNKNOWN\x10\x01\x12\v\n" +
@@ -1260,8 +1260,8 @@ const file_rowrelay_sink_v1_proto_rawDesc = "" +
 	"\x04AUTH\x10\r\x12\n" +
 	"\n" +
 	"\x06CONFIG\x10\x0e\x12\r\n" +
-	"\tCANCELLED\x10\x0f\x12\r\n" +
-	"\tNEIGHBOUR\x10\x102\x92\x03\n" +
+	"\tCANCELLED\x10\x0f\x12\v\n" +
+	"\aBLOCKED\x10\x102\x92\x03\n" +
 	"\x04Sink\x12U\n" +
 	"\bDescribe\x12#.rowrelay.plugin.v1.DescribeRequest\x1a$.rowrelay.plugin.v1.DescribeResponse\x12I\n" +
 	"\x04Open\x12\x1f.rowrelay.plugin.v1.OpenRequest\x1a .rowrelay.plugin.v1.OpenResponse\x12I\n" +

@@ -50,7 +50,7 @@ var reasons = []sinks.Reason{
 	sinks.ReasonNone, sinks.ReasonUnknown, sinks.ReasonTimeout, sinks.ReasonServerError, sinks.ReasonHandlerError,
 	sinks.ReasonPanic, sinks.ReasonBusy, sinks.ReasonTooLarge, sinks.ReasonInvalid, sinks.ReasonRefused,
 	sinks.ReasonUnroutable, sinks.ReasonConnection, sinks.ReasonThrottled, sinks.ReasonAuth, sinks.ReasonConfig,
-	sinks.ReasonCancelled, sinks.ReasonNeighbour, sinks.ReasonExhausted, sinks.ReasonCrash,
+	sinks.ReasonCancelled, sinks.ReasonBlocked, sinks.ReasonExhausted, sinks.ReasonCrash,
 }
 
 // Sent counts a batch's outcomes.

@@ -116,15 +116,13 @@ func isolates(status int, o sinks.Outcome) bool {
 func (a *arrays) free(group []int) (free []int) {
 	for _, i := range group {
 		if a.stops(a.batch[i].Key) {
-			a.settle(i, neighbour)
+			a.settle(i, sinks.Blocked())
 		} else {
 			free = append(free, i)
 		}
 	}
 	return free
 }
-
-var neighbour = sinks.Fail(sinks.Unsent, sinks.ReasonNeighbour, "")
 
 func (a *arrays) stops(key string) bool {
 	a.mu.Lock()
@@ -139,7 +137,7 @@ func (a *arrays) settle(i int, o sinks.Outcome) {
 	defer a.mu.Unlock()
 	key := a.batch[i].Key
 	if key != "" && a.stopped[key] {
-		o = neighbour
+		o = sinks.Blocked()
 	}
 	a.outcomes[i] = o
 	a.down = a.down || o.Result == sinks.Unavailable
@@ -158,7 +156,7 @@ func (a *arrays) request(ctx context.Context, group []int) (o sinks.Outcome, sta
 	}
 	deadline, bounded := ctx.Deadline()
 	if ctx.Err() != nil || bounded && time.Until(deadline) < time.Duration(a.slowest.Load()) {
-		return cancelled, 0
+		return sinks.Cancelled(), 0
 	}
 	pieces, ids := make([]piece, len(group)), make([]string, len(group))
 	for n, i := range group {

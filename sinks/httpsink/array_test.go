@@ -199,7 +199,7 @@ func TestPoisonInAnArray(t *testing.T) {
 				switch behind := i > poison && i%4 == poison%4; {
 				case i == poison && (o.Result != want || !strings.HasSuffix(o.Detail, "about 1")):
 					t.Errorf("%d, poison %d: %+v", status, poison, o)
-				case behind && o != sinks.Fail(sinks.Unsent, sinks.ReasonNeighbour, ""):
+				case behind && o != sinks.Fail(sinks.Unsent, sinks.ReasonBlocked, ""):
 					t.Errorf("%d, message %d behind the poison %d: %+v", status, i, poison, o)
 				case i != poison && !behind && o.Result != sinks.Delivered:
 					t.Errorf("%d, message %d beside the poison %d: %+v", status, i, poison, o)

@@ -107,7 +107,7 @@ func (all *endpoints) call(ctx context.Context, r *round, to *url.URL, message s
 	case all.slots <- struct{}{}:
 		defer func() { <-all.slots }()
 	case <-ctx.Done():
-		return all.leave(turn, cancelled)
+		return all.leave(turn, sinks.Cancelled())
 	}
 	turn.begin()
 	turn.message = message
@@ -124,8 +124,6 @@ type turn struct {
 	message string // its id
 }
 
-var cancelled = sinks.Fail(sinks.Unsent, sinks.ReasonCancelled, "")
-
 // enter waits for a turn, up to the patience; without one it returns the outcome
 // of the message.
 func (all *endpoints) enter(ctx context.Context, r *round, name string) (*turn, sinks.Outcome) {
@@ -135,7 +133,7 @@ func (all *endpoints) enter(ctx context.Context, r *round, name string) (*turn, 
 			return t, notNow
 		}
 		if !again.wait(ctx) {
-			return nil, cancelled
+			return nil, sinks.Cancelled()
 		}
 	}
 }

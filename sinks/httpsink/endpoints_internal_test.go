@@ -313,10 +313,10 @@ func TestATurnIsGivenUp(t *testing.T) {
 		group.Go(func() { c.call("h", after(500*time.Millisecond, delivered)) })
 		synctest.Wait()
 		group.Go(func() {
-			if o := c.all.call(ctx, &round{began: time.Now()}, &url.URL{Scheme: "http", Host: "h"}, "", answers(delivered)); o != cancelled {
+			if o := c.all.call(ctx, &round{began: time.Now()}, &url.URL{Scheme: "http", Host: "h"}, "", answers(delivered)); o != sinks.Cancelled() {
 				t.Errorf("one whose context ends while it waits for the endpoint: %+v", o)
 			}
-			if o := c.all.call(ctx, &round{began: time.Now()}, &url.URL{Scheme: "http", Host: "other"}, "", answers(delivered)); o != cancelled {
+			if o := c.all.call(ctx, &round{began: time.Now()}, &url.URL{Scheme: "http", Host: "other"}, "", answers(delivered)); o != sinks.Cancelled() {
 				t.Errorf("one whose context has ended: %+v", o)
 			}
 		})

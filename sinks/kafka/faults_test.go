@@ -43,14 +43,14 @@ func TestErrorsOfBrokers(t *testing.T) {
 		"a disk that failed":           {kerr.KafkaStorageError, 1, "DDDD", ""},
 		"an older leader":              {kerr.FencedLeaderEpoch, 1, "DDDD", ""},
 		"too few replicas for a while": {kerr.NotEnoughReplicas, 2, "DDDD", ""},
-		"too few replicas":             {kerr.NotEnoughReplicas, ever, "UUNU", sinks.ReasonConnection},
-		"no leader for long":           {kerr.NotLeaderForPartition, ever, "UUNU", sinks.ReasonConnection},
-		"taken, perhaps":               {kerr.RequestTimedOut, 1, "RRNR", sinks.ReasonUnknown},
-		"taken, but not by enough":     {kerr.NotEnoughReplicasAfterAppend, 1, "RRNR", sinks.ReasonUnknown},
-		"who knows":                    {kerr.UnknownServerError, 1, "RRNR", sinks.ReasonServerError},
-		"no right to write":            {kerr.TopicAuthorizationFailed, 1, "UUNU", sinks.ReasonAuth},
-		"an unknown compression":       {kerr.UnsupportedCompressionType, 1, "UUNU", sinks.ReasonConfig},
-		"a quota":                      {kerr.ThrottlingQuotaExceeded, 1, "UUNU", sinks.ReasonThrottled},
+		"too few replicas":             {kerr.NotEnoughReplicas, ever, "UUBU", sinks.ReasonConnection},
+		"no leader for long":           {kerr.NotLeaderForPartition, ever, "UUBU", sinks.ReasonConnection},
+		"taken, perhaps":               {kerr.RequestTimedOut, 1, "RRBR", sinks.ReasonUnknown},
+		"taken, but not by enough":     {kerr.NotEnoughReplicasAfterAppend, 1, "RRBR", sinks.ReasonUnknown},
+		"who knows":                    {kerr.UnknownServerError, 1, "RRBR", sinks.ReasonServerError},
+		"no right to write":            {kerr.TopicAuthorizationFailed, 1, "UUBU", sinks.ReasonAuth},
+		"an unknown compression":       {kerr.UnsupportedCompressionType, 1, "UUBU", sinks.ReasonConfig},
+		"a quota":                      {kerr.ThrottlingQuotaExceeded, 1, "UUBU", sinks.ReasonThrottled},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -99,7 +99,7 @@ func TestAnswerLost(t *testing.T) {
 	sink := newSink(t, kafka.Options{Brokers: addresses, Dial: between.dial})
 	between.loseAnswers(true)
 	outcomes := sink.Send(t.Context(), batchOf(topic, "a", "b", "a"))
-	if got := summary(outcomes); got != "RRN" || outcomes[0].Reason != sinks.ReasonUnknown {
+	if got := summary(outcomes); got != "RRB" || outcomes[0].Reason != sinks.ReasonUnknown {
 		t.Errorf("%s %s: %s", got, outcomes[0].Reason, outcomes[0].Detail)
 	}
 	between.loseAnswers(false)
@@ -313,7 +313,7 @@ func TestKeyInPartitionsOneOfWhichFails(t *testing.T) {
 	for i, partition := range []string{"2", "2", "0", "1", "0"} {
 		batch[i].Headers = map[string]string{"p": partition}
 	}
-	if got := summary(sink.Send(t.Context(), batch)); got != "RRNNN" {
+	if got := summary(sink.Send(t.Context(), batch)); got != "RRBBB" {
 		t.Error(got)
 	}
 }

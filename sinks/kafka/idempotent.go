@@ -42,7 +42,7 @@ func NewIdempotent(options Options) (*IdempotentSink, error) {
 // room in it waits for the next plan.
 func (s *IdempotentSink) Plan(ctx context.Context, batch []sinks.Message) ([]sinks.Ticket, []sinks.Outcome) {
 	if ctx.Err() != nil {
-		return nil, sinks.All(len(batch), cancelled)
+		return nil, sinks.All(len(batch), sinks.Cancelled())
 	}
 	r := newRun(s.Sink, batch)
 	if !r.address(ctx) {
@@ -64,7 +64,7 @@ func (s *IdempotentSink) Plan(ctx context.Context, batch []sinks.Message) ([]sin
 	s.identity.planned(line)
 	for i := range batch {
 		if tickets[i] == (sinks.Ticket{}) && !r.settled[i] {
-			r.settle(i, neighbour)
+			r.settle(i, sinks.Blocked())
 		}
 	}
 	return tickets, r.outcomes
@@ -99,7 +99,7 @@ func (s *IdempotentSink) Send(ctx context.Context, batch []sinks.Message) []sink
 func (s *IdempotentSink) sendLine(ctx context.Context, until time.Time, line []plannedBatch, batch []sinks.Message, outcomes []sinks.Outcome) {
 	stopped := false
 	for _, e := range line {
-		said := sinks.All(len(e.members), cancelled)
+		said := sinks.All(len(e.members), sinks.Cancelled())
 		if !stopped {
 			messages := make([]sinks.Message, len(e.members))
 			for n, i := range e.members {
@@ -121,7 +121,7 @@ func (s *IdempotentSink) sendPlanned(ctx context.Context, until time.Time, e pla
 		return sinks.All(n, sinks.Fail(sinks.Unavailable, sinks.ReasonConfig, e.err.Error()))
 	}
 	if ctx.Err() != nil || !enter(ctx, s.slots) {
-		return sinks.All(n, cancelled)
+		return sinks.All(n, sinks.Cancelled())
 	}
 	defer func() { <-s.slots }()
 	records, complete := s.recordsOf(messages, e.id.to.topic)
@@ -171,7 +171,7 @@ func (s *IdempotentSink) turnedDown(id batchID, n int, v verdict) []sinks.Outcom
 	if v.smaller {
 		s.identity.smaller(id.to, n)
 	}
-	outcomes := sinks.All(n, neighbour)
+	outcomes := sinks.All(n, sinks.Blocked())
 	for at, rejected := range v.rejected {
 		outcomes[at] = rejected
 	}

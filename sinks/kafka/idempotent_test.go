@@ -169,7 +169,7 @@ func TestBatchThatWasNeverSent(t *testing.T) {
 	if err := second.Open(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	wantSummary(t, "a part", second.Send(t.Context(), batch[3:7]), "N")
+	wantSummary(t, "a part", second.Send(t.Context(), batch[3:7]), "B")
 	wantSummary(t, "the whole", second.Send(t.Context(), batch), "D")
 	wantSummary(t, "by its own sender", first.Send(t.Context(), batch), "D")
 	wantOnce(t, addresses, topic, append(sent, batch...))
@@ -185,7 +185,7 @@ func TestAbandonedPlan(t *testing.T) {
 	wantSummary(t, "before", sink.Send(t.Context(), planned(t, sink, batch[:10])), "D")
 	abandoned := planned(t, sink, batch[10:20])
 	wantSummary(t, "after", sink.Send(t.Context(), planned(t, sink, batch[10:30])), "D")
-	wantSummary(t, "a part of what was abandoned", sink.Send(t.Context(), abandoned[:5]), "N")
+	wantSummary(t, "a part of what was abandoned", sink.Send(t.Context(), abandoned[:5]), "B")
 	wantOnce(t, addresses, topic, batch)
 }
 
@@ -209,7 +209,7 @@ func TestOverlappingPlans(t *testing.T) {
 	if err := second.Open(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	wantSummary(t, "what was never sent, in part", second.Send(t.Context(), never[1:30]), "N")
+	wantSummary(t, "what was never sent, in part", second.Send(t.Context(), never[1:30]), "B")
 	wantSummary(t, "what was sent", second.Send(t.Context(), all), "D")
 	wantSummary(t, "what comes late", first.Send(t.Context(), never), "D")
 	wantOnce(t, addresses, topic, append(all, never...))
@@ -268,7 +268,7 @@ func TestRefusedAmongIdempotent(t *testing.T) {
 		var batch, next []sinks.Message
 		for i, m := range left {
 			if m.Ticket = tickets[i]; m.Ticket == (sinks.Ticket{}) {
-				wantSummary(t, "not planned", outcomes[i:i+1], "N")
+				wantSummary(t, "not planned", outcomes[i:i+1], "B")
 				next = append(next, m)
 			} else {
 				batch = append(batch, m)
@@ -281,7 +281,7 @@ func TestRefusedAmongIdempotent(t *testing.T) {
 			case sinks.Reject:
 				rejected++
 			default:
-				wantSummary(t, "sent", []sinks.Outcome{o}, "N")
+				wantSummary(t, "sent", []sinks.Outcome{o}, "B")
 				next = append(next, batch[i])
 			}
 		}
@@ -309,8 +309,8 @@ func TestForgottenBatches(t *testing.T) {
 	wantSummary(t, "known by its id", sink.Send(t.Context(), restamped(t, batch, "", -1, day)), "D")
 	wantSummary(t, "forgotten", second.Send(t.Context(), old(batch)), "D")
 	wantSummary(t, "forgotten, a part", second.Send(t.Context(), old(batch)[2:3]), "D")
-	wantSummary(t, "never sent", second.Send(t.Context(), old(planned(t, sink, never))), "N")
-	wantSummary(t, "another cluster", sink.Send(t.Context(), restamped(t, batch[:1], "other", -1, 0)), "N")
+	wantSummary(t, "never sent", second.Send(t.Context(), old(planned(t, sink, never))), "B")
+	wantSummary(t, "another cluster", sink.Send(t.Context(), restamped(t, batch[:1], "other", -1, 0)), "B")
 	wantOnce(t, addresses, topic, append(before, batch...))
 }
 

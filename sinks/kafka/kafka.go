@@ -103,7 +103,7 @@ func (s *Sink) Order() sinks.Order { return sinks.OrderPrefix }
 // several partitions at once.
 func (s *Sink) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome {
 	if ctx.Err() != nil {
-		return sinks.All(len(batch), cancelled)
+		return sinks.All(len(batch), sinks.Cancelled())
 	}
 	r := newRun(s, batch)
 	r.until = time.Now().Add(s.options.LeaderTimeout)

@@ -72,7 +72,7 @@ func (s *Sink) noAnswer(ctx context.Context, err error, late bool) sinks.Outcome
 // troubled is the outcome where nothing was sent.
 func (s *Sink) troubled(ctx context.Context, err error) sinks.Outcome {
 	if ctx.Err() != nil {
-		return cancelled
+		return sinks.Cancelled()
 	}
 	reason := sinks.ReasonConnection
 	if code := kafkago.Unknown; errors.As(err, &code) && meant(code).result == sinks.Unavailable {

@@ -64,7 +64,7 @@ func (s *Sink) attempt(ctx context.Context, until time.Time, to place, encoded [
 	}
 	if wait := s.cluster.restLeft(leader); wait > 0 && !sleep(ctx, until, wait) { // it asked for a pause
 		if ctx.Err() != nil {
-			return verdict{outcome: cancelled}, false
+			return verdict{outcome: sinks.Cancelled()}, false
 		}
 		o := sinks.Fail(sinks.Unavailable, sinks.ReasonThrottled, "the broker asked for a pause")
 		o.RetryAfter = wait

@@ -24,7 +24,7 @@ func TestOversized(t *testing.T) {
 		batch := batchOf(topic, "a", "b", "a", "c", "", "b", "d")
 		batch[1].Payload = []byte(strings.Repeat("x", 3000))
 		outcomes := sink.Send(t.Context(), batch)
-		if got := summary(outcomes); got != "DXDDDND" || outcomes[1].Reason != sinks.ReasonTooLarge {
+		if got := summary(outcomes); got != "DXDDDBD" || outcomes[1].Reason != sinks.ReasonTooLarge {
 			t.Errorf("%s: %s %s %s", name, got, outcomes[1].Reason, outcomes[1].Detail)
 		}
 		if got := values(records(t, addresses, topic, 5), "a"); got != "0 2" {
@@ -101,7 +101,7 @@ func TestRecordsThatTheBrokerRefuses(t *testing.T) {
 		want    string
 	}{
 		"no key in a compacted topic": {"cleanup.policy=compact", func(m *sinks.Message) { m.Key = "" }, "XDXDXDD"},
-		"a time that is too old":      {"message.timestamp.before.max.ms=3600000", func(m *sinks.Message) { m.CreatedAt = time.Unix(1000, 0) }, "XDXDXNN"},
+		"a time that is too old":      {"message.timestamp.before.max.ms=3600000", func(m *sinks.Message) { m.CreatedAt = time.Unix(1000, 0) }, "XDXDXBB"},
 	} {
 		topic := newTopic(t, addresses, 1, test.setting)
 		sink := newSink(t, kafka.Options{Brokers: addresses, CreatedTime: true})
@@ -136,7 +136,7 @@ func TestARecordThatTheBrokerDoesNotName(t *testing.T) {
 		return produced(produce, kerr.InvalidRecord), nil, true
 	})
 	sink := newSink(t, kafka.Options{Brokers: cluster.ListenAddrs()})
-	if got := summary(sink.Send(t.Context(), batch)); got != "DDDDXDDN" {
+	if got := summary(sink.Send(t.Context(), batch)); got != "DDDDXDDB" {
 		t.Errorf("outcomes %s", got)
 	}
 }

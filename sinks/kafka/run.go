@@ -11,11 +11,6 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-var (
-	cancelled = sinks.Fail(sinks.Unsent, sinks.ReasonCancelled, "")
-	neighbour = sinks.Fail(sinks.Unsent, sinks.ReasonNeighbour, "")
-)
-
 // run is one Send: a batch of messages comes in, an outcome of each goes out. Each
 // message becomes a record in the lane of its partition (address). Lanes send record
 // batches, each one at a time and several lanes at once (work, carry), and what the
@@ -198,7 +193,7 @@ func (r *run) next(l *lane) []int {
 		size := r.records[i].mostBytes()
 		switch {
 		case r.heldBack(i):
-			r.settle(i, neighbour)
+			r.settle(i, sinks.Blocked())
 		case r.mustWait(i):
 			left = append(left, i)
 		case len(chunk) > 0 && (size > room || len(chunk) == l.most):
@@ -226,16 +221,16 @@ func (r *run) mustWait(i int) bool {
 func (r *run) carry(ctx context.Context, l *lane, slowest time.Duration) answer {
 	gate := r.sink.lanes.gate(l.place)
 	if !enter(ctx, gate) {
-		return answer{lane: l, verdict: verdict{outcome: cancelled}}
+		return answer{lane: l, verdict: verdict{outcome: sinks.Cancelled()}}
 	}
 	defer func() { <-gate }()
 	if !enter(ctx, r.sink.slots) {
-		return answer{lane: l, verdict: verdict{outcome: cancelled}}
+		return answer{lane: l, verdict: verdict{outcome: sinks.Cancelled()}}
 	}
 	defer func() { <-r.sink.slots }()
 	start := time.Now()
 	if deadline, bounded := ctx.Deadline(); ctx.Err() != nil || bounded && deadline.Sub(start) < slowest {
-		return answer{lane: l, verdict: verdict{outcome: cancelled}} // it would probably be cut off
+		return answer{lane: l, verdict: verdict{outcome: sinks.Cancelled()}} // it would probably be cut off
 	}
 	v := r.sink.produce(ctx, r.until, l.place, r.recordsOf(l.chunk), noProducer)
 	return answer{lane: l, verdict: v, took: time.Since(start)}
@@ -286,7 +281,7 @@ func (r *run) take(a answer) {
 	}
 	if a.outcome.Result == sinks.Unavailable { // what waits for the partition is left alone
 		for _, i := range l.waiting {
-			r.settle(i, neighbour)
+			r.settle(i, sinks.Blocked())
 		}
 		l.waiting = nil
 	}
@@ -296,7 +291,7 @@ func (r *run) take(a answer) {
 // none of its key may be.
 func (r *run) settle(i int, o sinks.Outcome) {
 	if r.heldBack(i) {
-		o = neighbour
+		o = sinks.Blocked()
 	}
 	r.outcomes[i], r.settled[i] = o, true
 }

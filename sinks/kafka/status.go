@@ -44,7 +44,7 @@ const (
 // are gone, because they were settled or never sent; or it is so old that the
 // broker may no longer recognise it.
 func (s *IdempotentSink) lookFor(ctx context.Context, id batchID, messages []sinks.Message) []sinks.Outcome {
-	return s.outcomesByStatus(ctx, id, messages, neighbour, wasThere(id))
+	return s.outcomesByStatus(ctx, id, messages, sinks.Blocked(), wasThere(id))
 }
 
 // explain says what became of a batch that the broker has just answered with an

@@ -159,7 +159,7 @@ func TestKeyInSeveralTopics(t *testing.T) {
 		t.Errorf("outcomes %s", got)
 	}
 	batch[1].Payload = make([]byte, 3000)
-	if got := summary(sink.Send(t.Context(), batch)); got != "DXNDNDD" {
+	if got := summary(sink.Send(t.Context(), batch)); got != "DXBDBDD" {
 		t.Errorf("with one that is too large: %s", got)
 	}
 	if got := values(records(t, cluster.ListenAddrs(), "t", 5), "a"); got != "0 2 0" {

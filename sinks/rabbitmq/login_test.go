@@ -175,7 +175,7 @@ func TestNoRightToPublish(t *testing.T) {
 	none.Exchange = exchange
 	sink := opened(t, none) // which publishes its probe in vain
 	expect(t, sink.Send(t.Context(), []sinks.Message{to("t", "a"), to("t", "a")}), func(i int) string {
-		return []string{"unavailable auth", "unsent neighbour"}[i]
+		return []string{"unavailable auth", "unsent blocked"}[i]
 	})
 
 	some := b.user(t, name(), ".*", "")

@@ -13,11 +13,6 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-var (
-	neighbour = sinks.Fail(sinks.Unsent, sinks.ReasonNeighbour, "")
-	cancelled = sinks.Fail(sinks.Unsent, sinks.ReasonCancelled, "")
-)
-
 // batch is a Send under way.
 type batch struct {
 	messages []sinks.Message
@@ -126,7 +121,7 @@ func (p *part) attach() bool {
 		return true
 	}
 	if p.ctx.Err() != nil {
-		return p.stop(cancelled)
+		return p.stop(sinks.Cancelled())
 	}
 	n, err := p.link.ready(p.ctx)
 	if err == nil {
@@ -138,7 +133,7 @@ func (p *part) attach() bool {
 	}
 	p.detach()
 	if p.ctx.Err() != nil {
-		return p.stop(cancelled)
+		return p.stop(sinks.Cancelled())
 	}
 	return p.stopFor(err)
 }
@@ -152,7 +147,7 @@ func (p *part) fill() {
 	}
 	for p.trouble == nil && p.channel != nil && p.ready.len() > 0 && p.hasRoom() {
 		if p.ctx.Err() != nil {
-			p.stop(cancelled)
+			p.stop(sinks.Cancelled())
 			return
 		}
 		if err := p.session.blockedNow(); err != nil {
@@ -339,7 +334,7 @@ func (p *part) broken(suspects []inFlight, detail string) {
 	p.stop(sinks.Fail(sinks.Unavailable, sinks.ReasonConnection, detail))
 	if p.ctx.Err() != nil {
 		o = sinks.Fail(sinks.Retry, sinks.ReasonTimeout, "no confirmation in time: "+detail)
-		p.trouble = &cancelled
+		p.trouble = new(sinks.Cancelled())
 		p.link.silent.Store(len(suspects) > 0 && !p.heard)
 	}
 	for _, f := range suspects {
@@ -368,7 +363,7 @@ func (p *part) settle(i int, o sinks.Outcome) {
 // key.
 func (b *batch) stopKey(i int) {
 	for i = b.next[i]; i != 0; i = b.next[i] {
-		b.outcomes[i] = neighbour
+		b.outcomes[i] = sinks.Blocked()
 	}
 }
 

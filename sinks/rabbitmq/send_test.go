@@ -137,7 +137,7 @@ func TestNackHoldsItsKey(t *testing.T) {
 		return to("topic", "key", "to", []string{queue, queue, full, queue, queue}[i])
 	})
 	expect(t, opened(t, options).Send(t.Context(), batch), func(i int) string {
-		return []string{"delivered", "delivered", "retry server_error", "unsent neighbour", "unsent neighbour"}[i]
+		return []string{"delivered", "delivered", "retry server_error", "unsent blocked", "unsent blocked"}[i]
 	})
 	if got := len((&mailbox{client: c, queue: queue}).count()); got != 2 {
 		t.Errorf("%d arrived, want 2", got)
@@ -284,7 +284,7 @@ func TestWhatTheProtocolCantCarry(t *testing.T) {
 			case i == 1:
 				return test.want
 			case i == 2 && test.want != "delivered":
-				return "unsent neighbour"
+				return "unsent blocked"
 			}
 			return "delivered"
 		})

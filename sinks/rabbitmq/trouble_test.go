@@ -40,7 +40,7 @@ func TestConnectionDiesWithAWindowInFlight(t *testing.T) {
 				if i < 50 {
 					return "retry unknown"
 				}
-				return "unsent neighbour"
+				return "unsent blocked"
 			})
 			deliverAll(t, sink, batch)
 			arrivedInOrder(t, &mailbox{client: c, queue: queue}, batch)
@@ -166,7 +166,7 @@ func TestBlocked(t *testing.T) {
 			charged++
 		case o.Result == sinks.Unavailable && o.Reason == sinks.ReasonThrottled:
 			throttled++
-		case o.Result != sinks.Unsent || o.Reason != sinks.ReasonNeighbour:
+		case o.Result != sinks.Unsent || o.Reason != sinks.ReasonBlocked:
 			t.Errorf("message %d: %+v", i, o)
 		}
 	}
@@ -247,7 +247,7 @@ func TestTheSocketIsStuck(t *testing.T) {
 			expect(t, sink.Send(ctx, batch), func(i int) string {
 				switch {
 				case i == 1:
-					return "unsent neighbour"
+					return "unsent blocked"
 				case i == 2 && size > 10:
 					return "unsent cancelled"
 				case i == 0 && size > 10:

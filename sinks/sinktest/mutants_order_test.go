@@ -68,7 +68,7 @@ var orderMutants = []mutant{
 			outcomes := b.reference.Send(ctx, batch)
 			for i, m := range batch {
 				if m.Key == rejected && outcomes[i].Result == sinks.Delivered {
-					outcomes[i] = sinks.Fail(sinks.Unsent, sinks.ReasonNeighbour, "")
+					outcomes[i] = sinks.Fail(sinks.Unsent, sinks.ReasonBlocked, "")
 				}
 				if outcomes[i].Result == sinks.Reject {
 					rejected = m.Key

@@ -19,7 +19,7 @@ var outcomeMutants = []mutant{
 	{"gives a receipt for what it rejected", "RejectHoldsItsKey", turned(sinks.Reject, sinks.Outcome{Result: sinks.Reject, Reason: sinks.ReasonRefused, Detail: "d", Receipt: "r"})},
 	{"asks to be left alone for a negative time", "RetryHoldsItsKey", turned(sinks.Retry, sinks.Outcome{Result: sinks.Retry, Reason: sinks.ReasonBusy, RetryAfter: -1})},
 	{"asks to be left alone by what it delivered", "OneOutcomeEach", turned(sinks.Delivered, sinks.Outcome{Result: sinks.Delivered, RetryAfter: 1})},
-	{"postpones for no reason", "Outage", turned(sinks.Unavailable, sinks.Postpone(sinks.ReasonNeighbour, "d", 1))},
+	{"postpones for no reason", "Outage", turned(sinks.Unavailable, sinks.Postpone(sinks.ReasonBlocked, "d", 1))},
 	{"writes a detail that is not UTF-8", "RetryHoldsItsKey", turned(sinks.Retry, sinks.Fail(sinks.Retry, sinks.ReasonBusy, "\xff"))},
 	{"shows a secret in a receipt", "OneOutcomeEach", turned(sinks.Delivered, sinks.Ok("by "+referenceSecret))},
 	{"shows a secret in a detail", "Outage", turned(sinks.Unavailable, sinks.Fail(sinks.Unavailable, sinks.ReasonAuth, "with "+referenceSecret))},

@@ -150,7 +150,7 @@ func (r *reference) whole(ctx context.Context, batch []sinks.Message) []sinks.Ou
 	for i, m := range batch {
 		if r.to.failing(m.ID) || r.to.broken || r.to.release != nil {
 			r.to.mu.Unlock()
-			outcomes := sinks.All(len(batch), sinks.Fail(sinks.Unsent, sinks.ReasonNeighbour, ""))
+			outcomes := sinks.All(len(batch), sinks.Fail(sinks.Unsent, sinks.ReasonBlocked, ""))
 			outcomes[i] = r.to.take(ctx, m.Message)
 			return outcomes
 		}

@@ -191,7 +191,7 @@ var reasons = map[sinks.Result][]sinks.Reason{
 	},
 	sinks.Reject:      {sinks.ReasonTooLarge, sinks.ReasonInvalid, sinks.ReasonRefused, sinks.ReasonUnroutable},
 	sinks.Unavailable: {sinks.ReasonConnection, sinks.ReasonThrottled, sinks.ReasonAuth, sinks.ReasonConfig, sinks.ReasonBusy},
-	sinks.Unsent:      {sinks.ReasonCancelled, sinks.ReasonNeighbour},
+	sinks.Unsent:      {sinks.ReasonCancelled, sinks.ReasonBlocked},
 }
 
 // postponed are the reasons of Unsent with a RetryAfter.

@@ -53,7 +53,7 @@ class Sink(rpc.SinkServicer):
         for message in request.messages:
             try:
                 if message.key and message.key in refused:
-                    outcomes.append(pb.Outcome(result=pb.UNSENT, reason=pb.NEIGHBOUR))
+                    outcomes.append(pb.Outcome(result=pb.UNSENT, reason=pb.BLOCKED))
                     continue
                 lines.append(line(message))
                 outcomes.append(pb.Outcome(result=pb.DELIVERED))
