@@ -67,15 +67,14 @@ func NewConsumer(store Store, options ConsumerOptions) (*Consumer, error) {
 		return nil, errors.New("consumer: there is no store: give what sqlstore.Open returned, once its error was looked at")
 	}
 	o := options
-	o.Name = or(o.Name, defaultName())
-	o.Pick = or(o.Pick, Oldest)
-	o.Lease = or(o.Lease, 30*time.Second)
-	o.Poll = or(o.Poll, 200*time.Millisecond)
+	asRelay, err := Options{
+		Name: o.Name, Claim: ByRows, Pick: o.Pick, Lease: or(o.Lease, 30*time.Second), Poll: o.Poll, Retention: o.Retention,
+	}.withDefaults()
+	o.Name, o.Pick, o.Lease, o.Poll, o.Retention = asRelay.Name, asRelay.Pick, asRelay.Lease, asRelay.Poll, asRelay.Retention
 	o.MaxAttempts = or(o.MaxAttempts, 20)
-	o.Retention = or(o.Retention, 24*time.Hour)
-	o.Backoff = Backoff{Min: or(o.Backoff.Min, 500*time.Millisecond), Max: or(o.Backoff.Max, max(5*time.Minute, o.Backoff.Min))}
-	asRelay := Options{Name: o.Name, Claim: ByRows, Pick: o.Pick, Lease: o.Lease, Poll: o.Poll, Sinks: map[string]SinkOptions{"": {}}}
-	if err := errors.Join(append(asRelay.check(), o.Backoff.check("backoff"))...); err != nil {
+	var backoffErr error
+	o.Backoff, backoffErr = o.Backoff.withDefaults("backoff", 5*time.Minute)
+	if err := errors.Join(err, backoffErr); err != nil {
 		return nil, fmt.Errorf("consumer: %w", err)
 	}
 	return &Consumer{store: store, options: o, wake: make(waker, 1)}, nil

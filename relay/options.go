@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"math/rand/v2"
 	"os"
 	"reflect"
@@ -164,8 +165,12 @@ type Listener interface {
 }
 
 // withDefaults fills in what was left empty and reports all that is wrong.
-func (o Options) withDefaults(store Store) (Options, error) {
-	o.Name = or(o.Name, defaultName())
+func (o Options) withDefaults() (Options, error) {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	o.Name = or(o.Name, fmt.Sprintf("%s-%d-%s", host, os.Getpid(), randomHex(4)))
 	o.Claim = or(o.Claim, ByLanes)
 	o.Pick = or(o.Pick, Oldest)
 	o.Lease = or(o.Lease, 15*time.Second)
@@ -174,20 +179,6 @@ func (o Options) withDefaults(store Store) (Options, error) {
 	o.DrainTimeout = or(o.DrainTimeout, 10*time.Second)
 	o.Observer = or[Observer](o.Observer, NoObserver{})
 	o.Logger = or(o.Logger, slog.Default())
-	problems := o.check()
-	configured := make(map[string]SinkOptions, len(o.Sinks))
-	for name, s := range o.Sinks {
-		s, err := s.withDefaults(store, o.Claim)
-		if err != nil {
-			problems = append(problems, fmt.Errorf("sink %q: %w", name, err))
-		}
-		configured[name] = s
-	}
-	o.Sinks = configured
-	return o, errors.Join(problems...)
-}
-
-func (o Options) check() []error {
 	var problems []error
 	reject := func(bad bool, format string, args ...any) {
 		if bad {
@@ -203,10 +194,10 @@ func (o Options) check() []error {
 	reject(o.Poll < time.Millisecond, "poll %v: must be at least 1ms", o.Poll)
 	reject(o.Retention < 0 && o.Retention != KeepNothing, "retention %v: must not be negative", o.Retention)
 	reject(o.DrainTimeout < 0, "drain timeout %v: must not be negative", o.DrainTimeout)
-	reject(len(o.Sinks) == 0, "sinks: there is none")
-	return problems
+	return o, errors.Join(problems...)
 }
 
+// withDefaults does the same for one sink, whose limits go before what was configured.
 func (s SinkOptions) withDefaults(store Store, claim Claim) (SinkOptions, error) {
 	if isNil(s.Sink) {
 		return s, fmt.Errorf("there is no sink (%T): give what its New returned, once its error was looked at", s.Sink)
@@ -222,13 +213,13 @@ func (s SinkOptions) withDefaults(store Store, claim Claim) (SinkOptions, error)
 			return s, errors.New("a sink that is exact needs a relay that claims by lanes, and a store that keeps journals")
 		}
 	}
-	var limits sinks.Limits
+	var limits sinks.Limits // of which 0 means none
 	if limited, ok := s.Sink.(sinks.Limited); ok {
 		limits = limited.Limits()
 	}
-	s.Batch = atMost(or(s.Batch, 500), limits.Messages)
-	s.BatchBytes = atMost(or(s.BatchBytes, 4<<20), limits.Bytes)
-	s.Workers = atMost(or(s.Workers, 2), limits.Workers)
+	s.Batch = min(or(s.Batch, 500), or(limits.Messages, math.MaxInt))
+	s.BatchBytes = min(or(s.BatchBytes, 4<<20), or(limits.Bytes, math.MaxInt))
+	s.Workers = min(or(s.Workers, 2), or(limits.Workers, math.MaxInt))
 	batches := 8 // of each worker
 	if claim == ByRows {
 		batches = 4 // what one relay has claimed no other one can have
@@ -239,31 +230,30 @@ func (s SinkOptions) withDefaults(store Store, claim Claim) (SinkOptions, error)
 	s.MaxAttempts = or(s.MaxAttempts, 20)
 	s.TroubleAfter = or(s.TroubleAfter, 5)
 	s.RejectAfter = or(s.RejectAfter, 5*time.Second)
-	s.Backoff = Backoff{Min: or(s.Backoff.Min, 500*time.Millisecond), Max: or(s.Backoff.Max, max(5*time.Minute, s.Backoff.Min))}
-	s.Reopen = Backoff{Min: or(s.Reopen.Min, 500*time.Millisecond), Max: or(s.Reopen.Max, max(15*time.Second, s.Reopen.Min))}
-	return s, s.check()
-}
-
-func (s SinkOptions) check() error {
 	for _, n := range []struct {
 		name  string
 		value int
 	}{{"batch", s.Batch}, {"batch bytes", s.BatchBytes}, {"workers", s.Workers}, {"buffer", s.Buffer}, {"buffer bytes", s.BufferBytes}} {
 		if n.value < 1 {
-			return fmt.Errorf("%s %d: must be at least 1", n.name, n.value)
+			return s, fmt.Errorf("%s %d: must be at least 1", n.name, n.value)
 		}
 	}
 	if s.Timeout <= 0 {
-		return fmt.Errorf("timeout %v: must be positive", s.Timeout)
+		return s, fmt.Errorf("timeout %v: must be positive", s.Timeout)
 	}
-	return errors.Join(s.Backoff.check("backoff"), s.Reopen.check("reopen"))
+	var backoffErr, reopenErr error
+	s.Backoff, backoffErr = s.Backoff.withDefaults("backoff", 5*time.Minute)
+	s.Reopen, reopenErr = s.Reopen.withDefaults("reopen", 15*time.Second)
+	return s, errors.Join(backoffErr, reopenErr)
 }
 
-func (b Backoff) check(name string) error {
+func (b Backoff) withDefaults(name string, longest time.Duration) (Backoff, error) {
+	b.Min = or(b.Min, 500*time.Millisecond)
+	b.Max = or(b.Max, max(longest, b.Min))
 	if b.Min <= 0 || b.Max < b.Min {
-		return fmt.Errorf("%s: min %v must be positive and not above max %v", name, b.Min, b.Max)
+		return b, fmt.Errorf("%s: min %v must be positive and not above max %v", name, b.Min, b.Max)
 	}
-	return nil
+	return b, nil
 }
 
 // draw returns a random wait of at most the n-th bound, n from 1 (full jitter).
@@ -287,22 +277,6 @@ func or[T comparable](value, fallback T) T {
 		return fallback
 	}
 	return value
-}
-
-// atMost bounds value by a limit, of which 0 means none.
-func atMost(value, limit int) int {
-	if limit > 0 {
-		return min(value, limit)
-	}
-	return value
-}
-
-func defaultName() string {
-	host, err := os.Hostname()
-	if err != nil {
-		host = "unknown"
-	}
-	return fmt.Sprintf("%s-%d-%s", host, os.Getpid(), randomHex(4))
 }
 
 func randomHex(bytes int) string {

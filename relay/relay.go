@@ -40,14 +40,24 @@ func New(store Store, options Options) (*Relay, error) {
 	if isNil(store) {
 		return nil, errors.New("relay: there is no store: give what sqlstore.Open returned, once its error was looked at")
 	}
-	options, err := options.withDefaults(store)
-	names := slices.Sorted(maps.Keys(options.Sinks))
-	routes, routeErr := newRouter(options.Routes, names, len(names))
-	if err := errors.Join(err, routeErr); err != nil {
+	options, err := options.withDefaults()
+	problems, names := []error{err}, slices.Sorted(maps.Keys(options.Sinks))
+	if len(names) == 0 {
+		problems = append(problems, errors.New("sinks: there is none"))
+	}
+	configured := make(map[string]SinkOptions, len(names))
+	for _, name := range names {
+		if configured[name], err = options.Sinks[name].withDefaults(store, options.Claim); err != nil {
+			problems = append(problems, fmt.Errorf("sink %q: %w", name, err))
+		}
+	}
+	options.Sinks = configured
+	routes, err := newRouter(options.Routes, names, len(names))
+	if err := errors.Join(append(problems, err)...); err != nil {
 		return nil, fmt.Errorf("relay: %w", err)
 	}
 	return &Relay{store: store, options: options, routes: routes, names: names,
-		wake: make(waker, 1), aborted: make(chan struct{}), health: newHealth(), held: maxBlockedKeys, far: farBehind}, nil
+		wake: make(waker, 1), aborted: make(chan struct{}), health: &health{epoch: time.Now()}, held: maxBlockedKeys, far: farBehind}, nil
 }
 
 // Run relays until the context ends, and then stops cleanly: it reads no more,
