@@ -104,10 +104,11 @@ func (e *byLanes) take(it *item) {
 	}
 	e.poll.weigh(it)
 	it.queue.add(it)
-	for _, g := range e.guards {
-		if outcome := g.known(it); outcome != nil {
-			e.deliveredBefore(it, *outcome)
-		}
+	if e.duplicates == nil {
+		return
+	}
+	if outcome := e.duplicates.known(it); outcome != nil {
+		e.deliveredBefore(it, *outcome)
 	}
 }
 
@@ -132,7 +133,7 @@ func (e *byLanes) numberingOf(row *Row) int {
 // settled forgets an item, and does what had to wait until its state was written. A
 // read that is under way may bring the row back from an older snapshot, so the item is
 // remembered until that is over.
-func (e *byLanes) settled(it *item, s *Settlement) {
+func (e *byLanes) settled(it *item) {
 	if e.poll.under > 0 {
 		e.read.settledDuringRead = append(e.read.settledDuringRead, it)
 	} else {
@@ -140,11 +141,11 @@ func (e *byLanes) settled(it *item, s *Settlement) {
 	}
 	switch {
 	case it.lost():
-	case s.State == StateError:
+	case it.toWrite.State == StateError:
 		e.unblock(it)
 		e.resume([]*item{it})
-	case s.State == StateRetry:
-		e.dueAgain(time.Now().Add(s.Delay))
+	case it.toWrite.State == StateRetry:
+		e.dueAgain(time.Now().Add(it.toWrite.Delay))
 		e.setAside(it.key)
 	}
 }

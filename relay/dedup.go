@@ -115,21 +115,22 @@ func (d *dedup) start(q *sinkQueue, now time.Time) bool {
 	}
 	if len(s.unresolved) > 0 {
 		s.unresolved = slices.DeleteFunc(s.unresolved, func(b *exactBatch) bool { return !d.holdsAnyOf(b) })
-		if q.busy == 0 && len(s.unresolved) > 0 {
+		if len(q.flights) == 0 && len(s.unresolved) > 0 {
 			d.give(q, &resolving{dedup: d, batches: slices.Clone(s.unresolved)})
 		}
 		return true
 	}
-	if d.writesAll(now) {
+	if now.Before(d.all) {
 		return false // quarantine does it
 	}
-	if q.busy >= q.atOnce() || q.busy > 0 && s.oneAtATime || d.writing || q.waiting.empty() {
+	busy, one := len(q.flights), s.oneAtATime || q.circuit.failures > 0
+	if busy >= q.options.Workers || busy > 0 && one || d.writing || q.waiting.empty() {
 		return true
 	}
 	q.waiting.gather(q.options.Batch)
 	if items := d.takeBatch(q); len(items) > 0 {
 		b := journaledBatch{batch: batch{lent: items}, journal: d.journal, journals: d.journalsOf(items)}
-		d.begin(q, &plannedBatch{journaledBatch: b, dedup: d, alone: q.busy == 0})
+		d.begin(q, &plannedBatch{journaledBatch: b, dedup: d, alone: busy == 0})
 	}
 	return true
 }
@@ -156,7 +157,7 @@ func (w *waitingLine) gather(n int) {
 		}
 		return entry.item.lane
 	}
-	waiting, sizes := w.items[w.head:], map[*lane]int{}
+	waiting, sizes := w.untried, map[*lane]int{}
 	if len(waiting) <= n {
 		return
 	}
@@ -320,13 +321,13 @@ func (b *plannedBatch) done(e *engine, f *flight) {
 		b.notSent(f)
 		return
 	}
-	ended, turnedDown := f.ctx.Err() != nil, !slices.ContainsFunc(b.outcomes, func(outcome sinks.Outcome) bool {
+	b.excused = !slices.ContainsFunc(b.outcomes, func(outcome sinks.Outcome) bool {
 		return outcome.Result != sinks.Unsent || outcome.Reason != sinks.ReasonBlocked
 	})
-	if turnedDown && !ended {
+	if b.excused && f.ctx.Err() == nil {
 		f.queue.pauseUntil = time.Now().Add(planPause)
 	}
-	e.judge(f, &b.batch, ended || turnedDown)
+	b.batch.done(e, f)
 	refused := false
 	for i, t := range b.tickets {
 		refused = refused || t != (sinks.Ticket{}) && b.outcomes[i].Result != sinks.Delivered

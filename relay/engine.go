@@ -20,14 +20,15 @@ import (
 // by a worker of the sink, and leaves memory when its outcome is written back.
 type engine struct {
 	*base
-	routes   *router
-	queues   []*sinkQueue // the last one is for messages without a route
-	names    []string     // of the queues
-	wake     waker
-	aborted  <-chan struct{}
-	host     string
-	claiming claiming
-	guards   []guard
+	routes     *router
+	queues     []*sinkQueue // the last one is for messages without a route
+	names      []string     // of the queues
+	wake       waker
+	aborted    <-chan struct{}
+	host       string
+	claiming   claiming
+	guards     []guard
+	duplicates duplicates // nil without a sink that recognises a batch
 
 	poll     polling
 	settle   *settling
@@ -75,7 +76,7 @@ type claiming interface {
 	// settled takes an item out of memory whose outcome is written, or is another's to
 	// write. giveUp does so with one that this relay doesn't send, at least not now:
 	// others have to find it. giveUpQueued gives up all that wait.
-	settled(it *item, s *Settlement)
+	settled(it *item)
 	giveUp(it *item)
 	giveUpQueued()
 
@@ -96,22 +97,29 @@ type guard interface {
 	leased(l *lane, g Grant)
 	lost(l *lane)
 
-	// known returns the outcome of an item that has come into memory, if the sink has it
-	// from before. unsendable returns why one must be parked rather than sent.
-	known(it *item) *sinks.Outcome
-	unsendable(it *item) *sinks.Outcome
-
 	// start gives the sink its next job, and says whether that is the guard's affair.
 	start(q *sinkQueue, now time.Time) bool
 
-	// answered judges what the sink has said of an item. marked: its outcome is written.
+	// unsendable returns why an item must be parked rather than sent.
+	unsendable(it *item) *sinks.Outcome
+
+	// answered judges what the sink has said of an item.
 	answered(it *item, outcome sinks.Outcome) sinks.Outcome
-	marked(it *item)
 
 	// writesDown says that what is sent is written down before, and marked at once.
+	writesDown(now time.Time) bool
+}
+
+// duplicates is what [dedup] knows of rows that its sinks may have. Without such a sink there
+// is none.
+type duplicates interface {
+	// known returns the outcome of an item that has come into memory, if the sink has it
+	// from before. marked: its outcome is written.
+	known(it *item) *sinks.Outcome
+	marked(it *item)
+
 	// keepsJournal says that what was written down of the lane still counts, so that it
 	// can't be released: that would clear it.
-	writesDown(now time.Time) bool
 	keepsJournal(l *lane) bool
 }
 
@@ -148,9 +156,6 @@ func (p *polling) count(empty bool) {
 
 // weigh learns what a row weighs.
 func (p *polling) weigh(it *item) { p.rowBytes += (it.size() - p.rowBytes) / 16 }
-
-// keeps says that delivered rows are kept for a while.
-func (b *base) keeps() bool { return b.options.Retention != KeepNothing }
 
 // operationTimeout bounds one call of the database: a connection that answers
 // no more must not hold the relay for longer than its lease.

@@ -80,7 +80,7 @@ func TestOutcomesOfLostLanesAreNotWritten(t *testing.T) {
 	}
 	e.dropLane(lost)
 	e.lanes = map[int]*lane{1: newLane(lost.Lease, 0, time.Now()), 2: kept} // the same fence again
-	e.settle.start(time.Now(), lingersNot)
+	e.settle.start(time.Now(), 0)
 	job := <-e.settle.settles
 	if len(job.items) != 3 || job.items[0].lane != kept {
 		t.Errorf("%d outcomes are written, want the 3 of the lane that is held", len(job.items))

@@ -19,9 +19,6 @@ type journal struct {
 	stale   map[*lane]bool // something of it is in its journal that has to be cleared
 }
 
-// writesAll says that all that is sent has to be written down before.
-func (j *journal) writesAll(now time.Time) bool { return now.Before(j.all) }
-
 // begin has a batch written down, and sent.
 func (j *journal) begin(q *sinkQueue, b job) {
 	j.writing = true

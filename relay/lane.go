@@ -315,6 +315,8 @@ type item struct {
 	key   *key       // nil without order
 	stage stage
 
+	toWrite Settlement // what is written back, from inSettle on
+
 	numbering      int  // of ids, in which no other pending row has its id
 	unwritable     bool // the database refuses its outcome
 	doubled        bool // a pending row has the same id and another message: it is looked for once this one has left

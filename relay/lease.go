@@ -163,7 +163,7 @@ func (e *byLanes) rights(leave bool) rights {
 		renewal := Renewal{Lease: l.Lease, Epoch: l.epoch, Marks: l.marks(e.read.horizon, e.routes.print, e.names)}
 		renewal.Calm = l.crashes > 0 && time.Since(l.since) > calmAfter && !journals
 		switch giveUp := leave || l.draining && !l.has(inFlight, inSettle); {
-		case giveUp && (l.has(inFlight) || slices.ContainsFunc(e.guards, func(g guard) bool { return g.keepsJournal(l) })): // it may still be sent
+		case giveUp && (l.has(inFlight) || e.duplicates != nil && e.duplicates.keepsJournal(l)): // it may still be sent
 			r.lapsing = append(r.lapsing, renewal)
 		case giveUp:
 			r.released = append(r.released, renewal)

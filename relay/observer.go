@@ -157,8 +157,6 @@ type health struct {
 	unwritable atomic.Pointer[string] // what of the outcomes it refuses
 }
 
-func newHealth() *health { return &health{epoch: time.Now()} }
-
 func (p *health) now() int64 { return int64(time.Since(p.epoch)) }
 
 func (p *health) lastProblem() string {

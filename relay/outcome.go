@@ -12,13 +12,9 @@ import (
 // retry blocks its key until it is over, a park until it is written; and what fails for all
 // is charged to none (trouble.go). The back-off is drawn in retry.
 
-// done is told of what a sink answered.
-func (b *batch) done(e *engine, f *flight) { e.judge(f, b, f.ctx.Err() != nil) }
-
-// judge turns the answers into states; ended says that they say nothing of the sink.
-func (e *engine) judge(f *flight, b *batch, ended bool) {
-	q := f.queue
-	outcomes := complete(b.outcomes, len(b.lent))
+// done turns what a sink answered into states.
+func (b *batch) done(e *engine, f *flight) {
+	q, outcomes := f.queue, complete(b.outcomes, len(b.lent))
 	b.outcomes = outcomes
 	q.observeSent(f.took, outcomes)
 	for i, it := range b.lent {
@@ -46,8 +42,10 @@ func (e *engine) judge(f *flight, b *batch, ended bool) {
 			back = append(back, it)
 		}
 	}
-	e.requeue(q, back)
-	q.judgeCircuit(outcomes, ended)
+	if len(back) > 0 {
+		e.requeue(q, back)
+	}
+	q.judgeCircuit(outcomes, b.excused || f.ctx.Err() != nil)
 	e.resume(b.lent)
 }
 
@@ -118,7 +116,13 @@ func (e *engine) delivered(it *item, outcome sinks.Outcome, settled bool) {
 	done.Attempts++
 	done.Error = it.lostAnswer // also where that was charged nothing: it says why the message may have come twice
 	done.Receipt = shorten(outcome.Receipt, 255)
-	e.conclude(it, done, settled)
+	if settled { // by the handler's transaction
+		it.toWrite = done
+		e.finish(it)
+		e.options.Observer.Settled(Settled{Changed: 1}, map[State]int{StateDone: 1})
+		return
+	}
+	e.settle.add(it, done)
 }
 
 // reject parks the item. Its key waits until that is written: a park that is
@@ -132,7 +136,7 @@ func (e *engine) reject(it *item, outcome sinks.Outcome) {
 	parked := it.settlement(StateError)
 	parked.Attempts++
 	parked.Error = describe(outcome)
-	e.conclude(it, parked, false)
+	e.settle.add(it, parked)
 }
 
 // retry puts the item away until its next attempt, and blocks its key; after
@@ -159,7 +163,7 @@ func (e *engine) putOff(it *item, outcome sinks.Outcome, attempts int, delay tim
 	again.Attempts = attempts
 	again.Error = describe(outcome)
 	again.Delay = delay
-	e.conclude(it, again, false)
+	e.settle.add(it, again)
 }
 
 // wait has a message of a destination in trouble wait, uncharged. In memory if it
@@ -207,18 +211,6 @@ func (e *engine) keepAside(it *item) (back bool) {
 	}
 	it.queue.refused = append(it.queue.refused, it)
 	return false
-}
-
-// conclude hands the item's new state to the settling.
-func (e *engine) conclude(it *item, s Settlement, settled bool) {
-	it.stage = inSettle
-	it.queue.settling++
-	if settled {
-		e.finish(it, &s)
-		e.options.Observer.Settled(Settled{Changed: 1}, map[State]int{s.State: 1})
-		return
-	}
-	e.settle.add(it, s)
 }
 
 // requeue queues items again that were not handed over.

@@ -55,17 +55,12 @@ func (g *quarantine) lost(l *lane) {
 	maps.DeleteFunc(g.suspects, func(ref rowRef, _ suspicion) bool { return ref.lane == l.Lane })
 }
 
-// suspicionOf returns what is suspected of an item.
-func (g *quarantine) suspicionOf(it *item) (s suspicion, suspected bool) {
-	if len(g.suspects) > 0 {
-		s, suspected = g.suspects[it.row.ref()]
-	}
-	return s, suspected
-}
-
 // unsendable parks what was alone too often.
 func (g *quarantine) unsendable(it *item) *sinks.Outcome {
-	s, suspected := g.suspicionOf(it)
+	if len(g.suspects) == 0 {
+		return nil
+	}
+	s, suspected := g.suspects[it.row.ref()]
 	if !suspected {
 		return nil
 	}
@@ -81,18 +76,19 @@ func (g *quarantine) unsendable(it *item) *sinks.Outcome {
 // start sends one batch, once it is written down: one suspect alone, or those before
 // the first suspect.
 func (g *quarantine) start(q *sinkQueue, now time.Time) bool {
-	if w := g.waiting; w != nil && (w.circuit.state != circuitClosed || w.waiting.empty() && w.busy == 0 || !g.writesAll(now)) {
-		g.waiting = nil // it was sent, or its sink is not there
-	}
-	if !g.writesAll(now) {
+	if !now.Before(g.all) {
+		g.waiting = nil
 		return false
 	}
-	if q.busy > 0 || g.writing || q.waiting.empty() || g.waiting != nil && g.waiting != q {
+	if w := g.waiting; w != nil && (w.circuit.state != circuitClosed || w.waiting.empty() && len(w.flights) == 0) {
+		g.waiting = nil // it was sent, or its sink is not there
+	}
+	if len(q.flights) > 0 || g.writing || q.waiting.empty() || g.waiting != nil && g.waiting != q {
 		return true
 	}
 	items := g.takeBatch(q)
 	for i, it := range items {
-		if _, suspected := g.suspicionOf(it); suspected {
+		if _, suspected := g.suspects[it.row.ref()]; suspected {
 			n := max(1, i)
 			g.putBack(q, items[n:])
 			items = items[:n:n]
@@ -102,9 +98,9 @@ func (g *quarantine) start(q *sinkQueue, now time.Time) bool {
 	if len(items) == 0 {
 		return true
 	}
-	if _, suspected := g.suspicionOf(items[0]); suspected {
+	if _, suspected := g.suspects[items[0].row.ref()]; suspected {
 		g.waiting = q
-		if slices.ContainsFunc(g.queues, func(q *sinkQueue) bool { return q.busy > 0 && q.circuit.state != circuitHalfOpen }) {
+		if slices.ContainsFunc(g.queues, func(q *sinkQueue) bool { return len(q.flights) > 0 && q.circuit.state != circuitHalfOpen }) {
 			g.putBack(q, items)
 			return true
 		}
@@ -163,8 +159,4 @@ func (g *quarantine) answered(it *item, outcome sinks.Outcome) sinks.Outcome {
 	return outcome
 }
 
-func (g *quarantine) writesDown(now time.Time) bool { return g.writesAll(now) }
-
-func (g *quarantine) known(*item) *sinks.Outcome { return nil }
-func (g *quarantine) marked(*item)               {}
-func (g *quarantine) keepsJournal(*lane) bool    { return false }
+func (g *quarantine) writesDown(now time.Time) bool { return now.Before(g.all) }

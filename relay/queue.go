@@ -12,8 +12,7 @@ import (
 // circuit: closed while it takes messages, open while it doesn't), and the jobs under way.
 // Queues know nothing of each other, so that the trouble of one is no other's.
 
-// sinkQueue is one sink in use: what waits for it, its workers and its circuit. Queues
-// know nothing of each other, so that the trouble of one is no other's.
+// sinkQueue is one sink in use.
 type sinkQueue struct {
 	*base
 	name    string
@@ -35,11 +34,12 @@ type sinkQueue struct {
 	again    int // of those in memory, held rows that came back
 	freed    int // keys that don't wait any more, and have rows to catch up with
 
-	jobs    chan *flight
-	busy    int // jobs under way
-	flights map[*flight]struct{}
-	turn    int64 // jobs that were begun
-	circuit circuit
+	jobs     chan *flight
+	flights  map[*flight]struct{} // the jobs under way
+	turn     int64                // jobs that were begun
+	stuck    int                  // of those under way, jobs that don't return
+	allStuck bool                 // no worker is left
+	circuit  circuit
 
 	troubles map[string]*trouble // by destination; "" is the sink's own
 	refused  []*item             // set aside until they are asked again, in the order of their turns
@@ -84,7 +84,7 @@ func newSinkQueue(b *base, name string, index int) *sinkQueue {
 
 // room is how many more messages the queue can take.
 func (q *sinkQueue) room() int {
-	if q.bytes >= q.options.BufferBytes || q.allStuck() {
+	if q.bytes >= q.options.BufferBytes || q.allStuck {
 		return 0
 	}
 	return q.options.Buffer - q.buffered
@@ -115,41 +115,14 @@ func (q *sinkQueue) worthwhile(room, buffer int) bool {
 	return room > 0 && (room >= buffer/4 || room >= q.options.Batch)
 }
 
-// perKey is how many messages of a key one batch may hold.
-func (q *sinkQueue) perKey() int {
-	if q.order == sinks.OrderNone {
-		return 1
-	}
-	return q.options.Batch
-}
-
-// allStuck says that the queue has no worker left.
-func (q *sinkQueue) allStuck() bool {
-	if len(q.flights) < q.options.Workers || len(q.flights) == 0 {
-		return false
-	}
-	for f := range q.flights {
-		if !f.stuck {
-			return false
-		}
-	}
-	return true
-}
-
 // waitingLine holds what is to be sent: items without a key, and keys that have items.
 // What came back goes first; then what is tried again takes turns with all else,
 // so that neither waits for the other: first come first served.
 type waitingLine struct {
-	back  []queued
-	fifo       // what wasn't tried before
-	again fifo // what was
-	turn  bool // again's
-}
-
-// fifo is served in its order.
-type fifo struct {
-	items []queued
-	head  int
+	back      []queued
+	untried   []queued // what wasn't tried before
+	again     []queued // what was
+	againNext bool     // it is again's turn
 }
 
 // queued is one place in a queue.
@@ -160,10 +133,10 @@ type queued struct {
 
 func (w *waitingLine) push(entry queued, again bool) {
 	if again {
-		w.again.items = append(w.again.items, entry)
-		return
+		w.again = append(w.again, entry)
+	} else {
+		w.untried = append(w.untried, entry)
 	}
-	w.items = append(w.items, entry)
 }
 
 // putFirst puts entries, in their order, before all others.
@@ -171,35 +144,25 @@ func (w *waitingLine) putFirst(entries ...queued) {
 	w.back = append(entries, w.back...)
 }
 
-func (w *waitingLine) empty() bool { return len(w.back) == 0 && w.fifo.empty() && w.again.empty() }
-
-func (l *fifo) empty() bool { return l.head == len(l.items) }
+func (w *waitingLine) empty() bool { return len(w.back)+len(w.untried)+len(w.again) == 0 }
 
 // pop takes the first entry; ok is false without one.
 func (w *waitingLine) pop() (entry queued, ok bool) {
 	if w.empty() {
 		return queued{}, false
 	}
-	if len(w.back) > 0 {
-		entry, w.back = w.back[0], w.back[1:]
-		return entry, true
+	from := &w.back
+	if len(w.back) == 0 {
+		if w.againNext = !w.againNext; len(w.again) == 0 || !w.againNext && len(w.untried) > 0 {
+			from = &w.untried
+		} else {
+			from = &w.again
+		}
 	}
-	if w.turn = !w.turn; w.again.empty() || !w.turn && !w.fifo.empty() {
-		return w.fifo.pop(), true
-	}
-	return w.again.pop(), true
-}
-
-func (l *fifo) pop() (entry queued) {
-	entry, l.items[l.head] = l.items[l.head], queued{}
-	l.head++
-	if l.head == len(l.items) {
-		l.items, l.head = l.items[:0], 0
-	} else if l.head > 1024 && l.head > len(l.items)/2 {
-		l.items = append(l.items[:0], l.items[l.head:]...)
-		l.head = 0
-	}
-	return entry
+	line := *from
+	entry, line[0] = line[0], queued{}
+	*from = line[1:]
+	return entry, true
 }
 
 // add counts an item that comes into memory, and puts it where it waits for its turn.
@@ -290,20 +253,6 @@ func (q *sinkQueue) trip(trouble sinks.Outcome) {
 	q.base.options.Observer.SinkDown(q.name, trouble.Reason, detail)
 	q.base.options.Logger.Warn("relay: the sink is unavailable, its messages wait", "relay", q.base.options.Name,
 		"sink", q.name, "reason", string(trouble.Reason), "detail", detail)
-}
-
-// mend notes that the sink answers. Where other batches found it unavailable
-// since, it has to be opened all the same.
-func (q *sinkQueue) mend() {
-	if q.circuit.state != circuitClosed {
-		return
-	}
-	q.circuit.failures = 0
-	if q.circuit.told {
-		q.circuit.told = false
-		q.base.options.Observer.SinkUp(q.name)
-		q.base.options.Logger.Info("relay: the sink is available again", "relay", q.base.options.Name, "sink", q.name)
-	}
 }
 
 // postponed says that the message's own destination can't take it now.

@@ -222,7 +222,7 @@ func (r *byRows) unblock(*item) {}
 
 // settled forgets an item. A claim stamps what it returns, and so none that is under
 // way can bring the row back.
-func (r *byRows) settled(it *item, _ *Settlement) { r.forget(it) }
+func (r *byRows) settled(it *item) { r.forget(it) }
 
 func (r *byRows) forget(it *item) {
 	if r.known[it.row.ID] == it {
@@ -231,7 +231,7 @@ func (r *byRows) forget(it *item) {
 }
 
 // giveUp gives the claim of an item back that was not handed over.
-func (r *byRows) giveUp(it *item) { r.conclude(it, it.settlement(StatePending), false) }
+func (r *byRows) giveUp(it *item) { r.settle.add(it, it.settlement(StatePending)) }
 
 func (r *byRows) giveUpQueued() {
 	for _, it := range r.known {
@@ -244,7 +244,7 @@ func (r *byRows) giveUpQueued() {
 // abandon gives back what waits for a sink that has no worker left.
 func (r *byRows) abandon(f *flight) {
 	q := f.queue
-	if !q.allStuck() {
+	if !q.allStuck {
 		return
 	}
 	for _, it := range r.known {

@@ -21,7 +21,10 @@ func (r *Relay) newEngine() *engine {
 		unrouted: map[string]time.Time{},
 		leases:   make(chan leaseJob, 1), leased: make(chan leaseResult, 1),
 	}
-	e.settle = newSettling(e.base, e.finish)
+	e.settle = &settling{
+		base: e.base, finish: e.finish, atOnce: min(settlers, e.store.AtOnce().Settles),
+		settles: make(chan settleJob, settlers+1), settled: make(chan settleResult, settlers+1),
+	}
 	e.sendCtx, e.cancelSend = context.WithCancelCause(context.Background())
 	workers := 0
 	for i, name := range r.names {
@@ -55,22 +58,17 @@ func newByLanes(e *engine, mostHeld int, farBehind int64) *byLanes {
 	g := &quarantine{journal: j, suspects: map[rowRef]suspicion{}}
 	e.guards = []guard{g}
 	if d := newDedup(j); len(d.sinks) > 0 {
-		g.dedup, e.guards = d, []guard{d, g}
+		g.dedup, e.guards, e.duplicates = d, []guard{d, g}, d
 	}
 	return b
 }
 
-// run starts all that runs, loops until the relay has stopped, and waits for
-// all of it. Every goroutine of the package is started here.
+// run starts all that runs, loops until the relay has stopped, and waits for all of it; a
+// sink that doesn't return though it was told to is left behind. Every goroutine of the
+// package is started here.
 func (e *engine) run(ctx context.Context) error {
 	background, end := context.WithCancel(context.WithoutCancel(ctx))
-	start := func(work func(context.Context)) {
-		e.workers.Add(1)
-		go func() {
-			defer e.workers.Done()
-			work(background)
-		}()
-	}
+	start := func(work func(context.Context)) { e.workers.Go(func() { work(background) }) }
 	for _, work := range e.claiming.workers() {
 		start(work)
 	}
@@ -87,12 +85,38 @@ func (e *engine) run(ctx context.Context) error {
 	if e.options.Listener != nil {
 		start(e.listen)
 	}
-	err := e.loop(ctx)
+	problems := []error{e.loop(ctx)}
 	end()
-	return errors.Join(err, e.waitForWorkers(), e.closeSinks(ctx))
+	ended := make(chan struct{})
+	go func() { e.workers.Wait(); close(ended) }()
+	grace := abortGrace
+	if e.stopping.gaveUp { // they have had their time
+		grace = time.Second
+	}
+	select {
+	case <-ended:
+	case <-time.After(grace):
+		problems = append(problems, errors.New("stop the relay: a sink did not return though its context had ended"))
+		for _, q := range e.queues {
+			for f := range q.flights {
+				problems = append(problems, errors.New(q.describe(f, time.Now())))
+			}
+		}
+	}
+	for len(e.sent) > 0 { // they returned after the loop
+		f := <-e.sent
+		delete(f.queue.flights, f)
+	}
+	return errors.Join(append(problems, e.closeSinks(ctx))...)
 }
 
-// loop is the only place that changes the engine's state.
+// wakePace is how long after a look began the next one begins that somebody asks
+// for: where messages come one by one, each look finds more of them so, and the
+// last of them waits this long.
+const wakePace = 2 * time.Millisecond
+
+// loop is the only place that changes the engine's state. It starts whatever can be
+// started, waits for the next answer, wish or time, and takes it in.
 func (e *engine) loop(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -100,15 +124,35 @@ func (e *engine) loop(ctx context.Context) error {
 	for {
 		now := time.Now()
 		e.health.looped.Store(e.health.now())
-		e.advance(now)
+		e.guardLease(now)
+		e.findStuck(now)
+		e.startLease(now)
+		e.settle.start(now, e.mayLinger(now))
+		e.claiming.startRead(now)
+		e.startSends(now)
 		if over, err := e.over(); over {
 			return err
 		}
-		timer.Reset(e.nextTime(now).Sub(now))
+		// What was due before now has been started, or waits for something that will happen.
+		times := []time.Time{e.lease.next, e.lease.safeUntil, e.settle.nextTime(), e.stopping.deadline, e.poll.at, e.poll.dueAt}
+		for _, q := range e.queues {
+			times = append(times, q.circuit.reopenAt, q.pauseUntil, q.askAt)
+		}
+		next := now.Add(time.Second)
+		for _, t := range times {
+			if t.After(now) && t.Before(next) {
+				next = t
+			}
+		}
+		timer.Reset(next.Sub(now))
 		select {
 		case <-timer.C:
-		case <-e.wake:
-			e.woken(time.Now())
+		case <-e.wake: // there may be new messages: look, at once unless there was a look just now
+			if soonest := e.poll.began.Add(wakePace); time.Now().Before(soonest) {
+				e.poll.at = earliest(e.poll.at, soonest)
+			} else {
+				e.poll.fresh, e.poll.polled = true, false
+			}
 		case takeIn := <-e.didRead:
 			takeIn()
 		case f := <-e.sent:
@@ -134,51 +178,6 @@ func (e *engine) loop(ctx context.Context) error {
 	}
 }
 
-// advance starts whatever can be started now.
-func (e *engine) advance(now time.Time) {
-	e.guardLease(now)
-	e.findStuck(now)
-	e.startLease(now)
-	e.settle.start(now, e.mayLinger)
-	e.claiming.startRead(now)
-	e.startSends(now)
-}
-
-// nextTime is when the loop has to come round though nothing happens. What was
-// due before now has been started, or waits for something that will happen.
-func (e *engine) nextTime(now time.Time) time.Time {
-	next := now.Add(time.Second)
-	sooner := func(t time.Time) {
-		if t.After(now) && t.Before(next) {
-			next = t
-		}
-	}
-	for _, t := range []time.Time{e.lease.next, e.lease.safeUntil, e.settle.nextTime(), e.stopping.deadline, e.poll.at, e.poll.dueAt} {
-		sooner(t)
-	}
-	for _, q := range e.queues {
-		sooner(q.circuit.reopenAt)
-		sooner(q.pauseUntil)
-		sooner(q.askAt)
-	}
-	return next
-}
-
-// wakePace is how long after a look began the next one begins that somebody asks
-// for: where messages come one by one, each look finds more of them so, and the
-// last of them waits this long.
-const wakePace = 2 * time.Millisecond
-
-// woken looks for new messages, at once unless there was a look just now.
-func (e *engine) woken(now time.Time) {
-	next := e.poll.began.Add(wakePace)
-	if now.Before(next) {
-		e.poll.at = earliest(e.poll.at, next)
-		return
-	}
-	e.poll.fresh, e.poll.polled = true, false
-}
-
 // listen keeps a Listener listening until the context ends.
 func (e *engine) listen(ctx context.Context) {
 	pause := Backoff{Min: 500 * time.Millisecond, Max: 30 * time.Second}
@@ -196,35 +195,6 @@ func (e *engine) listen(ctx context.Context) {
 			return
 		}
 	}
-}
-
-// waitForWorkers waits for every goroutine; a sink that doesn't return though
-// it was told to is left behind.
-func (e *engine) waitForWorkers() error {
-	done := make(chan struct{})
-	go func() { e.workers.Wait(); close(done) }()
-	grace := abortGrace
-	if e.stopping.gaveUp { // it has had its time
-		grace = time.Second
-	}
-	defer func() {
-		for len(e.sent) > 0 { // of those that returned after the loop
-			f := <-e.sent
-			delete(f.queue.flights, f)
-		}
-	}()
-	select {
-	case <-done:
-		return nil
-	case <-time.After(grace):
-	}
-	now, problems := time.Now(), []error{errors.New("stop the relay: a sink did not return though its context had ended")}
-	for _, q := range e.queues {
-		for f := range q.flights {
-			problems = append(problems, errors.New(q.describe(f, now)))
-		}
-	}
-	return errors.Join(problems...)
 }
 
 // closeSinks closes every sink, and doesn't wait for one that won't return.

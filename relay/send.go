@@ -16,6 +16,9 @@ import (
 // in the queue, and of one key one batch at most is in flight. What must hold: nothing is sent
 // after safeUntil or by a circuit that is open, and what doesn't return is let go of as if
 // the relay had died.
+//
+// A batch's way: startSends has takeBatch make it up and gives it to a worker, whose sender
+// does it; it lands, is done (outcome.go), and is written back (settle.go).
 
 // job is what a worker does for a sink, and what the loop makes of it afterwards. What
 // it needs of the engine is lent to the worker until it is done.
@@ -41,16 +44,20 @@ type batch struct {
 	lent     []*item
 	outcomes []sinks.Outcome
 	settled  []bool // the handler's transaction has settled it; nil where there is none
+	excused  bool   // the outcomes say nothing of the sink
 }
 
 func (b *batch) items() []*item { return b.lent }
 
 func (b *batch) do(ctx context.Context, e *engine, f *flight) {
-	if f.queue.tx != nil {
-		b.outcomes, b.settled = e.handleAll(ctx, f.queue, b.lent)
+	if f.queue.tx == nil {
+		b.outcomes = send(ctx, f.queue.options.Sink, messagesOf(b.lent))
 		return
 	}
-	b.outcomes = send(ctx, f.queue.options.Sink, messagesOf(b.lent))
+	for _, it := range b.lent { // each in a transaction of its own
+		outcome, settled := e.handle(ctx, f.queue, it)
+		b.outcomes, b.settled = append(b.outcomes, outcome), append(b.settled, settled)
+	}
 }
 
 // errLeaseEnding is the cause of the end of a send whose relay could not renew
@@ -67,18 +74,22 @@ func (e *engine) startSends(now time.Time) {
 		return
 	}
 	for _, q := range e.queues {
-		if q.circuit.state == circuitClosed {
+		if len(q.refused) > 0 && q.circuit.state == circuitClosed {
 			q.askRefused(now)
+		}
+		atOnce := q.options.Workers
+		if q.circuit.failures > 0 {
+			atOnce = 1 // it was just unavailable: one batch tries it
 		}
 		switch {
 		case q.options.Sink == nil:
-		case q.circuit.state == circuitOpen && q.busy == 0 && !now.Before(q.circuit.reopenAt):
+		case q.circuit.state == circuitOpen && len(q.flights) == 0 && !now.Before(q.circuit.reopenAt):
 			q.circuit.state = circuitHalfOpen
 			e.give(q, &opening{})
 		case q.circuit.state != circuitClosed || now.Before(q.pauseUntil) || q.mayOwe > 0 && q.settling >= q.mayOwe:
 		case slices.ContainsFunc(e.guards, func(g guard) bool { return g.start(q, now) }):
 		default:
-			for q.busy < q.atOnce() && !q.waiting.empty() {
+			for len(q.flights) < atOnce && !q.waiting.empty() {
 				items := e.takeBatch(q)
 				if len(items) == 0 {
 					break
@@ -89,41 +100,53 @@ func (e *engine) startSends(now time.Time) {
 	}
 }
 
-// atOnce is how many jobs the queue has at once. While the sink was just unavailable,
-// one batch tries it.
-func (q *sinkQueue) atOnce() int {
-	if q.circuit.failures > 0 {
-		return 1
-	}
-	return q.options.Workers
-}
-
-// takeBatch takes what may be sent together, sorted as it was written.
+// takeBatch takes what may be sent together, sorted as it was written, and marks it as in
+// flight. What can't be sent is parked, and what comes after it in its key left for later.
 func (e *engine) takeBatch(q *sinkQueue) []*item {
-	most := q.options.Batch
+	most, perKey := q.options.Batch, q.options.Batch
 	if q.inTrouble() {
 		most = 1 // it is tried with one message after the other
 	}
-	batch := make([]*item, 0, min(most, q.buffered))
-	bytes := 0
+	if q.order == sinks.OrderNone {
+		perKey = 1
+	}
+	batch, bytes := make([]*item, 0, min(most, q.buffered)), 0
 	for len(batch) < most && (bytes < q.options.BatchBytes || len(batch) == 0) {
 		entry, ok := q.waiting.pop()
 		if !ok {
 			break
 		}
-		items, left := []*item{entry.item}, most-len(batch)
-		if k := entry.key; k != nil {
+		k, items, left := entry.key, []*item{entry.item}, most-len(batch)
+		if k != nil {
 			// A key with many messages begins the next batch rather than get the little that is
 			// left of this one: of a key one batch is under way at a time, and a busy key goes
 			// no faster than its batches are large.
-			if len(batch) > 0 && left < q.options.Batch/2 && left < min(len(k.items), q.perKey()) {
+			if len(batch) > 0 && left < q.options.Batch/2 && left < min(len(k.items), perKey) {
 				q.waiting.putFirst(entry)
 				break
 			}
 			k.queued = false
-			items = k.take(min(left, q.perKey(), k.fits(q.options.BatchBytes-bytes)))
+			items = k.take(min(left, perKey, k.fits(q.options.BatchBytes-bytes)))
 		}
-		for _, it := range e.launch(entry.key, items) {
+		for i, it := range items {
+			if it.stage != inQueue {
+				break // it was dropped, or turned out to be delivered, where it stood: only one without a key is
+			}
+			if why := e.unsendable(it); why != nil {
+				for _, next := range items[i+1:] {
+					k.add(next)
+				}
+				e.reject(it, *why)
+				break
+			}
+			if n, owed := q.refunds[it.row.ID]; owed { // charged before its destination's trouble was known
+				it.row.Attempts = max(0, it.row.Attempts-n)
+				delete(q.refunds, it.row.ID)
+			}
+			it.stage = inFlight
+			if k != nil {
+				k.inFlight++
+			}
 			batch = append(batch, it)
 			bytes += it.size()
 		}
@@ -132,30 +155,6 @@ func (e *engine) takeBatch(q *sinkQueue) []*item {
 		slices.SortFunc(batch, func(a, b *item) int { return cmp.Compare(a.row.ID, b.row.ID) })
 	}
 	return batch
-}
-
-// launch marks items as under way. Those that were dropped meanwhile are left
-// out, and those that can't be sent are parked, with what comes after them
-// left for later.
-func (e *engine) launch(k *key, items []*item) []*item {
-	for i, it := range items {
-		if it.stage != inQueue {
-			return items[:i] // only items without a key are dropped, or turn out to be delivered, where they stand
-		}
-		if why := e.unsendable(it); why != nil {
-			for _, next := range items[i+1:] {
-				k.add(next)
-			}
-			e.reject(it, *why)
-			return items[:i]
-		}
-		it.queue.refund(it)
-		it.stage = inFlight
-		if k != nil {
-			k.inFlight++
-		}
-	}
-	return items
 }
 
 // unsendable returns why an item must be parked rather than sent.
@@ -174,7 +173,6 @@ func (e *engine) unsendable(it *item) *sinks.Outcome {
 
 // give hands a job to a worker.
 func (e *engine) give(q *sinkQueue, j job) {
-	q.busy++
 	q.turn++
 	f := &flight{queue: q, job: j, turn: q.turn, ctx: e.sendCtx, began: time.Now()}
 	q.flights[f] = struct{}{}
@@ -188,27 +186,27 @@ func (e *engine) sender(ctx context.Context, q *sinkQueue) {
 		case <-ctx.Done():
 			return
 		case f := <-q.jobs:
-			e.carryOut(f)
+			bounded, cancel := context.WithTimeout(f.ctx, q.options.Timeout)
+			began := time.Now()
+			f.job.do(leased{bounded, e.health}, e, f)
+			f.took = time.Since(began)
+			cancel()
 			e.sent <- f
 		}
 	}
 }
 
-func (e *engine) carryOut(f *flight) {
-	ctx, cancel := context.WithTimeout(f.ctx, f.queue.options.Timeout)
-	defer cancel()
-	began := time.Now()
-	f.job.do(leased{ctx, e.health}, e, f)
-	f.took = time.Since(began)
-}
-
 // land takes a job back from its worker.
 func (e *engine) land(f *flight) {
-	f.queue.busy--
-	delete(f.queue.flights, f)
-	if f.stuck && !e.anyStuck() {
-		e.health.stuck.Store(nil)
-		e.options.Logger.Info("relay: what was stuck has returned", "relay", e.options.Name, "sink", f.queue.name)
+	q := f.queue
+	delete(q.flights, f)
+	if f.stuck {
+		q.stuck--
+		q.allStuck = false
+		if !slices.ContainsFunc(e.queues, func(q *sinkQueue) bool { return q.stuck > 0 }) {
+			e.health.stuck.Store(nil)
+			e.options.Logger.Info("relay: what was stuck has returned", "relay", e.options.Name, "sink", q.name)
+		}
 	}
 	f.job.done(e, f)
 }
@@ -249,24 +247,16 @@ func send(ctx context.Context, sink sinks.Sink, messages []sinks.Message) (outco
 	return sink.Send(ctx, messages)
 }
 
-// handleAll runs the handler for each message in a transaction of its own.
-func (e *engine) handleAll(ctx context.Context, q *sinkQueue, batch []*item) ([]sinks.Outcome, []bool) {
-	outcomes, settled := make([]sinks.Outcome, len(batch)), make([]bool, len(batch))
-	for i, it := range batch {
-		outcomes[i], settled[i] = e.handle(ctx, q, it)
-	}
-	return outcomes, settled
-}
-
 // errNotDelivered rolls a handler's transaction back.
 var errNotDelivered = errors.New("the handler did not deliver")
 
+// handle runs the handler for a message in a transaction of its own, which also settles it.
 func (e *engine) handle(ctx context.Context, q *sinkQueue, it *item) (outcome sinks.Outcome, settled bool) {
 	if ctx.Err() != nil {
 		return sinks.Fail(sinks.Unsent, sinks.ReasonCancelled, ""), false
 	}
 	ran := false
-	err := e.store.(TxStore).HandleTx(ctx, e.options.Name, e.keeps(), it.settlement(StateDone), func(ctx context.Context, tx *sql.Tx) error {
+	err := e.store.(TxStore).HandleTx(ctx, e.options.Name, e.options.Retention != KeepNothing, it.settlement(StateDone), func(ctx context.Context, tx *sql.Tx) error {
 		ran = true
 		outcome = handleSafely(ctx, q.tx, tx, it.message())
 		if outcome.Result != sinks.Delivered {
@@ -313,6 +303,8 @@ func (e *engine) findStuck(now time.Time) {
 		for f := range q.flights {
 			if !f.stuck && now.Sub(f.began) > q.options.Timeout+stuckGrace {
 				f.stuck = true
+				q.stuck++
+				q.allStuck = q.stuck == q.options.Workers
 				text := q.describe(f, now)
 				e.health.stuck.Store(&text)
 				e.options.Logger.Error("relay: "+text+"; it ignores its context, and its lanes are left to end", "relay", e.options.Name, "sink", q.name)
@@ -334,17 +326,8 @@ func (q *sinkQueue) describe(f *flight, now time.Time) string {
 	return text
 }
 
-func (e *engine) anyStuck() bool {
-	return slices.ContainsFunc(e.queues, func(q *sinkQueue) bool {
-		for f := range q.flights {
-			if f.stuck {
-				return true
-			}
-		}
-		return false
-	})
-}
-
 // standsDown says that a sink has no worker left here, so that others should have
 // the lanes.
-func (e *engine) standsDown() bool { return slices.ContainsFunc(e.queues, (*sinkQueue).allStuck) }
+func (e *engine) standsDown() bool {
+	return slices.ContainsFunc(e.queues, func(q *sinkQueue) bool { return q.allStuck })
+}

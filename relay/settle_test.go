@@ -38,7 +38,7 @@ func TestSettlementsThatStart(t *testing.T) {
 					s.add(&item{lane: &lane{}, row: Row{Lane: i}}, Settlement{Lane: i})
 				}
 			}
-			s.start(time.Now(), lingersNot)
+			s.start(time.Now(), 0)
 			var got []int
 			for len(s.settles) > 0 {
 				got = append(got, checkJob(t, <-s.settles))
@@ -55,14 +55,14 @@ func checkJob(t *testing.T, job settleJob) int {
 	at := 0
 	for queue, n := range job.of {
 		for range n {
-			if job.items[at].row.Lane != queue || job.settlements[at].Lane != queue {
+			if job.items[at].row.Lane != queue || job.items[at].toWrite.Lane != queue {
 				t.Fatalf("place %d of the settlement isn't of queue %d", at, queue)
 			}
 			at++
 		}
 	}
-	if at != len(job.items) || at != len(job.settlements) {
-		t.Errorf("%d items and %d settlements, of which %d are counted", len(job.items), len(job.settlements), at)
+	if at != len(job.items) {
+		t.Errorf("%d items, of which %d are counted", len(job.items), at)
 	}
 	return at
 }
@@ -70,24 +70,24 @@ func checkJob(t *testing.T, job settleJob) int {
 // What could not be written goes before what came meanwhile, each to its queue.
 func TestFailedSettlementIsRepeatedFirst(t *testing.T) {
 	t.Parallel()
-	s := settlingOf(&base{options: Options{Observer: NoObserver{}}, health: newHealth()}, settlers)
+	s := settlingOf(&base{options: Options{Observer: NoObserver{}}, health: &health{epoch: time.Now()}}, settlers)
 	add := func(ids ...int64) {
 		for _, id := range ids {
 			s.add(&item{lane: &lane{}, row: Row{ID: id, Lane: int(id % settlers)}}, Settlement{ID: id})
 		}
 	}
 	add(1, 2, 3)
-	s.start(time.Now(), lingersNot)
+	s.start(time.Now(), 0)
 	add(4, 5)
 	s.settleAgain(settleResult{settleJob: <-s.settles})
 	for queue, want := range [settlers][]int64{{2, 4}, {1, 3, 5}} {
 		q := &s.queues[queue]
-		if q.inFlight != 0 || !q.retryAt.After(time.Now().Add(-time.Second)) || len(q.pending.items) != len(want) {
-			t.Fatalf("queue %d: %d under way, %d wait, want %v", queue, q.inFlight, len(q.pending.items), want)
+		if q.inFlight != 0 || !q.retryAt.After(time.Now().Add(-time.Second)) || len(q.pending) != len(want) {
+			t.Fatalf("queue %d: %d under way, %d wait, want %v", queue, q.inFlight, len(q.pending), want)
 		}
 		for i, id := range want {
-			if q.pending.items[i].row.ID != id || q.pending.settlements[i].ID != id {
-				t.Errorf("queue %d, place %d: row %d, want %d", queue, i, q.pending.items[i].row.ID, id)
+			if it := q.pending[i]; it.row.ID != id || it.toWrite.ID != id {
+				t.Errorf("queue %d, place %d: row %d, want %d", queue, i, it.row.ID, id)
 			}
 		}
 	}
@@ -103,7 +103,7 @@ func TestOneSettlementAtOnce(t *testing.T) {
 		for lane := range count {
 			s.add(&item{lane: of, row: Row{Lane: lane % Lanes}}, Settlement{Lane: lane % Lanes})
 		}
-		s.start(time.Now(), lingersNot)
+		s.start(time.Now(), 0)
 	}
 	add(settleBatch + 1)
 	add(settleBatch)
@@ -119,6 +119,3 @@ func TestOneSettlementAtOnce(t *testing.T) {
 func settlingOf(b *base, atOnce int) *settling {
 	return &settling{base: b, atOnce: atOnce, settles: make(chan settleJob, settlers)}
 }
-
-// lingersNot is mayLinger of a relay that writes everything back at once.
-func lingersNot(time.Time) int { return 0 }

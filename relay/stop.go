@@ -3,7 +3,6 @@ package relay
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 )
 
@@ -44,69 +43,48 @@ func (e *engine) abort(now time.Time) {
 	e.cancelSend(errAborted)
 }
 
-// over says whether the loop is at its end.
+// over says whether the loop is at its end, and brings that nearer: a drain stops once
+// nothing is left that could be delivered now, a stop leaves once nothing is under way, and
+// what takes too long is given up.
 func (e *engine) over() (bool, error) {
-	e.checkDrained()
-	s := &e.stopping
+	s, now := &e.stopping, time.Now()
+	unsettled, sending, buffered := e.settle.count(), 0, 0
+	for _, q := range e.queues {
+		sending += len(q.flights)
+		buffered += q.buffered
+	}
+	quiet := sending == 0 && unsettled == 0 && e.poll.under == 0 && !e.settle.trying
+	if e.options.Drain && !s.begun && e.poll.empty >= 2 && quiet && buffered == 0 && e.claiming.drained() {
+		s.err = e.unroutedLeft() // two looks in a row found nothing, nothing is in memory, and the table has nothing
+		e.beginStop(now)
+	}
 	if !s.begun {
 		return false, nil
 	}
-	if s.left {
-		return true, errors.Join(s.err, s.leaveErr, e.unsettled())
-	}
-	now := time.Now()
-	if !now.Before(s.deadline) { // it waits no longer: first for the sends, then for anything
+	if !s.left && !now.Before(s.deadline) { // it waits no longer: first for the sends, then for anything
 		if s.aborted {
 			s.gaveUp = true
 		} else {
 			e.abort(now)
 		}
 	}
-	if s.gaveUp && now.After(s.deadline.Add(2*abortGrace)) {
-		return true, errors.Join(s.err, errors.New("stop the relay: the database didn't take back the lanes; they are free when their leases end"), e.unsettled())
+	if tooLate := s.gaveUp && now.After(s.deadline.Add(2*abortGrace)); s.left || tooLate {
+		problems := []error{s.err, s.leaveErr}
+		if !s.left {
+			problems = append(problems, errors.New("stop the relay: the database didn't take back the lanes; they are free when their leases end"))
+		}
+		if unsettled += len(e.settle.unwritable); sending > 0 || unsettled > 0 {
+			problems = append(problems, fmt.Errorf("stop the relay: %d sends were still under way and %d outcomes not written back; these messages will be sent again",
+				sending, unsettled))
+		}
+		return true, errors.Join(problems...)
 	}
-	if !s.ready && (s.gaveUp || e.quiet()) {
+	if !s.ready && (s.gaveUp || quiet) {
 		s.ready = true
 		e.lease.next = time.Time{}
 		e.startLease(now)
 	}
 	return false, nil
-}
-
-// quiet says that nothing is under way.
-func (e *engine) quiet() bool {
-	busy := e.poll.under > 0 || e.settle.count() > 0 || e.settle.trying
-	for _, q := range e.queues {
-		busy = busy || q.busy > 0
-	}
-	return !busy
-}
-
-// unsettled is the error of a relay that had to go before all was written.
-func (e *engine) unsettled() error {
-	sending := 0
-	for _, q := range e.queues {
-		sending += q.busy
-	}
-	unsettled := e.settle.count() + len(e.settle.unwritable.items)
-	if sending == 0 && unsettled == 0 {
-		return nil
-	}
-	return fmt.Errorf("stop the relay: %d sends were still under way and %d outcomes not written back; these messages will be sent again",
-		sending, unsettled)
-}
-
-// checkDrained ends a drain once nothing is left that could be delivered now: two
-// looks in a row found nothing, nothing is in memory, and the table has nothing.
-func (e *engine) checkDrained() {
-	if !e.options.Drain || e.stopping.begun || e.poll.empty < 2 || !e.quiet() {
-		return
-	}
-	if slices.ContainsFunc(e.queues, func(q *sinkQueue) bool { return q.buffered > 0 }) || !e.claiming.drained() {
-		return
-	}
-	e.stopping.err = e.unroutedLeft()
-	e.beginStop(time.Now())
 }
 
 // stopOtherClaim ends a relay that finds out, by whichever call, that the table was

@@ -116,7 +116,7 @@ func (q *sinkQueue) watch(turn int64, items []*item, outcomes []sinks.Outcome) {
 	for i, it := range items {
 		outcome := &outcomes[i]
 		switch {
-		case outcome.Result == sinks.Delivered && len(q.troubles) > 0:
+		case outcome.Result == sinks.Delivered:
 			if t := q.troubles[outcome.Destination]; t != nil && (outcome.Destination != "" || q.circuit.state == circuitClosed) {
 				if worked == nil {
 					worked = map[string]bool{}
@@ -239,7 +239,15 @@ func (q *sinkQueue) judgeCircuit(outcomes []sinks.Outcome, ended bool) {
 		q.trip(q.refusesAll(*failed))
 	case q.inTrouble() && answered: // postponed: the next one tries it
 	case answered:
-		q.mend()
+		if q.circuit.state != circuitClosed {
+			break // other batches found it unavailable since: it is opened all the same
+		}
+		q.circuit.failures = 0
+		if q.circuit.told {
+			q.circuit.told = false
+			q.base.options.Observer.SinkUp(q.name)
+			q.base.options.Logger.Info("relay: the sink is available again", "relay", q.base.options.Name, "sink", q.name)
+		}
 	case !ended:
 		q.trip(sinks.Fail(sinks.Unavailable, sinks.ReasonCancelled, "the sink sent nothing of a whole batch"))
 	}
@@ -306,20 +314,11 @@ func (q *sinkQueue) askAgain(n int) {
 // is one, once everything else was tried.
 func (q *sinkQueue) askRefused(now time.Time) {
 	switch {
-	case len(q.refused) == 0:
 	case q.inTrouble():
-		if q.busy == 0 && q.waiting.empty() {
+		if len(q.flights) == 0 && q.waiting.empty() {
 			q.askAgain(1)
 		}
 	case !now.Before(q.askAt):
 		q.askAgain(len(q.refused))
-	}
-}
-
-// refund takes back what a message was charged before the trouble was known.
-func (q *sinkQueue) refund(it *item) {
-	if n, owed := q.refunds[it.row.ID]; owed {
-		it.row.Attempts = max(0, it.row.Attempts-n)
-		delete(q.refunds, it.row.ID)
 	}
 }

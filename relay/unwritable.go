@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"time"
 )
 
@@ -79,18 +80,11 @@ func (s *settling) failing() bool {
 	return false
 }
 
-// wrote lets settlements grow again.
-func (q *unsettled) wrote() {
-	q.inFlight, q.failures, q.failed, q.alone = 0, 0, 0, 0
-	if q.most *= 2; q.most >= settleBatch {
-		q.most = 0
-	}
-}
-
 // refused deals with the first row of a queue, which was refused though it was
 // alone.
 func (s *settling) refused(q *unsettled, err error) {
-	it, settlement := q.pending.items[0], &q.pending.settlements[0]
+	it := q.pending[0]
+	settlement := &it.toWrite
 	if settlement.Receipt != "" || settlement.Error != "" && settlement.Error != unwritableText {
 		s.options.Logger.Warn("relay: the database refuses an outcome, which is written without its texts", "relay", s.options.Name,
 			"id", it.row.Message.ID, "state", string(settlement.State), "text", settlement.Error, "receipt", settlement.Receipt, "error", err)
@@ -103,7 +97,7 @@ func (s *settling) refused(q *unsettled, err error) {
 		return
 	}
 	s.inARow++
-	q.pending.moveTo(&s.unwritable, 1)
+	s.unwritable, q.pending = append(s.unwritable, it), slices.Delete(q.pending, 0, 1)
 	q.failures, q.most, q.alone = 1, 0, 0
 	s.tryAt = time.Now().Add(unwritablePause)
 	it.unwritable = true
@@ -120,7 +114,7 @@ func (s *settling) refused(q *unsettled, err error) {
 
 // tellUnwritable has Healthy say what could not be written.
 func (s *settling) tellUnwritable(err error) {
-	n := len(s.unwritable.items)
+	n := len(s.unwritable)
 	if n == 0 {
 		s.health.unwritable.Store(nil)
 		return
@@ -131,22 +125,19 @@ func (s *settling) tellUnwritable(err error) {
 
 // tryUnwritable tries one of the rows again that were set aside.
 func (s *settling) tryUnwritable(now time.Time) {
-	if s.trying || len(s.unwritable.items) == 0 || now.Before(s.tryAt) {
+	if s.trying || now.Before(s.tryAt) {
 		return
 	}
 	s.trying = true
-	job := settleJob{again: true}
-	s.unwritable.moveTo(&job.verdicts, 1)
-	s.settles <- job
+	s.settles <- settleJob{items: []*item{s.unwritable[0]}, again: true}
+	s.unwritable = slices.Delete(s.unwritable, 0, 1)
 }
 
-// afterTry puts a row aside once more, or is glad.
-func (s *settling) afterTry(result *settleResult) {
+// afterTry puts a row aside once more if it was refused again.
+func (s *settling) afterTry(result settleResult) {
 	s.trying, s.tryAt = false, time.Now()
-	if result.err == nil {
-		s.written(*result)
-	} else {
-		result.moveTo(&s.unwritable, 1)
+	if result.err != nil {
+		s.unwritable = append(s.unwritable, result.items...)
 		s.tryAt = s.tryAt.Add(unwritablePause)
 	}
 	s.tellUnwritable(result.err)
