@@ -120,7 +120,7 @@ func (d *dedup) start(q *sinkQueue, now time.Time) bool {
 		}
 		return true
 	}
-	if now.Before(d.all) {
+	if now.Before(d.journalAll) {
 		return false // quarantine does it
 	}
 	busy, one := len(q.flights), s.oneAtATime || q.circuit.failures > 0
@@ -275,7 +275,7 @@ func (b *plannedBatch) send(ctx context.Context, sink sinks.Sink, messages []sin
 	if len(messages) == 0 {
 		return
 	}
-	answers := complete(send(ctx, sink, messages), len(messages))
+	answers := send(ctx, sink, messages)
 	for i := range b.outcomes {
 		if b.tickets[i] != (sinks.Ticket{}) {
 			b.outcomes[i], answers = answers[0], answers[1:]
@@ -368,8 +368,6 @@ func (d *dedup) marked(it *item) {
 	}
 }
 
-func (d *dedup) writesDown(time.Time) bool { return true }
-
 // keepsJournal: a release would clear the tickets, so the lease runs out instead.
 func (d *dedup) keepsJournal(l *lane) bool { return len(d.tickets[l]) > 0 }
 
@@ -420,7 +418,7 @@ func (r *resolving) do(ctx context.Context, _ *engine, f *flight) {
 		messages[i] = (&item{row: row}).message()
 		messages[i].Ticket = tickets[row.ref()]
 	}
-	r.outcomes = complete(send(ctx, f.queue.options.Sink, messages), len(messages))
+	r.outcomes = send(ctx, f.queue.options.Sink, messages)
 	r.statuses = map[rowRef]sinks.Outcome{}
 	for i, row := range rows {
 		r.statuses[row.ref()] = r.outcomes[i]

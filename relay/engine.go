@@ -29,6 +29,7 @@ type engine struct {
 	claiming   claiming
 	guards     []guard
 	duplicates duplicates // nil without a sink that recognises a batch
+	journalAll time.Time  // until then all that is sent is written down before, as a relay has died
 
 	poll     polling
 	settle   *settling
@@ -105,9 +106,6 @@ type guard interface {
 
 	// answered judges what the sink has said of an item.
 	answered(it *item, outcome sinks.Outcome) sinks.Outcome
-
-	// writesDown says that what is sent is written down before, and marked at once.
-	writesDown(now time.Time) bool
 }
 
 // duplicates is what [dedup] knows of rows that its sinks may have. Without such a sink there

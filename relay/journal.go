@@ -14,7 +14,6 @@ import (
 type journal struct {
 	*byLanes
 	store   Journaler
-	all     time.Time      // until then all that is sent is written down
 	writing bool           // one is on its way
 	stale   map[*lane]bool // something of it is in its journal that has to be cleared
 }

@@ -14,8 +14,7 @@ import (
 
 // done turns what a sink answered into states.
 func (b *batch) done(e *engine, f *flight) {
-	q, outcomes := f.queue, complete(b.outcomes, len(b.lent))
-	b.outcomes = outcomes
+	q, outcomes := f.queue, b.outcomes
 	q.observeSent(f.took, outcomes)
 	for i, it := range b.lent {
 		if it.key != nil {
@@ -57,17 +56,6 @@ func (e *engine) resume(items []*item) {
 			k.lane.forget(k)
 		}
 	}
-}
-
-// complete makes one outcome a message of what the sink returned.
-func complete(outcomes []sinks.Outcome, n int) []sinks.Outcome {
-	if len(outcomes) > n {
-		return outcomes[:n]
-	}
-	for len(outcomes) < n {
-		outcomes = append(outcomes, sinks.Fail(sinks.Retry, sinks.ReasonUnknown, "the sink gave no answer for this message"))
-	}
-	return outcomes
 }
 
 // apply does what an outcome asks for, and says whether the item goes back to

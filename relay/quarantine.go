@@ -39,7 +39,7 @@ const (
 // leased takes note of how a lane was left.
 func (g *quarantine) leased(_ *lane, grant Grant) {
 	if grant.Crashes > 0 {
-		g.all = time.Now().Add(calmAfter)
+		g.journalAll = time.Now().Add(calmAfter)
 	}
 	for _, s := range grant.Suspects {
 		crashes := s.Crashes
@@ -76,7 +76,7 @@ func (g *quarantine) unsendable(it *item) *sinks.Outcome {
 // start sends one batch, once it is written down: one suspect alone, or those before
 // the first suspect.
 func (g *quarantine) start(q *sinkQueue, now time.Time) bool {
-	if !now.Before(g.all) {
+	if !now.Before(g.journalAll) {
 		g.waiting = nil
 		return false
 	}
@@ -158,5 +158,3 @@ func (g *quarantine) answered(it *item, outcome sinks.Outcome) sinks.Outcome {
 	}
 	return outcome
 }
-
-func (g *quarantine) writesDown(now time.Time) bool { return now.Before(g.all) }

@@ -134,7 +134,10 @@ func (e *engine) loop(ctx context.Context) error {
 			return err
 		}
 		// What was due before now has been started, or waits for something that will happen.
-		times := []time.Time{e.lease.next, e.lease.safeUntil, e.settle.nextTime(), e.stopping.deadline, e.poll.at, e.poll.dueAt}
+		times := []time.Time{e.lease.next, e.lease.safeUntil, e.settle.dueAt, e.settle.tryAt, e.stopping.deadline, e.poll.at, e.poll.dueAt}
+		for _, q := range e.settle.queues {
+			times = append(times, q.retryAt)
+		}
 		for _, q := range e.queues {
 			times = append(times, q.circuit.reopenAt, q.pauseUntil, q.askAt)
 		}

@@ -132,7 +132,15 @@ func (e *engine) takeBatch(q *sinkQueue) []*item {
 			if it.stage != inQueue {
 				break // it was dropped, or turned out to be delivered, where it stood: only one without a key is
 			}
-			if why := e.unsendable(it); why != nil {
+			var why *sinks.Outcome // not to send it
+			if it.row.BadHeaders != "" {
+				bad := sinks.Fail(sinks.Reject, sinks.ReasonInvalid, it.row.BadHeaders)
+				why = &bad
+			}
+			for _, g := range e.guards {
+				why = cmp.Or(why, g.unsendable(it))
+			}
+			if why != nil {
 				for _, next := range items[i+1:] {
 					k.add(next)
 				}
@@ -155,20 +163,6 @@ func (e *engine) takeBatch(q *sinkQueue) []*item {
 		slices.SortFunc(batch, func(a, b *item) int { return cmp.Compare(a.row.ID, b.row.ID) })
 	}
 	return batch
-}
-
-// unsendable returns why an item must be parked rather than sent.
-func (e *engine) unsendable(it *item) *sinks.Outcome {
-	if it.row.BadHeaders != "" {
-		why := sinks.Fail(sinks.Reject, sinks.ReasonInvalid, it.row.BadHeaders)
-		return &why
-	}
-	for _, g := range e.guards {
-		if why := g.unsendable(it); why != nil {
-			return why
-		}
-	}
-	return nil
 }
 
 // give hands a job to a worker.
@@ -237,14 +231,26 @@ func messagesOf(batch []*item) []sinks.Message {
 	return messages
 }
 
-// send hands a batch over. After a panic nobody knows what was delivered.
+// send hands a batch over, and returns one outcome a message. After a panic nobody knows
+// what was delivered.
 func send(ctx context.Context, sink sinks.Sink, messages []sinks.Message) (outcomes []sinks.Outcome) {
 	defer func() {
 		if p := recover(); p != nil {
 			outcomes = sinks.All(len(messages), sinks.Fail(sinks.Retry, sinks.ReasonPanic, "the sink panicked: "+sinks.DescribePanic(p, "/relay.send")))
 		}
 	}()
-	return sink.Send(ctx, messages)
+	return complete(sink.Send(ctx, messages), len(messages))
+}
+
+// complete makes one outcome a message of what the sink returned.
+func complete(outcomes []sinks.Outcome, n int) []sinks.Outcome {
+	if len(outcomes) > n {
+		return outcomes[:n]
+	}
+	for len(outcomes) < n {
+		outcomes = append(outcomes, sinks.Fail(sinks.Retry, sinks.ReasonUnknown, "the sink gave no answer for this message"))
+	}
+	return outcomes
 }
 
 // errNotDelivered rolls a handler's transaction back.

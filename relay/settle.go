@@ -110,9 +110,9 @@ func (e *engine) mayLinger(now time.Time) int {
 	return few
 }
 
-// writesDown says that some guard has what is sent written down before.
+// writesDown says that what is sent is written down before, and so is to be marked at once.
 func (e *engine) writesDown(now time.Time) bool {
-	return slices.ContainsFunc(e.guards, func(g guard) bool { return g.writesDown(now) })
+	return e.duplicates != nil || now.Before(e.journalAll)
 }
 
 // start hands what there is to the settlers: all at once, or, where that is much, each
@@ -291,16 +291,4 @@ func (s *settling) count() (n int) {
 		n += len(s.queues[i].pending) + s.queues[i].inFlight
 	}
 	return n
-}
-
-// nextTime is when the next settlement is due that failed, or waits for more.
-func (s *settling) nextTime() time.Time {
-	at := s.dueAt
-	if len(s.unwritable) > 0 {
-		at = earliest(at, s.tryAt)
-	}
-	for i := range s.queues {
-		at = earliest(at, s.queues[i].retryAt)
-	}
-	return at
 }
