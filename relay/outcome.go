@@ -12,7 +12,9 @@ import (
 // retry blocks its key until it is over, a park until it is written; and what fails for all
 // is charged to none (trouble.go). The back-off is drawn in retry.
 
-// done turns what a sink answered into states.
+// done turns what a sink answered into states. First all is counted, as a message is judged by
+// what became of the others, too; then each is settled or put back; then the circuit is judged,
+// and the keys go on.
 func (b *batch) done(e *engine, f *flight) {
 	q, outcomes := f.queue, b.outcomes
 	q.observeSent(f.took, outcomes)
