@@ -97,23 +97,18 @@ func (c *Consumer) Receive(ctx context.Context, n int) ([]*Delivery, error) {
 		if err != nil || len(deliveries) > 0 {
 			return deliveries, err
 		}
-		if polled, err = c.wait(ctx); err != nil {
+		timer := time.NewTimer(c.options.Poll)
+		select {
+		case <-ctx.Done():
+			err = ctx.Err()
+		case <-c.wake:
+			polled = false
+		case <-timer.C:
+			polled = true // looked for no other reason than that it is time to
+		}
+		if timer.Stop(); err != nil {
 			return nil, err
 		}
-	}
-}
-
-// wait says whether it is over because it is time for another look.
-func (c *Consumer) wait(ctx context.Context) (polled bool, err error) {
-	timer := time.NewTimer(c.options.Poll)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false, ctx.Err()
-	case <-c.wake:
-		return false, nil
-	case <-timer.C:
-		return true, nil
 	}
 }
 
@@ -133,28 +128,19 @@ func (c *Consumer) claim(ctx context.Context, n int, polled bool) ([]*Delivery, 
 	var deliveries []*Delivery
 	for _, row := range rows {
 		d := &Delivery{Message: (&item{row: row}).message(), Until: claimed.Add(c.options.Lease), consumer: c, row: row, token: token}
-		if problem, state := unfit(row); state != "" {
-			if err := d.settle(ctx, state, 0, problem, ""); err != nil && !errors.Is(err, ErrFenced) {
-				return nil, err
-			}
-			continue
+		switch { // not every row is for the application: not yet, or never
+		case row.Later:
+			err = d.settle(ctx, StateScheduled, 0, "", "")
+		case row.BadHeaders != "":
+			err = d.settle(ctx, StateError, 0, describe(sinks.Fail(sinks.Reject, sinks.ReasonInvalid, row.BadHeaders)), "")
+		default:
+			deliveries = append(deliveries, d)
 		}
-		deliveries = append(deliveries, d)
+		if err != nil && !errors.Is(err, ErrFenced) {
+			return nil, err
+		}
 	}
 	return deliveries, nil
-}
-
-// unfit says what to do with a row that isn't for the application: not yet, or
-// never.
-func unfit(row Row) (problem string, state State) {
-	switch {
-	case row.Later:
-		return "", StateScheduled
-	case row.BadHeaders != "":
-		return describe(sinks.Fail(sinks.Reject, sinks.ReasonInvalid, row.BadHeaders)), StateError
-	default:
-		return "", ""
-	}
 }
 
 // live does now and then what a relay does all the time: it shows that it

@@ -116,7 +116,7 @@ func (d *dedup) start(q *sinkQueue, now time.Time) bool {
 	if len(s.unresolved) > 0 {
 		s.unresolved = slices.DeleteFunc(s.unresolved, func(b *exactBatch) bool { return !d.holdsAnyOf(b) })
 		if len(q.flights) == 0 && len(s.unresolved) > 0 {
-			d.give(q, &resolving{dedup: d, batches: slices.Clone(s.unresolved)})
+			d.give(q, &resolving{dedup: d, batches: slices.Clone(s.unresolved)}, nil)
 		}
 		return true
 	}
@@ -129,8 +129,8 @@ func (d *dedup) start(q *sinkQueue, now time.Time) bool {
 	}
 	q.waiting.gather(q.options.Batch)
 	if items := d.takeBatch(q); len(items) > 0 {
-		b := journaledBatch{batch: batch{lent: items}, journal: d.journal, journals: d.journalsOf(items)}
-		d.begin(q, &plannedBatch{journaledBatch: b, dedup: d, alone: busy == 0})
+		b := journaledBatch{journal: d.journal, journals: d.journalsOf(items)}
+		d.begin(q, &plannedBatch{journaledBatch: b, dedup: d, alone: busy == 0}, items)
 	}
 	return true
 }
@@ -234,24 +234,24 @@ type plannedBatch struct {
 }
 
 func (b *plannedBatch) do(ctx context.Context, _ *engine, f *flight) {
-	messages := messagesOf(b.lent)
-	b.outcomes = b.plan(ctx, f.queue, messages)
-	if b.write(ctx, b.note) {
+	messages := messagesOf(f.items)
+	b.outcomes = b.plan(ctx, f, messages)
+	if b.write(ctx, func() { b.note(f.items) }) {
 		b.send(ctx, f.queue.options.Sink, messages)
 	}
 }
 
 // plan has the sink plan the messages, and adds the tickets to the journals that are
 // about to be written. What is not planned has its outcome already.
-func (b *plannedBatch) plan(ctx context.Context, q *sinkQueue, messages []sinks.Message) (outcomes []sinks.Outcome) {
-	b.tickets, outcomes = planSafely(ctx, b.dedup.sinks[q].sink, messages)
-	for i, it := range b.lent {
+func (b *plannedBatch) plan(ctx context.Context, f *flight, messages []sinks.Message) (outcomes []sinks.Outcome) {
+	b.tickets, outcomes = planSafely(ctx, b.dedup.sinks[f.queue].sink, messages)
+	for i, it := range f.items {
 		if b.tickets[i] == (sinks.Ticket{}) {
 			continue
 		}
 		messages[i].Ticket = b.tickets[i]
 		at := slices.IndexFunc(b.journals, func(journal Journal) bool { return journal.Lane == it.row.Lane })
-		b.journals[at].add(q.name, b.tickets[i], it.row.ref())
+		b.journals[at].add(f.queue.name, b.tickets[i], it.row.ref())
 	}
 	return outcomes
 }
@@ -286,7 +286,7 @@ func (b *plannedBatch) send(ctx context.Context, sink sinks.Sink, messages []sin
 // note gives the rows of a batch their tickets once its plan is written down. If nobody
 // knows whether it is, the batch isn't sent, and is unresolved: another relay that takes
 // over a lane may send it.
-func (b *plannedBatch) note() {
+func (b *plannedBatch) note(items []*item) {
 	if b.noted {
 		return
 	}
@@ -296,7 +296,7 @@ func (b *plannedBatch) note() {
 		if t == (sinks.Ticket{}) {
 			continue
 		}
-		it := b.lent[i]
+		it := items[i]
 		if batches[t.Batch] == nil {
 			batches[t.Batch] = &exactBatch{sink: it.queue.name, name: t.Batch, size: t.Size}
 		}
@@ -316,7 +316,7 @@ func (b *plannedBatch) note() {
 // taken: one that is refused is sent in smaller parts until what is wrong with it is
 // found, and another one on its way would be in the way of that.
 func (b *plannedBatch) done(e *engine, f *flight) {
-	b.note()
+	b.note(f.items)
 	if b.err != nil {
 		b.notSent(f)
 		return
@@ -381,8 +381,6 @@ type resolving struct {
 	outcomes []sinks.Outcome          // the same
 	err      error                    // it could not be read what to send
 }
-
-func (r *resolving) items() []*item { return nil }
 
 func (r *resolving) do(ctx context.Context, _ *engine, f *flight) {
 	store := r.dedup.journal.store

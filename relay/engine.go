@@ -182,13 +182,6 @@ func (b *base) failed(stage string, err error) {
 	}
 }
 
-// bounded calls the database with a time-out.
-func (b *base) bounded(ctx context.Context, work func(context.Context) (int, error)) (int, error) {
-	ctx, cancel := context.WithTimeout(ctx, b.operationTimeout())
-	defer cancel()
-	return work(ctx)
-}
-
 // waker turns any number of calls into one pending look.
 type waker chan struct{}
 

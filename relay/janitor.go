@@ -23,9 +23,9 @@ const (
 func (b *base) janitor(ctx context.Context) {
 	for pause := time.Duration(0); sleep(ctx, pause); {
 		began := time.Now()
-		n, err := b.bounded(ctx, func(ctx context.Context) (int, error) {
-			return b.store.Purge(ctx, max(0, b.options.Retention), purgeBatch)
-		})
+		bounded, cancel := context.WithTimeout(ctx, b.operationTimeout())
+		n, err := b.store.Purge(bounded, max(0, b.options.Retention), purgeBatch)
+		cancel()
 		b.failed("purge", err)
 		if pause = purgeInterval; err == nil && n == purgeBatch {
 			pause = min(purgeRest*time.Since(began), longestRest)

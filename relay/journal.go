@@ -19,9 +19,9 @@ type journal struct {
 }
 
 // begin has a batch written down, and sent.
-func (j *journal) begin(q *sinkQueue, b job) {
+func (j *journal) begin(q *sinkQueue, b job, items []*item) {
 	j.writing = true
-	j.give(q, b)
+	j.give(q, b, items)
 }
 
 // journaledBatch is a batch that is written down before it is sent.
@@ -73,8 +73,8 @@ func (b *journaledBatch) notSent(f *flight) {
 			j.stale[l] = true // nobody knows: it is written again
 		}
 	}
-	j.putBack(f.queue, b.lent)
-	j.resume(b.lent)
+	j.putBack(f.queue, f.items)
+	j.resume(f.items)
 	now := time.Now()
 	j.lease.next = now
 	f.queue.pauseUntil = now.Add(settlePause.Min)

@@ -305,7 +305,7 @@ func (e *byLanes) dropLane(l *lane) {
 // abandon leaves the lanes of a send that doesn't return to others: they end by
 // themselves.
 func (e *byLanes) abandon(f *flight) {
-	for _, it := range f.job.items() {
+	for _, it := range f.items {
 		if l := it.lane; e.lanes[l.Lane] == l {
 			e.dropLane(l)
 		}

@@ -18,7 +18,7 @@ import (
 func (b *batch) done(e *engine, f *flight) {
 	q, outcomes := f.queue, b.outcomes
 	q.observeSent(f.took, outcomes)
-	for i, it := range b.lent {
+	for i, it := range f.items {
 		if it.key != nil {
 			it.key.inFlight--
 		}
@@ -26,9 +26,9 @@ func (b *batch) done(e *engine, f *flight) {
 			outcomes[i] = g.answered(it, outcomes[i])
 		}
 	}
-	q.watch(f.turn, b.lent, outcomes)
+	q.watch(f.turn, f.items, outcomes)
 	var back []*item
-	for i, it := range b.lent {
+	for i, it := range f.items {
 		if outcome := outcomes[i]; outcome.Result == sinks.Retry && (outcome.Reason == sinks.ReasonHandlerError || outcome.Reason == sinks.ReasonPanic) {
 			if again, more := e.logLimiter.again("failed " + it.queue.name + string(outcome.Reason)); again {
 				e.options.Logger.Warn("relay: a message failed and is tried again", "relay", e.options.Name, "sink", it.queue.name,
@@ -47,7 +47,7 @@ func (b *batch) done(e *engine, f *flight) {
 		e.requeue(q, back)
 	}
 	q.judgeCircuit(outcomes, b.excused || f.ctx.Err() != nil)
-	e.resume(b.lent)
+	e.resume(f.items)
 }
 
 // resume lets the next messages of the items' keys have their turn.

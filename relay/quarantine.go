@@ -105,11 +105,11 @@ func (g *quarantine) start(q *sinkQueue, now time.Time) bool {
 			return true
 		}
 	}
-	b := journaledBatch{batch: batch{lent: items}, journal: g.journal, journals: g.journals()}
+	b := journaledBatch{journal: g.journal, journals: g.journals()}
 	if g.dedup != nil && g.dedup.sinks[q] != nil {
-		g.begin(q, &plannedBatch{journaledBatch: b, dedup: g.dedup})
+		g.begin(q, &plannedBatch{journaledBatch: b, dedup: g.dedup}, items)
 	} else {
-		g.begin(q, &b)
+		g.begin(q, &b, items)
 	}
 	return true
 }

@@ -205,8 +205,6 @@ const unroutedName = "(unrouted)"
 // opening is the job that opens a sink.
 type opening struct{ err error }
 
-func (j *opening) items() []*item { return nil }
-
 // do opens the sink; one that panics is one that is not there.
 func (j *opening) do(ctx context.Context, _ *engine, f *flight) {
 	defer func() {

@@ -265,7 +265,9 @@ func (r *byRows) drained() bool {
 // small batches, until there is none.
 func (r *byRows) reclaimer(ctx context.Context) {
 	for more := true; more || sleep(ctx, reclaimInterval); {
-		n, err := r.bounded(ctx, func(ctx context.Context) (int, error) { return r.store.Reclaim(ctx, purgeBatch) })
+		bounded, cancel := context.WithTimeout(ctx, r.operationTimeout())
+		n, err := r.store.Reclaim(bounded, purgeBatch)
+		cancel()
 		r.failed("reclaim", err)
 		if more = n == purgeBatch && err == nil && ctx.Err() == nil; err != nil {
 			continue
@@ -292,7 +294,7 @@ func (r *byRows) rights(bool) rights {
 	stuck := map[*item]bool{}
 	for _, q := range r.queues {
 		for f := range q.flights {
-			for _, it := range f.job.items() {
+			for _, it := range f.items {
 				stuck[it] = f.stuck
 			}
 		}

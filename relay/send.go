@@ -23,7 +23,6 @@ import (
 // job is what a worker does for a sink, and what the loop makes of it afterwards. What
 // it needs of the engine is lent to the worker until it is done.
 type job interface {
-	items() []*item // those that it sends
 	do(ctx context.Context, e *engine, f *flight)
 	done(e *engine, f *flight)
 }
@@ -32,6 +31,7 @@ type job interface {
 type flight struct {
 	queue *sinkQueue
 	job   job
+	items []*item         // that it sends
 	turn  int64           // the queue's jobs have numbers
 	ctx   context.Context // ends when the lease is about to
 	began time.Time
@@ -41,20 +41,17 @@ type flight struct {
 
 // batch is the job that sends messages. Its outcomes stand at the same places as they.
 type batch struct {
-	lent     []*item
 	outcomes []sinks.Outcome
 	settled  []bool // the handler's transaction has settled it; nil where there is none
 	excused  bool   // the outcomes say nothing of the sink
 }
 
-func (b *batch) items() []*item { return b.lent }
-
 func (b *batch) do(ctx context.Context, e *engine, f *flight) {
 	if f.queue.tx == nil {
-		b.outcomes = send(ctx, f.queue.options.Sink, messagesOf(b.lent))
+		b.outcomes = send(ctx, f.queue.options.Sink, messagesOf(f.items))
 		return
 	}
-	for _, it := range b.lent { // each in a transaction of its own
+	for _, it := range f.items { // each in a transaction of its own
 		outcome, settled := e.handle(ctx, f.queue, it)
 		b.outcomes, b.settled = append(b.outcomes, outcome), append(b.settled, settled)
 	}
@@ -85,7 +82,7 @@ func (e *engine) startSends(now time.Time) {
 		case q.options.Sink == nil:
 		case q.circuit.state == circuitOpen && len(q.flights) == 0 && !now.Before(q.circuit.reopenAt):
 			q.circuit.state = circuitHalfOpen
-			e.give(q, &opening{})
+			e.give(q, &opening{}, nil)
 		case q.circuit.state != circuitClosed || now.Before(q.pauseUntil) || q.mayOwe > 0 && q.settling >= q.mayOwe:
 		case slices.ContainsFunc(e.guards, func(g guard) bool { return g.start(q, now) }):
 		default:
@@ -94,7 +91,7 @@ func (e *engine) startSends(now time.Time) {
 				if len(items) == 0 {
 					break
 				}
-				e.give(q, &batch{lent: items})
+				e.give(q, &batch{}, items)
 			}
 		}
 	}
@@ -165,10 +162,10 @@ func (e *engine) takeBatch(q *sinkQueue) []*item {
 	return batch
 }
 
-// give hands a job to a worker.
-func (e *engine) give(q *sinkQueue, j job) {
+// give hands a job to a worker, and the items to send with it.
+func (e *engine) give(q *sinkQueue, j job, items []*item) {
 	q.turn++
-	f := &flight{queue: q, job: j, turn: q.turn, ctx: e.sendCtx, began: time.Now()}
+	f := &flight{queue: q, job: j, items: items, turn: q.turn, ctx: e.sendCtx, began: time.Now()}
 	q.flights[f] = struct{}{}
 	q.jobs <- f
 }
@@ -324,10 +321,10 @@ func (e *engine) findStuck(now time.Time) {
 // describe names a send, and what it sends.
 func (q *sinkQueue) describe(f *flight, now time.Time) string {
 	text := fmt.Sprintf("sink %q appears to be stuck: it did not return from %s for %v", q.name, "Open", now.Sub(f.began).Round(time.Second))
-	if items := f.job.items(); len(items) > 0 {
-		m := &items[0].row.Message
+	if len(f.items) > 0 {
+		m := &f.items[0].row.Message
 		text = fmt.Sprintf("sink %q appears to be stuck: it did not return from Send for %v, with %d messages, the first of topic %q with the id %s",
-			q.name, now.Sub(f.began).Round(time.Second), len(items), m.Topic, m.ID)
+			q.name, now.Sub(f.began).Round(time.Second), len(f.items), m.Topic, m.ID)
 	}
 	return text
 }
