@@ -92,7 +92,10 @@ func TestOutcomesOfLostLanesAreNotWritten(t *testing.T) {
 
 // withLanes makes an engine claim by lanes, with these.
 func withLanes(e *engine, lanes map[int]*lane) *byLanes {
-	b := &byLanes{engine: e, lanes: lanes, reads: make(chan readJob, 1)}
-	e.claiming = b
+	if e.base == nil {
+		e.base = &base{}
+	}
+	b := newByLanes(e, maxBlockedKeys, farBehind)
+	b.lanes, e.claiming = lanes, b
 	return b
 }

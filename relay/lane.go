@@ -124,16 +124,6 @@ func (l *lane) marks(horizon int64, print string, queues []string) Marks {
 // readable says that the lane is read on.
 func (l *lane) readable() bool { return !l.draining && !l.unswept }
 
-// has says that some item of the lane has come so far.
-func (l *lane) has(stages ...stage) bool {
-	for _, it := range l.known {
-		if slices.Contains(stages, it.stage) {
-			return true
-		}
-	}
-	return false
-}
-
 // key returns the key's state, made where there was none.
 func (l *lane) key(ref keyRef) *key {
 	k := l.keys[ref]
@@ -146,7 +136,7 @@ func (l *lane) key(ref keyRef) *key {
 
 // forget drops the key's state once there is nothing to remember.
 func (l *lane) forget(k *key) {
-	if k != nil && k.idle() {
+	if k != nil && k.inFlight == 0 && len(k.items) == 0 && !k.blocked && !k.dropped {
 		delete(l.keys, k.ref)
 	}
 }
@@ -235,23 +225,24 @@ func (k *key) remove(it *item) {
 	}
 }
 
-// take takes up to n of the items that may be sent now.
-func (k *key) take(n int) []*item {
-	if k.inFlight > 0 {
-		return nil
-	}
+// take takes what may be sent now: up to n items, and no more than make up so many bytes, but
+// one at least. Of a key that is blocked that is the message it waits for.
+func (k *key) take(n, bytes int) []*item {
+	first := 0
 	if k.blocked {
-		for _, it := range k.items {
-			if it.row.ID == k.blockedBy {
-				k.remove(it)
-				return []*item{it}
-			}
-		}
+		first, n = slices.IndexFunc(k.items, func(it *item) bool { return it.row.ID == k.blockedBy }), 1
+	}
+	if k.inFlight > 0 || first < 0 {
 		return nil
 	}
-	n = min(n, len(k.items))
-	taken := slices.Clone(k.items[:n])
-	k.items = slices.Delete(k.items, 0, n)
+	end := first
+	for ; end < len(k.items) && end-first < n; end++ {
+		if bytes -= k.items[end].size(); bytes < 0 && end > first {
+			break
+		}
+	}
+	taken := slices.Clone(k.items[first:end])
+	k.items = slices.Delete(k.items, first, end)
 	return taken
 }
 
@@ -273,11 +264,6 @@ func (k *key) mustWait() bool {
 // waits for another attempt. Nothing of the key is taken before.
 func (k *key) mustAsk() bool { return k.fromDatabase && !k.blocked }
 
-// idle says that there is nothing to remember.
-func (k *key) idle() bool {
-	return k.inFlight == 0 && len(k.items) == 0 && !k.blocked && !k.dropped
-}
-
 // takes says whether the row may come into memory. Behind a blocked key it may
 // not: the key remembers where to read on.
 func (k *key) takes(row *Row) bool {
@@ -292,16 +278,6 @@ func (k *key) takes(row *Row) bool {
 	default:
 		return row.Held || !k.dropped || row.ID <= k.resumeFrom
 	}
-}
-
-// fits is how many of the key's items make up so many bytes; one at least.
-func (k *key) fits(bytes int) int {
-	for i, it := range k.items {
-		if bytes -= it.size(); bytes < 0 {
-			return max(1, i)
-		}
-	}
-	return max(1, len(k.items))
 }
 
 // item is a row in the relay's memory, from the read that brought it until a
@@ -385,4 +361,12 @@ func (i *item) settlement(state State) Settlement {
 		s.Fence = i.lane.Fence
 	}
 	return s
+}
+
+// payloads is how many bytes of payload some rows have.
+func payloads(rows []Row) (bytes int) {
+	for i := range rows {
+		bytes += len(rows[i].Message.Payload)
+	}
+	return bytes
 }

@@ -101,7 +101,7 @@ func TestWhatOfAKeyMayBeSent(t *testing.T) {
 				c.state(k)
 			}
 			var got []int64
-			for _, it := range k.take(c.n) {
+			for _, it := range k.take(c.n, 1<<20) {
 				got = append(got, it.row.ID)
 			}
 			if !slices.Equal(got, c.want) || len(k.items) != 3-len(got) {
@@ -141,7 +141,7 @@ func TestWhatOfAKeyComesIntoMemory(t *testing.T) {
 			if k.dropped != (c.from != none) || k.dropped && k.resumeFrom != c.from {
 				t.Errorf("dropped from %d (%v), want %d", k.resumeFrom, k.dropped, c.from)
 			}
-			if k.idle() && (k.blocked || k.dropped) {
+			if k.lane.forget(k); k.lane.keys[k.ref] == nil && (k.blocked || k.dropped) {
 				t.Error("it would be forgotten")
 			}
 		})
@@ -172,8 +172,8 @@ func TestSinceWhenAnIDIsOneRows(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			e := withLanes(&engine{}, nil)
-			e.read.numbering, e.read.horizon, e.read.given, e.read.highest = 2, c.horizon, c.given, c.highest
-			if got := e.numberingOf(&c.row); got != c.want {
+			e.late.numbering, e.late.horizon, e.late.given, e.late.highest = 2, c.horizon, c.given, c.highest
+			if got := e.late.numberingOf(&c.row); got != c.want {
 				t.Errorf("since %d, want %d", got, c.want)
 			}
 		})
@@ -201,7 +201,7 @@ func TestRowUnderAKnownIDIsAdmittedLater(t *testing.T) {
 	if e.admit(l, &Row{ID: 7, Message: outbox.Message{ID: "b", Key: "k"}}) {
 		t.Error("it was taken beside the known one")
 	}
-	if !known.doubled || !k.dropped || k.resumeFrom != 6 || !k.mustWait() || len(e.read.resuming) != 1 {
+	if !known.doubled || !k.dropped || k.resumeFrom != 6 || !k.mustWait() || len(e.resuming) != 1 {
 		t.Errorf("known %+v, key %+v; want both to remember the row", known, k)
 	}
 	if len(k.items) != 1 || k.items[0] != before || after.stage != dropped || l.known[8] != nil {

@@ -121,7 +121,7 @@ func (e *engine) takeBatch(q *sinkQueue) []*item {
 				break
 			}
 			k.queued = false
-			items = k.take(min(left, q.perKey(), k.fits(q.options.BatchBytes-bytes)))
+			items = k.take(min(left, q.perKey()), q.options.BatchBytes-bytes)
 		}
 		for _, it := range e.launch(entry.key, items) {
 			batch = append(batch, it)
