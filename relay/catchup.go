@@ -162,14 +162,15 @@ func (e *byLanes) pollDue(now time.Time) *fetch {
 // mergeDue takes in held rows whose time has come. Those for which there is no
 // room are met again in the next pass.
 func (e *byLanes) mergeDue(f *fetch) {
-	rows, admitted, largest := f.page.Rows, 0, 0
+	rows, admitted, bytes, largest := f.page.Rows, 0, 0, 0
 	for i := range rows {
+		bytes += len(rows[i].Message.Payload)
 		largest = max(largest, len(rows[i].Message.Payload))
 		if l := e.laneOf(f, rows[i].Lane); l != nil && !l.draining && e.admit(l, &rows[i]) {
 			admitted++
 		}
 	}
-	more := len(rows) >= f.limit || payloads(rows)+largest > f.maxBytes // a limit ended the page
+	more := len(rows) >= f.limit || bytes+largest > f.maxBytes // a limit ended the page
 	now := time.Now()
 	e.noDue = admitted == 0 && !more
 	e.dueCursor, e.poll.dueAt = f.cursor, now

@@ -57,28 +57,25 @@ type lane struct {
 // none is no place.
 const none = int64(-1)
 
-func newLane(lease Lease, queues int, now time.Time) *lane {
-	l := &lane{Lease: lease, recheck: none, scanning: none, known: map[int64]*item{}, keys: map[keyRef]*key{}, skippedFrom: make([]int64, queues), forgottenFrom: make([]int64, queues), since: now}
-	for i := range l.skippedFrom {
-		l.skippedFrom[i], l.forgottenFrom[i] = none, none
-	}
-	return l
-}
-
-// startAt sets the lane to the marks that its last holder left.
-func (l *lane) startAt(marks Marks, print string, queues []string) {
-	l.cursor, l.base = marks.Main, marks.Main
-	if marks.Routes != print {
-		for _, mark := range marks.Sinks {
-			l.cursor = min(l.cursor, mark)
-		}
-		return
+// newLane is a lane as its last holder left it: it goes on from the marks. Those of sinks hold
+// only for the same routes; with others it begins at the lowest.
+func newLane(g Grant, print string, queues []string, now time.Time) *lane {
+	l := &lane{
+		Lease: g.Lease, crashes: g.Crashes, since: now, cursor: g.Marks.Main, base: g.Marks.Main, recheck: none, scanning: none,
+		known: map[int64]*item{}, keys: map[keyRef]*key{}, skippedFrom: make([]int64, len(queues)), forgottenFrom: make([]int64, len(queues)),
 	}
 	for i, name := range queues {
-		if mark, ok := marks.Sinks[name]; ok && mark < l.cursor {
+		l.skippedFrom[i], l.forgottenFrom[i] = none, none
+		if mark, ok := g.Marks.Sinks[name]; ok && mark < l.cursor && g.Marks.Routes == print {
 			l.skippedFrom[i] = mark
 		}
 	}
+	if g.Marks.Routes != print {
+		for _, mark := range g.Marks.Sinks {
+			l.cursor = min(l.cursor, mark)
+		}
+	}
+	return l
 }
 
 // marks says from where a successor would have to read: for sinks that were skipped one

@@ -9,9 +9,14 @@ import (
 	"github.com/rowrelay/rowrelay/outbox"
 )
 
+// emptyLane is a lane that was never read, with so many queues.
+func emptyLane(lease Lease, queues int) *lane {
+	return newLane(Grant{Lease: lease}, "", make([]string, queues), time.Time{})
+}
+
 // laneAt is a lane with two queues that was read up to an id.
 func laneAt(cursor int64) *lane {
-	l := newLane(Lease{Lane: 3, Fence: 1}, 2, time.Time{})
+	l := emptyLane(Lease{Lane: 3, Fence: 1}, 2)
 	l.cursor = cursor
 	return l
 }
@@ -62,9 +67,8 @@ func TestMarkIsBelowAllThatIsToBeReadAgain(t *testing.T) {
 func TestWhereASuccessorBegins(t *testing.T) {
 	t.Parallel()
 	marks := Marks{Routes: "routes", Main: 50, Sinks: map[string]int64{"b": 10, "gone": 5}}
-	same, other := laneAt(0), laneAt(0)
-	same.startAt(marks, "routes", []string{"a", "b"})
-	other.startAt(marks, "others", []string{"a", "b"})
+	same := newLane(Grant{Marks: marks}, "routes", []string{"a", "b"}, time.Time{})
+	other := newLane(Grant{Marks: marks}, "others", []string{"a", "b"}, time.Time{})
 	if same.cursor != 50 || same.base != 50 || !slices.Equal(same.skippedFrom, []int64{none, 10}) {
 		t.Errorf("with the same routes: from %d, and skipped from %v", same.cursor, same.skippedFrom)
 	}
@@ -185,7 +189,7 @@ func TestSinceWhenAnIDIsOneRows(t *testing.T) {
 func TestRowUnderAKnownIDIsAdmittedLater(t *testing.T) {
 	t.Parallel()
 	e := withLanes(&engine{routes: &router{}}, nil)
-	q, l := &sinkQueue{}, newLane(Lease{Lane: 3}, 1, time.Time{})
+	q, l := &sinkQueue{}, emptyLane(Lease{Lane: 3}, 1)
 	e.queues = []*sinkQueue{q}
 	k := l.key(keyRef{0, "k"})
 	before, known, after := &item{row: Row{ID: 6}}, &item{row: Row{ID: 7, Message: outbox.Message{ID: "a"}}}, &item{row: Row{ID: 8}}

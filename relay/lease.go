@@ -219,10 +219,8 @@ func (r *laneRights) take(err error) (held, lost int) {
 			if old := r.lanes[g.Lane]; old != nil {
 				r.dropLane(old)
 			}
-			l := newLane(g.Lease, len(r.queues), now)
-			l.keysUnknown = true // which of them wait for another attempt is for the database to tell
-			l.seq, l.crashes, l.epoch = r.seq, g.Crashes, r.epoch
-			l.startAt(g.Marks, r.routes.print, r.names)
+			l := newLane(g, r.routes.print, r.names, now)
+			l.seq, l.epoch, l.keysUnknown = r.seq, r.epoch, true // which keys wait for another attempt is for the database to tell
 			r.sweep.add(l)
 			r.lanes[g.Lane], r.sorted = l, nil
 			for _, guard := range r.guards {

@@ -11,7 +11,7 @@ import (
 // the scan fails, the page isn't taken in, and no other tells what it told.
 func TestWhatAFailedScanOwes(t *testing.T) {
 	t.Parallel()
-	again, fine := newLane(Lease{Lane: 1}, 1, time.Time{}), newLane(Lease{Lane: 2}, 1, time.Time{})
+	again, fine := emptyLane(Lease{Lane: 1}, 1), emptyLane(Lease{Lane: 2}, 1)
 	again.cursor, again.recheck, fine.cursor = 20, 7, 20
 	e := withLanes(&engine{routes: &router{}, base: &base{health: &health{},
 		options: Options{Observer: NoObserver{}, Logger: slog.New(slog.DiscardHandler), Poll: time.Second}}}, map[int]*lane{1: again, 2: fine})
@@ -38,7 +38,7 @@ func TestWhatAFailedScanOwes(t *testing.T) {
 // before it is over for Healthy.
 func TestAReadThatHadToScanSucceeds(t *testing.T) {
 	t.Parallel()
-	l := newLane(Lease{Lane: 1}, 1, time.Time{})
+	l := emptyLane(Lease{Lane: 1}, 1)
 	l.cursor, l.recheck = 20, 7
 	e := withLanes(&engine{routes: &router{}, base: &base{health: &health{}, options: Options{Observer: NoObserver{}}}}, map[int]*lane{1: l})
 	e.late.given, e.failing[readLanes] = 20, 1

@@ -10,7 +10,7 @@ import (
 // step has walked doesn't count for it. It is walked once more, and read then.
 func TestALaneThatIsLeasedAgainIsSweptAgain(t *testing.T) {
 	t.Parallel()
-	stays, again := newLane(Lease{Lane: 1}, 1, time.Time{}), newLane(Lease{Lane: 2}, 1, time.Time{})
+	stays, again := emptyLane(Lease{Lane: 1}, 1), emptyLane(Lease{Lane: 2}, 1)
 	stays.cursor, again.cursor = 20, 20
 	e := withLanes(&engine{routes: &router{}, base: &base{health: &health{},
 		options: Options{Observer: NoObserver{}, Logger: slog.New(slog.DiscardHandler), Poll: time.Second}}}, map[int]*lane{1: stays, 2: again})
@@ -20,7 +20,7 @@ func TestALaneThatIsLeasedAgainIsSweptAgain(t *testing.T) {
 	if f == nil || len(f.positions) != 2 {
 		t.Fatalf("the first step is %+v, want one that walks two lanes", f)
 	}
-	anew := newLane(Lease{Lane: 2, Fence: 1}, 1, time.Time{})
+	anew := emptyLane(Lease{Lane: 2, Fence: 1}, 1)
 	anew.cursor, anew.seq = 20, 3
 	e.lanes[2], e.sorted = anew, nil
 	e.sweep.add(anew)
