@@ -118,9 +118,6 @@ func (l *lane) marks(horizon int64, print string, queues []string) Marks {
 	return marks
 }
 
-// readable says that the lane is read on.
-func (l *lane) readable() bool { return !l.draining && !l.unswept }
-
 // key returns the key's state, made where there was none.
 func (l *lane) key(ref keyRef) *key {
 	k := l.keys[ref]

@@ -164,7 +164,7 @@ func (e *byLanes) pollLanes(now time.Time) *fetch {
 	f := &fetch{kind: readLanes, limit: min(room, readLimit), maxBytes: readBytes}
 	again := e.furthest() - e.late.span
 	for _, l := range e.lanesInTurn() {
-		if l.readable() {
+		if !l.draining && !l.unswept {
 			f.positions = append(f.positions, Position{Lane: l.Lane, After: min(l.cursor, again)})
 		}
 	}

@@ -185,7 +185,8 @@ type place struct{ lane, queue int }
 func (r *lateRows) scan(positions []Position, horizon int64) *lateScan {
 	s := &lateScan{
 		positions: positions, left: positions, stride: r.stride, farBehind: r.farBehind,
-		routes: r.routes, known: map[int64]struct{}{}, skippedFrom: map[int][]int64{}, resumeFrom: map[keyRef]int64{}, forgottenFrom: map[int][]int64{}, topics: r.routes.topics(len(r.queues), r.unrouted),
+		routes: r.routes, topics: r.routes.topics(len(r.queues), r.unrouted), known: map[int64]struct{}{},
+		skippedFrom: map[int][]int64{}, resumeFrom: map[keyRef]int64{}, forgottenFrom: map[int][]int64{},
 		leftRows: readLimit, leftBytes: readBytes, skipped: map[place]int64{},
 	}
 	for _, p := range positions {
@@ -431,7 +432,7 @@ func (e *byLanes) pollBeyond(room int) *fetch {
 	}
 	var positions []Position
 	for _, l := range e.sortedLanes() {
-		if !l.readable() {
+		if l.draining || l.unswept {
 			continue
 		}
 		for _, q := range except {

@@ -26,15 +26,15 @@ func TestALaneThatIsLeasedAgainIsSweptAgain(t *testing.T) {
 	e.sweep.add(anew)
 	f.seq, f.scan.left = 3, nil
 	e.sweep.merge(f)
-	if !stays.readable() || anew.readable() {
-		t.Errorf("readable are lane 1 (%v) and lane 2 (%v), want lane 1 alone", stays.readable(), anew.readable())
+	if stays.unswept || !anew.unswept {
+		t.Errorf("unswept are lane 1 (%v) and lane 2 (%v), want lane 2 alone", stays.unswept, anew.unswept)
 	}
 	f = e.sweep.step(time.Now())
 	if f == nil || len(f.positions) != 1 || f.positions[0] != (Position{Lane: 2, Until: 20}) {
 		t.Fatalf("the next step is %+v, want one that walks lane 2 from its beginning", f)
 	}
 	f.seq, f.scan.left = 4, nil
-	if e.sweep.merge(f); !anew.readable() {
+	if e.sweep.merge(f); anew.unswept {
 		t.Error("lane 2 was swept, and isn't read")
 	}
 }
