@@ -7,10 +7,10 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// Into memory. A row comes in from merge, and goes into its sink's queue, or leaves a place
-// from which it will be read again. What must hold: every row that is passed is known or
-// above such a place, a row is in memory once, and it leaves only when no read that is under
-// way can bring it back.
+// Into memory. A row comes in from a page (read.go), and goes into its sink's queue, or leaves
+// a place from which it will be read again. What must hold: every row that is passed is known
+// or above such a place, a row is in memory once, and it leaves only when no read that is
+// under way can bring it back.
 
 // admit takes a row into memory, unless it is there, or has to wait for its
 // sink or its key: then only the place is remembered from which to read it
@@ -129,7 +129,7 @@ func (e *byLanes) settled(it *item, s *Settlement) {
 		e.unblock(it)
 		e.resume([]*item{it})
 	case s.State == StateRetry:
-		e.dueAgain(time.Now().Add(s.Delay))
+		e.due.again(time.Now().Add(s.Delay))
 		e.setAside(it.key)
 	}
 }

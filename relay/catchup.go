@@ -147,7 +147,7 @@ func (e *byLanes) pollDue(now time.Time) *fetch {
 			room, bytes = max(room, q.roomAgain()), max(bytes, q.options.BufferBytes-q.bytes)
 		}
 	}
-	f := &fetch{kind: readDue, cursor: e.dueCursor, limit: min(room, readLimit), maxBytes: min(bytes, readBytes)}
+	f := &fetch{kind: readDue, cursor: e.due.cursor, limit: min(room, readLimit), maxBytes: min(bytes, readBytes)}
 	for _, l := range e.sortedLanes() {
 		if !l.draining {
 			f.lanes = append(f.lanes, l.Lane)
@@ -172,13 +172,13 @@ func (e *byLanes) mergeDue(f *fetch) {
 	}
 	more := len(rows) >= f.limit || bytes+largest > f.maxBytes // a limit ended the page
 	now := time.Now()
-	e.noDue = admitted == 0 && !more
-	e.dueCursor, e.poll.dueAt = f.cursor, now
+	e.due.none = admitted == 0 && !more
+	e.due.cursor, e.poll.dueAt = f.cursor, now
 	switch {
 	case !more:
-		e.dueCursor = DueCursor{}
+		e.due.cursor = DueCursor{}
 		e.poll.dueAt = now.Add(dueInterval)
-		e.dueSooner(now)
+		e.due.sooner(now)
 	case admitted == 0:
 		e.poll.dueAt = now.Add(50 * time.Millisecond)
 	}

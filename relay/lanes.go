@@ -16,6 +16,7 @@ type byLanes struct {
 	*blockedKeys
 	late  *lateRows
 	sweep *sweep
+	due   *dueRows
 	share int // lanes that are this relay's fair part; -1 before the first members
 	reads chan *fetch
 
@@ -28,9 +29,6 @@ type byLanes struct {
 	failing           [kindsOfReads]int64 // since when each kind of read fails, by its clock; 0 if it doesn't
 
 	keyStride  stride    // of a read that catches up with keys
-	dueCursor  DueCursor // where the next read of held rows begins
-	nextDue    time.Time // when the next held row that is known of becomes due
-	noDue      bool      // the last read of held rows found nothing
 	unroutedAt time.Time // when to look for what has no route; zero while that goes on
 }
 
@@ -93,28 +91,6 @@ func (h *heldLanes) furthest() (id int64) {
 	return id
 }
 
-// dueAgain notes that a held row becomes due.
-func (e *byLanes) dueAgain(at time.Time) {
-	if e.nextDue.IsZero() || at.Before(e.nextDue) {
-		e.nextDue = at
-	}
-	e.dueSooner(time.Now())
-}
-
-// dueSooner brings the next look at the held rows forward to when one of them
-// is known to become due. The database's clock may be a little behind.
-func (e *byLanes) dueSooner(now time.Time) {
-	if e.nextDue.IsZero() {
-		return
-	}
-	if !e.nextDue.After(now) {
-		e.nextDue = time.Time{}
-		e.poll.dueAt = now
-		return
-	}
-	e.poll.dueAt = earliest(e.poll.dueAt, e.nextDue)
-}
-
 // forget takes an item out of memory for good.
 func (h *heldLanes) forget(it *item) {
 	if it.lane.known[it.row.ID] != it {
@@ -132,4 +108,30 @@ func (h *heldLanes) drop(it *item) {
 	it.stage = dropped
 	it.queue.release(it)
 	h.forget(it)
+}
+
+// dueRows is when held rows are read, in passes over those whose time has come.
+type dueRows struct {
+	*engine
+	cursor DueCursor // where the next read begins
+	next   time.Time // when the next held row that is known of becomes due
+	none   bool      // the last read found nothing
+}
+
+// again notes that a held row becomes due.
+func (d *dueRows) again(at time.Time) {
+	d.next = earliest(d.next, at)
+	d.sooner(time.Now())
+}
+
+// sooner brings the next read of held rows forward to when one of them is known to
+// become due. The database's clock may be a little behind.
+func (d *dueRows) sooner(now time.Time) {
+	switch {
+	case d.next.IsZero():
+	case d.next.After(now):
+		d.poll.dueAt = earliest(d.poll.dueAt, d.next)
+	default:
+		d.next, d.poll.dueAt = time.Time{}, now
+	}
 }

@@ -472,7 +472,7 @@ func (e *engine) pauseReading(err error) (over bool) {
 // route is passed over for good, as are those of a key whose next attempt is still to come.
 // A sweep of all lanes, which began after the last message was read, has to find nothing.
 func (e *byLanes) drained() bool {
-	if !e.noDue || len(e.resuming) > 0 || len(e.lanes) != e.share {
+	if !e.due.none || len(e.resuming) > 0 || len(e.lanes) != e.share {
 		return false
 	}
 	for _, l := range e.lanes {

@@ -48,6 +48,7 @@ func newByLanes(e *engine, mostHeld int, farBehind int64) *byLanes {
 		engine: e, heldLanes: held, late: late, share: -1, reads: make(chan *fetch, 1),
 		blockedKeys: &blockedKeys{engine: e, heldLanes: held, most: mostHeld},
 		sweep:       &sweep{engine: e, heldLanes: held, late: late, ids: leastStride},
+		due:         &dueRows{engine: e},
 	}
 	e.didRead = make(chan func(), 1)
 	e.poll.rowBytes = 4096
