@@ -7,10 +7,10 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// Into memory. A row comes in from merge, and goes into its sink's queue, or leaves a place
-// from which it will be read again. What must hold: every row that is passed is known or
-// above such a place, a row is in memory once, and it leaves only when no read that is under
-// way can bring it back.
+// Into memory. A row comes in from a page (read.go), and goes into its sink's queue, or leaves
+// a place from which it will be read again. What must hold: every row that is passed is known
+// or above such a place, a row is in memory once, and it leaves only when no read that is
+// under way can bring it back.
 
 // admit takes a row into memory, unless it is there, or has to wait for its
 // sink or its key: then only the place is remembered from which to read it
@@ -34,12 +34,13 @@ func (e *byLanes) admit(l *lane, row *Row) bool {
 	if !row.Held && l.skips(q.index, row.ID) {
 		return false
 	}
-	if row.Later && !row.Held {
-		it := &item{row: *row, lane: l, stage: inSettle, numbering: e.numberingOf(row)}
+	if row.Later && !row.Held { // it is deferred to its time, whatever its key does
+		it := &item{row: *row, lane: l, stage: inSettle, numbering: e.late.numberingOf(row)}
 		l.known[row.ID] = it
-		e.settle.add(it, it.settlement(StateScheduled)) // it is deferred to its time
+		e.settle.add(it, it.settlement(StateScheduled))
 		return true
 	}
+
 	k, known := e.keyOf(l, q, row)
 	if !known {
 		l.lookAgain(row.ID)
@@ -56,7 +57,19 @@ func (e *byLanes) admit(l *lane, row *Row) bool {
 		l.forget(k)
 		return false
 	}
-	e.take(&item{row: *row, lane: l, queue: q, key: k})
+
+	it := &item{row: *row, lane: l, queue: q, key: k, numbering: e.late.numberingOf(row)}
+	l.known[row.ID] = it
+	if row.Retrying {
+		e.block(it)
+	}
+	e.poll.weigh(it)
+	q.add(it)
+	if e.duplicates != nil {
+		if outcome := e.duplicates.known(it); outcome != nil { // its sink has it from before
+			e.deliveredBefore(it, *outcome)
+		}
+	}
 	return true
 }
 
@@ -72,7 +85,7 @@ func (e *byLanes) admitLater(it *item, row *Row) {
 		return
 	}
 	if !k.blocked && !k.dropped {
-		e.read.resuming = append(e.read.resuming, k)
+		e.resuming = append(e.resuming, k)
 	}
 	k.after = it
 	k.dropAt(row.ID)
@@ -80,35 +93,6 @@ func (e *byLanes) admitLater(it *item, row *Row) {
 		if later.row.ID > row.ID {
 			e.leaveBehind(later)
 		}
-	}
-}
-
-// keyOf returns the key's state, if it has one, and whether it is known.
-func (e *byLanes) keyOf(l *lane, q *sinkQueue, row *Row) (k *key, known bool) {
-	if row.Message.Key == "" {
-		return nil, true
-	}
-	ref := keyRef{q.index, row.Message.Key}
-	if l.keysUnknown && l.keys[ref] == nil && !e.recall(l, ref) {
-		return nil, false
-	}
-	return l.key(ref), true
-}
-
-// take queues a new item, or has it settled at once if its sink has it from before.
-func (e *byLanes) take(it *item) {
-	it.lane.known[it.row.ID] = it
-	it.numbering = e.numberingOf(&it.row)
-	if it.row.Retrying {
-		e.block(it)
-	}
-	e.poll.weigh(it)
-	it.queue.add(it)
-	if e.duplicates == nil {
-		return
-	}
-	if outcome := e.duplicates.known(it); outcome != nil {
-		e.deliveredBefore(it, *outcome)
 	}
 }
 
@@ -123,11 +107,11 @@ func (e *byLanes) deliveredBefore(it *item, outcome sinks.Outcome) {
 
 // numberingOf says since when no other pending row can have the id of a row that is
 // read now; -1 if one may have it, as with a row from before ids began anew.
-func (e *byLanes) numberingOf(row *Row) int {
-	if row.Held || row.ID > e.read.horizon && e.read.given <= e.read.highest {
+func (r *lateRows) numberingOf(row *Row) int {
+	if row.Held || row.ID > r.horizon && r.given <= r.highest {
 		return -1
 	}
-	return e.read.numbering
+	return r.numbering
 }
 
 // settled forgets an item, and does what had to wait until its state was written. A
@@ -135,7 +119,7 @@ func (e *byLanes) numberingOf(row *Row) int {
 // remembered until that is over.
 func (e *byLanes) settled(it *item) {
 	if e.poll.under > 0 {
-		e.read.settledDuringRead = append(e.read.settledDuringRead, it)
+		e.settledDuringRead = append(e.settledDuringRead, it)
 	} else {
 		e.forget(it)
 	}
@@ -145,7 +129,7 @@ func (e *byLanes) settled(it *item) {
 		e.unblock(it)
 		e.resume([]*item{it})
 	case it.toWrite.State == StateRetry:
-		e.dueAgain(time.Now().Add(it.toWrite.Delay))
+		e.due.again(time.Now().Add(it.toWrite.Delay))
 		e.setAside(it.key)
 	}
 }

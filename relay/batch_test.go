@@ -2,7 +2,6 @@ package relay
 
 import (
 	"testing"
-	"time"
 
 	"github.com/rowrelay/rowrelay/sinks"
 )
@@ -23,7 +22,7 @@ func TestBusyKeyHasLargeBatches(t *testing.T) {
 			t.Parallel()
 			q := newSinkQueue(&base{options: Options{Claim: ByLanes, Sinks: map[string]SinkOptions{"sink": {Batch: 10, BatchBytes: 1 << 20, Workers: 1}}}}, "sink", 0)
 			q.order = sinks.OrderPrefix
-			e, l := &engine{queues: []*sinkQueue{q}}, newLane(Lease{}, 1, time.Time{})
+			e, l := &engine{queues: []*sinkQueue{q}}, emptyLane(Lease{}, 1)
 			k := l.key(keyRef{0, "busy"})
 			for i := range c.single + c.ofKey {
 				it := &item{row: Row{ID: int64(i + 1)}, lane: l, queue: q}

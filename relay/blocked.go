@@ -25,85 +25,100 @@ const (
 
 // blockedKeys is what the engine knows of keys that wait for another attempt.
 type blockedKeys struct {
+	*engine
+	*heldLanes
 	most      int                      // keys in memory: maxBlockedKeys
-	keys      int                      // in memory
+	count     int                      // in memory
 	aside     []*key                   // to be forgotten once the read that is under way has ended
 	forgotten int64                    // how many were
+	resuming  []*key                   // no longer blocked, with rows to catch up with
 	answers   map[LaneKey][]BlockedKey // what the database said of a page's keys, while it is merged
 	tellAt    time.Time                // when lanes ask for their blocked keys
 	askAt     time.Time                // when keys ask for their retries
 }
 
+// keyOf returns the key's state, if the row has a key, and whether it is known.
+func (b *blockedKeys) keyOf(l *lane, q *sinkQueue, row *Row) (k *key, known bool) {
+	if row.Message.Key == "" {
+		return nil, true
+	}
+	ref := keyRef{q.index, row.Message.Key}
+	if l.keysUnknown && l.keys[ref] == nil && !b.recall(l, ref) {
+		return nil, false
+	}
+	return l.key(ref), true
+}
+
 // block lets nothing of the item's key be sent but the item. What waits behind it is
 // dropped, and read again later.
-func (e *byLanes) block(it *item) {
+func (b *blockedKeys) block(it *item) {
 	k := it.key
 	if k == nil || k.lane.lost {
 		return
 	}
 	if !k.blocked {
-		e.blocked.keys++
+		b.count++
 	}
 	k.blocked, k.blockedBy = true, it.row.ID
 	for _, other := range slices.Clone(k.items) {
 		if other.row.ID != k.blockedBy {
-			e.leaveBehind(other)
+			b.leaveBehind(other)
 		}
 	}
 }
 
 // leaveBehind drops an item of a blocked key; it is read again later.
-func (e *byLanes) leaveBehind(it *item) {
+func (b *blockedKeys) leaveBehind(it *item) {
 	it.key.remove(it)
 	if !it.row.Held {
 		it.key.dropAt(it.row.ID)
 	}
-	e.drop(it)
+	b.drop(it)
 }
 
 // unblock lets the key go on if it is the item that it waits for.
-func (e *byLanes) unblock(it *item) {
+func (b *blockedKeys) unblock(it *item) {
 	if it.key != nil && it.key.blockedBy == it.row.ID {
-		e.unblockKey(it.key)
+		b.unblockKey(it.key)
 	}
 }
 
 // unblockKey ends the wait of a key, and has what was left behind read again. After a
 // message that the database told of another one may come, if only one of the relays that
 // have written them knew what the server has kept: it is asked before the key goes on.
-func (e *byLanes) unblockKey(k *key) {
+func (b *blockedKeys) unblockKey(k *key) {
 	if !k.blocked {
 		return
 	}
 	k.blocked = false
-	e.blocked.keys--
+	b.count--
 	if k.fromDatabase && !k.dropped {
 		k.dropAt(k.lane.cursor + 1)
 	}
 	if k.dropped {
-		e.read.resuming = append(e.read.resuming, k)
+		b.resuming = append(b.resuming, k)
 	}
 }
 
 // setAside forgets a key that waits for another attempt, where there are many. A
 // read that is under way may bring its rows, or what the database said of it
 // before: so it waits for the end of that, as settled rows do.
-func (e *byLanes) setAside(k *key) {
-	if k == nil || e.blocked.keys <= e.blocked.most {
+func (b *blockedKeys) setAside(k *key) {
+	if k == nil || b.count <= b.most {
 		return
 	}
-	e.blocked.aside = append(e.blocked.aside, k)
-	if e.poll.under == 0 {
-		e.forgetAside()
+	b.aside = append(b.aside, k)
+	if b.poll.under == 0 {
+		b.forgetAside()
 	}
 }
 
 // forgetAside forgets what was set aside, if its retry is written and nothing of it
 // is in memory. Where its followers begin is kept by the lane.
-func (e *byLanes) forgetAside() {
-	for _, k := range e.blocked.aside {
+func (b *blockedKeys) forgetAside() {
+	for _, k := range b.aside {
 		l := k.lane
-		if e.blocked.keys <= e.blocked.most || !k.blocked || l.lost || k.inFlight > 0 || len(k.items) > 0 || l.known[k.blockedBy] != nil {
+		if b.count <= b.most || !k.blocked || l.lost || k.inFlight > 0 || len(k.items) > 0 || l.known[k.blockedBy] != nil {
 			continue
 		}
 		if k.dropped {
@@ -111,84 +126,88 @@ func (e *byLanes) forgetAside() {
 		}
 		k.blocked, k.dropped, l.keysUnknown = false, false, true
 		delete(l.keys, k.ref)
-		e.blocked.keys--
-		e.blocked.forgotten++
+		b.count--
+		b.forgotten++
 	}
-	clear(e.blocked.aside)
-	e.blocked.aside = e.blocked.aside[:0]
+	clear(b.aside)
+	b.aside = b.aside[:0]
 }
 
-// askFirst asks the database which of a page's keys are blocked, where their lanes don't
-// know, and says whether it had to.
-func (e *byLanes) askFirst(result readResult) bool {
-	var ask []LaneKey
-	asked := map[LaneKey]bool{}
-	collect := func(r *readResult) {
-		if r.job.kind == readUnrouted {
-			return // takes nothing
+// askFirst has the database asked which of a page's keys are blocked, where their lanes don't
+// know, and says whether it has to. What it was asked before is known by then.
+func (b *blockedKeys) askFirst(f *fetch) bool {
+	if f.step == stepBlocked {
+		if f.answers == nil {
+			f.answers = map[LaneKey][]BlockedKey{}
 		}
-		for i := range r.page.Rows {
-			row := &r.page.Rows[i]
-			ref := LaneKey{row.Lane, row.Message.Key}
-			if _, answered := result.answers[ref]; ref.Key == "" || answered || asked[ref] {
+		for _, ref := range f.asked {
+			f.answers[ref] = nil
+		}
+		for _, found := range f.blocked {
+			ref := LaneKey{found.Lane, found.Key}
+			f.answers[ref] = append(f.answers[ref], found)
+		}
+	}
+	if f.kind == readUnrouted || f.kind == readBlockers {
+		return false // takes nothing
+	}
+	f.asked = nil
+	asked := map[LaneKey]bool{}
+	ask := func(ref LaneKey) {
+		if _, answered := f.answers[ref]; !answered && !asked[ref] {
+			asked[ref] = true
+			f.asked = append(f.asked, ref)
+		}
+	}
+	askOf := func(rows []Row, skipped bool) { // skipped: rows that were are taken
+		for i := range rows {
+			row := &rows[i]
+			l := b.laneOf(f, row.Lane)
+			if l == nil || !l.keysUnknown || row.Message.Key == "" {
 				continue
 			}
-			if l := e.readLane(r.job, row.Lane); l != nil && l.keysUnknown && l.asks(e.queues[e.routes.sink(row.Message.Topic)], row, r.job.kind) {
-				asked[ref] = true
-				ask = append(ask, ref)
-			}
-		}
-		for _, k := range r.job.keys {
-			ref := LaneKey{k.lane.Lane, k.ref.key}
-			if _, answered := result.answers[ref]; k.mustAsk() && !answered && !asked[ref] {
-				asked[ref] = true
-				ask = append(ask, ref)
+			queue, it := b.routes.sink(row.Message.Topic), l.known[row.ID]
+			there := it != nil && it.row.Message.ID == row.Message.ID || !row.Held && !skipped && l.skips(queue, row.ID)
+			if !there && l.keys[keyRef{queue, row.Message.Key}] == nil {
+				ask(LaneKey{row.Lane, row.Message.Key})
 			}
 		}
 	}
-	collect(&result)
-	if result.job.kind == readLate {
-		collect(result.job.outer)
+	if f.late != nil {
+		askOf(f.late.rows, false)
 	}
-	if len(ask) > 0 {
-		e.reads <- readJob{kind: readBlockedAmong, seq: result.job.seq, ask: ask, outer: &result}
+	askOf(f.page.Rows, f.kind == readSkipped)
+	for _, k := range f.keys {
+		if k.mustAsk() {
+			ask(LaneKey{k.lane.Lane, k.ref.key})
+		}
 	}
-	return len(ask) > 0
-}
-
-// asks says that the row would be admitted, and that the lane doesn't know whether its
-// key is blocked.
-func (l *lane) asks(q *sinkQueue, row *Row, kind readKind) bool {
-	if !row.Held && kind != readSkipped && l.skips(q.index, row.ID) {
-		return false
-	}
-	it := l.known[row.ID]
-	return (it == nil || it.row.Message.ID != row.Message.ID) && l.keys[keyRef{q.index, row.Message.Key}] == nil
+	return len(f.asked) > 0
 }
 
 // recall blocks a key that the lane didn't know, if the database said so, and says whether
 // the database was asked. If the message that the key waited for is in memory, though the
 // key is not, it was delivered, and the database doesn't know it yet.
-func (e *byLanes) recall(l *lane, ref keyRef) (ok bool) {
-	found, ok := e.blocked.answers[LaneKey{l.Lane, ref.key}]
+func (b *blockedKeys) recall(l *lane, ref keyRef) (ok bool) {
+	found, ok := b.answers[LaneKey{l.Lane, ref.key}]
 	holder := none
 	for _, held := range found {
-		if e.routes.sink(held.Topic) == ref.queue && l.known[held.ID] == nil {
+		if b.routes.sink(held.Topic) == ref.queue && l.known[held.ID] == nil {
 			holder = lowestSet(holder, held.ID)
 		}
 	}
 	if holder != none {
-		e.blocked.aside = append(e.blocked.aside, e.blockAgain(l, ref, holder))
+		b.aside = append(b.aside, b.blockAgain(l, ref, holder))
 	}
 	return ok
 }
 
 // blockAgain has a key wait as the database said. What follows it is somewhere above
 // the place that the lane has kept.
-func (e *byLanes) blockAgain(l *lane, ref keyRef, holder int64) *key {
+func (b *blockedKeys) blockAgain(l *lane, ref keyRef, holder int64) *key {
 	k := l.key(ref)
 	k.blocked, k.blockedBy, k.fromDatabase = true, holder, true
-	e.blocked.keys++
+	b.count++
 	if left := l.forgottenFrom[ref.queue]; left != none {
 		k.dropAt(left + 1)
 	}
@@ -197,99 +216,77 @@ func (e *byLanes) blockAgain(l *lane, ref keyRef, holder int64) *key {
 
 // mayGoOn says whether nothing blocks the key any more, as far as the database was
 // asked.
-func (e *byLanes) mayGoOn(k *key) bool {
-	if k.mustAsk() && e.recall(k.lane, k.ref) && !k.blocked {
+func (b *blockedKeys) mayGoOn(k *key) bool {
+	if k.mustAsk() && b.recall(k.lane, k.ref) && !k.blocked {
 		k.fromDatabase = false
 	}
 	return !k.blocked && !k.fromDatabase
 }
 
-// pollBlocked reads all blocked keys of lanes that don't know them, if there is room: of
-// lanes that were just taken over, and of those that had too many.
-func (e *byLanes) pollBlocked(now time.Time) (readJob, bool) {
-	if e.blocked.tellAt.After(now) {
-		return readJob{}, false
-	}
-	var lanes []int
-	room := e.blocked.most
-	for _, l := range e.sortedLanes() {
-		if l.keysUnknown && !l.draining {
-			lanes = append(lanes, l.Lane)
-			continue
-		}
-		for _, k := range l.keys {
-			if k.blocked {
-				room--
+// pollBlocked asks what has to be known of blocked keys, now and then. Lanes that don't know
+// all of theirs, as they were just taken over or had too many, are told, if there is room. And
+// keys in memory ask whether the retries that they wait for are still there: who knows SQL may
+// have taken one away, and its key would wait for ever.
+func (b *blockedKeys) pollBlocked(now time.Time) *fetch {
+	if !b.tellAt.After(now) {
+		f := &fetch{kind: readBlocked, limit: b.most + 1, forgotten: b.forgotten}
+		for _, l := range b.sortedLanes() {
+			if l.keysUnknown && !l.draining {
+				f.lanes = append(f.lanes, l.Lane)
+				continue
+			}
+			for _, k := range l.keys {
+				if k.blocked {
+					f.limit--
+				}
 			}
 		}
+		if len(f.lanes) > 0 && f.limit > 1 {
+			b.tellAt = now.Add(blockedInterval)
+			return f
+		}
 	}
-	if len(lanes) == 0 || room <= 0 {
-		return readJob{}, false
+	if b.count == 0 || b.askAt.After(now) {
+		return nil
 	}
-	e.blocked.tellAt = now.Add(blockedInterval)
-	return readJob{kind: readBlocked, lanes: lanes, limit: room + 1, forgotten: e.blocked.forgotten}, true
-}
-
-// pollBlockers asks whether the retries that keys wait for are still there: who
-// knows SQL may have taken one away, and its key would wait for ever.
-func (e *byLanes) pollBlockers(now time.Time) (readJob, bool) {
-	if e.blocked.keys == 0 || e.blocked.askAt.After(now) {
-		return readJob{}, false
-	}
-	e.blocked.askAt = now.Add(blockedInterval)
-	job := readJob{kind: readBlockers, holders: map[*key]int64{}}
+	b.askAt = now.Add(blockedInterval)
+	f := &fetch{kind: readBlockers, holders: map[*key]int64{}}
 	asked := map[LaneKey]bool{}
-	for _, l := range e.lanes {
+	for _, l := range b.lanes {
 		for ref, k := range l.keys {
-			if len(job.ask) == blockersTogether {
-				return job, true
+			if len(f.asked) == blockersTogether {
+				return f
 			}
 			if !k.blocked || l.draining || l.known[k.blockedBy] != nil {
 				continue
 			}
-			job.holders[k] = k.blockedBy
+			f.holders[k] = k.blockedBy
 			if at := (LaneKey{l.Lane, ref.key}); !asked[at] {
 				asked[at] = true
-				job.ask = append(job.ask, at)
+				f.asked = append(f.asked, at)
 			}
 		}
 	}
-	return job, len(job.ask) > 0
+	if len(f.asked) == 0 {
+		return nil
+	}
+	return f
 }
 
-// unblockOrphans unblocks keys whose retry is gone: it was written before the read began,
-// and the read didn't meet it.
-func (e *byLanes) unblockOrphans(result readResult) {
-	there := map[int]map[keyRef]bool{}
-	for _, held := range result.held {
-		if there[held.Lane] == nil {
-			there[held.Lane] = map[keyRef]bool{}
-		}
-		there[held.Lane][keyRef{e.routes.sink(held.Topic), held.Key}] = true
-	}
-	for k, holder := range result.job.holders {
-		if k.blocked && k.blockedBy == holder && k.lane.known[holder] == nil && e.readLane(result.job, k.lane.Lane) == k.lane && !there[k.lane.Lane][k.ref] {
-			e.unblockKey(k)
-			e.queues[k.ref.queue].enqueue(k)
-			k.lane.forget(k)
-		}
-	}
-}
-
-// tell lets lanes know all their blocked keys. What is in memory is newer than what was
+// mergeBlocked lets lanes know all their blocked keys. What is in memory is newer than what was
 // read; where more was forgotten meanwhile it isn't all.
-func (e *byLanes) tell(result readResult) {
-	if len(result.held) >= result.job.limit || e.blocked.forgotten != result.job.forgotten {
+func (b *blockedKeys) mergeBlocked(f *fetch) {
+	if len(f.blocked) >= f.limit || b.forgotten != f.forgotten {
 		return
 	}
 	holders := map[*lane]map[keyRef]int64{}
-	for _, number := range result.job.lanes {
-		if l := e.readLane(result.job, number); l != nil && !l.draining {
+	for _, number := range f.lanes {
+		if l := b.laneOf(f, number); l != nil && !l.draining {
 			holders[l] = map[keyRef]int64{}
 		}
 	}
-	for _, held := range result.held {
-		l, ref := e.lanes[held.Lane], keyRef{e.routes.sink(held.Topic), held.Key}
+	for _, held := range f.blocked {
+		l, ref := b.lanes[held.Lane], keyRef{b.routes.sink(held.Topic), held.Key}
 		if holders[l] == nil || held.Key == "" || l.keys[ref] != nil || l.known[held.ID] != nil {
 			continue
 		}
@@ -299,11 +296,30 @@ func (e *byLanes) tell(result readResult) {
 	}
 	for l, keys := range holders {
 		for ref, holder := range keys {
-			e.blockAgain(l, ref, holder)
+			b.blockAgain(l, ref, holder)
 		}
 		l.keysUnknown = false
 		for i := range l.forgottenFrom {
 			l.forgottenFrom[i] = none
+		}
+	}
+}
+
+// mergeBlockers unblocks keys whose retry is gone: it was written before the read began,
+// and the read didn't meet it.
+func (b *blockedKeys) mergeBlockers(f *fetch) {
+	there := map[int]map[keyRef]bool{}
+	for _, held := range f.blocked {
+		if there[held.Lane] == nil {
+			there[held.Lane] = map[keyRef]bool{}
+		}
+		there[held.Lane][keyRef{b.routes.sink(held.Topic), held.Key}] = true
+	}
+	for k, holder := range f.holders {
+		if k.blocked && k.blockedBy == holder && k.lane.known[holder] == nil && b.laneOf(f, k.lane.Lane) == k.lane && !there[k.lane.Lane][k.ref] {
+			b.unblockKey(k)
+			b.queues[k.ref.queue].enqueue(k)
+			k.lane.forget(k)
 		}
 	}
 }

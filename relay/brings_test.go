@@ -7,27 +7,27 @@ import "testing"
 func TestWhatAPageBrings(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		change func(r *readResult, l *lane)
+		change func(f *fetch, l *lane)
 		after  int64
 		want   bool
 	}{
 		"from there on":             {after: 10, want: true},
 		"from before it":            {after: 11, want: true},
 		"from behind it":            {after: 9},
-		"another kind of read":      {after: 10, change: func(r *readResult, _ *lane) { r.job.kind = readSkipped }},
-		"a page that was cut off":   {after: 10, change: func(r *readResult, _ *lane) { r.page.More = true }},
-		"another lane":              {after: 10, change: func(_ *readResult, l *lane) { l.Lane = 4 }},
-		"a lane that is given up":   {after: 10, change: func(_ *readResult, l *lane) { l.draining = true }},
-		"what is to be found again": {after: 10, change: func(_ *readResult, l *lane) { l.recheck = 10 }},
+		"another kind of read":      {after: 10, change: func(f *fetch, _ *lane) { f.kind = readSkipped }},
+		"a page that was cut off":   {after: 10, change: func(f *fetch, _ *lane) { f.page.More = true }},
+		"another lane":              {after: 10, change: func(_ *fetch, l *lane) { l.Lane = 4 }},
+		"a lane that is given up":   {after: 10, change: func(_ *fetch, l *lane) { l.draining = true }},
+		"what is to be found again": {after: 10, change: func(_ *fetch, l *lane) { l.recheck = 10 }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			l := &lane{Lease: Lease{Lane: 3}, cursor: 20, recheck: none}
-			r := &readResult{job: readJob{kind: readLanes, positions: []Position{{Lane: 3, After: 10}}}}
+			f := &fetch{kind: readLanes, positions: []Position{{Lane: 3, After: 10}}}
 			if c.change != nil {
-				c.change(r, l)
+				c.change(f, l)
 			}
-			if got := r.brings(l, c.after); got != c.want {
+			if got := f.brings(l, c.after); got != c.want {
 				t.Errorf("brings what is above %d: %v, want %v", c.after, got, c.want)
 			}
 		})
@@ -56,8 +56,8 @@ func TestHowFarAPageHasRead(t *testing.T) {
 			if c.change != nil {
 				c.change(l)
 			}
-			e := withLanes(&engine{}, map[int]*lane{3: l, 4: other})
-			e.readThrough(readJob{kind: readLanes, seq: 7, positions: []Position{{Lane: 3, After: 20}}}, c.page)
+			e := withLanes(&engine{stopping: stop{begun: true}}, map[int]*lane{3: l, 4: other})
+			e.mergeLanes(&fetch{kind: readLanes, seq: 7, positions: []Position{{Lane: 3, After: 20}}, page: c.page})
 			if l.cursor != c.want || other.cursor != 20 {
 				t.Errorf("read up to %d, and %d where it didn't look; want %d and 20", l.cursor, other.cursor, c.want)
 			}
@@ -69,18 +69,19 @@ func TestHowFarAPageHasRead(t *testing.T) {
 func TestHowFarALookReadsAgain(t *testing.T) {
 	t.Parallel()
 	e := withLanes(&engine{}, map[int]*lane{0: {cursor: 90}, 1: {cursor: 1000}})
+	e.poll.rowBytes = 0
 	for _, step := range []struct{ lateAfter, want int64 }{
 		{-1, 1000}, {995, 995}, {998, 995}, {0, 995}, {900, 900}, {1000, 912}, {-1, 912},
 	} {
-		e.learnLateSpan(step.lateAfter)
-		if got := e.readAgain(); got != step.want {
+		e.late.learnSpan(step.lateAfter)
+		if got := e.furthest() - e.late.span; got != step.want {
 			t.Errorf("after late rows above %d: reads again above %d, want %d", step.lateAfter, got, step.want)
 		}
 	}
 	e.poll.rowBytes = againBytes
-	e.read.lateSpan = 0
-	e.learnLateSpan(990)
-	if got := e.readAgain(); got != 1000 {
+	e.late.span = 0
+	e.late.learnSpan(990)
+	if got := e.furthest() - e.late.span; got != 1000 {
 		t.Errorf("large rows are read again above %d", got)
 	}
 }

@@ -41,7 +41,7 @@ type engine struct {
 	sent      chan *flight
 	journaled chan func()
 	leases    chan leaseJob
-	leased    chan leaseResult
+	leased    chan leaseJob
 
 	sendCtx    context.Context // of every send; ends when the lease is about to
 	cancelSend context.CancelCauseFunc

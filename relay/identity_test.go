@@ -27,7 +27,7 @@ func TestAnotherMessageWithAKnownID(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			e, l := withLanes(&engine{}, nil), newLane(Lease{}, 1, time.Now())
+			e, l := withLanes(&engine{}, nil), emptyLane(Lease{}, 1)
 			l.cursor = 9
 			it := &item{row: c.known, lane: l, queue: &sinkQueue{}}
 			l.known[7] = it
@@ -71,7 +71,7 @@ func TestOutcomesOfLostLanesAreNotWritten(t *testing.T) {
 	b := &base{options: Options{Observer: observer, Logger: slog.New(slog.DiscardHandler)}}
 	e.settle = settlingOf(b, 1)
 	e.settle.finish = e.finish
-	lost, kept := newLane(Lease{Lane: 1, Fence: 1}, 0, time.Now()), newLane(Lease{Lane: 2, Fence: 1}, 0, time.Now())
+	lost, kept := emptyLane(Lease{Lane: 1, Fence: 1}, 0), emptyLane(Lease{Lane: 2, Fence: 1}, 0)
 	for id := range int64(6) {
 		l := []*lane{lost, kept}[id%2]
 		it := &item{row: Row{ID: id, Lane: l.Lane}, lane: l, stage: inSettle}
@@ -79,7 +79,7 @@ func TestOutcomesOfLostLanesAreNotWritten(t *testing.T) {
 		e.settle.add(it, it.settlement(StateError))
 	}
 	e.dropLane(lost)
-	e.lanes = map[int]*lane{1: newLane(lost.Lease, 0, time.Now()), 2: kept} // the same fence again
+	e.lanes = map[int]*lane{1: emptyLane(lost.Lease, 0), 2: kept} // the same fence again
 	e.settle.start(time.Now(), 0)
 	job := <-e.settle.settles
 	if len(job.items) != 3 || job.items[0].lane != kept {
@@ -92,7 +92,10 @@ func TestOutcomesOfLostLanesAreNotWritten(t *testing.T) {
 
 // withLanes makes an engine claim by lanes, with these.
 func withLanes(e *engine, lanes map[int]*lane) *byLanes {
-	b := &byLanes{engine: e, lanes: lanes, reads: make(chan readJob, 1)}
-	e.claiming = b
+	if e.base == nil {
+		e.base = &base{}
+	}
+	b := newByLanes(e, maxBlockedKeys, farBehind)
+	b.lanes, e.claiming = lanes, b
 	return b
 }

@@ -57,28 +57,25 @@ type lane struct {
 // none is no place.
 const none = int64(-1)
 
-func newLane(lease Lease, queues int, now time.Time) *lane {
-	l := &lane{Lease: lease, recheck: none, scanning: none, known: map[int64]*item{}, keys: map[keyRef]*key{}, skippedFrom: make([]int64, queues), forgottenFrom: make([]int64, queues), since: now}
-	for i := range l.skippedFrom {
-		l.skippedFrom[i], l.forgottenFrom[i] = none, none
-	}
-	return l
-}
-
-// startAt sets the lane to the marks that its last holder left.
-func (l *lane) startAt(marks Marks, print string, queues []string) {
-	l.cursor, l.base = marks.Main, marks.Main
-	if marks.Routes != print {
-		for _, mark := range marks.Sinks {
-			l.cursor = min(l.cursor, mark)
-		}
-		return
+// newLane is a lane as its last holder left it: it goes on from the marks. Those of sinks hold
+// only for the same routes; with others it begins at the lowest.
+func newLane(g Grant, print string, queues []string, now time.Time) *lane {
+	l := &lane{
+		Lease: g.Lease, crashes: g.Crashes, since: now, cursor: g.Marks.Main, base: g.Marks.Main, recheck: none, scanning: none,
+		known: map[int64]*item{}, keys: map[keyRef]*key{}, skippedFrom: make([]int64, len(queues)), forgottenFrom: make([]int64, len(queues)),
 	}
 	for i, name := range queues {
-		if mark, ok := marks.Sinks[name]; ok && mark < l.cursor {
+		l.skippedFrom[i], l.forgottenFrom[i] = none, none
+		if mark, ok := g.Marks.Sinks[name]; ok && mark < l.cursor && g.Marks.Routes == print {
 			l.skippedFrom[i] = mark
 		}
 	}
+	if g.Marks.Routes != print {
+		for _, mark := range g.Marks.Sinks {
+			l.cursor = min(l.cursor, mark)
+		}
+	}
+	return l
 }
 
 // marks says from where a successor would have to read: for sinks that were skipped one
@@ -121,19 +118,6 @@ func (l *lane) marks(horizon int64, print string, queues []string) Marks {
 	return marks
 }
 
-// readable says that the lane is read on.
-func (l *lane) readable() bool { return !l.draining && !l.unswept }
-
-// has says that some item of the lane has come so far.
-func (l *lane) has(stages ...stage) bool {
-	for _, it := range l.known {
-		if slices.Contains(stages, it.stage) {
-			return true
-		}
-	}
-	return false
-}
-
 // key returns the key's state, made where there was none.
 func (l *lane) key(ref keyRef) *key {
 	k := l.keys[ref]
@@ -146,7 +130,7 @@ func (l *lane) key(ref keyRef) *key {
 
 // forget drops the key's state once there is nothing to remember.
 func (l *lane) forget(k *key) {
-	if k != nil && k.idle() {
+	if k != nil && k.inFlight == 0 && len(k.items) == 0 && !k.blocked && !k.dropped {
 		delete(l.keys, k.ref)
 	}
 }
@@ -235,23 +219,24 @@ func (k *key) remove(it *item) {
 	}
 }
 
-// take takes up to n of the items that may be sent now.
-func (k *key) take(n int) []*item {
-	if k.inFlight > 0 {
-		return nil
-	}
+// take takes what may be sent now: up to n items, and no more than make up so many bytes, but
+// one at least. Of a key that is blocked that is the message it waits for.
+func (k *key) take(n, bytes int) []*item {
+	first := 0
 	if k.blocked {
-		for _, it := range k.items {
-			if it.row.ID == k.blockedBy {
-				k.remove(it)
-				return []*item{it}
-			}
-		}
+		first, n = slices.IndexFunc(k.items, func(it *item) bool { return it.row.ID == k.blockedBy }), 1
+	}
+	if k.inFlight > 0 || first < 0 {
 		return nil
 	}
-	n = min(n, len(k.items))
-	taken := slices.Clone(k.items[:n])
-	k.items = slices.Delete(k.items, 0, n)
+	end := first
+	for ; end < len(k.items) && end-first < n; end++ {
+		if bytes -= k.items[end].size(); bytes < 0 && end > first {
+			break
+		}
+	}
+	taken := slices.Clone(k.items[first:end])
+	k.items = slices.Delete(k.items, first, end)
 	return taken
 }
 
@@ -273,11 +258,6 @@ func (k *key) mustWait() bool {
 // waits for another attempt. Nothing of the key is taken before.
 func (k *key) mustAsk() bool { return k.fromDatabase && !k.blocked }
 
-// idle says that there is nothing to remember.
-func (k *key) idle() bool {
-	return k.inFlight == 0 && len(k.items) == 0 && !k.blocked && !k.dropped
-}
-
 // takes says whether the row may come into memory. Behind a blocked key it may
 // not: the key remembers where to read on.
 func (k *key) takes(row *Row) bool {
@@ -292,16 +272,6 @@ func (k *key) takes(row *Row) bool {
 	default:
 		return row.Held || !k.dropped || row.ID <= k.resumeFrom
 	}
-}
-
-// fits is how many of the key's items make up so many bytes; one at least.
-func (k *key) fits(bytes int) int {
-	for i, it := range k.items {
-		if bytes -= it.size(); bytes < 0 {
-			return max(1, i)
-		}
-	}
-	return max(1, len(k.items))
 }
 
 // item is a row in the relay's memory, from the read that brought it until a
@@ -387,4 +357,12 @@ func (i *item) settlement(state State) Settlement {
 		s.Fence = i.lane.Fence
 	}
 	return s
+}
+
+// payloads is how many bytes of payload some rows have.
+func payloads(rows []Row) (bytes int) {
+	for i := range rows {
+		bytes += len(rows[i].Message.Payload)
+	}
+	return bytes
 }

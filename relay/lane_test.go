@@ -9,9 +9,14 @@ import (
 	"github.com/rowrelay/rowrelay/outbox"
 )
 
+// emptyLane is a lane that was never read, with so many queues.
+func emptyLane(lease Lease, queues int) *lane {
+	return newLane(Grant{Lease: lease}, "", make([]string, queues), time.Time{})
+}
+
 // laneAt is a lane with two queues that was read up to an id.
 func laneAt(cursor int64) *lane {
-	l := newLane(Lease{Lane: 3, Fence: 1}, 2, time.Time{})
+	l := emptyLane(Lease{Lane: 3, Fence: 1}, 2)
 	l.cursor = cursor
 	return l
 }
@@ -62,9 +67,8 @@ func TestMarkIsBelowAllThatIsToBeReadAgain(t *testing.T) {
 func TestWhereASuccessorBegins(t *testing.T) {
 	t.Parallel()
 	marks := Marks{Routes: "routes", Main: 50, Sinks: map[string]int64{"b": 10, "gone": 5}}
-	same, other := laneAt(0), laneAt(0)
-	same.startAt(marks, "routes", []string{"a", "b"})
-	other.startAt(marks, "others", []string{"a", "b"})
+	same := newLane(Grant{Marks: marks}, "routes", []string{"a", "b"}, time.Time{})
+	other := newLane(Grant{Marks: marks}, "others", []string{"a", "b"}, time.Time{})
 	if same.cursor != 50 || same.base != 50 || !slices.Equal(same.skippedFrom, []int64{none, 10}) {
 		t.Errorf("with the same routes: from %d, and skipped from %v", same.cursor, same.skippedFrom)
 	}
@@ -101,7 +105,7 @@ func TestWhatOfAKeyMayBeSent(t *testing.T) {
 				c.state(k)
 			}
 			var got []int64
-			for _, it := range k.take(c.n) {
+			for _, it := range k.take(c.n, 1<<20) {
 				got = append(got, it.row.ID)
 			}
 			if !slices.Equal(got, c.want) || len(k.items) != 3-len(got) {
@@ -141,7 +145,7 @@ func TestWhatOfAKeyComesIntoMemory(t *testing.T) {
 			if k.dropped != (c.from != none) || k.dropped && k.resumeFrom != c.from {
 				t.Errorf("dropped from %d (%v), want %d", k.resumeFrom, k.dropped, c.from)
 			}
-			if k.idle() && (k.blocked || k.dropped) {
+			if k.lane.forget(k); k.lane.keys[k.ref] == nil && (k.blocked || k.dropped) {
 				t.Error("it would be forgotten")
 			}
 		})
@@ -172,8 +176,8 @@ func TestSinceWhenAnIDIsOneRows(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			e := withLanes(&engine{}, nil)
-			e.read.numbering, e.read.horizon, e.read.given, e.read.highest = 2, c.horizon, c.given, c.highest
-			if got := e.numberingOf(&c.row); got != c.want {
+			e.late.numbering, e.late.horizon, e.late.given, e.late.highest = 2, c.horizon, c.given, c.highest
+			if got := e.late.numberingOf(&c.row); got != c.want {
 				t.Errorf("since %d, want %d", got, c.want)
 			}
 		})
@@ -185,7 +189,7 @@ func TestSinceWhenAnIDIsOneRows(t *testing.T) {
 func TestRowUnderAKnownIDIsAdmittedLater(t *testing.T) {
 	t.Parallel()
 	e := withLanes(&engine{routes: &router{}}, nil)
-	q, l := &sinkQueue{}, newLane(Lease{Lane: 3}, 1, time.Time{})
+	q, l := &sinkQueue{}, emptyLane(Lease{Lane: 3}, 1)
 	e.queues = []*sinkQueue{q}
 	k := l.key(keyRef{0, "k"})
 	before, known, after := &item{row: Row{ID: 6}}, &item{row: Row{ID: 7, Message: outbox.Message{ID: "a"}}}, &item{row: Row{ID: 8}}
@@ -201,7 +205,7 @@ func TestRowUnderAKnownIDIsAdmittedLater(t *testing.T) {
 	if e.admit(l, &Row{ID: 7, Message: outbox.Message{ID: "b", Key: "k"}}) {
 		t.Error("it was taken beside the known one")
 	}
-	if !known.doubled || !k.dropped || k.resumeFrom != 6 || !k.mustWait() || len(e.read.resuming) != 1 {
+	if !known.doubled || !k.dropped || k.resumeFrom != 6 || !k.mustWait() || len(e.resuming) != 1 {
 		t.Errorf("known %+v, key %+v; want both to remember the row", known, k)
 	}
 	if len(k.items) != 1 || k.items[0] != before || after.stage != dropped || l.known[8] != nil {

@@ -12,71 +12,60 @@ import (
 // holds, in the order of ids, and keeps in memory what it has read until it is settled.
 type byLanes struct {
 	*engine
-	lanes   map[int]*lane
-	sorted  []*lane // the same by their numbers; nil since one has come or gone
-	share   int     // lanes that are this relay's fair part; -1 before the first members
-	read    reading
-	blocked blockedKeys
-	reads   chan readJob
+	*heldLanes
+	*blockedKeys
+	late  *lateRows
+	sweep *sweep
+	due   *dueRows
+	share int // lanes that are this relay's fair part; -1 before the first members
+	reads chan *fetch
+
+	seq               int64 // of the last read
+	turn              readKind
+	ahead             bool                // the next page is asked for before this one is taken in
+	skipping          bool                // the last page was passed over for the most part
+	elsewhere         int                 // pages in a row that came from another server than the lanes were leased from
+	settledDuringRead []*item             // settled while a read was under way, which may bring them back
+	failing           [kindsOfReads]int64 // since when each kind of read fails, by its clock; 0 if it doesn't
+
+	keyStride  stride    // of a read that catches up with keys
+	unroutedAt time.Time // when to look for what has no route; zero while that goes on
 }
 
-// reading is what the engine knows of its own reading.
-type reading struct {
-	seq        int64
-	unroutedAt time.Time // when to look for what has no route; zero while that goes on
-	nextDue    time.Time // when the next held row that is known of becomes due
-	cursor     DueCursor
-
-	turn        int // the kind of read that is tried first next time
-	rotate      int // the lane that is read first next time
-	horizon     int64
-	given       int64 // no higher id was given out when the last page was read
-	lateSpan    int64 // so many ids back rows appear late, mostly
-	pendingLate int64 // rows above this may have appeared, of which no page that was merged told; none
-
-	skipping              bool    // the last page was passed over for the most part
-	scans                 bool    // late rows were looked for before the last page was merged
-	settledDuringRead     []*item // settled while a read was under way, which may bring them back
-	resuming              []*key  // no longer blocked, with rows to catch up with
-	keyStride, scanStride stride
-	farBehind             int64 // so many ids are worth a scan
-	noDue                 bool  // the last look at the held rows found nothing
-
-	failing   [kindsOfReads]int64 // since when each kind of read fails, by its clock; 0 if it doesn't
-	ahead     bool                // the next page is asked for before this one is taken in
-	elsewhere int                 // pages in a row that came from another server than the lanes were leased from
-	sweep     sweep
-	numbering int   // how often it was noticed that ids began anew: what was read before may have the id of another
-	highest   int64 // the highest id from before that
+// heldLanes are the lanes that a relay holds.
+type heldLanes struct {
+	lanes  map[int]*lane
+	sorted []*lane // the same by their numbers; nil since one has come or gone
+	rotate int     // the lane that is read first next time
 }
 
 // sortedLanes returns the lanes by their numbers. It is the same slice until one
 // comes or goes: nobody changes it.
-func (e *byLanes) sortedLanes() []*lane {
-	if e.sorted == nil {
-		e.sorted = slices.SortedFunc(maps.Values(e.lanes), func(a, b *lane) int { return a.Lane - b.Lane })
+func (h *heldLanes) sortedLanes() []*lane {
+	if h.sorted == nil {
+		h.sorted = slices.SortedFunc(maps.Values(h.lanes), func(a, b *lane) int { return a.Lane - b.Lane })
 	}
-	return e.sorted
+	return h.sorted
 }
 
 // lanesInTurn returns the lanes, each time beginning with another.
-func (e *byLanes) lanesInTurn() []*lane {
-	lanes := e.sortedLanes()
-	e.read.rotate++
-	at := e.read.rotate * 7 % max(1, len(lanes))
+func (h *heldLanes) lanesInTurn() []*lane {
+	lanes := h.sortedLanes()
+	h.rotate++
+	at := h.rotate * 7 % max(1, len(lanes))
 	return append(lanes[at:len(lanes):len(lanes)], lanes[:at]...)
 }
 
 // skippedAny says that the queue has passed over something.
-func (e *byLanes) skippedAny(q *sinkQueue) bool {
-	return slices.ContainsFunc(e.sortedLanes(), func(l *lane) bool { return l.skippedFrom[q.index] != none })
+func (h *heldLanes) skippedAny(q *sinkQueue) bool {
+	return slices.ContainsFunc(h.sortedLanes(), func(l *lane) bool { return l.skippedFrom[q.index] != none })
 }
 
-// readLane returns the lane that a read's row belongs to; nil if it was lost
+// laneOf returns the lane that a read's row belongs to; nil if it was lost
 // meanwhile, also where it was leased again: what was read before may have been
 // delivered by another since.
-func (e *byLanes) readLane(job readJob, number int) *lane {
-	if l := e.lanes[number]; l != nil && job.seq > l.seq {
+func (h *heldLanes) laneOf(f *fetch, number int) *lane {
+	if l := h.lanes[number]; l != nil && f.seq > l.seq {
 		return l
 	}
 	return nil
@@ -84,40 +73,26 @@ func (e *byLanes) readLane(job readJob, number int) *lane {
 
 // catchingUp returns the lanes in which a page begins where the queue has to
 // go on. In others it fell further behind meanwhile, and they are read again.
-func (e *byLanes) catchingUp(job readJob) map[int]*lane {
+func (h *heldLanes) catchingUp(f *fetch) map[int]*lane {
 	lanes := map[int]*lane{}
-	for _, p := range job.positions {
-		if l := e.readLane(job, p.Lane); l != nil && !l.draining && l.skippedFrom[job.queue.index] == p.After {
+	for _, p := range f.positions {
+		if l := h.laneOf(f, p.Lane); l != nil && !l.draining && l.skippedFrom[f.queue.index] == p.After {
 			lanes[p.Lane] = l
 		}
 	}
 	return lanes
 }
 
-// dueAgain notes that a held row becomes due.
-func (e *byLanes) dueAgain(at time.Time) {
-	if e.read.nextDue.IsZero() || at.Before(e.read.nextDue) {
-		e.read.nextDue = at
+// furthest is the highest id that was read.
+func (h *heldLanes) furthest() (id int64) {
+	for _, l := range h.lanes {
+		id = max(id, l.cursor)
 	}
-	e.dueSooner(time.Now())
-}
-
-// dueSooner brings the next look at the held rows forward to when one of them
-// is known to become due. The database's clock may be a little behind.
-func (e *byLanes) dueSooner(now time.Time) {
-	if e.read.nextDue.IsZero() {
-		return
-	}
-	if !e.read.nextDue.After(now) {
-		e.read.nextDue = time.Time{}
-		e.poll.dueAt = now
-		return
-	}
-	e.poll.dueAt = earliest(e.poll.dueAt, e.read.nextDue)
+	return id
 }
 
 // forget takes an item out of memory for good.
-func (e *byLanes) forget(it *item) {
+func (h *heldLanes) forget(it *item) {
 	if it.lane.known[it.row.ID] != it {
 		return
 	}
@@ -129,8 +104,34 @@ func (e *byLanes) forget(it *item) {
 
 // drop takes an item that nothing was done with out of memory. Whoever calls
 // it remembers where to read it again.
-func (e *byLanes) drop(it *item) {
+func (h *heldLanes) drop(it *item) {
 	it.stage = dropped
 	it.queue.release(it)
-	e.forget(it)
+	h.forget(it)
+}
+
+// dueRows is when held rows are read, in passes over those whose time has come.
+type dueRows struct {
+	*engine
+	cursor DueCursor // where the next read begins
+	next   time.Time // when the next held row that is known of becomes due
+	none   bool      // the last read found nothing
+}
+
+// again notes that a held row becomes due.
+func (d *dueRows) again(at time.Time) {
+	d.next = earliest(d.next, at)
+	d.sooner(time.Now())
+}
+
+// sooner brings the next read of held rows forward to when one of them is known to
+// become due. The database's clock may be a little behind.
+func (d *dueRows) sooner(now time.Time) {
+	switch {
+	case d.next.IsZero():
+	case d.next.After(now):
+		d.poll.dueAt = earliest(d.poll.dueAt, d.next)
+	default:
+		d.next, d.poll.dueAt = time.Time{}, now
+	}
 }

@@ -23,11 +23,10 @@ type leasing struct {
 
 // rights are what a relay has when a renewal begins: leases of lanes, or claims of rows.
 type rights interface {
-	// renew keeps them, and gets what else is the relay's part of the living relays'.
-	// aside says that the relay stands down, if there are others. release gives all
-	// back at once. The leaser calls these.
+	// renew keeps them, gives back what is another's part of the living relays', and gets
+	// what is missing of the relay's own. aside says that the relay stands down, if there
+	// are others. Without members it leaves, and gives all back. The leaser calls it.
 	renew(ctx context.Context, members Members, aside bool) (renewed bool, err error)
-	release(ctx context.Context) error
 
 	// take takes note of what renew has done, and says how many lanes the relay holds
 	// now, and how many it has lost. The loop calls it.
@@ -40,10 +39,7 @@ type leaseJob struct {
 	rights rights
 	leave  bool
 	aside  bool // the relay stands down: it is not to be counted, if there are others
-}
 
-type leaseResult struct {
-	job     leaseJob
 	began   time.Time
 	members Members
 	renewed bool
@@ -52,7 +48,15 @@ type leaseResult struct {
 
 // startLease renews in time. It is the loop that starts each renewal, so a loop
 // that stalls loses its lanes to others.
+//
+// Where the leases could not be renewed in time it cancels what is being sent: soon another
+// relay may send the same.
 func (e *engine) startLease(now time.Time) {
+	if !e.lease.ended && !e.lease.safeUntil.IsZero() && !now.Before(e.lease.safeUntil) {
+		e.lease.ended = true
+		e.cancelSend(errLeaseEnding)
+		e.options.Logger.Warn("relay: the leases could not be renewed in time, sending stops", "relay", e.options.Name)
+	}
 	if e.lease.busy || now.Before(e.lease.next) || e.stopping.left {
 		return
 	}
@@ -62,46 +66,38 @@ func (e *engine) startLease(now time.Time) {
 	e.leases <- leaseJob{rights: e.claiming.rights(leave), leave: leave, aside: e.standsDown()}
 }
 
-// leaser carries out one lease job after the other.
+// leaser carries out one lease job after the other, as much of each as it can.
 func (e *engine) leaser(ctx context.Context) {
+	self := Identity{Name: e.options.Name, Host: e.host, Version: e.options.Version, Claim: e.options.Claim}
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case job := <-e.leases:
-			result := e.keepRights(ctx, job)
-			e.reached(result.err)
-			e.leased <- result
+			job.began = time.Now()
+			bounded, cancel := context.WithTimeout(ctx, e.operationTimeout())
+			ttl := e.options.Lease
+			if job.aside {
+				ttl = time.Millisecond // others share the lanes among them
+			}
+			if job.leave {
+				if _, job.err = job.rights.renew(bounded, Members{}, true); job.err == nil {
+					job.err = e.store.Deregister(bounded, e.options.Name)
+				}
+			} else if job.members, job.err = e.store.Heartbeat(bounded, self, ttl); job.err == nil {
+				job.renewed, job.err = job.rights.renew(bounded, job.members, job.aside)
+			}
+			cancel()
+			e.reached(job.err)
+			e.leased <- job
 		}
 	}
-}
-
-// keepRights does as much of the job as it can.
-func (e *engine) keepRights(ctx context.Context, job leaseJob) leaseResult {
-	ctx, cancel := context.WithTimeout(ctx, e.operationTimeout())
-	defer cancel()
-	r := leaseResult{job: job, began: time.Now()}
-	if job.leave {
-		if r.err = job.rights.release(ctx); r.err == nil {
-			r.err = e.store.Deregister(ctx, e.options.Name)
-		}
-		return r
-	}
-	ttl := e.options.Lease
-	if job.aside {
-		ttl = time.Millisecond // others share the lanes among them
-	}
-	self := Identity{Name: e.options.Name, Host: e.host, Version: e.options.Version, Claim: e.options.Claim}
-	if r.members, r.err = e.store.Heartbeat(ctx, self, ttl); r.err == nil {
-		r.renewed, r.err = job.rights.renew(ctx, r.members, job.aside)
-	}
-	return r
 }
 
 // afterLease takes note of what was kept, lost and won.
-func (e *engine) afterLease(r leaseResult) {
+func (e *engine) afterLease(r leaseJob) {
 	e.lease.busy = false
-	if r.job.leave {
+	if r.leave {
 		e.stopping.left, e.stopping.leaveErr = true, r.err
 		return
 	}
@@ -125,21 +121,10 @@ func (e *engine) afterLease(r leaseResult) {
 		e.lease.ended = false
 		e.sendCtx, e.cancelSend = context.WithCancelCause(context.Background())
 	}
-	e.options.Observer.LanesHeld(r.job.rights.take(r.err))
+	e.options.Observer.LanesHeld(r.rights.take(r.err))
 	for topic := range e.unrouted {
 		e.alarmUnrouted(topic)
 	}
-}
-
-// guardLease cancels what is being sent when the leases could not be renewed
-// in time: soon another relay may send the same.
-func (e *engine) guardLease(now time.Time) {
-	if e.lease.ended || e.lease.safeUntil.IsZero() || now.Before(e.lease.safeUntil) {
-		return
-	}
-	e.lease.ended = true
-	e.cancelSend(errLeaseEnding)
-	e.options.Logger.Warn("relay: the leases could not be renewed in time, sending stops", "relay", e.options.Name)
 }
 
 // laneRights are the lanes that a relay holds, as they are when a renewal begins, and
@@ -160,15 +145,19 @@ func (e *byLanes) rights(leave bool) rights {
 	r := &laneRights{byLanes: e}
 	journals := e.writesDown(time.Now())
 	for _, l := range e.sortedLanes() {
-		renewal := Renewal{Lease: l.Lease, Epoch: l.epoch, Marks: l.marks(e.read.horizon, e.routes.print, e.names)}
+		var has [dropped + 1]bool // items of each stage
+		for _, it := range l.known {
+			has[it.stage] = true
+		}
+		renewal := Renewal{Lease: l.Lease, Epoch: l.epoch, Marks: l.marks(e.late.horizon, e.routes.print, e.names)}
 		renewal.Calm = l.crashes > 0 && time.Since(l.since) > calmAfter && !journals
-		switch giveUp := leave || l.draining && !l.has(inFlight, inSettle); {
-		case giveUp && (l.has(inFlight) || e.duplicates != nil && e.duplicates.keepsJournal(l)): // it may still be sent
-			r.lapsing = append(r.lapsing, renewal)
-		case giveUp:
-			r.released = append(r.released, renewal)
-		default:
+		switch {
+		case !leave && (!l.draining || has[inFlight] || has[inSettle]):
 			r.renewals = append(r.renewals, renewal)
+		case has[inFlight] || e.duplicates != nil && e.duplicates.keepsJournal(l): // it may still be sent
+			r.lapsing = append(r.lapsing, renewal)
+		default:
+			r.released = append(r.released, renewal)
 		}
 	}
 	return r
@@ -179,7 +168,7 @@ func (e *byLanes) rights(leave bool) rights {
 func (r *laneRights) renew(ctx context.Context, members Members, aside bool) (renewed bool, err error) {
 	name, ttl := r.options.Name, r.options.Lease
 	r.epoch = members.Epoch
-	if r.share = fairShare(members.Relays, name); aside && len(members.Relays) > 1 {
+	if r.share = fairShare(members.Relays, name); aside && len(members.Relays) != 1 {
 		r.share = 0
 	}
 	if len(r.renewals) > 0 {
@@ -187,20 +176,13 @@ func (r *laneRights) renew(ctx context.Context, members Members, aside bool) (re
 			return false, err
 		}
 	}
-	if err := r.release(ctx); err != nil {
-		return true, err
+	if len(r.released) > 0 {
+		err = r.store.Release(ctx, name, r.released)
 	}
-	if missing := r.share - len(r.kept); missing > 0 {
+	if missing := r.share - len(r.kept); err == nil && missing > 0 {
 		r.granted, err = r.store.Acquire(ctx, name, missing, ttl)
 	}
 	return true, err
-}
-
-func (r *laneRights) release(ctx context.Context) error {
-	if len(r.released) == 0 {
-		return nil
-	}
-	return r.store.Release(ctx, r.options.Name, r.released)
 }
 
 // take forgets what was lost or given back, begins with what is new, and gives up what
@@ -232,7 +214,21 @@ func (r *laneRights) take(err error) (held, lost int) {
 		}
 	}
 	if err == nil && len(r.granted) > 0 {
-		r.begin(r.granted, r.epoch)
+		now := time.Now()
+		for _, g := range r.granted {
+			if old := r.lanes[g.Lane]; old != nil {
+				r.dropLane(old)
+			}
+			l := newLane(g, r.routes.print, r.names, now)
+			l.seq, l.epoch, l.keysUnknown = r.seq, r.epoch, true // which keys wait for another attempt is for the database to tell
+			r.sweep.add(l)
+			r.lanes[g.Lane], r.sorted = l, nil
+			for _, guard := range r.guards {
+				guard.leased(l, g)
+			}
+		}
+		r.poll.fresh, r.poll.dueAt, r.poll.empty = true, now, 0
+		r.tellAt, r.unroutedAt = now, time.Time{}
 	}
 	// Lanes beyond the fair share are given up, those with least in memory first; they
 	// are released when nothing of them is under way any more.
@@ -258,27 +254,6 @@ func fairShare(relays []string, name string) int {
 	return share
 }
 
-// begin begins with new lanes. Which of their keys wait for another attempt is for the
-// database to tell.
-func (e *byLanes) begin(granted []Grant, epoch string) {
-	now := time.Now()
-	for _, g := range granted {
-		if old := e.lanes[g.Lane]; old != nil {
-			e.dropLane(old)
-		}
-		l := newLane(g.Lease, len(e.queues), now)
-		l.seq, l.crashes, l.keysUnknown, l.epoch = e.read.seq, g.Crashes, true, epoch
-		l.startAt(g.Marks, e.routes.print, e.names)
-		e.read.sweep.add(l)
-		e.lanes[g.Lane], e.sorted = l, nil
-		for _, guard := range e.guards {
-			guard.leased(l, g)
-		}
-	}
-	e.poll.fresh, e.poll.dueAt, e.poll.empty = true, now, 0
-	e.blocked.tellAt, e.read.unroutedAt = now, time.Time{}
-}
-
 // dropLane forgets a lane and all that waits in it. What is under way comes
 // back to a lane that is no more, and its outcome is fenced.
 func (e *byLanes) dropLane(l *lane) {
@@ -289,7 +264,7 @@ func (e *byLanes) dropLane(l *lane) {
 	}
 	for _, k := range l.keys {
 		if k.blocked {
-			e.blocked.keys--
+			e.count--
 			k.blocked = false
 		}
 		k.items = nil

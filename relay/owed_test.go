@@ -11,25 +11,44 @@ import (
 // the scan fails, the page isn't taken in, and no other tells what it told.
 func TestWhatAFailedScanOwes(t *testing.T) {
 	t.Parallel()
-	again, fine := newLane(Lease{Lane: 1}, 1, time.Time{}), newLane(Lease{Lane: 2}, 1, time.Time{})
+	again, fine := emptyLane(Lease{Lane: 1}, 1), emptyLane(Lease{Lane: 2}, 1)
 	again.cursor, again.recheck, fine.cursor = 20, 7, 20
 	e := withLanes(&engine{routes: &router{}, base: &base{health: &health{},
 		options: Options{Observer: NoObserver{}, Logger: slog.New(slog.DiscardHandler), Poll: time.Second}}}, map[int]*lane{1: again, 2: fine})
-	e.read.pendingLate, e.read.given = none, 20
-	look := func(after, late int64) readResult {
+	e.late.given = 20
+	look := func(after, late int64) *fetch {
 		positions := []Position{{Lane: 1, After: after}, {Lane: 2, After: after}}
-		return readResult{job: readJob{kind: readLanes, seq: 9, positions: positions}, page: Page{LateAfter: late, Horizon: 5, Given: 20}}
+		return &fetch{kind: readLanes, seq: 9, positions: positions, page: Page{LateAfter: late, Horizon: 5, Given: 20}, untold: none}
 	}
 	e.merge(look(5, 6))
-	job := <-e.reads
-	if len(job.positions) != 1 || job.positions[0].Lane != 1 {
-		t.Fatalf("scanned at %v, want lane 1 alone", job.positions)
+	f := <-e.reads
+	if f.step != stepLate || len(f.late.positions) != 1 || f.late.positions[0].Lane != 1 {
+		t.Fatalf("scanned at %v, want lane 1 alone", f.late.positions)
 	}
-	e.merge(readResult{job: job, page: Page{LateAfter: none}, left: job.positions, err: errors.New("the connection broke")})
+	f.err = errors.New("the connection broke")
+	e.merge(f)
 	e.merge(look(20, none))
-	job = <-e.reads
-	if len(job.positions) != 2 || job.positions[0].After > 6 || job.positions[1].After > 6 {
-		t.Errorf("scanned at %v, want both lanes from 6", job.positions)
+	f = <-e.reads
+	if len(f.late.positions) != 2 || f.late.positions[0].After > 6 || f.late.positions[1].After > 6 {
+		t.Errorf("scanned at %v, want both lanes from 6", f.late.positions)
+	}
+}
+
+// A page that is taken in after a scan for late rows is a read that succeeded: what failed
+// before it is over for Healthy.
+func TestAReadThatHadToScanSucceeds(t *testing.T) {
+	t.Parallel()
+	l := emptyLane(Lease{Lane: 1}, 1)
+	l.cursor, l.recheck = 20, 7
+	e := withLanes(&engine{routes: &router{}, base: &base{health: &health{}, options: Options{Observer: NoObserver{}}}}, map[int]*lane{1: l})
+	e.late.given, e.failing[readLanes] = 20, 1
+	e.merge(&fetch{kind: readLanes, seq: 9, positions: []Position{{Lane: 1, After: 20}}, page: Page{LateAfter: none, Given: 20}, untold: none})
+	f := <-e.reads
+	if f.step != stepLate {
+		t.Fatalf("the page wasn't scanned for: step %d", f.step)
+	}
+	if e.merge(f); e.health.readFails.Load() != 0 {
+		t.Error("Healthy is told that reads still fail")
 	}
 }
 

@@ -3,6 +3,7 @@ package relay
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/rowrelay/rowrelay/sinks"
@@ -113,6 +114,11 @@ func (q *sinkQueue) worthwhile(room, buffer int) bool {
 		return room > 0 && room >= min(buffer/2, readLimit)
 	}
 	return room > 0 && (room >= buffer/4 || room >= q.options.Batch)
+}
+
+// anyUp says that some sink takes messages.
+func (e *engine) anyUp() bool {
+	return slices.ContainsFunc(e.queues, func(q *sinkQueue) bool { return q.circuit.state == circuitClosed })
 }
 
 // waitingLine holds what is to be sent: items without a key, and keys that have items.

@@ -2,65 +2,84 @@ package relay
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"slices"
 	"time"
 )
 
-// Reading. Room in the queues comes in, and reasons to look: what is new, what a sink or a
-// key left behind, deferred rows that are due. One read at a time goes out to the reader, and
-// its page comes back to merge. What must hold: a read goes on from a place that the lane
-// remembers, and no kind of read starves another.
+// Reading: a row's way from the table to memory, by lanes.
+//
+//	startRead  the loop asks for what there is reason and room to read: what is new, what a
+//	           sink or a key left behind (catchup.go), what is due, and so on, in turn
+//	ask        the reader puts the question to the database
+//	merge      the loop takes the answer. Rows may have appeared below what was read before:
+//	           then the read goes to the reader once more, for a scan (scan.go). A lane may not
+//	           know whether a key is blocked: then once more, to ask that (blocked.go). When
+//	           both are known the rows go to admit (admit.go), in their order
+//	endRead    what had to be remembered while the read was under way is forgotten
+//
+// What must hold: one read is under way at a time, so no answer is older than the one before.
+// A page counts only if it is of the server that the lanes were leased from. A read goes on
+// from a place that the lane remembers, and a place is moved on only past rows that were
+// admitted, or that another place remembers. No kind of read starves another.
 
-func (e *byLanes) workers() []func(context.Context) { return []func(context.Context){e.reader} }
+// fetch is one read, with its question and its answer. It goes from the loop to the reader
+// and back, once for each of its steps.
+type fetch struct {
+	kind  readKind
+	step  readStep
+	seq   int64 // lanes that were leased after it had started don't take its rows
+	began time.Time
+	err   error
 
-// readJob is one question to the database.
-type readJob struct {
-	kind      readKind
-	began     time.Time
-	seq       int64          // lanes that were leased after it had started don't take its rows
-	queue     *sinkQueue     // readSkipped, readKeys
-	keys      []*key         // readKeys, at the same places as the positions
-	ask       []LaneKey      // readBlockedAmong
-	holders   map[*key]int64 // readBlockers: what each key waits for
-	forgotten int64          // readBlocked: how many keys were when it began
-	lanes     []int
+	queue     *sinkQueue // readSkipped, readKeys, readUnrouted
+	lanes     []int      // readDue, readBlocked
 	positions []Position
 	limit     int
 	maxBytes  int
-	cursor    DueCursor
-	scan      *lateScan   // readLate, readSweep: what it decides by
-	outer     *readResult // readLate: what is merged once the scan is over
+	keys      []*key         // readKeys, at the same places as the positions
+	asked     []LaneKey      // readBlockers, stepBlocked: of these the database is asked
+	holders   map[*key]int64 // readBlockers: what each key waits for
+	forgotten int64          // readBlocked: how many keys were when it began
+	cursor    DueCursor      // readDue: where it begins, and then where the next one does
+
+	page    Page
+	blocked []BlockedKey             // what was said of the keys
+	answers map[LaneKey][]BlockedKey // what was said of them in all steps; there for each key that was asked of
+	scan    *lateScan                // readSweep, readBeyond: what it decides by, and has found
+	late    *lateScan                // stepLate: the same; nil where no scan was needed
+	untold  int64                    // rows above this appeared after the page: for the next one to tell; none
 }
 
 type readKind int
 
 const (
-	readLanes        readKind = iota // what is new
-	readSkipped                      // a queue's rows that were passed over
-	readKeys                         // a key's rows that were passed over
-	readDue                          // held rows that are due
-	readSweep                        // rows where there can be none
-	readUnrouted                     // what waits without a route
-	readLate                         // rows that appeared below what was read
-	readBlocked                      // blocked keys, of lanes that do not know all of theirs
-	readBlockedAmong                 // which of a page's keys wait
-	readBlockers                     // what keys wait for
-	readBeyond                       // what is new beyond what waits for sinks that lag
+	readLanes    readKind = iota // what is new
+	readSkipped                  // a queue's rows that were passed over
+	readKeys                     // a key's rows that were passed over
+	readDue                      // held rows that are due
+	readSweep                    // rows where there can be none
+	readUnrouted                 // what waits without a route
+	kindsInTurn                  // those above take turns
+	readBlocked                  // blocked keys, of lanes that do not know all of theirs
+	readBlockers                 // what keys wait for
+	readBeyond                   // what is new beyond what waits for sinks that lag
 	kindsOfReads
-	kindsInTurn = 6 // that take turns
 )
 
-type readResult struct {
-	job    readJob
-	page   Page
-	cursor DueCursor
-	left   []Position    // readLate, readSweep: what wasn't walked
-	found  map[int]int64 // readSweep: the lowest row in each lane that nobody expects
-	took   time.Duration // readSweep
-	held   []BlockedKey  // readBlocked, readBlockedAmong
-	err    error
+type readStep int
 
-	answers map[LaneKey][]BlockedKey // what readBlockedAmong has found for this one
+const (
+	stepPage    readStep = iota // the question itself
+	stepLate                    // the scan for rows that appeared below what was read
+	stepBlocked                 // which of the page's keys wait for another attempt
+)
+
+// visitsLanes says that the read brings a page of pending rows, which tells what else may
+// have appeared.
+func (f *fetch) visitsLanes() bool {
+	return f.kind <= readKeys || f.kind == readUnrouted || f.kind == readBeyond
 }
 
 const (
@@ -72,11 +91,9 @@ const (
 
 	// unsettledLimit stops the reading while the database takes no outcomes.
 	unsettledLimit = 20_000
-
-	// dueInterval is how often held rows are looked for when the relay doesn't
-	// know of any that becomes due.
-	dueInterval = time.Second
 )
+
+func (e *byLanes) workers() []func(context.Context) { return []func(context.Context){e.reader} }
 
 // mayRead says whether anything may be read now, and notes whether it is time to.
 func (e *engine) mayRead(now time.Time) bool {
@@ -91,76 +108,70 @@ func (e *engine) mayRead(now time.Time) bool {
 	return true
 }
 
-// startRead starts the next read for which there is reason and room.
+// startRead starts the next read for which there is reason and room. Questions about blocked
+// keys are few, and come first; the other kinds take turns, so that none starves another.
 func (e *byLanes) startRead(now time.Time) {
 	if e.poll.under > 0 || len(e.lanes) == 0 || !e.mayRead(now) {
 		return
 	}
-	if job, ok := e.nextRead(now); ok {
-		e.poll.under++
-		e.read.seq++
-		job.seq, job.began = e.read.seq, now
-		e.reads <- job
-	}
-}
-
-// nextRead takes the kinds of reads in turn, so that none starves another.
-func (e *byLanes) nextRead(now time.Time) (readJob, bool) {
-	if job, ok := e.pollBlocked(now); ok {
-		return job, true
-	}
-	if job, ok := e.pollBlockers(now); ok {
-		return job, true
-	}
-	for range kindsInTurn {
-		e.read.turn = (e.read.turn + 1) % kindsInTurn
-		var job readJob
-		var ok bool
-		switch readKind(e.read.turn) {
+	f := e.pollBlocked(now)
+	for tried := 0; f == nil && tried < int(kindsInTurn); tried++ {
+		e.turn = (e.turn + 1) % kindsInTurn
+		switch e.turn {
 		case readLanes:
-			job, ok = e.pollLanes(now)
+			f = e.pollLanes(now)
 		case readSkipped:
-			job, ok = e.pollSkipped()
+			f = e.pollSkipped()
 		case readKeys:
-			job, ok = e.pollKeys()
+			f = e.pollKeys()
 		case readDue:
-			job, ok = e.pollDue(now)
+			f = e.pollDue(now)
 		case readSweep:
-			job, ok = e.sweepOn(now)
+			if !e.ahead {
+				f = e.sweep.step(now)
+			}
 		case readUnrouted:
-			job, ok = e.pollUnrouted(now)
-		}
-		if ok {
-			return job, true
+			f = e.pollUnrouted(now)
 		}
 	}
-	return readJob{}, false
+	if f != nil {
+		e.poll.under++
+		e.seq++
+		f.seq, f.began, f.untold = e.seq, now, none
+		e.reads <- f
+	}
 }
 
-// pollLanes reads on in all lanes.
-func (e *byLanes) pollLanes(now time.Time) (readJob, bool) {
+// pollLanes reads on in all lanes. Where messages come one by one, something may have
+// appeared late before most reads, a few ids back: what lies there is read once more, so that
+// what is late comes with the page, and isn't looked for by another statement.
+func (e *byLanes) pollLanes(now time.Time) *fetch {
 	room := e.mostRoom(func(q *sinkQueue) int {
-		if e.read.scans { // and meets what is in memory again: where a scan comes before each page, half of the buffer has to do
+		if e.late.scans { // and meets what is in memory again: where a scan comes before each page, half of the buffer has to do
 			return q.room() - q.options.Buffer/2
 		}
 		return q.room()
 	})
 	if !e.poll.fresh || room == 0 {
-		return readJob{}, false
+		return nil
 	}
 	e.poll.begin(now, e.options.Poll)
-	if job, ok := e.pollBeyond(room); ok {
-		return job, true
-	}
-	var positions []Position
-	again := e.readAgain()
-	for _, l := range e.lanesInTurn() {
-		if l.readable() {
-			positions = append(positions, Position{Lane: l.Lane, After: min(l.cursor, again)})
+	if e.skipping {
+		if f := e.pollBeyond(room); f != nil {
+			return f
 		}
 	}
-	job := readJob{kind: readLanes, positions: positions, limit: min(room, readLimit), maxBytes: readBytes}
-	return job, len(positions) > 0
+	f := &fetch{kind: readLanes, limit: min(room, readLimit), maxBytes: readBytes}
+	again := e.furthest() - e.late.span
+	for _, l := range e.lanesInTurn() {
+		if !l.draining && !l.unswept {
+			f.positions = append(f.positions, Position{Lane: l.Lane, After: min(l.cursor, again)})
+		}
+	}
+	if len(f.positions) == 0 {
+		return nil
+	}
+	return f
 }
 
 // mostRoom is the room of the queue that has most. A queue whose room is
@@ -175,103 +186,17 @@ func (e *engine) mostRoom(roomOf func(*sinkQueue) int) int {
 	return most
 }
 
-func (e *engine) anyUp() bool {
-	return slices.ContainsFunc(e.queues, func(q *sinkQueue) bool { return q.circuit.state == circuitClosed })
-}
-
-// pollSkipped reads what a queue passed over while it had no room.
-func (e *byLanes) pollSkipped() (readJob, bool) {
-	for _, q := range e.queues {
-		if !q.roomy() || q.circuit.state != circuitClosed || !e.skippedAny(q) {
-			continue
-		}
-		var positions []Position
-		for _, l := range e.lanesInTurn() {
-			if l.skippedFrom[q.index] != none && !l.draining {
-				positions = append(positions, Position{Lane: l.Lane, After: l.skippedFrom[q.index], Until: l.cursor})
-			}
-		}
-		if len(positions) > 0 {
-			return readJob{kind: readSkipped, queue: q, positions: positions, limit: min(q.room(), readLimit), maxBytes: readBytes}, true
-		}
-	}
-	return readJob{}, false
-}
-
-// catchUpKeys is how many keys are caught up with by one read.
-const catchUpKeys = 64
-
-// pollKeys reads what keys of a queue left behind while they were blocked. A read
-// of a key walks over all that waits in its lane, which may be much: so it goes only
-// so far that it doesn't keep the reader for long.
-func (e *byLanes) pollKeys() (readJob, bool) {
-	e.read.resuming = slices.DeleteFunc(e.read.resuming, func(k *key) bool {
-		return !k.dropped || k.blocked || k.lane.lost
-	})
-	for _, q := range e.queues {
-		q.freed = 0
-	}
-	e.read.keyStride = max(e.read.keyStride, leastStride)
-	job := readJob{kind: readKeys, maxBytes: readBytes}
-	for _, k := range e.read.resuming {
-		q := e.queues[k.ref.queue]
-		q.freed++
-		if len(job.keys) == catchUpKeys || k.lane.draining || job.queue != q && (job.queue != nil || !q.roomy() || q.circuit.state != circuitClosed) || k.mustWait() {
-			continue
-		}
-		job.queue = q
-		job.keys = append(job.keys, k)
-	}
-	if job.queue == nil {
-		return job, false
-	}
-	slices.SortStableFunc(job.keys, func(a, b *key) int { return a.lane.Lane - b.lane.Lane })
-	for _, k := range job.keys {
-		job.positions = append(job.positions, Position{Lane: k.lane.Lane, After: k.resumeFrom, Until: min(k.lane.cursor, k.resumeFrom+int64(e.read.keyStride)), Key: k.ref.key})
-	}
-	job.limit = min(job.queue.room(), readLimit)
-	return job, true
-}
-
-// pollDue reads the held rows whose time has come.
-func (e *byLanes) pollDue(now time.Time) (readJob, bool) {
-	if e.poll.dueAt.After(now) {
-		return readJob{}, false
-	}
-	room, bytes := 0, 0
-	for _, q := range e.queues {
-		if q.worthwhile(q.roomAgain(), q.options.Buffer/2) && (q.circuit.state == circuitClosed || !e.anyUp()) {
-			room, bytes = max(room, q.roomAgain()), max(bytes, q.options.BufferBytes-q.bytes)
-		}
-	}
-	if room == 0 {
-		return readJob{}, false // whatever frees memory brings the loop here again
-	}
-	var lanes []int
-	for _, l := range e.sortedLanes() {
-		if !l.draining {
-			lanes = append(lanes, l.Lane)
-		}
-	}
-	return readJob{kind: readDue, lanes: lanes, cursor: e.read.cursor, limit: min(room, readLimit), maxBytes: min(bytes, readBytes)}, len(lanes) > 0
-}
-
-// readAgain is where a look begins in lanes that were read further. Where
-// messages come one by one, something may have appeared late before most looks, a
-// few ids back: what lies there is read again then, so that what is late comes
-// with the page, and isn't looked for by another statement.
-func (e *byLanes) readAgain() int64 { return e.furthest() - e.read.lateSpan }
-
-// reader carries out reads, one after the other.
+// reader carries out reads, one after the other. It sees nothing of the loop's state: what a
+// read decides by, it brings along.
 func (e *byLanes) reader(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case job := <-e.reads:
-			result := e.ask(ctx, job)
+		case f := <-e.reads:
+			f.err = e.base.ask(ctx, f)
 			select {
-			case e.didRead <- func() { e.merge(result) }:
+			case e.didRead <- func() { e.merge(f) }:
 			case <-ctx.Done():
 				return
 			}
@@ -279,61 +204,275 @@ func (e *byLanes) reader(ctx context.Context) {
 	}
 }
 
-func (e *byLanes) ask(ctx context.Context, job readJob) readResult {
-	result := readResult{job: job}
-	switch job.kind { // of several steps, each with a time of its own
-	case readLate:
-		result.page, result.left, result.err = e.scanLate(ctx, job)
-		return result
-	case readSweep:
-		return e.sweepStep(ctx, job)
-	case readBeyond:
-		return e.readBeyond(ctx, job)
+// ask puts the question of a read's step to the database.
+func (b *base) ask(ctx context.Context, f *fetch) (err error) {
+	switch { // of several calls, each with a time of its own
+	case f.step == stepLate:
+		f.untold, err = b.scanLate(ctx, f.late)
+		return err
+	case f.kind == readSweep:
+		return b.sweepStep(ctx, f.scan)
+	case f.kind == readBeyond && f.step == stepPage:
+		return b.readBeyond(ctx, f)
 	}
-	ctx, cancel := context.WithTimeout(ctx, e.operationTimeout())
+	ctx, cancel := context.WithTimeout(ctx, b.operationTimeout())
 	defer cancel()
-	switch job.kind {
-	case readDue:
-		result.page.Rows, result.cursor, result.err = e.store.Due(ctx, job.lanes, job.cursor, job.limit, job.maxBytes)
-	case readBlocked:
-		result.held, result.err = e.store.BlockedKeys(ctx, job.lanes, job.limit)
-	case readBlockedAmong:
-		result.held, result.page.LateAfter, result.err = e.askAmong(ctx, job)
-	case readBlockers:
-		result.held, result.err = e.store.BlockedAmong(ctx, job.ask)
+	switch {
+	case f.step == stepBlocked || f.kind == readBlockers:
+		f.blocked, err = b.store.BlockedAmong(ctx, f.asked)
+	case f.kind == readDue:
+		f.page.Rows, f.cursor, err = b.store.Due(ctx, f.lanes, f.cursor, f.limit, f.maxBytes)
+	case f.kind == readBlocked:
+		f.blocked, err = b.store.BlockedKeys(ctx, f.lanes, f.limit)
 	default:
-		result.page, result.err = e.store.Read(ctx, job.positions, job.limit, job.maxBytes)
+		f.page, err = b.store.Read(ctx, f.positions, f.limit, f.maxBytes)
 	}
-	e.reached(result.err)
-	return result
+	b.reached(err)
+	if f.step == stepBlocked && f.visitsLanes() && err == nil {
+		// What was said of the keys counts only if it comes from the server of the page as
+		// that was: one that has fallen back knows of no retry that was written since, and the
+		// page has nothing of what waits by it.
+		since, err := b.appearedSince(ctx, f.page.Epoch)
+		if err != nil {
+			return err
+		}
+		f.untold = lowestSet(f.untold, since)
+	}
+	return err
 }
 
-// askAmong asks which keys of a page wait for another attempt. The answer counts only
-// if it comes from the server of the page as that was: one that has fallen back knows
-// of no retry that was written since, and the page has nothing of what waits by it.
-func (e *byLanes) askAmong(ctx context.Context, job readJob) (held []BlockedKey, lateAfter int64, err error) {
-	held, err = e.store.BlockedAmong(ctx, job.ask)
-	epoch, known := job.outer.epoch()
-	if err != nil || !known {
-		return held, none, err
+// merge takes in what a read has brought: at once, or after the steps that have to come
+// before. None of a page's rows is sent before those that belong before it are known.
+func (e *byLanes) merge(f *fetch) {
+	if f.step == stepPage {
+		if f.page.Warning != "" {
+			e.options.Logger.Warn("relay: "+f.page.Warning, "relay", e.options.Name)
+		}
+		if f.err == nil && f.visitsLanes() {
+			if f.err = e.checkEpoch(f); f.err == nil {
+				f.late = e.late.scanFirst(f)
+			}
+		}
+		if f.late != nil {
+			f.step = stepLate
+			e.reads <- f
+			return
+		}
 	}
-	lateAfter, err = e.appearedSince(ctx, epoch)
-	return held, lateAfter, err
+	if f.err == nil && e.askFirst(f) {
+		f.step = stepBlocked
+		e.reads <- f
+		return
+	}
+	if f.err == nil {
+		e.answers = f.answers
+		if f.late != nil {
+			e.mergeLate(f)
+		}
+		switch f.kind {
+		case readLanes:
+			e.mergeLanes(f)
+		case readSkipped:
+			e.mergeSkipped(f)
+		case readKeys:
+			e.mergeKeys(f)
+		case readDue:
+			e.mergeDue(f)
+		case readSweep:
+			e.sweep.merge(f)
+		case readUnrouted:
+			e.mergeUnrouted(f)
+		case readBlocked:
+			e.mergeBlocked(f)
+		case readBlockers:
+			e.mergeBlockers(f)
+		case readBeyond:
+			e.mergeBeyond(f)
+		}
+		e.answers = nil
+		if f.kind != readSweep {
+			e.options.Observer.Polled(len(f.page.Rows))
+		}
+	}
+	e.endRead(f)
 }
 
-// epoch names the state of the server that a page of lanes comes from.
-func (r *readResult) epoch() (epoch string, known bool) {
-	if r.job.kind == readLate {
-		return r.job.scan.epoch, true
+// errOtherServer is what a page from another server than its lanes' is taken for.
+var errOtherServer = errors.New("another server was read than the one that leased the lanes")
+
+// checkEpoch gives up the lanes that were leased in another epoch than the page
+// comes from. What is in memory of them may not be what stands in the table now, and
+// ids at or below their cursors may be given out again. The marks that the server has
+// are as old as its rows: whoever leases the lanes next goes on from there. It may be
+// this relay, at once.
+//
+// Where it happens again and again, reads go to another server than writes: to a
+// replica, of which no page may be taken in.
+func (e *byLanes) checkEpoch(f *fetch) error {
+	if !slices.ContainsFunc(f.positions, func(p Position) bool {
+		l := e.laneOf(f, p.Lane)
+		return l != nil && l.epoch != f.page.Epoch
+	}) {
+		e.elsewhere = 0
+		return nil
 	}
-	return r.page.Epoch, r.job.kind.visitsLanes()
+	e.elsewhere++
+	e.late.horizon, e.late.given, e.late.pending = 0, 0, none
+	for _, l := range e.sortedLanes() {
+		if l.epoch != f.page.Epoch {
+			l.void = true
+			e.drainLane(l, true)
+		}
+	}
+	if e.elsewhere == 1 {
+		return fmt.Errorf("%w, or the same one after it may have lost commits: the lanes are read again from their marks", errOtherServer)
+	}
+	return fmt.Errorf("%w, again and again: if a proxy sends reads to a replica, give the relay a connection to the primary", errOtherServer)
+}
+
+// mergeLanes takes in what is new, and of what was read once more what is late. Lanes that
+// had nothing are moved on: one that is read from far back is passed over all that was deleted
+// since. Where no limit was met, only up to where nothing can appear: what is late comes with
+// the next page then.
+func (e *byLanes) mergeLanes(f *fetch) {
+	rows, news := f.page.Rows, false
+	for i := range rows {
+		if l := e.laneOf(f, rows[i].Lane); l != nil && !l.draining && rows[i].ID > l.cursor {
+			l.cursor, news = rows[i].ID, true
+		}
+	}
+	through := f.page.Through
+	if !f.page.More {
+		through = min(f.page.Horizon, f.page.Given)
+	}
+	for _, p := range f.positions {
+		if l := e.laneOf(f, p.Lane); l != nil && !l.draining {
+			l.cursor = max(l.cursor, through)
+		}
+	}
+	if f.page.More {
+		e.poll.fresh, e.late.span = true, 0 // what is read once more must not fill the next page, too
+		e.readAhead(rows)
+	}
+	taken := 0
+	for i := range rows {
+		if l := e.laneOf(f, rows[i].Lane); l != nil && !l.draining && e.admit(l, &rows[i]) {
+			taken++
+		}
+	}
+	e.skipping = f.page.More && taken < len(rows)/2
+	e.poll.count(!news && taken == 0)
+}
+
+// readAhead asks for what comes after a page before its rows are taken in, for
+// which there has to be room all the same: meanwhile the database has work.
+// Nothing happens in between of which the next read would have to know.
+func (e *byLanes) readAhead(rows []Row) {
+	bytes := payloads(rows)
+	for _, q := range e.queues { // any of them may get the rows
+		q.buffered += len(rows)
+		q.bytes += bytes
+	}
+	e.poll.under-- // until endRead
+	e.ahead = true // what the page has brought isn't in memory yet: no sweep may wonder at it
+	e.startRead(time.Now())
+	e.ahead = false
+	e.poll.under++
+	for _, q := range e.queues {
+		q.buffered -= len(rows)
+		q.bytes -= bytes
+	}
+}
+
+// endRead lets go of what had to be remembered while the read was under way.
+func (e *byLanes) endRead(f *fetch) {
+	e.poll.under--
+	for _, it := range e.settledDuringRead {
+		e.forget(it)
+	}
+	e.settledDuringRead = e.settledDuringRead[:0]
+	e.forgetAside()
+	e.late.pending = lowestSet(e.late.pending, f.untold)
+	if f.err != nil {
+		e.readFailed(f)
+	}
+	// Healthy is told since when some kind of read has failed.
+	failing := &e.failing[f.kind]
+	switch {
+	case f.err == nil || f.kind == readSweep:
+		*failing = 0
+	case *failing == 0:
+		*failing = e.health.now()
+	}
+	since := int64(0)
+	for _, failed := range e.failing {
+		if failed != 0 && (since == 0 || failed < since) {
+			since = failed
+		}
+	}
+	e.health.readFails.Store(since)
+}
+
+// readFailed waits before the next read, and has looked for again what this one would
+// have brought.
+func (e *byLanes) readFailed(f *fetch) {
+	switch {
+	case f.kind == readSweep:
+		e.sweep.stepFailed(f)
+		return
+	case f.late != nil: // what it had not walked, and what its page would have brought
+		for _, p := range f.late.positions {
+			if l := e.laneOf(f, p.Lane); l != nil {
+				l.scanning = none
+			}
+		}
+		left := f.late.left
+		if f.step == stepBlocked {
+			left = f.late.positions // all in vain
+		}
+		for _, p := range slices.Concat(left, f.late.brought) {
+			if l := e.laneOf(f, p.Lane); l != nil {
+				l.recheck = lowestSet(l.recheck, p.After)
+			}
+		}
+	case f.step == stepBlocked && f.visitsLanes():
+		e.late.pending = lowestSet(e.late.pending, f.page.LateAfter)
+	}
+	if e.pauseReading(f.err) {
+		return
+	}
+	e.poll.dueAt = laterOf(e.poll.dueAt, e.poll.at)
+	switch {
+	case f.late != nil:
+		e.late.stride = f.late.stride
+		e.late.stride.failed()
+	case f.kind == readBeyond:
+		e.late.stride = f.scan.stride
+		e.late.stride.failed()
+	case f.kind == readKeys:
+		e.keyStride = 0
+	}
+}
+
+// pauseReading waits before the next read after one that failed, unless that ends the
+// relay.
+func (e *engine) pauseReading(err error) (over bool) {
+	if e.stopOtherClaim(err) {
+		return true
+	}
+	e.failed("read", err)
+	e.poll.fresh = false
+	e.poll.at = time.Now().Add(max(e.options.Poll, 100*time.Millisecond))
+	e.poll.pauseUntil = e.poll.at
+	return false
 }
 
 // drained says that nothing was passed over, and that the relay holds all the lanes
 // that are its part: those of a relay that died are waited for. What is known to have no
 // route is passed over for good, as are those of a key whose next attempt is still to come.
+// A sweep of all lanes, which began after the last message was read, has to find nothing.
 func (e *byLanes) drained() bool {
-	if !e.read.noDue || len(e.read.resuming) > 0 || len(e.lanes) != e.share {
+	if !e.due.none || len(e.resuming) > 0 || len(e.lanes) != e.share {
 		return false
 	}
 	for _, l := range e.lanes {
@@ -346,9 +485,12 @@ func (e *byLanes) drained() bool {
 			}
 		}
 	}
-	if e.sweptClean() {
+	if e.sweep.clean == e.poll.news {
 		return true
 	}
-	e.startRead(time.Now()) // the sweep waits for no poll
+	if e.sweep.began.IsZero() {
+		e.sweep.next = time.Time{} // a pass begins at once
+	}
+	e.startRead(time.Now()) // and waits for no poll
 	return false
 }

@@ -4,7 +4,7 @@
 // sinks, and writes back what became of each. Any number of relays, in any
 // number of processes, may work on one table.
 //
-// The files are the stages of a message's way: lease, read, merge, admit, queue,
+// The files are the stages of a message's way: lease, read, admit, queue,
 // send, outcome, settle. run.go has the loop that joins them.
 package relay
 

@@ -21,8 +21,11 @@ type router struct {
 	prefixes []prefixRoute // longest first
 	patterns []patternRoute
 	rest     int // for every other topic; unrouted if there is none
-	print    string
-	cache    map[string]int
+
+	// print is a fingerprint: it tells whether two relays route alike. Only then do the
+	// marks that one stored for its sinks mean the same to the other.
+	print string
+	cache map[string]int
 }
 
 type prefixRoute struct {
@@ -48,48 +51,45 @@ func newRouter(routes []Route, names []string, unrouted int) (*router, error) {
 		}
 		routes = []Route{{Topic: "*", Sink: names[0]}}
 	}
-	r := &router{exact: map[string]int{}, rest: unrouted, print: fingerprint(routes), cache: map[string]int{}}
+	r := &router{exact: map[string]int{}, rest: unrouted, cache: map[string]int{}}
+	digest := sha256.New()
 	var problems []error
 	for i, route := range routes {
-		if err := r.add(route, slices.Index(names, route.Sink)); err != nil {
-			problems = append(problems, fmt.Errorf("route %d: %w", i+1, err))
+		fmt.Fprintf(digest, "%q %q %q %q\n", route.Topic, route.Prefix, route.Pattern, route.Sink)
+		var problem error
+		sink, set := slices.Index(names, route.Sink), 0
+		for _, s := range []string{route.Topic, route.Prefix, route.Pattern} {
+			if s != "" {
+				set++
+			}
+		}
+		switch other, twice := r.exact[route.Topic]; {
+		case sink < 0:
+			problem = fmt.Errorf("there is no sink %q", route.Sink)
+		case set != 1:
+			problem = errors.New("exactly one of topic, prefix and pattern must be set")
+		case route.Topic == "*":
+			r.rest = sink
+		case route.Topic != "" && twice && other != sink:
+			problem = fmt.Errorf("topic %q has two routes", route.Topic)
+		case route.Topic != "":
+			r.exact[route.Topic] = sink
+		case route.Prefix != "":
+			r.prefixes = append(r.prefixes, prefixRoute{route.Prefix, sink})
+		default:
+			var compiled *regexp.Regexp
+			if compiled, problem = regexp.Compile(`\A(?:` + route.Pattern + `)\z`); problem != nil {
+				problem = fmt.Errorf("pattern %q: %w", route.Pattern, problem)
+			}
+			r.patterns = append(r.patterns, patternRoute{compiled, sink})
+		}
+		if problem != nil {
+			problems = append(problems, fmt.Errorf("route %d: %w", i+1, problem))
 		}
 	}
 	slices.SortStableFunc(r.prefixes, func(a, b prefixRoute) int { return len(b.prefix) - len(a.prefix) })
+	r.print = hex.EncodeToString(digest.Sum(nil)[:8])
 	return r, errors.Join(problems...)
-}
-
-func (r *router) add(route Route, sink int) error {
-	if sink < 0 {
-		return fmt.Errorf("there is no sink %q", route.Sink)
-	}
-	set := 0
-	for _, s := range []string{route.Topic, route.Prefix, route.Pattern} {
-		if s != "" {
-			set++
-		}
-	}
-	if set != 1 {
-		return errors.New("exactly one of topic, prefix and pattern must be set")
-	}
-	switch {
-	case route.Topic == "*":
-		r.rest = sink
-	case route.Topic != "":
-		if other, ok := r.exact[route.Topic]; ok && other != sink {
-			return fmt.Errorf("topic %q has two routes", route.Topic)
-		}
-		r.exact[route.Topic] = sink
-	case route.Prefix != "":
-		r.prefixes = append(r.prefixes, prefixRoute{route.Prefix, sink})
-	default:
-		compiled, err := regexp.Compile(`\A(?:` + route.Pattern + `)\z`)
-		if err != nil {
-			return fmt.Errorf("pattern %q: %w", route.Pattern, err)
-		}
-		r.patterns = append(r.patterns, patternRoute{compiled, sink})
-	}
-	return nil
 }
 
 // sink returns the index of the topic's sink.
@@ -150,16 +150,6 @@ func (r *router) topics(sinks int, unrouted map[string]time.Time) [][]string {
 // maxExcept bounds the topics of a sink that a scan leaves out by name.
 const maxExcept = 50
 
-// fingerprint tells whether two relays route alike: only then do the marks
-// that one stored for its sinks mean the same to the other.
-func fingerprint(routes []Route) string {
-	h := sha256.New()
-	for _, r := range routes {
-		fmt.Fprintf(h, "%q %q %q %q\n", r.Topic, r.Prefix, r.Pattern, r.Sink)
-	}
-	return hex.EncodeToString(h.Sum(nil)[:8])
-}
-
 // unroutedInterval is how often a topic without a route is told of.
 const unroutedInterval = time.Minute
 
@@ -169,42 +159,42 @@ const unroutedRows = 500
 // pollUnrouted reads what waits without a route, now and then: who takes a lane
 // over knows from its marks that something does, and not which topics; and nothing
 // else would tell that it is gone. Each lane is read up to the first such row.
-func (e *byLanes) pollUnrouted(now time.Time) (readJob, bool) {
-	if e.read.unroutedAt.After(now) {
-		return readJob{}, false
+func (e *byLanes) pollUnrouted(now time.Time) *fetch {
+	if e.unroutedAt.After(now) {
+		return nil
 	}
-	if !e.read.unroutedAt.IsZero() {
-		e.read.unroutedAt = time.Time{}
+	if !e.unroutedAt.IsZero() {
+		e.unroutedAt = time.Time{}
 		for _, l := range e.lanes {
 			l.alarmed = false
 		}
 	}
 	q := e.queues[len(e.queues)-1]
-	var positions []Position
+	f := &fetch{kind: readUnrouted, queue: q, limit: unroutedRows, maxBytes: 1 << 20}
 	for _, l := range e.lanesInTurn() {
 		if l.skippedFrom[q.index] != none && !l.alarmed && !l.draining {
-			positions = append(positions, Position{Lane: l.Lane, After: l.skippedFrom[q.index], Until: l.cursor})
+			f.positions = append(f.positions, Position{Lane: l.Lane, After: l.skippedFrom[q.index], Until: l.cursor})
 		}
 	}
-	if len(positions) > 0 {
-		return readJob{kind: readUnrouted, queue: q, positions: positions, limit: unroutedRows, maxBytes: 1 << 20}, true
+	if len(f.positions) > 0 {
+		return f
 	}
-	e.read.unroutedAt = now.Add(unroutedInterval)
+	e.unroutedAt = now.Add(unroutedInterval)
 	if !e.skippedAny(q) {
 		clear(e.unrouted)
 	}
-	return readJob{}, false
+	return nil
 }
 
 // mergeUnrouted alarms of the topics of a page. A page that has all that waits tells
 // also which of them are gone.
-func (e *byLanes) mergeUnrouted(job readJob, page Page) {
-	q, lanes, topics, whole := job.queue, e.catchingUp(job), map[string]bool{}, !page.More
+func (e *byLanes) mergeUnrouted(f *fetch) {
+	q, lanes, topics, whole := f.queue, e.catchingUp(f), map[string]bool{}, !f.page.More
 	for _, l := range e.lanes {
 		whole = whole && (l.skippedFrom[q.index] == none || lanes[l.Lane] == l)
 	}
-	for i := range page.Rows {
-		row := &page.Rows[i]
+	for i := range f.page.Rows {
+		row := &f.page.Rows[i]
 		l := lanes[row.Lane]
 		switch {
 		case l == nil:
@@ -215,10 +205,10 @@ func (e *byLanes) mergeUnrouted(job readJob, page Page) {
 			l.skippedFrom[q.index] = row.ID
 		}
 	}
-	if page.More {
+	if f.page.More {
 		return
 	}
-	for _, p := range job.positions {
+	for _, p := range f.positions {
 		if l := lanes[p.Lane]; l != nil && !l.alarmed && p.Until == l.cursor {
 			l.skippedFrom[q.index] = none
 		}

@@ -128,9 +128,12 @@ func (r *byRows) claimer(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case job := <-r.claims:
-			rows, err := r.claim(ctx, job)
+			bounded, cancel := context.WithTimeout(ctx, r.operationTimeout())
+			rows, err := r.store.Claim(bounded, job.ClaimRequest)
+			cancel()
+			r.reached(err)
 			select {
-			case r.didRead <- func() { r.takeIn(job, rows, err) }:
+			case r.didRead <- func() { r.merge(job, rows, err) }:
 			case <-ctx.Done():
 				return
 			}
@@ -138,37 +141,25 @@ func (r *byRows) claimer(ctx context.Context) {
 	}
 }
 
-func (r *byRows) claim(ctx context.Context, job claimJob) ([]Row, error) {
-	ctx, cancel := context.WithTimeout(ctx, r.operationTimeout())
-	defer cancel()
-	rows, err := r.store.Claim(ctx, job.ClaimRequest)
-	r.reached(err)
-	return rows, err
-}
-
-// takeIn ends a claim.
-func (r *byRows) takeIn(job claimJob, rows []Row, err error) {
-	r.poll.under--
-	r.asked.rows -= job.Limit
-	r.asked.bytes -= job.MaxBytes
-	if err == nil {
-		r.failing = 0
-		r.merge(job, rows)
-	} else {
-		if r.failing == 0 {
-			r.failing = r.health.now()
-		}
-		if !r.pauseReading(err) {
-			r.poll.rowBytes, r.plenty = max(r.poll.rowBytes, slowRowBytes), false
-		}
-	}
-	r.health.readFails.Store(r.failing)
-}
-
 // merge takes claimed rows into memory, and gives back those for which there is no
 // room, with their topic left out of the next claims. A claim that took long is given
 // back: it would end too soon.
-func (r *byRows) merge(job claimJob, rows []Row) {
+func (r *byRows) merge(job claimJob, rows []Row, err error) {
+	r.poll.under--
+	r.asked.rows -= job.Limit
+	r.asked.bytes -= job.MaxBytes
+	if err != nil {
+		if r.failing == 0 {
+			r.failing = r.health.now()
+		}
+		r.health.readFails.Store(r.failing)
+		if !r.pauseReading(err) {
+			r.poll.rowBytes, r.plenty = max(r.poll.rowBytes, slowRowBytes), false
+		}
+		return
+	}
+	r.failing = 0
+	r.health.readFails.Store(0)
 	late := time.Since(job.began) > r.options.Lease/2
 	brought := payloads(rows)
 	if len(rows) > 0 {
@@ -311,7 +302,10 @@ func (r *byRows) rights(bool) rights {
 
 // renew extends the claims. For a drain it also counts the rows that anyone has
 // claimed: those of a relay that died are waited for.
-func (r *rowRights) renew(ctx context.Context, _ Members, _ bool) (renewed bool, err error) {
+func (r *rowRights) renew(ctx context.Context, members Members, _ bool) (renewed bool, err error) {
+	if len(members.Relays) == 0 {
+		return false, nil // it leaves, and what waited was given back before
+	}
 	if len(r.rows) > 0 {
 		r.kept, err = r.store.Extend(ctx, r.token, r.rows, r.options.Lease)
 	}
@@ -322,9 +316,6 @@ func (r *rowRights) renew(ctx context.Context, _ Members, _ bool) (renewed bool,
 	}
 	return err == nil, err
 }
-
-// release has nothing to do: what waited was given back before.
-func (r *rowRights) release(context.Context) error { return nil }
 
 // take drops what waits of rows that are claimed by others now.
 func (r *rowRights) take(error) (held, lost int) {

@@ -19,7 +19,7 @@ func (r *Relay) newEngine() *engine {
 		base:   &base{store: r.store, options: r.options, health: r.health},
 		routes: r.routes, wake: r.wake, aborted: r.aborted, host: host,
 		unrouted: map[string]time.Time{},
-		leases:   make(chan leaseJob, 1), leased: make(chan leaseResult, 1),
+		leases:   make(chan leaseJob, 1), leased: make(chan leaseJob, 1),
 	}
 	e.settle = &settling{
 		base: e.base, finish: e.finish, atOnce: min(settlers, e.store.AtOnce().Settles),
@@ -45,11 +45,16 @@ func (r *Relay) newEngine() *engine {
 // newByLanes: of so many keys that wait it keeps each in memory, and so many ids are
 // worth a scan.
 func newByLanes(e *engine, mostHeld int, farBehind int64) *byLanes {
-	b := &byLanes{engine: e, lanes: map[int]*lane{}, share: -1, reads: make(chan readJob, 1)}
+	held := &heldLanes{lanes: map[int]*lane{}}
+	late := &lateRows{engine: e, heldLanes: held, pending: none, stride: stride(8 * farBehind), farBehind: farBehind}
+	b := &byLanes{
+		engine: e, heldLanes: held, late: late, share: -1, reads: make(chan *fetch, 1),
+		blockedKeys: &blockedKeys{engine: e, heldLanes: held, most: mostHeld},
+		sweep:       &sweep{engine: e, heldLanes: held, late: late, ids: leastStride},
+		due:         &dueRows{engine: e},
+	}
 	e.didRead = make(chan func(), 1)
 	e.poll.rowBytes = 4096
-	b.blocked.most, b.read.farBehind, b.read.scanStride = mostHeld, farBehind, stride(8*farBehind)
-	b.read.pendingLate, b.read.sweep.ids = none, leastStride
 	store, ok := e.store.(Journaler)
 	if !ok {
 		return b
@@ -124,7 +129,6 @@ func (e *engine) loop(ctx context.Context) error {
 	for {
 		now := time.Now()
 		e.health.looped.Store(e.health.now())
-		e.guardLease(now)
 		e.findStuck(now)
 		e.startLease(now)
 		e.settle.start(now, e.mayLinger(now))

@@ -9,19 +9,155 @@ import (
 	"time"
 )
 
-// A scan looks for rows that appeared late: below what was read, as their
-// transaction took longer than others. It walks over what is pending between the
-// place where they may have appeared and the lane's cursor, and takes what the
-// engine neither has in memory nor will come back to. What it returns is complete:
-// nothing else belongs before any of it.
+// What appears below what was read. Ids are given out before commits, so a transaction that
+// takes longer than others brings rows below the cursor. A page comes in that tells from where,
+// and lateRows says which lanes have to be scanned before the page is merged. The scan, in the
+// reader, walks over what is pending between that place and the lane's cursor, and takes what
+// the engine neither has in memory nor will come back to. What must hold: what it returns is
+// complete, so that nothing else belongs before any of it; and what it was told meanwhile is
+// kept for the next page.
 //
-// There may be millions of rows to walk over, of a sink that is down. So it goes in
-// steps, each of which has its own time, and keeps how far it has come when one
-// fails.
+// There may be millions of rows to walk over, of a sink that is down. So it goes in steps, each
+// of which has its own time, and keeps how far it has come when one fails.
 
-// lateScan decides which rows of a scan the engine wants. It holds copies, as it
-// runs in the reader; what it approves of is judged again when it is merged.
+// lateRows is what is known of ids: which are final, and where rows appear late.
+type lateRows struct {
+	*engine
+	*heldLanes
+	horizon   int64  // nothing can appear any more at or below it
+	given     int64  // no higher id was given out when the last page was read
+	span      int64  // so many ids back rows appear late, mostly
+	pending   int64  // rows above this may have appeared, of which no page that was merged told; none
+	scans     bool   // late rows were looked for before the last page was merged
+	stride    stride // of a scan's step
+	farBehind int64  // so many ids are worth a scan, beyond what waits for sinks that lag
+
+	numbering int   // how often it was noticed that ids began anew: what was read before may have the id of another
+	highest   int64 // the highest id from before that
+}
+
+// scanFirst returns the scan for late rows that must be over before the page is merged; nil
+// if there is no need for one.
+//
+// Where ids began anew, what comes next has lower ids than what was read, and lanes are read
+// from their beginning. So it is with a lane that was leased with a mark above what was given
+// out, and with all once less was given out than before. What waits there from before has
+// higher ids, and is read again, too, which leaves the cursor above what was given out. What
+// is given out from one page to the next has then appeared late.
+func (r *lateRows) scanFirst(f *fetch) *lateScan {
+	before, given := r.given, f.page.Given
+	r.given, r.horizon = given, f.page.Horizon // lower than before where ids began anew
+	anew, above := 0, false
+	for _, l := range r.sortedLanes() {
+		if r.laneOf(f, l.Lane) == nil {
+			continue
+		}
+		if l.cursor > 0 && (given < before || !l.placed && l.cursor > given) {
+			r.highest = max(r.highest, l.cursor, before)
+			l.cursor, l.base, l.unswept = 0, 0, false
+			l.seq = f.seq // this page isn't from there
+			r.poll.fresh = true
+			anew++
+		}
+		above = above || l.placed && l.cursor > before
+		l.placed = true
+	}
+	if anew > 0 {
+		r.span = 0
+		r.numbering++
+		r.options.Logger.Warn("relay: ids began anew, lanes are read from their beginning", "relay", r.options.Name, "lanes", anew, "given", given)
+	}
+
+	told := lowestSet(f.page.LateAfter, r.pending)
+	f.page.LateAfter, r.pending = told, none
+	if above && given > before {
+		f.page.LateAfter = lowestSet(told, before)
+	}
+	r.learnSpan(told)
+	var positions, brought []Position
+	for _, l := range r.sortedLanes() {
+		after := l.recheck
+		if late := f.page.LateAfter; late >= 0 {
+			after = lowestSet(after, max(late, l.base))
+		}
+		if after == none || after >= l.cursor || r.laneOf(f, l.Lane) == nil {
+			continue
+		}
+		if f.brings(l, after) {
+			brought = append(brought, Position{Lane: l.Lane, After: after})
+			continue
+		}
+		until := l.cursor
+		if l.recheck == none && (told == none || told >= until) {
+			until = min(until, given) // what is above waits since before ids began anew
+		}
+		l.beginScan(after)
+		if l.draining {
+			l.endScan(true)
+			continue
+		}
+		positions = append(positions, Position{Lane: l.Lane, After: after, Until: until})
+	}
+	if r.scans = len(positions) > 0; !r.scans {
+		return nil
+	}
+	scan := r.scan(positions, r.horizon)
+	scan.brought, scan.epoch = brought, f.page.Epoch
+	return scan
+}
+
+// brings says that what appeared late in a lane above an id came with the page.
+func (f *fetch) brings(l *lane, after int64) bool {
+	return f.kind == readLanes && !f.page.More && l.recheck == none && !l.draining &&
+		slices.ContainsFunc(f.positions, func(p Position) bool { return p.Lane == l.Lane && p.After <= after })
+}
+
+// againBytes bounds what a read reads once more, about.
+const againBytes = 64 << 10
+
+// learnSpan notes after which id rows may have appeared late. What is far back is
+// the exception.
+func (r *lateRows) learnSpan(lateAfter int64) {
+	lag := r.furthest() - lateAfter
+	switch {
+	case lateAfter < 0 || lag > againBytes/int64(max(r.poll.rowBytes, 256)):
+	case lag > r.span:
+		r.span = lag
+	default:
+		r.span -= (r.span - lag) / 8
+	}
+}
+
+// mergeLate takes in the rows that appeared late, before the page that had to wait for them.
+func (e *byLanes) mergeLate(f *fetch) {
+	e.late.stride = f.late.stride
+	for _, p := range f.late.positions {
+		if l := e.laneOf(f, p.Lane); l != nil {
+			l.endScan(l.draining)
+		}
+	}
+	for p, id := range f.late.skipped { // first: a row above what has to be left must wait, too
+		if l := e.laneOf(f, p.lane); l != nil {
+			l.skip(p.queue, id)
+		}
+	}
+	for i := range f.late.rows {
+		row := &f.late.rows[i]
+		if l := e.laneOf(f, row.Lane); l != nil {
+			e.admit(l, row)
+		}
+	}
+}
+
+// lateScan is a scan: where it goes, by what it decides which rows the engine wants, and what
+// it has found. It holds copies, as it runs in the reader; what it approves of is judged again
+// when it is merged.
 type lateScan struct {
+	positions []Position
+	left      []Position // what wasn't walked
+	rows      []Row
+	stride    stride // of a step
+
 	routes        *router
 	known         map[int64]struct{}
 	skippedFrom   map[int][]int64 // by lane and queue
@@ -29,29 +165,34 @@ type lateScan struct {
 	forgottenFrom map[int][]int64 // by lane and queue, as its lane has it
 	topics        [][]string      // by queue: those that are known to be its own
 
-	stride stride // of a step
-
 	leftRows, leftBytes int             // so much more may come into memory
 	skipped             map[place]int64 // the first row of each place that may not
 
-	brought []Position // what came with the page, and has to be looked for if it is dropped
-	epoch   string
+	brought []Position // late rows: what came with the page, and has to be looked for if it is dropped
+	epoch   string     // of the page
+
+	found map[int]int64 // by a sweep: the lowest row in each lane that nobody expects
+	took  time.Duration
+
+	farBehind int64 // as lateRows has it
 }
 
 // place is what has a lag of its own.
 type place struct{ lane, queue int }
 
-// unknown makes the scan of these positions, which may begin anew further below,
-// but above the horizon.
-func (e *byLanes) unknown(positions []Position, horizon int64) *lateScan {
+// scan makes the scan of these positions, which may begin anew further below, but above the
+// horizon.
+func (r *lateRows) scan(positions []Position, horizon int64) *lateScan {
 	s := &lateScan{
-		routes: e.routes, known: map[int64]struct{}{}, skippedFrom: map[int][]int64{}, resumeFrom: map[keyRef]int64{}, forgottenFrom: map[int][]int64{}, topics: e.routes.topics(len(e.queues), e.unrouted),
-		stride: e.read.scanStride, leftRows: readLimit, leftBytes: readBytes, skipped: map[place]int64{},
+		positions: positions, left: positions, stride: r.stride, farBehind: r.farBehind,
+		routes: r.routes, topics: r.routes.topics(len(r.queues), r.unrouted), known: map[int64]struct{}{},
+		skippedFrom: map[int][]int64{}, resumeFrom: map[keyRef]int64{}, forgottenFrom: map[int][]int64{},
+		leftRows: readLimit, leftBytes: readBytes, skipped: map[place]int64{},
 	}
 	for _, p := range positions {
-		l := e.lanes[p.Lane]
+		l := r.lanes[p.Lane]
 		for id, it := range l.known {
-			if id > min(p.After, horizon) && it.numbering == e.read.numbering {
+			if id > min(p.After, horizon) && it.numbering == r.numbering {
 				s.known[id] = struct{}{}
 			}
 		}
@@ -116,50 +257,48 @@ func (s *lateScan) except(positions []Position) (topics []string) {
 	return topics
 }
 
-// scanLate carries a scan out. A transaction that commits between the page that
-// told of late rows and the scan may have rows below where the scan began and
-// above: it begins anew then, until it has all that belongs before what it has
-// found. What it was told of commits meanwhile is owed to the next page.
-//
-// left are the positions that it has not walked, if it fails; of what it had found
-// nothing is kept.
-func (e *byLanes) scanLate(ctx context.Context, job readJob) (page Page, left []Position, err error) {
-	page.LateAfter = none
-	for round := job.positions; len(round) > 0; {
-		found, steps := len(page.Rows), 0
-		for left = round; len(left) > 0; steps++ {
-			rows, rest, err := e.step(ctx, job.scan, left)
-			if err != nil {
-				return page, unwalked(job.positions, left, page.Rows), err
+// scanLate carries a scan for late rows out. A transaction that commits between the page that
+// told of late rows and the scan may have rows below where the scan began and above: it begins
+// anew then, until it has all that belongs before what it has found. What it was told of
+// commits meanwhile is returned, for the next page. If it fails, nothing of what it had found
+// is kept, and left is what has to be walked again.
+func (b *base) scanLate(ctx context.Context, s *lateScan) (lateAfter int64, err error) {
+	lateAfter = none
+	for round := s.positions; len(round) > 0; {
+		found, steps := len(s.rows), 0
+		for s.left = round; len(s.left) > 0; steps++ {
+			if err := b.scanStep(ctx, s); err != nil {
+				s.left = unwalked(s.positions, s.left, s.rows)
+				return lateAfter, err
 			}
-			page.Rows, left = append(page.Rows, rows...), rest
 		}
-		if len(page.Rows) == found {
+		if len(s.rows) == found {
 			break // and so nothing that could be ahead of anything
 		}
-		since, err := e.appearedSince(ctx, job.scan.epoch)
+		since, err := b.appearedSince(ctx, s.epoch)
 		if err != nil {
-			return page, unwalked(job.positions, nil, page.Rows), err
+			s.left = unwalked(s.positions, nil, s.rows)
+			return lateAfter, err
 		}
-		page.LateAfter = lowestSet(page.LateAfter, since)
+		lateAfter = lowestSet(lateAfter, since)
 		round = split(round, since, steps > 1)
 	}
-	slices.SortFunc(page.Rows, func(a, b Row) int { return cmp.Compare(a.ID, b.ID) })
-	return page, nil, nil
+	slices.SortFunc(s.rows, func(a, b Row) int { return cmp.Compare(a.ID, b.ID) })
+	return lateAfter, nil
 }
 
-// step walks on, over a stretch of ids. Each step has its own time.
-func (e *byLanes) step(ctx context.Context, scan *lateScan, positions []Position) (rows []Row, left []Position, err error) {
-	ctx, cancel := context.WithTimeout(ctx, e.operationTimeout())
+// scanStep walks on, over a stretch of ids. Each step has its own time.
+func (b *base) scanStep(ctx context.Context, s *lateScan) error {
+	ctx, cancel := context.WithTimeout(ctx, b.operationTimeout())
 	defer cancel()
-	began, stretch := time.Now(), lowestOf(positions, int64(scan.stride))
-	rows, left, err = e.store.Scan(ctx, stretch, scan.except(stretch), scan.keep)
-	e.reached(err)
-	if err != nil {
-		return nil, positions, err
+	began, stretch := time.Now(), lowestOf(s.left, int64(s.stride))
+	rows, left, err := b.store.Scan(ctx, stretch, s.except(stretch), s.keep)
+	b.reached(err)
+	if err == nil {
+		s.stride.learn(time.Since(began))
+		s.rows, s.left = append(s.rows, rows...), restOf(s.left, stretch, left)
 	}
-	scan.stride.learn(time.Since(began))
-	return rows, restOf(positions, stretch, left), nil
+	return err
 }
 
 // lowestOf returns the parts of positions with the lowest ids, so many of them, in the
@@ -197,8 +336,8 @@ func restOf(positions, walked, left []Position) (rest []Position) {
 }
 
 // appearedSince asks what has appeared since the last page.
-func (e *byLanes) appearedSince(ctx context.Context, epoch string) (lateAfter int64, err error) {
-	page, err := e.emptyPage(ctx)
+func (b *base) appearedSince(ctx context.Context, epoch string) (lateAfter int64, err error) {
+	page, err := b.emptyPage(ctx)
 	if err == nil && page.Epoch != epoch {
 		return none, fmt.Errorf("another server (%s) answers than before (%s)", page.Epoch, epoch)
 	}
@@ -206,11 +345,11 @@ func (e *byLanes) appearedSince(ctx context.Context, epoch string) (lateAfter in
 }
 
 // emptyPage asks what a page tells beside its rows.
-func (e *byLanes) emptyPage(ctx context.Context) (Page, error) {
-	ctx, cancel := context.WithTimeout(ctx, e.operationTimeout())
+func (b *base) emptyPage(ctx context.Context) (Page, error) {
+	ctx, cancel := context.WithTimeout(ctx, b.operationTimeout())
 	defer cancel()
-	page, err := e.store.Read(ctx, nil, 0, 0)
-	e.reached(err)
+	page, err := b.store.Read(ctx, nil, 0, 0)
+	b.reached(err)
 	return page, err
 }
 
@@ -284,10 +423,7 @@ func (s *stride) failed() { *s = max(*s/8, minStride) }
 const farBehind = 4 * readLimit
 
 // pollBeyond looks for what is new in the next stretch.
-func (e *byLanes) pollBeyond(room int) (readJob, bool) {
-	if !e.read.skipping {
-		return readJob{}, false
-	}
+func (e *byLanes) pollBeyond(room int) *fetch {
 	var except []*sinkQueue // whose rows are left out: they lag, and have no use for more
 	for _, q := range e.queues {
 		if (q.circuit.state != circuitClosed || !q.roomy()) && e.skippedAny(q) {
@@ -296,7 +432,7 @@ func (e *byLanes) pollBeyond(room int) (readJob, bool) {
 	}
 	var positions []Position
 	for _, l := range e.sortedLanes() {
-		if !l.readable() {
+		if l.draining || l.unswept {
 			continue
 		}
 		for _, q := range except {
@@ -305,69 +441,69 @@ func (e *byLanes) pollBeyond(room int) (readJob, bool) {
 		positions = append(positions, Position{Lane: l.Lane, After: l.cursor})
 	}
 	if len(except) == 0 || len(positions) == 0 {
-		return readJob{}, false
+		return nil
 	}
-	scan := e.unknown(positions, e.read.horizon)
+	scan := e.late.scan(positions, e.late.horizon)
 	scan.leftRows = min(room, readLimit)
-	return readJob{kind: readBeyond, positions: positions, scan: scan}, true
+	return &fetch{kind: readBeyond, positions: positions, scan: scan}
 }
 
 // readBeyond carries the scan out, in the reader, up to the last id that was given
 // out, and asks then what a page tells beside its rows. Where that id isn't far, pages
 // will do.
-func (e *byLanes) readBeyond(ctx context.Context, job readJob) (result readResult) {
-	short, cancel := context.WithTimeout(ctx, e.operationTimeout())
+func (b *base) readBeyond(ctx context.Context, f *fetch) error {
+	short, cancel := context.WithTimeout(ctx, b.operationTimeout())
 	defer cancel()
-	last, err := e.store.LastID(short)
-	e.reached(err)
-	near := slices.MinFunc(job.positions, func(a, b Position) int { return cmp.Compare(a.After, b.After) }).After > last-e.read.farBehind
-	job.positions = slices.DeleteFunc(job.positions, func(p Position) bool { return near || p.After >= last })
-	for i := range job.positions {
-		job.positions[i].Until = last
+	last, err := b.store.LastID(short)
+	b.reached(err)
+	near := slices.MinFunc(f.positions, func(a, b Position) int { return cmp.Compare(a.After, b.After) }).After > last-f.scan.farBehind
+	f.positions = slices.DeleteFunc(f.positions, func(p Position) bool { return near || p.After >= last })
+	for i := range f.positions {
+		f.positions[i].Until = last
 	}
-	var rows []Row
+	f.scan.left = f.positions
 	if err == nil && !near {
-		rows, result.left, err = e.step(ctx, job.scan, job.positions)
+		err = b.scanStep(ctx, f.scan)
 	}
 	if err == nil {
-		result.page, err = e.emptyPage(ctx)
+		f.page, err = b.emptyPage(ctx)
 	}
-	result.page.Rows, result.job, result.err = rows, job, err
-	return result
+	f.page.Rows = f.scan.rows
+	return err
 }
 
 // mergeBeyond moves the lanes to where the scan has come, or to what it had to leave
 // as there was too much. What has appeared there meanwhile is looked for after the
 // next page.
-func (e *byLanes) mergeBeyond(result readResult) {
-	e.read.scanStride = result.job.scan.stride
-	e.read.skipping = len(result.job.positions) > 0 && len(result.job.scan.skipped) == 0
-	for i := range result.page.Rows {
-		row := &result.page.Rows[i]
-		if l := e.readLane(result.job, row.Lane); l != nil && !l.draining {
+func (e *byLanes) mergeBeyond(f *fetch) {
+	e.late.stride = f.scan.stride
+	e.skipping = len(f.positions) > 0 && len(f.scan.skipped) == 0
+	for i := range f.page.Rows {
+		row := &f.page.Rows[i]
+		if l := e.laneOf(f, row.Lane); l != nil && !l.draining {
 			e.admit(l, row)
 		}
 	}
-	e.poll.count(len(result.page.Rows) == 0)
+	e.poll.count(len(f.page.Rows) == 0)
 	e.poll.fresh = true
 	through := map[int]int64{}
-	for _, p := range result.job.positions {
+	for _, p := range f.positions {
 		through[p.Lane] = p.Until
 	}
-	for _, p := range result.left {
+	for _, p := range f.scan.left {
 		through[p.Lane] = p.After
 	}
-	for p, first := range result.job.scan.skipped {
+	for p, first := range f.scan.skipped {
 		through[p.lane] = min(through[p.lane], first-1)
 	}
-	for _, p := range result.job.positions {
-		l := e.readLane(result.job, p.Lane)
+	for _, p := range f.positions {
+		l := e.laneOf(f, p.Lane)
 		if l == nil || l.draining {
 			continue
 		}
 		l.cursor = max(l.cursor, through[p.Lane])
-		if late := result.page.LateAfter; late >= 0 {
-			e.read.pendingLate = lowestSet(e.read.pendingLate, max(late, p.After))
+		if late := f.page.LateAfter; late >= 0 {
+			e.late.pending = lowestSet(e.late.pending, max(late, p.After))
 		}
 	}
 }

@@ -123,7 +123,7 @@ func (e *engine) takeBatch(q *sinkQueue) []*item {
 				break
 			}
 			k.queued = false
-			items = k.take(min(left, perKey, k.fits(q.options.BatchBytes-bytes)))
+			items = k.take(min(left, perKey), q.options.BatchBytes-bytes)
 		}
 		for i, it := range items {
 			if it.stage != inQueue {
