@@ -17,6 +17,17 @@ const (
 	changeStep = 1000 // rows of one change
 )
 
+// Status implements [relay.Operator]. It counts all rows that are not done, and
+// done rows up to a million; if there are more, it returns an estimate, which is
+// the server's own on PostgreSQL, and the span of their ids on SQLite.
+func (s *Store) Status(ctx context.Context) (status relay.Status, err error) {
+	err = s.try(ctx, "read the status of table", func() error {
+		status, err = s.backend.Status(ctx)
+		return err
+	})
+	return status, err
+}
+
 // List implements [relay.Operator].
 func (s *Store) List(ctx context.Context, filter relay.Filter) (infos []relay.Info, err error) {
 	selected, err := selection(filter)
@@ -78,9 +89,9 @@ func (s *Store) changeParked(ctx context.Context, what string, filter relay.Filt
 	for changed < limit {
 		selected.Limit = min(changeStep, limit-changed)
 		var ids []int64
-		err := s.write(ctx, what, func() error {
+		err := s.write(ctx, what, func() (uint64, error) {
 			ids, err = change(ctx, selected)
-			return err
+			return 0, err
 		})
 		changed += len(ids)
 		if err != nil || len(ids) < selected.Limit {

@@ -23,9 +23,9 @@ func (s *Store) Claim(ctx context.Context, request relay.ClaimRequest) (claimed 
 			return nil, nil
 		}
 	}
-	err = s.write(ctx, "claim rows of table", func() error {
+	err = s.write(ctx, "claim rows of table", func() (uint64, error) {
 		claimed, err = s.backend.Claim(ctx, request)
-		return err
+		return 0, err
 	})
 	if err != nil || len(claimed) == 0 {
 		return nil, s.otherClaim(ctx, err)
@@ -81,9 +81,9 @@ func (s *Store) Extend(ctx context.Context, token string, ids []int64, ttl time.
 	defer s.claims.Unlock()
 	handled, others := s.handling.split(ids)
 	if len(others) > 0 {
-		err = s.write(ctx, "extend claims of table", func() error {
+		err = s.write(ctx, "extend claims of table", func() (uint64, error) {
 			still, err = s.backend.Extend(ctx, token, others, ttl)
-			return err
+			return 0, err
 		})
 	}
 	if err != nil || len(others) > 0 && len(still) == 0 {
@@ -103,9 +103,9 @@ func (s *Store) Reclaim(ctx context.Context, limit int) (freed int, err error) {
 	} else if !expired {
 		return 0, nil
 	}
-	err = s.write(ctx, "reclaim rows of table", func() error {
+	err = s.write(ctx, "reclaim rows of table", func() (uint64, error) {
 		freed, err = s.backend.Reclaim(ctx, limit)
-		return err
+		return 0, err
 	})
 	if err != nil || freed == 0 {
 		return freed, s.otherClaim(ctx, err)

@@ -28,10 +28,6 @@ type Traits struct {
 
 	// Walk is how Read and Candidates go through the positions that have no key.
 	Walk Walk
-
-	// CheapFirstLine: FirstLine costs much less than a Read, and says whether a Read
-	// would find anything new.
-	CheapFirstLine bool
 }
 
 // Frontier is how it is known where rows may still appear.

@@ -42,7 +42,7 @@ var readCommitted = &sql.TxOptions{Isolation: sql.LevelReadCommitted}
 
 // Traits implements [backend.Backend].
 func (p *Postgres) Traits() backend.Traits {
-	return backend.Traits{Tx: readCommitted, Claims: 2, Frontier: backend.Snapshots, CheapFirstLine: true}
+	return backend.Traits{Tx: readCommitted, Claims: 2, Frontier: backend.Snapshots}
 }
 
 // ClaimMode implements [backend.Members].

@@ -9,10 +9,10 @@ import (
 
 // Ids are final once they are older than the longest transaction, and about as
 // soon.
-func TestTrail(t *testing.T) {
+func TestTimeBound(t *testing.T) {
 	t.Parallel()
 	const longest, step = time.Minute, 50 * time.Millisecond
-	tr := trail{longest: longest}
+	tr := timeBound{longest: longest}
 	start := time.Unix(1e9, 0)
 	for n := range int64(10_000) { // the id n is known at n steps
 		final := tr.passed(n, start.Add(time.Duration(n)*step))
@@ -20,11 +20,11 @@ func TestTrail(t *testing.T) {
 		if final > max(oldest, 0) {
 			t.Fatalf("id %d is final after %v", final, time.Duration(n-final)*step)
 		}
-		if late := oldest - final; oldest > 0 && final > 0 && late > int64(longest/step/trailSteps)+1 {
+		if late := oldest - final; oldest > 0 && final > 0 && late > int64(longest/step/boundSteps)+1 {
 			t.Fatalf("id %d isn't final after %v", final+1, time.Duration(n-final)*step)
 		}
 	}
-	if len(tr.steps) > trailSteps+2 {
+	if len(tr.steps) > boundSteps+2 {
 		t.Errorf("%d steps are kept", len(tr.steps))
 	}
 	if final := tr.passed(10_000, start.Add(time.Hour)); final < 9_980 {
@@ -33,11 +33,11 @@ func TestTrail(t *testing.T) {
 }
 
 // Without observations the horizon trails, and never goes back.
-func TestObservedTrails(t *testing.T) {
+func TestOpenTxByTime(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1e9, 0)
-	o := newObserved(7, now)
-	o.trail = &trail{longest: time.Second}
+	o := newOpenTx(7, now)
+	o.bound = &timeBound{longest: time.Second}
 	page := func(after time.Duration) (late, final int64) {
 		now = now.Add(after)
 		o.begins(now)
@@ -59,14 +59,14 @@ func TestObservedTrails(t *testing.T) {
 }
 
 // On another server everything that was known is worth nothing.
-func TestObservedElsewhere(t *testing.T) {
+func TestOpenTxElsewhere(t *testing.T) {
 	t.Parallel()
-	for what, move := range map[string]func(*observed, time.Time){
-		"a page":         func(o *observed, now time.Time) { o.begins(now); o.page("t", nil) },
-		"an observation": func(o *observed, now time.Time) { o.end(o.begin(now), backend.OpenList{Server: "t", Number: 3}, now) },
+	for what, move := range map[string]func(*openTx, time.Time){
+		"a page":         func(o *openTx, now time.Time) { o.begins(now); o.page("t", nil) },
+		"an observation": func(o *openTx, now time.Time) { o.end(o.begin(now), backend.OpenList{Server: "t", Number: 3}, now) },
 	} {
 		now := time.Unix(1e9, 0)
-		o := newObserved(500, now)
+		o := newOpenTx(500, now)
 		o.server, o.final = "s", 400
 		o.begins(now)
 		o.page("s", nil)
@@ -86,10 +86,10 @@ func TestObservedElsewhere(t *testing.T) {
 }
 
 // Observations that say nothing become rarer: they may be in each other's way.
-func TestObservationsInVain(t *testing.T) {
+func TestListsInVain(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1e9, 0)
-	o := newObserved(500, now)
+	o := newOpenTx(500, now)
 	o.server, o.final = "s", 400
 	for range 20 {
 		now = o.next
@@ -98,21 +98,21 @@ func TestObservationsInVain(t *testing.T) {
 	if o.final != 400 || o.lost() {
 		t.Error("an observation that says nothing is taken for another server's")
 	}
-	if pause := o.next.Sub(now); pause < vainlyEvery/2 || pause > vainlyEvery/2+observeEvery {
+	if pause := o.next.Sub(now); pause < vainlyEvery/2 || pause > vainlyEvery/2+listEvery {
 		t.Errorf("after 20 in vain the next observation is due in %v", pause)
 	}
-	if o.end(o.begin(now), backend.OpenList{Number: 9}, now); o.next.Sub(now) != observeEvery {
+	if o.end(o.begin(now), backend.OpenList{Number: 9}, now); o.next.Sub(now) != listEvery {
 		t.Errorf("after one that said something the next is due in %v", o.next.Sub(now))
 	}
 }
 
 // settled is an observed all of whose ids are final.
-func settled(t *testing.T, number uint64) (o *observed, now time.Time) {
+func settled(t *testing.T, number uint64) (o *openTx, now time.Time) {
 	t.Helper()
 	now = time.Unix(1e9, 0)
-	o = newObserved(500, now)
+	o = newOpenTx(500, now)
 	for o.final < 500 {
-		now = now.Add(observeEvery)
+		now = now.Add(listEvery)
 		o.end(o.begin(now), backend.OpenList{Server: "s", Number: number}, now)
 		number++
 	}
@@ -126,11 +126,11 @@ func settled(t *testing.T, number uint64) (o *observed, now time.Time) {
 
 // A server that was restored from a copy has the name of the one before, gives
 // out numbers again, and ids, which are not final.
-func TestObservedGoesBack(t *testing.T) {
+func TestOpenTxGoesBack(t *testing.T) {
 	t.Parallel()
 	o, now := settled(t, 100)
-	o.doubt() // a read fails while the server is away
-	now = now.Add(observeEvery)
+	o.failed() // a read fails while the server is away
+	now = now.Add(listEvery)
 	if !o.due(now) {
 		t.Fatal("a read failed, and no observation is due")
 	}
@@ -144,36 +144,36 @@ func TestObservedGoesBack(t *testing.T) {
 		t.Errorf("late after %d, horizon %d; want that all is looked through", late, final)
 	}
 	o, now = settled(t, 100)
-	o.doubt()
-	now = now.Add(observeEvery)
+	o.failed()
+	now = now.Add(listEvery)
 	if o.end(o.begin(now), backend.OpenList{Server: "s", Number: 200}, now); o.lost() || o.final != 500 || o.due(now.Add(time.Hour)) {
 		t.Error("a read failed, and all is forgotten, though it is the same server")
 	}
 }
 
 // An operator is told of observations that say nothing, now and then.
-func TestObservedTellsOfSilence(t *testing.T) {
+func TestOpenTxTellsOfSilence(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1e9, 0)
-	o := newObserved(500, now)
+	o := newOpenTx(500, now)
 	told := 0
 	for start := now; now.Sub(start) < 100*time.Second; now = o.next {
 		o.end(o.begin(now), backend.OpenList{Server: "s"}, now)
-		if o.warned() != "" {
-			told++
+		if o.warning != "" {
+			told, o.warning = told+1, ""
 		}
 	}
 	if told != 3 {
 		t.Errorf("told %d times in 100 s, want 3", told)
 	}
 	for range 1000 {
-		now = now.Add(observeEvery)
+		now = now.Add(listEvery)
 		o.end(o.begin(now), backend.OpenList{Server: "s", Number: 1}, now)
-		if now = now.Add(observeEvery); now.Unix()%7 == 0 {
+		if now = now.Add(listEvery); now.Unix()%7 == 0 {
 			o.end(o.begin(now), backend.OpenList{Server: "s"}, now)
 		}
 	}
-	if o.warned() != "" {
+	if o.warning != "" {
 		t.Error("told of what fails now and then")
 	}
 }

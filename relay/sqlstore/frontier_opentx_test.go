@@ -11,7 +11,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
 )
 
-// dim is a database as far as [observed] depends on it: a transaction takes an
+// dim is a database as far as [openTx] depends on it: a transaction takes an
 // id, gets a number some time later, is seen to be open some time after that,
 // takes more ids, and ends. Whoever looks sees numbers, and visible rows.
 type dim struct {
@@ -87,7 +87,7 @@ func (d *dim) end(w *dimWriter) {
 
 // dimFollower is a relay.
 type dimFollower struct {
-	observed *observed
+	frontier *openTx
 	plan     []func(*dim) error // what it is going to do, step by step
 	rows     map[int64]bool     // that the read under way shows
 
@@ -111,7 +111,7 @@ func (f *dimFollower) step(d *dim) error {
 		d.now = d.now.Add(time.Duration(d.random.IntN(400)) * time.Millisecond)
 		f.plan = []func(*dim) error{f.begins, f.shows, f.page}
 		switch {
-		case f.observed.due(d.now) && d.random.IntN(2) == 0:
+		case f.frontier.due(d.now) && d.random.IntN(2) == 0:
 			f.plan = []func(*dim) error{f.begin, f.takeNumber, f.end}
 		case d.random.IntN(2) == 0:
 			f.plan = []func(*dim) error{f.begins, f.shows, f.begin, f.takeNumber, f.endAfterwards, f.page}
@@ -124,7 +124,7 @@ func (f *dimFollower) step(d *dim) error {
 
 func (f *dimFollower) begin(d *dim) error {
 	f.hurry(d)
-	f.id = f.observed.begin(d.now)
+	f.id = f.frontier.begin(d.now)
 	return nil
 }
 
@@ -135,21 +135,21 @@ func (f *dimFollower) takeNumber(d *dim) error {
 }
 
 func (f *dimFollower) end(d *dim) error {
-	f.observed.end(f.id, f.list(d), d.now)
+	f.frontier.end(f.id, f.list(d), d.now)
 	return nil
 }
 
 func (f *dimFollower) endAfterwards(d *dim) error {
-	before := f.observed.latest
+	before := f.frontier.latest
 	_ = f.end(d)
-	if f.observed.latest != before {
-		f.afterwards = f.observed.latest
+	if f.frontier.latest != before {
+		f.afterwards = f.frontier.latest
 	}
 	return nil
 }
 
 func (f *dimFollower) begins(d *dim) error {
-	f.observed.begins(d.now)
+	f.frontier.begins(d.now)
 	return nil
 }
 
@@ -160,7 +160,7 @@ func (f *dimFollower) shows(d *dim) error {
 
 // hurry makes those register in time that took an id so many observations ago.
 func (f *dimFollower) hurry(d *dim) {
-	if d.now.Sub(f.observed.noted) < observeEvery {
+	if d.now.Sub(f.frontier.noted) < listEvery {
 		return // no second passes by observations that follow closely
 	}
 	for _, w := range d.writers {
@@ -199,7 +199,7 @@ func (f *dimFollower) list(d *dim) backend.OpenList {
 
 // page checks what was promised about the rows that were read.
 func (f *dimFollower) page(d *dim) error {
-	late, final := f.observed.page("s", f.afterwards)
+	late, final := f.frontier.page("s", f.afterwards)
 	for id := range f.rows {
 		switch {
 		case f.seen[id]:
@@ -212,7 +212,7 @@ func (f *dimFollower) page(d *dim) error {
 	for id := range f.rows {
 		f.seen[id] = true
 		f.highest = max(f.highest, id)
-		f.observed.learn(id)
+		f.frontier.learn(id)
 	}
 	if late > f.final {
 		f.narrow++
@@ -228,7 +228,7 @@ func observeDim(seed uint64, steps, writersGrace int) (passed int64, narrow int,
 	d := newDim(seed)
 	var followers []*dimFollower
 	for range 2 {
-		followers = append(followers, &dimFollower{observed: newObserved(0, d.now), seen: map[int64]bool{}, grace: writersGrace})
+		followers = append(followers, &dimFollower{frontier: newOpenTx(0, d.now), seen: map[int64]bool{}, grace: writersGrace})
 	}
 	for range steps {
 		if d.random.IntN(2) == 0 {
@@ -242,7 +242,7 @@ func observeDim(seed uint64, steps, writersGrace int) (passed int64, narrow int,
 	return followers[0].final, followers[0].narrow, nil
 }
 
-func TestObservedKeepsItsPromises(t *testing.T) {
+func TestOpenTxKeepsItsPromises(t *testing.T) {
 	t.Parallel()
 	var passed int64
 	var narrow int
@@ -260,7 +260,7 @@ func TestObservedKeepsItsPromises(t *testing.T) {
 }
 
 // The world above is hostile enough: who takes longer than the grace is passed.
-func TestObservedNeedsItsGrace(t *testing.T) {
+func TestOpenTxNeedsItsGrace(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(600) {
 		if _, _, err := observeDim(seed, 2000, grace+1); err != nil {

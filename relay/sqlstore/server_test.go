@@ -42,7 +42,7 @@ func TestASlowServerIsNoAnswer(t *testing.T) {
 				server.trial, server.began = trial, time.Now()
 				db := sql.OpenDB(&server)
 				defer func() { _ = db.Close() }()
-				s := &Store{db: db, dialect: dialect.MySQL(), operator: test.operator}
+				s := &Store{db: db, dialect: dialect.MySQL(), options: Options{Operator: test.operator}}
 				skips, err := s.skips(t.Context(), trial)
 				if skips != test.skips || !errors.Is(err, test.err) {
 					t.Errorf("passes over locked rows: %t, %v; want %t, %v", skips, err, test.skips, test.err)

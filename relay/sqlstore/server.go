@@ -21,39 +21,45 @@ const (
 	trialTries    = 3
 )
 
-// fit goes on with the variant of the dialect that fits the server, and keeps
-// what there is to know of it.
-func (s *Store) fit(ctx context.Context) (fit dialect.Fit, err error) {
-	fitting, ok := s.dialect.(dialect.Fitting)
-	if !ok {
-		s.use(s.dialect)
-		return dialect.Fit{}, nil
+// detect asks what the server is, goes on with the variant of the dialect that fits it,
+// and keeps what there is to know. Unordered is as in [dialect.Fit].
+func (s *Store) detect(ctx context.Context) (unordered bool, err error) {
+	if fitting, differs := s.dialect.(dialect.Fitting); differs {
+		server := dialect.Server{Facts: map[string]string{}, Skips: true}
+		var name, value string
+		if err := backend.All(ctx, s.db, fitting.Server(), func() { server.Facts[strings.ToLower(name)] = value }, &name, &value); err != nil {
+			return false, fmt.Errorf("ask what the server is: %w", err)
+		}
+		if trial := fitting.Skipping(s.table); trial != nil {
+			if server.Skips, err = s.skips(ctx, trial); err != nil {
+				return false, fmt.Errorf("try whether the server skips locked rows: %w", err)
+			}
+		}
+		fit, err := fitting.Fit(server)
+		if err != nil {
+			return false, err
+		}
+		for _, note := range fit.Notes {
+			s.findings = append(s.findings, Finding(note))
+		}
+		s.dialect, unordered = fit.Dialect, fit.Unordered
 	}
-	server := dialect.Server{Facts: map[string]string{}}
-	var name, value string
-	if err := backend.All(ctx, s.db, fitting.Server(), func() { server.Facts[strings.ToLower(name)] = value }, &name, &value); err != nil {
-		return dialect.Fit{}, fmt.Errorf("ask what the server is: %w", err)
+	s.backend = backendOf(s.db, s.dialect, s.table, s.options.Reader)
+	s.traits = s.backend.Traits()
+	s.sizer.walk = s.traits.Walk
+	if limited, rowsOnly := s.dialect.(dialect.RowsOnly); rowsOnly {
+		s.noLanes = limited.NoLanes()
 	}
-	if server.Skips, err = s.skips(ctx, fitting.Skipping(s.table)); err != nil {
-		return dialect.Fit{}, fmt.Errorf("try whether the server skips locked rows: %w", err)
-	}
-	if fit, err = fitting.Fit(server); err != nil {
-		return dialect.Fit{}, err
-	}
-	s.use(fit.Dialect)
-	for _, note := range fit.Notes {
-		s.findings = append(s.findings, Finding(note))
-	}
-	return fit, nil
+	return unordered, nil
 }
 
 // errTooSlow is what a trial ends with whose time was over before there was an answer.
 var errTooSlow = fmt.Errorf("it took longer than %v, %d times, and so nothing is known: try again when the server has less to do", trialPatience, trialTries)
 
-// skips makes the trial, if there is one, and if anything is claimed. A time-out says
-// nothing, so it is made again.
+// skips makes the trial, if anything is claimed. A time-out says nothing, so it is made
+// again.
 func (s *Store) skips(ctx context.Context, trial *dialect.Trial) (skips bool, err error) {
-	if trial == nil || s.operator {
+	if s.options.Operator {
 		return true, nil
 	}
 	if s.db.Stats().MaxOpenConnections == 1 {
