@@ -41,25 +41,22 @@ func (s *Store) SetClaimMode(ctx context.Context, claim relay.Claim) error {
 	// If there is nothing to change nothing is locked: claims that are under way share
 	// the lock of the way of claiming, one after the other, and who wants it alone might
 	// wait for long. The first heartbeat sees to it that the way is still the same.
-	same := false
-	err := s.try(ctx, "look at the way of claiming of table", func() error {
+	same, err := try(ctx, s, "look at the way of claiming of table", func() (bool, error) {
 		stored, err := s.backend.ClaimMode(ctx)
 		if err != nil {
-			return err
+			return false, err
 		}
 		indexes, wanted := 0, map[relay.Claim]int{relay.ByRows: dialect.RowIndexCount}[claim]
-		if err := backend.One(ctx, s.db, s.dialect.RowIndexes(s.table), &indexes); err != nil {
-			return err
-		}
-		same = stored == claim && indexes == wanted
-		return nil
+		err = backend.One(ctx, s.db, s.dialect.RowIndexes(s.table), &indexes)
+		return stored == claim && indexes == wanted, err
 	})
 	if err != nil || same {
 		return err
 	}
-	return s.write(ctx, "set the way of claiming to "+string(claim)+" on table", func() (uint64, error) {
-		return 0, s.backend.SetClaimMode(ctx, claim)
+	_, err = write(ctx, s, "set the way of claiming to "+string(claim)+" on table", func() (any, uint64, error) {
+		return nil, 0, s.backend.SetClaimMode(ctx, claim)
 	})
+	return err
 }
 
 // refuses says why there can be no lanes.
@@ -72,36 +69,34 @@ func (s *Store) refuses(claim relay.Claim) error {
 
 // Heartbeat implements [relay.Store]. It fails with relay.ErrOtherClaim if the way of
 // claiming was changed.
-func (s *Store) Heartbeat(ctx context.Context, self relay.Identity, ttl time.Duration) (members relay.Members, err error) {
-	err = s.write(ctx, "send a heartbeat to table", func() (uint64, error) {
+func (s *Store) Heartbeat(ctx context.Context, self relay.Identity, ttl time.Duration) (relay.Members, error) {
+	return write(ctx, s, "send a heartbeat to table", func() (members relay.Members, xid uint64, err error) {
 		beat, err := s.backend.Heartbeat(ctx, self, ttl)
 		if err != nil {
-			return 0, err
+			return members, 0, err
 		}
 		if !beat.Stored {
-			return 0, fmt.Errorf("%w now; it was changed after this relay had started", relay.ErrOtherClaim)
+			return members, 0, fmt.Errorf("%w now; it was changed after this relay had started", relay.ErrOtherClaim)
 		}
 		names := append(beat.Alive, self.Name)
 		slices.Sort(names)
-		members = relay.Members{Relays: slices.Compact(names), Epoch: beat.Epoch}
-		return beat.XID, nil
+		return relay.Members{Relays: slices.Compact(names), Epoch: beat.Epoch}, beat.XID, nil
 	})
-	return members, err
 }
 
 // Deregister implements [relay.Store].
 func (s *Store) Deregister(ctx context.Context, name string) error {
-	return s.write(ctx, "deregister from table", func() (uint64, error) { return 0, s.backend.Deregister(ctx, name) })
+	_, err := write(ctx, s, "deregister from table", func() (any, uint64, error) { return nil, 0, s.backend.Deregister(ctx, name) })
+	return err
 }
 
 // Acquire implements [relay.LaneStore].
-func (s *Store) Acquire(ctx context.Context, name string, count int, ttl time.Duration) (grants []relay.Grant, err error) {
+func (s *Store) Acquire(ctx context.Context, name string, count int, ttl time.Duration) ([]relay.Grant, error) {
 	if count <= 0 {
 		return nil, nil
 	}
-	err = s.write(ctx, "acquire lanes of table", func() (xid uint64, err error) {
-		grants, xid, err = s.backend.Acquire(ctx, name, count, ttl)
-		return xid, err
+	grants, err := write(ctx, s, "acquire lanes of table", func() ([]relay.Grant, uint64, error) {
+		return s.backend.Acquire(ctx, name, count, ttl)
 	})
 	slices.SortFunc(grants, func(a, b relay.Grant) int { return cmp.Compare(a.Lane, b.Lane) })
 	return grants, err
@@ -136,11 +131,7 @@ func (s *Store) renew(ctx context.Context, what string, renewals []relay.Renewal
 	}
 	for epoch, leases := range byEpoch {
 		slices.SortFunc(leases, func(a, b backend.Lease) int { return cmp.Compare(a.Lane, b.Lane) })
-		var some []relay.Lease
-		err := s.write(ctx, what, func() (xid uint64, err error) {
-			some, xid, err = change(epoch, leases)
-			return xid, err
-		})
+		some, err := write(ctx, s, what, func() ([]relay.Lease, uint64, error) { return change(epoch, leases) })
 		if err != nil {
 			return nil, err
 		}
@@ -151,7 +142,7 @@ func (s *Store) renew(ctx context.Context, what string, renewals []relay.Renewal
 }
 
 // WriteJournal implements [relay.Journaler].
-func (s *Store) WriteJournal(ctx context.Context, name string, journals []relay.Journal) (held []relay.Lease, err error) {
+func (s *Store) WriteJournal(ctx context.Context, name string, journals []relay.Journal) ([]relay.Lease, error) {
 	if len(journals) == 0 {
 		return nil, nil
 	}
@@ -164,21 +155,16 @@ func (s *Store) WriteJournal(ctx context.Context, name string, journals []relay.
 		leases[i] = backend.Lease{Lease: j.Lease, Journal: written}
 	}
 	slices.SortFunc(leases, func(a, b backend.Lease) int { return cmp.Compare(a.Lane, b.Lane) })
-	err = s.write(ctx, "write the journal of table", func() (xid uint64, err error) {
-		held, xid, err = s.backend.WriteJournal(ctx, name, leases)
-		return xid, err
+	held, err := write(ctx, s, "write the journal of table", func() ([]relay.Lease, uint64, error) {
+		return s.backend.WriteJournal(ctx, name, leases)
 	})
 	slices.SortFunc(held, func(a, b relay.Lease) int { return cmp.Compare(a.Lane, b.Lane) })
 	return held, err
 }
 
 // Journals implements [relay.Journaler].
-func (s *Store) Journals(ctx context.Context) (journals []relay.Journal, err error) {
-	err = s.try(ctx, "read the journals of table", func() error {
-		journals, err = s.backend.Journals(ctx)
-		return err
-	})
-	return journals, err
+func (s *Store) Journals(ctx context.Context) ([]relay.Journal, error) {
+	return try(ctx, s, "read the journals of table", func() ([]relay.Journal, error) { return s.backend.Journals(ctx) })
 }
 
 // Pick implements [relay.Journaler]. A row that waits for another attempt has

@@ -20,16 +20,12 @@ const (
 // Status implements [relay.Operator]. It counts all rows that are not done, and
 // done rows up to a million; if there are more, it returns an estimate, which is
 // the server's own on PostgreSQL, and the span of their ids on SQLite.
-func (s *Store) Status(ctx context.Context) (status relay.Status, err error) {
-	err = s.try(ctx, "read the status of table", func() error {
-		status, err = s.backend.Status(ctx)
-		return err
-	})
-	return status, err
+func (s *Store) Status(ctx context.Context) (relay.Status, error) {
+	return try(ctx, s, "read the status of table", func() (relay.Status, error) { return s.backend.Status(ctx) })
 }
 
 // List implements [relay.Operator].
-func (s *Store) List(ctx context.Context, filter relay.Filter) (infos []relay.Info, err error) {
+func (s *Store) List(ctx context.Context, filter relay.Filter) ([]relay.Info, error) {
 	selected, err := selection(filter)
 	if err != nil {
 		return nil, err
@@ -37,11 +33,7 @@ func (s *Store) List(ctx context.Context, filter relay.Filter) (infos []relay.In
 	if selected.Limit <= 0 {
 		selected.Limit = listed
 	}
-	err = s.try(ctx, "list table", func() error {
-		infos, err = s.backend.List(ctx, selected)
-		return err
-	})
-	return infos, err
+	return try(ctx, s, "list table", func() ([]relay.Info, error) { return s.backend.List(ctx, selected) })
 }
 
 var uuid = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`)
@@ -88,10 +80,9 @@ func (s *Store) changeParked(ctx context.Context, what string, filter relay.Filt
 	}
 	for changed < limit {
 		selected.Limit = min(changeStep, limit-changed)
-		var ids []int64
-		err := s.write(ctx, what, func() (uint64, error) {
-			ids, err = change(ctx, selected)
-			return 0, err
+		ids, err := write(ctx, s, what, func() ([]int64, uint64, error) {
+			ids, err := change(ctx, selected)
+			return ids, 0, err
 		})
 		changed += len(ids)
 		if err != nil || len(ids) < selected.Limit {

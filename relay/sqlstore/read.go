@@ -19,9 +19,8 @@ import (
 // Read implements [relay.LaneStore]. The row that crosses maxBytes is still
 // returned.
 func (s *Store) Read(ctx context.Context, positions []relay.Position, limit, maxBytes int) (page relay.Page, err error) {
-	err = s.try(ctx, "read table", func() error {
-		page, err = s.page(ctx, ended(positions), limit, maxBytes)
-		return err
+	page, err = try(ctx, s, "read table", func() (relay.Page, error) {
+		return s.page(ctx, ended(positions), limit, maxBytes)
 	})
 	if err != nil {
 		s.sizer.failed()
@@ -243,26 +242,21 @@ func (s *Store) Scan(ctx context.Context, positions []relay.Position, except []s
 }
 
 // candidates walks over pending rows, up to the limit of one statement.
-func (s *Store) candidates(ctx context.Context, positions []relay.Position, except []string) (met []relay.Candidate, err error) {
-	err = s.try(ctx, "scan table", func() error {
-		met = nil
+func (s *Store) candidates(ctx context.Context, positions []relay.Position, except []string) ([]relay.Candidate, error) {
+	return try(ctx, s, "scan table", func() (met []relay.Candidate, err error) {
 		order := reading{limit: candidateLimit + 1, maxBytes: 1, positions: positions, byID: s.sizer.byID(positions)}
-		return s.backend.Candidates(ctx, positions, except, candidateLimit, func(c relay.Candidate) (bool, error) {
+		err = s.backend.Candidates(ctx, positions, except, candidateLimit, func(c relay.Candidate) (bool, error) {
 			met = append(met, c)
 			return order.take(relay.Row{ID: c.ID, Lane: c.Lane})
 		})
+		return met, err
 	})
-	return met, err
 }
 
 // pick fetches rows, pending or held, some at a time.
 func (s *Store) pick(ctx context.Context, wanted []relay.RowID, held bool) (rows []relay.Row, err error) {
 	for part := range slices.Chunk(wanted, pickLimit) {
-		var picked []relay.Row
-		err = s.try(ctx, "scan table", func() error {
-			picked, err = s.backend.Pick(ctx, part, held)
-			return err
-		})
+		picked, err := try(ctx, s, "scan table", func() ([]relay.Row, error) { return s.backend.Pick(ctx, part, held) })
 		if err != nil {
 			return nil, err
 		}
@@ -272,11 +266,8 @@ func (s *Store) pick(ctx context.Context, wanted []relay.RowID, held bool) (rows
 }
 
 // LastID implements [relay.LaneStore].
-func (s *Store) LastID(ctx context.Context) (last int64, err error) {
-	err = s.try(ctx, "read the last id of table", func() error {
-		last, err = s.backend.LastID(ctx)
-		return err
-	})
+func (s *Store) LastID(ctx context.Context) (int64, error) {
+	last, err := try(ctx, s, "read the last id of table", func() (int64, error) { return s.backend.LastID(ctx) })
 	if err == nil {
 		s.frontier.learn(last)
 	}
@@ -290,32 +281,27 @@ func (s *Store) Distrust() {
 }
 
 // BlockedKeys implements [relay.LaneStore].
-func (s *Store) BlockedKeys(ctx context.Context, lanes []int, limit int) (keys []relay.BlockedKey, err error) {
-	err = s.try(ctx, "read the blocked keys of table", func() error {
-		keys, err = s.backend.BlockedKeys(ctx, lanes, limit)
-		return err
+func (s *Store) BlockedKeys(ctx context.Context, lanes []int, limit int) ([]relay.BlockedKey, error) {
+	return try(ctx, s, "read the blocked keys of table", func() ([]relay.BlockedKey, error) {
+		return s.backend.BlockedKeys(ctx, lanes, limit)
 	})
-	return keys, err
 }
 
 // BlockedAmong implements [relay.LaneStore].
-func (s *Store) BlockedAmong(ctx context.Context, among []relay.LaneKey) (keys []relay.BlockedKey, err error) {
+func (s *Store) BlockedAmong(ctx context.Context, among []relay.LaneKey) ([]relay.BlockedKey, error) {
 	if len(among) == 0 {
 		return nil, nil
 	}
-	err = s.try(ctx, "look for blocked keys of table", func() error {
-		keys, err = s.backend.BlockedAmong(ctx, among)
-		return err
+	return try(ctx, s, "look for blocked keys of table", func() ([]relay.BlockedKey, error) {
+		return s.backend.BlockedAmong(ctx, among)
 	})
-	return keys, err
 }
 
 // Due implements [relay.LaneStore]. The row that crosses maxBytes is still
 // returned.
 func (s *Store) Due(ctx context.Context, lanes []int, after relay.DueCursor, limit, maxBytes int) (rows []relay.Row, next relay.DueCursor, err error) {
-	err = s.try(ctx, "read the due rows of table", func() error {
-		rows, err = s.backend.Due(ctx, lanes, after, limit, maxBytes)
-		return err
+	rows, err = try(ctx, s, "read the due rows of table", func() ([]relay.Row, error) {
+		return s.backend.Due(ctx, lanes, after, limit, maxBytes)
 	})
 	if err != nil || len(rows) == 0 {
 		return nil, after, err

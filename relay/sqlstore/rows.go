@@ -12,20 +12,22 @@ import (
 
 // Claim implements [relay.RowStore]. It also returns rows whose time is still
 // to come, marked as such.
-func (s *Store) Claim(ctx context.Context, request relay.ClaimRequest) (claimed []relay.Row, err error) {
+func (s *Store) Claim(ctx context.Context, request relay.ClaimRequest) ([]relay.Row, error) {
 	if request.Limit <= 0 {
 		return nil, nil
 	}
 	if request.Unprompted {
-		if free, err := s.any(ctx, "look for free rows of table", s.backend.HasFree); err != nil {
+		free, err := try(ctx, s, "look for free rows of table", func() (bool, error) { return s.backend.HasFree(ctx) })
+		if err != nil {
 			return nil, s.otherClaim(ctx, err)
-		} else if !free {
+		}
+		if !free {
 			return nil, nil
 		}
 	}
-	err = s.write(ctx, "claim rows of table", func() (uint64, error) {
-		claimed, err = s.backend.Claim(ctx, request)
-		return 0, err
+	claimed, err := write(ctx, s, "claim rows of table", func() ([]relay.Row, uint64, error) {
+		rows, err := s.backend.Claim(ctx, request)
+		return rows, 0, err
 	})
 	if err != nil || len(claimed) == 0 {
 		return nil, s.otherClaim(ctx, err)
@@ -45,15 +47,6 @@ func (s *Store) otherClaim(ctx context.Context, err error) error {
 		return fmt.Errorf("table %s: %w now, by %s; it was changed after this relay had started", s.table, relay.ErrOtherClaim, stored)
 	}
 	return err
-}
-
-// any says whether a look finds anything.
-func (s *Store) any(ctx context.Context, what string, look func(context.Context) (bool, error)) (found bool, err error) {
-	err = s.try(ctx, what, func() error {
-		found, err = look(ctx)
-		return err
-	})
-	return found, err
 }
 
 // order is that of the claim's own picking, which what it returns has not.
@@ -81,9 +74,9 @@ func (s *Store) Extend(ctx context.Context, token string, ids []int64, ttl time.
 	defer s.claims.Unlock()
 	handled, others := s.handling.split(ids)
 	if len(others) > 0 {
-		err = s.write(ctx, "extend claims of table", func() (uint64, error) {
-			still, err = s.backend.Extend(ctx, token, others, ttl)
-			return 0, err
+		still, err = write(ctx, s, "extend claims of table", func() ([]int64, uint64, error) {
+			ids, err := s.backend.Extend(ctx, token, others, ttl)
+			return ids, 0, err
 		})
 	}
 	if err != nil || len(others) > 0 && len(still) == 0 {
@@ -97,15 +90,17 @@ func (s *Store) Extend(ctx context.Context, token string, ids []int64, ttl time.
 }
 
 // Reclaim implements [relay.RowStore].
-func (s *Store) Reclaim(ctx context.Context, limit int) (freed int, err error) {
-	if expired, err := s.any(ctx, "look for claims that ended of table", s.backend.HasExpired); err != nil {
+func (s *Store) Reclaim(ctx context.Context, limit int) (int, error) {
+	expired, err := try(ctx, s, "look for claims that ended of table", func() (bool, error) { return s.backend.HasExpired(ctx) })
+	if err != nil {
 		return 0, s.otherClaim(ctx, err)
-	} else if !expired {
+	}
+	if !expired {
 		return 0, nil
 	}
-	err = s.write(ctx, "reclaim rows of table", func() (uint64, error) {
-		freed, err = s.backend.Reclaim(ctx, limit)
-		return 0, err
+	freed, err := write(ctx, s, "reclaim rows of table", func() (int, uint64, error) {
+		freed, err := s.backend.Reclaim(ctx, limit)
+		return freed, 0, err
 	})
 	if err != nil || freed == 0 {
 		return freed, s.otherClaim(ctx, err)

@@ -80,16 +80,22 @@ func (s *Store) skips(ctx context.Context, trial *dialect.Trial) (skips bool, er
 	return false, errTooSlow
 }
 
-// tryToSkip is one trial. Where it can't be made it takes success for granted: as the
-// tables are missing, or this user may not lock their rows, who can't relay, but may
-// ask for the status; or as another holds the row.
+// tryToSkip is one trial. The second transaction is to get nothing but the other row, or
+// none, as somebody may hold that, too; one that waits, or doesn't understand, gets an
+// error. Where it can't be made it takes success for granted: as the tables are missing,
+// or this user may not lock their rows, who can't relay, but may ask for the status; or
+// as another holds the row.
 func (s *Store) tryToSkip(ctx context.Context, trial *dialect.Trial) (skips bool, err error) {
 	err = s.inTrial(ctx, trial, func(hold *sql.Tx) error {
 		var row string
 		if err := backend.All(ctx, hold, trial.Hold, func() {}, &row); err != nil {
 			return err
 		}
-		skips = s.passes(ctx, trial)
+		var passed []string
+		err := s.inTrial(ctx, trial, func(pass *sql.Tx) error {
+			return backend.All(ctx, pass, trial.Pass, func() { passed = append(passed, row) }, &row)
+		})
+		skips = err == nil && (len(passed) == 0 || slices.Equal(passed, []string{trial.Want}))
 		return nil
 	})
 	if s.dialect.Missing(err) || s.dialect.Denied(err) || s.dialect.Busy(err) {
@@ -113,16 +119,4 @@ func (s *Store) inTrial(ctx context.Context, trial *dialect.Trial, work func(*sq
 		}()
 		return work(tx)
 	})
-}
-
-// passes says that the second transaction gets nothing but the other row, or none,
-// as somebody may hold that, too. One that waits, or doesn't understand, gets an
-// error.
-func (s *Store) passes(ctx context.Context, trial *dialect.Trial) bool {
-	var passed []string
-	err := s.inTrial(ctx, trial, func(tx *sql.Tx) error {
-		var row string
-		return backend.All(ctx, tx, trial.Pass, func() { passed = append(passed, row) }, &row)
-	})
-	return err == nil && (len(passed) == 0 || slices.Equal(passed, []string{trial.Want}))
 }

@@ -20,7 +20,7 @@ import (
 
 // Settle implements [relay.Store]. A batch is of rows by lanes, or of rows by
 // rows.
-func (s *Store) Settle(ctx context.Context, name string, keep bool, settlements []relay.Settlement) (settled relay.Settled, err error) {
+func (s *Store) Settle(ctx context.Context, name string, keep bool, settlements []relay.Settlement) (relay.Settled, error) {
 	if len(settlements) == 0 {
 		return relay.Settled{}, nil
 	}
@@ -32,32 +32,26 @@ func (s *Store) Settle(ctx context.Context, name string, keep bool, settlements 
 		s.claims.RLock()
 		defer s.claims.RUnlock()
 	}
-	err = s.write(ctx, "settle rows of table", func() (uint64, error) {
-		settled, err = s.settle(ctx, nil, name, keep, ordered, settlements)
-		return 0, err
+	return write(ctx, s, "settle rows of table", func() (relay.Settled, uint64, error) {
+		return s.settle(ctx, nil, name, keep, ordered, settlements)
 	})
-	return settled, err
 }
 
 // settle changes the rows once, and counts what became of the settlements as they were
 // given. The transaction is nil for one of its own.
-func (s *Store) settle(ctx context.Context, tx *sql.Tx, name string, keep bool, ordered, settlements []relay.Settlement) (relay.Settled, error) {
-	began := s.frontier.before()
+func (s *Store) settle(ctx context.Context, tx *sql.Tx, name string, keep bool, ordered, settlements []relay.Settlement) (settled relay.Settled, xid uint64, err error) {
 	found, err := s.backend.Settle(ctx, tx, name, keep, ordered)
 	if err != nil {
-		return relay.Settled{}, err
+		return settled, 0, err
 	}
-	if found.XID != 0 {
-		s.frontier.wrote(found.XID, began)
-	}
-	settled := relay.Settled{Changed: found.Changed, Fenced: found.Fenced}
+	settled = relay.Settled{Changed: found.Changed, Fenced: found.Fenced}
 	for i := range settlements {
 		if t := &settlements[i]; t.Token == "" && !found.Held[relay.Lease{Lane: t.Lane, Fence: t.Fence}] {
 			settled.Fenced++
 		}
 	}
 	settled.Missing = len(settlements) - settled.Changed - settled.Fenced
-	return settled, nil
+	return settled, found.XID, nil
 }
 
 // AtOnce implements [relay.Store]. Where one may write at a time, a settlement of
@@ -163,26 +157,29 @@ func (s *Store) HandleTx(ctx context.Context, name string, keep bool, done relay
 
 // beginSettled returns a transaction that has marked the row, with no extension
 // meanwhile.
-func (s *Store) beginSettled(ctx context.Context, name string, keep bool, settlements []relay.Settlement) (tx *sql.Tx, err error) {
+func (s *Store) beginSettled(ctx context.Context, name string, keep bool, settlements []relay.Settlement) (*sql.Tx, error) {
 	if settlements[0].Token != "" {
 		s.claims.RLock()
 		defer s.claims.RUnlock()
 	}
-	err = s.try(ctx, "settle a handled row of table", func() error {
-		tx, err = s.db.BeginTx(ctx, s.traits.Tx)
+	return try(ctx, s, "settle a handled row of table", func() (*sql.Tx, error) {
+		began := s.frontier.before()
+		tx, err := s.db.BeginTx(ctx, s.traits.Tx)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		settled, err := s.settle(ctx, tx, name, keep, settlements, settlements)
+		settled, xid, err := s.settle(ctx, tx, name, keep, settlements, settlements)
+		if xid != 0 {
+			s.frontier.wrote(xid, began)
+		}
 		if err == nil && settled.Changed != 1 {
 			err = fmt.Errorf("row %d: %w", settlements[0].ID, relay.ErrFenced)
 		}
 		if err != nil {
 			_ = tx.Rollback()
 		}
-		return err
+		return tx, err
 	})
-	return tx, err
 }
 
 // handling has the claimed rows whose handlers run.
@@ -228,19 +225,17 @@ type purges struct {
 const purgeAnewEvery = 5 * time.Minute
 
 // Purge implements [relay.Store]. It counts done rows.
-func (s *Store) Purge(ctx context.Context, retention time.Duration, limit int) (purged int, err error) {
+func (s *Store) Purge(ctx context.Context, retention time.Duration, limit int) (int, error) {
 	s.purges.mu.Lock()
 	defer s.purges.mu.Unlock()
 	if now := time.Now(); !now.Before(s.purges.anew) {
 		s.purges.since, s.purges.anew = time.Time{}, now.Add(purgeAnewEvery)
 	}
-	err = s.write(ctx, "purge table", func() (uint64, error) {
-		var until time.Time
-		purged, until, err = s.backend.Purge(ctx, retention, limit, s.purges.since)
+	return write(ctx, s, "purge table", func() (int, uint64, error) {
+		purged, until, err := s.backend.Purge(ctx, retention, limit, s.purges.since)
 		if !until.IsZero() {
 			s.purges.since = until
 		}
-		return 0, err
+		return purged, 0, err
 	})
-	return purged, err
 }

@@ -194,25 +194,25 @@ const (
 
 // try carries out what changes nothing when it fails, again while the database
 // is busy, and says what it was that failed.
-func (s *Store) try(ctx context.Context, what string, work func() error) error {
+func try[T any](ctx context.Context, s *Store, what string, work func() (T, error)) (none T, _ error) {
 	start := time.Now()
 	for n := 1; ; n++ {
-		err := work()
+		value, err := work()
 		if err == nil {
-			return nil
+			return value, nil
 		}
 		if s.dialect.Missing(err) {
-			return fmt.Errorf("%s %s: %w: %w", what, s.table, relay.ErrNoSchema, err)
+			return none, fmt.Errorf("%s %s: %w: %w", what, s.table, relay.ErrNoSchema, err)
 		}
 		if !s.dialect.Busy(err) {
-			return fmt.Errorf("%s %s: %w", what, s.table, err)
+			return none, fmt.Errorf("%s %s: %w", what, s.table, err)
 		}
 		if n == busyTries || time.Since(start) > busyPatience {
-			return fmt.Errorf("%s %s: %w: %w", what, s.table, relay.ErrBusy, err)
+			return none, fmt.Errorf("%s %s: %w: %w", what, s.table, relay.ErrBusy, err)
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%s %s: %w", what, s.table, ctx.Err())
+			return none, fmt.Errorf("%s %s: %w", what, s.table, ctx.Err())
 		case <-time.After(rand.N(busyPause * time.Duration(n))):
 		}
 	}
@@ -220,19 +220,19 @@ func (s *Store) try(ctx context.Context, what string, work func() error) error {
 
 // write is try for what writes, in turn. Work returns the number that its transaction
 // had, 0 if it had none: the frontier is told.
-func (s *Store) write(ctx context.Context, what string, work func() (xid uint64, err error)) error {
+func write[T any](ctx context.Context, s *Store, what string, work func() (value T, xid uint64, err error)) (none T, err error) {
 	done, err := s.turn(ctx)
 	if err != nil {
-		return fmt.Errorf("%s %s: %w", what, s.table, err)
+		return none, fmt.Errorf("%s %s: %w", what, s.table, err)
 	}
 	defer done()
-	return s.try(ctx, what, func() error {
+	return try(ctx, s, what, func() (T, error) {
 		began := s.frontier.before()
-		xid, err := work()
+		value, xid, err := work()
 		if err == nil && xid != 0 {
 			s.frontier.wrote(xid, began)
 		}
-		return err
+		return value, err
 	})
 }
 
