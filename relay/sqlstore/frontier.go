@@ -35,8 +35,8 @@ import (
 //
 // before and wrote may be called concurrently; the others by who reads, in turn.
 type frontier interface {
-	// start begins with the highest id that this server, if it is known, has given
-	// out: when the table is opened, and again when lanes are to be read.
+	// start begins anew, before lanes are read, with the highest id that this server
+	// has given out: another one may have answered when the table was opened.
 	start(server string, given int64)
 
 	// before is what is known before a statement of ours. If the statement's
