@@ -1,0 +1,91 @@
+package backend
+
+import (
+	"context"
+
+	"github.com/rowrelay/rowrelay/relay"
+)
+
+// ReadSettled reads rows of a word and two numbers: ("lane", lane, fence) for each
+// lease that holds, ("changed", rows, 0), ("fenced", rows, 0), ("xid", xid, 0).
+func ReadSettled(ctx context.Context, q Querier, query Query) (Settled, error) {
+	settled := Settled{Held: map[relay.Lease]bool{}}
+	var word string
+	var a, b int64
+	err := All(ctx, q, query, func() {
+		switch word {
+		case "lane":
+			settled.Held[relay.Lease{Lane: int(a), Fence: b}] = true
+		case "changed":
+			settled.Changed += int(a)
+		case "fenced":
+			settled.Fenced += int(a)
+		case "xid":
+			settled.XID = uint64(a)
+		}
+	}, &word, &a, &b)
+	return settled, err
+}
+
+// LeasesOf are the leases that settlements show, which are in the order of lanes.
+func LeasesOf(settlements []relay.Settlement) (leases []relay.Lease) {
+	for i := range settlements {
+		s := &settlements[i]
+		if i == 0 || s.Lane != settlements[i-1].Lane || s.Fence != settlements[i-1].Fence {
+			leases = append(leases, relay.Lease{Lane: s.Lane, Fence: s.Fence})
+		}
+	}
+	return leases
+}
+
+// Held are the settlements whose leases hold.
+func (s *Settled) HeldOf(settlements []relay.Settlement) (some []relay.Settlement) {
+	for _, settlement := range settlements {
+		if s.Held[relay.Lease{Lane: settlement.Lane, Fence: settlement.Fence}] {
+			some = append(some, settlement)
+		}
+	}
+	return some
+}
+
+// Moves are the ways that rows of a batch go.
+type Moves struct {
+	HotDone, HotHeld, HeldDone, HeldHeld, Freed bool
+}
+
+// MovesOf are the ways of these settlements.
+func MovesOf(settlements []relay.Settlement) (has Moves) {
+	for i := range settlements {
+		s := &settlements[i]
+		done := s.State == relay.StateDone
+		switch {
+		case s.State == relay.StatePending:
+			has.Freed = true
+		case s.Held:
+			has.HeldDone, has.HeldHeld = has.HeldDone || done, has.HeldHeld || !done
+		default:
+			has.HotDone, has.HotHeld = has.HotDone || done, has.HotHeld || !done
+		}
+	}
+	return has
+}
+
+// AllEqual says whether all values are the same. Most batches are all done, at their
+// first attempt, and what is the same for all rows is given once.
+func AllEqual[T comparable](values []T) bool {
+	for _, value := range values {
+		if value != values[0] {
+			return false
+		}
+	}
+	return true
+}
+
+// Column has one thing of each row.
+func Column[T, C any](rows []T, of func(*T) C) []C {
+	values := make([]C, len(rows))
+	for i := range rows {
+		values[i] = of(&rows[i])
+	}
+	return values
+}
