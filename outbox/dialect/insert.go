@@ -6,6 +6,21 @@ import (
 	"time"
 )
 
+// Row is a message as it is written: validated, with its id.
+type Row struct {
+	MessageID   string // a UUID
+	Topic       string
+	Key         string    // empty: NULL
+	Payload     []byte    // nil: NULL
+	Headers     string    // a JSON object; empty: NULL
+	AvailableAt time.Time // zero: NULL, at once
+	Priority    int16
+}
+
+// A statement is made of the columns that a batch uses: insertColumn is one that a producer
+// fills, insertInto begins the statement, arguments are its values, and insertParts cuts a
+// batch that is too large for one. What stands between is each database's own.
+
 // insertColumn is one that a producer fills.
 type insertColumn struct {
 	name  string
@@ -28,7 +43,7 @@ func insertInto(table Table, columns []insertColumn) string {
 	for i, column := range columns {
 		names[i] = column.name
 	}
-	return "INSERT INTO " + table.Hot() + " (" + strings.Join(names, ", ") + ")"
+	return "INSERT INTO " + table.Hot + " (" + strings.Join(names, ", ") + ")"
 }
 
 func arguments(columns []insertColumn, rows []Row) []any {
@@ -46,22 +61,27 @@ func arguments(columns []insertColumn, rows []Row) []any {
 func insertParts(rows []Row, maxRows, maxBytes int, query func([]Row) Query) []Query {
 	var queries []Query
 	for len(rows) > 0 {
-		n := partLength(rows, maxRows, maxBytes)
-		queries = append(queries, query(rows[:n]))
-		rows = rows[n:]
+		n, bytes := 0, 0
+		for ; n < len(rows); n++ {
+			if bytes += len(rows[n].Payload); n > 0 && (n == maxRows || bytes > maxBytes) {
+				break
+			}
+		}
+		queries, rows = append(queries, query(rows[:n])), rows[n:]
 	}
 	return queries
 }
 
-func partLength(rows []Row, maxRows, maxBytes int) int {
-	bytes := 0
-	for i, row := range rows {
-		bytes += len(row.Payload)
-		if i > 0 && (i == maxRows || bytes > maxBytes) {
-			return i
-		}
+// insertValues has a question mark for each value, as SQLite and MySQL do.
+func insertValues(table Table, all []insertColumn, rows []Row, maxParameters, maxBytes int) []Query {
+	if len(rows) == 0 {
+		return nil
 	}
-	return len(rows)
+	columns := used(all, rows)
+	values := ",(?" + strings.Repeat(",?", len(columns)-1) + ")"
+	return insertParts(rows, maxParameters/len(columns), maxBytes, func(part []Row) Query {
+		return Query{SQL: insertInto(table, columns) + " VALUES " + strings.Repeat(values, len(part))[1:], Args: arguments(columns, part)}
+	})
 }
 
 // The values of columns. Each is of a type that every driver takes.
@@ -79,13 +99,6 @@ func (row Row) payload() any {
 		return nil
 	}
 	return row.Payload
-}
-
-func (row Row) length() any {
-	if row.Payload == nil {
-		return nil
-	}
-	return int64(len(row.Payload))
 }
 
 // nullable is the text, or NULL if it is empty.

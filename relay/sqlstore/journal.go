@@ -20,14 +20,14 @@ func (s *Store) WriteJournal(ctx context.Context, name string, journals []relay.
 	}
 	slices.SortFunc(leases, byLane)
 	return s.change(ctx, "write the journal of table", leases, func() ([]relay.Lease, uint64, error) {
-		return s.backend.WriteJournal(ctx, name, leases)
+		return s.backend.ChangeLeases(ctx, backend.LeaseChange{Kind: backend.WriteJournal, Relay: name}, leases)
 	})
 }
 
 // Journals implements [relay.Journaler].
 func (s *Store) Journals(ctx context.Context) (journals []relay.Journal, err error) {
 	err = s.try(ctx, "read the journals of table", func() error {
-		journals, err = s.backend.Journals(ctx)
+		journals, err = backend.Journals(ctx, s.db, s.traits.Queries.Journals)
 		return err
 	})
 	return journals, err

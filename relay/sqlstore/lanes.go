@@ -46,7 +46,7 @@ func (s *Store) wrote(xid uint64, began token) {
 func (s *Store) Renew(ctx context.Context, name string, renewals []relay.Renewal, ttl time.Duration) ([]relay.Lease, error) {
 	return s.inEpochs(renewals, func(epoch string, leases []backend.Lease) ([]relay.Lease, error) {
 		return s.change(ctx, "renew lanes of table", leases, func() ([]relay.Lease, uint64, error) {
-			return s.backend.Renew(ctx, name, epoch, leases, ttl)
+			return s.backend.ChangeLeases(ctx, backend.LeaseChange{Kind: backend.Renew, Relay: name, Epoch: epoch, TTL: ttl}, leases)
 		})
 	})
 }
@@ -55,7 +55,7 @@ func (s *Store) Renew(ctx context.Context, name string, renewals []relay.Renewal
 func (s *Store) Release(ctx context.Context, name string, renewals []relay.Renewal) error {
 	_, err := s.inEpochs(renewals, func(epoch string, leases []backend.Lease) ([]relay.Lease, error) {
 		return s.change(ctx, "release lanes of table", leases, func() ([]relay.Lease, uint64, error) {
-			return s.backend.Release(ctx, name, epoch, leases)
+			return s.backend.ChangeLeases(ctx, backend.LeaseChange{Kind: backend.Release, Relay: name, Epoch: epoch}, leases)
 		})
 	})
 	return err

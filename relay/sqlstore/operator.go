@@ -53,17 +53,17 @@ func selection(filter relay.Filter) (backend.Filter, error) {
 
 // Requeue implements [relay.Operator].
 func (s *Store) Requeue(ctx context.Context, filter relay.Filter) (int, error) {
-	return s.changeParked(ctx, "requeue messages of table", filter, s.backend.Requeue)
+	return s.changeParked(ctx, "requeue messages of table", filter, false)
 }
 
 // Discard implements [relay.Operator].
 func (s *Store) Discard(ctx context.Context, filter relay.Filter) (int, error) {
-	return s.changeParked(ctx, "discard messages of table", filter, s.backend.Discard)
+	return s.changeParked(ctx, "discard messages of table", filter, true)
 }
 
 // changeParked goes on in steps until nothing is left, and says how many it
 // changed, also if it fails on its way.
-func (s *Store) changeParked(ctx context.Context, what string, filter relay.Filter, change func(context.Context, backend.Filter) ([]int64, error)) (changed int, err error) {
+func (s *Store) changeParked(ctx context.Context, what string, filter relay.Filter, discard bool) (changed int, err error) {
 	if filter.State != "" && filter.State != relay.StateError {
 		return 0, nil
 	}
@@ -79,7 +79,7 @@ func (s *Store) changeParked(ctx context.Context, what string, filter relay.Filt
 		selected.Limit = min(changeStep, limit-changed)
 		var ids []int64
 		err := s.write(ctx, what, func() error {
-			ids, err = change(ctx, selected)
+			ids, err = s.backend.ChangeParked(ctx, selected, discard)
 			return err
 		})
 		changed += len(ids)

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
 )
 
 // emptied are the positions of a read that found nothing up to the table's end,
@@ -45,7 +46,7 @@ func (s *Store) peek(ctx context.Context, positions []relay.Position) (page rela
 		return page, false, nil
 	}
 	began := s.beginRead()
-	first, err := s.backend.FirstLine(ctx)
+	first, err := s.backend.Read(ctx, backend.Read{}, nil)
 	if err != nil {
 		return page, false, err
 	}

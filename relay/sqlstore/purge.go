@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
 )
 
 // purgeAnewEvery is how often a purge begins with the oldest done row again: one
@@ -40,6 +42,9 @@ func (s *Store) Purge(ctx context.Context, retention time.Duration, limit int) (
 		purged, until, err = s.backend.Purge(ctx, retention, limit, s.purges.next(time.Now()))
 		if !until.IsZero() {
 			s.purges.ended(until)
+		}
+		if err == nil {
+			_, err = backend.ExecTx(ctx, s.db, s.traits.Tx, s.traits.Queries.PurgeRelays)
 		}
 		return err
 	})

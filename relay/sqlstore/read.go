@@ -56,7 +56,7 @@ func (s *Store) pageOf(ctx context.Context, positions []relay.Position, limit, m
 // emptyPage is what a page tells beside its rows.
 func (s *Store) emptyPage(ctx context.Context) (page relay.Page, err error) {
 	began := s.beginRead()
-	first, err := s.backend.FirstLine(ctx)
+	first, err := s.backend.Read(ctx, backend.Read{}, nil)
 	if err != nil {
 		return page, err
 	}
@@ -107,7 +107,7 @@ func (s *Store) readRuns(ctx context.Context, positions []relay.Position, limit,
 		reading.through = reading.rows[n-1].ID
 	}
 	if !first.Told { // each row would have told it, and there is none
-		first, err = s.backend.FirstLine(ctx)
+		first, err = s.backend.Read(ctx, backend.Read{}, nil)
 	}
 	return reading, first, err
 }

@@ -37,8 +37,8 @@ func (s *Store) SetClaimMode(ctx context.Context, claim relay.Claim) error {
 // the same.
 func (s *Store) claimsThatWay(ctx context.Context, claim relay.Claim) (same bool, err error) {
 	err = s.try(ctx, "look at the way of claiming of table", func() error {
-		stored, err := s.backend.ClaimMode(ctx)
-		if err != nil {
+		var stored relay.Claim
+		if err := backend.One(ctx, s.db, s.traits.Queries.ClaimMode, &stored); err != nil {
 			return err
 		}
 		var indexes int
@@ -73,7 +73,10 @@ func (s *Store) Heartbeat(ctx context.Context, self relay.Identity, ttl time.Dur
 			return fmt.Errorf("%w now; it was changed after this relay had started", relay.ErrOtherClaim)
 		}
 		s.wrote(beat.XID, began)
-		names := append(beat.Alive, self.Name)
+		names, name := []string{self.Name}, ""
+		if err := backend.All(ctx, s.db, s.traits.Queries.Members, func() { names = append(names, name) }, &name); err != nil {
+			return err
+		}
 		slices.Sort(names)
 		members = relay.Members{Relays: slices.Compact(names), Epoch: beat.Epoch}
 		return nil
@@ -83,5 +86,8 @@ func (s *Store) Heartbeat(ctx context.Context, self relay.Identity, ttl time.Dur
 
 // Deregister implements [relay.Store].
 func (s *Store) Deregister(ctx context.Context, name string) error {
-	return s.write(ctx, "deregister from table", func() error { return s.backend.Deregister(ctx, name) })
+	return s.write(ctx, "deregister from table", func() error {
+		_, err := backend.ExecTx(ctx, s.db, s.traits.Tx, backend.Query{SQL: s.traits.Queries.Deregister.SQL, Args: []any{name}})
+		return err
+	})
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
 )
 
 // Claim implements [relay.RowStore]. It also returns rows whose time is still
@@ -17,7 +18,7 @@ func (s *Store) Claim(ctx context.Context, request relay.ClaimRequest) (claimed 
 		return nil, nil
 	}
 	if request.Unprompted {
-		if free, err := s.any(ctx, "look for free rows of table", s.backend.HasFree); err != nil {
+		if free, err := s.any(ctx, "look for free rows of table", s.traits.Queries.FreeRow); err != nil {
 			return nil, s.otherClaim(ctx, err)
 		} else if !free {
 			return nil, nil
@@ -37,7 +38,8 @@ func (s *Store) Claim(ctx context.Context, request relay.ClaimRequest) (claimed 
 // otherClaim says why nothing was done, if the table isn't claimed by rows any more:
 // the statement found nothing then, or not even its indexes.
 func (s *Store) otherClaim(ctx context.Context, err error) error {
-	stored, lookErr := s.backend.ClaimMode(ctx)
+	var stored relay.Claim
+	lookErr := backend.One(ctx, s.db, s.traits.Queries.ClaimMode, &stored)
 	if lookErr != nil && err == nil {
 		return fmt.Errorf("look how table %s is claimed: %w", s.table, lookErr)
 	}
@@ -47,10 +49,13 @@ func (s *Store) otherClaim(ctx context.Context, err error) error {
 	return err
 }
 
-// any says whether a look finds anything.
-func (s *Store) any(ctx context.Context, what string, look func(context.Context) (bool, error)) (found bool, err error) {
+// any says whether a query finds anything; true if there is none.
+func (s *Store) any(ctx context.Context, what string, query backend.Query) (found bool, err error) {
+	if query.SQL == "" {
+		return true, nil
+	}
 	err = s.try(ctx, what, func() error {
-		found, err = look(ctx)
+		found, err = backend.Any(ctx, s.db, query)
 		return err
 	})
 	return found, err
@@ -98,7 +103,7 @@ func (s *Store) Extend(ctx context.Context, token string, ids []int64, ttl time.
 
 // Reclaim implements [relay.RowStore].
 func (s *Store) Reclaim(ctx context.Context, limit int) (freed int, err error) {
-	if expired, err := s.any(ctx, "look for claims that ended of table", s.backend.HasExpired); err != nil {
+	if expired, err := s.any(ctx, "look for claims that ended of table", s.traits.Queries.ExpiredRow); err != nil {
 		return 0, s.otherClaim(ctx, err)
 	} else if !expired {
 		return 0, nil

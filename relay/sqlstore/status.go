@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
 )
 
 // Status implements [relay.Operator]. It counts all rows that are not done, and
@@ -11,7 +12,7 @@ import (
 // the server's own on PostgreSQL, and the span of their ids on SQLite.
 func (s *Store) Status(ctx context.Context) (status relay.Status, err error) {
 	err = s.try(ctx, "read the status of table", func() error {
-		status, err = s.backend.Status(ctx)
+		status, err = backend.ReadStatus(ctx, s.db, s.traits.Queries.Status)
 		return err
 	})
 	return status, err

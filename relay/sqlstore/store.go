@@ -3,6 +3,7 @@
 package sqlstore
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -149,8 +150,8 @@ func (s *Store) begin(ctx context.Context, unordered bool) error {
 }
 
 func (s *Store) given(ctx context.Context) (int64, error) {
-	given, err := s.backend.LastID(ctx)
-	if err != nil {
+	var given int64
+	if err := backend.One(ctx, s.db, s.traits.Queries.LastID, &given); err != nil {
 		return 0, fmt.Errorf("read the last id of table %s: %w", s.table, err)
 	}
 	return given, nil
@@ -190,15 +191,9 @@ func open(db *sql.DB, d dialect.Dialect, options Options) (*Store, error) {
 	if s.longest <= 0 {
 		s.longest = defaultLongestTransaction
 	}
-	if options.Table == "" {
-		return s, nil
-	}
-	table, err := dialect.ParseTable(options.Table)
-	if err != nil {
-		return nil, err
-	}
-	s.table = table
-	return s, nil
+	var err error
+	s.table, err = dialect.ParseTable(cmp.Or(options.Table, dialect.DefaultTable))
+	return s, err
 }
 
 func (s *Store) checkVersion(ctx context.Context) error {

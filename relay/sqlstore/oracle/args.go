@@ -129,8 +129,8 @@ func name(name string) string {
 
 // owner is an expression for the tables' owner.
 func owner(table dialect.Table) string {
-	if table.Schema() == "" {
+	if table.Schema == "" {
 		return "SYS_CONTEXT('USERENV', 'CURRENT_SCHEMA')"
 	}
-	return "'" + name(table.Schema()) + "'"
+	return "'" + name(table.Schema) + "'"
 }

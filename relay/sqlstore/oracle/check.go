@@ -12,7 +12,7 @@ import (
 // Check implements [backend.Backend]. The version is looked at when the table is opened.
 func (d *Oracle) Check(ctx context.Context, claim relay.Claim) []backend.Finding {
 	probes := []backend.Probe{
-		{Name: "rights", Query: rights(d.table, claim), Judge: backend.List("this user lacks: ", "have the tables' owner run GRANT, as "+d.table.Hot()+"'s documentation says, or migrate as the user who relays")},
+		{Name: "rights", Query: rights(d.table, claim), Judge: backend.List("this user lacks: ", "have the tables' owner run GRANT, as "+d.table.Hot+"'s documentation says, or migrate as the user who relays")},
 		{Name: "columns", Query: d.page(backend.Read{Limit: 1}), Judge: backend.Nothing},
 		{Name: "transactions", Query: seen(), Judge: backend.List("this user may not see ", "GRANT SELECT ON sys.gv_$transaction and ON sys.v_$database TO it, "+
 			"so that ids count as final as soon as they are; without, they do when the longest transaction that is configured has passed")},
@@ -37,7 +37,7 @@ func rights(table dialect.Table, claim relay.Claim) backend.Query {
 		{"_relays", "SELECT INSERT UPDATE DELETE"}, {"_settings", "SELECT INSERT UPDATE"}, {"_messages", "SELECT"}, {"_locks", "SELECT"},
 	} {
 		for right := range strings.FieldsSeq(needed.rights) {
-			needs = append(needs, "SELECT '"+right+"' AS need, '"+name(table.Name()+needed.suffix)+"' AS name FROM dual")
+			needs = append(needs, "SELECT '"+right+"' AS need, '"+name(table.Name+needed.suffix)+"' AS name FROM dual")
 		}
 	}
 	return backend.Query{SQL: "SELECT n.need, 'on', n.name FROM (\n    " + strings.Join(needs, "\n    UNION ALL ") + ") n\n" +
@@ -54,5 +54,5 @@ func seen() backend.Query {
 
 func trigger(table dialect.Table) backend.Query {
 	return backend.Query{SQL: "SELECT trigger_name, status FROM all_triggers WHERE owner = " + owner(table) +
-		" AND trigger_name = '" + name(table.Name()+"_begin") + "' AND status <> 'ENABLED'"}
+		" AND trigger_name = '" + name(table.Name+"_begin") + "' AND status <> 'ENABLED'"}
 }

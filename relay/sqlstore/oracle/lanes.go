@@ -1,12 +1,9 @@
 package oracle
 
 import (
-	"context"
-	"strings"
 	"time"
 
 	"github.com/rowrelay/rowrelay/outbox/dialect"
-	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
 )
 
@@ -27,14 +24,14 @@ func (d *Oracle) acquire(relay string, count int, ttl time.Duration) steps {
 			"    taken EXCEPTION;",
 			"    PRAGMA EXCEPTION_INIT(taken, -54);",
 			"BEGIN",
-			"    FOR candidate IN (SELECT lane FROM "+d.table.Lanes()+" WHERE "+free,
+			"    FOR candidate IN (SELECT lane FROM "+d.table.Lanes+" WHERE "+free,
 			"        ORDER BY ORA_HASH(lane || TO_CHAR(SYSTIMESTAMP, 'SSSSSFF6') || "+a.add(relay)+")) LOOP",
 			"        EXIT WHEN wanted <= 0;",
 			"        BEGIN",
 			"            SELECT lock_id BULK COLLECT INTO locked FROM "+locks(d.table),
 			"            WHERE lock_id BETWEEN "+laneSlots+" * candidate.lane AND "+laneSlots+" * candidate.lane + "+laneSlots+" - 1 FOR UPDATE NOWAIT;",
-			"            SELECT lane BULK COLLECT INTO locked FROM "+d.table.Lanes()+" WHERE lane = candidate.lane FOR UPDATE NOWAIT;",
-			"            UPDATE "+d.table.Lanes()+" SET owner = "+a.add(relay)+", fence = fence + 1, until = "+a.in(ttl)+",",
+			"            SELECT lane BULK COLLECT INTO locked FROM "+d.table.Lanes+" WHERE lane = candidate.lane FOR UPDATE NOWAIT;",
+			"            UPDATE "+d.table.Lanes+" SET owner = "+a.add(relay)+", fence = fence + 1, until = "+a.in(ttl)+",",
 			"                crashes = CASE WHEN owner IS NULL THEN crashes ELSE crashes + 1 END, stamp = this_transaction",
 			"            WHERE lane = candidate.lane AND "+free+";",
 			"            wanted := wanted - SQL%ROWCOUNT;",
@@ -47,7 +44,7 @@ func (d *Oracle) acquire(relay string, count int, ttl time.Duration) steps {
 }
 
 func stampedLanes(table dialect.Table, columns string) backend.Query {
-	return backend.Query{SQL: "SELECT " + columns + " FROM " + table.Lanes() + " WHERE stamp = " + stamped + " ORDER BY lane"}
+	return backend.Query{SQL: "SELECT " + columns + " FROM " + table.Lanes + " WHERE stamp = " + stamped + " ORDER BY lane"}
 }
 
 // givenMarks are the ones given, if they were made in this epoch.
@@ -58,49 +55,29 @@ func marks(a *args, epoch, marks string) string {
 	return "CASE WHEN " + server + " = " + a.add(epoch) + " THEN " + a.add(marks) + " ELSE marks END"
 }
 
-func (d *Oracle) renew(relay, epoch string, leases []backend.Lease, ttl time.Duration) steps {
-	return change(d.table, relay, leases, func(a *args, lease backend.Lease) string {
-		set := "until = " + a.in(ttl) + ", marks = " + marks(a, epoch, lease.Marks)
-		if lease.Calm {
-			set += ", crashes = 0, journal = NULL"
-		}
-		return set
-	})
-}
-
-func (d *Oracle) release(relay, epoch string, leases []backend.Lease) steps {
-	return change(d.table, relay, leases, func(a *args, lease backend.Lease) string {
-		return "owner = NULL, until = NULL, marks = " + marks(a, epoch, lease.Marks) + ", journal = NULL, crashes = 0"
-	})
-}
-
-func (d *Oracle) writeJournal(relay string, leases []backend.Lease) steps {
-	return change(d.table, relay, leases, func(a *args, lease backend.Lease) string {
-		return "journal = " + a.add(lease.Journal)
-	})
-}
-
-// Journals implements [backend.Lanes].
-func (d *Oracle) Journals(ctx context.Context) ([]relay.Journal, error) {
-	return backend.Journals(ctx, d.db, backend.Query{SQL: "SELECT lane, fence, journal FROM " + d.table.Lanes() + " WHERE journal IS NOT NULL"})
-}
-
-// change is a block of one statement a lease, as a list of them would have
+// changeLeases is a block of one statement a lease, as a list of them would have
 // no room for a text of any length.
-func change(table dialect.Table, relay string, leases []backend.Lease, set func(*args, backend.Lease) string) steps {
+func (d *Oracle) changeLeases(change backend.LeaseChange, leases []backend.Lease) steps {
 	var a args
-	statements := make([]string, len(leases))
-	for i, lease := range leases {
-		statements[i] = "    UPDATE " + table.Lanes() + " SET " + set(&a, lease) + ", stamp = this_transaction" +
-			"\n    WHERE lane = " + a.int(lease.Lane) + " AND fence = " + a.add(lease.Fence) + " AND owner = " + a.add(relay) + ";"
+	block := "DECLARE\n" + stamp + "\nBEGIN\n"
+	for _, lease := range leases {
+		set := ""
+		switch change.Kind {
+		case backend.Renew:
+			set = "until = " + a.in(change.TTL) + ", marks = " + marks(&a, change.Epoch, lease.Marks)
+			if lease.Calm {
+				set += ", crashes = 0, journal = NULL"
+			}
+		case backend.Release:
+			set = "owner = NULL, until = NULL, marks = " + marks(&a, change.Epoch, lease.Marks) + ", journal = NULL, crashes = 0"
+		case backend.WriteJournal:
+			set = "journal = " + a.add(lease.Journal)
+		}
+		block += "    UPDATE " + d.table.Lanes + " SET " + set + ", stamp = this_transaction" +
+			"\n    WHERE lane = " + a.int(lease.Lane) + " AND fence = " + a.add(lease.Fence) + " AND owner = " + a.add(change.Relay) + ";\n"
 	}
 	return steps{
-		do:  []backend.Query{a.query("DECLARE", stamp, "BEGIN", strings.Join(statements, "\n"), "END;")},
-		ask: stampedLanes(table, "lane, fence, 0"),
+		do:  []backend.Query{a.query(block + "END;")},
+		ask: stampedLanes(d.table, "lane, fence, 0"),
 	}
-}
-
-// Marks implements [backend.Lanes].
-func (d *Oracle) Marks(ctx context.Context) (map[int]relay.Marks, error) {
-	return backend.Marks(ctx, d.db, backend.Query{SQL: "SELECT lane, marks FROM " + d.table.Lanes() + " WHERE marks IS NOT NULL ORDER BY lane"})
 }

@@ -17,7 +17,7 @@ const listedRow = plain + ",\n    " + hasPayload + " + " + later + " + " + retry
 // List implements [backend.Operating].
 func (d *Oracle) List(ctx context.Context, filter backend.Filter) ([]relay.Info, error) {
 	var a args
-	rows := "SELECT t.* FROM " + d.table.Messages() + " t WHERE " + a.filter(filter, true)
+	rows := "SELECT t.* FROM " + d.table.Messages + " t WHERE " + a.filter(filter, true)
 	return backend.ReadInfos(ctx, d.db, a.query(
 		asBytes,
 		"SELECT "+listedRow,
@@ -43,13 +43,18 @@ func (a *args) filter(filter backend.Filter, states bool) string {
 	return strings.Join(where, " AND ")
 }
 
-// changeParked asks for the filter twice, as an id may have several rows. It locks the
-// rows, which are counted below: where rows are locked there may be no limit beside.
-func (d *Oracle) changeParked(ctx context.Context, filter backend.Filter, change string) (ids []int64, err error) {
+// ChangeParked implements [backend.Backend]. It asks for the filter twice, as an id may have
+// several rows. It locks the rows, which are counted below: where rows are locked there may
+// be no limit beside.
+func (d *Oracle) ChangeParked(ctx context.Context, filter backend.Filter, discard bool) (ids []int64, err error) {
+	change := "UPDATE " + d.table.Held + " t SET state = 'scheduled', attempts = 0, crashes = 0, available_at = " + now
+	if discard {
+		change = "DELETE FROM " + d.table.Held + " t"
+	}
 	var a args
 	parked := a.query(
-		"SELECT id FROM "+d.table.Held()+" WHERE state = 'error' AND (id, message_id) IN (SELECT id, message_id FROM (",
-		"    SELECT t.id, t.message_id FROM "+d.table.Held()+" t WHERE "+errorID+" IS NOT NULL AND "+a.filter(filter, false),
+		"SELECT id FROM "+d.table.Held+" WHERE state = 'error' AND (id, message_id) IN (SELECT id, message_id FROM (",
+		"    SELECT t.id, t.message_id FROM "+d.table.Held+" t WHERE "+errorID+" IS NOT NULL AND "+a.filter(filter, false),
 		"    ORDER BY "+errorID+") WHERE ROWNUM <= "+a.int(filter.Limit)+")",
 		"ORDER BY id FOR UPDATE")
 	err = backend.InTx(ctx, d.db, nil, func(tx *sql.Tx) error {
@@ -69,19 +74,19 @@ func (d *Oracle) counts(limit int) backend.Query {
 	var a args
 	return a.query(
 		"SELECT state, COUNT(*) FROM (",
-		"    SELECT CASE WHEN claimed_until > "+now+" THEN 'claimed' WHEN available_at > "+now+" THEN 'scheduled' ELSE 'pending' END AS state FROM "+d.table.Hot(),
-		"    UNION ALL SELECT CASE WHEN state = 'scheduled' AND (available_at IS NULL OR available_at <= "+now+") THEN 'pending' ELSE state END FROM "+d.table.Held(),
+		"    SELECT CASE WHEN claimed_until > "+now+" THEN 'claimed' WHEN available_at > "+now+" THEN 'scheduled' ELSE 'pending' END AS state FROM "+d.table.Hot,
+		"    UNION ALL SELECT CASE WHEN state = 'scheduled' AND (available_at IS NULL OR available_at <= "+now+") THEN 'pending' ELSE state END FROM "+d.table.Held,
 		") GROUP BY state",
 		"UNION ALL",
-		"SELECT 'done', CASE WHEN n < "+a.int(limit)+" THEN n ELSE (SELECT MAX(id) - MIN(id) + 1 FROM "+d.table.Done()+") END",
-		"FROM (SELECT COUNT(*) AS n FROM "+d.table.Done()+" WHERE ROWNUM <= "+a.int(limit)+")")
+		"SELECT 'done', CASE WHEN n < "+a.int(limit)+" THEN n ELSE (SELECT MAX(id) - MIN(id) + 1 FROM "+d.table.Done+") END",
+		"FROM (SELECT COUNT(*) AS n FROM "+d.table.Done+" WHERE ROWNUM <= "+a.int(limit)+")")
 }
 
 // ready is where a row that is pending, or scheduled for now, can be found.
 func ready(table dialect.Table, columns string) string {
 	const due = "(available_at IS NULL OR available_at <= " + now + ")"
-	return "    SELECT " + columns + " FROM " + table.Hot() + " WHERE " + due + " AND (claimed_until IS NULL OR claimed_until <= " + now + ")" +
-		"\n    UNION ALL SELECT " + columns + " FROM " + table.Held() + " WHERE state = 'scheduled' AND " + due
+	return "    SELECT " + columns + " FROM " + table.Hot + " WHERE " + due + " AND (claimed_until IS NULL OR claimed_until <= " + now + ")" +
+		"\n    UNION ALL SELECT " + columns + " FROM " + table.Held + " WHERE state = 'scheduled' AND " + due
 }
 
 // oldest counts a row's age from when it could be delivered first.
@@ -100,10 +105,10 @@ func (d *Oracle) topics(limit int) backend.Query {
 func (d *Oracle) listRelays() backend.Query {
 	return backend.Query{SQL: "SELECT r.name, r.host, r.version, r.claim, " + timeText("r.since") + ", " + timeText("r.last_beat") + ",\n" +
 		"    CASE WHEN r.until >= " + now + " THEN 1 ELSE 0 END,\n" +
-		"    (SELECT COUNT(*) FROM " + d.table.Lanes() + " l WHERE l.owner = r.name AND l.until >= " + now + ")\n" +
-		"FROM " + d.table.Relays() + " r ORDER BY r.name"}
+		"    (SELECT COUNT(*) FROM " + d.table.Lanes + " l WHERE l.owner = r.name AND l.until >= " + now + ")\n" +
+		"FROM " + d.table.Relays + " r ORDER BY r.name"}
 }
 
 func (d *Oracle) leased() backend.Query {
-	return backend.Query{SQL: "SELECT COUNT(*) FROM " + d.table.Lanes() + " WHERE owner IS NOT NULL AND until >= " + now}
+	return backend.Query{SQL: "SELECT COUNT(*) FROM " + d.table.Lanes + " WHERE owner IS NOT NULL AND until >= " + now}
 }

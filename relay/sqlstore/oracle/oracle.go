@@ -29,14 +29,25 @@ func New(db *sql.DB, d dialect.Dialect, table dialect.Table) *Oracle { return &O
 // refuses any: it is the session's own, READ COMMITTED, unless somebody has set another
 // one, at which the statements are right, too, and are busy more often.
 func (d *Oracle) Traits() backend.Traits {
-	return backend.Traits{Claims: 1, Frontier: backend.OpenTransactions, Walk: backend.WalkPositions}
+	return backend.Traits{
+		Claims: 1, Frontier: backend.OpenTransactions, Walk: backend.WalkPositions,
+		Queries: backend.Queries{
+			ClaimMode: d.claimMode(), Members: d.members(), Deregister: d.deregister(""), PurgeRelays: d.purgeRelays(),
+			Journals: backend.Query{SQL: "SELECT lane, fence, journal FROM " + d.table.Lanes + " WHERE journal IS NOT NULL"},
+			Marks:    backend.Query{SQL: "SELECT lane, marks FROM " + d.table.Lanes + " WHERE marks IS NOT NULL ORDER BY lane"}, LastID: d.lastID(),
+			Status: backend.StatusQueries{
+				Mode: d.claimMode(), Counts: d.counts(backend.CountedDone), Oldest: d.oldest(), Topics: d.topics(backend.SampledTopics),
+				Relays: d.listRelays(), Leased: d.leased(),
+			},
+		},
+	}
 }
 
 // inTx lets one at a time change several things. Nothing bounds the wait: those who hold
 // this lock wait for none that an application holds.
 func (d *Oracle) inTx(ctx context.Context, work func(*sql.Tx) error) error {
 	return backend.InTx(ctx, d.db, nil, func(tx *sql.Tx) error {
-		if _, err := backend.Exec(ctx, tx, backend.Query{SQL: "UPDATE " + d.table.Settings() + " SET value = value WHERE name = 'schema'"}); err != nil {
+		if _, err := backend.Exec(ctx, tx, backend.Query{SQL: "UPDATE " + d.table.Settings + " SET value = value WHERE name = 'schema'"}); err != nil {
 			return err
 		}
 		return work(tx)
@@ -78,12 +89,6 @@ func run(ctx context.Context, tx *sql.Tx, writes []write) (changed int, err erro
 	return changed, nil
 }
 
-// ClaimMode implements [backend.Members].
-func (d *Oracle) ClaimMode(ctx context.Context) (mode relay.Claim, err error) {
-	err = backend.One(ctx, d.db, d.claimMode(), &mode)
-	return mode, err
-}
-
 // SetClaimMode implements [backend.Members].
 func (d *Oracle) SetClaimMode(ctx context.Context, claim relay.Claim) error {
 	return d.inTx(ctx, func(tx *sql.Tx) error {
@@ -100,18 +105,8 @@ func (d *Oracle) Heartbeat(ctx context.Context, self relay.Identity, ttl time.Du
 	err = d.answer(ctx, d.heartbeat(self, ttl), func(tx *sql.Tx, query backend.Query) error {
 		return backend.All(ctx, tx, query, func() { beat.Stored = true }, &name, &beat.XID, &epoch)
 	})
-	if err != nil || !beat.Stored {
-		return beat, err
-	}
 	beat.Epoch = epoch.String
-	err = backend.All(ctx, d.db, d.members(), func() { beat.Alive = append(beat.Alive, name) }, &name)
 	return beat, err
-}
-
-// Deregister implements [backend.Members].
-func (d *Oracle) Deregister(ctx context.Context, name string) error {
-	_, err := backend.ExecTx(ctx, d.db, nil, d.deregister(name))
-	return err
 }
 
 // Acquire implements [backend.Lanes].
@@ -123,23 +118,9 @@ func (d *Oracle) Acquire(ctx context.Context, relay string, count int, ttl time.
 	return grants, xid, err
 }
 
-// Renew implements [backend.Lanes].
-func (d *Oracle) Renew(ctx context.Context, relay, epoch string, leases []backend.Lease, ttl time.Duration) ([]relay.Lease, uint64, error) {
-	return d.change(ctx, d.renew(relay, epoch, leases, ttl))
-}
-
-// Release implements [backend.Lanes].
-func (d *Oracle) Release(ctx context.Context, relay, epoch string, leases []backend.Lease) ([]relay.Lease, uint64, error) {
-	return d.change(ctx, d.release(relay, epoch, leases))
-}
-
-// WriteJournal implements [backend.Lanes].
-func (d *Oracle) WriteJournal(ctx context.Context, relay string, leases []backend.Lease) ([]relay.Lease, uint64, error) {
-	return d.change(ctx, d.writeJournal(relay, leases))
-}
-
-func (d *Oracle) change(ctx context.Context, s steps) (held []relay.Lease, xid uint64, err error) {
-	err = d.answer(ctx, s, func(tx *sql.Tx, query backend.Query) error {
+// ChangeLeases implements [backend.Backend].
+func (d *Oracle) ChangeLeases(ctx context.Context, change backend.LeaseChange, leases []backend.Lease) (held []relay.Lease, xid uint64, err error) {
+	err = d.answer(ctx, d.changeLeases(change, leases), func(tx *sql.Tx, query backend.Query) error {
 		held, xid, err = backend.Leases(ctx, tx, query)
 		return err
 	})
@@ -147,16 +128,7 @@ func (d *Oracle) change(ctx context.Context, s steps) (held []relay.Lease, xid u
 }
 
 // BeginLanes implements [backend.Pages].
-func (d *Oracle) BeginLanes(ctx context.Context) (backend.FirstLine, error) { return d.FirstLine(ctx) }
-
-// LastID implements [backend.Pages].
-func (d *Oracle) LastID(ctx context.Context) (last int64, err error) {
-	err = backend.One(ctx, d.db, d.lastID(), &last)
-	return last, err
-}
-
-// FirstLine implements [backend.Pages].
-func (d *Oracle) FirstLine(ctx context.Context) (backend.FirstLine, error) {
+func (d *Oracle) BeginLanes(ctx context.Context) (backend.FirstLine, error) {
 	return d.Read(ctx, backend.Read{}, nil)
 }
 
@@ -215,17 +187,8 @@ func (d *Oracle) Purge(ctx context.Context, retention time.Duration, limit int, 
 		purged, err = backend.Exec(ctx, tx, d.purge(retention, limit))
 		return err
 	})
-	if err == nil {
-		_, err = backend.ExecTx(ctx, d.db, nil, d.purgeRelays())
-	}
 	return purged, until, err
 }
-
-// HasFree implements [backend.Rows].
-func (d *Oracle) HasFree(context.Context) (bool, error) { return true, nil }
-
-// HasExpired implements [backend.Rows].
-func (d *Oracle) HasExpired(context.Context) (bool, error) { return true, nil }
 
 // Claim implements [backend.Rows].
 func (d *Oracle) Claim(ctx context.Context, request relay.ClaimRequest) (claimed []relay.Row, err error) {
@@ -265,24 +228,6 @@ func (d *Oracle) Reclaim(ctx context.Context, limit int) (freed int, err error) 
 		return err
 	})
 	return freed, err
-}
-
-// Status implements [backend.Operating].
-func (d *Oracle) Status(ctx context.Context) (relay.Status, error) {
-	return backend.ReadStatus(ctx, d.db, backend.StatusQueries{
-		Mode: d.claimMode(), Counts: d.counts(backend.CountedDone), Oldest: d.oldest(), Topics: d.topics(backend.SampledTopics),
-		Relays: d.listRelays(), Leased: d.leased(),
-	})
-}
-
-// Requeue implements [backend.Operating].
-func (d *Oracle) Requeue(ctx context.Context, filter backend.Filter) ([]int64, error) {
-	return d.changeParked(ctx, filter, "UPDATE "+d.table.Held()+" t SET state = 'scheduled', attempts = 0, crashes = 0, available_at = "+now)
-}
-
-// Discard implements [backend.Operating].
-func (d *Oracle) Discard(ctx context.Context, filter backend.Filter) ([]int64, error) {
-	return d.changeParked(ctx, filter, "DELETE FROM "+d.table.Held()+" t")
 }
 
 // ListOpen implements [backend.TransactionLister]. It compares positions in the database's

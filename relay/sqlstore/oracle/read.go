@@ -48,7 +48,7 @@ const (
 // shows only up to where it has reserved.
 func given(table dialect.Table) string {
 	highest := func(of string) string { return "NVL((SELECT MAX(id) FROM " + of + "), 0)" }
-	return "GREATEST(" + highest(table.Hot()) + ", " + highest(table.Held()) + ", " + highest(table.Done()) + ")"
+	return "GREATEST(" + highest(table.Hot) + ", " + highest(table.Held) + ", " + highest(table.Done) + ")"
 }
 
 // server names the database, and the one in it; it has no blanks, and no
@@ -67,7 +67,7 @@ func (d *Oracle) page(read backend.Read) backend.Query {
 		share = min(share, read.Share)
 	}
 	var a args
-	rows := a.page("SELECT t.*, p.place FROM ("+a.ranges(d.table, read.Positions, read.Limit, share)+") p\n    JOIN "+d.table.Hot()+" t ON t.ROWID = p.rid",
+	rows := a.page("SELECT t.*, p.place FROM ("+a.ranges(d.table, read.Positions, read.Limit, share)+") p\n    JOIN "+d.table.Hot+" t ON t.ROWID = p.rid",
 		"t.place, t.id", read.MaxBytes)
 	return a.query(
 		asBytes,
@@ -91,11 +91,11 @@ func ordered(rows, order, where string) string {
 // count of rows stops what is under it.
 func (a *args) ranges(table dialect.Table, positions []relay.Position, limit, share int) string {
 	if len(positions) == 0 {
-		return "SELECT 0 AS place, h.ROWID AS rid FROM " + table.Hot() + " h WHERE 1 = 0"
+		return "SELECT 0 AS place, h.ROWID AS rid FROM " + table.Hot + " h WHERE 1 = 0"
 	}
 	parts := make([]string, len(positions))
 	for i, p := range positions {
-		parts[i] = "SELECT " + strconv.Itoa(i) + " AS place, rid FROM (SELECT /*+ INDEX_ASC(h " + table.IndexName("lane_id") + ") */ h.ROWID AS rid FROM " + table.Hot() + " h" +
+		parts[i] = "SELECT " + strconv.Itoa(i) + " AS place, rid FROM (SELECT /*+ INDEX_ASC(h " + table.IndexName("lane_id") + ") */ h.ROWID AS rid FROM " + table.Hot + " h" +
 			" WHERE h.lane = " + a.int(p.Lane) + " AND h.id > " + a.add(p.After) + " AND h.id <= " + a.add(p.Until)
 		if p.Key != "" {
 			parts[i] += " AND " + same("h.message_key", a.add(p.Key))
@@ -118,15 +118,15 @@ func (d *Oracle) candidates(positions []relay.Position, _ []string, limit int) b
 	var a args
 	return a.query("SELECT t.id, t.lane, t.topic, t.message_key, "+size,
 		"FROM ("+a.ranges(d.table, positions, limit, limit)+") p",
-		"JOIN "+d.table.Hot()+" t ON t.ROWID = p.rid ORDER BY p.place, t.id")
+		"JOIN "+d.table.Hot+" t ON t.ROWID = p.rid ORDER BY p.place, t.id")
 }
 
 func (d *Oracle) pickHot(rows []relay.RowID) backend.Query {
-	return picked(hot, d.table.Hot(), "", rows)
+	return picked(hot, d.table.Hot, "", rows)
 }
 
 func (d *Oracle) pickHeld(rows []relay.RowID) backend.Query {
-	return picked(held, d.table.Held(), " AND t.state <> 'error'", rows)
+	return picked(held, d.table.Held, " AND t.state <> 'error'", rows)
 }
 
 func picked(columns, from, condition string, rows []relay.RowID) backend.Query {
@@ -153,7 +153,7 @@ const (
 // days.
 func (d *Oracle) Due(ctx context.Context, lanes []int, after relay.DueCursor, limit, maxBytes int) ([]relay.Row, error) {
 	var a args
-	rows := "SELECT * FROM (SELECT t.* FROM " + d.table.Held() + " t" +
+	rows := "SELECT * FROM (SELECT t.* FROM " + d.table.Held + " t" +
 		"\n    WHERE " + dueAt + " <= " + now + " AND t.lane IN " + a.lanes(lanes) +
 		"\n        AND " + dueAt + " >= " + a.timestamp(after.At) + " AND (" + dueAt + " > " + a.timestamp(after.At) + " OR " + dueID + " > " + a.add(after.ID) + ")" +
 		"\n    ORDER BY " + dueAt + ", " + dueID + ") WHERE ROWNUM <= " + a.int(limit)
@@ -167,7 +167,7 @@ func (d *Oracle) Due(ctx context.Context, lanes []int, after relay.DueCursor, li
 func (d *Oracle) BlockedKeys(ctx context.Context, lanes []int, limit int) ([]relay.BlockedKey, error) {
 	var a args
 	return backend.BlockedKeys(ctx, d.db, a.query(
-		"SELECT t.lane, t.message_key, t.topic, t.id FROM "+d.table.Held()+" t",
+		"SELECT t.lane, t.message_key, t.topic, t.id FROM "+d.table.Held+" t",
 		"WHERE "+retry+" IN "+a.lanes(lanes)+" AND t.message_key IS NOT NULL AND ROWNUM <= "+a.int(limit)))
 }
 
@@ -181,6 +181,6 @@ func (d *Oracle) BlockedAmong(ctx context.Context, keys []relay.LaneKey) ([]rela
 	return backend.BlockedKeys(ctx, d.db, a.query(
 		"SELECT /*+ LEADING(g) USE_NL(t) INDEX(t "+d.table.IndexName("held_retry")+") */ t.lane, MIN(t.message_key), MIN(t.topic), MIN(t.id)",
 		"FROM "+a.given("g", items, "lane NUMBER PATH '$[0]', message_key VARCHAR2(255) PATH '$[1]'"),
-		"JOIN "+d.table.Held()+" t ON "+retry+" = g.lane AND "+same(retryOf, "g.message_key"),
+		"JOIN "+d.table.Held+" t ON "+retry+" = g.lane AND "+same(retryOf, "g.message_key"),
 		"GROUP BY t.lane, "+bytes("t.message_key")+", "+bytes("t.topic")))
 }

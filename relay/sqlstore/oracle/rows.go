@@ -41,7 +41,7 @@ func pick(a *args, table dialect.Table, query string, limit, bytes string, chang
 
 // byRows is true while the table is claimed by rows.
 func byRows(table dialect.Table) string {
-	return "(SELECT value FROM " + table.Settings() + " WHERE name = 'claim') = 'rows'"
+	return "(SELECT value FROM " + table.Settings + " WHERE name = 'claim') = 'rows'"
 }
 
 // The columns of the indexes of free rows, which the dialect makes.
@@ -62,15 +62,15 @@ func (d *Oracle) claim(claim relay.ClaimRequest) steps {
 		free, order, index = freePriority, freePriority+", "+freeID, "claim_priority"
 	}
 	var a args
-	query := "SELECT /*+ INDEX(t " + d.table.IndexName(index) + ") */ id, " + size + " FROM " + d.table.Hot() + " t WHERE " + byRows(d.table) + " AND " + free + " IS NOT NULL" + a.topics(claim) +
+	query := "SELECT /*+ INDEX(t " + d.table.IndexName(index) + ") */ id, " + size + " FROM " + d.table.Hot + " t WHERE " + byRows(d.table) + " AND " + free + " IS NOT NULL" + a.topics(claim) +
 		"\n        ORDER BY " + order
 	limit, bytes := a.int(claim.Limit), a.add(backend.MostBytes(claim))
 	return steps{
-		do: []backend.Query{pick(&a, d.table, query, limit, bytes, "UPDATE "+d.table.Hot()+" SET claimed_by = "+a.add(claim.Relay)+", claim_token = "+a.add(claim.Token)+
+		do: []backend.Query{pick(&a, d.table, query, limit, bytes, "UPDATE "+d.table.Hot+" SET claimed_by = "+a.add(claim.Relay)+", claim_token = "+a.add(claim.Token)+
 			", claimed_until = "+a.in(claim.TTL)+", claim_stamp = this_transaction"+
 			"\n        WHERE id = ids(i) AND claimed_until IS NULL")},
 		ask: backend.Query{SQL: asBytes + "\nSELECT /*+ INDEX(t " + d.table.IndexName("claim_until") + ") */ " + hot +
-			"\nFROM " + d.table.Hot() + " t WHERE t.claimed_until IS NOT NULL AND t.claim_stamp = " + stamped},
+			"\nFROM " + d.table.Hot + " t WHERE t.claimed_until IS NOT NULL AND t.claim_stamp = " + stamped},
 	}
 }
 
@@ -89,10 +89,10 @@ func (a *args) topics(claim relay.ClaimRequest) string {
 // these meanwhile.
 func (d *Oracle) extend(token string, ids []int64, ttl time.Duration) steps {
 	var a, ask args
-	query := "SELECT id, 0 FROM " + d.table.Hot() + " WHERE " + byRows(d.table) + " AND id IN " + a.ids(ids) + " AND claim_token = " + a.add(token)
+	query := "SELECT id, 0 FROM " + d.table.Hot + " WHERE " + byRows(d.table) + " AND id IN " + a.ids(ids) + " AND claim_token = " + a.add(token)
 	return steps{
-		do:  []backend.Query{pick(&a, d.table, query, a.int(len(ids)), "1", "UPDATE "+d.table.Hot()+" SET claimed_until = "+a.in(ttl)+" WHERE id = ids(i) AND claim_token = "+a.add(token))},
-		ask: ask.query("SELECT id FROM " + d.table.Hot() + " WHERE id IN " + ask.ids(ids) + " AND claim_token = " + ask.add(token)),
+		do:  []backend.Query{pick(&a, d.table, query, a.int(len(ids)), "1", "UPDATE "+d.table.Hot+" SET claimed_until = "+a.in(ttl)+" WHERE id = ids(i) AND claim_token = "+a.add(token))},
+		ask: ask.query("SELECT id FROM " + d.table.Hot + " WHERE id IN " + ask.ids(ids) + " AND claim_token = " + ask.add(token)),
 	}
 }
 
@@ -103,8 +103,8 @@ func (d *Oracle) extend(token string, ids []int64, ttl time.Duration) steps {
 func (d *Oracle) expired(limit int) backend.Query {
 	var a args
 	return a.query(
-		"SELECT id FROM "+d.table.Hot()+" WHERE "+byRows(d.table)+" AND "+ended+" AND id IN (SELECT id FROM (",
-		"    SELECT id FROM "+d.table.Hot()+" WHERE "+ended,
+		"SELECT id FROM "+d.table.Hot+" WHERE "+byRows(d.table)+" AND "+ended+" AND id IN (SELECT id FROM (",
+		"    SELECT id FROM "+d.table.Hot+" WHERE "+ended,
 		"    ORDER BY claimed_until) WHERE ROWNUM <= "+a.int(limit)+") FOR UPDATE SKIP LOCKED")
 }
 
@@ -113,7 +113,7 @@ const ended = "claimed_until < " + now
 func (d *Oracle) freeExpired(ids []int64) backend.Query {
 	var a args
 	return a.query(
-		"UPDATE "+d.table.Hot()+" SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL, claim_stamp = NULL, crashes = crashes + 1",
+		"UPDATE "+d.table.Hot+" SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL, claim_stamp = NULL, crashes = crashes + 1",
 		"WHERE "+ended+" AND id IN "+a.ids(ids))
 }
 
@@ -123,12 +123,12 @@ func (d *Oracle) bringBack(limit int) []write {
 	var a args
 	return []write{
 		{counts: true, Query: a.query(
-			"INSERT INTO "+d.table.Hot()+" ("+backend.Returning+", claim_stamp)",
+			"INSERT INTO "+d.table.Hot+" ("+backend.Returning+", claim_stamp)",
 			"SELECT "+backend.Of("t", backend.Returning)+", "+stamped,
-			"FROM (SELECT t.* FROM "+d.table.Held()+" t WHERE "+byRows(d.table)+" AND "+dueAt+" <= "+now,
+			"FROM (SELECT t.* FROM "+d.table.Held+" t WHERE "+byRows(d.table)+" AND "+dueAt+" <= "+now,
 			"    AND "+backend.IDIsFree(d.table)+" AND "+backend.FirstOfID(d.table, "o.state <> 'error' AND NVL(o.available_at, TIMESTAMP '0001-01-01 00:00:00') <= "+now),
 			"    ORDER BY "+dueAt+", "+dueID+") t WHERE ROWNUM <= "+a.int(limit))},
-		{Query: backend.Query{SQL: "DELETE FROM " + d.table.Held() + " WHERE (id, message_id) IN (SELECT /*+ INDEX(h " + d.table.IndexName("claim_until") + ") */ h.id, h.message_id FROM " + d.table.Hot() + " h" +
+		{Query: backend.Query{SQL: "DELETE FROM " + d.table.Held + " WHERE (id, message_id) IN (SELECT /*+ INDEX(h " + d.table.IndexName("claim_until") + ") */ h.id, h.message_id FROM " + d.table.Hot + " h" +
 			"\n    WHERE h.claimed_until IS NULL AND h.claim_stamp = " + stamped + ")"}},
 	}
 }

@@ -31,7 +31,7 @@ func (d *Oracle) settleLanes(name string, keep bool, settlements []relay.Settlem
 	m := moving{table: d.table, relay: name, keep: keep, claim: "claim NUMBER PATH '$[2]'", byLanes: true}
 	lock = l.lockAll("SELECT lock_id FROM " + locks(d.table) + " WHERE lock_id IN (\n        SELECT " + laneSlots +
 		" * g.lane + MOD(SYS_CONTEXT('USERENV', 'SID'), " + laneSlots + ") FROM " + l.given("g", items, columns) + ")\n    ORDER BY lock_id FOR UPDATE")
-	facts = f.query("SELECT 'lane', l.lane, l.fence FROM " + f.given("g", items, columns) + " JOIN " + d.table.Lanes() + " l ON l.lane = g.lane AND l.fence = g.fence AND l.owner = " + f.add(name))
+	facts = f.query("SELECT 'lane', l.lane, l.fence FROM " + f.given("g", items, columns) + " JOIN " + d.table.Lanes + " l ON l.lane = g.lane AND l.fence = g.fence AND l.owner = " + f.add(name))
 	return lock, facts, m.writes(settlements)
 }
 
@@ -40,9 +40,9 @@ func (d *Oracle) settleRows(name string, keep bool, settlements []relay.Settleme
 	const columns = "id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim VARCHAR2(255) PATH '$[2]', message_id VARCHAR2(36) PATH '$[9]'"
 	var l, f args
 	m := moving{table: d.table, relay: name, keep: keep, claim: "claim VARCHAR2(255) PATH '$[2]'", token: " AND t.claim_token = g.claim"}
-	lock = l.lockAll("SELECT t.id FROM " + d.table.Hot() + " t WHERE t.id IN " + l.ids(backend.Column(settlements, func(s *relay.Settlement) int64 { return s.ID })) +
+	lock = l.lockAll("SELECT t.id FROM " + d.table.Hot + " t WHERE t.id IN " + l.ids(backend.Column(settlements, func(s *relay.Settlement) int64 { return s.ID })) +
 		"\n    ORDER BY t.id FOR UPDATE")
-	facts = f.query("SELECT 'fenced', COUNT(*), 0 FROM "+f.given("g", items(settlements), columns)+" JOIN "+d.table.Hot()+" t ON "+row,
+	facts = f.query("SELECT 'fenced', COUNT(*), 0 FROM "+f.given("g", items(settlements), columns)+" JOIN "+d.table.Hot+" t ON "+row,
 		"WHERE t.claim_token IS NULL OR t.claim_token <> g.claim")
 	return lock, facts, m.writes(settlements)
 }
@@ -95,8 +95,8 @@ func group(settlements []relay.Settlement) (groups groups) {
 // writes has nothing for a group that is empty.
 func (m moving) writes(settlements []relay.Settlement) (writes []write) {
 	groups := group(settlements)
-	writes = append(writes, m.finish(m.table.Hot(), m.token, groups.hotDone)...)
-	writes = append(writes, m.finish(m.table.Held(), " AND t.state <> 'error'", groups.heldDone)...)
+	writes = append(writes, m.finish(m.table.Hot, m.token, groups.hotDone)...)
+	writes = append(writes, m.finish(m.table.Held, " AND t.state <> 'error'", groups.heldDone)...)
 	writes = append(writes, m.hold(groups.hotHeld)...)
 	writes = append(writes, m.change(groups.heldHeld)...)
 	return append(writes, m.free(groups.freed)...)
@@ -112,7 +112,7 @@ func (m moving) given(a *args, settlements []relay.Settlement) string {
 	given := a.given("g", items(settlements), "\n        id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', "+m.claim+
 		", state VARCHAR2(10) PATH '$[3]',\n        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]'")
 	if m.byLanes {
-		given += "\n    JOIN " + m.table.Lanes() + " l ON l.lane = g.lane AND l.fence = g.claim AND l.owner = " + a.add(m.relay)
+		given += "\n    JOIN " + m.table.Lanes + " l ON l.lane = g.lane AND l.fence = g.claim AND l.owner = " + a.add(m.relay)
 	}
 	return given
 }
@@ -131,7 +131,7 @@ func (m moving) finish(from, where string, settlements []relay.Settlement) (writ
 	if m.keep {
 		var a args
 		writes = append(writes, write{Query: a.query(
-			"INSERT INTO "+m.table.Done()+" ("+backend.Kept+", "+backend.Changing+", finished_at, receipt, relay)",
+			"INSERT INTO "+m.table.Done+" ("+backend.Kept+", "+backend.Changing+", finished_at, receipt, relay)",
 			"SELECT "+found+" "+backend.Of("t", backend.Kept)+", g.attempts, g.crashes, t.available_at, "+fault+", "+now+", g.receipt, "+a.add(m.relay),
 			m.found(&a, from, where, settlements))})
 	}
@@ -152,10 +152,10 @@ func (m moving) hold(settlements []relay.Settlement) []write {
 	var a args
 	return []write{
 		{Query: a.query(
-			"INSERT INTO "+m.table.Held()+" ("+backend.Kept+", "+backend.Changing+", state)",
+			"INSERT INTO "+m.table.Held+" ("+backend.Kept+", "+backend.Changing+", state)",
 			"SELECT "+found+" "+backend.Of("t", backend.Kept)+", g.attempts, g.crashes, "+available+", "+fault+", g.state",
-			m.found(&a, m.table.Hot(), m.token, settlements))},
-		m.remove(m.table.Hot(), m.token, settlements),
+			m.found(&a, m.table.Hot, m.token, settlements))},
+		m.remove(m.table.Hot, m.token, settlements),
 	}
 }
 
@@ -165,7 +165,7 @@ func (m moving) change(settlements []relay.Settlement) []write {
 	}
 	var a args
 	return []write{{counts: true, Query: a.query(
-		"MERGE INTO "+m.table.Held()+" t USING (SELECT g.* FROM "+m.given(&a, settlements)+") g ON ("+row+")",
+		"MERGE INTO "+m.table.Held+" t USING (SELECT g.* FROM "+m.given(&a, settlements)+") g ON ("+row+")",
 		"WHEN MATCHED THEN UPDATE SET t.state = g.state, t.attempts = g.attempts, t.crashes = g.crashes,",
 		"    t.available_at = "+available+", t.last_error = "+fault,
 		"    WHERE t.state <> 'error'")}}
@@ -177,7 +177,7 @@ func (m moving) free(settlements []relay.Settlement) []write {
 	}
 	var a args
 	return []write{{counts: true, Query: a.query(
-		"MERGE INTO "+m.table.Hot()+" t USING (SELECT g.* FROM "+m.given(&a, settlements)+") g ON ("+row+")",
+		"MERGE INTO "+m.table.Hot+" t USING (SELECT g.* FROM "+m.given(&a, settlements)+") g ON ("+row+")",
 		"WHEN MATCHED THEN UPDATE SET t.claimed_by = NULL, t.claim_token = NULL, t.claimed_until = NULL, t.claim_stamp = NULL,",
 		"    t.attempts = g.attempts, t.crashes = g.crashes, t.last_error = "+fault,
 		"    WHERE t.claim_token = g.claim")}}
@@ -186,7 +186,7 @@ func (m moving) free(settlements []relay.Settlement) []write {
 func (d *Oracle) purge(retention time.Duration, limit int) backend.Query {
 	var a args
 	return a.query(
-		"DELETE FROM "+d.table.Done()+" WHERE (id, message_id) IN (SELECT id, message_id FROM (",
-		"    SELECT id, message_id FROM "+d.table.Done()+" WHERE finished_at < "+a.in(-retention),
+		"DELETE FROM "+d.table.Done+" WHERE (id, message_id) IN (SELECT id, message_id FROM (",
+		"    SELECT id, message_id FROM "+d.table.Done+" WHERE finished_at < "+a.in(-retention),
 		"    ORDER BY finished_at) WHERE ROWNUM <= "+a.int(limit)+")")
 }

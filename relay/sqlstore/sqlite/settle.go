@@ -6,11 +6,12 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/rowrelay/rowrelay/outbox/dialect/bind"
 	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
 )
 
-// Settle implements [backend.Settling]. It has the database to itself once it has
+// Settle implements [backend.Backend]. It has the database to itself once it has
 // begun, so that the fences that it sees stay what they are, and what is written needn't
 // look at them again. It groups the settlements by what becomes of their rows, and
 // writes nothing for a group that is empty.
@@ -27,11 +28,11 @@ func (s *SQLite) Settle(ctx context.Context, tx *sql.Tx, relay string, keep bool
 	}
 	m := moving{SQLite: s, relay: relay, keep: keep, token: settlements[0].Token}
 	if m.token != "" {
-		rows, messages := found(s.table.Hot(), settlements)
+		rows, messages := found(s.table.Hot, settlements)
 		settled, err = backend.ReadSettled(ctx, tx, query("SELECT 'fenced', count(*), 0 FROM "+rows+" WHERE t.claim_token IS NOT ?", messages, m.token))
 	} else {
 		leases := backend.Column(backend.LeasesOf(settlements), func(l *leased) []any { return []any{l.Lane, l.Fence} })
-		settled, err = backend.ReadSettled(ctx, tx, s.sql.Query("leases that hold", list(leases), relay))
+		settled, err = backend.ReadSettled(ctx, tx, s.sql.Query("leases that hold", bind.JSON(leases), relay))
 		settlements = settled.HeldOf(settlements)
 	}
 	if err != nil {
@@ -87,7 +88,7 @@ func (m moving) writes(settlements []relay.Settlement) (writes []write) {
 		}
 		*group = append(*group, s)
 	}
-	hot, held := m.table.Hot(), m.table.Held()
+	hot, held := m.table.Hot, m.table.Held
 	claimed, token := "", []any(nil) // a condition of rows that are claimed
 	if m.token != "" {
 		claimed, token = " AND t.claim_token = ?", []any{m.token}
@@ -122,7 +123,7 @@ FROM `+given+" WHERE "+theRow+" AND t.claim_token = ?", items(freed), m.token)})
 // first attempt.
 func (m moving) finish(from, key, selected string, settlements []relay.Settlement, where string, args []any) (writes []write) {
 	if m.keep {
-		insert := "INSERT INTO " + m.table.Done() + " (" + backend.Kept + ", " + backend.Changing + ", finished_at, receipt, relay)\nSELECT " + backend.Of("t", backend.Kept) + ", "
+		insert := "INSERT INTO " + m.table.Done + " (" + backend.Kept + ", " + backend.Changing + ", finished_at, receipt, relay)\nSELECT " + backend.Of("t", backend.Kept) + ", "
 		now, same := m.sql.Text("now"), settlements[0]
 		if backend.AllEqual(backend.Column(settlements, func(s *relayed) any { return [...]any{s.Attempts, s.Crashes, s.Error, s.Receipt} })) {
 			rows, messages := found(from, settlements)
@@ -164,7 +165,7 @@ const given = "(SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value
 	"json_extract(j.value, '$[7]') AS receipt, json_extract(j.value, '$[8]') AS message_id FROM json_each(?) AS j) AS g"
 
 func items(settlements []relay.Settlement) string {
-	return list(backend.Column(settlements, func(s *relayed) []any {
+	return bind.JSON(backend.Column(settlements, func(s *relayed) []any {
 		return []any{s.ID, s.Lane, s.State, s.Attempts, s.Crashes, seconds(s.Delay), s.Error, s.Receipt, s.MessageID}
 	}))
 }

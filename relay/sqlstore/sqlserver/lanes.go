@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/rowrelay/rowrelay/outbox/dialect"
 	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
 )
@@ -21,9 +20,9 @@ func (d *SQLServer) Acquire(ctx context.Context, relay string, count int, ttl ti
 		"SET owner = "+a.add(relay)+", fence = l.fence + 1, until = "+a.in(ttl)+",",
 		"    crashes = CASE WHEN l.owner IS NULL THEN l.crashes ELSE l.crashes + 1 END",
 		"OUTPUT inserted.lane, inserted.fence, COALESCE(inserted.marks, N''), inserted.crashes, COALESCE(inserted.journal, N''), CONVERT(bigint, 0)",
-		"FROM (SELECT TOP (64) lane FROM "+d.table.Lanes()+" WITH (READPAST, ROWLOCK, READCOMMITTEDLOCK)",
+		"FROM (SELECT TOP (64) lane FROM "+d.table.Lanes+" WITH (READPAST, ROWLOCK, READCOMMITTEDLOCK)",
 		"    WHERE owner IS NULL OR until < SYSUTCDATETIME() ORDER BY NEWID()) AS free",
-		"INNER JOIN "+d.table.Lanes()+" AS l WITH (INDEX("+d.table.IndexName("lanes_fence")+"), XLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK)",
+		"INNER JOIN "+d.table.Lanes+" AS l WITH (INDEX("+d.table.IndexName("lanes_fence")+"), XLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK)",
 		"    ON l.lane = free.lane AND (l.owner IS NULL OR l.until < SYSUTCDATETIME())",
 		"OPTION (FORCE ORDER, LOOP JOIN)"))
 }
@@ -36,52 +35,26 @@ func givenMarks(a *args, epoch string) string {
 	return "CASE WHEN " + server + " = " + a.add(epoch) + " THEN g.marks ELSE l.marks END"
 }
 
-// Renew implements [backend.Lanes].
-func (d *SQLServer) Renew(ctx context.Context, relay, epoch string, leases []backend.Lease, ttl time.Duration) ([]relay.Lease, uint64, error) {
+// ChangeLeases implements [backend.Backend]. It finds the lanes by their key, in its order,
+// so that it doesn't meet the settles that are under way.
+func (d *SQLServer) ChangeLeases(ctx context.Context, change backend.LeaseChange, leases []backend.Lease) ([]relay.Lease, uint64, error) {
 	var a args
-	return backend.Leases(ctx, d.db, a.write(append([]string{
-		"UPDATE l",
-		"SET until = " + a.in(ttl) + ", marks = " + givenMarks(&a, epoch) + ",",
-		"    crashes = CASE WHEN g.calm = 1 THEN 0 ELSE l.crashes END, journal = CASE WHEN g.calm = 1 THEN NULL ELSE l.journal END"},
-		leasesFrom(&a, d.table, relay, leases)...)...))
-}
-
-// Release implements [backend.Lanes].
-func (d *SQLServer) Release(ctx context.Context, relay, epoch string, leases []backend.Lease) ([]relay.Lease, uint64, error) {
-	var a args
-	return backend.Leases(ctx, d.db, a.write(append([]string{
-		"UPDATE l",
-		"SET owner = NULL, until = NULL, marks = " + givenMarks(&a, epoch) + ", journal = NULL, crashes = 0"},
-		leasesFrom(&a, d.table, relay, leases)...)...))
-}
-
-// WriteJournal implements [backend.Lanes].
-func (d *SQLServer) WriteJournal(ctx context.Context, relay string, leases []backend.Lease) ([]relay.Lease, uint64, error) {
-	var a args
-	return backend.Leases(ctx, d.db, a.write(append([]string{
-		"UPDATE l",
-		"SET journal = g.journal"},
-		leasesFrom(&a, d.table, relay, leases)...)...))
-}
-
-// Journals implements [backend.Lanes].
-func (d *SQLServer) Journals(ctx context.Context) ([]relay.Journal, error) {
-	return backend.Journals(ctx, d.db, backend.Query{SQL: "SELECT lane, fence, journal FROM " + d.table.Lanes() + " WHERE journal IS NOT NULL"})
-}
-
-// leasesFrom finds the lanes by their key, in its order, so that it doesn't
-// meet the settles that are under way.
-func leasesFrom(a *args, table dialect.Table, relay string, leases []backend.Lease) []string {
-	return []string{
-		"OUTPUT inserted.lane, inserted.fence, CONVERT(bigint, 0)",
-		"FROM OPENJSON(" + list(a, backend.Column(leases, func(l *backend.Lease) []any { return []any{l.Lane, l.Fence, l.Marks, l.Calm, l.Journal} })) + ")",
-		"    WITH (lane smallint '$[0]', fence bigint '$[1]', marks nvarchar(max) '$[2]', calm bit '$[3]', journal nvarchar(max) '$[4]') AS g",
-		"INNER JOIN " + table.Lanes() + " AS l WITH (INDEX(1), ROWLOCK) ON l.lane = g.lane AND l.fence = g.fence AND l.owner = " + a.add(relay),
-		"OPTION (FORCE ORDER, LOOP JOIN)",
+	set := ""
+	switch change.Kind {
+	case backend.Renew:
+		set = "until = " + a.in(change.TTL) + ", marks = " + givenMarks(&a, change.Epoch) + "," +
+			"\n    crashes = CASE WHEN g.calm = 1 THEN 0 ELSE l.crashes END, journal = CASE WHEN g.calm = 1 THEN NULL ELSE l.journal END"
+	case backend.Release:
+		set = "owner = NULL, until = NULL, marks = " + givenMarks(&a, change.Epoch) + ", journal = NULL, crashes = 0"
+	case backend.WriteJournal:
+		set = "journal = g.journal"
 	}
-}
-
-// Marks implements [backend.Lanes].
-func (d *SQLServer) Marks(ctx context.Context) (map[int]relay.Marks, error) {
-	return backend.Marks(ctx, d.db, backend.Query{SQL: "SELECT lane, marks FROM " + d.table.Lanes() + " WHERE marks IS NOT NULL ORDER BY lane"})
+	return backend.Leases(ctx, d.db, a.write(
+		"UPDATE l",
+		"SET "+set,
+		"OUTPUT inserted.lane, inserted.fence, CONVERT(bigint, 0)",
+		"FROM OPENJSON("+list(&a, backend.Column(leases, func(l *backend.Lease) []any { return []any{l.Lane, l.Fence, l.Marks, l.Calm, l.Journal} }))+")",
+		"    WITH (lane smallint '$[0]', fence bigint '$[1]', marks nvarchar(max) '$[2]', calm bit '$[3]', journal nvarchar(max) '$[4]') AS g",
+		"INNER JOIN "+d.table.Lanes+" AS l WITH (INDEX(1), ROWLOCK) ON l.lane = g.lane AND l.fence = g.fence AND l.owner = "+a.add(change.Relay),
+		"OPTION (FORCE ORDER, LOOP JOIN)"))
 }

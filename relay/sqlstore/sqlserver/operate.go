@@ -4,7 +4,6 @@ import (
 	"context"
 	"strings"
 
-	"github.com/rowrelay/rowrelay/outbox/dialect"
 	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
 )
@@ -18,7 +17,7 @@ func (d *SQLServer) List(ctx context.Context, filter backend.Filter) ([]relay.In
 	var a args
 	return backend.ReadInfos(ctx, d.db, d.read(&a,
 		"SELECT TOP ("+a.int(filter.Limit)+") "+listed,
-		"FROM "+d.table.Messages()+" AS t WHERE "+conditions(&a, filter, true)+" ORDER BY t.id"))
+		"FROM "+d.table.Messages+" AS t WHERE "+conditions(&a, filter, true)+" ORDER BY t.id"))
 }
 
 // conditions leave out what is empty, so that an index may serve what is
@@ -57,27 +56,17 @@ func among(a *args, column string, texts []string) string {
 	return "(" + strings.Join(same, " OR ") + ")"
 }
 
-// Requeue implements [backend.Operating].
-func (d *SQLServer) Requeue(ctx context.Context, filter backend.Filter) ([]int64, error) {
+// ChangeParked implements [backend.Backend].
+func (d *SQLServer) ChangeParked(ctx context.Context, filter backend.Filter, discard bool) ([]int64, error) {
 	var a args
+	change := "UPDATE parked SET state = N'scheduled', attempts = 0, crashes = 0, available_at = SYSUTCDATETIME()\nOUTPUT inserted.id"
+	if discard {
+		change = "DELETE FROM parked\nOUTPUT deleted.id"
+	}
 	return backend.IDs(ctx, d.db, a.write(
-		parked(&a, d.table, filter),
-		"UPDATE parked SET state = N'scheduled', attempts = 0, crashes = 0, available_at = SYSUTCDATETIME()",
-		"OUTPUT inserted.id"))
-}
-
-// Discard implements [backend.Operating].
-func (d *SQLServer) Discard(ctx context.Context, filter backend.Filter) ([]int64, error) {
-	var a args
-	return backend.IDs(ctx, d.db, a.write(
-		parked(&a, d.table, filter),
-		"DELETE FROM parked",
-		"OUTPUT deleted.id"))
-}
-
-func parked(a *args, table dialect.Table, filter backend.Filter) string {
-	return "WITH parked AS (\n    SELECT TOP (" + a.int(filter.Limit) + ") * FROM " + table.Held() + " AS t WITH (INDEX(" + table.IndexName("held_error") + "), UPDLOCK, ROWLOCK)" +
-		"\n    WHERE t.state = N'error' AND " + conditions(a, filter, false) + " ORDER BY t.id)"
+		"WITH parked AS (\n    SELECT TOP ("+a.int(filter.Limit)+") * FROM "+d.table.Held+" AS t WITH (INDEX("+d.table.IndexName("held_error")+"), UPDLOCK, ROWLOCK)"+
+			"\n    WHERE t.state = N'error' AND "+conditions(&a, filter, false)+" ORDER BY t.id)",
+		change))
 }
 
 // What of the hot and the held rows could be delivered now.
@@ -93,12 +82,12 @@ func (d *SQLServer) counts(limit int) backend.Query {
 	top := a.int(limit)
 	return d.read(&a,
 		"SELECT state, COUNT_BIG(*) FROM (",
-		"    SELECT CASE WHEN claimed_until > SYSUTCDATETIME() THEN N'claimed' WHEN available_at > SYSUTCDATETIME() THEN N'scheduled' ELSE N'pending' END AS state FROM "+d.table.Hot(),
-		"    UNION ALL SELECT CASE WHEN "+heldNow+" THEN N'pending' ELSE state END FROM "+d.table.Held(),
+		"    SELECT CASE WHEN claimed_until > SYSUTCDATETIME() THEN N'claimed' WHEN available_at > SYSUTCDATETIME() THEN N'scheduled' ELSE N'pending' END AS state FROM "+d.table.Hot,
+		"    UNION ALL SELECT CASE WHEN "+heldNow+" THEN N'pending' ELSE state END FROM "+d.table.Held,
 		") AS s GROUP BY state",
 		"UNION ALL",
 		"SELECT N'done', CASE WHEN n < "+top+" THEN n ELSE (SELECT SUM(rows) FROM sys.partitions WHERE object_id = OBJECT_ID("+literal(d.table, "_done")+") AND index_id = 1) END",
-		"FROM (SELECT COUNT_BIG(*) AS n FROM (SELECT TOP ("+top+") id FROM "+d.table.Done()+") AS d) AS c")
+		"FROM (SELECT COUNT_BIG(*) AS n FROM (SELECT TOP ("+top+") id FROM "+d.table.Done+") AS d) AS c")
 }
 
 // oldest counts a row's age from when it could be delivered first.
@@ -106,25 +95,25 @@ func (d *SQLServer) oldest() backend.Query {
 	const since = "CASE WHEN available_at > created_at THEN available_at ELSE created_at END"
 	return d.read(&args{},
 		"SELECT CASE WHEN MIN(since) < SYSUTCDATETIME() THEN DATEDIFF_BIG(MILLISECOND, MIN(since), SYSUTCDATETIME()) ELSE 0 END FROM (",
-		"    SELECT "+since+" AS since FROM "+d.table.Hot()+" WHERE "+hotNow,
-		"    UNION ALL SELECT "+since+" FROM "+d.table.Held()+" WHERE "+heldNow+") AS p")
+		"    SELECT "+since+" AS since FROM "+d.table.Hot+" WHERE "+hotNow,
+		"    UNION ALL SELECT "+since+" FROM "+d.table.Held+" WHERE "+heldNow+") AS p")
 }
 
 func (d *SQLServer) topics(limit int) backend.Query {
 	var a args
 	return d.read(&a,
 		"SELECT topic, COUNT_BIG(*) FROM (SELECT TOP ("+a.int(limit)+") topic FROM (",
-		"    SELECT topic FROM "+d.table.Hot()+" WHERE "+hotNow,
-		"    UNION ALL SELECT topic FROM "+d.table.Held()+" WHERE "+heldNow+") AS p) AS t GROUP BY topic")
+		"    SELECT topic FROM "+d.table.Hot+" WHERE "+hotNow,
+		"    UNION ALL SELECT topic FROM "+d.table.Held+" WHERE "+heldNow+") AS p) AS t GROUP BY topic")
 }
 
 func (d *SQLServer) listRelays() backend.Query {
 	return d.read(&args{},
 		"SELECT r.name, r.host, r.version, r.claim, TODATETIMEOFFSET(r.since, '+00:00'), TODATETIMEOFFSET(r.last_beat, '+00:00'), CONVERT(bit, CASE WHEN r.until >= SYSUTCDATETIME() THEN 1 ELSE 0 END),",
-		"    (SELECT COUNT(*) FROM "+d.table.Lanes()+" AS l WHERE l.owner = r.name AND l.until >= SYSUTCDATETIME())",
-		"FROM "+d.table.Relays()+" AS r ORDER BY r.name")
+		"    (SELECT COUNT(*) FROM "+d.table.Lanes+" AS l WHERE l.owner = r.name AND l.until >= SYSUTCDATETIME())",
+		"FROM "+d.table.Relays+" AS r ORDER BY r.name")
 }
 
 func (d *SQLServer) leased() backend.Query {
-	return d.read(&args{}, "SELECT COUNT(*) FROM "+d.table.Lanes()+" WHERE owner IS NOT NULL AND until >= SYSUTCDATETIME()")
+	return d.read(&args{}, "SELECT COUNT(*) FROM "+d.table.Lanes+" WHERE owner IS NOT NULL AND until >= SYSUTCDATETIME()")
 }

@@ -126,7 +126,7 @@ func ranges(a *args, table dialect.Table, positions []relay.Position, columns st
 		hint, key = "INDEX(1)", " AND h.message_key = p.message_key AND DATALENGTH(h.message_key) = DATALENGTH(p.message_key)"
 	}
 	return "SELECT TOP (" + a.int(limit) + ") p.n, h.* FROM @positions AS p" +
-		"\nCROSS APPLY (SELECT TOP (" + a.int(share) + ") " + columns + " FROM " + table.Hot() + " AS h WITH (" + hint + ")" +
+		"\nCROSS APPLY (SELECT TOP (" + a.int(share) + ") " + columns + " FROM " + table.Hot + " AS h WITH (" + hint + ")" +
 		"\n    WHERE h.lane = p.lane AND h.id > p.after AND h.id <= p.until" + key + " ORDER BY h.id) AS h ORDER BY p.n, h.id"
 }
 
@@ -139,11 +139,11 @@ func (d *SQLServer) candidates(positions []relay.Position, _ []string, limit int
 }
 
 func (d *SQLServer) pickHot(rows []relay.RowID) backend.Query {
-	return d.pick(hot, d.table.Hot(), "", rows)
+	return d.pick(hot, d.table.Hot, "", rows)
 }
 
 func (d *SQLServer) pickHeld(rows []relay.RowID) backend.Query {
-	return d.pick(held, d.table.Held(), " AND t.state <> N'error'", rows)
+	return d.pick(held, d.table.Held, " AND t.state <> N'error'", rows)
 }
 
 func (d *SQLServer) pick(columns, from, condition string, rows []relay.RowID) backend.Query {
@@ -160,7 +160,7 @@ func (d *SQLServer) pick(columns, from, condition string, rows []relay.RowID) ba
 func (d *SQLServer) Due(ctx context.Context, lanes []int, after relay.DueCursor, limit, maxBytes int) ([]relay.Row, error) {
 	var a args
 	at := a.time(after.At)
-	rows := "SELECT TOP (" + a.int(limit) + ") * FROM " + d.table.Held() + " AS h" +
+	rows := "SELECT TOP (" + a.int(limit) + ") * FROM " + d.table.Held + " AS h" +
 		"\n    WHERE h.state <> N'error' AND h.due_at <= SYSUTCDATETIME() AND h.lane IN " + laneList(&a, lanes) +
 		"\n        AND h.due_at >= " + at + " AND (h.due_at > " + at + " OR h.id > " + a.add(after.ID) + ")" +
 		"\n    ORDER BY h.due_at, h.id"
@@ -173,7 +173,7 @@ func (d *SQLServer) Due(ctx context.Context, lanes []int, after relay.DueCursor,
 func (d *SQLServer) BlockedKeys(ctx context.Context, lanes []int, limit int) ([]relay.BlockedKey, error) {
 	var a args
 	return backend.BlockedKeys(ctx, d.db, d.read(&a,
-		"SELECT TOP ("+a.int(limit)+") lane, message_key, topic, id FROM "+d.table.Held(),
+		"SELECT TOP ("+a.int(limit)+") lane, message_key, topic, id FROM "+d.table.Held,
 		"WHERE state = N'retry' AND DATALENGTH(message_key) > 0 AND lane IN "+laneList(&a, lanes)))
 }
 
@@ -188,7 +188,7 @@ func (d *SQLServer) BlockedAmong(ctx context.Context, keys []relay.LaneKey) ([]r
 	return backend.BlockedKeys(ctx, d.db, d.read(&a,
 		"SELECT MIN(t.lane), MIN(t.message_key), t.topic, MIN(t.id)",
 		"FROM OPENJSON("+list(&a, items)+") WITH (n int '$[0]', lane smallint '$[1]', message_key nvarchar(255) '$[2]') AS g",
-		"INNER JOIN "+d.table.Held()+" AS t WITH (INDEX ("+d.table.IndexName("held_retry")+"), FORCESEEK) ON t.state = N'retry' AND t.lane = g.lane",
+		"INNER JOIN "+d.table.Held+" AS t WITH (INDEX ("+d.table.IndexName("held_retry")+"), FORCESEEK) ON t.state = N'retry' AND t.lane = g.lane",
 		"    AND t.message_key = g.message_key "+binary+" AND DATALENGTH(t.message_key) = DATALENGTH(g.message_key)",
 		"GROUP BY g.n, t.topic OPTION (FORCE ORDER, LOOP JOIN)"))
 }

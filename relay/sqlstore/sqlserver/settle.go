@@ -20,7 +20,7 @@ func (d *SQLServer) settleLanes(name string, keep bool, settlements []relay.Sett
 		begin,
 		"INSERT INTO @held (lane, fence)",
 		"SELECT l.lane, l.fence FROM (SELECT DISTINCT lane, claim FROM @given) AS s",
-		"INNER JOIN "+d.table.Lanes()+" AS l WITH (INDEX("+d.table.IndexName("lanes_fence")+"), FORCESEEK, REPEATABLEREAD, ROWLOCK)",
+		"INNER JOIN "+d.table.Lanes+" AS l WITH (INDEX("+d.table.IndexName("lanes_fence")+"), FORCESEEK, REPEATABLEREAD, ROWLOCK)",
 		"    ON l.lane = s.lane AND l.fence = s.claim AND l.owner = "+m.args.add(name),
 		"OPTION (FORCE ORDER, LOOP JOIN);",
 		"DELETE g FROM @given AS g WHERE NOT EXISTS (SELECT 1 FROM @held AS l WHERE l.lane = g.lane AND l.fence = g.claim);")
@@ -42,7 +42,7 @@ func (d *SQLServer) settleRows(name string, keep bool, settlements []relay.Settl
 		"DELETE g FROM @given AS g WHERE NOT "+byRows(d.table)+";",
 		"SET @fenced = @@ROWCOUNT;",
 		"SELECT @fenced = @fenced + COALESCE(SUM(CASE WHEN t.claim_token = g.claim THEN 0 ELSE 1 END), 0) FROM @given AS g",
-		"INNER JOIN "+d.table.Hot()+" AS t WITH (FORCESEEK, UPDLOCK, REPEATABLEREAD, ROWLOCK) ON "+row,
+		"INNER JOIN "+d.table.Hot+" AS t WITH (FORCESEEK, UPDLOCK, REPEATABLEREAD, ROWLOCK) ON "+row,
 		"OPTION (FORCE ORDER, LOOP JOIN);")
 	m.move(name, keep)
 	return m.settle("UNION ALL SELECT N'fenced', CONVERT(bigint, @fenced), CONVERT(bigint, 0)")
@@ -100,22 +100,22 @@ var (
 func (m *moves) move(relay string, keep bool) {
 	const hot, held = "g.held = 0", "g.held = 1 AND t.state <> N'error'"
 	if m.has.HotDone {
-		m.finish(m.table.Hot(), hot+m.token, relay, keep)
+		m.finish(m.table.Hot, hot+m.token, relay, keep)
 	}
 	if m.has.HeldDone {
-		m.finish(m.table.Held(), held, relay, keep)
+		m.finish(m.table.Held, held, relay, keep)
 	}
 	if m.has.HotHeld {
-		m.take(m.table.Hot(), "g.state NOT IN (N'done', N'pending') AND "+hot+m.token,
+		m.take(m.table.Hot, "g.state NOT IN (N'done', N'pending') AND "+hot+m.token,
 			"OUTPUT "+taken+", "+strings.ReplaceAll(newAvailable, "t.", "deleted.")+", "+takenError+", g.state",
-			"INTO "+m.table.Held()+" ("+backend.Kept+", "+backend.Changing+", state)")
+			"INTO "+m.table.Held+" ("+backend.Kept+", "+backend.Changing+", state)")
 	}
 	if m.has.HeldHeld {
-		m.change(m.table.Held(), "state = g.state, attempts = g.attempts, crashes = g.crashes, available_at = "+newAvailable+", last_error = "+newError,
+		m.change(m.table.Held, "state = g.state, attempts = g.attempts, crashes = g.crashes, available_at = "+newAvailable+", last_error = "+newError,
 			"g.state <> N'done' AND "+held)
 	}
 	if m.has.Freed {
-		m.change(m.table.Hot(), "claimed_by = NULL, claim_token = NULL, claimed_until = NULL, attempts = g.attempts, crashes = g.crashes, last_error = "+newError,
+		m.change(m.table.Hot, "claimed_by = NULL, claim_token = NULL, claimed_until = NULL, attempts = g.attempts, crashes = g.crashes, last_error = "+newError,
 			"g.state = N'pending' AND "+hot+m.token)
 	}
 }
@@ -134,7 +134,7 @@ func (m *moves) finish(from, where, relay string, keep bool) {
 	}
 	m.take(from, where,
 		"OUTPUT "+taken+", deleted.available_at, "+takenError+", SYSUTCDATETIME(), g.receipt, "+m.args.add(relay),
-		"INTO "+m.table.Done()+" ("+backend.Kept+", "+backend.Changing+", finished_at, receipt, relay)")
+		"INTO "+m.table.Done+" ("+backend.Kept+", "+backend.Changing+", finished_at, receipt, relay)")
 }
 
 // take deletes rows, one by its key after the other. A scan would wait for open
@@ -162,7 +162,7 @@ func (d *SQLServer) purge(retention time.Duration, limit int) backend.Query {
 	var a args
 	return a.write(
 		"WITH old AS (",
-		"    SELECT TOP ("+a.int(limit)+") * FROM "+d.table.Done()+" WITH (INDEX("+d.table.IndexName("done_finished")+"), UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK)",
+		"    SELECT TOP ("+a.int(limit)+") * FROM "+d.table.Done+" WITH (INDEX("+d.table.IndexName("done_finished")+"), UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK)",
 		"    WHERE finished_at < "+a.ago(retention)+" ORDER BY finished_at)",
 		"DELETE FROM old")
 }

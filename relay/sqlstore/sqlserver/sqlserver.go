@@ -32,7 +32,18 @@ var readCommitted = &sql.TxOptions{Isolation: sql.LevelReadCommitted}
 
 // Traits implements [backend.Backend].
 func (d *SQLServer) Traits() backend.Traits {
-	return backend.Traits{Tx: readCommitted, Claims: 1, Frontier: backend.OpenTransactions, Walk: backend.WalkPositions}
+	return backend.Traits{
+		Tx: readCommitted, Claims: 1, Frontier: backend.OpenTransactions, Walk: backend.WalkPositions,
+		Queries: backend.Queries{
+			ClaimMode: d.claimMode(), Members: d.members(), Deregister: d.deregister(""), PurgeRelays: d.purgeRelays(),
+			Journals: query("SELECT lane, fence, journal FROM " + d.table.Lanes + " WHERE journal IS NOT NULL"),
+			Marks:    query("SELECT lane, marks FROM " + d.table.Lanes + " WHERE marks IS NOT NULL ORDER BY lane"), LastID: d.lastID(),
+			Status: backend.StatusQueries{
+				Mode: d.claimMode(), Counts: d.counts(backend.CountedDone), Oldest: d.oldest(), Topics: d.topics(backend.SampledTopics),
+				Relays: d.listRelays(), Leased: d.leased(),
+			},
+		},
+	}
 }
 
 // inTx works in a transaction whose wait for locks has a bound, until the connection goes
@@ -62,9 +73,9 @@ func (d *SQLServer) read(a *args, lines ...string) backend.Query {
 // literal is the name of an object as OBJECT_ID takes it; there are no quotes and
 // brackets in it that would have to be doubled.
 func literal(table dialect.Table, suffix string) string {
-	name := "[" + table.Name() + suffix + "]'"
-	if table.Schema() != "" {
-		name = "[" + table.Schema() + "]." + name
+	name := "[" + table.Name + suffix + "]'"
+	if table.Schema != "" {
+		name = "[" + table.Schema + "]." + name
 	}
 	return "N'" + name
 }
@@ -73,12 +84,6 @@ func literal(table dialect.Table, suffix string) string {
 const binary = "COLLATE Latin1_General_100_BIN2"
 
 func query(lines ...string) backend.Query { return backend.Query{SQL: strings.Join(lines, "\n")} }
-
-// ClaimMode implements [backend.Members].
-func (d *SQLServer) ClaimMode(ctx context.Context) (mode relay.Claim, err error) {
-	err = backend.One(ctx, d.db, d.claimMode(), &mode)
-	return mode, err
-}
 
 // SetClaimMode implements [backend.Members].
 func (d *SQLServer) SetClaimMode(ctx context.Context, claim relay.Claim) error {
@@ -93,32 +98,11 @@ func (d *SQLServer) SetClaimMode(ctx context.Context, claim relay.Claim) error {
 func (d *SQLServer) Heartbeat(ctx context.Context, self relay.Identity, ttl time.Duration) (beat backend.Heartbeat, err error) {
 	var name string
 	err = backend.All(ctx, d.db, d.heartbeat(self, ttl), func() { beat.Stored = true }, &name, &beat.XID, &beat.Epoch)
-	if err != nil || !beat.Stored {
-		return beat, err
-	}
-	err = backend.All(ctx, d.db, d.members(), func() { beat.Alive = append(beat.Alive, name) }, &name)
 	return beat, err
-}
-
-// Deregister implements [backend.Members].
-func (d *SQLServer) Deregister(ctx context.Context, name string) error {
-	_, err := backend.ExecTx(ctx, d.db, readCommitted, d.deregister(name))
-	return err
 }
 
 // BeginLanes implements [backend.Pages].
 func (d *SQLServer) BeginLanes(ctx context.Context) (backend.FirstLine, error) {
-	return d.FirstLine(ctx)
-}
-
-// LastID implements [backend.Pages].
-func (d *SQLServer) LastID(ctx context.Context) (last int64, err error) {
-	err = backend.One(ctx, d.db, d.lastID(), &last)
-	return last, err
-}
-
-// FirstLine implements [backend.Pages].
-func (d *SQLServer) FirstLine(ctx context.Context) (backend.FirstLine, error) {
 	return d.Read(ctx, backend.Read{}, nil)
 }
 
@@ -161,9 +145,6 @@ func (d *SQLServer) Settle(ctx context.Context, tx *sql.Tx, relay string, keep b
 // Purge implements [backend.Settling].
 func (d *SQLServer) Purge(ctx context.Context, retention time.Duration, limit int, _ time.Time) (purged int, until time.Time, err error) {
 	purged, err = d.change(ctx, d.purge(retention, limit))
-	if err == nil {
-		_, err = backend.ExecTx(ctx, d.db, readCommitted, d.purgeRelays())
-	}
 	return purged, until, err
 }
 
@@ -175,12 +156,6 @@ func (d *SQLServer) change(ctx context.Context, query backend.Query) (affected i
 	})
 	return affected, err
 }
-
-// HasFree implements [backend.Rows].
-func (d *SQLServer) HasFree(context.Context) (bool, error) { return true, nil }
-
-// HasExpired implements [backend.Rows].
-func (d *SQLServer) HasExpired(context.Context) (bool, error) { return true, nil }
 
 // Claim implements [backend.Rows].
 func (d *SQLServer) Claim(ctx context.Context, request relay.ClaimRequest) ([]relay.Row, error) {
@@ -197,16 +172,9 @@ func (d *SQLServer) Reclaim(ctx context.Context, limit int) (int, error) {
 	return freed + back, err
 }
 
-// Status implements [backend.Operating].
-func (d *SQLServer) Status(ctx context.Context) (relay.Status, error) {
-	return backend.ReadStatus(ctx, d.db, backend.StatusQueries{
-		Mode: d.claimMode(), Counts: d.counts(backend.CountedDone), Oldest: d.oldest(), Topics: d.topics(backend.SampledTopics),
-		Relays: d.listRelays(), Leased: d.leased(),
-	})
-}
-
-// Grant implements [backend.TransactionLister].
-func (d *SQLServer) Grant() string { return "PROCESS ON *.*" }
+// Grant implements [backend.TransactionLister]. Every user may see what ListOpen asks for;
+// should a server refuse it, this is the right to look at a database's state.
+func (d *SQLServer) Grant() string { return "VIEW DATABASE STATE" }
 
 // ListOpen implements [backend.TransactionLister]. It goes by rowversions, which one
 // counter of the database gives out: each inserted row takes one, as its table has such a

@@ -17,40 +17,10 @@ END;
 /
 UPDATE app."Events_lanes" SET owner = NULL, until = NULL, fence = fence + 1, marks = NULL, journal = NULL, crashes = 0;
 UPDATE app."Events" SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL, claim_stamp = NULL WHERE claimed_until IS NOT NULL;
-SELECT COUNT(*) FROM all_indexes WHERE owner = 'APP' AND index_name IN ('Events_claim_id', 'Events_claim_priority', 'Events_claim_until');
-DECLARE code NUMBER;
-BEGIN
-    EXECUTE IMMEDIATE 'ALTER SESSION SET DDL_LOCK_TIMEOUT = 3';
-    EXECUTE IMMEDIATE 'DROP INDEX app."Events_claim_id"';
-    EXECUTE IMMEDIATE 'ALTER SESSION SET DDL_LOCK_TIMEOUT = 0';
-EXCEPTION WHEN OTHERS THEN
-    code := SQLCODE;
-    EXECUTE IMMEDIATE 'ALTER SESSION SET DDL_LOCK_TIMEOUT = 0';
-    IF code NOT IN (-1418) THEN RAISE; END IF;
-END;
-/
-DECLARE code NUMBER;
-BEGIN
-    EXECUTE IMMEDIATE 'ALTER SESSION SET DDL_LOCK_TIMEOUT = 3';
-    EXECUTE IMMEDIATE 'DROP INDEX app."Events_claim_priority"';
-    EXECUTE IMMEDIATE 'ALTER SESSION SET DDL_LOCK_TIMEOUT = 0';
-EXCEPTION WHEN OTHERS THEN
-    code := SQLCODE;
-    EXECUTE IMMEDIATE 'ALTER SESSION SET DDL_LOCK_TIMEOUT = 0';
-    IF code NOT IN (-1418) THEN RAISE; END IF;
-END;
-/
-DECLARE code NUMBER;
-BEGIN
-    EXECUTE IMMEDIATE 'ALTER SESSION SET DDL_LOCK_TIMEOUT = 3';
-    EXECUTE IMMEDIATE 'DROP INDEX app."Events_claim_until"';
-    EXECUTE IMMEDIATE 'ALTER SESSION SET DDL_LOCK_TIMEOUT = 0';
-EXCEPTION WHEN OTHERS THEN
-    code := SQLCODE;
-    EXECUTE IMMEDIATE 'ALTER SESSION SET DDL_LOCK_TIMEOUT = 0';
-    IF code NOT IN (-1418) THEN RAISE; END IF;
-END;
-/
+-- of the dialect, about an index for rows
+-- of the dialect, about an index for rows
+-- of the dialect, about an index for rows
+-- of the dialect, about an index for rows
 
 -- heartbeat
 BEGIN

@@ -12,10 +12,10 @@ IF @@ROWCOUNT = 0 INSERT INTO app."Events_settings" (name, value) VALUES (N'clai
 UPDATE app."Events_lanes" SET owner = NULL, until = NULL, fence = fence + 1, marks = NULL, journal = NULL, crashes = 0;
 UPDATE app."Events" WITH (READPAST, ROWLOCK, READCOMMITTEDLOCK)
 SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL WHERE claimed_until IS NOT NULL;
-SELECT COUNT(*) FROM (SELECT name FROM sys.indexes WHERE object_id = OBJECT_ID(N'[app].[Events]') AND name IN (N'Events_claim_id', N'Events_claim_priority', N'Events_claim_until')) AS i;
-DROP INDEX IF EXISTS "Events_claim_id" ON app."Events";
-DROP INDEX IF EXISTS "Events_claim_priority" ON app."Events";
-DROP INDEX IF EXISTS "Events_claim_until" ON app."Events";
+-- of the dialect, about an index for rows
+-- of the dialect, about an index for rows
+-- of the dialect, about an index for rows
+-- of the dialect, about an index for rows
 
 -- heartbeat
 SET NOCOUNT ON;
