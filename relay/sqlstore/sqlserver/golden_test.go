@@ -104,7 +104,7 @@ func TestTimesToComeAreInMilliseconds(t *testing.T) {
 		query := asked(t, func(d *sqlserver.SQLServer) {
 			_, _, _ = d.ChangeLeases(t.Context(), backend.LeaseChange{Kind: backend.Renew, Relay: "r", TTL: ttl}, nil)
 		})
-		if got := query.Args[0]; got != want {
+		if got := query.Args[3]; got != want {
 			t.Errorf("%v is %v, want %d", ttl, got, want)
 		}
 	}
