@@ -27,13 +27,14 @@ func (d *SQLServer) Claim(ctx context.Context, claim relay.ClaimRequest) ([]rela
 	if len(claim.Except) > 0 {
 		where += " AND NOT (" + among(&a, "topic", claim.Except) + ")"
 	}
+	relay, token, ttl := a.add(claim.Relay), a.add(claim.Token), a.add(millis(claim.TTL))
 	return backend.ReadRows(ctx, d.db, a.query(
 		d.sql.Text("read committed"),
 		"WITH picked AS (",
 		"    SELECT TOP ("+limit+") t.*, "+size+" AS size FROM "+d.table.Hot+" AS t WITH (INDEX("+d.table.IndexName(index)+"), UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK)",
 		"    WHERE "+where+" ORDER BY "+order+"),",
 		"fitting AS (SELECT *, sum(size) OVER (ORDER BY "+order+" ROWS UNBOUNDED PRECEDING) - size AS bytes_before FROM picked)",
-		"UPDATE fitting SET claimed_by = "+a.add(claim.Relay)+", claim_token = "+a.add(claim.Token)+", claimed_until = "+in(a.add(millis(claim.TTL))),
+		"UPDATE fitting SET claimed_by = "+relay+", claim_token = "+token+", claimed_until = DATEADD(MILLISECOND, "+ttl+" % 1000, DATEADD(SECOND, "+ttl+" / 1000, SYSUTCDATETIME()))",
 		"OUTPUT "+strings.ReplaceAll(d.sql.Text("hot row"), "t.", "inserted."),
 		"WHERE bytes_before < "+a.add(backend.MostBytes(claim))))
 }

@@ -105,9 +105,9 @@ func (m *moves) settle(more string) backend.Query {
 }
 
 // What a settlement changes in a row t, as g says.
-var (
+const (
 	newError     = "COALESCE(g.error, t.last_error)"
-	newAvailable = "CASE WHEN g.state = N'retry' THEN " + in("g.delay") + " ELSE t.available_at END"
+	newAvailable = "CASE WHEN g.state = N'retry' THEN DATEADD(MILLISECOND, g.delay % 1000, DATEADD(SECOND, g.delay / 1000, SYSUTCDATETIME())) ELSE t.available_at END"
 )
 
 func (m *moves) move(relay string, keep bool) {

@@ -80,11 +80,6 @@ func (a *args) query(lines ...string) backend.Query {
 // millis rounds up.
 func millis(d time.Duration) int64 { return (d + time.Millisecond - 1).Milliseconds() }
 
-// in is so many milliseconds from now. DATEADD takes no number above 31 bits.
-func in(millis string) string {
-	return "DATEADD(MILLISECOND, " + millis + " % 1000, DATEADD(SECOND, " + millis + " / 1000, SYSUTCDATETIME()))"
-}
-
 // timestamp is any time since the year 1.
 func timestamp(at time.Time) string { return at.UTC().Format("2006-01-02T15:04:05.0000000") }
 
