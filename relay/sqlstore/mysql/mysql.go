@@ -118,20 +118,31 @@ func (m *MySQL) inTurn(ctx context.Context, work func(*sql.Tx) error) error {
 	})
 }
 
-// text is a statement in the making. Numbers are part of its text; texts are arguments.
+// text is a statement, or a part of one. Numbers are part of its text; texts are arguments.
 type text struct {
-	sql  strings.Builder
+	sql  string
 	args []any
 }
 
-// add appends parts of the statement, with an argument for each question mark.
-func (t *text) add(sql string, args ...any) *text {
-	t.sql.WriteString(sql)
-	t.args = append(t.args, args...)
+// join puts texts, and strings, one after the other.
+func join(parts ...any) (t text) {
+	var sql strings.Builder
+	for _, part := range parts {
+		switch part := part.(type) {
+		case text:
+			sql.WriteString(part.sql)
+			t.args = append(t.args, part.args...)
+		case string:
+			sql.WriteString(part)
+		}
+	}
+	t.sql = sql.String()
 	return t
 }
 
-func (t *text) query() backend.Query { return backend.Query{SQL: t.sql.String(), Args: t.args} }
+func arg(value any) text { return text{"?", []any{value}} }
+
+func (t text) query() backend.Query { return backend.Query{SQL: t.sql, Args: t.args} }
 
 func query(sql string, args ...any) backend.Query { return backend.Query{SQL: sql, Args: args} }
 
@@ -217,11 +228,10 @@ func (m *MySQL) ChangeLeases(ctx context.Context, change backend.LeaseChange, le
 		if err != nil || len(held) == 0 {
 			return err
 		}
-		update := (&text{}).add("UPDATE " + m.table.Lanes + " FORCE INDEX (PRIMARY) SET ")
+		var set text
 		switch change.Kind {
 		case backend.Renew:
-			update.add("`until` = utc_timestamp(6) + INTERVAL " + microseconds(change.TTL) + " MICROSECOND, marks = ")
-			m.marks(update, change.Epoch, leases)
+			set = join("`until` = utc_timestamp(6) + INTERVAL "+microseconds(change.TTL)+" MICROSECOND, marks = ", m.marks(change.Epoch, leases))
 			var calm []int
 			for _, l := range leases {
 				if l.Calm {
@@ -230,15 +240,15 @@ func (m *MySQL) ChangeLeases(ctx context.Context, change backend.LeaseChange, le
 			}
 			if len(calm) > 0 {
 				in := "CASE WHEN lane IN " + backend.NumberList(calm)
-				update.add(", crashes = " + in + " THEN 0 ELSE crashes END, journal = " + in + " THEN NULL ELSE journal END")
+				set.sql += ", crashes = " + in + " THEN 0 ELSE crashes END, journal = " + in + " THEN NULL ELSE journal END"
 			}
 		case backend.Release:
-			update.add("owner = NULL, `until` = NULL, journal = NULL, crashes = 0, marks = ")
-			m.marks(update, change.Epoch, leases)
+			set = join("owner = NULL, `until` = NULL, journal = NULL, crashes = 0, marks = ", m.marks(change.Epoch, leases))
 		case backend.WriteJournal:
-			byLane(update.add("journal = "), leases, "journal", func(l backend.Lease) string { return l.Journal })
+			set = join("journal = ", byLane(leases, "journal", func(l backend.Lease) string { return l.Journal }))
 		}
-		_, err := backend.Exec(ctx, tx, update.add(" WHERE lane IN "+backend.NumberList(backend.Column(held, leasedLane))).query())
+		_, err := backend.Exec(ctx, tx, join("UPDATE "+m.table.Lanes+" FORCE INDEX (PRIMARY) SET ", set,
+			" WHERE lane IN "+backend.NumberList(backend.Column(held, leasedLane))).query())
 		return err
 	})
 	return held, xid, err
@@ -256,21 +266,21 @@ func leaseLists(leases []relay.Lease) (lanes, pairs string) {
 }
 
 // marks are the ones given, if they were made in this epoch.
-func (m *MySQL) marks(set *text, epoch string, leases []backend.Lease) {
-	if epoch != "" {
-		set.add("CASE WHEN "+m.sql.Text("server")+" <> ? THEN marks ELSE ", epoch)
-		defer set.add(" END")
+func (m *MySQL) marks(epoch string, leases []backend.Lease) text {
+	marks := byLane(leases, "marks", func(l backend.Lease) string { return l.Marks })
+	if epoch == "" {
+		return marks
 	}
-	byLane(set, leases, "marks", func(l backend.Lease) string { return l.Marks })
+	return join("CASE WHEN "+m.sql.Text("server")+" <> ", arg(epoch), " THEN marks ELSE ", marks, " END")
 }
 
 // byLane chooses a value by the lane.
-func byLane(set *text, leases []backend.Lease, otherwise string, value func(backend.Lease) string) {
-	set.add("CASE lane")
+func byLane(leases []backend.Lease, otherwise string, value func(backend.Lease) string) text {
+	parts := []any{"CASE lane"}
 	for _, l := range leases {
-		set.add(" WHEN "+number(l.Lane)+" THEN ?", value(l))
+		parts = append(parts, " WHEN "+number(l.Lane)+" THEN ", arg(value(l)))
 	}
-	set.add(" ELSE " + otherwise + " END")
+	return join(append(parts, " ELSE "+otherwise+" END")...)
 }
 
 // Grant implements [backend.TransactionLister].

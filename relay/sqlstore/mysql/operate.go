@@ -13,18 +13,17 @@ import (
 // List implements [backend.Backend]. It asks each table by itself, in the order of one
 // of its indexes and with the limit: the view would be made as a whole first.
 func (m *MySQL) List(ctx context.Context, filter backend.Filter) ([]relay.Info, error) {
-	list := &text{}
+	var list []any
 	part := func(from, state, flags, more, where string) {
-		if list.sql.Len() > 0 {
-			list.add("\nUNION ALL ")
+		if len(list) > 0 {
+			list = append(list, "\nUNION ALL ")
 		}
-		list.add("(SELECT " + m.sql.Text("row") + ",\n    " + m.sql.Text("has payload") + " + " + flags + ", " + state + " AS state, coalesce(t.last_error, ''), " + more +
-			"\nFROM " + from + " WHERE " + where)
-		conditions(list, filter)
+		list = append(list, "(SELECT "+m.sql.Text("row")+",\n    "+m.sql.Text("has payload")+" + "+flags+", "+state+" AS state, coalesce(t.last_error, ''), "+more+
+			"\nFROM "+from+" WHERE "+where, conditions(filter))
 		if filter.State != "" {
-			list.add(" AND "+state+" = CONVERT(? USING utf8mb4) COLLATE utf8mb4_bin", string(filter.State))
+			list = append(list, " AND "+state+" = CONVERT(", arg(string(filter.State)), " USING utf8mb4) COLLATE utf8mb4_bin")
 		}
-		list.add("\nORDER BY t.id LIMIT " + number(filter.Limit) + ")")
+		list = append(list, "\nORDER BY t.id LIMIT "+number(filter.Limit)+")")
 	}
 	later := m.sql.Text("later")
 	part(m.table.Hot+" AS t FORCE INDEX (id)", m.sql.Text("hot state"), later, "'', coalesce(t.claimed_by, ''), NULL", "TRUE")
@@ -32,49 +31,45 @@ func (m *MySQL) List(ctx context.Context, filter backend.Filter) ([]relay.Info, 
 		part(m.table.Held+" AS t FORCE INDEX (held_id)", m.sql.Text("held state"), later+" + 4 * (t.state = 'retry')", "'', '', NULL", "t.state = '"+state+"'")
 	}
 	part(m.table.Done+" AS t FORCE INDEX (PRIMARY)", "'done'", later, "coalesce(t.receipt, ''), '', CAST(t.finished_at AS CHAR)", "TRUE")
-	return backend.ReadInfos(ctx, m.db, list.add("\nORDER BY id LIMIT "+number(filter.Limit)).query())
+	return backend.ReadInfos(ctx, m.db, join(append(list, "\nORDER BY id LIMIT "+number(filter.Limit))...).query())
 }
 
 // conditions leave out what is empty. Texts compare as bytes.
-func conditions(to *text, filter backend.Filter) {
-	to.add(" AND t.id > " + number(filter.AfterID))
+func conditions(filter backend.Filter) text {
+	parts := []any{" AND t.id > " + number(filter.AfterID)}
 	if filter.ByID {
-		to.add(" AND (t.id IN "+backend.NumberList(filter.RowIDs)+" OR t.message_id IN "+arguments(len(filter.MessageIDs))+")", texts(filter.MessageIDs)...)
+		parts = append(parts, " AND (t.id IN "+backend.NumberList(filter.RowIDs)+" OR t.message_id IN ", text{arguments(len(filter.MessageIDs)), texts(filter.MessageIDs)}, ")")
 	}
 	if filter.Topic != "" {
-		to.add(" AND CAST(t.topic AS BINARY) = ?", filter.Topic)
+		parts = append(parts, " AND CAST(t.topic AS BINARY) = ", arg(filter.Topic))
 	}
 	if filter.Key != "" {
-		to.add(" AND CAST(t.message_key AS BINARY) = ?", filter.Key)
+		parts = append(parts, " AND CAST(t.message_key AS BINARY) = ", arg(filter.Key))
 	}
 	if !filter.Since.IsZero() {
-		to.add(" AND t.created_at >= ?", timestamp(filter.Since))
+		parts = append(parts, " AND t.created_at >= ", arg(timestamp(filter.Since)))
 	}
 	if filter.Error != "" {
-		to.add(" AND locate(CAST(? AS BINARY), CAST(t.last_error AS BINARY)) > 0", filter.Error)
+		parts = append(parts, " AND locate(CAST(", arg(filter.Error), " AS BINARY), CAST(t.last_error AS BINARY)) > 0")
 	}
+	return join(parts...)
 }
 
 // ChangeParked implements [backend.Backend]. It locks the parked rows that the filter
 // means, and changes them. The change asks for the filter once more: an id may have several
 // rows.
 func (m *MySQL) ChangeParked(ctx context.Context, filter backend.Filter, discard bool) (ids []int64, err error) {
-	parked := (&text{}).add("SELECT t.id FROM " + m.table.Held + " AS t FORCE INDEX (held_id) WHERE t.state = 'error'")
-	conditions(parked, filter)
-	parked.add(" ORDER BY t.id LIMIT " + number(filter.Limit) + " FOR UPDATE")
+	parked := join("SELECT t.id FROM "+m.table.Held+" AS t FORCE INDEX (held_id) WHERE t.state = 'error'", conditions(filter),
+		" ORDER BY t.id LIMIT "+number(filter.Limit)+" FOR UPDATE")
 	err = m.inTx(ctx, func(tx *sql.Tx) error {
 		if ids, err = backend.IDs(ctx, tx, parked.query()); err != nil || len(ids) == 0 {
 			return err
 		}
-		var change []backend.Query
+		change := []backend.Query{join("UPDATE "+m.table.Held+" AS t FORCE INDEX (held_id)"+
+			" SET t.state = 'scheduled', t.attempts = 0, t.crashes = 0, t.available_at = utc_timestamp(6)"+
+			" WHERE t.state = 'error' AND t.id IN "+backend.NumberList(ids), conditions(filter)).query()}
 		if discard {
-			change = m.deleteByID(m.table.Held, "held_id", ids, func(where *text) { conditions(where.add("t.state = 'error'"), filter) })
-		} else {
-			update := (&text{}).add("UPDATE " + m.table.Held + " AS t FORCE INDEX (held_id)" +
-				" SET t.state = 'scheduled', t.attempts = 0, t.crashes = 0, t.available_at = utc_timestamp(6)" +
-				" WHERE t.state = 'error' AND t.id IN " + backend.NumberList(ids))
-			conditions(update, filter)
-			change = []backend.Query{update.query()}
+			change = m.deleteByID(m.table.Held, "held_id", ids, join("t.state = 'error'", conditions(filter)))
 		}
 		_, err := backend.Exec(ctx, tx, change...)
 		return err

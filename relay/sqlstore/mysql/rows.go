@@ -45,14 +45,15 @@ func (m *MySQL) free(request relay.ClaimRequest) backend.Query {
 		columns = strings.Replace(columns, payload, "CASE WHEN "+large+" THEN NULL ELSE "+payload+" END", 1) +
 			" + CASE WHEN " + large + " THEN " + number(backend.SizeOne) + " * " + size + " ELSE 0 END"
 	}
-	ask := (&text{}).add("SELECT " + columns + "\nFROM " + m.table.Hot + " AS t FORCE INDEX (" + index + ") WHERE " + m.sql.Text("if by rows") + "t.claimed_until IS NULL")
+	topics := ""
 	if len(request.Topics) > 0 {
-		ask.add(" AND CAST(t.topic AS BINARY) IN "+arguments(len(request.Topics)), texts(request.Topics)...)
+		topics += " AND CAST(t.topic AS BINARY) IN " + arguments(len(request.Topics))
 	}
 	if len(request.Except) > 0 {
-		ask.add(" AND CAST(t.topic AS BINARY) NOT IN "+arguments(len(request.Except)), texts(request.Except)...)
+		topics += " AND CAST(t.topic AS BINARY) NOT IN " + arguments(len(request.Except))
 	}
-	return ask.add("\nORDER BY " + order + " LIMIT " + number(request.Limit) + m.sql.Text("skip")).query()
+	return query("SELECT "+columns+"\nFROM "+m.table.Hot+" AS t FORCE INDEX ("+index+") WHERE "+m.sql.Text("if by rows")+"t.claimed_until IS NULL"+topics+
+		"\nORDER BY "+order+" LIMIT "+number(request.Limit)+m.sql.Text("skip"), append(texts(request.Topics), texts(request.Except)...)...)
 }
 
 // Extend implements [backend.Backend].
@@ -106,10 +107,8 @@ func (m *MySQL) bringBack(ctx context.Context, tx *sql.Tx, places []int64) error
 	slices.SortFunc(rows, func(a, b relay.RowID) int { return cmp.Or(cmp.Compare(a.Lane, b.Lane), cmp.Compare(a.ID, b.ID)) })
 	for part := range slices.Chunk(rows, mostGiven) {
 		keys := &given{server: m.server, settlements: backend.Column(part, func(row *relay.RowID) relay.Settlement { return relay.Settlement{Lane: row.Lane, ID: row.ID} })}
-		remove := (&text{}).add("DELETE t FROM ")
-		keys.table(remove)
-		remove.add(m.table.Held + " AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id" +
-			"\nSTRAIGHT_JOIN " + m.table.Hot + " AS h FORCE INDEX (PRIMARY) ON h.lane = t.lane AND h.id = t.id AND h.message_id = t.message_id")
+		remove := join("DELETE t FROM ", keys.table(), m.table.Held+" AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id"+
+			"\nSTRAIGHT_JOIN "+m.table.Hot+" AS h FORCE INDEX (PRIMARY) ON h.lane = t.lane AND h.id = t.id AND h.message_id = t.message_id")
 		if _, err := backend.Exec(ctx, tx, m.sql.Fill("bring back", []string{":rows", among(part)}), remove.query()); err != nil {
 			return err
 		}

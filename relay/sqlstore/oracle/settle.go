@@ -51,28 +51,18 @@ func (d *Oracle) Settle(ctx context.Context, tx *sql.Tx, relay string, keep bool
 	if settled, err = backend.ReadSettled(ctx, tx, facts); err != nil {
 		return settled, err
 	}
-	for _, write := range m.writes(settlements) {
-		affected, err := backend.Exec(ctx, tx, write.Query)
-		if err != nil {
-			return settled, err
-		}
-		if write.counts {
-			settled.Changed += affected
-		}
-	}
-	return settled, nil
+	groups := backend.GroupsOf(settlements)
+	writes := m.finish(d.table.Hot, m.token, groups.HotDone)
+	writes = append(writes, m.finish(d.table.Held, " AND t.state <> 'error'", groups.HeldDone)...)
+	writes = append(writes, m.hold(groups.HotHeld)...)
+	writes = append(writes, m.change(groups.HeldHeld)...)
+	return settled, settled.Write(ctx, tx, append(writes, m.free(groups.Freed)...))
 }
 
 type (
 	leased     = relay.Lease
 	settlement = relay.Settlement
 )
-
-// write is one statement of a settle. The rows that it affects may count.
-type write struct {
-	backend.Query
-	counts bool
-}
 
 func items(settlements []relay.Settlement) [][]any {
 	return backend.Column(settlements, func(s *relay.Settlement) []any {
@@ -98,31 +88,6 @@ type moving struct {
 // row finds the row t that g is about.
 const row = "t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id"
 
-// writes groups the settlements by what becomes of their rows. It has nothing for a group that
-// is empty.
-func (m moving) writes(settlements []relay.Settlement) (writes []write) {
-	var hotDone, hotHeld, heldDone, heldHeld, freed []relay.Settlement
-	for _, s := range settlements {
-		group := &hotHeld
-		switch {
-		case s.State == relay.StatePending:
-			group = &freed
-		case s.State == relay.StateDone && s.Held:
-			group = &heldDone
-		case s.State == relay.StateDone:
-			group = &hotDone
-		case s.Held:
-			group = &heldHeld
-		}
-		*group = append(*group, s)
-	}
-	writes = append(writes, m.finish(m.table.Hot, m.token, hotDone)...)
-	writes = append(writes, m.finish(m.table.Held, " AND t.state <> 'error'", heldDone)...)
-	writes = append(writes, m.hold(hotHeld)...)
-	writes = append(writes, m.change(heldHeld)...)
-	return append(writes, m.free(freed)...)
-}
-
 const (
 	available = "CASE WHEN g.state = 'retry' THEN " + now + " + NUMTODSINTERVAL(g.delay / 1000000, 'SECOND') ELSE t.available_at END"
 	fault     = "NVL(g.fault, t.last_error)"
@@ -145,13 +110,13 @@ func (m moving) found(a *args, from, where string, settlements []relay.Settlemen
 
 const found = "/*+ LEADING(g) USE_NL(t) INDEX(t) */"
 
-func (m moving) finish(from, where string, settlements []relay.Settlement) (writes []write) {
+func (m moving) finish(from, where string, settlements []relay.Settlement) (writes []backend.Write) {
 	if len(settlements) == 0 {
 		return nil
 	}
 	if m.keep {
 		var a args
-		writes = append(writes, write{Query: a.query(
+		writes = append(writes, backend.Write{Query: a.query(
 			"INSERT INTO "+m.table.Done+" ("+backend.Kept+", "+backend.Changing+", finished_at, receipt, relay)",
 			"SELECT "+found+" "+backend.Of("t", backend.Kept)+", g.attempts, g.crashes, t.available_at, "+fault+", "+now+", g.receipt, "+a.Add(m.relay),
 			m.found(&a, from, where, settlements))})
@@ -159,19 +124,19 @@ func (m moving) finish(from, where string, settlements []relay.Settlement) (writ
 	return append(writes, m.remove(from, where, settlements))
 }
 
-func (m moving) remove(from, where string, settlements []relay.Settlement) write {
+func (m moving) remove(from, where string, settlements []relay.Settlement) backend.Write {
 	var a args
-	return write{counts: true, Query: a.query(
+	return backend.Write{Counts: true, Query: a.query(
 		"DELETE /*+ INDEX(d) */ FROM "+from+" d WHERE (d.id, d.message_id) IN (SELECT "+found+" t.id, t.message_id",
 		m.found(&a, from, where, settlements)+")")}
 }
 
-func (m moving) hold(settlements []relay.Settlement) []write {
+func (m moving) hold(settlements []relay.Settlement) []backend.Write {
 	if len(settlements) == 0 {
 		return nil
 	}
 	var a args
-	return []write{
+	return []backend.Write{
 		{Query: a.query(
 			"INSERT INTO "+m.table.Held+" ("+backend.Kept+", "+backend.Changing+", state)",
 			"SELECT "+found+" "+backend.Of("t", backend.Kept)+", g.attempts, g.crashes, "+available+", "+fault+", g.state",
@@ -180,24 +145,24 @@ func (m moving) hold(settlements []relay.Settlement) []write {
 	}
 }
 
-func (m moving) change(settlements []relay.Settlement) []write {
+func (m moving) change(settlements []relay.Settlement) []backend.Write {
 	if len(settlements) == 0 {
 		return nil
 	}
 	var a args
-	return []write{{counts: true, Query: a.query(
+	return []backend.Write{{Counts: true, Query: a.query(
 		"MERGE INTO "+m.table.Held+" t USING (SELECT g.* FROM "+m.given(&a, settlements)+") g ON ("+row+")",
 		"WHEN MATCHED THEN UPDATE SET t.state = g.state, t.attempts = g.attempts, t.crashes = g.crashes,",
 		"    t.available_at = "+available+", t.last_error = "+fault,
 		"    WHERE t.state <> 'error'")}}
 }
 
-func (m moving) free(settlements []relay.Settlement) []write {
+func (m moving) free(settlements []relay.Settlement) []backend.Write {
 	if len(settlements) == 0 {
 		return nil
 	}
 	var a args
-	return []write{{counts: true, Query: a.query(
+	return []backend.Write{{Counts: true, Query: a.query(
 		"MERGE INTO "+m.table.Hot+" t USING (SELECT g.* FROM "+m.given(&a, settlements)+") g ON ("+row+")",
 		"WHEN MATCHED THEN UPDATE SET t.claimed_by = NULL, t.claim_token = NULL, t.claimed_until = NULL, t.claim_stamp = NULL,",
 		"    t.attempts = g.attempts, t.crashes = g.crashes, t.last_error = "+fault,
