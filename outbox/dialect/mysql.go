@@ -38,11 +38,12 @@ func MariaDB() Dialect { return mysql{flavourMariaDB, true} }
 // SkipsLocked says whether a locking select of the dialect's server can pass over rows
 // that others have locked.
 func SkipsLocked(d Dialect) bool {
-	skipping, ok := d.(interface{ skips() bool })
-	return ok && skipping.skips()
+	if t, ok := d.(tidb); ok {
+		return t.skipLocked
+	}
+	m, ok := d.(mysql)
+	return ok && m.skipLocked
 }
-
-func (d mysql) skips() bool { return d.skipLocked }
 
 // Name returns "mysql", "mariadb" or "tidb".
 func (d mysql) Name() string { return string(d.flavour) }

@@ -178,7 +178,7 @@ func (oracle) RowIndexes(table Table) Query {
 
 // OracleName is a name as Oracle's catalog has it.
 func OracleName(name string) string {
-	if Quoted(name) != name {
+	if quoted(name) != name {
 		return name
 	}
 	return strings.ToUpper(name)

@@ -70,7 +70,7 @@ func (sqlite) SchemaVersion(table Table) Query {
 
 // MakeRowIndexes names the schema with the index, as SQLite wants it.
 func (sqlite) MakeRowIndexes(table Table) []Query {
-	return makeRowIndexes(table.Index, Quoted(table.Name))
+	return makeRowIndexes(table.Index, quoted(table.Name))
 }
 
 func (sqlite) DropRowIndexes(table Table) []Query { return dropRowIndexes(table) }

@@ -129,12 +129,12 @@ func (t Table) quoted(name string) string {
 	if t.ticked {
 		return "`" + name + "`"
 	}
-	return Quoted(name)
+	return quoted(name)
 }
 
-// Quoted is a name as PostgreSQL and most others take it in a statement. It relies on
+// quoted is a name as PostgreSQL and most others take it in a statement. It relies on
 // ParseTable: the name has no quote in it.
-func Quoted(name string) string {
+func quoted(name string) string {
 	if name != strings.ToLower(name) || slices.Contains(reserved, name) {
 		return `"` + name + `"`
 	}
