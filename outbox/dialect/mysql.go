@@ -48,20 +48,7 @@ func SkipsLocked(d Dialect) bool {
 // Name returns "mysql", "mariadb" or "tidb".
 func (d mysql) Name() string { return string(d.flavour) }
 
-var mysqlColumns = []insertColumn{
-	{name: "message_id", value: Row.messageID},
-	{name: "topic", value: Row.topic},
-	{name: "message_key", value: Row.key},
-	{name: "payload", value: Row.payload},
-	{name: "headers", value: Row.headers},
-	{name: "available_at", value: func(row Row) any {
-		if row.AvailableAt.IsZero() {
-			return nil
-		}
-		return roundUp(row.AvailableAt, time.Microsecond).Format("2006-01-02 15:04:05.000000")
-	}},
-	{name: "priority", value: Row.priority, blank: int64(0)},
-}
+var mysqlColumns = insertColumns(time.Microsecond, "2006-01-02 15:04:05.000000")
 
 // Insert keeps to what a packet has at most on old servers, 4 MiB, if nobody has changed
 // that; a driver that puts arguments into the text sends a payload in twice its length.

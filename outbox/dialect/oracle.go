@@ -61,8 +61,7 @@ func oracleInsert(args *bind.Oracle, table Table, row Row) string {
 	if row.Key != "" {
 		add("message_key", args.Add(row.Key))
 	}
-	if !row.AvailableAt.IsZero() {
-		at := roundUp(row.AvailableAt, time.Microsecond).Format("2006-01-02 15:04:05.000000")
+	if at := availableAt(row, time.Microsecond, "2006-01-02 15:04:05.000000"); at != nil {
 		add("available_at", "TO_TIMESTAMP("+args.Add(at)+", 'YYYY-MM-DD HH24:MI:SS.FF6')")
 	}
 	if row.Priority != 0 {

@@ -33,25 +33,11 @@ const (
 	postgresMaxBytes = 16 << 20
 )
 
+var postgresColumns = insertColumns(time.Microsecond, "2006-01-02 15:04:05.000000+00")
+
 // Text is cast where the column's type is another, for some drivers declare
 // every string to be text.
-var postgresColumns = []insertColumn{
-	{name: "message_id", cast: "::uuid", value: Row.messageID},
-	{name: "topic", value: Row.topic},
-	{name: "message_key", value: Row.key},
-	{name: "payload", value: Row.payload},
-	{name: "headers", cast: "::json", value: Row.headers},
-	{name: "available_at", cast: "::timestamptz", value: func(row Row) any { return nullable(postgresTime(row.AvailableAt)) }},
-	{name: "priority", cast: "::smallint", value: Row.priority, blank: int64(0)},
-}
-
-// postgresTime has all the precision that the column has, and is never early.
-func postgresTime(at time.Time) string {
-	if at.IsZero() {
-		return ""
-	}
-	return roundUp(at, time.Microsecond).Format("2006-01-02 15:04:05.000000+00")
-}
+var postgresCasts = map[string]string{"message_id": "::uuid", "headers": "::json", "available_at": "::timestamptz", "priority": "::smallint"}
 
 func (postgres) Insert(table Table, rows []Row) []Query {
 	columns := used(postgresColumns, rows)
@@ -68,7 +54,7 @@ func (postgres) Insert(table Table, rows []Row) []Query {
 			case n%len(columns) == 0:
 				separator = "),("
 			}
-			values.WriteString(separator + "$" + strconv.Itoa(n+1) + columns[n%len(columns)].cast)
+			values.WriteString(separator + "$" + strconv.Itoa(n+1) + postgresCasts[columns[n%len(columns)].name])
 		}
 		return Query{SQL: insertInto(table, columns) + " VALUES " + values.String() + ")", Args: arguments(columns, part)}
 	})
@@ -97,7 +83,7 @@ func postgresInsertArrays(table Table, columns []insertColumn, rows []Row) Query
 	for _, column := range columns {
 		if column.name != "payload" {
 			args = append(args, bind.PostgresArray(arguments([]insertColumn{column}, rows)))
-			arrays = append(arrays, "$"+strconv.Itoa(len(args))+cmp.Or(column.cast, "::text")+"[]")
+			arrays = append(arrays, "$"+strconv.Itoa(len(args))+cmp.Or(postgresCasts[column.name], "::text")+"[]")
 			names = append(names, column.name)
 		}
 	}

@@ -16,20 +16,8 @@ func SQLite() Dialect { return sqlite{} }
 // Name returns "sqlite".
 func (sqlite) Name() string { return "sqlite" }
 
-var sqliteColumns = []insertColumn{
-	{name: "message_id", value: Row.messageID},
-	{name: "topic", value: Row.topic},
-	{name: "message_key", value: Row.key},
-	{name: "payload", value: Row.payload},
-	{name: "headers", value: Row.headers},
-	{name: "available_at", value: func(row Row) any {
-		if row.AvailableAt.IsZero() {
-			return nil
-		}
-		return roundUp(row.AvailableAt, time.Millisecond).Format("2006-01-02 15:04:05.000") // in UTC, so that times compare as text
-	}},
-	{name: "priority", value: Row.priority, blank: int64(0)},
-}
+// Times are in UTC, so that they compare as text.
+var sqliteColumns = insertColumns(time.Millisecond, "2006-01-02 15:04:05.000")
 
 func (sqlite) Insert(table Table, rows []Row) []Query {
 	const maxBytes, maxParameters = 1 << 30, 32766

@@ -32,22 +32,9 @@ func ReadingLevel(d Dialect) string {
 // Name returns "sqlserver".
 func (sqlserver) Name() string { return "sqlserver" }
 
-var sqlserverColumns = []insertColumn{
-	{name: "message_id", value: Row.messageID},
-	{name: "topic", value: Row.topic},
-	{name: "message_key", value: Row.key},
-	{name: "payload", value: Row.payload},
-	{name: "headers", value: Row.headers},
-	{name: "available_at", value: func(row Row) any { return sqlserverTime(row.AvailableAt) }},
-	{name: "priority", value: Row.priority, blank: int64(0)},
-}
+const sqlserverTime = "2006-01-02T15:04:05.0000000"
 
-func sqlserverTime(at time.Time) any {
-	if at.IsZero() {
-		return nil
-	}
-	return roundUp(at, 100*time.Nanosecond).Format("2006-01-02T15:04:05.0000000")
-}
+var sqlserverColumns = insertColumns(100*time.Nanosecond, sqlserverTime)
 
 // Insert leaves NULLs out of a single row: the driver sends them as texts, which
 // no column of bytes takes.
@@ -79,7 +66,8 @@ func sqlserverInsertMany(table Table, rows []Row) Query {
 			length = len(row.Payload)
 		}
 		payloads = append(payloads, row.Payload...)
-		items = append(items, []any{i, start, length, row.MessageID, row.Topic, row.key(), row.headers(), sqlserverTime(row.AvailableAt), row.Priority})
+		items = append(items, []any{i, start, length, row.MessageID, row.Topic, nullable(row.Key), nullable(row.Headers),
+			availableAt(row, 100*time.Nanosecond, sqlserverTime), row.Priority})
 	}
 	return Query{
 		SQL: `INSERT INTO ` + table.Hot + ` (message_id, topic, message_key, payload, headers, available_at, priority)
