@@ -66,7 +66,8 @@ func (s *Store) Check(ctx context.Context, claim relay.Claim) []Finding {
 
 func (s *Store) checkClaim(ctx context.Context, claim relay.Claim) Finding {
 	finding := Finding{Name: "claim"}
-	stored, err := s.backend.ClaimMode(ctx)
+	var stored relay.Claim
+	err := backend.One(ctx, s.db, s.traits.Queries.ClaimMode, &stored)
 	switch {
 	case err != nil:
 		finding.Detail = err.Error()
@@ -86,12 +87,12 @@ func (s *Store) checkClaim(ctx context.Context, claim relay.Claim) Finding {
 // still to be given out, and no message waits there, but of sinks that lag behind.
 func (s *Store) checkMarks(ctx context.Context) Finding {
 	finding := Finding{Name: "marks"}
-	marks, err := s.backend.Marks(ctx)
+	marks, err := backend.Marks(ctx, s.db, s.traits.Queries.Marks)
 	if err != nil {
 		finding.Detail = err.Error()
 		return finding
 	}
-	given, err := s.backend.LastID(ctx)
+	given, err := s.lastID(ctx)
 	if err != nil {
 		finding.Detail = err.Error()
 		return finding

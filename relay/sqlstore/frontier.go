@@ -74,7 +74,7 @@ func (s *Store) openFrontier(ctx context.Context, given int64, unordered bool) e
 		s.frontier = &snapshots{given: given}
 	case backend.OpenTransactions:
 		o := newOpenTx(given, time.Now())
-		o.db = openTxLister{s.backend.(openTxBackend), s.dialect, s.table, s.options.LongestTransaction}
+		o.db = openTxLister{s.backend.(backend.TransactionLister), s.lastID, s.dialect, s.table, s.options.LongestTransaction}
 		s.frontier = o
 		return o.open(ctx, unordered, &s.findings)
 	default:

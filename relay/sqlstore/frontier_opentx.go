@@ -67,15 +67,11 @@ type openTx struct {
 
 // openTxLister is the database of an [openTx].
 type openTxLister struct {
-	backend openTxBackend
+	backend backend.TransactionLister
+	lastID  func(context.Context) (int64, error)
 	dialect dialect.Dialect // for its errors
 	table   dialect.Table
 	longest time.Duration // that a transaction stays open, if nobody can see it
-}
-
-type openTxBackend interface {
-	backend.Backend
-	backend.TransactionLister
 }
 
 // known is what was known when a read began.
@@ -162,7 +158,7 @@ func (db *openTxLister) unseen(err error) Finding {
 // now. There is none of an idle table.
 func (o *openTx) look(ctx context.Context) error {
 	if o.lost() {
-		given, err := o.db.backend.LastID(ctx)
+		given, err := o.db.lastID(ctx)
 		if err != nil {
 			return err
 		}

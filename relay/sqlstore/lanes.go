@@ -31,9 +31,9 @@ func (s *Store) SetClaimMode(ctx context.Context, claim relay.Claim) error {
 		if err != nil {
 			return fmt.Errorf("adopt claiming by lanes on table %s: %w", s.table, err)
 		}
-		given, err := s.backend.LastID(ctx)
+		given, err := s.lastID(ctx)
 		if err != nil {
-			return fmt.Errorf("read the last id of table %s: %w", s.table, err)
+			return err
 		}
 		s.frontier.start(first.Server, given)
 	}
@@ -42,12 +42,12 @@ func (s *Store) SetClaimMode(ctx context.Context, claim relay.Claim) error {
 	// the lock of the way of claiming, one after the other, and who wants it alone might
 	// wait for long. The first heartbeat sees to it that the way is still the same.
 	same, err := try(ctx, s, "look at the way of claiming of table", func() (bool, error) {
-		stored, err := s.backend.ClaimMode(ctx)
-		if err != nil {
+		var stored relay.Claim
+		if err := backend.One(ctx, s.db, s.traits.Queries.ClaimMode, &stored); err != nil {
 			return false, err
 		}
 		indexes, wanted := 0, map[relay.Claim]int{relay.ByRows: dialect.RowIndexCount}[claim]
-		err = backend.One(ctx, s.db, s.dialect.RowIndexes(s.table), &indexes)
+		err := backend.One(ctx, s.db, s.dialect.RowIndexes(s.table), &indexes)
 		return stored == claim && indexes == wanted, err
 	})
 	if err != nil || same {
@@ -78,7 +78,10 @@ func (s *Store) Heartbeat(ctx context.Context, self relay.Identity, ttl time.Dur
 		if !beat.Stored {
 			return members, 0, fmt.Errorf("%w now; it was changed after this relay had started", relay.ErrOtherClaim)
 		}
-		names := append(beat.Alive, self.Name)
+		names, name := []string{self.Name}, ""
+		if err := backend.All(ctx, s.db, s.traits.Queries.Members, func() { names = append(names, name) }, &name); err != nil {
+			return members, 0, err
+		}
 		slices.Sort(names)
 		return relay.Members{Relays: slices.Compact(names), Epoch: beat.Epoch}, beat.XID, nil
 	})
@@ -86,7 +89,10 @@ func (s *Store) Heartbeat(ctx context.Context, self relay.Identity, ttl time.Dur
 
 // Deregister implements [relay.Store].
 func (s *Store) Deregister(ctx context.Context, name string) error {
-	_, err := write(ctx, s, "deregister from table", func() (any, uint64, error) { return nil, 0, s.backend.Deregister(ctx, name) })
+	_, err := write(ctx, s, "deregister from table", func() (int, uint64, error) {
+		count, err := backend.ExecTx(ctx, s.db, s.traits.Tx, backend.Query{SQL: s.traits.Queries.Deregister.SQL, Args: []any{name}})
+		return count, 0, err
+	})
 	return err
 }
 
@@ -105,14 +111,14 @@ func (s *Store) Acquire(ctx context.Context, name string, count int, ttl time.Du
 // Renew implements [relay.LaneStore].
 func (s *Store) Renew(ctx context.Context, name string, renewals []relay.Renewal, ttl time.Duration) ([]relay.Lease, error) {
 	return s.renew(ctx, "renew lanes of table", renewals, func(epoch string, leases []backend.Lease) ([]relay.Lease, uint64, error) {
-		return s.backend.Renew(ctx, name, epoch, leases, ttl)
+		return s.backend.ChangeLeases(ctx, backend.LeaseChange{Kind: backend.Renew, Relay: name, Epoch: epoch, TTL: ttl}, leases)
 	})
 }
 
 // Release implements [relay.LaneStore].
 func (s *Store) Release(ctx context.Context, name string, renewals []relay.Renewal) error {
 	_, err := s.renew(ctx, "release lanes of table", renewals, func(epoch string, leases []backend.Lease) ([]relay.Lease, uint64, error) {
-		return s.backend.Release(ctx, name, epoch, leases)
+		return s.backend.ChangeLeases(ctx, backend.LeaseChange{Kind: backend.Release, Relay: name, Epoch: epoch}, leases)
 	})
 	return err
 }
@@ -156,7 +162,7 @@ func (s *Store) WriteJournal(ctx context.Context, name string, journals []relay.
 	}
 	slices.SortFunc(leases, func(a, b backend.Lease) int { return cmp.Compare(a.Lane, b.Lane) })
 	held, err := write(ctx, s, "write the journal of table", func() ([]relay.Lease, uint64, error) {
-		return s.backend.WriteJournal(ctx, name, leases)
+		return s.backend.ChangeLeases(ctx, backend.LeaseChange{Kind: backend.WriteJournal, Relay: name}, leases)
 	})
 	slices.SortFunc(held, func(a, b relay.Lease) int { return cmp.Compare(a.Lane, b.Lane) })
 	return held, err
@@ -164,7 +170,9 @@ func (s *Store) WriteJournal(ctx context.Context, name string, journals []relay.
 
 // Journals implements [relay.Journaler].
 func (s *Store) Journals(ctx context.Context) ([]relay.Journal, error) {
-	return try(ctx, s, "read the journals of table", func() ([]relay.Journal, error) { return s.backend.Journals(ctx) })
+	return try(ctx, s, "read the journals of table", func() ([]relay.Journal, error) {
+		return backend.Journals(ctx, s.db, s.traits.Queries.Journals)
+	})
 }
 
 // Pick implements [relay.Journaler]. A row that waits for another attempt has

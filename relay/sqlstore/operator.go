@@ -21,7 +21,9 @@ const (
 // done rows up to a million; if there are more, it returns an estimate, which is
 // the server's own on PostgreSQL, and the span of their ids on SQLite.
 func (s *Store) Status(ctx context.Context) (relay.Status, error) {
-	return try(ctx, s, "read the status of table", func() (relay.Status, error) { return s.backend.Status(ctx) })
+	return try(ctx, s, "read the status of table", func() (relay.Status, error) {
+		return backend.ReadStatus(ctx, s.db, s.traits.Queries.Status)
+	})
 }
 
 // List implements [relay.Operator].
@@ -56,17 +58,17 @@ func selection(filter relay.Filter) (backend.Filter, error) {
 
 // Requeue implements [relay.Operator].
 func (s *Store) Requeue(ctx context.Context, filter relay.Filter) (int, error) {
-	return s.changeParked(ctx, "requeue messages of table", filter, s.backend.Requeue)
+	return s.changeParked(ctx, "requeue messages of table", filter, false)
 }
 
 // Discard implements [relay.Operator].
 func (s *Store) Discard(ctx context.Context, filter relay.Filter) (int, error) {
-	return s.changeParked(ctx, "discard messages of table", filter, s.backend.Discard)
+	return s.changeParked(ctx, "discard messages of table", filter, true)
 }
 
 // changeParked goes on in steps until nothing is left, and says how many it
 // changed, also if it fails on its way.
-func (s *Store) changeParked(ctx context.Context, what string, filter relay.Filter, change func(context.Context, backend.Filter) ([]int64, error)) (changed int, err error) {
+func (s *Store) changeParked(ctx context.Context, what string, filter relay.Filter, discard bool) (changed int, err error) {
 	if filter.State != "" && filter.State != relay.StateError {
 		return 0, nil
 	}
@@ -81,7 +83,7 @@ func (s *Store) changeParked(ctx context.Context, what string, filter relay.Filt
 	for changed < limit {
 		selected.Limit = min(changeStep, limit-changed)
 		ids, err := write(ctx, s, what, func() ([]int64, uint64, error) {
-			ids, err := change(ctx, selected)
+			ids, err := s.backend.ChangeParked(ctx, selected, discard)
 			return ids, 0, err
 		})
 		changed += len(ids)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"slices"
 
@@ -48,7 +49,7 @@ func (s *Store) page(ctx context.Context, positions []relay.Position, limit, max
 		asBefore = asBefore && emptied && p.After >= after
 	}
 	if asBefore || len(positions) == 0 {
-		first, err := s.backend.FirstLine(ctx)
+		first, err := s.backend.Read(ctx, backend.Read{}, nil)
 		if err != nil {
 			return page, err
 		}
@@ -113,7 +114,7 @@ func (s *Store) readRuns(ctx context.Context, positions []relay.Position, limit,
 		r.through = r.rows[n-1].ID
 	}
 	if !first.Told { // each row would have told it, and there is none
-		first, err = s.backend.FirstLine(ctx)
+		first, err = s.backend.Read(ctx, backend.Read{}, nil)
 	}
 	return r, first, err
 }
@@ -268,9 +269,17 @@ func (s *Store) pick(ctx context.Context, wanted []relay.RowID, held bool) (rows
 
 // LastID implements [relay.LaneStore].
 func (s *Store) LastID(ctx context.Context) (int64, error) {
-	last, err := try(ctx, s, "read the last id of table", func() (int64, error) { return s.backend.LastID(ctx) })
+	last, err := try(ctx, s, "read table", func() (int64, error) { return s.lastID(ctx) })
 	if err == nil {
 		s.frontier.learn(last)
+	}
+	return last, err
+}
+
+// lastID asks for the highest id that was given out.
+func (s *Store) lastID(ctx context.Context) (last int64, err error) {
+	if err = backend.One(ctx, s.db, s.traits.Queries.LastID, &last); err != nil {
+		err = fmt.Errorf("read the last id of table %s: %w", s.table, err)
 	}
 	return last, err
 }

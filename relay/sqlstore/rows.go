@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
 )
 
 // Claim implements [relay.RowStore]. It also returns rows whose time is still
@@ -17,7 +18,7 @@ func (s *Store) Claim(ctx context.Context, request relay.ClaimRequest) ([]relay.
 		return nil, nil
 	}
 	if request.Unprompted {
-		free, err := try(ctx, s, "look for free rows of table", func() (bool, error) { return s.backend.HasFree(ctx) })
+		free, err := s.any(ctx, "look for free rows of table", s.traits.Queries.FreeRow)
 		if err != nil {
 			return nil, s.otherClaim(ctx, err)
 		}
@@ -39,7 +40,8 @@ func (s *Store) Claim(ctx context.Context, request relay.ClaimRequest) ([]relay.
 // otherClaim says why nothing was done, if the table isn't claimed by rows any more:
 // the statement found nothing then, or not even its indexes.
 func (s *Store) otherClaim(ctx context.Context, err error) error {
-	stored, lookErr := s.backend.ClaimMode(ctx)
+	var stored relay.Claim
+	lookErr := backend.One(ctx, s.db, s.traits.Queries.ClaimMode, &stored)
 	if lookErr != nil && err == nil {
 		return fmt.Errorf("look how table %s is claimed: %w", s.table, lookErr)
 	}
@@ -47,6 +49,14 @@ func (s *Store) otherClaim(ctx context.Context, err error) error {
 		return fmt.Errorf("table %s: %w now, by %s; it was changed after this relay had started", s.table, relay.ErrOtherClaim, stored)
 	}
 	return err
+}
+
+// any says whether a query finds anything; true if there is none.
+func (s *Store) any(ctx context.Context, what string, query backend.Query) (bool, error) {
+	if query.SQL == "" {
+		return true, nil
+	}
+	return try(ctx, s, what, func() (bool, error) { return backend.Any(ctx, s.db, query) })
 }
 
 // order is that of the claim's own picking, which what it returns has not.
@@ -91,7 +101,7 @@ func (s *Store) Extend(ctx context.Context, token string, ids []int64, ttl time.
 
 // Reclaim implements [relay.RowStore].
 func (s *Store) Reclaim(ctx context.Context, limit int) (int, error) {
-	expired, err := try(ctx, s, "look for claims that ended of table", func() (bool, error) { return s.backend.HasExpired(ctx) })
+	expired, err := s.any(ctx, "look for claims that ended of table", s.traits.Queries.ExpiredRow)
 	if err != nil {
 		return 0, s.otherClaim(ctx, err)
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
 )
 
 // Settling. What became of rows comes in, by lanes or by rows, and is written by one
@@ -235,6 +236,9 @@ func (s *Store) Purge(ctx context.Context, retention time.Duration, limit int) (
 		purged, until, err := s.backend.Purge(ctx, retention, limit, s.purges.since)
 		if !until.IsZero() {
 			s.purges.since = until
+		}
+		if err == nil {
+			_, err = backend.ExecTx(ctx, s.db, s.traits.Tx, s.traits.Queries.PurgeRelays)
 		}
 		return purged, 0, err
 	})

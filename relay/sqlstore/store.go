@@ -11,6 +11,7 @@
 package sqlstore
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -118,9 +119,9 @@ func Open(ctx context.Context, db *sql.DB, d dialect.Dialect, options Options) (
 	if err := s.checkVersion(ctx); err != nil {
 		return nil, dialect.Explain(ctx, db, d, err)
 	}
-	given, err := s.backend.LastID(ctx)
+	given, err := s.lastID(ctx)
 	if err != nil {
-		return s, fmt.Errorf("read the last id of table %s: %w", s.table, err)
+		return s, err
 	}
 	return s, s.openFrontier(ctx, given, unordered)
 }
@@ -141,9 +142,7 @@ func newStore(db *sql.DB, d dialect.Dialect, options Options) (*Store, error) {
 	}
 	s := &Store{db: db, dialect: d, options: options, writing: make(chan struct{}, 1)}
 	var err error
-	if options.Table != "" {
-		s.table, err = dialect.ParseTable(options.Table)
-	}
+	s.table, err = dialect.ParseTable(cmp.Or(options.Table, dialect.DefaultTable))
 	return s, err
 }
 

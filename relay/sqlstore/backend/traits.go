@@ -28,6 +28,9 @@ type Traits struct {
 
 	// Walk is how Read and Candidates go through the positions that have no key.
 	Walk Walk
+
+	// Queries are the statements that need nothing but their text.
+	Queries Queries
 }
 
 // Frontier is how it is known where rows may still appear.

@@ -84,3 +84,112 @@ func TestMySQLFits(t *testing.T) {
 		})
 	}
 }
+
+func TestOracleFits(t *testing.T) {
+	t.Parallel()
+	fitting := dialect.Oracle().(dialect.Fitting)
+	for version, fits := range map[string]bool{"12.2.0.1.0": true, "19.0.0.0.0": true, "23.0.0.0.0": true, "12.1.0.2.0": false, "11.2.0.4.0": false, "": false} {
+		fit, err := fitting.Fit(dialect.Server{Facts: map[string]string{"version": version, "nls_comp": "LINGUISTIC", "nls_characterset": "AL32UTF8"}})
+		if (err == nil) != fits {
+			t.Errorf("version %q: %v, want that it fits: %t", version, err, fits)
+		}
+		if err == nil && (fit.Notes[1].OK != true || fit.Notes[2].OK != false) {
+			t.Errorf("the notes are %+v, want that characters are well and comparing isn't", fit.Notes)
+		}
+	}
+}
+
+func TestPostgresFitsItsServer(t *testing.T) {
+	t.Parallel()
+	tests := []struct{ version, number, want, wrong string }{
+		{"PostgreSQL 15.14 (Debian 15.14-0+deb12u1) on x86_64-pc-linux-gnu, compiled by gcc", "150014", "postgres", ""},
+		{"PostgreSQL 18.4 on x86_64-pc-linux-gnu", "180004", "postgres", ""},
+		{"PostgreSQL 12.22 on x86_64-pc-linux-gnu", "120022", "", "PostgreSQL 12.22: PostgreSQL 13 or later is needed"},
+		{"CockroachDB CCL v25.1.3 (x86_64-pc-linux-gnu, built 2025/03/17 17:04:33, go1.22.8)", "130000", "", "CockroachDB, which isn't supported: PostgreSQL 13 or later is needed"},
+		{"PostgreSQL 15.12-YB-2025.1.1.2-b3 on x86_64-pc-linux-gnu, compiled by clang", "150012", "", "YugabyteDB, which isn't supported: PostgreSQL 13 or later is needed"},
+		{"", "", "", "13 or later"},
+	}
+	for _, test := range tests {
+		fit, err := dialect.Postgres().(dialect.Fitting).Fit(server(test.version, test.number))
+		switch {
+		case test.wrong != "":
+			if err == nil || !strings.Contains(err.Error(), test.wrong) {
+				t.Errorf("%s: %v, want an error with %q", test.version, err, test.wrong)
+			}
+		case err != nil || fit.Dialect.Name() != test.want:
+			t.Errorf("%s: %v, %v; want %s", test.version, fit.Dialect, err, test.want)
+		case len(fit.Notes) == 0 || fit.Notes[0].Name != "server" || !fit.Notes[0].OK:
+			t.Errorf("%s: %+v; want a note that names the server", test.version, fit.Notes)
+		}
+	}
+}
+
+// Sessions that compile their plans are told of.
+func TestPostgresFindsJIT(t *testing.T) {
+	t.Parallel()
+	for setting, ok := range map[string]bool{"on": false, "off": true, "": true} {
+		found := server("PostgreSQL 18.4 on x86_64-pc-linux-gnu", "180004")
+		found.Facts["jit"] = setting
+		fit, err := dialect.Postgres().(dialect.Fitting).Fit(found)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if note := fit.Notes[len(fit.Notes)-1]; note.Name != "jit" || note.OK != ok {
+			t.Errorf("jit = %q: %+v, want OK %t", setting, note, ok)
+		}
+	}
+}
+
+func server(version, number string) dialect.Server {
+	return dialect.Server{Facts: map[string]string{"version": version, "server_version_num": number}, Skips: true}
+}
+
+func sqlServer(facts map[string]string) dialect.Server {
+	all := map[string]string{"version": "16.0.4135.4", "edition": "3", "database": "shop", "level": "160", "snapshot": "0", "read committed snapshot": "0"}
+	for name, value := range facts {
+		all[name] = value
+	}
+	return dialect.Server{Facts: all, Skips: true}
+}
+
+func TestFitSQLServer(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		facts   map[string]string
+		reading string // what reads are of
+		wrong   string // or what the error says
+	}{
+		"allows snapshots":             {map[string]string{"snapshot": "1"}, "SNAPSHOT", ""},
+		"reads snapshots":              {map[string]string{"read committed snapshot": "1"}, "READ COMMITTED", ""},
+		"both":                         {map[string]string{"snapshot": "1", "read committed snapshot": "1"}, "READ COMMITTED", ""},
+		"neither":                      {nil, "", "ALTER DATABASE [shop] SET ALLOW_SNAPSHOT_ISOLATION ON"},
+		"not yet":                      {map[string]string{"snapshot": "2"}, "", "ALLOW_SNAPSHOT_ISOLATION"},
+		"SQL Server 2016":              {map[string]string{"version": "13.0.7024.30", "level": "130", "snapshot": "1"}, "SNAPSHOT", ""},
+		"SQL Server 2014":              {map[string]string{"version": "12.0.6024.0", "level": "120", "snapshot": "1"}, "", `"12.0.6024.0": SQL Server 2016`},
+		"Azure's version":              {map[string]string{"version": "12.0.2000.8", "edition": "5", "read committed snapshot": "1"}, "READ COMMITTED", ""},
+		"a managed instance's version": {map[string]string{"version": "12.0.2000.8", "edition": "8", "snapshot": "1"}, "SNAPSHOT", ""},
+		"an old database":              {map[string]string{"level": "110", "snapshot": "1"}, "", "COMPATIBILITY_LEVEL = 130"},
+		"no version":                   {map[string]string{"version": ""}, "", "SQL Server 2016"},
+	} {
+		got, err := dialect.SQLServer().(dialect.Fitting).Fit(sqlServer(c.facts))
+		if c.wrong != "" {
+			if err == nil || !strings.Contains(err.Error(), c.wrong) {
+				t.Errorf("%s: %v, want an error with %q", name, err, c.wrong)
+			}
+			continue
+		}
+		if err != nil || got.Dialect.Name() != "sqlserver" || got.Unordered {
+			t.Errorf("%s: %+v, %v", name, got, err)
+			continue
+		}
+		level := "SET TRANSACTION ISOLATION LEVEL " + c.reading + ";\nSELECT"
+		if query := got.Dialect.Written(mustTable(t, "outbox")); !strings.Contains(query.SQL, level) || dialect.ReadingLevel(got.Dialect) != c.reading {
+			t.Errorf("%s: reads by %s, want %s", name, query.SQL, level)
+		}
+	}
+	server := sqlServer(map[string]string{"snapshot": "1"})
+	server.Skips = false
+	if _, err := dialect.SQLServer().(dialect.Fitting).Fit(server); err == nil {
+		t.Error("a server that doesn't skip is taken, want an error")
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -11,8 +12,11 @@ import (
 // dialect, where it is: its own error then is about one of our words. It asks the
 // database, so it is for errors that come before any work.
 func Explain(ctx context.Context, db *sql.DB, d Dialect, err error) error {
+	if err == nil {
+		return nil
+	}
 	server, fits := kindOf(ctx, db), d.Name()
-	if err == nil || server.name == "" || strings.Contains(server.dialects, " "+fits+" ") {
+	if server.name == "" || strings.Contains(server.dialects, " "+fits+" ") {
 		return err
 	}
 	return fmt.Errorf("the database is %s and the dialect is that of %s: give %s: %w", server.name, fits, server.give, err)
@@ -49,4 +53,9 @@ func kindOf(ctx context.Context, db *sql.DB) kind {
 // dialect are understood by its own databases.
 func Misunderstood(err error) bool {
 	return says(err, "syntax error", "error in your SQL syntax", "unrecognized token", "Incorrect syntax near", "ORA-009", "missing named argument", "Unknown column '$")
+}
+
+// says looks for words in an error's text.
+func says(err error, words ...string) bool {
+	return err != nil && slices.ContainsFunc(words, func(word string) bool { return strings.Contains(err.Error(), word) })
 }
