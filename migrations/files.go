@@ -38,7 +38,7 @@ var folders = map[string]string{"mariadb": "mysql"}
 // name.
 func render(set, name string, table dialect.Table) ([]step, error) {
 	folder := path.Join(set, cmp.Or(folders[name], name))
-	bare, err := dialect.ParseTable(table.Name())
+	bare, err := dialect.ParseTable(table.Name)
 	if err != nil {
 		return nil, err
 	}

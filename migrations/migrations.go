@@ -85,10 +85,8 @@ func (m *Migrations) of(table string) (_ *Migrations, err error) {
 	if m.dialect == nil {
 		return nil, errors.New("make migrations: the dialect is nil: give dialect.Postgres() or that of your database")
 	}
-	if table != "" {
-		if m.table, err = dialect.ParseTable(table); err != nil {
-			return nil, err
-		}
+	if m.table, err = dialect.ParseTable(cmp.Or(table, dialect.DefaultTable)); err != nil {
+		return nil, err
 	}
 	if isMySQL(m.dialect.Name()) {
 		m.table = m.table.Backquoted()
@@ -202,7 +200,7 @@ func (m *Migrations) Pending(ctx context.Context) ([]Migration, error) {
 // applied asks goose's table; goose's own status would create it. Where the
 // printed SQL was run there is none, and the tables themselves tell.
 func (m *Migrations) applied(ctx context.Context) (applied map[int64]time.Time, printed bool, err error) {
-	rows, err := m.db.QueryContext(ctx, "SELECT version_id, tstamp FROM "+m.table.SchemaVersion())
+	rows, err := m.db.QueryContext(ctx, "SELECT version_id, tstamp FROM "+m.table.SchemaVersion)
 	if m.dialect.Missing(err) {
 		applied, err = m.appliedElsewhere(ctx)
 		return applied, true, err
@@ -286,7 +284,7 @@ func (m *Migrations) run(ctx context.Context, action func(context.Context) error
 // schemaMissing can't be told from a missing table everywhere; but no step
 // that fits the one before it misses a table.
 func (m *Migrations) schemaMissing(err error) bool {
-	return m.table.Schema() != "" && m.dialect.Missing(err)
+	return m.table.Schema != "" && m.dialect.Missing(err)
 }
 
 // provider makes a new one for each try: one whose table of versions couldn't be
@@ -311,7 +309,7 @@ func (m *Migrations) provider() (*goose.Provider, error) {
 func (m *Migrations) explain(err error) error {
 	switch {
 	case m.schemaMissing(err):
-		return fmt.Errorf("%w; create the schema %s first, which is not done here", err, m.table.Schema())
+		return fmt.Errorf("%w; create the schema %s first, which is not done here", err, m.table.Schema)
 	case m.dialect.Denied(err):
 		return fmt.Errorf("%w; run this as a user who may create tables, or have somebody run the printed SQL", err)
 	case m.dialect.Name() == "sqlite" && m.dialect.Busy(err):

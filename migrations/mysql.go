@@ -27,9 +27,9 @@ func newMySQLStore(name string, table dialect.Table) (database.Store, error) {
 	if name == "tidb" {
 		now = "timestamp NOT NULL DEFAULT CURRENT_TIMESTAMP"
 	}
-	store, err := database.NewStoreFromQuerier(table.SchemaVersion(), versions{
+	store, err := database.NewStoreFromQuerier(table.SchemaVersion, versions{
 		create: "CREATE TABLE IF NOT EXISTS %s (version_id bigint NOT NULL PRIMARY KEY, is_applied boolean NOT NULL, tstamp " + now + ") ENGINE = InnoDB",
-		exists: "SELECT count(*) > 0 FROM information_schema.tables WHERE table_schema = " + mysqlSchema(table) + " AND table_name = '" + table.Name() + "_schema_version'",
+		exists: "SELECT count(*) > 0 FROM information_schema.tables WHERE table_schema = " + mysqlSchema(table) + " AND table_name = '" + table.Name + "_schema_version'",
 		place:  [2]string{"?", "?"},
 	})
 	if err != nil {
@@ -40,7 +40,7 @@ func newMySQLStore(name string, table dialect.Table) (database.Store, error) {
 
 func (s mysqlStore) GetMigration(ctx context.Context, db database.DBTxConn, version int64) (*database.GetMigrationResult, error) {
 	var applied bool
-	err := db.QueryRowContext(ctx, "SELECT is_applied FROM "+s.table.SchemaVersion()+" WHERE version_id = ?", version).Scan(&applied)
+	err := db.QueryRowContext(ctx, "SELECT is_applied FROM "+s.table.SchemaVersion+" WHERE version_id = ?", version).Scan(&applied)
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil, database.ErrVersionNotFound
 	}
@@ -49,10 +49,10 @@ func (s mysqlStore) GetMigration(ctx context.Context, db database.DBTxConn, vers
 
 // mysqlSchema is the name as a text, or that of the connection.
 func mysqlSchema(table dialect.Table) string {
-	if table.Schema() == "" {
+	if table.Schema == "" {
 		return "database()"
 	}
-	return "'" + table.Schema() + "'"
+	return "'" + table.Schema + "'"
 }
 
 // mysqlLock keeps processes from making and dropping the same tables at once:
@@ -62,7 +62,7 @@ type mysqlLock struct{ table dialect.Table }
 
 // name fits the 64 characters that a lock's name has.
 func (l mysqlLock) name() string {
-	return "left(concat('rowrelay ', sha2(concat(" + mysqlSchema(l.table) + ", '.', '" + l.table.Name() + "'), 256)), 64)"
+	return "left(concat('rowrelay ', sha2(concat(" + mysqlSchema(l.table) + ", '.', '" + l.table.Name + "'), 256)), 64)"
 }
 
 var errLocked = errors.New("another process has been migrating the same tables for a minute")

@@ -16,23 +16,23 @@ import (
 func versionStore(d dialect.Dialect, table dialect.Table) (database.Store, error) {
 	switch d.Name() {
 	case "oracle":
-		return oracleVersions{d.(dialect.Repeating), table.SchemaVersion()}, nil
+		return oracleVersions{d.(dialect.Repeating), table.SchemaVersion}, nil
 	case "mysql", "mariadb", "tidb":
 		return newMySQLStore(d.Name(), table)
 	case "postgres":
-		return database.NewStoreFromQuerier(table.SchemaVersion(), versions{
+		return database.NewStoreFromQuerier(table.SchemaVersion, versions{
 			create: `CREATE TABLE %s (version_id bigint NOT NULL PRIMARY KEY, is_applied boolean NOT NULL, tstamp timestamptz NOT NULL DEFAULT now())`,
-			exists: `SELECT to_regclass('` + table.SchemaVersion() + `') IS NOT NULL`,
+			exists: `SELECT to_regclass('` + table.SchemaVersion + `') IS NOT NULL`,
 			place:  [2]string{"$1", "$2"},
 		})
 	case "sqlite":
-		return database.NewStoreFromQuerier(table.SchemaVersion(), versions{
+		return database.NewStoreFromQuerier(table.SchemaVersion, versions{
 			create: `CREATE TABLE %s (version_id INTEGER PRIMARY KEY, is_applied INTEGER NOT NULL, tstamp TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP)`,
-			exists: `SELECT EXISTS (SELECT 1 FROM pragma_table_info('` + table.Name() + `_schema_version'` + schemaArgument(table) + `))`,
+			exists: `SELECT EXISTS (SELECT 1 FROM pragma_table_info('` + table.Name + `_schema_version'` + schemaArgument(table) + `))`,
 			place:  [2]string{"?", "?"},
 		})
 	case "sqlserver":
-		return database.NewStoreFromQuerier(table.SchemaVersion(), versions{
+		return database.NewStoreFromQuerier(table.SchemaVersion, versions{
 			create: `CREATE TABLE %s (version_id bigint NOT NULL PRIMARY KEY, is_applied bit NOT NULL, tstamp datetime2(3) NOT NULL DEFAULT SYSUTCDATETIME())`,
 			exists: `SELECT CONVERT(bit, CASE WHEN OBJECT_ID(N'` + bracketed(table) + `', N'U') IS NULL THEN 0 ELSE 1 END)`,
 			place:  [2]string{"@p1", "@p2"},
@@ -75,17 +75,17 @@ func (v versions) GetLatestVersion(table string) string {
 }
 
 func schemaArgument(table dialect.Table) string {
-	if table.Schema() == "" {
+	if table.Schema == "" {
 		return ""
 	}
-	return ", '" + table.Schema() + "'"
+	return ", '" + table.Schema + "'"
 }
 
 // bracketed is the name of the version table as OBJECT_ID takes it.
 func bracketed(table dialect.Table) string {
-	name := "[" + table.Name() + "_schema_version]"
-	if table.Schema() == "" {
+	name := "[" + table.Name + "_schema_version]"
+	if table.Schema == "" {
 		return name
 	}
-	return "[" + table.Schema() + "]." + name
+	return "[" + table.Schema + "]." + name
 }

@@ -1,6 +1,7 @@
 package outbox
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
@@ -66,11 +67,9 @@ func (w *Writer) apply(o Options) error {
 			wrong = append(wrong, fmt.Errorf(format, args...))
 		}
 	}
-	if o.Table != "" {
-		table, err := dialect.ParseTable(o.Table)
-		reject(err != nil, "Table: %w", err)
-		w.table = table
-	}
+	table, err := dialect.ParseTable(cmp.Or(o.Table, dialect.DefaultTable))
+	reject(err != nil, "Table: %w", err)
+	w.table = table
 	reject(o.MaxPayload < 0 || o.MaxPayload > highestMaxPayload, "MaxPayload: must be between 1 and %d bytes, and is %d", highestMaxPayload, o.MaxPayload)
 	if o.MaxPayload > 0 {
 		w.maxPayload = o.MaxPayload

@@ -54,7 +54,11 @@ func (w Writer) write(ctx context.Context, d *table.Database, n, each int, due t
 		rows[i] = dialect.Row{MessageID: fmt.Sprintf("00000000-0000-7000-9000-%012d", n+i), Topic: Topic,
 			Key: fmt.Sprintf("customer-%d", (n+i)%5000), Payload: payload}
 	}
-	for _, q := range d.Dialect.Insert(dialect.Table{}, rows) {
+	table, err := dialect.ParseTable(dialect.DefaultTable)
+	if err != nil {
+		return err
+	}
+	for _, q := range d.Dialect.Insert(table, rows) {
 		if _, err := d.DB.ExecContext(ctx, q.SQL, q.Args...); err != nil {
 			return err
 		}

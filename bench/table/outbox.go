@@ -25,7 +25,11 @@ func (d *Database) MigrateFor(ctx context.Context, claim string) error {
 // IndexRows makes the indexes that claiming by rows needs, as a relay does that
 // finds none.
 func (d *Database) IndexRows(ctx context.Context) error {
-	for _, q := range d.Dialect.MakeRowIndexes(dialect.Table{}) {
+	table, err := dialect.ParseTable(dialect.DefaultTable)
+	if err != nil {
+		return err
+	}
+	for _, q := range d.Dialect.MakeRowIndexes(table) {
 		if _, err := d.DB.ExecContext(ctx, q.SQL, q.Args...); err != nil {
 			return fmt.Errorf("make the indexes for rows: %w", err)
 		}
@@ -69,13 +73,17 @@ func (d *Database) Fill(ctx context.Context, m Messages) error {
 
 // Write writes messages, a thousand a transaction.
 func (d *Database) Write(ctx context.Context, m Messages) error {
+	table, err := dialect.ParseTable(dialect.DefaultTable)
+	if err != nil {
+		return err
+	}
 	payload := []byte(strings.Repeat("x", m.Payload))
 	for n := 0; n < m.Count; {
 		var rows []dialect.Row
 		for ; len(rows) < 1000 && n < m.Count; n++ {
 			rows = append(rows, dialect.Row{MessageID: fmt.Sprintf("00000000-0000-7000-8000-%012d", n), Topic: m.topic(n), Key: m.key(n), Payload: payload})
 		}
-		for _, q := range d.Dialect.Insert(dialect.Table{}, rows) {
+		for _, q := range d.Dialect.Insert(table, rows) {
 			if _, err := d.DB.ExecContext(ctx, q.SQL, q.Args...); err != nil {
 				return fmt.Errorf("fill the table: %w", err)
 			}

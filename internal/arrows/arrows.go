@@ -52,7 +52,8 @@ type arrow struct {
 // isn't there yet may stand here.
 var arrows = []arrow{
 	{from: ".", to: []string{"outbox", "outbox/dialect", "migrations", "relay", "relay/sqlstore", "sinks", "sinks/inproc"}},
-	{from: "outbox/dialect"},
+	{from: "outbox/dialect/bind"},
+	{from: "outbox/dialect", to: []string{"outbox/dialect/bind"}},
 	{from: "outbox", to: []string{"outbox/dialect"}},
 	{from: "outbox/*", to: []string{"outbox", "outbox/dialect"}},
 	{from: "sinks/settings", to: []string{"outbox"}},
@@ -65,7 +66,7 @@ var arrows = []arrow{
 	{from: "migrations", to: []string{"outbox/dialect"}, modules: true},
 	{from: "relay", to: []string{"sinks", "outbox"}},
 	{from: "relay/sqlstore/backend", to: []string{"relay", "outbox", "outbox/dialect"}},
-	{from: "relay/sqlstore/*", to: []string{"relay/sqlstore/backend", "relay", "outbox/dialect"}},
+	{from: "relay/sqlstore/*", to: []string{"relay/sqlstore/backend", "relay", "outbox/dialect", "outbox/dialect/bind"}},
 	{from: "relay/sqlstore", to: []string{"relay/sqlstore/*", "relay", "outbox", "outbox/dialect"}},
 	{from: "relay/metrics", to: []string{"relay", "sinks"}, modules: true},
 	{from: "relay/admin", to: []string{"relay"}},

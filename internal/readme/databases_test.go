@@ -93,11 +93,11 @@ func named(t testing.TB, name, kind string) string {
 // unrunLines are those of golden files without a run.
 func unrunLines(t testing.TB, ran map[string]bool) string {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join(root, "outbox/dialect/testdata/*_schema.sql"))
+	files, err := filepath.Glob(filepath.Join(root, "outbox/dialect/testdata/*.sql"))
 	check(t, err)
 	var lines strings.Builder
 	for _, file := range files {
-		kind, _, _ := strings.Cut(filepath.Base(file), "_")
+		kind := strings.TrimSuffix(filepath.Base(file), ".sql")
 		if ran[kind] {
 			continue
 		}

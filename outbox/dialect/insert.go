@@ -6,12 +6,61 @@ import (
 	"time"
 )
 
-// insertColumn is one that a producer fills.
+// Row is a message as it is written: validated, with its id.
+type Row struct {
+	MessageID   string // a UUID
+	Topic       string
+	Key         string    // empty: NULL
+	Payload     []byte    // nil: NULL
+	Headers     string    // a JSON object; empty: NULL
+	AvailableAt time.Time // zero: NULL, at once
+	Priority    int16
+}
+
+// A statement is made of the columns that a batch uses: insertColumns are those that a
+// producer fills, insertInto begins the statement, arguments are its values, and insertParts
+// cuts a batch that is too large for one. What stands between is each database's own.
+
 type insertColumn struct {
 	name  string
-	cast  string // what its parameter has to be followed by
-	value func(Row) any
-	blank any // the value that the column's default is
+	value func(Row) any // of a type that every driver takes
+	blank any           // the value that the column's default is
+}
+
+// insertColumns have times in the form of the database, which has them to a unit; a time is
+// never early.
+func insertColumns(unit time.Duration, form string) []insertColumn {
+	return []insertColumn{
+		{name: "message_id", value: func(row Row) any { return row.MessageID }},
+		{name: "topic", value: func(row Row) any { return row.Topic }},
+		{name: "message_key", value: func(row Row) any { return nullable(row.Key) }},
+		{name: "payload", value: func(row Row) any {
+			if row.Payload == nil { // some drivers send a nil slice as an empty value
+				return nil
+			}
+			return row.Payload
+		}},
+		{name: "headers", value: func(row Row) any { return nullable(row.Headers) }},
+		{name: "available_at", value: func(row Row) any { return availableAt(row, unit, form) }},
+		{name: "priority", value: func(row Row) any { return int64(row.Priority) }, blank: int64(0)},
+	}
+}
+
+// availableAt is the first time in UTC that the column can hold and that isn't before the
+// row's; nil if it has none.
+func availableAt(row Row, unit time.Duration, form string) any {
+	if row.AvailableAt.IsZero() {
+		return nil
+	}
+	return row.AvailableAt.UTC().Add(unit - 1).Truncate(unit).Format(form)
+}
+
+// nullable is the text, or NULL if it is empty.
+func nullable(text string) any {
+	if text == "" {
+		return nil
+	}
+	return text
 }
 
 // used leaves out the columns that are blank in all rows, for each parameter
@@ -28,7 +77,7 @@ func insertInto(table Table, columns []insertColumn) string {
 	for i, column := range columns {
 		names[i] = column.name
 	}
-	return "INSERT INTO " + table.Hot() + " (" + strings.Join(names, ", ") + ")"
+	return "INSERT INTO " + table.Hot + " (" + strings.Join(names, ", ") + ")"
 }
 
 func arguments(columns []insertColumn, rows []Row) []any {
@@ -46,58 +95,25 @@ func arguments(columns []insertColumn, rows []Row) []any {
 func insertParts(rows []Row, maxRows, maxBytes int, query func([]Row) Query) []Query {
 	var queries []Query
 	for len(rows) > 0 {
-		n := partLength(rows, maxRows, maxBytes)
-		queries = append(queries, query(rows[:n]))
-		rows = rows[n:]
+		n, bytes := 0, 0
+		for ; n < len(rows); n++ {
+			if bytes += len(rows[n].Payload); n > 0 && (n == maxRows || bytes > maxBytes) {
+				break
+			}
+		}
+		queries, rows = append(queries, query(rows[:n])), rows[n:]
 	}
 	return queries
 }
 
-func partLength(rows []Row, maxRows, maxBytes int) int {
-	bytes := 0
-	for i, row := range rows {
-		bytes += len(row.Payload)
-		if i > 0 && (i == maxRows || bytes > maxBytes) {
-			return i
-		}
-	}
-	return len(rows)
-}
-
-// The values of columns. Each is of a type that every driver takes.
-
-func (row Row) messageID() any { return row.MessageID }
-func (row Row) topic() any     { return row.Topic }
-func (row Row) key() any       { return nullable(row.Key) }
-func (row Row) headers() any   { return nullable(row.Headers) }
-func (row Row) priority() any  { return int64(row.Priority) }
-
-// payload keeps an empty one apart from none: some drivers send a nil slice as
-// an empty value.
-func (row Row) payload() any {
-	if row.Payload == nil {
+// insertValues has a question mark for each value, as SQLite and MySQL do.
+func insertValues(table Table, all []insertColumn, rows []Row, maxParameters, maxBytes int) []Query {
+	if len(rows) == 0 {
 		return nil
 	}
-	return row.Payload
-}
-
-func (row Row) length() any {
-	if row.Payload == nil {
-		return nil
-	}
-	return int64(len(row.Payload))
-}
-
-// nullable is the text, or NULL if it is empty.
-func nullable(text string) any {
-	if text == "" {
-		return nil
-	}
-	return text
-}
-
-// roundUp is the first time in UTC that the column can hold and that isn't
-// before this one.
-func roundUp(at time.Time, unit time.Duration) time.Time {
-	return at.UTC().Add(unit - 1).Truncate(unit)
+	columns := used(all, rows)
+	values := ",(?" + strings.Repeat(",?", len(columns)-1) + ")"
+	return insertParts(rows, maxParameters/len(columns), maxBytes, func(part []Row) Query {
+		return Query{SQL: insertInto(table, columns) + " VALUES " + strings.Repeat(values, len(part))[1:], Args: arguments(columns, part)}
+	})
 }

@@ -1,6 +1,7 @@
 package dialect_test
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -48,7 +49,7 @@ func TestArguments(t *testing.T) {
 		dialect dialect.Dialect
 		at      string
 	}{{dialect.SQLite(), "2030-01-02 03:04:05.679"}, {dialect.Postgres(), "2030-01-02 03:04:05.678901+00"}} {
-		args := c.dialect.Insert(dialect.Table{}, []dialect.Row{fullRow, plainRow})[0].Args
+		args := c.dialect.Insert(mustTable(t, "outbox"), []dialect.Row{fullRow, plainRow})[0].Args
 		payload := string(args[3].([]byte))
 		args[3] = nil
 		want := []any{"i", `t"\`, "k", nil, "{}", c.at, int64(3), "i", "t", nil, nil, nil, nil, int64(0)}
@@ -69,7 +70,7 @@ func TestManyRowsAreArrays(t *testing.T) {
 	for i := range rows {
 		rows[i] = []dialect.Row{plainRow, fullRow}[i%2]
 	}
-	args := dialect.Postgres().Insert(dialect.Table{}, rows)[0].Args
+	args := dialect.Postgres().Insert(mustTable(t, "outbox"), rows)[0].Args
 	if joined := string(args[0].([]byte)); joined != strings.Repeat("pp", 10) {
 		t.Errorf("the payloads are %s", joined)
 	}
@@ -104,7 +105,7 @@ func TestInsertIsCutByTheDatabasesLimits(t *testing.T) {
 		for i := range rows {
 			rows[i] = c.row
 		}
-		queries := c.dialect.Insert(dialect.Table{}, rows)
+		queries := c.dialect.Insert(mustTable(t, "outbox"), rows)
 		if len(queries) != c.queries {
 			t.Errorf("%s: %d queries, want %d", name, len(queries), c.queries)
 		}
@@ -113,5 +114,90 @@ func TestInsertIsCutByTheDatabasesLimits(t *testing.T) {
 				t.Errorf("%s: %d arguments", name, len(query.Args))
 			}
 		}
+	}
+}
+
+func TestOracleInserts(t *testing.T) {
+	t.Parallel()
+	d, table := dialect.Oracle(), mustTable(t, "outbox")
+	row := dialect.Row{MessageID: "i", Topic: "t", Payload: []byte("p")}
+	large := dialect.Row{MessageID: "i", Topic: "t", Headers: "{}", Payload: make([]byte, 5000), Priority: 3}
+	repeat := func(row dialect.Row, n int) (rows []dialect.Row) {
+		for range n {
+			rows = append(rows, row)
+		}
+		return rows
+	}
+	for name, c := range map[string]struct {
+		rows []dialect.Row
+		want []int // rows of each statement
+	}{
+		"nothing":         {nil, nil},
+		"one":             {repeat(row, 1), []int{1}},
+		"few":             {repeat(row, 3), []int{1, 1, 1}},
+		"many":            {repeat(row, 101), []int{64, 16, 16, 4, 1}},
+		"a large one":     {append(append(repeat(row, 4), large), repeat(row, 4)...), []int{4, 1, 4}},
+		"large ones only": {repeat(large, 2), []int{1, 1}},
+	} {
+		queries := d.Insert(table, c.rows)
+		var got []int
+		for _, query := range queries {
+			got = append(got, strings.Count(query.SQL, "INSERT INTO outbox "))
+		}
+		if fmt.Sprint(got) != fmt.Sprint(c.want) {
+			t.Errorf("%s: statements of %v rows, want %v", name, got, c.want)
+		}
+		checkPlaces(t, name, queries...)
+	}
+	// What may be a LONG is the last of the parameters.
+	one := d.Insert(table, repeat(large, 1))[0]
+	if _, last := one.Args[len(one.Args)-1].([]byte); !last {
+		t.Errorf("the last argument is no payload: %s", one.SQL)
+	}
+	for payload, want := range map[string]string{"NULL": "(message_id, topic) VALUES (:1, :2)", "empty": "(message_id, topic, payload) VALUES (:1, :2, EMPTY_BLOB())"} {
+		row := dialect.Row{MessageID: "i", Topic: "t"}
+		if payload == "empty" {
+			row.Payload = []byte{}
+		}
+		if got := d.Insert(table, []dialect.Row{row})[0].SQL; !strings.HasSuffix(got, want) {
+			t.Errorf("a payload that is %s: %s", payload, got)
+		}
+	}
+}
+
+func TestInsertsOfSQLServer(t *testing.T) {
+	t.Parallel()
+	d := dialect.SQLServer()
+	if queries := d.Insert(mustTable(t, "outbox"), nil); queries != nil {
+		t.Errorf("no rows make %v", queries)
+	}
+	empty := dialect.Row{MessageID: "i", Topic: "t", Payload: []byte{}}
+	args := d.Insert(mustTable(t, "outbox"), []dialect.Row{plainRow, fullRow, empty})[0].Args
+	if joined := string(args[0].([]byte)); joined != "pp\x00" {
+		t.Errorf("the payloads are %q", joined)
+	}
+	const want = `[[0,1,null,"i","t",null,null,null,0],[1,1,2,"i","t\"\\","k","{}","2030-01-02T03:04:05.6789001",3],[2,3,0,"i","t",null,null,null,0]]`
+	if list := strings.TrimSpace(args[1].(string)); list != want {
+		t.Errorf("the rows are %s, want %s", list, want)
+	}
+	if args := d.Insert(mustTable(t, "outbox"), []dialect.Row{plainRow})[0].Args; slices.Contains(args, nil) {
+		t.Errorf("a single row's arguments are %v, want no NULL among them", args)
+	}
+	large := dialect.Row{MessageID: "i", Topic: "t", Payload: make([]byte, 9<<20)}
+	if queries := d.Insert(mustTable(t, "outbox"), []dialect.Row{large, large, large}); len(queries) != 3 {
+		t.Errorf("three large rows are %d statements, want 3", len(queries))
+	}
+}
+
+// What Transact-SQL reserves, and PostgreSQL doesn't, can name a table.
+func TestReservedWordsOfSQLServerAreQuoted(t *testing.T) {
+	t.Parallel()
+	for _, word := range strings.Fields("backup browse file function index key open plan proc procedure rule schema top tran use view while") {
+		if got := mustTable(t, word).Hot; got != `"`+word+`"` {
+			t.Errorf("the table %s is written %s", word, got)
+		}
+	}
+	if got := mustTable(t, "public.outbox").Hot; got != "public.outbox" {
+		t.Errorf("PostgreSQL's own schema is written %s", got)
 	}
 }

@@ -1,9 +1,13 @@
 package dialect
 
 import (
+	"fmt"
 	"hash/crc32"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 )
 
 // mysql is the dialect of MySQL and of those that descend from it.
@@ -34,16 +38,24 @@ func MariaDB() Dialect { return mysql{flavourMariaDB, true} }
 // SkipsLocked says whether a locking select of the dialect's server can pass over rows
 // that others have locked.
 func SkipsLocked(d Dialect) bool {
-	skipping, ok := d.(interface{ skips() bool })
-	return ok && skipping.skips()
+	if t, ok := d.(tidb); ok {
+		return t.skipLocked
+	}
+	m, ok := d.(mysql)
+	return ok && m.skipLocked
 }
-
-func (d mysql) skips() bool { return d.skipLocked }
 
 // Name returns "mysql", "mariadb" or "tidb".
 func (d mysql) Name() string { return string(d.flavour) }
 
-func (d mysql) isMariaDB() bool { return d.flavour == flavourMariaDB }
+var mysqlColumns = insertColumns(time.Microsecond, "2006-01-02 15:04:05.000000")
+
+// Insert keeps to what a packet has at most on old servers, 4 MiB, if nobody has changed
+// that; a driver that puts arguments into the text sends a payload in twice its length.
+func (mysql) Insert(table Table, rows []Row) []Query {
+	const maxBytes, maxParameters = 1 << 20, 65535
+	return insertValues(table.Backquoted(), mysqlColumns, rows, maxParameters, maxBytes)
+}
 
 // LockKeys locks rows, which two keys may share, in their order. Any producer can
 // compute the same numbers, the highest ten bits of the checksum, so they must not change.
@@ -51,23 +63,242 @@ func (mysql) LockKeys(table Table, keys []string) []Query {
 	if len(keys) == 0 {
 		return nil
 	}
-	slots := make([]int64, len(keys))
+	slots := make([]int, len(keys))
 	for i, key := range keys {
-		slots[i] = int64(crc32.ChecksumIEEE([]byte(key)) >> 22)
+		slots[i] = int(crc32.ChecksumIEEE([]byte(key)) >> 22)
 	}
 	slices.Sort(slots)
-	return []Query{mysqlQuery("SELECT slot FROM " + table.Backquoted().KeyLocks() + " FORCE INDEX (PRIMARY) WHERE slot IN " +
-		mysqlList(slices.Compact(slots)) + " ORDER BY slot FOR UPDATE")}
+	var list []string
+	for _, slot := range slices.Compact(slots) {
+		list = append(list, strconv.Itoa(slot))
+	}
+	return []Query{{SQL: "SELECT slot FROM " + table.Backquoted().KeyLocks + " FORCE INDEX (PRIMARY) WHERE slot IN (" +
+		strings.Join(list, ",") + ") ORDER BY slot FOR UPDATE"}}
 }
 
 // Notify returns nothing: there is no such thing.
 func (mysql) Notify(Table) []Query { return nil }
 
 func (mysql) Written(table Table) Query {
-	return mysqlQuery("SELECT message_id, topic, message_key, payload, payload IS NULL, payload_text, headers," +
-		" CAST(available_at AS CHAR), priority FROM " + table.Backquoted().Messages() + " ORDER BY id")
+	return Query{SQL: "SELECT message_id, topic, message_key, payload, payload IS NULL, payload_text, headers," +
+		" CAST(available_at AS CHAR), priority FROM " + table.Backquoted().Messages + " ORDER BY id"}
 }
 
-func mysqlQuery(sql string, args ...any) Query {
-	return Query{SQL: strings.TrimSpace(sql), Args: args}
+// Receive has no IGNORE, which would pass over other errors as well; nor ON
+// DUPLICATE KEY, where the number of rows depends on how the driver was set.
+func (mysql) Receive(table Table, consumer, messageID string) Query {
+	return Query{SQL: "INSERT INTO " + table.Backquoted().Inbox + " (consumer, message_id) VALUES (?, ?)", Args: []any{consumer, messageID}}
+}
+
+// Received: duplicate entry for a key. It takes back the statement alone.
+func (mysql) Received(err error) bool { return hasMySQLNumber(err, "1062") }
+
+// PurgeReceived orders by the whole of the index, so that a replica that repeats
+// the statement deletes the same.
+func (mysql) PurgeReceived(table Table, consumer string, window time.Duration, limit int) Query {
+	return Query{
+		SQL: "DELETE FROM " + table.Backquoted().Inbox + " WHERE consumer = ? AND received_at < utc_timestamp(6) + INTERVAL " +
+			strconv.FormatInt(-window.Microseconds(), 10) + " MICROSECOND ORDER BY received_at, message_id LIMIT " + strconv.Itoa(limit),
+		Args: []any{consumer},
+	}
+}
+
+func (mysql) InboxVersion(table Table) Query { return inboxVersion(table.Backquoted()) }
+
+func (mysql) SchemaVersion(table Table) Query {
+	return Query{SQL: "SELECT value FROM " + table.Backquoted().Settings + " WHERE name = 'schema'"}
+}
+
+// MakeRowIndexes makes all in one statement, so that there are all or none. There
+// are no indexes of some rows only: the free ones have no claimed_until and come
+// first. The claims that have ended are found by either.
+func (mysql) MakeRowIndexes(table Table) []Query {
+	return []Query{{SQL: "ALTER TABLE " + table.Backquoted().Hot +
+		" ADD INDEX claim_id (claimed_until, id), ADD INDEX claim_priority (claimed_until, urgency, id)"}}
+}
+
+func (mysql) DropRowIndexes(table Table) []Query {
+	return []Query{{SQL: "ALTER TABLE " + table.Backquoted().Hot + " DROP INDEX claim_id, DROP INDEX claim_priority"}}
+}
+
+// RowIndexes counts the first one twice: here, it does for two.
+func (mysql) RowIndexes(table Table) Query {
+	schema, args := "database()", []any{table.Name}
+	if table.Schema != "" {
+		schema, args = "?", []any{table.Schema, table.Name}
+	}
+	return Query{
+		SQL: "SELECT coalesce(sum(CASE index_name WHEN 'claim_id' THEN 2 ELSE 1 END), 0)" +
+			" FROM information_schema.statistics WHERE table_schema = " + schema + " AND table_name = ?" +
+			" AND index_name IN ('claim_id', 'claim_priority') AND seq_in_index = 1",
+		Args: args,
+	}
+}
+
+// Busy: deadlock, lock wait timed out, the record has changed since the last
+// read (MariaDB), the table was changed meanwhile, an index was made or dropped
+// by another; of TiDB, the write was in conflict with another, and the table was
+// changed meanwhile; of MySQL 9, the list of transactions can't be shown, as one of
+// them is in a statement with bytes that are no text. A timeout takes back its
+// statement alone, so who is told of it has to roll back.
+func (mysql) Busy(err error) bool {
+	return hasMySQLNumber(err, "1213", "1205", "1020", "1412", "1615", "1061", "1091", "8002", "8022", "8028", "9007", "3854")
+}
+
+// Missing: no such table, unknown database.
+func (mysql) Missing(err error) bool { return hasMySQLNumber(err, "1146", "1049") }
+
+// Denied: to the database, to a command on a table, to a column, to a thing that
+// takes a privilege of its own.
+func (mysql) Denied(err error) bool { return hasMySQLNumber(err, "1044", "1142", "1143", "1227") }
+
+// Made: there is such a table. Gone: there is no such table.
+func (mysql) Made(err error) bool { return hasMySQLNumber(err, "1050") }
+func (mysql) Gone(err error) bool { return hasMySQLNumber(err, "1051", "1146", "4092") }
+
+// mysqlError is how both usual drivers begin the text of an error of the server.
+var mysqlError = regexp.MustCompile(`(?i)\berror (\d{4})\b`)
+
+func hasMySQLNumber(err error, numbers ...string) bool {
+	if err == nil {
+		return false
+	}
+	found := mysqlError.FindStringSubmatch(err.Error())
+	return found != nil && slices.Contains(numbers, found[1])
+}
+
+// Server asks for the variables that matter, of any server of the family; each has some of
+// them. It needs no right.
+func (mysql) Server() Query {
+	return Query{SQL: "SHOW VARIABLES WHERE variable_name IN ('version', 'version_comment', 'aurora_version', 'auto_increment_increment', 'wsrep_on'," +
+		" 'group_replication_group_name', 'group_replication_single_primary_mode'," +
+		" 'innodb_thread_concurrency', 'innodb_max_purge_lag', 'read_only', 'innodb_read_only'," +
+		" 'transaction_isolation', 'tx_isolation', 'autocommit', 'time_zone', 'system_time_zone', 'tidb_txn_mode'," +
+		" 'character_set_client', 'character_set_connection', 'character_set_results')"}
+}
+
+// Skipping tries two lanes, since these rows are always there.
+func (mysql) Skipping(table Table) *Trial {
+	lanes := table.Backquoted().Lanes
+	return &Trial{
+		Begin: []Query{{SQL: "SET @lock_wait_timeout = @@SESSION.innodb_lock_wait_timeout, SESSION innodb_lock_wait_timeout = 1"}},
+		End:   []Query{{SQL: "SET SESSION innodb_lock_wait_timeout = @lock_wait_timeout"}},
+		Hold:  Query{SQL: "SELECT lane FROM " + lanes + " WHERE lane = 0 FOR UPDATE"},
+		Pass:  Query{SQL: "SELECT lane FROM " + lanes + " WHERE lane IN (0, 1) ORDER BY lane FOR UPDATE SKIP LOCKED"},
+		Want:  "1",
+	}
+}
+
+// mysqlServer is one of the servers that speak MySQL's language, and the oldest version of
+// it that will do: the first MySQL whose defaults may be expressions; the oldest MariaDB
+// that is tried; and the first TiDB with UUID() as a default.
+type mysqlServer struct {
+	name, least string
+	remedy      string // for who took it for another
+}
+
+var mysqlServers = map[flavour]mysqlServer{
+	flavourMySQL:   {"MySQL", "8.0.13", "a URL that begins with mysql://, or dialect.MySQL()"},
+	flavourMariaDB: {"MariaDB", "10.5", "a URL that begins with mariadb://, or dialect.MariaDB()"},
+	flavourTiDB:    {"TiDB", "7.5", "a URL that begins with mysql://, or dialect.MySQL()"},
+}
+
+var mysqlNumbers = regexp.MustCompile(`^v?(\d+\.\d+(?:\.\d+)?)`)
+
+// Fit tells MySQL from MariaDB and TiDB, refuses old ones, and knows which one has
+// SKIP LOCKED.
+func (d mysql) Fit(server Server) (Fit, error) {
+	facts := server.Facts
+	is, version := flavourMySQL, strings.TrimPrefix(facts["version"], "5.5.5-") // with which MariaDB's replicas begin theirs
+	if _, own, found := strings.Cut(version, "TiDB-"); found {                  // after that of the MySQL that it stands in for
+		is, version = flavourTiDB, own
+	} else if strings.Contains(strings.ToLower(version+facts["version_comment"]), "mariadb") {
+		is = flavourMariaDB
+	}
+	kind := mysqlServers[is]
+	name := kind.name + " " + facts["version"]
+	if (is == flavourMariaDB) != (d.flavour == flavourMariaDB) {
+		return Fit{}, fmt.Errorf("the server is %s: use %s", name, kind.remedy)
+	}
+	if found := mysqlNumbers.FindStringSubmatch(version); found != nil {
+		version = found[1]
+	}
+	if versionBefore(version, kind.least) {
+		return Fit{}, fmt.Errorf("the server is %s: %s %s or later is needed", name, kind.name, kind.least)
+	}
+	if err := mysqlSession(facts); err != nil {
+		return Fit{}, err
+	}
+	if is == flavourTiDB {
+		return fitTiDB(name, server)
+	}
+	firstToSkip := map[flavour]string{flavourMariaDB: "10.6"}[is]
+	skips := server.Skips && !versionBefore(version, firstToSkip)
+	fit := Fit{Dialect: mysql{is, skips}, Notes: []Note{{Name: "server", OK: true, Detail: name}, mysqlSkipNote(skips)}}
+	why := "" // ids aren't given out in one order
+	switch {
+	case facts["wsrep_on"] == "ON":
+		why = "this is a Galera cluster, each of whose nodes gives out ids by itself"
+	case facts["group_replication_group_name"] != "" && facts["group_replication_single_primary_mode"] == "OFF":
+		why = "this is a replication group with several primaries, each of which gives out ids by itself"
+	case facts["auto_increment_increment"] != "" && facts["auto_increment_increment"] != "1":
+		why = "auto_increment_increment is " + facts["auto_increment_increment"] + ", so several servers give out ids"
+	}
+	if why != "" {
+		fit.Unordered = true
+		fit.Notes = append(fit.Notes, Note{Name: "order", Detail: why + ": messages of one key may overtake each other if their transactions run at the same time",
+			Hint: "let one server take all writes, or do without order; each transaction that writes messages must be over within longest_transaction"})
+	}
+	for _, name := range []string{"innodb_thread_concurrency", "innodb_max_purge_lag"} { // keep a writer between its id and its number
+		if value := facts[name]; value != "" && value != "0" {
+			fit.Notes = append(fit.Notes, Note{Name: "settings", Detail: name + " is " + value + ": a message whose insert it holds up for a second may lose its place",
+				Hint: "set it to 0, its default"})
+		}
+	}
+	for _, name := range []string{"read_only", "innodb_read_only"} {
+		if value := facts[name]; value != "" && value != "OFF" && value != "0" {
+			fit.Notes = append(fit.Notes, Note{Name: "writable", Detail: name + " is " + value, Hint: "use the primary server"})
+		}
+	}
+	return fit, nil
+}
+
+// versionBefore compares numbers with dots between. What isn't there is 0.
+func versionBefore(version, other string) bool {
+	numbers := func(text string) (found [3]int) {
+		for i, part := range strings.SplitN(text, ".", len(found)) {
+			found[i], _ = strconv.Atoi(part)
+		}
+		return found
+	}
+	a, b := numbers(version), numbers(other)
+	return slices.Compare(a[:], b[:]) < 0
+}
+
+func mysqlSkipNote(skips bool) Note {
+	if skips {
+		return Note{Name: "locked rows", OK: true, Detail: "are passed over (SKIP LOCKED)"}
+	}
+	return Note{Name: "locked rows", OK: true, Detail: "can't be passed over (no SKIP LOCKED): relays claim one after the other"}
+}
+
+// mysqlSession refuses sessions whose single statements see what isn't committed,
+// or begin a transaction that nobody ends, or that change texts on their way.
+func mysqlSession(facts map[string]string) error {
+	for _, name := range []string{"transaction_isolation", "tx_isolation"} {
+		if facts[name] == "READ-UNCOMMITTED" {
+			return fmt.Errorf("%s of this session is READ-UNCOMMITTED, and messages would be delivered that are never committed:"+
+				" set it to READ-COMMITTED or REPEATABLE-READ, in the URL or in the server", name)
+		}
+	}
+	if facts["autocommit"] == "OFF" {
+		return fmt.Errorf("autocommit of this session is OFF: set it to ON, in the URL or in the server")
+	}
+	for _, name := range []string{"character_set_client", "character_set_connection", "character_set_results"} {
+		if charset := facts[name]; charset != "" && charset != "utf8mb4" { // no charset of results: they come as they are
+			return fmt.Errorf("%s of this session is %s, which changes keys and topics on their way:"+
+				" set it to utf8mb4, by charset=utf8mb4 in the URL or by SET NAMES", name, charset)
+		}
+	}
+	return nil
 }

@@ -1,5 +1,17 @@
 package dialect
 
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/rowrelay/rowrelay/outbox/dialect/bind"
+)
+
 type oracle struct{}
 
 // Oracle is the dialect of Oracle Database 12.2 and later. ORACLE.md, beside
@@ -9,34 +21,234 @@ func Oracle() Dialect { return oracle{} }
 // Name returns "oracle".
 func (oracle) Name() string { return "oracle" }
 
-// oracleLocks is the table whose rows are locked in the place of what has no
-// row, or none that may be locked: see ORACLE.md. A lane has several, of which a
-// settle locks one and a takeover all.
-func oracleLocks(table Table) string { return table.Index("locks") }
+// Insert writes rows one by one, in their order, in a block where there are
+// several: a statement that inserts many rows has no way to take a LOB of any
+// size for each. A block has few sizes, as each is a statement that the server compiles and
+// keeps; and only rows whose payload and headers are no LONG, of which there may be one.
+func (oracle) Insert(table Table, rows []Row) []Query {
+	var queries []Query
+	for len(rows) > 0 {
+		short, n := 0, 1
+		for short < min(len(rows), 64) && len(rows[short].Payload) <= bind.OracleMaxText && len(rows[short].Headers) <= bind.OracleMaxText {
+			short++
+		}
+		for _, size := range []int{64, 16, 4} {
+			if size <= short {
+				n = size
+				break
+			}
+		}
+		var args bind.Oracle
+		statements := make([]string, n)
+		for i, row := range rows[:n] {
+			statements[i] = oracleInsert(&args, table, row)
+		}
+		sql := statements[0]
+		if n > 1 {
+			sql = "BEGIN\n    " + strings.Join(statements, ";\n    ") + ";\nEND;"
+		}
+		queries, rows = append(queries, Query{SQL: sql, Args: args.Args}), rows[n:]
+	}
+	return queries
+}
 
-const (
-	oracleKeyLocks = "1000" // the first of 1,024 locks of keys
-	oracleKeyMax   = "1023"
-)
+// oracleInsert leaves out what is null, and has the payload last: what may be a LONG
+// has to come after all others. An empty payload can't be a parameter: it would
+// be null.
+func oracleInsert(args *bind.Oracle, table Table, row Row) string {
+	names, values := "message_id, topic", args.Add(row.MessageID)+", "+args.Add(row.Topic)
+	add := func(name, value string) { names, values = names+", "+name, values+", "+value }
+	if row.Key != "" {
+		add("message_key", args.Add(row.Key))
+	}
+	if at := availableAt(row, time.Microsecond, "2006-01-02 15:04:05.000000"); at != nil {
+		add("available_at", "TO_TIMESTAMP("+args.Add(at)+", 'YYYY-MM-DD HH24:MI:SS.FF6')")
+	}
+	if row.Priority != 0 {
+		add("priority", args.Add(int64(row.Priority)))
+	}
+	if row.Payload != nil && len(row.Payload) == 0 {
+		add("payload", "EMPTY_BLOB()")
+	}
+	if row.Headers != "" {
+		add("headers", args.Add(row.Headers))
+	}
+	if len(row.Payload) > 0 {
+		add("payload", args.Add(row.Payload))
+	}
+	return "INSERT INTO " + table.Hot + " (" + names + ") VALUES (" + values + ")"
+}
 
-// oracleBytes is a text as its bytes, whatever the session compares by.
-func oracleBytes(text string) string { return "NLSSORT(" + text + ", 'NLS_SORT=BINARY')" }
-
-// LockKeys locks a row a key, by the key's hash, in their order.
+// LockKeys locks a row a key, by the key's hash, in their order: of the table of locks, whose
+// rows are locked in the place of what has no row (see ORACLE.md), it has 1,024 for keys.
 func (oracle) LockKeys(table Table, keys []string) []Query {
 	if len(keys) == 0 {
 		return nil
 	}
-	var a oracleArgs
-	return []Query{a.lockAll("SELECT lock_id FROM " + oracleLocks(table) + " WHERE lock_id IN (\n" +
-		"        SELECT " + oracleKeyLocks + " + ORA_HASH(" + oracleBytes("k.message_key") + ", " + oracleKeyMax + ") FROM " +
-		a.given("k", keys, "message_key VARCHAR2(255) PATH '$'") + ")\n    ORDER BY lock_id FOR UPDATE")}
+	var args bind.Oracle
+	given := bind.OracleGiven(&args, "k", keys, "message_key VARCHAR2(255) PATH '$'")
+	return []Query{{SQL: `BEGIN
+    FOR locked IN (
+    SELECT lock_id FROM ` + table.Index("locks") + ` WHERE lock_id IN (
+        SELECT 1000 + ORA_HASH(NLSSORT(k.message_key, 'NLS_SORT=BINARY'), 1023) FROM ` + given + `)
+    ORDER BY lock_id FOR UPDATE) LOOP NULL; END LOOP;
+END;`, Args: args.Args}}
 }
 
 // Notify returns nothing: nobody listens.
 func (oracle) Notify(Table) []Query { return nil }
 
+// Written selects times as text: drivers disagree on the time zone of a TIMESTAMP, which has
+// none and is in UTC here.
 func (oracle) Written(table Table) Query {
-	return Query{SQL: "SELECT message_id, topic, message_key, payload, CASE WHEN payload IS NULL THEN 1 ELSE 0 END, payload_text, headers,\n" +
-		"    " + oracleTime("available_at") + ", priority FROM " + table.Messages() + " ORDER BY id"}
+	return Query{SQL: `SELECT message_id, topic, message_key, payload, CASE WHEN payload IS NULL THEN 1 ELSE 0 END, payload_text, headers,
+    TO_CHAR(available_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), priority FROM ` + table.Messages + ` ORDER BY id`}
+}
+
+func (oracle) Receive(table Table, consumer, messageID string) Query {
+	return Query{SQL: "INSERT INTO " + table.Inbox + " (consumer, message_id) VALUES (:1, :2)", Args: []any{consumer, messageID}}
+}
+
+// Received: unique constraint violated. It takes back the statement alone.
+func (oracle) Received(err error) bool { return hasORA(err, 1) }
+
+func (oracle) PurgeReceived(table Table, consumer string, window time.Duration, limit int) Query {
+	return Query{
+		SQL: "DELETE FROM " + table.Inbox + " WHERE consumer = :1" +
+			" AND received_at < SYS_EXTRACT_UTC(SYSTIMESTAMP) + NUMTODSINTERVAL(:2 / 1000000, 'SECOND') AND ROWNUM <= :3",
+		Args: []any{consumer, -window.Microseconds(), int64(limit)},
+	}
+}
+
+func (oracle) InboxVersion(table Table) Query { return inboxVersion(table) }
+
+func (oracle) SchemaVersion(table Table) Query {
+	return Query{SQL: "SELECT value FROM " + table.Settings + " WHERE name = 'schema'"}
+}
+
+// An index has no entry for a row whose columns are all null there: so these have
+// the free rows only, or the claimed ones only.
+var oracleRowIndexes = []struct{ suffix, columns string }{
+	{"claim_id", "CASE WHEN claimed_until IS NULL THEN id END"},
+	{"claim_priority", "CASE WHEN claimed_until IS NULL THEN -priority END, CASE WHEN claimed_until IS NULL THEN id END"},
+	{"claim_until", "claimed_until, claim_stamp"},
+}
+
+// MakeRowIndexes waits some seconds for producers' transactions to end: it can't
+// have the table while one is open. An index that is there is as good.
+func (oracle) MakeRowIndexes(table Table) []Query {
+	var queries []Query
+	for _, index := range oracleRowIndexes {
+		queries = append(queries, oracleDDL("CREATE INDEX "+table.Index(index.suffix)+" ON "+table.Hot+" ("+index.columns+")", "-955, -1408"))
+	}
+	return queries
+}
+
+func (oracle) DropRowIndexes(table Table) []Query {
+	var queries []Query
+	for _, index := range oracleRowIndexes {
+		queries = append(queries, oracleDDL("DROP INDEX "+table.Index(index.suffix), "-1418"))
+	}
+	return queries
+}
+
+// oracleDDL passes over the errors that say that there is nothing to do.
+func oracleDDL(statement, done string) Query {
+	return Query{SQL: `DECLARE code NUMBER;
+BEGIN
+    EXECUTE IMMEDIATE 'ALTER SESSION SET DDL_LOCK_TIMEOUT = 3';
+    EXECUTE IMMEDIATE '` + statement + `';
+    EXECUTE IMMEDIATE 'ALTER SESSION SET DDL_LOCK_TIMEOUT = 0';
+EXCEPTION WHEN OTHERS THEN
+    code := SQLCODE;
+    EXECUTE IMMEDIATE 'ALTER SESSION SET DDL_LOCK_TIMEOUT = 0';
+    IF code NOT IN (` + done + `) THEN RAISE; END IF;
+END;`}
+}
+
+func (oracle) RowIndexes(table Table) Query {
+	names := make([]string, len(oracleRowIndexes))
+	for i, index := range oracleRowIndexes {
+		names[i] = "'" + OracleName(table.Name+"_"+index.suffix) + "'"
+	}
+	return Query{SQL: "SELECT COUNT(*) FROM all_indexes WHERE owner = " + OracleOwner(table) +
+		" AND index_name IN (" + strings.Join(names, ", ") + ")"}
+}
+
+// OracleName is a name as Oracle's catalog has it.
+func OracleName(name string) string {
+	if quoted(name) != name {
+		return name
+	}
+	return strings.ToUpper(name)
+}
+
+// OracleOwner is an expression for the owner of a table, as Oracle's catalog has it.
+func OracleOwner(table Table) string {
+	if table.Schema == "" {
+		return "SYS_CONTEXT('USERENV', 'CURRENT_SCHEMA')"
+	}
+	return "'" + OracleName(table.Schema) + "'"
+}
+
+// Busy: resource busy, deadlock, can't serialize, a wait that timed out, a lock
+// on an object that timed out.
+func (oracle) Busy(err error) bool { return hasORA(err, 54, 60, 8177, 30006, 4021) }
+
+// Missing: table or view, user. A view of the server's that the user may not see
+// is missing, too.
+func (oracle) Missing(err error) bool { return hasORA(err, 942, 1435, 1918) }
+
+// Denied: insufficient privileges, also on a tablespace; a quota; and what newer
+// servers say where the object may be seen, but not this.
+func (oracle) Denied(err error) bool { return hasORA(err, 1031, 1950, 1536, 41900) }
+
+// Made: a name that is used, columns that have an index, a row that is there.
+func (oracle) Made(err error) bool { return hasORA(err, 955, 1408, 1) }
+
+// Gone: no such table or view, index, or other object.
+func (oracle) Gone(err error) bool { return hasORA(err, 942, 1418, 4043) }
+
+var oraCode = regexp.MustCompile(`\bORA-(\d+)`)
+
+// hasORA looks for an error's number. One driver tells it by a method, all have
+// it in the text, where a block's errors follow each other.
+func hasORA(err error, codes ...int) bool {
+	if err == nil {
+		return false
+	}
+	var coded interface{ Code() int }
+	if errors.As(err, &coded) && slices.Contains(codes, coded.Code()) {
+		return true
+	}
+	return slices.ContainsFunc(oraCode.FindAllStringSubmatch(err.Error(), -1), func(found []string) bool {
+		code, err := strconv.Atoi(found[1])
+		return err == nil && slices.Contains(codes, code)
+	})
+}
+
+// Server asks for what matters here and needs no right: the version, how texts
+// are compared, and in which characters they are kept.
+func (oracle) Server() Query {
+	return Query{SQL: `SELECT 'version', MAX(version) FROM product_component_version WHERE product LIKE 'Oracle%'
+UNION ALL SELECT LOWER(parameter), value FROM nls_session_parameters WHERE parameter = 'NLS_COMP'
+UNION ALL SELECT LOWER(parameter), value FROM nls_database_parameters WHERE parameter = 'NLS_CHARACTERSET'`}
+}
+
+// Skipping returns nil: Oracle skips locked rows since it knows the words.
+func (oracle) Skipping(Table) *Trial { return nil }
+
+// Fit refuses servers before 12.2.
+func (o oracle) Fit(server Server) (Fit, error) {
+	version, set, comparison := server.Facts["version"], server.Facts["nls_characterset"], server.Facts["nls_comp"]
+	if versionBefore(version, "12.2") {
+		return Fit{}, fmt.Errorf("the server is Oracle Database %s, and 12.2 or later is needed", version)
+	}
+	return Fit{Dialect: o, Notes: []Note{
+		{Name: "server", OK: true, Detail: "Oracle Database " + version},
+		{Name: "characters", OK: set == "AL32UTF8" || set == "UTF8", Detail: "the database keeps texts in " + set,
+			Hint: "topics, keys and headers must have no other characters than these; payloads may have any bytes"},
+		{Name: "comparison", OK: comparison == "BINARY", Detail: "NLS_COMP is " + comparison,
+			Hint: "leave NLS_COMP at BINARY for this user: names of relays that differ by case alone may count as one, and indexes of names are not used"},
+	}}, nil
 }

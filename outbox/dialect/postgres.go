@@ -1,5 +1,18 @@
 package dialect
 
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/rowrelay/rowrelay/outbox/dialect/bind"
+)
+
 type postgres struct{}
 
 // Postgres is the dialect of PostgreSQL 13 and later.
@@ -7,6 +20,80 @@ func Postgres() Dialect { return postgres{} }
 
 // Name returns "postgres".
 func (postgres) Name() string { return "postgres" }
+
+const (
+	// Up to here a list of values is quicker than arrays, measured through pgx
+	// and lib/pq. There are as many texts of it as lengths, and a driver that
+	// keeps prepared statements keeps each; the other statement has one text for
+	// each choice of columns.
+	postgresMaxValues = 20
+
+	// A message of the protocol has less than 1 GiB, and a driver may send a
+	// payload in twice its length.
+	postgresMaxBytes = 16 << 20
+)
+
+var postgresColumns = insertColumns(time.Microsecond, "2006-01-02 15:04:05.000000+00")
+
+// Text is cast where the column's type is another, for some drivers declare
+// every string to be text.
+var postgresCasts = map[string]string{"message_id": "::uuid", "headers": "::json", "available_at": "::timestamptz", "priority": "::smallint"}
+
+func (postgres) Insert(table Table, rows []Row) []Query {
+	columns := used(postgresColumns, rows)
+	return insertParts(rows, len(rows), postgresMaxBytes, func(part []Row) Query {
+		if len(rows) > postgresMaxValues {
+			return postgresInsertArrays(table, columns, part)
+		}
+		var values strings.Builder
+		for n := range len(part) * len(columns) {
+			separator := ","
+			switch {
+			case n == 0:
+				separator = "("
+			case n%len(columns) == 0:
+				separator = "),("
+			}
+			values.WriteString(separator + "$" + strconv.Itoa(n+1) + postgresCasts[columns[n%len(columns)].name])
+		}
+		return Query{SQL: insertInto(table, columns) + " VALUES " + values.String() + ")", Args: arguments(columns, part)}
+	})
+}
+
+// postgresInsertArrays sends one array a column, as text, which every driver
+// can. Payloads would double in length that way: they go as one value that the
+// database cuts up, by where each begins, counted from 1, and its length, which is NULL if
+// it is. ORDER BY makes sure that ids are given in the rows' order.
+func postgresInsertArrays(table Table, columns []insertColumn, rows []Row) Query {
+	size := 0
+	for i := range rows {
+		size += len(rows[i].Payload)
+	}
+	joined := make([]byte, 0, size) // never nil: all parts of a NULL are NULL
+	starts, lengths := make([]int, len(rows)), make([]any, len(rows))
+	for i := range rows {
+		starts[i] = len(joined) + 1
+		if rows[i].Payload != nil {
+			lengths[i] = len(rows[i].Payload)
+		}
+		joined = append(joined, rows[i].Payload...)
+	}
+	args := []any{joined, bind.PostgresArray(starts), bind.PostgresArray(lengths)}
+	var arrays, names []string
+	for _, column := range columns {
+		if column.name != "payload" {
+			args = append(args, bind.PostgresArray(arguments([]insertColumn{column}, rows)))
+			arrays = append(arrays, "$"+strconv.Itoa(len(args))+cmp.Or(postgresCasts[column.name], "::text")+"[]")
+			names = append(names, column.name)
+		}
+	}
+	list := strings.Join(names, ", ")
+	return Query{
+		SQL: "INSERT INTO " + table.Hot + " (payload, " + list + ") SELECT substring($1::bytea FROM f FOR l), " + list +
+			" FROM unnest($2::int[], $3::int[], " + strings.Join(arrays, ", ") + ") WITH ORDINALITY AS r (f, l, " + list + ", n) ORDER BY n",
+		Args: args,
+	}
+}
 
 // LockKeys takes one advisory lock a key. Any producer can compute the same
 // number, so it must not change: see outbox/README.md. The table's oid keeps
@@ -18,20 +105,133 @@ func (postgres) LockKeys(table Table, keys []string) []Query {
 	return []Query{{
 		SQL: "SELECT pg_advisory_xact_lock(h) FROM (SELECT DISTINCT hashtextextended(k, " + postgresOID(table) +
 			"::bigint) AS h FROM unnest($1::text[]) AS k ORDER BY h) AS locks",
-		Args: []any{arrayOf(keys, quotedItem)},
+		Args: []any{bind.PostgresArray(keys)},
 	}}
 }
 
 // Notify sends the table's oid along, so that a listener can tell it from a
 // table of the same name in another schema.
 func (postgres) Notify(table Table) []Query {
-	return []Query{{SQL: "SELECT pg_notify('" + table.Channel() + "', " + postgresOID(table) + "::text)"}}
-}
-
-func (postgres) Written(table Table) Query {
-	return Query{SQL: "SELECT message_id::text, topic, message_key, payload, payload IS NULL, payload_text, headers::text," +
-		" to_char(available_at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US'), priority FROM " + table.Messages() + " ORDER BY id"}
+	return []Query{{SQL: "SELECT pg_notify('" + table.Channel + "', " + postgresOID(table) + "::text)"}}
 }
 
 // postgresOID can paste the name into a literal, for it has no such quotes.
-func postgresOID(table Table) string { return "'" + table.Hot() + "'::regclass::oid" }
+func postgresOID(table Table) string { return "'" + table.Hot + "'::regclass::oid" }
+
+func (postgres) Written(table Table) Query {
+	return Query{SQL: "SELECT message_id::text, topic, message_key, payload, payload IS NULL, payload_text, headers::text," +
+		" to_char(available_at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US'), priority FROM " + table.Messages + " ORDER BY id"}
+}
+
+func (postgres) Receive(table Table, consumer, messageID string) Query {
+	return Query{
+		SQL:  "INSERT INTO " + table.Inbox + " (consumer, message_id) VALUES ($1::text, $2::text) ON CONFLICT DO NOTHING",
+		Args: []any{consumer, messageID},
+	}
+}
+
+// Received is never: an error would have ended the transaction.
+func (postgres) Received(error) bool { return false }
+
+// PurgeReceived passes over rows that another is deleting. It names rows by
+// their key: there are servers that know no places of rows.
+func (postgres) PurgeReceived(table Table, consumer string, window time.Duration, limit int) Query {
+	return Query{
+		SQL: `WITH old AS MATERIALIZED (
+    SELECT consumer, message_id FROM ` + table.Inbox + ` WHERE consumer = $1::text AND received_at < now() - ($2::bigint * interval '1 microsecond')
+    ORDER BY received_at LIMIT $3::bigint FOR UPDATE SKIP LOCKED)
+DELETE FROM ` + table.Inbox + ` AS i USING old WHERE i.consumer = old.consumer AND i.message_id = old.message_id`,
+		Args: []any{consumer, window.Microseconds(), int64(limit)},
+	}
+}
+
+func (postgres) InboxVersion(table Table) Query { return inboxVersion(table) }
+
+func (postgres) SchemaVersion(table Table) Query {
+	return Query{SQL: "SELECT value FROM " + table.Settings + " WHERE name = 'schema'"}
+}
+
+// MakeRowIndexes doesn't say CONCURRENTLY, which can't run in a transaction and
+// leaves an invalid index behind when it fails; the table is small or new.
+func (postgres) MakeRowIndexes(table Table) []Query {
+	return makeRowIndexes(table.IndexName, table.Hot)
+}
+
+// makeRowIndexes, of PostgreSQL and SQLite, gives each way to pick rows its order, among
+// the free rows only, and finds the claims that ended.
+func makeRowIndexes(name func(suffix string) string, on string) []Query {
+	return []Query{
+		{SQL: "CREATE INDEX IF NOT EXISTS " + name("claim_id") + " ON " + on + " (id) WHERE claimed_until IS NULL"},
+		{SQL: "CREATE INDEX IF NOT EXISTS " + name("claim_priority") + " ON " + on + " (priority DESC, id) WHERE claimed_until IS NULL"},
+		{SQL: "CREATE INDEX IF NOT EXISTS " + name("claim_until") + " ON " + on + " (claimed_until) WHERE claimed_until IS NOT NULL"},
+	}
+}
+
+func (postgres) DropRowIndexes(table Table) []Query { return dropRowIndexes(table) }
+
+func dropRowIndexes(table Table) []Query {
+	return []Query{
+		{SQL: "DROP INDEX IF EXISTS " + table.Index("claim_id")},
+		{SQL: "DROP INDEX IF EXISTS " + table.Index("claim_priority")},
+		{SQL: "DROP INDEX IF EXISTS " + table.Index("claim_until")},
+	}
+}
+
+func (postgres) RowIndexes(table Table) Query {
+	names := []string{table.Index("claim_id"), table.Index("claim_priority"), table.Index("claim_until")}
+	return Query{SQL: "SELECT count(to_regclass(name)) FROM unnest($1::text[]) AS n (name)", Args: []any{bind.PostgresArray(names)}}
+}
+
+// Busy: serialization failure, deadlock, lock not available.
+func (postgres) Busy(err error) bool { return hasState(err, "40001", "40P01", "55P03") }
+
+// Missing: undefined table, invalid schema name.
+func (postgres) Missing(err error) bool { return hasState(err, "42P01", "3F000") }
+
+func (postgres) Denied(err error) bool { return hasState(err, "42501") }
+
+// hasState looks for an SQLSTATE, which the errors of pgx and of lib/pq tell.
+func hasState(err error, states ...string) bool {
+	var coded interface{ SQLState() string }
+	return errors.As(err, &coded) && slices.Contains(states, coded.SQLState())
+}
+
+// Server asks for the version, by which servers that take PostgreSQL's URLs and
+// drivers tell themselves apart from it.
+func (postgres) Server() Query {
+	return Query{SQL: "SELECT 'version', version() UNION ALL SELECT 'server_version_num', current_setting('server_version_num')" +
+		" UNION ALL SELECT 'jit', COALESCE(current_setting('jit', true), 'off')"}
+}
+
+// Skipping needs no trial: PostgreSQL passes over what is locked.
+func (postgres) Skipping(Table) *Trial { return nil }
+
+var postgresVersion = regexp.MustCompile(`PostgreSQL ([\d.]+)`)
+
+// Fit refuses servers that speak PostgreSQL's language and show neither its
+// snapshots nor its transactions, as they would lose messages that commit late.
+//
+// It warns of sessions that compile their plans. After a burst the index
+// is large and the table nearly empty, and the planner reckons four pages of the
+// index for each of its few rows: any statement then seems dear enough to be
+// compiled, anew each time, which takes a hundred times as long as to run it.
+func (postgres) Fit(server Server) (Fit, error) {
+	version := server.Facts["version"]
+	for mark, product := range map[string]string{"CockroachDB": "CockroachDB", "-YB-": "YugabyteDB"} {
+		if strings.Contains(version, mark) {
+			return Fit{}, fmt.Errorf("the server is %s, which isn't supported: PostgreSQL 13 or later is needed", product)
+		}
+	}
+	beforeBuild, _, _ := strings.Cut(version, " on ")
+	name := cmp.Or(postgresVersion.FindString(version), beforeBuild)
+	number, err := strconv.Atoi(server.Facts["server_version_num"])
+	if err != nil || number < 130000 {
+		return Fit{}, fmt.Errorf("the server is of version %s: PostgreSQL 13 or later is needed", name)
+	}
+	jit := Note{Name: "jit", OK: true, Detail: "off in these sessions"}
+	if server.Facts["jit"] == "on" {
+		jit = Note{Name: "jit", Detail: "on in these sessions: short statements may be compiled, and take 0.1 s or more, once the table has been large",
+			Hint: "turn it off where they begin (?jit=off in pgx's URL, options=-cjit=off in others'), or with ALTER ROLE … SET jit = off"}
+	}
+	return Fit{Dialect: Postgres(), Notes: []Note{{Name: "server", OK: true, Detail: name}, jit}}, nil
+}

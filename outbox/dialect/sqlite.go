@@ -1,5 +1,10 @@
 package dialect
 
+import (
+	"fmt"
+	"time"
+)
+
 type sqlite struct{}
 
 // SQLite is the dialect of SQLite 3.35 and later. Open databases in WAL mode,
@@ -11,6 +16,14 @@ func SQLite() Dialect { return sqlite{} }
 // Name returns "sqlite".
 func (sqlite) Name() string { return "sqlite" }
 
+// Times are in UTC, so that they compare as text.
+var sqliteColumns = insertColumns(time.Millisecond, "2006-01-02 15:04:05.000")
+
+func (sqlite) Insert(table Table, rows []Row) []Query {
+	const maxBytes, maxParameters = 1 << 30, 32766
+	return insertValues(table, sqliteColumns, rows, maxParameters, maxBytes)
+}
+
 // LockKeys returns nothing: there is one writer at a time.
 func (sqlite) LockKeys(Table, []string) []Query { return nil }
 
@@ -19,5 +32,50 @@ func (sqlite) Notify(Table) []Query { return nil }
 
 func (sqlite) Written(table Table) Query {
 	return Query{SQL: "SELECT message_id, topic, message_key, payload, payload IS NULL, payload_text, headers," +
-		" available_at, priority FROM " + table.Messages() + " ORDER BY id"}
+		" available_at, priority FROM " + table.Messages + " ORDER BY id"}
 }
+
+func (sqlite) Receive(table Table, consumer, messageID string) Query {
+	return Query{SQL: "INSERT INTO " + table.Inbox + " (consumer, message_id) VALUES (?, ?) ON CONFLICT DO NOTHING", Args: []any{consumer, messageID}}
+}
+
+// Received is never: there is no error.
+func (sqlite) Received(error) bool { return false }
+
+func (sqlite) PurgeReceived(table Table, consumer string, window time.Duration, limit int) Query {
+	return Query{
+		SQL: "DELETE FROM " + table.Inbox + " WHERE (consumer, message_id) IN (SELECT consumer, message_id FROM " + table.Inbox +
+			" WHERE consumer = ? AND received_at < strftime('%Y-%m-%d %H:%M:%f', 'now', ?) ORDER BY received_at LIMIT ?)",
+		Args: []any{consumer, fmt.Sprintf("%+.3f seconds", -window.Seconds()), int64(limit)},
+	}
+}
+
+func (sqlite) InboxVersion(table Table) Query { return inboxVersion(table) }
+
+func (sqlite) SchemaVersion(table Table) Query {
+	return Query{SQL: "SELECT value FROM " + table.Settings + " WHERE name = 'schema'"}
+}
+
+// MakeRowIndexes names the schema with the index, as SQLite wants it.
+func (sqlite) MakeRowIndexes(table Table) []Query {
+	return makeRowIndexes(table.Index, quoted(table.Name))
+}
+
+func (sqlite) DropRowIndexes(table Table) []Query { return dropRowIndexes(table) }
+
+func (sqlite) RowIndexes(table Table) Query {
+	return Query{
+		SQL:  "SELECT count(*) FROM " + table.Beside("sqlite_master") + " WHERE type = 'index' AND name IN (?, ?, ?)",
+		Args: []any{table.Name + "_claim_id", table.Name + "_claim_priority", table.Name + "_claim_until"},
+	}
+}
+
+// SQLite's drivers share no type of error, but all show its own words.
+
+func (sqlite) Busy(err error) bool {
+	return says(err, "database is locked", "database table is locked")
+}
+
+func (sqlite) Missing(err error) bool { return says(err, "no such table", "unknown database") }
+
+func (sqlite) Denied(err error) bool { return says(err, "attempt to write a readonly database") }

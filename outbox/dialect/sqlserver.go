@@ -1,9 +1,14 @@
 package dialect
 
 import (
+	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
+
+	"github.com/rowrelay/rowrelay/outbox/dialect/bind"
 )
 
 // sqlserver knows the isolation level at which a plain SELECT waits for no
@@ -27,58 +32,237 @@ func ReadingLevel(d Dialect) string {
 // Name returns "sqlserver".
 func (sqlserver) Name() string { return "sqlserver" }
 
-// LockKeys takes one application lock a key, in the order of the keys' bytes.
-// Any producer can take the same lock, so its name must not change: see
-// SQLSERVER.md.
-func (sqlserver) LockKeys(table Table, keys []string) []Query {
-	var queries []Query
-	for _, key := range slices.Compact(slices.Sorted(slices.Values(keys))) {
-		var a sqlserverArgs
-		queries = append(queries, a.query(
-			"DECLARE @name nvarchar(255) = CONCAT(N'rowrelay:', OBJECT_ID("+sqlserverLiteral(table, "")+"), N':', CONVERT(nvarchar(64), HASHBYTES('SHA2_256', "+a.add(key)+"), 2));",
-			"DECLARE @got int;",
-			"EXEC @got = sp_getapplock @Resource = @name, @LockMode = N'Exclusive', @LockOwner = N'Transaction', @LockTimeout = -1;",
-			"IF @got = -3 THROW "+strconv.Itoa(sqlserverKeyDeadlock)+", N'the lock of a message''s key was chosen as a deadlock''s victim', 1;",
-			"IF @got < 0 THROW 50000, N'the lock of a message''s key was refused', 1"))
+const sqlserverTime = "2006-01-02T15:04:05.0000000"
+
+var sqlserverColumns = insertColumns(100*time.Nanosecond, sqlserverTime)
+
+// Insert leaves NULLs out of a single row: the driver sends them as texts, which
+// no column of bytes takes.
+func (sqlserver) Insert(table Table, rows []Row) []Query {
+	const maxBytes = 16 << 20
+	return insertParts(rows, len(rows), maxBytes, func(part []Row) Query {
+		if len(part) > 1 {
+			return sqlserverInsertMany(table, part)
+		}
+		columns := used(sqlserverColumns, part)
+		places := make([]string, len(columns))
+		for i := range places {
+			places[i] = "@p" + strconv.Itoa(i+1)
+		}
+		return Query{SQL: insertInto(table, columns) + " VALUES (" + strings.Join(places, ",") + ")", Args: arguments(columns, part)}
+	})
+}
+
+// sqlserverInsertMany sends the rows as one list. Payloads would grow there: they
+// go as one value that the database cuts up, with a byte more than all have, for no value
+// may be empty: it could be taken for NULL. ORDER BY makes sure that ids are given in the
+// rows' order.
+func sqlserverInsertMany(table Table, rows []Row) Query {
+	var payloads []byte
+	var items [][]any
+	for i, row := range rows {
+		start, length := len(payloads)+1, any(nil)
+		if row.Payload != nil {
+			length = len(row.Payload)
+		}
+		payloads = append(payloads, row.Payload...)
+		items = append(items, []any{i, start, length, row.MessageID, row.Topic, nullable(row.Key), nullable(row.Headers),
+			availableAt(row, 100*time.Nanosecond, sqlserverTime), row.Priority})
 	}
-	return queries
+	return Query{
+		SQL: `INSERT INTO ` + table.Hot + ` (message_id, topic, message_key, payload, headers, available_at, priority)
+SELECT r.message_id, r.topic, r.message_key, SUBSTRING(@p1, r.start, r.length), r.headers, r.available_at, r.priority
+FROM OPENJSON(@p2) WITH (n int '$[0]', start bigint '$[1]', length bigint '$[2]',
+    message_id uniqueidentifier '$[3]', topic nvarchar(255) '$[4]', message_key nvarchar(255) '$[5]',
+    headers nvarchar(max) '$[6]', available_at datetime2(7) '$[7]', priority smallint '$[8]') AS r ORDER BY r.n`,
+		Args: []any{append(payloads, 0), bind.SQLServerList(items)},
+	}
 }
 
 // sqlserverKeyDeadlock is the error of a deadlock that sp_getapplock returns as a
 // number, where a row's would be error 1205.
 const sqlserverKeyDeadlock = 51205
 
-// Notify returns nothing: SQL Server can't wake another process.
-func (sqlserver) Notify(Table) []Query { return nil }
-
-func (d sqlserver) Written(table Table) Query {
-	return d.read(&sqlserverArgs{}, "SELECT LOWER(CONVERT(nvarchar(36), message_id)), topic, message_key, payload,"+
-		" CONVERT(bit, CASE WHEN payload IS NULL THEN 1 ELSE 0 END), payload_text, headers,"+
-		" CONVERT(nvarchar(27), available_at, 121), priority FROM "+table.Messages()+" ORDER BY id")
-}
-
-// read lets a SELECT see one moment, and wait for no one. The level ends with the
-// batch, also if it fails, where the batch has parameters: without any the driver
-// sends it in a way that changes the session, which may be another's next.
-func (d sqlserver) read(a *sqlserverArgs, lines ...string) Query {
-	if len(a.list) == 0 {
-		a.int(0)
+// LockKeys takes one application lock a key, in the order of the keys' bytes.
+// Any producer can take the same lock, so its name must not change: see
+// SQLSERVER.md.
+func (sqlserver) LockKeys(table Table, keys []string) []Query {
+	var queries []Query
+	for _, key := range slices.Compact(slices.Sorted(slices.Values(keys))) {
+		queries = append(queries, Query{
+			SQL: `DECLARE @name nvarchar(255) = CONCAT(N'rowrelay:', OBJECT_ID(` + SQLServerObject(table, "") + `), N':', CONVERT(nvarchar(64), HASHBYTES('SHA2_256', @p1), 2));
+DECLARE @got int;
+EXEC @got = sp_getapplock @Resource = @name, @LockMode = N'Exclusive', @LockOwner = N'Transaction', @LockTimeout = -1;
+IF @got = -3 THROW ` + strconv.Itoa(sqlserverKeyDeadlock) + `, N'the lock of a message''s key was chosen as a deadlock''s victim', 1;
+IF @got < 0 THROW 50000, N'the lock of a message''s key was refused', 1`,
+			Args: []any{key},
+		})
 	}
-	lines = append([]string{"SET TRANSACTION ISOLATION LEVEL " + d.reading + ";"}, lines...)
-	lines[len(lines)-1] += ";"
-	return a.query(append(lines, "SET TRANSACTION ISOLATION LEVEL READ COMMITTED")...)
+	return queries
 }
 
-// sqlserverLiteral is the name of an object as OBJECT_ID takes it; there are no
-// quotes and brackets in it that would have to be doubled.
-func sqlserverLiteral(table Table, suffix string) string {
-	name := "[" + table.Name() + suffix + "]'"
-	if table.Schema() != "" {
-		name = "[" + table.Schema() + "]." + name
+// SQLServerObject is the name of what belongs to a table, as a text that OBJECT_ID takes;
+// there are no quotes and brackets in it that would have to be doubled.
+func SQLServerObject(table Table, suffix string) string {
+	name := "[" + table.Name + suffix + "]'"
+	if table.Schema != "" {
+		name = "[" + table.Schema + "]." + name
 	}
 	return "N'" + name
 }
 
-func sqlserverQuery(lines ...string) Query {
-	return Query{SQL: strings.Join(lines, "\n")}
+// Notify returns nothing: SQL Server can't wake another process.
+func (sqlserver) Notify(Table) []Query { return nil }
+
+// Written sets the level in a batch with a parameter: without any the driver sends it in a
+// way that changes the session, which may be another's next.
+func (d sqlserver) Written(table Table) Query {
+	return Query{
+		SQL: `SET TRANSACTION ISOLATION LEVEL ` + d.reading + `;
+SELECT LOWER(CONVERT(nvarchar(36), message_id)), topic, message_key, payload, CONVERT(bit, CASE WHEN payload IS NULL THEN 1 ELSE 0 END), payload_text, headers, CONVERT(nvarchar(27), available_at, 121), priority FROM ` + table.Messages + ` ORDER BY id;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED`,
+		Args: []any{int64(0)},
+	}
+}
+
+// Receive looks first, since some sessions have SET XACT_ABORT ON, where an error
+// ends the transaction. A lock of the range would keep the id's neighbours
+// waiting, too; without it two may find nothing, and the second one fails.
+func (sqlserver) Receive(table Table, consumer, messageID string) Query {
+	return Query{
+		SQL: `INSERT INTO ` + table.Inbox + ` (consumer, message_id) SELECT @p1, @p2
+WHERE NOT EXISTS (SELECT 1 FROM ` + table.Inbox + ` WITH (UPDLOCK, ROWLOCK) WHERE consumer = @p1 AND message_id = @p2 AND size = DATALENGTH(@p2))`,
+		Args: []any{consumer, messageID},
+	}
+}
+
+// Received: violation of a key, duplicate key in a unique index. They take back
+// the statement alone, or, with XACT_ABORT, the transaction, which can't be
+// committed then.
+func (sqlserver) Received(err error) bool { return hasNumber(err, 2627, 2601) }
+
+// PurgeReceived is at READ COMMITTED, where a statement may pass over locked rows.
+func (sqlserver) PurgeReceived(table Table, consumer string, window time.Duration, limit int) Query {
+	return Query{
+		SQL: `SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+WITH old AS (
+    SELECT TOP (@p1) * FROM ` + table.Inbox + ` WITH (UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK)
+    WHERE consumer = @p2 AND received_at < DATEADD(MILLISECOND, @p3 % 1000, DATEADD(SECOND, @p3 / 1000, SYSUTCDATETIME())) ORDER BY received_at)
+DELETE FROM old`,
+		Args: []any{int64(limit), consumer, -(window + time.Millisecond - 1).Milliseconds()},
+	}
+}
+
+func (sqlserver) InboxVersion(table Table) Query { return inboxVersion(table) }
+
+func (sqlserver) SchemaVersion(table Table) Query {
+	return Query{SQL: "SELECT value FROM " + table.Settings + " WHERE name = N'schema'"}
+}
+
+// MakeRowIndexes gives each way to pick rows its order, among the free rows only,
+// and finds the claims that ended. There are no locks of pages: READPAST passes
+// over them, and so over rows that nobody has, or waits for them.
+func (sqlserver) MakeRowIndexes(table Table) []Query {
+	var queries []Query
+	for _, index := range []struct{ suffix, definition string }{
+		{"claim_id", "(id) WHERE claimed_until IS NULL"},
+		{"claim_priority", "(priority DESC, id) WHERE claimed_until IS NULL"},
+		{"claim_until", "(claimed_until) INCLUDE (claim_token) WHERE claimed_until IS NOT NULL"},
+	} {
+		queries = append(queries, Query{SQL: "IF NOT EXISTS (" + sqlserverIndexes(table) + " AND name = N'" + table.Name + "_" + index.suffix + "')" +
+			"\nCREATE INDEX " + table.IndexName(index.suffix) + " ON " + table.Hot + " " + index.definition + " WITH (ALLOW_PAGE_LOCKS = OFF)"})
+	}
+	return queries
+}
+
+func (sqlserver) DropRowIndexes(table Table) []Query {
+	var queries []Query
+	for _, suffix := range []string{"claim_id", "claim_priority", "claim_until"} {
+		queries = append(queries, Query{SQL: "DROP INDEX IF EXISTS " + table.IndexName(suffix) + " ON " + table.Hot})
+	}
+	return queries
+}
+
+func (sqlserver) RowIndexes(table Table) Query {
+	name := table.Name
+	return Query{SQL: "SELECT COUNT(*) FROM (" + sqlserverIndexes(table) +
+		" AND name IN (N'" + name + "_claim_id', N'" + name + "_claim_priority', N'" + name + "_claim_until')) AS i"}
+}
+
+func sqlserverIndexes(table Table) string {
+	return "SELECT name FROM sys.indexes WHERE object_id = OBJECT_ID(" + SQLServerObject(table, "") + ")"
+}
+
+// Busy: deadlock, also of two keys' locks, lock request timed out, update conflict of a
+// snapshot, change of a table that a snapshot reads, Azure's service is busy.
+func (sqlserver) Busy(err error) bool {
+	return hasNumber(err, 1205, sqlserverKeyDeadlock, 1222, 3960, 3961, 40501)
+}
+
+// Missing: invalid object name, no such schema.
+func (sqlserver) Missing(err error) bool { return hasNumber(err, 208, 2760) }
+
+// Denied: a right to an object, to a column, to make something, to do something,
+// to change a table, to drop something.
+func (sqlserver) Denied(err error) bool {
+	return hasNumber(err, 229, 230, 262, 297, 300, 1088, 3701, 15247)
+}
+
+// hasNumber looks for a number of SQL Server's, which the driver's errors tell.
+func hasNumber(err error, numbers ...int32) bool {
+	var numbered interface{ SQLErrorNumber() int32 }
+	return errors.As(err, &numbered) && slices.Contains(numbers, numbered.SQLErrorNumber())
+}
+
+// Server asks for what every user may see.
+func (sqlserver) Server() Query {
+	return Query{SQL: `SELECT N'version', CONVERT(nvarchar(128), SERVERPROPERTY(N'ProductVersion'))
+UNION ALL SELECT N'edition', CONVERT(nvarchar(128), SERVERPROPERTY(N'EngineEdition'))
+UNION ALL SELECT N'database', DB_NAME()
+UNION ALL SELECT N'level', CONVERT(nvarchar(10), compatibility_level) FROM sys.databases WHERE name = DB_NAME()
+UNION ALL SELECT N'snapshot', CONVERT(nvarchar(10), snapshot_isolation_state) FROM sys.databases WHERE name = DB_NAME()
+UNION ALL SELECT N'read committed snapshot', CONVERT(nvarchar(10), is_read_committed_snapshot_on) FROM sys.databases WHERE name = DB_NAME()`}
+}
+
+// Skipping reads by the index by which lanes are leased: what is locked in one
+// index isn't met by a read of another one.
+func (sqlserver) Skipping(table Table) *Trial {
+	index := "INDEX(" + table.IndexName("lanes_fence") + ")"
+	return &Trial{
+		Begin: []Query{{SQL: "SET LOCK_TIMEOUT 1000"}},
+		Hold:  Query{SQL: "SELECT lane FROM " + table.Lanes + " WITH (" + index + ", UPDLOCK, ROWLOCK) WHERE lane = 0"},
+		Pass:  Query{SQL: "SELECT lane FROM " + table.Lanes + " WITH (" + index + ", UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK) WHERE lane IN (0, 1)"},
+		Want:  "1",
+	}
+}
+
+// Fit wants reads that are of one moment and wait for no writer. A read that
+// passes over locked rows would be of many moments: it may pass a row that isn't
+// committed yet, and then meet a later one of the same key that was written
+// after that commit. The version of Azure's editions (5: Azure SQL Database, 8: Azure SQL
+// Managed Instance) says nothing.
+func (d sqlserver) Fit(server Server) (Fit, error) {
+	facts := server.Facts
+	major, _, _ := strings.Cut(facts["version"], ".")
+	number, err := strconv.Atoi(major)
+	if azure := facts["edition"] == "5" || facts["edition"] == "8"; !azure && (err != nil || number < 13) {
+		return Fit{}, fmt.Errorf("the server is of version %q: SQL Server 2016 (version 13) or later is needed, or Azure SQL", facts["version"])
+	}
+	if level, err := strconv.Atoi(facts["level"]); err != nil || level < 130 { // which has OPENJSON
+		return Fit{}, fmt.Errorf("database %s has compatibility level %q: 130 or higher is needed; have its owner run ALTER DATABASE [%s] SET COMPATIBILITY_LEVEL = 130",
+			facts["database"], facts["level"], facts["database"])
+	}
+	if !server.Skips {
+		return Fit{}, fmt.Errorf("the server doesn't pass over locked rows (READPAST): it must be SQL Server or Azure SQL")
+	}
+	switch {
+	case facts["read committed snapshot"] == "1":
+		d.reading = "READ COMMITTED"
+	case facts["snapshot"] == "1":
+		d.reading = "SNAPSHOT"
+	default:
+		return Fit{}, fmt.Errorf("database %s gives no snapshots to readers: have its owner run ALTER DATABASE [%s] SET ALLOW_SNAPSHOT_ISOLATION ON, which changes nothing for others",
+			facts["database"], facts["database"])
+	}
+	return Fit{Dialect: d, Notes: []Note{{Name: "reading", OK: true, Detail: "at " + d.reading + ", from row versions"}}}, nil
 }

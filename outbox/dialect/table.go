@@ -3,12 +3,14 @@ package dialect
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 )
 
-const (
-	defaultName = "outbox"
+// DefaultTable is the name of an outbox that was given no other.
+const DefaultTable = "outbox"
 
+const (
 	// Databases cut or refuse longer names. The longest that is derived from a
 	// table's is that of the version table's sequence, "_schema_version_id_seq".
 	maxIdentifier = 63
@@ -17,17 +19,37 @@ const (
 
 var identifier = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
-// Table names the outbox table, and derives the names of everything that
-// belongs to it. All its methods but Schema, Name and String return names that
-// can be put into a statement as they are: qualified with the schema if there
-// is one, and quoted where the database would read them otherwise.
-//
-// The zero value is the table "outbox" in the connection's own schema. Tables
-// can be compared with ==.
+// Table has the names of an outbox's tables, or of an inbox, as [ParseTable] derives them
+// from one name. All but Schema, Name and Channel can be put into a statement as they are:
+// they are qualified with the schema if there is one, and quoted where the database would
+// read them otherwise. Tables can be compared with ==.
 type Table struct {
-	schema string
-	name   string // empty: defaultName, so that the zero value is the default
-	ticked bool
+	Schema string // unquoted; empty: the connection's own
+	Name   string // unquoted and unqualified
+
+	Hot      string // what producers write to: the rows to be delivered now
+	Held     string // rows that are scheduled, wait for a retry, or are parked
+	Done     string // delivered rows
+	Lanes    string // lanes and their leases
+	Relays   string // living relays
+	Settings string // what is stored once for all
+	Messages string // a view over all rows, with their state
+
+	Epoch     string // on PostgreSQL: emptied when the server may have lost what it had committed
+	LaneLocks string // on MySQL and MariaDB: what settles and takeovers lock
+	KeyLocks  string // on MySQL and MariaDB: what writers of a key lock
+
+	SchemaVersion string // goose's table of applied migrations
+
+	// Inbox is the one table of an inbox: what consumers have received.
+	Inbox string
+
+	// Channel is where relays listen for new rows. It leaves out the schema, so that a
+	// producer that names it and a relay that finds the table by its search path meet; it
+	// is no SQL identifier yet, but quoting it is enough.
+	Channel string
+
+	ticked bool // names are quoted as MySQL does
 }
 
 // ParseTable reads "table" or "schema.table". Both are taken as they are
@@ -42,20 +64,12 @@ func ParseTable(text string) (Table, error) {
 	if err := checkIdentifier(name, maxName); err != nil {
 		return Table{}, fmt.Errorf("table %q: the table's name %w", text, err)
 	}
-	if !qualified {
-		return newTable("", name), nil
+	if qualified {
+		if err := checkIdentifier(schema, maxIdentifier); err != nil {
+			return Table{}, fmt.Errorf("table %q: the schema's name %w", text, err)
+		}
 	}
-	if err := checkIdentifier(schema, maxIdentifier); err != nil {
-		return Table{}, fmt.Errorf("table %q: the schema's name %w", text, err)
-	}
-	return newTable(schema, name), nil
-}
-
-func newTable(schema, name string) Table {
-	if name == defaultName {
-		name = ""
-	}
-	return Table{schema: schema, name: name}
+	return Table{Schema: schema, Name: name}.named(), nil
 }
 
 func checkIdentifier(name string, limit int) error {
@@ -70,111 +84,92 @@ func checkIdentifier(name string, limit int) error {
 	return nil
 }
 
-// Schema returns the schema's name, unquoted; empty where none was given.
-func (t Table) Schema() string { return t.schema }
-
-// Name returns the table's own name, unquoted and unqualified.
-func (t Table) Name() string {
-	if t.name == "" {
-		return defaultName
-	}
-	return t.name
-}
-
-// String returns what ParseTable reads.
-func (t Table) String() string {
-	if t.schema == "" {
-		return t.Name()
-	}
-	return t.schema + "." + t.Name()
+// named derives all names from the schema and the table's own.
+func (t Table) named() Table {
+	hot := t.Beside(t.quoted(t.Name))
+	t.Hot, t.Inbox, t.Channel = hot, hot, "rowrelay_"+t.Name
+	t.Held, t.Done, t.Lanes, t.Relays = t.Index("held"), t.Index("done"), t.Index("lanes"), t.Index("relays")
+	t.Settings, t.Messages, t.Epoch = t.Index("settings"), t.Index("messages"), t.Index("epoch")
+	t.LaneLocks, t.KeyLocks, t.SchemaVersion = t.Index("lane_locks"), t.Index("key_locks"), t.Index("schema_version")
+	return t
 }
 
 // Backquoted returns the same table, whose names are put into statements as MySQL
 // and MariaDB quote them.
 func (t Table) Backquoted() Table {
 	t.ticked = true
-	return t
+	return t.named()
 }
 
-// Hot is the table that producers write to: the rows to be delivered now.
-func (t Table) Hot() string { return t.qualified("") }
+// String returns what ParseTable reads.
+func (t Table) String() string {
+	if t.Schema == "" {
+		return t.Name
+	}
+	return t.Schema + "." + t.Name
+}
 
-// Held is the table of rows that are scheduled, wait for a retry, or are parked.
-func (t Table) Held() string { return t.qualified("_held") }
-
-// Done is the table of delivered rows.
-func (t Table) Done() string { return t.qualified("_done") }
-
-// Lanes is the table of lanes and their leases.
-func (t Table) Lanes() string { return t.qualified("_lanes") }
-
-// Relays is the table of living relays.
-func (t Table) Relays() string { return t.qualified("_relays") }
-
-// Settings is the table of what is stored once for all.
-func (t Table) Settings() string { return t.qualified("_settings") }
-
-// Epoch is, on PostgreSQL, the table that is emptied when the server may have lost
-// what it had committed.
-func (t Table) Epoch() string { return t.qualified("_epoch") }
-
-// LaneLocks is, on MySQL and MariaDB, the table of what settles and takeovers
-// lock.
-func (t Table) LaneLocks() string { return t.qualified("_lane_locks") }
-
-// KeyLocks is, on MySQL and MariaDB, the table of what writers of a key lock.
-func (t Table) KeyLocks() string { return t.qualified("_key_locks") }
-
-// Messages is the view over all rows, with their state.
-func (t Table) Messages() string { return t.qualified("_messages") }
-
-// SchemaVersion is goose's table of applied migrations.
-func (t Table) SchemaVersion() string { return t.qualified("_schema_version") }
-
-// Inbox is the table of what consumers have received, where the Table is named
-// after it: the one table of its kind.
-func (t Table) Inbox() string { return t.qualified("") }
-
-// Index is the qualified name of an index, as DROP INDEX takes it. The suffix
-// has at most 22 bytes.
-func (t Table) Index(suffix string) string { return t.qualified("_" + suffix) }
+// Index is the qualified name of what belongs to the table, as DROP INDEX takes an index's.
+// The suffix has at most 22 bytes.
+func (t Table) Index(suffix string) string { return t.Beside(t.IndexName(suffix)) }
 
 // IndexName is the same without the schema, as PostgreSQL's CREATE INDEX takes
 // it: an index is always in its table's schema.
-func (t Table) IndexName(suffix string) string { return t.quoted(t.Name() + "_" + suffix) }
+func (t Table) IndexName(suffix string) string { return t.quoted(t.Name + "_" + suffix) }
 
-// Beside is a table of the database's own that is in the schema, as it is named.
+// Beside is a quoted name with the table's schema.
 func (t Table) Beside(name string) string {
-	if t.schema == "" {
+	if t.Schema == "" {
 		return name
 	}
-	return t.quoted(t.schema) + "." + name
-}
-
-// Channel is where relays listen for new rows. It leaves out the schema, so
-// that a producer that names it and a relay that finds the table by its search
-// path meet; it is no SQL identifier yet, but quoting it is enough.
-func (t Table) Channel() string { return "rowrelay_" + t.Name() }
-
-func (t Table) qualified(suffix string) string {
-	name := t.quoted(t.Name() + suffix)
-	if t.schema == "" {
-		return name
-	}
-	return t.quoted(t.schema) + "." + name
+	return t.quoted(t.Schema) + "." + name
 }
 
 func (t Table) quoted(name string) string {
 	if t.ticked {
 		return "`" + name + "`"
 	}
-	return Quoted(name)
+	return quoted(name)
 }
 
-// Quoted is a name as PostgreSQL and most others take it in a statement. It relies on ParseTable: the name has no quote in it.
-func Quoted(name string) string {
-	if name != strings.ToLower(name) || reserved[name] {
+// quoted is a name as PostgreSQL and most others take it in a statement. It relies on
+// ParseTable: the name has no quote in it.
+func quoted(name string) string {
+	if name != strings.ToLower(name) || slices.Contains(reserved, name) {
 		return `"` + name + `"`
 	}
 	return name
 }
+
+// reserved has the words that PostgreSQL, SQLite, SQL Server or Oracle don't take as the
+// name of a table or schema unless they are quoted; all but public, which is the
+// name of a schema on PostgreSQL, and on SQL Server that of a role.
+var reserved = strings.Fields(`
+	access add all alter analyse analyze and any array as asc asymmetric audit
+	authorization autoincrement backup begin between binary both break browse bulk
+	by cascade case cast char check checkpoint close cluster clustered coalesce
+	collate collation column comment commit compress compute concurrently constraint
+	contains containstable continue convert create cross current current_catalog
+	current_date current_role current_schema current_time current_timestamp
+	current_user cursor database date dbcc deallocate decimal declare default
+	deferrable delete deny desc disk distinct distributed do double drop dump else
+	end errlvl escape except exclusive exec execute exists exit external false fetch
+	file fillfactor float for foreign freetext freetexttable freeze from full
+	function goto grant group having holdlock identified identity identity_insert
+	identitycol if ilike immediate in increment index initial initially inner insert
+	integer intersect into is isnull join key kill lateral leading left level like
+	limit lineno load localtime localtimestamp lock long maxextents merge minus mode
+	modify national natural noaudit nocheck nocompress nonclustered not nothing
+	notnull nowait null nullif number of off offline offset offsets on online only
+	open opendatasource openquery openrowset openxml option or order outer over
+	overlaps pctfree percent pivot placing plan precision primary print prior proc
+	procedure raiserror raw read readtext reconfigure references rename replication
+	resource restore restrict return returning revert revoke right rollback row
+	rowcount rowguidcol rowid rownum rows rule save schema securityaudit select
+	semantickeyphrasetable semanticsimilaritydetailstable semanticsimilaritytable
+	session session_user set setuser share shutdown similar size smallint some start
+	statistics successful symmetric synonym sysdate system_user table tablesample
+	textsize then to top trailing tran transaction trigger true truncate try_convert
+	tsequal uid union unique unpivot update updatetext use user using validate
+	values varchar varchar2 variadic varying verbose view waitfor when whenever
+	where while window with within writetext`)

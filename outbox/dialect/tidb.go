@@ -23,23 +23,19 @@ func (tidb) NoLanes() string {
 // fitTiDB asks for sessions whose transactions wait for locks, and which see the
 // time of writing in UTC. It goes on with the turn whatever SKIP LOCKED does,
 // unless the trial shows that it skips.
-func fitTiDB(kind mysqlKind, server Server) (Fit, error) {
+func fitTiDB(name string, server Server) (Fit, error) {
 	if mode := server.Facts["tidb_txn_mode"]; mode != "pessimistic" {
 		return Fit{}, fmt.Errorf("tidb_txn_mode of this session is %q, in which nothing waits for a lock: set it to pessimistic, in the URL or in the server", mode)
 	}
-	if !tidbUTC(server.Facts) {
+	zone := server.Facts["time_zone"]
+	if zone == "SYSTEM" {
+		zone = server.Facts["system_time_zone"]
+	}
+	if zone != "UTC" && zone != "+00:00" && zone != "Etc/UTC" {
 		return Fit{}, errors.New("time_zone of this session isn't UTC, in which TiDB has the time at which a message was written: set it to '+00:00', in the URL or in the server")
 	}
 	return Fit{
 		Dialect: tidb{mysql{flavourTiDB, server.Skips}}, Unordered: true,
-		Notes: []Note{{Name: "server", OK: true, Detail: kind.String() + ", by rows only"}, mysqlSkipNote(server.Skips)},
+		Notes: []Note{{Name: "server", OK: true, Detail: name + ", by rows only"}, mysqlSkipNote(server.Skips)},
 	}, nil
-}
-
-func tidbUTC(facts map[string]string) bool {
-	zone := facts["time_zone"]
-	if zone == "SYSTEM" {
-		zone = facts["system_time_zone"]
-	}
-	return zone == "UTC" || zone == "+00:00" || zone == "Etc/UTC"
 }

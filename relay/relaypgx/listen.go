@@ -1,6 +1,7 @@
 package relaypgx
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -52,10 +53,8 @@ func NewListener(connection string, options ListenerOptions) (*Listener, error) 
 		return nil, err // pgx leaves the password out
 	}
 	l := &Listener{config: config, options: options}
-	if options.Table != "" {
-		if l.table, err = dialect.ParseTable(options.Table); err != nil {
-			return nil, err
-		}
+	if l.table, err = dialect.ParseTable(cmp.Or(options.Table, dialect.DefaultTable)); err != nil {
+		return nil, err
 	}
 	if options.Ping <= 0 {
 		l.options.Ping = 30 * time.Second
@@ -75,13 +74,13 @@ func (l *Listener) Listen(ctx context.Context, wake func()) error {
 	defer l.close(conn)
 	own, err := l.begin(ctx, conn)
 	if err != nil {
-		return ended(ctx, fmt.Errorf("listen on %s: %w", l.table.Channel(), err))
+		return ended(ctx, fmt.Errorf("listen on %s: %w", l.table.Channel, err))
 	}
 	wake() // for what came before
 	for {
 		heard, err := l.wait(ctx, conn, own)
 		if err != nil {
-			return ended(ctx, fmt.Errorf("listen on %s: %w", l.table.Channel(), err))
+			return ended(ctx, fmt.Errorf("listen on %s: %w", l.table.Channel, err))
 		}
 		if heard {
 			wake()
@@ -114,11 +113,11 @@ func (l *Listener) close(conn *pgx.Conn) {
 func (l *Listener) begin(ctx context.Context, conn *pgx.Conn) (own string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, l.options.Patience)
 	defer cancel()
-	if _, err := conn.Exec(ctx, "LISTEN "+pgx.Identifier{l.table.Channel()}.Sanitize()); err != nil {
+	if _, err := conn.Exec(ctx, "LISTEN "+pgx.Identifier{l.table.Channel}.Sanitize()); err != nil {
 		return "", err
 	}
 	test := selfTest + rand.Text()
-	if err := conn.QueryRow(ctx, "SELECT '"+l.table.Hot()+"'::regclass::oid::text, pg_notify($1, $2)::text", l.table.Channel(), test).Scan(&own, nil); err != nil {
+	if err := conn.QueryRow(ctx, "SELECT '"+l.table.Hot+"'::regclass::oid::text, pg_notify($1, $2)::text", l.table.Channel, test).Scan(&own, nil); err != nil {
 		return "", err
 	}
 	for {

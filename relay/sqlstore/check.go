@@ -19,7 +19,7 @@ type Finding = backend.Finding
 // is planned. It changes nothing. If the tables aren't there it says so, and
 // asks nothing else.
 func Check(ctx context.Context, db *sql.DB, d dialect.Dialect, options Options, claim relay.Claim) []Finding {
-	s, err := open(db, d, options)
+	s, err := newStore(db, d, options)
 	if err != nil {
 		return []Finding{{Name: "table", Detail: err.Error()}}
 	}
@@ -27,14 +27,14 @@ func Check(ctx context.Context, db *sql.DB, d dialect.Dialect, options Options, 
 		return []Finding{{Name: "connection", Detail: err.Error(), Hint: "see that the server runs, and that the URL, the user and the password are right"}}
 	}
 	findings := []Finding{{Name: "connection", OK: true}}
-	fit, err := s.fit(ctx)
+	unordered, err := s.detect(ctx)
 	if err != nil {
 		return append(findings, Finding{Name: "server", Detail: err.Error(), Hint: "see the README on the versions that are supported"})
 	}
 	if err := s.checkVersion(ctx); err != nil {
 		return append(findings, Finding{Name: "schema", Detail: err.Error(), Hint: "run rowrelay migrate up"})
 	}
-	if err := s.beginObserving(ctx, 0, fit.Unordered); err != nil {
+	if err := s.openFrontier(ctx, 0, unordered); err != nil {
 		findings = append(findings, Finding{Name: "open transactions", Detail: err.Error(), Hint: "see below for missing rights"})
 	}
 	return append(findings, s.Check(ctx, claim)...)
@@ -47,11 +47,12 @@ func (s *Store) Findings() []Finding { return slices.Clone(s.findings) }
 // Check is the function of the same name, for a store that is open.
 func (s *Store) Check(ctx context.Context, claim relay.Claim) []Finding {
 	findings := append(s.Findings(), Finding{Name: "schema", OK: true, Detail: "version " + schemaVersion}, s.checkClaim(ctx, claim))
-	byTime := s.observed != nil && s.observed.trail != nil
-	if s.observed != nil && !byTime && !s.observes(ctx) {
+	lists, known := s.frontier.(*openTx)
+	byTime := known && lists.bound != nil
+	if known && !byTime && !lists.db.tells(ctx) {
 		findings = append(findings, silenced)
 	}
-	if claim != relay.ByRows && s.possible(relay.ByLanes) == nil {
+	if claim != relay.ByRows && s.refuses(relay.ByLanes) == nil {
 		findings = append(findings, s.checkMarks(ctx))
 	}
 	for _, finding := range s.backend.Check(ctx, claim) {
@@ -65,12 +66,13 @@ func (s *Store) Check(ctx context.Context, claim relay.Claim) []Finding {
 
 func (s *Store) checkClaim(ctx context.Context, claim relay.Claim) Finding {
 	finding := Finding{Name: "claim"}
-	stored, err := s.backend.ClaimMode(ctx)
+	var stored relay.Claim
+	err := backend.One(ctx, s.db, s.traits.Queries.ClaimMode, &stored)
 	switch {
 	case err != nil:
 		finding.Detail = err.Error()
-	case s.possible(claim) != nil:
-		finding.Detail = s.possible(claim).Error()
+	case s.refuses(claim) != nil:
+		finding.Detail = s.refuses(claim).Error()
 		finding.Hint = "say that it is to be claimed by rows"
 	case stored != "" && claim != "" && stored != claim:
 		finding.Detail = fmt.Sprintf("the table is claimed by %s, and this asks for %s", stored, claim)
@@ -85,12 +87,12 @@ func (s *Store) checkClaim(ctx context.Context, claim relay.Claim) Finding {
 // still to be given out, and no message waits there, but of sinks that lag behind.
 func (s *Store) checkMarks(ctx context.Context) Finding {
 	finding := Finding{Name: "marks"}
-	marks, err := s.backend.Marks(ctx)
+	marks, err := backend.Marks(ctx, s.db, s.traits.Queries.Marks)
 	if err != nil {
 		finding.Detail = err.Error()
 		return finding
 	}
-	given, err := s.given(ctx)
+	given, err := s.lastID(ctx)
 	if err != nil {
 		finding.Detail = err.Error()
 		return finding

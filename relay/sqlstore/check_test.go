@@ -10,9 +10,9 @@ import (
 
 	"github.com/rowrelay/rowrelay/internal/testdb"
 	"github.com/rowrelay/rowrelay/migrations"
-	"github.com/rowrelay/rowrelay/outbox/dialect"
 	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/sqlstore"
+	"github.com/rowrelay/rowrelay/relay/sqlstore/backendtest"
 )
 
 func eachTable(t *testing.T, check func(*testing.T, table)) {
@@ -175,7 +175,7 @@ func useEverything(t *testing.T, table table, pool *sql.DB) {
 	must("purge", err)
 	must("leave", store.Deregister(t.Context(), "poor"))
 	err = store.SetClaimMode(t.Context(), relay.ByRows)
-	if want := table.dialect.MakeRowIndexes(dialect.Table{})[0].SQL; err == nil || !strings.Contains(err.Error(), want) {
+	if want := table.dialect.MakeRowIndexes(backendtest.Table(t, "outbox"))[0].SQL; err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("adopt rows without the right to make indexes: %v, want the statements", err)
 	}
 }

@@ -4,115 +4,187 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"time"
 
+	"github.com/rowrelay/rowrelay/outbox/dialect"
 	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
 )
+
+// The relays of a table, the way of claiming that they agree on, and the lanes that
+// each of them has leased, with what is stored beside a lease: marks and journals.
+
+// SetClaimMode implements [relay.Store]. Claiming by rows needs indexes, which it
+// makes; claiming by lanes drops them. It fails at once where the database can't
+// be claimed that way.
+func (s *Store) SetClaimMode(ctx context.Context, claim relay.Claim) error {
+	if err := s.refuses(claim); err != nil {
+		return fmt.Errorf("set the way of claiming to %s on table %s: %w", claim, s.table, err)
+	}
+	if claim == relay.ByLanes {
+		// Which server is going to be read, and which ids has it given out? Another one
+		// may have answered when the table was opened. Should yet another answer the
+		// second question, the first page tells.
+		first, err := s.backend.BeginLanes(ctx)
+		if err != nil {
+			return fmt.Errorf("adopt claiming by lanes on table %s: %w", s.table, err)
+		}
+		given, err := s.lastID(ctx)
+		if err != nil {
+			return err
+		}
+		s.frontier.start(first.Server, given)
+	}
+
+	// If there is nothing to change nothing is locked: claims that are under way share
+	// the lock of the way of claiming, one after the other, and who wants it alone might
+	// wait for long. The first heartbeat sees to it that the way is still the same.
+	same, err := try(ctx, s, "look at the way of claiming of table", func() (bool, error) {
+		var stored relay.Claim
+		if err := backend.One(ctx, s.db, s.traits.Queries.ClaimMode, &stored); err != nil {
+			return false, err
+		}
+		indexes, wanted := 0, map[relay.Claim]int{relay.ByRows: dialect.RowIndexCount}[claim]
+		err := backend.One(ctx, s.db, s.dialect.RowIndexes(s.table), &indexes)
+		return stored == claim && indexes == wanted, err
+	})
+	if err != nil || same {
+		return err
+	}
+	_, err = write(ctx, s, "set the way of claiming to "+string(claim)+" on table", func() (any, uint64, error) {
+		return nil, 0, s.backend.SetClaimMode(ctx, claim)
+	})
+	return err
+}
+
+// refuses says why there can be no lanes.
+func (s *Store) refuses(claim relay.Claim) error {
+	if s.noLanes != "" && claim == relay.ByLanes {
+		return fmt.Errorf("%s: claim by rows (--claim rows, claim: rows or relay.ByRows), where there is no order", s.noLanes)
+	}
+	return nil
+}
+
+// Heartbeat implements [relay.Store]. It fails with relay.ErrOtherClaim if the way of
+// claiming was changed.
+func (s *Store) Heartbeat(ctx context.Context, self relay.Identity, ttl time.Duration) (relay.Members, error) {
+	return write(ctx, s, "send a heartbeat to table", func() (members relay.Members, xid uint64, err error) {
+		beat, err := s.backend.Heartbeat(ctx, self, ttl)
+		if err != nil {
+			return members, 0, err
+		}
+		if !beat.Stored {
+			return members, 0, fmt.Errorf("%w now; it was changed after this relay had started", relay.ErrOtherClaim)
+		}
+		names, name := []string{self.Name}, ""
+		if err := backend.All(ctx, s.db, s.traits.Queries.Members, func() { names = append(names, name) }, &name); err != nil {
+			return members, 0, err
+		}
+		slices.Sort(names)
+		return relay.Members{Relays: slices.Compact(names), Epoch: beat.Epoch}, beat.XID, nil
+	})
+}
+
+// Deregister implements [relay.Store].
+func (s *Store) Deregister(ctx context.Context, name string) error {
+	_, err := write(ctx, s, "deregister from table", func() (int, uint64, error) {
+		count, err := backend.ExecTx(ctx, s.db, s.traits.Tx, backend.Query{SQL: s.traits.Queries.Deregister.SQL, Args: []any{name}})
+		return count, 0, err
+	})
+	return err
+}
 
 // Acquire implements [relay.LaneStore].
 func (s *Store) Acquire(ctx context.Context, name string, count int, ttl time.Duration) ([]relay.Grant, error) {
 	if count <= 0 {
 		return nil, nil
 	}
-	var grants []relay.Grant
-	err := s.write(ctx, "acquire lanes of table", func() (err error) {
-		grants, err = s.acquire(ctx, name, count, ttl)
-		return err
+	grants, err := write(ctx, s, "acquire lanes of table", func() ([]relay.Grant, uint64, error) {
+		return s.backend.Acquire(ctx, name, count, ttl)
 	})
-	return grants, err
-}
-
-func (s *Store) acquire(ctx context.Context, name string, count int, ttl time.Duration) ([]relay.Grant, error) {
-	began := s.horizon.before()
-	grants, xid, err := s.backend.Acquire(ctx, name, count, ttl)
-	if err != nil {
-		return nil, err
-	}
-	s.wrote(xid, began)
 	slices.SortFunc(grants, func(a, b relay.Grant) int { return cmp.Compare(a.Lane, b.Lane) })
-	return grants, nil
-}
-
-// wrote tells the horizon of a transaction of ours, if it had a number.
-func (s *Store) wrote(xid uint64, began token) {
-	if xid != 0 {
-		s.horizon.wrote(xid, began)
-	}
+	return grants, err
 }
 
 // Renew implements [relay.LaneStore].
 func (s *Store) Renew(ctx context.Context, name string, renewals []relay.Renewal, ttl time.Duration) ([]relay.Lease, error) {
-	return s.inEpochs(renewals, func(epoch string, leases []backend.Lease) ([]relay.Lease, error) {
-		return s.change(ctx, "renew lanes of table", leases, func() ([]relay.Lease, uint64, error) {
-			return s.backend.Renew(ctx, name, epoch, leases, ttl)
-		})
+	return s.renew(ctx, "renew lanes of table", renewals, func(epoch string, leases []backend.Lease) ([]relay.Lease, uint64, error) {
+		return s.backend.ChangeLeases(ctx, backend.LeaseChange{Kind: backend.Renew, Relay: name, Epoch: epoch, TTL: ttl}, leases)
 	})
 }
 
 // Release implements [relay.LaneStore].
 func (s *Store) Release(ctx context.Context, name string, renewals []relay.Renewal) error {
-	_, err := s.inEpochs(renewals, func(epoch string, leases []backend.Lease) ([]relay.Lease, error) {
-		return s.change(ctx, "release lanes of table", leases, func() ([]relay.Lease, uint64, error) {
-			return s.backend.Release(ctx, name, epoch, leases)
-		})
+	_, err := s.renew(ctx, "release lanes of table", renewals, func(epoch string, leases []backend.Lease) ([]relay.Lease, uint64, error) {
+		return s.backend.ChangeLeases(ctx, backend.LeaseChange{Kind: backend.Release, Relay: name, Epoch: epoch}, leases)
 	})
 	return err
 }
 
-// inEpochs makes a change for the renewals of each epoch, of which there is one
-// unless another server has answered just now.
-func (s *Store) inEpochs(renewals []relay.Renewal, change func(epoch string, leases []backend.Lease) ([]relay.Lease, error)) (held []relay.Lease, err error) {
-	rest := slices.Clone(renewals)
-	for len(rest) > 0 {
-		epoch := rest[0].Epoch
-		other := func(r relay.Renewal) bool { return r.Epoch != epoch }
-		leases, err := leasesOf(slices.DeleteFunc(slices.Clone(rest), other))
+// renew changes the leases of each epoch, of which there is one unless another server
+// has answered just now, and returns those that held. Leases are given to the database
+// in the order of lanes: two changes that meet lock in the same order.
+func (s *Store) renew(ctx context.Context, what string, renewals []relay.Renewal, change func(epoch string, leases []backend.Lease) ([]relay.Lease, uint64, error)) (held []relay.Lease, err error) {
+	byEpoch := map[string][]backend.Lease{}
+	for _, renewal := range renewals {
+		marks, err := json.Marshal(renewal.Marks)
 		if err != nil {
 			return nil, err
 		}
-		some, err := change(epoch, leases)
+		byEpoch[renewal.Epoch] = append(byEpoch[renewal.Epoch], backend.Lease{Lease: renewal.Lease, Marks: string(marks), Calm: renewal.Calm})
+	}
+	for epoch, leases := range byEpoch {
+		slices.SortFunc(leases, func(a, b backend.Lease) int { return cmp.Compare(a.Lane, b.Lane) })
+		some, err := write(ctx, s, what, func() ([]relay.Lease, uint64, error) { return change(epoch, leases) })
 		if err != nil {
 			return nil, err
 		}
 		held = append(held, some...)
-		rest = slices.DeleteFunc(rest, func(r relay.Renewal) bool { return !other(r) })
 	}
 	slices.SortFunc(held, func(a, b relay.Lease) int { return cmp.Compare(a.Lane, b.Lane) })
 	return held, nil
 }
 
-// change runs a change of leases and returns those that held.
-func (s *Store) change(ctx context.Context, what string, leases []backend.Lease, change func() (held []relay.Lease, xid uint64, err error)) (held []relay.Lease, err error) {
-	if len(leases) == 0 {
+// WriteJournal implements [relay.Journaler].
+func (s *Store) WriteJournal(ctx context.Context, name string, journals []relay.Journal) ([]relay.Lease, error) {
+	if len(journals) == 0 {
 		return nil, nil
 	}
-	err = s.write(ctx, what, func() error {
-		began := s.horizon.before()
-		some, xid, err := change()
-		if err != nil {
-			return err
-		}
-		s.wrote(xid, began)
-		held = some
-		slices.SortFunc(held, func(a, b relay.Lease) int { return cmp.Compare(a.Lane, b.Lane) })
-		return nil
-	})
-	return held, err
-}
-
-func byLane(a, b backend.Lease) int { return cmp.Compare(a.Lane, b.Lane) }
-
-func leasesOf(renewals []relay.Renewal) ([]backend.Lease, error) {
-	leases := make([]backend.Lease, len(renewals))
-	for i, renewal := range renewals {
-		marks, err := json.Marshal(renewal.Marks)
+	leases := make([]backend.Lease, len(journals))
+	for i, j := range journals {
+		written, err := backend.JournalText(j)
 		if err != nil {
 			return nil, err
 		}
-		leases[i] = backend.Lease{Lease: renewal.Lease, Marks: string(marks), Calm: renewal.Calm}
+		leases[i] = backend.Lease{Lease: j.Lease, Journal: written}
 	}
-	slices.SortFunc(leases, byLane)
-	return leases, nil
+	slices.SortFunc(leases, func(a, b backend.Lease) int { return cmp.Compare(a.Lane, b.Lane) })
+	held, err := write(ctx, s, "write the journal of table", func() ([]relay.Lease, uint64, error) {
+		return s.backend.ChangeLeases(ctx, backend.LeaseChange{Kind: backend.WriteJournal, Relay: name}, leases)
+	})
+	slices.SortFunc(held, func(a, b relay.Lease) int { return cmp.Compare(a.Lane, b.Lane) })
+	return held, err
+}
+
+// Journals implements [relay.Journaler].
+func (s *Store) Journals(ctx context.Context) ([]relay.Journal, error) {
+	return try(ctx, s, "read the journals of table", func() ([]relay.Journal, error) {
+		return backend.Journals(ctx, s.db, s.traits.Queries.Journals)
+	})
+}
+
+// Pick implements [relay.Journaler]. A row that waits for another attempt has
+// left the pending ones: so it looks at the held ones last.
+func (s *Store) Pick(ctx context.Context, wanted []relay.RowID) ([]relay.Row, error) {
+	pending, err := s.pick(ctx, wanted, false)
+	if err != nil {
+		return nil, err
+	}
+	held, err := s.pick(ctx, wanted, true)
+	if err != nil {
+		return nil, err
+	}
+	return append(pending, held...), nil
 }

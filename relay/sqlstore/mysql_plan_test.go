@@ -73,7 +73,9 @@ func (p mysqlPlans) statements(t *testing.T) map[string]backend.Query {
 		},
 		"purge":   func(b backend.Backend) { _, _, _ = b.Purge(ctx, 0, 100, time.Time{}) },
 		"reclaim": func(b backend.Backend) { _, _ = b.Reclaim(ctx, 100) },
-		"discard": func(b backend.Backend) { _, _ = b.Discard(ctx, backend.Filter{Filter: relay.Filter{Limit: 10}}) },
+		"discard": func(b backend.Backend) {
+			_, _ = b.ChangeParked(ctx, backend.Filter{Filter: relay.Filter{Limit: 10}}, true)
+		},
 	} {
 		queries := asked(t, p.table, everything, do)
 		if len(queries) == 0 {

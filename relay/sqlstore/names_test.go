@@ -35,9 +35,9 @@ func TestOtherNames(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		hot := parsed.Hot()
+		hot := parsed.Hot
 		if isMySQL(table.Kind) {
-			hot = parsed.Backquoted().Hot()
+			hot = parsed.Backquoted().Hot
 		}
 		u := user{t, store}
 		for _, claim := range []relay.Claim{relay.ByLanes, relay.ByRows, relay.ByLanes} {

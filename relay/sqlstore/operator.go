@@ -17,8 +17,17 @@ const (
 	changeStep = 1000 // rows of one change
 )
 
+// Status implements [relay.Operator]. It counts all rows that are not done, and
+// done rows up to a million; if there are more, it returns an estimate, which is
+// the server's own on PostgreSQL, and the span of their ids on SQLite.
+func (s *Store) Status(ctx context.Context) (relay.Status, error) {
+	return try(ctx, s, "read the status of table", func() (relay.Status, error) {
+		return backend.ReadStatus(ctx, s.db, s.traits.Queries.Status)
+	})
+}
+
 // List implements [relay.Operator].
-func (s *Store) List(ctx context.Context, filter relay.Filter) (infos []relay.Info, err error) {
+func (s *Store) List(ctx context.Context, filter relay.Filter) ([]relay.Info, error) {
 	selected, err := selection(filter)
 	if err != nil {
 		return nil, err
@@ -26,11 +35,7 @@ func (s *Store) List(ctx context.Context, filter relay.Filter) (infos []relay.In
 	if selected.Limit <= 0 {
 		selected.Limit = listed
 	}
-	err = s.try(ctx, "list table", func() error {
-		infos, err = s.backend.List(ctx, selected)
-		return err
-	})
-	return infos, err
+	return try(ctx, s, "list table", func() ([]relay.Info, error) { return s.backend.List(ctx, selected) })
 }
 
 var uuid = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`)
@@ -53,17 +58,17 @@ func selection(filter relay.Filter) (backend.Filter, error) {
 
 // Requeue implements [relay.Operator].
 func (s *Store) Requeue(ctx context.Context, filter relay.Filter) (int, error) {
-	return s.changeParked(ctx, "requeue messages of table", filter, s.backend.Requeue)
+	return s.changeParked(ctx, "requeue messages of table", filter, false)
 }
 
 // Discard implements [relay.Operator].
 func (s *Store) Discard(ctx context.Context, filter relay.Filter) (int, error) {
-	return s.changeParked(ctx, "discard messages of table", filter, s.backend.Discard)
+	return s.changeParked(ctx, "discard messages of table", filter, true)
 }
 
 // changeParked goes on in steps until nothing is left, and says how many it
 // changed, also if it fails on its way.
-func (s *Store) changeParked(ctx context.Context, what string, filter relay.Filter, change func(context.Context, backend.Filter) ([]int64, error)) (changed int, err error) {
+func (s *Store) changeParked(ctx context.Context, what string, filter relay.Filter, discard bool) (changed int, err error) {
 	if filter.State != "" && filter.State != relay.StateError {
 		return 0, nil
 	}
@@ -77,10 +82,9 @@ func (s *Store) changeParked(ctx context.Context, what string, filter relay.Filt
 	}
 	for changed < limit {
 		selected.Limit = min(changeStep, limit-changed)
-		var ids []int64
-		err := s.write(ctx, what, func() error {
-			ids, err = change(ctx, selected)
-			return err
+		ids, err := write(ctx, s, what, func() ([]int64, uint64, error) {
+			ids, err := s.backend.ChangeParked(ctx, selected, discard)
+			return ids, 0, err
 		})
 		changed += len(ids)
 		if err != nil || len(ids) < selected.Limit {

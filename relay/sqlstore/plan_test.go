@@ -69,11 +69,11 @@ func hotStatements(t *testing.T, table table, rows bool) map[string]backend.Quer
 	statements := statementsOf(t, table, map[string]func(backend.Backend){
 		"oldest": claim(relay.ClaimRequest{Pick: relay.Oldest}), "newest": claim(relay.ClaimRequest{Pick: relay.Newest}),
 		"priority": claim(relay.ClaimRequest{Pick: relay.Priority}), "topics": claim(relay.ClaimRequest{Topics: []string{"t"}, Except: []string{"u"}}),
-		"free":   func(b backend.Backend) { _, _ = b.HasFree(ctx) },
-		"ended":  func(b backend.Backend) { _, _ = b.HasExpired(ctx) },
 		"settle": settle(true, claimed), "delete": settle(false, claimed), "settle retried": settle(true, retried),
 		"extend": func(b backend.Backend) { _, _ = b.Extend(ctx, "token", []int64{1, 2}, 0) },
 	})
+	queries := table.open(t).BackendOn(nil).Traits().Queries
+	statements["free"], statements["ended"] = queries.FreeRow, queries.ExpiredRow
 	if found := reclaims(t, table); len(found) > 0 {
 		statements["reclaim"] = found[0]
 	}

@@ -1,207 +1,122 @@
 package sqlstore
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"fmt"
+	"math"
 	"slices"
-	"time"
 
 	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
 )
 
+// Reading. Positions of lanes come in: for a page, from which the relay goes on, and for
+// a scan, which looks through what was read before. Pending rows go out, in the order of
+// ids within each lane and without gaps; and, with a page, what the [frontier] promises
+// about rows that may still appear.
+
 // Read implements [relay.LaneStore]. The row that crosses maxBytes is still
 // returned.
-func (s *Store) Read(ctx context.Context, positions []relay.Position, limit, maxBytes int) (relay.Page, error) {
-	var page relay.Page
-	if err := s.observe(ctx); err != nil {
-		return page, err
-	}
-	err := s.try(ctx, "read table", func() (err error) {
-		page, err = s.read(ctx, positions, limit, maxBytes)
-		return err
+func (s *Store) Read(ctx context.Context, positions []relay.Position, limit, maxBytes int) (page relay.Page, err error) {
+	page, err = try(ctx, s, "read table", func() (relay.Page, error) {
+		return s.page(ctx, ended(positions), limit, maxBytes)
 	})
 	if err != nil {
-		s.failed()
+		s.sizer.failed()
+		s.frontier.failed()
+	} else if page.Warning == "" {
+		page.Warning = s.poolWarning()
 	}
 	return page, err
 }
 
-func (s *Store) failed() {
-	s.habits.failed()
-	if s.observed != nil {
-		s.observed.doubt()
+// page reads a page, or fails and has told nothing: whatever it has seen, the next one
+// sees again.
+func (s *Store) page(ctx context.Context, positions []relay.Position, limit, maxBytes int) (page relay.Page, err error) {
+	if err := s.frontier.look(ctx); err != nil {
+		return page, err
 	}
-}
+	began := s.frontier.before()
 
-func (s *Store) read(ctx context.Context, positions []relay.Position, limit, maxBytes int) (relay.Page, error) {
-	peeked, empty, err := s.peek(ctx, positions)
-	if err != nil || empty {
-		return peeked, err
+	// Most looks of an idle relay are answered by a first line: where the read before
+	// found nothing up to the table's end, and nothing has appeared since. It takes
+	// 0.15 ms on PostgreSQL 15, and a read of 64 lanes that finds nothing 0.5.
+	asBefore := began.current && len(s.emptied) > 0
+	for _, p := range positions {
+		after, emptied := s.emptied[p.Lane]
+		asBefore = asBefore && emptied && p.After >= after
 	}
-	s.emptied, s.owed = nil, lowestLate(s.owed, peeked.LateAfter)
-	page, err := s.pageOf(ctx, positions, limit, maxBytes)
-	if err == nil {
-		page.LateAfter, s.owed = lowestLate(page.LateAfter, s.owed), -1
+	if asBefore || len(positions) == 0 {
+		first, err := s.backend.Read(ctx, backend.Read{}, nil)
+		if err != nil {
+			return page, err
+		}
+		if idle := began.current && s.frontier.idle(first); idle || len(positions) == 0 {
+			if !idle {
+				s.emptied = nil // what has appeared counts as told from now on
+			}
+			err = s.frontier.promise(ctx, first, began, &page)
+			return page, err
+		}
 	}
-	return page, err
-}
+	s.emptied = nil
 
-func (s *Store) pageOf(ctx context.Context, positions []relay.Position, limit, maxBytes int) (relay.Page, error) {
-	if len(positions) == 0 {
-		return s.emptyPage(ctx)
+	r, first, err := s.readRuns(ctx, positions, limit, maxBytes, !began.current)
+	if err == nil && len(r.rows) == 0 && r.leftOut && s.sizer.walk == backend.WalkByLane {
+		r, first, err = s.readRuns(ctx, positions, limit, maxBytes, !began.current) // the strides were too short; they are longer now
 	}
-	return s.readPage(ctx, positions, limit, maxBytes)
-}
-
-// emptyPage is what a page tells beside its rows.
-func (s *Store) emptyPage(ctx context.Context) (page relay.Page, err error) {
-	began := s.beginRead()
-	first, err := s.backend.FirstLine(ctx)
 	if err != nil {
 		return page, err
 	}
-	err = s.promise(ctx, first, began, &page)
-	page.Warning = s.warning()
-	return page, err
-}
-
-func (s *Store) readPage(ctx context.Context, positions []relay.Position, limit, maxBytes int) (relay.Page, error) {
-	began := s.beginRead()
-	reading, first, err := s.readRuns(ctx, positions, limit, maxBytes)
-	if err == nil && len(reading.rows) == 0 && reading.leftOut && s.habits.paces != nil {
-		reading, first, err = s.readRuns(ctx, positions, limit, maxBytes) // its lanes have none any more
-	}
-	if err != nil {
+	page = relay.Page{Rows: r.rows, More: r.full() || r.leftOut, Through: r.through}
+	if err := s.frontier.promise(ctx, first, began, &page); err != nil {
 		return relay.Page{}, err
 	}
-	s.gave(reading.rows)
-	page := relay.Page{Rows: reading.rows, More: reading.full() || reading.leftOut, Through: reading.through, Warning: s.warning()}
-	if err := s.promise(ctx, first, began, &page); err != nil {
-		return relay.Page{}, err
+	if len(page.Rows) == 0 && !page.More {
+		s.emptied = map[int]int64{}
+		for _, p := range positions {
+			if p.Key == "" && p.Until == math.MaxInt64 {
+				s.emptied[p.Lane] = p.After
+			}
+		}
 	}
-	s.emptied = emptiedBy(positions, &reading)
 	return page, nil
 }
 
-// readRuns makes one page.
-func (s *Store) readRuns(ctx context.Context, positions []relay.Position, limit, maxBytes int) (reading reading, first backend.FirstLine, err error) {
-	reading.limit, reading.maxBytes, reading.visited = limit, maxBytes, len(positions)
-	reading.expected = min(limit, s.habits.pageSize)
+// readRuns reads the rows of a page, by a statement for each run of positions. If the
+// frontier needs a number the first statement takes one. What a later statement sees
+// beyond the first one's snapshot is told as late by the next page.
+func (s *Store) readRuns(ctx context.Context, positions []relay.Position, limit, maxBytes int, number bool) (r reading, first backend.FirstLine, err error) {
+	r = reading{limit: limit, maxBytes: maxBytes, visited: len(positions), expected: min(limit, s.sizer.pageSize)}
 	runs := s.runs(positions)
 	for i, run := range runs {
-		// What a later statement sees beyond the first one's snapshot is told
-		// as late by the next read.
-		line, err := s.readRun(ctx, run, &reading, i == 0)
+		before := len(r.rows)
+		line, err := s.backend.Read(ctx, s.sizer.ask(run, &r, number && i == 0), r.take)
 		if err != nil {
-			return reading, first, err
+			return r, first, err
+		}
+		cut := r.full() || len(r.rows) >= r.asked // the statement may have had more
+		r.leftOut = r.leftOut || cut
+		if s.sizer.walk == backend.WalkByLane && r.share > 0 {
+			s.sizer.strides.learn(r.positions, r.rows[before:], r.share, cut)
 		}
 		if !first.Told {
 			first = line
 		}
-		if reading.full() {
+		if r.full() {
 			break
 		}
 	}
-	s.habits.learn(&reading)
-	if n := len(reading.rows); n > 0 && len(runs) == 1 && reading.byID {
-		reading.through = reading.rows[n-1].ID
+	s.sizer.learn(&r)
+	if n := len(r.rows); n > 0 && len(runs) == 1 && r.byID {
+		r.through = r.rows[n-1].ID
 	}
 	if !first.Told { // each row would have told it, and there is none
-		first, err = s.backend.FirstLine(ctx)
+		first, err = s.backend.Read(ctx, backend.Read{}, nil)
 	}
-	return reading, first, err
-}
-
-func (s *Store) beginRead() token {
-	if s.observed != nil {
-		s.observed.begins(time.Now())
-	}
-	return s.horizon.before()
-}
-
-// promise has a page say what the horizon concludes from the first line of a read.
-// Where there is one writer at a time there is no snapshot: ids are committed in
-// their order.
-func (s *Store) promise(ctx context.Context, first backend.FirstLine, began token, page *relay.Page) error {
-	page.Epoch, page.Given = first.Server, first.LastID
-	switch {
-	case s.observed != nil:
-		afterwards, err := s.lookAgain(ctx)
-		if err != nil {
-			return err
-		}
-		page.LateAfter, page.Horizon = s.observed.page(first.Server, afterwards)
-		page.Given = s.observed.given
-	case first.Snapshot == "":
-		page.LateAfter, page.Horizon = -1, first.LastID
-	default:
-		snapshot, err := parseSnapshot(first.Snapshot)
-		if err != nil {
-			return err
-		}
-		page.LateAfter, page.Horizon = s.horizon.read(first.Server, snapshot, first.LastID)
-		s.wrote(first.XID, began)
-	}
-	return nil
-}
-
-// LastID implements [relay.LaneStore].
-func (s *Store) LastID(ctx context.Context) (last int64, err error) {
-	err = s.try(ctx, "read table", func() error { last, err = s.given(ctx); return err })
-	if err == nil && s.observed != nil {
-		s.observed.learn(last)
-	}
-	return last, err
-}
-
-// Distrust implements [relay.LaneStore].
-func (s *Store) Distrust() {
-	s.horizon.distrust()
-	s.emptied = nil
-	if s.observed != nil {
-		s.observed.distrust(time.Now())
-	}
-}
-
-func (s *Store) warning() string {
-	if s.observed != nil {
-		if warning := s.observed.warned(); warning != "" {
-			return warning
-		}
-	}
-	return s.pool.warning(s.db)
-}
-
-// gave notes which ids were given out: those of rows that were read.
-func (s *Store) gave(rows []relay.Row) {
-	if s.observed == nil {
-		return
-	}
-	for _, row := range rows {
-		s.observed.learn(row.ID)
-	}
-}
-
-// readRun reads at positions that can be read by one statement. If ids were
-// given out of which no transaction of ours knows, it takes a number itself, so
-// that the horizon follows also while nothing is settled.
-func (s *Store) readRun(ctx context.Context, positions []relay.Position, into *reading, number bool) (first backend.FirstLine, err error) {
-	before := len(into.rows)
-	first, err = s.backend.Read(ctx, s.habits.ask(positions, into, number && s.horizon.stale()), into.take)
-	into.leftOut = into.leftOut || into.cut() || into.bounded
-	if err == nil && s.habits.paces != nil && into.share > 0 {
-		s.habits.paces.learn(into.positions, into.rows[before:], into.share, into.cut())
-	}
-	return first, err
-}
-
-// bounded are positions each of which has an end.
-func bounded(positions []relay.Position) []relay.Position {
-	ended := slices.Clone(positions)
-	for i := range ended {
-		ended[i].Until = until(ended[i])
-	}
-	return ended
+	return r, first, err
 }
 
 // runs splits the positions where those with a key and those without follow
@@ -212,10 +127,195 @@ func (s *Store) runs(positions []relay.Position) [][]relay.Position {
 	var found [][]relay.Position
 	for i := 1; i < len(positions); i++ {
 		before, p := positions[i-1], positions[i]
-		if (p.Key == "") != (before.Key == "") || s.habits.paces != nil && p.Lane <= before.Lane {
+		if (p.Key == "") != (before.Key == "") || s.sizer.walk == backend.WalkByLane && p.Lane <= before.Lane {
 			found = append(found, positions[start:i])
 			start = i
 		}
 	}
 	return append(found, positions[start:])
+}
+
+// ended are positions each of which has an end.
+func ended(positions []relay.Position) []relay.Position {
+	positions = slices.Clone(positions)
+	for i := range positions {
+		if positions[i].Until == 0 {
+			positions[i].Until = math.MaxInt64
+		}
+	}
+	return positions
+}
+
+// reading collects rows up to its bounds.
+type reading struct {
+	rows            []relay.Row
+	limit, maxBytes int
+	bytes           int
+	expected        int  // rows, about
+	share           int  // rows of one position; 0: no bound
+	asked           int  // rows, those before included, that the database was asked for
+	visited         int  // positions of the whole page
+	leftOut         bool // there may be more, as positions were read up to a share or an id
+	byID            bool // the rows come in the order of ids
+	through         int64
+
+	positions []relay.Position
+	at        int   // the position of the last row
+	after     int64 // the last row there
+	count     int   // rows there
+}
+
+func (r *reading) full() bool { return len(r.rows) >= r.limit || r.bytes >= r.maxBytes }
+
+var errOrder = errors.New("the rows came out of order; please report this with the database's version")
+
+// take takes the next row. It makes sure of the order that the statement's plan has: if
+// rows in between came later they would be passed over.
+func (r *reading) take(row relay.Row) (more bool, err error) {
+	follows := func(p relay.Position) bool {
+		return p.Lane == row.Lane && row.ID > max(p.After, r.after) && row.ID <= p.Until
+	}
+	for !r.byID && r.at < len(r.positions) && !follows(r.positions[r.at]) {
+		r.at, r.after, r.count = r.at+1, 0, 0
+	}
+	if r.at == len(r.positions) || r.byID && !slices.ContainsFunc(r.positions, follows) {
+		return false, errOrder
+	}
+	if r.full() {
+		return false, nil
+	}
+	r.after, r.count = row.ID, r.count+1
+	r.leftOut = r.leftOut || r.count == r.share
+	if r.rows == nil {
+		r.rows = make([]relay.Row, 0, r.expected)
+	}
+	r.rows = append(r.rows, row)
+	r.bytes += len(row.Message.Payload)
+	return !r.full(), nil
+}
+
+const (
+	candidateLimit = relay.ScanTogether // of one statement
+	pickLimit      = 500
+)
+
+// Scan implements [relay.LaneStore]. One statement walks over the rows, others
+// fetch those that are wanted.
+func (s *Store) Scan(ctx context.Context, positions []relay.Position, except []string, keep func(relay.Candidate) bool) (rows []relay.Row, left []relay.Position, err error) {
+	if len(positions) == 0 {
+		return nil, nil, nil
+	}
+	runs := s.runs(ended(positions))
+	met, err := s.candidates(ctx, runs[0], except)
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(met) == candidateLimit { // what is left after the last row
+		last := met[len(met)-1]
+		found := false
+		for _, p := range runs[0] {
+			switch {
+			case s.sizer.byID(runs[0]):
+				p.After = max(p.After, last.ID)
+			case !found && p.Lane == last.Lane && last.ID > p.After && last.ID <= p.Until:
+				p.After, found = last.ID, true
+			case !found:
+				continue // was walked to its end
+			}
+			if p.After < p.Until {
+				left = append(left, p)
+			}
+		}
+	}
+	for _, run := range runs[1:] {
+		left = append(left, run...)
+	}
+	var wanted []relay.RowID
+	for _, c := range met {
+		if keep(c) {
+			wanted = append(wanted, relay.RowID{Lane: c.Lane, ID: c.ID})
+		}
+	}
+	if rows, err = s.pick(ctx, wanted, false); err != nil {
+		return nil, nil, err
+	}
+	slices.SortFunc(rows, func(a, b relay.Row) int { return cmp.Compare(a.ID, b.ID) })
+	return rows, left, nil
+}
+
+// candidates walks over pending rows, up to the limit of one statement.
+func (s *Store) candidates(ctx context.Context, positions []relay.Position, except []string) ([]relay.Candidate, error) {
+	return try(ctx, s, "scan table", func() (met []relay.Candidate, err error) {
+		order := reading{limit: candidateLimit + 1, maxBytes: 1, positions: positions, byID: s.sizer.byID(positions)}
+		err = s.backend.Candidates(ctx, positions, except, candidateLimit, func(c relay.Candidate) (bool, error) {
+			met = append(met, c)
+			return order.take(relay.Row{ID: c.ID, Lane: c.Lane})
+		})
+		return met, err
+	})
+}
+
+// pick fetches rows, pending or held, some at a time.
+func (s *Store) pick(ctx context.Context, wanted []relay.RowID, held bool) (rows []relay.Row, err error) {
+	for part := range slices.Chunk(wanted, pickLimit) {
+		picked, err := try(ctx, s, "scan table", func() ([]relay.Row, error) { return s.backend.Pick(ctx, part, held) })
+		if err != nil {
+			return nil, err
+		}
+		rows = append(rows, picked...)
+	}
+	return rows, nil
+}
+
+// LastID implements [relay.LaneStore].
+func (s *Store) LastID(ctx context.Context) (int64, error) {
+	last, err := try(ctx, s, "read table", func() (int64, error) { return s.lastID(ctx) })
+	if err == nil {
+		s.frontier.learn(last)
+	}
+	return last, err
+}
+
+// lastID asks for the highest id that was given out.
+func (s *Store) lastID(ctx context.Context) (last int64, err error) {
+	if err = backend.One(ctx, s.db, s.traits.Queries.LastID, &last); err != nil {
+		err = fmt.Errorf("read the last id of table %s: %w", s.table, err)
+	}
+	return last, err
+}
+
+// Distrust implements [relay.LaneStore].
+func (s *Store) Distrust() {
+	s.frontier.distrust()
+	s.emptied = nil
+}
+
+// BlockedKeys implements [relay.LaneStore].
+func (s *Store) BlockedKeys(ctx context.Context, lanes []int, limit int) ([]relay.BlockedKey, error) {
+	return try(ctx, s, "read the blocked keys of table", func() ([]relay.BlockedKey, error) {
+		return s.backend.BlockedKeys(ctx, lanes, limit)
+	})
+}
+
+// BlockedAmong implements [relay.LaneStore].
+func (s *Store) BlockedAmong(ctx context.Context, among []relay.LaneKey) ([]relay.BlockedKey, error) {
+	if len(among) == 0 {
+		return nil, nil
+	}
+	return try(ctx, s, "look for blocked keys of table", func() ([]relay.BlockedKey, error) {
+		return s.backend.BlockedAmong(ctx, among)
+	})
+}
+
+// Due implements [relay.LaneStore]. The row that crosses maxBytes is still
+// returned.
+func (s *Store) Due(ctx context.Context, lanes []int, after relay.DueCursor, limit, maxBytes int) (rows []relay.Row, next relay.DueCursor, err error) {
+	rows, err = try(ctx, s, "read the due rows of table", func() ([]relay.Row, error) {
+		return s.backend.Due(ctx, lanes, after, limit, maxBytes)
+	})
+	if err != nil || len(rows) == 0 {
+		return nil, after, err
+	}
+	last := rows[len(rows)-1]
+	return rows, relay.DueCursor{At: last.Message.AvailableAt, ID: last.ID}, nil
 }

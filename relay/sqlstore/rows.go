@@ -8,24 +8,27 @@ import (
 	"time"
 
 	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
 )
 
 // Claim implements [relay.RowStore]. It also returns rows whose time is still
 // to come, marked as such.
-func (s *Store) Claim(ctx context.Context, request relay.ClaimRequest) (claimed []relay.Row, err error) {
+func (s *Store) Claim(ctx context.Context, request relay.ClaimRequest) ([]relay.Row, error) {
 	if request.Limit <= 0 {
 		return nil, nil
 	}
 	if request.Unprompted {
-		if free, err := s.any(ctx, "look for free rows of table", s.backend.HasFree); err != nil {
+		free, err := s.any(ctx, "look for free rows of table", s.traits.Queries.FreeRow)
+		if err != nil {
 			return nil, s.otherClaim(ctx, err)
-		} else if !free {
+		}
+		if !free {
 			return nil, nil
 		}
 	}
-	err = s.write(ctx, "claim rows of table", func() error {
-		claimed, err = s.backend.Claim(ctx, request)
-		return err
+	claimed, err := write(ctx, s, "claim rows of table", func() ([]relay.Row, uint64, error) {
+		rows, err := s.backend.Claim(ctx, request)
+		return rows, 0, err
 	})
 	if err != nil || len(claimed) == 0 {
 		return nil, s.otherClaim(ctx, err)
@@ -37,7 +40,8 @@ func (s *Store) Claim(ctx context.Context, request relay.ClaimRequest) (claimed 
 // otherClaim says why nothing was done, if the table isn't claimed by rows any more:
 // the statement found nothing then, or not even its indexes.
 func (s *Store) otherClaim(ctx context.Context, err error) error {
-	stored, lookErr := s.backend.ClaimMode(ctx)
+	var stored relay.Claim
+	lookErr := backend.One(ctx, s.db, s.traits.Queries.ClaimMode, &stored)
 	if lookErr != nil && err == nil {
 		return fmt.Errorf("look how table %s is claimed: %w", s.table, lookErr)
 	}
@@ -47,13 +51,12 @@ func (s *Store) otherClaim(ctx context.Context, err error) error {
 	return err
 }
 
-// any says whether a look finds anything.
-func (s *Store) any(ctx context.Context, what string, look func(context.Context) (bool, error)) (found bool, err error) {
-	err = s.try(ctx, what, func() error {
-		found, err = look(ctx)
-		return err
-	})
-	return found, err
+// any says whether a query finds anything; true if there is none.
+func (s *Store) any(ctx context.Context, what string, query backend.Query) (bool, error) {
+	if query.SQL == "" {
+		return true, nil
+	}
+	return try(ctx, s, what, func() (bool, error) { return backend.Any(ctx, s.db, query) })
 }
 
 // order is that of the claim's own picking, which what it returns has not.
@@ -81,9 +84,9 @@ func (s *Store) Extend(ctx context.Context, token string, ids []int64, ttl time.
 	defer s.claims.Unlock()
 	handled, others := s.handling.split(ids)
 	if len(others) > 0 {
-		err = s.write(ctx, "extend claims of table", func() error {
-			still, err = s.backend.Extend(ctx, token, others, ttl)
-			return err
+		still, err = write(ctx, s, "extend claims of table", func() ([]int64, uint64, error) {
+			ids, err := s.backend.Extend(ctx, token, others, ttl)
+			return ids, 0, err
 		})
 	}
 	if err != nil || len(others) > 0 && len(still) == 0 {
@@ -97,15 +100,17 @@ func (s *Store) Extend(ctx context.Context, token string, ids []int64, ttl time.
 }
 
 // Reclaim implements [relay.RowStore].
-func (s *Store) Reclaim(ctx context.Context, limit int) (freed int, err error) {
-	if expired, err := s.any(ctx, "look for claims that ended of table", s.backend.HasExpired); err != nil {
+func (s *Store) Reclaim(ctx context.Context, limit int) (int, error) {
+	expired, err := s.any(ctx, "look for claims that ended of table", s.traits.Queries.ExpiredRow)
+	if err != nil {
 		return 0, s.otherClaim(ctx, err)
-	} else if !expired {
+	}
+	if !expired {
 		return 0, nil
 	}
-	err = s.write(ctx, "reclaim rows of table", func() error {
-		freed, err = s.backend.Reclaim(ctx, limit)
-		return err
+	freed, err := write(ctx, s, "reclaim rows of table", func() (int, uint64, error) {
+		freed, err := s.backend.Reclaim(ctx, limit)
+		return freed, 0, err
 	})
 	if err != nil || freed == 0 {
 		return freed, s.otherClaim(ctx, err)

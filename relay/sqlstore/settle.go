@@ -7,13 +7,21 @@ import (
 	"database/sql"
 	"fmt"
 	"slices"
+	"strings"
+	"sync"
+	"time"
 
 	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
 )
+
+// Settling. What became of rows comes in, by lanes or by rows, and is written by one
+// transaction, in the order of lanes and ids; a handler's effects go with its row's mark
+// into one transaction. Rows that are done are deleted after their retention.
 
 // Settle implements [relay.Store]. A batch is of rows by lanes, or of rows by
 // rows.
-func (s *Store) Settle(ctx context.Context, name string, keep bool, settlements []relay.Settlement) (settled relay.Settled, err error) {
+func (s *Store) Settle(ctx context.Context, name string, keep bool, settlements []relay.Settlement) (relay.Settled, error) {
 	if len(settlements) == 0 {
 		return relay.Settled{}, nil
 	}
@@ -21,31 +29,30 @@ func (s *Store) Settle(ctx context.Context, name string, keep bool, settlements 
 	if err != nil {
 		return relay.Settled{}, err
 	}
-	defer s.settlingClaims(settlements[0])()
-	err = s.write(ctx, "settle rows of table", func() error {
-		settled, err = s.settle(ctx, nil, name, keep, ordered, settlements)
-		return err
+	if ordered[0].Token != "" { // no extension meanwhile
+		s.claims.RLock()
+		defer s.claims.RUnlock()
+	}
+	return write(ctx, s, "settle rows of table", func() (relay.Settled, uint64, error) {
+		return s.settle(ctx, nil, name, keep, ordered, settlements)
 	})
-	return settled, err
 }
 
 // settle changes the rows once, and counts what became of the settlements as they were
 // given. The transaction is nil for one of its own.
-func (s *Store) settle(ctx context.Context, tx *sql.Tx, name string, keep bool, ordered, settlements []relay.Settlement) (relay.Settled, error) {
-	began := s.horizon.before()
+func (s *Store) settle(ctx context.Context, tx *sql.Tx, name string, keep bool, ordered, settlements []relay.Settlement) (settled relay.Settled, xid uint64, err error) {
 	found, err := s.backend.Settle(ctx, tx, name, keep, ordered)
 	if err != nil {
-		return relay.Settled{}, err
+		return settled, 0, err
 	}
-	s.wrote(found.XID, began)
-	settled := relay.Settled{Changed: found.Changed, Fenced: found.Fenced}
-	for _, settlement := range settlements {
-		if settlement.Token == "" && !found.Held[relay.Lease{Lane: settlement.Lane, Fence: settlement.Fence}] {
+	settled = relay.Settled{Changed: found.Changed, Fenced: found.Fenced}
+	for i := range settlements {
+		if t := &settlements[i]; t.Token == "" && !found.Held[relay.Lease{Lane: t.Lane, Fence: t.Fence}] {
 			settled.Fenced++
 		}
 	}
 	settled.Missing = len(settlements) - settled.Changed - settled.Fenced
-	return settled, nil
+	return settled, found.XID, nil
 }
 
 // AtOnce implements [relay.Store]. Where one may write at a time, a settlement of
@@ -58,7 +65,8 @@ func (s *Store) AtOnce() relay.AtOnce {
 }
 
 // inOrder returns the settlements in the order of lanes and ids, each row once: two
-// settles that meet lock in the same order. It refuses those that no store can write.
+// settles that meet lock in the same order. It refuses those that no store can write,
+// and makes texts storable: a sink's words may be any bytes.
 func inOrder(settlements []relay.Settlement) ([]relay.Settlement, error) {
 	places := make([]int32, len(settlements))
 	for i := range places {
@@ -74,32 +82,37 @@ func inOrder(settlements []relay.Settlement) ([]relay.Settlement, error) {
 	ordered := make([]relay.Settlement, 0, len(settlements))
 	byRows := settlements[0].Token != ""
 	for _, at := range places {
-		settlement := &settlements[at]
-		if err := check(settlement, byRows); err != nil {
+		t := &settlements[at]
+		if err := check(t, byRows); err != nil {
 			return nil, err
 		}
-		if n := len(ordered); n > 0 && sameRow(&ordered[n-1], settlement) {
-			continue // the first one changes it, and the others find it gone
+		if n := len(ordered); n > 0 {
+			last := &ordered[n-1]
+			if t.ID == last.ID && t.Lane == last.Lane && t.Held == last.Held && t.Fence == last.Fence && t.Token == last.Token && t.MessageID == last.MessageID {
+				continue // the first one changes it, and the others find it gone
+			}
 		}
-		ordered = append(ordered, *settlement)
+		ordered = append(ordered, *t)
 		last := &ordered[len(ordered)-1]
-		last.Error, last.Receipt = storable(last.Error), storable(last.Receipt)
+		for _, text := range []*string{&last.Error, &last.Receipt} {
+			if *text != "" {
+				*text = string(bytes.ReplaceAll(bytes.ToValidUTF8([]byte(*text), []byte("�")), []byte{0}, []byte("�")))
+			}
+		}
 	}
 	return ordered, nil
 }
 
-func sameRow(a, b *relay.Settlement) bool {
-	return a.ID == b.ID && a.Lane == b.Lane && a.Held == b.Held && a.Fence == b.Fence && a.Token == b.Token && a.MessageID == b.MessageID
-}
-
+// check says what is wrong with a settlement. A message's id has to be such as the
+// tables have, as some statements have it in their text.
 func check(settlement *relay.Settlement, byRows bool) error {
-	switch {
+	switch id := settlement.MessageID; {
 	case settlement.Lane < 0 || settlement.Lane >= relay.Lanes:
 		return fmt.Errorf("settle row %d: there is no lane %d", settlement.ID, settlement.Lane)
 	case byRows != (settlement.Token != ""):
 		return fmt.Errorf("settle row %d: one batch has rows that were claimed and rows of leased lanes", settlement.ID)
-	case !isMessageID(settlement.MessageID):
-		return fmt.Errorf("settle row %d: %q is no message's id", settlement.ID, settlement.MessageID)
+	case len(id) != 36 || strings.Trim(id, "-0123456789abcdefABCDEF") != "":
+		return fmt.Errorf("settle row %d: %q is no message's id", settlement.ID, id)
 	}
 	switch settlement.State {
 	case relay.StateDone, relay.StateRetry, relay.StateError, relay.StateScheduled:
@@ -114,33 +127,119 @@ func check(settlement *relay.Settlement, byRows bool) error {
 	}
 }
 
-// isMessageID says that a text is such as the tables have: some statements have it in
-// their text.
-func isMessageID(id string) bool {
-	for i := range len(id) {
-		switch c := id[i]; {
-		case c == '-', '0' <= c && c <= '9', 'a' <= c && c <= 'f', 'A' <= c && c <= 'F':
-		default:
-			return false
+// HandleTx implements [relay.TxStore].
+func (s *Store) HandleTx(ctx context.Context, name string, keep bool, done relay.Settlement, handler func(context.Context, *sql.Tx) error) error {
+	settlements, err := inOrder([]relay.Settlement{done})
+	if err != nil {
+		return err
+	}
+	finish, err := s.turn(ctx)
+	if err != nil {
+		return err
+	}
+	defer finish()
+	if done.Token != "" {
+		s.handling.add(done.ID, 1)
+		defer s.handling.add(done.ID, -1)
+	}
+	tx, err := s.beginSettled(ctx, name, keep, settlements)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }()
+	if err := handler(ctx, tx); err != nil {
+		return err
+	}
+	if err := tx.Commit(); err != nil {
+		return fmt.Errorf("commit the handling of row %d of table %s: %w", done.ID, s.table, err)
+	}
+	return nil
+}
+
+// beginSettled returns a transaction that has marked the row, with no extension
+// meanwhile.
+func (s *Store) beginSettled(ctx context.Context, name string, keep bool, settlements []relay.Settlement) (*sql.Tx, error) {
+	if settlements[0].Token != "" {
+		s.claims.RLock()
+		defer s.claims.RUnlock()
+	}
+	return try(ctx, s, "settle a handled row of table", func() (*sql.Tx, error) {
+		began := s.frontier.before()
+		tx, err := s.db.BeginTx(ctx, s.traits.Tx)
+		if err != nil {
+			return nil, err
+		}
+		settled, xid, err := s.settle(ctx, tx, name, keep, settlements, settlements)
+		if xid != 0 {
+			s.frontier.wrote(xid, began)
+		}
+		if err == nil && settled.Changed != 1 {
+			err = fmt.Errorf("row %d: %w", settlements[0].ID, relay.ErrFenced)
+		}
+		if err != nil {
+			_ = tx.Rollback()
+		}
+		return tx, err
+	})
+}
+
+// handling has the claimed rows whose handlers run.
+type handling struct {
+	mu  sync.Mutex
+	ids map[int64]int // how many handlers each has: a second one waits, and is refused
+}
+
+func (h *handling) add(id int64, count int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.ids == nil {
+		h.ids = map[int64]int{}
+	}
+	if h.ids[id] += count; h.ids[id] == 0 {
+		delete(h.ids, id)
+	}
+}
+
+// split tells rows that are being handled from others.
+func (h *handling) split(ids []int64) (handled, others []int64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, id := range ids {
+		if h.ids[id] > 0 {
+			handled = append(handled, id)
+		} else {
+			others = append(others, id)
 		}
 	}
-	return len(id) == 36
+	return handled, others
 }
 
-// settlingClaims keeps extensions away while claimed rows are settled.
-func (s *Store) settlingClaims(first relay.Settlement) (done func()) {
-	if first.Token == "" {
-		return func() {}
-	}
-	s.claims.RLock()
-	return s.claims.RUnlock
+// purges remember where the last purge ended, by the database's clock.
+type purges struct {
+	mu    sync.Mutex // held by a purge
+	since time.Time
+	anew  time.Time // when since is forgotten
 }
 
-// storable makes a text that every database takes: a sink's words may be any
-// bytes.
-func storable(text string) string {
-	if text == "" {
-		return ""
+// purgeAnewEvery is how often a purge begins with the oldest done row again: one
+// whose transaction took longer than the retention was passed over.
+const purgeAnewEvery = 5 * time.Minute
+
+// Purge implements [relay.Store]. It counts done rows.
+func (s *Store) Purge(ctx context.Context, retention time.Duration, limit int) (int, error) {
+	s.purges.mu.Lock()
+	defer s.purges.mu.Unlock()
+	if now := time.Now(); !now.Before(s.purges.anew) {
+		s.purges.since, s.purges.anew = time.Time{}, now.Add(purgeAnewEvery)
 	}
-	return string(bytes.ReplaceAll(bytes.ToValidUTF8([]byte(text), []byte("�")), []byte{0}, []byte("�")))
+	return write(ctx, s, "purge table", func() (int, uint64, error) {
+		purged, until, err := s.backend.Purge(ctx, retention, limit, s.purges.since)
+		if !until.IsZero() {
+			s.purges.since = until
+		}
+		if err == nil {
+			_, err = backend.ExecTx(ctx, s.db, s.traits.Tx, s.traits.Queries.PurgeRelays)
+		}
+		return purged, 0, err
+	})
 }

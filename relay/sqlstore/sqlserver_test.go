@@ -15,6 +15,7 @@ import (
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/sqlstore"
+	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
 	"github.com/rowrelay/rowrelay/relay/sqlstore/backendtest"
 	"github.com/rowrelay/rowrelay/relay/sqlstore/sqlserver"
 	"github.com/rowrelay/rowrelay/relay/storetest"
@@ -194,8 +195,8 @@ func TestLevelsStayOnSQLServer(t *testing.T) {
 		recorder := &backendtest.Recorder{}
 		db := recorder.DB()
 		b := sqlserver.New(db, dialect.SQLServer(), of)
-		_, _ = b.Status(ctx)
-		_, _ = b.FirstLine(ctx)
+		_, _ = backend.ReadStatus(ctx, db, b.Traits().Queries.Status)
+		_, _ = b.Read(ctx, backend.Read{}, nil)
 		_, _ = b.Due(ctx, []int{1}, relay.DueCursor{}, 1, 1)
 		_ = db.Close()
 		for _, query := range recorder.Taken()[1:] { // after the way of claiming, at no level of its own

@@ -1,12 +1,22 @@
 // Package sqlstore keeps a relay's messages in a SQL database: a relay.Store
 // over database/sql, with any driver, and a dialect.
+//
+// It has what all databases share; a [backend.Backend] has the statements of one. Its
+// files: store.go opens a table, and tries again while a database is busy; server.go
+// finds out what the server can do. lanes.go, read.go, settle.go follow a message's way
+// by lanes: leases, pages and scans, what became of rows; rows.go is claiming by rows.
+// frontier.go knows where rows may still appear, with its answers for PostgreSQL in
+// frontier_snapshots.go and for MySQL and others in frontier_opentx.go; pagesize.go how
+// much to ask for. operator.go and check.go are for people.
 package sqlstore
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -53,23 +63,23 @@ type Store struct {
 	db       *sql.DB
 	dialect  dialect.Dialect // for its errors
 	table    dialect.Table
+	options  Options
 	backend  backend.Backend
 	traits   backend.Traits
-	noLanes  string // why the table can't be claimed by lanes; empty where it can
-	horizon  snapshots
-	observed *observed // in the place of snapshots, where there are none
-	longest  time.Duration
-	reader   backend.Reader // nil for database/sql
-	operator bool           // nothing is claimed
-	findings []Finding      // what there is to know of the server
-	habits   habits
-	emptied  emptied
-	owed     int64 // LateAfter of a peek whose read has not returned a page yet; -1 for none
+	noLanes  string    // why the table can't be claimed by lanes; empty where it can
+	findings []Finding // what there is to know of the server
+
+	// Of pages.
+	frontier frontier
+	sizer    pageSizer
+	emptied  map[int]int64 // lane by lane after which id the read before found nothing, up to the table's end; nil if it found something
 	pool     poolWatch
+
+	// Of writes.
+	writing  chan struct{} // held by a writer, where there is one at a time
+	claims   sync.RWMutex  // held for reading by settles of claimed rows, for writing by extensions
 	handling handling
 	purges   purges
-	claims   sync.RWMutex  // held for reading by settles of claimed rows, for writing by extensions
-	writing  chan struct{} // held by a writer, where there is one at a time
 }
 
 var (
@@ -93,7 +103,7 @@ var (
 // Open asks the server what it is, tries whether it passes over locked rows, and
 // fails if it is too old, or too slow to tell.
 func Open(ctx context.Context, db *sql.DB, d dialect.Dialect, options Options) (*Store, error) {
-	s, err := open(db, d, options)
+	s, err := newStore(db, d, options)
 	if err != nil {
 		return nil, err
 	}
@@ -102,25 +112,43 @@ func Open(ctx context.Context, db *sql.DB, d dialect.Dialect, options Options) (
 			return nil, fmt.Errorf("open table %s: %w", s.table, dialect.Explain(ctx, db, d, err))
 		}
 	}
-	fit, err := s.fit(ctx)
+	unordered, err := s.detect(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("open table %s: %w", s.table, dialect.Explain(ctx, db, d, err))
 	}
 	if err := s.checkVersion(ctx); err != nil {
 		return nil, dialect.Explain(ctx, db, d, err)
 	}
-	return s, s.begin(ctx, fit.Unordered)
+	given, err := s.lastID(ctx)
+	if err != nil {
+		return s, err
+	}
+	return s, s.openFrontier(ctx, given, unordered)
 }
 
-// use goes on with the variant of the dialect that fits the server.
-func (s *Store) use(d dialect.Dialect) {
-	s.dialect, s.backend = d, backendOf(s.db, d, s.table, s.reader)
-	s.traits = s.backend.Traits()
-	if limited, rowsOnly := d.(dialect.RowsOnly); rowsOnly {
-		s.noLanes = limited.NoLanes()
+// newStore checks what was given, and asks the database nothing.
+func newStore(db *sql.DB, d dialect.Dialect, options Options) (*Store, error) {
+	if db == nil {
+		return nil, errors.New("open an outbox: the database is nil: give the *sql.DB that sql.Open returned")
 	}
-	s.habits.walkAs(s.traits.Walk)
+	if d == nil {
+		return nil, errors.New("open an outbox: the dialect is nil: give dialect.Postgres() or that of your database")
+	}
+	if _, err := dialect.ByName(d.Name()); err != nil {
+		return nil, fmt.Errorf("open an outbox: %w", err)
+	}
+	if options.LongestTransaction <= 0 {
+		options.LongestTransaction = defaultLongestTransaction
+	}
+	s := &Store{db: db, dialect: d, options: options, writing: make(chan struct{}, 1)}
+	var err error
+	s.table, err = dialect.ParseTable(cmp.Or(options.Table, dialect.DefaultTable))
+	return s, err
 }
+
+// defaultLongestTransaction is long for a transaction that writes a message,
+// and not long to wait for one's place.
+const defaultLongestTransaction = time.Minute
 
 // backendOf returns the backend of a dialect's database, one of those that ByName knows.
 func backendOf(db *sql.DB, d dialect.Dialect, table dialect.Table, reader backend.Reader) backend.Backend {
@@ -138,69 +166,6 @@ func backendOf(db *sql.DB, d dialect.Dialect, table dialect.Table, reader backen
 	}
 }
 
-// begin learns which ids were given out before.
-func (s *Store) begin(ctx context.Context, unordered bool) error {
-	given, err := s.given(ctx)
-	if err != nil {
-		return err
-	}
-	s.horizon.learn("", given)
-	return s.beginObserving(ctx, given, unordered)
-}
-
-func (s *Store) given(ctx context.Context) (int64, error) {
-	given, err := s.backend.LastID(ctx)
-	if err != nil {
-		return 0, fmt.Errorf("read the last id of table %s: %w", s.table, err)
-	}
-	return given, nil
-}
-
-// beginLanes learns which server is going to be read, and once more which ids it gave
-// out: another one may have answered when the table was opened. Should yet another
-// answer the second question, the first page tells.
-func (s *Store) beginLanes(ctx context.Context) error {
-	first, err := s.backend.BeginLanes(ctx)
-	if err != nil {
-		return fmt.Errorf("adopt claiming by lanes on table %s: %w", s.table, err)
-	}
-	given, err := s.given(ctx)
-	if err != nil {
-		return err
-	}
-	s.horizon.learn(first.Server, given)
-	if s.observed != nil {
-		s.observed.restart(first.Server)
-		s.observed.found(given, time.Now())
-	}
-	return nil
-}
-
-func open(db *sql.DB, d dialect.Dialect, options Options) (*Store, error) {
-	if db == nil {
-		return nil, errors.New("open an outbox: the database is nil: give the *sql.DB that sql.Open returned")
-	}
-	if d == nil {
-		return nil, errors.New("open an outbox: the dialect is nil: give dialect.Postgres() or that of your database")
-	}
-	if _, err := dialect.ByName(d.Name()); err != nil {
-		return nil, fmt.Errorf("open an outbox: %w", err)
-	}
-	s := &Store{db: db, dialect: d, writing: make(chan struct{}, 1), owed: -1, longest: options.LongestTransaction, reader: options.Reader, operator: options.Operator}
-	if s.longest <= 0 {
-		s.longest = defaultLongestTransaction
-	}
-	if options.Table == "" {
-		return s, nil
-	}
-	table, err := dialect.ParseTable(options.Table)
-	if err != nil {
-		return nil, err
-	}
-	s.table = table
-	return s, nil
-}
-
 func (s *Store) checkVersion(ctx context.Context) error {
 	var version string
 	query := s.dialect.SchemaVersion(s.table)
@@ -216,4 +181,95 @@ func (s *Store) checkVersion(ctx context.Context) error {
 	default:
 		return nil
 	}
+}
+
+// A busy database is asked again a few times, not for long: the caller knows
+// better what else there is to do.
+const (
+	busyTries    = 4
+	busyPause    = 20 * time.Millisecond // at most, before the second try; then more
+	busyPatience = time.Second
+)
+
+// try carries out what changes nothing when it fails, again while the database
+// is busy, and says what it was that failed.
+func try[T any](ctx context.Context, s *Store, what string, work func() (T, error)) (none T, _ error) {
+	start := time.Now()
+	for n := 1; ; n++ {
+		value, err := work()
+		if err == nil {
+			return value, nil
+		}
+		if s.dialect.Missing(err) {
+			return none, fmt.Errorf("%s %s: %w: %w", what, s.table, relay.ErrNoSchema, err)
+		}
+		if !s.dialect.Busy(err) {
+			return none, fmt.Errorf("%s %s: %w", what, s.table, err)
+		}
+		if n == busyTries || time.Since(start) > busyPatience {
+			return none, fmt.Errorf("%s %s: %w: %w", what, s.table, relay.ErrBusy, err)
+		}
+		select {
+		case <-ctx.Done():
+			return none, fmt.Errorf("%s %s: %w", what, s.table, ctx.Err())
+		case <-time.After(rand.N(busyPause * time.Duration(n))):
+		}
+	}
+}
+
+// write is try for what writes, in turn. Work returns the number that its transaction
+// had, 0 if it had none: the frontier is told.
+func write[T any](ctx context.Context, s *Store, what string, work func() (value T, xid uint64, err error)) (none T, err error) {
+	done, err := s.turn(ctx)
+	if err != nil {
+		return none, fmt.Errorf("%s %s: %w", what, s.table, err)
+	}
+	defer done()
+	return try(ctx, s, what, func() (T, error) {
+		began := s.frontier.before()
+		value, xid, err := work()
+		if err == nil && xid != 0 {
+			s.frontier.wrote(xid, began)
+		}
+		return value, err
+	})
+}
+
+// turn waits for this writer's turn, where there is one at a time. Those that wait for
+// the database's lock look for it now and then, and sleep in between.
+func (s *Store) turn(ctx context.Context) (done func(), err error) {
+	if !s.traits.OneWriter {
+		return func() {}, nil
+	}
+	select {
+	case s.writing <- struct{}{}:
+		return func() { <-s.writing }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// poolWatch tells once if connections are closed that are needed again at once, as
+// by database/sql's default they are: of a relay's all but two, whenever they are
+// idle. To connect costs more than all else that a relay does.
+type poolWatch struct {
+	begun, told bool
+	before      int64
+}
+
+const (
+	wasteful        = 100 // connections are closed, as too many were idle, until the operator is told
+	idleConnections = 8   // as many as a relay uses at the same time, and some more
+)
+
+func (s *Store) poolWarning() string {
+	w, closed := &s.pool, s.db.Stats().MaxIdleClosed
+	if !w.begun {
+		w.begun, w.before = true, closed
+	}
+	if w.told || closed-w.before < wasteful {
+		return ""
+	}
+	w.told = true
+	return fmt.Sprintf("the pool has closed %d connections because they were idle, and opens them again; keep them with db.SetMaxIdleConns(%d)", closed-w.before, idleConnections)
 }

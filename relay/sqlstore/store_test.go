@@ -150,7 +150,7 @@ func (p *producer) InsertAs(id int64, message outbox.Message) {
 	}
 }
 
-var outboxTable dialect.Table
+var outboxTable, _ = dialect.ParseTable(dialect.DefaultTable)
 
 // rows are the message's row.
 func (p *producer) rows(message outbox.Message) []dialect.Row {

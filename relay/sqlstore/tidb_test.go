@@ -3,6 +3,7 @@ package sqlstore_test
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/rowrelay/rowrelay/internal/testdb"
 	"github.com/rowrelay/rowrelay/migrations"
@@ -13,21 +14,25 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storetest"
 )
 
-// noLanes is a backend that has nothing for a relay by lanes: its methods panic.
+// noLanes is a backend that has nothing for a relay by lanes: its methods panic, as there
+// is nothing behind them.
 type noLanes struct {
-	backend.Members
-	backend.Lanes
-	backend.Pages
-	backend.Settling
-	backend.Rows
-	backend.Operating
-	whole backend.Backend
+	forLanes
+	others
 }
 
-func (n noLanes) Traits() backend.Traits { return n.whole.Traits() }
+type others struct{ backend.Backend }
 
-func (n noLanes) Check(ctx context.Context, claim relay.Claim) []backend.Finding {
-	return n.whole.Check(ctx, claim)
+type forLanes interface {
+	Acquire(ctx context.Context, relay string, count int, ttl time.Duration) ([]relay.Grant, uint64, error)
+	ChangeLeases(context.Context, backend.LeaseChange, []backend.Lease) ([]relay.Lease, uint64, error)
+	BeginLanes(context.Context) (backend.FirstLine, error)
+	Read(context.Context, backend.Read, func(relay.Row) (bool, error)) (backend.FirstLine, error)
+	Candidates(context.Context, []relay.Position, []string, int, func(relay.Candidate) (bool, error)) error
+	Pick(context.Context, []relay.RowID, bool) ([]relay.Row, error)
+	Due(ctx context.Context, lanes []int, after relay.DueCursor, limit, maxBytes int) ([]relay.Row, error)
+	BlockedKeys(ctx context.Context, lanes []int, limit int) ([]relay.BlockedKey, error)
+	BlockedAmong(context.Context, []relay.LaneKey) ([]relay.BlockedKey, error)
 }
 
 // byRowsTable is a table whose store meets such a backend.
@@ -36,7 +41,7 @@ type byRowsTable struct{ mysqlTable }
 func (table byRowsTable) Store(t testing.TB) storetest.Store {
 	store := table.open(t)
 	store.Wrap(func(b backend.Backend) backend.Backend {
-		return noLanes{Members: b, Settling: b, Rows: b, Operating: b, whole: b}
+		return noLanes{others: others{b}}
 	})
 	return store
 }

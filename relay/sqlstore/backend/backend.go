@@ -19,7 +19,8 @@ import (
 // database's.
 //
 // The store does what databases share: it tries again while one is busy, has writers
-// take turns where there is one at a time, splits pages, and keeps the [Frontier].
+// take turns where there is one at a time, splits pages, runs the [Queries], and keeps the
+// [Frontier].
 type Backend interface {
 	// Traits says how the database differs from others; always the same.
 	Traits() Traits
@@ -28,18 +29,7 @@ type Backend interface {
 	// changes nothing.
 	Check(ctx context.Context, claim relay.Claim) []Finding
 
-	Members
-	Lanes
-	Pages
-	Settling
-	Rows
-	Operating
-}
-
-// Members is the table of relays, and the way of claiming that they agree on.
-type Members interface {
-	// ClaimMode returns the stored way of claiming, empty before the first relay.
-	ClaimMode(ctx context.Context) (relay.Claim, error)
+	// Relays, and the way of claiming that they agree on.
 
 	// SetClaimMode stores the way of claiming, unless a relay lives that claims
 	// another way, and makes or drops the indexes that claiming by rows needs; see
@@ -49,65 +39,26 @@ type Members interface {
 	// Heartbeat stores a sign of life, if the way of claiming is still the relay's.
 	Heartbeat(ctx context.Context, self relay.Identity, ttl time.Duration) (Heartbeat, error)
 
-	// Deregister takes a relay out of the table of relays.
-	Deregister(ctx context.Context, name string) error
-}
+	// Lanes. Their transactions' numbers are 0 where the database has none.
 
-// Heartbeat is what a sign of life is answered with.
-type Heartbeat struct {
-	Stored bool     // false: the way of claiming is another one now
-	XID    uint64   // the transaction's number, 0 where the database has none
-	Epoch  string   // the server's, as in [FirstLine]; empty where there is none
-	Alive  []string // names of the living relays
-}
-
-// Lanes is the table of lanes. Its transactions' numbers are 0 where the database has
-// none.
-type Lanes interface {
 	// Acquire leases up to count lanes that are free, in any order.
 	Acquire(ctx context.Context, relay string, count int, ttl time.Duration) (grants []relay.Grant, xid uint64, err error)
 
-	// Renew extends the leases that still hold, and returns these. It stores their
-	// marks, unless the epoch is given and isn't the server's. The leases are in the
-	// order of lanes, at least one.
-	Renew(ctx context.Context, relay, epoch string, leases []Lease, ttl time.Duration) (held []relay.Lease, xid uint64, err error)
+	// ChangeLeases makes a change to those of the leases that still hold, and returns
+	// these. Marks are stored unless the epoch is given and isn't the server's. The leases
+	// are in the order of lanes, at least one.
+	ChangeLeases(ctx context.Context, change LeaseChange, leases []Lease) (held []relay.Lease, xid uint64, err error)
 
-	// Release gives lanes back; marks and answer are those of Renew.
-	Release(ctx context.Context, relay, epoch string, leases []Lease) (held []relay.Lease, xid uint64, err error)
+	// What a relay by lanes reads. Positions have an Until, which is inclusive,
+	// and either all have a key or none has.
 
-	// WriteJournal stores the journals of leases that hold, and returns these.
-	WriteJournal(ctx context.Context, relay string, leases []Lease) (held []relay.Lease, xid uint64, err error)
-
-	// Journals returns those of all lanes that have one.
-	Journals(ctx context.Context) ([]relay.Journal, error)
-
-	// Marks returns those of all lanes that have some.
-	Marks(ctx context.Context) (map[int]relay.Marks, error)
-}
-
-// Lease is a lane and its fence, with what is to be stored with it.
-type Lease struct {
-	relay.Lease
-	Marks   string // as text of JSON
-	Journal string // as text of JSON
-	Calm    bool   // clears the count of crashes and the journal
-}
-
-// Pages is what a relay by lanes reads. Positions have an Until, which is inclusive,
-// and either all have a key or none has.
-type Pages interface {
 	// BeginLanes tells where reading begins, or why no lane can be claimed on this
 	// server.
 	BeginLanes(ctx context.Context) (FirstLine, error)
 
-	// LastID returns the highest id that was given out, 0 if none was.
-	LastID(ctx context.Context) (int64, error)
-
-	// FirstLine is what a Read at no position tells.
-	FirstLine(ctx context.Context) (FirstLine, error)
-
 	// Read has each pending row at the positions taken, in the order that
-	// [Traits].Walk says, all of one snapshot. Only one goroutine may call it.
+	// [Traits].Walk says, all of one snapshot. Only one goroutine may call it, but for a
+	// read at no position, which has the first line alone.
 	Read(ctx context.Context, page Read, take func(relay.Row) (more bool, err error)) (FirstLine, error)
 
 	// Candidates has what a scan asks of each pending row taken, in the order of a
@@ -128,6 +79,93 @@ type Pages interface {
 	// BlockedAmong returns those of these keys that a retry holds, with the lowest id of
 	// each topic. Each is found by an index.
 	BlockedAmong(ctx context.Context, keys []relay.LaneKey) ([]relay.BlockedKey, error)
+
+	// Settle changes rows, of leased lanes or claimed ones by their tokens. By lanes
+	// it first locks the lanes against a takeover, and then changes the rows of those
+	// whose fence and owner are the ones shown. A row is changed if it has the message
+	// that is shown: an id may have been given out again. The settlements are in the
+	// order of lanes and ids, and none is there twice. It works in a transaction of
+	// its own, or in the one that is given, which then is as [Traits].Tx has it.
+	Settle(ctx context.Context, tx *sql.Tx, relay string, keep bool, settlements []relay.Settlement) (Settled, error)
+
+	// Purge deletes up to limit done rows that finished longer ago than retention,
+	// and after since. Until is where the next purge may begin; zero where there is no
+	// gain in that.
+	Purge(ctx context.Context, retention time.Duration, limit int, since time.Time) (purged int, until time.Time, err error)
+
+	// Claiming by rows. Each of these changes nothing unless the table is claimed
+	// by rows, and keeps others from changing that until what it did is committed: a
+	// relay may have been stopped while the table was changed to lanes, and would bring
+	// back rows below marks of others.
+
+	// Claim stamps free rows and returns them, in no order.
+	Claim(ctx context.Context, request relay.ClaimRequest) ([]relay.Row, error)
+
+	// Extend returns the ids that were still claimed.
+	Extend(ctx context.Context, token string, ids []int64, ttl time.Duration) ([]int64, error)
+
+	// Reclaim frees up to limit rows whose claim has ended, and brings as many held
+	// rows back that are due, but for those whose lane and id another row has by then.
+	Reclaim(ctx context.Context, limit int) (freed int, err error)
+
+	// What an operator does.
+
+	// List returns messages of any state in the order of ids.
+	List(ctx context.Context, filter Filter) ([]relay.Info, error)
+
+	// ChangeParked requeues or discards parked rows, up to the filter's limit, and returns
+	// the id of each.
+	ChangeParked(ctx context.Context, filter Filter, discard bool) ([]int64, error)
+}
+
+// Queries are the statements that every database has, and in which they differ by the text
+// alone.
+type Queries struct {
+	ClaimMode   Query         // the stored way of claiming, if there is one
+	Members     Query         // the names of the living relays
+	Deregister  Query         // takes a relay, whose name is the argument, out of the table of relays
+	PurgeRelays Query         // deletes relays that died a day ago
+	Journals    Query         // lane, fence and journal of all lanes that have one
+	Marks       Query         // lane and marks of all lanes that have some
+	LastID      Query         // the highest id that was given out, 0 if none was
+	Status      StatusQueries // what a status asks
+
+	// FreeRow has a row if there may be a free one, and ExpiredRow if there may be a claim
+	// that has ended or a held row that is due: for much less than it takes to claim, without
+	// a transaction or a lock. Empty where nobody can tell.
+	FreeRow, ExpiredRow Query
+}
+
+// Heartbeat is what a sign of life is answered with.
+type Heartbeat struct {
+	Stored bool   // false: the way of claiming is another one now
+	XID    uint64 // the transaction's number, 0 where the database has none
+	Epoch  string // the server's, as in [FirstLine]; empty where there is none
+}
+
+// LeaseChange says what becomes of leases.
+type LeaseChange struct {
+	Kind  LeaseChangeKind
+	Relay string        // that holds them
+	Epoch string        // in which the marks were made; empty for any
+	TTL   time.Duration // of a renewal
+}
+
+// LeaseChangeKind is one of the three below.
+type LeaseChangeKind string
+
+const (
+	Renew        LeaseChangeKind = "renew"         // extends them, and stores their marks
+	Release      LeaseChangeKind = "release"       // gives the lanes back, and stores their marks
+	WriteJournal LeaseChangeKind = "write journal" // stores their journals
+)
+
+// Lease is a lane and its fence, with what is to be stored with it.
+type Lease struct {
+	relay.Lease
+	Marks   string // as text of JSON
+	Journal string // as text of JSON
+	Calm    bool   // clears the count of crashes and the journal
 }
 
 // Read asks for pending rows.
@@ -147,64 +185,12 @@ type Read struct {
 	Number bool
 }
 
-// Settling is how rows are settled and old ones deleted.
-type Settling interface {
-	// Settle changes rows, of leased lanes or claimed ones by their tokens. By lanes
-	// it first locks the lanes against a takeover, and then changes the rows of those
-	// whose fence and owner are the ones shown. A row is changed if it has the message
-	// that is shown: an id may have been given out again. The settlements are in the
-	// order of lanes and ids, and none is there twice. It works in a transaction of
-	// its own, or in the one that is given, which then is as [Traits].Tx has it.
-	Settle(ctx context.Context, tx *sql.Tx, relay string, keep bool, settlements []relay.Settlement) (Settled, error)
-
-	// Purge deletes up to limit done rows that finished longer ago than retention,
-	// and after since, and relays that died a day ago. Until is where the next purge
-	// may begin; zero where there is no gain in that.
-	Purge(ctx context.Context, retention time.Duration, limit int, since time.Time) (purged int, until time.Time, err error)
-}
-
 // Settled is what a settle did.
 type Settled struct {
 	Held    map[relay.Lease]bool // by lanes: the leases that hold
 	Changed int                  // rows
 	Fenced  int                  // by rows: rows that are another's
 	XID     uint64
-}
-
-// Rows is claiming by rows. Each of these changes nothing unless the table is claimed
-// by rows, and keeps others from changing that until what it did is committed: a
-// relay may have been stopped while the table was changed to lanes, and would bring
-// back rows below marks of others.
-type Rows interface {
-	// HasFree says whether there may be a free row, and HasExpired whether there may
-	// be a claim that has ended or a held row that is due: for much less than it takes
-	// to claim, without a transaction or a lock. True where nobody can tell.
-	HasFree(ctx context.Context) (bool, error)
-	HasExpired(ctx context.Context) (bool, error)
-
-	// Claim stamps free rows and returns them, in no order.
-	Claim(ctx context.Context, request relay.ClaimRequest) ([]relay.Row, error)
-
-	// Extend returns the ids that were still claimed.
-	Extend(ctx context.Context, token string, ids []int64, ttl time.Duration) ([]int64, error)
-
-	// Reclaim frees up to limit rows whose claim has ended, and brings as many held
-	// rows back that are due, but for those whose lane and id another row has by then.
-	Reclaim(ctx context.Context, limit int) (freed int, err error)
-}
-
-// Operating is what an operator does.
-type Operating interface {
-	// Status reads what [relay.Status] has; see [ReadStatus].
-	Status(ctx context.Context) (relay.Status, error)
-
-	// List returns messages of any state in the order of ids.
-	List(ctx context.Context, filter Filter) ([]relay.Info, error)
-
-	// Requeue and Discard change parked rows, up to the filter's limit, and return the
-	// id of each.
-	Requeue(ctx context.Context, filter Filter) ([]int64, error)
-	Discard(ctx context.Context, filter Filter) ([]int64, error)
 }
 
 // Filter is a relay.Filter whose IDs are told apart.

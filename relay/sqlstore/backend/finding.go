@@ -2,7 +2,6 @@ package backend
 
 import (
 	"context"
-	"database/sql"
 	"strconv"
 	"strings"
 
@@ -48,31 +47,6 @@ func Findings(ctx context.Context, q Querier, probes []Probe) (findings []Findin
 		findings = append(findings, finding)
 	}
 	return findings
-}
-
-// Lines returns the rows of an answer as text, with blanks between columns.
-func Lines(ctx context.Context, q Querier, query Query) (lines []string, err error) {
-	err = Each(ctx, q, query, func(rows *sql.Rows) (bool, error) {
-		names, err := rows.Columns()
-		if err != nil {
-			return false, err
-		}
-		values := make([]sql.NullString, len(names))
-		destinations := make([]any, len(names))
-		for i := range values {
-			destinations[i] = &values[i]
-		}
-		if err := rows.Scan(destinations...); err != nil {
-			return false, err
-		}
-		words := make([]string, len(values))
-		for i, value := range values {
-			words[i] = value.String
-		}
-		lines = append(lines, strings.Join(words, " "))
-		return true, nil
-	})
-	return lines, err
 }
 
 // Nothing finds nothing wrong: it is enough that the database understood.

@@ -3,6 +3,7 @@ package backend
 import (
 	"context"
 	"database/sql"
+	"strings"
 
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 )
@@ -62,6 +63,31 @@ func Any(ctx context.Context, q Querier, query Query) (found bool, err error) {
 		return false, nil
 	})
 	return found, err
+}
+
+// Lines returns the rows of an answer as text, with blanks between columns.
+func Lines(ctx context.Context, q Querier, query Query) (lines []string, err error) {
+	err = Each(ctx, q, query, func(rows *sql.Rows) (bool, error) {
+		names, err := rows.Columns()
+		if err != nil {
+			return false, err
+		}
+		values := make([]sql.NullString, len(names))
+		destinations := make([]any, len(names))
+		for i := range values {
+			destinations[i] = &values[i]
+		}
+		if err := rows.Scan(destinations...); err != nil {
+			return false, err
+		}
+		words := make([]string, len(values))
+		for i, value := range values {
+			words[i] = value.String
+		}
+		lines = append(lines, strings.Join(words, " "))
+		return true, nil
+	})
+	return lines, err
 }
 
 // Exec runs one statement after the other, and counts the rows of the last one.

@@ -48,6 +48,50 @@ func (s *Settled) HeldOf(settlements []relay.Settlement) (some []relay.Settlemen
 	return some
 }
 
+// Write is one statement of a settle. The rows that it affects may count as changed.
+type Write struct {
+	Query
+	Counts bool
+}
+
+// Write runs statements, and counts what they changed.
+func (s *Settled) Write(ctx context.Context, q Querier, writes []Write) error {
+	for _, write := range writes {
+		affected, err := Exec(ctx, q, write.Query)
+		if err != nil {
+			return err
+		}
+		if write.Counts {
+			s.Changed += affected
+		}
+	}
+	return nil
+}
+
+// Groups are the settlements of a batch by where their rows are, and where they go.
+type Groups struct {
+	HotDone, HotHeld, HeldDone, HeldHeld, Freed []relay.Settlement
+}
+
+// GroupsOf are the groups of these settlements.
+func GroupsOf(settlements []relay.Settlement) (groups Groups) {
+	for _, s := range settlements {
+		group := &groups.HotHeld
+		switch {
+		case s.State == relay.StatePending:
+			group = &groups.Freed
+		case s.State == relay.StateDone && s.Held:
+			group = &groups.HeldDone
+		case s.State == relay.StateDone:
+			group = &groups.HotDone
+		case s.Held:
+			group = &groups.HeldHeld
+		}
+		*group = append(*group, s)
+	}
+	return groups
+}
+
 // Moves are the ways that rows of a batch go.
 type Moves struct {
 	HotDone, HotHeld, HeldDone, HeldHeld, Freed bool

@@ -29,9 +29,8 @@ type Traits struct {
 	// Walk is how Read and Candidates go through the positions that have no key.
 	Walk Walk
 
-	// CheapFirstLine: FirstLine costs much less than a Read, and says whether a Read
-	// would find anything new.
-	CheapFirstLine bool
+	// Queries are the statements that need nothing but their text.
+	Queries Queries
 }
 
 // Frontier is how it is known where rows may still appear.

@@ -3,8 +3,10 @@ package backendtest
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"os"
+	"path"
 	"strings"
 	"testing"
 	"time"
@@ -16,18 +18,26 @@ import (
 
 // Golden compares all that a backend asks of the table app.Events with a file, which a
 // person can read: a change of the SQL shows in a change of the file. With update it
-// writes the file anew. The recorder answers so that each method comes to its end. It
-// returns all statements.
-func Golden(t *testing.T, file string, update bool, recorder *Recorder, d dialect.Dialect, make func(*sql.DB, dialect.Table) backend.Backend) []backend.Query {
+// writes the file anew. What it asks as in the file of another database, if one is named,
+// stands there alone, and the dialect's statements stand in a file of its own. The recorder answers so that each method comes to its end. It returns
+// all statements.
+func Golden(t *testing.T, file, other string, update bool, recorder *Recorder, d dialect.Dialect, make func(*sql.DB, dialect.Table) backend.Backend) []backend.Query {
 	t.Helper()
-	table, err := dialect.ParseTable("app.Events")
-	if err != nil {
-		t.Fatal(err)
-	}
 	db := recorder.DB()
 	defer func() { _ = db.Close() }()
 	_, rowsOnly := d.(dialect.RowsOnly)
-	g := &golden{T: t, Recorder: recorder, Backend: make(db, table), lanesToo: !rowsOnly}
+	table := Table(t, "app.Events")
+	g := &golden{T: t, Recorder: recorder, Backend: make(db, table), db: db, lanesToo: !rowsOnly, other: other, indexes: map[string]bool{}}
+	for _, query := range append(d.DropRowIndexes(table), d.RowIndexes(table)) {
+		g.indexes[query.SQL] = true
+	}
+	if other != "" {
+		text, err := os.ReadFile(other)
+		if err != nil {
+			t.Fatal(err)
+		}
+		g.others = "\n" + string(text)
+	}
 	g.members()
 	if g.lanesToo {
 		g.lanes()
@@ -48,11 +58,25 @@ func Golden(t *testing.T, file string, update bool, recorder *Recorder, d dialec
 	return g.all
 }
 
+// Table is the table with that name.
+func Table(t *testing.T, name string) dialect.Table {
+	t.Helper()
+	table, err := dialect.ParseTable(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return table
+}
+
 type golden struct {
 	*testing.T
 	*Recorder
 	backend.Backend
+	db       *sql.DB
 	lanesToo bool
+	other    string // file, and what is in it
+	others   string
+	indexes  map[string]bool // the dialect's statements about them
 	text     strings.Builder
 	all      []backend.Query
 }
@@ -63,33 +87,52 @@ func (g *golden) add(what string, err error) {
 	if err != nil {
 		g.Errorf("%s: %v", what, err)
 	}
-	fmt.Fprintf(&g.text, "-- %s\n", what)
+	asked := &strings.Builder{}
+	fmt.Fprintf(asked, "-- %s\n", what)
 	for _, query := range g.Taken() {
 		g.all = append(g.all, query)
+		if g.indexes[query.SQL] {
+			asked.WriteString("-- of the dialect, about an index for rows\n")
+			continue
+		}
 		ending := ";"
 		if strings.HasSuffix(query.SQL, "END;") {
 			ending = "\n/" // a block has a line of its own
 		}
-		fmt.Fprintf(&g.text, "%s%s\n", query.SQL, ending)
+		fmt.Fprintf(asked, "%s%s\n", query.SQL, ending)
 		for i, arg := range query.Args {
-			fmt.Fprintf(&g.text, "--   %d: %.100s\n", i+1, strings.TrimSpace(fmt.Sprint(arg)))
+			fmt.Fprintf(asked, "--   %d: %.100s\n", i+1, strings.TrimSpace(fmt.Sprint(arg)))
 		}
 	}
-	g.text.WriteString("\n")
+	asked.WriteString("\n")
+	if strings.Contains(g.others, "\n"+asked.String()) {
+		fmt.Fprintf(&g.text, "-- %s: as in %s\n\n", what, path.Base(g.other))
+	} else {
+		g.text.WriteString(asked.String())
+	}
+}
+
+// ask runs what is a text alone.
+func (g *golden) ask(query backend.Query) error {
+	if query.SQL == "" {
+		return nil
+	}
+	_, err := backend.Any(context.Background(), g.db, query)
+	return err
 }
 
 func (g *golden) members() {
-	ctx := context.Background()
+	ctx, queries := context.Background(), g.Traits().Queries
 	claim := relay.ByLanes
 	if !g.lanesToo {
 		claim = relay.ByRows
 	}
-	_, err := g.ClaimMode(ctx)
-	g.add("claim mode", err)
+	g.add("claim mode", g.ask(queries.ClaimMode))
 	g.add("set the claim mode", g.SetClaimMode(ctx, claim))
-	_, err = g.Heartbeat(ctx, relay.Identity{Name: "r", Host: "h", Version: "1", Claim: claim}, 15*time.Second)
-	g.add("heartbeat", err)
-	g.add("deregister", g.Deregister(ctx, "r"))
+	_, err := g.Heartbeat(ctx, relay.Identity{Name: "r", Host: "h", Version: "1", Claim: claim}, 15*time.Second)
+	g.add("heartbeat", errors.Join(err, g.ask(queries.Members)))
+	queries.Deregister.Args = []any{"r"}
+	g.add("deregister", g.ask(queries.Deregister))
 	g.Check(ctx, claim)
 	g.add("check", nil)
 }
@@ -102,16 +145,14 @@ func (g *golden) lanes() {
 	}
 	_, _, err := g.Acquire(ctx, "r", 5, 15*time.Second)
 	g.add("acquire", err)
-	_, _, err = g.Renew(ctx, "r", "e", leases, 15*time.Second)
+	_, _, err = g.ChangeLeases(ctx, backend.LeaseChange{Kind: backend.Renew, Relay: "r", Epoch: "e", TTL: 15 * time.Second}, leases)
 	g.add("renew", err)
-	_, _, err = g.Release(ctx, "r", "e", leases)
+	_, _, err = g.ChangeLeases(ctx, backend.LeaseChange{Kind: backend.Release, Relay: "r", Epoch: "e"}, leases)
 	g.add("release", err)
-	_, _, err = g.WriteJournal(ctx, "r", leases)
+	_, _, err = g.ChangeLeases(ctx, backend.LeaseChange{Kind: backend.WriteJournal, Relay: "r"}, leases)
 	g.add("write the journal", err)
-	_, err = g.Journals(ctx)
-	g.add("journals", err)
-	_, err = g.Marks(ctx)
-	g.add("marks", err)
+	g.add("journals", g.ask(g.Traits().Queries.Journals))
+	g.add("marks", g.ask(g.Traits().Queries.Marks))
 }
 
 func (g *golden) pages() {
@@ -123,9 +164,8 @@ func (g *golden) pages() {
 	take := func(relay.Row) (bool, error) { return true, nil }
 	_, err := g.BeginLanes(ctx)
 	g.add("begin lanes", err)
-	_, err = g.LastID(ctx)
-	g.add("last id", err)
-	_, err = g.FirstLine(ctx)
+	g.add("last id", g.ask(g.Traits().Queries.LastID))
+	_, err = g.Read(ctx, backend.Read{}, nil)
 	g.add("first line", err)
 	for _, page := range []struct {
 		what string
@@ -181,7 +221,7 @@ func (g *golden) settling() {
 	settle("settle by rows", true, pending, claimed)
 	settle("settle by rows, not kept", false, claimed, failed)
 	_, _, err := g.Purge(ctx, 24*time.Hour, 100, time.Date(2026, 10, 5, 1, 2, 3, 4000, time.UTC))
-	g.add("purge", err)
+	g.add("purge", errors.Join(err, g.ask(g.Traits().Queries.PurgeRelays)))
 }
 
 // message is the id of the message in a row.
@@ -195,10 +235,8 @@ func (g *golden) rows() {
 	request.Pick, request.Topics, request.Except, request.MaxBytes = relay.Priority, []string{"a", "b"}, []string{"c"}, 1<<20
 	_, err = g.Claim(ctx, request)
 	g.add("claim the highest of some topics", err)
-	_, err = g.HasFree(ctx)
-	g.add("has free rows", err)
-	_, err = g.HasExpired(ctx)
-	g.add("has expired rows", err)
+	g.add("has free rows", g.ask(g.Traits().Queries.FreeRow))
+	g.add("has expired rows", g.ask(g.Traits().Queries.ExpiredRow))
 	_, err = g.Extend(ctx, "t", []int64{1, 2}, time.Minute)
 	g.add("extend", err)
 	_, err = g.Reclaim(ctx, 10)
@@ -215,10 +253,10 @@ func (g *golden) operating() {
 	g.add("list", err)
 	_, err = g.List(ctx, filter)
 	g.add("list by filter", err)
-	_, err = g.Requeue(ctx, filter)
+	_, err = g.ChangeParked(ctx, filter, false)
 	g.add("requeue", err)
-	_, err = g.Discard(ctx, filter)
+	_, err = g.ChangeParked(ctx, filter, true)
 	g.add("discard", err)
-	_, err = g.Status(ctx)
+	_, err = backend.ReadStatus(ctx, g.db, g.Traits().Queries.Status)
 	g.add("status", err)
 }

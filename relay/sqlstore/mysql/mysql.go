@@ -47,10 +47,10 @@ func New(db *sql.DB, d dialect.Dialect, table dialect.Table) *MySQL {
 		"server": "CONCAT(@@hostname, ':', @@port, '/', @@server_uuid)",
 		"named":  "table_schema = database() AND table_name = ?",
 	}
-	m.named = []any{table.Name()}
-	if table.Schema() != "" {
+	m.named = []any{table.Name}
+	if table.Schema != "" {
 		words["named"] = "table_schema = ? AND table_name = ?"
-		m.named = []any{table.Schema(), table.Name()}
+		m.named = []any{table.Schema, table.Name}
 	}
 	if m.skips {
 		words["skip"], words["skip t"] = " FOR UPDATE SKIP LOCKED", " FOR UPDATE SKIP LOCKED"
@@ -66,7 +66,7 @@ func New(db *sql.DB, d dialect.Dialect, table dialect.Table) *MySQL {
 	case tiDB: // has no lock that can be shared
 		words["share"] = " FOR UPDATE"
 	}
-	words["if by rows"] = "(SELECT value FROM " + m.table.Settings() + " WHERE name = 'claim'" + words["share"] + ") = 'rows' AND "
+	words["if by rows"] = "(SELECT value FROM " + m.table.Settings + " WHERE name = 'claim'" + words["share"] + ") = 'rows' AND "
 	if m.server == tiDB {
 		words["if by rows"] = ""
 	}
@@ -81,9 +81,23 @@ var readCommitted = &sql.TxOptions{Isolation: sql.LevelReadCommitted}
 // who reads a lane to its end passes over the deleted rows of all lanes behind it, as
 // long as some old snapshot keeps them, up to the next row that is there.
 func (m *MySQL) Traits() backend.Traits {
-	traits := backend.Traits{Tx: readCommitted, Claims: 1, Frontier: backend.OpenTransactions, Walk: backend.WalkByLane}
-	if m.server == mariaDB {
+	traits := backend.Traits{
+		Tx: readCommitted, Claims: 1, Frontier: backend.OpenTransactions, Walk: backend.WalkByLane,
+		Queries: backend.Queries{
+			ClaimMode: m.sql.Query("claim mode"), Members: m.sql.Query("members"), Deregister: m.sql.Query("deregister"), PurgeRelays: m.sql.Query("purge relays"),
+			Journals: m.sql.Query("journals"), Marks: m.sql.Query("marks"), LastID: m.sql.Query("last id", m.named...),
+			FreeRow: m.sql.Query("a free row"), ExpiredRow: m.sql.Query("an expired row"),
+			Status: backend.StatusQueries{
+				Mode: m.sql.Query("claim mode"), Counts: m.sql.Fill("counts", []string{":limit", number(backend.CountedDone)}), Oldest: m.sql.Query("oldest"),
+				Topics: m.sql.Fill("topics", []string{":limit", number(backend.SampledTopics)}), Relays: m.sql.Query("list relays"), Leased: m.sql.Query("lanes leased"),
+			},
+		},
+	}
+	switch m.server {
+	case mariaDB:
 		traits.Walk = backend.WalkByID
+	case tiDB: // nobody needs it, who reads no lanes
+		traits.Queries.LastID = backend.Query{SQL: "SELECT 0"}
 	}
 	return traits
 }
@@ -104,20 +118,31 @@ func (m *MySQL) inTurn(ctx context.Context, work func(*sql.Tx) error) error {
 	})
 }
 
-// text is a statement in the making. Numbers are part of its text; texts are arguments.
+// text is a statement, or a part of one. Numbers are part of its text; texts are arguments.
 type text struct {
-	sql  strings.Builder
+	sql  string
 	args []any
 }
 
-// add appends parts of the statement, with an argument for each question mark.
-func (t *text) add(sql string, args ...any) *text {
-	t.sql.WriteString(sql)
-	t.args = append(t.args, args...)
+// join puts texts, and strings, one after the other.
+func join(parts ...any) (t text) {
+	var sql strings.Builder
+	for _, part := range parts {
+		switch part := part.(type) {
+		case text:
+			sql.WriteString(part.sql)
+			t.args = append(t.args, part.args...)
+		case string:
+			sql.WriteString(part)
+		}
+	}
+	t.sql = sql.String()
 	return t
 }
 
-func (t *text) query() backend.Query { return backend.Query{SQL: t.sql.String(), Args: t.args} }
+func arg(value any) text { return text{"?", []any{value}} }
+
+func (t text) query() backend.Query { return backend.Query{SQL: t.sql, Args: t.args} }
 
 func query(sql string, args ...any) backend.Query { return backend.Query{SQL: sql, Args: args} }
 
@@ -140,13 +165,7 @@ func texts(values []string) []any {
 // timestamp takes the zero time, too: it is before all others.
 func timestamp(at time.Time) string { return at.UTC().Format("2006-01-02 15:04:05.000000") }
 
-// ClaimMode implements [backend.Members].
-func (m *MySQL) ClaimMode(ctx context.Context) (mode relay.Claim, err error) {
-	err = backend.One(ctx, m.db, m.sql.Query("claim mode"), &mode)
-	return mode, err
-}
-
-// SetClaimMode implements [backend.Members].
+// SetClaimMode implements [backend.Backend].
 func (m *MySQL) SetClaimMode(ctx context.Context, claim relay.Claim) error {
 	return m.inTx(ctx, func(tx *sql.Tx) error {
 		return backend.ChangeMode(ctx, tx, m.dialect, m.table, claim, backend.ModeChange{
@@ -158,7 +177,7 @@ func (m *MySQL) SetClaimMode(ctx context.Context, claim relay.Claim) error {
 	})
 }
 
-// Heartbeat implements [backend.Members].
+// Heartbeat implements [backend.Backend].
 func (m *MySQL) Heartbeat(ctx context.Context, self relay.Identity, ttl time.Duration) (beat backend.Heartbeat, err error) {
 	var name string
 	claim := string(self.Claim)
@@ -171,17 +190,97 @@ func (m *MySQL) Heartbeat(ctx context.Context, self relay.Identity, ttl time.Dur
 		stored := m.sql.Query("heartbeat was stored", self.Name, claim)
 		return backend.All(ctx, tx, stored, func() { beat.Stored = true }, &name, &beat.XID, &beat.Epoch)
 	})
-	if err != nil || !beat.Stored {
-		return beat, err
-	}
-	err = backend.All(ctx, m.db, m.sql.Query("members"), func() { beat.Alive = append(beat.Alive, name) }, &name)
 	return beat, err
 }
 
-// Deregister implements [backend.Members].
-func (m *MySQL) Deregister(ctx context.Context, name string) error {
-	_, err := backend.ExecTx(ctx, m.db, readCommitted, m.sql.Query("deregister", name))
-	return err
+// Acquire implements [backend.Backend].
+func (m *MySQL) Acquire(ctx context.Context, relay string, count int, ttl time.Duration) (grants []relay.Grant, xid uint64, err error) {
+	free := "free lanes"
+	if !m.skips {
+		free = "free lanes in turn"
+	}
+	err = m.inTx(ctx, func(tx *sql.Tx) error {
+		grants, xid, err = backend.Grants(ctx, tx, m.sql.Fill(free, []string{":limit", number(count)}))
+		if err != nil || len(grants) == 0 {
+			return err
+		}
+		lanes := backend.NumberList(backend.Column(grants, grantedLane))
+		if !m.skips {
+			if _, err := backend.Exec(ctx, tx, m.sql.Fill("wait for settles", []string{":lanes", lanes})); err != nil {
+				return err
+			}
+		}
+		_, err := backend.Exec(ctx, tx, m.sql.Fill("acquire", []string{":ttl", microseconds(ttl), ":lanes", lanes}, relay))
+		return err
+	})
+	return grants, xid, err
+}
+
+func grantedLane(g *relay.Grant) int { return g.Lane }
+func leasedLane(l *relay.Lease) int  { return l.Lane }
+
+// ChangeLeases implements [backend.Backend]. It locks the lanes whose leases hold, and
+// changes them.
+func (m *MySQL) ChangeLeases(ctx context.Context, change backend.LeaseChange, leases []backend.Lease) (held []relay.Lease, xid uint64, err error) {
+	lanes, pairs := leaseLists(backend.Column(leases, func(l *backend.Lease) relay.Lease { return l.Lease }))
+	err = m.inTx(ctx, func(tx *sql.Tx) error {
+		held, xid, err = backend.Leases(ctx, tx, m.sql.Fill("leases that hold", []string{":lanes", lanes, ":leases", pairs}, change.Relay))
+		if err != nil || len(held) == 0 {
+			return err
+		}
+		var set text
+		switch change.Kind {
+		case backend.Renew:
+			set = join("`until` = utc_timestamp(6) + INTERVAL "+microseconds(change.TTL)+" MICROSECOND, marks = ", m.marks(change.Epoch, leases))
+			var calm []int
+			for _, l := range leases {
+				if l.Calm {
+					calm = append(calm, l.Lane)
+				}
+			}
+			if len(calm) > 0 {
+				in := "CASE WHEN lane IN " + backend.NumberList(calm)
+				set.sql += ", crashes = " + in + " THEN 0 ELSE crashes END, journal = " + in + " THEN NULL ELSE journal END"
+			}
+		case backend.Release:
+			set = join("owner = NULL, `until` = NULL, journal = NULL, crashes = 0, marks = ", m.marks(change.Epoch, leases))
+		case backend.WriteJournal:
+			set = join("journal = ", byLane(leases, "journal", func(l backend.Lease) string { return l.Journal }))
+		}
+		_, err := backend.Exec(ctx, tx, join("UPDATE "+m.table.Lanes+" FORCE INDEX (PRIMARY) SET ", set,
+			" WHERE lane IN "+backend.NumberList(backend.Column(held, leasedLane))).query())
+		return err
+	})
+	return held, xid, err
+}
+
+// leaseLists are the lanes, and the pairs of lanes and fences.
+func leaseLists(leases []relay.Lease) (lanes, pairs string) {
+	for i, l := range leases {
+		if i > 0 {
+			pairs += ","
+		}
+		pairs += "(" + number(l.Lane) + "," + number(l.Fence) + ")"
+	}
+	return backend.NumberList(backend.Column(leases, leasedLane)), pairs
+}
+
+// marks are the ones given, if they were made in this epoch.
+func (m *MySQL) marks(epoch string, leases []backend.Lease) text {
+	marks := byLane(leases, "marks", func(l backend.Lease) string { return l.Marks })
+	if epoch == "" {
+		return marks
+	}
+	return join("CASE WHEN "+m.sql.Text("server")+" <> ", arg(epoch), " THEN marks ELSE ", marks, " END")
+}
+
+// byLane chooses a value by the lane.
+func byLane(leases []backend.Lease, otherwise string, value func(backend.Lease) string) text {
+	parts := []any{"CASE lane"}
+	for _, l := range leases {
+		parts = append(parts, " WHEN "+number(l.Lane)+" THEN ", arg(value(l)))
+	}
+	return join(append(parts, " ELSE "+otherwise+" END")...)
 }
 
 // Grant implements [backend.TransactionLister].

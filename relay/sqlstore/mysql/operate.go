@@ -3,96 +3,168 @@ package mysql
 import (
 	"context"
 	"database/sql"
+	"slices"
+	"strings"
 
 	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
 )
 
-// Status implements [backend.Operating].
-func (m *MySQL) Status(ctx context.Context) (relay.Status, error) {
-	return backend.ReadStatus(ctx, m.db, backend.StatusQueries{
-		Mode: m.sql.Query("claim mode"), Counts: m.sql.Fill("counts", []string{":limit", number(backend.CountedDone)}), Oldest: m.sql.Query("oldest"),
-		Topics: m.sql.Fill("topics", []string{":limit", number(backend.SampledTopics)}), Relays: m.sql.Query("list relays"), Leased: m.sql.Query("lanes leased"),
-	})
-}
-
-// List implements [backend.Operating]. It asks each table by itself, in the order of one
+// List implements [backend.Backend]. It asks each table by itself, in the order of one
 // of its indexes and with the limit: the view would be made as a whole first.
 func (m *MySQL) List(ctx context.Context, filter backend.Filter) ([]relay.Info, error) {
-	list := &text{}
+	var list []any
 	part := func(from, state, flags, more, where string) {
-		if list.sql.Len() > 0 {
-			list.add("\nUNION ALL ")
+		if len(list) > 0 {
+			list = append(list, "\nUNION ALL ")
 		}
-		list.add("(SELECT " + m.sql.Text("row") + ",\n    " + m.sql.Text("has payload") + " + " + flags + ", " + state + " AS state, coalesce(t.last_error, ''), " + more +
-			"\nFROM " + from + " WHERE " + where)
-		conditions(list, filter)
+		list = append(list, "(SELECT "+m.sql.Text("row")+",\n    "+m.sql.Text("has payload")+" + "+flags+", "+state+" AS state, coalesce(t.last_error, ''), "+more+
+			"\nFROM "+from+" WHERE "+where, conditions(filter))
 		if filter.State != "" {
-			list.add(" AND "+state+" = CONVERT(? USING utf8mb4) COLLATE utf8mb4_bin", string(filter.State))
+			list = append(list, " AND "+state+" = CONVERT(", arg(string(filter.State)), " USING utf8mb4) COLLATE utf8mb4_bin")
 		}
-		list.add("\nORDER BY t.id LIMIT " + number(filter.Limit) + ")")
+		list = append(list, "\nORDER BY t.id LIMIT "+number(filter.Limit)+")")
 	}
 	later := m.sql.Text("later")
-	part(m.table.Hot()+" AS t FORCE INDEX (id)", m.sql.Text("hot state"), later, "'', coalesce(t.claimed_by, ''), NULL", "TRUE")
+	part(m.table.Hot+" AS t FORCE INDEX (id)", m.sql.Text("hot state"), later, "'', coalesce(t.claimed_by, ''), NULL", "TRUE")
 	for _, state := range []string{"scheduled", "retry", "error"} {
-		part(m.table.Held()+" AS t FORCE INDEX (held_id)", m.sql.Text("held state"), later+" + 4 * (t.state = 'retry')", "'', '', NULL", "t.state = '"+state+"'")
+		part(m.table.Held+" AS t FORCE INDEX (held_id)", m.sql.Text("held state"), later+" + 4 * (t.state = 'retry')", "'', '', NULL", "t.state = '"+state+"'")
 	}
-	part(m.table.Done()+" AS t FORCE INDEX (PRIMARY)", "'done'", later, "coalesce(t.receipt, ''), '', CAST(t.finished_at AS CHAR)", "TRUE")
-	return backend.ReadInfos(ctx, m.db, list.add("\nORDER BY id LIMIT "+number(filter.Limit)).query())
+	part(m.table.Done+" AS t FORCE INDEX (PRIMARY)", "'done'", later, "coalesce(t.receipt, ''), '', CAST(t.finished_at AS CHAR)", "TRUE")
+	return backend.ReadInfos(ctx, m.db, join(append(list, "\nORDER BY id LIMIT "+number(filter.Limit))...).query())
 }
 
 // conditions leave out what is empty. Texts compare as bytes.
-func conditions(to *text, filter backend.Filter) {
-	to.add(" AND t.id > " + number(filter.AfterID))
+func conditions(filter backend.Filter) text {
+	parts := []any{" AND t.id > " + number(filter.AfterID)}
 	if filter.ByID {
-		to.add(" AND (t.id IN "+backend.NumberList(filter.RowIDs)+" OR t.message_id IN "+arguments(len(filter.MessageIDs))+")", texts(filter.MessageIDs)...)
+		parts = append(parts, " AND (t.id IN "+backend.NumberList(filter.RowIDs)+" OR t.message_id IN ", text{arguments(len(filter.MessageIDs)), texts(filter.MessageIDs)}, ")")
 	}
 	if filter.Topic != "" {
-		to.add(" AND CAST(t.topic AS BINARY) = ?", filter.Topic)
+		parts = append(parts, " AND CAST(t.topic AS BINARY) = ", arg(filter.Topic))
 	}
 	if filter.Key != "" {
-		to.add(" AND CAST(t.message_key AS BINARY) = ?", filter.Key)
+		parts = append(parts, " AND CAST(t.message_key AS BINARY) = ", arg(filter.Key))
 	}
 	if !filter.Since.IsZero() {
-		to.add(" AND t.created_at >= ?", timestamp(filter.Since))
+		parts = append(parts, " AND t.created_at >= ", arg(timestamp(filter.Since)))
 	}
 	if filter.Error != "" {
-		to.add(" AND locate(CAST(? AS BINARY), CAST(t.last_error AS BINARY)) > 0", filter.Error)
+		parts = append(parts, " AND locate(CAST(", arg(filter.Error), " AS BINARY), CAST(t.last_error AS BINARY)) > 0")
 	}
+	return join(parts...)
 }
 
-// Requeue implements [backend.Operating].
-func (m *MySQL) Requeue(ctx context.Context, filter backend.Filter) ([]int64, error) {
-	return m.parked(ctx, filter, func(ids []int64) []backend.Query {
-		update := (&text{}).add("UPDATE " + m.table.Held() + " AS t FORCE INDEX (held_id)" +
-			" SET t.state = 'scheduled', t.attempts = 0, t.crashes = 0, t.available_at = utc_timestamp(6)" +
-			" WHERE t.state = 'error' AND t.id IN " + backend.NumberList(ids))
-		conditions(update, filter)
-		return []backend.Query{update.query()}
-	})
-}
-
-// Discard implements [backend.Operating].
-func (m *MySQL) Discard(ctx context.Context, filter backend.Filter) ([]int64, error) {
-	return m.parked(ctx, filter, func(ids []int64) []backend.Query {
-		return m.deleteByID(m.table.Held(), "held_id", ids, func(where *text) {
-			conditions(where.add("t.state = 'error'"), filter)
-		})
-	})
-}
-
-// parked locks the parked rows that a filter means, and changes them. The change asks for
-// the filter once more: an id may have several rows.
-func (m *MySQL) parked(ctx context.Context, filter backend.Filter, change func(ids []int64) []backend.Query) (ids []int64, err error) {
-	parked := (&text{}).add("SELECT t.id FROM " + m.table.Held() + " AS t FORCE INDEX (held_id) WHERE t.state = 'error'")
-	conditions(parked, filter)
-	parked.add(" ORDER BY t.id LIMIT " + number(filter.Limit) + " FOR UPDATE")
+// ChangeParked implements [backend.Backend]. It locks the parked rows that the filter
+// means, and changes them. The change asks for the filter once more: an id may have several
+// rows.
+func (m *MySQL) ChangeParked(ctx context.Context, filter backend.Filter, discard bool) (ids []int64, err error) {
+	parked := join("SELECT t.id FROM "+m.table.Held+" AS t FORCE INDEX (held_id) WHERE t.state = 'error'", conditions(filter),
+		" ORDER BY t.id LIMIT "+number(filter.Limit)+" FOR UPDATE")
 	err = m.inTx(ctx, func(tx *sql.Tx) error {
 		if ids, err = backend.IDs(ctx, tx, parked.query()); err != nil || len(ids) == 0 {
 			return err
 		}
-		_, err := backend.Exec(ctx, tx, change(ids)...)
+		change := []backend.Query{join("UPDATE "+m.table.Held+" AS t FORCE INDEX (held_id)"+
+			" SET t.state = 'scheduled', t.attempts = 0, t.crashes = 0, t.available_at = utc_timestamp(6)"+
+			" WHERE t.state = 'error' AND t.id IN "+backend.NumberList(ids), conditions(filter)).query()}
+		if discard {
+			change = m.deleteByID(m.table.Held, "held_id", ids, join("t.state = 'error'", conditions(filter)))
+		}
+		_, err := backend.Exec(ctx, tx, change...)
 		return err
 	})
 	return ids, err
+}
+
+// Check implements [backend.Backend]. What the server's version says isn't repeated. On
+// TiDB nothing is asked of lanes, which were refused already, nor of transactions.
+func (m *MySQL) Check(ctx context.Context, claim relay.Claim) []backend.Finding {
+	findings := []backend.Finding{m.checkRights(ctx, claim)}
+	probes := []backend.Probe{
+		{Name: "columns", Query: m.page(backend.Read{Limit: 1}), Judge: backend.Nothing},
+		{Name: "transactions", Query: m.sql.Query("oldest transaction"), Judge: backend.List("a transaction that has written is open since ",
+			"end it: no mark passes it, and each read looks through all that was written since")},
+		{Name: "marks", Query: m.sql.Query("lanes with rows below their marks"), Judge: backend.List("messages lie below what was finished before, in lane ",
+			"ids have begun anew, as TRUNCATE lets them; such messages are delivered, but late and in no order: use DELETE to empty the table")},
+	}
+	explain, judge := "EXPLAIN ", judgePlan
+	switch m.server {
+	case mysql8: // newer ones have another form than lines with columns
+		explain = "EXPLAIN FORMAT=TRADITIONAL "
+	case tiDB:
+		if claim != relay.ByRows {
+			return findings
+		}
+		probes, judge = nil, judgeTiDBPlan
+	}
+	plan := m.page(backend.Read{Positions: []relay.Position{{Lane: 1, Until: 1 << 62}}, Limit: 500})
+	if claim == relay.ByRows {
+		plan = m.free(relay.ClaimRequest{Limit: 500})
+		probes = append(probes, backend.RowIndexes(m.dialect.RowIndexes(m.table)))
+	}
+	plan.SQL = explain + plan.SQL
+	return append(findings, backend.Findings(ctx, m.db, append(probes, backend.Probe{Name: "plan", Query: plan, Judge: judge}))...)
+}
+
+// checkRights explains statements that need the rights: who lacks one may not have them
+// explained either. Roles count, which no list of rights shows.
+func (m *MySQL) checkRights(ctx context.Context, claim relay.Claim) backend.Finding {
+	hot := "SELECT UPDATE DELETE"
+	if claim == relay.ByRows {
+		hot += " INSERT"
+	}
+	var lacking []string
+	for _, needed := range []struct{ name, column, rights string }{
+		{m.table.Hot, "attempts", hot}, {m.table.Held, "lane", "SELECT INSERT UPDATE DELETE"}, {m.table.Done, "lane", "SELECT INSERT UPDATE DELETE"},
+		{m.table.Lanes, "lane", "SELECT UPDATE"}, {m.table.LaneLocks, "lane", "SELECT UPDATE"}, {m.table.Relays, "host", "SELECT INSERT UPDATE DELETE"},
+		{m.table.Settings, "value", "SELECT INSERT UPDATE"}, {m.table.Messages, "", "SELECT"},
+	} {
+		for right := range strings.FieldsSeq(needed.rights) {
+			if _, err := backend.Lines(ctx, m.db, try(right, needed.name, needed.column)); m.dialect.Denied(err) {
+				lacking = append(lacking, right+" ON "+needed.name)
+			} else if err != nil {
+				return backend.Finding{Name: "rights", Detail: err.Error()}
+			}
+		}
+	}
+	if len(lacking) > 0 {
+		return backend.Finding{Name: "rights", Detail: "this user lacks: " + strings.Join(lacking, ", "), Hint: "have an administrator GRANT it"}
+	}
+	return backend.Finding{Name: "rights", OK: true}
+}
+
+// try is a statement that changes nothing, and takes a right.
+func try(right, name, column string) backend.Query {
+	switch right {
+	case "INSERT":
+		return query("EXPLAIN INSERT INTO " + name + " VALUES ()")
+	case "DELETE":
+		return query("EXPLAIN DELETE FROM " + name)
+	case "UPDATE":
+		return query("EXPLAIN UPDATE " + name + " SET " + column + " = ''")
+	default:
+		return query("SELECT 1 FROM " + name + " WHERE FALSE")
+	}
+}
+
+// judgePlan looks for a scan or sort of the whole table. Of the plan's columns,
+// the type of access comes before the possible keys.
+func judgePlan(answer []string) (wrong, hint string) {
+	for _, line := range answer {
+		if slices.Contains(strings.Fields(line), "ALL") || strings.Contains(line, "Using filesort") || strings.Contains(line, "Using temporary") {
+			return "the claim reads the whole table: " + strings.Join(strings.Fields(line), " "), "see that its indexes are there: run rowrelay migrate up"
+		}
+	}
+	return "", ""
+}
+
+// judgeTiDBPlan does the same on TiDB.
+func judgeTiDBPlan(answer []string) (wrong, hint string) {
+	for _, line := range answer {
+		if strings.Contains(line, "TableFullScan") || strings.Contains(line, "TopN") || strings.Contains(line, "Sort") {
+			return "the claim reads the whole table: " + strings.Join(strings.Fields(line), " "), "see that its indexes are there: run rowrelay migrate up --claim rows"
+		}
+	}
+	return "", ""
 }

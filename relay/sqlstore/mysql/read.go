@@ -11,30 +11,16 @@ import (
 	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
 )
 
-// BeginLanes implements [backend.Pages].
+// BeginLanes implements [backend.Backend].
 func (m *MySQL) BeginLanes(ctx context.Context) (backend.FirstLine, error) {
-	first, err := m.FirstLine(ctx)
+	first, err := m.Read(ctx, backend.Read{}, nil)
 	if err != nil {
 		return first, fmt.Errorf("ask which server this is: %w", err)
 	}
 	return first, nil
 }
 
-// LastID implements [backend.Pages]. On TiDB nobody needs it, who reads no lanes.
-func (m *MySQL) LastID(ctx context.Context) (last int64, err error) {
-	if m.server == tiDB {
-		return 0, nil
-	}
-	err = backend.One(ctx, m.db, m.sql.Query("last id", m.named...), &last)
-	return last, err
-}
-
-// FirstLine implements [backend.Pages].
-func (m *MySQL) FirstLine(ctx context.Context) (backend.FirstLine, error) {
-	return m.Read(ctx, backend.Read{}, nil)
-}
-
-// Read implements [backend.Pages].
+// Read implements [backend.Backend].
 func (m *MySQL) Read(ctx context.Context, page backend.Read, take func(relay.Row) (bool, error)) (backend.FirstLine, error) {
 	line, _, err := backend.ReadPage(ctx, m.db, nil, m.page(page), take)
 	return line, err
@@ -52,7 +38,7 @@ func (m *MySQL) page(page backend.Read) backend.Query {
 	return m.walk(m.sql.Text("first")+", "+m.sql.Text("hot row"), page.Positions, nil, page.Limit)
 }
 
-// Candidates implements [backend.Pages].
+// Candidates implements [backend.Backend].
 func (m *MySQL) Candidates(ctx context.Context, positions []relay.Position, except []string, limit int, take func(relay.Candidate) (bool, error)) error {
 	if len(positions) == 0 {
 		return nil
@@ -71,7 +57,7 @@ func (m *MySQL) walk(columns string, positions []relay.Position, except []string
 	}
 	if m.server == mariaDB && positions[0].Key == "" {
 		whole := backend.Whole(positions) // the index's entries have the lane, too
-		return query("SELECT "+columns+" FROM "+m.table.Hot()+" AS t FORCE INDEX (id)"+
+		return query("SELECT "+columns+" FROM "+m.table.Hot+" AS t FORCE INDEX (id)"+
 			" WHERE "+within(whole)+" AND "+backend.WithinWhole(positions)+otherThan+" ORDER BY t.id LIMIT "+number(limit), texts(except)...)
 	}
 	var parts []string
@@ -90,7 +76,7 @@ func (m *MySQL) walk(columns string, positions []relay.Position, except []string
 			among.Add(p.Lane, where)
 		}
 		args = append(args, texts(except)...)
-		parts = append(parts, "SELECT "+columns+" FROM "+m.table.Hot()+" AS t FORCE INDEX (PRIMARY)"+
+		parts = append(parts, "SELECT "+columns+" FROM "+m.table.Hot+" AS t FORCE INDEX (PRIMARY)"+
 			" WHERE "+among.Condition()+otherThan+" ORDER BY t.lane, t.id LIMIT "+number(limit))
 		positions = positions[n:]
 	}
@@ -109,12 +95,12 @@ func within(p relay.Position) string {
 	return where
 }
 
-// Pick implements [backend.Pages].
+// Pick implements [backend.Backend].
 func (m *MySQL) Pick(ctx context.Context, rows []relay.RowID, held bool) ([]relay.Row, error) {
 	if !held {
 		return backend.ReadRows(ctx, m.db, m.pick(rows))
 	}
-	found, err := backend.ReadRows(ctx, m.db, query("SELECT "+m.sql.Text("held row")+" FROM "+m.table.Held()+" AS t FORCE INDEX (PRIMARY)"+
+	found, err := backend.ReadRows(ctx, m.db, query("SELECT "+m.sql.Text("held row")+" FROM "+m.table.Held+" AS t FORCE INDEX (PRIMARY)"+
 		"\nWHERE t.state <> 'error' AND "+among(rows)))
 	for i := range found {
 		found[i].Held = true
@@ -123,7 +109,7 @@ func (m *MySQL) Pick(ctx context.Context, rows []relay.RowID, held bool) ([]rela
 }
 
 func (m *MySQL) pick(rows []relay.RowID) backend.Query {
-	return query("SELECT " + m.sql.Text("hot row") + " FROM " + m.table.Hot() + " AS t FORCE INDEX (PRIMARY)\nWHERE " + among(rows))
+	return query("SELECT " + m.sql.Text("hot row") + " FROM " + m.table.Hot + " AS t FORCE INDEX (PRIMARY)\nWHERE " + among(rows))
 }
 
 // among is a condition of rows t, by a list of ids for each lane: ranges of the key that
@@ -146,19 +132,19 @@ func among(rows []relay.RowID) string {
 	return "(" + strings.Join(parts, "\n    OR ") + ")"
 }
 
-// Due implements [backend.Pages].
+// Due implements [backend.Backend].
 func (m *MySQL) Due(ctx context.Context, lanes []int, after relay.DueCursor, limit, maxBytes int) ([]relay.Row, error) {
 	return backend.ReadHeld(ctx, m.db, m.sql.Fill("due", []string{
 		":time", timestamp(after.At), ":id", number(after.ID), ":lanes", backend.NumberList(lanes), ":limit", number(limit),
 	}), maxBytes)
 }
 
-// BlockedKeys implements [backend.Pages].
+// BlockedKeys implements [backend.Backend].
 func (m *MySQL) BlockedKeys(ctx context.Context, lanes []int, limit int) ([]relay.BlockedKey, error) {
 	return backend.BlockedKeys(ctx, m.db, m.sql.Fill("held keys", []string{":lanes", backend.NumberList(lanes), ":limit", number(limit)}))
 }
 
-// BlockedAmong implements [backend.Pages]. It has a list of keys for each lane: ranges of the
+// BlockedAmong implements [backend.Backend]. It has a list of keys for each lane: ranges of the
 // index that all servers know. For the collation blanks at the end don't count, so keys
 // that differ in nothing else are kept apart as bytes.
 func (m *MySQL) BlockedAmong(ctx context.Context, keys []relay.LaneKey) ([]relay.BlockedKey, error) {
@@ -173,7 +159,7 @@ func (m *MySQL) BlockedAmong(ctx context.Context, keys []relay.LaneKey) ([]relay
 		args = append(args, names[lane]...)
 	}
 	return backend.BlockedKeys(ctx, m.db, query("SELECT t.lane, CAST(t.message_key AS BINARY) AS held_key, CAST(t.topic AS BINARY) AS held_topic, MIN(t.id)"+
-		" FROM "+m.table.Held()+" AS t FORCE INDEX (held_retry)"+
+		" FROM "+m.table.Held+" AS t FORCE INDEX (held_retry)"+
 		"\nWHERE t.state = 'retry' AND ("+strings.Join(where, "\n    OR ")+")"+
 		"\nGROUP BY t.lane, held_key, held_topic ORDER BY NULL", args...))
 }

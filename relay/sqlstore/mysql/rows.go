@@ -12,17 +12,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
 )
 
-// HasFree implements [backend.Rows].
-func (m *MySQL) HasFree(ctx context.Context) (bool, error) {
-	return backend.Any(ctx, m.db, m.sql.Query("a free row"))
-}
-
-// HasExpired implements [backend.Rows].
-func (m *MySQL) HasExpired(ctx context.Context) (bool, error) {
-	return backend.Any(ctx, m.db, m.sql.Query("an expired row"))
-}
-
-// Claim implements [backend.Rows].
+// Claim implements [backend.Backend].
 func (m *MySQL) Claim(ctx context.Context, request relay.ClaimRequest) (claimed []relay.Row, err error) {
 	err = m.inTurn(ctx, func(tx *sql.Tx) error {
 		claimed, err = backend.ReadFree(ctx, tx, m.free(request), request.MaxBytes, m.pick)
@@ -55,17 +45,18 @@ func (m *MySQL) free(request relay.ClaimRequest) backend.Query {
 		columns = strings.Replace(columns, payload, "CASE WHEN "+large+" THEN NULL ELSE "+payload+" END", 1) +
 			" + CASE WHEN " + large + " THEN " + number(backend.SizeOne) + " * " + size + " ELSE 0 END"
 	}
-	ask := (&text{}).add("SELECT " + columns + "\nFROM " + m.table.Hot() + " AS t FORCE INDEX (" + index + ") WHERE " + m.sql.Text("if by rows") + "t.claimed_until IS NULL")
+	topics := ""
 	if len(request.Topics) > 0 {
-		ask.add(" AND CAST(t.topic AS BINARY) IN "+arguments(len(request.Topics)), texts(request.Topics)...)
+		topics += " AND CAST(t.topic AS BINARY) IN " + arguments(len(request.Topics))
 	}
 	if len(request.Except) > 0 {
-		ask.add(" AND CAST(t.topic AS BINARY) NOT IN "+arguments(len(request.Except)), texts(request.Except)...)
+		topics += " AND CAST(t.topic AS BINARY) NOT IN " + arguments(len(request.Except))
 	}
-	return ask.add("\nORDER BY " + order + " LIMIT " + number(request.Limit) + m.sql.Text("skip")).query()
+	return query("SELECT "+columns+"\nFROM "+m.table.Hot+" AS t FORCE INDEX ("+index+") WHERE "+m.sql.Text("if by rows")+"t.claimed_until IS NULL"+topics+
+		"\nORDER BY "+order+" LIMIT "+number(request.Limit)+m.sql.Text("skip"), append(texts(request.Topics), texts(request.Except)...)...)
 }
 
-// Extend implements [backend.Rows].
+// Extend implements [backend.Backend].
 func (m *MySQL) Extend(ctx context.Context, token string, ids []int64, ttl time.Duration) (still []int64, err error) {
 	asked := []string{":ids", backend.NumberList(ids)}
 	err = m.inTx(ctx, func(tx *sql.Tx) error {
@@ -85,7 +76,7 @@ func (m *MySQL) Extend(ctx context.Context, token string, ids []int64, ttl time.
 	return still, err
 }
 
-// Reclaim implements [backend.Rows].
+// Reclaim implements [backend.Backend].
 func (m *MySQL) Reclaim(ctx context.Context, limit int) (freed int, err error) {
 	err = m.inTurn(ctx, func(tx *sql.Tx) error {
 		ids, err := backend.IDs(ctx, tx, m.sql.Fill("expired claims", []string{":limit", number(limit)}))
@@ -116,10 +107,8 @@ func (m *MySQL) bringBack(ctx context.Context, tx *sql.Tx, places []int64) error
 	slices.SortFunc(rows, func(a, b relay.RowID) int { return cmp.Or(cmp.Compare(a.Lane, b.Lane), cmp.Compare(a.ID, b.ID)) })
 	for part := range slices.Chunk(rows, mostGiven) {
 		keys := &given{server: m.server, settlements: backend.Column(part, func(row *relay.RowID) relay.Settlement { return relay.Settlement{Lane: row.Lane, ID: row.ID} })}
-		remove := (&text{}).add("DELETE t FROM ")
-		keys.table(remove)
-		remove.add(m.table.Held() + " AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id" +
-			"\nSTRAIGHT_JOIN " + m.table.Hot() + " AS h FORCE INDEX (PRIMARY) ON h.lane = t.lane AND h.id = t.id AND h.message_id = t.message_id")
+		remove := join("DELETE t FROM ", keys.table(), m.table.Held+" AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id"+
+			"\nSTRAIGHT_JOIN "+m.table.Hot+" AS h FORCE INDEX (PRIMARY) ON h.lane = t.lane AND h.id = t.id AND h.message_id = t.message_id")
 		if _, err := backend.Exec(ctx, tx, m.sql.Fill("bring back", []string{":rows", among(part)}), remove.query()); err != nil {
 			return err
 		}

@@ -4,15 +4,22 @@ import (
 	"context"
 	"database/sql"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
+	"github.com/rowrelay/rowrelay/outbox/dialect/bind"
 	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
 )
 
-// Settle implements [backend.Settling]. By rows it locks all of them first, counts those
+// Settle implements [backend.Backend]. By lanes it locks the lanes against a takeover, and
+// goes on with the settlements whose leases hold. By rows it locks all rows first, counts those
 // that have another token, and changes the others.
+//
+// Then rows are locked and written where they go, and deleted where they were. Who settles the
+// same rows at the same time waits, and finds none. Each group of settlements has one statement
+// of either kind, and one that is empty has none.
 func (m *MySQL) Settle(ctx context.Context, tx *sql.Tx, relay string, keep bool, settlements []relay.Settlement) (settled backend.Settled, err error) {
 	if tx == nil {
 		err = m.inTx(ctx, func(tx *sql.Tx) error {
@@ -21,10 +28,11 @@ func (m *MySQL) Settle(ctx context.Context, tx *sql.Tx, relay string, keep bool,
 		})
 		return settled, err
 	}
-	move := moving{MySQL: m, relay: relay, keep: keep, token: settlements[0].Token}
-	if move.token != "" {
-		settled, err = backend.ReadSettled(ctx, tx, query("SELECT 'fenced', coalesce(sum(NOT (t.claim_token <=> ?)), 0), 0 FROM "+m.table.Hot()+" AS t FORCE INDEX (PRIMARY)"+
-			"\nWHERE "+rowsOf(settlements)+" FOR UPDATE", move.token))
+	move := moving{MySQL: m, relay: relay, keep: keep}
+	if token := settlements[0].Token; token != "" {
+		move.claimed = text{" AND t.claim_token = ?", []any{token}}
+		settled, err = backend.ReadSettled(ctx, tx, query("SELECT 'fenced', coalesce(sum(NOT (t.claim_token <=> ?)), 0), 0 FROM "+m.table.Hot+" AS t FORCE INDEX (PRIMARY)"+
+			"\nWHERE "+rowsOf(settlements)+" FOR UPDATE", token))
 	} else {
 		lanes, pairs := leaseLists(backend.LeasesOf(settlements))
 		if _, err := backend.Exec(ctx, tx, m.sql.Fill("lock lanes of settlements", []string{":lanes", lanes})); err != nil {
@@ -36,19 +44,24 @@ func (m *MySQL) Settle(ctx context.Context, tx *sql.Tx, relay string, keep bool,
 	if err != nil {
 		return settled, err
 	}
-	for _, write := range move.writes(settlements) {
-		affected, err := backend.Exec(ctx, tx, write.Query)
-		if err != nil {
+	for part := range slices.Chunk(settlements, mostGiven) {
+		groups := backend.GroupsOf(part)
+		writes := move.finish(m.table.Hot, move.claimed, groups.HotDone)
+		writes = append(writes, move.finish(m.table.Held, text{sql: " AND t.state <> 'error'"}, groups.HeldDone)...)
+		writes = append(writes, move.others(groups)...)
+		if err := settled.Write(ctx, tx, writes); err != nil {
 			return settled, err
-		}
-		if write.counts {
-			settled.Changed += affected
 		}
 	}
 	return settled, nil
 }
 
-// Purge implements [backend.Settling].
+// mostGiven is how many rows one statement may be given: with too many
+// conditions for their memory servers walk over the table, and TiDB, which has no
+// other list, nests the selects of a union.
+const mostGiven = 1000
+
+// Purge implements [backend.Backend].
 func (m *MySQL) Purge(ctx context.Context, retention time.Duration, limit int, _ time.Time) (purged int, until time.Time, err error) {
 	old := m.sql.Fill("old done rows", []string{":retention", microseconds(-retention), ":limit", number(limit)})
 	err = m.inTurn(ctx, func(tx *sql.Tx) error {
@@ -57,205 +70,291 @@ func (m *MySQL) Purge(ctx context.Context, retention time.Duration, limit int, _
 			return err
 		}
 		purged = len(ids)
-		_, err = backend.Exec(ctx, tx, m.deleteByID(m.table.Done(), "PRIMARY", ids, func(where *text) {
-			where.add("t.finished_at < utc_timestamp(6) + INTERVAL " + microseconds(-retention) + " MICROSECOND")
-		})...)
+		_, err = backend.Exec(ctx, tx, m.deleteByID(m.table.Done, "PRIMARY", ids,
+			text{sql: "t.finished_at < utc_timestamp(6) + INTERVAL " + microseconds(-retention) + " MICROSECOND"})...)
 		return err
 	})
-	if err == nil {
-		_, err = backend.ExecTx(ctx, m.db, readCommitted, m.sql.Query("purge relays"))
-	}
 	return purged, until, err
 }
 
-// write is one statement of a settle. The rows that it affects may count as changed.
-type write struct {
-	backend.Query
-	counts bool
-}
-
-// moving makes the statements that move rows: first they are locked, and
-// written where they go, then deleted where they were. Who settles the same rows
-// at the same time waits, and finds none. Each group of settlements has one
-// statement of either kind, and one that is empty has none.
+// moving makes the statements that move rows.
 type moving struct {
 	*MySQL
-	relay string
-	keep  bool
-	token string // by rows
-}
-
-// mostGiven is how many rows one statement may be given: with too many
-// conditions for their memory servers walk over the table, and TiDB, which has no
-// other list, nests the selects of a union.
-const mostGiven = 1000
-
-func (m moving) writes(settlements []relay.Settlement) (writes []write) {
-	for part := range slices.Chunk(settlements, mostGiven) {
-		writes = append(writes, m.part(part)...)
-	}
-	return writes
-}
-
-func (m moving) part(settlements []relay.Settlement) (writes []write) {
-	groups := map[string][]relay.Settlement{}
-	for _, s := range settlements {
-		groups[groupOf(s)] = append(groups[groupOf(s)], s)
-	}
-	writes = append(writes, m.finish(m.table.Hot(), m.claimed(), groups["hot done"])...)
-	writes = append(writes, m.finish(m.table.Held(), " AND t.state <> 'error'", groups["held done"])...)
-	writes = append(writes, m.hold(groups["hot held"])...)
-	writes = append(writes, m.change(groups["held held"])...)
-	return append(writes, m.free(groups["freed"])...)
-}
-
-// groupOf says where a row is and where it goes.
-func groupOf(s relay.Settlement) string {
-	from, to := "hot", "held"
-	if s.Held {
-		from = "held"
-	}
-	switch s.State {
-	case relay.StatePending:
-		return "freed"
-	case relay.StateDone:
-		to = "done"
-	}
-	return from + " " + to
-}
-
-// claimed is a condition of rows that are claimed, with an argument for the
-// token.
-func (m moving) claimed() string {
-	if m.token == "" {
-		return ""
-	}
-	return " AND t.claim_token = ?"
-}
-
-func (m moving) arguments(where string) []any {
-	if where == "" || where != m.claimed() {
-		return nil
-	}
-	return []any{m.token}
+	relay   string
+	keep    bool
+	claimed text // by rows: a condition of rows that are claimed
 }
 
 // finish replaces what is the same message with the same id: one that somebody has
 // copied back. It would be sent again and again otherwise.
-func (m moving) finish(from, where string, settlements []relay.Settlement) (writes []write) {
+func (m moving) finish(from string, where text, settlements []relay.Settlement) (writes []backend.Write) {
 	if len(settlements) == 0 {
 		return nil
 	}
 	if m.keep {
 		g := givens(m.server, settlements, "attempts", "crashes", "error", "receipt")
-		insert := (&text{}).
-			add("REPLACE INTO " + m.table.Done() + " (" + backend.Kept + ", " + backend.Changing + ", finished_at, receipt, relay)\nSELECT " + backend.Of("t", backend.Kept) + ", ")
-		g.attempts(insert)
-		insert.add(", ")
-		g.crashes(insert)
-		insert.add(", t.available_at, ")
-		g.lastError(insert)
-		insert.add(", utc_timestamp(6), ")
-		g.receipt(insert)
-		insert.add(", ?\n", m.relay)
-		g.rows(insert.add("FROM "), from)
-		writes = append(writes, write{Query: insert.add(where+m.sql.Text("lock t"), m.arguments(where)...).query()})
+		writes = append(writes, backend.Write{Query: join(
+			"REPLACE INTO "+m.table.Done+" ("+backend.Kept+", "+backend.Changing+", finished_at, receipt, relay)",
+			"\nSELECT "+backend.Of("t", backend.Kept)+", ", g.value("attempts"), ", ", g.value("crashes"), ", t.available_at, ", g.nullable("error", "t.last_error"),
+			", utc_timestamp(6), ", g.nullable("receipt", "NULL"), ", ", arg(m.relay),
+			"\nFROM ", g.rows(from), where, m.sql.Text("lock t")).query()})
 	}
 	return append(writes, m.remove(from, where, settlements))
+}
+
+// others are the statements of rows that aren't done: hot ones that are moved among the held
+// ones, held ones that stay there, and claimed ones that are given back.
+func (m moving) others(groups backend.Groups) (writes []backend.Write) {
+	if some := groups.HotHeld; len(some) > 0 {
+		g := givens(m.server, some, "state", "attempts", "crashes", "delay", "error")
+		writes = append(writes, backend.Write{Query: join(
+			"INSERT INTO "+m.table.Held+" ("+backend.Kept+", "+backend.Changing+", state)",
+			"\nSELECT "+backend.Of("t", backend.Kept)+", ", g.value("attempts"), ", ", g.value("crashes"), ", ", g.availableAt(), ", ", g.nullable("error", "t.last_error"), ", ", g.value("state"),
+			"\nFROM ", g.rows(m.table.Hot), m.claimed, m.sql.Text("lock t")).query()}, m.remove(m.table.Hot, m.claimed, some))
+	}
+	if some := groups.HeldHeld; len(some) > 0 {
+		g := givens(m.server, some, "state", "attempts", "crashes", "delay", "error")
+		writes = append(writes, backend.Write{Counts: true, Query: join(
+			"UPDATE ", g.table(), m.table.Held+" AS t FORCE INDEX (PRIMARY)"+g.on(),
+			" SET t.state = ", g.value("state"), ", t.attempts = ", g.value("attempts"), ", t.crashes = ", g.value("crashes"),
+			", t.changes = t.changes + 1, t.available_at = ", g.availableAt(), ", t.last_error = ", g.nullable("error", "t.last_error"),
+			"\nWHERE t.state <> 'error'").query()})
+	}
+	if some := groups.Freed; len(some) > 0 {
+		g := givens(m.server, some, "attempts", "crashes", "error")
+		writes = append(writes, backend.Write{Counts: true, Query: join(
+			"UPDATE ", g.table(), m.table.Hot+" AS t FORCE INDEX (PRIMARY)"+g.on(),
+			" SET t.claimed_by = NULL, t.claim_token = NULL, t.claimed_until = NULL, t.attempts = ", g.value("attempts"), ", t.crashes = ", g.value("crashes"),
+			", t.last_error = ", g.nullable("error", "t.last_error"),
+			"\nWHERE ", text{"t.claim_token = ?", m.claimed.args}).query()})
+	}
+	return writes
 }
 
 // remove finds the rows by their keys, one after the other. By a condition, a
 // server reads and locks all that there is if it takes the table for small: a
 // DELETE doesn't heed the name of an index enough.
-func (m moving) remove(from, where string, settlements []relay.Settlement) write {
+//
+// MySQL lets a DELETE be told its index. Walking twice, as a join of keys does, costs a third
+// more. Versions before 8.0.20 don't know INDEX yet; in the mode of safe updates they take
+// ranges of some index, or refuse.
+func (m moving) remove(from string, where text, settlements []relay.Settlement) backend.Write {
 	if m.server == mysql8 {
-		return m.removeHinted(from, where, settlements)
+		bare := from[strings.LastIndex(from[:len(from)-1], "`"):]                // without its schema
+		condition := strings.ReplaceAll(rowsOf(settlements)+where.sql, "t.", "") // no name: 8.0.16 is the first to take one
+		return backend.Write{Counts: true, Query: query("DELETE /*+ SET_VAR(sql_safe_updates = 1) INDEX("+bare+" PRIMARY) */ FROM "+from+"\nWHERE "+condition, where.args...)}
 	}
 	keys := givens(m.server, settlements)
-	remove := (&text{}).add("DELETE t FROM ")
-	keys.table(remove)
-	remove.add(from + " AS t FORCE INDEX (PRIMARY)" + keys.on())
-	if where != "" {
-		remove.add(strings.Replace(where, " AND ", " WHERE ", 1), m.arguments(where)...)
-	}
-	return write{counts: true, Query: remove.query()}
+	where.sql = strings.Replace(where.sql, " AND ", " WHERE ", 1)
+	return backend.Write{Counts: true, Query: join("DELETE t FROM ", keys.table(), from+" AS t FORCE INDEX (PRIMARY)"+keys.on(), where).query()}
 }
-
-// removeHinted is for servers that let a DELETE be told its index. Walking twice,
-// as a join of keys does, costs a third more. Those before 8.0.20 don't know INDEX
-// yet; in the mode of safe updates they take ranges of some index, or refuse.
-func (m moving) removeHinted(from, where string, settlements []relay.Settlement) write {
-	condition := strings.ReplaceAll(rowsOf(settlements)+where, "t.", "") // no name: 8.0.16 is the first to take one
-	return write{counts: true, Query: query("DELETE /*+ SET_VAR(sql_safe_updates = 1) INDEX("+bare(from)+" PRIMARY) */ FROM "+from+
-		"\nWHERE "+condition, m.arguments(where)...)}
-}
-
-// bare is a quoted name without its schema.
-func bare(name string) string { return name[strings.LastIndex(name[:len(name)-1], "`"):] }
 
 // deleteByID is the same where the lanes aren't known, and an index has the ids; of
 // the rows that have one, those are deleted of which a condition is true.
-func (m *MySQL) deleteByID(from, index string, ids []int64, condition func(where *text)) (queries []backend.Query) {
+func (m *MySQL) deleteByID(from, index string, ids []int64, condition text) (queries []backend.Query) {
 	for part := range slices.Chunk(ids, mostGiven) {
 		keys := &given{server: m.server, settlements: backend.Column(part, func(id *int64) relay.Settlement { return relay.Settlement{ID: *id} })}
-		remove := (&text{}).add("DELETE t FROM ")
-		keys.table(remove)
-		condition(remove.add(from + " AS t FORCE INDEX (" + index + ") ON t.id = g.id WHERE "))
-		queries = append(queries, remove.query())
+		queries = append(queries, join("DELETE t FROM ", keys.table(), from+" AS t FORCE INDEX ("+index+") ON t.id = g.id WHERE ", condition).query())
 	}
 	return queries
 }
 
-func (m moving) hold(settlements []relay.Settlement) []write {
-	if len(settlements) == 0 {
-		return nil
-	}
-	g, where := givens(m.server, settlements, "state", "attempts", "crashes", "delay", "error"), m.claimed()
-	insert := (&text{}).
-		add("INSERT INTO " + m.table.Held() + " (" + backend.Kept + ", " + backend.Changing + ", state)\nSELECT " + backend.Of("t", backend.Kept) + ", ")
-	g.attempts(insert)
-	insert.add(", ")
-	g.crashes(insert)
-	insert.add(", ")
-	g.availableAt(insert)
-	insert.add(", ")
-	g.lastError(insert)
-	insert.add(", ")
-	g.state(insert)
-	g.rows(insert.add("\nFROM "), m.table.Hot())
-	return []write{{Query: insert.add(where+m.sql.Text("lock t"), m.arguments(where)...).query()}, m.remove(m.table.Hot(), where, settlements)}
+// given are the values of settlements. Those that are the same for all rows
+// stand in the statement: most batches are all done, at their first attempt.
+// Others come as a table g, which is joined.
+type given struct {
+	server      string
+	settlements []relay.Settlement
+	columns     []column // of g, but for lane, id and n
+	messages    bool     // g has n: each row has its message, too
 }
 
-func (m moving) change(settlements []relay.Settlement) []write {
-	if len(settlements) == 0 {
-		return nil
-	}
-	g := givens(m.server, settlements, "state", "attempts", "crashes", "delay", "error")
-	update := g.update(m.table.Held())
-	update.add("t.state = ")
-	g.state(update)
-	update.add(", t.attempts = ")
-	g.attempts(update)
-	update.add(", t.crashes = ")
-	g.crashes(update)
-	update.add(", t.changes = t.changes + 1, t.available_at = ")
-	g.availableAt(update)
-	update.add(", t.last_error = ")
-	g.lastError(update)
-	return []write{{counts: true, Query: update.add("\nWHERE t.state <> 'error'").query()}}
+type column struct {
+	name, as string
+	value    func(*relay.Settlement) any // int64 or string
 }
 
-func (m moving) free(settlements []relay.Settlement) []write {
-	if len(settlements) == 0 {
-		return nil
+var givenColumns = []column{
+	{"state", "varchar(16)", func(s *relay.Settlement) any { return string(s.State) }},
+	{"attempts", "int", func(s *relay.Settlement) any { return int64(s.Attempts) }},
+	{"crashes", "int", func(s *relay.Settlement) any { return int64(s.Crashes) }},
+	{"delay", "bigint", func(s *relay.Settlement) any { return s.Delay.Microseconds() }},
+	{"error", "longtext", func(s *relay.Settlement) any { return s.Error }},
+	{"receipt", "longtext", func(s *relay.Settlement) any { return s.Receipt }},
+}
+
+// givens has the columns that a statement uses, and no other: MariaDB leaves
+// unused ones out of a list, and then misses them.
+func givens(server string, settlements []relay.Settlement, used ...string) *given {
+	g := &given{server: server, settlements: settlements, messages: true}
+	for _, c := range givenColumns {
+		if slices.Contains(used, c.name) && !backend.AllEqual(backend.Column(settlements, c.value)) {
+			g.columns = append(g.columns, c)
+		}
 	}
-	g := givens(m.server, settlements, "attempts", "crashes", "error")
-	update := g.update(m.table.Hot())
-	update.add("t.claimed_by = NULL, t.claim_token = NULL, t.claimed_until = NULL, t.attempts = ")
-	g.attempts(update)
-	update.add(", t.crashes = ")
-	g.crashes(update)
-	update.add(", t.last_error = ")
-	g.lastError(update)
-	return []write{{counts: true, Query: update.add("\nWHERE t.claim_token = ?", m.token).query()}}
+	return g
+}
+
+// value is that of a column: the same for all rows, or that of g.
+func (g *given) value(name string) text {
+	if slices.ContainsFunc(g.columns, func(c column) bool { return c.name == name }) {
+		return text{sql: "g." + name}
+	}
+	i := slices.IndexFunc(givenColumns, func(c column) bool { return c.name == name })
+	return valueOf(givenColumns[i].value(&g.settlements[0]))
+}
+
+func valueOf(value any) text {
+	if n, ok := value.(int64); ok {
+		return text{sql: number(n)}
+	}
+	return arg(value)
+}
+
+// nullable is something else where the text is empty.
+func (g *given) nullable(name, otherwise string) text {
+	value := g.value(name)
+	switch {
+	case len(value.args) == 0:
+		return text{sql: "coalesce(nullif(g." + name + ", ''), " + otherwise + ")"}
+	case value.args[0] == "":
+		return text{sql: otherwise}
+	default:
+		return value
+	}
+}
+
+// availableAt is a time from now for a retry, and stays what it was otherwise.
+// No two texts are compared that have no column's collation: a connection's may
+// be another one for arguments than for what stands in a statement.
+func (g *given) availableAt() text {
+	state, later := g.value("state"), join("utc_timestamp(6) + INTERVAL ", g.value("delay"), " MICROSECOND")
+	switch {
+	case len(state.args) == 0:
+		return join("CASE WHEN ", state, " = 'retry' THEN ", later, " ELSE t.available_at END")
+	case state.args[0] == "retry":
+		return later
+	default:
+		return text{sql: "t.available_at"}
+	}
+}
+
+// rows is what comes after FROM, up to conditions: the rows of a table, as t,
+// found by their keys. If they are all that is given, they are a condition, which
+// costs a little less than a join.
+func (g *given) rows(from string) text {
+	if len(g.columns) == 0 {
+		return text{sql: from + " AS t FORCE INDEX (PRIMARY)\nWHERE " + rowsOf(g.settlements)}
+	}
+	return join(g.table(), from+" AS t FORCE INDEX (PRIMARY)"+g.on()+"\nWHERE TRUE")
+}
+
+// table is g, which is joined first. On MySQL it is a list in a text, which is an argument
+// unless it has but numbers. Others have a list of rows, the first of which names the columns;
+// only MariaDB takes the others as one list.
+func (g *given) table() text {
+	if g.server == mysql8 {
+		items := make([][]any, len(g.settlements))
+		for i := range g.settlements {
+			s := &g.settlements[i]
+			items[i] = []any{s.Lane, s.ID}
+			for _, c := range g.columns {
+				items[i] = append(items[i], c.value(s))
+			}
+		}
+		list := arg(bind.JSON(items))
+		if len(g.columns) == 0 {
+			list = text{sql: "'" + bind.JSON(items) + "'"}
+		}
+		columns := "lane smallint PATH '$[0]', id bigint PATH '$[1]'"
+		if g.messages {
+			columns += ", n FOR ORDINALITY"
+		}
+		for i, c := range g.columns {
+			columns += ", " + c.name + " " + c.as + " PATH '$[" + strconv.Itoa(i+2) + "]'"
+		}
+		return join("JSON_TABLE(", list, ", '$[*]' COLUMNS ("+columns+")) AS g STRAIGHT_JOIN ")
+	}
+	var parts []any
+	for i := range g.settlements {
+		s, begin, end := &g.settlements[i], ",(", ")"
+		switch {
+		case i == 0:
+			begin, end = "(SELECT ", ""
+		case g.server != mariaDB:
+			begin, end = " UNION ALL SELECT ", ""
+		case i == 1:
+			begin = " UNION ALL VALUES ("
+		}
+		as := func(name string) string {
+			if i > 0 {
+				return ""
+			}
+			return " AS " + name
+		}
+		parts = append(parts, begin+strconv.Itoa(s.Lane)+as("lane")+","+number(s.ID)+as("id"))
+		if g.messages {
+			parts = append(parts, ","+strconv.Itoa(i+1)+as("n"))
+		}
+		for _, c := range g.columns {
+			value := valueOf(c.value(s))
+			if i == 0 {
+				value = g.first(c)
+			}
+			parts = append(parts, ",", value, as(c.name))
+		}
+		parts = append(parts, end)
+	}
+	return join(append(parts, ") AS g STRAIGHT_JOIN ")...)
+}
+
+// first is a column's first value with its type: from an argument of a
+// prepared statement the server takes the type as it is, and then cuts off, or
+// refuses, what is longer in the rows below.
+func (g *given) first(c column) text {
+	value := valueOf(c.value(&g.settlements[0]))
+	if len(value.args) == 0 {
+		return value
+	}
+	longest := 1
+	for i := range g.settlements {
+		longest = max(longest, len(c.value(&g.settlements[i]).(string)))
+	}
+	return join("CAST(", value, " AS CHAR("+strconv.Itoa(longest)+") CHARACTER SET utf8mb4) COLLATE utf8mb4_bin")
+}
+
+// on finds the row t of each row g. The message of the nth row stands at the nth place
+// of one text: that is compared as exactly as a list of messages, and costs a server
+// a third of what it takes to read one.
+func (g *given) on() string {
+	const place = "36 * g.n - 35, 36" // as MessageID is 36 characters
+	return " ON t.lane = g.lane AND t.id = g.id AND t.message_id = substr(" + messages(g.settlements, "") + ", " + place + ")"
+}
+
+// messages is one text of all messages.
+func messages(settlements []relay.Settlement, separator string) string {
+	const charset = "_ascii'" // else a server walks through characters that may be longer
+	text := make([]byte, 0, len(charset)+37*len(settlements)+1)
+	text = append(text, charset...)
+	for i := range settlements {
+		text = append(append(text, settlements[i].MessageID...), separator...)
+	}
+	return string(append(text, '\''))
+}
+
+// rowsOf is a condition that finds rows t by their keys: ranges of the index. It
+// looks for a row's message in the text of those that are given beside its id. No
+// message changes its row, so that this says which is whose. Such a text costs half of
+// what a list does, if it is short.
+func rowsOf(settlements []relay.Settlement) string {
+	const most = 32
+	var among backend.Alternatives
+	for i := 0; i < len(settlements); {
+		first, lane, ids := i, settlements[i].Lane, []int64(nil)
+		for ; i < len(settlements) && settlements[i].Lane == lane && len(ids) < most; i++ {
+			ids = append(ids, settlements[i].ID)
+		}
+		among.Add(lane, "t.lane = "+strconv.Itoa(lane)+" AND t.id IN "+backend.NumberList(ids)+" AND instr("+messages(settlements[first:i], ",")+", t.message_id)")
+	}
+	return among.Condition()
 }

@@ -38,7 +38,7 @@ func answer(query string) [][]driver.Value {
 func TestStatements(t *testing.T) {
 	t.Parallel()
 	recorder := &backendtest.Recorder{Answer: answer}
-	queries := backendtest.Golden(t, "testdata/statements.sql", *update, recorder, dialect.Oracle(), func(db *sql.DB, table dialect.Table) backend.Backend {
+	queries := backendtest.Golden(t, "testdata/statements.sql", "", *update, recorder, dialect.Oracle(), func(db *sql.DB, table dialect.Table) backend.Backend {
 		return oracle.New(db, dialect.Oracle(), table)
 	})
 	checkPlaces(t, queries...)
@@ -76,7 +76,7 @@ func settled(t *testing.T, settlements []relay.Settlement) []backend.Query {
 	recorder := &backendtest.Recorder{Answer: answer}
 	db := recorder.DB()
 	defer func() { _ = db.Close() }()
-	if _, err := oracle.New(db, dialect.Oracle(), dialect.Table{}).Settle(t.Context(), nil, "r", true, settlements); err != nil {
+	if _, err := oracle.New(db, dialect.Oracle(), backendtest.Table(t, "outbox")).Settle(t.Context(), nil, "r", true, settlements); err != nil {
 		t.Fatal(err)
 	}
 	queries := recorder.Taken()

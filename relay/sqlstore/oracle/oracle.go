@@ -1,298 +1,201 @@
-// Package oracle is the [backend.Backend] of Oracle Database 12.2 and later. Its tests
-// compare the statements with testdata; none of them has a server. outbox/dialect/ORACLE.md
-// has what it runs and why.
+// Package oracle is the [backend.Backend] of Oracle Database 12.2 and later. Its statements
+// stand in oracle.sql; those that depend on what is asked for are built in the other files. Its
+// tests compare the statements with testdata; none of them has a server.
+// outbox/dialect/ORACLE.md has what it runs and why.
 package oracle
 
 import (
 	"context"
 	"database/sql"
+	_ "embed"
+	"strings"
 	"time"
 
 	"github.com/rowrelay/rowrelay/outbox/dialect"
+	"github.com/rowrelay/rowrelay/outbox/dialect/bind"
 	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
 )
+
+//go:embed oracle.sql
+var file string
 
 // Oracle is a table in Oracle.
 type Oracle struct {
 	db      *sql.DB
 	dialect dialect.Dialect
 	table   dialect.Table
+	sql     backend.Statements
 }
 
 var _ backend.TransactionLister = (*Oracle)(nil)
 
 // New returns the backend.
-func New(db *sql.DB, d dialect.Dialect, table dialect.Table) *Oracle { return &Oracle{db, d, table} }
+func New(db *sql.DB, d dialect.Dialect, table dialect.Table) *Oracle {
+	return &Oracle{db, d, table, backend.ParseStatements(file, table, map[string]string{
+		"locks": table.Index("locks"), "index claim_until": table.IndexName("claim_until"),
+		"owner": dialect.OracleOwner(table), "trigger": dialect.OracleName(table.Name + "_begin"),
+	})}
+}
 
 // Traits implements [backend.Backend]. No level of isolation is asked for, as go-ora
 // refuses any: it is the session's own, READ COMMITTED, unless somebody has set another
 // one, at which the statements are right, too, and are busy more often.
 func (d *Oracle) Traits() backend.Traits {
-	return backend.Traits{Claims: 1, Frontier: backend.OpenTransactions, Walk: backend.WalkPositions}
+	return backend.Traits{
+		Claims: 1, Frontier: backend.OpenTransactions, Walk: backend.WalkPositions,
+		Queries: backend.Queries{
+			ClaimMode: d.sql.Query("claim mode"), Members: d.sql.Query("members"), Deregister: d.sql.Query("deregister"), PurgeRelays: d.sql.Query("purge relays"),
+			Journals: d.sql.Query("journals"), Marks: d.sql.Query("marks"), LastID: d.sql.Query("last id"),
+			Status: backend.StatusQueries{
+				Mode: d.sql.Query("claim mode"), Counts: d.sql.Query("counts", int64(backend.CountedDone), int64(backend.CountedDone)), Oldest: d.sql.Query("oldest"),
+				Topics: d.sql.Query("topics", int64(backend.SampledTopics)), Relays: d.sql.Query("list relays"), Leased: d.sql.Query("lanes leased"),
+			},
+		},
+	}
 }
 
-// inTx lets one at a time change several things. Nothing bounds the wait: those who hold
-// this lock wait for none that an application holds.
+// args are those of a statement that is built.
+type args struct{ bind.Oracle }
+
+func (a *args) query(lines ...string) backend.Query {
+	return backend.Query{SQL: strings.Join(lines, "\n"), Args: a.Args}
+}
+
+// given is a list of rows g with these columns.
+func given[T any](a *args, items []T, columns string) string {
+	return bind.OracleGiven(&a.Oracle, "g", items, columns)
+}
+
+// list is one of numbers for IN.
+func list[T int | int64](a *args, values []T) string {
+	return "(SELECT j.id FROM " + bind.OracleGiven(&a.Oracle, "j", values, "id NUMBER PATH '$'") + ")"
+}
+
+// texts is one of texts, as their bytes.
+func (a *args) texts(values []string) string {
+	return "(SELECT " + bytes("j.text") + " FROM " + bind.OracleGiven(&a.Oracle, "j", values, "text VARCHAR2(255) PATH '$'") + ")"
+}
+
+// bytes is a text as its bytes, whatever the session compares by.
+func bytes(text string) string { return "NLSSORT(" + text + ", 'NLS_SORT=BINARY')" }
+
+func same(a, b string) string { return bytes(a) + " = " + bytes(b) }
+
+const now = "SYS_EXTRACT_UTC(SYSTIMESTAMP)"
+
+// in is a time from now, in microseconds.
+func (a *args) in(by time.Duration) string {
+	return now + " + NUMTODSINTERVAL(" + a.Add(by.Microseconds()) + " / 1000000, 'SECOND')"
+}
+
+func (a *args) timestamp(at time.Time) string {
+	return "TO_TIMESTAMP(" + a.Add(at.UTC().Format("2006-01-02 15:04:05.000000")) + ", 'YYYY-MM-DD HH24:MI:SS.FF6')"
+}
+
+// inTx lets one at a time change several things.
 func (d *Oracle) inTx(ctx context.Context, work func(*sql.Tx) error) error {
 	return backend.InTx(ctx, d.db, nil, func(tx *sql.Tx) error {
-		if _, err := backend.Exec(ctx, tx, backend.Query{SQL: "UPDATE " + d.table.Settings() + " SET value = value WHERE name = 'schema'"}); err != nil {
+		if _, err := backend.Exec(ctx, tx, d.sql.Query("begin changing")); err != nil {
 			return err
 		}
 		return work(tx)
 	})
 }
 
-// steps are a change whose answer is selected afterwards, in the same transaction.
-type steps struct {
-	do  []backend.Query
-	ask backend.Query
-}
-
-// answer carries out steps.
-func (d *Oracle) answer(ctx context.Context, s steps, read func(*sql.Tx, backend.Query) error) error {
+// answer carries out a change whose answer is selected afterwards, in the same transaction.
+func (d *Oracle) answer(ctx context.Context, change []backend.Query, read func(*sql.Tx) error) error {
 	return backend.InTx(ctx, d.db, nil, func(tx *sql.Tx) error {
-		if _, err := backend.Exec(ctx, tx, s.do...); err != nil {
+		if _, err := backend.Exec(ctx, tx, change...); err != nil {
 			return err
 		}
-		return read(tx, s.ask)
+		return read(tx)
 	})
 }
 
-// write is one statement of a change. The rows that it affects may count.
-type write struct {
-	backend.Query
-	counts bool
-}
-
-func run(ctx context.Context, tx *sql.Tx, writes []write) (changed int, err error) {
-	for _, write := range writes {
-		affected, err := backend.Exec(ctx, tx, write.Query)
-		if err != nil {
-			return 0, err
-		}
-		if write.counts {
-			changed += affected
-		}
-	}
-	return changed, nil
-}
-
-// ClaimMode implements [backend.Members].
-func (d *Oracle) ClaimMode(ctx context.Context) (mode relay.Claim, err error) {
-	err = backend.One(ctx, d.db, d.claimMode(), &mode)
-	return mode, err
-}
-
-// SetClaimMode implements [backend.Members].
+// SetClaimMode implements [backend.Backend].
 func (d *Oracle) SetClaimMode(ctx context.Context, claim relay.Claim) error {
 	return d.inTx(ctx, func(tx *sql.Tx) error {
 		return backend.ChangeMode(ctx, tx, d.dialect, d.table, claim, backend.ModeChange{
-			Lock: d.lockClaimMode(), Others: d.otherRelays(string(claim)), Set: d.setClaimMode(string(claim)), Forget: d.forget(),
+			Lock:   d.sql.Query("lock claim mode"),
+			Others: d.sql.Query("relays that claim another way", string(claim)),
+			Set:    d.sql.Query("set claim mode", string(claim)),
+			Forget: []backend.Query{d.sql.Query("lock lanes"), d.sql.Query("forget leases"), d.sql.Query("forget claims")},
 		})
 	})
 }
 
-// Heartbeat implements [backend.Members].
+// Heartbeat implements [backend.Backend].
 func (d *Oracle) Heartbeat(ctx context.Context, self relay.Identity, ttl time.Duration) (beat backend.Heartbeat, err error) {
 	var name string
 	var epoch sql.NullString
-	err = d.answer(ctx, d.heartbeat(self, ttl), func(tx *sql.Tx, query backend.Query) error {
-		return backend.All(ctx, tx, query, func() { beat.Stored = true }, &name, &beat.XID, &epoch)
+	claim := string(self.Claim)
+	err = d.answer(ctx, []backend.Query{
+		d.sql.Query("share claim mode"),
+		d.sql.Query("heartbeat", self.Name, self.Host, self.Version, claim, ttl.Microseconds(), claim),
+	}, func(tx *sql.Tx) error {
+		return backend.All(ctx, tx, d.sql.Query("heartbeat was stored", self.Name, claim), func() { beat.Stored = true }, &name, &beat.XID, &epoch)
 	})
-	if err != nil || !beat.Stored {
-		return beat, err
-	}
 	beat.Epoch = epoch.String
-	err = backend.All(ctx, d.db, d.members(), func() { beat.Alive = append(beat.Alive, name) }, &name)
 	return beat, err
 }
 
-// Deregister implements [backend.Members].
-func (d *Oracle) Deregister(ctx context.Context, name string) error {
-	_, err := backend.ExecTx(ctx, d.db, nil, d.deregister(name))
-	return err
-}
-
-// Acquire implements [backend.Lanes].
+// Acquire implements [backend.Backend].
 func (d *Oracle) Acquire(ctx context.Context, relay string, count int, ttl time.Duration) (grants []relay.Grant, xid uint64, err error) {
-	err = d.answer(ctx, d.acquire(relay, count, ttl), func(tx *sql.Tx, query backend.Query) error {
-		grants, xid, err = backend.Grants(ctx, tx, query)
+	acquire := d.sql.Query("acquire", int64(count), relay, relay, ttl.Microseconds())
+	err = d.answer(ctx, []backend.Query{acquire}, func(tx *sql.Tx) error {
+		grants, xid, err = backend.Grants(ctx, tx, d.sql.Query("acquired"))
 		return err
 	})
 	return grants, xid, err
 }
 
-// Renew implements [backend.Lanes].
-func (d *Oracle) Renew(ctx context.Context, relay, epoch string, leases []backend.Lease, ttl time.Duration) ([]relay.Lease, uint64, error) {
-	return d.change(ctx, d.renew(relay, epoch, leases, ttl))
-}
-
-// Release implements [backend.Lanes].
-func (d *Oracle) Release(ctx context.Context, relay, epoch string, leases []backend.Lease) ([]relay.Lease, uint64, error) {
-	return d.change(ctx, d.release(relay, epoch, leases))
-}
-
-// WriteJournal implements [backend.Lanes].
-func (d *Oracle) WriteJournal(ctx context.Context, relay string, leases []backend.Lease) ([]relay.Lease, uint64, error) {
-	return d.change(ctx, d.writeJournal(relay, leases))
-}
-
-func (d *Oracle) change(ctx context.Context, s steps) (held []relay.Lease, xid uint64, err error) {
-	err = d.answer(ctx, s, func(tx *sql.Tx, query backend.Query) error {
-		held, xid, err = backend.Leases(ctx, tx, query)
+// ChangeLeases implements [backend.Backend]. It is a block of one statement a lease, as a list
+// of them would have no room for a text of any length.
+func (d *Oracle) ChangeLeases(ctx context.Context, change backend.LeaseChange, leases []backend.Lease) (held []relay.Lease, xid uint64, err error) {
+	var a args
+	marks := func(given string) string { // the ones given, if they were made in this epoch
+		if change.Epoch == "" {
+			return a.Add(given)
+		}
+		return "CASE WHEN " + d.sql.Text("server") + " = " + a.Add(change.Epoch) + " THEN " + a.Add(given) + " ELSE marks END"
+	}
+	block := "DECLARE\n    " + d.sql.Text("stamp") + "\nBEGIN\n"
+	for _, lease := range leases {
+		set := ""
+		switch change.Kind {
+		case backend.Renew:
+			set = "until = " + a.in(change.TTL) + ", marks = " + marks(lease.Marks)
+			if lease.Calm {
+				set += ", crashes = 0, journal = NULL"
+			}
+		case backend.Release:
+			set = "owner = NULL, until = NULL, marks = " + marks(lease.Marks) + ", journal = NULL, crashes = 0"
+		case backend.WriteJournal:
+			set = "journal = " + a.Add(lease.Journal)
+		}
+		block += "    UPDATE " + d.table.Lanes + " SET " + set + ", stamp = this_transaction" +
+			"\n    WHERE lane = " + a.Add(int64(lease.Lane)) + " AND fence = " + a.Add(lease.Fence) + " AND owner = " + a.Add(change.Relay) + ";\n"
+	}
+	err = d.answer(ctx, []backend.Query{a.query(block + "END;")}, func(tx *sql.Tx) error {
+		held, xid, err = backend.Leases(ctx, tx, d.sql.Query("changed leases"))
 		return err
 	})
 	return held, xid, err
 }
 
-// BeginLanes implements [backend.Pages].
-func (d *Oracle) BeginLanes(ctx context.Context) (backend.FirstLine, error) { return d.FirstLine(ctx) }
-
-// LastID implements [backend.Pages].
-func (d *Oracle) LastID(ctx context.Context) (last int64, err error) {
-	err = backend.One(ctx, d.db, d.lastID(), &last)
-	return last, err
-}
-
-// FirstLine implements [backend.Pages].
-func (d *Oracle) FirstLine(ctx context.Context) (backend.FirstLine, error) {
-	return d.Read(ctx, backend.Read{}, nil)
-}
-
-// Read implements [backend.Pages].
-func (d *Oracle) Read(ctx context.Context, page backend.Read, take func(relay.Row) (bool, error)) (backend.FirstLine, error) {
-	line, _, err := backend.ReadPage(ctx, d.db, nil, d.page(page), take)
-	return line, err
-}
-
-// Candidates implements [backend.Pages].
-func (d *Oracle) Candidates(ctx context.Context, positions []relay.Position, except []string, limit int, take func(relay.Candidate) (bool, error)) error {
-	return backend.ReadCandidates(ctx, d.db, d.candidates(positions, except, limit), take)
-}
-
-// Pick implements [backend.Pages].
-func (d *Oracle) Pick(ctx context.Context, rows []relay.RowID, held bool) ([]relay.Row, error) {
-	query := d.pickHot(rows)
-	if held {
-		query = d.pickHeld(rows)
-	}
-	found, err := backend.ReadRows(ctx, d.db, query)
-	for i := range found {
-		found[i].Held = held
-	}
-	return found, err
-}
-
-// Settle implements [backend.Settling].
-func (d *Oracle) Settle(ctx context.Context, tx *sql.Tx, relay string, keep bool, settlements []relay.Settlement) (settled backend.Settled, err error) {
-	if tx == nil {
-		err = backend.InTx(ctx, d.db, nil, func(tx *sql.Tx) error {
-			settled, err = d.Settle(ctx, tx, relay, keep, settlements)
-			return err
-		})
-		return settled, err
-	}
-	settle := d.settleLanes
-	if settlements[0].Token != "" {
-		settle = d.settleRows
-	}
-	lock, facts, writes := settle(relay, keep, settlements)
-	if _, err := backend.Exec(ctx, tx, lock); err != nil {
-		return settled, err
-	}
-	if settled, err = backend.ReadSettled(ctx, tx, facts); err != nil {
-		return settled, err
-	}
-	changed, err := run(ctx, tx, writes)
-	settled.Changed += changed
-	return settled, err
-}
-
-// Purge implements [backend.Settling].
+// Purge implements [backend.Backend].
 func (d *Oracle) Purge(ctx context.Context, retention time.Duration, limit int, _ time.Time) (purged int, until time.Time, err error) {
 	err = d.inTx(ctx, func(tx *sql.Tx) error {
-		purged, err = backend.Exec(ctx, tx, d.purge(retention, limit))
+		purged, err = backend.Exec(ctx, tx, d.sql.Query("purge", -retention.Microseconds(), int64(limit)))
 		return err
 	})
-	if err == nil {
-		_, err = backend.ExecTx(ctx, d.db, nil, d.purgeRelays())
-	}
 	return purged, until, err
 }
 
-// HasFree implements [backend.Rows].
-func (d *Oracle) HasFree(context.Context) (bool, error) { return true, nil }
-
-// HasExpired implements [backend.Rows].
-func (d *Oracle) HasExpired(context.Context) (bool, error) { return true, nil }
-
-// Claim implements [backend.Rows].
-func (d *Oracle) Claim(ctx context.Context, request relay.ClaimRequest) (claimed []relay.Row, err error) {
-	err = d.answer(ctx, d.claim(request), func(tx *sql.Tx, query backend.Query) error {
-		claimed, err = backend.ReadRows(ctx, tx, query)
-		return err
-	})
-	return claimed, err
-}
-
-// Extend implements [backend.Rows].
-func (d *Oracle) Extend(ctx context.Context, token string, ids []int64, ttl time.Duration) (still []int64, err error) {
-	err = d.answer(ctx, d.extend(token, ids, ttl), func(tx *sql.Tx, query backend.Query) error {
-		still, err = backend.IDs(ctx, tx, query)
-		return err
-	})
-	return still, err
-}
-
-// Reclaim implements [backend.Rows].
-func (d *Oracle) Reclaim(ctx context.Context, limit int) (freed int, err error) {
-	err = d.inTx(ctx, func(tx *sql.Tx) error {
-		ids, err := backend.IDs(ctx, tx, d.expired(limit))
-		if err != nil || len(ids) == 0 {
-			return err
-		}
-		freed = len(ids)
-		_, err = backend.Exec(ctx, tx, d.freeExpired(ids))
-		return err
-	})
-	if err != nil {
-		return 0, err
-	}
-	err = d.inTx(ctx, func(tx *sql.Tx) error {
-		back, err := run(ctx, tx, d.bringBack(limit))
-		freed += back
-		return err
-	})
-	return freed, err
-}
-
-// Status implements [backend.Operating].
-func (d *Oracle) Status(ctx context.Context) (relay.Status, error) {
-	return backend.ReadStatus(ctx, d.db, backend.StatusQueries{
-		Mode: d.claimMode(), Counts: d.counts(backend.CountedDone), Oldest: d.oldest(), Topics: d.topics(backend.SampledTopics),
-		Relays: d.listRelays(), Leased: d.leased(),
-	})
-}
-
-// Requeue implements [backend.Operating].
-func (d *Oracle) Requeue(ctx context.Context, filter backend.Filter) ([]int64, error) {
-	return d.changeParked(ctx, filter, "UPDATE "+d.table.Held()+" t SET state = 'scheduled', attempts = 0, crashes = 0, available_at = "+now)
-}
-
-// Discard implements [backend.Operating].
-func (d *Oracle) Discard(ctx context.Context, filter backend.Filter) ([]int64, error) {
-	return d.changeParked(ctx, filter, "DELETE FROM "+d.table.Held()+" t")
-}
-
-// ListOpen implements [backend.TransactionLister]. It compares positions in the database's
-// log: transactions are known by that of their first change, which comes before their
-// first id, as the table's trigger begins the transaction. All instances of a cluster are
-// asked. A position of 0 is one that the database doesn't know, and holds everything up.
+// ListOpen implements [backend.TransactionLister].
 func (d *Oracle) ListOpen(ctx context.Context, _ string) (backend.OpenList, error) {
-	return backend.ReadOpenList(ctx, d.db, backend.Query{SQL: "SELECT 'number', TO_CHAR(current_scn) FROM v$database\n" +
-		"UNION ALL SELECT 'open', TO_CHAR(MIN(start_scn)) FROM gv$transaction HAVING COUNT(*) > 0\n" +
-		"UNION ALL SELECT 'server', " + server + " FROM dual"})
+	return backend.ReadOpenList(ctx, d.db, d.sql.Query("open transactions"))
 }
 
 // Grant implements [backend.TransactionLister]. It has both views; without one of them the
@@ -300,18 +203,3 @@ func (d *Oracle) ListOpen(ctx context.Context, _ string) (backend.OpenList, erro
 func (d *Oracle) Grant() string {
 	return "SELECT ON sys.gv_$transaction (and the same ON sys.v_$database)"
 }
-
-// locks is the table whose rows are locked in the place of what has no row, or none that
-// may be locked: see outbox/dialect/ORACLE.md. A lane has several, of which a settle locks
-// one and a takeover all.
-func locks(table dialect.Table) string { return table.Index("locks") }
-
-const (
-	laneSlots = "8"    // locks of each lane: 8 * lane + slot
-	keyLocks  = "1000" // the first of the locks of keys
-)
-
-// bytes is a text as its bytes, whatever the session compares by.
-func bytes(text string) string { return "NLSSORT(" + text + ", 'NLS_SORT=BINARY')" }
-
-func same(a, b string) string { return bytes(a) + " = " + bytes(b) }

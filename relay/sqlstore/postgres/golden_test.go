@@ -33,7 +33,7 @@ func TestStatements(t *testing.T) {
 		}
 		return nil
 	}}
-	backendtest.Golden(t, "testdata/statements.sql", *update, recorder, dialect.Postgres(), func(db *sql.DB, table dialect.Table) backend.Backend {
+	backendtest.Golden(t, "testdata/statements.sql", "", *update, recorder, dialect.Postgres(), func(db *sql.DB, table dialect.Table) backend.Backend {
 		return postgres.New(db, dialect.Postgres(), table, nil)
 	})
 }

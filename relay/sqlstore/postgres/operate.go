@@ -2,67 +2,119 @@ package postgres
 
 import (
 	"context"
+	"regexp"
+	"strconv"
 	"strings"
 
+	"github.com/rowrelay/rowrelay/outbox/dialect/bind"
 	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
 )
 
-// List implements [backend.Operating].
+// List implements [backend.Backend].
 func (p *Postgres) List(ctx context.Context, filter backend.Filter) ([]relay.Info, error) {
 	var a args
 	where := a.filter(filter)
 	if filter.State != "" {
-		where += " AND t.state = " + a.text(string(filter.State))
+		where += " AND t.state = " + a.add(string(filter.State), "text")
 	}
-	return backend.ReadInfos(ctx, p.db, a.query(
-		"SELECT "+p.sql.Text("listed row"),
-		"FROM "+p.table.Messages()+" AS t WHERE "+where,
-		"ORDER BY t.id LIMIT "+a.int(filter.Limit)))
+	return backend.ReadInfos(ctx, p.db, a.query("SELECT "+p.sql.Text("listed row")+
+		"\nFROM "+p.table.Messages+" AS t WHERE "+where+
+		"\nORDER BY t.id LIMIT "+a.add(int64(filter.Limit), "bigint")))
 }
 
 // filter leaves out what is empty, so that an index may serve what is there.
 func (a *args) filter(filter backend.Filter) string {
-	where := []string{"t.id > " + a.add(filter.AfterID, "bigint")}
+	where := "t.id > " + a.add(filter.AfterID, "bigint")
 	if filter.ByID {
-		where = append(where, "(t.id = ANY ("+a.ids(filter.RowIDs)+") OR t.message_id = ANY ("+a.add(texts(filter.MessageIDs), "uuid[]")+"))")
+		where += " AND (t.id = ANY (" + a.add(bind.PostgresArray(filter.RowIDs), "bigint[]") + ") OR t.message_id = ANY (" + a.add(bind.PostgresArray(filter.MessageIDs), "uuid[]") + "))"
 	}
 	if filter.Topic != "" {
-		where = append(where, "t.topic = "+a.text(filter.Topic))
+		where += " AND t.topic = " + a.add(filter.Topic, "text")
 	}
 	if filter.Key != "" {
-		where = append(where, "t.message_key = "+a.text(filter.Key))
+		where += " AND t.message_key = " + a.add(filter.Key, "text")
 	}
 	if !filter.Since.IsZero() {
-		where = append(where, "t.created_at >= "+a.add(timestamp(filter.Since), "timestamptz"))
+		where += " AND t.created_at >= " + a.add(timestamp(filter.Since), "timestamptz")
 	}
 	if filter.Error != "" {
-		where = append(where, "strpos(t.last_error, "+a.text(filter.Error)+") > 0")
+		where += " AND strpos(t.last_error, " + a.add(filter.Error, "text") + ") > 0"
 	}
-	return strings.Join(where, " AND ")
+	return where
 }
 
-// parked selects and locks the parked rows that a filter means.
-func (p *Postgres) parked(a *args, filter backend.Filter) string {
-	return "WITH parked AS MATERIALIZED (\n    SELECT lane, id, message_id FROM " + p.table.Held() + " AS t WHERE t.state = 'error' AND " + a.filter(filter) +
-		"\n    ORDER BY id LIMIT " + a.int(filter.Limit) + " FOR UPDATE)"
-}
-
-// Requeue implements [backend.Operating].
-func (p *Postgres) Requeue(ctx context.Context, filter backend.Filter) ([]int64, error) {
+// ChangeParked implements [backend.Backend]. It locks the parked rows that the filter
+// means.
+func (p *Postgres) ChangeParked(ctx context.Context, filter backend.Filter, discard bool) ([]int64, error) {
 	var a args
-	return backend.IDs(ctx, p.db, a.query(
-		p.parked(&a, filter),
-		"UPDATE "+p.table.Held()+" AS t SET state = 'scheduled', attempts = 0, crashes = 0, available_at = now()",
-		"FROM parked AS p WHERE t.lane = p.lane AND t.id = p.id AND t.message_id = p.message_id",
-		"RETURNING t.id"))
+	change := "UPDATE " + p.table.Held + " AS t SET state = 'scheduled', attempts = 0, crashes = 0, available_at = now()\nFROM parked AS p"
+	if discard {
+		change = "DELETE FROM " + p.table.Held + " AS t USING parked AS p"
+	}
+	return backend.IDs(ctx, p.db, a.query("WITH parked AS MATERIALIZED ("+
+		"\n    SELECT lane, id, message_id FROM "+p.table.Held+" AS t WHERE t.state = 'error' AND "+a.filter(filter)+
+		"\n    ORDER BY id LIMIT "+a.add(int64(filter.Limit), "bigint")+" FOR UPDATE)"+
+		"\n"+change+" WHERE t.lane = p.lane AND t.id = p.id AND t.message_id = p.message_id"+
+		"\nRETURNING t.id"))
 }
 
-// Discard implements [backend.Operating].
-func (p *Postgres) Discard(ctx context.Context, filter backend.Filter) ([]int64, error) {
-	var a args
-	return backend.IDs(ctx, p.db, a.query(
-		p.parked(&a, filter),
-		"DELETE FROM "+p.table.Held()+" AS t USING parked AS p WHERE t.lane = p.lane AND t.id = p.id AND t.message_id = p.message_id",
-		"RETURNING t.id"))
+// Check implements [backend.Backend].
+func (p *Postgres) Check(ctx context.Context, claim relay.Claim) []backend.Finding {
+	tables, needs := p.rights(claim)
+	probes := []backend.Probe{
+		{Name: "settings", Query: p.sql.Query("unfit settings"), Judge: backend.List("these settings do not fit: ", "change them for this user or database (ALTER ROLE … SET), or use the primary server")},
+		{Name: "rights", Query: p.sql.Query("missing rights", bind.PostgresArray(tables), bind.PostgresArray(needs)), Judge: backend.List("this user lacks: ", "have the tables' owner run GRANT, as outbox/dialect/POSTGRES.md says, or migrate as the user who relays")},
+		{Name: "ids", Query: p.sql.Query("ids out of order"), Judge: backend.List("by lanes a message could be passed over for good: the sequence of the ids has ", "run ALTER SEQUENCE … CACHE 1 INCREMENT BY 1 NO CYCLE")},
+		{Name: "columns", Query: p.page(backend.Read{Limit: 1}), Judge: backend.Nothing},
+		{Name: "transactions", Query: p.sql.Query("oldest transaction"), Judge: backend.List("a transaction is open since ", "end it: no vacuum and no mark passes it")},
+	}
+	plan := p.page(backend.Read{Positions: []relay.Position{{Lane: 1, Until: 1 << 62}}, Limit: 500})
+	if claim == relay.ByRows {
+		plan = p.claim(relay.ClaimRequest{Limit: 500})
+		probes = append(probes, backend.RowIndexes(p.dialect.RowIndexes(p.table)))
+	}
+	plan.SQL = "EXPLAIN " + plan.SQL
+	return backend.Findings(ctx, p.db, append(probes, backend.Probe{Name: "plan", Query: plan, Judge: p.judgePlan}))
+}
+
+// rights are those that a relay needs, each with its table. Locking a row takes the
+// right to UPDATE.
+func (p *Postgres) rights(claim relay.Claim) (tables, needs []string) {
+	hot := "SELECT UPDATE DELETE"
+	if claim == relay.ByRows {
+		hot += " INSERT"
+	}
+	for _, needed := range []struct{ table, rights string }{
+		{p.table.Hot, hot}, {p.table.Held, "SELECT INSERT UPDATE DELETE"}, {p.table.Done, "SELECT INSERT UPDATE DELETE"},
+		{p.table.Lanes, "SELECT UPDATE"}, {p.table.Relays, "SELECT INSERT UPDATE DELETE"},
+		{p.table.Settings, "SELECT INSERT UPDATE"}, {p.table.Epoch, "SELECT INSERT"}, {p.table.Messages, "SELECT"},
+	} {
+		for need := range strings.FieldsSeq(needed.rights) {
+			tables, needs = append(tables, needed.table), append(needs, need)
+		}
+	}
+	return tables, needs
+}
+
+var estimated = regexp.MustCompile(`rows=(\d+)`)
+
+// judgePlan looks for a scan or sort of the whole table. While the table is small that
+// is the best plan.
+func (p *Postgres) judgePlan(answer []string) (wrong, hint string) {
+	_, name, _ := strings.Cut(p.table.Hot, ".")
+	if p.table.Schema == "" {
+		name = p.table.Hot
+	}
+	for _, line := range answer {
+		whole := strings.Contains(line, "Seq Scan on "+name) || strings.Contains(line, "Sort ")
+		estimate := estimated.FindStringSubmatch(line)
+		if !whole || estimate == nil {
+			continue
+		}
+		if rows, err := strconv.Atoi(estimate[1]); err != nil || rows > 10_000 {
+			return "the claim reads the whole table: " + strings.TrimSpace(line), "run ANALYZE " + p.table.Hot + ", and see that its indexes are there and valid"
+		}
+	}
+	return "", ""
 }

@@ -5,21 +5,12 @@ import (
 	"database/sql"
 	"time"
 
+	"github.com/rowrelay/rowrelay/outbox/dialect/bind"
 	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
 )
 
-// HasFree implements [backend.Rows].
-func (p *Postgres) HasFree(ctx context.Context) (bool, error) {
-	return backend.Any(ctx, p.db, p.sql.Query("a free row", true))
-}
-
-// HasExpired implements [backend.Rows].
-func (p *Postgres) HasExpired(ctx context.Context) (bool, error) {
-	return backend.Any(ctx, p.db, p.sql.Query("an expired row", true))
-}
-
-// Claim implements [backend.Rows].
+// Claim implements [backend.Backend].
 func (p *Postgres) Claim(ctx context.Context, request relay.ClaimRequest) ([]relay.Row, error) {
 	return backend.ReadRows(ctx, p.db, p.claim(request))
 }
@@ -35,30 +26,30 @@ func (p *Postgres) claim(request relay.ClaimRequest) backend.Query {
 	}
 	topics := ""
 	if len(request.Topics) > 0 {
-		topics += " AND topic = ANY (" + a.texts(request.Topics) + ")"
+		topics += " AND topic = ANY (" + a.add(bind.PostgresArray(request.Topics), "text[]") + ")"
 	}
 	if len(request.Except) > 0 {
-		topics += " AND topic <> ALL (" + a.texts(request.Except) + ")"
+		topics += " AND topic <> ALL (" + a.add(bind.PostgresArray(request.Except), "text[]") + ")"
 	}
-	return a.query(
-		p.sql.Text("with claim")+",",
-		"picked AS MATERIALIZED (",
-		"    SELECT "+p.sql.Text("place")+", t.priority, "+p.sql.Text("size")+" AS size FROM "+p.table.Hot()+" AS t",
-		"    WHERE "+p.sql.Text("by rows")+" AND claimed_until IS NULL AND "+all+topics+" AND "+p.planNow(&a),
-		"    ORDER BY "+backend.ClaimOrder(request.Pick)+" LIMIT "+a.int(request.Limit)+" FOR NO KEY UPDATE OF t SKIP LOCKED),",
-		"fitting AS (SELECT *, sum(size) OVER (ROWS UNBOUNDED PRECEDING) - size AS bytes_before FROM picked)",
-		"UPDATE "+p.table.Hot()+" AS t",
-		"SET claimed_by = "+a.text(request.Relay)+", claim_token = "+a.text(request.Token)+", claimed_until = now() + ("+a.add(request.TTL.Microseconds(), "bigint")+" * interval '1 microsecond')",
-		"FROM fitting AS g WHERE g.bytes_before < "+a.add(backend.MostBytes(request), "bigint")+" AND "+p.sql.Text("is at place"),
-		"RETURNING "+p.sql.Text("hot row"))
+	return a.query(p.sql.Text("with claim") + "," +
+		"\npicked AS MATERIALIZED (" +
+		"\n    SELECT " + p.sql.Text("place") + ", t.priority, " + p.sql.Text("size") + " AS size FROM " + p.table.Hot + " AS t" +
+		"\n    WHERE " + p.sql.Text("by rows") + " AND claimed_until IS NULL AND " + all + topics + " AND " + p.planNow(&a) +
+		"\n    ORDER BY " + backend.ClaimOrder(request.Pick) + " LIMIT " + a.add(int64(request.Limit), "bigint") + " FOR NO KEY UPDATE OF t SKIP LOCKED)," +
+		"\nfitting AS (SELECT *, sum(size) OVER (ROWS UNBOUNDED PRECEDING) - size AS bytes_before FROM picked)" +
+		"\nUPDATE " + p.table.Hot + " AS t" +
+		"\nSET claimed_by = " + a.add(request.Relay, "text") + ", claim_token = " + a.add(request.Token, "text") +
+		", claimed_until = now() + (" + a.add(request.TTL.Microseconds(), "bigint") + " * interval '1 microsecond')" +
+		"\nFROM fitting AS g WHERE g.bytes_before < " + a.add(backend.MostBytes(request), "bigint") + " AND " + p.sql.Text("is at place") +
+		"\nRETURNING " + p.sql.Text("hot row"))
 }
 
-// Extend implements [backend.Rows].
+// Extend implements [backend.Backend].
 func (p *Postgres) Extend(ctx context.Context, token string, ids []int64, ttl time.Duration) ([]int64, error) {
-	return backend.IDs(ctx, p.db, p.sql.Query("extend", token, idArray(ids), ttl.Microseconds(), true))
+	return backend.IDs(ctx, p.db, p.sql.Query("extend", token, bind.PostgresArray(ids), ttl.Microseconds(), true))
 }
 
-// Reclaim implements [backend.Rows].
+// Reclaim implements [backend.Backend].
 func (p *Postgres) Reclaim(ctx context.Context, limit int) (freed int, err error) {
 	for _, name := range []string{"free expired", "bring back"} {
 		err := p.inTx(ctx, func(tx *sql.Tx) error {

@@ -33,7 +33,7 @@ func TestStatements(t *testing.T) {
 		}
 		return nil
 	}}
-	backendtest.Golden(t, "testdata/statements.sql", *update, recorder, dialect.SQLite(), func(db *sql.DB, table dialect.Table) backend.Backend {
+	backendtest.Golden(t, "testdata/statements.sql", "", *update, recorder, dialect.SQLite(), func(db *sql.DB, table dialect.Table) backend.Backend {
 		return sqlite.New(db, dialect.SQLite(), table)
 	})
 }

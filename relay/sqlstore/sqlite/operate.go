@@ -2,27 +2,21 @@ package sqlite
 
 import (
 	"context"
+	"strconv"
 	"strings"
 
+	"github.com/rowrelay/rowrelay/outbox/dialect/bind"
 	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
 )
 
-// Status implements [backend.Operating].
-func (s *SQLite) Status(ctx context.Context) (relay.Status, error) {
-	return backend.ReadStatus(ctx, s.db, backend.StatusQueries{
-		Mode: s.sql.Query("claim mode"), Counts: s.sql.Query("counts", int64(backend.CountedDone), int64(backend.CountedDone)), Oldest: s.sql.Query("oldest"),
-		Topics: s.sql.Query("topics", int64(backend.SampledTopics)), Relays: s.sql.Query("list relays"), Leased: s.sql.Query("lanes leased"),
-	})
-}
-
-// List implements [backend.Operating].
+// List implements [backend.Backend].
 func (s *SQLite) List(ctx context.Context, filter backend.Filter) ([]relay.Info, error) {
 	where, args := conditions(filter)
 	if filter.State != "" {
 		where, args = where+" AND t.state = ?", append(args, string(filter.State))
 	}
-	return backend.ReadInfos(ctx, s.db, query("SELECT "+s.sql.Text("listed row")+"\nFROM "+s.table.Messages()+" AS t WHERE "+where+" ORDER BY t.id LIMIT ?",
+	return backend.ReadInfos(ctx, s.db, query("SELECT "+s.sql.Text("listed row")+"\nFROM "+s.table.Messages+" AS t WHERE "+where+" ORDER BY t.id LIMIT ?",
 		append(args, int64(filter.Limit))...))
 }
 
@@ -35,7 +29,7 @@ func conditions(filter backend.Filter) (string, []any) {
 		}
 	}
 	add(filter.ByID, "(t.id IN (SELECT value FROM json_each(?)) OR lower(t.message_id) IN (SELECT value FROM json_each(?)))",
-		list(filter.RowIDs), list(filter.MessageIDs))
+		bind.JSON(filter.RowIDs), bind.JSON(filter.MessageIDs))
 	add(filter.Topic != "", "t.topic = ?", filter.Topic)
 	add(filter.Key != "", "t.message_key = ?", filter.Key)
 	add(!filter.Since.IsZero(), "t.created_at >= ?", filter.Since.UTC().Format(timeFormat))
@@ -43,21 +37,72 @@ func conditions(filter backend.Filter) (string, []any) {
 	return strings.Join(where, " AND "), args
 }
 
-// Requeue implements [backend.Operating].
-func (s *SQLite) Requeue(ctx context.Context, filter backend.Filter) ([]int64, error) {
-	parked, args := s.parked(filter)
-	return backend.IDs(ctx, s.db, query("UPDATE "+s.table.Held()+" SET state = 'scheduled', attempts = 0, crashes = 0, available_at = "+s.sql.Text("now")+
-		"\nWHERE (id, message_id) IN ("+parked+") RETURNING id", args...))
-}
-
-// Discard implements [backend.Operating].
-func (s *SQLite) Discard(ctx context.Context, filter backend.Filter) ([]int64, error) {
-	parked, args := s.parked(filter)
-	return backend.IDs(ctx, s.db, query("DELETE FROM "+s.table.Held()+" WHERE (id, message_id) IN ("+parked+") RETURNING id", args...))
-}
-
-// parked selects the parked rows that a filter means.
-func (s *SQLite) parked(filter backend.Filter) (string, []any) {
+// ChangeParked implements [backend.Backend].
+func (s *SQLite) ChangeParked(ctx context.Context, filter backend.Filter, discard bool) ([]int64, error) {
+	change := "UPDATE " + s.table.Held + " SET state = 'scheduled', attempts = 0, crashes = 0, available_at = " + s.sql.Text("now") + "\nWHERE"
+	if discard {
+		change = "DELETE FROM " + s.table.Held + " WHERE"
+	}
 	where, args := conditions(filter)
-	return "SELECT t.id, t.message_id FROM " + s.table.Held() + " AS t WHERE t.state = 'error' AND " + where + " ORDER BY t.id LIMIT ?", append(args, int64(filter.Limit))
+	return backend.IDs(ctx, s.db, query(change+" (id, message_id) IN (SELECT t.id, t.message_id FROM "+s.table.Held+" AS t WHERE t.state = 'error' AND "+where+
+		" ORDER BY t.id LIMIT ?) RETURNING id", append(args, int64(filter.Limit))...))
+}
+
+// Check implements [backend.Backend].
+func (s *SQLite) Check(ctx context.Context, claim relay.Claim) []backend.Finding {
+	probes := []backend.Probe{
+		{Name: "server", Query: query("SELECT sqlite_version()"), Judge: judgeVersion},
+		{Name: "journal", Query: query("PRAGMA journal_mode"), Judge: pragma("wal", "journal_mode is ", "open the file with journal_mode=WAL, so that readers don't hold up writers")},
+		{Name: "busy timeout", Query: query("PRAGMA busy_timeout"), Judge: atLeast(1000, "busy_timeout is ", "open the file with a busy_timeout of some seconds")},
+		{Name: "synchronous", Query: query("PRAGMA synchronous"), Judge: atLeast(1, "synchronous is ", "open the file with synchronous=NORMAL or FULL: what was committed may get lost")},
+		{Name: "columns", Query: s.page(backend.Read{Limit: 1}), Judge: backend.Nothing},
+	}
+	plan := s.page(backend.Read{Positions: []relay.Position{{Lane: 1, Until: 1 << 62}}, Limit: 500})
+	if claim == relay.ByRows {
+		plan = s.claim(relay.ClaimRequest{Limit: 500})
+		probes = append(probes, backend.RowIndexes(s.dialect.RowIndexes(s.table)))
+	}
+	plan.SQL = "EXPLAIN QUERY PLAN " + plan.SQL
+	return backend.Findings(ctx, s.db, append(probes, backend.Probe{Name: "plan", Query: plan, Judge: s.judgePlan}))
+}
+
+func judgeVersion(answer []string) (wrong, hint string) {
+	parts := strings.Split(answer[0], ".")
+	major, _ := strconv.Atoi(parts[0])
+	minor := 0
+	if len(parts) > 1 {
+		minor, _ = strconv.Atoi(parts[1])
+	}
+	if major < 3 || major == 3 && minor < 35 {
+		return "SQLite is of version " + answer[0], "3.35 or later is needed"
+	}
+	return "", ""
+}
+
+func pragma(want, wrong, hint string) func([]string) (string, string) {
+	return func(answer []string) (string, string) {
+		if strings.EqualFold(answer[0], want) {
+			return "", ""
+		}
+		return wrong + answer[0], hint
+	}
+}
+
+func atLeast(least int, wrong, hint string) func([]string) (string, string) {
+	return func(answer []string) (string, string) {
+		if value, err := strconv.Atoi(answer[0]); err == nil && value >= least {
+			return "", ""
+		}
+		return wrong + answer[0], hint
+	}
+}
+
+// judgePlan looks for a scan or sort of the whole table.
+func (s *SQLite) judgePlan(answer []string) (wrong, hint string) {
+	for _, line := range answer {
+		if strings.Contains(line, "TEMP B-TREE FOR ORDER BY") || strings.HasSuffix(line, "SCAN t") || strings.HasSuffix(line, "SCAN "+s.table.Name) {
+			return "the claim reads the whole table: " + line, "see that the table's indexes are there, and run rowrelay migrate up"
+		}
+	}
+	return "", ""
 }

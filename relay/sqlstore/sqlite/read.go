@@ -3,25 +3,17 @@ package sqlite
 import (
 	"context"
 
+	"github.com/rowrelay/rowrelay/outbox/dialect/bind"
 	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
 )
 
-// BeginLanes implements [backend.Pages].
-func (s *SQLite) BeginLanes(ctx context.Context) (backend.FirstLine, error) { return s.FirstLine(ctx) }
-
-// LastID implements [backend.Pages].
-func (s *SQLite) LastID(ctx context.Context) (last int64, err error) {
-	err = backend.One(ctx, s.db, s.sql.Query("last id"), &last)
-	return last, err
-}
-
-// FirstLine implements [backend.Pages].
-func (s *SQLite) FirstLine(ctx context.Context) (backend.FirstLine, error) {
+// BeginLanes implements [backend.Backend].
+func (s *SQLite) BeginLanes(ctx context.Context) (backend.FirstLine, error) {
 	return s.Read(ctx, backend.Read{}, nil)
 }
 
-// Read implements [backend.Pages].
+// Read implements [backend.Backend].
 func (s *SQLite) Read(ctx context.Context, page backend.Read, take func(relay.Row) (bool, error)) (backend.FirstLine, error) {
 	line, _, err := backend.ReadPage(ctx, s.db, nil, s.page(page), take)
 	return line, err
@@ -41,7 +33,7 @@ func (s *SQLite) page(page backend.Read) backend.Query {
 	}
 }
 
-// Candidates implements [backend.Pages].
+// Candidates implements [backend.Backend].
 func (s *SQLite) Candidates(ctx context.Context, positions []relay.Position, except []string, limit int, take func(relay.Candidate) (bool, error)) error {
 	if len(positions) == 0 {
 		return nil
@@ -59,30 +51,30 @@ func (s *SQLite) Candidates(ctx context.Context, positions []relay.Position, exc
 // positions.
 func (s *SQLite) walk(positions []relay.Position, except ...string) (from string, args []any) {
 	if positions[0].Key != "" {
-		places := list(backend.Column(positions, func(p *relay.Position) []any { return []any{p.Lane, p.After, p.Until, p.Key} }))
-		return "FROM json_each(?) AS j CROSS JOIN " + s.table.Hot() + " AS t INDEXED BY " + s.table.IndexName("lane_id") +
+		places := bind.JSON(backend.Column(positions, func(p *relay.Position) []any { return []any{p.Lane, p.After, p.Until, p.Key} }))
+		return "FROM json_each(?) AS j CROSS JOIN " + s.table.Hot + " AS t INDEXED BY " + s.table.IndexName("lane_id") +
 			"\nWHERE t.lane = json_extract(j.value, '$[0]') AND t.id > json_extract(j.value, '$[1]') AND t.id <= json_extract(j.value, '$[2]')" +
 			" AND t.message_key = json_extract(j.value, '$[3]')", []any{places}
 	}
 	whole := backend.Whole(positions)
 	where, args := "t.id > ? AND t.id <= ? AND "+backend.WithinWhole(positions), []any{whole.After, whole.Until}
 	if len(except) > 0 {
-		where, args = where+" AND t.topic NOT IN (SELECT value FROM json_each(?))", append(args, list(except))
+		where, args = where+" AND t.topic NOT IN (SELECT value FROM json_each(?))", append(args, bind.JSON(except))
 	}
-	return "FROM " + s.table.Hot() + byID + "\nWHERE " + where + "\nORDER BY t.id", args
+	return "FROM " + s.table.Hot + byID + "\nWHERE " + where + "\nORDER BY t.id", args
 }
 
 // byID keeps off all indexes but that of ids: with statistics of a table that was empty
 // all of it would be read, along some index.
 const byID = " AS t NOT INDEXED"
 
-// Pick implements [backend.Pages].
+// Pick implements [backend.Backend].
 func (s *SQLite) Pick(ctx context.Context, rows []relay.RowID, held bool) ([]relay.Row, error) {
 	name := "pick"
 	if held {
 		name = "pick held"
 	}
-	places := list(backend.Column(rows, func(row *relay.RowID) [2]int64 { return [2]int64{int64(row.Lane), row.ID} }))
+	places := bind.JSON(backend.Column(rows, func(row *relay.RowID) [2]int64 { return [2]int64{int64(row.Lane), row.ID} }))
 	found, err := backend.ReadRows(ctx, s.db, s.sql.Query(name, places))
 	for i := range found {
 		found[i].Held = held
@@ -90,19 +82,19 @@ func (s *SQLite) Pick(ctx context.Context, rows []relay.RowID, held bool) ([]rel
 	return found, err
 }
 
-// Due implements [backend.Pages].
+// Due implements [backend.Backend].
 func (s *SQLite) Due(ctx context.Context, lanes []int, after relay.DueCursor, limit, maxBytes int) ([]relay.Row, error) {
-	query := s.sql.Query("due", list(lanes), after.At.UTC().Format(timeFormat), after.ID, int64(limit))
+	query := s.sql.Query("due", bind.JSON(lanes), after.At.UTC().Format(timeFormat), after.ID, int64(limit))
 	return backend.ReadHeld(ctx, s.db, query, maxBytes)
 }
 
-// BlockedKeys implements [backend.Pages].
+// BlockedKeys implements [backend.Backend].
 func (s *SQLite) BlockedKeys(ctx context.Context, lanes []int, limit int) ([]relay.BlockedKey, error) {
-	return backend.BlockedKeys(ctx, s.db, s.sql.Query("held keys", list(lanes), int64(limit)))
+	return backend.BlockedKeys(ctx, s.db, s.sql.Query("held keys", bind.JSON(lanes), int64(limit)))
 }
 
-// BlockedAmong implements [backend.Pages].
+// BlockedAmong implements [backend.Backend].
 func (s *SQLite) BlockedAmong(ctx context.Context, keys []relay.LaneKey) ([]relay.BlockedKey, error) {
-	names := list(backend.Column(keys, func(key *relay.LaneKey) []any { return []any{key.Lane, key.Key} }))
+	names := bind.JSON(backend.Column(keys, func(key *relay.LaneKey) []any { return []any{key.Lane, key.Key} }))
 	return backend.BlockedKeys(ctx, s.db, s.sql.Query("held among", names))
 }

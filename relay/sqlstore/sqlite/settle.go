@@ -6,11 +6,12 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/rowrelay/rowrelay/outbox/dialect/bind"
 	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
 )
 
-// Settle implements [backend.Settling]. It has the database to itself once it has
+// Settle implements [backend.Backend]. It has the database to itself once it has
 // begun, so that the fences that it sees stay what they are, and what is written needn't
 // look at them again. It groups the settlements by what becomes of their rows, and
 // writes nothing for a group that is empty.
@@ -27,26 +28,17 @@ func (s *SQLite) Settle(ctx context.Context, tx *sql.Tx, relay string, keep bool
 	}
 	m := moving{SQLite: s, relay: relay, keep: keep, token: settlements[0].Token}
 	if m.token != "" {
-		rows, messages := found(s.table.Hot(), settlements)
+		rows, messages := found(s.table.Hot, settlements)
 		settled, err = backend.ReadSettled(ctx, tx, query("SELECT 'fenced', count(*), 0 FROM "+rows+" WHERE t.claim_token IS NOT ?", messages, m.token))
 	} else {
 		leases := backend.Column(backend.LeasesOf(settlements), func(l *leased) []any { return []any{l.Lane, l.Fence} })
-		settled, err = backend.ReadSettled(ctx, tx, s.sql.Query("leases that hold", list(leases), relay))
+		settled, err = backend.ReadSettled(ctx, tx, s.sql.Query("leases that hold", bind.JSON(leases), relay))
 		settlements = settled.HeldOf(settlements)
 	}
 	if err != nil {
 		return settled, err
 	}
-	for _, write := range m.writes(settlements) {
-		affected, err := backend.Exec(ctx, tx, write.Query)
-		if err != nil {
-			return settled, err
-		}
-		if write.counts {
-			settled.Changed += affected
-		}
-	}
-	return settled, nil
+	return settled, settled.Write(ctx, tx, m.writes(backend.GroupsOf(settlements)))
 }
 
 type (
@@ -55,12 +47,6 @@ type (
 )
 
 func query(sql string, args ...any) backend.Query { return backend.Query{SQL: sql, Args: args} }
-
-// write is one statement of a settle. The rows that it affects may count as changed.
-type write struct {
-	backend.Query
-	counts bool
-}
 
 // moving makes the statements that move rows: of lanes that are held, or those that
 // have the token.
@@ -71,48 +57,33 @@ type moving struct {
 	token string // by rows
 }
 
-func (m moving) writes(settlements []relay.Settlement) (writes []write) {
-	var hotDone, hotHeld, heldDone, heldHeld, freed []relay.Settlement
-	for _, s := range settlements {
-		group := &hotHeld
-		switch {
-		case s.State == relay.StatePending:
-			group = &freed
-		case s.State == relay.StateDone && s.Held:
-			group = &heldDone
-		case s.State == relay.StateDone:
-			group = &hotDone
-		case s.Held:
-			group = &heldHeld
-		}
-		*group = append(*group, s)
-	}
-	hot, held := m.table.Hot(), m.table.Held()
+func (m moving) writes(groups backend.Groups) (writes []backend.Write) {
+	hot, held := m.table.Hot, m.table.Held
 	claimed, token := "", []any(nil) // a condition of rows that are claimed
 	if m.token != "" {
 		claimed, token = " AND t.claim_token = ?", []any{m.token}
 	}
-	if len(hotDone) > 0 {
-		writes = append(writes, m.finish(hot, "id", "t.id", hotDone, claimed, token)...)
+	if len(groups.HotDone) > 0 {
+		writes = append(writes, m.finish(hot, "id", "t.id", groups.HotDone, claimed, token)...)
 	}
-	if len(heldDone) > 0 {
-		writes = append(writes, m.finish(held, "(id, message_id)", "t.id, t.message_id", heldDone, " AND t.state <> 'error'", nil)...)
+	if len(groups.HeldDone) > 0 {
+		writes = append(writes, m.finish(held, "(id, message_id)", "t.id, t.message_id", groups.HeldDone, " AND t.state <> 'error'", nil)...)
 	}
-	if len(hotHeld) > 0 {
-		writes = append(writes, write{Query: query("INSERT INTO "+held+" ("+backend.Kept+", "+backend.Changing+`, state)
+	if len(groups.HotHeld) > 0 {
+		writes = append(writes, backend.Write{Query: query("INSERT INTO "+held+" ("+backend.Kept+", "+backend.Changing+`, state)
 SELECT `+backend.Of("t", backend.Kept)+", g.attempts, g.crashes, "+newAvailable+", "+newError+`, g.state
-FROM `+given+" CROSS JOIN "+hot+byID+" ON "+theRow+claimed, append([]any{items(hotHeld)}, token...)...)},
-			m.remove(hot, "id", "t.id", hotHeld, claimed, token))
+FROM `+given+" CROSS JOIN "+hot+byID+" ON "+theRow+claimed, append([]any{items(groups.HotHeld)}, token...)...)},
+			m.remove(hot, "id", "t.id", groups.HotHeld, claimed, token))
 	}
-	if len(heldHeld) > 0 {
-		writes = append(writes, write{counts: true, Query: query("UPDATE "+held+byID+`
+	if len(groups.HeldHeld) > 0 {
+		writes = append(writes, backend.Write{Counts: true, Query: query("UPDATE "+held+byID+`
 SET state = g.state, attempts = g.attempts, crashes = g.crashes, available_at = `+newAvailable+", last_error = "+newError+`
-FROM `+given+" WHERE "+theRow+" AND t.state <> 'error'", items(heldHeld))})
+FROM `+given+" WHERE "+theRow+" AND t.state <> 'error'", items(groups.HeldHeld))})
 	}
-	if len(freed) > 0 {
-		writes = append(writes, write{counts: true, Query: query("UPDATE "+hot+byID+`
+	if len(groups.Freed) > 0 {
+		writes = append(writes, backend.Write{Counts: true, Query: query("UPDATE "+hot+byID+`
 SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL, attempts = g.attempts, crashes = g.crashes, last_error = `+newError+`
-FROM `+given+" WHERE "+theRow+" AND t.claim_token = ?", items(freed), m.token)})
+FROM `+given+" WHERE "+theRow+" AND t.claim_token = ?", items(groups.Freed), m.token)})
 	}
 	return writes
 }
@@ -120,16 +91,16 @@ FROM `+given+" WHERE "+theRow+" AND t.claim_token = ?", items(freed), m.token)})
 // finish copies rows where done ones are kept, and deletes them. The copy joins the
 // settlements, unless all have the same values: most batches are all done, at their
 // first attempt.
-func (m moving) finish(from, key, selected string, settlements []relay.Settlement, where string, args []any) (writes []write) {
+func (m moving) finish(from, key, selected string, settlements []relay.Settlement, where string, args []any) (writes []backend.Write) {
 	if m.keep {
-		insert := "INSERT INTO " + m.table.Done() + " (" + backend.Kept + ", " + backend.Changing + ", finished_at, receipt, relay)\nSELECT " + backend.Of("t", backend.Kept) + ", "
+		insert := "INSERT INTO " + m.table.Done + " (" + backend.Kept + ", " + backend.Changing + ", finished_at, receipt, relay)\nSELECT " + backend.Of("t", backend.Kept) + ", "
 		now, same := m.sql.Text("now"), settlements[0]
 		if backend.AllEqual(backend.Column(settlements, func(s *relayed) any { return [...]any{s.Attempts, s.Crashes, s.Error, s.Receipt} })) {
 			rows, messages := found(from, settlements)
 			values := []any{int64(same.Attempts), int64(same.Crashes), same.Error, same.Receipt, m.relay, messages}
-			writes = append(writes, write{Query: query(insert+"?, ?, t.available_at, coalesce(nullif(?, ''), t.last_error), "+now+", nullif(?, ''), ?\nFROM "+rows+where, append(values, args...)...)})
+			writes = append(writes, backend.Write{Query: query(insert+"?, ?, t.available_at, coalesce(nullif(?, ''), t.last_error), "+now+", nullif(?, ''), ?\nFROM "+rows+where, append(values, args...)...)})
 		} else {
-			writes = append(writes, write{Query: query(insert+"g.attempts, g.crashes, t.available_at, "+newError+", "+now+`, nullif(g.receipt, ''), ?
+			writes = append(writes, backend.Write{Query: query(insert+"g.attempts, g.crashes, t.available_at, "+newError+", "+now+`, nullif(g.receipt, ''), ?
 FROM `+given+" CROSS JOIN "+from+byID+" ON "+theRow+where, append([]any{m.relay, items(settlements)}, args...)...)})
 		}
 	}
@@ -137,9 +108,9 @@ FROM `+given+" CROSS JOIN "+from+byID+" ON "+theRow+where, append([]any{m.relay,
 }
 
 // remove deletes rows by the key that a row of the table has alone.
-func (m moving) remove(from, key, selected string, settlements []relay.Settlement, where string, args []any) write {
+func (m moving) remove(from, key, selected string, settlements []relay.Settlement, where string, args []any) backend.Write {
 	rows, messages := found(from, settlements)
-	return write{counts: true, Query: query("DELETE FROM "+from+" WHERE "+key+" IN (SELECT "+selected+" FROM "+rows+where+")", append([]any{messages}, args...)...)}
+	return backend.Write{Counts: true, Query: query("DELETE FROM "+from+" WHERE "+key+" IN (SELECT "+selected+" FROM "+rows+where+")", append([]any{messages}, args...)...)}
 }
 
 // found are rows t that are found by their ids and have the messages that stand beside
@@ -164,7 +135,7 @@ const given = "(SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value
 	"json_extract(j.value, '$[7]') AS receipt, json_extract(j.value, '$[8]') AS message_id FROM json_each(?) AS j) AS g"
 
 func items(settlements []relay.Settlement) string {
-	return list(backend.Column(settlements, func(s *relayed) []any {
+	return bind.JSON(backend.Column(settlements, func(s *relayed) []any {
 		return []any{s.ID, s.Lane, s.State, s.Attempts, s.Crashes, seconds(s.Delay), s.Error, s.Receipt, s.MessageID}
 	}))
 }

@@ -7,11 +7,11 @@ import (
 	"context"
 	"database/sql"
 	_ "embed"
-	"encoding/json"
 	"fmt"
 	"time"
 
 	"github.com/rowrelay/rowrelay/outbox/dialect"
+	"github.com/rowrelay/rowrelay/outbox/dialect/bind"
 	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
 )
@@ -32,7 +32,7 @@ var _ backend.Backend = (*SQLite)(nil)
 // New returns the backend.
 func New(db *sql.DB, d dialect.Dialect, table dialect.Table) *SQLite {
 	return &SQLite{db, d, table, backend.ParseStatements(file, table, map[string]string{
-		"sequences": table.Beside("sqlite_sequence"), "name": table.Name(), "held_retry": table.IndexName("held_retry"),
+		"sequences": table.Beside("sqlite_sequence"), "name": table.Name, "held_retry": table.IndexName("held_retry"),
 	})}
 }
 
@@ -40,7 +40,18 @@ func New(db *sql.DB, d dialect.Dialect, table dialect.Table) *SQLite {
 // of one lane are far from each other: reading lane after lane would touch, and settling
 // would write, a page for every row.
 func (s *SQLite) Traits() backend.Traits {
-	return backend.Traits{OneWriter: true, Claims: 1, Frontier: backend.OneWriterAtATime, Walk: backend.WalkByID}
+	return backend.Traits{
+		OneWriter: true, Claims: 1, Frontier: backend.OneWriterAtATime, Walk: backend.WalkByID,
+		Queries: backend.Queries{
+			ClaimMode: s.sql.Query("claim mode"), Members: s.sql.Query("members"), Deregister: s.sql.Query("deregister"), PurgeRelays: s.sql.Query("purge relays"),
+			Journals: s.sql.Query("journals"), Marks: s.sql.Query("marks"), LastID: s.sql.Query("last id"),
+			FreeRow: s.sql.Query("a free row"), ExpiredRow: s.sql.Query("an expired row"),
+			Status: backend.StatusQueries{
+				Mode: s.sql.Query("claim mode"), Counts: s.sql.Query("counts", int64(backend.CountedDone), int64(backend.CountedDone)), Oldest: s.sql.Query("oldest"),
+				Topics: s.sql.Query("topics", int64(backend.SampledTopics)), Relays: s.sql.Query("list relays"), Leased: s.sql.Query("lanes leased"),
+			},
+		},
+	}
 }
 
 // inTx works in a transaction that has the lock for writing.
@@ -53,18 +64,6 @@ func (s *SQLite) inTx(ctx context.Context, work func(*sql.Tx) error) error {
 	})
 }
 
-// list is JSON for json_each.
-func list[T any](items []T) string {
-	if len(items) == 0 {
-		return "[]"
-	}
-	text, err := json.Marshal(items)
-	if err != nil {
-		panic(err) // numbers, texts and lists of them always have a form
-	}
-	return string(text)
-}
-
 // seconds is a time from now.
 func seconds(by time.Duration) string { return fmt.Sprintf("%+.3f seconds", by.Seconds()) }
 
@@ -72,13 +71,7 @@ func seconds(by time.Duration) string { return fmt.Sprintf("%+.3f seconds", by.S
 // text.
 const timeFormat = "2006-01-02 15:04:05.000"
 
-// ClaimMode implements [backend.Members].
-func (s *SQLite) ClaimMode(ctx context.Context) (mode relay.Claim, err error) {
-	err = backend.One(ctx, s.db, s.sql.Query("claim mode"), &mode)
-	return mode, err
-}
-
-// SetClaimMode implements [backend.Members].
+// SetClaimMode implements [backend.Backend].
 func (s *SQLite) SetClaimMode(ctx context.Context, claim relay.Claim) error {
 	return s.inTx(ctx, func(tx *sql.Tx) error {
 		return backend.ChangeMode(ctx, tx, s.dialect, s.table, claim, backend.ModeChange{
@@ -90,66 +83,36 @@ func (s *SQLite) SetClaimMode(ctx context.Context, claim relay.Claim) error {
 	})
 }
 
-// Heartbeat implements [backend.Members].
+// Heartbeat implements [backend.Backend].
 func (s *SQLite) Heartbeat(ctx context.Context, self relay.Identity, ttl time.Duration) (beat backend.Heartbeat, err error) {
 	var name string
 	query := s.sql.Query("heartbeat", self.Name, self.Host, self.Version, string(self.Claim), seconds(ttl), string(self.Claim))
 	err = backend.All(ctx, s.db, query, func() { beat.Stored = true }, &name, &beat.XID, &beat.Epoch)
-	if err != nil || !beat.Stored {
-		return beat, err
-	}
-	err = backend.All(ctx, s.db, s.sql.Query("members"), func() { beat.Alive = append(beat.Alive, name) }, &name)
 	return beat, err
 }
 
-// Deregister implements [backend.Members].
-func (s *SQLite) Deregister(ctx context.Context, name string) error {
-	_, err := backend.ExecTx(ctx, s.db, nil, s.sql.Query("deregister", name))
-	return err
-}
-
-// Acquire implements [backend.Lanes].
+// Acquire implements [backend.Backend].
 func (s *SQLite) Acquire(ctx context.Context, relay string, count int, ttl time.Duration) ([]relay.Grant, uint64, error) {
 	return backend.Grants(ctx, s.db, s.sql.Query("acquire", relay, seconds(ttl), int64(count)))
 }
 
-// Renew implements [backend.Lanes].
-func (s *SQLite) Renew(ctx context.Context, relay, _ string, leases []backend.Lease, ttl time.Duration) ([]relay.Lease, uint64, error) {
-	return backend.Leases(ctx, s.db, s.sql.Query("renew", seconds(ttl), leaseList(leases), relay))
+// ChangeLeases implements [backend.Backend]. The statements have the names of the kinds.
+func (s *SQLite) ChangeLeases(ctx context.Context, change backend.LeaseChange, leases []backend.Lease) ([]relay.Lease, uint64, error) {
+	args := []any{
+		bind.JSON(backend.Column(leases, func(l *backend.Lease) []any { return []any{l.Lane, l.Fence, l.Marks, l.Calm, l.Journal} })),
+		change.Relay,
+	}
+	if change.Kind == backend.Renew {
+		args = append([]any{seconds(change.TTL)}, args...)
+	}
+	return backend.Leases(ctx, s.db, s.sql.Query(string(change.Kind), args...))
 }
 
-// Release implements [backend.Lanes].
-func (s *SQLite) Release(ctx context.Context, relay, _ string, leases []backend.Lease) ([]relay.Lease, uint64, error) {
-	return backend.Leases(ctx, s.db, s.sql.Query("release", leaseList(leases), relay))
-}
-
-// WriteJournal implements [backend.Lanes].
-func (s *SQLite) WriteJournal(ctx context.Context, relay string, leases []backend.Lease) ([]relay.Lease, uint64, error) {
-	return backend.Leases(ctx, s.db, s.sql.Query("write journal", leaseList(leases), relay))
-}
-
-func leaseList(leases []backend.Lease) string {
-	return list(backend.Column(leases, func(l *backend.Lease) []any { return []any{l.Lane, l.Fence, l.Marks, l.Calm, l.Journal} }))
-}
-
-// Journals implements [backend.Lanes].
-func (s *SQLite) Journals(ctx context.Context) ([]relay.Journal, error) {
-	return backend.Journals(ctx, s.db, s.sql.Query("journals"))
-}
-
-// Marks implements [backend.Lanes].
-func (s *SQLite) Marks(ctx context.Context) (map[int]relay.Marks, error) {
-	return backend.Marks(ctx, s.db, s.sql.Query("marks"))
-}
-
-// Purge implements [backend.Settling].
+// Purge implements [backend.Backend].
 func (s *SQLite) Purge(ctx context.Context, retention time.Duration, limit int, _ time.Time) (purged int, until time.Time, err error) {
 	err = s.inTx(ctx, func(tx *sql.Tx) error {
 		purged, err = backend.Exec(ctx, tx, s.sql.Query("purge", seconds(-retention), int64(limit)))
 		return err
 	})
-	if err == nil {
-		_, err = backend.ExecTx(ctx, s.db, nil, s.sql.Query("purge relays"))
-	}
 	return purged, until, err
 }

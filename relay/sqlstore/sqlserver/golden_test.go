@@ -34,7 +34,7 @@ func answer(query string) [][]driver.Value {
 func TestStatements(t *testing.T) {
 	t.Parallel()
 	recorder := &backendtest.Recorder{Answer: answer}
-	backendtest.Golden(t, "testdata/statements.sql", *update, recorder, dialect.SQLServer(), func(db *sql.DB, table dialect.Table) backend.Backend {
+	backendtest.Golden(t, "testdata/statements.sql", "", *update, recorder, dialect.SQLServer(), func(db *sql.DB, table dialect.Table) backend.Backend {
 		return sqlserver.New(db, dialect.SQLServer(), table)
 	})
 }
@@ -45,7 +45,7 @@ func asked(t *testing.T, do func(*sqlserver.SQLServer)) backend.Query {
 	recorder := &backendtest.Recorder{Answer: answer}
 	db := recorder.DB()
 	defer func() { _ = db.Close() }()
-	do(sqlserver.New(db, dialect.SQLServer(), dialect.Table{}))
+	do(sqlserver.New(db, dialect.SQLServer(), backendtest.Table(t, "outbox")))
 	queries := recorder.Taken()
 	return queries[len(queries)-1]
 }
@@ -58,10 +58,11 @@ func TestLevelsAreSetInBatchesWithParameters(t *testing.T) {
 	recorder := &backendtest.Recorder{Answer: answer}
 	db := recorder.DB()
 	defer func() { _ = db.Close() }()
-	d := sqlserver.New(db, dialect.SQLServer(), dialect.Table{})
+	d := sqlserver.New(db, dialect.SQLServer(), backendtest.Table(t, "outbox"))
 	_, _ = d.Heartbeat(ctx, relay.Identity{}, 0)
-	_, _ = d.Status(ctx)
-	_, _ = d.FirstLine(ctx)
+	_, _ = backend.Any(ctx, db, d.Traits().Queries.Members)
+	_, _ = backend.ReadStatus(ctx, db, d.Traits().Queries.Status)
+	_, _ = d.Read(ctx, backend.Read{}, nil)
 	levels := 0
 	for _, query := range recorder.Taken() {
 		if !strings.Contains(query.SQL, "SET TRANSACTION ISOLATION LEVEL SNAPSHOT;\n") {
@@ -100,15 +101,17 @@ func TestListsArePadded(t *testing.T) {
 func TestTimesToComeAreInMilliseconds(t *testing.T) {
 	t.Parallel()
 	for ttl, want := range map[time.Duration]int64{0: 0, time.Nanosecond: 1, time.Second: 1000, 1500 * time.Microsecond: 2} {
-		query := asked(t, func(d *sqlserver.SQLServer) { _, _, _ = d.Renew(t.Context(), "r", "", nil, ttl) })
-		if got := query.Args[0]; got != want {
+		query := asked(t, func(d *sqlserver.SQLServer) {
+			_, _, _ = d.ChangeLeases(t.Context(), backend.LeaseChange{Kind: backend.Renew, Relay: "r", TTL: ttl}, nil)
+		})
+		if got := query.Args[3]; got != want {
 			t.Errorf("%v is %v, want %d", ttl, got, want)
 		}
 	}
 	recorder := &backendtest.Recorder{}
 	db := recorder.DB()
 	defer func() { _ = db.Close() }()
-	if _, _, err := sqlserver.New(db, dialect.SQLServer(), dialect.Table{}).Purge(t.Context(), time.Hour, 1, time.Time{}); err != nil {
+	if _, _, err := sqlserver.New(db, dialect.SQLServer(), backendtest.Table(t, "outbox")).Purge(t.Context(), time.Hour, 1, time.Time{}); err != nil {
 		t.Fatal(err)
 	}
 	if got := recorder.Taken()[1].Args[1]; got != int64(-3_600_000) {

@@ -1,173 +1,102 @@
 // Package sqlserver is the [backend.Backend] of SQL Server 2016 and later, and of Azure
-// SQL. Its tests compare the statements with testdata; none of them has a server.
+// SQL. Its statements stand in sqlserver.sql; those that depend on what is asked for are built
+// in the files read.go, settle.go, rows.go and operate.go. Its tests compare the statements
+// with testdata; none of them has a server.
 package sqlserver
 
 import (
 	"context"
 	"database/sql"
+	_ "embed"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/rowrelay/rowrelay/outbox/dialect"
+	"github.com/rowrelay/rowrelay/outbox/dialect/bind"
 	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
 )
+
+//go:embed sqlserver.sql
+var file string
 
 // SQLServer is a table in SQL Server.
 type SQLServer struct {
 	db      *sql.DB
 	dialect dialect.Dialect
 	table   dialect.Table
-	reading string // the isolation level at which a plain SELECT waits for no writer and sees one moment
+	sql     backend.Statements
 }
 
 var _ backend.TransactionLister = (*SQLServer)(nil)
 
 // New returns the backend. The dialect is the one that fits the server.
 func New(db *sql.DB, d dialect.Dialect, table dialect.Table) *SQLServer {
-	return &SQLServer{db, d, table, dialect.ReadingLevel(d)}
+	words := map[string]string{"reading": dialect.ReadingLevel(d), "object": dialect.SQLServerObject(table, "")}
+	for _, suffix := range []string{"id", "held", "lanes", "done"} {
+		words["object "+suffix] = dialect.SQLServerObject(table, "_"+suffix)
+	}
+	for _, suffix := range []string{"lanes_fence", "held_retry", "held_due", "done_finished", "claim_until"} {
+		words["index "+suffix] = table.IndexName(suffix)
+	}
+	return &SQLServer{db, d, table, backend.ParseStatements(file, table, words)}
 }
 
 var readCommitted = &sql.TxOptions{Isolation: sql.LevelReadCommitted}
 
+// none is the argument of a batch that needs none; see "at one moment" in sqlserver.sql.
+const none = int64(0)
+
 // Traits implements [backend.Backend].
 func (d *SQLServer) Traits() backend.Traits {
-	return backend.Traits{Tx: readCommitted, Claims: 1, Frontier: backend.OpenTransactions, Walk: backend.WalkPositions}
+	return backend.Traits{
+		Tx: readCommitted, Claims: 1, Frontier: backend.OpenTransactions, Walk: backend.WalkPositions,
+		Queries: backend.Queries{
+			ClaimMode: d.sql.Query("claim mode"), Members: d.sql.Query("members", none), Deregister: d.sql.Query("deregister"),
+			PurgeRelays: d.sql.Query("purge relays", -millis(24*time.Hour)),
+			Journals:    d.sql.Query("journals"), Marks: d.sql.Query("marks"), LastID: d.sql.Query("last id"),
+			Status: backend.StatusQueries{
+				Mode: d.sql.Query("claim mode"), Counts: d.sql.Query("counts", int64(backend.CountedDone)), Oldest: d.sql.Query("oldest", none),
+				Topics: d.sql.Query("topics", int64(backend.SampledTopics)), Relays: d.sql.Query("list relays", none), Leased: d.sql.Query("lanes leased", none),
+			},
+		},
+	}
 }
 
-// inTx works in a transaction whose wait for locks has a bound, until the connection goes
-// back to its pool: who changes the way of claiming may have to lock the table, and
-// whoever waits for that lock holds up all producers.
+// args are those of a statement that is built.
+type args []any
+
+// add returns the placeholder for a value.
+func (a *args) add(value any) string {
+	*a = append(*a, value)
+	return "@p" + strconv.Itoa(len(*a))
+}
+
+func (a *args) query(lines ...string) backend.Query {
+	return backend.Query{SQL: strings.Join(lines, "\n"), Args: *a}
+}
+
+// millis rounds up.
+func millis(d time.Duration) int64 { return (d + time.Millisecond - 1).Milliseconds() }
+
+// timestamp is any time since the year 1.
+func timestamp(at time.Time) string { return at.UTC().Format("2006-01-02T15:04:05.0000000") }
+
+// binary compares texts by their code units, but for blanks at the end.
+const binary = "COLLATE Latin1_General_100_BIN2"
+
+// inTx works in a transaction that doesn't wait long for locks.
 func (d *SQLServer) inTx(ctx context.Context, work func(*sql.Tx) error) error {
 	return backend.InTx(ctx, d.db, readCommitted, func(tx *sql.Tx) error {
-		if _, err := backend.Exec(ctx, tx, backend.Query{SQL: "SET LOCK_TIMEOUT 3000"}); err != nil {
+		if _, err := backend.Exec(ctx, tx, d.sql.Query("bound waiting")); err != nil {
 			return err
 		}
 		return work(tx)
 	})
 }
 
-// read lets a SELECT see one moment, and wait for no one. The level ends with the
-// batch, also if it fails, where the batch has parameters: without any the driver
-// sends it in a way that changes the session, which may be another's next.
-func (d *SQLServer) read(a *args, lines ...string) backend.Query {
-	if len(a.list) == 0 {
-		a.int(0)
-	}
-	lines = append([]string{"SET TRANSACTION ISOLATION LEVEL " + d.reading + ";"}, lines...)
-	lines[len(lines)-1] += ";"
-	return a.query(append(lines, "SET TRANSACTION ISOLATION LEVEL READ COMMITTED")...)
-}
-
-// literal is the name of an object as OBJECT_ID takes it; there are no quotes and
-// brackets in it that would have to be doubled.
-func literal(table dialect.Table, suffix string) string {
-	name := "[" + table.Name() + suffix + "]'"
-	if table.Schema() != "" {
-		name = "[" + table.Schema() + "]." + name
-	}
-	return "N'" + name
-}
-
-// binary compares texts by their code units, but for blanks at the end.
-const binary = "COLLATE Latin1_General_100_BIN2"
-
-func query(lines ...string) backend.Query { return backend.Query{SQL: strings.Join(lines, "\n")} }
-
-// ClaimMode implements [backend.Members].
-func (d *SQLServer) ClaimMode(ctx context.Context) (mode relay.Claim, err error) {
-	err = backend.One(ctx, d.db, d.claimMode(), &mode)
-	return mode, err
-}
-
-// SetClaimMode implements [backend.Members].
-func (d *SQLServer) SetClaimMode(ctx context.Context, claim relay.Claim) error {
-	return d.inTx(ctx, func(tx *sql.Tx) error {
-		return backend.ChangeMode(ctx, tx, d.dialect, d.table, claim, backend.ModeChange{
-			Lock: d.lockClaimMode(), Others: d.otherRelays(string(claim)), Set: d.setClaimMode(string(claim)), Forget: d.forget(),
-		})
-	})
-}
-
-// Heartbeat implements [backend.Members].
-func (d *SQLServer) Heartbeat(ctx context.Context, self relay.Identity, ttl time.Duration) (beat backend.Heartbeat, err error) {
-	var name string
-	err = backend.All(ctx, d.db, d.heartbeat(self, ttl), func() { beat.Stored = true }, &name, &beat.XID, &beat.Epoch)
-	if err != nil || !beat.Stored {
-		return beat, err
-	}
-	err = backend.All(ctx, d.db, d.members(), func() { beat.Alive = append(beat.Alive, name) }, &name)
-	return beat, err
-}
-
-// Deregister implements [backend.Members].
-func (d *SQLServer) Deregister(ctx context.Context, name string) error {
-	_, err := backend.ExecTx(ctx, d.db, readCommitted, d.deregister(name))
-	return err
-}
-
-// BeginLanes implements [backend.Pages].
-func (d *SQLServer) BeginLanes(ctx context.Context) (backend.FirstLine, error) {
-	return d.FirstLine(ctx)
-}
-
-// LastID implements [backend.Pages].
-func (d *SQLServer) LastID(ctx context.Context) (last int64, err error) {
-	err = backend.One(ctx, d.db, d.lastID(), &last)
-	return last, err
-}
-
-// FirstLine implements [backend.Pages].
-func (d *SQLServer) FirstLine(ctx context.Context) (backend.FirstLine, error) {
-	return d.Read(ctx, backend.Read{}, nil)
-}
-
-// Read implements [backend.Pages].
-func (d *SQLServer) Read(ctx context.Context, page backend.Read, take func(relay.Row) (bool, error)) (backend.FirstLine, error) {
-	line, _, err := backend.ReadPage(ctx, d.db, nil, d.page(page), take)
-	return line, err
-}
-
-// Candidates implements [backend.Pages].
-func (d *SQLServer) Candidates(ctx context.Context, positions []relay.Position, except []string, limit int, take func(relay.Candidate) (bool, error)) error {
-	return backend.ReadCandidates(ctx, d.db, d.candidates(positions, except, limit), take)
-}
-
-// Pick implements [backend.Pages].
-func (d *SQLServer) Pick(ctx context.Context, rows []relay.RowID, held bool) ([]relay.Row, error) {
-	query := d.pickHot(rows)
-	if held {
-		query = d.pickHeld(rows)
-	}
-	found, err := backend.ReadRows(ctx, d.db, query)
-	for i := range found {
-		found[i].Held = held
-	}
-	return found, err
-}
-
-// Settle implements [backend.Settling]. It is one batch.
-func (d *SQLServer) Settle(ctx context.Context, tx *sql.Tx, relay string, keep bool, settlements []relay.Settlement) (backend.Settled, error) {
-	query := d.settleLanes
-	if settlements[0].Token != "" {
-		query = d.settleRows
-	}
-	if tx != nil {
-		return backend.ReadSettled(ctx, tx, query(relay, keep, settlements))
-	}
-	return backend.ReadSettled(ctx, d.db, query(relay, keep, settlements))
-}
-
-// Purge implements [backend.Settling].
-func (d *SQLServer) Purge(ctx context.Context, retention time.Duration, limit int, _ time.Time) (purged int, until time.Time, err error) {
-	purged, err = d.change(ctx, d.purge(retention, limit))
-	if err == nil {
-		_, err = backend.ExecTx(ctx, d.db, readCommitted, d.purgeRelays())
-	}
-	return purged, until, err
-}
-
-// change runs a statement in a transaction, and counts its rows.
+// change runs a statement in such a transaction, and counts its rows.
 func (d *SQLServer) change(ctx context.Context, query backend.Query) (affected int, err error) {
 	err = d.inTx(ctx, func(tx *sql.Tx) error {
 		affected, err = backend.Exec(ctx, tx, query)
@@ -176,47 +105,55 @@ func (d *SQLServer) change(ctx context.Context, query backend.Query) (affected i
 	return affected, err
 }
 
-// HasFree implements [backend.Rows].
-func (d *SQLServer) HasFree(context.Context) (bool, error) { return true, nil }
-
-// HasExpired implements [backend.Rows].
-func (d *SQLServer) HasExpired(context.Context) (bool, error) { return true, nil }
-
-// Claim implements [backend.Rows].
-func (d *SQLServer) Claim(ctx context.Context, request relay.ClaimRequest) ([]relay.Row, error) {
-	return backend.ReadRows(ctx, d.db, d.claim(request))
-}
-
-// Reclaim implements [backend.Rows].
-func (d *SQLServer) Reclaim(ctx context.Context, limit int) (int, error) {
-	freed, err := d.change(ctx, d.freeExpired(limit))
-	if err != nil {
-		return 0, err
-	}
-	back, err := d.change(ctx, d.bringBack(limit))
-	return freed + back, err
-}
-
-// Status implements [backend.Operating].
-func (d *SQLServer) Status(ctx context.Context) (relay.Status, error) {
-	return backend.ReadStatus(ctx, d.db, backend.StatusQueries{
-		Mode: d.claimMode(), Counts: d.counts(backend.CountedDone), Oldest: d.oldest(), Topics: d.topics(backend.SampledTopics),
-		Relays: d.listRelays(), Leased: d.leased(),
+// SetClaimMode implements [backend.Backend].
+func (d *SQLServer) SetClaimMode(ctx context.Context, claim relay.Claim) error {
+	return d.inTx(ctx, func(tx *sql.Tx) error {
+		return backend.ChangeMode(ctx, tx, d.dialect, d.table, claim, backend.ModeChange{
+			Lock:   d.sql.Query("lock claim mode"),
+			Others: d.sql.Query("relays that claim another way", string(claim)),
+			Set:    d.sql.Query("set claim mode", string(claim)),
+			Forget: []backend.Query{d.sql.Query("forget leases"), d.sql.Query("forget claims")},
+		})
 	})
 }
 
-// Grant implements [backend.TransactionLister].
-func (d *SQLServer) Grant() string { return "PROCESS ON *.*" }
+// Heartbeat implements [backend.Backend].
+func (d *SQLServer) Heartbeat(ctx context.Context, self relay.Identity, ttl time.Duration) (beat backend.Heartbeat, err error) {
+	var name string
+	query := d.sql.Query("heartbeat", self.Name, self.Host, self.Version, string(self.Claim), millis(ttl))
+	err = backend.All(ctx, d.db, query, func() { beat.Stored = true }, &name, &beat.XID, &beat.Epoch)
+	return beat, err
+}
 
-// ListOpen implements [backend.TransactionLister]. It goes by rowversions, which one
-// counter of the database gives out: each inserted row takes one, as its table has such a
-// column. outbox/dialect/SQLSERVER.md has the argument. The lowest that is open is one
-// above the counter if none is.
+// Acquire implements [backend.Backend].
+func (d *SQLServer) Acquire(ctx context.Context, relay string, count int, ttl time.Duration) ([]relay.Grant, uint64, error) {
+	return backend.Grants(ctx, d.db, d.sql.Query("acquire", int64(count), relay, millis(ttl)))
+}
+
+// ChangeLeases implements [backend.Backend]. The statements have the names of the kinds.
+func (d *SQLServer) ChangeLeases(ctx context.Context, change backend.LeaseChange, leases []backend.Lease) ([]relay.Lease, uint64, error) {
+	query := d.sql.Query(string(change.Kind),
+		bind.SQLServerList(backend.Column(leases, func(l *backend.Lease) []any { return []any{l.Lane, l.Fence, l.Marks, l.Calm, l.Journal} })), change.Relay)
+	switch change.Kind {
+	case backend.Renew:
+		query.Args = append(query.Args, change.Epoch, millis(change.TTL))
+	case backend.Release:
+		query.Args = append(query.Args, change.Epoch)
+	}
+	return backend.Leases(ctx, d.db, query)
+}
+
+// Purge implements [backend.Backend].
+func (d *SQLServer) Purge(ctx context.Context, retention time.Duration, limit int, _ time.Time) (purged int, until time.Time, err error) {
+	purged, err = d.change(ctx, d.sql.Query("purge", int64(limit), -millis(retention)))
+	return purged, until, err
+}
+
+// Grant implements [backend.TransactionLister]. Every user may see what ListOpen asks for;
+// should a server refuse it, this is the right to look at a database's state.
+func (d *SQLServer) Grant() string { return "VIEW DATABASE STATE" }
+
+// ListOpen implements [backend.TransactionLister].
 func (d *SQLServer) ListOpen(ctx context.Context, _ string) (backend.OpenList, error) {
-	return backend.ReadOpenList(ctx, d.db, query(
-		"DECLARE @number bigint = CONVERT(bigint, @@DBTS);",
-		"DECLARE @server nvarchar(400) = "+server+";",
-		"SELECT N'number', CONVERT(nvarchar(20), @number)",
-		"UNION ALL SELECT N'open', CONVERT(nvarchar(20), CONVERT(bigint, MIN_ACTIVE_ROWVERSION()))",
-		"UNION ALL SELECT N'server', @server"))
+	return backend.ReadOpenList(ctx, d.db, d.sql.Query("open transactions"))
 }

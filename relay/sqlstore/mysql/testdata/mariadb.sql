@@ -1,20 +1,6 @@
--- claim mode
-SELECT value FROM `app`.`Events_settings` WHERE name = 'claim';
+-- claim mode: as in mysql.sql
 
--- set the claim mode
-SELECT value FROM `app`.`Events_settings` WHERE name = 'claim' FOR UPDATE;
-SELECT name FROM `app`.`Events_relays` WHERE `until` >= utc_timestamp(6) AND claim <> ? ORDER BY name;
---   1: lanes
-INSERT INTO `app`.`Events_settings` (name, value) VALUES ('claim', ?) ON DUPLICATE KEY UPDATE value = ?;
---   1: lanes
---   2: lanes
-SELECT lane FROM `app`.`Events_lane_locks` ORDER BY lane FOR UPDATE;
-UPDATE `app`.`Events_lanes` SET owner = NULL, `until` = NULL, fence = fence + 1, marks = NULL, journal = NULL, crashes = 0;
-UPDATE `app`.`Events` SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL WHERE claimed_until IS NOT NULL;
-SELECT coalesce(sum(CASE index_name WHEN 'claim_id' THEN 2 ELSE 1 END), 0) FROM information_schema.statistics WHERE table_schema = ? AND table_name = ? AND index_name IN ('claim_id', 'claim_priority') AND seq_in_index = 1;
---   1: app
---   2: Events
-ALTER TABLE `app`.`Events` DROP INDEX claim_id, DROP INDEX claim_priority;
+-- set the claim mode: as in mysql.sql
 
 -- heartbeat
 SELECT value FROM `app`.`Events_settings` WHERE name = 'claim' LOCK IN SHARE MODE;
@@ -34,9 +20,7 @@ SELECT name, 0, CONCAT(@@hostname, ':', @@port, '/', @@server_id) FROM `app`.`Ev
 --   2: lanes
 SELECT name FROM `app`.`Events_relays` WHERE `until` >= utc_timestamp(6) ORDER BY name;
 
--- deregister
-DELETE FROM `app`.`Events_relays` WHERE name = ?;
---   1: r
+-- deregister: as in mysql.sql
 
 -- check
 SELECT 1 FROM `app`.`Events` WHERE FALSE;
@@ -67,12 +51,7 @@ SELECT CONVERT_TZ(MIN(trx_started), 'SYSTEM', '+00:00') FROM information_schema.
 SELECT l.lane FROM `app`.`Events_lanes` AS l WHERE EXISTS (SELECT 1 FROM `app`.`Events` AS t FORCE INDEX (PRIMARY) WHERE t.lane = l.lane AND t.id <= CAST(JSON_EXTRACT(NULLIF(l.marks, ''), '$.main') AS SIGNED)) ORDER BY l.lane;
 EXPLAIN SELECT CONCAT('0 0 ', CONCAT(@@hostname, ':', @@port, '/', @@server_id)), t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR), (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) FROM `app`.`Events` AS t FORCE INDEX (id) WHERE t.id > 0 AND t.id <= 4611686018427387904 AND t.lane IN (1) ORDER BY t.id LIMIT 500;
 
--- acquire
-SELECT l.lane, l.fence + 1, coalesce(l.marks, ''), l.crashes + (l.owner IS NOT NULL), coalesce(l.journal, ''), 0
-FROM `app`.`Events_lanes` AS l FORCE INDEX (PRIMARY) STRAIGHT_JOIN `app`.`Events_lane_locks` AS k FORCE INDEX (PRIMARY) ON k.lane = l.lane
-WHERE (l.owner IS NULL OR l.until < utc_timestamp(6)) ORDER BY l.lane LIMIT 5 FOR UPDATE SKIP LOCKED;
-UPDATE `app`.`Events_lanes` FORCE INDEX (PRIMARY) SET fence = fence + 1, crashes = CASE WHEN owner IS NULL THEN crashes ELSE crashes + 1 END, owner = ?, `until` = utc_timestamp(6) + INTERVAL 15000000 MICROSECOND WHERE lane IN (1,2);
---   1: r
+-- acquire: as in mysql.sql
 
 -- renew
 SELECT lane, fence, 0 FROM `app`.`Events_lanes` FORCE INDEX (PRIMARY) WHERE lane IN (1,2) AND (lane, fence) IN ((1,7),(2,8)) AND owner = ? ORDER BY lane FOR UPDATE;
@@ -90,27 +69,16 @@ UPDATE `app`.`Events_lanes` FORCE INDEX (PRIMARY) SET owner = NULL, `until` = NU
 --   2: {"main":5}
 --   3: 
 
--- write the journal
-SELECT lane, fence, 0 FROM `app`.`Events_lanes` FORCE INDEX (PRIMARY) WHERE lane IN (1,2) AND (lane, fence) IN ((1,7),(2,8)) AND owner = ? ORDER BY lane FOR UPDATE;
---   1: r
-UPDATE `app`.`Events_lanes` FORCE INDEX (PRIMARY) SET journal = CASE lane WHEN 1 THEN ? WHEN 2 THEN ? ELSE journal END WHERE lane IN (1,2);
---   1: [{"id":1}]
---   2: 
+-- write the journal: as in mysql.sql
 
--- journals
-SELECT lane, fence, journal FROM `app`.`Events_lanes` WHERE journal IS NOT NULL;
+-- journals: as in mysql.sql
 
--- marks
-SELECT lane, marks FROM `app`.`Events_lanes` WHERE marks IS NOT NULL ORDER BY lane;
+-- marks: as in mysql.sql
 
 -- begin lanes
 SELECT CONCAT('0 0 ', CONCAT(@@hostname, ':', @@port, '/', @@server_id)), 0, 0, '', '', '', NULL, '', NULL, 0, 0, 0, NULL, 0;
 
--- last id
-SELECT GREATEST(COALESCE((SELECT MAX(id) FROM `app`.`Events`), 0), COALESCE((SELECT MAX(id) FROM `app`.`Events_held`), 0), COALESCE((SELECT MAX(id) FROM `app`.`Events_done`), 0),
-    COALESCE((SELECT MAX(CAST(auto_increment AS SIGNED)) - 1 FROM information_schema.tables WHERE table_schema = ? AND table_name = ?), 0));
---   1: app
---   2: Events
+-- last id: as in mysql.sql
 
 -- first line
 SELECT CONCAT('0 0 ', CONCAT(@@hostname, ':', @@port, '/', @@server_id)), 0, 0, '', '', '', NULL, '', NULL, 0, 0, 0, NULL, 0;
@@ -136,34 +104,15 @@ SELECT t.id, t.lane, t.topic, t.message_key, coalesce(length(t.payload), length(
     OR t.lane = 2 AND t.id + 0 > 11) AND t.topic NOT IN (?) ORDER BY t.id LIMIT 100;
 --   1: t1
 
--- pick
-SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR), (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
-WHERE ((t.lane = 1 AND t.id IN (15))
-    OR (t.lane = 2 AND t.id IN (16)));
+-- pick: as in mysql.sql
 
--- pick held
-SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR), (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 4 * (t.state = 'retry') FROM `app`.`Events_held` AS t FORCE INDEX (PRIMARY)
-WHERE t.state <> 'error' AND ((t.lane = 1 AND t.id IN (15))
-    OR (t.lane = 2 AND t.id IN (16)));
+-- pick held: as in mysql.sql
 
--- due
-SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR), (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 4 * (t.state = 'retry') FROM `app`.`Events_held` AS t FORCE INDEX (held_due)
-WHERE t.due_at <= utc_timestamp(6) AND t.due_at >= TIMESTAMP'2026-01-31 23:59:59.123456' AND (t.due_at > TIMESTAMP'2026-01-31 23:59:59.123456' OR t.id > 9) AND t.lane IN (1,2)
-ORDER BY t.due_at, t.id LIMIT 100;
+-- due: as in mysql.sql
 
--- held keys
-SELECT lane, message_key, topic, id FROM `app`.`Events_held` FORCE INDEX (held_retry)
-WHERE state = 'retry' AND message_key <> '' AND lane IN (1,2)
-LIMIT 100;
+-- held keys: as in mysql.sql
 
--- held among keys
-SELECT t.lane, CAST(t.message_key AS BINARY) AS held_key, CAST(t.topic AS BINARY) AS held_topic, MIN(t.id) FROM `app`.`Events_held` AS t FORCE INDEX (held_retry)
-WHERE t.state = 'retry' AND (t.lane = 1 AND t.message_key IN (?,?)
-    OR t.lane = 2 AND t.message_key IN (?))
-GROUP BY t.lane, held_key, held_topic ORDER BY NULL;
---   1: a"\k
---   2: c
---   3: b
+-- held among keys: as in mysql.sql
 
 -- list open transactions
 SELECT value FROM `app`.`Events_settings` WHERE name = '' FOR UPDATE;
@@ -284,35 +233,15 @@ SELECT id FROM `app`.`Events_done` FORCE INDEX (done_finished) WHERE finished_at
 DELETE t FROM (SELECT 0 AS lane,1 AS id UNION ALL VALUES (0,2)) AS g STRAIGHT_JOIN `app`.`Events_done` AS t FORCE INDEX (PRIMARY) ON t.id = g.id WHERE t.finished_at < utc_timestamp(6) + INTERVAL -86400000000 MICROSECOND;
 DELETE FROM `app`.`Events_relays` WHERE `until` < utc_timestamp(6) - INTERVAL 1 DAY;
 
--- claim the oldest
-SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR), (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0)
-FROM `app`.`Events` AS t FORCE INDEX (claim_id) WHERE (SELECT value FROM `app`.`Events_settings` WHERE name = 'claim' LOCK IN SHARE MODE) = 'rows' AND t.claimed_until IS NULL
-ORDER BY t.id LIMIT 10 FOR UPDATE SKIP LOCKED;
-UPDATE `app`.`Events` FORCE INDEX (id) SET claimed_by = ?, claim_token = ?, claimed_until = utc_timestamp(6) + INTERVAL 60000000 MICROSECOND WHERE claimed_until IS NULL AND id IN (1,2);
---   1: r
---   2: t
+-- claim the oldest: as in mysql.sql
 
--- claim the highest of some topics
-SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), CASE WHEN coalesce(LENGTH(t.payload), LENGTH(t.payload_text), 0) > 209715 THEN NULL ELSE coalesce(t.payload, CAST(t.payload_text AS BINARY)) END, coalesce(t.headers, ''), CAST(t.available_at AS CHAR), t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR), (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) + CASE WHEN coalesce(LENGTH(t.payload), LENGTH(t.payload_text), 0) > 209715 THEN 65536 * coalesce(LENGTH(t.payload), LENGTH(t.payload_text), 0) ELSE 0 END
-FROM `app`.`Events` AS t FORCE INDEX (claim_priority) WHERE (SELECT value FROM `app`.`Events_settings` WHERE name = 'claim' LOCK IN SHARE MODE) = 'rows' AND t.claimed_until IS NULL AND CAST(t.topic AS BINARY) IN (?,?) AND CAST(t.topic AS BINARY) NOT IN (?)
-ORDER BY t.urgency, t.id LIMIT 10 FOR UPDATE SKIP LOCKED;
---   1: a
---   2: b
---   3: c
+-- claim the highest of some topics: as in mysql.sql
 
--- has free rows
-SELECT id FROM `app`.`Events` FORCE INDEX (claim_id) WHERE claimed_until IS NULL ORDER BY id LIMIT 1;
+-- has free rows: as in mysql.sql
 
--- has expired rows
-SELECT id FROM (SELECT id FROM `app`.`Events` FORCE INDEX (claim_id) WHERE claimed_until < utc_timestamp(6) ORDER BY claimed_until LIMIT 1) AS c
-UNION ALL SELECT id FROM (SELECT id FROM `app`.`Events_held` FORCE INDEX (held_due) WHERE due_at <= utc_timestamp(6) ORDER BY due_at, id LIMIT 1) AS h;
+-- has expired rows: as in mysql.sql
 
--- extend
-SELECT id FROM `app`.`Events` FORCE INDEX (id) WHERE (SELECT value FROM `app`.`Events_settings` WHERE name = 'claim' LOCK IN SHARE MODE) = 'rows' AND id IN (1,2) AND claim_token = ? FOR UPDATE SKIP LOCKED;
---   1: t
-UPDATE `app`.`Events` FORCE INDEX (id) SET claimed_until = utc_timestamp(6) + INTERVAL 60000000 MICROSECOND WHERE id IN (1,2);
-SELECT id FROM `app`.`Events` FORCE INDEX (id) WHERE (SELECT value FROM `app`.`Events_settings` WHERE name = 'claim' LOCK IN SHARE MODE) = 'rows' AND id IN (1,2) AND claim_token = ?;
---   1: t
+-- extend: as in mysql.sql
 
 -- reclaim
 SELECT id FROM `app`.`Events` FORCE INDEX (claim_id) WHERE (SELECT value FROM `app`.`Events_settings` WHERE name = 'claim' LOCK IN SHARE MODE) = 'rows' AND claimed_until < utc_timestamp(6) ORDER BY claimed_until LIMIT 10 FOR UPDATE SKIP LOCKED;
@@ -326,95 +255,11 @@ SELECT t.id, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.
 DELETE t FROM (SELECT 1 AS lane,1 AS id UNION ALL VALUES (2,2)) AS g STRAIGHT_JOIN `app`.`Events_held` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id
 STRAIGHT_JOIN `app`.`Events` AS h FORCE INDEX (PRIMARY) ON h.lane = t.lane AND h.id = t.id AND h.message_id = t.message_id;
 
--- list
-(SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR),
-    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0), CASE WHEN t.claimed_until > utc_timestamp(6) THEN 'claimed' WHEN t.available_at > utc_timestamp(6) THEN 'scheduled' ELSE 'pending' END AS state, coalesce(t.last_error, ''), '', coalesce(t.claimed_by, ''), NULL
-FROM `app`.`Events` AS t FORCE INDEX (id) WHERE TRUE AND t.id > 0
-ORDER BY t.id LIMIT 10)
-UNION ALL (SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR),
-    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) + 4 * (t.state = 'retry'), CASE WHEN t.state = 'scheduled' AND t.due_at <= utc_timestamp(6) THEN 'pending' ELSE t.state END AS state, coalesce(t.last_error, ''), '', '', NULL
-FROM `app`.`Events_held` AS t FORCE INDEX (held_id) WHERE t.state = 'scheduled' AND t.id > 0
-ORDER BY t.id LIMIT 10)
-UNION ALL (SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR),
-    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) + 4 * (t.state = 'retry'), CASE WHEN t.state = 'scheduled' AND t.due_at <= utc_timestamp(6) THEN 'pending' ELSE t.state END AS state, coalesce(t.last_error, ''), '', '', NULL
-FROM `app`.`Events_held` AS t FORCE INDEX (held_id) WHERE t.state = 'retry' AND t.id > 0
-ORDER BY t.id LIMIT 10)
-UNION ALL (SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR),
-    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) + 4 * (t.state = 'retry'), CASE WHEN t.state = 'scheduled' AND t.due_at <= utc_timestamp(6) THEN 'pending' ELSE t.state END AS state, coalesce(t.last_error, ''), '', '', NULL
-FROM `app`.`Events_held` AS t FORCE INDEX (held_id) WHERE t.state = 'error' AND t.id > 0
-ORDER BY t.id LIMIT 10)
-UNION ALL (SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR),
-    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0), 'done' AS state, coalesce(t.last_error, ''), coalesce(t.receipt, ''), '', CAST(t.finished_at AS CHAR)
-FROM `app`.`Events_done` AS t FORCE INDEX (PRIMARY) WHERE TRUE AND t.id > 0
-ORDER BY t.id LIMIT 10)
-ORDER BY id LIMIT 10;
+-- list: as in mysql.sql
 
--- list by filter
-(SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR),
-    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0), CASE WHEN t.claimed_until > utc_timestamp(6) THEN 'claimed' WHEN t.available_at > utc_timestamp(6) THEN 'scheduled' ELSE 'pending' END AS state, coalesce(t.last_error, ''), '', coalesce(t.claimed_by, ''), NULL
-FROM `app`.`Events` AS t FORCE INDEX (id) WHERE TRUE AND t.id > 3 AND (t.id IN (1) OR t.message_id IN (?)) AND CAST(t.topic AS BINARY) = ? AND CAST(t.message_key AS BINARY) = ? AND t.created_at >= ? AND locate(CAST(? AS BINARY), CAST(t.last_error AS BINARY)) > 0 AND CASE WHEN t.claimed_until > utc_timestamp(6) THEN 'claimed' WHEN t.available_at > utc_timestamp(6) THEN 'scheduled' ELSE 'pending' END = CONVERT(? USING utf8mb4) COLLATE utf8mb4_bin
-ORDER BY t.id LIMIT 10)
-UNION ALL (SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR),
-    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) + 4 * (t.state = 'retry'), CASE WHEN t.state = 'scheduled' AND t.due_at <= utc_timestamp(6) THEN 'pending' ELSE t.state END AS state, coalesce(t.last_error, ''), '', '', NULL
-FROM `app`.`Events_held` AS t FORCE INDEX (held_id) WHERE t.state = 'scheduled' AND t.id > 3 AND (t.id IN (1) OR t.message_id IN (?)) AND CAST(t.topic AS BINARY) = ? AND CAST(t.message_key AS BINARY) = ? AND t.created_at >= ? AND locate(CAST(? AS BINARY), CAST(t.last_error AS BINARY)) > 0 AND CASE WHEN t.state = 'scheduled' AND t.due_at <= utc_timestamp(6) THEN 'pending' ELSE t.state END = CONVERT(? USING utf8mb4) COLLATE utf8mb4_bin
-ORDER BY t.id LIMIT 10)
-UNION ALL (SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR),
-    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) + 4 * (t.state = 'retry'), CASE WHEN t.state = 'scheduled' AND t.due_at <= utc_timestamp(6) THEN 'pending' ELSE t.state END AS state, coalesce(t.last_error, ''), '', '', NULL
-FROM `app`.`Events_held` AS t FORCE INDEX (held_id) WHERE t.state = 'retry' AND t.id > 3 AND (t.id IN (1) OR t.message_id IN (?)) AND CAST(t.topic AS BINARY) = ? AND CAST(t.message_key AS BINARY) = ? AND t.created_at >= ? AND locate(CAST(? AS BINARY), CAST(t.last_error AS BINARY)) > 0 AND CASE WHEN t.state = 'scheduled' AND t.due_at <= utc_timestamp(6) THEN 'pending' ELSE t.state END = CONVERT(? USING utf8mb4) COLLATE utf8mb4_bin
-ORDER BY t.id LIMIT 10)
-UNION ALL (SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR),
-    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) + 4 * (t.state = 'retry'), CASE WHEN t.state = 'scheduled' AND t.due_at <= utc_timestamp(6) THEN 'pending' ELSE t.state END AS state, coalesce(t.last_error, ''), '', '', NULL
-FROM `app`.`Events_held` AS t FORCE INDEX (held_id) WHERE t.state = 'error' AND t.id > 3 AND (t.id IN (1) OR t.message_id IN (?)) AND CAST(t.topic AS BINARY) = ? AND CAST(t.message_key AS BINARY) = ? AND t.created_at >= ? AND locate(CAST(? AS BINARY), CAST(t.last_error AS BINARY)) > 0 AND CASE WHEN t.state = 'scheduled' AND t.due_at <= utc_timestamp(6) THEN 'pending' ELSE t.state END = CONVERT(? USING utf8mb4) COLLATE utf8mb4_bin
-ORDER BY t.id LIMIT 10)
-UNION ALL (SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR),
-    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0), 'done' AS state, coalesce(t.last_error, ''), coalesce(t.receipt, ''), '', CAST(t.finished_at AS CHAR)
-FROM `app`.`Events_done` AS t FORCE INDEX (PRIMARY) WHERE TRUE AND t.id > 3 AND (t.id IN (1) OR t.message_id IN (?)) AND CAST(t.topic AS BINARY) = ? AND CAST(t.message_key AS BINARY) = ? AND t.created_at >= ? AND locate(CAST(? AS BINARY), CAST(t.last_error AS BINARY)) > 0 AND 'done' = CONVERT(? USING utf8mb4) COLLATE utf8mb4_bin
-ORDER BY t.id LIMIT 10)
-ORDER BY id LIMIT 10;
---   1: 0197a3b4-0000-7abc-8def-0123456789ab
---   2: t
---   3: k
---   4: 2026-01-31 00:00:00.000000
---   5: refused
---   6: error
---   7: 0197a3b4-0000-7abc-8def-0123456789ab
---   8: t
---   9: k
---   10: 2026-01-31 00:00:00.000000
---   11: refused
---   12: error
---   13: 0197a3b4-0000-7abc-8def-0123456789ab
---   14: t
---   15: k
---   16: 2026-01-31 00:00:00.000000
---   17: refused
---   18: error
---   19: 0197a3b4-0000-7abc-8def-0123456789ab
---   20: t
---   21: k
---   22: 2026-01-31 00:00:00.000000
---   23: refused
---   24: error
---   25: 0197a3b4-0000-7abc-8def-0123456789ab
---   26: t
---   27: k
---   28: 2026-01-31 00:00:00.000000
---   29: refused
---   30: error
+-- list by filter: as in mysql.sql
 
--- requeue
-SELECT t.id FROM `app`.`Events_held` AS t FORCE INDEX (held_id) WHERE t.state = 'error' AND t.id > 3 AND (t.id IN (1) OR t.message_id IN (?)) AND CAST(t.topic AS BINARY) = ? AND CAST(t.message_key AS BINARY) = ? AND t.created_at >= ? AND locate(CAST(? AS BINARY), CAST(t.last_error AS BINARY)) > 0 ORDER BY t.id LIMIT 10 FOR UPDATE;
---   1: 0197a3b4-0000-7abc-8def-0123456789ab
---   2: t
---   3: k
---   4: 2026-01-31 00:00:00.000000
---   5: refused
-UPDATE `app`.`Events_held` AS t FORCE INDEX (held_id) SET t.state = 'scheduled', t.attempts = 0, t.crashes = 0, t.available_at = utc_timestamp(6) WHERE t.state = 'error' AND t.id IN (1,2) AND t.id > 3 AND (t.id IN (1) OR t.message_id IN (?)) AND CAST(t.topic AS BINARY) = ? AND CAST(t.message_key AS BINARY) = ? AND t.created_at >= ? AND locate(CAST(? AS BINARY), CAST(t.last_error AS BINARY)) > 0;
---   1: 0197a3b4-0000-7abc-8def-0123456789ab
---   2: t
---   3: k
---   4: 2026-01-31 00:00:00.000000
---   5: refused
+-- requeue: as in mysql.sql
 
 -- discard
 SELECT t.id FROM `app`.`Events_held` AS t FORCE INDEX (held_id) WHERE t.state = 'error' AND t.id > 3 AND (t.id IN (1) OR t.message_id IN (?)) AND CAST(t.topic AS BINARY) = ? AND CAST(t.message_key AS BINARY) = ? AND t.created_at >= ? AND locate(CAST(? AS BINARY), CAST(t.last_error AS BINARY)) > 0 ORDER BY t.id LIMIT 10 FOR UPDATE;
@@ -430,25 +275,5 @@ DELETE t FROM (SELECT 0 AS lane,1 AS id UNION ALL VALUES (0,2)) AS g STRAIGHT_JO
 --   4: 2026-01-31 00:00:00.000000
 --   5: refused
 
--- status
-SELECT value FROM `app`.`Events_settings` WHERE name = 'claim';
-SELECT state, count(*) FROM (
-    SELECT CASE WHEN t.claimed_until > utc_timestamp(6) THEN 'claimed' WHEN t.available_at > utc_timestamp(6) THEN 'scheduled' ELSE 'pending' END AS state FROM `app`.`Events` AS t
-    UNION ALL SELECT CASE WHEN t.state = 'scheduled' AND t.due_at <= utc_timestamp(6) THEN 'pending' ELSE t.state END FROM `app`.`Events_held` AS t
-) AS s GROUP BY state
-UNION ALL
-SELECT 'done', CASE WHEN n < 1000000 THEN n ELSE (SELECT max(id) - min(id) + 1 FROM `app`.`Events_done`) END
-FROM (SELECT count(*) AS n FROM (SELECT 1 FROM `app`.`Events_done` LIMIT 1000000) AS d) AS c;
-SELECT greatest(0, coalesce(timestampdiff(MICROSECOND, min(since), utc_timestamp(6)) DIV 1000, 0)) FROM (
-    SELECT greatest(t.created_at, coalesce(t.available_at, t.created_at)) AS since FROM `app`.`Events` AS t WHERE coalesce(t.available_at <= utc_timestamp(6), 1) AND coalesce(t.claimed_until <= utc_timestamp(6), 1)
-    UNION ALL SELECT greatest(t.created_at, coalesce(t.available_at, t.created_at)) FROM `app`.`Events_held` AS t WHERE t.state = 'scheduled' AND t.due_at <= utc_timestamp(6)
-) AS p;
-SELECT topic, count(*) FROM (
-    (SELECT t.topic FROM `app`.`Events` AS t WHERE coalesce(t.available_at <= utc_timestamp(6), 1) AND coalesce(t.claimed_until <= utc_timestamp(6), 1) LIMIT 1000)
-    UNION ALL (SELECT t.topic FROM `app`.`Events_held` AS t WHERE t.state = 'scheduled' AND t.due_at <= utc_timestamp(6) LIMIT 1000) LIMIT 1000
-) AS p GROUP BY topic;
-SELECT r.name, r.host, r.version, r.claim, CAST(r.since AS CHAR), CAST(r.last_beat AS CHAR), r.until >= utc_timestamp(6),
-    (SELECT count(*) FROM `app`.`Events_lanes` AS l WHERE l.owner = r.name AND l.until >= utc_timestamp(6))
-FROM `app`.`Events_relays` AS r ORDER BY r.name;
-SELECT count(*) FROM `app`.`Events_lanes` WHERE owner IS NOT NULL AND `until` >= utc_timestamp(6);
+-- status: as in mysql.sql
 

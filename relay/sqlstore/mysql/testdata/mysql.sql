@@ -11,10 +11,8 @@ INSERT INTO `app`.`Events_settings` (name, value) VALUES ('claim', ?) ON DUPLICA
 SELECT lane FROM `app`.`Events_lane_locks` ORDER BY lane FOR UPDATE;
 UPDATE `app`.`Events_lanes` SET owner = NULL, `until` = NULL, fence = fence + 1, marks = NULL, journal = NULL, crashes = 0;
 UPDATE `app`.`Events` SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL WHERE claimed_until IS NOT NULL;
-SELECT coalesce(sum(CASE index_name WHEN 'claim_id' THEN 2 ELSE 1 END), 0) FROM information_schema.statistics WHERE table_schema = ? AND table_name = ? AND index_name IN ('claim_id', 'claim_priority') AND seq_in_index = 1;
---   1: app
---   2: Events
-ALTER TABLE `app`.`Events` DROP INDEX claim_id, DROP INDEX claim_priority;
+-- of the dialect, about an index for rows
+-- of the dialect, about an index for rows
 
 -- heartbeat
 SELECT value FROM `app`.`Events_settings` WHERE name = 'claim' LOCK IN SHARE MODE;

@@ -1,5 +1,4 @@
--- claim mode
-SELECT value FROM `app`.`Events_settings` WHERE name = 'claim';
+-- claim mode: as in mysql.sql
 
 -- set the claim mode
 SELECT value FROM `app`.`Events_settings` WHERE name = 'claim' FOR UPDATE;
@@ -11,9 +10,7 @@ INSERT INTO `app`.`Events_settings` (name, value) VALUES ('claim', ?) ON DUPLICA
 SELECT lane FROM `app`.`Events_lane_locks` ORDER BY lane FOR UPDATE;
 UPDATE `app`.`Events_lanes` SET owner = NULL, `until` = NULL, fence = fence + 1, marks = NULL, journal = NULL, crashes = 0;
 UPDATE `app`.`Events` SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL WHERE claimed_until IS NOT NULL;
-SELECT coalesce(sum(CASE index_name WHEN 'claim_id' THEN 2 ELSE 1 END), 0) FROM information_schema.statistics WHERE table_schema = ? AND table_name = ? AND index_name IN ('claim_id', 'claim_priority') AND seq_in_index = 1;
---   1: app
---   2: Events
+-- of the dialect, about an index for rows
 
 -- heartbeat
 SELECT value FROM `app`.`Events_settings` WHERE name = 'claim' FOR UPDATE;
@@ -33,9 +30,7 @@ SELECT name, 0, CONCAT(@@hostname, ':', @@port, '/', @@server_uuid) FROM `app`.`
 --   2: rows
 SELECT name FROM `app`.`Events_relays` WHERE `until` >= utc_timestamp(6) ORDER BY name;
 
--- deregister
-DELETE FROM `app`.`Events_relays` WHERE name = ?;
---   1: r
+-- deregister: as in mysql.sql
 
 -- check
 SELECT 1 FROM `app`.`Events` WHERE FALSE;
@@ -62,9 +57,7 @@ SELECT 1 FROM `app`.`Events_settings` WHERE FALSE;
 EXPLAIN INSERT INTO `app`.`Events_settings` VALUES ();
 EXPLAIN UPDATE `app`.`Events_settings` SET value = '';
 SELECT 1 FROM `app`.`Events_messages` WHERE FALSE;
-SELECT coalesce(sum(CASE index_name WHEN 'claim_id' THEN 2 ELSE 1 END), 0) FROM information_schema.statistics WHERE table_schema = ? AND table_name = ? AND index_name IN ('claim_id', 'claim_priority') AND seq_in_index = 1;
---   1: app
---   2: Events
+-- of the dialect, about an index for rows
 EXPLAIN SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR), (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0)
 FROM `app`.`Events` AS t FORCE INDEX (claim_id) WHERE t.claimed_until IS NULL
 ORDER BY t.id LIMIT 500;
@@ -138,12 +131,9 @@ ORDER BY t.urgency, t.id LIMIT 10;
 --   2: b
 --   3: c
 
--- has free rows
-SELECT id FROM `app`.`Events` FORCE INDEX (claim_id) WHERE claimed_until IS NULL ORDER BY id LIMIT 1;
+-- has free rows: as in mysql.sql
 
--- has expired rows
-SELECT id FROM (SELECT id FROM `app`.`Events` FORCE INDEX (claim_id) WHERE claimed_until < utc_timestamp(6) ORDER BY claimed_until LIMIT 1) AS c
-UNION ALL SELECT id FROM (SELECT id FROM `app`.`Events_held` FORCE INDEX (held_due) WHERE due_at <= utc_timestamp(6) ORDER BY due_at, id LIMIT 1) AS h;
+-- has expired rows: as in mysql.sql
 
 -- extend
 SELECT id FROM `app`.`Events` FORCE INDEX (id) WHERE id IN (1,2) AND claim_token = ?;
@@ -166,95 +156,11 @@ SELECT t.id, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.
 DELETE t FROM (SELECT 1 AS lane,1 AS id UNION ALL SELECT 2,2) AS g STRAIGHT_JOIN `app`.`Events_held` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id
 STRAIGHT_JOIN `app`.`Events` AS h FORCE INDEX (PRIMARY) ON h.lane = t.lane AND h.id = t.id AND h.message_id = t.message_id;
 
--- list
-(SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR),
-    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0), CASE WHEN t.claimed_until > utc_timestamp(6) THEN 'claimed' WHEN t.available_at > utc_timestamp(6) THEN 'scheduled' ELSE 'pending' END AS state, coalesce(t.last_error, ''), '', coalesce(t.claimed_by, ''), NULL
-FROM `app`.`Events` AS t FORCE INDEX (id) WHERE TRUE AND t.id > 0
-ORDER BY t.id LIMIT 10)
-UNION ALL (SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR),
-    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) + 4 * (t.state = 'retry'), CASE WHEN t.state = 'scheduled' AND t.due_at <= utc_timestamp(6) THEN 'pending' ELSE t.state END AS state, coalesce(t.last_error, ''), '', '', NULL
-FROM `app`.`Events_held` AS t FORCE INDEX (held_id) WHERE t.state = 'scheduled' AND t.id > 0
-ORDER BY t.id LIMIT 10)
-UNION ALL (SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR),
-    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) + 4 * (t.state = 'retry'), CASE WHEN t.state = 'scheduled' AND t.due_at <= utc_timestamp(6) THEN 'pending' ELSE t.state END AS state, coalesce(t.last_error, ''), '', '', NULL
-FROM `app`.`Events_held` AS t FORCE INDEX (held_id) WHERE t.state = 'retry' AND t.id > 0
-ORDER BY t.id LIMIT 10)
-UNION ALL (SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR),
-    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) + 4 * (t.state = 'retry'), CASE WHEN t.state = 'scheduled' AND t.due_at <= utc_timestamp(6) THEN 'pending' ELSE t.state END AS state, coalesce(t.last_error, ''), '', '', NULL
-FROM `app`.`Events_held` AS t FORCE INDEX (held_id) WHERE t.state = 'error' AND t.id > 0
-ORDER BY t.id LIMIT 10)
-UNION ALL (SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR),
-    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0), 'done' AS state, coalesce(t.last_error, ''), coalesce(t.receipt, ''), '', CAST(t.finished_at AS CHAR)
-FROM `app`.`Events_done` AS t FORCE INDEX (PRIMARY) WHERE TRUE AND t.id > 0
-ORDER BY t.id LIMIT 10)
-ORDER BY id LIMIT 10;
+-- list: as in mysql.sql
 
--- list by filter
-(SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR),
-    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0), CASE WHEN t.claimed_until > utc_timestamp(6) THEN 'claimed' WHEN t.available_at > utc_timestamp(6) THEN 'scheduled' ELSE 'pending' END AS state, coalesce(t.last_error, ''), '', coalesce(t.claimed_by, ''), NULL
-FROM `app`.`Events` AS t FORCE INDEX (id) WHERE TRUE AND t.id > 3 AND (t.id IN (1) OR t.message_id IN (?)) AND CAST(t.topic AS BINARY) = ? AND CAST(t.message_key AS BINARY) = ? AND t.created_at >= ? AND locate(CAST(? AS BINARY), CAST(t.last_error AS BINARY)) > 0 AND CASE WHEN t.claimed_until > utc_timestamp(6) THEN 'claimed' WHEN t.available_at > utc_timestamp(6) THEN 'scheduled' ELSE 'pending' END = CONVERT(? USING utf8mb4) COLLATE utf8mb4_bin
-ORDER BY t.id LIMIT 10)
-UNION ALL (SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR),
-    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) + 4 * (t.state = 'retry'), CASE WHEN t.state = 'scheduled' AND t.due_at <= utc_timestamp(6) THEN 'pending' ELSE t.state END AS state, coalesce(t.last_error, ''), '', '', NULL
-FROM `app`.`Events_held` AS t FORCE INDEX (held_id) WHERE t.state = 'scheduled' AND t.id > 3 AND (t.id IN (1) OR t.message_id IN (?)) AND CAST(t.topic AS BINARY) = ? AND CAST(t.message_key AS BINARY) = ? AND t.created_at >= ? AND locate(CAST(? AS BINARY), CAST(t.last_error AS BINARY)) > 0 AND CASE WHEN t.state = 'scheduled' AND t.due_at <= utc_timestamp(6) THEN 'pending' ELSE t.state END = CONVERT(? USING utf8mb4) COLLATE utf8mb4_bin
-ORDER BY t.id LIMIT 10)
-UNION ALL (SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR),
-    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) + 4 * (t.state = 'retry'), CASE WHEN t.state = 'scheduled' AND t.due_at <= utc_timestamp(6) THEN 'pending' ELSE t.state END AS state, coalesce(t.last_error, ''), '', '', NULL
-FROM `app`.`Events_held` AS t FORCE INDEX (held_id) WHERE t.state = 'retry' AND t.id > 3 AND (t.id IN (1) OR t.message_id IN (?)) AND CAST(t.topic AS BINARY) = ? AND CAST(t.message_key AS BINARY) = ? AND t.created_at >= ? AND locate(CAST(? AS BINARY), CAST(t.last_error AS BINARY)) > 0 AND CASE WHEN t.state = 'scheduled' AND t.due_at <= utc_timestamp(6) THEN 'pending' ELSE t.state END = CONVERT(? USING utf8mb4) COLLATE utf8mb4_bin
-ORDER BY t.id LIMIT 10)
-UNION ALL (SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR),
-    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) + 4 * (t.state = 'retry'), CASE WHEN t.state = 'scheduled' AND t.due_at <= utc_timestamp(6) THEN 'pending' ELSE t.state END AS state, coalesce(t.last_error, ''), '', '', NULL
-FROM `app`.`Events_held` AS t FORCE INDEX (held_id) WHERE t.state = 'error' AND t.id > 3 AND (t.id IN (1) OR t.message_id IN (?)) AND CAST(t.topic AS BINARY) = ? AND CAST(t.message_key AS BINARY) = ? AND t.created_at >= ? AND locate(CAST(? AS BINARY), CAST(t.last_error AS BINARY)) > 0 AND CASE WHEN t.state = 'scheduled' AND t.due_at <= utc_timestamp(6) THEN 'pending' ELSE t.state END = CONVERT(? USING utf8mb4) COLLATE utf8mb4_bin
-ORDER BY t.id LIMIT 10)
-UNION ALL (SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR),
-    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0), 'done' AS state, coalesce(t.last_error, ''), coalesce(t.receipt, ''), '', CAST(t.finished_at AS CHAR)
-FROM `app`.`Events_done` AS t FORCE INDEX (PRIMARY) WHERE TRUE AND t.id > 3 AND (t.id IN (1) OR t.message_id IN (?)) AND CAST(t.topic AS BINARY) = ? AND CAST(t.message_key AS BINARY) = ? AND t.created_at >= ? AND locate(CAST(? AS BINARY), CAST(t.last_error AS BINARY)) > 0 AND 'done' = CONVERT(? USING utf8mb4) COLLATE utf8mb4_bin
-ORDER BY t.id LIMIT 10)
-ORDER BY id LIMIT 10;
---   1: 0197a3b4-0000-7abc-8def-0123456789ab
---   2: t
---   3: k
---   4: 2026-01-31 00:00:00.000000
---   5: refused
---   6: error
---   7: 0197a3b4-0000-7abc-8def-0123456789ab
---   8: t
---   9: k
---   10: 2026-01-31 00:00:00.000000
---   11: refused
---   12: error
---   13: 0197a3b4-0000-7abc-8def-0123456789ab
---   14: t
---   15: k
---   16: 2026-01-31 00:00:00.000000
---   17: refused
---   18: error
---   19: 0197a3b4-0000-7abc-8def-0123456789ab
---   20: t
---   21: k
---   22: 2026-01-31 00:00:00.000000
---   23: refused
---   24: error
---   25: 0197a3b4-0000-7abc-8def-0123456789ab
---   26: t
---   27: k
---   28: 2026-01-31 00:00:00.000000
---   29: refused
---   30: error
+-- list by filter: as in mysql.sql
 
--- requeue
-SELECT t.id FROM `app`.`Events_held` AS t FORCE INDEX (held_id) WHERE t.state = 'error' AND t.id > 3 AND (t.id IN (1) OR t.message_id IN (?)) AND CAST(t.topic AS BINARY) = ? AND CAST(t.message_key AS BINARY) = ? AND t.created_at >= ? AND locate(CAST(? AS BINARY), CAST(t.last_error AS BINARY)) > 0 ORDER BY t.id LIMIT 10 FOR UPDATE;
---   1: 0197a3b4-0000-7abc-8def-0123456789ab
---   2: t
---   3: k
---   4: 2026-01-31 00:00:00.000000
---   5: refused
-UPDATE `app`.`Events_held` AS t FORCE INDEX (held_id) SET t.state = 'scheduled', t.attempts = 0, t.crashes = 0, t.available_at = utc_timestamp(6) WHERE t.state = 'error' AND t.id IN (1,2) AND t.id > 3 AND (t.id IN (1) OR t.message_id IN (?)) AND CAST(t.topic AS BINARY) = ? AND CAST(t.message_key AS BINARY) = ? AND t.created_at >= ? AND locate(CAST(? AS BINARY), CAST(t.last_error AS BINARY)) > 0;
---   1: 0197a3b4-0000-7abc-8def-0123456789ab
---   2: t
---   3: k
---   4: 2026-01-31 00:00:00.000000
---   5: refused
+-- requeue: as in mysql.sql
 
 -- discard
 SELECT t.id FROM `app`.`Events_held` AS t FORCE INDEX (held_id) WHERE t.state = 'error' AND t.id > 3 AND (t.id IN (1) OR t.message_id IN (?)) AND CAST(t.topic AS BINARY) = ? AND CAST(t.message_key AS BINARY) = ? AND t.created_at >= ? AND locate(CAST(? AS BINARY), CAST(t.last_error AS BINARY)) > 0 ORDER BY t.id LIMIT 10 FOR UPDATE;
@@ -270,25 +176,5 @@ DELETE t FROM (SELECT 0 AS lane,1 AS id UNION ALL SELECT 0,2) AS g STRAIGHT_JOIN
 --   4: 2026-01-31 00:00:00.000000
 --   5: refused
 
--- status
-SELECT value FROM `app`.`Events_settings` WHERE name = 'claim';
-SELECT state, count(*) FROM (
-    SELECT CASE WHEN t.claimed_until > utc_timestamp(6) THEN 'claimed' WHEN t.available_at > utc_timestamp(6) THEN 'scheduled' ELSE 'pending' END AS state FROM `app`.`Events` AS t
-    UNION ALL SELECT CASE WHEN t.state = 'scheduled' AND t.due_at <= utc_timestamp(6) THEN 'pending' ELSE t.state END FROM `app`.`Events_held` AS t
-) AS s GROUP BY state
-UNION ALL
-SELECT 'done', CASE WHEN n < 1000000 THEN n ELSE (SELECT max(id) - min(id) + 1 FROM `app`.`Events_done`) END
-FROM (SELECT count(*) AS n FROM (SELECT 1 FROM `app`.`Events_done` LIMIT 1000000) AS d) AS c;
-SELECT greatest(0, coalesce(timestampdiff(MICROSECOND, min(since), utc_timestamp(6)) DIV 1000, 0)) FROM (
-    SELECT greatest(t.created_at, coalesce(t.available_at, t.created_at)) AS since FROM `app`.`Events` AS t WHERE coalesce(t.available_at <= utc_timestamp(6), 1) AND coalesce(t.claimed_until <= utc_timestamp(6), 1)
-    UNION ALL SELECT greatest(t.created_at, coalesce(t.available_at, t.created_at)) FROM `app`.`Events_held` AS t WHERE t.state = 'scheduled' AND t.due_at <= utc_timestamp(6)
-) AS p;
-SELECT topic, count(*) FROM (
-    (SELECT t.topic FROM `app`.`Events` AS t WHERE coalesce(t.available_at <= utc_timestamp(6), 1) AND coalesce(t.claimed_until <= utc_timestamp(6), 1) LIMIT 1000)
-    UNION ALL (SELECT t.topic FROM `app`.`Events_held` AS t WHERE t.state = 'scheduled' AND t.due_at <= utc_timestamp(6) LIMIT 1000) LIMIT 1000
-) AS p GROUP BY topic;
-SELECT r.name, r.host, r.version, r.claim, CAST(r.since AS CHAR), CAST(r.last_beat AS CHAR), r.until >= utc_timestamp(6),
-    (SELECT count(*) FROM `app`.`Events_lanes` AS l WHERE l.owner = r.name AND l.until >= utc_timestamp(6))
-FROM `app`.`Events_relays` AS r ORDER BY r.name;
-SELECT count(*) FROM `app`.`Events_lanes` WHERE owner IS NOT NULL AND `until` >= utc_timestamp(6);
+-- status: as in mysql.sql
 

@@ -17,40 +17,10 @@ END;
 /
 UPDATE app."Events_lanes" SET owner = NULL, until = NULL, fence = fence + 1, marks = NULL, journal = NULL, crashes = 0;
 UPDATE app."Events" SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL, claim_stamp = NULL WHERE claimed_until IS NOT NULL;
-SELECT COUNT(*) FROM all_indexes WHERE owner = 'APP' AND index_name IN ('Events_claim_id', 'Events_claim_priority', 'Events_claim_until');
-DECLARE code NUMBER;
-BEGIN
-    EXECUTE IMMEDIATE 'ALTER SESSION SET DDL_LOCK_TIMEOUT = 3';
-    EXECUTE IMMEDIATE 'DROP INDEX app."Events_claim_id"';
-    EXECUTE IMMEDIATE 'ALTER SESSION SET DDL_LOCK_TIMEOUT = 0';
-EXCEPTION WHEN OTHERS THEN
-    code := SQLCODE;
-    EXECUTE IMMEDIATE 'ALTER SESSION SET DDL_LOCK_TIMEOUT = 0';
-    IF code NOT IN (-1418) THEN RAISE; END IF;
-END;
-/
-DECLARE code NUMBER;
-BEGIN
-    EXECUTE IMMEDIATE 'ALTER SESSION SET DDL_LOCK_TIMEOUT = 3';
-    EXECUTE IMMEDIATE 'DROP INDEX app."Events_claim_priority"';
-    EXECUTE IMMEDIATE 'ALTER SESSION SET DDL_LOCK_TIMEOUT = 0';
-EXCEPTION WHEN OTHERS THEN
-    code := SQLCODE;
-    EXECUTE IMMEDIATE 'ALTER SESSION SET DDL_LOCK_TIMEOUT = 0';
-    IF code NOT IN (-1418) THEN RAISE; END IF;
-END;
-/
-DECLARE code NUMBER;
-BEGIN
-    EXECUTE IMMEDIATE 'ALTER SESSION SET DDL_LOCK_TIMEOUT = 3';
-    EXECUTE IMMEDIATE 'DROP INDEX app."Events_claim_until"';
-    EXECUTE IMMEDIATE 'ALTER SESSION SET DDL_LOCK_TIMEOUT = 0';
-EXCEPTION WHEN OTHERS THEN
-    code := SQLCODE;
-    EXECUTE IMMEDIATE 'ALTER SESSION SET DDL_LOCK_TIMEOUT = 0';
-    IF code NOT IN (-1418) THEN RAISE; END IF;
-END;
-/
+-- of the dialect, about an index for rows
+-- of the dialect, about an index for rows
+-- of the dialect, about an index for rows
+-- of the dialect, about an index for rows
 
 -- heartbeat
 BEGIN
@@ -558,7 +528,7 @@ SELECT t.id, t.lane, t.message_id, t.topic, t.message_key,
 FROM (SELECT r.*, ROWNUM AS n FROM (
 SELECT t.* FROM (SELECT t.*, SUM(NVL(DBMS_LOB.GETLENGTH(t.payload), 0) + NVL(DBMS_LOB.GETLENGTH(t.payload_text), 0)) OVER (ORDER BY CASE WHEN t.state <> 'error' THEN NVL(t.available_at, TIMESTAMP '0001-01-01 00:00:00') END, CASE WHEN t.state <> 'error' THEN t.id END ROWS UNBOUNDED PRECEDING) - (NVL(DBMS_LOB.GETLENGTH(t.payload), 0) + NVL(DBMS_LOB.GETLENGTH(t.payload_text), 0)) AS bytes_before
 FROM (SELECT * FROM (SELECT t.* FROM app."Events_held" t
-    WHERE CASE WHEN t.state <> 'error' THEN NVL(t.available_at, TIMESTAMP '0001-01-01 00:00:00') END <= SYS_EXTRACT_UTC(SYSTIMESTAMP) AND t.lane IN (SELECT j.lane FROM JSON_TABLE(:1, '$[*]' COLUMNS (lane NUMBER PATH '$')) j)
+    WHERE CASE WHEN t.state <> 'error' THEN NVL(t.available_at, TIMESTAMP '0001-01-01 00:00:00') END <= SYS_EXTRACT_UTC(SYSTIMESTAMP) AND t.lane IN (SELECT j.id FROM JSON_TABLE(:1, '$[*]' COLUMNS (id NUMBER PATH '$')) j)
         AND CASE WHEN t.state <> 'error' THEN NVL(t.available_at, TIMESTAMP '0001-01-01 00:00:00') END >= TO_TIMESTAMP(:2, 'YYYY-MM-DD HH24:MI:SS.FF6') AND (CASE WHEN t.state <> 'error' THEN NVL(t.available_at, TIMESTAMP '0001-01-01 00:00:00') END > TO_TIMESTAMP(:3, 'YYYY-MM-DD HH24:MI:SS.FF6') OR CASE WHEN t.state <> 'error' THEN t.id END > :4)
     ORDER BY CASE WHEN t.state <> 'error' THEN NVL(t.available_at, TIMESTAMP '0001-01-01 00:00:00') END, CASE WHEN t.state <> 'error' THEN t.id END) WHERE ROWNUM <= :5) t) t WHERE t.bytes_before < :6
 ORDER BY CASE WHEN t.state <> 'error' THEN NVL(t.available_at, TIMESTAMP '0001-01-01 00:00:00') END, CASE WHEN t.state <> 'error' THEN t.id END) r) t;
@@ -571,7 +541,7 @@ ORDER BY CASE WHEN t.state <> 'error' THEN NVL(t.available_at, TIMESTAMP '0001-0
 
 -- held keys
 SELECT t.lane, t.message_key, t.topic, t.id FROM app."Events_held" t
-WHERE CASE WHEN t.state = 'retry' THEN t.lane END IN (SELECT j.lane FROM JSON_TABLE(:1, '$[*]' COLUMNS (lane NUMBER PATH '$')) j) AND t.message_key IS NOT NULL AND ROWNUM <= :2;
+WHERE CASE WHEN t.state = 'retry' THEN t.lane END IN (SELECT j.id FROM JSON_TABLE(:1, '$[*]' COLUMNS (id NUMBER PATH '$')) j) AND t.message_key IS NOT NULL AND ROWNUM <= :2;
 --   1: [1,2]
 --   2: 100
 

@@ -12,11 +12,10 @@ ON CONFLICT (name) DO UPDATE SET value = excluded.value;
 SELECT lane FROM app."Events_lanes" ORDER BY lane FOR UPDATE;
 UPDATE app."Events_lanes" SET owner = NULL, until = NULL, fence = fence + 1, marks = NULL, journal = NULL, crashes = 0;
 UPDATE app."Events" SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL WHERE claimed_until IS NOT NULL;
-SELECT count(to_regclass(name)) FROM unnest($1::text[]) AS n (name);
---   1: {"app.\"Events_claim_id\"","app.\"Events_claim_priority\"","app.\"Events_claim_until\""}
-DROP INDEX IF EXISTS app."Events_claim_id";
-DROP INDEX IF EXISTS app."Events_claim_priority";
-DROP INDEX IF EXISTS app."Events_claim_until";
+-- of the dialect, about an index for rows
+-- of the dialect, about an index for rows
+-- of the dialect, about an index for rows
+-- of the dialect, about an index for rows
 
 -- heartbeat
 WITH claim AS MATERIALIZED (

@@ -10,13 +10,10 @@ INSERT INTO app."Events_settings" (name, value) VALUES ('claim', ?) ON CONFLICT 
 --   1: lanes
 UPDATE app."Events_lanes" SET owner = NULL, until = NULL, fence = fence + 1, marks = NULL, journal = NULL, crashes = 0;
 UPDATE app."Events" SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL WHERE claimed_until IS NOT NULL;
-SELECT count(*) FROM app.sqlite_master WHERE type = 'index' AND name IN (?, ?, ?);
---   1: Events_claim_id
---   2: Events_claim_priority
---   3: Events_claim_until
-DROP INDEX IF EXISTS app."Events_claim_id";
-DROP INDEX IF EXISTS app."Events_claim_priority";
-DROP INDEX IF EXISTS app."Events_claim_until";
+-- of the dialect, about an index for rows
+-- of the dialect, about an index for rows
+-- of the dialect, about an index for rows
+-- of the dialect, about an index for rows
 
 -- heartbeat
 INSERT INTO app."Events_relays" AS r (name, host, version, claim, since, last_beat, until)

@@ -12,10 +12,10 @@ IF @@ROWCOUNT = 0 INSERT INTO app."Events_settings" (name, value) VALUES (N'clai
 UPDATE app."Events_lanes" SET owner = NULL, until = NULL, fence = fence + 1, marks = NULL, journal = NULL, crashes = 0;
 UPDATE app."Events" WITH (READPAST, ROWLOCK, READCOMMITTEDLOCK)
 SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL WHERE claimed_until IS NOT NULL;
-SELECT COUNT(*) FROM (SELECT name FROM sys.indexes WHERE object_id = OBJECT_ID(N'[app].[Events]') AND name IN (N'Events_claim_id', N'Events_claim_priority', N'Events_claim_until')) AS i;
-DROP INDEX IF EXISTS "Events_claim_id" ON app."Events";
-DROP INDEX IF EXISTS "Events_claim_priority" ON app."Events";
-DROP INDEX IF EXISTS "Events_claim_until" ON app."Events";
+-- of the dialect, about an index for rows
+-- of the dialect, about an index for rows
+-- of the dialect, about an index for rows
+-- of the dialect, about an index for rows
 
 -- heartbeat
 SET NOCOUNT ON;
@@ -124,36 +124,36 @@ OPTION (FORCE ORDER, LOOP JOIN);
 -- renew
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 UPDATE l
-SET until = DATEADD(MILLISECOND, @p1 % 1000, DATEADD(SECOND, @p1 / 1000, SYSUTCDATETIME())), marks = CASE WHEN REPLACE(CONCAT(@@SERVERNAME, N'/', DB_ID(), N'/', CONVERT(nvarchar(128), SERVERPROPERTY(N'ComputerNamePhysicalNetBIOS')),
+SET until = DATEADD(MILLISECOND, @p4 % 1000, DATEADD(SECOND, @p4 / 1000, SYSUTCDATETIME())), marks = CASE WHEN COALESCE(@p3, N'') = N'' OR REPLACE(CONCAT(@@SERVERNAME, N'/', DB_ID(), N'/', CONVERT(nvarchar(128), SERVERPROPERTY(N'ComputerNamePhysicalNetBIOS')),
     N'/', CONVERT(nvarchar(20), SERVERPROPERTY(N'ProcessID')),
     N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE name = N'tempdb'),
-    N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE name = DB_NAME())), N' ', N'_') = @p2 THEN g.marks ELSE l.marks END,
+    N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE name = DB_NAME())), N' ', N'_') = @p3 THEN g.marks ELSE l.marks END,
     crashes = CASE WHEN g.calm = 1 THEN 0 ELSE l.crashes END, journal = CASE WHEN g.calm = 1 THEN NULL ELSE l.journal END
 OUTPUT inserted.lane, inserted.fence, CONVERT(bigint, 0)
-FROM OPENJSON(@p3)
+FROM OPENJSON(@p1)
     WITH (lane smallint '$[0]', fence bigint '$[1]', marks nvarchar(max) '$[2]', calm bit '$[3]', journal nvarchar(max) '$[4]') AS g
-INNER JOIN app."Events_lanes" AS l WITH (INDEX(1), ROWLOCK) ON l.lane = g.lane AND l.fence = g.fence AND l.owner = @p4
+INNER JOIN app."Events_lanes" AS l WITH (INDEX(1), ROWLOCK) ON l.lane = g.lane AND l.fence = g.fence AND l.owner = @p2
 OPTION (FORCE ORDER, LOOP JOIN);
---   1: 15000
---   2: e
---   3: [[1,7,"{\"main\":5}",true,"[{\"id\":1}]"],[2,8,"",false,""]]
---   4: r
+--   1: [[1,7,"{\"main\":5}",true,"[{\"id\":1}]"],[2,8,"",false,""]]
+--   2: r
+--   3: e
+--   4: 15000
 
 -- release
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 UPDATE l
-SET owner = NULL, until = NULL, marks = CASE WHEN REPLACE(CONCAT(@@SERVERNAME, N'/', DB_ID(), N'/', CONVERT(nvarchar(128), SERVERPROPERTY(N'ComputerNamePhysicalNetBIOS')),
+SET owner = NULL, until = NULL, marks = CASE WHEN COALESCE(@p3, N'') = N'' OR REPLACE(CONCAT(@@SERVERNAME, N'/', DB_ID(), N'/', CONVERT(nvarchar(128), SERVERPROPERTY(N'ComputerNamePhysicalNetBIOS')),
     N'/', CONVERT(nvarchar(20), SERVERPROPERTY(N'ProcessID')),
     N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE name = N'tempdb'),
-    N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE name = DB_NAME())), N' ', N'_') = @p1 THEN g.marks ELSE l.marks END, journal = NULL, crashes = 0
+    N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE name = DB_NAME())), N' ', N'_') = @p3 THEN g.marks ELSE l.marks END, journal = NULL, crashes = 0
 OUTPUT inserted.lane, inserted.fence, CONVERT(bigint, 0)
-FROM OPENJSON(@p2)
+FROM OPENJSON(@p1)
     WITH (lane smallint '$[0]', fence bigint '$[1]', marks nvarchar(max) '$[2]', calm bit '$[3]', journal nvarchar(max) '$[4]') AS g
-INNER JOIN app."Events_lanes" AS l WITH (INDEX(1), ROWLOCK) ON l.lane = g.lane AND l.fence = g.fence AND l.owner = @p3
+INNER JOIN app."Events_lanes" AS l WITH (INDEX(1), ROWLOCK) ON l.lane = g.lane AND l.fence = g.fence AND l.owner = @p2
 OPTION (FORCE ORDER, LOOP JOIN);
---   1: e
---   2: [[1,7,"{\"main\":5}",true,"[{\"id\":1}]"],[2,8,"",false,""]]
---   3: r
+--   1: [[1,7,"{\"main\":5}",true,"[{\"id\":1}]"],[2,8,"",false,""]]
+--   2: r
+--   3: e
 
 -- write the journal
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;

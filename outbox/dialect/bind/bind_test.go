@@ -1,0 +1,48 @@
+package bind_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/rowrelay/rowrelay/outbox/dialect/bind"
+)
+
+func TestPostgresArray(t *testing.T) {
+	t.Parallel()
+	for got, want := range map[string]string{
+		bind.PostgresArray([]int(nil)):                      `{}`,
+		bind.PostgresArray([]int{-1, 2}):                    `{-1,2}`,
+		bind.PostgresArray([]int64{1 << 62}):                `{4611686018427387904}`,
+		bind.PostgresArray([]bool{true, false}):             `{true,false}`,
+		bind.PostgresArray([]string{"", `a"b\`, "NULL,{}"}): `{"","a\"b\\","NULL,{}"}`,
+		bind.PostgresArray([]any{"a", nil, int64(3)}):       `{"a",NULL,3}`,
+	} {
+		if got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}
+}
+
+// A list of any length goes in texts that are short enough, of which there are 1, 2, 4, …,
+// and no character is cut.
+func TestOracleGiven(t *testing.T) {
+	t.Parallel()
+	for _, count := range []int{0, 1, 1200, 2000, 3000, 9000} {
+		var args bind.Oracle
+		texts := make([]string, count)
+		for i := range texts {
+			texts[i] = "ü"
+		}
+		sql := bind.OracleGiven(&args, "g", texts, "text VARCHAR2(2) PATH '$'")
+		joined := ""
+		for _, arg := range args.Args {
+			if len(arg.(string)) > bind.OracleMaxText {
+				t.Errorf("%d texts: an argument has %d bytes", count, len(arg.(string)))
+			}
+			joined += arg.(string)
+		}
+		if n := len(args.Args); n&(n-1) != 0 || strings.Count(sql, ":") != n || joined != bind.JSON(texts) {
+			t.Errorf("%d texts: %d arguments, in %s", count, n, sql)
+		}
+	}
+}

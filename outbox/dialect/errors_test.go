@@ -1,0 +1,136 @@
+package dialect_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/rowrelay/rowrelay/outbox/dialect"
+)
+
+func TestErrorsAreRecognised(t *testing.T) {
+	t.Parallel()
+	postgres, sqlite := dialect.Postgres(), dialect.SQLite()
+	tests := []struct {
+		what string
+		is   func(error) bool
+		err  error
+		want bool
+	}{
+		{"deadlock", postgres.Busy, state("40P01"), true},
+		{"serialization failure, wrapped", postgres.Busy, fmt.Errorf("settle: %w", state("40001")), true},
+		{"unique violation", postgres.Busy, state("23505"), false},
+		{"undefined table", postgres.Missing, state("42P01"), true},
+		{"no right", postgres.Denied, state("42501"), true},
+		{"no state", postgres.Busy, fmt.Errorf("40001"), false},
+		{"no error", postgres.Busy, nil, false},
+		{"locked", sqlite.Busy, fmt.Errorf("database is locked (5) (SQLITE_BUSY)"), true},
+		{"locked table", sqlite.Busy, fmt.Errorf("database table is locked: outbox"), true},
+		{"no table", sqlite.Missing, fmt.Errorf("no such table: outbox"), true},
+		{"no error", sqlite.Missing, nil, false},
+	}
+	for _, test := range tests {
+		if got := test.is(test.err); got != test.want {
+			t.Errorf("%s: %t, want %t", test.what, got, test.want)
+		}
+	}
+}
+
+type state string
+
+func (s state) Error() string { return "an error with the state " + string(s) }
+
+func (s state) SQLState() string { return string(s) }
+
+// An id that is there already is known by the error where that is how a database
+// says so, and no other error is taken for it: the message would be lost.
+func TestReceived(t *testing.T) {
+	t.Parallel()
+	errs := map[string]error{
+		"mysql":     errors.New("Error 1062 (23000): Duplicate entry 'billing-a' for key 'inbox.PRIMARY'"),
+		"mariadb":   errors.New("ERROR 1062 (23000): Duplicate entry 'billing-a' for key 'PRIMARY'"),
+		"oracle":    errors.New("ORA-00001: unique constraint (APP.SYS_C008) violated"),
+		"sqlserver": number(2627),
+	}
+	others := []error{nil, errors.New("Error 1213 (40001): Deadlock found"), errors.New("Error 1452 (23000): Cannot add a row"),
+		errors.New("ORA-00060: deadlock"), number(1205), number(547), state("23505"), errors.New("UNIQUE constraint failed")}
+	for _, d := range dialects {
+		if want, ok := errs[d.Name()]; ok && !d.Received(want) {
+			t.Errorf("%s: %v isn't recognised", d.Name(), want)
+		}
+		for _, err := range others {
+			if d.Received(err) {
+				t.Errorf("%s: %v is taken for a message that is there", d.Name(), err)
+			}
+		}
+	}
+}
+
+type oraError int
+
+func (e oraError) Error() string { return "no text" }
+
+func (e oraError) Code() int { return int(e) }
+
+func TestOracleErrors(t *testing.T) {
+	t.Parallel()
+	d := dialect.Oracle()
+	repeating := d.(dialect.Repeating)
+	for what, c := range map[string]struct {
+		is   func(error) bool
+		err  error
+		want bool
+	}{
+		"deadlock":                   {d.Busy, errors.New("ORA-00060: deadlock detected while waiting for resource"), true},
+		"deadlock, without its text": {d.Busy, errors.New("ORA-60 error occur at position: 0"), true},
+		"deadlock, by its code":      {d.Busy, fmt.Errorf("settle: %w", oraError(60)), true},
+		"in a block":                 {d.Busy, errors.New("ORA-00054: resource busy\nORA-06512: at line 3"), true},
+		"not serializable":           {d.Busy, errors.New("ORA-08177: can't serialize access for this transaction"), true},
+		"another number":             {d.Busy, errors.New("ORA-00600: internal error"), false},
+		"no table":                   {d.Missing, errors.New("ORA-00942: table or view does not exist"), true},
+		"no right":                   {d.Denied, errors.New("ORA-01031: insufficient privileges"), true},
+		"no number":                  {d.Denied, errors.New("1031"), false},
+		"no error":                   {d.Missing, nil, false},
+		"there already":              {repeating.Made, errors.New("ORA-00955: name is already used by an existing object"), true},
+		"not there":                  {repeating.Gone, errors.New("ORA-00942: table or view does not exist"), true},
+		"not there, to be made":      {repeating.Made, errors.New("ORA-00942: table or view does not exist"), false},
+	} {
+		if got := c.is(c.err); got != c.want {
+			t.Errorf("%s: %t, want %t", what, got, c.want)
+		}
+	}
+}
+
+func TestSQLServerErrorsAreRecognised(t *testing.T) {
+	t.Parallel()
+	d := dialect.SQLServer()
+	for _, c := range []struct {
+		what string
+		is   func(error) bool
+		err  error
+		want bool
+	}{
+		{"deadlock", d.Busy, number(1205), true},
+		{"deadlock of two keys' locks", d.Busy, number(51205), true},
+		{"another failure of a key's lock", d.Busy, number(50000), false},
+		{"lock timeout, wrapped", d.Busy, fmt.Errorf("settle: %w", number(1222)), true},
+		{"update conflict", d.Busy, number(3960), true},
+		{"duplicate key", d.Busy, number(2627), false},
+		{"no object", d.Missing, number(208), true},
+		{"no schema", d.Missing, number(2760), true},
+		{"no right", d.Denied, number(229), true},
+		{"no right to create", d.Denied, number(262), true},
+		{"another error", d.Denied, errors.New("229"), false},
+		{"no error", d.Missing, nil, false},
+	} {
+		if got := c.is(c.err); got != c.want {
+			t.Errorf("%s: %t, want %t", c.what, got, c.want)
+		}
+	}
+}
+
+type number int32
+
+func (n number) Error() string { return fmt.Sprintf("an error with the number %d", int32(n)) }
+
+func (n number) SQLErrorNumber() int32 { return int32(n) }

@@ -1,0 +1,88 @@
+-- insert
+INSERT INTO app."Events" (message_id, topic, message_key, payload, headers, available_at, priority) VALUES ($1::uuid,$2,$3,$4,$5::json,$6::timestamptz,$7::smallint);
+--   1: i
+--   2: t"\
+--   3: k
+--   4: [112 112]
+--   5: {}
+--   6: 2030-01-02 03:04:05.678901+00
+--   7: 3
+
+-- insert several
+INSERT INTO app."Events" (message_id, topic, message_key, payload, headers, available_at, priority) VALUES ($1::uuid,$2,$3,$4,$5::json,$6::timestamptz,$7::smallint),($8::uuid,$9,$10,$11,$12::json,$13::timestamptz,$14::smallint),($15::uuid,$16,$17,$18,$19::json,$20::timestamptz,$21::smallint),($22::uuid,$23,$24,$25,$26::json,$27::timestamptz,$28::smallint);
+--   1: i
+--   2: t
+--   3: <nil>
+--   4: <nil>
+--   5: <nil>
+--   6: <nil>
+--   7: 0
+--   8: i
+--   9: t"\
+--   10: k
+--   11: [112 112]
+--   12: {}
+--   13: 2030-01-02 03:04:05.678901+00
+--   14: 3
+--   15: i
+--   16: t
+--   17: <nil>
+--   18: <nil>
+--   19: <nil>
+--   20: <nil>
+--   21: 0
+--   22: i
+--   23: t"\
+--   24: k
+--   25: [112 112]
+--   26: {}
+--   27: 2030-01-02 03:04:05.678901+00
+--   28: 3
+
+-- lock keys
+SELECT pg_advisory_xact_lock(h) FROM (SELECT DISTINCT hashtextextended(k, 'app."Events"'::regclass::oid::bigint) AS h FROM unnest($1::text[]) AS k ORDER BY h) AS locks;
+--   1: {"b","a","b"}
+
+-- notify
+SELECT pg_notify('rowrelay_Events', 'app."Events"'::regclass::oid::text);
+
+-- written
+SELECT message_id::text, topic, message_key, payload, payload IS NULL, payload_text, headers::text, to_char(available_at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US'), priority FROM app."Events_messages" ORDER BY id;
+
+-- receive
+INSERT INTO app."Received" (consumer, message_id) VALUES ($1::text, $2::text) ON CONFLICT DO NOTHING;
+--   1: billing
+--   2: 0197a3b4-0000-7abc-8def-0123456789ab
+
+-- purge received
+WITH old AS MATERIALIZED (
+    SELECT consumer, message_id FROM app."Received" WHERE consumer = $1::text AND received_at < now() - ($2::bigint * interval '1 microsecond')
+    ORDER BY received_at LIMIT $3::bigint FOR UPDATE SKIP LOCKED)
+DELETE FROM app."Received" AS i USING old WHERE i.consumer = old.consumer AND i.message_id = old.message_id;
+--   1: billing
+--   2: 604800000000
+--   3: 1000
+
+-- inbox's version
+SELECT CASE WHEN COUNT(*) >= 0 THEN '1' END FROM app."Received" WHERE consumer IS NULL;
+
+-- schema version
+SELECT value FROM app."Events_settings" WHERE name = 'schema';
+
+-- make indexes for rows
+CREATE INDEX IF NOT EXISTS "Events_claim_id" ON app."Events" (id) WHERE claimed_until IS NULL;
+CREATE INDEX IF NOT EXISTS "Events_claim_priority" ON app."Events" (priority DESC, id) WHERE claimed_until IS NULL;
+CREATE INDEX IF NOT EXISTS "Events_claim_until" ON app."Events" (claimed_until) WHERE claimed_until IS NOT NULL;
+
+-- drop indexes for rows
+DROP INDEX IF EXISTS app."Events_claim_id";
+DROP INDEX IF EXISTS app."Events_claim_priority";
+DROP INDEX IF EXISTS app."Events_claim_until";
+
+-- count indexes for rows
+SELECT count(to_regclass(name)) FROM unnest($1::text[]) AS n (name);
+--   1: {"app.\"Events_claim_id\"","app.\"Events_claim_priority\"","app.\"Events_claim_until\""}
+
+-- server
+SELECT 'version', version() UNION ALL SELECT 'server_version_num', current_setting('server_version_num') UNION ALL SELECT 'jit', COALESCE(current_setting('jit', true), 'off');
+

@@ -1,0 +1,81 @@
+-- insert
+INSERT INTO app."Events" (message_id, topic, message_key, payload, headers, available_at, priority) VALUES (?,?,?,?,?,?,?);
+--   1: i
+--   2: t"\
+--   3: k
+--   4: [112 112]
+--   5: {}
+--   6: 2030-01-02 03:04:05.679
+--   7: 3
+
+-- insert several
+INSERT INTO app."Events" (message_id, topic, message_key, payload, headers, available_at, priority) VALUES (?,?,?,?,?,?,?),(?,?,?,?,?,?,?),(?,?,?,?,?,?,?),(?,?,?,?,?,?,?);
+--   1: i
+--   2: t
+--   3: <nil>
+--   4: <nil>
+--   5: <nil>
+--   6: <nil>
+--   7: 0
+--   8: i
+--   9: t"\
+--   10: k
+--   11: [112 112]
+--   12: {}
+--   13: 2030-01-02 03:04:05.679
+--   14: 3
+--   15: i
+--   16: t
+--   17: <nil>
+--   18: <nil>
+--   19: <nil>
+--   20: <nil>
+--   21: 0
+--   22: i
+--   23: t"\
+--   24: k
+--   25: [112 112]
+--   26: {}
+--   27: 2030-01-02 03:04:05.679
+--   28: 3
+
+-- lock keys
+
+-- notify
+
+-- written
+SELECT message_id, topic, message_key, payload, payload IS NULL, payload_text, headers, available_at, priority FROM app."Events_messages" ORDER BY id;
+
+-- receive
+INSERT INTO app."Received" (consumer, message_id) VALUES (?, ?) ON CONFLICT DO NOTHING;
+--   1: billing
+--   2: 0197a3b4-0000-7abc-8def-0123456789ab
+
+-- purge received
+DELETE FROM app."Received" WHERE (consumer, message_id) IN (SELECT consumer, message_id FROM app."Received" WHERE consumer = ? AND received_at < strftime('%Y-%m-%d %H:%M:%f', 'now', ?) ORDER BY received_at LIMIT ?);
+--   1: billing
+--   2: -604800.000 seconds
+--   3: 1000
+
+-- inbox's version
+SELECT CASE WHEN COUNT(*) >= 0 THEN '1' END FROM app."Received" WHERE consumer IS NULL;
+
+-- schema version
+SELECT value FROM app."Events_settings" WHERE name = 'schema';
+
+-- make indexes for rows
+CREATE INDEX IF NOT EXISTS app."Events_claim_id" ON "Events" (id) WHERE claimed_until IS NULL;
+CREATE INDEX IF NOT EXISTS app."Events_claim_priority" ON "Events" (priority DESC, id) WHERE claimed_until IS NULL;
+CREATE INDEX IF NOT EXISTS app."Events_claim_until" ON "Events" (claimed_until) WHERE claimed_until IS NOT NULL;
+
+-- drop indexes for rows
+DROP INDEX IF EXISTS app."Events_claim_id";
+DROP INDEX IF EXISTS app."Events_claim_priority";
+DROP INDEX IF EXISTS app."Events_claim_until";
+
+-- count indexes for rows
+SELECT count(*) FROM app.sqlite_master WHERE type = 'index' AND name IN (?, ?, ?);
+--   1: Events_claim_id
+--   2: Events_claim_priority
+--   3: Events_claim_until
+

@@ -1,0 +1,388 @@
+package backend
+
+import (
+	"context"
+	"database/sql"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf16"
+	"unicode/utf8"
+
+	"github.com/rowrelay/rowrelay/outbox"
+	"github.com/rowrelay/rowrelay/relay"
+)
+
+// A row has these columns, in this order: id, lane, message_id, topic, message_key,
+// payload, headers, available_at, priority, attempts, crashes, created_at, flags.
+// NULL may stand for an empty key, no headers, the numbers 0, and the flags
+// HasPayload: what most rows have. The flags are a sum of these, and of the payload's
+// size in [SizeOne] where a driver may cut payloads.
+const (
+	HasPayload = 1 // its payload isn't NULL, though it may be empty
+	IsLater    = 2 // its time is still to come
+	IsRetry    = 4 // a held row that waits for its next attempt
+	IsUTF16    = 8 // its payload is text in UTF-16, little-endian, and is to be handed on in UTF-8
+)
+
+// SizeOne is what each byte of a row's payload adds to its flags, where drivers
+// are known to cut payloads off.
+const SizeOne = 1 << 16
+
+// Columns are a row as the database has it. What is NULL has the zero value, but
+// for the flags, of which NULL are those of a plain row: HasPayload.
+type Columns struct {
+	ID                                int64
+	Lane, Priority, Attempts, Crashes int64
+	Flags                             int64
+	MessageID, Topic, Key, Headers    string
+	Payload                           []byte
+	AvailableAt, CreatedAt            time.Time
+}
+
+func (c *Columns) destinations() []any {
+	return []any{(*number)(&c.ID), (*number)(&c.Lane), (*text)(&c.MessageID), (*text)(&c.Topic), (*text)(&c.Key), &c.Payload, (*text)(&c.Headers),
+		(*moment)(&c.AvailableAt), (*number)(&c.Priority), (*number)(&c.Attempts), (*number)(&c.Crashes), (*moment)(&c.CreatedAt), (*flags)(&c.Flags)}
+}
+
+// Row is what the columns say.
+func (c *Columns) Row() (row relay.Row, err error) {
+	payload := c.Payload
+	if payload == nil && c.Flags&HasPayload != 0 {
+		payload = []byte{} // some drivers take it for none
+	}
+	if size := int(c.Flags / SizeOne); size > 0 && size != len(payload) {
+		return row, fmt.Errorf("row %d: the driver returned %d of its payload's %d bytes; have it fetch whole LOBs (go-ora: LOB FETCH=POST in the URL)",
+			c.ID, len(payload), size)
+	}
+	if c.Flags&IsUTF16 != 0 {
+		payload = fromUTF16(payload)
+	}
+	row = relay.Row{
+		ID: c.ID, Lane: int(c.Lane), Attempts: int(c.Attempts), Crashes: int(c.Crashes), CreatedAt: c.CreatedAt,
+		Later: c.Flags&IsLater != 0, Retrying: c.Flags&IsRetry != 0,
+	}
+	row.Message = outbox.Message{
+		ID: c.MessageID, Topic: c.Topic, Key: c.Key, Payload: payload, AvailableAt: c.AvailableAt, Priority: int16(c.Priority),
+	}
+	row.Message.Headers, row.BadHeaders = readHeaders(c.Headers)
+	return row, nil
+}
+
+// readHeaders says what is wrong with headers that can't be read, without
+// showing them.
+func readHeaders(text string) (headers map[string]string, wrong string) {
+	if text == "" {
+		return nil, ""
+	}
+	var values map[string]any
+	if err := json.Unmarshal([]byte(text), &values); err != nil {
+		return nil, "the headers are no JSON object"
+	}
+	headers = make(map[string]string, len(values))
+	for name, value := range values {
+		text, ok := value.(string)
+		if !ok {
+			return nil, fmt.Sprintf("the header %.100q is no string", name)
+		}
+		headers[name] = text
+	}
+	return headers, ""
+}
+
+// fromUTF16 makes UTF-8 of text in UTF-16, little-endian. Half of a pair of
+// surrogates becomes U+FFFD.
+func fromUTF16(text []byte) []byte {
+	units := make([]uint16, len(text)/2)
+	for i := range units {
+		units[i] = binary.LittleEndian.Uint16(text[2*i:])
+	}
+	converted := make([]byte, 0, len(text))
+	for _, r := range utf16.Decode(units) {
+		converted = utf8.AppendRune(converted, r)
+	}
+	return converted
+}
+
+// FirstLine is what a read tells beside its rows.
+type FirstLine struct {
+	// Told: there was such a line. Some databases tell it with each row, and so not
+	// where there is none.
+	Told bool
+
+	LastID   int64  // the highest id that was given out; 0 where the database lists its transactions
+	XID      uint64 // the read's transaction, if it has a number
+	Snapshot string // what the read saw, as PostgreSQL writes it; empty elsewhere
+	Server   string // tells one run of a server from another; empty where there is one writer
+}
+
+// ReadFirstLine reads the only row and column of a query.
+func ReadFirstLine(ctx context.Context, q Querier, query Query) (line FirstLine, err error) {
+	var text string
+	if err := One(ctx, q, query, &text); err != nil {
+		return line, err
+	}
+	return ParseFirstLine(text)
+}
+
+// ParseFirstLine reads words with blanks between: the last id, a 0, and then nothing;
+// the server; or xid, snapshot and server.
+func ParseFirstLine(text string) (line FirstLine, err error) {
+	var zero int64
+	switch len(strings.Fields(text)) {
+	case 2:
+		_, err = fmt.Sscan(text, &line.LastID, &zero)
+	case 3:
+		_, err = fmt.Sscan(text, &line.LastID, &zero, &line.Server)
+	case 5:
+		_, err = fmt.Sscan(text, &line.LastID, &zero, &line.XID, &line.Snapshot, &line.Server)
+	default:
+		err = errors.New("want 2, 3 or 5 words")
+	}
+	if err != nil {
+		return line, fmt.Errorf("read the first line %q: %w", text, err)
+	}
+	line.Told = true
+	return line, nil
+}
+
+// Reader reads pages by a driver's own means, such as relaypgx. One goroutine at a
+// time calls it.
+type Reader interface {
+	// Read carries out a query over a connection of db, and has each of its lines, a text and a row,
+	// taken. It ends when no more is wanted, or with
+	// the error of who takes. Where the connections, or their answers, aren't of the
+	// kind that it knows, it returns false before anything was taken; then it isn't
+	// asked again.
+	Read(ctx context.Context, db *sql.DB, query string, args []any, take TakeLine) (known bool, err error)
+}
+
+// TakeLine takes a line: its text, valid until it returns, nil for NULL; and its
+// columns, of which nothing but the struct itself is used again.
+type TakeLine func(text []byte, row *Columns) (more bool, err error)
+
+// ReadPage reads a first line and the rows of a page: a text, then a row. Each line
+// has the text and a row; or the first one has the text and a row whose id is 0, and
+// the others have no text. It reads with the reader, if that isn't nil and knows the
+// connections; known is false if it doesn't.
+func ReadPage(ctx context.Context, db *sql.DB, reader Reader, query Query, take func(relay.Row) (more bool, err error)) (line FirstLine, known bool, err error) {
+	takeLine := func(text []byte, columns *Columns) (more bool, err error) {
+		if text != nil && !line.Told {
+			if line, err = ParseFirstLine(string(text)); err != nil {
+				return false, err
+			}
+		}
+		if columns.ID == 0 {
+			return true, nil
+		}
+		row, err := columns.Row()
+		if err != nil {
+			return false, err
+		}
+		return take(row)
+	}
+	if reader != nil {
+		if known, err = reader.Read(ctx, db, query.SQL, query.Args, takeLine); known || err != nil {
+			return line, true, err
+		}
+	}
+	var text sql.RawBytes
+	err = ScanRows(ctx, db, query, func(c *Columns) (bool, error) { return takeLine(text, c) }, &text)
+	return line, false, err
+}
+
+// ScanRows scans rows that come after other columns, and has each taken.
+func ScanRows(ctx context.Context, q Querier, query Query, take func(*Columns) (more bool, err error), before ...any) error {
+	var c Columns
+	destinations := append(before, c.destinations()...)
+	return Each(ctx, q, query, func(rows *sql.Rows) (bool, error) {
+		c.Payload = nil // the row before keeps its own
+		if err := rows.Scan(destinations...); err != nil {
+			return false, err
+		}
+		return take(&c)
+	})
+}
+
+// ReadRows returns rows.
+func ReadRows(ctx context.Context, q Querier, query Query) (rows []relay.Row, err error) {
+	err = ScanRows(ctx, q, query, func(c *Columns) (bool, error) {
+		row, err := c.Row()
+		rows = append(rows, row)
+		return true, err
+	})
+	return rows, err
+}
+
+// ReadHeld returns held rows, up to the one with which they have maxBytes of payload.
+func ReadHeld(ctx context.Context, q Querier, query Query, maxBytes int) (rows []relay.Row, err error) {
+	bytes := 0
+	err = ScanRows(ctx, q, query, func(c *Columns) (bool, error) {
+		row, err := c.Row()
+		row.Held = true
+		rows = append(rows, row)
+		bytes += len(row.Message.Payload)
+		return bytes < maxBytes, err
+	})
+	return rows, err
+}
+
+// ReadFree returns locked rows that are about to be claimed, up to maxBytes of payload,
+// if that is positive, where a database can't count them. Large payloads may be NULL,
+// with their sizes in the flags (see [SizeOne]): those of what is claimed are picked
+// afterwards.
+func ReadFree(ctx context.Context, q Querier, query Query, maxBytes int, pick func([]relay.RowID) Query) (free []relay.Row, err error) {
+	bytes := 0
+	var left []relay.RowID
+	err = ScanRows(ctx, q, query, func(c *Columns) (more bool, err error) {
+		size := len(c.Payload)
+		if withheld := int(c.Flags / SizeOne); c.Payload == nil && withheld > 0 {
+			left = append(left, relay.RowID{Lane: int(c.Lane), ID: c.ID})
+			size, c.Flags = withheld, c.Flags%SizeOne
+		}
+		row, err := c.Row()
+		free, bytes = append(free, row), bytes+size
+		return maxBytes <= 0 || bytes < maxBytes, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	const pickedAtOnce = 500
+	payloads := make(map[int64][]byte, len(left))
+	for part := range slices.Chunk(left, pickedAtOnce) {
+		rows, err := ReadRows(ctx, q, pick(part))
+		if err != nil {
+			return nil, err
+		}
+		for _, row := range rows {
+			payloads[row.ID] = row.Message.Payload
+		}
+	}
+	for i := range free {
+		if payload, picked := payloads[free[i].ID]; picked {
+			free[i].Message.Payload = payload
+			delete(payloads, free[i].ID)
+			left = left[1:]
+		}
+	}
+	if len(left) > 0 {
+		return nil, fmt.Errorf("%d locked rows were not found again; please report this with the database's version", len(left))
+	}
+	return free, nil
+}
+
+// ReadInfos returns rows, each followed by state, last_error, receipt, claimed_by and
+// finished_at.
+func ReadInfos(ctx context.Context, q Querier, query Query) (infos []relay.Info, err error) {
+	var c Columns
+	var info relay.Info
+	var finished moment
+	destinations := append(c.destinations(), &info.State, (*text)(&info.LastError), (*text)(&info.Receipt), (*text)(&info.ClaimedBy), &finished)
+	err = Each(ctx, q, query, func(rows *sql.Rows) (bool, error) {
+		c.Payload = nil
+		if err := rows.Scan(destinations...); err != nil {
+			return false, err
+		}
+		row, err := c.Row()
+		info.Row, info.FinishedAt = row, time.Time(finished)
+		infos = append(infos, info)
+		return true, err
+	})
+	return infos, err
+}
+
+// ReadCandidates reads id, lane, topic, key and size of each row.
+func ReadCandidates(ctx context.Context, q Querier, query Query, take func(relay.Candidate) (more bool, err error)) error {
+	var c relay.Candidate
+	return Each(ctx, q, query, func(rows *sql.Rows) (bool, error) {
+		if err := rows.Scan(&c.ID, &c.Lane, &c.Topic, (*text)(&c.Key), &c.Bytes); err != nil {
+			return false, err
+		}
+		return take(c)
+	})
+}
+
+// moment scans a time in whatever form a driver has it; none is the zero time.
+type moment time.Time
+
+func (m *moment) Scan(value any) error {
+	switch value := value.(type) {
+	case nil:
+		*m = moment{}
+	case time.Time:
+		*m = moment(value.UTC())
+	case string:
+		return m.parse(value)
+	case []byte:
+		return m.parse(string(value))
+	default:
+		return fmt.Errorf("read a time from %T", value)
+	}
+	return nil
+}
+
+func (m *moment) parse(text string) error {
+	at, err := time.Parse(time.DateTime, text) // takes fractions of a second, too
+	*m = moment(at)
+	return err
+}
+
+// number scans an integer without the detour by text that database/sql takes
+// for all but a few types. None is 0.
+type number int64
+
+func (n *number) Scan(value any) error {
+	switch value := value.(type) {
+	case nil:
+		*n = 0
+		return nil
+	case int64:
+		*n = number(value)
+		return nil
+	case []byte:
+		return n.parse(string(value))
+	case string:
+		return n.parse(value)
+	default:
+		return fmt.Errorf("read a number from %T", value)
+	}
+}
+
+func (n *number) parse(text string) error {
+	value, err := strconv.ParseInt(text, 10, 64)
+	*n = number(value)
+	return err
+}
+
+// flags scans the flags of a row. None are those of a plain one.
+type flags number
+
+func (f *flags) Scan(value any) error {
+	if value == nil {
+		*f = HasPayload
+		return nil
+	}
+	return (*number)(f).Scan(value)
+}
+
+// text scans a text. None is the empty one, for which Oracle takes it.
+type text string
+
+func (t *text) Scan(value any) error {
+	switch value := value.(type) {
+	case nil:
+		*t = ""
+	case string:
+		*t = text(value)
+	case []byte:
+		*t = text(value)
+	default:
+		return fmt.Errorf("read a text from %T", value)
+	}
+	return nil
+}

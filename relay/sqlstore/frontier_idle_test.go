@@ -1,0 +1,194 @@
+package sqlstore_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"sync/atomic"
+	"testing"
+
+	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/sqlstore"
+	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
+)
+
+// watched is a backend whose reads are counted, and fail on demand.
+type watched struct {
+	backend.Backend
+	reads atomic.Int32
+	fail  atomic.Bool
+}
+
+func (w *watched) Read(ctx context.Context, page backend.Read, take func(relay.Row) (bool, error)) (backend.FirstLine, error) {
+	if len(page.Positions) == 0 {
+		return w.Backend.Read(ctx, page, take) // a peek
+	}
+	w.reads.Add(1)
+	if w.fail.Load() {
+		return backend.FirstLine{}, errors.New("fails on demand")
+	}
+	return w.Backend.Read(ctx, page, take)
+}
+
+// peeker is a reader of all lanes that were read up to an id.
+type peeker struct {
+	*testing.T
+	table
+	*watched
+	store *sqlstore.Store
+	after int64
+}
+
+func newPeeker(t *testing.T, table table) *peeker {
+	w := &watched{}
+	store, err := sqlstore.Open(t.Context(), table.DB, table.dialect, sqlstore.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	store.Wrap(func(b backend.Backend) backend.Backend {
+		w.Backend = b
+		return w
+	})
+	return &peeker{t, table, w, store, 0}
+}
+
+func (p *peeker) read() (relay.Page, error) {
+	var positions []relay.Position
+	for lane := range relay.Lanes {
+		positions = append(positions, relay.Position{Lane: lane, After: p.after})
+	}
+	return p.store.Read(p.Context(), positions, 100, 1<<20)
+}
+
+// want reads, and compares the ids; the reader goes on behind them.
+func (p *peeker) want(when string, rows int) relay.Page {
+	p.Helper()
+	page, err := p.read()
+	if err != nil || len(page.Rows) != rows {
+		p.Fatalf("%s: %d rows, want %d; %v", when, len(page.Rows), rows, err)
+	}
+	for _, row := range page.Rows {
+		p.after = max(p.after, row.ID)
+	}
+	return page
+}
+
+// sleep reads until a look is a peek.
+func (p *peeker) sleep() {
+	p.Helper()
+	for range 10 {
+		before := p.reads.Load()
+		p.want("idle", 0)
+		if p.reads.Load() == before {
+			return
+		}
+	}
+	p.Fatal("each of ten looks at an empty table was a whole read")
+}
+
+func (p *peeker) begin() (*sql.Tx, int64) {
+	p.Helper()
+	tx, err := p.DB.BeginTx(p.Context(), nil)
+	if err != nil {
+		p.Fatal(err)
+	}
+	var id int64
+	if err := tx.QueryRow("INSERT INTO outbox (topic) VALUES ('t') RETURNING id").Scan(&id); err != nil {
+		p.Fatal(err)
+	}
+	return tx, id
+}
+
+func commit(t *testing.T, tx *sql.Tx) {
+	t.Helper()
+	if err := tx.Commit(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// An idle relay's look is a peek, and finds whatever comes: new rows, those of
+// other transactions' time, and those that commit late.
+func TestPeeks(t *testing.T) {
+	onPostgres(t, func(t *testing.T, table table) {
+		p := newPeeker(t, table)
+		p.sleep()
+		exec(t, p.DB, "INSERT INTO outbox (topic) VALUES ('t')")
+		p.want("one was written", 1)
+		p.sleep()
+		early, id := p.begin()
+		p.want("one isn't committed", 0)
+		p.sleep()
+		exec(t, p.DB, "CREATE TABLE other (id int)") // a transaction that has nothing to do with it
+		p.sleep()
+		commit(t, early)
+		if page := p.want("it is", 1); page.Rows[0].ID != id {
+			t.Errorf("read row %d, want %d", page.Rows[0].ID, id)
+		}
+		p.sleep()
+		late, id := p.begin()
+		exec(t, p.DB, "INSERT INTO outbox (topic) VALUES ('t')")
+		p.want("a later one is committed first", 1)
+		p.sleep()
+		commit(t, late)
+		if page := p.want("it commits late", 0); page.LateAfter < 0 || page.LateAfter >= id {
+			t.Errorf("rows appeared above %d only, and %d has appeared", page.LateAfter, id)
+		}
+	})
+}
+
+// Where the positions aren't those of before, a look is a read.
+func TestPeekIsForTheSamePositions(t *testing.T) {
+	onPostgres(t, func(t *testing.T, table table) {
+		p := newPeeker(t, table)
+		exec(t, p.DB, "INSERT INTO outbox (topic) VALUES ('t')")
+		p.want("at first", 1)
+		p.sleep()
+		p.after--
+		p.want("from a lower place", 1)
+	})
+}
+
+// What a peek has seen is told by the page that comes at last, though the read
+// after it fails.
+func TestPeekBeforeAReadThatFails(t *testing.T) {
+	onPostgres(t, func(t *testing.T, table table) {
+		p := newPeeker(t, table)
+		late, id := p.begin()
+		exec(t, p.DB, "INSERT INTO outbox (topic) VALUES ('t')")
+		p.want("a later one is committed first", 1)
+		p.sleep()
+		commit(t, late)
+		p.fail.Store(true)
+		if _, err := p.read(); err == nil {
+			t.Fatal("the read did not fail")
+		}
+		p.fail.Store(false)
+		if page := p.want("afterwards", 0); page.LateAfter < 0 || page.LateAfter >= id {
+			t.Errorf("rows appeared above %d only, and %d has appeared", page.LateAfter, id)
+		}
+	})
+}
+
+// A read that had no room says nothing of what there is.
+func TestPeekAfterAReadWithoutRoom(t *testing.T) {
+	onPostgres(t, func(t *testing.T, table table) {
+		p := newPeeker(t, table)
+		exec(t, p.DB, "INSERT INTO outbox (topic) VALUES ('t')")
+		for range 3 {
+			if _, err := p.store.Read(t.Context(), []relay.Position{{Lane: 0}}, 0, 1<<20); err != nil {
+				t.Fatal(err)
+			}
+		}
+		all := 0
+		for lane := range relay.Lanes {
+			page, err := p.store.Read(t.Context(), []relay.Position{{Lane: lane}}, 10, 1<<20)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all += len(page.Rows)
+		}
+		if all != 1 {
+			t.Errorf("%d rows, want 1", all)
+		}
+	})
+}

@@ -1,0 +1,271 @@
+package sqlstore
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
+)
+
+// dim is a database as far as [openTx] depends on it: a transaction takes an
+// id, gets a number some time later, is seen to be open some time after that,
+// takes more ids, and ends. Whoever looks sees numbers, and visible rows.
+type dim struct {
+	random     *rand.Rand
+	now        time.Time
+	nextNumber uint64
+	nextID     int64
+	writers    []*dimWriter
+	visible    map[int64]bool
+}
+
+// dimWriter is an open transaction.
+type dimWriter struct {
+	number uint64 // 0: none yet
+	listed bool
+	ending bool // its rows are visible, and it is still listed
+	ids    []int64
+	late   map[*dimFollower]int // how many observations it may still hide from
+}
+
+func newDim(seed uint64) *dim {
+	return &dim{random: rand.New(rand.NewPCG(seed, 1)), now: time.Unix(1e9, 0), visible: map[int64]bool{}}
+}
+
+// step does something that a database does.
+func (d *dim) step() {
+	if len(d.writers) < 10 && d.random.IntN(3) == 0 || len(d.writers) == 0 {
+		d.writers = append(d.writers, &dimWriter{late: map[*dimFollower]int{}})
+		return
+	}
+	w := d.writers[d.random.IntN(len(d.writers))]
+	switch d.random.IntN(5) {
+	case 0:
+		d.register(w)
+	case 1:
+		w.listed = w.number != 0
+	case 2:
+		d.end(w)
+	default:
+		if w.ending {
+			return
+		}
+		d.nextID++
+		if d.random.IntN(8) > 0 { // else the id is lost
+			w.ids = append(w.ids, d.nextID)
+		}
+	}
+}
+
+func (d *dim) register(w *dimWriter) {
+	if w.number == 0 {
+		d.nextNumber++
+		w.number = d.nextNumber
+	}
+}
+
+// end commits or rolls back, if the transaction is listed: one that isn't is in
+// the middle of its first insert.
+func (d *dim) end(w *dimWriter) {
+	if len(w.ids) > 0 && !w.listed {
+		return
+	}
+	if w.ending || d.random.IntN(5) > 0 {
+		for _, id := range w.ids {
+			d.visible[id] = true
+		}
+		if w.ending = !w.ending; w.ending {
+			return
+		}
+	}
+	d.writers = slices.DeleteFunc(d.writers, func(other *dimWriter) bool { return other == w })
+}
+
+// dimFollower is a relay.
+type dimFollower struct {
+	frontier *openTx
+	plan     []func(*dim) error // what it is going to do, step by step
+	rows     map[int64]bool     // that the read under way shows
+
+	seen    map[int64]bool
+	highest int64
+	final   int64
+
+	grace      int // that the writers keep to
+	id         int64
+	number     uint64
+	old        []uint64 // the last list
+	afterwards *list
+	narrow     int // pages that told less than all above the horizon
+}
+
+// step reads on a little in what it is doing; the database does something
+// between any two steps.
+func (f *dimFollower) step(d *dim) error {
+	if len(f.plan) == 0 {
+		f.afterwards = nil
+		d.now = d.now.Add(time.Duration(d.random.IntN(400)) * time.Millisecond)
+		f.plan = []func(*dim) error{f.begins, f.shows, f.page}
+		switch {
+		case f.frontier.due(d.now) && d.random.IntN(2) == 0:
+			f.plan = []func(*dim) error{f.begin, f.takeNumber, f.end}
+		case d.random.IntN(2) == 0:
+			f.plan = []func(*dim) error{f.begins, f.shows, f.begin, f.takeNumber, f.endAfterwards, f.page}
+		}
+	}
+	next := f.plan[0]
+	f.plan = f.plan[1:]
+	return next(d)
+}
+
+func (f *dimFollower) begin(d *dim) error {
+	f.hurry(d)
+	f.id = f.frontier.begin(d.now)
+	return nil
+}
+
+func (f *dimFollower) takeNumber(d *dim) error {
+	d.nextNumber++
+	f.number = d.nextNumber
+	return nil
+}
+
+func (f *dimFollower) end(d *dim) error {
+	f.frontier.end(f.id, f.list(d), d.now)
+	return nil
+}
+
+func (f *dimFollower) endAfterwards(d *dim) error {
+	before := f.frontier.latest
+	_ = f.end(d)
+	if f.frontier.latest != before {
+		f.afterwards = f.frontier.latest
+	}
+	return nil
+}
+
+func (f *dimFollower) begins(d *dim) error {
+	f.frontier.begins(d.now)
+	return nil
+}
+
+func (f *dimFollower) shows(d *dim) error {
+	f.rows = maps.Clone(d.visible)
+	return nil
+}
+
+// hurry makes those register in time that took an id so many observations ago.
+func (f *dimFollower) hurry(d *dim) {
+	if d.now.Sub(f.frontier.noted) < listEvery {
+		return // no second passes by observations that follow closely
+	}
+	for _, w := range d.writers {
+		if len(w.ids) == 0 || w.listed {
+			continue
+		}
+		if w.late[f]++; w.late[f] > f.grace {
+			d.register(w)
+			w.listed = true
+		}
+	}
+}
+
+// list shows who is open, in one of the ways that there are: sometimes it is an
+// old list, which hasn't our number; sometimes there is only the lowest; and who
+// hasn't any id may be missing.
+func (f *dimFollower) list(d *dim) backend.OpenList {
+	if d.random.IntN(4) == 0 {
+		return backend.OpenList{Server: "s", Open: f.old}
+	}
+	f.old = nil
+	var ending []uint64
+	for _, w := range d.writers {
+		switch {
+		case w.listed && w.ending:
+			ending = append(ending, w.number)
+		case w.listed && (len(w.ids) > 0 || d.random.IntN(2) == 0):
+			f.old = append(f.old, w.number)
+		}
+	}
+	if len(f.old) > 0 && d.random.IntN(3) == 0 {
+		return backend.OpenList{Server: "s", Number: f.number, Open: []uint64{slices.Min(f.old)}}
+	}
+	return backend.OpenList{Server: "s", Number: f.number, Open: slices.Clone(f.old), Ending: ending, All: true}
+}
+
+// page checks what was promised about the rows that were read.
+func (f *dimFollower) page(d *dim) error {
+	late, final := f.frontier.page("s", f.afterwards)
+	for id := range f.rows {
+		switch {
+		case f.seen[id]:
+		case id <= f.final:
+			return fmt.Errorf("row %d appeared at or below the horizon %d", id, f.final)
+		case id <= f.highest && (late < 0 || id <= late):
+			return fmt.Errorf("row %d appeared below %d, and late after is %d", id, f.highest, late)
+		}
+	}
+	for id := range f.rows {
+		f.seen[id] = true
+		f.highest = max(f.highest, id)
+		f.frontier.learn(id)
+	}
+	if late > f.final {
+		f.narrow++
+	}
+	if final < f.final {
+		return fmt.Errorf("the horizon went back from %d to %d", f.final, final)
+	}
+	f.final = final
+	return nil
+}
+
+func observeDim(seed uint64, steps, writersGrace int) (passed int64, narrow int, err error) {
+	d := newDim(seed)
+	var followers []*dimFollower
+	for range 2 {
+		followers = append(followers, &dimFollower{frontier: newOpenTx(0, d.now), seen: map[int64]bool{}, grace: writersGrace})
+	}
+	for range steps {
+		if d.random.IntN(2) == 0 {
+			d.step()
+			continue
+		}
+		if err := followers[d.random.IntN(2)].step(d); err != nil {
+			return 0, 0, err
+		}
+	}
+	return followers[0].final, followers[0].narrow, nil
+}
+
+func TestOpenTxKeepsItsPromises(t *testing.T) {
+	t.Parallel()
+	var passed int64
+	var narrow int
+	for seed := range uint64(600) {
+		final, less, err := observeDim(seed, 2000, grace)
+		if err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+		passed += final
+		narrow += less
+	}
+	if passed < 600*20 || narrow < 600 {
+		t.Errorf("the horizons passed %d ids in all, and %d pages told little: they hardly move", passed, narrow)
+	}
+}
+
+// The world above is hostile enough: who takes longer than the grace is passed.
+func TestOpenTxNeedsItsGrace(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(600) {
+		if _, _, err := observeDim(seed, 2000, grace+1); err != nil {
+			return
+		}
+	}
+	t.Error("a writer that takes longer than the grace was never passed: the test can't find what it looks for")
+}

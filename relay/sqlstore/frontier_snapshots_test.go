@@ -1,0 +1,285 @@
+package sqlstore
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"testing"
+
+	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
+)
+
+func TestParseSnapshot(t *testing.T) {
+	t.Parallel()
+	got, err := parseSnapshot("10:20:10,14,19")
+	if err != nil || got.xmin != 10 || got.xmax != 20 || !slices.Equal(got.open, []uint64{10, 14, 19}) {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	if got, err := parseSnapshot("18446744073709551615:18446744073709551615:"); err != nil || got.xmin != 1<<64-1 || len(got.open) != 0 {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	for _, text := range []string{"", "1:2", "1:2:x", "a:2:", "1:2:3:4", "1:2:,"} {
+		if _, err := parseSnapshot(text); err == nil {
+			t.Errorf("%q was read", text)
+		}
+	}
+}
+
+func TestSnapshotSees(t *testing.T) {
+	t.Parallel()
+	s := snapshot{xmin: 10, xmax: 15, open: []uint64{10, 12}}
+	for xid, want := range map[uint64]bool{1: true, 9: true, 10: false, 11: true, 12: false, 13: true, 14: true, 15: false, 99: false} {
+		if s.sees(xid) != want {
+			t.Errorf("sees(%d) = %t", xid, !want)
+		}
+	}
+	for xid, want := range map[uint64]bool{1: true, 10: true, 12: true, 14: true, 15: false, 16: false} {
+		if s.endedFrom(xid) != want {
+			t.Errorf("endedFrom(%d) = %t", xid, !want)
+		}
+	}
+	if (snapshot{xmin: 10, xmax: 13, open: []uint64{10, 11, 12}}).endedFrom(10) {
+		t.Error("all from 10 on are open, and one is said to have ended")
+	}
+}
+
+// The interleaving of DESIGN.md: comparing with xmax would pass T1's row.
+func TestHorizonPassesNoOpenWriter(t *testing.T) {
+	t.Parallel()
+	var h snapshots
+	h.read("s", snapshot{xmin: 100, xmax: 100}, 0)
+	h.wrote(100, h.before())
+	// T1 is 101 and writes id 1; T2 is 102, writes id 2 and commits; we write as 103.
+	late, final := h.read("s", snapshot{xmin: 101, xmax: 103, open: []uint64{101}}, 2)
+	if late != 0 || final != 0 {
+		t.Errorf("T2 committed: late after %d, horizon %d; want 0, 0", late, final)
+	}
+	h.wrote(103, h.before())
+	late, final = h.read("s", snapshot{xmin: 101, xmax: 104, open: []uint64{101}}, 2)
+	if late != 0 || final != 0 { // 103, our own, has ended
+		t.Errorf("T1 is open: late after %d, horizon %d; want 0, 0", late, final)
+	}
+	// T1 commits.
+	late, final = h.read("s", snapshot{xmin: 104, xmax: 104}, 2)
+	if late != 0 || final != 2 {
+		t.Errorf("T1 committed: late after %d, horizon %d; want 0, 2", late, final)
+	}
+	if late, final = h.read("s", snapshot{xmin: 104, xmax: 104}, 2); late != -1 || final != 2 {
+		t.Errorf("nothing happened: late after %d, horizon %d; want -1, 2", late, final)
+	}
+}
+
+// A transaction that stays open is told once, when it ends.
+func TestLongTransactionIsToldOnce(t *testing.T) {
+	t.Parallel()
+	var h snapshots
+	h.read("s", snapshot{xmin: 50, xmax: 50}, 1000)
+	h.wrote(50, h.before())
+	low := 0
+	for i := range uint64(10_000) { // 51 is open, others come and go
+		h.wrote(60+2*i, h.before())
+		late, final := h.read("s", snapshot{xmin: 51, xmax: 61 + 2*i, open: []uint64{51}}, 1001+int64(i))
+		if final != 1000 {
+			t.Fatalf("the horizon is %d, want 1000", final)
+		}
+		if i > 0 && late >= 0 && late < 1000+int64(i)-1 {
+			low++
+		}
+	}
+	if low != 0 || len(h.checkpoints) > maxCheckpoints {
+		t.Errorf("%d of 10,000 pages look far back, with %d checkpoints", low, len(h.checkpoints))
+	}
+	if late, final := h.read("s", snapshot{xmin: 30_000, xmax: 30_000}, 12_000); late != 1000 || final < 10_000 {
+		t.Errorf("it ended: late after %d, horizon %d; want 1000, and a horizon that has moved on", late, final)
+	}
+}
+
+func TestAnotherServer(t *testing.T) {
+	t.Parallel()
+	for name, now := range map[string]struct {
+		server string
+		xmax   uint64
+		given  int64
+	}{"restarted": {"t", 200, 600}, "xids go back": {"s", 99, 600}, "ids go back": {"s", 200, 499}} {
+		var h snapshots
+		h.read("s", snapshot{xmin: 100, xmax: 100}, 500)
+		h.wrote(100, h.before())
+		if late, final := h.read(now.server, snapshot{xmin: now.xmax, xmax: now.xmax}, now.given); late != 0 || final != 0 {
+			t.Errorf("%s: late after %d, horizon %d; want 0, 0", name, late, final)
+		}
+	}
+}
+
+// world is PostgreSQL as far as the horizon depends on it: transactions that
+// get a number and then ids, and end in any order.
+type world struct {
+	random  *rand.Rand
+	nextXID uint64
+	ended   uint64 // the highest number that has ended
+	nextID  int64
+	open    map[uint64][]int64 // ids written by open transactions
+	visible map[int64]uint64   // committed rows, by whom
+}
+
+func (w *world) begin() uint64 {
+	w.nextXID += 1 + uint64(w.random.IntN(2)) // some numbers go to subtransactions or aborted ones
+	w.open[w.nextXID] = nil
+	return w.nextXID
+}
+
+func (w *world) end(xid uint64, commit bool) {
+	for _, id := range w.open[xid] {
+		if commit {
+			w.visible[id] = xid
+		}
+	}
+	delete(w.open, xid)
+	w.ended = max(w.ended, xid)
+}
+
+func (w *world) snapshot() snapshot {
+	s := snapshot{xmax: w.ended + 1}
+	for xid := range w.open {
+		if xid < s.xmax {
+			s.open = append(s.open, xid)
+		}
+	}
+	slices.Sort(s.open)
+	s.xmin = s.xmax
+	if len(s.open) > 0 {
+		s.xmin = s.open[0]
+	}
+	return s
+}
+
+func (w *world) anyOpen() uint64 {
+	xids := make([]uint64, 0, len(w.open))
+	for xid := range w.open {
+		xids = append(xids, xid)
+	}
+	if len(xids) == 0 {
+		return 0
+	}
+	slices.Sort(xids)
+	return xids[w.random.IntN(len(xids))]
+}
+
+// follower is a relay: it reads, and has own writes under way.
+type follower struct {
+	horizon snapshots
+	seen    map[int64]bool
+	highest int64
+	final   int64
+	writing map[uint64]token
+	idle    int // looks that could have been spared
+}
+
+func firstLine(s snapshot, given int64) backend.FirstLine {
+	text := fmt.Sprintf("%d:%d:", s.xmin, s.xmax)
+	for i, xid := range s.open {
+		if i > 0 {
+			text += ","
+		}
+		text += strconv.FormatUint(xid, 10)
+	}
+	return backend.FirstLine{Told: true, LastID: given, Snapshot: text, Server: "s"}
+}
+
+// look reads, and checks what earlier pages and this one promise.
+func (f *follower) look(w *world) error {
+	if f.horizon.idle(firstLine(w.snapshot(), w.nextID)) {
+		for id, xid := range w.visible {
+			if !f.seen[id] {
+				return fmt.Errorf("row %d of %d appeared, and the frontier is said to be idle", id, xid)
+			}
+		}
+		f.idle++
+	}
+	late, final := f.horizon.read("s", w.snapshot(), w.nextID)
+	for id, xid := range w.visible {
+		switch {
+		case f.seen[id]:
+		case id <= f.final:
+			return fmt.Errorf("row %d of %d appeared at or below the horizon %d", id, xid, f.final)
+		case id <= f.highest && (late < 0 || id <= late):
+			return fmt.Errorf("row %d of %d appeared below %d, and late after is %d", id, xid, f.highest, late)
+		}
+		f.seen[id] = true
+	}
+	for id := range w.visible {
+		f.highest = max(f.highest, id)
+	}
+	f.final = max(f.final, final)
+	return nil
+}
+
+func (f *follower) step(w *world) error {
+	switch w.random.IntN(3) {
+	case 0:
+		before := f.horizon.before()
+		f.writing[w.begin()] = before
+	case 1:
+		for xid, before := range f.writing { // one of them returns
+			w.end(xid, true)
+			f.horizon.wrote(xid, before)
+			delete(f.writing, xid)
+			break
+		}
+	default:
+		return f.look(w)
+	}
+	return nil
+}
+
+func (w *world) step() {
+	switch xid := w.anyOpen(); {
+	case w.random.IntN(3) == 0 && len(w.open) < 12:
+		w.begin()
+	case xid == 0:
+	case w.random.IntN(2) == 0:
+		w.nextID++
+		if w.random.IntN(10) > 0 { // else the id is lost
+			w.open[xid] = append(w.open[xid], w.nextID)
+		}
+	case w.random.IntN(4) > 0:
+		w.end(xid, w.random.IntN(5) > 0)
+	}
+}
+
+// simulate runs the world with two followers, and returns the first promise
+// that was broken, and how many rows the horizons have passed at the end.
+func simulate(seed uint64, steps int) (passed int64, idle int, err error) {
+	w := &world{random: rand.New(rand.NewPCG(seed, 0)), nextXID: 100, ended: 100, open: map[uint64][]int64{}, visible: map[int64]uint64{}}
+	followers := []*follower{}
+	for range 2 {
+		followers = append(followers, &follower{seen: map[int64]bool{}, writing: map[uint64]token{}})
+	}
+	for range steps {
+		if f := followers[w.random.IntN(len(followers))]; w.random.IntN(3) == 0 {
+			if err := f.step(w); err != nil {
+				return 0, 0, err
+			}
+			continue
+		}
+		w.step()
+	}
+	return followers[0].final, followers[0].idle, nil
+}
+
+func TestHorizonKeepsItsPromises(t *testing.T) {
+	t.Parallel()
+	var passed int64
+	looksSpared := 0
+	for seed := range uint64(2000) {
+		final, idle, err := simulate(seed, 600)
+		if err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+		passed += final
+		looksSpared += idle
+	}
+	if passed < 2000*20 || looksSpared < 2000 {
+		t.Errorf("the horizons passed %d ids in all, and %d looks were spared: they hardly move", passed, looksSpared)
+	}
+}

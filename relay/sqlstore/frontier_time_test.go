@@ -1,0 +1,179 @@
+package sqlstore
+
+import (
+	"testing"
+	"time"
+
+	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
+)
+
+// Ids are final once they are older than the longest transaction, and about as
+// soon.
+func TestTimeBound(t *testing.T) {
+	t.Parallel()
+	const longest, step = time.Minute, 50 * time.Millisecond
+	tr := timeBound{longest: longest}
+	start := time.Unix(1e9, 0)
+	for n := range int64(10_000) { // the id n is known at n steps
+		final := tr.passed(n, start.Add(time.Duration(n)*step))
+		oldest := n - int64(longest/step)
+		if final > max(oldest, 0) {
+			t.Fatalf("id %d is final after %v", final, time.Duration(n-final)*step)
+		}
+		if late := oldest - final; oldest > 0 && final > 0 && late > int64(longest/step/boundSteps)+1 {
+			t.Fatalf("id %d isn't final after %v", final+1, time.Duration(n-final)*step)
+		}
+	}
+	if len(tr.steps) > boundSteps+2 {
+		t.Errorf("%d steps are kept", len(tr.steps))
+	}
+	if final := tr.passed(10_000, start.Add(time.Hour)); final < 9_980 {
+		t.Errorf("an hour later %d is final", final)
+	}
+}
+
+// Without observations the horizon trails, and never goes back.
+func TestOpenTxByTime(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1e9, 0)
+	o := newOpenTx(7, now)
+	o.bound = &timeBound{longest: time.Second}
+	page := func(after time.Duration) (late, final int64) {
+		now = now.Add(after)
+		o.begins(now)
+		return o.page("s", nil)
+	}
+	for _, want := range []struct {
+		after       time.Duration
+		learn       int64
+		late, final int64
+	}{
+		{0, 0, untold, 0}, {500 * time.Millisecond, 0, 0, 0}, {500 * time.Millisecond, 20, 0, 7},
+		{500 * time.Millisecond, 0, 7, 7}, {500 * time.Millisecond, 0, 7, 7}, {time.Second, 0, 7, 20}, {time.Millisecond, 0, 20, 20},
+	} {
+		if late, final := page(want.after); late != want.late || final != want.final {
+			t.Errorf("at %v: late after %d, horizon %d; want %d, %d", now.Sub(time.Unix(1e9, 0)), late, final, want.late, want.final)
+		}
+		o.learn(want.learn)
+	}
+}
+
+// On another server everything that was known is worth nothing.
+func TestOpenTxElsewhere(t *testing.T) {
+	t.Parallel()
+	for what, move := range map[string]func(*openTx, time.Time){
+		"a page":         func(o *openTx, now time.Time) { o.begins(now); o.page("t", nil) },
+		"an observation": func(o *openTx, now time.Time) { o.end(o.begin(now), backend.OpenList{Server: "t", Number: 3}, now) },
+	} {
+		now := time.Unix(1e9, 0)
+		o := newOpenTx(500, now)
+		o.server, o.final = "s", 400
+		o.begins(now)
+		o.page("s", nil)
+		move(o, now)
+		if !o.lost() || o.final != 0 {
+			t.Errorf("%s from another server: final is %d", what, o.final)
+		}
+		o.found(30, now)
+		if !o.due(now) {
+			t.Errorf("%s from another server: no observation is due", what)
+		}
+		o.begins(now)
+		if late, final := o.page("t", nil); late != 0 || final != 0 {
+			t.Errorf("%s from another server: late after %d, horizon %d; want 0, 0", what, late, final)
+		}
+	}
+}
+
+// Observations that say nothing become rarer: they may be in each other's way.
+func TestListsInVain(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1e9, 0)
+	o := newOpenTx(500, now)
+	o.server, o.final = "s", 400
+	for range 20 {
+		now = o.next
+		o.end(o.begin(now), backend.OpenList{}, now)
+	}
+	if o.final != 400 || o.lost() {
+		t.Error("an observation that says nothing is taken for another server's")
+	}
+	if pause := o.next.Sub(now); pause < vainlyEvery/2 || pause > vainlyEvery/2+listEvery {
+		t.Errorf("after 20 in vain the next observation is due in %v", pause)
+	}
+	if o.end(o.begin(now), backend.OpenList{Number: 9}, now); o.next.Sub(now) != listEvery {
+		t.Errorf("after one that said something the next is due in %v", o.next.Sub(now))
+	}
+}
+
+// settled is an observed all of whose ids are final.
+func settled(t *testing.T, number uint64) (o *openTx, now time.Time) {
+	t.Helper()
+	now = time.Unix(1e9, 0)
+	o = newOpenTx(500, now)
+	for o.final < 500 {
+		now = now.Add(listEvery)
+		o.end(o.begin(now), backend.OpenList{Server: "s", Number: number}, now)
+		number++
+	}
+	o.begins(now)
+	o.page("s", nil)
+	if o.due(now.Add(time.Hour)) {
+		t.Fatal("an observation is due, and all is final")
+	}
+	return o, now
+}
+
+// A server that was restored from a copy has the name of the one before, gives
+// out numbers again, and ids, which are not final.
+func TestOpenTxGoesBack(t *testing.T) {
+	t.Parallel()
+	o, now := settled(t, 100)
+	o.failed() // a read fails while the server is away
+	now = now.Add(listEvery)
+	if !o.due(now) {
+		t.Fatal("a read failed, and no observation is due")
+	}
+	o.end(o.begin(now), backend.OpenList{Server: "s", Number: 90}, now)
+	if !o.lost() {
+		t.Error("the highest id of before is believed")
+	}
+	o.found(300, now)
+	o.begins(now)
+	if late, final := o.page("s", nil); late != 0 || final != 0 {
+		t.Errorf("late after %d, horizon %d; want that all is looked through", late, final)
+	}
+	o, now = settled(t, 100)
+	o.failed()
+	now = now.Add(listEvery)
+	if o.end(o.begin(now), backend.OpenList{Server: "s", Number: 200}, now); o.lost() || o.final != 500 || o.due(now.Add(time.Hour)) {
+		t.Error("a read failed, and all is forgotten, though it is the same server")
+	}
+}
+
+// An operator is told of observations that say nothing, now and then.
+func TestOpenTxTellsOfSilence(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1e9, 0)
+	o := newOpenTx(500, now)
+	told := 0
+	for start := now; now.Sub(start) < 100*time.Second; now = o.next {
+		o.end(o.begin(now), backend.OpenList{Server: "s"}, now)
+		if o.warning != "" {
+			told, o.warning = told+1, ""
+		}
+	}
+	if told != 3 {
+		t.Errorf("told %d times in 100 s, want 3", told)
+	}
+	for range 1000 {
+		now = now.Add(listEvery)
+		o.end(o.begin(now), backend.OpenList{Server: "s", Number: 1}, now)
+		if now = now.Add(listEvery); now.Unix()%7 == 0 {
+			o.end(o.begin(now), backend.OpenList{Server: "s"}, now)
+		}
+	}
+	if o.warning != "" {
+		t.Error("told of what fails now and then")
+	}
+}

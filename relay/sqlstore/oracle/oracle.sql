@@ -1,0 +1,328 @@
+-- What a relay asks of Oracle Database 12.2 and later, as far as it has no moving parts. In
+-- braces stand the tables' names (hot, held, done, lanes, relays, settings), texts with a name
+-- above their use, and these (see New in oracle.go):
+--
+--   locks       the table whose rows are locked in the place of what has no row, or none that
+--               may be locked: see outbox/dialect/ORACLE.md. A lane has eight, 8 * lane + slot,
+--               of which a settle locks one and a takeover all; those of keys begin with 1000
+--   index …     names of indexes
+--   owner, …    the tables' owner, and the trigger's name, as the catalog has them
+--
+-- Drivers bind arguments by their place, so that each stands once, in the order of its number.
+-- What depends on what is asked for is built in the Go files beside this one.
+
+-- ---------------------------------------------------------------------------------
+-- Parts of statements.
+
+-- name: now
+SYS_EXTRACT_UTC(SYSTIMESTAMP)
+
+-- Names the database, and the one in it; it has no blanks, and no right is needed to see it.
+-- name: server
+SYS_CONTEXT('USERENV', 'DB_UNIQUE_NAME') || '/' || SYS_CONTEXT('USERENV', 'CON_NAME')
+
+-- The highest id that can be seen. The sequence knows more, but shows only up to where it has
+-- reserved.
+-- name: given
+GREATEST(NVL((SELECT MAX(id) FROM {hot}), 0), NVL((SELECT MAX(id) FROM {held}), 0), NVL((SELECT MAX(id) FROM {done}), 0))
+
+-- The head of a statement that selects payloads: SQL alone turns no CLOB into a BLOB.
+-- name: as bytes
+WITH FUNCTION as_bytes(text IN CLOB) RETURN BLOB IS
+    bytes BLOB;
+    bytes_at INTEGER := 1;
+    text_at INTEGER := 1;
+    lang INTEGER := DBMS_LOB.DEFAULT_LANG_CTX;
+    warning INTEGER;
+BEGIN
+    DBMS_LOB.CREATETEMPORARY(bytes, TRUE, DBMS_LOB.SESSION);
+    IF DBMS_LOB.GETLENGTH(text) > 0 THEN
+        DBMS_LOB.CONVERTTOBLOB(bytes, text, DBMS_LOB.LOBMAXSIZE, bytes_at, text_at, NLS_CHARSET_ID('AL32UTF8'), lang, warning);
+    END IF;
+    RETURN bytes;
+END;
+
+-- The columns of a row t. Times are texts: drivers disagree on the time zone of a TIMESTAMP,
+-- which has none and is in UTC here.
+-- name: row
+t.id, t.lane, t.message_id, t.topic, t.message_key,
+    CASE WHEN t.payload_text IS NULL THEN t.payload ELSE as_bytes(t.payload_text) END, t.headers,
+    TO_CHAR(t.available_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), t.priority, t.attempts, t.crashes, TO_CHAR(t.created_at, 'YYYY-MM-DD HH24:MI:SS.FF6')
+
+-- Flags: 1 has a payload, 2 is for later, 4 waits for its next attempt, and 65536 for each
+-- byte of the payload, which a driver may cut off.
+-- name: has payload
+CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END +
+    65536 * CASE WHEN t.payload_text IS NULL THEN NVL(DBMS_LOB.GETLENGTH(t.payload), 0) ELSE DBMS_LOB.GETLENGTH(as_bytes(t.payload_text)) END
+
+-- name: later
+CASE WHEN t.available_at > {now} THEN 2 ELSE 0 END
+
+-- name: retrying
+CASE WHEN t.state = 'retry' THEN 4 ELSE 0 END
+
+-- name: hot row
+{row},
+    {has payload} + {later}
+
+-- name: held row
+{row},
+    {has payload} + {retrying}
+
+-- The columns of a listing's row of the view.
+-- name: listed row
+{row},
+    {has payload} + {later} + {retrying}, t.state, t.last_error, t.receipt, t.claimed_by, TO_CHAR(t.finished_at, 'YYYY-MM-DD HH24:MI:SS.FF6')
+
+-- What stands in the place of a row.
+-- name: no row
+0 AS id, 0 AS lane, NULL AS message_id, NULL AS topic, NULL AS message_key, EMPTY_BLOB() AS payload, TO_CLOB(NULL) AS payload_text, TO_CLOB(NULL) AS headers,
+    CAST(NULL AS TIMESTAMP(6)) AS available_at, 0 AS priority, 0 AS attempts, 0 AS crashes, CAST(NULL AS TIMESTAMP(6)) AS created_at
+
+-- name: size
+NVL(DBMS_LOB.GETLENGTH(t.payload), 0) + NVL(DBMS_LOB.GETLENGTH(t.payload_text), 0)
+
+-- Rows that a transaction changes in a block bear its number, by which the statement after the
+-- block finds them. The block asks for it before it changes anything, and so begins the
+-- transaction, or there would be no number yet.
+-- name: stamp
+this_transaction VARCHAR2(64) := DBMS_TRANSACTION.LOCAL_TRANSACTION_ID(TRUE);
+
+-- name: stamped
+(SELECT DBMS_TRANSACTION.LOCAL_TRANSACTION_ID FROM dual)
+
+-- True while the table is claimed by rows.
+-- name: by rows
+(SELECT value FROM {settings} WHERE name = 'claim') = 'rows'
+
+-- The columns of the indexes of free rows, which the dialect makes; and of held rows t: those
+-- that may come back, a row without a time being one of the first of days.
+-- name: free id
+CASE WHEN claimed_until IS NULL THEN id END
+
+-- name: free priority
+CASE WHEN claimed_until IS NULL THEN -priority END
+
+-- name: due at
+CASE WHEN t.state <> 'error' THEN NVL(t.available_at, TIMESTAMP '0001-01-01 00:00:00') END
+
+-- name: due id
+CASE WHEN t.state <> 'error' THEN t.id END
+
+-- Could be delivered now.
+-- name: on time
+(available_at IS NULL OR available_at <= {now})
+
+-- ---------------------------------------------------------------------------------
+-- Relays and the way of claiming.
+
+-- One at a time may change several things. Nothing bounds the wait: those who hold this lock
+-- wait for none that an application holds.
+-- name: begin changing
+UPDATE {settings} SET value = value WHERE name = 'schema'
+
+-- name: claim mode
+SELECT value FROM {settings} WHERE name = 'claim'
+
+-- name: lock claim mode
+SELECT value FROM {settings} WHERE name = 'claim' FOR UPDATE
+
+-- name: set claim mode
+MERGE INTO {settings} s USING (SELECT 'claim' AS name, :1 AS value FROM dual) g ON (s.name = g.name)
+WHEN MATCHED THEN UPDATE SET s.value = g.value
+WHEN NOT MATCHED THEN INSERT (name, value) VALUES (g.name, g.value)
+
+-- name: relays that claim another way
+SELECT name FROM {relays} WHERE until >= {now} AND claim <> :1 ORDER BY name
+
+-- Waits for settles that are under way: it takes all their locks.
+-- name: lock lanes
+BEGIN
+    FOR locked IN (
+    SELECT lock_id FROM {locks} WHERE lock_id < 1000 ORDER BY lock_id FOR UPDATE) LOOP NULL; END LOOP;
+END;
+
+-- name: forget leases
+UPDATE {lanes} SET owner = NULL, until = NULL, fence = fence + 1, marks = NULL, journal = NULL, crashes = 0
+
+-- name: forget claims
+UPDATE {hot} SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL, claim_stamp = NULL WHERE claimed_until IS NOT NULL
+
+-- Locks the way of claiming for a moment: who changes it at the same time sees either this
+-- relay, or is seen.
+-- name: share claim mode
+BEGIN
+    FOR locked IN (
+    {lock claim mode}) LOOP NULL; END LOOP;
+END;
+
+-- :1 name, :2 host, :3 version, :4 and :6 way of claiming, :5 microseconds to live.
+-- name: heartbeat
+MERGE INTO {relays} r USING (
+    SELECT :1 AS name, :2 AS host, :3 AS version, :4 AS claim,
+        {now} AS beaten, {now} + NUMTODSINTERVAL(:5 / 1000000, 'SECOND') AS until
+    FROM dual WHERE NOT EXISTS (SELECT 1 FROM {settings} WHERE name = 'claim' AND value <> :6)) g ON (r.name = g.name)
+WHEN MATCHED THEN UPDATE SET r.host = g.host, r.version = g.version, r.claim = g.claim,
+    r.since = CASE WHEN r.until < g.beaten THEN g.beaten ELSE r.since END, r.last_beat = g.beaten, r.until = g.until
+WHEN NOT MATCHED THEN INSERT (name, host, version, claim, since, last_beat, until)
+    VALUES (g.name, g.host, g.version, g.claim, g.beaten, g.beaten, g.until)
+
+-- :1 name, :2 way of claiming.
+-- name: heartbeat was stored
+SELECT name, 0, {server} FROM {relays} WHERE name = :1 AND NOT EXISTS (SELECT 1 FROM {settings} WHERE name = 'claim' AND value <> :2)
+
+-- name: members
+SELECT name FROM {relays} WHERE until >= {now} ORDER BY name
+
+-- name: deregister
+DELETE FROM {relays} WHERE name = :1
+
+-- name: purge relays
+DELETE FROM {relays} WHERE until < {now} - INTERVAL '1' DAY
+
+-- ---------------------------------------------------------------------------------
+-- Lanes. A change of leases is built in oracle.go.
+
+-- Takes all locks of a lane, and passes over one that it doesn't get at once: there a settle
+-- is under way, or another takeover. Then the lane is looked at again, as it is now. The order
+-- is another one each time, so that relays don't meet at the same lanes. :1 how many, :2 and
+-- :3 relay, :4 microseconds of the lease.
+-- name: acquire
+DECLARE
+    {stamp}
+    wanted NUMBER := :1;
+    TYPE numbers IS TABLE OF NUMBER INDEX BY PLS_INTEGER;
+    locked numbers;
+    taken EXCEPTION;
+    PRAGMA EXCEPTION_INIT(taken, -54);
+BEGIN
+    FOR candidate IN (SELECT lane FROM {lanes} WHERE (owner IS NULL OR until < {now})
+        ORDER BY ORA_HASH(lane || TO_CHAR(SYSTIMESTAMP, 'SSSSSFF6') || :2)) LOOP
+        EXIT WHEN wanted <= 0;
+        BEGIN
+            SELECT lock_id BULK COLLECT INTO locked FROM {locks}
+            WHERE lock_id BETWEEN 8 * candidate.lane AND 8 * candidate.lane + 8 - 1 FOR UPDATE NOWAIT;
+            SELECT lane BULK COLLECT INTO locked FROM {lanes} WHERE lane = candidate.lane FOR UPDATE NOWAIT;
+            UPDATE {lanes} SET owner = :3, fence = fence + 1, until = {now} + NUMTODSINTERVAL(:4 / 1000000, 'SECOND'),
+                crashes = CASE WHEN owner IS NULL THEN crashes ELSE crashes + 1 END, stamp = this_transaction
+            WHERE lane = candidate.lane AND (owner IS NULL OR until < {now});
+            wanted := wanted - SQL%ROWCOUNT;
+        EXCEPTION WHEN taken THEN NULL;
+        END;
+    END LOOP;
+END;
+
+-- name: acquired
+SELECT lane, fence, marks, crashes, journal, 0 FROM {lanes} WHERE stamp = {stamped} ORDER BY lane
+
+-- name: changed leases
+SELECT lane, fence, 0 FROM {lanes} WHERE stamp = {stamped} ORDER BY lane
+
+-- name: journals
+SELECT lane, fence, journal FROM {lanes} WHERE journal IS NOT NULL
+
+-- name: marks
+SELECT lane, marks FROM {lanes} WHERE marks IS NOT NULL ORDER BY lane
+
+-- ---------------------------------------------------------------------------------
+-- Reading is built in read.go, and settling in settle.go.
+
+-- name: last id
+SELECT {given} FROM dual
+
+-- :1 microseconds that rows are kept, with a minus; :2 how many.
+-- name: purge
+DELETE FROM {done} WHERE (id, message_id) IN (SELECT id, message_id FROM (
+    SELECT id, message_id FROM {done} WHERE finished_at < {now} + NUMTODSINTERVAL(:1 / 1000000, 'SECOND')
+    ORDER BY finished_at) WHERE ROWNUM <= :2)
+
+-- ---------------------------------------------------------------------------------
+-- Claiming by rows. A claim is built in rows.go.
+
+-- name: claimed rows
+{as bytes}
+SELECT /*+ INDEX(t {index claim_until}) */ {hot row}
+FROM {hot} t WHERE t.claimed_until IS NOT NULL AND t.claim_stamp = {stamped}
+
+-- Locks claims that have ended, and passes over rows that are being settled or handled. It
+-- comes after the lock of a change, which a change of the way of claiming takes, too. Among the
+-- first that have ended, that is: where rows are locked there may be no limit beside. :1 how
+-- many.
+-- name: expired claims
+SELECT id FROM {hot} WHERE {by rows} AND claimed_until < {now} AND id IN (SELECT id FROM (
+    SELECT id FROM {hot} WHERE claimed_until < {now}
+    ORDER BY claimed_until) WHERE ROWNUM <= :1) FOR UPDATE SKIP LOCKED
+
+-- Inserts rows with this transaction's number. Of several held rows with one id, one comes back
+-- at a time, and none where a hot row has its lane and id, as one may after ids began anew. :1
+-- how many.
+-- name: bring back
+INSERT INTO {hot} (id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, last_error, created_at, claim_stamp)
+SELECT t.id, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.attempts, t.crashes, t.available_at, t.last_error, t.created_at, {stamped}
+FROM (SELECT t.* FROM {held} t WHERE {by rows} AND {due at} <= {now}
+    AND (SELECT COUNT(*) FROM {hot} h WHERE h.lane = t.lane AND h.id = t.id) = 0 AND (SELECT COUNT(*) FROM {held} o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id < t.message_id AND o.state <> 'error' AND NVL(o.available_at, TIMESTAMP '0001-01-01 00:00:00') <= {now}) = 0
+    ORDER BY {due at}, {due id}) t WHERE ROWNUM <= :1
+
+-- Deletes those that bear it: no other does so at the same time, as all begin with the same
+-- lock.
+-- name: remove what is back
+DELETE FROM {held} WHERE (id, message_id) IN (SELECT /*+ INDEX(h {index claim_until}) */ h.id, h.message_id FROM {hot} h
+    WHERE h.claimed_until IS NULL AND h.claim_stamp = {stamped})
+
+-- ---------------------------------------------------------------------------------
+-- Operating. A listing, a requeue and a discard are built in operate.go.
+
+-- Estimates the done rows beyond a limit, :1 and :2, by their ids, whose gaps it counts as
+-- rows.
+-- name: counts
+SELECT state, COUNT(*) FROM (
+    SELECT CASE WHEN claimed_until > {now} THEN 'claimed' WHEN available_at > {now} THEN 'scheduled' ELSE 'pending' END AS state FROM {hot}
+    UNION ALL SELECT CASE WHEN state = 'scheduled' AND {on time} THEN 'pending' ELSE state END FROM {held}
+) GROUP BY state
+UNION ALL
+SELECT 'done', CASE WHEN n < :1 THEN n ELSE (SELECT MAX(id) - MIN(id) + 1 FROM {done}) END
+FROM (SELECT COUNT(*) AS n FROM {done} WHERE ROWNUM <= :2)
+
+-- A row's age counts from when it could be delivered first.
+-- name: oldest
+SELECT GREATEST(0, NVL(ROUND(EXTRACT(DAY FROM age) * 86400000 + EXTRACT(HOUR FROM age) * 3600000 + EXTRACT(MINUTE FROM age) * 60000 + EXTRACT(SECOND FROM age) * 1000), 0)) FROM (
+    SELECT {now} - MIN(since) AS age FROM (
+    SELECT GREATEST(created_at, NVL(available_at, created_at)) AS since FROM {hot} WHERE {on time} AND (claimed_until IS NULL OR claimed_until <= {now})
+    UNION ALL SELECT GREATEST(created_at, NVL(available_at, created_at)) AS since FROM {held} WHERE state = 'scheduled' AND {on time}))
+
+-- :1 how many rows.
+-- name: topics
+SELECT topic, COUNT(*) FROM (SELECT topic FROM (
+    SELECT topic FROM {hot} WHERE {on time} AND (claimed_until IS NULL OR claimed_until <= {now})
+    UNION ALL SELECT topic FROM {held} WHERE state = 'scheduled' AND {on time}
+) WHERE ROWNUM <= :1) GROUP BY topic
+
+-- name: list relays
+SELECT r.name, r.host, r.version, r.claim, TO_CHAR(r.since, 'YYYY-MM-DD HH24:MI:SS.FF6'), TO_CHAR(r.last_beat, 'YYYY-MM-DD HH24:MI:SS.FF6'),
+    CASE WHEN r.until >= {now} THEN 1 ELSE 0 END,
+    (SELECT COUNT(*) FROM {lanes} l WHERE l.owner = r.name AND l.until >= {now})
+FROM {relays} r ORDER BY r.name
+
+-- name: lanes leased
+SELECT COUNT(*) FROM {lanes} WHERE owner IS NOT NULL AND until >= {now}
+
+-- ---------------------------------------------------------------------------------
+-- Open transactions, by positions in the database's log: they are known by that of their first
+-- change, which comes before their first id, as the table's trigger begins the transaction. All
+-- instances of a cluster are asked. A position of 0 is one that the database doesn't know, and
+-- holds everything up.
+-- name: open transactions
+SELECT 'number', TO_CHAR(current_scn) FROM v$database
+UNION ALL SELECT 'open', TO_CHAR(MIN(start_scn)) FROM gv$transaction HAVING COUNT(*) > 0
+UNION ALL SELECT 'server', {server} FROM dual
+
+-- ---------------------------------------------------------------------------------
+-- Checking. That of rights is built in operate.go.
+
+-- The views of the server's that the user can't see.
+-- name: unseen views
+SELECT n.name FROM (SELECT 'GV_$TRANSACTION' AS name FROM dual UNION ALL SELECT 'V_$DATABASE' FROM dual) n
+WHERE NOT EXISTS (SELECT 1 FROM all_objects o WHERE o.owner = 'SYS' AND o.object_name = n.name)
+
+-- name: disabled trigger
+SELECT trigger_name, status FROM all_triggers WHERE owner = {owner} AND trigger_name = '{trigger}' AND status <> 'ENABLED'

@@ -1,0 +1,407 @@
+-- What a relay asks of SQL Server 2016 and later and of Azure SQL, as far as it has no moving
+-- parts. In braces stand the tables' names (hot, held, done, lanes, relays, settings), texts
+-- with a name above their use, and these (see New in sqlserver.go):
+--
+--   reading       the isolation level at which a SELECT waits for no writer and sees one
+--                 moment
+--   object, …     the table's name, and that of what belongs to it, as OBJECT_ID takes it
+--   index …       names of indexes
+--
+-- What depends on what is asked for is built in the Go files beside this one.
+
+-- ---------------------------------------------------------------------------------
+-- Parts of statements.
+
+-- A SELECT between these two sees one moment, and waits for no one. The level ends with the
+-- batch, also if it fails, where the batch has parameters: without any the driver sends it in
+-- a way that changes the session, which may be another's next. So each has one at least.
+-- name: at one moment
+SET TRANSACTION ISOLATION LEVEL {reading};
+
+-- At READ COMMITTED, whatever level a transaction before has left with the connection: only
+-- there may a statement pass over locked rows.
+-- name: read committed
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+
+-- Several statements that are one transaction: whatever fails, also the wait for
+-- the answer, takes them all back. Within a handler's transaction they are a part
+-- of it, and begin and end none.
+-- name: prepare
+SET NOCOUNT ON;
+SET XACT_ABORT ON;
+{read committed}
+DECLARE @own bit = CASE WHEN @@TRANCOUNT = 0 THEN 1 ELSE 0 END;
+
+-- name: begin
+IF @own = 1 BEGIN TRANSACTION;
+
+-- name: commit
+IF @own = 1 COMMIT TRANSACTION;
+
+-- Tells one run of a server, and one copy of the database, from
+-- another, as far as every user can see it; tempdb is made at each start.
+-- name: server
+REPLACE(CONCAT(@@SERVERNAME, N'/', DB_ID(), N'/', CONVERT(nvarchar(128), SERVERPROPERTY(N'ComputerNamePhysicalNetBIOS')),
+    N'/', CONVERT(nvarchar(20), SERVERPROPERTY(N'ProcessID')),
+    N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE name = N'tempdb'),
+    N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE name = DB_NAME())), N' ', N'_')
+
+-- What the sequence gave last. One that this user can't see counts as new, which a check
+-- tells.
+-- name: given
+COALESCE((SELECT CONVERT(bigint, current_value) FROM sys.sequences WHERE object_id = OBJECT_ID({object id})), 0)
+
+-- The columns of a row t. A text is sent as it is kept: older servers can't make UTF-8 of it.
+-- Times say that they are in UTC, as the driver may have been told to take them for those of
+-- another zone.
+-- name: row
+t.id, t.lane, LOWER(CONVERT(nvarchar(36), t.message_id)), t.topic, COALESCE(t.message_key, N''),
+    COALESCE(t.payload, CONVERT(varbinary(max), t.payload_text)), COALESCE(t.headers, N''),
+    TODATETIMEOFFSET(t.available_at, '+00:00'), t.priority, t.attempts, t.crashes, TODATETIMEOFFSET(t.created_at, '+00:00')
+
+-- Flags: 1 has a payload, 9 has one in UTF-16, 2 is for later, 4 waits for its next attempt.
+-- name: has payload
+CASE WHEN t.payload IS NOT NULL THEN 1 WHEN t.payload_text IS NOT NULL THEN 9 ELSE 0 END
+
+-- name: later
+CASE WHEN t.available_at > SYSUTCDATETIME() THEN 2 ELSE 0 END
+
+-- name: retrying
+CASE WHEN t.state = N'retry' THEN 4 ELSE 0 END
+
+-- name: hot row
+{row},
+    {has payload} + {later}
+
+-- name: held row
+{row},
+    {has payload} + {retrying}
+
+-- The columns of a listing's row of the view.
+-- name: listed row
+{row},
+    {has payload} + {later} + {retrying}, t.state, COALESCE(t.last_error, N''), COALESCE(t.receipt, N''), COALESCE(t.claimed_by, N''), TODATETIMEOFFSET(t.finished_at, '+00:00')
+
+-- What stands in the place of a row, with the columns' names.
+-- name: no row
+CONVERT(bigint, 0) AS id, CONVERT(smallint, 0) AS lane, N'' AS message_id, N'' AS topic, N'' AS message_key, CONVERT(varbinary(max), NULL) AS payload, N'' AS headers, CONVERT(datetimeoffset(7), NULL) AS available_at, CONVERT(smallint, 0) AS priority, 0 AS attempts, 0 AS crashes, CONVERT(datetimeoffset(7), NULL) AS created_at, 0 AS flags
+
+-- name: size
+COALESCE(DATALENGTH(t.payload), 0) + COALESCE(DATALENGTH(t.payload_text), 0)
+
+-- Locks the way of claiming until the end of the transaction, for
+-- statements that do nothing unless it is by rows: who changes it at the same time
+-- either sees what they do, or they see the change.
+-- name: by rows
+EXISTS (SELECT 1 FROM {settings} WITH (HOLDLOCK, ROWLOCK) WHERE name = N'claim' AND value = N'rows')
+
+-- What of the hot and the held rows could be delivered now.
+-- name: waiting
+(available_at IS NULL OR available_at <= SYSUTCDATETIME()) AND (claimed_until IS NULL OR claimed_until <= SYSUTCDATETIME())
+
+-- name: held and waiting
+state = N'scheduled' AND due_at <= SYSUTCDATETIME()
+
+-- ---------------------------------------------------------------------------------
+-- Relays and the way of claiming.
+
+-- Who changes the way of claiming may have to lock the table, and whoever waits for that lock
+-- holds up all producers. The bound is the connection's, until it goes back to its pool.
+-- name: bound waiting
+SET LOCK_TIMEOUT 3000
+
+-- name: claim mode
+SELECT value FROM {settings} WHERE name = N'claim'
+
+-- Also locks the place of a row that isn't there yet.
+-- name: lock claim mode
+SELECT value FROM {settings} WITH (XLOCK, HOLDLOCK, ROWLOCK) WHERE name = N'claim'
+
+-- name: set claim mode
+UPDATE {settings} SET value = @p1 WHERE name = N'claim';
+IF @@ROWCOUNT = 0 INSERT INTO {settings} (name, value) VALUES (N'claim', @p1)
+
+-- name: relays that claim another way
+SELECT name FROM {relays} WHERE until >= SYSUTCDATETIME() AND claim <> @p1 ORDER BY name
+
+-- Waits for settles that are under way, as it changes the fences.
+-- name: forget leases
+UPDATE {lanes} SET owner = NULL, until = NULL, fence = fence + 1, marks = NULL, journal = NULL, crashes = 0
+
+-- Rows that are locked are those of open writers, which nobody has claimed.
+-- name: forget claims
+UPDATE {hot} WITH (READPAST, ROWLOCK, READCOMMITTEDLOCK)
+SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL WHERE claimed_until IS NOT NULL
+
+-- Locks the way of claiming: who changes it at the same time sees either
+-- this relay, or is seen. @p1 name, @p2 host, @p3 version, @p4 way of claiming, @p5
+-- milliseconds to live. DATEADD takes no number above 31 bits.
+-- name: heartbeat
+{prepare}
+DECLARE @alive bit = 1;
+{begin}
+IF EXISTS (SELECT 1 FROM {settings} WITH (HOLDLOCK, ROWLOCK) WHERE name = N'claim' AND value <> @p4) SET @alive = 0;
+UPDATE {relays} WITH (ROWLOCK)
+SET host = @p2, version = @p3, claim = @p4,
+    since = CASE WHEN until < SYSUTCDATETIME() THEN SYSUTCDATETIME() ELSE since END, last_beat = SYSUTCDATETIME(), until = DATEADD(MILLISECOND, @p5 % 1000, DATEADD(SECOND, @p5 / 1000, SYSUTCDATETIME()))
+WHERE name = @p1 AND @alive = 1;
+IF @@ROWCOUNT = 0 AND @alive = 1
+    INSERT INTO {relays} (name, host, version, claim, since, last_beat, until)
+    VALUES (@p1, @p2, @p3, @p4, SYSUTCDATETIME(), SYSUTCDATETIME(), DATEADD(MILLISECOND, @p5 % 1000, DATEADD(SECOND, @p5 / 1000, SYSUTCDATETIME())));
+{commit}
+SELECT @p1, CONVERT(bigint, 0), {server} WHERE @alive = 1
+
+-- name: members
+{at one moment}
+SELECT name FROM {relays} WHERE until >= SYSUTCDATETIME() ORDER BY name;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
+
+-- name: deregister
+DELETE FROM {relays} WHERE name = @p1
+
+-- @p1 milliseconds of a day, with a minus.
+-- name: purge relays
+{read committed}
+DELETE FROM {relays} WITH (READPAST, ROWLOCK, READCOMMITTEDLOCK) WHERE until < DATEADD(MILLISECOND, @p1 % 1000, DATEADD(SECOND, @p1 / 1000, SYSUTCDATETIME()))
+
+-- ---------------------------------------------------------------------------------
+-- Lanes.
+
+-- Passes over lanes that another changes, or in which a settle is under way. A settle holds a
+-- shared lock on the lane's entry in the index of fences, which a renewal doesn't touch, and
+-- which is asked for exclusively here. The lanes are put in a random order before any is
+-- locked: sorting rows that are locked would lock them all. @p1 how many, @p2 relay, @p3
+-- milliseconds of the lease.
+-- name: acquire
+{read committed}
+UPDATE TOP (@p1) l
+SET owner = @p2, fence = l.fence + 1, until = DATEADD(MILLISECOND, @p3 % 1000, DATEADD(SECOND, @p3 / 1000, SYSUTCDATETIME())),
+    crashes = CASE WHEN l.owner IS NULL THEN l.crashes ELSE l.crashes + 1 END
+OUTPUT inserted.lane, inserted.fence, COALESCE(inserted.marks, N''), inserted.crashes, COALESCE(inserted.journal, N''), CONVERT(bigint, 0)
+FROM (SELECT TOP (64) lane FROM {lanes} WITH (READPAST, ROWLOCK, READCOMMITTEDLOCK)
+    WHERE owner IS NULL OR until < SYSUTCDATETIME() ORDER BY NEWID()) AS free
+INNER JOIN {lanes} AS l WITH (INDEX({index lanes_fence}), XLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK)
+    ON l.lane = free.lane AND (l.owner IS NULL OR l.until < SYSUTCDATETIME())
+OPTION (FORCE ORDER, LOOP JOIN)
+
+-- Finds the lanes by their key, in its order, so that it doesn't meet the settles that are
+-- under way. @p1 a list of lane, fence, marks, calm and journal, @p2 relay.
+-- name: leases
+OUTPUT inserted.lane, inserted.fence, CONVERT(bigint, 0)
+FROM OPENJSON(@p1)
+    WITH (lane smallint '$[0]', fence bigint '$[1]', marks nvarchar(max) '$[2]', calm bit '$[3]', journal nvarchar(max) '$[4]') AS g
+INNER JOIN {lanes} AS l WITH (INDEX(1), ROWLOCK) ON l.lane = g.lane AND l.fence = g.fence AND l.owner = @p2
+OPTION (FORCE ORDER, LOOP JOIN)
+
+-- The marks that are given, if they were made in this epoch: @p3, empty for any.
+-- name: given marks
+CASE WHEN COALESCE(@p3, N'') = N'' OR {server} = @p3 THEN g.marks ELSE l.marks END
+
+-- @p4 milliseconds of the lease.
+-- name: renew
+{read committed}
+UPDATE l
+SET until = DATEADD(MILLISECOND, @p4 % 1000, DATEADD(SECOND, @p4 / 1000, SYSUTCDATETIME())), marks = {given marks},
+    crashes = CASE WHEN g.calm = 1 THEN 0 ELSE l.crashes END, journal = CASE WHEN g.calm = 1 THEN NULL ELSE l.journal END
+{leases}
+
+-- name: release
+{read committed}
+UPDATE l
+SET owner = NULL, until = NULL, marks = {given marks}, journal = NULL, crashes = 0
+{leases}
+
+-- name: write journal
+{read committed}
+UPDATE l
+SET journal = g.journal
+{leases}
+
+-- name: journals
+SELECT lane, fence, journal FROM {lanes} WHERE journal IS NOT NULL
+
+-- name: marks
+SELECT lane, marks FROM {lanes} WHERE marks IS NOT NULL ORDER BY lane
+
+-- ---------------------------------------------------------------------------------
+-- Reading. A page is built in read.go.
+
+-- name: last id
+SELECT {given}
+
+-- A table of the positions, whose number n is known to be unique, so that their order and
+-- that of the rows make up the page's. @p1 a list of them.
+-- name: positions
+SET NOCOUNT ON;
+DECLARE @positions TABLE (n int NOT NULL PRIMARY KEY, lane smallint NOT NULL, after bigint NOT NULL, until bigint NOT NULL, message_key nvarchar(255) COLLATE Latin1_General_100_BIN2);
+INSERT INTO @positions (n, lane, after, until, message_key)
+SELECT n, lane, after, until, message_key FROM OPENJSON(@p1)
+    WITH (n int '$[0]', lane smallint '$[1]', after bigint '$[2]', until bigint '$[3]', message_key nvarchar(255) '$[4]');
+
+-- name: first line
+DECLARE @first nvarchar(500) = CONCAT({given}, N' 0 0 0 ', {server});
+
+-- @p1 a list of lane and id.
+-- name: pick
+{at one moment}
+SELECT {hot row}
+FROM OPENJSON(@p1) WITH (lane smallint '$[0]', id bigint '$[1]') AS g
+INNER JOIN {hot} AS t WITH (FORCESEEK) ON t.lane = g.lane AND t.id = g.id
+OPTION (FORCE ORDER, LOOP JOIN);
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
+
+-- name: pick held
+{at one moment}
+SELECT {held row}
+FROM OPENJSON(@p1) WITH (lane smallint '$[0]', id bigint '$[1]') AS g
+INNER JOIN {held} AS t WITH (FORCESEEK) ON t.lane = g.lane AND t.id = g.id AND t.state <> N'error'
+OPTION (FORCE ORDER, LOOP JOIN);
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
+
+-- Cuts off what comes after the row that crosses the bound of bytes. @p1 and @p4 time and id
+-- after which to go on, @p2 how many, @p3 a list of lanes, @p5 bytes.
+-- name: due
+{at one moment}
+SELECT {held row}
+FROM (SELECT t.*, SUM({size}) OVER (ORDER BY t.due_at, t.id ROWS UNBOUNDED PRECEDING) - ({size}) AS bytes_before
+FROM (SELECT TOP (@p2) * FROM {held} AS h
+    WHERE h.state <> N'error' AND h.due_at <= SYSUTCDATETIME() AND h.lane IN (SELECT lane FROM OPENJSON(@p3) WITH (lane smallint '$'))
+        AND h.due_at >= CONVERT(datetime2(7), @p1, 126) AND (h.due_at > CONVERT(datetime2(7), @p1, 126) OR h.id > @p4)
+    ORDER BY h.due_at, h.id) AS t) AS t WHERE t.bytes_before < @p5 ORDER BY t.due_at, t.id;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
+
+-- @p1 how many, @p2 a list of lanes.
+-- name: held keys
+{at one moment}
+SELECT TOP (@p1) lane, message_key, topic, id FROM {held}
+WHERE state = N'retry' AND DATALENGTH(message_key) > 0 AND lane IN (SELECT lane FROM OPENJSON(@p2) WITH (lane smallint '$'));
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
+
+-- Numbers the keys, as blanks at the end of one don't count for = and GROUP BY. @p1 a list of
+-- number, lane and key.
+-- name: held among
+{at one moment}
+SELECT MIN(t.lane), MIN(t.message_key), t.topic, MIN(t.id)
+FROM OPENJSON(@p1) WITH (n int '$[0]', lane smallint '$[1]', message_key nvarchar(255) '$[2]') AS g
+INNER JOIN {held} AS t WITH (INDEX ({index held_retry}), FORCESEEK) ON t.state = N'retry' AND t.lane = g.lane
+    AND t.message_key = g.message_key COLLATE Latin1_General_100_BIN2 AND DATALENGTH(t.message_key) = DATALENGTH(g.message_key)
+GROUP BY g.n, t.topic OPTION (FORCE ORDER, LOOP JOIN);
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
+
+-- ---------------------------------------------------------------------------------
+-- Done rows. A settle is built in settle.go.
+
+-- @p1 how many, @p2 milliseconds that rows are kept, with a minus.
+-- name: purge
+{read committed}
+WITH old AS (
+    SELECT TOP (@p1) * FROM {done} WITH (INDEX({index done_finished}), UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK)
+    WHERE finished_at < DATEADD(MILLISECOND, @p2 % 1000, DATEADD(SECOND, @p2 / 1000, SYSUTCDATETIME())) ORDER BY finished_at)
+DELETE FROM old
+
+-- ---------------------------------------------------------------------------------
+-- Claiming by rows. A claim is built in rows.go.
+
+-- Goes through all claims, of which there are as many as relays have in hand. A row that is
+-- locked is being settled or handled, and nobody else gets it meanwhile: it isn't extended,
+-- and is still claimed. @p1 token, @p2 a list of ids, @p3 milliseconds of the claim.
+-- name: extend
+SET NOCOUNT ON;
+{read committed}
+UPDATE t SET claimed_until = DATEADD(MILLISECOND, @p3 % 1000, DATEADD(SECOND, @p3 / 1000, SYSUTCDATETIME()))
+FROM {hot} AS t WITH (INDEX({index claim_until}), UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK)
+WHERE {by rows} AND t.claimed_until IS NOT NULL AND t.claim_token = @p1 AND t.id IN (SELECT id FROM OPENJSON(@p2) WITH (id bigint '$'));
+{at one moment}
+SELECT t.id FROM {hot} AS t WITH (INDEX({index claim_until}))
+WHERE t.claimed_until IS NOT NULL AND t.claim_token = @p1 AND t.id IN (SELECT id FROM OPENJSON(@p2) WITH (id bigint '$'));
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
+
+-- @p1 how many.
+-- name: free expired
+{read committed}
+WITH ended AS (
+    SELECT TOP (@p1) * FROM {hot} WITH (INDEX({index claim_until}), UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK)
+    WHERE {by rows} AND claimed_until IS NOT NULL AND claimed_until < SYSUTCDATETIME() ORDER BY claimed_until)
+UPDATE ended SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL, crashes = crashes + 1
+
+-- One statement: what it deletes is what it inserts. Of several held rows with one id, one
+-- comes back at a time, and none where a hot row has its lane and id, as one may after ids
+-- began anew. @p1 how many.
+-- name: bring back
+{read committed}
+INSERT INTO {hot} (id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, last_error, created_at)
+SELECT id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, last_error, created_at FROM (
+    DELETE due
+    OUTPUT deleted.id, deleted.message_id, deleted.topic, deleted.message_key, deleted.payload, deleted.payload_text, deleted.headers, deleted.priority, deleted.attempts, deleted.crashes, deleted.available_at, deleted.last_error, deleted.created_at
+    FROM (SELECT TOP (@p1) * FROM {held} AS t WITH (INDEX({index held_due}), UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK)
+        WHERE {by rows} AND state <> N'error' AND due_at <= SYSUTCDATETIME()
+            AND (SELECT COUNT(*) FROM {hot} h WHERE h.lane = t.lane AND h.id = t.id) = 0 AND (SELECT COUNT(*) FROM {held} o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id < t.message_id AND o.state <> N'error' AND o.due_at <= SYSUTCDATETIME()) = 0
+        ORDER BY due_at, id) AS due
+) AS back
+
+-- ---------------------------------------------------------------------------------
+-- Operating. A listing, a requeue and a discard are built in operate.go.
+
+-- Counts the hot and the held rows, and the done ones up to a limit, @p1;
+-- beyond it goes by the table's own count, which is about right.
+-- name: counts
+{at one moment}
+SELECT state, COUNT_BIG(*) FROM (
+    SELECT CASE WHEN claimed_until > SYSUTCDATETIME() THEN N'claimed' WHEN available_at > SYSUTCDATETIME() THEN N'scheduled' ELSE N'pending' END AS state FROM {hot}
+    UNION ALL SELECT CASE WHEN {held and waiting} THEN N'pending' ELSE state END FROM {held}
+) AS s GROUP BY state
+UNION ALL
+SELECT N'done', CASE WHEN n < @p1 THEN n ELSE (SELECT SUM(rows) FROM sys.partitions WHERE object_id = OBJECT_ID({object done}) AND index_id = 1) END
+FROM (SELECT COUNT_BIG(*) AS n FROM (SELECT TOP (@p1) id FROM {done}) AS d) AS c;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
+
+-- A row's age counts from when it could be delivered first.
+-- name: oldest
+{at one moment}
+SELECT CASE WHEN MIN(since) < SYSUTCDATETIME() THEN DATEDIFF_BIG(MILLISECOND, MIN(since), SYSUTCDATETIME()) ELSE 0 END FROM (
+    SELECT CASE WHEN available_at > created_at THEN available_at ELSE created_at END AS since FROM {hot} WHERE {waiting}
+    UNION ALL SELECT CASE WHEN available_at > created_at THEN available_at ELSE created_at END FROM {held} WHERE {held and waiting}) AS p;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
+
+-- @p1 how many rows.
+-- name: topics
+{at one moment}
+SELECT topic, COUNT_BIG(*) FROM (SELECT TOP (@p1) topic FROM (
+    SELECT topic FROM {hot} WHERE {waiting}
+    UNION ALL SELECT topic FROM {held} WHERE {held and waiting}) AS p) AS t GROUP BY topic;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
+
+-- name: list relays
+{at one moment}
+SELECT r.name, r.host, r.version, r.claim, TODATETIMEOFFSET(r.since, '+00:00'), TODATETIMEOFFSET(r.last_beat, '+00:00'), CONVERT(bit, CASE WHEN r.until >= SYSUTCDATETIME() THEN 1 ELSE 0 END),
+    (SELECT COUNT(*) FROM {lanes} AS l WHERE l.owner = r.name AND l.until >= SYSUTCDATETIME())
+FROM {relays} AS r ORDER BY r.name;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
+
+-- name: lanes leased
+{at one moment}
+SELECT COUNT(*) FROM {lanes} WHERE owner IS NOT NULL AND until >= SYSUTCDATETIME();
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
+
+-- ---------------------------------------------------------------------------------
+-- Open transactions, by rowversions, which one counter of the database gives out: each
+-- inserted row takes one, as its table has such a column. outbox/dialect/SQLSERVER.md has the
+-- argument. The lowest that is open is one above the counter if none is.
+-- name: open transactions
+DECLARE @number bigint = CONVERT(bigint, @@DBTS);
+DECLARE @server nvarchar(400) = {server};
+SELECT N'number', CONVERT(nvarchar(20), @number)
+UNION ALL SELECT N'open', CONVERT(nvarchar(20), CONVERT(bigint, MIN_ACTIVE_ROWVERSION()))
+UNION ALL SELECT N'server', @server
+
+-- ---------------------------------------------------------------------------------
+-- Checking. That of rights is built in operate.go.
+
+-- name: unfit settings
+SELECT N'the database is', N'read-only' WHERE DATABASEPROPERTYEX(DB_NAME(), N'Updateability') <> N'READ_WRITE'
+UNION ALL SELECT N'QUOTED_IDENTIFIER is', N'off' WHERE SESSIONPROPERTY(N'QUOTED_IDENTIFIER') = 0
+UNION ALL SELECT N'ANSI_WARNINGS is', N'off' WHERE SESSIONPROPERTY(N'ANSI_WARNINGS') = 0
+
+-- name: large locks
+SELECT N'pages of', name FROM sys.indexes WHERE object_id IN (OBJECT_ID({object}), OBJECT_ID({object held}), OBJECT_ID({object lanes})) AND allow_page_locks = 1
+UNION ALL SELECT N'all of', name FROM sys.tables WHERE object_id IN (OBJECT_ID({object}), OBJECT_ID({object held}), OBJECT_ID({object lanes})) AND lock_escalation_desc <> N'DISABLE'
