@@ -11,6 +11,7 @@ import (
 	"github.com/rowrelay/rowrelay/bench/table"
 	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/sqlstore"
+	"github.com/rowrelay/rowrelay/relay/storage"
 	"github.com/rowrelay/rowrelay/sinks/discard"
 )
 
@@ -110,7 +111,7 @@ func requeued(ctx context.Context, d *table.Database) (float64, error) {
 		return 0, err
 	}
 	return delivered(ctx, d, rows, func(ctx context.Context) error {
-		n, err := store.Requeue(ctx, relay.Filter{Topic: "again"})
+		n, err := store.Requeue(ctx, storage.Filter{Topic: "again"})
 		if err == nil && n != rows {
 			err = fmt.Errorf("requeued %d of %d rows", n, rows)
 		}

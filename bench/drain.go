@@ -11,6 +11,7 @@ import (
 	"github.com/rowrelay/rowrelay/bench/relays"
 	"github.com/rowrelay/rowrelay/bench/table"
 	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 	"github.com/rowrelay/rowrelay/sinks/discard"
 )
 
@@ -145,7 +146,7 @@ func (c drainCase) byRelay(ctx context.Context, d *table.Database) (time.Duratio
 		o.Retention = relay.KeepNothing
 	}
 	if c.rows {
-		o.Claim = relay.ByRows
+		o.Claim = storage.ByRows
 	}
 	return relays.Drain(ctx, d, backlog, o)
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/rowrelay/rowrelay/bench/figure"
 	"github.com/rowrelay/rowrelay/bench/relays"
 	"github.com/rowrelay/rowrelay/bench/table"
-	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/relaypgx"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // idleTime is that of one turn: five renewals and one clean-up.
@@ -53,11 +53,11 @@ func idlers(server table.Server, program string) []idler {
 		{"no relay", "", func(context.Context, *table.Database) (int, func() error, error) {
 			return 0, func() error { return nil }, nil
 		}},
-		{"lanes", "", idleRelay(relay.ByLanes, false)},
-		{"rows", "rows", idleRelay(relay.ByRows, false)},
+		{"lanes", "", idleRelay(storage.ByLanes, false)},
+		{"rows", "rows", idleRelay(storage.ByRows, false)},
 	}
 	if server.Dialect.Name() == "postgres" {
-		all = append(all, idler{"lanes, listening", "", idleRelay(relay.ByLanes, true)})
+		all = append(all, idler{"lanes, listening", "", idleRelay(storage.ByLanes, true)})
 	}
 	return append(all, idler{"rowrelay run", "", idleDaemon(program)})
 }
@@ -115,7 +115,7 @@ func (i idler) turn(ctx context.Context, server table.Server) (percent float64, 
 	return 100 * (after - before).Seconds() / idleTime.Seconds(), err
 }
 
-func idleRelay(claim relay.Claim, listening bool) func(context.Context, *table.Database) (int, func() error, error) {
+func idleRelay(claim storage.Claim, listening bool) func(context.Context, *table.Database) (int, func() error, error) {
 	return func(ctx context.Context, d *table.Database) (int, func() error, error) {
 		o := telling(func(string) {})
 		o.Claim = claim

@@ -10,6 +10,7 @@ import (
 	"github.com/rowrelay/rowrelay/bench/relays"
 	"github.com/rowrelay/rowrelay/bench/table"
 	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 	"github.com/rowrelay/rowrelay/sinks"
 	"github.com/rowrelay/rowrelay/sinks/discard"
 )
@@ -87,7 +88,7 @@ func orderScene(ctx context.Context, s settings, report func(figure.Figure)) err
 type orderTurn struct {
 	orderCase
 	keys
-	claim relay.Claim
+	claim storage.Claim
 }
 
 func (t orderTurn) String() string { return fmt.Sprintf("%s, %s, %s", t.orderCase, t.claim, t.name) }
@@ -97,9 +98,9 @@ func (t orderTurn) String() string { return fmt.Sprintf("%s, %s, %s", t.orderCas
 func (c orderCase) measure(ctx context.Context, rounds int, report func(figure.Figure)) error {
 	var turns []orderTurn
 	for _, k := range orderKeys {
-		turns = append(turns, orderTurn{c, k, relay.ByLanes})
+		turns = append(turns, orderTurn{c, k, storage.ByLanes})
 	}
-	turns = append(turns, orderTurn{c, orderKeys[0], relay.ByRows}, orderTurn{c, orderKeys[len(orderKeys)-1], relay.ByRows})
+	turns = append(turns, orderTurn{c, orderKeys[0], storage.ByRows}, orderTurn{c, orderKeys[len(orderKeys)-1], storage.ByRows})
 	var contenders []figure.Contender
 	for _, t := range turns {
 		contenders = append(contenders, figure.Contender{Name: t.String(), Turn: t.rate})

@@ -10,6 +10,7 @@ import (
 	"github.com/rowrelay/rowrelay/bench/relays"
 	"github.com/rowrelay/rowrelay/bench/table"
 	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 	"github.com/rowrelay/rowrelay/sinks/discard"
 )
 
@@ -84,7 +85,7 @@ func (c severalRelays) shared(ctx context.Context, d *table.Database) error {
 		var holders, fewest int
 		err := d.DB.QueryRowContext(ctx, "SELECT count(*), COALESCE(min(lanes), 0) FROM"+
 			" (SELECT count(*) AS lanes FROM outbox_lanes WHERE owner IS NOT NULL GROUP BY owner) AS held").Scan(&holders, &fewest)
-		if err != nil || holders == c.relays && fewest == relay.Lanes/c.relays {
+		if err != nil || holders == c.relays && fewest == storage.Lanes/c.relays {
 			return err
 		}
 		select {

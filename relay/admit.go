@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/rowrelay/rowrelay/relay/storage"
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
@@ -15,7 +16,7 @@ import (
 // admit takes a row into memory, unless it is there, or has to wait for its
 // sink or its key: then only the place is remembered from which to read it
 // again. It says whether it took the row.
-func (e *byLanes) admit(l *lane, row *Row) bool {
+func (e *byLanes) admit(l *lane, row *storage.Row) bool {
 	if it := l.known[row.ID]; it != nil {
 		if it.row.Message.ID != row.Message.ID && !row.Held {
 			e.admitLater(it, row)
@@ -37,7 +38,7 @@ func (e *byLanes) admit(l *lane, row *Row) bool {
 	if row.Later && !row.Held { // it is deferred to its time, whatever its key does
 		it := &item{row: *row, lane: l, stage: inSettle, numbering: e.late.numberingOf(row)}
 		l.known[row.ID] = it
-		e.settle.add(it, it.settlement(StateScheduled))
+		e.settle.add(it, it.settlement(storage.StateScheduled))
 		return true
 	}
 
@@ -75,7 +76,7 @@ func (e *byLanes) admit(l *lane, row *Row) bool {
 
 // admitLater has a row wait for the one in memory that has its id, and what follows in
 // its key wait for it.
-func (e *byLanes) admitLater(it *item, row *Row) {
+func (e *byLanes) admitLater(it *item, row *storage.Row) {
 	it.doubled = true
 	if row.Message.Key == "" {
 		return
@@ -107,7 +108,7 @@ func (e *byLanes) deliveredBefore(it *item, outcome sinks.Outcome) {
 
 // numberingOf says since when no other pending row can have the id of a row that is
 // read now; -1 if one may have it, as with a row from before ids began anew.
-func (r *lateRows) numberingOf(row *Row) int {
+func (r *lateRows) numberingOf(row *storage.Row) int {
 	if row.Held || row.ID > r.horizon && r.given <= r.highest {
 		return -1
 	}
@@ -125,10 +126,10 @@ func (e *byLanes) settled(it *item) {
 	}
 	switch {
 	case it.lost():
-	case it.toWrite.State == StateError:
+	case it.toWrite.State == storage.StateError:
 		e.unblock(it)
 		e.resume([]*item{it})
-	case it.toWrite.State == StateRetry:
+	case it.toWrite.State == storage.StateRetry:
 		e.due.again(time.Now().Add(it.toWrite.Delay))
 		e.setAside(it.key)
 	}

@@ -3,6 +3,7 @@ package relay
 import (
 	"testing"
 
+	"github.com/rowrelay/rowrelay/relay/storage"
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
@@ -20,12 +21,12 @@ func TestBusyKeyHasLargeBatches(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			q := newSinkQueue(&base{options: Options{Claim: ByLanes, Sinks: map[string]SinkOptions{"sink": {Batch: 10, BatchBytes: 1 << 20, Workers: 1}}}}, "sink", 0)
+			q := newSinkQueue(&base{options: Options{Claim: storage.ByLanes, Sinks: map[string]SinkOptions{"sink": {Batch: 10, BatchBytes: 1 << 20, Workers: 1}}}}, "sink", 0)
 			q.order = sinks.OrderPrefix
-			e, l := &engine{queues: []*sinkQueue{q}}, emptyLane(Lease{}, 1)
+			e, l := &engine{queues: []*sinkQueue{q}}, emptyLane(storage.Lease{}, 1)
 			k := l.key(keyRef{0, "busy"})
 			for i := range c.single + c.ofKey {
-				it := &item{row: Row{ID: int64(i + 1)}, lane: l, queue: q}
+				it := &item{row: storage.Row{ID: int64(i + 1)}, lane: l, queue: q}
 				if i >= c.single {
 					it.key = k
 				}

@@ -11,16 +11,17 @@ import (
 	"github.com/rowrelay/rowrelay/internal/memstore"
 	"github.com/rowrelay/rowrelay/outbox"
 	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
 // countedRows counts the rows that pages bring.
 type countedRows struct {
-	relay.Store
+	storage.Store
 	rows atomic.Int64
 }
 
-func (c *countedRows) Read(ctx context.Context, positions []relay.Position, limit, maxBytes int) (relay.Page, error) {
+func (c *countedRows) Read(ctx context.Context, positions []storage.Position, limit, maxBytes int) (storage.Page, error) {
 	page, err := c.Store.Read(ctx, positions, limit, maxBytes)
 	c.rows.Add(int64(len(page.Rows)))
 	return page, err

@@ -3,6 +3,8 @@ package relay
 import (
 	"slices"
 	"time"
+
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // Keys that wait. While a message of a key waits for another attempt, or is being parked,
@@ -27,18 +29,18 @@ const (
 type blockedKeys struct {
 	*engine
 	*heldLanes
-	most      int                      // keys in memory: maxBlockedKeys
-	count     int                      // in memory
-	aside     []*key                   // to be forgotten once the read that is under way has ended
-	forgotten int64                    // how many were
-	resuming  []*key                   // no longer blocked, with rows to catch up with
-	answers   map[LaneKey][]BlockedKey // what the database said of a page's keys, while it is merged
-	tellAt    time.Time                // when lanes ask for their blocked keys
-	askAt     time.Time                // when keys ask for their retries
+	most      int                                      // keys in memory: maxBlockedKeys
+	count     int                                      // in memory
+	aside     []*key                                   // to be forgotten once the read that is under way has ended
+	forgotten int64                                    // how many were
+	resuming  []*key                                   // no longer blocked, with rows to catch up with
+	answers   map[storage.LaneKey][]storage.BlockedKey // what the database said of a page's keys, while it is merged
+	tellAt    time.Time                                // when lanes ask for their blocked keys
+	askAt     time.Time                                // when keys ask for their retries
 }
 
 // keyOf returns the key's state, if the row has a key, and whether it is known.
-func (b *blockedKeys) keyOf(l *lane, q *sinkQueue, row *Row) (k *key, known bool) {
+func (b *blockedKeys) keyOf(l *lane, q *sinkQueue, row *storage.Row) (k *key, known bool) {
 	if row.Message.Key == "" {
 		return nil, true
 	}
@@ -138,13 +140,13 @@ func (b *blockedKeys) forgetAside() {
 func (b *blockedKeys) askFirst(f *fetch) bool {
 	if f.step == stepBlocked {
 		if f.answers == nil {
-			f.answers = map[LaneKey][]BlockedKey{}
+			f.answers = map[storage.LaneKey][]storage.BlockedKey{}
 		}
 		for _, ref := range f.asked {
 			f.answers[ref] = nil
 		}
 		for _, found := range f.blocked {
-			ref := LaneKey{found.Lane, found.Key}
+			ref := storage.LaneKey{Lane: found.Lane, Key: found.Key}
 			f.answers[ref] = append(f.answers[ref], found)
 		}
 	}
@@ -152,14 +154,14 @@ func (b *blockedKeys) askFirst(f *fetch) bool {
 		return false // takes nothing
 	}
 	f.asked = nil
-	asked := map[LaneKey]bool{}
-	ask := func(ref LaneKey) {
+	asked := map[storage.LaneKey]bool{}
+	ask := func(ref storage.LaneKey) {
 		if _, answered := f.answers[ref]; !answered && !asked[ref] {
 			asked[ref] = true
 			f.asked = append(f.asked, ref)
 		}
 	}
-	askOf := func(rows []Row, skipped bool) { // skipped: rows that were are taken
+	askOf := func(rows []storage.Row, skipped bool) { // skipped: rows that were are taken
 		for i := range rows {
 			row := &rows[i]
 			l := b.laneOf(f, row.Lane)
@@ -169,7 +171,7 @@ func (b *blockedKeys) askFirst(f *fetch) bool {
 			queue, it := b.routes.sink(row.Message.Topic), l.known[row.ID]
 			there := it != nil && it.row.Message.ID == row.Message.ID || !row.Held && !skipped && l.skips(queue, row.ID)
 			if !there && l.keys[keyRef{queue, row.Message.Key}] == nil {
-				ask(LaneKey{row.Lane, row.Message.Key})
+				ask(storage.LaneKey{Lane: row.Lane, Key: row.Message.Key})
 			}
 		}
 	}
@@ -179,7 +181,7 @@ func (b *blockedKeys) askFirst(f *fetch) bool {
 	askOf(f.page.Rows, f.kind == readSkipped)
 	for _, k := range f.keys {
 		if k.mustAsk() {
-			ask(LaneKey{k.lane.Lane, k.ref.key})
+			ask(storage.LaneKey{Lane: k.lane.Lane, Key: k.ref.key})
 		}
 	}
 	return len(f.asked) > 0
@@ -189,7 +191,7 @@ func (b *blockedKeys) askFirst(f *fetch) bool {
 // the database was asked. If the message that the key waited for is in memory, though the
 // key is not, it was delivered, and the database doesn't know it yet.
 func (b *blockedKeys) recall(l *lane, ref keyRef) (ok bool) {
-	found, ok := b.answers[LaneKey{l.Lane, ref.key}]
+	found, ok := b.answers[storage.LaneKey{Lane: l.Lane, Key: ref.key}]
 	holder := none
 	for _, held := range found {
 		if b.routes.sink(held.Topic) == ref.queue && l.known[held.ID] == nil {
@@ -251,7 +253,7 @@ func (b *blockedKeys) pollBlocked(now time.Time) *fetch {
 	}
 	b.askAt = now.Add(blockedInterval)
 	f := &fetch{kind: readBlockers, holders: map[*key]int64{}}
-	asked := map[LaneKey]bool{}
+	asked := map[storage.LaneKey]bool{}
 	for _, l := range b.lanes {
 		for ref, k := range l.keys {
 			if len(f.asked) == blockersTogether {
@@ -261,7 +263,7 @@ func (b *blockedKeys) pollBlocked(now time.Time) *fetch {
 				continue
 			}
 			f.holders[k] = k.blockedBy
-			if at := (LaneKey{l.Lane, ref.key}); !asked[at] {
+			if at := (storage.LaneKey{Lane: l.Lane, Key: ref.key}); !asked[at] {
 				asked[at] = true
 				f.asked = append(f.asked, at)
 			}

@@ -14,6 +14,7 @@ import (
 	"github.com/rowrelay/rowrelay/internal/memstore"
 	"github.com/rowrelay/rowrelay/outbox"
 	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
@@ -199,19 +200,19 @@ func TestTakeoverOfAMillionHeldKeys(t *testing.T) {
 func retryKeys(t *testing.T, db *memstore.DB, n int, delay time.Duration, key func(int) string) {
 	t.Helper()
 	s, ctx := db.Store(), t.Context()
-	if err := s.SetClaimMode(ctx, relay.ByLanes); err != nil {
+	if err := s.SetClaimMode(ctx, storage.ByLanes); err != nil {
 		t.Fatal(err)
 	}
-	grants, err := s.Acquire(ctx, "before", relay.Lanes, time.Minute)
-	if err != nil || len(grants) != relay.Lanes {
+	grants, err := s.Acquire(ctx, "before", storage.Lanes, time.Minute)
+	if err != nil || len(grants) != storage.Lanes {
 		t.Fatal(len(grants), err)
 	}
 	fences := map[int]int64{}
-	var positions []relay.Position
-	var releases []relay.Renewal
+	var positions []storage.Position
+	var releases []storage.Renewal
 	for _, g := range grants {
 		fences[g.Lane] = g.Fence
-		positions = append(positions, relay.Position{Lane: g.Lane})
+		positions = append(positions, storage.Position{Lane: g.Lane})
 	}
 	tx := db.Begin()
 	last := int64(0)
@@ -223,17 +224,17 @@ func retryKeys(t *testing.T, db *memstore.DB, n int, delay time.Duration, key fu
 	if err != nil || len(page.Rows) != n {
 		t.Fatal(len(page.Rows), err)
 	}
-	var settlements []relay.Settlement
+	var settlements []storage.Settlement
 	for i := range page.Rows {
 		row := page.Rows[len(page.Rows)-1-i] // from the end, so that the table has less to move
-		settlements = append(settlements, relay.Settlement{ID: row.ID, Lane: row.Lane, MessageID: row.Message.ID, Fence: fences[row.Lane], State: relay.StateRetry, Attempts: 5,
+		settlements = append(settlements, storage.Settlement{ID: row.ID, Lane: row.Lane, MessageID: row.Message.ID, Fence: fences[row.Lane], State: storage.StateRetry, Attempts: 5,
 			Delay: delay + time.Duration(i)*time.Microsecond})
 	}
 	if _, err := s.Settle(ctx, "before", true, settlements); err != nil {
 		t.Fatal(err)
 	}
 	for _, g := range grants {
-		releases = append(releases, relay.Renewal{Lease: g.Lease, Marks: relay.Marks{Main: last}})
+		releases = append(releases, storage.Renewal{Lease: g.Lease, Marks: storage.Marks{Main: last}})
 	}
 	if err := s.Release(ctx, "before", releases); err != nil {
 		t.Fatal(err)

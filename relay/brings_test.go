@@ -1,6 +1,10 @@
 package relay
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/rowrelay/rowrelay/relay/storage"
+)
 
 // A page makes a scan for late rows needless only where it shows the whole lane
 // from there on.
@@ -22,8 +26,8 @@ func TestWhatAPageBrings(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			l := &lane{Lease: Lease{Lane: 3}, cursor: 20, recheck: none}
-			f := &fetch{kind: readLanes, positions: []Position{{Lane: 3, After: 10}}}
+			l := &lane{Lease: storage.Lease{Lane: 3}, cursor: 20, recheck: none}
+			f := &fetch{kind: readLanes, positions: []storage.Position{{Lane: 3, After: 10}}}
 			if c.change != nil {
 				c.change(f, l)
 			}
@@ -40,24 +44,24 @@ func TestHowFarAPageHasRead(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		change func(l *lane)
-		page   Page
+		page   storage.Page
 		want   int64
 	}{
-		"all that there is":       {page: Page{Horizon: 60, Given: 90, Through: 80}, want: 60},
-		"nothing is final":        {page: Page{Horizon: 5, Given: 90}, want: 20},
-		"a full page":             {page: Page{Horizon: 60, Given: 90, Through: 50, More: true}, want: 50},
-		"a full page of somebody": {page: Page{Horizon: 60, Given: 90, More: true}, want: 20},
-		"a lane that is given up": {page: Page{Horizon: 60, Given: 90}, change: func(l *lane) { l.draining = true }, want: 20},
-		"a lane that came later":  {page: Page{Horizon: 60, Given: 90}, change: func(l *lane) { l.seq = 7 }, want: 20},
+		"all that there is":       {page: storage.Page{Horizon: 60, Given: 90, Through: 80}, want: 60},
+		"nothing is final":        {page: storage.Page{Horizon: 5, Given: 90}, want: 20},
+		"a full page":             {page: storage.Page{Horizon: 60, Given: 90, Through: 50, More: true}, want: 50},
+		"a full page of somebody": {page: storage.Page{Horizon: 60, Given: 90, More: true}, want: 20},
+		"a lane that is given up": {page: storage.Page{Horizon: 60, Given: 90}, change: func(l *lane) { l.draining = true }, want: 20},
+		"a lane that came later":  {page: storage.Page{Horizon: 60, Given: 90}, change: func(l *lane) { l.seq = 7 }, want: 20},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			l, other := &lane{Lease: Lease{Lane: 3}, cursor: 20}, &lane{Lease: Lease{Lane: 4}, cursor: 20}
+			l, other := &lane{Lease: storage.Lease{Lane: 3}, cursor: 20}, &lane{Lease: storage.Lease{Lane: 4}, cursor: 20}
 			if c.change != nil {
 				c.change(l)
 			}
 			e := withLanes(&engine{stopping: stop{begun: true}}, map[int]*lane{3: l, 4: other})
-			e.mergeLanes(&fetch{kind: readLanes, seq: 7, positions: []Position{{Lane: 3, After: 20}}, page: c.page})
+			e.mergeLanes(&fetch{kind: readLanes, seq: 7, positions: []storage.Position{{Lane: 3, After: 20}}, page: c.page})
 			if l.cursor != c.want || other.cursor != 20 {
 				t.Errorf("read up to %d, and %d where it didn't look; want %d and 20", l.cursor, other.cursor, c.want)
 			}

@@ -3,6 +3,8 @@ package relay
 import (
 	"slices"
 	"time"
+
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // What is read again. A place that a lane or a key remembers comes in, or a time, and the rows
@@ -19,7 +21,7 @@ func (e *byLanes) pollSkipped() *fetch {
 		f := &fetch{kind: readSkipped, queue: q, limit: min(q.room(), readLimit), maxBytes: readBytes}
 		for _, l := range e.lanesInTurn() {
 			if l.skippedFrom[q.index] != none && !l.draining {
-				f.positions = append(f.positions, Position{Lane: l.Lane, After: l.skippedFrom[q.index], Until: l.cursor})
+				f.positions = append(f.positions, storage.Position{Lane: l.Lane, After: l.skippedFrom[q.index], Until: l.cursor})
 			}
 		}
 		if len(f.positions) > 0 {
@@ -88,7 +90,7 @@ func (e *byLanes) pollKeys() *fetch {
 	slices.SortStableFunc(f.keys, func(a, b *key) int { return a.lane.Lane - b.lane.Lane })
 	e.keyStride = max(e.keyStride, leastStride)
 	for _, k := range f.keys {
-		f.positions = append(f.positions, Position{Lane: k.lane.Lane, After: k.resumeFrom, Until: min(k.lane.cursor, k.resumeFrom+int64(e.keyStride)), Key: k.ref.key})
+		f.positions = append(f.positions, storage.Position{Lane: k.lane.Lane, After: k.resumeFrom, Until: min(k.lane.cursor, k.resumeFrom+int64(e.keyStride)), Key: k.ref.key})
 	}
 	f.limit = min(f.queue.room(), readLimit)
 	return f
@@ -97,15 +99,15 @@ func (e *byLanes) pollKeys() *fetch {
 // mergeKeys takes in rows that blocked keys had left behind, and lets those go on with
 // what is new that were read to the end of them.
 func (e *byLanes) mergeKeys(f *fetch) {
-	keys := map[LaneKey]*key{}
+	keys := map[storage.LaneKey]*key{}
 	for i, k := range f.keys {
 		if l := e.laneOf(f, k.lane.Lane); l == k.lane && !l.draining && k.dropped && k.resumeFrom == f.positions[i].After && e.mayGoOn(k) {
-			keys[LaneKey{l.Lane, k.ref.key}] = k
+			keys[storage.LaneKey{Lane: l.Lane, Key: k.ref.key}] = k
 		}
 	}
 	for i := range f.page.Rows {
 		row := &f.page.Rows[i]
-		k := keys[LaneKey{row.Lane, row.Message.Key}]
+		k := keys[storage.LaneKey{Lane: row.Lane, Key: row.Message.Key}]
 		if k == nil || row.ID <= k.resumeFrom {
 			continue
 		}
@@ -114,7 +116,7 @@ func (e *byLanes) mergeKeys(f *fetch) {
 		}
 		k.resumeFrom = row.ID
 		if e.admit(k.lane, row); k.resumeFrom < row.ID { // dropped once more
-			delete(keys, LaneKey{row.Lane, row.Message.Key})
+			delete(keys, storage.LaneKey{Lane: row.Lane, Key: row.Message.Key})
 		}
 	}
 	if f.page.More {
@@ -122,7 +124,7 @@ func (e *byLanes) mergeKeys(f *fetch) {
 	}
 	e.keyStride.learn(time.Since(f.began))
 	for i, k := range f.keys {
-		if keys[LaneKey{k.lane.Lane, k.ref.key}] != k {
+		if keys[storage.LaneKey{Lane: k.lane.Lane, Key: k.ref.key}] != k {
 			continue
 		}
 		if k.resumeFrom = f.positions[i].Until; k.resumeFrom == k.lane.cursor {
@@ -176,7 +178,7 @@ func (e *byLanes) mergeDue(f *fetch) {
 	e.due.cursor, e.poll.dueAt = f.cursor, now
 	switch {
 	case !more:
-		e.due.cursor = DueCursor{}
+		e.due.cursor = storage.DueCursor{}
 		e.poll.dueAt = now.Add(dueInterval)
 		e.due.sooner(now)
 	case admitted == 0:

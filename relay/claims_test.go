@@ -13,6 +13,7 @@ import (
 	"github.com/rowrelay/rowrelay/internal/memstore"
 	"github.com/rowrelay/rowrelay/outbox"
 	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
@@ -24,9 +25,9 @@ type slowClaims struct {
 	most      atomic.Int64 // bytes that one claim brought
 }
 
-func (s *slowClaims) AtOnce() relay.AtOnce { return relay.AtOnce{Claims: s.atOnce, Settles: 1} }
+func (s *slowClaims) AtOnce() storage.AtOnce { return storage.AtOnce{Claims: s.atOnce, Settles: 1} }
 
-func (s *slowClaims) Claim(ctx context.Context, request relay.ClaimRequest) ([]relay.Row, error) {
+func (s *slowClaims) Claim(ctx context.Context, request storage.ClaimRequest) ([]storage.Row, error) {
 	s.peak.Store(max(s.peak.Load(), s.now.Add(1)))
 	defer s.now.Add(-1)
 	rows, err := s.Store.Claim(ctx, request)
@@ -59,7 +60,7 @@ func TestClaimsAtOnce(t *testing.T) {
 				db, sink := memstore.New(), &recorder{}
 				write(db, "orders", "k", test.rows)
 				store := &slowClaims{Store: db.Store(), atOnce: test.atOnce}
-				_, stop := start(t, store, relay.Options{Claim: relay.ByRows, Sinks: map[string]relay.SinkOptions{"main": {Sink: sink, Buffer: test.buffer}}})
+				_, stop := start(t, store, relay.Options{Claim: storage.ByRows, Sinks: map[string]relay.SinkOptions{"main": {Sink: sink, Buffer: test.buffer}}})
 				time.Sleep(time.Minute)
 				if err := stop(); err != nil {
 					t.Error(err)
@@ -67,7 +68,7 @@ func TestClaimsAtOnce(t *testing.T) {
 				if n := len(sink.ids()); n != test.rows || store.peak.Load() != test.want {
 					t.Errorf("%d deliveries of %d rows, %d claims at once, want %d", n, test.rows, store.peak.Load(), test.want)
 				}
-				if counts := statusOf(t, db); counts[relay.StateClaimed] != 0 {
+				if counts := statusOf(t, db); counts[storage.StateClaimed] != 0 {
 					t.Errorf("at the end: %v", counts)
 				}
 			})
@@ -82,7 +83,7 @@ type asked struct {
 	claims []string
 }
 
-func (a *asked) Claim(ctx context.Context, request relay.ClaimRequest) ([]relay.Row, error) {
+func (a *asked) Claim(ctx context.Context, request storage.ClaimRequest) ([]storage.Row, error) {
 	rows, err := a.Store.Claim(ctx, request)
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -103,7 +104,7 @@ func TestClaimsArePromptedOrNot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db, sink := memstore.New(), &recorder{}
 		store := &asked{Store: db.Store()}
-		r, stop := start(t, store, relay.Options{Claim: relay.ByRows, Poll: time.Second, Sinks: map[string]relay.SinkOptions{"main": {Sink: sink}}})
+		r, stop := start(t, store, relay.Options{Claim: storage.ByRows, Poll: time.Second, Sinks: map[string]relay.SinkOptions{"main": {Sink: sink}}})
 		want := func(when string, after time.Duration, claims ...string) {
 			t.Helper()
 			time.Sleep(after)
@@ -149,10 +150,10 @@ func TestClaimsKeepToBytes(t *testing.T) {
 				}
 				sink := &gate{open: make(chan struct{})}
 				store := &slowClaims{Store: db.Store(), atOnce: test.atOnce}
-				_, stop := start(t, store, relay.Options{Claim: relay.ByRows, Lease: 2 * time.Second,
+				_, stop := start(t, store, relay.Options{Claim: storage.ByRows, Lease: 2 * time.Second,
 					Sinks: map[string]relay.SinkOptions{"main": {Sink: sink, BufferBytes: test.buffer, Timeout: time.Hour}}})
 				time.Sleep(30 * time.Second)
-				if claimed := statusOf(t, db)[relay.StateClaimed]; claimed != int64(test.want) {
+				if claimed := statusOf(t, db)[storage.StateClaimed]; claimed != int64(test.want) {
 					t.Errorf("%d rows of %d bytes are claimed, want %d", claimed, test.size, test.want)
 				}
 				if most := store.most.Load(); most > int64(8<<20/test.atOnce+test.size) {

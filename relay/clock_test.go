@@ -9,6 +9,7 @@ import (
 
 	"github.com/rowrelay/rowrelay/internal/memstore"
 	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
@@ -20,13 +21,13 @@ func TestDatabaseClockJumps(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		by    time.Duration
-		claim relay.Claim
+		claim storage.Claim
 		twice bool // whether it may come twice
 	}{
-		"forward, lanes": {10 * time.Minute, relay.ByLanes, true},
-		"back, lanes":    {-10 * time.Minute, relay.ByLanes, false},
-		"forward, rows":  {10 * time.Minute, relay.ByRows, true},
-		"back, rows":     {-10 * time.Minute, relay.ByRows, false},
+		"forward, lanes": {10 * time.Minute, storage.ByLanes, true},
+		"back, lanes":    {-10 * time.Minute, storage.ByLanes, false},
+		"forward, rows":  {10 * time.Minute, storage.ByRows, true},
+		"back, rows":     {-10 * time.Minute, storage.ByRows, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -35,7 +36,7 @@ func TestDatabaseClockJumps(t *testing.T) {
 	}
 }
 
-func jump(t *testing.T, by time.Duration, claim relay.Claim, mayTwice bool) {
+func jump(t *testing.T, by time.Duration, claim storage.Claim, mayTwice bool) {
 	db, sink := memstore.New(), &recorder{order: sinks.OrderPrefix, delay: 800 * time.Millisecond}
 	var ahead atomic.Int64
 	db.Now = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
@@ -64,7 +65,7 @@ func jump(t *testing.T, by time.Duration, claim relay.Claim, mayTwice bool) {
 			twice++
 			continue
 		}
-		if seen[m.Sequence] = true; claim == relay.ByLanes && m.Sequence < last[m.Key] {
+		if seen[m.Sequence] = true; claim == storage.ByLanes && m.Sequence < last[m.Key] {
 			t.Errorf("key %s: %d came for the first time after %d", m.Key, m.Sequence, last[m.Key])
 		}
 		last[m.Key] = m.Sequence
@@ -75,7 +76,7 @@ func jump(t *testing.T, by time.Duration, claim relay.Claim, mayTwice bool) {
 	if twice > 2*buffer || twice > 0 && !mayTwice {
 		t.Errorf("%d messages came twice", twice)
 	}
-	if counts := statusOf(t, db); counts[relay.StateDone] != keys*each {
+	if counts := statusOf(t, db); counts[storage.StateDone] != keys*each {
 		t.Errorf("in the end: %v", counts)
 	}
 	t.Logf("%d messages came twice", twice)

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rowrelay/rowrelay/relay/storage"
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
@@ -22,7 +23,7 @@ type ConsumerOptions struct {
 	// Topics limits the claim to some topics; none means all. Pick says which
 	// messages are taken first; defaults to Oldest.
 	Topics []string
-	Pick   Pick
+	Pick   storage.Pick
 
 	// Lease is how long a delivery may take before others may claim its
 	// message, unless it is extended. Defaults to 30 s; at least 1 s.
@@ -50,7 +51,7 @@ type ConsumerOptions struct {
 // consumers, and of relays that claim by rows, share a table. Its methods may
 // be called by several goroutines at the same time.
 type Consumer struct {
-	store   Store
+	store   storage.Store
 	options ConsumerOptions
 	wake    waker
 
@@ -62,13 +63,13 @@ type Consumer struct {
 }
 
 // NewConsumer makes a consumer over a store.
-func NewConsumer(store Store, options ConsumerOptions) (*Consumer, error) {
+func NewConsumer(store storage.Store, options ConsumerOptions) (*Consumer, error) {
 	if isNil(store) {
 		return nil, errors.New("consumer: there is no store: give what sqlstore.Open returned, once its error was looked at")
 	}
 	o := options
 	asRelay, err := Options{
-		Name: o.Name, Claim: ByRows, Pick: o.Pick, Lease: or(o.Lease, 30*time.Second), Poll: o.Poll, Retention: o.Retention,
+		Name: o.Name, Claim: storage.ByRows, Pick: o.Pick, Lease: or(o.Lease, 30*time.Second), Poll: o.Poll, Retention: o.Retention,
 	}.withDefaults()
 	o.Name, o.Pick, o.Lease, o.Poll, o.Retention = asRelay.Name, asRelay.Pick, asRelay.Lease, asRelay.Poll, asRelay.Retention
 	o.MaxAttempts = or(o.MaxAttempts, 20)
@@ -118,7 +119,7 @@ func (c *Consumer) claim(ctx context.Context, n int, polled bool) ([]*Delivery, 
 	}
 	token := c.options.Name + "/" + randomHex(8)
 	claimed := time.Now()
-	rows, err := c.store.Claim(ctx, ClaimRequest{
+	rows, err := c.store.Claim(ctx, storage.ClaimRequest{
 		Relay: c.options.Name, Token: token, TTL: c.options.Lease, Limit: n, MaxBytes: readBytes, Pick: c.options.Pick, Topics: c.options.Topics,
 		Unprompted: polled,
 	})
@@ -130,13 +131,13 @@ func (c *Consumer) claim(ctx context.Context, n int, polled bool) ([]*Delivery, 
 		d := &Delivery{Message: (&item{row: row}).message(), Until: claimed.Add(c.options.Lease), consumer: c, row: row, token: token}
 		switch { // not every row is for the application: not yet, or never
 		case row.Later:
-			err = d.settle(ctx, StateScheduled, 0, "", "")
+			err = d.settle(ctx, storage.StateScheduled, 0, "", "")
 		case row.BadHeaders != "":
-			err = d.settle(ctx, StateError, 0, describe(sinks.Fail(sinks.Reject, sinks.ReasonInvalid, row.BadHeaders)), "")
+			err = d.settle(ctx, storage.StateError, 0, describe(sinks.Fail(sinks.Reject, sinks.ReasonInvalid, row.BadHeaders)), "")
 		default:
 			deliveries = append(deliveries, d)
 		}
-		if err != nil && !errors.Is(err, ErrFenced) {
+		if err != nil && !errors.Is(err, storage.ErrFenced) {
 			return nil, err
 		}
 	}
@@ -149,7 +150,7 @@ func (c *Consumer) live(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.stored {
-		if err := c.store.SetClaimMode(ctx, ByRows); err != nil {
+		if err := c.store.SetClaimMode(ctx, storage.ByRows); err != nil {
 			return fmt.Errorf("start to claim by rows: %w", err)
 		}
 		c.stored = true
@@ -157,7 +158,7 @@ func (c *Consumer) live(ctx context.Context) error {
 	now := time.Now()
 	if now.Sub(c.beaten) >= c.options.Lease/3 {
 		host, _ := os.Hostname()
-		if _, err := c.store.Heartbeat(ctx, Identity{Name: c.options.Name, Host: host, Version: c.options.Version, Claim: ByRows}, c.options.Lease); err != nil {
+		if _, err := c.store.Heartbeat(ctx, storage.Identity{Name: c.options.Name, Host: host, Version: c.options.Version, Claim: storage.ByRows}, c.options.Lease); err != nil {
 			return fmt.Errorf("show that the consumer lives: %w", err)
 		}
 		c.beaten = now
@@ -184,7 +185,7 @@ func (c *Consumer) Close(ctx context.Context) error {
 }
 
 // Delivery is a message that a Consumer has claimed. It is answered once, with
-// Done, Retry or Park; each returns [ErrFenced] if the claim is another's by
+// Done, Retry or Park; each returns [storage.ErrFenced] if the claim is another's by
 // then, and the message may be delivered again.
 type Delivery struct {
 	sinks.Message
@@ -193,14 +194,14 @@ type Delivery struct {
 	Until time.Time
 
 	consumer *Consumer
-	row      Row
+	row      storage.Row
 	token    string
 }
 
 // Done marks the message delivered; the receipt, which may be empty, is kept
 // with it.
 func (d *Delivery) Done(ctx context.Context, receipt string) error {
-	return d.settle(ctx, StateDone, 0, "", shorten(receipt, 255))
+	return d.settle(ctx, storage.StateDone, 0, "", shorten(receipt, 255))
 }
 
 // Retry gives the message up until its next attempt, after a back-off; after
@@ -208,14 +209,14 @@ func (d *Delivery) Done(ctx context.Context, receipt string) error {
 func (d *Delivery) Retry(ctx context.Context, reason string) error {
 	attempts, limit := d.row.Attempts+1, d.consumer.options.MaxAttempts
 	if limit > 0 && attempts >= limit {
-		return d.settle(ctx, StateError, 0, describe(sinks.Fail(sinks.Reject, sinks.ReasonExhausted, reason)), "")
+		return d.settle(ctx, storage.StateError, 0, describe(sinks.Fail(sinks.Reject, sinks.ReasonExhausted, reason)), "")
 	}
-	return d.settle(ctx, StateRetry, d.consumer.options.Backoff.draw(attempts), shorten(reason, 1000), "")
+	return d.settle(ctx, storage.StateRetry, d.consumer.options.Backoff.draw(attempts), shorten(reason, 1000), "")
 }
 
 // Park puts the message aside for an operator.
 func (d *Delivery) Park(ctx context.Context, reason string) error {
-	return d.settle(ctx, StateError, 0, describe(sinks.Fail(sinks.Reject, sinks.ReasonRefused, reason)), "")
+	return d.settle(ctx, storage.StateError, 0, describe(sinks.Fail(sinks.Reject, sinks.ReasonRefused, reason)), "")
 }
 
 // Extend lets the claim end this long from now.
@@ -226,27 +227,27 @@ func (d *Delivery) Extend(ctx context.Context, by time.Duration) error {
 		return fmt.Errorf("extend the claim of message %s: %w", d.ID, err)
 	}
 	if len(kept) == 0 {
-		return fmt.Errorf("extend the claim of message %s: %w", d.ID, ErrFenced)
+		return fmt.Errorf("extend the claim of message %s: %w", d.ID, storage.ErrFenced)
 	}
 	d.Until = now.Add(by)
 	return nil
 }
 
-func (d *Delivery) settle(ctx context.Context, state State, delay time.Duration, problem, receipt string) error {
-	s := Settlement{
+func (d *Delivery) settle(ctx context.Context, state storage.State, delay time.Duration, problem, receipt string) error {
+	s := storage.Settlement{
 		ID: d.row.ID, Lane: d.row.Lane, MessageID: d.row.Message.ID, Token: d.token, State: state, Attempts: d.row.Attempts + 1, Crashes: d.row.Crashes,
 		Delay: delay, Error: problem, Receipt: receipt,
 	}
-	if state == StateScheduled {
+	if state == storage.StateScheduled {
 		s.Attempts = d.row.Attempts
 	}
 	keep := d.consumer.options.Retention != KeepNothing
-	counts, err := d.consumer.store.Settle(ctx, d.consumer.options.Name, keep, []Settlement{s})
+	counts, err := d.consumer.store.Settle(ctx, d.consumer.options.Name, keep, []storage.Settlement{s})
 	if err != nil {
 		return fmt.Errorf("mark message %s as %s: %w", d.ID, state, err)
 	}
 	if counts.Changed == 0 {
-		return fmt.Errorf("mark message %s as %s: %w", d.ID, state, ErrFenced)
+		return fmt.Errorf("mark message %s as %s: %w", d.ID, state, storage.ErrFenced)
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/rowrelay/rowrelay/relay/storage"
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
@@ -58,7 +59,7 @@ func newDedup(j *journal) *dedup {
 }
 
 // leased takes over the tickets of a lane. Their batches are unresolved.
-func (d *dedup) leased(l *lane, g Grant) {
+func (d *dedup) leased(l *lane, g storage.Grant) {
 	d.tickets[l] = map[rowRef]*ticket{}
 	for _, t := range g.Tickets {
 		at := slices.IndexFunc(d.queues, func(q *sinkQueue) bool { return q.name == t.Sink && d.sinks[q] != nil })
@@ -73,7 +74,7 @@ func (d *dedup) leased(l *lane, g Grant) {
 			b = s.unresolved[known]
 		}
 		s.unresolve(b)
-		t.each(l.Lane, func(ref rowRef, place int) { d.tickets[l][ref] = &ticket{batch: b, place: place} })
+		rowsOf(&t, l.Lane, func(ref rowRef, place int) { d.tickets[l][ref] = &ticket{batch: b, place: place} })
 	}
 }
 
@@ -93,7 +94,7 @@ func (d *dedup) ticketOf(it *item) *ticket {
 	if len(of) == 0 {
 		return nil
 	}
-	return of[it.row.ref()]
+	return of[refOf(&it.row)]
 }
 
 // known is the outcome of an item whose batch was resolved before the row was read.
@@ -187,14 +188,14 @@ func (w *waitingLine) gather(n int) {
 
 // journalsOf lists the tickets that hold in the lanes of a batch. Those of other
 // lanes stand where they were written; what of them is over by now does no harm.
-func (d *dedup) journalsOf(items []*item) (journals []Journal) {
+func (d *dedup) journalsOf(items []*item) (journals []storage.Journal) {
 	of := map[*lane]bool{}
 	for _, it := range items {
 		of[it.lane] = true
 	}
 	for _, l := range d.sortedLanes() {
 		if of[l] || d.stale[l] {
-			journals = append(journals, Journal{Lease: l.Lease, Tickets: d.written(l)})
+			journals = append(journals, storage.Journal{Lease: l.Lease, Tickets: d.written(l)})
 			delete(d.stale, l)
 		}
 	}
@@ -202,22 +203,22 @@ func (d *dedup) journalsOf(items []*item) (journals []Journal) {
 }
 
 // written lists a lane's tickets, as they are written down.
-func (d *dedup) written(l *lane) []Ticket {
-	var j Journal
+func (d *dedup) written(l *lane) []storage.Ticket {
+	var j storage.Journal
 	of := d.tickets[l]
 	for _, ref := range slices.SortedFunc(maps.Keys(of), func(a, b rowRef) int { return cmp.Or(cmp.Compare(a.id, b.id), cmp.Compare(a.check, b.check)) }) {
 		t := of[ref]
-		j.add(t.batch.sink, sinks.Ticket{Batch: t.batch.name, Size: t.batch.size, Place: t.place}, ref)
+		addTicket(&j, t.batch.sink, sinks.Ticket{Batch: t.batch.name, Size: t.batch.size, Place: t.place}, ref)
 	}
 	return j.Tickets
 }
 
 // add puts a row into the ticket of its batch.
-func (j *Journal) add(sink string, t sinks.Ticket, ref rowRef) {
-	at := slices.IndexFunc(j.Tickets, func(other Ticket) bool { return other.Batch == t.Batch })
+func addTicket(j *storage.Journal, sink string, t sinks.Ticket, ref rowRef) {
+	at := slices.IndexFunc(j.Tickets, func(other storage.Ticket) bool { return other.Batch == t.Batch })
 	if at < 0 {
 		at = len(j.Tickets)
-		j.Tickets = append(j.Tickets, Ticket{Sink: sink, Batch: t.Batch, Size: t.Size})
+		j.Tickets = append(j.Tickets, storage.Ticket{Sink: sink, Batch: t.Batch, Size: t.Size})
 	}
 	own := &j.Tickets[at]
 	own.IDs, own.Places, own.Checks = append(own.IDs, ref.id), append(own.Places, t.Place), append(own.Checks, ref.check)
@@ -250,8 +251,8 @@ func (b *plannedBatch) plan(ctx context.Context, f *flight, messages []sinks.Mes
 			continue
 		}
 		messages[i].Ticket = b.tickets[i]
-		at := slices.IndexFunc(b.journals, func(journal Journal) bool { return journal.Lane == it.row.Lane })
-		b.journals[at].add(f.queue.name, b.tickets[i], it.row.ref())
+		at := slices.IndexFunc(b.journals, func(journal storage.Journal) bool { return journal.Lane == it.row.Lane })
+		addTicket(&b.journals[at], f.queue.name, b.tickets[i], refOf(&it.row))
 	}
 	return outcomes
 }
@@ -304,7 +305,7 @@ func (b *plannedBatch) note(items []*item) {
 		if of == nil {
 			continue // the lane was lost
 		}
-		of[it.row.ref()] = &ticket{batch: batches[t.Batch], place: t.Place}
+		of[refOf(&it.row)] = &ticket{batch: batches[t.Batch], place: t.Place}
 		if b.err != nil {
 			b.dedup.sinks[it.queue].unresolve(batches[t.Batch])
 		}
@@ -347,7 +348,7 @@ func (d *dedup) answered(it *item, outcome sinks.Outcome) sinks.Outcome {
 		outcome = uncharged(outcome)
 		d.sinks[it.queue].unresolve(t.batch)
 	default:
-		delete(d.tickets[it.lane], it.row.ref())
+		delete(d.tickets[it.lane], refOf(&it.row))
 		d.sinks[it.queue].oneAtATime = true
 	}
 	return outcome
@@ -364,7 +365,7 @@ func uncharged(outcome sinks.Outcome) sinks.Outcome {
 
 func (d *dedup) marked(it *item) {
 	if of := d.tickets[it.lane]; len(of) > 0 {
-		delete(of, it.row.ref())
+		delete(of, refOf(&it.row))
 	}
 }
 
@@ -389,37 +390,37 @@ func (r *resolving) do(ctx context.Context, _ *engine, f *flight) {
 		return
 	}
 	tickets := map[rowRef]sinks.Ticket{} // of every row of the batches
-	var ids []RowID
+	var ids []storage.RowID
 	for _, j := range journals {
 		for _, t := range j.Tickets {
 			if t.Sink != f.queue.name || !slices.ContainsFunc(r.batches, func(b *exactBatch) bool { return b.name == t.Batch }) {
 				continue
 			}
-			t.each(j.Lane, func(ref rowRef, place int) {
+			rowsOf(&t, j.Lane, func(ref rowRef, place int) {
 				tickets[ref] = sinks.Ticket{Batch: t.Batch, Size: t.Size, Place: place}
-				ids = append(ids, RowID{ref.lane, ref.id})
+				ids = append(ids, storage.RowID{Lane: ref.lane, ID: ref.id})
 			})
 		}
 	}
-	slices.SortFunc(ids, func(a, b RowID) int { return cmp.Or(a.Lane-b.Lane, cmp.Compare(a.ID, b.ID)) })
+	slices.SortFunc(ids, func(a, b storage.RowID) int { return cmp.Or(a.Lane-b.Lane, cmp.Compare(a.ID, b.ID)) })
 	rows, err := store.Pick(ctx, slices.Compact(ids))
-	rows = slices.DeleteFunc(rows, func(row Row) bool { return tickets[row.ref()] == sinks.Ticket{} }) // another message's now
+	rows = slices.DeleteFunc(rows, func(row storage.Row) bool { return tickets[refOf(&row)] == sinks.Ticket{} }) // another message's now
 	if r.err = err; err != nil || len(rows) == 0 {
 		return
 	}
-	slices.SortFunc(rows, func(a, b Row) int { // as they were sent
-		x, y := tickets[a.ref()], tickets[b.ref()]
+	slices.SortFunc(rows, func(a, b storage.Row) int { // as they were sent
+		x, y := tickets[refOf(&a)], tickets[refOf(&b)]
 		return cmp.Or(cmp.Compare(x.Batch, y.Batch), x.Place-y.Place)
 	})
 	messages := make([]sinks.Message, len(rows))
 	for i, row := range rows {
 		messages[i] = (&item{row: row}).message()
-		messages[i].Ticket = tickets[row.ref()]
+		messages[i].Ticket = tickets[refOf(&row)]
 	}
 	r.outcomes = send(ctx, f.queue.options.Sink, messages)
 	r.statuses = map[rowRef]sinks.Outcome{}
 	for i, row := range rows {
-		r.statuses[row.ref()] = r.outcomes[i]
+		r.statuses[refOf(&row)] = r.outcomes[i]
 	}
 }
 
@@ -474,11 +475,19 @@ func (r *resolving) decide(l *lane, ref rowRef, t *ticket) (open bool) {
 		return true
 	case there && status.Result == sinks.Delivered:
 		t.status = &status
-		if it := l.known[ref.id]; it != nil && it.row.ref() == ref && it.stage == inQueue {
+		if it := l.known[ref.id]; it != nil && refOf(&it.row) == ref && it.stage == inQueue {
 			r.dedup.deliveredBefore(it, status)
 		}
 	default:
 		delete(r.dedup.tickets[l], ref)
 	}
 	return false
+}
+
+// rowsOf calls take with each of a ticket's rows, as they are in a lane, and their
+// places. A ticket that can't be read whole has the rows that can.
+func rowsOf(t *storage.Ticket, lane int, take func(ref rowRef, place int)) {
+	for i := range min(len(t.IDs), len(t.Places), len(t.Checks)) {
+		take(rowRef{lane, t.IDs[i], t.Checks[i]}, t.Places[i])
+	}
 }

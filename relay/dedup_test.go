@@ -13,6 +13,7 @@ import (
 
 	"github.com/rowrelay/rowrelay/internal/memstore"
 	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
@@ -38,19 +39,19 @@ func (s *slowShelf) Send(ctx context.Context, batch []sinks.Message) []sinks.Out
 // scribe counts the journals that are written for each batch. It reads rows in the
 // order of their ids, whatever their lanes.
 type scribe struct {
-	relay.Store
-	relay.Journaler
+	storage.Store
+	storage.Journaler
 	most, writes int
 }
 
-func (s *scribe) WriteJournal(ctx context.Context, name string, journals []relay.Journal) ([]relay.Lease, error) {
+func (s *scribe) WriteJournal(ctx context.Context, name string, journals []storage.Journal) ([]storage.Lease, error) {
 	s.most, s.writes = max(s.most, len(journals)), s.writes+1
 	return s.Journaler.WriteJournal(ctx, name, journals)
 }
 
-func (s *scribe) Read(ctx context.Context, positions []relay.Position, limit, maxBytes int) (relay.Page, error) {
+func (s *scribe) Read(ctx context.Context, positions []storage.Position, limit, maxBytes int) (storage.Page, error) {
 	page, err := s.Store.Read(ctx, positions, limit, maxBytes)
-	slices.SortFunc(page.Rows, func(a, b relay.Row) int { return cmp.Compare(a.ID, b.ID) })
+	slices.SortFunc(page.Rows, func(a, b storage.Row) int { return cmp.Compare(a.ID, b.ID) })
 	return page, err
 }
 

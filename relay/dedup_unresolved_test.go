@@ -13,6 +13,7 @@ import (
 	"github.com/rowrelay/rowrelay/internal/memstore"
 	"github.com/rowrelay/rowrelay/outbox"
 	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
@@ -84,7 +85,7 @@ func TestDeathsAtTheMarkGiveUpNothing(t *testing.T) {
 			cancel()
 			time.Sleep(5 * time.Second)
 		}
-		if counts := statusOf(t, db); counts[relay.StateDone] != 40 {
+		if counts := statusOf(t, db); counts[storage.StateDone] != 40 {
 			t.Errorf("at the end: %v, want 40 done", counts)
 		}
 		for id, n := range behind.counts {
@@ -127,7 +128,7 @@ func TestATicketIsOfItsMessage(t *testing.T) {
 				if !ofRow {
 					check++
 				}
-				dieWithTicket(t, db, relay.Ticket{Sink: "main", Batch: "before", Size: 1, IDs: []int64{id}, Places: []int{0}, Checks: []uint32{check}})
+				dieWithTicket(t, db, storage.Ticket{Sink: "main", Batch: "before", Size: 1, IDs: []int64{id}, Places: []int{0}, Checks: []uint32{check}})
 				_, stop := start(t, db.Store(), relay.Options{Sinks: to(&shelving{behind, "after", 0})})
 				time.Sleep(time.Minute)
 				if err := stop(); err != nil {
@@ -136,7 +137,7 @@ func TestATicketIsOfItsMessage(t *testing.T) {
 				if sent := behind.counts[id] == 1; sent == ofRow {
 					t.Errorf("the row was sent by itself: %t", sent)
 				}
-				if counts := statusOf(t, db); counts[relay.StateDone] != 1 {
+				if counts := statusOf(t, db); counts[storage.StateDone] != 1 {
 					t.Errorf("at the end: %v", counts)
 				}
 			})
@@ -145,16 +146,16 @@ func TestATicketIsOfItsMessage(t *testing.T) {
 }
 
 // dieWithTicket leaves a ticket in the journal of each lane.
-func dieWithTicket(t *testing.T, db *memstore.DB, ticket relay.Ticket) {
+func dieWithTicket(t *testing.T, db *memstore.DB, ticket storage.Ticket) {
 	t.Helper()
 	store := db.Store()
-	grants, err := store.Acquire(t.Context(), "dead", relay.Lanes, time.Second)
+	grants, err := store.Acquire(t.Context(), "dead", storage.Lanes, time.Second)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var journals []relay.Journal
+	var journals []storage.Journal
 	for _, g := range grants {
-		journals = append(journals, relay.Journal{Lease: g.Lease, Tickets: []relay.Ticket{ticket}})
+		journals = append(journals, storage.Journal{Lease: g.Lease, Tickets: []storage.Ticket{ticket}})
 	}
 	if _, err := store.WriteJournal(t.Context(), "dead", journals); err != nil {
 		t.Fatal(err)

@@ -10,13 +10,14 @@ import (
 	"github.com/rowrelay/rowrelay/internal/memstore"
 	"github.com/rowrelay/rowrelay/outbox"
 	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // Held rows that are due come as fast as they are taken: neither a full buffer
 // nor large payloads make them wait for the next look.
 func TestDueRowsComeAsFastAsTheyAreTaken(t *testing.T) {
 	t.Parallel()
-	for _, claim := range []relay.Claim{relay.ByLanes, relay.ByRows} {
+	for _, claim := range []storage.Claim{storage.ByLanes, storage.ByRows} {
 		for _, rows := range []struct{ count, bytes int }{{3_000, 10}, {60, 1 << 20}} {
 			t.Run(fmt.Sprintf("by %s, %d of %d bytes", claim, rows.count, rows.bytes), func(t *testing.T) {
 				t.Parallel()
@@ -56,7 +57,7 @@ func TestLongPurgeKeepsNoMessageWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db, sink := memstore.New(), &recorder{}
 		db.Write(outbox.Message{Topic: "orders", AvailableAt: time.Now().Add(time.Minute)})
-		_, stop := start(t, endlessPurge{db.Store()}, relay.Options{Sinks: to(sink), Claim: relay.ByRows})
+		_, stop := start(t, endlessPurge{db.Store()}, relay.Options{Sinks: to(sink), Claim: storage.ByRows})
 		time.Sleep(time.Minute + 5*time.Second)
 		if n := len(sink.ids()); n != 1 {
 			t.Errorf("%d messages were delivered in time, want 1", n)

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rowrelay/rowrelay/relay/storage"
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
@@ -52,7 +53,7 @@ type engine struct {
 // base is what every part of the engine needs: the table, the options, and whom to tell
 // of trouble. Any goroutine may use it.
 type base struct {
-	store      Store
+	store      storage.Store
 	options    Options
 	health     *health
 	logLimiter logLimiter
@@ -95,7 +96,7 @@ type claiming interface {
 type guard interface {
 	// leased: the lane is new, and this is what its last holder left. lost: it is
 	// forgotten.
-	leased(l *lane, g Grant)
+	leased(l *lane, g storage.Grant)
 	lost(l *lane)
 
 	// start gives the sink its next job, and says whether that is the guard's affair.

@@ -15,6 +15,7 @@ import (
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/sqlstore"
+	"github.com/rowrelay/rowrelay/relay/storage"
 	"github.com/rowrelay/rowrelay/sinks"
 	"github.com/rowrelay/rowrelay/sinks/inproc"
 )
@@ -77,7 +78,7 @@ func Example() {
 		Drain: true, // end when nothing is left; a relay that has to go on leaves it out
 	}))
 	check(r.Run(ctx))
-	fmt.Println("done:", must(store.Status(ctx)).Counts[relay.StateDone])
+	fmt.Println("done:", must(store.Status(ctx)).Counts[storage.StateDone])
 	// Output:
 	// orders.placed order-1: a book
 	// orders.placed order-3: a book
@@ -104,7 +105,7 @@ func ExampleNewConsumer() {
 		check(delivery.Done(ctx, ""))
 	}
 	check(consumer.Close(ctx))
-	for _, m := range must(store.List(ctx, relay.Filter{State: relay.StateError})) {
+	for _, m := range must(store.List(ctx, storage.Filter{State: storage.StateError})) {
 		fmt.Println(m.Message.Key, m.State, m.LastError)
 	}
 	// Output:
@@ -117,7 +118,7 @@ func ExampleNewConsumer() {
 func ExampleNew() {
 	sink := inproc.Func(func(context.Context, sinks.Message) error { return errors.New("never called") })
 	_, err := relay.New(&sqlstore.Store{}, relay.Options{
-		Pick:   relay.Newest,
+		Pick:   storage.Newest,
 		Sinks:  map[string]relay.SinkOptions{"mail": {Sink: sink}, "audit": {Sink: sink}},
 		Routes: []relay.Route{{Topic: "orders", Prefix: "orders.", Sink: "mail"}, {Topic: "*", Sink: "adit"}},
 	})

@@ -13,6 +13,7 @@ import (
 	"github.com/rowrelay/rowrelay/internal/memstore"
 	"github.com/rowrelay/rowrelay/outbox"
 	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
@@ -63,7 +64,7 @@ func TestTwoMessagesOfAKeyWaitForAnotherAttempt(t *testing.T) {
 
 // startKeeping runs a relay that has so many keys in memory that wait, and asks for
 // others.
-func startKeeping(t *testing.T, keep int, store relay.Store, options relay.Options) (stop func() error) {
+func startKeeping(t *testing.T, keep int, store storage.Store, options relay.Options) (stop func() error) {
 	t.Helper()
 	options.Logger = slog.New(slog.DiscardHandler)
 	r, err := relay.New(store, options)
@@ -87,30 +88,30 @@ func followers(db *memstore.DB) []int64 {
 func waitForAttempts(t *testing.T, db *memstore.DB, topics []string, delays []time.Duration) (ids []int64) {
 	t.Helper()
 	s, ctx := db.Store(), t.Context()
-	if err := s.SetClaimMode(ctx, relay.ByLanes); err != nil {
+	if err := s.SetClaimMode(ctx, storage.ByLanes); err != nil {
 		t.Fatal(err)
 	}
-	grants, err := s.Acquire(ctx, "before", relay.Lanes, time.Minute)
+	grants, err := s.Acquire(ctx, "before", storage.Lanes, time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var releases []relay.Renewal
+	var releases []storage.Renewal
 	for _, topic := range topics {
 		ids = append(ids, db.Write(outbox.Message{Topic: topic, Key: "k"})...)
 	}
 	for _, g := range grants {
-		page, err := s.Read(ctx, []relay.Position{{Lane: g.Lane}}, 100, 1<<20)
+		page, err := s.Read(ctx, []storage.Position{{Lane: g.Lane}}, 100, 1<<20)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for i, row := range page.Rows {
-			if _, err := s.Settle(ctx, "before", true, []relay.Settlement{{
-				ID: row.ID, Lane: row.Lane, MessageID: row.Message.ID, Fence: g.Fence, State: relay.StateRetry, Attempts: 1, Delay: delays[i],
+			if _, err := s.Settle(ctx, "before", true, []storage.Settlement{{
+				ID: row.ID, Lane: row.Lane, MessageID: row.Message.ID, Fence: g.Fence, State: storage.StateRetry, Attempts: 1, Delay: delays[i],
 			}}); err != nil {
 				t.Fatal(err)
 			}
 		}
-		releases = append(releases, relay.Renewal{Lease: g.Lease})
+		releases = append(releases, storage.Renewal{Lease: g.Lease})
 	}
 	if err := s.Release(ctx, "before", releases); err != nil {
 		t.Fatal(err)
@@ -160,11 +161,11 @@ func TestServerFallsBackBeforeItIsAskedForKeys(t *testing.T) {
 
 // fallsBack has its server fall back before it is asked which keys wait.
 type fallsBack struct {
-	relay.Store
+	storage.Store
 	restore func()
 }
 
-func (s *fallsBack) BlockedAmong(ctx context.Context, keys []relay.LaneKey) ([]relay.BlockedKey, error) {
+func (s *fallsBack) BlockedAmong(ctx context.Context, keys []storage.LaneKey) ([]storage.BlockedKey, error) {
 	if s.restore != nil {
 		s.restore()
 		s.restore = nil
@@ -265,11 +266,11 @@ func TestAKeyIsAskedForBesideAScan(t *testing.T) {
 
 // commitsLate has a transaction commit once a key is caught up with.
 type commitsLate struct {
-	relay.Store
+	storage.Store
 	late *memstore.Tx
 }
 
-func (s *commitsLate) Read(ctx context.Context, positions []relay.Position, limit, maxBytes int) (relay.Page, error) {
+func (s *commitsLate) Read(ctx context.Context, positions []storage.Position, limit, maxBytes int) (storage.Page, error) {
 	if s.late != nil && len(positions) > 0 && positions[0].Key != "" {
 		s.late.Commit()
 		s.late = nil
@@ -277,7 +278,7 @@ func (s *commitsLate) Read(ctx context.Context, positions []relay.Position, limi
 	return s.Store.Read(ctx, positions, limit, maxBytes)
 }
 
-func (s *commitsLate) BlockedAmong(ctx context.Context, keys []relay.LaneKey) ([]relay.BlockedKey, error) {
+func (s *commitsLate) BlockedAmong(ctx context.Context, keys []storage.LaneKey) ([]storage.BlockedKey, error) {
 	time.Sleep(time.Millisecond)
 	return s.Store.BlockedAmong(ctx, keys)
 }

@@ -1,6 +1,10 @@
 package relay
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/rowrelay/rowrelay/relay/storage"
+)
 
 // A message counts as one that had not failed before only if all of its attempts were
 // charged since the destination last worked: an old failure that comes again says
@@ -25,7 +29,7 @@ func TestWhatHadNotFailedBefore(t *testing.T) {
 			if c.charged > 0 {
 				tr.charged[1] = charged{attempts: c.charged}
 			}
-			it := &item{row: Row{ID: 1, Attempts: c.attempts}}
+			it := &item{row: storage.Row{ID: 1, Attempts: c.attempts}}
 			tr.fail(it)
 			tr.fail(it) // once
 			if tr.fresh != c.fresh || len(tr.failing) != 1 {

@@ -10,6 +10,7 @@ import (
 	"github.com/rowrelay/rowrelay/internal/memstore"
 	"github.com/rowrelay/rowrelay/outbox"
 	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
@@ -36,7 +37,7 @@ func TestAKeyGoesOnWhoseRetryIsTakenAway(t *testing.T) {
 		options["main"] = main
 		_, stop := start(t, db.Store(), relay.Options{Sinks: options})
 		time.Sleep(time.Minute)
-		if n := db.Delete(func(row relay.Row) bool { return row.Message.Key == "gone" && string(row.Message.Payload) == "bad" }); n != 1 {
+		if n := db.Delete(func(row storage.Row) bool { return row.Message.Key == "gone" && string(row.Message.Payload) == "bad" }); n != 1 {
 			t.Fatalf("%d messages wait for another attempt", n)
 		}
 		time.Sleep(2 * time.Minute)
@@ -73,9 +74,9 @@ func TestKeysThatCannotBeToldHoldUpNoOthers(t *testing.T) {
 }
 
 // tellsNoKeys is a store that can't tell which keys of a lane wait.
-type tellsNoKeys struct{ relay.Store }
+type tellsNoKeys struct{ storage.Store }
 
-func (tellsNoKeys) BlockedKeys(context.Context, []int, int) ([]relay.BlockedKey, error) {
+func (tellsNoKeys) BlockedKeys(context.Context, []int, int) ([]storage.BlockedKey, error) {
 	time.Sleep(time.Second)
 	return nil, errors.New("statement timeout")
 }

@@ -6,10 +6,11 @@ import (
 	"time"
 
 	"github.com/rowrelay/rowrelay/outbox"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-func rowOf(id int64, message string) Row {
-	return Row{ID: id, Message: outbox.Message{ID: message, Topic: "t"}}
+func rowOf(id int64, message string) storage.Row {
+	return storage.Row{ID: id, Message: outbox.Message{ID: message, Topic: "t"}}
 }
 
 // A row that has the id of one in memory, and another message, isn't that one: it is
@@ -17,7 +18,7 @@ func rowOf(id int64, message string) Row {
 func TestAnotherMessageWithAKnownID(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		known, read Row
+		known, read storage.Row
 		again       bool
 	}{
 		"the same":              {rowOf(7, "a"), rowOf(7, "a"), false},
@@ -27,7 +28,7 @@ func TestAnotherMessageWithAKnownID(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			e, l := withLanes(&engine{}, nil), emptyLane(Lease{}, 1)
+			e, l := withLanes(&engine{}, nil), emptyLane(storage.Lease{}, 1)
 			l.cursor = 9
 			it := &item{row: c.known, lane: l, queue: &sinkQueue{}}
 			l.known[7] = it
@@ -46,7 +47,7 @@ func TestAnotherMessageWithAKnownID(t *testing.T) {
 	}
 }
 
-func held(row Row) Row {
+func held(row storage.Row) storage.Row {
 	row.Held = true
 	return row
 }
@@ -54,10 +55,10 @@ func held(row Row) Row {
 // settledCounts is told what settlements did.
 type settledCounts struct {
 	NoObserver
-	counts Settled
+	counts storage.Settled
 }
 
-func (s *settledCounts) Settled(counts Settled, _ map[State]int) {
+func (s *settledCounts) Settled(counts storage.Settled, _ map[storage.State]int) {
 	s.counts.Changed += counts.Changed
 	s.counts.Fenced += counts.Fenced
 }
@@ -71,12 +72,12 @@ func TestOutcomesOfLostLanesAreNotWritten(t *testing.T) {
 	b := &base{options: Options{Observer: observer, Logger: slog.New(slog.DiscardHandler)}}
 	e.settle = settlingOf(b, 1)
 	e.settle.finish = e.finish
-	lost, kept := emptyLane(Lease{Lane: 1, Fence: 1}, 0), emptyLane(Lease{Lane: 2, Fence: 1}, 0)
+	lost, kept := emptyLane(storage.Lease{Lane: 1, Fence: 1}, 0), emptyLane(storage.Lease{Lane: 2, Fence: 1}, 0)
 	for id := range int64(6) {
 		l := []*lane{lost, kept}[id%2]
-		it := &item{row: Row{ID: id, Lane: l.Lane}, lane: l, stage: inSettle}
+		it := &item{row: storage.Row{ID: id, Lane: l.Lane}, lane: l, stage: inSettle}
 		l.known[id] = it
-		e.settle.add(it, it.settlement(StateError))
+		e.settle.add(it, it.settlement(storage.StateError))
 	}
 	e.dropLane(lost)
 	e.lanes = map[int]*lane{1: emptyLane(lost.Lease, 0), 2: kept} // the same fence again

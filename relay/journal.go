@@ -3,6 +3,8 @@ package relay
 import (
 	"context"
 	"time"
+
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // A journal is what is written down of a lane before it is sent, so that whoever takes
@@ -13,7 +15,7 @@ import (
 // journal writes journals.
 type journal struct {
 	*byLanes
-	store   Journaler
+	store   storage.Journaler
 	writing bool           // one is on its way
 	stale   map[*lane]bool // something of it is in its journal that has to be cleared
 }
@@ -28,7 +30,7 @@ func (j *journal) begin(q *sinkQueue, b job, items []*item) {
 type journaledBatch struct {
 	batch
 	journal  *journal
-	journals []Journal
+	journals []storage.Journal
 	err      error // it wasn't written, and nothing was sent
 }
 
@@ -46,7 +48,7 @@ func (b *journaledBatch) write(ctx context.Context, note func()) bool {
 	defer cancel()
 	held, err := j.store.WriteJournal(ctx, j.options.Name, b.journals)
 	if err == nil && len(held) < len(b.journals) {
-		err = ErrFenced
+		err = storage.ErrFenced
 	}
 	b.err = err
 	j.journaled <- func() {

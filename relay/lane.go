@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/rowrelay/rowrelay/relay/storage"
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
@@ -28,7 +29,7 @@ import (
 // lane is a lane that the relay holds. When the lease is lost the lane is forgotten as a
 // whole, and a new lease of the same lane begins with nothing.
 type lane struct {
-	Lease
+	storage.Lease
 	epoch string // of the server that it was leased from
 
 	cursor        int64   // rows up to here were read
@@ -59,7 +60,7 @@ const none = int64(-1)
 
 // newLane is a lane as its last holder left it: it goes on from the marks. Those of sinks hold
 // only for the same routes; with others it begins at the lowest.
-func newLane(g Grant, print string, queues []string, now time.Time) *lane {
+func newLane(g storage.Grant, print string, queues []string, now time.Time) *lane {
 	l := &lane{
 		Lease: g.Lease, crashes: g.Crashes, since: now, cursor: g.Marks.Main, base: g.Marks.Main, recheck: none, scanning: none,
 		known: map[int64]*item{}, keys: map[keyRef]*key{}, skippedFrom: make([]int64, len(queues)), forgottenFrom: make([]int64, len(queues)),
@@ -81,7 +82,7 @@ func newLane(g Grant, print string, queues []string, now time.Time) *lane {
 // marks says from where a successor would have to read: for sinks that were skipped one
 // by one, and for the others together. Nothing can appear any more at or below the
 // horizon.
-func (l *lane) marks(horizon int64, print string, queues []string) Marks {
+func (l *lane) marks(horizon int64, print string, queues []string) storage.Marks {
 	main, lowest := min(l.cursor, horizon), make([]int64, len(queues))
 	if again := lowestSet(l.recheck, l.scanning); again != none {
 		main = min(main, again)
@@ -104,7 +105,7 @@ func (l *lane) marks(horizon int64, print string, queues []string) Marks {
 			lowest[ref.queue] = min(lowest[ref.queue], k.resumeFrom)
 		}
 	}
-	marks := Marks{Routes: print, Main: main}
+	marks := storage.Marks{Routes: print, Main: main}
 	for i, low := range lowest {
 		if l.skippedFrom[i] == none {
 			marks.Main = min(marks.Main, low)
@@ -260,7 +261,7 @@ func (k *key) mustAsk() bool { return k.fromDatabase && !k.blocked }
 
 // takes says whether the row may come into memory. Behind a blocked key it may
 // not: the key remembers where to read on.
-func (k *key) takes(row *Row) bool {
+func (k *key) takes(row *storage.Row) bool {
 	switch {
 	case k == nil:
 		return true
@@ -278,14 +279,14 @@ func (k *key) takes(row *Row) bool {
 // read that began after its settle had committed. All of it belongs to the
 // engine's loop; a batch under way is lent to a worker.
 type item struct {
-	row   Row
+	row   storage.Row
 	lane  *lane      // nil by rows
 	token string     // by rows: what it was claimed with
 	queue *sinkQueue // nil for a row that is only put away
 	key   *key       // nil without order
 	stage stage
 
-	toWrite Settlement // what is written back, from inSettle on
+	toWrite storage.Settlement // what is written back, from inSettle on
 
 	numbering      int  // of ids, in which no other pending row has its id
 	unwritable     bool // the database refuses its outcome
@@ -315,7 +316,7 @@ type rowRef struct {
 	check uint32
 }
 
-func (r *Row) ref() rowRef {
+func refOf(r *storage.Row) rowRef {
 	return rowRef{r.Lane, r.ID, crc32.ChecksumIEEE([]byte(r.Message.ID))}
 }
 
@@ -348,8 +349,8 @@ func (i *item) message() sinks.Message {
 }
 
 // settlement is the start of what is written back for the item.
-func (i *item) settlement(state State) Settlement {
-	s := Settlement{
+func (i *item) settlement(state storage.State) storage.Settlement {
+	s := storage.Settlement{
 		ID: i.row.ID, Lane: i.row.Lane, MessageID: i.row.Message.ID, Token: i.token, Held: i.row.Held,
 		State: state, Attempts: i.row.Attempts, Crashes: i.row.Crashes,
 	}
@@ -360,7 +361,7 @@ func (i *item) settlement(state State) Settlement {
 }
 
 // payloads is how many bytes of payload some rows have.
-func payloads(rows []Row) (bytes int) {
+func payloads(rows []storage.Row) (bytes int) {
 	for i := range rows {
 		bytes += len(rows[i].Message.Payload)
 	}

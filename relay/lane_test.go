@@ -7,16 +7,17 @@ import (
 	"time"
 
 	"github.com/rowrelay/rowrelay/outbox"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // emptyLane is a lane that was never read, with so many queues.
-func emptyLane(lease Lease, queues int) *lane {
-	return newLane(Grant{Lease: lease}, "", make([]string, queues), time.Time{})
+func emptyLane(lease storage.Lease, queues int) *lane {
+	return newLane(storage.Grant{Lease: lease}, "", make([]string, queues), time.Time{})
 }
 
 // laneAt is a lane with two queues that was read up to an id.
 func laneAt(cursor int64) *lane {
-	l := emptyLane(Lease{Lane: 3, Fence: 1}, 2)
+	l := emptyLane(storage.Lease{Lane: 3, Fence: 1}, 2)
 	l.cursor = cursor
 	return l
 }
@@ -45,8 +46,8 @@ func TestMarkIsBelowAllThatIsToBeReadAgain(t *testing.T) {
 		"rows of a blocked key":         {place: func(l *lane) { l.key(keyRef{1, "k"}).dropAt(14) }, horizon: 100, main: 13},
 		"a row in memory":               {place: func(l *lane) { l.known[8] = &item{queue: sink} }, horizon: 100, main: 7},
 		"a row that is only put away":   {place: func(l *lane) { l.known[8] = &item{} }, horizon: 100, main: 7},
-		"a deferred row":                {place: func(l *lane) { l.known[8] = &item{queue: sink, row: Row{Held: true}} }, horizon: 100, main: 50},
-		"with another row under its id": {place: func(l *lane) { l.known[8] = &item{queue: sink, row: Row{Held: true}, doubled: true} }, horizon: 100, main: 7},
+		"a deferred row":                {place: func(l *lane) { l.known[8] = &item{queue: sink, row: storage.Row{Held: true}} }, horizon: 100, main: 50},
+		"with another row under its id": {place: func(l *lane) { l.known[8] = &item{queue: sink, row: storage.Row{Held: true}, doubled: true} }, horizon: 100, main: 7},
 		"in a sink that was skipped":    {place: func(l *lane) { l.skip(1, 11); l.known[8] = &item{queue: sink} }, horizon: 100, main: 50, sinks: map[string]int64{"b": 7}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -66,9 +67,9 @@ func TestMarkIsBelowAllThatIsToBeReadAgain(t *testing.T) {
 // A successor begins at the marks; with other routes at the lowest of them.
 func TestWhereASuccessorBegins(t *testing.T) {
 	t.Parallel()
-	marks := Marks{Routes: "routes", Main: 50, Sinks: map[string]int64{"b": 10, "gone": 5}}
-	same := newLane(Grant{Marks: marks}, "routes", []string{"a", "b"}, time.Time{})
-	other := newLane(Grant{Marks: marks}, "others", []string{"a", "b"}, time.Time{})
+	marks := storage.Marks{Routes: "routes", Main: 50, Sinks: map[string]int64{"b": 10, "gone": 5}}
+	same := newLane(storage.Grant{Marks: marks}, "routes", []string{"a", "b"}, time.Time{})
+	other := newLane(storage.Grant{Marks: marks}, "others", []string{"a", "b"}, time.Time{})
 	if same.cursor != 50 || same.base != 50 || !slices.Equal(same.skippedFrom, []int64{none, 10}) {
 		t.Errorf("with the same routes: from %d, and skipped from %v", same.cursor, same.skippedFrom)
 	}
@@ -99,7 +100,7 @@ func TestWhatOfAKeyMayBeSent(t *testing.T) {
 			t.Parallel()
 			k := laneAt(50).key(keyRef{0, "k"})
 			for _, id := range []int64{2, 3, 1} {
-				k.add(&item{row: Row{ID: id}})
+				k.add(&item{row: storage.Row{ID: id}})
 			}
 			if c.state != nil {
 				c.state(k)
@@ -120,18 +121,18 @@ func TestWhatOfAKeyComesIntoMemory(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		state func(k *key)
-		row   Row
+		row   storage.Row
 		takes bool
 		from  int64 // dropped from there; none
 	}{
-		"anything":                                {row: Row{ID: 7}, takes: true, from: none},
-		"behind a blocked key":                    {state: blockedBy(5), row: Row{ID: 7}, from: 6},
-		"what it waits for":                       {state: blockedBy(5), row: Row{ID: 5, Held: true}, takes: true, from: none},
-		"another deferred one":                    {state: blockedBy(5), row: Row{ID: 4, Held: true}, from: none},
-		"above what was dropped":                  {state: func(k *key) { k.dropAt(6) }, row: Row{ID: 7}, from: 5},
-		"below what was dropped":                  {state: func(k *key) { k.dropAt(9) }, row: Row{ID: 7}, takes: true, from: 8},
-		"before the database was asked":           {state: func(k *key) { k.fromDatabase = true }, row: Row{ID: 7}, from: 6},
-		"a deferred one, though rows are dropped": {state: func(k *key) { k.dropAt(6) }, row: Row{ID: 7, Held: true}, takes: true, from: 5},
+		"anything":                                {row: storage.Row{ID: 7}, takes: true, from: none},
+		"behind a blocked key":                    {state: blockedBy(5), row: storage.Row{ID: 7}, from: 6},
+		"what it waits for":                       {state: blockedBy(5), row: storage.Row{ID: 5, Held: true}, takes: true, from: none},
+		"another deferred one":                    {state: blockedBy(5), row: storage.Row{ID: 4, Held: true}, from: none},
+		"above what was dropped":                  {state: func(k *key) { k.dropAt(6) }, row: storage.Row{ID: 7}, from: 5},
+		"below what was dropped":                  {state: func(k *key) { k.dropAt(9) }, row: storage.Row{ID: 7}, takes: true, from: 8},
+		"before the database was asked":           {state: func(k *key) { k.fromDatabase = true }, row: storage.Row{ID: 7}, from: 6},
+		"a deferred one, though rows are dropped": {state: func(k *key) { k.dropAt(6) }, row: storage.Row{ID: 7, Held: true}, takes: true, from: 5},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -161,17 +162,17 @@ func blockedBy(id int64) func(*key) {
 func TestSinceWhenAnIDIsOneRows(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		row     Row
+		row     storage.Row
 		horizon int64
 		given   int64
 		highest int64 // from before ids began anew
 		want    int
 	}{
-		"ids never began anew":                   {row: Row{ID: 7}, given: 9, want: 2},
-		"a deferred row":                         {row: Row{ID: 7, Held: true}, given: 9, want: -1},
-		"its id may be given once more":          {row: Row{ID: 7}, given: 3, highest: 20, want: -1},
-		"nothing can appear there":               {row: Row{ID: 7}, horizon: 8, given: 9, highest: 20, want: 2},
-		"as many were given out as before again": {row: Row{ID: 7}, given: 21, highest: 20, want: 2},
+		"ids never began anew":                   {row: storage.Row{ID: 7}, given: 9, want: 2},
+		"a deferred row":                         {row: storage.Row{ID: 7, Held: true}, given: 9, want: -1},
+		"its id may be given once more":          {row: storage.Row{ID: 7}, given: 3, highest: 20, want: -1},
+		"nothing can appear there":               {row: storage.Row{ID: 7}, horizon: 8, given: 9, highest: 20, want: 2},
+		"as many were given out as before again": {row: storage.Row{ID: 7}, given: 21, highest: 20, want: 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -189,10 +190,10 @@ func TestSinceWhenAnIDIsOneRows(t *testing.T) {
 func TestRowUnderAKnownIDIsAdmittedLater(t *testing.T) {
 	t.Parallel()
 	e := withLanes(&engine{routes: &router{}}, nil)
-	q, l := &sinkQueue{}, emptyLane(Lease{Lane: 3}, 1)
+	q, l := &sinkQueue{}, emptyLane(storage.Lease{Lane: 3}, 1)
 	e.queues = []*sinkQueue{q}
 	k := l.key(keyRef{0, "k"})
-	before, known, after := &item{row: Row{ID: 6}}, &item{row: Row{ID: 7, Message: outbox.Message{ID: "a"}}}, &item{row: Row{ID: 8}}
+	before, known, after := &item{row: storage.Row{ID: 6}}, &item{row: storage.Row{ID: 7, Message: outbox.Message{ID: "a"}}}, &item{row: storage.Row{ID: 8}}
 	for _, it := range []*item{before, known, after} {
 		it.lane, it.queue = l, q
 		l.known[it.row.ID] = it
@@ -202,7 +203,7 @@ func TestRowUnderAKnownIDIsAdmittedLater(t *testing.T) {
 		it.key = k
 		k.add(it)
 	}
-	if e.admit(l, &Row{ID: 7, Message: outbox.Message{ID: "b", Key: "k"}}) {
+	if e.admit(l, &storage.Row{ID: 7, Message: outbox.Message{ID: "b", Key: "k"}}) {
 		t.Error("it was taken beside the known one")
 	}
 	if !known.doubled || !k.dropped || k.resumeFrom != 6 || !k.mustWait() || len(e.resuming) != 1 {

@@ -4,6 +4,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // The lanes that a relay holds, and what it knows of its own reading.
@@ -113,9 +115,9 @@ func (h *heldLanes) drop(it *item) {
 // dueRows is when held rows are read, in passes over those whose time has come.
 type dueRows struct {
 	*engine
-	cursor DueCursor // where the next read begins
-	next   time.Time // when the next held row that is known of becomes due
-	none   bool      // the last read found nothing
+	cursor storage.DueCursor // where the next read begins
+	next   time.Time         // when the next held row that is known of becomes due
+	none   bool              // the last read found nothing
 }
 
 // again notes that a held row becomes due.

@@ -13,6 +13,7 @@ import (
 	"github.com/rowrelay/rowrelay/internal/memstore"
 	"github.com/rowrelay/rowrelay/outbox"
 	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // scanCounter counts the rows that scans bring into memory at once.
@@ -21,7 +22,7 @@ type scanCounter struct {
 	most *int
 }
 
-func (s scanCounter) Scan(ctx context.Context, positions []relay.Position, except []string, keep func(relay.Candidate) bool) ([]relay.Row, []relay.Position, error) {
+func (s scanCounter) Scan(ctx context.Context, positions []storage.Position, except []string, keep func(storage.Candidate) bool) ([]storage.Row, []storage.Position, error) {
 	rows, left, err := s.Store.Scan(ctx, positions, except, keep)
 	*s.most = max(*s.most, len(rows))
 	return rows, left, err
@@ -33,7 +34,7 @@ type scansCounted struct {
 	scans *int
 }
 
-func (s scansCounted) Scan(ctx context.Context, positions []relay.Position, except []string, keep func(relay.Candidate) bool) ([]relay.Row, []relay.Position, error) {
+func (s scansCounted) Scan(ctx context.Context, positions []storage.Position, except []string, keep func(storage.Candidate) bool) ([]storage.Row, []storage.Position, error) {
 	rows, left, err := s.Store.Scan(ctx, positions, except, keep)
 	if len(rows) > 0 {
 		*s.scans++
@@ -105,7 +106,7 @@ func TestManyLateRowsFitIntoMemory(t *testing.T) {
 // warner warns with each page.
 type warner struct{ *memstore.Store }
 
-func (s warner) Read(ctx context.Context, positions []relay.Position, limit, maxBytes int) (relay.Page, error) {
+func (s warner) Read(ctx context.Context, positions []storage.Position, limit, maxBytes int) (storage.Page, error) {
 	page, err := s.Store.Read(ctx, positions, limit, maxBytes)
 	page.Warning = "the list says nothing"
 	return page, err
@@ -135,7 +136,7 @@ func TestCommitBetweenThePageAndTheScan(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		db, sink := memstore.New(), &recorder{}
-		keys := keysOf(0, relay.Lanes, 2)
+		keys := keysOf(0, storage.Lanes, 2)
 		both, late := db.Begin(), db.Begin()
 		both.Insert(outbox.Message{Topic: "orders", Key: keys[0]})
 		late.Insert(outbox.Message{Topic: "orders", Key: "late"})

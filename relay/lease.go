@@ -4,6 +4,8 @@ import (
 	"context"
 	"slices"
 	"time"
+
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // The right to send. A renewal goes out in time to the leaser, as rights to lanes or to
@@ -26,7 +28,7 @@ type rights interface {
 	// renew keeps them, gives back what is another's part of the living relays', and gets
 	// what is missing of the relay's own. aside says that the relay stands down, if there
 	// are others. Without members it leaves, and gives all back. The leaser calls it.
-	renew(ctx context.Context, members Members, aside bool) (renewed bool, err error)
+	renew(ctx context.Context, members storage.Members, aside bool) (renewed bool, err error)
 
 	// take takes note of what renew has done, and says how many lanes the relay holds
 	// now, and how many it has lost. The loop calls it.
@@ -41,7 +43,7 @@ type leaseJob struct {
 	aside  bool // the relay stands down: it is not to be counted, if there are others
 
 	began   time.Time
-	members Members
+	members storage.Members
 	renewed bool
 	err     error
 }
@@ -68,7 +70,7 @@ func (e *engine) startLease(now time.Time) {
 
 // leaser carries out one lease job after the other, as much of each as it can.
 func (e *engine) leaser(ctx context.Context) {
-	self := Identity{Name: e.options.Name, Host: e.host, Version: e.options.Version, Claim: e.options.Claim}
+	self := storage.Identity{Name: e.options.Name, Host: e.host, Version: e.options.Version, Claim: e.options.Claim}
 	for {
 		select {
 		case <-ctx.Done():
@@ -81,7 +83,7 @@ func (e *engine) leaser(ctx context.Context) {
 				ttl = time.Millisecond // others share the lanes among them
 			}
 			if job.leave {
-				if _, job.err = job.rights.renew(bounded, Members{}, true); job.err == nil {
+				if _, job.err = job.rights.renew(bounded, storage.Members{}, true); job.err == nil {
 					job.err = e.store.Deregister(bounded, e.options.Name)
 				}
 			} else if job.members, job.err = e.store.Heartbeat(bounded, self, ttl); job.err == nil {
@@ -131,14 +133,14 @@ func (e *engine) afterLease(r leaseJob) {
 // what becomes of them.
 type laneRights struct {
 	*byLanes
-	renewals []Renewal // to keep
-	released []Renewal // to give back
-	lapsing  []Renewal // to give up, but not their journals: they end by themselves
+	renewals []storage.Renewal // to keep
+	released []storage.Renewal // to give back
+	lapsing  []storage.Renewal // to give up, but not their journals: they end by themselves
 
 	epoch   string
 	share   int
-	kept    []Lease
-	granted []Grant
+	kept    []storage.Lease
+	granted []storage.Grant
 }
 
 func (e *byLanes) rights(leave bool) rights {
@@ -149,7 +151,7 @@ func (e *byLanes) rights(leave bool) rights {
 		for _, it := range l.known {
 			has[it.stage] = true
 		}
-		renewal := Renewal{Lease: l.Lease, Epoch: l.epoch, Marks: l.marks(e.late.horizon, e.routes.print, e.names)}
+		renewal := storage.Renewal{Lease: l.Lease, Epoch: l.epoch, Marks: l.marks(e.late.horizon, e.routes.print, e.names)}
 		renewal.Calm = l.crashes > 0 && time.Since(l.since) > calmAfter && !journals
 		switch {
 		case !leave && (!l.draining || has[inFlight] || has[inSettle]):
@@ -165,7 +167,7 @@ func (e *byLanes) rights(leave bool) rights {
 
 // renew keeps lanes, gives back what is another's part, and takes what is missing of
 // its own.
-func (r *laneRights) renew(ctx context.Context, members Members, aside bool) (renewed bool, err error) {
+func (r *laneRights) renew(ctx context.Context, members storage.Members, aside bool) (renewed bool, err error) {
 	name, ttl := r.options.Name, r.options.Lease
 	r.epoch = members.Epoch
 	if r.share = fairShare(members.Relays, name); aside && len(members.Relays) != 1 {
@@ -188,7 +190,7 @@ func (r *laneRights) renew(ctx context.Context, members Members, aside bool) (re
 // take forgets what was lost or given back, begins with what is new, and gives up what
 // is beyond the fair share.
 func (r *laneRights) take(err error) (held, lost int) {
-	kept := map[Lease]bool{}
+	kept := map[storage.Lease]bool{}
 	for _, lease := range r.kept {
 		kept[lease] = true
 	}
@@ -247,8 +249,8 @@ func (r *laneRights) take(err error) (held, lost int) {
 // and the first ones by name one of those that are left over.
 func fairShare(relays []string, name string) int {
 	n := max(1, len(relays))
-	share := Lanes / n
-	if slices.Index(relays, name) < Lanes%n {
+	share := storage.Lanes / n
+	if slices.Index(relays, name) < storage.Lanes%n {
 		share++
 	}
 	return share

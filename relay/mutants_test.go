@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // TestSimulationFindsBrokenStores proves that the simulation can fail: each of
@@ -16,21 +17,21 @@ import (
 func TestSimulationFindsBrokenStores(t *testing.T) {
 	t.Parallel()
 	needsHistories(t)
-	mutants := map[string]func(relay.Store) relay.Store{
-		"late rows are not told of":            func(s relay.Store) relay.Store { return neverLate{s} },
-		"late rows are told of a look later":   func(s relay.Store) relay.Store { return &tellsLate{s, -1} },
-		"late rows are left out of pages":      func(s relay.Store) relay.Store { return readsOn{s, map[int]int64{}} },
-		"a page says that it is whole":         func(s relay.Store) relay.Store { return alwaysWhole{s} },
-		"the horizon passes open transactions": func(s relay.Store) relay.Store { return boldHorizon{s} },
-		"a full page was read to the end":      func(s relay.Store) relay.Store { return boldPages{s} },
-		"held keys are forgotten at takeover":  func(s relay.Store) relay.Store { return forgetsKeys{s} },
-		"held keys aren't found":               func(s relay.Store) relay.Store { return findsNoKeys{s} },
-		"held keys are found by another row":   func(s relay.Store) relay.Store { return findsOtherKeys{s} },
-		"leases end before the relay knows":    func(s relay.Store) relay.Store { return shortLeases{s} },
-		"retries are put off for ever":         func(s relay.Store) relay.Store { return losesRetries{s} },
-		"tickets are forgotten at takeover":    func(s relay.Store) relay.Store { return forgetsTickets{s, s.(relay.Journaler)} },
-		"half a batch's rows are not found":    func(s relay.Store) relay.Store { return findsHalf{s, s.(relay.Journaler)} },
-		"a journal has the last batch alone":   func(s relay.Store) relay.Store { return lastAlone{s, s.(relay.Journaler)} },
+	mutants := map[string]func(storage.Store) storage.Store{
+		"late rows are not told of":            func(s storage.Store) storage.Store { return neverLate{s} },
+		"late rows are told of a look later":   func(s storage.Store) storage.Store { return &tellsLate{s, -1} },
+		"late rows are left out of pages":      func(s storage.Store) storage.Store { return readsOn{s, map[int]int64{}} },
+		"a page says that it is whole":         func(s storage.Store) storage.Store { return alwaysWhole{s} },
+		"the horizon passes open transactions": func(s storage.Store) storage.Store { return boldHorizon{s} },
+		"a full page was read to the end":      func(s storage.Store) storage.Store { return boldPages{s} },
+		"held keys are forgotten at takeover":  func(s storage.Store) storage.Store { return forgetsKeys{s} },
+		"held keys aren't found":               func(s storage.Store) storage.Store { return findsNoKeys{s} },
+		"held keys are found by another row":   func(s storage.Store) storage.Store { return findsOtherKeys{s} },
+		"leases end before the relay knows":    func(s storage.Store) storage.Store { return shortLeases{s} },
+		"retries are put off for ever":         func(s storage.Store) storage.Store { return losesRetries{s} },
+		"tickets are forgotten at takeover":    func(s storage.Store) storage.Store { return forgetsTickets{s, s.(storage.Journaler)} },
+		"half a batch's rows are not found":    func(s storage.Store) storage.Store { return findsHalf{s, s.(storage.Journaler)} },
+		"a journal has the last batch alone":   func(s storage.Store) storage.Store { return lastAlone{s, s.(storage.Journaler)} },
 	}
 	for name, wrap := range mutants {
 		t.Run(name, func(t *testing.T) {
@@ -63,16 +64,16 @@ func TestSimulationFindsMissingProtection(t *testing.T) {
 func TestSimulationsFindIDsThatComeAgain(t *testing.T) {
 	t.Parallel()
 	needsHistories(t)
-	settles := func(s relay.Store) relay.Store { return settlesByID{s, s.(relay.Journaler)} }
-	hides := func(s relay.Store) relay.Store { return &hidesFalls{Store: s} }
+	settles := func(s storage.Store) storage.Store { return settlesByID{s, s.(storage.Journaler)} }
+	hides := func(s storage.Store) storage.Store { return &hidesFalls{Store: s} }
 	for name, c := range map[string]struct {
-		wrap   func(relay.Store) relay.Store
+		wrap   func(storage.Store) storage.Store
 		change func(*course)
 		want   string // a problem that it causes
 	}{
 		"lost seconds, settles whatever has the id": {settles, losesSeconds, unsent},
 		"renumbering, nobody sees it":               {hides, renumbers, `ended as "pending"`},
-		"lost seconds, all in one epoch":            {func(s relay.Store) relay.Store { return oneEpoch{s, s.(relay.Journaler)} }, losesSeconds, overtaken},
+		"lost seconds, all in one epoch":            {func(s storage.Store) storage.Store { return oneEpoch{s, s.(storage.Journaler)} }, losesSeconds, overtaken},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -89,11 +90,11 @@ func TestSimulationsFindIDsThatComeAgain(t *testing.T) {
 
 // hidesFalls tells of no id that is lower than before, and finds no row that has one.
 type hidesFalls struct {
-	relay.Store
+	storage.Store
 	given, highest int64
 }
 
-func (s *hidesFalls) Read(ctx context.Context, positions []relay.Position, limit, maxBytes int) (relay.Page, error) {
+func (s *hidesFalls) Read(ctx context.Context, positions []storage.Position, limit, maxBytes int) (storage.Page, error) {
 	page, err := s.Store.Read(ctx, positions, limit, maxBytes)
 	s.given, s.highest = page.Given, max(s.highest, page.Given)
 	if page.Given < s.highest {
@@ -102,25 +103,25 @@ func (s *hidesFalls) Read(ctx context.Context, positions []relay.Position, limit
 	return page, err
 }
 
-func (s *hidesFalls) Scan(ctx context.Context, positions []relay.Position, except []string, keep func(relay.Candidate) bool) ([]relay.Row, []relay.Position, error) {
-	return s.Store.Scan(ctx, positions, except, func(c relay.Candidate) bool {
+func (s *hidesFalls) Scan(ctx context.Context, positions []storage.Position, except []string, keep func(storage.Candidate) bool) ([]storage.Row, []storage.Position, error) {
+	return s.Store.Scan(ctx, positions, except, func(c storage.Candidate) bool {
 		return (s.given == s.highest || c.ID > s.given) && keep(c)
 	})
 }
 
 // oneEpoch says that the server was always the same.
 type oneEpoch struct {
-	relay.Store
-	relay.Journaler
+	storage.Store
+	storage.Journaler
 }
 
-func (s oneEpoch) Heartbeat(ctx context.Context, self relay.Identity, ttl time.Duration) (relay.Members, error) {
+func (s oneEpoch) Heartbeat(ctx context.Context, self storage.Identity, ttl time.Duration) (storage.Members, error) {
 	members, err := s.Store.Heartbeat(ctx, self, ttl)
 	members.Epoch = ""
 	return members, err
 }
 
-func (s oneEpoch) Read(ctx context.Context, positions []relay.Position, limit, maxBytes int) (relay.Page, error) {
+func (s oneEpoch) Read(ctx context.Context, positions []storage.Position, limit, maxBytes int) (storage.Page, error) {
 	page, err := s.Store.Read(ctx, positions, limit, maxBytes)
 	page.Epoch = ""
 	return page, err
@@ -128,18 +129,18 @@ func (s oneEpoch) Read(ctx context.Context, positions []relay.Position, limit, m
 
 // settlesByID gives each settlement the message that has its row's id.
 type settlesByID struct {
-	relay.Store
-	relay.Journaler
+	storage.Store
+	storage.Journaler
 }
 
-func (s settlesByID) Settle(ctx context.Context, name string, keep bool, settlements []relay.Settlement) (relay.Settled, error) {
-	var ids []relay.RowID
+func (s settlesByID) Settle(ctx context.Context, name string, keep bool, settlements []storage.Settlement) (storage.Settled, error) {
+	var ids []storage.RowID
 	for _, settlement := range settlements {
-		ids = append(ids, relay.RowID{Lane: settlement.Lane, ID: settlement.ID})
+		ids = append(ids, storage.RowID{Lane: settlement.Lane, ID: settlement.ID})
 	}
 	rows, err := s.Pick(ctx, ids)
 	if err != nil {
-		return relay.Settled{}, err
+		return storage.Settled{}, err
 	}
 	settlements = slices.Clone(settlements)
 	for i := range settlements {
@@ -152,9 +153,9 @@ func (s settlesByID) Settle(ctx context.Context, name string, keep bool, settlem
 	return s.Store.Settle(ctx, name, keep, settlements)
 }
 
-type neverLate struct{ relay.Store }
+type neverLate struct{ storage.Store }
 
-func (s neverLate) Read(ctx context.Context, positions []relay.Position, limit, maxBytes int) (relay.Page, error) {
+func (s neverLate) Read(ctx context.Context, positions []storage.Position, limit, maxBytes int) (storage.Page, error) {
 	page, err := s.Store.Read(ctx, positions, limit, maxBytes)
 	page.LateAfter = -1
 	return page, err
@@ -162,11 +163,11 @@ func (s neverLate) Read(ctx context.Context, positions []relay.Position, limit, 
 
 // tellsLate tells with a page what appeared before the page before it.
 type tellsLate struct {
-	relay.Store
+	storage.Store
 	untold int64
 }
 
-func (s *tellsLate) Read(ctx context.Context, positions []relay.Position, limit, maxBytes int) (relay.Page, error) {
+func (s *tellsLate) Read(ctx context.Context, positions []storage.Position, limit, maxBytes int) (storage.Page, error) {
 	page, err := s.Store.Read(ctx, positions, limit, maxBytes)
 	if err == nil {
 		page.LateAfter, s.untold = s.untold, page.LateAfter
@@ -177,11 +178,11 @@ func (s *tellsLate) Read(ctx context.Context, positions []relay.Position, limit,
 // readsOn returns no row at or below the last one that it has returned of a lane,
 // as an engine would that takes what it reads again for known.
 type readsOn struct {
-	relay.Store
+	storage.Store
 	last map[int]int64
 }
 
-func (s readsOn) Acquire(ctx context.Context, name string, count int, ttl time.Duration) ([]relay.Grant, error) {
+func (s readsOn) Acquire(ctx context.Context, name string, count int, ttl time.Duration) ([]storage.Grant, error) {
 	grants, err := s.Store.Acquire(ctx, name, count, ttl)
 	for _, g := range grants {
 		delete(s.last, g.Lane)
@@ -189,12 +190,12 @@ func (s readsOn) Acquire(ctx context.Context, name string, count int, ttl time.D
 	return grants, err
 }
 
-func (s readsOn) Read(ctx context.Context, positions []relay.Position, limit, maxBytes int) (relay.Page, error) {
+func (s readsOn) Read(ctx context.Context, positions []storage.Position, limit, maxBytes int) (storage.Page, error) {
 	page, err := s.Store.Read(ctx, positions, limit, maxBytes)
 	if len(positions) == 0 || positions[0].Until > 0 {
 		return page, err // what was passed over
 	}
-	page.Rows = slices.DeleteFunc(page.Rows, func(row relay.Row) bool {
+	page.Rows = slices.DeleteFunc(page.Rows, func(row storage.Row) bool {
 		old := row.ID <= s.last[row.Lane]
 		s.last[row.Lane] = max(s.last[row.Lane], row.ID)
 		return old
@@ -204,26 +205,26 @@ func (s readsOn) Read(ctx context.Context, positions []relay.Position, limit, ma
 }
 
 // alwaysWhole hides that a page was cut off.
-type alwaysWhole struct{ relay.Store }
+type alwaysWhole struct{ storage.Store }
 
-func (s alwaysWhole) Read(ctx context.Context, positions []relay.Position, limit, maxBytes int) (relay.Page, error) {
+func (s alwaysWhole) Read(ctx context.Context, positions []storage.Position, limit, maxBytes int) (storage.Page, error) {
 	page, err := s.Store.Read(ctx, positions, limit, maxBytes)
 	page.More = false
 	return page, err
 }
 
-type boldHorizon struct{ relay.Store }
+type boldHorizon struct{ storage.Store }
 
-func (s boldHorizon) Read(ctx context.Context, positions []relay.Position, limit, maxBytes int) (relay.Page, error) {
+func (s boldHorizon) Read(ctx context.Context, positions []storage.Position, limit, maxBytes int) (storage.Page, error) {
 	page, err := s.Store.Read(ctx, positions, limit, maxBytes)
 	page.Horizon = 1 << 40
 	return page, err
 }
 
 // boldPages says of pages with more that nothing is left.
-type boldPages struct{ relay.Store }
+type boldPages struct{ storage.Store }
 
-func (s boldPages) Read(ctx context.Context, positions []relay.Position, limit, maxBytes int) (relay.Page, error) {
+func (s boldPages) Read(ctx context.Context, positions []storage.Position, limit, maxBytes int) (storage.Page, error) {
 	page, err := s.Store.Read(ctx, positions, limit, maxBytes)
 	if page.More {
 		page.Through = page.Horizon
@@ -231,23 +232,23 @@ func (s boldPages) Read(ctx context.Context, positions []relay.Position, limit, 
 	return page, err
 }
 
-type forgetsKeys struct{ relay.Store }
+type forgetsKeys struct{ storage.Store }
 
-func (s forgetsKeys) BlockedKeys(context.Context, []int, int) ([]relay.BlockedKey, error) {
+func (s forgetsKeys) BlockedKeys(context.Context, []int, int) ([]storage.BlockedKey, error) {
 	return nil, nil
 }
 
-type findsNoKeys struct{ relay.Store }
+type findsNoKeys struct{ storage.Store }
 
-func (s findsNoKeys) BlockedAmong(context.Context, []relay.LaneKey) ([]relay.BlockedKey, error) {
+func (s findsNoKeys) BlockedAmong(context.Context, []storage.LaneKey) ([]storage.BlockedKey, error) {
 	return nil, nil
 }
 
 // findsOtherKeys says that keys are held by a message that is none of theirs: they
 // wait for ever.
-type findsOtherKeys struct{ relay.Store }
+type findsOtherKeys struct{ storage.Store }
 
-func (s findsOtherKeys) BlockedAmong(ctx context.Context, keys []relay.LaneKey) ([]relay.BlockedKey, error) {
+func (s findsOtherKeys) BlockedAmong(ctx context.Context, keys []storage.LaneKey) ([]storage.BlockedKey, error) {
 	found, err := s.Store.BlockedAmong(ctx, keys)
 	for i := range found {
 		found[i].ID += 1 << 40
@@ -256,22 +257,22 @@ func (s findsOtherKeys) BlockedAmong(ctx context.Context, keys []relay.LaneKey) 
 }
 
 // shortLeases takes lanes for less time than it was told.
-type shortLeases struct{ relay.Store }
+type shortLeases struct{ storage.Store }
 
-func (s shortLeases) Acquire(ctx context.Context, name string, count int, _ time.Duration) ([]relay.Grant, error) {
+func (s shortLeases) Acquire(ctx context.Context, name string, count int, _ time.Duration) ([]storage.Grant, error) {
 	return s.Store.Acquire(ctx, name, count, time.Millisecond)
 }
 
-func (s shortLeases) Renew(ctx context.Context, name string, renewals []relay.Renewal, _ time.Duration) ([]relay.Lease, error) {
+func (s shortLeases) Renew(ctx context.Context, name string, renewals []storage.Renewal, _ time.Duration) ([]storage.Lease, error) {
 	return s.Store.Renew(ctx, name, renewals, time.Millisecond)
 }
 
 // losesRetries tries nothing again while anyone looks.
-type losesRetries struct{ relay.Store }
+type losesRetries struct{ storage.Store }
 
-func (s losesRetries) Settle(ctx context.Context, name string, keep bool, settlements []relay.Settlement) (relay.Settled, error) {
+func (s losesRetries) Settle(ctx context.Context, name string, keep bool, settlements []storage.Settlement) (storage.Settled, error) {
 	for i := range settlements {
-		if settlements[i].State == relay.StateRetry {
+		if settlements[i].State == storage.StateRetry {
 			settlements[i].Delay = time.Hour
 		}
 	}
@@ -280,11 +281,11 @@ func (s losesRetries) Settle(ctx context.Context, name string, keep bool, settle
 
 // forgetsTickets tells a new holder nothing of what the last one was sending.
 type forgetsTickets struct {
-	relay.Store
-	relay.Journaler
+	storage.Store
+	storage.Journaler
 }
 
-func (s forgetsTickets) Acquire(ctx context.Context, name string, count int, ttl time.Duration) ([]relay.Grant, error) {
+func (s forgetsTickets) Acquire(ctx context.Context, name string, count int, ttl time.Duration) ([]storage.Grant, error) {
 	grants, err := s.Store.Acquire(ctx, name, count, ttl)
 	for i := range grants {
 		grants[i].Tickets = nil
@@ -295,11 +296,11 @@ func (s forgetsTickets) Acquire(ctx context.Context, name string, count int, ttl
 // lastAlone writes down the tickets of a lane's last batch, and forgets those that
 // hold since before.
 type lastAlone struct {
-	relay.Store
-	relay.Journaler
+	storage.Store
+	storage.Journaler
 }
 
-func (s lastAlone) WriteJournal(ctx context.Context, name string, journals []relay.Journal) ([]relay.Lease, error) {
+func (s lastAlone) WriteJournal(ctx context.Context, name string, journals []storage.Journal) ([]storage.Lease, error) {
 	for i := range journals {
 		journals[i].Tickets = journals[i].Tickets[max(0, len(journals[i].Tickets)-1):]
 	}
@@ -308,11 +309,11 @@ func (s lastAlone) WriteJournal(ctx context.Context, name string, journals []rel
 
 // findsHalf finds half of the rows that were being sent.
 type findsHalf struct {
-	relay.Store
-	relay.Journaler
+	storage.Store
+	storage.Journaler
 }
 
-func (s findsHalf) Pick(ctx context.Context, rows []relay.RowID) ([]relay.Row, error) {
+func (s findsHalf) Pick(ctx context.Context, rows []storage.RowID) ([]storage.Row, error) {
 	found, err := s.Journaler.Pick(ctx, rows)
 	return found[:len(found)/2], err
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/rowrelay/rowrelay/relay/storage"
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
@@ -22,7 +23,7 @@ type Observer interface {
 	Delivered(sink, topic string, lag time.Duration)
 
 	// Settled: outcomes were written back.
-	Settled(counts Settled, states map[State]int)
+	Settled(counts storage.Settled, states map[storage.State]int)
 
 	// LanesHeld: the relay holds so many lanes now; lost says how many leases
 	// it lost since the last call without having released them.
@@ -57,15 +58,15 @@ type NoObserver struct{}
 
 var _ Observer = NoObserver{}
 
-func (NoObserver) Sent(string, time.Duration, map[Outcome]int) {}
-func (NoObserver) Delivered(string, string, time.Duration)     {}
-func (NoObserver) Settled(Settled, map[State]int)              {}
-func (NoObserver) LanesHeld(int, int)                          {}
-func (NoObserver) SinkDown(string, sinks.Reason, string)       {}
-func (NoObserver) SinkUp(string)                               {}
-func (NoObserver) Unrouted(string)                             {}
-func (NoObserver) Failed(string, error)                        {}
-func (NoObserver) Polled(int)                                  {}
+func (NoObserver) Sent(string, time.Duration, map[Outcome]int)    {}
+func (NoObserver) Delivered(string, string, time.Duration)        {}
+func (NoObserver) Settled(storage.Settled, map[storage.State]int) {}
+func (NoObserver) LanesHeld(int, int)                             {}
+func (NoObserver) SinkDown(string, sinks.Reason, string)          {}
+func (NoObserver) SinkUp(string)                                  {}
+func (NoObserver) Unrouted(string)                                {}
+func (NoObserver) Failed(string, error)                           {}
+func (NoObserver) Polled(int)                                     {}
 
 // observeSent counts outcomes.
 func (q *sinkQueue) observeSent(took time.Duration, outcomes []sinks.Outcome) {

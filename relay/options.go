@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rowrelay/rowrelay/relay/storage"
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
@@ -33,10 +34,10 @@ type Options struct {
 	// Version is shown in the table of relays. Defaults to "".
 	Version string
 
-	// Claim is the way to claim messages: [ByLanes] (the default) keeps order
-	// per key, [ByRows] doesn't. It is stored with the table by the first
+	// Claim is the way to claim messages: [storage.ByLanes] (the default) keeps order
+	// per key, [storage.ByRows] doesn't. It is stored with the table by the first
 	// relay; one that was told otherwise while others live doesn't start.
-	Claim Claim
+	Claim storage.Claim
 
 	// Sinks are the destinations, by name.
 	Sinks map[string]SinkOptions
@@ -71,9 +72,9 @@ type Options struct {
 	Drain bool
 
 	// Pick says which rows are claimed first, Topics limits the claim to some
-	// topics (none: all). Both apply to [ByRows] only. Pick defaults to
-	// [Oldest].
-	Pick   Pick
+	// topics (none: all). Both apply to [storage.ByRows] only. Pick defaults to
+	// [storage.Oldest].
+	Pick   storage.Pick
 	Topics []string
 
 	// Observer is told what happens. Defaults to [NoObserver].
@@ -171,8 +172,8 @@ func (o Options) withDefaults() (Options, error) {
 		host = "unknown"
 	}
 	o.Name = or(o.Name, fmt.Sprintf("%s-%d-%s", host, os.Getpid(), randomHex(4)))
-	o.Claim = or(o.Claim, ByLanes)
-	o.Pick = or(o.Pick, Oldest)
+	o.Claim = or(o.Claim, storage.ByLanes)
+	o.Pick = or(o.Pick, storage.Oldest)
 	o.Lease = or(o.Lease, 15*time.Second)
 	o.Poll = or(o.Poll, 200*time.Millisecond)
 	o.Retention = or(o.Retention, 24*time.Hour)
@@ -186,10 +187,10 @@ func (o Options) withDefaults() (Options, error) {
 		}
 	}
 	reject(strings.TrimSpace(o.Name) == "" || len(o.Name) > 255, "name %q: must be 1 to 255 bytes", o.Name)
-	reject(o.Claim != ByLanes && o.Claim != ByRows, "claim %q: must be %q or %q", o.Claim, ByLanes, ByRows)
-	reject(o.Pick != Oldest && o.Pick != Newest && o.Pick != Priority, "pick %q: must be %q, %q or %q", o.Pick, Oldest, Newest, Priority)
-	reject(o.Claim == ByLanes && o.Pick != Oldest, "pick %q: only a relay that claims by rows can pick; lanes are read in their order", o.Pick)
-	reject(o.Claim == ByLanes && len(o.Topics) > 0, "topics: only a relay that claims by rows can be limited to some; by lanes it must see every message of a lane")
+	reject(o.Claim != storage.ByLanes && o.Claim != storage.ByRows, "claim %q: must be %q or %q", o.Claim, storage.ByLanes, storage.ByRows)
+	reject(o.Pick != storage.Oldest && o.Pick != storage.Newest && o.Pick != storage.Priority, "pick %q: must be %q, %q or %q", o.Pick, storage.Oldest, storage.Newest, storage.Priority)
+	reject(o.Claim == storage.ByLanes && o.Pick != storage.Oldest, "pick %q: only a relay that claims by rows can pick; lanes are read in their order", o.Pick)
+	reject(o.Claim == storage.ByLanes && len(o.Topics) > 0, "topics: only a relay that claims by rows can be limited to some; by lanes it must see every message of a lane")
 	reject(o.Lease < time.Second, "lease %v: must be at least 1s", o.Lease)
 	reject(o.Poll < time.Millisecond, "poll %v: must be at least 1ms", o.Poll)
 	reject(o.Retention < 0 && o.Retention != KeepNothing, "retention %v: must not be negative", o.Retention)
@@ -198,18 +199,18 @@ func (o Options) withDefaults() (Options, error) {
 }
 
 // withDefaults does the same for one sink, whose limits go before what was configured.
-func (s SinkOptions) withDefaults(store Store, claim Claim) (SinkOptions, error) {
+func (s SinkOptions) withDefaults(store storage.Store, claim storage.Claim) (SinkOptions, error) {
 	if isNil(s.Sink) {
 		return s, fmt.Errorf("there is no sink (%T): give what its New returned, once its error was looked at", s.Sink)
 	}
 	if _, isTx := s.Sink.(sinks.TxSink); isTx {
-		if _, ok := store.(TxStore); !ok {
+		if _, ok := store.(storage.TxStore); !ok {
 			return s, errors.New("a transactional handler needs a store over a SQL database")
 		}
 		s.Batch = or(s.Batch, 1) // each message has a transaction of its own
 	}
 	if _, isExact := s.Sink.(sinks.Exact); isExact {
-		if _, ok := store.(Journaler); !ok || claim != ByLanes {
+		if _, ok := store.(storage.Journaler); !ok || claim != storage.ByLanes {
 			return s, errors.New("a sink that is exact needs a relay that claims by lanes, and a store that keeps journals")
 		}
 	}
@@ -221,7 +222,7 @@ func (s SinkOptions) withDefaults(store Store, claim Claim) (SinkOptions, error)
 	s.BatchBytes = min(or(s.BatchBytes, 4<<20), or(limits.Bytes, math.MaxInt))
 	s.Workers = min(or(s.Workers, 2), or(limits.Workers, math.MaxInt))
 	batches := 8 // of each worker
-	if claim == ByRows {
+	if claim == storage.ByRows {
 		batches = 4 // what one relay has claimed no other one can have
 	}
 	s.Buffer = or(s.Buffer, max(s.Batch, min(batches*s.Batch*s.Workers, 8000)))

@@ -12,6 +12,7 @@ import (
 
 	"github.com/rowrelay/rowrelay/internal/memstore"
 	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 func TestNewTellsAllThatIsWrong(t *testing.T) {
@@ -30,9 +31,9 @@ func TestNewTellsAllThatIsWrong(t *testing.T) {
 		"keep nothing":            {func(o *relay.Options) { o.Retention = relay.KeepNothing }, nil},
 		"a negative retention":    {func(o *relay.Options) { o.Retention = -2 }, []string{"retention -2ns"}},
 		"an unknown claim":        {func(o *relay.Options) { o.Claim = "both" }, []string{`claim "both"`}},
-		"picking by lanes":        {func(o *relay.Options) { o.Pick = relay.Newest }, []string{"only a relay that claims by rows"}},
+		"picking by lanes":        {func(o *relay.Options) { o.Pick = storage.Newest }, []string{"only a relay that claims by rows"}},
 		"topics by lanes":         {func(o *relay.Options) { o.Topics = []string{"a"} }, []string{"topics: only"}},
-		"picking by rows":         {func(o *relay.Options) { o.Claim, o.Pick, o.Topics = relay.ByRows, relay.Priority, []string{"a"} }, nil},
+		"picking by rows":         {func(o *relay.Options) { o.Claim, o.Pick, o.Topics = storage.ByRows, storage.Priority, []string{"a"} }, nil},
 		"a sink that is nil":      {func(o *relay.Options) { o.Sinks["x"] = relay.SinkOptions{} }, []string{`sink "x": there is no sink`}},
 		"a negative batch":        {func(o *relay.Options) { o.Sinks["main"] = relay.SinkOptions{Sink: &recorder{}, Batch: -1} }, []string{"batch -1"}},
 		"back-off upside down": {func(o *relay.Options) {
@@ -66,10 +67,10 @@ func TestRunRefusesAnotherClaim(t *testing.T) {
 	t.Parallel()
 	db := memstore.New()
 	store := db.Store()
-	if err := store.SetClaimMode(t.Context(), relay.ByRows); err != nil {
+	if err := store.SetClaimMode(t.Context(), storage.ByRows); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := store.Heartbeat(t.Context(), relay.Identity{Name: "other", Claim: relay.ByRows}, time.Hour); err != nil {
+	if _, err := store.Heartbeat(t.Context(), storage.Identity{Name: "other", Claim: storage.ByRows}, time.Hour); err != nil {
 		t.Fatal(err)
 	}
 	sink := &closing{}
@@ -119,11 +120,11 @@ func TestRelayStopsWhenTheTableIsClaimedAnotherWay(t *testing.T) {
 		time.Sleep(time.Minute)
 		gone.Store(true) // it is taken for dead, and the table claimed another way
 		time.Sleep(time.Minute)
-		if err := db.Store().SetClaimMode(t.Context(), relay.ByRows); err != nil {
+		if err := db.Store().SetClaimMode(t.Context(), storage.ByRows); err != nil {
 			t.Fatal(err)
 		}
 		gone.Store(false)
-		if err := <-done; !errors.Is(err, relay.ErrOtherClaim) {
+		if err := <-done; !errors.Is(err, storage.ErrOtherClaim) {
 			t.Errorf("Run returned %v", err)
 		}
 	})

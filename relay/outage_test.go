@@ -12,6 +12,7 @@ import (
 	"github.com/rowrelay/rowrelay/internal/memstore"
 	"github.com/rowrelay/rowrelay/outbox"
 	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
@@ -41,7 +42,7 @@ func write(db *memstore.DB, topic, key string, n int) {
 	}
 }
 
-func statusOf(t *testing.T, db *memstore.DB) map[relay.State]int64 {
+func statusOf(t *testing.T, db *memstore.DB) map[storage.State]int64 {
 	t.Helper()
 	status, err := db.Store().Status(t.Context())
 	if err != nil {
@@ -58,7 +59,7 @@ func TestOutageChargesNothing(t *testing.T) {
 		write(db, "orders", "k", 100)
 		_, stop := start(t, db.Store(), relay.Options{Sinks: to(sink)})
 		time.Sleep(time.Hour)
-		if counts := statusOf(t, db); counts[relay.StatePending] != 100 {
+		if counts := statusOf(t, db); counts[storage.StatePending] != 100 {
 			t.Errorf("during the outage: %v, want 100 pending", counts)
 		}
 		sink.broken.Store(false)
@@ -66,7 +67,7 @@ func TestOutageChargesNothing(t *testing.T) {
 		if err := stop(); err != nil {
 			t.Error(err)
 		}
-		if counts := statusOf(t, db); counts[relay.StateDone] != 100 {
+		if counts := statusOf(t, db); counts[storage.StateDone] != 100 {
 			t.Errorf("after the outage: %v, want 100 done", counts)
 		}
 		inOrder(t, sink.received)
@@ -182,7 +183,7 @@ func TestParksAfterTheLastAttemptAndGoesOn(t *testing.T) {
 		if err := stop(); err != nil {
 			t.Error(err)
 		}
-		parked, err := db.Store().List(t.Context(), relay.Filter{State: relay.StateError})
+		parked, err := db.Store().List(t.Context(), storage.Filter{State: storage.StateError})
 		if err != nil || len(parked) != 1 {
 			t.Fatalf("parked: %v, %v", parked, err)
 		}

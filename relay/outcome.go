@@ -4,6 +4,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rowrelay/rowrelay/relay/storage"
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
@@ -102,14 +103,14 @@ func (e *engine) delivered(it *item, outcome sinks.Outcome, settled bool) {
 	e.options.Observer.Delivered(it.queue.name, it.row.Message.Topic, max(0, time.Since(it.row.CreatedAt)))
 	delete(e.unrouted, it.row.Message.Topic) // it has a handler now
 	e.claiming.unblock(it)
-	done := it.settlement(StateDone)
+	done := it.settlement(storage.StateDone)
 	done.Attempts++
 	done.Error = it.lostAnswer // also where that was charged nothing: it says why the message may have come twice
 	done.Receipt = shorten(outcome.Receipt, 255)
 	if settled { // by the handler's transaction
 		it.toWrite = done
 		e.finish(it)
-		e.options.Observer.Settled(Settled{Changed: 1}, map[State]int{StateDone: 1})
+		e.options.Observer.Settled(storage.Settled{Changed: 1}, map[storage.State]int{storage.StateDone: 1})
 		return
 	}
 	e.settle.add(it, done)
@@ -123,7 +124,7 @@ func (e *engine) reject(it *item, outcome sinks.Outcome) {
 		e.options.Logger.Warn("relay: parked a message, which waits for an operator", "relay", e.options.Name, "sink", it.queue.name,
 			"topic", it.row.Message.Topic, "id", it.row.Message.ID, "reason", string(outcome.Reason), "detail", loggable(outcome), "unsaid", more)
 	}
-	parked := it.settlement(StateError)
+	parked := it.settlement(storage.StateError)
 	parked.Attempts++
 	parked.Error = describe(outcome)
 	e.settle.add(it, parked)
@@ -149,7 +150,7 @@ func (e *engine) retry(it *item, t *trouble, outcome sinks.Outcome) (back bool) 
 // putOff puts the item away for a while, and blocks its key.
 func (e *engine) putOff(it *item, outcome sinks.Outcome, attempts int, delay time.Duration) {
 	e.claiming.block(it)
-	again := it.settlement(StateRetry)
+	again := it.settlement(storage.StateRetry)
 	again.Attempts = attempts
 	again.Error = describe(outcome)
 	again.Delay = delay

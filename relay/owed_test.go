@@ -5,20 +5,22 @@ import (
 	"log/slog"
 	"testing"
 	"time"
+
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // A page that brings what is late in one lane waits for the scan of another. If
 // the scan fails, the page isn't taken in, and no other tells what it told.
 func TestWhatAFailedScanOwes(t *testing.T) {
 	t.Parallel()
-	again, fine := emptyLane(Lease{Lane: 1}, 1), emptyLane(Lease{Lane: 2}, 1)
+	again, fine := emptyLane(storage.Lease{Lane: 1}, 1), emptyLane(storage.Lease{Lane: 2}, 1)
 	again.cursor, again.recheck, fine.cursor = 20, 7, 20
 	e := withLanes(&engine{routes: &router{}, base: &base{health: &health{},
 		options: Options{Observer: NoObserver{}, Logger: slog.New(slog.DiscardHandler), Poll: time.Second}}}, map[int]*lane{1: again, 2: fine})
 	e.late.given = 20
 	look := func(after, late int64) *fetch {
-		positions := []Position{{Lane: 1, After: after}, {Lane: 2, After: after}}
-		return &fetch{kind: readLanes, seq: 9, positions: positions, page: Page{LateAfter: late, Horizon: 5, Given: 20}, untold: none}
+		positions := []storage.Position{{Lane: 1, After: after}, {Lane: 2, After: after}}
+		return &fetch{kind: readLanes, seq: 9, positions: positions, page: storage.Page{LateAfter: late, Horizon: 5, Given: 20}, untold: none}
 	}
 	e.merge(look(5, 6))
 	f := <-e.reads
@@ -38,11 +40,11 @@ func TestWhatAFailedScanOwes(t *testing.T) {
 // before it is over for Healthy.
 func TestAReadThatHadToScanSucceeds(t *testing.T) {
 	t.Parallel()
-	l := emptyLane(Lease{Lane: 1}, 1)
+	l := emptyLane(storage.Lease{Lane: 1}, 1)
 	l.cursor, l.recheck = 20, 7
 	e := withLanes(&engine{routes: &router{}, base: &base{health: &health{}, options: Options{Observer: NoObserver{}}}}, map[int]*lane{1: l})
 	e.late.given, e.failing[readLanes] = 20, 1
-	e.merge(&fetch{kind: readLanes, seq: 9, positions: []Position{{Lane: 1, After: 20}}, page: Page{LateAfter: none, Given: 20}, untold: none})
+	e.merge(&fetch{kind: readLanes, seq: 9, positions: []storage.Position{{Lane: 1, After: 20}}, page: storage.Page{LateAfter: none, Given: 20}, untold: none})
 	f := <-e.reads
 	if f.step != stepLate {
 		t.Fatalf("the page wasn't scanned for: step %d", f.step)
@@ -69,7 +71,7 @@ func TestWhereAScanBeginsAnew(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got := split([]Position{{Lane: 1, After: 10, Until: 40}, {Lane: 2, After: 5, Until: 40}}, c.appeared, c.steps)
+			got := split([]storage.Position{{Lane: 1, After: 10, Until: 40}, {Lane: 2, After: 5, Until: 40}}, c.appeared, c.steps)
 			if len(got) != len(c.want) {
 				t.Fatalf("begins anew at %v, want %v", got, c.want)
 			}

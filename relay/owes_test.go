@@ -8,6 +8,7 @@ import (
 
 	"github.com/rowrelay/rowrelay/internal/memstore"
 	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // stuckSettles has settlements that wait until they are let go.
@@ -16,12 +17,12 @@ type stuckSettles struct {
 	free chan struct{}
 }
 
-func (s stuckSettles) Settle(ctx context.Context, name string, keep bool, settlements []relay.Settlement) (relay.Settled, error) {
+func (s stuckSettles) Settle(ctx context.Context, name string, keep bool, settlements []storage.Settlement) (storage.Settled, error) {
 	select {
 	case <-s.free:
 		return s.Store.Settle(ctx, name, keep, settlements)
 	case <-ctx.Done():
-		return relay.Settled{}, ctx.Err()
+		return storage.Settled{}, ctx.Err()
 	}
 }
 
@@ -29,16 +30,16 @@ func (s stuckSettles) Settle(ctx context.Context, name string, keep bool, settle
 func TestSendsNoMoreThanMayComeTwice(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		claim   relay.Claim
+		claim   storage.Claim
 		options relay.SinkOptions
 		most    int
 	}{
-		"by default":             {relay.ByLanes, relay.SinkOptions{}, 4000},
-		"by rows":                {relay.ByRows, relay.SinkOptions{}, 4000},
-		"with a large buffer":    {relay.ByLanes, relay.SinkOptions{Buffer: 9000}, 4500},
-		"with a small one":       {relay.ByLanes, relay.SinkOptions{Buffer: 1200}, 1200},
-		"with one small batch":   {relay.ByLanes, relay.SinkOptions{Batch: 10, Workers: 1}, 40},
-		"with room for one only": {relay.ByLanes, relay.SinkOptions{Batch: 1, Workers: 1, Buffer: 1}, 1},
+		"by default":             {storage.ByLanes, relay.SinkOptions{}, 4000},
+		"by rows":                {storage.ByRows, relay.SinkOptions{}, 4000},
+		"with a large buffer":    {storage.ByLanes, relay.SinkOptions{Buffer: 9000}, 4500},
+		"with a small one":       {storage.ByLanes, relay.SinkOptions{Buffer: 1200}, 1200},
+		"with one small batch":   {storage.ByLanes, relay.SinkOptions{Batch: 10, Workers: 1}, 40},
+		"with room for one only": {storage.ByLanes, relay.SinkOptions{Batch: 1, Workers: 1, Buffer: 1}, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -12,6 +12,7 @@ import (
 	"github.com/rowrelay/rowrelay/internal/memstore"
 	"github.com/rowrelay/rowrelay/outbox"
 	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
@@ -21,12 +22,12 @@ type counting struct {
 	reads, settles, rows atomic.Int64
 }
 
-func (c *counting) Read(ctx context.Context, positions []relay.Position, limit, maxBytes int) (relay.Page, error) {
+func (c *counting) Read(ctx context.Context, positions []storage.Position, limit, maxBytes int) (storage.Page, error) {
 	c.reads.Add(1)
 	return c.Store.Read(ctx, positions, limit, maxBytes)
 }
 
-func (c *counting) Settle(ctx context.Context, name string, keep bool, settlements []relay.Settlement) (relay.Settled, error) {
+func (c *counting) Settle(ctx context.Context, name string, keep bool, settlements []storage.Settlement) (storage.Settled, error) {
 	c.settles.Add(1)
 	c.rows.Add(int64(len(settlements)))
 	return c.Store.Settle(ctx, name, keep, settlements)

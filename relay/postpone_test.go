@@ -9,6 +9,7 @@ import (
 
 	"github.com/rowrelay/rowrelay/internal/memstore"
 	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
@@ -31,7 +32,7 @@ func oneOfMany(order sinks.Order) (sink *recorder, healed *atomic.Bool, asked *a
 func TestPostponedMessagesWaitUncharged(t *testing.T) {
 	t.Parallel()
 	for _, order := range []sinks.Order{sinks.OrderNone, sinks.OrderPrefix} {
-		for _, claim := range []relay.Claim{relay.ByLanes, relay.ByRows} {
+		for _, claim := range []storage.Claim{storage.ByLanes, storage.ByRows} {
 			t.Run(fmt.Sprint(order, claim), func(t *testing.T) {
 				t.Parallel()
 				synctest.Test(t, func(t *testing.T) { testPostponed(t, order, claim) })
@@ -40,7 +41,7 @@ func TestPostponedMessagesWaitUncharged(t *testing.T) {
 	}
 }
 
-func testPostponed(t *testing.T, order sinks.Order, claim relay.Claim) {
+func testPostponed(t *testing.T, order sinks.Order, claim storage.Claim) {
 	db, watch := memstore.New(), &downs{}
 	sink, healed, asked := oneOfMany(order)
 	options := relay.Options{Claim: claim, Observer: watch, Sinks: map[string]relay.SinkOptions{"main": {Sink: sink, MaxAttempts: 2, Batch: 10}}}
@@ -58,7 +59,7 @@ func testPostponed(t *testing.T, order sinks.Order, claim relay.Claim) {
 	}
 	checkWaiting(t, db)
 	messages := int64(6) // the first of the key, and those without one
-	if claim == relay.ByRows {
+	if claim == storage.ByRows {
 		messages = 10
 	}
 	if n := asked.Load(); n < 100*messages || n > 130*messages {
@@ -80,7 +81,7 @@ func testPostponed(t *testing.T, order sinks.Order, claim relay.Claim) {
 			t.Errorf("message %d was charged %d attempts", m.Sequence, m.Attempt-1)
 		}
 	}
-	if claim == relay.ByLanes {
+	if claim == storage.ByLanes {
 		inOrder(t, sink.received)
 	}
 }
@@ -88,10 +89,10 @@ func testPostponed(t *testing.T, order sinks.Order, claim relay.Claim) {
 // checkWaiting checks that what was postponed says why, and was charged nothing.
 func checkWaiting(t *testing.T, db *memstore.DB) {
 	t.Helper()
-	var waiting []relay.Info
+	var waiting []storage.Info
 	for tries := 0; len(waiting) == 0; tries++ {
 		var err error
-		if waiting, err = db.Store().List(t.Context(), relay.Filter{State: relay.StateRetry}); err != nil || tries > 50 {
+		if waiting, err = db.Store().List(t.Context(), storage.Filter{State: storage.StateRetry}); err != nil || tries > 50 {
 			t.Fatalf("waiting: %v, %v", waiting, err)
 		}
 		time.Sleep(100 * time.Millisecond) // all may be on their way to the sink just now
@@ -101,7 +102,7 @@ func checkWaiting(t *testing.T, db *memstore.DB) {
 			t.Errorf("message %d waits after %d attempts with %q", w.ID, w.Attempts, w.LastError)
 		}
 	}
-	if parked := statusOf(t, db)[relay.StateError]; parked > 0 {
+	if parked := statusOf(t, db)[storage.StateError]; parked > 0 {
 		t.Errorf("%d messages were parked", parked)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/rowrelay/rowrelay/relay/storage"
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
@@ -37,7 +38,7 @@ const (
 )
 
 // leased takes note of how a lane was left.
-func (g *quarantine) leased(_ *lane, grant Grant) {
+func (g *quarantine) leased(_ *lane, grant storage.Grant) {
 	if grant.Crashes > 0 {
 		g.journalAll = time.Now().Add(calmAfter)
 	}
@@ -60,7 +61,7 @@ func (g *quarantine) unsendable(it *item) *sinks.Outcome {
 	if len(g.suspects) == 0 {
 		return nil
 	}
-	s, suspected := g.suspects[it.row.ref()]
+	s, suspected := g.suspects[refOf(&it.row)]
 	if !suspected {
 		return nil
 	}
@@ -68,7 +69,7 @@ func (g *quarantine) unsendable(it *item) *sinks.Outcome {
 	if s.crashes < maxCrashes {
 		return nil
 	}
-	delete(g.suspects, it.row.ref())
+	delete(g.suspects, refOf(&it.row))
 	why := sinks.Fail(sinks.Reject, sinks.ReasonCrash, fmt.Sprintf("%d relays in a row died while they were sending this message and nothing else", s.crashes))
 	return &why
 }
@@ -88,7 +89,7 @@ func (g *quarantine) start(q *sinkQueue, now time.Time) bool {
 	}
 	items := g.takeBatch(q)
 	for i, it := range items {
-		if _, suspected := g.suspects[it.row.ref()]; suspected {
+		if _, suspected := g.suspects[refOf(&it.row)]; suspected {
 			n := max(1, i)
 			g.putBack(q, items[n:])
 			items = items[:n:n]
@@ -98,7 +99,7 @@ func (g *quarantine) start(q *sinkQueue, now time.Time) bool {
 	if len(items) == 0 {
 		return true
 	}
-	if _, suspected := g.suspects[items[0].row.ref()]; suspected {
+	if _, suspected := g.suspects[refOf(&items[0].row)]; suspected {
 		g.waiting = q
 		if slices.ContainsFunc(g.queues, func(q *sinkQueue) bool { return len(q.flights) > 0 && q.circuit.state != circuitHalfOpen }) {
 			g.putBack(q, items)
@@ -115,11 +116,11 @@ func (g *quarantine) start(q *sinkQueue, now time.Time) bool {
 }
 
 // journals lists all that is under way, and the tickets that hold.
-func (g *quarantine) journals() []Journal {
-	var journals []Journal
+func (g *quarantine) journals() []storage.Journal {
+	var journals []storage.Journal
 	total := 0
 	for _, l := range g.sortedLanes() {
-		j := Journal{Lease: l.Lease, Suspects: g.inFlight(l)}
+		j := storage.Journal{Lease: l.Lease, Suspects: g.inFlight(l)}
 		if g.dedup != nil {
 			j.Tickets = g.dedup.written(l)
 		}
@@ -131,20 +132,20 @@ func (g *quarantine) journals() []Journal {
 		g.stale[l] = something
 	}
 	if total == 1 {
-		i := slices.IndexFunc(journals, func(j Journal) bool { return len(j.Suspects) > 0 })
+		i := slices.IndexFunc(journals, func(j storage.Journal) bool { return len(j.Suspects) > 0 })
 		journals[i].Suspects[0].Alone = true
 	}
 	return journals
 }
 
-func (g *quarantine) inFlight(l *lane) (suspects []Suspect) {
+func (g *quarantine) inFlight(l *lane) (suspects []storage.Suspect) {
 	for _, it := range l.known {
 		if it.stage == inFlight {
-			ref := it.row.ref()
-			suspects = append(suspects, Suspect{ID: ref.id, Check: ref.check, Crashes: g.suspects[ref].crashes})
+			ref := refOf(&it.row)
+			suspects = append(suspects, storage.Suspect{ID: ref.id, Check: ref.check, Crashes: g.suspects[ref].crashes})
 		}
 	}
-	slices.SortFunc(suspects, func(a, b Suspect) int { return cmp.Compare(a.ID, b.ID) })
+	slices.SortFunc(suspects, func(a, b storage.Suspect) int { return cmp.Compare(a.ID, b.ID) })
 	return suspects
 }
 
@@ -154,7 +155,7 @@ func (g *quarantine) answered(it *item, outcome sinks.Outcome) sinks.Outcome {
 		g.waiting = nil
 	}
 	if len(g.suspects) > 0 {
-		delete(g.suspects, it.row.ref())
+		delete(g.suspects, refOf(&it.row))
 	}
 	return outcome
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/rowrelay/rowrelay/internal/memstore"
 	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
@@ -91,7 +92,7 @@ func TestMessageThatKillsItsRelayIsParked(t *testing.T) {
 			}
 			time.Sleep(5 * time.Second)
 		}
-		parked, err := db.Store().List(t.Context(), relay.Filter{State: relay.StateError})
+		parked, err := db.Store().List(t.Context(), storage.Filter{State: storage.StateError})
 		if err != nil || len(parked) != 1 || parked[0].ID != 42 {
 			t.Fatalf("parked: %d messages, %v; want only message 42", len(parked), err)
 		}
@@ -143,7 +144,7 @@ func TestWayOutForMessageThatKillsWhileInDoubt(t *testing.T) {
 			}
 			time.Sleep(5 * time.Second)
 		}
-		if counts := statusOf(t, db); counts[relay.StateDone] != 299 || counts[relay.StateError] != 1 {
+		if counts := statusOf(t, db); counts[storage.StateDone] != 299 || counts[storage.StateError] != 1 {
 			t.Errorf("at the end: %v, want 299 done and one parked", counts)
 		}
 	})
@@ -163,7 +164,7 @@ func TestRelaysThatAreKilledParkNothing(t *testing.T) {
 		}
 		m := &mortal{dead: make(chan struct{})}
 		live(t, db, "last", m, m, 2*time.Minute)
-		if counts := statusOf(t, db); counts[relay.StateDone] != 3000 {
+		if counts := statusOf(t, db); counts[storage.StateDone] != 3000 {
 			t.Errorf("at the end: %v, want 3000 done", counts)
 		}
 	})

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/rowrelay/rowrelay/relay/storage"
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
@@ -76,7 +77,7 @@ func newSinkQueue(b *base, name string, index int) *sinkQueue {
 		q.order = ordered.Order()
 	}
 	q.tx, _ = options.Sink.(sinks.TxSink)
-	if q.ordered = b.options.Claim == ByLanes; q.ordered {
+	if q.ordered = b.options.Claim == storage.ByLanes; q.ordered {
 		all := options.Batch * options.Workers
 		q.mayOwe = max(options.Buffer/2, 3*all) - all
 	}

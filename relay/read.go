@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // Reading: a row's way from the table to memory, by lanes.
@@ -35,21 +37,21 @@ type fetch struct {
 
 	queue     *sinkQueue // readSkipped, readKeys, readUnrouted
 	lanes     []int      // readDue, readBlocked
-	positions []Position
+	positions []storage.Position
 	limit     int
 	maxBytes  int
-	keys      []*key         // readKeys, at the same places as the positions
-	asked     []LaneKey      // readBlockers, stepBlocked: of these the database is asked
-	holders   map[*key]int64 // readBlockers: what each key waits for
-	forgotten int64          // readBlocked: how many keys were when it began
-	cursor    DueCursor      // readDue: where it begins, and then where the next one does
+	keys      []*key            // readKeys, at the same places as the positions
+	asked     []storage.LaneKey // readBlockers, stepBlocked: of these the database is asked
+	holders   map[*key]int64    // readBlockers: what each key waits for
+	forgotten int64             // readBlocked: how many keys were when it began
+	cursor    storage.DueCursor // readDue: where it begins, and then where the next one does
 
-	page    Page
-	blocked []BlockedKey             // what was said of the keys
-	answers map[LaneKey][]BlockedKey // what was said of them in all steps; there for each key that was asked of
-	scan    *lateScan                // readSweep, readBeyond: what it decides by, and has found
-	late    *lateScan                // stepLate: the same; nil where no scan was needed
-	untold  int64                    // rows above this appeared after the page: for the next one to tell; none
+	page    storage.Page
+	blocked []storage.BlockedKey                     // what was said of the keys
+	answers map[storage.LaneKey][]storage.BlockedKey // what was said of them in all steps; there for each key that was asked of
+	scan    *lateScan                                // readSweep, readBeyond: what it decides by, and has found
+	late    *lateScan                                // stepLate: the same; nil where no scan was needed
+	untold  int64                                    // rows above this appeared after the page: for the next one to tell; none
 }
 
 type readKind int
@@ -165,7 +167,7 @@ func (e *byLanes) pollLanes(now time.Time) *fetch {
 	again := e.furthest() - e.late.span
 	for _, l := range e.lanesInTurn() {
 		if !l.draining && !l.unswept {
-			f.positions = append(f.positions, Position{Lane: l.Lane, After: min(l.cursor, again)})
+			f.positions = append(f.positions, storage.Position{Lane: l.Lane, After: min(l.cursor, again)})
 		}
 	}
 	if len(f.positions) == 0 {
@@ -309,7 +311,7 @@ var errOtherServer = errors.New("another server was read than the one that lease
 // Where it happens again and again, reads go to another server than writes: to a
 // replica, of which no page may be taken in.
 func (e *byLanes) checkEpoch(f *fetch) error {
-	if !slices.ContainsFunc(f.positions, func(p Position) bool {
+	if !slices.ContainsFunc(f.positions, func(p storage.Position) bool {
 		l := e.laneOf(f, p.Lane)
 		return l != nil && l.epoch != f.page.Epoch
 	}) {
@@ -367,7 +369,7 @@ func (e *byLanes) mergeLanes(f *fetch) {
 // readAhead asks for what comes after a page before its rows are taken in, for
 // which there has to be room all the same: meanwhile the database has work.
 // Nothing happens in between of which the next read would have to know.
-func (e *byLanes) readAhead(rows []Row) {
+func (e *byLanes) readAhead(rows []storage.Row) {
 	bytes := payloads(rows)
 	for _, q := range e.queues { // any of them may get the rows
 		q.buffered += len(rows)

@@ -14,6 +14,7 @@ import (
 	"github.com/rowrelay/rowrelay/internal/memstore"
 	"github.com/rowrelay/rowrelay/outbox"
 	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
@@ -38,7 +39,7 @@ func TestManyFailingKeysRecover(t *testing.T) {
 		if err := stop(); err != nil {
 			t.Error(err)
 		}
-		if counts := statusOf(t, db); counts[relay.StateDone] != 10_500 {
+		if counts := statusOf(t, db); counts[storage.StateDone] != 10_500 {
 			t.Errorf("an hour after the sink healed: %v, want 10500 done", counts)
 		}
 	})
@@ -49,36 +50,36 @@ func retryRows(t *testing.T, db *memstore.DB, n int, topic func(i int) string) {
 	t.Helper()
 	s := db.Store()
 	ctx := t.Context()
-	if err := s.SetClaimMode(ctx, relay.ByLanes); err != nil {
+	if err := s.SetClaimMode(ctx, storage.ByLanes); err != nil {
 		t.Fatal(err)
 	}
-	grants, err := s.Acquire(ctx, "before", relay.Lanes, time.Minute)
-	if err != nil || len(grants) != relay.Lanes {
+	grants, err := s.Acquire(ctx, "before", storage.Lanes, time.Minute)
+	if err != nil || len(grants) != storage.Lanes {
 		t.Fatal(len(grants), err)
 	}
 	for i := range n {
 		db.Write(outbox.Message{Topic: topic(i), Key: fmt.Sprint("k", i)})
 	}
-	var positions []relay.Position
+	var positions []storage.Position
 	fences := map[int]int64{}
 	for _, g := range grants {
-		positions = append(positions, relay.Position{Lane: g.Lane})
+		positions = append(positions, storage.Position{Lane: g.Lane})
 		fences[g.Lane] = g.Fence
 	}
 	page, err := s.Read(ctx, positions, 1_000_000, 1<<40)
 	if err != nil || len(page.Rows) != n {
 		t.Fatal(len(page.Rows), err)
 	}
-	var settlements []relay.Settlement
+	var settlements []storage.Settlement
 	for _, row := range page.Rows {
-		settlements = append(settlements, relay.Settlement{ID: row.ID, Lane: row.Lane, MessageID: row.Message.ID, Fence: fences[row.Lane], State: relay.StateRetry, Attempts: 1, Delay: 10 * time.Minute})
+		settlements = append(settlements, storage.Settlement{ID: row.ID, Lane: row.Lane, MessageID: row.Message.ID, Fence: fences[row.Lane], State: storage.StateRetry, Attempts: 1, Delay: 10 * time.Minute})
 	}
 	if _, err := s.Settle(ctx, "before", true, settlements); err != nil {
 		t.Fatal(err)
 	}
-	var releases []relay.Renewal
+	var releases []storage.Renewal
 	for _, g := range grants {
-		releases = append(releases, relay.Renewal{Lease: g.Lease})
+		releases = append(releases, storage.Renewal{Lease: g.Lease})
 	}
 	if err := s.Release(ctx, "before", releases); err != nil {
 		t.Fatal(err)
@@ -110,11 +111,11 @@ func TestAllHeldKeysAreLoaded(t *testing.T) {
 }
 
 type partialKeys struct {
-	relay.Store
+	storage.Store
 	once sync.Once
 }
 
-func (s *partialKeys) BlockedKeys(ctx context.Context, lanes []int, limit int) (keys []relay.BlockedKey, err error) {
+func (s *partialKeys) BlockedKeys(ctx context.Context, lanes []int, limit int) (keys []storage.BlockedKey, err error) {
 	keys, err = s.Store.BlockedKeys(ctx, lanes, limit)
 	s.once.Do(func() { keys, err = keys[:1], errors.New("the connection broke between two rows") })
 	return keys, err
@@ -139,12 +140,12 @@ func TestHeldKeysWithAnErrorAreNotUsed(t *testing.T) {
 }
 
 type failedOver struct {
-	relay.Store
+	storage.Store
 	over  atomic.Bool
 	marks atomic.Int64
 }
 
-func (s *failedOver) Read(ctx context.Context, p []relay.Position, limit, maxBytes int) (relay.Page, error) {
+func (s *failedOver) Read(ctx context.Context, p []storage.Position, limit, maxBytes int) (storage.Page, error) {
 	page, err := s.Store.Read(ctx, p, limit, maxBytes)
 	if s.over.Load() {
 		page.Horizon, page.LateAfter = 0, 0
@@ -152,7 +153,7 @@ func (s *failedOver) Read(ctx context.Context, p []relay.Position, limit, maxByt
 	return page, err
 }
 
-func (s *failedOver) Renew(ctx context.Context, name string, r []relay.Renewal, ttl time.Duration) ([]relay.Lease, error) {
+func (s *failedOver) Renew(ctx context.Context, name string, r []storage.Renewal, ttl time.Duration) ([]storage.Lease, error) {
 	highest := int64(0)
 	for _, renewal := range r {
 		highest = max(highest, renewal.Marks.Main)
@@ -179,11 +180,11 @@ func TestMarksFollowTheHorizonDown(t *testing.T) {
 }
 
 type countsScans struct {
-	relay.Store
+	storage.Store
 	most atomic.Int64
 }
 
-func (s *countsScans) Scan(ctx context.Context, p []relay.Position, except []string, keep func(relay.Candidate) bool) ([]relay.Row, []relay.Position, error) {
+func (s *countsScans) Scan(ctx context.Context, p []storage.Position, except []string, keep func(storage.Candidate) bool) ([]storage.Row, []storage.Position, error) {
 	rows, left, err := s.Store.Scan(ctx, p, except, keep)
 	s.most.Store(max(s.most.Load(), int64(len(rows))))
 	return rows, left, err
@@ -225,16 +226,16 @@ func TestStopByRowsGivesBackWhatIsBeingClaimed(t *testing.T) {
 			}
 			return nil
 		}
-		_, stop := start(t, store, relay.Options{Claim: relay.ByRows, Sinks: to(sink)})
+		_, stop := start(t, store, relay.Options{Claim: storage.ByRows, Sinks: to(sink)})
 		time.Sleep(time.Second) // looks at 0, 220, …
-		for statusOf(t, db)[relay.StateClaimed] == 0 {
+		for statusOf(t, db)[storage.StateClaimed] == 0 {
 			write(db, "orders", "", 50)
 			time.Sleep(time.Millisecond)
 		}
 		if err := stop(); err != nil {
 			t.Error(err)
 		}
-		if counts := statusOf(t, db); counts[relay.StateClaimed] != 0 {
+		if counts := statusOf(t, db); counts[storage.StateClaimed] != 0 {
 			t.Errorf("after a clean stop: %v, want nothing claimed", counts)
 		}
 	})
@@ -246,13 +247,13 @@ type lostCommit struct {
 	once sync.Once
 }
 
-func (s *lostCommit) HandleTx(ctx context.Context, name string, keep bool, done relay.Settlement, handler func(context.Context, *sql.Tx) error) error {
+func (s *lostCommit) HandleTx(ctx context.Context, name string, keep bool, done storage.Settlement, handler func(context.Context, *sql.Tx) error) error {
 	if err := handler(ctx, nil); err != nil {
 		return err
 	}
-	settled, err := s.Settle(ctx, name, keep, []relay.Settlement{done})
+	settled, err := s.Settle(ctx, name, keep, []storage.Settlement{done})
 	if err == nil && settled.Changed != 1 {
-		err = relay.ErrFenced
+		err = storage.ErrFenced
 	}
 	s.once.Do(func() { err = errors.New("the connection broke during commit") })
 	return err
@@ -272,7 +273,7 @@ func TestKeyGoesOnAfterALostCommit(t *testing.T) {
 		_, stop := start(t, &lostCommit{Store: db.Store()}, relay.Options{Sinks: map[string]relay.SinkOptions{"main": {Sink: sink}}})
 		time.Sleep(time.Hour)
 		stop()
-		if counts := statusOf(t, db); counts[relay.StateDone] != 3 {
+		if counts := statusOf(t, db); counts[storage.StateDone] != 3 {
 			t.Errorf("an hour later: %v, want 3 done", counts)
 		}
 	})
@@ -369,7 +370,7 @@ func TestConsumersKeepToTheirRetention(t *testing.T) {
 			d[0].Done(t.Context(), "")
 			time.Sleep(24 * time.Hour)
 		}
-		if n := statusOf(t, db)[relay.StateDone]; n > 1 {
+		if n := statusOf(t, db)[storage.StateDone]; n > 1 {
 			t.Errorf("%d done rows are kept; the retention is an hour", n)
 		}
 	})
@@ -391,9 +392,9 @@ func TestALateClaimIsNotSent(t *testing.T) {
 		}
 		write(db, "t", "", 1)
 		a, b := &recorder{delay: 5 * time.Second}, &recorder{}
-		_, stopA := start(t, slow, relay.Options{Name: "a", Claim: relay.ByRows, Sinks: to(a)})
+		_, stopA := start(t, slow, relay.Options{Name: "a", Claim: storage.ByRows, Sinks: to(a)})
 		time.Sleep(time.Second)
-		_, stopB := start(t, db.Store(), relay.Options{Name: "b", Claim: relay.ByRows, Sinks: to(b)})
+		_, stopB := start(t, db.Store(), relay.Options{Name: "b", Claim: storage.ByRows, Sinks: to(b)})
 		for range 100 { // each time that a has given the message back, either of them may claim it first
 			if time.Sleep(time.Minute); len(b.ids()) > 0 {
 				break
@@ -503,7 +504,7 @@ func TestPoisonIsParkedThoughAnotherSinkIsBusy(t *testing.T) {
 			stop()
 			time.Sleep(5 * time.Second)
 		}
-		parked, _ := db.Store().List(t.Context(), relay.Filter{State: relay.StateError})
+		parked, _ := db.Store().List(t.Context(), storage.Filter{State: storage.StateError})
 		if len(parked) != 1 {
 			t.Errorf("after %d deaths by one message it is still not parked; %v", lives, statusOf(t, db))
 		} else {
@@ -524,7 +525,7 @@ func TestARowGivenBackIsNotForgotten(t *testing.T) {
 			return nil
 		}
 		slow, fast := &recorder{delay: 3 * time.Millisecond}, &recorder{delay: time.Millisecond}
-		r, stop := start(t, store, relay.Options{Claim: relay.ByRows,
+		r, stop := start(t, store, relay.Options{Claim: storage.ByRows,
 			Sinks:  map[string]relay.SinkOptions{"a": {Sink: slow, Batch: 2, Buffer: 4, Workers: 2}, "b": {Sink: fast, Batch: 50, Buffer: 400}},
 			Routes: []relay.Route{{Topic: "a", Sink: "a"}, {Topic: "b", Sink: "b"}}})
 		for range 300 {
@@ -538,7 +539,7 @@ func TestARowGivenBackIsNotForgotten(t *testing.T) {
 			time.Sleep(5 * time.Second)
 		}
 		stop()
-		rows, _ := db.Store().List(t.Context(), relay.Filter{Limit: 1000})
+		rows, _ := db.Store().List(t.Context(), storage.Filter{Limit: 1000})
 		late, crashes := 0, 0
 		for _, row := range rows {
 			crashes += row.Crashes
@@ -557,32 +558,32 @@ func TestDrainByRowsTakesAllThatIsDue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, db := t.Context(), memstore.New()
 		s := db.Store()
-		if err := s.SetClaimMode(ctx, relay.ByRows); err != nil {
+		if err := s.SetClaimMode(ctx, storage.ByRows); err != nil {
 			t.Fatal(err)
 		}
 		write(db, "t", "", 5000)
-		rows, err := s.Claim(ctx, relay.ClaimRequest{Relay: "x", Token: "x", TTL: time.Minute, Limit: 5000, Pick: relay.Oldest})
+		rows, err := s.Claim(ctx, storage.ClaimRequest{Relay: "x", Token: "x", TTL: time.Minute, Limit: 5000, Pick: storage.Oldest})
 		if err != nil || len(rows) != 5000 {
 			t.Fatal(len(rows), err)
 		}
-		var settlements []relay.Settlement
+		var settlements []storage.Settlement
 		for _, row := range rows {
-			settlements = append(settlements, relay.Settlement{ID: row.ID, Lane: row.Lane, MessageID: row.Message.ID, Token: "x", State: relay.StateError, Attempts: 1})
+			settlements = append(settlements, storage.Settlement{ID: row.ID, Lane: row.Lane, MessageID: row.Message.ID, Token: "x", State: storage.StateError, Attempts: 1})
 		}
 		if _, err := s.Settle(ctx, "x", true, settlements); err != nil {
 			t.Fatal(err)
 		}
-		if n, err := s.Requeue(ctx, relay.Filter{}); n != 5000 || err != nil {
+		if n, err := s.Requeue(ctx, storage.Filter{}); n != 5000 || err != nil {
 			t.Fatal(n, err)
 		}
-		r, err := relay.New(db.Store(), relay.Options{Claim: relay.ByRows, Sinks: to(&recorder{}), Drain: true})
+		r, err := relay.New(db.Store(), relay.Options{Claim: storage.ByRows, Sinks: to(&recorder{}), Drain: true})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if err := r.Run(ctx); err != nil {
 			t.Error(err)
 		}
-		if counts := statusOf(t, db); counts[relay.StateDone] != 5000 {
+		if counts := statusOf(t, db); counts[storage.StateDone] != 5000 {
 			t.Errorf("after the drain: %v, want 5000 done", counts)
 		}
 	})
@@ -593,17 +594,17 @@ func TestTheLowestRetryHoldsTheKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, db := t.Context(), memstore.New()
 		s := db.Store()
-		if err := s.SetClaimMode(ctx, relay.ByRows); err != nil {
+		if err := s.SetClaimMode(ctx, storage.ByRows); err != nil {
 			t.Fatal(err)
 		}
 		write(db, "t", "k", 2)
-		rows, err := s.Claim(ctx, relay.ClaimRequest{Relay: "x", Token: "x", TTL: time.Minute, Limit: 2, Pick: relay.Oldest})
+		rows, err := s.Claim(ctx, storage.ClaimRequest{Relay: "x", Token: "x", TTL: time.Minute, Limit: 2, Pick: storage.Oldest})
 		if err != nil || len(rows) != 2 {
 			t.Fatal(len(rows), err)
 		}
-		var settlements []relay.Settlement
+		var settlements []storage.Settlement
 		for _, row := range rows {
-			settlements = append(settlements, relay.Settlement{ID: row.ID, Lane: row.Lane, MessageID: row.Message.ID, Token: "x", State: relay.StateRetry, Attempts: 1, Delay: time.Second})
+			settlements = append(settlements, storage.Settlement{ID: row.ID, Lane: row.Lane, MessageID: row.Message.ID, Token: "x", State: storage.StateRetry, Attempts: 1, Delay: time.Second})
 		}
 		if _, err := s.Settle(ctx, "x", true, settlements); err != nil {
 			t.Fatal(err)

@@ -1,6 +1,6 @@
 // Package relay moves messages from their table to their sinks.
 //
-// A [Relay] claims the rows of one table through a [Store], hands them to
+// A [Relay] claims the rows of one table through a [storage.Store], hands them to
 // sinks, and writes back what became of each. Any number of relays, in any
 // number of processes, may work on one table.
 //
@@ -17,11 +17,13 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // Relay moves the messages of one table to its sinks.
 type Relay struct {
-	store   Store
+	store   storage.Store
 	options Options
 	routes  *router
 	names   []string // of the sinks, sorted; a queue's index is its place here
@@ -36,7 +38,7 @@ type Relay struct {
 
 // New makes a relay over a store. It checks the options and reports all that
 // is wrong with them at once; it doesn't touch the store.
-func New(store Store, options Options) (*Relay, error) {
+func New(store storage.Store, options Options) (*Relay, error) {
 	if isNil(store) {
 		return nil, errors.New("relay: there is no store: give what sqlstore.Open returned, once its error was looked at")
 	}

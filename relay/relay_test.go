@@ -13,6 +13,7 @@ import (
 	"github.com/rowrelay/rowrelay/internal/memstore"
 	"github.com/rowrelay/rowrelay/outbox"
 	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
@@ -60,7 +61,7 @@ func (r *recorder) ids() []int64 {
 }
 
 // start runs a relay until stop is called, which returns what Run returned.
-func start(t *testing.T, store relay.Store, options relay.Options) (r *relay.Relay, stop func() error) {
+func start(t *testing.T, store storage.Store, options relay.Options) (r *relay.Relay, stop func() error) {
 	t.Helper()
 	if options.Logger == nil {
 		options.Logger = slog.New(slog.DiscardHandler)
@@ -104,7 +105,7 @@ func TestDeliversWhatWasCommittedInOrder(t *testing.T) {
 				}
 				inOrder(t, sink.received)
 				status, _ := db.Store().Status(t.Context())
-				if status.Counts[relay.StateDone] != 500 || status.Counts[relay.StatePending] != 0 {
+				if status.Counts[storage.StateDone] != 500 || status.Counts[storage.StatePending] != 0 {
 					t.Errorf("counts after the run: %v", status.Counts)
 				}
 			})

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // From the topic to the sink, and what waits as no route takes it: it is told of, now and then,
@@ -173,7 +175,7 @@ func (e *byLanes) pollUnrouted(now time.Time) *fetch {
 	f := &fetch{kind: readUnrouted, queue: q, limit: unroutedRows, maxBytes: 1 << 20}
 	for _, l := range e.lanesInTurn() {
 		if l.skippedFrom[q.index] != none && !l.alarmed && !l.draining {
-			f.positions = append(f.positions, Position{Lane: l.Lane, After: l.skippedFrom[q.index], Until: l.cursor})
+			f.positions = append(f.positions, storage.Position{Lane: l.Lane, After: l.skippedFrom[q.index], Until: l.cursor})
 		}
 	}
 	if len(f.positions) > 0 {

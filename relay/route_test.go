@@ -4,6 +4,8 @@ import (
 	"testing"
 	"testing/quick"
 	"time"
+
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 func TestRouterTakesTheMostSpecificRoute(t *testing.T) {
@@ -74,12 +76,12 @@ func TestFairSharesAddUp(t *testing.T) {
 		total := 0
 		for _, name := range relays {
 			share := fairShare(relays, name)
-			if share < Lanes/len(relays) || share > Lanes/len(relays)+1 {
+			if share < storage.Lanes/len(relays) || share > storage.Lanes/len(relays)+1 {
 				t.Errorf("of %d relays one gets %d lanes", len(relays), share)
 			}
 			total += share
 		}
-		if total != Lanes {
+		if total != storage.Lanes {
 			t.Errorf("%d relays share %d lanes", len(relays), total)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/rowrelay/rowrelay/outbox"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // Claiming by rows: batches of free rows are stamped with the relay's token, in whichever
@@ -36,7 +37,7 @@ type byRows struct {
 type amount struct{ rows, bytes int }
 
 type claimJob struct {
-	ClaimRequest
+	storage.ClaimRequest
 	began time.Time
 }
 
@@ -89,7 +90,7 @@ func (r *byRows) startRead(now time.Time) {
 	r.asked.rows += worth.rows
 	r.asked.bytes += worth.bytes
 	r.poll.under++
-	r.claims <- claimJob{began: now, ClaimRequest: ClaimRequest{
+	r.claims <- claimJob{began: now, ClaimRequest: storage.ClaimRequest{
 		Relay: r.options.Name, Token: r.token, TTL: r.options.Lease, Limit: worth.rows, MaxBytes: worth.bytes,
 		Pick: r.options.Pick, Topics: r.options.Topics, Except: slices.Sorted(maps.Keys(r.except)),
 		Unprompted: unprompted,
@@ -144,7 +145,7 @@ func (r *byRows) claimer(ctx context.Context) {
 // merge takes claimed rows into memory, and gives back those for which there is no
 // room, with their topic left out of the next claims. A claim that took long is given
 // back: it would end too soon.
-func (r *byRows) merge(job claimJob, rows []Row, err error) {
+func (r *byRows) merge(job claimJob, rows []storage.Row, err error) {
 	r.poll.under--
 	r.asked.rows -= job.Limit
 	r.asked.bytes -= job.MaxBytes
@@ -174,9 +175,9 @@ func (r *byRows) merge(job claimJob, rows []Row, err error) {
 		q := r.queues[r.routes.sink(row.Message.Topic)]
 		switch {
 		case row.Later:
-			r.putBack(row, StateScheduled)
+			r.putBack(row, storage.StateScheduled)
 		case late || r.stopping.begun:
-			r.putBack(row, StatePending)
+			r.putBack(row, storage.StatePending)
 		case q.room() <= 0:
 			if q.options.Sink == nil {
 				r.alarmUnrouted(row.Message.Topic)
@@ -184,7 +185,7 @@ func (r *byRows) merge(job claimJob, rows []Row, err error) {
 			if len(r.except) < maxCachedTopics {
 				r.except[row.Message.Topic] = q
 			}
-			r.putBack(row, StatePending)
+			r.putBack(row, storage.StatePending)
 		default:
 			it := &item{row: *row, token: r.token, queue: q}
 			r.known[row.ID] = it
@@ -200,7 +201,7 @@ func (r *byRows) merge(job claimJob, rows []Row, err error) {
 
 // putBack gives a claim back: others may have it, now or at its time. Until that is
 // written it keeps nothing of the message, whose bytes no buffer counts, but its id.
-func (r *byRows) putBack(row *Row, state State) {
+func (r *byRows) putBack(row *storage.Row, state storage.State) {
 	row.Message = outbox.Message{ID: row.Message.ID}
 	it := &item{row: *row, token: r.token, stage: inSettle}
 	r.known[row.ID] = it
@@ -222,7 +223,7 @@ func (r *byRows) forget(it *item) {
 }
 
 // giveUp gives the claim of an item back that was not handed over.
-func (r *byRows) giveUp(it *item) { r.settle.add(it, it.settlement(StatePending)) }
+func (r *byRows) giveUp(it *item) { r.settle.add(it, it.settlement(storage.StatePending)) }
 
 func (r *byRows) giveUpQueued() {
 	for _, it := range r.known {
@@ -302,17 +303,17 @@ func (r *byRows) rights(bool) rights {
 
 // renew extends the claims. For a drain it also counts the rows that anyone has
 // claimed: those of a relay that died are waited for.
-func (r *rowRights) renew(ctx context.Context, members Members, _ bool) (renewed bool, err error) {
+func (r *rowRights) renew(ctx context.Context, members storage.Members, _ bool) (renewed bool, err error) {
 	if len(members.Relays) == 0 {
 		return false, nil // it leaves, and what waited was given back before
 	}
 	if len(r.rows) > 0 {
 		r.kept, err = r.store.Extend(ctx, r.token, r.rows, r.options.Lease)
 	}
-	if operator, ok := r.store.(Operator); ok && r.options.Drain && err == nil {
-		var status Status
+	if operator, ok := r.store.(storage.Operator); ok && r.options.Drain && err == nil {
+		var status storage.Status
 		status, err = operator.Status(ctx)
-		r.anyones = status.Counts[StateClaimed]
+		r.anyones = status.Counts[storage.StateClaimed]
 	}
 	return err == nil, err
 }

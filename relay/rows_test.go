@@ -12,6 +12,7 @@ import (
 	"github.com/rowrelay/rowrelay/internal/memstore"
 	"github.com/rowrelay/rowrelay/outbox"
 	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
@@ -22,7 +23,7 @@ func TestCompetingRelaysDeliverEachRowOnce(t *testing.T) {
 		write(db, "orders", "k", 2000)
 		var stops []func() error
 		for i := range 5 {
-			_, stop := start(t, db.Store(), relay.Options{Name: fmt.Sprint("r", i), Claim: relay.ByRows,
+			_, stop := start(t, db.Store(), relay.Options{Name: fmt.Sprint("r", i), Claim: storage.ByRows,
 				Sinks: map[string]relay.SinkOptions{"main": {Sink: sink, Batch: 20, Workers: 2}}})
 			stops = append(stops, stop)
 		}
@@ -43,14 +44,14 @@ func TestRowsOfADeadRelayAreClaimedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := memstore.New()
 		write(db, "orders", "", 10)
-		if err := db.Store().SetClaimMode(t.Context(), relay.ByRows); err != nil {
+		if err := db.Store().SetClaimMode(t.Context(), storage.ByRows); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := db.Store().Claim(t.Context(), relay.ClaimRequest{Relay: "dead", Token: "x", TTL: 15 * time.Second, Limit: 10, Pick: relay.Oldest}); err != nil {
+		if _, err := db.Store().Claim(t.Context(), storage.ClaimRequest{Relay: "dead", Token: "x", TTL: 15 * time.Second, Limit: 10, Pick: storage.Oldest}); err != nil {
 			t.Fatal(err)
 		}
 		sink := &recorder{}
-		_, stop := start(t, db.Store(), relay.Options{Claim: relay.ByRows, Sinks: to(sink)})
+		_, stop := start(t, db.Store(), relay.Options{Claim: storage.ByRows, Sinks: to(sink)})
 		time.Sleep(14 * time.Second)
 		if len(sink.ids()) != 0 {
 			t.Error("rows were delivered though their claim had not ended")
@@ -70,8 +71,8 @@ func TestRowsWithASlowHandlerAreNotClaimedTwice(t *testing.T) {
 		write(db, "orders", "", 6)
 		sink := &recorder{delay: 50 * time.Second}
 		options := map[string]relay.SinkOptions{"main": {Sink: sink, Batch: 1, Workers: 2, Timeout: time.Hour}}
-		_, stop := start(t, db.Store(), relay.Options{Name: "a", Claim: relay.ByRows, Sinks: options})
-		_, stop2 := start(t, db.Store(), relay.Options{Name: "b", Claim: relay.ByRows, Sinks: options})
+		_, stop := start(t, db.Store(), relay.Options{Name: "a", Claim: storage.ByRows, Sinks: options})
+		_, stop2 := start(t, db.Store(), relay.Options{Name: "b", Claim: storage.ByRows, Sinks: options})
 		time.Sleep(10 * time.Minute)
 		stop()
 		stop2()
@@ -89,7 +90,7 @@ func TestByRowsASinkThatIsDownHoldsUpNoOther(t *testing.T) {
 		write(db, "down", "", 300)
 		write(db, "up", "", 300)
 		write(db, "unknown", "", 3)
-		_, stop := start(t, db.Store(), relay.Options{Claim: relay.ByRows,
+		_, stop := start(t, db.Store(), relay.Options{Claim: storage.ByRows,
 			Sinks:  map[string]relay.SinkOptions{"up": {Sink: up, Batch: 10, Buffer: 20}, "down": {Sink: down, Batch: 10, Buffer: 20}},
 			Routes: []relay.Route{{Topic: "up", Sink: "up"}, {Topic: "down", Sink: "down"}}})
 		time.Sleep(time.Minute)
@@ -104,7 +105,7 @@ func TestByRowsASinkThatIsDownHoldsUpNoOther(t *testing.T) {
 		if n := len(down.ids()); n != 300 {
 			t.Errorf("%d messages of the sink that was down delivered, want 300", n)
 		}
-		if counts := statusOf(t, db); counts[relay.StatePending] != 3 || counts[relay.StateClaimed] != 0 {
+		if counts := statusOf(t, db); counts[storage.StatePending] != 3 || counts[storage.StateClaimed] != 0 {
 			t.Errorf("at the end: %v, want the 3 without a route pending", counts)
 		}
 	})
@@ -115,18 +116,18 @@ func TestStopByRowsGivesClaimsBackUncharged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db, sink := memstore.New(), &waiter{}
 		write(db, "orders", "", 50)
-		_, stop := start(t, db.Store(), relay.Options{Claim: relay.ByRows, DrainTimeout: time.Second,
+		_, stop := start(t, db.Store(), relay.Options{Claim: storage.ByRows, DrainTimeout: time.Second,
 			Sinks: map[string]relay.SinkOptions{"main": {Sink: sink, Batch: 5}}})
 		time.Sleep(time.Second)
 		if err := stop(); err != nil {
 			t.Error(err)
 		}
-		rows, err := db.Store().List(t.Context(), relay.Filter{Limit: 100})
+		rows, err := db.Store().List(t.Context(), storage.Filter{Limit: 100})
 		if err != nil || len(rows) != 50 {
 			t.Fatal(len(rows), err)
 		}
 		for _, row := range rows {
-			if row.State != relay.StatePending || row.Attempts != 0 {
+			if row.State != storage.StatePending || row.Attempts != 0 {
 				t.Errorf("row %d is %s after %d attempts", row.ID, row.State, row.Attempts)
 			}
 		}
@@ -163,7 +164,7 @@ func TestConsumer(t *testing.T) {
 		if err := errors.Join(got[0].Done(ctx, "receipt"), got[1].Retry(ctx, "later"), got[2].Extend(ctx, 10*time.Minute)); err != nil {
 			t.Error(err)
 		}
-		if err := got[0].Done(ctx, ""); !errors.Is(err, relay.ErrFenced) {
+		if err := got[0].Done(ctx, ""); !errors.Is(err, storage.ErrFenced) {
 			t.Errorf("a second answer: %v", err)
 		}
 		again, err := c.Receive(ctx, 10)
@@ -174,7 +175,7 @@ func TestConsumer(t *testing.T) {
 			t.Error(err)
 		}
 		counts := statusOf(t, db)
-		if counts[relay.StateDone] != 1 || counts[relay.StateError] != 2 || counts[relay.StateScheduled] != 1 {
+		if counts[storage.StateDone] != 1 || counts[storage.StateError] != 2 || counts[storage.StateScheduled] != 1 {
 			t.Errorf("at the end: %v", counts)
 		}
 	})
@@ -187,7 +188,7 @@ func TestRowsAreDeliveredAsTheyArePicked(t *testing.T) {
 		for i := range 9 {
 			db.Write(outbox.Message{Topic: "orders", Priority: int16(i % 3)})
 		}
-		_, stop := start(t, db.Store(), relay.Options{Claim: relay.ByRows, Pick: relay.Priority,
+		_, stop := start(t, db.Store(), relay.Options{Claim: storage.ByRows, Pick: storage.Priority,
 			Sinks: map[string]relay.SinkOptions{"main": {Sink: sink, Workers: 1}}})
 		time.Sleep(time.Second)
 		stop()
@@ -212,7 +213,7 @@ func TestRowsRelayEndsWhenTheTableChanges(t *testing.T) {
 			}
 			return nil
 		}
-		r, err := relay.New(store, relay.Options{Name: "r", Claim: relay.ByRows, DrainTimeout: time.Second, Sinks: to(sink)})
+		r, err := relay.New(store, relay.Options{Name: "r", Claim: storage.ByRows, DrainTimeout: time.Second, Sinks: to(sink)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -223,13 +224,13 @@ func TestRowsRelayEndsWhenTheTableChanges(t *testing.T) {
 		if err := db.Store().Deregister(t.Context(), "r"); err != nil { // as if its time had ended
 			t.Fatal(err)
 		}
-		if err := db.Store().SetClaimMode(t.Context(), relay.ByLanes); err != nil {
+		if err := db.Store().SetClaimMode(t.Context(), storage.ByLanes); err != nil {
 			t.Fatal(err)
 		}
-		if err := <-done; !errors.Is(err, relay.ErrOtherClaim) {
-			t.Errorf("Run returned %v, want %v", err, relay.ErrOtherClaim)
+		if err := <-done; !errors.Is(err, storage.ErrOtherClaim) {
+			t.Errorf("Run returned %v, want %v", err, storage.ErrOtherClaim)
 		}
-		if counts := statusOf(t, db); counts[relay.StatePending] != 5 {
+		if counts := statusOf(t, db); counts[storage.StatePending] != 5 {
 			t.Errorf("at the end: %v, want 5 pending", counts)
 		}
 	})

@@ -7,6 +7,8 @@ import (
 	"os"
 	"slices"
 	"time"
+
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // The loop. It alone changes the engine's state. Answers come in by channels, are taken in,
@@ -34,7 +36,7 @@ func (r *Relay) newEngine() *engine {
 	e.queues = append(e.queues, &sinkQueue{name: unroutedName, index: len(r.names)})
 	e.names = append(slices.Clone(r.names), unroutedName)
 	e.sent, e.journaled = make(chan *flight, workers), make(chan func(), workers)
-	if r.options.Claim == ByRows {
+	if r.options.Claim == storage.ByRows {
 		e.claiming = newByRows(e)
 	} else {
 		e.claiming = newByLanes(e, r.held, r.far)
@@ -55,7 +57,7 @@ func newByLanes(e *engine, mostHeld int, farBehind int64) *byLanes {
 	}
 	e.didRead = make(chan func(), 1)
 	e.poll.rowBytes = 4096
-	store, ok := e.store.(Journaler)
+	store, ok := e.store.(storage.Journaler)
 	if !ok {
 		return b
 	}

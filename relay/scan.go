@@ -7,6 +7,8 @@ import (
 	"math"
 	"slices"
 	"time"
+
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // What appears below what was read. Ids are given out before commits, so a transaction that
@@ -74,7 +76,7 @@ func (r *lateRows) scanFirst(f *fetch) *lateScan {
 		f.page.LateAfter = lowestSet(told, before)
 	}
 	r.learnSpan(told)
-	var positions, brought []Position
+	var positions, brought []storage.Position
 	for _, l := range r.sortedLanes() {
 		after := l.recheck
 		if late := f.page.LateAfter; late >= 0 {
@@ -84,7 +86,7 @@ func (r *lateRows) scanFirst(f *fetch) *lateScan {
 			continue
 		}
 		if f.brings(l, after) {
-			brought = append(brought, Position{Lane: l.Lane, After: after})
+			brought = append(brought, storage.Position{Lane: l.Lane, After: after})
 			continue
 		}
 		until := l.cursor
@@ -96,7 +98,7 @@ func (r *lateRows) scanFirst(f *fetch) *lateScan {
 			l.endScan(true)
 			continue
 		}
-		positions = append(positions, Position{Lane: l.Lane, After: after, Until: until})
+		positions = append(positions, storage.Position{Lane: l.Lane, After: after, Until: until})
 	}
 	if r.scans = len(positions) > 0; !r.scans {
 		return nil
@@ -109,7 +111,7 @@ func (r *lateRows) scanFirst(f *fetch) *lateScan {
 // brings says that what appeared late in a lane above an id came with the page.
 func (f *fetch) brings(l *lane, after int64) bool {
 	return f.kind == readLanes && !f.page.More && l.recheck == none && !l.draining &&
-		slices.ContainsFunc(f.positions, func(p Position) bool { return p.Lane == l.Lane && p.After <= after })
+		slices.ContainsFunc(f.positions, func(p storage.Position) bool { return p.Lane == l.Lane && p.After <= after })
 }
 
 // againBytes bounds what a read reads once more, about.
@@ -153,9 +155,9 @@ func (e *byLanes) mergeLate(f *fetch) {
 // it has found. It holds copies, as it runs in the reader; what it approves of is judged again
 // when it is merged.
 type lateScan struct {
-	positions []Position
-	left      []Position // what wasn't walked
-	rows      []Row
+	positions []storage.Position
+	left      []storage.Position // what wasn't walked
+	rows      []storage.Row
 	stride    stride // of a step
 
 	routes        *router
@@ -168,8 +170,8 @@ type lateScan struct {
 	leftRows, leftBytes int             // so much more may come into memory
 	skipped             map[place]int64 // the first row of each place that may not
 
-	brought []Position // late rows: what came with the page, and has to be looked for if it is dropped
-	epoch   string     // of the page
+	brought []storage.Position // late rows: what came with the page, and has to be looked for if it is dropped
+	epoch   string             // of the page
 
 	found map[int]int64 // by a sweep: the lowest row in each lane that nobody expects
 	took  time.Duration
@@ -182,7 +184,7 @@ type place struct{ lane, queue int }
 
 // scan makes the scan of these positions, which may begin anew further below, but above the
 // horizon.
-func (r *lateRows) scan(positions []Position, horizon int64) *lateScan {
+func (r *lateRows) scan(positions []storage.Position, horizon int64) *lateScan {
 	s := &lateScan{
 		positions: positions, left: positions, stride: r.stride, farBehind: r.farBehind,
 		routes: r.routes, topics: r.routes.topics(len(r.queues), r.unrouted), known: map[int64]struct{}{},
@@ -207,7 +209,7 @@ func (r *lateRows) scan(positions []Position, horizon int64) *lateScan {
 }
 
 // expected says that the engine has the row in memory, or will come back to it.
-func (s *lateScan) expected(c Candidate, queue int) bool {
+func (s *lateScan) expected(c storage.Candidate, queue int) bool {
 	if _, ok := s.known[c.ID]; ok {
 		return true
 	}
@@ -220,14 +222,14 @@ func (s *lateScan) expected(c Candidate, queue int) bool {
 
 // follows says that the row may be one that was dropped as its key waits, where the
 // lane doesn't know all the keys that do.
-func (s *lateScan) follows(c Candidate, queue int) bool {
+func (s *lateScan) follows(c storage.Candidate, queue int) bool {
 	left := s.forgottenFrom[c.Lane][queue]
 	return c.Key != "" && left != none && c.ID > left
 }
 
 // keep approves of a row. A transaction that was open for long may bring more
 // rows than there is memory: the queues of the rest fall behind.
-func (s *lateScan) keep(c Candidate) bool {
+func (s *lateScan) keep(c storage.Candidate) bool {
 	p := place{c.Lane, s.routes.find(c.Topic)}
 	if s.expected(c, p.queue) {
 		return false
@@ -247,10 +249,13 @@ func (s *lateScan) keep(c Candidate) bool {
 
 // except returns the topics of which every row at the positions is one that its
 // queue will come back to: those of a sink that is down, mostly.
-func (s *lateScan) except(positions []Position) (topics []string) {
+func (s *lateScan) except(positions []storage.Position) (topics []string) {
 	for queue, own := range s.topics {
-		comesBack := func(p Position) bool { lag := s.skippedFrom[p.Lane][queue]; return lag != none && lag <= p.After }
-		if len(own) > 0 && !slices.ContainsFunc(positions, func(p Position) bool { return !comesBack(p) }) {
+		comesBack := func(p storage.Position) bool {
+			lag := s.skippedFrom[p.Lane][queue]
+			return lag != none && lag <= p.After
+		}
+		if len(own) > 0 && !slices.ContainsFunc(positions, func(p storage.Position) bool { return !comesBack(p) }) {
 			topics = append(topics, own...)
 		}
 	}
@@ -283,7 +288,7 @@ func (b *base) scanLate(ctx context.Context, s *lateScan) (lateAfter int64, err 
 		lateAfter = lowestSet(lateAfter, since)
 		round = split(round, since, steps > 1)
 	}
-	slices.SortFunc(s.rows, func(a, b Row) int { return cmp.Compare(a.ID, b.ID) })
+	slices.SortFunc(s.rows, func(a, b storage.Row) int { return cmp.Compare(a.ID, b.ID) })
 	return lateAfter, nil
 }
 
@@ -303,8 +308,8 @@ func (b *base) scanStep(ctx context.Context, s *lateScan) error {
 
 // lowestOf returns the parts of positions with the lowest ids, so many of them, in the
 // order of lanes.
-func lowestOf(positions []Position, ids int64) (lowest []Position) {
-	until := slices.MinFunc(positions, func(a, b Position) int { return cmp.Compare(a.After, b.After) }).After
+func lowestOf(positions []storage.Position, ids int64) (lowest []storage.Position) {
+	until := slices.MinFunc(positions, func(a, b storage.Position) int { return cmp.Compare(a.After, b.After) }).After
 	if until += ids; until < 0 {
 		until = math.MaxInt64
 	}
@@ -313,13 +318,13 @@ func lowestOf(positions []Position, ids int64) (lowest []Position) {
 			lowest = append(lowest, p)
 		}
 	}
-	slices.SortFunc(lowest, func(a, b Position) int { return a.Lane - b.Lane })
+	slices.SortFunc(lowest, func(a, b storage.Position) int { return a.Lane - b.Lane })
 	return lowest
 }
 
 // restOf returns what has to be walked of positions once parts of them were walked,
 // but for what is left of those.
-func restOf(positions, walked, left []Position) (rest []Position) {
+func restOf(positions, walked, left []storage.Position) (rest []storage.Position) {
 	after := map[int]int64{}
 	for _, p := range walked {
 		after[p.Lane] = p.Until
@@ -345,7 +350,7 @@ func (b *base) appearedSince(ctx context.Context, epoch string) (lateAfter int64
 }
 
 // emptyPage asks what a page tells beside its rows.
-func (b *base) emptyPage(ctx context.Context) (Page, error) {
+func (b *base) emptyPage(ctx context.Context) (storage.Page, error) {
 	ctx, cancel := context.WithTimeout(ctx, b.operationTimeout())
 	defer cancel()
 	page, err := b.store.Read(ctx, nil, 0, 0)
@@ -355,7 +360,7 @@ func (b *base) emptyPage(ctx context.Context) (Page, error) {
 
 // unwalked returns what has to be walked again after a scan that failed: what it
 // had not come to, and in lanes where it had found something all from there on.
-func unwalked(positions, left []Position, found []Row) (again []Position) {
+func unwalked(positions, left []storage.Position, found []storage.Row) (again []storage.Position) {
 	for _, p := range positions {
 		after := p.Until
 		for _, rest := range left {
@@ -379,7 +384,7 @@ func unwalked(positions, left []Position, found []Row) (again []Position) {
 // split returns the positions of a scan in which it may have met some rows of a
 // transaction and not others, where rows above an id have appeared since: those
 // that it began above; and all that it went through in several steps.
-func split(positions []Position, appearedAfter int64, steps bool) (again []Position) {
+func split(positions []storage.Position, appearedAfter int64, steps bool) (again []storage.Position) {
 	for _, p := range positions {
 		if appearedAfter != none && (appearedAfter < p.After || steps && appearedAfter < p.Until) {
 			p.After = appearedAfter
@@ -430,7 +435,7 @@ func (e *byLanes) pollBeyond(room int) *fetch {
 			except = append(except, q)
 		}
 	}
-	var positions []Position
+	var positions []storage.Position
 	for _, l := range e.sortedLanes() {
 		if l.draining || l.unswept {
 			continue
@@ -438,7 +443,7 @@ func (e *byLanes) pollBeyond(room int) *fetch {
 		for _, q := range except {
 			l.skip(q.index, l.cursor+1)
 		}
-		positions = append(positions, Position{Lane: l.Lane, After: l.cursor})
+		positions = append(positions, storage.Position{Lane: l.Lane, After: l.cursor})
 	}
 	if len(except) == 0 || len(positions) == 0 {
 		return nil
@@ -456,8 +461,8 @@ func (b *base) readBeyond(ctx context.Context, f *fetch) error {
 	defer cancel()
 	last, err := b.store.LastID(short)
 	b.reached(err)
-	near := slices.MinFunc(f.positions, func(a, b Position) int { return cmp.Compare(a.After, b.After) }).After > last-f.scan.farBehind
-	f.positions = slices.DeleteFunc(f.positions, func(p Position) bool { return near || p.After >= last })
+	near := slices.MinFunc(f.positions, func(a, b storage.Position) int { return cmp.Compare(a.After, b.After) }).After > last-f.scan.farBehind
+	f.positions = slices.DeleteFunc(f.positions, func(p storage.Position) bool { return near || p.After >= last })
 	for i := range f.positions {
 		f.positions[i].Until = last
 	}

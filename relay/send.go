@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/rowrelay/rowrelay/relay/storage"
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
@@ -259,7 +260,7 @@ func (e *engine) handle(ctx context.Context, q *sinkQueue, it *item) (outcome si
 		return sinks.Fail(sinks.Unsent, sinks.ReasonCancelled, ""), false
 	}
 	ran := false
-	err := e.store.(TxStore).HandleTx(ctx, e.options.Name, e.options.Retention != KeepNothing, it.settlement(StateDone), func(ctx context.Context, tx *sql.Tx) error {
+	err := e.store.(storage.TxStore).HandleTx(ctx, e.options.Name, e.options.Retention != KeepNothing, it.settlement(storage.StateDone), func(ctx context.Context, tx *sql.Tx) error {
 		ran = true
 		outcome = handleSafely(ctx, q.tx, tx, it.message())
 		if outcome.Result != sinks.Delivered {
@@ -272,7 +273,7 @@ func (e *engine) handle(ctx context.Context, q *sinkQueue, it *item) (outcome si
 		return outcome, true
 	case errors.Is(err, errNotDelivered):
 		return outcome, false
-	case errors.Is(err, ErrFenced):
+	case errors.Is(err, storage.ErrFenced):
 		return sinks.Ok(""), false // settled in vain, and so counted, as any other
 	case ran:
 		return sinks.Fail(sinks.Retry, sinks.ReasonUnknown, "commit the handler's transaction: "+err.Error()), false

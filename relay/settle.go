@@ -4,6 +4,8 @@ import (
 	"context"
 	"slices"
 	"time"
+
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // Settling. States come in, and go out to the settlers in batches, fenced; what is written is
@@ -74,19 +76,19 @@ type settleJob struct {
 
 type settleResult struct {
 	settleJob
-	counts Settled
+	counts storage.Settled
 	err    error
 }
 
 // add has an item's outcome written back.
-func (s *settling) add(it *item, settlement Settlement) {
+func (s *settling) add(it *item, settlement storage.Settlement) {
 	it.stage, it.toWrite = inSettle, settlement
 	if it.queue != nil {
 		it.queue.settling++
 	}
 	q := &s.queues[it.row.Lane%s.atOnce]
 	q.pending = append(q.pending, it)
-	s.urgent = s.urgent || settlement.State != StateDone
+	s.urgent = s.urgent || settlement.State != storage.StateDone
 	s.lost = s.lost || it.lost()
 }
 
@@ -172,7 +174,7 @@ func (s *settling) start(now time.Time, few int) {
 
 // settler writes batches back.
 func (s *settling) settler(ctx context.Context) {
-	var settlements []Settlement // of one call after the other, in the same memory
+	var settlements []storage.Settlement // of one call after the other, in the same memory
 	for {
 		select {
 		case <-ctx.Done():
@@ -212,7 +214,7 @@ func (s *settling) after(result settleResult) (fenced bool) {
 	if result.err != nil {
 		return false
 	}
-	states := map[State]int{}
+	states := map[storage.State]int{}
 	for _, it := range result.items {
 		states[it.toWrite.State]++
 		s.finish(it)
@@ -261,7 +263,7 @@ func (s *settling) settleAgain(result settleResult) {
 // what was read before.
 func (s *settling) fenceLost() {
 	s.lost = false
-	states, fenced := map[State]int{}, 0
+	states, fenced := map[storage.State]int{}, 0
 	for i := range s.queues {
 		q := &s.queues[i]
 		q.pending = slices.DeleteFunc(q.pending, func(it *item) bool {
@@ -275,7 +277,7 @@ func (s *settling) fenceLost() {
 		})
 	}
 	if fenced > 0 {
-		s.options.Observer.Settled(Settled{Fenced: fenced}, states)
+		s.options.Observer.Settled(storage.Settled{Fenced: fenced}, states)
 		s.warnFenced(fenced)
 	}
 }

@@ -3,6 +3,8 @@ package relay
 import (
 	"testing"
 	"time"
+
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // What waits in each queue, what is under way of it, and how many rows the
@@ -35,7 +37,7 @@ func TestSettlementsThatStart(t *testing.T) {
 			for i := range settlers {
 				s.queues[i].inFlight = c.flying[i]
 				for range c.waiting[i] {
-					s.add(&item{lane: &lane{}, row: Row{Lane: i}}, Settlement{Lane: i})
+					s.add(&item{lane: &lane{}, row: storage.Row{Lane: i}}, storage.Settlement{Lane: i})
 				}
 			}
 			s.start(time.Now(), 0)
@@ -73,7 +75,7 @@ func TestFailedSettlementIsRepeatedFirst(t *testing.T) {
 	s := settlingOf(&base{options: Options{Observer: NoObserver{}}, health: &health{epoch: time.Now()}}, settlers)
 	add := func(ids ...int64) {
 		for _, id := range ids {
-			s.add(&item{lane: &lane{}, row: Row{ID: id, Lane: int(id % settlers)}}, Settlement{ID: id})
+			s.add(&item{lane: &lane{}, row: storage.Row{ID: id, Lane: int(id % settlers)}}, storage.Settlement{ID: id})
 		}
 	}
 	add(1, 2, 3)
@@ -101,7 +103,7 @@ func TestOneSettlementAtOnce(t *testing.T) {
 	s := settlingOf(&base{}, 1)
 	add := func(count int) {
 		for lane := range count {
-			s.add(&item{lane: of, row: Row{Lane: lane % Lanes}}, Settlement{Lane: lane % Lanes})
+			s.add(&item{lane: of, row: storage.Row{Lane: lane % storage.Lanes}}, storage.Settlement{Lane: lane % storage.Lanes})
 		}
 		s.start(time.Now(), 0)
 	}

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/rowrelay/rowrelay/internal/memstore"
-	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // TestSimulationOfAChange tries histories in which relays by rows are stopped in the
@@ -53,7 +53,7 @@ func (w *world) playChange() {
 	// Who wakes up before the table has changed keeps it as it is. A store that is
 	// broken on purpose may never change it.
 	for range 30 {
-		if w.db.Claim() == relay.ByLanes {
+		if w.db.Claim() == storage.ByLanes {
 			break
 		}
 		time.Sleep(time.Second)
@@ -89,8 +89,8 @@ func (w *world) sleeper(name string, fall, wake chan struct{}) {
 	r := w.relay(name, sleeping{store, fall, wake}, make(chan struct{}))
 	ctx, cancel := context.WithTimeout(context.Background(), simulatedTime)
 	defer cancel()
-	if err := r.Run(ctx); w.wrap == nil && !errors.Is(err, relay.ErrOtherClaim) {
-		w.problem("relay %s woke up and ended with %v, want %v", name, err, relay.ErrOtherClaim)
+	if err := r.Run(ctx); w.wrap == nil && !errors.Is(err, storage.ErrOtherClaim) {
+		w.problem("relay %s woke up and ended with %v, want %v", name, err, storage.ErrOtherClaim)
 	}
 }
 
@@ -111,15 +111,15 @@ func (s sleeping) sleep(ctx context.Context) context.Context {
 	}
 }
 
-func (s sleeping) Heartbeat(ctx context.Context, self relay.Identity, ttl time.Duration) (relay.Members, error) {
+func (s sleeping) Heartbeat(ctx context.Context, self storage.Identity, ttl time.Duration) (storage.Members, error) {
 	return s.Store.Heartbeat(s.sleep(ctx), self, ttl)
 }
 
-func (s sleeping) Settle(ctx context.Context, name string, keep bool, settlements []relay.Settlement) (relay.Settled, error) {
+func (s sleeping) Settle(ctx context.Context, name string, keep bool, settlements []storage.Settlement) (storage.Settled, error) {
 	return s.Store.Settle(s.sleep(ctx), name, keep, settlements)
 }
 
-func (s sleeping) Claim(ctx context.Context, request relay.ClaimRequest) ([]relay.Row, error) {
+func (s sleeping) Claim(ctx context.Context, request storage.ClaimRequest) ([]storage.Row, error) {
 	return s.Store.Claim(s.sleep(ctx), request)
 }
 
@@ -136,9 +136,9 @@ func (s sleeping) Reclaim(ctx context.Context, limit int) (int, error) {
 func TestSimulationOfAChangeFindsSleepers(t *testing.T) {
 	t.Parallel()
 	needsHistories(t)
-	mutants := map[string]func(relay.Store) relay.Store{
-		"a sleeper does as before":        func(s relay.Store) relay.Store { return tellsNobody{s, true} },
-		"a sleeper brings held rows back": func(s relay.Store) relay.Store { return tellsNobody{s, false} },
+	mutants := map[string]func(storage.Store) storage.Store{
+		"a sleeper does as before":        func(s storage.Store) storage.Store { return tellsNobody{s, true} },
+		"a sleeper brings held rows back": func(s storage.Store) storage.Store { return tellsNobody{s, false} },
 	}
 	for name, wrap := range mutants {
 		t.Run(name, func(t *testing.T) {
@@ -156,34 +156,34 @@ func TestSimulationOfAChangeFindsSleepers(t *testing.T) {
 // tellsNobody doesn't write the change to lanes down, by which it would be seen: all
 // of it, or none but what Reclaim sees.
 type tellsNobody struct {
-	relay.Store
+	storage.Store
 	all bool
 }
 
-func (s tellsNobody) SetClaimMode(ctx context.Context, _ relay.Claim) error {
-	return s.Store.SetClaimMode(ctx, relay.ByRows)
+func (s tellsNobody) SetClaimMode(ctx context.Context, _ storage.Claim) error {
+	return s.Store.SetClaimMode(ctx, storage.ByRows)
 }
 
-func (s tellsNobody) Heartbeat(ctx context.Context, self relay.Identity, ttl time.Duration) (relay.Members, error) {
-	if self.Claim == relay.ByRows {
+func (s tellsNobody) Heartbeat(ctx context.Context, self storage.Identity, ttl time.Duration) (storage.Members, error) {
+	if self.Claim == storage.ByRows {
 		if err := s.changed(ctx); err != nil {
-			return relay.Members{}, err
+			return storage.Members{}, err
 		}
 	}
-	self.Claim = relay.ByRows
+	self.Claim = storage.ByRows
 	return s.Store.Heartbeat(ctx, self, ttl)
 }
 
-func (s tellsNobody) Claim(ctx context.Context, request relay.ClaimRequest) ([]relay.Row, error) {
+func (s tellsNobody) Claim(ctx context.Context, request storage.ClaimRequest) ([]storage.Row, error) {
 	rows, err := s.Store.Claim(ctx, request)
 	return rows, errors.Join(err, s.changed(ctx))
 }
 
 // changed says that relays by lanes are there.
 func (s tellsNobody) changed(ctx context.Context) error {
-	status, err := s.Store.(relay.Operator).Status(ctx)
+	status, err := s.Store.(storage.Operator).Status(ctx)
 	if err == nil && !s.all && status.LanesLeased > 0 {
-		return relay.ErrOtherClaim
+		return storage.ErrOtherClaim
 	}
 	return err
 }

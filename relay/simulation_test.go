@@ -19,6 +19,7 @@ import (
 	"github.com/rowrelay/rowrelay/internal/memstore"
 	"github.com/rowrelay/rowrelay/outbox"
 	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
@@ -100,8 +101,8 @@ type world struct {
 	t      testing.TB
 	random *rand.Rand
 	db     *memstore.DB
-	wrap   func(relay.Store) relay.Store // breaks a store on purpose
-	spoil  []func(*relay.SinkOptions)    // takes a protection away
+	wrap   func(storage.Store) storage.Store // breaks a store on purpose
+	spoil  []func(*relay.SinkOptions)        // takes a protection away
 	course course
 
 	mu sync.Mutex
@@ -155,7 +156,7 @@ func courseOf(seed uint64, random *rand.Rand) course {
 		return course{writers: 4, keys: keysOf(0, 1, 12), open: 5 * time.Millisecond, rest: 600 * time.Millisecond, call: 20 * time.Millisecond}
 	}
 	return course{
-		writers: 2 + random.IntN(5), keys: keysOf(random.IntN(relay.Lanes), 20, 12), steady: seed%3 == 1,
+		writers: 2 + random.IntN(5), keys: keysOf(random.IntN(storage.Lanes), 20, 12), steady: seed%3 == 1,
 		open: time.Second, rest: 100 * time.Millisecond, call: 32 * time.Millisecond << random.IntN(4),
 	}
 }
@@ -174,19 +175,19 @@ func keysOf(first, every, n int) (keys []string) {
 	return keys
 }
 
-func simulate(t testing.TB, seed uint64, wrap func(relay.Store) relay.Store, spoil ...func(*relay.SinkOptions)) (problems []string) {
+func simulate(t testing.TB, seed uint64, wrap func(storage.Store) storage.Store, spoil ...func(*relay.SinkOptions)) (problems []string) {
 	return simulateAs(t, seed, wrap, (*world).play, spoil...)
 }
 
 // simulateCourse plays the history of a seed with a change of its course.
-func simulateCourse(t testing.TB, seed uint64, wrap func(relay.Store) relay.Store, change func(*course)) (problems []string) {
+func simulateCourse(t testing.TB, seed uint64, wrap func(storage.Store) storage.Store, change func(*course)) (problems []string) {
 	return simulateAs(t, seed, wrap, func(w *world) {
 		change(&w.course)
 		w.play()
 	})
 }
 
-func simulateAs(t testing.TB, seed uint64, wrap func(relay.Store) relay.Store, play func(*world), spoil ...func(*relay.SinkOptions)) (problems []string) {
+func simulateAs(t testing.TB, seed uint64, wrap func(storage.Store) storage.Store, play func(*world), spoil ...func(*relay.SinkOptions)) (problems []string) {
 	run := func(t *testing.T) {
 		random := rand.New(rand.NewPCG(seed, 7))
 		w := &world{
@@ -276,7 +277,7 @@ func (w *world) calmDown() {
 }
 
 // run starts a relay that nothing happens to.
-func (w *world) run(name string, store relay.Store) (stop func()) {
+func (w *world) run(name string, store storage.Store) (stop func()) {
 	r := w.relay(name, store, make(chan struct{}))
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -410,7 +411,7 @@ func (w *world) commit(tx *memstore.Tx, written map[int64]outbox.Message) {
 // unordered says that the table is claimed by rows, also for the moment until the first
 // relay by lanes has changed that. Stores that are broken on purpose hide the change.
 func (w *world) unordered() bool {
-	return w.course.change && (w.byRows || w.wrap == nil && w.db.Claim() != relay.ByLanes)
+	return w.course.change && (w.byRows || w.wrap == nil && w.db.Claim() != storage.ByLanes)
 }
 
 // keepRelaying runs one relay after the other: some are stopped, some die.
@@ -462,9 +463,9 @@ func (w *world) hooks(dead chan struct{}) memstore.Hooks {
 // byID reads in the order of ids, of all lanes, as stores may.
 type byID struct{ *memstore.Store }
 
-func (s byID) Read(ctx context.Context, positions []relay.Position, limit, _ int) (relay.Page, error) {
+func (s byID) Read(ctx context.Context, positions []storage.Position, limit, _ int) (storage.Page, error) {
 	page, err := s.Store.Read(ctx, positions, 1<<30, 1<<30)
-	slices.SortFunc(page.Rows, func(a, b relay.Row) int { return cmp.Compare(a.ID, b.ID) })
+	slices.SortFunc(page.Rows, func(a, b storage.Row) int { return cmp.Compare(a.ID, b.ID) })
 	if len(page.Rows) >= limit && limit > 0 {
 		page.Rows, page.More = page.Rows[:limit], true
 		page.Through = page.Rows[limit-1].ID
@@ -502,7 +503,7 @@ func (w *world) disturb(ctx context.Context, dead chan struct{}) error {
 	}
 }
 
-func (w *world) relay(name string, store relay.Store, dead chan struct{}) *relay.Relay {
+func (w *world) relay(name string, store storage.Store, dead chan struct{}) *relay.Relay {
 	if memory, ok := store.(*memstore.Store); ok && w.pick(2) == 0 {
 		store = byID{memory}
 	}
@@ -511,7 +512,7 @@ func (w *world) relay(name string, store relay.Store, dead chan struct{}) *relay
 	}
 	sink := func(of string, order sinks.Order) relay.SinkOptions {
 		var sink sinks.Sink = &unsteady{w: w, name: of, relay: name, dead: dead, order: order}
-		if _, able := store.(relay.Journaler); of == "c" && able && !w.course.change {
+		if _, able := store.(storage.Journaler); of == "c" && able && !w.course.change {
 			sink = &exactly{unsteady: sink.(*unsteady)}
 		}
 		options := relay.SinkOptions{
@@ -526,9 +527,9 @@ func (w *world) relay(name string, store relay.Store, dead chan struct{}) *relay
 		}
 		return options
 	}
-	claim := relay.ByLanes
+	claim := storage.ByLanes
 	if w.isByRows() {
-		claim = relay.ByRows
+		claim = storage.ByRows
 	}
 	r, err := relay.New(store, relay.Options{
 		Name: name, Claim: claim, Lease: 6 * time.Second, DrainTimeout: 3 * time.Second, Logger: slog.New(slog.DiscardHandler),
@@ -671,8 +672,8 @@ func (w *world) parked(number int64) bool {
 	if w.falls > 0 && w.refused[number] {
 		return true
 	}
-	found, err := w.db.Store().List(context.Background(), relay.Filter{IDs: []string{messageOf(number)}})
-	return err == nil && len(found) == 1 && found[0].State == relay.StateError
+	found, err := w.db.Store().List(context.Background(), storage.Filter{IDs: []string{messageOf(number)}})
+	return err == nil && len(found) == 1 && found[0].State == storage.StateError
 }
 
 // longestOutage of a sink.
@@ -709,11 +710,11 @@ func (w *world) isDown(sink string) (answer sinks.Outcome, down bool) {
 
 // check holds promises 1, 4 and 5 against the end.
 func (w *world) check() {
-	rows, err := w.db.Store().List(context.Background(), relay.Filter{Limit: 1_000_000})
+	rows, err := w.db.Store().List(context.Background(), storage.Filter{Limit: 1_000_000})
 	if err != nil {
 		w.problem("list: %v", err)
 	}
-	states := map[int64]relay.State{}
+	states := map[int64]storage.State{}
 	for _, row := range rows {
 		states[numberOf(row.Message.ID)] = row.State
 		if strings.Contains(row.LastError, "connection") {
@@ -726,14 +727,14 @@ func (w *world) check() {
 			continue
 		}
 		owed++
-		if states[id] == relay.StateDone && w.delivered[id] == 0 {
+		if states[id] == storage.StateDone && w.delivered[id] == 0 {
 			w.problem("message %d %s", id, unsent)
 		}
-		want := relay.StateDone
+		want := storage.StateDone
 		if id%37 == 0 {
-			want = relay.StateError
+			want = storage.StateError
 		}
-		if waits := id >= w.young && want == relay.StateError && states[id] != relay.StateDone; states[id] != want && !waits {
+		if waits := id >= w.young && want == storage.StateError && states[id] != storage.StateDone; states[id] != want && !waits {
 			w.problem("message %d (key %v) ended as %q, want %q", id, w.loose[id], states[id], want)
 		}
 	}

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // The end. Nothing more is read or sent, what is in flight is waited for (up to a deadline),
@@ -90,7 +92,7 @@ func (e *engine) over() (bool, error) {
 // stopOtherClaim ends a relay that finds out, by whichever call, that the table was
 // changed to the other way of claiming while it was taken for dead.
 func (e *engine) stopOtherClaim(err error) bool {
-	if !errors.Is(err, ErrOtherClaim) || e.stopping.begun {
+	if !errors.Is(err, storage.ErrOtherClaim) || e.stopping.begun {
 		return false
 	}
 	e.stopping.err = fmt.Errorf("stop the relay, which claims by %s: %w", e.options.Claim, err)

@@ -13,12 +13,13 @@ import (
 	"github.com/rowrelay/rowrelay/internal/memstore"
 	"github.com/rowrelay/rowrelay/outbox"
 	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
 func TestDrain(t *testing.T) {
 	t.Parallel()
-	for _, claim := range []relay.Claim{relay.ByLanes, relay.ByRows} {
+	for _, claim := range []storage.Claim{storage.ByLanes, storage.ByRows} {
 		t.Run(string(claim), func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
@@ -35,7 +36,7 @@ func TestDrain(t *testing.T) {
 					t.Errorf("drain: %v", err)
 				}
 				counts := statusOf(t, db)
-				if counts[relay.StateDone] != 5000 || counts[relay.StateScheduled] != 1 || counts[relay.StatePending] != 0 {
+				if counts[storage.StateDone] != 5000 || counts[storage.StateScheduled] != 1 || counts[storage.StatePending] != 0 {
 					t.Errorf("after the drain: %v", counts)
 				}
 			})
@@ -75,11 +76,11 @@ func TestStopFinishesWhatIsUnderWay(t *testing.T) {
 		if took := time.Since(began); took > 3*time.Second {
 			t.Errorf("the stop took %v", took)
 		}
-		if counts := statusOf(t, db); counts[relay.StateDone] != 20 || counts[relay.StatePending] != 80 {
+		if counts := statusOf(t, db); counts[storage.StateDone] != 20 || counts[storage.StatePending] != 80 {
 			t.Errorf("after the stop: %v, want the 20 under way done", counts)
 		}
-		grants, err := db.Store().Acquire(t.Context(), "other", relay.Lanes, time.Second)
-		if err != nil || len(grants) != relay.Lanes || grants[0].Crashes != 0 {
+		grants, err := db.Store().Acquire(t.Context(), "other", storage.Lanes, time.Second)
+		if err != nil || len(grants) != storage.Lanes || grants[0].Crashes != 0 {
 			t.Errorf("after the stop %d lanes are free (%v), want all", len(grants), err)
 		}
 	})
@@ -130,7 +131,7 @@ func TestAbortSkipsTheDrain(t *testing.T) {
 		if took := time.Since(began); took > time.Second {
 			t.Errorf("the abort took %v", took)
 		}
-		if counts := statusOf(t, db); counts[relay.StatePending] != 1 {
+		if counts := statusOf(t, db); counts[storage.StatePending] != 1 {
 			t.Errorf("after the abort: %v, want the message still pending and uncharged", counts)
 		}
 	})

@@ -15,6 +15,7 @@ import (
 	"github.com/rowrelay/rowrelay/internal/memstore"
 	"github.com/rowrelay/rowrelay/outbox"
 	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 	"github.com/rowrelay/rowrelay/sinks"
 	"github.com/rowrelay/rowrelay/sinks/inproc"
 )
@@ -50,7 +51,7 @@ func (l *lines) with(words ...string) (n int) {
 // delivers what it can't, in order.
 func TestStuckHandlerLeavesItsMessagesToOthers(t *testing.T) {
 	t.Parallel()
-	for _, claim := range []relay.Claim{relay.ByLanes, relay.ByRows} {
+	for _, claim := range []storage.Claim{storage.ByLanes, storage.ByRows} {
 		for _, workers := range []int{1, 3} {
 			t.Run(fmt.Sprint(claim, workers), func(t *testing.T) {
 				t.Parallel()
@@ -60,7 +61,7 @@ func TestStuckHandlerLeavesItsMessagesToOthers(t *testing.T) {
 	}
 }
 
-func testStuck(t *testing.T, claim relay.Claim, workers int) {
+func testStuck(t *testing.T, claim storage.Claim, workers int) {
 	db, log, stuck, good := memstore.New(), &lines{}, &stubborn{release: make(chan struct{})}, &recorder{}
 	for i := range 200 {
 		write(db, "orders", fmt.Sprint("k", i%40), 1)
@@ -87,7 +88,7 @@ func testStuck(t *testing.T, claim relay.Claim, workers int) {
 	if n := len(good.ids()); n != 200 {
 		t.Errorf("the other relay delivered %d messages, want 200", n)
 	}
-	if claim == relay.ByLanes {
+	if claim == storage.ByLanes {
 		inOrder(t, good.received)
 	}
 	began := time.Now()
@@ -120,7 +121,7 @@ func TestStuckHandlerReturns(t *testing.T) {
 		if err := stop(); err != nil {
 			t.Error(err)
 		}
-		if counts := statusOf(t, db); counts[relay.StateDone] != 5 {
+		if counts := statusOf(t, db); counts[storage.StateDone] != 5 {
 			t.Errorf("%v, want 5 done", counts)
 		}
 	})

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // A sweep looks for pending rows where there can be none: at or below what was read
@@ -24,7 +26,7 @@ type sweep struct {
 	*heldLanes
 	late *lateRows
 
-	left  []Position // of the pass that is under way
+	left  []storage.Position // of the pass that is under way
 	began time.Time
 	took  time.Duration // by its steps, and those for lanes that were leased
 	news  int           // poll.news when it began
@@ -52,9 +54,9 @@ const (
 
 // add has a lane swept before it is read.
 func (s *sweep) add(l *lane) {
-	s.left = slices.DeleteFunc(s.left, func(p Position) bool { return p.Lane == l.Lane })
+	s.left = slices.DeleteFunc(s.left, func(p storage.Position) bool { return p.Lane == l.Lane })
 	if l.unswept = l.cursor > 0; l.unswept {
-		s.left = append(s.left, Position{Lane: l.Lane, Until: l.cursor})
+		s.left = append(s.left, storage.Position{Lane: l.Lane, Until: l.cursor})
 	}
 }
 
@@ -65,11 +67,11 @@ func (s *sweep) step(now time.Time) *fetch {
 		s.next = now.Add(sweepLatest)
 		for _, l := range s.sortedLanes() {
 			if until := min(l.cursor, s.late.horizon); !l.draining && until > 0 {
-				s.left = append(s.left, Position{Lane: l.Lane, Until: until})
+				s.left = append(s.left, storage.Position{Lane: l.Lane, Until: until})
 			}
 		}
 	}
-	s.left = slices.DeleteFunc(s.left, func(p Position) bool {
+	s.left = slices.DeleteFunc(s.left, func(p storage.Position) bool {
 		l := s.lanes[p.Lane]
 		if l != nil && (l.draining || p.After >= p.Until) {
 			l.unswept = false
@@ -96,7 +98,7 @@ func (b *base) sweepStep(ctx context.Context, scan *lateScan) (err error) {
 	defer cancel()
 	began := time.Now()
 	scan.found = map[int]int64{}
-	_, scan.left, err = b.store.Scan(ctx, scan.positions, scan.except(scan.positions), func(c Candidate) bool {
+	_, scan.left, err = b.store.Scan(ctx, scan.positions, scan.except(scan.positions), func(c storage.Candidate) bool {
 		if q := scan.routes.find(c.Topic); !scan.expected(c, q) && !scan.follows(c, q) {
 			if lowest, ok := scan.found[c.Lane]; !ok || c.ID < lowest {
 				scan.found[c.Lane] = c.ID
@@ -113,13 +115,13 @@ func (b *base) sweepStep(ctx context.Context, scan *lateScan) (err error) {
 func (s *sweep) merge(f *fetch) {
 	s.took += f.scan.took
 	s.ids.learn(f.scan.took)
-	walked := slices.DeleteFunc(slices.Clone(f.positions), func(p Position) bool { return s.laneOf(f, p.Lane) == nil })
+	walked := slices.DeleteFunc(slices.Clone(f.positions), func(p storage.Position) bool { return s.laneOf(f, p.Lane) == nil })
 	s.left = restOf(s.left, walked, f.scan.left)
 	lanes, fresh := 0, &s.poll.fresh
 	for _, p := range walked {
 		l := s.lanes[p.Lane]
 		id, ok := f.scan.found[p.Lane]
-		if ok || s.took > sweepPatience || !slices.ContainsFunc(s.left, func(left Position) bool { return left.Lane == p.Lane }) {
+		if ok || s.took > sweepPatience || !slices.ContainsFunc(s.left, func(left storage.Position) bool { return left.Lane == p.Lane }) {
 			*fresh, l.unswept = *fresh || l.unswept, false // it waits no longer
 		}
 		if ok && !l.draining && l.recheck == none && id <= l.cursor {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/rowrelay/rowrelay/internal/memstore"
 	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
@@ -63,7 +64,7 @@ var refusals = map[string]sinks.Outcome{
 func TestWhatIsRefusedForAllIsTheDestinationsTrouble(t *testing.T) {
 	t.Parallel()
 	for name, answer := range refusals {
-		for _, claim := range []relay.Claim{relay.ByLanes, relay.ByRows} {
+		for _, claim := range []storage.Claim{storage.ByLanes, storage.ByRows} {
 			for _, midst := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%s by %s, in the midst %v", name, claim, midst), func(t *testing.T) {
 					t.Parallel()
@@ -74,7 +75,7 @@ func TestWhatIsRefusedForAllIsTheDestinationsTrouble(t *testing.T) {
 	}
 }
 
-func testRefusedForAll(t *testing.T, answer sinks.Outcome, claim relay.Claim, midst bool) {
+func testRefusedForAll(t *testing.T, answer sinks.Outcome, claim storage.Claim, midst bool) {
 	db, sink, watch := memstore.New(), newRefusing(), &downs{}
 	writeAll := func() {
 		for i := range 400 {
@@ -98,7 +99,7 @@ func testRefusedForAll(t *testing.T, answer sinks.Outcome, claim relay.Claim, mi
 	writeAll()
 	written += 400
 	time.Sleep(9 * time.Minute)
-	if counts := statusOf(t, db); counts[relay.StateError] > 0 {
+	if counts := statusOf(t, db); counts[storage.StateError] > 0 {
 		t.Errorf("during the outage %v", counts)
 	}
 	if n := watch.n.Load(); n == 0 && answer.Destination == "" {
@@ -110,7 +111,7 @@ func testRefusedForAll(t *testing.T, answer sinks.Outcome, claim relay.Claim, mi
 	if err := stop(); err != nil {
 		t.Error(err)
 	}
-	if counts := statusOf(t, db); counts[relay.StateDone] != int64(written) {
+	if counts := statusOf(t, db); counts[storage.StateDone] != int64(written) {
 		t.Errorf("30 s after the outage %v, want %d done", counts, written)
 	}
 	for _, m := range sink.received {
@@ -121,7 +122,7 @@ func testRefusedForAll(t *testing.T, answer sinks.Outcome, claim relay.Claim, mi
 	if asked > int64(written)+400 && answer.Destination == "" {
 		t.Errorf("the sink was asked %d times", asked)
 	}
-	if claim == relay.ByLanes {
+	if claim == storage.ByLanes {
 		inOrder(t, sink.received)
 	}
 }
@@ -175,7 +176,7 @@ func TestMessageAloneIsJudgedByItsOwnAnswers(t *testing.T) {
 					t.Error(err)
 				}
 				counts := statusOf(t, db)
-				if counts[relay.StateError] != c.parked || counts[relay.StatePending] > 0 || counts[relay.StateRetry] > 0 {
+				if counts[storage.StateError] != c.parked || counts[storage.StatePending] > 0 || counts[storage.StateRetry] > 0 {
 					t.Errorf("%v, want %d parked and nothing waiting", counts, c.parked)
 				}
 			})
@@ -205,7 +206,7 @@ func TestDrainEndsThoughMessagesAreBad(t *testing.T) {
 		if took := time.Since(began); took > 8*time.Second {
 			t.Errorf("the drain took %v", took)
 		}
-		if counts := statusOf(t, db); counts[relay.StateDone] != 100 || counts[relay.StateError] != 1 {
+		if counts := statusOf(t, db); counts[storage.StateDone] != 100 || counts[storage.StateError] != 1 {
 			t.Errorf("after the drain %v", counts)
 		}
 	})
@@ -241,7 +242,7 @@ func TestTroubleOfOneDestinationIsNoOthers(t *testing.T) {
 		if n := len(sink.ids()); n != 600 {
 			t.Errorf("%d messages of the destination that is up were delivered, want 600", n)
 		}
-		if counts := statusOf(t, db); counts[relay.StateError] != 1 {
+		if counts := statusOf(t, db); counts[storage.StateError] != 1 {
 			t.Errorf("%v, want one parked", counts)
 		}
 		if n := watch.n.Load(); n > 0 {

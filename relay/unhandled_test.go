@@ -11,6 +11,7 @@ import (
 
 	"github.com/rowrelay/rowrelay/internal/memstore"
 	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 	"github.com/rowrelay/rowrelay/sinks"
 	"github.com/rowrelay/rowrelay/sinks/inproc"
 )
@@ -39,7 +40,7 @@ func (a *alarms) told() []string {
 // what their keys have behind them; the new version delivers all, in order.
 func TestTopicWithoutAHandlerWaits(t *testing.T) {
 	t.Parallel()
-	for _, claim := range []relay.Claim{relay.ByLanes, relay.ByRows} {
+	for _, claim := range []storage.Claim{storage.ByLanes, storage.ByRows} {
 		t.Run(string(claim), func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) { rollOut(t, claim) })
@@ -47,7 +48,7 @@ func TestTopicWithoutAHandlerWaits(t *testing.T) {
 	}
 }
 
-func rollOut(t *testing.T, claim relay.Claim) {
+func rollOut(t *testing.T, claim storage.Claim) {
 	db, watch, got := memstore.New(), &alarms{}, map[string][]string{}
 	note := func(_ context.Context, m sinks.Message) error {
 		got[m.Key] = append(got[m.Key], fmt.Sprint(m.Topic, " ", m.Attempt))
@@ -71,13 +72,13 @@ func rollOut(t *testing.T, claim relay.Claim) {
 	if err := stop(); err != nil {
 		t.Error(err)
 	}
-	if counts := statusOf(t, db); counts[relay.StateError] != 0 {
+	if counts := statusOf(t, db); counts[storage.StateError] != 0 {
 		t.Errorf("parked: %v", counts)
 	}
 	if n := len(got["b"]); n != 1 {
 		t.Errorf("another key got %d of 1 messages", n)
 	}
-	if claim == relay.ByLanes && len(got["a"]) != 1 {
+	if claim == storage.ByLanes && len(got["a"]) != 1 {
 		t.Errorf("of its key arrived %v: what is behind the message has overtaken it", got["a"])
 	}
 	if told := watch.told(); len(told) < 10 || told[0] != "refunded" {
@@ -92,7 +93,7 @@ func rollOut(t *testing.T, claim relay.Claim) {
 		t.Error(err)
 	}
 	want := []string{"paid 1", "refunded 1", "paid 1"}
-	if claim == relay.ByRows { // without order
+	if claim == storage.ByRows { // without order
 		slices.Sort(want)
 		slices.Sort(got["a"])
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/rowrelay/rowrelay/internal/memstore"
 	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // drainOnce drains the table with a route for one topic.
@@ -100,7 +101,7 @@ func (a *countedAlarm) Unrouted(string) { a.times.Add(1) }
 func takeAway(t *testing.T, db *memstore.DB, topics ...string) {
 	t.Helper()
 	for _, topic := range topics {
-		if n := db.Delete(func(row relay.Row) bool { return row.Message.Topic == topic }); n != 1 {
+		if n := db.Delete(func(row storage.Row) bool { return row.Message.Topic == topic }); n != 1 {
 			t.Fatalf("%d messages of topic %s", n, topic)
 		}
 	}

@@ -9,6 +9,8 @@ import (
 	"net"
 	"slices"
 	"time"
+
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // A settlement that the database refuses for good must not stop the others: with
@@ -61,7 +63,7 @@ func (s *settling) narrow(q *unsettled, n int, err error) {
 }
 
 func isUnreachable(err error) bool {
-	for _, known := range []error{ErrBusy, context.Canceled, context.DeadlineExceeded, driver.ErrBadConn, io.EOF, io.ErrUnexpectedEOF, net.ErrClosed} {
+	for _, known := range []error{storage.ErrBusy, context.Canceled, context.DeadlineExceeded, driver.ErrBadConn, io.EOF, io.ErrUnexpectedEOF, net.ErrClosed} {
 		if errors.Is(err, known) {
 			return true
 		}

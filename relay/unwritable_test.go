@@ -12,21 +12,22 @@ import (
 
 	"github.com/rowrelay/rowrelay/internal/memstore"
 	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
 // choosy is a store that refuses settlements for good.
 type choosy struct {
 	*memstore.Store
-	refuses func(relay.Settlement) bool
+	refuses func(storage.Settlement) bool
 	settles atomic.Int64
 }
 
-func (s *choosy) Settle(ctx context.Context, name string, keep bool, settlements []relay.Settlement) (relay.Settled, error) {
+func (s *choosy) Settle(ctx context.Context, name string, keep bool, settlements []storage.Settlement) (storage.Settled, error) {
 	s.settles.Add(1)
 	for _, settlement := range settlements {
 		if s.refuses(settlement) {
-			return relay.Settled{}, errors.New("character with byte sequence 0xe2 0x86 0x92 has no equivalent in encoding LATIN1")
+			return storage.Settled{}, errors.New("character with byte sequence 0xe2 0x86 0x92 has no equivalent in encoding LATIN1")
 		}
 	}
 	return s.Store.Settle(ctx, name, keep, settlements)
@@ -35,12 +36,12 @@ func (s *choosy) Settle(ctx context.Context, name string, keep bool, settlements
 // TestTextThatTheDatabaseCannotStore: it is left out, and nothing else is held up.
 func TestTextThatTheDatabaseCannotStore(t *testing.T) {
 	t.Parallel()
-	for _, claim := range []relay.Claim{relay.ByLanes, relay.ByRows} {
+	for _, claim := range []storage.Claim{storage.ByLanes, storage.ByRows} {
 		t.Run(string(claim), func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				db := memstore.New()
-				store := &choosy{Store: db.Store(), refuses: func(s relay.Settlement) bool { return strings.Contains(s.Error+s.Receipt, "→") }}
+				store := &choosy{Store: db.Store(), refuses: func(s storage.Settlement) bool { return strings.Contains(s.Error+s.Receipt, "→") }}
 				sink := &recorder{answer: func(m sinks.Message) sinks.Outcome {
 					switch {
 					case m.Sequence%40 == 7:
@@ -63,13 +64,13 @@ func TestTextThatTheDatabaseCannotStore(t *testing.T) {
 				if err := stop(); err != nil {
 					t.Error(err)
 				}
-				if counts := statusOf(t, db); counts[relay.StateDone] != 391 || counts[relay.StateError] != 10 {
+				if counts := statusOf(t, db); counts[storage.StateDone] != 391 || counts[storage.StateError] != 10 {
 					t.Errorf("%v, want 391 done and 10 parked", counts)
 				}
 				if n := len(sink.ids()); n != 391 {
 					t.Errorf("%d deliveries of 391 messages", n)
 				}
-				parked, _ := db.Store().List(t.Context(), relay.Filter{State: relay.StateError})
+				parked, _ := db.Store().List(t.Context(), storage.Filter{State: storage.StateError})
 				for _, p := range parked {
 					if !strings.Contains(p.LastError, "refused to store") {
 						t.Errorf("row %d is parked with %q", p.ID, p.LastError)
@@ -84,13 +85,13 @@ func TestTextThatTheDatabaseCannotStore(t *testing.T) {
 // others go on, and it is written when the database takes it.
 func TestRowThatTheDatabaseRefuses(t *testing.T) {
 	t.Parallel()
-	for _, claim := range []relay.Claim{relay.ByLanes, relay.ByRows} {
+	for _, claim := range []storage.Claim{storage.ByLanes, storage.ByRows} {
 		t.Run(string(claim), func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				var healed atomic.Bool
 				db, sink, fails := memstore.New(), &recorder{}, &failures{}
-				store := &choosy{Store: db.Store(), refuses: func(s relay.Settlement) bool { return s.ID%100 == 50 && !healed.Load() }}
+				store := &choosy{Store: db.Store(), refuses: func(s storage.Settlement) bool { return s.ID%100 == 50 && !healed.Load() }}
 				for i := range 300 {
 					write(db, "orders", fmt.Sprint("k", i%100), 1)
 				}
@@ -103,7 +104,7 @@ func TestRowThatTheDatabaseRefuses(t *testing.T) {
 				if err := r.Healthy(); err == nil || !strings.Contains(err.Error(), "LATIN1") || !strings.Contains(err.Error(), " 4 messages") {
 					t.Errorf("healthy: %v", err)
 				}
-				if counts := statusOf(t, db); counts[relay.StateDone] != 396 {
+				if counts := statusOf(t, db); counts[storage.StateDone] != 396 {
 					t.Errorf("%v, want 396 done", counts)
 				}
 				if n := len(sink.ids()); n != 400 {
@@ -120,7 +121,7 @@ func TestRowThatTheDatabaseRefuses(t *testing.T) {
 				if err := stop(); err != nil {
 					t.Error(err)
 				}
-				if counts := statusOf(t, db); counts[relay.StateDone] != 400 {
+				if counts := statusOf(t, db); counts[storage.StateDone] != 400 {
 					t.Errorf("%v, want all done", counts)
 				}
 			})
@@ -148,7 +149,7 @@ func TestDatabaseThatTakesNoOutcomeSetsFewAside(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var healed atomic.Bool
 		db, sink, fails := memstore.New(), &recorder{}, &failures{}
-		store := &choosy{Store: db.Store(), refuses: func(relay.Settlement) bool { return !healed.Load() }}
+		store := &choosy{Store: db.Store(), refuses: func(storage.Settlement) bool { return !healed.Load() }}
 		for i := range 20_000 {
 			write(db, "orders", fmt.Sprint("k", i%100), 1)
 		}
@@ -165,7 +166,7 @@ func TestDatabaseThatTakesNoOutcomeSetsFewAside(t *testing.T) {
 		if err := stop(); err != nil {
 			t.Error(err)
 		}
-		if counts := statusOf(t, db); counts[relay.StateDone] != 20_000 || len(sink.ids()) != 20_000 {
+		if counts := statusOf(t, db); counts[storage.StateDone] != 20_000 || len(sink.ids()) != 20_000 {
 			t.Errorf("%v after %d deliveries, want 20,000 of both", counts, len(sink.ids()))
 		}
 	})
@@ -176,7 +177,7 @@ func TestStopWithARowThatTheDatabaseRefuses(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		db, sink := memstore.New(), &recorder{}
-		store := &choosy{Store: db.Store(), refuses: func(s relay.Settlement) bool { return s.ID == 3 }}
+		store := &choosy{Store: db.Store(), refuses: func(s storage.Settlement) bool { return s.ID == 3 }}
 		write(db, "orders", "k", 10)
 		_, stop := start(t, store, relay.Options{Sinks: to(sink)})
 		time.Sleep(20 * time.Second)

@@ -15,6 +15,7 @@ import (
 	"github.com/rowrelay/rowrelay/outbox"
 	"github.com/rowrelay/rowrelay/outbox/outboxtest"
 	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 	"github.com/rowrelay/rowrelay/sinks/inproc"
 )
 
@@ -60,9 +61,9 @@ func (o *Outbox) Deliver(tb testing.TB, handlers map[string]inproc.Handler) {
 
 // Messages returns all messages, also those that are delivered or parked, in the
 // order in which they were written.
-func (o *Outbox) Messages(tb testing.TB) []relay.Info {
+func (o *Outbox) Messages(tb testing.TB) []storage.Info {
 	tb.Helper()
-	all, err := o.Store().List(tb.Context(), relay.Filter{Limit: 1 << 30})
+	all, err := o.Store().List(tb.Context(), storage.Filter{Limit: 1 << 30})
 	if err != nil {
 		tb.Fatalf("list the messages: %v", err)
 	}
@@ -72,8 +73,8 @@ func (o *Outbox) Messages(tb testing.TB) []relay.Info {
 // Store returns a new handle on the table, for relay.New or relay.NewConsumer. Each
 // relay needs one of its own.
 func (o *Outbox) Store() interface {
-	relay.Store
-	relay.Operator
+	storage.Store
+	storage.Operator
 } {
 	return o.db.Store()
 }

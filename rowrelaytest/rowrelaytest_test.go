@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/rowrelay/rowrelay/outbox"
-	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 	"github.com/rowrelay/rowrelay/rowrelaytest"
 	"github.com/rowrelay/rowrelay/sinks"
 	"github.com/rowrelay/rowrelay/sinks/inproc"
@@ -50,7 +50,7 @@ func TestHandlerIsTriedAgain(t *testing.T) {
 		m.down = false
 		time.Sleep(time.Hour)
 		box.Deliver(t, handlers)
-		want := []relay.State{relay.StateDone, relay.StateError, relay.StateDone}
+		want := []storage.State{storage.StateDone, storage.StateError, storage.StateDone}
 		for i, message := range box.Messages(t) {
 			if message.State != want[i] {
 				t.Errorf("message %q is %s, want %s", message.Message.Key, message.State, want[i])

@@ -8,6 +8,7 @@ import (
 
 	"github.com/rowrelay/rowrelay/bench/table"
 	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // Drain runs one relay on a backlog that is there, until the database shows
@@ -38,8 +39,8 @@ type settled struct {
 	all  chan struct{} // closed when none is left
 }
 
-func (s *settled) Settled(_ relay.Settled, states map[relay.State]int) {
-	done := int64(states[relay.StateDone])
+func (s *settled) Settled(_ storage.Settled, states map[storage.State]int) {
+	done := int64(states[storage.StateDone])
 	if left := s.left.Add(-done); left <= 0 && left+done > 0 {
 		close(s.all)
 	}

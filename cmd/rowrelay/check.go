@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rowrelay/rowrelay/internal/config"
-	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 const checkHelp = `Check what rowrelay run would need, one line a check: the configuration, the
@@ -101,7 +101,7 @@ func (c *checkReport) checkSource(ctx context.Context, source config.Source) {
 	}
 	claim := source.Claim
 	if claim == "" {
-		claim = relay.ByLanes
+		claim = storage.ByLanes
 	}
 	for _, found := range store.Check(ctx, claim) {
 		// These two are checked here: the schema above, with the whole command to
@@ -114,7 +114,7 @@ func (c *checkReport) checkSource(ctx context.Context, source config.Source) {
 	if err == nil && status.Claim != "" && status.Claim != claim {
 		for _, each := range status.Relays {
 			if each.Alive && err == nil {
-				err = fmt.Errorf("the relay %s claims by %s: %w", each.Name, status.Claim, relay.ErrOtherClaim)
+				err = fmt.Errorf("the relay %s claims by %s: %w", each.Name, status.Claim, storage.ErrOtherClaim)
 			}
 		}
 	}

@@ -10,9 +10,9 @@ import (
 
 	"github.com/rowrelay/rowrelay/internal/config"
 	"github.com/rowrelay/rowrelay/outbox/dialect"
-	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/relaypgx"
 	"github.com/rowrelay/rowrelay/relay/sqlstore"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 const connectTimeout = 10 * time.Second
@@ -73,7 +73,7 @@ func openStore(ctx context.Context, source config.Source, db *sql.DB, d dialect.
 }
 
 // withOperator opens a table for an operator's work on it.
-func withOperator(ctx context.Context, source config.Source, work func(relay.Operator) error) (err error) {
+func withOperator(ctx context.Context, source config.Source, work func(storage.Operator) error) (err error) {
 	db, d, err := openDatabase(ctx, source.Database, false)
 	if err != nil {
 		return err

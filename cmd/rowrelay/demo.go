@@ -16,6 +16,7 @@ import (
 	"github.com/rowrelay/rowrelay/migrations"
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 const demoHelp = `See it work, with nothing to set up: a small shop writes orders to an embedded
@@ -154,7 +155,7 @@ func (d *demo) watch(ctx context.Context, sold <-chan error) error {
 
 // progress prints a line and returns how many messages wait.
 func (d *demo) progress(ctx context.Context) (waiting int64, err error) {
-	err = withOperator(ctx, d.source, func(operator relay.Operator) error {
+	err = withOperator(ctx, d.source, func(operator storage.Operator) error {
 		status, err := operator.Status(ctx)
 		waiting = undelivered(status)
 		return err

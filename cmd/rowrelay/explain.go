@@ -10,7 +10,7 @@ import (
 
 	"github.com/rowrelay/rowrelay/internal/config"
 	"github.com/rowrelay/rowrelay/outbox/dialect"
-	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // explain adds to an error about a table what to do about it.
@@ -28,9 +28,9 @@ func explain(source config.Source, err error) error {
 		}
 	}
 	switch {
-	case errors.Is(err, relay.ErrNoSchema), missing:
+	case errors.Is(err, storage.ErrNoSchema), missing:
 		return hinted(err, "run rowrelay migrate up"+where)
-	case errors.Is(err, relay.ErrOtherClaim):
+	case errors.Is(err, storage.ErrOtherClaim):
 		return hinted(err, "tell this relay the same with --claim (claim: in a configuration), or stop all relays of the table first: rowrelay status"+where+" lists them")
 	case denied:
 		return hinted(err, "grant the database's user what it lacks: rowrelay check"+where+" tells")

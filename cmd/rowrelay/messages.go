@@ -14,7 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
@@ -40,8 +40,8 @@ func (p program) messagesCommand() *cobra.Command {
 	}
 	group.AddCommand(
 		p.listCommand(), p.showCommand(),
-		p.changeCommand("requeue [ID…]", "Deliver parked messages again", requeueHelp, "requeued", relay.Operator.Requeue),
-		p.changeCommand("discard [ID…]", "Delete parked messages", discardHelp, "discarded", relay.Operator.Discard),
+		p.changeCommand("requeue [ID…]", "Deliver parked messages again", requeueHelp, "requeued", storage.Operator.Requeue),
+		p.changeCommand("discard [ID…]", "Delete parked messages", discardHelp, "discarded", storage.Operator.Discard),
 	)
 	return group
 }
@@ -56,7 +56,7 @@ type messages struct {
 
 // command makes one of the group's commands; work gets the filter of its flags
 // and arguments.
-func (m *messages) command(use, short, long string, work func(context.Context, relay.Operator, relay.Filter) error) *cobra.Command {
+func (m *messages) command(use, short, long string, work func(context.Context, storage.Operator, storage.Filter) error) *cobra.Command {
 	command := &cobra.Command{
 		Use: use, Short: short, Long: long, Args: cobra.ArbitraryArgs,
 		RunE: func(command *cobra.Command, args []string) error {
@@ -68,7 +68,7 @@ func (m *messages) command(use, short, long string, work func(context.Context, r
 			if err != nil {
 				return err
 			}
-			return withOperator(command.Context(), source, func(operator relay.Operator) error {
+			return withOperator(command.Context(), source, func(operator storage.Operator) error {
 				return work(command.Context(), operator, filter)
 			})
 		},
@@ -80,7 +80,7 @@ func (m *messages) command(use, short, long string, work func(context.Context, r
 
 func (p program) listCommand() *cobra.Command {
 	m := &messages{program: p}
-	command := m.command("list [ID…]", "List messages", listHelp, func(ctx context.Context, operator relay.Operator, filter relay.Filter) error {
+	command := m.command("list [ID…]", "List messages", listHelp, func(ctx context.Context, operator storage.Operator, filter storage.Filter) error {
 		found, err := operator.List(ctx, filter)
 		if err != nil {
 			return fmt.Errorf("list messages: %w", err)
@@ -115,7 +115,7 @@ func (p program) listCommand() *cobra.Command {
 
 func (p program) showCommand() *cobra.Command {
 	m := &messages{program: p}
-	command := m.command("show ID", "Show all of a message, its payload included", "", func(ctx context.Context, operator relay.Operator, filter relay.Filter) error {
+	command := m.command("show ID", "Show all of a message, its payload included", "", func(ctx context.Context, operator storage.Operator, filter storage.Filter) error {
 		found, err := operator.List(ctx, filter)
 		if err != nil {
 			return fmt.Errorf("read message %s: %w", filter.IDs[0], err)
@@ -138,10 +138,10 @@ func (p program) showCommand() *cobra.Command {
 }
 
 // changeCommand makes requeue or discard; done is what the messages are then.
-func (p program) changeCommand(use, short, long, done string, change func(relay.Operator, context.Context, relay.Filter) (int, error)) *cobra.Command {
+func (p program) changeCommand(use, short, long, done string, change func(storage.Operator, context.Context, storage.Filter) (int, error)) *cobra.Command {
 	m := &messages{program: p}
 	var all bool
-	command := m.command(use, short, long, func(ctx context.Context, operator relay.Operator, filter relay.Filter) error {
+	command := m.command(use, short, long, func(ctx context.Context, operator storage.Operator, filter storage.Filter) error {
 		count, err := change(operator, ctx, filter)
 		if err != nil {
 			return fmt.Errorf("%d messages were %s, then: %w", count, done, err)
@@ -166,7 +166,7 @@ func (p program) changeCommand(use, short, long, done string, change func(relay.
 			return usagef("--all is every parked message: it can't be given with ids or filters")
 		case !all && !selects:
 			return usagef("say which messages: ids, filters, or --all for every parked one")
-		case f.state != "" && f.state != string(relay.StateError):
+		case f.state != "" && f.state != string(storage.StateError):
 			return usagef("--state %s: only parked messages, those in state error, can be %s", f.state, done)
 		}
 		return nil
@@ -190,14 +190,14 @@ func (f *filterFlags) addFlags(command *cobra.Command) {
 	flags.StringVar(&f.errorText, "error", "", "only messages whose last error contains this `text`")
 }
 
-var states = []relay.State{relay.StatePending, relay.StateClaimed, relay.StateScheduled, relay.StateRetry, relay.StateError, relay.StateDone}
+var states = []storage.State{storage.StatePending, storage.StateClaimed, storage.StateScheduled, storage.StateRetry, storage.StateError, storage.StateDone}
 
 var uuid = regexp.MustCompile(`^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$`)
 
 // read checks the flags and the ids, which are the table's or the messages',
 // and are taken once each.
-func (f *filterFlags) read(ids []string) (relay.Filter, error) {
-	filter := relay.Filter{Topic: f.topic, Key: f.key, State: relay.State(f.state), Error: f.errorText, AfterID: f.after, Limit: f.limit}
+func (f *filterFlags) read(ids []string) (storage.Filter, error) {
+	filter := storage.Filter{Topic: f.topic, Key: f.key, State: storage.State(f.state), Error: f.errorText, AfterID: f.after, Limit: f.limit}
 	if f.state != "" && !slices.Contains(states, filter.State) {
 		return filter, fmt.Errorf("--state: %q isn't one of pending, claimed, scheduled, retry, error, done", f.state)
 	}
@@ -230,24 +230,24 @@ func (f *filterFlags) read(ids []string) (relay.Filter, error) {
 
 // messageJSON is a message as JSON, without what it carries.
 type messageJSON struct {
-	ID          int64       `json:"id"`
-	MessageID   string      `json:"message_id"`
-	State       relay.State `json:"state"`
-	Topic       string      `json:"topic"`
-	Key         string      `json:"key,omitempty"`
-	Lane        int         `json:"lane"`
-	Priority    int16       `json:"priority"`
-	Attempts    int         `json:"attempts"`
-	Crashes     int         `json:"crashes"`
-	CreatedAt   time.Time   `json:"created_at"`
-	AvailableAt *time.Time  `json:"available_at,omitempty"`
-	FinishedAt  *time.Time  `json:"finished_at,omitempty"`
-	ClaimedBy   string      `json:"claimed_by,omitempty"`
-	Receipt     string      `json:"receipt,omitempty"`
-	LastError   string      `json:"last_error,omitempty"`
+	ID          int64         `json:"id"`
+	MessageID   string        `json:"message_id"`
+	State       storage.State `json:"state"`
+	Topic       string        `json:"topic"`
+	Key         string        `json:"key,omitempty"`
+	Lane        int           `json:"lane"`
+	Priority    int16         `json:"priority"`
+	Attempts    int           `json:"attempts"`
+	Crashes     int           `json:"crashes"`
+	CreatedAt   time.Time     `json:"created_at"`
+	AvailableAt *time.Time    `json:"available_at,omitempty"`
+	FinishedAt  *time.Time    `json:"finished_at,omitempty"`
+	ClaimedBy   string        `json:"claimed_by,omitempty"`
+	Receipt     string        `json:"receipt,omitempty"`
+	LastError   string        `json:"last_error,omitempty"`
 }
 
-func newMessageJSON(info relay.Info) messageJSON {
+func newMessageJSON(info storage.Info) messageJSON {
 	return messageJSON{
 		ID: info.ID, MessageID: info.Message.ID, State: info.State, Topic: info.Message.Topic, Key: info.Message.Key,
 		Lane: info.Lane, Priority: info.Message.Priority, Attempts: info.Attempts, Crashes: info.Crashes,
@@ -266,7 +266,7 @@ type fullMessageJSON struct {
 	PayloadBase64 []byte            `json:"payload_base64,omitempty"`
 }
 
-func newFullMessageJSON(info relay.Info) fullMessageJSON {
+func newFullMessageJSON(info storage.Info) fullMessageJSON {
 	full := fullMessageJSON{messageJSON: newMessageJSON(info), Headers: info.Message.Headers, BadHeaders: info.BadHeaders}
 	if full.Headers == nil {
 		full.Headers = map[string]string{}
@@ -283,7 +283,7 @@ func newFullMessageJSON(info relay.Info) fullMessageJSON {
 }
 
 // printMessage shows a message to people: text as it is, bytes as base64.
-func (m *messages) printMessage(info relay.Info) error {
+func (m *messages) printMessage(info storage.Info) error {
 	rows := [][]string{
 		{"id", fmt.Sprint(info.ID)}, {"message id", info.Message.ID}, {"state", string(info.State)},
 		{"topic", info.Message.Topic}, {"key", info.Message.Key}, {"lane", fmt.Sprint(info.Lane)},

@@ -15,7 +15,7 @@ import (
 	"github.com/rowrelay/rowrelay/internal/config"
 	"github.com/rowrelay/rowrelay/migrations"
 	"github.com/rowrelay/rowrelay/outbox/dialect"
-	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // migrate is the group of commands that make and update the tables.
@@ -173,11 +173,11 @@ func refuseDown(ctx context.Context, source config.Source, steps *migrations.Mig
 		return err
 	}
 	refused := forbidden(ctx, source, discard)
-	for tries := 1; tries < 5 && errors.Is(refused, relay.ErrBusy); tries++ {
+	for tries := 1; tries < 5 && errors.Is(refused, storage.ErrBusy); tries++ {
 		refused = forbidden(ctx, source, discard) // the quicker one was dropping the tables
 	}
 	there, err := anyApplied(ctx, steps)
-	if errors.Is(refused, relay.ErrNoSchema) || err == nil && !there {
+	if errors.Is(refused, storage.ErrNoSchema) || err == nil && !there {
 		return nil
 	}
 	return refused
@@ -191,7 +191,7 @@ func anyApplied(ctx context.Context, steps *migrations.Migrations) (bool, error)
 // forbidden is why the tables must stay: relays work on them, or, unless that
 // is meant, messages would be lost.
 func forbidden(ctx context.Context, source config.Source, discard bool) error {
-	return withOperator(ctx, source, func(operator relay.Operator) error {
+	return withOperator(ctx, source, func(operator storage.Operator) error {
 		status, err := operator.Status(ctx)
 		if err != nil {
 			return err
@@ -216,9 +216,9 @@ func forbidden(ctx context.Context, source config.Source, discard bool) error {
 }
 
 // undelivered counts the messages in any state but done.
-func undelivered(status relay.Status) (left int64) {
+func undelivered(status storage.Status) (left int64) {
 	for state, count := range status.Counts {
-		if state != relay.StateDone {
+		if state != storage.StateDone {
 			left += count
 		}
 	}

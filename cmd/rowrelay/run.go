@@ -11,7 +11,7 @@ import (
 
 	"github.com/rowrelay/rowrelay/internal/app"
 	"github.com/rowrelay/rowrelay/internal/config"
-	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 const runHelp = `Relay messages until stopped: those of all sources of a configuration, or those
@@ -184,7 +184,7 @@ func (r *runFlags) fromFlags(command *cobra.Command) (config.Config, error) {
 	if source.Listen == config.On && source.Database.Polled() {
 		problems = append(problems, errors.New("--listen can't be on: only PostgreSQL has notifications, the relay polls"))
 	}
-	if source.Claim != relay.ByRows && (source.Pick != "" || len(source.Topics) > 0) {
+	if source.Claim != storage.ByRows && (source.Pick != "" || len(source.Topics) > 0) {
 		problems = append(problems, errors.New("--pick and --topics work with --claim rows only"))
 	}
 	if _, err := sink.Make(r.kinds); err != nil {

@@ -6,8 +6,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/admin"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 const statusHelp = `Count the messages of a table by state, and list its relays.
@@ -32,7 +32,7 @@ func (p program) statusCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return withOperator(command.Context(), source, func(operator relay.Operator) error {
+			return withOperator(command.Context(), source, func(operator storage.Operator) error {
 				status, err := operator.Status(command.Context())
 				if err != nil {
 					return fmt.Errorf("count the messages of %s: %w", source.Table, err)
@@ -54,13 +54,13 @@ func (p program) printStatus(r admin.Report) error {
 	if claim == "" {
 		claim = "not claimed yet"
 	}
-	rows := [][]string{{"claim", claim}, {"lanes leased", fmt.Sprintf("%d of %d", r.Lanes, relay.Lanes)}}
+	rows := [][]string{{"claim", claim}, {"lanes leased", fmt.Sprintf("%d of %d", r.Lanes, storage.Lanes)}}
 	for _, line := range []struct {
-		state relay.State
+		state storage.State
 		count int64
 	}{
-		{relay.StatePending, r.Pending}, {relay.StateClaimed, r.Claimed}, {relay.StateScheduled, r.Scheduled},
-		{relay.StateRetry, r.Retry}, {relay.StateError, r.Error}, {relay.StateDone, r.Done},
+		{storage.StatePending, r.Pending}, {storage.StateClaimed, r.Claimed}, {storage.StateScheduled, r.Scheduled},
+		{storage.StateRetry, r.Retry}, {storage.StateError, r.Error}, {storage.StateDone, r.Done},
 	} {
 		rows = append(rows, []string{string(line.state), fmt.Sprint(line.count)})
 	}

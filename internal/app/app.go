@@ -23,13 +23,14 @@ import (
 	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/admin"
 	"github.com/rowrelay/rowrelay/relay/metrics"
+	"github.com/rowrelay/rowrelay/relay/storage"
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
 // Store is what the daemon needs of a source's table. sqlstore has it.
 type Store interface {
-	relay.Store
-	relay.Operator
+	storage.Store
+	storage.Operator
 }
 
 // Table is an open source.

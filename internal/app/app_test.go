@@ -18,7 +18,7 @@ import (
 	"github.com/rowrelay/rowrelay/internal/config"
 	"github.com/rowrelay/rowrelay/internal/memstore"
 	"github.com/rowrelay/rowrelay/outbox"
-	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 	"github.com/rowrelay/rowrelay/sinks"
 	"github.com/rowrelay/rowrelay/sinks/settings"
 )
@@ -138,7 +138,7 @@ func TestTheFirstSignalStopsCleanly(t *testing.T) {
 		t.Fatal(err)
 	}
 	status, err := b.tables["a"].Store().Status(t.Context())
-	if err != nil || status.Counts[relay.StateDone] != 1 || status.LanesLeased != 0 {
+	if err != nil || status.Counts[storage.StateDone] != 1 || status.LanesLeased != 0 {
 		t.Errorf("left %+v, %v; want the message done and no lane leased", status, err)
 	}
 }
@@ -159,7 +159,7 @@ func TestTheSecondSignalDoesNotWaitForSends(t *testing.T) {
 		t.Errorf("took %v of a drain timeout of an hour", took)
 	}
 	status, err := b.tables["a"].Store().Status(t.Context())
-	if err != nil || status.Counts[relay.StatePending] != 1 {
+	if err != nil || status.Counts[storage.StatePending] != 1 {
 		t.Errorf("left %+v, %v; want the message pending", status, err)
 	}
 }
@@ -182,14 +182,14 @@ func TestARelayThatFailsStopsTheDaemon(t *testing.T) {
 	t.Parallel()
 	b := newBench("a", "b")
 	other := b.tables["b"].Store()
-	if err := other.SetClaimMode(t.Context(), relay.ByRows); err != nil {
+	if err := other.SetClaimMode(t.Context(), storage.ByRows); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := other.Heartbeat(t.Context(), relay.Identity{Name: "other", Claim: relay.ByRows}, time.Hour); err != nil {
+	if _, err := other.Heartbeat(t.Context(), storage.Identity{Name: "other", Claim: storage.ByRows}, time.Hour); err != nil {
 		t.Fatal(err)
 	}
 	err := make1(t, b.config("a", "b"), b.options(t)).Run(t.Context(), nil)
-	if !errors.Is(err, relay.ErrOtherClaim) || !strings.Contains(err.Error(), `source "b"`) {
+	if !errors.Is(err, storage.ErrOtherClaim) || !strings.Contains(err.Error(), `source "b"`) {
 		t.Errorf("got %v, want the source and the cause", err)
 	}
 	if closed := b.closedTables(); len(closed) != 2 {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 	"github.com/rowrelay/rowrelay/sinks"
 	"github.com/rowrelay/rowrelay/sinks/settings"
 )
@@ -133,7 +134,7 @@ log:
 `)
 	want := Config{
 		Sources: []Source{
-			{"shop", Database{Postgres, "postgres://u:p@h/d"}, "sales.events", relay.ByRows, relay.Priority,
+			{"shop", Database{Postgres, "postgres://u:p@h/d"}, "sales.events", storage.ByRows, storage.Priority,
 				[]string{"orders", "7", "yes"}, 20 * time.Second, 50 * time.Millisecond, Off, 7 * 24 * time.Hour, time.Minute, 2 * time.Minute},
 			{Name: "other", Database: Database{SQLite, "/var/lib/other.db"}, Table: "outbox", Retention: relay.KeepNothing},
 		},

@@ -8,6 +8,7 @@ import (
 
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // DefaultTable is the name of the table where none is given.
@@ -19,8 +20,8 @@ type Source struct {
 	Name         string
 	Database     Database
 	Table        string // [DefaultTable] unless told
-	Claim        relay.Claim
-	Pick         relay.Pick
+	Claim        storage.Claim
+	Pick         storage.Pick
 	Topics       []string
 	Lease        time.Duration
 	Poll         time.Duration
@@ -62,8 +63,8 @@ func sourceFields() []field[Source] {
 	return []field[Source]{
 		secret("database", ParseDatabase, func(s *Source) *Database { return &s.Database }),
 		value("table", parseTable, func(s *Source) *string { return &s.Table }),
-		value("claim", oneOf(relay.ByLanes, relay.ByRows), func(s *Source) *relay.Claim { return &s.Claim }),
-		value("pick", oneOf(relay.Oldest, relay.Newest, relay.Priority), func(s *Source) *relay.Pick { return &s.Pick }),
+		value("claim", oneOf(storage.ByLanes, storage.ByRows), func(s *Source) *storage.Claim { return &s.Claim }),
+		value("pick", oneOf(storage.Oldest, storage.Newest, storage.Priority), func(s *Source) *storage.Pick { return &s.Pick }),
 		values("topics", text(255), func(s *Source) *[]string { return &s.Topics }),
 		value("lease", duration("1s", "1h"), func(s *Source) *time.Duration { return &s.Lease }),
 		value("poll", duration("1ms", "1m"), func(s *Source) *time.Duration { return &s.Poll }),
@@ -87,7 +88,7 @@ func (r *reader) source(name string, n *node) Source {
 	if n.get("database") == nil && n.get("database_file") == nil {
 		r.fail(n, "needs a database")
 	}
-	if source.Claim != relay.ByRows {
+	if source.Claim != storage.ByRows {
 		for _, name := range []string{"pick", "topics"} {
 			if given := n.get(name); given != nil {
 				r.fail(given, "works with claim: rows only; by lanes, all messages are read in their order")

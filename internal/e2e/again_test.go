@@ -17,6 +17,7 @@ import (
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/sqlstore"
+	"github.com/rowrelay/rowrelay/relay/storage"
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
@@ -126,7 +127,7 @@ type embedded struct {
 }
 
 // embed starts a relay over a store, which ends with the test.
-func (s *scene) embed(store relay.Store, claim relay.Claim, lease time.Duration, sink sinks.Sink) *embedded {
+func (s *scene) embed(store storage.Store, claim storage.Claim, lease time.Duration, sink sinks.Sink) *embedded {
 	s.t.Helper()
 	e := &embedded{stopped: make(chan struct{})}
 	r, err := relay.New(store, relay.Options{
@@ -172,7 +173,7 @@ func comesTrue(within time.Duration, condition func() bool) bool {
 func (s *scene) idle(within time.Duration) bool {
 	return comesTrue(within, func() bool {
 		status, err := s.store.Status(s.t.Context())
-		return err == nil && status.Counts[relay.StatePending]+status.Counts[relay.StateClaimed]+status.Counts[relay.StateRetry] == 0
+		return err == nil && status.Counts[storage.StatePending]+status.Counts[storage.StateClaimed]+status.Counts[storage.StateRetry] == 0
 	})
 }
 
@@ -294,7 +295,7 @@ func crashing(t *testing.T) loser {
 // shop is a table whose relay has messages in memory when its server loses them.
 type shop struct {
 	*scene
-	claim   relay.Claim
+	claim   storage.Claim
 	gate    *gate
 	highest int // of the ids that were lost
 	lost    map[string]bool
@@ -303,7 +304,7 @@ type shop struct {
 // A relay has 400 messages in memory that its sink doesn't take; the server loses
 // them, and gives their ids to 300 others. When the sink is back these arrive, in
 // their order.
-func idsComeAgain(t *testing.T, from loser, claims ...relay.Claim) {
+func idsComeAgain(t *testing.T, from loser, claims ...storage.Claim) {
 	t.Helper()
 	var shops []*shop
 	for _, claim := range claims {
@@ -331,7 +332,7 @@ func idsComeAgain(t *testing.T, from loser, claims ...relay.Claim) {
 	for _, s := range shops {
 		first, last := s.writeAgain(300, 2000)
 		again = max(again, min(last, s.highest)-first+1)
-		if s.claim == relay.ByRows && s.gate.slow { // whose sink is not known to be down
+		if s.claim == storage.ByRows && s.gate.slow { // whose sink is not known to be down
 			comesTrue(10*time.Second, func() bool { return s.claimed() > 250 })
 		}
 		s.gate.open()
@@ -375,7 +376,7 @@ func (s *shop) judgeKept() {
 	if want := s.committed(); len(kept) != want {
 		s.t.Errorf("%s: the table has %d messages of %d orders", name, len(kept), want)
 	}
-	if s.claim == relay.ByLanes {
+	if s.claim == storage.ByLanes {
 		judge(s.t, theirs)
 	} else {
 		tally(s.t, theirs)
@@ -389,7 +390,7 @@ func TestFailoverLosesNoMessageThatTheNewPrimaryHas(t *testing.T) {
 	for name := range pairs {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			eachRound(t, func(t *testing.T) { idsComeAgain(t, failing(t, name), relay.ByLanes, relay.ByRows) })
+			eachRound(t, func(t *testing.T) { idsComeAgain(t, failing(t, name), storage.ByLanes, storage.ByRows) })
 		})
 	}
 }
@@ -398,7 +399,7 @@ func TestFailoverLosesNoMessageThatTheNewPrimaryHas(t *testing.T) {
 // waited for.
 func TestCrashRecoveryLosesNoMessageThatTheServerHas(t *testing.T) {
 	t.Parallel()
-	eachRound(t, func(t *testing.T) { idsComeAgain(t, crashing(t), relay.ByLanes, relay.ByRows) })
+	eachRound(t, func(t *testing.T) { idsComeAgain(t, crashing(t), storage.ByLanes, storage.ByRows) })
 }
 
 // The server that the first read comes to isn't the one on which the table was
@@ -417,10 +418,10 @@ func anotherServer(t *testing.T, from loser) {
 	type opened struct {
 		*shop
 		db    *sql.DB
-		store relay.Store
+		store storage.Store
 	}
 	var all []*opened
-	for _, claim := range []relay.Claim{relay.ByLanes, relay.ByRows} {
+	for _, claim := range []storage.Claim{storage.ByLanes, storage.ByRows} {
 		s := from.scene("by_" + string(claim))
 		all = append(all, &opened{shop: &shop{scene: s, claim: claim, gate: newGate(false)}, db: from.server.open(from.at, s.Name, from.relays)})
 	}

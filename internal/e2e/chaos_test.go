@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // Relays are killed and their connections to the broker are cut: nothing is
@@ -117,7 +117,7 @@ func survive(s *scene, to broker, troubles []trouble) {
 	}
 	kills := killEverySecond(s, to.sink, 3*time.Second, l.batch, done)
 	under.Wait()
-	s.t.Logf("%d kills, %s; %d messages delivered meanwhile", len(kills), told(troubles, strikes), s.status().Counts[relay.StateDone])
+	s.t.Logf("%d kills, %s; %d messages delivered meanwhile", len(kills), told(troubles, strikes), s.status().Counts[storage.StateDone])
 	s.settled(10 * time.Minute)
 	s.t.Logf("no delivery for %v at most", s.longestGap())
 	judgeBroker(s, to, slices.Concat(kills, s.lostLeases()), total(strikes), l.batch)
@@ -162,7 +162,7 @@ func judgeBroker(s *scene, to broker, kills []*kill, troubles, batch int) {
 	if _, exact := to.(idempotentTopic); exact && len(v.duplicates) > 0 {
 		s.t.Errorf("%d messages are in the log twice, none should be", len(v.duplicates))
 	}
-	if parked := s.status().Counts[relay.StateError]; parked > 0 {
+	if parked := s.status().Counts[storage.StateError]; parked > 0 {
 		s.t.Errorf("%d messages were parked", parked)
 	}
 	byKills, byAnswers := s.explained(arrivals, kills)

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/rowrelay/rowrelay/internal/testdb"
-	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // placeOrders writes orders from 8 writers at once, so many in a transaction, and
@@ -50,7 +50,7 @@ func TestCommittedOrdersAndNoOthersArriveInOrder(t *testing.T) {
 	if len(v.duplicates) > 0 {
 		t.Errorf("%d messages came twice though nothing had happened", len(v.duplicates))
 	}
-	if parked := s.status().Counts[relay.StateError]; parked > 0 {
+	if parked := s.status().Counts[storage.StateError]; parked > 0 {
 		t.Errorf("%d messages were parked", parked)
 	}
 }
@@ -96,7 +96,7 @@ func killedRelaysLoseNothing(s *scene, claim string, judge func(testing.TB, []ar
 	if claim == "lanes" {
 		judgeTakeovers(t, kills, lease)
 	}
-	if parked := s.status().Counts[relay.StateError]; parked > 0 {
+	if parked := s.status().Counts[storage.StateError]; parked > 0 {
 		t.Errorf("%d messages were parked", parked)
 	}
 }

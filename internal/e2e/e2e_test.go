@@ -21,8 +21,8 @@ import (
 	"github.com/rowrelay/rowrelay/migrations"
 	"github.com/rowrelay/rowrelay/outbox"
 	"github.com/rowrelay/rowrelay/outbox/dialect"
-	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/sqlstore"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 var long = flag.Bool("long", false, "let the scenes last as long as the promise is stated for")
@@ -166,7 +166,7 @@ func (s *scene) committed() (n int) {
 	return n
 }
 
-func (s *scene) status() relay.Status {
+func (s *scene) status() storage.Status {
 	s.t.Helper()
 	status, err := s.store.Status(s.t.Context())
 	check(s.t, err)
@@ -178,7 +178,7 @@ func (s *scene) settled(within time.Duration) {
 	s.t.Helper()
 	eventually(s.t, within, "all messages are delivered", func() bool {
 		counts := s.status().Counts
-		return counts[relay.StatePending]+counts[relay.StateClaimed]+counts[relay.StateRetry]+counts[relay.StateScheduled] == 0
+		return counts[storage.StatePending]+counts[storage.StateClaimed]+counts[storage.StateRetry]+counts[storage.StateScheduled] == 0
 	})
 }
 

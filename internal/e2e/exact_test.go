@@ -16,6 +16,7 @@ import (
 	"github.com/rowrelay/rowrelay/internal/memstore"
 	"github.com/rowrelay/rowrelay/outbox"
 	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 	"github.com/rowrelay/rowrelay/sinks/kafka"
 )
 
@@ -152,7 +153,7 @@ func (h *hospital) oneLife() {
 
 type relayOp = memstore.Op
 
-func (h *hospital) relay(store relay.Store) *relay.Relay {
+func (h *hospital) relay(store storage.Store) *relay.Relay {
 	sink, err := kafka.NewIdempotent(kafka.Options{Brokers: strings.Split(h.topic.brokers, ","), Topic: h.topic.name})
 	check(h.t, err)
 	r, err := relay.New(store, relay.Options{
@@ -175,7 +176,7 @@ func (h *hospital) recover() {
 	for ctx.Err() == nil {
 		status, err := store.Status(ctx)
 		check(h.t, err)
-		if status.Counts[relay.StateDone] == int64(h.written) {
+		if status.Counts[storage.StateDone] == int64(h.written) {
 			break
 		}
 		<-time.After(20 * time.Millisecond)

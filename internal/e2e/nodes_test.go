@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // nodes are a broker's processes, which a scene kills one after the other.
@@ -160,7 +160,7 @@ func TestQuorumWithoutMajorityParksNothing(t *testing.T) {
 	for end := time.Now().Add(10 * time.Minute); time.Now().Before(end); <-time.After(200 * time.Millisecond) {
 		order()
 	}
-	if counts := s.status().Counts; counts[relay.StateError] != 0 || counts[relay.StatePending]+counts[relay.StateRetry] < int64(written)-400 {
+	if counts := s.status().Counts; counts[storage.StateError] != 0 || counts[storage.StatePending]+counts[storage.StateRetry] < int64(written)-400 {
 		t.Errorf("after ten minutes: %v, want none parked of %d", counts, written)
 	}
 	all.start(1)
@@ -168,7 +168,7 @@ func TestQuorumWithoutMajorityParksNothing(t *testing.T) {
 	back := time.Now()
 	s.settled(3 * time.Minute)
 	v := judge(t, queue.received())
-	if parked := s.status().Counts[relay.StateError]; parked != 0 || v.distinct != written {
+	if parked := s.status().Counts[storage.StateError]; parked != 0 || v.distinct != written {
 		t.Errorf("%d distinct messages arrived of %d, %d are parked", v.distinct, written, parked)
 	}
 	t.Logf("%d messages, %d duplicates, all delivered %v after the nodes were started", written, len(v.duplicates), time.Since(back).Round(time.Second))

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/rowrelay/rowrelay/internal/testdb"
-	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // anew are the ways in which ids begin anew, by the target that knows them.
@@ -128,7 +128,7 @@ func (s *scene) judgeAnew(e *endpoint, want int) verdict {
 	if v.distinct != want {
 		s.t.Errorf("%d messages of %d arrived", v.distinct, want)
 	}
-	if done := s.status().Counts[relay.StateDone]; int(done) != want {
+	if done := s.status().Counts[storage.StateDone]; int(done) != want {
 		s.t.Errorf("the table keeps %d delivered messages, want %d", done, want)
 	}
 	return v

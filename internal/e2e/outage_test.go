@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 func TestWriterThatCommitsLateIsNotPassedOver(t *testing.T) {
@@ -68,7 +68,7 @@ func TestEndpointThatIsDownCostsNoAttempts(t *testing.T) {
 			}
 			<-time.After(lasting(3*time.Second, time.Minute))
 			counts := s.status().Counts
-			if counts[relay.StatePending] != 300 || counts[relay.StateError] != 0 || counts[relay.StateRetry] != 0 {
+			if counts[storage.StatePending] != 300 || counts[storage.StateError] != 0 || counts[storage.StateRetry] != 0 {
 				t.Errorf("during the outage: %v, want 300 pending", counts)
 			}
 			if down == 0 {
@@ -173,7 +173,7 @@ func TestSinkThatIsDownLeavesTheOtherAsItWas(t *testing.T) {
 	<-time.After(lasting(25*time.Second, 40*time.Second))
 	after, memoryAfter := quantiles(s.lags(t)), p.resident(t)
 	t.Logf("lag of the sink that is up (p50, p99): before %v, while the other is down %v, after a takeover %v", before, during, after)
-	t.Logf("memory: %d, %d, %d MiB; %d rows pending", memory, memoryDuring, memoryAfter, s.status().Counts[relay.StatePending])
+	t.Logf("memory: %d, %d, %d MiB; %d rows pending", memory, memoryDuring, memoryAfter, s.status().Counts[storage.StatePending])
 	for name, lag := range map[string][2]time.Duration{"during": during, "after": after} {
 		if lag[0] > before[0]+500*time.Millisecond {
 			t.Errorf("the lag %s the outage is %v, it was %v", name, lag[0], before[0])

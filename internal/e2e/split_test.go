@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/rowrelay/rowrelay/outbox/dialect"
-	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/sqlstore"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // split is what a proxy that splits reads from writes makes of a primary and a
@@ -134,7 +134,7 @@ func TestReadsThatAProxySendsToAStandby(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := newPair(t, name, time.Second)
-			scenes := map[relay.Claim]*scene{relay.ByLanes: p.scene("by_lanes"), relay.ByRows: p.scene("by_rows")}
+			scenes := map[storage.Claim]*scene{storage.ByLanes: p.scene("by_lanes"), storage.ByRows: p.scene("by_rows")}
 			p.caughtUp()
 			for claim, s := range scenes {
 				s.readsElsewhere(p.split(s), claim)
@@ -143,7 +143,7 @@ func TestReadsThatAProxySendsToAStandby(t *testing.T) {
 	}
 }
 
-func (s *scene) readsElsewhere(db *sql.DB, claim relay.Claim) {
+func (s *scene) readsElsewhere(db *sql.DB, claim storage.Claim) {
 	s.t.Helper()
 	d, err := dialect.ByName(s.Kind)
 	check(s.t, err)
@@ -173,7 +173,7 @@ func (s *scene) readsElsewhere(db *sql.DB, claim relay.Claim) {
 	if v.distinct != 500 && !refused {
 		s.t.Errorf("%s: %d messages of 500 arrived, and nothing says why", claim, v.distinct)
 	}
-	if len(v.duplicates) > 0 || claim == relay.ByLanes && behind > 0 {
+	if len(v.duplicates) > 0 || claim == storage.ByLanes && behind > 0 {
 		s.t.Errorf("%s: %d messages came again, %d deliveries came behind a later one of their key", claim, len(v.duplicates), behind)
 	}
 }

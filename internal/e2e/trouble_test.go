@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 	"github.com/rowrelay/rowrelay/sinks/httpsink"
 )
 
@@ -22,7 +22,7 @@ func TestStoppedRelayIsFenced(t *testing.T) {
 	t.Parallel()
 	s, e := newScene(t, "postgres15/pgx"), newEndpoint(t)
 	first := s.relay("first", e.URL+"/first", "--lease", "2s", "--admin", "127.0.0.1:0")
-	eventually(t, 20*time.Second, "the first relay holds all lanes", func() bool { return s.status().LanesLeased == relay.Lanes })
+	eventually(t, 20*time.Second, "the first relay holds all lanes", func() bool { return s.status().LanesLeased == storage.Lanes })
 	reached, release := make(chan struct{}, 100), make(chan struct{})
 	e.answering(func(r *http.Request) int {
 		if r.URL.Path == "/first" {
@@ -104,13 +104,13 @@ func TestCutConnectionsLoseNothing(t *testing.T) {
 	}
 	eventually(t, time.Minute, "all messages are delivered", func() bool {
 		status, err := s.store.Status(t.Context())
-		return err == nil && status.Counts[relay.StatePending]+status.Counts[relay.StateRetry] == 0
+		return err == nil && status.Counts[storage.StatePending]+status.Counts[storage.StateRetry] == 0
 	})
 	v := judge(t, e.received())
 	if want := s.committed(); v.distinct != want || want < written {
 		t.Errorf("%d distinct messages arrived of %d committed orders (%d known to be)", v.distinct, want, written)
 	}
-	if parked := s.status().Counts[relay.StateError]; parked > 0 {
+	if parked := s.status().Counts[storage.StateError]; parked > 0 {
 		t.Errorf("%d messages were parked", parked)
 	}
 	t.Logf("%d orders, %d duplicates", v.distinct, len(v.duplicates))

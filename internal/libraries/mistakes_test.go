@@ -19,6 +19,7 @@ import (
 	"github.com/rowrelay/rowrelay/outbox/inbox"
 	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/sqlstore"
+	"github.com/rowrelay/rowrelay/relay/storage"
 	"github.com/rowrelay/rowrelay/sinks"
 	"github.com/rowrelay/rowrelay/sinks/inproc"
 	"github.com/rowrelay/rowrelay/sinks/stdout"
@@ -82,7 +83,7 @@ func TestMistakesAreNamed(t *testing.T) {
 	}
 }
 
-func withSink(store relay.Store, sink sinks.Sink) error {
+func withSink(store storage.Store, sink sinks.Sink) error {
 	_, err := relay.New(store, relay.Options{Sinks: map[string]relay.SinkOptions{"main": {Sink: sink}}})
 	return err
 }

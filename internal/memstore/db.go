@@ -1,5 +1,5 @@
-// Package memstore is a table of messages in memory: a [relay.Store], a
-// [relay.Operator] and a producer's transactions. It is made for tests and
+// Package memstore is a table of messages in memory: a [storage.Store], a
+// [storage.Operator] and a producer's transactions. It is made for tests and
 // simulations of the engine: it starts no goroutine, takes the time from a
 // clock that may be replaced (and so works under testing/synctest), answers
 // the same calls in the same way each time, and can be told to be slow, to
@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // DB is one table of messages, shared by producers, operators and relays. Its
@@ -32,12 +32,12 @@ type DB struct {
 	again    bool  // ids come again
 	open     map[*Tx]bool
 	appeared []int64 // for each commit the lowest id that it brought
-	hot      [relay.Lanes][]*record
+	hot      [storage.Lanes][]*record
 	held     heldTable
 	done     []*record // in the order in which they were finished
-	lanes    [relay.Lanes]lane
+	lanes    [storage.Lanes]lane
 	relays   map[string]*relayRow
-	claim    relay.Claim
+	claim    storage.Claim
 	locked   map[int64]chan struct{} // rows that LockRow has locked
 	waiting  int                     // settles that wait for them
 	history  []Change
@@ -45,8 +45,8 @@ type DB struct {
 
 // record is a row of one of the three tables. It is replaced, never changed.
 type record struct {
-	row          relay.Row
-	state        relay.State // pending in the hot table
+	row          storage.Row
+	state        storage.State // pending in the hot table
 	lastError    string
 	claimedBy    string
 	token        string
@@ -71,15 +71,15 @@ type lane struct {
 	owner    string
 	fence    int64
 	until    time.Time
-	marks    relay.Marks
+	marks    storage.Marks
 	crashes  int
 	settling int // settles that have locked the lane
-	suspects []relay.Suspect
-	tickets  []relay.Ticket
+	suspects []storage.Suspect
+	tickets  []storage.Ticket
 }
 
 type relayRow struct {
-	relay.Identity
+	storage.Identity
 	since, lastBeat, until time.Time
 }
 
@@ -138,7 +138,7 @@ func (db *DB) insert(r *record) {
 
 // find returns the place of a row in its lane of the hot table.
 func (db *DB) find(lane int, id int64) (place int, there bool) {
-	if lane < 0 || lane >= relay.Lanes {
+	if lane < 0 || lane >= storage.Lanes {
 		return 0, false
 	}
 	return slices.BinarySearchFunc(db.hot[lane], id, func(r *record, id int64) int {
@@ -163,16 +163,16 @@ func (db *DB) replace(r *record) {
 // laneOf computes a row's lane, as the table itself does elsewhere.
 func laneOf(key string, id int64) int {
 	if key == "" {
-		return int(id & (relay.Lanes - 1))
+		return int(id & (storage.Lanes - 1))
 	}
 	hash := fnv.New64a()
 	_, _ = hash.Write([]byte(key))
 	sum := hash.Sum64()
-	return int((sum ^ sum>>32) & (relay.Lanes - 1))
+	return int((sum ^ sum>>32) & (storage.Lanes - 1))
 }
 
 // Claim is the way in which the table is claimed; empty before the first relay.
-func (db *DB) Claim() relay.Claim {
+func (db *DB) Claim() storage.Claim {
 	db.mu.Lock()
 	defer db.mu.Unlock()
 	return db.claim

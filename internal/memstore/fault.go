@@ -5,7 +5,7 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // Save returns what puts the table back as it is now: its rows, its leases, its
@@ -52,7 +52,7 @@ func (db *DB) Messages() map[string]bool {
 	db.mu.Lock()
 	defer db.mu.Unlock()
 	found := map[string]bool{}
-	for _, r := range db.selected(relay.Filter{}) {
+	for _, r := range db.selected(storage.Filter{}) {
 		found[r.row.Message.ID] = true
 	}
 	return found

@@ -3,7 +3,7 @@ package memstore
 import (
 	"slices"
 
-	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // heldTable is the table of held rows, with the indexes of a real one: a test may
@@ -28,7 +28,7 @@ func newHeldTable() heldTable {
 func (h *heldTable) put(r *record) {
 	h.take(r.identity())
 	h.rows[r.identity()] = r
-	if r.state != relay.StateError {
+	if r.state != storage.StateError {
 		at, _ := slices.BinarySearchFunc(h.byTime, r, byTime)
 		h.byTime = slices.Insert(h.byTime, at, r)
 	}
@@ -56,10 +56,10 @@ func (h *heldTable) take(id identity) {
 }
 
 // holds says that the row holds its key.
-func (r *record) holds() bool { return r.state == relay.StateRetry && r.row.Message.Key != "" }
+func (r *record) holds() bool { return r.state == storage.StateRetry && r.row.Message.Key != "" }
 
-func (r *record) heldKey() relay.BlockedKey {
-	return relay.BlockedKey{Lane: r.row.Lane, Key: r.row.Message.Key, Topic: r.row.Message.Topic, ID: r.row.ID}
+func (r *record) heldKey() storage.BlockedKey {
+	return storage.BlockedKey{Lane: r.row.Lane, Key: r.row.Message.Key, Topic: r.row.Message.Topic, ID: r.row.ID}
 }
 
 // clone is another table of the same rows.

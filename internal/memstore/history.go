@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // Change is one line of the table's history: what was done to a row or to a
@@ -20,7 +20,7 @@ type Change struct {
 	// ID is the row, or 0 for a change of a lane. From and To are its states;
 	// To is empty where the row was deleted.
 	ID       int64
-	From, To relay.State
+	From, To storage.State
 	Attempts int
 
 	// Refused: a settlement that changed nothing, since its lease was

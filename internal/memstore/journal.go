@@ -4,11 +4,11 @@ import (
 	"context"
 	"slices"
 
-	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// WriteJournal implements [relay.Journaler].
-func (s *Store) WriteJournal(ctx context.Context, name string, journals []relay.Journal) (held []relay.Lease, err error) {
+// WriteJournal implements [storage.Journaler].
+func (s *Store) WriteJournal(ctx context.Context, name string, journals []storage.Journal) (held []storage.Lease, err error) {
 	err = s.do(ctx, OpJournal, func() error {
 		for _, j := range journals {
 			if l := s.db.leased(name, j.Lease); l != nil {
@@ -21,13 +21,13 @@ func (s *Store) WriteJournal(ctx context.Context, name string, journals []relay.
 	return held, err
 }
 
-// Journals implements [relay.Journaler].
-func (s *Store) Journals(ctx context.Context) (journals []relay.Journal, err error) {
+// Journals implements [storage.Journaler].
+func (s *Store) Journals(ctx context.Context) (journals []storage.Journal, err error) {
 	err = s.do(ctx, OpJournals, func() error {
 		for i, l := range s.db.lanes {
 			if len(l.suspects)+len(l.tickets) > 0 {
-				lease := relay.Lease{Lane: i, Fence: l.fence}
-				journals = append(journals, relay.Journal{Lease: lease, Suspects: l.suspects, Tickets: l.tickets})
+				lease := storage.Lease{Lane: i, Fence: l.fence}
+				journals = append(journals, storage.Journal{Lease: lease, Suspects: l.suspects, Tickets: l.tickets})
 			}
 		}
 		return nil
@@ -35,9 +35,9 @@ func (s *Store) Journals(ctx context.Context) (journals []relay.Journal, err err
 	return journals, err
 }
 
-// Pick implements [relay.Journaler]. An id that was given out again may bring a row
+// Pick implements [storage.Journaler]. An id that was given out again may bring a row
 // of each table.
-func (s *Store) Pick(ctx context.Context, wanted []relay.RowID) (rows []relay.Row, err error) {
+func (s *Store) Pick(ctx context.Context, wanted []storage.RowID) (rows []storage.Row, err error) {
 	err = s.do(ctx, OpPick, func() error {
 		for _, w := range wanted {
 			if place, there := s.db.find(w.Lane, w.ID); there {
@@ -45,7 +45,7 @@ func (s *Store) Pick(ctx context.Context, wanted []relay.RowID) (rows []relay.Ro
 			}
 		}
 		for _, r := range s.db.held.rows {
-			if r.state != relay.StateError && slices.Contains(wanted, relay.RowID{Lane: r.row.Lane, ID: r.row.ID}) {
+			if r.state != storage.StateError && slices.Contains(wanted, storage.RowID{Lane: r.row.Lane, ID: r.row.ID}) {
 				rows = append(rows, r.readHeld())
 			}
 		}

@@ -5,12 +5,12 @@ import (
 	"maps"
 	"time"
 
-	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Acquire implements [relay.LaneStore]. Lanes that a settle has locked are
+// Acquire implements [storage.LaneStore]. Lanes that a settle has locked are
 // passed over; the lowest are taken first.
-func (s *Store) Acquire(ctx context.Context, name string, count int, ttl time.Duration) (grants []relay.Grant, err error) {
+func (s *Store) Acquire(ctx context.Context, name string, count int, ttl time.Duration) (grants []storage.Grant, err error) {
 	err = s.do(ctx, OpAcquire, func() error {
 		for i := range s.db.lanes {
 			if len(grants) < count && s.db.lanes[i].free(s.db.now()) {
@@ -26,15 +26,15 @@ func (l *lane) free(now time.Time) bool {
 	return l.settling == 0 && (l.owner == "" || l.until.Before(now))
 }
 
-func (db *DB) grant(i int, name string, ttl time.Duration) relay.Grant {
+func (db *DB) grant(i int, name string, ttl time.Duration) storage.Grant {
 	l := &db.lanes[i]
 	if l.owner != "" {
 		l.crashes++
 	}
 	l.owner, l.fence, l.until = name, l.fence+1, db.now().Add(ttl)
 	db.note(Change{Op: OpAcquire, Relay: name, Lane: i, Fence: l.fence})
-	return relay.Grant{
-		Lease:   relay.Lease{Lane: i, Fence: l.fence},
+	return storage.Grant{
+		Lease:   storage.Lease{Lane: i, Fence: l.fence},
 		Marks:   ownMarks(l.marks),
 		Crashes: l.crashes,
 
@@ -43,9 +43,9 @@ func (db *DB) grant(i int, name string, ttl time.Duration) relay.Grant {
 	}
 }
 
-// Renew implements [relay.LaneStore]. A lease that has ended and that nobody
+// Renew implements [storage.LaneStore]. A lease that has ended and that nobody
 // has taken over is extended like any other.
-func (s *Store) Renew(ctx context.Context, name string, renewals []relay.Renewal, ttl time.Duration) (held []relay.Lease, err error) {
+func (s *Store) Renew(ctx context.Context, name string, renewals []storage.Renewal, ttl time.Duration) (held []storage.Lease, err error) {
 	err = s.do(ctx, OpRenew, func() error {
 		for _, renewal := range renewals {
 			l := s.db.leased(name, renewal.Lease)
@@ -65,8 +65,8 @@ func (s *Store) Renew(ctx context.Context, name string, renewals []relay.Renewal
 	return held, err
 }
 
-// Release implements [relay.LaneStore].
-func (s *Store) Release(ctx context.Context, name string, renewals []relay.Renewal) error {
+// Release implements [storage.LaneStore].
+func (s *Store) Release(ctx context.Context, name string, renewals []storage.Renewal) error {
 	return s.do(ctx, OpRelease, func() error {
 		for _, renewal := range renewals {
 			l := s.db.leased(name, renewal.Lease)
@@ -82,8 +82,8 @@ func (s *Store) Release(ctx context.Context, name string, renewals []relay.Renew
 }
 
 // leased returns the lane if the lease still is the relay's.
-func (db *DB) leased(name string, lease relay.Lease) *lane {
-	if lease.Lane < 0 || lease.Lane >= relay.Lanes {
+func (db *DB) leased(name string, lease storage.Lease) *lane {
+	if lease.Lane < 0 || lease.Lane >= storage.Lanes {
 		return nil
 	}
 	if l := &db.lanes[lease.Lane]; l.owner == name && l.fence == lease.Fence {
@@ -93,13 +93,13 @@ func (db *DB) leased(name string, lease relay.Lease) *lane {
 }
 
 // mark stores marks that were made in this epoch.
-func (l *lane) mark(renewal relay.Renewal, epoch string) {
+func (l *lane) mark(renewal storage.Renewal, epoch string) {
 	if renewal.Epoch == "" || renewal.Epoch == epoch {
 		l.marks = ownMarks(renewal.Marks)
 	}
 }
 
-func ownMarks(marks relay.Marks) relay.Marks {
+func ownMarks(marks storage.Marks) storage.Marks {
 	marks.Sinks = maps.Clone(marks.Sinks)
 	return marks
 }

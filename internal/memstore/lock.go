@@ -3,7 +3,7 @@ package memstore
 import (
 	"context"
 
-	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // LockRow locks a row of the hot table, as another session's transaction
@@ -33,7 +33,7 @@ func (db *DB) Waiting() int {
 
 // unlocked carries out the work under the lock once none of the rows is
 // locked by another.
-func (s *Store) unlocked(ctx context.Context, settlements []relay.Settlement, work func() error) error {
+func (s *Store) unlocked(ctx context.Context, settlements []storage.Settlement, work func() error) error {
 	for {
 		var lock <-chan struct{}
 		err := s.locked(func() error {
@@ -52,7 +52,7 @@ func (s *Store) unlocked(ctx context.Context, settlements []relay.Settlement, wo
 	}
 }
 
-func (db *DB) lockedAmong(settlements []relay.Settlement) <-chan struct{} {
+func (db *DB) lockedAmong(settlements []storage.Settlement) <-chan struct{} {
 	for _, settlement := range settlements {
 		if lock := db.locked[settlement.ID]; lock != nil {
 			return lock

@@ -11,19 +11,19 @@ import (
 
 	"github.com/rowrelay/rowrelay/internal/memstore"
 	"github.com/rowrelay/rowrelay/outbox"
-	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // allLanes reads every lane from its start.
-func allLanes() []relay.Position {
-	positions := make([]relay.Position, relay.Lanes)
+func allLanes() []storage.Position {
+	positions := make([]storage.Position, storage.Lanes)
 	for i := range positions {
 		positions[i].Lane = i
 	}
 	return positions
 }
 
-func mustRead(t *testing.T, store *memstore.Store) relay.Page {
+func mustRead(t *testing.T, store *memstore.Store) storage.Page {
 	t.Helper()
 	page, err := store.Read(t.Context(), allLanes(), 1000, 1<<20)
 	if err != nil {
@@ -32,7 +32,7 @@ func mustRead(t *testing.T, store *memstore.Store) relay.Page {
 	return page
 }
 
-func ids(rows []relay.Row) []int64 {
+func ids(rows []storage.Row) []int64 {
 	var found []int64
 	for _, row := range rows {
 		found = append(found, row.ID)
@@ -43,7 +43,7 @@ func ids(rows []relay.Row) []int64 {
 
 func acquireAll(t *testing.T, store *memstore.Store, name string) map[int]int64 {
 	t.Helper()
-	grants, err := store.Acquire(t.Context(), name, relay.Lanes, time.Minute)
+	grants, err := store.Acquire(t.Context(), name, storage.Lanes, time.Minute)
 	if err != nil {
 		t.Fatalf("acquire: %v", err)
 	}
@@ -103,7 +103,7 @@ func TestReadReturnsTheSnapshotThatItTook(t *testing.T) {
 	fences := acquireAll(t, other, "other")
 	id := db.Write(outbox.Message{Topic: "t"})[0]
 	store.Hooks.Lose = func(ctx context.Context, op memstore.Op) error {
-		_, err := other.Settle(ctx, "other", false, []relay.Settlement{{ID: id, Lane: int(id), MessageID: message(id), Fence: fences[int(id)], State: relay.StateDone}})
+		_, err := other.Settle(ctx, "other", false, []storage.Settlement{{ID: id, Lane: int(id), MessageID: message(id), Fence: fences[int(id)], State: storage.StateDone}})
 		return err
 	}
 	if got := ids(mustRead(t, store).Rows); !slices.Equal(got, []int64{id}) {
@@ -125,13 +125,13 @@ func TestTakeoverPassesOverALaneThatASettleHasLocked(t *testing.T) {
 		slow.Hooks.Fail = func(_ context.Context, op memstore.Op) error {
 			if op == memstore.OpSettleLocked {
 				time.Sleep(time.Hour)
-				if got := acquireAll(t, other, "other"); len(got) != relay.Lanes-1 || got[int(id)] != 0 {
+				if got := acquireAll(t, other, "other"); len(got) != storage.Lanes-1 || got[int(id)] != 0 {
 					t.Errorf("took over %d lanes, the locked one with fence %d", len(got), got[int(id)])
 				}
 			}
 			return nil
 		}
-		settled, err := slow.Settle(t.Context(), "slow", true, []relay.Settlement{{ID: id, Lane: int(id), MessageID: message(id), Fence: fences[int(id)], State: relay.StateDone}})
+		settled, err := slow.Settle(t.Context(), "slow", true, []storage.Settlement{{ID: id, Lane: int(id), MessageID: message(id), Fence: fences[int(id)], State: storage.StateDone}})
 		if err != nil || settled.Changed != 1 {
 			t.Fatalf("settle: %+v, %v", settled, err)
 		}
@@ -151,7 +151,7 @@ func checkHistory(t *testing.T, history []memstore.Change, id int64) {
 			settles = append(settles, change)
 		}
 	}
-	if len(settles) != 1 || settles[0].Relay != "slow" || settles[0].Fence != 1 || settles[0].Refused || settles[0].To != relay.StateDone {
+	if len(settles) != 1 || settles[0].Relay != "slow" || settles[0].Fence != 1 || settles[0].Refused || settles[0].To != storage.StateDone {
 		t.Errorf("history of the row: %+v", settles)
 	}
 }
@@ -188,7 +188,7 @@ func TestKeysSpreadOverAllLanes(t *testing.T) {
 	for i := range 6400 {
 		db.Write(outbox.Message{Topic: "t", Key: "customer-" + time.Duration(i).String()})
 	}
-	lanes := make([]int, relay.Lanes)
+	lanes := make([]int, storage.Lanes)
 	for _, change := range db.History() {
 		lanes[change.Lane]++
 	}
@@ -206,7 +206,7 @@ func TestTransactionOpenWhileIDsBeginAnew(t *testing.T) {
 	db := memstore.New()
 	db.Write(outbox.Message{Topic: "t"}, outbox.Message{Topic: "t"})
 	s := db.Store()
-	pageOf := func() relay.Page {
+	pageOf := func() storage.Page {
 		page, err := s.Read(t.Context(), nil, 0, 0)
 		if err != nil {
 			t.Fatal(err)

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // sampled is how many pending rows Status counts by topic.
@@ -16,8 +16,8 @@ const sampled = 1000
 // listed is the length of a listing without a limit.
 const listed = 100
 
-// List implements [relay.Operator].
-func (s *Store) List(ctx context.Context, filter relay.Filter) (infos []relay.Info, err error) {
+// List implements [storage.Operator].
+func (s *Store) List(ctx context.Context, filter storage.Filter) (infos []storage.Info, err error) {
 	err = s.do(ctx, OpList, func() error {
 		rows := s.db.selected(filter)
 		limit := filter.Limit
@@ -32,29 +32,29 @@ func (s *Store) List(ctx context.Context, filter relay.Filter) (infos []relay.In
 	return infos, err
 }
 
-// Requeue implements [relay.Operator].
-func (s *Store) Requeue(ctx context.Context, filter relay.Filter) (int, error) {
+// Requeue implements [storage.Operator].
+func (s *Store) Requeue(ctx context.Context, filter storage.Filter) (int, error) {
 	return s.changeParked(ctx, OpRequeue, filter, func(r *record) {
 		s.db.held.put(r.requeued(s.db.now()))
 	})
 }
 
-// Discard implements [relay.Operator].
-func (s *Store) Discard(ctx context.Context, filter relay.Filter) (int, error) {
+// Discard implements [storage.Operator].
+func (s *Store) Discard(ctx context.Context, filter storage.Filter) (int, error) {
 	return s.changeParked(ctx, OpDiscard, filter, func(r *record) {
 		s.db.held.take(r.identity())
 	})
 }
 
-func (s *Store) changeParked(ctx context.Context, op Op, filter relay.Filter, change func(*record)) (changed int, err error) {
+func (s *Store) changeParked(ctx context.Context, op Op, filter storage.Filter, change func(*record)) (changed int, err error) {
 	err = s.do(ctx, op, func() error {
 		for _, r := range s.db.selected(filter) {
-			if r.state != relay.StateError || filter.Limit > 0 && changed == filter.Limit {
+			if r.state != storage.StateError || filter.Limit > 0 && changed == filter.Limit {
 				continue
 			}
 			change(r)
 			changed++
-			line := Change{Op: op, Lane: r.row.Lane, ID: r.row.ID, From: relay.StateError}
+			line := Change{Op: op, Lane: r.row.Lane, ID: r.row.ID, From: storage.StateError}
 			if now := s.db.held.rows[r.identity()]; now != nil {
 				line.To = now.state
 			}
@@ -66,7 +66,7 @@ func (s *Store) changeParked(ctx context.Context, op Op, filter relay.Filter, ch
 }
 
 // selected returns the rows of all tables that the filter matches, by id.
-func (db *DB) selected(filter relay.Filter) []*record {
+func (db *DB) selected(filter storage.Filter) []*record {
 	rows := slices.Concat(db.hotRows(func(*record) bool { return true }), db.done)
 	for _, r := range db.held.rows {
 		rows = append(rows, r)
@@ -76,7 +76,7 @@ func (db *DB) selected(filter relay.Filter) []*record {
 	return rows
 }
 
-func (r *record) matches(filter relay.Filter, now time.Time) bool {
+func (r *record) matches(filter storage.Filter, now time.Time) bool {
 	message := r.row.Message
 	return r.row.ID > filter.AfterID &&
 		(len(filter.IDs) == 0 || slices.Contains(filter.IDs, strconv.FormatInt(r.row.ID, 10)) || slices.Contains(filter.IDs, message.ID)) &&
@@ -88,21 +88,21 @@ func (r *record) matches(filter relay.Filter, now time.Time) bool {
 }
 
 // shown is the row's state in the words of the view.
-func (r *record) shown(now time.Time) relay.State {
+func (r *record) shown(now time.Time) storage.State {
 	switch {
-	case r.state == relay.StatePending && r.token != "" && r.claimedUntil.After(now):
-		return relay.StateClaimed
-	case r.state == relay.StatePending && !r.due(now):
-		return relay.StateScheduled
-	case r.state == relay.StateScheduled && r.due(now):
-		return relay.StatePending
+	case r.state == storage.StatePending && r.token != "" && r.claimedUntil.After(now):
+		return storage.StateClaimed
+	case r.state == storage.StatePending && !r.due(now):
+		return storage.StateScheduled
+	case r.state == storage.StateScheduled && r.due(now):
+		return storage.StatePending
 	default:
 		return r.state
 	}
 }
 
-func (r *record) info(now time.Time) relay.Info {
-	info := relay.Info{
+func (r *record) info(now time.Time) storage.Info {
+	info := storage.Info{
 		Row:        r.read(now),
 		State:      r.shown(now),
 		LastError:  r.lastError,
@@ -110,7 +110,7 @@ func (r *record) info(now time.Time) relay.Info {
 		ClaimedBy:  r.claimedBy,
 		FinishedAt: r.finishedAt,
 	}
-	info.Held = r.state == relay.StateScheduled || r.state == relay.StateRetry || r.state == relay.StateError
-	info.Retrying = r.state == relay.StateRetry
+	info.Held = r.state == storage.StateScheduled || r.state == storage.StateRetry || r.state == storage.StateError
+	info.Retrying = r.state == storage.StateRetry
 	return info
 }

@@ -6,7 +6,7 @@ import (
 	"maps"
 
 	"github.com/rowrelay/rowrelay/outbox"
-	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // Tx is a producer's transaction. One goroutine uses it.
@@ -49,7 +49,7 @@ func (tx *Tx) InsertAs(id int64, message outbox.Message) {
 
 func (tx *Tx) insert(id int64, message outbox.Message) {
 	tx.db.written++
-	tx.rows = append(tx.rows, &record{state: relay.StatePending, row: relay.Row{
+	tx.rows = append(tx.rows, &record{state: storage.StatePending, row: storage.Row{
 		ID:        id,
 		Lane:      laneOf(message.Key, id),
 		Message:   own(message, tx.db.written),
@@ -100,7 +100,7 @@ func (tx *Tx) end(commit bool) {
 	}
 	tx.db.appear(tx.rows)
 	for _, r := range tx.rows {
-		tx.db.note(Change{Op: OpInsert, ID: r.row.ID, Lane: r.row.Lane, To: relay.StatePending})
+		tx.db.note(Change{Op: OpInsert, ID: r.row.ID, Lane: r.row.Lane, To: storage.StatePending})
 	}
 }
 
@@ -117,12 +117,12 @@ func (db *DB) Write(messages ...outbox.Message) []int64 {
 
 // Delete takes pending and held rows out of the table, as a statement of somebody's own does,
 // and returns how many they were.
-func (db *DB) Delete(match func(relay.Row) bool) (deleted int) {
+func (db *DB) Delete(match func(storage.Row) bool) (deleted int) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
 	for _, r := range db.hotRows(func(r *record) bool { return match(r.row) }) {
 		db.remove(r)
-		db.note(Change{Op: OpDiscard, ID: r.row.ID, Lane: r.row.Lane, From: relay.StatePending})
+		db.note(Change{Op: OpDiscard, ID: r.row.ID, Lane: r.row.Lane, From: storage.StatePending})
 		deleted++
 	}
 	for id, r := range db.held.rows {

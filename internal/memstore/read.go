@@ -7,12 +7,12 @@ import (
 	"slices"
 	"time"
 
-	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Read implements [relay.LaneStore]. It visits the positions in their order,
+// Read implements [storage.LaneStore]. It visits the positions in their order,
 // each to its end, and stops before a row that would exceed maxBytes.
-func (s *Store) Read(ctx context.Context, positions []relay.Position, limit, maxBytes int) (page relay.Page, err error) {
+func (s *Store) Read(ctx context.Context, positions []storage.Position, limit, maxBytes int) (page storage.Page, err error) {
 	var seen int
 	err = s.do(ctx, OpRead, func() error {
 		page = s.db.read(positions, limit, maxBytes)
@@ -22,7 +22,7 @@ func (s *Store) Read(ctx context.Context, positions []relay.Position, limit, max
 		return nil
 	})
 	if err != nil {
-		return relay.Page{}, err
+		return storage.Page{}, err
 	}
 	s.seen = seen
 	return page, nil
@@ -37,7 +37,7 @@ func (db *DB) lateAfter(seen int) int64 {
 	return slices.Min(db.appeared[seen:]) - 1
 }
 
-func (db *DB) read(positions []relay.Position, limit, maxBytes int) (page relay.Page) {
+func (db *DB) read(positions []storage.Position, limit, maxBytes int) (page storage.Page) {
 	room := room{rows: limit, bytes: maxBytes}
 	for r := range db.pending(positions) {
 		if !room.take(r) {
@@ -51,7 +51,7 @@ func (db *DB) read(positions []relay.Position, limit, maxBytes int) (page relay.
 }
 
 // pending goes over the rows of the hot table at the positions.
-func (db *DB) pending(positions []relay.Position) func(yield func(*record) bool) {
+func (db *DB) pending(positions []storage.Position) func(yield func(*record) bool) {
 	return func(yield func(*record) bool) {
 		for _, p := range positions {
 			start, _ := db.find(p.Lane, p.After+1)
@@ -87,34 +87,34 @@ func (left *room) take(r *record) bool {
 }
 
 // read returns the row as a reader of the hot table sees it now.
-func (r *record) read(now time.Time) relay.Row {
+func (r *record) read(now time.Time) storage.Row {
 	row := r.row
 	row.Later = row.Message.AvailableAt.After(now)
 	return row
 }
 
-// LastID implements [relay.LaneStore].
+// LastID implements [storage.LaneStore].
 func (s *Store) LastID(ctx context.Context) (last int64, err error) {
 	err = s.do(ctx, OpRead, func() error { last = s.db.lastID; return nil })
 	return last, err
 }
 
-// Scan implements [relay.LaneStore]. The rows are those that there were when
+// Scan implements [storage.LaneStore]. The rows are those that there were when
 // it began. It walks the positions in their order, each to its end.
-func (s *Store) Scan(ctx context.Context, positions []relay.Position, except []string, keep func(relay.Candidate) bool) (rows []relay.Row, left []relay.Position, err error) {
-	var met []relay.Row
+func (s *Store) Scan(ctx context.Context, positions []storage.Position, except []string, keep func(storage.Candidate) bool) (rows []storage.Row, left []storage.Position, err error) {
+	var met []storage.Row
 	err = s.do(ctx, OpScan, func() error {
 		for i, p := range positions {
 			for r := range s.db.pending(positions[i : i+1]) {
 				if slices.Contains(except, r.row.Message.Topic) {
 					continue
 				}
-				if len(met) == relay.ScanTogether {
+				if len(met) == storage.ScanTogether {
 					p.After = met[len(met)-1].ID
 					if met[len(met)-1].Lane != p.Lane {
 						p.After = positions[i].After
 					}
-					left = append([]relay.Position{p}, positions[i+1:]...)
+					left = append([]storage.Position{p}, positions[i+1:]...)
 					return nil
 				}
 				met = append(met, r.read(s.db.now()))
@@ -127,16 +127,16 @@ func (s *Store) Scan(ctx context.Context, positions []relay.Position, except []s
 	}
 	for _, row := range met {
 		m := &row.Message
-		if keep(relay.Candidate{ID: row.ID, Lane: row.Lane, Topic: m.Topic, Key: m.Key, Bytes: len(m.Payload)}) {
+		if keep(storage.Candidate{ID: row.ID, Lane: row.Lane, Topic: m.Topic, Key: m.Key, Bytes: len(m.Payload)}) {
 			rows = append(rows, row)
 		}
 	}
-	slices.SortFunc(rows, func(a, b relay.Row) int { return cmp.Compare(a.ID, b.ID) })
+	slices.SortFunc(rows, func(a, b storage.Row) int { return cmp.Compare(a.ID, b.ID) })
 	return rows, left, nil
 }
 
-// BlockedKeys implements [relay.LaneStore].
-func (s *Store) BlockedKeys(ctx context.Context, lanes []int, limit int) (keys []relay.BlockedKey, err error) {
+// BlockedKeys implements [storage.LaneStore].
+func (s *Store) BlockedKeys(ctx context.Context, lanes []int, limit int) (keys []storage.BlockedKey, err error) {
 	err = s.do(ctx, OpBlockedKeys, func() error {
 		for _, retries := range s.db.held.byKey {
 			for _, r := range retries {
@@ -148,17 +148,17 @@ func (s *Store) BlockedKeys(ctx context.Context, lanes []int, limit int) (keys [
 				break
 			}
 		}
-		slices.SortFunc(keys, func(a, b relay.BlockedKey) int { return cmp.Compare(a.ID, b.ID) })
+		slices.SortFunc(keys, func(a, b storage.BlockedKey) int { return cmp.Compare(a.ID, b.ID) })
 		return nil
 	})
 	return keys, err
 }
 
-// BlockedAmong implements [relay.LaneStore].
-func (s *Store) BlockedAmong(ctx context.Context, among []relay.LaneKey) (keys []relay.BlockedKey, err error) {
+// BlockedAmong implements [storage.LaneStore].
+func (s *Store) BlockedAmong(ctx context.Context, among []storage.LaneKey) (keys []storage.BlockedKey, err error) {
 	err = s.do(ctx, OpBlockedKeys, func() error {
 		for _, asked := range among {
-			first := map[string]relay.BlockedKey{} // by topic
+			first := map[string]storage.BlockedKey{} // by topic
 			for _, r := range s.db.held.byKey[laneKey{asked.Lane, asked.Key}] {
 				if found, ok := first[r.row.Message.Topic]; !ok || r.row.ID < found.ID {
 					first[r.row.Message.Topic] = r.heldKey()
@@ -177,11 +177,11 @@ func byID(a, b *record) int {
 	return cmp.Or(cmp.Compare(a.row.ID, b.row.ID), cmp.Compare(a.row.Message.ID, b.row.Message.ID))
 }
 
-// Due implements [relay.LaneStore].
-func (s *Store) Due(ctx context.Context, lanes []int, after relay.DueCursor, limit, maxBytes int) (rows []relay.Row, next relay.DueCursor, err error) {
+// Due implements [storage.LaneStore].
+func (s *Store) Due(ctx context.Context, lanes []int, after storage.DueCursor, limit, maxBytes int) (rows []storage.Row, next storage.DueCursor, err error) {
 	next = after
 	err = s.do(ctx, OpDue, func() error {
-		from, _ := slices.BinarySearchFunc(s.db.held.byTime, after, func(r *record, after relay.DueCursor) int {
+		from, _ := slices.BinarySearchFunc(s.db.held.byTime, after, func(r *record, after storage.DueCursor) int {
 			if r.follows(after) {
 				return 1
 			}
@@ -199,7 +199,7 @@ func (s *Store) Due(ctx context.Context, lanes []int, after relay.DueCursor, lim
 				break
 			}
 			rows = append(rows, r.readHeld())
-			next = relay.DueCursor{At: r.row.Message.AvailableAt, ID: r.row.ID}
+			next = storage.DueCursor{At: r.row.Message.AvailableAt, ID: r.row.ID}
 		}
 		return nil
 	})
@@ -211,10 +211,10 @@ func (s *Store) Due(ctx context.Context, lanes []int, after relay.DueCursor, lim
 
 // due says that a held row may be delivered.
 func (r *record) due(now time.Time) bool {
-	return r.state != relay.StateError && !r.row.Message.AvailableAt.After(now)
+	return r.state != storage.StateError && !r.row.Message.AvailableAt.After(now)
 }
 
-func (r *record) follows(cursor relay.DueCursor) bool {
+func (r *record) follows(cursor storage.DueCursor) bool {
 	at := r.row.Message.AvailableAt.Compare(cursor.At)
 	return at > 0 || at == 0 && r.row.ID > cursor.ID
 }
@@ -223,9 +223,9 @@ func byTime(a, b *record) int {
 	return cmp.Or(a.row.Message.AvailableAt.Compare(b.row.Message.AvailableAt), byID(a, b))
 }
 
-func (r *record) readHeld() relay.Row {
+func (r *record) readHeld() storage.Row {
 	row := r.row
 	row.Held = true
-	row.Retrying = r.state == relay.StateRetry
+	row.Retrying = r.state == storage.StateRetry
 	return row
 }

@@ -3,11 +3,11 @@ package memstore
 import (
 	"time"
 
-	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // settled returns the row as the settlement makes it.
-func (r *record) settled(name string, s relay.Settlement, now time.Time) *record {
+func (r *record) settled(name string, s storage.Settlement, now time.Time) *record {
 	changed := *r.unclaimed()
 	changed.state = s.State
 	changed.row.Attempts, changed.row.Crashes = s.Attempts, s.Crashes
@@ -15,9 +15,9 @@ func (r *record) settled(name string, s relay.Settlement, now time.Time) *record
 		changed.lastError = s.Error
 	}
 	switch s.State {
-	case relay.StateRetry:
+	case storage.StateRetry:
 		changed.row.Message.AvailableAt = now.Add(s.Delay)
-	case relay.StateDone:
+	case storage.StateDone:
 		changed.receipt, changed.relay, changed.finishedAt = s.Receipt, name, now
 	}
 	return &changed
@@ -43,7 +43,7 @@ func (r *record) crashed() *record {
 }
 
 // inState returns the row in another state.
-func (r *record) inState(state relay.State) *record {
+func (r *record) inState(state storage.State) *record {
 	changed := *r
 	changed.state = state
 	return &changed
@@ -51,7 +51,7 @@ func (r *record) inState(state relay.State) *record {
 
 // requeued returns a parked row that is due at once, uncharged.
 func (r *record) requeued(now time.Time) *record {
-	changed := r.inState(relay.StateScheduled)
+	changed := r.inState(storage.StateScheduled)
 	changed.row.Attempts, changed.row.Crashes = 0, 0
 	changed.row.Message.AvailableAt = now
 	return changed

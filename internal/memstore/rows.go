@@ -7,12 +7,12 @@ import (
 	"slices"
 	"time"
 
-	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Claim implements [relay.RowStore]. It also returns rows whose time is still
+// Claim implements [storage.RowStore]. It also returns rows whose time is still
 // to come, marked as such.
-func (s *Store) Claim(ctx context.Context, request relay.ClaimRequest) (rows []relay.Row, err error) {
+func (s *Store) Claim(ctx context.Context, request storage.ClaimRequest) (rows []storage.Row, err error) {
 	err = s.do(ctx, OpClaim, func() error {
 		if err := s.db.byRows(); err != nil {
 			return err
@@ -26,7 +26,7 @@ func (s *Store) Claim(ctx context.Context, request relay.ClaimRequest) (rows []r
 			}
 			s.db.replace(r.claimed(request.Relay, request.Token, now.Add(request.TTL)))
 			rows = append(rows, r.read(now))
-			s.db.note(Change{Op: OpClaim, Relay: request.Relay, Token: request.Token, Lane: r.row.Lane, ID: r.row.ID, From: relay.StatePending, To: relay.StateClaimed})
+			s.db.note(Change{Op: OpClaim, Relay: request.Relay, Token: request.Token, Lane: r.row.Lane, ID: r.row.ID, From: storage.StatePending, To: storage.StateClaimed})
 		}
 		return nil
 	})
@@ -38,24 +38,24 @@ func (s *Store) Claim(ctx context.Context, request relay.ClaimRequest) (rows []r
 
 // byRows refuses a relay that slept while the table was changed to lanes.
 func (db *DB) byRows() error {
-	if db.claim != relay.ByRows {
-		return fmt.Errorf("table claimed by %q: %w", db.claim, relay.ErrOtherClaim)
+	if db.claim != storage.ByRows {
+		return fmt.Errorf("table claimed by %q: %w", db.claim, storage.ErrOtherClaim)
 	}
 	return nil
 }
 
-func wanted(r *record, request relay.ClaimRequest) bool {
+func wanted(r *record, request storage.ClaimRequest) bool {
 	topic := r.row.Message.Topic
 	return (len(request.Topics) == 0 || slices.Contains(request.Topics, topic)) &&
 		!slices.Contains(request.Except, topic)
 }
 
 // order is how a claim sorts rows that stand in the order of ids.
-func order(pick relay.Pick) func(a, b *record) int {
+func order(pick storage.Pick) func(a, b *record) int {
 	switch pick {
-	case relay.Newest:
+	case storage.Newest:
 		return func(a, b *record) int { return byID(b, a) }
-	case relay.Priority:
+	case storage.Priority:
 		return func(a, b *record) int { return cmp.Compare(b.row.Message.Priority, a.row.Message.Priority) }
 	default:
 		return byID
@@ -76,7 +76,7 @@ func (db *DB) hotRows(match func(*record) bool) []*record {
 	return rows
 }
 
-// Extend implements [relay.RowStore]. A claim that has ended and was not taken
+// Extend implements [storage.RowStore]. A claim that has ended and was not taken
 // back is extended like any other.
 func (s *Store) Extend(ctx context.Context, token string, ids []int64, ttl time.Duration) (still []int64, err error) {
 	err = s.do(ctx, OpExtend, func() error {
@@ -93,7 +93,7 @@ func (s *Store) Extend(ctx context.Context, token string, ids []int64, ttl time.
 	return still, err
 }
 
-// Reclaim implements [relay.RowStore]. A held row whose id is another row's of the
+// Reclaim implements [storage.RowStore]. A held row whose id is another row's of the
 // hot table stays until that one is gone.
 func (s *Store) Reclaim(ctx context.Context, limit int) (freed int, err error) {
 	err = s.do(ctx, OpReclaim, func() error {
@@ -111,7 +111,7 @@ func (db *DB) freeEnded(limit int) int {
 	ended = ended[:min(len(ended), limit)]
 	for _, r := range ended {
 		db.replace(r.crashed())
-		db.note(Change{Op: OpReclaim, Relay: r.claimedBy, Token: r.token, Lane: r.row.Lane, ID: r.row.ID, From: relay.StateClaimed, To: relay.StatePending})
+		db.note(Change{Op: OpReclaim, Relay: r.claimedBy, Token: r.token, Lane: r.row.Lane, ID: r.row.ID, From: storage.StateClaimed, To: storage.StatePending})
 	}
 	return len(ended)
 }
@@ -131,8 +131,8 @@ func (db *DB) bringBack(limit int) int {
 	due = slices.CompactFunc(due, func(a, b *record) bool { return a.row.ID == b.row.ID && a.row.Lane == b.row.Lane })
 	for i, r := range due {
 		db.held.take(r.identity())
-		due[i] = r.inState(relay.StatePending)
-		db.note(Change{Op: OpReclaim, Lane: r.row.Lane, ID: r.row.ID, From: r.state, To: relay.StatePending})
+		due[i] = r.inState(storage.StatePending)
+		db.note(Change{Op: OpReclaim, Lane: r.row.Lane, ID: r.row.ID, From: r.state, To: storage.StatePending})
 	}
 	// They come with old ids, and nobody tells a reader by lanes of them: by rows there is none.
 	for _, r := range due {

@@ -4,22 +4,22 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// AtOnce implements [relay.Store].
-func (*Store) AtOnce() relay.AtOnce { return relay.AtOnce{Claims: 2, Settles: 2} }
+// AtOnce implements [storage.Store].
+func (*Store) AtOnce() storage.AtOnce { return storage.AtOnce{Claims: 2, Settles: 2} }
 
-// Settle implements [relay.Store]. It locks its lanes first; between that and
+// Settle implements [storage.Store]. It locks its lanes first; between that and
 // the change the hook Fail is called with [OpSettleLocked].
-func (s *Store) Settle(ctx context.Context, name string, keep bool, settlements []relay.Settlement) (relay.Settled, error) {
+func (s *Store) Settle(ctx context.Context, name string, keep bool, settlements []storage.Settlement) (storage.Settled, error) {
 	if err := firstOf(
 		func() error { return checkSettlements(settlements) },
 		func() error { return s.before(ctx, OpSettle) },
 	); err != nil {
-		return relay.Settled{}, err
+		return storage.Settled{}, err
 	}
-	var counts relay.Settled
+	var counts storage.Settled
 	err := s.withLanes(settlements, func(epoch int) error {
 		if err := s.before(ctx, OpSettleLocked); err != nil {
 			return err
@@ -38,19 +38,19 @@ func (s *Store) Settle(ctx context.Context, name string, keep bool, settlements 
 		err = s.after(ctx, OpSettle)
 	}
 	if err != nil {
-		return relay.Settled{}, err
+		return storage.Settled{}, err
 	}
 	return counts, nil
 }
 
-func checkSettlements(settlements []relay.Settlement) error {
+func checkSettlements(settlements []storage.Settlement) error {
 	for _, settlement := range settlements {
-		if settlement.Lane < 0 || settlement.Lane >= relay.Lanes {
+		if settlement.Lane < 0 || settlement.Lane >= storage.Lanes {
 			return fmt.Errorf("settle row %d: there is no lane %d", settlement.ID, settlement.Lane)
 		}
 		switch settlement.State {
-		case relay.StateDone, relay.StateRetry, relay.StateError, relay.StateScheduled:
-		case relay.StatePending:
+		case storage.StateDone, storage.StateRetry, storage.StateError, storage.StateScheduled:
+		case storage.StatePending:
 			if settlement.Token == "" {
 				return fmt.Errorf("settle row %d: only a claim by rows is given back as pending", settlement.ID)
 			}
@@ -63,13 +63,13 @@ func checkSettlements(settlements []relay.Settlement) error {
 
 // withLanes keeps the lanes of the settlements from being taken over
 // meanwhile. The work is told the epoch in which that was.
-func (s *Store) withLanes(settlements []relay.Settlement, work func(epoch int) error) error {
+func (s *Store) withLanes(settlements []storage.Settlement, work func(epoch int) error) error {
 	epoch := s.lock(settlements, 1)
 	defer s.lock(settlements, -1)
 	return work(epoch)
 }
 
-func (s *Store) lock(settlements []relay.Settlement, by int) (epoch int) {
+func (s *Store) lock(settlements []storage.Settlement, by int) (epoch int) {
 	s.db.mu.Lock()
 	defer s.db.mu.Unlock()
 	for _, settlement := range settlements {
@@ -79,11 +79,11 @@ func (s *Store) lock(settlements []relay.Settlement, by int) (epoch int) {
 }
 
 // settle writes one settlement back and counts what it did.
-func (db *DB) settle(name string, keep bool, s relay.Settlement, counts *relay.Settled) {
+func (db *DB) settle(name string, keep bool, s storage.Settlement, counts *storage.Settled) {
 	change := Change{Op: OpSettle, Relay: name, Lane: s.Lane, Fence: s.Fence, Token: s.Token, ID: s.ID, To: s.State, Attempts: s.Attempts}
 	r := db.settleable(s)
 	switch {
-	case s.Token == "" && db.leased(name, relay.Lease{Lane: s.Lane, Fence: s.Fence}) == nil, r != nil && r.token != s.Token:
+	case s.Token == "" && db.leased(name, storage.Lease{Lane: s.Lane, Fence: s.Fence}) == nil, r != nil && r.token != s.Token:
 		change.Refused, change.Fenced = true, true
 		counts.Fenced++
 	case r == nil:
@@ -99,9 +99,9 @@ func (db *DB) settle(name string, keep bool, s relay.Settlement, counts *relay.S
 
 // settleable finds the row where the settlement says that it is. A parked row
 // is an operator's, not a relay's.
-func (db *DB) settleable(s relay.Settlement) *record {
+func (db *DB) settleable(s storage.Settlement) *record {
 	if s.Held {
-		if r := db.held.rows[identity{s.Lane, s.ID, s.MessageID}]; r != nil && r.state != relay.StateError {
+		if r := db.held.rows[identity{s.Lane, s.ID, s.MessageID}]; r != nil && r.state != storage.StateError {
 			return r
 		}
 		return nil
@@ -114,14 +114,14 @@ func (db *DB) settleable(s relay.Settlement) *record {
 
 // move takes a row from its table to that of its new state.
 func (db *DB) move(from, to *record, keep bool) {
-	if to.state == relay.StatePending {
+	if to.state == storage.StatePending {
 		db.replace(to)
 		return
 	}
 	db.held.take(from.identity())
 	db.remove(from)
 	switch {
-	case to.state != relay.StateDone:
+	case to.state != storage.StateDone:
 		db.held.put(to)
 	case keep:
 		db.done = append(db.done, to)

@@ -6,14 +6,14 @@ import (
 	"slices"
 	"time"
 
-	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Status implements [relay.Operator]. A row's age counts from when it could be
+// Status implements [storage.Operator]. A row's age counts from when it could be
 // delivered first.
-func (s *Store) Status(ctx context.Context) (status relay.Status, err error) {
+func (s *Store) Status(ctx context.Context) (status storage.Status, err error) {
 	err = s.do(ctx, OpStatus, func() error {
-		status = relay.Status{Claim: s.db.claim, Counts: noCounts(), Topics: map[string]int64{}}
+		status = storage.Status{Claim: s.db.claim, Counts: noCounts(), Topics: map[string]int64{}}
 		s.db.countRows(&status)
 		s.db.countRelays(&status)
 		return nil
@@ -21,19 +21,19 @@ func (s *Store) Status(ctx context.Context) (status relay.Status, err error) {
 	return status, err
 }
 
-func noCounts() map[relay.State]int64 {
-	return map[relay.State]int64{
-		relay.StatePending: 0, relay.StateClaimed: 0, relay.StateScheduled: 0,
-		relay.StateRetry: 0, relay.StateError: 0, relay.StateDone: 0,
+func noCounts() map[storage.State]int64 {
+	return map[storage.State]int64{
+		storage.StatePending: 0, storage.StateClaimed: 0, storage.StateScheduled: 0,
+		storage.StateRetry: 0, storage.StateError: 0, storage.StateDone: 0,
 	}
 }
 
-func (db *DB) countRows(status *relay.Status) {
+func (db *DB) countRows(status *storage.Status) {
 	now := db.now()
-	for _, r := range db.selected(relay.Filter{}) {
+	for _, r := range db.selected(storage.Filter{}) {
 		state := r.shown(now)
 		status.Counts[state]++
-		if state != relay.StatePending {
+		if state != storage.StatePending {
 			continue
 		}
 		if status.Counts[state] <= sampled {
@@ -51,7 +51,7 @@ func (r *record) deliverableAt() time.Time {
 	return r.row.CreatedAt
 }
 
-func (db *DB) countRelays(status *relay.Status) {
+func (db *DB) countRelays(status *storage.Status) {
 	now := db.now()
 	lanes := map[string]int{}
 	for _, l := range db.lanes {
@@ -62,7 +62,7 @@ func (db *DB) countRelays(status *relay.Status) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(db.relays)) {
 		r := db.relays[name]
-		status.Relays = append(status.Relays, relay.RelayInfo{
+		status.Relays = append(status.Relays, storage.RelayInfo{
 			Name: name, Host: r.Host, Version: r.Version, Claim: r.Claim,
 			Since: r.since, LastBeat: r.lastBeat, Alive: !r.until.Before(now), Lanes: lanes[name],
 		})

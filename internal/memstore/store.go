@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // longDead is how long after its end a relay is forgotten.
@@ -23,24 +23,24 @@ type Store struct {
 }
 
 var (
-	_ relay.Store     = (*Store)(nil)
-	_ relay.Operator  = (*Store)(nil)
-	_ relay.Journaler = (*Store)(nil)
+	_ storage.Store     = (*Store)(nil)
+	_ storage.Operator  = (*Store)(nil)
+	_ storage.Journaler = (*Store)(nil)
 )
 
 // Store returns a new handle, as another process would have one.
 func (db *DB) Store() *Store { return &Store{db: db} }
 
-// SetClaimMode implements [relay.Store]. A change of the way takes away what the other
+// SetClaimMode implements [storage.Store]. A change of the way takes away what the other
 // way has left: leases and marks, or claims.
-func (s *Store) SetClaimMode(ctx context.Context, claim relay.Claim) error {
+func (s *Store) SetClaimMode(ctx context.Context, claim storage.Claim) error {
 	return s.do(ctx, OpSetClaimMode, func() error {
 		if s.db.claim == claim {
 			return nil
 		}
 		for _, name := range s.db.living() {
 			if s.db.relays[name].Claim != claim {
-				return fmt.Errorf("set the way of claiming to %s: relay %q: %w", claim, name, relay.ErrOtherClaim)
+				return fmt.Errorf("set the way of claiming to %s: relay %q: %w", claim, name, storage.ErrOtherClaim)
 			}
 		}
 		if s.db.claim != "" {
@@ -60,12 +60,12 @@ func (db *DB) forgetClaims() {
 	}
 }
 
-// Heartbeat implements [relay.Store]. It fails with [relay.ErrOtherClaim] if the way
+// Heartbeat implements [storage.Store]. It fails with [storage.ErrOtherClaim] if the way
 // of claiming was changed.
-func (s *Store) Heartbeat(ctx context.Context, self relay.Identity, ttl time.Duration) (members relay.Members, err error) {
+func (s *Store) Heartbeat(ctx context.Context, self storage.Identity, ttl time.Duration) (members storage.Members, err error) {
 	err = s.do(ctx, OpHeartbeat, func() error {
 		if s.db.claim != "" && s.db.claim != self.Claim {
-			return fmt.Errorf("beat as %q: %w", self.Name, relay.ErrOtherClaim)
+			return fmt.Errorf("beat as %q: %w", self.Name, storage.ErrOtherClaim)
 		}
 		now := s.db.now()
 		since := now
@@ -91,7 +91,7 @@ func (db *DB) living() []string {
 	return names
 }
 
-// Deregister implements [relay.Store].
+// Deregister implements [storage.Store].
 func (s *Store) Deregister(ctx context.Context, name string) error {
 	return s.do(ctx, OpDeregister, func() error {
 		delete(s.db.relays, name)
@@ -99,13 +99,13 @@ func (s *Store) Deregister(ctx context.Context, name string) error {
 	})
 }
 
-// Purge implements [relay.Store]. The relays that it deletes are not counted.
+// Purge implements [storage.Store]. The relays that it deletes are not counted.
 func (s *Store) Purge(ctx context.Context, retention time.Duration, limit int) (deleted int, err error) {
 	err = s.do(ctx, OpPurge, func() error {
 		before := s.db.now().Add(-retention)
 		for deleted < min(limit, len(s.db.done)) && s.db.done[deleted].finishedAt.Before(before) {
 			r := s.db.done[deleted].row
-			s.db.note(Change{Op: OpPurge, ID: r.ID, Lane: r.Lane, From: relay.StateDone})
+			s.db.note(Change{Op: OpPurge, ID: r.ID, Lane: r.Lane, From: storage.StateDone})
 			deleted++
 		}
 		s.db.done = slices.Delete(s.db.done, 0, deleted)

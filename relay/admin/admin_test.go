@@ -17,7 +17,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -26,10 +26,10 @@ func works(name string) Source {
 	return Source{
 		Name:    name,
 		Healthy: func() error { return nil },
-		Status: func(context.Context) (relay.Status, error) {
-			return relay.Status{
-				Claim:         relay.ByLanes,
-				Counts:        map[relay.State]int64{relay.StatePending: 3, relay.StateDone: 9},
+		Status: func(context.Context) (storage.Status, error) {
+			return storage.Status{
+				Claim:         storage.ByLanes,
+				Counts:        map[storage.State]int64{storage.StatePending: 3, storage.StateDone: 9},
 				OldestPending: 1500 * time.Millisecond,
 				LanesLeased:   64,
 				Topics:        map[string]int64{"orders": 3},
@@ -43,7 +43,7 @@ func broken(name string) Source {
 	return Source{
 		Name:    name,
 		Healthy: func() error { return gone },
-		Status:  func(context.Context) (relay.Status, error) { return relay.Status{}, gone },
+		Status:  func(context.Context) (storage.Status, error) { return storage.Status{}, gone },
 	}
 }
 
@@ -207,9 +207,9 @@ func TestTablesAreCountedOnceAtATime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		hangs := works("a")
-		hangs.Status = func(ctx context.Context) (relay.Status, error) {
+		hangs.Status = func(ctx context.Context) (storage.Status, error) {
 			<-ctx.Done()
-			return relay.Status{}, ctx.Err()
+			return storage.Status{}, ctx.Err()
 		}
 		handler := Handler(options(hangs))
 		codes, start := make(chan string, 2), time.Now()

@@ -13,7 +13,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // Source is one relay, as the server sees it.
@@ -24,7 +24,7 @@ type Source struct {
 	Healthy func() error
 
 	// Status counts what the source's table holds.
-	Status func(context.Context) (relay.Status, error)
+	Status func(context.Context) (storage.Status, error)
 }
 
 // Options say what a server shows. All are required.

@@ -19,6 +19,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
@@ -35,7 +36,7 @@ func used() *Metrics {
 	})
 	s.Delivered("web", "orders", 40*time.Millisecond)
 	s.Delivered("web", "orders", -time.Millisecond)
-	s.Settled(relay.Settled{Changed: 5, Fenced: 2, Missing: 1}, map[relay.State]int{relay.StateDone: 3, relay.StateRetry: 2, relay.StateError: 1})
+	s.Settled(storage.Settled{Changed: 5, Fenced: 2, Missing: 1}, map[storage.State]int{storage.StateDone: 3, storage.StateRetry: 2, storage.StateError: 1})
 	s.LanesHeld(64, 0)
 	s.LanesHeld(60, 4)
 	s.SinkDown("web", sinks.ReasonConnection, "refused")
@@ -44,10 +45,10 @@ func used() *Metrics {
 	s.Unrouted("a")
 	s.Failed("read", errors.New("x"))
 	s.Polled(3)
-	s.show(relay.Status{
-		Counts:        map[relay.State]int64{relay.StatePending: 7, relay.StateError: 1},
+	s.show(storage.Status{
+		Counts:        map[storage.State]int64{storage.StatePending: 7, storage.StateError: 1},
 		OldestPending: 90 * time.Second,
-		Relays:        []relay.RelayInfo{{Alive: true}, {}, {Alive: true}},
+		Relays:        []storage.RelayInfo{{Alive: true}, {}, {Alive: true}},
 	})
 	return m
 }
@@ -215,17 +216,17 @@ type table struct {
 	gone  atomic.Bool
 }
 
-func (c *table) Status(ctx context.Context) (relay.Status, error) {
+func (c *table) Status(ctx context.Context) (storage.Status, error) {
 	c.calls.Add(1)
 	select {
 	case <-ctx.Done():
-		return relay.Status{}, ctx.Err()
+		return storage.Status{}, ctx.Err()
 	case <-time.After(time.Duration(c.took.Load())):
 	}
 	if c.gone.Load() {
-		return relay.Status{}, errors.New("gone")
+		return storage.Status{}, errors.New("gone")
 	}
-	return relay.Status{Counts: map[relay.State]int64{relay.StatePending: 1}}, nil
+	return storage.Status{Counts: map[storage.State]int64{storage.StatePending: 1}}, nil
 }
 
 func TestWatchCountsEvery15SecondsAndForgetsWhatItCannotCount(t *testing.T) {

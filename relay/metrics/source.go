@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
@@ -76,11 +77,11 @@ func (s *Source) Delivered(sink, _ string, lag time.Duration) {
 }
 
 // Settled counts what was written back.
-func (s *Source) Settled(counts relay.Settled, states map[relay.State]int) {
+func (s *Source) Settled(counts storage.Settled, states map[storage.State]int) {
 	s.metrics.fenced.WithLabelValues(s.name).Add(float64(counts.Fenced))
 	s.metrics.missing.WithLabelValues(s.name).Add(float64(counts.Missing))
-	s.metrics.retried.WithLabelValues(s.name).Add(float64(states[relay.StateRetry]))
-	s.metrics.parked.WithLabelValues(s.name).Add(float64(states[relay.StateError]))
+	s.metrics.retried.WithLabelValues(s.name).Add(float64(states[storage.StateRetry]))
+	s.metrics.parked.WithLabelValues(s.name).Add(float64(states[storage.StateError]))
 }
 
 // LanesHeld shows the lanes that are held and counts the lost ones.
@@ -112,9 +113,9 @@ func (s *Source) Polled(int) {
 	s.metrics.lastPoll.WithLabelValues(s.name).SetToCurrentTime()
 }
 
-// Counter counts what a table holds; relay.Operator is one.
+// Counter counts what a table holds; storage.Operator is one.
 type Counter interface {
-	Status(ctx context.Context) (relay.Status, error)
+	Status(ctx context.Context) (storage.Status, error)
 }
 
 // How often, and for how long at most, a table is counted. Counting may be slow on a
@@ -158,7 +159,7 @@ func (s *Source) count(ctx context.Context, table Counter) {
 	}
 }
 
-func (s *Source) show(status relay.Status) {
+func (s *Source) show(status storage.Status) {
 	m := s.metrics
 	for state, count := range status.Counts {
 		m.messages.WithLabelValues(s.name, string(state)).Set(float64(count))

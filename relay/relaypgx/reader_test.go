@@ -15,10 +15,10 @@ import (
 	"github.com/rowrelay/rowrelay/internal/testdb"
 	"github.com/rowrelay/rowrelay/migrations"
 	"github.com/rowrelay/rowrelay/outbox/dialect"
-	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/relaypgx"
 	"github.com/rowrelay/rowrelay/relay/sqlstore"
 	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -79,15 +79,15 @@ func (c *counting) Read(ctx context.Context, db *sql.DB, query string, args []an
 	return known, err
 }
 
-func page(t *testing.T, db *sql.DB, reader backend.Reader, limit, maxBytes int) relay.Page {
+func page(t *testing.T, db *sql.DB, reader backend.Reader, limit, maxBytes int) storage.Page {
 	t.Helper()
 	store, err := sqlstore.Open(t.Context(), db, dialect.Postgres(), sqlstore.Options{Reader: reader})
 	if err != nil {
 		t.Fatal(err)
 	}
-	var positions []relay.Position
-	for lane := range relay.Lanes {
-		positions = append(positions, relay.Position{Lane: lane})
+	var positions []storage.Position
+	for lane := range storage.Lanes {
+		positions = append(positions, storage.Position{Lane: lane})
 	}
 	page, err := store.Read(t.Context(), positions, limit, maxBytes)
 	if err != nil {
@@ -154,8 +154,8 @@ func TestGoesOnAfterLostConnections(t *testing.T) {
 		}
 		for range 5 {
 			terminate(t, db, "lost")
-			_, first := store.Read(t.Context(), []relay.Position{{Lane: 0}}, 10, 1<<20)
-			_, second := store.Read(t.Context(), []relay.Position{{Lane: 0}}, 10, 1<<20)
+			_, first := store.Read(t.Context(), []storage.Position{{Lane: 0}}, 10, 1<<20)
+			_, second := store.Read(t.Context(), []storage.Position{{Lane: 0}}, 10, 1<<20)
 			if second != nil {
 				t.Fatalf("after a lost connection: %v, and then %v", first, second)
 			}

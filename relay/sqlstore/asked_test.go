@@ -6,9 +6,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
 	"github.com/rowrelay/rowrelay/relay/sqlstore/backendtest"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // asked returns the statements by which a table's backend does something. The answer
@@ -34,7 +34,7 @@ func askedLast(t testing.TB, table table, do func(backend.Backend)) backend.Quer
 func everything(query string) (rows [][]driver.Value) {
 	switch {
 	case strings.HasPrefix(query, "SELECT 'lane'"):
-		for lane := range relay.Lanes {
+		for lane := range storage.Lanes {
 			rows = append(rows, []driver.Value{"lane", int64(lane), int64(1)})
 		}
 	case strings.HasPrefix(query, "SELECT id FROM"), strings.HasPrefix(query, "SELECT t.id FROM"), strings.HasPrefix(query, "SELECT t.id * 64"):
@@ -45,10 +45,10 @@ func everything(query string) (rows [][]driver.Value) {
 
 // thirds are settlements of rows with the ids from 1 on, of which a third each is done,
 // retried, and was held and is done.
-func thirds(count int, token string, receipts bool) (settlements []relay.Settlement) {
+func thirds(count int, token string, receipts bool) (settlements []storage.Settlement) {
 	for i := range count {
-		s := relay.Settlement{ID: int64(i + 1), MessageID: aMessage, Lane: i / 8, Fence: 1, Token: token, Held: i%3 == 2}
-		s.State = []relay.State{relay.StateDone, relay.StateRetry, relay.StateDone}[i%3]
+		s := storage.Settlement{ID: int64(i + 1), MessageID: aMessage, Lane: i / 8, Fence: 1, Token: token, Held: i%3 == 2}
+		s.State = []storage.State{storage.StateDone, storage.StateRetry, storage.StateDone}[i%3]
 		if receipts {
 			s.Receipt = strconv.Itoa(i)
 		}

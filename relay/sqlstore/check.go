@@ -7,8 +7,8 @@ import (
 	"slices"
 
 	"github.com/rowrelay/rowrelay/outbox/dialect"
-	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // Finding is one result of a check.
@@ -18,7 +18,7 @@ type Finding = backend.Finding
 // schema's, the rights of this user, the settings that matter, and how a claim
 // is planned. It changes nothing. If the tables aren't there it says so, and
 // asks nothing else.
-func Check(ctx context.Context, db *sql.DB, d dialect.Dialect, options Options, claim relay.Claim) []Finding {
+func Check(ctx context.Context, db *sql.DB, d dialect.Dialect, options Options, claim storage.Claim) []Finding {
 	s, err := newStore(db, d, options)
 	if err != nil {
 		return []Finding{{Name: "table", Detail: err.Error()}}
@@ -45,14 +45,14 @@ func Check(ctx context.Context, db *sql.DB, d dialect.Dialect, options Options, 
 func (s *Store) Findings() []Finding { return slices.Clone(s.findings) }
 
 // Check is the function of the same name, for a store that is open.
-func (s *Store) Check(ctx context.Context, claim relay.Claim) []Finding {
+func (s *Store) Check(ctx context.Context, claim storage.Claim) []Finding {
 	findings := append(s.Findings(), Finding{Name: "schema", OK: true, Detail: "version " + schemaVersion}, s.checkClaim(ctx, claim))
 	lists, known := s.frontier.(*openTx)
 	byTime := known && lists.bound != nil
 	if known && !byTime && !lists.db.tells(ctx) {
 		findings = append(findings, silenced)
 	}
-	if claim != relay.ByRows && s.refuses(relay.ByLanes) == nil {
+	if claim != storage.ByRows && s.refuses(storage.ByLanes) == nil {
 		findings = append(findings, s.checkMarks(ctx))
 	}
 	for _, finding := range s.backend.Check(ctx, claim) {
@@ -64,9 +64,9 @@ func (s *Store) Check(ctx context.Context, claim relay.Claim) []Finding {
 	return findings
 }
 
-func (s *Store) checkClaim(ctx context.Context, claim relay.Claim) Finding {
+func (s *Store) checkClaim(ctx context.Context, claim storage.Claim) Finding {
 	finding := Finding{Name: "claim"}
-	var stored relay.Claim
+	var stored storage.Claim
 	err := backend.One(ctx, s.db, s.traits.Queries.ClaimMode, &stored)
 	switch {
 	case err != nil:
@@ -97,7 +97,7 @@ func (s *Store) checkMarks(ctx context.Context) Finding {
 		finding.Detail = err.Error()
 		return finding
 	}
-	var positions []relay.Position
+	var positions []storage.Position
 	for lane, m := range marks {
 		if m.Main > given {
 			finding.Detail = fmt.Sprintf("ids began anew: lane %d was read up to %d, and the highest id that was given out is %d", lane, m.Main, given)
@@ -105,10 +105,10 @@ func (s *Store) checkMarks(ctx context.Context) Finding {
 			return finding
 		}
 		if m.Main > 0 && len(m.Sinks) == 0 {
-			positions = append(positions, relay.Position{Lane: lane, Until: m.Main})
+			positions = append(positions, storage.Position{Lane: lane, Until: m.Main})
 		}
 	}
-	slices.SortFunc(positions, func(a, b relay.Position) int { return a.Lane - b.Lane })
+	slices.SortFunc(positions, func(a, b storage.Position) int { return a.Lane - b.Lane })
 	if len(positions) > 0 {
 		waiting, err := s.candidates(ctx, positions, nil)
 		if err != nil {

@@ -10,9 +10,9 @@ import (
 
 	"github.com/rowrelay/rowrelay/internal/testdb"
 	"github.com/rowrelay/rowrelay/migrations"
-	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/sqlstore"
 	"github.com/rowrelay/rowrelay/relay/sqlstore/backendtest"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 func eachTable(t *testing.T, check func(*testing.T, table)) {
@@ -37,7 +37,7 @@ func isMySQL(kind string) bool { return kind == testdb.MySQL || kind == testdb.M
 
 func TestCheckIsContent(t *testing.T) {
 	eachTable(t, func(t *testing.T, table table) {
-		for _, claim := range []relay.Claim{relay.ByLanes, relay.ByRows} {
+		for _, claim := range []storage.Claim{storage.ByLanes, storage.ByRows} {
 			migrate(t, table.DB, table.dialect, migrations.Options{Claim: string(claim)})
 			for _, finding := range sqlstore.Check(t.Context(), table.DB, table.dialect, sqlstore.Options{}, claim) {
 				if !finding.OK && finding.Name != "transactions" { // which are the whole server's
@@ -50,7 +50,7 @@ func TestCheckIsContent(t *testing.T) {
 
 func TestCheckFindsWhatIsMissing(t *testing.T) {
 	eachTable(t, func(t *testing.T, table table) {
-		wrong := func(claim relay.Claim, options sqlstore.Options, name string) {
+		wrong := func(claim storage.Claim, options sqlstore.Options, name string) {
 			t.Helper()
 			for _, finding := range sqlstore.Check(t.Context(), table.DB, table.dialect, options, claim) {
 				if finding.Name == name && !finding.OK && finding.Detail != "" && finding.Hint != "" {
@@ -59,14 +59,14 @@ func TestCheckFindsWhatIsMissing(t *testing.T) {
 			}
 			t.Errorf("nothing is wrong with the %s", name)
 		}
-		wrong(relay.ByLanes, sqlstore.Options{Table: "nowhere"}, "schema")
-		wrong(relay.ByRows, sqlstore.Options{}, "indexes")
-		if err := table.open(t).SetClaimMode(t.Context(), relay.ByLanes); err != nil {
+		wrong(storage.ByLanes, sqlstore.Options{Table: "nowhere"}, "schema")
+		wrong(storage.ByRows, sqlstore.Options{}, "indexes")
+		if err := table.open(t).SetClaimMode(t.Context(), storage.ByLanes); err != nil {
 			t.Fatal(err)
 		}
-		wrong(relay.ByRows, sqlstore.Options{}, "claim")
+		wrong(storage.ByRows, sqlstore.Options{}, "claim")
 		exec(t, table.DB, "UPDATE outbox_settings SET value = '99' WHERE name = 'schema'")
-		wrong(relay.ByLanes, sqlstore.Options{}, "schema")
+		wrong(storage.ByLanes, sqlstore.Options{}, "schema")
 	})
 }
 
@@ -85,7 +85,7 @@ func TestRights(t *testing.T) {
 			return // SQLite has no users
 		}
 		poor := asPoorUser(t, table)
-		findings := sqlstore.Check(t.Context(), poor, table.dialect, sqlstore.Options{}, relay.ByLanes)
+		findings := sqlstore.Check(t.Context(), poor, table.dialect, sqlstore.Options{}, storage.ByLanes)
 		missing := ""
 		for _, finding := range findings {
 			if finding.Name == "rights" {
@@ -138,22 +138,22 @@ func useEverything(t *testing.T, table table, pool *sql.DB) {
 		t.Fatal(err)
 	}
 	exec(t, table.DB, "INSERT INTO outbox (topic, message_key) VALUES ('a', 'k'), ('b', 'k')")
-	self := relay.Identity{Name: "poor", Claim: relay.ByLanes}
+	self := storage.Identity{Name: "poor", Claim: storage.ByLanes}
 	must := func(what string, err error) {
 		t.Helper()
 		if err != nil {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	must("adopt", store.SetClaimMode(t.Context(), relay.ByLanes))
+	must("adopt", store.SetClaimMode(t.Context(), storage.ByLanes))
 	_, err = store.Heartbeat(t.Context(), self, 1e9)
 	must("beat", err)
-	grants, err := store.Acquire(t.Context(), "poor", relay.Lanes, 1e9)
+	grants, err := store.Acquire(t.Context(), "poor", storage.Lanes, 1e9)
 	must("acquire", err)
-	var positions []relay.Position
+	var positions []storage.Position
 	fences := map[int]int64{}
 	for _, grant := range grants {
-		positions = append(positions, relay.Position{Lane: grant.Lane})
+		positions = append(positions, storage.Position{Lane: grant.Lane})
 		fences[grant.Lane] = grant.Fence
 	}
 	page, err := store.Read(t.Context(), positions, 10, 1000)
@@ -161,20 +161,20 @@ func useEverything(t *testing.T, table table, pool *sql.DB) {
 	if len(page.Rows) != 2 {
 		t.Fatalf("read %d rows, want 2", len(page.Rows))
 	}
-	var settlements []relay.Settlement
+	var settlements []storage.Settlement
 	for i, row := range page.Rows {
-		settlements = append(settlements, relay.Settlement{ID: row.ID, Lane: row.Lane, MessageID: row.Message.ID, Fence: fences[row.Lane], State: []relay.State{relay.StateDone, relay.StateError}[i]})
+		settlements = append(settlements, storage.Settlement{ID: row.ID, Lane: row.Lane, MessageID: row.Message.ID, Fence: fences[row.Lane], State: []storage.State{storage.StateDone, storage.StateError}[i]})
 	}
 	_, err = store.Settle(t.Context(), "poor", true, settlements)
 	must("settle", err)
-	_, err = store.Requeue(t.Context(), relay.Filter{})
+	_, err = store.Requeue(t.Context(), storage.Filter{})
 	must("requeue", err)
 	_, err = store.Status(t.Context())
 	must("status", err)
 	_, err = store.Purge(t.Context(), 0, 10)
 	must("purge", err)
 	must("leave", store.Deregister(t.Context(), "poor"))
-	err = store.SetClaimMode(t.Context(), relay.ByRows)
+	err = store.SetClaimMode(t.Context(), storage.ByRows)
 	if want := table.dialect.MakeRowIndexes(backendtest.Table(t, "outbox"))[0].SQL; err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("adopt rows without the right to make indexes: %v, want the statements", err)
 	}
@@ -194,13 +194,13 @@ func TestSequencesThatBreakTheOrder(t *testing.T) {
 				table := open(t, target)
 				exec(t, table.DB, "ALTER SEQUENCE outbox_id_seq MINVALUE -1000 "+setting)
 				store := table.open(t)
-				if err := store.SetClaimMode(t.Context(), relay.ByLanes); err == nil || !strings.Contains(err.Error(), setting) {
+				if err := store.SetClaimMode(t.Context(), storage.ByLanes); err == nil || !strings.Contains(err.Error(), setting) {
 					t.Errorf("by lanes with %s: %v, want an error that names it", setting, err)
 				}
-				if err := store.SetClaimMode(t.Context(), relay.ByRows); err != nil {
+				if err := store.SetClaimMode(t.Context(), storage.ByRows); err != nil {
 					t.Errorf("by rows with %s: %v", setting, err)
 				}
-				i := slices.IndexFunc(store.Check(t.Context(), relay.ByLanes), func(f sqlstore.Finding) bool {
+				i := slices.IndexFunc(store.Check(t.Context(), storage.ByLanes), func(f sqlstore.Finding) bool {
 					return f.Name == "ids" && !f.OK && strings.Contains(f.Detail, setting)
 				})
 				if i < 0 {
@@ -216,11 +216,11 @@ func TestSequencesThatBreakTheOrder(t *testing.T) {
 func TestCheckTellsOfMarksThatAreNotTrue(t *testing.T) {
 	eachTable(t, func(t *testing.T, table table) {
 		store := table.open(t)
-		if store.SetClaimMode(t.Context(), relay.ByLanes) != nil {
+		if store.SetClaimMode(t.Context(), storage.ByLanes) != nil {
 			return // by rows alone
 		}
 		detail := func() string {
-			for _, finding := range store.Check(t.Context(), relay.ByLanes) {
+			for _, finding := range store.Check(t.Context(), storage.ByLanes) {
 				if finding.Name == "marks" {
 					return finding.Detail
 				}
@@ -228,13 +228,13 @@ func TestCheckTellsOfMarksThatAreNotTrue(t *testing.T) {
 			return "the marks aren't checked"
 		}
 		mark := func(main int64) {
-			grants, err := store.Acquire(t.Context(), "r", relay.Lanes, time.Minute)
-			if err != nil || len(grants) != relay.Lanes {
+			grants, err := store.Acquire(t.Context(), "r", storage.Lanes, time.Minute)
+			if err != nil || len(grants) != storage.Lanes {
 				t.Fatalf("acquired %d lanes, %v", len(grants), err)
 			}
-			var renewals []relay.Renewal
+			var renewals []storage.Renewal
 			for _, g := range grants {
-				renewals = append(renewals, relay.Renewal{Lease: g.Lease, Marks: relay.Marks{Main: main}})
+				renewals = append(renewals, storage.Renewal{Lease: g.Lease, Marks: storage.Marks{Main: main}})
 			}
 			if err := store.Release(t.Context(), "r", renewals); err != nil {
 				t.Fatal(err)

@@ -13,23 +13,23 @@ import (
 	"time"
 
 	"github.com/rowrelay/rowrelay/internal/testdb"
-	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // lease takes all lanes and returns what was read in them.
-func lease(t *testing.T, table table, name string) (store relay.Store, rows []relay.Row, fences map[int]int64) {
+func lease(t *testing.T, table table, name string) (store storage.Store, rows []storage.Row, fences map[int]int64) {
 	t.Helper()
 	opened := table.open(t)
-	grants, err := opened.Acquire(t.Context(), name, relay.Lanes, time.Minute)
-	if err != nil || len(grants) != relay.Lanes {
+	grants, err := opened.Acquire(t.Context(), name, storage.Lanes, time.Minute)
+	if err != nil || len(grants) != storage.Lanes {
 		t.Fatalf("acquired %d lanes, %v", len(grants), err)
 	}
 	fences = map[int]int64{}
-	var positions []relay.Position
+	var positions []storage.Position
 	for _, grant := range grants {
 		fences[grant.Lane] = grant.Fence
-		positions = append(positions, relay.Position{Lane: grant.Lane})
+		positions = append(positions, storage.Position{Lane: grant.Lane})
 	}
 	page, err := opened.Read(t.Context(), positions, 1000, 1<<20)
 	if err != nil {
@@ -38,8 +38,8 @@ func lease(t *testing.T, table table, name string) (store relay.Store, rows []re
 	return opened, page.Rows, fences
 }
 
-func done(row relay.Row, fences map[int]int64) relay.Settlement {
-	return relay.Settlement{ID: row.ID, Lane: row.Lane, MessageID: row.Message.ID, Fence: fences[row.Lane], State: relay.StateDone}
+func done(row storage.Row, fences map[int]int64) storage.Settlement {
+	return storage.Settlement{ID: row.ID, Lane: row.Lane, MessageID: row.Message.ID, Fence: fences[row.Lane], State: storage.StateDone}
 }
 
 // A settle that begins while a takeover is under way waits for it, and then
@@ -59,9 +59,9 @@ func TestSettleWaitsForTakeover(t *testing.T) {
 		}
 		defer func() { _ = takeover.Rollback() }()
 		takeOver(t, table, takeover)
-		settled := make(chan relay.Settled)
+		settled := make(chan storage.Settled)
 		go func() {
-			counts, err := store.Settle(t.Context(), "old", true, []relay.Settlement{done(rows[0], fences)})
+			counts, err := store.Settle(t.Context(), "old", true, []storage.Settlement{done(rows[0], fences)})
 			if err != nil {
 				t.Error(err)
 			}
@@ -71,7 +71,7 @@ func TestSettleWaitsForTakeover(t *testing.T) {
 		if err := takeover.Commit(); err != nil {
 			t.Fatal(err)
 		}
-		if got, want := <-settled, (relay.Settled{Fenced: 1}); got != want {
+		if got, want := <-settled, (storage.Settled{Fenced: 1}); got != want {
 			t.Errorf("settled after the takeover: %+v, want %+v", got, want)
 		}
 	})
@@ -102,7 +102,7 @@ func waitBlocked(t *testing.T, table table) {
 func TestCompetingConsumers(t *testing.T) {
 	const consumers, count = 30, 100
 	eachTable(t, func(t *testing.T, table table) {
-		if err := table.open(t).SetClaimMode(t.Context(), relay.ByRows); err != nil {
+		if err := table.open(t).SetClaimMode(t.Context(), storage.ByRows); err != nil {
 			t.Fatal(err)
 		}
 		exec(t, table.DB, "INSERT INTO outbox (topic) VALUES ('a')"+strings.Repeat(", ('a')", count-1))
@@ -133,8 +133,8 @@ func compete(t *testing.T, table table, consumers int) (claimed []int64) {
 	for i := range consumers {
 		all.Go(func() {
 			for {
-				rows, err := store.Claim(t.Context(), relay.ClaimRequest{Relay: "r", Token: fmt.Sprint(i), TTL: time.Minute, Limit: 2})
-				if errors.Is(err, relay.ErrBusy) {
+				rows, err := store.Claim(t.Context(), storage.ClaimRequest{Relay: "r", Token: fmt.Sprint(i), TTL: time.Minute, Limit: 2})
+				if errors.Is(err, storage.ErrBusy) {
 					continue
 				}
 				if err != nil {
@@ -159,20 +159,20 @@ func compete(t *testing.T, table table, consumers int) (claimed []int64) {
 func TestSettleWhileExtending(t *testing.T) {
 	eachTable(t, func(t *testing.T, table table) {
 		store := table.open(t)
-		if err := store.SetClaimMode(t.Context(), relay.ByRows); err != nil {
+		if err := store.SetClaimMode(t.Context(), storage.ByRows); err != nil {
 			t.Fatal(err)
 		}
 		for range 10 {
 			exec(t, table.DB, "INSERT INTO outbox (topic) VALUES ('a'), ('b'), ('c')")
-			rows, err := store.Claim(t.Context(), relay.ClaimRequest{Relay: "r", Token: "t", TTL: time.Minute, Limit: 3})
+			rows, err := store.Claim(t.Context(), storage.ClaimRequest{Relay: "r", Token: "t", TTL: time.Minute, Limit: 3})
 			if err != nil || len(rows) != 3 {
 				t.Fatalf("claimed %d rows, %v", len(rows), err)
 			}
-			var settlements []relay.Settlement
+			var settlements []storage.Settlement
 			var ids []int64
 			for _, row := range rows {
 				ids = append(ids, row.ID)
-				settlements = append(settlements, relay.Settlement{ID: row.ID, Lane: row.Lane, MessageID: row.Message.ID, Token: "t", State: relay.StateDone})
+				settlements = append(settlements, storage.Settlement{ID: row.ID, Lane: row.Lane, MessageID: row.Message.ID, Token: "t", State: storage.StateDone})
 			}
 			var extending sync.WaitGroup
 			extending.Go(func() {
@@ -195,8 +195,8 @@ func TestHandleTx(t *testing.T) {
 		exec(t, table.DB, "CREATE TABLE effects (name text)")
 		exec(t, table.DB, "INSERT INTO outbox (topic) VALUES ('a')")
 		opened, rows, fences := lease(t, table, "r")
-		store := opened.(relay.TxStore)
-		handle := func(settlement relay.Settlement, result error) error {
+		store := opened.(storage.TxStore)
+		handle := func(settlement storage.Settlement, result error) error {
 			return store.HandleTx(t.Context(), "r", true, settlement, func(ctx context.Context, tx *sql.Tx) error {
 				if _, err := tx.ExecContext(ctx, "INSERT INTO effects VALUES ('done')"); err != nil {
 					t.Error(err)
@@ -221,13 +221,13 @@ func TestHandleTx(t *testing.T) {
 		want("after a failure", 0, 1)
 		stale := done(rows[0], fences)
 		stale.Fence--
-		if err := handle(stale, nil); !errors.Is(err, relay.ErrFenced) {
+		if err := handle(stale, nil); !errors.Is(err, storage.ErrFenced) {
 			t.Errorf("with an old fence: %v", err)
 		}
 		want("with an old fence", 0, 1)
 		other := done(rows[0], fences)
 		other.MessageID = aMessage
-		if err := handle(other, nil); !errors.Is(err, relay.ErrFenced) {
+		if err := handle(other, nil); !errors.Is(err, storage.ErrFenced) {
 			t.Errorf("for another message: %v", err)
 		}
 		want("for another message", 0, 1)
@@ -235,7 +235,7 @@ func TestHandleTx(t *testing.T) {
 			t.Error(err)
 		}
 		want("handled", 1, 0)
-		if err := handle(done(rows[0], fences), nil); !errors.Is(err, relay.ErrFenced) {
+		if err := handle(done(rows[0], fences), nil); !errors.Is(err, storage.ErrFenced) {
 			t.Errorf("handled again: %v", err)
 		}
 		want("handled again", 1, 0)
@@ -253,15 +253,15 @@ func TestExtendWhileHandling(t *testing.T) {
 			return // a handler's transaction is the only one that writes
 		}
 		store := table.open(t)
-		if err := store.SetClaimMode(t.Context(), relay.ByRows); err != nil {
+		if err := store.SetClaimMode(t.Context(), storage.ByRows); err != nil {
 			t.Fatal(err)
 		}
 		exec(t, table.DB, "INSERT INTO outbox (topic) VALUES ('a'), ('b')")
-		rows, err := store.Claim(t.Context(), relay.ClaimRequest{Relay: "r", Token: "t", TTL: time.Minute, Limit: 2})
+		rows, err := store.Claim(t.Context(), storage.ClaimRequest{Relay: "r", Token: "t", TTL: time.Minute, Limit: 2})
 		if err != nil || len(rows) != 2 {
 			t.Fatalf("claimed %d rows, %v", len(rows), err)
 		}
-		settlement := relay.Settlement{ID: rows[0].ID, Lane: rows[0].Lane, MessageID: rows[0].Message.ID, Token: "t", State: relay.StateDone}
+		settlement := storage.Settlement{ID: rows[0].ID, Lane: rows[0].Lane, MessageID: rows[0].Message.ID, Token: "t", State: storage.StateDone}
 		err = store.HandleTx(t.Context(), "r", true, settlement, func(ctx context.Context, _ *sql.Tx) error {
 			still, err := store.Extend(ctx, "t", []int64{rows[0].ID, rows[1].ID}, time.Hour)
 			if err != nil || len(still) != 2 {
@@ -275,7 +275,7 @@ func TestExtendWhileHandling(t *testing.T) {
 	})
 }
 
-func handlerPanics(store relay.TxStore, settlement relay.Settlement) (reached bool) {
+func handlerPanics(store storage.TxStore, settlement storage.Settlement) (reached bool) {
 	defer func() { reached = recover() != nil }()
 	_ = store.HandleTx(context.Background(), "r", true, settlement, func(context.Context, *sql.Tx) error { panic("reached") })
 	return false
@@ -286,13 +286,13 @@ func handlerPanics(store relay.TxStore, settlement relay.Settlement) (reached bo
 func takeOver(t testing.TB, table table, tx *sql.Tx) {
 	t.Helper()
 	everyLane := func(query string) (lanes [][]driver.Value) {
-		for lane := range relay.Lanes {
+		for lane := range storage.Lanes {
 			lanes = append(lanes, []driver.Value{int64(lane), int64(2), "", int64(0), "", int64(0)})
 		}
 		return lanes
 	}
 	for _, query := range asked(t, table, everyLane, func(b backend.Backend) {
-		if _, _, err := b.Acquire(t.Context(), "new", relay.Lanes, time.Minute); err != nil {
+		if _, _, err := b.Acquire(t.Context(), "new", storage.Lanes, time.Minute); err != nil {
 			t.Fatal(err)
 		}
 	}) {

@@ -13,8 +13,8 @@ import (
 	"github.com/rowrelay/rowrelay/migrations"
 	"github.com/rowrelay/rowrelay/outbox"
 	"github.com/rowrelay/rowrelay/outbox/dialect"
-	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/sqlstore"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // A store is what relay.New and relay.NewConsumer take. It also answers what
@@ -56,7 +56,7 @@ func ExampleOpen() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println("pending:", status.Counts[relay.StatePending])
+	fmt.Println("pending:", status.Counts[storage.StatePending])
 	// Output:
 	// pending: 1
 }

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // frontier knows where rows may still appear. Ids are given out in order, but
@@ -54,7 +54,7 @@ type frontier interface {
 
 	// promise has the page of a read say what is concluded from its first line and
 	// its rows.
-	promise(ctx context.Context, first backend.FirstLine, began token, page *relay.Page) error
+	promise(ctx context.Context, first backend.FirstLine, began token, page *storage.Page) error
 
 	// learn is told of an id that was given out, beside those of rows.
 	learn(id int64)
@@ -62,7 +62,7 @@ type frontier interface {
 	// failed is told that a read failed: the server may be another one afterwards.
 	failed()
 
-	// distrust forgets all that is concluded from; see [relay.LaneStore].
+	// distrust forgets all that is concluded from; see [storage.LaneStore].
 	distrust()
 }
 
@@ -94,7 +94,7 @@ type token struct {
 // in their order, so that nothing appears at or below the last one.
 type oneWriter struct{}
 
-func (oneWriter) promise(_ context.Context, first backend.FirstLine, _ token, page *relay.Page) error {
+func (oneWriter) promise(_ context.Context, first backend.FirstLine, _ token, page *storage.Page) error {
 	page.Epoch, page.Given, page.Horizon, page.LateAfter = first.Server, first.LastID, first.LastID, -1
 	return nil
 }

@@ -7,9 +7,9 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/sqlstore"
 	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // watched is a backend whose reads are counted, and fail on demand.
@@ -19,7 +19,7 @@ type watched struct {
 	fail  atomic.Bool
 }
 
-func (w *watched) Read(ctx context.Context, page backend.Read, take func(relay.Row) (bool, error)) (backend.FirstLine, error) {
+func (w *watched) Read(ctx context.Context, page backend.Read, take func(storage.Row) (bool, error)) (backend.FirstLine, error) {
 	if len(page.Positions) == 0 {
 		return w.Backend.Read(ctx, page, take) // a peek
 	}
@@ -52,16 +52,16 @@ func newPeeker(t *testing.T, table table) *peeker {
 	return &peeker{t, table, w, store, 0}
 }
 
-func (p *peeker) read() (relay.Page, error) {
-	var positions []relay.Position
-	for lane := range relay.Lanes {
-		positions = append(positions, relay.Position{Lane: lane, After: p.after})
+func (p *peeker) read() (storage.Page, error) {
+	var positions []storage.Position
+	for lane := range storage.Lanes {
+		positions = append(positions, storage.Position{Lane: lane, After: p.after})
 	}
 	return p.store.Read(p.Context(), positions, 100, 1<<20)
 }
 
 // want reads, and compares the ids; the reader goes on behind them.
-func (p *peeker) want(when string, rows int) relay.Page {
+func (p *peeker) want(when string, rows int) storage.Page {
 	p.Helper()
 	page, err := p.read()
 	if err != nil || len(page.Rows) != rows {
@@ -175,13 +175,13 @@ func TestPeekAfterAReadWithoutRoom(t *testing.T) {
 		p := newPeeker(t, table)
 		exec(t, p.DB, "INSERT INTO outbox (topic) VALUES ('t')")
 		for range 3 {
-			if _, err := p.store.Read(t.Context(), []relay.Position{{Lane: 0}}, 0, 1<<20); err != nil {
+			if _, err := p.store.Read(t.Context(), []storage.Position{{Lane: 0}}, 0, 1<<20); err != nil {
 				t.Fatal(err)
 			}
 		}
 		all := 0
-		for lane := range relay.Lanes {
-			page, err := p.store.Read(t.Context(), []relay.Position{{Lane: lane}}, 10, 1<<20)
+		for lane := range storage.Lanes {
+			page, err := p.store.Read(t.Context(), []storage.Position{{Lane: lane}}, 10, 1<<20)
 			if err != nil {
 				t.Fatal(err)
 			}

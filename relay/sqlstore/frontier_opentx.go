@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/rowrelay/rowrelay/outbox/dialect"
-	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // openTx is the frontier of a database that shows no snapshots: MySQL, for one. Ids are
@@ -174,7 +174,7 @@ func (o *openTx) look(ctx context.Context) error {
 }
 
 // promise: another list is made first, if that is worth it.
-func (o *openTx) promise(ctx context.Context, first backend.FirstLine, _ token, page *relay.Page) error {
+func (o *openTx) promise(ctx context.Context, first backend.FirstLine, _ token, page *storage.Page) error {
 	for i := range page.Rows {
 		o.learn(page.Rows[i].ID)
 	}

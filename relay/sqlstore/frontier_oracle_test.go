@@ -7,17 +7,17 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/sqlstore"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // readFor reads for so long, and returns the last horizon.
 func readFor(t *testing.T, store *sqlstore.Store, span time.Duration) int64 {
 	t.Helper()
-	var page relay.Page
+	var page storage.Page
 	for start := time.Now(); time.Since(start) < span; time.Sleep(100 * time.Millisecond) {
 		var err error
-		if page, err = store.Read(t.Context(), []relay.Position{{Lane: 3}}, 10, 1<<20); err != nil {
+		if page, err = store.Read(t.Context(), []storage.Position{{Lane: 3}}, 10, 1<<20); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // snapshots is the frontier of PostgreSQL, where a read tells which transactions it
@@ -93,7 +93,7 @@ func (h *snapshots) idle(first backend.FirstLine) bool {
 	return late < 0 || late >= first.LastID
 }
 
-func (h *snapshots) promise(_ context.Context, first backend.FirstLine, began token, page *relay.Page) error {
+func (h *snapshots) promise(_ context.Context, first backend.FirstLine, began token, page *storage.Page) error {
 	s, err := parseSnapshot(first.Snapshot)
 	if err != nil {
 		return err

@@ -9,21 +9,21 @@ import (
 	"time"
 
 	"github.com/rowrelay/rowrelay/outbox/dialect"
-	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // The relays of a table, the way of claiming that they agree on, and the lanes that
 // each of them has leased, with what is stored beside a lease: marks and journals.
 
-// SetClaimMode implements [relay.Store]. Claiming by rows needs indexes, which it
+// SetClaimMode implements [storage.Store]. Claiming by rows needs indexes, which it
 // makes; claiming by lanes drops them. It fails at once where the database can't
 // be claimed that way.
-func (s *Store) SetClaimMode(ctx context.Context, claim relay.Claim) error {
+func (s *Store) SetClaimMode(ctx context.Context, claim storage.Claim) error {
 	if err := s.refuses(claim); err != nil {
 		return fmt.Errorf("set the way of claiming to %s on table %s: %w", claim, s.table, err)
 	}
-	if claim == relay.ByLanes {
+	if claim == storage.ByLanes {
 		// Which server is going to be read, and which ids has it given out? Another one
 		// may have answered when the table was opened. Should yet another answer the
 		// second question, the first page tells.
@@ -42,11 +42,11 @@ func (s *Store) SetClaimMode(ctx context.Context, claim relay.Claim) error {
 	// the lock of the way of claiming, one after the other, and who wants it alone might
 	// wait for long. The first heartbeat sees to it that the way is still the same.
 	same, err := try(ctx, s, "look at the way of claiming of table", func() (bool, error) {
-		var stored relay.Claim
+		var stored storage.Claim
 		if err := backend.One(ctx, s.db, s.traits.Queries.ClaimMode, &stored); err != nil {
 			return false, err
 		}
-		indexes, wanted := 0, map[relay.Claim]int{relay.ByRows: dialect.RowIndexCount}[claim]
+		indexes, wanted := 0, map[storage.Claim]int{storage.ByRows: dialect.RowIndexCount}[claim]
 		err := backend.One(ctx, s.db, s.dialect.RowIndexes(s.table), &indexes)
 		return stored == claim && indexes == wanted, err
 	})
@@ -60,34 +60,34 @@ func (s *Store) SetClaimMode(ctx context.Context, claim relay.Claim) error {
 }
 
 // refuses says why there can be no lanes.
-func (s *Store) refuses(claim relay.Claim) error {
-	if s.noLanes != "" && claim == relay.ByLanes {
+func (s *Store) refuses(claim storage.Claim) error {
+	if s.noLanes != "" && claim == storage.ByLanes {
 		return fmt.Errorf("%s: claim by rows (--claim rows, claim: rows or relay.ByRows), where there is no order", s.noLanes)
 	}
 	return nil
 }
 
-// Heartbeat implements [relay.Store]. It fails with relay.ErrOtherClaim if the way of
+// Heartbeat implements [storage.Store]. It fails with storage.ErrOtherClaim if the way of
 // claiming was changed.
-func (s *Store) Heartbeat(ctx context.Context, self relay.Identity, ttl time.Duration) (relay.Members, error) {
-	return write(ctx, s, "send a heartbeat to table", func() (members relay.Members, xid uint64, err error) {
+func (s *Store) Heartbeat(ctx context.Context, self storage.Identity, ttl time.Duration) (storage.Members, error) {
+	return write(ctx, s, "send a heartbeat to table", func() (members storage.Members, xid uint64, err error) {
 		beat, err := s.backend.Heartbeat(ctx, self, ttl)
 		if err != nil {
 			return members, 0, err
 		}
 		if !beat.Stored {
-			return members, 0, fmt.Errorf("%w now; it was changed after this relay had started", relay.ErrOtherClaim)
+			return members, 0, fmt.Errorf("%w now; it was changed after this relay had started", storage.ErrOtherClaim)
 		}
 		names, name := []string{self.Name}, ""
 		if err := backend.All(ctx, s.db, s.traits.Queries.Members, func() { names = append(names, name) }, &name); err != nil {
 			return members, 0, err
 		}
 		slices.Sort(names)
-		return relay.Members{Relays: slices.Compact(names), Epoch: beat.Epoch}, beat.XID, nil
+		return storage.Members{Relays: slices.Compact(names), Epoch: beat.Epoch}, beat.XID, nil
 	})
 }
 
-// Deregister implements [relay.Store].
+// Deregister implements [storage.Store].
 func (s *Store) Deregister(ctx context.Context, name string) error {
 	_, err := write(ctx, s, "deregister from table", func() (int, uint64, error) {
 		count, err := backend.ExecTx(ctx, s.db, s.traits.Tx, backend.Query{SQL: s.traits.Queries.Deregister.SQL, Args: []any{name}})
@@ -96,28 +96,28 @@ func (s *Store) Deregister(ctx context.Context, name string) error {
 	return err
 }
 
-// Acquire implements [relay.LaneStore].
-func (s *Store) Acquire(ctx context.Context, name string, count int, ttl time.Duration) ([]relay.Grant, error) {
+// Acquire implements [storage.LaneStore].
+func (s *Store) Acquire(ctx context.Context, name string, count int, ttl time.Duration) ([]storage.Grant, error) {
 	if count <= 0 {
 		return nil, nil
 	}
-	grants, err := write(ctx, s, "acquire lanes of table", func() ([]relay.Grant, uint64, error) {
+	grants, err := write(ctx, s, "acquire lanes of table", func() ([]storage.Grant, uint64, error) {
 		return s.backend.Acquire(ctx, name, count, ttl)
 	})
-	slices.SortFunc(grants, func(a, b relay.Grant) int { return cmp.Compare(a.Lane, b.Lane) })
+	slices.SortFunc(grants, func(a, b storage.Grant) int { return cmp.Compare(a.Lane, b.Lane) })
 	return grants, err
 }
 
-// Renew implements [relay.LaneStore].
-func (s *Store) Renew(ctx context.Context, name string, renewals []relay.Renewal, ttl time.Duration) ([]relay.Lease, error) {
-	return s.renew(ctx, "renew lanes of table", renewals, func(epoch string, leases []backend.Lease) ([]relay.Lease, uint64, error) {
+// Renew implements [storage.LaneStore].
+func (s *Store) Renew(ctx context.Context, name string, renewals []storage.Renewal, ttl time.Duration) ([]storage.Lease, error) {
+	return s.renew(ctx, "renew lanes of table", renewals, func(epoch string, leases []backend.Lease) ([]storage.Lease, uint64, error) {
 		return s.backend.ChangeLeases(ctx, backend.LeaseChange{Kind: backend.Renew, Relay: name, Epoch: epoch, TTL: ttl}, leases)
 	})
 }
 
-// Release implements [relay.LaneStore].
-func (s *Store) Release(ctx context.Context, name string, renewals []relay.Renewal) error {
-	_, err := s.renew(ctx, "release lanes of table", renewals, func(epoch string, leases []backend.Lease) ([]relay.Lease, uint64, error) {
+// Release implements [storage.LaneStore].
+func (s *Store) Release(ctx context.Context, name string, renewals []storage.Renewal) error {
+	_, err := s.renew(ctx, "release lanes of table", renewals, func(epoch string, leases []backend.Lease) ([]storage.Lease, uint64, error) {
 		return s.backend.ChangeLeases(ctx, backend.LeaseChange{Kind: backend.Release, Relay: name, Epoch: epoch}, leases)
 	})
 	return err
@@ -126,7 +126,7 @@ func (s *Store) Release(ctx context.Context, name string, renewals []relay.Renew
 // renew changes the leases of each epoch, of which there is one unless another server
 // has answered just now, and returns those that held. Leases are given to the database
 // in the order of lanes: two changes that meet lock in the same order.
-func (s *Store) renew(ctx context.Context, what string, renewals []relay.Renewal, change func(epoch string, leases []backend.Lease) ([]relay.Lease, uint64, error)) (held []relay.Lease, err error) {
+func (s *Store) renew(ctx context.Context, what string, renewals []storage.Renewal, change func(epoch string, leases []backend.Lease) ([]storage.Lease, uint64, error)) (held []storage.Lease, err error) {
 	byEpoch := map[string][]backend.Lease{}
 	for _, renewal := range renewals {
 		marks, err := json.Marshal(renewal.Marks)
@@ -137,18 +137,18 @@ func (s *Store) renew(ctx context.Context, what string, renewals []relay.Renewal
 	}
 	for epoch, leases := range byEpoch {
 		slices.SortFunc(leases, func(a, b backend.Lease) int { return cmp.Compare(a.Lane, b.Lane) })
-		some, err := write(ctx, s, what, func() ([]relay.Lease, uint64, error) { return change(epoch, leases) })
+		some, err := write(ctx, s, what, func() ([]storage.Lease, uint64, error) { return change(epoch, leases) })
 		if err != nil {
 			return nil, err
 		}
 		held = append(held, some...)
 	}
-	slices.SortFunc(held, func(a, b relay.Lease) int { return cmp.Compare(a.Lane, b.Lane) })
+	slices.SortFunc(held, func(a, b storage.Lease) int { return cmp.Compare(a.Lane, b.Lane) })
 	return held, nil
 }
 
-// WriteJournal implements [relay.Journaler].
-func (s *Store) WriteJournal(ctx context.Context, name string, journals []relay.Journal) ([]relay.Lease, error) {
+// WriteJournal implements [storage.Journaler].
+func (s *Store) WriteJournal(ctx context.Context, name string, journals []storage.Journal) ([]storage.Lease, error) {
 	if len(journals) == 0 {
 		return nil, nil
 	}
@@ -161,23 +161,23 @@ func (s *Store) WriteJournal(ctx context.Context, name string, journals []relay.
 		leases[i] = backend.Lease{Lease: j.Lease, Journal: written}
 	}
 	slices.SortFunc(leases, func(a, b backend.Lease) int { return cmp.Compare(a.Lane, b.Lane) })
-	held, err := write(ctx, s, "write the journal of table", func() ([]relay.Lease, uint64, error) {
+	held, err := write(ctx, s, "write the journal of table", func() ([]storage.Lease, uint64, error) {
 		return s.backend.ChangeLeases(ctx, backend.LeaseChange{Kind: backend.WriteJournal, Relay: name}, leases)
 	})
-	slices.SortFunc(held, func(a, b relay.Lease) int { return cmp.Compare(a.Lane, b.Lane) })
+	slices.SortFunc(held, func(a, b storage.Lease) int { return cmp.Compare(a.Lane, b.Lane) })
 	return held, err
 }
 
-// Journals implements [relay.Journaler].
-func (s *Store) Journals(ctx context.Context) ([]relay.Journal, error) {
-	return try(ctx, s, "read the journals of table", func() ([]relay.Journal, error) {
+// Journals implements [storage.Journaler].
+func (s *Store) Journals(ctx context.Context) ([]storage.Journal, error) {
+	return try(ctx, s, "read the journals of table", func() ([]storage.Journal, error) {
 		return backend.Journals(ctx, s.db, s.traits.Queries.Journals)
 	})
 }
 
-// Pick implements [relay.Journaler]. A row that waits for another attempt has
+// Pick implements [storage.Journaler]. A row that waits for another attempt has
 // left the pending ones: so it looks at the held ones last.
-func (s *Store) Pick(ctx context.Context, wanted []relay.RowID) ([]relay.Row, error) {
+func (s *Store) Pick(ctx context.Context, wanted []storage.RowID) ([]storage.Row, error) {
 	pending, err := s.pick(ctx, wanted, false)
 	if err != nil {
 		return nil, err

@@ -17,6 +17,7 @@ import (
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/sqlstore"
+	"github.com/rowrelay/rowrelay/relay/storage"
 	"github.com/rowrelay/rowrelay/sinks"
 	"github.com/rowrelay/rowrelay/sinks/inproc"
 )
@@ -62,10 +63,10 @@ func TestTextThatADatabaseInLatin1CannotStore(t *testing.T) {
 			}
 			handled.check(t)
 			status, err := store.Status(t.Context())
-			if err != nil || status.Counts[relay.StateDone] != 196 || status.Counts[relay.StateError] != 4 {
+			if err != nil || status.Counts[storage.StateDone] != 196 || status.Counts[storage.StateError] != 4 {
 				t.Errorf("%v, %v; want 196 done and 4 parked", status.Counts, err)
 			}
-			parked, err := store.List(t.Context(), relay.Filter{State: relay.StateError})
+			parked, err := store.List(t.Context(), storage.Filter{State: storage.StateError})
 			for _, p := range parked {
 				if !strings.Contains(p.LastError, "refused to store") {
 					t.Errorf("row %d was parked with %q, %v", p.ID, p.LastError, err)

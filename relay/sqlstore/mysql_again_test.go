@@ -4,8 +4,8 @@ import (
 	"testing"
 
 	"github.com/rowrelay/rowrelay/outbox"
-	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/sqlstore"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // Ids that begin anew, as TRUNCATE lets them, meet those of finished rows: what
@@ -21,7 +21,7 @@ func TestMySQLTruncated(t *testing.T) {
 			tx.Insert(outbox.Message{Topic: topic, Key: "k"})
 			tx.Commit()
 			rows := o.look().Rows
-			settled, err := store.Settle(t.Context(), "r", true, []relay.Settlement{done(rows[0], fences)})
+			settled, err := store.Settle(t.Context(), "r", true, []storage.Settlement{done(rows[0], fences)})
 			if err != nil || settled.Changed != 1 {
 				t.Fatalf("settled %+v, %v", settled, err)
 			}

@@ -9,16 +9,17 @@ import (
 	"time"
 
 	"github.com/go-sql-driver/mysql"
+
 	"github.com/rowrelay/rowrelay/migrations"
 	"github.com/rowrelay/rowrelay/outbox"
 	"github.com/rowrelay/rowrelay/outbox/dialect"
-	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/sqlstore"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 func TestMySQLCheckIsContent(t *testing.T) {
 	eachMySQL(t, func(t *testing.T, m mysqlTable) {
-		for _, claim := range []relay.Claim{relay.ByLanes, relay.ByRows} {
+		for _, claim := range []storage.Claim{storage.ByLanes, storage.ByRows} {
 			migrate(t, m.DB, m.dialect, migrations.Options{Claim: string(claim)})
 			names := map[string]bool{}
 			for _, finding := range sqlstore.Check(t.Context(), m.DB, m.dialect, sqlstore.Options{}, claim) {
@@ -51,14 +52,14 @@ func TestMySQLRights(t *testing.T) {
 	eachMySQL(t, func(t *testing.T, m mysqlTable) {
 		user, poor := m.poorUser(t)
 		exec(t, m.DB, "GRANT SELECT ON outbox_settings TO "+user)
-		_, list, _ := strings.Cut(finding(sqlstore.Check(t.Context(), poor, m.dialect, sqlstore.Options{}, relay.ByLanes), "rights").Detail, "lacks: ")
+		_, list, _ := strings.Cut(finding(sqlstore.Check(t.Context(), poor, m.dialect, sqlstore.Options{}, storage.ByLanes), "rights").Detail, "lacks: ")
 		if strings.Count(list, ",") < 10 {
 			t.Fatalf("a user without any right lacks %q", list)
 		}
 		for grant := range strings.SplitSeq(list, ", ") {
 			exec(t, m.DB, "GRANT "+grant+" TO "+user)
 		}
-		for _, f := range sqlstore.Check(t.Context(), poor, m.dialect, sqlstore.Options{}, relay.ByLanes) {
+		for _, f := range sqlstore.Check(t.Context(), poor, m.dialect, sqlstore.Options{}, storage.ByLanes) {
 			if !f.OK && f.Name != "open transactions" {
 				t.Errorf("with these rights: %+v", f)
 			}
@@ -244,7 +245,7 @@ func TestMySQLCheckInAnotherZone(t *testing.T) {
 		}
 		t.Cleanup(func() { _ = pool.Close() })
 		m.Begin(t).Insert(outbox.Message{Topic: "t"})
-		f := finding(sqlstore.Check(t.Context(), pool, m.dialect, sqlstore.Options{}, relay.ByLanes), "transactions")
+		f := finding(sqlstore.Check(t.Context(), pool, m.dialect, sqlstore.Options{}, storage.ByLanes), "transactions")
 		_, since, old := strings.Cut(f.Detail, "open since ") // which may be another test's
 		if at, err := time.Parse(time.RFC3339, since); f.Name == "" || old && (err != nil || time.Since(at) < 9*time.Minute) {
 			t.Errorf("found %+v, and the transaction has just begun", f)

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // As long as an old snapshot is open, deleted rows stay where they were. What
@@ -48,9 +48,9 @@ func TestMariaDBPassesOverNoDeletedRows(t *testing.T) {
 	})
 }
 
-func everyLaneAfter(id int64) (positions []relay.Position) {
+func everyLaneAfter(id int64) (positions []storage.Position) {
 	for lane := range 64 {
-		positions = append(positions, relay.Position{Lane: lane, After: id, Until: 1<<63 - 1})
+		positions = append(positions, storage.Position{Lane: lane, After: id, Until: 1<<63 - 1})
 	}
 	return positions
 }

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/rowrelay/rowrelay/outbox"
-	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/sqlstore"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // eachMySQL runs a check on a table of its own, on every server but only by one
@@ -46,9 +46,9 @@ func newObserver(t testing.TB, store *sqlstore.Store) *observer {
 	return &observer{TB: t, store: store, seen: map[int64]bool{}}
 }
 
-func (o *observer) look() relay.Page {
+func (o *observer) look() storage.Page {
 	o.Helper()
-	positions := make([]relay.Position, relay.Lanes)
+	positions := make([]storage.Position, storage.Lanes)
 	for lane := range positions {
 		positions[lane].Lane = lane
 	}
@@ -201,7 +201,7 @@ func TestMySQLMonitored(t *testing.T) {
 		insertOne(t, m, "")
 		o.lookFor(settling, late)
 		slow.Commit()
-		if f := finding(o.store.Check(t.Context(), relay.ByLanes), "open transactions"); f.OK || !strings.Contains(f.Hint, "monitor") {
+		if f := finding(o.store.Check(t.Context(), storage.ByLanes), "open transactions"); f.OK || !strings.Contains(f.Hint, "monitor") {
 			t.Errorf("a check found %q of a list that stays an old one", f)
 		}
 		stop()

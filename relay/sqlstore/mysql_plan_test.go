@@ -10,8 +10,8 @@ import (
 
 	"github.com/rowrelay/rowrelay/internal/testdb"
 	"github.com/rowrelay/rowrelay/migrations"
-	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // No statement reads or sorts a whole table, or locks more than its rows,
@@ -69,12 +69,12 @@ func (p mysqlPlans) statements(t *testing.T) map[string]backend.Query {
 		"settle":         func(b backend.Backend) { _, _ = b.Settle(ctx, nil, "r", true, thirds(500, "", true)) },
 		"settle by rows": func(b backend.Backend) { _, _ = b.Settle(ctx, nil, "r", true, thirds(500, "t", true)) },
 		"held among": func(b backend.Backend) {
-			_, _ = b.BlockedAmong(ctx, []relay.LaneKey{{Lane: 1, Key: "k1"}, {Lane: 2, Key: "k2"}, {Lane: 1, Key: "k3"}})
+			_, _ = b.BlockedAmong(ctx, []storage.LaneKey{{Lane: 1, Key: "k1"}, {Lane: 2, Key: "k2"}, {Lane: 1, Key: "k3"}})
 		},
 		"purge":   func(b backend.Backend) { _, _, _ = b.Purge(ctx, 0, 100, time.Time{}) },
 		"reclaim": func(b backend.Backend) { _, _ = b.Reclaim(ctx, 100) },
 		"discard": func(b backend.Backend) {
-			_, _ = b.ChangeParked(ctx, backend.Filter{Filter: relay.Filter{Limit: 10}}, true)
+			_, _ = b.ChangeParked(ctx, backend.Filter{Filter: storage.Filter{Limit: 10}}, true)
 		},
 	} {
 		queries := asked(t, p.table, everything, do)

@@ -10,8 +10,8 @@ import (
 	"github.com/rowrelay/rowrelay/internal/testdb"
 	"github.com/rowrelay/rowrelay/migrations"
 	"github.com/rowrelay/rowrelay/outbox/dialect"
-	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/sqlstore"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // Everything works on a table with a schema, and with a name that must be
@@ -40,11 +40,11 @@ func TestOtherNames(t *testing.T) {
 			hot = parsed.Backquoted().Hot
 		}
 		u := user{t, store}
-		for _, claim := range []relay.Claim{relay.ByLanes, relay.ByRows, relay.ByLanes} {
+		for _, claim := range []storage.Claim{storage.ByLanes, storage.ByRows, storage.ByLanes} {
 			exec(t, table.DB, "INSERT INTO "+hot+" (topic, message_key) VALUES ('a', 'k'), ('b', 'l'), ('c', 'm'), ('d', 'n')")
 			u.useAs(claim)
 		}
-		for _, finding := range sqlstore.Check(t.Context(), table.DB, table.dialect, sqlstore.Options{Table: name}, relay.ByLanes) {
+		for _, finding := range sqlstore.Check(t.Context(), table.DB, table.dialect, sqlstore.Options{Table: name}, storage.ByLanes) {
 			if !finding.OK && finding.Name != "transactions" && finding.Name != "open transactions" {
 				t.Errorf("%+v", finding)
 			}
@@ -74,21 +74,21 @@ func (u user) must(what string, err error) {
 	}
 }
 
-func (u user) useAs(claim relay.Claim) {
+func (u user) useAs(claim storage.Claim) {
 	u.Helper()
 	u.must("adopt", u.store.SetClaimMode(u.Context(), claim))
-	_, err := u.store.Heartbeat(u.Context(), relay.Identity{Name: "u", Claim: claim}, time.Minute)
+	_, err := u.store.Heartbeat(u.Context(), storage.Identity{Name: "u", Claim: claim}, time.Minute)
 	u.must("beat", err)
-	rows, settle := u.readLanes, relay.Settlement{}
-	if claim == relay.ByRows {
-		rows, settle = u.claimRows, relay.Settlement{Token: "t"}
+	rows, settle := u.readLanes, storage.Settlement{}
+	if claim == storage.ByRows {
+		rows, settle = u.claimRows, storage.Settlement{Token: "t"}
 	}
 	u.settleAll(rows(), settle)
-	_, err = u.store.Requeue(u.Context(), relay.Filter{Topic: "c"})
+	_, err = u.store.Requeue(u.Context(), storage.Filter{Topic: "c"})
 	u.must("requeue", err)
-	_, err = u.store.Discard(u.Context(), relay.Filter{})
+	_, err = u.store.Discard(u.Context(), storage.Filter{})
 	u.must("discard", err)
-	if claim == relay.ByRows {
+	if claim == storage.ByRows {
 		_, err = u.store.Reclaim(u.Context(), 10)
 		u.must("reclaim", err)
 	}
@@ -97,9 +97,9 @@ func (u user) useAs(claim relay.Claim) {
 	if status.Claim != claim || len(status.Relays) != 1 {
 		u.Errorf("status is %+v", status)
 	}
-	infos, err := u.store.List(u.Context(), relay.Filter{})
+	infos, err := u.store.List(u.Context(), storage.Filter{})
 	u.must("list", err)
-	if !slices.ContainsFunc(infos, func(info relay.Info) bool { return info.State == relay.StateDone }) {
+	if !slices.ContainsFunc(infos, func(info storage.Info) bool { return info.State == storage.StateDone }) {
 		u.Errorf("of %d rows none is done", len(infos))
 	}
 	_, err = u.store.Purge(u.Context(), 0, 10)
@@ -107,33 +107,33 @@ func (u user) useAs(claim relay.Claim) {
 	u.must("leave", u.store.Deregister(u.Context(), "u"))
 }
 
-func (u user) readLanes() []relay.Row {
+func (u user) readLanes() []storage.Row {
 	u.Helper()
-	grants, err := u.store.Acquire(u.Context(), "u", relay.Lanes, time.Minute)
+	grants, err := u.store.Acquire(u.Context(), "u", storage.Lanes, time.Minute)
 	u.must("acquire", err)
-	var positions []relay.Position
+	var positions []storage.Position
 	var lanes []int
 	for _, grant := range grants {
-		positions = append(positions, relay.Position{Lane: grant.Lane})
+		positions = append(positions, storage.Position{Lane: grant.Lane})
 		lanes = append(lanes, grant.Lane)
 	}
 	page, err := u.store.Read(u.Context(), positions, 10, 1000)
 	u.must("read", err)
-	scanned, _, err := u.store.Scan(u.Context(), positions, nil, func(relay.Candidate) bool { return true })
+	scanned, _, err := u.store.Scan(u.Context(), positions, nil, func(storage.Candidate) bool { return true })
 	u.must("scan", err)
 	if len(scanned) != len(page.Rows) {
 		u.Errorf("scanned %d rows, read %d", len(scanned), len(page.Rows))
 	}
 	_, err = u.store.BlockedKeys(u.Context(), lanes, 10)
 	u.must("held keys", err)
-	_, _, err = u.store.Due(u.Context(), lanes, relay.DueCursor{}, 10, 1000)
+	_, _, err = u.store.Due(u.Context(), lanes, storage.DueCursor{}, 10, 1000)
 	u.must("due", err)
 	return page.Rows
 }
 
-func (u user) claimRows() []relay.Row {
+func (u user) claimRows() []storage.Row {
 	u.Helper()
-	rows, err := u.store.Claim(u.Context(), relay.ClaimRequest{Relay: "u", Token: "t", TTL: time.Minute, Limit: 4, Pick: relay.Newest})
+	rows, err := u.store.Claim(u.Context(), storage.ClaimRequest{Relay: "u", Token: "t", TTL: time.Minute, Limit: 4, Pick: storage.Newest})
 	u.must("claim", err)
 	var ids []int64
 	for _, row := range rows {
@@ -144,7 +144,7 @@ func (u user) claimRows() []relay.Row {
 	return rows
 }
 
-func (u user) settleAll(rows []relay.Row, like relay.Settlement) {
+func (u user) settleAll(rows []storage.Row, like storage.Settlement) {
 	u.Helper()
 	if len(rows) < 4 {
 		u.Fatalf("%d rows are there, want 4", len(rows))
@@ -157,8 +157,8 @@ func (u user) settleAll(rows []relay.Row, like relay.Settlement) {
 			grants[lease.Lane] = lease.Fence
 		}
 	}
-	states := []relay.State{relay.StateDone, relay.StateRetry, relay.StateError, relay.StateScheduled}
-	var settlements []relay.Settlement
+	states := []storage.State{storage.StateDone, storage.StateRetry, storage.StateError, storage.StateScheduled}
+	var settlements []storage.Settlement
 	for i, row := range rows[:4] {
 		s := like
 		s.ID, s.Lane, s.MessageID, s.Fence, s.State, s.Error = row.ID, row.Lane, row.Message.ID, grants[row.Lane], states[i], "it's\x00 \xff"
@@ -171,10 +171,10 @@ func (u user) settleAll(rows []relay.Row, like relay.Settlement) {
 }
 
 // leases tries all fences that there may be.
-func (u user) leases() (renewals []relay.Renewal) {
-	for lane := range relay.Lanes {
+func (u user) leases() (renewals []storage.Renewal) {
+	for lane := range storage.Lanes {
 		for fence := range int64(10) {
-			renewals = append(renewals, relay.Renewal{Lease: relay.Lease{Lane: lane, Fence: fence}})
+			renewals = append(renewals, storage.Renewal{Lease: storage.Lease{Lane: lane, Fence: fence}})
 		}
 	}
 	return renewals
@@ -184,13 +184,13 @@ func TestOpenWithoutSchema(t *testing.T) {
 	eachTable(t, func(t *testing.T, table table) {
 		for _, name := range []string{"nothing", "nowhere.outbox"} {
 			_, err := sqlstore.Open(t.Context(), table.DB, table.dialect, sqlstore.Options{Table: name})
-			if !errors.Is(err, relay.ErrNoSchema) || !strings.Contains(err.Error(), "rowrelay migrate up") {
+			if !errors.Is(err, storage.ErrNoSchema) || !strings.Contains(err.Error(), "rowrelay migrate up") {
 				t.Errorf("open %s: %v, want what to do", name, err)
 			}
 		}
 		exec(t, table.DB, "UPDATE outbox_settings SET value = '2' WHERE name = 'schema'")
-		if _, err := sqlstore.Open(t.Context(), table.DB, table.dialect, sqlstore.Options{}); !errors.Is(err, relay.ErrNoSchema) {
-			t.Errorf("open a newer schema: %v, want %v", err, relay.ErrNoSchema)
+		if _, err := sqlstore.Open(t.Context(), table.DB, table.dialect, sqlstore.Options{}); !errors.Is(err, storage.ErrNoSchema) {
+			t.Errorf("open a newer schema: %v, want %v", err, storage.ErrNoSchema)
 		}
 		if _, err := sqlstore.Open(t.Context(), table.DB, table.dialect, sqlstore.Options{Table: "no;table"}); err == nil {
 			t.Error("a table's name with a semicolon is taken")
@@ -241,12 +241,12 @@ func TestSessionSettings(t *testing.T) {
 		if until := time.Until(rows[0].Message.AvailableAt); len(rows) != 2 || !rows[0].Later || until < 59*time.Minute || until > 61*time.Minute {
 			t.Fatalf("rows are %+v", rows)
 		}
-		settlements := []relay.Settlement{done(rows[0], fences), done(rows[1], fences)}
-		settlements[1].State = relay.StateScheduled
+		settlements := []storage.Settlement{done(rows[0], fences), done(rows[1], fences)}
+		settlements[1].State = storage.StateScheduled
 		if settled, err := store.Settle(t.Context(), "r", true, settlements); err != nil || settled.Changed != 2 {
 			t.Errorf("settled %+v, %v", settled, err)
 		}
-		due, next, err := store.Due(t.Context(), []int{rows[1].Lane}, relay.DueCursor{}, 10, 1000)
+		due, next, err := store.Due(t.Context(), []int{rows[1].Lane}, storage.DueCursor{}, 10, 1000)
 		if err != nil || len(due) != 1 {
 			t.Errorf("due are %d rows, %v", len(due), err)
 		}

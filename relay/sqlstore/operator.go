@@ -8,8 +8,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 const (
@@ -17,17 +17,17 @@ const (
 	changeStep = 1000 // rows of one change
 )
 
-// Status implements [relay.Operator]. It counts all rows that are not done, and
+// Status implements [storage.Operator]. It counts all rows that are not done, and
 // done rows up to a million; if there are more, it returns an estimate, which is
 // the server's own on PostgreSQL, and the span of their ids on SQLite.
-func (s *Store) Status(ctx context.Context) (relay.Status, error) {
-	return try(ctx, s, "read the status of table", func() (relay.Status, error) {
+func (s *Store) Status(ctx context.Context) (storage.Status, error) {
+	return try(ctx, s, "read the status of table", func() (storage.Status, error) {
 		return backend.ReadStatus(ctx, s.db, s.traits.Queries.Status)
 	})
 }
 
-// List implements [relay.Operator].
-func (s *Store) List(ctx context.Context, filter relay.Filter) ([]relay.Info, error) {
+// List implements [storage.Operator].
+func (s *Store) List(ctx context.Context, filter storage.Filter) ([]storage.Info, error) {
 	selected, err := selection(filter)
 	if err != nil {
 		return nil, err
@@ -35,13 +35,13 @@ func (s *Store) List(ctx context.Context, filter relay.Filter) ([]relay.Info, er
 	if selected.Limit <= 0 {
 		selected.Limit = listed
 	}
-	return try(ctx, s, "list table", func() ([]relay.Info, error) { return s.backend.List(ctx, selected) })
+	return try(ctx, s, "list table", func() ([]storage.Info, error) { return s.backend.List(ctx, selected) })
 }
 
 var uuid = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`)
 
 // selection tells the ids of rows from those of messages.
-func selection(filter relay.Filter) (backend.Filter, error) {
+func selection(filter storage.Filter) (backend.Filter, error) {
 	selected := backend.Filter{Filter: filter, ByID: len(filter.IDs) > 0}
 	for _, text := range filter.IDs {
 		lower := strings.ToLower(text)
@@ -56,20 +56,20 @@ func selection(filter relay.Filter) (backend.Filter, error) {
 	return selected, nil
 }
 
-// Requeue implements [relay.Operator].
-func (s *Store) Requeue(ctx context.Context, filter relay.Filter) (int, error) {
+// Requeue implements [storage.Operator].
+func (s *Store) Requeue(ctx context.Context, filter storage.Filter) (int, error) {
 	return s.changeParked(ctx, "requeue messages of table", filter, false)
 }
 
-// Discard implements [relay.Operator].
-func (s *Store) Discard(ctx context.Context, filter relay.Filter) (int, error) {
+// Discard implements [storage.Operator].
+func (s *Store) Discard(ctx context.Context, filter storage.Filter) (int, error) {
 	return s.changeParked(ctx, "discard messages of table", filter, true)
 }
 
 // changeParked goes on in steps until nothing is left, and says how many it
 // changed, also if it fails on its way.
-func (s *Store) changeParked(ctx context.Context, what string, filter relay.Filter, discard bool) (changed int, err error) {
-	if filter.State != "" && filter.State != relay.StateError {
+func (s *Store) changeParked(ctx context.Context, what string, filter storage.Filter, discard bool) (changed int, err error) {
+	if filter.State != "" && filter.State != storage.StateError {
 		return 0, nil
 	}
 	selected, err := selection(filter)

@@ -4,8 +4,8 @@ import (
 	"math"
 	"slices"
 
-	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // pageSizer says how much each statement of a page is asked for, by what it has
@@ -34,7 +34,7 @@ const (
 
 // byID says that these positions are read in the order of ids, which all lanes share as
 // they are.
-func (p *pageSizer) byID(positions []relay.Position) bool {
+func (p *pageSizer) byID(positions []storage.Position) bool {
 	return p.walk == backend.WalkByID && len(positions) > 0 && positions[0].Key == ""
 }
 
@@ -44,7 +44,7 @@ func (p *pageSizer) byID(positions []relay.Position) bool {
 // far from the bound: what comes then is cut off here, at the cost of its way.
 // Else it is asked for hardly more rows than will do, as some databases can't
 // count bytes.
-func (p *pageSizer) ask(positions []relay.Position, into *reading, number bool) backend.Read {
+func (p *pageSizer) ask(positions []storage.Position, into *reading, number bool) backend.Read {
 	into.positions, into.at, into.after, into.count = positions, 0, 0, 0
 	into.byID = p.byID(positions)
 	read := backend.Read{Positions: positions, Limit: into.limit - len(into.rows), MaxBytes: into.maxBytes - into.bytes, Number: number}
@@ -77,7 +77,7 @@ func (p *pageSizer) learn(r *reading) {
 	case r.full():
 		p.shareFactor = max(1, p.shareFactor/2)
 	case r.leftOut && len(r.rows) < min(r.limit, r.asked)/2:
-		p.shareFactor = min(max(1, p.shareFactor)*2, relay.Lanes)
+		p.shareFactor = min(max(1, p.shareFactor)*2, storage.Lanes)
 	}
 }
 
@@ -93,15 +93,15 @@ func (p *pageSizer) failed() { p.rowSize = max(p.rowSize, largeRowSize) }
 // needs 4.6 µs a row of a page of 2,000 for that, and 1.8 for the walk; 2.8 ms for a
 // look that finds nothing, and 0.4.
 type laneStrides struct {
-	lanes  [relay.Lanes]float64 // ids from one row to the next; atEnd; 0: not known
-	common float64              // what was learned last, of any lane
+	lanes  [storage.Lanes]float64 // ids from one row to the next; atEnd; 0: not known
+	common float64                // what was learned last, of any lane
 }
 
 var atEnd = math.Inf(1)
 
 // bounded returns the positions with nearer ends, and says whether there may be
 // more behind one of these.
-func (s *laneStrides) bounded(positions []relay.Position, share int) (near []relay.Position, more bool) {
+func (s *laneStrides) bounded(positions []storage.Position, share int) (near []storage.Position, more bool) {
 	near = slices.Clone(positions)
 	for i, position := range positions {
 		stride := s.lanes[position.Lane]
@@ -116,7 +116,7 @@ func (s *laneStrides) bounded(positions []relay.Position, share int) (near []rel
 }
 
 // learn looks at what one statement brought, lane after lane.
-func (s *laneStrides) learn(positions []relay.Position, rows []relay.Row, share int, cut bool) {
+func (s *laneStrides) learn(positions []storage.Position, rows []storage.Row, share int, cut bool) {
 	for _, position := range positions {
 		n := 0
 		for n < len(rows) && rows[n].Lane == position.Lane {

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/rowrelay/rowrelay/outbox"
-	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // Of large rows no more are asked for than will do, and a page that has as many
@@ -13,14 +13,14 @@ import (
 func TestLargeRowsAreAskedForInSmallNumbers(t *testing.T) {
 	t.Parallel()
 	const limit, maxBytes, size = 2000, 8 << 20, 1 << 20
-	positions := []relay.Position{{Lane: 1}}
+	positions := []storage.Position{{Lane: 1}}
 	var p pageSizer
 	first := p.ask(positions, &reading{limit: limit, maxBytes: maxBytes}, false)
 	if first.Limit != limit || first.MaxBytes != 0 {
 		t.Errorf("asked for %d rows and %d bytes before anything is known", first.Limit, first.MaxBytes)
 	}
 	page := &reading{limit: limit, maxBytes: maxBytes}
-	page.rows = []relay.Row{{Message: outbox.Message{Payload: make([]byte, size)}}}
+	page.rows = []storage.Row{{Message: outbox.Message{Payload: make([]byte, size)}}}
 	page.bytes = size
 	p.learn(page)
 	for what, change := range map[string]func(){"after a large row": func() {}, "after a read that failed": func() { p.rowSize = 0; p.failed() }} {
@@ -37,7 +37,7 @@ func TestLargeRowsAreAskedForInSmallNumbers(t *testing.T) {
 func TestLaneStridesBoundLanesThatHadMoreThanTheirShare(t *testing.T) {
 	t.Parallel()
 	const share = 16
-	positions := ended([]relay.Position{{Lane: 1, After: 100}, {Lane: 2, After: 100}, {Lane: 3, After: 100}, {Lane: 4, After: 100}})
+	positions := ended([]storage.Position{{Lane: 1, After: 100}, {Lane: 2, After: 100}, {Lane: 3, After: 100}, {Lane: 4, After: 100}})
 	var s laneStrides
 	if _, more := s.bounded(positions, share); more {
 		t.Error("lanes are bounded of which nothing is known")
@@ -62,9 +62,9 @@ func TestLaneStridesBoundLanesThatHadMoreThanTheirShare(t *testing.T) {
 	}
 }
 
-func rowsOf(lane int, after, step int64, count int) (rows []relay.Row) {
+func rowsOf(lane int, after, step int64, count int) (rows []storage.Row) {
 	for i := range count {
-		rows = append(rows, relay.Row{Lane: lane, ID: after + step*int64(i+1)})
+		rows = append(rows, storage.Row{Lane: lane, ID: after + step*int64(i+1)})
 	}
 	return rows
 }

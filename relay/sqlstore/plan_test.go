@@ -10,8 +10,8 @@ import (
 	"testing"
 
 	"github.com/rowrelay/rowrelay/migrations"
-	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // statementsOf are those by which a backend does some things, each with one statement.
@@ -26,31 +26,31 @@ func statementsOf(t *testing.T, table table, things map[string]func(backend.Back
 // The statements that touch the hot table and must never read all of it.
 func hotStatements(t *testing.T, table table, rows bool) map[string]backend.Query {
 	ctx := t.Context()
-	var positions []relay.Position
-	var settlements, many []relay.Settlement
+	var positions []storage.Position
+	var settlements, many []storage.Settlement
 	for lane := range 64 {
-		positions = append(positions, relay.Position{Lane: lane, Until: 1 << 62})
-		settlements = append(settlements, relay.Settlement{ID: int64(lane), MessageID: aMessage, Lane: lane, Fence: 1, State: relay.StateDone})
+		positions = append(positions, storage.Position{Lane: lane, Until: 1 << 62})
+		settlements = append(settlements, storage.Settlement{ID: int64(lane), MessageID: aMessage, Lane: lane, Fence: 1, State: storage.StateDone})
 	}
 	for lane := range 64 {
 		for i := range 40 {
-			many = append(many, relay.Settlement{ID: int64(64*i + lane), MessageID: aMessage, Lane: lane, Fence: 1, State: relay.StateDone})
+			many = append(many, storage.Settlement{ID: int64(64*i + lane), MessageID: aMessage, Lane: lane, Fence: 1, State: storage.StateDone})
 		}
 	}
 	read := func(page backend.Read) func(backend.Backend) {
 		return func(b backend.Backend) { _, _ = b.Read(ctx, page, nil) }
 	}
-	settle := func(keep bool, settlements []relay.Settlement) func(backend.Backend) {
+	settle := func(keep bool, settlements []storage.Settlement) func(backend.Backend) {
 		return func(b backend.Backend) { _, _ = b.Settle(ctx, nil, "a", keep, settlements) }
 	}
 	pick := func(held bool) func(backend.Backend) {
-		return func(b backend.Backend) { _, _ = b.Pick(ctx, []relay.RowID{{Lane: 1, ID: 3}, {Lane: 2, ID: 4}}, held) }
+		return func(b backend.Backend) { _, _ = b.Pick(ctx, []storage.RowID{{Lane: 1, ID: 3}, {Lane: 2, ID: 4}}, held) }
 	}
 	if !rows {
 		return statementsOf(t, table, map[string]func(backend.Backend){
 			"read":       read(backend.Read{Positions: positions, Limit: 500, Share: 20}),
 			"read bytes": read(backend.Read{Positions: positions, Limit: 500, Share: 20, MaxBytes: 1 << 20}),
-			"read a key": read(backend.Read{Positions: []relay.Position{{Lane: 1, Until: 1 << 62, Key: "k1"}}, Limit: 5}),
+			"read a key": read(backend.Read{Positions: []storage.Position{{Lane: 1, Until: 1 << 62, Key: "k1"}}, Limit: 5}),
 			"candidates": func(b backend.Backend) { _ = b.Candidates(ctx, positions, nil, 500, nil) },
 			"pick":       pick(false), "pick held": pick(true),
 			"settle": settle(true, settlements), "settle 40": settle(true, many),
@@ -61,14 +61,14 @@ func hotStatements(t *testing.T, table table, rows bool) map[string]backend.Quer
 	for i := range claimed {
 		claimed[i].Fence, claimed[i].Token = 0, "token"
 	}
-	retried := append(slices.Clone(claimed[:100]), relay.Settlement{ID: 1, MessageID: aMessage, Lane: 1, Token: "token", State: relay.StateRetry})
-	claim := func(request relay.ClaimRequest) func(backend.Backend) {
+	retried := append(slices.Clone(claimed[:100]), storage.Settlement{ID: 1, MessageID: aMessage, Lane: 1, Token: "token", State: storage.StateRetry})
+	claim := func(request storage.ClaimRequest) func(backend.Backend) {
 		request.Limit = 10
 		return func(b backend.Backend) { _, _ = b.Claim(ctx, request) }
 	}
 	statements := statementsOf(t, table, map[string]func(backend.Backend){
-		"oldest": claim(relay.ClaimRequest{Pick: relay.Oldest}), "newest": claim(relay.ClaimRequest{Pick: relay.Newest}),
-		"priority": claim(relay.ClaimRequest{Pick: relay.Priority}), "topics": claim(relay.ClaimRequest{Topics: []string{"t"}, Except: []string{"u"}}),
+		"oldest": claim(storage.ClaimRequest{Pick: storage.Oldest}), "newest": claim(storage.ClaimRequest{Pick: storage.Newest}),
+		"priority": claim(storage.ClaimRequest{Pick: storage.Priority}), "topics": claim(storage.ClaimRequest{Topics: []string{"t"}, Except: []string{"u"}}),
 		"settle": settle(true, claimed), "delete": settle(false, claimed), "settle retried": settle(true, retried),
 		"extend": func(b backend.Backend) { _, _ = b.Extend(ctx, "token", []int64{1, 2}, 0) },
 	})
@@ -94,13 +94,13 @@ func reclaims(t *testing.T, table table) (statements []backend.Query) {
 // heldStatements touch the held rows.
 func heldStatements(t *testing.T, table table) map[string]backend.Query {
 	lanes := make([]int, 64)
-	var keys []relay.LaneKey
+	var keys []storage.LaneKey
 	for lane := range lanes {
 		lanes[lane] = lane
-		keys = append(keys, relay.LaneKey{Lane: lane, Key: fmt.Sprint("k", lane)})
+		keys = append(keys, storage.LaneKey{Lane: lane, Key: fmt.Sprint("k", lane)})
 	}
 	statements := statementsOf(t, table, map[string]func(backend.Backend){
-		"due":   func(b backend.Backend) { _, _ = b.Due(t.Context(), lanes, relay.DueCursor{}, 500, 1<<20) },
+		"due":   func(b backend.Backend) { _, _ = b.Due(t.Context(), lanes, storage.DueCursor{}, 500, 1<<20) },
 		"keys":  func(b backend.Backend) { _, _ = b.BlockedKeys(t.Context(), lanes, 10_001) },
 		"among": func(b backend.Backend) { _, _ = b.BlockedAmong(t.Context(), keys) },
 	})

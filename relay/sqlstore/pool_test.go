@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"github.com/rowrelay/rowrelay/internal/testdb"
-	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/sqlstore"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // A pool that closes the relay's connections and opens them again, as it does by
@@ -26,7 +26,7 @@ func TestPoolThatClosesIdleConnectionsIsToldOf(t *testing.T) {
 			told := 0
 			for range 60 {
 				useAtOnce(t, table.DB, 4)
-				page, err := store.Read(t.Context(), []relay.Position{{Lane: 1}}, 10, 1000)
+				page, err := store.Read(t.Context(), []storage.Position{{Lane: 1}}, 10, 1000)
 				if err != nil {
 					t.Fatal(err)
 				}

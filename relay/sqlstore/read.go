@@ -8,8 +8,8 @@ import (
 	"math"
 	"slices"
 
-	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // Reading. Positions of lanes come in: for a page, from which the relay goes on, and for
@@ -17,10 +17,10 @@ import (
 // ids within each lane and without gaps; and, with a page, what the [frontier] promises
 // about rows that may still appear.
 
-// Read implements [relay.LaneStore]. The row that crosses maxBytes is still
+// Read implements [storage.LaneStore]. The row that crosses maxBytes is still
 // returned.
-func (s *Store) Read(ctx context.Context, positions []relay.Position, limit, maxBytes int) (page relay.Page, err error) {
-	page, err = try(ctx, s, "read table", func() (relay.Page, error) {
+func (s *Store) Read(ctx context.Context, positions []storage.Position, limit, maxBytes int) (page storage.Page, err error) {
+	page, err = try(ctx, s, "read table", func() (storage.Page, error) {
 		return s.page(ctx, ended(positions), limit, maxBytes)
 	})
 	if err != nil {
@@ -34,7 +34,7 @@ func (s *Store) Read(ctx context.Context, positions []relay.Position, limit, max
 
 // page reads a page, or fails and has told nothing: whatever it has seen, the next one
 // sees again.
-func (s *Store) page(ctx context.Context, positions []relay.Position, limit, maxBytes int) (page relay.Page, err error) {
+func (s *Store) page(ctx context.Context, positions []storage.Position, limit, maxBytes int) (page storage.Page, err error) {
 	if err := s.frontier.look(ctx); err != nil {
 		return page, err
 	}
@@ -70,9 +70,9 @@ func (s *Store) page(ctx context.Context, positions []relay.Position, limit, max
 	if err != nil {
 		return page, err
 	}
-	page = relay.Page{Rows: r.rows, More: r.full() || r.leftOut, Through: r.through}
+	page = storage.Page{Rows: r.rows, More: r.full() || r.leftOut, Through: r.through}
 	if err := s.frontier.promise(ctx, first, began, &page); err != nil {
-		return relay.Page{}, err
+		return storage.Page{}, err
 	}
 	if len(page.Rows) == 0 && !page.More {
 		s.emptied = map[int]int64{}
@@ -88,7 +88,7 @@ func (s *Store) page(ctx context.Context, positions []relay.Position, limit, max
 // readRuns reads the rows of a page, by a statement for each run of positions. If the
 // frontier needs a number the first statement takes one. What a later statement sees
 // beyond the first one's snapshot is told as late by the next page.
-func (s *Store) readRuns(ctx context.Context, positions []relay.Position, limit, maxBytes int, number bool) (r reading, first backend.FirstLine, err error) {
+func (s *Store) readRuns(ctx context.Context, positions []storage.Position, limit, maxBytes int, number bool) (r reading, first backend.FirstLine, err error) {
 	r = reading{limit: limit, maxBytes: maxBytes, visited: len(positions), expected: min(limit, s.sizer.pageSize)}
 	runs := s.runs(positions)
 	for i, run := range runs {
@@ -122,9 +122,9 @@ func (s *Store) readRuns(ctx context.Context, positions []relay.Position, limit,
 // runs splits the positions where those with a key and those without follow
 // each other; where the lanes are read in their order, also where that begins
 // anew. There is one run at least.
-func (s *Store) runs(positions []relay.Position) [][]relay.Position {
+func (s *Store) runs(positions []storage.Position) [][]storage.Position {
 	start := 0
-	var found [][]relay.Position
+	var found [][]storage.Position
 	for i := 1; i < len(positions); i++ {
 		before, p := positions[i-1], positions[i]
 		if (p.Key == "") != (before.Key == "") || s.sizer.walk == backend.WalkByLane && p.Lane <= before.Lane {
@@ -136,7 +136,7 @@ func (s *Store) runs(positions []relay.Position) [][]relay.Position {
 }
 
 // ended are positions each of which has an end.
-func ended(positions []relay.Position) []relay.Position {
+func ended(positions []storage.Position) []storage.Position {
 	positions = slices.Clone(positions)
 	for i := range positions {
 		if positions[i].Until == 0 {
@@ -148,7 +148,7 @@ func ended(positions []relay.Position) []relay.Position {
 
 // reading collects rows up to its bounds.
 type reading struct {
-	rows            []relay.Row
+	rows            []storage.Row
 	limit, maxBytes int
 	bytes           int
 	expected        int  // rows, about
@@ -159,7 +159,7 @@ type reading struct {
 	byID            bool // the rows come in the order of ids
 	through         int64
 
-	positions []relay.Position
+	positions []storage.Position
 	at        int   // the position of the last row
 	after     int64 // the last row there
 	count     int   // rows there
@@ -171,8 +171,8 @@ var errOrder = errors.New("the rows came out of order; please report this with t
 
 // take takes the next row. It makes sure of the order that the statement's plan has: if
 // rows in between came later they would be passed over.
-func (r *reading) take(row relay.Row) (more bool, err error) {
-	follows := func(p relay.Position) bool {
+func (r *reading) take(row storage.Row) (more bool, err error) {
+	follows := func(p storage.Position) bool {
 		return p.Lane == row.Lane && row.ID > max(p.After, r.after) && row.ID <= p.Until
 	}
 	for !r.byID && r.at < len(r.positions) && !follows(r.positions[r.at]) {
@@ -187,7 +187,7 @@ func (r *reading) take(row relay.Row) (more bool, err error) {
 	r.after, r.count = row.ID, r.count+1
 	r.leftOut = r.leftOut || r.count == r.share
 	if r.rows == nil {
-		r.rows = make([]relay.Row, 0, r.expected)
+		r.rows = make([]storage.Row, 0, r.expected)
 	}
 	r.rows = append(r.rows, row)
 	r.bytes += len(row.Message.Payload)
@@ -195,13 +195,13 @@ func (r *reading) take(row relay.Row) (more bool, err error) {
 }
 
 const (
-	candidateLimit = relay.ScanTogether // of one statement
+	candidateLimit = storage.ScanTogether // of one statement
 	pickLimit      = 500
 )
 
-// Scan implements [relay.LaneStore]. One statement walks over the rows, others
+// Scan implements [storage.LaneStore]. One statement walks over the rows, others
 // fetch those that are wanted.
-func (s *Store) Scan(ctx context.Context, positions []relay.Position, except []string, keep func(relay.Candidate) bool) (rows []relay.Row, left []relay.Position, err error) {
+func (s *Store) Scan(ctx context.Context, positions []storage.Position, except []string, keep func(storage.Candidate) bool) (rows []storage.Row, left []storage.Position, err error) {
 	if len(positions) == 0 {
 		return nil, nil, nil
 	}
@@ -230,35 +230,35 @@ func (s *Store) Scan(ctx context.Context, positions []relay.Position, except []s
 	for _, run := range runs[1:] {
 		left = append(left, run...)
 	}
-	var wanted []relay.RowID
+	var wanted []storage.RowID
 	for _, c := range met {
 		if keep(c) {
-			wanted = append(wanted, relay.RowID{Lane: c.Lane, ID: c.ID})
+			wanted = append(wanted, storage.RowID{Lane: c.Lane, ID: c.ID})
 		}
 	}
 	if rows, err = s.pick(ctx, wanted, false); err != nil {
 		return nil, nil, err
 	}
-	slices.SortFunc(rows, func(a, b relay.Row) int { return cmp.Compare(a.ID, b.ID) })
+	slices.SortFunc(rows, func(a, b storage.Row) int { return cmp.Compare(a.ID, b.ID) })
 	return rows, left, nil
 }
 
 // candidates walks over pending rows, up to the limit of one statement.
-func (s *Store) candidates(ctx context.Context, positions []relay.Position, except []string) ([]relay.Candidate, error) {
-	return try(ctx, s, "scan table", func() (met []relay.Candidate, err error) {
+func (s *Store) candidates(ctx context.Context, positions []storage.Position, except []string) ([]storage.Candidate, error) {
+	return try(ctx, s, "scan table", func() (met []storage.Candidate, err error) {
 		order := reading{limit: candidateLimit + 1, maxBytes: 1, positions: positions, byID: s.sizer.byID(positions)}
-		err = s.backend.Candidates(ctx, positions, except, candidateLimit, func(c relay.Candidate) (bool, error) {
+		err = s.backend.Candidates(ctx, positions, except, candidateLimit, func(c storage.Candidate) (bool, error) {
 			met = append(met, c)
-			return order.take(relay.Row{ID: c.ID, Lane: c.Lane})
+			return order.take(storage.Row{ID: c.ID, Lane: c.Lane})
 		})
 		return met, err
 	})
 }
 
 // pick fetches rows, pending or held, some at a time.
-func (s *Store) pick(ctx context.Context, wanted []relay.RowID, held bool) (rows []relay.Row, err error) {
+func (s *Store) pick(ctx context.Context, wanted []storage.RowID, held bool) (rows []storage.Row, err error) {
 	for part := range slices.Chunk(wanted, pickLimit) {
-		picked, err := try(ctx, s, "scan table", func() ([]relay.Row, error) { return s.backend.Pick(ctx, part, held) })
+		picked, err := try(ctx, s, "scan table", func() ([]storage.Row, error) { return s.backend.Pick(ctx, part, held) })
 		if err != nil {
 			return nil, err
 		}
@@ -267,7 +267,7 @@ func (s *Store) pick(ctx context.Context, wanted []relay.RowID, held bool) (rows
 	return rows, nil
 }
 
-// LastID implements [relay.LaneStore].
+// LastID implements [storage.LaneStore].
 func (s *Store) LastID(ctx context.Context) (int64, error) {
 	last, err := try(ctx, s, "read table", func() (int64, error) { return s.lastID(ctx) })
 	if err == nil {
@@ -284,38 +284,38 @@ func (s *Store) lastID(ctx context.Context) (last int64, err error) {
 	return last, err
 }
 
-// Distrust implements [relay.LaneStore].
+// Distrust implements [storage.LaneStore].
 func (s *Store) Distrust() {
 	s.frontier.distrust()
 	s.emptied = nil
 }
 
-// BlockedKeys implements [relay.LaneStore].
-func (s *Store) BlockedKeys(ctx context.Context, lanes []int, limit int) ([]relay.BlockedKey, error) {
-	return try(ctx, s, "read the blocked keys of table", func() ([]relay.BlockedKey, error) {
+// BlockedKeys implements [storage.LaneStore].
+func (s *Store) BlockedKeys(ctx context.Context, lanes []int, limit int) ([]storage.BlockedKey, error) {
+	return try(ctx, s, "read the blocked keys of table", func() ([]storage.BlockedKey, error) {
 		return s.backend.BlockedKeys(ctx, lanes, limit)
 	})
 }
 
-// BlockedAmong implements [relay.LaneStore].
-func (s *Store) BlockedAmong(ctx context.Context, among []relay.LaneKey) ([]relay.BlockedKey, error) {
+// BlockedAmong implements [storage.LaneStore].
+func (s *Store) BlockedAmong(ctx context.Context, among []storage.LaneKey) ([]storage.BlockedKey, error) {
 	if len(among) == 0 {
 		return nil, nil
 	}
-	return try(ctx, s, "look for blocked keys of table", func() ([]relay.BlockedKey, error) {
+	return try(ctx, s, "look for blocked keys of table", func() ([]storage.BlockedKey, error) {
 		return s.backend.BlockedAmong(ctx, among)
 	})
 }
 
-// Due implements [relay.LaneStore]. The row that crosses maxBytes is still
+// Due implements [storage.LaneStore]. The row that crosses maxBytes is still
 // returned.
-func (s *Store) Due(ctx context.Context, lanes []int, after relay.DueCursor, limit, maxBytes int) (rows []relay.Row, next relay.DueCursor, err error) {
-	rows, err = try(ctx, s, "read the due rows of table", func() ([]relay.Row, error) {
+func (s *Store) Due(ctx context.Context, lanes []int, after storage.DueCursor, limit, maxBytes int) (rows []storage.Row, next storage.DueCursor, err error) {
+	rows, err = try(ctx, s, "read the due rows of table", func() ([]storage.Row, error) {
 		return s.backend.Due(ctx, lanes, after, limit, maxBytes)
 	})
 	if err != nil || len(rows) == 0 {
 		return nil, after, err
 	}
 	last := rows[len(rows)-1]
-	return rows, relay.DueCursor{At: last.Message.AvailableAt, ID: last.ID}, nil
+	return rows, storage.DueCursor{At: last.Message.AvailableAt, ID: last.ID}, nil
 }

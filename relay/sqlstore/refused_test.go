@@ -7,8 +7,8 @@ import (
 	"github.com/rowrelay/rowrelay/internal/testdb"
 	"github.com/rowrelay/rowrelay/migrations"
 	"github.com/rowrelay/rowrelay/outbox/dialect"
-	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/sqlstore"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // pretending is a dialect on a server that says to be another.
@@ -65,14 +65,14 @@ func TestLanesAreRefused(t *testing.T) {
 	table := open(t, testdb.Targets()[0])
 	table.dialect = byRowsOnly{table.dialect}
 	store := table.open(t)
-	err := store.SetClaimMode(t.Context(), relay.ByLanes)
+	err := store.SetClaimMode(t.Context(), storage.ByLanes)
 	if err == nil || !strings.Contains(err.Error(), "its ids have no order") || !strings.Contains(err.Error(), "--claim rows") {
 		t.Errorf("adopt lanes: %v, want why not, and what to do", err)
 	}
-	if err := store.SetClaimMode(t.Context(), relay.ByRows); err != nil {
+	if err := store.SetClaimMode(t.Context(), storage.ByRows); err != nil {
 		t.Errorf("adopt rows: %v", err)
 	}
-	for claim, wrong := range map[relay.Claim]string{relay.ByLanes: "claim", relay.ByRows: ""} {
+	for claim, wrong := range map[storage.Claim]string{storage.ByLanes: "claim", storage.ByRows: ""} {
 		for _, finding := range sqlstore.Check(t.Context(), table.DB, table.dialect, sqlstore.Options{}, claim) {
 			if finding.OK == (finding.Name == wrong) {
 				t.Errorf("by %s: %+v", claim, finding)

@@ -14,8 +14,8 @@ import (
 
 	"github.com/rowrelay/rowrelay/migrations"
 	"github.com/rowrelay/rowrelay/outbox"
-	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/sqlstore"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 const postgresPage = root + "/outbox/dialect/POSTGRES.md"
@@ -103,7 +103,7 @@ func TestRelaysRights(t *testing.T) {
 	onPgx(t, func(t *testing.T, table table) {
 		migrate(t, table.DB, table.dialect, migrations.Options{Claim: "rows"})
 		_, pool := newUser(t, table, "shop_relay", grants(t, "shop_relay"))
-		for _, claim := range []relay.Claim{relay.ByLanes, relay.ByRows} {
+		for _, claim := range []storage.Claim{storage.ByLanes, storage.ByRows} {
 			for _, finding := range sqlstore.Check(t.Context(), pool, table.dialect, sqlstore.Options{}, claim) {
 				if !finding.OK && finding.Name != "transactions" {
 					t.Errorf("by %s: %+v", claim, finding)
@@ -123,14 +123,14 @@ func relayByRows(ctx context.Context, pool *sql.DB, table table) error {
 	if err != nil {
 		return err
 	}
-	_, beat := store.Heartbeat(ctx, relay.Identity{Name: "r", Claim: relay.ByRows}, time.Minute)
-	rows, claim := store.Claim(ctx, relay.ClaimRequest{Relay: "r", Token: "t", TTL: time.Minute, Limit: 2})
-	if err := errors.Join(store.SetClaimMode(ctx, relay.ByRows), beat, claim); err != nil {
+	_, beat := store.Heartbeat(ctx, storage.Identity{Name: "r", Claim: storage.ByRows}, time.Minute)
+	rows, claim := store.Claim(ctx, storage.ClaimRequest{Relay: "r", Token: "t", TTL: time.Minute, Limit: 2})
+	if err := errors.Join(store.SetClaimMode(ctx, storage.ByRows), beat, claim); err != nil {
 		return err
 	}
-	var settlements []relay.Settlement
+	var settlements []storage.Settlement
 	for i, row := range rows {
-		settlements = append(settlements, relay.Settlement{ID: row.ID, Lane: row.Lane, MessageID: row.Message.ID, Token: "t", State: []relay.State{relay.StateDone, relay.StateRetry}[i]})
+		settlements = append(settlements, storage.Settlement{ID: row.ID, Lane: row.Lane, MessageID: row.Message.ID, Token: "t", State: []storage.State{storage.StateDone, storage.StateRetry}[i]})
 	}
 	_, extend := store.Extend(ctx, "t", []int64{1, 2}, time.Minute)
 	_, settle := store.Settle(ctx, "r", true, settlements)
@@ -166,8 +166,8 @@ func operate(ctx context.Context, pool *sql.DB, table table) error {
 		return err
 	}
 	_, status := store.Status(ctx)
-	_, list := store.List(ctx, relay.Filter{})
-	_, requeue := store.Requeue(ctx, relay.Filter{})
-	_, discard := store.Discard(ctx, relay.Filter{})
+	_, list := store.List(ctx, storage.Filter{})
+	_, requeue := store.Requeue(ctx, storage.Filter{})
+	_, discard := store.Discard(ctx, storage.Filter{})
 	return errors.Join(status, list, requeue, discard)
 }

@@ -7,13 +7,13 @@ import (
 	"slices"
 	"time"
 
-	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Claim implements [relay.RowStore]. It also returns rows whose time is still
+// Claim implements [storage.RowStore]. It also returns rows whose time is still
 // to come, marked as such.
-func (s *Store) Claim(ctx context.Context, request relay.ClaimRequest) ([]relay.Row, error) {
+func (s *Store) Claim(ctx context.Context, request storage.ClaimRequest) ([]storage.Row, error) {
 	if request.Limit <= 0 {
 		return nil, nil
 	}
@@ -26,7 +26,7 @@ func (s *Store) Claim(ctx context.Context, request relay.ClaimRequest) ([]relay.
 			return nil, nil
 		}
 	}
-	claimed, err := write(ctx, s, "claim rows of table", func() ([]relay.Row, uint64, error) {
+	claimed, err := write(ctx, s, "claim rows of table", func() ([]storage.Row, uint64, error) {
 		rows, err := s.backend.Claim(ctx, request)
 		return rows, 0, err
 	})
@@ -40,13 +40,13 @@ func (s *Store) Claim(ctx context.Context, request relay.ClaimRequest) ([]relay.
 // otherClaim says why nothing was done, if the table isn't claimed by rows any more:
 // the statement found nothing then, or not even its indexes.
 func (s *Store) otherClaim(ctx context.Context, err error) error {
-	var stored relay.Claim
+	var stored storage.Claim
 	lookErr := backend.One(ctx, s.db, s.traits.Queries.ClaimMode, &stored)
 	if lookErr != nil && err == nil {
 		return fmt.Errorf("look how table %s is claimed: %w", s.table, lookErr)
 	}
-	if stored != "" && stored != relay.ByRows {
-		return fmt.Errorf("table %s: %w now, by %s; it was changed after this relay had started", s.table, relay.ErrOtherClaim, stored)
+	if stored != "" && stored != storage.ByRows {
+		return fmt.Errorf("table %s: %w now, by %s; it was changed after this relay had started", s.table, storage.ErrOtherClaim, stored)
 	}
 	return err
 }
@@ -60,13 +60,13 @@ func (s *Store) any(ctx context.Context, what string, query backend.Query) (bool
 }
 
 // order is that of the claim's own picking, which what it returns has not.
-func order(pick relay.Pick) func(a, b relay.Row) int {
-	byID := func(a, b relay.Row) int { return cmp.Compare(a.ID, b.ID) }
+func order(pick storage.Pick) func(a, b storage.Row) int {
+	byID := func(a, b storage.Row) int { return cmp.Compare(a.ID, b.ID) }
 	switch pick {
-	case relay.Newest:
-		return func(a, b relay.Row) int { return byID(b, a) }
-	case relay.Priority:
-		return func(a, b relay.Row) int {
+	case storage.Newest:
+		return func(a, b storage.Row) int { return byID(b, a) }
+	case storage.Priority:
+		return func(a, b storage.Row) int {
 			return cmp.Or(cmp.Compare(b.Message.Priority, a.Message.Priority), byID(a, b))
 		}
 	default:
@@ -74,7 +74,7 @@ func order(pick relay.Pick) func(a, b relay.Row) int {
 	}
 }
 
-// Extend implements [relay.RowStore]. A claim that has ended and was not taken
+// Extend implements [storage.RowStore]. A claim that has ended and was not taken
 // back is extended like any other. It waits for this store's settles of claimed
 // rows, and they for it: a statement that comes upon a row which another has
 // just changed passes it over. Rows that are being handled stay claimed: they are
@@ -99,7 +99,7 @@ func (s *Store) Extend(ctx context.Context, token string, ids []int64, ttl time.
 	return slices.Compact(still), nil
 }
 
-// Reclaim implements [relay.RowStore].
+// Reclaim implements [storage.RowStore].
 func (s *Store) Reclaim(ctx context.Context, limit int) (int, error) {
 	expired, err := s.any(ctx, "look for claims that ended of table", s.traits.Queries.ExpiredRow)
 	if err != nil {

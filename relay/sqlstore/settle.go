@@ -11,43 +11,43 @@ import (
 	"sync"
 	"time"
 
-	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // Settling. What became of rows comes in, by lanes or by rows, and is written by one
 // transaction, in the order of lanes and ids; a handler's effects go with its row's mark
 // into one transaction. Rows that are done are deleted after their retention.
 
-// Settle implements [relay.Store]. A batch is of rows by lanes, or of rows by
+// Settle implements [storage.Store]. A batch is of rows by lanes, or of rows by
 // rows.
-func (s *Store) Settle(ctx context.Context, name string, keep bool, settlements []relay.Settlement) (relay.Settled, error) {
+func (s *Store) Settle(ctx context.Context, name string, keep bool, settlements []storage.Settlement) (storage.Settled, error) {
 	if len(settlements) == 0 {
-		return relay.Settled{}, nil
+		return storage.Settled{}, nil
 	}
 	ordered, err := inOrder(settlements)
 	if err != nil {
-		return relay.Settled{}, err
+		return storage.Settled{}, err
 	}
 	if ordered[0].Token != "" { // no extension meanwhile
 		s.claims.RLock()
 		defer s.claims.RUnlock()
 	}
-	return write(ctx, s, "settle rows of table", func() (relay.Settled, uint64, error) {
+	return write(ctx, s, "settle rows of table", func() (storage.Settled, uint64, error) {
 		return s.settle(ctx, nil, name, keep, ordered, settlements)
 	})
 }
 
 // settle changes the rows once, and counts what became of the settlements as they were
 // given. The transaction is nil for one of its own.
-func (s *Store) settle(ctx context.Context, tx *sql.Tx, name string, keep bool, ordered, settlements []relay.Settlement) (settled relay.Settled, xid uint64, err error) {
+func (s *Store) settle(ctx context.Context, tx *sql.Tx, name string, keep bool, ordered, settlements []storage.Settlement) (settled storage.Settled, xid uint64, err error) {
 	found, err := s.backend.Settle(ctx, tx, name, keep, ordered)
 	if err != nil {
 		return settled, 0, err
 	}
-	settled = relay.Settled{Changed: found.Changed, Fenced: found.Fenced}
+	settled = storage.Settled{Changed: found.Changed, Fenced: found.Fenced}
 	for i := range settlements {
-		if t := &settlements[i]; t.Token == "" && !found.Held[relay.Lease{Lane: t.Lane, Fence: t.Fence}] {
+		if t := &settlements[i]; t.Token == "" && !found.Held[storage.Lease{Lane: t.Lane, Fence: t.Fence}] {
 			settled.Fenced++
 		}
 	}
@@ -55,19 +55,19 @@ func (s *Store) settle(ctx context.Context, tx *sql.Tx, name string, keep bool, 
 	return settled, found.XID, nil
 }
 
-// AtOnce implements [relay.Store]. Where one may write at a time, a settlement of
+// AtOnce implements [storage.Store]. Where one may write at a time, a settlement of
 // all lanes has rows that lie together, which those of some lanes don't.
-func (s *Store) AtOnce() relay.AtOnce {
+func (s *Store) AtOnce() storage.AtOnce {
 	if s.traits.OneWriter {
-		return relay.AtOnce{Claims: s.traits.Claims, Settles: 1}
+		return storage.AtOnce{Claims: s.traits.Claims, Settles: 1}
 	}
-	return relay.AtOnce{Claims: s.traits.Claims, Settles: 2}
+	return storage.AtOnce{Claims: s.traits.Claims, Settles: 2}
 }
 
 // inOrder returns the settlements in the order of lanes and ids, each row once: two
 // settles that meet lock in the same order. It refuses those that no store can write,
 // and makes texts storable: a sink's words may be any bytes.
-func inOrder(settlements []relay.Settlement) ([]relay.Settlement, error) {
+func inOrder(settlements []storage.Settlement) ([]storage.Settlement, error) {
 	places := make([]int32, len(settlements))
 	for i := range places {
 		places[i] = int32(i)
@@ -79,7 +79,7 @@ func inOrder(settlements []relay.Settlement) ([]relay.Settlement, error) {
 		}
 		return cmp.Or(cmp.Compare(a.MessageID, b.MessageID), cmp.Compare(i, j))
 	})
-	ordered := make([]relay.Settlement, 0, len(settlements))
+	ordered := make([]storage.Settlement, 0, len(settlements))
 	byRows := settlements[0].Token != ""
 	for _, at := range places {
 		t := &settlements[at]
@@ -105,9 +105,9 @@ func inOrder(settlements []relay.Settlement) ([]relay.Settlement, error) {
 
 // check says what is wrong with a settlement. A message's id has to be such as the
 // tables have, as some statements have it in their text.
-func check(settlement *relay.Settlement, byRows bool) error {
+func check(settlement *storage.Settlement, byRows bool) error {
 	switch id := settlement.MessageID; {
-	case settlement.Lane < 0 || settlement.Lane >= relay.Lanes:
+	case settlement.Lane < 0 || settlement.Lane >= storage.Lanes:
 		return fmt.Errorf("settle row %d: there is no lane %d", settlement.ID, settlement.Lane)
 	case byRows != (settlement.Token != ""):
 		return fmt.Errorf("settle row %d: one batch has rows that were claimed and rows of leased lanes", settlement.ID)
@@ -115,9 +115,9 @@ func check(settlement *relay.Settlement, byRows bool) error {
 		return fmt.Errorf("settle row %d: %q is no message's id", settlement.ID, id)
 	}
 	switch settlement.State {
-	case relay.StateDone, relay.StateRetry, relay.StateError, relay.StateScheduled:
+	case storage.StateDone, storage.StateRetry, storage.StateError, storage.StateScheduled:
 		return nil
-	case relay.StatePending:
+	case storage.StatePending:
 		if !byRows {
 			return fmt.Errorf("settle row %d: only a claim by rows is given back as pending", settlement.ID)
 		}
@@ -127,9 +127,9 @@ func check(settlement *relay.Settlement, byRows bool) error {
 	}
 }
 
-// HandleTx implements [relay.TxStore].
-func (s *Store) HandleTx(ctx context.Context, name string, keep bool, done relay.Settlement, handler func(context.Context, *sql.Tx) error) error {
-	settlements, err := inOrder([]relay.Settlement{done})
+// HandleTx implements [storage.TxStore].
+func (s *Store) HandleTx(ctx context.Context, name string, keep bool, done storage.Settlement, handler func(context.Context, *sql.Tx) error) error {
+	settlements, err := inOrder([]storage.Settlement{done})
 	if err != nil {
 		return err
 	}
@@ -158,7 +158,7 @@ func (s *Store) HandleTx(ctx context.Context, name string, keep bool, done relay
 
 // beginSettled returns a transaction that has marked the row, with no extension
 // meanwhile.
-func (s *Store) beginSettled(ctx context.Context, name string, keep bool, settlements []relay.Settlement) (*sql.Tx, error) {
+func (s *Store) beginSettled(ctx context.Context, name string, keep bool, settlements []storage.Settlement) (*sql.Tx, error) {
 	if settlements[0].Token != "" {
 		s.claims.RLock()
 		defer s.claims.RUnlock()
@@ -174,7 +174,7 @@ func (s *Store) beginSettled(ctx context.Context, name string, keep bool, settle
 			s.frontier.wrote(xid, began)
 		}
 		if err == nil && settled.Changed != 1 {
-			err = fmt.Errorf("row %d: %w", settlements[0].ID, relay.ErrFenced)
+			err = fmt.Errorf("row %d: %w", settlements[0].ID, storage.ErrFenced)
 		}
 		if err != nil {
 			_ = tx.Rollback()
@@ -225,7 +225,7 @@ type purges struct {
 // whose transaction took longer than the retention was passed over.
 const purgeAnewEvery = 5 * time.Minute
 
-// Purge implements [relay.Store]. It counts done rows.
+// Purge implements [storage.Store]. It counts done rows.
 func (s *Store) Purge(ctx context.Context, retention time.Duration, limit int) (int, error) {
 	s.purges.mu.Lock()
 	defer s.purges.mu.Unlock()

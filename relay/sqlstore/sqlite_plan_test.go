@@ -8,8 +8,8 @@ import (
 
 	"github.com/rowrelay/rowrelay/internal/testdb"
 	"github.com/rowrelay/rowrelay/migrations"
-	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // What settles rows finds each by its id, whatever the statistics say. With those
@@ -60,7 +60,7 @@ func sqliteSettles(t *testing.T, table table) map[string]backend.Query {
 		}
 	}
 	statements["pick held"] = askedLast(t, table, func(b backend.Backend) {
-		_, _ = b.Pick(t.Context(), []relay.RowID{{Lane: 1, ID: 3}, {Lane: 2, ID: 4}}, true)
+		_, _ = b.Pick(t.Context(), []storage.RowID{{Lane: 1, ID: 3}, {Lane: 2, ID: 4}}, true)
 	})
 	return statements
 }

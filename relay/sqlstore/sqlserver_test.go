@@ -13,11 +13,11 @@ import (
 	"github.com/rowrelay/rowrelay/internal/testdb"
 	"github.com/rowrelay/rowrelay/outbox"
 	"github.com/rowrelay/rowrelay/outbox/dialect"
-	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/sqlstore"
 	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
 	"github.com/rowrelay/rowrelay/relay/sqlstore/backendtest"
 	"github.com/rowrelay/rowrelay/relay/sqlstore/sqlserver"
+	"github.com/rowrelay/rowrelay/relay/storage"
 	"github.com/rowrelay/rowrelay/relay/storetest"
 )
 
@@ -64,17 +64,17 @@ func TestSQLServerManners(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	page, err := store.Read(t.Context(), []relay.Position{{Lane: 3}}, 10, 1<<20)
+	page, err := store.Read(t.Context(), []storage.Position{{Lane: 3}}, 10, 1<<20)
 	if err != nil || len(page.Rows) != 1 {
 		t.Fatalf("Read = %+v, %v; want a row", page, err)
 	}
 	if row := page.Rows[0]; string(row.Message.Payload) != "ä😀" || row.CreatedAt != at || row.Attempts != 1 {
 		t.Errorf("the row is %+v, want its text in UTF-8", row)
 	}
-	settled, err := store.Settle(t.Context(), "r", true, []relay.Settlement{
-		{ID: 7, Lane: 3, MessageID: page.Rows[0].Message.ID, Fence: 8, State: relay.StateDone},
-		{ID: 9, Lane: 4, MessageID: page.Rows[0].Message.ID, Fence: 1, State: relay.StateDone}})
-	if err != nil || settled != (relay.Settled{Changed: 1, Fenced: 1}) {
+	settled, err := store.Settle(t.Context(), "r", true, []storage.Settlement{
+		{ID: 7, Lane: 3, MessageID: page.Rows[0].Message.ID, Fence: 8, State: storage.StateDone},
+		{ID: 9, Lane: 4, MessageID: page.Rows[0].Message.ID, Fence: 1, State: storage.StateDone}})
+	if err != nil || settled != (storage.Settled{Changed: 1, Fenced: 1}) {
 		t.Errorf("Settle = %+v, %v; want one changed, one fenced", settled, err)
 	}
 }
@@ -197,7 +197,7 @@ func TestLevelsStayOnSQLServer(t *testing.T) {
 		b := sqlserver.New(db, dialect.SQLServer(), of)
 		_, _ = backend.ReadStatus(ctx, db, b.Traits().Queries.Status)
 		_, _ = b.Read(ctx, backend.Read{}, nil)
-		_, _ = b.Due(ctx, []int{1}, relay.DueCursor{}, 1, 1)
+		_, _ = b.Due(ctx, []int{1}, storage.DueCursor{}, 1, 1)
 		_ = db.Close()
 		for _, query := range recorder.Taken()[1:] { // after the way of claiming, at no level of its own
 			if _, err := conn.ExecContext(t.Context(), query.SQL, query.Args...); (err != nil) != (of == missing) {

@@ -1,4 +1,4 @@
-// Package sqlstore keeps a relay's messages in a SQL database: a relay.Store
+// Package sqlstore keeps a relay's messages in a SQL database: a storage.Store
 // over database/sql, with any driver, and a dialect.
 //
 // It has what all databases share; a [backend.Backend] has the statements of one. Its
@@ -21,13 +21,13 @@ import (
 	"time"
 
 	"github.com/rowrelay/rowrelay/outbox/dialect"
-	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
 	"github.com/rowrelay/rowrelay/relay/sqlstore/mysql"
 	"github.com/rowrelay/rowrelay/relay/sqlstore/oracle"
 	"github.com/rowrelay/rowrelay/relay/sqlstore/postgres"
 	"github.com/rowrelay/rowrelay/relay/sqlstore/sqlite"
 	"github.com/rowrelay/rowrelay/relay/sqlstore/sqlserver"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // schemaVersion is what the tables have to be.
@@ -47,7 +47,7 @@ type Options struct {
 	LongestTransaction time.Duration
 
 	// Operator says that nothing is claimed by this store: it is for the calls of a
-	// relay.Operator alone. Then Open doesn't try whether the server passes over locked
+	// storage.Operator alone. Then Open doesn't try whether the server passes over locked
 	// rows.
 	Operator bool
 
@@ -83,14 +83,14 @@ type Store struct {
 }
 
 var (
-	_ relay.Store     = (*Store)(nil)
-	_ relay.Operator  = (*Store)(nil)
-	_ relay.TxStore   = (*Store)(nil)
-	_ relay.Journaler = (*Store)(nil)
+	_ storage.Store     = (*Store)(nil)
+	_ storage.Operator  = (*Store)(nil)
+	_ storage.TxStore   = (*Store)(nil)
+	_ storage.Journaler = (*Store)(nil)
 )
 
 // Open returns the store of a table that is there already, and fails with
-// relay.ErrNoSchema if it isn't, or is of another version. It never closes db.
+// storage.ErrNoSchema if it isn't, or is of another version. It never closes db.
 //
 // A relay uses up to eight connections at a time, of which database/sql by default
 // closes all but two whenever they are idle, and opens them again: call
@@ -172,12 +172,12 @@ func (s *Store) checkVersion(ctx context.Context) error {
 	err := s.db.QueryRowContext(ctx, query.SQL, query.Args...).Scan(&version)
 	switch {
 	case s.dialect.Missing(err), errors.Is(err, sql.ErrNoRows):
-		return fmt.Errorf("open table %s: %w: it isn't there; run rowrelay migrate up", s.table, relay.ErrNoSchema)
+		return fmt.Errorf("open table %s: %w: it isn't there; run rowrelay migrate up", s.table, storage.ErrNoSchema)
 	case err != nil:
 		return fmt.Errorf("open table %s: %w", s.table, err)
 	case version != schemaVersion:
 		return fmt.Errorf("open table %s: %w: it is of version %s, and this release needs %s; run rowrelay migrate up, or use the release that fits",
-			s.table, relay.ErrNoSchema, version, schemaVersion)
+			s.table, storage.ErrNoSchema, version, schemaVersion)
 	default:
 		return nil
 	}
@@ -201,13 +201,13 @@ func try[T any](ctx context.Context, s *Store, what string, work func() (T, erro
 			return value, nil
 		}
 		if s.dialect.Missing(err) {
-			return none, fmt.Errorf("%s %s: %w: %w", what, s.table, relay.ErrNoSchema, err)
+			return none, fmt.Errorf("%s %s: %w: %w", what, s.table, storage.ErrNoSchema, err)
 		}
 		if !s.dialect.Busy(err) {
 			return none, fmt.Errorf("%s %s: %w", what, s.table, err)
 		}
 		if n == busyTries || time.Since(start) > busyPatience {
-			return none, fmt.Errorf("%s %s: %w: %w", what, s.table, relay.ErrBusy, err)
+			return none, fmt.Errorf("%s %s: %w: %w", what, s.table, storage.ErrBusy, err)
 		}
 		select {
 		case <-ctx.Done():

@@ -8,9 +8,9 @@ import (
 	"github.com/rowrelay/rowrelay/internal/testdb"
 	"github.com/rowrelay/rowrelay/migrations"
 	"github.com/rowrelay/rowrelay/outbox/dialect"
-	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/sqlstore"
 	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
+	"github.com/rowrelay/rowrelay/relay/storage"
 	"github.com/rowrelay/rowrelay/relay/storetest"
 )
 
@@ -24,15 +24,15 @@ type noLanes struct {
 type others struct{ backend.Backend }
 
 type forLanes interface {
-	Acquire(ctx context.Context, relay string, count int, ttl time.Duration) ([]relay.Grant, uint64, error)
-	ChangeLeases(context.Context, backend.LeaseChange, []backend.Lease) ([]relay.Lease, uint64, error)
+	Acquire(ctx context.Context, relay string, count int, ttl time.Duration) ([]storage.Grant, uint64, error)
+	ChangeLeases(context.Context, backend.LeaseChange, []backend.Lease) ([]storage.Lease, uint64, error)
 	BeginLanes(context.Context) (backend.FirstLine, error)
-	Read(context.Context, backend.Read, func(relay.Row) (bool, error)) (backend.FirstLine, error)
-	Candidates(context.Context, []relay.Position, []string, int, func(relay.Candidate) (bool, error)) error
-	Pick(context.Context, []relay.RowID, bool) ([]relay.Row, error)
-	Due(ctx context.Context, lanes []int, after relay.DueCursor, limit, maxBytes int) ([]relay.Row, error)
-	BlockedKeys(ctx context.Context, lanes []int, limit int) ([]relay.BlockedKey, error)
-	BlockedAmong(context.Context, []relay.LaneKey) ([]relay.BlockedKey, error)
+	Read(context.Context, backend.Read, func(storage.Row) (bool, error)) (backend.FirstLine, error)
+	Candidates(context.Context, []storage.Position, []string, int, func(storage.Candidate) (bool, error)) error
+	Pick(context.Context, []storage.RowID, bool) ([]storage.Row, error)
+	Due(ctx context.Context, lanes []int, after storage.DueCursor, limit, maxBytes int) ([]storage.Row, error)
+	BlockedKeys(ctx context.Context, lanes []int, limit int) ([]storage.BlockedKey, error)
+	BlockedAmong(context.Context, []storage.LaneKey) ([]storage.BlockedKey, error)
 }
 
 // byRowsTable is a table whose store meets such a backend.
@@ -76,10 +76,10 @@ func TestTiDBIsTold(t *testing.T) {
 	t.Parallel()
 	for _, target := range testdb.RowsOnly() {
 		m := openTiDB(t, target)
-		if err := m.open(t).SetClaimMode(t.Context(), relay.ByLanes); err == nil {
+		if err := m.open(t).SetClaimMode(t.Context(), storage.ByLanes); err == nil {
 			t.Error("it adopts lanes")
 		}
-		for claim, wrong := range map[relay.Claim]string{relay.ByLanes: "claim", relay.ByRows: ""} {
+		for claim, wrong := range map[storage.Claim]string{storage.ByLanes: "claim", storage.ByRows: ""} {
 			for _, finding := range sqlstore.Check(t.Context(), m.DB, m.dialect, sqlstore.Options{}, claim) {
 				t.Logf("%s: %+v", claim, finding)
 				if finding.OK == (finding.Name == wrong) {

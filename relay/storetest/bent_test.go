@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // These are stores that make one call in another way. A mistake is one of them
@@ -12,37 +12,37 @@ import (
 
 type onAcquire struct {
 	Store
-	acquire func(ctx context.Context, name string, count int, ttl time.Duration) ([]relay.Grant, error)
+	acquire func(ctx context.Context, name string, count int, ttl time.Duration) ([]storage.Grant, error)
 }
 
-func (s onAcquire) Acquire(ctx context.Context, name string, count int, ttl time.Duration) ([]relay.Grant, error) {
+func (s onAcquire) Acquire(ctx context.Context, name string, count int, ttl time.Duration) ([]storage.Grant, error) {
 	return s.acquire(ctx, name, count, ttl)
 }
 
 type onRenew struct {
 	Store
-	renew func(ctx context.Context, name string, renewals []relay.Renewal, ttl time.Duration) ([]relay.Lease, error)
+	renew func(ctx context.Context, name string, renewals []storage.Renewal, ttl time.Duration) ([]storage.Lease, error)
 }
 
-func (s onRenew) Renew(ctx context.Context, name string, renewals []relay.Renewal, ttl time.Duration) ([]relay.Lease, error) {
+func (s onRenew) Renew(ctx context.Context, name string, renewals []storage.Renewal, ttl time.Duration) ([]storage.Lease, error) {
 	return s.renew(ctx, name, renewals, ttl)
 }
 
 type onRelease struct {
 	Store
-	release func(ctx context.Context, name string, renewals []relay.Renewal) error
+	release func(ctx context.Context, name string, renewals []storage.Renewal) error
 }
 
-func (s onRelease) Release(ctx context.Context, name string, renewals []relay.Renewal) error {
+func (s onRelease) Release(ctx context.Context, name string, renewals []storage.Renewal) error {
 	return s.release(ctx, name, renewals)
 }
 
 type onSettle struct {
 	Store
-	settle func(ctx context.Context, name string, keep bool, settlements []relay.Settlement) (relay.Settled, error)
+	settle func(ctx context.Context, name string, keep bool, settlements []storage.Settlement) (storage.Settled, error)
 }
 
-func (s onSettle) Settle(ctx context.Context, name string, keep bool, settlements []relay.Settlement) (relay.Settled, error) {
+func (s onSettle) Settle(ctx context.Context, name string, keep bool, settlements []storage.Settlement) (storage.Settled, error) {
 	return s.settle(ctx, name, keep, settlements)
 }
 
@@ -52,55 +52,55 @@ func (onLastID) LastID(context.Context) (int64, error) { return 1, nil }
 
 type onRead struct {
 	Store
-	read func(ctx context.Context, positions []relay.Position, limit, maxBytes int) (relay.Page, error)
+	read func(ctx context.Context, positions []storage.Position, limit, maxBytes int) (storage.Page, error)
 }
 
-func (s onRead) Read(ctx context.Context, positions []relay.Position, limit, maxBytes int) (relay.Page, error) {
+func (s onRead) Read(ctx context.Context, positions []storage.Position, limit, maxBytes int) (storage.Page, error) {
 	return s.read(ctx, positions, limit, maxBytes)
 }
 
 type onScan struct {
 	Store
-	scan func(ctx context.Context, positions []relay.Position, except []string, keep func(relay.Candidate) bool) ([]relay.Row, []relay.Position, error)
+	scan func(ctx context.Context, positions []storage.Position, except []string, keep func(storage.Candidate) bool) ([]storage.Row, []storage.Position, error)
 }
 
-func (s onScan) Scan(ctx context.Context, positions []relay.Position, except []string, keep func(relay.Candidate) bool) ([]relay.Row, []relay.Position, error) {
+func (s onScan) Scan(ctx context.Context, positions []storage.Position, except []string, keep func(storage.Candidate) bool) ([]storage.Row, []storage.Position, error) {
 	return s.scan(ctx, positions, except, keep)
 }
 
 type onDue struct {
 	Store
-	due func(ctx context.Context, lanes []int, after relay.DueCursor, limit, maxBytes int) ([]relay.Row, relay.DueCursor, error)
+	due func(ctx context.Context, lanes []int, after storage.DueCursor, limit, maxBytes int) ([]storage.Row, storage.DueCursor, error)
 }
 
-func (s onDue) Due(ctx context.Context, lanes []int, after relay.DueCursor, limit, maxBytes int) ([]relay.Row, relay.DueCursor, error) {
+func (s onDue) Due(ctx context.Context, lanes []int, after storage.DueCursor, limit, maxBytes int) ([]storage.Row, storage.DueCursor, error) {
 	return s.due(ctx, lanes, after, limit, maxBytes)
 }
 
 type onHeldKeys struct {
 	Store
-	heldKeys func(ctx context.Context, lanes []int, limit int) ([]relay.BlockedKey, error)
+	heldKeys func(ctx context.Context, lanes []int, limit int) ([]storage.BlockedKey, error)
 }
 
-func (s onHeldKeys) BlockedKeys(ctx context.Context, lanes []int, limit int) ([]relay.BlockedKey, error) {
+func (s onHeldKeys) BlockedKeys(ctx context.Context, lanes []int, limit int) ([]storage.BlockedKey, error) {
 	return s.heldKeys(ctx, lanes, limit)
 }
 
 type onHeldAmong struct {
 	Store
-	heldAmong func(ctx context.Context, keys []relay.LaneKey) ([]relay.BlockedKey, error)
+	heldAmong func(ctx context.Context, keys []storage.LaneKey) ([]storage.BlockedKey, error)
 }
 
-func (s onHeldAmong) BlockedAmong(ctx context.Context, keys []relay.LaneKey) ([]relay.BlockedKey, error) {
+func (s onHeldAmong) BlockedAmong(ctx context.Context, keys []storage.LaneKey) ([]storage.BlockedKey, error) {
 	return s.heldAmong(ctx, keys)
 }
 
 type onClaim struct {
 	Store
-	claim func(ctx context.Context, request relay.ClaimRequest) ([]relay.Row, error)
+	claim func(ctx context.Context, request storage.ClaimRequest) ([]storage.Row, error)
 }
 
-func (s onClaim) Claim(ctx context.Context, request relay.ClaimRequest) ([]relay.Row, error) {
+func (s onClaim) Claim(ctx context.Context, request storage.ClaimRequest) ([]storage.Row, error) {
 	return s.claim(ctx, request)
 }
 
@@ -122,53 +122,53 @@ func (s onReclaim) Reclaim(ctx context.Context, limit int) (int, error) { return
 
 type onList struct {
 	Store
-	list func(ctx context.Context, filter relay.Filter) ([]relay.Info, error)
+	list func(ctx context.Context, filter storage.Filter) ([]storage.Info, error)
 }
 
-func (s onList) List(ctx context.Context, filter relay.Filter) ([]relay.Info, error) {
+func (s onList) List(ctx context.Context, filter storage.Filter) ([]storage.Info, error) {
 	return s.list(ctx, filter)
 }
 
 type onRequeue struct {
 	Store
-	requeue func(ctx context.Context, filter relay.Filter) (int, error)
+	requeue func(ctx context.Context, filter storage.Filter) (int, error)
 }
 
-func (s onRequeue) Requeue(ctx context.Context, filter relay.Filter) (int, error) {
+func (s onRequeue) Requeue(ctx context.Context, filter storage.Filter) (int, error) {
 	return s.requeue(ctx, filter)
 }
 
 type onDiscard struct {
 	Store
-	discard func(ctx context.Context, filter relay.Filter) (int, error)
+	discard func(ctx context.Context, filter storage.Filter) (int, error)
 }
 
-func (s onDiscard) Discard(ctx context.Context, filter relay.Filter) (int, error) {
+func (s onDiscard) Discard(ctx context.Context, filter storage.Filter) (int, error) {
 	return s.discard(ctx, filter)
 }
 
 type onStatus struct {
 	Store
-	status func(ctx context.Context) (relay.Status, error)
+	status func(ctx context.Context) (storage.Status, error)
 }
 
-func (s onStatus) Status(ctx context.Context) (relay.Status, error) { return s.status(ctx) }
+func (s onStatus) Status(ctx context.Context) (storage.Status, error) { return s.status(ctx) }
 
 type onBeat struct {
 	Store
-	beat func(ctx context.Context, self relay.Identity, ttl time.Duration) (relay.Members, error)
+	beat func(ctx context.Context, self storage.Identity, ttl time.Duration) (storage.Members, error)
 }
 
-func (s onBeat) Heartbeat(ctx context.Context, self relay.Identity, ttl time.Duration) (relay.Members, error) {
+func (s onBeat) Heartbeat(ctx context.Context, self storage.Identity, ttl time.Duration) (storage.Members, error) {
 	return s.beat(ctx, self, ttl)
 }
 
 type onAdopt struct {
 	Store
-	adopt func(ctx context.Context, claim relay.Claim) error
+	adopt func(ctx context.Context, claim storage.Claim) error
 }
 
-func (s onAdopt) SetClaimMode(ctx context.Context, claim relay.Claim) error {
+func (s onAdopt) SetClaimMode(ctx context.Context, claim storage.Claim) error {
 	return s.adopt(ctx, claim)
 }
 
@@ -184,15 +184,15 @@ func (s onPurge) Purge(ctx context.Context, retention time.Duration, limit int) 
 // onPick changes what Pick returns, of the journals that are kept with the store.
 type onPick struct {
 	Store
-	pick func([]relay.Row) []relay.Row
+	pick func([]storage.Row) []storage.Row
 }
 
 type badPick struct {
-	relay.Journaler
-	pick func([]relay.Row) []relay.Row
+	storage.Journaler
+	pick func([]storage.Row) []storage.Row
 }
 
-func (j badPick) Pick(ctx context.Context, wanted []relay.RowID) ([]relay.Row, error) {
+func (j badPick) Pick(ctx context.Context, wanted []storage.RowID) ([]storage.Row, error) {
 	rows, err := j.Journaler.Pick(ctx, wanted)
 	return j.pick(rows), err
 }

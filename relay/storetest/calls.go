@@ -6,10 +6,10 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-func (w *worker) acquire(count int, ttl time.Duration) (grants []relay.Grant) {
+func (w *worker) acquire(count int, ttl time.Duration) (grants []storage.Grant) {
 	w.Helper()
 	w.do("acquire", func(ctx context.Context) (err error) {
 		grants, err = w.store.Acquire(ctx, w.name, count, ttl)
@@ -22,7 +22,7 @@ func (w *worker) acquire(count int, ttl time.Duration) (grants []relay.Grant) {
 }
 
 // takeOver acquires lanes until it has so many more.
-func (w *worker) takeOver(count int, ttl time.Duration) (grants []relay.Grant) {
+func (w *worker) takeOver(count int, ttl time.Duration) (grants []storage.Grant) {
 	w.Helper()
 	eventually(w, w.name+" takes over "+strconv.Itoa(count)+" lanes", func() bool {
 		grants = append(grants, w.acquire(count-len(grants), ttl)...)
@@ -31,7 +31,7 @@ func (w *worker) takeOver(count int, ttl time.Duration) (grants []relay.Grant) {
 	return grants
 }
 
-func (w *worker) renew(ttl time.Duration, renewals ...relay.Renewal) (held []relay.Lease) {
+func (w *worker) renew(ttl time.Duration, renewals ...storage.Renewal) (held []storage.Lease) {
 	w.Helper()
 	w.do("renew", func(ctx context.Context) (err error) {
 		held, err = w.store.Renew(ctx, w.name, renewals, ttl)
@@ -40,17 +40,17 @@ func (w *worker) renew(ttl time.Duration, renewals ...relay.Renewal) (held []rel
 	return held
 }
 
-func (w *worker) release(renewals ...relay.Renewal) {
+func (w *worker) release(renewals ...storage.Renewal) {
 	w.Helper()
 	w.do("release", func(ctx context.Context) error { return w.store.Release(ctx, w.name, renewals) })
 }
 
 // lease is the worker's right to the lane, as far as it knows.
-func (w *worker) lease(lane int) relay.Lease {
-	return relay.Lease{Lane: lane, Fence: w.fences[lane]}
+func (w *worker) lease(lane int) storage.Lease {
+	return storage.Lease{Lane: lane, Fence: w.fences[lane]}
 }
 
-func (w *worker) read(positions []relay.Position, limit, maxBytes int) (page relay.Page) {
+func (w *worker) read(positions []storage.Position, limit, maxBytes int) (page storage.Page) {
 	w.Helper()
 	w.do("read", func(ctx context.Context) (err error) {
 		page, err = w.store.Read(ctx, positions, limit, maxBytes)
@@ -60,32 +60,32 @@ func (w *worker) read(positions []relay.Position, limit, maxBytes int) (page rel
 }
 
 // pending reads everything that is to be delivered now.
-func (w *worker) pending() []relay.Row {
+func (w *worker) pending() []storage.Row {
 	w.Helper()
 	return w.read(everything(), plenty, plentyBytes).Rows
 }
 
 // row reads one pending row.
-func (w *worker) row(id int64) relay.Row {
+func (w *worker) row(id int64) storage.Row {
 	w.Helper()
 	rows := w.pending()
-	at := slices.IndexFunc(rows, func(row relay.Row) bool { return row.ID == id })
+	at := slices.IndexFunc(rows, func(row storage.Row) bool { return row.ID == id })
 	if at < 0 {
 		w.Fatalf("row %d is not pending; pending are %v", id, ids(rows))
 	}
 	return rows[at]
 }
 
-func (w *worker) due() (rows []relay.Row) {
+func (w *worker) due() (rows []storage.Row) {
 	w.Helper()
 	w.do("due", func(ctx context.Context) (err error) {
-		rows, _, err = w.store.Due(ctx, lanes(), relay.DueCursor{}, plenty, plentyBytes)
+		rows, _, err = w.store.Due(ctx, lanes(), storage.DueCursor{}, plenty, plentyBytes)
 		return err
 	})
 	return rows
 }
 
-func (w *worker) heldKeys() (keys []relay.BlockedKey) {
+func (w *worker) heldKeys() (keys []storage.BlockedKey) {
 	w.Helper()
 	w.do("held keys", func(ctx context.Context) (err error) {
 		keys, err = w.store.BlockedKeys(ctx, lanes(), plenty)
@@ -94,7 +94,7 @@ func (w *worker) heldKeys() (keys []relay.BlockedKey) {
 	return keys
 }
 
-func (w *worker) list(filter relay.Filter) (infos []relay.Info) {
+func (w *worker) list(filter storage.Filter) (infos []storage.Info) {
 	w.Helper()
 	w.do("list", func(ctx context.Context) (err error) {
 		infos, err = w.store.List(ctx, filter)
@@ -104,9 +104,9 @@ func (w *worker) list(filter relay.Filter) (infos []relay.Info) {
 }
 
 // info is what is known of one row.
-func (w *worker) info(id int64) relay.Info {
+func (w *worker) info(id int64) storage.Info {
 	w.Helper()
-	infos := w.list(relay.Filter{IDs: []string{strconv.FormatInt(id, 10)}})
+	infos := w.list(storage.Filter{IDs: []string{strconv.FormatInt(id, 10)}})
 	if len(infos) != 1 || infos[0].ID != id {
 		w.Fatalf("the list has %d rows for id %d, want it alone", len(infos), id)
 	}
@@ -114,7 +114,7 @@ func (w *worker) info(id int64) relay.Info {
 }
 
 // wantState requires that the rows are in this state.
-func (w *worker) wantState(want relay.State, ids ...int64) {
+func (w *worker) wantState(want storage.State, ids ...int64) {
 	w.Helper()
 	for _, id := range ids {
 		if got := w.info(id).State; got != want {
@@ -123,7 +123,7 @@ func (w *worker) wantState(want relay.State, ids ...int64) {
 	}
 }
 
-func (w *worker) requeue(filter relay.Filter) (count int) {
+func (w *worker) requeue(filter storage.Filter) (count int) {
 	w.Helper()
 	w.do("requeue", func(ctx context.Context) (err error) {
 		count, err = w.store.Requeue(ctx, filter)
@@ -132,7 +132,7 @@ func (w *worker) requeue(filter relay.Filter) (count int) {
 	return count
 }
 
-func (w *worker) discard(filter relay.Filter) (count int) {
+func (w *worker) discard(filter storage.Filter) (count int) {
 	w.Helper()
 	w.do("discard", func(ctx context.Context) (err error) {
 		count, err = w.store.Discard(ctx, filter)
@@ -141,7 +141,7 @@ func (w *worker) discard(filter relay.Filter) (count int) {
 	return count
 }
 
-func (w *worker) status() (status relay.Status) {
+func (w *worker) status() (status storage.Status) {
 	w.Helper()
 	w.do("status", func(ctx context.Context) (err error) {
 		status, err = w.store.Status(ctx)

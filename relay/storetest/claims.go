@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // A claim that has ended is freed, a crash is counted, and nothing else is
@@ -16,27 +16,27 @@ func reclaimFreesEndedClaims(t testing.TB, table Table) {
 	a, b := byRows(t, table, "a"), byRows(t, table, "b")
 	written := write(t, table, plain(5)...)
 	start := time.Now()
-	ended := a.claim(relay.ClaimRequest{Token: "ended", Limit: 2, TTL: short})
-	lasting := a.claim(relay.ClaimRequest{Token: "lasting", Limit: 2})
+	ended := a.claim(storage.ClaimRequest{Token: "ended", Limit: 2, TTL: short})
+	lasting := a.claim(storage.ClaimRequest{Token: "lasting", Limit: 2})
 	b.freed(2)
 	if waited := time.Since(start); waited < short-slack {
 		t.Errorf("claims of %v were freed after %v", short, waited)
 	}
-	if got, want := a.settle(allClaimed("ended", relay.StateDone, ended)...), (relay.Settled{Fenced: 2}); got != want {
+	if got, want := a.settle(allClaimed("ended", storage.StateDone, ended)...), (storage.Settled{Fenced: 2}); got != want {
 		t.Errorf("settled with a claim that was freed: %+v, want %+v", got, want)
 	}
-	again := b.claim(relay.ClaimRequest{Token: "again", Limit: 5, Unprompted: true})
+	again := b.claim(storage.ClaimRequest{Token: "again", Limit: 5, Unprompted: true})
 	wantIDs(t, "claimed again", ids(again), slices.Concat(ids(ended), written[4:]))
 	for _, row := range again {
 		if want := map[bool]int{true: 1}[row.ID != written[4]]; row.Crashes != want || row.Attempts != 0 {
 			t.Errorf("row %d has %d crashes and %d attempts, want %d and 0", row.ID, row.Crashes, row.Attempts, want)
 		}
 	}
-	if got, want := a.settle(allClaimed("ended", relay.StateError, ended)...), (relay.Settled{Fenced: 2}); got != want {
+	if got, want := a.settle(allClaimed("ended", storage.StateError, ended)...), (storage.Settled{Fenced: 2}); got != want {
 		t.Errorf("settled what another has claimed: %+v, want %+v", got, want)
 	}
-	a.mustSettle(allClaimed("lasting", relay.StateDone, lasting)...)
-	b.mustSettle(allClaimed("again", relay.StateDone, again)...)
+	a.mustSettle(allClaimed("lasting", storage.StateDone, lasting)...)
+	b.mustSettle(allClaimed("again", storage.StateDone, again)...)
 }
 
 // Several relays reclaim at once: each claim that has ended is freed once.
@@ -44,7 +44,7 @@ func reclaimConcurrently(t testing.TB, table Table) {
 	const count, relays = 40, 5
 	a := byRows(t, table, "a")
 	write(t, table, plain(count)...)
-	a.claim(relay.ClaimRequest{Token: "ended", Limit: count, TTL: short})
+	a.claim(storage.ClaimRequest{Token: "ended", Limit: count, TTL: short})
 	var mu sync.Mutex
 	var all sync.WaitGroup
 	total := 0
@@ -68,8 +68,8 @@ func reclaimConcurrently(t testing.TB, table Table) {
 		})
 	}
 	all.Wait()
-	rows := a.claim(relay.ClaimRequest{Token: "again", Limit: plenty})
-	crashed := slices.IndexFunc(rows, func(row relay.Row) bool { return row.Crashes != 1 })
+	rows := a.claim(storage.ClaimRequest{Token: "again", Limit: plenty})
+	crashed := slices.IndexFunc(rows, func(row storage.Row) bool { return row.Crashes != 1 })
 	if total != count || len(rows) != count || crashed >= 0 {
 		t.Errorf("freed %d rows and claimed %d again, want %d; with other than one crash: %d", total, len(rows), count, crashed)
 	}
@@ -80,11 +80,11 @@ func reclaimConcurrently(t testing.TB, table Table) {
 func extendKeepsTheClaim(t testing.TB, table Table) {
 	a, b := byRows(t, table, "a"), byRows(t, table, "b")
 	write(t, table, plain(4)...)
-	rows := ids(a.claim(relay.ClaimRequest{Token: "one", Limit: 4, TTL: short}))
+	rows := ids(a.claim(storage.ClaimRequest{Token: "one", Limit: 4, TTL: short}))
 	wantIDs(t, "extended with another's token", a.extend("two", rows), nil)
 	wantIDs(t, "extended", a.extend("one", rows[:2]), rows[:2])
 	b.freed(2)
-	freed := ids(b.claim(relay.ClaimRequest{Token: "two", Limit: 4}))
+	freed := ids(b.claim(storage.ClaimRequest{Token: "two", Limit: 4}))
 	wantIDs(t, "freed", freed, rows[2:])
 	wantIDs(t, "extended when some had been lost", a.extend("one", rows), rows[:2])
 	wantIDs(t, "extended by the new holder", b.extend("two", rows), rows[2:])
@@ -105,29 +105,29 @@ func (w *worker) extend(token string, ids []int64) (still []int64) {
 func reclaimBringsBackDueRows(t testing.TB, table Table) {
 	a := byRows(t, table, "a")
 	write(t, table, plain(5)...)
-	rows := a.claim(relay.ClaimRequest{Token: "one", Limit: 5})
-	settlements := allClaimed("one", relay.StateRetry, rows)
+	rows := a.claim(storage.ClaimRequest{Token: "one", Limit: 5})
+	settlements := allClaimed("one", storage.StateRetry, rows)
 	settlements[0].Attempts, settlements[0].Error = 3, "boom"
 	settlements[1].Delay = time.Hour
-	settlements[2].State = relay.StateError
-	settlements[3].State = relay.StateScheduled
-	settlements[4].State = relay.StateDone
+	settlements[2].State = storage.StateError
+	settlements[3].State = storage.StateScheduled
+	settlements[4].State = storage.StateDone
 	a.mustSettle(settlements...)
-	if rest := a.claim(relay.ClaimRequest{Token: "rest", Limit: 5}); len(rest) != 0 {
+	if rest := a.claim(storage.ClaimRequest{Token: "rest", Limit: 5}); len(rest) != 0 {
 		t.Errorf("claimed held rows: %v", inOrder(rest))
 	}
 	a.freed(2)
-	back := a.claim(relay.ClaimRequest{Token: "two", Limit: 5})
+	back := a.claim(storage.ClaimRequest{Token: "two", Limit: 5})
 	wantIDs(t, "brought back", inOrder(back), []int64{rows[0].ID, rows[3].ID})
 	for _, row := range back[:min(1, len(back))] {
 		if row.Attempts != 3 || row.Held {
 			t.Errorf("a row that was brought back has %d attempts, want 3, and is held: %t", row.Attempts, row.Held)
 		}
 	}
-	a.wantState(relay.StateRetry, rows[1].ID)
-	a.wantState(relay.StateError, rows[2].ID)
-	a.wantState(relay.StateDone, rows[4].ID)
-	if info := a.info(rows[0].ID); info.LastError != "boom" || info.State != relay.StateClaimed {
+	a.wantState(storage.StateRetry, rows[1].ID)
+	a.wantState(storage.StateError, rows[2].ID)
+	a.wantState(storage.StateDone, rows[4].ID)
+	if info := a.info(rows[0].ID); info.LastError != "boom" || info.State != storage.StateClaimed {
 		t.Errorf("a row that was brought back and claimed: %+v", info)
 	}
 }
@@ -136,22 +136,22 @@ func reclaimBringsBackDueRows(t testing.TB, table Table) {
 // by no other; the second time it is gone.
 func settleByToken(t testing.TB, table Table) {
 	a := byRows(t, table, "a")
-	for _, state := range append(states(), relay.StatePending) {
+	for _, state := range append(states(), storage.StatePending) {
 		id := write(t, table, plain(1)...)[0]
-		row := a.claim(relay.ClaimRequest{Token: "right", Limit: 1})[0]
-		if got, want := a.settle(claimed("wrong", state, row)), (relay.Settled{Fenced: 1}); got != want {
+		row := a.claim(storage.ClaimRequest{Token: "right", Limit: 1})[0]
+		if got, want := a.settle(claimed("wrong", state, row)), (storage.Settled{Fenced: 1}); got != want {
 			t.Errorf("settled as %s with a wrong token: %+v, want %+v", state, got, want)
 		}
-		a.wantState(relay.StateClaimed, id)
+		a.wantState(storage.StateClaimed, id)
 		a.mustSettle(claimed("right", state, row))
-		want := relay.Settled{Missing: 1}
-		if state == relay.StatePending {
-			want = relay.Settled{Fenced: 1} // it is there, and claimed by nobody
+		want := storage.Settled{Missing: 1}
+		if state == storage.StatePending {
+			want = storage.Settled{Fenced: 1} // it is there, and claimed by nobody
 		}
 		if got := a.settle(claimed("right", state, row)); got != want {
 			t.Errorf("settled as %s for the second time: %+v, want %+v", state, got, want)
 		}
-		a.claim(relay.ClaimRequest{Token: newToken(), Limit: 1})
+		a.claim(storage.ClaimRequest{Token: newToken(), Limit: 1})
 	}
 }
 
@@ -160,12 +160,12 @@ func settleByToken(t testing.TB, table Table) {
 func pendingGivesBack(t testing.TB, table Table) {
 	a, b := byRows(t, table, "a"), byRows(t, table, "b")
 	id := write(t, table, plain(1)...)[0]
-	rows := a.claim(relay.ClaimRequest{Token: "one", Limit: 1})
-	back := allClaimed("one", relay.StatePending, rows)
+	rows := a.claim(storage.ClaimRequest{Token: "one", Limit: 1})
+	back := allClaimed("one", storage.StatePending, rows)
 	back[0].Attempts, back[0].Crashes = 2, 1
 	a.mustSettle(back...)
-	a.wantState(relay.StatePending, id)
-	rows = b.claim(relay.ClaimRequest{Token: "two", Limit: 1})
+	a.wantState(storage.StatePending, id)
+	rows = b.claim(storage.ClaimRequest{Token: "two", Limit: 1})
 	if len(rows) != 1 || rows[0].ID != id || rows[0].Attempts != 2 || rows[0].Crashes != 1 {
 		t.Errorf("given back with 2 attempts and 1 crash, and claimed again: %+v", rows)
 	}

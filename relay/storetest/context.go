@@ -5,32 +5,32 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // calls are all calls of a store, each with something to do.
-func (w *worker) calls(row relay.Row) map[string]func(context.Context) error {
+func (w *worker) calls(row storage.Row) map[string]func(context.Context) error {
 	calls := w.storeCalls(row)
-	journaler, able := w.store.(relay.Journaler)
+	journaler, able := w.store.(storage.Journaler)
 	if !able {
 		return calls
 	}
 	calls["Journals"] = func(ctx context.Context) error { _, err := journaler.Journals(ctx); return err }
 	calls["Pick"] = func(ctx context.Context) error {
-		_, err := journaler.Pick(ctx, []relay.RowID{{Lane: row.Lane, ID: row.ID}})
+		_, err := journaler.Pick(ctx, []storage.RowID{{Lane: row.Lane, ID: row.ID}})
 		return err
 	}
 	calls["WriteJournal"] = func(ctx context.Context) error {
-		_, err := journaler.WriteJournal(ctx, w.name, []relay.Journal{{Lease: w.lease(row.Lane), Suspects: []relay.Suspect{{ID: 666}}}})
+		_, err := journaler.WriteJournal(ctx, w.name, []storage.Journal{{Lease: w.lease(row.Lane), Suspects: []storage.Suspect{{ID: 666}}}})
 		return err
 	}
 	return calls
 }
 
-func (w *worker) storeCalls(row relay.Row) map[string]func(context.Context) error {
-	s, renewals := w.store, []relay.Renewal{{Lease: w.lease(row.Lane), Marks: relay.Marks{Main: 666}}}
+func (w *worker) storeCalls(row storage.Row) map[string]func(context.Context) error {
+	s, renewals := w.store, []storage.Renewal{{Lease: w.lease(row.Lane), Marks: storage.Marks{Main: 666}}}
 	return map[string]func(context.Context) error{
-		"SetClaimMode": func(ctx context.Context) error { return s.SetClaimMode(ctx, relay.ByRows) },
+		"SetClaimMode": func(ctx context.Context) error { return s.SetClaimMode(ctx, storage.ByRows) },
 		"Deregister":   func(ctx context.Context) error { return s.Deregister(ctx, w.name) },
 		"Release":      func(ctx context.Context) error { return s.Release(ctx, w.name, renewals) },
 		"Purge":        func(ctx context.Context) error { _, err := s.Purge(ctx, 0, 1); return err },
@@ -38,34 +38,34 @@ func (w *worker) storeCalls(row relay.Row) map[string]func(context.Context) erro
 		"Renew":        func(ctx context.Context) error { _, err := s.Renew(ctx, w.name, renewals, long); return err },
 		"BlockedKeys":  func(ctx context.Context) error { _, err := s.BlockedKeys(ctx, lanes(), 1); return err },
 		"BlockedAmong": func(ctx context.Context) error {
-			_, err := s.BlockedAmong(ctx, []relay.LaneKey{{Lane: 1, Key: "k"}})
+			_, err := s.BlockedAmong(ctx, []storage.LaneKey{{Lane: 1, Key: "k"}})
 			return err
 		},
 		"Read":    func(ctx context.Context) error { _, err := s.Read(ctx, everything(), 1, 1); return err },
 		"LastID":  func(ctx context.Context) error { _, err := s.LastID(ctx); return err },
 		"Reclaim": func(ctx context.Context) error { _, err := s.Reclaim(ctx, 1); return err },
 		"Status":  func(ctx context.Context) error { _, err := s.Status(ctx); return err },
-		"List":    func(ctx context.Context) error { _, err := s.List(ctx, relay.Filter{}); return err },
-		"Requeue": func(ctx context.Context) error { _, err := s.Requeue(ctx, relay.Filter{}); return err },
-		"Discard": func(ctx context.Context) error { _, err := s.Discard(ctx, relay.Filter{}); return err },
+		"List":    func(ctx context.Context) error { _, err := s.List(ctx, storage.Filter{}); return err },
+		"Requeue": func(ctx context.Context) error { _, err := s.Requeue(ctx, storage.Filter{}); return err },
+		"Discard": func(ctx context.Context) error { _, err := s.Discard(ctx, storage.Filter{}); return err },
 		"Heartbeat": func(ctx context.Context) error {
-			_, err := s.Heartbeat(ctx, relay.Identity{Name: "new", Claim: relay.ByLanes}, long)
+			_, err := s.Heartbeat(ctx, storage.Identity{Name: "new", Claim: storage.ByLanes}, long)
 			return err
 		},
 		"Settle": func(ctx context.Context) error {
-			_, err := s.Settle(ctx, w.name, true, []relay.Settlement{w.as(relay.StateDone, row)})
+			_, err := s.Settle(ctx, w.name, true, []storage.Settlement{w.as(storage.StateDone, row)})
 			return err
 		},
 		"Scan": func(ctx context.Context) error {
-			_, _, err := s.Scan(ctx, everything(), nil, func(relay.Candidate) bool { return true })
+			_, _, err := s.Scan(ctx, everything(), nil, func(storage.Candidate) bool { return true })
 			return err
 		},
 		"Due": func(ctx context.Context) error {
-			_, _, err := s.Due(ctx, lanes(), relay.DueCursor{}, 1, 1)
+			_, _, err := s.Due(ctx, lanes(), storage.DueCursor{}, 1, 1)
 			return err
 		},
 		"Claim": func(ctx context.Context) error {
-			_, err := s.Claim(ctx, relay.ClaimRequest{Relay: w.name, Token: "t", TTL: long, Limit: 1})
+			_, err := s.Claim(ctx, storage.ClaimRequest{Relay: w.name, Token: "t", TTL: long, Limit: 1})
 			return err
 		},
 		"Extend": func(ctx context.Context) error {
@@ -79,12 +79,12 @@ func (w *worker) storeCalls(row relay.Row) map[string]func(context.Context) erro
 // changed nothing.
 func endedContext(t testing.TB, table Table) {
 	a := holder(t, table, "a")
-	a.wantAdopt(relay.ByLanes, nil)
-	a.beat(relay.ByLanes, long)
+	a.wantAdopt(storage.ByLanes, nil)
+	a.beat(storage.ByLanes, long)
 	found := a.oneOfEach(table)
 	ended, end := context.WithCancel(t.Context())
 	end()
-	for name, call := range a.calls(a.row(found[relay.StatePending])) {
+	for name, call := range a.calls(a.row(found[storage.StatePending])) {
 		start := time.Now()
 		if err := call(ended); err == nil {
 			t.Errorf("%s in a context that has ended returned no error", name)
@@ -97,7 +97,7 @@ func endedContext(t testing.TB, table Table) {
 		a.wantState(state, id)
 	}
 	s := a.status()
-	if s.Claim != relay.ByLanes || s.LanesLeased != relay.Lanes || len(s.Relays) != 1 {
+	if s.Claim != storage.ByLanes || s.LanesLeased != storage.Lanes || len(s.Relays) != 1 {
 		t.Errorf("calls in a context that has ended changed something: %+v", s)
 	}
 	if free := hire(t, table, "b").acquire(1, long); len(free) != 0 {

@@ -4,7 +4,7 @@ import (
 	"context"
 	"testing"
 
-	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // A page comes from the epoch that the sign of life was taken in, and knows of every
@@ -21,14 +21,14 @@ func pageTellsTheEpoch(t testing.TB, table Table) {
 		if last := written[len(written)-1]; page.Given < last {
 			t.Errorf("a page says that no id above %d was given out, and row %d is there", page.Given, last)
 		}
-		a.mustSettle(a.allAs(relay.StateDone, page.Rows)...)
+		a.mustSettle(a.allAs(storage.StateDone, page.Rows)...)
 	}
 }
 
 func (w *worker) epoch() (epoch string) {
 	w.Helper()
 	w.do("beat", func(ctx context.Context) error {
-		members, err := w.store.Heartbeat(ctx, relay.Identity{Name: w.name, Claim: relay.ByLanes}, long)
+		members, err := w.store.Heartbeat(ctx, storage.Identity{Name: w.name, Claim: storage.ByLanes}, long)
 		epoch = members.Epoch
 		return err
 	})
@@ -43,12 +43,12 @@ func marksOfAnotherEpoch(t testing.TB, table Table) {
 	if epoch == "" {
 		return // nothing is ever lost there
 	}
-	right, wrong := relay.Marks{Main: 1}, relay.Marks{Main: 666}
-	a.renew(long, relay.Renewal{Lease: a.lease(3), Marks: right, Epoch: epoch}, relay.Renewal{Lease: a.lease(4), Marks: right, Epoch: epoch})
-	if held := a.renew(long, relay.Renewal{Lease: a.lease(3), Marks: wrong, Epoch: "another"}, relay.Renewal{Lease: a.lease(4), Marks: right, Epoch: epoch}); len(held) != 2 {
+	right, wrong := storage.Marks{Main: 1}, storage.Marks{Main: 666}
+	a.renew(long, storage.Renewal{Lease: a.lease(3), Marks: right, Epoch: epoch}, storage.Renewal{Lease: a.lease(4), Marks: right, Epoch: epoch})
+	if held := a.renew(long, storage.Renewal{Lease: a.lease(3), Marks: wrong, Epoch: "another"}, storage.Renewal{Lease: a.lease(4), Marks: right, Epoch: epoch}); len(held) != 2 {
 		t.Errorf("%d leases were renewed, want 2", len(held))
 	}
-	a.release(relay.Renewal{Lease: a.lease(3), Marks: wrong, Epoch: "another"}, relay.Renewal{Lease: a.lease(4), Marks: right, Epoch: epoch})
+	a.release(storage.Renewal{Lease: a.lease(3), Marks: wrong, Epoch: "another"}, storage.Renewal{Lease: a.lease(4), Marks: right, Epoch: epoch})
 	grants := b.acquire(2, long)
 	if len(grants) != 2 {
 		t.Fatalf("%d lanes were acquired, want 2", len(grants))

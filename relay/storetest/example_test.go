@@ -8,7 +8,7 @@ import (
 
 	"github.com/rowrelay/rowrelay/internal/memstore"
 	"github.com/rowrelay/rowrelay/outbox"
-	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 	"github.com/rowrelay/rowrelay/relay/storetest"
 )
 
@@ -32,7 +32,7 @@ func ExampleHarness() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println("pending:", status.Counts[relay.StatePending])
+	fmt.Println("pending:", status.Counts[storage.StatePending])
 	// Output:
 	// pending: 1
 }

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // facts is what a mistaken store knows of its table beside what it asks for.
@@ -15,12 +15,12 @@ type facts struct {
 	owners map[int]string
 	fences map[int]int64
 	until  map[int]time.Time
-	marks  map[int]relay.Marks
+	marks  map[int]storage.Marks
 	tokens map[int64]string // of claimed rows
 
 	table   memory // the table behind it
 	reader  Store  // one handle for all
-	memory  []relay.Row
+	memory  []storage.Row
 	locks   map[int64]func() // what the table's LockRow has locked
 	waiting bool
 }
@@ -29,7 +29,7 @@ func newFacts(table memory) *facts {
 	return &facts{
 		locks:  map[int64]func(){},
 		owners: map[int]string{}, fences: map[int]int64{}, until: map[int]time.Time{},
-		marks: map[int]relay.Marks{}, tokens: map[int64]string{},
+		marks: map[int]storage.Marks{}, tokens: map[int64]string{},
 		table: table, reader: table.DB.Store(),
 	}
 }
@@ -119,8 +119,8 @@ func (f *facts) observed(s Store) Store {
 	return onClaim{s, f.claim(s)}
 }
 
-func (f *facts) acquire(s Store) func(context.Context, string, int, time.Duration) ([]relay.Grant, error) {
-	return func(ctx context.Context, name string, count int, ttl time.Duration) ([]relay.Grant, error) {
+func (f *facts) acquire(s Store) func(context.Context, string, int, time.Duration) ([]storage.Grant, error) {
+	return func(ctx context.Context, name string, count int, ttl time.Duration) ([]storage.Grant, error) {
 		grants, err := s.Acquire(ctx, name, count, ttl)
 		f.mu.Lock()
 		defer f.mu.Unlock()
@@ -131,8 +131,8 @@ func (f *facts) acquire(s Store) func(context.Context, string, int, time.Duratio
 	}
 }
 
-func (f *facts) renew(s Store) func(context.Context, string, []relay.Renewal, time.Duration) ([]relay.Lease, error) {
-	return func(ctx context.Context, name string, renewals []relay.Renewal, ttl time.Duration) ([]relay.Lease, error) {
+func (f *facts) renew(s Store) func(context.Context, string, []storage.Renewal, time.Duration) ([]storage.Lease, error) {
+	return func(ctx context.Context, name string, renewals []storage.Renewal, ttl time.Duration) ([]storage.Lease, error) {
 		held, err := s.Renew(ctx, name, renewals, ttl)
 		f.mu.Lock()
 		defer f.mu.Unlock()
@@ -143,8 +143,8 @@ func (f *facts) renew(s Store) func(context.Context, string, []relay.Renewal, ti
 	}
 }
 
-func (f *facts) claim(s Store) func(context.Context, relay.ClaimRequest) ([]relay.Row, error) {
-	return func(ctx context.Context, request relay.ClaimRequest) ([]relay.Row, error) {
+func (f *facts) claim(s Store) func(context.Context, storage.ClaimRequest) ([]storage.Row, error) {
+	return func(ctx context.Context, request storage.ClaimRequest) ([]storage.Row, error) {
 		rows, err := s.Claim(ctx, request)
 		f.mu.Lock()
 		defer f.mu.Unlock()

@@ -7,40 +7,40 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // Who lost a lane changes nothing in it, whatever it settles; every attempt is
 // counted.
 func oldFenceChangesNothing(t testing.TB, table Table) {
 	a, b := hire(t, table, "a"), hire(t, table, "b")
-	a.acquire(relay.Lanes, long)
+	a.acquire(storage.Lanes, long)
 	pending := write(t, table, plain(4)...)
 	held := write(t, table, plain(4)...)
 	for _, id := range held {
-		a.mustSettle(a.as(relay.StateRetry, a.row(id)))
+		a.mustSettle(a.as(storage.StateRetry, a.row(id)))
 	}
 	a.renewAll(short)
 	rows := slices.Concat(a.pending(), a.due())
 	if len(rows) != 8 {
 		t.Fatalf("%d rows are to be settled, want 8", len(rows))
 	}
-	b.takeOver(relay.Lanes, long)
-	for _, state := range []relay.State{relay.StateDone, relay.StateRetry, relay.StateError, relay.StateScheduled} {
-		if got, want := a.settle(a.allAs(state, rows)...), (relay.Settled{Fenced: 8}); got != want {
+	b.takeOver(storage.Lanes, long)
+	for _, state := range []storage.State{storage.StateDone, storage.StateRetry, storage.StateError, storage.StateScheduled} {
+		if got, want := a.settle(a.allAs(state, rows)...), (storage.Settled{Fenced: 8}); got != want {
 			t.Errorf("settled as %s under a lost lease: %+v, want %+v", state, got, want)
 		}
-		b.wantState(relay.StatePending, pending...)
-		b.wantState(relay.StateRetry, held...)
+		b.wantState(storage.StatePending, pending...)
+		b.wantState(storage.StateRetry, held...)
 	}
-	b.mustSettle(b.allAs(relay.StateDone, rows)...)
+	b.mustSettle(b.allAs(storage.StateDone, rows)...)
 }
 
 func (w *worker) renewAll(ttl time.Duration) {
 	w.Helper()
-	var renewals []relay.Renewal
+	var renewals []storage.Renewal
 	for lane := range w.fences {
-		renewals = append(renewals, relay.Renewal{Lease: w.lease(lane)})
+		renewals = append(renewals, storage.Renewal{Lease: w.lease(lane)})
 	}
 	if held := w.renew(ttl, renewals...); len(held) != len(renewals) {
 		w.Fatalf("%s renewed %d leases, %d held", w.name, len(renewals), len(held))
@@ -51,33 +51,33 @@ func (w *worker) renewAll(ttl time.Duration) {
 func wrongFenceChangesNothing(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	id := write(t, table, plain(1)...)[0]
-	settlement := a.as(relay.StateDone, a.row(id))
+	settlement := a.as(storage.StateDone, a.row(id))
 	for _, by := range []int64{-1, 1} {
 		wrong := settlement
 		wrong.Fence += by
-		if got, want := a.settle(wrong), (relay.Settled{Fenced: 1}); got != want {
+		if got, want := a.settle(wrong), (storage.Settled{Fenced: 1}); got != want {
 			t.Errorf("settled with the fence %+d: %+v, want %+v", by, got, want)
 		}
 	}
-	a.wantState(relay.StatePending, id)
+	a.wantState(storage.StatePending, id)
 }
 
 // One batch may show leases that hold, leases that are lost, and rows that are
 // gone: each is counted as what it is.
 func someFenced(t testing.TB, table Table) {
 	a, b := hire(t, table, "a"), hire(t, table, "b")
-	a.acquire(relay.Lanes/2, long)
+	a.acquire(storage.Lanes/2, long)
 	kept := len(a.fences)
-	a.acquire(relay.Lanes, short)
-	write(t, table, plain(2*relay.Lanes)...)
+	a.acquire(storage.Lanes, short)
+	write(t, table, plain(2*storage.Lanes)...)
 	rows := a.pending()
 	lost := map[int]bool{}
-	for _, grant := range b.takeOver(relay.Lanes-kept, long) {
+	for _, grant := range b.takeOver(storage.Lanes-kept, long) {
 		lost[grant.Lane] = true
 	}
-	gone := slices.IndexFunc(rows, func(row relay.Row) bool { return !lost[row.Lane] })
-	a.mustSettle(a.as(relay.StateDone, rows[gone]))
-	want := relay.Settled{Missing: 1, Changed: -1}
+	gone := slices.IndexFunc(rows, func(row storage.Row) bool { return !lost[row.Lane] })
+	a.mustSettle(a.as(storage.StateDone, rows[gone]))
+	want := storage.Settled{Missing: 1, Changed: -1}
 	for _, row := range rows {
 		if lost[row.Lane] {
 			want.Fenced++
@@ -85,7 +85,7 @@ func someFenced(t testing.TB, table Table) {
 			want.Changed++
 		}
 	}
-	if got := a.settle(a.allAs(relay.StateDone, rows)...); got != want {
+	if got := a.settle(a.allAs(storage.StateDone, rows)...); got != want {
 		t.Errorf("settled %d rows, of which 1 gone, in %d lost lanes: %+v, want %+v", len(rows), len(lost), got, want)
 	}
 	for _, row := range b.pending() {
@@ -100,16 +100,16 @@ func someFenced(t testing.TB, table Table) {
 // the new holder has read is not changed by the old one any more.
 func settleAcrossTakeover(t testing.TB, table Table) {
 	a, b := hire(t, table, "a"), hire(t, table, "b")
-	a.acquire(relay.Lanes, long)
+	a.acquire(storage.Lanes, long)
 	id := write(t, table, keyed("k", 1)...)[0]
 	row := a.row(id)
 	a.renewAll(short)
 	waiting, unlock := lockRow(t, table, id)
 	defer time.AfterFunc(8*short, unlock).Stop() // for stores whose takeover waits
-	settled := make(chan relay.Settled, 1)
+	settled := make(chan storage.Settled, 1)
 	go func() {
 		defer close(settled)
-		settled <- settleOrReport(t, a, a.as(relay.StateDone, row))
+		settled <- settleOrReport(t, a, a.as(storage.StateDone, row))
 	}()
 	eventually(t, "the settle waits for the row", waiting)
 	b.takeOverPassing(row.Lane, unlock)
@@ -129,16 +129,16 @@ func settleAcrossTakeover(t testing.TB, table Table) {
 func (w *worker) takeOverPassing(lane int, allOthers func()) {
 	w.Helper()
 	eventually(w, w.name+" takes over all lanes", func() bool {
-		w.acquire(relay.Lanes, long)
+		w.acquire(storage.Lanes, long)
 		_, there := w.fences[lane]
-		if !there && len(w.fences) == relay.Lanes-1 {
+		if !there && len(w.fences) == storage.Lanes-1 {
 			allOthers()
 		}
 		return there
 	})
 }
 
-func settleOrReport(t testing.TB, w *worker, settlements ...relay.Settlement) (counts relay.Settled) {
+func settleOrReport(t testing.TB, w *worker, settlements ...storage.Settlement) (counts storage.Settled) {
 	if err := again(t, func(ctx context.Context) (err error) {
 		counts, err = w.store.Settle(ctx, w.name, true, settlements)
 		return err
@@ -153,31 +153,31 @@ func settleRacesTakeover(t testing.TB, table Table) {
 	const rounds, ttl = 20, 15 * time.Millisecond
 	a, b := hire(t, table, "a"), hire(t, table, "b")
 	for range rounds {
-		a.takeOver(relay.Lanes, ttl)
+		a.takeOver(storage.Lanes, ttl)
 		write(t, table, keyed("k", 3)...)
 		rows := a.pending()
-		settled := make(chan relay.Settled, 1)
+		settled := make(chan storage.Settled, 1)
 		go func() {
 			defer close(settled)
 			time.Sleep(rand.N(2 * ttl))
-			settled <- settleOrReport(t, a, a.allAs(relay.StateDone, rows)...)
+			settled <- settleOrReport(t, a, a.allAs(storage.StateDone, rows)...)
 		}()
-		b.takeOver(relay.Lanes, long)
+		b.takeOver(storage.Lanes, long)
 		read := len(b.pending())
 		counts := <-settled
 		if counts.Changed+counts.Fenced != len(rows) || read != counts.Fenced {
 			t.Fatalf("of %d rows the new holder has read %d; the old one's settle: %+v", len(rows), read, counts)
 		}
-		b.mustSettle(b.allAs(relay.StateDone, b.pending())...)
+		b.mustSettle(b.allAs(storage.StateDone, b.pending())...)
 		b.releaseAll()
 	}
 }
 
 func (w *worker) releaseAll() {
 	w.Helper()
-	var renewals []relay.Renewal
+	var renewals []storage.Renewal
 	for lane := range w.fences {
-		renewals = append(renewals, relay.Renewal{Lease: w.lease(lane)})
+		renewals = append(renewals, storage.Renewal{Lease: w.lease(lane)})
 	}
 	w.release(renewals...)
 }

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/rowrelay/rowrelay/outbox"
-	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // Filters select by each field, by all that are set, the same way for a
@@ -24,37 +24,37 @@ func filtersSelect(t testing.TB, table Table) {
 	}
 	pending := write(t, table, outbox.Message{ID: uuid(4), Topic: "a", Key: "k"})[0]
 	for i, text := range []string{"100% full", "100 full", `it's "x"_y`, ""} {
-		park := a.as(relay.StateError, a.row(written[i]))
+		park := a.as(storage.StateError, a.row(written[i]))
 		park.Error = text
 		a.mustSettle(park)
 	}
 	id := func(i int) string { return strconv.FormatInt(written[i], 10) }
 	tests := []struct {
-		filter relay.Filter
+		filter storage.Filter
 		want   []int64 // of the parked rows
 	}{
-		{relay.Filter{}, written},
-		{relay.Filter{State: relay.StateError}, written},
-		{relay.Filter{State: relay.StateRetry}, nil},
-		{relay.Filter{Topic: "a"}, written[:2]},
-		{relay.Filter{Key: "K"}, []int64{written[1], written[3]}},
-		{relay.Filter{Topic: "a", Key: "K"}, written[1:2]},
-		{relay.Filter{IDs: []string{id(0), uuid(2), id(3), uuid(3), none, "999999999"}}, []int64{written[0], written[2], written[3]}},
-		{relay.Filter{IDs: []string{none}}, nil},
-		{relay.Filter{IDs: []string{uuid(0), uuid(2)}, Topic: "A"}, written[2:3]},
-		{relay.Filter{Error: "100%"}, written[:1]},
-		{relay.Filter{Error: "full"}, written[:2]},
-		{relay.Filter{Error: `'s "x"_`}, written[2:3]},
-		{relay.Filter{Error: `"x"%y`}, nil},
-		{relay.Filter{Since: time.Now().Add(-time.Hour)}, written},
-		{relay.Filter{Since: time.Now().Add(time.Hour)}, nil},
-		{relay.Filter{AfterID: written[1]}, written[2:]},
-		{relay.Filter{AfterID: written[0], Limit: 2}, written[1:3]},
+		{storage.Filter{}, written},
+		{storage.Filter{State: storage.StateError}, written},
+		{storage.Filter{State: storage.StateRetry}, nil},
+		{storage.Filter{Topic: "a"}, written[:2]},
+		{storage.Filter{Key: "K"}, []int64{written[1], written[3]}},
+		{storage.Filter{Topic: "a", Key: "K"}, written[1:2]},
+		{storage.Filter{IDs: []string{id(0), uuid(2), id(3), uuid(3), none, "999999999"}}, []int64{written[0], written[2], written[3]}},
+		{storage.Filter{IDs: []string{none}}, nil},
+		{storage.Filter{IDs: []string{uuid(0), uuid(2)}, Topic: "A"}, written[2:3]},
+		{storage.Filter{Error: "100%"}, written[:1]},
+		{storage.Filter{Error: "full"}, written[:2]},
+		{storage.Filter{Error: `'s "x"_`}, written[2:3]},
+		{storage.Filter{Error: `"x"%y`}, nil},
+		{storage.Filter{Since: time.Now().Add(-time.Hour)}, written},
+		{storage.Filter{Since: time.Now().Add(time.Hour)}, nil},
+		{storage.Filter{AfterID: written[1]}, written[2:]},
+		{storage.Filter{AfterID: written[0], Limit: 2}, written[1:3]},
 	}
 	for _, test := range tests {
 		var listed []int64
 		for _, info := range a.list(test.filter) {
-			if info.State == relay.StateError {
+			if info.State == storage.StateError {
 				listed = append(listed, info.ID)
 			}
 		}
@@ -65,17 +65,17 @@ func filtersSelect(t testing.TB, table Table) {
 		a.parkAgain()
 	}
 	a.discardEach(tests[10].filter, 2, written[2:])
-	a.wantState(relay.StatePending, pending)
+	a.wantState(storage.StatePending, pending)
 }
 
 // parkAgain parks what was requeued.
 func (w *worker) parkAgain() {
 	w.Helper()
-	w.mustSettle(w.allAs(relay.StateError, w.due())...)
+	w.mustSettle(w.allAs(storage.StateError, w.due())...)
 }
 
 // discardEach discards one row, then the rest, and requires what is left.
-func (w *worker) discardEach(filter relay.Filter, count int, left []int64) {
+func (w *worker) discardEach(filter storage.Filter, count int, left []int64) {
 	w.Helper()
 	one := filter
 	one.Limit = 1
@@ -85,8 +85,8 @@ func (w *worker) discardEach(filter relay.Filter, count int, left []int64) {
 	if n := w.discard(filter); n != count-1 {
 		w.Errorf("discard %+v: %d rows, want %d", filter, n, count-1)
 	}
-	w.wantState(relay.StateError, left...)
-	if all := w.list(relay.Filter{State: relay.StateError}); len(all) != len(left) {
+	w.wantState(storage.StateError, left...)
+	if all := w.list(storage.Filter{State: storage.StateError}); len(all) != len(left) {
 		w.Errorf("%d parked rows are left, want %d", len(all), len(left))
 	}
 }
@@ -100,9 +100,9 @@ func listPages(t testing.TB, table Table) {
 	for i, state := range states() { // in all tables
 		a.mustSettle(a.as(state, rows[i*11]))
 	}
-	wantIDs(t, "the first page", infoIDs(a.list(relay.Filter{})), written[:100])
+	wantIDs(t, "the first page", infoIDs(a.list(storage.Filter{})), written[:100])
 	var got []int64
-	for page := a.list(relay.Filter{Limit: 7}); len(page) > 0 && len(got) < plenty; page = a.list(relay.Filter{Limit: 7, AfterID: got[len(got)-1]}) {
+	for page := a.list(storage.Filter{Limit: 7}); len(page) > 0 && len(got) < plenty; page = a.list(storage.Filter{Limit: 7, AfterID: got[len(got)-1]}) {
 		if len(page) > 7 {
 			t.Fatalf("a page of 7 has %d rows", len(page))
 		}
@@ -111,7 +111,7 @@ func listPages(t testing.TB, table Table) {
 	wantIDs(t, "all pages", got, written)
 }
 
-func infoIDs(infos []relay.Info) []int64 {
+func infoIDs(infos []storage.Info) []int64 {
 	var found []int64
 	for _, info := range infos {
 		found = append(found, info.ID)
@@ -124,15 +124,15 @@ func changesHaveNoLimit(t testing.TB, table Table) {
 	const count = 1100
 	a := holder(t, table, "a")
 	write(t, table, plain(count)...)
-	a.mustSettle(a.allAs(relay.StateError, a.pending())...)
-	if n := a.requeue(relay.Filter{Topic: "plain"}); n != count {
+	a.mustSettle(a.allAs(storage.StateError, a.pending())...)
+	if n := a.requeue(storage.Filter{Topic: "plain"}); n != count {
 		t.Errorf("requeued %d rows, want %d", n, count)
 	}
 	a.parkAgain()
-	if n := a.discard(relay.Filter{Topic: "plain"}); n != count {
+	if n := a.discard(storage.Filter{Topic: "plain"}); n != count {
 		t.Errorf("discarded %d rows, want %d", n, count)
 	}
-	if left := a.list(relay.Filter{}); !slices.Equal(infoIDs(left), nil) {
+	if left := a.list(storage.Filter{}); !slices.Equal(infoIDs(left), nil) {
 		t.Errorf("left are %v", infoIDs(left))
 	}
 }

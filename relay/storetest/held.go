@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/rowrelay/rowrelay/outbox"
-	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // Due returns held rows by their time, page after page, each once; of the
@@ -26,8 +26,8 @@ func dueInOrder(t testing.TB, table Table) {
 	messages[4].AvailableAt, messages[5].AvailableAt = now.Add(time.Hour), now.Add(time.Minute)
 	write(t, table, messages...)
 	rows := a.pending()
-	a.mustSettle(a.allAs(relay.StateScheduled, rows)...)
-	a.mustSettle(a.allAs(relay.StateError, a.due()[:2])...)
+	a.mustSettle(a.allAs(storage.StateScheduled, rows)...)
+	a.mustSettle(a.allAs(storage.StateError, a.due()[:2])...)
 	want := a.due()
 	if len(want) != count-4 {
 		t.Fatalf("%d rows are due, want %d: two are not, and two are parked", len(want), count-4)
@@ -39,11 +39,11 @@ func dueInOrder(t testing.TB, table Table) {
 		wantIDs(t, "the pages of due rows", inOrder(a.duePages(lanes(), limit)), inOrder(want))
 	}
 	some := []int{want[0].Lane, want[3].Lane}
-	others := slices.DeleteFunc(slices.Clone(want), func(row relay.Row) bool { return !slices.Contains(some, row.Lane) })
+	others := slices.DeleteFunc(slices.Clone(want), func(row storage.Row) bool { return !slices.Contains(some, row.Lane) })
 	wantIDs(t, "due of some lanes", inOrder(a.duePages(some, 1)), inOrder(others))
 }
 
-func byTime(a, b relay.Row) int {
+func byTime(a, b storage.Row) int {
 	if c := a.Message.AvailableAt.Compare(b.Message.AvailableAt); c != 0 {
 		return c
 	}
@@ -51,11 +51,11 @@ func byTime(a, b relay.Row) int {
 }
 
 // duePages reads due rows to the end, page by page.
-func (w *worker) duePages(lanes []int, limit int) (rows []relay.Row) {
+func (w *worker) duePages(lanes []int, limit int) (rows []storage.Row) {
 	w.Helper()
-	var cursor relay.DueCursor
+	var cursor storage.DueCursor
 	for {
-		var page []relay.Row
+		var page []storage.Row
 		w.do("due", func(ctx context.Context) (err error) {
 			page, cursor, err = w.store.Due(ctx, lanes, cursor, limit, plentyBytes)
 			return err
@@ -74,7 +74,7 @@ func (w *worker) duePages(lanes []int, limit int) (rows []relay.Row) {
 func dueTellsRetriesFromScheduled(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	written := write(t, table, slices.Concat(keyed("a", 1), keyed("b", 1))...)
-	a.mustSettle(a.as(relay.StateRetry, a.row(written[0])), a.as(relay.StateScheduled, a.row(written[1])))
+	a.mustSettle(a.as(storage.StateRetry, a.row(written[0])), a.as(storage.StateScheduled, a.row(written[1])))
 	rows := a.due()
 	wantIDs(t, "due", ids(rows), written)
 	for _, row := range rows {
@@ -88,29 +88,29 @@ func dueTellsRetriesFromScheduled(t testing.TB, table Table) {
 // finished row doesn't, nor does one without a key.
 func retriesHoldTheirKeys(t testing.TB, table Table) {
 	a := holder(t, table, "a")
-	var rows []relay.Row
+	var rows []storage.Row
 	for _, key := range []string{"later", "due", "scheduled", "error", "requeued", "done", ""} {
 		rows = append(rows, a.row(write(t, table, outbox.Message{Topic: "t", Key: key})[0]))
 	}
-	a.mustSettle(a.allAs(relay.StateRetry, rows)...)
+	a.mustSettle(a.allAs(storage.StateRetry, rows)...)
 	if got := len(a.heldKeys()); got != 6 {
 		t.Errorf("6 keys have a retry, %d are held", got)
 	}
 	for i := range rows {
 		rows[i].Held = true
 	}
-	later := a.as(relay.StateRetry, rows[0])
+	later := a.as(storage.StateRetry, rows[0])
 	later.Delay = time.Hour
-	a.mustSettle(later, a.as(relay.StateScheduled, rows[2]), a.as(relay.StateError, rows[3]), a.as(relay.StateError, rows[4]), a.as(relay.StateDone, rows[5]))
-	if n := a.requeue(relay.Filter{Key: "requeued"}); n != 1 {
+	a.mustSettle(later, a.as(storage.StateScheduled, rows[2]), a.as(storage.StateError, rows[3]), a.as(storage.StateError, rows[4]), a.as(storage.StateDone, rows[5]))
+	if n := a.requeue(storage.Filter{Key: "requeued"}); n != 1 {
 		t.Fatalf("requeued %d rows, want 1", n)
 	}
-	want := []relay.BlockedKey{
+	want := []storage.BlockedKey{
 		{Lane: rows[0].Lane, Key: "later", Topic: "t", ID: rows[0].ID},
 		{Lane: rows[1].Lane, Key: "due", Topic: "t", ID: rows[1].ID},
 	}
 	got := a.heldKeys()
-	slices.SortFunc(got, func(a, b relay.BlockedKey) int { return int(a.ID - b.ID) })
+	slices.SortFunc(got, func(a, b storage.BlockedKey) int { return int(a.ID - b.ID) })
 	if !slices.Equal(got, want) {
 		t.Errorf("held keys are %+v, want %+v", got, want)
 	}
@@ -118,7 +118,7 @@ func retriesHoldTheirKeys(t testing.TB, table Table) {
 }
 
 // wantHeldKeys asks for some of the held keys.
-func (w *worker) wantHeldKeys(all []relay.BlockedKey) {
+func (w *worker) wantHeldKeys(all []storage.BlockedKey) {
 	w.Helper()
 	for _, want := range all {
 		w.do("held keys", func(ctx context.Context) error {
@@ -147,7 +147,7 @@ func (w *worker) wantHeldKeys(all []relay.BlockedKey) {
 // each topic: whatever else is held, and though others differ by a blank or by case.
 func heldAmongOthers(t testing.TB, table Table) {
 	a := holder(t, table, "a")
-	var rows []relay.Row
+	var rows []storage.Row
 	for _, m := range []outbox.Message{
 		{Topic: "t", Key: "k"}, {Topic: "t", Key: "k"}, {Topic: "u", Key: "k"}, {Topic: "t", Key: "K"}, {Topic: "t", Key: "it's \"ü\""},
 		{Topic: "t", Key: "scheduled"}, {Topic: "t", Key: "parked"}, {Topic: "t", Key: "done"}, {Topic: "t"}, {Topic: "t", Key: "pending"},
@@ -159,27 +159,27 @@ func heldAmongOthers(t testing.TB, table Table) {
 		others = append(others, outbox.Message{Topic: "t", Key: fmt.Sprint("other", i)})
 	}
 	write(t, table, others...)
-	var settlements []relay.Settlement
+	var settlements []storage.Settlement
 	for _, row := range a.pending() {
-		state := relay.StateRetry
+		state := storage.StateRetry
 		switch row.Message.Key {
 		case "scheduled":
-			state = relay.StateScheduled
+			state = storage.StateScheduled
 		case "parked":
-			state = relay.StateError
+			state = storage.StateError
 		case "done":
-			state = relay.StateDone
+			state = storage.StateDone
 		case "pending":
 			continue
 		}
 		settlements = append(settlements, a.as(state, row))
 	}
 	a.mustSettle(settlements...)
-	asked := []relay.LaneKey{{Lane: rows[0].Lane, Key: "k "}, {Lane: (rows[0].Lane + 1) % relay.Lanes, Key: "k"}, {Lane: rows[0].Lane, Key: "never"}}
+	asked := []storage.LaneKey{{Lane: rows[0].Lane, Key: "k "}, {Lane: (rows[0].Lane + 1) % storage.Lanes, Key: "k"}, {Lane: rows[0].Lane, Key: "never"}}
 	for _, row := range slices.Concat(rows[:1], rows[3:8], rows[9:]) {
-		asked = append(asked, relay.LaneKey{Lane: row.Lane, Key: row.Message.Key})
+		asked = append(asked, storage.LaneKey{Lane: row.Lane, Key: row.Message.Key})
 	}
-	want := []relay.BlockedKey{
+	want := []storage.BlockedKey{
 		{Lane: rows[0].Lane, Key: "k", Topic: "t", ID: rows[0].ID},
 		{Lane: rows[0].Lane, Key: "k", Topic: "u", ID: rows[2].ID},
 		{Lane: rows[3].Lane, Key: "K", Topic: "t", ID: rows[3].ID},
@@ -190,16 +190,16 @@ func heldAmongOthers(t testing.TB, table Table) {
 	a.wantHeldAmong(nil, nil)
 	many := slices.Clone(asked)
 	for i := range 2000 {
-		many = append(many, relay.LaneKey{Lane: i % relay.Lanes, Key: fmt.Sprint("not", i)})
+		many = append(many, storage.LaneKey{Lane: i % storage.Lanes, Key: fmt.Sprint("not", i)})
 	}
 	a.wantHeldAmong(many, want)
 }
 
-func (w *worker) wantHeldAmong(asked []relay.LaneKey, want []relay.BlockedKey) {
+func (w *worker) wantHeldAmong(asked []storage.LaneKey, want []storage.BlockedKey) {
 	w.Helper()
 	w.do("held among", func(ctx context.Context) error {
 		got, err := w.store.BlockedAmong(ctx, asked)
-		slices.SortFunc(got, func(a, b relay.BlockedKey) int { return int(a.ID - b.ID) })
+		slices.SortFunc(got, func(a, b storage.BlockedKey) int { return int(a.ID - b.ID) })
 		if err == nil && !slices.Equal(got, want) {
 			w.Errorf("of %d keys are held %+v, want %+v", len(asked), got, want)
 		}
@@ -210,24 +210,24 @@ func (w *worker) wantHeldAmong(asked []relay.LaneKey, want []relay.BlockedKey) {
 // Whoever takes a lane over finds what is held there: the keys and the rows.
 func heldAcrossTakeover(t testing.TB, table Table) {
 	a, b := hire(t, table, "a"), hire(t, table, "b")
-	a.acquire(relay.Lanes, long)
+	a.acquire(storage.Lanes, long)
 	written := write(t, table, keyed("k", 2)...)
 	row := a.row(written[0])
-	retry := a.as(relay.StateRetry, row)
+	retry := a.as(storage.StateRetry, row)
 	retry.Attempts = 4
 	a.mustSettle(retry)
 	a.renewAll(short)
-	b.takeOver(relay.Lanes, long)
-	if got, want := b.heldKeys(), []relay.BlockedKey{{Lane: row.Lane, Key: "k", Topic: "plain", ID: row.ID}}; !slices.Equal(got, want) {
+	b.takeOver(storage.Lanes, long)
+	if got, want := b.heldKeys(), []storage.BlockedKey{{Lane: row.Lane, Key: "k", Topic: "plain", ID: row.ID}}; !slices.Equal(got, want) {
 		t.Errorf("held keys after a takeover are %+v, want %+v", got, want)
 	}
 	due := b.due()
 	if len(due) != 1 || due[0].ID != row.ID || due[0].Attempts != 4 || !due[0].Retrying {
 		t.Fatalf("due after a takeover: %+v", due)
 	}
-	if got, want := a.settle(a.allAs(relay.StateDone, due)...), (relay.Settled{Fenced: 1}); got != want {
+	if got, want := a.settle(a.allAs(storage.StateDone, due)...), (storage.Settled{Fenced: 1}); got != want {
 		t.Errorf("the old holder settled a held row: %+v, want %+v", got, want)
 	}
-	b.mustSettle(b.allAs(relay.StateDone, due)...)
+	b.mustSettle(b.allAs(storage.StateDone, due)...)
 	wantIDs(t, "pending", ids(b.pending()), written[1:])
 }

@@ -5,24 +5,24 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // A renewed lease lasts as long as the renewal says, also beyond what it was
 // first given for.
 func renewExtends(t testing.TB, table Table) {
 	a, b := hire(t, table, "a"), hire(t, table, "b")
-	a.acquire(relay.Lanes, short)
-	kept := relay.Renewal{Lease: a.lease(5)}
-	if held := a.renew(long, kept); !slices.Equal(held, []relay.Lease{kept.Lease}) {
+	a.acquire(storage.Lanes, short)
+	kept := storage.Renewal{Lease: a.lease(5)}
+	if held := a.renew(long, kept); !slices.Equal(held, []storage.Lease{kept.Lease}) {
 		t.Fatalf("renewed %+v, held are %+v", kept.Lease, held)
 	}
-	for _, grant := range b.takeOver(relay.Lanes-1, long) {
+	for _, grant := range b.takeOver(storage.Lanes-1, long) {
 		if grant.Lane == 5 {
 			t.Errorf("lane 5 was taken over although its lease was renewed for %v", long)
 		}
 	}
-	if late := b.acquire(relay.Lanes, long); len(late) != 0 {
+	if late := b.acquire(storage.Lanes, long); len(late) != 0 {
 		t.Errorf("%+v was taken over although its lease was renewed for %v", late, long)
 	}
 }
@@ -31,17 +31,17 @@ func renewExtends(t testing.TB, table Table) {
 // other.
 func renewAfterTheEnd(t testing.TB, table Table) {
 	a, b := hire(t, table, "a"), hire(t, table, "b")
-	a.acquire(relay.Lanes, short)
+	a.acquire(storage.Lanes, short)
 	taken := b.takeOver(1, long)[0] // so all leases of a have ended
-	var renewals []relay.Renewal
-	for lane := range relay.Lanes {
-		renewals = append(renewals, relay.Renewal{Lease: a.lease(lane)})
+	var renewals []storage.Renewal
+	for lane := range storage.Lanes {
+		renewals = append(renewals, storage.Renewal{Lease: a.lease(lane)})
 	}
 	held := a.renew(long, renewals...)
-	if len(held) != relay.Lanes-1 || slices.Contains(held, a.lease(taken.Lane)) {
+	if len(held) != storage.Lanes-1 || slices.Contains(held, a.lease(taken.Lane)) {
 		t.Errorf("renewed %d leases that had ended, of which 1 was taken over; %d held", len(renewals), len(held))
 	}
-	if late := b.acquire(relay.Lanes, long); len(late) != 0 {
+	if late := b.acquire(storage.Lanes, long); len(late) != 0 {
 		t.Errorf("took over %d lanes after they had been renewed", len(late))
 	}
 }
@@ -50,36 +50,36 @@ func renewAfterTheEnd(t testing.TB, table Table) {
 // wrong fence or a wrong name. What they say of the marks is not stored.
 func renewIsForTheHolder(t testing.TB, table Table) {
 	a, b, c := hire(t, table, "a"), hire(t, table, "b"), hire(t, table, "c")
-	a.acquire(relay.Lanes, short)
-	b.takeOver(relay.Lanes, short)
-	right, wrong := relay.Marks{Main: 1}, relay.Marks{Main: 666}
-	stale := relay.Renewal{Lease: a.lease(3), Marks: wrong}
-	ahead := relay.Renewal{Lease: relay.Lease{Lane: 3, Fence: b.fences[3] + 1}, Marks: wrong}
-	foreign := relay.Renewal{Lease: b.lease(3), Marks: wrong}
+	a.acquire(storage.Lanes, short)
+	b.takeOver(storage.Lanes, short)
+	right, wrong := storage.Marks{Main: 1}, storage.Marks{Main: 666}
+	stale := storage.Renewal{Lease: a.lease(3), Marks: wrong}
+	ahead := storage.Renewal{Lease: storage.Lease{Lane: 3, Fence: b.fences[3] + 1}, Marks: wrong}
+	foreign := storage.Renewal{Lease: b.lease(3), Marks: wrong}
 	if held := slices.Concat(a.renew(long, stale), b.renew(long, ahead), a.renew(long, foreign)); len(held) != 0 {
 		t.Errorf("renewed without being the holder: %+v", held)
 	}
-	own := relay.Renewal{Lease: b.lease(5), Marks: right}
-	if held := b.renew(short, stale, own, ahead); !slices.Equal(held, []relay.Lease{own.Lease}) {
+	own := storage.Renewal{Lease: b.lease(5), Marks: right}
+	if held := b.renew(short, stale, own, ahead); !slices.Equal(held, []storage.Lease{own.Lease}) {
 		t.Errorf("of one lease of its own and two others, held are %+v", held)
 	}
-	for _, grant := range c.takeOver(relay.Lanes, long) {
-		wantMarks(t, grant, map[int]relay.Marks{5: right}[grant.Lane])
+	for _, grant := range c.takeOver(storage.Lanes, long) {
+		wantMarks(t, grant, map[int]storage.Marks{5: right}[grant.Lane])
 	}
 }
 
 // Release is the holder's alone, too.
 func releaseIsForTheHolder(t testing.TB, table Table) {
 	a, b, c := hire(t, table, "a"), hire(t, table, "b"), hire(t, table, "c")
-	a.acquire(relay.Lanes, short)
-	b.takeOver(relay.Lanes, short)
-	wrong := relay.Marks{Main: 666}
-	a.release(relay.Renewal{Lease: a.lease(3), Marks: wrong}, relay.Renewal{Lease: b.lease(4), Marks: wrong})
-	b.release(relay.Renewal{Lease: a.lease(5), Marks: wrong})
-	grants := c.takeOver(relay.Lanes, long)
+	a.acquire(storage.Lanes, short)
+	b.takeOver(storage.Lanes, short)
+	wrong := storage.Marks{Main: 666}
+	a.release(storage.Renewal{Lease: a.lease(3), Marks: wrong}, storage.Renewal{Lease: b.lease(4), Marks: wrong})
+	b.release(storage.Renewal{Lease: a.lease(5), Marks: wrong})
+	grants := c.takeOver(storage.Lanes, long)
 	wantCrashes(t, grants, 2) // none was released
 	for _, grant := range grants {
-		wantMarks(t, grant, relay.Marks{})
+		wantMarks(t, grant, storage.Marks{})
 	}
 }
 
@@ -87,28 +87,28 @@ func releaseIsForTheHolder(t testing.TB, table Table) {
 // release.
 func marksAreKept(t testing.TB, table Table) {
 	a, b, c := hire(t, table, "a"), hire(t, table, "b"), hire(t, table, "c")
-	for _, grant := range a.acquire(relay.Lanes, short) {
-		if !reflect.DeepEqual(grant.Marks, relay.Marks{}) {
+	for _, grant := range a.acquire(storage.Lanes, short) {
+		if !reflect.DeepEqual(grant.Marks, storage.Marks{}) {
 			t.Fatalf("a new lane has the marks %+v", grant.Marks)
 		}
 	}
-	renewed := relay.Marks{Routes: `f"1`, Main: 1 << 40, Sinks: map[string]int64{"kafka": 7, "https://x": 0}}
-	a.renew(short, relay.Renewal{Lease: a.lease(1), Marks: renewed})
-	for _, grant := range b.takeOver(relay.Lanes, long) {
-		wantMarks(t, grant, map[int]relay.Marks{1: renewed}[grant.Lane])
+	renewed := storage.Marks{Routes: `f"1`, Main: 1 << 40, Sinks: map[string]int64{"kafka": 7, "https://x": 0}}
+	a.renew(short, storage.Renewal{Lease: a.lease(1), Marks: renewed})
+	for _, grant := range b.takeOver(storage.Lanes, long) {
+		wantMarks(t, grant, map[int]storage.Marks{1: renewed}[grant.Lane])
 	}
-	released := relay.Marks{Routes: "f2", Main: 12}
-	b.release(relay.Renewal{Lease: b.lease(1), Marks: released}, relay.Renewal{Lease: b.lease(2), Marks: renewed})
-	grants := c.acquire(relay.Lanes, long)
+	released := storage.Marks{Routes: "f2", Main: 12}
+	b.release(storage.Renewal{Lease: b.lease(1), Marks: released}, storage.Renewal{Lease: b.lease(2), Marks: renewed})
+	grants := c.acquire(storage.Lanes, long)
 	if len(grants) != 2 {
 		t.Fatalf("2 lanes were released, %d granted", len(grants))
 	}
 	for _, grant := range grants {
-		wantMarks(t, grant, map[int]relay.Marks{1: released, 2: renewed}[grant.Lane])
+		wantMarks(t, grant, map[int]storage.Marks{1: released, 2: renewed}[grant.Lane])
 	}
 }
 
-func wantMarks(t testing.TB, grant relay.Grant, want relay.Marks) {
+func wantMarks(t testing.TB, grant storage.Grant, want storage.Marks) {
 	t.Helper()
 	if !reflect.DeepEqual(grant.Marks, want) {
 		t.Errorf("lane %d was granted with the marks %+v, want %+v", grant.Lane, grant.Marks, want)

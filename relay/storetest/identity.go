@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/rowrelay/rowrelay/outbox"
-	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // writeAs writes a message with an id that was given out before.
@@ -24,9 +24,9 @@ func named(key string) outbox.Message {
 }
 
 // stateOf is the state of one message, or "" if there is none.
-func (w *worker) stateOf(message outbox.Message) relay.State {
+func (w *worker) stateOf(message outbox.Message) storage.State {
 	w.Helper()
-	infos := w.list(relay.Filter{IDs: []string{message.ID}})
+	infos := w.list(storage.Filter{IDs: []string{message.ID}})
 	if len(infos) == 0 {
 		return ""
 	}
@@ -36,7 +36,7 @@ func (w *worker) stateOf(message outbox.Message) relay.State {
 	return infos[0].State
 }
 
-func (w *worker) wantStateOf(message outbox.Message, want relay.State) {
+func (w *worker) wantStateOf(message outbox.Message, want storage.State) {
 	w.Helper()
 	if got := w.stateOf(message); got != want {
 		w.Errorf("message %s is %q, want %q", message.ID, got, want)
@@ -44,9 +44,9 @@ func (w *worker) wantStateOf(message outbox.Message, want relay.State) {
 }
 
 // only returns the row of a message among some.
-func only(t testing.TB, rows []relay.Row, message outbox.Message) relay.Row {
+func only(t testing.TB, rows []storage.Row, message outbox.Message) storage.Row {
 	t.Helper()
-	at := slices.IndexFunc(rows, func(row relay.Row) bool { return row.Message.ID == message.ID })
+	at := slices.IndexFunc(rows, func(row storage.Row) bool { return row.Message.ID == message.ID })
 	if at < 0 {
 		t.Fatalf("message %s is not among rows %v", message.ID, inOrder(rows))
 	}
@@ -55,7 +55,7 @@ func only(t testing.TB, rows []relay.Row, message outbox.Message) relay.Row {
 
 // ofAnother are the settlements with every third one for a message that was given
 // another row's id before.
-func ofAnother(settlements []relay.Settlement) (changed []relay.Settlement, others int) {
+func ofAnother(settlements []storage.Settlement) (changed []storage.Settlement, others int) {
 	changed = slices.Clone(settlements)
 	for i := range changed {
 		if i%3 == 1 {
@@ -75,31 +75,31 @@ func settleKeepsToTheMessage(t testing.TB, table Table) {
 	for _, state := range states() {
 		lone := a.as(state, pending[0])
 		lone.MessageID = outbox.NewID()
-		if got, want := a.settle(lone), (relay.Settled{Missing: 1}); got != want {
+		if got, want := a.settle(lone), (storage.Settled{Missing: 1}); got != want {
 			t.Errorf("settled as %s for another message: %+v, want %+v", state, got, want)
 		}
-		a.wantState(relay.StatePending, pending[0].ID)
+		a.wantState(storage.StatePending, pending[0].ID)
 	}
 	for i, state := range states() {
 		a.keepsToTheMessage(state, pending[i*15:(i+1)*15])
 	}
 	write(t, table, keyed("k", 60)...)
-	a.mustSettle(a.allAs(relay.StateRetry, a.pending())...)
-	due := slices.DeleteFunc(a.due(), func(row relay.Row) bool { return !row.Retrying })
+	a.mustSettle(a.allAs(storage.StateRetry, a.pending())...)
+	due := slices.DeleteFunc(a.due(), func(row storage.Row) bool { return !row.Retrying })
 	for i, state := range states() {
 		a.keepsToTheMessage(state, due[i*15:(i+1)*15])
 	}
 }
 
 // keepsToTheMessage settles some rows, of which a third for other messages.
-func (w *worker) keepsToTheMessage(state relay.State, rows []relay.Row) {
+func (w *worker) keepsToTheMessage(state storage.State, rows []storage.Row) {
 	w.Helper()
-	before := map[int64]relay.State{}
+	before := map[int64]storage.State{}
 	for _, row := range rows {
 		before[row.ID] = w.info(row.ID).State
 	}
 	settlements, others := ofAnother(w.allAs(state, rows))
-	if got, want := w.settle(settlements...), (relay.Settled{Changed: len(rows) - others, Missing: others}); got != want {
+	if got, want := w.settle(settlements...), (storage.Settled{Changed: len(rows) - others, Missing: others}); got != want {
 		w.Errorf("settled %d rows as %s, %d of them for other messages: %+v, want %+v", len(rows), state, others, got, want)
 	}
 	for i, row := range rows {
@@ -107,27 +107,27 @@ func (w *worker) keepsToTheMessage(state relay.State, rows []relay.Row) {
 		if settlements[i].MessageID == row.Message.ID {
 			want = state
 		}
-		if want == relay.StateScheduled {
-			want = relay.StatePending // it is due
+		if want == storage.StateScheduled {
+			want = storage.StatePending // it is due
 		}
 		w.wantState(want, row.ID)
 	}
-	w.settle(w.allAs(relay.StateDone, rows)...)
+	w.settle(w.allAs(storage.StateDone, rows)...)
 }
 
 // The same with a token in the place of the lease: one token may have claimed both.
 func tokenKeepsToTheMessage(t testing.TB, table Table) {
 	a := byRows(t, table, "a")
-	for _, state := range append(states(), relay.StatePending) {
+	for _, state := range append(states(), storage.StatePending) {
 		write(t, table, plain(9)...)
 		token := newToken()
-		rows := a.claim(relay.ClaimRequest{Token: token, Limit: 9, Pick: relay.Newest})
+		rows := a.claim(storage.ClaimRequest{Token: token, Limit: 9, Pick: storage.Newest})
 		settlements, others := ofAnother(allClaimed(token, state, rows))
-		if got, want := a.settle(settlements...), (relay.Settled{Changed: len(rows) - others, Missing: others}); got != want {
+		if got, want := a.settle(settlements...), (storage.Settled{Changed: len(rows) - others, Missing: others}); got != want {
 			t.Errorf("settled %d claimed rows as %s, %d of them for other messages: %+v, want %+v", len(rows), state, others, got, want)
 		}
 		for i, row := range rows {
-			if is := a.info(row.ID).State == relay.StateClaimed; is != (settlements[i].MessageID != row.Message.ID) {
+			if is := a.info(row.ID).State == storage.StateClaimed; is != (settlements[i].MessageID != row.Message.ID) {
 				t.Errorf("row %d, settled as %s for its own message or another, is claimed: %t", row.ID, state, is)
 			}
 		}
@@ -139,14 +139,14 @@ func settleIsForTheOwner(t testing.TB, table Table) {
 	a, b := holder(t, table, "a"), hire(t, table, "b")
 	b.fences = a.fences
 	written := write(t, table, plain(6)...)
-	a.mustSettle(a.allAs(relay.StateRetry, a.pending()[:3])...)
+	a.mustSettle(a.allAs(storage.StateRetry, a.pending()[:3])...)
 	rows := slices.Concat(a.pending(), a.due())
 	for _, state := range states() {
-		if got, want := b.settle(b.allAs(state, rows)...), (relay.Settled{Fenced: len(written)}); got != want {
+		if got, want := b.settle(b.allAs(state, rows)...), (storage.Settled{Fenced: len(written)}); got != want {
 			t.Errorf("settled as %s with another's fence: %+v, want %+v", state, got, want)
 		}
 	}
-	a.mustSettle(a.allAs(relay.StateDone, rows)...)
+	a.mustSettle(a.allAs(storage.StateDone, rows)...)
 }
 
 // What was delivered is no obstacle for a message that has its id, and stays what
@@ -155,15 +155,15 @@ func doneMeetsItsIDAgain(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	first, second, third := named("k"), named("k"), named("k")
 	id := write(t, table, first)[0]
-	a.mustSettle(a.as(relay.StateDone, a.row(id)))
+	a.mustSettle(a.as(storage.StateDone, a.row(id)))
 	for _, again := range []outbox.Message{second, third} {
 		writeAs(t, table, id, again)
-		a.mustSettle(a.as(relay.StateDone, only(t, a.pending(), again)))
+		a.mustSettle(a.as(storage.StateDone, only(t, a.pending(), again)))
 	}
 	for _, message := range []outbox.Message{first, second, third} {
-		a.wantStateOf(message, relay.StateDone)
+		a.wantStateOf(message, storage.StateDone)
 	}
-	if n := len(a.list(relay.Filter{State: relay.StateDone})); n != 3 {
+	if n := len(a.list(storage.Filter{State: storage.StateDone})); n != 3 {
 		t.Errorf("%d messages of one id are done, want 3", n)
 	}
 }
@@ -174,25 +174,25 @@ func heldMeetsItsIDAgain(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	messages := []outbox.Message{named("k"), named("k"), named("k"), named("k")}
 	id := write(t, table, messages[0])[0]
-	a.mustSettle(a.as(relay.StateRetry, a.row(id)))
+	a.mustSettle(a.as(storage.StateRetry, a.row(id)))
 	for _, message := range messages[1:] {
 		writeAs(t, table, id, message)
-		a.mustSettle(a.as(relay.StateRetry, only(t, a.pending(), message)))
+		a.mustSettle(a.as(storage.StateRetry, only(t, a.pending(), message)))
 	}
 	for _, message := range messages[:3] {
-		a.mustSettle(a.as(relay.StateError, only(t, a.due(), message)))
+		a.mustSettle(a.as(storage.StateError, only(t, a.due(), message)))
 	}
-	if n := a.requeue(relay.Filter{IDs: []string{messages[0].ID}}); n != 1 {
+	if n := a.requeue(storage.Filter{IDs: []string{messages[0].ID}}); n != 1 {
 		t.Errorf("requeued %d rows by a message's id, want 1", n)
 	}
-	if n := a.discard(relay.Filter{IDs: []string{messages[1].ID}}); n != 1 {
+	if n := a.discard(storage.Filter{IDs: []string{messages[1].ID}}); n != 1 {
 		t.Errorf("discarded %d rows by a message's id, want 1", n)
 	}
-	for i, want := range []relay.State{relay.StatePending, "", relay.StateError, relay.StateRetry} {
+	for i, want := range []storage.State{storage.StatePending, "", storage.StateError, storage.StateRetry} {
 		a.wantStateOf(messages[i], want)
 	}
-	a.mustSettle(a.as(relay.StateDone, only(t, a.due(), messages[0])))
-	a.wantStateOf(messages[3], relay.StateRetry)
+	a.mustSettle(a.as(storage.StateDone, only(t, a.due(), messages[0])))
+	a.wantStateOf(messages[3], storage.StateRetry)
 }
 
 // By rows a held row whose id is another row's now stays where it is until that one
@@ -202,19 +202,19 @@ func returnMeetsItsIDAgain(t testing.TB, table Table) {
 	first, second, other := named("k"), named("k"), named("k")
 	id := write(t, table, first)[0]
 	write(t, table, other)
-	rows := a.claim(relay.ClaimRequest{Token: "1", Limit: 2})
-	a.mustSettle(allClaimed("1", relay.StateRetry, rows)...)
+	rows := a.claim(storage.ClaimRequest{Token: "1", Limit: 2})
+	a.mustSettle(allClaimed("1", storage.StateRetry, rows)...)
 	writeAs(t, table, id, second)
 	a.freed(1)
-	a.wantStateOf(first, relay.StateRetry)
-	rows = a.claim(relay.ClaimRequest{Token: "2", Limit: 3})
+	a.wantStateOf(first, storage.StateRetry)
+	rows = a.claim(storage.ClaimRequest{Token: "2", Limit: 3})
 	if len(rows) != 2 {
 		t.Fatalf("claimed %v, want the 2 rows of the other messages", inOrder(rows))
 	}
-	a.mustSettle(claimed("2", relay.StateDone, only(t, rows, second)), claimed("2", relay.StateDone, only(t, rows, other)))
+	a.mustSettle(claimed("2", storage.StateDone, only(t, rows, second)), claimed("2", storage.StateDone, only(t, rows, other)))
 	a.freed(1)
-	rows = a.claim(relay.ClaimRequest{Token: "3", Limit: 3})
-	a.mustSettle(claimed("3", relay.StateDone, only(t, rows, first)))
+	rows = a.claim(storage.ClaimRequest{Token: "3", Limit: 3})
+	a.mustSettle(claimed("3", storage.StateDone, only(t, rows, first)))
 }
 
 // Of several held rows with one id one comes back, and then the next one.
@@ -222,19 +222,19 @@ func returnsOneOfAnID(t testing.TB, table Table) {
 	a := byRows(t, table, "a")
 	messages := []outbox.Message{named("k"), named("k")}
 	id := write(t, table, messages[0])[0]
-	a.mustSettle(claimed("1", relay.StateRetry, a.claim(relay.ClaimRequest{Token: "1", Limit: 1})[0]))
+	a.mustSettle(claimed("1", storage.StateRetry, a.claim(storage.ClaimRequest{Token: "1", Limit: 1})[0]))
 	writeAs(t, table, id, messages[1])
-	a.mustSettle(claimed("2", relay.StateRetry, a.claim(relay.ClaimRequest{Token: "2", Limit: 1})[0]))
+	a.mustSettle(claimed("2", storage.StateRetry, a.claim(storage.ClaimRequest{Token: "2", Limit: 1})[0]))
 	for _, token := range []string{"3", "4"} {
 		a.freed(1)
-		rows := a.claim(relay.ClaimRequest{Token: token, Limit: 2})
+		rows := a.claim(storage.ClaimRequest{Token: token, Limit: 2})
 		if len(rows) != 1 {
 			t.Fatalf("claimed %d rows of one id, want 1", len(rows))
 		}
-		a.mustSettle(claimed(token, relay.StateDone, rows[0]))
+		a.mustSettle(claimed(token, storage.StateDone, rows[0]))
 	}
 	for _, message := range messages {
-		a.wantStateOf(message, relay.StateDone)
+		a.wantStateOf(message, storage.StateDone)
 	}
 }
 
@@ -244,13 +244,13 @@ func picksAllOfAnID(t testing.TB, table Table) {
 	first, second := named("k"), named("k")
 	id := write(t, table, first)[0]
 	row := a.row(id)
-	retry := a.as(relay.StateRetry, row)
+	retry := a.as(storage.StateRetry, row)
 	retry.Delay = time.Hour
 	a.mustSettle(retry)
 	writeAs(t, table, id, second)
-	var rows []relay.Row
+	var rows []storage.Row
 	a.do("pick", func(ctx context.Context) (err error) {
-		rows, err = a.journaler().Pick(ctx, []relay.RowID{{Lane: row.Lane, ID: id}})
+		rows, err = a.journaler().Pick(ctx, []storage.RowID{{Lane: row.Lane, ID: id}})
 		return err
 	})
 	if len(rows) != 2 || !only(t, rows, first).Held || only(t, rows, second).Held {

@@ -6,19 +6,19 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // journal writes what is being sent of one lane and returns the leases that
 // held. It skips the test if the store keeps no journals, which is its choice.
-func (w *worker) journal(lease relay.Lease, suspects ...relay.Suspect) (held []relay.Lease) {
+func (w *worker) journal(lease storage.Lease, suspects ...storage.Suspect) (held []storage.Lease) {
 	w.Helper()
-	journaler, able := w.store.(relay.Journaler)
+	journaler, able := w.store.(storage.Journaler)
 	if !able {
 		w.Skip("the store keeps no journals")
 	}
 	w.do("write journal", func(ctx context.Context) (err error) {
-		held, err = journaler.WriteJournal(ctx, w.name, []relay.Journal{{Lease: lease, Suspects: suspects}})
+		held, err = journaler.WriteJournal(ctx, w.name, []storage.Journal{{Lease: lease, Suspects: suspects}})
 		return err
 	})
 	return held
@@ -28,41 +28,41 @@ func (w *worker) journal(lease relay.Lease, suspects ...relay.Suspect) (held []r
 // unless the lane was released or renewed as calm; nobody else writes it down.
 func journalsAreKept(t testing.TB, table Table) {
 	a, b, c := hire(t, table, "a"), hire(t, table, "b"), hire(t, table, "c")
-	suspects := []relay.Suspect{{ID: 1 << 40, Check: 1<<32 - 1, Crashes: 2, Alone: true}, {ID: 7}}
-	a.acquire(relay.Lanes, short)
+	suspects := []storage.Suspect{{ID: 1 << 40, Check: 1<<32 - 1, Crashes: 2, Alone: true}, {ID: 7}}
+	a.acquire(storage.Lanes, short)
 	for lane := range 5 {
-		a.journal(a.lease(lane), relay.Suspect{ID: 666})
-		if held := a.journal(a.lease(lane), suspects...); !slices.Equal(held, []relay.Lease{a.lease(lane)}) {
+		a.journal(a.lease(lane), storage.Suspect{ID: 666})
+		if held := a.journal(a.lease(lane), suspects...); !slices.Equal(held, []storage.Lease{a.lease(lane)}) {
 			t.Errorf("wrote the journal of %+v, held are %+v", a.lease(lane), held)
 		}
 	}
 	a.journal(a.lease(1)) // nothing is being sent any more
 	a.renewCalmly(2, short)
-	a.release(relay.Renewal{Lease: a.lease(3)})
-	for _, grant := range b.takeOver(relay.Lanes, short) {
-		wantSuspects(t, grant, map[int][]relay.Suspect{0: suspects, 4: suspects}[grant.Lane])
+	a.release(storage.Renewal{Lease: a.lease(3)})
+	for _, grant := range b.takeOver(storage.Lanes, short) {
+		wantSuspects(t, grant, map[int][]storage.Suspect{0: suspects, 4: suspects}[grant.Lane])
 	}
-	wrong := relay.Suspect{ID: 666}
+	wrong := storage.Suspect{ID: 666}
 	foreign, stale := a.journal(b.lease(6), wrong), a.journal(a.lease(0), wrong)
 	if held := slices.Concat(foreign, stale); len(held) != 0 {
 		t.Errorf("wrote the journal without being the holder: %+v", held)
 	}
 	b.journal(b.lease(0), suspects[1])
-	for _, grant := range c.takeOver(relay.Lanes, long) {
+	for _, grant := range c.takeOver(storage.Lanes, long) {
 		if grant.Lane != 4 { // whose second holder has written nothing
-			wantSuspects(t, grant, map[int][]relay.Suspect{0: suspects[1:]}[grant.Lane])
+			wantSuspects(t, grant, map[int][]storage.Suspect{0: suspects[1:]}[grant.Lane])
 		}
 	}
 }
 
 func (w *worker) renewCalmly(lane int, ttl time.Duration) {
 	w.Helper()
-	if held := w.renew(ttl, relay.Renewal{Lease: w.lease(lane), Calm: true}); len(held) != 1 {
+	if held := w.renew(ttl, storage.Renewal{Lease: w.lease(lane), Calm: true}); len(held) != 1 {
 		w.Fatalf("renewed %+v, held are %+v", w.lease(lane), held)
 	}
 }
 
-func wantSuspects(t testing.TB, grant relay.Grant, want []relay.Suspect) {
+func wantSuspects(t testing.TB, grant storage.Grant, want []storage.Suspect) {
 	t.Helper()
 	if !slices.Equal(grant.Suspects, want) {
 		t.Errorf("lane %d was granted with the suspects %+v, want %+v", grant.Lane, grant.Suspects, want)

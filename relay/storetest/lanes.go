@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // Several relays that acquire at the same time share the lanes out: each lane
@@ -21,7 +21,7 @@ func acquireSharesOut(t testing.TB, table Table) {
 		name, store := string(rune('a'+i)), table.Store(t)
 		all.Go(func() {
 			for got := count; got == count; {
-				var grants []relay.Grant
+				var grants []storage.Grant
 				if err := again(t, func(ctx context.Context) (err error) {
 					grants, err = store.Acquire(ctx, name, count, long)
 					return err
@@ -44,14 +44,14 @@ func acquireSharesOut(t testing.TB, table Table) {
 	}
 	all.Wait()
 	last := hire(t, table, "last")
-	for _, grant := range last.acquire(relay.Lanes, long) {
+	for _, grant := range last.acquire(storage.Lanes, long) {
 		if other, taken := owners[grant.Lane]; taken {
 			t.Errorf("lane %d went to %s and to last", grant.Lane, other)
 		}
 		owners[grant.Lane] = last.name
 	}
-	if len(owners) != relay.Lanes {
-		t.Errorf("%d lanes were given out, want %d", len(owners), relay.Lanes)
+	if len(owners) != storage.Lanes {
+		t.Errorf("%d lanes were given out, want %d", len(owners), storage.Lanes)
 	}
 }
 
@@ -64,11 +64,11 @@ func acquireKeepsToTheCount(t testing.TB, table Table) {
 	if got := a.acquire(3, long); len(got) != 3 {
 		t.Errorf("asked for 3 lanes and got %d", len(got))
 	}
-	if got := a.acquire(relay.Lanes, long); len(got) != relay.Lanes-3 {
-		t.Errorf("asked for the rest and got %d lanes, want %d", len(got), relay.Lanes-3)
+	if got := a.acquire(storage.Lanes, long); len(got) != storage.Lanes-3 {
+		t.Errorf("asked for the rest and got %d lanes, want %d", len(got), storage.Lanes-3)
 	}
-	if len(a.fences) != relay.Lanes {
-		t.Errorf("holds %d different lanes, want %d", len(a.fences), relay.Lanes)
+	if len(a.fences) != storage.Lanes {
+		t.Errorf("holds %d different lanes, want %d", len(a.fences), storage.Lanes)
 	}
 }
 
@@ -77,29 +77,29 @@ func acquireKeepsToTheCount(t testing.TB, table Table) {
 func takeoverAfterExpiry(t testing.TB, table Table) {
 	a, b, c, d := hire(t, table, "a"), hire(t, table, "b"), hire(t, table, "c"), hire(t, table, "d")
 	start := time.Now()
-	wantCrashes(t, a.acquire(relay.Lanes, short), 0)
-	wantCrashes(t, b.takeOver(relay.Lanes, short), 1)
+	wantCrashes(t, a.acquire(storage.Lanes, short), 0)
+	wantCrashes(t, b.takeOver(storage.Lanes, short), 1)
 	if waited := time.Since(start); waited < short-slack {
 		t.Errorf("a lease of %v was taken over after %v", short, waited)
 	}
-	wantCrashes(t, c.takeOver(relay.Lanes, long), 2)
+	wantCrashes(t, c.takeOver(storage.Lanes, long), 2)
 	if waited := time.Since(start); waited < 2*(short-slack) {
 		t.Errorf("two leases of %v were taken over within %v", short, waited)
 	}
-	for lane := range relay.Lanes {
+	for lane := range storage.Lanes {
 		if !(a.fences[lane] < b.fences[lane] && b.fences[lane] < c.fences[lane]) {
 			t.Errorf("lane %d had the fences %d, %d, %d in turn", lane, a.fences[lane], b.fences[lane], c.fences[lane])
 		}
 	}
-	c.release(relay.Renewal{Lease: c.lease(7)})
-	released := d.acquire(relay.Lanes, long)
+	c.release(storage.Renewal{Lease: c.lease(7)})
+	released := d.acquire(storage.Lanes, long)
 	if len(released) != 1 || released[0].Lane != 7 || released[0].Fence <= c.fences[7] {
 		t.Fatalf("after lane 7 (fence %d) was released: %+v", c.fences[7], released)
 	}
 	wantCrashes(t, released, 0)
 }
 
-func wantCrashes(t testing.TB, grants []relay.Grant, want int) {
+func wantCrashes(t testing.TB, grants []storage.Grant, want int) {
 	t.Helper()
 	for _, grant := range grants {
 		if grant.Crashes != want {
@@ -114,8 +114,8 @@ func calmRenewal(t testing.TB, table Table) {
 	a, b, c := hire(t, table, "a"), hire(t, table, "b"), hire(t, table, "c")
 	a.acquire(2, short)
 	grants := b.takeOverThese(a.anyLane(0), a.anyLane(1))
-	calm := relay.Renewal{Lease: grants[0].Lease, Calm: true}
-	tense := relay.Renewal{Lease: grants[1].Lease}
+	calm := storage.Renewal{Lease: grants[0].Lease, Calm: true}
+	tense := storage.Renewal{Lease: grants[1].Lease}
 	if held := b.renew(short, calm, tense); len(held) != 2 {
 		t.Fatalf("renewed 2 leases, %d held", len(held))
 	}
@@ -137,16 +137,16 @@ func (w *worker) anyLane(n int) int {
 }
 
 // takeOverThese acquires whatever is free until it has these lanes.
-func (w *worker) takeOverThese(lanes ...int) []relay.Grant {
+func (w *worker) takeOverThese(lanes ...int) []storage.Grant {
 	w.Helper()
-	got := map[int]relay.Grant{}
+	got := map[int]storage.Grant{}
 	eventually(w, w.name+" takes over the lanes", func() bool {
-		for _, grant := range w.acquire(relay.Lanes, long) {
+		for _, grant := range w.acquire(storage.Lanes, long) {
 			got[grant.Lane] = grant
 		}
 		return !slices.ContainsFunc(lanes, func(lane int) bool { _, there := got[lane]; return !there })
 	})
-	grants := make([]relay.Grant, len(lanes))
+	grants := make([]storage.Grant, len(lanes))
 	for i, lane := range lanes {
 		grants[i] = got[lane]
 	}

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/rowrelay/rowrelay/outbox"
-	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // reader reads everything, again and again, and checks what each page promises
@@ -23,7 +23,7 @@ func newReader(t testing.TB, table Table, name string) *reader {
 }
 
 // look reads a page and holds it against the pages before.
-func (r *reader) look() relay.Page {
+func (r *reader) look() storage.Page {
 	r.Helper()
 	page := r.read(everything(), plenty, plentyBytes)
 	for _, row := range page.Rows {
@@ -67,12 +67,12 @@ func lateCommit(t testing.TB, table Table) {
 		if page.Horizon >= late {
 			t.Errorf("the horizon is %d, and row %d isn't committed", page.Horizon, late)
 		}
-		a.mustSettle(a.allAs(relay.StateDone, page.Rows)...)
+		a.mustSettle(a.allAs(storage.StateDone, page.Rows)...)
 	}
 	slow.Commit()
 	wantIDs(t, "scanned from the horizon", ids(a.scan(after(r.horizon), nil)), []int64{late})
 	wantIDs(t, "read", ids(r.look().Rows), []int64{late})
-	a.mustSettle(a.as(relay.StateDone, a.row(late)))
+	a.mustSettle(a.as(storage.StateDone, a.row(late)))
 	r.wantHorizon(r.highest)
 }
 
@@ -85,7 +85,7 @@ func (r *reader) wantHorizon(id int64) {
 	})
 }
 
-func after(id int64) []relay.Position {
+func after(id int64) []storage.Position {
 	positions := everything()
 	for i := range positions {
 		positions[i].After = id
@@ -123,12 +123,12 @@ func lateToldWithoutRows(t testing.TB, table Table) {
 	if len(page.Rows) > 0 || page.LateAfter < 0 || page.LateAfter >= late {
 		t.Errorf("read %d rows at no positions, late after %d, and row %d has appeared", len(page.Rows), page.LateAfter, late)
 	}
-	wantIDs(t, "scanned", ids(r.scan(after(page.LateAfter), func(c relay.Candidate) bool { return c.ID == late })), []int64{late})
+	wantIDs(t, "scanned", ids(r.scan(after(page.LateAfter), func(c storage.Candidate) bool { return c.ID == late })), []int64{late})
 	next := write(t, table, outbox.Message{Topic: "next"})
 	wantIDs(t, "read on to", ids(r.read(after(last), plenty, plentyBytes).Rows), next)
 }
 
-func highestOf(rows []relay.Row) (id int64) {
+func highestOf(rows []storage.Row) (id int64) {
 	for _, row := range rows {
 		id = max(id, row.ID)
 	}
@@ -180,10 +180,10 @@ func lateBesideASlowSettle(t testing.TB, table Table) {
 	first := write(t, table, plain(1)...)[0]
 	row := a.row(first)
 	waiting, unlock := lockRow(t, table, first)
-	settled := make(chan relay.Settled, 1)
+	settled := make(chan storage.Settled, 1)
 	go func() {
 		defer close(settled)
-		settled <- settleOrReport(t, a, a.as(relay.StateDone, row))
+		settled <- settleOrReport(t, a, a.as(storage.StateDone, row))
 	}()
 	eventually(t, "the settle waits for the row", waiting)
 	slow := table.Begin(t)

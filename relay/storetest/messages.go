@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/rowrelay/rowrelay/outbox"
-	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // write inserts messages in one transaction of their own.
@@ -49,7 +49,7 @@ func keyed(key string, count int) []outbox.Message {
 }
 
 func lanes() []int {
-	all := make([]int, relay.Lanes)
+	all := make([]int, storage.Lanes)
 	for i := range all {
 		all[i] = i
 	}
@@ -57,8 +57,8 @@ func lanes() []int {
 }
 
 // everything is all lanes from their start.
-func everything() []relay.Position {
-	positions := make([]relay.Position, relay.Lanes)
+func everything() []storage.Position {
+	positions := make([]storage.Position, storage.Lanes)
 	for i := range positions {
 		positions[i].Lane = i
 	}
@@ -66,14 +66,14 @@ func everything() []relay.Position {
 }
 
 // ids returns the rows' ids, sorted.
-func ids(rows []relay.Row) []int64 {
+func ids(rows []storage.Row) []int64 {
 	found := inOrder(rows)
 	slices.Sort(found)
 	return found
 }
 
 // inOrder returns the rows' ids as they stand.
-func inOrder(rows []relay.Row) []int64 {
+func inOrder(rows []storage.Row) []int64 {
 	found := make([]int64, len(rows))
 	for i, row := range rows {
 		found[i] = row.ID

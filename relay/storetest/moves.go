@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/rowrelay/rowrelay/outbox"
-	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // variants are messages that a careless store would change.
@@ -49,19 +49,19 @@ func (w *worker) moveAbout(table Table, message outbox.Message) {
 		w.Errorf("row %d was created at %v, by the test's clock %v from now", id, row.CreatedAt, age)
 	}
 	step := w.stepper(row)
-	step(relay.Settlement{State: relay.StateRetry, Attempts: 1, Crashes: 2, Error: `boom "1"`}, relay.Info{State: relay.StateRetry, LastError: `boom "1"`})
-	step(relay.Settlement{State: relay.StateRetry, Attempts: 2, Crashes: 2}, relay.Info{State: relay.StateRetry, LastError: `boom "1"`})
-	step(relay.Settlement{State: relay.StateError, Attempts: 3, Crashes: 3, Error: "boom 2"}, relay.Info{State: relay.StateError, LastError: "boom 2"})
-	if requeued := w.requeue(relay.Filter{IDs: []string{message.ID}}); requeued != 1 {
+	step(storage.Settlement{State: storage.StateRetry, Attempts: 1, Crashes: 2, Error: `boom "1"`}, storage.Info{State: storage.StateRetry, LastError: `boom "1"`})
+	step(storage.Settlement{State: storage.StateRetry, Attempts: 2, Crashes: 2}, storage.Info{State: storage.StateRetry, LastError: `boom "1"`})
+	step(storage.Settlement{State: storage.StateError, Attempts: 3, Crashes: 3, Error: "boom 2"}, storage.Info{State: storage.StateError, LastError: "boom 2"})
+	if requeued := w.requeue(storage.Filter{IDs: []string{message.ID}}); requeued != 1 {
 		w.Fatalf("requeued %d rows, want 1", requeued)
 	}
-	step(relay.Settlement{State: relay.StateDone, Attempts: 4, Receipt: "receipt ✓"}, relay.Info{State: relay.StateDone, LastError: "boom 2", Receipt: "receipt ✓"})
+	step(storage.Settlement{State: storage.StateDone, Attempts: 4, Receipt: "receipt ✓"}, storage.Info{State: storage.StateDone, LastError: "boom 2", Receipt: "receipt ✓"})
 }
 
 // stepper settles the row, wherever it is, and compares what is known of it
 // then.
-func (w *worker) stepper(row relay.Row) func(relay.Settlement, relay.Info) {
-	return func(settlement relay.Settlement, want relay.Info) {
+func (w *worker) stepper(row storage.Row) func(storage.Settlement, storage.Info) {
+	return func(settlement storage.Settlement, want storage.Info) {
 		w.Helper()
 		settlement.ID, settlement.Lane, settlement.MessageID = row.ID, row.Lane, row.Message.ID
 		settlement.Fence, settlement.Held = w.fences[row.Lane], row.Held
@@ -70,7 +70,7 @@ func (w *worker) stepper(row relay.Row) func(relay.Settlement, relay.Info) {
 		if info.State != want.State || info.LastError != want.LastError || info.Receipt != want.Receipt {
 			w.Errorf("settled as %+v, and found as %+v", settlement, info)
 		}
-		if done := info.State == relay.StateDone; done == info.FinishedAt.IsZero() {
+		if done := info.State == storage.StateDone; done == info.FinishedAt.IsZero() {
 			w.Errorf("a row that is %s finished at %v", info.State, info.FinishedAt)
 		}
 		wantSame(w, info.Row, row, settlement)
@@ -83,7 +83,7 @@ func (w *worker) stepper(row relay.Row) func(relay.Settlement, relay.Info) {
 
 // wantSame requires that the row is the one from before, but for what the
 // settlement says.
-func wantSame(t testing.TB, got, before relay.Row, s relay.Settlement) {
+func wantSame(t testing.TB, got, before storage.Row, s storage.Settlement) {
 	t.Helper()
 	wantMessage(t, string(s.State), got.Message, before.Message)
 	if got.ID != before.ID || got.Lane != before.Lane || !got.CreatedAt.Equal(before.CreatedAt) {
@@ -117,7 +117,7 @@ func wantTime(t testing.TB, what string, got, want time.Time) {
 func retryWaitsItsDelay(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	id := write(t, table, plain(1)...)[0]
-	settlement := a.as(relay.StateRetry, a.row(id))
+	settlement := a.as(storage.StateRetry, a.row(id))
 	settlement.Delay = short
 	start := time.Now()
 	a.mustSettle(settlement)
@@ -137,12 +137,12 @@ func scheduledKeepsItsTime(t testing.TB, table Table) {
 		if want := row.ID == ids[0]; row.Later != want {
 			t.Errorf("row %d, available at %v, was read as later: %t", row.ID, row.Message.AvailableAt, row.Later)
 		}
-		a.mustSettle(a.as(relay.StateScheduled, row))
+		a.mustSettle(a.as(storage.StateScheduled, row))
 	}
 	wantTime(t, "available_at", a.info(ids[0]).Message.AvailableAt, later)
 	wantTime(t, "available_at", a.info(ids[1]).Message.AvailableAt, time.Time{})
-	a.wantState(relay.StateScheduled, ids[0])
-	a.wantState(relay.StatePending, ids[1]) // held, and due
+	a.wantState(storage.StateScheduled, ids[0])
+	a.wantState(storage.StatePending, ids[1]) // held, and due
 	wantIDs(t, "pending", inOrder(a.pending()), []int64{})
 	wantIDs(t, "due", inOrder(a.due()), ids[1:])
 }
@@ -151,17 +151,17 @@ func scheduledKeepsItsTime(t testing.TB, table Table) {
 func doneRowsAreDeleted(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	written := write(t, table, plain(3)...)
-	a.mustSettle(a.as(relay.StateRetry, a.row(written[0])))
+	a.mustSettle(a.as(storage.StateRetry, a.row(written[0])))
 	rows := append(a.due(), a.row(written[1]))
-	var counts relay.Settled
+	var counts storage.Settled
 	a.do("settle", func(ctx context.Context) (err error) {
-		counts, err = a.store.Settle(ctx, a.name, false, a.allAs(relay.StateDone, rows))
+		counts, err = a.store.Settle(ctx, a.name, false, a.allAs(storage.StateDone, rows))
 		return err
 	})
-	if want := (relay.Settled{Changed: 2}); counts != want {
+	if want := (storage.Settled{Changed: 2}); counts != want {
 		t.Fatalf("settled a held and a pending row: %+v, want %+v", counts, want)
 	}
-	if left := a.list(relay.Filter{}); len(left) != 1 || left[0].ID != written[2] {
+	if left := a.list(storage.Filter{}); len(left) != 1 || left[0].ID != written[2] {
 		t.Errorf("left are %+v, want row %d alone", left, written[2])
 	}
 }

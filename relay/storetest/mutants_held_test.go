@@ -7,12 +7,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // eachDue changes the rows that Due returns.
-func eachDue(s Store, change func(*relay.Row)) Store {
-	return onDue{s, func(ctx context.Context, lanes []int, after relay.DueCursor, limit, maxBytes int) ([]relay.Row, relay.DueCursor, error) {
+func eachDue(s Store, change func(*storage.Row)) Store {
+	return onDue{s, func(ctx context.Context, lanes []int, after storage.DueCursor, limit, maxBytes int) ([]storage.Row, storage.DueCursor, error) {
 		rows, next, err := s.Due(ctx, lanes, after, limit, maxBytes)
 		return changed(rows, change), next, err
 	}}
@@ -21,14 +21,14 @@ func eachDue(s Store, change func(*relay.Row)) Store {
 func heldMutants() []mutant {
 	return []mutant{
 		{"due rows by id", []string{"due in order"}, func(s Store, _ *facts) Store {
-			return onDue{s, func(ctx context.Context, lanes []int, after relay.DueCursor, limit, maxBytes int) ([]relay.Row, relay.DueCursor, error) {
+			return onDue{s, func(ctx context.Context, lanes []int, after storage.DueCursor, limit, maxBytes int) ([]storage.Row, storage.DueCursor, error) {
 				rows, next, err := s.Due(ctx, lanes, after, limit, maxBytes)
-				slices.SortFunc(rows, func(a, b relay.Row) int { return cmp.Compare(a.ID, b.ID) })
+				slices.SortFunc(rows, func(a, b storage.Row) int { return cmp.Compare(a.ID, b.ID) })
 				return rows, next, err
 			}}
 		}},
 		{"the cursor is a time alone", []string{"due in order"}, func(s Store, _ *facts) Store {
-			return onDue{s, func(ctx context.Context, lanes []int, after relay.DueCursor, limit, maxBytes int) ([]relay.Row, relay.DueCursor, error) {
+			return onDue{s, func(ctx context.Context, lanes []int, after storage.DueCursor, limit, maxBytes int) ([]storage.Row, storage.DueCursor, error) {
 				if after.ID != 0 {
 					after.ID = 1 << 60
 				}
@@ -36,22 +36,22 @@ func heldMutants() []mutant {
 			}}
 		}},
 		{"the cursor is ignored", []string{"due in order"}, func(s Store, _ *facts) Store {
-			return onDue{s, func(ctx context.Context, lanes []int, _ relay.DueCursor, limit, maxBytes int) ([]relay.Row, relay.DueCursor, error) {
-				return s.Due(ctx, lanes, relay.DueCursor{}, limit, maxBytes)
+			return onDue{s, func(ctx context.Context, lanes []int, _ storage.DueCursor, limit, maxBytes int) ([]storage.Row, storage.DueCursor, error) {
+				return s.Due(ctx, lanes, storage.DueCursor{}, limit, maxBytes)
 			}}
 		}},
 		{"due rows of all lanes", []string{"due in order"}, func(s Store, _ *facts) Store {
-			return onDue{s, func(ctx context.Context, _ []int, after relay.DueCursor, limit, maxBytes int) ([]relay.Row, relay.DueCursor, error) {
+			return onDue{s, func(ctx context.Context, _ []int, after storage.DueCursor, limit, maxBytes int) ([]storage.Row, storage.DueCursor, error) {
 				return s.Due(ctx, lanes(), after, limit, maxBytes)
 			}}
 		}},
 		{"due goes over the limit", []string{"due in order"}, func(s Store, _ *facts) Store {
-			return onDue{s, func(ctx context.Context, lanes []int, after relay.DueCursor, limit, maxBytes int) ([]relay.Row, relay.DueCursor, error) {
+			return onDue{s, func(ctx context.Context, lanes []int, after storage.DueCursor, limit, maxBytes int) ([]storage.Row, storage.DueCursor, error) {
 				return s.Due(ctx, lanes, after, limit+1, maxBytes)
 			}}
 		}},
 		{"due ignores bytes", []string{"read stops at bytes"}, func(s Store, _ *facts) Store {
-			return onDue{s, func(ctx context.Context, lanes []int, after relay.DueCursor, limit, _ int) ([]relay.Row, relay.DueCursor, error) {
+			return onDue{s, func(ctx context.Context, lanes []int, after storage.DueCursor, limit, _ int) ([]storage.Row, storage.DueCursor, error) {
 				return s.Due(ctx, lanes, after, limit, plentyBytes)
 			}}
 		}},
@@ -59,53 +59,53 @@ func heldMutants() []mutant {
 			return onDue{s, f.dueTomorrow}
 		}},
 		{"rows without a time are never due", []string{"due in order", "scheduled keeps its time"}, func(s Store, _ *facts) Store {
-			return onDue{s, func(ctx context.Context, lanes []int, after relay.DueCursor, limit, maxBytes int) ([]relay.Row, relay.DueCursor, error) {
+			return onDue{s, func(ctx context.Context, lanes []int, after storage.DueCursor, limit, maxBytes int) ([]storage.Row, storage.DueCursor, error) {
 				rows, next, err := s.Due(ctx, lanes, after, limit, maxBytes)
-				return slices.DeleteFunc(rows, func(row relay.Row) bool { return row.Message.AvailableAt.IsZero() }), next, err
+				return slices.DeleteFunc(rows, func(row storage.Row) bool { return row.Message.AvailableAt.IsZero() }), next, err
 			}}
 		}},
 		{"every due row is a retry", []string{"due tells retries from scheduled", "requeue parked"}, func(s Store, _ *facts) Store {
-			return eachDue(s, func(row *relay.Row) { row.Retrying = true })
+			return eachDue(s, func(row *storage.Row) { row.Retrying = true })
 		}},
 		{"no due row is a retry", []string{"due tells retries from scheduled", "held across a takeover"}, func(s Store, _ *facts) Store {
-			return eachDue(s, func(row *relay.Row) { row.Retrying = false })
+			return eachDue(s, func(row *storage.Row) { row.Retrying = false })
 		}},
 		{"held keys of all lanes", []string{"retries hold their keys"}, func(s Store, _ *facts) Store {
-			return onHeldKeys{s, func(ctx context.Context, _ []int, limit int) ([]relay.BlockedKey, error) {
+			return onHeldKeys{s, func(ctx context.Context, _ []int, limit int) ([]storage.BlockedKey, error) {
 				return s.BlockedKeys(ctx, lanes(), limit)
 			}}
 		}},
 		{"held keys go over the limit", []string{"retries hold their keys"}, func(s Store, _ *facts) Store {
-			return onHeldKeys{s, func(ctx context.Context, lanes []int, limit int) ([]relay.BlockedKey, error) {
+			return onHeldKeys{s, func(ctx context.Context, lanes []int, limit int) ([]storage.BlockedKey, error) {
 				return s.BlockedKeys(ctx, lanes, limit+1)
 			}}
 		}},
 		{"only due retries hold their keys", []string{"retries hold their keys"}, func(s Store, _ *facts) Store {
-			return onHeldKeys{s, func(ctx context.Context, lanes []int, limit int) ([]relay.BlockedKey, error) {
+			return onHeldKeys{s, func(ctx context.Context, lanes []int, limit int) ([]storage.BlockedKey, error) {
 				keys, err := s.BlockedKeys(ctx, lanes, limit)
-				due, _, _ := s.Due(ctx, lanes, relay.DueCursor{}, plenty, plentyBytes)
-				return slices.DeleteFunc(keys, func(key relay.BlockedKey) bool { return !slices.Contains(ids(due), key.ID) }), err
+				due, _, _ := s.Due(ctx, lanes, storage.DueCursor{}, plenty, plentyBytes)
+				return slices.DeleteFunc(keys, func(key storage.BlockedKey) bool { return !slices.Contains(ids(due), key.ID) }), err
 			}}
 		}},
 		{"who takes a lane over doesn't find its held keys", []string{"held across a takeover"}, func(s Store, _ *facts) Store {
-			return onHeldKeys{s, func(context.Context, []int, int) ([]relay.BlockedKey, error) { return nil, nil }}
+			return onHeldKeys{s, func(context.Context, []int, int) ([]storage.BlockedKey, error) { return nil, nil }}
 		}},
-		among("no key is held among others", func(context.Context, Store, []relay.LaneKey) ([]relay.BlockedKey, error) { return nil, nil }),
-		among("all held keys are found among others", func(ctx context.Context, s Store, _ []relay.LaneKey) ([]relay.BlockedKey, error) {
+		among("no key is held among others", func(context.Context, Store, []storage.LaneKey) ([]storage.BlockedKey, error) { return nil, nil }),
+		among("all held keys are found among others", func(ctx context.Context, s Store, _ []storage.LaneKey) ([]storage.BlockedKey, error) {
 			return s.BlockedKeys(ctx, lanes(), plenty)
 		}),
-		among("held keys of any lane are found", func(ctx context.Context, s Store, keys []relay.LaneKey) ([]relay.BlockedKey, error) {
-			return heldWhere(ctx, s, func(held relay.BlockedKey) bool {
-				return slices.ContainsFunc(keys, func(key relay.LaneKey) bool { return key.Key == held.Key })
-			}, func(held relay.BlockedKey) relay.BlockedKey {
-				held.Lane = keys[slices.IndexFunc(keys, func(key relay.LaneKey) bool { return key.Key == held.Key })].Lane
+		among("held keys of any lane are found", func(ctx context.Context, s Store, keys []storage.LaneKey) ([]storage.BlockedKey, error) {
+			return heldWhere(ctx, s, func(held storage.BlockedKey) bool {
+				return slices.ContainsFunc(keys, func(key storage.LaneKey) bool { return key.Key == held.Key })
+			}, func(held storage.BlockedKey) storage.BlockedKey {
+				held.Lane = keys[slices.IndexFunc(keys, func(key storage.LaneKey) bool { return key.Key == held.Key })].Lane
 				return held
 			})
 		}),
-		among("blanks at the end of a key don't count", func(ctx context.Context, s Store, keys []relay.LaneKey) ([]relay.BlockedKey, error) {
+		among("blanks at the end of a key don't count", func(ctx context.Context, s Store, keys []storage.LaneKey) ([]storage.BlockedKey, error) {
 			for i := range keys {
 				if trimmed := strings.TrimRight(keys[i].Key, " "); trimmed != keys[i].Key {
-					found, err := s.BlockedAmong(ctx, append(slices.Clone(keys), relay.LaneKey{Lane: keys[i].Lane, Key: trimmed}))
+					found, err := s.BlockedAmong(ctx, append(slices.Clone(keys), storage.LaneKey{Lane: keys[i].Lane, Key: trimmed}))
 					for j := range found {
 						if found[j].Key == trimmed {
 							found[j].Key = keys[i].Key
@@ -116,19 +116,19 @@ func heldMutants() []mutant {
 			}
 			return s.BlockedAmong(ctx, keys)
 		}),
-		among("one row of a held key is found", func(ctx context.Context, s Store, keys []relay.LaneKey) ([]relay.BlockedKey, error) {
+		among("one row of a held key is found", func(ctx context.Context, s Store, keys []storage.LaneKey) ([]storage.BlockedKey, error) {
 			found, err := s.BlockedAmong(ctx, keys)
-			seen := map[relay.LaneKey]bool{}
-			return slices.DeleteFunc(found, func(held relay.BlockedKey) bool {
-				ref := relay.LaneKey{Lane: held.Lane, Key: held.Key}
+			seen := map[storage.LaneKey]bool{}
+			return slices.DeleteFunc(found, func(held storage.BlockedKey) bool {
+				ref := storage.LaneKey{Lane: held.Lane, Key: held.Key}
 				defer func() { seen[ref] = true }()
 				return seen[ref]
 			}), err
 		}),
-		among("the last row of a held key is found", func(ctx context.Context, s Store, keys []relay.LaneKey) ([]relay.BlockedKey, error) {
+		among("the last row of a held key is found", func(ctx context.Context, s Store, keys []storage.LaneKey) ([]storage.BlockedKey, error) {
 			found, err := s.BlockedAmong(ctx, keys)
 			for i := range found {
-				all, _ := heldWhere(ctx, s, func(held relay.BlockedKey) bool { return held.Key == found[i].Key && held.Topic == found[i].Topic }, nil)
+				all, _ := heldWhere(ctx, s, func(held storage.BlockedKey) bool { return held.Key == found[i].Key && held.Topic == found[i].Topic }, nil)
 				for _, held := range all {
 					found[i].ID = max(found[i].ID, held.ID)
 				}
@@ -138,15 +138,15 @@ func heldMutants() []mutant {
 	}
 }
 
-func among(mistake string, heldAmong func(context.Context, Store, []relay.LaneKey) ([]relay.BlockedKey, error)) mutant {
+func among(mistake string, heldAmong func(context.Context, Store, []storage.LaneKey) ([]storage.BlockedKey, error)) mutant {
 	return mutant{mistake, []string{"held keys are found among others"}, func(s Store, _ *facts) Store {
-		return onHeldAmong{s, func(ctx context.Context, keys []relay.LaneKey) ([]relay.BlockedKey, error) {
+		return onHeldAmong{s, func(ctx context.Context, keys []storage.LaneKey) ([]storage.BlockedKey, error) {
 			return heldAmong(ctx, s, keys)
 		}}
 	}}
 }
 
-func heldWhere(ctx context.Context, s Store, match func(relay.BlockedKey) bool, change func(relay.BlockedKey) relay.BlockedKey) (found []relay.BlockedKey, err error) {
+func heldWhere(ctx context.Context, s Store, match func(storage.BlockedKey) bool, change func(storage.BlockedKey) storage.BlockedKey) (found []storage.BlockedKey, err error) {
 	all, err := s.BlockedKeys(ctx, lanes(), plenty)
 	for _, held := range all {
 		if !match(held) {
@@ -161,7 +161,7 @@ func heldWhere(ctx context.Context, s Store, match func(relay.BlockedKey) bool, 
 }
 
 // dueTomorrow returns what is due within a day.
-func (f *facts) dueTomorrow(ctx context.Context, lanes []int, after relay.DueCursor, limit, maxBytes int) ([]relay.Row, relay.DueCursor, error) {
+func (f *facts) dueTomorrow(ctx context.Context, lanes []int, after storage.DueCursor, limit, maxBytes int) ([]storage.Row, storage.DueCursor, error) {
 	now := f.table.DB.Now
 	f.table.DB.Now = func() time.Time { return now().Add(24 * time.Hour) }
 	defer func() { f.table.DB.Now = now }()

@@ -5,74 +5,74 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // identityMutants know a row by its id alone, here or there.
 func identityMutants() []mutant {
 	return []mutant{
 		{"a row is settled by its id", []string{"settle keeps to the message", "token keeps to the message"}, func(s Store, _ *facts) Store {
-			return onSettle{s, func(ctx context.Context, name string, keep bool, settlements []relay.Settlement) (relay.Settled, error) {
+			return onSettle{s, func(ctx context.Context, name string, keep bool, settlements []storage.Settlement) (storage.Settled, error) {
 				settlements = slices.Clone(settlements)
 				for i := range settlements {
 					if err := takeTheRows(ctx, s, &settlements[i]); err != nil {
-						return relay.Settled{}, err
+						return storage.Settled{}, err
 					}
 				}
 				return s.Settle(ctx, name, keep, settlements)
 			}}
 		}},
 		{"another message is an error", []string{"settle keeps to the message", "token keeps to the message"}, func(s Store, _ *facts) Store {
-			return counted(s, func(_ int, c relay.Settled) relay.Settled {
-				return relay.Settled{Changed: c.Changed, Fenced: c.Fenced + c.Missing}
+			return counted(s, func(_ int, c storage.Settled) storage.Settled {
+				return storage.Settled{Changed: c.Changed, Fenced: c.Fenced + c.Missing}
 			})
 		}},
 		{"the owner is not compared", []string{"settle is for the owner"}, func(s Store, f *facts) Store {
 			return f.asOwner(s)
 		}},
 		{"a done row replaces the one of its id", []string{"done meets its id again"}, func(s Store, f *facts) Store {
-			return onSettle{s, func(ctx context.Context, name string, keep bool, settlements []relay.Settlement) (relay.Settled, error) {
+			return onSettle{s, func(ctx context.Context, name string, keep bool, settlements []storage.Settlement) (storage.Settled, error) {
 				if _, err := s.Purge(ctx, -pause, plenty); err != nil {
-					return relay.Settled{}, err
+					return storage.Settled{}, err
 				}
 				return s.Settle(ctx, name, keep, settlements)
 			}}
 		}},
 		{"an id that was done is refused", []string{"done meets its id again"}, func(s Store, _ *facts) Store {
-			return refusing(s, relay.StateDone)
+			return refusing(s, storage.StateDone)
 		}},
 		{"an id that is held is refused", []string{"held meets its id again"}, func(s Store, _ *facts) Store {
-			return refusing(s, relay.StateRetry)
+			return refusing(s, storage.StateRetry)
 		}},
 		{"a message is requeued by its row's id", []string{"held meets its id again"}, func(s Store, _ *facts) Store {
-			return onRequeue{s, func(ctx context.Context, filter relay.Filter) (int, error) {
+			return onRequeue{s, func(ctx context.Context, filter storage.Filter) (int, error) {
 				rows, err := s.List(ctx, filter)
 				if err != nil || len(rows) == 0 {
 					return 0, err
 				}
-				_, err = s.Requeue(ctx, relay.Filter{IDs: []string{strconv.FormatInt(rows[0].ID, 10)}})
+				_, err = s.Requeue(ctx, storage.Filter{IDs: []string{strconv.FormatInt(rows[0].ID, 10)}})
 				return 1, err
 			}}
 		}},
 		{"a message is discarded by its row's id", []string{"held meets its id again"}, func(s Store, _ *facts) Store {
-			return onDiscard{s, func(ctx context.Context, filter relay.Filter) (int, error) {
+			return onDiscard{s, func(ctx context.Context, filter storage.Filter) (int, error) {
 				rows, err := s.List(ctx, filter)
 				if err != nil || len(rows) == 0 {
 					return 0, err
 				}
-				_, err = s.Discard(ctx, relay.Filter{IDs: []string{strconv.FormatInt(rows[0].ID, 10)}})
+				_, err = s.Discard(ctx, storage.Filter{IDs: []string{strconv.FormatInt(rows[0].ID, 10)}})
 				return 1, err
 			}}
 		}},
 		{"nothing comes back while an id is taken", []string{"return meets its id again", "return brings one of an id"}, func(s Store, _ *facts) Store {
 			return onReclaim{s, func(ctx context.Context, limit int) (int, error) {
-				held, err := s.List(ctx, relay.Filter{State: relay.StateRetry})
+				held, err := s.List(ctx, storage.Filter{State: storage.StateRetry})
 				if err != nil {
 					return 0, err
 				}
-				all, err := s.List(ctx, relay.Filter{})
+				all, err := s.List(ctx, storage.Filter{})
 				for _, row := range held {
-					same := slices.DeleteFunc(slices.Clone(all), func(r relay.Info) bool { return r.ID != row.ID || r.State == relay.StateDone })
+					same := slices.DeleteFunc(slices.Clone(all), func(r storage.Info) bool { return r.ID != row.ID || r.State == storage.StateDone })
 					if err == nil && len(same) > 1 {
 						return 0, nil
 					}
@@ -81,16 +81,16 @@ func identityMutants() []mutant {
 			}}
 		}},
 		{"of one id one row is picked", []string{"pick brings all of an id"}, func(s Store, _ *facts) Store {
-			return onPick{s, func(rows []relay.Row) []relay.Row {
-				return slices.CompactFunc(rows, func(a, b relay.Row) bool { return a.ID == b.ID })
+			return onPick{s, func(rows []storage.Row) []storage.Row {
+				return slices.CompactFunc(rows, func(a, b storage.Row) bool { return a.ID == b.ID })
 			}}
 		}},
 	}
 }
 
 // takeTheRows gives a settlement the message that has its id now.
-func takeTheRows(ctx context.Context, s Store, settlement *relay.Settlement) error {
-	rows, err := s.List(ctx, relay.Filter{IDs: []string{strconv.FormatInt(settlement.ID, 10)}})
+func takeTheRows(ctx context.Context, s Store, settlement *storage.Settlement) error {
+	rows, err := s.List(ctx, storage.Filter{IDs: []string{strconv.FormatInt(settlement.ID, 10)}})
 	if len(rows) > 0 {
 		settlement.MessageID = rows[0].Message.ID
 	}
@@ -98,12 +98,12 @@ func takeTheRows(ctx context.Context, s Store, settlement *relay.Settlement) err
 }
 
 // refusing is a store whose table of some state has each id once.
-func refusing(s Store, state relay.State) Store {
-	return onSettle{s, func(ctx context.Context, name string, keep bool, settlements []relay.Settlement) (relay.Settled, error) {
+func refusing(s Store, state storage.State) Store {
+	return onSettle{s, func(ctx context.Context, name string, keep bool, settlements []storage.Settlement) (storage.Settled, error) {
 		for _, settlement := range settlements {
-			there, err := s.List(ctx, relay.Filter{IDs: []string{strconv.FormatInt(settlement.ID, 10)}, State: state})
+			there, err := s.List(ctx, storage.Filter{IDs: []string{strconv.FormatInt(settlement.ID, 10)}, State: state})
 			if err != nil || settlement.State == state && len(there) > 0 {
-				return relay.Settled{}, err
+				return storage.Settled{}, err
 			}
 		}
 		return s.Settle(ctx, name, keep, settlements)

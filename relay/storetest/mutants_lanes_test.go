@@ -5,20 +5,20 @@ import (
 	"slices"
 	"time"
 
-	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // granted changes what Acquire returns.
-func granted(s Store, change func([]relay.Grant) []relay.Grant) Store {
-	return onAcquire{s, func(ctx context.Context, name string, count int, ttl time.Duration) ([]relay.Grant, error) {
+func granted(s Store, change func([]storage.Grant) []storage.Grant) Store {
+	return onAcquire{s, func(ctx context.Context, name string, count int, ttl time.Duration) ([]storage.Grant, error) {
 		grants, err := s.Acquire(ctx, name, count, ttl)
 		return change(grants), err
 	}}
 }
 
 // eachGrant changes every grant.
-func eachGrant(s Store, change func(*relay.Grant)) Store {
-	return granted(s, func(grants []relay.Grant) []relay.Grant {
+func eachGrant(s Store, change func(*storage.Grant)) Store {
+	return granted(s, func(grants []storage.Grant) []storage.Grant {
 		for i := range grants {
 			change(&grants[i])
 		}
@@ -27,14 +27,14 @@ func eachGrant(s Store, change func(*relay.Grant)) Store {
 }
 
 // renewals changes what Renew is given.
-func renewals(s Store, change func([]relay.Renewal) []relay.Renewal) Store {
-	return onRenew{s, func(ctx context.Context, name string, renewals []relay.Renewal, ttl time.Duration) ([]relay.Lease, error) {
+func renewals(s Store, change func([]storage.Renewal) []storage.Renewal) Store {
+	return onRenew{s, func(ctx context.Context, name string, renewals []storage.Renewal, ttl time.Duration) ([]storage.Lease, error) {
 		return s.Renew(ctx, name, change(slices.Clone(renewals)), ttl)
 	}}
 }
 
-func eachRenewal(s Store, change func(*relay.Renewal)) Store {
-	return renewals(s, func(renewals []relay.Renewal) []relay.Renewal {
+func eachRenewal(s Store, change func(*storage.Renewal)) Store {
+	return renewals(s, func(renewals []storage.Renewal) []storage.Renewal {
 		for i := range renewals {
 			change(&renewals[i])
 		}
@@ -45,53 +45,53 @@ func eachRenewal(s Store, change func(*relay.Renewal)) Store {
 func laneMutants() []mutant {
 	return []mutant{
 		{"two relays are given one lane", []string{"acquire shares the lanes out"}, func(s Store, _ *facts) Store {
-			return granted(s, func(grants []relay.Grant) []relay.Grant {
+			return granted(s, func(grants []storage.Grant) []storage.Grant {
 				if len(grants) == 0 {
-					grants = append(grants, relay.Grant{Lease: relay.Lease{Lane: 7, Fence: 2}})
+					grants = append(grants, storage.Grant{Lease: storage.Lease{Lane: 7, Fence: 2}})
 				}
 				return grants
 			})
 		}},
 		{"a lane is never given out", []string{"acquire shares the lanes out"}, func(s Store, _ *facts) Store {
-			return granted(s, func(grants []relay.Grant) []relay.Grant {
-				return slices.DeleteFunc(grants, func(g relay.Grant) bool { return g.Lane == 63 })
+			return granted(s, func(grants []storage.Grant) []storage.Grant {
+				return slices.DeleteFunc(grants, func(g storage.Grant) bool { return g.Lane == 63 })
 			})
 		}},
 		{"acquire goes over the count", []string{"acquire keeps to the count", "acquire shares the lanes out"}, func(s Store, _ *facts) Store {
-			return onAcquire{s, func(ctx context.Context, name string, count int, ttl time.Duration) ([]relay.Grant, error) {
+			return onAcquire{s, func(ctx context.Context, name string, count int, ttl time.Duration) ([]storage.Grant, error) {
 				return s.Acquire(ctx, name, count+1, ttl)
 			}}
 		}},
 		{"leases end early", []string{"takeover only after expiry"}, func(s Store, _ *facts) Store {
-			return onAcquire{s, func(ctx context.Context, name string, count int, ttl time.Duration) ([]relay.Grant, error) {
+			return onAcquire{s, func(ctx context.Context, name string, count int, ttl time.Duration) ([]storage.Grant, error) {
 				return s.Acquire(ctx, name, count, ttl/2)
 			}}
 		}},
 		{"leases never end", []string{"takeover only after expiry"}, func(s Store, _ *facts) Store {
-			return onAcquire{s, func(ctx context.Context, name string, count int, _ time.Duration) ([]relay.Grant, error) {
+			return onAcquire{s, func(ctx context.Context, name string, count int, _ time.Duration) ([]storage.Grant, error) {
 				return s.Acquire(ctx, name, count, time.Hour)
 			}}
 		}},
 		{"fences stay", []string{"takeover only after expiry"}, func(s Store, _ *facts) Store {
-			return eachGrant(s, func(g *relay.Grant) { g.Fence = 1 })
+			return eachGrant(s, func(g *storage.Grant) { g.Fence = 1 })
 		}},
 		{"crashes are not counted", []string{"takeover only after expiry", "calm renewal clears crashes"}, func(s Store, _ *facts) Store {
-			return eachGrant(s, func(g *relay.Grant) { g.Crashes = 0 })
+			return eachGrant(s, func(g *storage.Grant) { g.Crashes = 0 })
 		}},
 		{"a release only lets the lease end", []string{"takeover only after expiry"}, func(s Store, _ *facts) Store {
-			return onRelease{s, func(ctx context.Context, name string, renewals []relay.Renewal) error {
+			return onRelease{s, func(ctx context.Context, name string, renewals []storage.Renewal) error {
 				_, err := s.Renew(ctx, name, renewals, -time.Second)
 				return err
 			}}
 		}},
 		{"calm is ignored", []string{"calm renewal clears crashes"}, func(s Store, _ *facts) Store {
-			return eachRenewal(s, func(r *relay.Renewal) { r.Calm = false })
+			return eachRenewal(s, func(r *storage.Renewal) { r.Calm = false })
 		}},
 		{"every renewal is calm", []string{"calm renewal clears crashes"}, func(s Store, _ *facts) Store {
-			return eachRenewal(s, func(r *relay.Renewal) { r.Calm = true })
+			return eachRenewal(s, func(r *storage.Renewal) { r.Calm = true })
 		}},
 		{"a renewal says that it held and extends nothing", []string{"renew extends the lease"}, func(s Store, _ *facts) Store {
-			return onRenew{s, func(_ context.Context, _ string, renewals []relay.Renewal, _ time.Duration) (held []relay.Lease, _ error) {
+			return onRenew{s, func(_ context.Context, _ string, renewals []storage.Renewal, _ time.Duration) (held []storage.Lease, _ error) {
 				for _, r := range renewals {
 					held = append(held, r.Lease)
 				}
@@ -99,17 +99,17 @@ func laneMutants() []mutant {
 			}}
 		}},
 		{"a lease that has ended is not renewed", []string{"renew after the end"}, func(s Store, f *facts) Store {
-			return renewals(s, func(renewals []relay.Renewal) []relay.Renewal {
+			return renewals(s, func(renewals []storage.Renewal) []storage.Renewal {
 				f.mu.Lock()
 				defer f.mu.Unlock()
-				return slices.DeleteFunc(renewals, func(r relay.Renewal) bool { return time.Now().After(f.until[r.Lane]) })
+				return slices.DeleteFunc(renewals, func(r storage.Renewal) bool { return time.Now().After(f.until[r.Lane]) })
 			})
 		}},
 		{"anyone renews", []string{"renew is for the holder", "renew after the end"}, func(s Store, f *facts) Store {
-			return onRenew{s, func(ctx context.Context, _ string, renewals []relay.Renewal, ttl time.Duration) (held []relay.Lease, err error) {
+			return onRenew{s, func(ctx context.Context, _ string, renewals []storage.Renewal, ttl time.Duration) (held []storage.Lease, err error) {
 				for _, r := range renewals {
 					r.Fence = f.fence(r.Lane)
-					if _, err = s.Renew(ctx, f.owner(r.Lane), []relay.Renewal{r}, ttl); err != nil {
+					if _, err = s.Renew(ctx, f.owner(r.Lane), []storage.Renewal{r}, ttl); err != nil {
 						break
 					}
 					held = append(held, r.Lease)
@@ -118,10 +118,10 @@ func laneMutants() []mutant {
 			}}
 		}},
 		{"anyone releases", []string{"release is for the holder"}, func(s Store, f *facts) Store {
-			return onRelease{s, func(ctx context.Context, _ string, renewals []relay.Renewal) error {
+			return onRelease{s, func(ctx context.Context, _ string, renewals []storage.Renewal) error {
 				for _, r := range renewals {
 					r.Fence = f.fence(r.Lane)
-					if err := s.Release(ctx, f.owner(r.Lane), []relay.Renewal{r}); err != nil {
+					if err := s.Release(ctx, f.owner(r.Lane), []storage.Renewal{r}); err != nil {
 						return err
 					}
 				}
@@ -129,22 +129,22 @@ func laneMutants() []mutant {
 			}}
 		}},
 		{"the sinks' marks are lost", []string{"marks are kept"}, func(s Store, _ *facts) Store {
-			return eachGrant(s, func(g *relay.Grant) { g.Marks.Sinks = nil })
+			return eachGrant(s, func(g *storage.Grant) { g.Marks.Sinks = nil })
 		}},
 		{"a release stores no marks", []string{"marks are kept"}, func(s Store, _ *facts) Store {
-			return onRelease{s, func(ctx context.Context, name string, renewals []relay.Renewal) error {
+			return onRelease{s, func(ctx context.Context, name string, renewals []storage.Renewal) error {
 				renewals = slices.Clone(renewals)
 				for i := range renewals {
-					renewals[i].Marks = relay.Marks{}
+					renewals[i].Marks = storage.Marks{}
 				}
 				return s.Release(ctx, name, renewals)
 			}}
 		}},
 		{"journals are lost", []string{"journals are kept"}, func(s Store, _ *facts) Store {
-			return eachGrant(s, func(g *relay.Grant) { g.Suspects = nil })
+			return eachGrant(s, func(g *storage.Grant) { g.Suspects = nil })
 		}},
 		{"the number of crashes in a journal is lost", []string{"journals are kept"}, func(s Store, _ *facts) Store {
-			return eachGrant(s, func(g *relay.Grant) {
+			return eachGrant(s, func(g *storage.Grant) {
 				g.Suspects = slices.Clone(g.Suspects)
 				for i := range g.Suspects {
 					g.Suspects[i].Crashes = 0
@@ -152,10 +152,10 @@ func laneMutants() []mutant {
 			})
 		}},
 		{"tickets are lost", []string{"tickets are kept"}, func(s Store, _ *facts) Store {
-			return eachGrant(s, func(g *relay.Grant) { g.Tickets = nil })
+			return eachGrant(s, func(g *storage.Grant) { g.Tickets = nil })
 		}},
 		{"tickets are another lane's", []string{"tickets are kept"}, func(s Store, _ *facts) Store {
-			return granted(s, func(grants []relay.Grant) []relay.Grant {
+			return granted(s, func(grants []storage.Grant) []storage.Grant {
 				for i := range max(0, len(grants)-1) {
 					grants[i].Tickets = grants[i+1].Tickets
 				}
@@ -163,12 +163,12 @@ func laneMutants() []mutant {
 			})
 		}},
 		{"held rows are not picked", []string{"rows are picked wherever they wait"}, func(s Store, _ *facts) Store {
-			return onPick{s, func(rows []relay.Row) []relay.Row {
-				return slices.DeleteFunc(rows, func(r relay.Row) bool { return r.Held })
+			return onPick{s, func(rows []storage.Row) []storage.Row {
+				return slices.DeleteFunc(rows, func(r storage.Row) bool { return r.Held })
 			}}
 		}},
 		{"picked rows are all taken for pending ones", []string{"rows are picked wherever they wait"}, func(s Store, _ *facts) Store {
-			return onPick{s, func(rows []relay.Row) []relay.Row {
+			return onPick{s, func(rows []storage.Row) []storage.Row {
 				for i := range rows {
 					rows[i].Held = false
 				}
@@ -176,7 +176,7 @@ func laneMutants() []mutant {
 			}}
 		}},
 		{"a calm renewal keeps the journal", []string{"journals are kept"}, func(s Store, _ *facts) Store {
-			return eachRenewal(s, func(r *relay.Renewal) { r.Calm = false })
+			return eachRenewal(s, func(r *storage.Renewal) { r.Calm = false })
 		}},
 	}
 }
@@ -184,23 +184,23 @@ func laneMutants() []mutant {
 func fenceMutants() []mutant {
 	return []mutant{
 		{"no fence", []string{"old fence changes nothing", "wrong fence changes nothing", "some of a batch fenced", "held across a takeover"}, func(s Store, f *facts) Store {
-			return eachSettlement(f.asOwner(s), func(settlement *relay.Settlement) { settlement.Fence = f.fence(settlement.Lane) })
+			return eachSettlement(f.asOwner(s), func(settlement *storage.Settlement) { settlement.Fence = f.fence(settlement.Lane) })
 		}},
 		{"a fence that is too high passes", []string{"wrong fence changes nothing"}, func(s Store, f *facts) Store {
-			return eachSettlement(s, func(settlement *relay.Settlement) {
+			return eachSettlement(s, func(settlement *storage.Settlement) {
 				settlement.Fence = min(settlement.Fence, f.fence(settlement.Lane))
 			})
 		}},
 		{"fenced counts as missing", []string{"old fence changes nothing"}, func(s Store, _ *facts) Store {
-			return counted(s, func(_ int, c relay.Settled) relay.Settled {
-				return relay.Settled{Changed: c.Changed, Missing: c.Missing + c.Fenced}
+			return counted(s, func(_ int, c storage.Settled) storage.Settled {
+				return storage.Settled{Changed: c.Changed, Missing: c.Missing + c.Fenced}
 			})
 		}},
 		{"one lost lane fences the batch", []string{"some of a batch fenced"}, func(s Store, f *facts) Store {
-			return onSettle{s, func(ctx context.Context, name string, keep bool, settlements []relay.Settlement) (relay.Settled, error) {
+			return onSettle{s, func(ctx context.Context, name string, keep bool, settlements []storage.Settlement) (storage.Settled, error) {
 				for _, settlement := range settlements {
 					if settlement.Fence != f.fence(settlement.Lane) {
-						return relay.Settled{Fenced: len(settlements)}, nil
+						return storage.Settled{Fenced: len(settlements)}, nil
 					}
 				}
 				return s.Settle(ctx, name, keep, settlements)
@@ -213,12 +213,12 @@ func fenceMutants() []mutant {
 }
 
 // settleWithoutLock compares the fence, and writes some time later.
-func (f *facts) settleWithoutLock(s Store) func(context.Context, string, bool, []relay.Settlement) (relay.Settled, error) {
-	return func(ctx context.Context, name string, keep bool, settlements []relay.Settlement) (relay.Settled, error) {
+func (f *facts) settleWithoutLock(s Store) func(context.Context, string, bool, []storage.Settlement) (storage.Settled, error) {
+	return func(ctx context.Context, name string, keep bool, settlements []storage.Settlement) (storage.Settled, error) {
 		settlements = slices.Clone(settlements)
 		for i, settlement := range settlements {
 			if f.fence(settlement.Lane) != settlement.Fence {
-				return relay.Settled{Fenced: len(settlements)}, nil
+				return storage.Settled{Fenced: len(settlements)}, nil
 			}
 			settlements[i].Fence = 0
 		}
@@ -237,8 +237,8 @@ func (f *facts) settleWithoutLock(s Store) func(context.Context, string, bool, [
 
 // asOwner is a store that settles each row by lanes as the owner of its lane.
 func (f *facts) asOwner(s Store) Store {
-	return onSettle{s, func(ctx context.Context, name string, keep bool, settlements []relay.Settlement) (total relay.Settled, err error) {
-		of := map[string][]relay.Settlement{}
+	return onSettle{s, func(ctx context.Context, name string, keep bool, settlements []storage.Settlement) (total storage.Settled, err error) {
+		of := map[string][]storage.Settlement{}
 		for _, settlement := range settlements {
 			owner := name
 			if settlement.Token == "" {
@@ -249,7 +249,7 @@ func (f *facts) asOwner(s Store) Store {
 		for owner, settlements := range of {
 			counts, err := s.Settle(ctx, owner, keep, settlements)
 			if err != nil {
-				return relay.Settled{}, err
+				return storage.Settled{}, err
 			}
 			total.Changed += counts.Changed
 			total.Fenced += counts.Fenced

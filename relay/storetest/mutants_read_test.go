@@ -6,12 +6,12 @@ import (
 	"slices"
 	"time"
 
-	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // paged changes the pages that Read returns.
-func paged(s Store, change func(*relay.Page)) Store {
-	return onRead{s, func(ctx context.Context, positions []relay.Position, limit, maxBytes int) (relay.Page, error) {
+func paged(s Store, change func(*storage.Page)) Store {
+	return onRead{s, func(ctx context.Context, positions []storage.Position, limit, maxBytes int) (storage.Page, error) {
 		page, err := s.Read(ctx, positions, limit, maxBytes)
 		change(&page)
 		return page, err
@@ -19,11 +19,11 @@ func paged(s Store, change func(*relay.Page)) Store {
 }
 
 // eachRead changes the rows that Read returns.
-func eachRead(s Store, change func(*relay.Row)) Store {
-	return paged(s, func(page *relay.Page) { changed(page.Rows, change) })
+func eachRead(s Store, change func(*storage.Row)) Store {
+	return paged(s, func(page *storage.Page) { changed(page.Rows, change) })
 }
 
-func changed(rows []relay.Row, change func(*relay.Row)) []relay.Row {
+func changed(rows []storage.Row, change func(*storage.Row)) []storage.Row {
 	for i := range rows {
 		change(&rows[i])
 	}
@@ -31,16 +31,16 @@ func changed(rows []relay.Row, change func(*relay.Row)) []relay.Row {
 }
 
 // positioned changes the positions that Read is given.
-func positioned(s Store, change func([]relay.Position)) Store {
-	return onRead{s, func(ctx context.Context, positions []relay.Position, limit, maxBytes int) (relay.Page, error) {
+func positioned(s Store, change func([]storage.Position)) Store {
+	return onRead{s, func(ctx context.Context, positions []storage.Position, limit, maxBytes int) (storage.Page, error) {
 		positions = slices.Clone(positions)
 		change(positions)
 		return s.Read(ctx, positions, limit, maxBytes)
 	}}
 }
 
-func eachPosition(s Store, change func(*relay.Position)) Store {
-	return positioned(s, func(positions []relay.Position) {
+func eachPosition(s Store, change func(*storage.Position)) Store {
+	return positioned(s, func(positions []storage.Position) {
 		for i := range positions {
 			change(&positions[i])
 		}
@@ -50,62 +50,62 @@ func eachPosition(s Store, change func(*relay.Position)) Store {
 func readMutants() []mutant {
 	return []mutant{
 		{"until is ignored", []string{"read keeps to positions"}, func(s Store, _ *facts) Store {
-			return eachPosition(s, func(p *relay.Position) { p.Until = 0 })
+			return eachPosition(s, func(p *storage.Position) { p.Until = 0 })
 		}},
 		{"until is not included", []string{"read keeps to positions"}, func(s Store, _ *facts) Store {
-			return eachPosition(s, func(p *relay.Position) { p.Until = max(0, p.Until-1) })
+			return eachPosition(s, func(p *storage.Position) { p.Until = max(0, p.Until-1) })
 		}},
 		{"after is included", []string{"read keeps to positions", "read in order"}, func(s Store, _ *facts) Store {
-			return eachPosition(s, func(p *relay.Position) { p.After = max(0, p.After-1) })
+			return eachPosition(s, func(p *storage.Position) { p.After = max(0, p.After-1) })
 		}},
 		{"a position's key is ignored", []string{"read keeps to positions"}, func(s Store, _ *facts) Store {
-			return eachPosition(s, func(p *relay.Position) { p.Key = "" })
+			return eachPosition(s, func(p *storage.Position) { p.Key = "" })
 		}},
 		{"scan ignores positions", []string{"read keeps to positions"}, func(s Store, _ *facts) Store {
-			return onScan{s, func(ctx context.Context, _ []relay.Position, except []string, keep func(relay.Candidate) bool) ([]relay.Row, []relay.Position, error) {
+			return onScan{s, func(ctx context.Context, _ []storage.Position, except []string, keep func(storage.Candidate) bool) ([]storage.Row, []storage.Position, error) {
 				return s.Scan(ctx, everything(), except, keep)
 			}}
 		}},
 		{"the newest first", []string{"read in order"}, func(s Store, _ *facts) Store {
-			return paged(s, func(page *relay.Page) { slices.Reverse(page.Rows) })
+			return paged(s, func(page *storage.Page) { slices.Reverse(page.Rows) })
 		}},
 		{"a full page leaves some out", []string{"read in order"}, func(s Store, _ *facts) Store {
-			return paged(s, func(page *relay.Page) {
+			return paged(s, func(page *storage.Page) {
 				if page.More && len(page.Rows) > 2 {
 					page.Rows = slices.Delete(page.Rows, 1, 2)
 				}
 			})
 		}},
 		{"read goes over the limit", []string{"read in order"}, func(s Store, _ *facts) Store {
-			return onRead{s, func(ctx context.Context, positions []relay.Position, limit, maxBytes int) (relay.Page, error) {
+			return onRead{s, func(ctx context.Context, positions []storage.Position, limit, maxBytes int) (storage.Page, error) {
 				return s.Read(ctx, positions, limit+1, maxBytes)
 			}}
 		}},
 		{"the lowest lanes first", []string{"read first positions first"}, func(s Store, _ *facts) Store {
-			return positioned(s, func(positions []relay.Position) {
-				slices.SortFunc(positions, func(a, b relay.Position) int { return cmp.Compare(a.Lane, b.Lane) })
+			return positioned(s, func(positions []storage.Position) {
+				slices.SortFunc(positions, func(a, b storage.Position) int { return cmp.Compare(a.Lane, b.Lane) })
 			})
 		}},
 		{"a full page was read to the end", []string{"read in order"}, func(s Store, _ *facts) Store {
-			return paged(s, func(page *relay.Page) { page.Through = 1 << 40 })
+			return paged(s, func(page *storage.Page) { page.Through = 1 << 40 })
 		}},
 		{"never more", []string{"read first positions first", "read in order", "read stops at bytes"}, func(s Store, _ *facts) Store {
-			return paged(s, func(page *relay.Page) { page.More = false })
+			return paged(s, func(page *storage.Page) { page.More = false })
 		}},
 		{"bytes are ignored", []string{"read stops at bytes"}, func(s Store, _ *facts) Store {
-			return onRead{s, func(ctx context.Context, positions []relay.Position, limit, _ int) (relay.Page, error) {
+			return onRead{s, func(ctx context.Context, positions []storage.Position, limit, _ int) (storage.Page, error) {
 				return s.Read(ctx, positions, limit, plentyBytes)
 			}}
 		}},
 		{"a large message is never read", []string{"read stops at bytes"}, func(s Store, _ *facts) Store {
-			return onRead{s, func(ctx context.Context, positions []relay.Position, limit, maxBytes int) (relay.Page, error) {
+			return onRead{s, func(ctx context.Context, positions []storage.Position, limit, maxBytes int) (storage.Page, error) {
 				page, err := s.Read(ctx, positions, limit, maxBytes)
-				page.Rows = slices.DeleteFunc(page.Rows, func(row relay.Row) bool { return len(row.Message.Payload) > maxBytes })
+				page.Rows = slices.DeleteFunc(page.Rows, func(row storage.Row) bool { return len(row.Message.Payload) > maxBytes })
 				return page, err
 			}}
 		}},
 		{"a replica that lags", []string{"read after a settle"}, func(s Store, f *facts) Store {
-			return paged(s, func(page *relay.Page) {
+			return paged(s, func(page *storage.Page) {
 				f.mu.Lock()
 				defer f.mu.Unlock()
 				before := f.memory
@@ -115,37 +115,37 @@ func readMutants() []mutant {
 			})
 		}},
 		{"scan approves everything", []string{"scan asks for each row"}, func(s Store, _ *facts) Store {
-			return onScan{s, func(ctx context.Context, positions []relay.Position, except []string, keep func(relay.Candidate) bool) ([]relay.Row, []relay.Position, error) {
-				return s.Scan(ctx, positions, except, func(c relay.Candidate) bool { keep(c); return true })
+			return onScan{s, func(ctx context.Context, positions []storage.Position, except []string, keep func(storage.Candidate) bool) ([]storage.Row, []storage.Position, error) {
+				return s.Scan(ctx, positions, except, func(c storage.Candidate) bool { keep(c); return true })
 			}}
 		}},
 		{"scan asks twice", []string{"scan asks for each row"}, func(s Store, _ *facts) Store {
-			return onScan{s, func(ctx context.Context, positions []relay.Position, except []string, keep func(relay.Candidate) bool) ([]relay.Row, []relay.Position, error) {
-				return s.Scan(ctx, positions, except, func(c relay.Candidate) bool { keep(c); return keep(c) })
+			return onScan{s, func(ctx context.Context, positions []storage.Position, except []string, keep func(storage.Candidate) bool) ([]storage.Row, []storage.Position, error) {
+				return s.Scan(ctx, positions, except, func(c storage.Candidate) bool { keep(c); return keep(c) })
 			}}
 		}},
 		{"scan returns no payload", []string{"scan asks for each row"}, func(s Store, _ *facts) Store {
-			return onScan{s, func(ctx context.Context, positions []relay.Position, except []string, keep func(relay.Candidate) bool) ([]relay.Row, []relay.Position, error) {
+			return onScan{s, func(ctx context.Context, positions []storage.Position, except []string, keep func(storage.Candidate) bool) ([]storage.Row, []storage.Position, error) {
 				rows, left, err := s.Scan(ctx, positions, except, keep)
-				return changed(rows, func(row *relay.Row) { row.Message.Payload = nil }), left, err
+				return changed(rows, func(row *storage.Row) { row.Message.Payload = nil }), left, err
 			}}
 		}},
 		{"scan forgets what is left", []string{"scan in steps"}, func(s Store, _ *facts) Store {
-			return onScan{s, func(ctx context.Context, positions []relay.Position, except []string, keep func(relay.Candidate) bool) ([]relay.Row, []relay.Position, error) {
+			return onScan{s, func(ctx context.Context, positions []storage.Position, except []string, keep func(storage.Candidate) bool) ([]storage.Row, []storage.Position, error) {
 				rows, _, err := s.Scan(ctx, positions, except, keep)
 				return rows, nil, err
 			}}
 		}},
 		{"scan leaves out all", []string{"scan in steps"}, func(s Store, _ *facts) Store {
-			return onScan{s, func(ctx context.Context, positions []relay.Position, except []string, keep func(relay.Candidate) bool) ([]relay.Row, []relay.Position, error) {
-				return s.Scan(ctx, positions, nil, func(c relay.Candidate) bool { return len(except) == 0 && keep(c) })
+			return onScan{s, func(ctx context.Context, positions []storage.Position, except []string, keep func(storage.Candidate) bool) ([]storage.Row, []storage.Position, error) {
+				return s.Scan(ctx, positions, nil, func(c storage.Candidate) bool { return len(except) == 0 && keep(c) })
 			}}
 		}},
 		{"last id isn't asked for", []string{"last id before a page"}, func(s Store, _ *facts) Store {
 			return onLastID{s}
 		}},
 		{"marks are stored in any epoch", []string{"marks of another epoch are not"}, func(s Store, _ *facts) Store {
-			return onRenew{s, func(ctx context.Context, name string, renewals []relay.Renewal, ttl time.Duration) ([]relay.Lease, error) {
+			return onRenew{s, func(ctx context.Context, name string, renewals []storage.Renewal, ttl time.Duration) ([]storage.Lease, error) {
 				renewals = slices.Clone(renewals)
 				for i := range renewals {
 					renewals[i].Epoch = ""
@@ -154,19 +154,19 @@ func readMutants() []mutant {
 			}}
 		}},
 		{"a page names no epoch", []string{"page tells the epoch"}, func(s Store, _ *facts) Store {
-			return paged(s, func(page *relay.Page) { page.Epoch = "another" })
+			return paged(s, func(page *storage.Page) { page.Epoch = "another" })
 		}},
 		{"a page says that fewer ids were given", []string{"page tells the epoch"}, func(s Store, _ *facts) Store {
-			return paged(s, func(page *relay.Page) { page.Given = 0 })
+			return paged(s, func(page *storage.Page) { page.Given = 0 })
 		}},
 		{"nothing is later", []string{"scheduled keeps its time"}, func(s Store, _ *facts) Store {
-			return eachRead(s, func(row *relay.Row) { row.Later = false })
+			return eachRead(s, func(row *storage.Row) { row.Later = false })
 		}},
 	}
 }
 
 func lateMutants() []mutant {
-	highest := func(rows []relay.Row) (id int64) {
+	highest := func(rows []storage.Row) (id int64) {
 		for _, row := range rows {
 			id = max(id, row.ID)
 		}
@@ -174,16 +174,16 @@ func lateMutants() []mutant {
 	}
 	return []mutant{
 		{"the horizon is the highest row", []string{"late commit", "late within a key", "late beside a slow settle", "many writers"}, func(s Store, _ *facts) Store {
-			return paged(s, func(page *relay.Page) { page.Horizon = max(page.Horizon, highest(page.Rows)) })
+			return paged(s, func(page *storage.Page) { page.Horizon = max(page.Horizon, highest(page.Rows)) })
 		}},
 		{"the horizon is one too high", []string{"late commit", "late within a key"}, func(s Store, _ *facts) Store {
-			return paged(s, func(page *relay.Page) { page.Horizon++ })
+			return paged(s, func(page *storage.Page) { page.Horizon++ })
 		}},
 		{"the horizon stays", []string{"late commit", "gaps by rollbacks"}, func(s Store, _ *facts) Store {
-			return paged(s, func(page *relay.Page) { page.Horizon = 0 })
+			return paged(s, func(page *storage.Page) { page.Horizon = 0 })
 		}},
 		{"a gap holds the horizon up", []string{"gaps by rollbacks"}, func(s Store, _ *facts) Store {
-			return paged(s, func(page *relay.Page) {
+			return paged(s, func(page *storage.Page) {
 				there := ids(page.Rows)
 				page.Horizon = 0
 				for page.Horizon < int64(len(there)) && there[page.Horizon] == page.Horizon+1 {
@@ -193,18 +193,18 @@ func lateMutants() []mutant {
 		}},
 		{"a cursor instead of a state", []string{"late commit", "many writers"}, func(s Store, _ *facts) Store {
 			var read int64
-			return onRead{s, func(ctx context.Context, positions []relay.Position, limit, maxBytes int) (relay.Page, error) {
+			return onRead{s, func(ctx context.Context, positions []storage.Position, limit, maxBytes int) (storage.Page, error) {
 				page, err := s.Read(ctx, positions, limit, maxBytes)
-				page.Rows = slices.DeleteFunc(page.Rows, func(row relay.Row) bool { return row.ID <= read })
+				page.Rows = slices.DeleteFunc(page.Rows, func(row storage.Row) bool { return row.ID <= read })
 				read = max(read, highest(page.Rows))
 				return page, err
 			}}
 		}},
 		{"nothing is late", []string{"late commit", "late within a key", "failed read tells nothing", "every reader hears", "many writers"}, func(s Store, _ *facts) Store {
-			return paged(s, func(page *relay.Page) { page.LateAfter = -1 })
+			return paged(s, func(page *storage.Page) { page.LateAfter = -1 })
 		}},
 		{"nothing is late where no rows are asked for", []string{"late told without rows"}, func(s Store, _ *facts) Store {
-			return onRead{s, func(ctx context.Context, positions []relay.Position, limit, maxBytes int) (relay.Page, error) {
+			return onRead{s, func(ctx context.Context, positions []storage.Position, limit, maxBytes int) (storage.Page, error) {
 				page, err := s.Read(ctx, positions, limit, maxBytes)
 				if len(positions) == 0 {
 					page.LateAfter = -1
@@ -213,16 +213,16 @@ func lateMutants() []mutant {
 			}}
 		}},
 		{"late after is one too high", []string{"late within a key"}, func(s Store, _ *facts) Store {
-			return paged(s, func(page *relay.Page) { page.LateAfter++ })
+			return paged(s, func(page *storage.Page) { page.LateAfter++ })
 		}},
 		{"everything is always late", []string{"late commit"}, func(s Store, _ *facts) Store {
-			return paged(s, func(page *relay.Page) { page.LateAfter = 0 })
+			return paged(s, func(page *storage.Page) { page.LateAfter = 0 })
 		}},
 		{"a failed read counts as read", []string{"failed read tells nothing"}, func(s Store, _ *facts) Store {
-			return onRead{s, func(ctx context.Context, positions []relay.Position, limit, maxBytes int) (relay.Page, error) {
+			return onRead{s, func(ctx context.Context, positions []storage.Position, limit, maxBytes int) (storage.Page, error) {
 				page, err := s.Read(context.WithoutCancel(ctx), positions, limit, maxBytes)
 				if err == nil && ctx.Err() != nil {
-					return relay.Page{}, ctx.Err()
+					return storage.Page{}, ctx.Err()
 				}
 				return page, err
 			}}
@@ -231,15 +231,15 @@ func lateMutants() []mutant {
 			return onRead{s, f.reader.Read}
 		}},
 		{"a transaction that was rolled back is read", []string{"gaps by rollbacks"}, func(s Store, _ *facts) Store {
-			return paged(s, func(page *relay.Page) {
+			return paged(s, func(page *storage.Page) {
 				if last := highest(page.Rows); last > 2 {
-					page.Rows = append(page.Rows, relay.Row{ID: last - 1, Lane: 9})
+					page.Rows = append(page.Rows, storage.Row{ID: last - 1, Lane: 9})
 				}
 			})
 		}},
 		{"rows are lost", []string{"many writers"}, func(s Store, _ *facts) Store {
-			return paged(s, func(page *relay.Page) {
-				page.Rows = slices.DeleteFunc(page.Rows, func(row relay.Row) bool { return row.ID%16 == 0 })
+			return paged(s, func(page *storage.Page) {
+				page.Rows = slices.DeleteFunc(page.Rows, func(row storage.Row) bool { return row.ID%16 == 0 })
 			})
 		}},
 	}

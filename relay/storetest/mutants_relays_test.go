@@ -6,12 +6,12 @@ import (
 	"slices"
 	"time"
 
-	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // told changes what Status tells.
-func told(s Store, change func(*relay.Status)) Store {
-	return onStatus{s, func(ctx context.Context) (relay.Status, error) {
+func told(s Store, change func(*storage.Status)) Store {
+	return onStatus{s, func(ctx context.Context) (storage.Status, error) {
 		status, err := s.Status(ctx)
 		change(&status)
 		return status, err
@@ -21,7 +21,7 @@ func told(s Store, change func(*relay.Status)) Store {
 func statusMutants() []mutant {
 	return []mutant{
 		{"states without rows are left out", []string{"status counts"}, func(s Store, _ *facts) Store {
-			return told(s, func(status *relay.Status) {
+			return told(s, func(status *storage.Status) {
 				for state, count := range status.Counts {
 					if count == 0 {
 						delete(status.Counts, state)
@@ -30,110 +30,110 @@ func statusMutants() []mutant {
 			})
 		}},
 		{"scheduled counts as pending", []string{"status counts"}, func(s Store, _ *facts) Store {
-			return told(s, func(status *relay.Status) {
-				status.Counts[relay.StatePending] += status.Counts[relay.StateScheduled]
-				status.Counts[relay.StateScheduled] = 0
+			return told(s, func(status *storage.Status) {
+				status.Counts[storage.StatePending] += status.Counts[storage.StateScheduled]
+				status.Counts[storage.StateScheduled] = 0
 			})
 		}},
 		{"status has no topics", []string{"status counts"}, func(s Store, _ *facts) Store {
-			return told(s, func(status *relay.Status) { clear(status.Topics) })
+			return told(s, func(status *storage.Status) { clear(status.Topics) })
 		}},
 		{"the dead count as alive", []string{"status counts"}, func(s Store, _ *facts) Store {
-			return told(s, func(status *relay.Status) {
+			return told(s, func(status *storage.Status) {
 				for i := range status.Relays {
 					status.Relays[i].Alive = true
 				}
 			})
 		}},
 		{"nobody holds lanes", []string{"status counts", "ended context"}, func(s Store, _ *facts) Store {
-			return told(s, func(status *relay.Status) { status.LanesLeased = 0 })
+			return told(s, func(status *storage.Status) { status.LanesLeased = 0 })
 		}},
 		{"claimed counts as pending", []string{"status counts claims"}, func(s Store, _ *facts) Store {
-			return told(s, func(status *relay.Status) {
-				status.Counts[relay.StatePending] += status.Counts[relay.StateClaimed]
-				status.Counts[relay.StateClaimed] = 0
+			return told(s, func(status *storage.Status) {
+				status.Counts[storage.StatePending] += status.Counts[storage.StateClaimed]
+				status.Counts[storage.StateClaimed] = 0
 			})
 		}},
 		{"what can't be delivered gets old, too", []string{"status tells the oldest", "status counts"}, func(s Store, _ *facts) Store {
-			return told(s, func(status *relay.Status) { status.OldestPending += time.Second })
+			return told(s, func(status *storage.Status) { status.OldestPending += time.Second })
 		}},
 		{"nothing gets old", []string{"status tells the oldest", "purge counts from the finish"}, func(s Store, _ *facts) Store {
-			return told(s, func(status *relay.Status) { status.OldestPending = 0 })
+			return told(s, func(status *storage.Status) { status.OldestPending = 0 })
 		}},
 	}
 }
 
 // inOldWay does what the table refuses because it was changed to lanes.
 func inOldWay(ctx context.Context, s Store, work func() error) error {
-	if err := work(); !errors.Is(err, relay.ErrOtherClaim) {
+	if err := work(); !errors.Is(err, storage.ErrOtherClaim) {
 		return err
 	}
-	if err := s.SetClaimMode(ctx, relay.ByRows); err != nil {
+	if err := s.SetClaimMode(ctx, storage.ByRows); err != nil {
 		return err
 	}
 	if err := work(); err != nil {
 		return err
 	}
-	return s.SetClaimMode(ctx, relay.ByLanes)
+	return s.SetClaimMode(ctx, storage.ByLanes)
 }
 
 func relayMutants() []mutant {
 	return []mutant{
 		{"relays die early", []string{"members"}, func(s Store, _ *facts) Store {
-			return onBeat{s, func(ctx context.Context, self relay.Identity, ttl time.Duration) (relay.Members, error) {
+			return onBeat{s, func(ctx context.Context, self storage.Identity, ttl time.Duration) (storage.Members, error) {
 				return s.Heartbeat(ctx, self, ttl/2)
 			}}
 		}},
 		{"relays never die", []string{"members", "adoption", "status counts"}, func(s Store, _ *facts) Store {
-			return onBeat{s, func(ctx context.Context, self relay.Identity, _ time.Duration) (relay.Members, error) {
+			return onBeat{s, func(ctx context.Context, self storage.Identity, _ time.Duration) (storage.Members, error) {
 				return s.Heartbeat(ctx, self, time.Hour)
 			}}
 		}},
 		{"a relay doesn't count itself", []string{"members"}, func(s Store, _ *facts) Store {
-			return onBeat{s, func(ctx context.Context, self relay.Identity, ttl time.Duration) (relay.Members, error) {
+			return onBeat{s, func(ctx context.Context, self storage.Identity, ttl time.Duration) (storage.Members, error) {
 				members, err := s.Heartbeat(ctx, self, ttl)
 				members.Relays = slices.DeleteFunc(members.Relays, func(name string) bool { return name == self.Name })
 				return members, err
 			}}
 		}},
 		{"the other way of claiming is adopted beside living relays", []string{"adoption"}, func(s Store, f *facts) Store {
-			return onAdopt{s, func(ctx context.Context, claim relay.Claim) error {
+			return onAdopt{s, func(ctx context.Context, claim storage.Claim) error {
 				_ = s.SetClaimMode(ctx, claim)
 				return nil
 			}}
 		}},
 		{"the way of claiming never changes", []string{"adoption", "adoption forgets"}, func(s Store, f *facts) Store {
-			return onAdopt{s, func(ctx context.Context, claim relay.Claim) error {
+			return onAdopt{s, func(ctx context.Context, claim storage.Claim) error {
 				if status, err := s.Status(ctx); err != nil || status.Claim != "" && status.Claim != claim {
-					return relay.ErrOtherClaim
+					return storage.ErrOtherClaim
 				}
 				return s.SetClaimMode(ctx, claim)
 			}}
 		}},
 		{"anyone beats", []string{"adoption"}, func(s Store, f *facts) Store {
-			return onBeat{s, func(ctx context.Context, self relay.Identity, ttl time.Duration) (relay.Members, error) {
+			return onBeat{s, func(ctx context.Context, self storage.Identity, ttl time.Duration) (storage.Members, error) {
 				members, err := s.Heartbeat(ctx, self, ttl)
-				if errors.Is(err, relay.ErrOtherClaim) {
+				if errors.Is(err, storage.ErrOtherClaim) {
 					err = nil
 				}
 				return members, err
 			}}
 		}},
 		{"leases outlive a change of the way", []string{"adoption fences"}, func(s Store, f *facts) Store {
-			return counted(s, func(_ int, c relay.Settled) relay.Settled {
-				return relay.Settled{Changed: c.Changed + c.Fenced, Missing: c.Missing}
+			return counted(s, func(_ int, c storage.Settled) storage.Settled {
+				return storage.Settled{Changed: c.Changed + c.Fenced, Missing: c.Missing}
 			})
 		}},
 		{"marks outlive a change of the way", []string{"adoption forgets"}, func(s Store, _ *facts) Store {
-			return eachGrant(s, func(g *relay.Grant) { g.Marks.Main = 1 })
+			return eachGrant(s, func(g *storage.Grant) { g.Marks.Main = 1 })
 		}},
 		{"claims outlive a change of the way", []string{"adoption forgets"}, func(s Store, f *facts) Store {
-			return paged(s, func(page *relay.Page) {
-				page.Rows = slices.DeleteFunc(page.Rows, func(row relay.Row) bool { return f.token(row.ID) != "" })
+			return paged(s, func(page *storage.Page) {
+				page.Rows = slices.DeleteFunc(page.Rows, func(row storage.Row) bool { return f.token(row.ID) != "" })
 			})
 		}},
 		{"a claim changes the way back", []string{"adoption ends claims"}, func(s Store, _ *facts) Store {
-			return onClaim{s, func(ctx context.Context, request relay.ClaimRequest) (rows []relay.Row, err error) {
+			return onClaim{s, func(ctx context.Context, request storage.ClaimRequest) (rows []storage.Row, err error) {
 				err = inOldWay(ctx, s, func() error { rows, err = s.Claim(ctx, request); return err })
 				return rows, err
 			}}
@@ -151,9 +151,9 @@ func relayMutants() []mutant {
 			}}
 		}},
 		{"what a change of the way has fenced counts as changed", []string{"adoption beside settles by token", "adoption ends claims"}, func(s Store, _ *facts) Store {
-			return onSettle{s, func(ctx context.Context, name string, keep bool, settlements []relay.Settlement) (relay.Settled, error) {
+			return onSettle{s, func(ctx context.Context, name string, keep bool, settlements []storage.Settlement) (storage.Settled, error) {
 				settled, err := s.Settle(ctx, name, keep, settlements)
-				return relay.Settled{Changed: settled.Changed + settled.Fenced + settled.Missing}, err
+				return storage.Settled{Changed: settled.Changed + settled.Fenced + settled.Missing}, err
 			}}
 		}},
 		{"purge goes over the limit", []string{"purge keeps to the retention"}, func(s Store, _ *facts) Store {
@@ -168,14 +168,14 @@ func relayMutants() []mutant {
 		}},
 		{"purge takes parked rows", []string{"purge keeps to the retention"}, func(s Store, _ *facts) Store {
 			return onPurge{s, func(ctx context.Context, retention time.Duration, limit int) (int, error) {
-				if _, err := s.Discard(ctx, relay.Filter{}); err != nil {
+				if _, err := s.Discard(ctx, storage.Filter{}); err != nil {
 					return 0, err
 				}
 				return s.Purge(ctx, retention, limit)
 			}}
 		}},
 		{"ended contexts are ignored", []string{"ended context"}, func(s Store, _ *facts) Store {
-			return onBeat{s, func(ctx context.Context, self relay.Identity, ttl time.Duration) (relay.Members, error) {
+			return onBeat{s, func(ctx context.Context, self storage.Identity, ttl time.Duration) (storage.Members, error) {
 				return s.Heartbeat(context.WithoutCancel(ctx), self, ttl)
 			}}
 		}},

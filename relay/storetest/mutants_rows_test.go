@@ -5,20 +5,20 @@ import (
 	"slices"
 	"time"
 
-	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // requested changes what Claim is given.
-func requested(s Store, change func(*relay.ClaimRequest)) Store {
-	return onClaim{s, func(ctx context.Context, request relay.ClaimRequest) ([]relay.Row, error) {
+func requested(s Store, change func(*storage.ClaimRequest)) Store {
+	return onClaim{s, func(ctx context.Context, request storage.ClaimRequest) ([]storage.Row, error) {
 		change(&request)
 		return s.Claim(ctx, request)
 	}}
 }
 
 // eachClaimed changes the rows that Claim returns.
-func eachClaimed(s Store, change func(*relay.Row)) Store {
-	return onClaim{s, func(ctx context.Context, request relay.ClaimRequest) ([]relay.Row, error) {
+func eachClaimed(s Store, change func(*storage.Row)) Store {
+	return onClaim{s, func(ctx context.Context, request storage.ClaimRequest) ([]storage.Row, error) {
 		rows, err := s.Claim(ctx, request)
 		return changed(rows, change), err
 	}}
@@ -27,36 +27,36 @@ func eachClaimed(s Store, change func(*relay.Row)) Store {
 func claimMutants() []mutant {
 	return []mutant{
 		{"claim goes over the limit", []string{"claims are distinct", "claim picks"}, func(s Store, _ *facts) Store {
-			return requested(s, func(r *relay.ClaimRequest) { r.Limit++ })
+			return requested(s, func(r *storage.ClaimRequest) { r.Limit++ })
 		}},
 		{"claim counts no bytes", []string{"claim keeps to bytes"}, func(s Store, _ *facts) Store {
-			return requested(s, func(r *relay.ClaimRequest) { r.MaxBytes = 0 })
+			return requested(s, func(r *storage.ClaimRequest) { r.MaxBytes = 0 })
 		}},
 		{"claimed rows are not marked", []string{"claims are distinct", "claim picks"}, func(s Store, _ *facts) Store {
-			return onClaim{s, func(ctx context.Context, request relay.ClaimRequest) ([]relay.Row, error) {
+			return onClaim{s, func(ctx context.Context, request storage.ClaimRequest) ([]storage.Row, error) {
 				rows, err := s.Claim(ctx, request)
 				if err != nil {
 					return nil, err
 				}
-				_, err = s.Settle(ctx, request.Relay, true, allClaimed(request.Token, relay.StatePending, rows))
+				_, err = s.Settle(ctx, request.Relay, true, allClaimed(request.Token, storage.StatePending, rows))
 				return rows, err
 			}}
 		}},
 		{"only prompted claims find rows", []string{"reclaim frees ended claims"}, func(s Store, _ *facts) Store {
-			return requested(s, func(r *relay.ClaimRequest) {
+			return requested(s, func(r *storage.ClaimRequest) {
 				if r.Unprompted {
 					r.Limit = 0
 				}
 			})
 		}},
 		{"some claims come back empty", []string{"claims are distinct"}, func(s Store, _ *facts) Store {
-			return requested(s, func(r *relay.ClaimRequest) { r.Limit-- })
+			return requested(s, func(r *storage.ClaimRequest) { r.Limit-- })
 		}},
 		{"the limit acts before locked rows are skipped", []string{"claim passes over locked rows"}, func(s Store, f *facts) Store {
-			return requested(s, func(r *relay.ClaimRequest) { r.Limit = max(0, r.Limit-f.lockedRows()) })
+			return requested(s, func(r *storage.ClaimRequest) { r.Limit = max(0, r.Limit-f.lockedRows()) })
 		}},
 		{"a claim waits for locked rows", []string{"claim passes over locked rows"}, func(s Store, f *facts) Store {
-			return onClaim{s, func(ctx context.Context, request relay.ClaimRequest) ([]relay.Row, error) {
+			return onClaim{s, func(ctx context.Context, request storage.ClaimRequest) ([]storage.Row, error) {
 				for f.locked() {
 					if time.Sleep(pause); ctx.Err() != nil {
 						return nil, ctx.Err()
@@ -66,42 +66,42 @@ func claimMutants() []mutant {
 			}}
 		}},
 		{"locked rows are claimed", []string{"claim passes over locked rows"}, func(s Store, f *facts) Store {
-			return onClaim{s, func(ctx context.Context, request relay.ClaimRequest) ([]relay.Row, error) {
+			return onClaim{s, func(ctx context.Context, request storage.ClaimRequest) ([]storage.Row, error) {
 				f.unlock()
 				return s.Claim(ctx, request)
 			}}
 		}},
 		{"always the oldest", []string{"claim picks"}, func(s Store, _ *facts) Store {
-			return requested(s, func(r *relay.ClaimRequest) { r.Pick = relay.Oldest })
+			return requested(s, func(r *storage.ClaimRequest) { r.Pick = storage.Oldest })
 		}},
 		{"claims come in any order", []string{"claim picks"}, func(s Store, _ *facts) Store {
-			return onClaim{s, func(ctx context.Context, request relay.ClaimRequest) ([]relay.Row, error) {
+			return onClaim{s, func(ctx context.Context, request storage.ClaimRequest) ([]storage.Row, error) {
 				rows, err := s.Claim(ctx, request)
 				slices.Reverse(rows)
 				return rows, err
 			}}
 		}},
 		{"topics are ignored", []string{"claim keeps to topics"}, func(s Store, _ *facts) Store {
-			return requested(s, func(r *relay.ClaimRequest) { r.Topics = nil })
+			return requested(s, func(r *storage.ClaimRequest) { r.Topics = nil })
 		}},
 		{"exceptions are ignored", []string{"claim keeps to topics"}, func(s Store, _ *facts) Store {
-			return requested(s, func(r *relay.ClaimRequest) { r.Except = nil })
+			return requested(s, func(r *storage.ClaimRequest) { r.Except = nil })
 		}},
 		{"exceptions count only without topics", []string{"claim keeps to topics"}, func(s Store, _ *facts) Store {
-			return requested(s, func(r *relay.ClaimRequest) {
+			return requested(s, func(r *storage.ClaimRequest) {
 				if len(r.Topics) > 0 {
 					r.Except = nil
 				}
 			})
 		}},
 		{"no claimed row is later", []string{"claim returns the message"}, func(s Store, _ *facts) Store {
-			return eachClaimed(s, func(row *relay.Row) { row.Later = false })
+			return eachClaimed(s, func(row *storage.Row) { row.Later = false })
 		}},
 		{"claims bear no name", []string{"claim returns the message"}, func(s Store, _ *facts) Store {
-			return requested(s, func(r *relay.ClaimRequest) { r.Relay = "" })
+			return requested(s, func(r *storage.ClaimRequest) { r.Relay = "" })
 		}},
 		{"the token is not checked", []string{"settle by token", "reclaim frees ended claims"}, func(s Store, f *facts) Store {
-			return eachSettlement(s, func(settlement *relay.Settlement) { settlement.Token = f.token(settlement.ID) })
+			return eachSettlement(s, func(settlement *storage.Settlement) { settlement.Token = f.token(settlement.ID) })
 		}},
 		{"any token extends", []string{"extend keeps the claim"}, func(s Store, f *facts) Store {
 			return onExtend{s, func(ctx context.Context, _ string, ids []int64, ttl time.Duration) (still []int64, err error) {
@@ -127,9 +127,9 @@ func claimMutants() []mutant {
 			}}
 		}},
 		{"given back is put off", []string{"pending gives back", "settle by token"}, func(s Store, _ *facts) Store {
-			return eachSettlement(s, func(settlement *relay.Settlement) {
-				if settlement.State == relay.StatePending {
-					settlement.State = relay.StateRetry
+			return eachSettlement(s, func(settlement *storage.Settlement) {
+				if settlement.State == storage.StatePending {
+					settlement.State = storage.StateRetry
 				}
 			})
 		}},
@@ -139,13 +139,13 @@ func claimMutants() []mutant {
 func reclaimMutants() []mutant {
 	return []mutant{
 		{"claims end early", []string{"reclaim frees ended claims"}, func(s Store, _ *facts) Store {
-			return requested(s, func(r *relay.ClaimRequest) { r.TTL /= 2 })
+			return requested(s, func(r *storage.ClaimRequest) { r.TTL /= 2 })
 		}},
 		{"claims never end", []string{"reclaim frees ended claims", "reclaim concurrently"}, func(s Store, _ *facts) Store {
-			return requested(s, func(r *relay.ClaimRequest) { r.TTL = time.Hour })
+			return requested(s, func(r *storage.ClaimRequest) { r.TTL = time.Hour })
 		}},
 		{"crashes of claims are not counted", []string{"reclaim frees ended claims", "reclaim concurrently"}, func(s Store, _ *facts) Store {
-			return eachClaimed(s, func(row *relay.Row) { row.Crashes = 0 })
+			return eachClaimed(s, func(row *storage.Row) { row.Crashes = 0 })
 		}},
 		{"rows are freed twice", []string{"reclaim frees ended claims", "reclaim concurrently"}, func(s Store, _ *facts) Store {
 			return onReclaim{s, func(ctx context.Context, limit int) (int, error) {
@@ -157,23 +157,23 @@ func reclaimMutants() []mutant {
 			return onReclaim{s, func(ctx context.Context, limit int) (int, error) { return s.Reclaim(ctx, limit+1) }}
 		}},
 		{"attempts are forgotten on the way back", []string{"reclaim brings back due rows", "pending gives back"}, func(s Store, _ *facts) Store {
-			return eachClaimed(s, func(row *relay.Row) { row.Attempts = 0 })
+			return eachClaimed(s, func(row *storage.Row) { row.Attempts = 0 })
 		}},
 		{"parked rows come back", []string{"reclaim brings back due rows"}, func(s Store, _ *facts) Store {
 			return onReclaim{s, func(ctx context.Context, limit int) (int, error) {
-				if _, err := s.Requeue(ctx, relay.Filter{}); err != nil {
+				if _, err := s.Requeue(ctx, storage.Filter{}); err != nil {
 					return 0, err
 				}
 				return s.Reclaim(ctx, limit)
 			}}
 		}},
 		{"rows come back too soon", []string{"reclaim brings back due rows"}, func(s Store, _ *facts) Store {
-			return eachSettlement(s, func(settlement *relay.Settlement) { settlement.Delay = 0 })
+			return eachSettlement(s, func(settlement *storage.Settlement) { settlement.Delay = 0 })
 		}},
 		{"nothing comes back", []string{"reclaim brings back due rows", "requeue by rows"}, func(s Store, _ *facts) Store {
-			return eachSettlement(s, func(settlement *relay.Settlement) {
-				if settlement.State != relay.StateDone {
-					settlement.State, settlement.Delay = relay.StateRetry, 24*time.Hour
+			return eachSettlement(s, func(settlement *storage.Settlement) {
+				if settlement.State != storage.StateDone {
+					settlement.State, settlement.Delay = storage.StateRetry, 24*time.Hour
 				}
 			})
 		}},

@@ -8,12 +8,12 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // eachSettlement changes what Settle is given.
-func eachSettlement(s Store, change func(*relay.Settlement)) Store {
-	return onSettle{s, func(ctx context.Context, name string, keep bool, settlements []relay.Settlement) (relay.Settled, error) {
+func eachSettlement(s Store, change func(*storage.Settlement)) Store {
+	return onSettle{s, func(ctx context.Context, name string, keep bool, settlements []storage.Settlement) (storage.Settled, error) {
 		settlements = slices.Clone(settlements)
 		for i := range settlements {
 			change(&settlements[i])
@@ -23,19 +23,19 @@ func eachSettlement(s Store, change func(*relay.Settlement)) Store {
 }
 
 // counted changes what Settle says that it did with so many settlements.
-func counted(s Store, change func(int, relay.Settled) relay.Settled) Store {
-	return onSettle{s, func(ctx context.Context, name string, keep bool, settlements []relay.Settlement) (relay.Settled, error) {
+func counted(s Store, change func(int, storage.Settled) storage.Settled) Store {
+	return onSettle{s, func(ctx context.Context, name string, keep bool, settlements []storage.Settlement) (storage.Settled, error) {
 		counts, err := s.Settle(ctx, name, keep, settlements)
 		return change(len(settlements), counts), err
 	}}
 }
 
 // settleBetween settles the rows between two that follow each other.
-func settleBetween(ctx context.Context, s Store, name string, keep bool, settlements []relay.Settlement) error {
-	var between []relay.Settlement
+func settleBetween(ctx context.Context, s Store, name string, keep bool, settlements []storage.Settlement) error {
+	var between []storage.Settlement
 	for i := 1; i < len(settlements); i++ {
 		before, after := settlements[i-1], settlements[i]
-		for id := before.ID + 1; before.State == relay.StateDone && before.Lane == after.Lane && before.Token == "" && id < after.ID; id++ {
+		for id := before.ID + 1; before.State == storage.StateDone && before.Lane == after.Lane && before.Token == "" && id < after.ID; id++ {
 			before.ID = id
 			if err := takeTheRows(ctx, s, &before); err != nil {
 				return err
@@ -50,12 +50,12 @@ func settleBetween(ctx context.Context, s Store, name string, keep bool, settlem
 func settleMutants() []mutant {
 	return []mutant{
 		{"missing counts as changed", []string{"settle twice", "parked is missing", "settle concurrently", "settle by token"}, func(s Store, _ *facts) Store {
-			return counted(s, func(given int, c relay.Settled) relay.Settled {
-				return relay.Settled{Changed: given - c.Fenced, Fenced: c.Fenced}
+			return counted(s, func(given int, c storage.Settled) storage.Settled {
+				return storage.Settled{Changed: given - c.Fenced, Fenced: c.Fenced}
 			})
 		}},
 		{"missing is an error", []string{"settle twice"}, func(s Store, _ *facts) Store {
-			return onSettle{s, func(ctx context.Context, name string, keep bool, settlements []relay.Settlement) (relay.Settled, error) {
+			return onSettle{s, func(ctx context.Context, name string, keep bool, settlements []storage.Settlement) (storage.Settled, error) {
 				counts, err := s.Settle(ctx, name, keep, settlements)
 				if counts.Missing > 0 {
 					err = errors.New("a row is missing")
@@ -64,25 +64,25 @@ func settleMutants() []mutant {
 			}}
 		}},
 		{"a parked row is settled", []string{"parked is missing"}, func(s Store, _ *facts) Store {
-			return onSettle{s, func(ctx context.Context, name string, keep bool, settlements []relay.Settlement) (relay.Settled, error) {
+			return onSettle{s, func(ctx context.Context, name string, keep bool, settlements []storage.Settlement) (storage.Settled, error) {
 				for _, settlement := range settlements {
-					if _, err := s.Requeue(ctx, relay.Filter{IDs: []string{strconv.FormatInt(settlement.ID, 10)}}); err != nil {
-						return relay.Settled{}, err
+					if _, err := s.Requeue(ctx, storage.Filter{IDs: []string{strconv.FormatInt(settlement.ID, 10)}}); err != nil {
+						return storage.Settled{}, err
 					}
 				}
 				return s.Settle(ctx, name, keep, settlements)
 			}}
 		}},
 		{"what lies between done rows is done", []string{"settle some of a key"}, func(s Store, _ *facts) Store {
-			return onSettle{s, func(ctx context.Context, name string, keep bool, settlements []relay.Settlement) (relay.Settled, error) {
+			return onSettle{s, func(ctx context.Context, name string, keep bool, settlements []storage.Settlement) (storage.Settled, error) {
 				if err := settleBetween(ctx, s, name, keep, settlements); err != nil {
-					return relay.Settled{}, err
+					return storage.Settled{}, err
 				}
 				return s.Settle(ctx, name, keep, settlements)
 			}}
 		}},
 		{"a batch is cut after 1,000", []string{"settle a mixed batch"}, func(s Store, _ *facts) Store {
-			return onSettle{s, func(ctx context.Context, name string, keep bool, settlements []relay.Settlement) (relay.Settled, error) {
+			return onSettle{s, func(ctx context.Context, name string, keep bool, settlements []storage.Settlement) (storage.Settled, error) {
 				cut := min(1000, len(settlements))
 				counts, err := s.Settle(ctx, name, keep, settlements[:cut])
 				counts.Changed += len(settlements) - cut
@@ -90,7 +90,7 @@ func settleMutants() []mutant {
 			}}
 		}},
 		{"a batch has the attempts of its first row", []string{"settle a mixed batch"}, func(s Store, _ *facts) Store {
-			return onSettle{s, func(ctx context.Context, name string, keep bool, settlements []relay.Settlement) (relay.Settled, error) {
+			return onSettle{s, func(ctx context.Context, name string, keep bool, settlements []storage.Settlement) (storage.Settled, error) {
 				settlements = slices.Clone(settlements)
 				for i := range settlements {
 					settlements[i].Attempts = settlements[0].Attempts
@@ -99,24 +99,24 @@ func settleMutants() []mutant {
 			}}
 		}},
 		{"an empty batch is an error", []string{"settle nothing"}, func(s Store, _ *facts) Store {
-			return onSettle{s, func(ctx context.Context, name string, keep bool, settlements []relay.Settlement) (relay.Settled, error) {
+			return onSettle{s, func(ctx context.Context, name string, keep bool, settlements []storage.Settlement) (storage.Settled, error) {
 				if len(settlements) == 0 {
-					return relay.Settled{}, errors.New("a syntax error near )")
+					return storage.Settled{}, errors.New("a syntax error near )")
 				}
 				return s.Settle(ctx, name, keep, settlements)
 			}}
 		}},
 		{"a settle can't be given up", []string{"settle given up", "ended context"}, func(s Store, _ *facts) Store {
-			return onSettle{s, func(ctx context.Context, name string, keep bool, settlements []relay.Settlement) (relay.Settled, error) {
+			return onSettle{s, func(ctx context.Context, name string, keep bool, settlements []storage.Settlement) (storage.Settled, error) {
 				return s.Settle(context.WithoutCancel(ctx), name, keep, settlements)
 			}}
 		}},
 		{"a settle that is given up has done half", []string{"settle given up"}, func(s Store, f *facts) Store {
-			return onSettle{s, func(ctx context.Context, name string, keep bool, settlements []relay.Settlement) (counts relay.Settled, err error) {
+			return onSettle{s, func(ctx context.Context, name string, keep bool, settlements []storage.Settlement) (counts storage.Settled, err error) {
 				for _, settlement := range settlements {
-					one, err := s.Settle(ctx, name, keep, []relay.Settlement{settlement})
+					one, err := s.Settle(ctx, name, keep, []storage.Settlement{settlement})
 					if err != nil {
-						return relay.Settled{}, err
+						return storage.Settled{}, err
 					}
 					counts.Changed += one.Changed
 					counts.Missing += one.Missing
@@ -126,68 +126,68 @@ func settleMutants() []mutant {
 			}}
 		}},
 		{"retries come early", []string{"retry waits its delay"}, func(s Store, _ *facts) Store {
-			return eachSettlement(s, func(settlement *relay.Settlement) { settlement.Delay /= 2 })
+			return eachSettlement(s, func(settlement *storage.Settlement) { settlement.Delay /= 2 })
 		}},
 		{"a retry stays where it was", []string{"retry waits its delay"}, func(s Store, _ *facts) Store {
-			return onSettle{s, func(_ context.Context, _ string, _ bool, settlements []relay.Settlement) (relay.Settled, error) {
-				return relay.Settled{Changed: len(settlements)}, nil
+			return onSettle{s, func(_ context.Context, _ string, _ bool, settlements []storage.Settlement) (storage.Settled, error) {
+				return storage.Settled{Changed: len(settlements)}, nil
 			}}
 		}},
 		{"scheduled is a retry", []string{"scheduled keeps its time", "due tells retries from scheduled", "retries hold their keys"}, func(s Store, _ *facts) Store {
-			return eachSettlement(s, func(settlement *relay.Settlement) {
-				if settlement.State == relay.StateScheduled {
-					settlement.State = relay.StateRetry
+			return eachSettlement(s, func(settlement *storage.Settlement) {
+				if settlement.State == storage.StateScheduled {
+					settlement.State = storage.StateRetry
 				}
 			})
 		}},
 		{"done rows are kept in any case", []string{"done rows are deleted"}, func(s Store, _ *facts) Store {
-			return onSettle{s, func(ctx context.Context, name string, _ bool, settlements []relay.Settlement) (relay.Settled, error) {
+			return onSettle{s, func(ctx context.Context, name string, _ bool, settlements []storage.Settlement) (storage.Settled, error) {
 				return s.Settle(ctx, name, true, settlements)
 			}}
 		}},
 		{"done rows are never kept", []string{"moves keep the message", "settle a mixed batch", "purge keeps to the retention"}, func(s Store, _ *facts) Store {
-			return onSettle{s, func(ctx context.Context, name string, _ bool, settlements []relay.Settlement) (relay.Settled, error) {
+			return onSettle{s, func(ctx context.Context, name string, _ bool, settlements []storage.Settlement) (storage.Settled, error) {
 				return s.Settle(ctx, name, false, settlements)
 			}}
 		}},
 		{"the error is lost", []string{"moves keep the message", "filters select"}, func(s Store, _ *facts) Store {
-			return eachSettlement(s, func(settlement *relay.Settlement) { settlement.Error = "" })
+			return eachSettlement(s, func(settlement *storage.Settlement) { settlement.Error = "" })
 		}},
 		{"the receipt is lost", []string{"moves keep the message"}, func(s Store, _ *facts) Store {
-			return eachSettlement(s, func(settlement *relay.Settlement) { settlement.Receipt = "" })
+			return eachSettlement(s, func(settlement *storage.Settlement) { settlement.Receipt = "" })
 		}},
 		{"crashes of a row are lost", []string{"moves keep the message", "pending gives back"}, func(s Store, _ *facts) Store {
-			return eachSettlement(s, func(settlement *relay.Settlement) { settlement.Crashes = 0 })
+			return eachSettlement(s, func(settlement *storage.Settlement) { settlement.Crashes = 0 })
 		}},
 	}
 }
 
 // messageMutants change a message on its way.
 func messageMutants() []mutant {
-	change := func(mistake string, change func(*relay.Row)) mutant {
+	change := func(mistake string, change func(*storage.Row)) mutant {
 		return mutant{mistake, []string{"moves keep the message", "claim returns the message"}, func(s Store, _ *facts) Store {
-			return onClaim{eachRead(s, change), func(ctx context.Context, request relay.ClaimRequest) ([]relay.Row, error) {
+			return onClaim{eachRead(s, change), func(ctx context.Context, request storage.ClaimRequest) ([]storage.Row, error) {
 				rows, err := s.Claim(ctx, request)
 				return changed(rows, change), err
 			}}
 		}}
 	}
 	return []mutant{
-		change("no payload is an empty one", func(row *relay.Row) { row.Message.Payload = append([]byte{}, row.Message.Payload...) }),
-		change("an empty payload is none", func(row *relay.Row) { row.Message.Payload = append([]byte(nil), row.Message.Payload...) }),
-		change("the headers are lost", func(row *relay.Row) { row.Message.Headers = nil }),
-		change("the message has another id", func(row *relay.Row) { row.Message.ID = "0197a3b4-ffff-7abc-8def-0123456789ab" }),
-		change("the priority is lost", func(row *relay.Row) { row.Message.Priority = 0 }),
-		change("a backslash is an escape", func(row *relay.Row) {
+		change("no payload is an empty one", func(row *storage.Row) { row.Message.Payload = append([]byte{}, row.Message.Payload...) }),
+		change("an empty payload is none", func(row *storage.Row) { row.Message.Payload = append([]byte(nil), row.Message.Payload...) }),
+		change("the headers are lost", func(row *storage.Row) { row.Message.Headers = nil }),
+		change("the message has another id", func(row *storage.Row) { row.Message.ID = "0197a3b4-ffff-7abc-8def-0123456789ab" }),
+		change("the priority is lost", func(row *storage.Row) { row.Message.Priority = 0 }),
+		change("a backslash is an escape", func(row *storage.Row) {
 			if payload := row.Message.Payload; len(payload) > 0 {
 				row.Message.Payload = bytes.ReplaceAll(payload, []byte(`\\`), []byte(`\`))
 			}
 		}),
 		{"times are of another zone", []string{"moves keep the message"}, func(s Store, _ *facts) Store {
-			return eachRead(s, func(row *relay.Row) { row.CreatedAt = row.CreatedAt.Add(time.Hour) })
+			return eachRead(s, func(row *storage.Row) { row.CreatedAt = row.CreatedAt.Add(time.Hour) })
 		}},
 		{"the time of delivery is of another zone", []string{"moves keep the message", "scheduled keeps its time"}, func(s Store, _ *facts) Store {
-			return onList{eachRead(s, hourLater), func(ctx context.Context, filter relay.Filter) ([]relay.Info, error) {
+			return onList{eachRead(s, hourLater), func(ctx context.Context, filter storage.Filter) ([]storage.Info, error) {
 				infos, err := s.List(ctx, filter)
 				for i := range infos {
 					hourLater(&infos[i].Row)
@@ -198,7 +198,7 @@ func messageMutants() []mutant {
 	}
 }
 
-func hourLater(row *relay.Row) {
+func hourLater(row *storage.Row) {
 	if at := &row.Message.AvailableAt; !at.IsZero() {
 		*at = at.Add(time.Hour)
 	}

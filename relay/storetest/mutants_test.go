@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/rowrelay/rowrelay/internal/memstore"
-	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // mutant is a store with one mistake, and the checks that find it.
@@ -60,7 +60,7 @@ func (m mutant) table() Table {
 // journaling is a store that keeps its journals with another.
 type journaling struct {
 	Store
-	relay.Journaler
+	storage.Journaler
 }
 
 func checkNamed(t testing.TB, name string) check {

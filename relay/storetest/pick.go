@@ -6,10 +6,10 @@ import (
 	"testing"
 
 	"github.com/rowrelay/rowrelay/outbox"
-	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-func picks() []relay.Pick { return []relay.Pick{relay.Oldest, relay.Newest, relay.Priority} }
+func picks() []storage.Pick { return []storage.Pick{storage.Oldest, storage.Newest, storage.Priority} }
 
 // A claim passes over rows that another session has locked: it waits for
 // nobody, and is filled with others.
@@ -18,7 +18,7 @@ func claimPassesOverLockedRows(t testing.TB, table Table) {
 	for _, pick := range picks() {
 		written := write(t, table, plain(10)...)
 		locked := written[:3]
-		if pick == relay.Newest {
+		if pick == storage.Newest {
 			locked = written[7:]
 		}
 		var unlocks []func()
@@ -38,8 +38,8 @@ func claimPassesOverLockedRows(t testing.TB, table Table) {
 
 // someOf returns the first so many by the order of the pick, or the last ones,
 // sorted.
-func someOf(ids []int64, pick relay.Pick, count int) []int64 {
-	if pick == relay.Newest {
+func someOf(ids []int64, pick storage.Pick, count int) []int64 {
+	if pick == storage.Newest {
 		count = -count
 		if count > 0 {
 			return ids[:count]
@@ -53,11 +53,11 @@ func someOf(ids []int64, pick relay.Pick, count int) []int64 {
 }
 
 // claimSoon claims rows and gives up if that takes long.
-func (w *worker) claimSoon(pick relay.Pick, limit int) []int64 {
+func (w *worker) claimSoon(pick storage.Pick, limit int) []int64 {
 	w.Helper()
 	ctx, cancel := context.WithTimeout(w.Context(), patience/3)
 	defer cancel()
-	rows, err := w.store.Claim(ctx, relay.ClaimRequest{Relay: w.name, Token: newToken(), TTL: long, Limit: limit, Pick: pick})
+	rows, err := w.store.Claim(ctx, storage.ClaimRequest{Relay: w.name, Token: newToken(), TTL: long, Limit: limit, Pick: pick})
 	if err != nil {
 		w.Errorf("claim by %s: %v", pick, err)
 	}
@@ -76,10 +76,10 @@ func claimPicks(t testing.TB, table Table) {
 	for i, priority := range priorities {
 		messages[i].Priority = priority
 	}
-	for pick, order := range map[relay.Pick][]int{
-		relay.Oldest:   {0, 1, 2, 3, 4, 5},
-		relay.Newest:   {5, 4, 3, 2, 1, 0},
-		relay.Priority: {5, 1, 3, 0, 4, 2},
+	for pick, order := range map[storage.Pick][]int{
+		storage.Oldest:   {0, 1, 2, 3, 4, 5},
+		storage.Newest:   {5, 4, 3, 2, 1, 0},
+		storage.Priority: {5, 1, 3, 0, 4, 2},
 	} {
 		written := write(t, table, messages...)
 		for _, part := range [][]int{order[:2], order[2:5], order[5:]} {
@@ -87,9 +87,9 @@ func claimPicks(t testing.TB, table Table) {
 			for _, i := range part {
 				want = append(want, written[i])
 			}
-			wantIDs(t, "claimed by "+string(pick), inOrder(a.claim(relay.ClaimRequest{Token: newToken(), Limit: len(part), Pick: pick})), want)
+			wantIDs(t, "claimed by "+string(pick), inOrder(a.claim(storage.ClaimRequest{Token: newToken(), Limit: len(part), Pick: pick})), want)
 		}
-		if rest := a.claim(relay.ClaimRequest{Token: newToken(), Limit: 10, Pick: pick}); len(rest) != 0 {
+		if rest := a.claim(storage.ClaimRequest{Token: newToken(), Limit: 10, Pick: pick}); len(rest) != 0 {
 			t.Errorf("claimed twice: %v", inOrder(rest))
 		}
 	}
@@ -115,14 +115,14 @@ func claimKeepsToTopics(t testing.TB, table Table) {
 		for _, test := range tests {
 			write(t, table, messages...)
 			var got []string
-			for _, row := range a.claim(relay.ClaimRequest{Token: newToken(), Limit: 10, Pick: pick, Topics: test.topics, Except: test.except}) {
+			for _, row := range a.claim(storage.ClaimRequest{Token: newToken(), Limit: 10, Pick: pick, Topics: test.topics, Except: test.except}) {
 				got = append(got, row.Message.Topic)
 			}
 			slices.Sort(got)
 			if want := slices.Sorted(slices.Values(test.want)); !slices.Equal(got, want) {
 				t.Errorf("claimed topics %v except %v: %v, want %v", test.topics, test.except, got, want)
 			}
-			a.claim(relay.ClaimRequest{Token: newToken(), Limit: plenty})
+			a.claim(storage.ClaimRequest{Token: newToken(), Limit: plenty})
 		}
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 func (w *worker) purge(retention time.Duration, limit int) (deleted int) {
@@ -25,12 +25,12 @@ func purgeKeepsToRetention(t testing.TB, table Table) {
 	kept := a.oneOfEach(table)
 	write(t, table, plain(4)...)
 	start := time.Now()
-	done := slices.DeleteFunc(a.pending(), func(row relay.Row) bool { return row.ID == kept[relay.StatePending] })
-	a.mustSettle(a.allAs(relay.StateDone, done)...)
+	done := slices.DeleteFunc(a.pending(), func(row storage.Row) bool { return row.ID == kept[storage.StatePending] })
+	a.mustSettle(a.allAs(storage.StateDone, done)...)
 	if n := a.purge(time.Hour, plenty); n != 0 {
 		t.Errorf("purged %d rows that finished within the hour", n)
 	}
-	delete(kept, relay.StateDone) // with the others 5
+	delete(kept, storage.StateDone) // with the others 5
 	total := 0
 	eventually(t, "5 rows are purged", func() bool {
 		n := a.purge(short, 2)
@@ -57,7 +57,7 @@ func purgeCountsFromTheFinish(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	id := write(t, table, plain(1)...)[0]
 	eventually(t, "the row is old", func() bool { return a.status().OldestPending > short })
-	done := a.as(relay.StateDone, a.row(id))
+	done := a.as(storage.StateDone, a.row(id))
 	start := time.Now() // it finishes after this
 	a.mustSettle(done)
 	if n := a.purge(short, plenty); n != 0 && time.Since(start) < short-slack {

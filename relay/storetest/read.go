@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/rowrelay/rowrelay/outbox"
-	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // Read keeps to its positions: lane, after, until, key.
@@ -18,7 +18,7 @@ func readKeepsToPositions(t testing.TB, table Table) {
 	one := write(t, table, keyed("one", 6)...)
 	lane := a.row(one[0]).Lane
 	two := write(t, table, keyed(sameLane(a, table, lane), 3)...)
-	write(t, table, plain(2*relay.Lanes)...)
+	write(t, table, plain(2*storage.Lanes)...)
 	all := map[int][]int64{}
 	for _, row := range a.pending() {
 		all[row.Lane] = append(all[row.Lane], row.ID)
@@ -26,22 +26,22 @@ func readKeepsToPositions(t testing.TB, table Table) {
 	key := a.row(two[0]).Message.Key
 	tests := []struct {
 		what     string
-		position relay.Position
+		position storage.Position
 		want     []int64
 	}{
-		{"a lane", relay.Position{Lane: lane}, all[lane]},
-		{"another lane", relay.Position{Lane: (lane + 1) % relay.Lanes}, all[(lane+1)%relay.Lanes]},
-		{"after the second of a key", relay.Position{Lane: lane, After: one[1], Key: "one"}, one[2:]},
-		{"up to the third of a key", relay.Position{Lane: lane, Until: one[2], Key: "one"}, one[:3]},
-		{"between", relay.Position{Lane: lane, After: one[0], Until: one[2]}, one[1:3]},
-		{"nothing", relay.Position{Lane: lane, After: all[lane][len(all[lane])-1]}, []int64{}},
-		{"the other key", relay.Position{Lane: lane, Key: key}, two},
-		{"a key that is in another lane", relay.Position{Lane: (lane + 1) % relay.Lanes, Key: "one"}, []int64{}},
+		{"a lane", storage.Position{Lane: lane}, all[lane]},
+		{"another lane", storage.Position{Lane: (lane + 1) % storage.Lanes}, all[(lane+1)%storage.Lanes]},
+		{"after the second of a key", storage.Position{Lane: lane, After: one[1], Key: "one"}, one[2:]},
+		{"up to the third of a key", storage.Position{Lane: lane, Until: one[2], Key: "one"}, one[:3]},
+		{"between", storage.Position{Lane: lane, After: one[0], Until: one[2]}, one[1:3]},
+		{"nothing", storage.Position{Lane: lane, After: all[lane][len(all[lane])-1]}, []int64{}},
+		{"the other key", storage.Position{Lane: lane, Key: key}, two},
+		{"a key that is in another lane", storage.Position{Lane: (lane + 1) % storage.Lanes, Key: "one"}, []int64{}},
 	}
 	for _, test := range tests {
-		page := a.read([]relay.Position{test.position}, plenty, plentyBytes)
+		page := a.read([]storage.Position{test.position}, plenty, plentyBytes)
 		wantIDs(t, test.what, inOrder(page.Rows), test.want)
-		wantIDs(t, "scan of "+test.what, inOrder(a.scan([]relay.Position{test.position}, nil)), test.want)
+		wantIDs(t, "scan of "+test.what, inOrder(a.scan([]storage.Position{test.position}, nil)), test.want)
 		if page.More {
 			t.Errorf("%s: there is more, says a page of %d rows", test.what, len(page.Rows))
 		}
@@ -64,7 +64,7 @@ func sameLane(w *worker, table Table, lane int) string {
 			if row.Lane == lane {
 				found = row.Message.Key
 			}
-			w.mustSettle(w.as(relay.StateDone, row))
+			w.mustSettle(w.as(storage.StateDone, row))
 		}
 		if found != "" {
 			return found
@@ -82,7 +82,7 @@ func readInOrder(t testing.TB, table Table) {
 	all := byLane(a.pending())
 	for _, limit := range []int{1, 2, 7, 30, 100} {
 		positions := everything()
-		var got []relay.Row
+		var got []storage.Row
 		for more := true; more; {
 			page := a.read(positions, limit, plentyBytes)
 			if len(page.Rows) > limit {
@@ -102,7 +102,7 @@ func readInOrder(t testing.TB, table Table) {
 }
 
 // wantThrough holds that a page with more left nothing out where it says so.
-func wantThrough(t testing.TB, page relay.Page, all map[int][]int64, got []relay.Row) {
+func wantThrough(t testing.TB, page storage.Page, all map[int][]int64, got []storage.Row) {
 	t.Helper()
 	if !page.More {
 		return
@@ -116,7 +116,7 @@ func wantThrough(t testing.TB, page relay.Page, all map[int][]int64, got []relay
 }
 
 // byLane groups ids as they stand.
-func byLane(rows []relay.Row) map[int][]int64 {
+func byLane(rows []storage.Row) map[int][]int64 {
 	groups := map[int][]int64{}
 	for _, row := range rows {
 		groups[row.Lane] = append(groups[row.Lane], row.ID)
@@ -128,14 +128,14 @@ func byLane(rows []relay.Row) map[int][]int64 {
 // with the oldest row of all: no lane is left behind for its number.
 func readFirstPositionsFirst(t testing.TB, table Table) {
 	a := holder(t, table, "a")
-	write(t, table, plain(6*relay.Lanes)...)
+	write(t, table, plain(6*storage.Lanes)...)
 	all := a.pending()
 	low, high := busiest(all)
 	oldest := byLane(all)[high][0]
-	there := map[int]relay.Position{low: {Lane: low, After: oldest}, high: {Lane: high}}
+	there := map[int]storage.Position{low: {Lane: low, After: oldest}, high: {Lane: high}}
 	for _, order := range [][]int{{low, high}, {high, low}} {
 		for _, limit := range []int{1, 2} {
-			page := a.read([]relay.Position{there[order[0]], there[order[1]]}, limit, plentyBytes)
+			page := a.read([]storage.Position{there[order[0]], there[order[1]]}, limit, plentyBytes)
 			if len(page.Rows) > limit || !page.More {
 				t.Errorf("read %d rows of some 12 with a limit of %d, more: %t", len(page.Rows), limit, page.More)
 			}
@@ -148,7 +148,7 @@ func readFirstPositionsFirst(t testing.TB, table Table) {
 
 // busiest returns the two lanes with most rows, in their order. Messages without
 // a key go to any lane.
-func busiest(rows []relay.Row) (low, high int) {
+func busiest(rows []storage.Row) (low, high int) {
 	groups := byLane(rows)
 	lanes := slices.SortedFunc(maps.Keys(groups), func(a, b int) int { return cmp.Compare(len(groups[b]), len(groups[a])) })
 	return min(lanes[0], lanes[1]), max(lanes[0], lanes[1])
@@ -173,10 +173,10 @@ func readStopsAtBytes(t testing.TB, table Table) {
 		}
 	}
 	for _, row := range a.pending() {
-		a.mustSettle(a.as(relay.StateRetry, row))
+		a.mustSettle(a.as(storage.StateRetry, row))
 	}
 	a.do("due", func(ctx context.Context) error {
-		rows, _, err := a.store.Due(ctx, lanes(), relay.DueCursor{}, plenty, 3*size)
+		rows, _, err := a.store.Due(ctx, lanes(), storage.DueCursor{}, plenty, 3*size)
 		if len(rows) < 3 || len(rows) > 4 {
 			t.Errorf("%d due rows of %d bytes, want about 3", len(rows), size)
 		}

@@ -8,13 +8,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-func (w *worker) beat(claim relay.Claim, ttl time.Duration) (members relay.Members) {
+func (w *worker) beat(claim storage.Claim, ttl time.Duration) (members storage.Members) {
 	w.Helper()
 	w.do("beat", func(ctx context.Context) (err error) {
-		members, err = w.store.Heartbeat(ctx, relay.Identity{Name: w.name, Host: "host of " + w.name, Version: "v1", Claim: claim}, ttl)
+		members, err = w.store.Heartbeat(ctx, storage.Identity{Name: w.name, Host: "host of " + w.name, Version: "v1", Claim: claim}, ttl)
 		return err
 	})
 	return members
@@ -27,7 +27,7 @@ func (w *worker) leave() {
 
 func (w *worker) wantCensus(want ...string) {
 	w.Helper()
-	if got := w.beat(relay.ByLanes, long).Relays; !slices.Equal(got, want) {
+	if got := w.beat(storage.ByLanes, long).Relays; !slices.Equal(got, want) {
 		w.Errorf("%s sees the relays %v, want %v", w.name, got, want)
 	}
 }
@@ -39,10 +39,10 @@ func members(t testing.TB, table Table) {
 	c.wantCensus("c")
 	a.wantCensus("a", "c")
 	start := time.Now()
-	b.beat(relay.ByLanes, short)
+	b.beat(storage.ByLanes, short)
 	a.wantCensus("a", "b", "c")
 	c.leave()
-	eventually(t, "b is dead", func() bool { return len(a.beat(relay.ByLanes, long).Relays) == 1 })
+	eventually(t, "b is dead", func() bool { return len(a.beat(storage.ByLanes, long).Relays) == 1 })
 	if waited := time.Since(start); waited < short-slack {
 		t.Errorf("a relay that beat for %v was dead after %v", short, waited)
 	}
@@ -54,14 +54,14 @@ func members(t testing.TB, table Table) {
 // that claims the old way.
 func adoption(t testing.TB, table Table) {
 	a, b := hire(t, table, "a"), hire(t, table, "b")
-	for _, claims := range [][2]relay.Claim{{relay.ByLanes, relay.ByRows}, {relay.ByRows, relay.ByLanes}} {
+	for _, claims := range [][2]storage.Claim{{storage.ByLanes, storage.ByRows}, {storage.ByRows, storage.ByLanes}} {
 		ours, other := claims[0], claims[1]
 		a.wantAdopt(ours, nil)
 		a.wantAdopt(ours, nil)
 		a.beat(ours, long)
 		b.wantAdopt(ours, nil)
-		b.wantAdopt(other, relay.ErrOtherClaim)
-		b.wantAdopt(other, relay.ErrOtherClaim) // still
+		b.wantAdopt(other, storage.ErrOtherClaim)
+		b.wantAdopt(other, storage.ErrOtherClaim) // still
 		if got := a.status().Claim; got != ours {
 			t.Errorf("the table is claimed by %q, want %q", got, ours)
 		}
@@ -69,7 +69,7 @@ func adoption(t testing.TB, table Table) {
 		a.beat(ours, short) // and dies
 		eventually(t, "the other way is adopted", func() bool {
 			err := b.store.SetClaimMode(t.Context(), other)
-			if err != nil && !errors.Is(err, relay.ErrOtherClaim) && !errors.Is(err, relay.ErrBusy) {
+			if err != nil && !errors.Is(err, storage.ErrOtherClaim) && !errors.Is(err, storage.ErrBusy) {
 				t.Fatalf("adopt %s: %v", other, err)
 			}
 			return err == nil
@@ -82,18 +82,18 @@ func adoption(t testing.TB, table Table) {
 }
 
 // wantBeatRefused requires that a relay which claims so can't live here.
-func (w *worker) wantBeatRefused(claim relay.Claim) {
+func (w *worker) wantBeatRefused(claim storage.Claim) {
 	w.Helper()
 	err := again(w, func(ctx context.Context) error {
-		_, err := w.store.Heartbeat(ctx, relay.Identity{Name: "refused", Claim: claim}, long)
+		_, err := w.store.Heartbeat(ctx, storage.Identity{Name: "refused", Claim: claim}, long)
 		return err
 	})
-	if !errors.Is(err, relay.ErrOtherClaim) {
-		w.Fatalf("a beat of a relay that claims by %s: %v, want %v", claim, err, relay.ErrOtherClaim)
+	if !errors.Is(err, storage.ErrOtherClaim) {
+		w.Fatalf("a beat of a relay that claims by %s: %v, want %v", claim, err, storage.ErrOtherClaim)
 	}
 }
 
-func (w *worker) wantAdopt(claim relay.Claim, want error) {
+func (w *worker) wantAdopt(claim storage.Claim, want error) {
 	w.Helper()
 	if err := again(w, func(ctx context.Context) error { return w.store.SetClaimMode(ctx, claim) }); !errors.Is(err, want) {
 		w.Fatalf("%s adopts %s: %v, want %v", w.name, claim, err, want)
@@ -104,56 +104,56 @@ func (w *worker) wantAdopt(claim relay.Claim, want error) {
 // above rows that come back below them, nor claims that nobody frees.
 func adoptionForgets(t testing.TB, table Table) {
 	a := holder(t, table, "a")
-	a.wantAdopt(relay.ByLanes, nil)
+	a.wantAdopt(storage.ByLanes, nil)
 	back := write(t, table, plain(1)...)[0]
-	a.mustSettle(a.as(relay.StateRetry, a.row(back)))
-	var renewals []relay.Renewal
-	for lane := range relay.Lanes {
-		renewals = append(renewals, relay.Renewal{Lease: a.lease(lane), Marks: relay.Marks{Main: back}})
+	a.mustSettle(a.as(storage.StateRetry, a.row(back)))
+	var renewals []storage.Renewal
+	for lane := range storage.Lanes {
+		renewals = append(renewals, storage.Renewal{Lease: a.lease(lane), Marks: storage.Marks{Main: back}})
 	}
 	a.release(renewals...)
 	claimed := write(t, table, plain(1)...)[0]
 
 	b := byRows(t, table, "b")
-	if got := ids(b.claim(relay.ClaimRequest{Token: "dead", Limit: 1})); !slices.Equal(got, []int64{claimed}) {
+	if got := ids(b.claim(storage.ClaimRequest{Token: "dead", Limit: 1})); !slices.Equal(got, []int64{claimed}) {
 		t.Fatalf("claimed %v, want row %d", got, claimed)
 	}
 	b.freed(1) // the retry comes back, below the marks
 
 	c := hire(t, table, "c")
-	c.wantAdopt(relay.ByLanes, nil)
+	c.wantAdopt(storage.ByLanes, nil)
 	var lowest int64
-	for _, grant := range c.acquire(relay.Lanes, long) {
+	for _, grant := range c.acquire(storage.Lanes, long) {
 		lowest = max(lowest, grant.Marks.Main)
 	}
 	if lowest >= back {
 		t.Errorf("after claiming by rows a lane is read from %d, and row %d is there", lowest, back)
 	}
 	wantIDs(t, "pending", ids(c.pending()), []int64{back, claimed})
-	c.mustSettle(c.allAs(relay.StateDone, c.pending())...)
+	c.mustSettle(c.allAs(storage.StateDone, c.pending())...)
 }
 
 // Who claimed the old way and was taken for dead changes nothing any more: its
 // leases, and its claims, are nobody's.
 func adoptionFences(t testing.TB, table Table) {
 	a := holder(t, table, "a")
-	a.wantAdopt(relay.ByLanes, nil)
+	a.wantAdopt(storage.ByLanes, nil)
 	write(t, table, plain(3)...)
 	rows := a.pending()
 	b := byRows(t, table, "b")
-	if got, want := a.settle(a.allAs(relay.StateDone, rows)...), (relay.Settled{Fenced: 3}); got != want {
+	if got, want := a.settle(a.allAs(storage.StateDone, rows)...), (storage.Settled{Fenced: 3}); got != want {
 		t.Errorf("settled by lanes on a table that is claimed by rows: %+v, want %+v", got, want)
 	}
-	if held := a.renew(long, relay.Renewal{Lease: a.lease(1)}); len(held) != 0 {
+	if held := a.renew(long, storage.Renewal{Lease: a.lease(1)}); len(held) != 0 {
 		t.Errorf("renewed %+v on a table that is claimed by rows", held)
 	}
-	claims := b.claim(relay.ClaimRequest{Token: "one", Limit: 3})
+	claims := b.claim(storage.ClaimRequest{Token: "one", Limit: 3})
 	c := hire(t, table, "c")
-	c.wantAdopt(relay.ByLanes, nil)
-	if got, want := b.settle(allClaimed("one", relay.StateDone, claims)...), (relay.Settled{Fenced: 3}); got != want {
+	c.wantAdopt(storage.ByLanes, nil)
+	if got, want := b.settle(allClaimed("one", storage.StateDone, claims)...), (storage.Settled{Fenced: 3}); got != want {
 		t.Errorf("settled by rows on a table that is claimed by lanes: %+v, want %+v", got, want)
 	}
-	c.takeOver(relay.Lanes, long)
+	c.takeOver(storage.Lanes, long)
 	wantIDs(t, "pending", ids(c.pending()), ids(rows))
 }
 
@@ -163,21 +163,21 @@ func adoptionFences(t testing.TB, table Table) {
 func adoptionEndsClaims(t testing.TB, table Table) {
 	a, b := byRows(t, table, "a"), hire(t, table, "b")
 	written := write(t, table, plain(6)...)
-	old := a.claim(relay.ClaimRequest{Token: "old", Limit: 5})
-	retry, scheduled := claimed("old", relay.StateRetry, old[0]), claimed("old", relay.StateScheduled, old[1])
+	old := a.claim(storage.ClaimRequest{Token: "old", Limit: 5})
+	retry, scheduled := claimed("old", storage.StateRetry, old[0]), claimed("old", storage.StateScheduled, old[1])
 	a.mustSettle(retry, scheduled) // both are due at once
-	a.beat(relay.ByRows, short)
-	eventually(t, "lanes are adopted", func() bool { return b.store.SetClaimMode(t.Context(), relay.ByLanes) == nil })
+	a.beat(storage.ByRows, short)
+	eventually(t, "lanes are adopted", func() bool { return b.store.SetClaimMode(t.Context(), storage.ByLanes) == nil })
 
 	wantOtherClaim := func(what string, call func(ctx context.Context) error) {
 		t.Helper()
-		if err := again(t, call); !errors.Is(err, relay.ErrOtherClaim) {
-			t.Errorf("%s on a table that is claimed by lanes: %v, want %v", what, err, relay.ErrOtherClaim)
+		if err := again(t, call); !errors.Is(err, storage.ErrOtherClaim) {
+			t.Errorf("%s on a table that is claimed by lanes: %v, want %v", what, err, storage.ErrOtherClaim)
 		}
 	}
 	for _, unprompted := range []bool{true, false} {
 		wantOtherClaim("claim", func(ctx context.Context) error {
-			rows, err := a.store.Claim(ctx, relay.ClaimRequest{Relay: "a", Token: "old", TTL: long, Limit: 5, Pick: relay.Oldest, Unprompted: unprompted})
+			rows, err := a.store.Claim(ctx, storage.ClaimRequest{Relay: "a", Token: "old", TTL: long, Limit: 5, Pick: storage.Oldest, Unprompted: unprompted})
 			if len(rows) != 0 {
 				t.Errorf("claimed %v on a table that is claimed by lanes", ids(rows))
 			}
@@ -198,16 +198,16 @@ func adoptionEndsClaims(t testing.TB, table Table) {
 		}
 		return err
 	})
-	for _, state := range append(states(), relay.StatePending) {
-		if got, want := a.settle(allClaimed("old", state, old[2:])...), (relay.Settled{Fenced: 3}); got != want {
+	for _, state := range append(states(), storage.StatePending) {
+		if got, want := a.settle(allClaimed("old", state, old[2:])...), (storage.Settled{Fenced: 3}); got != want {
 			t.Errorf("settled as %s by a token of before: %+v, want %+v", state, got, want)
 		}
 	}
-	if got := b.status().Claim; got != relay.ByLanes {
+	if got := b.status().Claim; got != storage.ByLanes {
 		t.Errorf("the table is claimed by %q, want lanes", got)
 	}
-	b.wantState(relay.StateRetry, retry.ID)
-	b.takeOver(relay.Lanes, long)
+	b.wantState(storage.StateRetry, retry.ID)
+	b.takeOver(storage.Lanes, long)
 	wantIDs(t, "held", ids(b.due()), []int64{old[0].ID, old[1].ID})
 	wantIDs(t, "pending", ids(b.pending()), written[2:])
 }
@@ -219,12 +219,12 @@ func adoptionBesideSettles(t testing.TB, table Table) {
 	const count = 20
 	a, b := byRows(t, table, "a"), hire(t, table, "b")
 	for round := range 5 {
-		a.wantAdopt(relay.ByRows, nil)
+		a.wantAdopt(storage.ByRows, nil)
 		write(t, table, plain(count)...)
 		token := newToken()
-		rows := a.claim(relay.ClaimRequest{Token: token, Limit: count})
-		state := append(states(), relay.StatePending)[round]
-		var settled relay.Settled
+		rows := a.claim(storage.ClaimRequest{Token: token, Limit: count})
+		state := append(states(), storage.StatePending)[round]
+		var settled storage.Settled
 		var both sync.WaitGroup
 		both.Go(func() {
 			if err := again(t, func(ctx context.Context) (err error) {
@@ -235,7 +235,7 @@ func adoptionBesideSettles(t testing.TB, table Table) {
 			}
 		})
 		both.Go(func() {
-			if err := again(t, func(ctx context.Context) error { return b.store.SetClaimMode(ctx, relay.ByLanes) }); err != nil {
+			if err := again(t, func(ctx context.Context) error { return b.store.SetClaimMode(ctx, storage.ByLanes) }); err != nil {
 				t.Errorf("adopt lanes beside a settle: %v", err)
 			}
 		})
@@ -243,27 +243,27 @@ func adoptionBesideSettles(t testing.TB, table Table) {
 		if settled.Changed+settled.Fenced != count {
 			t.Errorf("settled as %s beside a change of the way: %+v, want %d rows in all", state, settled, count)
 		}
-		if late := a.settle(allClaimed(token, relay.StateDone, rows)...); late.Changed != 0 {
+		if late := a.settle(allClaimed(token, storage.StateDone, rows)...); late.Changed != 0 {
 			t.Errorf("settled after the change of the way: %+v", late)
 		}
-		if claimed := b.status().Counts[relay.StateClaimed]; claimed != 0 {
+		if claimed := b.status().Counts[storage.StateClaimed]; claimed != 0 {
 			t.Errorf("%d rows are claimed after the change of the way", claimed)
 		}
-		if state != relay.StatePending {
+		if state != storage.StatePending {
 			moved := 0
 			for _, row := range rows {
-				if b.info(row.ID).State != relay.StatePending {
+				if b.info(row.ID).State != storage.StatePending {
 					moved++
 				}
 			}
-			if state != relay.StateRetry && state != relay.StateScheduled && moved != settled.Changed {
+			if state != storage.StateRetry && state != storage.StateScheduled && moved != settled.Changed {
 				t.Errorf("%d rows are %s, and %+v was told", moved, state, settled)
 			}
 		}
-		b.takeOver(relay.Lanes, long)
-		b.mustSettle(b.allAs(relay.StateDone, b.pending())...)
+		b.takeOver(storage.Lanes, long)
+		b.mustSettle(b.allAs(storage.StateDone, b.pending())...)
 		for _, row := range b.due() {
-			b.mustSettle(b.as(relay.StateDone, row))
+			b.mustSettle(b.as(storage.StateDone, row))
 		}
 	}
 }

@@ -10,18 +10,18 @@ import (
 	"time"
 
 	"github.com/rowrelay/rowrelay/outbox"
-	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // byRows returns a worker on a table that is claimed by rows.
 func byRows(t testing.TB, table Table, name string) *worker {
 	t.Helper()
 	w := hire(t, table, name)
-	w.do("adopt", func(ctx context.Context) error { return w.store.SetClaimMode(ctx, relay.ByRows) })
+	w.do("adopt", func(ctx context.Context) error { return w.store.SetClaimMode(ctx, storage.ByRows) })
 	return w
 }
 
-func (w *worker) claim(request relay.ClaimRequest) (rows []relay.Row) {
+func (w *worker) claim(request storage.ClaimRequest) (rows []storage.Row) {
 	w.Helper()
 	request.Relay = w.name
 	if request.TTL == 0 {
@@ -38,12 +38,12 @@ func (w *worker) claim(request relay.ClaimRequest) (rows []relay.Row) {
 }
 
 // claimed is the settlement of a row that was claimed with the token.
-func claimed(token string, state relay.State, row relay.Row) relay.Settlement {
-	return relay.Settlement{ID: row.ID, Lane: row.Lane, MessageID: row.Message.ID, Token: token, State: state, Attempts: row.Attempts, Crashes: row.Crashes}
+func claimed(token string, state storage.State, row storage.Row) storage.Settlement {
+	return storage.Settlement{ID: row.ID, Lane: row.Lane, MessageID: row.Message.ID, Token: token, State: state, Attempts: row.Attempts, Crashes: row.Crashes}
 }
 
-func allClaimed(token string, state relay.State, rows []relay.Row) []relay.Settlement {
-	settlements := make([]relay.Settlement, len(rows))
+func allClaimed(token string, state storage.State, rows []storage.Row) []storage.Settlement {
+	settlements := make([]storage.Settlement, len(rows))
 	for i, row := range rows {
 		settlements[i] = claimed(token, state, row)
 	}
@@ -80,7 +80,7 @@ func claimsAreDistinct(t testing.TB, table Table) {
 	}
 	for _, order := range append(picks(), "mixed") {
 		written := write(t, table, messages...)
-		claims := make([][]relay.Row, consumers)
+		claims := make([][]storage.Row, consumers)
 		var all sync.WaitGroup
 		for i := range consumers {
 			store := table.Store(t)
@@ -88,7 +88,7 @@ func claimsAreDistinct(t testing.TB, table Table) {
 			if order == "mixed" {
 				pick = picks()[i%len(picks())]
 			}
-			request := relay.ClaimRequest{Relay: fmt.Sprint(order, i), Token: fmt.Sprint(order, i), TTL: long, Limit: limit, Pick: pick}
+			request := storage.ClaimRequest{Relay: fmt.Sprint(order, i), Token: fmt.Sprint(order, i), TTL: long, Limit: limit, Pick: pick}
 			all.Go(func() {
 				if err := again(t, func(ctx context.Context) (err error) {
 					claims[i], err = store.Claim(ctx, request)
@@ -103,7 +103,7 @@ func claimsAreDistinct(t testing.TB, table Table) {
 	}
 }
 
-func wantDistinct(t testing.TB, claims [][]relay.Row, limit int, written []int64) {
+func wantDistinct(t testing.TB, claims [][]storage.Row, limit int, written []int64) {
 	t.Helper()
 	var got []int64
 	for _, claim := range claims {
@@ -121,7 +121,7 @@ func claimReturnsTheMessage(t testing.TB, table Table) {
 	a := byRows(t, table, "a")
 	for _, message := range append(variants(), outbox.Message{ID: outbox.NewID(), Topic: "later", AvailableAt: time.Now().Add(time.Hour)}) {
 		id := write(t, table, message)[0]
-		rows := a.claim(relay.ClaimRequest{Token: newToken(), Limit: 10})
+		rows := a.claim(storage.ClaimRequest{Token: newToken(), Limit: 10})
 		if len(rows) != 1 || rows[0].ID != id {
 			t.Fatalf("claimed %v, want row %d", inOrder(rows), id)
 		}
@@ -129,7 +129,7 @@ func claimReturnsTheMessage(t testing.TB, table Table) {
 		if later := message.Topic == "later"; rows[0].Later != later || rows[0].Held {
 			t.Errorf("claimed a row, available at %v, that is later: %t, held: %t", message.AvailableAt, rows[0].Later, rows[0].Held)
 		}
-		a.wantState(relay.StateClaimed, id)
+		a.wantState(storage.StateClaimed, id)
 		if by := a.info(id).ClaimedBy; by != a.name {
 			t.Errorf("a row that %s has claimed is claimed by %q", a.name, by)
 		}
@@ -146,13 +146,13 @@ func claimKeepsToBytes(t testing.TB, table Table) {
 	for _, maxBytes := range []int{1, size - 1, size, size + 1, 3*size + 1, 3 * size, count*size - 1, 2 * count * size} {
 		for _, pick := range picks() {
 			written := write(t, table, slices.Repeat([]outbox.Message{bytes}, count)...)
-			rows := a.claim(relay.ClaimRequest{Token: newToken(), Limit: plenty, MaxBytes: maxBytes, Pick: pick})
+			rows := a.claim(storage.ClaimRequest{Token: newToken(), Limit: plenty, MaxBytes: maxBytes, Pick: pick})
 			want := min(count, max(1, (maxBytes+size-1)/size)) // the row that crosses the bound still comes
 			if len(rows) != want {
 				t.Errorf("claimed %d rows of %d bytes by %s with room for %d, want %d", len(rows), size, pick, maxBytes, want)
 			}
 			first := slices.Clone(written)
-			if pick == relay.Newest {
+			if pick == storage.Newest {
 				slices.Reverse(first)
 			}
 			wantIDs(t, "claimed", inOrder(rows), first[:min(count, len(rows))])
@@ -161,7 +161,7 @@ func claimKeepsToBytes(t testing.TB, table Table) {
 					t.Errorf("row %d was claimed with %d bytes of %d", row.ID, len(row.Message.Payload), size)
 				}
 			}
-			rest := b.claim(relay.ClaimRequest{Token: newToken(), Limit: plenty, Pick: pick})
+			rest := b.claim(storage.ClaimRequest{Token: newToken(), Limit: plenty, Pick: pick})
 			wantIDs(t, "left for others", inOrder(rest), first[min(count, len(rows)):])
 		}
 	}
@@ -169,7 +169,7 @@ func claimKeepsToBytes(t testing.TB, table Table) {
 	huge := outbox.Message{Topic: "t", Payload: make([]byte, 5*size)}
 	written := write(t, table, text, text, bytes, huge, text, huge, bytes)
 	for i, want := range [][]int64{written[:4], written[4:6], written[6:], nil} {
-		rows := a.claim(relay.ClaimRequest{Token: newToken(), Limit: plenty, MaxBytes: 2 * size})
+		rows := a.claim(storage.ClaimRequest{Token: newToken(), Limit: plenty, MaxBytes: 2 * size})
 		wantIDs(t, "claim "+strconv.Itoa(i), inOrder(rows), want)
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/rowrelay/rowrelay/outbox"
-	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // A read that begins after a settle has returned doesn't see what it settled.
@@ -24,7 +24,7 @@ func readAfterSettle(t testing.TB, table Table) {
 	go func() {
 		defer close(settled)
 		for _, row := range rows {
-			settleOrReport(t, a, a.as(relay.StateDone, row))
+			settleOrReport(t, a, a.as(storage.StateDone, row))
 			settled <- row.ID
 		}
 	}()
@@ -46,8 +46,8 @@ func scanAsksForEachRow(t testing.TB, table Table) {
 	message := outbox.Message{Topic: "rare", Key: "k", Payload: []byte("p"), Headers: map[string]string{"h": "v"}}
 	later := outbox.Message{Topic: "rare", AvailableAt: time.Now().Add(time.Hour)}
 	written := write(t, table, append(plain(150), message, later)...)
-	asked := map[int64]relay.Candidate{}
-	rows := a.scan(everything(), func(c relay.Candidate) bool {
+	asked := map[int64]storage.Candidate{}
+	rows := a.scan(everything(), func(c storage.Candidate) bool {
 		if _, before := asked[c.ID]; before {
 			t.Errorf("asked twice for row %d", c.ID)
 		}
@@ -59,7 +59,7 @@ func scanAsksForEachRow(t testing.TB, table Table) {
 		t.Errorf("asked for %d rows, want %d", len(asked), len(written))
 	}
 	for _, row := range rows {
-		if want := (relay.Candidate{ID: row.ID, Lane: row.Lane, Topic: "rare", Key: row.Message.Key, Bytes: len(row.Message.Payload)}); asked[row.ID] != want {
+		if want := (storage.Candidate{ID: row.ID, Lane: row.Lane, Topic: "rare", Key: row.Message.Key, Bytes: len(row.Message.Payload)}); asked[row.ID] != want {
 			t.Errorf("asked for %+v, want %+v", asked[row.ID], want)
 		}
 		if row.Later != (row.ID == written[151]) {
@@ -73,20 +73,20 @@ func scanAsksForEachRow(t testing.TB, table Table) {
 }
 
 // scan approves everything by default.
-func (w *worker) scan(positions []relay.Position, keep func(relay.Candidate) bool) (rows []relay.Row) {
+func (w *worker) scan(positions []storage.Position, keep func(storage.Candidate) bool) (rows []storage.Row) {
 	w.Helper()
 	if keep == nil {
-		keep = func(relay.Candidate) bool { return true }
+		keep = func(storage.Candidate) bool { return true }
 	}
 	for left := positions; len(left) > 0; {
 		w.do("scan", func(ctx context.Context) (err error) {
-			var some []relay.Row
+			var some []storage.Row
 			some, left, err = w.store.Scan(ctx, left, nil, keep)
 			rows = append(rows, some...)
 			return err
 		})
 	}
-	slices.SortFunc(rows, func(a, b relay.Row) int { return cmp.Compare(a.ID, b.ID) })
+	slices.SortFunc(rows, func(a, b storage.Row) int { return cmp.Compare(a.ID, b.ID) })
 	return rows
 }
 
@@ -97,7 +97,7 @@ func (w *worker) scan(positions []relay.Position, keep func(relay.Candidate) boo
 func lastIDBeforeAPage(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	written := write(t, table, plain(3)...)
-	a.settle(a.as(relay.StateDone, a.row(written[2])))
+	a.settle(a.as(storage.StateDone, a.row(written[2])))
 	var last int64
 	a.do("last id", func(ctx context.Context) (err error) {
 		last, err = a.store.LastID(ctx)
@@ -113,7 +113,7 @@ func scanInSteps(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	var written []int64
 	for range 10 {
-		written = append(written, write(t, table, plain(relay.ScanTogether/10)...)...)
+		written = append(written, write(t, table, plain(storage.ScanTogether/10)...)...)
 	}
 	written = append(written, write(t, table, plain(more)...)...)
 	rare := write(t, table, outbox.Message{Topic: "rare"})
@@ -122,11 +122,11 @@ func scanInSteps(t testing.TB, table Table) {
 	for left := everything(); len(left) > 0; steps++ {
 		walked := 0
 		a.do("scan", func(ctx context.Context) (err error) {
-			_, left, err = a.store.Scan(ctx, left, nil, func(c relay.Candidate) bool { met[c.ID]++; walked++; return false })
+			_, left, err = a.store.Scan(ctx, left, nil, func(c storage.Candidate) bool { met[c.ID]++; walked++; return false })
 			return err
 		})
-		if walked > relay.ScanTogether {
-			t.Errorf("a scan walked over %d rows, want %d at most", walked, relay.ScanTogether)
+		if walked > storage.ScanTogether {
+			t.Errorf("a scan walked over %d rows, want %d at most", walked, storage.ScanTogether)
 		}
 	}
 	if steps < 2 {
@@ -140,7 +140,7 @@ func scanInSteps(t testing.TB, table Table) {
 	found := false
 	for left := everything(); len(left) > 0; {
 		a.do("scan", func(ctx context.Context) (err error) {
-			_, left, err = a.store.Scan(ctx, left, []string{"plain"}, func(c relay.Candidate) bool { found = found || c.ID == rare[0]; return false })
+			_, left, err = a.store.Scan(ctx, left, []string{"plain"}, func(c storage.Candidate) bool { found = found || c.ID == rare[0]; return false })
 			return err
 		})
 	}

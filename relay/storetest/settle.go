@@ -8,12 +8,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // states are those that a relay by lanes settles rows in.
-func states() []relay.State {
-	return []relay.State{relay.StateDone, relay.StateRetry, relay.StateError, relay.StateScheduled}
+func states() []storage.State {
+	return []storage.State{storage.StateDone, storage.StateRetry, storage.StateError, storage.StateScheduled}
 }
 
 // What was settled before is missing the second time, and stays as it was.
@@ -25,7 +25,7 @@ func settleTwice(t testing.TB, table Table) {
 		a.mustSettle(a.as(state, row))
 		before := a.info(id)
 		for _, again := range states() {
-			if got, want := a.settle(a.as(again, row)), (relay.Settled{Missing: 1}); got != want {
+			if got, want := a.settle(a.as(again, row)), (storage.Settled{Missing: 1}); got != want {
 				t.Errorf("settled as %s and then, from where it was, as %s: %+v, want %+v", state, again, got, want)
 			}
 		}
@@ -41,23 +41,23 @@ func parkedIsMissing(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	written := write(t, table, plain(3)...)
 	for _, id := range written {
-		a.mustSettle(a.as(relay.StateRetry, a.row(id)))
+		a.mustSettle(a.as(storage.StateRetry, a.row(id)))
 	}
 	rows := a.due()
 	if len(rows) != 3 {
 		t.Fatalf("%d retries are due, want 3", len(rows))
 	}
-	a.mustSettle(a.as(relay.StateError, rows[0]), a.as(relay.StateDone, rows[1]), a.as(relay.StateError, rows[2]))
-	if n := a.discard(relay.Filter{AfterID: rows[2].ID - 1}); n != 1 {
+	a.mustSettle(a.as(storage.StateError, rows[0]), a.as(storage.StateDone, rows[1]), a.as(storage.StateError, rows[2]))
+	if n := a.discard(storage.Filter{AfterID: rows[2].ID - 1}); n != 1 {
 		t.Fatalf("discarded %d rows, want 1", n)
 	}
 	for _, state := range states() {
-		if got, want := a.settle(a.allAs(state, rows)...), (relay.Settled{Missing: 3}); got != want {
+		if got, want := a.settle(a.allAs(state, rows)...), (storage.Settled{Missing: 3}); got != want {
 			t.Errorf("settled a parked, a done and a discarded row as %s: %+v, want %+v", state, got, want)
 		}
 	}
-	a.wantState(relay.StateError, rows[0].ID)
-	a.wantState(relay.StateDone, rows[1].ID)
+	a.wantState(storage.StateError, rows[0].ID)
+	a.wantState(storage.StateDone, rows[1].ID)
 }
 
 // One batch may hold everything: every new state, rows from both tables, in
@@ -70,23 +70,23 @@ func settleMixedBatch(t testing.TB, table Table) {
 	if len(rows) != count {
 		t.Fatalf("wrote %d rows, %d are pending", count, len(rows))
 	}
-	a.mustSettle(a.allAs(relay.StateRetry, rows[count/2:])...)
+	a.mustSettle(a.allAs(storage.StateRetry, rows[count/2:])...)
 	batch := append(slices.Clone(rows[:count/2]), a.due()...)
 	rand.Shuffle(len(batch), func(i, j int) { batch[i], batch[j] = batch[j], batch[i] })
-	settlements := make([]relay.Settlement, len(batch))
+	settlements := make([]storage.Settlement, len(batch))
 	for i, row := range batch {
 		settlements[i] = a.as(states()[i%4], row)
 		settlements[i].Attempts = i
 	}
 	a.mustSettle(settlements...)
-	found := map[int64]relay.Info{}
-	for _, info := range a.list(relay.Filter{Limit: 2 * count}) {
+	found := map[int64]storage.Info{}
+	for _, info := range a.list(storage.Filter{Limit: 2 * count}) {
 		found[info.ID] = info
 	}
 	for _, s := range settlements {
 		want := s.State
-		if want == relay.StateScheduled {
-			want = relay.StatePending // they are due
+		if want == storage.StateScheduled {
+			want = storage.StatePending // they are due
 		}
 		if got := found[s.ID]; got.State != want || got.Attempts != s.Attempts {
 			t.Fatalf("row %d was settled as %s with %d attempts and is %s with %d", s.ID, s.State, s.Attempts, got.State, got.Attempts)
@@ -101,10 +101,10 @@ func settleSomeOfAKey(t testing.TB, table Table) {
 	write(t, table, keyed("k", 60)...)
 	write(t, table, plain(600)...)
 	write(t, table, keyed("k", 60)...)
-	ofKey := func() []relay.Row {
-		return slices.DeleteFunc(a.pending(), func(row relay.Row) bool { return row.Message.Key == "" })
+	ofKey := func() []storage.Row {
+		return slices.DeleteFunc(a.pending(), func(row storage.Row) bool { return row.Message.Key == "" })
 	}
-	var done []relay.Row
+	var done []storage.Row
 	var others []int64
 	for i, row := range ofKey() {
 		if i%3 == 1 {
@@ -113,7 +113,7 @@ func settleSomeOfAKey(t testing.TB, table Table) {
 			done = append(done, row)
 		}
 	}
-	a.mustSettle(a.allAs(relay.StateDone, done)...)
+	a.mustSettle(a.allAs(storage.StateDone, done)...)
 	wantIDs(t, "pending after others of the key were settled", ids(ofKey()), others)
 }
 
@@ -121,7 +121,7 @@ func settleSomeOfAKey(t testing.TB, table Table) {
 func settleNothing(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	write(t, table, plain(1)...)
-	if got := a.settle(); got != (relay.Settled{}) {
+	if got := a.settle(); got != (storage.Settled{}) {
 		t.Errorf("settled nothing: %+v", got)
 	}
 }
@@ -136,14 +136,14 @@ func settleConcurrently(t testing.TB, table Table) {
 	if len(rows) != batches*each+shared {
 		t.Fatalf("%d rows are pending, want %d", len(rows), batches*each+shared)
 	}
-	var total relay.Settled
+	var total storage.Settled
 	var mu sync.Mutex
 	var all sync.WaitGroup
 	for i := range batches {
 		batch := slices.Concat(rows[i*each:(i+1)*each], rows[batches*each:])
 		rand.Shuffle(len(batch), func(i, j int) { batch[i], batch[j] = batch[j], batch[i] })
 		all.Go(func() {
-			counts := settleOrReport(t, a, a.allAs(relay.StateDone, batch)...)
+			counts := settleOrReport(t, a, a.allAs(storage.StateDone, batch)...)
 			mu.Lock()
 			defer mu.Unlock()
 			total.Changed += counts.Changed
@@ -152,7 +152,7 @@ func settleConcurrently(t testing.TB, table Table) {
 		})
 	}
 	all.Wait()
-	if want := (relay.Settled{Changed: len(rows), Missing: shared * (batches - 1)}); total != want {
+	if want := (storage.Settled{Changed: len(rows), Missing: shared * (batches - 1)}); total != want {
 		t.Errorf("%d batches of %d rows, %d of them in all: %+v, want %+v", batches, each+shared, shared, total, want)
 	}
 	wantIDs(t, "pending after all was settled", ids(a.pending()), []int64{})
@@ -170,7 +170,7 @@ func settleGivenUp(t testing.TB, table Table) {
 	defer cancel()
 	failed := make(chan error, 1)
 	go func() {
-		_, err := a.store.Settle(ctx, a.name, true, a.allAs(relay.StateDone, rows))
+		_, err := a.store.Settle(ctx, a.name, true, a.allAs(storage.StateDone, rows))
 		failed <- err
 	}()
 	eventually(t, "the settle waits for the row", waiting)
@@ -181,9 +181,9 @@ func settleGivenUp(t testing.TB, table Table) {
 		t.Errorf("a settle whose context ended while it waited returned after %v, error: %v", time.Since(start), err)
 	}
 	unlock()
-	counts := a.settle(a.allAs(relay.StateDone, rows)...)
-	if counts != (relay.Settled{Changed: 2}) && counts != (relay.Settled{Missing: 2}) {
+	counts := a.settle(a.allAs(storage.StateDone, rows)...)
+	if counts != (storage.Settled{Changed: 2}) && counts != (storage.Settled{Missing: 2}) {
 		t.Errorf("a settle of 2 rows, made again after it was given up: %+v", counts)
 	}
-	a.wantState(relay.StateDone, written...)
+	a.wantState(storage.StateDone, written...)
 }

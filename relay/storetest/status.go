@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/rowrelay/rowrelay/outbox"
-	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // Status counts rows by state, relays and lanes.
@@ -15,23 +15,23 @@ func statusCounts(t testing.TB, table Table) {
 	if s := a.status(); s.OldestPending != 0 || s.LanesLeased != 0 || len(s.Relays) != 0 || s.Claim != "" || len(s.Counts) != 6 {
 		t.Errorf("status of an empty table: %+v", s)
 	}
-	a.wantAdopt(relay.ByLanes, nil)
-	a.beat(relay.ByLanes, long)
+	a.wantAdopt(storage.ByLanes, nil)
+	a.beat(storage.ByLanes, long)
 	dead := hire(t, table, "dead")
-	dead.beat(relay.ByLanes, time.Millisecond)
-	a.acquire(relay.Lanes, long)
+	dead.beat(storage.ByLanes, time.Millisecond)
+	a.acquire(storage.Lanes, long)
 	a.oneOfEach(table)
 	write(t, table, outbox.Message{Topic: "due"}, outbox.Message{Topic: "plain"}, outbox.Message{Topic: "later", AvailableAt: time.Now().Add(time.Hour)})
 	for _, row := range a.pending() {
 		if row.Message.Topic == "due" {
-			a.mustSettle(a.as(relay.StateScheduled, row)) // due, so pending
+			a.mustSettle(a.as(storage.StateScheduled, row)) // due, so pending
 		}
 	}
-	eventually(t, "the other relay is dead", func() bool { return len(a.beat(relay.ByLanes, long).Relays) == 1 })
+	eventually(t, "the other relay is dead", func() bool { return len(a.beat(storage.ByLanes, long).Relays) == 1 })
 	s := a.status()
-	counts := map[relay.State]int64{
-		relay.StatePending: 3, relay.StateClaimed: 0, relay.StateScheduled: 2,
-		relay.StateRetry: 1, relay.StateError: 1, relay.StateDone: 1,
+	counts := map[storage.State]int64{
+		storage.StatePending: 3, storage.StateClaimed: 0, storage.StateScheduled: 2,
+		storage.StateRetry: 1, storage.StateError: 1, storage.StateDone: 1,
 	}
 	if !maps.Equal(s.Counts, counts) {
 		t.Errorf("counts are %v, want %v", s.Counts, counts)
@@ -39,22 +39,22 @@ func statusCounts(t testing.TB, table Table) {
 	if want := map[string]int64{"plain": 2, "due": 1}; !maps.Equal(s.Topics, want) {
 		t.Errorf("topics are %v, want %v", s.Topics, want)
 	}
-	if s.Claim != relay.ByLanes || s.LanesLeased != relay.Lanes {
+	if s.Claim != storage.ByLanes || s.LanesLeased != storage.Lanes {
 		t.Errorf("claimed by %q, %d lanes are leased", s.Claim, s.LanesLeased)
 	}
 	wantRelays(t, s.Relays)
 }
 
-func wantRelays(t testing.TB, relays []relay.RelayInfo) {
+func wantRelays(t testing.TB, relays []storage.RelayInfo) {
 	t.Helper()
 	if len(relays) != 2 || relays[0].Name != "a" || relays[1].Name != "dead" {
 		t.Fatalf("relays are %+v, want a and dead", relays)
 	}
 	a, dead := relays[0], relays[1]
-	if !a.Alive || dead.Alive || a.Lanes != relay.Lanes || dead.Lanes != 0 {
+	if !a.Alive || dead.Alive || a.Lanes != storage.Lanes || dead.Lanes != 0 {
 		t.Errorf("a holds all lanes and lives, dead doesn't: %+v", relays)
 	}
-	if a.Host != "host of a" || a.Version != "v1" || a.Claim != relay.ByLanes || a.Since.IsZero() || a.LastBeat.Before(a.Since) {
+	if a.Host != "host of a" || a.Version != "v1" || a.Claim != storage.ByLanes || a.Since.IsZero() || a.LastBeat.Before(a.Since) {
 		t.Errorf("a is %+v", a)
 	}
 }
@@ -63,8 +63,8 @@ func wantRelays(t testing.TB, relays []relay.RelayInfo) {
 func statusCountsClaims(t testing.TB, table Table) {
 	a := byRows(t, table, "a")
 	write(t, table, plain(5)...)
-	a.claim(relay.ClaimRequest{Token: "one", Limit: 2})
-	if s := a.status(); s.Counts[relay.StatePending] != 3 || s.Counts[relay.StateClaimed] != 2 || s.Claim != relay.ByRows {
+	a.claim(storage.ClaimRequest{Token: "one", Limit: 2})
+	if s := a.status(); s.Counts[storage.StatePending] != 3 || s.Counts[storage.StateClaimed] != 2 || s.Claim != storage.ByRows {
 		t.Errorf("2 of 5 rows are claimed: %+v", s)
 	}
 }
@@ -73,7 +73,7 @@ func statusCountsClaims(t testing.TB, table Table) {
 func statusTellsTheOldest(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	states := a.oneOfEach(table)
-	a.mustSettle(a.as(relay.StateDone, a.row(states[relay.StatePending])))
+	a.mustSettle(a.as(storage.StateDone, a.row(states[storage.StatePending])))
 	write(t, table, outbox.Message{Topic: "later", AvailableAt: time.Now().Add(time.Hour)})
 	if got := a.status().OldestPending; got != 0 {
 		t.Errorf("nothing can be delivered now, the oldest pending row is of %v ago", got)

@@ -1,4 +1,4 @@
-// Package storetest is the suite that every [relay.Store] passes, whatever its
+// Package storetest is the suite that every [storage.Store] passes, whatever its
 // database, its dialect and its driver.
 //
 // A store's test gives it a [Harness]:
@@ -16,7 +16,7 @@ import (
 	"testing"
 
 	"github.com/rowrelay/rowrelay/outbox"
-	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // Harness says how the suite gets its tables.
@@ -59,8 +59,8 @@ type Table interface {
 
 // Store is what is tested.
 type Store interface {
-	relay.Store
-	relay.Operator
+	storage.Store
+	storage.Operator
 }
 
 // Tx is a producer's transaction: a real one, on a connection of its own. Its

@@ -6,25 +6,25 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-func (w *worker) journaler() relay.Journaler {
+func (w *worker) journaler() storage.Journaler {
 	w.Helper()
-	journaler, able := w.store.(relay.Journaler)
+	journaler, able := w.store.(storage.Journaler)
 	if !able {
 		w.Skip("the store keeps no journals")
 	}
 	return journaler
 }
 
-func (w *worker) journals() (journals []relay.Journal) {
+func (w *worker) journals() (journals []storage.Journal) {
 	w.Helper()
 	w.do("read journals", func(ctx context.Context) (err error) {
 		journals, err = w.journaler().Journals(ctx)
 		return err
 	})
-	return slices.DeleteFunc(journals, func(j relay.Journal) bool { return len(j.Suspects)+len(j.Tickets) == 0 })
+	return slices.DeleteFunc(journals, func(j storage.Journal) bool { return len(j.Suspects)+len(j.Tickets) == 0 })
 }
 
 // The tickets of a lane are anyone's to read, and its next holder's; of several
@@ -32,29 +32,29 @@ func (w *worker) journals() (journals []relay.Journal) {
 func ticketsAreKept(t testing.TB, table Table) {
 	a, b := hire(t, table, "a"), hire(t, table, "b")
 	journaler := a.journaler()
-	a.acquire(relay.Lanes, short)
-	written := []relay.Journal{
-		{Lease: a.lease(3), Tickets: []relay.Ticket{
+	a.acquire(storage.Lanes, short)
+	written := []storage.Journal{
+		{Lease: a.lease(3), Tickets: []storage.Ticket{
 			{Sink: "s", Batch: "one 'quoted' \"batch\" \\ é", Size: 500, IDs: []int64{1, 1 << 62}, Places: []int{0, 499}, Checks: []uint32{0, 1<<32 - 1}},
 			{Sink: "other", Batch: "2", Size: 1, IDs: []int64{7}, Places: []int{0}, Checks: []uint32{77}},
 		}},
-		{Lease: a.lease(5), Suspects: []relay.Suspect{{ID: 9}}, Tickets: []relay.Ticket{{Sink: "s", Batch: "1", Size: 2, IDs: []int64{8}, Places: []int{1}, Checks: []uint32{88}}}},
+		{Lease: a.lease(5), Suspects: []storage.Suspect{{ID: 9}}, Tickets: []storage.Ticket{{Sink: "s", Batch: "1", Size: 2, IDs: []int64{8}, Places: []int{1}, Checks: []uint32{88}}}},
 	}
 	several := func() {
 		a.do("write journals", func(ctx context.Context) error {
-			_, err := journaler.WriteJournal(ctx, a.name, append(written, relay.Journal{Lease: a.lease(6), Tickets: written[1].Tickets}))
+			_, err := journaler.WriteJournal(ctx, a.name, append(written, storage.Journal{Lease: a.lease(6), Tickets: written[1].Tickets}))
 			return err
 		})
 	}
 	several()
-	a.release(relay.Renewal{Lease: a.lease(6)})
+	a.release(storage.Renewal{Lease: a.lease(6)})
 	got := b.journals()
-	slices.SortFunc(got, func(x, y relay.Journal) int { return x.Lane - y.Lane })
+	slices.SortFunc(got, func(x, y storage.Journal) int { return x.Lane - y.Lane })
 	if !reflect.DeepEqual(got, written) {
 		t.Errorf("wrote the journals\n%+v\nthey are\n%+v", written, got)
 	}
-	for _, grant := range b.takeOver(relay.Lanes, long) {
-		at := slices.IndexFunc(written, func(j relay.Journal) bool { return j.Lane == grant.Lane })
+	for _, grant := range b.takeOver(storage.Lanes, long) {
+		at := slices.IndexFunc(written, func(j storage.Journal) bool { return j.Lane == grant.Lane })
 		if at < 0 && len(grant.Tickets) > 0 || at >= 0 && !reflect.DeepEqual(grant.Tickets, written[at].Tickets) {
 			t.Errorf("lane %d was granted with the tickets %+v", grant.Lane, grant.Tickets)
 		}
@@ -67,16 +67,16 @@ func picksWaitingRows(t testing.TB, table Table) {
 	a, b := holder(t, table, "a"), hire(t, table, "b")
 	journaler := b.journaler()
 	found := a.oneOfEach(table)
-	var wanted []relay.RowID
-	want := map[int64]relay.State{}
+	var wanted []storage.RowID
+	want := map[int64]storage.State{}
 	for state, id := range found {
-		wanted = append(wanted, relay.RowID{Lane: a.info(id).Lane, ID: id})
-		if state != relay.StateError && state != relay.StateDone {
+		wanted = append(wanted, storage.RowID{Lane: a.info(id).Lane, ID: id})
+		if state != storage.StateError && state != storage.StateDone {
 			want[id] = state
 		}
 	}
-	wanted = append(wanted, relay.RowID{Lane: 1, ID: 1 << 60})
-	var rows []relay.Row
+	wanted = append(wanted, storage.RowID{Lane: 1, ID: 1 << 60})
+	var rows []storage.Row
 	b.do("pick", func(ctx context.Context) (err error) {
 		rows, err = journaler.Pick(ctx, wanted)
 		return err
@@ -84,7 +84,7 @@ func picksWaitingRows(t testing.TB, table Table) {
 	for _, row := range rows {
 		state, wanted := want[row.ID]
 		info := a.info(row.ID)
-		if !wanted || row.Held == (state == relay.StatePending) || row.Retrying != (state == relay.StateRetry) ||
+		if !wanted || row.Held == (state == storage.StatePending) || row.Retrying != (state == storage.StateRetry) ||
 			!reflect.DeepEqual(row.Message, info.Message) || row.Lane != info.Lane {
 			t.Errorf("picked of state %q: %+v; its message is %+v", state, row, info.Message)
 		}

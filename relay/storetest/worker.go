@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 const (
@@ -42,8 +42,8 @@ func hire(t testing.TB, table Table, name string) *worker {
 func holder(t testing.TB, table Table, name string) *worker {
 	t.Helper()
 	w := hire(t, table, name)
-	if got := len(w.acquire(relay.Lanes, long)); got != relay.Lanes {
-		t.Fatalf("%s acquired %d free lanes, want all %d", name, got, relay.Lanes)
+	if got := len(w.acquire(storage.Lanes, long)); got != storage.Lanes {
+		t.Fatalf("%s acquired %d free lanes, want all %d", name, got, storage.Lanes)
 	}
 	return w
 }
@@ -61,7 +61,7 @@ func (w *worker) do(what string, call func(ctx context.Context) error) {
 func again(t testing.TB, call func(ctx context.Context) error) error {
 	for start := time.Now(); ; time.Sleep(pause) {
 		err := call(t.Context())
-		if !errors.Is(err, relay.ErrBusy) || time.Since(start) > patience {
+		if !errors.Is(err, storage.ErrBusy) || time.Since(start) > patience {
 			return err
 		}
 	}
@@ -78,15 +78,15 @@ func eventually(t testing.TB, what string, condition func() bool) {
 }
 
 // as is the row's settlement in a new state, and nothing else changed.
-func (w *worker) as(state relay.State, row relay.Row) relay.Settlement {
-	return relay.Settlement{
+func (w *worker) as(state storage.State, row storage.Row) storage.Settlement {
+	return storage.Settlement{
 		ID: row.ID, Lane: row.Lane, MessageID: row.Message.ID, Fence: w.fences[row.Lane], Held: row.Held,
 		State: state, Attempts: row.Attempts, Crashes: row.Crashes,
 	}
 }
 
-func (w *worker) allAs(state relay.State, rows []relay.Row) []relay.Settlement {
-	settlements := make([]relay.Settlement, len(rows))
+func (w *worker) allAs(state storage.State, rows []storage.Row) []storage.Settlement {
+	settlements := make([]storage.Settlement, len(rows))
 	for i, row := range rows {
 		settlements[i] = w.as(state, row)
 	}
@@ -94,7 +94,7 @@ func (w *worker) allAs(state relay.State, rows []relay.Row) []relay.Settlement {
 }
 
 // settle keeps done rows.
-func (w *worker) settle(settlements ...relay.Settlement) (counts relay.Settled) {
+func (w *worker) settle(settlements ...storage.Settlement) (counts storage.Settled) {
 	w.Helper()
 	w.do("settle", func(ctx context.Context) (err error) {
 		counts, err = w.store.Settle(ctx, w.name, true, settlements)
@@ -104,9 +104,9 @@ func (w *worker) settle(settlements ...relay.Settlement) (counts relay.Settled) 
 }
 
 // mustSettle requires that every settlement changed its row.
-func (w *worker) mustSettle(settlements ...relay.Settlement) {
+func (w *worker) mustSettle(settlements ...storage.Settlement) {
 	w.Helper()
-	if got, want := w.settle(settlements...), (relay.Settled{Changed: len(settlements)}); got != want {
+	if got, want := w.settle(settlements...), (storage.Settled{Changed: len(settlements)}); got != want {
 		w.Fatalf("settle by %s: %+v, want %+v", w.name, got, want)
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/rowrelay/rowrelay/outbox"
 	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 	"github.com/rowrelay/rowrelay/sinks"
 	"github.com/rowrelay/rowrelay/sinks/cloudevents"
 	"github.com/rowrelay/rowrelay/sinks/httpsink"
@@ -310,8 +311,8 @@ func TestArraysThroughARelay(t *testing.T) {
 	d.write(messages...)
 	sink := newUnclosed(t, httpsink.Options{URL: url, Array: true})
 	d.relay(relay.Options{Sinks: map[string]relay.SinkOptions{"http": {Sink: sink, MaxAttempts: 2}}})
-	d.eventually("all are delivered or parked", func() bool { c := d.counts(); return c[relay.StateDone] == 299 && c[relay.StateError] == 1 })
-	parked := d.list(relay.StateError)[0]
+	d.eventually("all are delivered or parked", func() bool { c := d.counts(); return c[storage.StateDone] == 299 && c[storage.StateError] == 1 })
+	parked := d.list(storage.StateError)[0]
 	if parked.Message.Headers["number"] != "77" || parked.LastError != "refused: 422 Unprocessable Entity: about 1" {
 		t.Errorf("parked is %v with %q", parked.Message.Headers, parked.LastError)
 	}

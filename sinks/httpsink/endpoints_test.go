@@ -10,6 +10,7 @@ import (
 
 	"github.com/rowrelay/rowrelay/outbox"
 	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 	"github.com/rowrelay/rowrelay/sinks"
 	"github.com/rowrelay/rowrelay/sinks/httpsink"
 	"github.com/rowrelay/rowrelay/sinks/settings"
@@ -100,7 +101,7 @@ func TestEndpointsAreOutOfEachOthersWay(t *testing.T) {
 	}
 	d.write(messages...)
 	d.eventually("all messages of the endpoint that is well have arrived, though the slow one answers none", func() bool { return len(good.received()) >= 100 })
-	for _, row := range d.list(relay.StateRetry) {
+	for _, row := range d.list(storage.StateRetry) {
 		if row.Message.Headers["to"] == slow.address && row.Attempts > 0 {
 			t.Error("the slow endpoint was waited for until the time was out")
 		}
@@ -116,7 +117,7 @@ func TestEndpointsAreOutOfEachOthersWay(t *testing.T) {
 			t.Errorf("a message to an endpoint that was down or is slow came with attempt %s", attempt)
 		}
 	}
-	if parked := d.counts()[relay.StateError]; parked > 0 {
+	if parked := d.counts()[storage.StateError]; parked > 0 {
 		t.Errorf("%d messages were parked", parked)
 	}
 }
@@ -127,7 +128,7 @@ func to(address, key string, n int) outbox.Message {
 
 // waits counts the rows that wait for an endpoint uncharged, with the reason.
 func waits(d *table, address string) (n int) {
-	for _, row := range d.list(relay.StateRetry) {
+	for _, row := range d.list(storage.StateRetry) {
 		if row.Message.Headers["to"] != address {
 			continue
 		}

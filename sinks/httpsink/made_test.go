@@ -7,6 +7,7 @@ import (
 
 	"github.com/rowrelay/rowrelay/outbox"
 	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 	"github.com/rowrelay/rowrelay/sinks"
 	"github.com/rowrelay/rowrelay/sinks/httpsink"
 	"github.com/rowrelay/rowrelay/sinks/settings"
@@ -124,8 +125,8 @@ func TestTheExcerptIsOnTheRow(t *testing.T) {
 		d.write(outbox.Message{Topic: topic, Headers: map[string]string{"capability": "c4pability"}})
 	}
 	d.relay(relay.Options{Sinks: map[string]relay.SinkOptions{"http": {Sink: sink, MaxAttempts: 2, Backoff: relay.Backoff{Min: 1, Max: 1}}}})
-	d.eventually("both are parked", func() bool { return d.counts()[relay.StateError] == 2 })
-	for _, row := range d.list(relay.StateError) {
+	d.eventually("both are parked", func() bool { return d.counts()[storage.StateError] == 2 })
+	for _, row := range d.list(storage.StateError) {
 		want := "refused: 422 Unprocessable Entity: no such order ([secret], Bearer [secret])"
 		if row.Message.Topic == "failed" {
 			want = "exhausted: server_error: 500 Internal Server Error: no such order ([secret], Bearer [secret])"

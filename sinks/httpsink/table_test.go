@@ -12,6 +12,7 @@ import (
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/sqlstore"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // table is an outbox in a database of its own, without a server.
@@ -83,7 +84,7 @@ func (d *table) relay(options relay.Options) (stop func()) {
 }
 
 // counts returns how many rows there are in each state.
-func (d *table) counts() map[relay.State]int64 {
+func (d *table) counts() map[storage.State]int64 {
 	d.t.Helper()
 	status, err := d.store.Status(d.t.Context())
 	check(d.t, err)
@@ -91,9 +92,9 @@ func (d *table) counts() map[relay.State]int64 {
 }
 
 // list returns the rows of a state.
-func (d *table) list(state relay.State) []relay.Info {
+func (d *table) list(state storage.State) []storage.Info {
 	d.t.Helper()
-	rows, err := d.store.List(d.t.Context(), relay.Filter{State: state, Limit: 1000})
+	rows, err := d.store.List(d.t.Context(), storage.Filter{State: state, Limit: 1000})
 	check(d.t, err)
 	return rows
 }
@@ -103,7 +104,7 @@ func (d *table) eventually(what string, condition func() bool) {
 	d.t.Helper()
 	for end := time.Now().Add(30 * time.Second); !condition(); <-time.After(20 * time.Millisecond) {
 		if time.Now().After(end) {
-			for _, state := range []relay.State{relay.StatePending, relay.StateRetry} {
+			for _, state := range []storage.State{storage.StatePending, storage.StateRetry} {
 				for _, row := range d.list(state) {
 					d.t.Logf("%s: %s %v, attempts %d, last error %q", state, row.Message.Topic, row.Message.Headers, row.Attempts, row.LastError)
 				}

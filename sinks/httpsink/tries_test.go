@@ -9,6 +9,7 @@ import (
 
 	"github.com/rowrelay/rowrelay/outbox"
 	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 	"github.com/rowrelay/rowrelay/sinks/httpsink"
 )
 
@@ -128,8 +129,8 @@ func TestTriesToReachInside(t *testing.T) {
 		"name":     templated(t, names, "http://{header:to}.example.com:"+port(t, inside)+"/"),
 		"redirect": templated(t, names, "http://{header:to}/", "127.0.0.2/32"),
 	}, Routes: routes("url", "host", "name", "redirect")})
-	d.eventually("all are parked", func() bool { return d.counts()[relay.StateError] == int64(len(tries)) })
-	for _, row := range d.list(relay.StateError) {
+	d.eventually("all are parked", func() bool { return d.counts()[storage.StateError] == int64(len(tries)) })
+	for _, row := range d.list(storage.StateError) {
 		try := row.Message.Topic + " " + row.Message.Headers["to"]
 		if !strings.Contains(row.LastError, want[try]) || !strings.HasPrefix(row.LastError, "refused: ") && !strings.HasPrefix(row.LastError, "invalid: ") {
 			t.Errorf("%s: %q, want %q", try, row.LastError, want[try])

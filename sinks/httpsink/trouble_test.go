@@ -17,6 +17,7 @@ import (
 	"github.com/rowrelay/rowrelay/internal/memstore"
 	"github.com/rowrelay/rowrelay/outbox"
 	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 	"github.com/rowrelay/rowrelay/sinks"
 	"github.com/rowrelay/rowrelay/sinks/httpsink"
 )
@@ -101,7 +102,7 @@ func TestEveryStatusForTenMinutes(t *testing.T) {
 					db.Write(outbox.Message{Topic: "orders", Key: fmt.Sprint("k", i)})
 				}
 				time.Sleep(10 * time.Minute)
-				if counts := stateCounts(t, db.Store()); counts[relay.StateError] > 0 {
+				if counts := stateCounts(t, db.Store()); counts[storage.StateError] > 0 {
 					t.Errorf("during the trouble %v", counts)
 				}
 				endpoint.status.Store(-1)
@@ -111,7 +112,7 @@ func TestEveryStatusForTenMinutes(t *testing.T) {
 				stop()
 				close(listener)
 				server.Close()
-				if counts := stateCounts(t, db.Store()); counts[relay.StateDone] != 200 || counts[relay.StateError] != 1 {
+				if counts := stateCounts(t, db.Store()); counts[storage.StateDone] != 200 || counts[storage.StateError] != 1 {
 					t.Errorf("30 s after it: %v, want 200 done and one parked", counts)
 				}
 				for id, attempt := range endpoint.attempts {
@@ -143,7 +144,7 @@ func TestEveryStatusOverTheNetwork(t *testing.T) {
 				Reopen: relay.Backoff{Min: 10 * time.Millisecond, Max: 200 * time.Millisecond},
 			}}})
 			<-watch.down
-			if counts := d.counts(); counts[relay.StateError] > 0 || counts[relay.StateDone] > 0 {
+			if counts := d.counts(); counts[storage.StateError] > 0 || counts[storage.StateDone] > 0 {
 				t.Errorf("in trouble %v", counts)
 			}
 			endpoint.status.Store(-1)
@@ -154,10 +155,10 @@ func TestEveryStatusOverTheNetwork(t *testing.T) {
 			}
 			d.eventually("all is delivered and the bad one parked", func() bool {
 				counts := d.counts()
-				if counts[relay.StateError] == 0 {
+				if counts[storage.StateError] == 0 {
 					d.write(outbox.Message{Topic: "orders"}) // others go on
 				}
-				return counts[relay.StateDone] >= 205 && counts[relay.StatePending]+counts[relay.StateRetry] == 0 && counts[relay.StateError] == 1
+				return counts[storage.StateDone] >= 205 && counts[storage.StatePending]+counts[storage.StateRetry] == 0 && counts[storage.StateError] == 1
 			})
 		})
 	}
@@ -172,7 +173,7 @@ type troubled struct {
 func (w *troubled) SinkDown(_ string, _ sinks.Reason, detail string) { w.down <- detail }
 
 // relaying runs a relay until stop is called.
-func relaying(t *testing.T, store relay.Store, options relay.SinkOptions) (stop func()) {
+func relaying(t *testing.T, store storage.Store, options relay.SinkOptions) (stop func()) {
 	t.Helper()
 	r, err := relay.New(store, relay.Options{Logger: slog.New(slog.DiscardHandler), Sinks: map[string]relay.SinkOptions{"main": options}})
 	check(t, err)
@@ -185,7 +186,7 @@ func relaying(t *testing.T, store relay.Store, options relay.SinkOptions) (stop 
 	}
 }
 
-func stateCounts(t *testing.T, store relay.Operator) map[relay.State]int64 {
+func stateCounts(t *testing.T, store storage.Operator) map[storage.State]int64 {
 	t.Helper()
 	status, err := store.Status(t.Context())
 	check(t, err)

@@ -12,6 +12,7 @@ import (
 	"github.com/rowrelay/rowrelay/internal/memstore"
 	"github.com/rowrelay/rowrelay/outbox"
 	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 	"github.com/rowrelay/rowrelay/sinks"
 	"github.com/rowrelay/rowrelay/sinks/rabbitmq"
 )
@@ -47,14 +48,14 @@ func TestQueueThatTakesNothing(t *testing.T) {
 	for range 5 {
 		<-watch.tried
 	}
-	if counts := countsOf(t, store); counts[relay.StateError]+counts[relay.StateDone]+counts[relay.StateRetry] > 0 {
+	if counts := countsOf(t, store); counts[storage.StateError]+counts[storage.StateDone]+counts[storage.StateRetry] > 0 {
 		t.Errorf("in trouble: %v", counts)
 	}
 	end()
-	for countsOf(t, store)[relay.StateDone] < 200 && ctx.Err() == nil {
+	for countsOf(t, store)[storage.StateDone] < 200 && ctx.Err() == nil {
 		<-time.After(10 * time.Millisecond)
 	}
-	if counts := countsOf(t, store); counts[relay.StateDone] != 200 {
+	if counts := countsOf(t, store); counts[storage.StateDone] != 200 {
 		t.Errorf("after it: %v, want 200 done", counts)
 	}
 	stop()
@@ -107,7 +108,7 @@ func (w *watch) Sent(string, time.Duration, map[relay.Outcome]int) {
 	}
 }
 
-func countsOf(t *testing.T, store relay.Operator) map[relay.State]int64 {
+func countsOf(t *testing.T, store storage.Operator) map[storage.State]int64 {
 	t.Helper()
 	status, err := store.Status(t.Context())
 	if err != nil {

@@ -21,6 +21,7 @@ import (
 	"github.com/rowrelay/rowrelay/outbox/inbox"
 	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/sqlstore"
+	"github.com/rowrelay/rowrelay/relay/storage"
 	"github.com/rowrelay/rowrelay/sinks/httpsink"
 )
 
@@ -110,7 +111,7 @@ func eachServer(t *testing.T, test func(*testing.T, database)) {
 }
 
 // newOutbox writes messages, and returns their ids.
-func newOutbox(t *testing.T, db database, count int) (store relay.Store, ids []string) {
+func newOutbox(t *testing.T, db database, count int) (store storage.Store, ids []string) {
 	t.Helper()
 	tables, err := migrations.New(db.DB, db.dialect, migrations.Options{})
 	check(t, err)
@@ -132,7 +133,7 @@ func newOutbox(t *testing.T, db database, count int) (store relay.Store, ids []s
 }
 
 // relayAll runs a relay until all messages are delivered.
-func relayAll(t *testing.T, store relay.Store, url string, messages int64) {
+func relayAll(t *testing.T, store storage.Store, url string, messages int64) {
 	t.Helper()
 	sink, err := httpsink.New(httpsink.Options{URL: url})
 	check(t, err)
@@ -147,9 +148,9 @@ func relayAll(t *testing.T, store relay.Store, url string, messages int64) {
 	stopped := make(chan error, 1)
 	go func() { stopped <- r.Run(ctx) }()
 	for {
-		status, err := store.(relay.Operator).Status(t.Context())
+		status, err := store.(storage.Operator).Status(t.Context())
 		check(t, err)
-		if status.Counts[relay.StateDone] == messages || ctx.Err() != nil {
+		if status.Counts[storage.StateDone] == messages || ctx.Err() != nil {
 			break
 		}
 		<-time.After(20 * time.Millisecond)

@@ -5,18 +5,18 @@ import (
 	"encoding/json"
 	"time"
 
-	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // What statements answer, read into the engine's types: of lanes, and of a status.
 
 // Grants reads leases that were taken: lane, fence, marks, crashes, journal, and the
 // transaction's number.
-func Grants(ctx context.Context, q Querier, query Query) (grants []relay.Grant, xid uint64, err error) {
-	var grant relay.Grant
+func Grants(ctx context.Context, q Querier, query Query) (grants []storage.Grant, xid uint64, err error) {
+	var grant storage.Grant
 	var marks, written text
 	err = All(ctx, q, query, func() {
-		grant.Marks = stored[relay.Marks](marks)
+		grant.Marks = stored[storage.Marks](marks)
 		journal := stored[journal](written)
 		grant.Suspects, grant.Tickets = journal.Suspects, journal.Tickets
 		grants = append(grants, grant)
@@ -25,29 +25,29 @@ func Grants(ctx context.Context, q Querier, query Query) (grants []relay.Grant, 
 }
 
 // Leases reads leases that hold: lane, fence, and the transaction's number.
-func Leases(ctx context.Context, q Querier, query Query) (held []relay.Lease, xid uint64, err error) {
-	var lease relay.Lease
+func Leases(ctx context.Context, q Querier, query Query) (held []storage.Lease, xid uint64, err error) {
+	var lease storage.Lease
 	err = All(ctx, q, query, func() { held = append(held, lease) }, &lease.Lane, &lease.Fence, &xid)
 	return held, xid, err
 }
 
 // Journals reads lane, fence and journal of each lane.
-func Journals(ctx context.Context, q Querier, query Query) (journals []relay.Journal, err error) {
-	var lease relay.Lease
+func Journals(ctx context.Context, q Querier, query Query) (journals []storage.Journal, err error) {
+	var lease storage.Lease
 	var written text
 	err = All(ctx, q, query, func() {
 		j := stored[journal](written)
-		journals = append(journals, relay.Journal{Lease: lease, Suspects: j.Suspects, Tickets: j.Tickets})
+		journals = append(journals, storage.Journal{Lease: lease, Suspects: j.Suspects, Tickets: j.Tickets})
 	}, &lease.Lane, &lease.Fence, &written)
 	return journals, err
 }
 
 // Marks reads lane and marks of each lane.
-func Marks(ctx context.Context, q Querier, query Query) (map[int]relay.Marks, error) {
-	found := map[int]relay.Marks{}
+func Marks(ctx context.Context, q Querier, query Query) (map[int]storage.Marks, error) {
+	found := map[int]storage.Marks{}
 	var lane int
 	var marks text
-	err := All(ctx, q, query, func() { found[lane] = stored[relay.Marks](marks) }, &lane, &marks)
+	err := All(ctx, q, query, func() { found[lane] = stored[storage.Marks](marks) }, &lane, &marks)
 	return found, err
 }
 
@@ -63,19 +63,19 @@ func stored[T any](written text) T {
 
 // journal is what stands in the table of lanes.
 type journal struct {
-	Suspects []relay.Suspect `json:"suspects,omitempty"`
-	Tickets  []relay.Ticket  `json:"tickets,omitempty"`
+	Suspects []storage.Suspect `json:"suspects,omitempty"`
+	Tickets  []storage.Ticket  `json:"tickets,omitempty"`
 }
 
 // JournalText is what is stored of a journal.
-func JournalText(j relay.Journal) (string, error) {
+func JournalText(j storage.Journal) (string, error) {
 	written, err := json.Marshal(journal{j.Suspects, j.Tickets})
 	return string(written), err
 }
 
 // BlockedKeys reads lane, key, topic and id of each.
-func BlockedKeys(ctx context.Context, q Querier, query Query) (keys []relay.BlockedKey, err error) {
-	var key relay.BlockedKey
+func BlockedKeys(ctx context.Context, q Querier, query Query) (keys []storage.BlockedKey, err error) {
+	var key storage.BlockedKey
 	err = All(ctx, q, query, func() { keys = append(keys, key) }, &key.Lane, &key.Key, &key.Topic, &key.ID)
 	return keys, err
 }
@@ -100,15 +100,15 @@ type StatusQueries struct {
 }
 
 // ReadStatus asks them.
-func ReadStatus(ctx context.Context, q Querier, ask StatusQueries) (relay.Status, error) {
-	status := relay.Status{Counts: map[relay.State]int64{
-		relay.StatePending: 0, relay.StateClaimed: 0, relay.StateScheduled: 0,
-		relay.StateRetry: 0, relay.StateError: 0, relay.StateDone: 0,
+func ReadStatus(ctx context.Context, q Querier, ask StatusQueries) (storage.Status, error) {
+	status := storage.Status{Counts: map[storage.State]int64{
+		storage.StatePending: 0, storage.StateClaimed: 0, storage.StateScheduled: 0,
+		storage.StateRetry: 0, storage.StateError: 0, storage.StateDone: 0,
 	}, Topics: map[string]int64{}}
 	if err := One(ctx, q, ask.Mode, &status.Claim); err != nil {
 		return status, err
 	}
-	var state relay.State
+	var state storage.State
 	var count int64
 	if err := All(ctx, q, ask.Counts, func() { status.Counts[state] += count }, &state, &count); err != nil {
 		return status, err
@@ -122,7 +122,7 @@ func ReadStatus(ctx context.Context, q Querier, ask StatusQueries) (relay.Status
 	if err := All(ctx, q, ask.Topics, func() { status.Topics[topic] = count }, &topic, &count); err != nil {
 		return status, err
 	}
-	var info relay.RelayInfo
+	var info storage.RelayInfo
 	var since, lastBeat moment
 	err := All(ctx, q, ask.Relays, func() {
 		info.Since, info.LastBeat = time.Time(since), time.Time(lastBeat)

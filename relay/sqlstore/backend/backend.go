@@ -9,7 +9,7 @@ import (
 	"database/sql"
 	"time"
 
-	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // Backend is one table in one database. Its methods run the database's statements and
@@ -27,27 +27,27 @@ type Backend interface {
 
 	// Check looks at what the database itself can tell: rights, settings, plans. It
 	// changes nothing.
-	Check(ctx context.Context, claim relay.Claim) []Finding
+	Check(ctx context.Context, claim storage.Claim) []Finding
 
 	// Relays, and the way of claiming that they agree on.
 
 	// SetClaimMode stores the way of claiming, unless a relay lives that claims
 	// another way, and makes or drops the indexes that claiming by rows needs; see
 	// [ChangeMode].
-	SetClaimMode(ctx context.Context, claim relay.Claim) error
+	SetClaimMode(ctx context.Context, claim storage.Claim) error
 
 	// Heartbeat stores a sign of life, if the way of claiming is still the relay's.
-	Heartbeat(ctx context.Context, self relay.Identity, ttl time.Duration) (Heartbeat, error)
+	Heartbeat(ctx context.Context, self storage.Identity, ttl time.Duration) (Heartbeat, error)
 
 	// Lanes. Their transactions' numbers are 0 where the database has none.
 
 	// Acquire leases up to count lanes that are free, in any order.
-	Acquire(ctx context.Context, relay string, count int, ttl time.Duration) (grants []relay.Grant, xid uint64, err error)
+	Acquire(ctx context.Context, relay string, count int, ttl time.Duration) (grants []storage.Grant, xid uint64, err error)
 
 	// ChangeLeases makes a change to those of the leases that still hold, and returns
 	// these. Marks are stored unless the epoch is given and isn't the server's. The leases
 	// are in the order of lanes, at least one.
-	ChangeLeases(ctx context.Context, change LeaseChange, leases []Lease) (held []relay.Lease, xid uint64, err error)
+	ChangeLeases(ctx context.Context, change LeaseChange, leases []Lease) (held []storage.Lease, xid uint64, err error)
 
 	// What a relay by lanes reads. Positions have an Until, which is inclusive,
 	// and either all have a key or none has.
@@ -59,26 +59,26 @@ type Backend interface {
 	// Read has each pending row at the positions taken, in the order that
 	// [Traits].Walk says, all of one snapshot. Only one goroutine may call it, but for a
 	// read at no position, which has the first line alone.
-	Read(ctx context.Context, page Read, take func(relay.Row) (more bool, err error)) (FirstLine, error)
+	Read(ctx context.Context, page Read, take func(storage.Row) (more bool, err error)) (FirstLine, error)
 
 	// Candidates has what a scan asks of each pending row taken, in the order of a
 	// Read. Rows of the topics in except may be left out.
-	Candidates(ctx context.Context, positions []relay.Position, except []string, limit int, take func(relay.Candidate) (more bool, err error)) error
+	Candidates(ctx context.Context, positions []storage.Position, except []string, limit int, take func(storage.Candidate) (more bool, err error)) error
 
 	// Pick returns the pending or the held rows of some places, in no order; parked
 	// ones aren't among them.
-	Pick(ctx context.Context, rows []relay.RowID, held bool) ([]relay.Row, error)
+	Pick(ctx context.Context, rows []storage.RowID, held bool) ([]storage.Row, error)
 
 	// Due returns held rows of the lanes that are due, by their time and id, up to
 	// the one with which they have maxBytes of payload.
-	Due(ctx context.Context, lanes []int, after relay.DueCursor, limit, maxBytes int) ([]relay.Row, error)
+	Due(ctx context.Context, lanes []int, after storage.DueCursor, limit, maxBytes int) ([]storage.Row, error)
 
 	// BlockedKeys returns keys that a retry holds, in no order.
-	BlockedKeys(ctx context.Context, lanes []int, limit int) ([]relay.BlockedKey, error)
+	BlockedKeys(ctx context.Context, lanes []int, limit int) ([]storage.BlockedKey, error)
 
 	// BlockedAmong returns those of these keys that a retry holds, with the lowest id of
 	// each topic. Each is found by an index.
-	BlockedAmong(ctx context.Context, keys []relay.LaneKey) ([]relay.BlockedKey, error)
+	BlockedAmong(ctx context.Context, keys []storage.LaneKey) ([]storage.BlockedKey, error)
 
 	// Settle changes rows, of leased lanes or claimed ones by their tokens. By lanes
 	// it first locks the lanes against a takeover, and then changes the rows of those
@@ -86,7 +86,7 @@ type Backend interface {
 	// that is shown: an id may have been given out again. The settlements are in the
 	// order of lanes and ids, and none is there twice. It works in a transaction of
 	// its own, or in the one that is given, which then is as [Traits].Tx has it.
-	Settle(ctx context.Context, tx *sql.Tx, relay string, keep bool, settlements []relay.Settlement) (Settled, error)
+	Settle(ctx context.Context, tx *sql.Tx, relay string, keep bool, settlements []storage.Settlement) (Settled, error)
 
 	// Purge deletes up to limit done rows that finished longer ago than retention,
 	// and after since. Until is where the next purge may begin; zero where there is no
@@ -99,7 +99,7 @@ type Backend interface {
 	// back rows below marks of others.
 
 	// Claim stamps free rows and returns them, in no order.
-	Claim(ctx context.Context, request relay.ClaimRequest) ([]relay.Row, error)
+	Claim(ctx context.Context, request storage.ClaimRequest) ([]storage.Row, error)
 
 	// Extend returns the ids that were still claimed.
 	Extend(ctx context.Context, token string, ids []int64, ttl time.Duration) ([]int64, error)
@@ -111,7 +111,7 @@ type Backend interface {
 	// What an operator does.
 
 	// List returns messages of any state in the order of ids.
-	List(ctx context.Context, filter Filter) ([]relay.Info, error)
+	List(ctx context.Context, filter Filter) ([]storage.Info, error)
 
 	// ChangeParked requeues or discards parked rows, up to the filter's limit, and returns
 	// the id of each.
@@ -162,7 +162,7 @@ const (
 
 // Lease is a lane and its fence, with what is to be stored with it.
 type Lease struct {
-	relay.Lease
+	storage.Lease
 	Marks   string // as text of JSON
 	Journal string // as text of JSON
 	Calm    bool   // clears the count of crashes and the journal
@@ -170,7 +170,7 @@ type Lease struct {
 
 // Read asks for pending rows.
 type Read struct {
-	Positions []relay.Position
+	Positions []storage.Position
 	Limit     int // at most so many rows
 
 	// Share bounds the rows of each position, where they are walked one after the
@@ -187,15 +187,15 @@ type Read struct {
 
 // Settled is what a settle did.
 type Settled struct {
-	Held    map[relay.Lease]bool // by lanes: the leases that hold
-	Changed int                  // rows
-	Fenced  int                  // by rows: rows that are another's
+	Held    map[storage.Lease]bool // by lanes: the leases that hold
+	Changed int                    // rows
+	Fenced  int                    // by rows: rows that are another's
 	XID     uint64
 }
 
-// Filter is a relay.Filter whose IDs are told apart.
+// Filter is a storage.Filter whose IDs are told apart.
 type Filter struct {
-	relay.Filter
+	storage.Filter
 	ByID       bool // the two below select, even if both are empty
 	RowIDs     []int64
 	MessageIDs []string // in lower case

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/rowrelay/rowrelay/outbox/dialect"
-	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // ModeChange are the statements that change the way of claiming.
@@ -24,9 +24,9 @@ type ModeChange struct {
 
 // ChangeMode changes the way of claiming, in a transaction, and then the indexes that
 // claiming by rows needs. It changes nothing if the way is the stored one, and fails
-// with relay.ErrOtherClaim while a relay lives that claims the other way.
-func ChangeMode(ctx context.Context, tx *sql.Tx, d dialect.Dialect, table dialect.Table, claim relay.Claim, change ModeChange) error {
-	var stored relay.Claim
+// with storage.ErrOtherClaim while a relay lives that claims the other way.
+func ChangeMode(ctx context.Context, tx *sql.Tx, d dialect.Dialect, table dialect.Table, claim storage.Claim, change ModeChange) error {
+	var stored storage.Claim
 	if err := One(ctx, tx, change.Lock, &stored); err != nil {
 		return err
 	}
@@ -38,7 +38,7 @@ func ChangeMode(ctx context.Context, tx *sql.Tx, d dialect.Dialect, table dialec
 		}
 		if len(others) > 0 {
 			return fmt.Errorf("%w: by %s, and these relays live: %s; stop them first, or start this one with that way of claiming",
-				relay.ErrOtherClaim, stored, strings.Join(others, ", "))
+				storage.ErrOtherClaim, stored, strings.Join(others, ", "))
 		}
 		if _, err := Exec(ctx, tx, change.Set); err != nil {
 			return err
@@ -52,7 +52,7 @@ func ChangeMode(ctx context.Context, tx *sql.Tx, d dialect.Dialect, table dialec
 	return changeIndexes(ctx, tx, d, table, claim)
 }
 
-func changeIndexes(ctx context.Context, tx *sql.Tx, d dialect.Dialect, table dialect.Table, claim relay.Claim) error {
+func changeIndexes(ctx context.Context, tx *sql.Tx, d dialect.Dialect, table dialect.Table, claim storage.Claim) error {
 	var there int
 	if err := One(ctx, tx, d.RowIndexes(table), &there); err != nil {
 		return err
@@ -60,9 +60,9 @@ func changeIndexes(ctx context.Context, tx *sql.Tx, d dialect.Dialect, table dia
 	var queries []Query
 	why := ""
 	switch {
-	case claim == relay.ByRows && there < dialect.RowIndexCount:
+	case claim == storage.ByRows && there < dialect.RowIndexCount:
 		queries, why = d.MakeRowIndexes(table), "claiming by rows needs indexes"
-	case claim == relay.ByLanes && there > 0:
+	case claim == storage.ByLanes && there > 0:
 		queries, why = d.DropRowIndexes(table), "claiming by lanes needs no indexes"
 	}
 	if _, err := Exec(ctx, tx, queries...); err != nil {

@@ -15,7 +15,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/rowrelay/rowrelay/outbox"
-	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // A row has these columns, in this order: id, lane, message_id, topic, message_key,
@@ -51,7 +51,7 @@ func (c *Columns) destinations() []any {
 }
 
 // Row is what the columns say.
-func (c *Columns) Row() (row relay.Row, err error) {
+func (c *Columns) Row() (row storage.Row, err error) {
 	payload := c.Payload
 	if payload == nil && c.Flags&HasPayload != 0 {
 		payload = []byte{} // some drivers take it for none
@@ -63,7 +63,7 @@ func (c *Columns) Row() (row relay.Row, err error) {
 	if c.Flags&IsUTF16 != 0 {
 		payload = fromUTF16(payload)
 	}
-	row = relay.Row{
+	row = storage.Row{
 		ID: c.ID, Lane: int(c.Lane), Attempts: int(c.Attempts), Crashes: int(c.Crashes), CreatedAt: c.CreatedAt,
 		Later: c.Flags&IsLater != 0, Retrying: c.Flags&IsRetry != 0,
 	}
@@ -170,7 +170,7 @@ type TakeLine func(text []byte, row *Columns) (more bool, err error)
 // has the text and a row; or the first one has the text and a row whose id is 0, and
 // the others have no text. It reads with the reader, if that isn't nil and knows the
 // connections; known is false if it doesn't.
-func ReadPage(ctx context.Context, db *sql.DB, reader Reader, query Query, take func(relay.Row) (more bool, err error)) (line FirstLine, known bool, err error) {
+func ReadPage(ctx context.Context, db *sql.DB, reader Reader, query Query, take func(storage.Row) (more bool, err error)) (line FirstLine, known bool, err error) {
 	takeLine := func(text []byte, columns *Columns) (more bool, err error) {
 		if text != nil && !line.Told {
 			if line, err = ParseFirstLine(string(text)); err != nil {
@@ -210,7 +210,7 @@ func ScanRows(ctx context.Context, q Querier, query Query, take func(*Columns) (
 }
 
 // ReadRows returns rows.
-func ReadRows(ctx context.Context, q Querier, query Query) (rows []relay.Row, err error) {
+func ReadRows(ctx context.Context, q Querier, query Query) (rows []storage.Row, err error) {
 	err = ScanRows(ctx, q, query, func(c *Columns) (bool, error) {
 		row, err := c.Row()
 		rows = append(rows, row)
@@ -220,7 +220,7 @@ func ReadRows(ctx context.Context, q Querier, query Query) (rows []relay.Row, er
 }
 
 // ReadHeld returns held rows, up to the one with which they have maxBytes of payload.
-func ReadHeld(ctx context.Context, q Querier, query Query, maxBytes int) (rows []relay.Row, err error) {
+func ReadHeld(ctx context.Context, q Querier, query Query, maxBytes int) (rows []storage.Row, err error) {
 	bytes := 0
 	err = ScanRows(ctx, q, query, func(c *Columns) (bool, error) {
 		row, err := c.Row()
@@ -236,13 +236,13 @@ func ReadHeld(ctx context.Context, q Querier, query Query, maxBytes int) (rows [
 // if that is positive, where a database can't count them. Large payloads may be NULL,
 // with their sizes in the flags (see [SizeOne]): those of what is claimed are picked
 // afterwards.
-func ReadFree(ctx context.Context, q Querier, query Query, maxBytes int, pick func([]relay.RowID) Query) (free []relay.Row, err error) {
+func ReadFree(ctx context.Context, q Querier, query Query, maxBytes int, pick func([]storage.RowID) Query) (free []storage.Row, err error) {
 	bytes := 0
-	var left []relay.RowID
+	var left []storage.RowID
 	err = ScanRows(ctx, q, query, func(c *Columns) (more bool, err error) {
 		size := len(c.Payload)
 		if withheld := int(c.Flags / SizeOne); c.Payload == nil && withheld > 0 {
-			left = append(left, relay.RowID{Lane: int(c.Lane), ID: c.ID})
+			left = append(left, storage.RowID{Lane: int(c.Lane), ID: c.ID})
 			size, c.Flags = withheld, c.Flags%SizeOne
 		}
 		row, err := c.Row()
@@ -278,9 +278,9 @@ func ReadFree(ctx context.Context, q Querier, query Query, maxBytes int, pick fu
 
 // ReadInfos returns rows, each followed by state, last_error, receipt, claimed_by and
 // finished_at.
-func ReadInfos(ctx context.Context, q Querier, query Query) (infos []relay.Info, err error) {
+func ReadInfos(ctx context.Context, q Querier, query Query) (infos []storage.Info, err error) {
 	var c Columns
-	var info relay.Info
+	var info storage.Info
 	var finished moment
 	destinations := append(c.destinations(), &info.State, (*text)(&info.LastError), (*text)(&info.Receipt), (*text)(&info.ClaimedBy), &finished)
 	err = Each(ctx, q, query, func(rows *sql.Rows) (bool, error) {
@@ -297,8 +297,8 @@ func ReadInfos(ctx context.Context, q Querier, query Query) (infos []relay.Info,
 }
 
 // ReadCandidates reads id, lane, topic, key and size of each row.
-func ReadCandidates(ctx context.Context, q Querier, query Query, take func(relay.Candidate) (more bool, err error)) error {
-	var c relay.Candidate
+func ReadCandidates(ctx context.Context, q Querier, query Query, take func(storage.Candidate) (more bool, err error)) error {
+	var c storage.Candidate
 	return Each(ctx, q, query, func(rows *sql.Rows) (bool, error) {
 		if err := rows.Scan(&c.ID, &c.Lane, &c.Topic, (*text)(&c.Key), &c.Bytes); err != nil {
 			return false, err

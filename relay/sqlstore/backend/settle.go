@@ -3,19 +3,19 @@ package backend
 import (
 	"context"
 
-	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // ReadSettled reads rows of a word and two numbers: ("lane", lane, fence) for each
 // lease that holds, ("changed", rows, 0), ("fenced", rows, 0), ("xid", xid, 0).
 func ReadSettled(ctx context.Context, q Querier, query Query) (Settled, error) {
-	settled := Settled{Held: map[relay.Lease]bool{}}
+	settled := Settled{Held: map[storage.Lease]bool{}}
 	var word string
 	var a, b int64
 	err := All(ctx, q, query, func() {
 		switch word {
 		case "lane":
-			settled.Held[relay.Lease{Lane: int(a), Fence: b}] = true
+			settled.Held[storage.Lease{Lane: int(a), Fence: b}] = true
 		case "changed":
 			settled.Changed += int(a)
 		case "fenced":
@@ -28,20 +28,20 @@ func ReadSettled(ctx context.Context, q Querier, query Query) (Settled, error) {
 }
 
 // LeasesOf are the leases that settlements show, which are in the order of lanes.
-func LeasesOf(settlements []relay.Settlement) (leases []relay.Lease) {
+func LeasesOf(settlements []storage.Settlement) (leases []storage.Lease) {
 	for i := range settlements {
 		s := &settlements[i]
 		if i == 0 || s.Lane != settlements[i-1].Lane || s.Fence != settlements[i-1].Fence {
-			leases = append(leases, relay.Lease{Lane: s.Lane, Fence: s.Fence})
+			leases = append(leases, storage.Lease{Lane: s.Lane, Fence: s.Fence})
 		}
 	}
 	return leases
 }
 
 // Held are the settlements whose leases hold.
-func (s *Settled) HeldOf(settlements []relay.Settlement) (some []relay.Settlement) {
+func (s *Settled) HeldOf(settlements []storage.Settlement) (some []storage.Settlement) {
 	for _, settlement := range settlements {
-		if s.Held[relay.Lease{Lane: settlement.Lane, Fence: settlement.Fence}] {
+		if s.Held[storage.Lease{Lane: settlement.Lane, Fence: settlement.Fence}] {
 			some = append(some, settlement)
 		}
 	}
@@ -70,19 +70,19 @@ func (s *Settled) Write(ctx context.Context, q Querier, writes []Write) error {
 
 // Groups are the settlements of a batch by where their rows are, and where they go.
 type Groups struct {
-	HotDone, HotHeld, HeldDone, HeldHeld, Freed []relay.Settlement
+	HotDone, HotHeld, HeldDone, HeldHeld, Freed []storage.Settlement
 }
 
 // GroupsOf are the groups of these settlements.
-func GroupsOf(settlements []relay.Settlement) (groups Groups) {
+func GroupsOf(settlements []storage.Settlement) (groups Groups) {
 	for _, s := range settlements {
 		group := &groups.HotHeld
 		switch {
-		case s.State == relay.StatePending:
+		case s.State == storage.StatePending:
 			group = &groups.Freed
-		case s.State == relay.StateDone && s.Held:
+		case s.State == storage.StateDone && s.Held:
 			group = &groups.HeldDone
-		case s.State == relay.StateDone:
+		case s.State == storage.StateDone:
 			group = &groups.HotDone
 		case s.Held:
 			group = &groups.HeldHeld
@@ -98,12 +98,12 @@ type Moves struct {
 }
 
 // MovesOf are the ways of these settlements.
-func MovesOf(settlements []relay.Settlement) (has Moves) {
+func MovesOf(settlements []storage.Settlement) (has Moves) {
 	for i := range settlements {
 		s := &settlements[i]
-		done := s.State == relay.StateDone
+		done := s.State == storage.StateDone
 		switch {
-		case s.State == relay.StatePending:
+		case s.State == storage.StatePending:
 			has.Freed = true
 		case s.Held:
 			has.HeldDone, has.HeldHeld = has.HeldDone || done, has.HeldHeld || !done

@@ -6,12 +6,12 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // Whole is a range of ids that has those of all positions.
-func Whole(positions []relay.Position) relay.Position {
-	whole := relay.Position{After: positions[0].After, Until: positions[0].Until}
+func Whole(positions []storage.Position) storage.Position {
+	whole := storage.Position{After: positions[0].After, Until: positions[0].Until}
 	for _, p := range positions {
 		whole.After, whole.Until = min(whole.After, p.After), max(whole.Until, p.Until)
 	}
@@ -20,11 +20,11 @@ func Whole(positions []relay.Position) relay.Position {
 
 // WithinWhole is a condition of the rows t of that range that are at the positions.
 // A sum is a condition only, and no range of its own.
-func WithinWhole(positions []relay.Position) string {
+func WithinWhole(positions []storage.Position) string {
 	whole := Whole(positions)
 	var lanes []int
 	var others Alternatives
-	for _, p := range slices.SortedFunc(slices.Values(positions), func(a, b relay.Position) int { return a.Lane - b.Lane }) {
+	for _, p := range slices.SortedFunc(slices.Values(positions), func(a, b storage.Position) int { return a.Lane - b.Lane }) {
 		bounds := ""
 		if p.After > whole.After {
 			bounds += " AND t.id + 0 > " + strconv.FormatInt(p.After, 10)
@@ -90,7 +90,7 @@ func NumberList[N int | int64](numbers []N) string {
 }
 
 // MostBytes is the bound of a claim where a statement needs one.
-func MostBytes(request relay.ClaimRequest) int64 {
+func MostBytes(request storage.ClaimRequest) int64 {
 	if request.MaxBytes <= 0 {
 		return math.MaxInt64
 	}
@@ -98,11 +98,11 @@ func MostBytes(request relay.ClaimRequest) int64 {
 }
 
 // ClaimOrder is the order of a pick: that of one of the indexes for claiming by rows.
-func ClaimOrder(pick relay.Pick) string {
+func ClaimOrder(pick storage.Pick) string {
 	switch pick {
-	case relay.Newest:
+	case storage.Newest:
 		return "id DESC"
-	case relay.Priority:
+	case storage.Priority:
 		return "priority DESC, id"
 	default:
 		return "id"

@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/rowrelay/rowrelay/outbox/dialect"
-	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // Golden compares all that a backend asks of the table app.Events with a file, which a
@@ -123,13 +123,13 @@ func (g *golden) ask(query backend.Query) error {
 
 func (g *golden) members() {
 	ctx, queries := context.Background(), g.Traits().Queries
-	claim := relay.ByLanes
+	claim := storage.ByLanes
 	if !g.lanesToo {
-		claim = relay.ByRows
+		claim = storage.ByRows
 	}
 	g.add("claim mode", g.ask(queries.ClaimMode))
 	g.add("set the claim mode", g.SetClaimMode(ctx, claim))
-	_, err := g.Heartbeat(ctx, relay.Identity{Name: "r", Host: "h", Version: "1", Claim: claim}, 15*time.Second)
+	_, err := g.Heartbeat(ctx, storage.Identity{Name: "r", Host: "h", Version: "1", Claim: claim}, 15*time.Second)
 	g.add("heartbeat", errors.Join(err, g.ask(queries.Members)))
 	queries.Deregister.Args = []any{"r"}
 	g.add("deregister", g.ask(queries.Deregister))
@@ -140,8 +140,8 @@ func (g *golden) members() {
 func (g *golden) lanes() {
 	ctx := context.Background()
 	leases := []backend.Lease{
-		{Lease: relay.Lease{Lane: 1, Fence: 7}, Marks: `{"main":5}`, Journal: `[{"id":1}]`, Calm: true},
-		{Lease: relay.Lease{Lane: 2, Fence: 8}},
+		{Lease: storage.Lease{Lane: 1, Fence: 7}, Marks: `{"main":5}`, Journal: `[{"id":1}]`, Calm: true},
+		{Lease: storage.Lease{Lane: 2, Fence: 8}},
 	}
 	_, _, err := g.Acquire(ctx, "r", 5, 15*time.Second)
 	g.add("acquire", err)
@@ -157,11 +157,11 @@ func (g *golden) lanes() {
 
 func (g *golden) pages() {
 	ctx := context.Background()
-	positions := []relay.Position{{Lane: 1, After: 10, Until: 20}, {Lane: 2, After: 11, Until: 21}}
-	keyed := []relay.Position{{Lane: 1, After: 10, Until: 20, Key: `a"\k`}}
+	positions := []storage.Position{{Lane: 1, After: 10, Until: 20}, {Lane: 2, After: 11, Until: 21}}
+	keyed := []storage.Position{{Lane: 1, After: 10, Until: 20, Key: `a"\k`}}
 	at := time.Date(2026, 1, 31, 23, 59, 59, 123456000, time.UTC)
-	places := []relay.RowID{{Lane: 1, ID: 15}, {Lane: 2, ID: 16}}
-	take := func(relay.Row) (bool, error) { return true, nil }
+	places := []storage.RowID{{Lane: 1, ID: 15}, {Lane: 2, ID: 16}}
+	take := func(storage.Row) (bool, error) { return true, nil }
 	_, err := g.BeginLanes(ctx)
 	g.add("begin lanes", err)
 	g.add("last id", g.ask(g.Traits().Queries.LastID))
@@ -179,16 +179,16 @@ func (g *golden) pages() {
 		_, err := g.Read(ctx, page.Read, take)
 		g.add(page.what, err)
 	}
-	g.add("candidates", g.Candidates(ctx, positions, []string{"t1"}, 100, func(relay.Candidate) (bool, error) { return true, nil }))
+	g.add("candidates", g.Candidates(ctx, positions, []string{"t1"}, 100, func(storage.Candidate) (bool, error) { return true, nil }))
 	_, err = g.Pick(ctx, places, false)
 	g.add("pick", err)
 	_, err = g.Pick(ctx, places, true)
 	g.add("pick held", err)
-	_, err = g.Due(ctx, []int{1, 2}, relay.DueCursor{At: at, ID: 9}, 100, 1<<20)
+	_, err = g.Due(ctx, []int{1, 2}, storage.DueCursor{At: at, ID: 9}, 100, 1<<20)
 	g.add("due", err)
 	_, err = g.BlockedKeys(ctx, []int{1, 2}, 100)
 	g.add("held keys", err)
-	_, err = g.BlockedAmong(ctx, []relay.LaneKey{{Lane: 1, Key: `a"\k`}, {Lane: 2, Key: "b"}, {Lane: 1, Key: "c"}})
+	_, err = g.BlockedAmong(ctx, []storage.LaneKey{{Lane: 1, Key: `a"\k`}, {Lane: 2, Key: "b"}, {Lane: 1, Key: "c"}})
 	g.add("held among keys", err)
 	if lister, lists := g.Backend.(backend.TransactionLister); lists {
 		_, err := lister.ListOpen(ctx, "TOKEN")
@@ -198,19 +198,19 @@ func (g *golden) pages() {
 
 func (g *golden) settling() {
 	ctx := context.Background()
-	settle := func(what string, keep bool, settlements ...relay.Settlement) {
+	settle := func(what string, keep bool, settlements ...storage.Settlement) {
 		_, err := g.Settle(ctx, nil, "r", keep, settlements)
 		g.add(what, err)
 	}
-	done := relay.Settlement{ID: 5, MessageID: message(5), Lane: 1, Fence: 7, State: relay.StateDone, Attempts: 1, Receipt: "0/5"}
+	done := storage.Settlement{ID: 5, MessageID: message(5), Lane: 1, Fence: 7, State: storage.StateDone, Attempts: 1, Receipt: "0/5"}
 	other := done
 	other.ID, other.MessageID, other.Receipt = 6, message(6), "0/6"
-	retry := relay.Settlement{ID: 6, MessageID: message(6), Lane: 1, Fence: 7, State: relay.StateRetry, Attempts: 2, Delay: time.Second, Error: `it's "broken"`}
-	parked := relay.Settlement{ID: 7, MessageID: message(7), Lane: 2, Fence: 8, State: relay.StateError, Held: true}
-	back := relay.Settlement{ID: 8, MessageID: message(8), Lane: 2, Fence: 8, State: relay.StateDone, Held: true}
-	pending := relay.Settlement{ID: 9, MessageID: message(9), Lane: 2, Token: "t", State: relay.StatePending}
-	claimed := relay.Settlement{ID: 10, MessageID: message(10), Lane: 2, Token: "t", State: relay.StateDone}
-	failed := relay.Settlement{ID: 11, MessageID: message(11), Lane: 2, Token: "t", State: relay.StateRetry, Attempts: 1, Delay: time.Second, Error: "refused"}
+	retry := storage.Settlement{ID: 6, MessageID: message(6), Lane: 1, Fence: 7, State: storage.StateRetry, Attempts: 2, Delay: time.Second, Error: `it's "broken"`}
+	parked := storage.Settlement{ID: 7, MessageID: message(7), Lane: 2, Fence: 8, State: storage.StateError, Held: true}
+	back := storage.Settlement{ID: 8, MessageID: message(8), Lane: 2, Fence: 8, State: storage.StateDone, Held: true}
+	pending := storage.Settlement{ID: 9, MessageID: message(9), Lane: 2, Token: "t", State: storage.StatePending}
+	claimed := storage.Settlement{ID: 10, MessageID: message(10), Lane: 2, Token: "t", State: storage.StateDone}
+	failed := storage.Settlement{ID: 11, MessageID: message(11), Lane: 2, Token: "t", State: storage.StateRetry, Attempts: 1, Delay: time.Second, Error: "refused"}
 	if g.lanesToo {
 		settle("settle: done", true, done)
 		settle("settle: done, with receipts of their own", true, done, other)
@@ -229,10 +229,10 @@ func message(id int64) string { return fmt.Sprintf("0197a3b4-0000-7abc-8def-%012
 
 func (g *golden) rows() {
 	ctx := context.Background()
-	request := relay.ClaimRequest{Relay: "r", Token: "t", TTL: time.Minute, Limit: 10, Pick: relay.Oldest}
+	request := storage.ClaimRequest{Relay: "r", Token: "t", TTL: time.Minute, Limit: 10, Pick: storage.Oldest}
 	_, err := g.Claim(ctx, request)
 	g.add("claim the oldest", err)
-	request.Pick, request.Topics, request.Except, request.MaxBytes = relay.Priority, []string{"a", "b"}, []string{"c"}, 1<<20
+	request.Pick, request.Topics, request.Except, request.MaxBytes = storage.Priority, []string{"a", "b"}, []string{"c"}, 1<<20
 	_, err = g.Claim(ctx, request)
 	g.add("claim the highest of some topics", err)
 	g.add("has free rows", g.ask(g.Traits().Queries.FreeRow))
@@ -246,10 +246,10 @@ func (g *golden) rows() {
 func (g *golden) operating() {
 	ctx := context.Background()
 	filter := backend.Filter{
-		Filter: relay.Filter{Topic: "t", Key: "k", State: relay.StateError, Since: time.Date(2026, 1, 31, 0, 0, 0, 0, time.UTC), Error: "refused", AfterID: 3, Limit: 10},
+		Filter: storage.Filter{Topic: "t", Key: "k", State: storage.StateError, Since: time.Date(2026, 1, 31, 0, 0, 0, 0, time.UTC), Error: "refused", AfterID: 3, Limit: 10},
 		ByID:   true, RowIDs: []int64{1}, MessageIDs: []string{"0197a3b4-0000-7abc-8def-0123456789ab"},
 	}
-	_, err := g.List(ctx, backend.Filter{Filter: relay.Filter{Limit: 10}})
+	_, err := g.List(ctx, backend.Filter{Filter: storage.Filter{Limit: 10}})
 	g.add("list", err)
 	_, err = g.List(ctx, filter)
 	g.add("list by filter", err)

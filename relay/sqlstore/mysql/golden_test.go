@@ -8,10 +8,10 @@ import (
 	"testing"
 
 	"github.com/rowrelay/rowrelay/outbox/dialect"
-	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
 	"github.com/rowrelay/rowrelay/relay/sqlstore/backendtest"
 	"github.com/rowrelay/rowrelay/relay/sqlstore/mysql"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -76,7 +76,7 @@ func TestWithoutSkipLocked(t *testing.T) {
 		}
 		recorder := &backendtest.Recorder{}
 		db := recorder.DB()
-		if _, err := mysql.New(db, fit.Dialect, backendtest.Table(t, "outbox")).Claim(t.Context(), relay.ClaimRequest{Relay: "a", Token: "t", Limit: 5}); err != nil {
+		if _, err := mysql.New(db, fit.Dialect, backendtest.Table(t, "outbox")).Claim(t.Context(), storage.ClaimRequest{Relay: "a", Token: "t", Limit: 5}); err != nil {
 			t.Fatal(err)
 		}
 		if err := db.Close(); err != nil {

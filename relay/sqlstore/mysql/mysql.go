@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/rowrelay/rowrelay/outbox/dialect"
-	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 //go:embed mysql.sql
@@ -166,7 +166,7 @@ func texts(values []string) []any {
 func timestamp(at time.Time) string { return at.UTC().Format("2006-01-02 15:04:05.000000") }
 
 // SetClaimMode implements [backend.Backend].
-func (m *MySQL) SetClaimMode(ctx context.Context, claim relay.Claim) error {
+func (m *MySQL) SetClaimMode(ctx context.Context, claim storage.Claim) error {
 	return m.inTx(ctx, func(tx *sql.Tx) error {
 		return backend.ChangeMode(ctx, tx, m.dialect, m.table, claim, backend.ModeChange{
 			Lock:   m.sql.Query("lock claim mode"),
@@ -178,7 +178,7 @@ func (m *MySQL) SetClaimMode(ctx context.Context, claim relay.Claim) error {
 }
 
 // Heartbeat implements [backend.Backend].
-func (m *MySQL) Heartbeat(ctx context.Context, self relay.Identity, ttl time.Duration) (beat backend.Heartbeat, err error) {
+func (m *MySQL) Heartbeat(ctx context.Context, self storage.Identity, ttl time.Duration) (beat backend.Heartbeat, err error) {
 	var name string
 	claim := string(self.Claim)
 	err = m.inTx(ctx, func(tx *sql.Tx) error {
@@ -194,7 +194,7 @@ func (m *MySQL) Heartbeat(ctx context.Context, self relay.Identity, ttl time.Dur
 }
 
 // Acquire implements [backend.Backend].
-func (m *MySQL) Acquire(ctx context.Context, relay string, count int, ttl time.Duration) (grants []relay.Grant, xid uint64, err error) {
+func (m *MySQL) Acquire(ctx context.Context, relay string, count int, ttl time.Duration) (grants []storage.Grant, xid uint64, err error) {
 	free := "free lanes"
 	if !m.skips {
 		free = "free lanes in turn"
@@ -216,13 +216,13 @@ func (m *MySQL) Acquire(ctx context.Context, relay string, count int, ttl time.D
 	return grants, xid, err
 }
 
-func grantedLane(g *relay.Grant) int { return g.Lane }
-func leasedLane(l *relay.Lease) int  { return l.Lane }
+func grantedLane(g *storage.Grant) int { return g.Lane }
+func leasedLane(l *storage.Lease) int  { return l.Lane }
 
 // ChangeLeases implements [backend.Backend]. It locks the lanes whose leases hold, and
 // changes them.
-func (m *MySQL) ChangeLeases(ctx context.Context, change backend.LeaseChange, leases []backend.Lease) (held []relay.Lease, xid uint64, err error) {
-	lanes, pairs := leaseLists(backend.Column(leases, func(l *backend.Lease) relay.Lease { return l.Lease }))
+func (m *MySQL) ChangeLeases(ctx context.Context, change backend.LeaseChange, leases []backend.Lease) (held []storage.Lease, xid uint64, err error) {
+	lanes, pairs := leaseLists(backend.Column(leases, func(l *backend.Lease) storage.Lease { return l.Lease }))
 	err = m.inTx(ctx, func(tx *sql.Tx) error {
 		held, xid, err = backend.Leases(ctx, tx, m.sql.Fill("leases that hold", []string{":lanes", lanes, ":leases", pairs}, change.Relay))
 		if err != nil || len(held) == 0 {
@@ -255,7 +255,7 @@ func (m *MySQL) ChangeLeases(ctx context.Context, change backend.LeaseChange, le
 }
 
 // leaseLists are the lanes, and the pairs of lanes and fences.
-func leaseLists(leases []relay.Lease) (lanes, pairs string) {
+func leaseLists(leases []storage.Lease) (lanes, pairs string) {
 	for i, l := range leases {
 		if i > 0 {
 			pairs += ","

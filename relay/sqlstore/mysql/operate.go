@@ -6,13 +6,13 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // List implements [backend.Backend]. It asks each table by itself, in the order of one
 // of its indexes and with the limit: the view would be made as a whole first.
-func (m *MySQL) List(ctx context.Context, filter backend.Filter) ([]relay.Info, error) {
+func (m *MySQL) List(ctx context.Context, filter backend.Filter) ([]storage.Info, error) {
 	var list []any
 	part := func(from, state, flags, more, where string) {
 		if len(list) > 0 {
@@ -79,7 +79,7 @@ func (m *MySQL) ChangeParked(ctx context.Context, filter backend.Filter, discard
 
 // Check implements [backend.Backend]. What the server's version says isn't repeated. On
 // TiDB nothing is asked of lanes, which were refused already, nor of transactions.
-func (m *MySQL) Check(ctx context.Context, claim relay.Claim) []backend.Finding {
+func (m *MySQL) Check(ctx context.Context, claim storage.Claim) []backend.Finding {
 	findings := []backend.Finding{m.checkRights(ctx, claim)}
 	probes := []backend.Probe{
 		{Name: "columns", Query: m.page(backend.Read{Limit: 1}), Judge: backend.Nothing},
@@ -93,14 +93,14 @@ func (m *MySQL) Check(ctx context.Context, claim relay.Claim) []backend.Finding 
 	case mysql8: // newer ones have another form than lines with columns
 		explain = "EXPLAIN FORMAT=TRADITIONAL "
 	case tiDB:
-		if claim != relay.ByRows {
+		if claim != storage.ByRows {
 			return findings
 		}
 		probes, judge = nil, judgeTiDBPlan
 	}
-	plan := m.page(backend.Read{Positions: []relay.Position{{Lane: 1, Until: 1 << 62}}, Limit: 500})
-	if claim == relay.ByRows {
-		plan = m.free(relay.ClaimRequest{Limit: 500})
+	plan := m.page(backend.Read{Positions: []storage.Position{{Lane: 1, Until: 1 << 62}}, Limit: 500})
+	if claim == storage.ByRows {
+		plan = m.free(storage.ClaimRequest{Limit: 500})
 		probes = append(probes, backend.RowIndexes(m.dialect.RowIndexes(m.table)))
 	}
 	plan.SQL = explain + plan.SQL
@@ -109,9 +109,9 @@ func (m *MySQL) Check(ctx context.Context, claim relay.Claim) []backend.Finding 
 
 // checkRights explains statements that need the rights: who lacks one may not have them
 // explained either. Roles count, which no list of rights shows.
-func (m *MySQL) checkRights(ctx context.Context, claim relay.Claim) backend.Finding {
+func (m *MySQL) checkRights(ctx context.Context, claim storage.Claim) backend.Finding {
 	hot := "SELECT UPDATE DELETE"
-	if claim == relay.ByRows {
+	if claim == storage.ByRows {
 		hot += " INSERT"
 	}
 	var lacking []string

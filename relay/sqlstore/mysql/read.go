@@ -7,8 +7,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // BeginLanes implements [backend.Backend].
@@ -21,7 +21,7 @@ func (m *MySQL) BeginLanes(ctx context.Context) (backend.FirstLine, error) {
 }
 
 // Read implements [backend.Backend].
-func (m *MySQL) Read(ctx context.Context, page backend.Read, take func(relay.Row) (bool, error)) (backend.FirstLine, error) {
+func (m *MySQL) Read(ctx context.Context, page backend.Read, take func(storage.Row) (bool, error)) (backend.FirstLine, error) {
 	line, _, err := backend.ReadPage(ctx, m.db, nil, m.page(page), take)
 	return line, err
 }
@@ -39,7 +39,7 @@ func (m *MySQL) page(page backend.Read) backend.Query {
 }
 
 // Candidates implements [backend.Backend].
-func (m *MySQL) Candidates(ctx context.Context, positions []relay.Position, except []string, limit int, take func(relay.Candidate) (bool, error)) error {
+func (m *MySQL) Candidates(ctx context.Context, positions []storage.Position, except []string, limit int, take func(storage.Candidate) (bool, error)) error {
 	if len(positions) == 0 {
 		return nil
 	}
@@ -50,7 +50,7 @@ func (m *MySQL) Candidates(ctx context.Context, positions []relay.Position, exce
 // walk selects columns of the rows t at the positions. It names the index: with other
 // statistics than the table's own, or none, a server would read and sort all that there
 // is.
-func (m *MySQL) walk(columns string, positions []relay.Position, except []string, limit int) backend.Query {
+func (m *MySQL) walk(columns string, positions []storage.Position, except []string, limit int) backend.Query {
 	otherThan := ""
 	if len(except) > 0 {
 		otherThan = " AND t.topic NOT IN " + arguments(len(except))
@@ -87,7 +87,7 @@ func (m *MySQL) walk(columns string, positions []relay.Position, except []string
 }
 
 // within is the condition of a position's ids.
-func within(p relay.Position) string {
+func within(p storage.Position) string {
 	where := "t.id > " + number(p.After)
 	if p.Until < 1<<63-1 {
 		where += " AND t.id <= " + number(p.Until)
@@ -96,7 +96,7 @@ func within(p relay.Position) string {
 }
 
 // Pick implements [backend.Backend].
-func (m *MySQL) Pick(ctx context.Context, rows []relay.RowID, held bool) ([]relay.Row, error) {
+func (m *MySQL) Pick(ctx context.Context, rows []storage.RowID, held bool) ([]storage.Row, error) {
 	if !held {
 		return backend.ReadRows(ctx, m.db, m.pick(rows))
 	}
@@ -108,13 +108,13 @@ func (m *MySQL) Pick(ctx context.Context, rows []relay.RowID, held bool) ([]rela
 	return found, err
 }
 
-func (m *MySQL) pick(rows []relay.RowID) backend.Query {
+func (m *MySQL) pick(rows []storage.RowID) backend.Query {
 	return query("SELECT " + m.sql.Text("hot row") + " FROM " + m.table.Hot + " AS t FORCE INDEX (PRIMARY)\nWHERE " + among(rows))
 }
 
 // among is a condition of rows t, by a list of ids for each lane: ranges of the key that
 // all servers know. The rows are in the order of lanes or not.
-func among(rows []relay.RowID) string {
+func among(rows []storage.RowID) string {
 	var order []int
 	ids := map[int][]int64{}
 	for _, row := range rows {
@@ -133,21 +133,21 @@ func among(rows []relay.RowID) string {
 }
 
 // Due implements [backend.Backend].
-func (m *MySQL) Due(ctx context.Context, lanes []int, after relay.DueCursor, limit, maxBytes int) ([]relay.Row, error) {
+func (m *MySQL) Due(ctx context.Context, lanes []int, after storage.DueCursor, limit, maxBytes int) ([]storage.Row, error) {
 	return backend.ReadHeld(ctx, m.db, m.sql.Fill("due", []string{
 		":time", timestamp(after.At), ":id", number(after.ID), ":lanes", backend.NumberList(lanes), ":limit", number(limit),
 	}), maxBytes)
 }
 
 // BlockedKeys implements [backend.Backend].
-func (m *MySQL) BlockedKeys(ctx context.Context, lanes []int, limit int) ([]relay.BlockedKey, error) {
+func (m *MySQL) BlockedKeys(ctx context.Context, lanes []int, limit int) ([]storage.BlockedKey, error) {
 	return backend.BlockedKeys(ctx, m.db, m.sql.Fill("held keys", []string{":lanes", backend.NumberList(lanes), ":limit", number(limit)}))
 }
 
 // BlockedAmong implements [backend.Backend]. It has a list of keys for each lane: ranges of the
 // index that all servers know. For the collation blanks at the end don't count, so keys
 // that differ in nothing else are kept apart as bytes.
-func (m *MySQL) BlockedAmong(ctx context.Context, keys []relay.LaneKey) ([]relay.BlockedKey, error) {
+func (m *MySQL) BlockedAmong(ctx context.Context, keys []storage.LaneKey) ([]storage.BlockedKey, error) {
 	names := map[int][]any{}
 	for _, key := range keys {
 		names[key.Lane] = append(names[key.Lane], key.Key)

@@ -8,18 +8,18 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // Claim implements [backend.Backend].
-func (m *MySQL) Claim(ctx context.Context, request relay.ClaimRequest) (claimed []relay.Row, err error) {
+func (m *MySQL) Claim(ctx context.Context, request storage.ClaimRequest) (claimed []storage.Row, err error) {
 	err = m.inTurn(ctx, func(tx *sql.Tx) error {
 		claimed, err = backend.ReadFree(ctx, tx, m.free(request), request.MaxBytes, m.pick)
 		if err != nil || len(claimed) == 0 {
 			return err
 		}
-		ids := backend.NumberList(backend.Column(claimed, func(row *relay.Row) int64 { return row.ID }))
+		ids := backend.NumberList(backend.Column(claimed, func(row *storage.Row) int64 { return row.ID }))
 		_, err := backend.Exec(ctx, tx, m.sql.Fill("claim", []string{":ttl", microseconds(request.TTL), ":ids", ids}, request.Relay, request.Token))
 		return err
 	})
@@ -30,12 +30,12 @@ func (m *MySQL) Claim(ctx context.Context, request relay.ClaimRequest) (claimed 
 // has the order, for with a sort all that is free would be locked. With a bound it leaves
 // out payloads that are twice as large as the average row may be, so that what it selects
 // is never much more than what is claimed; what is claimed of these is selected again.
-func (m *MySQL) free(request relay.ClaimRequest) backend.Query {
+func (m *MySQL) free(request storage.ClaimRequest) backend.Query {
 	index, order := "claim_id", "t.id"
 	switch request.Pick {
-	case relay.Newest:
+	case storage.Newest:
 		order = "t.id DESC"
-	case relay.Priority:
+	case storage.Priority:
 		index, order = "claim_priority", "t.urgency, t.id"
 	}
 	columns := m.sql.Text("hot row")
@@ -103,10 +103,10 @@ func (m *MySQL) Reclaim(ctx context.Context, limit int) (freed int, err error) {
 
 // bringBack inserts the rows, and deletes those that came: an id may have others.
 func (m *MySQL) bringBack(ctx context.Context, tx *sql.Tx, places []int64) error {
-	rows := backend.Column(places, func(place *int64) relay.RowID { return relay.RowID{Lane: int(*place % 64), ID: *place / 64} })
-	slices.SortFunc(rows, func(a, b relay.RowID) int { return cmp.Or(cmp.Compare(a.Lane, b.Lane), cmp.Compare(a.ID, b.ID)) })
+	rows := backend.Column(places, func(place *int64) storage.RowID { return storage.RowID{Lane: int(*place % 64), ID: *place / 64} })
+	slices.SortFunc(rows, func(a, b storage.RowID) int { return cmp.Or(cmp.Compare(a.Lane, b.Lane), cmp.Compare(a.ID, b.ID)) })
 	for part := range slices.Chunk(rows, mostGiven) {
-		keys := &given{server: m.server, settlements: backend.Column(part, func(row *relay.RowID) relay.Settlement { return relay.Settlement{Lane: row.Lane, ID: row.ID} })}
+		keys := &given{server: m.server, settlements: backend.Column(part, func(row *storage.RowID) storage.Settlement { return storage.Settlement{Lane: row.Lane, ID: row.ID} })}
 		remove := join("DELETE t FROM ", keys.table(), m.table.Held+" AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id"+
 			"\nSTRAIGHT_JOIN "+m.table.Hot+" AS h FORCE INDEX (PRIMARY) ON h.lane = t.lane AND h.id = t.id AND h.message_id = t.message_id")
 		if _, err := backend.Exec(ctx, tx, m.sql.Fill("bring back", []string{":rows", among(part)}), remove.query()); err != nil {

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/rowrelay/rowrelay/outbox/dialect/bind"
-	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // Settle implements [backend.Backend]. By lanes it locks the lanes against a takeover, and
@@ -20,7 +20,7 @@ import (
 // Then rows are locked and written where they go, and deleted where they were. Who settles the
 // same rows at the same time waits, and finds none. Each group of settlements has one statement
 // of either kind, and one that is empty has none.
-func (m *MySQL) Settle(ctx context.Context, tx *sql.Tx, relay string, keep bool, settlements []relay.Settlement) (settled backend.Settled, err error) {
+func (m *MySQL) Settle(ctx context.Context, tx *sql.Tx, relay string, keep bool, settlements []storage.Settlement) (settled backend.Settled, err error) {
 	if tx == nil {
 		err = m.inTx(ctx, func(tx *sql.Tx) error {
 			settled, err = m.Settle(ctx, tx, relay, keep, settlements)
@@ -87,7 +87,7 @@ type moving struct {
 
 // finish replaces what is the same message with the same id: one that somebody has
 // copied back. It would be sent again and again otherwise.
-func (m moving) finish(from string, where text, settlements []relay.Settlement) (writes []backend.Write) {
+func (m moving) finish(from string, where text, settlements []storage.Settlement) (writes []backend.Write) {
 	if len(settlements) == 0 {
 		return nil
 	}
@@ -138,7 +138,7 @@ func (m moving) others(groups backend.Groups) (writes []backend.Write) {
 // MySQL lets a DELETE be told its index. Walking twice, as a join of keys does, costs a third
 // more. Versions before 8.0.20 don't know INDEX yet; in the mode of safe updates they take
 // ranges of some index, or refuse.
-func (m moving) remove(from string, where text, settlements []relay.Settlement) backend.Write {
+func (m moving) remove(from string, where text, settlements []storage.Settlement) backend.Write {
 	if m.server == mysql8 {
 		bare := from[strings.LastIndex(from[:len(from)-1], "`"):]                // without its schema
 		condition := strings.ReplaceAll(rowsOf(settlements)+where.sql, "t.", "") // no name: 8.0.16 is the first to take one
@@ -153,7 +153,7 @@ func (m moving) remove(from string, where text, settlements []relay.Settlement) 
 // the rows that have one, those are deleted of which a condition is true.
 func (m *MySQL) deleteByID(from, index string, ids []int64, condition text) (queries []backend.Query) {
 	for part := range slices.Chunk(ids, mostGiven) {
-		keys := &given{server: m.server, settlements: backend.Column(part, func(id *int64) relay.Settlement { return relay.Settlement{ID: *id} })}
+		keys := &given{server: m.server, settlements: backend.Column(part, func(id *int64) storage.Settlement { return storage.Settlement{ID: *id} })}
 		queries = append(queries, join("DELETE t FROM ", keys.table(), from+" AS t FORCE INDEX ("+index+") ON t.id = g.id WHERE ", condition).query())
 	}
 	return queries
@@ -164,28 +164,28 @@ func (m *MySQL) deleteByID(from, index string, ids []int64, condition text) (que
 // Others come as a table g, which is joined.
 type given struct {
 	server      string
-	settlements []relay.Settlement
+	settlements []storage.Settlement
 	columns     []column // of g, but for lane, id and n
 	messages    bool     // g has n: each row has its message, too
 }
 
 type column struct {
 	name, as string
-	value    func(*relay.Settlement) any // int64 or string
+	value    func(*storage.Settlement) any // int64 or string
 }
 
 var givenColumns = []column{
-	{"state", "varchar(16)", func(s *relay.Settlement) any { return string(s.State) }},
-	{"attempts", "int", func(s *relay.Settlement) any { return int64(s.Attempts) }},
-	{"crashes", "int", func(s *relay.Settlement) any { return int64(s.Crashes) }},
-	{"delay", "bigint", func(s *relay.Settlement) any { return s.Delay.Microseconds() }},
-	{"error", "longtext", func(s *relay.Settlement) any { return s.Error }},
-	{"receipt", "longtext", func(s *relay.Settlement) any { return s.Receipt }},
+	{"state", "varchar(16)", func(s *storage.Settlement) any { return string(s.State) }},
+	{"attempts", "int", func(s *storage.Settlement) any { return int64(s.Attempts) }},
+	{"crashes", "int", func(s *storage.Settlement) any { return int64(s.Crashes) }},
+	{"delay", "bigint", func(s *storage.Settlement) any { return s.Delay.Microseconds() }},
+	{"error", "longtext", func(s *storage.Settlement) any { return s.Error }},
+	{"receipt", "longtext", func(s *storage.Settlement) any { return s.Receipt }},
 }
 
 // givens has the columns that a statement uses, and no other: MariaDB leaves
 // unused ones out of a list, and then misses them.
-func givens(server string, settlements []relay.Settlement, used ...string) *given {
+func givens(server string, settlements []storage.Settlement, used ...string) *given {
 	g := &given{server: server, settlements: settlements, messages: true}
 	for _, c := range givenColumns {
 		if slices.Contains(used, c.name) && !backend.AllEqual(backend.Column(settlements, c.value)) {
@@ -332,7 +332,7 @@ func (g *given) on() string {
 }
 
 // messages is one text of all messages.
-func messages(settlements []relay.Settlement, separator string) string {
+func messages(settlements []storage.Settlement, separator string) string {
 	const charset = "_ascii'" // else a server walks through characters that may be longer
 	text := make([]byte, 0, len(charset)+37*len(settlements)+1)
 	text = append(text, charset...)
@@ -346,7 +346,7 @@ func messages(settlements []relay.Settlement, separator string) string {
 // looks for a row's message in the text of those that are given beside its id. No
 // message changes its row, so that this says which is whose. Such a text costs half of
 // what a list does, if it is short.
-func rowsOf(settlements []relay.Settlement) string {
+func rowsOf(settlements []storage.Settlement) string {
 	const most = 32
 	var among backend.Alternatives
 	for i := 0; i < len(settlements); {

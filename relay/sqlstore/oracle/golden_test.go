@@ -11,10 +11,10 @@ import (
 	"testing"
 
 	"github.com/rowrelay/rowrelay/outbox/dialect"
-	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
 	"github.com/rowrelay/rowrelay/relay/sqlstore/backendtest"
 	"github.com/rowrelay/rowrelay/relay/sqlstore/oracle"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 var update = flag.Bool("update", false, "write the golden file anew")
@@ -71,7 +71,7 @@ func checkPlaces(t *testing.T, queries ...backend.Query) {
 }
 
 // settled are the statements of a settle.
-func settled(t *testing.T, settlements []relay.Settlement) []backend.Query {
+func settled(t *testing.T, settlements []storage.Settlement) []backend.Query {
 	t.Helper()
 	recorder := &backendtest.Recorder{Answer: answer}
 	db := recorder.DB()
@@ -89,16 +89,16 @@ func TestSettlesManyRows(t *testing.T) {
 	t.Parallel()
 	texts := map[string]bool{}
 	for n := 1; n <= 1000; n += 37 {
-		settlements := make([]relay.Settlement, n)
+		settlements := make([]storage.Settlement, n)
 		for i := range settlements {
-			settlements[i] = relay.Settlement{ID: int64(i), Lane: i % 64, Fence: 5, State: relay.StateDone, Receipt: fmt.Sprintf("0/%d", i)}
+			settlements[i] = storage.Settlement{ID: int64(i), Lane: i % 64, Fence: 5, State: storage.StateDone, Receipt: fmt.Sprintf("0/%d", i)}
 		}
 		texts[settled(t, settlements)[2].SQL] = true
 	}
 	if len(texts) > 6 {
 		t.Errorf("there are %d texts of one statement, want few", len(texts))
 	}
-	queries := settled(t, []relay.Settlement{{ID: 1, Fence: 1, State: relay.StateError, Error: strings.Repeat("ü", 3000)}})
+	queries := settled(t, []storage.Settlement{{ID: 1, Fence: 1, State: storage.StateError, Error: strings.Repeat("ü", 3000)}})
 	if joined := fmt.Sprint(queries[2].Args...); strings.Count(joined, "ü") != 2000 || strings.Contains(joined, `\ufffd`) {
 		t.Errorf("%d letters of an error are kept, want as many whole ones as 4000 bytes have room for", strings.Count(joined, "ü"))
 	}

@@ -6,12 +6,12 @@ import (
 	"strings"
 
 	"github.com/rowrelay/rowrelay/outbox/dialect"
-	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // List implements [backend.Backend].
-func (d *Oracle) List(ctx context.Context, filter backend.Filter) ([]relay.Info, error) {
+func (d *Oracle) List(ctx context.Context, filter backend.Filter) ([]storage.Info, error) {
 	var a args
 	rows := "SELECT t.* FROM " + d.table.Messages + " t WHERE " + a.filter(filter, true)
 	return backend.ReadInfos(ctx, d.db, a.query(
@@ -71,7 +71,7 @@ func (d *Oracle) ChangeParked(ctx context.Context, filter backend.Filter, discar
 }
 
 // Check implements [backend.Backend]. The version is looked at when the table is opened.
-func (d *Oracle) Check(ctx context.Context, claim relay.Claim) []backend.Finding {
+func (d *Oracle) Check(ctx context.Context, claim storage.Claim) []backend.Finding {
 	probes := []backend.Probe{
 		{Name: "rights", Query: rights(d.table, claim), Judge: backend.List("this user lacks: ", "have the tables' owner run GRANT, as "+d.table.Hot+"'s documentation says, or migrate as the user who relays")},
 		{Name: "columns", Query: d.page(backend.Read{Limit: 1}), Judge: backend.Nothing},
@@ -79,7 +79,7 @@ func (d *Oracle) Check(ctx context.Context, claim relay.Claim) []backend.Finding
 			"so that ids count as final as soon as they are; without, they do when the longest transaction that is configured has passed")},
 		{Name: "trigger", Query: d.sql.Query("disabled trigger"), Judge: backend.List("the trigger is not enabled: ", "have the tables' owner run ALTER TRIGGER … ENABLE: without it the order of messages isn't kept where a producer's statement waits for a second")},
 	}
-	if claim == relay.ByRows {
+	if claim == storage.ByRows {
 		probes = append(probes, backend.RowIndexes(d.dialect.RowIndexes(d.table)))
 	}
 	return backend.Findings(ctx, d.db, probes)
@@ -87,9 +87,9 @@ func (d *Oracle) Check(ctx context.Context, claim relay.Claim) []backend.Finding
 
 // rights looks for each right that a relay needs: as the owner, by a grant
 // to the user, to a role that is enabled or to everybody, or on any table.
-func rights(table dialect.Table, claim relay.Claim) backend.Query {
+func rights(table dialect.Table, claim storage.Claim) backend.Query {
 	hot := "SELECT UPDATE DELETE"
-	if claim == relay.ByRows {
+	if claim == storage.ByRows {
 		hot += " INSERT"
 	}
 	var needs []string

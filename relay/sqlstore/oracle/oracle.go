@@ -13,8 +13,8 @@ import (
 
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 	"github.com/rowrelay/rowrelay/outbox/dialect/bind"
-	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 //go:embed oracle.sql
@@ -114,7 +114,7 @@ func (d *Oracle) answer(ctx context.Context, change []backend.Query, read func(*
 }
 
 // SetClaimMode implements [backend.Backend].
-func (d *Oracle) SetClaimMode(ctx context.Context, claim relay.Claim) error {
+func (d *Oracle) SetClaimMode(ctx context.Context, claim storage.Claim) error {
 	return d.inTx(ctx, func(tx *sql.Tx) error {
 		return backend.ChangeMode(ctx, tx, d.dialect, d.table, claim, backend.ModeChange{
 			Lock:   d.sql.Query("lock claim mode"),
@@ -126,7 +126,7 @@ func (d *Oracle) SetClaimMode(ctx context.Context, claim relay.Claim) error {
 }
 
 // Heartbeat implements [backend.Backend].
-func (d *Oracle) Heartbeat(ctx context.Context, self relay.Identity, ttl time.Duration) (beat backend.Heartbeat, err error) {
+func (d *Oracle) Heartbeat(ctx context.Context, self storage.Identity, ttl time.Duration) (beat backend.Heartbeat, err error) {
 	var name string
 	var epoch sql.NullString
 	claim := string(self.Claim)
@@ -141,7 +141,7 @@ func (d *Oracle) Heartbeat(ctx context.Context, self relay.Identity, ttl time.Du
 }
 
 // Acquire implements [backend.Backend].
-func (d *Oracle) Acquire(ctx context.Context, relay string, count int, ttl time.Duration) (grants []relay.Grant, xid uint64, err error) {
+func (d *Oracle) Acquire(ctx context.Context, relay string, count int, ttl time.Duration) (grants []storage.Grant, xid uint64, err error) {
 	acquire := d.sql.Query("acquire", int64(count), relay, relay, ttl.Microseconds())
 	err = d.answer(ctx, []backend.Query{acquire}, func(tx *sql.Tx) error {
 		grants, xid, err = backend.Grants(ctx, tx, d.sql.Query("acquired"))
@@ -152,7 +152,7 @@ func (d *Oracle) Acquire(ctx context.Context, relay string, count int, ttl time.
 
 // ChangeLeases implements [backend.Backend]. It is a block of one statement a lease, as a list
 // of them would have no room for a text of any length.
-func (d *Oracle) ChangeLeases(ctx context.Context, change backend.LeaseChange, leases []backend.Lease) (held []relay.Lease, xid uint64, err error) {
+func (d *Oracle) ChangeLeases(ctx context.Context, change backend.LeaseChange, leases []backend.Lease) (held []storage.Lease, xid uint64, err error) {
 	var a args
 	marks := func(given string) string { // the ones given, if they were made in this epoch
 		if change.Epoch == "" {

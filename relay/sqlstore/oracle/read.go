@@ -5,8 +5,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // BeginLanes implements [backend.Backend].
@@ -15,7 +15,7 @@ func (d *Oracle) BeginLanes(ctx context.Context) (backend.FirstLine, error) {
 }
 
 // Read implements [backend.Backend].
-func (d *Oracle) Read(ctx context.Context, page backend.Read, take func(relay.Row) (bool, error)) (backend.FirstLine, error) {
+func (d *Oracle) Read(ctx context.Context, page backend.Read, take func(storage.Row) (bool, error)) (backend.FirstLine, error) {
 	line, _, err := backend.ReadPage(ctx, d.db, nil, d.page(page), take)
 	return line, err
 }
@@ -51,7 +51,7 @@ func ordered(rows, order, where string) string {
 // ranges selects the place and rowid of one range of the index after the other.
 // Each is cut off where it has its share, and all where they have the limit: a
 // count of rows stops what is under it.
-func (d *Oracle) ranges(a *args, positions []relay.Position, limit, share int) string {
+func (d *Oracle) ranges(a *args, positions []storage.Position, limit, share int) string {
 	if len(positions) == 0 {
 		return "SELECT 0 AS place, h.ROWID AS rid FROM " + d.table.Hot + " h WHERE 1 = 0"
 	}
@@ -78,7 +78,7 @@ func (d *Oracle) upTo(a *args, rows, order string, maxBytes int) string {
 }
 
 // Candidates implements [backend.Backend].
-func (d *Oracle) Candidates(ctx context.Context, positions []relay.Position, _ []string, limit int, take func(relay.Candidate) (bool, error)) error {
+func (d *Oracle) Candidates(ctx context.Context, positions []storage.Position, _ []string, limit int, take func(storage.Candidate) (bool, error)) error {
 	var a args
 	return backend.ReadCandidates(ctx, d.db, a.query("SELECT t.id, t.lane, t.topic, t.message_key, "+d.sql.Text("size"),
 		"FROM ("+d.ranges(&a, positions, limit, limit)+") p",
@@ -86,13 +86,13 @@ func (d *Oracle) Candidates(ctx context.Context, positions []relay.Position, _ [
 }
 
 // Pick implements [backend.Backend].
-func (d *Oracle) Pick(ctx context.Context, rows []relay.RowID, held bool) ([]relay.Row, error) {
+func (d *Oracle) Pick(ctx context.Context, rows []storage.RowID, held bool) ([]storage.Row, error) {
 	columns, from := d.sql.Text("hot row"), d.table.Hot+" t ON t.id = g.id AND t.lane = g.lane"
 	if held {
 		columns, from = d.sql.Text("held row"), d.table.Held+" t ON t.id = g.id AND t.lane = g.lane AND t.state <> 'error'"
 	}
 	var a args
-	places := backend.Column(rows, func(row *relay.RowID) []int64 { return []int64{int64(row.Lane), row.ID} })
+	places := backend.Column(rows, func(row *storage.RowID) []int64 { return []int64{int64(row.Lane), row.ID} })
 	found, err := backend.ReadRows(ctx, d.db, a.query(
 		d.sql.Text("as bytes"),
 		"SELECT "+columns,
@@ -105,7 +105,7 @@ func (d *Oracle) Pick(ctx context.Context, rows []relay.RowID, held bool) ([]rel
 }
 
 // Due implements [backend.Backend].
-func (d *Oracle) Due(ctx context.Context, lanes []int, after relay.DueCursor, limit, maxBytes int) ([]relay.Row, error) {
+func (d *Oracle) Due(ctx context.Context, lanes []int, after storage.DueCursor, limit, maxBytes int) ([]storage.Row, error) {
 	var a args
 	dueAt, dueID := d.sql.Text("due at"), d.sql.Text("due id")
 	rows := "SELECT * FROM (SELECT t.* FROM " + d.table.Held + " t" +
@@ -119,7 +119,7 @@ func (d *Oracle) Due(ctx context.Context, lanes []int, after relay.DueCursor, li
 }
 
 // BlockedKeys implements [backend.Backend]. It finds the rows by the index's own columns.
-func (d *Oracle) BlockedKeys(ctx context.Context, lanes []int, limit int) ([]relay.BlockedKey, error) {
+func (d *Oracle) BlockedKeys(ctx context.Context, lanes []int, limit int) ([]storage.BlockedKey, error) {
 	var a args
 	return backend.BlockedKeys(ctx, d.db, a.query(
 		"SELECT t.lane, t.message_key, t.topic, t.id FROM "+d.table.Held+" t",
@@ -127,9 +127,9 @@ func (d *Oracle) BlockedKeys(ctx context.Context, lanes []int, limit int) ([]rel
 }
 
 // BlockedAmong implements [backend.Backend].
-func (d *Oracle) BlockedAmong(ctx context.Context, keys []relay.LaneKey) ([]relay.BlockedKey, error) {
+func (d *Oracle) BlockedAmong(ctx context.Context, keys []storage.LaneKey) ([]storage.BlockedKey, error) {
 	var a args
-	items := backend.Column(keys, func(key *relay.LaneKey) []any { return []any{key.Lane, key.Key} })
+	items := backend.Column(keys, func(key *storage.LaneKey) []any { return []any{key.Lane, key.Key} })
 	return backend.BlockedKeys(ctx, d.db, a.query(
 		"SELECT /*+ LEADING(g) USE_NL(t) INDEX(t "+d.table.IndexName("held_retry")+") */ t.lane, MIN(t.message_key), MIN(t.topic), MIN(t.id)",
 		"FROM "+given(&a, items, "lane NUMBER PATH '$[0]', message_key VARCHAR2(255) PATH '$[1]'"),

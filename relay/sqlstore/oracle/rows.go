@@ -5,8 +5,8 @@ import (
 	"database/sql"
 	"time"
 
-	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // lockFirst is a block that locks the first rows that a query finds free of
@@ -41,13 +41,13 @@ END;`
 
 // Claim implements [backend.Backend]. It looks at the condition again when it has a row's
 // lock. What it has claimed bears its transaction's number.
-func (d *Oracle) Claim(ctx context.Context, claim relay.ClaimRequest) (claimed []relay.Row, err error) {
+func (d *Oracle) Claim(ctx context.Context, claim storage.ClaimRequest) (claimed []storage.Row, err error) {
 	free, index := d.sql.Text("free id"), "claim_id"
 	order := free
 	switch claim.Pick {
-	case relay.Newest:
+	case storage.Newest:
 		order += " DESC"
-	case relay.Priority:
+	case storage.Priority:
 		free, index = d.sql.Text("free priority"), "claim_priority"
 		order = free + ", " + order
 	}

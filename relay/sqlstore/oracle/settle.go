@@ -5,8 +5,8 @@ import (
 	"database/sql"
 
 	"github.com/rowrelay/rowrelay/outbox/dialect/bind"
-	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // Settle implements [backend.Backend]. It locks what a takeover or a claim would, tells which
@@ -17,7 +17,7 @@ import (
 // then; a settle that waited for a takeover finds the new fence, as the statement that looks
 // for it begins later. Renewals lock something else and pass. By rows it locks the rows, so
 // that their tokens stay what it finds.
-func (d *Oracle) Settle(ctx context.Context, tx *sql.Tx, relay string, keep bool, settlements []relay.Settlement) (settled backend.Settled, err error) {
+func (d *Oracle) Settle(ctx context.Context, tx *sql.Tx, relay string, keep bool, settlements []storage.Settlement) (settled backend.Settled, err error) {
 	if tx == nil {
 		err = backend.InTx(ctx, d.db, nil, func(tx *sql.Tx) error {
 			settled, err = d.Settle(ctx, tx, relay, keep, settlements)
@@ -60,12 +60,12 @@ func (d *Oracle) Settle(ctx context.Context, tx *sql.Tx, relay string, keep bool
 }
 
 type (
-	leased     = relay.Lease
-	settlement = relay.Settlement
+	leased     = storage.Lease
+	settlement = storage.Settlement
 )
 
-func items(settlements []relay.Settlement) [][]any {
-	return backend.Column(settlements, func(s *relay.Settlement) []any {
+func items(settlements []storage.Settlement) [][]any {
+	return backend.Column(settlements, func(s *storage.Settlement) []any {
 		claim := any(s.Fence)
 		if s.Token != "" {
 			claim = s.Token
@@ -94,7 +94,7 @@ const (
 )
 
 // given are the settlements, as g, of rows that may be the relay's.
-func (m moving) given(a *args, settlements []relay.Settlement) string {
+func (m moving) given(a *args, settlements []storage.Settlement) string {
 	given := given(a, items(settlements), "\n        id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', "+m.claim+
 		", state VARCHAR2(10) PATH '$[3]',\n        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]'")
 	if m.byLanes {
@@ -104,13 +104,13 @@ func (m moving) given(a *args, settlements []relay.Settlement) string {
 }
 
 // found joins the settlements with their rows, as t, by the key of each.
-func (m moving) found(a *args, from, where string, settlements []relay.Settlement) string {
+func (m moving) found(a *args, from, where string, settlements []storage.Settlement) string {
 	return "FROM " + m.given(a, settlements) + "\n    JOIN " + from + " t ON " + row + where
 }
 
 const found = "/*+ LEADING(g) USE_NL(t) INDEX(t) */"
 
-func (m moving) finish(from, where string, settlements []relay.Settlement) (writes []backend.Write) {
+func (m moving) finish(from, where string, settlements []storage.Settlement) (writes []backend.Write) {
 	if len(settlements) == 0 {
 		return nil
 	}
@@ -124,14 +124,14 @@ func (m moving) finish(from, where string, settlements []relay.Settlement) (writ
 	return append(writes, m.remove(from, where, settlements))
 }
 
-func (m moving) remove(from, where string, settlements []relay.Settlement) backend.Write {
+func (m moving) remove(from, where string, settlements []storage.Settlement) backend.Write {
 	var a args
 	return backend.Write{Counts: true, Query: a.query(
 		"DELETE /*+ INDEX(d) */ FROM "+from+" d WHERE (d.id, d.message_id) IN (SELECT "+found+" t.id, t.message_id",
 		m.found(&a, from, where, settlements)+")")}
 }
 
-func (m moving) hold(settlements []relay.Settlement) []backend.Write {
+func (m moving) hold(settlements []storage.Settlement) []backend.Write {
 	if len(settlements) == 0 {
 		return nil
 	}
@@ -145,7 +145,7 @@ func (m moving) hold(settlements []relay.Settlement) []backend.Write {
 	}
 }
 
-func (m moving) change(settlements []relay.Settlement) []backend.Write {
+func (m moving) change(settlements []storage.Settlement) []backend.Write {
 	if len(settlements) == 0 {
 		return nil
 	}
@@ -157,7 +157,7 @@ func (m moving) change(settlements []relay.Settlement) []backend.Write {
 		"    WHERE t.state <> 'error'")}}
 }
 
-func (m moving) free(settlements []relay.Settlement) []backend.Write {
+func (m moving) free(settlements []storage.Settlement) []backend.Write {
 	if len(settlements) == 0 {
 		return nil
 	}

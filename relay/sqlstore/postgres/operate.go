@@ -7,12 +7,12 @@ import (
 	"strings"
 
 	"github.com/rowrelay/rowrelay/outbox/dialect/bind"
-	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // List implements [backend.Backend].
-func (p *Postgres) List(ctx context.Context, filter backend.Filter) ([]relay.Info, error) {
+func (p *Postgres) List(ctx context.Context, filter backend.Filter) ([]storage.Info, error) {
 	var a args
 	where := a.filter(filter)
 	if filter.State != "" {
@@ -60,7 +60,7 @@ func (p *Postgres) ChangeParked(ctx context.Context, filter backend.Filter, disc
 }
 
 // Check implements [backend.Backend].
-func (p *Postgres) Check(ctx context.Context, claim relay.Claim) []backend.Finding {
+func (p *Postgres) Check(ctx context.Context, claim storage.Claim) []backend.Finding {
 	tables, needs := p.rights(claim)
 	probes := []backend.Probe{
 		{Name: "settings", Query: p.sql.Query("unfit settings"), Judge: backend.List("these settings do not fit: ", "change them for this user or database (ALTER ROLE … SET), or use the primary server")},
@@ -69,9 +69,9 @@ func (p *Postgres) Check(ctx context.Context, claim relay.Claim) []backend.Findi
 		{Name: "columns", Query: p.page(backend.Read{Limit: 1}), Judge: backend.Nothing},
 		{Name: "transactions", Query: p.sql.Query("oldest transaction"), Judge: backend.List("a transaction is open since ", "end it: no vacuum and no mark passes it")},
 	}
-	plan := p.page(backend.Read{Positions: []relay.Position{{Lane: 1, Until: 1 << 62}}, Limit: 500})
-	if claim == relay.ByRows {
-		plan = p.claim(relay.ClaimRequest{Limit: 500})
+	plan := p.page(backend.Read{Positions: []storage.Position{{Lane: 1, Until: 1 << 62}}, Limit: 500})
+	if claim == storage.ByRows {
+		plan = p.claim(storage.ClaimRequest{Limit: 500})
 		probes = append(probes, backend.RowIndexes(p.dialect.RowIndexes(p.table)))
 	}
 	plan.SQL = "EXPLAIN " + plan.SQL
@@ -80,9 +80,9 @@ func (p *Postgres) Check(ctx context.Context, claim relay.Claim) []backend.Findi
 
 // rights are those that a relay needs, each with its table. Locking a row takes the
 // right to UPDATE.
-func (p *Postgres) rights(claim relay.Claim) (tables, needs []string) {
+func (p *Postgres) rights(claim storage.Claim) (tables, needs []string) {
 	hot := "SELECT UPDATE DELETE"
-	if claim == relay.ByRows {
+	if claim == storage.ByRows {
 		hot += " INSERT"
 	}
 	for _, needed := range []struct{ table, rights string }{

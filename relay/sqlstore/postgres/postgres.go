@@ -14,8 +14,8 @@ import (
 
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 	"github.com/rowrelay/rowrelay/outbox/dialect/bind"
-	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 //go:embed postgres.sql
@@ -85,7 +85,7 @@ func (p *Postgres) inTx(ctx context.Context, work func(*sql.Tx) error) error {
 }
 
 // SetClaimMode implements [backend.Backend].
-func (p *Postgres) SetClaimMode(ctx context.Context, claim relay.Claim) error {
+func (p *Postgres) SetClaimMode(ctx context.Context, claim storage.Claim) error {
 	return p.inTx(ctx, func(tx *sql.Tx) error {
 		return backend.ChangeMode(ctx, tx, p.dialect, p.table, claim, backend.ModeChange{
 			Lock:   p.sql.Query("lock claim mode"),
@@ -97,7 +97,7 @@ func (p *Postgres) SetClaimMode(ctx context.Context, claim relay.Claim) error {
 }
 
 // Heartbeat implements [backend.Backend]. It begins an epoch where there is none.
-func (p *Postgres) Heartbeat(ctx context.Context, self relay.Identity, ttl time.Duration) (beat backend.Heartbeat, err error) {
+func (p *Postgres) Heartbeat(ctx context.Context, self storage.Identity, ttl time.Duration) (beat backend.Heartbeat, err error) {
 	const noEpoch = "-" // what the epoch is called before it has begun
 	var name string
 	query := p.sql.Query("heartbeat", self.Name, self.Host, self.Version, string(self.Claim), ttl.Microseconds())
@@ -113,12 +113,12 @@ func (p *Postgres) Heartbeat(ctx context.Context, self relay.Identity, ttl time.
 }
 
 // Acquire implements [backend.Backend].
-func (p *Postgres) Acquire(ctx context.Context, relay string, count int, ttl time.Duration) ([]relay.Grant, uint64, error) {
+func (p *Postgres) Acquire(ctx context.Context, relay string, count int, ttl time.Duration) ([]storage.Grant, uint64, error) {
 	return backend.Grants(ctx, p.db, p.sql.Query("acquire", int64(count), relay, ttl.Microseconds()))
 }
 
 // ChangeLeases implements [backend.Backend]. The statements have the names of the kinds.
-func (p *Postgres) ChangeLeases(ctx context.Context, change backend.LeaseChange, leases []backend.Lease) ([]relay.Lease, uint64, error) {
+func (p *Postgres) ChangeLeases(ctx context.Context, change backend.LeaseChange, leases []backend.Lease) ([]storage.Lease, uint64, error) {
 	query := p.sql.Query(string(change.Kind),
 		bind.PostgresArray(backend.Column(leases, func(l *backend.Lease) int { return l.Lane })),
 		bind.PostgresArray(backend.Column(leases, func(l *backend.Lease) int64 { return l.Fence })),

@@ -5,12 +5,12 @@ import (
 	"strings"
 
 	"github.com/rowrelay/rowrelay/outbox/dialect/bind"
-	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // Read implements [backend.Backend].
-func (p *Postgres) Read(ctx context.Context, page backend.Read, take func(relay.Row) (bool, error)) (backend.FirstLine, error) {
+func (p *Postgres) Read(ctx context.Context, page backend.Read, take func(storage.Row) (bool, error)) (backend.FirstLine, error) {
 	if len(page.Positions) == 0 {
 		return backend.ReadFirstLine(ctx, p.db, p.sql.Query("first line"))
 	}
@@ -52,15 +52,15 @@ func (p *Postgres) page(page backend.Read) backend.Query {
 // comparison of whole keys, rather than of a lane and of an id, makes the planner
 // expect many rows, so that it takes the order from the index; see "dear" in
 // postgres.sql.
-func (p *Postgres) ranges(a *args, positions []relay.Position, columns, where string, limit int) string {
+func (p *Postgres) ranges(a *args, positions []storage.Position, columns, where string, limit int) string {
 	names, arrays := []string{"lane", "after", "until"}, []string{
-		a.add(bind.PostgresArray(backend.Column(positions, func(at *relay.Position) int { return at.Lane })), "smallint[]"),
-		a.add(bind.PostgresArray(backend.Column(positions, func(at *relay.Position) int64 { return at.After })), "bigint[]"),
-		a.add(bind.PostgresArray(backend.Column(positions, func(at *relay.Position) int64 { return at.Until })), "bigint[]"),
+		a.add(bind.PostgresArray(backend.Column(positions, func(at *storage.Position) int { return at.Lane })), "smallint[]"),
+		a.add(bind.PostgresArray(backend.Column(positions, func(at *storage.Position) int64 { return at.After })), "bigint[]"),
+		a.add(bind.PostgresArray(backend.Column(positions, func(at *storage.Position) int64 { return at.Until })), "bigint[]"),
 	}
 	if len(positions) > 0 && positions[0].Key != "" {
 		names = append(names, "key")
-		arrays = append(arrays, a.add(bind.PostgresArray(backend.Column(positions, func(at *relay.Position) string { return at.Key })), "text[]"))
+		arrays = append(arrays, a.add(bind.PostgresArray(backend.Column(positions, func(at *storage.Position) string { return at.Key })), "text[]"))
 		where += " AND h.message_key = p.key"
 	}
 	return "FROM unnest(" + strings.Join(arrays, ", ") + ") AS p (" + strings.Join(names, ", ") + ")" +
@@ -76,7 +76,7 @@ func (p *Postgres) planNow(a *args) string {
 }
 
 // Candidates implements [backend.Backend].
-func (p *Postgres) Candidates(ctx context.Context, positions []relay.Position, except []string, limit int, take func(relay.Candidate) (bool, error)) error {
+func (p *Postgres) Candidates(ctx context.Context, positions []storage.Position, except []string, limit int, take func(storage.Candidate) (bool, error)) error {
 	var a args
 	where := ""
 	if len(except) > 0 {
@@ -90,14 +90,14 @@ func (p *Postgres) Candidates(ctx context.Context, positions []relay.Position, e
 }
 
 // Pick implements [backend.Backend].
-func (p *Postgres) Pick(ctx context.Context, rows []relay.RowID, held bool) ([]relay.Row, error) {
+func (p *Postgres) Pick(ctx context.Context, rows []storage.RowID, held bool) ([]storage.Row, error) {
 	name := "pick"
 	if held {
 		name = "pick held"
 	}
 	found, err := backend.ReadRows(ctx, p.db, p.sql.Query(name,
-		bind.PostgresArray(backend.Column(rows, func(row *relay.RowID) int { return row.Lane })),
-		bind.PostgresArray(backend.Column(rows, func(row *relay.RowID) int64 { return row.ID })), true))
+		bind.PostgresArray(backend.Column(rows, func(row *storage.RowID) int { return row.Lane })),
+		bind.PostgresArray(backend.Column(rows, func(row *storage.RowID) int64 { return row.ID })), true))
 	for i := range found {
 		found[i].Held = held
 	}
@@ -105,19 +105,19 @@ func (p *Postgres) Pick(ctx context.Context, rows []relay.RowID, held bool) ([]r
 }
 
 // Due implements [backend.Backend].
-func (p *Postgres) Due(ctx context.Context, lanes []int, after relay.DueCursor, limit, maxBytes int) ([]relay.Row, error) {
+func (p *Postgres) Due(ctx context.Context, lanes []int, after storage.DueCursor, limit, maxBytes int) ([]storage.Row, error) {
 	query := p.sql.Query("due", bind.PostgresArray(lanes), timestamp(after.At), after.ID, int64(limit), int64(max(1, maxBytes)), true)
 	return backend.ReadHeld(ctx, p.db, query, maxBytes)
 }
 
 // BlockedKeys implements [backend.Backend].
-func (p *Postgres) BlockedKeys(ctx context.Context, lanes []int, limit int) ([]relay.BlockedKey, error) {
+func (p *Postgres) BlockedKeys(ctx context.Context, lanes []int, limit int) ([]storage.BlockedKey, error) {
 	return backend.BlockedKeys(ctx, p.db, p.sql.Query("held keys", bind.PostgresArray(lanes), int64(limit), true))
 }
 
 // BlockedAmong implements [backend.Backend].
-func (p *Postgres) BlockedAmong(ctx context.Context, keys []relay.LaneKey) ([]relay.BlockedKey, error) {
+func (p *Postgres) BlockedAmong(ctx context.Context, keys []storage.LaneKey) ([]storage.BlockedKey, error) {
 	return backend.BlockedKeys(ctx, p.db, p.sql.Query("held among",
-		bind.PostgresArray(backend.Column(keys, func(key *relay.LaneKey) int { return key.Lane })),
-		bind.PostgresArray(backend.Column(keys, func(key *relay.LaneKey) string { return key.Key })), true))
+		bind.PostgresArray(backend.Column(keys, func(key *storage.LaneKey) int { return key.Lane })),
+		bind.PostgresArray(backend.Column(keys, func(key *storage.LaneKey) string { return key.Key })), true))
 }

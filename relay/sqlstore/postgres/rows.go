@@ -6,22 +6,22 @@ import (
 	"time"
 
 	"github.com/rowrelay/rowrelay/outbox/dialect/bind"
-	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // Claim implements [backend.Backend].
-func (p *Postgres) Claim(ctx context.Context, request relay.ClaimRequest) ([]relay.Row, error) {
+func (p *Postgres) Claim(ctx context.Context, request storage.ClaimRequest) ([]storage.Row, error) {
 	return backend.ReadRows(ctx, p.db, p.claim(request))
 }
 
 // claim materializes what it picked, as the planner might pick again for each row
 // otherwise, and exceed the limit. The order is that of one of the indexes for
 // claiming by rows.
-func (p *Postgres) claim(request relay.ClaimRequest) backend.Query {
+func (p *Postgres) claim(request storage.ClaimRequest) backend.Query {
 	var a args
 	all := p.sql.Text("every id")
-	if request.Pick == relay.Priority {
+	if request.Pick == storage.Priority {
 		all = p.sql.Text("every priority")
 	}
 	topics := ""

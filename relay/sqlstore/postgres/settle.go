@@ -8,8 +8,8 @@ import (
 	"strings"
 
 	"github.com/rowrelay/rowrelay/outbox/dialect/bind"
-	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // A settle is one statement, WITH one common table expression after the other:
@@ -26,11 +26,11 @@ import (
 //
 // Its answer counts what was changed.
 
-type relayed = relay.Settlement
+type relayed = storage.Settlement
 
 // Settle implements [backend.Backend]. In a transaction of its own it is that
 // statement alone. Most batches have nothing but hot rows that are done.
-func (p *Postgres) Settle(ctx context.Context, tx *sql.Tx, relay string, keep bool, settlements []relay.Settlement) (backend.Settled, error) {
+func (p *Postgres) Settle(ctx context.Context, tx *sql.Tx, relay string, keep bool, settlements []storage.Settlement) (backend.Settled, error) {
 	var query backend.Query
 	if moves := backend.MovesOf(settlements); moves == (backend.Moves{HotDone: true}) {
 		query = p.settleDone(relay, keep, settlements)
@@ -57,7 +57,7 @@ func (p *Postgres) Settle(ctx context.Context, tx *sql.Tx, relay string, keep bo
 // another transaction has changed since the statement began stays as it is. One that was
 // found and not deleted has another claim, or had. What is always true of given tells the
 // planner that they are few.
-func (p *Postgres) settleDone(relay string, keep bool, settlements []relay.Settlement) backend.Query {
+func (p *Postgres) settleDone(relay string, keep bool, settlements []storage.Settlement) backend.Query {
 	var a args
 	var ctes []string
 	claim, where, columns, among := "", "JOIN held USING (lane, fence)", "h.ctid AS place", ""
@@ -109,7 +109,7 @@ func (p *Postgres) settleDone(relay string, keep bool, settlements []relay.Settl
 // differs: for a row that is merely moved, a join costs more than the move. It goes by
 // their ids, and where that isn't enough by their messages, which cost the server as much
 // again.
-func results(a *args, settlements []relay.Settlement) string {
+func results(a *args, settlements []storage.Settlement) string {
 	c := &columns{args: a}
 	add(c, "attempts", "integer", backend.Column(settlements, func(s *relayed) int64 { return int64(s.Attempts) }))
 	add(c, "crashes", "integer", backend.Column(settlements, func(s *relayed) int64 { return int64(s.Crashes) }))
@@ -130,7 +130,7 @@ func results(a *args, settlements []relay.Settlement) string {
 // leases locks the lanes. A takeover locks a lane FOR UPDATE, and so doesn't get one in
 // which a settle is in flight; a settle that waited for a takeover finds the new fence.
 // Renewals change no key and pass.
-func (p *Postgres) leases(a *args, relay string, settlements []relay.Settlement) string {
+func (p *Postgres) leases(a *args, relay string, settlements []storage.Settlement) string {
 	leases := backend.LeasesOf(settlements)
 	return "held AS MATERIALIZED (SELECT l.lane, l.fence FROM " + p.table.Lanes + " AS l JOIN (SELECT DISTINCT lane, fence FROM unnest(" +
 		a.add(bind.PostgresArray(backend.Column(leases, func(l *leased) int { return l.Lane })), "smallint[]") + ", " +
@@ -138,7 +138,7 @@ func (p *Postgres) leases(a *args, relay string, settlements []relay.Settlement)
 		" ON l.lane = s.lane AND l.fence = s.fence AND l.owner = " + a.add(relay, "text") + " ORDER BY l.lane FOR KEY SHARE OF l)"
 }
 
-type leased = relay.Lease
+type leased = storage.Lease
 
 // counted is the whole statement: it counts the rows of some of the expressions, and tells
 // more.
@@ -158,7 +158,7 @@ func (p *Postgres) counted(a *args, ctes, changes []string, more string) backend
 // By rows, they are locked, so that their tokens are known; one that another transaction
 // has changed since the statement began is counted as it is then, and not changed. The
 // conditions of claimed that are always true tell the planner that there are few.
-func (p *Postgres) settleEach(relay string, keep bool, settlements []relay.Settlement, moves backend.Moves) backend.Query {
+func (p *Postgres) settleEach(relay string, keep bool, settlements []storage.Settlement, moves backend.Moves) backend.Query {
 	var a args
 	var ctes, changes, done []string
 	byRows := settlements[0].Token != ""
@@ -269,7 +269,7 @@ func (c *columns) from() string {
 }
 
 // messageIDs is the text of an array. The ids need no quotes.
-func messageIDs(settlements []relay.Settlement) string {
+func messageIDs(settlements []storage.Settlement) string {
 	return "{" + strings.Join(backend.Column(settlements, func(s *relayed) string { return s.MessageID }), ",") + "}"
 }
 
@@ -283,16 +283,16 @@ const (
 
 // idList are rows of one lane that were read under one lease, by their ids.
 type idList struct {
-	relay.Lease
+	storage.Lease
 	ids    []int64 // in their order, each once
 	before int     // how many are in the lists before it
 }
 
 // listsOf has the settlements, which are in the order of lanes and ids, in lists.
-func listsOf(settlements []relay.Settlement) (lists []idList) {
+func listsOf(settlements []storage.Settlement) (lists []idList) {
 	for i := range settlements {
 		s := &settlements[i]
-		lease := relay.Lease{Lane: s.Lane, Fence: s.Fence}
+		lease := storage.Lease{Lane: s.Lane, Fence: s.Fence}
 		if i > 0 {
 			last := &lists[len(lists)-1]
 			before := settlements[i-1].ID

@@ -6,12 +6,12 @@ import (
 	"strings"
 
 	"github.com/rowrelay/rowrelay/outbox/dialect/bind"
-	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // List implements [backend.Backend].
-func (s *SQLite) List(ctx context.Context, filter backend.Filter) ([]relay.Info, error) {
+func (s *SQLite) List(ctx context.Context, filter backend.Filter) ([]storage.Info, error) {
 	where, args := conditions(filter)
 	if filter.State != "" {
 		where, args = where+" AND t.state = ?", append(args, string(filter.State))
@@ -49,7 +49,7 @@ func (s *SQLite) ChangeParked(ctx context.Context, filter backend.Filter, discar
 }
 
 // Check implements [backend.Backend].
-func (s *SQLite) Check(ctx context.Context, claim relay.Claim) []backend.Finding {
+func (s *SQLite) Check(ctx context.Context, claim storage.Claim) []backend.Finding {
 	probes := []backend.Probe{
 		{Name: "server", Query: query("SELECT sqlite_version()"), Judge: judgeVersion},
 		{Name: "journal", Query: query("PRAGMA journal_mode"), Judge: pragma("wal", "journal_mode is ", "open the file with journal_mode=WAL, so that readers don't hold up writers")},
@@ -57,9 +57,9 @@ func (s *SQLite) Check(ctx context.Context, claim relay.Claim) []backend.Finding
 		{Name: "synchronous", Query: query("PRAGMA synchronous"), Judge: atLeast(1, "synchronous is ", "open the file with synchronous=NORMAL or FULL: what was committed may get lost")},
 		{Name: "columns", Query: s.page(backend.Read{Limit: 1}), Judge: backend.Nothing},
 	}
-	plan := s.page(backend.Read{Positions: []relay.Position{{Lane: 1, Until: 1 << 62}}, Limit: 500})
-	if claim == relay.ByRows {
-		plan = s.claim(relay.ClaimRequest{Limit: 500})
+	plan := s.page(backend.Read{Positions: []storage.Position{{Lane: 1, Until: 1 << 62}}, Limit: 500})
+	if claim == storage.ByRows {
+		plan = s.claim(storage.ClaimRequest{Limit: 500})
 		probes = append(probes, backend.RowIndexes(s.dialect.RowIndexes(s.table)))
 	}
 	plan.SQL = "EXPLAIN QUERY PLAN " + plan.SQL

@@ -4,8 +4,8 @@ import (
 	"context"
 
 	"github.com/rowrelay/rowrelay/outbox/dialect/bind"
-	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // BeginLanes implements [backend.Backend].
@@ -14,7 +14,7 @@ func (s *SQLite) BeginLanes(ctx context.Context) (backend.FirstLine, error) {
 }
 
 // Read implements [backend.Backend].
-func (s *SQLite) Read(ctx context.Context, page backend.Read, take func(relay.Row) (bool, error)) (backend.FirstLine, error) {
+func (s *SQLite) Read(ctx context.Context, page backend.Read, take func(storage.Row) (bool, error)) (backend.FirstLine, error) {
 	line, _, err := backend.ReadPage(ctx, s.db, nil, s.page(page), take)
 	return line, err
 }
@@ -34,7 +34,7 @@ func (s *SQLite) page(page backend.Read) backend.Query {
 }
 
 // Candidates implements [backend.Backend].
-func (s *SQLite) Candidates(ctx context.Context, positions []relay.Position, except []string, limit int, take func(relay.Candidate) (bool, error)) error {
+func (s *SQLite) Candidates(ctx context.Context, positions []storage.Position, except []string, limit int, take func(storage.Candidate) (bool, error)) error {
 	if len(positions) == 0 {
 		return nil
 	}
@@ -49,9 +49,9 @@ func (s *SQLite) Candidates(ctx context.Context, positions []relay.Position, exc
 // walk is a FROM of the rows at positions, as t: along the ids, or, of keys, which are
 // rare, along one range of the index after the other. CROSS JOIN keeps the order of the
 // positions.
-func (s *SQLite) walk(positions []relay.Position, except ...string) (from string, args []any) {
+func (s *SQLite) walk(positions []storage.Position, except ...string) (from string, args []any) {
 	if positions[0].Key != "" {
-		places := bind.JSON(backend.Column(positions, func(p *relay.Position) []any { return []any{p.Lane, p.After, p.Until, p.Key} }))
+		places := bind.JSON(backend.Column(positions, func(p *storage.Position) []any { return []any{p.Lane, p.After, p.Until, p.Key} }))
 		return "FROM json_each(?) AS j CROSS JOIN " + s.table.Hot + " AS t INDEXED BY " + s.table.IndexName("lane_id") +
 			"\nWHERE t.lane = json_extract(j.value, '$[0]') AND t.id > json_extract(j.value, '$[1]') AND t.id <= json_extract(j.value, '$[2]')" +
 			" AND t.message_key = json_extract(j.value, '$[3]')", []any{places}
@@ -69,12 +69,12 @@ func (s *SQLite) walk(positions []relay.Position, except ...string) (from string
 const byID = " AS t NOT INDEXED"
 
 // Pick implements [backend.Backend].
-func (s *SQLite) Pick(ctx context.Context, rows []relay.RowID, held bool) ([]relay.Row, error) {
+func (s *SQLite) Pick(ctx context.Context, rows []storage.RowID, held bool) ([]storage.Row, error) {
 	name := "pick"
 	if held {
 		name = "pick held"
 	}
-	places := bind.JSON(backend.Column(rows, func(row *relay.RowID) [2]int64 { return [2]int64{int64(row.Lane), row.ID} }))
+	places := bind.JSON(backend.Column(rows, func(row *storage.RowID) [2]int64 { return [2]int64{int64(row.Lane), row.ID} }))
 	found, err := backend.ReadRows(ctx, s.db, s.sql.Query(name, places))
 	for i := range found {
 		found[i].Held = held
@@ -83,18 +83,18 @@ func (s *SQLite) Pick(ctx context.Context, rows []relay.RowID, held bool) ([]rel
 }
 
 // Due implements [backend.Backend].
-func (s *SQLite) Due(ctx context.Context, lanes []int, after relay.DueCursor, limit, maxBytes int) ([]relay.Row, error) {
+func (s *SQLite) Due(ctx context.Context, lanes []int, after storage.DueCursor, limit, maxBytes int) ([]storage.Row, error) {
 	query := s.sql.Query("due", bind.JSON(lanes), after.At.UTC().Format(timeFormat), after.ID, int64(limit))
 	return backend.ReadHeld(ctx, s.db, query, maxBytes)
 }
 
 // BlockedKeys implements [backend.Backend].
-func (s *SQLite) BlockedKeys(ctx context.Context, lanes []int, limit int) ([]relay.BlockedKey, error) {
+func (s *SQLite) BlockedKeys(ctx context.Context, lanes []int, limit int) ([]storage.BlockedKey, error) {
 	return backend.BlockedKeys(ctx, s.db, s.sql.Query("held keys", bind.JSON(lanes), int64(limit)))
 }
 
 // BlockedAmong implements [backend.Backend].
-func (s *SQLite) BlockedAmong(ctx context.Context, keys []relay.LaneKey) ([]relay.BlockedKey, error) {
-	names := bind.JSON(backend.Column(keys, func(key *relay.LaneKey) []any { return []any{key.Lane, key.Key} }))
+func (s *SQLite) BlockedAmong(ctx context.Context, keys []storage.LaneKey) ([]storage.BlockedKey, error) {
+	names := bind.JSON(backend.Column(keys, func(key *storage.LaneKey) []any { return []any{key.Lane, key.Key} }))
 	return backend.BlockedKeys(ctx, s.db, s.sql.Query("held among", names))
 }

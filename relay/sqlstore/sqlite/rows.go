@@ -7,16 +7,16 @@ import (
 	"time"
 
 	"github.com/rowrelay/rowrelay/outbox/dialect/bind"
-	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // Claim implements [backend.Backend].
-func (s *SQLite) Claim(ctx context.Context, request relay.ClaimRequest) ([]relay.Row, error) {
+func (s *SQLite) Claim(ctx context.Context, request storage.ClaimRequest) ([]storage.Row, error) {
 	return backend.ReadRows(ctx, s.db, s.claim(request))
 }
 
-func (s *SQLite) claim(request relay.ClaimRequest) backend.Query {
+func (s *SQLite) claim(request storage.ClaimRequest) backend.Query {
 	args := []any{request.Relay, request.Token, seconds(request.TTL)}
 	where := s.sql.Text("by rows") + " AND claimed_until IS NULL"
 	if len(request.Topics) > 0 {

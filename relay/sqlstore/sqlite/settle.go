@@ -7,15 +7,15 @@ import (
 	"strconv"
 
 	"github.com/rowrelay/rowrelay/outbox/dialect/bind"
-	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // Settle implements [backend.Backend]. It has the database to itself once it has
 // begun, so that the fences that it sees stay what they are, and what is written needn't
 // look at them again. It groups the settlements by what becomes of their rows, and
 // writes nothing for a group that is empty.
-func (s *SQLite) Settle(ctx context.Context, tx *sql.Tx, relay string, keep bool, settlements []relay.Settlement) (settled backend.Settled, err error) {
+func (s *SQLite) Settle(ctx context.Context, tx *sql.Tx, relay string, keep bool, settlements []storage.Settlement) (settled backend.Settled, err error) {
 	if tx == nil {
 		err = backend.InTx(ctx, s.db, nil, func(tx *sql.Tx) error {
 			settled, err = s.Settle(ctx, tx, relay, keep, settlements)
@@ -42,8 +42,8 @@ func (s *SQLite) Settle(ctx context.Context, tx *sql.Tx, relay string, keep bool
 }
 
 type (
-	leased  = relay.Lease
-	relayed = relay.Settlement
+	leased  = storage.Lease
+	relayed = storage.Settlement
 )
 
 func query(sql string, args ...any) backend.Query { return backend.Query{SQL: sql, Args: args} }
@@ -91,7 +91,7 @@ FROM `+given+" WHERE "+theRow+" AND t.claim_token = ?", items(groups.Freed), m.t
 // finish copies rows where done ones are kept, and deletes them. The copy joins the
 // settlements, unless all have the same values: most batches are all done, at their
 // first attempt.
-func (m moving) finish(from, key, selected string, settlements []relay.Settlement, where string, args []any) (writes []backend.Write) {
+func (m moving) finish(from, key, selected string, settlements []storage.Settlement, where string, args []any) (writes []backend.Write) {
 	if m.keep {
 		insert := "INSERT INTO " + m.table.Done + " (" + backend.Kept + ", " + backend.Changing + ", finished_at, receipt, relay)\nSELECT " + backend.Of("t", backend.Kept) + ", "
 		now, same := m.sql.Text("now"), settlements[0]
@@ -108,7 +108,7 @@ FROM `+given+" CROSS JOIN "+from+byID+" ON "+theRow+where, append([]any{m.relay,
 }
 
 // remove deletes rows by the key that a row of the table has alone.
-func (m moving) remove(from, key, selected string, settlements []relay.Settlement, where string, args []any) backend.Write {
+func (m moving) remove(from, key, selected string, settlements []storage.Settlement, where string, args []any) backend.Write {
 	rows, messages := found(from, settlements)
 	return backend.Write{Counts: true, Query: query("DELETE FROM "+from+" WHERE "+key+" IN (SELECT "+selected+" FROM "+rows+where+")", append([]any{messages}, args...)...)}
 }
@@ -117,7 +117,7 @@ func (m moving) remove(from, key, selected string, settlements []relay.Settlemen
 // them. Those of other lanes than the settlements', whose leases hold, are none of them.
 // An object is a third of what a list of lists costs, which has to be taken apart for
 // each row, and half of what two lists do.
-func found(table string, settlements []relay.Settlement) (from string, arg any) {
+func found(table string, settlements []storage.Settlement) (from string, arg any) {
 	lanes := slices.Compact(backend.Column(settlements, func(s *relayed) int { return s.Lane }))
 	text := make([]byte, 0, 2+51*len(settlements))
 	separator := byte('{')
@@ -134,7 +134,7 @@ const given = "(SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value
 	"json_extract(j.value, '$[3]') AS attempts, json_extract(j.value, '$[4]') AS crashes, json_extract(j.value, '$[5]') AS delay, json_extract(j.value, '$[6]') AS error, " +
 	"json_extract(j.value, '$[7]') AS receipt, json_extract(j.value, '$[8]') AS message_id FROM json_each(?) AS j) AS g"
 
-func items(settlements []relay.Settlement) string {
+func items(settlements []storage.Settlement) string {
 	return bind.JSON(backend.Column(settlements, func(s *relayed) []any {
 		return []any{s.ID, s.Lane, s.State, s.Attempts, s.Crashes, seconds(s.Delay), s.Error, s.Receipt, s.MessageID}
 	}))

@@ -12,8 +12,8 @@ import (
 
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 	"github.com/rowrelay/rowrelay/outbox/dialect/bind"
-	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 //go:embed sqlite.sql
@@ -72,7 +72,7 @@ func seconds(by time.Duration) string { return fmt.Sprintf("%+.3f seconds", by.S
 const timeFormat = "2006-01-02 15:04:05.000"
 
 // SetClaimMode implements [backend.Backend].
-func (s *SQLite) SetClaimMode(ctx context.Context, claim relay.Claim) error {
+func (s *SQLite) SetClaimMode(ctx context.Context, claim storage.Claim) error {
 	return s.inTx(ctx, func(tx *sql.Tx) error {
 		return backend.ChangeMode(ctx, tx, s.dialect, s.table, claim, backend.ModeChange{
 			Lock:   s.sql.Query("claim mode"),
@@ -84,7 +84,7 @@ func (s *SQLite) SetClaimMode(ctx context.Context, claim relay.Claim) error {
 }
 
 // Heartbeat implements [backend.Backend].
-func (s *SQLite) Heartbeat(ctx context.Context, self relay.Identity, ttl time.Duration) (beat backend.Heartbeat, err error) {
+func (s *SQLite) Heartbeat(ctx context.Context, self storage.Identity, ttl time.Duration) (beat backend.Heartbeat, err error) {
 	var name string
 	query := s.sql.Query("heartbeat", self.Name, self.Host, self.Version, string(self.Claim), seconds(ttl), string(self.Claim))
 	err = backend.All(ctx, s.db, query, func() { beat.Stored = true }, &name, &beat.XID, &beat.Epoch)
@@ -92,12 +92,12 @@ func (s *SQLite) Heartbeat(ctx context.Context, self relay.Identity, ttl time.Du
 }
 
 // Acquire implements [backend.Backend].
-func (s *SQLite) Acquire(ctx context.Context, relay string, count int, ttl time.Duration) ([]relay.Grant, uint64, error) {
+func (s *SQLite) Acquire(ctx context.Context, relay string, count int, ttl time.Duration) ([]storage.Grant, uint64, error) {
 	return backend.Grants(ctx, s.db, s.sql.Query("acquire", relay, seconds(ttl), int64(count)))
 }
 
 // ChangeLeases implements [backend.Backend]. The statements have the names of the kinds.
-func (s *SQLite) ChangeLeases(ctx context.Context, change backend.LeaseChange, leases []backend.Lease) ([]relay.Lease, uint64, error) {
+func (s *SQLite) ChangeLeases(ctx context.Context, change backend.LeaseChange, leases []backend.Lease) ([]storage.Lease, uint64, error) {
 	args := []any{
 		bind.JSON(backend.Column(leases, func(l *backend.Lease) []any { return []any{l.Lane, l.Fence, l.Marks, l.Calm, l.Journal} })),
 		change.Relay,

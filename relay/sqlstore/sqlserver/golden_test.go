@@ -9,10 +9,10 @@ import (
 	"time"
 
 	"github.com/rowrelay/rowrelay/outbox/dialect"
-	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
 	"github.com/rowrelay/rowrelay/relay/sqlstore/backendtest"
 	"github.com/rowrelay/rowrelay/relay/sqlstore/sqlserver"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 var update = flag.Bool("update", false, "write the golden file anew")
@@ -59,7 +59,7 @@ func TestLevelsAreSetInBatchesWithParameters(t *testing.T) {
 	db := recorder.DB()
 	defer func() { _ = db.Close() }()
 	d := sqlserver.New(db, dialect.SQLServer(), backendtest.Table(t, "outbox"))
-	_, _ = d.Heartbeat(ctx, relay.Identity{}, 0)
+	_, _ = d.Heartbeat(ctx, storage.Identity{}, 0)
 	_, _ = backend.Any(ctx, db, d.Traits().Queries.Members)
 	_, _ = backend.ReadStatus(ctx, db, d.Traits().Queries.Status)
 	_, _ = d.Read(ctx, backend.Read{}, nil)
@@ -82,9 +82,9 @@ func TestLevelsAreSetInBatchesWithParameters(t *testing.T) {
 func TestListsArePadded(t *testing.T) {
 	t.Parallel()
 	for keys, want := range map[int]int{1: 500, 30: 500, 40: 4001, 200: 4001, 400: 0} {
-		positions := make([]relay.Position, keys)
+		positions := make([]storage.Position, keys)
 		for i := range positions {
-			positions[i] = relay.Position{Lane: 1, Until: 1, Key: "😀"}
+			positions[i] = storage.Position{Lane: 1, Until: 1, Key: "😀"}
 		}
 		query := asked(t, func(d *sqlserver.SQLServer) { _ = d.Candidates(t.Context(), positions, nil, 1, nil) })
 		list := query.Args[0].(string)

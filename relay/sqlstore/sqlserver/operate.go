@@ -6,12 +6,12 @@ import (
 
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 	"github.com/rowrelay/rowrelay/outbox/dialect/bind"
-	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // List implements [backend.Operating].
-func (d *SQLServer) List(ctx context.Context, filter backend.Filter) ([]relay.Info, error) {
+func (d *SQLServer) List(ctx context.Context, filter backend.Filter) ([]storage.Info, error) {
 	var a args
 	return backend.ReadInfos(ctx, d.db, a.query(
 		d.sql.Text("at one moment"),
@@ -76,14 +76,14 @@ func (d *SQLServer) ChangeParked(ctx context.Context, filter backend.Filter, dis
 
 // Check implements [backend.Backend]. Plans aren't looked at: showing one takes a right
 // that a relay has no other use for.
-func (d *SQLServer) Check(ctx context.Context, claim relay.Claim) []backend.Finding {
+func (d *SQLServer) Check(ctx context.Context, claim storage.Claim) []backend.Finding {
 	probes := []backend.Probe{
 		{Name: "database", Query: d.sql.Query("unfit settings"), Judge: backend.List("this does not fit: ", "use the primary server's database, one that can be written to")},
 		{Name: "locks", Query: d.sql.Query("large locks"), Judge: backend.List("whole pages or tables may be locked: ", "have the tables' owner set ALLOW_PAGE_LOCKS = OFF and LOCK_ESCALATION = DISABLE again, as the migration does")},
 		{Name: "rights", Query: rights(d.table, claim), Judge: backend.List("this user lacks: ", "have the tables' owner run GRANT, as the documentation of the dialect says")},
 		{Name: "columns", Query: d.page(backend.Read{Limit: 1}), Judge: backend.Nothing},
 	}
-	if claim == relay.ByRows {
+	if claim == storage.ByRows {
 		probes = append(probes, backend.RowIndexes(d.dialect.RowIndexes(d.table)))
 	}
 	return backend.Findings(ctx, d.db, probes)
@@ -91,9 +91,9 @@ func (d *SQLServer) Check(ctx context.Context, claim relay.Claim) []backend.Find
 
 // rights tries each right that a relay needs. To see a sequence's last
 // value takes any right to it.
-func rights(table dialect.Table, claim relay.Claim) backend.Query {
+func rights(table dialect.Table, claim storage.Claim) backend.Query {
 	hot := "SELECT UPDATE DELETE"
-	if claim == relay.ByRows {
+	if claim == storage.ByRows {
 		hot += " INSERT"
 	}
 	var needs []string

@@ -4,8 +4,8 @@ import (
 	"context"
 
 	"github.com/rowrelay/rowrelay/outbox/dialect/bind"
-	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // BeginLanes implements [backend.Backend].
@@ -14,7 +14,7 @@ func (d *SQLServer) BeginLanes(ctx context.Context) (backend.FirstLine, error) {
 }
 
 // Read implements [backend.Backend].
-func (d *SQLServer) Read(ctx context.Context, page backend.Read, take func(relay.Row) (bool, error)) (backend.FirstLine, error) {
+func (d *SQLServer) Read(ctx context.Context, page backend.Read, take func(storage.Row) (bool, error)) (backend.FirstLine, error) {
 	line, _, err := backend.ReadPage(ctx, d.db, nil, d.page(page), take)
 	return line, err
 }
@@ -48,7 +48,7 @@ func (d *SQLServer) page(read backend.Read) backend.Query {
 }
 
 // positionList is the argument of "positions".
-func positionList(positions []relay.Position) string {
+func positionList(positions []storage.Position) string {
 	items := make([][]any, len(positions))
 	for i, p := range positions {
 		items[i] = []any{i, p.Lane, p.After, p.Until, backend.Nullable(p.Key)}
@@ -60,7 +60,7 @@ func positionList(positions []relay.Position) string {
 // at the end of a key don't count for =. A seek is forced but beside a condition on
 // the key, from which the lane is computed: there the optimizer may write the lane out,
 // simplify it, and find no such plan any more (error 8622).
-func (d *SQLServer) ranges(a *args, positions []relay.Position, columns string, share, limit int) string {
+func (d *SQLServer) ranges(a *args, positions []storage.Position, columns string, share, limit int) string {
 	hint, key := "FORCESEEK", ""
 	if len(positions) > 0 && positions[0].Key != "" {
 		hint, key = "INDEX(1)", " AND h.message_key = p.message_key AND DATALENGTH(h.message_key) = DATALENGTH(p.message_key)"
@@ -71,7 +71,7 @@ func (d *SQLServer) ranges(a *args, positions []relay.Position, columns string, 
 }
 
 // Candidates implements [backend.Backend].
-func (d *SQLServer) Candidates(ctx context.Context, positions []relay.Position, _ []string, limit int, take func(relay.Candidate) (bool, error)) error {
+func (d *SQLServer) Candidates(ctx context.Context, positions []storage.Position, _ []string, limit int, take func(storage.Candidate) (bool, error)) error {
 	a := args{positionList(positions)}
 	columns := "h.id, h.lane, h.topic, h.message_key, COALESCE(DATALENGTH(h.payload), DATALENGTH(h.payload_text), 0) AS bytes"
 	return backend.ReadCandidates(ctx, d.db, a.query(
@@ -83,12 +83,12 @@ func (d *SQLServer) Candidates(ctx context.Context, positions []relay.Position, 
 }
 
 // Pick implements [backend.Backend].
-func (d *SQLServer) Pick(ctx context.Context, rows []relay.RowID, held bool) ([]relay.Row, error) {
+func (d *SQLServer) Pick(ctx context.Context, rows []storage.RowID, held bool) ([]storage.Row, error) {
 	name := "pick"
 	if held {
 		name = "pick held"
 	}
-	places := bind.SQLServerList(backend.Column(rows, func(row *relay.RowID) [2]int64 { return [2]int64{int64(row.Lane), row.ID} }))
+	places := bind.SQLServerList(backend.Column(rows, func(row *storage.RowID) [2]int64 { return [2]int64{int64(row.Lane), row.ID} }))
 	found, err := backend.ReadRows(ctx, d.db, d.sql.Query(name, places))
 	for i := range found {
 		found[i].Held = held
@@ -97,18 +97,18 @@ func (d *SQLServer) Pick(ctx context.Context, rows []relay.RowID, held bool) ([]
 }
 
 // Due implements [backend.Backend].
-func (d *SQLServer) Due(ctx context.Context, lanes []int, after relay.DueCursor, limit, maxBytes int) ([]relay.Row, error) {
+func (d *SQLServer) Due(ctx context.Context, lanes []int, after storage.DueCursor, limit, maxBytes int) ([]storage.Row, error) {
 	query := d.sql.Query("due", timestamp(after.At), int64(limit), bind.SQLServerList(lanes), after.ID, int64(max(1, maxBytes)))
 	return backend.ReadHeld(ctx, d.db, query, maxBytes)
 }
 
 // BlockedKeys implements [backend.Backend].
-func (d *SQLServer) BlockedKeys(ctx context.Context, lanes []int, limit int) ([]relay.BlockedKey, error) {
+func (d *SQLServer) BlockedKeys(ctx context.Context, lanes []int, limit int) ([]storage.BlockedKey, error) {
 	return backend.BlockedKeys(ctx, d.db, d.sql.Query("held keys", int64(limit), bind.SQLServerList(lanes)))
 }
 
 // BlockedAmong implements [backend.Backend].
-func (d *SQLServer) BlockedAmong(ctx context.Context, keys []relay.LaneKey) ([]relay.BlockedKey, error) {
+func (d *SQLServer) BlockedAmong(ctx context.Context, keys []storage.LaneKey) ([]storage.BlockedKey, error) {
 	items := make([][]any, len(keys))
 	for i, key := range keys {
 		items[i] = []any{i, key.Lane, key.Key}

@@ -6,16 +6,16 @@ import (
 	"time"
 
 	"github.com/rowrelay/rowrelay/outbox/dialect/bind"
-	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // Claim implements [backend.Backend]. It names its index, as all do that lock what they find:
 // in another order than the index's the rows would be sorted, and all be locked before the
 // first is taken.
-func (d *SQLServer) Claim(ctx context.Context, claim relay.ClaimRequest) ([]relay.Row, error) {
+func (d *SQLServer) Claim(ctx context.Context, claim storage.ClaimRequest) ([]storage.Row, error) {
 	index := "claim_id"
-	if claim.Pick == relay.Priority {
+	if claim.Pick == storage.Priority {
 		index = "claim_priority"
 	}
 	var a args

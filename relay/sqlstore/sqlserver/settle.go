@@ -6,12 +6,12 @@ import (
 	"strings"
 
 	"github.com/rowrelay/rowrelay/outbox/dialect/bind"
-	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 // Settle implements [backend.Backend]. It is one batch.
-func (d *SQLServer) Settle(ctx context.Context, tx *sql.Tx, relay string, keep bool, settlements []relay.Settlement) (backend.Settled, error) {
+func (d *SQLServer) Settle(ctx context.Context, tx *sql.Tx, relay string, keep bool, settlements []storage.Settlement) (backend.Settled, error) {
 	query := d.settleLanes
 	if settlements[0].Token != "" {
 		query = d.settleRows
@@ -26,8 +26,8 @@ func (d *SQLServer) Settle(ctx context.Context, tx *sql.Tx, relay string, keep b
 // entry in the index of fences exclusively, and so doesn't get a lane in which a
 // settle is under way; a settle that waited for a takeover doesn't find its fence
 // there any more. Renewals change no fence and pass.
-func (d *SQLServer) settleLanes(name string, keep bool, settlements []relay.Settlement) backend.Query {
-	m := d.newMoves(settlements, "bigint", "", func(s *relay.Settlement) any { return s.Fence })
+func (d *SQLServer) settleLanes(name string, keep bool, settlements []storage.Settlement) backend.Query {
+	m := d.newMoves(settlements, "bigint", "", func(s *storage.Settlement) any { return s.Fence })
 	m.add(
 		"DECLARE @held TABLE (lane smallint NOT NULL PRIMARY KEY, fence bigint NOT NULL);",
 		d.sql.Text("begin"),
@@ -46,8 +46,8 @@ func (d *SQLServer) settleLanes(name string, keep bool, settlements []relay.Sett
 // over: where a row doesn't pass a filter, READ COMMITTED lets go of its lock again,
 // so there is none. It keeps the way of claiming as it is, too: who changes that
 // passes over rows that are locked, and a token would outlive it.
-func (d *SQLServer) settleRows(name string, keep bool, settlements []relay.Settlement) backend.Query {
-	m := d.newMoves(settlements, "nvarchar(255)", " "+binary, func(s *relay.Settlement) any { return s.Token })
+func (d *SQLServer) settleRows(name string, keep bool, settlements []storage.Settlement) backend.Query {
+	m := d.newMoves(settlements, "nvarchar(255)", " "+binary, func(s *storage.Settlement) any { return s.Token })
 	m.token = " AND t.claim_token = g.claim"
 	m.add(
 		"DECLARE @fenced int;",
@@ -73,9 +73,9 @@ type moves struct {
 
 // newMoves reads the settlements into a table, each with what it shows:
 // a claim of that type.
-func (d *SQLServer) newMoves(settlements []relay.Settlement, claim, collate string, claimOf func(*relay.Settlement) any) *moves {
+func (d *SQLServer) newMoves(settlements []storage.Settlement, claim, collate string, claimOf func(*storage.Settlement) any) *moves {
 	m := &moves{SQLServer: d, has: backend.MovesOf(settlements)}
-	items := backend.Column(settlements, func(s *relay.Settlement) []any {
+	items := backend.Column(settlements, func(s *storage.Settlement) []any {
 		return []any{s.Lane, s.ID, claimOf(s), s.State, s.Held, s.Attempts, s.Crashes, millis(s.Delay), backend.Nullable(s.Error), backend.Nullable(s.Receipt), s.MessageID}
 	})
 	const columns = "lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id"

@@ -14,8 +14,8 @@ import (
 
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 	"github.com/rowrelay/rowrelay/outbox/dialect/bind"
-	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 //go:embed sqlserver.sql
@@ -106,7 +106,7 @@ func (d *SQLServer) change(ctx context.Context, query backend.Query) (affected i
 }
 
 // SetClaimMode implements [backend.Backend].
-func (d *SQLServer) SetClaimMode(ctx context.Context, claim relay.Claim) error {
+func (d *SQLServer) SetClaimMode(ctx context.Context, claim storage.Claim) error {
 	return d.inTx(ctx, func(tx *sql.Tx) error {
 		return backend.ChangeMode(ctx, tx, d.dialect, d.table, claim, backend.ModeChange{
 			Lock:   d.sql.Query("lock claim mode"),
@@ -118,7 +118,7 @@ func (d *SQLServer) SetClaimMode(ctx context.Context, claim relay.Claim) error {
 }
 
 // Heartbeat implements [backend.Backend].
-func (d *SQLServer) Heartbeat(ctx context.Context, self relay.Identity, ttl time.Duration) (beat backend.Heartbeat, err error) {
+func (d *SQLServer) Heartbeat(ctx context.Context, self storage.Identity, ttl time.Duration) (beat backend.Heartbeat, err error) {
 	var name string
 	query := d.sql.Query("heartbeat", self.Name, self.Host, self.Version, string(self.Claim), millis(ttl))
 	err = backend.All(ctx, d.db, query, func() { beat.Stored = true }, &name, &beat.XID, &beat.Epoch)
@@ -126,12 +126,12 @@ func (d *SQLServer) Heartbeat(ctx context.Context, self relay.Identity, ttl time
 }
 
 // Acquire implements [backend.Backend].
-func (d *SQLServer) Acquire(ctx context.Context, relay string, count int, ttl time.Duration) ([]relay.Grant, uint64, error) {
+func (d *SQLServer) Acquire(ctx context.Context, relay string, count int, ttl time.Duration) ([]storage.Grant, uint64, error) {
 	return backend.Grants(ctx, d.db, d.sql.Query("acquire", int64(count), relay, millis(ttl)))
 }
 
 // ChangeLeases implements [backend.Backend]. The statements have the names of the kinds.
-func (d *SQLServer) ChangeLeases(ctx context.Context, change backend.LeaseChange, leases []backend.Lease) ([]relay.Lease, uint64, error) {
+func (d *SQLServer) ChangeLeases(ctx context.Context, change backend.LeaseChange, leases []backend.Lease) ([]storage.Lease, uint64, error) {
 	query := d.sql.Query(string(change.Kind),
 		bind.SQLServerList(backend.Column(leases, func(l *backend.Lease) []any { return []any{l.Lane, l.Fence, l.Marks, l.Calm, l.Journal} })), change.Relay)
 	switch change.Kind {

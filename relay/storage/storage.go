@@ -1,4 +1,8 @@
-package relay
+// Package storage is what the engine needs of a table of messages, and what operators
+// do with one: the contract of a Store, in the words of both. sqlstore implements it
+// over database/sql, rowrelaytest in memory. A program that relays needs it for its
+// filters and states alone.
+package storage
 
 import (
 	"context"
@@ -224,14 +228,6 @@ type Ticket struct {
 	// Checks has a checksum of each row's message: an id may have been given to
 	// another one since, which is none of the batch.
 	Checks []uint32 `json:"checks"`
-}
-
-// each calls take with each of the rows, as they are in a lane, and their places. A
-// ticket that can't be read whole has the rows that can.
-func (t *Ticket) each(lane int, take func(ref rowRef, place int)) {
-	for i := range min(len(t.IDs), len(t.Places), len(t.Checks)) {
-		take(rowRef{lane, t.IDs[i], t.Checks[i]}, t.Places[i])
-	}
 }
 
 // Journal is what is about to be sent of one lane.
