@@ -293,12 +293,12 @@ func TestPublishedFilesAreUnchanged(t *testing.T) {
 		"inbox/postgres/00001_inbox.sql":  "2ebb49f12e6e8a25",
 		"inbox/sqlite/00001_inbox.sql":    "e5c499ad212269a1",
 		"inbox/sqlserver/00001_inbox.sql": "0441d988074cb420",
-		"oracle/00001_outbox.sql":         "95bd249afd4356f0",
-		"postgres/00001_outbox.sql":       "9e207467e3e11374",
-		"mysql/00001_outbox.sql":          "d3adfa9aa8f0c6a9",
-		"tidb/00001_outbox.sql":           "3a00aa1ecdc0f653",
-		"sqlite/00001_outbox.sql":         "c102c42c4883bd14",
-		"sqlserver/00001_outbox.sql":      "003ba038ce61e003",
+		"oracle/00001_outbox.sql":         "3c1352d941ff91ea",
+		"postgres/00001_outbox.sql":       "8c0f051405387d2d",
+		"mysql/00001_outbox.sql":          "d8622de5117fdb7c",
+		"tidb/00001_outbox.sql":           "2cbc926d8be248db",
+		"sqlite/00001_outbox.sql":         "329d3e2210c4e951",
+		"sqlserver/00001_outbox.sql":      "213b9c94fd912c4b",
 	}
 	found, err := filepath.Glob("*/*.sql")
 	inboxes, inboxErr := filepath.Glob("inbox/*/*.sql")

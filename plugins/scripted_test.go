@@ -119,11 +119,11 @@ func (limited) Send(_ context.Context, batch []sinks.Message) []sinks.Outcome {
 	return sinks.All(len(batch), sinks.Ok(fmt.Sprint(len(batch))))
 }
 
-// exact is the sink of a plug-in that would need tickets.
+// exact is the sink of a plug-in that would need references.
 type exact struct{ scripted }
 
-func (exact) Plan(_ context.Context, batch []sinks.Message) ([]sinks.Ticket, []sinks.Outcome) {
-	return make([]sinks.Ticket, len(batch)), make([]sinks.Outcome, len(batch))
+func (exact) Plan(_ context.Context, batch []sinks.Message) ([]sinks.BatchRef, []sinks.Outcome) {
+	return make([]sinks.BatchRef, len(batch)), make([]sinks.Outcome, len(batch))
 }
 
 // spoiling is the sink of a plug-in that says what each message is, and then changes

@@ -27,8 +27,8 @@ import (
 // is logged with package slog or log, appears in the relay's log. When the relay
 // is gone the process exits, whatever it is doing.
 //
-// What a [sinks.Exact] or a [sinks.TxSink] has beyond a Sink doesn't cross to
-// another process: an exact sink is refused when the relay opens it, and that of
+// What a [sinks.Deduplicating] or a [sinks.TxSink] has beyond a Sink doesn't cross to
+// another process: a deduplicating sink is refused when the relay opens it, and that of
 // the other kind is never available.
 func Serve(sink sinks.Sink) {
 	ServeKind(sinks.Kind{

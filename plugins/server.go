@@ -54,8 +54,8 @@ func (s *server) Open(ctx context.Context, request *pluginv1.OpenRequest) (*plug
 	if err != nil {
 		return troubled(&sinks.OpenError{Reason: sinks.ReasonConfig, Detail: err.Error()}), nil
 	}
-	if _, exact := sink.(sinks.Exact); exact {
-		return troubled(&sinks.OpenError{Reason: sinks.ReasonConfig, Detail: isExact}), nil
+	if _, dedup := sink.(sinks.Deduplicating); dedup {
+		return troubled(&sinks.OpenError{Reason: sinks.ReasonConfig, Detail: isDeduplicating}), nil
 	}
 	if err := guarded("open", func() error { return sink.Open(ctx) }); err != nil {
 		return troubled(err), nil
@@ -150,8 +150,8 @@ func guarded(what string, f func() error) (err error) {
 
 func stack() string { return strings.ReplaceAll(string(debug.Stack()), "\t", "  ") }
 
-// isExact: without its tickets such a sink can't do what it promises.
-const isExact = "the plug-in's sink is exact (sinks.Exact), and the plug-in protocol carries no tickets: use it inside the relay, or serve one that isn't exact"
+// isDeduplicating: without its references such a sink can't do what it promises.
+const isDeduplicating = "the plug-in's sink is deduplicating (sinks.Deduplicating), and the plug-in protocol carries no references to batches: use it inside the relay, or serve another one"
 
 var errNotOpen = errors.New("the plug-in was not opened")
 

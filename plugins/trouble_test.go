@@ -103,13 +103,13 @@ func TestPostponed(t *testing.T) {
 	}
 }
 
-// An exact sink can't keep its promise without tickets, and so is not opened.
+// A deduplicating sink can't keep its promise without references, and so is not opened.
 func TestExactSinkIsRefused(t *testing.T) {
 	t.Parallel()
 	sink := newSink(t, options(t, "exact"))
 	err := sink.Open(t.Context())
 	var refused *sinks.OpenError
-	if !errors.As(err, &refused) || refused.Reason != sinks.ReasonConfig || !strings.Contains(refused.Detail, "carries no tickets") {
+	if !errors.As(err, &refused) || refused.Reason != sinks.ReasonConfig || !strings.Contains(refused.Detail, "carries no references to batches") {
 		t.Errorf("Open: %v", err)
 	}
 	for i, o := range sink.Send(t.Context(), orders("hello", "hello")) {

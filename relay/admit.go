@@ -18,7 +18,7 @@ import (
 // again. It says whether it took the row.
 func (e *byLanes) admit(l *lane, row *storage.Row) bool {
 	if it := l.known[row.ID]; it != nil {
-		if it.row.Message.ID != row.Message.ID && !row.Held {
+		if it.row.Message.ID != row.Message.ID && !row.Deferred {
 			e.admitLater(it, row)
 		}
 		return false
@@ -32,10 +32,10 @@ func (e *byLanes) admit(l *lane, row *storage.Row) bool {
 		e.alarmUnrouted(row.Message.Topic)
 		l.alarmed = true
 	}
-	if !row.Held && l.skips(q.index, row.ID) {
+	if !row.Deferred && l.skips(q.index, row.ID) {
 		return false
 	}
-	if row.Later && !row.Held { // it is deferred to its time, whatever its key does
+	if row.Later && !row.Deferred { // it is deferred to its time, whatever its key does
 		it := &item{row: *row, lane: l, stage: inSettle, numbering: e.late.numberingOf(row)}
 		l.known[row.ID] = it
 		e.settle.add(it, it.settlement(storage.StateScheduled))
@@ -48,11 +48,11 @@ func (e *byLanes) admit(l *lane, row *storage.Row) bool {
 		return false
 	}
 	room := q.room()
-	if row.Held {
+	if row.Deferred {
 		room = q.roomAgain()
 	}
 	if takes := k.takes(row); !takes || room <= 0 {
-		if takes && !row.Held {
+		if takes && !row.Deferred {
 			l.skip(q.index, row.ID) // and so is all that comes after it
 		}
 		l.forget(k)
@@ -109,7 +109,7 @@ func (e *byLanes) deliveredBefore(it *item, outcome sinks.Outcome) {
 // numberingOf says since when no other pending row can have the id of a row that is
 // read now; -1 if one may have it, as with a row from before ids began anew.
 func (r *lateRows) numberingOf(row *storage.Row) int {
-	if row.Held || row.ID > r.horizon && r.given <= r.highest {
+	if row.Deferred || row.ID > r.horizon && r.given <= r.highest {
 		return -1
 	}
 	return r.numbering
@@ -142,7 +142,7 @@ func (e *byLanes) giveUp(it *item) {
 		e.leaveBehind(it)
 		return
 	}
-	if !it.row.Held {
+	if !it.row.Deferred {
 		it.lane.lookAgain(it.row.ID)
 	}
 	if it.key != nil {

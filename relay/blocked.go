@@ -72,7 +72,7 @@ func (b *blockedKeys) block(it *item) {
 // leaveBehind drops an item of a blocked key; it is read again later.
 func (b *blockedKeys) leaveBehind(it *item) {
 	it.key.remove(it)
-	if !it.row.Held {
+	if !it.row.Deferred {
 		it.key.dropAt(it.row.ID)
 	}
 	b.drop(it)
@@ -169,7 +169,7 @@ func (b *blockedKeys) askFirst(f *fetch) bool {
 				continue
 			}
 			queue, it := b.routes.sink(row.Message.Topic), l.known[row.ID]
-			there := it != nil && it.row.Message.ID == row.Message.ID || !row.Held && !skipped && l.skips(queue, row.ID)
+			there := it != nil && it.row.Message.ID == row.Message.ID || !row.Deferred && !skipped && l.skips(queue, row.ID)
 			if !there && l.keys[keyRef{queue, row.Message.Key}] == nil {
 				ask(storage.LaneKey{Lane: row.Lane, Key: row.Message.Key})
 			}

@@ -47,12 +47,12 @@ func TestHowFarAPageHasRead(t *testing.T) {
 		page   storage.Page
 		want   int64
 	}{
-		"all that there is":       {page: storage.Page{Horizon: 60, Given: 90, Through: 80}, want: 60},
-		"nothing is final":        {page: storage.Page{Horizon: 5, Given: 90}, want: 20},
-		"a full page":             {page: storage.Page{Horizon: 60, Given: 90, Through: 50, More: true}, want: 50},
-		"a full page of somebody": {page: storage.Page{Horizon: 60, Given: 90, More: true}, want: 20},
-		"a lane that is given up": {page: storage.Page{Horizon: 60, Given: 90}, change: func(l *lane) { l.draining = true }, want: 20},
-		"a lane that came later":  {page: storage.Page{Horizon: 60, Given: 90}, change: func(l *lane) { l.seq = 7 }, want: 20},
+		"all that there is":       {page: storage.Page{SafeID: 60, LastID: 90, Through: 80}, want: 60},
+		"nothing is final":        {page: storage.Page{SafeID: 5, LastID: 90}, want: 20},
+		"a full page":             {page: storage.Page{SafeID: 60, LastID: 90, Through: 50, More: true}, want: 50},
+		"a full page of somebody": {page: storage.Page{SafeID: 60, LastID: 90, More: true}, want: 20},
+		"a lane that is given up": {page: storage.Page{SafeID: 60, LastID: 90}, change: func(l *lane) { l.draining = true }, want: 20},
+		"a lane that came later":  {page: storage.Page{SafeID: 60, LastID: 90}, change: func(l *lane) { l.seq = 7 }, want: 20},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -25,7 +25,9 @@ type slowClaims struct {
 	most      atomic.Int64 // bytes that one claim brought
 }
 
-func (s *slowClaims) AtOnce() storage.AtOnce { return storage.AtOnce{Claims: s.atOnce, Settles: 1} }
+func (s *slowClaims) Parallelism() storage.Parallelism {
+	return storage.Parallelism{Claims: s.atOnce, Settles: 1}
+}
 
 func (s *slowClaims) Claim(ctx context.Context, request storage.ClaimRequest) ([]storage.Row, error) {
 	s.peak.Store(max(s.peak.Load(), s.now.Add(1)))

@@ -13,19 +13,19 @@ import (
 )
 
 // dedup sends to sinks that recognise a batch when it comes again. Such a batch is
-// planned, written down, sent and settled, in this order. A row has a ticket from when
+// planned, written down, sent and settled, in this order. A row has a reference from when
 // its batch is written down until it is settled, or until the sink has promised that it
 // will never be there by it. A batch of which nobody knows whether the sink has it is
 // unresolved: it is sent again, by whoever has its lanes then, before anything else is.
 type dedup struct {
 	*journal
-	sinks   map[*sinkQueue]*exactSink
-	tickets map[*lane]map[rowRef]*ticket // of rows that were sent and are not settled, also by a lane's last holder
+	sinks     map[*sinkQueue]*dedupSink
+	batchRefs map[*lane]map[rowRef]*batchRef // of rows that were sent and are not settled, also by a lane's last holder
 }
 
 // exactSink is a sink that recognises what comes again.
-type exactSink struct {
-	sink       sinks.Exact
+type dedupSink struct {
+	sink       sinks.Deduplicating
 	unresolved []*exactBatch
 	oneAtATime bool // it refused a part of a batch
 }
@@ -38,8 +38,8 @@ type exactBatch struct {
 	unresolved bool // the sink may have it or not
 }
 
-// ticket is a row's place in an exact batch.
-type ticket struct {
+// reference is a row's place in a planned batch.
+type batchRef struct {
 	batch  *exactBatch
 	place  int
 	status *sinks.Outcome // delivered, though the row may still have to be read
@@ -49,19 +49,19 @@ type ticket struct {
 const planPause = 10 * time.Millisecond
 
 func newDedup(j *journal) *dedup {
-	d := &dedup{journal: j, sinks: map[*sinkQueue]*exactSink{}, tickets: map[*lane]map[rowRef]*ticket{}}
+	d := &dedup{journal: j, sinks: map[*sinkQueue]*dedupSink{}, batchRefs: map[*lane]map[rowRef]*batchRef{}}
 	for _, q := range d.queues {
-		if sink, ok := q.options.Sink.(sinks.Exact); ok {
-			d.sinks[q] = &exactSink{sink: sink}
+		if sink, ok := q.options.Sink.(sinks.Deduplicating); ok {
+			d.sinks[q] = &dedupSink{sink: sink}
 		}
 	}
 	return d
 }
 
-// leased takes over the tickets of a lane. Their batches are unresolved.
+// leased takes over the references of a lane. Their batches are unresolved.
 func (d *dedup) leased(l *lane, g storage.Grant) {
-	d.tickets[l] = map[rowRef]*ticket{}
-	for _, t := range g.Tickets {
+	d.batchRefs[l] = map[rowRef]*batchRef{}
+	for _, t := range g.Batches {
 		at := slices.IndexFunc(d.queues, func(q *sinkQueue) bool { return q.name == t.Sink && d.sinks[q] != nil })
 		if at < 0 {
 			d.options.Logger.Warn("relay: messages may be delivered twice: a relay that died was sending them to a sink that is no longer there, or not as it was",
@@ -74,23 +74,23 @@ func (d *dedup) leased(l *lane, g storage.Grant) {
 			b = s.unresolved[known]
 		}
 		s.unresolve(b)
-		rowsOf(&t, l.Lane, func(ref rowRef, place int) { d.tickets[l][ref] = &ticket{batch: b, place: place} })
+		rowsOf(&t, l.Lane, func(ref rowRef, place int) { d.batchRefs[l][ref] = &batchRef{batch: b, place: place} })
 	}
 }
 
-func (d *dedup) lost(l *lane) { delete(d.tickets, l) }
+func (d *dedup) lost(l *lane) { delete(d.batchRefs, l) }
 
 // unresolve has a batch sent again before anything else.
-func (s *exactSink) unresolve(b *exactBatch) {
+func (s *dedupSink) unresolve(b *exactBatch) {
 	if !b.unresolved {
 		b.unresolved = true
 		s.unresolved = append(s.unresolved, b)
 	}
 }
 
-// ticketOf returns the item's ticket, if it has one.
-func (d *dedup) ticketOf(it *item) *ticket {
-	of := d.tickets[it.lane]
+// ticketOf returns the item's reference, if it has one.
+func (d *dedup) refTo(it *item) *batchRef {
+	of := d.batchRefs[it.lane]
 	if len(of) == 0 {
 		return nil
 	}
@@ -99,7 +99,7 @@ func (d *dedup) ticketOf(it *item) *ticket {
 
 // known is the outcome of an item whose batch was resolved before the row was read.
 func (d *dedup) known(it *item) *sinks.Outcome {
-	if t := d.ticketOf(it); t != nil {
+	if t := d.refTo(it); t != nil {
 		return t.status
 	}
 	return nil
@@ -138,7 +138,7 @@ func (d *dedup) start(q *sinkQueue, now time.Time) bool {
 
 // holdsAnyOf says that some lane has a row of the batch.
 func (d *dedup) holdsAnyOf(b *exactBatch) bool {
-	for _, of := range d.tickets {
+	for _, of := range d.batchRefs {
 		for _, t := range of {
 			if t.batch == b {
 				return true
@@ -186,7 +186,7 @@ func (w *waitingLine) gather(n int) {
 	copy(waiting[len(gathered):], rest)
 }
 
-// journalsOf lists the tickets that hold in the lanes of a batch. Those of other
+// journalsOf lists the references that hold in the lanes of a batch. Those of other
 // lanes stand where they were written; what of them is over by now does no harm.
 func (d *dedup) journalsOf(items []*item) (journals []storage.Journal) {
 	of := map[*lane]bool{}
@@ -195,32 +195,32 @@ func (d *dedup) journalsOf(items []*item) (journals []storage.Journal) {
 	}
 	for _, l := range d.sortedLanes() {
 		if of[l] || d.stale[l] {
-			journals = append(journals, storage.Journal{Lease: l.Lease, Tickets: d.written(l)})
+			journals = append(journals, storage.Journal{Lease: l.Lease, Batches: d.written(l)})
 			delete(d.stale, l)
 		}
 	}
 	return journals
 }
 
-// written lists a lane's tickets, as they are written down.
-func (d *dedup) written(l *lane) []storage.Ticket {
+// written lists a lane's references, as they are written down.
+func (d *dedup) written(l *lane) []storage.SentBatch {
 	var j storage.Journal
-	of := d.tickets[l]
+	of := d.batchRefs[l]
 	for _, ref := range slices.SortedFunc(maps.Keys(of), func(a, b rowRef) int { return cmp.Or(cmp.Compare(a.id, b.id), cmp.Compare(a.check, b.check)) }) {
 		t := of[ref]
-		addTicket(&j, t.batch.sink, sinks.Ticket{Batch: t.batch.name, Size: t.batch.size, Place: t.place}, ref)
+		addRef(&j, t.batch.sink, sinks.BatchRef{Batch: t.batch.name, Size: t.batch.size, Place: t.place}, ref)
 	}
-	return j.Tickets
+	return j.Batches
 }
 
-// add puts a row into the ticket of its batch.
-func addTicket(j *storage.Journal, sink string, t sinks.Ticket, ref rowRef) {
-	at := slices.IndexFunc(j.Tickets, func(other storage.Ticket) bool { return other.Batch == t.Batch })
+// add puts a row into the reference of its batch.
+func addRef(j *storage.Journal, sink string, t sinks.BatchRef, ref rowRef) {
+	at := slices.IndexFunc(j.Batches, func(other storage.SentBatch) bool { return other.Batch == t.Batch })
 	if at < 0 {
-		at = len(j.Tickets)
-		j.Tickets = append(j.Tickets, storage.Ticket{Sink: sink, Batch: t.Batch, Size: t.Size})
+		at = len(j.Batches)
+		j.Batches = append(j.Batches, storage.SentBatch{Sink: sink, Batch: t.Batch, Size: t.Size})
 	}
-	own := &j.Tickets[at]
+	own := &j.Batches[at]
 	own.IDs, own.Places, own.Checks = append(own.IDs, ref.id), append(own.Places, t.Place), append(own.Checks, ref.check)
 }
 
@@ -228,10 +228,10 @@ func addTicket(j *storage.Journal, sink string, t sinks.Ticket, ref rowRef) {
 // is sent.
 type plannedBatch struct {
 	journaledBatch
-	dedup   *dedup
-	tickets []sinks.Ticket // by item; the zero one where an item isn't sent
-	noted   bool
-	alone   bool // nothing else of the sink was under way
+	dedup     *dedup
+	batchRefs []sinks.BatchRef // by item; the zero one where an item isn't sent
+	noted     bool
+	alone     bool // nothing else of the sink was under way
 }
 
 func (b *plannedBatch) do(ctx context.Context, _ *engine, f *flight) {
@@ -242,49 +242,49 @@ func (b *plannedBatch) do(ctx context.Context, _ *engine, f *flight) {
 	}
 }
 
-// plan has the sink plan the messages, and adds the tickets to the journals that are
+// plan has the sink plan the messages, and adds the references to the journals that are
 // about to be written. What is not planned has its outcome already.
 func (b *plannedBatch) plan(ctx context.Context, f *flight, messages []sinks.Message) (outcomes []sinks.Outcome) {
-	b.tickets, outcomes = planSafely(ctx, b.dedup.sinks[f.queue].sink, messages)
+	b.batchRefs, outcomes = planSafely(ctx, b.dedup.sinks[f.queue].sink, messages)
 	for i, it := range f.items {
-		if b.tickets[i] == (sinks.Ticket{}) {
+		if b.batchRefs[i] == (sinks.BatchRef{}) {
 			continue
 		}
-		messages[i].Ticket = b.tickets[i]
+		messages[i].BatchRef = b.batchRefs[i]
 		at := slices.IndexFunc(b.journals, func(journal storage.Journal) bool { return journal.Lane == it.row.Lane })
-		addTicket(&b.journals[at], f.queue.name, b.tickets[i], refOf(&it.row))
+		addRef(&b.journals[at], f.queue.name, b.batchRefs[i], refOf(&it.row))
 	}
 	return outcomes
 }
 
-// planSafely returns one ticket and one outcome a message.
-func planSafely(ctx context.Context, sink sinks.Exact, messages []sinks.Message) (tickets []sinks.Ticket, outcomes []sinks.Outcome) {
+// planSafely returns one reference and one outcome a message.
+func planSafely(ctx context.Context, sink sinks.Deduplicating, messages []sinks.Message) (batchRefs []sinks.BatchRef, outcomes []sinks.Outcome) {
 	defer func() {
 		n := len(messages)
 		if p := recover(); p != nil {
-			tickets, outcomes = nil, sinks.All(n, sinks.Fail(sinks.Retry, sinks.ReasonPanic, fmt.Sprintf("the sink panicked: %v", p)))
+			batchRefs, outcomes = nil, sinks.All(n, sinks.Fail(sinks.Retry, sinks.ReasonPanic, fmt.Sprintf("the sink panicked: %v", p)))
 		}
-		tickets = append(tickets, make([]sinks.Ticket, max(0, n-len(tickets)))...)
+		batchRefs = append(batchRefs, make([]sinks.BatchRef, max(0, n-len(batchRefs)))...)
 		outcomes = complete(outcomes, n)
 	}()
 	return sink.Plan(ctx, messages)
 }
 
-// send sends what has a ticket.
+// send sends what has a reference.
 func (b *plannedBatch) send(ctx context.Context, sink sinks.Sink, messages []sinks.Message) {
-	messages = slices.DeleteFunc(messages, func(m sinks.Message) bool { return m.Ticket == sinks.Ticket{} })
+	messages = slices.DeleteFunc(messages, func(m sinks.Message) bool { return m.BatchRef == sinks.BatchRef{} })
 	if len(messages) == 0 {
 		return
 	}
 	answers := send(ctx, sink, messages)
 	for i := range b.outcomes {
-		if b.tickets[i] != (sinks.Ticket{}) {
+		if b.batchRefs[i] != (sinks.BatchRef{}) {
 			b.outcomes[i], answers = answers[0], answers[1:]
 		}
 	}
 }
 
-// note gives the rows of a batch their tickets once its plan is written down. If nobody
+// note gives the rows of a batch their references once its plan is written down. If nobody
 // knows whether it is, the batch isn't sent, and is unresolved: another relay that takes
 // over a lane may send it.
 func (b *plannedBatch) note(items []*item) {
@@ -293,19 +293,19 @@ func (b *plannedBatch) note(items []*item) {
 	}
 	b.noted = true
 	batches := map[string]*exactBatch{}
-	for i, t := range b.tickets {
-		if t == (sinks.Ticket{}) {
+	for i, t := range b.batchRefs {
+		if t == (sinks.BatchRef{}) {
 			continue
 		}
 		it := items[i]
 		if batches[t.Batch] == nil {
 			batches[t.Batch] = &exactBatch{sink: it.queue.name, name: t.Batch, size: t.Size}
 		}
-		of := b.dedup.tickets[it.lane]
+		of := b.dedup.batchRefs[it.lane]
 		if of == nil {
 			continue // the lane was lost
 		}
-		of[refOf(&it.row)] = &ticket{batch: batches[t.Batch], place: t.Place}
+		of[refOf(&it.row)] = &batchRef{batch: batches[t.Batch], place: t.Place}
 		if b.err != nil {
 			b.dedup.sinks[it.queue].unresolve(batches[t.Batch])
 		}
@@ -330,25 +330,25 @@ func (b *plannedBatch) done(e *engine, f *flight) {
 	}
 	b.batch.done(e, f)
 	refused := false
-	for i, t := range b.tickets {
-		refused = refused || t != (sinks.Ticket{}) && b.outcomes[i].Result != sinks.Delivered
+	for i, t := range b.batchRefs {
+		refused = refused || t != (sinks.BatchRef{}) && b.outcomes[i].Result != sinks.Delivered
 	}
 	if b.alone && !refused {
 		b.dedup.sinks[f.queue].oneAtATime = false
 	}
 }
 
-// answered says what an outcome means for a row's ticket: it holds where this is open,
+// answered says what an outcome means for a row's reference: it holds where this is open,
 // and is over where the sink doesn't have the message.
 func (d *dedup) answered(it *item, outcome sinks.Outcome) sinks.Outcome {
-	t := d.ticketOf(it)
+	t := d.refTo(it)
 	switch {
 	case t == nil || outcome.Result == sinks.Delivered:
 	case sinks.IsOpen(outcome):
 		outcome = uncharged(outcome)
 		d.sinks[it.queue].unresolve(t.batch)
 	default:
-		delete(d.tickets[it.lane], refOf(&it.row))
+		delete(d.batchRefs[it.lane], refOf(&it.row))
 		d.sinks[it.queue].oneAtATime = true
 	}
 	return outcome
@@ -364,13 +364,13 @@ func uncharged(outcome sinks.Outcome) sinks.Outcome {
 }
 
 func (d *dedup) marked(it *item) {
-	if of := d.tickets[it.lane]; len(of) > 0 {
+	if of := d.batchRefs[it.lane]; len(of) > 0 {
 		delete(of, refOf(&it.row))
 	}
 }
 
-// keepsJournal: a release would clear the tickets, so the lease runs out instead.
-func (d *dedup) keepsJournal(l *lane) bool { return len(d.tickets[l]) > 0 }
+// keepsJournal: a release would clear the references, so the lease runs out instead.
+func (d *dedup) keepsJournal(l *lane) bool { return len(d.batchRefs[l]) > 0 }
 
 // resolving is the job that sends unresolved batches again, with all of their rows that
 // are still there, also those of lanes that are another relay's: it may do the same, and
@@ -389,33 +389,33 @@ func (r *resolving) do(ctx context.Context, _ *engine, f *flight) {
 	if r.err = err; err != nil {
 		return
 	}
-	tickets := map[rowRef]sinks.Ticket{} // of every row of the batches
+	batchRefs := map[rowRef]sinks.BatchRef{} // of every row of the batches
 	var ids []storage.RowID
 	for _, j := range journals {
-		for _, t := range j.Tickets {
+		for _, t := range j.Batches {
 			if t.Sink != f.queue.name || !slices.ContainsFunc(r.batches, func(b *exactBatch) bool { return b.name == t.Batch }) {
 				continue
 			}
 			rowsOf(&t, j.Lane, func(ref rowRef, place int) {
-				tickets[ref] = sinks.Ticket{Batch: t.Batch, Size: t.Size, Place: place}
+				batchRefs[ref] = sinks.BatchRef{Batch: t.Batch, Size: t.Size, Place: place}
 				ids = append(ids, storage.RowID{Lane: ref.lane, ID: ref.id})
 			})
 		}
 	}
 	slices.SortFunc(ids, func(a, b storage.RowID) int { return cmp.Or(a.Lane-b.Lane, cmp.Compare(a.ID, b.ID)) })
 	rows, err := store.Pick(ctx, slices.Compact(ids))
-	rows = slices.DeleteFunc(rows, func(row storage.Row) bool { return tickets[refOf(&row)] == sinks.Ticket{} }) // another message's now
+	rows = slices.DeleteFunc(rows, func(row storage.Row) bool { return batchRefs[refOf(&row)] == sinks.BatchRef{} }) // another message's now
 	if r.err = err; err != nil || len(rows) == 0 {
 		return
 	}
 	slices.SortFunc(rows, func(a, b storage.Row) int { // as they were sent
-		x, y := tickets[refOf(&a)], tickets[refOf(&b)]
+		x, y := batchRefs[refOf(&a)], batchRefs[refOf(&b)]
 		return cmp.Or(cmp.Compare(x.Batch, y.Batch), x.Place-y.Place)
 	})
 	messages := make([]sinks.Message, len(rows))
 	for i, row := range rows {
 		messages[i] = (&item{row: row}).message()
-		messages[i].Ticket = tickets[refOf(&row)]
+		messages[i].BatchRef = batchRefs[refOf(&row)]
 	}
 	r.outcomes = send(ctx, f.queue.options.Sink, messages)
 	r.statuses = map[rowRef]sinks.Outcome{}
@@ -424,7 +424,7 @@ func (r *resolving) do(ctx context.Context, _ *engine, f *flight) {
 	}
 }
 
-// done ends the tickets whose rows are gone or were never delivered, and marks those
+// done ends the references whose rows are gone or were never delivered, and marks those
 // done that the sink has.
 func (r *resolving) done(e *engine, f *flight) {
 	d, q := r.dedup, f.queue
@@ -439,7 +439,7 @@ func (r *resolving) done(e *engine, f *flight) {
 	}
 	open := map[*exactBatch]bool{}
 	for _, l := range d.sortedLanes() {
-		for ref, t := range d.tickets[l] {
+		for ref, t := range d.batchRefs[l] {
 			if slices.Contains(r.batches, t.batch) && r.decide(l, ref, t) {
 				open[t.batch] = true
 			}
@@ -467,8 +467,8 @@ func (r *resolving) judge(e *engine, f *flight) {
 	f.queue.judgeCircuit(said, len(said) == 0 || f.ctx.Err() != nil)
 }
 
-// decide ends a ticket by the status of its row, unless that is open.
-func (r *resolving) decide(l *lane, ref rowRef, t *ticket) (open bool) {
+// decide ends a reference by the status of its row, unless that is open.
+func (r *resolving) decide(l *lane, ref rowRef, t *batchRef) (open bool) {
 	status, there := r.statuses[ref]
 	switch {
 	case there && sinks.IsOpen(status):
@@ -479,14 +479,14 @@ func (r *resolving) decide(l *lane, ref rowRef, t *ticket) (open bool) {
 			r.dedup.deliveredBefore(it, status)
 		}
 	default:
-		delete(r.dedup.tickets[l], ref)
+		delete(r.dedup.batchRefs[l], ref)
 	}
 	return false
 }
 
-// rowsOf calls take with each of a ticket's rows, as they are in a lane, and their
-// places. A ticket that can't be read whole has the rows that can.
-func rowsOf(t *storage.Ticket, lane int, take func(ref rowRef, place int)) {
+// rowsOf calls take with each of a reference's rows, as they are in a lane, and their
+// places. A reference that can't be read whole has the rows that can.
+func rowsOf(t *storage.SentBatch, lane int, take func(ref rowRef, place int)) {
 	for i := range min(len(t.IDs), len(t.Places), len(t.Checks)) {
 		take(rowRef{lane, t.IDs[i], t.Checks[i]}, t.Places[i])
 	}

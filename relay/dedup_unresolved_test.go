@@ -33,20 +33,20 @@ type shelving struct {
 func (s *shelving) Open(context.Context) error  { return nil }
 func (s *shelving) Close(context.Context) error { return nil }
 
-func (s *shelving) Plan(_ context.Context, batch []sinks.Message) ([]sinks.Ticket, []sinks.Outcome) {
+func (s *shelving) Plan(_ context.Context, batch []sinks.Message) ([]sinks.BatchRef, []sinks.Outcome) {
 	s.plans++
-	tickets := make([]sinks.Ticket, len(batch))
-	for i := range tickets {
-		tickets[i] = sinks.Ticket{Batch: fmt.Sprint(s.name, s.plans), Size: len(batch), Place: i}
+	batchRefs := make([]sinks.BatchRef, len(batch))
+	for i := range batchRefs {
+		batchRefs[i] = sinks.BatchRef{Batch: fmt.Sprint(s.name, s.plans), Size: len(batch), Place: i}
 	}
-	return tickets, nil
+	return batchRefs, nil
 }
 
 func (s *shelving) Send(_ context.Context, batch []sinks.Message) []sinks.Outcome {
 	fresh := map[string]bool{}
 	for _, m := range batch {
-		if !s.batches[m.Ticket.Batch] || fresh[m.Ticket.Batch] {
-			s.batches[m.Ticket.Batch], fresh[m.Ticket.Batch] = true, true
+		if !s.batches[m.BatchRef.Batch] || fresh[m.BatchRef.Batch] {
+			s.batches[m.BatchRef.Batch], fresh[m.BatchRef.Batch] = true, true
 			s.counts[m.Sequence]++
 		}
 	}
@@ -128,7 +128,7 @@ func TestATicketIsOfItsMessage(t *testing.T) {
 				if !ofRow {
 					check++
 				}
-				dieWithTicket(t, db, storage.Ticket{Sink: "main", Batch: "before", Size: 1, IDs: []int64{id}, Places: []int{0}, Checks: []uint32{check}})
+				dieWithTicket(t, db, storage.SentBatch{Sink: "main", Batch: "before", Size: 1, IDs: []int64{id}, Places: []int{0}, Checks: []uint32{check}})
 				_, stop := start(t, db.Store(), relay.Options{Sinks: to(&shelving{behind, "after", 0})})
 				time.Sleep(time.Minute)
 				if err := stop(); err != nil {
@@ -145,8 +145,8 @@ func TestATicketIsOfItsMessage(t *testing.T) {
 	}
 }
 
-// dieWithTicket leaves a ticket in the journal of each lane.
-func dieWithTicket(t *testing.T, db *memstore.DB, ticket storage.Ticket) {
+// dieWithTicket leaves a reference in the journal of each lane.
+func dieWithTicket(t *testing.T, db *memstore.DB, batchRef storage.SentBatch) {
 	t.Helper()
 	store := db.Store()
 	grants, err := store.Acquire(t.Context(), "dead", storage.Lanes, time.Second)
@@ -155,7 +155,7 @@ func dieWithTicket(t *testing.T, db *memstore.DB, ticket storage.Ticket) {
 	}
 	var journals []storage.Journal
 	for _, g := range grants {
-		journals = append(journals, storage.Journal{Lease: g.Lease, Tickets: []storage.Ticket{ticket}})
+		journals = append(journals, storage.Journal{Lease: g.Lease, Batches: []storage.SentBatch{batchRef}})
 	}
 	if _, err := store.WriteJournal(t.Context(), "dead", journals); err != nil {
 		t.Fatal(err)

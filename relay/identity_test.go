@@ -35,7 +35,7 @@ func TestAnotherMessageWithAKnownID(t *testing.T) {
 			if e.admit(l, &c.read) {
 				t.Error("it was taken beside the known one")
 			}
-			passes := c.known.Held && !c.again
+			passes := c.known.Deferred && !c.again
 			if mark := l.marks(9, "", []string{"sink"}).Main; (mark > 6) != passes {
 				t.Errorf("the mark is at %d while the id's row is in memory", mark)
 			}
@@ -48,7 +48,7 @@ func TestAnotherMessageWithAKnownID(t *testing.T) {
 }
 
 func held(row storage.Row) storage.Row {
-	row.Held = true
+	row.Deferred = true
 	return row
 }
 

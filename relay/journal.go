@@ -9,7 +9,7 @@ import (
 
 // A journal is what is written down of a lane before it is sent, so that whoever takes
 // the lane over from a relay that died knows of it: which messages were under way, for
-// quarantine, and which exact batches they were in, for dedup. Journals are written one
+// quarantine, and which planned batches they were in, for dedup. Journals are written one
 // at a time: each has all that was before it.
 
 // journal writes journals.

@@ -96,7 +96,7 @@ func (l *lane) marks(horizon int64, print string, queues []string) storage.Marks
 	for id, it := range l.known {
 		if it.queue == nil {
 			main = min(main, id-1)
-		} else if !it.row.Held || it.doubled { // a held row is found by its time
+		} else if !it.row.Deferred || it.doubled { // a held row is found by its time
 			lowest[it.queue.index] = min(lowest[it.queue.index], id-1)
 		}
 	}
@@ -265,13 +265,13 @@ func (k *key) takes(row *storage.Row) bool {
 	switch {
 	case k == nil:
 		return true
-	case k.blocked && (k.blockedBy != row.ID || !row.Held), k.mustAsk():
-		if !row.Held {
+	case k.blocked && (k.blockedBy != row.ID || !row.Deferred), k.mustAsk():
+		if !row.Deferred {
 			k.dropAt(row.ID)
 		}
 		return false
 	default:
-		return row.Held || !k.dropped || row.ID <= k.resumeFrom
+		return row.Deferred || !k.dropped || row.ID <= k.resumeFrom
 	}
 }
 
@@ -351,7 +351,7 @@ func (i *item) message() sinks.Message {
 // settlement is the start of what is written back for the item.
 func (i *item) settlement(state storage.State) storage.Settlement {
 	s := storage.Settlement{
-		ID: i.row.ID, Lane: i.row.Lane, MessageID: i.row.Message.ID, Token: i.token, Held: i.row.Held,
+		ID: i.row.ID, Lane: i.row.Lane, MessageID: i.row.Message.ID, Token: i.token, Deferred: i.row.Deferred,
 		State: state, Attempts: i.row.Attempts, Crashes: i.row.Crashes,
 	}
 	if i.lane != nil {

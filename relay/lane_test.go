@@ -46,8 +46,8 @@ func TestMarkIsBelowAllThatIsToBeReadAgain(t *testing.T) {
 		"rows of a blocked key":         {place: func(l *lane) { l.key(keyRef{1, "k"}).dropAt(14) }, horizon: 100, main: 13},
 		"a row in memory":               {place: func(l *lane) { l.known[8] = &item{queue: sink} }, horizon: 100, main: 7},
 		"a row that is only put away":   {place: func(l *lane) { l.known[8] = &item{} }, horizon: 100, main: 7},
-		"a deferred row":                {place: func(l *lane) { l.known[8] = &item{queue: sink, row: storage.Row{Held: true}} }, horizon: 100, main: 50},
-		"with another row under its id": {place: func(l *lane) { l.known[8] = &item{queue: sink, row: storage.Row{Held: true}, doubled: true} }, horizon: 100, main: 7},
+		"a deferred row":                {place: func(l *lane) { l.known[8] = &item{queue: sink, row: storage.Row{Deferred: true}} }, horizon: 100, main: 50},
+		"with another row under its id": {place: func(l *lane) { l.known[8] = &item{queue: sink, row: storage.Row{Deferred: true}, doubled: true} }, horizon: 100, main: 7},
 		"in a sink that was skipped":    {place: func(l *lane) { l.skip(1, 11); l.known[8] = &item{queue: sink} }, horizon: 100, main: 50, sinks: map[string]int64{"b": 7}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -127,12 +127,12 @@ func TestWhatOfAKeyComesIntoMemory(t *testing.T) {
 	}{
 		"anything":                                {row: storage.Row{ID: 7}, takes: true, from: none},
 		"behind a blocked key":                    {state: blockedBy(5), row: storage.Row{ID: 7}, from: 6},
-		"what it waits for":                       {state: blockedBy(5), row: storage.Row{ID: 5, Held: true}, takes: true, from: none},
-		"another deferred one":                    {state: blockedBy(5), row: storage.Row{ID: 4, Held: true}, from: none},
+		"what it waits for":                       {state: blockedBy(5), row: storage.Row{ID: 5, Deferred: true}, takes: true, from: none},
+		"another deferred one":                    {state: blockedBy(5), row: storage.Row{ID: 4, Deferred: true}, from: none},
 		"above what was dropped":                  {state: func(k *key) { k.dropAt(6) }, row: storage.Row{ID: 7}, from: 5},
 		"below what was dropped":                  {state: func(k *key) { k.dropAt(9) }, row: storage.Row{ID: 7}, takes: true, from: 8},
 		"before the database was asked":           {state: func(k *key) { k.fromDatabase = true }, row: storage.Row{ID: 7}, from: 6},
-		"a deferred one, though rows are dropped": {state: func(k *key) { k.dropAt(6) }, row: storage.Row{ID: 7, Held: true}, takes: true, from: 5},
+		"a deferred one, though rows are dropped": {state: func(k *key) { k.dropAt(6) }, row: storage.Row{ID: 7, Deferred: true}, takes: true, from: 5},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -169,7 +169,7 @@ func TestSinceWhenAnIDIsOneRows(t *testing.T) {
 		want    int
 	}{
 		"ids never began anew":                   {row: storage.Row{ID: 7}, given: 9, want: 2},
-		"a deferred row":                         {row: storage.Row{ID: 7, Held: true}, given: 9, want: -1},
+		"a deferred row":                         {row: storage.Row{ID: 7, Deferred: true}, given: 9, want: -1},
 		"its id may be given once more":          {row: storage.Row{ID: 7}, given: 3, highest: 20, want: -1},
 		"nothing can appear there":               {row: storage.Row{ID: 7}, horizon: 8, given: 9, highest: 20, want: 2},
 		"as many were given out as before again": {row: storage.Row{ID: 7}, given: 21, highest: 20, want: 2},

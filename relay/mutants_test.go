@@ -96,9 +96,9 @@ type hidesFalls struct {
 
 func (s *hidesFalls) Read(ctx context.Context, positions []storage.Position, limit, maxBytes int) (storage.Page, error) {
 	page, err := s.Store.Read(ctx, positions, limit, maxBytes)
-	s.given, s.highest = page.Given, max(s.highest, page.Given)
-	if page.Given < s.highest {
-		page.Given, page.LateAfter = s.highest, -1
+	s.given, s.highest = page.LastID, max(s.highest, page.LastID)
+	if page.LastID < s.highest {
+		page.LastID, page.LateAfter = s.highest, -1
 	}
 	return page, err
 }
@@ -145,7 +145,7 @@ func (s settlesByID) Settle(ctx context.Context, name string, keep bool, settlem
 	settlements = slices.Clone(settlements)
 	for i := range settlements {
 		for _, row := range rows {
-			if row.Lane == settlements[i].Lane && row.ID == settlements[i].ID && row.Held == settlements[i].Held {
+			if row.Lane == settlements[i].Lane && row.ID == settlements[i].ID && row.Deferred == settlements[i].Deferred {
 				settlements[i].MessageID = row.Message.ID
 			}
 		}
@@ -217,7 +217,7 @@ type boldHorizon struct{ storage.Store }
 
 func (s boldHorizon) Read(ctx context.Context, positions []storage.Position, limit, maxBytes int) (storage.Page, error) {
 	page, err := s.Store.Read(ctx, positions, limit, maxBytes)
-	page.Horizon = 1 << 40
+	page.SafeID = 1 << 40
 	return page, err
 }
 
@@ -227,7 +227,7 @@ type boldPages struct{ storage.Store }
 func (s boldPages) Read(ctx context.Context, positions []storage.Position, limit, maxBytes int) (storage.Page, error) {
 	page, err := s.Store.Read(ctx, positions, limit, maxBytes)
 	if page.More {
-		page.Through = page.Horizon
+		page.Through = page.SafeID
 	}
 	return page, err
 }
@@ -288,12 +288,12 @@ type forgetsTickets struct {
 func (s forgetsTickets) Acquire(ctx context.Context, name string, count int, ttl time.Duration) ([]storage.Grant, error) {
 	grants, err := s.Store.Acquire(ctx, name, count, ttl)
 	for i := range grants {
-		grants[i].Tickets = nil
+		grants[i].Batches = nil
 	}
 	return grants, err
 }
 
-// lastAlone writes down the tickets of a lane's last batch, and forgets those that
+// lastAlone writes down the references of a lane's last batch, and forgets those that
 // hold since before.
 type lastAlone struct {
 	storage.Store
@@ -302,7 +302,7 @@ type lastAlone struct {
 
 func (s lastAlone) WriteJournal(ctx context.Context, name string, journals []storage.Journal) ([]storage.Lease, error) {
 	for i := range journals {
-		journals[i].Tickets = journals[i].Tickets[max(0, len(journals[i].Tickets)-1):]
+		journals[i].Batches = journals[i].Batches[max(0, len(journals[i].Batches)-1):]
 	}
 	return s.Journaler.WriteJournal(ctx, name, journals)
 }

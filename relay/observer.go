@@ -17,7 +17,7 @@ import (
 type Observer interface {
 	// Sent: a batch came back from a sink after took; results has the number of
 	// messages by result and reason.
-	Sent(sink string, took time.Duration, results map[Outcome]int)
+	Sent(sink string, took time.Duration, results map[OutcomeKind]int)
 
 	// Delivered: so long after it was written a message was delivered.
 	Delivered(sink, topic string, lag time.Duration)
@@ -48,7 +48,7 @@ type Observer interface {
 }
 
 // Outcome is the part of a sinks.Outcome that is counted.
-type Outcome struct {
+type OutcomeKind struct {
 	Result sinks.Result
 	Reason sinks.Reason
 }
@@ -58,21 +58,21 @@ type NoObserver struct{}
 
 var _ Observer = NoObserver{}
 
-func (NoObserver) Sent(string, time.Duration, map[Outcome]int)    {}
-func (NoObserver) Delivered(string, string, time.Duration)        {}
-func (NoObserver) Settled(storage.Settled, map[storage.State]int) {}
-func (NoObserver) LanesHeld(int, int)                             {}
-func (NoObserver) SinkDown(string, sinks.Reason, string)          {}
-func (NoObserver) SinkUp(string)                                  {}
-func (NoObserver) Unrouted(string)                                {}
-func (NoObserver) Failed(string, error)                           {}
-func (NoObserver) Polled(int)                                     {}
+func (NoObserver) Sent(string, time.Duration, map[OutcomeKind]int) {}
+func (NoObserver) Delivered(string, string, time.Duration)         {}
+func (NoObserver) Settled(storage.Settled, map[storage.State]int)  {}
+func (NoObserver) LanesHeld(int, int)                              {}
+func (NoObserver) SinkDown(string, sinks.Reason, string)           {}
+func (NoObserver) SinkUp(string)                                   {}
+func (NoObserver) Unrouted(string)                                 {}
+func (NoObserver) Failed(string, error)                            {}
+func (NoObserver) Polled(int)                                      {}
 
 // observeSent counts outcomes.
 func (q *sinkQueue) observeSent(took time.Duration, outcomes []sinks.Outcome) {
-	counts := map[Outcome]int{}
+	counts := map[OutcomeKind]int{}
 	for _, outcome := range outcomes {
-		counts[Outcome{outcome.Result, outcome.Reason}]++
+		counts[OutcomeKind{outcome.Result, outcome.Reason}]++
 	}
 	q.base.options.Observer.Sent(q.name, took, counts)
 }

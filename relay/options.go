@@ -209,9 +209,9 @@ func (s SinkOptions) withDefaults(store storage.Store, claim storage.Claim) (Sin
 		}
 		s.Batch = or(s.Batch, 1) // each message has a transaction of its own
 	}
-	if _, isExact := s.Sink.(sinks.Exact); isExact {
+	if _, isExact := s.Sink.(sinks.Deduplicating); isExact {
 		if _, ok := store.(storage.Journaler); !ok || claim != storage.ByLanes {
-			return s, errors.New("a sink that is exact needs a relay that claims by lanes, and a store that keeps journals")
+			return s, errors.New("a deduplicating sink needs a relay that claims by lanes, and a store that keeps journals")
 		}
 	}
 	var limits sinks.Limits // of which 0 means none

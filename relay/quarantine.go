@@ -18,7 +18,7 @@ import (
 // parked. A relay that is killed for other reasons parks no message by it.
 type quarantine struct {
 	*journal
-	dedup    *dedup // nil if no sink is exact
+	dedup    *dedup // nil if no sink is deduplicating
 	suspects map[rowRef]suspicion
 
 	// waiting has a suspect to send. Until it is sent nothing else is, so that
@@ -115,17 +115,17 @@ func (g *quarantine) start(q *sinkQueue, now time.Time) bool {
 	return true
 }
 
-// journals lists all that is under way, and the tickets that hold.
+// journals lists all that is under way, and the references that hold.
 func (g *quarantine) journals() []storage.Journal {
 	var journals []storage.Journal
 	total := 0
 	for _, l := range g.sortedLanes() {
 		j := storage.Journal{Lease: l.Lease, Suspects: g.inFlight(l)}
 		if g.dedup != nil {
-			j.Tickets = g.dedup.written(l)
+			j.Batches = g.dedup.written(l)
 		}
 		total += len(j.Suspects)
-		something := len(j.Suspects)+len(j.Tickets) > 0
+		something := len(j.Suspects)+len(j.Batches) > 0
 		if something || g.stale[l] {
 			journals = append(journals, j) // an empty one clears what was sent before
 		}

@@ -113,13 +113,13 @@ type exactlyMortal struct {
 	plans int
 }
 
-func (m *exactlyMortal) Plan(_ context.Context, batch []sinks.Message) ([]sinks.Ticket, []sinks.Outcome) {
+func (m *exactlyMortal) Plan(_ context.Context, batch []sinks.Message) ([]sinks.BatchRef, []sinks.Outcome) {
 	m.plans++
-	tickets := make([]sinks.Ticket, len(batch))
-	for i := range tickets {
-		tickets[i] = sinks.Ticket{Batch: fmt.Sprint(m.name, m.plans), Size: len(batch), Place: i}
+	batchRefs := make([]sinks.BatchRef, len(batch))
+	for i := range batchRefs {
+		batchRefs[i] = sinks.BatchRef{Batch: fmt.Sprint(m.name, m.plans), Size: len(batch), Place: i}
 	}
-	return tickets, nil
+	return batchRefs, nil
 }
 
 // A message that kills whoever sends its batch again does so until its sink is

@@ -176,7 +176,7 @@ func (w *waitingLine) pop() (entry queued, ok bool) {
 func (q *sinkQueue) add(it *item) {
 	q.buffered++
 	q.bytes += it.size()
-	if it.row.Held {
+	if it.row.Deferred {
 		q.again++
 	}
 	if it.key == nil {
@@ -200,7 +200,7 @@ func (q *sinkQueue) enqueue(k *key) {
 func (q *sinkQueue) release(it *item) {
 	q.buffered--
 	q.bytes -= it.size()
-	if it.row.Held {
+	if it.row.Deferred {
 		q.again--
 	}
 }

@@ -345,7 +345,7 @@ func (e *byLanes) mergeLanes(f *fetch) {
 	}
 	through := f.page.Through
 	if !f.page.More {
-		through = min(f.page.Horizon, f.page.Given)
+		through = min(f.page.SafeID, f.page.LastID)
 	}
 	for _, p := range f.positions {
 		if l := e.laneOf(f, p.Lane); l != nil && !l.draining {

@@ -148,7 +148,7 @@ type failedOver struct {
 func (s *failedOver) Read(ctx context.Context, p []storage.Position, limit, maxBytes int) (storage.Page, error) {
 	page, err := s.Store.Read(ctx, p, limit, maxBytes)
 	if s.over.Load() {
-		page.Horizon, page.LateAfter = 0, 0
+		page.SafeID, page.LateAfter = 0, 0
 	}
 	return page, err
 }

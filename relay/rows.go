@@ -64,7 +64,7 @@ func newByRows(e *engine) *byRows {
 
 // claimers is how many claims may be under way at once. To claim a row takes a
 // database longer than all else that it does for it.
-func (r *byRows) claimers() int { return r.store.AtOnce().Claims }
+func (r *byRows) claimers() int { return r.store.Parallelism().Claims }
 
 func (r *byRows) workers() []func(context.Context) {
 	return append(slices.Repeat([]func(context.Context){r.claimer}, r.claimers()), r.reclaimer)

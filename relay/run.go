@@ -24,7 +24,7 @@ func (r *Relay) newEngine() *engine {
 		leases:   make(chan leaseJob, 1), leased: make(chan leaseJob, 1),
 	}
 	e.settle = &settling{
-		base: e.base, finish: e.finish, atOnce: min(settlers, e.store.AtOnce().Settles),
+		base: e.base, finish: e.finish, atOnce: min(settlers, e.store.Parallelism().Settles),
 		settles: make(chan settleJob, settlers+1), settled: make(chan settleResult, settlers+1),
 	}
 	e.sendCtx, e.cancelSend = context.WithCancelCause(context.Background())

@@ -47,8 +47,8 @@ type lateRows struct {
 // higher ids, and is read again, too, which leaves the cursor above what was given out. What
 // is given out from one page to the next has then appeared late.
 func (r *lateRows) scanFirst(f *fetch) *lateScan {
-	before, given := r.given, f.page.Given
-	r.given, r.horizon = given, f.page.Horizon // lower than before where ids began anew
+	before, given := r.given, f.page.LastID
+	r.given, r.horizon = given, f.page.SafeID // lower than before where ids began anew
 	anew, above := 0, false
 	for _, l := range r.sortedLanes() {
 		if r.laneOf(f, l.Lane) == nil {

@@ -17,8 +17,8 @@ type exactly struct {
 	plans int
 }
 
-// Plan makes two exact batches, as if there were two partitions.
-func (s *exactly) Plan(ctx context.Context, batch []sinks.Message) ([]sinks.Ticket, []sinks.Outcome) {
+// Plan makes two planned batches, as if there were two partitions.
+func (s *exactly) Plan(ctx context.Context, batch []sinks.Message) ([]sinks.BatchRef, []sinks.Outcome) {
 	s.w.napFor(ctx, s.w.span(5*time.Millisecond))
 	if ctx.Err() != nil || s.isDead() {
 		return nil, sinks.All(len(batch), sinks.Fail(sinks.Unavailable, sinks.ReasonConnection, "down"))
@@ -27,16 +27,16 @@ func (s *exactly) Plan(ctx context.Context, batch []sinks.Message) ([]sinks.Tick
 		return nil, sinks.All(len(batch), answer)
 	}
 	s.plans++
-	tickets, sizes := make([]sinks.Ticket, len(batch)), [2]int{}
+	batchRefs, sizes := make([]sinks.BatchRef, len(batch)), [2]int{}
 	for i, m := range batch {
 		p := crc32.ChecksumIEEE([]byte(m.Key)) % 2
-		tickets[i] = sinks.Ticket{Batch: fmt.Sprintf("%s %06d %d", s.relay, s.plans, p), Place: sizes[p]}
+		batchRefs[i] = sinks.BatchRef{Batch: fmt.Sprintf("%s %06d %d", s.relay, s.plans, p), Place: sizes[p]}
 		sizes[p]++
 	}
 	for i, m := range batch {
-		tickets[i].Size = sizes[crc32.ChecksumIEEE([]byte(m.Key))%2]
+		batchRefs[i].Size = sizes[crc32.ChecksumIEEE([]byte(m.Key))%2]
 	}
-	return tickets, nil
+	return batchRefs, nil
 }
 
 // Send sends the batches one after the other; they come sorted when they come
@@ -59,10 +59,10 @@ func (s *exactly) Send(ctx context.Context, batch []sinks.Message) []sinks.Outco
 // order there.
 func nextGroup(batch []sinks.Message, done map[string]bool) (name string, group []sinks.Message, at []int) {
 	for i, m := range batch {
-		if name == "" && !done[m.Ticket.Batch] {
-			name = m.Ticket.Batch
+		if name == "" && !done[m.BatchRef.Batch] {
+			name = m.BatchRef.Batch
 		}
-		if name != "" && m.Ticket.Batch == name {
+		if name != "" && m.BatchRef.Batch == name {
 			group, at = append(group, m), append(at, i)
 		}
 	}
@@ -76,7 +76,7 @@ func (s *exactly) sendGroup(ctx context.Context, name string, group []sinks.Mess
 	if _, down := s.w.isDown(s.name); down || ctx.Err() != nil || s.isDead() {
 		return open
 	}
-	if n < group[0].Ticket.Size {
+	if n < group[0].BatchRef.Size {
 		if s.w.has(name) {
 			return sinks.All(n, sinks.Ok("from before"))
 		}
@@ -110,7 +110,7 @@ func (w *world) take(sink, by, name string, group []sinks.Message) []sinks.Outco
 		for _, m := range group {
 			if w.log[name] == "taken" {
 				w.checkOrder(sink, m)
-				w.trace = append(w.trace, fmt.Sprintf("%s  %d key %s place %d of %s by %s", time.Now().Format("04:05.000"), numberOf(m.ID), m.Key, m.Ticket.Place, name, by))
+				w.trace = append(w.trace, fmt.Sprintf("%s  %d key %s place %d of %s by %s", time.Now().Format("04:05.000"), numberOf(m.ID), m.Key, m.BatchRef.Place, name, by))
 				w.arrived(sink, m)
 				if w.delivered[numberOf(m.ID)] > 1 && w.falls == 0 {
 					w.problem("message %d came twice to a sink that is exact", numberOf(m.ID))

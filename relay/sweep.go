@@ -132,7 +132,7 @@ func (s *sweep) merge(f *fetch) {
 		*fresh = *fresh || ok
 	}
 	if lanes > 0 {
-		s.store.Distrust()
+		s.store.FoundLate()
 		s.failed("sweep", fmt.Errorf("messages waited in %d lanes below what was read there, and are delivered now, some perhaps after later ones of their keys: %w", lanes, errSkipped))
 	}
 }

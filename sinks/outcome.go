@@ -94,7 +94,7 @@ const (
 	ReasonServerError  Reason = "server_error"  // retry: the destination failed on this message
 	ReasonHandlerError Reason = "handler_error" // retry: a function returned an error
 	ReasonPanic        Reason = "panic"         // retry: a function panicked
-	ReasonBusy         Reason = "busy"          // retry: asked to come again later; unsent: its turn comes later; unavailable: an exact sink finds out what became of a batch
+	ReasonBusy         Reason = "busy"          // retry: asked to come again later; unsent: its turn comes later; unavailable: a deduplicating sink finds out what became of a batch
 	ReasonTooLarge     Reason = "too_large"     // reject: over the destination's limit
 	ReasonInvalid      Reason = "invalid"       // reject: the protocol can't carry it, or it was refused as malformed: its own fault, not the destination's
 	ReasonRefused      Reason = "refused"       // reject: the destination will not have it

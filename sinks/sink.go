@@ -63,9 +63,9 @@ type Message struct {
 	// CreatedAt is when the message was written, by the database's clock.
 	CreatedAt time.Time
 
-	// Ticket is the message's place in an exact batch, for a sink that is
-	// [Exact].
-	Ticket Ticket
+	// BatchRef is the message's place in a planned batch, for a sink that is
+	// [Deduplicating].
+	BatchRef BatchRef
 }
 
 // Order is what a sink promises about the messages of one batch.
@@ -136,34 +136,34 @@ type TxSink interface {
 // way; Sends of different plans may be under way at once, and end in any order. So
 // what becomes of one must not change another's fate. A sink that can't promise
 // this has [Limits] of one worker.
-type Exact interface {
+type Deduplicating interface {
 	Sink
 
-	// Plan says in which exact batches the messages are to go, and sends
-	// nothing. A message without a ticket in the answer is not sent now: its
-	// outcome says why. Of tickets whose Send never comes, nothing may be used
+	// Plan says in which planned batches the messages are to go, and sends
+	// nothing. A message without a reference in the answer is not sent now: its
+	// outcome says why. Of references whose Send never comes, nothing may be used
 	// again.
-	Plan(ctx context.Context, batch []Message) ([]Ticket, []Outcome)
+	Plan(ctx context.Context, batch []Message) ([]BatchRef, []Outcome)
 
-	// Send, of messages with tickets, sends each exact batch that it has whole,
+	// Send, of messages with references, sends each planned batch that it has whole,
 	// for the first time or again. Of one that it has not whole, it finds out
 	// whether the destination has it. Where finding out takes longer than a Send,
 	// it is [Unavailable] with [ReasonBusy], the detail says how far it has come,
 	// and the next Send goes on from there. [Delivered] says that the message is
 	// there, from now or from before. An outcome that [IsOpen] leaves open
-	// whether it is: the ticket holds. Any other one promises that the message
-	// is not there, and never will be by this ticket.
+	// whether it is: the reference holds. Any other one promises that the message
+	// is not there, and never will be by this reference.
 	Send(ctx context.Context, batch []Message) []Outcome
 }
 
-// Ticket is a message's place in an exact batch. The zero Ticket is none.
-type Ticket struct {
+// BatchRef is a message's place in a planned batch. The zero BatchRef is none.
+type BatchRef struct {
 	Batch string // the batch's name, which any relay understands; at most 200 bytes
 	Size  int    // messages in the batch
 	Place int    // 0 is the first
 }
 
-// IsOpen says that nobody knows whether an exact sink has a message: it was
+// IsOpen says that nobody knows whether a deduplicating sink has a message: it was
 // unavailable, its answer was lost, or the context ended before it was asked.
 func IsOpen(o Outcome) bool {
 	switch o.Result {

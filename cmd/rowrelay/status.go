@@ -72,7 +72,7 @@ func (p program) printStatus(r admin.Report) error {
 	rows = [][]string{{"\nRELAY", "HOST", "VERSION", "CLAIM", "LANES", "ALIVE", "LAST BEAT"}}
 	for _, each := range r.Relays {
 		alive := map[bool]string{true: "yes", false: "no"}[each.Alive]
-		rows = append(rows, []string{each.Name, each.Host, each.Version, string(each.Claim), fmt.Sprint(each.Lanes), alive, shownTime(each.LastBeat)})
+		rows = append(rows, []string{each.Name, each.Host, each.Version, string(each.Claim), fmt.Sprint(each.Lanes), alive, shownTime(each.LastHeartbeat)})
 	}
 	return p.printTable(rows)
 }

@@ -68,14 +68,14 @@ func (r *record) identity() identity {
 }
 
 type lane struct {
-	owner    string
-	fence    int64
-	until    time.Time
-	marks    storage.Marks
-	crashes  int
-	settling int // settles that have locked the lane
-	suspects []storage.Suspect
-	tickets  []storage.Ticket
+	owner     string
+	fence     int64
+	until     time.Time
+	marks     storage.Marks
+	crashes   int
+	settling  int // settles that have locked the lane
+	suspects  []storage.Suspect
+	batchRefs []storage.SentBatch
 }
 
 type relayRow struct {

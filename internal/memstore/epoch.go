@@ -6,6 +6,6 @@ import "strconv"
 // what it had committed.
 func (db *DB) epoch() string { return strconv.Itoa(db.epochs) }
 
-// Distrust implements [storage.LaneStore]. What a page tells comes from the table
+// FoundLate implements [storage.LaneStore]. What a page tells comes from the table
 // itself, and needs no trust.
-func (s *Store) Distrust() {}
+func (s *Store) FoundLate() {}

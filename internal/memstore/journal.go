@@ -12,7 +12,7 @@ func (s *Store) WriteJournal(ctx context.Context, name string, journals []storag
 	err = s.do(ctx, OpJournal, func() error {
 		for _, j := range journals {
 			if l := s.db.leased(name, j.Lease); l != nil {
-				l.suspects, l.tickets = slices.Clone(j.Suspects), slices.Clone(j.Tickets)
+				l.suspects, l.batchRefs = slices.Clone(j.Suspects), slices.Clone(j.Batches)
 				held = append(held, j.Lease)
 			}
 		}
@@ -25,9 +25,9 @@ func (s *Store) WriteJournal(ctx context.Context, name string, journals []storag
 func (s *Store) Journals(ctx context.Context) (journals []storage.Journal, err error) {
 	err = s.do(ctx, OpJournals, func() error {
 		for i, l := range s.db.lanes {
-			if len(l.suspects)+len(l.tickets) > 0 {
+			if len(l.suspects)+len(l.batchRefs) > 0 {
 				lease := storage.Lease{Lane: i, Fence: l.fence}
-				journals = append(journals, storage.Journal{Lease: lease, Suspects: l.suspects, Tickets: l.tickets})
+				journals = append(journals, storage.Journal{Lease: lease, Suspects: l.suspects, Batches: l.batchRefs})
 			}
 		}
 		return nil

@@ -39,7 +39,7 @@ func (db *DB) grant(i int, name string, ttl time.Duration) storage.Grant {
 		Crashes: l.crashes,
 
 		Suspects: l.suspects,
-		Tickets:  l.tickets,
+		Batches:  l.batchRefs,
 	}
 }
 
@@ -55,7 +55,7 @@ func (s *Store) Renew(ctx context.Context, name string, renewals []storage.Renew
 			l.until = s.db.now().Add(ttl)
 			l.mark(renewal, s.db.epoch())
 			if renewal.Calm {
-				l.crashes, l.suspects, l.tickets = 0, nil, nil
+				l.crashes, l.suspects, l.batchRefs = 0, nil, nil
 			}
 			held = append(held, renewal.Lease)
 			s.db.note(Change{Op: OpRenew, Relay: name, Lane: renewal.Lane, Fence: renewal.Fence})
@@ -73,7 +73,7 @@ func (s *Store) Release(ctx context.Context, name string, renewals []storage.Ren
 			if l == nil {
 				continue
 			}
-			l.owner, l.until, l.crashes, l.suspects, l.tickets = "", time.Time{}, 0, nil, nil
+			l.owner, l.until, l.crashes, l.suspects, l.batchRefs = "", time.Time{}, 0, nil, nil
 			l.mark(renewal, s.db.epoch())
 			s.db.note(Change{Op: OpRelease, Relay: name, Lane: renewal.Lane, Fence: renewal.Fence})
 		}

@@ -65,16 +65,16 @@ func TestReadTellsWhatOpenTransactionsMayStillBring(t *testing.T) {
 	gap.Rollback()
 
 	page := mustRead(t, store)
-	if got := ids(page.Rows); !slices.Equal(got, []int64{3}) || page.Horizon != 0 || page.LateAfter != 2 {
-		t.Fatalf("with 1 open: rows %v, horizon %d, late after %d", got, page.Horizon, page.LateAfter)
+	if got := ids(page.Rows); !slices.Equal(got, []int64{3}) || page.SafeID != 0 || page.LateAfter != 2 {
+		t.Fatalf("with 1 open: rows %v, horizon %d, late after %d", got, page.SafeID, page.LateAfter)
 	}
 	if page = mustRead(t, store); page.LateAfter != -1 {
 		t.Errorf("nothing has appeared, but late after %d", page.LateAfter)
 	}
 	early.Commit()
 	page = mustRead(t, store)
-	if got := ids(page.Rows); !slices.Equal(got, []int64{1, 3}) || page.Horizon != 3 || page.LateAfter != 0 {
-		t.Errorf("with 1 committed: rows %v, horizon %d, late after %d", got, page.Horizon, page.LateAfter)
+	if got := ids(page.Rows); !slices.Equal(got, []int64{1, 3}) || page.SafeID != 3 || page.LateAfter != 0 {
+		t.Errorf("with 1 committed: rows %v, horizon %d, late after %d", got, page.SafeID, page.LateAfter)
 	}
 	if page = mustRead(t, db.Store()); page.LateAfter != 0 {
 		t.Errorf("another reader, who has seen nothing: late after %d", page.LateAfter)
@@ -219,8 +219,8 @@ func TestTransactionOpenWhileIDsBeginAnew(t *testing.T) {
 	db.Renumber(1)
 	low := tx.Insert(outbox.Message{Topic: "t", Key: "b"})
 	db.Write(outbox.Message{Topic: "t", Key: "c"})
-	if page := pageOf(); page.Horizon >= low {
-		t.Errorf("nothing appears at or below %d, and %d isn't committed", page.Horizon, low)
+	if page := pageOf(); page.SafeID >= low {
+		t.Errorf("nothing appears at or below %d, and %d isn't committed", page.SafeID, low)
 	}
 	tx.Commit()
 	if page := pageOf(); page.LateAfter < 0 || page.LateAfter >= low {

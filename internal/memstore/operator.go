@@ -110,7 +110,7 @@ func (r *record) info(now time.Time) storage.Info {
 		ClaimedBy:  r.claimedBy,
 		FinishedAt: r.finishedAt,
 	}
-	info.Held = r.state == storage.StateScheduled || r.state == storage.StateRetry || r.state == storage.StateError
+	info.Deferred = r.state == storage.StateScheduled || r.state == storage.StateRetry || r.state == storage.StateError
 	info.Retrying = r.state == storage.StateRetry
 	return info
 }

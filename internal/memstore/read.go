@@ -17,7 +17,7 @@ func (s *Store) Read(ctx context.Context, positions []storage.Position, limit, m
 	err = s.do(ctx, OpRead, func() error {
 		page = s.db.read(positions, limit, maxBytes)
 		page.LateAfter = s.db.lateAfter(s.seen)
-		page.Horizon, page.Given, page.Epoch = s.db.horizon(), s.db.lastID, s.db.epoch()
+		page.SafeID, page.LastID, page.Epoch = s.db.horizon(), s.db.lastID, s.db.epoch()
 		seen = len(s.db.appeared)
 		return nil
 	})
@@ -225,7 +225,7 @@ func byTime(a, b *record) int {
 
 func (r *record) readHeld() storage.Row {
 	row := r.row
-	row.Held = true
+	row.Deferred = true
 	row.Retrying = r.state == storage.StateRetry
 	return row
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// AtOnce implements [storage.Store].
-func (*Store) AtOnce() storage.AtOnce { return storage.AtOnce{Claims: 2, Settles: 2} }
+// Parallelism implements [storage.Store].
+func (*Store) Parallelism() storage.Parallelism { return storage.Parallelism{Claims: 2, Settles: 2} }
 
 // Settle implements [storage.Store]. It locks its lanes first; between that and
 // the change the hook Fail is called with [OpSettleLocked].
@@ -100,7 +100,7 @@ func (db *DB) settle(name string, keep bool, s storage.Settlement, counts *stora
 // settleable finds the row where the settlement says that it is. A parked row
 // is an operator's, not a relay's.
 func (db *DB) settleable(s storage.Settlement) *record {
-	if s.Held {
+	if s.Deferred {
 		if r := db.held.rows[identity{s.Lane, s.ID, s.MessageID}]; r != nil && r.state != storage.StateError {
 			return r
 		}

@@ -145,7 +145,7 @@ CREATE TABLE {{.Relays}} (
     version   VARCHAR2(255 BYTE),
     claim     VARCHAR2(10 BYTE) NOT NULL,
     since     TIMESTAMP(6) NOT NULL,
-    last_beat TIMESTAMP(6) NOT NULL,
+    last_heartbeat TIMESTAMP(6) NOT NULL,
     until     TIMESTAMP(6) NOT NULL,
     PRIMARY KEY (name)
 );

@@ -128,7 +128,7 @@ CREATE TABLE {{.Relays}} (
     version   text NOT NULL,
     claim     text NOT NULL,
     since     timestamptz NOT NULL,
-    last_beat timestamptz NOT NULL,
+    last_heartbeat timestamptz NOT NULL,
     until     timestamptz NOT NULL
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500);
 

@@ -131,7 +131,7 @@ CREATE TABLE {{.Relays}} (
     version   TEXT NOT NULL,
     claim     TEXT NOT NULL,
     since     TEXT NOT NULL,
-    last_beat TEXT NOT NULL,
+    last_heartbeat TEXT NOT NULL,
     until     TEXT NOT NULL
 );
 

@@ -131,7 +131,7 @@ CREATE TABLE {{.Relays}} (
     version   nvarchar(255) COLLATE Latin1_General_100_BIN2 NOT NULL,
     claim     nvarchar(10) COLLATE Latin1_General_100_BIN2 NOT NULL,
     since     datetime2(7) NOT NULL,
-    last_beat datetime2(7) NOT NULL,
+    last_heartbeat datetime2(7) NOT NULL,
     until     datetime2(7) NOT NULL,
     CONSTRAINT {{.IndexName "relays_key"}} PRIMARY KEY CLUSTERED (name) WITH (ALLOW_PAGE_LOCKS = OFF)
 );

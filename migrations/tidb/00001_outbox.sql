@@ -147,7 +147,7 @@ CREATE TABLE {{.Relays}} (
     version   varchar(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL,
     claim     varchar(16) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
     since     datetime(6) NOT NULL,
-    last_beat datetime(6) NOT NULL,
+    last_heartbeat datetime(6) NOT NULL,
     `until`   datetime(6) NOT NULL
 );
 

@@ -29,7 +29,7 @@ var update = flag.Bool("update", false, "rewrite the golden file")
 func used() *Metrics {
 	m := New(Build{Version: "v1.2.3", Revision: "abc"})
 	s := m.Source("shop", "web")
-	s.Sent("web", 20*time.Millisecond, map[relay.Outcome]int{
+	s.Sent("web", 20*time.Millisecond, map[relay.OutcomeKind]int{
 		{Result: sinks.Delivered}:                                  3,
 		{Result: sinks.Retry, Reason: sinks.ReasonTimeout}:         2,
 		{Result: sinks.Result(99), Reason: "made up by a plug-in"}: 1,

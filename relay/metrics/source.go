@@ -55,7 +55,7 @@ var reasons = []sinks.Reason{
 }
 
 // Sent counts a batch's outcomes.
-func (s *Source) Sent(sink string, took time.Duration, outcomes map[relay.Outcome]int) {
+func (s *Source) Sent(sink string, took time.Duration, outcomes map[relay.OutcomeKind]int) {
 	s.metrics.send.WithLabelValues(s.name, sink).Observe(took.Seconds())
 	for outcome, count := range outcomes {
 		result, reason := other, other

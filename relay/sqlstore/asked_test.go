@@ -47,7 +47,7 @@ func everything(query string) (rows [][]driver.Value) {
 // retried, and was held and is done.
 func thirds(count int, token string, receipts bool) (settlements []storage.Settlement) {
 	for i := range count {
-		s := storage.Settlement{ID: int64(i + 1), MessageID: aMessage, Lane: i / 8, Fence: 1, Token: token, Held: i%3 == 2}
+		s := storage.Settlement{ID: int64(i + 1), MessageID: aMessage, Lane: i / 8, Fence: 1, Token: token, Deferred: i%3 == 2}
 		s.State = []storage.State{storage.StateDone, storage.StateRetry, storage.StateDone}[i%3]
 		if receipts {
 			s.Receipt = strconv.Itoa(i)

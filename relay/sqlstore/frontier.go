@@ -95,7 +95,7 @@ type token struct {
 type oneWriter struct{}
 
 func (oneWriter) promise(_ context.Context, first backend.FirstLine, _ token, page *storage.Page) error {
-	page.Epoch, page.Given, page.Horizon, page.LateAfter = first.Server, first.LastID, first.LastID, -1
+	page.Epoch, page.LastID, page.SafeID, page.LateAfter = first.Server, first.LastID, first.LastID, -1
 	return nil
 }
 

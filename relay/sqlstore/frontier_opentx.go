@@ -194,8 +194,8 @@ func (o *openTx) promise(ctx context.Context, first backend.FirstLine, _ token, 
 		}
 	}
 	page.Epoch = first.Server
-	page.LateAfter, page.Horizon = o.page(first.Server, afterwards)
-	page.Given = o.given
+	page.LateAfter, page.SafeID = o.page(first.Server, afterwards)
+	page.LastID = o.given
 	page.Warning, o.warning = o.warning, ""
 	return nil
 }

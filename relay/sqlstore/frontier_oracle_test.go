@@ -21,7 +21,7 @@ func readFor(t *testing.T, store *sqlstore.Store, span time.Duration) int64 {
 			t.Fatal(err)
 		}
 	}
-	return page.Horizon
+	return page.SafeID
 }
 
 // A list of open transactions that breaks off is not taken for all there are,

@@ -98,8 +98,8 @@ func (h *snapshots) promise(_ context.Context, first backend.FirstLine, began to
 	if err != nil {
 		return err
 	}
-	page.Epoch, page.Given = first.Server, first.LastID
-	page.LateAfter, page.Horizon = h.read(first.Server, s, first.LastID)
+	page.Epoch, page.LastID = first.Server, first.LastID
+	page.LateAfter, page.SafeID = h.read(first.Server, s, first.LastID)
 	if first.XID != 0 {
 		h.wrote(first.XID, began)
 	}

@@ -69,7 +69,7 @@ func (o *observer) look() storage.Page {
 		o.seen[row.ID] = true
 		o.highest = max(o.highest, row.ID)
 	}
-	o.horizon = max(o.horizon, page.Horizon)
+	o.horizon = max(o.horizon, page.SafeID)
 	return page
 }
 
@@ -77,8 +77,8 @@ func (o *observer) look() storage.Page {
 func (o *observer) lookFor(span time.Duration, below int64) {
 	o.Helper()
 	for start := time.Now(); time.Since(start) < span; time.Sleep(20 * time.Millisecond) {
-		if page := o.look(); below != 0 && page.Horizon >= below {
-			o.Fatalf("the horizon is %d, and row %d is still to appear", page.Horizon, below)
+		if page := o.look(); below != 0 && page.SafeID >= below {
+			o.Fatalf("the horizon is %d, and row %d is still to appear", page.SafeID, below)
 		}
 	}
 }
@@ -86,7 +86,7 @@ func (o *observer) lookFor(span time.Duration, below int64) {
 // lookUntil looks until the horizon has reached the id.
 func (o *observer) lookUntil(id int64) {
 	o.Helper()
-	for start := time.Now(); o.look().Horizon < id; time.Sleep(20 * time.Millisecond) {
+	for start := time.Now(); o.look().SafeID < id; time.Sleep(20 * time.Millisecond) {
 		if time.Since(start) > time.Minute {
 			o.Fatalf("the horizon is %d after a minute, and nothing is open below %d", o.horizon, id)
 		}

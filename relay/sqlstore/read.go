@@ -284,8 +284,8 @@ func (s *Store) lastID(ctx context.Context) (last int64, err error) {
 	return last, err
 }
 
-// Distrust implements [storage.LaneStore].
-func (s *Store) Distrust() {
+// FoundLate implements [storage.LaneStore].
+func (s *Store) FoundLate() {
 	s.frontier.distrust()
 	s.emptied = nil
 }

@@ -55,13 +55,13 @@ func (s *Store) settle(ctx context.Context, tx *sql.Tx, name string, keep bool, 
 	return settled, found.XID, nil
 }
 
-// AtOnce implements [storage.Store]. Where one may write at a time, a settlement of
+// Parallelism implements [storage.Store]. Where one may write at a time, a settlement of
 // all lanes has rows that lie together, which those of some lanes don't.
-func (s *Store) AtOnce() storage.AtOnce {
+func (s *Store) Parallelism() storage.Parallelism {
 	if s.traits.OneWriter {
-		return storage.AtOnce{Claims: s.traits.Claims, Settles: 1}
+		return storage.Parallelism{Claims: s.traits.Claims, Settles: 1}
 	}
-	return storage.AtOnce{Claims: s.traits.Claims, Settles: 2}
+	return storage.Parallelism{Claims: s.traits.Claims, Settles: 2}
 }
 
 // inOrder returns the settlements in the order of lanes and ids, each row once: two
@@ -88,7 +88,7 @@ func inOrder(settlements []storage.Settlement) ([]storage.Settlement, error) {
 		}
 		if n := len(ordered); n > 0 {
 			last := &ordered[n-1]
-			if t.ID == last.ID && t.Lane == last.Lane && t.Held == last.Held && t.Fence == last.Fence && t.Token == last.Token && t.MessageID == last.MessageID {
+			if t.ID == last.ID && t.Lane == last.Lane && t.Deferred == last.Deferred && t.Fence == last.Fence && t.Token == last.Token && t.MessageID == last.MessageID {
 				continue // the first one changes it, and the others find it gone
 			}
 		}

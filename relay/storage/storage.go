@@ -85,16 +85,16 @@ type Store interface {
 	// retention, and relays long dead, and says how many rows it deleted.
 	Purge(ctx context.Context, retention time.Duration, limit int) (int, error)
 
-	// AtOnce says how many calls one relay should have under way at once.
-	AtOnce() AtOnce
+	// Parallelism says how many calls one relay should have under way at once.
+	Parallelism() Parallelism
 
 	LaneStore
 	RowStore
 }
 
-// AtOnce says how many calls of a kind a store gains by when they are under way at
+// Parallelism says how many calls of a kind a store gains by when they are under way at
 // once, at least 1 each. Of settlements a relay has no more than 2.
-type AtOnce struct{ Claims, Settles int }
+type Parallelism struct{ Claims, Settles int }
 
 // Lanes is the number of classes that keys fall into. It is part of the
 // table's contract: the table computes a row's lane from its key.
@@ -116,7 +116,7 @@ type Row struct {
 
 	// Held: read from the held rows (scheduled or retry, now due), not from
 	// the rows to be delivered now.
-	Held bool
+	Deferred bool
 
 	// Retrying: a held row that waits for its next attempt, and so holds its key.
 	Retrying bool
@@ -148,7 +148,7 @@ type Settlement struct {
 	MessageID string // as it was read
 	Fence     int64  // by lanes: the fence of the lease that it was read under
 	Token     string // by rows: the token that it was claimed with
-	Held      bool   // where the row was read from, as in Row
+	Deferred  bool   // where the row was read from, as in Row
 
 	// State is the new one: StateDone, StateRetry, StateError, StateScheduled
 	// (keeps its time), or StatePending (by rows: the claim is given back).
@@ -203,22 +203,22 @@ type Grant struct {
 	// down as being sent, if it didn't release the lane.
 	Suspects []Suspect
 
-	// Tickets are what of the lane may be at an exact sink already.
-	Tickets []Ticket
+	// References are what of the lane may be at a deduplicating sink already.
+	Batches []SentBatch
 }
 
 // Suspect is a message that was being sent when its relay died: it may have
 // brought the relay down.
 type Suspect struct {
 	ID      int64  `json:"id"`
-	Check   uint32 `json:"check"`             // of its message, as in a Ticket
+	Check   uint32 `json:"check"`             // of its message, as in a SentBatch
 	Crashes int    `json:"crashes,omitempty"` // relays that died before while it alone was being sent
 	Alone   bool   `json:"alone,omitempty"`   // nothing else was being sent
 }
 
-// Ticket is what lies in one lane of a batch that goes to a sink which
+// SentBatch is what lies in one lane of a batch that goes to a sink which
 // recognises it when it comes again. It holds until its rows are settled.
-type Ticket struct {
+type SentBatch struct {
 	Sink   string  `json:"sink"`
 	Batch  string  `json:"batch"`
 	Size   int     `json:"size"`   // rows of the batch, in all lanes
@@ -234,12 +234,12 @@ type Ticket struct {
 type Journal struct {
 	Lease
 	Suspects []Suspect
-	Tickets  []Ticket
+	Batches  []SentBatch
 }
 
 // Journaler is implemented by a Store that can remember what is being sent: so
 // that a message that brings its relays down is found and parked, and for sinks
-// that are exact. Without one, neither is done.
+// that recognise a batch. Without one, neither is done.
 type Journaler interface {
 	// WriteJournal replaces the journals of these lanes, and returns the leases
 	// that still held. A release or a calm renewal clears the lane's journal.
@@ -318,11 +318,11 @@ type Page struct {
 	LateAfter int64
 
 	// Horizon: no row can appear any more at or below this id.
-	Horizon int64
+	SafeID int64
 
 	// Given: no higher id was given out, as far as the store knows. It is lower than
 	// before where it has seen that ids began anew.
-	Given int64
+	LastID int64
 
 	// Epoch names the state of the server: it changes when another server answers,
 	// or the same one after it may have lost what it had committed, so that ids
@@ -394,10 +394,10 @@ type LaneStore interface {
 	// except may be left out, so that they need not be sent.
 	Scan(ctx context.Context, positions []Position, except []string, keep func(Candidate) bool) (rows []Row, left []Position, err error)
 
-	// Distrust is told that a row was found where a page had said that none can
+	// FoundLate is told that a row was found where a page had said that none can
 	// appear: the store concludes from now on from what it sees from now on. It is
 	// called where Read is, in turn.
-	Distrust()
+	FoundLate()
 
 	// Due returns up to limit held rows of the lanes that are due now
 	// (scheduled or retry), by their time, after the cursor.
@@ -479,14 +479,14 @@ type Info struct {
 
 // RelayInfo is a line of the table of relays.
 type RelayInfo struct {
-	Name     string    `json:"name"`
-	Host     string    `json:"host"`
-	Version  string    `json:"version"`
-	Claim    Claim     `json:"claim"`
-	Since    time.Time `json:"since"`
-	LastBeat time.Time `json:"last_beat"`
-	Alive    bool      `json:"alive"`
-	Lanes    int       `json:"lanes"` // leased now
+	Name          string    `json:"name"`
+	Host          string    `json:"host"`
+	Version       string    `json:"version"`
+	Claim         Claim     `json:"claim"`
+	Since         time.Time `json:"since"`
+	LastHeartbeat time.Time `json:"last_heartbeat"`
+	Alive         bool      `json:"alive"`
+	Lanes         int       `json:"lanes"` // leased now
 }
 
 // Status is what a table holds, counted.

@@ -32,7 +32,7 @@ func checks() []check {
 		{name: "marks are kept", run: marksAreKept},
 		{name: "marks of another epoch are not", run: marksOfAnotherEpoch},
 		{name: "journals are kept", run: journalsAreKept},
-		{name: "tickets are kept", run: ticketsAreKept},
+		{name: "sent batches are kept", run: sentBatchesAreKept},
 		{name: "rows are picked wherever they wait", run: picksWaitingRows},
 
 		{name: "old fence changes nothing", run: oldFenceChangesNothing},

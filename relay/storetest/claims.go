@@ -120,8 +120,8 @@ func reclaimBringsBackDueRows(t testing.TB, table Table) {
 	back := a.claim(storage.ClaimRequest{Token: "two", Limit: 5})
 	wantIDs(t, "brought back", inOrder(back), []int64{rows[0].ID, rows[3].ID})
 	for _, row := range back[:min(1, len(back))] {
-		if row.Attempts != 3 || row.Held {
-			t.Errorf("a row that was brought back has %d attempts, want 3, and is held: %t", row.Attempts, row.Held)
+		if row.Attempts != 3 || row.Deferred {
+			t.Errorf("a row that was brought back has %d attempts, want 3, and is held: %t", row.Attempts, row.Deferred)
 		}
 	}
 	a.wantState(storage.StateRetry, rows[1].ID)

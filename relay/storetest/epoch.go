@@ -18,8 +18,8 @@ func pageTellsTheEpoch(t testing.TB, table Table) {
 		if page.Epoch != epoch {
 			t.Errorf("a page comes from the epoch %q, and the sign of life was taken in %q", page.Epoch, epoch)
 		}
-		if last := written[len(written)-1]; page.Given < last {
-			t.Errorf("a page says that no id above %d was given out, and row %d is there", page.Given, last)
+		if last := written[len(written)-1]; page.LastID < last {
+			t.Errorf("a page says that no id above %d was given out, and row %d is there", page.LastID, last)
 		}
 		a.mustSettle(a.allAs(storage.StateDone, page.Rows)...)
 	}

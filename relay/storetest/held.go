@@ -78,8 +78,8 @@ func dueTellsRetriesFromScheduled(t testing.TB, table Table) {
 	rows := a.due()
 	wantIDs(t, "due", ids(rows), written)
 	for _, row := range rows {
-		if retry := row.ID == written[0]; !row.Held || row.Retrying != retry || row.Later {
-			t.Errorf("a due row, retry: %t, is held: %t, retrying: %t, later: %t", retry, row.Held, row.Retrying, row.Later)
+		if retry := row.ID == written[0]; !row.Deferred || row.Retrying != retry || row.Later {
+			t.Errorf("a due row, retry: %t, is held: %t, retrying: %t, later: %t", retry, row.Deferred, row.Retrying, row.Later)
 		}
 	}
 }
@@ -97,7 +97,7 @@ func retriesHoldTheirKeys(t testing.TB, table Table) {
 		t.Errorf("6 keys have a retry, %d are held", got)
 	}
 	for i := range rows {
-		rows[i].Held = true
+		rows[i].Deferred = true
 	}
 	later := a.as(storage.StateRetry, rows[0])
 	later.Delay = time.Hour

@@ -253,7 +253,7 @@ func picksAllOfAnID(t testing.TB, table Table) {
 		rows, err = a.journaler().Pick(ctx, []storage.RowID{{Lane: row.Lane, ID: id}})
 		return err
 	})
-	if len(rows) != 2 || !only(t, rows, first).Held || only(t, rows, second).Held {
+	if len(rows) != 2 || !only(t, rows, first).Deferred || only(t, rows, second).Deferred {
 		t.Errorf("picked by one id: %+v, want the held row and the pending one", rows)
 	}
 }

@@ -35,7 +35,7 @@ func (r *reader) look() storage.Page {
 		r.seen[row.ID] = true
 		r.highest = max(r.highest, row.ID)
 	}
-	r.horizon = max(r.horizon, page.Horizon)
+	r.horizon = max(r.horizon, page.SafeID)
 	return page
 }
 
@@ -64,8 +64,8 @@ func lateCommit(t testing.TB, table Table) {
 		if len(page.Rows) != 10 {
 			t.Fatalf("%d rows are pending, want 10", len(page.Rows))
 		}
-		if page.Horizon >= late {
-			t.Errorf("the horizon is %d, and row %d isn't committed", page.Horizon, late)
+		if page.SafeID >= late {
+			t.Errorf("the horizon is %d, and row %d isn't committed", page.SafeID, late)
 		}
 		a.mustSettle(a.allAs(storage.StateDone, page.Rows)...)
 	}
@@ -81,7 +81,7 @@ func (r *reader) wantHorizon(id int64) {
 	r.Helper()
 	eventually(r, "the horizon passes the last row", func() bool {
 		page := r.look()
-		return page.Horizon >= id && (page.LateAfter < 0 || page.LateAfter >= id)
+		return page.SafeID >= id && (page.LateAfter < 0 || page.LateAfter >= id)
 	})
 }
 
@@ -143,8 +143,8 @@ func lateWithin(t testing.TB, table Table, first string, looks int) {
 	two := t2.Insert(outbox.Message{Topic: "t"})
 	t2.Commit()
 	for range looks {
-		if page := r.look(); page.Horizon >= one {
-			t.Errorf("%s first: the horizon is %d, and row %d isn't committed", first, page.Horizon, one)
+		if page := r.look(); page.SafeID >= one {
+			t.Errorf("%s first: the horizon is %d, and row %d isn't committed", first, page.SafeID, one)
 		}
 	}
 	t1.Commit()
@@ -193,8 +193,8 @@ func lateBesideASlowSettle(t testing.TB, table Table) {
 	unlock()
 	<-settled
 	for range 3 {
-		if page := r.look(); page.Horizon >= late {
-			t.Errorf("the horizon is %d, and row %d isn't committed", page.Horizon, late)
+		if page := r.look(); page.SafeID >= late {
+			t.Errorf("the horizon is %d, and row %d isn't committed", page.SafeID, late)
 		}
 		write(t, table, plain(3)...)
 	}

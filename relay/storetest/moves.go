@@ -42,7 +42,7 @@ func (w *worker) moveAbout(table Table, message outbox.Message) {
 	row := w.row(id)
 	wantMessage(w, "pending", row.Message, message)
 	wantTime(w, "available_at", row.Message.AvailableAt, message.AvailableAt)
-	if row.Held || row.Retrying || row.Later || row.BadHeaders != "" || row.Attempts != 0 || row.Crashes != 0 {
+	if row.Deferred || row.Retrying || row.Later || row.BadHeaders != "" || row.Attempts != 0 || row.Crashes != 0 {
 		w.Errorf("a new row: %+v", row)
 	}
 	if age := time.Since(row.CreatedAt).Abs(); age > 15*time.Minute {
@@ -64,7 +64,7 @@ func (w *worker) stepper(row storage.Row) func(storage.Settlement, storage.Info)
 	return func(settlement storage.Settlement, want storage.Info) {
 		w.Helper()
 		settlement.ID, settlement.Lane, settlement.MessageID = row.ID, row.Lane, row.Message.ID
-		settlement.Fence, settlement.Held = w.fences[row.Lane], row.Held
+		settlement.Fence, settlement.Deferred = w.fences[row.Lane], row.Deferred
 		w.mustSettle(settlement)
 		info := w.info(row.ID)
 		if info.State != want.State || info.LastError != want.LastError || info.Receipt != want.Receipt {
@@ -77,7 +77,7 @@ func (w *worker) stepper(row storage.Row) func(storage.Settlement, storage.Info)
 		for _, due := range w.due() {
 			wantSame(w, due, row, settlement)
 		}
-		row.Held = true
+		row.Deferred = true
 	}
 }
 

@@ -151,26 +151,26 @@ func laneMutants() []mutant {
 				}
 			})
 		}},
-		{"tickets are lost", []string{"tickets are kept"}, func(s Store, _ *facts) Store {
-			return eachGrant(s, func(g *storage.Grant) { g.Tickets = nil })
+		{"sent batches are lost", []string{"sent batches are kept"}, func(s Store, _ *facts) Store {
+			return eachGrant(s, func(g *storage.Grant) { g.Batches = nil })
 		}},
-		{"tickets are another lane's", []string{"tickets are kept"}, func(s Store, _ *facts) Store {
+		{"sent batches are another lane's", []string{"sent batches are kept"}, func(s Store, _ *facts) Store {
 			return granted(s, func(grants []storage.Grant) []storage.Grant {
 				for i := range max(0, len(grants)-1) {
-					grants[i].Tickets = grants[i+1].Tickets
+					grants[i].Batches = grants[i+1].Batches
 				}
 				return grants
 			})
 		}},
 		{"held rows are not picked", []string{"rows are picked wherever they wait"}, func(s Store, _ *facts) Store {
 			return onPick{s, func(rows []storage.Row) []storage.Row {
-				return slices.DeleteFunc(rows, func(r storage.Row) bool { return r.Held })
+				return slices.DeleteFunc(rows, func(r storage.Row) bool { return r.Deferred })
 			}}
 		}},
 		{"picked rows are all taken for pending ones", []string{"rows are picked wherever they wait"}, func(s Store, _ *facts) Store {
 			return onPick{s, func(rows []storage.Row) []storage.Row {
 				for i := range rows {
-					rows[i].Held = false
+					rows[i].Deferred = false
 				}
 				return rows
 			}}

@@ -101,7 +101,7 @@ func (f *facts) settleDue(ctx context.Context, s Store, state storage.State) err
 	}
 	settlements := make([]storage.Settlement, len(due))
 	for i, row := range due {
-		settlements[i] = storage.Settlement{ID: row.ID, Lane: row.Lane, MessageID: row.Message.ID, Fence: f.fence(row.Lane), Held: true, State: state}
+		settlements[i] = storage.Settlement{ID: row.ID, Lane: row.Lane, MessageID: row.Message.ID, Fence: f.fence(row.Lane), Deferred: true, State: state}
 	}
 	_, err = f.asOwner(s).Settle(ctx, "", false, settlements)
 	return err

@@ -157,7 +157,7 @@ func readMutants() []mutant {
 			return paged(s, func(page *storage.Page) { page.Epoch = "another" })
 		}},
 		{"a page says that fewer ids were given", []string{"page tells the epoch"}, func(s Store, _ *facts) Store {
-			return paged(s, func(page *storage.Page) { page.Given = 0 })
+			return paged(s, func(page *storage.Page) { page.LastID = 0 })
 		}},
 		{"nothing is later", []string{"scheduled keeps its time"}, func(s Store, _ *facts) Store {
 			return eachRead(s, func(row *storage.Row) { row.Later = false })
@@ -174,20 +174,20 @@ func lateMutants() []mutant {
 	}
 	return []mutant{
 		{"the horizon is the highest row", []string{"late commit", "late within a key", "late beside a slow settle", "many writers"}, func(s Store, _ *facts) Store {
-			return paged(s, func(page *storage.Page) { page.Horizon = max(page.Horizon, highest(page.Rows)) })
+			return paged(s, func(page *storage.Page) { page.SafeID = max(page.SafeID, highest(page.Rows)) })
 		}},
 		{"the horizon is one too high", []string{"late commit", "late within a key"}, func(s Store, _ *facts) Store {
-			return paged(s, func(page *storage.Page) { page.Horizon++ })
+			return paged(s, func(page *storage.Page) { page.SafeID++ })
 		}},
 		{"the horizon stays", []string{"late commit", "gaps by rollbacks"}, func(s Store, _ *facts) Store {
-			return paged(s, func(page *storage.Page) { page.Horizon = 0 })
+			return paged(s, func(page *storage.Page) { page.SafeID = 0 })
 		}},
 		{"a gap holds the horizon up", []string{"gaps by rollbacks"}, func(s Store, _ *facts) Store {
 			return paged(s, func(page *storage.Page) {
 				there := ids(page.Rows)
-				page.Horizon = 0
-				for page.Horizon < int64(len(there)) && there[page.Horizon] == page.Horizon+1 {
-					page.Horizon++
+				page.SafeID = 0
+				for page.SafeID < int64(len(there)) && there[page.SafeID] == page.SafeID+1 {
+					page.SafeID++
 				}
 			})
 		}},

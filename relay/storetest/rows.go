@@ -126,8 +126,8 @@ func claimReturnsTheMessage(t testing.TB, table Table) {
 			t.Fatalf("claimed %v, want row %d", inOrder(rows), id)
 		}
 		wantMessage(t, "claimed", rows[0].Message, message)
-		if later := message.Topic == "later"; rows[0].Later != later || rows[0].Held {
-			t.Errorf("claimed a row, available at %v, that is later: %t, held: %t", message.AvailableAt, rows[0].Later, rows[0].Held)
+		if later := message.Topic == "later"; rows[0].Later != later || rows[0].Deferred {
+			t.Errorf("claimed a row, available at %v, that is later: %t, held: %t", message.AvailableAt, rows[0].Later, rows[0].Deferred)
 		}
 		a.wantState(storage.StateClaimed, id)
 		if by := a.info(id).ClaimedBy; by != a.name {

@@ -103,7 +103,7 @@ func lastIDBeforeAPage(t testing.TB, table Table) {
 		last, err = a.store.LastID(ctx)
 		return err
 	})
-	if given := a.read(everything(), 1, plentyBytes).Given; last < written[2] || given < last {
+	if given := a.read(everything(), 1, plentyBytes).LastID; last < written[2] || given < last {
 		t.Errorf("the last id is %d, and by the page after it %d; %d was given out", last, given, written[2])
 	}
 }

@@ -54,7 +54,7 @@ func wantRelays(t testing.TB, relays []storage.RelayInfo) {
 	if !a.Alive || dead.Alive || a.Lanes != storage.Lanes || dead.Lanes != 0 {
 		t.Errorf("a holds all lanes and lives, dead doesn't: %+v", relays)
 	}
-	if a.Host != "host of a" || a.Version != "v1" || a.Claim != storage.ByLanes || a.Since.IsZero() || a.LastBeat.Before(a.Since) {
+	if a.Host != "host of a" || a.Version != "v1" || a.Claim != storage.ByLanes || a.Since.IsZero() || a.LastHeartbeat.Before(a.Since) {
 		t.Errorf("a is %+v", a)
 	}
 }

@@ -64,7 +64,7 @@ func Encoded(s *Sink, m sinks.Message) ([]byte, error) {
 // Idempotent makes a plain sink idempotent.
 func Idempotent(s *Sink) *IdempotentSink { return &IdempotentSink{s, newIdentity(), newSearches()} }
 
-// Restamp changes what the name of an exact batch says: the cluster, if it is
+// Restamp changes what the name of a planned batch says: the cluster, if it is
 // given, the producer, if it isn't negative, and its age.
 func Restamp(name, cluster string, producer int64, age time.Duration) (string, error) {
 	s, err := parseBatchID(name)

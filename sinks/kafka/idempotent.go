@@ -18,14 +18,14 @@ import (
 // sequences of its first and last record; the relay writes these down before it
 // sends. README.md has what this costs, and where it ends.
 //
-// Its methods are called as [sinks.Exact] says.
+// Its methods are called as [sinks.Deduplicating] says.
 type IdempotentSink struct {
 	*Sink
 	identity *identity
 	searches *searches
 }
 
-var _ sinks.Exact = (*IdempotentSink)(nil)
+var _ sinks.Deduplicating = (*IdempotentSink)(nil)
 
 // NewIdempotent returns a sink that writes to a cluster of Kafka 2.8 or newer.
 // It makes no connection. The error has all that is wrong with the options, and
@@ -40,7 +40,7 @@ func NewIdempotent(options Options) (*IdempotentSink, error) {
 
 // Plan gives the next record batch of each partition its sequences. What has no
 // room in it waits for the next plan.
-func (s *IdempotentSink) Plan(ctx context.Context, batch []sinks.Message) ([]sinks.Ticket, []sinks.Outcome) {
+func (s *IdempotentSink) Plan(ctx context.Context, batch []sinks.Message) ([]sinks.BatchRef, []sinks.Outcome) {
 	if ctx.Err() != nil {
 		return nil, sinks.All(len(batch), sinks.Cancelled())
 	}
@@ -57,26 +57,26 @@ func (s *IdempotentSink) Plan(ctx context.Context, batch []sinks.Message) ([]sin
 		r.settleRest(s.troubled(ctx, err))
 		return nil, r.outcomes
 	}
-	tickets := make([]sinks.Ticket, len(batch))
+	batchRefs := make([]sinks.BatchRef, len(batch))
 	for _, l := range r.ready() {
-		s.plan(line, l, tickets)
+		s.plan(line, l, batchRefs)
 	}
 	s.identity.planned(line)
 	for i := range batch {
-		if tickets[i] == (sinks.Ticket{}) && !r.settled[i] {
+		if batchRefs[i] == (sinks.BatchRef{}) && !r.settled[i] {
 			r.settle(i, sinks.Blocked())
 		}
 	}
-	return tickets, r.outcomes
+	return batchRefs, r.outcomes
 }
 
-// plan gives the records of a lane's batch their tickets.
-func (s *IdempotentSink) plan(line *line, l *lane, tickets []sinks.Ticket) {
+// plan gives the records of a lane's batch their references.
+func (s *IdempotentSink) plan(line *line, l *lane, batchRefs []sinks.BatchRef) {
 	n := len(l.chunk)
 	base, end := s.identity.reserve(line, l.place, n)
 	name := batchID{cluster: s.cluster.name(), producer: line.producer, base: base, to: l.place, end: end, at: time.Now()}.String()
 	for at, i := range l.chunk {
-		tickets[i] = sinks.Ticket{Batch: name, Size: n, Place: at}
+		batchRefs[i] = sinks.BatchRef{Batch: name, Size: n, Place: at}
 	}
 }
 
@@ -135,14 +135,14 @@ func (s *IdempotentSink) sendPlanned(ctx context.Context, until time.Time, e pla
 // recordsOf makes the records of a batch. Where some can't be made, because a
 // row is gone or the sink is set up otherwise than it was, it is not complete.
 func (s *IdempotentSink) recordsOf(messages []sinks.Message, topic string) (records []record, complete bool) {
-	if len(messages) != messages[0].Ticket.Size {
+	if len(messages) != messages[0].BatchRef.Size {
 		return nil, false
 	}
 	r := newRun(s.Sink, messages)
 	now, room := time.Now(), r.roomForHeaders()
 	for i := range messages {
 		var err error
-		if r.records[i], err = r.recordOf(i, topic, now, room); err != nil || messages[i].Ticket.Place != i {
+		if r.records[i], err = r.recordOf(i, topic, now, room); err != nil || messages[i].BatchRef.Place != i {
 			return nil, false
 		}
 		room = room[min(len(r.records[i].headers), len(room)):]
@@ -191,7 +191,7 @@ func linesOf(batch []sinks.Message) [][]plannedBatch {
 	byName := map[string]*plannedBatch{}
 	var all []*plannedBatch
 	for i := range batch {
-		name := batch[i].Ticket.Batch
+		name := batch[i].BatchRef.Batch
 		e := byName[name]
 		if e == nil {
 			e = &plannedBatch{}
@@ -203,7 +203,7 @@ func linesOf(batch []sinks.Message) [][]plannedBatch {
 	var order []place
 	lines := map[place][]plannedBatch{}
 	for _, e := range all {
-		slices.SortFunc(e.members, func(a, b int) int { return batch[a].Ticket.Place - batch[b].Ticket.Place })
+		slices.SortFunc(e.members, func(a, b int) int { return batch[a].BatchRef.Place - batch[b].BatchRef.Place })
 		if lines[e.id.to] == nil {
 			order = append(order, e.id.to)
 		}
@@ -219,7 +219,7 @@ func linesOf(batch []sinks.Message) [][]plannedBatch {
 	return sorted
 }
 
-// batchID is what the name of an exact batch says: all by which another relay can
+// batchID is what the name of a planned batch says: all by which another relay can
 // send it again, or find out whether it is there.
 type batchID struct {
 	cluster  string // an id: a producer's is worth nothing in another cluster
@@ -241,7 +241,7 @@ func parseBatchID(text string) (batchID, error) {
 	var seconds int64
 	_, err := fmt.Sscanf(text, batchIDFormat, &s.cluster, &s.producer, &s.base, &s.to.partition, &s.end, &seconds, &s.to.topic)
 	if err != nil || strings.Count(text, " ") != strings.Count(batchIDFormat, " ") {
-		return batchID{}, fmt.Errorf("read the name of an exact batch, %.100q (was it made by another version?)", text)
+		return batchID{}, fmt.Errorf("read the name of a planned batch, %.100q (was it made by another version?)", text)
 	}
 	s.at = time.Unix(seconds, 0)
 	return s, nil

@@ -31,16 +31,16 @@ func idempotent(t testing.TB, options kafka.Options) *kafka.IdempotentSink {
 	return sink
 }
 
-// planned gives messages their tickets, all of them.
+// planned gives messages their references, all of them.
 func planned(t testing.TB, sink *kafka.IdempotentSink, batch []sinks.Message) []sinks.Message {
 	t.Helper()
 	batch = slices.Clone(batch)
-	tickets, outcomes := sink.Plan(t.Context(), batch)
+	batchRefs, outcomes := sink.Plan(t.Context(), batch)
 	for i := range batch {
-		if len(tickets) != len(batch) || tickets[i] == (sinks.Ticket{}) {
-			t.Fatalf("message %d got no ticket: %+v", i, outcomes[i])
+		if len(batchRefs) != len(batch) || batchRefs[i] == (sinks.BatchRef{}) {
+			t.Fatalf("message %d got no batchRef: %+v", i, outcomes[i])
 		}
-		batch[i].Ticket = tickets[i]
+		batch[i].BatchRef = batchRefs[i]
 	}
 	return batch
 }
@@ -85,11 +85,11 @@ func wantOnce(t testing.TB, addresses []string, topic string, batch []sinks.Mess
 type planning struct{ *kafka.IdempotentSink }
 
 func (p planning) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome {
-	tickets, outcomes := p.Plan(ctx, batch)
+	batchRefs, outcomes := p.Plan(ctx, batch)
 	var sent []sinks.Message
 	for i, m := range batch {
-		if tickets != nil && tickets[i] != (sinks.Ticket{}) {
-			m.Ticket = tickets[i]
+		if batchRefs != nil && batchRefs[i] != (sinks.BatchRef{}) {
+			m.BatchRef = batchRefs[i]
 			sent = append(sent, m)
 		}
 	}
@@ -98,7 +98,7 @@ func (p planning) Send(ctx context.Context, batch []sinks.Message) []sinks.Outco
 	}
 	answers := p.IdempotentSink.Send(ctx, sent)
 	for i := range batch {
-		if tickets[i] != (sinks.Ticket{}) {
+		if batchRefs[i] != (sinks.BatchRef{}) {
 			outcomes[i], answers = answers[0], answers[1:]
 		}
 	}
@@ -222,7 +222,7 @@ func TestProducersAreUsedAgain(t *testing.T) {
 	addresses := []string{broker(t)}
 	topic := newTopic(t, addresses, 1)
 	sink := idempotent(t, kafka.Options{Brokers: addresses})
-	producer := func(batch []sinks.Message) string { return strings.Fields(batch[0].Ticket.Batch)[2] }
+	producer := func(batch []sinks.Message) string { return strings.Fields(batch[0].BatchRef.Batch)[2] }
 	one, other := planned(t, sink, batchOf(topic, "a")), planned(t, sink, batchOf(topic, "b"))
 	if producer(one) == producer(other) {
 		t.Error("two plans under way have one producer")
@@ -264,10 +264,10 @@ func TestRefusedAmongIdempotent(t *testing.T) {
 		if round > 60 {
 			t.Fatalf("%d messages are left after %d rounds", len(left), round)
 		}
-		tickets, outcomes := sink.Plan(t.Context(), left)
+		batchRefs, outcomes := sink.Plan(t.Context(), left)
 		var batch, next []sinks.Message
 		for i, m := range left {
-			if m.Ticket = tickets[i]; m.Ticket == (sinks.Ticket{}) {
+			if m.BatchRef = batchRefs[i]; m.BatchRef == (sinks.BatchRef{}) {
 				wantSummary(t, "not planned", outcomes[i:i+1], "B")
 				next = append(next, m)
 			} else {
@@ -318,11 +318,11 @@ func restamped(t testing.TB, batch []sinks.Message, cluster string, producer int
 	t.Helper()
 	batch = slices.Clone(batch)
 	for i := range batch {
-		name, err := kafka.Restamp(batch[i].Ticket.Batch, cluster, producer, age)
+		name, err := kafka.Restamp(batch[i].BatchRef.Batch, cluster, producer, age)
 		if err != nil {
 			t.Fatal(err)
 		}
-		batch[i].Ticket.Batch = name
+		batch[i].BatchRef.Batch = name
 	}
 	return batch
 }
@@ -376,7 +376,7 @@ func describing(cluster *kfake.Cluster) (comeTo func(batch []sinks.Message, last
 		return answer, nil, true
 	})
 	return func(batch []sinks.Message, last int32) {
-		id, _ = strconv.ParseInt(strings.Fields(batch[0].Ticket.Batch)[2], 10, 64)
+		id, _ = strconv.ParseInt(strings.Fields(batch[0].BatchRef.Batch)[2], 10, 64)
 		sequence = last
 	}
 }

@@ -14,7 +14,7 @@ import (
 // identity is who this process is to the brokers: some producers, each with the
 // lines that it writes. A producer has one plan at a time, so that what becomes of
 // one plan is nothing to another; only when the brokers have all of it is the
-// producer used again. A sequence belongs to one exact batch for ever.
+// producer used again. A sequence belongs to one planned batch for ever.
 type identity struct {
 	mu   sync.Mutex
 	free []*line         // the brokers have all that was planned for them

@@ -31,7 +31,7 @@ func (s *IdempotentSink) remembered(id batchID, messages []sinks.Message) bool {
 	return time.Since(id.at) <= memory
 }
 
-// deliveryStatus is what became of an exact batch.
+// deliveryStatus is what became of a planned batch.
 type deliveryStatus int
 
 const (
@@ -73,7 +73,7 @@ func (s *IdempotentSink) outcomesByStatus(ctx context.Context, id batchID, messa
 	case found == newest && ifNewest.Result != sinks.Delivered:
 		return sinks.All(n, ifNewest)
 	}
-	s.identity.taken(id, messages[0].Ticket.Size, 0)
+	s.identity.taken(id, messages[0].BatchRef.Size, 0)
 	return sinks.All(n, wasThere(id))
 }
 
@@ -97,7 +97,7 @@ func (s *IdempotentSink) statusOf(ctx context.Context, id batchID, messages []si
 	case !known:
 		return s.search(ctx, leader, id)
 	}
-	end := id.base + int32(messages[0].Ticket.Size) - 1
+	end := id.base + int32(messages[0].BatchRef.Size) - 1
 	switch {
 	case last < end:
 		return absent, nil

@@ -101,7 +101,7 @@ func (w *watch) SinkDown(_ string, reason sinks.Reason, detail string) {
 	w.told <- string(reason) + ": " + detail
 }
 
-func (w *watch) Sent(string, time.Duration, map[relay.Outcome]int) {
+func (w *watch) Sent(string, time.Duration, map[relay.OutcomeKind]int) {
 	select {
 	case w.tried <- struct{}{}:
 	default:

@@ -18,7 +18,7 @@ func Grants(ctx context.Context, q Querier, query Query) (grants []storage.Grant
 	err = All(ctx, q, query, func() {
 		grant.Marks = stored[storage.Marks](marks)
 		journal := stored[journal](written)
-		grant.Suspects, grant.Tickets = journal.Suspects, journal.Tickets
+		grant.Suspects, grant.Batches = journal.Suspects, journal.Batches
 		grants = append(grants, grant)
 	}, &grant.Lane, &grant.Fence, &marks, &grant.Crashes, &written, &xid)
 	return grants, xid, err
@@ -37,7 +37,7 @@ func Journals(ctx context.Context, q Querier, query Query) (journals []storage.J
 	var written text
 	err = All(ctx, q, query, func() {
 		j := stored[journal](written)
-		journals = append(journals, storage.Journal{Lease: lease, Suspects: j.Suspects, Tickets: j.Tickets})
+		journals = append(journals, storage.Journal{Lease: lease, Suspects: j.Suspects, Batches: j.Batches})
 	}, &lease.Lane, &lease.Fence, &written)
 	return journals, err
 }
@@ -63,13 +63,13 @@ func stored[T any](written text) T {
 
 // journal is what stands in the table of lanes.
 type journal struct {
-	Suspects []storage.Suspect `json:"suspects,omitempty"`
-	Tickets  []storage.Ticket  `json:"tickets,omitempty"`
+	Suspects []storage.Suspect   `json:"suspects,omitempty"`
+	Batches  []storage.SentBatch `json:"batches,omitempty"`
 }
 
 // JournalText is what is stored of a journal.
 func JournalText(j storage.Journal) (string, error) {
-	written, err := json.Marshal(journal{j.Suspects, j.Tickets})
+	written, err := json.Marshal(journal{j.Suspects, j.Batches})
 	return string(written), err
 }
 
@@ -95,7 +95,7 @@ type StatusQueries struct {
 	Counts Query // state, count of all states; done rows up to CountedDone
 	Oldest Query // the age in milliseconds of the oldest row that could be delivered now
 	Topics Query // topic, count of the first SampledTopics pending rows
-	Relays Query // name, host, version, claim, since, last_beat, alive, lanes of each relay
+	Relays Query // name, host, version, claim, since, last_heartbeat, alive, lanes of each relay
 	Leased Query // how many lanes are leased
 }
 
@@ -125,7 +125,7 @@ func ReadStatus(ctx context.Context, q Querier, ask StatusQueries) (storage.Stat
 	var info storage.RelayInfo
 	var since, lastBeat moment
 	err := All(ctx, q, ask.Relays, func() {
-		info.Since, info.LastBeat = time.Time(since), time.Time(lastBeat)
+		info.Since, info.LastHeartbeat = time.Time(since), time.Time(lastBeat)
 		status.Relays = append(status.Relays, info)
 	}, &info.Name, (*text)(&info.Host), (*text)(&info.Version), &info.Claim, &since, &lastBeat, &info.Alive, &info.Lanes)
 	if err != nil {

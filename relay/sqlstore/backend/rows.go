@@ -224,7 +224,7 @@ func ReadHeld(ctx context.Context, q Querier, query Query, maxBytes int) (rows [
 	bytes := 0
 	err = ScanRows(ctx, q, query, func(c *Columns) (bool, error) {
 		row, err := c.Row()
-		row.Held = true
+		row.Deferred = true
 		rows = append(rows, row)
 		bytes += len(row.Message.Payload)
 		return bytes < maxBytes, err

@@ -80,11 +80,11 @@ func GroupsOf(settlements []storage.Settlement) (groups Groups) {
 		switch {
 		case s.State == storage.StatePending:
 			group = &groups.Freed
-		case s.State == storage.StateDone && s.Held:
+		case s.State == storage.StateDone && s.Deferred:
 			group = &groups.HeldDone
 		case s.State == storage.StateDone:
 			group = &groups.HotDone
-		case s.Held:
+		case s.Deferred:
 			group = &groups.HeldHeld
 		}
 		*group = append(*group, s)
@@ -105,7 +105,7 @@ func MovesOf(settlements []storage.Settlement) (has Moves) {
 		switch {
 		case s.State == storage.StatePending:
 			has.Freed = true
-		case s.Held:
+		case s.Deferred:
 			has.HeldDone, has.HeldHeld = has.HeldDone || done, has.HeldHeld || !done
 		default:
 			has.HotDone, has.HotHeld = has.HotDone || done, has.HotHeld || !done

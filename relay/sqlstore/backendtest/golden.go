@@ -206,8 +206,8 @@ func (g *golden) settling() {
 	other := done
 	other.ID, other.MessageID, other.Receipt = 6, message(6), "0/6"
 	retry := storage.Settlement{ID: 6, MessageID: message(6), Lane: 1, Fence: 7, State: storage.StateRetry, Attempts: 2, Delay: time.Second, Error: `it's "broken"`}
-	parked := storage.Settlement{ID: 7, MessageID: message(7), Lane: 2, Fence: 8, State: storage.StateError, Held: true}
-	back := storage.Settlement{ID: 8, MessageID: message(8), Lane: 2, Fence: 8, State: storage.StateDone, Held: true}
+	parked := storage.Settlement{ID: 7, MessageID: message(7), Lane: 2, Fence: 8, State: storage.StateError, Deferred: true}
+	back := storage.Settlement{ID: 8, MessageID: message(8), Lane: 2, Fence: 8, State: storage.StateDone, Deferred: true}
 	pending := storage.Settlement{ID: 9, MessageID: message(9), Lane: 2, Token: "t", State: storage.StatePending}
 	claimed := storage.Settlement{ID: 10, MessageID: message(10), Lane: 2, Token: "t", State: storage.StateDone}
 	failed := storage.Settlement{ID: 11, MessageID: message(11), Lane: 2, Token: "t", State: storage.StateRetry, Attempts: 1, Delay: time.Second, Error: "refused"}

@@ -102,9 +102,9 @@ UPDATE {hot} SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL WHE
 -- Comes after share claim mode: who changes it at the same time sees either this relay,
 -- or is seen. Name, host, version, way of claiming, twice; host, version, way of claiming.
 -- name: heartbeat
-INSERT INTO {relays} (name, host, version, claim, since, last_beat, `until`)
+INSERT INTO {relays} (name, host, version, claim, since, last_heartbeat, `until`)
 SELECT ?, ?, ?, ?, {now}, {now}, {now} + INTERVAL :ttl MICROSECOND FROM DUAL WHERE NOT EXISTS (SELECT 1 FROM {settings} WHERE name = 'claim' AND value <> ?)
-ON DUPLICATE KEY UPDATE host = ?, version = ?, claim = ?, since = CASE WHEN `until` < {now} THEN {now} ELSE since END, last_beat = {now}, `until` = {now} + INTERVAL :ttl MICROSECOND
+ON DUPLICATE KEY UPDATE host = ?, version = ?, claim = ?, since = CASE WHEN `until` < {now} THEN {now} ELSE since END, last_heartbeat = {now}, `until` = {now} + INTERVAL :ttl MICROSECOND
 
 -- Name, way of claiming.
 -- name: heartbeat was stored
@@ -272,7 +272,7 @@ SELECT topic, count(*) FROM (
 ) AS p GROUP BY topic
 
 -- name: list relays
-SELECT r.name, r.host, r.version, r.claim, CAST(r.since AS CHAR), CAST(r.last_beat AS CHAR), r.until >= {now},
+SELECT r.name, r.host, r.version, r.claim, CAST(r.since AS CHAR), CAST(r.last_heartbeat AS CHAR), r.until >= {now},
     (SELECT count(*) FROM {lanes} AS l WHERE l.owner = r.name AND l.until >= {now})
 FROM {relays} AS r ORDER BY r.name
 

@@ -103,7 +103,7 @@ func (m *MySQL) Pick(ctx context.Context, rows []storage.RowID, held bool) ([]st
 	found, err := backend.ReadRows(ctx, m.db, query("SELECT "+m.sql.Text("held row")+" FROM "+m.table.Held+" AS t FORCE INDEX (PRIMARY)"+
 		"\nWHERE t.state <> 'error' AND "+among(rows)))
 	for i := range found {
-		found[i].Held = true
+		found[i].Deferred = true
 	}
 	return found, err
 }

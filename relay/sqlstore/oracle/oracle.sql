@@ -163,8 +163,8 @@ MERGE INTO {relays} r USING (
         {now} AS beaten, {now} + NUMTODSINTERVAL(:5 / 1000000, 'SECOND') AS until
     FROM dual WHERE NOT EXISTS (SELECT 1 FROM {settings} WHERE name = 'claim' AND value <> :6)) g ON (r.name = g.name)
 WHEN MATCHED THEN UPDATE SET r.host = g.host, r.version = g.version, r.claim = g.claim,
-    r.since = CASE WHEN r.until < g.beaten THEN g.beaten ELSE r.since END, r.last_beat = g.beaten, r.until = g.until
-WHEN NOT MATCHED THEN INSERT (name, host, version, claim, since, last_beat, until)
+    r.since = CASE WHEN r.until < g.beaten THEN g.beaten ELSE r.since END, r.last_heartbeat = g.beaten, r.until = g.until
+WHEN NOT MATCHED THEN INSERT (name, host, version, claim, since, last_heartbeat, until)
     VALUES (g.name, g.host, g.version, g.claim, g.beaten, g.beaten, g.until)
 
 -- :1 name, :2 way of claiming.
@@ -298,7 +298,7 @@ SELECT topic, COUNT(*) FROM (SELECT topic FROM (
 ) WHERE ROWNUM <= :1) GROUP BY topic
 
 -- name: list relays
-SELECT r.name, r.host, r.version, r.claim, TO_CHAR(r.since, 'YYYY-MM-DD HH24:MI:SS.FF6'), TO_CHAR(r.last_beat, 'YYYY-MM-DD HH24:MI:SS.FF6'),
+SELECT r.name, r.host, r.version, r.claim, TO_CHAR(r.since, 'YYYY-MM-DD HH24:MI:SS.FF6'), TO_CHAR(r.last_heartbeat, 'YYYY-MM-DD HH24:MI:SS.FF6'),
     CASE WHEN r.until >= {now} THEN 1 ELSE 0 END,
     (SELECT COUNT(*) FROM {lanes} l WHERE l.owner = r.name AND l.until >= {now})
 FROM {relays} r ORDER BY r.name

@@ -99,7 +99,7 @@ func (d *Oracle) Pick(ctx context.Context, rows []storage.RowID, held bool) ([]s
 		"FROM "+given(&a, places, "lane NUMBER PATH '$[0]', id NUMBER PATH '$[1]'"),
 		"JOIN "+from))
 	for i := range found {
-		found[i].Held = held
+		found[i].Deferred = held
 	}
 	return found, err
 }

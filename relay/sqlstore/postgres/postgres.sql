@@ -170,11 +170,11 @@ UPDATE {hot} SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL WHE
 -- name: heartbeat
 WITH claim AS MATERIALIZED (
     SELECT value FROM {settings} WHERE name = 'claim' FOR SHARE)
-INSERT INTO {relays} AS r (name, host, version, claim, since, last_beat, until)
+INSERT INTO {relays} AS r (name, host, version, claim, since, last_heartbeat, until)
 SELECT $1::text, $2::text, $3::text, $4::text, now(), now(), now() + ($5::bigint * interval '1 microsecond')
 WHERE NOT EXISTS (SELECT 1 FROM claim WHERE value <> $4::text)
 ON CONFLICT (name) DO UPDATE SET host = excluded.host, version = excluded.version, claim = excluded.claim,
-    since = CASE WHEN r.until < now() THEN now() ELSE r.since END, last_beat = now(), until = excluded.until
+    since = CASE WHEN r.until < now() THEN now() ELSE r.since END, last_heartbeat = now(), until = excluded.until
 RETURNING name, {xid}, {server epoch}
 
 -- name: begin epoch
@@ -391,7 +391,7 @@ SELECT topic, count(*) FROM (
     LIMIT $1::bigint) AS t GROUP BY topic
 
 -- name: list relays
-SELECT r.name, r.host, r.version, r.claim, r.since, r.last_beat, r.until >= now(),
+SELECT r.name, r.host, r.version, r.claim, r.since, r.last_heartbeat, r.until >= now(),
     (SELECT count(*) FROM {lanes} AS l WHERE l.owner = r.name AND l.until >= now())
 FROM {relays} AS r ORDER BY r.name
 

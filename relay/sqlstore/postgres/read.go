@@ -99,7 +99,7 @@ func (p *Postgres) Pick(ctx context.Context, rows []storage.RowID, held bool) ([
 		bind.PostgresArray(backend.Column(rows, func(row *storage.RowID) int { return row.Lane })),
 		bind.PostgresArray(backend.Column(rows, func(row *storage.RowID) int64 { return row.ID })), true))
 	for i := range found {
-		found[i].Held = held
+		found[i].Deferred = held
 	}
 	return found, err
 }

@@ -177,7 +177,7 @@ func (p *Postgres) settleEach(relay string, keep bool, settlements []storage.Set
 		c.array("fence", fences)
 	}
 	add(c, "state", "text", backend.Column(settlements, func(s *relayed) string { return string(s.State) }))
-	add(c, "held", "boolean", backend.Column(settlements, func(s *relayed) bool { return s.Held }))
+	add(c, "held", "boolean", backend.Column(settlements, func(s *relayed) bool { return s.Deferred }))
 	add(c, "attempts", "integer", backend.Column(settlements, func(s *relayed) int64 { return int64(s.Attempts) }))
 	add(c, "crashes", "integer", backend.Column(settlements, func(s *relayed) int64 { return int64(s.Crashes) }))
 	add(c, "delay", "bigint", backend.Column(settlements, func(s *relayed) int64 { return s.Delay.Microseconds() }))

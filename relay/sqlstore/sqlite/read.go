@@ -77,7 +77,7 @@ func (s *SQLite) Pick(ctx context.Context, rows []storage.RowID, held bool) ([]s
 	places := bind.JSON(backend.Column(rows, func(row *storage.RowID) [2]int64 { return [2]int64{int64(row.Lane), row.ID} }))
 	found, err := backend.ReadRows(ctx, s.db, s.sql.Query(name, places))
 	for i := range found {
-		found[i].Held = held
+		found[i].Deferred = held
 	}
 	return found, err
 }

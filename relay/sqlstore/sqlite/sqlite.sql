@@ -92,11 +92,11 @@ UPDATE {hot} SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL WHE
 
 -- Name, host, version, way of claiming, seconds to live, way of claiming.
 -- name: heartbeat
-INSERT INTO {relays} AS r (name, host, version, claim, since, last_beat, until)
+INSERT INTO {relays} AS r (name, host, version, claim, since, last_heartbeat, until)
 SELECT ?, ?, ?, ?, {now}, {now}, {from now}
 WHERE NOT EXISTS (SELECT 1 FROM {settings} WHERE name = 'claim' AND value <> ?)
 ON CONFLICT (name) DO UPDATE SET host = excluded.host, version = excluded.version, claim = excluded.claim,
-    since = CASE WHEN r.until < {now} THEN excluded.since ELSE r.since END, last_beat = excluded.last_beat, until = excluded.until
+    since = CASE WHEN r.until < {now} THEN excluded.since ELSE r.since END, last_heartbeat = excluded.last_heartbeat, until = excluded.until
 RETURNING name, 0, ''
 
 -- name: members
@@ -260,7 +260,7 @@ SELECT topic, count(*) FROM (
     LIMIT ?) GROUP BY topic
 
 -- name: list relays
-SELECT r.name, r.host, r.version, r.claim, r.since, r.last_beat, r.until >= {now},
+SELECT r.name, r.host, r.version, r.claim, r.since, r.last_heartbeat, r.until >= {now},
     (SELECT count(*) FROM {lanes} AS l WHERE l.owner = r.name AND l.until >= {now})
 FROM {relays} AS r ORDER BY r.name
 

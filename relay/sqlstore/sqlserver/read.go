@@ -91,7 +91,7 @@ func (d *SQLServer) Pick(ctx context.Context, rows []storage.RowID, held bool) (
 	places := bind.SQLServerList(backend.Column(rows, func(row *storage.RowID) [2]int64 { return [2]int64{int64(row.Lane), row.ID} }))
 	found, err := backend.ReadRows(ctx, d.db, d.sql.Query(name, places))
 	for i := range found {
-		found[i].Held = held
+		found[i].Deferred = held
 	}
 	return found, err
 }

@@ -143,10 +143,10 @@ DECLARE @alive bit = 1;
 IF EXISTS (SELECT 1 FROM {settings} WITH (HOLDLOCK, ROWLOCK) WHERE name = N'claim' AND value <> @p4) SET @alive = 0;
 UPDATE {relays} WITH (ROWLOCK)
 SET host = @p2, version = @p3, claim = @p4,
-    since = CASE WHEN until < SYSUTCDATETIME() THEN SYSUTCDATETIME() ELSE since END, last_beat = SYSUTCDATETIME(), until = DATEADD(MILLISECOND, @p5 % 1000, DATEADD(SECOND, @p5 / 1000, SYSUTCDATETIME()))
+    since = CASE WHEN until < SYSUTCDATETIME() THEN SYSUTCDATETIME() ELSE since END, last_heartbeat = SYSUTCDATETIME(), until = DATEADD(MILLISECOND, @p5 % 1000, DATEADD(SECOND, @p5 / 1000, SYSUTCDATETIME()))
 WHERE name = @p1 AND @alive = 1;
 IF @@ROWCOUNT = 0 AND @alive = 1
-    INSERT INTO {relays} (name, host, version, claim, since, last_beat, until)
+    INSERT INTO {relays} (name, host, version, claim, since, last_heartbeat, until)
     VALUES (@p1, @p2, @p3, @p4, SYSUTCDATETIME(), SYSUTCDATETIME(), DATEADD(MILLISECOND, @p5 % 1000, DATEADD(SECOND, @p5 / 1000, SYSUTCDATETIME())));
 {commit}
 SELECT @p1, CONVERT(bigint, 0), {server} WHERE @alive = 1
@@ -373,7 +373,7 @@ SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 
 -- name: list relays
 {at one moment}
-SELECT r.name, r.host, r.version, r.claim, TODATETIMEOFFSET(r.since, '+00:00'), TODATETIMEOFFSET(r.last_beat, '+00:00'), CONVERT(bit, CASE WHEN r.until >= SYSUTCDATETIME() THEN 1 ELSE 0 END),
+SELECT r.name, r.host, r.version, r.claim, TODATETIMEOFFSET(r.since, '+00:00'), TODATETIMEOFFSET(r.last_heartbeat, '+00:00'), CONVERT(bit, CASE WHEN r.until >= SYSUTCDATETIME() THEN 1 ELSE 0 END),
     (SELECT COUNT(*) FROM {lanes} AS l WHERE l.owner = r.name AND l.until >= SYSUTCDATETIME())
 FROM {relays} AS r ORDER BY r.name;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED

@@ -16,9 +16,9 @@ UPDATE `app`.`Events` SET claimed_by = NULL, claim_token = NULL, claimed_until =
 
 -- heartbeat
 SELECT value FROM `app`.`Events_settings` WHERE name = 'claim' LOCK IN SHARE MODE;
-INSERT INTO `app`.`Events_relays` (name, host, version, claim, since, last_beat, `until`)
+INSERT INTO `app`.`Events_relays` (name, host, version, claim, since, last_heartbeat, `until`)
 SELECT ?, ?, ?, ?, utc_timestamp(6), utc_timestamp(6), utc_timestamp(6) + INTERVAL 15000000 MICROSECOND FROM DUAL WHERE NOT EXISTS (SELECT 1 FROM `app`.`Events_settings` WHERE name = 'claim' AND value <> ?)
-ON DUPLICATE KEY UPDATE host = ?, version = ?, claim = ?, since = CASE WHEN `until` < utc_timestamp(6) THEN utc_timestamp(6) ELSE since END, last_beat = utc_timestamp(6), `until` = utc_timestamp(6) + INTERVAL 15000000 MICROSECOND;
+ON DUPLICATE KEY UPDATE host = ?, version = ?, claim = ?, since = CASE WHEN `until` < utc_timestamp(6) THEN utc_timestamp(6) ELSE since END, last_heartbeat = utc_timestamp(6), `until` = utc_timestamp(6) + INTERVAL 15000000 MICROSECOND;
 --   1: r
 --   2: h
 --   3: 1
@@ -454,7 +454,7 @@ SELECT topic, count(*) FROM (
     (SELECT t.topic FROM `app`.`Events` AS t WHERE coalesce(t.available_at <= utc_timestamp(6), 1) AND coalesce(t.claimed_until <= utc_timestamp(6), 1) LIMIT 1000)
     UNION ALL (SELECT t.topic FROM `app`.`Events_held` AS t WHERE t.state = 'scheduled' AND t.due_at <= utc_timestamp(6) LIMIT 1000) LIMIT 1000
 ) AS p GROUP BY topic;
-SELECT r.name, r.host, r.version, r.claim, CAST(r.since AS CHAR), CAST(r.last_beat AS CHAR), r.until >= utc_timestamp(6),
+SELECT r.name, r.host, r.version, r.claim, CAST(r.since AS CHAR), CAST(r.last_heartbeat AS CHAR), r.until >= utc_timestamp(6),
     (SELECT count(*) FROM `app`.`Events_lanes` AS l WHERE l.owner = r.name AND l.until >= utc_timestamp(6))
 FROM `app`.`Events_relays` AS r ORDER BY r.name;
 SELECT count(*) FROM `app`.`Events_lanes` WHERE owner IS NOT NULL AND `until` >= utc_timestamp(6);

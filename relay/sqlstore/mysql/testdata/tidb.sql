@@ -14,9 +14,9 @@ UPDATE `app`.`Events` SET claimed_by = NULL, claim_token = NULL, claimed_until =
 
 -- heartbeat
 SELECT value FROM `app`.`Events_settings` WHERE name = 'claim' FOR UPDATE;
-INSERT INTO `app`.`Events_relays` (name, host, version, claim, since, last_beat, `until`)
+INSERT INTO `app`.`Events_relays` (name, host, version, claim, since, last_heartbeat, `until`)
 SELECT ?, ?, ?, ?, utc_timestamp(6), utc_timestamp(6), utc_timestamp(6) + INTERVAL 15000000 MICROSECOND FROM DUAL WHERE NOT EXISTS (SELECT 1 FROM `app`.`Events_settings` WHERE name = 'claim' AND value <> ?)
-ON DUPLICATE KEY UPDATE host = ?, version = ?, claim = ?, since = CASE WHEN `until` < utc_timestamp(6) THEN utc_timestamp(6) ELSE since END, last_beat = utc_timestamp(6), `until` = utc_timestamp(6) + INTERVAL 15000000 MICROSECOND;
+ON DUPLICATE KEY UPDATE host = ?, version = ?, claim = ?, since = CASE WHEN `until` < utc_timestamp(6) THEN utc_timestamp(6) ELSE since END, last_heartbeat = utc_timestamp(6), `until` = utc_timestamp(6) + INTERVAL 15000000 MICROSECOND;
 --   1: r
 --   2: h
 --   3: 1

@@ -33,8 +33,8 @@ MERGE INTO app."Events_relays" r USING (
         SYS_EXTRACT_UTC(SYSTIMESTAMP) AS beaten, SYS_EXTRACT_UTC(SYSTIMESTAMP) + NUMTODSINTERVAL(:5 / 1000000, 'SECOND') AS until
     FROM dual WHERE NOT EXISTS (SELECT 1 FROM app."Events_settings" WHERE name = 'claim' AND value <> :6)) g ON (r.name = g.name)
 WHEN MATCHED THEN UPDATE SET r.host = g.host, r.version = g.version, r.claim = g.claim,
-    r.since = CASE WHEN r.until < g.beaten THEN g.beaten ELSE r.since END, r.last_beat = g.beaten, r.until = g.until
-WHEN NOT MATCHED THEN INSERT (name, host, version, claim, since, last_beat, until)
+    r.since = CASE WHEN r.until < g.beaten THEN g.beaten ELSE r.since END, r.last_heartbeat = g.beaten, r.until = g.until
+WHEN NOT MATCHED THEN INSERT (name, host, version, claim, since, last_heartbeat, until)
     VALUES (g.name, g.host, g.version, g.claim, g.beaten, g.beaten, g.until);
 --   1: r
 --   2: h
@@ -1096,7 +1096,7 @@ SELECT topic, COUNT(*) FROM (SELECT topic FROM (
     UNION ALL SELECT topic FROM app."Events_held" WHERE state = 'scheduled' AND (available_at IS NULL OR available_at <= SYS_EXTRACT_UTC(SYSTIMESTAMP))
 ) WHERE ROWNUM <= :1) GROUP BY topic;
 --   1: 1000
-SELECT r.name, r.host, r.version, r.claim, TO_CHAR(r.since, 'YYYY-MM-DD HH24:MI:SS.FF6'), TO_CHAR(r.last_beat, 'YYYY-MM-DD HH24:MI:SS.FF6'),
+SELECT r.name, r.host, r.version, r.claim, TO_CHAR(r.since, 'YYYY-MM-DD HH24:MI:SS.FF6'), TO_CHAR(r.last_heartbeat, 'YYYY-MM-DD HH24:MI:SS.FF6'),
     CASE WHEN r.until >= SYS_EXTRACT_UTC(SYSTIMESTAMP) THEN 1 ELSE 0 END,
     (SELECT COUNT(*) FROM app."Events_lanes" l WHERE l.owner = r.name AND l.until >= SYS_EXTRACT_UTC(SYSTIMESTAMP))
 FROM app."Events_relays" r ORDER BY r.name;

@@ -20,11 +20,11 @@ UPDATE app."Events" SET claimed_by = NULL, claim_token = NULL, claimed_until = N
 -- heartbeat
 WITH claim AS MATERIALIZED (
     SELECT value FROM app."Events_settings" WHERE name = 'claim' FOR SHARE)
-INSERT INTO app."Events_relays" AS r (name, host, version, claim, since, last_beat, until)
+INSERT INTO app."Events_relays" AS r (name, host, version, claim, since, last_heartbeat, until)
 SELECT $1::text, $2::text, $3::text, $4::text, now(), now(), now() + ($5::bigint * interval '1 microsecond')
 WHERE NOT EXISTS (SELECT 1 FROM claim WHERE value <> $4::text)
 ON CONFLICT (name) DO UPDATE SET host = excluded.host, version = excluded.version, claim = excluded.claim,
-    since = CASE WHEN r.until < now() THEN now() ELSE r.since END, last_beat = now(), until = excluded.until
+    since = CASE WHEN r.until < now() THEN now() ELSE r.since END, last_heartbeat = now(), until = excluded.until
 RETURNING name, pg_current_xact_id()::text::bigint, COALESCE((SELECT epoch::text FROM app."Events_epoch"), '-');
 --   1: r
 --   2: h
@@ -716,7 +716,7 @@ SELECT topic, count(*) FROM (
     UNION ALL SELECT topic FROM app."Events_held" WHERE state = 'scheduled' AND COALESCE(available_at <= now(), true)
     LIMIT $1::bigint) AS t GROUP BY topic;
 --   1: 1000
-SELECT r.name, r.host, r.version, r.claim, r.since, r.last_beat, r.until >= now(),
+SELECT r.name, r.host, r.version, r.claim, r.since, r.last_heartbeat, r.until >= now(),
     (SELECT count(*) FROM app."Events_lanes" AS l WHERE l.owner = r.name AND l.until >= now())
 FROM app."Events_relays" AS r ORDER BY r.name;
 SELECT count(*) FROM app."Events_lanes" WHERE owner IS NOT NULL AND until >= now();

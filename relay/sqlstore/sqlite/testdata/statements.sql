@@ -16,11 +16,11 @@ UPDATE app."Events" SET claimed_by = NULL, claim_token = NULL, claimed_until = N
 -- of the dialect, about an index for rows
 
 -- heartbeat
-INSERT INTO app."Events_relays" AS r (name, host, version, claim, since, last_beat, until)
+INSERT INTO app."Events_relays" AS r (name, host, version, claim, since, last_heartbeat, until)
 SELECT ?, ?, ?, ?, strftime('%Y-%m-%d %H:%M:%f', 'now'), strftime('%Y-%m-%d %H:%M:%f', 'now'), strftime('%Y-%m-%d %H:%M:%f', 'now', ?)
 WHERE NOT EXISTS (SELECT 1 FROM app."Events_settings" WHERE name = 'claim' AND value <> ?)
 ON CONFLICT (name) DO UPDATE SET host = excluded.host, version = excluded.version, claim = excluded.claim,
-    since = CASE WHEN r.until < strftime('%Y-%m-%d %H:%M:%f', 'now') THEN excluded.since ELSE r.since END, last_beat = excluded.last_beat, until = excluded.until
+    since = CASE WHEN r.until < strftime('%Y-%m-%d %H:%M:%f', 'now') THEN excluded.since ELSE r.since END, last_heartbeat = excluded.last_heartbeat, until = excluded.until
 RETURNING name, 0, '';
 --   1: r
 --   2: h
@@ -489,7 +489,7 @@ SELECT topic, count(*) FROM (
     UNION ALL SELECT topic FROM app."Events_held" WHERE state = 'scheduled' AND coalesce(available_at <= strftime('%Y-%m-%d %H:%M:%f', 'now'), 1)
     LIMIT ?) GROUP BY topic;
 --   1: 1000
-SELECT r.name, r.host, r.version, r.claim, r.since, r.last_beat, r.until >= strftime('%Y-%m-%d %H:%M:%f', 'now'),
+SELECT r.name, r.host, r.version, r.claim, r.since, r.last_heartbeat, r.until >= strftime('%Y-%m-%d %H:%M:%f', 'now'),
     (SELECT count(*) FROM app."Events_lanes" AS l WHERE l.owner = r.name AND l.until >= strftime('%Y-%m-%d %H:%M:%f', 'now'))
 FROM app."Events_relays" AS r ORDER BY r.name;
 SELECT count(*) FROM app."Events_lanes" WHERE owner IS NOT NULL AND until >= strftime('%Y-%m-%d %H:%M:%f', 'now');

@@ -27,10 +27,10 @@ IF @own = 1 BEGIN TRANSACTION;
 IF EXISTS (SELECT 1 FROM app."Events_settings" WITH (HOLDLOCK, ROWLOCK) WHERE name = N'claim' AND value <> @p4) SET @alive = 0;
 UPDATE app."Events_relays" WITH (ROWLOCK)
 SET host = @p2, version = @p3, claim = @p4,
-    since = CASE WHEN until < SYSUTCDATETIME() THEN SYSUTCDATETIME() ELSE since END, last_beat = SYSUTCDATETIME(), until = DATEADD(MILLISECOND, @p5 % 1000, DATEADD(SECOND, @p5 / 1000, SYSUTCDATETIME()))
+    since = CASE WHEN until < SYSUTCDATETIME() THEN SYSUTCDATETIME() ELSE since END, last_heartbeat = SYSUTCDATETIME(), until = DATEADD(MILLISECOND, @p5 % 1000, DATEADD(SECOND, @p5 / 1000, SYSUTCDATETIME()))
 WHERE name = @p1 AND @alive = 1;
 IF @@ROWCOUNT = 0 AND @alive = 1
-    INSERT INTO app."Events_relays" (name, host, version, claim, since, last_beat, until)
+    INSERT INTO app."Events_relays" (name, host, version, claim, since, last_heartbeat, until)
     VALUES (@p1, @p2, @p3, @p4, SYSUTCDATETIME(), SYSUTCDATETIME(), DATEADD(MILLISECOND, @p5 % 1000, DATEADD(SECOND, @p5 / 1000, SYSUTCDATETIME())));
 IF @own = 1 COMMIT TRANSACTION;
 SELECT @p1, CONVERT(bigint, 0), REPLACE(CONCAT(@@SERVERNAME, N'/', DB_ID(), N'/', CONVERT(nvarchar(128), SERVERPROPERTY(N'ComputerNamePhysicalNetBIOS')),
@@ -854,7 +854,7 @@ SELECT topic, COUNT_BIG(*) FROM (SELECT TOP (@p1) topic FROM (
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 --   1: 1000
 SET TRANSACTION ISOLATION LEVEL SNAPSHOT;
-SELECT r.name, r.host, r.version, r.claim, TODATETIMEOFFSET(r.since, '+00:00'), TODATETIMEOFFSET(r.last_beat, '+00:00'), CONVERT(bit, CASE WHEN r.until >= SYSUTCDATETIME() THEN 1 ELSE 0 END),
+SELECT r.name, r.host, r.version, r.claim, TODATETIMEOFFSET(r.since, '+00:00'), TODATETIMEOFFSET(r.last_heartbeat, '+00:00'), CONVERT(bit, CASE WHEN r.until >= SYSUTCDATETIME() THEN 1 ELSE 0 END),
     (SELECT COUNT(*) FROM app."Events_lanes" AS l WHERE l.owner = r.name AND l.until >= SYSUTCDATETIME())
 FROM app."Events_relays" AS r ORDER BY r.name;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;

@@ -24,25 +24,25 @@ func (w *worker) journals() (journals []storage.Journal) {
 		journals, err = w.journaler().Journals(ctx)
 		return err
 	})
-	return slices.DeleteFunc(journals, func(j storage.Journal) bool { return len(j.Suspects)+len(j.Tickets) == 0 })
+	return slices.DeleteFunc(journals, func(j storage.Journal) bool { return len(j.Suspects)+len(j.Batches) == 0 })
 }
 
-// The tickets of a lane are anyone's to read, and its next holder's; of several
+// The references of a lane are anyone's to read, and its next holder's; of several
 // lanes each has its own. A release takes them away.
-func ticketsAreKept(t testing.TB, table Table) {
+func sentBatchesAreKept(t testing.TB, table Table) {
 	a, b := hire(t, table, "a"), hire(t, table, "b")
 	journaler := a.journaler()
 	a.acquire(storage.Lanes, short)
 	written := []storage.Journal{
-		{Lease: a.lease(3), Tickets: []storage.Ticket{
+		{Lease: a.lease(3), Batches: []storage.SentBatch{
 			{Sink: "s", Batch: "one 'quoted' \"batch\" \\ é", Size: 500, IDs: []int64{1, 1 << 62}, Places: []int{0, 499}, Checks: []uint32{0, 1<<32 - 1}},
 			{Sink: "other", Batch: "2", Size: 1, IDs: []int64{7}, Places: []int{0}, Checks: []uint32{77}},
 		}},
-		{Lease: a.lease(5), Suspects: []storage.Suspect{{ID: 9}}, Tickets: []storage.Ticket{{Sink: "s", Batch: "1", Size: 2, IDs: []int64{8}, Places: []int{1}, Checks: []uint32{88}}}},
+		{Lease: a.lease(5), Suspects: []storage.Suspect{{ID: 9}}, Batches: []storage.SentBatch{{Sink: "s", Batch: "1", Size: 2, IDs: []int64{8}, Places: []int{1}, Checks: []uint32{88}}}},
 	}
 	several := func() {
 		a.do("write journals", func(ctx context.Context) error {
-			_, err := journaler.WriteJournal(ctx, a.name, append(written, storage.Journal{Lease: a.lease(6), Tickets: written[1].Tickets}))
+			_, err := journaler.WriteJournal(ctx, a.name, append(written, storage.Journal{Lease: a.lease(6), Batches: written[1].Batches}))
 			return err
 		})
 	}
@@ -55,8 +55,8 @@ func ticketsAreKept(t testing.TB, table Table) {
 	}
 	for _, grant := range b.takeOver(storage.Lanes, long) {
 		at := slices.IndexFunc(written, func(j storage.Journal) bool { return j.Lane == grant.Lane })
-		if at < 0 && len(grant.Tickets) > 0 || at >= 0 && !reflect.DeepEqual(grant.Tickets, written[at].Tickets) {
-			t.Errorf("lane %d was granted with the tickets %+v", grant.Lane, grant.Tickets)
+		if at < 0 && len(grant.Batches) > 0 || at >= 0 && !reflect.DeepEqual(grant.Batches, written[at].Batches) {
+			t.Errorf("lane %d was granted with the batches %+v", grant.Lane, grant.Batches)
 		}
 	}
 }
@@ -84,7 +84,7 @@ func picksWaitingRows(t testing.TB, table Table) {
 	for _, row := range rows {
 		state, wanted := want[row.ID]
 		info := a.info(row.ID)
-		if !wanted || row.Held == (state == storage.StatePending) || row.Retrying != (state == storage.StateRetry) ||
+		if !wanted || row.Deferred == (state == storage.StatePending) || row.Retrying != (state == storage.StateRetry) ||
 			!reflect.DeepEqual(row.Message, info.Message) || row.Lane != info.Lane {
 			t.Errorf("picked of state %q: %+v; its message is %+v", state, row, info.Message)
 		}
