@@ -15,6 +15,7 @@ import (
 // shows it.
 func TestSimulationFindsBrokenStores(t *testing.T) {
 	t.Parallel()
+	needsHistories(t)
 	mutants := map[string]func(relay.Store) relay.Store{
 		"late rows are not told of":            func(s relay.Store) relay.Store { return neverLate{s} },
 		"late rows are told of a look later":   func(s relay.Store) relay.Store { return &tellsLate{s, -1} },
@@ -48,6 +49,7 @@ func TestSimulationFindsBrokenStores(t *testing.T) {
 // from an outage that looks like refusals.
 func TestSimulationFindsMissingProtection(t *testing.T) {
 	t.Parallel()
+	needsHistories(t)
 	for seed := uint64(1); seed <= 60; seed++ {
 		if len(simulate(t, seed, nil, func(o *relay.SinkOptions) { o.TroubleAfter = -1 })) > 0 {
 			return
@@ -60,6 +62,7 @@ func TestSimulationFindsMissingProtection(t *testing.T) {
 // again: some show each of these mutants.
 func TestSimulationsFindIDsThatComeAgain(t *testing.T) {
 	t.Parallel()
+	needsHistories(t)
 	settles := func(s relay.Store) relay.Store { return settlesByID{s, s.(relay.Journaler)} }
 	hides := func(s relay.Store) relay.Store { return &hidesFalls{Store: s} }
 	for name, c := range map[string]struct {

@@ -135,6 +135,7 @@ func (s sleeping) Reclaim(ctx context.Context, limit int) (int, error) {
 // sleeper does that isn't told of the change.
 func TestSimulationOfAChangeFindsSleepers(t *testing.T) {
 	t.Parallel()
+	needsHistories(t)
 	mutants := map[string]func(relay.Store) relay.Store{
 		"a sleeper does as before":        func(s relay.Store) relay.Store { return tellsNobody{s, true} },
 		"a sleeper brings held rows back": func(s relay.Store) relay.Store { return tellsNobody{s, false} },

@@ -23,9 +23,25 @@ import (
 )
 
 var (
-	simulations = flag.Int("simulations", 60, "how many simulated histories are tried")
+	simulations = flag.Int("simulations", histories(), "how many simulated histories are tried")
 	simulated   = flag.Uint64("simulate", 0, "try only the history with this seed")
 )
+
+// histories are as many as a test of every change has time for.
+func histories() int {
+	if underRace {
+		return 6
+	}
+	return 60
+}
+
+// needsHistories skips the tests of mutants where few histories are played.
+func needsHistories(t *testing.T) {
+	t.Helper()
+	if *simulations < 60 {
+		t.Skip("mutants are looked for in 60 histories: run it without the race detector, or with -simulations 60")
+	}
+}
 
 // TestSimulation tries many interleavings of writers, relays, crashes and
 // outages on a simulated clock, and checks the promise in each of them.
