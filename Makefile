@@ -21,9 +21,6 @@ SECOND_MYSQL = -tags=gomysql -ldflags=-X=github.com/go-mysql-org/go-mysql/driver
 # The environment without the servers' variables.
 NO_SERVERS = env $$(env | sed -n 's/^\(ROWRELAY_TEST_[A-Z0-9_]*\)=.*/-u \1/p') -u REQUIRE_SERVERS
 
-# Simulated hours. Under the race detector test plays a few of them, and proof all.
-LONG_IN_RELAY = Simulation|FailingKeys
-
 .DEFAULT_GOAL := help
 .PHONY: help test on-servers proof quick bench measure lint fmt tidy generate-check build demo servers-up servers-down
 
@@ -33,9 +30,11 @@ help: ## this list
 test: ## all tests, with the race detector, against real servers that it brings up and down
 	deploy/servers/servers run -- $(MAKE) --no-print-directory on-servers
 
+# Scenes with processes of their own are left out under the race detector, and most of
+# relay's simulated histories. Both come without it then, whole; and with it in proof.
 on-servers:
-	go test $(RACE) $(AT_ONCE) -shuffle=on $(TESTFLAGS) $(PACKAGES)
-	go test -shuffle=on $(TESTFLAGS) -run '$(LONG_IN_RELAY)' ./relay
+	packages=$$(go list $(PACKAGES)) && echo "$$packages" | grep -v /internal/e2e$$ | xargs -r go test $(RACE) $(AT_ONCE) -shuffle=on $(TESTFLAGS)
+	packages=$$(go list $(PACKAGES)) && echo "$$packages" | grep -e /internal/e2e$$ -e /relay$$ | xargs -r go test $(AT_ONCE) -shuffle=on $(TESTFLAGS)
 	cd bench && go test -shuffle=on $(TESTFLAGS) ./...
 	cd internal/libraries && go test $(RACE) -shuffle=on $(TESTFLAGS) ./...
 	go test $(SECOND_MYSQL) $(TESTFLAGS) -run 'TestStore$$/mariadb1011/gomysql' ./relay/sqlstore
@@ -45,12 +44,13 @@ on-servers:
 PROOF = -backlog 12000000 -sweep 10m -rounds 5
 
 proof: ## longer proofs with servers of their own: failovers, crashes, a backlog of 12 million; an hour
-	deploy/servers/servers run postgres15 postgres18 mariadb1011 mysql -- go test -v -timeout 3h \
-		-run 'Failover|CrashRecovery|Server.*Changes|Asleep|Sleep|Backlog|Standby|Numbering|Sequence' ./internal/e2e -long $(PROOF)
+	deploy/servers/servers run postgres15 postgres18 mariadb1011 mariadb105 mysql -- go test -v -timeout 3h \
+		-run 'Failover|CrashRecovery|Server.*Changes|Asleep|Sleep|Backlog|Standby|Numbering|Sequence|KilledRelays(ByRows)?Lose' ./internal/e2e -long $(PROOF)
 	deploy/servers/servers run postgres15 rabbitmq3 -- go test -v -timeout 1h -run 'QuorumWithoutMajority' ./internal/e2e -long
 	go test -v -timeout 1h -run 'FailingKeys|MillionHeldKeys' ./relay -whole-hour
-	go test -race -timeout 1h -run '$(LONG_IN_RELAY)' ./relay -whole-hour -simulations 60
+	go test -race -timeout 1h -run 'Simulation|FailingKeys' ./relay -whole-hour -simulations 60
 	go test -race -timeout 1h -run 'TestStore$$/sqlite/modernc' ./relay/sqlstore
+	deploy/servers/servers run -- go test $(RACE) -timeout 1h ./internal/e2e
 
 bench: ## measures, on the same servers, and records the figures; quarter of an hour; SCENES=drain for one of them
 	deploy/servers/servers run -- $(MAKE) --no-print-directory measure

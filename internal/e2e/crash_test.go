@@ -101,13 +101,17 @@ func killedRelaysLoseNothing(s *scene, claim string, judge func(testing.TB, []ar
 	}
 }
 
-// manyTransactions are as many as the target takes in a short scene. On SQLite
-// each waits for its turn, and then for the disk.
+// manyTransactions are as many as keep the relays busy for the scene's length. On
+// SQLite each waits for its turn, and then for the disk.
 func (s *scene) manyTransactions() int {
-	if s.Kind == testdb.SQLite && !*long {
+	switch {
+	case *long:
+		return 10_000
+	case s.Kind == testdb.SQLite:
 		return 2_000
+	default:
+		return 4_000
 	}
-	return 10_000
 }
 
 // killEverySecond runs three relays and kills one of them each second, until all
