@@ -87,6 +87,9 @@ func TestCutConnectionsLoseNothing(t *testing.T) {
 	for i := range 2 {
 		s.relay(fmt.Sprint("relay-", i), fmt.Sprint(e.URL, "/", i), "--lease", "4s")
 	}
+	eventually(t, time.Minute, "both relays have begun, since one that is cut while it begins ends", func() bool {
+		return s.number("SELECT count(DISTINCT owner) FROM outbox_lanes WHERE owner IS NOT NULL AND owner <> ''") == 2
+	})
 	length := lasting(8*time.Second, time.Minute)
 	ctx, cancel := context.WithTimeout(t.Context(), length)
 	defer cancel()
