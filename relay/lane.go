@@ -81,9 +81,9 @@ func newLane(g storage.Grant, print string, queues []string, now time.Time) *lan
 
 // marks says from where a successor would have to read: for sinks that were skipped one
 // by one, and for the others together. Nothing can appear any more at or below the
-// horizon.
-func (l *lane) marks(horizon int64, print string, queues []string) storage.Marks {
-	main, lowest := min(l.cursor, horizon), make([]int64, len(queues))
+// safe id.
+func (l *lane) marks(safeID int64, print string, queues []string) storage.Marks {
+	main, lowest := min(l.cursor, safeID), make([]int64, len(queues))
 	if again := lowestSet(l.recheck, l.scanning); again != none {
 		main = min(main, again)
 	}

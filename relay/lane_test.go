@@ -28,27 +28,27 @@ func TestMarkIsBelowAllThatIsToBeReadAgain(t *testing.T) {
 	t.Parallel()
 	sink := &sinkQueue{index: 1}
 	for name, c := range map[string]struct {
-		place   func(l *lane)
-		horizon int64
-		main    int64
-		sinks   map[string]int64
+		place  func(l *lane)
+		safeID int64
+		main   int64
+		sinks  map[string]int64
 	}{
-		"all is finished":               {horizon: 100, main: 50},
-		"something may still appear":    {horizon: 40, main: 40},
-		"looked for again":              {place: func(l *lane) { l.lookAgain(31) }, horizon: 100, main: 30},
-		"of two places the lower":       {place: func(l *lane) { l.lookAgain(31); l.lookAgain(21); l.lookAgain(41) }, horizon: 100, main: 20},
-		"being looked for":              {place: func(l *lane) { l.beginScan(25) }, horizon: 100, main: 25},
-		"looked for in vain":            {place: func(l *lane) { l.beginScan(25); l.endScan(true) }, horizon: 100, main: 25},
-		"looked for, and found":         {place: func(l *lane) { l.beginScan(25); l.endScan(false) }, horizon: 100, main: 50},
-		"a sink was skipped":            {place: func(l *lane) { l.skip(1, 11) }, horizon: 100, main: 50, sinks: map[string]int64{"b": 10}},
-		"a skipped sink, and the rest":  {place: func(l *lane) { l.skip(1, 11); l.lookAgain(6) }, horizon: 100, main: 5, sinks: map[string]int64{"b": 5}},
-		"rows of forgotten keys":        {place: func(l *lane) { l.forgottenFrom[1] = 12 }, horizon: 100, main: 12},
-		"rows of a blocked key":         {place: func(l *lane) { l.key(keyRef{1, "k"}).dropAt(14) }, horizon: 100, main: 13},
-		"a row in memory":               {place: func(l *lane) { l.known[8] = &item{queue: sink} }, horizon: 100, main: 7},
-		"a row that is only put away":   {place: func(l *lane) { l.known[8] = &item{} }, horizon: 100, main: 7},
-		"a deferred row":                {place: func(l *lane) { l.known[8] = &item{queue: sink, row: storage.Row{Deferred: true}} }, horizon: 100, main: 50},
-		"with another row under its id": {place: func(l *lane) { l.known[8] = &item{queue: sink, row: storage.Row{Deferred: true}, doubled: true} }, horizon: 100, main: 7},
-		"in a sink that was skipped":    {place: func(l *lane) { l.skip(1, 11); l.known[8] = &item{queue: sink} }, horizon: 100, main: 50, sinks: map[string]int64{"b": 7}},
+		"all is finished":               {safeID: 100, main: 50},
+		"something may still appear":    {safeID: 40, main: 40},
+		"looked for again":              {place: func(l *lane) { l.lookAgain(31) }, safeID: 100, main: 30},
+		"of two places the lower":       {place: func(l *lane) { l.lookAgain(31); l.lookAgain(21); l.lookAgain(41) }, safeID: 100, main: 20},
+		"being looked for":              {place: func(l *lane) { l.beginScan(25) }, safeID: 100, main: 25},
+		"looked for in vain":            {place: func(l *lane) { l.beginScan(25); l.endScan(true) }, safeID: 100, main: 25},
+		"looked for, and found":         {place: func(l *lane) { l.beginScan(25); l.endScan(false) }, safeID: 100, main: 50},
+		"a sink was skipped":            {place: func(l *lane) { l.skip(1, 11) }, safeID: 100, main: 50, sinks: map[string]int64{"b": 10}},
+		"a skipped sink, and the rest":  {place: func(l *lane) { l.skip(1, 11); l.lookAgain(6) }, safeID: 100, main: 5, sinks: map[string]int64{"b": 5}},
+		"rows of forgotten keys":        {place: func(l *lane) { l.forgottenFrom[1] = 12 }, safeID: 100, main: 12},
+		"rows of a blocked key":         {place: func(l *lane) { l.key(keyRef{1, "k"}).dropAt(14) }, safeID: 100, main: 13},
+		"a row in memory":               {place: func(l *lane) { l.known[8] = &item{queue: sink} }, safeID: 100, main: 7},
+		"a row that is only put away":   {place: func(l *lane) { l.known[8] = &item{} }, safeID: 100, main: 7},
+		"a deferred row":                {place: func(l *lane) { l.known[8] = &item{queue: sink, row: storage.Row{Deferred: true}} }, safeID: 100, main: 50},
+		"with another row under its id": {place: func(l *lane) { l.known[8] = &item{queue: sink, row: storage.Row{Deferred: true}, doubled: true} }, safeID: 100, main: 7},
+		"in a sink that was skipped":    {place: func(l *lane) { l.skip(1, 11); l.known[8] = &item{queue: sink} }, safeID: 100, main: 50, sinks: map[string]int64{"b": 7}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -56,7 +56,7 @@ func TestMarkIsBelowAllThatIsToBeReadAgain(t *testing.T) {
 			if c.place != nil {
 				c.place(l)
 			}
-			got := l.marks(c.horizon, "routes", []string{"a", "b"})
+			got := l.marks(c.safeID, "routes", []string{"a", "b"})
 			if got.Main != c.main || !maps.Equal(got.Sinks, c.sinks) || got.Routes != "routes" {
 				t.Errorf("marks %+v, want %d and %v", got, c.main, c.sinks)
 			}
@@ -163,7 +163,7 @@ func TestSinceWhenAnIDIsOneRows(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		row     storage.Row
-		horizon int64
+		safeID  int64
 		given   int64
 		highest int64 // from before ids began anew
 		want    int
@@ -171,13 +171,13 @@ func TestSinceWhenAnIDIsOneRows(t *testing.T) {
 		"ids never began anew":                   {row: storage.Row{ID: 7}, given: 9, want: 2},
 		"a deferred row":                         {row: storage.Row{ID: 7, Deferred: true}, given: 9, want: -1},
 		"its id may be given once more":          {row: storage.Row{ID: 7}, given: 3, highest: 20, want: -1},
-		"nothing can appear there":               {row: storage.Row{ID: 7}, horizon: 8, given: 9, highest: 20, want: 2},
+		"nothing can appear there":               {row: storage.Row{ID: 7}, safeID: 8, given: 9, highest: 20, want: 2},
 		"as many were given out as before again": {row: storage.Row{ID: 7}, given: 21, highest: 20, want: 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			e := withLanes(&engine{}, nil)
-			e.late.numbering, e.late.horizon, e.late.given, e.late.highest = 2, c.horizon, c.given, c.highest
+			e.late.numbering, e.late.safeID, e.late.given, e.late.highest = 2, c.safeID, c.given, c.highest
 			if got := e.late.numberingOf(&c.row); got != c.want {
 				t.Errorf("since %d, want %d", got, c.want)
 			}

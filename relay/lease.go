@@ -151,7 +151,7 @@ func (e *byLanes) rights(leave bool) rights {
 		for _, it := range l.known {
 			has[it.stage] = true
 		}
-		renewal := storage.Renewal{Lease: l.Lease, Epoch: l.epoch, Marks: l.marks(e.late.horizon, e.routes.print, e.names)}
+		renewal := storage.Renewal{Lease: l.Lease, Epoch: l.epoch, Marks: l.marks(e.late.safeID, e.routes.print, e.names)}
 		renewal.Calm = l.crashes > 0 && time.Since(l.since) > calmAfter && !journals
 		switch {
 		case !leave && (!l.draining || has[inFlight] || has[inSettle]):

@@ -22,7 +22,7 @@ func TestSimulationFindsBrokenStores(t *testing.T) {
 		"late rows are told of a look later":   func(s storage.Store) storage.Store { return &tellsLate{s, -1} },
 		"late rows are left out of pages":      func(s storage.Store) storage.Store { return readsOn{s, map[int]int64{}} },
 		"a page says that it is whole":         func(s storage.Store) storage.Store { return alwaysWhole{s} },
-		"the horizon passes open transactions": func(s storage.Store) storage.Store { return boldHorizon{s} },
+		"the safe id passes open transactions": func(s storage.Store) storage.Store { return boldSafeID{s} },
 		"a full page was read to the end":      func(s storage.Store) storage.Store { return boldPages{s} },
 		"held keys are forgotten at takeover":  func(s storage.Store) storage.Store { return forgetsKeys{s} },
 		"held keys aren't found":               func(s storage.Store) storage.Store { return findsNoKeys{s} },
@@ -213,9 +213,9 @@ func (s alwaysWhole) Read(ctx context.Context, positions []storage.Position, lim
 	return page, err
 }
 
-type boldHorizon struct{ storage.Store }
+type boldSafeID struct{ storage.Store }
 
-func (s boldHorizon) Read(ctx context.Context, positions []storage.Position, limit, maxBytes int) (storage.Page, error) {
+func (s boldSafeID) Read(ctx context.Context, positions []storage.Position, limit, maxBytes int) (storage.Page, error) {
 	page, err := s.Store.Read(ctx, positions, limit, maxBytes)
 	page.SafeID = 1 << 40
 	return page, err

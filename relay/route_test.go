@@ -2,8 +2,6 @@ package relay
 
 import (
 	"testing"
-	"testing/quick"
-	"time"
 
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
@@ -48,23 +46,6 @@ func TestRouterWithoutARouteForAll(t *testing.T) {
 	}
 	if got := r.sink("b"); got != 1 {
 		t.Errorf("a topic without a route goes to %d, want the unrouted 1", got)
-	}
-}
-
-func TestBackoffStaysWithinItsBounds(t *testing.T) {
-	t.Parallel()
-	b := Backoff{Min: 500 * time.Millisecond, Max: 5 * time.Minute}
-	within := func(n uint16) bool {
-		attempt := int(n) + 1
-		bound := b.Max
-		if attempt < 11 {
-			bound = min(b.Max, b.Min<<(attempt-1))
-		}
-		d := b.draw(attempt)
-		return d >= 0 && d <= bound
-	}
-	if err := quick.Check(within, nil); err != nil {
-		t.Error(err)
 	}
 }
 

@@ -26,7 +26,7 @@ import (
 type lateRows struct {
 	*engine
 	*heldLanes
-	horizon   int64  // nothing can appear any more at or below it
+	safeID    int64  // nothing can appear any more at or below it
 	given     int64  // no higher id was given out when the last page was read
 	span      int64  // so many ids back rows appear late, mostly
 	pending   int64  // rows above this may have appeared, of which no page that was merged told; none
@@ -48,7 +48,7 @@ type lateRows struct {
 // is given out from one page to the next has then appeared late.
 func (r *lateRows) scanFirst(f *fetch) *lateScan {
 	before, given := r.given, f.page.LastID
-	r.given, r.horizon = given, f.page.SafeID // lower than before where ids began anew
+	r.given, r.safeID = given, f.page.SafeID // lower than before where ids began anew
 	anew, above := 0, false
 	for _, l := range r.sortedLanes() {
 		if r.laneOf(f, l.Lane) == nil {
@@ -103,7 +103,7 @@ func (r *lateRows) scanFirst(f *fetch) *lateScan {
 	if r.scans = len(positions) > 0; !r.scans {
 		return nil
 	}
-	scan := r.scan(positions, r.horizon)
+	scan := r.scan(positions, r.safeID)
 	scan.brought, scan.epoch = brought, f.page.Epoch
 	return scan
 }
@@ -183,8 +183,8 @@ type lateScan struct {
 type place struct{ lane, queue int }
 
 // scan makes the scan of these positions, which may begin anew further below, but above the
-// horizon.
-func (r *lateRows) scan(positions []storage.Position, horizon int64) *lateScan {
+// safe id.
+func (r *lateRows) scan(positions []storage.Position, safeID int64) *lateScan {
 	s := &lateScan{
 		positions: positions, left: positions, stride: r.stride, farBehind: r.farBehind,
 		routes: r.routes, topics: r.routes.topics(len(r.queues), r.unrouted), known: map[int64]struct{}{},
@@ -194,7 +194,7 @@ func (r *lateRows) scan(positions []storage.Position, horizon int64) *lateScan {
 	for _, p := range positions {
 		l := r.lanes[p.Lane]
 		for id, it := range l.known {
-			if id > min(p.After, horizon) && it.numbering == r.numbering {
+			if id > min(p.After, safeID) && it.numbering == r.numbering {
 				s.known[id] = struct{}{}
 			}
 		}
@@ -448,7 +448,7 @@ func (e *byLanes) pollBeyond(room int) *fetch {
 	if len(except) == 0 || len(positions) == 0 {
 		return nil
 	}
-	scan := e.late.scan(positions, e.late.horizon)
+	scan := e.late.scan(positions, e.late.safeID)
 	scan.leftRows = min(room, readLimit)
 	return &fetch{kind: readBeyond, positions: positions, scan: scan}
 }

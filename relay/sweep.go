@@ -66,7 +66,7 @@ func (s *sweep) step(now time.Time) *fetch {
 		s.began, s.took, s.news, s.found = now, 0, s.poll.news, false
 		s.next = now.Add(sweepLatest)
 		for _, l := range s.sortedLanes() {
-			if until := min(l.cursor, s.late.horizon); !l.draining && until > 0 {
+			if until := min(l.cursor, s.late.safeID); !l.draining && until > 0 {
 				s.left = append(s.left, storage.Position{Lane: l.Lane, Until: until})
 			}
 		}

@@ -99,15 +99,15 @@ func (db *DB) now() time.Time {
 	return db.Now().UTC().Truncate(time.Microsecond)
 }
 
-// horizon is the highest id below which no transaction can commit any more.
-func (db *DB) horizon() int64 {
-	horizon := db.lastID
+// safe id is the highest id below which no transaction can commit any more.
+func (db *DB) safeID() int64 {
+	safeID := db.lastID
 	for tx := range db.open {
 		if len(tx.rows) > 0 {
-			horizon = min(horizon, lowest(tx.rows)-1)
+			safeID = min(safeID, lowest(tx.rows)-1)
 		}
 	}
-	return horizon
+	return safeID
 }
 
 // lowest returns the lowest of the rows' ids: not the first one's, if ids began anew

@@ -66,7 +66,7 @@ func TestReadTellsWhatOpenTransactionsMayStillBring(t *testing.T) {
 
 	page := mustRead(t, store)
 	if got := ids(page.Rows); !slices.Equal(got, []int64{3}) || page.SafeID != 0 || page.LateAfter != 2 {
-		t.Fatalf("with 1 open: rows %v, horizon %d, late after %d", got, page.SafeID, page.LateAfter)
+		t.Fatalf("with 1 open: rows %v, safe id %d, late after %d", got, page.SafeID, page.LateAfter)
 	}
 	if page = mustRead(t, store); page.LateAfter != -1 {
 		t.Errorf("nothing has appeared, but late after %d", page.LateAfter)
@@ -74,7 +74,7 @@ func TestReadTellsWhatOpenTransactionsMayStillBring(t *testing.T) {
 	early.Commit()
 	page = mustRead(t, store)
 	if got := ids(page.Rows); !slices.Equal(got, []int64{1, 3}) || page.SafeID != 3 || page.LateAfter != 0 {
-		t.Errorf("with 1 committed: rows %v, horizon %d, late after %d", got, page.SafeID, page.LateAfter)
+		t.Errorf("with 1 committed: rows %v, safe id %d, late after %d", got, page.SafeID, page.LateAfter)
 	}
 	if page = mustRead(t, db.Store()); page.LateAfter != 0 {
 		t.Errorf("another reader, who has seen nothing: late after %d", page.LateAfter)

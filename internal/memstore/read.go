@@ -17,7 +17,7 @@ func (s *Store) Read(ctx context.Context, positions []storage.Position, limit, m
 	err = s.do(ctx, OpRead, func() error {
 		page = s.db.read(positions, limit, maxBytes)
 		page.LateAfter = s.db.lateAfter(s.seen)
-		page.SafeID, page.LastID, page.Epoch = s.db.horizon(), s.db.lastID, s.db.epoch()
+		page.SafeID, page.LastID, page.Epoch = s.db.safeID(), s.db.lastID, s.db.epoch()
 		seen = len(s.db.appeared)
 		return nil
 	})

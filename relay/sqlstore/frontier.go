@@ -14,7 +14,7 @@ import (
 // transactions commit in any order: a row may appear below others that were read
 // long ago. So each page promises two things:
 //
-//   - Horizon: no row can appear any more at or below this id.
+//   - SafeID: no row can appear any more at or below this id.
 //   - LateAfter: what has appeared since the page before has a higher id than this
 //     one; negative if nothing has.
 //

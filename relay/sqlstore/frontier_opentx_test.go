@@ -100,7 +100,7 @@ type dimFollower struct {
 	number     uint64
 	old        []uint64 // the last list
 	afterwards *list
-	narrow     int // pages that told less than all above the horizon
+	narrow     int // pages that told less than all above the safe id
 }
 
 // step reads on a little in what it is doing; the database does something
@@ -204,7 +204,7 @@ func (f *dimFollower) page(d *dim) error {
 		switch {
 		case f.seen[id]:
 		case id <= f.final:
-			return fmt.Errorf("row %d appeared at or below the horizon %d", id, f.final)
+			return fmt.Errorf("row %d appeared at or below the safe id %d", id, f.final)
 		case id <= f.highest && (late < 0 || id <= late):
 			return fmt.Errorf("row %d appeared below %d, and late after is %d", id, f.highest, late)
 		}
@@ -218,7 +218,7 @@ func (f *dimFollower) page(d *dim) error {
 		f.narrow++
 	}
 	if final < f.final {
-		return fmt.Errorf("the horizon went back from %d to %d", f.final, final)
+		return fmt.Errorf("the safe id went back from %d to %d", f.final, final)
 	}
 	f.final = final
 	return nil

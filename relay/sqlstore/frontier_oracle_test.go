@@ -11,7 +11,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// readFor reads for so long, and returns the last horizon.
+// readFor reads for so long, and returns the last safe id.
 func readFor(t *testing.T, store *sqlstore.Store, span time.Duration) int64 {
 	t.Helper()
 	var page storage.Page
@@ -36,12 +36,12 @@ func TestListThatBreaksOff(t *testing.T) {
 		}
 		server.answers["v$database"] = [][]driver.Value{{"number", "100"}}
 		server.breaks = map[string]error{"v$database": errors.New("ORA-00060: deadlock detected while waiting for resource")}
-		if horizon := readFor(t, store, 5*time.Second); horizon != 0 {
-			t.Errorf("the horizon is %d, by lists that broke off", horizon)
+		if safeID := readFor(t, store, 5*time.Second); safeID != 0 {
+			t.Errorf("the safe id is %d, by lists that broke off", safeID)
 		}
 		server.breaks = nil
-		if horizon := readFor(t, store, 10*time.Second); horizon != 7 {
-			t.Errorf("the horizon is %d after whole lists, want 7", horizon)
+		if safeID := readFor(t, store, 10*time.Second); safeID != 7 {
+			t.Errorf("the safe id is %d after whole lists, want 7", safeID)
 		}
 	})
 }

@@ -58,7 +58,7 @@ func (h *snapshots) start(server string, given int64) {
 }
 
 // before: the token is current if no id was given out since the last checkpoint. If
-// one was, the next read has to take a number, so that the horizon follows also while
+// one was, the next read has to take a number, so that the safe id follows also while
 // nothing is settled.
 func (h *snapshots) before() token {
 	h.mu.Lock()

@@ -53,20 +53,20 @@ func TestHorizonPassesNoOpenWriter(t *testing.T) {
 	// T1 is 101 and writes id 1; T2 is 102, writes id 2 and commits; we write as 103.
 	late, final := h.read("s", snapshot{xmin: 101, xmax: 103, open: []uint64{101}}, 2)
 	if late != 0 || final != 0 {
-		t.Errorf("T2 committed: late after %d, horizon %d; want 0, 0", late, final)
+		t.Errorf("T2 committed: late after %d, safe id %d; want 0, 0", late, final)
 	}
 	h.wrote(103, h.before())
 	late, final = h.read("s", snapshot{xmin: 101, xmax: 104, open: []uint64{101}}, 2)
 	if late != 0 || final != 0 { // 103, our own, has ended
-		t.Errorf("T1 is open: late after %d, horizon %d; want 0, 0", late, final)
+		t.Errorf("T1 is open: late after %d, safe id %d; want 0, 0", late, final)
 	}
 	// T1 commits.
 	late, final = h.read("s", snapshot{xmin: 104, xmax: 104}, 2)
 	if late != 0 || final != 2 {
-		t.Errorf("T1 committed: late after %d, horizon %d; want 0, 2", late, final)
+		t.Errorf("T1 committed: late after %d, safe id %d; want 0, 2", late, final)
 	}
 	if late, final = h.read("s", snapshot{xmin: 104, xmax: 104}, 2); late != -1 || final != 2 {
-		t.Errorf("nothing happened: late after %d, horizon %d; want -1, 2", late, final)
+		t.Errorf("nothing happened: late after %d, safe id %d; want -1, 2", late, final)
 	}
 }
 
@@ -81,7 +81,7 @@ func TestLongTransactionIsToldOnce(t *testing.T) {
 		h.wrote(60+2*i, h.before())
 		late, final := h.read("s", snapshot{xmin: 51, xmax: 61 + 2*i, open: []uint64{51}}, 1001+int64(i))
 		if final != 1000 {
-			t.Fatalf("the horizon is %d, want 1000", final)
+			t.Fatalf("the safe id is %d, want 1000", final)
 		}
 		if i > 0 && late >= 0 && late < 1000+int64(i)-1 {
 			low++
@@ -91,7 +91,7 @@ func TestLongTransactionIsToldOnce(t *testing.T) {
 		t.Errorf("%d of 10,000 pages look far back, with %d checkpoints", low, len(h.checkpoints))
 	}
 	if late, final := h.read("s", snapshot{xmin: 30_000, xmax: 30_000}, 12_000); late != 1000 || final < 10_000 {
-		t.Errorf("it ended: late after %d, horizon %d; want 1000, and a horizon that has moved on", late, final)
+		t.Errorf("it ended: late after %d, safe id %d; want 1000, and a safe id that has moved on", late, final)
 	}
 }
 
@@ -106,12 +106,12 @@ func TestAnotherServer(t *testing.T) {
 		h.read("s", snapshot{xmin: 100, xmax: 100}, 500)
 		h.wrote(100, h.before())
 		if late, final := h.read(now.server, snapshot{xmin: now.xmax, xmax: now.xmax}, now.given); late != 0 || final != 0 {
-			t.Errorf("%s: late after %d, horizon %d; want 0, 0", name, late, final)
+			t.Errorf("%s: late after %d, safe id %d; want 0, 0", name, late, final)
 		}
 	}
 }
 
-// world is PostgreSQL as far as the horizon depends on it: transactions that
+// world is PostgreSQL as far as the safe id depends on it: transactions that
 // get a number and then ids, and end in any order.
 type world struct {
 	random  *rand.Rand
@@ -167,7 +167,7 @@ func (w *world) anyOpen() uint64 {
 
 // follower is a relay: it reads, and has own writes under way.
 type follower struct {
-	horizon snapshots
+	safeID  snapshots
 	seen    map[int64]bool
 	highest int64
 	final   int64
@@ -188,7 +188,7 @@ func firstLine(s snapshot, given int64) backend.FirstLine {
 
 // look reads, and checks what earlier pages and this one promise.
 func (f *follower) look(w *world) error {
-	if f.horizon.idle(firstLine(w.snapshot(), w.nextID)) {
+	if f.safeID.idle(firstLine(w.snapshot(), w.nextID)) {
 		for id, xid := range w.visible {
 			if !f.seen[id] {
 				return fmt.Errorf("row %d of %d appeared, and the frontier is said to be idle", id, xid)
@@ -196,12 +196,12 @@ func (f *follower) look(w *world) error {
 		}
 		f.idle++
 	}
-	late, final := f.horizon.read("s", w.snapshot(), w.nextID)
+	late, final := f.safeID.read("s", w.snapshot(), w.nextID)
 	for id, xid := range w.visible {
 		switch {
 		case f.seen[id]:
 		case id <= f.final:
-			return fmt.Errorf("row %d of %d appeared at or below the horizon %d", id, xid, f.final)
+			return fmt.Errorf("row %d of %d appeared at or below the safe id %d", id, xid, f.final)
 		case id <= f.highest && (late < 0 || id <= late):
 			return fmt.Errorf("row %d of %d appeared below %d, and late after is %d", id, xid, f.highest, late)
 		}
@@ -217,12 +217,12 @@ func (f *follower) look(w *world) error {
 func (f *follower) step(w *world) error {
 	switch w.random.IntN(3) {
 	case 0:
-		before := f.horizon.before()
+		before := f.safeID.before()
 		f.writing[w.begin()] = before
 	case 1:
 		for xid, before := range f.writing { // one of them returns
 			w.end(xid, true)
-			f.horizon.wrote(xid, before)
+			f.safeID.wrote(xid, before)
 			delete(f.writing, xid)
 			break
 		}

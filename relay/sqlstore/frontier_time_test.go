@@ -32,7 +32,7 @@ func TestTimeBound(t *testing.T) {
 	}
 }
 
-// Without observations the horizon trails, and never goes back.
+// Without observations the safe id trails, and never goes back.
 func TestOpenTxByTime(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1e9, 0)
@@ -52,7 +52,7 @@ func TestOpenTxByTime(t *testing.T) {
 		{500 * time.Millisecond, 0, 7, 7}, {500 * time.Millisecond, 0, 7, 7}, {time.Second, 0, 7, 20}, {time.Millisecond, 0, 20, 20},
 	} {
 		if late, final := page(want.after); late != want.late || final != want.final {
-			t.Errorf("at %v: late after %d, horizon %d; want %d, %d", now.Sub(time.Unix(1e9, 0)), late, final, want.late, want.final)
+			t.Errorf("at %v: late after %d, safe id %d; want %d, %d", now.Sub(time.Unix(1e9, 0)), late, final, want.late, want.final)
 		}
 		o.learn(want.learn)
 	}
@@ -80,7 +80,7 @@ func TestOpenTxElsewhere(t *testing.T) {
 		}
 		o.begins(now)
 		if late, final := o.page("t", nil); late != 0 || final != 0 {
-			t.Errorf("%s from another server: late after %d, horizon %d; want 0, 0", what, late, final)
+			t.Errorf("%s from another server: late after %d, safe id %d; want 0, 0", what, late, final)
 		}
 	}
 }
@@ -141,7 +141,7 @@ func TestOpenTxGoesBack(t *testing.T) {
 	o.found(300, now)
 	o.begins(now)
 	if late, final := o.page("s", nil); late != 0 || final != 0 {
-		t.Errorf("late after %d, horizon %d; want that all is looked through", late, final)
+		t.Errorf("late after %d, safe id %d; want that all is looked through", late, final)
 	}
 	o, now = settled(t, 100)
 	o.failed()

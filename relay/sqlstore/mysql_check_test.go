@@ -110,7 +110,7 @@ func TestMySQLWithoutProcess(t *testing.T) {
 		written := time.Now()
 		o.lookUntil(id)
 		if took := time.Since(written); took > 20*time.Second {
-			t.Errorf("the horizon followed after %v, want %v", took, longest)
+			t.Errorf("the safe id followed after %v, want %v", took, longest)
 		}
 		if !o.seen[late] {
 			t.Errorf("row %d was committed, and isn't read", late)

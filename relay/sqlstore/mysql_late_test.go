@@ -37,9 +37,9 @@ func eachMySQL(t *testing.T, check func(*testing.T, mysqlTable)) {
 // earlier ones promised.
 type observer struct {
 	testing.TB
-	store            *sqlstore.Store
-	seen             map[int64]bool
-	highest, horizon int64
+	store           *sqlstore.Store
+	seen            map[int64]bool
+	highest, safeID int64
 }
 
 func newObserver(t testing.TB, store *sqlstore.Store) *observer {
@@ -59,8 +59,8 @@ func (o *observer) look() storage.Page {
 	for _, row := range page.Rows {
 		switch id := row.ID; {
 		case o.seen[id]:
-		case id <= o.horizon:
-			o.Errorf("row %d appeared at or below the horizon %d", id, o.horizon)
+		case id <= o.safeID:
+			o.Errorf("row %d appeared at or below the safe id %d", id, o.safeID)
 		case id <= o.highest && (page.LateAfter < 0 || page.LateAfter >= id):
 			o.Errorf("row %d appeared below %d, and the page says late after %d", id, o.highest, page.LateAfter)
 		}
@@ -69,26 +69,26 @@ func (o *observer) look() storage.Page {
 		o.seen[row.ID] = true
 		o.highest = max(o.highest, row.ID)
 	}
-	o.horizon = max(o.horizon, page.SafeID)
+	o.safeID = max(o.safeID, page.SafeID)
 	return page
 }
 
-// lookFor looks for some time; the horizon stays below the id.
+// lookFor looks for some time; the safe id stays below the id.
 func (o *observer) lookFor(span time.Duration, below int64) {
 	o.Helper()
 	for start := time.Now(); time.Since(start) < span; time.Sleep(20 * time.Millisecond) {
 		if page := o.look(); below != 0 && page.SafeID >= below {
-			o.Fatalf("the horizon is %d, and row %d is still to appear", page.SafeID, below)
+			o.Fatalf("the safe id is %d, and row %d is still to appear", page.SafeID, below)
 		}
 	}
 }
 
-// lookUntil looks until the horizon has reached the id.
+// lookUntil looks until the safe id has reached the id.
 func (o *observer) lookUntil(id int64) {
 	o.Helper()
 	for start := time.Now(); o.look().SafeID < id; time.Sleep(20 * time.Millisecond) {
 		if time.Since(start) > time.Minute {
-			o.Fatalf("the horizon is %d after a minute, and nothing is open below %d", o.horizon, id)
+			o.Fatalf("the safe id is %d after a minute, and nothing is open below %d", o.safeID, id)
 		}
 	}
 }

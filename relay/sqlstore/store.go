@@ -161,8 +161,10 @@ func backendOf(db *sql.DB, d dialect.Dialect, table dialect.Table, reader backen
 		return mysql.New(db, d, table)
 	case dialect.SQLServer().Name():
 		return sqlserver.New(db, d, table)
-	default:
+	case dialect.Oracle().Name():
 		return oracle.New(db, d, table)
+	default:
+		panic("sqlstore: no backend for the dialect " + d.Name())
 	}
 }
 

@@ -317,10 +317,10 @@ type Page struct {
 	// can have.
 	LateAfter int64
 
-	// Horizon: no row can appear any more at or below this id.
+	// SafeID: no row can appear any more at or below this id.
 	SafeID int64
 
-	// Given: no higher id was given out, as far as the store knows. It is lower than
+	// LastID: no higher id was given out, as far as the store knows. It is lower than
 	// before where it has seen that ids began anew.
 	LastID int64
 

@@ -15,7 +15,7 @@ type reader struct {
 	*worker
 	seen    map[int64]bool // rows of earlier pages
 	highest int64          // of them
-	horizon int64          // the highest of earlier pages
+	safeID  int64          // the highest of earlier pages
 }
 
 func newReader(t testing.TB, table Table, name string) *reader {
@@ -35,15 +35,15 @@ func (r *reader) look() storage.Page {
 		r.seen[row.ID] = true
 		r.highest = max(r.highest, row.ID)
 	}
-	r.horizon = max(r.horizon, page.SafeID)
+	r.safeID = max(r.safeID, page.SafeID)
 	return page
 }
 
 // met checks a row that the pages before didn't have.
 func (r *reader) met(id, lateAfter int64) {
 	r.Helper()
-	if id <= r.horizon {
-		r.Errorf("row %d appeared at or below the horizon %d of an earlier page", id, r.horizon)
+	if id <= r.safeID {
+		r.Errorf("row %d appeared at or below the safe id %d of an earlier page", id, r.safeID)
 	}
 	if id <= r.highest && (lateAfter < 0 || lateAfter >= id) {
 		r.Errorf("row %d appeared below row %d, which had been read; the page says late after %d", id, r.highest, lateAfter)
@@ -52,7 +52,7 @@ func (r *reader) met(id, lateAfter int64) {
 
 // A transaction that commits after later ids were read and settled is not
 // lost: the page says that it may have appeared, a scan finds it, and no
-// horizon had passed it.
+// safe id had passed it.
 func lateCommit(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	r := &reader{worker: a, seen: map[int64]bool{}}
@@ -65,21 +65,21 @@ func lateCommit(t testing.TB, table Table) {
 			t.Fatalf("%d rows are pending, want 10", len(page.Rows))
 		}
 		if page.SafeID >= late {
-			t.Errorf("the horizon is %d, and row %d isn't committed", page.SafeID, late)
+			t.Errorf("the safe id is %d, and row %d isn't committed", page.SafeID, late)
 		}
 		a.mustSettle(a.allAs(storage.StateDone, page.Rows)...)
 	}
 	slow.Commit()
-	wantIDs(t, "scanned from the horizon", ids(a.scan(after(r.horizon), nil)), []int64{late})
+	wantIDs(t, "scanned from the safe id", ids(a.scan(after(r.safeID), nil)), []int64{late})
 	wantIDs(t, "read", ids(r.look().Rows), []int64{late})
 	a.mustSettle(a.as(storage.StateDone, a.row(late)))
-	r.wantHorizon(r.highest)
+	r.wantSafeID(r.highest)
 }
 
 // wantHorizon waits until nothing is expected any more up to the id.
-func (r *reader) wantHorizon(id int64) {
+func (r *reader) wantSafeID(id int64) {
 	r.Helper()
-	eventually(r, "the horizon passes the last row", func() bool {
+	eventually(r, "the safe id passes the last row", func() bool {
 		page := r.look()
 		return page.SafeID >= id && (page.LateAfter < 0 || page.LateAfter >= id)
 	})
@@ -144,7 +144,7 @@ func lateWithin(t testing.TB, table Table, first string, looks int) {
 	t2.Commit()
 	for range looks {
 		if page := r.look(); page.SafeID >= one {
-			t.Errorf("%s first: the horizon is %d, and row %d isn't committed", first, page.SafeID, one)
+			t.Errorf("%s first: the safe id is %d, and row %d isn't committed", first, page.SafeID, one)
 		}
 	}
 	t1.Commit()
@@ -194,13 +194,13 @@ func lateBesideASlowSettle(t testing.TB, table Table) {
 	<-settled
 	for range 3 {
 		if page := r.look(); page.SafeID >= late {
-			t.Errorf("the horizon is %d, and row %d isn't committed", page.SafeID, late)
+			t.Errorf("the safe id is %d, and row %d isn't committed", page.SafeID, late)
 		}
 		write(t, table, plain(3)...)
 	}
 	slow.Commit()
 	r.look()
-	r.wantHorizon(r.highest)
+	r.wantSafeID(r.highest)
 }
 
 // Gaps hold nothing up, and a rolled-back row never appears.
@@ -216,7 +216,7 @@ func gapsByRollbacks(t testing.TB, table Table) {
 		want = append(want, write(t, table, keyed("k", 1)...)...)
 		wantIDs(t, "read", ids(r.look().Rows), want)
 	}
-	r.wantHorizon(want[len(want)-1])
+	r.wantSafeID(want[len(want)-1])
 }
 
 // A read that failed has told nobody anything: the next one still says what

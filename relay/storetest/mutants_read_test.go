@@ -173,16 +173,16 @@ func lateMutants() []mutant {
 		return id
 	}
 	return []mutant{
-		{"the horizon is the highest row", []string{"late commit", "late within a key", "late beside a slow settle", "many writers"}, func(s Store, _ *facts) Store {
+		{"the safe id is the highest row", []string{"late commit", "late within a key", "late beside a slow settle", "many writers"}, func(s Store, _ *facts) Store {
 			return paged(s, func(page *storage.Page) { page.SafeID = max(page.SafeID, highest(page.Rows)) })
 		}},
-		{"the horizon is one too high", []string{"late commit", "late within a key"}, func(s Store, _ *facts) Store {
+		{"the safe id is one too high", []string{"late commit", "late within a key"}, func(s Store, _ *facts) Store {
 			return paged(s, func(page *storage.Page) { page.SafeID++ })
 		}},
-		{"the horizon stays", []string{"late commit", "gaps by rollbacks"}, func(s Store, _ *facts) Store {
+		{"the safe id stays", []string{"late commit", "gaps by rollbacks"}, func(s Store, _ *facts) Store {
 			return paged(s, func(page *storage.Page) { page.SafeID = 0 })
 		}},
-		{"a gap holds the horizon up", []string{"gaps by rollbacks"}, func(s Store, _ *facts) Store {
+		{"a gap holds the safe id up", []string{"gaps by rollbacks"}, func(s Store, _ *facts) Store {
 			return paged(s, func(page *storage.Page) {
 				there := ids(page.Rows)
 				page.SafeID = 0

@@ -36,7 +36,7 @@ func manyWriters(t testing.TB, table Table) {
 	r.lookUntil(done, pages)
 	slices.Sort(committed)
 	wantIDs(t, "committed and read", ids(r.look().Rows), committed)
-	r.wantHorizon(r.highest)
+	r.wantSafeID(r.highest)
 }
 
 func (r *reader) lookUntil(done <-chan struct{}, pages *counter) {

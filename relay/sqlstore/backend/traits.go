@@ -67,10 +67,10 @@ const (
 // of transactions. There, the store asks now and then which transactions are open,
 // and concludes how far ids are final.
 //
-// It builds on this: each transaction that writes has a number; numbers ascend
-// in the order in which they are given out; and a transaction that takes an id
-// has its number, and is seen to be open, less than a second later, or earlier
-// than the id, until its rows are visible to all. What kind of number it is
+// It builds on this: each transaction that writes has a number, and numbers ascend in the
+// order in which they are given out. A transaction has its number, and is listed as open,
+// at the latest a second after it took an id for a row, and until its rows are visible to
+// all. What kind of number it is
 // doesn't matter: a transaction's own, or the position in a log at its first
 // change.
 type TransactionLister interface {

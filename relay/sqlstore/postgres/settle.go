@@ -290,18 +290,17 @@ type idList struct {
 
 // listsOf has the settlements, which are in the order of lanes and ids, in lists.
 func listsOf(settlements []storage.Settlement) (lists []idList) {
+	ids := backend.Column(settlements, func(s *relayed) int64 { return s.ID })
 	for i := range settlements {
-		s := &settlements[i]
-		lease := storage.Lease{Lane: s.Lane, Fence: s.Fence}
+		lease := storage.Lease{Lane: settlements[i].Lane, Fence: settlements[i].Fence}
 		if i > 0 {
 			last := &lists[len(lists)-1]
-			before := settlements[i-1].ID
-			if last.Lease == lease && len(last.ids) < listLength && s.ID > before && s.ID-before <= listGap {
-				last.ids = append(last.ids, s.ID)
+			if last.Lease == lease && len(last.ids) < listLength && ids[i] > ids[i-1] && ids[i]-ids[i-1] <= listGap {
+				last.ids = ids[last.before : i+1]
 				continue
 			}
 		}
-		lists = append(lists, idList{lease, []int64{s.ID}, i})
+		lists = append(lists, idList{lease, ids[i : i+1], i})
 	}
 	return lists
 }
