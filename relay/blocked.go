@@ -32,7 +32,7 @@ type blockedKeys struct {
 	most      int                                      // keys in memory: maxBlockedKeys
 	count     int                                      // in memory
 	aside     []*key                                   // to be forgotten once the read that is under way has ended
-	forgotten int64                                    // how many were
+	forgotten int64                                    // how many were forgotten so far: whether some were during a read
 	resuming  []*key                                   // no longer blocked, with rows to catch up with
 	answers   map[storage.LaneKey][]storage.BlockedKey // what the database said of a page's keys, while it is merged
 	tellAt    time.Time                                // when lanes ask for their blocked keys
@@ -85,9 +85,10 @@ func (b *blockedKeys) unblock(it *item) {
 	}
 }
 
-// unblockKey ends the wait of a key, and has what was left behind read again. After a
-// message that the database told of another one may come, if only one of the relays that
-// have written them knew what the server has kept: it is asked before the key goes on.
+// unblockKey ends the wait of a key, and has what was left behind read again. If
+// the database named the message that blocked the key, another message of the key may wait,
+// too: after a failover two relays may each have written a retry. So the database is asked
+// again before the key goes on.
 func (b *blockedKeys) unblockKey(k *key) {
 	if !k.blocked {
 		return
@@ -136,7 +137,8 @@ func (b *blockedKeys) forgetAside() {
 }
 
 // askFirst has the database asked which of a page's keys are blocked, where their lanes don't
-// know, and says whether it has to. What it was asked before is known by then.
+// know, and says whether it has to. Answers of earlier steps of
+// this read are kept.
 func (b *blockedKeys) askFirst(f *fetch) bool {
 	if f.step == stepBlocked {
 		if f.answers == nil {
@@ -161,7 +163,7 @@ func (b *blockedKeys) askFirst(f *fetch) bool {
 			f.asked = append(f.asked, ref)
 		}
 	}
-	askOf := func(rows []storage.Row, skipped bool) { // skipped: rows that were are taken
+	askOf := func(rows []storage.Row, skipped bool) { // skipped: also rows that their queue has skipped
 		for i := range rows {
 			row := &rows[i]
 			l := b.laneOf(f, row.Lane)

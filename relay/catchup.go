@@ -96,8 +96,8 @@ func (e *byLanes) pollKeys() *fetch {
 	return f
 }
 
-// mergeKeys takes in rows that blocked keys had left behind, and lets those go on with
-// what is new that were read to the end of them.
+// mergeKeys takes in rows that blocked keys had left behind, and has the keys whose
+// rows are all read go on with new ones.
 func (e *byLanes) mergeKeys(f *fetch) {
 	keys := map[storage.LaneKey]*key{}
 	for i, k := range f.keys {

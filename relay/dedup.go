@@ -23,24 +23,24 @@ type dedup struct {
 	batchRefs map[*lane]map[rowRef]*batchRef // of rows that were sent and are not settled, also by a lane's last holder
 }
 
-// exactSink is a sink that recognises what comes again.
+// dedupSink is a sink that recognises a batch when it comes again.
 type dedupSink struct {
 	sink       sinks.Deduplicating
-	unresolved []*exactBatch
+	unresolved []*dedupBatch
 	oneAtATime bool // it refused a part of a batch
 }
 
-// exactBatch is a batch that its sink recognises when it comes again.
-type exactBatch struct {
+// dedupBatch is a batch that its sink recognises when it comes again.
+type dedupBatch struct {
 	sink       string
 	name       string
 	size       int
 	unresolved bool // the sink may have it or not
 }
 
-// reference is a row's place in a planned batch.
+// batchRef is a row's place in a planned batch: the row's reference, in comments.
 type batchRef struct {
-	batch  *exactBatch
+	batch  *dedupBatch
 	place  int
 	status *sinks.Outcome // delivered, though the row may still have to be read
 }
@@ -69,8 +69,8 @@ func (d *dedup) leased(l *lane, g storage.Grant) {
 			continue
 		}
 		s := d.sinks[d.queues[at]]
-		b := &exactBatch{sink: t.Sink, name: t.Batch, size: t.Size}
-		if known := slices.IndexFunc(s.unresolved, func(b *exactBatch) bool { return b.name == t.Batch }); known >= 0 {
+		b := &dedupBatch{sink: t.Sink, name: t.Batch, size: t.Size}
+		if known := slices.IndexFunc(s.unresolved, func(b *dedupBatch) bool { return b.name == t.Batch }); known >= 0 {
 			b = s.unresolved[known]
 		}
 		s.unresolve(b)
@@ -81,14 +81,14 @@ func (d *dedup) leased(l *lane, g storage.Grant) {
 func (d *dedup) lost(l *lane) { delete(d.batchRefs, l) }
 
 // unresolve has a batch sent again before anything else.
-func (s *dedupSink) unresolve(b *exactBatch) {
+func (s *dedupSink) unresolve(b *dedupBatch) {
 	if !b.unresolved {
 		b.unresolved = true
 		s.unresolved = append(s.unresolved, b)
 	}
 }
 
-// ticketOf returns the item's reference, if it has one.
+// refTo returns the item's reference, if it has one.
 func (d *dedup) refTo(it *item) *batchRef {
 	of := d.batchRefs[it.lane]
 	if len(of) == 0 {
@@ -115,7 +115,7 @@ func (d *dedup) start(q *sinkQueue, now time.Time) bool {
 		return false
 	}
 	if len(s.unresolved) > 0 {
-		s.unresolved = slices.DeleteFunc(s.unresolved, func(b *exactBatch) bool { return !d.holdsAnyOf(b) })
+		s.unresolved = slices.DeleteFunc(s.unresolved, func(b *dedupBatch) bool { return !d.holdsAnyOf(b) })
 		if len(q.flights) == 0 && len(s.unresolved) > 0 {
 			d.give(q, &resolving{dedup: d, batches: slices.Clone(s.unresolved)}, nil)
 		}
@@ -137,7 +137,7 @@ func (d *dedup) start(q *sinkQueue, now time.Time) bool {
 }
 
 // holdsAnyOf says that some lane has a row of the batch.
-func (d *dedup) holdsAnyOf(b *exactBatch) bool {
+func (d *dedup) holdsAnyOf(b *dedupBatch) bool {
 	for _, of := range d.batchRefs {
 		for _, t := range of {
 			if t.batch == b {
@@ -213,7 +213,7 @@ func (d *dedup) written(l *lane) []storage.SentBatch {
 	return j.Batches
 }
 
-// add puts a row into the reference of its batch.
+// addRef adds a row to the entry of its batch in a journal.
 func addRef(j *storage.Journal, sink string, t sinks.BatchRef, ref rowRef) {
 	at := slices.IndexFunc(j.Batches, func(other storage.SentBatch) bool { return other.Batch == t.Batch })
 	if at < 0 {
@@ -292,14 +292,14 @@ func (b *plannedBatch) note(items []*item) {
 		return
 	}
 	b.noted = true
-	batches := map[string]*exactBatch{}
+	batches := map[string]*dedupBatch{}
 	for i, t := range b.batchRefs {
 		if t == (sinks.BatchRef{}) {
 			continue
 		}
 		it := items[i]
 		if batches[t.Batch] == nil {
-			batches[t.Batch] = &exactBatch{sink: it.queue.name, name: t.Batch, size: t.Size}
+			batches[t.Batch] = &dedupBatch{sink: it.queue.name, name: t.Batch, size: t.Size}
 		}
 		of := b.dedup.batchRefs[it.lane]
 		if of == nil {
@@ -377,7 +377,7 @@ func (d *dedup) keepsJournal(l *lane) bool { return len(d.batchRefs[l]) > 0 }
 // the sink has them once.
 type resolving struct {
 	dedup    *dedup
-	batches  []*exactBatch
+	batches  []*dedupBatch
 	statuses map[rowRef]sinks.Outcome // of the rows
 	outcomes []sinks.Outcome          // the same
 	err      error                    // it could not be read what to send
@@ -393,7 +393,7 @@ func (r *resolving) do(ctx context.Context, _ *engine, f *flight) {
 	var ids []storage.RowID
 	for _, j := range journals {
 		for _, t := range j.Batches {
-			if t.Sink != f.queue.name || !slices.ContainsFunc(r.batches, func(b *exactBatch) bool { return b.name == t.Batch }) {
+			if t.Sink != f.queue.name || !slices.ContainsFunc(r.batches, func(b *dedupBatch) bool { return b.name == t.Batch }) {
 				continue
 			}
 			rowsOf(&t, j.Lane, func(ref rowRef, place int) {
@@ -437,7 +437,7 @@ func (r *resolving) done(e *engine, f *flight) {
 		q.observeSent(f.took, r.outcomes)
 		r.judge(e, f)
 	}
-	open := map[*exactBatch]bool{}
+	open := map[*dedupBatch]bool{}
 	for _, l := range d.sortedLanes() {
 		for ref, t := range d.batchRefs[l] {
 			if slices.Contains(r.batches, t.batch) && r.decide(l, ref, t) {
@@ -446,7 +446,7 @@ func (r *resolving) done(e *engine, f *flight) {
 		}
 	}
 	s := d.sinks[q]
-	s.unresolved = slices.DeleteFunc(s.unresolved, func(b *exactBatch) bool {
+	s.unresolved = slices.DeleteFunc(s.unresolved, func(b *dedupBatch) bool {
 		b.unresolved = open[b] || !slices.Contains(r.batches, b)
 		return !b.unresolved
 	})
@@ -484,8 +484,8 @@ func (r *resolving) decide(l *lane, ref rowRef, t *batchRef) (open bool) {
 	return false
 }
 
-// rowsOf calls take with each of a reference's rows, as they are in a lane, and their
-// places. A reference that can't be read whole has the rows that can.
+// rowsOf calls take with each row of a SentBatch, as it is in a lane, and its place. A
+// SentBatch whose lists differ in length has the rows that are complete.
 func rowsOf(t *storage.SentBatch, lane int, take func(ref rowRef, place int)) {
 	for i := range min(len(t.IDs), len(t.Places), len(t.Checks)) {
 		take(rowRef{lane, t.IDs[i], t.Checks[i]}, t.Places[i])

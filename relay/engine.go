@@ -90,8 +90,8 @@ type claiming interface {
 	drained() bool
 }
 
-// guard is a concern of few relays, which the plain way asks at these places and knows
-// nothing else of. There are two, by lanes only: [quarantine], for messages that bring
+// guard is an optional feature. The shared stages call it at these places, and know nothing
+// else of it. There are two, by lanes only: [quarantine], for messages that bring
 // relays down, and [dedup], for sinks that recognise a batch.
 type guard interface {
 	// leased: the lane is new, and this is what its last holder left. lost: it is
@@ -99,7 +99,8 @@ type guard interface {
 	leased(l *lane, g storage.Grant)
 	lost(l *lane)
 
-	// start gives the sink its next job, and says whether that is the guard's affair.
+	// start gives the sink its next job, and says whether it has: then the shared code
+	// sends nothing for the sink now.
 	start(q *sinkQueue, now time.Time) bool
 
 	// unsendable returns why an item must be parked rather than sent.
@@ -126,7 +127,7 @@ type duplicates interface {
 type polling struct {
 	under      int       // reads under way: more than one by rows only
 	fresh      bool      // there may be new rows: look
-	polled     bool      // for no other reason than that it is time to
+	polled     bool      // the poll's time is the only reason
 	began      time.Time // of the last look
 	at         time.Time // of the next one, if nothing asks for one before
 	dueAt      time.Time // by lanes: of the next look at the held rows

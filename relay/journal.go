@@ -17,7 +17,7 @@ type journal struct {
 	*byLanes
 	store   storage.Journaler
 	writing bool           // one is on its way
-	stale   map[*lane]bool // something of it is in its journal that has to be cleared
+	stale   map[*lane]bool // their stored journals differ from what is in flight, and are to be written again
 }
 
 // begin has a batch written down, and sent.

@@ -42,13 +42,13 @@ type lane struct {
 	known       map[int64]*item // rows in memory, by id
 	keys        map[keyRef]*key
 	keysUnknown bool // not all blocked keys are in keys: the database is asked about others
-	alarmed     bool // what it has without a route was met
+	alarmed     bool // a row of it without a route was told of
 
 	unswept  bool  // nobody has looked yet whether its mark is true: it isn't read before
 	placed   bool  // a page has told that its ids go on from its cursor, or it was read from its beginning
 	void     bool  // another server answers: nothing in memory of it counts
-	draining bool  // being given up: its part is another relay's
-	lost     bool  // another relay's
+	draining bool  // being given up: the relay has more than its share
+	lost     bool  // its lease is another's: outcomes of its rows are not written
 	seq      int64 // reads that began before the lease, or before ids began anew, don't count for it
 
 	crashes int       // holders in a row that died with it
@@ -151,8 +151,8 @@ func (l *lane) skips(queue int, id int64) bool {
 // lookAgain notes that the row has to be looked for again.
 func (l *lane) lookAgain(id int64) { l.recheck = lowestSet(l.recheck, id-1) }
 
-// beginScan notes that rows above a place are being looked for. What has to be
-// looked for from now on is another matter.
+// beginScan notes that rows above a place are being looked for. recheck is
+// empty again: what is asked for during the scan is kept apart from it.
 func (l *lane) beginScan(after int64) { l.scanning, l.recheck = after, none }
 
 // endScan ends a scan. Where it was in vain, or its rows are no longer wanted,
@@ -190,7 +190,7 @@ type key struct {
 	aside    *item   // refused, which doesn't count yet: nothing of the key is sent until it is asked again
 
 	blocked      bool  // no item but blockedBy may be sent
-	blockedBy    int64 // the id of the message that waits for another attempt, or is being parked; or that was it
+	blockedBy    int64 // while blocked, the id of the message that blocks; else of the last one that did
 	fromDatabase bool  // the database said so: others of the key may wait for another attempt, too
 
 	dropped    bool  // rows of the key above resumeFrom were dropped: they are to be read again
@@ -288,7 +288,7 @@ type item struct {
 
 	toWrite storage.Settlement // what is written back, from inSettle on
 
-	numbering      int  // of ids, in which no other pending row has its id
+	numbering      int  // of ids (see lateRows): within it no other pending row has its id
 	unwritable     bool // the database refuses its outcome
 	doubled        bool // a pending row has the same id and another message: it is looked for once this one has left
 	maybeCommitted bool // its handler's transaction may have been committed

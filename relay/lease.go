@@ -30,9 +30,9 @@ type rights interface {
 	// are others. Without members it leaves, and gives all back. The leaser calls it.
 	renew(ctx context.Context, members storage.Members, aside bool) (renewed bool, err error)
 
-	// take takes note of what renew has done, and says how many lanes the relay holds
+	// conclude takes note of what renew has done, and says how many lanes the relay holds
 	// now, and how many it has lost. The loop calls it.
-	take(err error) (held, lost int)
+	conclude(err error) (held, lost int)
 }
 
 // leaseJob asks for a sign of life and for longer rights, or, where the relay stops,
@@ -63,7 +63,7 @@ func (e *engine) startLease(now time.Time) {
 		return
 	}
 	e.lease.busy = true
-	e.lease.next = now.Add(min(e.options.Lease/3, 2*time.Second)) // and notice soon that others came or went
+	e.lease.next = now.Add(min(e.options.Lease/3, 2*time.Second)) // 2 s at most, to notice relays that came or went
 	leave := e.stopping.ready
 	e.leases <- leaseJob{rights: e.claiming.rights(leave), leave: leave, aside: e.standsDown()}
 }
@@ -123,7 +123,8 @@ func (e *engine) afterLease(r leaseJob) {
 		e.lease.ended = false
 		e.sendCtx, e.cancelSend = context.WithCancelCause(context.Background())
 	}
-	e.options.Observer.LanesHeld(r.rights.take(r.err))
+	leased, lost := r.rights.conclude(r.err)
+	e.options.Observer.LanesHeld(leased, lost)
 	for topic := range e.unrouted {
 		e.alarmUnrouted(topic)
 	}
@@ -135,7 +136,7 @@ type laneRights struct {
 	*byLanes
 	renewals []storage.Renewal // to keep
 	released []storage.Renewal // to give back
-	lapsing  []storage.Renewal // to give up, but not their journals: they end by themselves
+	lapsing  []storage.Renewal // not released, which would clear their journals: their leases run out
 
 	epoch   string
 	share   int
@@ -187,9 +188,9 @@ func (r *laneRights) renew(ctx context.Context, members storage.Members, aside b
 	return true, err
 }
 
-// take forgets what was lost or given back, begins with what is new, and gives up what
+// conclude forgets what was lost or given back, begins with what is new, and gives up what
 // is beyond the fair share.
-func (r *laneRights) take(err error) (held, lost int) {
+func (r *laneRights) conclude(err error) (held, lost int) {
 	kept := map[storage.Lease]bool{}
 	for _, lease := range r.kept {
 		kept[lease] = true

@@ -47,7 +47,7 @@ type Observer interface {
 	Polled(rows int)
 }
 
-// Outcome is the part of a sinks.Outcome that is counted.
+// OutcomeKind is the part of a sinks.Outcome that is counted.
 type OutcomeKind struct {
 	Result sinks.Result
 	Reason sinks.Reason
@@ -151,7 +151,7 @@ type health struct {
 	epoch   time.Time
 
 	safeUntil atomic.Int64 // nothing is sent after it
-	readFails atomic.Int64 // since when no read has succeeded; 0 while they do
+	readFails atomic.Int64 // since when some kind of read has been failing; 0 if none is
 
 	problem    atomic.Pointer[string] // the last error of the database
 	stuck      atomic.Pointer[string] // the last send that doesn't return

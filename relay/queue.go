@@ -45,7 +45,7 @@ type sinkQueue struct {
 
 	troubles map[string]*trouble // by destination; "" is the sink's own
 	refused  []*item             // set aside until they are asked again, in the order of their turns
-	asks     int                 // how often they were, since something was delivered
+	asks     int                 // rounds of asking, since something was delivered
 	askAt    time.Time
 	refunds  map[int64]int // attempts that were charged for a trouble, by the row's id
 
@@ -64,7 +64,7 @@ type circuit struct {
 type circuitState int
 
 const (
-	circuitOpen     circuitState = iota // not open yet, or lost; opened once reopenAt has come
+	circuitOpen     circuitState = iota // nothing is sent; Open is called once reopenAt has come
 	circuitHalfOpen                     // Open is under way
 	circuitClosed                       // takes messages
 )
@@ -225,7 +225,7 @@ func (j *opening) do(ctx context.Context, _ *engine, f *flight) {
 // done lets messages go to a sink that was opened, or waits before the next try.
 func (j *opening) done(e *engine, f *flight) {
 	q := f.queue
-	q.circuit.state = circuitClosed // where it failed: as after a send that found it unavailable
+	q.circuit.state = circuitClosed // closed first: trip counts a failed Open as it counts a failed send
 	if j.err != nil {
 		q.trip(sinks.Unopened(j.err))
 		return

@@ -149,7 +149,7 @@ func (e *byLanes) startRead(now time.Time) {
 // what is late comes with the page, and isn't looked for by another statement.
 func (e *byLanes) pollLanes(now time.Time) *fetch {
 	room := e.mostRoom(func(q *sinkQueue) int {
-		if e.late.scans { // and meets what is in memory again: where a scan comes before each page, half of the buffer has to do
+		if e.late.scans { // a scan returns again what is in memory: the page may use half of the buffer then
 			return q.room() - q.options.Buffer/2
 		}
 		return q.room()
@@ -208,7 +208,7 @@ func (e *byLanes) reader(ctx context.Context) {
 
 // ask puts the question of a read's step to the database.
 func (b *base) ask(ctx context.Context, f *fetch) (err error) {
-	switch { // of several calls, each with a time of its own
+	switch { // these are several calls of the store, each with its own time-out
 	case f.step == stepLate:
 		f.untold, err = b.scanLate(ctx, f.late)
 		return err
@@ -231,9 +231,9 @@ func (b *base) ask(ctx context.Context, f *fetch) (err error) {
 	}
 	b.reached(err)
 	if f.step == stepBlocked && f.visitsLanes() && err == nil {
-		// What was said of the keys counts only if it comes from the server of the page as
-		// that was: one that has fallen back knows of no retry that was written since, and the
-		// page has nothing of what waits by it.
+		// The answer about keys counts only if the server's epoch is still the page's. A
+		// server that has fallen back doesn't know the retries that were written since, and
+		// the page doesn't have the rows that these hold up.
 		since, err := b.appearedSince(ctx, f.page.Epoch)
 		if err != nil {
 			return err
@@ -299,7 +299,8 @@ func (e *byLanes) merge(f *fetch) {
 	e.endRead(f)
 }
 
-// errOtherServer is what a page from another server than its lanes' is taken for.
+// errOtherServer is the error of a read whose page comes from another epoch than its
+// lanes' leases.
 var errOtherServer = errors.New("another server was read than the one that leased the lanes")
 
 // checkEpoch gives up the lanes that were leased in another epoch than the page
@@ -376,7 +377,7 @@ func (e *byLanes) readAhead(rows []storage.Row) {
 		q.bytes += bytes
 	}
 	e.poll.under-- // until endRead
-	e.ahead = true // what the page has brought isn't in memory yet: no sweep may wonder at it
+	e.ahead = true // what the page has brought isn't in memory yet: so no sweep may start, which would take these rows for forgotten ones
 	e.startRead(time.Now())
 	e.ahead = false
 	e.poll.under++
@@ -430,7 +431,7 @@ func (e *byLanes) readFailed(f *fetch) {
 		}
 		left := f.late.left
 		if f.step == stepBlocked {
-			left = f.late.positions // all in vain
+			left = f.late.positions // nothing of the scan was merged: all is scanned again
 		}
 		for _, p := range slices.Concat(left, f.late.brought) {
 			if l := e.laneOf(f, p.Lane); l != nil {

@@ -32,8 +32,8 @@ type Relay struct {
 	abort   sync.Once
 	ran     atomic.Bool
 	health  *health
-	held    int   // maxBlockedKeys, but in tests
-	far     int64 // farBehind, but in tests
+	held    int   // maxBlockedKeys; less in tests
+	far     int64 // farBehind; less in tests
 }
 
 // New makes a relay over a store. It checks the options and reports all that

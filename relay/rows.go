@@ -33,7 +33,7 @@ type byRows struct {
 	since    int64        // reclaims when the last row came
 }
 
-// amount is one of rows.
+// amount is a number of rows, and their bytes.
 type amount struct{ rows, bytes int }
 
 type claimJob struct {
@@ -99,7 +99,7 @@ func (r *byRows) startRead(now time.Time) {
 
 // worthClaiming is what is claimed now. Beside another claim it is nothing, unless
 // there was plenty and all would find room. Of rows that are large it asks for no more
-// than will do: what a claim looks at and doesn't take, others miss meanwhile.
+// than will do: a claim locks rows that it doesn't take, and other relays pass over them.
 func (r *byRows) worthClaiming() amount {
 	if !r.anyUp() {
 		return amount{}
@@ -318,8 +318,8 @@ func (r *rowRights) renew(ctx context.Context, members storage.Members, _ bool) 
 	return err == nil, err
 }
 
-// take drops what waits of rows that are claimed by others now.
-func (r *rowRights) take(error) (held, lost int) {
+// conclude drops what waits of rows that are claimed by others now.
+func (r *rowRights) conclude(error) (held, lost int) {
 	r.claimed = r.anyones
 	slices.Sort(r.kept)
 	for _, id := range r.rows {

@@ -44,8 +44,8 @@ func (r *Relay) newEngine() *engine {
 	return e
 }
 
-// newByLanes: of so many keys that wait it keeps each in memory, and so many ids are
-// worth a scan.
+// newByLanes makes an engine by lanes. mostHeld bounds the blocked keys in memory; farBehind
+// is the number of ids from which a scan is faster than pages.
 func newByLanes(e *engine, mostHeld int, farBehind int64) *byLanes {
 	held := &heldLanes{lanes: map[int]*lane{}}
 	late := &lateRows{engine: e, heldLanes: held, pending: none, stride: stride(8 * farBehind), farBehind: farBehind}
@@ -117,9 +117,9 @@ func (e *engine) run(ctx context.Context) error {
 	return errors.Join(append(problems, e.closeSinks(ctx))...)
 }
 
-// wakePace is how long after a look began the next one begins that somebody asks
-// for: where messages come one by one, each look finds more of them so, and the
-// last of them waits this long.
+// wakePace is the shortest time between the beginnings of two reads that somebody asks
+// for. Where messages come one by one, each read then finds several; a message waits this
+// long at most.
 const wakePace = 2 * time.Millisecond
 
 // loop is the only place that changes the engine's state. It starts whatever can be
@@ -173,7 +173,7 @@ func (e *engine) loop(ctx context.Context) error {
 			takeNote()
 		case result := <-e.settle.settled:
 			if e.settle.after(result) {
-				e.lease.next = time.Now() // something was fenced: whose lanes are they now?
+				e.lease.next = time.Now() // a write was fenced, so lanes may be lost: a renewal tells which
 			}
 		case result := <-e.leased:
 			e.afterLease(result)

@@ -28,13 +28,13 @@ type lateRows struct {
 	*heldLanes
 	safeID    int64  // nothing can appear any more at or below it
 	given     int64  // no higher id was given out when the last page was read
-	span      int64  // so many ids back rows appear late, mostly
+	span      int64  // how far back, in ids, most late rows appear
 	pending   int64  // rows above this may have appeared, of which no page that was merged told; none
 	scans     bool   // late rows were looked for before the last page was merged
 	stride    stride // of a scan's step
 	farBehind int64  // so many ids are worth a scan, beyond what waits for sinks that lag
 
-	numbering int   // how often it was noticed that ids began anew: what was read before may have the id of another
+	numbering int   // how often ids began anew: a row that was read before may have the id of a new one
 	highest   int64 // the highest id from before that
 }
 
@@ -42,10 +42,9 @@ type lateRows struct {
 // if there is no need for one.
 //
 // Where ids began anew, what comes next has lower ids than what was read, and lanes are read
-// from their beginning. So it is with a lane that was leased with a mark above what was given
-// out, and with all once less was given out than before. What waits there from before has
-// higher ids, and is read again, too, which leaves the cursor above what was given out. What
-// is given out from one page to the next has then appeared late.
+// from their beginning. This concerns a lane that was leased with a mark above LastID, and
+// every lane once LastID has fallen. Old rows have higher ids, and are read again, too. They
+// leave the cursor above LastID, so new rows count as late.
 func (r *lateRows) scanFirst(f *fetch) *lateScan {
 	before, given := r.given, f.page.LastID
 	r.given, r.safeID = given, f.page.SafeID // lower than before where ids began anew
@@ -91,7 +90,7 @@ func (r *lateRows) scanFirst(f *fetch) *lateScan {
 		}
 		until := l.cursor
 		if l.recheck == none && (told == none || told >= until) {
-			until = min(until, given) // what is above waits since before ids began anew
+			until = min(until, given) // rows above are from before ids began anew
 		}
 		l.beginScan(after)
 		if l.draining {
@@ -179,7 +178,7 @@ type lateScan struct {
 	farBehind int64 // as lateRows has it
 }
 
-// place is what has a lag of its own.
+// place is a lane and a queue, which lag together.
 type place struct{ lane, queue int }
 
 // scan makes the scan of these positions, which may begin anew further below, but above the
@@ -220,8 +219,8 @@ func (s *lateScan) expected(c storage.Candidate, queue int) bool {
 	return lagging && c.ID > behind
 }
 
-// follows says that the row may be one that was dropped as its key waits, where the
-// lane doesn't know all the keys that do.
+// follows says that the row may follow a message of a blocked key that the lane has
+// forgotten: then it was dropped on purpose.
 func (s *lateScan) follows(c storage.Candidate, queue int) bool {
 	left := s.forgottenFrom[c.Lane][queue]
 	return c.Key != "" && left != none && c.ID > left

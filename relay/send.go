@@ -128,9 +128,9 @@ func (e *engine) takeBatch(q *sinkQueue) []*item {
 		}
 		for i, it := range items {
 			if it.stage != inQueue {
-				break // it was dropped, or turned out to be delivered, where it stood: only one without a key is
+				break // one without a key may have been dropped, or found delivered, while it stood here
 			}
-			var why *sinks.Outcome // not to send it
+			var why *sinks.Outcome // it can't be sent; nil if it can
 			if it.row.BadHeaders != "" {
 				bad := sinks.Fail(sinks.Reject, sinks.ReasonInvalid, it.row.BadHeaders)
 				why = &bad
@@ -311,7 +311,11 @@ func (e *engine) findStuck(now time.Time) {
 				q.allStuck = q.stuck == q.options.Workers
 				text := q.describe(f, now)
 				e.health.stuck.Store(&text)
-				e.options.Logger.Error("relay: "+text+"; it ignores its context, and its lanes are left to end", "relay", e.options.Name, "sink", q.name)
+				consequence := "; it ignores its context"
+				if len(f.items) > 0 {
+					consequence += ", and its lanes are left to end"
+				}
+				e.options.Logger.Error("relay: "+text+consequence, "relay", e.options.Name, "sink", q.name)
 				e.options.Observer.Failed("stuck", errors.New(text))
 				e.claiming.abandon(f)
 			}
@@ -319,15 +323,16 @@ func (e *engine) findStuck(now time.Time) {
 	}
 }
 
-// describe names a send, and what it sends.
+// describe names a call of the sink that doesn't return, and what it sends.
 func (q *sinkQueue) describe(f *flight, now time.Time) string {
-	text := fmt.Sprintf("sink %q appears to be stuck: it did not return from %s for %v", q.name, "Open", now.Sub(f.began).Round(time.Second))
-	if len(f.items) > 0 {
+	call, what := "Send", ", with what may have been sent before"
+	if _, opens := f.job.(*opening); opens {
+		call, what = "Open", ""
+	} else if len(f.items) > 0 {
 		m := &f.items[0].row.Message
-		text = fmt.Sprintf("sink %q appears to be stuck: it did not return from Send for %v, with %d messages, the first of topic %q with the id %s",
-			q.name, now.Sub(f.began).Round(time.Second), len(f.items), m.Topic, m.ID)
+		what = fmt.Sprintf(", with %d messages, the first of topic %q with the id %s", len(f.items), m.Topic, m.ID)
 	}
-	return text
+	return fmt.Sprintf("sink %q appears to be stuck: it did not return from %s for %v%s", q.name, call, now.Sub(f.began).Round(time.Second), what)
 }
 
 // standsDown says that a sink has no worker left here, so that others should have

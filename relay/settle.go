@@ -46,13 +46,13 @@ type settling struct {
 	lost bool // some of what is pending may be of a lane that was lost
 
 	began  time.Time // of the last settlement
-	urgent bool      // what is pending doesn't wait for more
-	dueAt  time.Time // it does, until then
+	urgent bool      // something pending is no delivery, and is written at once
+	dueAt  time.Time // until when deliveries wait to be written together
 
 	unwritable []*item   // the database refuses their outcomes; each is tried again now and then
 	trying     bool      // one of them is being tried
 	tryAt      time.Time // when the next one is
-	inARow     int       // were set aside since anything was written
+	inARow     int       // rows set aside one after the other, with nothing written between
 }
 
 type unsettled struct {
@@ -63,7 +63,7 @@ type unsettled struct {
 
 	most   int   // rows of the next settlement, while one is looked for that the database refuses; 0: no bound
 	failed int   // rows of the settlement that failed last
-	since  int64 // when one of so many failed first, by its clock
+	since  int64 // when a settlement of so many rows first failed, by the clock of health
 	alone  int   // how often a row was refused alone
 }
 
@@ -118,10 +118,10 @@ func (e *engine) writesDown(now time.Time) bool {
 }
 
 // start hands what there is to the settlers: all at once, or, where that is much, each
-// queue by itself. While the other queue is being written, little waits for it. Of what is
-// only delivered, fewer than few wait for more: nobody waits for a message to be marked, as
-// its key goes on, and its place in memory is needed only where there are many. Anything
-// else is waited for.
+// queue by itself. While one queue is being written, a few rows of the other one wait for it. Fewer than
+// few deliveries wait for more, up to settleLinger: nobody waits for a message to be marked,
+// as its key goes on, and its place in memory is needed only where there are many. Retries
+// and parked messages are written at once, as their keys wait.
 func (s *settling) start(now time.Time, few int) {
 	if s.lost {
 		s.fenceLost()

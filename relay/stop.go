@@ -15,11 +15,11 @@ import (
 type stop struct {
 	begun    bool
 	ready    bool // nothing is under way: the relay may leave
-	left     bool
+	left     bool // the leaser has taken the relay out of its table
 	leaveErr error
-	aborted  bool
+	aborted  bool // sends were cancelled; the deadline is for settling now
 	deadline time.Time
-	gaveUp   bool
+	gaveUp   bool // that deadline has passed, too
 	err      error
 }
 

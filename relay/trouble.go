@@ -19,7 +19,7 @@ import (
 // message is set aside, and its key waits.
 type trouble struct {
 	failing map[failing]struct{}
-	fresh   int               // of them: whose message had not failed before
+	fresh   int               // how many of failing had not failed before
 	charged map[int64]charged // attempts, by the row's id, that are given back if it is trouble
 	worked  time.Time         // a message was delivered, or the first one failed
 	known   bool              // it is the destination's trouble
@@ -45,7 +45,7 @@ type refusal struct {
 	since       time.Time
 	turn        int64 // sends up to this one had begun
 	asked       int   // how often it was asked again since others were delivered
-	enough      int   // then the next refusal counts
+	enough      int   // so many rounds, and the next refusal counts
 	beside      bool  // says nothing of its destination: others were delivered at about the same time
 	counts      bool  // the next refusal does
 }
@@ -55,9 +55,9 @@ type refusal struct {
 // in the midst of an outage must not condemn the rest.
 const roundsOfTrouble = 3
 
-// Of keys whose messages had failed before, while others did not, it takes knownBad
-// times as many, and knownBadFor without a success: in a quiet hour such are all
-// there is, and when many are due at once all that there is for a moment.
+// Keys whose messages had failed before, while others were delivered, say little of an
+// outage: it takes knownBad times as many of them, and knownBadFor without a delivery. In a
+// quiet hour they are all that there is to send.
 const (
 	knownBad    = 10
 	knownBadFor = 5 * time.Second

@@ -21,12 +21,13 @@ import (
 // not sent again by this relay, and is tried now and then.
 
 const (
-	// mostUnwritable in a row are set aside with nothing written between; more are
-	// no trouble of rows.
+	// mostUnwritable in a row are set aside with nothing written between; if more are
+	// refused, the rows are not the cause.
 	mostUnwritable = 10
 
 	// aloneEnough times a row is refused alone before anything is done about it: a
-	// connection that breaks now and then must not put it behind those after it.
+	// connection that breaks now and then must not get a row set aside, and
+	// overtaken by later ones.
 	aloneEnough = 3
 
 	// unwritablePause is what a row that was set aside waits before it is tried

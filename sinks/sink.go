@@ -123,7 +123,7 @@ type TxSink interface {
 	HandleTx(ctx context.Context, tx *sql.Tx, m Message) Outcome
 }
 
-// Exact is implemented by a Sink whose destination recognises a batch that
+// Deduplicating is implemented by a Sink whose destination recognises a batch that
 // comes again, if it comes again exactly: the same messages, in the same order,
 // under the same name. No message is then there twice, even where a relay dies
 // between the destination's answer and the mark.

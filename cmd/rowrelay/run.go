@@ -51,7 +51,7 @@ var sinkSettings = []setting{
 	{"batch", "batch", "send at most this `number` of messages at once (default 500)"},
 	{"batch-bytes", "batch_bytes", "send at most this `size` of payload at once (default 4MiB)"},
 	{"workers", "workers", "send this `number` of batches at the same time (default 2)"},
-	{"buffer", "buffer", "hold at most this `number` of messages in memory (default four batches a worker)"},
+	{"buffer", "buffer", "hold at most this `number` of messages in memory (default eight batches a worker, four with --claim rows)"},
 	{"timeout", "timeout", "give the sink at most this `duration` for a batch (default 30s)"},
 	{"max-attempts", "max_attempts", "park a message after this `number` of attempts, or unlimited (default 20)"},
 }

@@ -114,8 +114,8 @@ type checkpoint struct {
 	id  int64
 }
 
-// checkpoints ascend in both. Dropping one, or not making one, makes floors
-// lower, which costs a longer way to read again and nothing else.
+// checkpoints are sorted by xid, and so by id. One that is missing only makes a floor
+// lower, which costs a longer way to read again.
 type checkpoints []checkpoint
 
 // maxCheckpoints bounds the list.

@@ -29,7 +29,7 @@ func (s *Store) SetClaimMode(ctx context.Context, claim storage.Claim) error {
 		// second question, the first page tells.
 		first, err := s.backend.BeginLanes(ctx)
 		if err != nil {
-			return fmt.Errorf("adopt claiming by lanes on table %s: %w", s.table, err)
+			return fmt.Errorf("begin claiming by lanes on table %s: %w", s.table, err)
 		}
 		given, err := s.lastID(ctx)
 		if err != nil {
@@ -38,9 +38,9 @@ func (s *Store) SetClaimMode(ctx context.Context, claim storage.Claim) error {
 		s.frontier.start(first.Server, given)
 	}
 
-	// If there is nothing to change nothing is locked: claims that are under way share
-	// the lock of the way of claiming, one after the other, and who wants it alone might
-	// wait for long. The first heartbeat sees to it that the way is still the same.
+	// An exclusive lock might wait for long behind claims, which share it one after the
+	// other. So the way is read first, and locked only if something changes; the first
+	// heartbeat fails if it has changed in between.
 	same, err := try(ctx, s, "look at the way of claiming of table", func() (bool, error) {
 		var stored storage.Claim
 		if err := backend.One(ctx, s.db, s.traits.Queries.ClaimMode, &stored); err != nil {
@@ -62,7 +62,7 @@ func (s *Store) SetClaimMode(ctx context.Context, claim storage.Claim) error {
 // refuses says why there can be no lanes.
 func (s *Store) refuses(claim storage.Claim) error {
 	if s.noLanes != "" && claim == storage.ByLanes {
-		return fmt.Errorf("%s: claim by rows (--claim rows, claim: rows or relay.ByRows), where there is no order", s.noLanes)
+		return fmt.Errorf("%s: claim by rows (--claim rows, claim: rows or storage.ByRows), where there is no order", s.noLanes)
 	}
 	return nil
 }

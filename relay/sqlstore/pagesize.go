@@ -41,7 +41,7 @@ func (p *pageSizer) byID(positions []storage.Position) bool {
 // ask makes the request for what is left to read.
 //
 // The database needn't count bytes if rows like those of the page before are
-// far from the bound: what comes then is cut off here, at the cost of its way.
+// far from the bound: rows beyond it are fetched in vain, and cut off here.
 // Else it is asked for hardly more rows than will do, as some databases can't
 // count bytes.
 func (p *pageSizer) ask(positions []storage.Position, into *reading, number bool) backend.Read {

@@ -55,8 +55,8 @@ func (s *Store) settle(ctx context.Context, tx *sql.Tx, name string, keep bool, 
 	return settled, found.XID, nil
 }
 
-// Parallelism implements [storage.Store]. Where one may write at a time, a settlement of
-// all lanes has rows that lie together, which those of some lanes don't.
+// Parallelism implements [storage.Store]. Where one may write at a time, one settlement of all lanes
+// touches rows that lie together; two, of some lanes each, would not.
 func (s *Store) Parallelism() storage.Parallelism {
 	if s.traits.OneWriter {
 		return storage.Parallelism{Claims: s.traits.Claims, Settles: 1}

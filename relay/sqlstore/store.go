@@ -72,7 +72,7 @@ type Store struct {
 	// Of pages.
 	frontier frontier
 	sizer    pageSizer
-	emptied  map[int]int64 // lane by lane after which id the read before found nothing, up to the table's end; nil if it found something
+	emptied  map[int]int64 // if the last read found nothing: for each lane the id after which it read, to the table's end; else nil
 	pool     poolWatch
 
 	// Of writes.
@@ -121,9 +121,12 @@ func Open(ctx context.Context, db *sql.DB, d dialect.Dialect, options Options) (
 	}
 	given, err := s.lastID(ctx)
 	if err != nil {
-		return s, err
+		return nil, err
 	}
-	return s, s.openFrontier(ctx, given, unordered)
+	if err := s.openFrontier(ctx, given, unordered); err != nil {
+		return nil, err
+	}
+	return s, nil
 }
 
 // newStore checks what was given, and asks the database nothing.
@@ -142,8 +145,10 @@ func newStore(db *sql.DB, d dialect.Dialect, options Options) (*Store, error) {
 	}
 	s := &Store{db: db, dialect: d, options: options, writing: make(chan struct{}, 1)}
 	var err error
-	s.table, err = dialect.ParseTable(cmp.Or(options.Table, dialect.DefaultTable))
-	return s, err
+	if s.table, err = dialect.ParseTable(cmp.Or(options.Table, dialect.DefaultTable)); err != nil {
+		return nil, err
+	}
+	return s, nil
 }
 
 // defaultLongestTransaction is long for a transaction that writes a message,
@@ -219,7 +224,7 @@ func try[T any](ctx context.Context, s *Store, what string, work func() (T, erro
 	}
 }
 
-// write is try for what writes, in turn. Work returns the number that its transaction
+// write is try for statements that write; where one may write at a time, callers queue. Work returns the number that its transaction
 // had, 0 if it had none: the frontier is told.
 func write[T any](ctx context.Context, s *Store, what string, work func() (value T, xid uint64, err error)) (none T, err error) {
 	done, err := s.turn(ctx)
@@ -237,8 +242,8 @@ func write[T any](ctx context.Context, s *Store, what string, work func() (value
 	})
 }
 
-// turn waits for this writer's turn, where there is one at a time. Those that wait for
-// the database's lock look for it now and then, and sleep in between.
+// turn waits for this writer's turn, where one may write at a time. Writers queue here, as
+// a wait for the database's own lock polls, and sleeps in between.
 func (s *Store) turn(ctx context.Context) (done func(), err error) {
 	if !s.traits.OneWriter {
 		return func() {}, nil

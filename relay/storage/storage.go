@@ -114,7 +114,7 @@ type Row struct {
 	Crashes   int // times that a relay died while it alone was in flight
 	CreatedAt time.Time
 
-	// Held: read from the held rows (scheduled or retry, now due), not from
+	// Deferred: read from the held rows (scheduled or retry, now due), not from
 	// the rows to be delivered now.
 	Deferred bool
 
@@ -203,7 +203,8 @@ type Grant struct {
 	// down as being sent, if it didn't release the lane.
 	Suspects []Suspect
 
-	// References are what of the lane may be at a deduplicating sink already.
+	// Batches are the planned batches with rows of this lane that a deduplicating sink
+	// may have already.
 	Batches []SentBatch
 }
 

@@ -38,7 +38,7 @@ func LeasesOf(settlements []storage.Settlement) (leases []storage.Lease) {
 	return leases
 }
 
-// Held are the settlements whose leases hold.
+// HeldOf returns the settlements whose leases hold.
 func (s *Settled) HeldOf(settlements []storage.Settlement) (some []storage.Settlement) {
 	for _, settlement := range settlements {
 		if s.Held[storage.Lease{Lane: settlement.Lane, Fence: settlement.Fence}] {

@@ -68,7 +68,7 @@ func (a *args) add(value any, as string) string {
 	return "$" + strconv.Itoa(len(*a)) + "::" + as
 }
 
-// query has a text that was made before.
+// query joins the text with the arguments that were added.
 func (a *args) query(sql string) backend.Query { return backend.Query{SQL: sql, Args: *a} }
 
 // timestamp is the form of times in arguments. The zero time is before all others.

@@ -26,8 +26,6 @@ import (
 //
 // Its answer counts what was changed.
 
-type relayed = storage.Settlement
-
 // Settle implements [backend.Backend]. In a transaction of its own it is that
 // statement alone. Most batches have nothing but hot rows that are done.
 func (p *Postgres) Settle(ctx context.Context, tx *sql.Tx, relay string, keep bool, settlements []storage.Settlement) (backend.Settled, error) {
@@ -55,7 +53,7 @@ func (p *Postgres) Settle(ctx context.Context, tx *sql.Tx, relay string, keep bo
 //
 // By rows, they aren't locked first, which would cost as much as to delete them: one that
 // another transaction has changed since the statement began stays as it is. One that was
-// found and not deleted has another claim, or had. What is always true of given tells the
+// found and not deleted is another's claim by now: it counts as fenced. What is always true of given tells the
 // planner that they are few.
 func (p *Postgres) settleDone(relay string, keep bool, settlements []storage.Settlement) backend.Query {
 	var a args
@@ -111,14 +109,14 @@ func (p *Postgres) settleDone(relay string, keep bool, settlements []storage.Set
 // again.
 func results(a *args, settlements []storage.Settlement) string {
 	c := &columns{args: a}
-	add(c, "attempts", "integer", backend.Column(settlements, func(s *relayed) int64 { return int64(s.Attempts) }))
-	add(c, "crashes", "integer", backend.Column(settlements, func(s *relayed) int64 { return int64(s.Crashes) }))
-	add(c, "error", "text", backend.Column(settlements, func(s *relayed) string { return s.Error }))
-	add(c, "receipt", "text", backend.Column(settlements, func(s *relayed) string { return s.Receipt }))
+	add(c, "attempts", "integer", backend.Column(settlements, func(s *storage.Settlement) int64 { return int64(s.Attempts) }))
+	add(c, "crashes", "integer", backend.Column(settlements, func(s *storage.Settlement) int64 { return int64(s.Crashes) }))
+	add(c, "error", "text", backend.Column(settlements, func(s *storage.Settlement) string { return s.Error }))
+	add(c, "receipt", "text", backend.Column(settlements, func(s *storage.Settlement) string { return s.Receipt }))
 	if len(c.arrays) == 0 {
 		return "CROSS JOIN (SELECT " + strings.Join(c.selected, ", ") + ") AS g"
 	}
-	ids := backend.Column(settlements, func(s *relayed) int64 { return s.ID })
+	ids := backend.Column(settlements, func(s *storage.Settlement) int64 { return s.ID })
 	c.array("id", a.add(bind.PostgresArray(ids), "bigint[]"))
 	if slices.Sort(ids); len(slices.Compact(ids)) == len(settlements) { // an id may be of two lanes or messages
 		return "JOIN (" + c.from() + ") AS g USING (id)"
@@ -133,12 +131,10 @@ func results(a *args, settlements []storage.Settlement) string {
 func (p *Postgres) leases(a *args, relay string, settlements []storage.Settlement) string {
 	leases := backend.LeasesOf(settlements)
 	return "held AS MATERIALIZED (SELECT l.lane, l.fence FROM " + p.table.Lanes + " AS l JOIN (SELECT DISTINCT lane, fence FROM unnest(" +
-		a.add(bind.PostgresArray(backend.Column(leases, func(l *leased) int { return l.Lane })), "smallint[]") + ", " +
-		a.add(bind.PostgresArray(backend.Column(leases, func(l *leased) int64 { return l.Fence })), "bigint[]") + ") AS u (lane, fence)) AS s" +
+		a.add(bind.PostgresArray(backend.Column(leases, func(l *storage.Lease) int { return l.Lane })), "smallint[]") + ", " +
+		a.add(bind.PostgresArray(backend.Column(leases, func(l *storage.Lease) int64 { return l.Fence })), "bigint[]") + ") AS u (lane, fence)) AS s" +
 		" ON l.lane = s.lane AND l.fence = s.fence AND l.owner = " + a.add(relay, "text") + " ORDER BY l.lane FOR KEY SHARE OF l)"
 }
-
-type leased = storage.Lease
 
 // counted is the whole statement: it counts the rows of some of the expressions, and tells
 // more.
@@ -165,24 +161,24 @@ func (p *Postgres) settleEach(relay string, keep bool, settlements []storage.Set
 	fences := ""
 	if !byRows {
 		ctes = append(ctes, p.leases(&a, relay, settlements))
-		fences = a.add(bind.PostgresArray(backend.Column(settlements, func(s *relayed) int64 { return s.Fence })), "bigint[]")
+		fences = a.add(bind.PostgresArray(backend.Column(settlements, func(s *storage.Settlement) int64 { return s.Fence })), "bigint[]")
 	}
 	c := &columns{args: &a}
-	c.array("id", a.add(bind.PostgresArray(backend.Column(settlements, func(s *relayed) int64 { return s.ID })), "bigint[]"))
-	c.array("lane", a.add(bind.PostgresArray(backend.Column(settlements, func(s *relayed) int { return s.Lane })), "smallint[]"))
+	c.array("id", a.add(bind.PostgresArray(backend.Column(settlements, func(s *storage.Settlement) int64 { return s.ID })), "bigint[]"))
+	c.array("lane", a.add(bind.PostgresArray(backend.Column(settlements, func(s *storage.Settlement) int { return s.Lane })), "smallint[]"))
 	c.array("message_id", a.add(messageIDs(settlements), "uuid[]"))
 	if byRows {
-		add(c, "token", "text", backend.Column(settlements, func(s *relayed) string { return s.Token }))
+		add(c, "token", "text", backend.Column(settlements, func(s *storage.Settlement) string { return s.Token }))
 	} else {
 		c.array("fence", fences)
 	}
-	add(c, "state", "text", backend.Column(settlements, func(s *relayed) string { return string(s.State) }))
-	add(c, "held", "boolean", backend.Column(settlements, func(s *relayed) bool { return s.Deferred }))
-	add(c, "attempts", "integer", backend.Column(settlements, func(s *relayed) int64 { return int64(s.Attempts) }))
-	add(c, "crashes", "integer", backend.Column(settlements, func(s *relayed) int64 { return int64(s.Crashes) }))
-	add(c, "delay", "bigint", backend.Column(settlements, func(s *relayed) int64 { return s.Delay.Microseconds() }))
-	add(c, "error", "text", backend.Column(settlements, func(s *relayed) string { return s.Error }))
-	add(c, "receipt", "text", backend.Column(settlements, func(s *relayed) string { return s.Receipt }))
+	add(c, "state", "text", backend.Column(settlements, func(s *storage.Settlement) string { return string(s.State) }))
+	add(c, "held", "boolean", backend.Column(settlements, func(s *storage.Settlement) bool { return s.Deferred }))
+	add(c, "attempts", "integer", backend.Column(settlements, func(s *storage.Settlement) int64 { return int64(s.Attempts) }))
+	add(c, "crashes", "integer", backend.Column(settlements, func(s *storage.Settlement) int64 { return int64(s.Crashes) }))
+	add(c, "delay", "bigint", backend.Column(settlements, func(s *storage.Settlement) int64 { return s.Delay.Microseconds() }))
+	add(c, "error", "text", backend.Column(settlements, func(s *storage.Settlement) string { return s.Error }))
+	add(c, "receipt", "text", backend.Column(settlements, func(s *storage.Settlement) string { return s.Receipt }))
 
 	const theRow = " AS h WHERE h.lane = g.lane AND h.id = g.id AND h.message_id = g.message_id LIMIT 1"
 	hot, held := p.table.Hot, p.table.Held
@@ -270,7 +266,7 @@ func (c *columns) from() string {
 
 // messageIDs is the text of an array. The ids need no quotes.
 func messageIDs(settlements []storage.Settlement) string {
-	return "{" + strings.Join(backend.Column(settlements, func(s *relayed) string { return s.MessageID }), ",") + "}"
+	return "{" + strings.Join(backend.Column(settlements, func(s *storage.Settlement) string { return s.MessageID }), ",") + "}"
 }
 
 // The rows that lie between the first and the last row of a list are looked at,
@@ -290,7 +286,7 @@ type idList struct {
 
 // listsOf has the settlements, which are in the order of lanes and ids, in lists.
 func listsOf(settlements []storage.Settlement) (lists []idList) {
-	ids := backend.Column(settlements, func(s *relayed) int64 { return s.ID })
+	ids := backend.Column(settlements, func(s *storage.Settlement) int64 { return s.ID })
 	for i := range settlements {
 		lease := storage.Lease{Lane: settlements[i].Lane, Fence: settlements[i].Fence}
 		if i > 0 {
