@@ -65,7 +65,8 @@ func (e *engine) startLease(now time.Time) {
 	e.lease.busy = true
 	e.lease.next = now.Add(min(e.options.Lease/3, 2*time.Second)) // 2 s at most, to notice relays that came or went
 	leave := e.stopping.ready
-	e.leases <- leaseJob{rights: e.claiming.rights(leave), leave: leave, aside: e.standsDown()}
+	allStuck := slices.ContainsFunc(e.queues, func(q *sinkQueue) bool { return q.allStuck }) // a sink has no worker left here: others should have the lanes
+	e.leases <- leaseJob{rights: e.claiming.rights(leave), leave: leave, aside: allStuck}
 }
 
 // leaser carries out one lease job after the other, as much of each as it can.

@@ -334,9 +334,3 @@ func (q *sinkQueue) describe(f *flight, now time.Time) string {
 	}
 	return fmt.Sprintf("sink %q appears to be stuck: it did not return from %s for %v%s", q.name, call, now.Sub(f.began).Round(time.Second), what)
 }
-
-// standsDown says that a sink has no worker left here, so that others should have
-// the lanes.
-func (e *engine) standsDown() bool {
-	return slices.ContainsFunc(e.queues, func(q *sinkQueue) bool { return q.allStuck })
-}

@@ -67,11 +67,17 @@ func NewListener(connection string, options ListenerOptions) (*Listener, error) 
 
 // Listen implements relay.Listener.
 func (l *Listener) Listen(ctx context.Context, wake func()) error {
-	conn, err := l.connect(ctx)
+	dial, cancel := context.WithTimeout(ctx, l.options.Patience)
+	conn, err := pgx.ConnectConfig(dial, l.config.Copy())
+	cancel()
 	if err != nil {
 		return ended(ctx, fmt.Errorf("connect to listen: %w", err))
 	}
-	defer l.close(conn)
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_ = conn.Close(ctx)
+	}()
 	own, err := l.begin(ctx, conn)
 	if err != nil {
 		return ended(ctx, fmt.Errorf("listen on %s: %w", l.table.Channel, err))
@@ -94,18 +100,6 @@ func ended(ctx context.Context, err error) error {
 		return nil
 	}
 	return err
-}
-
-func (l *Listener) connect(ctx context.Context) (*pgx.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, l.options.Patience)
-	defer cancel()
-	return pgx.ConnectConfig(ctx, l.config.Copy())
-}
-
-func (l *Listener) close(conn *pgx.Conn) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	_ = conn.Close(ctx)
 }
 
 // begin listens, makes sure that it hears, and returns the payload by which the

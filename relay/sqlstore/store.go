@@ -107,14 +107,14 @@ func Open(ctx context.Context, db *sql.DB, d dialect.Dialect, options Options) (
 	if err != nil {
 		return nil, err
 	}
-	if d.Name() == dialect.SQLite().Name() {
-		if err := sqlite.CheckPool(ctx, db); err != nil {
-			return nil, fmt.Errorf("open table %s: %w", s.table, dialect.Explain(ctx, db, d, err))
-		}
-	}
 	unordered, err := s.detect(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("open table %s: %w", s.table, dialect.Explain(ctx, db, d, err))
+	}
+	if _, one := s.backend.(*sqlite.SQLite); one {
+		if err := sqlite.CheckPool(ctx, db); err != nil {
+			return nil, fmt.Errorf("open table %s: %w", s.table, dialect.Explain(ctx, db, d, err))
+		}
 	}
 	if err := s.checkVersion(ctx); err != nil {
 		return nil, dialect.Explain(ctx, db, d, err)
