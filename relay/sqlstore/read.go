@@ -262,6 +262,9 @@ func (s *Store) pick(ctx context.Context, wanted []storage.RowID, held bool) (ro
 		if err != nil {
 			return nil, err
 		}
+		for i := range picked {
+			picked[i].Deferred = held
+		}
 		rows = append(rows, picked...)
 	}
 	return rows, nil

@@ -10,41 +10,37 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// ModeChange are the statements that change the way of claiming.
-type ModeChange struct {
-	Lock   Query // selects the stored way, and keeps others from changing it
-	Others Query // selects the names of the living relays that claim another way
-	Set    Query // stores the new way
-
-	// Forget takes away what the other way has left: leases, also from who still
-	// believes in them; marks, above which rows come back; and claims, which nobody
-	// would free.
-	Forget []Query
-}
-
 // ChangeMode changes the way of claiming, in a transaction, and then the indexes that
 // claiming by rows needs. It changes nothing if the way is the stored one, and fails
-// with storage.ErrOtherClaim while a relay lives that claims the other way.
-func ChangeMode(ctx context.Context, tx *sql.Tx, d dialect.Dialect, table dialect.Table, claim storage.Claim, change ModeChange) error {
+// with storage.ErrOtherClaim while a relay lives that claims the other way. Set stores
+// the new way; the other statements have one name in all databases' files.
+//
+// What the other way has left is taken away: leases, also from who still believes in
+// them; marks, above which rows come back; and claims, which nobody would free.
+func ChangeMode(ctx context.Context, tx *sql.Tx, statements Statements, d dialect.Dialect, table dialect.Table, claim storage.Claim, set Query) error {
 	var stored storage.Claim
-	if err := One(ctx, tx, change.Lock, &stored); err != nil {
+	if err := One(ctx, tx, statements.Query("lock claim mode"), &stored); err != nil {
 		return err
 	}
 	if stored != claim {
 		var others []string
 		var name string
-		if err := All(ctx, tx, change.Others, func() { others = append(others, name) }, &name); err != nil {
+		if err := All(ctx, tx, statements.Query("relays that claim another way", string(claim)), func() { others = append(others, name) }, &name); err != nil {
 			return err
 		}
 		if len(others) > 0 {
 			return fmt.Errorf("%w: by %s, and these relays live: %s; stop them first, or start this one with that way of claiming",
 				storage.ErrOtherClaim, stored, strings.Join(others, ", "))
 		}
-		if _, err := Exec(ctx, tx, change.Set); err != nil {
+		if _, err := Exec(ctx, tx, set); err != nil {
 			return err
 		}
 		if stored != "" {
-			if _, err := Exec(ctx, tx, change.Forget...); err != nil {
+			forget := []Query{statements.Query("forget leases"), statements.Query("forget claims")}
+			if _, locks := statements["lock lanes"]; locks {
+				forget = append([]Query{statements.Query("lock lanes")}, forget...)
+			}
+			if _, err := Exec(ctx, tx, forget...); err != nil {
 				return err
 			}
 		}

@@ -168,12 +168,7 @@ func timestamp(at time.Time) string { return at.UTC().Format("2006-01-02 15:04:0
 // SetClaimMode implements [backend.Backend].
 func (m *MySQL) SetClaimMode(ctx context.Context, claim storage.Claim) error {
 	return m.inTx(ctx, func(tx *sql.Tx) error {
-		return backend.ChangeMode(ctx, tx, m.dialect, m.table, claim, backend.ModeChange{
-			Lock:   m.sql.Query("lock claim mode"),
-			Others: m.sql.Query("relays that claim another way", string(claim)),
-			Set:    m.sql.Query("set claim mode", string(claim), string(claim)),
-			Forget: []backend.Query{m.sql.Query("lock lanes"), m.sql.Query("forget leases"), m.sql.Query("forget claims")},
-		})
+		return backend.ChangeMode(ctx, tx, m.sql, m.dialect, m.table, claim, m.sql.Query("set claim mode", string(claim), string(claim)))
 	})
 }
 

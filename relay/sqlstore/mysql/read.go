@@ -100,12 +100,8 @@ func (m *MySQL) Pick(ctx context.Context, rows []storage.RowID, held bool) ([]st
 	if !held {
 		return backend.ReadRows(ctx, m.db, m.pick(rows))
 	}
-	found, err := backend.ReadRows(ctx, m.db, query("SELECT "+m.sql.Text("held row")+" FROM "+m.table.Held+" AS t FORCE INDEX (PRIMARY)"+
+	return backend.ReadRows(ctx, m.db, query("SELECT "+m.sql.Text("held row")+" FROM "+m.table.Held+" AS t FORCE INDEX (PRIMARY)"+
 		"\nWHERE t.state <> 'error' AND "+among(rows)))
-	for i := range found {
-		found[i].Deferred = true
-	}
-	return found, err
 }
 
 func (m *MySQL) pick(rows []storage.RowID) backend.Query {

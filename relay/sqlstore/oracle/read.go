@@ -93,15 +93,11 @@ func (d *Oracle) Pick(ctx context.Context, rows []storage.RowID, held bool) ([]s
 	}
 	var a args
 	places := backend.Column(rows, func(row *storage.RowID) []int64 { return []int64{int64(row.Lane), row.ID} })
-	found, err := backend.ReadRows(ctx, d.db, a.query(
+	return backend.ReadRows(ctx, d.db, a.query(
 		d.sql.Text("as bytes"),
 		"SELECT "+columns,
 		"FROM "+given(&a, places, "lane NUMBER PATH '$[0]', id NUMBER PATH '$[1]'"),
 		"JOIN "+from))
-	for i := range found {
-		found[i].Deferred = held
-	}
-	return found, err
 }
 
 // Due implements [backend.Backend].

@@ -87,12 +87,7 @@ func (p *Postgres) inTx(ctx context.Context, work func(*sql.Tx) error) error {
 // SetClaimMode implements [backend.Backend].
 func (p *Postgres) SetClaimMode(ctx context.Context, claim storage.Claim) error {
 	return p.inTx(ctx, func(tx *sql.Tx) error {
-		return backend.ChangeMode(ctx, tx, p.dialect, p.table, claim, backend.ModeChange{
-			Lock:   p.sql.Query("lock claim mode"),
-			Others: p.sql.Query("relays that claim another way", string(claim)),
-			Set:    p.sql.Query("set claim mode", string(claim)),
-			Forget: []backend.Query{p.sql.Query("lock lanes"), p.sql.Query("forget leases"), p.sql.Query("forget claims")},
-		})
+		return backend.ChangeMode(ctx, tx, p.sql, p.dialect, p.table, claim, p.sql.Query("set claim mode", string(claim)))
 	})
 }
 

@@ -95,13 +95,9 @@ func (p *Postgres) Pick(ctx context.Context, rows []storage.RowID, held bool) ([
 	if held {
 		name = "pick held"
 	}
-	found, err := backend.ReadRows(ctx, p.db, p.sql.Query(name,
+	return backend.ReadRows(ctx, p.db, p.sql.Query(name,
 		bind.PostgresArray(backend.Column(rows, func(row *storage.RowID) int { return row.Lane })),
 		bind.PostgresArray(backend.Column(rows, func(row *storage.RowID) int64 { return row.ID })), true))
-	for i := range found {
-		found[i].Deferred = held
-	}
-	return found, err
 }
 
 // Due implements [backend.Backend].

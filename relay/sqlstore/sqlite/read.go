@@ -75,11 +75,7 @@ func (s *SQLite) Pick(ctx context.Context, rows []storage.RowID, held bool) ([]s
 		name = "pick held"
 	}
 	places := bind.JSON(backend.Column(rows, func(row *storage.RowID) [2]int64 { return [2]int64{int64(row.Lane), row.ID} }))
-	found, err := backend.ReadRows(ctx, s.db, s.sql.Query(name, places))
-	for i := range found {
-		found[i].Deferred = held
-	}
-	return found, err
+	return backend.ReadRows(ctx, s.db, s.sql.Query(name, places))
 }
 
 // Due implements [backend.Backend].

@@ -74,12 +74,7 @@ const timeFormat = "2006-01-02 15:04:05.000"
 // SetClaimMode implements [backend.Backend].
 func (s *SQLite) SetClaimMode(ctx context.Context, claim storage.Claim) error {
 	return s.inTx(ctx, func(tx *sql.Tx) error {
-		return backend.ChangeMode(ctx, tx, s.dialect, s.table, claim, backend.ModeChange{
-			Lock:   s.sql.Query("claim mode"),
-			Others: s.sql.Query("relays that claim another way", string(claim)),
-			Set:    s.sql.Query("set claim mode", string(claim)),
-			Forget: []backend.Query{s.sql.Query("forget leases"), s.sql.Query("forget claims")},
-		})
+		return backend.ChangeMode(ctx, tx, s.sql, s.dialect, s.table, claim, s.sql.Query("set claim mode", string(claim)))
 	})
 }
 

@@ -78,6 +78,10 @@ DELETE FROM {lanes} WHERE lane < 0
 -- name: claim mode
 SELECT value FROM {settings} WHERE name = 'claim'
 
+-- The same in a change of it, which nobody makes meanwhile: one transaction writes at a time.
+-- name: lock claim mode
+{claim mode}
+
 -- name: set claim mode
 INSERT INTO {settings} (name, value) VALUES ('claim', ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value
 

@@ -89,11 +89,7 @@ func (d *SQLServer) Pick(ctx context.Context, rows []storage.RowID, held bool) (
 		name = "pick held"
 	}
 	places := bind.SQLServerList(backend.Column(rows, func(row *storage.RowID) [2]int64 { return [2]int64{int64(row.Lane), row.ID} }))
-	found, err := backend.ReadRows(ctx, d.db, d.sql.Query(name, places))
-	for i := range found {
-		found[i].Deferred = held
-	}
-	return found, err
+	return backend.ReadRows(ctx, d.db, d.sql.Query(name, places))
 }
 
 // Due implements [backend.Backend].

@@ -108,12 +108,7 @@ func (d *SQLServer) change(ctx context.Context, query backend.Query) (affected i
 // SetClaimMode implements [backend.Backend].
 func (d *SQLServer) SetClaimMode(ctx context.Context, claim storage.Claim) error {
 	return d.inTx(ctx, func(tx *sql.Tx) error {
-		return backend.ChangeMode(ctx, tx, d.dialect, d.table, claim, backend.ModeChange{
-			Lock:   d.sql.Query("lock claim mode"),
-			Others: d.sql.Query("relays that claim another way", string(claim)),
-			Set:    d.sql.Query("set claim mode", string(claim)),
-			Forget: []backend.Query{d.sql.Query("forget leases"), d.sql.Query("forget claims")},
-		})
+		return backend.ChangeMode(ctx, tx, d.sql, d.dialect, d.table, claim, d.sql.Query("set claim mode", string(claim)))
 	})
 }
 
