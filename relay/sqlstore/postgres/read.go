@@ -48,10 +48,9 @@ func (p *Postgres) page(page backend.Read) backend.Query {
 		"\n" + from + " AND " + p.planNow(&a))
 }
 
-// ranges is a FROM of one range of the key's index, as t, after the other. A
-// comparison of whole keys, rather than of a lane and of an id, makes the planner
-// expect many rows, so that it takes the order from the index; see "dear" in
-// postgres.sql.
+// ranges is a FROM of one range of the key's index, as t, after the other, in the
+// index's order; see "dear" in postgres.sql. The bounds compare columns, not whole keys:
+// up to PostgreSQL 17 a key's upper bound ends a range only where the lane ends.
 func (p *Postgres) ranges(a *args, positions []storage.Position, columns, where string, limit int) string {
 	names, arrays := []string{"lane", "after", "until"}, []string{
 		a.add(bind.PostgresArray(backend.Column(positions, func(at *storage.Position) int { return at.Lane })), "smallint[]"),
@@ -65,7 +64,7 @@ func (p *Postgres) ranges(a *args, positions []storage.Position, columns, where 
 	}
 	return "FROM unnest(" + strings.Join(arrays, ", ") + ") AS p (" + strings.Join(names, ", ") + ")" +
 		"\nCROSS JOIN LATERAL (SELECT " + columns + " FROM " + p.table.Hot + " AS h" +
-		"\n    WHERE (h.lane, h.id) > (p.lane, COALESCE(p.after, (p.lane::text @@ ANY ('" + words + "'::text[]))::int)) AND (h.lane, h.id) <= (p.lane, p.until)" + where +
+		"\n    WHERE h.lane = p.lane AND h.id > COALESCE(p.after, (p.lane::text @@ ANY ('" + words + "'::text[]))::int) AND h.id <= p.until" + where +
 		"\n    ORDER BY h.lane, h.id LIMIT " + a.add(int64(limit), "bigint") + ") AS t"
 }
 

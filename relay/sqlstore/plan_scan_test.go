@@ -1,0 +1,47 @@
+package sqlstore_test
+
+import (
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
+	"github.com/rowrelay/rowrelay/relay/storage"
+)
+
+// A scan of a stretch of ids reads no entries of the index above it. PostgreSQL ends a
+// range of an index where its first column does, if the bound compares whole keys: each
+// step over a backlog of millions walked to the end of each lane.
+func TestAScanEndsWhereItsStretchDoes(t *testing.T) {
+	onPgx(t, func(t *testing.T, table table) {
+		exec(t, table.DB, "ALTER TABLE outbox SET (autovacuum_enabled = off)")
+		fill(t, table.DB, 200_000)
+		exec(t, table.DB, "VACUUM ANALYZE outbox")
+		var positions []storage.Position
+		for lane := range 64 {
+			positions = append(positions, storage.Position{Lane: lane, Until: 64})
+		}
+		conn, err := table.DB.Conn(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = conn.Close() }()
+		plans := prepare(t, conn, statementsOf(t, table, map[string]func(backend.Backend){
+			"read":       func(b backend.Backend) { _, _ = b.Read(t.Context(), backend.Read{Positions: positions, Limit: 500}, nil) },
+			"candidates": func(b backend.Backend) { _ = b.Candidates(t.Context(), positions, []string{"t"}, 500, nil) },
+		}))
+		for what := range plans.statements {
+			plan := strings.Join(plans.do(t, "EXPLAIN (ANALYZE, BUFFERS) "+plans.execute(what)), "\n")
+			pages := 0
+			if hit := hits.FindStringSubmatch(plan); hit != nil {
+				pages, _ = strconv.Atoi(hit[1])
+			}
+			if pages == 0 || pages > 64*6 { // of a lane two or three of the index and a row's, of more than a dozen
+				t.Errorf("%s takes %d pages for 64 rows\n%s", what, pages, plan)
+			}
+		}
+	})
+}
+
+var hits = regexp.MustCompile(`Buffers: shared hit=(\d+)`)
