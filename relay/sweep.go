@@ -46,10 +46,12 @@ const (
 	sweepRest    = 50
 	sweepAgain   = 5 * time.Second
 
-	// sweepPatience bounds a step, which may have to pass over many entries of rows
-	// that are gone, and how long lanes that were leased wait for theirs: after that
-	// they are read, and their sweep goes on beside.
-	sweepPatience = 2 * time.Second
+	// sweepPatience bounds how long others wait for a step, which may have to pass over
+	// many entries of rows that are gone, and how long lanes that were leased wait for
+	// theirs: after that they are read, and their sweep goes on beside. A step that can't
+	// be made smaller has sweepLongest.
+	sweepPatience = 500 * time.Millisecond
+	sweepLongest  = 4 * sweepPatience
 )
 
 // add has a lane swept before it is read.
@@ -94,7 +96,11 @@ func (s *sweep) step(now time.Time) *fetch {
 
 // sweepStep carries a step out, in the reader.
 func (b *base) sweepStep(ctx context.Context, scan *lateScan) (err error) {
-	ctx, cancel := context.WithTimeout(ctx, sweepPatience)
+	patience := sweepLongest
+	if slices.ContainsFunc(scan.positions, func(p storage.Position) bool { return p.Until-p.After > minStride }) {
+		patience = sweepPatience
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	began := time.Now()
 	scan.found = map[int]int64{}

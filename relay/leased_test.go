@@ -1,0 +1,66 @@
+package relay_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rowrelay/rowrelay/internal/memstore"
+	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/storage"
+)
+
+// slowScans are scans that take a while, all the same or by their ids, as those of a
+// server do that was just started.
+type slowScans struct {
+	*memstore.Store
+	takes func(ids int64) time.Duration
+}
+
+func (s slowScans) Scan(ctx context.Context, positions []storage.Position, except []string, keep func(storage.Candidate) bool) ([]storage.Row, []storage.Position, error) {
+	most := int64(0)
+	for _, p := range positions {
+		most = max(most, p.Until-p.After)
+	}
+	select {
+	case <-ctx.Done():
+		return nil, nil, errors.New("the scan takes too long")
+	case <-time.After(s.takes(most)):
+	}
+	return s.Store.Scan(ctx, positions, except, keep)
+}
+
+// What is new in a lane that was leased waits for no more than the beginning of a sweep
+// of what is below its mark.
+func TestALeasedLaneWaitsShortlyForItsSweep(t *testing.T) {
+	t.Parallel()
+	for name, takes := range map[string]func(int64) time.Duration{
+		"many steps": func(int64) time.Duration { return 50 * time.Millisecond },
+		"long steps": func(ids int64) time.Duration { return time.Duration(ids) * 50 * time.Microsecond }, // of 65,536 ids 3.3 s
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				db, sink := memstore.New(), &recorder{}
+				db.Renumber(100_000_000)
+				write(db, "orders", "a", 1)
+				_, stop := start(t, db.Store(), relay.Options{Sinks: to(sink)})
+				time.Sleep(20 * time.Second)
+				if err := stop(); err != nil {
+					t.Fatal(err)
+				}
+				_, stop = start(t, slowScans{db.Store(), takes}, relay.Options{Name: "next", Sinks: to(sink)})
+				write(db, "orders", "b", 1)
+				time.Sleep(900 * time.Millisecond)
+				if n := len(sink.ids()); n != 2 {
+					t.Errorf("%d messages were delivered 0.9 s after the lanes were leased, want 2", n)
+				}
+				if err := stop(); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
