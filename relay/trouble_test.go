@@ -138,9 +138,9 @@ func TestMessageAloneIsJudgedByItsOwnAnswers(t *testing.T) {
 		parked int64
 	}{
 		{"among good ones", func(db *memstore.DB) {
-			for i := range 500 {
+			for i := range 1500 { // for long after the last bad one: when it's asked again is drawn
 				topic := "orders"
-				if i%50 == 20 {
+				if i%50 == 20 && i < 500 {
 					topic = "bad"
 				}
 				write(db, topic, fmt.Sprint("k", i), 1)

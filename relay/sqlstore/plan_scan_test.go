@@ -28,7 +28,9 @@ func TestAScanEndsWhereItsStretchDoes(t *testing.T) {
 		}
 		defer func() { _ = conn.Close() }()
 		plans := prepare(t, conn, statementsOf(t, table, map[string]func(backend.Backend){
-			"read":       func(b backend.Backend) { _, _ = b.Read(t.Context(), backend.Read{Positions: positions, Limit: 500}, nil) },
+			"read": func(b backend.Backend) {
+				_, _ = b.Read(t.Context(), backend.Read{Positions: positions, Limit: 500}, nil)
+			},
 			"candidates": func(b backend.Backend) { _ = b.Candidates(t.Context(), positions, []string{"t"}, 500, nil) },
 		}))
 		for what := range plans.statements {
