@@ -329,7 +329,8 @@ func (m *Migrations) fitted(ctx context.Context) (*Migrations, error) {
 	if !differs || m.fits {
 		return m, nil
 	}
-	facts, err := factsOf(ctx, m.db, fitting.Server())
+	asked, _ := fitting.Server(m.table)
+	facts, err := factsOf(ctx, m.db, asked)
 	if err != nil {
 		return nil, fmt.Errorf("ask the server of table %s for its version: %w", m.table, dialect.Explain(ctx, m.db, m.dialect, err))
 	}

@@ -122,13 +122,10 @@ func inboxVersion(table Table) Query {
 // Whoever opens a table asks the server, and goes on with the variant that fits.
 type Fitting interface {
 	// Server selects what there is to know of the server: lines of a name, in
-	// lower case, and a value. It needs no table and no right.
-	Server() Query
-
-	// Skipping is the trial that shows whether a select passes over rows that
-	// another transaction has locked, without waiting. Nil: there is no need to
-	// try.
-	Skipping(table Table) *Trial
+	// lower case, and a value. It needs no table and no right. The trial, which is made on
+	// the table, shows whether a select passes over rows that another transaction has
+	// locked, without waiting. Nil: there is no need to try.
+	Server(table Table) (facts Query, trial *Trial)
 
 	// Fit returns the variant for a server that has answered so. It fails if
 	// there is none; the error names the server's version, and what is needed.

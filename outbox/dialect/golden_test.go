@@ -40,8 +40,9 @@ func TestGoldenSQL(t *testing.T) {
 			b.add("drop indexes for rows", d.DropRowIndexes(table)...)
 			b.add("count indexes for rows", d.RowIndexes(table))
 			if fitting, ok := d.(dialect.Fitting); ok {
-				b.add("server", fitting.Server())
-				if trial := fitting.Skipping(table); trial != nil {
+				facts, trial := fitting.Server(table)
+				b.add("server", facts)
+				if trial != nil {
 					b.add("trial", slices.Concat(trial.Begin, []dialect.Query{trial.Hold, trial.Pass}, trial.End)...)
 				}
 			}

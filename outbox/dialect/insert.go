@@ -17,9 +17,9 @@ type Row struct {
 	Priority    int16
 }
 
-// A statement is made of the columns that a batch uses: insertColumns are those that a
-// producer fills, insertInto begins the statement, arguments are its values, and insertParts
-// cuts a batch that is too large for one. What stands between is each database's own.
+// A statement is made of the columns that a batch uses: insertColumns chooses them among those
+// that a producer fills, insertInto begins the statement, arguments are its values, and
+// insertParts cuts a batch that is too large for one. What stands between is each database's own.
 
 type insertColumn struct {
 	name  string
@@ -27,10 +27,11 @@ type insertColumn struct {
 	blank any           // the value that the column's default is
 }
 
-// insertColumns have times in the form of the database, which has them to a unit; a time is
-// never early.
-func insertColumns(unit time.Duration, form string) []insertColumn {
-	return []insertColumn{
+// insertColumns are those that a producer fills, but for the ones that are blank in all rows,
+// as each parameter costs time. They have times in the form of the database, which has them
+// to a unit; a time is never early.
+func insertColumns(rows []Row, unit time.Duration, form string) []insertColumn {
+	columns := []insertColumn{
 		{name: "message_id", value: func(row Row) any { return row.MessageID }},
 		{name: "topic", value: func(row Row) any { return row.Topic }},
 		{name: "message_key", value: func(row Row) any { return nullable(row.Key) }},
@@ -44,6 +45,9 @@ func insertColumns(unit time.Duration, form string) []insertColumn {
 		{name: "available_at", value: func(row Row) any { return availableAt(row, unit, form) }},
 		{name: "priority", value: func(row Row) any { return int64(row.Priority) }, blank: int64(0)},
 	}
+	return slices.DeleteFunc(columns, func(c insertColumn) bool {
+		return !slices.ContainsFunc(rows, func(row Row) bool { return c.value(row) != c.blank })
+	})
 }
 
 // availableAt is the first time in UTC that the column can hold and that isn't before the
@@ -61,14 +65,6 @@ func nullable(text string) any {
 		return nil
 	}
 	return text
-}
-
-// used leaves out the columns that are blank in all rows, for each parameter
-// costs time.
-func used(columns []insertColumn, rows []Row) []insertColumn {
-	return slices.DeleteFunc(slices.Clone(columns), func(c insertColumn) bool {
-		return !slices.ContainsFunc(rows, func(row Row) bool { return c.value(row) != c.blank })
-	})
 }
 
 // insertInto is the statement's beginning, up to its values.
@@ -107,11 +103,10 @@ func insertParts(rows []Row, maxRows, maxBytes int, query func([]Row) Query) []Q
 }
 
 // insertValues has a question mark for each value, as SQLite and MySQL do.
-func insertValues(table Table, all []insertColumn, rows []Row, maxParameters, maxBytes int) []Query {
+func insertValues(table Table, columns []insertColumn, rows []Row, maxParameters, maxBytes int) []Query {
 	if len(rows) == 0 {
 		return nil
 	}
-	columns := used(all, rows)
 	values := ",(?" + strings.Repeat(",?", len(columns)-1) + ")"
 	return insertParts(rows, maxParameters/len(columns), maxBytes, func(part []Row) Query {
 		return Query{SQL: insertInto(table, columns) + " VALUES " + strings.Repeat(values, len(part))[1:], Args: arguments(columns, part)}

@@ -48,13 +48,11 @@ func SkipsLocked(d Dialect) bool {
 // Name returns "mysql", "mariadb" or "tidb".
 func (d mysql) Name() string { return string(d.flavour) }
 
-var mysqlColumns = insertColumns(time.Microsecond, "2006-01-02 15:04:05.000000")
-
 // Insert keeps to what a packet has at most on old servers, 4 MiB, if nobody has changed
 // that; a driver that puts arguments into the text sends a payload in twice its length.
 func (mysql) Insert(table Table, rows []Row) []Query {
 	const maxBytes, maxParameters = 1 << 20, 65535
-	return insertValues(table.Backquoted(), mysqlColumns, rows, maxParameters, maxBytes)
+	return insertValues(table.Backquoted(), insertColumns(rows, time.Microsecond, "2006-01-02 15:04:05.000000"), rows, maxParameters, maxBytes)
 }
 
 // LockKeys locks rows, which two keys may share, in their order. Any producer can
@@ -168,19 +166,15 @@ func hasMySQLNumber(err error, numbers ...string) bool {
 }
 
 // Server asks for the variables that matter, of any server of the family; each has some of
-// them. It needs no right.
-func (mysql) Server() Query {
-	return Query{SQL: "SHOW VARIABLES WHERE variable_name IN ('version', 'version_comment', 'aurora_version', 'auto_increment_increment', 'wsrep_on'," +
+// them. It needs no right. The trial is of two lanes, since these rows are always there.
+func (mysql) Server(table Table) (facts Query, trial *Trial) {
+	facts = Query{SQL: "SHOW VARIABLES WHERE variable_name IN ('version', 'version_comment', 'aurora_version', 'auto_increment_increment', 'wsrep_on'," +
 		" 'group_replication_group_name', 'group_replication_single_primary_mode'," +
 		" 'innodb_thread_concurrency', 'innodb_max_purge_lag', 'read_only', 'innodb_read_only'," +
 		" 'transaction_isolation', 'tx_isolation', 'autocommit', 'time_zone', 'system_time_zone', 'tidb_txn_mode'," +
 		" 'character_set_client', 'character_set_connection', 'character_set_results')"}
-}
-
-// Skipping tries two lanes, since these rows are always there.
-func (mysql) Skipping(table Table) *Trial {
 	lanes := table.Backquoted().Lanes
-	return &Trial{
+	return facts, &Trial{
 		Begin: []Query{{SQL: "SET @lock_wait_timeout = @@SESSION.innodb_lock_wait_timeout, SESSION innodb_lock_wait_timeout = 1"}},
 		End:   []Query{{SQL: "SET SESSION innodb_lock_wait_timeout = @lock_wait_timeout"}},
 		Hold:  Query{SQL: "SELECT lane FROM " + lanes + " WHERE lane = 0 FOR UPDATE"},

@@ -177,7 +177,7 @@ func (oracle) RowIndexes(table Table) Query {
 
 // OracleName is a name as Oracle's catalog has it.
 func OracleName(name string) string {
-	if quoted(name) != name {
+	if (Table{}).quoted(name) != name {
 		return name
 	}
 	return strings.ToUpper(name)
@@ -228,15 +228,13 @@ func hasORA(err error, codes ...int) bool {
 }
 
 // Server asks for what matters here and needs no right: the version, how texts
-// are compared, and in which characters they are kept.
-func (oracle) Server() Query {
+// are compared, and in which characters they are kept. There is no trial: Oracle skips
+// locked rows since it knows the words.
+func (oracle) Server(Table) (facts Query, trial *Trial) {
 	return Query{SQL: `SELECT 'version', MAX(version) FROM product_component_version WHERE product LIKE 'Oracle%'
 UNION ALL SELECT LOWER(parameter), value FROM nls_session_parameters WHERE parameter = 'NLS_COMP'
-UNION ALL SELECT LOWER(parameter), value FROM nls_database_parameters WHERE parameter = 'NLS_CHARACTERSET'`}
+UNION ALL SELECT LOWER(parameter), value FROM nls_database_parameters WHERE parameter = 'NLS_CHARACTERSET'`}, nil
 }
-
-// Skipping returns nil: Oracle skips locked rows since it knows the words.
-func (oracle) Skipping(Table) *Trial { return nil }
 
 // Fit refuses servers before 12.2.
 func (o oracle) Fit(server Server) (Fit, error) {

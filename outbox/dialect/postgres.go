@@ -33,14 +33,12 @@ const (
 	postgresMaxBytes = 16 << 20
 )
 
-var postgresColumns = insertColumns(time.Microsecond, "2006-01-02 15:04:05.000000+00")
-
 // Text is cast where the column's type is another, for some drivers declare
 // every string to be text.
 var postgresCasts = map[string]string{"message_id": "::uuid", "headers": "::json", "available_at": "::timestamptz", "priority": "::smallint"}
 
 func (postgres) Insert(table Table, rows []Row) []Query {
-	columns := used(postgresColumns, rows)
+	columns := insertColumns(rows, time.Microsecond, "2006-01-02 15:04:05.000000+00")
 	return insertParts(rows, len(rows), postgresMaxBytes, func(part []Row) Query {
 		if len(rows) > postgresMaxValues {
 			return postgresInsertArrays(table, columns, part)
@@ -197,14 +195,12 @@ func hasState(err error, states ...string) bool {
 }
 
 // Server asks for the version, by which servers that take PostgreSQL's URLs and
-// drivers tell themselves apart from it.
-func (postgres) Server() Query {
+// drivers tell themselves apart from it. There is no trial: PostgreSQL passes over what is
+// locked.
+func (postgres) Server(Table) (facts Query, trial *Trial) {
 	return Query{SQL: "SELECT 'version', version() UNION ALL SELECT 'server_version_num', current_setting('server_version_num')" +
-		" UNION ALL SELECT 'jit', COALESCE(current_setting('jit', true), 'off')"}
+		" UNION ALL SELECT 'jit', COALESCE(current_setting('jit', true), 'off')"}, nil
 }
-
-// Skipping needs no trial: PostgreSQL passes over what is locked.
-func (postgres) Skipping(Table) *Trial { return nil }
 
 var postgresVersion = regexp.MustCompile(`PostgreSQL ([\d.]+)`)
 

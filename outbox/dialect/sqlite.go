@@ -16,12 +16,10 @@ func SQLite() Dialect { return sqlite{} }
 // Name returns "sqlite".
 func (sqlite) Name() string { return "sqlite" }
 
-// Times are in UTC, so that they compare as text.
-var sqliteColumns = insertColumns(time.Millisecond, "2006-01-02 15:04:05.000")
-
+// Insert has times in UTC, so that they compare as text.
 func (sqlite) Insert(table Table, rows []Row) []Query {
 	const maxBytes, maxParameters = 1 << 30, 32766
-	return insertValues(table, sqliteColumns, rows, maxParameters, maxBytes)
+	return insertValues(table, insertColumns(rows, time.Millisecond, "2006-01-02 15:04:05.000"), rows, maxParameters, maxBytes)
 }
 
 // LockKeys returns nothing: there is one writer at a time.
@@ -58,7 +56,7 @@ func (sqlite) SchemaVersion(table Table) Query {
 
 // MakeRowIndexes names the schema with the index, as SQLite wants it.
 func (sqlite) MakeRowIndexes(table Table) []Query {
-	return makeRowIndexes(table.Index, quoted(table.Name))
+	return makeRowIndexes(table.Index, table.quoted(table.Name))
 }
 
 func (sqlite) DropRowIndexes(table Table) []Query { return dropRowIndexes(table) }

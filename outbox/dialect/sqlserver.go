@@ -34,8 +34,6 @@ func (sqlserver) Name() string { return "sqlserver" }
 
 const sqlserverTime = "2006-01-02T15:04:05.0000000"
 
-var sqlserverColumns = insertColumns(100*time.Nanosecond, sqlserverTime)
-
 // Insert leaves NULLs out of a single row: the driver sends them as texts, which
 // no column of bytes takes.
 func (sqlserver) Insert(table Table, rows []Row) []Query {
@@ -44,7 +42,7 @@ func (sqlserver) Insert(table Table, rows []Row) []Query {
 		if len(part) > 1 {
 			return sqlserverInsertMany(table, part)
 		}
-		columns := used(sqlserverColumns, part)
+		columns := insertColumns(part, 100*time.Nanosecond, sqlserverTime)
 		places := make([]string, len(columns))
 		for i := range places {
 			places[i] = "@p" + strconv.Itoa(i+1)
@@ -214,21 +212,17 @@ func hasNumber(err error, numbers ...int32) bool {
 	return errors.As(err, &numbered) && slices.Contains(numbers, numbered.SQLErrorNumber())
 }
 
-// Server asks for what every user may see.
-func (sqlserver) Server() Query {
-	return Query{SQL: `SELECT N'version', CONVERT(nvarchar(128), SERVERPROPERTY(N'ProductVersion'))
+// Server asks for what every user may see. The trial reads by the index by which lanes are
+// leased: what is locked in one index isn't met by a read of another one.
+func (sqlserver) Server(table Table) (facts Query, trial *Trial) {
+	facts = Query{SQL: `SELECT N'version', CONVERT(nvarchar(128), SERVERPROPERTY(N'ProductVersion'))
 UNION ALL SELECT N'edition', CONVERT(nvarchar(128), SERVERPROPERTY(N'EngineEdition'))
 UNION ALL SELECT N'database', DB_NAME()
 UNION ALL SELECT N'level', CONVERT(nvarchar(10), compatibility_level) FROM sys.databases WHERE name = DB_NAME()
 UNION ALL SELECT N'snapshot', CONVERT(nvarchar(10), snapshot_isolation_state) FROM sys.databases WHERE name = DB_NAME()
 UNION ALL SELECT N'read committed snapshot', CONVERT(nvarchar(10), is_read_committed_snapshot_on) FROM sys.databases WHERE name = DB_NAME()`}
-}
-
-// Skipping reads by the index by which lanes are leased: what is locked in one
-// index isn't met by a read of another one.
-func (sqlserver) Skipping(table Table) *Trial {
 	index := "INDEX(" + table.IndexName("lanes_fence") + ")"
-	return &Trial{
+	return facts, &Trial{
 		Begin: []Query{{SQL: "SET LOCK_TIMEOUT 1000"}},
 		Hold:  Query{SQL: "SELECT lane FROM " + table.Lanes + " WITH (" + index + ", UPDLOCK, ROWLOCK) WHERE lane = 0"},
 		Pass:  Query{SQL: "SELECT lane FROM " + table.Lanes + " WITH (" + index + ", UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK) WHERE lane IN (0, 1)"},

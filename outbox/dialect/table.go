@@ -49,7 +49,8 @@ type Table struct {
 	// is no SQL identifier yet, but quoting it is enough.
 	Channel string
 
-	ticked bool // names are quoted as MySQL does
+	prefix string // the schema, as it is put into a statement, and a dot; or nothing
+	ticked bool   // names are quoted as MySQL does
 }
 
 // ParseTable reads "table" or "schema.table". Both are taken as they are
@@ -61,32 +62,32 @@ func ParseTable(text string) (Table, error) {
 	if !qualified {
 		schema, name = "", text
 	}
-	if err := checkIdentifier(name, maxName); err != nil {
-		return Table{}, fmt.Errorf("table %q: the table's name %w", text, err)
+	parts := []struct {
+		what, name string
+		limit      int
+	}{{"table", name, maxName}, {"schema", schema, maxIdentifier}}
+	if !qualified {
+		parts = parts[:1]
 	}
-	if qualified {
-		if err := checkIdentifier(schema, maxIdentifier); err != nil {
-			return Table{}, fmt.Errorf("table %q: the schema's name %w", text, err)
+	for _, part := range parts {
+		switch {
+		case part.name == "":
+			return Table{}, fmt.Errorf("table %q: the %s's name must not be empty", text, part.what)
+		case len(part.name) > part.limit:
+			return Table{}, fmt.Errorf("table %q: the %s's name must have at most %d bytes, and has %d", text, part.what, part.limit, len(part.name))
+		case !identifier.MatchString(part.name):
+			return Table{}, fmt.Errorf("table %q: the %s's name must consist of the letters A to Z, digits and underscores, and not begin with a digit", text, part.what)
 		}
 	}
 	return Table{Schema: schema, Name: name}.named(), nil
 }
 
-func checkIdentifier(name string, limit int) error {
-	switch {
-	case name == "":
-		return fmt.Errorf("must not be empty")
-	case len(name) > limit:
-		return fmt.Errorf("must have at most %d bytes, and has %d", limit, len(name))
-	case !identifier.MatchString(name):
-		return fmt.Errorf("must consist of the letters A to Z, digits and underscores, and not begin with a digit")
-	}
-	return nil
-}
-
 // named derives all names from the schema and the table's own.
 func (t Table) named() Table {
-	hot := t.Beside(t.quoted(t.Name))
+	if t.Schema != "" {
+		t.prefix = t.quoted(t.Schema) + "."
+	}
+	hot := t.prefix + t.quoted(t.Name)
 	t.Hot, t.Inbox, t.Channel = hot, hot, "rowrelay_"+t.Name
 	t.Held, t.Done, t.Lanes, t.Relays = t.Index("held"), t.Index("done"), t.Index("lanes"), t.Index("relays")
 	t.Settings, t.Messages, t.Epoch = t.Index("settings"), t.Index("messages"), t.Index("epoch")
@@ -111,31 +112,22 @@ func (t Table) String() string {
 
 // Index is the qualified name of what belongs to the table, as DROP INDEX takes an index's.
 // The suffix has at most 22 bytes.
-func (t Table) Index(suffix string) string { return t.Beside(t.IndexName(suffix)) }
+func (t Table) Index(suffix string) string { return t.prefix + t.quoted(t.Name+"_"+suffix) }
 
 // IndexName is the same without the schema, as PostgreSQL's CREATE INDEX takes
 // it: an index is always in its table's schema.
 func (t Table) IndexName(suffix string) string { return t.quoted(t.Name + "_" + suffix) }
 
-// Beside is a quoted name with the table's schema.
-func (t Table) Beside(name string) string {
-	if t.Schema == "" {
-		return name
-	}
-	return t.quoted(t.Schema) + "." + name
-}
+// Beside is a name that needs no quotes with the table's schema.
+func (t Table) Beside(name string) string { return t.prefix + name }
 
+// quoted is a name as it is put into a statement: in MySQL's quotes, or as PostgreSQL and
+// most others take it. It relies on ParseTable: the name has no quote in it.
 func (t Table) quoted(name string) string {
-	if t.ticked {
+	switch {
+	case t.ticked:
 		return "`" + name + "`"
-	}
-	return quoted(name)
-}
-
-// quoted is a name as PostgreSQL and most others take it in a statement. It relies on
-// ParseTable: the name has no quote in it.
-func quoted(name string) string {
-	if name != strings.ToLower(name) || slices.Contains(reserved, name) {
+	case name != strings.ToLower(name) || slices.Contains(reserved, name):
 		return `"` + name + `"`
 	}
 	return name

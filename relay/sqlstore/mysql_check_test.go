@@ -146,12 +146,10 @@ func TestMySQLUnfitSession(t *testing.T) {
 // bluff is a dialect whose trial waits for the locked row.
 type bluff struct{ dialect.Dialect }
 
-func (b bluff) Server() dialect.Query { return b.Dialect.(dialect.Fitting).Server() }
-
-func (b bluff) Skipping(table dialect.Table) *dialect.Trial {
-	trial := b.Dialect.(dialect.Fitting).Skipping(table)
+func (b bluff) Server(table dialect.Table) (facts dialect.Query, trial *dialect.Trial) {
+	facts, trial = b.Dialect.(dialect.Fitting).Server(table)
 	trial.Pass.SQL = strings.TrimSuffix(trial.Pass.SQL, " SKIP LOCKED")
-	return trial
+	return facts, trial
 }
 
 func (b bluff) Fit(server dialect.Server) (dialect.Fit, error) {

@@ -18,8 +18,9 @@ type pretending struct {
 	version string
 }
 
-func (p pretending) Server() dialect.Query {
-	return dialect.Query{SQL: "SELECT 'version', '" + p.version + "'"}
+func (p pretending) Server(table dialect.Table) (facts dialect.Query, trial *dialect.Trial) {
+	_, trial = p.Fitting.Server(table)
+	return dialect.Query{SQL: "SELECT 'version', '" + p.version + "'"}, trial
 }
 
 // Servers that take the URLs of those that are supported, and aren't, are refused by

@@ -27,10 +27,11 @@ func (s *Store) detect(ctx context.Context) (unordered bool, err error) {
 	if fitting, differs := s.dialect.(dialect.Fitting); differs {
 		server := dialect.Server{Facts: map[string]string{}, Skips: true}
 		var name, value string
-		if err := backend.All(ctx, s.db, fitting.Server(), func() { server.Facts[strings.ToLower(name)] = value }, &name, &value); err != nil {
+		facts, trial := fitting.Server(s.table)
+		if err := backend.All(ctx, s.db, facts, func() { server.Facts[strings.ToLower(name)] = value }, &name, &value); err != nil {
 			return false, fmt.Errorf("ask what the server is: %w", err)
 		}
-		if trial := fitting.Skipping(s.table); trial != nil {
+		if trial != nil {
 			if server.Skips, err = s.skips(ctx, trial); err != nil {
 				return false, fmt.Errorf("try whether the server skips locked rows: %w", err)
 			}
