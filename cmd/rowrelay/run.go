@@ -215,7 +215,7 @@ func openTable(ctx context.Context, source config.Source) (app.Table, error) {
 		return app.Table{}, errors.Join(explain(source, err), db.Close())
 	}
 	table := app.Table{Store: store, Close: db.Close}
-	for _, finding := range store.Findings() {
+	for _, finding := range store.Findings {
 		if !finding.OK {
 			table.Warnings = append(table.Warnings, finding.String())
 		}

@@ -3,7 +3,11 @@ package sqlstore
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
+	"strconv"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
@@ -76,7 +80,7 @@ func (s *Store) openFrontier(ctx context.Context, given int64, unordered bool) e
 		o := newOpenTx(given, time.Now())
 		o.db = openTxLister{s.backend.(backend.TransactionLister), s.lastID, s.dialect, s.table, s.options.LongestTransaction}
 		s.frontier = o
-		return o.open(ctx, unordered, &s.findings)
+		return o.open(ctx, unordered, &s.Findings)
 	default:
 		s.frontier = oneWriter{}
 	}
@@ -108,6 +112,195 @@ func (oneWriter) learn(int64)                 {}
 func (oneWriter) failed()                     {}
 func (oneWriter) distrust()                   {}
 
+// snapshots is the frontier of PostgreSQL, where a read tells which transactions it
+// sees. A writer has its transaction's number (xid) before it has an id, as the table
+// declares writer_xid before id. So, if a transaction X of ours began to get
+// its number after we knew that the id m had been given out, then every
+// transaction with a number above X gets ids above m only. The pair (X, m) is a
+// checkpoint, and
+//
+//	floor(x) = max { m : (X, m) is a checkpoint and X < x }
+//
+// is below every id that the transaction x can have written, or will write.
+//
+// For a read with the snapshot S after a read with the snapshot P:
+//
+//   - No row can appear any more at or below floor(xmin(S)): whoever is still
+//     to commit has a number of at least xmin(S).
+//   - The transactions whose rows S shows and P didn't are those that were open
+//     in P and have ended in S, and those from xmax(P) on that have ended in S.
+//     Note that the latter may have been running when P was taken: xmax is one
+//     more than the highest number that had *ended*. Nothing appeared at or
+//     below the lowest of their floors.
+//
+// The snapshots have no numbers of subtransactions; a subtransaction's rows
+// become visible with its top transaction, whose number is the one that
+// writer_xid forces to be given first.
+//
+// A lane that was leased between P and S is read from its mark under S or a
+// later snapshot, so that what appeared in it before S is met on the way. But
+// what appears later is told only once, to the read that comes next: the caller
+// has to apply LateAfter to all its lanes, also to those that this read didn't
+// visit.
+type snapshots struct {
+	mu          sync.Mutex
+	previous    *snapshot // of the last read that returned
+	server      string    // that it was read from, in which epoch
+	run         int       // how often all was forgotten
+	given       int64     // the highest id that is known to have been given out
+	checkpoints checkpoints
+}
+
+func (h *snapshots) start(server string, given int64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.server, h.given = server, given
+}
+
+// before: the token is current if no id was given out since the last checkpoint. If
+// one was, the next read has to take a number, so that the safe id follows also while
+// nothing is settled.
+func (h *snapshots) before() token {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	n := len(h.checkpoints)
+	return token{h.given, h.run, n > 0 && h.checkpoints[n-1].id >= h.given}
+}
+
+// wrote makes a checkpoint: the transaction xid got its number after the token
+// had been handed out.
+func (h *snapshots) wrote(xid uint64, began token) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if began.run == h.run {
+		h.checkpoints.add(xid, began.given)
+	}
+}
+
+// idle: what has appeared since the page before has an id that was given out, and is
+// above LateAfter.
+func (h *snapshots) idle(first backend.FirstLine) bool {
+	s, err := parseSnapshot(first.Snapshot)
+	if err != nil {
+		return false
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.previous == nil || h.elsewhere(first.Server, s, first.LastID) {
+		return false
+	}
+	late := h.lateAfter(s)
+	return late < 0 || late >= first.LastID
+}
+
+// promise concludes from the read's snapshot, and remembers it. The server is whatever tells
+// one run of a server from another. On another server, or one that was restored, the numbers
+// say nothing about those of before, and all is forgotten.
+func (h *snapshots) promise(_ context.Context, first backend.FirstLine, began token, page *storage.Page) error {
+	s, err := parseSnapshot(first.Snapshot)
+	if err != nil {
+		return err
+	}
+	page.Epoch, page.LastID = first.Server, first.LastID
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.elsewhere(first.Server, s, first.LastID) {
+		page.LateAfter, page.SafeID = 0, 0
+		h.checkpoints = nil
+		h.run++
+	} else {
+		page.LateAfter = h.lateAfter(s)
+		page.SafeID = h.checkpoints.pass(s.xmin)
+	}
+	h.previous, h.server, h.given = &s, first.Server, first.LastID
+	if first.XID != 0 && began.run == h.run {
+		h.checkpoints.add(first.XID, began.given)
+	}
+	return nil
+}
+
+// elsewhere says that this is another server than before, or one that was restored.
+func (h *snapshots) elsewhere(server string, s snapshot, given int64) bool {
+	return h.server != "" && (server != h.server || given < h.given) || h.previous != nil && s.xmax < h.previous.xmax
+}
+
+// lateAfter is below all that appeared between the previous snapshot and this
+// one; -1 if nothing did.
+func (h *snapshots) lateAfter(s snapshot) int64 {
+	if h.previous == nil {
+		return -1
+	}
+	lowest, ended := h.previous.xmax, s.endedFrom(h.previous.xmax)
+	if i := slices.IndexFunc(h.previous.open, s.sees); i >= 0 { // floors ascend: the first is the lowest
+		lowest, ended = h.previous.open[i], true
+	}
+	if !ended {
+		return -1
+	}
+	late, _ := h.checkpoints.floor(lowest)
+	return late
+}
+
+func (h *snapshots) distrust() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.previous, h.given, h.checkpoints = nil, 0, nil
+	h.run++
+}
+
+// Each first line tells all.
+func (h *snapshots) look(context.Context) error { return nil }
+func (h *snapshots) learn(int64)                {}
+func (h *snapshots) failed()                    {}
+
+// snapshot is what PostgreSQL's pg_current_snapshot says: which transactions'
+// changes a statement saw.
+type snapshot struct {
+	xmin uint64   // all lower transactions had ended
+	xmax uint64   // one more than the highest that had ended; from here on nothing was seen
+	open []uint64 // between the two, those that had not ended, ascending
+}
+
+// parseSnapshot reads the text form, xmin:xmax:open,open,…
+func parseSnapshot(text string) (snapshot, error) {
+	parts := strings.Split(text, ":")
+	if len(parts) != 3 {
+		return snapshot{}, fmt.Errorf("read snapshot %q: want three parts", text)
+	}
+	numbers := parts[:2]
+	if parts[2] != "" {
+		numbers = append(numbers, strings.Split(parts[2], ",")...)
+	}
+	values := make([]uint64, len(numbers))
+	for i, number := range numbers {
+		value, err := strconv.ParseUint(number, 10, 64)
+		if err != nil {
+			return snapshot{}, fmt.Errorf("read snapshot %q: %w", text, err)
+		}
+		values[i] = value
+	}
+	return snapshot{xmin: values[0], xmax: values[1], open: values[2:]}, nil
+}
+
+// sees says whether the transaction had ended.
+func (s snapshot) sees(xid uint64) bool {
+	if xid < s.xmin || xid >= s.xmax {
+		return xid < s.xmin
+	}
+	_, open := slices.BinarySearch(s.open, xid)
+	return !open
+}
+
+// endedFrom says whether any transaction had ended that has this number or a
+// higher one.
+func (s snapshot) endedFrom(xid uint64) bool {
+	if xid >= s.xmax {
+		return false
+	}
+	at, _ := slices.BinarySearch(s.open, xid)
+	return uint64(len(s.open)-at) < s.xmax-max(xid, s.xmin) || xid < s.xmin
+}
+
 // checkpoint: a transaction with a higher number than xid has ids above id only.
 type checkpoint struct {
 	xid uint64
@@ -121,16 +314,21 @@ type checkpoints []checkpoint
 // maxCheckpoints bounds the list.
 const maxCheckpoints = 512
 
-// from returns where the checkpoints begin that have this number or a higher one.
-func (c checkpoints) from(xid uint64) int {
-	at, _ := slices.BinarySearchFunc(c, xid, func(c checkpoint, xid uint64) int { return cmp.Compare(c.xid, xid) })
-	return at
+// floor is below every id that a transaction with this number or a higher one can have written
+// or will write; 0 if nothing is known. It is that of the last of the checkpoints that have a
+// lower number, of which there are so many.
+func (c checkpoints) floor(xid uint64) (id int64, lower int) {
+	lower, _ = slices.BinarySearchFunc(c, xid, func(c checkpoint, xid uint64) int { return cmp.Compare(c.xid, xid) })
+	if lower > 0 {
+		id = c[lower-1].id
+	}
+	return id, lower
 }
 
 // add makes a checkpoint.
 func (c *checkpoints) add(xid uint64, id int64) {
-	at := c.from(xid)
-	if at > 0 && (*c)[at-1].id >= id {
+	floor, at := c.floor(xid)
+	if at > 0 && floor >= id {
 		return // an earlier one says more
 	}
 	end := at
@@ -150,19 +348,12 @@ func (c *checkpoints) add(xid uint64, id int64) {
 	*c = list
 }
 
-// floor is below every id that a transaction with this number or a higher one
-// can have written or will write; 0 if nothing is known.
-func (c checkpoints) floor(xid uint64) int64 {
-	if at := c.from(xid); at > 0 {
-		return c[at-1].id
-	}
-	return 0
-}
-
-// prune drops the checkpoints that no floor is going to come from: those before
-// the one that holds for the lowest transaction that may still end.
-func (c *checkpoints) prune(lowest uint64) {
-	if at := c.from(lowest); at > 1 {
+// pass returns the floor of the lowest transaction that may still end, and drops the checkpoints
+// before the one that it comes from: no floor is going to come from these.
+func (c *checkpoints) pass(lowest uint64) (floor int64) {
+	floor, at := c.floor(lowest)
+	if at > 1 {
 		*c = slices.Delete(*c, 0, at-1)
 	}
+	return floor
 }

@@ -291,8 +291,7 @@ func (o *openTx) end(id int64, saw backend.OpenList, now time.Time) {
 	if len(open) > 0 {
 		lowest = min(lowest, open[0])
 	}
-	o.final = max(o.final, o.checkpoints.floor(lowest))
-	o.checkpoints.prune(lowest)
+	o.final = max(o.final, o.checkpoints.pass(lowest))
 }
 
 var silenced = Finding{
@@ -371,7 +370,8 @@ func (o *openTx) page(server string, afterwards *list) (lateAfter, final int64) 
 		lowest := before.id
 		for _, number := range before.open {
 			if _, still := slices.BinarySearch(afterwards.held, number); !still {
-				lowest = min(lowest, o.checkpoints.floor(number))
+				floor, _ := o.checkpoints.floor(number)
+				lowest = min(lowest, floor)
 			}
 		}
 		lateAfter = max(lateAfter, lowest)

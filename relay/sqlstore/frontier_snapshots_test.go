@@ -1,6 +1,7 @@
 package sqlstore
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -8,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/rowrelay/rowrelay/relay/sqlstore/backend"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
 func TestParseSnapshot(t *testing.T) {
@@ -48,24 +50,24 @@ func TestSnapshotSees(t *testing.T) {
 func TestHorizonPassesNoOpenWriter(t *testing.T) {
 	t.Parallel()
 	var h snapshots
-	h.read("s", snapshot{xmin: 100, xmax: 100}, 0)
+	promised(&h, "s", snapshot{xmin: 100, xmax: 100}, 0)
 	h.wrote(100, h.before())
 	// T1 is 101 and writes id 1; T2 is 102, writes id 2 and commits; we write as 103.
-	late, final := h.read("s", snapshot{xmin: 101, xmax: 103, open: []uint64{101}}, 2)
+	late, final := promised(&h, "s", snapshot{xmin: 101, xmax: 103, open: []uint64{101}}, 2)
 	if late != 0 || final != 0 {
 		t.Errorf("T2 committed: late after %d, safe id %d; want 0, 0", late, final)
 	}
 	h.wrote(103, h.before())
-	late, final = h.read("s", snapshot{xmin: 101, xmax: 104, open: []uint64{101}}, 2)
+	late, final = promised(&h, "s", snapshot{xmin: 101, xmax: 104, open: []uint64{101}}, 2)
 	if late != 0 || final != 0 { // 103, our own, has ended
 		t.Errorf("T1 is open: late after %d, safe id %d; want 0, 0", late, final)
 	}
 	// T1 commits.
-	late, final = h.read("s", snapshot{xmin: 104, xmax: 104}, 2)
+	late, final = promised(&h, "s", snapshot{xmin: 104, xmax: 104}, 2)
 	if late != 0 || final != 2 {
 		t.Errorf("T1 committed: late after %d, safe id %d; want 0, 2", late, final)
 	}
-	if late, final = h.read("s", snapshot{xmin: 104, xmax: 104}, 2); late != -1 || final != 2 {
+	if late, final = promised(&h, "s", snapshot{xmin: 104, xmax: 104}, 2); late != -1 || final != 2 {
 		t.Errorf("nothing happened: late after %d, safe id %d; want -1, 2", late, final)
 	}
 }
@@ -74,12 +76,12 @@ func TestHorizonPassesNoOpenWriter(t *testing.T) {
 func TestLongTransactionIsToldOnce(t *testing.T) {
 	t.Parallel()
 	var h snapshots
-	h.read("s", snapshot{xmin: 50, xmax: 50}, 1000)
+	promised(&h, "s", snapshot{xmin: 50, xmax: 50}, 1000)
 	h.wrote(50, h.before())
 	low := 0
 	for i := range uint64(10_000) { // 51 is open, others come and go
 		h.wrote(60+2*i, h.before())
-		late, final := h.read("s", snapshot{xmin: 51, xmax: 61 + 2*i, open: []uint64{51}}, 1001+int64(i))
+		late, final := promised(&h, "s", snapshot{xmin: 51, xmax: 61 + 2*i, open: []uint64{51}}, 1001+int64(i))
 		if final != 1000 {
 			t.Fatalf("the safe id is %d, want 1000", final)
 		}
@@ -90,7 +92,7 @@ func TestLongTransactionIsToldOnce(t *testing.T) {
 	if low != 0 || len(h.checkpoints) > maxCheckpoints {
 		t.Errorf("%d of 10,000 pages look far back, with %d checkpoints", low, len(h.checkpoints))
 	}
-	if late, final := h.read("s", snapshot{xmin: 30_000, xmax: 30_000}, 12_000); late != 1000 || final < 10_000 {
+	if late, final := promised(&h, "s", snapshot{xmin: 30_000, xmax: 30_000}, 12_000); late != 1000 || final < 10_000 {
 		t.Errorf("it ended: late after %d, safe id %d; want 1000, and a safe id that has moved on", late, final)
 	}
 }
@@ -103,9 +105,9 @@ func TestAnotherServer(t *testing.T) {
 		given  int64
 	}{"restarted": {"t", 200, 600}, "xids go back": {"s", 99, 600}, "ids go back": {"s", 200, 499}} {
 		var h snapshots
-		h.read("s", snapshot{xmin: 100, xmax: 100}, 500)
+		promised(&h, "s", snapshot{xmin: 100, xmax: 100}, 500)
 		h.wrote(100, h.before())
-		if late, final := h.read(now.server, snapshot{xmin: now.xmax, xmax: now.xmax}, now.given); late != 0 || final != 0 {
+		if late, final := promised(&h, now.server, snapshot{xmin: now.xmax, xmax: now.xmax}, now.given); late != 0 || final != 0 {
 			t.Errorf("%s: late after %d, safe id %d; want 0, 0", name, late, final)
 		}
 	}
@@ -186,6 +188,16 @@ func firstLine(s snapshot, given int64) backend.FirstLine {
 	return backend.FirstLine{Told: true, LastID: given, Snapshot: text, Server: "s"}
 }
 
+// promised is what the page of a read promises.
+func promised(h *snapshots, server string, s snapshot, given int64) (lateAfter, final int64) {
+	line, page := firstLine(s, given), storage.Page{}
+	line.Server = server
+	if err := h.promise(context.Background(), line, token{}, &page); err != nil {
+		panic(err)
+	}
+	return page.LateAfter, page.SafeID
+}
+
 // look reads, and checks what earlier pages and this one promise.
 func (f *follower) look(w *world) error {
 	if f.safeID.idle(firstLine(w.snapshot(), w.nextID)) {
@@ -196,7 +208,7 @@ func (f *follower) look(w *world) error {
 		}
 		f.idle++
 	}
-	late, final := f.safeID.read("s", w.snapshot(), w.nextID)
+	late, final := promised(&f.safeID, "s", w.snapshot(), w.nextID)
 	for id, xid := range w.visible {
 		switch {
 		case f.seen[id]:

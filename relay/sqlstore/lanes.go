@@ -20,8 +20,8 @@ import (
 // makes; claiming by lanes drops them. It fails at once where the database can't
 // be claimed that way.
 func (s *Store) SetClaimMode(ctx context.Context, claim storage.Claim) error {
-	if err := s.refuses(claim); err != nil {
-		return fmt.Errorf("set the way of claiming to %s on table %s: %w", claim, s.table, err)
+	if claim == storage.ByLanes && s.noLanes != nil {
+		return fmt.Errorf("set the way of claiming to %s on table %s: %w", claim, s.table, s.noLanes)
 	}
 	if claim == storage.ByLanes {
 		// Which server is going to be read, and which ids has it given out? Another one
@@ -59,14 +59,6 @@ func (s *Store) SetClaimMode(ctx context.Context, claim storage.Claim) error {
 	return err
 }
 
-// refuses says why there can be no lanes.
-func (s *Store) refuses(claim storage.Claim) error {
-	if s.noLanes != "" && claim == storage.ByLanes {
-		return fmt.Errorf("%s: claim by rows (--claim rows, claim: rows or storage.ByRows), where there is no order", s.noLanes)
-	}
-	return nil
-}
-
 // Heartbeat implements [storage.Store]. It fails with storage.ErrOtherClaim if the way of
 // claiming was changed.
 func (s *Store) Heartbeat(ctx context.Context, self storage.Identity, ttl time.Duration) (storage.Members, error) {
@@ -89,9 +81,9 @@ func (s *Store) Heartbeat(ctx context.Context, self storage.Identity, ttl time.D
 
 // Deregister implements [storage.Store].
 func (s *Store) Deregister(ctx context.Context, name string) error {
-	_, err := write(ctx, s, "deregister from table", func() (int, uint64, error) {
-		count, err := backend.ExecTx(ctx, s.db, s.traits.Tx, backend.Query{SQL: s.traits.Queries.Deregister.SQL, Args: []any{name}})
-		return count, 0, err
+	query := backend.Query{SQL: s.traits.Queries.Deregister.SQL, Args: []any{name}}
+	_, err := write(ctx, s, "deregister from table", func() (any, uint64, error) {
+		return nil, 0, backend.InTx(ctx, s.db, s.traits.Tx, []backend.Query{query}, nil)
 	})
 	return err
 }
@@ -110,23 +102,19 @@ func (s *Store) Acquire(ctx context.Context, name string, count int, ttl time.Du
 
 // Renew implements [storage.LaneStore].
 func (s *Store) Renew(ctx context.Context, name string, renewals []storage.Renewal, ttl time.Duration) ([]storage.Lease, error) {
-	return s.renew(ctx, "renew lanes of table", renewals, func(epoch string, leases []backend.Lease) ([]storage.Lease, uint64, error) {
-		return s.backend.ChangeLeases(ctx, backend.LeaseChange{Kind: backend.Renew, Relay: name, Epoch: epoch, TTL: ttl}, leases)
-	})
+	return s.renew(ctx, backend.LeaseChange{Kind: backend.Renew, Relay: name, TTL: ttl}, renewals)
 }
 
 // Release implements [storage.LaneStore].
 func (s *Store) Release(ctx context.Context, name string, renewals []storage.Renewal) error {
-	_, err := s.renew(ctx, "release lanes of table", renewals, func(epoch string, leases []backend.Lease) ([]storage.Lease, uint64, error) {
-		return s.backend.ChangeLeases(ctx, backend.LeaseChange{Kind: backend.Release, Relay: name, Epoch: epoch}, leases)
-	})
+	_, err := s.renew(ctx, backend.LeaseChange{Kind: backend.Release, Relay: name}, renewals)
 	return err
 }
 
 // renew changes the leases of each epoch, of which there is one unless another server
 // has answered just now, and returns those that held. Leases are given to the database
 // in the order of lanes: two changes that meet lock in the same order.
-func (s *Store) renew(ctx context.Context, what string, renewals []storage.Renewal, change func(epoch string, leases []backend.Lease) ([]storage.Lease, uint64, error)) (held []storage.Lease, err error) {
+func (s *Store) renew(ctx context.Context, change backend.LeaseChange, renewals []storage.Renewal) (held []storage.Lease, err error) {
 	byEpoch := map[string][]backend.Lease{}
 	for _, renewal := range renewals {
 		marks, err := json.Marshal(renewal.Marks)
@@ -137,7 +125,10 @@ func (s *Store) renew(ctx context.Context, what string, renewals []storage.Renew
 	}
 	for epoch, leases := range byEpoch {
 		slices.SortFunc(leases, func(a, b backend.Lease) int { return cmp.Compare(a.Lane, b.Lane) })
-		some, err := write(ctx, s, what, func() ([]storage.Lease, uint64, error) { return change(epoch, leases) })
+		change.Epoch = epoch
+		some, err := write(ctx, s, string(change.Kind)+" lanes of table", func() ([]storage.Lease, uint64, error) {
+			return s.backend.ChangeLeases(ctx, change, leases)
+		})
 		if err != nil {
 			return nil, err
 		}

@@ -98,8 +98,8 @@ func TestMySQLWithoutProcess(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if f := finding(store.Findings(), "open transactions"); f.Detail == "" || f.OK || !strings.Contains(f.Hint, "GRANT PROCESS") {
-			t.Errorf("found %+v", store.Findings())
+		if f := finding(store.Findings, "open transactions"); f.Detail == "" || f.OK || !strings.Contains(f.Hint, "GRANT PROCESS") {
+			t.Errorf("found %+v", store.Findings)
 		}
 		o := newObserver(t, store)
 		slow := m.Begin(t)
@@ -165,7 +165,7 @@ func TestMySQLTrial(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			return strings.Contains(finding(store.Findings(), "locked rows").Detail, "are passed over")
+			return strings.Contains(finding(store.Findings, "locked rows").Detail, "are passed over")
 		}
 		if want := !waits(m.Name); skips(m.dialect) != want {
 			t.Errorf("locked rows are passed over: %t", !want)
@@ -209,7 +209,7 @@ func TestMySQLTrialsAtOnce(t *testing.T) {
 					t.Errorf("open beside others: %v", err)
 					return
 				}
-				if skips := strings.Contains(finding(store.Findings(), "locked rows").Detail, "are passed over"); skips == waits(m.Name) {
+				if skips := strings.Contains(finding(store.Findings, "locked rows").Detail, "are passed over"); skips == waits(m.Name) {
 					t.Errorf("beside others: locked rows are passed over: %t", skips)
 				}
 			})

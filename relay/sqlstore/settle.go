@@ -65,8 +65,9 @@ func (s *Store) Parallelism() storage.Parallelism {
 }
 
 // inOrder returns the settlements in the order of lanes and ids, each row once: two
-// settles that meet lock in the same order. It refuses those that no store can write,
-// and makes texts storable: a sink's words may be any bytes.
+// settles that meet lock in the same order. It refuses those that no store can write: a
+// message's id has to be such as the tables have, as some statements have it in their text.
+// And it makes texts storable: a sink's words may be any bytes.
 func inOrder(settlements []storage.Settlement) ([]storage.Settlement, error) {
 	places := make([]int32, len(settlements))
 	for i := range places {
@@ -83,8 +84,17 @@ func inOrder(settlements []storage.Settlement) ([]storage.Settlement, error) {
 	byRows := settlements[0].Token != ""
 	for _, at := range places {
 		t := &settlements[at]
-		if err := check(t, byRows); err != nil {
-			return nil, err
+		switch {
+		case t.Lane < 0 || t.Lane >= storage.Lanes:
+			return nil, fmt.Errorf("settle row %d: there is no lane %d", t.ID, t.Lane)
+		case byRows != (t.Token != ""):
+			return nil, fmt.Errorf("settle row %d: one batch has rows that were claimed and rows of leased lanes", t.ID)
+		case len(t.MessageID) != 36 || strings.Trim(t.MessageID, "-0123456789abcdefABCDEF") != "":
+			return nil, fmt.Errorf("settle row %d: %q is no message's id", t.ID, t.MessageID)
+		case t.State == storage.StatePending && !byRows:
+			return nil, fmt.Errorf("settle row %d: only a claim by rows is given back as pending", t.ID)
+		case !slices.Contains(settledStates, t.State):
+			return nil, fmt.Errorf("settle row %d: no relay makes it %q", t.ID, t.State)
 		}
 		if n := len(ordered); n > 0 {
 			last := &ordered[n-1]
@@ -103,29 +113,8 @@ func inOrder(settlements []storage.Settlement) ([]storage.Settlement, error) {
 	return ordered, nil
 }
 
-// check says what is wrong with a settlement. A message's id has to be such as the
-// tables have, as some statements have it in their text.
-func check(settlement *storage.Settlement, byRows bool) error {
-	switch id := settlement.MessageID; {
-	case settlement.Lane < 0 || settlement.Lane >= storage.Lanes:
-		return fmt.Errorf("settle row %d: there is no lane %d", settlement.ID, settlement.Lane)
-	case byRows != (settlement.Token != ""):
-		return fmt.Errorf("settle row %d: one batch has rows that were claimed and rows of leased lanes", settlement.ID)
-	case len(id) != 36 || strings.Trim(id, "-0123456789abcdefABCDEF") != "":
-		return fmt.Errorf("settle row %d: %q is no message's id", settlement.ID, id)
-	}
-	switch settlement.State {
-	case storage.StateDone, storage.StateRetry, storage.StateError, storage.StateScheduled:
-		return nil
-	case storage.StatePending:
-		if !byRows {
-			return fmt.Errorf("settle row %d: only a claim by rows is given back as pending", settlement.ID)
-		}
-		return nil
-	default:
-		return fmt.Errorf("settle row %d: no relay makes it %q", settlement.ID, settlement.State)
-	}
-}
+// settledStates are those that a settlement may have.
+var settledStates = []storage.State{storage.StateDone, storage.StateRetry, storage.StateError, storage.StateScheduled, storage.StatePending}
 
 // HandleTx implements [storage.TxStore].
 func (s *Store) HandleTx(ctx context.Context, name string, keep bool, done storage.Settlement, handler func(context.Context, *sql.Tx) error) error {
@@ -133,11 +122,12 @@ func (s *Store) HandleTx(ctx context.Context, name string, keep bool, done stora
 	if err != nil {
 		return err
 	}
-	finish, err := s.turn(ctx)
-	if err != nil {
-		return err
+	if s.traits.OneWriter {
+		if err := s.turn(ctx); err != nil {
+			return err
+		}
+		defer func() { <-s.writing }()
 	}
-	defer finish()
 	if done.Token != "" {
 		s.handling.add(done.ID, 1)
 		defer s.handling.add(done.ID, -1)
@@ -238,7 +228,7 @@ func (s *Store) Purge(ctx context.Context, retention time.Duration, limit int) (
 			s.purges.since = until
 		}
 		if err == nil {
-			_, err = backend.ExecTx(ctx, s.db, s.traits.Tx, s.traits.Queries.PurgeRelays)
+			err = backend.InTx(ctx, s.db, s.traits.Tx, []backend.Query{s.traits.Queries.PurgeRelays}, nil)
 		}
 		return purged, 0, err
 	})

@@ -2,12 +2,11 @@
 // over database/sql, with any driver, and a dialect.
 //
 // It has what all databases share; a [backend.Backend] has the statements of one. Its
-// files: store.go opens a table, and tries again while a database is busy; server.go
-// finds out what the server can do. lanes.go, read.go, settle.go follow a message's way
-// by lanes: leases, pages and scans, what became of rows; rows.go is claiming by rows.
-// frontier.go knows where rows may still appear, with its answers for PostgreSQL in
-// frontier_snapshots.go and for MySQL and others in frontier_opentx.go; pagesize.go how
-// much to ask for. operator.go and check.go are for people.
+// files: store.go opens a table, finds out what the server can do, and tries again while a
+// database is busy. lanes.go, read.go, settle.go follow a message's way by lanes: leases, pages
+// and scans, what became of rows; rows.go is claiming by rows. frontier.go knows where rows may
+// still appear, with its answer for PostgreSQL; that for MySQL and others is in
+// frontier_opentx.go. operator.go is for people.
 package sqlstore
 
 import (
@@ -17,6 +16,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -60,14 +61,17 @@ type Options struct {
 // concurrently, save Read, Scan and Due, which one goroutine calls in turn.
 // Each relay has a Store of its own.
 type Store struct {
-	db       *sql.DB
-	dialect  dialect.Dialect // for its errors
-	table    dialect.Table
-	options  Options
-	backend  backend.Backend
-	traits   backend.Traits
-	noLanes  string    // why the table can't be claimed by lanes; empty where it can
-	findings []Finding // what there is to know of the server
+	// Findings are what Open found out about the server, and not to be changed: those
+	// that aren't OK are worth a line in the log.
+	Findings []Finding
+
+	db      *sql.DB
+	dialect dialect.Dialect // for its errors
+	table   dialect.Table
+	options Options
+	backend backend.Backend
+	traits  backend.Traits
+	noLanes error // why the table can't be claimed by lanes; nil where it can
 
 	// Of pages.
 	frontier frontier
@@ -155,6 +159,57 @@ func newStore(db *sql.DB, d dialect.Dialect, options Options) (*Store, error) {
 // and not long to wait for one's place.
 const defaultLongestTransaction = time.Minute
 
+// checkVersion makes sure that the tables are there, and of the version that this release needs.
+func (s *Store) checkVersion(ctx context.Context) error {
+	var version string
+	query := s.dialect.SchemaVersion(s.table)
+	err := s.db.QueryRowContext(ctx, query.SQL, query.Args...).Scan(&version)
+	switch {
+	case errors.Is(err, sql.ErrNoRows), err != nil && s.dialect.Missing(err):
+		return fmt.Errorf("open table %s: %w: it isn't there; run rowrelay migrate up", s.table, storage.ErrNoSchema)
+	case err != nil:
+		return fmt.Errorf("open table %s: %w", s.table, err)
+	case version != schemaVersion:
+		return fmt.Errorf("open table %s: %w: it is of version %s, and this release needs %s; run rowrelay migrate up, or use the release that fits",
+			s.table, storage.ErrNoSchema, version, schemaVersion)
+	default:
+		return nil
+	}
+}
+
+// detect asks what the server is, goes on with the variant of the dialect that fits it,
+// and keeps what there is to know. Unordered is as in [dialect.Fit].
+func (s *Store) detect(ctx context.Context) (unordered bool, err error) {
+	if fitting, differs := s.dialect.(dialect.Fitting); differs {
+		server := dialect.Server{Facts: map[string]string{}, Skips: true}
+		var name, value string
+		facts, trial := fitting.Server(s.table)
+		if err := backend.All(ctx, s.db, facts, func() { server.Facts[strings.ToLower(name)] = value }, &name, &value); err != nil {
+			return false, fmt.Errorf("ask what the server is: %w", err)
+		}
+		if trial != nil {
+			if server.Skips, err = s.skips(ctx, trial); err != nil {
+				return false, fmt.Errorf("try whether the server skips locked rows: %w", err)
+			}
+		}
+		fit, err := fitting.Fit(server)
+		if err != nil {
+			return false, err
+		}
+		for _, note := range fit.Notes {
+			s.Findings = append(s.Findings, Finding(note))
+		}
+		s.dialect, unordered = fit.Dialect, fit.Unordered
+	}
+	s.backend = backendOf(s.db, s.dialect, s.table, s.options.Reader)
+	s.traits = s.backend.Traits()
+	s.sizer.walk = s.traits.Walk
+	if limited, rowsOnly := s.dialect.(dialect.RowsOnly); rowsOnly {
+		s.noLanes = fmt.Errorf("%s: claim by rows (--claim rows, claim: rows or storage.ByRows), where there is no order", limited.NoLanes())
+	}
+	return unordered, nil
+}
+
 // backendOf returns the backend of a dialect's database, one of those that ByName knows.
 func backendOf(db *sql.DB, d dialect.Dialect, table dialect.Table, reader backend.Reader) backend.Backend {
 	switch d.Name() {
@@ -173,21 +228,77 @@ func backendOf(db *sql.DB, d dialect.Dialect, table dialect.Table, reader backen
 	}
 }
 
-func (s *Store) checkVersion(ctx context.Context) error {
-	var version string
-	query := s.dialect.SchemaVersion(s.table)
-	err := s.db.QueryRowContext(ctx, query.SQL, query.Args...).Scan(&version)
-	switch {
-	case s.dialect.Missing(err), errors.Is(err, sql.ErrNoRows):
-		return fmt.Errorf("open table %s: %w: it isn't there; run rowrelay migrate up", s.table, storage.ErrNoSchema)
-	case err != nil:
-		return fmt.Errorf("open table %s: %w", s.table, err)
-	case version != schemaVersion:
-		return fmt.Errorf("open table %s: %w: it is of version %s, and this release needs %s; run rowrelay migrate up, or use the release that fits",
-			s.table, storage.ErrNoSchema, version, schemaVersion)
-	default:
-		return nil
+// The trial waits for nobody's rows: a server that can't skip says so after the
+// second that its transactions may wait for a lock. What takes longer is slow, which
+// is no answer.
+const (
+	trialPatience = 5 * time.Second
+	trialTries    = 3
+)
+
+// errTooSlow is what a trial ends with whose time was over before there was an answer.
+var errTooSlow = fmt.Errorf("it took longer than %v, %d times, and so nothing is known: try again when the server has less to do", trialPatience, trialTries)
+
+// skips makes the trial, if anything is claimed. A time-out says nothing, so it is made
+// again.
+func (s *Store) skips(ctx context.Context, trial *dialect.Trial) (skips bool, err error) {
+	if s.options.Operator {
+		return true, nil
 	}
+	if s.db.Stats().MaxOpenConnections == 1 {
+		return false, errors.New("the pool allows one connection, and a relay needs two at least (see SetMaxOpenConns)")
+	}
+	for range trialTries {
+		within, cancel := context.WithTimeout(ctx, trialPatience)
+		skips, err = s.tryToSkip(within, trial)
+		slow := within.Err() != nil
+		cancel()
+		if ctx.Err() != nil {
+			return false, ctx.Err()
+		}
+		if !slow {
+			return skips, err
+		}
+	}
+	return false, errTooSlow
+}
+
+// tryToSkip is one trial. The second transaction is to get nothing but the other row, or
+// none, as somebody may hold that, too; one that waits, or doesn't understand, gets an
+// error. Where it can't be made it takes success for granted: as the tables are missing,
+// or this user may not lock their rows, who can't relay, but may ask for the status; or
+// as another holds the row.
+func (s *Store) tryToSkip(ctx context.Context, trial *dialect.Trial) (skips bool, err error) {
+	err = s.inTrial(ctx, trial, func(hold *sql.Tx) error {
+		var row string
+		if err := backend.All(ctx, hold, trial.Hold, func() {}, &row); err != nil {
+			return err
+		}
+		var passed []string
+		err := s.inTrial(ctx, trial, func(pass *sql.Tx) error {
+			return backend.All(ctx, pass, trial.Pass, func() { passed = append(passed, row) }, &row)
+		})
+		skips = err == nil && (len(passed) == 0 || slices.Equal(passed, []string{trial.Want}))
+		return nil
+	})
+	if s.dialect.Missing(err) || s.dialect.Denied(err) || s.dialect.Busy(err) {
+		return true, nil
+	}
+	return skips, err
+}
+
+// inTrial works in a transaction whose wait for locks has a bound, and leaves the
+// session as it was.
+func (s *Store) inTrial(ctx context.Context, trial *dialect.Trial, work func(*sql.Tx) error) error {
+	return backend.InTx(ctx, s.db, &sql.TxOptions{Isolation: sql.LevelReadCommitted}, trial.Begin, func(tx *sql.Tx) (err error) {
+		defer func() {
+			for _, query := range trial.End {
+				_, endErr := backend.Exec(ctx, tx, query)
+				err = errors.Join(err, endErr)
+			}
+		}()
+		return work(tx)
+	})
 }
 
 // A busy database is asked again a few times, not for long: the caller knows
@@ -224,14 +335,15 @@ func try[T any](ctx context.Context, s *Store, what string, work func() (T, erro
 	}
 }
 
-// write is try for statements that write; where one may write at a time, callers queue. Work returns the number that its transaction
-// had, 0 if it had none: the frontier is told.
+// write is try for statements that write; where one may write at a time, callers queue. Work
+// returns the number that its transaction had, 0 if it had none: the frontier is told.
 func write[T any](ctx context.Context, s *Store, what string, work func() (value T, xid uint64, err error)) (none T, err error) {
-	done, err := s.turn(ctx)
-	if err != nil {
-		return none, fmt.Errorf("%s %s: %w", what, s.table, err)
+	if s.traits.OneWriter {
+		if err := s.turn(ctx); err != nil {
+			return none, fmt.Errorf("%s %s: %w", what, s.table, err)
+		}
+		defer func() { <-s.writing }()
 	}
-	defer done()
 	return try(ctx, s, what, func() (T, error) {
 		began := s.frontier.before()
 		value, xid, err := work()
@@ -242,41 +354,14 @@ func write[T any](ctx context.Context, s *Store, what string, work func() (value
 	})
 }
 
-// turn waits for this writer's turn, where one may write at a time. Writers queue here, as
-// a wait for the database's own lock polls, and sleeps in between.
-func (s *Store) turn(ctx context.Context) (done func(), err error) {
-	if !s.traits.OneWriter {
-		return func() {}, nil
-	}
+// turn waits for this writer's turn, where one may write at a time: it has it until it takes from
+// writing again. Writers queue here, as a wait for the database's own lock polls, and sleeps in
+// between.
+func (s *Store) turn(ctx context.Context) error {
 	select {
 	case s.writing <- struct{}{}:
-		return func() { <-s.writing }, nil
+		return nil
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return ctx.Err()
 	}
-}
-
-// poolWatch tells once if connections are closed that are needed again at once, as
-// by database/sql's default they are: of a relay's all but two, whenever they are
-// idle. To connect costs more than all else that a relay does.
-type poolWatch struct {
-	begun, told bool
-	before      int64
-}
-
-const (
-	wasteful        = 100 // connections are closed, as too many were idle, until the operator is told
-	idleConnections = 8   // as many as a relay uses at the same time, and some more
-)
-
-func (s *Store) poolWarning() string {
-	w, closed := &s.pool, s.db.Stats().MaxIdleClosed
-	if !w.begun {
-		w.begun, w.before = true, closed
-	}
-	if w.told || closed-w.before < wasteful {
-		return ""
-	}
-	w.told = true
-	return fmt.Sprintf("the pool has closed %d connections because they were idle, and opens them again; keep them with db.SetMaxIdleConns(%d)", closed-w.before, idleConnections)
 }

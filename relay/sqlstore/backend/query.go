@@ -4,11 +4,18 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"math"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/rowrelay/rowrelay/outbox/dialect"
+	"github.com/rowrelay/rowrelay/relay/storage"
 )
+
+// How statements are run, read from a database's file, and built: of lists, of positions, and
+// of settlements.
 
 // Query is one statement and its arguments.
 type Query = dialect.Query
@@ -108,26 +115,23 @@ func Exec(ctx context.Context, q Querier, queries ...Query) (affected int, err e
 	return affected, nil
 }
 
-// InTx runs work in a transaction, which is rolled back if work fails.
-func InTx(ctx context.Context, db *sql.DB, options *sql.TxOptions, work func(*sql.Tx) error) error {
+// InTx runs statements, and then work, if there is any, in a transaction, which is rolled back
+// if one of them fails.
+func InTx(ctx context.Context, db *sql.DB, options *sql.TxOptions, first []Query, work func(*sql.Tx) error) error {
 	tx, err := db.BeginTx(ctx, options)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = tx.Rollback() }()
-	if err := work(tx); err != nil {
+	if _, err := Exec(ctx, tx, first...); err != nil {
 		return err
 	}
+	if work != nil {
+		if err := work(tx); err != nil {
+			return err
+		}
+	}
 	return tx.Commit()
-}
-
-// ExecTx runs statements as a transaction, and counts the rows of the last one.
-func ExecTx(ctx context.Context, db *sql.DB, options *sql.TxOptions, queries ...Query) (affected int, err error) {
-	err = InTx(ctx, db, options, func(tx *sql.Tx) error {
-		affected, err = Exec(ctx, tx, queries...)
-		return err
-	})
-	return affected, err
 }
 
 // Statements are the texts of a .sql file by their names. A text begins with a line
@@ -194,4 +198,200 @@ func (s Statements) Text(name string) string {
 // numbers: each word is followed by what stands in its place.
 func (s Statements) Fill(name string, words []string, args ...any) Query {
 	return Query{SQL: strings.NewReplacer(words...).Replace(s.Text(name)), Args: args}
+}
+
+// Column has one thing of each row.
+func Column[T, C any](rows []T, of func(*T) C) []C {
+	values := make([]C, len(rows))
+	for i := range rows {
+		values[i] = of(&rows[i])
+	}
+	return values
+}
+
+// Whole is a range of ids that has those of all positions.
+func Whole(positions []storage.Position) storage.Position {
+	whole := storage.Position{After: positions[0].After, Until: positions[0].Until}
+	for _, p := range positions {
+		whole.After, whole.Until = min(whole.After, p.After), max(whole.Until, p.Until)
+	}
+	return whole
+}
+
+// WithinWhole is a condition of the rows t of that range that are at the positions.
+// A sum is a condition only, and no range of its own.
+func WithinWhole(positions []storage.Position) string {
+	whole := Whole(positions)
+	var lanes []int
+	var others Alternatives
+	for _, p := range slices.SortedFunc(slices.Values(positions), func(a, b storage.Position) int { return a.Lane - b.Lane }) {
+		bounds := ""
+		if p.After > whole.After {
+			bounds += " AND t.id + 0 > " + strconv.FormatInt(p.After, 10)
+		}
+		if p.Until < whole.Until {
+			bounds += " AND t.id + 0 <= " + strconv.FormatInt(p.Until, 10)
+		}
+		if bounds == "" {
+			lanes = append(lanes, p.Lane)
+		} else {
+			others.Add(p.Lane, "t.lane = "+strconv.Itoa(p.Lane)+bounds)
+		}
+	}
+	switch all := "t.lane IN " + NumberList(lanes); {
+	case len(others.lanes) == 0:
+		return all
+	case len(lanes) == 0:
+		return others.Condition()
+	default:
+		return "(" + all + " OR " + others.Condition() + ")"
+	}
+}
+
+// Alternatives are conditions of rows t of one lane each, in the order of lanes. Many
+// are a tree: servers try one after the other on each row.
+type Alternatives struct {
+	lanes      []int
+	conditions []string
+}
+
+// Add adds the condition of a lane.
+func (a *Alternatives) Add(lane int, condition string) {
+	a.lanes, a.conditions = append(a.lanes, lane), append(a.conditions, condition)
+}
+
+// Condition is true for rows that meet one of them.
+func (a *Alternatives) Condition() string {
+	const most = 8
+	if len(a.conditions) <= most {
+		return "(" + strings.Join(a.conditions, "\n    OR ") + ")"
+	}
+	var groups []string
+	for from := 0; from < len(a.conditions); from += most {
+		to := min(from+most, len(a.conditions))
+		groups = append(groups, "t.lane BETWEEN "+strconv.Itoa(a.lanes[from])+" AND "+strconv.Itoa(a.lanes[to-1])+
+			" AND ("+strings.Join(a.conditions[from:to], " OR ")+")")
+	}
+	return "(" + strings.Join(groups, "\n    OR ") + ")"
+}
+
+// NumberList is a list for IN; it matches nothing if there are none.
+func NumberList[N int | int64](numbers []N) string {
+	if len(numbers) == 0 {
+		return "(NULL)"
+	}
+	list := make([]byte, 0, 12*len(numbers))
+	separator := byte('(')
+	for _, number := range numbers {
+		list = strconv.AppendInt(append(list, separator), int64(number), 10)
+		separator = ','
+	}
+	return string(append(list, ')'))
+}
+
+// MostBytes is the bound of a claim where a statement needs one.
+func MostBytes(request storage.ClaimRequest) int64 {
+	if request.MaxBytes <= 0 {
+		return math.MaxInt64
+	}
+	return int64(request.MaxBytes)
+}
+
+// ClaimOrder is the order of a pick: that of one of the indexes for claiming by rows.
+func ClaimOrder(pick storage.Pick) string {
+	switch pick {
+	case storage.Newest:
+		return "id DESC"
+	case storage.Priority:
+		return "priority DESC, id"
+	default:
+		return "id"
+	}
+}
+
+// LeasesOf are the leases that settlements show, which are in the order of lanes.
+func LeasesOf(settlements []storage.Settlement) (leases []storage.Lease) {
+	for i := range settlements {
+		s := &settlements[i]
+		if i == 0 || s.Lane != settlements[i-1].Lane || s.Fence != settlements[i-1].Fence {
+			leases = append(leases, storage.Lease{Lane: s.Lane, Fence: s.Fence})
+		}
+	}
+	return leases
+}
+
+// HeldOf returns the settlements whose leases hold.
+func (s *Settled) HeldOf(settlements []storage.Settlement) (some []storage.Settlement) {
+	for _, settlement := range settlements {
+		if s.Held[storage.Lease{Lane: settlement.Lane, Fence: settlement.Fence}] {
+			some = append(some, settlement)
+		}
+	}
+	return some
+}
+
+// Write is one statement of a settle. The rows that it affects may count as changed.
+type Write struct {
+	Query
+	Counts bool
+}
+
+// Write runs statements, and counts what they changed.
+func (s *Settled) Write(ctx context.Context, q Querier, writes []Write) error {
+	for _, write := range writes {
+		affected, err := Exec(ctx, q, write.Query)
+		if err != nil {
+			return err
+		}
+		if write.Counts {
+			s.Changed += affected
+		}
+	}
+	return nil
+}
+
+// Groups are the settlements of a batch by where their rows are, and where they go.
+type Groups struct {
+	HotDone, HotHeld, HeldDone, HeldHeld, Freed []storage.Settlement
+}
+
+// GroupsOf are the groups of these settlements.
+func GroupsOf(settlements []storage.Settlement) (groups Groups) {
+	for _, s := range settlements {
+		group := &groups.HotHeld
+		switch {
+		case s.State == storage.StatePending:
+			group = &groups.Freed
+		case s.State == storage.StateDone && s.Deferred:
+			group = &groups.HeldDone
+		case s.State == storage.StateDone:
+			group = &groups.HotDone
+		case s.Deferred:
+			group = &groups.HeldHeld
+		}
+		*group = append(*group, s)
+	}
+	return groups
+}
+
+// Moves are the ways that rows of a batch go.
+type Moves struct {
+	HotDone, HotHeld, HeldDone, HeldHeld, Freed bool
+}
+
+// MovesOf are the ways of these settlements.
+func MovesOf(settlements []storage.Settlement) (has Moves) {
+	for i := range settlements {
+		s := &settlements[i]
+		done := s.State == storage.StateDone
+		switch {
+		case s.State == storage.StatePending:
+			has.Freed = true
+		case s.Deferred:
+			has.HeldDone, has.HeldHeld = has.HeldDone || done, has.HeldHeld || !done
+		default:
+			has.HotDone, has.HotHeld = has.HotDone || done, has.HotHeld || !done
+		}
+	}
+	return has
 }

@@ -67,12 +67,8 @@ type Columns struct {
 	AvailableAt, CreatedAt            time.Time
 }
 
-func (c *Columns) destinations() []any {
-	return []any{(*number)(&c.ID), (*number)(&c.Lane), (*text)(&c.MessageID), (*text)(&c.Topic), (*text)(&c.Key), &c.Payload, (*text)(&c.Headers),
-		(*moment)(&c.AvailableAt), (*number)(&c.Priority), (*number)(&c.Attempts), (*number)(&c.Crashes), (*moment)(&c.CreatedAt), (*flags)(&c.Flags)}
-}
-
-// Row is what the columns say.
+// Row is what the columns say. Headers that can't be read are said to be bad, without being
+// shown.
 func (c *Columns) Row() (row storage.Row, err error) {
 	payload := c.Payload
 	if payload == nil && c.Flags&HasPayload != 0 {
@@ -92,29 +88,24 @@ func (c *Columns) Row() (row storage.Row, err error) {
 	row.Message = outbox.Message{
 		ID: c.MessageID, Topic: c.Topic, Key: c.Key, Payload: payload, AvailableAt: c.AvailableAt, Priority: int16(c.Priority),
 	}
-	row.Message.Headers, row.BadHeaders = readHeaders(c.Headers)
-	return row, nil
-}
-
-// readHeaders says what is wrong with headers that can't be read, without
-// showing them.
-func readHeaders(text string) (headers map[string]string, wrong string) {
-	if text == "" {
-		return nil, ""
+	if c.Headers == "" {
+		return row, nil
 	}
-	var values map[string]any
-	if err := json.Unmarshal([]byte(text), &values); err != nil {
-		return nil, "the headers are no JSON object"
+	var headers map[string]any
+	if err := json.Unmarshal([]byte(c.Headers), &headers); err != nil {
+		row.BadHeaders = "the headers are no JSON object"
+		return row, nil
 	}
-	headers = make(map[string]string, len(values))
-	for name, value := range values {
+	row.Message.Headers = make(map[string]string, len(headers))
+	for name, value := range headers {
 		text, ok := value.(string)
 		if !ok {
-			return nil, fmt.Sprintf("the header %.100q is no string", name)
+			row.Message.Headers, row.BadHeaders = nil, fmt.Sprintf("the header %.100q is no string", name)
+			break
 		}
-		headers[name] = text
+		row.Message.Headers[name] = text
 	}
-	return headers, ""
+	return row, nil
 }
 
 // fromUTF16 makes UTF-8 of text in UTF-16, little-endian. Half of a pair of
@@ -143,34 +134,32 @@ type FirstLine struct {
 	Server   string // tells one run of a server from another; empty where there is one writer
 }
 
-// ReadFirstLine reads the only row and column of a query.
-func ReadFirstLine(ctx context.Context, q Querier, query Query) (line FirstLine, err error) {
+// Scan reads words with blanks between: the last id, a 0, and then nothing; the server; or
+// xid, snapshot and server.
+func (f *FirstLine) Scan(value any) (err error) {
 	var text string
-	if err := One(ctx, q, query, &text); err != nil {
-		return line, err
+	switch value := value.(type) {
+	case string:
+		text = value
+	case []byte:
+		text = string(value)
 	}
-	return ParseFirstLine(text)
-}
-
-// ParseFirstLine reads words with blanks between: the last id, a 0, and then nothing;
-// the server; or xid, snapshot and server.
-func ParseFirstLine(text string) (line FirstLine, err error) {
 	var zero int64
 	switch len(strings.Fields(text)) {
 	case 2:
-		_, err = fmt.Sscan(text, &line.LastID, &zero)
+		_, err = fmt.Sscan(text, &f.LastID, &zero)
 	case 3:
-		_, err = fmt.Sscan(text, &line.LastID, &zero, &line.Server)
+		_, err = fmt.Sscan(text, &f.LastID, &zero, &f.Server)
 	case 5:
-		_, err = fmt.Sscan(text, &line.LastID, &zero, &line.XID, &line.Snapshot, &line.Server)
+		_, err = fmt.Sscan(text, &f.LastID, &zero, &f.XID, &f.Snapshot, &f.Server)
 	default:
 		err = errors.New("want 2, 3 or 5 words")
 	}
 	if err != nil {
-		return line, fmt.Errorf("read the first line %q: %w", text, err)
+		return fmt.Errorf("read the first line %q: %w", text, err)
 	}
-	line.Told = true
-	return line, nil
+	f.Told = true
+	return nil
 }
 
 // Reader reads pages by a driver's own means, such as relaypgx. One goroutine at a
@@ -195,7 +184,7 @@ type TakeLine func(text []byte, row *Columns) (more bool, err error)
 func ReadPage(ctx context.Context, db *sql.DB, reader Reader, query Query, take func(storage.Row) (more bool, err error)) (line FirstLine, known bool, err error) {
 	takeLine := func(text []byte, columns *Columns) (more bool, err error) {
 		if text != nil && !line.Told {
-			if line, err = ParseFirstLine(string(text)); err != nil {
+			if err := line.Scan(text); err != nil {
 				return false, err
 			}
 		}
@@ -214,14 +203,17 @@ func ReadPage(ctx context.Context, db *sql.DB, reader Reader, query Query, take 
 		}
 	}
 	var text sql.RawBytes
-	err = ScanRows(ctx, db, query, func(c *Columns) (bool, error) { return takeLine(text, c) }, &text)
+	err = ScanRows(ctx, db, query, []any{&text}, nil, func(c *Columns) (bool, error) { return takeLine(text, c) })
 	return line, false, err
 }
 
-// ScanRows scans rows that come after other columns, and has each taken.
-func ScanRows(ctx context.Context, q Querier, query Query, take func(*Columns) (more bool, err error), before ...any) error {
+// ScanRows scans rows between other columns, and has each taken.
+func ScanRows(ctx context.Context, q Querier, query Query, before, after []any, take func(*Columns) (more bool, err error)) error {
 	var c Columns
-	destinations := append(before, c.destinations()...)
+	destinations := slices.Concat(before, []any{
+		(*number)(&c.ID), (*number)(&c.Lane), (*text)(&c.MessageID), (*text)(&c.Topic), (*text)(&c.Key), &c.Payload, (*text)(&c.Headers),
+		(*moment)(&c.AvailableAt), (*number)(&c.Priority), (*number)(&c.Attempts), (*number)(&c.Crashes), (*moment)(&c.CreatedAt), (*flags)(&c.Flags),
+	}, after)
 	return Each(ctx, q, query, func(rows *sql.Rows) (bool, error) {
 		c.Payload = nil // the row before keeps its own
 		if err := rows.Scan(destinations...); err != nil {
@@ -233,7 +225,7 @@ func ScanRows(ctx context.Context, q Querier, query Query, take func(*Columns) (
 
 // ReadRows returns rows.
 func ReadRows(ctx context.Context, q Querier, query Query) (rows []storage.Row, err error) {
-	err = ScanRows(ctx, q, query, func(c *Columns) (bool, error) {
+	err = ScanRows(ctx, q, query, nil, nil, func(c *Columns) (bool, error) {
 		row, err := c.Row()
 		rows = append(rows, row)
 		return true, err
@@ -244,7 +236,7 @@ func ReadRows(ctx context.Context, q Querier, query Query) (rows []storage.Row, 
 // ReadHeld returns held rows, up to the one with which they have maxBytes of payload.
 func ReadHeld(ctx context.Context, q Querier, query Query, maxBytes int) (rows []storage.Row, err error) {
 	bytes := 0
-	err = ScanRows(ctx, q, query, func(c *Columns) (bool, error) {
+	err = ScanRows(ctx, q, query, nil, nil, func(c *Columns) (bool, error) {
 		row, err := c.Row()
 		row.Deferred = true
 		rows = append(rows, row)
@@ -261,7 +253,7 @@ func ReadHeld(ctx context.Context, q Querier, query Query, maxBytes int) (rows [
 func ReadFree(ctx context.Context, q Querier, query Query, maxBytes int, pick func([]storage.RowID) Query) (free []storage.Row, err error) {
 	bytes := 0
 	var left []storage.RowID
-	err = ScanRows(ctx, q, query, func(c *Columns) (more bool, err error) {
+	err = ScanRows(ctx, q, query, nil, nil, func(c *Columns) (more bool, err error) {
 		size := len(c.Payload)
 		if withheld := int(c.Flags / SizeOne); c.Payload == nil && withheld > 0 {
 			left = append(left, storage.RowID{Lane: int(c.Lane), ID: c.ID})
@@ -301,15 +293,10 @@ func ReadFree(ctx context.Context, q Querier, query Query, maxBytes int, pick fu
 // ReadInfos returns rows, each followed by state, last_error, receipt, claimed_by and
 // finished_at.
 func ReadInfos(ctx context.Context, q Querier, query Query) (infos []storage.Info, err error) {
-	var c Columns
 	var info storage.Info
 	var finished moment
-	destinations := append(c.destinations(), &info.State, (*text)(&info.LastError), (*text)(&info.Receipt), (*text)(&info.ClaimedBy), &finished)
-	err = Each(ctx, q, query, func(rows *sql.Rows) (bool, error) {
-		c.Payload = nil
-		if err := rows.Scan(destinations...); err != nil {
-			return false, err
-		}
+	after := []any{&info.State, (*text)(&info.LastError), (*text)(&info.Receipt), (*text)(&info.ClaimedBy), &finished}
+	err = ScanRows(ctx, q, query, nil, after, func(c *Columns) (bool, error) {
 		row, err := c.Row()
 		info.Row, info.FinishedAt = row, time.Time(finished)
 		infos = append(infos, info)
@@ -409,7 +396,7 @@ func (t *text) Scan(value any) error {
 	return nil
 }
 
-// What statements answer, read into the engine's types: of lanes, and of a status.
+// What statements answer, read into the engine's types: of lanes, of a settle, and of a status.
 
 // Grants reads leases that were taken: lane, fence, marks, crashes, journal, and the
 // transaction's number.
@@ -479,6 +466,27 @@ func BlockedKeys(ctx context.Context, q Querier, query Query) (keys []storage.Bl
 	var key storage.BlockedKey
 	err = All(ctx, q, query, func() { keys = append(keys, key) }, &key.Lane, &key.Key, &key.Topic, &key.ID)
 	return keys, err
+}
+
+// ReadSettled reads rows of a word and two numbers: ("lane", lane, fence) for each
+// lease that holds, ("changed", rows, 0), ("fenced", rows, 0), ("xid", xid, 0).
+func ReadSettled(ctx context.Context, q Querier, query Query) (Settled, error) {
+	settled := Settled{Held: map[storage.Lease]bool{}}
+	var word string
+	var a, b int64
+	err := All(ctx, q, query, func() {
+		switch word {
+		case "lane":
+			settled.Held[storage.Lease{Lane: int(a), Fence: b}] = true
+		case "changed":
+			settled.Changed += int(a)
+		case "fenced":
+			settled.Fenced += int(a)
+		case "xid":
+			settled.XID = uint64(a)
+		}
+	}, &word, &a, &b)
+	return settled, err
 }
 
 const (

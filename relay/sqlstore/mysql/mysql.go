@@ -4,9 +4,13 @@
 package mysql
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	_ "embed"
+	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -103,19 +107,16 @@ func (m *MySQL) Traits() backend.Traits {
 }
 
 func (m *MySQL) inTx(ctx context.Context, work func(*sql.Tx) error) error {
-	return backend.InTx(ctx, m.db, readCommitted, work)
+	return backend.InTx(ctx, m.db, readCommitted, nil, work)
 }
 
 // inTurn works in a transaction that has its turn, where rows can't be passed over.
 func (m *MySQL) inTurn(ctx context.Context, work func(*sql.Tx) error) error {
-	return m.inTx(ctx, func(tx *sql.Tx) error {
-		if !m.skips {
-			if _, err := backend.Exec(ctx, tx, m.sql.Query("turn")); err != nil {
-				return err
-			}
-		}
-		return work(tx)
-	})
+	var turn []backend.Query
+	if !m.skips {
+		turn = append(turn, m.sql.Query("turn"))
+	}
+	return backend.InTx(ctx, m.db, readCommitted, turn, work)
 }
 
 // text is a statement, or a part of one. Numbers are part of its text; texts are arguments.
@@ -176,14 +177,11 @@ func (m *MySQL) SetClaimMode(ctx context.Context, claim storage.Claim) error {
 func (m *MySQL) Heartbeat(ctx context.Context, self storage.Identity, ttl time.Duration) (beat backend.Heartbeat, err error) {
 	var name string
 	claim := string(self.Claim)
-	err = m.inTx(ctx, func(tx *sql.Tx) error {
-		_, err := backend.Exec(ctx, tx, m.sql.Query("share claim mode"), m.sql.Fill("heartbeat", []string{":ttl", microseconds(ttl)},
-			self.Name, self.Host, self.Version, claim, claim, self.Host, self.Version, claim))
-		if err != nil {
-			return err
-		}
-		stored := m.sql.Query("heartbeat was stored", self.Name, claim)
-		return backend.All(ctx, tx, stored, func() { beat.Stored = true }, &name, &beat.XID, &beat.Epoch)
+	err = backend.InTx(ctx, m.db, readCommitted, []backend.Query{
+		m.sql.Query("share claim mode"),
+		m.sql.Fill("heartbeat", []string{":ttl", microseconds(ttl)}, self.Name, self.Host, self.Version, claim, claim, self.Host, self.Version, claim),
+	}, func(tx *sql.Tx) error {
+		return backend.All(ctx, tx, m.sql.Query("heartbeat was stored", self.Name, claim), func() { beat.Stored = true }, &name, &beat.XID, &beat.Epoch)
 	})
 	return beat, err
 }
@@ -283,12 +281,262 @@ func (m *MySQL) Grant() string { return "PROCESS ON *.*" }
 
 // ListOpen implements [backend.TransactionLister].
 func (m *MySQL) ListOpen(ctx context.Context, token string) (list backend.OpenList, err error) {
-	err = m.inTx(ctx, func(tx *sql.Tx) error {
-		if _, err := backend.Exec(ctx, tx, m.sql.Query("take a number")); err != nil {
-			return err
-		}
+	err = backend.InTx(ctx, m.db, readCommitted, []backend.Query{m.sql.Query("take a number")}, func(tx *sql.Tx) error {
 		list, err = backend.ReadOpenList(ctx, tx, m.sql.Fill("open transactions", []string{":token", token}))
 		return err
 	})
 	return list, err
+}
+
+// BeginLanes implements [backend.Backend].
+func (m *MySQL) BeginLanes(ctx context.Context) (backend.FirstLine, error) {
+	first, err := m.Read(ctx, backend.Read{}, nil)
+	if err != nil {
+		return first, fmt.Errorf("ask which server this is: %w", err)
+	}
+	return first, nil
+}
+
+// Read implements [backend.Backend].
+func (m *MySQL) Read(ctx context.Context, page backend.Read, take func(storage.Row) (bool, error)) (backend.FirstLine, error) {
+	line, _, err := backend.ReadPage(ctx, m.db, nil, m.page(page), take)
+	return line, err
+}
+
+// page goes along the key: one select for all positions in the order of lanes, and
+// another one where that order begins anew. A union would cost a third more. On MariaDB
+// it is one along the index on ids, but for keys, which are rare. So every row says which
+// server this is, and where there is none, that alone is asked. The bytes are bounded by
+// whoever asks for a number of rows.
+func (m *MySQL) page(page backend.Read) backend.Query {
+	if len(page.Positions) == 0 {
+		return m.sql.Query("first line")
+	}
+	return m.walk(m.sql.Text("first")+", "+m.sql.Text("hot row"), page.Positions, nil, page.Limit)
+}
+
+// Candidates implements [backend.Backend].
+func (m *MySQL) Candidates(ctx context.Context, positions []storage.Position, except []string, limit int, take func(storage.Candidate) (bool, error)) error {
+	if len(positions) == 0 {
+		return nil
+	}
+	columns := "t.id, t.lane, t.topic, t.message_key, coalesce(length(t.payload), length(t.payload_text), 0)"
+	return backend.ReadCandidates(ctx, m.db, m.walk(columns, positions, except, limit), take)
+}
+
+// walk selects columns of the rows t at the positions. It names the index: with other
+// statistics than the table's own, or none, a server would read and sort all that there
+// is.
+func (m *MySQL) walk(columns string, positions []storage.Position, except []string, limit int) backend.Query {
+	otherThan := ""
+	if len(except) > 0 {
+		otherThan = " AND t.topic NOT IN " + arguments(len(except))
+	}
+	if m.server == mariaDB && positions[0].Key == "" {
+		whole := backend.Whole(positions) // the index's entries have the lane, too
+		return query("SELECT "+columns+" FROM "+m.table.Hot+" AS t FORCE INDEX (id)"+
+			" WHERE "+within(whole)+" AND "+backend.WithinWhole(positions)+otherThan+" ORDER BY t.id LIMIT "+number(limit), texts(except)...)
+	}
+	var parts []string
+	var args []any
+	for len(positions) > 0 { // one part as long as the lanes ascend
+		n := 1
+		for n < len(positions) && positions[n].Lane > positions[n-1].Lane {
+			n++
+		}
+		var among backend.Alternatives
+		for _, p := range positions[:n] {
+			where := "t.lane = " + number(p.Lane) + " AND " + within(p)
+			if p.Key != "" {
+				where, args = where+" AND t.message_key = ?", append(args, p.Key)
+			}
+			among.Add(p.Lane, where)
+		}
+		args = append(args, texts(except)...)
+		parts = append(parts, "SELECT "+columns+" FROM "+m.table.Hot+" AS t FORCE INDEX (PRIMARY)"+
+			" WHERE "+among.Condition()+otherThan+" ORDER BY t.lane, t.id LIMIT "+number(limit))
+		positions = positions[n:]
+	}
+	if len(parts) == 1 { // in parentheses it would be copied before it is sent
+		return query(parts[0], args...)
+	}
+	return query("("+strings.Join(parts, ")\nUNION ALL (")+")\nLIMIT "+number(limit), args...)
+}
+
+// within is the condition of a position's ids.
+func within(p storage.Position) string {
+	where := "t.id > " + number(p.After)
+	if p.Until < 1<<63-1 {
+		where += " AND t.id <= " + number(p.Until)
+	}
+	return where
+}
+
+// Pick implements [backend.Backend].
+func (m *MySQL) Pick(ctx context.Context, rows []storage.RowID, held bool) ([]storage.Row, error) {
+	if !held {
+		return backend.ReadRows(ctx, m.db, m.pick(rows))
+	}
+	return backend.ReadRows(ctx, m.db, query("SELECT "+m.sql.Text("held row")+" FROM "+m.table.Held+" AS t FORCE INDEX (PRIMARY)"+
+		"\nWHERE t.state <> 'error' AND "+among(rows)))
+}
+
+func (m *MySQL) pick(rows []storage.RowID) backend.Query {
+	return query("SELECT " + m.sql.Text("hot row") + " FROM " + m.table.Hot + " AS t FORCE INDEX (PRIMARY)\nWHERE " + among(rows))
+}
+
+// among is a condition of rows t, by a list of ids for each lane: ranges of the key that
+// all servers know. The rows are in the order of lanes or not.
+func among(rows []storage.RowID) string {
+	var order []int
+	ids := map[int][]int64{}
+	for _, row := range rows {
+		if ids[row.Lane] == nil {
+			order = append(order, row.Lane)
+		}
+		ids[row.Lane] = append(ids[row.Lane], row.ID)
+	}
+	if len(order) == 0 {
+		return "FALSE"
+	}
+	parts := backend.Column(order, func(lane *int) string {
+		return "(t.lane = " + number(*lane) + " AND t.id IN " + backend.NumberList(ids[*lane]) + ")"
+	})
+	return "(" + strings.Join(parts, "\n    OR ") + ")"
+}
+
+// Due implements [backend.Backend].
+func (m *MySQL) Due(ctx context.Context, lanes []int, after storage.DueCursor, limit, maxBytes int) ([]storage.Row, error) {
+	return backend.ReadHeld(ctx, m.db, m.sql.Fill("due", []string{
+		":time", timestamp(after.At), ":id", number(after.ID), ":lanes", backend.NumberList(lanes), ":limit", number(limit),
+	}), maxBytes)
+}
+
+// BlockedKeys implements [backend.Backend].
+func (m *MySQL) BlockedKeys(ctx context.Context, lanes []int, limit int) ([]storage.BlockedKey, error) {
+	return backend.BlockedKeys(ctx, m.db, m.sql.Fill("held keys", []string{":lanes", backend.NumberList(lanes), ":limit", number(limit)}))
+}
+
+// BlockedAmong implements [backend.Backend]. It has a list of keys for each lane: ranges of the
+// index that all servers know. For the collation blanks at the end don't count, so keys
+// that differ in nothing else are kept apart as bytes.
+func (m *MySQL) BlockedAmong(ctx context.Context, keys []storage.LaneKey) ([]storage.BlockedKey, error) {
+	names := map[int][]any{}
+	for _, key := range keys {
+		names[key.Lane] = append(names[key.Lane], key.Key)
+	}
+	var where []string
+	var args []any
+	for _, lane := range slices.Sorted(maps.Keys(names)) {
+		where = append(where, "t.lane = "+number(lane)+" AND t.message_key IN "+arguments(len(names[lane])))
+		args = append(args, names[lane]...)
+	}
+	return backend.BlockedKeys(ctx, m.db, query("SELECT t.lane, CAST(t.message_key AS BINARY) AS held_key, CAST(t.topic AS BINARY) AS held_topic, MIN(t.id)"+
+		" FROM "+m.table.Held+" AS t FORCE INDEX (held_retry)"+
+		"\nWHERE t.state = 'retry' AND ("+strings.Join(where, "\n    OR ")+")"+
+		"\nGROUP BY t.lane, held_key, held_topic ORDER BY NULL", args...))
+}
+
+// Claim implements [backend.Backend].
+func (m *MySQL) Claim(ctx context.Context, request storage.ClaimRequest) (claimed []storage.Row, err error) {
+	err = m.inTurn(ctx, func(tx *sql.Tx) error {
+		claimed, err = backend.ReadFree(ctx, tx, m.free(request), request.MaxBytes, m.pick)
+		if err != nil || len(claimed) == 0 {
+			return err
+		}
+		ids := backend.NumberList(backend.Column(claimed, func(row *storage.Row) int64 { return row.ID }))
+		_, err := backend.Exec(ctx, tx, m.sql.Fill("claim", []string{":ttl", microseconds(request.TTL), ":ids", ids}, request.Relay, request.Token))
+		return err
+	})
+	return claimed, err
+}
+
+// free selects and locks the free rows that are to be claimed. It names the index that
+// has the order, for with a sort all that is free would be locked. With a bound it leaves
+// out payloads that are twice as large as the average row may be, so that what it selects
+// is never much more than what is claimed; what is claimed of these is selected again.
+func (m *MySQL) free(request storage.ClaimRequest) backend.Query {
+	index, order := "claim_id", "t.id"
+	switch request.Pick {
+	case storage.Newest:
+		order = "t.id DESC"
+	case storage.Priority:
+		index, order = "claim_priority", "t.urgency, t.id"
+	}
+	columns := m.sql.Text("hot row")
+	if request.MaxBytes > 0 {
+		size, payload := m.sql.Text("size"), m.sql.Text("payload")
+		large := size + " > " + number(2*request.MaxBytes/max(1, request.Limit))
+		columns = strings.Replace(columns, payload, "CASE WHEN "+large+" THEN NULL ELSE "+payload+" END", 1) +
+			" + CASE WHEN " + large + " THEN " + number(backend.SizeOne) + " * " + size + " ELSE 0 END"
+	}
+	topics := ""
+	if len(request.Topics) > 0 {
+		topics += " AND CAST(t.topic AS BINARY) IN " + arguments(len(request.Topics))
+	}
+	if len(request.Except) > 0 {
+		topics += " AND CAST(t.topic AS BINARY) NOT IN " + arguments(len(request.Except))
+	}
+	return query("SELECT "+columns+"\nFROM "+m.table.Hot+" AS t FORCE INDEX ("+index+") WHERE "+m.sql.Text("if by rows")+"t.claimed_until IS NULL"+topics+
+		"\nORDER BY "+order+" LIMIT "+number(request.Limit)+m.sql.Text("skip"), append(texts(request.Topics), texts(request.Except)...)...)
+}
+
+// Extend implements [backend.Backend].
+func (m *MySQL) Extend(ctx context.Context, token string, ids []int64, ttl time.Duration) (still []int64, err error) {
+	asked := []string{":ids", backend.NumberList(ids)}
+	err = m.inTx(ctx, func(tx *sql.Tx) error {
+		locked, err := backend.IDs(ctx, tx, m.sql.Fill("lock still claimed", asked, token))
+		if err != nil {
+			return err
+		}
+		if len(locked) > 0 {
+			if _, err := backend.Exec(ctx, tx, m.sql.Fill("extend", []string{":ttl", microseconds(ttl), ":ids", backend.NumberList(locked)})); err != nil {
+				return err
+			}
+		}
+		others, err := backend.IDs(ctx, tx, m.sql.Fill("still claimed", asked, token))
+		still = append(locked, others...)
+		return err
+	})
+	return still, err
+}
+
+// Reclaim implements [backend.Backend].
+func (m *MySQL) Reclaim(ctx context.Context, limit int) (freed int, err error) {
+	err = m.inTurn(ctx, func(tx *sql.Tx) error {
+		ids, err := backend.IDs(ctx, tx, m.sql.Fill("expired claims", []string{":limit", number(limit)}))
+		if err != nil || len(ids) == 0 {
+			return err
+		}
+		freed = len(ids)
+		_, err = backend.Exec(ctx, tx, m.sql.Fill("free expired", []string{":ids", backend.NumberList(ids)}))
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	err = m.inTurn(ctx, func(tx *sql.Tx) error {
+		places, err := backend.IDs(ctx, tx, m.sql.Fill("due places", []string{":limit", number(limit)}))
+		if err != nil {
+			return err
+		}
+		freed += len(places)
+		return m.bringBack(ctx, tx, places)
+	})
+	return freed, err
+}
+
+// bringBack inserts the rows, and deletes those that came: an id may have others.
+func (m *MySQL) bringBack(ctx context.Context, tx *sql.Tx, places []int64) error {
+	rows := backend.Column(places, func(place *int64) storage.RowID { return storage.RowID{Lane: int(*place % 64), ID: *place / 64} })
+	slices.SortFunc(rows, func(a, b storage.RowID) int { return cmp.Or(cmp.Compare(a.Lane, b.Lane), cmp.Compare(a.ID, b.ID)) })
+	for part := range slices.Chunk(rows, mostGiven) {
+		keys := &given{server: m.server, settlements: backend.Column(part, func(row *storage.RowID) storage.Settlement { return storage.Settlement{Lane: row.Lane, ID: row.ID} })}
+		remove := join("DELETE t FROM ", keys.table(), m.table.Held+" AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id"+
+			"\nSTRAIGHT_JOIN "+m.table.Hot+" AS h FORCE INDEX (PRIMARY) ON h.lane = t.lane AND h.id = t.id AND h.message_id = t.message_id")
+		if _, err := backend.Exec(ctx, tx, m.sql.Fill("bring back", []string{":rows", among(part)}), remove.query()); err != nil {
+			return err
+		}
+	}
+	return nil
 }

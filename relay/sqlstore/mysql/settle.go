@@ -188,7 +188,11 @@ var givenColumns = []column{
 func givens(server string, settlements []storage.Settlement, used ...string) *given {
 	g := &given{server: server, settlements: settlements, messages: true}
 	for _, c := range givenColumns {
-		if slices.Contains(used, c.name) && !backend.AllEqual(backend.Column(settlements, c.value)) {
+		if !slices.Contains(used, c.name) {
+			continue
+		}
+		values := backend.Column(settlements, c.value)
+		if slices.ContainsFunc(values, func(v any) bool { return v != values[0] }) {
 			g.columns = append(g.columns, c)
 		}
 	}

@@ -59,7 +59,7 @@ func (d *Oracle) ChangeParked(ctx context.Context, filter backend.Filter, discar
 		"    SELECT t.id, t.message_id FROM "+d.table.Held+" t WHERE "+parkedID+" IS NOT NULL AND "+a.filter(filter, false),
 		"    ORDER BY "+parkedID+") WHERE ROWNUM <= "+a.Add(int64(filter.Limit))+")",
 		"ORDER BY id FOR UPDATE")
-	err = backend.InTx(ctx, d.db, nil, func(tx *sql.Tx) error {
+	err = backend.InTx(ctx, d.db, nil, nil, func(tx *sql.Tx) error {
 		if ids, err = backend.IDs(ctx, tx, parked); err != nil || len(ids) == 0 {
 			return err
 		}

@@ -8,6 +8,7 @@ import (
 	"context"
 	"database/sql"
 	_ "embed"
+	"strconv"
 	"strings"
 	"time"
 
@@ -95,22 +96,7 @@ func (a *args) timestamp(at time.Time) string {
 
 // inTx lets one at a time change several things.
 func (d *Oracle) inTx(ctx context.Context, work func(*sql.Tx) error) error {
-	return backend.InTx(ctx, d.db, nil, func(tx *sql.Tx) error {
-		if _, err := backend.Exec(ctx, tx, d.sql.Query("begin changing")); err != nil {
-			return err
-		}
-		return work(tx)
-	})
-}
-
-// answer carries out a change whose answer is selected afterwards, in the same transaction.
-func (d *Oracle) answer(ctx context.Context, change []backend.Query, read func(*sql.Tx) error) error {
-	return backend.InTx(ctx, d.db, nil, func(tx *sql.Tx) error {
-		if _, err := backend.Exec(ctx, tx, change...); err != nil {
-			return err
-		}
-		return read(tx)
-	})
+	return backend.InTx(ctx, d.db, nil, []backend.Query{d.sql.Query("begin changing")}, work)
 }
 
 // SetClaimMode implements [backend.Backend].
@@ -125,7 +111,7 @@ func (d *Oracle) Heartbeat(ctx context.Context, self storage.Identity, ttl time.
 	var name string
 	var epoch sql.NullString
 	claim := string(self.Claim)
-	err = d.answer(ctx, []backend.Query{
+	err = backend.InTx(ctx, d.db, nil, []backend.Query{
 		d.sql.Query("share claim mode"),
 		d.sql.Query("heartbeat", self.Name, self.Host, self.Version, claim, ttl.Microseconds(), claim),
 	}, func(tx *sql.Tx) error {
@@ -138,7 +124,7 @@ func (d *Oracle) Heartbeat(ctx context.Context, self storage.Identity, ttl time.
 // Acquire implements [backend.Backend].
 func (d *Oracle) Acquire(ctx context.Context, relay string, count int, ttl time.Duration) (grants []storage.Grant, xid uint64, err error) {
 	acquire := d.sql.Query("acquire", int64(count), relay, relay, ttl.Microseconds())
-	err = d.answer(ctx, []backend.Query{acquire}, func(tx *sql.Tx) error {
+	err = backend.InTx(ctx, d.db, nil, []backend.Query{acquire}, func(tx *sql.Tx) error {
 		grants, xid, err = backend.Grants(ctx, tx, d.sql.Query("acquired"))
 		return err
 	})
@@ -172,20 +158,11 @@ func (d *Oracle) ChangeLeases(ctx context.Context, change backend.LeaseChange, l
 		block += "    UPDATE " + d.table.Lanes + " SET " + set + ", stamp = this_transaction" +
 			"\n    WHERE lane = " + a.Add(int64(lease.Lane)) + " AND fence = " + a.Add(lease.Fence) + " AND owner = " + a.Add(change.Relay) + ";\n"
 	}
-	err = d.answer(ctx, []backend.Query{a.query(block + "END;")}, func(tx *sql.Tx) error {
+	err = backend.InTx(ctx, d.db, nil, []backend.Query{a.query(block + "END;")}, func(tx *sql.Tx) error {
 		held, xid, err = backend.Leases(ctx, tx, d.sql.Query("changed leases"))
 		return err
 	})
 	return held, xid, err
-}
-
-// Purge implements [backend.Backend].
-func (d *Oracle) Purge(ctx context.Context, retention time.Duration, limit int, _ time.Time) (purged int, until time.Time, err error) {
-	err = d.inTx(ctx, func(tx *sql.Tx) error {
-		purged, err = backend.Exec(ctx, tx, d.sql.Query("purge", -retention.Microseconds(), int64(limit)))
-		return err
-	})
-	return purged, until, err
 }
 
 // ListOpen implements [backend.TransactionLister].
@@ -197,4 +174,240 @@ func (d *Oracle) ListOpen(ctx context.Context, _ string) (backend.OpenList, erro
 // database says that there is no such thing.
 func (d *Oracle) Grant() string {
 	return "SELECT ON sys.gv_$transaction (and the same ON sys.v_$database)"
+}
+
+// BeginLanes implements [backend.Backend].
+func (d *Oracle) BeginLanes(ctx context.Context) (backend.FirstLine, error) {
+	return d.Read(ctx, backend.Read{}, nil)
+}
+
+// Read implements [backend.Backend].
+func (d *Oracle) Read(ctx context.Context, page backend.Read, take func(storage.Row) (bool, error)) (backend.FirstLine, error) {
+	line, _, err := backend.ReadPage(ctx, d.db, nil, d.page(page), take)
+	return line, err
+}
+
+// page puts everything in order once it has chosen the rows, of which there are
+// few then.
+func (d *Oracle) page(read backend.Read) backend.Query {
+	share := read.Limit
+	if read.Share > 0 {
+		share = min(share, read.Share)
+	}
+	var a args
+	rows := d.upTo(&a, "SELECT t.*, p.place FROM ("+d.ranges(&a, read.Positions, read.Limit, share)+") p\n    JOIN "+d.table.Hot+" t ON t.ROWID = p.rid",
+		"t.place, t.id", read.MaxBytes)
+	const columns = "id, lane, message_id, topic, message_key, payload, payload_text, headers, available_at, priority, attempts, crashes, created_at"
+	return a.query(
+		d.sql.Text("as bytes"),
+		"SELECT t.line, "+d.sql.Text("hot row"),
+		ordered("SELECT -1 AS place, "+d.sql.Text("given")+" || ' 0 0 0 ' || "+d.sql.Text("server")+" AS line,"+
+			"\n    "+d.sql.Text("no row")+" FROM dual"+
+			"\nUNION ALL"+
+			"\nSELECT t.place, NULL, "+backend.Of("t", columns)+"\n"+rows,
+			"place, id", ""))
+}
+
+// ordered is a FROM of rows, as t, that are in order before what is selected
+// of them is computed: the count of rows keeps the two apart. What as_bytes
+// returns shall not wait in a sort.
+func ordered(rows, order, where string) string {
+	return "FROM (SELECT r.*, ROWNUM AS n FROM (\n" + rows + "\nORDER BY " + order + ") r" + where + ") t"
+}
+
+// ranges selects the place and rowid of one range of the index after the other.
+// Each is cut off where it has its share, and all where they have the limit: a
+// count of rows stops what is under it.
+func (d *Oracle) ranges(a *args, positions []storage.Position, limit, share int) string {
+	if len(positions) == 0 {
+		return "SELECT 0 AS place, h.ROWID AS rid FROM " + d.table.Hot + " h WHERE 1 = 0"
+	}
+	parts := make([]string, len(positions))
+	for i, p := range positions {
+		parts[i] = "SELECT " + strconv.Itoa(i) + " AS place, rid FROM (SELECT /*+ INDEX_ASC(h " + d.table.IndexName("lane_id") + ") */ h.ROWID AS rid FROM " + d.table.Hot + " h" +
+			" WHERE h.lane = " + a.Add(int64(p.Lane)) + " AND h.id > " + a.Add(p.After) + " AND h.id <= " + a.Add(p.Until)
+		if p.Key != "" {
+			parts[i] += " AND " + same("h.message_key", a.Add(p.Key))
+		}
+		parts[i] += " ORDER BY h.id) WHERE ROWNUM <= " + a.Add(int64(share))
+	}
+	return "\n    SELECT place, rid FROM (\n    " + strings.Join(parts, "\n    UNION ALL\n    ") + "\n    ) WHERE ROWNUM <= " + a.Add(int64(limit))
+}
+
+// upTo cuts off what comes after the row that crosses the bound.
+func (d *Oracle) upTo(a *args, rows, order string, maxBytes int) string {
+	if maxBytes <= 0 {
+		return "FROM (" + rows + ") t"
+	}
+	size := d.sql.Text("size")
+	return "FROM (SELECT t.*, SUM(" + size + ") OVER (ORDER BY " + order + " ROWS UNBOUNDED PRECEDING) - (" + size + ") AS bytes_before" +
+		"\nFROM (" + rows + ") t) t WHERE t.bytes_before < " + a.Add(int64(maxBytes))
+}
+
+// Candidates implements [backend.Backend].
+func (d *Oracle) Candidates(ctx context.Context, positions []storage.Position, _ []string, limit int, take func(storage.Candidate) (bool, error)) error {
+	var a args
+	return backend.ReadCandidates(ctx, d.db, a.query("SELECT t.id, t.lane, t.topic, t.message_key, "+d.sql.Text("size"),
+		"FROM ("+d.ranges(&a, positions, limit, limit)+") p",
+		"JOIN "+d.table.Hot+" t ON t.ROWID = p.rid ORDER BY p.place, t.id"), take)
+}
+
+// Pick implements [backend.Backend].
+func (d *Oracle) Pick(ctx context.Context, rows []storage.RowID, held bool) ([]storage.Row, error) {
+	columns, from := d.sql.Text("hot row"), d.table.Hot+" t ON t.id = g.id AND t.lane = g.lane"
+	if held {
+		columns, from = d.sql.Text("held row"), d.table.Held+" t ON t.id = g.id AND t.lane = g.lane AND t.state <> 'error'"
+	}
+	var a args
+	places := backend.Column(rows, func(row *storage.RowID) []int64 { return []int64{int64(row.Lane), row.ID} })
+	return backend.ReadRows(ctx, d.db, a.query(
+		d.sql.Text("as bytes"),
+		"SELECT "+columns,
+		"FROM "+given(&a, places, "lane NUMBER PATH '$[0]', id NUMBER PATH '$[1]'"),
+		"JOIN "+from))
+}
+
+// Due implements [backend.Backend].
+func (d *Oracle) Due(ctx context.Context, lanes []int, after storage.DueCursor, limit, maxBytes int) ([]storage.Row, error) {
+	var a args
+	dueAt, dueID := d.sql.Text("due at"), d.sql.Text("due id")
+	rows := "SELECT * FROM (SELECT t.* FROM " + d.table.Held + " t" +
+		"\n    WHERE " + dueAt + " <= " + now + " AND t.lane IN " + list(&a, lanes) +
+		"\n        AND " + dueAt + " >= " + a.timestamp(after.At) + " AND (" + dueAt + " > " + a.timestamp(after.At) + " OR " + dueID + " > " + a.Add(after.ID) + ")" +
+		"\n    ORDER BY " + dueAt + ", " + dueID + ") WHERE ROWNUM <= " + a.Add(int64(limit))
+	return backend.ReadHeld(ctx, d.db, a.query(
+		d.sql.Text("as bytes"),
+		"SELECT "+d.sql.Text("held row"),
+		ordered("SELECT t.* "+d.upTo(&a, rows, dueAt+", "+dueID, maxBytes), dueAt+", "+dueID, "")), maxBytes)
+}
+
+// BlockedKeys implements [backend.Backend]. It finds the rows by the index's own columns.
+func (d *Oracle) BlockedKeys(ctx context.Context, lanes []int, limit int) ([]storage.BlockedKey, error) {
+	var a args
+	return backend.BlockedKeys(ctx, d.db, a.query(
+		"SELECT t.lane, t.message_key, t.topic, t.id FROM "+d.table.Held+" t",
+		"WHERE CASE WHEN t.state = 'retry' THEN t.lane END IN "+list(&a, lanes)+" AND t.message_key IS NOT NULL AND ROWNUM <= "+a.Add(int64(limit))))
+}
+
+// BlockedAmong implements [backend.Backend].
+func (d *Oracle) BlockedAmong(ctx context.Context, keys []storage.LaneKey) ([]storage.BlockedKey, error) {
+	var a args
+	items := backend.Column(keys, func(key *storage.LaneKey) []any { return []any{key.Lane, key.Key} })
+	return backend.BlockedKeys(ctx, d.db, a.query(
+		"SELECT /*+ LEADING(g) USE_NL(t) INDEX(t "+d.table.IndexName("held_retry")+") */ t.lane, MIN(t.message_key), MIN(t.topic), MIN(t.id)",
+		"FROM "+given(&a, items, "lane NUMBER PATH '$[0]', message_key VARCHAR2(255) PATH '$[1]'"),
+		"JOIN "+d.table.Held+" t ON CASE WHEN t.state = 'retry' THEN t.lane END = g.lane AND "+same("CASE WHEN t.state = 'retry' THEN t.message_key END", "g.message_key"),
+		"GROUP BY t.lane, "+bytes("t.message_key")+", "+bytes("t.topic")))
+}
+
+// Purge implements [backend.Backend].
+func (d *Oracle) Purge(ctx context.Context, retention time.Duration, limit int, _ time.Time) (purged int, until time.Time, err error) {
+	err = d.inTx(ctx, func(tx *sql.Tx) error {
+		purged, err = backend.Exec(ctx, tx, d.sql.Query("purge", -retention.Microseconds(), int64(limit)))
+		return err
+	})
+	return purged, until, err
+}
+
+// lockFirst is a block that locks the first rows that a query finds free of
+// locks, no more than the limit, and then changes these, up to a bound of bytes: rows
+// are locked as they are fetched, and the block, not the driver, says how many. It
+// begins with a lock that is its session's own, of those which a change of the way of
+// claiming waits for: what the query then sees of that way is so until all is
+// committed.
+func (d *Oracle) lockFirst(query, limit, bytes, change string) string {
+	return `DECLARE
+    ` + d.sql.Text("stamp") + `
+    TYPE numbers IS TABLE OF NUMBER INDEX BY PLS_INTEGER;
+    ids numbers;
+    sizes numbers;
+    fitting PLS_INTEGER := 0;
+    bytes_left NUMBER;
+    CURSOR free_rows IS ` + query + ` FOR UPDATE SKIP LOCKED;
+BEGIN
+    FOR locked IN (SELECT lock_id FROM ` + d.table.Index("locks") + ` WHERE lock_id = MOD(SYS_CONTEXT('USERENV', 'SID'), 64 * 8) FOR UPDATE) LOOP NULL; END LOOP;
+    OPEN free_rows;
+    FETCH free_rows BULK COLLECT INTO ids, sizes LIMIT ` + limit + `;
+    CLOSE free_rows;
+    bytes_left := ` + bytes + `;
+    WHILE fitting < ids.COUNT AND bytes_left > 0 LOOP
+        fitting := fitting + 1;
+        bytes_left := bytes_left - sizes(fitting);
+    END LOOP;
+    FORALL i IN 1 .. fitting
+        ` + change + `;
+END;`
+}
+
+// Claim implements [backend.Backend]. It looks at the condition again when it has a row's
+// lock. What it has claimed bears its transaction's number.
+func (d *Oracle) Claim(ctx context.Context, claim storage.ClaimRequest) (claimed []storage.Row, err error) {
+	free, index := d.sql.Text("free id"), "claim_id"
+	order := free
+	switch claim.Pick {
+	case storage.Newest:
+		order += " DESC"
+	case storage.Priority:
+		free, index = d.sql.Text("free priority"), "claim_priority"
+		order = free + ", " + order
+	}
+	var a args
+	query := "SELECT /*+ INDEX(t " + d.table.IndexName(index) + ") */ id, " + d.sql.Text("size") + " FROM " + d.table.Hot + " t WHERE " + d.sql.Text("by rows") + " AND " + free + " IS NOT NULL"
+	if len(claim.Topics) > 0 {
+		query += "\n        AND " + bytes("topic") + " IN " + a.texts(claim.Topics)
+	}
+	if len(claim.Except) > 0 {
+		query += "\n        AND " + bytes("topic") + " NOT IN " + a.texts(claim.Except)
+	}
+	block := d.lockFirst(query+"\n        ORDER BY "+order, a.Add(int64(claim.Limit)), a.Add(backend.MostBytes(claim)),
+		"UPDATE "+d.table.Hot+" SET claimed_by = "+a.Add(claim.Relay)+", claim_token = "+a.Add(claim.Token)+
+			", claimed_until = "+a.in(claim.TTL)+", claim_stamp = this_transaction\n        WHERE id = ids(i) AND claimed_until IS NULL")
+	err = backend.InTx(ctx, d.db, nil, []backend.Query{a.query(block)}, func(tx *sql.Tx) error {
+		claimed, err = backend.ReadRows(ctx, tx, d.sql.Query("claimed rows"))
+		return err
+	})
+	return claimed, err
+}
+
+// Extend implements [backend.Backend]. It passes over rows that are being settled or handled:
+// nobody else gets these meanwhile.
+func (d *Oracle) Extend(ctx context.Context, token string, ids []int64, ttl time.Duration) (still []int64, err error) {
+	var a, ask args
+	query := "SELECT id, 0 FROM " + d.table.Hot + " WHERE " + d.sql.Text("by rows") + " AND id IN " + list(&a, ids) + " AND claim_token = " + a.Add(token)
+	block := d.lockFirst(query, a.Add(int64(len(ids))), "1",
+		"UPDATE "+d.table.Hot+" SET claimed_until = "+a.in(ttl)+" WHERE id = ids(i) AND claim_token = "+a.Add(token))
+	err = backend.InTx(ctx, d.db, nil, []backend.Query{a.query(block)}, func(tx *sql.Tx) error {
+		still, err = backend.IDs(ctx, tx, ask.query("SELECT id FROM "+d.table.Hot+" WHERE id IN "+list(&ask, ids)+" AND claim_token = "+ask.Add(token)))
+		return err
+	})
+	return still, err
+}
+
+// Reclaim implements [backend.Backend].
+func (d *Oracle) Reclaim(ctx context.Context, limit int) (freed int, err error) {
+	err = d.inTx(ctx, func(tx *sql.Tx) error {
+		ids, err := backend.IDs(ctx, tx, d.sql.Query("expired claims", int64(limit)))
+		if err != nil || len(ids) == 0 {
+			return err
+		}
+		freed = len(ids)
+		var a args
+		_, err = backend.Exec(ctx, tx, a.query(
+			"UPDATE "+d.table.Hot+" SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL, claim_stamp = NULL, crashes = crashes + 1",
+			"WHERE claimed_until < "+now+" AND id IN "+list(&a, ids)))
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	err = d.inTx(ctx, func(tx *sql.Tx) error {
+		back, err := backend.Exec(ctx, tx, d.sql.Query("bring back", int64(limit)))
+		if err != nil {
+			return err
+		}
+		freed += back
+		_, err = backend.Exec(ctx, tx, d.sql.Query("remove what is back"))
+		return err
+	})
+	return freed, err
 }

@@ -19,7 +19,7 @@ import (
 // that their tokens stay what it finds.
 func (d *Oracle) Settle(ctx context.Context, tx *sql.Tx, relay string, keep bool, settlements []storage.Settlement) (settled backend.Settled, err error) {
 	if tx == nil {
-		err = backend.InTx(ctx, d.db, nil, func(tx *sql.Tx) error {
+		err = backend.InTx(ctx, d.db, nil, nil, func(tx *sql.Tx) error {
 			settled, err = d.Settle(ctx, tx, relay, keep, settlements)
 			return err
 		})

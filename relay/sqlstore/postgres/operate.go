@@ -18,9 +18,10 @@ func (p *Postgres) List(ctx context.Context, filter backend.Filter) ([]storage.I
 	if filter.State != "" {
 		where += " AND t.state = " + a.add(string(filter.State), "text")
 	}
-	return backend.ReadInfos(ctx, p.db, a.query("SELECT "+p.sql.Text("listed row")+
-		"\nFROM "+p.table.Messages+" AS t WHERE "+where+
-		"\nORDER BY t.id LIMIT "+a.add(int64(filter.Limit), "bigint")))
+	query := "SELECT " + p.sql.Text("listed row") +
+		"\nFROM " + p.table.Messages + " AS t WHERE " + where +
+		"\nORDER BY t.id LIMIT " + a.add(int64(filter.Limit), "bigint")
+	return backend.ReadInfos(ctx, p.db, backend.Query{SQL: query, Args: a})
 }
 
 // filter leaves out what is empty, so that an index may serve what is there.
@@ -36,7 +37,7 @@ func (a *args) filter(filter backend.Filter) string {
 		where += " AND t.message_key = " + a.add(filter.Key, "text")
 	}
 	if !filter.Since.IsZero() {
-		where += " AND t.created_at >= " + a.add(timestamp(filter.Since), "timestamptz")
+		where += " AND t.created_at >= " + a.add(filter.Since.UTC().Format(timestamp), "timestamptz")
 	}
 	if filter.Error != "" {
 		where += " AND strpos(t.last_error, " + a.add(filter.Error, "text") + ") > 0"
@@ -52,11 +53,12 @@ func (p *Postgres) ChangeParked(ctx context.Context, filter backend.Filter, disc
 	if discard {
 		change = "DELETE FROM " + p.table.Held + " AS t USING parked AS p"
 	}
-	return backend.IDs(ctx, p.db, a.query("WITH parked AS MATERIALIZED ("+
-		"\n    SELECT lane, id, message_id FROM "+p.table.Held+" AS t WHERE t.state = 'error' AND "+a.filter(filter)+
-		"\n    ORDER BY id LIMIT "+a.add(int64(filter.Limit), "bigint")+" FOR UPDATE)"+
-		"\n"+change+" WHERE t.lane = p.lane AND t.id = p.id AND t.message_id = p.message_id"+
-		"\nRETURNING t.id"))
+	query := "WITH parked AS MATERIALIZED (" +
+		"\n    SELECT lane, id, message_id FROM " + p.table.Held + " AS t WHERE t.state = 'error' AND " + a.filter(filter) +
+		"\n    ORDER BY id LIMIT " + a.add(int64(filter.Limit), "bigint") + " FOR UPDATE)" +
+		"\n" + change + " WHERE t.lane = p.lane AND t.id = p.id AND t.message_id = p.message_id" +
+		"\nRETURNING t.id"
+	return backend.IDs(ctx, p.db, backend.Query{SQL: query, Args: a})
 }
 
 // Check implements [backend.Backend].

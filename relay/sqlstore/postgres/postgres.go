@@ -1,6 +1,6 @@
 // Package postgres is the [backend.Backend] of PostgreSQL 13 and later. Its
-// statements stand in postgres.sql; those that depend on what is asked for are built
-// in the files read.go, settle.go, rows.go and operate.go, each in one place.
+// statements stand in postgres.sql; those that depend on what is asked for are built here, in
+// settle.go and in operate.go, each in one place.
 package postgres
 
 import (
@@ -28,13 +28,15 @@ type Postgres struct {
 	table   dialect.Table
 	reader  backend.Reader // nil for database/sql
 	sql     backend.Statements
+	bounded []backend.Query // begins a transaction that doesn't wait long for locks
 }
 
 var _ backend.Backend = (*Postgres)(nil)
 
 // New returns the backend. The reader, if it isn't nil, reads pages.
 func New(db *sql.DB, d dialect.Dialect, table dialect.Table, reader backend.Reader) *Postgres {
-	return &Postgres{db, d, table, reader, backend.ParseStatements(file, table, map[string]string{"words": words})}
+	statements := backend.ParseStatements(file, table, map[string]string{"words": words})
+	return &Postgres{db, d, table, reader, statements, []backend.Query{statements.Query("bound waiting")}}
 }
 
 // words are what the texts in conditions that are dear are compared with.
@@ -68,25 +70,12 @@ func (a *args) add(value any, as string) string {
 	return "$" + strconv.Itoa(len(*a)) + "::" + as
 }
 
-// query joins the text with the arguments that were added.
-func (a *args) query(sql string) backend.Query { return backend.Query{SQL: sql, Args: *a} }
-
-// timestamp is the form of times in arguments. The zero time is before all others.
-func timestamp(at time.Time) string { return at.UTC().Format("2006-01-02 15:04:05.999999+00") }
-
-// inTx works in a transaction that doesn't wait long for locks.
-func (p *Postgres) inTx(ctx context.Context, work func(*sql.Tx) error) error {
-	return backend.InTx(ctx, p.db, readCommitted, func(tx *sql.Tx) error {
-		if _, err := backend.Exec(ctx, tx, p.sql.Query("bound waiting")); err != nil {
-			return err
-		}
-		return work(tx)
-	})
-}
+// timestamp is the form of times in arguments, in UTC. The zero time is before all others.
+const timestamp = "2006-01-02 15:04:05.999999+00"
 
 // SetClaimMode implements [backend.Backend].
 func (p *Postgres) SetClaimMode(ctx context.Context, claim storage.Claim) error {
-	return p.inTx(ctx, func(tx *sql.Tx) error {
+	return backend.InTx(ctx, p.db, readCommitted, p.bounded, func(tx *sql.Tx) error {
 		return backend.ChangeMode(ctx, tx, p.sql, p.dialect, p.table, claim, p.sql.Query("set claim mode", string(claim)))
 	})
 }
@@ -132,8 +121,9 @@ func (p *Postgres) ChangeLeases(ctx context.Context, change backend.LeaseChange,
 
 // BeginLanes implements [backend.Backend].
 func (p *Postgres) BeginLanes(ctx context.Context) (backend.FirstLine, error) {
-	wrong, err := backend.Lines(ctx, p.db, p.sql.Query("ids out of order"))
-	if err != nil {
+	var wrong []string
+	var setting string
+	if err := backend.All(ctx, p.db, p.sql.Query("ids out of order"), func() { wrong = append(wrong, setting) }, &setting); err != nil {
 		return backend.FirstLine{}, err
 	}
 	if len(wrong) > 0 {
@@ -146,16 +136,181 @@ func (p *Postgres) BeginLanes(ctx context.Context) (backend.FirstLine, error) {
 	return first, nil
 }
 
+// Read implements [backend.Backend].
+func (p *Postgres) Read(ctx context.Context, page backend.Read, take func(storage.Row) (bool, error)) (line backend.FirstLine, err error) {
+	if len(page.Positions) == 0 {
+		err = backend.One(ctx, p.db, p.sql.Query("first line"), &line)
+		return line, err
+	}
+	line, known, err := backend.ReadPage(ctx, p.db, p.reader, p.page(page), take)
+	if !known {
+		p.reader = nil
+	}
+	return line, err
+}
+
+// page begins with a line about its snapshot and the server's epoch. Then come the rows,
+// up to the one that crosses the bound of bytes.
+func (p *Postgres) page(page backend.Read) backend.Query {
+	var a args
+	xid := "0"
+	if page.Number {
+		xid = "pg_current_xact_id()"
+	}
+	share := page.Limit
+	if page.Share > 0 {
+		share = min(share, page.Share)
+	}
+	from := p.ranges(&a, page.Positions, "*", "", share) + " LIMIT " + a.add(int64(page.Limit), "bigint")
+	if page.MaxBytes <= 0 {
+		from = "FROM (SELECT t.* " + from + ") AS t WHERE true"
+	} else {
+		size := p.sql.Text("size")
+		from = "FROM (SELECT t.*, sum(" + size + ") OVER (ROWS UNBOUNDED PRECEDING) - (" + size + ") AS bytes_before" +
+			"\nFROM (SELECT t.* " + from + ") AS t) AS t WHERE bytes_before < " + a.add(int64(page.MaxBytes), "bigint")
+	}
+	query := "SELECT concat_ws(' ', " + p.sql.Text("given") + ", 0, " + xid + ", pg_current_snapshot(), " + p.sql.Text("server epoch") + ")," +
+		"\n    " + p.sql.Text("no row") +
+		"\nUNION ALL" +
+		"\nSELECT NULL, " + p.sql.Text("hot row") +
+		"\n" + from + " AND " + p.planNow(&a)
+	return backend.Query{SQL: query, Args: a}
+}
+
+// ranges is a FROM of one range of the key's index, as t, after the other, in the
+// index's order; see "dear" in postgres.sql. The bounds compare columns, not whole keys:
+// up to PostgreSQL 17 a key's upper bound ends a range only where the lane ends.
+func (p *Postgres) ranges(a *args, positions []storage.Position, columns, where string, limit int) string {
+	names, arrays := []string{"lane", "after", "until"}, []string{
+		a.add(bind.PostgresArray(backend.Column(positions, func(at *storage.Position) int { return at.Lane })), "smallint[]"),
+		a.add(bind.PostgresArray(backend.Column(positions, func(at *storage.Position) int64 { return at.After })), "bigint[]"),
+		a.add(bind.PostgresArray(backend.Column(positions, func(at *storage.Position) int64 { return at.Until })), "bigint[]"),
+	}
+	if len(positions) > 0 && positions[0].Key != "" {
+		names = append(names, "key")
+		arrays = append(arrays, a.add(bind.PostgresArray(backend.Column(positions, func(at *storage.Position) string { return at.Key })), "text[]"))
+		where += " AND h.message_key = p.key"
+	}
+	return "FROM unnest(" + strings.Join(arrays, ", ") + ") AS p (" + strings.Join(names, ", ") + ")" +
+		"\nCROSS JOIN LATERAL (SELECT " + columns + " FROM " + p.table.Hot + " AS h" +
+		"\n    WHERE h.lane = p.lane AND h.id > COALESCE(p.after, (p.lane::text @@ ANY ('" + words + "'::text[]))::int) AND h.id <= p.until" + where +
+		"\n    ORDER BY h.lane, h.id LIMIT " + a.add(int64(limit), "bigint") + ") AS t"
+}
+
+// planNow keeps the server from planning a statement once for all; see "never" in
+// postgres.sql.
+func (p *Postgres) planNow(a *args) string {
+	return "(" + a.add(true, "boolean") + " OR " + p.sql.Text("never") + ")"
+}
+
+// Candidates implements [backend.Backend].
+func (p *Postgres) Candidates(ctx context.Context, positions []storage.Position, except []string, limit int, take func(storage.Candidate) (bool, error)) error {
+	var a args
+	where := ""
+	if len(except) > 0 {
+		where = " AND h.topic <> ALL (" + a.add(bind.PostgresArray(except), "text[]") + ")"
+	}
+	columns := "h.id, h.lane, h.topic, h.message_key, COALESCE(octet_length(h.payload), octet_length(h.payload_text), 0) AS bytes"
+	query := "SELECT t.id, t.lane, t.topic, COALESCE(t.message_key, ''), t.bytes" +
+		"\n" + p.ranges(&a, positions, columns, where, limit) +
+		"\nWHERE " + p.planNow(&a) + " LIMIT " + a.add(int64(limit), "bigint")
+	return backend.ReadCandidates(ctx, p.db, backend.Query{SQL: query, Args: a}, take)
+}
+
+// Pick implements [backend.Backend].
+func (p *Postgres) Pick(ctx context.Context, rows []storage.RowID, held bool) ([]storage.Row, error) {
+	name := "pick"
+	if held {
+		name = "pick held"
+	}
+	return backend.ReadRows(ctx, p.db, p.sql.Query(name,
+		bind.PostgresArray(backend.Column(rows, func(row *storage.RowID) int { return row.Lane })),
+		bind.PostgresArray(backend.Column(rows, func(row *storage.RowID) int64 { return row.ID })), true))
+}
+
+// Due implements [backend.Backend].
+func (p *Postgres) Due(ctx context.Context, lanes []int, after storage.DueCursor, limit, maxBytes int) ([]storage.Row, error) {
+	query := p.sql.Query("due", bind.PostgresArray(lanes), after.At.UTC().Format(timestamp), after.ID, int64(limit), int64(max(1, maxBytes)), true)
+	return backend.ReadHeld(ctx, p.db, query, maxBytes)
+}
+
+// BlockedKeys implements [backend.Backend].
+func (p *Postgres) BlockedKeys(ctx context.Context, lanes []int, limit int) ([]storage.BlockedKey, error) {
+	return backend.BlockedKeys(ctx, p.db, p.sql.Query("held keys", bind.PostgresArray(lanes), int64(limit), true))
+}
+
+// BlockedAmong implements [backend.Backend].
+func (p *Postgres) BlockedAmong(ctx context.Context, keys []storage.LaneKey) ([]storage.BlockedKey, error) {
+	return backend.BlockedKeys(ctx, p.db, p.sql.Query("held among",
+		bind.PostgresArray(backend.Column(keys, func(key *storage.LaneKey) int { return key.Lane })),
+		bind.PostgresArray(backend.Column(keys, func(key *storage.LaneKey) string { return key.Key })), true))
+}
+
 // Purge implements [backend.Backend].
 func (p *Postgres) Purge(ctx context.Context, retention time.Duration, limit int, since time.Time) (purged int, until time.Time, err error) {
 	from := "-infinity"
 	if !since.IsZero() {
-		from = timestamp(since)
+		from = since.UTC().Format(timestamp)
 	}
 	query := p.sql.Query("purge", retention.Microseconds(), from, int64(limit), true)
-	err = p.inTx(ctx, func(tx *sql.Tx) error { return backend.One(ctx, tx, query, &purged, &until) })
+	err = backend.InTx(ctx, p.db, readCommitted, p.bounded, func(tx *sql.Tx) error { return backend.One(ctx, tx, query, &purged, &until) })
 	if err != nil {
 		return 0, time.Time{}, err
 	}
 	return purged, until, nil
+}
+
+// Claim implements [backend.Backend].
+func (p *Postgres) Claim(ctx context.Context, request storage.ClaimRequest) ([]storage.Row, error) {
+	return backend.ReadRows(ctx, p.db, p.claim(request))
+}
+
+// claim materializes what it picked, as the planner might pick again for each row
+// otherwise, and exceed the limit. The order is that of one of the indexes for
+// claiming by rows.
+func (p *Postgres) claim(request storage.ClaimRequest) backend.Query {
+	var a args
+	all := p.sql.Text("every id")
+	if request.Pick == storage.Priority {
+		all = p.sql.Text("every priority")
+	}
+	topics := ""
+	if len(request.Topics) > 0 {
+		topics += " AND topic = ANY (" + a.add(bind.PostgresArray(request.Topics), "text[]") + ")"
+	}
+	if len(request.Except) > 0 {
+		topics += " AND topic <> ALL (" + a.add(bind.PostgresArray(request.Except), "text[]") + ")"
+	}
+	query := p.sql.Text("with claim") + "," +
+		"\npicked AS MATERIALIZED (" +
+		"\n    SELECT " + p.sql.Text("place") + ", t.priority, " + p.sql.Text("size") + " AS size FROM " + p.table.Hot + " AS t" +
+		"\n    WHERE " + p.sql.Text("by rows") + " AND claimed_until IS NULL AND " + all + topics + " AND " + p.planNow(&a) +
+		"\n    ORDER BY " + backend.ClaimOrder(request.Pick) + " LIMIT " + a.add(int64(request.Limit), "bigint") + " FOR NO KEY UPDATE OF t SKIP LOCKED)," +
+		"\nfitting AS (SELECT *, sum(size) OVER (ROWS UNBOUNDED PRECEDING) - size AS bytes_before FROM picked)" +
+		"\nUPDATE " + p.table.Hot + " AS t" +
+		"\nSET claimed_by = " + a.add(request.Relay, "text") + ", claim_token = " + a.add(request.Token, "text") +
+		", claimed_until = now() + (" + a.add(request.TTL.Microseconds(), "bigint") + " * interval '1 microsecond')" +
+		"\nFROM fitting AS g WHERE g.bytes_before < " + a.add(backend.MostBytes(request), "bigint") + " AND " + p.sql.Text("is at place") +
+		"\nRETURNING " + p.sql.Text("hot row")
+	return backend.Query{SQL: query, Args: a}
+}
+
+// Extend implements [backend.Backend].
+func (p *Postgres) Extend(ctx context.Context, token string, ids []int64, ttl time.Duration) ([]int64, error) {
+	return backend.IDs(ctx, p.db, p.sql.Query("extend", token, bind.PostgresArray(ids), ttl.Microseconds(), true))
+}
+
+// Reclaim implements [backend.Backend].
+func (p *Postgres) Reclaim(ctx context.Context, limit int) (freed int, err error) {
+	for _, name := range []string{"free expired", "bring back"} {
+		err := backend.InTx(ctx, p.db, readCommitted, p.bounded, func(tx *sql.Tx) error {
+			changed, err := backend.Exec(ctx, tx, p.sql.Query(name, int64(limit), true))
+			freed += changed
+			return err
+		})
+		if err != nil {
+			return freed, err
+		}
+	}
+	return freed, nil
 }

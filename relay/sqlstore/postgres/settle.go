@@ -26,19 +26,43 @@ import (
 //
 // Its answer counts what was changed.
 
+// statement is a settle that is being built.
+type statement struct {
+	args
+	parts   []string // its expressions
+	changes []string // the names of those whose rows count as changed
+	facts   string   // what it tells beside these
+}
+
 // Settle implements [backend.Backend]. In a transaction of its own it is that
 // statement alone. Most batches have nothing but hot rows that are done.
+//
+// By lanes it begins with the leases. A takeover locks a lane FOR UPDATE, and so doesn't get one
+// in which a settle is in flight; a settle that waited for a takeover finds the new fence.
+// Renewals change no key and pass.
 func (p *Postgres) Settle(ctx context.Context, tx *sql.Tx, relay string, keep bool, settlements []storage.Settlement) (backend.Settled, error) {
-	var query backend.Query
+	with := &statement{facts: "'lane', lane, fence FROM held"}
+	if settlements[0].Token == "" {
+		leases := backend.LeasesOf(settlements)
+		with.parts = append(with.parts, "held AS MATERIALIZED (SELECT l.lane, l.fence FROM "+p.table.Lanes+" AS l JOIN (SELECT DISTINCT lane, fence FROM unnest("+
+			with.add(bind.PostgresArray(backend.Column(leases, func(l *storage.Lease) int { return l.Lane })), "smallint[]")+", "+
+			with.add(bind.PostgresArray(backend.Column(leases, func(l *storage.Lease) int64 { return l.Fence })), "bigint[]")+") AS u (lane, fence)) AS s"+
+			" ON l.lane = s.lane AND l.fence = s.fence AND l.owner = "+with.add(relay, "text")+" ORDER BY l.lane FOR KEY SHARE OF l)")
+	}
 	if moves := backend.MovesOf(settlements); moves == (backend.Moves{HotDone: true}) {
-		query = p.settleDone(relay, keep, settlements)
+		p.settleDone(with, relay, keep, settlements)
 	} else {
-		query = p.settleEach(relay, keep, settlements, moves)
+		p.settleEach(with, relay, keep, settlements, moves)
 	}
+	query := "WITH " + strings.Join(with.parts, ",\n") +
+		"\nSELECT 'changed', (SELECT count(*) FROM " + strings.Join(with.changes, ") + (SELECT count(*) FROM ") + "), 0::bigint" +
+		"\nUNION ALL SELECT 'xid', " + p.sql.Text("xid") + ", 0" +
+		"\nUNION ALL SELECT " + with.facts +
+		"\nWHERE " + p.planNow(&with.args)
 	if tx != nil {
-		return backend.ReadSettled(ctx, tx, query)
+		return backend.ReadSettled(ctx, tx, backend.Query{SQL: query, Args: with.args})
 	}
-	return backend.ReadSettled(ctx, p.db, query)
+	return backend.ReadSettled(ctx, p.db, backend.Query{SQL: query, Args: with.args})
 }
 
 // settleDone finds the hot rows list by list. The rows of a lane that are done together
@@ -53,24 +77,25 @@ func (p *Postgres) Settle(ctx context.Context, tx *sql.Tx, relay string, keep bo
 //
 // By rows, they aren't locked first, which would cost as much as to delete them: one that
 // another transaction has changed since the statement began stays as it is. One that was
-// found and not deleted is another's claim by now: it counts as fenced. What is always true of given tells the
-// planner that they are few.
-func (p *Postgres) settleDone(relay string, keep bool, settlements []storage.Settlement) backend.Query {
-	var a args
-	var ctes []string
+// found and not deleted is another's claim by now: it counts as fenced. What is always true of
+// given tells the planner that they are few.
+//
+// Where done rows are kept, those that are deleted are joined with what is given for them, as g,
+// where it differs: for a row that is merely moved, a join costs more than the move. It goes by
+// their ids, and where that isn't enough by their messages, which cost the server as much
+// again.
+func (p *Postgres) settleDone(with *statement, relay string, keep bool, settlements []storage.Settlement) {
 	claim, where, columns, among := "", "JOIN held USING (lane, fence)", "h.ctid AS place", ""
 	if byRows := settlements[0].Token != ""; byRows {
-		claim = a.add(settlements[0].Token, "text")
+		claim = with.add(settlements[0].Token, "text")
 		where, columns, among = "WHERE lane + 0 = lane", "h.ctid AS place, h.claim_token", " AND t.claim_token = "+claim
-	} else {
-		ctes = append(ctes, p.leases(&a, relay, settlements))
 	}
 	lists := listsOf(settlements)
-	ctes = append(ctes, "given AS MATERIALIZED (SELECT lane, ids::bigint[] AS ids, before FROM unnest("+
-		a.add(bind.PostgresArray(backend.Column(lists, func(l *idList) int { return l.Lane })), "smallint[]")+", "+
-		a.add(bind.PostgresArray(backend.Column(lists, func(l *idList) int64 { return l.Fence })), "bigint[]")+", "+
-		a.add(bind.PostgresArray(backend.Column(lists, func(l *idList) string { return bind.PostgresArray(l.ids) })), "text[]")+", "+
-		a.add(bind.PostgresArray(backend.Column(lists, func(l *idList) int { return l.before })), "integer[]")+
+	with.parts = append(with.parts, "given AS MATERIALIZED (SELECT lane, ids::bigint[] AS ids, before FROM unnest("+
+		with.add(bind.PostgresArray(backend.Column(lists, func(l *idList) int { return l.Lane })), "smallint[]")+", "+
+		with.add(bind.PostgresArray(backend.Column(lists, func(l *idList) int64 { return l.Fence })), "bigint[]")+", "+
+		with.add(bind.PostgresArray(backend.Column(lists, func(l *idList) string { return bind.PostgresArray(l.ids) })), "text[]")+", "+
+		with.add(bind.PostgresArray(backend.Column(lists, func(l *idList) int { return l.before })), "integer[]")+
 		") AS l (lane, fence, ids, before) "+where+")")
 	messages := make([]byte, 0, 16*len(settlements))
 	for i := range settlements {
@@ -81,69 +106,44 @@ func (p *Postgres) settleDone(relay string, keep bool, settlements []storage.Set
 	}
 	walk := columns + " FROM " + p.table.Hot + " AS h" +
 		"\n    WHERE h.lane = g.lane AND h.id BETWEEN g.ids[1] AND g.ids[cardinality(g.ids)]" +
-		"\n        AND uuid_send(h.message_id) = substring(" + a.add(messages, "bytea") +
+		"\n        AND uuid_send(h.message_id) = substring(" + with.add(messages, "bytea") +
 		" FROM 16 * (g.before + array_position(g.ids, h.id)) - 15 FOR 16) OFFSET 0) AS x"
-	places, more := "SELECT x.place FROM given AS g CROSS JOIN LATERAL (SELECT "+walk, "'lane', lane, fence FROM held"
+	places := "SELECT x.place FROM given AS g CROSS JOIN LATERAL (SELECT " + walk
 	if claim != "" {
-		ctes = append(ctes, "found AS MATERIALIZED (SELECT x.* FROM given AS g CROSS JOIN LATERAL (SELECT "+walk+")")
-		places, more = "SELECT place FROM found WHERE claim_token = "+claim, "'fenced', (SELECT count(*) FROM found) - (SELECT count(*) FROM hot), 0"
+		with.parts = append(with.parts, "found AS MATERIALIZED (SELECT x.* FROM given AS g CROSS JOIN LATERAL (SELECT "+walk+")")
+		places, with.facts = "SELECT place FROM found WHERE claim_token = "+claim, "'fenced', (SELECT count(*) FROM found) - (SELECT count(*) FROM hot), 0"
 	}
 	returned := "t.id"
 	if keep {
 		returned = backend.Of("t", backend.Kept) + ", t.available_at, t.last_error"
 	}
-	ctes = append(ctes, "hot AS (DELETE FROM "+p.table.Hot+" AS t WHERE t.ctid = ANY (ARRAY("+
+	with.parts = append(with.parts, "hot AS (DELETE FROM "+p.table.Hot+" AS t WHERE t.ctid = ANY (ARRAY("+
 		"\n    "+places+"))"+among+"\n    RETURNING "+returned+")")
-	if keep {
-		ctes = append(ctes, "done AS (INSERT INTO "+p.table.Done+" ("+backend.Kept+", "+backend.Changing+", finished_at, receipt, relay)"+
-			"\n    SELECT "+backend.Of("t", backend.Kept)+", g.attempts, g.crashes, t.available_at, COALESCE(NULLIF(g.error, ''), t.last_error),"+
-			" now(), NULLIF(g.receipt, ''), "+a.add(relay, "text")+
-			"\n    FROM hot AS t "+results(&a, settlements)+")")
+	with.changes = []string{"hot"}
+	if !keep {
+		return
 	}
-	return p.counted(&a, ctes, []string{"hot"}, more)
-}
-
-// results joins the rows t that are done with what is given for them, as g, where it
-// differs: for a row that is merely moved, a join costs more than the move. It goes by
-// their ids, and where that isn't enough by their messages, which cost the server as much
-// again.
-func results(a *args, settlements []storage.Settlement) string {
-	c := &columns{args: a}
+	done := "done AS (INSERT INTO " + p.table.Done + " (" + backend.Kept + ", " + backend.Changing + ", finished_at, receipt, relay)" +
+		"\n    SELECT " + backend.Of("t", backend.Kept) + ", g.attempts, g.crashes, t.available_at, COALESCE(NULLIF(g.error, ''), t.last_error)," +
+		" now(), NULLIF(g.receipt, ''), " + with.add(relay, "text") +
+		"\n    FROM hot AS t "
+	c := &given{args: &with.args}
 	add(c, "attempts", "integer", backend.Column(settlements, func(s *storage.Settlement) int64 { return int64(s.Attempts) }))
 	add(c, "crashes", "integer", backend.Column(settlements, func(s *storage.Settlement) int64 { return int64(s.Crashes) }))
 	add(c, "error", "text", backend.Column(settlements, func(s *storage.Settlement) string { return s.Error }))
 	add(c, "receipt", "text", backend.Column(settlements, func(s *storage.Settlement) string { return s.Receipt }))
 	if len(c.arrays) == 0 {
-		return "CROSS JOIN (SELECT " + strings.Join(c.selected, ", ") + ") AS g"
+		with.parts = append(with.parts, done+"CROSS JOIN (SELECT "+strings.Join(c.selected, ", ")+") AS g)")
+		return
 	}
 	ids := backend.Column(settlements, func(s *storage.Settlement) int64 { return s.ID })
-	c.array("id", a.add(bind.PostgresArray(ids), "bigint[]"))
-	if slices.Sort(ids); len(slices.Compact(ids)) == len(settlements) { // an id may be of two lanes or messages
-		return "JOIN (" + c.from() + ") AS g USING (id)"
+	c.array("id", with.add(bind.PostgresArray(ids), "bigint[]"))
+	using := "id"
+	if slices.Sort(ids); len(slices.Compact(ids)) < len(settlements) { // an id may be of two lanes or messages
+		c.array("message_id", with.add(messageIDs(settlements), "uuid[]"))
+		using = "id, message_id"
 	}
-	c.array("message_id", a.add(messageIDs(settlements), "uuid[]"))
-	return "JOIN (" + c.from() + ") AS g USING (id, message_id)"
-}
-
-// leases locks the lanes. A takeover locks a lane FOR UPDATE, and so doesn't get one in
-// which a settle is in flight; a settle that waited for a takeover finds the new fence.
-// Renewals change no key and pass.
-func (p *Postgres) leases(a *args, relay string, settlements []storage.Settlement) string {
-	leases := backend.LeasesOf(settlements)
-	return "held AS MATERIALIZED (SELECT l.lane, l.fence FROM " + p.table.Lanes + " AS l JOIN (SELECT DISTINCT lane, fence FROM unnest(" +
-		a.add(bind.PostgresArray(backend.Column(leases, func(l *storage.Lease) int { return l.Lane })), "smallint[]") + ", " +
-		a.add(bind.PostgresArray(backend.Column(leases, func(l *storage.Lease) int64 { return l.Fence })), "bigint[]") + ") AS u (lane, fence)) AS s" +
-		" ON l.lane = s.lane AND l.fence = s.fence AND l.owner = " + a.add(relay, "text") + " ORDER BY l.lane FOR KEY SHARE OF l)"
-}
-
-// counted is the whole statement: it counts the rows of some of the expressions, and tells
-// more.
-func (p *Postgres) counted(a *args, ctes, changes []string, more string) backend.Query {
-	return a.query("WITH " + strings.Join(ctes, ",\n") +
-		"\nSELECT 'changed', (SELECT count(*) FROM " + strings.Join(changes, ") + (SELECT count(*) FROM ") + "), 0::bigint" +
-		"\nUNION ALL SELECT 'xid', " + p.sql.Text("xid") + ", 0" +
-		"\nUNION ALL SELECT " + more +
-		"\nWHERE " + p.planNow(a))
+	with.parts = append(with.parts, done+"JOIN ("+c.from()+") AS g USING ("+using+"))")
 }
 
 // settleEach is for all other batches. It finds each row by its lane, id and message, and
@@ -154,19 +154,17 @@ func (p *Postgres) counted(a *args, ctes, changes []string, more string) backend
 // By rows, they are locked, so that their tokens are known; one that another transaction
 // has changed since the statement began is counted as it is then, and not changed. The
 // conditions of claimed that are always true tell the planner that there are few.
-func (p *Postgres) settleEach(relay string, keep bool, settlements []storage.Settlement, moves backend.Moves) backend.Query {
-	var a args
-	var ctes, changes, done []string
+func (p *Postgres) settleEach(with *statement, relay string, keep bool, settlements []storage.Settlement, moves backend.Moves) {
+	var done []string
 	byRows := settlements[0].Token != ""
 	fences := ""
 	if !byRows {
-		ctes = append(ctes, p.leases(&a, relay, settlements))
-		fences = a.add(bind.PostgresArray(backend.Column(settlements, func(s *storage.Settlement) int64 { return s.Fence })), "bigint[]")
+		fences = with.add(bind.PostgresArray(backend.Column(settlements, func(s *storage.Settlement) int64 { return s.Fence })), "bigint[]")
 	}
-	c := &columns{args: &a}
-	c.array("id", a.add(bind.PostgresArray(backend.Column(settlements, func(s *storage.Settlement) int64 { return s.ID })), "bigint[]"))
-	c.array("lane", a.add(bind.PostgresArray(backend.Column(settlements, func(s *storage.Settlement) int { return s.Lane })), "smallint[]"))
-	c.array("message_id", a.add(messageIDs(settlements), "uuid[]"))
+	c := &given{args: &with.args}
+	c.array("id", with.add(bind.PostgresArray(backend.Column(settlements, func(s *storage.Settlement) int64 { return s.ID })), "bigint[]"))
+	c.array("lane", with.add(bind.PostgresArray(backend.Column(settlements, func(s *storage.Settlement) int { return s.Lane })), "smallint[]"))
+	c.array("message_id", with.add(messageIDs(settlements), "uuid[]"))
 	if byRows {
 		add(c, "token", "text", backend.Column(settlements, func(s *storage.Settlement) string { return s.Token }))
 	} else {
@@ -184,15 +182,14 @@ func (p *Postgres) settleEach(relay string, keep bool, settlements []storage.Set
 	hot, held := p.table.Hot, p.table.Held
 	inHot := "(SELECT g.*, x.place FROM given AS g CROSS JOIN LATERAL (SELECT h.ctid AS place FROM " + hot + theRow + ") AS x)"
 	inHeld := "(SELECT g.*, x.place FROM given AS g CROSS JOIN LATERAL (SELECT h.ctid AS place FROM " + held + theRow + ") AS x)"
-	more := "'lane', lane, fence FROM held"
 	if byRows {
-		ctes = append(ctes, "given AS MATERIALIZED ("+c.from()+")",
+		with.parts = append(with.parts, "given AS MATERIALIZED ("+c.from()+")",
 			"found AS MATERIALIZED (SELECT g.*, x.* FROM given AS g CROSS JOIN LATERAL (SELECT h.ctid AS place, h.lane AS found_lane, h.id AS found_id, h.claim_token FROM "+hot+theRow+" FOR UPDATE) AS x)",
 			"claimed AS MATERIALIZED (SELECT * FROM found WHERE claim_token = token AND found_lane = lane AND found_id = id)")
 		inHot = "claimed"
-		more = "'fenced', (SELECT count(*) FROM found WHERE claim_token IS DISTINCT FROM token), 0"
+		with.facts = "'fenced', (SELECT count(*) FROM found WHERE claim_token IS DISTINCT FROM token), 0"
 	} else {
-		ctes = append(ctes, "given AS MATERIALIZED ("+c.from()+" JOIN held USING (lane, fence))")
+		with.parts = append(with.parts, "given AS MATERIALIZED ("+c.from()+" JOIN held USING (lane, fence))")
 	}
 
 	const newAvailable = "CASE WHEN g.state = 'retry' THEN now() + g.delay * interval '1 microsecond' ELSE t.available_at END"
@@ -203,7 +200,7 @@ func (p *Postgres) settleEach(relay string, keep bool, settlements []storage.Set
 		if keep || moves.HotHeld {
 			returned = changed
 		}
-		changes, ctes = append(changes, "hot"), append(ctes, "hot AS (DELETE FROM "+hot+" AS t USING "+inHot+" AS g WHERE t.ctid = g.place AND NOT g.held AND g.state <> 'pending'"+
+		with.changes, with.parts = append(with.changes, "hot"), append(with.parts, "hot AS (DELETE FROM "+hot+" AS t USING "+inHot+" AS g WHERE t.ctid = g.place AND NOT g.held AND g.state <> 'pending'"+
 			"\n    RETURNING "+returned+")")
 	}
 	if moves.HotDone {
@@ -214,53 +211,52 @@ func (p *Postgres) settleEach(relay string, keep bool, settlements []storage.Set
 		if keep {
 			returned = changed
 		}
-		changes, ctes = append(changes, "back"), append(ctes, "back AS (DELETE FROM "+held+" AS t USING "+inHeld+" AS g WHERE t.ctid = g.place AND g.held AND g.state = 'done' AND t.state <> 'error'"+
+		with.changes, with.parts = append(with.changes, "back"), append(with.parts, "back AS (DELETE FROM "+held+" AS t USING "+inHeld+" AS g WHERE t.ctid = g.place AND g.held AND g.state = 'done' AND t.state <> 'error'"+
 			"\n    RETURNING "+returned+")")
 		done = append(done, "SELECT * FROM back")
 	}
 	if keep && len(done) > 0 {
-		ctes = append(ctes, "done AS (INSERT INTO "+p.table.Done+" ("+backend.Kept+", "+backend.Changing+", finished_at, receipt, relay)"+
-			"\n    SELECT "+backend.Kept+", "+backend.Changing+", now(), NULLIF(receipt, ''), "+a.add(relay, "text")+
+		with.parts = append(with.parts, "done AS (INSERT INTO "+p.table.Done+" ("+backend.Kept+", "+backend.Changing+", finished_at, receipt, relay)"+
+			"\n    SELECT "+backend.Kept+", "+backend.Changing+", now(), NULLIF(receipt, ''), "+with.add(relay, "text")+
 			" FROM ("+strings.Join(done, " UNION ALL ")+") AS d)")
 	}
 	if moves.HotHeld {
-		ctes = append(ctes, "moved AS (INSERT INTO "+held+" ("+backend.Kept+", "+backend.Changing+", state)"+
+		with.parts = append(with.parts, "moved AS (INSERT INTO "+held+" ("+backend.Kept+", "+backend.Changing+", state)"+
 			"\n    SELECT "+backend.Kept+", "+backend.Changing+", state FROM hot WHERE state <> 'done')")
 	}
 	if moves.HeldHeld {
-		changes, ctes = append(changes, "stayed"), append(ctes, "stayed AS (UPDATE "+held+" AS t SET state = g.state, attempts = g.attempts, crashes = g.crashes,"+
+		with.changes, with.parts = append(with.changes, "stayed"), append(with.parts, "stayed AS (UPDATE "+held+" AS t SET state = g.state, attempts = g.attempts, crashes = g.crashes,"+
 			" available_at = "+newAvailable+", last_error = "+newError+
 			"\n    FROM "+inHeld+" AS g WHERE t.ctid = g.place AND g.held AND g.state <> 'done' AND t.state <> 'error' RETURNING t.id)")
 	}
 	if moves.Freed {
-		changes, ctes = append(changes, "freed"), append(ctes, "freed AS (UPDATE "+hot+" AS t SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL,"+
+		with.changes, with.parts = append(with.changes, "freed"), append(with.parts, "freed AS (UPDATE "+hot+" AS t SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL,"+
 			" attempts = g.attempts, crashes = g.crashes, last_error = "+newError+
 			"\n    FROM claimed AS g WHERE t.ctid = g.place AND g.state = 'pending' RETURNING t.id)")
 	}
-	return p.counted(&a, ctes, changes, more)
 }
 
-// columns selects rows that are given as arrays. A column whose values are all the
+// given selects rows that are given as arrays. A column whose values are all the
 // same is given once: most batches are all done, at their first attempt, and an array
 // costs as much as the row's own change does.
-type columns struct {
+type given struct {
 	args                    *args
 	arrays, names, selected []string
 }
 
-func add[T comparable](c *columns, name, as string, values []T) {
-	if backend.AllEqual(values) {
-		c.selected = append(c.selected, c.args.add(values[0], as)+" AS "+name)
-	} else {
+func add[T comparable](c *given, name, as string, values []T) {
+	if slices.ContainsFunc(values, func(v T) bool { return v != values[0] }) {
 		c.array(name, c.args.add(bind.PostgresArray(values), as+"[]"))
+	} else {
+		c.selected = append(c.selected, c.args.add(values[0], as)+" AS "+name)
 	}
 }
 
-func (c *columns) array(name, placeholder string) {
+func (c *given) array(name, placeholder string) {
 	c.arrays, c.names, c.selected = append(c.arrays, placeholder), append(c.names, name), append(c.selected, name)
 }
 
-func (c *columns) from() string {
+func (c *given) from() string {
 	return "SELECT " + strings.Join(c.selected, ", ") + " FROM unnest(" + strings.Join(c.arrays, ", ") + ") AS u (" + strings.Join(c.names, ", ") + ")"
 }
 

@@ -17,7 +17,7 @@ import (
 // writes nothing for a group that is empty.
 func (s *SQLite) Settle(ctx context.Context, tx *sql.Tx, relay string, keep bool, settlements []storage.Settlement) (settled backend.Settled, err error) {
 	if tx == nil {
-		err = backend.InTx(ctx, s.db, nil, func(tx *sql.Tx) error {
+		err = backend.InTx(ctx, s.db, nil, nil, func(tx *sql.Tx) error {
 			settled, err = s.Settle(ctx, tx, relay, keep, settlements)
 			return err
 		})
@@ -95,7 +95,10 @@ func (m moving) finish(from, key, selected string, settlements []storage.Settlem
 	if m.keep {
 		insert := "INSERT INTO " + m.table.Done + " (" + backend.Kept + ", " + backend.Changing + ", finished_at, receipt, relay)\nSELECT " + backend.Of("t", backend.Kept) + ", "
 		now, same := m.sql.Text("now"), settlements[0]
-		if backend.AllEqual(backend.Column(settlements, func(s *relayed) any { return [...]any{s.Attempts, s.Crashes, s.Error, s.Receipt} })) {
+		differs := func(s storage.Settlement) bool {
+			return s.Attempts != same.Attempts || s.Crashes != same.Crashes || s.Error != same.Error || s.Receipt != same.Receipt
+		}
+		if !slices.ContainsFunc(settlements, differs) {
 			rows, messages := found(from, settlements)
 			values := []any{int64(same.Attempts), int64(same.Crashes), same.Error, same.Receipt, m.relay, messages}
 			writes = append(writes, backend.Write{Query: query(insert+"?, ?, t.available_at, coalesce(nullif(?, ''), t.last_error), "+now+", nullif(?, ''), ?\nFROM "+rows+where, append(values, args...)...)})

@@ -1,6 +1,6 @@
 // Package sqlite is the [backend.Backend] of SQLite 3.35 and later. Its statements
-// stand in sqlite.sql; those that depend on what is asked for are built in the files
-// read.go, settle.go, rows.go and operate.go.
+// stand in sqlite.sql; those that depend on what is asked for are built here, in settle.go and
+// in operate.go.
 package sqlite
 
 import (
@@ -8,6 +8,7 @@ import (
 	"database/sql"
 	_ "embed"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/rowrelay/rowrelay/outbox/dialect"
@@ -56,12 +57,7 @@ func (s *SQLite) Traits() backend.Traits {
 
 // inTx works in a transaction that has the lock for writing.
 func (s *SQLite) inTx(ctx context.Context, work func(*sql.Tx) error) error {
-	return backend.InTx(ctx, s.db, nil, func(tx *sql.Tx) error {
-		if _, err := backend.Exec(ctx, tx, s.sql.Query("begin writing")); err != nil {
-			return err
-		}
-		return work(tx)
-	})
+	return backend.InTx(ctx, s.db, nil, []backend.Query{s.sql.Query("begin writing")}, work)
 }
 
 // seconds is a time from now.
@@ -103,6 +99,93 @@ func (s *SQLite) ChangeLeases(ctx context.Context, change backend.LeaseChange, l
 	return backend.Leases(ctx, s.db, s.sql.Query(string(change.Kind), args...))
 }
 
+// BeginLanes implements [backend.Backend].
+func (s *SQLite) BeginLanes(ctx context.Context) (backend.FirstLine, error) {
+	return s.Read(ctx, backend.Read{}, nil)
+}
+
+// Read implements [backend.Backend].
+func (s *SQLite) Read(ctx context.Context, page backend.Read, take func(storage.Row) (bool, error)) (backend.FirstLine, error) {
+	line, _, err := backend.ReadPage(ctx, s.db, nil, s.page(page), take)
+	return line, err
+}
+
+// page leaves the bytes to its caller, who stops taking rows: each is made when it is
+// asked for.
+func (s *SQLite) page(page backend.Read) backend.Query {
+	first := s.sql.Query("first line")
+	if len(page.Positions) == 0 {
+		return first
+	}
+	walk, args := s.walk(page.Positions)
+	return backend.Query{
+		SQL:  first.SQL + "\nUNION ALL\nSELECT * FROM (SELECT NULL, " + s.sql.Text("hot row") + "\n" + walk + " LIMIT ?)",
+		Args: append(args, int64(page.Limit)),
+	}
+}
+
+// Candidates implements [backend.Backend].
+func (s *SQLite) Candidates(ctx context.Context, positions []storage.Position, except []string, limit int, take func(storage.Candidate) (bool, error)) error {
+	if len(positions) == 0 {
+		return nil
+	}
+	walk, args := s.walk(positions, except...)
+	return backend.ReadCandidates(ctx, s.db, backend.Query{
+		SQL: "SELECT t.id, t.lane, t.topic, coalesce(t.message_key, ''), coalesce(length(t.payload), octet_length(t.payload_text), 0)" +
+			"\n" + walk + " LIMIT ?",
+		Args: append(args, int64(limit)),
+	}, take)
+}
+
+// walk is a FROM of the rows at positions, as t: along the ids, or, of keys, which are
+// rare, along one range of the index after the other. CROSS JOIN keeps the order of the
+// positions.
+func (s *SQLite) walk(positions []storage.Position, except ...string) (from string, args []any) {
+	if positions[0].Key != "" {
+		places := bind.JSON(backend.Column(positions, func(p *storage.Position) []any { return []any{p.Lane, p.After, p.Until, p.Key} }))
+		return "FROM json_each(?) AS j CROSS JOIN " + s.table.Hot + " AS t INDEXED BY " + s.table.IndexName("lane_id") +
+			"\nWHERE t.lane = json_extract(j.value, '$[0]') AND t.id > json_extract(j.value, '$[1]') AND t.id <= json_extract(j.value, '$[2]')" +
+			" AND t.message_key = json_extract(j.value, '$[3]')", []any{places}
+	}
+	whole := backend.Whole(positions)
+	where, args := "t.id > ? AND t.id <= ? AND "+backend.WithinWhole(positions), []any{whole.After, whole.Until}
+	if len(except) > 0 {
+		where, args = where+" AND t.topic NOT IN (SELECT value FROM json_each(?))", append(args, bind.JSON(except))
+	}
+	return "FROM " + s.table.Hot + byID + "\nWHERE " + where + "\nORDER BY t.id", args
+}
+
+// byID keeps off all indexes but that of ids: with statistics of a table that was empty
+// all of it would be read, along some index.
+const byID = " AS t NOT INDEXED"
+
+// Pick implements [backend.Backend].
+func (s *SQLite) Pick(ctx context.Context, rows []storage.RowID, held bool) ([]storage.Row, error) {
+	name := "pick"
+	if held {
+		name = "pick held"
+	}
+	places := bind.JSON(backend.Column(rows, func(row *storage.RowID) [2]int64 { return [2]int64{int64(row.Lane), row.ID} }))
+	return backend.ReadRows(ctx, s.db, s.sql.Query(name, places))
+}
+
+// Due implements [backend.Backend].
+func (s *SQLite) Due(ctx context.Context, lanes []int, after storage.DueCursor, limit, maxBytes int) ([]storage.Row, error) {
+	query := s.sql.Query("due", bind.JSON(lanes), after.At.UTC().Format(timeFormat), after.ID, int64(limit))
+	return backend.ReadHeld(ctx, s.db, query, maxBytes)
+}
+
+// BlockedKeys implements [backend.Backend].
+func (s *SQLite) BlockedKeys(ctx context.Context, lanes []int, limit int) ([]storage.BlockedKey, error) {
+	return backend.BlockedKeys(ctx, s.db, s.sql.Query("held keys", bind.JSON(lanes), int64(limit)))
+}
+
+// BlockedAmong implements [backend.Backend].
+func (s *SQLite) BlockedAmong(ctx context.Context, keys []storage.LaneKey) ([]storage.BlockedKey, error) {
+	names := bind.JSON(backend.Column(keys, func(key *storage.LaneKey) []any { return []any{key.Lane, key.Key} }))
+	return backend.BlockedKeys(ctx, s.db, s.sql.Query("held among", names))
+}
+
 // Purge implements [backend.Backend].
 func (s *SQLite) Purge(ctx context.Context, retention time.Duration, limit int, _ time.Time) (purged int, until time.Time, err error) {
 	err = s.inTx(ctx, func(tx *sql.Tx) error {
@@ -110,4 +193,53 @@ func (s *SQLite) Purge(ctx context.Context, retention time.Duration, limit int, 
 		return err
 	})
 	return purged, until, err
+}
+
+// Claim implements [backend.Backend].
+func (s *SQLite) Claim(ctx context.Context, request storage.ClaimRequest) ([]storage.Row, error) {
+	return backend.ReadRows(ctx, s.db, s.claim(request))
+}
+
+func (s *SQLite) claim(request storage.ClaimRequest) backend.Query {
+	args := []any{request.Relay, request.Token, seconds(request.TTL)}
+	where := s.sql.Text("by rows") + " AND claimed_until IS NULL"
+	if len(request.Topics) > 0 {
+		where, args = where+" AND topic IN (SELECT value FROM json_each(?))", append(args, bind.JSON(request.Topics))
+	}
+	if len(request.Except) > 0 {
+		where, args = where+" AND topic NOT IN (SELECT value FROM json_each(?))", append(args, bind.JSON(request.Except))
+	}
+	return query(`UPDATE `+s.table.Hot+` SET claimed_by = ?, claim_token = ?, claimed_until = `+s.sql.Text("from now")+`
+WHERE id IN (
+    WITH picked AS (SELECT id, priority, coalesce(length(payload), length(CAST(payload_text AS BLOB)), 0) AS size FROM `+s.table.Hot+` WHERE `+where+` ORDER BY `+backend.ClaimOrder(request.Pick)+` LIMIT ?),
+    fitting AS (SELECT *, sum(size) OVER (ROWS UNBOUNDED PRECEDING) - size AS bytes_before FROM picked)
+    SELECT id FROM fitting WHERE bytes_before < ?)
+RETURNING `+strings.ReplaceAll(s.sql.Text("hot row"), "t.", ""), // which knows no alias
+		append(args, int64(request.Limit), backend.MostBytes(request))...)
+}
+
+// Extend implements [backend.Backend].
+func (s *SQLite) Extend(ctx context.Context, token string, ids []int64, ttl time.Duration) ([]int64, error) {
+	return backend.IDs(ctx, s.db, s.sql.Query("extend", seconds(ttl), token, bind.JSON(ids)))
+}
+
+// Reclaim implements [backend.Backend].
+func (s *SQLite) Reclaim(ctx context.Context, limit int) (freed int, err error) {
+	err = s.inTx(ctx, func(tx *sql.Tx) error {
+		freed, err = backend.Exec(ctx, tx, s.sql.Query("free expired", int64(limit)))
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	err = s.inTx(ctx, func(tx *sql.Tx) error {
+		back, err := backend.Exec(ctx, tx, s.sql.Query("bring back", int64(limit)))
+		if err != nil {
+			return err
+		}
+		freed += back
+		_, err = backend.Exec(ctx, tx, s.sql.Query("remove what is back", int64(limit)))
+		return err
+	})
+	return freed, err
 }

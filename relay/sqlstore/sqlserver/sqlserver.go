@@ -1,7 +1,7 @@
 // Package sqlserver is the [backend.Backend] of SQL Server 2016 and later, and of Azure
 // SQL. Its statements stand in sqlserver.sql; those that depend on what is asked for are built
-// in the files read.go, settle.go, rows.go and operate.go. Its tests compare the statements
-// with testdata; none of them has a server.
+// here, in settle.go and in operate.go. Its tests compare the statements with testdata; none of
+// them has a server.
 package sqlserver
 
 import (
@@ -88,12 +88,7 @@ const binary = "COLLATE Latin1_General_100_BIN2"
 
 // inTx works in a transaction that doesn't wait long for locks.
 func (d *SQLServer) inTx(ctx context.Context, work func(*sql.Tx) error) error {
-	return backend.InTx(ctx, d.db, readCommitted, func(tx *sql.Tx) error {
-		if _, err := backend.Exec(ctx, tx, d.sql.Query("bound waiting")); err != nil {
-			return err
-		}
-		return work(tx)
-	})
+	return backend.InTx(ctx, d.db, readCommitted, []backend.Query{d.sql.Query("bound waiting")}, work)
 }
 
 // change runs a statement in such a transaction, and counts its rows.
@@ -138,12 +133,6 @@ func (d *SQLServer) ChangeLeases(ctx context.Context, change backend.LeaseChange
 	return backend.Leases(ctx, d.db, query)
 }
 
-// Purge implements [backend.Backend].
-func (d *SQLServer) Purge(ctx context.Context, retention time.Duration, limit int, _ time.Time) (purged int, until time.Time, err error) {
-	purged, err = d.change(ctx, d.sql.Query("purge", int64(limit), -millis(retention)))
-	return purged, until, err
-}
-
 // Grant implements [backend.TransactionLister]. Every user may see what ListOpen asks for;
 // should a server refuse it, this is the right to look at a database's state.
 func (d *SQLServer) Grant() string { return "VIEW DATABASE STATE" }
@@ -151,4 +140,158 @@ func (d *SQLServer) Grant() string { return "VIEW DATABASE STATE" }
 // ListOpen implements [backend.TransactionLister].
 func (d *SQLServer) ListOpen(ctx context.Context, _ string) (backend.OpenList, error) {
 	return backend.ReadOpenList(ctx, d.db, d.sql.Query("open transactions"))
+}
+
+// BeginLanes implements [backend.Backend].
+func (d *SQLServer) BeginLanes(ctx context.Context) (backend.FirstLine, error) {
+	return d.Read(ctx, backend.Read{}, nil)
+}
+
+// Read implements [backend.Backend].
+func (d *SQLServer) Read(ctx context.Context, page backend.Read, take func(storage.Row) (bool, error)) (backend.FirstLine, error) {
+	line, _, err := backend.ReadPage(ctx, d.db, nil, d.page(page), take)
+	return line, err
+}
+
+// page says in its order what it relies on: without ORDER BY a join may return
+// rows as their pages come from the disk. It cuts off what comes after the row that crosses
+// the bound of bytes.
+func (d *SQLServer) page(read backend.Read) backend.Query {
+	share := read.Limit
+	if read.Share > 0 {
+		share = min(share, read.Share)
+	}
+	a := args{positionList(read.Positions)}
+	rows := "(" + d.ranges(&a, read.Positions, "*", share, read.Limit) + ") AS t"
+	if read.MaxBytes > 0 {
+		size := d.sql.Text("size")
+		rows = "(SELECT t.*, SUM(" + size + ") OVER (ORDER BY t.n, t.id ROWS UNBOUNDED PRECEDING) - (" + size + ") AS bytes_before" +
+			"\nFROM " + rows + ") AS t WHERE t.bytes_before < " + a.add(int64(read.MaxBytes))
+	}
+	return a.query(
+		d.sql.Text("positions"),
+		d.sql.Text("first line"),
+		d.sql.Text("at one moment"),
+		"SELECT line, id, lane, message_id, topic, message_key, payload, headers, available_at, priority, attempts, crashes, created_at, flags FROM (",
+		"SELECT @first AS line, -1 AS n, "+d.sql.Text("no row"),
+		"UNION ALL",
+		"SELECT NULL, t.n, "+d.sql.Text("hot row"),
+		"FROM "+rows,
+		") AS page ORDER BY n, id;",
+		"SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
+}
+
+// positionList is the argument of "positions".
+func positionList(positions []storage.Position) string {
+	items := make([][]any, len(positions))
+	for i, p := range positions {
+		items[i] = []any{i, p.Lane, p.After, p.Until, backend.Nullable(p.Key)}
+	}
+	return bind.SQLServerList(items)
+}
+
+// ranges selects rows from one range of the key after the other. Blanks
+// at the end of a key don't count for =. A seek is forced but beside a condition on
+// the key, from which the lane is computed: there the optimizer may write the lane out,
+// simplify it, and find no such plan any more (error 8622).
+func (d *SQLServer) ranges(a *args, positions []storage.Position, columns string, share, limit int) string {
+	hint, key := "FORCESEEK", ""
+	if len(positions) > 0 && positions[0].Key != "" {
+		hint, key = "INDEX(1)", " AND h.message_key = p.message_key AND DATALENGTH(h.message_key) = DATALENGTH(p.message_key)"
+	}
+	return "SELECT TOP (" + a.add(int64(limit)) + ") p.n, h.* FROM @positions AS p" +
+		"\nCROSS APPLY (SELECT TOP (" + a.add(int64(share)) + ") " + columns + " FROM " + d.table.Hot + " AS h WITH (" + hint + ")" +
+		"\n    WHERE h.lane = p.lane AND h.id > p.after AND h.id <= p.until" + key + " ORDER BY h.id) AS h ORDER BY p.n, h.id"
+}
+
+// Candidates implements [backend.Backend].
+func (d *SQLServer) Candidates(ctx context.Context, positions []storage.Position, _ []string, limit int, take func(storage.Candidate) (bool, error)) error {
+	a := args{positionList(positions)}
+	columns := "h.id, h.lane, h.topic, h.message_key, COALESCE(DATALENGTH(h.payload), DATALENGTH(h.payload_text), 0) AS bytes"
+	return backend.ReadCandidates(ctx, d.db, a.query(
+		d.sql.Text("positions"),
+		d.sql.Text("at one moment"),
+		"SELECT t.id, t.lane, t.topic, COALESCE(t.message_key, N''), t.bytes",
+		"FROM ("+d.ranges(&a, positions, columns, limit, limit)+") AS t ORDER BY t.n, t.id;",
+		"SET TRANSACTION ISOLATION LEVEL READ COMMITTED"), take)
+}
+
+// Pick implements [backend.Backend].
+func (d *SQLServer) Pick(ctx context.Context, rows []storage.RowID, held bool) ([]storage.Row, error) {
+	name := "pick"
+	if held {
+		name = "pick held"
+	}
+	places := bind.SQLServerList(backend.Column(rows, func(row *storage.RowID) [2]int64 { return [2]int64{int64(row.Lane), row.ID} }))
+	return backend.ReadRows(ctx, d.db, d.sql.Query(name, places))
+}
+
+// Due implements [backend.Backend].
+func (d *SQLServer) Due(ctx context.Context, lanes []int, after storage.DueCursor, limit, maxBytes int) ([]storage.Row, error) {
+	query := d.sql.Query("due", timestamp(after.At), int64(limit), bind.SQLServerList(lanes), after.ID, int64(max(1, maxBytes)))
+	return backend.ReadHeld(ctx, d.db, query, maxBytes)
+}
+
+// BlockedKeys implements [backend.Backend].
+func (d *SQLServer) BlockedKeys(ctx context.Context, lanes []int, limit int) ([]storage.BlockedKey, error) {
+	return backend.BlockedKeys(ctx, d.db, d.sql.Query("held keys", int64(limit), bind.SQLServerList(lanes)))
+}
+
+// BlockedAmong implements [backend.Backend].
+func (d *SQLServer) BlockedAmong(ctx context.Context, keys []storage.LaneKey) ([]storage.BlockedKey, error) {
+	items := make([][]any, len(keys))
+	for i, key := range keys {
+		items[i] = []any{i, key.Lane, key.Key}
+	}
+	return backend.BlockedKeys(ctx, d.db, d.sql.Query("held among", bind.SQLServerList(items)))
+}
+
+// Purge implements [backend.Backend].
+func (d *SQLServer) Purge(ctx context.Context, retention time.Duration, limit int, _ time.Time) (purged int, until time.Time, err error) {
+	purged, err = d.change(ctx, d.sql.Query("purge", int64(limit), -millis(retention)))
+	return purged, until, err
+}
+
+// Claim implements [backend.Backend]. It names its index, as all do that lock what they find:
+// in another order than the index's the rows would be sorted, and all be locked before the
+// first is taken.
+func (d *SQLServer) Claim(ctx context.Context, claim storage.ClaimRequest) ([]storage.Row, error) {
+	index := "claim_id"
+	if claim.Pick == storage.Priority {
+		index = "claim_priority"
+	}
+	var a args
+	where := d.sql.Text("by rows") + " AND claimed_until IS NULL"
+	limit, order, size := a.add(int64(claim.Limit)), backend.ClaimOrder(claim.Pick), d.sql.Text("size")
+	if len(claim.Topics) > 0 {
+		where += " AND " + among(&a, "topic", claim.Topics)
+	}
+	if len(claim.Except) > 0 {
+		where += " AND NOT (" + among(&a, "topic", claim.Except) + ")"
+	}
+	relay, token, ttl := a.add(claim.Relay), a.add(claim.Token), a.add(millis(claim.TTL))
+	return backend.ReadRows(ctx, d.db, a.query(
+		d.sql.Text("read committed"),
+		"WITH picked AS (",
+		"    SELECT TOP ("+limit+") t.*, "+size+" AS size FROM "+d.table.Hot+" AS t WITH (INDEX("+d.table.IndexName(index)+"), UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK)",
+		"    WHERE "+where+" ORDER BY "+order+"),",
+		"fitting AS (SELECT *, sum(size) OVER (ORDER BY "+order+" ROWS UNBOUNDED PRECEDING) - size AS bytes_before FROM picked)",
+		"UPDATE fitting SET claimed_by = "+relay+", claim_token = "+token+", claimed_until = DATEADD(MILLISECOND, "+ttl+" % 1000, DATEADD(SECOND, "+ttl+" / 1000, SYSUTCDATETIME()))",
+		"OUTPUT "+strings.ReplaceAll(d.sql.Text("hot row"), "t.", "inserted."),
+		"WHERE bytes_before < "+a.add(backend.MostBytes(claim))))
+}
+
+// Extend implements [backend.Backend].
+func (d *SQLServer) Extend(ctx context.Context, token string, ids []int64, ttl time.Duration) ([]int64, error) {
+	return backend.IDs(ctx, d.db, d.sql.Query("extend", token, bind.SQLServerList(ids), millis(ttl)))
+}
+
+// Reclaim implements [backend.Backend].
+func (d *SQLServer) Reclaim(ctx context.Context, limit int) (int, error) {
+	freed, err := d.change(ctx, d.sql.Query("free expired", int64(limit)))
+	if err != nil {
+		return 0, err
+	}
+	back, err := d.change(ctx, d.sql.Query("bring back", int64(limit)))
+	return freed + back, err
 }
