@@ -41,7 +41,7 @@ type statement struct {
 // in which a settle is in flight; a settle that waited for a takeover finds the new fence.
 // Renewals change no key and pass.
 func (p *Postgres) Settle(ctx context.Context, tx *sql.Tx, relay string, keep bool, settlements []storage.Settlement) (backend.Settled, error) {
-	with := &statement{facts: "'lane', lane, fence FROM held"}
+	with := &statement{args: make(args, 0, 16), parts: make([]string, 0, 8), facts: "'lane', lane, fence FROM held"}
 	if settlements[0].Token == "" {
 		leases := backend.LeasesOf(settlements)
 		with.parts = append(with.parts, "held AS MATERIALIZED (SELECT l.lane, l.fence FROM "+p.table.Lanes+" AS l JOIN (SELECT DISTINCT lane, fence FROM unnest("+
