@@ -49,7 +49,11 @@ type batch struct {
 
 func (b *batch) do(ctx context.Context, e *engine, f *flight) {
 	if f.queue.tx == nil {
-		b.outcomes = send(ctx, f.queue.options.Sink, messagesOf(f.items))
+		messages := make([]sinks.Message, len(f.items))
+		for i, it := range f.items {
+			messages[i] = it.message()
+		}
+		b.outcomes = send(ctx, f.queue.options.Sink, messages)
 		return
 	}
 	for _, it := range f.items { // each in a transaction of its own
@@ -102,18 +106,24 @@ func (e *engine) startSends(now time.Time) {
 // flight. What can't be sent is parked, and what comes after it in its key left for later.
 func (e *engine) takeBatch(q *sinkQueue) []*item {
 	most, perKey := q.options.Batch, q.options.Batch
-	if q.inTrouble() {
+	if t := q.troubles[""]; t != nil && t.known {
 		most = 1 // it is tried with one message after the other
 	}
 	if q.order == sinks.OrderNone {
 		perKey = 1
 	}
 	batch, bytes := make([]*item, 0, min(most, q.buffered)), 0
-	for len(batch) < most && (bytes < q.options.BatchBytes || len(batch) == 0) {
-		entry, ok := q.waiting.pop()
-		if !ok {
-			break
+	for len(batch) < most && (bytes < q.options.BatchBytes || len(batch) == 0) && !q.waiting.empty() {
+		line := &q.waiting.back // from which the next one is taken
+		if len(*line) == 0 {
+			line, q.waiting.againNext = &q.waiting.untried, !q.waiting.againNext
+			if len(q.waiting.again) > 0 && (q.waiting.againNext || len(*line) == 0) {
+				line = &q.waiting.again
+			}
 		}
+		entry := (*line)[0]
+		(*line)[0] = queued{}
+		*line = (*line)[1:]
 		k, items, left := entry.key, []*item{entry.item}, most-len(batch)
 		if k != nil {
 			// A key with many messages begins the next batch rather than get the little that is
@@ -154,7 +164,7 @@ func (e *engine) takeBatch(q *sinkQueue) []*item {
 				k.inFlight++
 			}
 			batch = append(batch, it)
-			bytes += it.size()
+			bytes += it.bytes
 		}
 	}
 	if q.ordered { // rows come in the order in which they were picked
@@ -221,13 +231,8 @@ func (l leased) Err() error {
 	return nil
 }
 
-func messagesOf(batch []*item) []sinks.Message {
-	messages := make([]sinks.Message, len(batch))
-	for i, it := range batch {
-		messages[i] = it.message()
-	}
-	return messages
-}
+// noAnswer is the outcome of a message of which the sink has said nothing.
+var noAnswer = sinks.Fail(sinks.Retry, sinks.ReasonUnknown, "the sink gave no answer for this message")
 
 // send hands a batch over, and returns one outcome a message. After a panic nobody knows
 // what was delivered.
@@ -237,18 +242,11 @@ func send(ctx context.Context, sink sinks.Sink, messages []sinks.Message) (outco
 			outcomes = sinks.All(len(messages), sinks.Fail(sinks.Retry, sinks.ReasonPanic, "the sink panicked: "+sinks.DescribePanic(p, "/relay.send")))
 		}
 	}()
-	return complete(sink.Send(ctx, messages), len(messages))
-}
-
-// complete makes one outcome a message of what the sink returned.
-func complete(outcomes []sinks.Outcome, n int) []sinks.Outcome {
-	if len(outcomes) > n {
-		return outcomes[:n]
+	outcomes = sink.Send(ctx, messages)
+	for len(outcomes) < len(messages) {
+		outcomes = append(outcomes, noAnswer)
 	}
-	for len(outcomes) < n {
-		outcomes = append(outcomes, sinks.Fail(sinks.Retry, sinks.ReasonUnknown, "the sink gave no answer for this message"))
-	}
-	return outcomes
+	return outcomes[:len(messages)]
 }
 
 // errNotDelivered rolls a handler's transaction back.
