@@ -253,7 +253,7 @@ const quietTime = 10 * time.Second
 // logLimiter keeps trouble that lasts from filling the log.
 type logLimiter struct {
 	mu    sync.Mutex
-	lines map[string]*limitedLine
+	lines map[string]limitedLine
 }
 
 type limitedLine struct {
@@ -267,19 +267,16 @@ func (q *logLimiter) again(line string) (ok bool, more int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.lines == nil {
-		q.lines = map[string]*limitedLine{}
+		q.lines = map[string]limitedLine{}
 	}
-	l := q.lines[line]
-	if l == nil {
-		l = &limitedLine{}
+	l, now := q.lines[line], time.Now()
+	if !l.last.IsZero() && now.Sub(l.last) < quietTime {
+		l.more++
 		q.lines[line] = l
+		return false, 0
 	}
-	if now := time.Now(); l.last.IsZero() || now.Sub(l.last) >= quietTime {
-		more, l.last, l.more = l.more, now, 0
-		return true, more
-	}
-	l.more++
-	return false, 0
+	q.lines[line] = limitedLine{last: now}
+	return true, l.more
 }
 
 // describe is what an operator reads on the row.
