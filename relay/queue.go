@@ -39,7 +39,6 @@ type sinkQueue struct {
 	jobs     chan *flight
 	flights  map[*flight]struct{} // the jobs under way
 	turn     int64                // jobs that were begun
-	stuck    int                  // of those under way, jobs that don't return
 	allStuck bool                 // no worker is left
 	circuit  circuit
 

@@ -172,9 +172,13 @@ func (e *engine) loop(ctx context.Context) error {
 		case takeIn := <-e.didRead:
 			takeIn()
 		case f := <-e.sent:
-			e.land(f)
+			sent := []*flight{f}
 			for len(e.sent) > 0 { // what else has been sent is settled together
-				e.land(<-e.sent)
+				sent = append(sent, <-e.sent)
+			}
+			for _, f := range sent {
+				delete(f.queue.flights, f)
+				f.job.done(e, f)
 			}
 		case takeNote := <-e.journaled:
 			takeNote()

@@ -19,7 +19,7 @@ import (
 // the relay had died.
 //
 // A batch's way: startSends has takeBatch make it up and gives it to a worker, whose sender
-// does it; it lands, is done (outcome.go), and is written back (settle.go).
+// does it; the loop takes it back, it is done (outcome.go), and written back (settle.go).
 
 // job is what a worker does for a sink, and what the loop makes of it afterwards. What
 // it needs of the engine is lent to the worker until it is done.
@@ -198,21 +198,6 @@ func (e *engine) sender(ctx context.Context, q *sinkQueue) {
 	}
 }
 
-// land takes a job back from its worker.
-func (e *engine) land(f *flight) {
-	q := f.queue
-	delete(q.flights, f)
-	if f.stuck {
-		q.stuck--
-		q.allStuck = false
-		if !slices.ContainsFunc(e.queues, func(q *sinkQueue) bool { return q.stuck > 0 }) {
-			e.health.stuck.Store(nil)
-			e.options.Logger.Info("relay: what was stuck has returned", "relay", e.options.Name, "sink", q.name)
-		}
-	}
-	f.job.done(e, f)
-}
-
 // leased is a context that is over when the lease is, also where the process
 // was stopped and nobody has cancelled it yet: a sink that asks before each
 // message sends none after the lease.
@@ -299,25 +284,37 @@ func handleSafely(ctx context.Context, sink sinks.TxSink, tx *sql.Tx, m sinks.Me
 // stuckGrace is how long a send may take beyond its time-out.
 const stuckGrace = 5 * time.Second
 
-// findStuck notes which sends should have returned long ago.
+// findStuck notes which sends should have returned long ago, and when all of these did at last.
 func (e *engine) findStuck(now time.Time) {
+	anyStuck := false
 	for _, q := range e.queues {
+		stuck, found := 0, []*flight(nil)
 		for f := range q.flights {
-			if !f.stuck && now.Sub(f.began) > q.options.Timeout+stuckGrace {
-				f.stuck = true
-				q.stuck++
-				q.allStuck = q.stuck == q.options.Workers
-				text := q.describe(f, now)
-				e.health.stuck.Store(&text)
-				consequence := "; it ignores its context"
-				if len(f.items) > 0 {
-					consequence += ", and its lanes are left to end"
+			if now.Sub(f.began) > q.options.Timeout+stuckGrace {
+				stuck++
+				if !f.stuck {
+					found = append(found, f)
 				}
-				e.options.Logger.Error("relay: "+text+consequence, "relay", e.options.Name, "sink", q.name)
-				e.options.Observer.Failed("stuck", errors.New(text))
-				e.claiming.abandon(f)
 			}
 		}
+		q.allStuck = stuck > 0 && stuck == q.options.Workers
+		anyStuck = anyStuck || stuck > 0
+		for _, f := range found {
+			f.stuck = true
+			text := q.describe(f, now)
+			e.health.stuck.Store(&text)
+			consequence := "; it ignores its context"
+			if len(f.items) > 0 {
+				consequence += ", and its lanes are left to end"
+			}
+			e.options.Logger.Error("relay: "+text+consequence, "relay", e.options.Name, "sink", q.name)
+			e.options.Observer.Failed("stuck", errors.New(text))
+			e.claiming.abandon(f)
+		}
+	}
+	if !anyStuck && e.health.stuck.Load() != nil {
+		e.health.stuck.Store(nil)
+		e.options.Logger.Info("relay: what was stuck has returned", "relay", e.options.Name)
 	}
 }
 
