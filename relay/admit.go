@@ -42,10 +42,14 @@ func (e *byLanes) admit(l *lane, row *storage.Row) bool {
 		return true
 	}
 
-	k, known := e.keyOf(l, q, row)
-	if !known {
-		l.lookAgain(row.ID)
-		return false
+	var k *key // nil without order
+	if row.Message.Key != "" {
+		ref := keyRef{q.index, row.Message.Key}
+		if l.keysUnknown && l.keys[ref] == nil && !e.recall(l, ref) { // nobody was asked whether it is blocked
+			l.lookAgain(row.ID)
+			return false
+		}
+		k = l.key(ref)
 	}
 	room := q.room()
 	if row.Deferred {
@@ -64,8 +68,8 @@ func (e *byLanes) admit(l *lane, row *storage.Row) bool {
 	if row.Retrying {
 		e.block(it)
 	}
-	e.poll.weigh(it)
 	q.add(it)
+	e.poll.rowBytes += (it.bytes - e.poll.rowBytes) / 16
 	if e.duplicates != nil {
 		if outcome := e.duplicates.known(it); outcome != nil { // its sink has it from before
 			e.deliveredBefore(it, *outcome)
@@ -81,10 +85,11 @@ func (e *byLanes) admitLater(it *item, row *storage.Row) {
 	if row.Message.Key == "" {
 		return
 	}
-	k, known := e.keyOf(it.lane, e.queues[e.routes.sink(row.Message.Topic)], row)
-	if k == nil || !known {
+	l, ref := it.lane, keyRef{e.routes.sink(row.Message.Topic), row.Message.Key}
+	if l.keysUnknown && l.keys[ref] == nil && !e.recall(l, ref) {
 		return
 	}
+	k := l.key(ref)
 	if !k.blocked && !k.dropped {
 		e.resuming = append(e.resuming, k)
 	}
@@ -124,14 +129,28 @@ func (e *byLanes) settled(it *item) {
 	} else {
 		e.forget(it)
 	}
-	switch {
-	case it.lost():
+	switch k := it.key; {
+	case it.lane.lost:
 	case it.toWrite.State == storage.StateError:
-		e.unblock(it)
+		if k != nil && k.blocked && k.blockedBy == it.row.ID {
+			e.unblock(k)
+		}
 		e.resume([]*item{it})
 	case it.toWrite.State == storage.StateRetry:
-		e.due.again(time.Now().Add(it.toWrite.Delay))
-		e.setAside(it.key)
+		now := time.Now()
+		e.due.next = earliest(e.due.next, now.Add(it.toWrite.Delay))
+		e.dueSooner(now)
+		e.setAside(k)
+	}
+}
+
+// dueSooner brings the next read of held rows forward to when the next of them is known to
+// become due. The database's clock may be a little behind.
+func (e *byLanes) dueSooner(now time.Time) {
+	if e.due.next.After(now) {
+		e.poll.dueAt = earliest(e.poll.dueAt, e.due.next)
+	} else {
+		e.due.next, e.poll.dueAt = time.Time{}, now
 	}
 }
 

@@ -39,18 +39,6 @@ type blockedKeys struct {
 	askAt     time.Time                                // when keys ask for their retries
 }
 
-// keyOf returns the key's state, if the row has a key, and whether it is known.
-func (b *blockedKeys) keyOf(l *lane, q *sinkQueue, row *storage.Row) (k *key, known bool) {
-	if row.Message.Key == "" {
-		return nil, true
-	}
-	ref := keyRef{q.index, row.Message.Key}
-	if l.keysUnknown && l.keys[ref] == nil && !b.recall(l, ref) {
-		return nil, false
-	}
-	return l.key(ref), true
-}
-
 // block lets nothing of the item's key be sent but the item. What waits behind it is
 // dropped, and read again later.
 func (b *blockedKeys) block(it *item) {
@@ -78,21 +66,19 @@ func (b *blockedKeys) leaveBehind(it *item) {
 	b.drop(it)
 }
 
-// unblock lets the key go on if it is the item that it waits for.
-func (b *blockedKeys) unblock(it *item) {
-	if it.key != nil && it.key.blockedBy == it.row.ID {
-		b.unblockKey(it.key)
-	}
+// drop takes an item that nothing was done with out of memory. Whoever calls
+// it remembers where to read it again.
+func (h *heldLanes) drop(it *item) {
+	it.stage = dropped
+	it.queue.release(it)
+	h.forget(it)
 }
 
-// unblockKey ends the wait of a key, and has what was left behind read again. If
+// unblock ends the wait of a key that is blocked, and has what was left behind read again. If
 // the database named the message that blocked the key, another message of the key may wait,
 // too: after a failover two relays may each have written a retry. So the database is asked
 // again before the key goes on.
-func (b *blockedKeys) unblockKey(k *key) {
-	if !k.blocked {
-		return
-	}
+func (b *blockedKeys) unblock(k *key) {
 	k.blocked = false
 	b.count--
 	if k.fromDatabase && !k.dropped {
@@ -182,7 +168,7 @@ func (b *blockedKeys) askFirst(f *fetch) bool {
 	}
 	askOf(f.page.Rows, f.kind == readSkipped)
 	for _, k := range f.keys {
-		if k.mustAsk() {
+		if k.fromDatabase && !k.blocked {
 			ask(storage.LaneKey{Lane: k.lane.Lane, Key: k.ref.key})
 		}
 	}
@@ -221,8 +207,8 @@ func (b *blockedKeys) blockAgain(l *lane, ref keyRef, holder int64) *key {
 // mayGoOn says whether nothing blocks the key any more, as far as the database was
 // asked.
 func (b *blockedKeys) mayGoOn(k *key) bool {
-	if k.mustAsk() && b.recall(k.lane, k.ref) && !k.blocked {
-		k.fromDatabase = false
+	if k.fromDatabase && !k.blocked && b.recall(k.lane, k.ref) {
+		k.fromDatabase = k.blocked
 	}
 	return !k.blocked && !k.fromDatabase
 }
@@ -321,7 +307,7 @@ func (b *blockedKeys) mergeBlockers(f *fetch) {
 	}
 	for k, holder := range f.holders {
 		if k.blocked && k.blockedBy == holder && k.lane.known[holder] == nil && b.laneOf(f, k.lane.Lane) == k.lane && !there[k.lane.Lane][k.ref] {
-			b.unblockKey(k)
+			b.unblock(k)
 			b.queues[k.ref.queue].enqueue(k)
 			k.lane.forget(k)
 		}

@@ -72,19 +72,24 @@ func TestHowFarAPageHasRead(t *testing.T) {
 // What is read once more must neither fill pages nor reach far back.
 func TestHowFarALookReadsAgain(t *testing.T) {
 	t.Parallel()
-	e := withLanes(&engine{}, map[int]*lane{0: {cursor: 90}, 1: {cursor: 1000}})
-	e.poll.rowBytes = 0
+	near, far := laneAt(90), laneAt(1000)
+	near.Lane = 0
+	e := withLanes(&engine{routes: &router{}, queues: make([]*sinkQueue, 2)}, map[int]*lane{0: near, 3: far})
+	e.poll.rowBytes, e.late.given = 0, 1000
+	look := func(lateAfter int64) {
+		e.late.scanFirst(&fetch{kind: readLanes, seq: 1, page: storage.Page{LateAfter: lateAfter, LastID: 1000}})
+	}
 	for _, step := range []struct{ lateAfter, want int64 }{
 		{-1, 1000}, {995, 995}, {998, 995}, {0, 995}, {900, 900}, {1000, 912}, {-1, 912},
 	} {
-		e.late.learnSpan(step.lateAfter)
+		look(step.lateAfter)
 		if got := e.furthest() - e.late.span; got != step.want {
 			t.Errorf("after late rows above %d: reads again above %d, want %d", step.lateAfter, got, step.want)
 		}
 	}
 	e.poll.rowBytes = againBytes
 	e.late.span = 0
-	e.late.learnSpan(990)
+	look(990)
 	if got := e.furthest() - e.late.span; got != 1000 {
 		t.Errorf("large rows are read again above %d", got)
 	}

@@ -48,18 +48,8 @@ type batchRef struct {
 // planPause keeps a sink that turns everything down from keeping a core busy.
 const planPause = 10 * time.Millisecond
 
-func newDedup(j *journal) *dedup {
-	d := &dedup{journal: j, sinks: map[*sinkQueue]*dedupSink{}, batchRefs: map[*lane]map[rowRef]*batchRef{}}
-	for _, q := range d.queues {
-		if sink, ok := q.options.Sink.(sinks.Deduplicating); ok {
-			d.sinks[q] = &dedupSink{sink: sink}
-		}
-	}
-	return d
-}
-
-// leased takes over the references of a lane. Their batches are unresolved.
-func (d *dedup) leased(l *lane, g storage.Grant) {
+// inherit takes over the references of a lane. Their batches are unresolved.
+func (d *dedup) inherit(l *lane, g storage.Grant) {
 	d.batchRefs[l] = map[rowRef]*batchRef{}
 	for _, t := range g.Batches {
 		at := slices.IndexFunc(d.queues, func(q *sinkQueue) bool { return q.name == t.Sink && d.sinks[q] != nil })
@@ -78,7 +68,10 @@ func (d *dedup) leased(l *lane, g storage.Grant) {
 	}
 }
 
-func (d *dedup) lost(l *lane) { delete(d.batchRefs, l) }
+func (d *dedup) lost(l *lane) {
+	delete(d.batchRefs, l)
+	delete(d.stale, l)
+}
 
 // unresolve has a batch sent again before anything else.
 func (s *dedupSink) unresolve(b *dedupBatch) {
@@ -234,27 +227,34 @@ type plannedBatch struct {
 	alone     bool // nothing else of the sink was under way
 }
 
+// do has the sink plan the messages, writes the plan down, and sends what has a reference. What
+// is not planned has its outcome already.
 func (b *plannedBatch) do(ctx context.Context, _ *engine, f *flight) {
-	messages := messagesOf(f.items)
-	b.outcomes = b.plan(ctx, f, messages)
-	if b.write(ctx, func() { b.note(f.items) }) {
-		b.send(ctx, f.queue.options.Sink, messages)
-	}
-}
-
-// plan has the sink plan the messages, and adds the references to the journals that are
-// about to be written. What is not planned has its outcome already.
-func (b *plannedBatch) plan(ctx context.Context, f *flight, messages []sinks.Message) (outcomes []sinks.Outcome) {
-	b.batchRefs, outcomes = planSafely(ctx, b.dedup.sinks[f.queue].sink, messages)
+	messages := make([]sinks.Message, len(f.items))
 	for i, it := range f.items {
-		if b.batchRefs[i] == (sinks.BatchRef{}) {
+		messages[i] = it.message()
+	}
+	b.batchRefs, b.outcomes = planSafely(ctx, b.dedup.sinks[f.queue].sink, messages)
+	planned := messages[:0]
+	for i, it := range f.items {
+		t := b.batchRefs[i]
+		if t == (sinks.BatchRef{}) {
 			continue
 		}
-		messages[i].BatchRef = b.batchRefs[i]
+		messages[i].BatchRef = t
+		planned = append(planned, messages[i])
 		at := slices.IndexFunc(b.journals, func(journal storage.Journal) bool { return journal.Lane == it.row.Lane })
-		addRef(&b.journals[at], f.queue.name, b.batchRefs[i], refOf(&it.row))
+		addRef(&b.journals[at], f.queue.name, t, refOf(&it.row))
 	}
-	return outcomes
+	if !b.write(ctx, func() { b.note(f.items) }) || len(planned) == 0 {
+		return
+	}
+	answers := send(ctx, f.queue.options.Sink, planned)
+	for i := range b.outcomes {
+		if b.batchRefs[i] != (sinks.BatchRef{}) {
+			b.outcomes[i], answers = answers[0], answers[1:]
+		}
+	}
 }
 
 // planSafely returns one reference and one outcome a message.
@@ -265,23 +265,12 @@ func planSafely(ctx context.Context, sink sinks.Deduplicating, messages []sinks.
 			batchRefs, outcomes = nil, sinks.All(n, sinks.Fail(sinks.Retry, sinks.ReasonPanic, fmt.Sprintf("the sink panicked: %v", p)))
 		}
 		batchRefs = append(batchRefs, make([]sinks.BatchRef, max(0, n-len(batchRefs)))...)
-		outcomes = complete(outcomes, n)
+		for len(outcomes) < n {
+			outcomes = append(outcomes, noAnswer)
+		}
+		outcomes = outcomes[:n]
 	}()
 	return sink.Plan(ctx, messages)
-}
-
-// send sends what has a reference.
-func (b *plannedBatch) send(ctx context.Context, sink sinks.Sink, messages []sinks.Message) {
-	messages = slices.DeleteFunc(messages, func(m sinks.Message) bool { return m.BatchRef == sinks.BatchRef{} })
-	if len(messages) == 0 {
-		return
-	}
-	answers := send(ctx, sink, messages)
-	for i := range b.outcomes {
-		if b.batchRefs[i] != (sinks.BatchRef{}) {
-			b.outcomes[i], answers = answers[0], answers[1:]
-		}
-	}
 }
 
 // note gives the rows of a batch their references once its plan is written down. If nobody
@@ -301,9 +290,13 @@ func (b *plannedBatch) note(items []*item) {
 		if batches[t.Batch] == nil {
 			batches[t.Batch] = &dedupBatch{sink: it.queue.name, name: t.Batch, size: t.Size}
 		}
+		if it.lane.lost {
+			continue
+		}
 		of := b.dedup.batchRefs[it.lane]
 		if of == nil {
-			continue // the lane was lost
+			of = map[rowRef]*batchRef{}
+			b.dedup.batchRefs[it.lane] = of
 		}
 		of[refOf(&it.row)] = &batchRef{batch: batches[t.Batch], place: t.Place}
 		if b.err != nil {
@@ -425,7 +418,8 @@ func (r *resolving) do(ctx context.Context, _ *engine, f *flight) {
 }
 
 // done ends the references whose rows are gone or were never delivered, and marks those
-// done that the sink has.
+// done that the sink has. The sink is judged by what it said, but a batch that it turned down
+// says nothing against it.
 func (r *resolving) done(e *engine, f *flight) {
 	d, q := r.dedup, f.queue
 	if r.err != nil {
@@ -435,7 +429,16 @@ func (r *resolving) done(e *engine, f *flight) {
 	}
 	if len(r.outcomes) > 0 {
 		q.observeSent(f.took, r.outcomes)
-		r.judge(e, f)
+		var said []sinks.Outcome
+		for _, outcome := range r.outcomes {
+			if sinks.IsOpen(outcome) {
+				outcome = uncharged(outcome)
+			}
+			if outcome.Result != sinks.Unsent {
+				said = append(said, outcome)
+			}
+		}
+		q.judgeCircuit(said, len(said) == 0 || f.ctx.Err() != nil)
 	}
 	open := map[*dedupBatch]bool{}
 	for _, l := range d.sortedLanes() {
@@ -450,21 +453,6 @@ func (r *resolving) done(e *engine, f *flight) {
 		b.unresolved = open[b] || !slices.Contains(r.batches, b)
 		return !b.unresolved
 	})
-}
-
-// judge judges the sink by what it said, except that a batch which it turned down says
-// nothing against it.
-func (r *resolving) judge(e *engine, f *flight) {
-	var said []sinks.Outcome
-	for _, outcome := range r.outcomes {
-		if sinks.IsOpen(outcome) {
-			outcome = uncharged(outcome)
-		}
-		if outcome.Result != sinks.Unsent {
-			said = append(said, outcome)
-		}
-	}
-	f.queue.judgeCircuit(said, len(said) == 0 || f.ctx.Err() != nil)
 }
 
 // decide ends a reference by the status of its row, unless that is open.

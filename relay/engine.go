@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
+	"unicode/utf8"
 
 	"github.com/rowrelay/rowrelay/relay/storage"
 	"github.com/rowrelay/rowrelay/sinks"
@@ -28,9 +31,10 @@ type engine struct {
 	aborted    <-chan struct{}
 	host       string
 	claiming   claiming
-	guards     []guard
-	duplicates duplicates // nil without a sink that recognises a batch
-	journalAll time.Time  // until then all that is sent is written down before, as a relay has died
+	readers    []func(context.Context) // the goroutines of the claiming, which run starts
+	guards     []guard                 // those that have something to guard
+	duplicates duplicates              // nil without a sink that recognises a batch
+	journalAll time.Time               // until then all that is sent is written down before, as a relay has died
 
 	poll     polling
 	settle   *settling
@@ -53,27 +57,26 @@ type engine struct {
 // base is what every part of the engine needs: the table, the options, and whom to tell
 // of trouble. Any goroutine may use it.
 type base struct {
-	store      storage.Store
-	options    Options
-	health     *health
-	logLimiter logLimiter
+	store       storage.Store
+	options     Options
+	callTimeout time.Duration // of one call of the database, which must not hold the relay for longer than its lease
+	health      *health
+	logLimiter  logLimiter
 }
 
 // claiming is one of the two ways to come by messages: [byLanes] and [byRows]. The
 // stages that both share ask it this.
 type claiming interface {
-	// workers are its goroutines, which run starts.
-	workers() []func(context.Context)
-
 	// startRead asks the database for messages if there is reason and room.
 	startRead(now time.Time)
 
 	// rights are what the relay has now, for the next renewal.
 	rights(leave bool) rights
 
-	// block lets nothing of the item's key be sent but the item; unblock ends that.
+	// block lets nothing of the item's key be sent but the item; unblock ends that for a
+	// key that is blocked.
 	block(it *item)
-	unblock(it *item)
+	unblock(k *key)
 
 	// settled takes an item out of memory whose outcome is written, or is another's to
 	// write. giveUp does so with one that this relay doesn't send, at least not now:
@@ -90,13 +93,47 @@ type claiming interface {
 	drained() bool
 }
 
+// byLanes is a relay that claims by lanes: it reads what is pending in the lanes that it
+// holds, in the order of ids, and keeps in memory what it has read until it is settled.
+type byLanes struct {
+	*engine
+	*heldLanes
+	*blockedKeys
+	late  *lateRows
+	sweep *sweep
+	due   dueRows
+	share int // lanes that are this relay's fair part; -1 before the first members
+	reads chan *fetch
+
+	// inherit takes over what a relay that died has left of a lane; nil where the store
+	// keeps no journals.
+	inherit func(l *lane, g storage.Grant)
+
+	seq               int64 // of the last read
+	turn              readKind
+	ahead             bool                // the next page is asked for before this one is taken in
+	skipping          bool                // the last page was passed over for the most part
+	elsewhere         int                 // pages in a row that came from another server than the lanes were leased from
+	settledDuringRead []*item             // settled while a read was under way, which may bring them back
+	failing           [kindsOfReads]int64 // since when each kind of read fails, by its clock; 0 if it doesn't
+
+	keyStride  stride    // of a read that catches up with keys
+	unroutedAt time.Time // when to look for what has no route; zero while that goes on
+}
+
+// dueRows is when held rows are read, in passes over those whose time has come.
+type dueRows struct {
+	cursor storage.DueCursor // where the next read begins
+	next   time.Time         // when the next held row that is known of becomes due
+	none   bool              // the last read found nothing
+}
+
 // guard is an optional feature. The shared stages call it at these places, and know nothing
 // else of it. There are two, by lanes only: [quarantine], for messages that bring
-// relays down, and [dedup], for sinks that recognise a batch.
+// relays down, which guards from when a lane of a relay that died is taken over; and
+// [dedup], for sinks that recognise a batch.
 type guard interface {
-	// leased: the lane is new, and this is what its last holder left. lost: it is
-	// forgotten.
-	leased(l *lane, g storage.Grant)
+	// lost: the lane is forgotten.
 	lost(l *lane)
 
 	// start gives the sink its next job, and says whether it has: then the shared code
@@ -138,12 +175,6 @@ type polling struct {
 	news  int // how often a look found something, for a drain
 }
 
-// begin notes that the table is read for what is new, and when it will be again.
-func (p *polling) begin(now time.Time, interval time.Duration) {
-	p.fresh, p.polled = false, false
-	p.began, p.at = now, now.Add(interval)
-}
-
 // count counts the looks in a row that found nothing new.
 func (p *polling) count(empty bool) {
 	if empty {
@@ -153,13 +184,6 @@ func (p *polling) count(empty bool) {
 	p.empty = 0
 	p.news++
 }
-
-// weigh learns what a row weighs.
-func (p *polling) weigh(it *item) { p.rowBytes += (it.size() - p.rowBytes) / 16 }
-
-// operationTimeout bounds one call of the database: a connection that answers
-// no more must not hold the relay for longer than its lease.
-func (b *base) operationTimeout() time.Duration { return max(b.options.Lease, 5*time.Second) }
 
 // reached notes how a call of the database went.
 func (b *base) reached(err error) {
@@ -175,7 +199,7 @@ func (b *base) reached(err error) {
 // failed reports trouble with a stage, which will try again. Of trouble that
 // lasts, a line now and then is enough.
 func (b *base) failed(stage string, err error) {
-	if err == nil || errors.Is(err, context.Canceled) {
+	if errors.Is(err, context.Canceled) {
 		return
 	}
 	b.options.Observer.Failed(stage, err)
@@ -206,15 +230,12 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// earliest returns the earliest of the times that are set.
-func earliest(times ...time.Time) time.Time {
-	var first time.Time
-	for _, t := range times {
-		if !t.IsZero() && (first.IsZero() || t.Before(first)) {
-			first = t
-		}
+// earliest returns the earlier of two times. A zero one isn't set.
+func earliest(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
 	}
-	return first
+	return a
 }
 
 func laterOf(a, b time.Time) time.Time {
@@ -222,4 +243,90 @@ func laterOf(a, b time.Time) time.Time {
 		return a
 	}
 	return b
+}
+
+// What all parts tell: the log, which doesn't repeat itself, and Healthy.
+
+// quietTime is how long a line of the log that was written is not repeated.
+const quietTime = 10 * time.Second
+
+// logLimiter keeps trouble that lasts from filling the log.
+type logLimiter struct {
+	mu    sync.Mutex
+	lines map[string]limitedLine
+}
+
+type limitedLine struct {
+	last time.Time
+	more int
+}
+
+// again says whether a line may be written now, and how many like it were not
+// since the last one.
+func (q *logLimiter) again(line string) (ok bool, more int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.lines == nil {
+		q.lines = map[string]limitedLine{}
+	}
+	l, now := q.lines[line], time.Now()
+	if !l.last.IsZero() && now.Sub(l.last) < quietTime {
+		l.more++
+		q.lines[line] = l
+		return false, 0
+	}
+	q.lines[line] = limitedLine{last: now}
+	return true, l.more
+}
+
+// describe is what an operator reads on the row.
+func describe(outcome sinks.Outcome) string {
+	return shorten(strings.TrimSuffix(string(outcome.Reason)+": "+outcome.Detail, ": "), 1000)
+}
+
+// shorten cuts a text to at most n bytes of valid UTF-8, without NUL, which
+// some databases can't store.
+func shorten(s string, n int) string {
+	s = strings.ReplaceAll(strings.ToValidUTF8(s, "�"), "\x00", "�")
+	if len(s) <= n {
+		return s
+	}
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n]
+}
+
+// loggable is what the log may have of an outcome. What follows the status of an
+// answer is the destination's own text, which may repeat a payload.
+func loggable(outcome sinks.Outcome) string {
+	detail := shorten(outcome.Detail, 4000)
+	if len(detail) > 3 && strings.Trim(detail[:3], "0123456789") == "" {
+		detail, _, _ = strings.Cut(detail, ": ")
+	}
+	return detail
+}
+
+// health tells Healthy how the loop does.
+type health struct {
+	started atomic.Bool
+	looped  atomic.Int64 // when the loop last came round, in nanoseconds since epoch
+	reached atomic.Int64 // when the database last answered
+	epoch   time.Time
+
+	safeUntil atomic.Int64 // nothing is sent after it
+	readFails atomic.Int64 // since when some kind of read has been failing; 0 if none is
+
+	problem    atomic.Pointer[string] // the last error of the database
+	stuck      atomic.Pointer[string] // the last send that doesn't return
+	unwritable atomic.Pointer[string] // what of the outcomes it refuses
+}
+
+func (p *health) now() int64 { return int64(time.Since(p.epoch)) }
+
+func (p *health) lastProblem() string {
+	if text := p.problem.Load(); text != nil {
+		return *text
+	}
+	return "no answer"
 }

@@ -68,10 +68,7 @@ func (s *settledCounts) Settled(counts storage.Settled, _ map[storage.State]int)
 func TestOutcomesOfLostLanesAreNotWritten(t *testing.T) {
 	t.Parallel()
 	observer := &settledCounts{}
-	e := withLanes(&engine{}, nil)
-	b := &base{options: Options{Observer: observer, Logger: slog.New(slog.DiscardHandler)}}
-	e.settle = settlingOf(b, 1)
-	e.settle.finish = e.finish
+	e := withLanes(settlingOf(&base{options: Options{Observer: observer, Logger: slog.New(slog.DiscardHandler)}}, 1), nil)
 	lost, kept := emptyLane(storage.Lease{Lane: 1, Fence: 1}, 0), emptyLane(storage.Lease{Lane: 2, Fence: 1}, 0)
 	for id := range int64(6) {
 		l := []*lane{lost, kept}[id%2]
@@ -81,7 +78,7 @@ func TestOutcomesOfLostLanesAreNotWritten(t *testing.T) {
 	}
 	e.dropLane(lost)
 	e.lanes = map[int]*lane{1: emptyLane(lost.Lease, 0), 2: kept} // the same fence again
-	e.settle.start(time.Now(), 0)
+	e.settle.start(time.Now())
 	job := <-e.settle.settles
 	if len(job.items) != 3 || job.items[0].lane != kept {
 		t.Errorf("%d outcomes are written, want the 3 of the lane that is held", len(job.items))

@@ -2,6 +2,7 @@ package relay
 
 import (
 	"hash/crc32"
+	"maps"
 	"slices"
 	"time"
 
@@ -191,7 +192,7 @@ type key struct {
 
 	blocked      bool  // no item but blockedBy may be sent
 	blockedBy    int64 // while blocked, the id of the message that blocks; else of the last one that did
-	fromDatabase bool  // the database said so: others of the key may wait for another attempt, too
+	fromDatabase bool  // the database said so. Others of the key may wait, too: it is asked again before the key goes on
 
 	dropped    bool  // rows of the key above resumeFrom were dropped: they are to be read again
 	resumeFrom int64 // the place to read from
@@ -232,7 +233,7 @@ func (k *key) take(n, bytes int) []*item {
 	}
 	end := first
 	for ; end < len(k.items) && end-first < n; end++ {
-		if bytes -= k.items[end].size(); bytes < 0 && end > first {
+		if bytes -= k.items[end].bytes; bytes < 0 && end > first {
 			break
 		}
 	}
@@ -252,12 +253,8 @@ func (k *key) dropAt(id int64) {
 // mustWait says that it is too early to read what was dropped: another message has its
 // id, or what the database would say of the key isn't written.
 func (k *key) mustWait() bool {
-	return k.after != nil && k.lane.known[k.after.row.ID] == k.after || k.mustAsk() && k.lane.known[k.blockedBy] != nil
+	return k.after != nil && k.lane.known[k.after.row.ID] == k.after || k.fromDatabase && !k.blocked && k.lane.known[k.blockedBy] != nil
 }
-
-// mustAsk says that the database has to be asked whether another message of the key
-// waits for another attempt. Nothing of the key is taken before.
-func (k *key) mustAsk() bool { return k.fromDatabase && !k.blocked }
 
 // takes says whether the row may come into memory. Behind a blocked key it may
 // not: the key remembers where to read on.
@@ -265,7 +262,7 @@ func (k *key) takes(row *storage.Row) bool {
 	switch {
 	case k == nil:
 		return true
-	case k.blocked && (k.blockedBy != row.ID || !row.Deferred), k.mustAsk():
+	case k.blocked && (k.blockedBy != row.ID || !row.Deferred), k.fromDatabase && !k.blocked:
 		if !row.Deferred {
 			k.dropAt(row.ID)
 		}
@@ -285,6 +282,7 @@ type item struct {
 	queue *sinkQueue // nil for a row that is only put away
 	key   *key       // nil without order
 	stage stage
+	bytes int // what it counts for in its queue's buffer
 
 	toWrite storage.Settlement // what is written back, from inSettle on
 
@@ -320,22 +318,9 @@ func refOf(r *storage.Row) rowRef {
 	return rowRef{r.Lane, r.ID, crc32.ChecksumIEEE([]byte(r.Message.ID))}
 }
 
-// lost says that the item is another relay's now.
-func (i *item) lost() bool { return i.lane != nil && i.lane.lost }
-
 // commitUnknown says that a handler's transaction may have been committed, for the first time.
 func (it *item) commitUnknown(outcome *sinks.Outcome) bool {
 	return it.queue.tx != nil && outcome.Result == sinks.Retry && outcome.Reason == sinks.ReasonUnknown && !it.maybeCommitted
-}
-
-// size is what an item counts for in a buffer, in bytes.
-func (i *item) size() int {
-	m := &i.row.Message
-	n := len(m.Payload) + len(m.Topic) + len(m.Key)
-	for name, value := range m.Headers {
-		n += len(name) + len(value)
-	}
-	return n
 }
 
 // message is what the sink gets.
@@ -366,4 +351,74 @@ func payloads(rows []storage.Row) (bytes int) {
 		bytes += len(rows[i].Message.Payload)
 	}
 	return bytes
+}
+
+// heldLanes are the lanes that a relay holds, by their numbers.
+type heldLanes struct {
+	lanes  map[int]*lane
+	sorted []*lane // the same by their numbers; nil since one has come or gone
+	rotate int     // the lane that is read first next time
+}
+
+// sortedLanes returns the lanes by their numbers. It is the same slice until one
+// comes or goes: nobody changes it.
+func (h *heldLanes) sortedLanes() []*lane {
+	if h.sorted == nil {
+		h.sorted = slices.SortedFunc(maps.Values(h.lanes), func(a, b *lane) int { return a.Lane - b.Lane })
+	}
+	return h.sorted
+}
+
+// lanesInTurn returns the lanes, each time beginning with another.
+func (h *heldLanes) lanesInTurn() []*lane {
+	lanes := h.sortedLanes()
+	h.rotate++
+	at := h.rotate * 7 % max(1, len(lanes))
+	return append(lanes[at:len(lanes):len(lanes)], lanes[:at]...)
+}
+
+// skippedAny says that the queue has passed over something.
+func (h *heldLanes) skippedAny(q *sinkQueue) bool {
+	return slices.ContainsFunc(h.sortedLanes(), func(l *lane) bool { return l.skippedFrom[q.index] != none })
+}
+
+// laneOf returns the lane that a read's row belongs to; nil if it was lost
+// meanwhile, also where it was leased again: what was read before may have been
+// delivered by another since.
+func (h *heldLanes) laneOf(f *fetch, number int) *lane {
+	if l := h.lanes[number]; l != nil && f.seq > l.seq {
+		return l
+	}
+	return nil
+}
+
+// catchingUp returns the lanes in which a page begins where the queue has to
+// go on. In others it fell further behind meanwhile, and they are read again.
+func (h *heldLanes) catchingUp(f *fetch) map[int]*lane {
+	lanes := map[int]*lane{}
+	for _, p := range f.positions {
+		if l := h.laneOf(f, p.Lane); l != nil && !l.draining && l.skippedFrom[f.queue.index] == p.After {
+			lanes[p.Lane] = l
+		}
+	}
+	return lanes
+}
+
+// furthest is the highest id that was read.
+func (h *heldLanes) furthest() (id int64) {
+	for _, l := range h.lanes {
+		id = max(id, l.cursor)
+	}
+	return id
+}
+
+// forget takes an item out of memory for good.
+func (h *heldLanes) forget(it *item) {
+	if it.lane.known[it.row.ID] != it {
+		return
+	}
+	delete(it.lane.known, it.row.ID)
+	if it.doubled {
+		it.lane.lookAgain(it.row.ID)
+	}
 }

@@ -2,6 +2,8 @@ package relay
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -11,7 +13,8 @@ import (
 // The right to send. A renewal goes out in time to the leaser, as rights to lanes or to
 // claimed rows, with the lanes' marks; what was kept, lost and won comes back. What must
 // hold: nothing is sent after safeUntil, which is counted from before the renewal was asked
-// for; and a lane is released when nothing of it is in flight or unsettled.
+// for; and a lane is released when nothing of it is in flight or unsettled. At the end of a run
+// the rights are given back.
 
 // leasing is what the engine knows of its right to lanes, or to claimed rows.
 type leasing struct {
@@ -78,7 +81,7 @@ func (e *engine) leaser(ctx context.Context) {
 			return
 		case job := <-e.leases:
 			job.began = time.Now()
-			bounded, cancel := context.WithTimeout(ctx, e.operationTimeout())
+			bounded, cancel := context.WithTimeout(ctx, e.callTimeout)
 			ttl := e.options.Lease
 			if job.aside {
 				ttl = time.Millisecond // others share the lanes among them
@@ -104,15 +107,14 @@ func (e *engine) afterLease(r leaseJob) {
 		e.stopping.left, e.stopping.leaveErr = true, r.err
 		return
 	}
-	if e.stopOtherClaim(r.err) {
+	if r.err == nil {
+		e.lease.failures = 0
+	} else if e.stopOtherClaim(r.err) {
 		return
-	}
-	if r.err != nil {
+	} else {
 		e.failed("lease", r.err)
 		e.lease.failures++
 		e.lease.next = time.Now().Add(settlePause.draw(e.lease.failures))
-	} else {
-		e.lease.failures = 0
 	}
 	if !r.renewed {
 		return
@@ -147,7 +149,7 @@ type laneRights struct {
 
 func (e *byLanes) rights(leave bool) rights {
 	r := &laneRights{byLanes: e}
-	journals := e.writesDown(time.Now())
+	journals := e.duplicates != nil || time.Now().Before(e.journalAll) // what is sent is written down before
 	for _, l := range e.sortedLanes() {
 		var has [dropped + 1]bool // items of each stage
 		for _, it := range l.known {
@@ -225,10 +227,14 @@ func (r *laneRights) conclude(err error) (held, lost int) {
 			}
 			l := newLane(g, r.routes.print, r.names, now)
 			l.seq, l.epoch, l.keysUnknown = r.seq, r.epoch, true // which keys wait for another attempt is for the database to tell
-			r.sweep.add(l)
+			// It is swept before it is first read, unless that is from its beginning.
+			r.sweep.left = slices.DeleteFunc(r.sweep.left, func(p storage.Position) bool { return p.Lane == l.Lane })
+			if l.unswept = l.cursor > 0; l.unswept {
+				r.sweep.left = append(r.sweep.left, storage.Position{Lane: l.Lane, Until: l.cursor})
+			}
 			r.lanes[g.Lane], r.sorted = l, nil
-			for _, guard := range r.guards {
-				guard.leased(l, g)
+			if r.inherit != nil && (g.Crashes > 0 || len(g.Suspects)+len(g.Batches) > 0) {
+				r.inherit(l, g)
 			}
 		}
 		r.poll.fresh, r.poll.dueAt, r.poll.empty = true, now, 0
@@ -305,4 +311,98 @@ func (e *byLanes) drainLane(l *lane, draining bool) {
 		}
 	}
 	e.lease.next = time.Time{}
+}
+
+// The end of a run. Nothing more is read or sent, what is in flight is waited for (up to a
+// deadline), settled, and the rights are given back. A drain ends so by itself.
+
+// stop is how far the engine has come with stopping.
+type stop struct {
+	begun    bool
+	ready    bool // nothing is under way: the relay may leave
+	left     bool // the leaser has taken the relay out of its table
+	leaveErr error
+	aborted  bool // sends were cancelled; the deadline is for settling now
+	deadline time.Time
+	gaveUp   bool // that deadline has passed, too
+	err      error
+}
+
+// abortGrace is how long sends and settlements may take after they were told
+// to end.
+const abortGrace = 5 * time.Second
+
+// beginStop reads and sends no more, and waits for what is under way.
+func (e *engine) beginStop(now time.Time) {
+	if e.stopping.begun {
+		return
+	}
+	e.stopping.begun = true
+	e.stopping.deadline = now.Add(e.options.DrainTimeout)
+	e.claiming.giveUpQueued()
+}
+
+// abort cancels what is being sent.
+func (e *engine) abort(now time.Time) {
+	e.beginStop(now)
+	e.stopping.aborted = true
+	e.stopping.deadline = now.Add(abortGrace)
+	e.cancelSend(errAborted)
+}
+
+// over says whether the loop is at its end, and brings that nearer: a drain stops once
+// nothing is left that could be delivered now, a stop leaves once nothing is under way, and
+// what takes too long is given up.
+func (e *engine) over() (bool, error) {
+	s, now := &e.stopping, time.Now()
+	unsettled, sending, buffered := e.settle.count(), 0, 0
+	for _, q := range e.queues {
+		sending += len(q.flights)
+		buffered += q.buffered
+	}
+	quiet := sending == 0 && unsettled == 0 && e.poll.under == 0 && !e.settle.trying
+	if e.options.Drain && !s.begun && e.poll.empty >= 2 && quiet && buffered == 0 && e.claiming.drained() {
+		if len(e.unrouted) > 0 { // two looks in a row found nothing, nothing is in memory, and the table has nothing else
+			s.err = e.unroutedLeft()
+		}
+		e.beginStop(now)
+	}
+	if !s.begun {
+		return false, nil
+	}
+	if !s.left && !now.Before(s.deadline) { // it waits no longer: first for the sends, then for anything
+		if s.aborted {
+			s.gaveUp = true
+		} else {
+			e.abort(now)
+		}
+	}
+	if tooLate := s.gaveUp && now.After(s.deadline.Add(2*abortGrace)); s.left || tooLate {
+		problems := []error{s.err, s.leaveErr}
+		if !s.left {
+			problems = append(problems, errors.New("stop the relay: the database didn't take back the lanes; they are free when their leases end"))
+		}
+		if unsettled += len(e.settle.unwritable); sending > 0 || unsettled > 0 {
+			problems = append(problems, fmt.Errorf("stop the relay: %d sends were still under way and %d outcomes not written back; these messages will be sent again",
+				sending, unsettled))
+		}
+		return true, errors.Join(problems...)
+	}
+	if !s.ready && (s.gaveUp || quiet) {
+		s.ready = true
+		e.lease.next = time.Time{}
+		e.startLease(now)
+	}
+	return false, nil
+}
+
+// stopOtherClaim ends a relay that finds out, by whichever call, that the table was
+// changed to the other way of claiming while it was taken for dead.
+func (e *engine) stopOtherClaim(err error) bool {
+	if !errors.Is(err, storage.ErrOtherClaim) || e.stopping.begun {
+		return false
+	}
+	e.stopping.err = fmt.Errorf("stop the relay, which claims by %s: %w", e.options.Claim, err)
+	e.beginStop(time.Now())
+	return true
 }

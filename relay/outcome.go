@@ -19,6 +19,7 @@ import (
 func (b *batch) done(e *engine, f *flight) {
 	q, outcomes := f.queue, b.outcomes
 	q.observeSent(f.took, outcomes)
+	delivered := 0
 	for i, it := range f.items {
 		if it.key != nil {
 			it.key.inFlight--
@@ -26,29 +27,49 @@ func (b *batch) done(e *engine, f *flight) {
 		for _, g := range e.guards {
 			outcomes[i] = g.answered(it, outcomes[i])
 		}
+		if outcomes[i].Result == sinks.Delivered {
+			delivered++
+		}
 	}
-	q.watch(f.turn, f.items, outcomes)
+	// What a sink that is well has delivered whole says nothing new of it.
+	news := delivered < len(f.items) || len(q.troubles) > 0 || q.circuit.failures > 0 || q.circuit.told
+	if news {
+		q.watch(f.turn, f.items, outcomes)
+	}
 	var back []*item
 	for i, it := range f.items {
-		if outcome := outcomes[i]; outcome.Result == sinks.Retry && (outcome.Reason == sinks.ReasonHandlerError || outcome.Reason == sinks.ReasonPanic) {
+		outcome := outcomes[i]
+		if outcome.Result == sinks.Delivered {
+			e.delivered(it, outcome, b.settled != nil && b.settled[i])
+			continue
+		}
+		if outcome.Result == sinks.Retry && (outcome.Reason == sinks.ReasonHandlerError || outcome.Reason == sinks.ReasonPanic) {
 			if again, more := e.logLimiter.again("failed " + it.queue.name + string(outcome.Reason)); again {
 				e.options.Logger.Warn("relay: a message failed and is tried again", "relay", e.options.Name, "sink", it.queue.name,
 					"topic", it.row.Message.Topic, "id", it.row.Message.ID, "attempt", it.row.Attempts+1,
 					"reason", string(outcome.Reason), "detail", loggable(outcome), "unsaid", more)
 			}
 		}
-		switch {
-		case b.settled != nil && b.settled[i]:
-			e.delivered(it, outcomes[i], true)
-		case e.apply(it, outcomes[i]):
+		if e.apply(it, outcome) {
 			back = append(back, it)
 		}
 	}
 	if len(back) > 0 {
 		e.requeue(q, back)
 	}
-	q.judgeCircuit(outcomes, b.excused || f.ctx.Err() != nil)
+	if news {
+		q.judgeCircuit(outcomes, b.excused || f.ctx.Err() != nil)
+	}
 	e.resume(f.items)
+}
+
+// observeSent counts outcomes.
+func (q *sinkQueue) observeSent(took time.Duration, outcomes []sinks.Outcome) {
+	counts := map[OutcomeKind]int{}
+	for _, outcome := range outcomes {
+		counts[OutcomeKind{outcome.Result, outcome.Reason}]++
+	}
+	q.base.options.Observer.Sent(q.name, took, counts)
 }
 
 // resume lets the next messages of the items' keys have their turn.
@@ -61,8 +82,8 @@ func (e *engine) resume(items []*item) {
 	}
 }
 
-// apply does what an outcome asks for, and says whether the item goes back to
-// its queue.
+// apply does what the outcome of an item asks for that wasn't delivered, and says whether the
+// item goes back to its queue.
 func (e *engine) apply(it *item, outcome sinks.Outcome) (back bool) {
 	if it.commitUnknown(&outcome) {
 		it.maybeCommitted = true
@@ -74,8 +95,6 @@ func (e *engine) apply(it *item, outcome sinks.Outcome) (back bool) {
 	k, t := it.key, it.queue.troubles[outcome.Destination]
 	behind := k != nil && (k.blocked && k.blockedBy != it.row.ID || k.aside != nil)
 	switch {
-	case outcome.Result == sinks.Delivered:
-		e.delivered(it, outcome, false)
 	case behind:
 		return true // a message before it in the batch waits: this one goes after it, uncharged
 	case t != nil && t.known && it.countsAgainst(&outcome) && (it.refusal == nil || !it.refusal.counts):
@@ -102,11 +121,15 @@ func (e *engine) apply(it *item, outcome sinks.Outcome) (back bool) {
 func (e *engine) delivered(it *item, outcome sinks.Outcome, settled bool) {
 	e.options.Observer.Delivered(it.queue.name, it.row.Message.Topic, max(0, time.Since(it.row.CreatedAt)))
 	delete(e.unrouted, it.row.Message.Topic) // it has a handler now
-	e.claiming.unblock(it)
+	if k := it.key; k != nil && k.blocked && k.blockedBy == it.row.ID {
+		e.claiming.unblock(k)
+	}
 	done := it.settlement(storage.StateDone)
 	done.Attempts++
 	done.Error = it.lostAnswer // also where that was charged nothing: it says why the message may have come twice
-	done.Receipt = shorten(outcome.Receipt, 255)
+	if outcome.Receipt != "" {
+		done.Receipt = shorten(outcome.Receipt, 255)
+	}
 	if settled { // by the handler's transaction
 		it.toWrite = done
 		e.finish(it)
@@ -140,8 +163,8 @@ func (e *engine) retry(it *item, t *trouble, outcome sinks.Outcome) (back bool) 
 		outcome.Reason = sinks.ReasonExhausted
 		return e.refuse(it, t, outcome)
 	}
-	if t != nil {
-		t.charge(it.row.ID, it.queue.turn)
+	if t != nil { // given back should it turn out to be trouble
+		t.charged[it.row.ID] = charged{t.charged[it.row.ID].attempts + 1, it.queue.turn}
 	}
 	e.putOff(it, outcome, attempts, max(it.queue.options.Backoff.draw(attempts), outcome.RetryAfter))
 	return false

@@ -2,6 +2,7 @@ package relay
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -18,15 +19,13 @@ import (
 // parked. A relay that is killed for other reasons parks no message by it.
 type quarantine struct {
 	*journal
-	dedup    *dedup // nil if no sink is deduplicating
-	suspects map[rowRef]suspicion
+	dedup    *dedup         // nil if no sink is deduplicating
+	suspects map[rowRef]int // how often each was alone with a relay that died
 
 	// waiting has a suspect to send. Until it is sent nothing else is, so that
 	// it is alone; this lasts as long as all is written down, and no longer.
 	waiting *sinkQueue
 }
-
-type suspicion struct{ crashes int }
 
 const (
 	// maxCrashes is how often a message may be alone with a relay that dies.
@@ -37,8 +36,15 @@ const (
 	calmAfter = time.Minute
 )
 
-// leased takes note of how a lane was left.
-func (g *quarantine) leased(_ *lane, grant storage.Grant) {
+// inherit takes note of how a relay that died has left a lane. From then on there is
+// something to guard.
+func (g *quarantine) inherit(l *lane, grant storage.Grant) {
+	if g.dedup != nil {
+		g.dedup.inherit(l, grant)
+	}
+	if !slices.Contains(g.guards, guard(g)) {
+		g.guards = append(g.guards, g)
+	}
 	if grant.Crashes > 0 {
 		g.journalAll = time.Now().Add(calmAfter)
 	}
@@ -47,13 +53,13 @@ func (g *quarantine) leased(_ *lane, grant storage.Grant) {
 		if s.Alone {
 			crashes++
 		}
-		g.suspects[rowRef{grant.Lane, s.ID, s.Check}] = suspicion{crashes}
+		g.suspects[rowRef{grant.Lane, s.ID, s.Check}] = crashes
 	}
 }
 
 func (g *quarantine) lost(l *lane) {
 	delete(g.stale, l)
-	maps.DeleteFunc(g.suspects, func(ref rowRef, _ suspicion) bool { return ref.lane == l.Lane })
+	maps.DeleteFunc(g.suspects, func(ref rowRef, _ int) bool { return ref.lane == l.Lane })
 }
 
 // unsendable parks what was alone too often.
@@ -61,16 +67,15 @@ func (g *quarantine) unsendable(it *item) *sinks.Outcome {
 	if len(g.suspects) == 0 {
 		return nil
 	}
-	s, suspected := g.suspects[refOf(&it.row)]
+	crashes, suspected := g.suspects[refOf(&it.row)]
 	if !suspected {
 		return nil
 	}
-	it.row.Crashes = max(it.row.Crashes, s.crashes)
-	if s.crashes < maxCrashes {
+	if it.row.Crashes = max(it.row.Crashes, crashes); crashes < maxCrashes {
 		return nil
 	}
 	delete(g.suspects, refOf(&it.row))
-	why := sinks.Fail(sinks.Reject, sinks.ReasonCrash, fmt.Sprintf("%d relays in a row died while they were sending this message and nothing else", s.crashes))
+	why := sinks.Fail(sinks.Reject, sinks.ReasonCrash, fmt.Sprintf("%d relays in a row died while they were sending this message and nothing else", crashes))
 	return &why
 }
 
@@ -142,7 +147,7 @@ func (g *quarantine) inFlight(l *lane) (suspects []storage.Suspect) {
 	for _, it := range l.known {
 		if it.stage == inFlight {
 			ref := refOf(&it.row)
-			suspects = append(suspects, storage.Suspect{ID: ref.id, Check: ref.check, Crashes: g.suspects[ref].crashes})
+			suspects = append(suspects, storage.Suspect{ID: ref.id, Check: ref.check, Crashes: g.suspects[ref]})
 		}
 	}
 	slices.SortFunc(suspects, func(a, b storage.Suspect) int { return cmp.Compare(a.ID, b.ID) })
@@ -158,4 +163,89 @@ func (g *quarantine) answered(it *item, outcome sinks.Outcome) sinks.Outcome {
 		delete(g.suspects, refOf(&it.row))
 	}
 	return outcome
+}
+
+// A journal is what is written down of a lane before it is sent, so that whoever takes
+// the lane over from a relay that died knows of it: which messages were under way, for
+// quarantine, and which planned batches they were in, for dedup. Journals are written one
+// at a time: each has all that was before it.
+
+// journal writes journals.
+type journal struct {
+	*byLanes
+	store   storage.Journaler
+	writing bool           // one is on its way
+	stale   map[*lane]bool // their stored journals differ from what is in flight, and are to be written again
+}
+
+// begin has a batch written down, and sent.
+func (j *journal) begin(q *sinkQueue, b job, items []*item) {
+	j.writing = true
+	j.give(q, b, items)
+}
+
+// journaledBatch is a batch that is written down before it is sent.
+type journaledBatch struct {
+	batch
+	journal  *journal
+	journals []storage.Journal
+	err      error // it wasn't written, and nothing was sent
+}
+
+func (b *journaledBatch) do(ctx context.Context, e *engine, f *flight) {
+	if b.write(ctx, func() {}) {
+		b.batch.do(ctx, e, f)
+	}
+}
+
+// write says whether the batch may be sent. The loop is told at once, so that the next
+// journal can be written.
+func (b *journaledBatch) write(ctx context.Context, note func()) bool {
+	j := b.journal
+	ctx, cancel := context.WithTimeout(ctx, j.callTimeout)
+	defer cancel()
+	held, err := j.store.WriteJournal(ctx, j.options.Name, b.journals)
+	if err == nil && len(held) < len(b.journals) {
+		err = storage.ErrFenced
+	}
+	b.err = err
+	j.journaled <- func() {
+		j.writing = false
+		note()
+	}
+	return err == nil
+}
+
+func (b *journaledBatch) done(e *engine, f *flight) {
+	if b.err != nil {
+		b.notSent(f)
+		return
+	}
+	b.batch.done(e, f)
+}
+
+// notSent takes back a batch whose journal could not be written.
+func (b *journaledBatch) notSent(f *flight) {
+	j := b.journal
+	j.failed("journal", b.err)
+	for _, written := range b.journals {
+		if l := j.lanes[written.Lane]; l != nil {
+			j.stale[l] = true // nobody knows: it is written again
+		}
+	}
+	j.putBack(f.queue, f.items)
+	j.resume(f.items)
+	now := time.Now()
+	j.lease.next = now
+	f.queue.pauseUntil = now.Add(settlePause.Min)
+}
+
+// putBack takes items back that were not handed to a worker after all.
+func (j *journal) putBack(q *sinkQueue, items []*item) {
+	for _, it := range items {
+		if it.key != nil {
+			it.key.inFlight--
+		}
+	}
+	j.requeue(q, items)
 }

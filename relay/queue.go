@@ -39,7 +39,6 @@ type sinkQueue struct {
 	jobs     chan *flight
 	flights  map[*flight]struct{} // the jobs under way
 	turn     int64                // jobs that were begun
-	stuck    int                  // of those under way, jobs that don't return
 	allStuck bool                 // no worker is left
 	circuit  circuit
 
@@ -110,6 +109,7 @@ const maxFreedKeys = 10_000
 // settlements are about to free more, it waits for half of the buffer.
 func (q *sinkQueue) roomy() bool { return q.worthwhile(q.room(), q.options.Buffer) }
 
+// worthwhile says the same of a part of the buffer, in which there is so much room.
 func (q *sinkQueue) worthwhile(room, buffer int) bool {
 	if q.settling > 0 {
 		return room > 0 && room >= min(buffer/2, readLimit)
@@ -124,7 +124,8 @@ func (e *engine) anyUp() bool {
 
 // waitingLine holds what is to be sent: items without a key, and keys that have items.
 // What came back goes first; then what is tried again takes turns with all else,
-// so that neither waits for the other: first come first served.
+// so that neither waits for the other: first come first served. takeBatch (send.go) takes
+// from it.
 type waitingLine struct {
 	back      []queued
 	untried   []queued // what wasn't tried before
@@ -138,14 +139,6 @@ type queued struct {
 	key  *key
 }
 
-func (w *waitingLine) push(entry queued, again bool) {
-	if again {
-		w.again = append(w.again, entry)
-	} else {
-		w.untried = append(w.untried, entry)
-	}
-}
-
 // putFirst puts entries, in their order, before all others.
 func (w *waitingLine) putFirst(entries ...queued) {
 	w.back = append(entries, w.back...)
@@ -153,38 +146,27 @@ func (w *waitingLine) putFirst(entries ...queued) {
 
 func (w *waitingLine) empty() bool { return len(w.back)+len(w.untried)+len(w.again) == 0 }
 
-// pop takes the first entry; ok is false without one.
-func (w *waitingLine) pop() (entry queued, ok bool) {
-	if w.empty() {
-		return queued{}, false
-	}
-	from := &w.back
-	if len(w.back) == 0 {
-		if w.againNext = !w.againNext; len(w.again) == 0 || !w.againNext && len(w.untried) > 0 {
-			from = &w.untried
-		} else {
-			from = &w.again
-		}
-	}
-	line := *from
-	entry, line[0] = line[0], queued{}
-	*from = line[1:]
-	return entry, true
-}
-
 // add counts an item that comes into memory, and puts it where it waits for its turn.
 func (q *sinkQueue) add(it *item) {
+	m := &it.row.Message
+	it.bytes = len(m.Payload) + len(m.Topic) + len(m.Key)
+	for name, value := range m.Headers {
+		it.bytes += len(name) + len(value)
+	}
 	q.buffered++
-	q.bytes += it.size()
+	q.bytes += it.bytes
 	if it.row.Deferred {
 		q.again++
 	}
-	if it.key == nil {
-		q.waiting.push(queued{item: it}, it.row.Retrying)
-		return
+	switch {
+	case it.key != nil:
+		it.key.add(it)
+		q.enqueue(it.key)
+	case it.row.Retrying:
+		q.waiting.again = append(q.waiting.again, queued{item: it})
+	default:
+		q.waiting.untried = append(q.waiting.untried, queued{item: it})
 	}
-	it.key.add(it)
-	q.enqueue(it.key)
 }
 
 // enqueue puts a key into the queue if something of it may be sent.
@@ -192,14 +174,17 @@ func (q *sinkQueue) enqueue(k *key) {
 	if k.queued || k.aside != nil || k.inFlight > 0 || len(k.items) == 0 {
 		return
 	}
-	k.queued = true
-	q.waiting.push(queued{key: k}, k.blocked)
+	if k.queued = true; k.blocked {
+		q.waiting.again = append(q.waiting.again, queued{key: k})
+	} else {
+		q.waiting.untried = append(q.waiting.untried, queued{key: k})
+	}
 }
 
 // release ends the counting of an item that leaves memory.
 func (q *sinkQueue) release(it *item) {
 	q.buffered--
-	q.bytes -= it.size()
+	q.bytes -= it.bytes
 	if it.row.Deferred {
 		q.again--
 	}

@@ -13,13 +13,13 @@ import (
 // Reading: a row's way from the table to memory, by lanes.
 //
 //	startRead  the loop asks for what there is reason and room to read: what is new, what a
-//	           sink or a key left behind (catchup.go), what is due, and so on, in turn
+//	           sink or a key left behind, what is due, and so on, in turn
 //	ask        the reader puts the question to the database
 //	merge      the loop takes the answer. Rows may have appeared below what was read before:
 //	           then the read goes to the reader once more, for a scan (scan.go). A lane may not
 //	           know whether a key is blocked: then once more, to ask that (blocked.go). When
-//	           both are known the rows go to admit (admit.go), in their order
-//	endRead    what had to be remembered while the read was under way is forgotten
+//	           both are known the rows go to admit (admit.go), in their order; and what had
+//	           to be remembered while the read was under way is forgotten
 //
 // What must hold: one read is under way at a time, so no answer is older than the one before.
 // A page counts only if it is of the server that the lanes were leased from. A read goes on
@@ -78,11 +78,9 @@ const (
 	stepBlocked                 // which of the page's keys wait for another attempt
 )
 
-// visitsLanes says that the read brings a page of pending rows, which tells what else may
+// bringsPage says which kinds of read bring a page of pending rows, which tells what else may
 // have appeared.
-func (f *fetch) visitsLanes() bool {
-	return f.kind <= readKeys || f.kind == readUnrouted || f.kind == readBeyond
-}
+var bringsPage = [kindsOfReads]bool{readLanes: true, readSkipped: true, readKeys: true, readUnrouted: true, readBeyond: true}
 
 const (
 	// readLimit bounds the rows of one read.
@@ -94,8 +92,6 @@ const (
 	// unsettledLimit stops the reading while the database takes no outcomes.
 	unsettledLimit = 20_000
 )
-
-func (e *byLanes) workers() []func(context.Context) { return []func(context.Context){e.reader} }
 
 // mayRead says whether anything may be read now, and notes whether it is time to.
 func (e *engine) mayRead(now time.Time) bool {
@@ -125,7 +121,9 @@ func (e *byLanes) startRead(now time.Time) {
 		case readSkipped:
 			f = e.pollSkipped()
 		case readKeys:
-			f = e.pollKeys()
+			if len(e.resuming) > 0 {
+				f = e.pollKeys()
+			}
 		case readDue:
 			f = e.pollDue(now)
 		case readSweep:
@@ -148,16 +146,12 @@ func (e *byLanes) startRead(now time.Time) {
 // appeared late before most reads, a few ids back: what lies there is read once more, so that
 // what is late comes with the page, and isn't looked for by another statement.
 func (e *byLanes) pollLanes(now time.Time) *fetch {
-	room := e.mostRoom(func(q *sinkQueue) int {
-		if e.late.scans { // a scan returns again what is in memory: the page may use half of the buffer then
-			return q.room() - q.options.Buffer/2
-		}
-		return q.room()
-	})
+	room := e.mostRoom(e.late.scans) // a scan returns again what is in memory: the page may use half of the buffer then
 	if !e.poll.fresh || room == 0 {
 		return nil
 	}
-	e.poll.begin(now, e.options.Poll)
+	e.poll.fresh, e.poll.polled = false, false
+	e.poll.began, e.poll.at = now, now.Add(e.options.Poll)
 	if e.skipping {
 		if f := e.pollBeyond(room); f != nil {
 			return f
@@ -176,12 +170,16 @@ func (e *byLanes) pollLanes(now time.Time) *fetch {
 	return f
 }
 
-// mostRoom is the room of the queue that has most. A queue whose room is
-// less falls behind if it must, and reads for itself later.
-func (e *engine) mostRoom(roomOf func(*sinkQueue) int) int {
-	anyUp, most := e.anyUp(), 0 // while none is up the buffers fill, so that the rows are there when one comes back
+// mostRoom is the room of the queue that has most. A queue whose room is less falls behind if
+// it must, and reads for itself later. While no sink is up the buffers fill, so that the rows
+// are there when one comes back.
+func (e *engine) mostRoom(inHalf bool) (most int) {
 	for _, q := range e.queues {
-		if room := roomOf(q); q.worthwhile(room, q.options.Buffer) && (q.circuit.state == circuitClosed || !anyUp) {
+		room := q.room()
+		if inHalf { // of the buffer
+			room -= q.options.Buffer / 2
+		}
+		if q.worthwhile(room, q.options.Buffer) && (q.circuit.state == circuitClosed || !e.anyUp()) {
 			most = max(most, room)
 		}
 	}
@@ -217,7 +215,7 @@ func (b *base) ask(ctx context.Context, f *fetch) (err error) {
 	case f.kind == readBeyond && f.step == stepPage:
 		return b.readBeyond(ctx, f)
 	}
-	ctx, cancel := context.WithTimeout(ctx, b.operationTimeout())
+	ctx, cancel := context.WithTimeout(ctx, b.callTimeout)
 	defer cancel()
 	switch {
 	case f.step == stepBlocked || f.kind == readBlockers:
@@ -230,7 +228,7 @@ func (b *base) ask(ctx context.Context, f *fetch) (err error) {
 		f.page, err = b.store.Read(ctx, f.positions, f.limit, f.maxBytes)
 	}
 	b.reached(err)
-	if f.step == stepBlocked && f.visitsLanes() && err == nil {
+	if f.step == stepBlocked && bringsPage[f.kind] && err == nil {
 		// The answer about keys counts only if the server's epoch is still the page's. A
 		// server that has fallen back doesn't know the retries that were written since, and
 		// the page doesn't have the rows that these hold up.
@@ -244,13 +242,14 @@ func (b *base) ask(ctx context.Context, f *fetch) (err error) {
 }
 
 // merge takes in what a read has brought: at once, or after the steps that have to come
-// before. None of a page's rows is sent before those that belong before it are known.
+// before. None of a page's rows is sent before those that belong before it are known. Then it
+// ends the read.
 func (e *byLanes) merge(f *fetch) {
 	if f.step == stepPage {
 		if f.page.Warning != "" {
 			e.options.Logger.Warn("relay: "+f.page.Warning, "relay", e.options.Name)
 		}
-		if f.err == nil && f.visitsLanes() {
+		if f.err == nil && bringsPage[f.kind] {
 			if f.err = e.checkEpoch(f); f.err == nil {
 				f.late = e.late.scanFirst(f)
 			}
@@ -296,7 +295,32 @@ func (e *byLanes) merge(f *fetch) {
 			e.options.Observer.Polled(len(f.page.Rows))
 		}
 	}
-	e.endRead(f)
+
+	e.poll.under--
+	for _, it := range e.settledDuringRead {
+		e.forget(it)
+	}
+	e.settledDuringRead = e.settledDuringRead[:0]
+	if len(e.aside) > 0 {
+		e.forgetAside()
+	}
+	e.late.pending = lowestSet(e.late.pending, f.untold)
+	if f.err != nil {
+		e.readFailed(f)
+	}
+	switch failing := &e.failing[f.kind]; {
+	case f.err == nil || f.kind == readSweep:
+		*failing = 0
+	case *failing == 0:
+		*failing = e.health.now()
+	}
+	since := int64(0) // some kind of read has failed since then, as Healthy is told
+	for _, failed := range e.failing {
+		if failed != 0 && (since == 0 || failed < since) {
+			since = failed
+		}
+	}
+	e.health.readFails.Store(since)
 }
 
 // errOtherServer is the error of a read whose page comes from another epoch than its
@@ -376,7 +400,7 @@ func (e *byLanes) readAhead(rows []storage.Row) {
 		q.buffered += len(rows)
 		q.bytes += bytes
 	}
-	e.poll.under-- // until endRead
+	e.poll.under-- // until the read ends
 	e.ahead = true // what the page has brought isn't in memory yet: so no sweep may start, which would take these rows for forgotten ones
 	e.startRead(time.Now())
 	e.ahead = false
@@ -385,35 +409,6 @@ func (e *byLanes) readAhead(rows []storage.Row) {
 		q.buffered -= len(rows)
 		q.bytes -= bytes
 	}
-}
-
-// endRead lets go of what had to be remembered while the read was under way.
-func (e *byLanes) endRead(f *fetch) {
-	e.poll.under--
-	for _, it := range e.settledDuringRead {
-		e.forget(it)
-	}
-	e.settledDuringRead = e.settledDuringRead[:0]
-	e.forgetAside()
-	e.late.pending = lowestSet(e.late.pending, f.untold)
-	if f.err != nil {
-		e.readFailed(f)
-	}
-	// Healthy is told since when some kind of read has failed.
-	failing := &e.failing[f.kind]
-	switch {
-	case f.err == nil || f.kind == readSweep:
-		*failing = 0
-	case *failing == 0:
-		*failing = e.health.now()
-	}
-	since := int64(0)
-	for _, failed := range e.failing {
-		if failed != 0 && (since == 0 || failed < since) {
-			since = failed
-		}
-	}
-	e.health.readFails.Store(since)
 }
 
 // readFailed waits before the next read, and has looked for again what this one would
@@ -438,7 +433,7 @@ func (e *byLanes) readFailed(f *fetch) {
 				l.recheck = lowestSet(l.recheck, p.After)
 			}
 		}
-	case f.step == stepBlocked && f.visitsLanes():
+	case f.step == stepBlocked && bringsPage[f.kind]:
 		e.late.pending = lowestSet(e.late.pending, f.page.LateAfter)
 	}
 	if e.pauseReading(f.err) {
@@ -496,4 +491,184 @@ func (e *byLanes) drained() bool {
 	}
 	e.startRead(time.Now()) // and waits for no poll
 	return false
+}
+
+// What is read again. A place that a lane or a key remembers comes in, or a time, and the rows
+// that wait there go to admit once more: what a sink had no room for, what a key left behind
+// while it was blocked, and held rows whose time has come. What must hold: a place is moved on
+// with each row that is taken, and cleared only by a page that had all up to the cursor.
+
+// pollSkipped reads what a queue passed over while it had no room.
+func (e *byLanes) pollSkipped() *fetch {
+	for _, q := range e.queues {
+		if q.circuit.state != circuitClosed || !e.skippedAny(q) || !q.roomy() {
+			continue
+		}
+		f := &fetch{kind: readSkipped, queue: q, limit: min(q.room(), readLimit), maxBytes: readBytes}
+		for _, l := range e.lanesInTurn() {
+			if l.skippedFrom[q.index] != none && !l.draining {
+				f.positions = append(f.positions, storage.Position{Lane: l.Lane, After: l.skippedFrom[q.index], Until: l.cursor})
+			}
+		}
+		if len(f.positions) > 0 {
+			return f
+		}
+	}
+	return nil
+}
+
+// mergeSkipped takes in rows that the queue had passed over, in each lane until
+// there is no room again, and ends its lag in lanes that were read to their end.
+func (e *byLanes) mergeSkipped(f *fetch) {
+	q, full := f.queue, false
+	lanes := e.catchingUp(f)
+	for i := range f.page.Rows {
+		row := &f.page.Rows[i]
+		l := lanes[row.Lane]
+		if l == nil {
+			continue
+		}
+		ours := e.routes.sink(row.Message.Topic) == q.index
+		if full = full || (ours && q.room() <= 0); full {
+			break
+		}
+		l.skippedFrom[q.index] = row.ID
+		if ours {
+			e.admit(l, row)
+		}
+	}
+	if full || f.page.More {
+		return
+	}
+	for _, p := range f.positions {
+		if l := lanes[p.Lane]; l != nil && p.Until == l.cursor {
+			l.skippedFrom[q.index] = none
+		}
+	}
+}
+
+// catchUpKeys is how many keys are caught up with by one read.
+const catchUpKeys = 64
+
+// pollKeys reads what keys of a queue left behind while they were blocked. A read
+// of a key walks over all that waits in its lane, which may be much: so it goes only
+// so far that it doesn't keep the reader for long.
+func (e *byLanes) pollKeys() *fetch {
+	e.resuming = slices.DeleteFunc(e.resuming, func(k *key) bool {
+		return !k.dropped || k.blocked || k.lane.lost
+	})
+	for _, q := range e.queues {
+		q.freed = 0
+	}
+	f := &fetch{kind: readKeys, maxBytes: readBytes}
+	for _, k := range e.resuming {
+		q := e.queues[k.ref.queue]
+		q.freed++
+		if len(f.keys) == catchUpKeys || k.lane.draining || f.queue != q && (f.queue != nil || !q.roomy() || q.circuit.state != circuitClosed) || k.mustWait() {
+			continue
+		}
+		f.queue = q
+		f.keys = append(f.keys, k)
+	}
+	if f.queue == nil {
+		return nil
+	}
+	slices.SortStableFunc(f.keys, func(a, b *key) int { return a.lane.Lane - b.lane.Lane })
+	e.keyStride = max(e.keyStride, leastStride)
+	for _, k := range f.keys {
+		f.positions = append(f.positions, storage.Position{Lane: k.lane.Lane, After: k.resumeFrom, Until: min(k.lane.cursor, k.resumeFrom+int64(e.keyStride)), Key: k.ref.key})
+	}
+	f.limit = min(f.queue.room(), readLimit)
+	return f
+}
+
+// mergeKeys takes in rows that blocked keys had left behind, and has the keys whose
+// rows are all read go on with new ones.
+func (e *byLanes) mergeKeys(f *fetch) {
+	keys := map[storage.LaneKey]*key{}
+	for i, k := range f.keys {
+		if l := e.laneOf(f, k.lane.Lane); l == k.lane && !l.draining && k.dropped && k.resumeFrom == f.positions[i].After && e.mayGoOn(k) {
+			keys[storage.LaneKey{Lane: l.Lane, Key: k.ref.key}] = k
+		}
+	}
+	for i := range f.page.Rows {
+		row := &f.page.Rows[i]
+		k := keys[storage.LaneKey{Lane: row.Lane, Key: row.Message.Key}]
+		if k == nil || row.ID <= k.resumeFrom {
+			continue
+		}
+		if f.queue.room() <= 0 {
+			return
+		}
+		k.resumeFrom = row.ID
+		if e.admit(k.lane, row); k.resumeFrom < row.ID { // dropped once more
+			delete(keys, storage.LaneKey{Lane: row.Lane, Key: row.Message.Key})
+		}
+	}
+	if f.page.More {
+		return
+	}
+	e.keyStride.learn(time.Since(f.began))
+	for i, k := range f.keys {
+		if keys[storage.LaneKey{Lane: k.lane.Lane, Key: k.ref.key}] != k {
+			continue
+		}
+		if k.resumeFrom = f.positions[i].Until; k.resumeFrom == k.lane.cursor {
+			k.dropped = false
+			k.lane.forget(k)
+		}
+	}
+}
+
+// dueInterval is how often held rows are looked for when the relay doesn't
+// know of any that becomes due.
+const dueInterval = time.Second
+
+// pollDue reads the held rows whose time has come.
+func (e *byLanes) pollDue(now time.Time) *fetch {
+	if e.poll.dueAt.After(now) {
+		return nil
+	}
+	room, bytes := 0, 0
+	for _, q := range e.queues {
+		if q.worthwhile(q.roomAgain(), q.options.Buffer/2) && (q.circuit.state == circuitClosed || !e.anyUp()) {
+			room, bytes = max(room, q.roomAgain()), max(bytes, q.options.BufferBytes-q.bytes)
+		}
+	}
+	f := &fetch{kind: readDue, cursor: e.due.cursor, limit: min(room, readLimit), maxBytes: min(bytes, readBytes)}
+	for _, l := range e.sortedLanes() {
+		if !l.draining {
+			f.lanes = append(f.lanes, l.Lane)
+		}
+	}
+	if room == 0 || len(f.lanes) == 0 {
+		return nil // whatever frees memory brings the loop here again
+	}
+	return f
+}
+
+// mergeDue takes in held rows whose time has come. Those for which there is no
+// room are met again in the next pass.
+func (e *byLanes) mergeDue(f *fetch) {
+	rows, admitted, bytes, largest := f.page.Rows, 0, 0, 0
+	for i := range rows {
+		bytes += len(rows[i].Message.Payload)
+		largest = max(largest, len(rows[i].Message.Payload))
+		if l := e.laneOf(f, rows[i].Lane); l != nil && !l.draining && e.admit(l, &rows[i]) {
+			admitted++
+		}
+	}
+	more := len(rows) >= f.limit || bytes+largest > f.maxBytes // a limit ended the page
+	now := time.Now()
+	e.due.none = admitted == 0 && !more
+	e.due.cursor, e.poll.dueAt = f.cursor, now
+	switch {
+	case !more:
+		e.due.cursor = storage.DueCursor{}
+		if e.poll.dueAt = now.Add(dueInterval); !e.due.next.IsZero() {
+			e.dueSooner(now)
+		}
+	case admitted == 0:
+		e.poll.dueAt = now.Add(50 * time.Millisecond)
+	}
 }

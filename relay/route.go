@@ -130,28 +130,6 @@ func (r *router) find(topic string) int {
 	return r.rest
 }
 
-// topics returns the topics by sink that are known by name: those that have no route
-// are in the last place.
-func (r *router) topics(sinks int, unrouted map[string]time.Time) [][]string {
-	topics := make([][]string, sinks)
-	for topic := range unrouted {
-		if last := &topics[sinks-1]; len(*last) < maxExcept {
-			*last = append(*last, topic)
-		}
-	}
-	for _, known := range []map[string]int{r.exact, r.cache} {
-		for topic, sink := range known {
-			if len(topics[sink]) < maxExcept {
-				topics[sink] = append(topics[sink], topic)
-			}
-		}
-	}
-	return topics
-}
-
-// maxExcept bounds the topics of a sink that a scan leaves out by name.
-const maxExcept = 50
-
 // unroutedInterval is how often a topic without a route is told of.
 const unroutedInterval = time.Minute
 
@@ -182,7 +160,7 @@ func (e *byLanes) pollUnrouted(now time.Time) *fetch {
 		return f
 	}
 	e.unroutedAt = now.Add(unroutedInterval)
-	if !e.skippedAny(q) {
+	if len(e.unrouted) > 0 && !e.skippedAny(q) {
 		clear(e.unrouted)
 	}
 	return nil
@@ -236,14 +214,7 @@ func (e *engine) alarmUnrouted(topic string) {
 
 // unroutedLeft is the error of a drain that had to leave messages behind.
 func (e *engine) unroutedLeft() error {
-	topics := make([]string, 0, len(e.unrouted))
-	for topic := range e.unrouted {
-		topics = append(topics, topic)
-	}
-	if len(topics) == 0 {
-		return nil
-	}
-	slices.Sort(topics)
+	topics := slices.Sorted(maps.Keys(e.unrouted))
 	if len(topics) > 10 {
 		topics = append(topics[:10], "…")
 	}

@@ -58,6 +58,7 @@ const (
 func newByRows(e *engine) *byRows {
 	r := &byRows{engine: e, token: e.options.Name + "/" + randomHex(8), known: map[int64]*item{}, except: map[string]*sinkQueue{}, claimed: -1}
 	r.claims, e.didRead = make(chan claimJob, r.claimers()), make(chan func(), r.claimers())
+	e.readers = append(slices.Repeat([]func(context.Context){r.claimer}, r.claimers()), r.reclaimer)
 	e.poll.rowBytes = unknownRowBytes
 	return r
 }
@@ -65,10 +66,6 @@ func newByRows(e *engine) *byRows {
 // claimers is how many claims may be under way at once. To claim a row takes a
 // database longer than all else that it does for it.
 func (r *byRows) claimers() int { return r.store.Parallelism().Claims }
-
-func (r *byRows) workers() []func(context.Context) {
-	return append(slices.Repeat([]func(context.Context){r.claimer}, r.claimers()), r.reclaimer)
-}
 
 // startRead claims as many rows as there is room for. While no sink is up it
 // claims nothing: others may be able to deliver.
@@ -86,7 +83,8 @@ func (r *byRows) startRead(now time.Time) {
 		return
 	}
 	unprompted := r.poll.polled
-	r.poll.begin(now, r.options.Poll)
+	r.poll.fresh, r.poll.polled = false, false
+	r.poll.began, r.poll.at = now, now.Add(r.options.Poll)
 	r.asked.rows += worth.rows
 	r.asked.bytes += worth.bytes
 	r.poll.under++
@@ -104,7 +102,7 @@ func (r *byRows) worthClaiming() amount {
 	if !r.anyUp() {
 		return amount{}
 	}
-	room := amount{rows: r.mostRoom((*sinkQueue).room)}
+	room := amount{rows: r.mostRoom(false)}
 	for _, q := range r.queues {
 		if q.roomy() && q.circuit.state == circuitClosed {
 			room.bytes = max(room.bytes, q.options.BufferBytes-q.bytes)
@@ -129,7 +127,7 @@ func (r *byRows) claimer(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case job := <-r.claims:
-			bounded, cancel := context.WithTimeout(ctx, r.operationTimeout())
+			bounded, cancel := context.WithTimeout(ctx, r.callTimeout)
 			rows, err := r.store.Claim(bounded, job.ClaimRequest)
 			cancel()
 			r.reached(err)
@@ -189,8 +187,8 @@ func (r *byRows) merge(job claimJob, rows []storage.Row, err error) {
 		default:
 			it := &item{row: *row, token: r.token, queue: q}
 			r.known[row.ID] = it
-			r.poll.weigh(it)
 			q.add(it)
+			r.poll.rowBytes += (it.bytes - r.poll.rowBytes) / 16
 		}
 	}
 	r.plenty = len(rows) == job.Limit || brought >= job.MaxBytes
@@ -209,8 +207,8 @@ func (r *byRows) putBack(row *storage.Row, state storage.State) {
 }
 
 // block and unblock have nothing to do: without keys nobody waits for another.
-func (r *byRows) block(*item)   {}
-func (r *byRows) unblock(*item) {}
+func (r *byRows) block(*item)  {}
+func (r *byRows) unblock(*key) {}
 
 // settled forgets an item. A claim stamps what it returns, and so none that is under
 // way can bring the row back.
@@ -257,11 +255,11 @@ func (r *byRows) drained() bool {
 // small batches, until there is none.
 func (r *byRows) reclaimer(ctx context.Context) {
 	for more := true; more || sleep(ctx, reclaimInterval); {
-		bounded, cancel := context.WithTimeout(ctx, r.operationTimeout())
+		bounded, cancel := context.WithTimeout(ctx, r.callTimeout)
 		n, err := r.store.Reclaim(bounded, purgeBatch)
 		cancel()
-		r.failed("reclaim", err)
 		if more = n == purgeBatch && err == nil && ctx.Err() == nil; err != nil {
+			r.failed("reclaim", err)
 			continue
 		}
 		if n > 0 {

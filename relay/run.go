@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/rowrelay/rowrelay/relay/storage"
+	"github.com/rowrelay/rowrelay/sinks"
 )
 
 // The loop. It alone changes the engine's state. Answers come in by channels, are taken in,
@@ -18,13 +19,13 @@ import (
 func (r *Relay) newEngine() *engine {
 	host, _ := os.Hostname()
 	e := &engine{
-		base:   &base{store: r.store, options: r.options, health: r.health},
+		base:   &base{store: r.store, options: r.options, health: r.health, callTimeout: max(r.options.Lease, 5*time.Second)},
 		routes: r.routes, wake: r.wake, aborted: r.aborted, host: host,
 		unrouted: map[string]time.Time{},
 		leases:   make(chan leaseJob, 1), leased: make(chan leaseJob, 1),
 	}
 	e.settle = &settling{
-		base: e.base, finish: e.finish, atOnce: min(settlers, e.store.Parallelism().Settles),
+		engine: e, atOnce: min(settlers, e.store.Parallelism().Settles),
 		settles: make(chan settleJob, settlers+1), settled: make(chan settleResult, settlers+1),
 	}
 	e.sendCtx, e.cancelSend = context.WithCancelCause(context.Background())
@@ -53,19 +54,25 @@ func newByLanes(e *engine, mostHeld int, farBehind int64) *byLanes {
 		engine: e, heldLanes: held, late: late, share: -1, reads: make(chan *fetch, 1),
 		blockedKeys: &blockedKeys{engine: e, heldLanes: held, most: mostHeld},
 		sweep:       &sweep{engine: e, heldLanes: held, late: late, ids: leastStride},
-		due:         &dueRows{engine: e},
 	}
-	e.didRead = make(chan func(), 1)
+	e.didRead, e.readers = make(chan func(), 1), []func(context.Context){b.reader}
 	e.poll.rowBytes = 4096
 	store, ok := e.store.(storage.Journaler)
 	if !ok {
 		return b
 	}
 	j := &journal{byLanes: b, store: store, stale: map[*lane]bool{}}
-	g := &quarantine{journal: j, suspects: map[rowRef]suspicion{}}
-	e.guards = []guard{g}
-	if d := newDedup(j); len(d.sinks) > 0 {
-		g.dedup, e.guards, e.duplicates = d, []guard{d, g}, d
+	g := &quarantine{journal: j, suspects: map[rowRef]int{}}
+	b.inherit = g.inherit
+	deduplicating := map[*sinkQueue]*dedupSink{}
+	for _, q := range e.queues {
+		if sink, ok := q.options.Sink.(sinks.Deduplicating); ok {
+			deduplicating[q] = &dedupSink{sink: sink}
+		}
+	}
+	if len(deduplicating) > 0 {
+		d := &dedup{journal: j, sinks: deduplicating, batchRefs: map[*lane]map[rowRef]*batchRef{}}
+		g.dedup, e.guards, e.duplicates = d, []guard{d}, d
 	}
 	return b
 }
@@ -76,7 +83,7 @@ func newByLanes(e *engine, mostHeld int, farBehind int64) *byLanes {
 func (e *engine) run(ctx context.Context) error {
 	background, end := context.WithCancel(context.WithoutCancel(ctx))
 	start := func(work func(context.Context)) { e.workers.Go(func() { work(background) }) }
-	for _, work := range e.claiming.workers() {
+	for _, work := range e.readers {
 		start(work)
 	}
 	start(e.leaser)
@@ -133,7 +140,7 @@ func (e *engine) loop(ctx context.Context) error {
 		e.health.looped.Store(e.health.now())
 		e.findStuck(now)
 		e.startLease(now)
-		e.settle.start(now, e.mayLinger(now))
+		e.settle.start(now)
 		e.claiming.startRead(now)
 		e.startSends(now)
 		if over, err := e.over(); over {
@@ -165,9 +172,13 @@ func (e *engine) loop(ctx context.Context) error {
 		case takeIn := <-e.didRead:
 			takeIn()
 		case f := <-e.sent:
-			e.land(f)
+			sent := []*flight{f}
 			for len(e.sent) > 0 { // what else has been sent is settled together
-				e.land(<-e.sent)
+				sent = append(sent, <-e.sent)
+			}
+			for _, f := range sent {
+				delete(f.queue.flights, f)
+				f.job.done(e, f)
 			}
 		case takeNote := <-e.journaled:
 			takeNote()
@@ -199,7 +210,9 @@ func (e *engine) listen(ctx context.Context) {
 		if time.Since(began) > time.Minute {
 			failures = 1
 		}
-		e.failed("listen", err)
+		if err != nil {
+			e.failed("listen", err)
+		}
 		if !sleep(ctx, pause.draw(failures)) {
 			return
 		}

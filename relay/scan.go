@@ -74,7 +74,15 @@ func (r *lateRows) scanFirst(f *fetch) *lateScan {
 	if above && given > before {
 		f.page.LateAfter = lowestSet(told, before)
 	}
-	r.learnSpan(told)
+	// What appears a few ids back, as most does, later pages read once more. What is far
+	// back is the exception.
+	if lag := r.furthest() - told; told >= 0 && lag <= againBytes/int64(max(r.poll.rowBytes, 256)) {
+		if lag > r.span {
+			r.span = lag
+		} else {
+			r.span -= (r.span - lag) / 8
+		}
+	}
 	var positions, brought []storage.Position
 	for _, l := range r.sortedLanes() {
 		after := l.recheck
@@ -116,19 +124,6 @@ func (f *fetch) brings(l *lane, after int64) bool {
 // againBytes bounds what a read reads once more, about.
 const againBytes = 64 << 10
 
-// learnSpan notes after which id rows may have appeared late. What is far back is
-// the exception.
-func (r *lateRows) learnSpan(lateAfter int64) {
-	lag := r.furthest() - lateAfter
-	switch {
-	case lateAfter < 0 || lag > againBytes/int64(max(r.poll.rowBytes, 256)):
-	case lag > r.span:
-		r.span = lag
-	default:
-		r.span -= (r.span - lag) / 8
-	}
-}
-
 // mergeLate takes in the rows that appeared late, before the page that had to wait for them.
 func (e *byLanes) mergeLate(f *fetch) {
 	e.late.stride = f.late.stride
@@ -164,7 +159,7 @@ type lateScan struct {
 	skippedFrom   map[int][]int64 // by lane and queue
 	resumeFrom    map[keyRef]int64
 	forgottenFrom map[int][]int64 // by lane and queue, as its lane has it
-	topics        [][]string      // by queue: those that are known to be its own
+	topics        [][]string      // by queue: those that are known to be its own, maxExcept at most
 
 	leftRows, leftBytes int             // so much more may come into memory
 	skipped             map[place]int64 // the first row of each place that may not
@@ -178,6 +173,9 @@ type lateScan struct {
 	farBehind int64 // as lateRows has it
 }
 
+// maxExcept bounds the topics of a sink that a scan leaves out by name.
+const maxExcept = 50
+
 // place is a lane and a queue, which lag together.
 type place struct{ lane, queue int }
 
@@ -186,9 +184,21 @@ type place struct{ lane, queue int }
 func (r *lateRows) scan(positions []storage.Position, safeID int64) *lateScan {
 	s := &lateScan{
 		positions: positions, left: positions, stride: r.stride, farBehind: r.farBehind,
-		routes: r.routes, topics: r.routes.topics(len(r.queues), r.unrouted), known: map[int64]struct{}{},
+		routes: r.routes, topics: make([][]string, len(r.queues)), known: map[int64]struct{}{},
 		skippedFrom: map[int][]int64{}, resumeFrom: map[keyRef]int64{}, forgottenFrom: map[int][]int64{},
 		leftRows: readLimit, leftBytes: readBytes, skipped: map[place]int64{},
+	}
+	for topic := range r.unrouted {
+		if last := &s.topics[len(s.topics)-1]; len(*last) < maxExcept {
+			*last = append(*last, topic)
+		}
+	}
+	for _, known := range []map[string]int{r.routes.exact, r.routes.cache} {
+		for topic, sink := range known {
+			if len(s.topics[sink]) < maxExcept {
+				s.topics[sink] = append(s.topics[sink], topic)
+			}
+		}
 	}
 	for _, p := range positions {
 		l := r.lanes[p.Lane]
@@ -293,7 +303,7 @@ func (b *base) scanLate(ctx context.Context, s *lateScan) (lateAfter int64, err 
 
 // scanStep walks on, over a stretch of ids. Each step has its own time.
 func (b *base) scanStep(ctx context.Context, s *lateScan) error {
-	ctx, cancel := context.WithTimeout(ctx, b.operationTimeout())
+	ctx, cancel := context.WithTimeout(ctx, b.callTimeout)
 	defer cancel()
 	began, stretch := time.Now(), lowestOf(s.left, int64(s.stride))
 	rows, left, err := b.store.Scan(ctx, stretch, s.except(stretch), s.keep)
@@ -350,7 +360,7 @@ func (b *base) appearedSince(ctx context.Context, epoch string) (lateAfter int64
 
 // emptyPage asks what a page tells beside its rows.
 func (b *base) emptyPage(ctx context.Context) (storage.Page, error) {
-	ctx, cancel := context.WithTimeout(ctx, b.operationTimeout())
+	ctx, cancel := context.WithTimeout(ctx, b.callTimeout)
 	defer cancel()
 	page, err := b.store.Read(ctx, nil, 0, 0)
 	b.reached(err)
@@ -456,7 +466,7 @@ func (e *byLanes) pollBeyond(room int) *fetch {
 // out, and asks then what a page tells beside its rows. Where that id isn't far, pages
 // will do.
 func (b *base) readBeyond(ctx context.Context, f *fetch) error {
-	short, cancel := context.WithTimeout(ctx, b.operationTimeout())
+	short, cancel := context.WithTimeout(ctx, b.callTimeout)
 	defer cancel()
 	last, err := b.store.LastID(short)
 	b.reached(err)

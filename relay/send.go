@@ -19,7 +19,7 @@ import (
 // the relay had died.
 //
 // A batch's way: startSends has takeBatch make it up and gives it to a worker, whose sender
-// does it; it lands, is done (outcome.go), and is written back (settle.go).
+// does it; the loop takes it back, it is done (outcome.go), and written back (settle.go).
 
 // job is what a worker does for a sink, and what the loop makes of it afterwards. What
 // it needs of the engine is lent to the worker until it is done.
@@ -49,7 +49,11 @@ type batch struct {
 
 func (b *batch) do(ctx context.Context, e *engine, f *flight) {
 	if f.queue.tx == nil {
-		b.outcomes = send(ctx, f.queue.options.Sink, messagesOf(f.items))
+		messages := make([]sinks.Message, len(f.items))
+		for i, it := range f.items {
+			messages[i] = it.message()
+		}
+		b.outcomes = send(ctx, f.queue.options.Sink, messages)
 		return
 	}
 	for _, it := range f.items { // each in a transaction of its own
@@ -102,18 +106,24 @@ func (e *engine) startSends(now time.Time) {
 // flight. What can't be sent is parked, and what comes after it in its key left for later.
 func (e *engine) takeBatch(q *sinkQueue) []*item {
 	most, perKey := q.options.Batch, q.options.Batch
-	if q.inTrouble() {
+	if t := q.troubles[""]; t != nil && t.known {
 		most = 1 // it is tried with one message after the other
 	}
 	if q.order == sinks.OrderNone {
 		perKey = 1
 	}
 	batch, bytes := make([]*item, 0, min(most, q.buffered)), 0
-	for len(batch) < most && (bytes < q.options.BatchBytes || len(batch) == 0) {
-		entry, ok := q.waiting.pop()
-		if !ok {
-			break
+	for len(batch) < most && (bytes < q.options.BatchBytes || len(batch) == 0) && !q.waiting.empty() {
+		line := &q.waiting.back // from which the next one is taken
+		if len(*line) == 0 {
+			line, q.waiting.againNext = &q.waiting.untried, !q.waiting.againNext
+			if len(q.waiting.again) > 0 && (q.waiting.againNext || len(*line) == 0) {
+				line = &q.waiting.again
+			}
 		}
+		entry := (*line)[0]
+		(*line)[0] = queued{}
+		*line = (*line)[1:]
 		k, items, left := entry.key, []*item{entry.item}, most-len(batch)
 		if k != nil {
 			// A key with many messages begins the next batch rather than get the little that is
@@ -154,7 +164,7 @@ func (e *engine) takeBatch(q *sinkQueue) []*item {
 				k.inFlight++
 			}
 			batch = append(batch, it)
-			bytes += it.size()
+			bytes += it.bytes
 		}
 	}
 	if q.ordered { // rows come in the order in which they were picked
@@ -188,21 +198,6 @@ func (e *engine) sender(ctx context.Context, q *sinkQueue) {
 	}
 }
 
-// land takes a job back from its worker.
-func (e *engine) land(f *flight) {
-	q := f.queue
-	delete(q.flights, f)
-	if f.stuck {
-		q.stuck--
-		q.allStuck = false
-		if !slices.ContainsFunc(e.queues, func(q *sinkQueue) bool { return q.stuck > 0 }) {
-			e.health.stuck.Store(nil)
-			e.options.Logger.Info("relay: what was stuck has returned", "relay", e.options.Name, "sink", q.name)
-		}
-	}
-	f.job.done(e, f)
-}
-
 // leased is a context that is over when the lease is, also where the process
 // was stopped and nobody has cancelled it yet: a sink that asks before each
 // message sends none after the lease.
@@ -221,13 +216,8 @@ func (l leased) Err() error {
 	return nil
 }
 
-func messagesOf(batch []*item) []sinks.Message {
-	messages := make([]sinks.Message, len(batch))
-	for i, it := range batch {
-		messages[i] = it.message()
-	}
-	return messages
-}
+// noAnswer is the outcome of a message of which the sink has said nothing.
+var noAnswer = sinks.Fail(sinks.Retry, sinks.ReasonUnknown, "the sink gave no answer for this message")
 
 // send hands a batch over, and returns one outcome a message. After a panic nobody knows
 // what was delivered.
@@ -237,18 +227,11 @@ func send(ctx context.Context, sink sinks.Sink, messages []sinks.Message) (outco
 			outcomes = sinks.All(len(messages), sinks.Fail(sinks.Retry, sinks.ReasonPanic, "the sink panicked: "+sinks.DescribePanic(p, "/relay.send")))
 		}
 	}()
-	return complete(sink.Send(ctx, messages), len(messages))
-}
-
-// complete makes one outcome a message of what the sink returned.
-func complete(outcomes []sinks.Outcome, n int) []sinks.Outcome {
-	if len(outcomes) > n {
-		return outcomes[:n]
+	outcomes = sink.Send(ctx, messages)
+	for len(outcomes) < len(messages) {
+		outcomes = append(outcomes, noAnswer)
 	}
-	for len(outcomes) < n {
-		outcomes = append(outcomes, sinks.Fail(sinks.Retry, sinks.ReasonUnknown, "the sink gave no answer for this message"))
-	}
-	return outcomes
+	return outcomes[:len(messages)]
 }
 
 // errNotDelivered rolls a handler's transaction back.
@@ -301,25 +284,37 @@ func handleSafely(ctx context.Context, sink sinks.TxSink, tx *sql.Tx, m sinks.Me
 // stuckGrace is how long a send may take beyond its time-out.
 const stuckGrace = 5 * time.Second
 
-// findStuck notes which sends should have returned long ago.
+// findStuck notes which sends should have returned long ago, and when all of these did at last.
 func (e *engine) findStuck(now time.Time) {
+	anyStuck := false
 	for _, q := range e.queues {
+		stuck, found := 0, []*flight(nil)
 		for f := range q.flights {
-			if !f.stuck && now.Sub(f.began) > q.options.Timeout+stuckGrace {
-				f.stuck = true
-				q.stuck++
-				q.allStuck = q.stuck == q.options.Workers
-				text := q.describe(f, now)
-				e.health.stuck.Store(&text)
-				consequence := "; it ignores its context"
-				if len(f.items) > 0 {
-					consequence += ", and its lanes are left to end"
+			if now.Sub(f.began) > q.options.Timeout+stuckGrace {
+				stuck++
+				if !f.stuck {
+					found = append(found, f)
 				}
-				e.options.Logger.Error("relay: "+text+consequence, "relay", e.options.Name, "sink", q.name)
-				e.options.Observer.Failed("stuck", errors.New(text))
-				e.claiming.abandon(f)
 			}
 		}
+		q.allStuck = stuck > 0 && stuck == q.options.Workers
+		anyStuck = anyStuck || stuck > 0
+		for _, f := range found {
+			f.stuck = true
+			text := q.describe(f, now)
+			e.health.stuck.Store(&text)
+			consequence := "; it ignores its context"
+			if len(f.items) > 0 {
+				consequence += ", and its lanes are left to end"
+			}
+			e.options.Logger.Error("relay: "+text+consequence, "relay", e.options.Name, "sink", q.name)
+			e.options.Observer.Failed("stuck", errors.New(text))
+			e.claiming.abandon(f)
+		}
+	}
+	if !anyStuck && e.health.stuck.Load() != nil {
+		e.health.stuck.Store(nil)
+		e.options.Logger.Info("relay: what was stuck has returned", "relay", e.options.Name)
 	}
 }
 

@@ -2,6 +2,11 @@ package relay
 
 import (
 	"context"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"io"
+	"net"
 	"slices"
 	"time"
 
@@ -35,8 +40,7 @@ var settlePause = Backoff{Min: 50 * time.Millisecond, Max: 2 * time.Second}
 
 // settling is what waits to be written back: a queue for each settler's lanes.
 type settling struct {
-	*base
-	finish  func(it *item) // is told of each item whose outcome is written, or another's to write
+	*engine
 	settles chan settleJob
 	settled chan settleResult
 
@@ -89,45 +93,22 @@ func (s *settling) add(it *item, settlement storage.Settlement) {
 	q := &s.queues[it.row.Lane%s.atOnce]
 	q.pending = append(q.pending, it)
 	s.urgent = s.urgent || settlement.State != storage.StateDone
-	s.lost = s.lost || it.lost()
-}
-
-// mayLinger is how many messages may wait. A relay that dies has its successor
-// deliver them once more: so that these are no more than what was in flight, they
-// are less than a batch.
-func (e *engine) mayLinger(now time.Time) int {
-	if e.stopping.begun || e.options.Drain || e.writesDown(now) {
-		return 0
-	}
-	few := settleFew
-	for _, q := range e.queues {
-		if q.options.Sink == nil {
-			continue
-		}
-		if q.buffered > q.options.Buffer/4 || q.bytes > q.options.BufferBytes/4 {
-			return 0
-		}
-		few = min(few, q.options.Batch)
-	}
-	return few
-}
-
-// writesDown says that what is sent is written down before, and so is to be marked at once.
-func (e *engine) writesDown(now time.Time) bool {
-	return e.duplicates != nil || now.Before(e.journalAll)
+	s.lost = s.lost || it.lane != nil && it.lane.lost
 }
 
 // start hands what there is to the settlers: all at once, or, where that is much, each
-// queue by itself. While one queue is being written, a few rows of the other one wait for it. Fewer than
+// queue by itself. While one queue is being written, a few rows of the other one wait for it. A
 // few deliveries wait for more, up to settleLinger: nobody waits for a message to be marked,
 // as its key goes on, and its place in memory is needed only where there are many. Retries
 // and parked messages are written at once, as their keys wait.
-func (s *settling) start(now time.Time, few int) {
+func (s *settling) start(now time.Time) {
 	if s.lost {
 		s.fenceLost()
 	}
-	if len(s.unwritable) > 0 {
-		s.tryUnwritable(now)
+	if len(s.unwritable) > 0 && !s.trying && !now.Before(s.tryAt) {
+		s.trying = true
+		s.settles <- settleJob{items: []*item{s.unwritable[0]}, again: true}
+		s.unwritable = slices.Delete(s.unwritable, 0, 1)
 	}
 	var ready [settlers]bool
 	waiting, flying, looking := 0, 0, false
@@ -144,6 +125,22 @@ func (s *settling) start(now time.Time, few int) {
 		worth /= 2 // rows that are kept take the database longer than all else does
 	}
 	together := flying == 0 && waiting <= settlers*worth && !looking
+	// A relay that dies has its successor deliver once more what lingers. So it is less than a
+	// batch: no more than what was in flight. And nothing lingers of what was written down
+	// before it was sent.
+	few := settleFew
+	if s.stopping.begun || s.options.Drain || s.duplicates != nil || now.Before(s.journalAll) {
+		few = 0
+	}
+	for _, q := range s.engine.queues {
+		switch o := &q.options; {
+		case o.Sink == nil:
+		case q.buffered > o.Buffer/4 || q.bytes > o.BufferBytes/4:
+			few = 0
+		default:
+			few = min(few, o.Batch)
+		}
+	}
 	if due := s.began.Add(settleLinger); together && !s.urgent && now.Before(due) && waiting < few {
 		if waiting > 0 {
 			s.dueAt = due
@@ -184,7 +181,7 @@ func (s *settling) settler(ctx context.Context) {
 			for _, it := range job.items {
 				settlements = append(settlements, it.toWrite)
 			}
-			bounded, cancel := context.WithTimeout(ctx, s.operationTimeout())
+			bounded, cancel := context.WithTimeout(ctx, s.callTimeout)
 			counts, err := s.store.Settle(bounded, s.options.Name, s.options.Retention != KeepNothing, settlements)
 			cancel()
 			s.reached(err)
@@ -197,7 +194,12 @@ func (s *settling) settler(ctx context.Context) {
 // What is not is written again: the database may have taken it, and then nothing happens.
 func (s *settling) after(result settleResult) (fenced bool) {
 	if result.again {
-		s.afterTry(result)
+		s.trying, s.tryAt = false, time.Now()
+		if result.err != nil { // it is set aside once more
+			s.unwritable = append(s.unwritable, result.items...)
+			s.tryAt = s.tryAt.Add(unwritablePause)
+		}
+		s.tellUnwritable(result.err)
 	} else if result.err != nil {
 		s.settleAgain(result)
 	} else {
@@ -267,7 +269,7 @@ func (s *settling) fenceLost() {
 	for i := range s.queues {
 		q := &s.queues[i]
 		q.pending = slices.DeleteFunc(q.pending, func(it *item) bool {
-			if !it.lost() {
+			if it.lane == nil || !it.lane.lost {
 				return false
 			}
 			states[it.toWrite.State]++
@@ -293,4 +295,146 @@ func (s *settling) count() (n int) {
 		n += len(s.queues[i].pending) + s.queues[i].inFlight
 	}
 	return n
+}
+
+// A settlement that the database refuses for good must not stop the others: with
+// them unmarked, all that was delivered would be sent again and again. So one that
+// fails while the database answers otherwise is halved until the row is alone, and
+// that one is written without its texts: what can't be stored is mostly a text of
+// elsewhere. If this is refused, too, the row is set aside: it stays in memory, is
+// not sent again by this relay, and is tried now and then.
+
+const (
+	// mostUnwritable in a row are set aside with nothing written between; if more are
+	// refused, the rows are not the cause.
+	mostUnwritable = 10
+
+	// aloneEnough times a row is refused alone before anything is done about it: a
+	// connection that breaks now and then must not get a row set aside, and
+	// overtaken by later ones.
+	aloneEnough = 3
+
+	// unwritablePause is what a row that was set aside waits before it is tried
+	// again.
+	unwritablePause = 30 * time.Second
+
+	// unwritableText stands for an error's text that the database can't store.
+	unwritableText = "(the database refused to store this error's text; the relay's log may have it)"
+)
+
+// narrow looks for the row because of which n of them could not be written. It
+// waits until the database has answered something else since: where it is not
+// there, or busy, no row is to blame.
+func (s *settling) narrow(q *unsettled, n int, err error) {
+	if isUnreachable(err) {
+		q.failed = 0
+		return
+	}
+	if q.failed != n {
+		q.failed, q.since = n, s.health.now()
+		return
+	}
+	if s.health.reached.Load() <= q.since {
+		return
+	}
+	q.failed = 0
+	if q.most = max(1, n/2); n > 1 {
+		q.failures, q.alone = 1, 0
+		return
+	}
+	if q.alone++; q.alone%aloneEnough == 0 {
+		s.refused(q, err)
+	}
+}
+
+func isUnreachable(err error) bool {
+	for _, known := range []error{storage.ErrBusy, context.Canceled, context.DeadlineExceeded, driver.ErrBadConn, io.EOF, io.ErrUnexpectedEOF, net.ErrClosed} {
+		if errors.Is(err, known) {
+			return true
+		}
+	}
+	_, network := errors.AsType[net.Error](err)
+	return network
+}
+
+// failing says that outcomes could not be written lately.
+func (s *settling) failing() bool {
+	for i := range s.queues {
+		if s.queues[i].failures > 0 || s.queues[i].most > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// refused deals with the first row of a queue, which was refused though it was
+// alone.
+func (s *settling) refused(q *unsettled, err error) {
+	it := q.pending[0]
+	settlement := &it.toWrite
+	if settlement.Receipt != "" || settlement.Error != "" && settlement.Error != unwritableText {
+		s.options.Logger.Warn("relay: the database refuses an outcome, which is written without its texts", "relay", s.options.Name,
+			"id", it.row.Message.ID, "state", string(settlement.State), "text", settlement.Error, "receipt", settlement.Receipt, "error", err)
+		if settlement.Receipt = ""; settlement.Error != "" {
+			settlement.Error = unwritableText
+		}
+		return
+	}
+	if s.inARow >= mostUnwritable {
+		return
+	}
+	s.inARow++
+	s.unwritable, q.pending = append(s.unwritable, it), slices.Delete(q.pending, 0, 1)
+	q.failures, q.most, q.alone = 1, 0, 0
+	s.tryAt = time.Now().Add(unwritablePause)
+	it.unwritable = true
+	if it.queue != nil { // its place in memory is free for others
+		it.queue.settling--
+		it.queue.release(it)
+		it.queue = nil
+	}
+	s.tellUnwritable(err)
+	s.options.Observer.Failed("settle refused", err)
+	s.options.Logger.Error("relay: the database refuses an outcome for good, which is set aside: its message will come again when the relay has ended", "relay", s.options.Name,
+		"row", it.row.ID, "id", it.row.Message.ID, "topic", it.row.Message.Topic, "state", string(settlement.State), "error", err)
+}
+
+// tellUnwritable has Healthy say what could not be written.
+func (s *settling) tellUnwritable(err error) {
+	n := len(s.unwritable)
+	if n == 0 {
+		s.health.unwritable.Store(nil)
+		return
+	}
+	text := fmt.Sprintf("the database refuses to store what became of %d messages: %v", n, err)
+	s.health.unwritable.Store(&text)
+}
+
+const (
+	// purgeInterval is how often delivered rows past their retention are deleted.
+	purgeInterval = 10 * time.Second
+
+	// purgeBatch bounds the rows of one deletion.
+	purgeBatch = 1000
+
+	// purgeRest is how many times as long as a deletion took there is none, so that
+	// the database has time for messages; but for no longer than longestRest.
+	purgeRest   = 3
+	longestRest = time.Second / 4
+)
+
+// janitor deletes what is past its retention, in small batches with rests in between,
+// so that it never holds a lock for long, nor keeps a core busy.
+func (b *base) janitor(ctx context.Context) {
+	for pause := time.Duration(0); sleep(ctx, pause); {
+		began := time.Now()
+		bounded, cancel := context.WithTimeout(ctx, b.callTimeout)
+		n, err := b.store.Purge(bounded, max(0, b.options.Retention), purgeBatch)
+		cancel()
+		if pause = purgeInterval; err != nil {
+			b.failed("purge", err)
+		} else if n == purgeBatch {
+			pause = min(purgeRest*time.Since(began), longestRest)
+		}
+	}
 }

@@ -1,6 +1,8 @@
 package relay
 
 import (
+	"errors"
+	"log/slog"
 	"testing"
 	"time"
 
@@ -30,7 +32,7 @@ func TestSettlementsThatStart(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := settlingOf(&base{}, settlers)
+			s := settlingOf(&base{}, settlers).settle
 			if !c.kept {
 				s.options.Retention = KeepNothing
 			}
@@ -40,7 +42,7 @@ func TestSettlementsThatStart(t *testing.T) {
 					s.add(&item{lane: &lane{}, row: storage.Row{Lane: i}}, storage.Settlement{Lane: i})
 				}
 			}
-			s.start(time.Now(), 0)
+			s.start(time.Now())
 			var got []int
 			for len(s.settles) > 0 {
 				got = append(got, checkJob(t, <-s.settles))
@@ -72,16 +74,16 @@ func checkJob(t *testing.T, job settleJob) int {
 // What could not be written goes before what came meanwhile, each to its queue.
 func TestFailedSettlementIsRepeatedFirst(t *testing.T) {
 	t.Parallel()
-	s := settlingOf(&base{options: Options{Observer: NoObserver{}}, health: &health{epoch: time.Now()}}, settlers)
+	s := settlingOf(&base{options: Options{Observer: NoObserver{}, Logger: slog.New(slog.DiscardHandler)}, health: &health{epoch: time.Now()}}, settlers).settle
 	add := func(ids ...int64) {
 		for _, id := range ids {
 			s.add(&item{lane: &lane{}, row: storage.Row{ID: id, Lane: int(id % settlers)}}, storage.Settlement{ID: id})
 		}
 	}
 	add(1, 2, 3)
-	s.start(time.Now(), 0)
+	s.start(time.Now())
 	add(4, 5)
-	s.settleAgain(settleResult{settleJob: <-s.settles})
+	s.settleAgain(settleResult{settleJob: <-s.settles, err: errors.New("the connection broke")})
 	for queue, want := range [settlers][]int64{{2, 4}, {1, 3, 5}} {
 		q := &s.queues[queue]
 		if q.inFlight != 0 || !q.retryAt.After(time.Now().Add(-time.Second)) || len(q.pending) != len(want) {
@@ -100,12 +102,12 @@ func TestFailedSettlementIsRepeatedFirst(t *testing.T) {
 func TestOneSettlementAtOnce(t *testing.T) {
 	t.Parallel()
 	of := &lane{}
-	s := settlingOf(&base{}, 1)
+	s := settlingOf(&base{}, 1).settle
 	add := func(count int) {
 		for lane := range count {
 			s.add(&item{lane: of, row: storage.Row{Lane: lane % storage.Lanes}}, storage.Settlement{Lane: lane % storage.Lanes})
 		}
-		s.start(time.Now(), 0)
+		s.start(time.Now())
 	}
 	add(settleBatch + 1)
 	add(settleBatch)
@@ -117,7 +119,10 @@ func TestOneSettlementAtOnce(t *testing.T) {
 	}
 }
 
-// settlingOf settles at most so many batches at once.
-func settlingOf(b *base, atOnce int) *settling {
-	return &settling{base: b, atOnce: atOnce, settles: make(chan settleJob, settlers)}
+// settlingOf is an engine that settles at most so many batches at once, and, as one that
+// stops, lets nothing linger.
+func settlingOf(b *base, atOnce int) *engine {
+	e := &engine{base: b, stopping: stop{begun: true}}
+	e.settle = &settling{engine: e, atOnce: atOnce, settles: make(chan settleJob, settlers)}
+	return e
 }

@@ -16,7 +16,7 @@ import (
 // of the table didn't bring along), or where a transaction was open for longer than
 // the longest that was reckoned with. They would wait for ever.
 //
-// A lane that was leased is swept once before it is first read: then what is below
+// A lane that was leased is swept once before it is first read (conclude): then what is below
 // its mark is delivered in its order. After that all lanes are swept now and then, in
 // steps that take turns with other reads; the more a pass costs, the less often.
 
@@ -53,14 +53,6 @@ const (
 	sweepPatience = 500 * time.Millisecond
 	sweepLongest  = 4 * sweepPatience
 )
-
-// add has a lane swept before it is read.
-func (s *sweep) add(l *lane) {
-	s.left = slices.DeleteFunc(s.left, func(p storage.Position) bool { return p.Lane == l.Lane })
-	if l.unswept = l.cursor > 0; l.unswept {
-		s.left = append(s.left, storage.Position{Lane: l.Lane, Until: l.cursor})
-	}
-}
 
 // step makes the next step of a pass; nil if there is none to make.
 func (s *sweep) step(now time.Time) *fetch {

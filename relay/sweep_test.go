@@ -12,20 +12,24 @@ import (
 // step has walked doesn't count for it. It is walked once more, and read then.
 func TestALaneThatIsLeasedAgainIsSweptAgain(t *testing.T) {
 	t.Parallel()
-	stays, again := emptyLane(storage.Lease{Lane: 1}, 1), emptyLane(storage.Lease{Lane: 2}, 1)
-	stays.cursor, again.cursor = 20, 20
 	e := withLanes(&engine{routes: &router{}, base: &base{health: &health{},
-		options: Options{Observer: NoObserver{}, Logger: slog.New(slog.DiscardHandler), Poll: time.Second}}}, map[int]*lane{1: stays, 2: again})
-	e.sweep.add(stays)
-	e.sweep.add(again)
+		options: Options{Observer: NoObserver{}, Logger: slog.New(slog.DiscardHandler), Poll: time.Second}}}, map[int]*lane{})
+	e.settle = &settling{engine: e.engine}
+	lease := func(leases ...storage.Lease) {
+		r := &laneRights{byLanes: e, share: 2}
+		for _, lease := range leases {
+			r.granted = append(r.granted, storage.Grant{Lease: lease, Marks: storage.Marks{Main: 20}})
+		}
+		r.conclude(nil)
+	}
+	lease(storage.Lease{Lane: 1}, storage.Lease{Lane: 2})
+	e.seq = 3
 	f := e.sweep.step(time.Now())
 	if f == nil || len(f.positions) != 2 {
 		t.Fatalf("the first step is %+v, want one that walks two lanes", f)
 	}
-	anew := emptyLane(storage.Lease{Lane: 2, Fence: 1}, 1)
-	anew.cursor, anew.seq = 20, 3
-	e.lanes[2], e.sorted = anew, nil
-	e.sweep.add(anew)
+	lease(storage.Lease{Lane: 2, Fence: 1})
+	stays, anew := e.lanes[1], e.lanes[2]
 	f.seq, f.scan.left = 3, nil
 	e.sweep.merge(f)
 	if stays.unswept || !anew.unswept {

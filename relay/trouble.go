@@ -157,11 +157,6 @@ func (t *trouble) fail(it *item) {
 	}
 }
 
-// charge notes an attempt that is given back should it turn out to be trouble.
-func (t *trouble) charge(id, turn int64) {
-	t.charged[id] = charged{t.charged[id].attempts + 1, turn}
-}
-
 // works notes that a message was delivered by a send of this turn, and says whether
 // that ends a trouble.
 func (q *sinkQueue) works(t *trouble, destination string, turn int64) (ended bool) {
@@ -206,13 +201,6 @@ func (q *sinkQueue) recognise(t *trouble, last sinks.Outcome) {
 	}
 }
 
-// refusesAll is the outcome for the sink whose destination is in trouble.
-func (q *sinkQueue) refusesAll(last sinks.Outcome) sinks.Outcome {
-	last.Detail = fmt.Sprintf("the destination is in trouble: messages of %d keys or more failed in a row and none was delivered; the last answer: %s: %s",
-		min(q.options.TroubleAfter, len(q.troubles[""].failing)), last.Reason, loggable(last))
-	return last
-}
-
 // judgeCircuit closes a circuit that trouble had opened, or opens it. A batch
 // whose context had ended says nothing of its sink; a message that was postponed
 // says that the sink works, though not this message's own destination.
@@ -236,7 +224,10 @@ func (q *sinkQueue) judgeCircuit(outcomes []sinks.Outcome, ended bool) {
 	case trouble != nil:
 		q.trip(*trouble)
 	case q.inTrouble() && failed != nil:
-		q.trip(q.refusesAll(*failed))
+		last := *failed
+		last.Detail = fmt.Sprintf("the destination is in trouble: messages of %d keys or more failed in a row and none was delivered; the last answer: %s: %s",
+			min(q.options.TroubleAfter, len(q.troubles[""].failing)), failed.Reason, loggable(*failed))
+		q.trip(last)
 	case q.inTrouble() && answered: // postponed: the next one tries it
 	case answered:
 		if q.circuit.state != circuitClosed {
