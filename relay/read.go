@@ -397,6 +397,7 @@ func (e *byLanes) endRead(f *fetch) {
 	e.forgetAside()
 	e.late.pending = lowestSet(e.late.pending, f.untold)
 	if f.err != nil {
+		e.health.readFailed(f.err)
 		e.readFailed(f)
 	}
 	// Healthy is told since when some kind of read has failed.
