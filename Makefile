@@ -39,13 +39,13 @@ on-servers:
 	cd internal/libraries && go test $(RACE) -shuffle=on $(TESTFLAGS) ./...
 	go test $(SECOND_MYSQL) $(TESTFLAGS) -run 'TestStore$$/mariadb1011/gomysql' ./relay/sqlstore
 
-# The rows of a sink that is down, how often all are looked at, and how often a
-# server loses its last second.
-PROOF = -backlog 12000000 -sweep 10m -rounds 5
+# The rows of a sink that is down, how often all are looked at, how often a
+# server loses its last second, and the rows of 1 MiB that a relay meets.
+PROOF = -backlog 12000000 -sweep 10m -rounds 5 -large-rows 1500
 
 proof: ## longer proofs with servers of their own: failovers, crashes, a backlog of 12 million; an hour
 	deploy/servers/servers run postgres15 postgres18 mariadb1011 mariadb105 mysql -- go test -v -timeout 3h \
-		-run 'Failover|CrashRecovery|Server.*Changes|Asleep|Sleep|Backlog|Standby|Numbering|Sequence|KilledRelays(ByRows)?Lose' ./internal/e2e -long $(PROOF)
+		-run 'Failover|CrashRecovery|Server.*Changes|Asleep|Sleep|Backlog|Standby|Numbering|Sequence|LargeRows|KilledRelays(ByRows)?Lose' ./internal/e2e -long $(PROOF)
 	deploy/servers/servers run postgres15 rabbitmq3 -- go test -v -timeout 1h -run 'QuorumWithoutMajority' ./internal/e2e -long
 	go test -v -timeout 1h -run 'FailingKeys|MillionHeldKeys' ./relay -whole-hour
 	go test -race -timeout 1h -run 'Simulation|FailingKeys' ./relay -whole-hour -simulations 60

@@ -317,12 +317,19 @@ type health struct {
 	safeUntil atomic.Int64 // nothing is sent after it
 	readFails atomic.Int64 // since when some kind of read has been failing; 0 if none is
 
-	problem    atomic.Pointer[string] // the last error of the database
+	readError  atomic.Pointer[string] // the last error of a read
+	problem    atomic.Pointer[string] // the last error of the database; none once anything succeeds
 	stuck      atomic.Pointer[string] // the last send that doesn't return
 	unwritable atomic.Pointer[string] // what of the outcomes it refuses
 }
 
 func (p *health) now() int64 { return int64(time.Since(p.epoch)) }
+
+// readFailed is told of each read's error before readFails is.
+func (p *health) readFailed(err error) {
+	text := err.Error()
+	p.readError.Store(&text)
+}
 
 func (p *health) lastProblem() string {
 	if text := p.problem.Load(); text != nil {

@@ -103,6 +103,52 @@ func TestManyLateRowsFitIntoMemory(t *testing.T) {
 	})
 }
 
+// Nor do late rows that are few and large: a scan brings 8 MiB of them at once, and the
+// row that crosses that.
+func TestLargeLateRowsFitIntoMemory(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db, sink, most := memstore.New(), &recorder{}, 0
+		late, payload := db.Begin(), make([]byte, 1<<20)
+		for i := range 100 {
+			late.Insert(outbox.Message{Topic: "orders", Key: fmt.Sprint("late-", i%10), Payload: payload})
+		}
+		for i := range 1000 { // in all lanes, and so many that what is below doesn't come with a page
+			write(db, "orders", fmt.Sprint("soon-", i%200), 1)
+		}
+		_, stop := start(t, bytesScanned{db.Store(), &most}, relay.Options{Sinks: to(sink)})
+		time.Sleep(10 * time.Second)
+		late.Commit()
+		time.Sleep(time.Minute)
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+		if n := len(sink.ids()); n != 1100 {
+			t.Errorf("%d messages were delivered, want 1,100", n)
+		}
+		inOrder(t, sink.received)
+		if most == 0 || most > 9<<20 {
+			t.Errorf("a scan brought %d bytes into memory at once, want 9 MiB at most", most)
+		}
+	})
+}
+
+// bytesScanned counts the bytes that scans bring into memory at once.
+type bytesScanned struct {
+	*memstore.Store
+	most *int
+}
+
+func (s bytesScanned) Scan(ctx context.Context, positions []storage.Position, except []string, keep func(storage.Candidate) bool) ([]storage.Row, []storage.Position, error) {
+	rows, left, err := s.Store.Scan(ctx, positions, except, keep)
+	bytes := 0
+	for _, row := range rows {
+		bytes += len(row.Message.Payload)
+	}
+	*s.most = max(*s.most, bytes)
+	return rows, left, err
+}
+
 // warner warns with each page.
 type warner struct{ *memstore.Store }
 

@@ -306,6 +306,7 @@ func (e *byLanes) merge(f *fetch) {
 	}
 	e.late.pending = lowestSet(e.late.pending, f.untold)
 	if f.err != nil {
+		e.health.readFailed(f.err)
 		e.readFailed(f)
 	}
 	switch failing := &e.failing[f.kind]; {

@@ -106,7 +106,7 @@ func (r *Relay) Healthy() error {
 		return fmt.Errorf("the relay's loop stands still for %v", idle.Round(time.Second))
 	}
 	if since := p.readFails.Load(); since != 0 && time.Duration(now-since) > r.options.Lease {
-		return fmt.Errorf("the table can't be read for %v: %s", time.Duration(now-since).Round(time.Second), p.lastProblem())
+		return fmt.Errorf("the table can't be read for %v: %s", time.Duration(now-since).Round(time.Second), *p.readError.Load())
 	}
 	if silent := time.Duration(now - p.reached.Load()); silent > r.options.Lease {
 		return fmt.Errorf("the database didn't answer for %v: %s", silent.Round(time.Second), p.lastProblem())

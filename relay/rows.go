@@ -151,6 +151,7 @@ func (r *byRows) merge(job claimJob, rows []storage.Row, err error) {
 		if r.failing == 0 {
 			r.failing = r.health.now()
 		}
+		r.health.readFailed(err)
 		r.health.readFails.Store(r.failing)
 		if !r.pauseReading(err) {
 			r.poll.rowBytes, r.plenty = max(r.poll.rowBytes, slowRowBytes), false

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -182,4 +183,51 @@ func TestDatabaseGoneStopsSendingBeforeTheLeaseEnds(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// A relay whose leases are renewed, but one kind of whose reads fails for longer than a
+// lease, isn't healthy; it is again once that succeeds.
+func TestReadsThatFailForALeaseAreUnhealthy(t *testing.T) {
+	t.Parallel()
+	for op, claim := range map[memstore.Op]storage.Claim{
+		memstore.OpRead: storage.ByLanes, memstore.OpScan: storage.ByLanes, memstore.OpDue: storage.ByLanes, memstore.OpClaim: storage.ByRows,
+	} {
+		t.Run(string(op), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				db := memstore.New()
+				store, failing := db.Store(), atomic.Bool{}
+				store.Hooks.Fail = func(_ context.Context, called memstore.Op) error {
+					if called == op && failing.Load() {
+						return errors.New("canceling statement due to statement timeout")
+					}
+					return nil
+				}
+				r, stop := start(t, store, relay.Options{Claim: claim, Lease: 10 * time.Second, Sinks: to(&recorder{})})
+				time.Sleep(time.Minute)
+				failing.Store(true)
+				late := db.Begin()
+				late.Insert(outbox.Message{Topic: "orders", Key: "k"})
+				write(db, "orders", "k", 1)
+				db.Write(outbox.Message{Topic: "orders", AvailableAt: time.Now().Add(time.Second)})
+				time.Sleep(5 * time.Second)
+				late.Commit()
+				time.Sleep(15 * time.Second)
+				if err := r.Healthy(); err == nil || !strings.Contains(err.Error(), "statement timeout") {
+					t.Errorf("a relay that can't %s says of its health: %v", op, err)
+				}
+				failing.Store(false)
+				time.Sleep(10 * time.Second)
+				if err := r.Healthy(); err != nil {
+					t.Errorf("healthy again: %v", err)
+				}
+				if err := stop(); err != nil {
+					t.Error(err)
+				}
+				if counts := statusOf(t, db); counts[storage.StateDone] != 3 {
+					t.Errorf("in the end: %v, want 3 done", counts)
+				}
+			})
+		})
+	}
 }

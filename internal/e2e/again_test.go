@@ -406,7 +406,7 @@ func TestCrashRecoveryLosesNoMessageThatTheServerHas(t *testing.T) {
 // opened: its ids are lower, those that it gives out after that read, too.
 func TestServerThatChangesBetweenOpenAndTheFirstRead(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{"postgres15", "mariadb1011"} {
+	for name := range pairs {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			eachRound(t, func(t *testing.T) { anotherServer(t, failing(t, name)) })

@@ -246,12 +246,15 @@ func (p *process) stop(t testing.TB) {
 }
 
 // resident is the process's memory in MiB.
-func (p *process) resident(t testing.TB) (mib int) {
+func (p *process) resident(t testing.TB) int { return p.memory(t, "VmRSS:") }
+
+// memory is a line of the process's status, in MiB: VmHWM is the most that was resident.
+func (p *process) memory(t testing.TB, name string) (mib int) {
 	t.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.command.Process.Pid))
 	check(t, err)
 	for line := range strings.Lines(string(status)) {
-		if kib, ok := strings.CutPrefix(line, "VmRSS:"); ok {
+		if kib, ok := strings.CutPrefix(line, name); ok {
 			fmt.Sscan(kib, &mib)
 		}
 	}

@@ -98,7 +98,7 @@ func claimPicks(t testing.TB, table Table) {
 // A claim can be limited to some topics, and leave out others.
 func claimKeepsToTopics(t testing.TB, table Table) {
 	a := byRows(t, table, "a")
-	topics := []string{"a", "A", "b", "c", `d'"\`}
+	topics := []string{"a", "A", "a ", "b", "c", `d'"\`} // blanks at the end count
 	var messages []outbox.Message
 	for _, topic := range topics {
 		messages = append(messages, outbox.Message{Topic: topic})
@@ -107,7 +107,9 @@ func claimKeepsToTopics(t testing.TB, table Table) {
 		{nil, nil, topics},
 		{[]string{"a"}, nil, []string{"a"}},
 		{[]string{"b", `d'"\`}, nil, []string{"b", `d'"\`}},
-		{nil, []string{"a", "c"}, []string{"A", "b", `d'"\`}},
+		{nil, []string{"a", "c"}, []string{"A", "a ", "b", `d'"\`}},
+		{nil, []string{"a ", "c"}, []string{"A", "a", "b", `d'"\`}},
+		{[]string{"a "}, nil, []string{"a "}},
 		{[]string{"b", "c"}, []string{"c", "A"}, []string{"b"}},
 		{[]string{"none"}, nil, nil},
 	}

@@ -1,0 +1,58 @@
+package e2e
+
+import (
+	"flag"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rowrelay/rowrelay/outbox"
+	"github.com/rowrelay/rowrelay/relay/storage"
+)
+
+var largeRows = flag.Int("large-rows", 300, "so many messages of nearly 1 MiB each meet a relay; the proof has 1,500")
+
+// mostMemory is what a relay of default settings may take, in MiB, whatever its rows weigh.
+const mostMemory = 256
+
+// A relay has learned that rows are small. Then a transaction that was open for long
+// commits many large ones: by lanes they appear late, below what was read, and by rows they
+// are claimed, under a lease that is short for them. All arrive, a bounded part at a time.
+func TestLargeRowsFitIntoMemory(t *testing.T) {
+	t.Parallel()
+	for _, target := range []string{"postgres15/pgx", "mariadb1011/gosql", "mysql/gosql"} {
+		for _, claim := range []string{"lanes", "rows"} {
+			t.Run(target+"/"+claim, func(t *testing.T) {
+				t.Parallel()
+				s, e := newScene(t, target), newEndpoint(t)
+				p := s.relay("relay", e.URL+"/relay", "--claim", claim, "--lease", "2s")
+				check(t, s.order(t.Context(), 0, 1, true))
+				s.settled(time.Minute) // it has begun
+				tx, err := s.DB.BeginTx(t.Context(), nil)
+				check(t, err)
+				defer tx.Rollback()
+				blanks := strings.Repeat(" ", 1<<20-50) // a payload has at most 1 MiB
+				for n := range *largeRows {
+					payload := fmt.Sprintf(`{"customer":%d,"number":%d}`, n%50+1000, n+1) + blanks
+					check(t, s.writer.Write(t.Context(), tx, outbox.Message{Topic: "orders", Key: fmt.Sprint("large-", n%50), Payload: []byte(payload)}))
+				}
+				const small = 1000 // in all lanes
+				by := -1
+				check(t, s.orders(t.Context(), small, func() int { by++; return by % 200 }, 2, true))
+				eventually(t, time.Minute, "the small ones are delivered", func() bool { return len(e.received()) > small })
+				check(t, tx.Commit())
+				began := time.Now()
+				s.settled(5 * time.Minute)
+				peak := p.memory(t, "VmHWM:")
+				t.Logf("%d messages of 1 MiB in %v, %d MiB resident at most", *largeRows, time.Since(began).Round(time.Second), peak)
+				if v := tally(t, e.received()); v.distinct != 1+small+*largeRows || s.status().Counts[storage.StateDone] != int64(v.distinct) {
+					t.Errorf("%d messages arrived, want %d", v.distinct, 1+small+*largeRows)
+				}
+				if peak > mostMemory {
+					t.Errorf("the relay took %d MiB, want %d at most", peak, mostMemory)
+				}
+			})
+		}
+	}
+}
