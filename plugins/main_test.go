@@ -31,10 +31,10 @@ var fakes = map[string]func(){
 	"file":    func() { plugins.ServeKind(file.Kind()) },
 	"discard": func() { plugins.ServeKind(discard.Kind()) },
 
-	"scripted": func() { plugins.ServeKind(scriptedKind()) },
-	"exact":    func() { plugins.Serve(exact{}) },
-	"spoiling": func() { plugins.Serve(spoiling{}) },
-	"limited":  func() { plugins.Serve(limited{scripted{}}) },
+	"scripted":      func() { plugins.ServeKind(scriptedKind()) },
+	"deduplicating": func() { plugins.Serve(deduplicating{}) },
+	"spoiling":      func() { plugins.Serve(spoiling{}) },
+	"limited":       func() { plugins.Serve(limited{scripted{}}) },
 
 	// What is no plug-in, or a bad one.
 	"rubbish": func() { fmt.Print(strings.Repeat("\x00rubbish\xff", 1<<18)); linger() },

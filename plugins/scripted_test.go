@@ -120,9 +120,9 @@ func (limited) Send(_ context.Context, batch []sinks.Message) []sinks.Outcome {
 }
 
 // exact is the sink of a plug-in that would need references.
-type exact struct{ scripted }
+type deduplicating struct{ scripted }
 
-func (exact) Plan(_ context.Context, batch []sinks.Message) ([]sinks.BatchRef, []sinks.Outcome) {
+func (deduplicating) Plan(_ context.Context, batch []sinks.Message) ([]sinks.BatchRef, []sinks.Outcome) {
 	return make([]sinks.BatchRef, len(batch)), make([]sinks.Outcome, len(batch))
 }
 

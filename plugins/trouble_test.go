@@ -106,7 +106,7 @@ func TestPostponed(t *testing.T) {
 // A deduplicating sink can't keep its promise without references, and so is not opened.
 func TestExactSinkIsRefused(t *testing.T) {
 	t.Parallel()
-	sink := newSink(t, options(t, "exact"))
+	sink := newSink(t, options(t, "deduplicating"))
 	err := sink.Open(t.Context())
 	var refused *sinks.OpenError
 	if !errors.As(err, &refused) || refused.Reason != sinks.ReasonConfig || !strings.Contains(refused.Detail, "carries no references to batches") {

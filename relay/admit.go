@@ -114,7 +114,7 @@ func (e *byLanes) deliveredBefore(it *item, outcome sinks.Outcome) {
 // numberingOf says since when no other pending row can have the id of a row that is
 // read now; -1 if one may have it, as with a row from before ids began anew.
 func (r *lateRows) numberingOf(row *storage.Row) int {
-	if row.Deferred || row.ID > r.safeID && r.given <= r.highest {
+	if row.Deferred || row.ID > r.safeID && r.lastID <= r.highest {
 		return -1
 	}
 	return r.numbering

@@ -17,7 +17,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// shelf is what lies behind sinks that are exact: each batch once.
+// shelf is what lies behind sinks that deduplicate: each batch once.
 type shelf struct {
 	batches map[string]bool
 	counts  map[int64]int
@@ -115,7 +115,7 @@ func dieAt(store *memstore.Store, where memstore.Op, dead chan struct{}) {
 
 // A row that was given the id of one in a batch is none of that batch: a sink which has
 // the batch would take it for the other one.
-func TestATicketIsOfItsMessage(t *testing.T) {
+func TestABatchRefIsOfItsMessage(t *testing.T) {
 	t.Parallel()
 	for name, ofRow := range map[string]bool{"the row's": true, "another's": false} {
 		t.Run(name, func(t *testing.T) {
@@ -128,7 +128,7 @@ func TestATicketIsOfItsMessage(t *testing.T) {
 				if !ofRow {
 					check++
 				}
-				dieWithTicket(t, db, storage.SentBatch{Sink: "main", Batch: "before", Size: 1, IDs: []int64{id}, Places: []int{0}, Checks: []uint32{check}})
+				dieWithBatchRef(t, db, storage.SentBatch{Sink: "main", Batch: "before", Size: 1, IDs: []int64{id}, Places: []int{0}, Checks: []uint32{check}})
 				_, stop := start(t, db.Store(), relay.Options{Sinks: to(&shelving{behind, "after", 0})})
 				time.Sleep(time.Minute)
 				if err := stop(); err != nil {
@@ -145,8 +145,8 @@ func TestATicketIsOfItsMessage(t *testing.T) {
 	}
 }
 
-// dieWithTicket leaves a reference in the journal of each lane.
-func dieWithTicket(t *testing.T, db *memstore.DB, batchRef storage.SentBatch) {
+// dieWithBatchRef leaves a reference in the journal of each lane.
+func dieWithBatchRef(t *testing.T, db *memstore.DB, batchRef storage.SentBatch) {
 	t.Helper()
 	store := db.Store()
 	grants, err := store.Acquire(t.Context(), "dead", storage.Lanes, time.Second)

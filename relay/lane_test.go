@@ -164,20 +164,20 @@ func TestSinceWhenAnIDIsOneRows(t *testing.T) {
 	for name, c := range map[string]struct {
 		row     storage.Row
 		safeID  int64
-		given   int64
+		lastID  int64
 		highest int64 // from before ids began anew
 		want    int
 	}{
-		"ids never began anew":                   {row: storage.Row{ID: 7}, given: 9, want: 2},
-		"a deferred row":                         {row: storage.Row{ID: 7, Deferred: true}, given: 9, want: -1},
-		"its id may be given once more":          {row: storage.Row{ID: 7}, given: 3, highest: 20, want: -1},
-		"nothing can appear there":               {row: storage.Row{ID: 7}, safeID: 8, given: 9, highest: 20, want: 2},
-		"as many were given out as before again": {row: storage.Row{ID: 7}, given: 21, highest: 20, want: 2},
+		"ids never began anew":                   {row: storage.Row{ID: 7}, lastID: 9, want: 2},
+		"a deferred row":                         {row: storage.Row{ID: 7, Deferred: true}, lastID: 9, want: -1},
+		"its id may be given once more":          {row: storage.Row{ID: 7}, lastID: 3, highest: 20, want: -1},
+		"nothing can appear there":               {row: storage.Row{ID: 7}, safeID: 8, lastID: 9, highest: 20, want: 2},
+		"as many were given out as before again": {row: storage.Row{ID: 7}, lastID: 21, highest: 20, want: 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			e := withLanes(&engine{}, nil)
-			e.late.numbering, e.late.safeID, e.late.given, e.late.highest = 2, c.safeID, c.given, c.highest
+			e.late.numbering, e.late.safeID, e.late.lastID, e.late.highest = 2, c.safeID, c.lastID, c.highest
 			if got := e.late.numberingOf(&c.row); got != c.want {
 				t.Errorf("since %d, want %d", got, c.want)
 			}

@@ -18,20 +18,20 @@ func TestSimulationFindsBrokenStores(t *testing.T) {
 	t.Parallel()
 	needsHistories(t)
 	mutants := map[string]func(storage.Store) storage.Store{
-		"late rows are not told of":            func(s storage.Store) storage.Store { return neverLate{s} },
-		"late rows are told of a look later":   func(s storage.Store) storage.Store { return &tellsLate{s, -1} },
-		"late rows are left out of pages":      func(s storage.Store) storage.Store { return readsOn{s, map[int]int64{}} },
-		"a page says that it is whole":         func(s storage.Store) storage.Store { return alwaysWhole{s} },
-		"the safe id passes open transactions": func(s storage.Store) storage.Store { return boldSafeID{s} },
-		"a full page was read to the end":      func(s storage.Store) storage.Store { return boldPages{s} },
-		"held keys are forgotten at takeover":  func(s storage.Store) storage.Store { return forgetsKeys{s} },
-		"held keys aren't found":               func(s storage.Store) storage.Store { return findsNoKeys{s} },
-		"held keys are found by another row":   func(s storage.Store) storage.Store { return findsOtherKeys{s} },
-		"leases end before the relay knows":    func(s storage.Store) storage.Store { return shortLeases{s} },
-		"retries are put off for ever":         func(s storage.Store) storage.Store { return losesRetries{s} },
-		"tickets are forgotten at takeover":    func(s storage.Store) storage.Store { return forgetsTickets{s, s.(storage.Journaler)} },
-		"half a batch's rows are not found":    func(s storage.Store) storage.Store { return findsHalf{s, s.(storage.Journaler)} },
-		"a journal has the last batch alone":   func(s storage.Store) storage.Store { return lastAlone{s, s.(storage.Journaler)} },
+		"late rows are not told of":              func(s storage.Store) storage.Store { return neverLate{s} },
+		"late rows are told of a look later":     func(s storage.Store) storage.Store { return &tellsLate{s, -1} },
+		"late rows are left out of pages":        func(s storage.Store) storage.Store { return readsOn{s, map[int]int64{}} },
+		"a page says that it is whole":           func(s storage.Store) storage.Store { return alwaysWhole{s} },
+		"the safe id passes open transactions":   func(s storage.Store) storage.Store { return boldSafeID{s} },
+		"a full page was read to the end":        func(s storage.Store) storage.Store { return boldPages{s} },
+		"held keys are forgotten at takeover":    func(s storage.Store) storage.Store { return forgetsKeys{s} },
+		"held keys aren't found":                 func(s storage.Store) storage.Store { return findsNoKeys{s} },
+		"held keys are found by another row":     func(s storage.Store) storage.Store { return findsOtherKeys{s} },
+		"leases end before the relay knows":      func(s storage.Store) storage.Store { return shortLeases{s} },
+		"retries are put off for ever":           func(s storage.Store) storage.Store { return losesRetries{s} },
+		"sent batches are forgotten at takeover": func(s storage.Store) storage.Store { return forgetsBatches{s, s.(storage.Journaler)} },
+		"half a batch's rows are not found":      func(s storage.Store) storage.Store { return findsHalf{s, s.(storage.Journaler)} },
+		"a journal has the last batch alone":     func(s storage.Store) storage.Store { return lastAlone{s, s.(storage.Journaler)} },
 	}
 	for name, wrap := range mutants {
 		t.Run(name, func(t *testing.T) {
@@ -91,12 +91,12 @@ func TestSimulationsFindIDsThatComeAgain(t *testing.T) {
 // hidesFalls tells of no id that is lower than before, and finds no row that has one.
 type hidesFalls struct {
 	storage.Store
-	given, highest int64
+	lastID, highest int64
 }
 
 func (s *hidesFalls) Read(ctx context.Context, positions []storage.Position, limit, maxBytes int) (storage.Page, error) {
 	page, err := s.Store.Read(ctx, positions, limit, maxBytes)
-	s.given, s.highest = page.LastID, max(s.highest, page.LastID)
+	s.lastID, s.highest = page.LastID, max(s.highest, page.LastID)
 	if page.LastID < s.highest {
 		page.LastID, page.LateAfter = s.highest, -1
 	}
@@ -105,7 +105,7 @@ func (s *hidesFalls) Read(ctx context.Context, positions []storage.Position, lim
 
 func (s *hidesFalls) Scan(ctx context.Context, positions []storage.Position, except []string, keep func(storage.Candidate) bool) ([]storage.Row, []storage.Position, error) {
 	return s.Store.Scan(ctx, positions, except, func(c storage.Candidate) bool {
-		return (s.given == s.highest || c.ID > s.given) && keep(c)
+		return (s.lastID == s.highest || c.ID > s.lastID) && keep(c)
 	})
 }
 
@@ -279,13 +279,13 @@ func (s losesRetries) Settle(ctx context.Context, name string, keep bool, settle
 	return s.Store.Settle(ctx, name, keep, settlements)
 }
 
-// forgetsTickets tells a new holder nothing of what the last one was sending.
-type forgetsTickets struct {
+// forgetsBatches tells a new holder nothing of what the last one was sending.
+type forgetsBatches struct {
 	storage.Store
 	storage.Journaler
 }
 
-func (s forgetsTickets) Acquire(ctx context.Context, name string, count int, ttl time.Duration) ([]storage.Grant, error) {
+func (s forgetsBatches) Acquire(ctx context.Context, name string, count int, ttl time.Duration) ([]storage.Grant, error) {
 	grants, err := s.Store.Acquire(ctx, name, count, ttl)
 	for i := range grants {
 		grants[i].Batches = nil

@@ -17,7 +17,7 @@ func TestWhatAFailedScanOwes(t *testing.T) {
 	again.cursor, again.recheck, fine.cursor = 20, 7, 20
 	e := withLanes(&engine{routes: &router{}, base: &base{health: &health{},
 		options: Options{Observer: NoObserver{}, Logger: slog.New(slog.DiscardHandler), Poll: time.Second}}}, map[int]*lane{1: again, 2: fine})
-	e.late.given = 20
+	e.late.lastID = 20
 	look := func(after, late int64) *fetch {
 		positions := []storage.Position{{Lane: 1, After: after}, {Lane: 2, After: after}}
 		return &fetch{kind: readLanes, seq: 9, positions: positions, page: storage.Page{LateAfter: late, SafeID: 5, LastID: 20}, untold: none}
@@ -43,7 +43,7 @@ func TestAReadThatHadToScanSucceeds(t *testing.T) {
 	l := emptyLane(storage.Lease{Lane: 1}, 1)
 	l.cursor, l.recheck = 20, 7
 	e := withLanes(&engine{routes: &router{}, base: &base{health: &health{}, options: Options{Observer: NoObserver{}}}}, map[int]*lane{1: l})
-	e.late.given, e.failing[readLanes] = 20, 1
+	e.late.lastID, e.failing[readLanes] = 20, 1
 	e.merge(&fetch{kind: readLanes, seq: 9, positions: []storage.Position{{Lane: 1, After: 20}}, page: storage.Page{LateAfter: none, LastID: 20}, untold: none})
 	f := <-e.reads
 	if f.step != stepLate {

@@ -123,7 +123,7 @@ func (m *exactlyMortal) Plan(_ context.Context, batch []sinks.Message) ([]sinks.
 }
 
 // A message that kills whoever sends its batch again does so until its sink is
-// no longer exact; then it is found like any other.
+// no longer deduplicated; then it is found like any other.
 func TestWayOutForMessageThatKillsWhileInDoubt(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -345,7 +345,7 @@ func (e *byLanes) checkEpoch(f *fetch) error {
 		return nil
 	}
 	e.elsewhere++
-	e.late.safeID, e.late.given, e.late.pending = 0, 0, none
+	e.late.safeID, e.late.lastID, e.late.pending = 0, 0, none
 	for _, l := range e.sortedLanes() {
 		if l.epoch != f.page.Epoch {
 			l.void = true

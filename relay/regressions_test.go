@@ -162,8 +162,8 @@ func (s *failedOver) Renew(ctx context.Context, name string, r []storage.Renewal
 	return s.Store.Renew(ctx, name, r, ttl)
 }
 
-// after a failover (the store says LateAfter 0, Horizon 0) the marks stay those of the old server.
-func TestMarksFollowTheHorizonDown(t *testing.T) {
+// after a failover (the store says LateAfter 0, SafeID 0) the marks stay those of the old server.
+func TestMarksFollowTheSafeIDDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := memstore.New()
 		write(db, "t", "k", 1000)

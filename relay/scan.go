@@ -27,7 +27,7 @@ type lateRows struct {
 	*engine
 	*heldLanes
 	safeID    int64  // nothing can appear any more at or below it
-	given     int64  // no higher id was given out when the last page was read
+	lastID    int64  // no higher id was given out when the last page was read
 	span      int64  // how far back, in ids, most late rows appear
 	pending   int64  // rows above this may have appeared, of which no page that was merged told; none
 	scans     bool   // late rows were looked for before the last page was merged
@@ -46,14 +46,14 @@ type lateRows struct {
 // every lane once LastID has fallen. Old rows have higher ids, and are read again, too. They
 // leave the cursor above LastID, so new rows count as late.
 func (r *lateRows) scanFirst(f *fetch) *lateScan {
-	before, given := r.given, f.page.LastID
-	r.given, r.safeID = given, f.page.SafeID // lower than before where ids began anew
+	before, lastID := r.lastID, f.page.LastID
+	r.lastID, r.safeID = lastID, f.page.SafeID // lower than before where ids began anew
 	anew, above := 0, false
 	for _, l := range r.sortedLanes() {
 		if r.laneOf(f, l.Lane) == nil {
 			continue
 		}
-		if l.cursor > 0 && (given < before || !l.placed && l.cursor > given) {
+		if l.cursor > 0 && (lastID < before || !l.placed && l.cursor > lastID) {
 			r.highest = max(r.highest, l.cursor, before)
 			l.cursor, l.base, l.unswept = 0, 0, false
 			l.seq = f.seq // this page isn't from there
@@ -66,12 +66,12 @@ func (r *lateRows) scanFirst(f *fetch) *lateScan {
 	if anew > 0 {
 		r.span = 0
 		r.numbering++
-		r.options.Logger.Warn("relay: ids began anew, lanes are read from their beginning", "relay", r.options.Name, "lanes", anew, "given", given)
+		r.options.Logger.Warn("relay: ids began anew, lanes are read from their beginning", "relay", r.options.Name, "lanes", anew, "last id", lastID)
 	}
 
 	told := lowestSet(f.page.LateAfter, r.pending)
 	f.page.LateAfter, r.pending = told, none
-	if above && given > before {
+	if above && lastID > before {
 		f.page.LateAfter = lowestSet(told, before)
 	}
 	// What appears a few ids back, as most does, later pages read once more. What is far
@@ -98,7 +98,7 @@ func (r *lateRows) scanFirst(f *fetch) *lateScan {
 		}
 		until := l.cursor
 		if l.recheck == none && (told == none || told >= until) {
-			until = min(until, given) // rows above are from before ids began anew
+			until = min(until, lastID) // rows above are from before ids began anew
 		}
 		l.beginScan(after)
 		if l.draining {

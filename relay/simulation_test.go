@@ -123,7 +123,7 @@ type world struct {
 	last      map[string]int64 // by sink and key, what was delivered last
 	downUntil map[string]time.Time
 	downAs    map[string]sinks.Outcome // what a sink that is down answers
-	log       map[string]string        // of the sink that is exact: what it did with each batch
+	log       map[string]string        // of the sink that deduplicates: what it did with each batch
 	calm      bool
 	problems  []string
 
@@ -142,7 +142,7 @@ type course struct {
 	open      time.Duration // a transaction after each of its messages, at most
 	rest      time.Duration // between two transactions of a writer, at most
 	call      time.Duration // that a sink takes for a message, at most
-	change    bool          // from rows to lanes; without the sink that is exact, which needs lanes
+	change    bool          // from rows to lanes; without the sink that deduplicates, which needs lanes
 	steady    bool          // one relay keeps its lanes, and nobody reads again what it has passed
 	loses     bool          // the server loses its last second now and then
 	renumbers bool          // ids begin anew now and then
@@ -513,7 +513,7 @@ func (w *world) relay(name string, store storage.Store, dead chan struct{}) *rel
 	sink := func(of string, order sinks.Order) relay.SinkOptions {
 		var sink sinks.Sink = &unsteady{w: w, name: of, relay: name, dead: dead, order: order}
 		if _, able := store.(storage.Journaler); of == "c" && able && !w.course.change {
-			sink = &exactly{unsteady: sink.(*unsteady)}
+			sink = &deduplicating{unsteady: sink.(*unsteady)}
 		}
 		options := relay.SinkOptions{
 			Sink: sink, Batch: 1 + w.pick(8), Buffer: 4 + w.pick(30),

@@ -43,8 +43,8 @@ type openTx struct {
 
 	server string // that all this is about; empty before the first answer
 	seen   int64  // the highest id that is known to have been given out
-	given  int64  // the same, and as high as ever on this server
-	final  int64  // no row can appear any more at or below this id
+	lastID int64  // the same, and as high as ever on this server
+	safeID int64  // no row can appear any more at or below this id
 
 	number  uint64 // of the last list
 	latest  *list  // what it showed
@@ -76,8 +76,8 @@ type openTxLister struct {
 
 // known is what was known when a read began.
 type known struct {
-	final int64
-	list  *list
+	safeID int64
+	list   *list
 }
 
 // list is who was open. All others have higher ids than id, or had ended.
@@ -117,8 +117,8 @@ const (
 )
 
 // newOpenTx begins with the highest id that was given out before.
-func newOpenTx(given int64, now time.Time) *openTx {
-	return &openTx{seen: given, given: given, told: known{final: untold}, earlier: []int64{given}, noted: now, next: now.Add(listEvery)}
+func newOpenTx(lastID int64, now time.Time) *openTx {
+	return &openTx{seen: lastID, lastID: lastID, told: known{safeID: untold}, earlier: []int64{lastID}, noted: now, next: now.Add(listEvery)}
 }
 
 // open makes the first list, which shows whether there can be any: where the user may
@@ -158,11 +158,11 @@ func (db *openTxLister) unseen(err error) Finding {
 // now. There is none of an idle table.
 func (o *openTx) look(ctx context.Context) error {
 	if o.lost() {
-		given, err := o.db.lastID(ctx)
+		lastID, err := o.db.lastID(ctx)
 		if err != nil {
 			return err
 		}
-		o.found(given, time.Now())
+		o.found(lastID, time.Now())
 	}
 	if o.bound == nil && o.due(time.Now()) {
 		if err := o.list(ctx); err != nil {
@@ -195,7 +195,7 @@ func (o *openTx) promise(ctx context.Context, first backend.FirstLine, _ token, 
 	}
 	page.Epoch = first.Server
 	page.LateAfter, page.SafeID = o.page(first.Server, afterwards)
-	page.LastID = o.given
+	page.LastID = o.lastID
 	page.Warning, o.warning = o.warning, ""
 	return nil
 }
@@ -239,7 +239,7 @@ func (o *openTx) wrote(uint64, token)         {}
 func (o *openTx) idle(backend.FirstLine) bool { return false }
 
 // learn notes an id that was given out.
-func (o *openTx) learn(id int64) { o.seen, o.given = max(o.seen, id), max(o.given, id) }
+func (o *openTx) learn(id int64) { o.seen, o.lastID = max(o.seen, id), max(o.lastID, id) }
 
 // failed notes that a read failed: the server may have been restarted meanwhile,
 // and restored.
@@ -247,7 +247,7 @@ func (o *openTx) failed() { o.doubted = true }
 
 // due says whether to make a list now: not while it couldn't tell anything new.
 func (o *openTx) due(now time.Time) bool {
-	return (o.seen > o.final || o.doubted) && !now.Before(o.next)
+	return (o.seen > o.safeID || o.doubted) && !now.Before(o.next)
 }
 
 // begin begins a list, and returns the id that its number is going to be a
@@ -291,7 +291,7 @@ func (o *openTx) end(id int64, saw backend.OpenList, now time.Time) {
 	if len(open) > 0 {
 		lowest = min(lowest, open[0])
 	}
-	o.final = max(o.final, o.checkpoints.pass(lowest))
+	o.safeID = max(o.safeID, o.checkpoints.pass(lowest))
 }
 
 var silenced = Finding{
@@ -324,35 +324,35 @@ func (o *openTx) restart(server string) {
 func (o *openTx) lost() bool { return len(o.earlier) == 0 }
 
 // found begins anew with the highest id that was given out.
-func (o *openTx) found(given int64, now time.Time) {
-	o.learn(given)
+func (o *openTx) found(lastID int64, now time.Time) {
+	o.learn(lastID)
 	o.earlier, o.noted = []int64{o.seen}, now
 }
 
-func (o *openTx) start(server string, given int64) {
+func (o *openTx) start(server string, lastID int64) {
 	o.restart(server)
-	o.found(given, time.Now())
+	o.found(lastID, time.Now())
 }
 
 // distrust: what is given out is learned from the rows that are read from now on.
 func (o *openTx) distrust() {
-	given := o.given
+	lastID := o.lastID
 	o.start(o.server, 0)
-	o.given = given
+	o.lastID = lastID
 }
 
 // begins notes that a read begins.
 func (o *openTx) begins(now time.Time) {
 	if o.bound != nil {
-		o.final = max(o.final, o.bound.passed(o.seen, now))
+		o.safeID = max(o.safeID, o.bound.passed(o.seen, now))
 	}
-	o.reading = known{o.final, o.latest}
+	o.reading = known{o.safeID, o.latest}
 }
 
 // again says that it pays to make another list after the read that was begun,
 // and after which pause.
 func (o *openTx) again(now time.Time) (pause time.Duration, pays bool) {
-	if o.bound != nil || o.told.list == nil || !o.told.list.all || o.told.list.id-o.told.final < muchToSee {
+	if o.bound != nil || o.told.list == nil || !o.told.list.all || o.told.list.id-o.told.safeID < muchToSee {
 		return 0, false
 	}
 	return o.listed.Add(listAgain).Sub(now), true
@@ -361,11 +361,11 @@ func (o *openTx) again(now time.Time) (pause time.Duration, pays bool) {
 // page says what the page of a read promises that has returned without an error.
 // Afterwards, if it isn't nil, is what was listed since: of those that were open when
 // the read before began, who is still open and has shown nothing, has not appeared.
-func (o *openTx) page(server string, afterwards *list) (lateAfter, final int64) {
+func (o *openTx) page(server string, afterwards *list) (lateAfter, safeID int64) {
 	if o.elsewhere(server) {
 		o.restart(server)
 	}
-	lateAfter = o.told.final
+	lateAfter = o.told.safeID
 	if before := o.told.list; afterwards != nil && before != nil && before.all {
 		lowest := before.id
 		for _, number := range before.open {
@@ -377,7 +377,7 @@ func (o *openTx) page(server string, afterwards *list) (lateAfter, final int64) 
 		lateAfter = max(lateAfter, lowest)
 	}
 	o.told = o.reading
-	return lateAfter, o.told.final
+	return lateAfter, o.told.safeID
 }
 
 // timeBound is how far ids are final where nobody can tell which transactions are
@@ -400,15 +400,15 @@ const boundSteps = 64
 
 // passed notes how far ids are given out now, and says how far they are final.
 // The time is the monotonic clock's.
-func (t *timeBound) passed(given int64, now time.Time) (final int64) {
+func (t *timeBound) passed(lastID int64, now time.Time) (safeID int64) {
 	old := 0
 	for old < len(t.steps) && now.Sub(t.steps[old].at) >= t.longest {
-		final = t.steps[old].id
+		safeID = t.steps[old].id
 		old++
 	}
 	t.steps = slices.Delete(t.steps, 0, old)
-	if n := len(t.steps); n == 0 || now.Sub(t.steps[n-1].at) >= t.longest/boundSteps && t.steps[n-1].id < given {
-		t.steps = append(t.steps, step{now, given})
+	if n := len(t.steps); n == 0 || now.Sub(t.steps[n-1].at) >= t.longest/boundSteps && t.steps[n-1].id < lastID {
+		t.steps = append(t.steps, step{now, lastID})
 	}
-	return final
+	return safeID
 }

@@ -93,7 +93,7 @@ type dimFollower struct {
 
 	seen    map[int64]bool
 	highest int64
-	final   int64
+	safeID  int64
 
 	grace      int // that the writers keep to
 	id         int64
@@ -199,12 +199,12 @@ func (f *dimFollower) list(d *dim) backend.OpenList {
 
 // page checks what was promised about the rows that were read.
 func (f *dimFollower) page(d *dim) error {
-	late, final := f.frontier.page("s", f.afterwards)
+	late, safeID := f.frontier.page("s", f.afterwards)
 	for id := range f.rows {
 		switch {
 		case f.seen[id]:
-		case id <= f.final:
-			return fmt.Errorf("row %d appeared at or below the safe id %d", id, f.final)
+		case id <= f.safeID:
+			return fmt.Errorf("row %d appeared at or below the safe id %d", id, f.safeID)
 		case id <= f.highest && (late < 0 || id <= late):
 			return fmt.Errorf("row %d appeared below %d, and late after is %d", id, f.highest, late)
 		}
@@ -214,13 +214,13 @@ func (f *dimFollower) page(d *dim) error {
 		f.highest = max(f.highest, id)
 		f.frontier.learn(id)
 	}
-	if late > f.final {
+	if late > f.safeID {
 		f.narrow++
 	}
-	if final < f.final {
-		return fmt.Errorf("the safe id went back from %d to %d", f.final, final)
+	if safeID < f.safeID {
+		return fmt.Errorf("the safe id went back from %d to %d", f.safeID, safeID)
 	}
-	f.final = final
+	f.safeID = safeID
 	return nil
 }
 
@@ -239,7 +239,7 @@ func observeDim(seed uint64, steps, writersGrace int) (passed int64, narrow int,
 			return 0, 0, err
 		}
 	}
-	return followers[0].final, followers[0].narrow, nil
+	return followers[0].safeID, followers[0].narrow, nil
 }
 
 func TestOpenTxKeepsItsPromises(t *testing.T) {
@@ -247,15 +247,15 @@ func TestOpenTxKeepsItsPromises(t *testing.T) {
 	var passed int64
 	var narrow int
 	for seed := range uint64(600) {
-		final, less, err := observeDim(seed, 2000, grace)
+		safeID, less, err := observeDim(seed, 2000, grace)
 		if err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
 		}
-		passed += final
+		passed += safeID
 		narrow += less
 	}
 	if passed < 600*20 || narrow < 600 {
-		t.Errorf("the horizons passed %d ids in all, and %d pages told little: they hardly move", passed, narrow)
+		t.Errorf("the safe ids passed %d ids in all, and %d pages told little: they hardly move", passed, narrow)
 	}
 }
 

@@ -47,7 +47,7 @@ func TestSnapshotSees(t *testing.T) {
 }
 
 // The interleaving of DESIGN.md: comparing with xmax would pass T1's row.
-func TestHorizonPassesNoOpenWriter(t *testing.T) {
+func TestSafeIDPassesNoOpenWriter(t *testing.T) {
 	t.Parallel()
 	var h snapshots
 	promised(&h, "s", snapshot{xmin: 100, xmax: 100}, 0)
@@ -260,7 +260,7 @@ func (w *world) step() {
 }
 
 // simulate runs the world with two followers, and returns the first promise
-// that was broken, and how many rows the horizons have passed at the end.
+// that was broken, and how many rows the safe ids have passed at the end.
 func simulate(seed uint64, steps int) (passed int64, idle int, err error) {
 	w := &world{random: rand.New(rand.NewPCG(seed, 0)), nextXID: 100, ended: 100, open: map[uint64][]int64{}, visible: map[int64]uint64{}}
 	followers := []*follower{}
@@ -279,7 +279,7 @@ func simulate(seed uint64, steps int) (passed int64, idle int, err error) {
 	return followers[0].final, followers[0].idle, nil
 }
 
-func TestHorizonKeepsItsPromises(t *testing.T) {
+func TestSafeIDKeepsItsPromises(t *testing.T) {
 	t.Parallel()
 	var passed int64
 	looksSpared := 0
@@ -292,6 +292,6 @@ func TestHorizonKeepsItsPromises(t *testing.T) {
 		looksSpared += idle
 	}
 	if passed < 2000*20 || looksSpared < 2000 {
-		t.Errorf("the horizons passed %d ids in all, and %d looks were spared: they hardly move", passed, looksSpared)
+		t.Errorf("the safe ids passed %d ids in all, and %d looks were spared: they hardly move", passed, looksSpared)
 	}
 }

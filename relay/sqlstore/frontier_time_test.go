@@ -15,20 +15,20 @@ func TestTimeBound(t *testing.T) {
 	tr := timeBound{longest: longest}
 	start := time.Unix(1e9, 0)
 	for n := range int64(10_000) { // the id n is known at n steps
-		final := tr.passed(n, start.Add(time.Duration(n)*step))
+		safeID := tr.passed(n, start.Add(time.Duration(n)*step))
 		oldest := n - int64(longest/step)
-		if final > max(oldest, 0) {
-			t.Fatalf("id %d is final after %v", final, time.Duration(n-final)*step)
+		if safeID > max(oldest, 0) {
+			t.Fatalf("id %d is final after %v", safeID, time.Duration(n-safeID)*step)
 		}
-		if late := oldest - final; oldest > 0 && final > 0 && late > int64(longest/step/boundSteps)+1 {
-			t.Fatalf("id %d isn't final after %v", final+1, time.Duration(n-final)*step)
+		if late := oldest - safeID; oldest > 0 && safeID > 0 && late > int64(longest/step/boundSteps)+1 {
+			t.Fatalf("id %d isn't final after %v", safeID+1, time.Duration(n-safeID)*step)
 		}
 	}
 	if len(tr.steps) > boundSteps+2 {
 		t.Errorf("%d steps are kept", len(tr.steps))
 	}
-	if final := tr.passed(10_000, start.Add(time.Hour)); final < 9_980 {
-		t.Errorf("an hour later %d is final", final)
+	if safeID := tr.passed(10_000, start.Add(time.Hour)); safeID < 9_980 {
+		t.Errorf("an hour later %d is final", safeID)
 	}
 }
 
@@ -38,21 +38,21 @@ func TestOpenTxByTime(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	o := newOpenTx(7, now)
 	o.bound = &timeBound{longest: time.Second}
-	page := func(after time.Duration) (late, final int64) {
+	page := func(after time.Duration) (late, safeID int64) {
 		now = now.Add(after)
 		o.begins(now)
 		return o.page("s", nil)
 	}
 	for _, want := range []struct {
-		after       time.Duration
-		learn       int64
-		late, final int64
+		after        time.Duration
+		learn        int64
+		late, safeID int64
 	}{
 		{0, 0, untold, 0}, {500 * time.Millisecond, 0, 0, 0}, {500 * time.Millisecond, 20, 0, 7},
 		{500 * time.Millisecond, 0, 7, 7}, {500 * time.Millisecond, 0, 7, 7}, {time.Second, 0, 7, 20}, {time.Millisecond, 0, 20, 20},
 	} {
-		if late, final := page(want.after); late != want.late || final != want.final {
-			t.Errorf("at %v: late after %d, safe id %d; want %d, %d", now.Sub(time.Unix(1e9, 0)), late, final, want.late, want.final)
+		if late, safeID := page(want.after); late != want.late || safeID != want.safeID {
+			t.Errorf("at %v: late after %d, safe id %d; want %d, %d", now.Sub(time.Unix(1e9, 0)), late, safeID, want.late, want.safeID)
 		}
 		o.learn(want.learn)
 	}
@@ -67,20 +67,20 @@ func TestOpenTxElsewhere(t *testing.T) {
 	} {
 		now := time.Unix(1e9, 0)
 		o := newOpenTx(500, now)
-		o.server, o.final = "s", 400
+		o.server, o.safeID = "s", 400
 		o.begins(now)
 		o.page("s", nil)
 		move(o, now)
-		if !o.lost() || o.final != 0 {
-			t.Errorf("%s from another server: final is %d", what, o.final)
+		if !o.lost() || o.safeID != 0 {
+			t.Errorf("%s from another server: final is %d", what, o.safeID)
 		}
 		o.found(30, now)
 		if !o.due(now) {
 			t.Errorf("%s from another server: no observation is due", what)
 		}
 		o.begins(now)
-		if late, final := o.page("t", nil); late != 0 || final != 0 {
-			t.Errorf("%s from another server: late after %d, safe id %d; want 0, 0", what, late, final)
+		if late, safeID := o.page("t", nil); late != 0 || safeID != 0 {
+			t.Errorf("%s from another server: late after %d, safe id %d; want 0, 0", what, late, safeID)
 		}
 	}
 }
@@ -90,12 +90,12 @@ func TestListsInVain(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1e9, 0)
 	o := newOpenTx(500, now)
-	o.server, o.final = "s", 400
+	o.server, o.safeID = "s", 400
 	for range 20 {
 		now = o.next
 		o.end(o.begin(now), backend.OpenList{}, now)
 	}
-	if o.final != 400 || o.lost() {
+	if o.safeID != 400 || o.lost() {
 		t.Error("an observation that says nothing is taken for another server's")
 	}
 	if pause := o.next.Sub(now); pause < vainlyEvery/2 || pause > vainlyEvery/2+listEvery {
@@ -111,7 +111,7 @@ func settled(t *testing.T, number uint64) (o *openTx, now time.Time) {
 	t.Helper()
 	now = time.Unix(1e9, 0)
 	o = newOpenTx(500, now)
-	for o.final < 500 {
+	for o.safeID < 500 {
 		now = now.Add(listEvery)
 		o.end(o.begin(now), backend.OpenList{Server: "s", Number: number}, now)
 		number++
@@ -140,13 +140,13 @@ func TestOpenTxGoesBack(t *testing.T) {
 	}
 	o.found(300, now)
 	o.begins(now)
-	if late, final := o.page("s", nil); late != 0 || final != 0 {
-		t.Errorf("late after %d, safe id %d; want that all is looked through", late, final)
+	if late, safeID := o.page("s", nil); late != 0 || safeID != 0 {
+		t.Errorf("late after %d, safe id %d; want that all is looked through", late, safeID)
 	}
 	o, now = settled(t, 100)
 	o.failed()
 	now = now.Add(listEvery)
-	if o.end(o.begin(now), backend.OpenList{Server: "s", Number: 200}, now); o.lost() || o.final != 500 || o.due(now.Add(time.Hour)) {
+	if o.end(o.begin(now), backend.OpenList{Server: "s", Number: 200}, now); o.lost() || o.safeID != 500 || o.due(now.Add(time.Hour)) {
 		t.Error("a read failed, and all is forgotten, though it is the same server")
 	}
 }

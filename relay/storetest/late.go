@@ -76,7 +76,7 @@ func lateCommit(t testing.TB, table Table) {
 	r.wantSafeID(r.highest)
 }
 
-// wantHorizon waits until nothing is expected any more up to the id.
+// wantSafeID waits until nothing is expected any more up to the id.
 func (r *reader) wantSafeID(id int64) {
 	r.Helper()
 	eventually(r, "the safe id passes the last row", func() bool {

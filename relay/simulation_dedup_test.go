@@ -9,16 +9,16 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// exactly is a sink that recognises batches which come again. It is as unsteady
+// deduplicating is a sink that recognises batches which come again. It is as unsteady
 // as any: it fails, rejects, loses answers, and takes in what it was sent when
 // its sender is long dead. No message may arrive there twice.
-type exactly struct {
+type deduplicating struct {
 	*unsteady
 	plans int
 }
 
 // Plan makes two planned batches, as if there were two partitions.
-func (s *exactly) Plan(ctx context.Context, batch []sinks.Message) ([]sinks.BatchRef, []sinks.Outcome) {
+func (s *deduplicating) Plan(ctx context.Context, batch []sinks.Message) ([]sinks.BatchRef, []sinks.Outcome) {
 	s.w.napFor(ctx, s.w.span(5*time.Millisecond))
 	if ctx.Err() != nil || s.isDead() {
 		return nil, sinks.All(len(batch), sinks.Fail(sinks.Unavailable, sinks.ReasonConnection, "down"))
@@ -41,7 +41,7 @@ func (s *exactly) Plan(ctx context.Context, batch []sinks.Message) ([]sinks.Batc
 
 // Send sends the batches one after the other; they come sorted when they come
 // again, and in any order the first time.
-func (s *exactly) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome {
+func (s *deduplicating) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome {
 	outcomes := make([]sinks.Outcome, len(batch))
 	for done := map[string]bool{}; ; {
 		name, group, places := nextGroup(batch, done)
@@ -69,7 +69,7 @@ func nextGroup(batch []sinks.Message, done map[string]bool) (name string, group 
 	return name, group, at
 }
 
-func (s *exactly) sendGroup(ctx context.Context, name string, group []sinks.Message) []sinks.Outcome {
+func (s *deduplicating) sendGroup(ctx context.Context, name string, group []sinks.Message) []sinks.Outcome {
 	n := len(group)
 	s.w.napFor(ctx, s.w.span(30*time.Millisecond))
 	open := sinks.All(n, sinks.Fail(sinks.Unavailable, sinks.ReasonConnection, "down"))
@@ -113,7 +113,7 @@ func (w *world) take(sink, by, name string, group []sinks.Message) []sinks.Outco
 				w.trace = append(w.trace, fmt.Sprintf("%s  %d key %s place %d of %s by %s", time.Now().Format("04:05.000"), numberOf(m.ID), m.Key, m.BatchRef.Place, name, by))
 				w.arrived(sink, m)
 				if w.delivered[numberOf(m.ID)] > 1 && w.falls == 0 {
-					w.problem("message %d came twice to a sink that is exact", numberOf(m.ID))
+					w.problem("message %d came twice to a sink that deduplicates", numberOf(m.ID))
 				}
 			}
 		}
