@@ -81,7 +81,7 @@ func (m *messages) command(use, short, long string, work func(context.Context, s
 func (p program) listCommand() *cobra.Command {
 	m := &messages{program: p}
 	command := m.command("list [ID…]", "List messages", listHelp, func(ctx context.Context, operator storage.Operator, filter storage.Filter) error {
-		found, err := operator.List(ctx, filter)
+		found, err := listWithoutPayloads(ctx, operator, filter)
 		if err != nil {
 			return fmt.Errorf("list messages: %w", err)
 		}
@@ -111,6 +111,28 @@ func (p program) listCommand() *cobra.Command {
 	command.Flags().Int64Var(&m.filter.after, "after", 0, "only messages with an `id` above this one: the next page")
 	command.Flags().IntVar(&m.filter.limit, "limit", 100, "at most this `number`")
 	return command
+}
+
+// listWithoutPayloads puts the pages of a listing together, of which each has as much payload
+// as fits into memory.
+func listWithoutPayloads(ctx context.Context, operator storage.Operator, filter storage.Filter) (found []storage.Info, err error) {
+	for limit := filter.Limit; len(found) < limit; {
+		filter.Limit = limit - len(found)
+		page, err := operator.List(ctx, filter)
+		if err != nil {
+			return nil, err
+		}
+		bytes := 0
+		for i := range page {
+			bytes += len(page[i].Message.Payload)
+			page[i].Message.Payload = nil
+		}
+		if found = append(found, page...); bytes < storage.ListBytes {
+			break
+		}
+		filter.AfterID = page[len(page)-1].ID
+	}
+	return found, nil
 }
 
 func (p program) showCommand() *cobra.Command {

@@ -159,3 +159,17 @@ func TestRequeueWithinALivingRelay(t *testing.T) {
 		}
 	})
 }
+
+// What a listing doesn't show doesn't come into memory at once, and all of it is shown.
+func TestListingOfLargeMessages(t *testing.T) {
+	t.Parallel()
+	onMigrated(t, func(t *testing.T, db testdb.Database) {
+		line := fmt.Sprintf(`{"topic":"large","payload":%q}`, strings.Repeat("x", 1<<20)) + "\n"
+		mustCall(t, strings.Repeat(line, 20), "enqueue", "--database", db.URL)
+		for limit, want := range map[int]int{100: 20, 17: 17, 8: 8, 3: 3} {
+			if got := list(t, db, "--limit", fmt.Sprint(limit)); len(got) != want {
+				t.Errorf("--limit %d: %d messages, want %d", limit, len(got), want)
+			}
+		}
+	})
+}

@@ -1,6 +1,7 @@
 package memstore
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strconv"
@@ -24,8 +25,12 @@ func (s *Store) List(ctx context.Context, filter storage.Filter) (infos []storag
 		if limit == 0 {
 			limit = listed
 		}
+		left := cmp.Or(filter.MaxBytes, storage.ListBytes)
 		for _, r := range rows[:min(len(rows), limit)] {
 			infos = append(infos, r.info(s.db.now()))
+			if left -= len(r.row.Message.Payload); left <= 0 {
+				break
+			}
 		}
 		return nil
 	})

@@ -41,6 +41,9 @@ func (s *Store) List(ctx context.Context, filter storage.Filter) ([]storage.Info
 	if selected.Limit <= 0 {
 		selected.Limit = listed
 	}
+	if selected.MaxBytes <= 0 {
+		selected.MaxBytes = storage.ListBytes
+	}
 	return try(ctx, s, "list table", func() ([]storage.Info, error) { return s.backend.List(ctx, selected) })
 }
 

@@ -466,7 +466,14 @@ type Filter struct {
 	Error   string    // last_error contains this text
 	AfterID int64     // only higher ids: the next page of a listing
 	Limit   int       // at most so many; 0 means 100 for a listing, all for a change
+
+	// MaxBytes ends a listing with the row by which its payloads have so many bytes;
+	// 0 means [ListBytes]. AfterID goes on from there.
+	MaxBytes int
 }
+
+// ListBytes is how many bytes of payload a listing has, about.
+const ListBytes = 8 << 20
 
 // Info is a message with everything that its table knows of it.
 type Info struct {

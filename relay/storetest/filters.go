@@ -91,8 +91,8 @@ func (w *worker) discardEach(filter storage.Filter, count int, left []int64) {
 	}
 }
 
-// A listing has a hundred rows, or as many as it was told, and goes on after
-// the last one.
+// A listing has a hundred rows, or as many as it was told, or as many bytes, and goes on
+// after the last one.
 func listPages(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	written := write(t, table, plain(130)...)
@@ -109,6 +109,12 @@ func listPages(t testing.TB, table Table) {
 		got = append(got, infoIDs(page)...)
 	}
 	wantIDs(t, "all pages", got, written)
+
+	large := write(t, table, slices.Repeat([]outbox.Message{{Topic: "large", Payload: make([]byte, 20_000)}}, 5)...)
+	for i, want := range [][]int64{large[:2], large[2:4], large[4:]} { // the row that crosses the bound still comes
+		page := a.list(storage.Filter{Topic: "large", MaxBytes: 30_000, AfterID: large[2*i] - 1})
+		wantIDs(t, "a page of 30,000 bytes", infoIDs(page), want)
+	}
 }
 
 func infoIDs(infos []storage.Info) []int64 {

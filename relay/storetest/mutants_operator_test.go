@@ -77,6 +77,9 @@ func operatorMutants() []mutant {
 		{"listings have no limit", []string{"list pages"}, func(s Store, _ *facts) Store {
 			return filtered(s, func(f *storage.Filter) { f.Limit = plenty })
 		}},
+		{"listings count no bytes", []string{"list pages"}, func(s Store, _ *facts) Store {
+			return filtered(s, func(f *storage.Filter) { f.MaxBytes = plenty })
+		}},
 		{"listings begin with the newest", []string{"list pages"}, func(s Store, _ *facts) Store {
 			return onList{s, func(ctx context.Context, filter storage.Filter) ([]storage.Info, error) {
 				infos, err := s.List(ctx, filter)

@@ -292,7 +292,7 @@ func ReadFree(ctx context.Context, q Querier, query Query, maxBytes int, pick fu
 
 // ReadInfos returns rows, each followed by state, last_error, receipt, claimed_by and
 // finished_at.
-func ReadInfos(ctx context.Context, q Querier, query Query) (infos []storage.Info, err error) {
+func ReadInfos(ctx context.Context, q Querier, query Query, maxBytes int) (infos []storage.Info, err error) {
 	var info storage.Info
 	var finished moment
 	after := []any{&info.State, (*text)(&info.LastError), (*text)(&info.Receipt), (*text)(&info.ClaimedBy), &finished}
@@ -300,7 +300,8 @@ func ReadInfos(ctx context.Context, q Querier, query Query) (infos []storage.Inf
 		row, err := c.Row()
 		info.Row, info.FinishedAt = row, time.Time(finished)
 		infos = append(infos, info)
-		return true, err
+		maxBytes -= len(row.Message.Payload)
+		return maxBytes > 0, err
 	})
 	return infos, err
 }

@@ -31,7 +31,7 @@ func (m *MySQL) List(ctx context.Context, filter backend.Filter) ([]storage.Info
 		part(m.table.Held+" AS t FORCE INDEX (held_id)", m.sql.Text("held state"), later+" + 4 * (t.state = 'retry')", "'', '', NULL", "t.state = '"+state+"'")
 	}
 	part(m.table.Done+" AS t FORCE INDEX (PRIMARY)", "'done'", later, "coalesce(t.receipt, ''), '', CAST(t.finished_at AS CHAR)", "TRUE")
-	return backend.ReadInfos(ctx, m.db, join(append(list, "\nORDER BY id LIMIT "+number(filter.Limit))...).query())
+	return backend.ReadInfos(ctx, m.db, join(append(list, "\nORDER BY id LIMIT "+number(filter.Limit))...).query(), filter.MaxBytes)
 }
 
 // conditions leave out what is empty. Texts compare as bytes.

@@ -17,7 +17,7 @@ func (d *Oracle) List(ctx context.Context, filter backend.Filter) ([]storage.Inf
 	return backend.ReadInfos(ctx, d.db, a.query(
 		d.sql.Text("as bytes"),
 		"SELECT "+d.sql.Text("listed row"),
-		ordered(rows, "t.id", " WHERE ROWNUM <= "+a.Add(int64(filter.Limit)))))
+		ordered(rows, "t.id", " WHERE ROWNUM <= "+a.Add(int64(filter.Limit)))), filter.MaxBytes)
 }
 
 // filter leaves out what is empty.

@@ -21,7 +21,7 @@ func (p *Postgres) List(ctx context.Context, filter backend.Filter) ([]storage.I
 	query := "SELECT " + p.sql.Text("listed row") +
 		"\nFROM " + p.table.Messages + " AS t WHERE " + where +
 		"\nORDER BY t.id LIMIT " + a.add(int64(filter.Limit), "bigint")
-	return backend.ReadInfos(ctx, p.db, backend.Query{SQL: query, Args: a})
+	return backend.ReadInfos(ctx, p.db, backend.Query{SQL: query, Args: a}, filter.MaxBytes)
 }
 
 // filter leaves out what is empty, so that an index may serve what is there.

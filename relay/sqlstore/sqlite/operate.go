@@ -17,7 +17,7 @@ func (s *SQLite) List(ctx context.Context, filter backend.Filter) ([]storage.Inf
 		where, args = where+" AND t.state = ?", append(args, string(filter.State))
 	}
 	return backend.ReadInfos(ctx, s.db, query("SELECT "+s.sql.Text("listed row")+"\nFROM "+s.table.Messages+" AS t WHERE "+where+" ORDER BY t.id LIMIT ?",
-		append(args, int64(filter.Limit))...))
+		append(args, int64(filter.Limit))...), filter.MaxBytes)
 }
 
 // conditions leave out what is empty.

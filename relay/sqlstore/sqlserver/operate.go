@@ -17,7 +17,7 @@ func (d *SQLServer) List(ctx context.Context, filter backend.Filter) ([]storage.
 		d.sql.Text("at one moment"),
 		"SELECT TOP ("+a.add(int64(filter.Limit))+") "+d.sql.Text("listed row"),
 		"FROM "+d.table.Messages+" AS t WHERE "+conditions(&a, filter, true)+" ORDER BY t.id;",
-		"SET TRANSACTION ISOLATION LEVEL READ COMMITTED"))
+		"SET TRANSACTION ISOLATION LEVEL READ COMMITTED"), filter.MaxBytes)
 }
 
 // conditions leave out what is empty, so that an index may serve what is there.
