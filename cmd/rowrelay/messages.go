@@ -81,7 +81,7 @@ func (m *messages) command(use, short, long string, work func(context.Context, s
 func (p program) listCommand() *cobra.Command {
 	m := &messages{program: p}
 	command := m.command("list [ID…]", "List messages", listHelp, func(ctx context.Context, operator storage.Operator, filter storage.Filter) error {
-		found, err := listWithoutPayloads(ctx, operator, filter)
+		found, err := listWithoutPayloads(ctx, operator, filter, listedBytes)
 		if err != nil {
 			return fmt.Errorf("list messages: %w", err)
 		}
@@ -113,9 +113,13 @@ func (p program) listCommand() *cobra.Command {
 	return command
 }
 
-// listWithoutPayloads puts the pages of a listing together, of which each has as much payload
-// as fits into memory.
-func listWithoutPayloads(ctx context.Context, operator storage.Operator, filter storage.Filter) (found []storage.Info, err error) {
+// listedBytes of payload are in memory at once, though none is shown: a page less costs the
+// database more, which sorts what is left for each.
+const listedBytes = 64 << 20
+
+// listWithoutPayloads puts the pages of a listing together.
+func listWithoutPayloads(ctx context.Context, operator storage.Operator, filter storage.Filter, pageBytes int) (found []storage.Info, err error) {
+	filter.MaxBytes = pageBytes
 	for limit := filter.Limit; len(found) < limit; {
 		filter.Limit = limit - len(found)
 		page, err := operator.List(ctx, filter)
@@ -127,7 +131,7 @@ func listWithoutPayloads(ctx context.Context, operator storage.Operator, filter 
 			bytes += len(page[i].Message.Payload)
 			page[i].Message.Payload = nil
 		}
-		if found = append(found, page...); bytes < storage.ListBytes {
+		if found = append(found, page...); bytes < pageBytes {
 			break
 		}
 		filter.AfterID = page[len(page)-1].ID
