@@ -169,7 +169,8 @@ func (b *behind) restart(signal syscall.Signal) {
 }
 
 // judge tells how late messages were, and checks that none is missing, and that
-// each came within a second, if it was written a second after a restart or later.
+// each came within a second; where it had to wait for the server, within two after that
+// was back.
 func (b *behind) judge() {
 	b.t.Helper()
 	b.mu.Lock()
@@ -196,14 +197,14 @@ func (b *behind) judge() {
 		var lags []time.Duration
 		missing := 0
 		for number, at := range written {
-			if at.Before(p.from.Add(b.grace(p))) || at.After(p.to) {
+			if at.Before(p.from) || at.After(p.to) {
 				continue
 			}
 			to := arrived[number]
 			if to.IsZero() {
 				to, missing = end.Add(15*time.Second), missing+1
 			}
-			lags = append(lags, max(0, to.Sub(at)))
+			lags = append(lags, b.lag(at, to))
 		}
 		if len(lags) == 0 {
 			b.t.Errorf("%s: nothing was written", p.name)
@@ -223,12 +224,13 @@ func (b *behind) judge() {
 	b.t.Logf("the relay has %d MiB in memory", b.runs.resident(b.t))
 }
 
-// grace is what is left out of a stretch that begins with a restart.
-func (b *behind) grace(p part) time.Duration {
-	for _, s := range b.stopped {
-		if d := p.from.Sub(s.to); d >= 0 && d < 100*time.Millisecond {
-			return time.Second
+// lag is how late a message was. What was written within a second before the server went, and
+// was under way then, or within a second after its return, counts from the end of that.
+func (b *behind) lag(written, arrived time.Time) time.Duration {
+	for _, away := range b.stopped {
+		if due := away.to.Add(time.Second); written.After(away.from.Add(-time.Second)) && written.Before(due) && arrived.After(away.from) {
+			written = due
 		}
 	}
-	return 0
+	return max(0, arrived.Sub(written))
 }
