@@ -75,7 +75,7 @@ func newScene(t *testing.T, target string) *scene {
 	t.Helper()
 	for _, candidate := range testdb.Targets() {
 		if candidate.Name == target {
-			return setUp(t, candidate.Open(t))
+			return setUp(t, candidate.OpenOutbox(t))
 		}
 	}
 	t.Fatalf("there is no target %s", target)
