@@ -29,7 +29,7 @@ SECOND_MYSQL = -tags=gomysql -ldflags=-X=github.com/go-mysql-org/go-mysql/driver
 NO_SERVERS = env $$(env | sed -n 's/^\(ROWRELAY_TEST_[A-Z0-9_]*\)=.*/-u \1/p') -u REQUIRE_SERVERS
 
 .DEFAULT_GOAL := help
-.PHONY: help test on-servers proof quick bench measure lint fmt tidy generate-check build demo servers-up servers-down
+.PHONY: help test on-servers proof proof-scenes proof-quorum proof-hour proof-histories proof-sqlite proof-e2e quick bench measure lint fmt tidy generate-check build demo servers-up servers-down
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
@@ -50,13 +50,25 @@ on-servers:
 # server loses its last second.
 PROOF = -backlog 12000000 -sweep 10m -rounds 5
 
-proof: ## longer proofs with servers of their own: failovers, crashes, a backlog of 12 million; an hour
+proof: proof-scenes proof-quorum proof-hour proof-histories proof-sqlite proof-e2e ## longer proofs with servers of their own: failovers, crashes, a backlog of 12 million; an hour and more; or a part: make proof-hour
+
+proof-scenes: # failovers, servers that lose their last second, the backlog
 	deploy/servers/servers run postgres15 postgres18 mariadb1011 mariadb105 mysql -- go test -v -timeout 3h \
-		-run 'Failover|CrashRecovery|Server.*Changes|Asleep|Sleep|Backlog|Standby|Numbering|Sequence|KilledRelays(ByRows)?Lose' ./internal/e2e -long $(PROOF)
+		-run 'Failover|CrashRecovery|Server.*Changes|Sleep|Backlog|Standby|Numbering|Sequence|KilledRelays(ByRows)?Lose' ./internal/e2e -long $(PROOF)
+
+proof-quorum: # a cluster of brokers without its majority
 	deploy/servers/servers run postgres15 rabbitmq3 -- go test -v -timeout 1h -run 'QuorumWithoutMajority' ./internal/e2e -long
+
+proof-hour: # an hour of failing keys, a million of them at a takeover
 	go test -v -timeout 1h -run 'FailingKeys|MillionHeldKeys' ./relay -whole-hour
+
+proof-histories: # the race detector, in all simulated histories and mutants
 	go test -race -timeout 1h -run 'Simulation|FailingKeys' ./relay -whole-hour -simulations 60
+
+proof-sqlite: # the race detector, also within the SQLite that was translated to Go
 	go test -race -timeout 1h -run 'TestStore$$/sqlite/modernc' ./relay/sqlstore
+
+proof-e2e: # the race detector, in the scenes with processes of their own
 	deploy/servers/servers run -- go test $(RACE) -timeout 1h ./internal/e2e
 
 bench: ## measures, on the same servers, and records the figures; quarter of an hour; SCENES=drain for one of them
