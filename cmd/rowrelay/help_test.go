@@ -94,7 +94,7 @@ func mustCall(t *testing.T, stdin string, args ...string) result {
 	t.Helper()
 	got := call(t.Context(), stdin, args...)
 	if got.code != exitDone {
-		t.Fatalf("rowrelay %s: exit code %d\n%s", strings.Join(args, " "), got.code, got.stderr)
+		t.Fatalf("rowrelay %s: exit code %d\n%s%s", strings.Join(args, " "), got.code, got.stdout, got.stderr)
 	}
 	return got
 }

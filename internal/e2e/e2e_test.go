@@ -58,6 +58,7 @@ func run(m *testing.M) int {
 		fmt.Fprintf(os.Stderr, "build the command: %v\n%s", err, out)
 		return 1
 	}
+	os.Unsetenv("GOGC") // make test's is for tests; relays run as they do elsewhere
 	return m.Run()
 }
 
@@ -75,7 +76,7 @@ func newScene(t *testing.T, target string) *scene {
 	t.Helper()
 	for _, candidate := range testdb.Targets() {
 		if candidate.Name == target {
-			return setUp(t, candidate.Open(t))
+			return setUp(t, candidate.OpenOutbox(t))
 		}
 	}
 	t.Fatalf("there is no target %s", target)

@@ -222,7 +222,7 @@ func TestLibraries(t *testing.T) {
 
 func open(t *testing.T, target testdb.Target) shop {
 	t.Helper()
-	s := shop{Database: target.Open(t)}
+	s := shop{Database: target.OpenOutbox(t)}
 	s.dialect = map[string]dialect.Dialect{testdb.Postgres: dialect.Postgres(), testdb.MariaDB: dialect.MariaDB(), testdb.SQLite: dialect.SQLite()}[s.Kind]
 	m, err := migrations.New(s.DB, s.dialect, migrations.Options{})
 	check(t, err)

@@ -52,8 +52,11 @@ func onPostgres(t *testing.T, test func(*testing.T, database)) {
 
 func migrated(t testing.TB, target testdb.Target, table string) database {
 	t.Helper()
-	db := database{Database: target.Open(t)}
-	var err error
+	open := target.Open
+	if table == dialect.DefaultTable {
+		open = target.OpenOutbox
+	}
+	db, err := database{Database: open(t)}, error(nil)
 	if db.dialect, err = dialect.ByName(target.Kind); err != nil {
 		t.Fatal(err)
 	}

@@ -4,7 +4,6 @@ import (
 	"testing"
 
 	"github.com/rowrelay/rowrelay/internal/testdb"
-	"github.com/rowrelay/rowrelay/migrations"
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 )
 
@@ -16,13 +15,9 @@ type table struct {
 
 func openTable(t testing.TB, target testdb.Target) table {
 	t.Helper()
-	db := table{Database: target.Open(t)}
+	db := table{Database: target.OpenOutbox(t)}
 	var err error
 	db.dialect, err = dialect.ByName(db.Kind)
-	check(t, err)
-	schema, err := migrations.New(db.DB, db.dialect, migrations.Options{})
-	check(t, err)
-	_, err = schema.Up(t.Context())
 	check(t, err)
 	return db
 }

@@ -59,6 +59,7 @@ func mysqlSettings(address *url.URL) *driver.Config {
 // without regard to case unless it is told otherwise.
 func createMySQL(t testing.TB, server *driver.Config) string {
 	t.Helper()
+	keepAdmin(t, "mysql", server.FormatDSN())
 	name := "rowrelay_test_" + strings.ToLower(rand.Text())
 	execute(t, "mysql", server.FormatDSN(), "CREATE DATABASE "+name+" CHARACTER SET utf8mb4 COLLATE utf8mb4_unicode_ci")
 	t.Cleanup(func() { execute(t, "mysql", server.FormatDSN(), "DROP DATABASE "+name) })

@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -16,16 +17,21 @@ import (
 
 func postgres(server, driverName, driver string) Target {
 	variable := "ROWRELAY_TEST_" + strings.ToUpper(server)
-	return Target{
-		Name:    server + "/" + driverName,
-		Kind:    Postgres,
-		Driver:  driver,
-		missing: missingServer(variable),
-		create: func(t testing.TB) (string, string) {
+	from := func(template func(testing.TB) string) func(testing.TB) (string, string) {
+		return func(t testing.TB) (string, string) {
 			t.Helper()
-			url := createDatabase(t, driver, os.Getenv(variable))
+			keepAdmin(t, driver, os.Getenv(variable))
+			url := createDatabase(t, driver, os.Getenv(variable), template(t))
 			return withoutJIT(url), url
-		},
+		}
+	}
+	return Target{
+		Name:         server + "/" + driverName,
+		Kind:         Postgres,
+		Driver:       driver,
+		missing:      missingServer(variable),
+		create:       from(func(testing.TB) string { return "template0" }), // nobody can be connected to it, so it can always be copied
+		createOutbox: from(func(t testing.TB) string { return outboxTemplate(t, driver, os.Getenv(variable)) }),
 	}
 }
 
@@ -37,20 +43,68 @@ func withoutJIT(dsn string) string {
 	return dsn + "?jit=off"
 }
 
-// createDatabase makes an empty database beside the one that the server's URL
-// names, and returns its URL.
-func createDatabase(t testing.TB, driver, server string) string {
+// createDatabase copies a database beside the one that the server's URL names, and
+// returns its URL.
+func createDatabase(t testing.TB, driver, server, template string) string {
+	t.Helper()
+	name := "rowrelay_test_" + strings.ToLower(rand.Text())
+	execute(t, driver, server, "CREATE DATABASE "+name+" TEMPLATE "+template)
+	t.Cleanup(func() { execute(t, driver, server, "DROP DATABASE "+name+" WITH (FORCE)") })
+	return beside(t, server, name)
+}
+
+// beside is the URL of another database of the server.
+func beside(t testing.TB, server, name string) string {
 	t.Helper()
 	address, err := url.Parse(server)
 	if err != nil {
 		t.Fatal("the test server's URL is malformed; it is not shown because it has a password")
 	}
-	name := "rowrelay_test_" + strings.ToLower(rand.Text())
-	// Nobody can be connected to template0, so it can always be copied.
-	execute(t, driver, server, "CREATE DATABASE "+name+" TEMPLATE template0")
-	t.Cleanup(func() { execute(t, driver, server, "DROP DATABASE "+name+" WITH (FORCE)") })
 	address.Path = "/" + name
 	return address.String()
+}
+
+// outboxTemplate is the database with the tables of an outbox that others are copied
+// from. It is made once on a server and stays there: its name tells the tables.
+func outboxTemplate(t testing.TB, driver, server string) string {
+	t.Helper()
+	name := "rowrelay_template_" + printed(t, Postgres)
+	ready := "SELECT EXISTS (SELECT FROM pg_database WHERE datname = '" + name + "' AND NOT datallowconn)"
+	pool, release := admin(t, driver, server)
+	defer release()
+	conn, err := pool.Conn(t.Context())
+	if err != nil {
+		t.Fatalf("connect to the test server: %v", err)
+	}
+	defer func() { _ = conn.Close() }()
+	var is bool
+	ask := func() {
+		if err := conn.QueryRowContext(t.Context(), ready).Scan(&is); err != nil {
+			t.Fatalf("look for %s: %v", name, err)
+		}
+	}
+	if ask(); is {
+		return name
+	}
+	do := func(statement string) {
+		if _, err := conn.ExecContext(t.Context(), statement); err != nil {
+			t.Fatalf("%s: %v", statement, err)
+		}
+	}
+	do("SELECT pg_advisory_lock(767693)") // of all tests that make it now, one does
+	defer do("SELECT pg_advisory_unlock(767693)")
+	if ask(); !is {
+		do("DROP DATABASE IF EXISTS " + name) // somebody was interrupted
+		do("CREATE DATABASE " + name + " TEMPLATE template0")
+		pool, err := sql.Open(driver, beside(t, server, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		migrate(t, pool, Postgres)
+		_ = pool.Close()
+		do("ALTER DATABASE " + name + " ALLOW_CONNECTIONS false") // nor can anybody be connected to this
+	}
+	return name
 }
 
 // execute has a context of its own, because a test's has ended when its
@@ -59,12 +113,48 @@ func execute(t testing.TB, driver, dsn, statement string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	pool, err := sql.Open(driver, dsn)
-	if err != nil {
-		t.Fatalf("open the test server: %v", err)
-	}
-	defer func() { _ = pool.Close() }()
+	pool, release := admin(t, driver, dsn)
+	defer release()
 	if _, err := pool.ExecContext(ctx, statement); err != nil {
 		t.Fatalf("%s: %v", statement, err)
 	}
+}
+
+// admins are the pools that make and drop databases, by driver and server, shared by
+// those who need one: a connection for each statement would cost as much as the statement.
+var admins = struct {
+	mu    sync.Mutex
+	pools map[string]*sql.DB
+	users map[string]int
+}{pools: map[string]*sql.DB{}, users: map[string]int{}}
+
+// admin opens a server's pool, unless others have it open. The last one who releases
+// it closes it.
+func admin(t testing.TB, driver, dsn string) (pool *sql.DB, release func()) {
+	t.Helper()
+	admins.mu.Lock()
+	defer admins.mu.Unlock()
+	name := driver + " " + dsn
+	if admins.users[name] == 0 {
+		pool, err := sql.Open(driver, dsn)
+		if err != nil {
+			t.Fatalf("open the test server: %v", err)
+		}
+		admins.pools[name] = pool
+	}
+	admins.users[name]++
+	return admins.pools[name], func() {
+		admins.mu.Lock()
+		defer admins.mu.Unlock()
+		if admins.users[name]--; admins.users[name] == 0 {
+			_ = admins.pools[name].Close()
+		}
+	}
+}
+
+// keepAdmin keeps the server's pool open as long as the test has its database.
+func keepAdmin(t testing.TB, driver, dsn string) {
+	t.Helper()
+	_, release := admin(t, driver, dsn)
+	t.Cleanup(release)
 }

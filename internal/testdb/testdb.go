@@ -9,9 +9,14 @@
 package testdb
 
 import (
+	"crypto/sha256"
 	"database/sql"
+	"fmt"
 	"os"
 	"testing"
+
+	"github.com/rowrelay/rowrelay/migrations"
+	"github.com/rowrelay/rowrelay/outbox/dialect"
 )
 
 // The kinds of databases, as Database.Kind has them.
@@ -37,6 +42,8 @@ type Target struct {
 	// missing says what isn't there that Open needs; empty if all is.
 	missing func() string
 	create  func(t testing.TB) (dsn, url string)
+	// createOutbox is for servers that can copy databases.
+	createOutbox func(t testing.TB) (dsn, url string)
 }
 
 // Database is an empty database that belongs to one test.
@@ -97,13 +104,61 @@ func (target Target) withoutRequiring() Target {
 // times, also in parallel.
 func (target Target) Open(t testing.TB) Database {
 	t.Helper()
+	return target.open(t, target.create)
+}
+
+// OpenOutbox is Open, with the tables of an outbox in place, as migrations makes them
+// by default. Where the server can copy databases they are made once on it, and
+// copied: that is half the work.
+func (target Target) OpenOutbox(t testing.TB) Database {
+	t.Helper()
+	if target.createOutbox != nil {
+		return target.open(t, target.createOutbox)
+	}
+	db := target.Open(t)
+	migrate(t, db.DB, db.Kind)
+	return db
+}
+
+func (target Target) open(t testing.TB, create func(testing.TB) (dsn, url string)) Database {
+	t.Helper()
 	if missing := target.missing(); missing != "" {
 		giveUp(t, target.Name+": "+missing, target.optional)
 	}
-	dsn, url := target.create(t)
+	dsn, url := create(t)
 	db := Database{Name: target.Name, Kind: target.Kind, Driver: target.Driver, DSN: dsn, URL: url}
 	db.DB = db.OpenAnother(t)
 	return db
+}
+
+func outboxOf(t testing.TB, db *sql.DB, kind string) *migrations.Migrations {
+	t.Helper()
+	d, err := dialect.ByName(kind)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := migrations.New(db, d, migrations.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func migrate(t testing.TB, db *sql.DB, kind string) {
+	t.Helper()
+	if _, err := outboxOf(t, db, kind).Up(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// printed is a short name for what is migrated.
+func printed(t testing.TB, kind string) string {
+	t.Helper()
+	sum := sha256.New()
+	if err := outboxOf(t, nil, kind).Print(sum); err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("%x", sum.Sum(nil)[:8])
 }
 
 // OpenAnother opens a second, independent pool on the same database. It is

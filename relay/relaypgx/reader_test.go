@@ -13,7 +13,6 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/rowrelay/rowrelay/internal/testdb"
-	"github.com/rowrelay/rowrelay/migrations"
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 	"github.com/rowrelay/rowrelay/relay/relaypgx"
 	"github.com/rowrelay/rowrelay/relay/sqlstore"
@@ -41,15 +40,8 @@ func onPostgres(t *testing.T, driver string, check func(*testing.T, testdb.Datab
 		}
 		t.Run(target.Name, func(t *testing.T) {
 			t.Parallel()
-			db := target.Open(t)
-			m, err := migrations.New(db.DB, dialect.Postgres(), migrations.Options{})
-			if err == nil {
-				_, err = m.Up(t.Context())
-			}
-			if err == nil {
-				_, err = db.DB.ExecContext(t.Context(), written)
-			}
-			if err != nil {
+			db := target.OpenOutbox(t)
+			if _, err := db.DB.ExecContext(t.Context(), written); err != nil {
 				t.Fatal(err)
 			}
 			check(t, db)

@@ -78,12 +78,11 @@ type table struct {
 
 func open(t testing.TB, target testdb.Target) table {
 	t.Helper()
-	db := target.Open(t)
+	db := target.OpenOutbox(t)
 	d, err := dialect.ByName(db.Kind)
 	if err != nil {
 		t.Fatal(err)
 	}
-	migrate(t, db.DB, d, migrations.Options{})
 	return table{db, d}
 }
 

@@ -1,6 +1,7 @@
 # How any PostgreSQL is started. A server's file sets $bin to its programs.
 
 stop_signal=QUIT # at once: the data are thrown away
+in_memory=4096   # the tests need a gigabyte: some write a million rows
 
 url() { echo "postgres://rowrelay:$password@127.0.0.1:$port/postgres?sslmode=disable"; }
 

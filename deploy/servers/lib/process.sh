@@ -7,12 +7,22 @@
 make_home() {
 	dir=$home
 	mkdir -p "$dir"
-	if ! as_nobody test -x "$dir"; then
-		rmdir "$dir"
-		dir=$(mktemp -d "${TMPDIR:-/tmp}/rowrelay-server.XXXXXX")
+	if fits_in_memory; then
+		rmdir "$dir" && dir=$(mktemp -d /dev/shm/rowrelay-server.XXXXXX)
+	elif ! as_nobody test -x "$dir"; then
+		rmdir "$dir" && dir=$(mktemp -d "${TMPDIR:-/tmp}/rowrelay-server.XXXXXX")
 	fi
 	echo "$dir" >"$home.home"
 	if is_root; then chown "$user" "$dir"; fi
+}
+
+# fits_in_memory: whether the home is to be in memory, and there is room for it. Making and
+# dropping databases, hundreds of files each, takes several times as long on a disk's file
+# system. A server's file says how much room ($in_memory, in MiB).
+fits_in_memory() {
+	[[ -n ${in_memory:-} && ${ROWRELAY_SERVERS_IN_MEMORY:-off} == on && -d /dev/shm ]] &&
+		[[ $(awk '$1 == "MemAvailable:" { print int($2 / 1024) }' /proc/meminfo) -ge $in_memory ]] &&
+		[[ $(df --output=avail --block-size=1M /dev/shm | tail -n 1) -ge $in_memory ]]
 }
 
 # process_runs: whether our process is there; another one that got its id later
