@@ -14,7 +14,7 @@ import (
 // claiming by rows needs. It changes nothing if the way is the stored one, and fails
 // with storage.ErrOtherClaim while a relay lives that claims the other way. Set stores
 // the new way. The other statements are those that are named here: each database's .sql has them
-// under these names ("lock lanes" only where rows have to be locked first), or Golden panics.
+// under these names ("lock lanes" only where rows have to be locked first), or backendtest.Golden panics.
 //
 // What the other way has left is taken away: leases, also from who still believes in
 // them; marks, above which rows come back; and claims, which nobody would free.
