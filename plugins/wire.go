@@ -170,7 +170,7 @@ var reasons = map[pluginv1.Reason]meaning{
 	pluginv1.Reason_TOO_LARGE:          {reason: sinks.ReasonTooLarge, with: sinks.Reject},
 	pluginv1.Reason_INVALID:            {reason: sinks.ReasonInvalid, with: sinks.Reject},
 	pluginv1.Reason_REFUSED:            {reason: sinks.ReasonRefused, with: sinks.Reject},
-	pluginv1.Reason_UNROUTABLE:         {reason: sinks.ReasonUnroutable, with: sinks.Reject},
+	pluginv1.Reason_UNROUTABLE:         {reason: sinks.ReasonUnroutable, with: sinks.Reject, later: true},
 	pluginv1.Reason_CONNECTION:         {reason: sinks.ReasonConnection, with: sinks.Unavailable, later: true},
 	pluginv1.Reason_THROTTLED:          {reason: sinks.ReasonThrottled, with: sinks.Unavailable, later: true},
 	pluginv1.Reason_AUTH:               {reason: sinks.ReasonAuth, with: sinks.Unavailable, later: true},

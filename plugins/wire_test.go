@@ -21,6 +21,7 @@ func TestOutcomesCrossTheWire(t *testing.T) {
 		{}, sinks.Ok(""), sinks.Ok("partition 3"),
 		sinks.Postpone(sinks.ReasonConnection, "down", time.Second), sinks.Postpone(sinks.ReasonThrottled, "", time.Second),
 		sinks.Postpone(sinks.ReasonAuth, "", time.Second), sinks.Postpone(sinks.ReasonBusy, "", time.Second),
+		sinks.Postpone(sinks.ReasonUnroutable, "nobody yet", time.Second),
 		{Result: sinks.Unavailable, Reason: sinks.ReasonThrottled, RetryAfter: 1500 * time.Millisecond},
 	}
 	for _, known := range reasons {

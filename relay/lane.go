@@ -306,8 +306,8 @@ const (
 	dropped               // out of memory; queues pass it over
 )
 
-// rowRef names a row where that is written down: with a checksum of its message, as an
-// id may be given out again.
+// rowRef names a row where that is written down: with a checksum of its message's id, as a
+// row's id may be given out again.
 type rowRef struct {
 	lane  int
 	id    int64

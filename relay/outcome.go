@@ -11,7 +11,9 @@ import (
 // From answers to states. A batch comes back from its sink with an outcome a message, and each
 // goes to settle as done, retry or error, or back into the queue uncharged. What must hold: a
 // retry blocks its key until it is over, a park until it is written; and what fails for all
-// is charged to none (trouble.go). The back-off is drawn in retry.
+// is charged to none (trouble.go). The back-off is drawn in retry; in trouble, wait draws from
+// Reopen instead. A table of what each outcome costs stands in DESIGN.md, "A retry and a park
+// hold the key".
 
 // done turns what a sink answered into states. First all is counted, as a message is judged by
 // what became of the others, too; then each is settled or put back; then the circuit is judged,

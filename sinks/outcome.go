@@ -102,7 +102,7 @@ const (
 	ReasonConnection   Reason = "connection"    // unavailable, unsent: can't be reached, or the connection broke before the send
 	ReasonThrottled    Reason = "throttled"     // unavailable, unsent: the destination asks for a pause
 	ReasonAuth         Reason = "auth"          // unavailable, unsent: credentials or rights
-	ReasonConfig       Reason = "config"        // unavailable: a topic, exchange or the like isn't there
+	ReasonConfig       Reason = "config"        // unavailable: what all messages need isn't there, or is set wrong; what one needs is unroutable
 	ReasonCancelled    Reason = "cancelled"     // unsent: the context ended before the send, or leaves too little time
 	ReasonBlocked      Reason = "blocked"       // unsent: another message of the batch came first; it may have been delivered if that one is unknown
 	ReasonExhausted    Reason = "exhausted"     // reject: set by the relay when the attempts are used up, by a sink that gives a message up after a time

@@ -158,7 +158,7 @@ const (
 	Reason_TOO_LARGE          Reason = 7  // REJECT: over the destination's limit
 	Reason_INVALID            Reason = 8  // REJECT: can't be carried, or was refused as malformed
 	Reason_REFUSED            Reason = 9  // REJECT: the destination will not have it
-	Reason_UNROUTABLE         Reason = 10 // REJECT: nothing receives it there
+	Reason_UNROUTABLE         Reason = 10 // REJECT: nothing receives it there; UNSENT, postponed: nothing yet
 	Reason_CONNECTION         Reason = 11 // UNAVAILABLE: can't be reached
 	Reason_THROTTLED          Reason = 12 // UNAVAILABLE: the destination asks for a pause
 	Reason_AUTH               Reason = 13 // UNAVAILABLE: credentials or rights
@@ -920,7 +920,7 @@ type Outcome struct {
 	Detail  string                 `protobuf:"bytes,3,opt,name=detail,proto3" json:"detail,omitempty"`   // for the operator, without secrets; 1,000 bytes are kept
 	Receipt string                 `protobuf:"bytes,4,opt,name=receipt,proto3" json:"receipt,omitempty"` // with DELIVERED: what the destination answered; 255 bytes are kept
 	// How long to wait at least: with RETRY for this message, with UNAVAILABLE for
-	// the sink. With UNSENT and one of CONNECTION, THROTTLED, AUTH and BUSY the
+	// the sink. With UNSENT and one of CONNECTION, THROTTLED, AUTH, BUSY and UNROUTABLE the
 	// message is postponed: its part of the destination is in trouble, nothing is
 	// charged, and the sink's other messages go on.
 	RetryAfterMs  int64 `protobuf:"varint,5,opt,name=retry_after_ms,json=retryAfterMs,proto3" json:"retry_after_ms,omitempty"`

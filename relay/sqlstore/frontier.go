@@ -74,6 +74,8 @@ type frontier interface {
 // given out; unordered is as in [dialect.Fit].
 func (s *Store) openFrontier(ctx context.Context, given int64, unordered bool) error {
 	switch s.traits.Frontier {
+	case backend.OneWriter:
+		s.frontier = oneWriter{}
 	case backend.Snapshots:
 		s.frontier = &snapshots{given: given}
 	case backend.OpenTransactions:
@@ -82,7 +84,7 @@ func (s *Store) openFrontier(ctx context.Context, given int64, unordered bool) e
 		s.frontier = o
 		return o.open(ctx, unordered, &s.Findings)
 	default:
-		s.frontier = oneWriter{}
+		return fmt.Errorf("the backend of %s doesn't say where rows may still appear: give it a Traits.Frontier", s.dialect.Name())
 	}
 	return nil
 }

@@ -46,7 +46,7 @@ func TestSnapshotSees(t *testing.T) {
 	}
 }
 
-// The interleaving of DESIGN.md: comparing with xmax would pass T1's row.
+// T1 has the lower number and id and commits last: comparing with xmax would pass its row.
 func TestSafeIDPassesNoOpenWriter(t *testing.T) {
 	t.Parallel()
 	var h snapshots

@@ -58,7 +58,7 @@ func (s *Store) settle(ctx context.Context, tx *sql.Tx, name string, keep bool, 
 // Parallelism implements [storage.Store]. Where one may write at a time, one settlement of all lanes
 // touches rows that lie together; two, of some lanes each, would not.
 func (s *Store) Parallelism() storage.Parallelism {
-	if s.traits.OneWriter {
+	if s.traits.Frontier == backend.OneWriter {
 		return storage.Parallelism{Claims: s.traits.Claims, Settles: 1}
 	}
 	return storage.Parallelism{Claims: s.traits.Claims, Settles: 2}
@@ -122,7 +122,7 @@ func (s *Store) HandleTx(ctx context.Context, name string, keep bool, done stora
 	if err != nil {
 		return err
 	}
-	if s.traits.OneWriter {
+	if s.traits.Frontier == backend.OneWriter {
 		if err := s.turn(ctx); err != nil {
 			return err
 		}

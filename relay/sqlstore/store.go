@@ -338,7 +338,7 @@ func try[T any](ctx context.Context, s *Store, what string, work func() (T, erro
 // write is try for statements that write; where one may write at a time, callers queue. Work
 // returns the number that its transaction had, 0 if it had none: the frontier is told.
 func write[T any](ctx context.Context, s *Store, what string, work func() (value T, xid uint64, err error)) (none T, err error) {
-	if s.traits.OneWriter {
+	if s.traits.Frontier == backend.OneWriter {
 		if err := s.turn(ctx); err != nil {
 			return none, fmt.Errorf("%s %s: %w", what, s.table, err)
 		}

@@ -212,7 +212,7 @@ type Grant struct {
 // brought the relay down.
 type Suspect struct {
 	ID      int64  `json:"id"`
-	Check   uint32 `json:"check"`             // of its message, as in a SentBatch
+	Check   uint32 `json:"check"`             // of its message's id, as in a SentBatch
 	Crashes int    `json:"crashes,omitempty"` // relays that died before while it alone was being sent
 	Alone   bool   `json:"alone,omitempty"`   // nothing else was being sent
 }
@@ -226,8 +226,8 @@ type SentBatch struct {
 	IDs    []int64 `json:"ids"`    // the rows
 	Places []int   `json:"places"` // and where each stands in the batch
 
-	// Checks has a checksum of each row's message: an id may have been given to
-	// another one since, which is none of the batch.
+	// Checks has a checksum (CRC-32, IEEE) of each row's message's id: a row's id may have been given
+	// to another message since, which is none of the batch.
 	Checks []uint32 `json:"checks"`
 }
 

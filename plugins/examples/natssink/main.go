@@ -5,16 +5,19 @@
 //	rowrelay plugin describe ./natssink
 //	rowrelay run --database URL --sink 'plugin:./natssink?config.url=nats://localhost:4222'
 //
-// The subject is the message's topic; a stream has to take it. Within the
-// stream's duplicate window a message that comes twice is stored once.
+// The subject is the message's topic. One that no stream takes waits with its key until a stream
+// does; other messages go on. Within the stream's duplicate window a message that comes twice is
+// stored once.
 package main
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net/url"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -108,20 +111,22 @@ func (s *sink) publish(ctx context.Context, m sinks.Message) sinks.Outcome {
 	}
 	stored, err := s.stream.PublishMsg(ctx, message)
 	if err != nil {
-		return s.failed(err)
+		return failed(m, err)
 	}
 	return sinks.Ok(fmt.Sprintf("%s %d", stored.Stream, stored.Sequence))
 }
 
 // failed is the outcome of a message that the server has not stored, or has not
 // said so of.
-func (s *sink) failed(err error) sinks.Outcome {
+func failed(m sinks.Message, err error) sinks.Outcome {
 	var refused *jetstream.APIError
 	switch {
 	case errors.Is(err, nats.ErrMaxPayload):
 		return sinks.Fail(sinks.Reject, sinks.ReasonTooLarge, err.Error())
 	case errors.Is(err, nats.ErrNoResponders), errors.Is(err, jetstream.ErrNoStreamResponse):
-		return sinks.Fail(sinks.Unavailable, sinks.ReasonConfig, "no stream takes the subject: "+err.Error())
+		wait := min(max(time.Since(m.CreatedAt)/4, time.Second), time.Minute) // the longer it has waited
+		wait -= rand.N(wait / 4)                                              // they shall not all come back at once
+		return sinks.Postpone(sinks.ReasonUnroutable, "no stream takes the subject: "+err.Error(), wait)
 	case errors.As(err, &refused):
 		return sinks.Fail(sinks.Retry, sinks.ReasonServerError, err.Error())
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):

@@ -163,17 +163,26 @@ func TestDuplicateIsStoredOnce(t *testing.T) {
 	}
 }
 
-// What no stream takes waits, and what NATS can't carry is refused.
+// What no stream takes waits by itself, uncharged, and what NATS can't carry is refused: neither
+// holds back the messages of other topics.
 func TestOutcomes(t *testing.T) {
 	s := newServer(t)
 	sink := newSink(t, built(t), s)
 	defer func() { check(t, sink.Close(context.Background())) }()
 	check(t, sink.Open(t.Context()))
-	for topic, want := range map[string]sinks.Reason{"nobody.listens": sinks.ReasonConfig, "orders. *": sinks.ReasonInvalid} {
-		batch := []sinks.Message{{Message: outbox.Message{ID: "1", Topic: topic}}}
-		if o := sink.Send(t.Context(), batch)[0]; o.Reason != want {
-			t.Errorf("%s: %+v, want %s", topic, o, want)
-		}
+	var batch []sinks.Message
+	for _, topic := range []string{"nobody.listens", "orders. *", "orders.paid"} {
+		batch = append(batch, sinks.Message{Message: outbox.Message{ID: topic, Topic: topic}})
+	}
+	got := sink.Send(t.Context(), batch)
+	if o := got[0]; o.Result != sinks.Unsent || o.Reason != sinks.ReasonUnroutable || o.RetryAfter <= 0 {
+		t.Errorf("no stream takes it: %+v, want it postponed", o)
+	}
+	if o := got[1]; o.Result != sinks.Reject || o.Reason != sinks.ReasonInvalid {
+		t.Errorf("no subject: %+v, want it rejected", o)
+	}
+	if o := got[2]; o.Result != sinks.Delivered {
+		t.Errorf("beside them: %+v, want it delivered", o)
 	}
 }
 

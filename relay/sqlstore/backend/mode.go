@@ -13,7 +13,8 @@ import (
 // ChangeMode changes the way of claiming, in a transaction, and then the indexes that
 // claiming by rows needs. It changes nothing if the way is the stored one, and fails
 // with storage.ErrOtherClaim while a relay lives that claims the other way. Set stores
-// the new way; the other statements have one name in all databases' files.
+// the new way. The other statements are those that are named here: each database's .sql has them
+// under these names ("lock lanes" only where rows have to be locked first), or backendtest.Golden panics.
 //
 // What the other way has left is taken away: leases, also from who still believes in
 // them; marks, above which rows come back; and claims, which nobody would free.

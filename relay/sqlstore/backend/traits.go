@@ -14,16 +14,12 @@ type Traits struct {
 	// choice, or where no driver offers it.
 	Tx *sql.TxOptions
 
-	// OneWriter: one transaction writes at a time, so that ids are committed in
-	// their order.
-	OneWriter bool
-
 	// Claims is how many claims by rows of one relay are worth having in flight at a
 	// time, at least 1. MySQL and MariaDB are slower with several: a claim passes over
 	// what another has locked, one row after the other.
 	Claims int
 
-	// Frontier is how it is known where rows may still appear.
+	// Frontier is how it is known where rows may still appear. It has no default.
 	Frontier Frontier
 
 	// Walk is how Read and Candidates go through the positions that have no key.
@@ -33,12 +29,14 @@ type Traits struct {
 	Queries Queries
 }
 
-// Frontier is how it is known where rows may still appear.
+// Frontier is how it is known where rows may still appear. The zero Frontier is none: a store
+// refuses a backend that has it.
 type Frontier int
 
 const (
-	// OneWriterAtATime: nowhere below the last id.
-	OneWriterAtATime Frontier = iota
+	// OneWriter: one transaction writes at a time, so ids are committed in their order, and
+	// rows appear nowhere below the last id. The store has its own writers queue, too.
+	OneWriter Frontier = iota + 1
 
 	// Snapshots: the first line of each Read tells which transactions it sees.
 	Snapshots
