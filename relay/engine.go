@@ -162,7 +162,7 @@ type duplicates interface {
 
 // polling is when the table is read for what is new.
 type polling struct {
-	under      int       // reads under way: more than one by rows only
+	under      int       // reads under way: by lanes 2 while a full page is taken in, else 1 at most; by rows as many as there are claimers
 	fresh      bool      // there may be new rows: look
 	polled     bool      // the poll's time is the only reason
 	began      time.Time // of the last look

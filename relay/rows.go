@@ -73,6 +73,7 @@ func (r *byRows) startRead(now time.Time) {
 	if r.poll.under >= r.claimers() || !r.mayRead(now) {
 		return
 	}
+	r.poll.notePollTime(now, r.options.Poll)
 	maps.DeleteFunc(r.except, func(_ string, q *sinkQueue) bool {
 		again := q.roomy() && q.circuit.state == circuitClosed
 		r.poll.fresh = r.poll.fresh || again

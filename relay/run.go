@@ -49,7 +49,7 @@ func (r *Relay) newEngine() *engine {
 // is the number of ids from which a scan is faster than pages.
 func newByLanes(e *engine, mostHeld int, farBehind int64) *byLanes {
 	held := &heldLanes{lanes: map[int]*lane{}}
-	late := &lateRows{engine: e, heldLanes: held, pending: none, stride: stride(8 * farBehind), farBehind: farBehind}
+	late := &lateRows{engine: e, heldLanes: held, lateAfter: none, stride: stride(8 * farBehind), farBehind: farBehind}
 	b := &byLanes{
 		engine: e, heldLanes: held, late: late, share: -1, reads: make(chan *fetch, 1),
 		blockedKeys: &blockedKeys{engine: e, heldLanes: held, most: mostHeld},
