@@ -31,7 +31,7 @@ type blockedKeys struct {
 	*heldLanes
 	most      int                                      // keys in memory: maxBlockedKeys
 	count     int                                      // in memory
-	aside     []*key                                   // to be forgotten once the read that is under way has ended
+	toForget  []*key                                   // once the read that is under way has ended
 	forgotten int64                                    // how many were forgotten so far: whether some were during a read
 	resuming  []*key                                   // no longer blocked, with rows to catch up with
 	answers   map[storage.LaneKey][]storage.BlockedKey // what the database said of a page's keys, while it is merged
@@ -89,23 +89,23 @@ func (b *blockedKeys) unblock(k *key) {
 	}
 }
 
-// setAside forgets a key that waits for another attempt, where there are many. A
-// read that is under way may bring its rows, or what the database said of it
-// before: so it waits for the end of that, as settled rows do.
-func (b *blockedKeys) setAside(k *key) {
+// forgetSoon forgets a key that waits for another attempt, where there are many. A read that
+// is under way may bring the key's rows, or what the database said of the key before: so the
+// key is forgotten when that read has ended, as settled rows are.
+func (b *blockedKeys) forgetSoon(k *key) {
 	if k == nil || b.count <= b.most {
 		return
 	}
-	b.aside = append(b.aside, k)
+	b.toForget = append(b.toForget, k)
 	if b.poll.under == 0 {
-		b.forgetAside()
+		b.forgetKeys()
 	}
 }
 
-// forgetAside forgets what was set aside, if its retry is written and nothing of it
-// is in memory. Where its followers begin is kept by the lane.
-func (b *blockedKeys) forgetAside() {
-	for _, k := range b.aside {
+// forgetKeys forgets the keys of toForget whose retry is written and of which nothing is in
+// memory. Their lanes keep from where their followers are to be read.
+func (b *blockedKeys) forgetKeys() {
+	for _, k := range b.toForget {
 		l := k.lane
 		if b.count <= b.most || !k.blocked || l.lost || k.inFlight > 0 || len(k.items) > 0 || l.known[k.blockedBy] != nil {
 			continue
@@ -118,8 +118,8 @@ func (b *blockedKeys) forgetAside() {
 		b.count--
 		b.forgotten++
 	}
-	clear(b.aside)
-	b.aside = b.aside[:0]
+	clear(b.toForget)
+	b.toForget = b.toForget[:0]
 }
 
 // askFirst has the database asked which of a page's keys are blocked, where their lanes don't
@@ -187,7 +187,7 @@ func (b *blockedKeys) recall(l *lane, ref keyRef) (ok bool) {
 		}
 	}
 	if holder != none {
-		b.aside = append(b.aside, b.blockAgain(l, ref, holder))
+		b.toForget = append(b.toForget, b.blockAgain(l, ref, holder))
 	}
 	return ok
 }

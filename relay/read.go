@@ -308,8 +308,8 @@ func (e *byLanes) merge(f *fetch) {
 		e.forget(it)
 	}
 	e.settledDuringRead = e.settledDuringRead[:0]
-	if len(e.aside) > 0 {
-		e.forgetAside()
+	if len(e.toForget) > 0 {
+		e.forgetKeys()
 	}
 	e.late.lateAfter = lowestSet(e.late.lateAfter, f.lateAfter)
 	if f.err != nil {
