@@ -53,7 +53,7 @@ func (e *byLanes) admit(l *lane, row *storage.Row) bool {
 	}
 	room := q.room()
 	if row.Deferred {
-		room = q.roomAgain()
+		room = q.roomForDeferred()
 	}
 	if takes := k.takes(row); !takes || room <= 0 {
 		if takes && !row.Deferred {
@@ -71,7 +71,7 @@ func (e *byLanes) admit(l *lane, row *storage.Row) bool {
 	q.add(it)
 	e.poll.rowBytes += (it.bytes - e.poll.rowBytes) / 16
 	if e.duplicates != nil {
-		if outcome := e.duplicates.known(it); outcome != nil { // its sink has it from before
+		if outcome := e.duplicates.outcomeOf(it); outcome != nil { // its sink has it from before
 			e.deliveredBefore(it, *outcome)
 		}
 	}
@@ -144,7 +144,7 @@ func (e *byLanes) settled(it *item) {
 	}
 }
 
-// dueSooner brings the next read of held rows forward to when the next of them is known to
+// dueSooner brings the next read of deferred rows forward to when the next of them is known to
 // become due. The database's clock may be a little behind.
 func (e *byLanes) dueSooner(now time.Time) {
 	if e.due.next.After(now) {

@@ -181,9 +181,9 @@ func (b *blockedKeys) askFirst(f *fetch) bool {
 func (b *blockedKeys) recall(l *lane, ref keyRef) (ok bool) {
 	found, ok := b.answers[storage.LaneKey{Lane: l.Lane, Key: ref.key}]
 	holder := none
-	for _, held := range found {
-		if b.routes.sink(held.Topic) == ref.queue && l.known[held.ID] == nil {
-			holder = lowestSet(holder, held.ID)
+	for _, blocked := range found {
+		if b.routes.sink(blocked.Topic) == ref.queue && l.known[blocked.ID] == nil {
+			holder = lowestSet(holder, blocked.ID)
 		}
 	}
 	if holder != none {
@@ -275,13 +275,13 @@ func (b *blockedKeys) mergeBlocked(f *fetch) {
 			holders[l] = map[keyRef]int64{}
 		}
 	}
-	for _, held := range f.blocked {
-		l, ref := b.lanes[held.Lane], keyRef{b.routes.sink(held.Topic), held.Key}
-		if holders[l] == nil || held.Key == "" || l.keys[ref] != nil || l.known[held.ID] != nil {
+	for _, blocked := range f.blocked {
+		l, ref := b.lanes[blocked.Lane], keyRef{b.routes.sink(blocked.Topic), blocked.Key}
+		if holders[l] == nil || blocked.Key == "" || l.keys[ref] != nil || l.known[blocked.ID] != nil {
 			continue
 		}
-		if first, ok := holders[l][ref]; !ok || held.ID < first {
-			holders[l][ref] = held.ID // of several, the first goes first
+		if first, ok := holders[l][ref]; !ok || blocked.ID < first {
+			holders[l][ref] = blocked.ID // of several, the first goes first
 		}
 	}
 	for l, keys := range holders {
@@ -299,11 +299,11 @@ func (b *blockedKeys) mergeBlocked(f *fetch) {
 // and the read didn't meet it.
 func (b *blockedKeys) mergeBlockers(f *fetch) {
 	there := map[int]map[keyRef]bool{}
-	for _, held := range f.blocked {
-		if there[held.Lane] == nil {
-			there[held.Lane] = map[keyRef]bool{}
+	for _, blocked := range f.blocked {
+		if there[blocked.Lane] == nil {
+			there[blocked.Lane] = map[keyRef]bool{}
 		}
-		there[held.Lane][keyRef{b.routes.sink(held.Topic), held.Key}] = true
+		there[blocked.Lane][keyRef{b.routes.sink(blocked.Topic), blocked.Key}] = true
 	}
 	for k, holder := range f.holders {
 		if k.blocked && k.blockedBy == holder && k.lane.known[holder] == nil && b.laneOf(f, k.lane.Lane) == k.lane && !there[k.lane.Lane][k.ref] {

@@ -22,7 +22,7 @@ type leasing struct {
 	next      time.Time // the next renewal
 	safeUntil time.Time // nothing is sent after this, by the relay's own clock
 	ended     bool      // the sends were cancelled because of it
-	alone     bool      // no other relay lives
+	onlyRelay bool      // no other relay lives
 	failures  int
 }
 
@@ -119,7 +119,7 @@ func (e *engine) afterLease(r leaseJob) {
 	if !r.renewed {
 		return
 	}
-	e.lease.alone = len(r.members.Relays) <= 1
+	e.lease.onlyRelay = len(r.members.Relays) <= 1
 	e.lease.safeUntil = r.began.Add(e.options.Lease * 3 / 4) // well before the lease's own end
 	e.health.safeUntil.Store(int64(e.lease.safeUntil.Sub(e.health.epoch)))
 	if e.lease.ended {

@@ -43,7 +43,7 @@ func TestAReadThatHadToScanSucceeds(t *testing.T) {
 	l := emptyLane(storage.Lease{Lane: 1}, 1)
 	l.cursor, l.recheck = 20, 7
 	e := withLanes(&engine{routes: &router{}, base: &base{health: &health{}, options: Options{Observer: NoObserver{}}}}, map[int]*lane{1: l})
-	e.late.lastID, e.failing[readLanes] = 20, 1
+	e.late.lastID, e.failingSince[readLanes] = 20, 1
 	e.merge(&fetch{kind: readLanes, seq: 9, positions: []storage.Position{{Lane: 1, After: 20}}, page: storage.Page{LateAfter: none, LastID: 20}, lateAfter: none})
 	f := <-e.reads
 	if f.step != stepLate {

@@ -64,7 +64,7 @@ const (
 	readLanes    readKind = iota // what is new
 	readSkipped                  // a queue's rows that were passed over
 	readKeys                     // a key's rows that were passed over
-	readDue                      // held rows that are due
+	readDue                      // deferred rows that are due
 	readSweep                    // rows where there can be none
 	readUnrouted                 // what waits without a route
 	kindsInTurn                  // those above take turns
@@ -316,19 +316,19 @@ func (e *byLanes) merge(f *fetch) {
 		e.health.readFailed(f.err)
 		e.readFailed(f)
 	}
-	switch failing := &e.failing[f.kind]; {
+	switch since := &e.failingSince[f.kind]; {
 	case f.err == nil || f.kind == readSweep:
-		*failing = 0
-	case *failing == 0:
-		*failing = e.health.now()
+		*since = 0
+	case *since == 0:
+		*since = e.health.now()
 	}
-	since := int64(0) // some kind of read has failed since then, as Healthy is told
-	for _, failed := range e.failing {
-		if failed != 0 && (since == 0 || failed < since) {
-			since = failed
+	longest := int64(0) // some kind of read has failed since then, as Healthy is told
+	for _, since := range e.failingSince {
+		if since != 0 && (longest == 0 || since < longest) {
+			longest = since
 		}
 	}
-	e.health.readFails.Store(since)
+	e.health.readFails.Store(longest)
 }
 
 // errOtherServer is the error of a read whose page comes from another epoch than its
@@ -502,7 +502,7 @@ func (e *byLanes) drained() bool {
 
 // What is read again. A place that a lane or a key remembers comes in, or a time, and the rows
 // that wait there go to admit once more: what a sink had no room for, what a key left behind
-// while it was blocked, and held rows whose time has come. What must hold: a place moves past
+// while it was blocked, and deferred rows whose time has come. What must hold: a place moves past
 // each row that was looked at. It is cleared only by a page without More that reached the
 // cursor.
 
@@ -628,19 +628,19 @@ func (e *byLanes) mergeKeys(f *fetch) {
 	}
 }
 
-// dueInterval is how often held rows are looked for when the relay doesn't
+// dueInterval is how often deferred rows are looked for when the relay doesn't
 // know of any that becomes due.
 const dueInterval = time.Second
 
-// pollDue reads the held rows whose time has come.
+// pollDue reads the deferred rows whose time has come.
 func (e *byLanes) pollDue(now time.Time) *fetch {
 	if e.poll.dueAt.After(now) {
 		return nil
 	}
 	room, bytes := 0, 0
 	for _, q := range e.queues {
-		if q.worthwhile(q.roomAgain(), q.options.Buffer/2) && (q.circuit.state == circuitClosed || !e.anyUp()) {
-			room, bytes = max(room, q.roomAgain()), max(bytes, q.options.BufferBytes-q.bytes)
+		if q.worthwhile(q.roomForDeferred(), q.options.Buffer/2) && (q.circuit.state == circuitClosed || !e.anyUp()) {
+			room, bytes = max(room, q.roomForDeferred()), max(bytes, q.options.BufferBytes-q.bytes)
 		}
 	}
 	f := &fetch{kind: readDue, cursor: e.due.cursor, limit: min(room, readLimit), maxBytes: min(bytes, readBytes)}
@@ -655,7 +655,7 @@ func (e *byLanes) pollDue(now time.Time) *fetch {
 	return f
 }
 
-// mergeDue takes in held rows whose time has come. Those for which there is no
+// mergeDue takes in deferred rows whose time has come. Those for which there is no
 // room are met again in the next pass.
 func (e *byLanes) mergeDue(f *fetch) {
 	rows, admitted, bytes, largest := f.page.Rows, 0, 0, 0

@@ -15,7 +15,7 @@ import (
 // Reading. Read returns a page: the pending rows above a position of each lane, in the order of
 // ids within the lane and without gaps; and what the [frontier] promises about rows that may
 // still appear. Scan walks over rows that were read before, and returns those that the caller
-// wants. Due returns held rows whose time has come. BlockedKeys and BlockedAmong tell which keys
+// wants. Due returns deferred rows whose time has come. BlockedKeys and BlockedAmong tell which keys
 // wait for another attempt: of some lanes, or among the keys that are asked about.
 
 // Read implements [storage.LaneStore]. The row that crosses maxBytes is still
@@ -271,7 +271,7 @@ func (s *Store) Scan(ctx context.Context, positions []storage.Position, except [
 	return rows, left, nil
 }
 
-// pick fetches rows, pending or held, some at a time.
+// pick fetches rows, pending or deferred, some at a time.
 func (s *Store) pick(ctx context.Context, wanted []storage.RowID, held bool) (rows []storage.Row, err error) {
 	for part := range slices.Chunk(wanted, pickLimit) {
 		picked, err := try(ctx, s, "scan table", func() ([]storage.Row, error) { return s.backend.Pick(ctx, part, held) })
