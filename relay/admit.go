@@ -13,13 +13,13 @@ import (
 // or above such a place, a row is in memory once, and it leaves only when no read that is
 // under way can bring it back.
 
-// admit takes a row into memory, unless it is there, or has to wait for its
-// sink or its key: then only the place is remembered from which to read it
-// again. It says whether it took the row.
+// admit takes a row into memory, and says whether it did. A row that is in memory already is
+// ignored. A row whose sink is full or whose key is blocked leaves a place to read it from
+// later.
 func (e *byLanes) admit(l *lane, row *storage.Row) bool {
 	if it := l.known[row.ID]; it != nil {
 		if it.row.Message.ID != row.Message.ID && !row.Deferred {
-			e.admitLater(it, row)
+			e.waitForSameID(it, row)
 		}
 		return false
 	}
@@ -53,7 +53,7 @@ func (e *byLanes) admit(l *lane, row *storage.Row) bool {
 	}
 	room := q.room()
 	if row.Deferred {
-		room = q.roomAgain()
+		room = q.roomForDeferred()
 	}
 	if takes := k.takes(row); !takes || room <= 0 {
 		if takes && !row.Deferred {
@@ -71,16 +71,16 @@ func (e *byLanes) admit(l *lane, row *storage.Row) bool {
 	q.add(it)
 	e.poll.rowBytes += (it.bytes - e.poll.rowBytes) / 16
 	if e.duplicates != nil {
-		if outcome := e.duplicates.known(it); outcome != nil { // its sink has it from before
+		if outcome := e.duplicates.outcomeOf(it); outcome != nil { // its sink has it from before
 			e.deliveredBefore(it, *outcome)
 		}
 	}
 	return true
 }
 
-// admitLater has a row wait for the one in memory that has its id, and what follows in
-// its key wait for it.
-func (e *byLanes) admitLater(it *item, row *storage.Row) {
+// waitForSameID has a row wait: another message in memory, it, has the row's id. The row is read
+// again when that one has left; the rows that follow in its key wait too.
+func (e *byLanes) waitForSameID(it *item, row *storage.Row) {
 	it.doubled = true
 	if row.Message.Key == "" {
 		return
@@ -111,8 +111,8 @@ func (e *byLanes) deliveredBefore(it *item, outcome sinks.Outcome) {
 	e.resume([]*item{it})
 }
 
-// numberingOf says since when no other pending row can have the id of a row that is
-// read now; -1 if one may have it, as with a row from before ids began anew.
+// numberingOf returns the current numbering if the row's id is unique among pending rows, else
+// -1. After ids began anew a new row may have the id of one from before.
 func (r *lateRows) numberingOf(row *storage.Row) int {
 	if row.Deferred || row.ID > r.safeID && r.lastID <= r.highest {
 		return -1
@@ -140,11 +140,11 @@ func (e *byLanes) settled(it *item) {
 		now := time.Now()
 		e.due.next = earliest(e.due.next, now.Add(it.toWrite.Delay))
 		e.dueSooner(now)
-		e.setAside(k)
+		e.forgetSoon(k)
 	}
 }
 
-// dueSooner brings the next read of held rows forward to when the next of them is known to
+// dueSooner brings the next read of deferred rows forward to when the next of them is known to
 // become due. The database's clock may be a little behind.
 func (e *byLanes) dueSooner(now time.Time) {
 	if e.due.next.After(now) {

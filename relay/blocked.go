@@ -31,7 +31,7 @@ type blockedKeys struct {
 	*heldLanes
 	most      int                                      // keys in memory: maxBlockedKeys
 	count     int                                      // in memory
-	aside     []*key                                   // to be forgotten once the read that is under way has ended
+	toForget  []*key                                   // once the read that is under way has ended
 	forgotten int64                                    // how many were forgotten so far: whether some were during a read
 	resuming  []*key                                   // no longer blocked, with rows to catch up with
 	answers   map[storage.LaneKey][]storage.BlockedKey // what the database said of a page's keys, while it is merged
@@ -89,23 +89,23 @@ func (b *blockedKeys) unblock(k *key) {
 	}
 }
 
-// setAside forgets a key that waits for another attempt, where there are many. A
-// read that is under way may bring its rows, or what the database said of it
-// before: so it waits for the end of that, as settled rows do.
-func (b *blockedKeys) setAside(k *key) {
+// forgetSoon forgets a key that waits for another attempt, where there are many. A read that
+// is under way may bring the key's rows, or what the database said of the key before: so the
+// key is forgotten when that read has ended, as settled rows are.
+func (b *blockedKeys) forgetSoon(k *key) {
 	if k == nil || b.count <= b.most {
 		return
 	}
-	b.aside = append(b.aside, k)
+	b.toForget = append(b.toForget, k)
 	if b.poll.under == 0 {
-		b.forgetAside()
+		b.forgetKeys()
 	}
 }
 
-// forgetAside forgets what was set aside, if its retry is written and nothing of it
-// is in memory. Where its followers begin is kept by the lane.
-func (b *blockedKeys) forgetAside() {
-	for _, k := range b.aside {
+// forgetKeys forgets the keys of toForget whose retry is written and of which nothing is in
+// memory. Their lanes keep from where their followers are to be read.
+func (b *blockedKeys) forgetKeys() {
+	for _, k := range b.toForget {
 		l := k.lane
 		if b.count <= b.most || !k.blocked || l.lost || k.inFlight > 0 || len(k.items) > 0 || l.known[k.blockedBy] != nil {
 			continue
@@ -118,8 +118,8 @@ func (b *blockedKeys) forgetAside() {
 		b.count--
 		b.forgotten++
 	}
-	clear(b.aside)
-	b.aside = b.aside[:0]
+	clear(b.toForget)
+	b.toForget = b.toForget[:0]
 }
 
 // askFirst has the database asked which of a page's keys are blocked, where their lanes don't
@@ -181,13 +181,13 @@ func (b *blockedKeys) askFirst(f *fetch) bool {
 func (b *blockedKeys) recall(l *lane, ref keyRef) (ok bool) {
 	found, ok := b.answers[storage.LaneKey{Lane: l.Lane, Key: ref.key}]
 	holder := none
-	for _, held := range found {
-		if b.routes.sink(held.Topic) == ref.queue && l.known[held.ID] == nil {
-			holder = lowestSet(holder, held.ID)
+	for _, blocked := range found {
+		if b.routes.sink(blocked.Topic) == ref.queue && l.known[blocked.ID] == nil {
+			holder = lowestSet(holder, blocked.ID)
 		}
 	}
 	if holder != none {
-		b.aside = append(b.aside, b.blockAgain(l, ref, holder))
+		b.toForget = append(b.toForget, b.blockAgain(l, ref, holder))
 	}
 	return ok
 }
@@ -275,13 +275,13 @@ func (b *blockedKeys) mergeBlocked(f *fetch) {
 			holders[l] = map[keyRef]int64{}
 		}
 	}
-	for _, held := range f.blocked {
-		l, ref := b.lanes[held.Lane], keyRef{b.routes.sink(held.Topic), held.Key}
-		if holders[l] == nil || held.Key == "" || l.keys[ref] != nil || l.known[held.ID] != nil {
+	for _, blocked := range f.blocked {
+		l, ref := b.lanes[blocked.Lane], keyRef{b.routes.sink(blocked.Topic), blocked.Key}
+		if holders[l] == nil || blocked.Key == "" || l.keys[ref] != nil || l.known[blocked.ID] != nil {
 			continue
 		}
-		if first, ok := holders[l][ref]; !ok || held.ID < first {
-			holders[l][ref] = held.ID // of several, the first goes first
+		if first, ok := holders[l][ref]; !ok || blocked.ID < first {
+			holders[l][ref] = blocked.ID // of several, the first goes first
 		}
 	}
 	for l, keys := range holders {
@@ -299,11 +299,11 @@ func (b *blockedKeys) mergeBlocked(f *fetch) {
 // and the read didn't meet it.
 func (b *blockedKeys) mergeBlockers(f *fetch) {
 	there := map[int]map[keyRef]bool{}
-	for _, held := range f.blocked {
-		if there[held.Lane] == nil {
-			there[held.Lane] = map[keyRef]bool{}
+	for _, blocked := range f.blocked {
+		if there[blocked.Lane] == nil {
+			there[blocked.Lane] = map[keyRef]bool{}
 		}
-		there[held.Lane][keyRef{b.routes.sink(held.Topic), held.Key}] = true
+		there[blocked.Lane][keyRef{b.routes.sink(blocked.Topic), blocked.Key}] = true
 	}
 	for k, holder := range f.holders {
 		if k.blocked && k.blockedBy == holder && k.lane.known[holder] == nil && b.laneOf(f, k.lane.Lane) == k.lane && !there[k.lane.Lane][k.ref] {

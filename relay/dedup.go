@@ -60,8 +60,8 @@ func (d *dedup) inherit(l *lane, g storage.Grant) {
 		}
 		s := d.sinks[d.queues[at]]
 		b := &dedupBatch{sink: t.Sink, name: t.Batch, size: t.Size}
-		if known := slices.IndexFunc(s.unresolved, func(b *dedupBatch) bool { return b.name == t.Batch }); known >= 0 {
-			b = s.unresolved[known]
+		if at := slices.IndexFunc(s.unresolved, func(b *dedupBatch) bool { return b.name == t.Batch }); at >= 0 {
+			b = s.unresolved[at]
 		}
 		s.unresolve(b)
 		rowsOf(&t, l.Lane, func(ref rowRef, place int) { d.batchRefs[l][ref] = &batchRef{batch: b, place: place} })
@@ -90,8 +90,8 @@ func (d *dedup) refTo(it *item) *batchRef {
 	return of[refOf(&it.row)]
 }
 
-// known is the outcome of an item whose batch was resolved before the row was read.
-func (d *dedup) known(it *item) *sinks.Outcome {
+// outcomeOf returns the outcome of an item whose batch was resolved before the row was read.
+func (d *dedup) outcomeOf(it *item) *sinks.Outcome {
 	if t := d.refTo(it); t != nil {
 		return t.status
 	}

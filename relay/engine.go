@@ -115,16 +115,16 @@ type byLanes struct {
 	skipping          bool                // the last page was passed over for the most part
 	elsewhere         int                 // pages in a row that came from another server than the lanes were leased from
 	settledDuringRead []*item             // settled while a read was under way, which may bring them back
-	failing           [kindsOfReads]int64 // since when each kind of read fails, by its clock; 0 if it doesn't
+	failingSince      [kindsOfReads]int64 // since when each kind of read fails, by its clock; 0 if it doesn't
 
 	keyStride  stride    // of a read that catches up with keys
 	unroutedAt time.Time // when to look for what has no route; zero while that goes on
 }
 
-// dueRows is when held rows are read, in passes over those whose time has come.
+// dueRows is when deferred rows are read, in passes over those whose time has come.
 type dueRows struct {
 	cursor storage.DueCursor // where the next read begins
-	next   time.Time         // when the next held row that is known of becomes due
+	next   time.Time         // when the next deferred row that is known of becomes due
 	none   bool              // the last read found nothing
 }
 
@@ -150,9 +150,9 @@ type guard interface {
 // duplicates is what [dedup] knows of rows that its sinks may have. Without such a sink there
 // is none.
 type duplicates interface {
-	// known returns the outcome of an item that has come into memory, if the sink has it
+	// outcomeOf returns the outcome of an item that has come into memory, if the sink has it
 	// from before. marked: its outcome is written.
-	known(it *item) *sinks.Outcome
+	outcomeOf(it *item) *sinks.Outcome
 	marked(it *item)
 
 	// keepsJournal says that what was written down of the lane still counts, so that it
@@ -162,12 +162,12 @@ type duplicates interface {
 
 // polling is when the table is read for what is new.
 type polling struct {
-	under      int       // reads under way: more than one by rows only
+	under      int       // reads under way: by lanes 2 while a full page is taken in, else 1 at most; by rows as many as there are claimers
 	fresh      bool      // there may be new rows: look
 	polled     bool      // the poll's time is the only reason
 	began      time.Time // of the last look
 	at         time.Time // of the next one, if nothing asks for one before
-	dueAt      time.Time // by lanes: of the next look at the held rows
+	dueAt      time.Time // by lanes: of the next look at the deferred rows
 	pauseUntil time.Time
 	rowBytes   int // of a row, about
 
@@ -203,7 +203,7 @@ func (b *base) failed(stage string, err error) {
 		return
 	}
 	b.options.Observer.Failed(stage, err)
-	if again, more := b.logLimiter.again("failed " + stage); again {
+	if allowed, more := b.logLimiter.allow("failed " + stage); allowed {
 		b.options.Logger.Warn("relay: trouble, trying again", "relay", b.options.Name, "stage", stage, "error", err, "unsaid", more)
 	}
 }
@@ -261,9 +261,9 @@ type limitedLine struct {
 	more int
 }
 
-// again says whether a line may be written now, and how many like it were not
+// allow says whether a line may be written now, and how many like it were not
 // since the last one.
-func (q *logLimiter) again(line string) (ok bool, more int) {
+func (q *logLimiter) allow(line string) (ok bool, more int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.lines == nil {

@@ -4,5 +4,5 @@ package relay
 // that lag.
 func (r *Relay) LookBeyond(ids int64) { r.far = ids }
 
-// KeepHeldKeys bounds the keys in memory that wait for another attempt.
-func (r *Relay) KeepHeldKeys(n int) { r.held = n }
+// KeepBlockedKeys bounds the keys in memory that wait for another attempt.
+func (r *Relay) KeepBlockedKeys(n int) { r.mostBlocked = n }

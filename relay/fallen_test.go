@@ -71,7 +71,7 @@ func startKeeping(t *testing.T, keep int, store storage.Store, options relay.Opt
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.KeepHeldKeys(keep)
+	r.KeepBlockedKeys(keep)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- r.Run(ctx) }()

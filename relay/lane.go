@@ -35,10 +35,10 @@ type lane struct {
 
 	cursor        int64   // rows up to here were read
 	base          int64   // its mark when it was leased: nothing can appear at or below it
-	recheck       int64   // rows above this have to be looked for again; none
-	scanning      int64   // rows above this are being looked for; none
-	skippedFrom   []int64 // by queue: its rows above this were skipped, and have to be read again; none
-	forgottenFrom []int64 // by queue: rows above this were dropped, of blocked keys that are not in keys; none
+	recheck       int64   // rows above this have to be looked for again; or none
+	scanning      int64   // rows above this are being looked for; or none
+	skippedFrom   []int64 // by queue: its rows above this were skipped, and have to be read again; or none
+	forgottenFrom []int64 // by queue: rows above this were dropped, of blocked keys that are not in keys; or none
 
 	known       map[int64]*item // rows in memory, by id
 	keys        map[keyRef]*key
@@ -97,7 +97,7 @@ func (l *lane) marks(safeID int64, print string, queues []string) storage.Marks 
 	for id, it := range l.known {
 		if it.queue == nil {
 			main = min(main, id-1)
-		} else if !it.row.Deferred || it.doubled { // a held row is found by its time
+		} else if !it.row.Deferred || it.doubled { // a deferred row is found by its time
 			lowest[it.queue.index] = min(lowest[it.queue.index], id-1)
 		}
 	}

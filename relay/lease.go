@@ -22,16 +22,16 @@ type leasing struct {
 	next      time.Time // the next renewal
 	safeUntil time.Time // nothing is sent after this, by the relay's own clock
 	ended     bool      // the sends were cancelled because of it
-	alone     bool      // no other relay lives
+	onlyRelay bool      // no other relay lives
 	failures  int
 }
 
 // rights are what a relay has when a renewal begins: leases of lanes, or claims of rows.
 type rights interface {
 	// renew keeps them, gives back what is another's part of the living relays', and gets
-	// what is missing of the relay's own. aside says that the relay stands down, if there
+	// what is missing of the relay's own. A relay that stands down takes no part, if there
 	// are others. Without members it leaves, and gives all back. The leaser calls it.
-	renew(ctx context.Context, members storage.Members, aside bool) (renewed bool, err error)
+	renew(ctx context.Context, members storage.Members, standsDown bool) (renewed bool, err error)
 
 	// conclude takes note of what renew has done, and says how many lanes the relay holds
 	// now, and how many it has lost. The loop calls it.
@@ -41,9 +41,9 @@ type rights interface {
 // leaseJob asks for a sign of life and for longer rights, or, where the relay stops,
 // for the end of both.
 type leaseJob struct {
-	rights rights
-	leave  bool
-	aside  bool // the relay stands down: it is not to be counted, if there are others
+	rights     rights
+	leave      bool
+	standsDown bool // the relay is not to be counted, if there are others
 
 	began   time.Time
 	members storage.Members
@@ -69,7 +69,7 @@ func (e *engine) startLease(now time.Time) {
 	e.lease.next = now.Add(min(e.options.Lease/3, 2*time.Second)) // 2 s at most, to notice relays that came or went
 	leave := e.stopping.ready
 	allStuck := slices.ContainsFunc(e.queues, func(q *sinkQueue) bool { return q.allStuck }) // a sink has no worker left here: others should have the lanes
-	e.leases <- leaseJob{rights: e.claiming.rights(leave), leave: leave, aside: allStuck}
+	e.leases <- leaseJob{rights: e.claiming.rights(leave), leave: leave, standsDown: allStuck}
 }
 
 // leaser carries out one lease job after the other, as much of each as it can.
@@ -83,7 +83,7 @@ func (e *engine) leaser(ctx context.Context) {
 			job.began = time.Now()
 			bounded, cancel := context.WithTimeout(ctx, e.callTimeout)
 			ttl := e.options.Lease
-			if job.aside {
+			if job.standsDown {
 				ttl = time.Millisecond // others share the lanes among them
 			}
 			if job.leave {
@@ -91,7 +91,7 @@ func (e *engine) leaser(ctx context.Context) {
 					job.err = e.store.Deregister(bounded, e.options.Name)
 				}
 			} else if job.members, job.err = e.store.Heartbeat(bounded, self, ttl); job.err == nil {
-				job.renewed, job.err = job.rights.renew(bounded, job.members, job.aside)
+				job.renewed, job.err = job.rights.renew(bounded, job.members, job.standsDown)
 			}
 			cancel()
 			e.reached(job.err)
@@ -119,7 +119,7 @@ func (e *engine) afterLease(r leaseJob) {
 	if !r.renewed {
 		return
 	}
-	e.lease.alone = len(r.members.Relays) <= 1
+	e.lease.onlyRelay = len(r.members.Relays) <= 1
 	e.lease.safeUntil = r.began.Add(e.options.Lease * 3 / 4) // well before the lease's own end
 	e.health.safeUntil.Store(int64(e.lease.safeUntil.Sub(e.health.epoch)))
 	if e.lease.ended {
@@ -171,10 +171,10 @@ func (e *byLanes) rights(leave bool) rights {
 
 // renew keeps lanes, gives back what is another's part, and takes what is missing of
 // its own.
-func (r *laneRights) renew(ctx context.Context, members storage.Members, aside bool) (renewed bool, err error) {
+func (r *laneRights) renew(ctx context.Context, members storage.Members, standsDown bool) (renewed bool, err error) {
 	name, ttl := r.options.Name, r.options.Lease
 	r.epoch = members.Epoch
-	if r.share = fairShare(members.Relays, name); aside && len(members.Relays) != 1 {
+	if r.share = fairShare(members.Relays, name); standsDown && len(members.Relays) != 1 {
 		r.share = 0
 	}
 	if len(r.renewals) > 0 {

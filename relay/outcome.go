@@ -46,7 +46,7 @@ func (b *batch) done(e *engine, f *flight) {
 			continue
 		}
 		if outcome.Result == sinks.Retry && (outcome.Reason == sinks.ReasonHandlerError || outcome.Reason == sinks.ReasonPanic) {
-			if again, more := e.logLimiter.again("failed " + it.queue.name + string(outcome.Reason)); again {
+			if allowed, more := e.logLimiter.allow("failed " + it.queue.name + string(outcome.Reason)); allowed {
 				e.options.Logger.Warn("relay: a message failed and is tried again", "relay", e.options.Name, "sink", it.queue.name,
 					"topic", it.row.Message.Topic, "id", it.row.Message.ID, "attempt", it.row.Attempts+1,
 					"reason", string(outcome.Reason), "detail", loggable(outcome), "unsaid", more)
@@ -99,7 +99,7 @@ func (e *engine) apply(it *item, outcome sinks.Outcome) (back bool) {
 	switch {
 	case behind:
 		return true // a message before it in the batch waits: this one goes after it, uncharged
-	case t != nil && t.known && it.countsAgainst(&outcome) && (it.refusal == nil || !it.refusal.counts):
+	case t != nil && t.recognised && it.countsAgainst(&outcome) && (it.refusal == nil || !it.refusal.counts):
 		return e.wait(it, t, outcome)
 	case outcome.Result == sinks.Reject && isFinal(&outcome):
 		e.reject(it, outcome)
@@ -145,7 +145,7 @@ func (e *engine) delivered(it *item, outcome sinks.Outcome, settled bool) {
 // lost would send this message after the next one.
 func (e *engine) reject(it *item, outcome sinks.Outcome) {
 	e.claiming.block(it)
-	if again, more := e.logLimiter.again("parked " + it.queue.name + string(outcome.Reason)); again {
+	if allowed, more := e.logLimiter.allow("parked " + it.queue.name + string(outcome.Reason)); allowed {
 		e.options.Logger.Warn("relay: parked a message, which waits for an operator", "relay", e.options.Name, "sink", it.queue.name,
 			"topic", it.row.Message.Topic, "id", it.row.Message.ID, "reason", string(outcome.Reason), "detail", loggable(outcome), "unsaid", more)
 	}

@@ -20,7 +20,7 @@ func TestWhatAFailedScanOwes(t *testing.T) {
 	e.late.lastID = 20
 	look := func(after, late int64) *fetch {
 		positions := []storage.Position{{Lane: 1, After: after}, {Lane: 2, After: after}}
-		return &fetch{kind: readLanes, seq: 9, positions: positions, page: storage.Page{LateAfter: late, SafeID: 5, LastID: 20}, untold: none}
+		return &fetch{kind: readLanes, seq: 9, positions: positions, page: storage.Page{LateAfter: late, SafeID: 5, LastID: 20}, lateAfter: none}
 	}
 	e.merge(look(5, 6))
 	f := <-e.reads
@@ -43,8 +43,8 @@ func TestAReadThatHadToScanSucceeds(t *testing.T) {
 	l := emptyLane(storage.Lease{Lane: 1}, 1)
 	l.cursor, l.recheck = 20, 7
 	e := withLanes(&engine{routes: &router{}, base: &base{health: &health{}, options: Options{Observer: NoObserver{}}}}, map[int]*lane{1: l})
-	e.late.lastID, e.failing[readLanes] = 20, 1
-	e.merge(&fetch{kind: readLanes, seq: 9, positions: []storage.Position{{Lane: 1, After: 20}}, page: storage.Page{LateAfter: none, LastID: 20}, untold: none})
+	e.late.lastID, e.failingSince[readLanes] = 20, 1
+	e.merge(&fetch{kind: readLanes, seq: 9, positions: []storage.Position{{Lane: 1, After: 20}}, page: storage.Page{LateAfter: none, LastID: 20}, lateAfter: none})
 	f := <-e.reads
 	if f.step != stepLate {
 		t.Fatalf("the page wasn't scanned for: step %d", f.step)

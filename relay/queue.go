@@ -33,7 +33,7 @@ type sinkQueue struct {
 	buffered int // items in memory, with those that are not settled
 	bytes    int
 	settling int // items whose outcome is being written back
-	again    int // of those in memory, held rows that came back
+	deferred int // of those in memory, deferred rows whose time has come
 	freed    int // keys that don't wait any more, and have rows to catch up with
 
 	jobs     chan *flight
@@ -91,14 +91,14 @@ func (q *sinkQueue) room() int {
 	return q.options.Buffer - q.buffered
 }
 
-// roomAgain is how many more of them may be held rows that are due: at most half
+// roomForDeferred is how many more of them may be deferred rows that are due: at most half
 // of the buffer, so that thousands of retries a second don't take the place of what
 // is new; and none while many keys that they have set free are to be caught up with.
-func (q *sinkQueue) roomAgain() int {
+func (q *sinkQueue) roomForDeferred() int {
 	if q.freed >= maxFreedKeys {
 		return 0
 	}
-	return min(q.room(), max(1, q.options.Buffer/2)-q.again)
+	return min(q.room(), max(1, q.options.Buffer/2)-q.deferred)
 }
 
 // maxFreedKeys bounds the keys of a sink that are to be caught up with.
@@ -127,10 +127,10 @@ func (e *engine) anyUp() bool {
 // so that neither waits for the other: first come first served. takeBatch (send.go) takes
 // from it.
 type waitingLine struct {
-	back      []queued
-	untried   []queued // what wasn't tried before
-	again     []queued // what was
-	againNext bool     // it is again's turn
+	back        []queued
+	untried     []queued // what wasn't tried before
+	retries     []queued // what was
+	retriesNext bool     // it is the turn of retries
 }
 
 // queued is one place in a queue.
@@ -144,7 +144,7 @@ func (w *waitingLine) putFirst(entries ...queued) {
 	w.back = append(entries, w.back...)
 }
 
-func (w *waitingLine) empty() bool { return len(w.back)+len(w.untried)+len(w.again) == 0 }
+func (w *waitingLine) empty() bool { return len(w.back)+len(w.untried)+len(w.retries) == 0 }
 
 // add counts an item that comes into memory, and puts it where it waits for its turn.
 func (q *sinkQueue) add(it *item) {
@@ -156,14 +156,14 @@ func (q *sinkQueue) add(it *item) {
 	q.buffered++
 	q.bytes += it.bytes
 	if it.row.Deferred {
-		q.again++
+		q.deferred++
 	}
 	switch {
 	case it.key != nil:
 		it.key.add(it)
 		q.enqueue(it.key)
 	case it.row.Retrying:
-		q.waiting.again = append(q.waiting.again, queued{item: it})
+		q.waiting.retries = append(q.waiting.retries, queued{item: it})
 	default:
 		q.waiting.untried = append(q.waiting.untried, queued{item: it})
 	}
@@ -175,7 +175,7 @@ func (q *sinkQueue) enqueue(k *key) {
 		return
 	}
 	if k.queued = true; k.blocked {
-		q.waiting.again = append(q.waiting.again, queued{key: k})
+		q.waiting.retries = append(q.waiting.retries, queued{key: k})
 	} else {
 		q.waiting.untried = append(q.waiting.untried, queued{key: k})
 	}
@@ -186,7 +186,7 @@ func (q *sinkQueue) release(it *item) {
 	q.buffered--
 	q.bytes -= it.bytes
 	if it.row.Deferred {
-		q.again--
+		q.deferred--
 	}
 }
 
@@ -232,7 +232,7 @@ func (q *sinkQueue) trip(trouble sinks.Outcome) {
 	detail := shorten(trouble.Detail, 1000)
 	if q.circuit.told { // tell if it has become another trouble, or has come further, as a search through a long log does
 		if detail != q.circuit.detail {
-			if again, _ := q.logLimiter.again("still down " + q.name); again {
+			if allowed, _ := q.logLimiter.allow("still down " + q.name); allowed {
 				q.circuit.detail = detail
 				q.base.options.Logger.Warn("relay: the sink is still unavailable", "relay", q.base.options.Name, "sink", q.name, "reason", string(trouble.Reason), "detail", detail)
 			}

@@ -21,8 +21,9 @@ import (
 //	           both are known the rows go to admit (admit.go), in their order; and what had
 //	           to be remembered while the read was under way is forgotten
 //
-// What must hold: one read is under way at a time, so no answer is older than the one before.
-// A page counts only if it is of the server that the lanes were leased from. A read goes on
+// What must hold: the database answers one read at a time, so no answer is older than the one
+// before. While a full page is taken in, the next read is already under way, and poll.under is
+// 2. A page counts only if it is of the server that the lanes were leased from. A read goes on
 // from a place that the lane remembers, and a place is moved on only past rows that were
 // admitted, or that another place remembers. No kind of read starves another.
 
@@ -43,15 +44,18 @@ type fetch struct {
 	keys      []*key            // readKeys, at the same places as the positions
 	asked     []storage.LaneKey // readBlockers, stepBlocked: of these the database is asked
 	holders   map[*key]int64    // readBlockers: what each key waits for
-	forgotten int64             // readBlocked: how many keys were when it began
+	forgotten int64             // readBlocked: blockedKeys.forgotten when the read began; if it has grown, the answer is incomplete
 	cursor    storage.DueCursor // readDue: where it begins, and then where the next one does
 
 	page    storage.Page
 	blocked []storage.BlockedKey                     // what was said of the keys
 	answers map[storage.LaneKey][]storage.BlockedKey // what was said of them in all steps; there for each key that was asked of
-	scan    *lateScan                                // readSweep, readBeyond: what it decides by, and has found
-	late    *lateScan                                // stepLate: the same; nil where no scan was needed
-	untold  int64                                    // rows above this appeared after the page: for the next one to tell; none
+	scan    *lateScan                                // readSweep, readBeyond: the scan that this read is
+	late    *lateScan                                // the scan that must run before this page is merged; nil if none is needed
+
+	// Rows may have appeared above this id since the page was read; the next page reports
+	// them. none: nowhere.
+	lateAfter int64
 }
 
 type readKind int
@@ -60,7 +64,7 @@ const (
 	readLanes    readKind = iota // what is new
 	readSkipped                  // a queue's rows that were passed over
 	readKeys                     // a key's rows that were passed over
-	readDue                      // held rows that are due
+	readDue                      // deferred rows that are due
 	readSweep                    // rows where there can be none
 	readUnrouted                 // what waits without a route
 	kindsInTurn                  // those above take turns
@@ -89,21 +93,23 @@ const (
 	// readBytes bounds the payload of one read; a single larger row is read.
 	readBytes = 8 << 20
 
-	// unsettledLimit stops the reading while the database takes no outcomes.
+	// unsettledLimit: the relay reads nothing while more than this many outcomes wait to be
+	// written.
 	unsettledLimit = 20_000
 )
 
-// mayRead says whether anything may be read now, and notes whether it is time to.
+// mayRead says whether anything may be read now.
 func (e *engine) mayRead(now time.Time) bool {
-	if e.stopping.begun || e.settle.count() > unsettledLimit || !now.Before(e.lease.safeUntil) || now.Before(e.poll.pauseUntil) {
-		return false
+	return !e.stopping.begun && e.settle.count() <= unsettledLimit && now.Before(e.lease.safeUntil) && !now.Before(e.poll.pauseUntil)
+}
+
+// notePollTime has the table read for what is new once the poll's time has come.
+func (p *polling) notePollTime(now time.Time, interval time.Duration) {
+	if !p.at.After(now) {
+		p.polled = p.polled || !p.fresh
+		p.fresh = true
+		p.at = now.Add(interval)
 	}
-	if !e.poll.at.After(now) {
-		e.poll.polled = e.poll.polled || !e.poll.fresh
-		e.poll.fresh = true
-		e.poll.at = now.Add(e.options.Poll)
-	}
-	return true
 }
 
 // startRead starts the next read for which there is reason and room. Questions about blocked
@@ -112,6 +118,7 @@ func (e *byLanes) startRead(now time.Time) {
 	if e.poll.under > 0 || len(e.lanes) == 0 || !e.mayRead(now) {
 		return
 	}
+	e.poll.notePollTime(now, e.options.Poll)
 	f := e.pollBlocked(now)
 	for tried := 0; f == nil && tried < int(kindsInTurn); tried++ {
 		e.turn = (e.turn + 1) % kindsInTurn
@@ -137,7 +144,7 @@ func (e *byLanes) startRead(now time.Time) {
 	if f != nil {
 		e.poll.under++
 		e.seq++
-		f.seq, f.began, f.untold = e.seq, now, none
+		f.seq, f.began, f.lateAfter = e.seq, now, none
 		e.reads <- f
 	}
 }
@@ -146,7 +153,7 @@ func (e *byLanes) startRead(now time.Time) {
 // appeared late before most reads, a few ids back: what lies there is read once more, so that
 // what is late comes with the page, and isn't looked for by another statement.
 func (e *byLanes) pollLanes(now time.Time) *fetch {
-	room := e.mostRoom(e.late.scans) // a scan returns again what is in memory: the page may use half of the buffer then
+	room := e.mostRoom(e.late.scans) // a scan walks over the rows in memory once more: so after one a page may fill only half of the buffer
 	if !e.poll.fresh || room == 0 {
 		return nil
 	}
@@ -173,10 +180,10 @@ func (e *byLanes) pollLanes(now time.Time) *fetch {
 // mostRoom is the room of the queue that has most. A queue whose room is less falls behind if
 // it must, and reads for itself later. While no sink is up the buffers fill, so that the rows
 // are there when one comes back.
-func (e *engine) mostRoom(inHalf bool) (most int) {
+func (e *engine) mostRoom(halfBuffer bool) (most int) {
 	for _, q := range e.queues {
 		room := q.room()
-		if inHalf { // of the buffer
+		if halfBuffer {
 			room -= q.options.Buffer / 2
 		}
 		if q.worthwhile(room, q.options.Buffer) && (q.circuit.state == circuitClosed || !e.anyUp()) {
@@ -208,7 +215,7 @@ func (e *byLanes) reader(ctx context.Context) {
 func (b *base) ask(ctx context.Context, f *fetch) (err error) {
 	switch { // these are several calls of the store, each with its own time-out
 	case f.step == stepLate:
-		f.untold, err = b.scanLate(ctx, f.late)
+		f.lateAfter, err = b.scanLate(ctx, f.late)
 		return err
 	case f.kind == readSweep:
 		return b.sweepStep(ctx, f.scan)
@@ -232,11 +239,11 @@ func (b *base) ask(ctx context.Context, f *fetch) (err error) {
 		// The answer about keys counts only if the server's epoch is still the page's. A
 		// server that has fallen back doesn't know the retries that were written since, and
 		// the page doesn't have the rows that these hold up.
-		since, err := b.appearedSince(ctx, f.page.Epoch)
+		lateAfter, err := b.appearedSince(ctx, f.page.Epoch)
 		if err != nil {
 			return err
 		}
-		f.untold = lowestSet(f.untold, since)
+		f.lateAfter = lowestSet(f.lateAfter, lateAfter)
 	}
 	return err
 }
@@ -301,27 +308,27 @@ func (e *byLanes) merge(f *fetch) {
 		e.forget(it)
 	}
 	e.settledDuringRead = e.settledDuringRead[:0]
-	if len(e.aside) > 0 {
-		e.forgetAside()
+	if len(e.toForget) > 0 {
+		e.forgetKeys()
 	}
-	e.late.pending = lowestSet(e.late.pending, f.untold)
+	e.late.lateAfter = lowestSet(e.late.lateAfter, f.lateAfter)
 	if f.err != nil {
 		e.health.readFailed(f.err)
 		e.readFailed(f)
 	}
-	switch failing := &e.failing[f.kind]; {
+	switch since := &e.failingSince[f.kind]; {
 	case f.err == nil || f.kind == readSweep:
-		*failing = 0
-	case *failing == 0:
-		*failing = e.health.now()
+		*since = 0
+	case *since == 0:
+		*since = e.health.now()
 	}
-	since := int64(0) // some kind of read has failed since then, as Healthy is told
-	for _, failed := range e.failing {
-		if failed != 0 && (since == 0 || failed < since) {
-			since = failed
+	longest := int64(0) // some kind of read has failed since then, as Healthy is told
+	for _, since := range e.failingSince {
+		if since != 0 && (longest == 0 || since < longest) {
+			longest = since
 		}
 	}
-	e.health.readFails.Store(since)
+	e.health.readFails.Store(longest)
 }
 
 // errOtherServer is the error of a read whose page comes from another epoch than its
@@ -345,7 +352,7 @@ func (e *byLanes) checkEpoch(f *fetch) error {
 		return nil
 	}
 	e.elsewhere++
-	e.late.safeID, e.late.lastID, e.late.pending = 0, 0, none
+	e.late.safeID, e.late.lastID, e.late.lateAfter = 0, 0, none
 	for _, l := range e.sortedLanes() {
 		if l.epoch != f.page.Epoch {
 			l.void = true
@@ -358,10 +365,10 @@ func (e *byLanes) checkEpoch(f *fetch) error {
 	return fmt.Errorf("%w, again and again: if a proxy sends reads to a replica, give the relay a connection to the primary", errOtherServer)
 }
 
-// mergeLanes takes in what is new, and of what was read once more what is late. Lanes that
-// had nothing are moved on: one that is read from far back is passed over all that was deleted
-// since. Where no limit was met, only up to where nothing can appear: what is late comes with
-// the next page then.
+// mergeLanes takes in the page: new rows, and late rows from the part that was read again.
+// A lane without rows moves its cursor on, too, so that the ids of deleted rows are not walked
+// over again: to Through if a limit ended the page, else no further than SafeID, because late
+// rows may still appear above that.
 func (e *byLanes) mergeLanes(f *fetch) {
 	rows, news := f.page.Rows, false
 	for i := range rows {
@@ -412,8 +419,8 @@ func (e *byLanes) readAhead(rows []storage.Row) {
 	}
 }
 
-// readFailed waits before the next read, and has looked for again what this one would
-// have brought.
+// readFailed delays the next read. It also records from where to look again for the rows that
+// this read would have brought.
 func (e *byLanes) readFailed(f *fetch) {
 	switch {
 	case f.kind == readSweep:
@@ -435,7 +442,7 @@ func (e *byLanes) readFailed(f *fetch) {
 			}
 		}
 	case f.step == stepBlocked && bringsPage[f.kind]:
-		e.late.pending = lowestSet(e.late.pending, f.page.LateAfter)
+		e.late.lateAfter = lowestSet(e.late.lateAfter, f.page.LateAfter)
 	}
 	if e.pauseReading(f.err) {
 		return
@@ -466,10 +473,9 @@ func (e *engine) pauseReading(err error) (over bool) {
 	return false
 }
 
-// drained says that nothing was passed over, and that the relay holds all the lanes
-// that are its part: those of a relay that died are waited for. What is known to have no
-// route is passed over for good, as are those of a key whose next attempt is still to come.
-// A sweep of all lanes, which began after the last message was read, has to find nothing.
+// drained says that nothing is left to deliver, and that the relay holds all the lanes that
+// are its part: those of a relay that died are waited for. Two things don't count as left:
+// messages without a route, and messages behind a key whose next attempt is not yet due.
 func (e *byLanes) drained() bool {
 	if !e.due.none || len(e.resuming) > 0 || len(e.lanes) != e.share {
 		return false
@@ -484,7 +490,7 @@ func (e *byLanes) drained() bool {
 			}
 		}
 	}
-	if e.sweep.clean == e.poll.news {
+	if e.sweep.clean == e.poll.news { // the last empty sweep began after the last new message
 		return true
 	}
 	if e.sweep.began.IsZero() {
@@ -496,8 +502,9 @@ func (e *byLanes) drained() bool {
 
 // What is read again. A place that a lane or a key remembers comes in, or a time, and the rows
 // that wait there go to admit once more: what a sink had no room for, what a key left behind
-// while it was blocked, and held rows whose time has come. What must hold: a place is moved on
-// with each row that is taken, and cleared only by a page that had all up to the cursor.
+// while it was blocked, and deferred rows whose time has come. What must hold: a place moves past
+// each row that was looked at. It is cleared only by a page without More that reached the
+// cursor.
 
 // pollSkipped reads what a queue passed over while it had no room.
 func (e *byLanes) pollSkipped() *fetch {
@@ -621,19 +628,19 @@ func (e *byLanes) mergeKeys(f *fetch) {
 	}
 }
 
-// dueInterval is how often held rows are looked for when the relay doesn't
+// dueInterval is how often deferred rows are looked for when the relay doesn't
 // know of any that becomes due.
 const dueInterval = time.Second
 
-// pollDue reads the held rows whose time has come.
+// pollDue reads the deferred rows whose time has come.
 func (e *byLanes) pollDue(now time.Time) *fetch {
 	if e.poll.dueAt.After(now) {
 		return nil
 	}
 	room, bytes := 0, 0
 	for _, q := range e.queues {
-		if q.worthwhile(q.roomAgain(), q.options.Buffer/2) && (q.circuit.state == circuitClosed || !e.anyUp()) {
-			room, bytes = max(room, q.roomAgain()), max(bytes, q.options.BufferBytes-q.bytes)
+		if q.worthwhile(q.roomForDeferred(), q.options.Buffer/2) && (q.circuit.state == circuitClosed || !e.anyUp()) {
+			room, bytes = max(room, q.roomForDeferred()), max(bytes, q.options.BufferBytes-q.bytes)
 		}
 	}
 	f := &fetch{kind: readDue, cursor: e.due.cursor, limit: min(room, readLimit), maxBytes: min(bytes, readBytes)}
@@ -648,7 +655,7 @@ func (e *byLanes) pollDue(now time.Time) *fetch {
 	return f
 }
 
-// mergeDue takes in held rows whose time has come. Those for which there is no
+// mergeDue takes in deferred rows whose time has come. Those for which there is no
 // room are met again in the next pass.
 func (e *byLanes) mergeDue(f *fetch) {
 	rows, admitted, bytes, largest := f.page.Rows, 0, 0, 0
@@ -659,7 +666,7 @@ func (e *byLanes) mergeDue(f *fetch) {
 			admitted++
 		}
 	}
-	more := len(rows) >= f.limit || bytes+largest > f.maxBytes // a limit ended the page
+	more := len(rows) >= f.limit || bytes+largest > f.maxBytes // a limit probably ended the page
 	now := time.Now()
 	e.due.none = admitted == 0 && !more
 	e.due.cursor, e.poll.dueAt = f.cursor, now

@@ -23,17 +23,17 @@ import (
 
 // Relay moves the messages of one table to its sinks.
 type Relay struct {
-	store   storage.Store
-	options Options
-	routes  *router
-	names   []string // of the sinks, sorted; a queue's index is its place here
-	wake    waker
-	aborted chan struct{}
-	abort   sync.Once
-	ran     atomic.Bool
-	health  *health
-	held    int   // maxBlockedKeys; less in tests
-	far     int64 // farBehind; less in tests
+	store       storage.Store
+	options     Options
+	routes      *router
+	names       []string // of the sinks, sorted; a queue's index is its place here
+	wake        waker
+	aborted     chan struct{}
+	abort       sync.Once
+	ran         atomic.Bool
+	health      *health
+	mostBlocked int   // maxBlockedKeys; less in tests
+	far         int64 // farBehind; less in tests
 }
 
 // New makes a relay over a store. It checks the options and reports all that
@@ -59,7 +59,7 @@ func New(store storage.Store, options Options) (*Relay, error) {
 		return nil, fmt.Errorf("relay: %w", err)
 	}
 	return &Relay{store: store, options: options, routes: routes, names: names,
-		wake: make(waker, 1), aborted: make(chan struct{}), health: &health{epoch: time.Now()}, held: maxBlockedKeys, far: farBehind}, nil
+		wake: make(waker, 1), aborted: make(chan struct{}), health: &health{epoch: time.Now()}, mostBlocked: maxBlockedKeys, far: farBehind}, nil
 }
 
 // Run relays until the context ends, and then stops cleanly: it reads no more,

@@ -21,10 +21,10 @@ type byRows struct {
 	token string
 	known map[int64]*item // rows in memory
 
-	except  map[string]*sinkQueue // topics that are not to be claimed, as their queue has no room
-	asked   amount                // what the claims under way may bring
-	plenty  bool                  // the last claim brought all that it asked for
-	failing int64                 // since when claims fail, by its clock; 0 if they don't
+	except       map[string]*sinkQueue // topics that are not to be claimed, as their queue has no room
+	asked        amount                // what the claims under way may bring
+	plenty       bool                  // the last claim brought all that it asked for
+	failingSince int64                 // since when claims fail, by its clock; 0 if they don't
 
 	claims   chan claimJob
 	claimed  int64        // for a drain: rows that anyone has claimed; -1 before they were counted
@@ -51,7 +51,7 @@ const (
 	slowRowBytes = 1 << 20
 
 	// reclaimInterval is how often rows are freed whose claim has ended, and
-	// held rows brought back that are due.
+	// deferred rows brought back that are due.
 	reclaimInterval = time.Second
 )
 
@@ -73,6 +73,7 @@ func (r *byRows) startRead(now time.Time) {
 	if r.poll.under >= r.claimers() || !r.mayRead(now) {
 		return
 	}
+	r.poll.notePollTime(now, r.options.Poll)
 	maps.DeleteFunc(r.except, func(_ string, q *sinkQueue) bool {
 		again := q.roomy() && q.circuit.state == circuitClosed
 		r.poll.fresh = r.poll.fresh || again
@@ -148,17 +149,17 @@ func (r *byRows) merge(job claimJob, rows []storage.Row, err error) {
 	r.asked.rows -= job.Limit
 	r.asked.bytes -= job.MaxBytes
 	if err != nil {
-		if r.failing == 0 {
-			r.failing = r.health.now()
+		if r.failingSince == 0 {
+			r.failingSince = r.health.now()
 		}
 		r.health.readFailed(err)
-		r.health.readFails.Store(r.failing)
+		r.health.readFails.Store(r.failingSince)
 		if !r.pauseReading(err) {
 			r.poll.rowBytes, r.plenty = max(r.poll.rowBytes, slowRowBytes), false
 		}
 		return
 	}
-	r.failing = 0
+	r.failingSince = 0
 	r.health.readFails.Store(0)
 	late := time.Since(job.began) > r.options.Lease/2
 	brought := payloads(rows)
@@ -249,7 +250,7 @@ func (r *byRows) abandon(f *flight) {
 // drained says that since the last row came nothing could be freed or brought back,
 // and that no dead relay has claimed anything.
 func (r *byRows) drained() bool {
-	return r.reclaims.Load() > r.since && r.freed.Load() == 0 && (r.claimed == 0 || !r.lease.alone)
+	return r.reclaims.Load() > r.since && r.freed.Load() == 0 && (r.claimed == 0 || !r.lease.onlyRelay)
 }
 
 // reclaimer frees rows whose claim has ended, and brings back those that are due: in

@@ -40,19 +40,19 @@ func (r *Relay) newEngine() *engine {
 	if r.options.Claim == storage.ByRows {
 		e.claiming = newByRows(e)
 	} else {
-		e.claiming = newByLanes(e, r.held, r.far)
+		e.claiming = newByLanes(e, r.mostBlocked, r.far)
 	}
 	return e
 }
 
-// newByLanes makes an engine by lanes. mostHeld bounds the blocked keys in memory; farBehind
+// newByLanes makes an engine by lanes. mostBlocked bounds the blocked keys in memory; farBehind
 // is the number of ids from which a scan is faster than pages.
-func newByLanes(e *engine, mostHeld int, farBehind int64) *byLanes {
+func newByLanes(e *engine, mostBlocked int, farBehind int64) *byLanes {
 	held := &heldLanes{lanes: map[int]*lane{}}
-	late := &lateRows{engine: e, heldLanes: held, pending: none, stride: stride(8 * farBehind), farBehind: farBehind}
+	late := &lateRows{engine: e, heldLanes: held, lateAfter: none, stride: stride(8 * farBehind), farBehind: farBehind}
 	b := &byLanes{
 		engine: e, heldLanes: held, late: late, share: -1, reads: make(chan *fetch, 1),
-		blockedKeys: &blockedKeys{engine: e, heldLanes: held, most: mostHeld},
+		blockedKeys: &blockedKeys{engine: e, heldLanes: held, most: mostBlocked},
 		sweep:       &sweep{engine: e, heldLanes: held, late: late, ids: leastStride},
 	}
 	e.didRead, e.readers = make(chan func(), 1), []func(context.Context){b.reader}

@@ -29,7 +29,7 @@ type lateRows struct {
 	safeID    int64  // nothing can appear any more at or below it
 	lastID    int64  // no higher id was given out when the last page was read
 	span      int64  // how far back, in ids, most late rows appear
-	pending   int64  // rows above this may have appeared, of which no page that was merged told; none
+	lateAfter int64  // rows may have appeared above this, of which no merged page has told; or none
 	scans     bool   // late rows were looked for before the last page was merged
 	stride    stride // of a scan's step
 	farBehind int64  // so many ids are worth a scan, beyond what waits for sinks that lag
@@ -40,12 +40,59 @@ type lateRows struct {
 
 // scanFirst returns the scan for late rows that must be over before the page is merged; nil
 // if there is no need for one.
-//
-// Where ids began anew, what comes next has lower ids than what was read, and lanes are read
-// from their beginning. This concerns a lane that was leased with a mark above LastID, and
-// every lane once LastID has fallen. Old rows have higher ids, and are read again, too. They
-// leave the cursor above LastID, so new rows count as late.
 func (r *lateRows) scanFirst(f *fetch) *lateScan {
+	lateAfter := lowestSet(f.page.LateAfter, r.lateAfter)
+	f.page.LateAfter, r.lateAfter = lowestSet(lateAfter, r.noteNumbering(f)), none
+	// What appears a few ids back, as most does, later pages read once more. What is far
+	// back is the exception.
+	if lag := r.furthest() - lateAfter; lateAfter >= 0 && lag <= againBytes/int64(max(r.poll.rowBytes, 256)) {
+		if lag > r.span {
+			r.span = lag
+		} else {
+			r.span -= (r.span - lag) / 8
+		}
+	}
+	var positions, brought []storage.Position
+	for _, l := range r.sortedLanes() {
+		after := l.recheck
+		if f.page.LateAfter >= 0 {
+			after = lowestSet(after, max(f.page.LateAfter, l.base))
+		}
+		if after == none || after >= l.cursor || r.laneOf(f, l.Lane) == nil {
+			continue
+		}
+		if f.brings(l, after) {
+			brought = append(brought, storage.Position{Lane: l.Lane, After: after})
+			continue
+		}
+		until := l.cursor
+		if l.recheck == none && (lateAfter == none || lateAfter >= until) {
+			until = min(until, r.lastID) // rows above are from before ids began anew
+		}
+		l.beginScan(after)
+		if l.draining {
+			l.endScan(true)
+			continue
+		}
+		positions = append(positions, storage.Position{Lane: l.Lane, After: after, Until: until})
+	}
+	if r.scans = len(positions) > 0; !r.scans {
+		return nil
+	}
+	scan := r.scan(positions, r.safeID)
+	scan.brought, scan.epoch = brought, f.page.Epoch
+	return scan
+}
+
+// noteNumbering takes note of which ids the page's server has given out, and has lanes read
+// from their beginning where ids began anew. It returns the id above which what is new counts
+// as late, if there is one: else none.
+//
+// Where ids began anew, what comes next has lower ids than what was read. This concerns a lane
+// that was leased with a mark above LastID, and every lane once LastID has fallen. Old rows have
+// higher ids, and are read again, too. They leave the cursor above LastID, so new rows count as
+// late.
+func (r *lateRows) noteNumbering(f *fetch) (lateAfter int64) {
 	before, lastID := r.lastID, f.page.LastID
 	r.lastID, r.safeID = lastID, f.page.SafeID // lower than before where ids began anew
 	anew, above := 0, false
@@ -68,51 +115,10 @@ func (r *lateRows) scanFirst(f *fetch) *lateScan {
 		r.numbering++
 		r.options.Logger.Warn("relay: ids began anew, lanes are read from their beginning", "relay", r.options.Name, "lanes", anew, "last id", lastID)
 	}
-
-	told := lowestSet(f.page.LateAfter, r.pending)
-	f.page.LateAfter, r.pending = told, none
 	if above && lastID > before {
-		f.page.LateAfter = lowestSet(told, before)
+		return before
 	}
-	// What appears a few ids back, as most does, later pages read once more. What is far
-	// back is the exception.
-	if lag := r.furthest() - told; told >= 0 && lag <= againBytes/int64(max(r.poll.rowBytes, 256)) {
-		if lag > r.span {
-			r.span = lag
-		} else {
-			r.span -= (r.span - lag) / 8
-		}
-	}
-	var positions, brought []storage.Position
-	for _, l := range r.sortedLanes() {
-		after := l.recheck
-		if late := f.page.LateAfter; late >= 0 {
-			after = lowestSet(after, max(late, l.base))
-		}
-		if after == none || after >= l.cursor || r.laneOf(f, l.Lane) == nil {
-			continue
-		}
-		if f.brings(l, after) {
-			brought = append(brought, storage.Position{Lane: l.Lane, After: after})
-			continue
-		}
-		until := l.cursor
-		if l.recheck == none && (told == none || told >= until) {
-			until = min(until, lastID) // rows above are from before ids began anew
-		}
-		l.beginScan(after)
-		if l.draining {
-			l.endScan(true)
-			continue
-		}
-		positions = append(positions, storage.Position{Lane: l.Lane, After: after, Until: until})
-	}
-	if r.scans = len(positions) > 0; !r.scans {
-		return nil
-	}
-	scan := r.scan(positions, r.safeID)
-	scan.brought, scan.epoch = brought, f.page.Epoch
-	return scan
+	return none
 }
 
 // brings says that what appeared late in a lane above an id came with the page.
@@ -289,13 +295,13 @@ func (b *base) scanLate(ctx context.Context, s *lateScan) (lateAfter int64, err 
 		if len(s.rows) == found {
 			break // and so nothing that could be ahead of anything
 		}
-		since, err := b.appearedSince(ctx, s.epoch)
+		newLateAfter, err := b.appearedSince(ctx, s.epoch)
 		if err != nil {
 			s.left = unwalked(s.positions, nil, s.rows)
 			return lateAfter, err
 		}
-		lateAfter = lowestSet(lateAfter, since)
-		round = split(round, since, steps > 1)
+		lateAfter = lowestSet(lateAfter, newLateAfter)
+		round = split(round, newLateAfter, steps > 1)
 	}
 	slices.SortFunc(s.rows, func(a, b storage.Row) int { return cmp.Compare(a.ID, b.ID) })
 	return lateAfter, nil
@@ -393,10 +399,10 @@ func unwalked(positions, left []storage.Position, found []storage.Row) (again []
 // split returns the positions of a scan in which it may have met some rows of a
 // transaction and not others, where rows above an id have appeared since: those
 // that it began above; and all that it went through in several steps.
-func split(positions []storage.Position, appearedAfter int64, steps bool) (again []storage.Position) {
+func split(positions []storage.Position, lateAfter int64, steps bool) (again []storage.Position) {
 	for _, p := range positions {
-		if appearedAfter != none && (appearedAfter < p.After || steps && appearedAfter < p.Until) {
-			p.After = appearedAfter
+		if lateAfter != none && (lateAfter < p.After || steps && lateAfter < p.Until) {
+			p.After = lateAfter
 			again = append(again, p)
 		}
 	}
@@ -516,8 +522,8 @@ func (e *byLanes) mergeBeyond(f *fetch) {
 			continue
 		}
 		l.cursor = max(l.cursor, through[p.Lane])
-		if late := f.page.LateAfter; late >= 0 {
-			e.late.pending = lowestSet(e.late.pending, max(late, p.After))
+		if lateAfter := f.page.LateAfter; lateAfter >= 0 {
+			e.late.lateAfter = lowestSet(e.late.lateAfter, max(lateAfter, p.After))
 		}
 	}
 }

@@ -106,7 +106,7 @@ func (e *engine) startSends(now time.Time) {
 // flight. What can't be sent is parked, and what comes after it in its key left for later.
 func (e *engine) takeBatch(q *sinkQueue) []*item {
 	most, perKey := q.options.Batch, q.options.Batch
-	if t := q.troubles[""]; t != nil && t.known {
+	if t := q.troubles[""]; t != nil && t.recognised {
 		most = 1 // it is tried with one message after the other
 	}
 	if q.order == sinks.OrderNone {
@@ -116,9 +116,9 @@ func (e *engine) takeBatch(q *sinkQueue) []*item {
 	for len(batch) < most && (bytes < q.options.BatchBytes || len(batch) == 0) && !q.waiting.empty() {
 		line := &q.waiting.back // from which the next one is taken
 		if len(*line) == 0 {
-			line, q.waiting.againNext = &q.waiting.untried, !q.waiting.againNext
-			if len(q.waiting.again) > 0 && (q.waiting.againNext || len(*line) == 0) {
-				line = &q.waiting.again
+			line, q.waiting.retriesNext = &q.waiting.untried, !q.waiting.retriesNext
+			if len(q.waiting.retries) > 0 && (q.waiting.retriesNext || len(*line) == 0) {
+				line = &q.waiting.retries
 			}
 		}
 		entry := (*line)[0]
@@ -155,7 +155,7 @@ func (e *engine) takeBatch(q *sinkQueue) []*item {
 				e.reject(it, *why)
 				break
 			}
-			if n, owed := q.refunds[it.row.ID]; owed { // charged before its destination's trouble was known
+			if n, owed := q.refunds[it.row.ID]; owed { // charged before its destination's trouble was recognised
 				it.row.Attempts = max(0, it.row.Attempts-n)
 				delete(q.refunds, it.row.ID)
 			}

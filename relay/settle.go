@@ -13,16 +13,15 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Settling. States come in, and go out to the settlers in batches, fenced; what is written is
-// finished. What must hold: outcomes of one key are written in their order, what isn't
-// written is written again, and what is of a lost lane is written by nobody.
+// Settling. Workers' outcomes are collected and written in batches, each under its lane's
+// fence or its claim's token. What must hold: outcomes of one key keep their order. A batch that
+// fails is written again. An outcome of a lost lane is not written by this relay.
 
 const (
-	// settlers is the number of settlements under way at once at most, if there is much
-	// to write back and the store gains by it. Each has lanes of its own, so that the
-	// outcomes of a key are written in their order: what a successor repeats after a
-	// crash then ends with the key's last message. What fits into one settlement is
-	// one: two small ones cost the database more, and each other.
+	// At most this many settlements run at once; less where the store gains nothing by it.
+	// Each has its own lanes, so a key's outcomes stay in order: what a successor repeats
+	// after a crash then ends with the key's last message. If all of it fits into one
+	// settlement, one is made: two small ones would slow the database and each other.
 	settlers = 2
 
 	// settleBatch bounds the rows of one settlement.
@@ -47,35 +46,35 @@ type settling struct {
 	queues [settlers]unsettled
 	atOnce int // so many of the queues are in use
 
-	lost bool // some of what is pending may be of a lane that was lost
+	lost bool // some of what is unwritten may be of a lane that was lost
 
 	began  time.Time // of the last settlement
-	urgent bool      // something pending is no delivery, and is written at once
+	urgent bool      // something unwritten is no delivery, and is written at once
 	dueAt  time.Time // until when deliveries wait to be written together
 
 	unwritable []*item   // the database refuses their outcomes; each is tried again now and then
 	trying     bool      // one of them is being tried
 	tryAt      time.Time // when the next one is
-	inARow     int       // rows set aside one after the other, with nothing written between
+	inARow     int       // rows that became unwritable one after the other, with nothing written between
 }
 
 type unsettled struct {
-	pending  []*item
-	inFlight int // items whose outcomes are being written
-	failures int
-	retryAt  time.Time
+	unwritten []*item
+	inFlight  int // items whose outcomes are being written
+	failures  int
+	retryAt   time.Time
 
-	most   int   // rows of the next settlement, while one is looked for that the database refuses; 0: no bound
-	failed int   // rows of the settlement that failed last
-	since  int64 // when a settlement of so many rows first failed, by the clock of health
-	alone  int   // how often a row was refused alone
+	most     int   // rows of the next settlement, while one is looked for that the database refuses; 0: no bound
+	failed   int   // rows of the settlement that failed last
+	since    int64 // when a settlement of so many rows first failed, by the clock of health
+	refusals int   // how often a row was refused alone
 }
 
 // settleJob is one call of Settle.
 type settleJob struct {
-	items []*item
-	of    [settlers]int // so many are of each queue, one after the other
-	again bool          // one that was set aside
+	items             []*item
+	of                [settlers]int // so many are of each queue, one after the other
+	retriesUnwritable bool          // an item of settling.unwritable is tried again
 }
 
 type settleResult struct {
@@ -91,7 +90,7 @@ func (s *settling) add(it *item, settlement storage.Settlement) {
 		it.queue.settling++
 	}
 	q := &s.queues[it.row.Lane%s.atOnce]
-	q.pending = append(q.pending, it)
+	q.unwritten = append(q.unwritten, it)
 	s.urgent = s.urgent || settlement.State != storage.StateDone
 	s.lost = s.lost || it.lane != nil && it.lane.lost
 }
@@ -107,7 +106,7 @@ func (s *settling) start(now time.Time) {
 	}
 	if len(s.unwritable) > 0 && !s.trying && !now.Before(s.tryAt) {
 		s.trying = true
-		s.settles <- settleJob{items: []*item{s.unwritable[0]}, again: true}
+		s.settles <- settleJob{items: []*item{s.unwritable[0]}, retriesUnwritable: true}
 		s.unwritable = slices.Delete(s.unwritable, 0, 1)
 	}
 	var ready [settlers]bool
@@ -116,8 +115,8 @@ func (s *settling) start(now time.Time) {
 		q := &s.queues[i]
 		flying += q.inFlight
 		looking = looking || q.most > 0
-		if ready[i] = q.inFlight == 0 && len(q.pending) > 0 && !now.Before(q.retryAt); ready[i] {
-			waiting += len(q.pending)
+		if ready[i] = q.inFlight == 0 && len(q.unwritten) > 0 && !now.Before(q.retryAt); ready[i] {
+			waiting += len(q.unwritten)
 		}
 	}
 	worth := settleBatch / 2 // of one queue, to be settled though the other one is under way
@@ -151,14 +150,14 @@ func (s *settling) start(now time.Time) {
 	started, left := false, 0
 	for i := range s.queues {
 		q := &s.queues[i]
-		if ready[i] && (flying == 0 || len(q.pending) >= worth) {
-			n := min(len(q.pending), or(q.most, settleBatch))
-			job.items, job.of[i] = append(job.items, q.pending[:n]...), n
-			q.pending = slices.Delete(q.pending, 0, n)
+		if ready[i] && (flying == 0 || len(q.unwritten) >= worth) {
+			n := min(len(q.unwritten), or(q.most, settleBatch))
+			job.items, job.of[i] = append(job.items, q.unwritten[:n]...), n
+			q.unwritten = slices.Delete(q.unwritten, 0, n)
 			q.inFlight, q.retryAt = n, time.Time{}
 			started = true
 		}
-		left += len(q.pending)
+		left += len(q.unwritten)
 		if last := i == settlers-1; len(job.items) > 0 && (last || !together) {
 			s.settles <- job
 			job = settleJob{}
@@ -190,23 +189,24 @@ func (s *settling) settler(ctx context.Context) {
 	}
 }
 
-// after takes out of memory what is written, and says whether some of it was fenced.
-// What is not is written again: the database may have taken it, and then nothing happens.
+// after takes out of memory what is written, and says whether some of it was fenced. A batch
+// that failed is written again. If the database had stored it after all, the repetition changes
+// nothing.
 func (s *settling) after(result settleResult) (fenced bool) {
-	if result.again {
+	if result.retriesUnwritable {
 		s.trying, s.tryAt = false, time.Now()
-		if result.err != nil { // it is set aside once more
+		if result.err != nil { // it is unwritable still
 			s.unwritable = append(s.unwritable, result.items...)
 			s.tryAt = s.tryAt.Add(unwritablePause)
 		}
 		s.tellUnwritable(result.err)
 	} else if result.err != nil {
-		s.settleAgain(result)
+		s.writeAgain(result)
 	} else {
 		s.inARow = 0
 		for i, n := range result.of {
 			if q := &s.queues[i]; n > 0 {
-				q.inFlight, q.failures, q.failed, q.alone = 0, 0, 0, 0
+				q.inFlight, q.failures, q.failed, q.refusals = 0, 0, 0, 0
 				if q.most *= 2; q.most >= settleBatch { // settlements grow again
 					q.most = 0
 				}
@@ -243,14 +243,14 @@ func (e *engine) finish(it *item) {
 	e.claiming.settled(it)
 }
 
-// settleAgain puts what could not be written before all else of its queue.
-func (s *settling) settleAgain(result settleResult) {
+// writeAgain returns a failed batch to the front of its queues.
+func (s *settling) writeAgain(result settleResult) {
 	for i, n := range result.of {
 		if n == 0 {
 			continue
 		}
 		q := &s.queues[i]
-		q.pending, result.items = slices.Concat(result.items[:n], q.pending), result.items[n:]
+		q.unwritten, result.items = slices.Concat(result.items[:n], q.unwritten), result.items[n:]
 		q.inFlight = 0
 		q.failures++
 		s.narrow(q, n, result.err)
@@ -268,7 +268,7 @@ func (s *settling) fenceLost() {
 	states, fenced := map[storage.State]int{}, 0
 	for i := range s.queues {
 		q := &s.queues[i]
-		q.pending = slices.DeleteFunc(q.pending, func(it *item) bool {
+		q.unwritten = slices.DeleteFunc(q.unwritten, func(it *item) bool {
 			if it.lane == nil || !it.lane.lost {
 				return false
 			}
@@ -292,7 +292,7 @@ func (s *settling) warnFenced(rows int) {
 // count is the number of items whose outcome is not written back yet.
 func (s *settling) count() (n int) {
 	for i := range s.queues {
-		n += len(s.queues[i].pending) + s.queues[i].inFlight
+		n += len(s.queues[i].unwritten) + s.queues[i].inFlight
 	}
 	return n
 }
@@ -301,21 +301,20 @@ func (s *settling) count() (n int) {
 // them unmarked, all that was delivered would be sent again and again. So one that
 // fails while the database answers otherwise is halved until the row is alone, and
 // that one is written without its texts: what can't be stored is mostly a text of
-// elsewhere. If this is refused, too, the row is set aside: it stays in memory, is
-// not sent again by this relay, and is tried now and then.
+// elsewhere. If this is refused, too, the row is unwritable: it stays in memory, is
+// not sent again by this relay, and its outcome is tried now and then.
 
 const (
-	// mostUnwritable in a row are set aside with nothing written between; if more are
-	// refused, the rows are not the cause.
+	// After this many refused rows one after another, without a success between, no further
+	// row is blamed: the cause is something else.
 	mostUnwritable = 10
 
-	// aloneEnough times a row is refused alone before anything is done about it: a
-	// connection that breaks now and then must not get a row set aside, and
+	// enoughRefusals is how often a row is refused alone before anything is done about it: a
+	// connection that breaks now and then must not make a row unwritable, and have it
 	// overtaken by later ones.
-	aloneEnough = 3
+	enoughRefusals = 3
 
-	// unwritablePause is what a row that was set aside waits before it is tried
-	// again.
+	// unwritablePause is the wait before an unwritable row is tried again.
 	unwritablePause = 30 * time.Second
 
 	// unwritableText stands for an error's text that the database can't store.
@@ -339,10 +338,10 @@ func (s *settling) narrow(q *unsettled, n int, err error) {
 	}
 	q.failed = 0
 	if q.most = max(1, n/2); n > 1 {
-		q.failures, q.alone = 1, 0
+		q.failures, q.refusals = 1, 0
 		return
 	}
-	if q.alone++; q.alone%aloneEnough == 0 {
+	if q.refusals++; q.refusals%enoughRefusals == 0 {
 		s.refused(q, err)
 	}
 }
@@ -370,7 +369,7 @@ func (s *settling) failing() bool {
 // refused deals with the first row of a queue, which was refused though it was
 // alone.
 func (s *settling) refused(q *unsettled, err error) {
-	it := q.pending[0]
+	it := q.unwritten[0]
 	settlement := &it.toWrite
 	if settlement.Receipt != "" || settlement.Error != "" && settlement.Error != unwritableText {
 		s.options.Logger.Warn("relay: the database refuses an outcome, which is written without its texts", "relay", s.options.Name,
@@ -384,11 +383,11 @@ func (s *settling) refused(q *unsettled, err error) {
 		return
 	}
 	s.inARow++
-	s.unwritable, q.pending = append(s.unwritable, it), slices.Delete(q.pending, 0, 1)
-	q.failures, q.most, q.alone = 1, 0, 0
+	s.unwritable, q.unwritten = append(s.unwritable, it), slices.Delete(q.unwritten, 0, 1)
+	q.failures, q.most, q.refusals = 1, 0, 0
 	s.tryAt = time.Now().Add(unwritablePause)
 	it.unwritable = true
-	if it.queue != nil { // its place in memory is free for others
+	if it.queue != nil { // it no longer counts against the sink's buffer
 		it.queue.settling--
 		it.queue.release(it)
 		it.queue = nil

@@ -83,14 +83,14 @@ func TestFailedSettlementIsRepeatedFirst(t *testing.T) {
 	add(1, 2, 3)
 	s.start(time.Now())
 	add(4, 5)
-	s.settleAgain(settleResult{settleJob: <-s.settles, err: errors.New("the connection broke")})
+	s.writeAgain(settleResult{settleJob: <-s.settles, err: errors.New("the connection broke")})
 	for queue, want := range [settlers][]int64{{2, 4}, {1, 3, 5}} {
 		q := &s.queues[queue]
-		if q.inFlight != 0 || !q.retryAt.After(time.Now().Add(-time.Second)) || len(q.pending) != len(want) {
-			t.Fatalf("queue %d: %d under way, %d wait, want %v", queue, q.inFlight, len(q.pending), want)
+		if q.inFlight != 0 || !q.retryAt.After(time.Now().Add(-time.Second)) || len(q.unwritten) != len(want) {
+			t.Fatalf("queue %d: %d under way, %d wait, want %v", queue, q.inFlight, len(q.unwritten), want)
 		}
 		for i, id := range want {
-			if it := q.pending[i]; it.row.ID != id || it.toWrite.ID != id {
+			if it := q.unwritten[i]; it.row.ID != id || it.toWrite.ID != id {
 				t.Errorf("queue %d, place %d: row %d, want %d", queue, i, it.row.ID, id)
 			}
 		}

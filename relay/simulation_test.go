@@ -540,7 +540,7 @@ func (w *world) relay(name string, store storage.Store, dead chan struct{}) *rel
 		w.t.Error(err)
 	}
 	if w.pick(2) == 0 {
-		r.KeepHeldKeys(w.pick(3)) // the others are for the database to tell
+		r.KeepBlockedKeys(w.pick(3)) // the others are for the database to tell
 	}
 	if w.pick(2) == 0 {
 		r.LookBeyond(int64(1 + w.pick(20)))

@@ -18,12 +18,12 @@ import (
 // began after another message was delivered, or for RejectAfter. Until then the
 // message is set aside, and its key waits.
 type trouble struct {
-	failing map[failing]struct{}
-	fresh   int               // how many of failing had not failed before
-	charged map[int64]charged // attempts, by the row's id, that are given back if it is trouble
-	worked  time.Time         // a message was delivered, or the first one failed
-	known   bool              // it is the destination's trouble
-	tries   int               // in vain, since it is known
+	failing    map[failing]struct{}
+	fresh      int               // how many of failing had not failed before
+	charged    map[int64]charged // attempts, by the row's id, that are given back if it is trouble
+	worked     time.Time         // a message was delivered, or the first one failed
+	recognised bool              // it is the destination's trouble
+	tries      int               // in vain, since it is recognised
 }
 
 // failing is a key, or without one a message, that fails.
@@ -86,7 +86,7 @@ func (q *sinkQueue) troubleOf(destination string) *trouble {
 // inTrouble says that the sink as a whole is paused since everything fails.
 func (q *sinkQueue) inTrouble() bool {
 	t := q.troubles[""]
-	return t != nil && t.known
+	return t != nil && t.recognised
 }
 
 // countsAgainst says that an outcome may be the destination's trouble: it is not
@@ -148,7 +148,7 @@ func (q *sinkQueue) watch(turn int64, items []*item, outcomes []sinks.Outcome) {
 // in each gap between deliveries.
 func (t *trouble) fail(it *item) {
 	name := failingOf(it)
-	if _, counted := t.failing[name]; counted || t.known || it.refusal != nil && it.refusal.beside {
+	if _, counted := t.failing[name]; counted || t.recognised || it.refusal != nil && it.refusal.beside {
 		return
 	}
 	t.failing[name] = struct{}{}
@@ -167,7 +167,7 @@ func (q *sinkQueue) works(t *trouble, destination string, turn int64) (ended boo
 			delete(t.charged, id)
 		}
 	}
-	ended, t.known = t.known, false
+	ended, t.recognised = t.recognised, false
 	if ended && destination != "" {
 		q.base.options.Logger.Info("relay: a destination takes messages again", "relay", q.base.options.Name, "sink", q.name, "destination", destination)
 	}
@@ -179,10 +179,10 @@ func (q *sinkQueue) works(t *trouble, destination string, turn int64) (ended boo
 func (q *sinkQueue) recognise(t *trouble, last sinks.Outcome) {
 	t.tries++
 	limit := q.options.TroubleAfter
-	if t.known || t.fresh < limit && (len(t.failing) < knownBad*limit || time.Since(t.worked) < knownBadFor) {
+	if t.recognised || t.fresh < limit && (len(t.failing) < knownBad*limit || time.Since(t.worked) < knownBadFor) {
 		return
 	}
-	t.known, t.tries = true, 1
+	t.recognised, t.tries = true, 1
 	for id, c := range t.charged {
 		q.refunds[id] = c.attempts
 	}
@@ -195,7 +195,7 @@ func (q *sinkQueue) recognise(t *trouble, last sinks.Outcome) {
 	if last.Destination == "" {
 		return // judgeCircuit tells
 	}
-	if again, more := q.logLimiter.again("trouble " + q.name); again {
+	if allowed, more := q.logLimiter.allow("trouble " + q.name); allowed {
 		q.base.options.Logger.Warn("relay: a destination refuses everything, its messages wait and are charged nothing", "relay", q.base.options.Name,
 			"sink", q.name, "destination", last.Destination, "reason", string(last.Reason), "detail", loggable(last), "unsaid", more)
 	}

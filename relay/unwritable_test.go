@@ -81,7 +81,7 @@ func TestTextThatTheDatabaseCannotStore(t *testing.T) {
 	}
 }
 
-// TestRowThatTheDatabaseRefuses: it is set aside, and said so; it isn't sent again,
+// TestRowThatTheDatabaseRefuses: it is kept apart, and said so; it isn't sent again,
 // others go on, and it is written when the database takes it.
 func TestRowThatTheDatabaseRefuses(t *testing.T) {
 	t.Parallel()
@@ -129,7 +129,7 @@ func TestRowThatTheDatabaseRefuses(t *testing.T) {
 	}
 }
 
-// failures counts outcomes that were set aside.
+// failures counts outcomes that became unwritable.
 type failures struct {
 	relay.NoObserver
 	refused atomic.Int64
@@ -141,10 +141,10 @@ func (f *failures) Failed(stage string, _ error) {
 	}
 }
 
-// TestDatabaseThatTakesNoOutcomeSetsFewAside: where all is refused, as on a full
-// disk, no row is to blame: few are set aside, nothing is sent without a bound, and
+// TestDatabaseThatTakesNoOutcomeMakesFewUnwritable: where all is refused, as on a full
+// disk, no row is to blame: few become unwritable, nothing is sent without a bound, and
 // all is written in the end.
-func TestDatabaseThatTakesNoOutcomeSetsFewAside(t *testing.T) {
+func TestDatabaseThatTakesNoOutcomeMakesFewUnwritable(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var healed atomic.Bool
@@ -159,7 +159,7 @@ func TestDatabaseThatTakesNoOutcomeSetsFewAside(t *testing.T) {
 			t.Errorf("%d were sent with nothing written", n)
 		}
 		if n := fails.refused.Load(); n > 10 {
-			t.Errorf("%d were set aside", n)
+			t.Errorf("%d became unwritable", n)
 		}
 		healed.Store(true)
 		time.Sleep(10 * time.Minute)

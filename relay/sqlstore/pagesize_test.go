@@ -37,7 +37,7 @@ func TestLargeRowsAreAskedForInSmallNumbers(t *testing.T) {
 func TestLaneStridesBoundLanesThatHadMoreThanTheirShare(t *testing.T) {
 	t.Parallel()
 	const share = 16
-	positions := new(Store).runs([]storage.Position{{Lane: 1, After: 100}, {Lane: 2, After: 100}, {Lane: 3, After: 100}, {Lane: 4, After: 100}})[0]
+	positions := new(Store).groups([]storage.Position{{Lane: 1, After: 100}, {Lane: 2, After: 100}, {Lane: 3, After: 100}, {Lane: 4, After: 100}})[0]
 	var s laneStrides
 	if _, more := s.bounded(positions, share); more {
 		t.Error("lanes are bounded of which nothing is known")

@@ -12,10 +12,11 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Reading. Positions of lanes come in: for a page, from which the relay goes on, and for
-// a scan, which looks through what was read before. Pending rows go out, in the order of
-// ids within each lane and without gaps; and, with a page, what the [frontier] promises
-// about rows that may still appear.
+// Reading. Read returns a page: the pending rows above a position of each lane, in the order of
+// ids within the lane and without gaps; and what the [frontier] promises about rows that may
+// still appear. Scan walks over rows that were read before, and returns those that the caller
+// wants. Due returns deferred rows whose time has come. BlockedKeys and BlockedAmong tell which keys
+// wait for another attempt: of some lanes, or among the keys that are asked about.
 
 // Read implements [storage.LaneStore]. The row that crosses maxBytes is still
 // returned.
@@ -39,9 +40,9 @@ func (s *Store) Read(ctx context.Context, positions []storage.Position, limit, m
 	return page, nil
 }
 
-// poolWatch tells once if connections are closed that are needed again at once, as
-// by database/sql's default they are: of a relay's all but two, whenever they are
-// idle. To connect costs more than all else that a relay does.
+// poolWatch tells once if connections are closed that are needed again at once: database/sql
+// keeps only two idle connections by default, so a relay's others are closed and reopened all
+// the time. To connect costs more than all else that a relay does.
 type poolWatch struct {
 	begun, told bool
 	before      int64
@@ -63,29 +64,29 @@ func (s *Store) page(ctx context.Context, positions []storage.Position, limit, m
 	// Most looks of an idle relay are answered by a first line: where the read before
 	// found nothing up to the table's end, and nothing has appeared since. It takes
 	// 0.15 ms on PostgreSQL 15, and a read of 64 lanes that finds nothing 0.5.
-	asBefore := began.current && len(s.emptied) > 0
+	firstLineSuffices := began.current && len(s.endOfLane) > 0
 	for _, p := range positions {
-		after, emptied := s.emptied[p.Lane]
-		asBefore = asBefore && emptied && p.After >= after
+		end, known := s.endOfLane[p.Lane]
+		firstLineSuffices = firstLineSuffices && known && p.After >= end
 	}
-	if asBefore || len(positions) == 0 {
+	if firstLineSuffices || len(positions) == 0 {
 		first, err := s.backend.Read(ctx, backend.Read{}, nil)
 		if err != nil {
 			return page, err
 		}
-		if idle := began.current && s.frontier.idle(first); idle || len(positions) == 0 {
-			if !idle {
-				s.emptied = nil // what has appeared counts as told from now on
+		if nothingNew := began.current && s.frontier.idle(first); nothingNew || len(positions) == 0 {
+			if !nothingNew {
+				s.endOfLane = nil // what has appeared counts as told from now on
 			}
 			err = s.frontier.promise(ctx, first, began, &page)
 			return page, err
 		}
 	}
-	s.emptied = nil
+	s.endOfLane = nil
 
-	r, first, err := s.readRuns(ctx, positions, limit, maxBytes, !began.current)
+	r, first, err := s.readGroups(ctx, positions, limit, maxBytes, !began.current)
 	if err == nil && len(r.rows) == 0 && r.leftOut && s.sizer.walk == backend.WalkByLane {
-		r, first, err = s.readRuns(ctx, positions, limit, maxBytes, !began.current) // the strides were too short; they are longer now
+		r, first, err = s.readGroups(ctx, positions, limit, maxBytes, !began.current) // the strides were too short; they are longer now
 	}
 	if err != nil {
 		return page, err
@@ -95,25 +96,25 @@ func (s *Store) page(ctx context.Context, positions []storage.Position, limit, m
 		return storage.Page{}, err
 	}
 	if len(page.Rows) == 0 && !page.More {
-		s.emptied = map[int]int64{}
+		s.endOfLane = map[int]int64{}
 		for _, p := range positions {
 			if p.Key == "" && (p.Until == 0 || p.Until == math.MaxInt64) {
-				s.emptied[p.Lane] = p.After
+				s.endOfLane[p.Lane] = p.After
 			}
 		}
 	}
 	return page, nil
 }
 
-// readRuns reads the rows of a page, by a statement for each run of positions. If the
+// readGroups reads the rows of a page, by a statement for each group of positions. If the
 // frontier needs a number the first statement takes one. What a later statement sees
 // beyond the first one's snapshot is told as late by the next page.
-func (s *Store) readRuns(ctx context.Context, positions []storage.Position, limit, maxBytes int, number bool) (r reading, first backend.FirstLine, err error) {
+func (s *Store) readGroups(ctx context.Context, positions []storage.Position, limit, maxBytes int, number bool) (r reading, first backend.FirstLine, err error) {
 	r = reading{limit: limit, maxBytes: maxBytes, visited: len(positions), expected: min(limit, s.sizer.pageSize)}
-	runs := s.runs(positions)
-	for i, run := range runs {
+	groups := s.groups(positions)
+	for i, group := range groups {
 		before := len(r.rows)
-		line, err := s.backend.Read(ctx, s.sizer.ask(run, &r, number && i == 0), r.take)
+		line, err := s.backend.Read(ctx, s.sizer.ask(group, &r, number && i == 0), r.take)
 		if err != nil {
 			return r, first, err
 		}
@@ -130,7 +131,7 @@ func (s *Store) readRuns(ctx context.Context, positions []storage.Position, limi
 		}
 	}
 	s.sizer.learn(&r)
-	if n := len(r.rows); n > 0 && len(runs) == 1 && r.byID {
+	if n := len(r.rows); n > 0 && len(groups) == 1 && r.byID {
 		r.through = r.rows[n-1].ID
 	}
 	if !first.Told { // each row would have told it, and there is none
@@ -139,10 +140,10 @@ func (s *Store) readRuns(ctx context.Context, positions []storage.Position, limi
 	return r, first, err
 }
 
-// runs gives each position an end, and splits them where those with a key and those without
-// follow each other; where the lanes are read in their order, also where that begins anew. There
-// is one run at least.
-func (s *Store) runs(positions []storage.Position) (runs [][]storage.Position) {
+// groups gives each position an end, and splits them, as they come, into groups that one
+// statement can read: all with a key or all without; and, where lanes are walked one after the
+// other, in their order. There is one group at least.
+func (s *Store) groups(positions []storage.Position) (groups [][]storage.Position) {
 	positions = slices.Clone(positions)
 	start := 0
 	for i := range positions {
@@ -154,11 +155,11 @@ func (s *Store) runs(positions []storage.Position) (runs [][]storage.Position) {
 			continue
 		}
 		if before := positions[i-1]; (p.Key == "") != (before.Key == "") || s.sizer.walk == backend.WalkByLane && p.Lane <= before.Lane {
-			runs = append(runs, positions[start:i])
+			groups = append(groups, positions[start:i])
 			start = i
 		}
 	}
-	return append(runs, positions[start:])
+	return append(groups, positions[start:])
 }
 
 // reading collects rows up to its bounds.
@@ -220,9 +221,10 @@ func (s *Store) Scan(ctx context.Context, positions []storage.Position, except [
 	if len(positions) == 0 {
 		return nil, nil, nil
 	}
-	runs := s.runs(positions)
-	first, byID := runs[0], s.sizer.walk == backend.WalkByID && positions[0].Key == ""
+	groups := s.groups(positions)
+	first, byID := groups[0], s.sizer.walk == backend.WalkByID && positions[0].Key == ""
 	met, err := try(ctx, s, "scan table", func() (met []storage.Candidate, err error) {
+		// It is there to check the rows' order, and is never full: candidates bring no payload.
 		order := reading{limit: candidateLimit + 1, maxBytes: 1, positions: first, byID: byID}
 		err = s.backend.Candidates(ctx, first, except, candidateLimit, func(c storage.Candidate) (bool, error) {
 			met = append(met, c)
@@ -250,8 +252,8 @@ func (s *Store) Scan(ctx context.Context, positions []storage.Position, except [
 			}
 		}
 	}
-	for _, run := range runs[1:] {
-		left = append(left, run...)
+	for _, group := range groups[1:] {
+		left = append(left, group...)
 	}
 	var wanted []storage.RowID
 	for _, c := range met {
@@ -269,7 +271,7 @@ func (s *Store) Scan(ctx context.Context, positions []storage.Position, except [
 	return rows, left, nil
 }
 
-// pick fetches rows, pending or held, some at a time.
+// pick fetches rows, pending or deferred, some at a time.
 func (s *Store) pick(ctx context.Context, wanted []storage.RowID, held bool) (rows []storage.Row, err error) {
 	for part := range slices.Chunk(wanted, pickLimit) {
 		picked, err := try(ctx, s, "scan table", func() ([]storage.Row, error) { return s.backend.Pick(ctx, part, held) })
@@ -304,7 +306,7 @@ func (s *Store) lastID(ctx context.Context) (last int64, err error) {
 // FoundLate implements [storage.LaneStore].
 func (s *Store) FoundLate() {
 	s.frontier.distrust()
-	s.emptied = nil
+	s.endOfLane = nil
 }
 
 // BlockedKeys implements [storage.LaneStore].
@@ -407,10 +409,11 @@ func (p *pageSizer) learn(r *reading) {
 func (p *pageSizer) failed() { p.rowSize = max(p.rowSize, largeRowSize) }
 
 // laneStrides give each lane its share of a page where the lanes are read one after the
-// other (see [backend.WalkByLane]): a lane is read up to an id, which lies as far
-// ahead as its last rows lay apart. So a page has rows of all lanes and of many
-// keys. A lane whose end was reached has no bound, until a page has more than its
-// share of it.
+// other (see [backend.WalkByLane]). A lane is read up to an id chosen so that about one share
+// of rows lies before it, judged by the distance of its last rows. So a page has rows of all
+// lanes and of many keys. A lane that brought half its share or less is read twice as far the
+// next time. One that brought nothing is read without a bound, until it brings more than half
+// its share.
 //
 // The other way, a share of rows for each lane, takes a union of 64 selects: MySQL 9.7
 // needs 4.6 µs a row of a page of 2,000 for that, and 1.8 for the walk; 2.8 ms for a

@@ -74,10 +74,10 @@ type Store struct {
 	noLanes error // why the table can't be claimed by lanes; nil where it can
 
 	// Of pages.
-	frontier frontier
-	sizer    pageSizer
-	emptied  map[int]int64 // if the last read found nothing: for each lane the id after which it read, to the table's end; else nil
-	pool     poolWatch
+	frontier  frontier
+	sizer     pageSizer
+	endOfLane map[int]int64 // if the last read found nothing: for each lane the id above which there was nothing; else nil
+	pool      poolWatch
 
 	// Of writes.
 	writing  chan struct{} // held by a writer, where there is one at a time
