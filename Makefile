@@ -38,10 +38,11 @@ test: ## all tests, with the race detector, against real servers that it brings 
 	$(CHEAP) deploy/servers/servers run -- $(MAKE) --no-print-directory on-servers
 
 # Scenes with processes of their own are left out under the race detector, and most of
-# relay's simulated histories. Both come without it then, whole; and with it in proof.
+# relay's simulated histories, and all mutants. They come without it then, whole; scenes and
+# histories with it in proof.
 on-servers:
 	packages=$$(go list $(PACKAGES)) && echo "$$packages" | grep -v /internal/e2e$$ | xargs -r $(GO_TEST) $(RACE) $(AT_ONCE) -shuffle=on $(TESTFLAGS)
-	packages=$$(go list $(PACKAGES)) && echo "$$packages" | grep -e /internal/e2e$$ -e /relay$$ | xargs -r $(GO_TEST) $(AT_ONCE) -shuffle=on $(TESTFLAGS)
+	packages=$$(go list $(PACKAGES)) && echo "$$packages" | grep -e /internal/e2e$$ -e /relay$$ -e /relay/storetest$$ | xargs -r $(GO_TEST) $(AT_ONCE) -shuffle=on $(TESTFLAGS)
 	cd bench && $(GO_TEST) -shuffle=on $(TESTFLAGS) ./...
 	cd internal/libraries && $(GO_TEST) $(RACE) -shuffle=on $(TESTFLAGS) ./...
 	$(GO_TEST) $(SECOND_MYSQL) $(TESTFLAGS) -run 'TestStore$$/mariadb1011/gomysql' ./relay/sqlstore
