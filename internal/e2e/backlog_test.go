@@ -169,8 +169,8 @@ func (b *behind) restart(signal syscall.Signal) {
 }
 
 // judge tells how late messages were, and checks that none is missing, and that
-// each came within a second; where it had to wait for the server, within two after that
-// was back.
+// each came within a second; what was written while the server came back, within two of its
+// return.
 func (b *behind) judge() {
 	b.t.Helper()
 	b.mu.Lock()
@@ -224,11 +224,11 @@ func (b *behind) judge() {
 	b.t.Logf("the relay has %d MiB in memory", b.runs.resident(b.t))
 }
 
-// lag is how late a message was. What was written within a second before the server went, and
-// was under way then, or within a second after its return, counts from the end of that.
+// lag is how late a message was. What was written within a second after the server's return
+// counts from the end of that.
 func (b *behind) lag(written, arrived time.Time) time.Duration {
 	for _, away := range b.stopped {
-		if due := away.to.Add(time.Second); written.After(away.from.Add(-time.Second)) && written.Before(due) && arrived.After(away.from) {
+		if due := away.to.Add(time.Second); written.After(away.from) && written.Before(due) {
 			written = due
 		}
 	}

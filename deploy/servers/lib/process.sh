@@ -8,9 +8,11 @@ make_home() {
 	dir=$home
 	mkdir -p "$dir"
 	if fits_in_memory; then
-		rmdir "$dir" && dir=$(mktemp -d /dev/shm/rowrelay-server.XXXXXX)
+		rmdir "$dir"
+		dir=$(mktemp -d /dev/shm/rowrelay-server.XXXXXX)
 	elif ! as_nobody test -x "$dir"; then
-		rmdir "$dir" && dir=$(mktemp -d "${TMPDIR:-/tmp}/rowrelay-server.XXXXXX")
+		rmdir "$dir"
+		dir=$(mktemp -d "${TMPDIR:-/tmp}/rowrelay-server.XXXXXX")
 	fi
 	echo "$dir" >"$home.home"
 	if is_root; then chown "$user" "$dir"; fi
