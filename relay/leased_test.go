@@ -53,9 +53,9 @@ func TestALeasedLaneWaitsShortlyForItsSweep(t *testing.T) {
 				}
 				_, stop = start(t, slowScans{db.Store(), takes}, relay.Options{Name: "next", Sinks: to(sink)})
 				write(db, "orders", "b", 1)
-				time.Sleep(900 * time.Millisecond)
+				time.Sleep(400 * time.Millisecond)
 				if n := len(sink.ids()); n != 2 {
-					t.Errorf("%d messages were delivered 0.9 s after the lanes were leased, want 2", n)
+					t.Errorf("%d messages were delivered 0.4 s after the lanes were leased, want 2", n)
 				}
 				if err := stop(); err != nil {
 					t.Error(err)
@@ -63,4 +63,26 @@ func TestALeasedLaneWaitsShortlyForItsSweep(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Lanes that are leased anew, as the server may have lost commits, are read at once: there is
+// no trouble that a pause would leave time to.
+func TestLanesOfAnotherEpochAreReadAtOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const poll = 10 * time.Second
+		db, sink := memstore.New(), &recorder{}
+		write(db, "orders", "a", 1)
+		_, stop := start(t, db.Store(), relay.Options{Sinks: to(sink), Poll: poll})
+		time.Sleep(3*poll + poll/2)
+		db.Save()()
+		write(db, "orders", "b", 1)
+		time.Sleep(poll + time.Second)
+		if n := len(sink.ids()); n != 2 {
+			t.Errorf("%d messages were delivered after a poll, want 2", n)
+		}
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	})
 }

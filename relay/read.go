@@ -444,6 +444,10 @@ func (e *byLanes) readFailed(f *fetch) {
 	case f.step == stepBlocked && bringsPage[f.kind]:
 		e.late.lateAfter = lowestSet(e.late.lateAfter, f.page.LateAfter)
 	}
+	if errors.Is(f.err, errOtherServer) && e.elsewhere == 1 {
+		e.failed("read", f.err)
+		return // the lanes are leased anew and read at once
+	}
 	if e.pauseReading(f.err) {
 		return
 	}

@@ -51,8 +51,8 @@ const (
 	// many entries of rows that are gone, and how long lanes that were leased wait for
 	// theirs: after that they are read, and their sweep goes on beside. A step that can't
 	// be made smaller has sweepLongest.
-	sweepPatience = 500 * time.Millisecond
-	sweepLongest  = 4 * sweepPatience
+	sweepPatience = 250 * time.Millisecond
+	sweepLongest  = 8 * sweepPatience
 )
 
 // step makes the next step of a pass; nil if there is none to make.
