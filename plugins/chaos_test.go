@@ -43,7 +43,7 @@ func TestKilledPlugin(t *testing.T) {
 	scene.Go(func() { kills = killing(ctx, plugin) })
 	scene.Go(func() { written = writing(ctx, db, r.Wake) })
 	scene.Wait()
-	eventually(t, "everything arrives", func() bool { return distinct(d) == written && distinct(other) == written })
+	eventually(t, "everything arrives", func() bool { return d.distinct() == written && other.distinct() == written })
 	stop()
 	duplicates := inOrder(t, d, "killed") + inOrder(t, other, "steady")
 	t.Logf("%d messages, %d kills, %d duplicates", written, kills, duplicates)
@@ -95,7 +95,7 @@ func killing(ctx context.Context, plugin *plugins.Sink) (kills int) {
 // many for each. The payload is the number within the key.
 func writing(ctx context.Context, db *memstore.DB, wake func()) (written int) {
 	const keys = 20
-	tick := time.NewTicker(20 * time.Millisecond)
+	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for {
 		select {
@@ -115,14 +115,6 @@ func writing(ctx context.Context, db *memstore.DB, wake func()) (written int) {
 		tx.Commit()
 		wake()
 	}
-}
-
-func distinct(d *destination) int {
-	ids := map[string]bool{}
-	for _, m := range d.received() {
-		ids[m.ID] = true
-	}
-	return len(ids)
 }
 
 // inOrder checks that no message of a key arrives before the one before it has,

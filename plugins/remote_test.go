@@ -145,12 +145,13 @@ type destination struct {
 	down    bool
 	answers map[string]sinks.Result
 	arrived []outbox.Message
+	ids     map[string]bool // of what has arrived
 	reached chan struct{}
 	release chan struct{}
 }
 
 func newDestination(t testing.TB) *destination {
-	d := &destination{answers: map[string]sinks.Result{}}
+	d := &destination{answers: map[string]sinks.Result{}, ids: map[string]bool{}}
 	server := httptest.NewServer(d)
 	t.Cleanup(server.Close)
 	d.url = server.URL
@@ -195,7 +196,7 @@ func (d *destination) judge(batch []sinks.Message) int {
 		}
 	}
 	for _, m := range batch {
-		d.arrived = append(d.arrived, m.Message)
+		d.arrived, d.ids[m.ID] = append(d.arrived, m.Message), true
 	}
 	return http.StatusOK
 }
@@ -232,6 +233,12 @@ func (d *destination) set(change func()) {
 func (d *destination) received() (got []outbox.Message) {
 	d.set(func() { got = slices.Clone(d.arrived) })
 	return got
+}
+
+// distinct is how many messages have arrived, each once.
+func (d *destination) distinct() (n int) {
+	d.set(func() { n = len(d.ids) })
+	return n
 }
 
 func (d *destination) answer(id string, result sinks.Result) {

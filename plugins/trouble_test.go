@@ -237,7 +237,7 @@ func eventually(t testing.TB, what string, condition func() bool) {
 	t.Helper()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
-	for end := time.Now().Add(30 * time.Second); !condition(); <-tick.C {
+	for end := time.Now().Add(2 * time.Minute); !condition(); <-tick.C {
 		if time.Now().After(end) {
 			t.Fatalf("waited in vain: %s", what)
 		}
