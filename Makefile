@@ -12,9 +12,8 @@ RACE         = -race $(foreach pure,modernc.org crypto/internal regexp,'-gcflags
 
 # Test programs are thrown away: they are linked without what a debugger needs, are vetted
 # by make lint, have SQLite's C as it stands (optimizing it takes longer than it runs), and
-# collect garbage a quarter as often, which took a third of the simulation's time.
-GO_TEST      = go test -exec 'env GOGC=400'
-CHEAP        = env GOFLAGS="$$(go env GOFLAGS) -vet=off -ldflags=-w" CGO_CFLAGS=-O0 ROWRELAY_SERVERS_IN_MEMORY=on
+# collect garbage a quarter as often, as does the compiler: that took each a third of the time.
+CHEAP        = env GOGC=400 GOFLAGS="$$(go env GOFLAGS) -vet=off -ldflags=-w" CGO_CFLAGS=-O0 ROWRELAY_SERVERS_IN_MEMORY=on
 
 # Many tests wait, for leases and for servers: so more of them than there are cores,
 # and more packages.
@@ -41,11 +40,11 @@ test: ## all tests, with the race detector, against real servers that it brings 
 # relay's simulated histories, and all mutants. They come without it then, whole; scenes and
 # histories with it in proof.
 on-servers:
-	packages=$$(go list $(PACKAGES)) && echo "$$packages" | grep -v /internal/e2e$$ | xargs -r $(GO_TEST) $(RACE) $(AT_ONCE) -shuffle=on $(TESTFLAGS)
-	packages=$$(go list $(PACKAGES)) && echo "$$packages" | grep -e /internal/e2e$$ -e /relay$$ -e /relay/storetest$$ | xargs -r $(GO_TEST) $(AT_ONCE) -shuffle=on $(TESTFLAGS)
-	cd bench && $(GO_TEST) -shuffle=on $(TESTFLAGS) ./...
-	cd internal/libraries && $(GO_TEST) $(RACE) -shuffle=on $(TESTFLAGS) ./...
-	$(GO_TEST) $(SECOND_MYSQL) $(TESTFLAGS) -run 'TestStore$$/mariadb1011/gomysql' ./relay/sqlstore
+	packages=$$(go list $(PACKAGES)) && echo "$$packages" | grep -v /internal/e2e$$ | xargs -r go test $(RACE) $(AT_ONCE) -shuffle=on $(TESTFLAGS)
+	packages=$$(go list $(PACKAGES)) && echo "$$packages" | grep -e /internal/e2e$$ -e /relay$$ -e /relay/storetest$$ | xargs -r go test $(AT_ONCE) -shuffle=on $(TESTFLAGS)
+	cd bench && go test -shuffle=on $(TESTFLAGS) ./...
+	cd internal/libraries && go test $(RACE) -shuffle=on $(TESTFLAGS) ./...
+	go test $(SECOND_MYSQL) $(TESTFLAGS) -run 'TestStore$$/mariadb1011/gomysql' ./relay/sqlstore
 
 # The rows of a sink that is down, how often all are looked at, how often a
 # server loses its last second, and the rows of 1 MiB that a relay meets.

@@ -111,9 +111,9 @@ func TestFailingKeysHoldUpNoOthers(t *testing.T) {
 	switch {
 	case *wholeHour:
 	case underRace:
-		minutes = 5
+		minutes = 2
 	default:
-		minutes = 25
+		minutes = 10
 	}
 	synctest.Test(t, func(t *testing.T) {
 		db, sink := memstore.New(), newFailingKeys(t)
