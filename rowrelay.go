@@ -187,6 +187,15 @@ func (a *App) Write(ctx context.Context, tx outbox.Execer, messages ...outbox.Me
 	return a.writer.Write(ctx, tx, messages...)
 }
 
+// Cancel deletes scheduled messages in the transaction tx, as [outbox.Writer.Cancel] does,
+// and returns the ids of those that it has deleted.
+func (a *App) Cancel(ctx context.Context, tx outbox.Execer, messageIDs ...string) (cancelled []string, err error) {
+	if err := a.made(); err != nil {
+		return nil, err
+	}
+	return a.writer.Cancel(ctx, tx, messageIDs...)
+}
+
 // Handle lets a function handle the messages of exactly this topic. An error of it is
 // another attempt, later; sinks/inproc has errors that say otherwise, and inproc.JSON
 // decodes the payload. A topic without a handler or a route waits.

@@ -92,8 +92,8 @@ func TestUpAndDown(t *testing.T) {
 			t.Fatalf("a second Up = %v, %v; want nothing to do", applied, err)
 		}
 		status, err := m.Status(t.Context())
-		if err != nil || len(status) != 1 || !status[0].Applied || status[0].AppliedAt.IsZero() {
-			t.Fatalf("Status = %v, %v; want one applied step", status, err)
+		if err != nil || len(status) != migrations.Version || !status[0].Applied || status[0].AppliedAt.IsZero() {
+			t.Fatalf("Status = %v, %v; want all steps applied", status, err)
 		}
 		exec(t, db.DB, "INSERT INTO outbox (topic) VALUES ('a')")
 		for range migrations.Version {
@@ -177,8 +177,8 @@ func TestSeveralProcesses(t *testing.T) {
 			})
 		}
 		group.Wait()
-		if pending, err := migrator(t, db, db.DB, migrations.Options{}).Pending(t.Context()); err != nil || len(pending) != 1 {
-			t.Errorf("after Down Pending = %v, %v; want the step", pending, err)
+		if pending, err := migrator(t, db, db.DB, migrations.Options{}).Pending(t.Context()); err != nil || len(pending) == 0 {
+			t.Errorf("after Down Pending = %v, %v; want a step", pending, err)
 		}
 	})
 }
@@ -299,6 +299,12 @@ func TestPublishedFilesAreUnchanged(t *testing.T) {
 		"tidb/00001_outbox.sql":           "2cbc926d8be248db",
 		"sqlite/00001_outbox.sql":         "329d3e2210c4e951",
 		"sqlserver/00001_outbox.sql":      "213b9c94fd912c4b",
+		"oracle/00002_outbox.sql":         "7366ae38ff5c367f",
+		"postgres/00002_outbox.sql":       "efb7736c76a8751a",
+		"mysql/00002_outbox.sql":          "61ac92e995dba3cd",
+		"tidb/00002_outbox.sql":           "7dfaa33bcb4dea5d",
+		"sqlite/00002_outbox.sql":         "fdad4515296d9aeb",
+		"sqlserver/00002_outbox.sql":      "43851dc32dc210af",
 	}
 	found, err := filepath.Glob("*/*.sql")
 	inboxes, inboxErr := filepath.Glob("inbox/*/*.sql")

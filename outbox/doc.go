@@ -8,6 +8,8 @@
 //   - Messages with the same Key are delivered one after the other, in the
 //     order in which they were inserted. See [Options] (KeyLocks) for writers that
 //     run at the same time. Without a Key there is no order.
+//   - A message with an AvailableAt can be taken back before its time by [Writer.Cancel],
+//     and by choice none is written twice: see [Options] (Duplicates).
 //   - A broker that is down neither delays nor fails the transaction.
 //
 // Create the tables once, with "rowrelay migrate up --database URL" or the

@@ -53,6 +53,10 @@ type Options struct {
 	// each Write notifies.
 	NotifyInterval time.Duration
 
+	// Duplicates says what becomes of a message whose ID the table still knows. Defaults
+	// to [AllowDuplicates].
+	Duplicates Duplicates
+
 	// NewID makes the ids of messages that have none, which have to be UUIDs; for
 	// tests that compare what was written. It is called by concurrent Writes.
 	// Defaults to [NewID].
@@ -83,6 +87,8 @@ func (w *Writer) apply(o Options) error {
 	if o.Notify {
 		w.notices = &limiter{interval: o.NotifyInterval}
 	}
+	reject(o.Duplicates < AllowDuplicates || o.Duplicates > KeepFirst, "Duplicates: must be AllowDuplicates, RefuseDuplicates or KeepFirst, and is %d", o.Duplicates)
+	w.duplicates = o.Duplicates
 	if o.NewID != nil {
 		w.newID = o.NewID
 	}

@@ -37,19 +37,23 @@ func Pgx[Tag interface{ RowsAffected() int64 }](tx interface {
 // PgxBatch makes of a *pgx.Batch what [Writer.Write] takes. The messages'
 // statements are queued, and sent together with the others in the batch. Messages
 // that break a rule are refused by Write, and nothing is queued; what the database
-// has to say comes with the batch's results. Outside a transaction a batch is one by
-// itself. Go infers Queued, which is a *pgx.QueuedQuery.
+// has to say comes with the batch's results; so it is nothing for [Writer.Cancel] and
+// Options.Duplicates, which need an answer at once. Outside a transaction a batch is one
+// by itself. Go infers Queued, which is a *pgx.QueuedQuery.
 func PgxBatch[Queued any](batch interface {
 	Queue(query string, args ...any) Queued
 }) Execer {
 	if isNil(batch) {
 		return nil
 	}
-	return execer(func(_ context.Context, query string, args []any) (sql.Result, error) {
+	return queue{func(_ context.Context, query string, args []any) (sql.Result, error) {
 		batch.Queue(query, args...)
 		return driver.RowsAffected(0), nil
-	})
+	}}
 }
+
+// queue is an Execer that runs statements later, and so answers nothing.
+type queue struct{ execer }
 
 // execer is an Execer that is a function.
 type execer func(ctx context.Context, query string, args []any) (sql.Result, error)

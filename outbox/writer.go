@@ -29,6 +29,7 @@ type Writer struct {
 	table      dialect.Table
 	maxPayload int
 	keyLocks   bool
+	duplicates Duplicates
 	notices    *limiter // nil: none
 	newID      func() string
 }
@@ -69,12 +70,17 @@ func (w *Writer) write(ctx context.Context, tx Execer, messages []Message) error
 	if err != nil {
 		return err
 	}
-	if err := w.checkHandle(tx); err != nil {
+	if err := w.checkHandle(tx, false); err != nil {
 		return err
 	}
 	if w.keyLocks {
 		if err := w.run(ctx, tx, w.dialect.LockKeys(w.table, keysOf(rows))); err != nil {
 			return fmt.Errorf("lock their keys: %w", err)
+		}
+	}
+	if w.duplicates != AllowDuplicates {
+		if rows, err = w.withoutDuplicates(ctx, tx, messages, rows); err != nil || len(rows) == 0 {
+			return err
 		}
 	}
 	if err := w.run(ctx, tx, w.dialect.Insert(w.table, rows)); err != nil {
@@ -88,12 +94,19 @@ func (w *Writer) write(ctx context.Context, tx Execer, messages []Message) error
 	return nil
 }
 
-func (w *Writer) checkHandle(tx Execer) error {
-	if isNil(tx) {
+// checkHandle: Cancel and Duplicates need a transaction, and answers.
+func (w *Writer) checkHandle(tx Execer, cancels bool) error {
+	_, pool := tx.(*sql.DB)
+	_, later := tx.(queue)
+	switch asks := cancels || w.duplicates != AllowDuplicates; {
+	case isNil(tx):
 		return fmt.Errorf("the transaction is nil (%T): give the one that the change is made in", tx)
-	}
-	if _, pool := tx.(*sql.DB); pool && w.keyLocks {
+	case pool && w.keyLocks && !cancels:
 		return errors.New("a *sql.DB is no transaction, and KeyLocks locks keys until one ends: give the *sql.Tx")
+	case pool && asks:
+		return errors.New("a *sql.DB is no transaction, and Cancel and Duplicates need one: give the *sql.Tx")
+	case later && asks:
+		return errors.New("a *pgx.Batch gives no answer before it is sent, and Cancel and Duplicates need one: give the pgx.Tx, by Pgx")
 	}
 	return nil
 }
@@ -105,6 +118,22 @@ func (w *Writer) run(ctx context.Context, tx Execer, queries []dialect.Query) er
 		}
 	}
 	return nil
+}
+
+// count runs statements and returns how many rows they have affected.
+func (w *Writer) count(ctx context.Context, tx Execer, queries []dialect.Query) (affected int64, err error) {
+	for _, query := range queries {
+		result, err := tx.ExecContext(ctx, query.SQL, query.Args...)
+		if err != nil {
+			return 0, w.explained(err)
+		}
+		n, err := result.RowsAffected()
+		if err != nil {
+			return 0, err
+		}
+		affected += n
+	}
+	return affected, nil
 }
 
 // explained adds what to do, where that is known.
@@ -119,7 +148,7 @@ func (w *Writer) explained(err error) error {
 	case dialect.Misunderstood(err):
 		return fmt.Errorf("the database doesn't understand %s: give NewWriter the dialect of this database: %w", w.dialect.Name(), err)
 	case w.dialect.Denied(err):
-		return fmt.Errorf("the user lacks a right: a producer needs INSERT on %s: %w", w.table, err)
+		return fmt.Errorf("the user lacks a right: a producer needs INSERT on %s, and more to cancel and for Duplicates (see outbox/README.md): %w", w.table, err)
 	}
 	return err
 }

@@ -29,6 +29,7 @@ func TestSimulationFindsBrokenStores(t *testing.T) {
 		"held keys are found by another row":     func(s storage.Store) storage.Store { return findsOtherKeys{s} },
 		"leases end before the relay knows":      func(s storage.Store) storage.Store { return shortLeases{s} },
 		"retries are put off for ever":           func(s storage.Store) storage.Store { return losesRetries{s} },
+		"what is scheduled is due at once":       func(s storage.Store) storage.Store { return sendsEarly{s} },
 		"sent batches are forgotten at takeover": func(s storage.Store) storage.Store { return forgetsBatches{s, s.(storage.Journaler)} },
 		"half a batch's rows are not found":      func(s storage.Store) storage.Store { return findsHalf{s, s.(storage.Journaler)} },
 		"a journal has the last batch alone":     func(s storage.Store) storage.Store { return lastAlone{s, s.(storage.Journaler)} },
@@ -86,6 +87,17 @@ func TestSimulationsFindIDsThatComeAgain(t *testing.T) {
 			t.Error("no history showed that this store is broken")
 		})
 	}
+}
+
+// sendsEarly shows no row as one whose time is still to come: it may be cancelled while it is sent.
+type sendsEarly struct{ storage.Store }
+
+func (s sendsEarly) Read(ctx context.Context, positions []storage.Position, limit, maxBytes int) (storage.Page, error) {
+	page, err := s.Store.Read(ctx, positions, limit, maxBytes)
+	for i := range page.Rows {
+		page.Rows[i].Later = false
+	}
+	return page, err
 }
 
 // hidesFalls tells of no id that is lower than before, and finds no row that has one.

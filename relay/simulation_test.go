@@ -120,6 +120,7 @@ type world struct {
 	refused   map[int64]bool   // by their sink, and so parked at some time
 	gone      map[int64]bool   // committed, and lost by the server
 	lost      map[int64]bool   // delivered, but the relay doesn't know
+	cancelled map[int64]bool   // by their writers, before their time
 	last      map[string]int64 // by sink and key, what was delivered last
 	downUntil map[string]time.Time
 	downAs    map[string]sinks.Outcome // what a sink that is down answers
@@ -193,7 +194,7 @@ func simulateAs(t testing.TB, seed uint64, wrap func(storage.Store) storage.Stor
 		w := &world{
 			t: t, random: random, db: memstore.New(), wrap: wrap, spoil: spoil, course: courseOf(seed, random),
 			committed: map[string][]int64{}, rows: map[int64]int64{}, topics: map[int64]string{}, loose: map[int64]bool{},
-			delivered: map[int64]int{}, refused: map[int64]bool{}, gone: map[int64]bool{}, lost: map[int64]bool{}, last: map[string]int64{}, downUntil: map[string]time.Time{}, downAs: map[string]sinks.Outcome{}, log: map[string]string{},
+			delivered: map[int64]int{}, refused: map[int64]bool{}, gone: map[int64]bool{}, lost: map[int64]bool{}, cancelled: map[int64]bool{}, last: map[string]int64{}, downUntil: map[string]time.Time{}, downAs: map[string]sinks.Outcome{}, log: map[string]string{},
 		}
 		play(w)
 		problems = w.problems
@@ -351,6 +352,7 @@ func (w *world) loseSeconds(end time.Time) {
 		there := w.db.Messages()
 		for number := range w.topics {
 			w.gone[number] = !there[messageOf(number)]
+			w.cancelled[number] = w.cancelled[number] && w.gone[number]
 		}
 		w.mu.Unlock()
 	}
@@ -403,8 +405,21 @@ func (w *world) commit(tx *memstore.Tx, written map[int64]outbox.Message) {
 		w.gone[id] = !tx.Committed()
 		w.topics[id] = m.Topic
 		w.loose[id] = m.Key == "" || !m.AvailableAt.IsZero() || w.unordered()
+		if id%3 == 0 && !m.AvailableAt.IsZero() && tx.Committed() {
+			w.writers.Go(func() { w.cancel(id, m.AvailableAt) })
+		}
 		ref := sinkOf(m.Topic) + "/" + m.Key
 		w.committed[ref] = append(w.committed[ref], id)
+	}
+}
+
+// cancel takes a scheduled message back at some time before it is due, if it is still there.
+func (w *world) cancel(number int64, due time.Time) {
+	time.Sleep(time.Until(due) * time.Duration(number%7) / 7)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.db.Cancel(0, messageOf(number))) > 0 {
+		w.cancelled[number], w.gone[number] = true, true
 	}
 }
 
@@ -603,6 +618,9 @@ func (w *world) receive(sink, by string, m sinks.Message) sinks.Outcome {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.checkOrder(sink, m)
+	if w.cancelled[numberOf(m.ID)] {
+		w.problem("message %d was cancelled before it was handed over", numberOf(m.ID))
+	}
 	w.trace = append(w.trace, fmt.Sprintf("%s  %d key %s attempt %d fate %d by %s", time.Now().Format("04:05.000"), numberOf(m.ID), m.Key, m.Attempt, fate, by))
 	switch {
 	case numberOf(m.ID)%37 == 0:

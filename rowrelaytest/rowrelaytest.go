@@ -10,6 +10,7 @@ import (
 	"context"
 	"log/slog"
 	"testing"
+	"time"
 
 	"github.com/rowrelay/rowrelay/internal/memstore"
 	"github.com/rowrelay/rowrelay/outbox"
@@ -34,6 +35,15 @@ func (o *Outbox) Write(ctx context.Context, tx outbox.Execer, messages ...outbox
 	}
 	o.db.Write(messages...)
 	return nil
+}
+
+// Cancel deletes scheduled messages at once, as the Cancel of an [outbox.Writer] does; the
+// transaction isn't used and may be nil.
+func (o *Outbox) Cancel(ctx context.Context, tx outbox.Execer, messageIDs ...string) (cancelled []string, err error) {
+	if _, err := new(outboxtest.Recorder).Cancel(ctx, tx, messageIDs...); err != nil {
+		return nil, err
+	}
+	return o.db.Cancel(5*time.Second, messageIDs...), nil
 }
 
 // Deliver hands the messages that are due to the handlers of their topics, each of

@@ -32,6 +32,39 @@ func (m *mailer) orderPaid(_ context.Context, message sinks.Message) error {
 	return nil
 }
 
+// A reminder is cancelled before its time, hot or put aside by a relay, and not in its last
+// seconds.
+func TestScheduledIsCancelled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		box, m := rowrelaytest.NewOutbox(), &mailer{}
+		handlers := map[string]inproc.Handler{"orders.paid": m.orderPaid}
+		var ids []string
+		for _, key := range []string{"order-1", "order-2", "order-3"} {
+			ids = append(ids, outbox.NewID())
+			if err := box.Write(t.Context(), nil, outbox.Message{ID: ids[len(ids)-1], Topic: "orders.paid", Key: key, AvailableAt: time.Now().Add(time.Hour)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		cancels := func(id string, want int) {
+			t.Helper()
+			if cancelled, err := box.Cancel(t.Context(), nil, id); err != nil || len(cancelled) != want {
+				t.Errorf("Cancel = %v, %v; want %d", cancelled, err, want)
+			}
+		}
+		cancels(ids[0], 1)
+		cancels(ids[0], 0)
+		box.Deliver(t, handlers)
+		cancels(ids[1], 1)
+		time.Sleep(time.Hour - time.Second)
+		cancels(ids[2], 0)
+		time.Sleep(time.Minute)
+		box.Deliver(t, handlers)
+		if fmt.Sprint(m.sent) != "[order-3]" {
+			t.Errorf("sent %q", m.sent)
+		}
+	})
+}
+
 // A handler is tried with what is written, also what comes of its errors: the hours
 // of a back-off are no time here.
 func TestHandlerIsTriedAgain(t *testing.T) {

@@ -4,6 +4,9 @@ import (
 	"bytes"
 	"fmt"
 	"maps"
+	"slices"
+	"strings"
+	"time"
 
 	"github.com/rowrelay/rowrelay/outbox"
 	"github.com/rowrelay/rowrelay/relay/storage"
@@ -115,24 +118,46 @@ func (db *DB) Write(messages ...outbox.Message) []int64 {
 	return ids
 }
 
+// Cancel deletes scheduled messages that aren't due within the time ahead, in a
+// transaction of its own, as a producer does; it returns their ids, in lower case and sorted.
+func (db *DB) Cancel(ahead time.Duration, messageIDs ...string) (cancelled []string) {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	due := db.now().Add(ahead)
+	for _, r := range db.selected(storage.Filter{State: storage.StateScheduled}) {
+		given := slices.ContainsFunc(messageIDs, func(id string) bool { return strings.EqualFold(id, r.row.Message.ID) })
+		if given && r.row.Message.AvailableAt.After(due) {
+			db.delete(r)
+			cancelled = append(cancelled, strings.ToLower(r.row.Message.ID))
+		}
+	}
+	slices.Sort(cancelled)
+	return cancelled
+}
+
 // Delete takes pending and held rows out of the table, as a statement of somebody's own does,
 // and returns how many they were.
 func (db *DB) Delete(match func(storage.Row) bool) (deleted int) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
-	for _, r := range db.hotRows(func(r *record) bool { return match(r.row) }) {
-		db.remove(r)
-		db.note(Change{Op: OpDiscard, ID: r.row.ID, Lane: r.row.Lane, From: storage.StatePending})
-		deleted++
+	rows := db.hotRows(func(*record) bool { return true })
+	for _, r := range db.held.rows {
+		rows = append(rows, r)
 	}
-	for id, r := range db.held.rows {
+	for _, r := range rows {
 		if match(r.row) {
-			db.held.take(id)
-			db.note(Change{Op: OpDiscard, ID: r.row.ID, Lane: r.row.Lane, From: r.state})
+			db.delete(r)
 			deleted++
 		}
 	}
 	return deleted
+}
+
+// delete takes a row away that is pending or held.
+func (db *DB) delete(r *record) {
+	db.remove(r)
+	db.held.take(r.identity())
+	db.note(Change{Op: OpDiscard, ID: r.row.ID, Lane: r.row.Lane, From: r.state})
 }
 
 // own copies a message, so that the table shares nothing with its writer.

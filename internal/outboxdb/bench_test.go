@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/rowrelay/rowrelay/internal/testdb"
+	"github.com/rowrelay/rowrelay/migrations"
 	"github.com/rowrelay/rowrelay/outbox"
 )
 
@@ -50,6 +51,68 @@ func (db database) compareWrites(b *testing.B, count int) {
 	b.ReportMetric(float64(write.Microseconds()), "µs/Write")
 	b.ReportMetric(float64(write)/float64(hand), "Write/hand")
 	b.ReportMetric(0, "ns/op") // both together, which means nothing
+}
+
+// BenchmarkSource says what a table pays for messages that can be cancelled: it compares
+// Writes to one without the index for it with Writes to one that has it; and with those of a
+// Writer that refuses duplicates. All take turns, in transactions of their own.
+func BenchmarkSource(b *testing.B) {
+	for _, target := range targets() {
+		b.Run(target.Name, func(b *testing.B) {
+			db := migrated(b, target, "outbox")
+			db.DB.SetMaxOpenConns(1)
+			db.exec(b, map[string]string{testdb.Postgres: "SET synchronous_commit = off", testdb.SQLite: "PRAGMA synchronous = OFF",
+				testdb.MySQL: "DO 0", testdb.MariaDB: "DO 0"}[db.Kind])
+			bare, err := migrations.New(db.DB, db.dialect, migrations.Options{Table: "bare"})
+			if err != nil {
+				b.Fatal(err)
+			}
+			if _, err := bare.Up(b.Context()); err != nil {
+				b.Fatal(err)
+			}
+			if !isMySQL(db.Kind) { // which has no such index
+				db.exec(b, "DROP INDEX bare_scheduled")
+			}
+			for _, count := range []int{1, 100} {
+				b.Run(fmt.Sprintf("messages=%d", count), func(b *testing.B) { db.compareSources(b, count) })
+			}
+		})
+	}
+}
+
+func (db database) compareSources(b *testing.B, count int) {
+	message := outbox.Message{Topic: "orders.paid", Payload: bytes.Repeat([]byte("x"), 300)}
+	var writers []*outbox.Writer
+	names := []string{"bare", "outbox", "refusing"}
+	for _, options := range []outbox.Options{{Table: "bare"}, {}, {Duplicates: outbox.RefuseDuplicates}} {
+		writer, err := outbox.NewWriter(db.dialect, options)
+		if err != nil {
+			b.Fatal(err)
+		}
+		writers = append(writers, writer)
+	}
+	times := make([][]time.Duration, len(writers))
+	for n := 0; b.Loop(); n++ {
+		messages := copies([]outbox.Message{message}, count)
+		for i := range messages {
+			messages[i].ID, messages[i].Key = outbox.NewID(), fmt.Sprint(n%1000)
+		}
+		for i := range writers { // each is first as often as the others
+			at := (i + n) % len(writers)
+			times[at] = append(times[at], db.timed(b, func(tx outbox.Execer) error { return writers[at].Write(b.Context(), tx, messages...) }))
+		}
+		if n%500 == 499 { // as a relay does
+			db.exec(b, "DELETE FROM bare")
+			db.exec(b, "DELETE FROM outbox")
+		}
+	}
+	for i := range times {
+		slices.Sort(times[i])
+		median := times[i][len(times[i])/2]
+		b.ReportMetric(float64(median.Microseconds()), "µs/"+names[i])
+		b.ReportMetric(float64(median)/float64(times[0][len(times[0])/2]), names[i]+"/bare")
+	}
+	b.ReportMetric(0, "ns/op") // all together, which means nothing
 }
 
 func (db database) timed(b *testing.B, write func(outbox.Execer) error) time.Duration {

@@ -29,6 +29,25 @@ type Dialect interface {
 	// order; as few statements as the database's limits allow, normally one.
 	Insert(table Table, rows []Row) []Query
 
+	// InsertIDs inserts messages' ids into the table of ids, each with the token, but for
+	// those that are there: it affects as many rows fewer, or fails with an error that
+	// Received knows. It waits for a transaction that has inserted the same and is still
+	// open.
+	InsertIDs(table Table, ids []string, token int64) []Query
+
+	// DeleteIDs deletes those of these ids that were inserted with the token; with any, if
+	// it is 0.
+	DeleteIDs(table Table, ids []string, token int64) []Query
+
+	// Cancel deletes a scheduled message that isn't due within the time ahead. The message
+	// moves from the hot to the held table only, so each has a statement, in this order;
+	// the second comes if the first affects no row. None locks what it doesn't delete, nor
+	// waits for a message that is being delivered. Where it takes a search without locks to
+	// do so, find selects which of deletes is the first to run, and the row's lane and
+	// id, which are to be put before each one's arguments; there is no message if it has no
+	// row. Its SQL is empty elsewhere.
+	Cancel(table Table, messageID string, ahead time.Duration) (find Query, deletes [2]Query)
+
 	// LockKeys returns statements that hold other writers of these keys back
 	// until the transaction ends, in an order that can't deadlock. Empty where
 	// the database has one writer at a time.
@@ -217,6 +236,7 @@ type Table struct {
 	Hot      string // what producers write to: the rows to be delivered now
 	Held     string // rows that are scheduled, wait for a retry, or are parked
 	Done     string // delivered rows
+	IDs      string // ids of messages whose writers want no duplicates
 	Lanes    string // lanes and their leases
 	Relays   string // living relays
 	Settings string // what is stored once for all
@@ -277,6 +297,7 @@ func (t Table) named() Table {
 	hot := t.prefix + t.quoted(t.Name)
 	t.Hot, t.Inbox, t.Channel = hot, hot, "rowrelay_"+t.Name
 	t.Held, t.Done, t.Lanes, t.Relays = t.Index("held"), t.Index("done"), t.Index("lanes"), t.Index("relays")
+	t.IDs = t.Index("ids")
 	t.Settings, t.Messages, t.Epoch = t.Index("settings"), t.Index("messages"), t.Index("epoch")
 	t.LaneLocks, t.KeyLocks, t.SchemaVersion = t.Index("lane_locks"), t.Index("key_locks"), t.Index("schema_version")
 	return t

@@ -29,6 +29,11 @@ func TestGoldenSQL(t *testing.T) {
 			b := &text{T: t}
 			b.add("insert", d.Insert(table, []dialect.Row{fullRow})...)
 			b.add("insert several", d.Insert(table, []dialect.Row{plainRow, fullRow, plainRow, fullRow})...)
+			ids := []string{fullRow.MessageID, "0197a3b4-0000-7abc-8def-0123456789ab"}
+			b.add("insert ids", d.InsertIDs(table, ids, 42)...)
+			b.add("delete ids", d.DeleteIDs(table, ids, 42)...)
+			find, deletes := d.Cancel(table, fullRow.MessageID, 5*time.Second)
+			b.add("cancel", slices.DeleteFunc(append([]dialect.Query{find}, deletes[:]...), func(q dialect.Query) bool { return q.SQL == "" })...)
 			b.add("lock keys", d.LockKeys(table, []string{"b", "a", "b"})...)
 			b.add("notify", d.Notify(table)...)
 			b.add("written", d.Written(table))

@@ -79,6 +79,31 @@ func oracleInsert(args *bind.Oracle, table Table, row Row) string {
 	return "INSERT INTO " + table.Hot + " (" + names + ") VALUES (" + values + ")"
 }
 
+// InsertIDs fails where one is there, and has inserted none then.
+func (oracle) InsertIDs(table Table, ids []string, token int64) []Query {
+	var args bind.Oracle
+	value := args.Add(token)
+	return []Query{{SQL: "INSERT INTO " + table.IDs + " (message_id, write_token) SELECT g.message_id, " + value +
+		" FROM " + bind.OracleGiven(&args, "g", ids, "message_id VARCHAR2(36) PATH '$'"), Args: args.Args}}
+}
+
+func (oracle) DeleteIDs(table Table, ids []string, token int64) []Query {
+	var args bind.Oracle
+	given := bind.OracleGiven(&args, "g", ids, "message_id VARCHAR2(36) PATH '$'")
+	return []Query{{SQL: "DELETE FROM " + table.IDs + " WHERE message_id IN (SELECT g.message_id FROM " + given +
+		") AND " + args.Add(token) + " IN (0, write_token)", Args: args.Args}}
+}
+
+// Cancel has the indexes' expressions.
+func (oracle) Cancel(table Table, messageID string, ahead time.Duration) (find Query, deletes [2]Query) {
+	where := " AND available_at > SYS_EXTRACT_UTC(SYSTIMESTAMP) + NUMTODSINTERVAL(:2 / 1000000, 'SECOND')"
+	args := []any{messageID, ahead.Microseconds()}
+	return Query{}, [2]Query{
+		{SQL: "DELETE FROM " + table.Hot + " WHERE CASE WHEN available_at IS NOT NULL THEN message_id END = :1" + where, Args: args},
+		{SQL: "DELETE FROM " + table.Held + " WHERE message_id = :1" + where + " AND state = 'scheduled'", Args: args},
+	}
+}
+
 // LockKeys locks a row a key, by the key's hash, in their order: of the table of locks, whose
 // rows are locked in the place of what has no row (see ORACLE.md), it has 1,024 for keys.
 func (oracle) LockKeys(table Table, keys []string) []Query {

@@ -93,6 +93,33 @@ func postgresInsertArrays(table Table, columns []insertColumn, rows []Row) Query
 	}
 }
 
+// InsertIDs passes over what is there: an error would end the transaction.
+func (postgres) InsertIDs(table Table, ids []string, token int64) []Query {
+	return []Query{{
+		SQL:  "INSERT INTO " + table.IDs + " (message_id, write_token) SELECT id, $2::bigint FROM unnest($1::uuid[]) AS g (id) ON CONFLICT DO NOTHING",
+		Args: []any{bind.PostgresArray(ids), token},
+	}}
+}
+
+func (postgres) DeleteIDs(table Table, ids []string, token int64) []Query {
+	return []Query{{
+		SQL:  "DELETE FROM " + table.IDs + " WHERE message_id = ANY ($1::uuid[]) AND $2::bigint IN (0, write_token)",
+		Args: []any{bind.PostgresArray(ids), token},
+	}}
+}
+
+// Cancel reads the clock anew, as now() is when the transaction began; also after it has
+// waited for a row's lock. At READ COMMITTED a row that is moved meanwhile is found by the
+// second statement. That available_at isn't null is the index's condition.
+func (postgres) Cancel(table Table, messageID string, ahead time.Duration) (find Query, deletes [2]Query) {
+	where := " WHERE message_id = $1::uuid AND available_at IS NOT NULL AND available_at > clock_timestamp() + ($2::bigint * interval '1 microsecond')"
+	args := []any{messageID, ahead.Microseconds()}
+	return Query{}, [2]Query{
+		{SQL: "DELETE FROM " + table.Hot + where, Args: args},
+		{SQL: "DELETE FROM " + table.Held + where + " AND state = 'scheduled'", Args: args},
+	}
+}
+
 // LockKeys takes one advisory lock a key. Any producer can compute the same
 // number, so it must not change: see outbox/README.md. The table's oid keeps
 // two tables apart, and locks that are taken in order can't deadlock.

@@ -3,6 +3,8 @@ package dialect
 import (
 	"fmt"
 	"time"
+
+	"github.com/rowrelay/rowrelay/outbox/dialect/bind"
 )
 
 type sqlite struct{}
@@ -20,6 +22,30 @@ func (sqlite) Name() string { return "sqlite" }
 func (sqlite) Insert(table Table, rows []Row) []Query {
 	const maxBytes, maxParameters = 1 << 30, 32766
 	return insertValues(table, insertColumns(rows, time.Millisecond, "2006-01-02 15:04:05.000"), rows, maxParameters, maxBytes)
+}
+
+func (sqlite) InsertIDs(table Table, ids []string, token int64) []Query {
+	return []Query{{
+		SQL:  "INSERT INTO " + table.IDs + " (message_id, write_token) SELECT value, ? FROM json_each(?) WHERE true ON CONFLICT DO NOTHING",
+		Args: []any{token, bind.JSON(ids)},
+	}}
+}
+
+func (sqlite) DeleteIDs(table Table, ids []string, token int64) []Query {
+	return []Query{{
+		SQL:  "DELETE FROM " + table.IDs + " WHERE message_id IN (SELECT value FROM json_each(?)) AND ? IN (0, write_token)",
+		Args: []any{bind.JSON(ids), token},
+	}}
+}
+
+// Cancel names the indexes' condition, that available_at isn't null.
+func (sqlite) Cancel(table Table, messageID string, ahead time.Duration) (find Query, deletes [2]Query) {
+	where := " WHERE message_id = ? AND available_at IS NOT NULL AND available_at > strftime('%Y-%m-%d %H:%M:%f', 'now', ?)"
+	args := []any{messageID, fmt.Sprintf("%+.3f seconds", ahead.Seconds())}
+	return Query{}, [2]Query{
+		{SQL: "DELETE FROM " + table.Hot + where, Args: args},
+		{SQL: "DELETE FROM " + table.Held + where + " AND state = 'scheduled'", Args: args},
+	}
 }
 
 // LockKeys returns nothing: there is one writer at a time.

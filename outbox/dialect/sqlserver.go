@@ -77,6 +77,33 @@ FROM OPENJSON(@p2) WITH (n int '$[0]', start bigint '$[1]', length bigint '$[2]'
 	}
 }
 
+// InsertIDs is told nothing of ids that are there: the key ignores them.
+func (sqlserver) InsertIDs(table Table, ids []string, token int64) []Query {
+	return []Query{{
+		SQL:  "INSERT INTO " + table.IDs + " (message_id, write_token) SELECT CONVERT(uniqueidentifier, value), @p2 FROM OPENJSON(@p1)",
+		Args: []any{bind.SQLServerList(ids), token},
+	}}
+}
+
+func (sqlserver) DeleteIDs(table Table, ids []string, token int64) []Query {
+	return []Query{{
+		SQL: "DELETE FROM " + table.IDs + " WITH (ROWLOCK) WHERE message_id IN (SELECT CONVERT(uniqueidentifier, value) FROM OPENJSON(@p1))" +
+			" AND @p2 IN (0, write_token)",
+		Args: []any{bind.SQLServerList(ids), token},
+	}}
+}
+
+// Cancel seeks by the time as well, which the indexes have after the message: it doesn't
+// come to a row that is due, which a relay may have locked.
+func (sqlserver) Cancel(table Table, messageID string, ahead time.Duration) (find Query, deletes [2]Query) {
+	where := " WHERE message_id = @p1 AND available_at > DATEADD(MILLISECOND, @p2, SYSUTCDATETIME())"
+	args := []any{messageID, ahead.Milliseconds()}
+	return Query{}, [2]Query{
+		{SQL: "DELETE FROM t FROM " + table.Hot + " AS t WITH (ROWLOCK, INDEX(" + table.IndexName("scheduled") + "))" + where, Args: args},
+		{SQL: "DELETE FROM t FROM " + table.Held + " AS t WITH (ROWLOCK, INDEX(" + table.IndexName("held_message") + "))" + where + " AND state = N'scheduled'", Args: args},
+	}
+}
+
 // sqlserverKeyDeadlock is the error of a deadlock that sp_getapplock returns as a
 // number, where a row's would be error 1205.
 const sqlserverKeyDeadlock = 51205

@@ -7,21 +7,23 @@ import (
 	"database/sql/driver"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
+	"time"
 
 	"github.com/rowrelay/rowrelay/outbox"
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 )
 
-// Recorder has the Write method of an [outbox.Writer] and keeps the messages
+// Recorder has the Write and Cancel methods of an [outbox.Writer] and keeps the messages
 // instead of storing them; for tests without a database of code that takes its
 // writer as an interface. It knows nothing of transactions: what is rolled back
 // stays recorded.
 //
 // The zero value is ready for use. Its methods may be called concurrently.
 type Recorder struct {
-	// Err is what Write returns instead of recording, if it isn't nil. It is
-	// set before the Recorder is used.
+	// Err is what Write and Cancel return instead of recording, if it isn't nil. It is
+	// set before the Recorder is used. [outbox.ErrDuplicate] is one to try.
 	Err error
 
 	mu       sync.Mutex
@@ -45,6 +47,33 @@ func (r *Recorder) Write(ctx context.Context, _ outbox.Execer, messages ...outbo
 		r.messages = append(r.messages, message)
 	}
 	return nil
+}
+
+// Cancel forgets scheduled messages as a Writer's Cancel deletes them, by the clock of this
+// process: those that were written with an ID and a time that is more than five seconds
+// ahead. The transaction isn't used and may be nil.
+func (r *Recorder) Cancel(ctx context.Context, _ outbox.Execer, messageIDs ...string) (cancelled []string, err error) {
+	if r.Err != nil {
+		return nil, r.Err
+	}
+	writer, err := outbox.NewWriter(dialect.SQLite(), outbox.Options{})
+	if err != nil {
+		return nil, err
+	}
+	if _, err := writer.Cancel(ctx, nowhere{}, messageIDs...); err != nil { // what breaks a rule
+		return nil, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.messages = slices.DeleteFunc(r.messages, func(message outbox.Message) bool {
+		given := slices.ContainsFunc(messageIDs, func(id string) bool { return strings.EqualFold(id, message.ID) })
+		if given = given && time.Until(message.AvailableAt) > 5*time.Second; given {
+			cancelled = append(cancelled, strings.ToLower(message.ID))
+		}
+		return given
+	})
+	slices.Sort(cancelled)
+	return cancelled, nil
 }
 
 // Messages returns what was written so far. Messages without an ID have none

@@ -2,8 +2,11 @@ package outboxtest_test
 
 import (
 	"errors"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/rowrelay/rowrelay/outbox"
 	"github.com/rowrelay/rowrelay/outbox/outboxtest"
@@ -26,6 +29,26 @@ func TestRecorderRefusesAsAWriterDoes(t *testing.T) {
 	err := recorder.Write(t.Context(), nil, outbox.Message{Topic: "a"}, outbox.Message{})
 	if !errors.Is(err, outbox.ErrInvalid) || len(recorder.Messages()) > 0 {
 		t.Errorf("Write: %v, recorded %v", err, recorder.Messages())
+	}
+}
+
+func TestRecorderCancels(t *testing.T) {
+	t.Parallel()
+	var recorder outboxtest.Recorder
+	later, soon := outbox.NewID(), outbox.NewID()
+	if err := recorder.Write(t.Context(), nil, outbox.Message{ID: later, Topic: "later", AvailableAt: time.Now().Add(time.Hour)},
+		outbox.Message{ID: soon, Topic: "soon", AvailableAt: time.Now().Add(time.Second)}); err != nil {
+		t.Fatal(err)
+	}
+	cancelled, err := recorder.Cancel(t.Context(), nil, strings.ToUpper(later), soon, outbox.NewID())
+	if err != nil || !slices.Equal(cancelled, []string{later}) {
+		t.Errorf("Cancel = %v, %v; want %s", cancelled, err, later)
+	}
+	if left := recorder.Messages(); len(left) != 1 || left[0].Topic != "soon" {
+		t.Errorf("%v is left", left)
+	}
+	if _, err := recorder.Cancel(t.Context(), nil, "42"); !errors.Is(err, outbox.ErrInvalid) {
+		t.Errorf("Cancel of no UUID: %v", err)
 	}
 }
 

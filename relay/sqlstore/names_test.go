@@ -188,7 +188,7 @@ func TestOpenWithoutSchema(t *testing.T) {
 				t.Errorf("open %s: %v, want what to do", name, err)
 			}
 		}
-		exec(t, table.DB, "UPDATE outbox_settings SET value = '2' WHERE name = 'schema'")
+		exec(t, table.DB, "UPDATE outbox_settings SET value = '3' WHERE name = 'schema'")
 		if _, err := sqlstore.Open(t.Context(), table.DB, table.dialect, sqlstore.Options{}); !errors.Is(err, storage.ErrNoSchema) {
 			t.Errorf("open a newer schema: %v, want %v", err, storage.ErrNoSchema)
 		}

@@ -32,7 +32,7 @@ import (
 )
 
 // schemaVersion is what the tables have to be.
-const schemaVersion = "1"
+const schemaVersion = "2"
 
 // Options say which table is meant.
 type Options struct {

@@ -81,8 +81,11 @@ type Store interface {
 	// returned, the settlements are the caller's to change.
 	Settle(ctx context.Context, relay string, keep bool, settlements []Settlement) (Settled, error)
 
-	// Purge deletes up to limit done rows that finished longer ago than
-	// retention, and relays long dead, and says how many rows it deleted.
+	// Purge deletes up to limit done rows that finished longer ago than retention, up to
+	// limit ids of producers that want no duplicates, and relays long dead; and says how
+	// many it deleted of the rows, or of the ids if these are more. An id goes that was
+	// written longer ago than retention, and whose message isn't there any more but as
+	// done; it may stay longer while old rows are pending.
 	Purge(ctx context.Context, retention time.Duration, limit int) (int, error)
 
 	// Parallelism says how many calls one relay should have under way at once.

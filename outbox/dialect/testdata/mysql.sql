@@ -39,6 +39,26 @@ INSERT INTO `app`.`Events` (message_id, topic, message_key, payload, headers, av
 --   27: 2030-01-02 03:04:05.678901
 --   28: 3
 
+-- insert ids
+INSERT IGNORE INTO `app`.`Events_ids` (message_id, write_token) VALUES (?,42),(?,42);
+--   1: i
+--   2: 0197a3b4-0000-7abc-8def-0123456789ab
+
+-- delete ids
+DELETE FROM `app`.`Events_ids` WHERE message_id IN (?,?) AND 42 IN (0, write_token);
+--   1: i
+--   2: 0197a3b4-0000-7abc-8def-0123456789ab
+
+-- cancel
+SELECT 1, lane, id FROM `app`.`Events_held` WHERE message_id = ? AND state = 'scheduled' AND available_at > utc_timestamp(6) + INTERVAL 5000000 MICROSECOND UNION ALL SELECT 0, lane, id FROM `app`.`Events` WHERE message_id = ? AND available_at > utc_timestamp(6) + INTERVAL 5000000 MICROSECOND AND NOT EXISTS (SELECT 1 FROM `app`.`Events_held` WHERE message_id = ? AND state = 'scheduled' AND available_at > utc_timestamp(6) + INTERVAL 5000000 MICROSECOND) LIMIT 1;
+--   1: i
+--   2: i
+--   3: i
+DELETE t FROM `app`.`Events` AS t FORCE INDEX (PRIMARY) WHERE lane = ? AND id = ? AND message_id = ? AND available_at > utc_timestamp(6) + INTERVAL 5000000 MICROSECOND;
+--   1: i
+DELETE t FROM `app`.`Events_held` AS t FORCE INDEX (PRIMARY) WHERE lane = ? AND id = ? AND message_id = ? AND state = 'scheduled' AND available_at > utc_timestamp(6) + INTERVAL 5000000 MICROSECOND;
+--   1: i
+
 -- lock keys
 SELECT slot FROM `app`.`Events_key_locks` FORCE INDEX (PRIMARY) WHERE slot IN (454,930) ORDER BY slot FOR UPDATE;
 

@@ -35,6 +35,24 @@ END;
 --   17: {}
 --   18: [112 112]
 
+-- insert ids
+INSERT INTO app."Events_ids" (message_id, write_token) SELECT g.message_id, :1 FROM JSON_TABLE(:2, '$[*]' COLUMNS (message_id VARCHAR2(36) PATH '$')) g;
+--   1: 42
+--   2: ["i","0197a3b4-0000-7abc-8def-0123456789ab"]
+
+-- delete ids
+DELETE FROM app."Events_ids" WHERE message_id IN (SELECT g.message_id FROM JSON_TABLE(:1, '$[*]' COLUMNS (message_id VARCHAR2(36) PATH '$')) g) AND :2 IN (0, write_token);
+--   1: ["i","0197a3b4-0000-7abc-8def-0123456789ab"]
+--   2: 42
+
+-- cancel
+DELETE FROM app."Events" WHERE CASE WHEN available_at IS NOT NULL THEN message_id END = :1 AND available_at > SYS_EXTRACT_UTC(SYSTIMESTAMP) + NUMTODSINTERVAL(:2 / 1000000, 'SECOND');
+--   1: i
+--   2: 5000000
+DELETE FROM app."Events_held" WHERE message_id = :1 AND available_at > SYS_EXTRACT_UTC(SYSTIMESTAMP) + NUMTODSINTERVAL(:2 / 1000000, 'SECOND') AND state = 'scheduled';
+--   1: i
+--   2: 5000000
+
 -- lock keys
 BEGIN
     FOR locked IN (

@@ -39,6 +39,24 @@ INSERT INTO app."Events" (message_id, topic, message_key, payload, headers, avai
 --   27: 2030-01-02 03:04:05.678901+00
 --   28: 3
 
+-- insert ids
+INSERT INTO app."Events_ids" (message_id, write_token) SELECT id, $2::bigint FROM unnest($1::uuid[]) AS g (id) ON CONFLICT DO NOTHING;
+--   1: {"i","0197a3b4-0000-7abc-8def-0123456789ab"}
+--   2: 42
+
+-- delete ids
+DELETE FROM app."Events_ids" WHERE message_id = ANY ($1::uuid[]) AND $2::bigint IN (0, write_token);
+--   1: {"i","0197a3b4-0000-7abc-8def-0123456789ab"}
+--   2: 42
+
+-- cancel
+DELETE FROM app."Events" WHERE message_id = $1::uuid AND available_at IS NOT NULL AND available_at > clock_timestamp() + ($2::bigint * interval '1 microsecond');
+--   1: i
+--   2: 5000000
+DELETE FROM app."Events_held" WHERE message_id = $1::uuid AND available_at IS NOT NULL AND available_at > clock_timestamp() + ($2::bigint * interval '1 microsecond') AND state = 'scheduled';
+--   1: i
+--   2: 5000000
+
 -- lock keys
 SELECT pg_advisory_xact_lock(h) FROM (SELECT DISTINCT hashtextextended(k, 'app."Events"'::regclass::oid::bigint) AS h FROM unnest($1::text[]) AS k ORDER BY h) AS locks;
 --   1: {"b","a","b"}

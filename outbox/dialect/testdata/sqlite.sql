@@ -39,6 +39,24 @@ INSERT INTO app."Events" (message_id, topic, message_key, payload, headers, avai
 --   27: 2030-01-02 03:04:05.679
 --   28: 3
 
+-- insert ids
+INSERT INTO app."Events_ids" (message_id, write_token) SELECT value, ? FROM json_each(?) WHERE true ON CONFLICT DO NOTHING;
+--   1: 42
+--   2: ["i","0197a3b4-0000-7abc-8def-0123456789ab"]
+
+-- delete ids
+DELETE FROM app."Events_ids" WHERE message_id IN (SELECT value FROM json_each(?)) AND ? IN (0, write_token);
+--   1: ["i","0197a3b4-0000-7abc-8def-0123456789ab"]
+--   2: 42
+
+-- cancel
+DELETE FROM app."Events" WHERE message_id = ? AND available_at IS NOT NULL AND available_at > strftime('%Y-%m-%d %H:%M:%f', 'now', ?);
+--   1: i
+--   2: +5.000 seconds
+DELETE FROM app."Events_held" WHERE message_id = ? AND available_at IS NOT NULL AND available_at > strftime('%Y-%m-%d %H:%M:%f', 'now', ?) AND state = 'scheduled';
+--   1: i
+--   2: +5.000 seconds
+
 -- lock keys
 
 -- notify

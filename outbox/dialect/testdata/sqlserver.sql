@@ -17,6 +17,24 @@ FROM OPENJSON(@p2) WITH (n int '$[0]', start bigint '$[1]', length bigint '$[2]'
 --   1: [112 112 112 112 0]
 --   2: [[0,1,null,"i","t",null,null,null,0],[1,1,2,"i","t\"\\","k","{}","2030-01-02T03:04:05.6789001",3],[2
 
+-- insert ids
+INSERT INTO app."Events_ids" (message_id, write_token) SELECT CONVERT(uniqueidentifier, value), @p2 FROM OPENJSON(@p1);
+--   1: ["i","0197a3b4-0000-7abc-8def-0123456789ab"]
+--   2: 42
+
+-- delete ids
+DELETE FROM app."Events_ids" WITH (ROWLOCK) WHERE message_id IN (SELECT CONVERT(uniqueidentifier, value) FROM OPENJSON(@p1)) AND @p2 IN (0, write_token);
+--   1: ["i","0197a3b4-0000-7abc-8def-0123456789ab"]
+--   2: 42
+
+-- cancel
+DELETE FROM t FROM app."Events" AS t WITH (ROWLOCK, INDEX("Events_scheduled")) WHERE message_id = @p1 AND available_at > DATEADD(MILLISECOND, @p2, SYSUTCDATETIME());
+--   1: i
+--   2: 5000
+DELETE FROM t FROM app."Events_held" AS t WITH (ROWLOCK, INDEX("Events_held_message")) WHERE message_id = @p1 AND available_at > DATEADD(MILLISECOND, @p2, SYSUTCDATETIME()) AND state = N'scheduled';
+--   1: i
+--   2: 5000
+
 -- lock keys
 DECLARE @name nvarchar(255) = CONCAT(N'rowrelay:', OBJECT_ID(N'[app].[Events]'), N':', CONVERT(nvarchar(64), HASHBYTES('SHA2_256', @p1), 2));
 DECLARE @got int;

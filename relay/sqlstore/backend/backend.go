@@ -89,7 +89,10 @@ type Backend interface {
 	Settle(ctx context.Context, tx *sql.Tx, relay string, keep bool, settlements []storage.Settlement) (Settled, error)
 
 	// Purge deletes up to limit done rows that finished longer ago than retention,
-	// and after since. Until is where the next purge may begin; zero where there is no
+	// and after since; and up to limit ids that were written longer ago ([IDsKept]), but for
+	// those of held rows, and those that are no older than the lowest pending row: a message's
+	// id is written before it, and ten minutes make up for transactions and clocks between the
+	// two. It says how many it deleted of the one or the other, whichever are more. Until is where the next purge may begin; zero where there is no
 	// gain in that.
 	Purge(ctx context.Context, retention time.Duration, limit int, since time.Time) (purged int, until time.Time, err error)
 
@@ -117,6 +120,11 @@ type Backend interface {
 	// the id of each.
 	ChangeParked(ctx context.Context, filter Filter, discard bool) ([]int64, error)
 }
+
+// IDsKept is how long ids are kept where rows are kept for the retention. In a minute the
+// transaction is over that found an id old: it deletes none that was deleted, and written
+// anew, meanwhile.
+func IDsKept(retention time.Duration) time.Duration { return max(retention, time.Minute) }
 
 // Queries are the statements that every database has, and in which they differ by the text
 // alone.

@@ -198,6 +198,17 @@ SELECT 'lane', lane, fence FROM {lanes} FORCE INDEX (PRIMARY) WHERE lane IN :lan
 -- name: old done rows
 SELECT id FROM {done} FORCE INDEX (done_finished) WHERE finished_at < {now} + INTERVAL :retention MICROSECOND ORDER BY finished_at LIMIT :limit{skip}
 
+-- Sees one moment: a row that moves meanwhile is hot or held.
+-- name: old ids
+SELECT i.message_id FROM {ids} AS i FORCE INDEX (ids_written)
+WHERE i.written_at < {now} + INTERVAL :kept MICROSECOND
+    AND i.written_at < coalesce((SELECT h.created_at FROM {hot} AS h FORCE INDEX (id) ORDER BY h.id LIMIT 1) - INTERVAL 10 MINUTE, {now})
+    AND NOT EXISTS (SELECT 1 FROM {held} AS h WHERE h.message_id = i.message_id)
+ORDER BY i.written_at LIMIT :limit
+
+-- name: delete ids
+DELETE FROM {ids} WHERE message_id IN (:ids) AND written_at < {now} + INTERVAL :kept MICROSECOND
+
 -- ---------------------------------------------------------------------------------
 -- Claiming by rows. A claim is built in rows.go.
 

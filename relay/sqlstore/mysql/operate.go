@@ -116,7 +116,7 @@ func (m *MySQL) checkRights(ctx context.Context, claim storage.Claim) backend.Fi
 	}
 	var lacking []string
 	for _, needed := range []struct{ name, column, rights string }{
-		{m.table.Hot, "attempts", hot}, {m.table.Held, "lane", "SELECT INSERT UPDATE DELETE"}, {m.table.Done, "lane", "SELECT INSERT UPDATE DELETE"},
+		{m.table.Hot, "attempts", hot}, {m.table.Held, "lane", "SELECT INSERT UPDATE DELETE"}, {m.table.Done, "lane", "SELECT INSERT UPDATE DELETE"}, {m.table.IDs, "", "SELECT DELETE"},
 		{m.table.Lanes, "lane", "SELECT UPDATE"}, {m.table.LaneLocks, "lane", "SELECT UPDATE"}, {m.table.Relays, "host", "SELECT INSERT UPDATE DELETE"},
 		{m.table.Settings, "value", "SELECT INSERT UPDATE"}, {m.table.Messages, "", "SELECT"},
 	} {

@@ -72,9 +72,23 @@ func (m *MySQL) Purge(ctx context.Context, retention time.Duration, limit int, _
 		purged = len(ids)
 		_, err = backend.Exec(ctx, tx, m.deleteByID(m.table.Done, "PRIMARY", ids,
 			text{sql: "t.finished_at < utc_timestamp(6) + INTERVAL " + microseconds(-retention) + " MICROSECOND"})...)
-		return err
+		if err != nil {
+			return err
+		}
+		return m.purgeIDs(ctx, tx, microseconds(-backend.IDsKept(retention)), limit, &purged)
 	})
 	return purged, until, err
+}
+
+func (m *MySQL) purgeIDs(ctx context.Context, tx *sql.Tx, kept string, limit int, purged *int) error {
+	ids, err := backend.Lines(ctx, tx, m.sql.Fill("old ids", []string{":kept", kept, ":limit", number(limit)}))
+	if err != nil || len(ids) == 0 {
+		return err
+	}
+	*purged = max(*purged, len(ids))
+	_, err = backend.Exec(ctx, tx, m.sql.Fill("delete ids", []string{":kept", kept, ":ids", strings.Repeat(", ?", len(ids))[2:]},
+		backend.Column(ids, func(id *string) any { return *id })...))
+	return err
 }
 
 // moving makes the statements that move rows.

@@ -94,7 +94,7 @@ func rights(table dialect.Table, claim storage.Claim) backend.Query {
 	}
 	var needs []string
 	for _, needed := range []struct{ suffix, rights string }{
-		{"", hot}, {"_held", "SELECT INSERT UPDATE DELETE"}, {"_done", "SELECT INSERT DELETE"}, {"_lanes", "SELECT UPDATE"},
+		{"", hot}, {"_held", "SELECT INSERT UPDATE DELETE"}, {"_done", "SELECT INSERT DELETE"}, {"_ids", "SELECT DELETE"}, {"_lanes", "SELECT UPDATE"},
 		{"_relays", "SELECT INSERT UPDATE DELETE"}, {"_settings", "SELECT INSERT UPDATE"}, {"_messages", "SELECT"}, {"_locks", "SELECT"},
 	} {
 		for right := range strings.FieldsSeq(needed.rights) {

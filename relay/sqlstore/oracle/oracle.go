@@ -303,7 +303,11 @@ func (d *Oracle) BlockedAmong(ctx context.Context, keys []storage.LaneKey) ([]st
 // Purge implements [backend.Backend].
 func (d *Oracle) Purge(ctx context.Context, retention time.Duration, limit int, _ time.Time) (purged int, until time.Time, err error) {
 	err = d.inTx(ctx, func(tx *sql.Tx) error {
-		purged, err = backend.Exec(ctx, tx, d.sql.Query("purge", -retention.Microseconds(), int64(limit)))
+		if purged, err = backend.Exec(ctx, tx, d.sql.Query("purge", -retention.Microseconds(), int64(limit))); err != nil {
+			return err
+		}
+		ids, err := backend.Exec(ctx, tx, d.sql.Query("purge ids", -backend.IDsKept(retention).Microseconds(), int64(limit)))
+		purged = max(purged, ids)
 		return err
 	})
 	return purged, until, err

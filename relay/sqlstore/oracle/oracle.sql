@@ -236,6 +236,15 @@ DELETE FROM {done} WHERE (id, message_id) IN (SELECT id, message_id FROM (
     SELECT id, message_id FROM {done} WHERE finished_at < {now} + NUMTODSINTERVAL(:1 / 1000000, 'SECOND')
     ORDER BY finished_at) WHERE ROWNUM <= :2)
 
+-- :1 microseconds that rows are kept, less than none; :2 how many.
+-- name: purge ids
+DELETE FROM {ids} WHERE message_id IN (SELECT message_id FROM (
+    SELECT i.message_id FROM {ids} i
+    WHERE i.written_at < {now} + NUMTODSINTERVAL(:1 / 1000000, 'SECOND')
+        AND i.written_at < NVL((SELECT h.created_at FROM {hot} h WHERE h.id = (SELECT MIN(id) FROM {hot})) - INTERVAL '10' MINUTE, {now})
+        AND NOT EXISTS (SELECT 1 FROM {held} h WHERE h.message_id = i.message_id)
+    ORDER BY i.written_at) WHERE ROWNUM <= :2)
+
 -- ---------------------------------------------------------------------------------
 -- Claiming by rows. A claim is built in rows.go.
 

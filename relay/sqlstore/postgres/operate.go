@@ -88,7 +88,7 @@ func (p *Postgres) rights(claim storage.Claim) (tables, needs []string) {
 		hot += " INSERT"
 	}
 	for _, needed := range []struct{ table, rights string }{
-		{p.table.Hot, hot}, {p.table.Held, "SELECT INSERT UPDATE DELETE"}, {p.table.Done, "SELECT INSERT UPDATE DELETE"},
+		{p.table.Hot, hot}, {p.table.Held, "SELECT INSERT UPDATE DELETE"}, {p.table.Done, "SELECT INSERT UPDATE DELETE"}, {p.table.IDs, "SELECT UPDATE DELETE"},
 		{p.table.Lanes, "SELECT UPDATE"}, {p.table.Relays, "SELECT INSERT UPDATE DELETE"},
 		{p.table.Settings, "SELECT INSERT UPDATE"}, {p.table.Epoch, "SELECT INSERT"}, {p.table.Messages, "SELECT"},
 	} {

@@ -253,11 +253,18 @@ func (p *Postgres) Purge(ctx context.Context, retention time.Duration, limit int
 		from = since.UTC().Format(timestamp)
 	}
 	query := p.sql.Query("purge", retention.Microseconds(), from, int64(limit), true)
-	err = backend.InTx(ctx, p.db, readCommitted, p.bounded, func(tx *sql.Tx) error { return backend.One(ctx, tx, query, &purged, &until) })
+	ids := 0
+	err = backend.InTx(ctx, p.db, readCommitted, p.bounded, func(tx *sql.Tx) (err error) {
+		if err := backend.One(ctx, tx, query, &purged, &until); err != nil {
+			return err
+		}
+		ids, err = backend.Exec(ctx, tx, p.sql.Query("purge ids", backend.IDsKept(retention).Microseconds(), int64(limit), true))
+		return err
+	})
 	if err != nil {
 		return 0, time.Time{}, err
 	}
-	return purged, until, nil
+	return max(purged, ids), until, nil
 }
 
 // Claim implements [backend.Backend].

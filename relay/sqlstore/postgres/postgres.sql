@@ -307,6 +307,19 @@ WITH old AS MATERIALIZED (
 gone AS (DELETE FROM {done} AS t USING old AS g WHERE {is at place} RETURNING t.finished_at)
 SELECT count(*), CASE WHEN count(*) < $3::bigint THEN now() - ($1::bigint * interval '1 microsecond') ELSE max(finished_at) END FROM gone
 
+-- The lowest row of each lane is found by the key's index; see dear. $1 microseconds that
+-- rows are kept, $2 how many, $3 true.
+-- name: purge ids
+WITH old AS MATERIALIZED (
+    SELECT i.message_id FROM {ids} AS i
+    WHERE i.written_at < now() - ($1::bigint * interval '1 microsecond') AND ($3::boolean OR {never})
+        AND i.written_at < COALESCE((SELECT min(t.created_at) FROM {lanes} AS l CROSS JOIN LATERAL (
+            SELECT h.created_at FROM {hot} AS h WHERE h.lane = l.lane AND h.id >= COALESCE((SELECT -9223372036854775807), {dear})
+            ORDER BY h.lane, h.id LIMIT 1) AS t) - interval '10 minutes', now())
+        AND NOT EXISTS (SELECT 1 FROM {held} AS h WHERE h.message_id = i.message_id)
+    ORDER BY i.written_at LIMIT $2::bigint FOR UPDATE OF i SKIP LOCKED)
+DELETE FROM {ids} AS i USING old AS g WHERE i.message_id = g.message_id
+
 -- ---------------------------------------------------------------------------------
 -- Claiming by rows. A claim is built in rows.go.
 

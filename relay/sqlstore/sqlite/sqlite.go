@@ -189,7 +189,11 @@ func (s *SQLite) BlockedAmong(ctx context.Context, keys []storage.LaneKey) ([]st
 // Purge implements [backend.Backend].
 func (s *SQLite) Purge(ctx context.Context, retention time.Duration, limit int, _ time.Time) (purged int, until time.Time, err error) {
 	err = s.inTx(ctx, func(tx *sql.Tx) error {
-		purged, err = backend.Exec(ctx, tx, s.sql.Query("purge", seconds(-retention), int64(limit)))
+		if purged, err = backend.Exec(ctx, tx, s.sql.Query("purge", seconds(-retention), int64(limit))); err != nil {
+			return err
+		}
+		ids, err := backend.Exec(ctx, tx, s.sql.Query("purge ids", seconds(-backend.IDsKept(retention)), int64(limit)))
+		purged = max(purged, ids)
 		return err
 	})
 	return purged, until, err

@@ -202,6 +202,14 @@ SELECT 'lane', l.lane, l.fence FROM json_each(?) AS j CROSS JOIN {lanes} AS l ON
 -- name: purge
 DELETE FROM {done} WHERE rowid IN (SELECT rowid FROM {done} WHERE finished_at < {from now} ORDER BY finished_at LIMIT ?)
 
+-- Seconds that rows are kept, how many.
+-- name: purge ids
+DELETE FROM {ids} WHERE message_id IN (SELECT i.message_id FROM {ids} AS i
+    WHERE i.written_at < {from now}
+        AND i.written_at < coalesce((SELECT strftime('%Y-%m-%d %H:%M:%f', h.created_at, '-10 minutes') FROM {hot} AS h ORDER BY h.id LIMIT 1), {now})
+        AND NOT EXISTS (SELECT 1 FROM {held} AS h WHERE h.message_id = i.message_id)
+    ORDER BY i.written_at LIMIT ?)
+
 -- ---------------------------------------------------------------------------------
 -- Claiming by rows. A claim is built in rows.go.
 

@@ -98,7 +98,7 @@ func rights(table dialect.Table, claim storage.Claim) backend.Query {
 	}
 	var needs []string
 	for _, needed := range []struct{ suffix, rights string }{
-		{"", hot}, {"_held", "SELECT INSERT UPDATE DELETE"}, {"_done", "SELECT INSERT UPDATE DELETE"}, {"_lanes", "SELECT UPDATE"},
+		{"", hot}, {"_held", "SELECT INSERT UPDATE DELETE"}, {"_done", "SELECT INSERT UPDATE DELETE"}, {"_ids", "SELECT DELETE"}, {"_lanes", "SELECT UPDATE"},
 		{"_relays", "SELECT INSERT UPDATE DELETE"}, {"_settings", "SELECT INSERT UPDATE"}, {"_messages", "SELECT"}, {"_id", "VIEW DEFINITION"},
 	} {
 		rights := strings.Fields(needed.rights)

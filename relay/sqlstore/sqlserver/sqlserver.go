@@ -249,7 +249,16 @@ func (d *SQLServer) BlockedAmong(ctx context.Context, keys []storage.LaneKey) ([
 // Purge implements [backend.Backend].
 func (d *SQLServer) Purge(ctx context.Context, retention time.Duration, limit int, _ time.Time) (purged int, until time.Time, err error) {
 	purged, err = d.change(ctx, d.sql.Query("purge", int64(limit), -millis(retention)))
-	return purged, until, err
+	if err != nil {
+		return 0, until, err
+	}
+	kept := -millis(backend.IDsKept(retention))
+	ids, err := backend.Lines(ctx, d.db, d.sql.Query("old ids", int64(limit), kept))
+	if err != nil || len(ids) == 0 {
+		return purged, until, err
+	}
+	_, err = d.change(ctx, d.sql.Query("delete ids", bind.SQLServerList(ids), kept))
+	return max(purged, len(ids)), until, err
 }
 
 // Claim implements [backend.Backend]. It names its index, as all do that lock what they find:

@@ -299,6 +299,25 @@ WITH old AS (
     WHERE finished_at < DATEADD(MILLISECOND, @p2 % 1000, DATEADD(SECOND, @p2 / 1000, SYSUTCDATETIME())) ORDER BY finished_at)
 DELETE FROM old
 
+-- Sees one moment: a row that moves meanwhile is hot or held. @p1 how many, @p2 milliseconds
+-- that ids are kept, less than none.
+-- name: old ids
+{at one moment}
+SELECT TOP (@p1) LOWER(CONVERT(nvarchar(36), i.message_id)) FROM {ids} AS i
+WHERE i.written_at < DATEADD(MILLISECOND, @p2 % 1000, DATEADD(SECOND, @p2 / 1000, SYSUTCDATETIME()))
+    AND i.written_at < COALESCE((SELECT DATEADD(MINUTE, -10, MIN(t.created_at)) FROM {lanes} AS l CROSS APPLY (
+        SELECT TOP (1) h.created_at FROM {hot} AS h WHERE h.lane = l.lane ORDER BY h.id) AS t), SYSUTCDATETIME())
+    AND NOT EXISTS (SELECT 1 FROM {held} AS h WHERE h.message_id = i.message_id)
+ORDER BY i.written_at;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
+
+-- @p1 a list of ids, @p2 milliseconds that ids are kept, less than none.
+-- name: delete ids
+{read committed}
+DELETE FROM i FROM {ids} AS i WITH (READPAST, ROWLOCK, READCOMMITTEDLOCK)
+INNER JOIN OPENJSON(@p1) AS g ON i.message_id = CONVERT(uniqueidentifier, g.value)
+WHERE i.written_at < DATEADD(MILLISECOND, @p2 % 1000, DATEADD(SECOND, @p2 / 1000, SYSUTCDATETIME()))
+
 -- ---------------------------------------------------------------------------------
 -- Claiming by rows. A claim is built in rows.go.
 

@@ -34,6 +34,8 @@ SELECT 1 FROM `app`.`Events_done` WHERE FALSE;
 EXPLAIN INSERT INTO `app`.`Events_done` VALUES ();
 EXPLAIN UPDATE `app`.`Events_done` SET lane = '';
 EXPLAIN DELETE FROM `app`.`Events_done`;
+SELECT 1 FROM `app`.`Events_ids` WHERE FALSE;
+EXPLAIN DELETE FROM `app`.`Events_ids`;
 SELECT 1 FROM `app`.`Events_lanes` WHERE FALSE;
 EXPLAIN UPDATE `app`.`Events_lanes` SET lane = '';
 SELECT 1 FROM `app`.`Events_lane_locks` WHERE FALSE;
@@ -231,6 +233,11 @@ DELETE t FROM (SELECT 2 AS lane,11 AS id,1 AS n) AS g STRAIGHT_JOIN `app`.`Event
 -- purge
 SELECT id FROM `app`.`Events_done` FORCE INDEX (done_finished) WHERE finished_at < utc_timestamp(6) + INTERVAL -86400000000 MICROSECOND ORDER BY finished_at LIMIT 100 FOR UPDATE SKIP LOCKED;
 DELETE t FROM (SELECT 0 AS lane,1 AS id UNION ALL VALUES (0,2)) AS g STRAIGHT_JOIN `app`.`Events_done` AS t FORCE INDEX (PRIMARY) ON t.id = g.id WHERE t.finished_at < utc_timestamp(6) + INTERVAL -86400000000 MICROSECOND;
+SELECT i.message_id FROM `app`.`Events_ids` AS i FORCE INDEX (ids_written)
+WHERE i.written_at < utc_timestamp(6) + INTERVAL -86400000000 MICROSECOND
+    AND i.written_at < coalesce((SELECT h.created_at FROM `app`.`Events` AS h FORCE INDEX (id) ORDER BY h.id LIMIT 1) - INTERVAL 10 MINUTE, utc_timestamp(6))
+    AND NOT EXISTS (SELECT 1 FROM `app`.`Events_held` AS h WHERE h.message_id = i.message_id)
+ORDER BY i.written_at LIMIT 100;
 DELETE FROM `app`.`Events_relays` WHERE `until` < utc_timestamp(6) - INTERVAL 1 DAY;
 
 -- claim the oldest: as in mysql.sql

@@ -63,6 +63,8 @@ SELECT n.need, 'on', n.name FROM (
     UNION ALL SELECT 'SELECT' AS need, 'Events_done' AS name FROM dual
     UNION ALL SELECT 'INSERT' AS need, 'Events_done' AS name FROM dual
     UNION ALL SELECT 'DELETE' AS need, 'Events_done' AS name FROM dual
+    UNION ALL SELECT 'SELECT' AS need, 'Events_ids' AS name FROM dual
+    UNION ALL SELECT 'DELETE' AS need, 'Events_ids' AS name FROM dual
     UNION ALL SELECT 'SELECT' AS need, 'Events_lanes' AS name FROM dual
     UNION ALL SELECT 'UPDATE' AS need, 'Events_lanes' AS name FROM dual
     UNION ALL SELECT 'SELECT' AS need, 'Events_relays' AS name FROM dual
@@ -810,6 +812,14 @@ UPDATE app."Events_settings" SET value = value WHERE name = 'schema';
 DELETE FROM app."Events_done" WHERE (id, message_id) IN (SELECT id, message_id FROM (
     SELECT id, message_id FROM app."Events_done" WHERE finished_at < SYS_EXTRACT_UTC(SYSTIMESTAMP) + NUMTODSINTERVAL(:1 / 1000000, 'SECOND')
     ORDER BY finished_at) WHERE ROWNUM <= :2);
+--   1: -86400000000
+--   2: 100
+DELETE FROM app."Events_ids" WHERE message_id IN (SELECT message_id FROM (
+    SELECT i.message_id FROM app."Events_ids" i
+    WHERE i.written_at < SYS_EXTRACT_UTC(SYSTIMESTAMP) + NUMTODSINTERVAL(:1 / 1000000, 'SECOND')
+        AND i.written_at < NVL((SELECT h.created_at FROM app."Events" h WHERE h.id = (SELECT MIN(id) FROM app."Events")) - INTERVAL '10' MINUTE, SYS_EXTRACT_UTC(SYSTIMESTAMP))
+        AND NOT EXISTS (SELECT 1 FROM app."Events_held" h WHERE h.message_id = i.message_id)
+    ORDER BY i.written_at) WHERE ROWNUM <= :2);
 --   1: -86400000000
 --   2: 100
 DELETE FROM app."Events_relays" WHERE until < SYS_EXTRACT_UTC(SYSTIMESTAMP) - INTERVAL '1' DAY;

@@ -524,6 +524,18 @@ SELECT count(*), CASE WHEN count(*) < $3::bigint THEN now() - ($1::bigint * inte
 --   2: 2026-10-05 01:02:03.000004+00
 --   3: 100
 --   4: true
+WITH old AS MATERIALIZED (
+    SELECT i.message_id FROM app."Events_ids" AS i
+    WHERE i.written_at < now() - ($1::bigint * interval '1 microsecond') AND ($3::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0)
+        AND i.written_at < COALESCE((SELECT min(t.created_at) FROM app."Events_lanes" AS l CROSS JOIN LATERAL (
+            SELECT h.created_at FROM app."Events" AS h WHERE h.lane = l.lane AND h.id >= COALESCE((SELECT -9223372036854775807), ((SELECT now()::text) @@ ANY ('{x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x}'::text[]))::int)
+            ORDER BY h.lane, h.id LIMIT 1) AS t) - interval '10 minutes', now())
+        AND NOT EXISTS (SELECT 1 FROM app."Events_held" AS h WHERE h.message_id = i.message_id)
+    ORDER BY i.written_at LIMIT $2::bigint FOR UPDATE OF i SKIP LOCKED)
+DELETE FROM app."Events_ids" AS i USING old AS g WHERE i.message_id = g.message_id;
+--   1: 86400000000
+--   2: 100
+--   3: true
 DELETE FROM app."Events_relays" WHERE until < now() - interval '1 day';
 
 -- claim the oldest

@@ -357,6 +357,13 @@ DELETE FROM app."Events_lanes" WHERE lane < 0;
 DELETE FROM app."Events_done" WHERE rowid IN (SELECT rowid FROM app."Events_done" WHERE finished_at < strftime('%Y-%m-%d %H:%M:%f', 'now', ?) ORDER BY finished_at LIMIT ?);
 --   1: -86400.000 seconds
 --   2: 100
+DELETE FROM app."Events_ids" WHERE message_id IN (SELECT i.message_id FROM app."Events_ids" AS i
+    WHERE i.written_at < strftime('%Y-%m-%d %H:%M:%f', 'now', ?)
+        AND i.written_at < coalesce((SELECT strftime('%Y-%m-%d %H:%M:%f', h.created_at, '-10 minutes') FROM app."Events" AS h ORDER BY h.id LIMIT 1), strftime('%Y-%m-%d %H:%M:%f', 'now'))
+        AND NOT EXISTS (SELECT 1 FROM app."Events_held" AS h WHERE h.message_id = i.message_id)
+    ORDER BY i.written_at LIMIT ?);
+--   1: -86400.000 seconds
+--   2: 100
 DELETE FROM app."Events_relays" WHERE until < strftime('%Y-%m-%d %H:%M:%f', 'now', '-1 day');
 
 -- claim the oldest

@@ -68,6 +68,8 @@ SELECT need, N'on', name FROM (VALUES (N'SELECT', N'[app].[Events]'),
     (N'INSERT', N'[app].[Events_done]'),
     (N'UPDATE', N'[app].[Events_done]'),
     (N'DELETE', N'[app].[Events_done]'),
+    (N'SELECT', N'[app].[Events_ids]'),
+    (N'DELETE', N'[app].[Events_ids]'),
     (N'SELECT', N'[app].[Events_lanes]'),
     (N'UPDATE', N'[app].[Events_lanes]'),
     (N'SELECT', N'[app].[Events_relays]'),
@@ -684,6 +686,16 @@ WITH old AS (
     SELECT TOP (@p1) * FROM app."Events_done" WITH (INDEX("Events_done_finished"), UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK)
     WHERE finished_at < DATEADD(MILLISECOND, @p2 % 1000, DATEADD(SECOND, @p2 / 1000, SYSUTCDATETIME())) ORDER BY finished_at)
 DELETE FROM old;
+--   1: 100
+--   2: -86400000
+SET TRANSACTION ISOLATION LEVEL SNAPSHOT;
+SELECT TOP (@p1) LOWER(CONVERT(nvarchar(36), i.message_id)) FROM app."Events_ids" AS i
+WHERE i.written_at < DATEADD(MILLISECOND, @p2 % 1000, DATEADD(SECOND, @p2 / 1000, SYSUTCDATETIME()))
+    AND i.written_at < COALESCE((SELECT DATEADD(MINUTE, -10, MIN(t.created_at)) FROM app."Events_lanes" AS l CROSS APPLY (
+        SELECT TOP (1) h.created_at FROM app."Events" AS h WHERE h.lane = l.lane ORDER BY h.id) AS t), SYSUTCDATETIME())
+    AND NOT EXISTS (SELECT 1 FROM app."Events_held" AS h WHERE h.message_id = i.message_id)
+ORDER BY i.written_at;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 --   1: 100
 --   2: -86400000
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;

@@ -1,0 +1,317 @@
+package outboxdb_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/rowrelay/rowrelay/internal/testdb"
+	"github.com/rowrelay/rowrelay/outbox"
+	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/sqlstore"
+	"github.com/rowrelay/rowrelay/relay/storage"
+	"github.com/rowrelay/rowrelay/sinks"
+	"github.com/rowrelay/rowrelay/sinks/inproc"
+)
+
+// later writes a message that is due in an hour, and returns its id.
+func (db database) later(t testing.TB, in time.Duration) string {
+	t.Helper()
+	writer, err := outbox.NewWriter(db.dialect, outbox.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	message := outbox.Message{ID: outbox.NewID(), Topic: "t", Key: "k", AvailableAt: time.Now().Add(in)}
+	if err := writer.Write(t.Context(), db.DB, message); err != nil {
+		t.Fatal(err)
+	}
+	return message.ID
+}
+
+const toHeld = `INSERT INTO outbox_held (id, lane, state, message_id, topic, message_key, priority, attempts, crashes, available_at, created_at)
+	SELECT id, lane, 'scheduled', message_id, topic, message_key, priority, attempts, crashes, available_at, created_at FROM outbox`
+
+// hold moves all hot rows to the held ones, as a relay does.
+func (db database) hold(t testing.TB, state string) {
+	t.Helper()
+	db.exec(t, strings.Replace(toHeld, "scheduled", state, 1))
+	db.exec(t, "DELETE FROM outbox")
+}
+
+func (db database) left(t testing.TB) (ids []string) {
+	t.Helper()
+	rows, err := db.DB.QueryContext(t.Context(), db.placeholders("SELECT CAST(message_id AS text) FROM outbox UNION ALL SELECT CAST(message_id AS text) FROM outbox_held"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = rows.Close() }()
+	for rows.Next() {
+		var id string
+		if err := rows.Scan(&id); err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, id)
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// cancels wants that these are cancelled of those that are given.
+func (db database) cancels(t testing.TB, tx outbox.Execer, given []string, want ...string) {
+	t.Helper()
+	writer, err := outbox.NewWriter(db.dialect, outbox.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	slices.Sort(want)
+	if got, err := writer.Cancel(t.Context(), tx, given...); err != nil || !slices.Equal(got, want) {
+		t.Errorf("Cancel(%v) = %v, %v; want %v", given, got, err, want)
+	}
+}
+
+func TestCancel(t *testing.T) {
+	onEach(t, func(t *testing.T, db database) {
+		held := []string{db.later(t, time.Hour), db.later(t, time.Hour), db.later(t, 2*time.Second)}
+		db.hold(t, "scheduled")
+		hot := []string{db.later(t, time.Hour), db.later(t, time.Hour), db.later(t, 2*time.Second), db.later(t, -time.Minute)}
+		db.exec(t, "INSERT INTO outbox (topic, message_id) VALUES ('t', ?)", someID)
+		all := slices.Concat(held, hot, []string{someID, outbox.NewID()})
+
+		tx := db.begin(t)
+		db.cancels(t, tx, slices.Concat(all, held), held[0], held[1], hot[0], hot[1])
+		db.cancels(t, tx, all)
+		if err := tx.Rollback(); err != nil {
+			t.Fatal(err)
+		}
+		if left := db.left(t); len(left) != len(all)-1 {
+			t.Errorf("after a rollback there are %v", left)
+		}
+		tx = db.begin(t)
+		db.cancels(t, tx, []string{strings.ToUpper(held[1])}, held[1])
+		db.cancels(t, tx, []string{hot[0]}, hot[0])
+		if err := tx.Commit(); err != nil {
+			t.Fatal(err)
+		}
+		want := []string{held[0], held[2], hot[1], hot[2], hot[3], someID}
+		slices.Sort(want)
+		if left := db.left(t); !slices.Equal(left, want) {
+			t.Errorf("there are %v, want %v", left, want)
+		}
+	})
+}
+
+// What was tried, or is parked, isn't scheduled, whatever its time is.
+func TestCancelLeavesWhatWasTried(t *testing.T) {
+	onEach(t, func(t *testing.T, db database) {
+		retried := db.later(t, time.Hour)
+		db.hold(t, "retry")
+		parked := db.later(t, time.Hour)
+		db.hold(t, "error")
+		db.cancels(t, db.begin(t), []string{retried, parked})
+	})
+}
+
+// A relay moves the message at that moment: the transaction that cancels it finds it where
+// it is then.
+func TestCancelFindsWhatIsMoved(t *testing.T) {
+	onEach(t, func(t *testing.T, db database) {
+		if db.Kind == testdb.SQLite {
+			return // one writer at a time
+		}
+		id, moving := db.later(t, time.Hour), db.begin(t)
+		for _, statement := range []string{toHeld, "DELETE FROM outbox"} {
+			if _, err := moving.ExecContext(t.Context(), statement); err != nil {
+				t.Fatal(err)
+			}
+		}
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			db.cancels(t, db.begin(t), []string{id}, id)
+		}()
+		select {
+		case <-done:
+			t.Error("it didn't wait for the move")
+		case <-time.After(100 * time.Millisecond):
+		}
+		if err := moving.Commit(); err != nil {
+			t.Fatal(err)
+		}
+		<-done
+	})
+}
+
+// While a transaction that cancels is open, writers and relays go on: also where it has found
+// nothing, and where the tables are empty but for the message.
+func TestCancelHoldsNobodyUp(t *testing.T) {
+	onEach(t, func(t *testing.T, db database) {
+		if db.Kind == testdb.SQLite {
+			return // one writer at a time
+		}
+		held := db.later(t, time.Hour)
+		db.hold(t, "scheduled")
+		for name, find := range map[string]func() (string, []string){
+			"held":    func() (string, []string) { return held, []string{held} },
+			"hot":     func() (string, []string) { id := db.later(t, time.Hour); return id, []string{id} },
+			"nowhere": func() (string, []string) { return outbox.NewID(), nil },
+		} {
+			id, want := find()
+			cancelling := db.begin(t)
+			db.cancels(t, cancelling, []string{id}, want...)
+			others := db.impatient(t)
+			messages := copies([]outbox.Message{{Topic: "t"}, {Topic: "t", AvailableAt: time.Now().Add(time.Hour)}}, 200)
+			if err := newWriter(t, db.dialect, outbox.Options{}).Write(t.Context(), others, messages...); err != nil {
+				t.Errorf("%s: a writer beside it: %v", name, err)
+			}
+			for i := range 64 { // a relay puts rows aside
+				if _, err := others.ExecContext(t.Context(), db.placeholders(`INSERT INTO outbox_held (id, lane, state, message_id, topic, priority, attempts, crashes, created_at)
+					VALUES (?, ?, 'scheduled', ?, 't', 0, 0, 0, CURRENT_TIMESTAMP)`), 1_000_000+i, i, outbox.NewID()); err != nil {
+					t.Errorf("%s: a relay beside it: %v", name, err)
+					break
+				}
+			}
+			_ = others.Rollback()
+			_ = cancelling.Rollback()
+		}
+	})
+}
+
+// A relay delivers nothing of which a transaction that has committed was told that it is
+// cancelled, and everything else.
+func TestCancelledIsNeverSent(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes eight seconds")
+	}
+	onEach(t, func(t *testing.T, db database) {
+		claim := storage.ByLanes
+		if rand.IntN(2) == 0 {
+			claim = storage.ByRows
+			for _, query := range db.dialect.MakeRowIndexes(mustParse(t, "outbox")) {
+				db.exec(t, query.SQL)
+			}
+		}
+		t.Logf("by %s", claim)
+		const count = 200
+		start := time.Now()
+		var ids []string
+		var messages []outbox.Message
+		for i := range count {
+			id := outbox.NewID()
+			ids = append(ids, id)
+			messages = append(messages, outbox.Message{ID: id, Topic: "t", Key: id[30:], AvailableAt: start.Add(5*time.Second + time.Duration(i)*10*time.Millisecond)})
+		}
+		if err := newWriter(t, db.dialect, outbox.Options{}).Write(t.Context(), db.DB, messages...); err != nil {
+			t.Fatal(err)
+		}
+		var mu sync.Mutex
+		sent := map[string]int{}
+		ctx, stop := context.WithCancel(t.Context())
+		store, err := sqlstore.Open(ctx, db.DB, db.dialect, sqlstore.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := relay.New(store, relay.Options{Claim: claim, Logger: slog.New(slog.DiscardHandler), Poll: 20 * time.Millisecond,
+			Sinks: map[string]relay.SinkOptions{"s": {Sink: inproc.Func(func(_ context.Context, message sinks.Message) error {
+				mu.Lock()
+				defer mu.Unlock()
+				sent[message.ID]++
+				return nil
+			})}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan error, 1)
+		go func() { ended <- r.Run(ctx) }()
+
+		cancelled := map[string]bool{}
+		order := rand.Perm(count)
+		for len(order) > 0 && time.Since(start) < 3*time.Second {
+			n := min(len(order), 1+rand.IntN(3))
+			var some []string
+			for _, i := range order[:n] {
+				some = append(some, ids[i])
+			}
+			order = order[n:]
+			tx, err := db.DB.BeginTx(t.Context(), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := newWriter(t, db.dialect, outbox.Options{}).Cancel(t.Context(), tx, some...)
+			if err != nil {
+				t.Logf("cancel: %v", err)
+				_ = tx.Rollback()
+				continue
+			}
+			if rand.IntN(4) == 0 {
+				_ = tx.Rollback()
+				continue
+			}
+			if err := tx.Commit(); err != nil {
+				t.Fatal(err)
+			}
+			for _, id := range got {
+				cancelled[id] = true
+			}
+			time.Sleep(10 * time.Millisecond) // over the seconds in which messages become due
+		}
+		for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline) && len(db.left(t)) > 0; {
+			time.Sleep(50 * time.Millisecond)
+		}
+		stop()
+		if err := <-ended; err != nil && !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+		for _, id := range ids {
+			if cancelled[id] == (sent[id] > 0) {
+				t.Errorf("%s was cancelled: %t, and sent %d times", id, cancelled[id], sent[id])
+			}
+		}
+		t.Logf("%d of %d cancelled", len(cancelled), count)
+	})
+}
+
+func TestCancelRefuses(t *testing.T) {
+	t.Parallel()
+	for _, target := range targets() {
+		if target.Kind != testdb.SQLite {
+			continue
+		}
+		db := migrated(t, target, "outbox")
+		writer := newWriter(t, db.dialect, outbox.Options{})
+		var invalid *outbox.ValidationError
+		if _, err := writer.Cancel(t.Context(), db.begin(t), someID, "42"); !errors.As(err, &invalid) || invalid.Index != 1 || invalid.Field != "ID" {
+			t.Errorf("Cancel of no UUID: %v", err)
+		}
+		for want, handle := range map[string]outbox.Execer{"the transaction is nil": (*sql.Tx)(nil), "is no transaction": db.DB, "gives no answer": outbox.PgxBatch(&pgx.Batch{})} {
+			if _, err := writer.Cancel(t.Context(), handle, someID); err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("Cancel with %T: %v", handle, err)
+			}
+		}
+		if got, err := writer.Cancel(t.Context(), nil); got != nil || err != nil {
+			t.Errorf("Cancel of nothing: %v, %v", got, err)
+		}
+		return
+	}
+}
+
+func TestPgxCancels(t *testing.T) {
+	onPgx(t, func(t *testing.T, db database) {
+		id, conn := db.later(t, time.Hour), connect(t, db)
+		err := pgx.BeginFunc(t.Context(), conn, func(tx pgx.Tx) error {
+			db.cancels(t, outbox.Pgx(tx), []string{id}, id)
+			return nil
+		})
+		if left := db.left(t); err != nil || len(left) > 0 {
+			t.Errorf("there are %v; %v", left, err)
+		}
+	})
+}

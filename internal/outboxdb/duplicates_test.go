@@ -1,0 +1,223 @@
+package outboxdb_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/rowrelay/rowrelay/outbox"
+	"github.com/rowrelay/rowrelay/outbox/dialect"
+)
+
+func mustParse(t testing.TB, name string) dialect.Table {
+	t.Helper()
+	table, err := dialect.ParseTable(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return table
+}
+
+func newIDs(count int) []string {
+	ids := make([]string, count)
+	for i := range ids {
+		ids[i] = outbox.NewID()
+	}
+	return ids
+}
+
+// withIDs has a message for each id; its topic says which write it is of.
+func withIDs(topic string, ids ...string) (messages []outbox.Message) {
+	for _, id := range ids {
+		messages = append(messages, outbox.Message{ID: id, Topic: topic})
+	}
+	return messages
+}
+
+// topics are those of the rows, in their order.
+func (db database) topics(t testing.TB) (topics []string) {
+	t.Helper()
+	for _, row := range db.rows(t) {
+		topics = append(topics, row.Topic)
+	}
+	return topics
+}
+
+func wantDuplicates(t testing.TB, err error, want ...string) {
+	t.Helper()
+	slices.Sort(want)
+	var duplicate *outbox.DuplicateError
+	if !errors.Is(err, outbox.ErrDuplicate) || !errors.As(err, &duplicate) || !slices.Equal(duplicate.IDs, want) {
+		t.Errorf("Write: %v, want duplicates %v", err, want)
+	}
+}
+
+func TestDuplicatesAreRefused(t *testing.T) {
+	onEach(t, func(t *testing.T, db database) {
+		writer, ids := newWriter(t, db.dialect, outbox.Options{Duplicates: outbox.RefuseDuplicates}), newIDs(4)
+		tx := db.begin(t)
+		write := func(topic string, ids ...string) error {
+			return writer.Write(t.Context(), tx, withIDs(topic, ids...)...)
+		}
+		if err := write("first", ids[1], ids[0]); err != nil {
+			t.Fatal(err)
+		}
+		wantDuplicates(t, write("again", ids[0]), ids[0])
+		wantDuplicates(t, write("some", ids[2], strings.ToUpper(ids[1]), ids[3], ids[0]), ids[1], ids[0])
+		wantDuplicates(t, write("twice", ids[2], ids[3], ids[2]), ids[2])
+		if err := write("new", ids[2], ids[3]); err != nil { // the transaction goes on, and none was kept
+			t.Fatal(err)
+		}
+		if err := writer.Write(t.Context(), tx, outbox.Message{Topic: "no id"}, outbox.Message{Topic: "no id"}); err != nil {
+			t.Fatal(err)
+		}
+		if err := tx.Commit(); err != nil {
+			t.Fatal(err)
+		}
+		if got, want := db.topics(t), []string{"first", "first", "new", "new", "no id", "no id"}; !slices.Equal(got, want) {
+			t.Errorf("the table has %q, want %q", got, want)
+		}
+		tx = db.begin(t)
+		wantDuplicates(t, write("later", ids...), ids...)
+	})
+}
+
+func TestFirstIsKept(t *testing.T) {
+	onEach(t, func(t *testing.T, db database) {
+		writer, ids := newWriter(t, db.dialect, outbox.Options{Duplicates: outbox.KeepFirst}), newIDs(3000)
+		first := withIDs("first", ids[0], ids[1])
+		twice := withIDs("twice", ids[1], ids[1], ids[2], ids[2])
+		many := slices.Concat(withIDs("many", ids...), []outbox.Message{{Topic: "no id"}})
+		for _, messages := range [][]outbox.Message{first, first, twice, many, many[:3000], nil} {
+			tx := db.begin(t)
+			if err := writer.Write(t.Context(), tx, messages...); err != nil {
+				t.Fatal(err)
+			}
+			if err := tx.Commit(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got := db.rows(t)
+		if len(got) != 3001 || got[0].Topic != "first" || got[2].Topic != "twice" || got[3].Topic != "many" || got[3000].Topic != "no id" {
+			t.Errorf("there are %d rows, want 3001: %+v …", len(got), got[:min(len(got), 4)])
+		}
+		for i, row := range got[:min(len(got), 3000)] {
+			if row.MessageID != ids[i] {
+				t.Fatalf("row %d has message %s, want %s", i, row.MessageID, ids[i])
+			}
+		}
+	})
+}
+
+// The second of two transactions with the same id waits for the first: where that commits it
+// has a duplicate, where it is rolled back it has none.
+func TestDuplicateWaitsForTheFirst(t *testing.T) {
+	onEach(t, func(t *testing.T, db database) {
+		for _, duplicates := range []outbox.Duplicates{outbox.RefuseDuplicates, outbox.KeepFirst} {
+			for _, commits := range []bool{true, false} {
+				db.exec(t, "DELETE FROM outbox")
+				writer, ids := newWriter(t, db.dialect, outbox.Options{Duplicates: duplicates}), newIDs(3)
+				first := db.begin(t)
+				if err := writer.Write(t.Context(), first, withIDs("first", ids[1], ids[2])...); err != nil {
+					t.Fatal(err)
+				}
+				answer := make(chan error, 1)
+				go func() {
+					tx, err := db.DB.BeginTx(t.Context(), nil)
+					if err == nil {
+						defer func() { _ = tx.Rollback() }()
+						err = writer.Write(t.Context(), tx, withIDs("second", ids[0], ids[1])...)
+					}
+					if err == nil {
+						err = tx.Commit()
+					}
+					answer <- err
+				}()
+				select {
+				case err := <-answer:
+					t.Errorf("it didn't wait: %v", err)
+					answer <- err
+				case <-time.After(100 * time.Millisecond):
+				}
+				end, want := first.Rollback, []string{"second", "second"}
+				if commits {
+					end, want = first.Commit, []string{"first", "first"}
+				}
+				if err := end(); err != nil {
+					t.Fatal(err)
+				}
+				err := <-answer
+				switch {
+				case commits && duplicates == outbox.RefuseDuplicates:
+					wantDuplicates(t, err, ids[1])
+				case err != nil:
+					t.Errorf("commits %t: %v", commits, err)
+				case commits:
+					want = append(want, "second")
+				}
+				if got := db.topics(t); !slices.Equal(slices.Sorted(slices.Values(got)), want) {
+					t.Errorf("duplicates %d, commits %t: the table has %q, want %q", duplicates, commits, got, want)
+				}
+			}
+		}
+	})
+}
+
+// A message that was cancelled may be written again, in the same transaction, with another
+// time.
+func TestCancelledIsNoDuplicate(t *testing.T) {
+	onEach(t, func(t *testing.T, db database) {
+		writer, tx := newWriter(t, db.dialect, outbox.Options{Duplicates: outbox.RefuseDuplicates}), db.begin(t)
+		message := outbox.Message{ID: someID, Topic: "t", AvailableAt: time.Now().Add(time.Hour)}
+		for range 2 {
+			if err := writer.Write(t.Context(), tx, message); err != nil {
+				t.Fatal(err)
+			}
+			if cancelled, err := writer.Cancel(t.Context(), tx, someID); err != nil || len(cancelled) != 1 {
+				t.Fatalf("Cancel = %v, %v", cancelled, err)
+			}
+		}
+	})
+}
+
+func TestDuplicatesNeedATransaction(t *testing.T) {
+	t.Parallel()
+	writer := newWriter(t, dialect.Postgres(), outbox.Options{Duplicates: outbox.KeepFirst})
+	batch := &pgx.Batch{}
+	if err := writer.Write(t.Context(), outbox.PgxBatch(batch), outbox.Message{Topic: "t"}); err == nil || !strings.Contains(err.Error(), "gives no answer") || batch.Len() > 0 {
+		t.Errorf("Write to a batch: %v", err)
+	}
+	for _, target := range targets() {
+		if target.Kind == "sqlite" {
+			if err := writer.Write(t.Context(), migrated(t, target, "outbox").DB, outbox.Message{Topic: "t"}); err == nil || !strings.Contains(err.Error(), "is no transaction") {
+				t.Errorf("Write to a pool: %v", err)
+			}
+			break
+		}
+	}
+	if _, err := outbox.NewWriter(dialect.Postgres(), outbox.Options{Duplicates: 3}); err == nil {
+		t.Error("another number is taken")
+	}
+}
+
+func TestPgxKnowsDuplicates(t *testing.T) {
+	onPgx(t, func(t *testing.T, db database) {
+		conn, ids := connect(t, db), newIDs(2)
+		writer := newWriter(t, db.dialect, outbox.Options{Duplicates: outbox.RefuseDuplicates})
+		err := pgx.BeginFunc(context.Background(), conn, func(tx pgx.Tx) error {
+			if err := writer.Write(t.Context(), outbox.Pgx(tx), withIDs("t", ids[0])...); err != nil {
+				return err
+			}
+			wantDuplicates(t, writer.Write(t.Context(), outbox.Pgx(tx), withIDs("t", ids...)...), ids[0])
+			return writer.Write(t.Context(), outbox.Pgx(tx), withIDs("t", ids[1])...)
+		})
+		if got := db.topics(t); err != nil || len(got) != 2 {
+			t.Errorf("there are %v; %v", got, err)
+		}
+	})
+}
