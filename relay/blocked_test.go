@@ -161,6 +161,7 @@ func TestFailingKeysHoldUpNoOthers(t *testing.T) {
 // A relay that takes over a table in which a million keys wait begins at once,
 // and needs no more memory than for a few; what waits behind one of them waits.
 func TestTakeoverOfAMillionHeldKeys(t *testing.T) {
+	onlyComputes(t)
 	n := 1_100_000
 	if !*wholeHour {
 		n = 60_000

@@ -52,6 +52,7 @@ func statusOf(t *testing.T, db *memstore.DB) map[storage.State]int64 {
 }
 
 func TestOutageChargesNothing(t *testing.T) {
+	onlyComputes(t)
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		db, sink := memstore.New(), &breakable{}

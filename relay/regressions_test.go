@@ -20,6 +20,7 @@ import (
 
 // a sink that fails on more than 10,000 keys never recovers.
 func TestManyFailingKeysRecover(t *testing.T) {
+	onlyComputes(t)
 	synctest.Test(t, func(t *testing.T) {
 		var heal atomic.Bool
 		sink := &recorder{answer: func(m sinks.Message) sinks.Outcome {
@@ -88,6 +89,7 @@ func retryRows(t *testing.T, db *memstore.DB, n int, topic func(i int) string) {
 
 // more than 20,000 held keys: some are forgotten at a takeover.
 func TestAllHeldKeysAreLoaded(t *testing.T) {
+	onlyComputes(t)
 	synctest.Test(t, func(t *testing.T) {
 		db := memstore.New()
 		topic := func(i int) string { return fmt.Sprint("t", i%3) }
@@ -267,6 +269,7 @@ func (s *okTx) HandleTx(ctx context.Context, _ *sql.Tx, m sinks.Message) sinks.O
 
 // a transactional handler whose commit's answer was lost blocks its key for good.
 func TestKeyGoesOnAfterALostCommit(t *testing.T) {
+	onlyComputes(t)
 	synctest.Test(t, func(t *testing.T) {
 		db, sink := memstore.New(), &okTx{}
 		write(db, "t", "k", 3)

@@ -36,6 +36,15 @@ func histories() int {
 	return 60
 }
 
+// onlyComputes skips a test that has thousands of messages or hours to pass, under the race
+// detector, which sees all that it does in shorter ones.
+func onlyComputes(t *testing.T) {
+	t.Helper()
+	if underRace && !*wholeHour {
+		t.Skip("it computes for long: run it without the race detector, as make test does, too, or with -whole-hour")
+	}
+}
+
 // needsHistories skips the tests of mutants where few histories are played.
 func needsHistories(t *testing.T) {
 	t.Helper()

@@ -145,6 +145,7 @@ func (f *failures) Failed(stage string, _ error) {
 // disk, no row is to blame: few become unwritable, nothing is sent without a bound, and
 // all is written in the end.
 func TestDatabaseThatTakesNoOutcomeMakesFewUnwritable(t *testing.T) {
+	onlyComputes(t)
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var healed atomic.Bool
