@@ -178,10 +178,11 @@ func (w *troubled) SinkDown(_ string, _ sinks.Reason, detail string) {
 	}
 }
 
-// relaying runs a relay until stop is called.
+// relaying runs a relay until stop is called. It polls seldom, as ten minutes of polls take
+// longer than all else.
 func relaying(t *testing.T, store storage.Store, options relay.SinkOptions) (stop func()) {
 	t.Helper()
-	r, err := relay.New(store, relay.Options{Logger: slog.New(slog.DiscardHandler), Sinks: map[string]relay.SinkOptions{"main": options}})
+	r, err := relay.New(store, relay.Options{Logger: slog.New(slog.DiscardHandler), Poll: 5 * time.Second, Sinks: map[string]relay.SinkOptions{"main": options}})
 	check(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
