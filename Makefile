@@ -28,7 +28,7 @@ SECOND_MYSQL = -tags=gomysql -ldflags=-X=github.com/go-mysql-org/go-mysql/driver
 NO_SERVERS = env $$(env | sed -n 's/^\(ROWRELAY_TEST_[A-Z0-9_]*\)=.*/-u \1/p') -u REQUIRE_SERVERS
 
 .DEFAULT_GOAL := help
-.PHONY: help test on-servers proof proof-scenes proof-quorum proof-hour proof-histories proof-sqlite proof-e2e quick bench measure lint fmt tidy generate-check build demo servers-up servers-down
+.PHONY: help test on-servers proof proof-plans proof-scenes proof-quorum proof-hour proof-histories proof-sqlite proof-e2e quick bench measure lint fmt tidy generate-check build demo servers-up servers-down
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
@@ -50,7 +50,10 @@ on-servers:
 # server loses its last second, and the rows of 1 MiB that a relay meets.
 PROOF = -backlog 12000000 -sweep 10m -rounds 5 -large-rows 1500
 
-proof: proof-scenes proof-quorum proof-hour proof-histories proof-sqlite proof-e2e ## longer proofs with servers of their own: failovers, crashes, a backlog of 12 million; an hour and more; or a part: make proof-hour
+proof: proof-plans proof-scenes proof-quorum proof-hour proof-histories proof-sqlite proof-e2e ## longer proofs with servers of their own: failovers, crashes, a backlog of 12 million; an hour and more; or a part: make proof-hour
+
+proof-plans: # what PostgreSQL plans for a million rows
+	deploy/servers/servers run postgres15 postgres18 -- go test -v -run 'TestPlans$$' ./relay/sqlstore -planned-rows 700000
 
 proof-scenes: # failovers, servers that lose their last second, the backlog
 	deploy/servers/servers run postgres15 postgres18 mariadb1011 mariadb105 mysql -- go test -v -timeout 3h \
