@@ -36,10 +36,12 @@ help: ## this list
 test: ## all tests, with the race detector, against real servers that it brings up and down
 	$(CHEAP) deploy/servers/servers run -- $(MAKE) --no-print-directory on-servers
 
+# Some tests build the command, at the same time: what they need is compiled once, before.
 # Scenes with processes of their own are left out under the race detector, and most of
 # relay's simulated histories, and all mutants. They come without it then, whole; scenes and
 # histories with it in proof.
 on-servers:
+	go build -o /dev/null ./cmd/rowrelay
 	packages=$$(go list $(PACKAGES)) && echo "$$packages" | grep -v /internal/e2e$$ | xargs -r go test $(RACE) $(AT_ONCE) -shuffle=on $(TESTFLAGS)
 	packages=$$(go list $(PACKAGES)) && echo "$$packages" | grep -e /internal/e2e$$ -e /relay$$ -e /relay/storetest$$ | xargs -r go test $(AT_ONCE) -shuffle=on $(TESTFLAGS)
 	cd bench && go test -shuffle=on $(TESTFLAGS) ./...
