@@ -28,7 +28,7 @@ SECOND_MYSQL = -tags=gomysql -ldflags=-X=github.com/go-mysql-org/go-mysql/driver
 NO_SERVERS = env $$(env | sed -n 's/^\(ROWRELAY_TEST_[A-Z0-9_]*\)=.*/-u \1/p') -u REQUIRE_SERVERS
 
 .DEFAULT_GOAL := help
-.PHONY: help test on-servers proof proof-plans proof-scenes proof-quorum proof-hour proof-histories proof-sqlite proof-e2e quick bench measure lint fmt tidy generate-check build demo servers-up servers-down
+.PHONY: help test on-servers on-servers-scenes on-servers-rest proof proof-plans proof-pairs proof-scenes proof-quorum proof-hour proof-histories proof-sqlite proof-e2e quick bench measure lint fmt tidy generate-check build demo servers-up servers-down
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
@@ -36,14 +36,23 @@ help: ## this list
 test: ## all tests, with the race detector, against real servers that it brings up and down
 	$(CHEAP) deploy/servers/servers run -- $(MAKE) --no-print-directory on-servers
 
+# Scenes wait most of the time: so more of them.
+SCENES_AT_ONCE = -parallel 6
+
 # Some tests build the command, at the same time: what they need is compiled once, before.
 # Scenes with processes of their own are left out under the race detector, and most of
-# relay's simulated histories, and all mutants. They come without it then, whole; scenes and
-# histories with it in proof.
+# relay's simulated histories, and all mutants. They come without it then, whole, and beside
+# what else has no race detector; scenes and histories with it in proof.
 on-servers:
 	go build -o /dev/null ./cmd/rowrelay
 	packages=$$(go list $(PACKAGES)) && echo "$$packages" | grep -v /internal/e2e$$ | xargs -r go test $(RACE) $(AT_ONCE) -shuffle=on $(TESTFLAGS)
-	packages=$$(go list $(PACKAGES)) && echo "$$packages" | grep -e /internal/e2e$$ -e /relay$$ -e /relay/storetest$$ | xargs -r go test $(AT_ONCE) -shuffle=on $(TESTFLAGS)
+	$(MAKE) --no-print-directory --jobs=2 --output-sync=target on-servers-scenes on-servers-rest
+
+on-servers-scenes:
+	packages=$$(go list $(PACKAGES)) && echo "$$packages" | grep /internal/e2e$$ | xargs -r go test $(SCENES_AT_ONCE) -shuffle=on $(TESTFLAGS)
+
+on-servers-rest:
+	packages=$$(go list $(PACKAGES)) && echo "$$packages" | grep -e /relay$$ -e /relay/storetest$$ | xargs -r go test $(AT_ONCE) -shuffle=on $(TESTFLAGS)
 	cd bench && go test -shuffle=on $(TESTFLAGS) ./...
 	cd internal/libraries && go test $(RACE) -shuffle=on $(TESTFLAGS) ./...
 	go test $(SECOND_MYSQL) $(TESTFLAGS) -run 'TestStore$$/mariadb1011/gomysql' ./relay/sqlstore
@@ -52,14 +61,17 @@ on-servers:
 # server loses its last second, and the rows of 1 MiB that a relay meets.
 PROOF = -backlog 12000000 -sweep 10m -rounds 5 -large-rows 1500
 
-proof: proof-plans proof-scenes proof-quorum proof-hour proof-histories proof-sqlite proof-e2e ## longer proofs with servers of their own: failovers, crashes, a backlog of 12 million; an hour and more; or a part: make proof-hour
+proof: proof-plans proof-pairs proof-scenes proof-quorum proof-hour proof-histories proof-sqlite proof-e2e ## longer proofs with servers of their own: failovers, crashes, a backlog of 12 million; an hour and more; or a part: make proof-hour
 
 proof-plans: # what PostgreSQL plans for a million rows
 	deploy/servers/servers run postgres15 postgres18 -- go test -v -run 'TestPlans$$' ./relay/sqlstore -planned-rows 700000
 
+proof-pairs: # stores, on each server with each of its drivers
+	$(CHEAP) deploy/servers/servers run postgres15 postgres18 mariadb1011 mariadb105 mysql -- go test $(RACE) -timeout 1h -run 'TestStore$$' ./relay/sqlstore -pairs
+
 proof-scenes: # failovers, servers that lose their last second, the backlog
 	deploy/servers/servers run postgres15 postgres18 mariadb1011 mariadb105 mysql -- go test -v -timeout 3h \
-		-run 'Failover|CrashRecovery|Server.*Changes|Sleep|Backlog|Standby|Numbering|Sequence|LargeRows|KilledRelays(ByRows)?Lose' ./internal/e2e -long $(PROOF)
+		-run 'Failover|SinkThatIsDown|CrashRecovery|Server.*Changes|Sleep|Backlog|Standby|Numbering|Sequence|LargeRows|KilledRelays(ByRows)?Lose' ./internal/e2e -long $(PROOF)
 
 proof-quorum: # a cluster of brokers without its majority
 	deploy/servers/servers run postgres15 rabbitmq3 -- go test -v -timeout 1h -run 'QuorumWithoutMajority' ./internal/e2e -long
@@ -67,8 +79,8 @@ proof-quorum: # a cluster of brokers without its majority
 proof-hour: # an hour of failing keys, a million of them at a takeover
 	go test -v -timeout 1h -run 'FailingKeys|MillionHeldKeys' ./relay -whole-hour
 
-proof-histories: # the race detector, in all simulated histories and mutants
-	go test -race -timeout 1h -run 'Simulation|FailingKeys' ./relay -whole-hour -simulations 60
+proof-histories: # the race detector, in all simulated histories, and in what passes many messages
+	go test $(RACE) -timeout 1h -skip 'Find|FailingKeys|MillionHeldKeys' ./relay -whole-hour -simulations 60
 
 proof-sqlite: # the race detector, also within the SQLite that was translated to Go
 	go test -race -timeout 1h -run 'TestStore$$/sqlite/modernc' ./relay/sqlstore

@@ -89,7 +89,8 @@ type Options struct {
 	Store sqlstore.Options
 
 	// Relay says how messages are delivered. Its Sinks and Routes are for the
-	// topics without a handler; a single sink without a route takes all of them.
+	// topics without a handler; a single sink without a route takes all of them. A
+	// Route of a topic with a handler names no Sink, and says when its messages expire.
 	Relay relay.Options
 
 	// Concurrency is how many messages are handled at once, at most, by the
@@ -279,14 +280,15 @@ func (a *App) relayOptions() (relay.Options, error) {
 		problems = append(problems, errors.New("Options.Handlers.Sink: must be empty, as it is made of what Handle is given"))
 	}
 	routes := slices.Clone(options.Routes)
-	if len(routes) == 0 && len(options.Sinks) > 1 {
+	routed := slices.ContainsFunc(routes, func(r relay.Route) bool { return r.Sink != "" })
+	if !routed && len(options.Sinks) > 1 {
 		problems = append(problems, fmt.Errorf("Options.Relay.Routes: with %d sinks each topic that isn't handled needs a route", len(options.Sinks)))
 	}
 	for name := range options.Sinks {
 		if name == handlersSink || name == txHandlersSink {
 			problems = append(problems, fmt.Errorf("Options.Relay.Sinks: %q is the name of the handlers' own sink", name))
 		}
-		if len(options.Sinks) == 1 && len(options.Routes) == 0 {
+		if len(options.Sinks) == 1 && !routed {
 			routes = append(routes, relay.Route{Topic: "*", Sink: name})
 		}
 	}
@@ -317,7 +319,11 @@ func (a *App) relayOptions() (relay.Options, error) {
 
 func appendRoutes(routes []relay.Route, topics []string, sink string) []relay.Route {
 	for _, topic := range topics {
-		routes = append(routes, relay.Route{Topic: topic, Sink: sink})
+		given := slices.IndexFunc(routes, func(r relay.Route) bool { return r.Topic == topic && r.Sink == "" })
+		if given < 0 {
+			given, routes = len(routes), append(routes, relay.Route{Topic: topic})
+		}
+		routes[given].Sink = sink
 	}
 	return routes
 }

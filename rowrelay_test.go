@@ -6,6 +6,7 @@ import (
 	"errors"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -88,6 +89,33 @@ func TestHandlersAndSinksShareTheTopics(t *testing.T) {
 	}
 	if len(all) != 2 || !all["handler a"] || !all["rest c"] || effects != 1 || done != 3 {
 		t.Errorf("got %v, %d effects, %d done", all, effects, done)
+	}
+}
+
+// A route without a sink says when the messages of a handled topic expire, and no more: what
+// isn't handled still goes to the one sink.
+func TestMessagesOfHandlersExpire(t *testing.T) {
+	t.Parallel()
+	db := newFile(t)
+	var handled, rest atomic.Int32
+	count := func(n *atomic.Int32) inproc.Handler {
+		return func(context.Context, sinks.Message) error { n.Add(1); return nil }
+	}
+	app := newApp(t, db, rowrelay.Options{Relay: relay.Options{
+		Drain:  true,
+		Sinks:  map[string]relay.SinkOptions{"rest": {Sink: inproc.Func(count(&rest))}},
+		Routes: []relay.Route{{Topic: "a", ExpireAfter: time.Hour, OnExpire: relay.DiscardExpired}},
+	}})
+	app.Handle("a", count(&handled))
+	write(t, db, app, "a", "a", "b")
+	if _, err := db.Exec("UPDATE outbox SET created_at = '2026-01-31 12:00:00.000' WHERE id = 1"); err != nil {
+		t.Fatal(err)
+	}
+	if err := app.Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if handled.Load() != 1 || rest.Load() != 1 {
+		t.Errorf("%d were handled, %d went to the sink, want 1 and 1", handled.Load(), rest.Load())
 	}
 }
 

@@ -128,6 +128,19 @@ func (m *Migrations) Up(ctx context.Context) ([]Migration, error) {
 	return pending, nil
 }
 
+// Undelivered counts the messages that wait or are parked, whichever step was applied last. It
+// reads all of them.
+func (m *Migrations) Undelivered(ctx context.Context) (all int64, err error) {
+	for _, name := range []string{m.table.Hot, m.table.Held} {
+		var some int64
+		if err := m.db.QueryRowContext(ctx, "SELECT COUNT(*) FROM "+name).Scan(&some); err != nil {
+			return 0, fmt.Errorf("count the messages of table %s: %w", name, err)
+		}
+		all += some
+	}
+	return all, nil
+}
+
 // Down takes the last applied step back, and drops what it had made with all
 // that is in it. It returns nil if none was applied, and an error if the printed
 // SQL was run instead: how to take that back is printed, too.

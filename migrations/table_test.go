@@ -64,13 +64,14 @@ func TestTableRefuses(t *testing.T) {
 		"(topic, payload, payload_text) VALUES ('a', '', '')",
 		"(topic, message_id) VALUES ('a', 'no uuid')",
 		"(topic, available_at) VALUES ('a', 'some day')",
+		"(topic, expires_at) VALUES ('a', 'some day')",
 		"(topic, priority) VALUES ('a', 40000)",
 		fmt.Sprintf("(topic, message_key) VALUES ('a', '%0256d')", 0),
 		fmt.Sprintf("(topic) VALUES ('%0256d')", 0),
 	}
 	kinds := map[string][]string{
-		testdb.Postgres: append([]string{"(topic, available_at) VALUES ('a', 'infinity')"}, both...),
-		testdb.SQLite:   append([]string{"(topic, available_at) VALUES ('a', '2026-01-01T00:00:00Z')", "(topic, message_key) VALUES ('a', X'41')"}, both...),
+		testdb.Postgres: append([]string{"(topic, available_at) VALUES ('a', 'infinity')", "(topic, expires_at) VALUES ('a', 'infinity')"}, both...),
+		testdb.SQLite:   append([]string{"(topic, available_at) VALUES ('a', '2026-01-01T00:00:00Z')", "(topic, expires_at) VALUES ('a', '2026-01-01T00:00:00Z')", "(topic, message_key) VALUES ('a', X'41')"}, both...),
 	}
 	mysql := append([]string{
 		"(topic, lane) VALUES ('a', 64)",

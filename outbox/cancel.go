@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// cancelAhead is how long before its time a message can be cancelled at the latest: the time
-// that the transaction then has to commit.
-const cancelAhead = 5 * time.Second
+// CancelAhead is how long before its time a message can be cancelled at the latest, and so the
+// time that the transaction of a [Writer.Cancel] has to commit.
+const CancelAhead = 5 * time.Second
 
 // Cancel deletes scheduled messages, those with an AvailableAt, in the transaction tx, and
 // returns the ids of those that it has deleted, in lower case and sorted. It is for messages
@@ -78,7 +78,7 @@ func (w *Writer) cancel(ctx context.Context, tx Execer, messageIDs []string) (ca
 }
 
 func (w *Writer) cancelOne(ctx context.Context, tx Execer, id string) (deleted bool, err error) {
-	find, deletes := w.dialect.Cancel(w.table, id, cancelAhead)
+	find, deletes := w.dialect.Cancel(w.table, id, CancelAhead)
 	first := 0
 	if find.SQL != "" {
 		asked, ok := tx.(interface {

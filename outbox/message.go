@@ -36,6 +36,11 @@ type Message struct {
 	// of its key.
 	AvailableAt time.Time
 
+	// ExpiresAt is when the message is too old to be sent, by the database's clock: from
+	// then on it is parked, or discarded, as its route says. What is being sent then isn't
+	// called back. The zero time means never; others are in the years 1970 to 2999.
+	ExpiresAt time.Time
+
 	// Priority orders messages where a relay claims by rows and was told to
 	// take the highest first; nothing else reads it. Default 0.
 	Priority int16

@@ -49,6 +49,7 @@ func (w *Writer) check(m Message) *ValidationError {
 		{"Payload", w.brokenPayload(m.Payload)},
 		{"Headers", brokenHeaders(m.Headers)},
 		{"AvailableAt", brokenTime(m.AvailableAt)},
+		{"ExpiresAt", brokenTime(m.ExpiresAt)},
 	} {
 		if field.broken != "" {
 			return &ValidationError{ID: m.ID, Field: field.name, Rule: field.broken}

@@ -192,6 +192,7 @@ func (w *Writer) row(m Message) (dialect.Row, *ValidationError) {
 		Payload:     m.Payload,
 		Headers:     headersJSON(m.Headers),
 		AvailableAt: m.AvailableAt,
+		ExpiresAt:   m.ExpiresAt,
 		Priority:    m.Priority,
 	}, nil
 }

@@ -109,7 +109,7 @@ func messageToWire(m *sinks.Message) (*pluginv1.Message, error) {
 	}
 	w := &pluginv1.Message{
 		Id: m.ID, Topic: m.Topic, Key: []byte(m.Key), Payload: m.Payload, Sequence: m.Sequence, Attempt: int32(m.Attempt),
-		CreatedAtUs: micros(m.CreatedAt), AvailableAtUs: micros(m.AvailableAt), Priority: int32(m.Priority),
+		CreatedAtUs: micros(m.CreatedAt), AvailableAtUs: micros(m.AvailableAt), ExpiresAtUs: micros(m.ExpiresAt), Priority: int32(m.Priority),
 	}
 	for _, name := range slices.Sorted(maps.Keys(m.Headers)) {
 		if !utf8.ValidString(name) {
@@ -125,7 +125,7 @@ func messageFromWire(w *pluginv1.Message) sinks.Message {
 	m := sinks.Message{
 		Message: outbox.Message{
 			ID: w.GetId(), Topic: w.GetTopic(), Key: string(w.GetKey()), Payload: w.Payload,
-			AvailableAt: fromMicros(w.GetAvailableAtUs()), Priority: int16(w.GetPriority()),
+			AvailableAt: fromMicros(w.GetAvailableAtUs()), ExpiresAt: fromMicros(w.GetExpiresAtUs()), Priority: int16(w.GetPriority()),
 		},
 		Sequence: w.GetSequence(), Attempt: int(w.GetAttempt()), CreatedAt: fromMicros(w.GetCreatedAtUs()),
 	}

@@ -71,7 +71,7 @@ func TestMessagesCrossTheWire(t *testing.T) {
 		sinks.Message{},
 		sinks.Message{Message: outbox.Message{ID: "1", Topic: "t", Payload: []byte{}}},
 		sinks.Message{
-			Message: outbox.Message{ID: "2", Topic: "t", Key: "\xff", Payload: []byte("payload"), Priority: -3, AvailableAt: time.UnixMicro(5).UTC(),
+			Message: outbox.Message{ID: "2", Topic: "t", Key: "\xff", Payload: []byte("payload"), Priority: -3, AvailableAt: time.UnixMicro(5).UTC(), ExpiresAt: time.UnixMicro(7).UTC(),
 				Headers: map[string]string{"b": "\xfe", "a": "", "": "v"}},
 			Sequence: 1 << 60, Attempt: 2, CreatedAt: time.UnixMicro(-6).UTC(),
 		})

@@ -51,11 +51,23 @@ func (e *byLanes) admit(l *lane, row *storage.Row) bool {
 		}
 		k = l.key(ref)
 	}
-	room := q.room()
+	room, takes := q.room(), k.takes(row)
 	if row.Deferred {
 		room = q.roomForDeferred()
 	}
-	if takes := k.takes(row); !takes || room <= 0 {
+	if takes && row.Holds != storage.NoHold { // also of one that is too old by now
+		e.release(l, k, row)
+		return true
+	}
+	if takes && e.tooOld(row) { // it needs no room
+		it := &item{row: *row, lane: l, key: k, numbering: e.late.numberingOf(row)}
+		it.row.Message.Payload, it.row.Message.Headers = nil, nil
+		if e.expire(q, it) {
+			l.known[row.ID] = it
+			return true
+		}
+	}
+	if !takes || room <= 0 {
 		if takes && !row.Deferred {
 			l.skip(q.index, row.ID) // and so is all that comes after it
 		}
@@ -76,6 +88,19 @@ func (e *byLanes) admit(l *lane, row *storage.Row) bool {
 		}
 	}
 	return true
+}
+
+// release carries out what an operator wants of a parked row that holds its key. The key goes
+// on once that is written, from where it was left.
+func (e *byLanes) release(l *lane, k *key, row *storage.Row) {
+	it := &item{row: *row, lane: l, key: k, stage: inSettle, numbering: e.late.numberingOf(row)}
+	l.known[row.ID] = it
+	e.block(it)
+	state := storage.StateError
+	if row.Holds == storage.WantDiscard {
+		state = storage.StateDiscarded
+	}
+	e.settle.add(it, it.settlement(state))
 }
 
 // waitForSameID has a row wait: another message in memory, it, has the row's id. The row is read
@@ -131,7 +156,12 @@ func (e *byLanes) settled(it *item) {
 	}
 	switch k := it.key; {
 	case it.lane.lost:
-	case it.toWrite.State == storage.StateError:
+	case it.toWrite.State == storage.StateError && it.toWrite.Holds:
+		e.forgetSoon(k)
+	case it.toWrite.State == storage.StateError || it.toWrite.State == storage.StateDiscarded:
+		if it.expired && k != nil {
+			k.inFlight--
+		}
 		if k != nil && k.blocked && k.blockedBy == it.row.ID {
 			e.unblock(k)
 		}

@@ -31,6 +31,7 @@ func (c *countedRows) Read(ctx context.Context, positions []storage.Position, li
 // being read, and what another sink has between and behind it arrives in its order.
 // Once the sink is back, it gets its own, in its order.
 func TestABacklogIsPassedOverUnread(t *testing.T) {
+	onlyComputes(t)
 	t.Parallel()
 	const backlog, others = 100_000, 500
 	for _, topic := range []string{"down", "lost"} {

@@ -7,8 +7,8 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Keys that wait. While a message of a key waits for another attempt, or is being parked,
-// nothing else of the key is sent: its rows are dropped from memory, and a place is kept. What
+// Keys that wait. While a message of a key waits for another attempt, is being parked, or is
+// parked and holds its key, nothing else of the key is sent: its rows are dropped from memory, and a place is kept. What
 // must hold: a blocked key is in memory, or its lane knows that it doesn't know all, and then
 // the database is asked before a row of the lane is admitted.
 
@@ -295,21 +295,30 @@ func (b *blockedKeys) mergeBlocked(f *fetch) {
 	}
 }
 
-// mergeBlockers unblocks keys whose retry is gone: it was written before the read began,
-// and the read didn't meet it.
+// mergeBlockers unblocks keys whose holder is gone: it was written before the read began,
+// and the read didn't meet it. Of several that are left, the first goes first.
 func (b *blockedKeys) mergeBlockers(f *fetch) {
-	there := map[int]map[keyRef]bool{}
+	first := map[*lane]map[keyRef]int64{}
 	for _, blocked := range f.blocked {
-		if there[blocked.Lane] == nil {
-			there[blocked.Lane] = map[keyRef]bool{}
+		l, ref := b.lanes[blocked.Lane], keyRef{b.routes.sink(blocked.Topic), blocked.Key}
+		if first[l] == nil {
+			first[l] = map[keyRef]int64{}
 		}
-		there[blocked.Lane][keyRef{b.routes.sink(blocked.Topic), blocked.Key}] = true
+		if id, there := first[l][ref]; !there || blocked.ID < id {
+			first[l][ref] = blocked.ID
+		}
 	}
 	for k, holder := range f.holders {
-		if k.blocked && k.blockedBy == holder && k.lane.known[holder] == nil && b.laneOf(f, k.lane.Lane) == k.lane && !there[k.lane.Lane][k.ref] {
+		if !k.blocked || k.blockedBy != holder || k.lane.known[holder] != nil || b.laneOf(f, k.lane.Lane) != k.lane {
+			continue
+		}
+		switch now, there := first[k.lane][k.ref]; {
+		case !there:
 			b.unblock(k)
 			b.queues[k.ref.queue].enqueue(k)
 			k.lane.forget(k)
+		case now != holder && k.lane.known[now] == nil:
+			k.blockedBy, k.fromDatabase = now, true
 		}
 	}
 }

@@ -130,6 +130,7 @@ func TestClaimsArePromptedOrNot(t *testing.T) {
 // Claims, also several at once, bring no more than 8 MiB, and than the buffer has room
 // for, beside the row that each of them ends with; and all is delivered.
 func TestClaimsKeepToBytes(t *testing.T) {
+	onlyComputes(t)
 	t.Parallel()
 	for name, test := range map[string]struct {
 		atOnce, rows, size, buffer int

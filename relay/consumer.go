@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"sync"
 	"time"
@@ -40,10 +41,22 @@ type ConsumerOptions struct {
 	// Backoff bounds the wait before the next attempt, as in SinkOptions.
 	Backoff Backoff
 
+	// ExpireAfter and OnExpire say when a message is too old to be received, and what
+	// becomes of it, as in [Route]. Default to never, and ParkExpired.
+	ExpireAfter time.Duration
+	OnExpire    OnExpire
+
 	// Retention is how long delivered messages are kept, as in Options: 24 h by
 	// default; KeepNothing deletes them when they are answered. The consumer
 	// deletes older ones now and then while it receives.
 	Retention time.Duration
+
+	// Observer is told of messages that have expired, as of the sink "consumer", and of
+	// nothing else. Defaults to [NoObserver].
+	Observer Observer
+
+	// Logger receives the same, one line in ten seconds. Defaults to slog.Default.
+	Logger *slog.Logger
 }
 
 // Consumer claims messages for an application that would rather ask for them
@@ -53,9 +66,13 @@ type ConsumerOptions struct {
 type Consumer struct {
 	store   storage.Store
 	options ConsumerOptions
+	routes  *router // one for all topics, with what expires
 	wake    waker
 
+	logLimiter logLimiter
+
 	mu        sync.Mutex
+	clock     databaseClock
 	stored    bool
 	reclaimed time.Time
 	beaten    time.Time
@@ -70,15 +87,18 @@ func NewConsumer(store storage.Store, options ConsumerOptions) (*Consumer, error
 	o := options
 	asRelay, err := Options{
 		Name: o.Name, Claim: storage.ByRows, Pick: o.Pick, Lease: or(o.Lease, 30*time.Second), Poll: o.Poll, Retention: o.Retention,
+		Observer: o.Observer, Logger: o.Logger,
 	}.withDefaults()
 	o.Name, o.Pick, o.Lease, o.Poll, o.Retention = asRelay.Name, asRelay.Pick, asRelay.Lease, asRelay.Poll, asRelay.Retention
+	o.Observer, o.Logger = asRelay.Observer, asRelay.Logger
 	o.MaxAttempts = or(o.MaxAttempts, 20)
 	var backoffErr error
 	o.Backoff, backoffErr = o.Backoff.withDefaults("backoff", 5*time.Minute)
-	if err := errors.Join(err, backoffErr); err != nil {
+	routes, routesErr := newRouter([]Route{{Topic: "*", ExpireAfter: o.ExpireAfter, OnExpire: o.OnExpire}}, []string{""}, 0)
+	if err := errors.Join(err, backoffErr, routesErr); err != nil {
 		return nil, fmt.Errorf("consumer: %w", err)
 	}
-	return &Consumer{store: store, options: o, wake: make(waker, 1)}, nil
+	return &Consumer{store: store, options: o, routes: routes, wake: make(waker, 1)}, nil
 }
 
 // Wake makes a waiting Receive look for messages now.
@@ -114,7 +134,8 @@ func (c *Consumer) Receive(ctx context.Context, n int) ([]*Delivery, error) {
 }
 
 func (c *Consumer) claim(ctx context.Context, n int, polled bool) ([]*Delivery, error) {
-	if err := c.live(ctx); err != nil {
+	clock, err := c.live(ctx)
+	if err != nil {
 		return nil, err
 	}
 	token := c.options.Name + "/" + randomHex(8)
@@ -129,11 +150,17 @@ func (c *Consumer) claim(ctx context.Context, n int, polled bool) ([]*Delivery, 
 	var deliveries []*Delivery
 	for _, row := range rows {
 		d := &Delivery{Message: (&item{row: row}).message(), Until: claimed.Add(c.options.Lease), consumer: c, row: row, token: token}
+		expires, by := c.routes.expiryOf(&row)
 		switch { // not every row is for the application: not yet, or never
 		case row.Later:
-			err = d.settle(ctx, storage.StateScheduled, 0, "", "")
+			err = d.settle(ctx, storage.StateScheduled, 0, 0, "", "")
+		case clock.passed(expires):
+			become, problem := by.expire(&row)
+			if err = d.settle(ctx, become, 0, 0, problem, ""); err == nil {
+				by.tellExpired(c.options.Observer, c.options.Logger, &c.logLimiter, c.options.Name, "consumer", &row)
+			}
 		case row.BadHeaders != "":
-			err = d.settle(ctx, storage.StateError, 0, describe(sinks.Fail(sinks.Reject, sinks.ReasonInvalid, row.BadHeaders)), "")
+			err = d.settle(ctx, storage.StateError, 1, 0, describe(sinks.Fail(sinks.Reject, sinks.ReasonInvalid, row.BadHeaders)), "")
 		default:
 			deliveries = append(deliveries, d)
 		}
@@ -145,37 +172,38 @@ func (c *Consumer) claim(ctx context.Context, n int, polled bool) ([]*Delivery, 
 }
 
 // live does now and then what a relay does all the time: it shows that it
-// lives, and frees what others claimed and never answered.
-func (c *Consumer) live(ctx context.Context) error {
+// lives, and frees what others claimed and never answered. It returns the database's clock.
+func (c *Consumer) live(ctx context.Context) (clock databaseClock, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.stored {
 		if err := c.store.SetClaimMode(ctx, storage.ByRows); err != nil {
-			return fmt.Errorf("start to claim by rows: %w", err)
+			return clock, fmt.Errorf("start to claim by rows: %w", err)
 		}
 		c.stored = true
 	}
 	now := time.Now()
 	if now.Sub(c.beaten) >= c.options.Lease/3 {
 		host, _ := os.Hostname()
-		if _, err := c.store.Heartbeat(ctx, storage.Identity{Name: c.options.Name, Host: host, Version: c.options.Version, Claim: storage.ByRows}, c.options.Lease); err != nil {
-			return fmt.Errorf("show that the consumer lives: %w", err)
+		members, err := c.store.Heartbeat(ctx, storage.Identity{Name: c.options.Name, Host: host, Version: c.options.Version, Claim: storage.ByRows}, c.options.Lease)
+		if err != nil {
+			return clock, fmt.Errorf("show that the consumer lives: %w", err)
 		}
-		c.beaten = now
+		c.beaten, c.clock = now, databaseClock{members.Now, time.Now()}
 	}
 	if now.Sub(c.reclaimed) >= reclaimInterval {
 		if _, err := c.store.Reclaim(ctx, purgeBatch); err != nil {
-			return fmt.Errorf("free messages whose claim has ended: %w", err)
+			return clock, fmt.Errorf("free messages whose claim has ended: %w", err)
 		}
 		c.reclaimed = now
 	}
 	if now.Sub(c.purged) >= purgeInterval {
 		if _, err := c.store.Purge(ctx, max(0, c.options.Retention), purgeBatch); err != nil {
-			return fmt.Errorf("delete delivered messages past their retention: %w", err)
+			return clock, fmt.Errorf("delete delivered messages past their retention: %w", err)
 		}
 		c.purged = now
 	}
-	return nil
+	return c.clock, nil
 }
 
 // Close takes the consumer out of the table of relays. What it has not
@@ -201,7 +229,7 @@ type Delivery struct {
 // Done marks the message delivered; the receipt, which may be empty, is kept
 // with it.
 func (d *Delivery) Done(ctx context.Context, receipt string) error {
-	return d.settle(ctx, storage.StateDone, 0, "", shorten(receipt, 255))
+	return d.settle(ctx, storage.StateDone, 1, 0, "", shorten(receipt, 255))
 }
 
 // Retry gives the message up until its next attempt, after a back-off; after
@@ -209,14 +237,14 @@ func (d *Delivery) Done(ctx context.Context, receipt string) error {
 func (d *Delivery) Retry(ctx context.Context, reason string) error {
 	attempts, limit := d.row.Attempts+1, d.consumer.options.MaxAttempts
 	if limit > 0 && attempts >= limit {
-		return d.settle(ctx, storage.StateError, 0, describe(sinks.Fail(sinks.Reject, sinks.ReasonExhausted, reason)), "")
+		return d.settle(ctx, storage.StateError, 1, 0, describe(sinks.Fail(sinks.Reject, sinks.ReasonExhausted, reason)), "")
 	}
-	return d.settle(ctx, storage.StateRetry, d.consumer.options.Backoff.draw(attempts), shorten(reason, 1000), "")
+	return d.settle(ctx, storage.StateRetry, 1, d.consumer.options.Backoff.draw(attempts), shorten(reason, 1000), "")
 }
 
 // Park puts the message aside for an operator.
 func (d *Delivery) Park(ctx context.Context, reason string) error {
-	return d.settle(ctx, storage.StateError, 0, describe(sinks.Fail(sinks.Reject, sinks.ReasonRefused, reason)), "")
+	return d.settle(ctx, storage.StateError, 1, 0, describe(sinks.Fail(sinks.Reject, sinks.ReasonRefused, reason)), "")
 }
 
 // Extend lets the claim end this long from now.
@@ -233,13 +261,10 @@ func (d *Delivery) Extend(ctx context.Context, by time.Duration) error {
 	return nil
 }
 
-func (d *Delivery) settle(ctx context.Context, state storage.State, delay time.Duration, problem, receipt string) error {
+func (d *Delivery) settle(ctx context.Context, state storage.State, charged int, delay time.Duration, problem, receipt string) error {
 	s := storage.Settlement{
-		ID: d.row.ID, Lane: d.row.Lane, MessageID: d.row.Message.ID, Token: d.token, State: state, Attempts: d.row.Attempts + 1, Crashes: d.row.Crashes,
+		ID: d.row.ID, Lane: d.row.Lane, MessageID: d.row.Message.ID, Token: d.token, State: state, Attempts: d.row.Attempts + charged, Crashes: d.row.Crashes,
 		Delay: delay, Error: problem, Receipt: receipt,
-	}
-	if state == storage.StateScheduled {
-		s.Attempts = d.row.Attempts
 	}
 	keep := d.consumer.options.Retention != KeepNothing
 	counts, err := d.consumer.store.Settle(ctx, d.consumer.options.Name, keep, []storage.Settlement{s})

@@ -98,6 +98,8 @@ func (d *dedup) outcomeOf(it *item) *sinks.Outcome {
 	return nil
 }
 
+func (d *dedup) mayHave(it *item) bool { return d.refTo(it) != nil }
+
 func (d *dedup) unsendable(*item) *sinks.Outcome { return nil }
 
 // start resolves what is unresolved, or sends one more batch, once its plan is written

@@ -16,6 +16,7 @@ import (
 // Held rows that are due come as fast as they are taken: neither a full buffer
 // nor large payloads make them wait for the next look.
 func TestDueRowsComeAsFastAsTheyAreTaken(t *testing.T) {
+	onlyComputes(t)
 	t.Parallel()
 	for _, claim := range []storage.Claim{storage.ByLanes, storage.ByRows} {
 		for _, rows := range []struct{ count, bytes int }{{3_000, 10}, {60, 1 << 20}} {

@@ -39,6 +39,7 @@ type engine struct {
 	poll     polling
 	settle   *settling
 	lease    leasing
+	clock    databaseClock
 	stopping stop
 	unrouted map[string]time.Time // topics without a route, and when to tell of them again
 
@@ -154,6 +155,10 @@ type duplicates interface {
 	// from before. marked: its outcome is written.
 	outcomeOf(it *item) *sinks.Outcome
 	marked(it *item)
+
+	// mayHave says that the sink may have an item from before, or has it: nobody knows yet,
+	// or its outcome isn't written.
+	mayHave(it *item) bool
 
 	// keepsJournal says that what was written down of the lane still counts, so that it
 	// can't be released: that would clear it.

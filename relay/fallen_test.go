@@ -128,12 +128,7 @@ func TestServerFallsBackBeforeItIsAskedForKeys(t *testing.T) {
 		want := slices.Concat(followers(db), followers(db))
 		restore := db.Save()
 		var sent []int64
-		sink := &recorder{answer: func(m sinks.Message) sinks.Outcome {
-			if sent = append(sent, m.Sequence); len(sent) == 1 {
-				return sinks.Fail(sinks.Retry, sinks.ReasonServerError, "503")
-			}
-			return sinks.Ok("")
-		}}
+		sink := failsFirst(&sent)
 		options := relay.Options{Sinks: map[string]relay.SinkOptions{"main": {Sink: sink, Backoff: relay.Backoff{Min: time.Hour, Max: time.Hour}}}}
 		_, stop := start(t, db.Store(), options)
 		time.Sleep(time.Second)
@@ -171,6 +166,81 @@ func (s *fallsBack) BlockedAmong(ctx context.Context, keys []storage.LaneKey) ([
 		s.restore = nil
 	}
 	return s.Store.BlockedAmong(ctx, keys)
+}
+
+// A settlement is under way while the server loses the lease that it was made under, and the
+// same relay leases the lane again: it changes nothing. The relay has asked which keys wait, and
+// would pass over the row that it took away.
+func TestASettlementOfALeaseThatTheServerHasLost(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db := memstore.New()
+		want := followers(db)
+		if err := db.Store().SetClaimMode(t.Context(), storage.ByLanes); err != nil {
+			t.Fatal(err)
+		}
+		restore := db.Save()
+		var sent []int64
+		sink := failsFirst(&sent)
+		store := &settlesLate{Store: db.Store(), restore: restore, begun: make(chan struct{}), goOn: make(chan struct{}), settled: make(chan struct{})}
+		_, stop := start(t, store, relay.Options{Sinks: map[string]relay.SinkOptions{"main": {Sink: sink, Backoff: relay.Backoff{Min: time.Minute, Max: time.Minute}}}})
+		time.Sleep(10 * time.Minute)
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+		if !isClosed(store.settled) {
+			t.Error("no settlement came late")
+		}
+		if want := slices.Concat(want[:1], want); !slices.Equal(sent, want) {
+			t.Errorf("%v were sent, want %v", sent, want)
+		}
+	})
+}
+
+// settlesLate has its server fall back while the first settlement is under way, which arrives
+// once the relay has leased its lanes anew and has asked which keys wait.
+type settlesLate struct {
+	storage.Store
+	restore              func()
+	begun, goOn, settled chan struct{}
+}
+
+func (s *settlesLate) Settle(ctx context.Context, name string, keep bool, settlements []storage.Settlement) (storage.Settled, error) {
+	if !isClosed(s.begun) {
+		s.restore()
+		close(s.begun)
+		<-s.goOn
+		defer close(s.settled)
+	}
+	return s.Store.Settle(ctx, name, keep, settlements)
+}
+
+func (s *settlesLate) BlockedKeys(ctx context.Context, lanes []int, limit int) ([]storage.BlockedKey, error) {
+	keys, err := s.Store.BlockedKeys(ctx, lanes, limit)
+	if isClosed(s.begun) && !isClosed(s.goOn) {
+		close(s.goOn)
+		<-s.settled
+	}
+	return keys, err
+}
+
+// failsFirst fails on the first message that it gets, and notes the ids of all.
+func failsFirst(sent *[]int64) *recorder {
+	return &recorder{answer: func(m sinks.Message) sinks.Outcome {
+		if *sent = append(*sent, m.Sequence); len(*sent) == 1 {
+			return sinks.Fail(sinks.Retry, sinks.ReasonServerError, "503")
+		}
+		return sinks.Ok("")
+	}}
+}
+
+func isClosed(c chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
 }
 
 // Ids begin anew while many messages with higher ids wait: the relay reads these once,

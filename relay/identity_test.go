@@ -1,9 +1,7 @@
 package relay
 
 import (
-	"log/slog"
 	"testing"
-	"time"
 
 	"github.com/rowrelay/rowrelay/outbox"
 	"github.com/rowrelay/rowrelay/relay/storage"
@@ -50,42 +48,6 @@ func TestAnotherMessageWithAKnownID(t *testing.T) {
 func held(row storage.Row) storage.Row {
 	row.Deferred = true
 	return row
-}
-
-// settledCounts is told what settlements did.
-type settledCounts struct {
-	NoObserver
-	counts storage.Settled
-}
-
-func (s *settledCounts) Settled(counts storage.Settled, _ map[storage.State]int) {
-	s.counts.Changed += counts.Changed
-	s.counts.Fenced += counts.Fenced
-}
-
-// What was read under a lease that was lost is not written, whatever the lane's fence
-// is by now; what belongs to other lanes is.
-func TestOutcomesOfLostLanesAreNotWritten(t *testing.T) {
-	t.Parallel()
-	observer := &settledCounts{}
-	e := withLanes(settlingOf(&base{options: Options{Observer: observer, Logger: slog.New(slog.DiscardHandler)}}, 1), nil)
-	lost, kept := emptyLane(storage.Lease{Lane: 1, Fence: 1}, 0), emptyLane(storage.Lease{Lane: 2, Fence: 1}, 0)
-	for id := range int64(6) {
-		l := []*lane{lost, kept}[id%2]
-		it := &item{row: storage.Row{ID: id, Lane: l.Lane}, lane: l, stage: inSettle}
-		l.known[id] = it
-		e.settle.add(it, it.settlement(storage.StateError))
-	}
-	e.dropLane(lost)
-	e.lanes = map[int]*lane{1: emptyLane(lost.Lease, 0), 2: kept} // the same fence again
-	e.settle.start(time.Now())
-	job := <-e.settle.settles
-	if len(job.items) != 3 || job.items[0].lane != kept {
-		t.Errorf("%d outcomes are written, want the 3 of the lane that is held", len(job.items))
-	}
-	if observer.counts.Fenced != 3 || len(lost.known) != 0 {
-		t.Errorf("%d outcomes were told as fenced, %d rows are in memory; want 3 and 0", observer.counts.Fenced, len(lost.known))
-	}
 }
 
 // withLanes makes an engine claim by lanes, with these.

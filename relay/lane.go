@@ -95,9 +95,11 @@ func (l *lane) marks(safeID int64, print string, queues []string) storage.Marks 
 		}
 	}
 	for id, it := range l.known {
-		if it.queue == nil {
+		switch {
+		case it.row.Deferred && !it.doubled: // it is found by its time
+		case it.queue == nil:
 			main = min(main, id-1)
-		} else if !it.row.Deferred || it.doubled { // a deferred row is found by its time
+		default:
 			lowest[it.queue.index] = min(lowest[it.queue.index], id-1)
 		}
 	}
@@ -186,8 +188,9 @@ type key struct {
 	lane *lane
 
 	items    []*item // that wait, by id
-	inFlight int     // items in the batch that is under way
+	inFlight int     // items in the batch that is under way, and those that have expired and aren't written
 	queued   bool    // stands in the queue
+	back     bool    // of the batch whose outcomes are being judged, an item goes back
 	aside    *item   // refused, which doesn't count yet: nothing of the key is sent until it is asked again
 
 	blocked      bool  // no item but blockedBy may be sent
@@ -290,9 +293,12 @@ type item struct {
 	unwritable     bool // the database refuses its outcome
 	doubled        bool // a pending row has the same id and another message: it is looked for once this one has left
 	maybeCommitted bool // its handler's transaction may have been committed
+	expired        bool // it is too old, and being parked or discarded
 
 	lostAnswer string   // the last answer that was lost, or came too late: it may have been delivered then
 	refusal    *refusal // nil unless it was refused and not parked
+
+	condemned *sinks.Outcome // why it is parked once it is the first of its key; nil if it isn't
 }
 
 // stage is how far an item has come.

@@ -46,6 +46,7 @@ type leaseJob struct {
 	standsDown bool // the relay is not to be counted, if there are others
 
 	began   time.Time
+	heard   time.Time // when the members were; zero if they weren't
 	members storage.Members
 	renewed bool
 	err     error
@@ -91,6 +92,7 @@ func (e *engine) leaser(ctx context.Context) {
 					job.err = e.store.Deregister(bounded, e.options.Name)
 				}
 			} else if job.members, job.err = e.store.Heartbeat(bounded, self, ttl); job.err == nil {
+				job.heard = time.Now()
 				job.renewed, job.err = job.rights.renew(bounded, job.members, job.standsDown)
 			}
 			cancel()
@@ -106,6 +108,9 @@ func (e *engine) afterLease(r leaseJob) {
 	if r.leave {
 		e.stopping.left, e.stopping.leaveErr = true, r.err
 		return
+	}
+	if !r.heard.IsZero() {
+		e.clock = databaseClock{r.members.Now, r.heard}
 	}
 	if r.err == nil {
 		e.lease.failures = 0
@@ -279,7 +284,7 @@ func (e *byLanes) dropLane(l *lane) {
 		}
 		k.items = nil
 	}
-	l.lost, e.settle.lost = true, true
+	l.lost = true
 	for _, g := range e.guards {
 		g.lost(l)
 	}

@@ -32,6 +32,11 @@ func TestSimulationFindsBrokenStores(t *testing.T) {
 		"what is scheduled is due at once":       func(s storage.Store) storage.Store { return sendsEarly{s} },
 		"sent batches are forgotten at takeover": func(s storage.Store) storage.Store { return forgetsBatches{s, s.(storage.Journaler)} },
 		"half a batch's rows are not found":      func(s storage.Store) storage.Store { return findsHalf{s, s.(storage.Journaler)} },
+		"nobody tells the database's time":       func(s storage.Store) storage.Store { return tellsTime{s, -time.Hour} },
+		"the database's time is an hour ahead":   func(s storage.Store) storage.Store { return tellsTime{s, time.Hour} },
+		"rows don't say when they expire":        func(s storage.Store) storage.Store { return hidesExpiry{s} },
+		"what is discarded is done":              func(s storage.Store) storage.Store { return keepsDiscarded{s} },
+		"what is discarded stays":                func(s storage.Store) storage.Store { return losesDiscards{s} },
 		"a journal has the last batch alone":     func(s storage.Store) storage.Store { return lastAlone{s, s.(storage.Journaler)} },
 	}
 	for name, wrap := range mutants {
@@ -72,9 +77,9 @@ func TestSimulationsFindIDsThatComeAgain(t *testing.T) {
 		change func(*course)
 		want   string // a problem that it causes
 	}{
-		"lost seconds, settles whatever has the id": {settles, losesSeconds, unsent},
+		"lost seconds, settles whatever has the id": {settles, losesMany, unsent},
 		"renumbering, nobody sees it":               {hides, renumbers, `ended as "pending"`},
-		"lost seconds, all in one epoch":            {func(s storage.Store) storage.Store { return oneEpoch{s, s.(storage.Journaler)} }, losesSeconds, overtaken},
+		"lost seconds, all in one epoch":            {func(s storage.Store) storage.Store { return oneEpoch{s, s.(storage.Journaler)} }, losesMany, overtaken},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -89,6 +94,9 @@ func TestSimulationsFindIDsThatComeAgain(t *testing.T) {
 	}
 }
 
+// losesMany has seconds lost so often that of five histories one shows such a mutant.
+func losesMany(c *course) { c.loses = 5 * time.Second }
+
 // sendsEarly shows no row as one whose time is still to come: it may be cancelled while it is sent.
 type sendsEarly struct{ storage.Store }
 
@@ -98,6 +106,52 @@ func (s sendsEarly) Read(ctx context.Context, positions []storage.Position, limi
 		page.Rows[i].Later = false
 	}
 	return page, err
+}
+
+// tellsTime is wrong about the database's time.
+type tellsTime struct {
+	storage.Store
+	by time.Duration
+}
+
+func (s tellsTime) Heartbeat(ctx context.Context, self storage.Identity, ttl time.Duration) (storage.Members, error) {
+	members, err := s.Store.Heartbeat(ctx, self, ttl)
+	members.Now = members.Now.Add(s.by)
+	return members, err
+}
+
+// hidesExpiry shows no row's time.
+type hidesExpiry struct{ storage.Store }
+
+func (s hidesExpiry) Read(ctx context.Context, positions []storage.Position, limit, maxBytes int) (storage.Page, error) {
+	page, err := s.Store.Read(ctx, positions, limit, maxBytes)
+	for i := range page.Rows {
+		page.Rows[i].Message.ExpiresAt = time.Time{}
+	}
+	return page, err
+}
+
+// keepsDiscarded and losesDiscards take discarded rows for done ones, or say that they are gone.
+type keepsDiscarded struct{ storage.Store }
+
+func (s keepsDiscarded) Settle(ctx context.Context, name string, keep bool, settlements []storage.Settlement) (storage.Settled, error) {
+	settlements = slices.Clone(settlements)
+	for i := range settlements {
+		if settlements[i].State == storage.StateDiscarded {
+			settlements[i].State = storage.StateDone
+		}
+	}
+	return s.Store.Settle(ctx, name, keep, settlements)
+}
+
+type losesDiscards struct{ storage.Store }
+
+func (s losesDiscards) Settle(ctx context.Context, name string, keep bool, settlements []storage.Settlement) (storage.Settled, error) {
+	n := len(settlements)
+	settlements = slices.DeleteFunc(slices.Clone(settlements), func(s storage.Settlement) bool { return s.State == storage.StateDiscarded })
+	counts, err := s.Store.Settle(ctx, name, keep, settlements)
+	counts.Changed += n - len(settlements)
+	return counts, err
 }
 
 // hidesFalls tells of no id that is lower than before, and finds no row that has one.

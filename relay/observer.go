@@ -18,6 +18,9 @@ type Observer interface {
 	// Delivered: so long after it was written a message was delivered.
 	Delivered(sink, topic string, lag time.Duration)
 
+	// Expired: a message was too old to be sent, and is parked or discarded.
+	Expired(sink string, become OnExpire)
+
 	// Settled: outcomes were written back.
 	Settled(counts storage.Settled, states map[storage.State]int)
 
@@ -56,6 +59,7 @@ var _ Observer = NoObserver{}
 
 func (NoObserver) Sent(string, time.Duration, map[OutcomeKind]int) {}
 func (NoObserver) Delivered(string, string, time.Duration)         {}
+func (NoObserver) Expired(string, OnExpire)                        {}
 func (NoObserver) Settled(storage.Settled, map[storage.State]int)  {}
 func (NoObserver) LanesHeld(int, int)                              {}
 func (NoObserver) SinkDown(string, sinks.Reason, string)           {}

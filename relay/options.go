@@ -130,6 +130,13 @@ type SinkOptions struct {
 	// Defaults to 5 s; negative means that it is parked at once.
 	RejectAfter time.Duration
 
+	// OnPark says what becomes of a key when one of its messages is parked: the next
+	// one is sent ([ContinueKey], the default), or all wait for an operator
+	// ([HoldKey]), which takes a relay that claims by lanes. Messages without a key,
+	// and those that have expired, hold up nothing. Keys that are held when this is
+	// changed stay so.
+	OnPark OnPark
+
 	// Backoff bounds the wait before the next attempt, which is drawn at random
 	// between nothing and a bound that doubles with each attempt ("full
 	// jitter"). Min is the first bound, Max the last. Default to 500 ms and
@@ -140,6 +147,17 @@ type SinkOptions struct {
 	// same way. Default to 500 ms and 15 s.
 	Reopen Backoff
 }
+
+// OnPark is what becomes of a key when one of its messages is parked.
+type OnPark string
+
+// ContinueKey lets the key go on. HoldKey has it wait until an operator requeues the parked
+// message, which goes first then, skips it or discards it; whatever waits behind costs the
+// relay no memory.
+const (
+	ContinueKey OnPark = "continue"
+	HoldKey     OnPark = "hold"
+)
 
 // Backoff is a pair of bounds of a wait that grows.
 type Backoff struct {
@@ -154,7 +172,30 @@ type Route struct {
 	Prefix  string // topics that begin so
 	Pattern string // topics that match this regular expression (RE2) as a whole
 	Sink    string // a name in Options.Sinks
+
+	// ExpireAfter is how long after it was written (created_at) a message is too old to be
+	// sent, by the database's clock. A message's own ExpiresAt counts, too: the earlier of
+	// both. It is looked at when a message is read and when it is taken to be sent, not in
+	// between. Defaults to 0: never.
+	ExpireAfter time.Duration
+
+	// OnExpire is what becomes of a message that is too old, by ExpireAfter or by its own
+	// ExpiresAt. Defaults to [ParkExpired].
+	OnExpire OnExpire
 }
+
+// OnExpire is what becomes of a message that is too old to be sent.
+type OnExpire string
+
+// What there is to choose. Both are told to the Observer, and to the log.
+const (
+	// ParkExpired: the message waits for an operator, with the state error and a last_error
+	// that begins with [storage.Expired]. Once it is requeued it is sent, however old it is.
+	ParkExpired OnExpire = "park"
+
+	// DiscardExpired: the message is deleted, and not kept among those that were delivered.
+	DiscardExpired OnExpire = "discard"
+)
 
 // Listener waits for the database's word that there is something new.
 type Listener interface {
@@ -238,6 +279,12 @@ func (s SinkOptions) withDefaults(store storage.Store, claim storage.Claim) (Sin
 		if n.value < 1 {
 			return s, fmt.Errorf("%s %d: must be at least 1", n.name, n.value)
 		}
+	}
+	switch s.OnPark = or(s.OnPark, ContinueKey); {
+	case s.OnPark != ContinueKey && s.OnPark != HoldKey:
+		return s, fmt.Errorf("on park %q: must be %q or %q", s.OnPark, ContinueKey, HoldKey)
+	case s.OnPark == HoldKey && claim == storage.ByRows:
+		return s, fmt.Errorf("on park %q: keys have an order only where the table is claimed by lanes; claim it so, or let keys go on (%q)", s.OnPark, ContinueKey)
 	}
 	if s.Timeout <= 0 {
 		return s, fmt.Errorf("timeout %v: must be positive", s.Timeout)

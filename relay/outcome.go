@@ -54,6 +54,9 @@ func (b *batch) done(e *engine, f *flight) {
 		}
 		if e.apply(it, outcome) {
 			back = append(back, it)
+			if it.key != nil {
+				it.key.back = true
+			}
 		}
 	}
 	if len(back) > 0 {
@@ -102,20 +105,19 @@ func (e *engine) apply(it *item, outcome sinks.Outcome) (back bool) {
 	case t != nil && t.recognised && it.countsAgainst(&outcome) && (it.refusal == nil || !it.refusal.counts):
 		return e.wait(it, t, outcome)
 	case outcome.Result == sinks.Reject && isFinal(&outcome):
-		e.reject(it, outcome)
+		return e.reject(it, outcome)
 	case outcome.Result == sinks.Reject:
 		return e.refuse(it, t, outcome)
 	case postponed(outcome): // a retry that charges nothing
 		if outcome.Reason == sinks.ReasonUnroutable { // nothing behind the sink takes it
 			e.alarmUnrouted(it.row.Message.Topic)
 		}
-		e.putOff(it, outcome, it.row.Attempts, outcome.RetryAfter)
+		return e.putOff(it, outcome, it.row.Attempts, outcome.RetryAfter)
 	case outcome.Result == sinks.Unavailable || outcome.Result == sinks.Unsent:
 		return true
 	default:
 		return e.retry(it, t, outcome)
 	}
-	return false
 }
 
 // delivered marks the item done and lets its key go on at once: should the
@@ -142,17 +144,28 @@ func (e *engine) delivered(it *item, outcome sinks.Outcome, settled bool) {
 }
 
 // reject parks the item. Its key waits until that is written: a park that is
-// lost would send this message after the next one.
-func (e *engine) reject(it *item, outcome sinks.Outcome) {
+// lost would send this message after the next one. With HoldKey it waits for an operator; then
+// it may say that the item goes back to its queue, and is parked once it is the first of its key.
+func (e *engine) reject(it *item, outcome sinks.Outcome) (back bool) {
+	if it.mustFollow() {
+		it.condemned = &outcome
+		return true
+	}
+	holds, what := it.key != nil && it.queue.options.OnPark == HoldKey, "relay: parked a message, which waits for an operator"
+	if holds {
+		what = "relay: parked a message, which waits for an operator, and all of its key with it"
+	}
 	e.claiming.block(it)
 	if allowed, more := e.logLimiter.allow("parked " + it.queue.name + string(outcome.Reason)); allowed {
-		e.options.Logger.Warn("relay: parked a message, which waits for an operator", "relay", e.options.Name, "sink", it.queue.name,
+		e.options.Logger.Warn(what, "relay", e.options.Name, "sink", it.queue.name,
 			"topic", it.row.Message.Topic, "id", it.row.Message.ID, "reason", string(outcome.Reason), "detail", loggable(outcome), "unsaid", more)
 	}
 	parked := it.settlement(storage.StateError)
 	parked.Attempts++
+	parked.Holds = holds
 	parked.Error = describe(outcome)
 	e.settle.add(it, parked)
+	return false
 }
 
 // retry puts the item away until its next attempt, and blocks its key; after
@@ -168,18 +181,31 @@ func (e *engine) retry(it *item, t *trouble, outcome sinks.Outcome) (back bool) 
 	if t != nil { // given back should it turn out to be trouble
 		t.charged[it.row.ID] = charged{t.charged[it.row.ID].attempts + 1, it.queue.turn}
 	}
-	e.putOff(it, outcome, attempts, max(it.queue.options.Backoff.draw(attempts), outcome.RetryAfter))
-	return false
+	return e.putOff(it, outcome, attempts, max(it.queue.options.Backoff.draw(attempts), outcome.RetryAfter))
 }
 
-// putOff puts the item away for a while, and blocks its key.
-func (e *engine) putOff(it *item, outcome sinks.Outcome, attempts int, delay time.Duration) {
+// putOff puts the item away for a while, and blocks its key; or says that it goes back to its
+// queue, behind what has to go first.
+func (e *engine) putOff(it *item, outcome sinks.Outcome, attempts int, delay time.Duration) (back bool) {
+	if it.mustFollow() {
+		it.row.Attempts = attempts
+		return true
+	}
 	e.claiming.block(it)
 	again := it.settlement(storage.StateRetry)
 	again.Attempts = attempts
 	again.Error = describe(outcome)
 	again.Delay = delay
 	e.settle.add(it, again)
+	return false
+}
+
+// mustFollow says that messages before the item in its key are in its queue, or go back there, and
+// that it mustn't block the key: with HoldKey they would wait behind it for an operator. Some sinks
+// refuse a message, and leave what was before it unsent.
+func (it *item) mustFollow() bool {
+	k := it.key
+	return k != nil && it.queue.options.OnPark == HoldKey && (k.back || len(k.items) > 0 && k.items[0].row.ID < it.row.ID)
 }
 
 // wait has a message of a destination in trouble wait, uncharged. In memory if it
@@ -191,16 +217,14 @@ func (e *engine) wait(it *item, t *trouble, outcome sinks.Outcome) (back bool) {
 		it.refusedNow(outcome.Destination).withAll()
 		return e.keepAside(it)
 	}
-	e.putOff(it, outcome, it.row.Attempts, max(q.options.Reopen.Min, q.options.Reopen.draw(t.tries), outcome.RetryAfter))
-	return false
+	return e.putOff(it, outcome, it.row.Attempts, max(q.options.Reopen.Min, q.options.Reopen.draw(t.tries), outcome.RetryAfter))
 }
 
 // refuse parks a message whose refusal counts, and sets others aside.
 func (e *engine) refuse(it *item, t *trouble, outcome sinks.Outcome) (back bool) {
 	q, now, r := it.queue, time.Now(), it.refusal
 	if q.options.RejectAfter < 0 || t == nil || r != nil && (r.counts || now.Sub(r.since) >= q.options.RejectAfter) {
-		e.reject(it, outcome)
-		return false
+		return e.reject(it, outcome)
 	}
 	r = it.refusedNow(outcome.Destination)
 	if _, counted := t.failing[failingOf(it)]; !counted {
@@ -233,7 +257,9 @@ func (e *engine) keepAside(it *item) (back bool) {
 func (e *engine) requeue(q *sinkQueue, items []*item) {
 	var back []queued
 	for _, it := range items {
-		it.stage = inQueue
+		if it.stage = inQueue; it.key != nil {
+			it.key.back = false
+		}
 		switch {
 		case !e.mayStay(it) || it.key != nil && it.key.blocked && it.key.blockedBy != it.row.ID:
 			e.claiming.giveUp(it)

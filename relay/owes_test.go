@@ -28,6 +28,7 @@ func (s stuckSettles) Settle(ctx context.Context, name string, keep bool, settle
 
 // While the database takes no outcomes, no more is sent than may come twice.
 func TestSendsNoMoreThanMayComeTwice(t *testing.T) {
+	onlyComputes(t)
 	t.Parallel()
 	for name, test := range map[string]struct {
 		claim   storage.Claim

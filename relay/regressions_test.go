@@ -556,27 +556,33 @@ func TestARowGivenBackIsNotForgotten(t *testing.T) {
 	})
 }
 
+// heldByRows has a relay by rows have put so many messages away, in this state.
+func heldByRows(t *testing.T, db *memstore.DB, count int, state storage.State) {
+	t.Helper()
+	ctx, s := t.Context(), db.Store()
+	if err := s.SetClaimMode(ctx, storage.ByRows); err != nil {
+		t.Fatal(err)
+	}
+	write(db, "t", "", count)
+	rows, err := s.Claim(ctx, storage.ClaimRequest{Relay: "x", Token: "x", TTL: time.Minute, Limit: count, Pick: storage.Oldest})
+	if err != nil || len(rows) != count {
+		t.Fatal(len(rows), err)
+	}
+	var settlements []storage.Settlement
+	for _, row := range rows {
+		settlements = append(settlements, storage.Settlement{ID: row.ID, Lane: row.Lane, MessageID: row.Message.ID, Token: "x", State: state, Attempts: 1})
+	}
+	if _, err := s.Settle(ctx, "x", true, settlements); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // by rows, a drain ends though a thousand and more held rows are due.
 func TestDrainByRowsTakesAllThatIsDue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, db := t.Context(), memstore.New()
-		s := db.Store()
-		if err := s.SetClaimMode(ctx, storage.ByRows); err != nil {
-			t.Fatal(err)
-		}
-		write(db, "t", "", 5000)
-		rows, err := s.Claim(ctx, storage.ClaimRequest{Relay: "x", Token: "x", TTL: time.Minute, Limit: 5000, Pick: storage.Oldest})
-		if err != nil || len(rows) != 5000 {
-			t.Fatal(len(rows), err)
-		}
-		var settlements []storage.Settlement
-		for _, row := range rows {
-			settlements = append(settlements, storage.Settlement{ID: row.ID, Lane: row.Lane, MessageID: row.Message.ID, Token: "x", State: storage.StateError, Attempts: 1})
-		}
-		if _, err := s.Settle(ctx, "x", true, settlements); err != nil {
-			t.Fatal(err)
-		}
-		if n, err := s.Requeue(ctx, storage.Filter{}); n != 5000 || err != nil {
+		heldByRows(t, db, 5000, storage.StateError)
+		if n, err := db.Store().Requeue(ctx, storage.Filter{}); n != 5000 || err != nil {
 			t.Fatal(n, err)
 		}
 		r, err := relay.New(db.Store(), relay.Options{Claim: storage.ByRows, Sinks: to(&recorder{}), Drain: true})
@@ -590,6 +596,54 @@ func TestDrainByRowsTakesAllThatIsDue(t *testing.T) {
 			t.Errorf("after the drain: %v, want 5000 done", counts)
 		}
 	})
+}
+
+// a drain by rows ends by a claim that was answered when rows had just been brought back.
+func TestDrainByRowsLooksAgainAfterRowsCameBack(t *testing.T) {
+	for range 20 { // which of both the relay hears of first is by chance
+		synctest.Test(t, func(t *testing.T) {
+			ctx, db, began := t.Context(), memstore.New(), time.Now()
+			heldByRows(t, db, 1000, storage.StateRetry)
+			store := db.Store()
+			later := began.Add(time.Second)
+			store.Hooks.Fail = func(_ context.Context, op memstore.Op) error {
+				if op == memstore.OpReclaim {
+					time.Sleep(time.Until(later)) // and nothing is brought back before
+				}
+				return nil
+			}
+			store.Hooks.Lose = func(_ context.Context, op memstore.Op) error {
+				if op == memstore.OpClaim && time.Now().After(began) {
+					time.Sleep(time.Until(later))
+				}
+				return nil
+			}
+			r, err := relay.New(store, relay.Options{Claim: storage.ByRows, Sinks: to(&recorder{}), Poll: 700 * time.Millisecond, Lease: 2400 * time.Millisecond, Drain: true,
+				Observer: &busy{began: began}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := r.Run(ctx); err != nil {
+				t.Error(err)
+			}
+			if counts := statusOf(t, db); counts[storage.StatePending] != 0 {
+				t.Errorf("after the drain: %v, want nothing pending", counts)
+			}
+		})
+	}
+}
+
+// busy keeps the relay's loop busy when its leases were renewed first, so that it hears of what
+// happens within the first second all at once.
+type busy struct {
+	relay.NoObserver
+	began time.Time
+}
+
+func (b *busy) LanesHeld(int, int) {
+	if since := time.Since(b.began); since > 700*time.Millisecond && since < time.Second {
+		time.Sleep(300 * time.Millisecond)
+	}
 }
 
 // of two retries of one key the later one goes first.

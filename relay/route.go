@@ -19,25 +19,33 @@ import (
 
 // router finds the sink of a topic.
 type router struct {
-	exact    map[string]int
+	exact    map[string]target
 	prefixes []prefixRoute // longest first
 	patterns []patternRoute
-	rest     int // for every other topic; unrouted if there is none
+	rest     target // for every other topic; unrouted if there is none
+	expires  bool   // some route has an ExpireAfter
 
 	// print is a fingerprint: it tells whether two relays route alike. Only then do the
 	// marks that one stored for its sinks mean the same to the other.
 	print string
-	cache map[string]int
+	cache map[string]target
+}
+
+// target is what a route says of its topics.
+type target struct {
+	sink        int
+	expireAfter time.Duration // 0: never
+	onExpire    OnExpire
 }
 
 type prefixRoute struct {
 	prefix string
-	sink   int
+	target
 }
 
 type patternRoute struct {
 	pattern *regexp.Regexp
-	sink    int
+	target
 }
 
 // maxCachedTopics bounds the memory that topics take up, should someone put
@@ -53,37 +61,42 @@ func newRouter(routes []Route, names []string, unrouted int) (*router, error) {
 		}
 		routes = []Route{{Topic: "*", Sink: names[0]}}
 	}
-	r := &router{exact: map[string]int{}, rest: unrouted, cache: map[string]int{}}
+	r := &router{exact: map[string]target{}, rest: target{sink: unrouted, onExpire: ParkExpired}, cache: map[string]target{}}
 	digest := sha256.New()
 	var problems []error
 	for i, route := range routes {
 		fmt.Fprintf(digest, "%q %q %q %q\n", route.Topic, route.Prefix, route.Pattern, route.Sink)
 		var problem error
-		sink, set := slices.Index(names, route.Sink), 0
+		to, set := target{slices.Index(names, route.Sink), route.ExpireAfter, or(route.OnExpire, ParkExpired)}, 0
+		r.expires = r.expires || route.ExpireAfter > 0
 		for _, s := range []string{route.Topic, route.Prefix, route.Pattern} {
 			if s != "" {
 				set++
 			}
 		}
 		switch other, twice := r.exact[route.Topic]; {
-		case sink < 0:
+		case to.sink < 0:
 			problem = fmt.Errorf("there is no sink %q", route.Sink)
 		case set != 1:
 			problem = errors.New("exactly one of topic, prefix and pattern must be set")
+		case route.ExpireAfter < 0:
+			problem = fmt.Errorf("expire after %v: must not be negative", route.ExpireAfter)
+		case to.onExpire != ParkExpired && to.onExpire != DiscardExpired:
+			problem = fmt.Errorf("on expire %q: must be %q or %q", route.OnExpire, ParkExpired, DiscardExpired)
 		case route.Topic == "*":
-			r.rest = sink
-		case route.Topic != "" && twice && other != sink:
+			r.rest = to
+		case route.Topic != "" && twice && other != to:
 			problem = fmt.Errorf("topic %q has two routes", route.Topic)
 		case route.Topic != "":
-			r.exact[route.Topic] = sink
+			r.exact[route.Topic] = to
 		case route.Prefix != "":
-			r.prefixes = append(r.prefixes, prefixRoute{route.Prefix, sink})
+			r.prefixes = append(r.prefixes, prefixRoute{route.Prefix, to})
 		default:
 			var compiled *regexp.Regexp
 			if compiled, problem = regexp.Compile(`\A(?:` + route.Pattern + `)\z`); problem != nil {
 				problem = fmt.Errorf("pattern %q: %w", route.Pattern, problem)
 			}
-			r.patterns = append(r.patterns, patternRoute{compiled, sink})
+			r.patterns = append(r.patterns, patternRoute{compiled, to})
 		}
 		if problem != nil {
 			problems = append(problems, fmt.Errorf("route %d: %w", i+1, problem))
@@ -95,36 +108,39 @@ func newRouter(routes []Route, names []string, unrouted int) (*router, error) {
 }
 
 // sink returns the index of the topic's sink.
-func (r *router) sink(topic string) int {
-	if sink, ok := r.exact[topic]; ok {
-		return sink
+func (r *router) sink(topic string) int { return r.route(topic).sink }
+
+// route returns what the topic's route says of it.
+func (r *router) route(topic string) target {
+	if to, ok := r.exact[topic]; ok {
+		return to
 	}
 	if len(r.prefixes) == 0 && len(r.patterns) == 0 {
 		return r.rest
 	}
-	if sink, ok := r.cache[topic]; ok {
-		return sink
+	if to, ok := r.cache[topic]; ok {
+		return to
 	}
-	sink := r.find(topic)
+	to := r.find(topic)
 	if len(r.cache) < maxCachedTopics {
-		r.cache[topic] = sink
+		r.cache[topic] = to
 	}
-	return sink
+	return to
 }
 
-// find is sink without the cache; any goroutine may call it.
-func (r *router) find(topic string) int {
-	if sink, ok := r.exact[topic]; ok {
-		return sink
+// find is route without the cache; any goroutine may call it.
+func (r *router) find(topic string) target {
+	if to, ok := r.exact[topic]; ok {
+		return to
 	}
 	for _, p := range r.prefixes {
 		if strings.HasPrefix(topic, p.prefix) {
-			return p.sink
+			return p.target
 		}
 	}
 	for _, p := range r.patterns {
 		if p.pattern.MatchString(topic) {
-			return p.sink
+			return p.target
 		}
 	}
 	return r.rest

@@ -29,8 +29,9 @@ type byRows struct {
 	claims   chan claimJob
 	claimed  int64        // for a drain: rows that anyone has claimed; -1 before they were counted
 	reclaims atomic.Int64 // how often ended claims were freed
-	freed    atomic.Int64 // and how many the last time
+	freed    atomic.Int64 // the last of these times that there were any
 	since    int64        // reclaims when the last row came
+	looked   int64        // and when the last claim began that was answered
 }
 
 // amount is a number of rows, and their bytes.
@@ -38,7 +39,8 @@ type amount struct{ rows, bytes int }
 
 type claimJob struct {
 	storage.ClaimRequest
-	began time.Time
+	began    time.Time
+	reclaims int64 // before
 }
 
 const (
@@ -89,7 +91,7 @@ func (r *byRows) startRead(now time.Time) {
 	r.asked.rows += worth.rows
 	r.asked.bytes += worth.bytes
 	r.poll.under++
-	r.claims <- claimJob{began: now, ClaimRequest: storage.ClaimRequest{
+	r.claims <- claimJob{began: now, reclaims: r.reclaims.Load(), ClaimRequest: storage.ClaimRequest{
 		Relay: r.options.Name, Token: r.token, TTL: r.options.Lease, Limit: worth.rows, MaxBytes: worth.bytes,
 		Pick: r.options.Pick, Topics: r.options.Topics, Except: slices.Sorted(maps.Keys(r.except)),
 		Unprompted: unprompted,
@@ -159,7 +161,7 @@ func (r *byRows) merge(job claimJob, rows []storage.Row, err error) {
 		}
 		return
 	}
-	r.failingSince = 0
+	r.failingSince, r.looked = 0, job.reclaims
 	r.health.readFails.Store(0)
 	late := time.Since(job.began) > r.options.Lease/2
 	brought := payloads(rows)
@@ -178,6 +180,11 @@ func (r *byRows) merge(job claimJob, rows []storage.Row, err error) {
 			r.putBack(row, storage.StateScheduled)
 		case late || r.stopping.begun:
 			r.putBack(row, storage.StatePending)
+		case r.tooOld(row):
+			it := &item{row: *row, token: r.token}
+			it.row.Message.Payload, it.row.Message.Headers = nil, nil
+			r.known[row.ID] = it
+			r.expire(q, it)
 		case q.room() <= 0:
 			if q.options.Sink == nil {
 				r.alarmUnrouted(row.Message.Topic)
@@ -247,10 +254,11 @@ func (r *byRows) abandon(f *flight) {
 	q.waiting, q.refused = waitingLine{}, nil
 }
 
-// drained says that since the last row came nothing could be freed or brought back,
-// and that no dead relay has claimed anything.
+// drained says that since the last row came nothing could be freed or brought back, that what
+// was so before has been looked for, and that no dead relay has claimed anything.
 func (r *byRows) drained() bool {
-	return r.reclaims.Load() > r.since && r.freed.Load() == 0 && (r.claimed == 0 || !r.lease.onlyRelay)
+	reclaims, freed := r.reclaims.Load(), r.freed.Load() // in this order
+	return reclaims > max(r.since, freed) && r.looked >= freed && (r.claimed == 0 || !r.lease.onlyRelay)
 }
 
 // reclaimer frees rows whose claim has ended, and brings back those that are due: in
@@ -265,10 +273,11 @@ func (r *byRows) reclaimer(ctx context.Context) {
 			continue
 		}
 		if n > 0 {
+			r.freed.Store(r.reclaims.Load() + 1)
+		}
+		if r.reclaims.Add(1); n > 0 {
 			r.wake.wake()
 		}
-		r.freed.Store(int64(n))
-		r.reclaims.Add(1)
 	}
 }
 

@@ -143,6 +143,9 @@ func (e *engine) loop(ctx context.Context) error {
 		e.settle.start(now)
 		e.claiming.startRead(now)
 		e.startSends(now)
+		if e.settle.urgent { // what it found that can't be sent, or must not be any more
+			e.settle.start(now)
+		}
 		if over, err := e.over(); over {
 			return err
 		}

@@ -199,10 +199,10 @@ func (r *lateRows) scan(positions []storage.Position, safeID int64) *lateScan {
 			*last = append(*last, topic)
 		}
 	}
-	for _, known := range []map[string]int{r.routes.exact, r.routes.cache} {
-		for topic, sink := range known {
-			if len(s.topics[sink]) < maxExcept {
-				s.topics[sink] = append(s.topics[sink], topic)
+	for _, known := range []map[string]target{r.routes.exact, r.routes.cache} {
+		for topic, to := range known {
+			if len(s.topics[to.sink]) < maxExcept {
+				s.topics[to.sink] = append(s.topics[to.sink], topic)
 			}
 		}
 	}
@@ -245,7 +245,7 @@ func (s *lateScan) follows(c storage.Candidate, queue int) bool {
 // keep approves of a row. A transaction that was open for long may bring more
 // rows than there is memory: the queues of the rest fall behind.
 func (s *lateScan) keep(c storage.Candidate) bool {
-	p := place{c.Lane, s.routes.find(c.Topic)}
+	p := place{c.Lane, s.routes.find(c.Topic).sink}
 	if s.expected(c, p.queue) {
 		return false
 	}

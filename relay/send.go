@@ -136,17 +136,34 @@ func (e *engine) takeBatch(q *sinkQueue) []*item {
 			k.queued = false
 			items = k.take(min(left, perKey), q.options.BatchBytes-bytes)
 		}
+		expired := false // one of the key was too old: until that is written nothing of it is sent
 		for i, it := range items {
 			if it.stage != inQueue {
 				break // one without a key may have been dropped, or found delivered, while it stood here
 			}
-			var why *sinks.Outcome // it can't be sent; nil if it can
+			why := it.condemned // it can't be sent; nil if it can
+			if why == nil && e.tooOld(&it.row) && e.expire(q, it) {
+				expired = true
+				continue
+			}
+			if expired {
+				for _, next := range items[i:] {
+					k.add(next)
+				}
+				break
+			}
 			if it.row.BadHeaders != "" {
 				bad := sinks.Fail(sinks.Reject, sinks.ReasonInvalid, it.row.BadHeaders)
 				why = &bad
 			}
 			for _, g := range e.guards {
 				why = cmp.Or(why, g.unsendable(it))
+			}
+			if why != nil && i > 0 && q.options.OnPark == HoldKey { // what is before it in its key goes first
+				for _, next := range items[i:] {
+					k.add(next)
+				}
+				break
 			}
 			if why != nil {
 				for _, next := range items[i+1:] {

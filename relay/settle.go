@@ -15,7 +15,7 @@ import (
 
 // Settling. Workers' outcomes are collected and written in batches, each under its lane's
 // fence or its claim's token. What must hold: outcomes of one key keep their order. A batch that
-// fails is written again. An outcome of a lost lane is not written by this relay.
+// fails is written again. An outcome of a lost lane changes nothing: its fence doesn't come again.
 
 const (
 	// At most this many settlements run at once; less where the store gains nothing by it.
@@ -45,8 +45,6 @@ type settling struct {
 
 	queues [settlers]unsettled
 	atOnce int // so many of the queues are in use
-
-	lost bool // some of what is unwritten may be of a lane that was lost
 
 	began  time.Time // of the last settlement
 	urgent bool      // something unwritten is no delivery, and is written at once
@@ -92,7 +90,6 @@ func (s *settling) add(it *item, settlement storage.Settlement) {
 	q := &s.queues[it.row.Lane%s.atOnce]
 	q.unwritten = append(q.unwritten, it)
 	s.urgent = s.urgent || settlement.State != storage.StateDone
-	s.lost = s.lost || it.lane != nil && it.lane.lost
 }
 
 // start hands what there is to the settlers: all at once, or, where that is much, each
@@ -101,9 +98,6 @@ func (s *settling) add(it *item, settlement storage.Settlement) {
 // as its key goes on, and its place in memory is needed only where there are many. Retries
 // and parked messages are written at once, as their keys wait.
 func (s *settling) start(now time.Time) {
-	if s.lost {
-		s.fenceLost()
-	}
 	if len(s.unwritable) > 0 && !s.trying && !now.Before(s.tryAt) {
 		s.trying = true
 		s.settles <- settleJob{items: []*item{s.unwritable[0]}, retriesUnwritable: true}
@@ -218,7 +212,9 @@ func (s *settling) after(result settleResult) (fenced bool) {
 	}
 	states := map[storage.State]int{}
 	for _, it := range result.items {
-		states[it.toWrite.State]++
+		if it.row.Holds == storage.NoHold { // what is skipped or discarded was parked before
+			states[it.toWrite.State]++
+		}
 		s.finish(it)
 	}
 	s.options.Observer.Settled(result.counts, states)
@@ -256,32 +252,7 @@ func (s *settling) writeAgain(result settleResult) {
 		s.narrow(q, n, result.err)
 		q.retryAt = time.Now().Add(settlePause.draw(q.failures))
 	}
-	s.lost = true
 	s.failed("settle", result.err)
-}
-
-// fenceLost takes out what is of lanes that were lost, without a settlement: the lane
-// may be leased again, and after a failover with the same fence, which is no lease of
-// what was read before.
-func (s *settling) fenceLost() {
-	s.lost = false
-	states, fenced := map[storage.State]int{}, 0
-	for i := range s.queues {
-		q := &s.queues[i]
-		q.unwritten = slices.DeleteFunc(q.unwritten, func(it *item) bool {
-			if it.lane == nil || !it.lane.lost {
-				return false
-			}
-			states[it.toWrite.State]++
-			fenced++
-			s.finish(it)
-			return true
-		})
-	}
-	if fenced > 0 {
-		s.options.Observer.Settled(storage.Settled{Fenced: fenced}, states)
-		s.warnFenced(fenced)
-	}
 }
 
 func (s *settling) warnFenced(rows int) {

@@ -106,11 +106,12 @@ func (w *world) take(sink, by, name string, group []sinks.Message) []sinks.Outco
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.log[name] == "" {
-		w.log[name] = verdictOn(group)
+		w.log[name] = w.verdictOn(group)
 		for _, m := range group {
 			if w.log[name] == "taken" {
 				w.checkOrder(sink, m)
-				w.trace = append(w.trace, fmt.Sprintf("%s  %d key %s place %d of %s by %s", time.Now().Format("04:05.000"), numberOf(m.ID), m.Key, m.BatchRef.Place, name, by))
+				w.checkDecided(m)
+				w.traced(m, "sink %s, place %d of %s, by %s", sink, m.BatchRef.Place, name, by)
 				w.arrived(sink, m)
 				if w.delivered[numberOf(m.ID)] > 1 && w.falls == 0 {
 					w.problem("message %d came twice to a sink that deduplicates", numberOf(m.ID))
@@ -123,7 +124,7 @@ func (w *world) take(sink, by, name string, group []sinks.Message) []sinks.Outco
 	}
 	outcomes := sinks.All(len(group), sinks.Fail(sinks.Unsent, sinks.ReasonBlocked, ""))
 	for i, m := range group {
-		if numberOf(m.ID)%37 == 0 {
+		if n := numberOf(m.ID); isPoison(n) && !w.mended[n] {
 			w.refused[numberOf(m.ID)] = true
 			outcomes[i] = sinks.Fail(sinks.Reject, sinks.ReasonRefused, "poison")
 		}
@@ -131,9 +132,9 @@ func (w *world) take(sink, by, name string, group []sinks.Message) []sinks.Outco
 	return outcomes
 }
 
-func verdictOn(group []sinks.Message) string {
+func (w *world) verdictOn(group []sinks.Message) string {
 	for _, m := range group {
-		if numberOf(m.ID)%37 == 0 {
+		if n := numberOf(m.ID); isPoison(n) && !w.mended[n] {
 			return "refused"
 		}
 	}

@@ -84,7 +84,7 @@ func TestSimulationOfLostSeconds(t *testing.T) {
 	}
 }
 
-func losesSeconds(c *course) { c.loses = true }
+func losesSeconds(c *course) { c.loses = time.Minute }
 
 // TestSimulationOfRenumbering has the numbering of the rows begin anew now and then: rows
 // have the ids of others that are done, are held, or are in a relay's memory. All arrives,
@@ -101,12 +101,20 @@ func TestSimulationOfRenumbering(t *testing.T) {
 
 func renumbers(c *course) { c.renumbers = true }
 
+const tooLate = "was handed over after it had expired"
+
 const overtaken = "was handed over before"
 
 const unsent = "is marked done, and was never sent"
 
+const undecided = "was sent, though an operator had skipped or discarded it"
+
+// isPoison says that sinks refuse the message, for good unless it is mended.
+func isPoison(number int64) bool { return number%37 == 0 }
+
 // world is one simulated history: a table, its writers, relays and sinks.
 type world struct {
+	relay.NoObserver
 	t      testing.TB
 	random *rand.Rand
 	db     *memstore.DB
@@ -126,23 +134,35 @@ type world struct {
 	loose     map[int64]bool // written with a later time: no order
 	young     int64          // messages from this one on were written at the end
 	delivered map[int64]int
-	refused   map[int64]bool   // by their sink, and so parked at some time
-	gone      map[int64]bool   // committed, and lost by the server
-	lost      map[int64]bool   // delivered, but the relay doesn't know
-	cancelled map[int64]bool   // by their writers, before their time
-	last      map[string]int64 // by sink and key, what was delivered last
+	refused   map[int64]bool      // by their sink, and so parked at some time
+	expires   map[int64]time.Time // of those that expire at some time
+	told      int                 // so many expiries were told
+	gone      map[int64]bool      // committed, and lost by the server
+	lost      map[int64]bool      // delivered, but the relay doesn't know
+	cancelled map[int64]bool      // by their writers, before their time
+	mended    map[int64]bool      // refused no more, as an operator has requeued them
+	skipped   map[int64]bool      // by an operator: they don't hold their keys any more, and are not sent
+	discarded map[int64]bool      // the same, and they are gone
+	last      map[string]int64    // by sink and key, what was delivered last
 	downUntil map[string]time.Time
 	downAs    map[string]sinks.Outcome // what a sink that is down answers
 	log       map[string]string        // of the sink that deduplicates: what it did with each batch
 	calm      bool
 	problems  []string
 
-	byRows bool // the table is claimed by rows, and so without order
+	byRows  bool                                // the table is claimed by rows, and so without order
+	operate func(*memstore.DB) storage.Operator // an operator with a mistake
 
 	writers, relays sync.WaitGroup
-	trace           []string
+	trace           []traced
 	incidents       int // crashes and the like: without one no message comes twice
 	falls           int // how often the server lost its last second
+}
+
+// traced is a message that was handed over, and its row.
+type traced struct {
+	row  int64
+	text string
 }
 
 // course is what kind of history it is.
@@ -154,8 +174,9 @@ type course struct {
 	call      time.Duration // that a sink takes for a message, at most
 	change    bool          // from rows to lanes; without the sink that deduplicates, which needs lanes
 	steady    bool          // one relay keeps its lanes, and nobody reads again what it has passed
-	loses     bool          // the server loses its last second now and then
+	loses     time.Duration // the server loses its last second that often, at least; 0: never
 	renumbers bool          // ids begin anew now and then
+	holds     bool          // parked messages hold their keys, and an operator decides about them
 }
 
 // courseOf gives every third history to transactions that overlap, with keys
@@ -203,7 +224,7 @@ func simulateAs(t testing.TB, seed uint64, wrap func(storage.Store) storage.Stor
 		w := &world{
 			t: t, random: random, db: memstore.New(), wrap: wrap, spoil: spoil, course: courseOf(seed, random),
 			committed: map[string][]int64{}, rows: map[int64]int64{}, topics: map[int64]string{}, loose: map[int64]bool{},
-			delivered: map[int64]int{}, refused: map[int64]bool{}, gone: map[int64]bool{}, lost: map[int64]bool{}, cancelled: map[int64]bool{}, last: map[string]int64{}, downUntil: map[string]time.Time{}, downAs: map[string]sinks.Outcome{}, log: map[string]string{},
+			delivered: map[int64]int{}, refused: map[int64]bool{}, expires: map[int64]time.Time{}, gone: map[int64]bool{}, lost: map[int64]bool{}, cancelled: map[int64]bool{}, mended: map[int64]bool{}, skipped: map[int64]bool{}, discarded: map[int64]bool{}, last: map[string]int64{}, downUntil: map[string]time.Time{}, downAs: map[string]sinks.Outcome{}, log: map[string]string{},
 		}
 		play(w)
 		problems = w.problems
@@ -225,11 +246,17 @@ func (w *world) play() {
 	}
 	end := time.Now().Add(simulatedTime)
 	w.relays.Go(func() { w.breakSinks(end) })
-	if w.course.loses {
+	if w.course.loses > 0 {
 		w.relays.Go(func() { w.loseSeconds(end) })
 	}
 	if w.course.renumbers {
 		w.relays.Go(func() { w.renumber(end) })
+	}
+	if w.course.holds {
+		var deciding sync.WaitGroup
+		stop := make(chan struct{})
+		deciding.Go(func() { w.decide(stop) })
+		defer func() { close(stop); deciding.Wait() }()
 	}
 	if w.course.steady {
 		w.playSteadily()
@@ -329,9 +356,31 @@ func (w *world) insert(tx *memstore.Tx, m outbox.Message) int64 {
 	defer w.mu.Unlock()
 	w.numbers++
 	m.ID = messageOf(w.numbers)
+	if after := time.Duration(w.numbers%400) * 100 * time.Millisecond; w.numbers%7 == 0 && w.young == 0 {
+		m.ExpiresAt = w.db.Now().Add(after)
+		w.expires[w.numbers] = m.ExpiresAt
+	}
+	if at := w.db.Now().Add(expireAfter); m.Topic == "a.2" && (m.ExpiresAt.IsZero() || m.ExpiresAt.After(at)) {
+		w.expires[w.numbers] = at
+	}
 	w.given = tx.Insert(m)
 	w.rows[w.numbers] = w.given
 	return w.numbers
+}
+
+// expireAfter is the time of the topic a.2. Late is how long after its time a message may still
+// be handed over: as long as a relay may hear nothing of the database's clock, and a batch may
+// take from when it was made up.
+const (
+	expireAfter = 30 * time.Second
+	late        = 8 * time.Second
+)
+
+// Expired is told of what is parked or discarded.
+func (w *world) Expired(string, relay.OnExpire) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.told++
 }
 
 func messageOf(number int64) string { return fmt.Sprintf("00000000-0000-7000-8000-%012d", number) }
@@ -349,7 +398,7 @@ func numberOf(message string) int64 {
 // in it.
 func (w *world) loseSeconds(end time.Time) {
 	for {
-		w.nap(time.Minute)
+		w.nap(w.course.loses)
 		if !time.Now().Before(end) {
 			return
 		}
@@ -358,6 +407,7 @@ func (w *world) loseSeconds(end time.Time) {
 		w.mu.Lock()
 		restore()
 		w.falls, w.incidents = w.falls+1, w.incidents+1
+		w.trace = append(w.trace, traced{text: time.Now().Format("04:05.000") + " the server has lost its last second"})
 		there := w.db.Messages()
 		for number := range w.topics {
 			w.gone[number] = !there[messageOf(number)]
@@ -546,6 +596,9 @@ func (w *world) relay(name string, store storage.Store, dead chan struct{}) *rel
 			Backoff: relay.Backoff{Min: 100 * time.Millisecond, Max: 3 * time.Second},
 			Reopen:  relay.Backoff{Min: 100 * time.Millisecond, Max: 3 * time.Second},
 		}
+		if w.course.holds {
+			options.OnPark = relay.HoldKey
+		}
 		for _, spoil := range w.spoil {
 			spoil(&options)
 		}
@@ -557,8 +610,12 @@ func (w *world) relay(name string, store storage.Store, dead chan struct{}) *rel
 	}
 	r, err := relay.New(store, relay.Options{
 		Name: name, Claim: claim, Lease: 6 * time.Second, DrainTimeout: 3 * time.Second, Logger: slog.New(slog.DiscardHandler),
-		Sinks:  map[string]relay.SinkOptions{"a": sink("a", sinks.OrderNone), "b": sink("b", sinks.OrderPrefix), "c": sink("c", sinks.OrderPrefix)},
-		Routes: []relay.Route{{Prefix: "a.", Sink: "a"}, {Topic: "b.1", Sink: "b"}, {Prefix: "c.", Sink: "c"}},
+		Sinks: map[string]relay.SinkOptions{"a": sink("a", sinks.OrderNone), "b": sink("b", sinks.OrderPrefix), "c": sink("c", sinks.OrderPrefix)},
+		Routes: []relay.Route{
+			{Prefix: "a.", Sink: "a"}, {Topic: "a.2", Sink: "a", ExpireAfter: expireAfter, OnExpire: relay.DiscardExpired},
+			{Topic: "b.1", Sink: "b"}, {Prefix: "c.", Sink: "c", OnExpire: relay.DiscardExpired},
+		},
+		Observer: w,
 	})
 	if err != nil {
 		w.t.Error(err)
@@ -630,9 +687,10 @@ func (w *world) receive(sink, by string, m sinks.Message) sinks.Outcome {
 	if w.cancelled[numberOf(m.ID)] {
 		w.problem("message %d was cancelled before it was handed over", numberOf(m.ID))
 	}
-	w.trace = append(w.trace, fmt.Sprintf("%s  %d key %s attempt %d fate %d by %s", time.Now().Format("04:05.000"), numberOf(m.ID), m.Key, m.Attempt, fate, by))
+	w.traced(m, "sink %s, attempt %d, fate %d, by %s", sink, m.Attempt, fate, by)
+	w.checkDecided(m)
 	switch {
-	case numberOf(m.ID)%37 == 0:
+	case isPoison(numberOf(m.ID)) && !w.mended[numberOf(m.ID)]:
 		w.refused[numberOf(m.ID)] = true
 		return sinks.Fail(sinks.Reject, sinks.ReasonRefused, "poison")
 	case fate < 4 && !w.calm:
@@ -649,6 +707,13 @@ func (w *world) receive(sink, by string, m sinks.Message) sinks.Outcome {
 		w.problem("message %d came twice though nothing had happened", numberOf(m.ID))
 	}
 	return sinks.Ok("")
+}
+
+// traced writes down what happened to a message.
+func (w *world) traced(m sinks.Message, format string, args ...any) {
+	number := numberOf(m.ID)
+	text := fmt.Sprintf("%s %d, row %d, key %s: ", time.Now().Format("04:05.000"), number, w.rows[number], m.Key) + fmt.Sprintf(format, args...)
+	w.trace = append(w.trace, traced{w.rows[number], text})
 }
 
 func (w *world) arrived(sink string, m sinks.Message) {
@@ -671,7 +736,7 @@ func (w *world) checkLast() {
 				newest = max(newest, id)
 			}
 		}
-		if w.last[ref] != newest {
+		if _, expires := w.expires[newest]; w.last[ref] != newest && !expires { // it may have been too late to repeat that one, too
 			w.problem("key %s: the last message that arrived was %d, the newest %d", ref, w.last[ref], newest)
 		}
 	}
@@ -681,6 +746,9 @@ func (w *world) checkLast() {
 func (w *world) checkOrder(sink string, m sinks.Message) {
 	if w.topics[numberOf(m.ID)] == "" {
 		w.problem("message %d was handed over but never committed", numberOf(m.ID))
+	}
+	if at, expires := w.expires[numberOf(m.ID)]; expires && sink != "c" && w.db.Now().After(at.Add(late)) { // c may send again what it may have
+		w.problem("message %d %s, at %v", numberOf(m.ID), tooLate, at)
 	}
 	if sinkOf(m.Topic) != sink {
 		w.problem("message %d of topic %s went to sink %s", numberOf(m.ID), m.Topic, sink)
@@ -695,12 +763,32 @@ func (w *world) checkOrder(sink string, m sinks.Message) {
 	}
 }
 
+// checkDecided holds that nothing is sent that an operator has skipped or discarded.
+func (w *world) checkDecided(m sinks.Message) {
+	if n := numberOf(m.ID); w.falls == 0 && (w.skipped[n] || w.discarded[n]) {
+		w.problem("message %d %s", n, undecided)
+	}
+}
+
+// parked says that the message is parked or discarded, and doesn't hold its key.
 func (w *world) parked(number int64) bool {
-	if w.falls > 0 && w.refused[number] {
+	if w.skipped[number] || w.discarded[number] {
+		return true
+	}
+	if w.falls > 0 && (w.refused[number] && !w.course.holds || w.hasExpired(number, w.db.Now())) { // that may be lost with the last second
 		return true
 	}
 	found, err := w.db.Store().List(context.Background(), storage.Filter{IDs: []string{messageOf(number)}})
-	return err == nil && len(found) == 1 && found[0].State == storage.StateError
+	if err != nil || len(found) == 0 {
+		return err == nil && w.hasExpired(number, w.db.Now())
+	}
+	return found[0].State == storage.StateError && (!w.course.holds || strings.HasPrefix(found[0].LastError, storage.Expired))
+}
+
+// hasExpired says that a message had expired at a time.
+func (w *world) hasExpired(number int64, by time.Time) bool {
+	at, expires := w.expires[number]
+	return expires && !by.Before(at)
 }
 
 // longestOutage of a sink.
@@ -741,11 +829,20 @@ func (w *world) check() {
 	if err != nil {
 		w.problem("list: %v", err)
 	}
-	states := map[int64]storage.State{}
+	states, expired := map[int64]storage.State{}, 0
 	for _, row := range rows {
 		states[numberOf(row.Message.ID)] = row.State
+		if row.State == storage.StateError && strings.HasPrefix(row.LastError, storage.Expired) {
+			states[numberOf(row.Message.ID)] = stateExpired
+		}
 		if strings.Contains(row.LastError, "connection") {
 			w.problem("message %d was charged for an outage: %s", row.ID, row.LastError)
+		}
+	}
+	settled := map[int64]time.Time{} // by row, when it was parked or discarded; not where ids come again
+	for _, c := range w.db.History() {
+		if parked := c.To == storage.StateDiscarded || c.To == storage.StateError; parked && !c.Refused && w.falls == 0 && w.highest == 0 {
+			settled[c.ID] = c.At
 		}
 	}
 	owed := 0
@@ -758,18 +855,42 @@ func (w *world) check() {
 			w.problem("message %d %s", id, unsent)
 		}
 		want := storage.StateDone
-		if id%37 == 0 {
+		if isPoison(id) {
 			want = storage.StateError
+		}
+		switch state, there := states[id]; {
+		case w.discarded[id] && !there:
+			owed--
+			continue
+		case (!there || state == stateExpired) && w.hasExpired(id, w.db.Now()):
+			if discarded := w.topics[id] != "a.1" && w.topics[id] != "b.1"; discarded == there {
+				w.problem("message %d has expired, and is there: %t", id, there)
+			}
+			if at, known := settled[w.rows[id]]; known && at.Before(w.expires[id]) {
+				w.problem("message %d was taken for expired at %v, and expires at %v", id, at, w.expires[id])
+			}
+			states[id] = want
+			expired++
+		case w.discarded[id] && w.falls == 0:
+			w.problem("message %d ended as %q, want it discarded", id, state)
+		case (w.mended[id] || w.falls > 0 && w.delivered[id] > 0) && state == storage.StateDone: // of what was lost, another decision counts by now
+			want = storage.StateDone
 		}
 		if waits := id >= w.young && want == storage.StateError && states[id] != storage.StateDone; states[id] != want && !waits {
 			w.problem("message %d (key %v) ended as %q, want %q", id, w.loose[id], states[id], want)
 		}
 	}
 	w.checkLast()
+	if w.told < expired {
+		w.problem("%d messages have expired, and %d were told of", expired, w.told)
+	}
 	if len(states) != owed {
 		w.problem("%d rows, but %d messages were committed", len(states), owed)
 	}
 }
+
+// stateExpired is what the judge calls a message that is parked as it had expired.
+const stateExpired storage.State = "expired"
 
 func (w *world) problem(format string, args ...any) {
 	w.problems = append(w.problems, fmt.Sprintf(format, args...))
@@ -816,18 +937,39 @@ func (w *world) napFor(ctx context.Context, d time.Duration) {
 	}
 }
 
-// explain logs what happened to the messages that a problem names.
+// explain logs what happened to the lanes of the messages that a problem names: what was handed
+// over, what the table's history has, in turns, and what is left there.
 func (w *world) explain(problem string) {
+	lanes, rows := map[int]bool{}, map[int64]bool{}
 	for _, word := range strings.Fields(problem) {
-		for _, line := range w.trace {
-			if strings.Contains(line, "  "+word+" ") {
-				w.t.Log(line)
-			}
+		number, _ := strconv.ParseInt(word, 10, 64)
+		rows[w.rows[number]] = true
+	}
+	lanesOf, lines := map[int64]int{}, []string{}
+	for _, c := range w.db.History() {
+		if lanesOf[c.ID] = c.Lane; c.ID != 0 && rows[c.ID] {
+			lanes[c.Lane] = true
 		}
-		for _, c := range w.db.History() {
-			if fmt.Sprint(c.ID) == word {
-				w.t.Logf("%s  %+v", c.At.Format("04:05.000"), c)
-			}
+	}
+	for _, c := range w.db.History() {
+		if lanes[c.Lane] {
+			lines = append(lines, fmt.Sprintf("%s %s lane %d, relay %q, fence %d: %d %s to %s, refused %t, fenced %t", c.At.Format("04:05.000"), c.Op, c.Lane, c.Relay, c.Fence, c.ID, c.From, c.To, c.Refused, c.Fenced))
 		}
+	}
+	for _, each := range w.trace {
+		if lane, known := lanesOf[each.row]; each.row == 0 || known && lanes[lane] {
+			lines = append(lines, each.text)
+		}
+	}
+	slices.SortStableFunc(lines, func(a, b string) int { return cmp.Compare(a[:9], b[:9]) })
+	w.t.Log(strings.Join(lines, "\n"))
+	left, err := w.db.Store().List(context.Background(), storage.Filter{Limit: 1_000_000})
+	for _, r := range left {
+		if lanes[r.Lane] && r.State != storage.StateDone {
+			w.t.Logf("left in lane %d: %d, key %q: %s, holds %d, attempts %d, %s", r.Lane, r.ID, r.Message.Key, r.State, r.Holds, r.Attempts, r.LastError)
+		}
+	}
+	if err != nil {
+		w.t.Log(err)
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"context"
 	"log/slog"
 	"testing"
-	"time"
 
 	"github.com/rowrelay/rowrelay/internal/memstore"
 	"github.com/rowrelay/rowrelay/outbox"
@@ -43,7 +42,7 @@ func (o *Outbox) Cancel(ctx context.Context, tx outbox.Execer, messageIDs ...str
 	if _, err := new(outboxtest.Recorder).Cancel(ctx, tx, messageIDs...); err != nil {
 		return nil, err
 	}
-	return o.db.Cancel(5*time.Second, messageIDs...), nil
+	return o.db.Cancel(outbox.CancelAhead, messageIDs...), nil
 }
 
 // Deliver hands the messages that are due to the handlers of their topics, each of

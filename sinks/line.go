@@ -22,6 +22,7 @@ type line struct {
 	PayloadBase64 []byte            `json:"payload_base64,omitempty"`
 	Headers       map[string]string `json:"headers,omitempty"`
 	AvailableAt   *time.Time        `json:"available_at,omitempty"`
+	ExpiresAt     *time.Time        `json:"expires_at,omitempty"`
 	Priority      int16             `json:"priority,omitempty"`
 	Attempt       int               `json:"attempt,omitempty"`
 	Sequence      int64             `json:"sequence,omitempty"`
@@ -47,7 +48,7 @@ func WriteLine(buffer *bytes.Buffer, m Message) error {
 	encoder.SetEscapeHTML(false)
 	l := line{
 		MessageID: m.ID, Topic: m.Topic, Key: m.Key, Headers: m.Headers,
-		AvailableAt: orNil(m.AvailableAt), Priority: m.Priority,
+		AvailableAt: orNil(m.AvailableAt), ExpiresAt: orNil(m.ExpiresAt), Priority: m.Priority,
 		Attempt: m.Attempt, Sequence: m.Sequence, CreatedAt: orNil(m.CreatedAt),
 	}
 	if !utf8.Valid(m.Payload) {
@@ -94,7 +95,7 @@ func ReadLine(text []byte) (Message, error) {
 	return Message{
 		Message: outbox.Message{
 			ID: l.MessageID, Topic: l.Topic, Key: l.Key, Payload: payload,
-			Headers: l.Headers, AvailableAt: orZero(l.AvailableAt), Priority: l.Priority,
+			Headers: l.Headers, AvailableAt: orZero(l.AvailableAt), ExpiresAt: orZero(l.ExpiresAt), Priority: l.Priority,
 		},
 		Attempt: l.Attempt, Sequence: l.Sequence, CreatedAt: orZero(l.CreatedAt),
 	}, nil

@@ -18,7 +18,7 @@ func TestWriteLine(t *testing.T) {
 	full := sinks.Message{
 		Message: outbox.Message{
 			ID: "0195", Topic: "orders", Key: "k", Payload: []byte("<a&b>\n\"é\""),
-			Headers: map[string]string{"b": "2", "a": "ü"}, AvailableAt: created, Priority: -3,
+			Headers: map[string]string{"b": "2", "a": "ü"}, AvailableAt: created, ExpiresAt: created, Priority: -3,
 		},
 		Attempt: 2, Sequence: 7, CreatedAt: created,
 	}
@@ -28,7 +28,7 @@ func TestWriteLine(t *testing.T) {
 		want string
 	}{
 		{"everything", full, `{"message_id":"0195","topic":"orders","key":"k","payload":"<a&b>\n\"é\"","headers":{"a":"ü","b":"2"},` +
-			`"available_at":"2026-03-01T12:00:00.000005Z","priority":-3,"attempt":2,"sequence":7,"created_at":"2026-03-01T12:00:00.000005Z"}`},
+			`"available_at":"2026-03-01T12:00:00.000005Z","expires_at":"2026-03-01T12:00:00.000005Z","priority":-3,"attempt":2,"sequence":7,"created_at":"2026-03-01T12:00:00.000005Z"}`},
 		{"null", message(nil), `{"topic":"t","payload":null}`},
 		{"empty", message([]byte{}), `{"topic":"t","payload":""}`},
 		{"binary", message([]byte{0xff, 0}), `{"topic":"t","payload_base64":"/wA="}`},

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -22,6 +23,7 @@ object with these members, of which only topic is required:
   payload_base64  a binary payload, instead of payload
   headers         an object of strings
   available_at    not before this time, such as 2026-01-31T12:00:00Z
+  expires_at      not sent from this time on
   priority        a whole number
   message_id      a UUID; one is made where there is none
 
@@ -35,7 +37,11 @@ type enqueue struct {
 	target     target
 	batch      int
 	maxPayload string
+	expiresAt  string
+	expireIn   string
 	json       bool
+
+	expires time.Time // of messages whose line has no expires_at; zero: never
 
 	writer  *outbox.Writer
 	db      *sql.DB
@@ -54,6 +60,8 @@ func (p program) enqueueCommand() *cobra.Command {
 	e.target.addFlags(command)
 	command.Flags().IntVar(&e.batch, "batch", 500, "write at most `n` messages, or 16 MiB, in one transaction")
 	command.Flags().StringVar(&e.maxPayload, "max-payload", "1MiB", "refuse payloads above this `size`")
+	command.Flags().StringVar(&e.expiresAt, "expires-at", "", "messages aren't sent from this `time` on, such as 2026-01-31T12:00:00Z")
+	command.Flags().StringVar(&e.expireIn, "expire-after", "", "the same as a `duration` from now, such as 90m or 2d")
 	jsonFlag(command, &e.json)
 	return command
 }
@@ -72,6 +80,9 @@ func (e *enqueue) run(command *cobra.Command, _ []string) (err error) {
 		return usagef("--max-payload: %q %w", e.maxPayload, err)
 	}
 	limit := int(size.(int64))
+	if err := e.readExpiry(); err != nil {
+		return err
+	}
 	db, d, err := openDatabase(ctx, source.Database, false)
 	if err != nil {
 		return err
@@ -89,6 +100,25 @@ func (e *enqueue) run(command *cobra.Command, _ []string) (err error) {
 		return e.printJSON(map[string]int{"written": e.written})
 	}
 	return e.print(e.count("written", "written") + "\n")
+}
+
+// readExpiry reads --expires-at or --expire-after.
+func (e *enqueue) readExpiry() (err error) {
+	switch {
+	case e.expiresAt != "" && e.expireIn != "":
+		return usagef("--expires-at and --expire-after are two ways to say one thing: give one")
+	case e.expiresAt != "":
+		if e.expires, err = time.Parse(time.RFC3339Nano, e.expiresAt); err != nil {
+			return usagef("--expires-at: %q isn't a time such as 2026-01-31T12:00:00Z", e.expiresAt)
+		}
+	case e.expireIn != "":
+		after, err := settings.Field{Type: settings.TypeDuration, Min: "1ms", Max: "36500d"}.Parse(e.expireIn)
+		if err != nil {
+			return usagef("--expire-after: %q %w", e.expireIn, err)
+		}
+		e.expires = time.Now().Add(after.(time.Duration))
+	}
+	return nil
 }
 
 func (e *enqueue) count(one, more string) string {
@@ -122,6 +152,9 @@ func (e *enqueue) writeAll(ctx context.Context, lines *lines) error {
 			if err != nil {
 				return fmt.Errorf("line %d %w", lines.number, err)
 			}
+			if message.ExpiresAt.IsZero() {
+				message.ExpiresAt = e.expires
+			}
 			batch, numbers = append(batch, message), append(numbers, lines.number)
 			bytes += len(message.Payload)
 		}
@@ -147,7 +180,7 @@ func (e *enqueue) write(ctx context.Context, batch []outbox.Message, numbers []i
 		var broken *outbox.ValidationError
 		if errors.As(err, &broken) {
 			member := map[string]string{
-				"ID": "message_id", "Topic": "topic", "Key": "key", "Payload": "payload", "Headers": "headers", "AvailableAt": "available_at",
+				"ID": "message_id", "Topic": "topic", "Key": "key", "Payload": "payload", "Headers": "headers", "AvailableAt": "available_at", "ExpiresAt": "expires_at",
 			}[broken.Field]
 			err = fmt.Errorf("line %d: %s %s", numbers[broken.Index], member, broken.Rule)
 		} else {

@@ -74,7 +74,8 @@ var members = map[string]func(*outbox.Message, json.RawMessage) error{
 	"payload":        readPayload,
 	"payload_base64": readBase64,
 	"headers":        readHeaders,
-	"available_at":   readTime,
+	"available_at":   func(m *outbox.Message, raw json.RawMessage) error { return readTime(raw, &m.AvailableAt) },
+	"expires_at":     func(m *outbox.Message, raw json.RawMessage) error { return readTime(raw, &m.ExpiresAt) },
 	"priority":       readPriority,
 	"attempt":        passOver,
 	"sequence":       passOver,
@@ -127,7 +128,7 @@ func parseObject(line []byte) (map[string]json.RawMessage, error) {
 		switch {
 		case members[name] == nil:
 			return nil, fmt.Errorf("has the member %.50q, which no message has: it may have topic, key, payload or payload_base64,"+
-				" headers, available_at, priority and message_id", name)
+				" headers, available_at, expires_at, priority and message_id", name)
 		case object[name] != nil:
 			return nil, fmt.Errorf("has %s twice", name)
 		}
@@ -216,16 +217,14 @@ func readHeaders(m *outbox.Message, raw json.RawMessage) error {
 	return nil
 }
 
-func readTime(m *outbox.Message, raw json.RawMessage) error {
+func readTime(raw json.RawMessage, at *time.Time) (err error) {
 	var text string
 	if err := readText(raw, &text); err != nil {
 		return err
 	}
-	at, err := time.Parse(time.RFC3339Nano, text)
-	if err != nil {
+	if *at, err = time.Parse(time.RFC3339Nano, text); err != nil {
 		return errors.New("isn't a time such as 2026-01-31T12:00:00Z")
 	}
-	m.AvailableAt = at
 	return nil
 }
 

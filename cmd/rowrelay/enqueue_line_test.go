@@ -29,6 +29,7 @@ func TestParseLine(t *testing.T) {
 		`{"topic":"a","headers":null,"key":null}`:         {Topic: "a"},
 		`{"topic":"a","available_at":"2026-01-31T12:00:00.5+01:00"}`: {Topic: "a",
 			AvailableAt: time.Date(2026, 1, 31, 11, 0, 0, 5e8, time.UTC)},
+		`{"topic":"a","expires_at":"2026-01-31T12:00:00Z"}`:                           {Topic: "a", ExpiresAt: time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)},
 		` { "topic" : "a" , "message_id" : "019e2f6c-7c4b-7d5e-8a90-1b2c3d4e5f60" } `: {Topic: "a", ID: "019e2f6c-7c4b-7d5e-8a90-1b2c3d4e5f60"},
 		`{"topic":"a","attempt":3,"sequence":7,"created_at":"2026-01-31T12:00:00Z"}`:  {Topic: "a"},
 		`{}`: {}, // the Writer refuses it
@@ -82,6 +83,7 @@ func TestALineThatIsWrongIsToldWithoutItsContent(t *testing.T) {
 		`{"topic":"a","available_at":"tomorrow"}`:                     "available_at isn't a time such as",
 		`{"topic":"a","available_at":"2026-01-31"}`:                   "available_at isn't a time such as",
 		`{"topic":"a","available_at":1769860800}`:                     "available_at must be a string",
+		`{"topic":"a","expires_at":"tomorrow"}`:                       "expires_at isn't a time such as",
 		`{"topic":"a","priority":"1"}`:                                "priority must be a whole number",
 		`{"topic":"a","priority":32768}`:                              "priority must be a whole number",
 		`{"topic":"a","priority":1.5}`:                                "priority must be a whole number",

@@ -2,10 +2,12 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rowrelay/rowrelay/internal/testdb"
 )
@@ -40,6 +42,42 @@ func TestABatchWithAWrongLineIsNotWritten(t *testing.T) {
 			})
 		}
 	})
+}
+
+// The flags say when messages expire whose lines don't.
+func TestEnqueuedMessagesExpire(t *testing.T) {
+	t.Parallel()
+	onMigrated(t, func(t *testing.T, db testdb.Database) {
+		const input = `{"topic":"a"}` + "\n" + `{"topic":"b","expires_at":"2026-01-31T12:00:00Z"}`
+		for _, flags := range [][]string{nil, {"--expires-at", "2030-01-31T12:00:00+01:00"}, {"--expire-after", "90m"}} {
+			mustCall(t, input, append([]string{"enqueue", "--database", db.URL}, flags...)...)
+		}
+		var listed []struct {
+			Topic     string
+			ExpiresAt time.Time `json:"expires_at"`
+		}
+		if err := json.Unmarshal([]byte(mustCall(t, "", "messages", "list", "--json", "--database", db.URL).stdout), &listed); err != nil || len(listed) != 6 {
+			t.Fatalf("listed %v, %v; want 6", listed, err)
+		}
+		soon := time.Now().Add(90 * time.Minute)
+		for i, want := range []time.Time{{}, time.Date(2030, 1, 31, 11, 0, 0, 0, time.UTC), soon} {
+			if got := listed[2*i].ExpiresAt; got.IsZero() != want.IsZero() || got.Sub(want).Abs() > time.Minute {
+				t.Errorf("message %d expires at %v, want %v", 2*i, got, want)
+			}
+			if got := listed[2*i+1].ExpiresAt; !got.Equal(time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)) {
+				t.Errorf("message %d expires at %v, not at its own time", 2*i+1, got)
+			}
+		}
+	})
+	for want, flags := range map[string][]string{
+		"two ways to say one thing": {"--expires-at", "2030-01-31T12:00:00Z", "--expire-after", "1h"},
+		"isn't a time":              {"--expires-at", "tomorrow"},
+		"--expire-after: ":          {"--expire-after", "soon"},
+	} {
+		if got := call(t.Context(), "", append([]string{"enqueue", "--database", "sqlite:nowhere.db"}, flags...)...); got.code != exitUsage || !strings.Contains(got.stderr, want) {
+			t.Errorf("%v: %d, %q; want %q", flags, got.code, got.stderr, want)
+		}
+	}
 }
 
 func TestEnqueueCounts(t *testing.T) {

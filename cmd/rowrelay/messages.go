@@ -25,22 +25,33 @@ shown; rowrelay messages show does.`
 const requeueHelp = `Make parked messages (state error) due at once, with no attempts charged: those
 with the given ids, or those that all of the given filters select, or with --all
 every parked message of the table. They keep their ids, and so their place in
-the order of their keys. Other states are not touched.`
+the order of their keys: one that holds its key (on_park: hold) goes first, and
+the key goes on behind it. Other states are not touched.`
+
+const skipHelp = `Have the keys go on that parked messages hold (on_park: hold): of those with the
+given ids, or those that all of the given filters select, or with --all of every
+parked message of the table. The messages stay parked; requeue and discard take
+them as before. The relay carries it out, within a second or two where its sinks
+have room; until then they show as retry. Messages that hold no key are not
+touched.`
 
 const discardHelp = `Delete parked messages (state error) for good: those with the given ids, or
 those that all of the given filters select, or with --all every parked message
-of the table. Other states are not touched.`
+of the table. Of one that holds its key (on_park: hold) the relay does so, and the
+key goes on, within a second or two where its sinks have room; until then it shows
+as retry. Other states are not touched.`
 
 func (p program) messagesCommand() *cobra.Command {
 	group := &cobra.Command{
 		Use:   "messages",
-		Short: "List, show, requeue or discard messages",
+		Short: "List, show, requeue, skip or discard messages",
 		Args:  cobra.ArbitraryArgs,
 		RunE:  onlyCommands,
 	}
 	group.AddCommand(
 		p.listCommand(), p.showCommand(),
 		p.changeCommand("requeue [ID…]", "Deliver parked messages again", requeueHelp, "requeued", storage.Operator.Requeue),
+		p.changeCommand("skip [ID…]", "Have keys go on that parked messages hold", skipHelp, "skipped", storage.Operator.Skip),
 		p.changeCommand("discard [ID…]", "Delete parked messages", discardHelp, "discarded", storage.Operator.Discard),
 	)
 	return group
@@ -163,7 +174,7 @@ func (p program) showCommand() *cobra.Command {
 	return command
 }
 
-// changeCommand makes requeue or discard; done is what the messages are then.
+// changeCommand makes requeue, skip or discard; done is what the messages are then.
 func (p program) changeCommand(use, short, long, done string, change func(storage.Operator, context.Context, storage.Filter) (int, error)) *cobra.Command {
 	m := &messages{program: p}
 	var all bool
@@ -178,7 +189,7 @@ func (p program) changeCommand(use, short, long, done string, change func(storag
 			err = m.print(fmt.Sprintf("%s %d\n", done, count))
 		}
 		if err == nil && count < len(filter.IDs) {
-			err = fmt.Errorf("%d of %d messages were %s: the others aren't there, or aren't parked (state error)", count, len(filter.IDs), done)
+			err = fmt.Errorf("%d of %d messages were %s: the others aren't there, or aren't parked (state error)%s", count, len(filter.IDs), done, map[bool]string{true: ", or hold no key"}[done == "skipped"])
 		}
 		return err
 	})
@@ -267,18 +278,20 @@ type messageJSON struct {
 	Crashes     int           `json:"crashes"`
 	CreatedAt   time.Time     `json:"created_at"`
 	AvailableAt *time.Time    `json:"available_at,omitempty"`
+	ExpiresAt   *time.Time    `json:"expires_at,omitempty"`
 	FinishedAt  *time.Time    `json:"finished_at,omitempty"`
 	ClaimedBy   string        `json:"claimed_by,omitempty"`
 	Receipt     string        `json:"receipt,omitempty"`
 	LastError   string        `json:"last_error,omitempty"`
+	HoldsKey    bool          `json:"holds_key,omitempty"` // it is parked, and its key waits with it
 }
 
 func newMessageJSON(info storage.Info) messageJSON {
 	return messageJSON{
 		ID: info.ID, MessageID: info.Message.ID, State: info.State, Topic: info.Message.Topic, Key: info.Message.Key,
 		Lane: info.Lane, Priority: info.Message.Priority, Attempts: info.Attempts, Crashes: info.Crashes,
-		CreatedAt: info.CreatedAt.UTC(), AvailableAt: orNil(info.Message.AvailableAt), FinishedAt: orNil(info.FinishedAt),
-		ClaimedBy: info.ClaimedBy, Receipt: info.Receipt, LastError: info.LastError,
+		CreatedAt: info.CreatedAt.UTC(), AvailableAt: orNil(info.Message.AvailableAt), ExpiresAt: orNil(info.Message.ExpiresAt), FinishedAt: orNil(info.FinishedAt),
+		ClaimedBy: info.ClaimedBy, Receipt: info.Receipt, LastError: info.LastError, HoldsKey: info.Holds == storage.HoldsKey,
 	}
 }
 
@@ -314,8 +327,9 @@ func (m *messages) printMessage(info storage.Info) error {
 		{"id", fmt.Sprint(info.ID)}, {"message id", info.Message.ID}, {"state", string(info.State)},
 		{"topic", info.Message.Topic}, {"key", info.Message.Key}, {"lane", fmt.Sprint(info.Lane)},
 		{"priority", fmt.Sprint(info.Message.Priority)}, {"attempts", fmt.Sprint(info.Attempts)}, {"crashes", fmt.Sprint(info.Crashes)},
-		{"created", shownTime(info.CreatedAt)}, {"available", shownTime(info.Message.AvailableAt)}, {"finished", shownTime(info.FinishedAt)},
+		{"created", shownTime(info.CreatedAt)}, {"available", shownTime(info.Message.AvailableAt)}, {"expires", shownTime(info.Message.ExpiresAt)}, {"finished", shownTime(info.FinishedAt)},
 		{"claimed by", info.ClaimedBy}, {"receipt", info.Receipt}, {"last error", cell(info.LastError, 1000)}, {"bad headers", info.BadHeaders},
+		{"holds its key", map[bool]string{true: "since " + shownTime(info.Message.AvailableAt)}[info.Holds == storage.HoldsKey]},
 	}
 	for _, name := range slices.Sorted(maps.Keys(info.Message.Headers)) {
 		rows = append(rows, []string{"header " + cell(name, 60), cell(info.Message.Headers[name], 1000)})

@@ -6,7 +6,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -166,26 +165,51 @@ func (p program) migrateDownCommand() *cobra.Command {
 	return command
 }
 
-// refuseDown finds what forbids to drop the tables. Where they are gone meanwhile
-// another process was quicker, and there is nothing to forbid.
+// refuseDown finds what forbids to take a step back. Where another process was quicker, it looks
+// again; where that one has dropped the tables, there is nothing to forbid.
 func refuseDown(ctx context.Context, source config.Source, steps *migrations.Migrations, discard bool) error {
-	if there, err := anyApplied(ctx, steps); err != nil || !there {
-		return err
+	for tries := 1; ; tries++ {
+		before, err := applied(ctx, steps)
+		if err != nil || before == 0 {
+			return err
+		}
+		refused := forbidden(ctx, source, discard)
+		if errors.Is(refused, storage.ErrNoSchema) { // the tables are of another version, whose status isn't known
+			refused = nil
+			if !discard {
+				refused = wouldLose(steps.Undelivered(ctx))
+			}
+		}
+		if refused == nil {
+			return nil
+		}
+		after, err := applied(ctx, steps)
+		if err == nil && after == 0 {
+			return nil
+		}
+		if quicker := errors.Is(refused, storage.ErrBusy) || after != before; tries == 5 || !quicker {
+			return refused
+		}
 	}
-	refused := forbidden(ctx, source, discard)
-	for tries := 1; tries < 5 && errors.Is(refused, storage.ErrBusy); tries++ {
-		refused = forbidden(ctx, source, discard) // the quicker one was dropping the tables
-	}
-	there, err := anyApplied(ctx, steps)
-	if errors.Is(refused, storage.ErrNoSchema) || err == nil && !there {
-		return nil
-	}
-	return refused
 }
 
-func anyApplied(ctx context.Context, steps *migrations.Migrations) (bool, error) {
+func applied(ctx context.Context, steps *migrations.Migrations) (n int, err error) {
 	all, err := steps.Status(ctx)
-	return slices.ContainsFunc(all, func(each migrations.Migration) bool { return each.Applied }), err
+	for _, each := range all {
+		if each.Applied {
+			n++
+		}
+	}
+	return n, err
+}
+
+// wouldLose refuses to lose messages.
+func wouldLose(undelivered int64, err error) error {
+	if err == nil && undelivered > 0 {
+		err = fmt.Errorf("%d messages were not delivered, and would be lost: deliver them first"+
+			" (rowrelay run --drain), or give --discard-messages", undelivered)
+	}
+	return err
 }
 
 // forbidden is why the tables must stay: relays work on them, or, unless that
@@ -202,16 +226,14 @@ func forbidden(ctx context.Context, source config.Source, discard bool) error {
 				living = append(living, r.Name)
 			}
 		}
-		undelivered := undelivered(status)
 		switch {
 		case len(living) > 0:
 			return fmt.Errorf("relays work on table %s: stop them first (%s); one that died counts until its lease has ended",
 				source.Table, strings.Join(living, ", "))
-		case undelivered > 0 && !discard:
-			return fmt.Errorf("table %s has %d messages that were not delivered, which would be lost: deliver them first"+
-				" (rowrelay run --drain), or give --discard-messages", source.Table, undelivered)
+		case discard:
+			return nil
 		}
-		return nil
+		return wouldLose(undelivered(status), nil)
 	})
 }
 

@@ -39,7 +39,7 @@ func TestMigratingDownKeepsUndeliveredMessages(t *testing.T) {
 	onMigrated(t, func(t *testing.T, db testdb.Database) {
 		mustCall(t, `{"topic":"a","available_at":"2999-01-01T00:00:00Z"}`, "enqueue", "--database", db.URL)
 		got := call(t.Context(), "", "migrate", "down", "--database", db.URL)
-		if got.code != exitFailed || !strings.Contains(got.stderr, "1 messages that were not delivered") {
+		if got.code != exitFailed || !strings.Contains(got.stderr, "1 messages were not delivered") {
 			t.Errorf("exit code %d, %q", got.code, got.stderr)
 		}
 		if left := statusOf(t, db); left.Scheduled+left.Pending != 1 {
@@ -67,6 +67,25 @@ func TestMigratingFromManyProcessesAtOnce(t *testing.T) {
 			all.Wait()
 		}
 		statusOf(t, db)
+	})
+}
+
+// Tables of an older version keep their messages, too, unless that is said.
+func TestMigratingDownFromAnOlderVersion(t *testing.T) {
+	t.Parallel()
+	onEachDatabase(t, func(t *testing.T, db testdb.Database) {
+		mustCall(t, "", "migrate", "up", "--database", db.URL)
+		mustCall(t, `{"topic":"a"}`, "enqueue", "--database", db.URL)
+		mustCall(t, "", "migrate", "down", "--database", db.URL, "--discard-messages")
+		if got := call(t.Context(), "", "migrate", "down", "--database", db.URL); got.code != exitFailed || !strings.Contains(got.stderr, "1 messages were not delivered") {
+			t.Errorf("exit code %d, %q", got.code, got.stderr)
+		}
+		mustCall(t, "", "migrate", "up", "--database", db.URL)
+		if got := statusOf(t, db); got.Pending != 1 {
+			t.Errorf("status %+v", got)
+		}
+		mustCall(t, "", "migrate", "down", "--database", db.URL, "--discard-messages")
+		mustCall(t, "", "migrate", "down", "--database", db.URL, "--discard-messages")
 	})
 }
 

@@ -60,6 +60,39 @@ func TestClaimingByRows(t *testing.T) {
 	})
 }
 
+// What has expired is parked or discarded, as its route says, and sent once an operator has
+// requeued it.
+func TestExpiredMessages(t *testing.T) {
+	t.Parallel()
+	onMigrated(t, func(t *testing.T, db testdb.Database) {
+		endpoint := newWeb(t, always(http.StatusOK))
+		file := configure(t, db, fmt.Sprintf(`
+sinks:
+  main: {type: http, url: %q}
+routes:
+  - {topic: kept, sink: main}
+  - {topic: dropped, sink: main, expire_after: 1h, on_expire: discard}
+`, endpoint.URL))
+		expired := jsonLines("kept", 20, 3) + jsonLines("dropped", 30, 3)
+		mustCall(t, expired, "enqueue", "--config", file, "--expires-at", "2026-01-31T12:00:00Z")
+		mustCall(t, jsonLines("dropped", 7, 1), "enqueue", "--config", file, "--expire-after", "1h")
+		for _, want := range []int{7, 20} { // the second time those that were requeued
+			mustRun(t, "run", "--config", file, "--drain")
+			if got := drain(endpoint.arrived); len(got) != want {
+				t.Errorf("got %d messages, want %d", len(got), want)
+			}
+			if want == 7 {
+				if report := statusOf(t, db); report.Error != 20 || report.Done != 7 || report.Pending != 0 {
+					t.Errorf("after the first run: %+v", report)
+				}
+				if got := mustRun(t, "messages", "requeue", "--error", "expired: since 2026-01-31T12:00:00Z, its expires_at", "--config", file).stdout; !strings.Contains(got, "20") {
+					t.Errorf("requeued: %s", got)
+				}
+			}
+		}
+	})
+}
+
 func TestADaemonWithEverythingFromAConfiguration(t *testing.T) {
 	t.Parallel()
 	onEachDatabase(t, func(t *testing.T, db testdb.Database) {

@@ -64,8 +64,14 @@ func (p program) printStatus(r admin.Report) error {
 	} {
 		rows = append(rows, []string{string(line.state), fmt.Sprint(line.count)})
 	}
-	oldest := time.Duration(r.OldestPendingSeconds * float64(time.Second)).Round(time.Millisecond)
-	rows = append(rows, []string{"oldest pending", oldest.String()}, []string{"relays", fmt.Sprint(len(r.Relays))})
+	age := func(seconds float64) string {
+		return time.Duration(seconds * float64(time.Second)).Round(time.Millisecond).String()
+	}
+	rows = append(rows, []string{"oldest pending", age(r.OldestPendingSeconds)})
+	if r.HeldKeys > 0 {
+		rows = append(rows, []string{"held keys", fmt.Sprint(r.HeldKeys)}, []string{"oldest held key", age(r.OldestHeldSeconds)})
+	}
+	rows = append(rows, []string{"relays", fmt.Sprint(len(r.Relays))})
 	if err := p.printTable(rows); err != nil || len(r.Relays) == 0 {
 		return err
 	}

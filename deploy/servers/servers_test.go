@@ -50,6 +50,51 @@ optional=${BAD_IS_OPTIONAL:-}
 get() { because "there is none"; }
 `
 
+// A MySQL that becomes ready at the worst moment: after the scripts have looked for its
+// process id, when they look into its log.
+const (
+	ready = `
+variable=ROWRELAY_TEST_READY
+source "$here/lib/mysql.sh"
+files= program=("$here/mysqld")
+get() { :; }
+as_user() { :; }
+init_data() { :; }
+`
+	mysqld = `#!/usr/bin/env bash
+for word in "$@"; do case $word in
+	--port=*) export SERVE_ON_PORT=${word#*=} ;;
+	--pid-file=*) pid=${word#*=} ;;
+	--log-error=*) log=${word#*=} ;;
+esac done
+for _ in $(seq 1000); do [[ -e ${log%/*}/asked ]] && break || sleep 0.01; done
+echo $$ >"$pid"
+echo "mysqld: ready for connections" >"$log"
+exec timeout 60 "$SERVER_PROGRAM" "$@" # not for ever, should nobody know it
+`
+	grep = `#!/usr/bin/env bash
+if [[ $* == *"ready for connections"* ]]; then
+	log=${*: -1}
+	touch "${log%/*}/asked"
+	for _ in $(seq 1000); do [[ -s $log ]] && break || sleep 0.01; done
+fi
+PATH=${PATH#*:}
+exec grep "$@"
+`
+)
+
+func TestMySQLThatIsReadyInAMoment(t *testing.T) {
+	t.Parallel()
+	s := copyScripts(t)
+	for name, content := range map[string]string{"ready.sh": ready, "mysqld": mysqld, "bin/grep": grep} {
+		s.write(t, name, content)
+	}
+	output, status := s.run(t, "PATH="+filepath.Join(s.folder, "bin")+":"+os.Getenv("PATH"), "run", "ready", "--", "true")
+	if status != 0 || !strings.Contains(output, "ready: up") || !strings.Contains(output, "ready: down") {
+		t.Errorf("status %d, output:\n%s", status, output)
+	}
+}
+
 // scripts is a copy of the scripts that knows the two servers.
 type scripts struct{ folder, state string }
 
@@ -64,12 +109,21 @@ func copyScripts(t *testing.T) scripts {
 		t.Fatal(err)
 	}
 	for name, content := range map[string]string{"servers": string(driver), "good.sh": good, "bad.sh": bad} {
-		if err := os.WriteFile(filepath.Join(s.folder, name), []byte(content), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		s.write(t, name, content)
 	}
 	t.Cleanup(func() { _ = s.command("down").Run() })
 	return s
+}
+
+func (s scripts) write(t *testing.T, name, content string) {
+	t.Helper()
+	file := filepath.Join(s.folder, name)
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte(content), 0o700); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func (s scripts) command(arguments ...string) *exec.Cmd {

@@ -140,6 +140,7 @@ func (a *App) newSource(from config.Source) (*source, error) {
 
 			TroubleAfter: to.TroubleAfter,
 			RejectAfter:  to.RejectAfter,
+			OnPark:       to.OnPark,
 
 			Backoff: to.Backoff,
 			Reopen:  to.Reopen,

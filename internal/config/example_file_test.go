@@ -31,7 +31,7 @@ func TestTheExampleIsValid(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(c.Sources) != 2 || len(c.Sinks) != 5 || len(c.Routes) != 5 || c.Admin.Listen == "" {
+	if len(c.Sources) != 2 || len(c.Sinks) != 5 || len(c.Routes) != 6 || c.Admin.Listen == "" {
 		t.Errorf("got %+v", c)
 	}
 	if routed := c.SinksOf("jobs"); len(routed) != 4 {

@@ -41,6 +41,7 @@ func TestLimits(t *testing.T) {
 		"max_attempts":  {sink("max_attempts"), []string{"1", "1000000", "unlimited"}, []string{"0", "-1", "1000001", "never"}},
 		"trouble_after": {sink("trouble_after"), []string{"1", "100000", "never"}, []string{"0", "-1", "100001", "unlimited"}},
 		"reject_after":  {sink("reject_after"), []string{"0s", "10ms", "1h"}, []string{"9ms", "-1s", "61m", "never"}},
+		"on_park":       {sink("on_park"), []string{"continue", "hold"}, []string{"", "Hold", "wait"}},
 		"listen": {func(text string) error { return new(Admin).Set("listen", text) },
 			[]string{"8321", ":8321", "0.0.0.0:1", "[::1]:65535", "localhost:0"}, []string{"", "x", ":65536", "a:b", "1.2.3.4", "h:-1", "a:1:2"}},
 		"level": {func(text string) error { return new(Log).Set("level", text) },

@@ -34,6 +34,7 @@ type Sink struct {
 
 	TroubleAfter int           // negative means never
 	RejectAfter  time.Duration // negative means at once
+	OnPark       relay.OnPark
 
 	Backoff relay.Backoff
 	Reopen  relay.Backoff
@@ -41,7 +42,7 @@ type Sink struct {
 
 // Set sets one setting as the file would, by the name that it has there:
 // batch, batch_bytes, workers, buffer, buffer_bytes, timeout, max_attempts,
-// trouble_after or reject_after.
+// trouble_after, reject_after or on_park.
 // The error says what is wrong with the text.
 func (s *Sink) Set(name, text string) error { return setText(sinkFields(), s, name, text) }
 
@@ -70,6 +71,7 @@ func sinkFields() []field[Sink] {
 		value("max_attempts", orWord("unlimited", -1, number("1", "1000000")), func(s *Sink) *int { return &s.MaxAttempts }),
 		value("trouble_after", orWord("never", -1, number("1", "100000")), func(s *Sink) *int { return &s.TroubleAfter }),
 		value("reject_after", orZero(-1, duration("10ms", "1h")), func(s *Sink) *time.Duration { return &s.RejectAfter }),
+		value("on_park", oneOf(relay.ContinueKey, relay.HoldKey), func(s *Sink) *relay.OnPark { return &s.OnPark }),
 		group("backoff", backoffFields(), func(s *Sink) *relay.Backoff { return &s.Backoff }),
 		group("reopen", backoffFields(), func(s *Sink) *relay.Backoff { return &s.Reopen }),
 	}

@@ -113,6 +113,8 @@ func routeFields() []field[Route] {
 		value("prefix", text(255), func(t *Route) *string { return &t.Prefix }),
 		value("pattern", parsePattern, func(t *Route) *string { return &t.Pattern }),
 		value("sink", text(maxName), func(t *Route) *string { return &t.Sink }),
+		value("expire_after", duration("1s", "3650d"), func(t *Route) *time.Duration { return &t.ExpireAfter }),
+		value("on_expire", oneOf(relay.ParkExpired, relay.DiscardExpired), func(t *Route) *relay.OnExpire { return &t.OnExpire }),
 		value("source", text(maxName), func(t *Route) *string { return &t.Source }),
 	}
 }

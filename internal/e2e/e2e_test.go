@@ -53,6 +53,7 @@ func run(m *testing.M) int {
 		return 1
 	}
 	defer os.RemoveAll(dir)
+	defer removePrepared()
 	binary = filepath.Join(dir, "rowrelay")
 	if out, err := exec.Command("go", "build", "-o", binary, "../../cmd/rowrelay").CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "build the command: %v\n%s", err, out)

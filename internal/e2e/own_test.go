@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"fmt"
 	"io"
-	mathrand "math/rand/v2"
 	"net"
 	"net/url"
 	"os"
@@ -15,6 +14,8 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -41,18 +42,58 @@ type own struct {
 // beside those that all have. It doesn't run yet.
 func newOwn(t *testing.T, name, kind string, options ...string) *own {
 	t.Helper()
-	s := blank(t, kind, wordsOf(t, name), rand.Text(), options)
-	switch kind {
+	s := blank(t, kind, wordsOf(t, name), preparedSecret, options)
+	prepared.Lock()
+	defer prepared.Unlock()
+	if data := prepared.data[name]; data != "" {
+		s.takes(data)
+		return s
+	}
+	s.init()
+	folder, err := os.MkdirTemp("", "rowrelay-prepared-")
+	check(t, err)
+	s.owns(folder)
+	s.run("cp", "-a", s.data(), folder)
+	prepared.data[name] = filepath.Join(folder, "data")
+	return s
+}
+
+// prepared are the data of a server of each name before its first start, of which all
+// servers of that name are copies: to make data takes MySQL several seconds of a core.
+var prepared = struct {
+	sync.Mutex
+	data map[string]string
+}{data: map[string]string{}}
+
+// preparedSecret is in the data of some of them.
+var preparedSecret = rand.Text()
+
+func removePrepared() {
+	for _, data := range prepared.data {
+		os.RemoveAll(filepath.Dir(data))
+	}
+}
+
+// init makes the server's data.
+func (s *own) init() {
+	s.t.Helper()
+	switch s.kind {
 	case testdb.Postgres:
 		s.write("password", s.secret)
 		s.run(s.beside("initdb"), "--pgdata="+s.data(), "--username=rowrelay", "--pwfile="+s.path("password"), "--auth=scram-sha-256", "--encoding=UTF8", "--locale=C.UTF-8", "--no-sync")
 	case testdb.MariaDB:
 		s.run("mkdir", s.data())
-		s.feed(mariadbTables(t), s.words[0], append(append(s.words[1:], s.common()...), "--bootstrap")...)
+		s.feed(mariadbTables(s.t), s.words[0], append(append(s.words[1:], s.common()...), "--bootstrap")...)
 	case testdb.MySQL:
 		s.run(s.words[0], append(append(s.words[1:], s.common()...), "--initialize-insecure")...)
 	}
-	return s
+}
+
+// takes makes the server's data a copy of others.
+func (s *own) takes(data string) {
+	s.t.Helper()
+	s.run("cp", "-a", data, s.data())
+	_ = os.Remove(filepath.Join(s.data(), "auto.cnf")) // MySQL's own name
 }
 
 // mariadbTables are a MariaDB's own, as deploy/servers makes them.
@@ -87,9 +128,7 @@ func blank(t *testing.T, kind string, words []string, secret string, options []s
 		}
 		t.Errorf("%s can't be removed", folder)
 	})
-	if who := unprivileged(t); who != nil {
-		check(t, os.Chown(folder, int(who.Uid), int(who.Gid)))
-	}
+	s.owns(folder)
 	if kind != testdb.Postgres {
 		s.write("users.sql", fmt.Sprintf("CREATE USER IF NOT EXISTS root@'%%' IDENTIFIED BY '%s';\nGRANT ALL ON *.* TO root@'%%' WITH GRANT OPTION;\n"+
 			"DROP USER IF EXISTS root@localhost, root@127.0.0.1, root@'::1';\n", secret))
@@ -101,8 +140,7 @@ func blank(t *testing.T, kind string, words []string, secret string, options []s
 func (s *own) copied(options ...string) *own {
 	s.t.Helper()
 	other := blank(s.t, s.kind, s.words, s.secret, options)
-	s.run("cp", "-a", s.data(), other.data())
-	_ = os.Remove(filepath.Join(other.data(), "auto.cnf")) // MySQL's own name
+	other.takes(s.data())
 	return other
 }
 
@@ -117,11 +155,15 @@ func wordsOf(t *testing.T, name string) []string {
 	return strings.Fields(string(out))
 }
 
+// portsGiven counts the ports that this process has given to its servers. A server
+// keeps its own while it's down, so none is given twice.
+var portsGiven atomic.Int32
+
 // freePort lies below the range from which clients get theirs.
 func freePort(t *testing.T) int {
 	t.Helper()
 	for range 100 {
-		port := 20000 + mathrand.IntN(10000)
+		port := 20000 + (os.Getpid()*100+int(portsGiven.Add(1)))%10000
 		if listener, err := net.Listen("tcp", fmt.Sprint("127.0.0.1:", port)); err == nil {
 			check(t, listener.Close())
 			return port
@@ -158,8 +200,14 @@ func (s *own) beside(name string) string { return filepath.Join(filepath.Dir(s.w
 func (s *own) write(name, text string) {
 	s.t.Helper()
 	check(s.t, os.WriteFile(s.path(name), []byte(text), 0o600))
+	s.owns(s.path(name))
+}
+
+// owns gives a file to the server's user.
+func (s *own) owns(path string) {
+	s.t.Helper()
 	if who := unprivileged(s.t); who != nil {
-		check(s.t, os.Chown(s.path(name), int(who.Uid), int(who.Gid)))
+		check(s.t, os.Chown(path, int(who.Uid), int(who.Gid)))
 	}
 }
 

@@ -56,7 +56,9 @@ func (h *heldTable) take(id identity) {
 }
 
 // holds says that the row holds its key.
-func (r *record) holds() bool { return r.state == storage.StateRetry && r.row.Message.Key != "" }
+func (r *record) holds() bool {
+	return (r.state == storage.StateRetry || r.row.Holds != storage.NoHold) && r.row.Message.Key != ""
+}
 
 func (r *record) heldKey() storage.BlockedKey {
 	return storage.BlockedKey{Lane: r.row.Lane, Key: r.row.Message.Key, Topic: r.row.Message.Topic, ID: r.row.ID}

@@ -28,6 +28,7 @@ const (
 	OpStatus       Op = "status"
 	OpList         Op = "list"
 	OpRequeue      Op = "requeue"
+	OpSkip         Op = "skip"
 	OpDiscard      Op = "discard"
 
 	// OpSettleLocked is the moment within a settle when its lanes are locked

@@ -3,6 +3,7 @@ package memstore
 import (
 	"context"
 	"maps"
+	"math/rand/v2"
 	"time"
 
 	"github.com/rowrelay/rowrelay/relay/storage"
@@ -31,7 +32,7 @@ func (db *DB) grant(i int, name string, ttl time.Duration) storage.Grant {
 	if l.owner != "" {
 		l.crashes++
 	}
-	l.owner, l.fence, l.until = name, l.fence+1, db.now().Add(ttl)
+	l.owner, l.fence, l.until = name, l.fence+1+rand.Int64N(storage.MostFenceStep), db.now().Add(ttl)
 	db.note(Change{Op: OpAcquire, Relay: name, Lane: i, Fence: l.fence})
 	return storage.Grant{
 		Lease:   storage.Lease{Lane: i, Fence: l.fence},

@@ -39,22 +39,36 @@ func (s *Store) List(ctx context.Context, filter storage.Filter) (infos []storag
 
 // Requeue implements [storage.Operator].
 func (s *Store) Requeue(ctx context.Context, filter storage.Filter) (int, error) {
-	return s.changeParked(ctx, OpRequeue, filter, func(r *record) {
+	return s.changeParked(ctx, OpRequeue, filter, parked, func(r *record) {
 		s.db.held.put(r.requeued(s.db.now()))
+	})
+}
+
+// Skip implements [storage.Operator].
+func (s *Store) Skip(ctx context.Context, filter storage.Filter) (int, error) {
+	return s.changeParked(ctx, OpSkip, filter, (*record).holds, func(r *record) {
+		s.db.held.put(r.wanted(storage.WantSkip, s.db.now()))
 	})
 }
 
 // Discard implements [storage.Operator].
 func (s *Store) Discard(ctx context.Context, filter storage.Filter) (int, error) {
-	return s.changeParked(ctx, OpDiscard, filter, func(r *record) {
-		s.db.held.take(r.identity())
+	return s.changeParked(ctx, OpDiscard, filter, parked, func(r *record) {
+		if r.holds() {
+			s.db.held.put(r.wanted(storage.WantDiscard, s.db.now()))
+		} else {
+			s.db.held.take(r.identity())
+		}
 	})
 }
 
-func (s *Store) changeParked(ctx context.Context, op Op, filter storage.Filter, change func(*record)) (changed int, err error) {
+func parked(*record) bool { return true }
+
+// changeParked changes those of the parked rows that which approves of.
+func (s *Store) changeParked(ctx context.Context, op Op, filter storage.Filter, which func(*record) bool, change func(*record)) (changed int, err error) {
 	err = s.do(ctx, op, func() error {
 		for _, r := range s.db.selected(filter) {
-			if r.state != storage.StateError || filter.Limit > 0 && changed == filter.Limit {
+			if r.state != storage.StateError || !which(r) || filter.Limit > 0 && changed == filter.Limit {
 				continue
 			}
 			change(r)

@@ -1,6 +1,7 @@
 package memstore
 
 import (
+	"strings"
 	"time"
 
 	"github.com/rowrelay/rowrelay/relay/storage"
@@ -10,14 +11,16 @@ import (
 func (r *record) settled(name string, s storage.Settlement, now time.Time) *record {
 	changed := *r.unclaimed()
 	changed.state = s.State
-	changed.row.Attempts, changed.row.Crashes = s.Attempts, s.Crashes
+	changed.row.Attempts, changed.row.Crashes, changed.row.Holds = s.Attempts, s.Crashes, storage.NoHold
 	if s.Error != "" {
 		changed.lastError = s.Error
 	}
-	switch s.State {
-	case storage.StateRetry:
+	switch {
+	case s.State == storage.StateError && s.Holds:
+		changed.row.Holds, changed.row.Message.AvailableAt = storage.HoldsKey, now
+	case s.State == storage.StateRetry:
 		changed.row.Message.AvailableAt = now.Add(s.Delay)
-	case storage.StateDone:
+	case s.State == storage.StateDone:
 		changed.receipt, changed.relay, changed.finishedAt = s.Receipt, name, now
 	}
 	return &changed
@@ -49,10 +52,23 @@ func (r *record) inState(state storage.State) *record {
 	return &changed
 }
 
+// wanted returns a parked row that holds its key, with what an operator wants of it.
+func (r *record) wanted(hold storage.Hold, now time.Time) *record {
+	changed := r.inState(storage.StateRetry)
+	changed.row.Holds, changed.row.Message.AvailableAt = hold, now
+	return changed
+}
+
 // requeued returns a parked row that is due at once, uncharged.
 func (r *record) requeued(now time.Time) *record {
 	changed := r.inState(storage.StateScheduled)
-	changed.row.Attempts, changed.row.Crashes = 0, 0
+	if r.holds() {
+		changed.state = storage.StateRetry
+	}
+	changed.row.Attempts, changed.row.Crashes, changed.row.Holds = 0, 0, storage.NoHold
 	changed.row.Message.AvailableAt = now
+	if strings.HasPrefix(r.lastError, storage.Expired) {
+		changed.row.NeverExpires, changed.row.Message.ExpiresAt = true, time.Time{}
+	}
 	return changed
 }

@@ -49,7 +49,7 @@ func checkSettlements(settlements []storage.Settlement) error {
 			return fmt.Errorf("settle row %d: there is no lane %d", settlement.ID, settlement.Lane)
 		}
 		switch settlement.State {
-		case storage.StateDone, storage.StateRetry, storage.StateError, storage.StateScheduled:
+		case storage.StateDone, storage.StateRetry, storage.StateError, storage.StateDiscarded, storage.StateScheduled:
 		case storage.StatePending:
 			if settlement.Token == "" {
 				return fmt.Errorf("settle row %d: only a claim by rows is given back as pending", settlement.ID)
@@ -98,13 +98,15 @@ func (db *DB) settle(name string, keep bool, s storage.Settlement, counts *stora
 }
 
 // settleable finds the row where the settlement says that it is. A parked row
-// is an operator's, not a relay's.
+// is an operator's, not a relay's, and what he wants of one outlives a park that is
+// written once more.
 func (db *DB) settleable(s storage.Settlement) *record {
 	if s.Deferred {
-		if r := db.held.rows[identity{s.Lane, s.ID, s.MessageID}]; r != nil && r.state != storage.StateError {
-			return r
+		r := db.held.rows[identity{s.Lane, s.ID, s.MessageID}]
+		if r == nil || r.state == storage.StateError || s.Holds && r.row.Holds != storage.NoHold {
+			return nil
 		}
-		return nil
+		return r
 	}
 	if place, there := db.find(s.Lane, s.ID); there && db.hot[s.Lane][place].row.Message.ID == s.MessageID {
 		return db.hot[s.Lane][place]
@@ -121,6 +123,7 @@ func (db *DB) move(from, to *record, keep bool) {
 	db.held.take(from.identity())
 	db.remove(from)
 	switch {
+	case to.state == storage.StateDiscarded:
 	case to.state != storage.StateDone:
 		db.held.put(to)
 	case keep:

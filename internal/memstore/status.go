@@ -33,6 +33,10 @@ func (db *DB) countRows(status *storage.Status) {
 	for _, r := range db.selected(storage.Filter{}) {
 		state := r.shown(now)
 		status.Counts[state]++
+		if r.row.Holds == storage.HoldsKey {
+			status.HeldKeys++
+			status.OldestHeld = max(status.OldestHeld, now.Sub(r.row.Message.AvailableAt))
+		}
 		if state != storage.StatePending {
 			continue
 		}

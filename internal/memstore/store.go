@@ -32,7 +32,7 @@ var (
 func (db *DB) Store() *Store { return &Store{db: db} }
 
 // SetClaimMode implements [storage.Store]. A change of the way takes away what the other
-// way has left: leases and marks, or claims.
+// way has left: leases and marks and what parked rows hold, or claims.
 func (s *Store) SetClaimMode(ctx context.Context, claim storage.Claim) error {
 	return s.do(ctx, OpSetClaimMode, func() error {
 		if s.db.claim == claim {
@@ -58,6 +58,13 @@ func (db *DB) forgetClaims() {
 			db.replace(r.unclaimed())
 		}
 	}
+	for _, r := range db.held.rows {
+		if r.row.Holds != storage.NoHold {
+			parked := r.inState(storage.StateError)
+			parked.row.Holds = storage.NoHold
+			db.held.put(parked)
+		}
+	}
 }
 
 // Heartbeat implements [storage.Store]. It fails with [storage.ErrOtherClaim] if the way
@@ -73,7 +80,7 @@ func (s *Store) Heartbeat(ctx context.Context, self storage.Identity, ttl time.D
 			since = old.since
 		}
 		s.db.relays[self.Name] = &relayRow{Identity: self, since: since, lastBeat: now, until: now.Add(ttl)}
-		members.Relays, members.Epoch = s.db.living(), s.db.epoch()
+		members = storage.Members{Relays: s.db.living(), Epoch: s.db.epoch(), Now: now}
 		return nil
 	})
 	return members, err

@@ -20,15 +20,21 @@ import (
 func BenchmarkWrite(b *testing.B) {
 	for _, target := range targets() {
 		b.Run(target.Name, func(b *testing.B) {
-			db := migrated(b, target, "outbox")
-			db.DB.SetMaxOpenConns(1)
-			db.exec(b, map[string]string{testdb.Postgres: "SET synchronous_commit = off", testdb.SQLite: "PRAGMA synchronous = OFF",
-				testdb.MySQL: "DO 0", testdb.MariaDB: "DO 0"}[db.Kind])
+			db := unsynced(b, target)
 			for _, count := range []int{1, 10, 1000} {
 				b.Run(fmt.Sprintf("messages=%d", count), func(b *testing.B) { db.compareWrites(b, count) })
 			}
 		})
 	}
+}
+
+// unsynced is a database whose one connection waits for no disk.
+func unsynced(b *testing.B, target testdb.Target) database {
+	db := migrated(b, target, "outbox")
+	db.DB.SetMaxOpenConns(1)
+	db.exec(b, map[string]string{testdb.Postgres: "SET synchronous_commit = off", testdb.SQLite: "PRAGMA synchronous = OFF",
+		testdb.MySQL: "DO 0", testdb.MariaDB: "DO 0"}[db.Kind])
+	return db
 }
 
 func (db database) compareWrites(b *testing.B, count int) {
@@ -59,10 +65,7 @@ func (db database) compareWrites(b *testing.B, count int) {
 func BenchmarkSource(b *testing.B) {
 	for _, target := range targets() {
 		b.Run(target.Name, func(b *testing.B) {
-			db := migrated(b, target, "outbox")
-			db.DB.SetMaxOpenConns(1)
-			db.exec(b, map[string]string{testdb.Postgres: "SET synchronous_commit = off", testdb.SQLite: "PRAGMA synchronous = OFF",
-				testdb.MySQL: "DO 0", testdb.MariaDB: "DO 0"}[db.Kind])
+			db := unsynced(b, target)
 			bare, err := migrations.New(db.DB, db.dialect, migrations.Options{Table: "bare"})
 			if err != nil {
 				b.Fatal(err)

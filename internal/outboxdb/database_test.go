@@ -20,7 +20,7 @@ type database struct {
 
 // targets are those whose words these tests speak.
 func targets() []testdb.Target {
-	return slices.DeleteFunc(testdb.Targets(), func(target testdb.Target) bool {
+	return slices.DeleteFunc(testdb.Each(), func(target testdb.Target) bool {
 		return target.Kind == testdb.SQLServer || target.Kind == testdb.Oracle
 	})
 }
@@ -39,7 +39,7 @@ func onEach(t *testing.T, test func(*testing.T, database)) {
 
 func onPostgres(t *testing.T, test func(*testing.T, database)) {
 	t.Parallel()
-	for _, target := range testdb.Targets() {
+	for _, target := range testdb.Each() {
 		if target.Kind != testdb.Postgres {
 			continue
 		}

@@ -14,14 +14,15 @@ import (
 
 var everyField = []outbox.Message{
 	{ID: someID, Topic: "orders.paid", Key: "order-42", Payload: []byte("\x00\xff\\"),
-		Headers: map[string]string{"a": `"b" \`}, AvailableAt: time.Date(2030, 1, 2, 3, 4, 5, 678_000_000, time.UTC), Priority: -3},
+		Headers: map[string]string{"a": `"b" \`}, AvailableAt: time.Date(2030, 1, 2, 3, 4, 5, 678_000_000, time.UTC),
+		ExpiresAt: time.Date(2030, 1, 3, 0, 0, 0, 0, time.UTC), Priority: -3},
 	{Topic: "nothing"},
 	{Topic: "empty", Payload: []byte{}},
 }
 
 func TestMessagesAreWhatWasWritten(t *testing.T) {
 	t.Parallel()
-	for _, target := range testdb.Targets() {
+	for _, target := range testdb.Each() {
 		t.Run(target.Name, func(t *testing.T) {
 			t.Parallel()
 			db := migrated(t, target, "outbox")
@@ -51,7 +52,7 @@ func TestMessagesAreWhatWasWritten(t *testing.T) {
 
 func TestMessagesOfAMissingTable(t *testing.T) {
 	t.Parallel()
-	for _, target := range testdb.Targets() {
+	for _, target := range testdb.Each() {
 		t.Run(target.Name, func(t *testing.T) {
 			t.Parallel()
 			db := migrated(t, target, "outbox")

@@ -49,7 +49,7 @@ func some(count int) []outbox.Message {
 	messages := make([]outbox.Message, count)
 	for i := range messages {
 		messages[i] = outbox.Message{ID: outbox.NewID(), Topic: fmt.Sprintf(`topic "%d" \ {}`, i), Key: fmt.Sprint(i % 3),
-			Headers: map[string]string{"a": `"b" \`}, AvailableAt: time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC), Priority: int16(i)}
+			Headers: map[string]string{"a": `"b" \`}, AvailableAt: time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC), ExpiresAt: time.Date(2030, 1, 3, 0, 0, 0, 0, time.UTC), Priority: int16(i)}
 		if i%3 > 0 {
 			messages[i].Payload = []byte(strings.Repeat("\x00\xff\\", i%3-1))
 		}

@@ -263,7 +263,7 @@ func TestEveryModeOfTheDriversWorks(t *testing.T) {
 
 func TestTableInASchema(t *testing.T) {
 	t.Parallel()
-	for _, target := range testdb.Targets() {
+	for _, target := range testdb.Each() {
 		if target.Kind != testdb.Postgres {
 			continue
 		}

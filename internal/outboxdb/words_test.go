@@ -25,7 +25,7 @@ const sqliteKeywords = `abort action add after all alter always analyze and as a
 // else gets it quoted.
 func TestEveryKeywordCanNameATable(t *testing.T) {
 	t.Parallel()
-	for _, target := range testdb.Targets() {
+	for _, target := range testdb.Each() {
 		if target.Kind != testdb.Postgres && target.Kind != testdb.SQLite {
 			continue // MySQL's names are always quoted; the others have lists of their own
 		}

@@ -1,7 +1,11 @@
 package testdb
 
 import (
+	"database/sql"
+	"os"
 	"path/filepath"
+	"strings"
+	"sync"
 	"testing"
 
 	_ "github.com/mattn/go-sqlite3" // driver "sqlite3"; needs cgo
@@ -16,6 +20,11 @@ const (
 )
 
 func sqlite(name, driver, parameters string) Target {
+	create := func(t testing.TB) (string, string) {
+		t.Helper()
+		path := filepath.Join(t.TempDir(), "test.db")
+		return "file:" + path + "?" + parameters, "sqlite:" + path
+	}
 	return Target{
 		Name:   "sqlite/" + name,
 		Kind:   SQLite,
@@ -26,10 +35,46 @@ func sqlite(name, driver, parameters string) Target {
 			}
 			return ""
 		},
-		create: func(t testing.TB) (string, string) {
+		create: create,
+		createOutbox: func(t testing.TB) (string, string) {
 			t.Helper()
-			path := filepath.Join(t.TempDir(), "test.db")
-			return "file:" + path + "?" + parameters, "sqlite:" + path
+			dsn, url := create(t)
+			path := strings.TrimPrefix(url, "sqlite:")
+			outboxFiles.Lock()
+			defer outboxFiles.Unlock()
+			if file := outboxFiles.of[driver]; file != nil {
+				if err := os.WriteFile(path, file, 0o600); err != nil {
+					t.Fatal(err)
+				}
+				return dsn, url
+			}
+			outboxFiles.of[driver] = outboxFile(t, driver, dsn, path)
+			return dsn, url
 		},
 	}
+}
+
+// outboxFiles are, by driver, a file with the tables of an outbox, of which others are
+// copies: to write it takes several times as long.
+var outboxFiles = struct {
+	sync.Mutex
+	of map[string][]byte
+}{of: map[string][]byte{}}
+
+// outboxFile makes these tables in a file, and returns what is in it then.
+func outboxFile(t testing.TB, driver, dsn, path string) []byte {
+	t.Helper()
+	db, err := sql.Open(driver, dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	migrate(t, db, SQLite)
+	if err := db.Close(); err != nil { // the last one who closes it leaves nothing beside the file
+		t.Fatal(err)
+	}
+	file, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return file
 }

@@ -13,6 +13,7 @@ import (
 	"database/sql"
 	"fmt"
 	"os"
+	"slices"
 	"testing"
 
 	"github.com/rowrelay/rowrelay/migrations"
@@ -39,6 +40,8 @@ type Target struct {
 	// optional targets are skipped where they are missing, even with
 	// REQUIRE_SERVERS=1.
 	optional bool
+	// repeated: other targets have its server, and others its driver.
+	repeated bool
 	// missing says what isn't there that Open needs; empty if all is.
 	missing func() string
 	create  func(t testing.TB) (dsn, url string)
@@ -62,8 +65,8 @@ type Database struct {
 func Targets() []Target {
 	targets := []Target{
 		postgres("postgres15", "pgx", "pgx"),
-		postgres("postgres15", "pq", "postgres"),
-		postgres("postgres18", "pgx", "pgx"),
+		repeated(postgres("postgres15", "pq", "postgres")),
+		repeated(postgres("postgres18", "pgx", "pgx")),
 		postgres("postgres18", "pq", "postgres"),
 		sqlite("modernc", "sqlite", moderncParameters),
 		sqlite("mattn", "sqlite3", mattnParameters),
@@ -76,6 +79,17 @@ func Targets() []Target {
 		targets = append(targets, mysql("mariadb1011", "gomysql", MariaDB))
 	}
 	return append(targets, given()...)
+}
+
+// Each returns fewer targets, which still have every server and every driver: for tests of
+// what depends on the server or on the driver, and not on the pair of both.
+func Each() []Target {
+	return slices.DeleteFunc(Targets(), func(target Target) bool { return target.repeated })
+}
+
+func repeated(target Target) Target {
+	target.repeated = true
+	return target
 }
 
 // given returns the targets of which the environment names a server; nothing

@@ -10,6 +10,9 @@ import (
 	"testing"
 
 	"github.com/rowrelay/rowrelay/internal/testdb"
+	"github.com/rowrelay/rowrelay/migrations"
+	"github.com/rowrelay/rowrelay/outbox"
+	"github.com/rowrelay/rowrelay/outbox/dialect"
 )
 
 var (
@@ -233,4 +236,35 @@ func (n *noted) Skip(args ...any)         { n.end("skipped", args) }
 func (n *noted) end(how string, args []any) {
 	n.verdict = how + ": " + args[0].(string)
 	panic(n.verdict)
+}
+
+// Outboxes of several tests have all tables, and share nothing.
+func TestEachOutboxIsWholeAndItsOwn(t *testing.T) {
+	each(t, all, func(t *testing.T, target testdb.Target) {
+		for range 2 {
+			db := target.OpenOutbox(t)
+			d, err := dialect.ByName(db.Kind)
+			if err != nil {
+				t.Fatal(err)
+			}
+			m, err := migrations.New(db.DB, d, migrations.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if pending, err := m.Pending(t.Context()); err != nil || len(pending) > 0 {
+				t.Errorf("pending are %v, %v", pending, err)
+			}
+			var rows int
+			if err := db.DB.QueryRowContext(t.Context(), "SELECT count(*) FROM outbox_messages").Scan(&rows); err != nil || rows > 0 {
+				t.Errorf("it has %d messages, %v", rows, err)
+			}
+			writer, err := outbox.NewWriter(d, outbox.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := writer.Write(t.Context(), db.DB, outbox.Message{Topic: "orders"}); err != nil {
+				t.Error(err)
+			}
+		}
+	})
 }

@@ -16,14 +16,100 @@ CREATE TABLE {{.IDs}} (
 
 CREATE INDEX {{.IndexName "ids_written"}} ON {{.IDs}} (written_at);
 
+-- When a message is too old to be sent, in UTC; none is never. One in the year 9999 has
+-- been requeued after it had expired, and is sent however old it is.
+ALTER TABLE {{.Hot}} ADD COLUMN expires_at timestamptz;
+
+ALTER TABLE {{.Held}} ADD COLUMN expires_at timestamptz;
+
+ALTER TABLE {{.Done}} ADD COLUMN expires_at timestamptz;
+
+-- Not checked on the rows that there are, which have none: the table isn't read.
+ALTER TABLE {{.Hot}} ADD CONSTRAINT finite_expiry CHECK (isfinite(expires_at)) NOT VALID;
+
+-- What a parked row does to its key: 0 nothing, 1 it holds it, and of such rows 2 is to be
+-- parked without that, and 3 to be deleted.
+ALTER TABLE {{.Held}} ADD COLUMN holds smallint NOT NULL DEFAULT 0;
+
+-- The rows that hold their keys, as before; now there are more of them.
+DROP INDEX {{.Index "held_retry"}};
+
+CREATE INDEX {{.IndexName "held_retry"}} ON {{.Held}} ((lane + 0), message_key, id) WHERE state = 'retry' OR holds > 0;
+
+-- As it was, with what is new at its end: who may read it still may.
+CREATE OR REPLACE VIEW {{.Messages}} AS
+SELECT id, lane,
+       CASE WHEN claimed_until > now() THEN 'claimed'
+            WHEN available_at > now() THEN 'scheduled'
+            ELSE 'pending' END AS state,
+       message_id, topic, message_key, payload, payload_text, headers, priority,
+       attempts, crashes, available_at, last_error,
+       claimed_by, claim_token, claimed_until, created_at,
+       NULL::timestamptz AS finished_at, NULL::text AS receipt, NULL::text AS relay, expires_at, 0 AS holds
+FROM {{.Hot}}
+UNION ALL
+SELECT id, lane,
+       CASE WHEN state = 'scheduled' AND (available_at IS NULL OR available_at <= now()) THEN 'pending' ELSE state END,
+       message_id, topic, message_key, payload, payload_text, headers, priority,
+       attempts, crashes, available_at, last_error,
+       NULL, NULL, NULL, created_at, NULL, NULL, NULL, expires_at, holds
+FROM {{.Held}}
+UNION ALL
+SELECT id, lane, 'done',
+       message_id, topic, message_key, payload, payload_text, headers, priority,
+       attempts, crashes, available_at, last_error,
+       NULL, NULL, NULL, created_at, finished_at, receipt, relay, expires_at, 0
+FROM {{.Done}};
+
 UPDATE {{.Settings}} SET value = '2' WHERE name = 'schema';
 
 -- +goose Down
 
 UPDATE {{.Settings}} SET value = '1' WHERE name = 'schema';
 
+-- What was to be skipped or deleted is parked as before.
+UPDATE {{.Held}} SET state = 'error' WHERE holds > 0;
+
+DROP VIEW {{.Messages}};
+
+DROP INDEX {{.Index "held_retry"}};
+
+CREATE INDEX {{.IndexName "held_retry"}} ON {{.Held}} ((lane + 0), message_key, id) WHERE state = 'retry';
+
+ALTER TABLE {{.Held}} DROP COLUMN holds;
+
+ALTER TABLE {{.Done}} DROP COLUMN expires_at;
+
+ALTER TABLE {{.Held}} DROP COLUMN expires_at;
+
+ALTER TABLE {{.Hot}} DROP COLUMN expires_at;
+
 DROP TABLE {{.IDs}};
 
 DROP INDEX {{.Index "held_message"}};
 
 DROP INDEX {{.Index "scheduled"}};
+
+CREATE VIEW {{.Messages}} AS
+SELECT id, lane,
+       CASE WHEN claimed_until > now() THEN 'claimed'
+            WHEN available_at > now() THEN 'scheduled'
+            ELSE 'pending' END AS state,
+       message_id, topic, message_key, payload, payload_text, headers, priority,
+       attempts, crashes, available_at, last_error,
+       claimed_by, claim_token, claimed_until, created_at,
+       NULL::timestamptz AS finished_at, NULL::text AS receipt, NULL::text AS relay
+FROM {{.Hot}}
+UNION ALL
+SELECT id, lane,
+       CASE WHEN state = 'scheduled' AND (available_at IS NULL OR available_at <= now()) THEN 'pending' ELSE state END,
+       message_id, topic, message_key, payload, payload_text, headers, priority,
+       attempts, crashes, available_at, last_error,
+       NULL, NULL, NULL, created_at, NULL, NULL, NULL
+FROM {{.Held}}
+UNION ALL
+SELECT id, lane, 'done',
+       message_id, topic, message_key, payload, payload_text, headers, priority,
+       attempts, crashes, available_at, last_error,
+       NULL, NULL, NULL, created_at, finished_at, receipt, relay
+FROM {{.Done}};

@@ -16,14 +16,99 @@ CREATE TABLE {{.IDs}} (
 
 CREATE INDEX {{.Index "ids_written"}} ON {{.Bare.IDs}} (written_at);
 
+-- When a message is too old to be sent, in UTC; none is never. One in the year 9999 has
+-- been requeued after it had expired, and is sent however old it is.
+ALTER TABLE {{.Hot}} ADD COLUMN expires_at TEXT
+    CONSTRAINT expires_at_format CHECK (expires_at IS strftime('%Y-%m-%d %H:%M:%f', expires_at));
+
+ALTER TABLE {{.Held}} ADD COLUMN expires_at TEXT;
+
+ALTER TABLE {{.Done}} ADD COLUMN expires_at TEXT;
+
+-- What a parked row does to its key: 0 nothing, 1 it holds it, and of such rows 2 is to be
+-- parked without that, and 3 to be deleted.
+ALTER TABLE {{.Held}} ADD COLUMN holds INTEGER NOT NULL DEFAULT 0;
+
+-- The rows that hold their keys, as before; now there are more of them.
+DROP INDEX {{.Index "held_retry"}};
+
+CREATE INDEX {{.Index "held_retry"}} ON {{.Bare.Held}} (lane, message_key, id) WHERE state = 'retry' OR holds > 0;
+
+DROP VIEW {{.Messages}};
+
+CREATE VIEW {{.Messages}} AS
+SELECT id, lane,
+       CASE WHEN claimed_until > strftime('%Y-%m-%d %H:%M:%f', 'now') THEN 'claimed'
+            WHEN available_at > strftime('%Y-%m-%d %H:%M:%f', 'now') THEN 'scheduled'
+            ELSE 'pending' END AS state,
+       message_id, topic, message_key, payload, payload_text, headers, priority,
+       attempts, crashes, available_at, last_error,
+       claimed_by, claim_token, claimed_until, created_at,
+       NULL AS finished_at, NULL AS receipt, NULL AS relay, expires_at, 0 AS holds
+FROM {{.Bare.Hot}}
+UNION ALL
+SELECT id, lane,
+       CASE WHEN state = 'scheduled' AND (available_at IS NULL OR available_at <= strftime('%Y-%m-%d %H:%M:%f', 'now')) THEN 'pending' ELSE state END,
+       message_id, topic, message_key, payload, payload_text, headers, priority,
+       attempts, crashes, available_at, last_error,
+       NULL, NULL, NULL, created_at, NULL, NULL, NULL, expires_at, holds
+FROM {{.Bare.Held}}
+UNION ALL
+SELECT id, lane, 'done',
+       message_id, topic, message_key, payload, payload_text, headers, priority,
+       attempts, crashes, available_at, last_error,
+       NULL, NULL, NULL, created_at, finished_at, receipt, relay, expires_at, 0
+FROM {{.Bare.Done}};
+
 UPDATE {{.Settings}} SET value = '2' WHERE name = 'schema';
 
 -- +goose Down
 
 UPDATE {{.Settings}} SET value = '1' WHERE name = 'schema';
 
+-- What was to be skipped or deleted is parked as before.
+UPDATE {{.Held}} SET state = 'error' WHERE holds > 0;
+
+DROP VIEW {{.Messages}};
+
+DROP INDEX {{.Index "held_retry"}};
+
+CREATE INDEX {{.Index "held_retry"}} ON {{.Bare.Held}} (lane, message_key, id) WHERE state = 'retry';
+
+ALTER TABLE {{.Held}} DROP COLUMN holds;
+
+ALTER TABLE {{.Done}} DROP COLUMN expires_at;
+
+ALTER TABLE {{.Held}} DROP COLUMN expires_at;
+
+ALTER TABLE {{.Hot}} DROP COLUMN expires_at;
+
 DROP TABLE {{.IDs}};
 
 DROP INDEX {{.Index "held_message"}};
 
 DROP INDEX {{.Index "scheduled"}};
+
+CREATE VIEW {{.Messages}} AS
+SELECT id, lane,
+       CASE WHEN claimed_until > strftime('%Y-%m-%d %H:%M:%f', 'now') THEN 'claimed'
+            WHEN available_at > strftime('%Y-%m-%d %H:%M:%f', 'now') THEN 'scheduled'
+            ELSE 'pending' END AS state,
+       message_id, topic, message_key, payload, payload_text, headers, priority,
+       attempts, crashes, available_at, last_error,
+       claimed_by, claim_token, claimed_until, created_at,
+       NULL AS finished_at, NULL AS receipt, NULL AS relay
+FROM {{.Bare.Hot}}
+UNION ALL
+SELECT id, lane,
+       CASE WHEN state = 'scheduled' AND (available_at IS NULL OR available_at <= strftime('%Y-%m-%d %H:%M:%f', 'now')) THEN 'pending' ELSE state END,
+       message_id, topic, message_key, payload, payload_text, headers, priority,
+       attempts, crashes, available_at, last_error,
+       NULL, NULL, NULL, created_at, NULL, NULL, NULL
+FROM {{.Bare.Held}}
+UNION ALL
+SELECT id, lane, 'done',
+       message_id, topic, message_key, payload, payload_text, headers, priority,
+       attempts, crashes, available_at, last_error,
+       NULL, NULL, NULL, created_at, finished_at, receipt, relay
+FROM {{.Bare.Done}};

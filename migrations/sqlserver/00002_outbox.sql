@@ -19,11 +19,90 @@ ALTER TABLE {{.IDs}} SET (LOCK_ESCALATION = DISABLE);
 
 CREATE INDEX {{.IndexName "ids_written"}} ON {{.IDs}} (written_at) WITH (ALLOW_PAGE_LOCKS = OFF);
 
+-- When a message is too old to be sent, in UTC; none is never. One in the year 9999 has
+-- been requeued after it had expired, and is sent however old it is.
+ALTER TABLE {{.Hot}} ADD expires_at datetime2(7);
+
+ALTER TABLE {{.Held}} ADD expires_at datetime2(7);
+
+ALTER TABLE {{.Done}} ADD expires_at datetime2(7);
+
+-- What a parked row does to its key: 0 nothing, 1 it holds it, and of such rows 2 is to be
+-- parked without that, and 3 to be deleted.
+ALTER TABLE {{.Held}} ADD holds smallint NOT NULL CONSTRAINT {{.IndexName "held_holds_zero"}} DEFAULT 0;
+
+-- Within EXEC, as a batch is read as a whole before it adds the column.
+EXEC (N'CREATE INDEX {{.IndexName "held_holds"}} ON {{.Held}} (lane, message_key, id) INCLUDE (topic, state) WHERE holds > 0 WITH (ALLOW_PAGE_LOCKS = OFF)');
+
+-- The same: a view is changed by a batch of its own.
+EXEC (N'ALTER VIEW {{.Messages}} AS
+SELECT id, lane,
+       CASE WHEN claimed_until > SYSUTCDATETIME() THEN N''claimed''
+            WHEN available_at > SYSUTCDATETIME() THEN N''scheduled''
+            ELSE N''pending'' END AS state,
+       message_id, topic, message_key, payload, payload_text, headers, priority,
+       attempts, crashes, available_at, last_error,
+       claimed_by, claim_token, claimed_until, created_at,
+       CONVERT(datetime2(7), NULL) AS finished_at, CONVERT(nvarchar(max), NULL) AS receipt, CONVERT(nvarchar(255), NULL) AS relay, expires_at, 0 AS holds
+FROM {{.Hot}}
+UNION ALL
+SELECT id, lane,
+       CASE WHEN state = N''scheduled'' AND due_at <= SYSUTCDATETIME() THEN N''pending'' ELSE state END,
+       message_id, topic, message_key, payload, payload_text, headers, priority,
+       attempts, crashes, available_at, last_error,
+       NULL, NULL, NULL, created_at, NULL, NULL, NULL, expires_at, holds
+FROM {{.Held}}
+UNION ALL
+SELECT id, lane, N''done'',
+       message_id, topic, message_key, payload, payload_text, headers, priority,
+       attempts, crashes, available_at, last_error,
+       NULL, NULL, NULL, created_at, finished_at, receipt, relay, expires_at, 0
+FROM {{.Done}}');
+
 UPDATE {{.Settings}} SET value = N'2' WHERE name = N'schema';
 
 -- +goose Down
 
 UPDATE {{.Settings}} SET value = N'1' WHERE name = N'schema';
+
+-- What was to be skipped or deleted is parked as before.
+UPDATE {{.Held}} SET state = N'error' WHERE holds > 0;
+
+EXEC (N'ALTER VIEW {{.Messages}} AS
+SELECT id, lane,
+       CASE WHEN claimed_until > SYSUTCDATETIME() THEN N''claimed''
+            WHEN available_at > SYSUTCDATETIME() THEN N''scheduled''
+            ELSE N''pending'' END AS state,
+       message_id, topic, message_key, payload, payload_text, headers, priority,
+       attempts, crashes, available_at, last_error,
+       claimed_by, claim_token, claimed_until, created_at,
+       CONVERT(datetime2(7), NULL) AS finished_at, CONVERT(nvarchar(max), NULL) AS receipt, CONVERT(nvarchar(255), NULL) AS relay
+FROM {{.Hot}}
+UNION ALL
+SELECT id, lane,
+       CASE WHEN state = N''scheduled'' AND due_at <= SYSUTCDATETIME() THEN N''pending'' ELSE state END,
+       message_id, topic, message_key, payload, payload_text, headers, priority,
+       attempts, crashes, available_at, last_error,
+       NULL, NULL, NULL, created_at, NULL, NULL, NULL
+FROM {{.Held}}
+UNION ALL
+SELECT id, lane, N''done'',
+       message_id, topic, message_key, payload, payload_text, headers, priority,
+       attempts, crashes, available_at, last_error,
+       NULL, NULL, NULL, created_at, finished_at, receipt, relay
+FROM {{.Done}}');
+
+DROP INDEX {{.IndexName "held_holds"}} ON {{.Held}};
+
+ALTER TABLE {{.Held}} DROP CONSTRAINT {{.IndexName "held_holds_zero"}};
+
+ALTER TABLE {{.Held}} DROP COLUMN holds;
+
+ALTER TABLE {{.Done}} DROP COLUMN expires_at;
+
+ALTER TABLE {{.Held}} DROP COLUMN expires_at;
+
+ALTER TABLE {{.Hot}} DROP COLUMN expires_at;
 
 DROP TABLE {{.IDs}};
 

@@ -15,12 +15,85 @@ CREATE TABLE {{.IDs}} (
     KEY ids_written (written_at)
 );
 
--- The last statement: whoever finds this finds everything.
+-- When a message is too old to be sent, in UTC; none is never. One in the year 9999 has
+-- been requeued after it had expired, and is sent however old it is.
+ALTER TABLE {{.Hot}} ADD COLUMN expires_at datetime(6);
+
+ALTER TABLE {{.Held}} ADD COLUMN expires_at datetime(6);
+
+ALTER TABLE {{.Done}} ADD COLUMN expires_at datetime(6);
+
+-- What a parked row does to its key: 0 nothing, 1 it holds it, and of such rows 2 is to be
+-- parked without that, and 3 to be deleted.
+-- By rows all are 0.
+ALTER TABLE {{.Held}} ADD COLUMN holds smallint NOT NULL DEFAULT 0;
+
+-- As it was, with what is new at its end.
+CREATE OR REPLACE SQL SECURITY INVOKER VIEW {{.Messages}} AS
+SELECT id, lane,
+       CASE WHEN claimed_until > utc_timestamp(6) THEN 'claimed'
+            WHEN available_at > utc_timestamp(6) THEN 'scheduled'
+            ELSE 'pending' END COLLATE utf8mb4_bin AS state,
+       message_id, topic, message_key, payload, payload_text, headers, priority,
+       attempts, crashes, available_at, last_error,
+       claimed_by, claim_token, claimed_until, created_at,
+       CAST(NULL AS datetime(6)) AS finished_at, NULL AS receipt, NULL AS relay, expires_at, 0 AS holds
+FROM {{.Hot}}
+UNION ALL
+SELECT id, lane,
+       CASE WHEN state = 'scheduled' AND due_at <= utc_timestamp(6) THEN 'pending' ELSE state END COLLATE utf8mb4_bin,
+       message_id, topic, message_key, payload, payload_text, headers, priority,
+       attempts, crashes, available_at, last_error,
+       NULL, NULL, NULL, created_at, NULL, NULL, NULL, expires_at, holds
+FROM {{.Held}}
+UNION ALL
+SELECT id, lane, 'done' COLLATE utf8mb4_bin,
+       message_id, topic, message_key, payload, payload_text, headers, priority,
+       attempts, crashes, available_at, last_error,
+       NULL, NULL, NULL, created_at, finished_at, receipt, relay, expires_at, 0
+FROM {{.Done}};
+
+-- What a relay looks at first, and so what is changed last.
 UPDATE {{.Settings}} SET value = '2' WHERE name = 'schema';
 
 -- +goose Down
 
 UPDATE {{.Settings}} SET value = '1' WHERE name = 'schema';
+
+-- What was to be skipped or deleted is parked as before.
+UPDATE {{.Held}} SET state = 'error' WHERE holds > 0;
+
+CREATE OR REPLACE SQL SECURITY INVOKER VIEW {{.Messages}} AS
+SELECT id, lane,
+       CASE WHEN claimed_until > utc_timestamp(6) THEN 'claimed'
+            WHEN available_at > utc_timestamp(6) THEN 'scheduled'
+            ELSE 'pending' END COLLATE utf8mb4_bin AS state,
+       message_id, topic, message_key, payload, payload_text, headers, priority,
+       attempts, crashes, available_at, last_error,
+       claimed_by, claim_token, claimed_until, created_at,
+       CAST(NULL AS datetime(6)) AS finished_at, NULL AS receipt, NULL AS relay
+FROM {{.Hot}}
+UNION ALL
+SELECT id, lane,
+       CASE WHEN state = 'scheduled' AND due_at <= utc_timestamp(6) THEN 'pending' ELSE state END COLLATE utf8mb4_bin,
+       message_id, topic, message_key, payload, payload_text, headers, priority,
+       attempts, crashes, available_at, last_error,
+       NULL, NULL, NULL, created_at, NULL, NULL, NULL
+FROM {{.Held}}
+UNION ALL
+SELECT id, lane, 'done' COLLATE utf8mb4_bin,
+       message_id, topic, message_key, payload, payload_text, headers, priority,
+       attempts, crashes, available_at, last_error,
+       NULL, NULL, NULL, created_at, finished_at, receipt, relay
+FROM {{.Done}};
+
+ALTER TABLE {{.Held}} DROP COLUMN holds;
+
+ALTER TABLE {{.Done}} DROP COLUMN expires_at;
+
+ALTER TABLE {{.Held}} DROP COLUMN expires_at;
+
+ALTER TABLE {{.Hot}} DROP COLUMN expires_at;
 
 DROP TABLE {{.IDs}};
 

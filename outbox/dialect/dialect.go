@@ -59,7 +59,7 @@ type Dialect interface {
 
 	// Written selects all messages in the order of their ids, for tests: id,
 	// topic, key, payload, whether payload is NULL, payload_text, headers,
-	// available_at as WrittenTime has it, and priority. All but the first two,
+	// available_at and expires_at as WrittenTime has them, and priority. All but the first two,
 	// the flag and the last can be NULL.
 	Written(table Table) Query
 

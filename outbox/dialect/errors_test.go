@@ -92,6 +92,7 @@ func TestOracleErrors(t *testing.T) {
 		"no number":                  {d.Denied, errors.New("1031"), false},
 		"no error":                   {d.Missing, nil, false},
 		"there already":              {repeating.Made, errors.New("ORA-00955: name is already used by an existing object"), true},
+		"a column there already":     {repeating.Made, errors.New("ORA-01430: column being added already exists in table"), true},
 		"not there":                  {repeating.Gone, errors.New("ORA-00942: table or view does not exist"), true},
 		"not there, to be made":      {repeating.Made, errors.New("ORA-00942: table or view does not exist"), false},
 	} {

@@ -14,6 +14,7 @@ type Row struct {
 	Payload     []byte    // nil: NULL
 	Headers     string    // a JSON object; empty: NULL
 	AvailableAt time.Time // zero: NULL, at once
+	ExpiresAt   time.Time // zero: NULL, never
 	Priority    int16
 }
 
@@ -29,7 +30,7 @@ type insertColumn struct {
 
 // insertColumns are those that a producer fills, but for the ones that are blank in all rows,
 // as each parameter costs time. They have times in the form of the database, which has them
-// to a unit; a time is never early.
+// to a unit; none is early.
 func insertColumns(rows []Row, unit time.Duration, form string) []insertColumn {
 	columns := []insertColumn{
 		{name: "message_id", value: func(row Row) any { return row.MessageID }},
@@ -42,7 +43,8 @@ func insertColumns(rows []Row, unit time.Duration, form string) []insertColumn {
 			return row.Payload
 		}},
 		{name: "headers", value: func(row Row) any { return nullable(row.Headers) }},
-		{name: "available_at", value: func(row Row) any { return availableAt(row, unit, form) }},
+		{name: "available_at", value: func(row Row) any { return moment(row.AvailableAt, unit, form) }},
+		{name: "expires_at", value: func(row Row) any { return moment(row.ExpiresAt, unit, form) }},
 		{name: "priority", value: func(row Row) any { return int64(row.Priority) }, blank: int64(0)},
 	}
 	return slices.DeleteFunc(columns, func(c insertColumn) bool {
@@ -50,13 +52,13 @@ func insertColumns(rows []Row, unit time.Duration, form string) []insertColumn {
 	})
 }
 
-// availableAt is the first time in UTC that the column can hold and that isn't before the
-// row's; nil if it has none.
-func availableAt(row Row, unit time.Duration, form string) any {
-	if row.AvailableAt.IsZero() {
+// moment is the first time in UTC that a column can hold and that isn't before the one
+// given; nil for the zero time.
+func moment(at time.Time, unit time.Duration, form string) any {
+	if at.IsZero() {
 		return nil
 	}
-	return row.AvailableAt.UTC().Add(unit - 1).Truncate(unit).Format(form)
+	return at.UTC().Add(unit - 1).Truncate(unit).Format(form)
 }
 
 // nullable is the text, or NULL if it is empty.

@@ -13,7 +13,7 @@ import (
 var (
 	plainRow = dialect.Row{MessageID: "i", Topic: "t"}
 	fullRow  = dialect.Row{MessageID: "i", Topic: `t"\`, Key: "k", Payload: []byte("pp"), Headers: "{}",
-		AvailableAt: time.Date(2030, 1, 2, 3, 4, 5, 678_900_001, time.UTC), Priority: 3}
+		AvailableAt: time.Date(2030, 1, 2, 3, 4, 5, 678_900_001, time.UTC), ExpiresAt: time.Date(2030, 1, 3, 0, 0, 0, 0, time.UTC), Priority: 3}
 )
 
 func TestInsertNamesOnlyWhatIsFilled(t *testing.T) {
@@ -24,10 +24,10 @@ func TestInsertNamesOnlyWhatIsFilled(t *testing.T) {
 	}{
 		"INSERT INTO app.outbox (message_id, topic) VALUES (?,?)":       {dialect.SQLite(), []dialect.Row{plainRow}},
 		"INSERT INTO app.outbox (message_id, topic) VALUES (?,?),(?,?)": {dialect.SQLite(), []dialect.Row{plainRow, plainRow}},
-		"INSERT INTO app.outbox (message_id, topic, message_key, payload, headers, available_at, priority) VALUES (?,?,?,?,?,?,?),(?,?,?,?,?,?,?)": {
+		"INSERT INTO app.outbox (message_id, topic, message_key, payload, headers, available_at, expires_at, priority) VALUES (?,?,?,?,?,?,?,?),(?,?,?,?,?,?,?,?)": {
 			dialect.SQLite(), []dialect.Row{plainRow, fullRow}},
 		"INSERT INTO app.outbox (message_id, topic) VALUES ($1::uuid,$2),($3::uuid,$4)": {dialect.Postgres(), []dialect.Row{plainRow, plainRow}},
-		"INSERT INTO app.outbox (message_id, topic, message_key, payload, headers, available_at, priority) VALUES ($1::uuid,$2,$3,$4,$5::json,$6::timestamptz,$7::smallint)": {
+		"INSERT INTO app.outbox (message_id, topic, message_key, payload, headers, available_at, expires_at, priority) VALUES ($1::uuid,$2,$3,$4,$5::json,$6::timestamptz,$7::timestamptz,$8::smallint)": {
 			dialect.Postgres(), []dialect.Row{fullRow}},
 		"INSERT INTO app.outbox (payload, message_id, topic) SELECT substring($1::bytea FROM f FOR l), message_id, topic" +
 			" FROM unnest($2::int[], $3::int[], $4::uuid[], $5::text[]) WITH ORDINALITY AS r (f, l, message_id, topic, n) ORDER BY n": {
@@ -48,11 +48,12 @@ func TestArguments(t *testing.T) {
 	for _, c := range []struct {
 		dialect dialect.Dialect
 		at      string
-	}{{dialect.SQLite(), "2030-01-02 03:04:05.679"}, {dialect.Postgres(), "2030-01-02 03:04:05.678901+00"}} {
+		expires string
+	}{{dialect.SQLite(), "2030-01-02 03:04:05.679", "2030-01-03 00:00:00.000"}, {dialect.Postgres(), "2030-01-02 03:04:05.678901+00", "2030-01-03 00:00:00.000000+00"}} {
 		args := c.dialect.Insert(mustTable(t, "outbox"), []dialect.Row{fullRow, plainRow})[0].Args
 		payload := string(args[3].([]byte))
 		args[3] = nil
-		want := []any{"i", `t"\`, "k", nil, "{}", c.at, int64(3), "i", "t", nil, nil, nil, nil, int64(0)}
+		want := []any{"i", `t"\`, "k", nil, "{}", c.at, c.expires, int64(3), "i", "t", nil, nil, nil, nil, nil, int64(0)}
 		for i := range want {
 			if args[i] != want[i] {
 				t.Errorf("%s: argument %d is %v, want %v", c.dialect.Name(), i, args[i], want[i])
@@ -75,7 +76,7 @@ func TestManyRowsAreArrays(t *testing.T) {
 		t.Errorf("the payloads are %s", joined)
 	}
 	for i, want := range []string{"{1,1,3,3,5,", "{NULL,2,NULL,2,", `{"i","i",`, `{"t","t\"\\","t",`, `{NULL,"k",NULL,"k",`, `{NULL,"{}",NULL,`,
-		`{NULL,"2030-01-02 03:04:05.678901+00",NULL,`, "{0,3,0,"} {
+		`{NULL,"2030-01-02 03:04:05.678901+00",NULL,`, `{NULL,"2030-01-03 00:00:00.000000+00",NULL,`, "{0,3,0,"} {
 		if got := args[i+1].(string); !strings.HasPrefix(got, want) || !strings.HasSuffix(got, "}") {
 			t.Errorf("argument %d is %s, want %s…", i+1, got, want)
 		}
@@ -94,9 +95,9 @@ func TestInsertIsCutByTheDatabasesLimits(t *testing.T) {
 	}{
 		"nothing":                {dialect.SQLite(), plainRow, 0, 0, 0},
 		"parameters of SQLite":   {dialect.SQLite(), plainRow, 16384, 2, 32766},
-		"all columns of SQLite":  {dialect.SQLite(), fullRow, 4681, 2, 32766},
-		"just one of SQLite":     {dialect.SQLite(), fullRow, 4680, 1, 32766},
-		"arrays have no limit":   {dialect.Postgres(), fullRow, 50_000, 1, 9},
+		"all columns of SQLite":  {dialect.SQLite(), fullRow, 4096, 2, 32766},
+		"just one of SQLite":     {dialect.SQLite(), fullRow, 4095, 1, 32766},
+		"arrays have no limit":   {dialect.Postgres(), fullRow, 50_000, 1, 10},
 		"bytes of PostgreSQL":    {dialect.Postgres(), large, 3, 3, 3},
 		"many bytes":             {dialect.Postgres(), large, 21, 21, 9},
 		"a payload over a limit": {dialect.Postgres(), dialect.Row{MessageID: "i", Topic: "t", Payload: make([]byte, 17<<20)}, 2, 2, 3},
@@ -176,7 +177,7 @@ func TestInsertsOfSQLServer(t *testing.T) {
 	if joined := string(args[0].([]byte)); joined != "pp\x00" {
 		t.Errorf("the payloads are %q", joined)
 	}
-	const want = `[[0,1,null,"i","t",null,null,null,0],[1,1,2,"i","t\"\\","k","{}","2030-01-02T03:04:05.6789001",3],[2,3,0,"i","t",null,null,null,0]]`
+	const want = `[[0,1,null,"i","t",null,null,null,0,null],[1,1,2,"i","t\"\\","k","{}","2030-01-02T03:04:05.6789001",3,"2030-01-03T00:00:00.0000000"],[2,3,0,"i","t",null,null,null,0,null]]`
 	if list := strings.TrimSpace(args[1].(string)); list != want {
 		t.Errorf("the rows are %s, want %s", list, want)
 	}

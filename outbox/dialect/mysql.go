@@ -138,7 +138,7 @@ func (mysql) Notify(Table) []Query { return nil }
 
 func (mysql) Written(table Table) Query {
 	return Query{SQL: "SELECT message_id, topic, message_key, payload, payload IS NULL, payload_text, headers," +
-		" CAST(available_at AS CHAR), priority FROM " + table.Backquoted().Messages + " ORDER BY id"}
+		" CAST(available_at AS CHAR), CAST(expires_at AS CHAR), priority FROM " + table.Backquoted().Messages + " ORDER BY id"}
 }
 
 // Receive has no IGNORE, which would pass over other errors as well; nor ON
@@ -211,7 +211,7 @@ func (mysql) Denied(err error) bool { return hasMySQLNumber(err, "1044", "1142",
 
 // Made: there is such a table, column or index. Gone: there is none.
 func (mysql) Made(err error) bool { return hasMySQLNumber(err, "1050", "1060", "1061") }
-func (mysql) Gone(err error) bool { return hasMySQLNumber(err, "1051", "1146", "4092", "1091") }
+func (mysql) Gone(err error) bool { return hasMySQLNumber(err, "1051", "1054", "1091", "1146", "4092") }
 
 // mysqlError is how both usual drivers begin the text of an error of the server.
 var mysqlError = regexp.MustCompile(`(?i)\berror (\d{4})\b`)

@@ -61,8 +61,13 @@ func oracleInsert(args *bind.Oracle, table Table, row Row) string {
 	if row.Key != "" {
 		add("message_key", args.Add(row.Key))
 	}
-	if at := availableAt(row, time.Microsecond, "2006-01-02 15:04:05.000000"); at != nil {
-		add("available_at", "TO_TIMESTAMP("+args.Add(at)+", 'YYYY-MM-DD HH24:MI:SS.FF6')")
+	for _, given := range []struct {
+		name string
+		at   time.Time
+	}{{"available_at", row.AvailableAt}, {"expires_at", row.ExpiresAt}} {
+		if at := moment(given.at, time.Microsecond, "2006-01-02 15:04:05.000000"); at != nil {
+			add(given.name, "TO_TIMESTAMP("+args.Add(at)+", 'YYYY-MM-DD HH24:MI:SS.FF6')")
+		}
 	}
 	if row.Priority != 0 {
 		add("priority", args.Add(int64(row.Priority)))
@@ -127,7 +132,7 @@ func (oracle) Notify(Table) []Query { return nil }
 // none and is in UTC here.
 func (oracle) Written(table Table) Query {
 	return Query{SQL: `SELECT message_id, topic, message_key, payload, CASE WHEN payload IS NULL THEN 1 ELSE 0 END, payload_text, headers,
-    TO_CHAR(available_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), priority FROM ` + table.Messages + ` ORDER BY id`}
+    TO_CHAR(available_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), TO_CHAR(expires_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), priority FROM ` + table.Messages + ` ORDER BY id`}
 }
 
 func (oracle) Receive(table Table, consumer, messageID string) Query {
@@ -228,11 +233,12 @@ func (oracle) Missing(err error) bool { return hasORA(err, 942, 1435, 1918) }
 // servers say where the object may be seen, but not this.
 func (oracle) Denied(err error) bool { return hasORA(err, 1031, 1950, 1536, 41900) }
 
-// Made: a name that is used, columns that have an index, a row that is there.
-func (oracle) Made(err error) bool { return hasORA(err, 955, 1408, 1) }
+// Made: a name that is used, columns that have an index, a row or a column that is there; or an
+// index that is to be made anew, and isn't there.
+func (oracle) Made(err error) bool { return hasORA(err, 955, 1408, 1, 1430, 1418) }
 
-// Gone: no such table or view, index, or other object.
-func (oracle) Gone(err error) bool { return hasORA(err, 942, 1418, 4043) }
+// Gone: no such table or view, column, index, or other object.
+func (oracle) Gone(err error) bool { return hasORA(err, 904, 942, 1418, 4043) }
 
 var oraCode = regexp.MustCompile(`\bORA-(\d+)`)
 

@@ -35,7 +35,7 @@ const (
 
 // Text is cast where the column's type is another, for some drivers declare
 // every string to be text.
-var postgresCasts = map[string]string{"message_id": "::uuid", "headers": "::json", "available_at": "::timestamptz", "priority": "::smallint"}
+var postgresCasts = map[string]string{"message_id": "::uuid", "headers": "::json", "available_at": "::timestamptz", "expires_at": "::timestamptz", "priority": "::smallint"}
 
 func (postgres) Insert(table Table, rows []Row) []Query {
 	columns := insertColumns(rows, time.Microsecond, "2006-01-02 15:04:05.000000+00")
@@ -145,7 +145,8 @@ func postgresOID(table Table) string { return "'" + table.Hot + "'::regclass::oi
 
 func (postgres) Written(table Table) Query {
 	return Query{SQL: "SELECT message_id::text, topic, message_key, payload, payload IS NULL, payload_text, headers::text," +
-		" to_char(available_at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US'), priority FROM " + table.Messages + " ORDER BY id"}
+		" to_char(available_at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US')," +
+		" to_char(expires_at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US'), priority FROM " + table.Messages + " ORDER BY id"}
 }
 
 func (postgres) Receive(table Table, consumer, messageID string) Query {

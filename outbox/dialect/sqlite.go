@@ -56,7 +56,7 @@ func (sqlite) Notify(Table) []Query { return nil }
 
 func (sqlite) Written(table Table) Query {
 	return Query{SQL: "SELECT message_id, topic, message_key, payload, payload IS NULL, payload_text, headers," +
-		" available_at, priority FROM " + table.Messages + " ORDER BY id"}
+		" available_at, expires_at, priority FROM " + table.Messages + " ORDER BY id"}
 }
 
 func (sqlite) Receive(table Table, consumer, messageID string) Query {

@@ -65,14 +65,14 @@ func sqlserverInsertMany(table Table, rows []Row) Query {
 		}
 		payloads = append(payloads, row.Payload...)
 		items = append(items, []any{i, start, length, row.MessageID, row.Topic, nullable(row.Key), nullable(row.Headers),
-			availableAt(row, 100*time.Nanosecond, sqlserverTime), row.Priority})
+			moment(row.AvailableAt, 100*time.Nanosecond, sqlserverTime), row.Priority, moment(row.ExpiresAt, 100*time.Nanosecond, sqlserverTime)})
 	}
 	return Query{
-		SQL: `INSERT INTO ` + table.Hot + ` (message_id, topic, message_key, payload, headers, available_at, priority)
-SELECT r.message_id, r.topic, r.message_key, SUBSTRING(@p1, r.start, r.length), r.headers, r.available_at, r.priority
+		SQL: `INSERT INTO ` + table.Hot + ` (message_id, topic, message_key, payload, headers, available_at, priority, expires_at)
+SELECT r.message_id, r.topic, r.message_key, SUBSTRING(@p1, r.start, r.length), r.headers, r.available_at, r.priority, r.expires_at
 FROM OPENJSON(@p2) WITH (n int '$[0]', start bigint '$[1]', length bigint '$[2]',
     message_id uniqueidentifier '$[3]', topic nvarchar(255) '$[4]', message_key nvarchar(255) '$[5]',
-    headers nvarchar(max) '$[6]', available_at datetime2(7) '$[7]', priority smallint '$[8]') AS r ORDER BY r.n`,
+    headers nvarchar(max) '$[6]', available_at datetime2(7) '$[7]', priority smallint '$[8]', expires_at datetime2(7) '$[9]') AS r ORDER BY r.n`,
 		Args: []any{append(payloads, 0), bind.SQLServerList(items)},
 	}
 }
@@ -144,7 +144,7 @@ func (sqlserver) Notify(Table) []Query { return nil }
 func (d sqlserver) Written(table Table) Query {
 	return Query{
 		SQL: `SET TRANSACTION ISOLATION LEVEL ` + d.reading + `;
-SELECT LOWER(CONVERT(nvarchar(36), message_id)), topic, message_key, payload, CONVERT(bit, CASE WHEN payload IS NULL THEN 1 ELSE 0 END), payload_text, headers, CONVERT(nvarchar(27), available_at, 121), priority FROM ` + table.Messages + ` ORDER BY id;
+SELECT LOWER(CONVERT(nvarchar(36), message_id)), topic, message_key, payload, CONVERT(bit, CASE WHEN payload IS NULL THEN 1 ELSE 0 END), payload_text, headers, CONVERT(nvarchar(27), available_at, 121), CONVERT(nvarchar(27), expires_at, 121), priority FROM ` + table.Messages + ` ORDER BY id;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED`,
 		Args: []any{int64(0)},
 	}

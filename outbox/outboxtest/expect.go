@@ -45,6 +45,7 @@ func differences(got, want outbox.Message) []string {
 		{"Payload", samePayload(got.Payload, want.Payload), shown(got.Payload), shown(want.Payload)},
 		{"Headers", maps.Equal(got.Headers, want.Headers), got.Headers, want.Headers},
 		{"AvailableAt", sameTime(got.AvailableAt, want.AvailableAt), got.AvailableAt, want.AvailableAt},
+		{"ExpiresAt", sameTime(got.ExpiresAt, want.ExpiresAt), got.ExpiresAt, want.ExpiresAt},
 		{"Priority", got.Priority == want.Priority, got.Priority, want.Priority},
 	} {
 		if !field.same {

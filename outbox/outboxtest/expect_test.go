@@ -13,7 +13,8 @@ import (
 func TestExpectReportsEveryDifference(t *testing.T) {
 	t.Parallel()
 	full := outbox.Message{ID: "019b7ca9-8f2e-7800-a6fd-4d798f0ddb85", Topic: "orders.paid", Key: "order-42", Payload: []byte("\x00\xff\\"),
-		Headers: map[string]string{"a": `"b" \`}, AvailableAt: time.Date(2030, 1, 2, 3, 4, 5, 678_000_000, time.UTC), Priority: -3}
+		Headers: map[string]string{"a": `"b" \`}, AvailableAt: time.Date(2030, 1, 2, 3, 4, 5, 678_000_000, time.UTC),
+		ExpiresAt: time.Date(2030, 1, 3, 0, 0, 0, 0, time.UTC), Priority: -3}
 	for want, change := range map[string]func(*outbox.Message){
 		`message 0: ID is `:                             func(m *outbox.Message) { m.ID = outbox.NewID() },
 		`message 0: Topic is orders.paid, want other`:   func(m *outbox.Message) { m.Topic = "other" },
@@ -23,6 +24,7 @@ func TestExpectReportsEveryDifference(t *testing.T) {
 		`message 0: Headers is `:                        func(m *outbox.Message) { m.Headers = nil },
 		`message 0: AvailableAt is 2030-01-02 03:04:05`: func(m *outbox.Message) { m.AvailableAt = m.AvailableAt.Add(time.Millisecond) },
 		`message 0: AvailableAt is 2030-01-02`:          func(m *outbox.Message) { m.AvailableAt = time.Time{} },
+		`message 0: ExpiresAt is 2030-01-03`:            func(m *outbox.Message) { m.ExpiresAt = time.Time{} },
 		`message 0: Priority is -3, want 0`:             func(m *outbox.Message) { m.Priority = 0 },
 	} {
 		wanted := full

@@ -58,9 +58,9 @@ func read(ctx context.Context, db Querier, d dialect.Dialect, name string) ([]ou
 
 func scan(rows *sql.Rows) (outbox.Message, error) {
 	var m outbox.Message
-	var key, text, headers, availableAt sql.NullString
+	var key, text, headers, availableAt, expiresAt sql.NullString
 	var noPayload bool
-	err := rows.Scan(&m.ID, &m.Topic, &key, &m.Payload, &noPayload, &text, &headers, &availableAt, &m.Priority)
+	err := rows.Scan(&m.ID, &m.Topic, &key, &m.Payload, &noPayload, &text, &headers, &availableAt, &expiresAt, &m.Priority)
 	if err != nil {
 		return m, err
 	}
@@ -76,8 +76,15 @@ func scan(rows *sql.Rows) (outbox.Message, error) {
 			return m, fmt.Errorf("headers of %s: %w", m.ID, err)
 		}
 	}
-	if availableAt.Valid {
-		m.AvailableAt, err = time.Parse(dialect.WrittenTime, availableAt.String)
+	for _, each := range []struct {
+		text sql.NullString
+		at   *time.Time
+	}{{availableAt, &m.AvailableAt}, {expiresAt, &m.ExpiresAt}} {
+		if each.text.Valid {
+			if *each.at, err = time.Parse(dialect.WrittenTime, each.text.String); err != nil {
+				return m, err
+			}
+		}
 	}
-	return m, err
+	return m, nil
 }

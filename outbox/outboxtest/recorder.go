@@ -67,7 +67,7 @@ func (r *Recorder) Cancel(ctx context.Context, _ outbox.Execer, messageIDs ...st
 	defer r.mu.Unlock()
 	r.messages = slices.DeleteFunc(r.messages, func(message outbox.Message) bool {
 		given := slices.ContainsFunc(messageIDs, func(id string) bool { return strings.EqualFold(id, message.ID) })
-		if given = given && time.Until(message.AvailableAt) > 5*time.Second; given {
+		if given = given && time.Until(message.AvailableAt) > outbox.CancelAhead; given {
 			cancelled = append(cancelled, strings.ToLower(message.ID))
 		}
 		return given

@@ -31,6 +31,7 @@ var samples = map[string]proto.Message{
 		{Id: "null payload", Topic: "t"},
 		{Id: "empty payload", Topic: "t", Payload: []byte{}},
 	}},
+	"send_request_that_expires": &pluginv1.SendRequest{Messages: []*pluginv1.Message{{Id: "0195c0de", Topic: "t", ExpiresAtUs: 1772366400000003}}},
 	"send_response": &pluginv1.SendResponse{Outcomes: []*pluginv1.Outcome{
 		{Result: pluginv1.Result_DELIVERED, Receipt: "stream 7"},
 		{Result: pluginv1.Result_UNAVAILABLE, Reason: pluginv1.Reason_THROTTLED, Detail: "slowly", RetryAfterMs: 250},

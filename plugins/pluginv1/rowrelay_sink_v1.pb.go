@@ -710,6 +710,7 @@ type Message struct {
 	CreatedAtUs   int64                  `protobuf:"varint,8,opt,name=created_at_us,json=createdAtUs,proto3" json:"created_at_us,omitempty"`       // microseconds since 1970, UTC; 0: not known
 	AvailableAtUs int64                  `protobuf:"varint,9,opt,name=available_at_us,json=availableAtUs,proto3" json:"available_at_us,omitempty"` // as it was written; 0: at once
 	Priority      int32                  `protobuf:"varint,10,opt,name=priority,proto3" json:"priority,omitempty"`
+	ExpiresAtUs   int64                  `protobuf:"varint,11,opt,name=expires_at_us,json=expiresAtUs,proto3" json:"expires_at_us,omitempty"` // as it was written: too old to be sent from then on; 0: never
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -810,6 +811,13 @@ func (x *Message) GetAvailableAtUs() int64 {
 func (x *Message) GetPriority() int32 {
 	if x != nil {
 		return x.Priority
+	}
+	return 0
+}
+
+func (x *Message) GetExpiresAtUs() int64 {
+	if x != nil {
+		return x.ExpiresAtUs
 	}
 	return 0
 }
@@ -1194,7 +1202,7 @@ const file_rowrelay_sink_v1_proto_rawDesc = "" +
 	"\asend_id\x18\x01 \x01(\x04R\x06sendId\x12\x1d\n" +
 	"\n" +
 	"timeout_ms\x18\x02 \x01(\x03R\ttimeoutMs\x127\n" +
-	"\bmessages\x18\x03 \x03(\v2\x1b.rowrelay.plugin.v1.MessageR\bmessages\"\xc0\x02\n" +
+	"\bmessages\x18\x03 \x03(\v2\x1b.rowrelay.plugin.v1.MessageR\bmessages\"\xe4\x02\n" +
 	"\aMessage\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
 	"\x05topic\x18\x02 \x01(\tR\x05topic\x12\x10\n" +
@@ -1206,7 +1214,8 @@ const file_rowrelay_sink_v1_proto_rawDesc = "" +
 	"\rcreated_at_us\x18\b \x01(\x03R\vcreatedAtUs\x12&\n" +
 	"\x0favailable_at_us\x18\t \x01(\x03R\ravailableAtUs\x12\x1a\n" +
 	"\bpriority\x18\n" +
-	" \x01(\x05R\bpriorityB\n" +
+	" \x01(\x05R\bpriority\x12\"\n" +
+	"\rexpires_at_us\x18\v \x01(\x03R\vexpiresAtUsB\n" +
 	"\n" +
 	"\b_payload\"2\n" +
 	"\x06Header\x12\x12\n" +

@@ -25,13 +25,14 @@ type Metrics struct {
 
 	// What a relay counts as it works.
 	delivered, outcomes, retried, parked  *prometheus.CounterVec
+	expired                               *prometheus.CounterVec
 	leasesLost, fenced, missing, failures *prometheus.CounterVec
 	lag, send                             *prometheus.HistogramVec
 	lanesHeld, sinkUp, lastPoll           *prometheus.GaugeVec
 	unrouted                              *unrouted
 
 	// What is counted in the tables now and then.
-	messages, oldest, relays *prometheus.GaugeVec
+	messages, oldest, held, oldestHeld, relays *prometheus.GaugeVec
 }
 
 // lagBuckets reach from the promptest delivery to a backlog of a day.
@@ -60,6 +61,7 @@ func New(build Build) *Metrics {
 		outcomes:   counter("outcomes_total", "Outcomes that sinks reported, one a message and attempt.", "source", "sink", "result", "reason"),
 		retried:    counter("retried_total", "Messages that were put aside for another attempt.", "source"),
 		parked:     counter("parked_total", "Messages that were parked as error: only an operator brings them back.", "source"),
+		expired:    counter("expired_total", "Messages that were too old to be sent, and were parked or discarded.", "source", "sink", "on_expire"),
 		leasesLost: counter("leases_lost_total", "Leases of lanes that ended without having been released.", "source"),
 		fenced:     counter("fenced_writes_total", "Writes that changed nothing because the lease was another's by then.", "source"),
 		missing:    counter("missing_writes_total", "Writes that changed nothing because the row was settled or taken away before.", "source"),
@@ -71,9 +73,11 @@ func New(build Build) *Metrics {
 		lastPoll:   gauge("last_poll_timestamp_seconds", "When the relay last polled for messages, with success.", "source"),
 		unrouted:   newUnrouted(),
 
-		messages: gauge("messages", "Messages in the table, by state.", "source", "state"),
-		oldest:   gauge("oldest_pending_seconds", "Age of the oldest message that could be delivered now; 0 without one.", "source"),
-		relays:   gauge("relays_alive", "Relays of the table that are alive, in all processes.", "source"),
+		messages:   gauge("messages", "Messages in the table, by state.", "source", "state"),
+		oldest:     gauge("oldest_pending_seconds", "Age of the oldest message that could be delivered now; 0 without one.", "source"),
+		held:       gauge("held_keys", "Keys that wait with a parked message for an operator.", "source"),
+		oldestHeld: gauge("oldest_held_key_seconds", "For how long the first of the keys has waited that are held; 0 without one.", "source"),
+		relays:     gauge("relays_alive", "Relays of the table that are alive, in all processes.", "source"),
 	}
 	registry.MustRegister(m.unrouted, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	gauge("build_info", "Which program this is; always 1.", "version", "revision", "goversion").

@@ -27,6 +27,8 @@ func (m *Metrics) Source(name string, sinkNames ...string) *Source {
 	for _, sink := range sinkNames {
 		m.delivered.WithLabelValues(name, sink)
 		m.outcomes.WithLabelValues(name, sink, sinks.Delivered.String(), "")
+		m.expired.WithLabelValues(name, sink, string(relay.ParkExpired))
+		m.expired.WithLabelValues(name, sink, string(relay.DiscardExpired))
 		m.lag.WithLabelValues(name, sink)
 		m.send.WithLabelValues(name, sink)
 		m.sinkUp.WithLabelValues(name, sink).Set(1)
@@ -74,6 +76,11 @@ func (s *Source) Sent(sink string, took time.Duration, outcomes map[relay.Outcom
 func (s *Source) Delivered(sink, _ string, lag time.Duration) {
 	s.metrics.delivered.WithLabelValues(s.name, sink).Inc()
 	s.metrics.lag.WithLabelValues(s.name, sink).Observe(max(0, lag.Seconds()))
+}
+
+// Expired counts a message that was too old.
+func (s *Source) Expired(sink string, become relay.OnExpire) {
+	s.metrics.expired.WithLabelValues(s.name, sink, string(become)).Inc()
 }
 
 // Settled counts what was written back.
@@ -151,7 +158,7 @@ func (s *Source) count(ctx context.Context, table Counter) {
 	case ctx.Err() != nil:
 	case err != nil:
 		s.Failed("status", err)
-		for _, vector := range []*prometheus.GaugeVec{s.metrics.messages, s.metrics.oldest, s.metrics.relays} {
+		for _, vector := range []*prometheus.GaugeVec{s.metrics.messages, s.metrics.oldest, s.metrics.held, s.metrics.oldestHeld, s.metrics.relays} {
 			vector.DeletePartialMatch(prometheus.Labels{"source": s.name})
 		}
 	default:
@@ -165,6 +172,8 @@ func (s *Source) show(status storage.Status) {
 		m.messages.WithLabelValues(s.name, string(state)).Set(float64(count))
 	}
 	m.oldest.WithLabelValues(s.name).Set(status.OldestPending.Seconds())
+	m.held.WithLabelValues(s.name).Set(float64(status.HeldKeys))
+	m.oldestHeld.WithLabelValues(s.name).Set(status.OldestHeld.Seconds())
 	alive := 0
 	for _, info := range status.Relays {
 		if info.Alive {

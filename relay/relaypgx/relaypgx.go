@@ -219,6 +219,7 @@ const (
 	payload
 	headers
 	availableAt
+	expiresAt
 	priority
 	attempts
 	crashes
@@ -237,7 +238,7 @@ var (
 // types are those that each column may have.
 var types = [columns][]uint32{
 	text: texts, id: whole, lane: whole, messageID: texts, topic: texts, key: texts, payload: bytea, headers: texts,
-	availableAt: times, priority: whole, attempts: whole, crashes: whole, createdAt: times, flags: whole,
+	availableAt: times, expiresAt: times, priority: whole, attempts: whole, crashes: whole, createdAt: times, flags: whole,
 }
 
 // line reads lines, one after the other.
@@ -274,6 +275,9 @@ func (l *line) read(values [][]byte) (err error) {
 	}
 	if err == nil {
 		l.row.AvailableAt, err = moment(values[availableAt])
+	}
+	if err == nil {
+		l.row.ExpiresAt, err = moment(values[expiresAt])
 	}
 	if err == nil {
 		l.row.CreatedAt, err = moment(values[createdAt])

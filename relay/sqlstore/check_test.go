@@ -28,7 +28,7 @@ func eachTable(t *testing.T, check func(*testing.T, table)) {
 
 // allTargets have MySQL and MariaDB each through one driver.
 func allTargets() []testdb.Target {
-	return slices.DeleteFunc(testdb.Targets(), func(target testdb.Target) bool {
+	return slices.DeleteFunc(testdb.Each(), func(target testdb.Target) bool {
 		return isMySQL(target.Kind) && !strings.HasSuffix(target.Name, "/gosql") || target.Kind == testdb.SQLServer || target.Kind == testdb.Oracle
 	})
 }

@@ -292,7 +292,7 @@ func takeOver(t testing.TB, table table, tx *sql.Tx) {
 		return lanes
 	}
 	for _, query := range asked(t, table, everyLane, func(b backend.Backend) {
-		if _, _, err := b.Acquire(t.Context(), "new", storage.Lanes, time.Minute); err != nil {
+		if _, _, err := b.Acquire(t.Context(), "new", storage.Lanes, time.Minute, 1); err != nil {
 			t.Fatal(err)
 		}
 	}) {

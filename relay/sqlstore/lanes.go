@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -70,12 +71,13 @@ func (s *Store) Heartbeat(ctx context.Context, self storage.Identity, ttl time.D
 		if !beat.Stored {
 			return members, 0, fmt.Errorf("%w now; it was changed after this relay had started", storage.ErrOtherClaim)
 		}
-		names, name := []string{self.Name}, ""
-		if err := backend.All(ctx, s.db, s.traits.Queries.Members, func() { names = append(names, name) }, &name); err != nil {
+		names, now, err := backend.Members(ctx, s.db, s.traits.Queries.Members)
+		if err != nil {
 			return members, 0, err
 		}
+		names = append(names, self.Name)
 		slices.Sort(names)
-		return storage.Members{Relays: slices.Compact(names), Epoch: beat.Epoch}, beat.XID, nil
+		return storage.Members{Relays: slices.Compact(names), Epoch: beat.Epoch, Now: now}, beat.XID, nil
 	})
 }
 
@@ -94,7 +96,7 @@ func (s *Store) Acquire(ctx context.Context, name string, count int, ttl time.Du
 		return nil, nil
 	}
 	grants, err := write(ctx, s, "acquire lanes of table", func() ([]storage.Grant, uint64, error) {
-		return s.backend.Acquire(ctx, name, count, ttl)
+		return s.backend.Acquire(ctx, name, count, ttl, 1+rand.Int64N(storage.MostFenceStep))
 	})
 	slices.SortFunc(grants, func(a, b storage.Grant) int { return cmp.Compare(a.Lane, b.Lane) })
 	return grants, err

@@ -26,7 +26,7 @@ import (
 // it keeps nothing else from being marked, and its message is parked all the same.
 func TestTextThatADatabaseInLatin1CannotStore(t *testing.T) {
 	t.Parallel()
-	for _, target := range testdb.Targets() {
+	for _, target := range testdb.Each() {
 		if target.Kind != testdb.Postgres {
 			continue
 		}

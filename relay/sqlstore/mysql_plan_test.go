@@ -74,7 +74,7 @@ func (p mysqlPlans) statements(t *testing.T) map[string]backend.Query {
 		"purge":   func(b backend.Backend) { _, _, _ = b.Purge(ctx, 0, 100, time.Time{}) },
 		"reclaim": func(b backend.Backend) { _, _ = b.Reclaim(ctx, 100) },
 		"discard": func(b backend.Backend) {
-			_, _ = b.ChangeParked(ctx, backend.Filter{Filter: storage.Filter{Limit: 10}}, true)
+			_, _ = b.ChangeParked(ctx, backend.Filter{Filter: storage.Filter{Limit: 10}}, backend.DiscardAtOnce)
 		},
 	} {
 		queries := asked(t, p.table, everything, do)

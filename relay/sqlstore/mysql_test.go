@@ -8,6 +8,7 @@ import (
 
 	"github.com/rowrelay/rowrelay/internal/testdb"
 	"github.com/rowrelay/rowrelay/outbox"
+	"github.com/rowrelay/rowrelay/outbox/dialect"
 	"github.com/rowrelay/rowrelay/relay/storetest"
 )
 
@@ -34,7 +35,7 @@ func (m mysqlTable) Begin(t testing.TB) storetest.Tx {
 type mysqlProducer struct{ *producer }
 
 func (p mysqlProducer) Insert(message outbox.Message) (id int64) {
-	for _, query := range p.dialect.Insert(outboxTable, p.rows(message)) {
+	for _, query := range p.dialect.Insert(outboxTable, []dialect.Row{p.row(message)}) {
 		result, err := p.tx.Exec(query.SQL, query.Args...)
 		if err != nil {
 			p.t.Errorf("insert: %v", err)

@@ -39,7 +39,7 @@ func TestOtherNames(t *testing.T) {
 		if isMySQL(table.Kind) {
 			hot = parsed.Backquoted().Hot
 		}
-		u := user{t, store}
+		u := user{t, store, map[int]int64{}}
 		for _, claim := range []storage.Claim{storage.ByLanes, storage.ByRows, storage.ByLanes} {
 			exec(t, table.DB, "INSERT INTO "+hot+" (topic, message_key) VALUES ('a', 'k'), ('b', 'l'), ('c', 'm'), ('d', 'n')")
 			u.useAs(claim)
@@ -64,7 +64,8 @@ func schemaOf(t *testing.T, table table) (name string) {
 // user goes through what a relay and an operator do.
 type user struct {
 	*testing.T
-	store *sqlstore.Store
+	store  *sqlstore.Store
+	fences map[int]int64
 }
 
 func (u user) must(what string, err error) {
@@ -114,6 +115,7 @@ func (u user) readLanes() []storage.Row {
 	var positions []storage.Position
 	var lanes []int
 	for _, grant := range grants {
+		u.fences[grant.Lane] = grant.Fence
 		positions = append(positions, storage.Position{Lane: grant.Lane})
 		lanes = append(lanes, grant.Lane)
 	}
@@ -149,35 +151,27 @@ func (u user) settleAll(rows []storage.Row, like storage.Settlement) {
 	if len(rows) < 4 {
 		u.Fatalf("%d rows are there, want 4", len(rows))
 	}
-	grants := map[int]int64{}
 	if like.Token == "" {
-		renewed, err := u.store.Renew(u.Context(), "u", u.leases(), time.Minute)
-		u.must("renew", err)
-		for _, lease := range renewed {
-			grants[lease.Lane] = lease.Fence
+		var renewals []storage.Renewal
+		for lane, fence := range u.fences {
+			renewals = append(renewals, storage.Renewal{Lease: storage.Lease{Lane: lane, Fence: fence}})
+		}
+		renewed, err := u.store.Renew(u.Context(), "u", renewals, time.Minute)
+		if u.must("renew", err); len(renewed) != storage.Lanes {
+			u.Errorf("%d lanes were renewed", len(renewed))
 		}
 	}
 	states := []storage.State{storage.StateDone, storage.StateRetry, storage.StateError, storage.StateScheduled}
 	var settlements []storage.Settlement
 	for i, row := range rows[:4] {
 		s := like
-		s.ID, s.Lane, s.MessageID, s.Fence, s.State, s.Error = row.ID, row.Lane, row.Message.ID, grants[row.Lane], states[i], "it's\x00 \xff"
+		s.ID, s.Lane, s.MessageID, s.Fence, s.State, s.Error = row.ID, row.Lane, row.Message.ID, u.fences[row.Lane], states[i], "it's\x00 \xff"
 		settlements = append(settlements, s)
 	}
 	settled, err := u.store.Settle(u.Context(), "u", true, settlements)
 	if err != nil || settled.Changed != 4 {
 		u.Errorf("settled %+v, %v; want 4 changed", settled, err)
 	}
-}
-
-// leases tries all fences that there may be.
-func (u user) leases() (renewals []storage.Renewal) {
-	for lane := range storage.Lanes {
-		for fence := range int64(10) {
-			renewals = append(renewals, storage.Renewal{Lease: storage.Lease{Lane: lane, Fence: fence}})
-		}
-	}
-	return renewals
 }
 
 func TestOpenWithoutSchema(t *testing.T) {
@@ -188,7 +182,7 @@ func TestOpenWithoutSchema(t *testing.T) {
 				t.Errorf("open %s: %v, want what to do", name, err)
 			}
 		}
-		exec(t, table.DB, "UPDATE outbox_settings SET value = '3' WHERE name = 'schema'")
+		exec(t, table.DB, "UPDATE outbox_settings SET value = '99' WHERE name = 'schema'")
 		if _, err := sqlstore.Open(t.Context(), table.DB, table.dialect, sqlstore.Options{}); !errors.Is(err, storage.ErrNoSchema) {
 			t.Errorf("open a newer schema: %v, want %v", err, storage.ErrNoSchema)
 		}

@@ -67,17 +67,31 @@ func selection(filter storage.Filter) (backend.Filter, error) {
 
 // Requeue implements [storage.Operator].
 func (s *Store) Requeue(ctx context.Context, filter storage.Filter) (int, error) {
-	return s.changeParked(ctx, "requeue messages of table", filter, false)
+	return s.changeParked(ctx, "requeue messages of table", filter, backend.Requeue)
+}
+
+// Skip implements [storage.Operator].
+func (s *Store) Skip(ctx context.Context, filter storage.Filter) (int, error) {
+	return s.changeParked(ctx, "skip messages of table", filter, backend.AskSkip)
 }
 
 // Discard implements [storage.Operator].
 func (s *Store) Discard(ctx context.Context, filter storage.Filter) (int, error) {
-	return s.changeParked(ctx, "discard messages of table", filter, true)
+	const what = "discard messages of table"
+	asked, err := s.changeParked(ctx, what, filter, backend.AskDiscard)
+	if err != nil || filter.Limit > 0 && asked >= filter.Limit {
+		return asked, err
+	}
+	if filter.Limit > 0 {
+		filter.Limit -= asked
+	}
+	discarded, err := s.changeParked(ctx, what, filter, backend.DiscardAtOnce)
+	return asked + discarded, err
 }
 
 // changeParked goes on in steps until nothing is left, and says how many it
 // changed, also if it fails on its way.
-func (s *Store) changeParked(ctx context.Context, what string, filter storage.Filter, discard bool) (changed int, err error) {
+func (s *Store) changeParked(ctx context.Context, what string, filter storage.Filter, change backend.ParkedChange) (changed int, err error) {
 	if filter.State != "" && filter.State != storage.StateError {
 		return 0, nil
 	}
@@ -92,7 +106,7 @@ func (s *Store) changeParked(ctx context.Context, what string, filter storage.Fi
 	for changed < limit {
 		selected.Limit = min(changeStep, limit-changed)
 		ids, err := write(ctx, s, what, func() ([]int64, uint64, error) {
-			ids, err := s.backend.ChangeParked(ctx, selected, discard)
+			ids, err := s.backend.ChangeParked(ctx, selected, change)
 			return ids, 0, err
 		})
 		changed += len(ids)

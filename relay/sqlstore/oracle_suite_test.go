@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/rowrelay/rowrelay/outbox"
+	"github.com/rowrelay/rowrelay/outbox/dialect"
 	"github.com/rowrelay/rowrelay/relay/storetest"
 )
 
@@ -24,7 +25,7 @@ func (o oracleTable) Begin(t testing.TB) storetest.Tx {
 type oracleProducer struct{ *producer }
 
 func (p oracleProducer) Insert(message outbox.Message) (id int64) {
-	rows := p.rows(message)
+	rows := []dialect.Row{p.row(message)}
 	for _, query := range p.dialect.Insert(outboxTable, rows) {
 		if _, err := p.tx.Exec(query.SQL, query.Args...); err != nil {
 			p.t.Errorf("insert: %v", err)

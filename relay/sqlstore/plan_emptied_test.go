@@ -16,10 +16,7 @@ import (
 // read by what it made of that.
 func TestPlansOfAnEmptiedTable(t *testing.T) {
 	t.Parallel()
-	for _, target := range postgresTargets() {
-		if target.Driver != "pgx" {
-			continue
-		}
+	for _, target := range throughPgx() {
 		for _, rows := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, by rows %t", target.Name, rows), func(t *testing.T) {
 				t.Parallel()

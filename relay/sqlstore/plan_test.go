@@ -120,10 +120,7 @@ func TestPlans(t *testing.T) {
 		t.Skip("writes many rows")
 	}
 	t.Parallel()
-	for _, target := range postgresTargets() {
-		if target.Driver != "pgx" {
-			continue
-		}
+	for _, target := range throughPgx() {
 		for _, rows := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, by rows %t", target.Name, rows), func(t *testing.T) {
 				t.Parallel()
@@ -176,8 +173,8 @@ func fill(t *testing.T, db *sql.DB, count int) {
 
 func fillHeld(t *testing.T, db *sql.DB, count int) {
 	t.Helper()
-	exec(t, db, "INSERT INTO outbox_held (id, lane, state, message_id, topic, message_key, payload_text, priority, attempts, crashes, available_at, created_at)"+
-		" SELECT i + (SELECT COALESCE(max(id), 0) FROM outbox_held), i % 64, CASE WHEN i % 3 = 0 THEN 'retry' ELSE 'scheduled' END, gen_random_uuid(), 't', 'k' || i % 5000, 'some payload', 0, 0, 0, now(), now()"+
+	exec(t, db, "INSERT INTO outbox_held (id, lane, state, message_id, topic, message_key, payload_text, priority, attempts, crashes, available_at, created_at, holds)"+
+		" SELECT i + (SELECT COALESCE(max(id), 0) FROM outbox_held), i % 64, (ARRAY['retry', 'scheduled', 'scheduled', 'error', 'error'])[1 + i % 5], gen_random_uuid(), 't', 'k' || i % 5000, 'some payload', 0, 0, 0, now(), now(), (i % 5 = 3)::int"+
 		" FROM generate_series(1, $1::int) AS i", count)
 }
 

@@ -56,16 +56,16 @@ func TestPurgeGoesOnWhereTheLastOneEnded(t *testing.T) {
 	})
 }
 
-// onPostgres runs a test on a new table of each PostgreSQL and driver.
+// onPostgres runs a test on a new table of each PostgreSQL, and with each driver.
 func onPostgres(t *testing.T, run func(*testing.T, table)) {
 	t.Helper()
-	runOn(t, postgresTargets(), run)
+	runOn(t, slices.DeleteFunc(testdb.Each(), func(target testdb.Target) bool { return target.Kind != testdb.Postgres }), run)
 }
 
 // onPgx runs it with one driver, where what is looked at is the server.
 func onPgx(t *testing.T, run func(*testing.T, table)) {
 	t.Helper()
-	runOn(t, slices.DeleteFunc(postgresTargets(), func(target testdb.Target) bool { return target.Driver != "pgx" }), run)
+	runOn(t, throughPgx(), run)
 }
 
 func runOn(t *testing.T, targets []testdb.Target, run func(*testing.T, table)) {
@@ -79,9 +79,9 @@ func runOn(t *testing.T, targets []testdb.Target, run func(*testing.T, table)) {
 	}
 }
 
-func postgresTargets() (targets []testdb.Target) {
+func throughPgx() (targets []testdb.Target) {
 	for _, target := range testdb.Targets() {
-		if target.Kind == testdb.Postgres {
+		if target.Driver == "pgx" {
 			targets = append(targets, target)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"net/url"
 	"os"
 	"regexp"
@@ -18,15 +19,18 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-const postgresPage = root + "/outbox/dialect/POSTGRES.md"
+const (
+	postgresPage = root + "/outbox/dialect/POSTGRES.md"
+	producerPage = root + "/outbox/README.md" // of one that cancels or refuses duplicates, too
+)
 
 var grant = regexp.MustCompile(`(?m)^GRANT (.*) ON (.*) TO (shop_\w+);$`)
 
-// grants are what the page says that a role needs: single rights, each as in
+// grants are what a page says that a role needs: single rights, each as in
 // SELECT ON outbox.
-func grants(t *testing.T, role string) (single []string) {
+func grants(t *testing.T, page, role string) (single []string) {
 	t.Helper()
-	text, err := os.ReadFile(postgresPage)
+	text, err := os.ReadFile(page)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,7 +45,7 @@ func grants(t *testing.T, role string) (single []string) {
 		}
 	}
 	if len(single) == 0 {
-		t.Fatalf("%s grants nothing to %s", postgresPage, role)
+		t.Fatalf("%s grants nothing to %s", page, role)
 	}
 	return single
 }
@@ -74,7 +78,7 @@ func newUser(t *testing.T, table table, role string, rights []string) (string, *
 
 func TestProducersRights(t *testing.T) {
 	onPgx(t, func(t *testing.T, table table) {
-		_, pool := newUser(t, table, "shop_producer", grants(t, "shop_producer"))
+		_, pool := newUser(t, table, "shop_producer", grants(t, postgresPage, "shop_producer"))
 		writer, err := outbox.NewWriter(table.dialect, outbox.Options{KeyLocks: true, Notify: true, NotifyInterval: time.Second})
 		if err != nil {
 			t.Fatal(err)
@@ -94,6 +98,49 @@ func TestProducersRights(t *testing.T) {
 	})
 }
 
+// A producer needs each of these to refuse duplicates and to cancel, and no other.
+func TestRightsToCancelAndToRefuse(t *testing.T) {
+	onPgx(t, func(t *testing.T, table table) {
+		rights := grants(t, producerPage, "shop_producer")
+		name, pool := newUser(t, table, "shop_canceller", rights)
+		if err := writeOnceAndCancel(t.Context(), pool, table); err != nil {
+			t.Fatalf("with all rights: %v", err)
+		}
+		for _, right := range rights {
+			exec(t, table.DB, "REVOKE "+right+" FROM "+name)
+			if err := writeOnceAndCancel(t.Context(), pool, table); !table.dialect.Denied(err) {
+				t.Errorf("without %s: %v, want that something is denied", right, err)
+			}
+			exec(t, table.DB, "GRANT "+right+" TO "+name)
+		}
+	})
+}
+
+// writeOnceAndCancel writes a scheduled message, has the same one refused, and cancels it.
+func writeOnceAndCancel(ctx context.Context, pool *sql.DB, table table) error {
+	writer, err := outbox.NewWriter(table.dialect, outbox.Options{Duplicates: outbox.RefuseDuplicates})
+	if err != nil {
+		return err
+	}
+	tx, err := pool.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }()
+	m := outbox.Message{ID: "019e2f6c-7c4b-7d5e-8a90-1b2c3d4e5f60", Topic: "a", AvailableAt: time.Now().Add(time.Hour)}
+	if err := writer.Write(ctx, tx, m); err != nil {
+		return err
+	}
+	if err := writer.Write(ctx, tx, m); !errors.Is(err, outbox.ErrDuplicate) {
+		return fmt.Errorf("the second of two is written: %w", err)
+	}
+	cancelled, err := writer.Cancel(ctx, tx, m.ID, "019e2f6c-7c4b-7d5e-8a90-000000000000") // the other is looked for in both tables
+	if err == nil && len(cancelled) != 1 {
+		return errors.New("it isn't cancelled")
+	}
+	return err
+}
+
 func messages(count int) []outbox.Message {
 	return slices.Repeat([]outbox.Message{{Topic: "a", Key: "k"}}, count)
 }
@@ -102,7 +149,7 @@ func messages(count int) []outbox.Message {
 func TestRelaysRights(t *testing.T) {
 	onPgx(t, func(t *testing.T, table table) {
 		migrate(t, table.DB, table.dialect, migrations.Options{Claim: "rows"})
-		_, pool := newUser(t, table, "shop_relay", grants(t, "shop_relay"))
+		_, pool := newUser(t, table, "shop_relay", grants(t, postgresPage, "shop_relay"))
 		for _, claim := range []storage.Claim{storage.ByLanes, storage.ByRows} {
 			for _, finding := range sqlstore.Check(t.Context(), pool, table.dialect, sqlstore.Options{}, claim) {
 				if !finding.OK && finding.Name != "transactions" {
@@ -142,7 +189,7 @@ func relayByRows(ctx context.Context, pool *sql.DB, table table) error {
 // An operator needs each of its rights, and no other.
 func TestOperatorsRights(t *testing.T) {
 	onPgx(t, func(t *testing.T, table table) {
-		rights := grants(t, "shop_operator")
+		rights := grants(t, postgresPage, "shop_operator")
 		name, pool := newUser(t, table, "shop_operator", rights)
 		if err := operate(t.Context(), pool, table); err != nil {
 			t.Fatalf("with all rights: %v", err)
@@ -168,6 +215,7 @@ func operate(ctx context.Context, pool *sql.DB, table table) error {
 	_, status := store.Status(ctx)
 	_, list := store.List(ctx, storage.Filter{})
 	_, requeue := store.Requeue(ctx, storage.Filter{})
+	_, skip := store.Skip(ctx, storage.Filter{})
 	_, discard := store.Discard(ctx, storage.Filter{})
-	return errors.Join(status, list, requeue, discard)
+	return errors.Join(status, list, requeue, skip, discard)
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -41,7 +42,7 @@ func (s *Store) Settle(ctx context.Context, name string, keep bool, settlements 
 // settle changes the rows once, and counts what became of the settlements as they were
 // given. The transaction is nil for one of its own.
 func (s *Store) settle(ctx context.Context, tx *sql.Tx, name string, keep bool, ordered, settlements []storage.Settlement) (settled storage.Settled, xid uint64, err error) {
-	found, err := s.backend.Settle(ctx, tx, name, keep, ordered)
+	found, err := s.settleAndDiscard(ctx, tx, name, keep, ordered)
 	if err != nil {
 		return settled, 0, err
 	}
@@ -53,6 +54,43 @@ func (s *Store) settle(ctx context.Context, tx *sql.Tx, name string, keep bool, 
 	}
 	settled.Missing = len(settlements) - settled.Changed - settled.Fenced
 	return settled, found.XID, nil
+}
+
+// settleAndDiscard has the backend settle the rows. Those that are discarded are, to a backend,
+// done rows that aren't kept: in a batch with others they are settled by a statement of their own,
+// in the same transaction.
+func (s *Store) settleAndDiscard(ctx context.Context, tx *sql.Tx, name string, keep bool, ordered []storage.Settlement) (backend.Settled, error) {
+	var discarded, others []storage.Settlement
+	for i := range ordered {
+		if ordered[i].State == storage.StateDiscarded {
+			discarded = append(discarded, ordered[i])
+			discarded[len(discarded)-1].State = storage.StateDone
+		}
+	}
+	switch len(discarded) {
+	case 0:
+		return s.backend.Settle(ctx, tx, name, keep, ordered)
+	case len(ordered):
+		return s.backend.Settle(ctx, tx, name, false, discarded)
+	}
+	for i := range ordered {
+		if ordered[i].State != storage.StateDiscarded {
+			others = append(others, ordered[i])
+		}
+	}
+	var settled backend.Settled
+	err := backend.InTx(ctx, s.db, s.traits.Tx, nil, func(tx *sql.Tx) (err error) {
+		if settled, err = s.backend.Settle(ctx, tx, name, keep, others); err != nil {
+			return err
+		}
+		more, err := s.backend.Settle(ctx, tx, name, false, discarded)
+		settled.Changed += more.Changed
+		settled.Fenced += more.Fenced
+		settled.XID = max(settled.XID, more.XID)
+		maps.Copy(settled.Held, more.Held)
+		return err
+	})
+	return settled, err
 }
 
 // Parallelism implements [storage.Store]. Where one may write at a time, one settlement of all lanes
@@ -114,7 +152,7 @@ func inOrder(settlements []storage.Settlement) ([]storage.Settlement, error) {
 }
 
 // settledStates are those that a settlement may have.
-var settledStates = []storage.State{storage.StateDone, storage.StateRetry, storage.StateError, storage.StateScheduled, storage.StatePending}
+var settledStates = []storage.State{storage.StateDone, storage.StateRetry, storage.StateError, storage.StateDiscarded, storage.StateScheduled, storage.StatePending}
 
 // HandleTx implements [storage.TxStore].
 func (s *Store) HandleTx(ctx context.Context, name string, keep bool, done storage.Settlement, handler func(context.Context, *sql.Tx) error) error {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
+	"flag"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -18,10 +20,17 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storetest"
 )
 
+var pairs = flag.Bool("pairs", false, "run the suite on each server with each of its drivers, not on each once")
+
 func TestStore(t *testing.T) {
 	t.Parallel()
-	suite := newSuite(t)
-	for _, target := range append(testdb.Targets(), aNativePostgres(t)) {
+	suite, targets := newSuite(t), slices.DeleteFunc(testdb.Each(), func(target testdb.Target) bool {
+		return target.Name == "mariadb1011/gosql" // the server comes with another driver, and the driver on others
+	})
+	if *pairs || *update {
+		targets = testdb.Targets()
+	}
+	for _, target := range append(targets, aNativePostgres(t)) {
 		t.Run(target.Name, func(t *testing.T) {
 			t.Parallel()
 			storetest.Run(t, suite.on(t, target, harness(target)))
@@ -131,7 +140,7 @@ type producer struct {
 }
 
 func (p *producer) Insert(message outbox.Message) (id int64) {
-	for _, query := range p.dialect.Insert(outboxTable, p.rows(message)) {
+	for _, query := range p.dialect.Insert(outboxTable, []dialect.Row{p.row(message)}) {
 		if err := p.tx.QueryRow(query.SQL+" RETURNING id", query.Args...).Scan(&id); err != nil {
 			p.t.Errorf("insert: %v", err)
 		}
@@ -141,7 +150,7 @@ func (p *producer) Insert(message outbox.Message) (id int64) {
 
 // InsertAs writes what a check gives such messages.
 func (p *producer) InsertAs(id int64, message outbox.Message) {
-	row := p.rows(message)[0]
+	row := p.row(message)
 	statement := "INSERT INTO outbox (id, message_id, topic, message_key) VALUES (" + strings.Join([]string{
 		strconv.FormatInt(id, 10), "'" + row.MessageID + "'", "'" + row.Topic + "'", "'" + row.Key + "'"}, ", ") + ")"
 	if _, err := p.tx.Exec(statement); err != nil {
@@ -151,11 +160,23 @@ func (p *producer) InsertAs(id int64, message outbox.Message) {
 
 var outboxTable, _ = dialect.ParseTable(dialect.DefaultTable)
 
-// rows are the message's row.
-func (p *producer) rows(message outbox.Message) []dialect.Row {
+// Fill writes as an outbox's writer does.
+func (p *producer) Fill(messages []outbox.Message) {
+	rows := make([]dialect.Row, len(messages))
+	for i, message := range messages {
+		rows[i] = p.row(message)
+	}
+	for _, query := range p.dialect.Insert(outboxTable, rows) {
+		if _, err := p.tx.Exec(query.SQL, query.Args...); err != nil {
+			p.t.Errorf("insert %d messages: %v", len(messages), err)
+		}
+	}
+}
+
+func (p *producer) row(message outbox.Message) dialect.Row {
 	row := dialect.Row{
 		MessageID: message.ID, Topic: message.Topic, Key: message.Key, Payload: message.Payload,
-		AvailableAt: message.AvailableAt, Priority: message.Priority,
+		AvailableAt: message.AvailableAt, ExpiresAt: message.ExpiresAt, Priority: message.Priority,
 	}
 	if row.MessageID == "" {
 		row.MessageID = outbox.NewID()
@@ -167,7 +188,7 @@ func (p *producer) rows(message outbox.Message) []dialect.Row {
 		}
 		row.Headers = string(headers)
 	}
-	return []dialect.Row{row}
+	return row
 }
 
 func (p *producer) Commit() {

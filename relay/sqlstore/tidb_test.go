@@ -24,7 +24,7 @@ type noLanes struct {
 type others struct{ backend.Backend }
 
 type forLanes interface {
-	Acquire(ctx context.Context, relay string, count int, ttl time.Duration) ([]storage.Grant, uint64, error)
+	Acquire(ctx context.Context, relay string, count int, ttl time.Duration, step int64) ([]storage.Grant, uint64, error)
 	ChangeLeases(context.Context, backend.LeaseChange, []backend.Lease) ([]storage.Lease, uint64, error)
 	BeginLanes(context.Context) (backend.FirstLine, error)
 	Read(context.Context, backend.Read, func(storage.Row) (bool, error)) (backend.FirstLine, error)

@@ -54,6 +54,11 @@ type Members struct {
 
 	// Epoch is that of the server which took the sign of life, as in [Page].
 	Epoch string
+
+	// Now is the database's time when it answered, or a little before. By it a relay
+	// knows which messages are too old: its own clock needn't agree. Zero: nobody knows,
+	// and no message is.
+	Now time.Time
 }
 
 // Store is the table, as the relay needs it. sqlstore implements it over
@@ -127,7 +132,29 @@ type Row struct {
 	// Later: its AvailableAt was still to come, by the database's clock, when
 	// it was read.
 	Later bool
+
+	// NeverExpires: it had expired, and an operator has requeued it. It is sent, however
+	// old it is; its message's ExpiresAt is zero.
+	NeverExpires bool
+
+	// Holds says what a held row does to its key beside that, and what an operator
+	// wants of it.
+	Holds Hold
 }
+
+// Hold is what a row that was parked with [Settlement.Holds] does to its key. While it is
+// not NoHold, the row blocks its key. What an operator wants is carried out by the relay that
+// has the row's lane, so that the key goes on where it was left: for this the row is due, as
+// a retry is.
+type Hold int
+
+// The values of the column holds.
+const (
+	NoHold      Hold = iota
+	HoldsKey         // it is parked (StateError), and nothing else of its key is sent
+	WantSkip         // it is to be parked without holding its key (StateRetry until it is)
+	WantDiscard      // it is to be deleted (StateRetry until it is)
+)
 
 // State is a message's state, in the words of the outbox_messages view.
 type State string
@@ -140,6 +167,10 @@ const (
 	StateRetry     State = "retry"     // waits for its next attempt
 	StateError     State = "error"     // parked
 	StateDone      State = "done"      // delivered
+
+	// StateDiscarded is of settlements alone: the row is deleted, and not kept as
+	// delivered ones are.
+	StateDiscarded State = "discarded"
 )
 
 // Settlement writes back what became of one row. The row is known by its id, its
@@ -153,9 +184,14 @@ type Settlement struct {
 	Token     string // by rows: the token that it was claimed with
 	Deferred  bool   // where the row was read from, as in Row
 
-	// State is the new one: StateDone, StateRetry, StateError, StateScheduled
-	// (keeps its time), or StatePending (by rows: the claim is given back).
+	// State is the new one: StateDone, StateRetry, StateError, StateDiscarded,
+	// StateScheduled (keeps its time), or StatePending (by rows: the claim is given back).
 	State State
+
+	// Holds: with StateError, by lanes, the row blocks its key as a retry does that is
+	// never due, and its AvailableAt becomes the database's now: since when it does. A row
+	// that an operator wants skipped or discarded already isn't changed: it is missing.
+	Holds bool
 
 	Attempts int
 	Crashes  int
@@ -279,7 +315,8 @@ type Renewal struct {
 	Calm bool
 }
 
-// BlockedKey is a key whose next message waits for another attempt.
+// BlockedKey is a key whose next message waits for another attempt, or is parked and
+// holds it.
 type BlockedKey struct {
 	Lane  int
 	Key   string
@@ -358,10 +395,16 @@ type DueCursor struct {
 // one moment.
 const ScanTogether = 10_000
 
+// MostFenceStep is by how much a lane's fence grows at most when it is leased. A server that
+// loses what it did last has an old fence again, and the same relay may lease the lane anew: its
+// fence is another one then than that of the lease that was lost, so that what is still
+// under way under that one changes nothing.
+const MostFenceStep = 1 << 30
+
 // LaneStore is the part of a Store that claims by lanes.
 type LaneStore interface {
-	// Acquire leases up to count lanes that are free or whose lease has ended,
-	// each with a higher fence than before.
+	// Acquire leases up to count lanes that are free or whose lease has ended, each with a
+	// fence that is higher than before by a random number of up to MostFenceStep.
 	Acquire(ctx context.Context, relay string, count int, ttl time.Duration) ([]Grant, error)
 
 	// Renew extends leases by ttl from now, stores the marks, and returns the
@@ -372,10 +415,11 @@ type LaneStore interface {
 	// Release gives lanes back at once, with their marks.
 	Release(ctx context.Context, relay string, renewals []Renewal) error
 
-	// BlockedKeys returns the keys of these lanes that a retry holds, up to limit.
+	// BlockedKeys returns the keys of these lanes that a retry holds, or a row with
+	// another Hold than NoHold, up to limit.
 	BlockedKeys(ctx context.Context, lanes []int, limit int) ([]BlockedKey, error)
 
-	// BlockedAmong returns those of these keys that a retry holds, each with the
+	// BlockedAmong returns those of these keys that such a row holds, each with the
 	// lowest id of each topic, in no order: all that was committed before it was
 	// called counts. It is asked for a page's keys, each once, and must not take
 	// longer where more keys are held.
@@ -478,6 +522,10 @@ type Filter struct {
 // ListBytes is how many bytes of payload a listing has, about.
 const ListBytes = 8 << 20
 
+// Expired is what the last_error of a message begins with that was parked as it had
+// expired.
+const Expired = "expired: "
+
 // Info is a message with everything that its table knows of it.
 type Info struct {
 	Row
@@ -505,6 +553,8 @@ type Status struct {
 	Claim         Claim            `json:"claim"` // empty before the first relay
 	Counts        map[State]int64  `json:"-"`     // all six states
 	OldestPending time.Duration    `json:"-"`     // age of the oldest row that could be delivered now; 0 without one
+	HeldKeys      int64            `json:"-"`     // parked rows that hold their keys; one a key, but after a failover
+	OldestHeld    time.Duration    `json:"-"`     // for how long the first of them has; 0 without one
 	Relays        []RelayInfo      `json:"relays"`
 	LanesLeased   int              `json:"lanes_leased"`
 	Topics        map[string]int64 `json:"-"` // pending rows by topic, of the first 1,000 rows
@@ -521,11 +571,21 @@ type Operator interface {
 	List(ctx context.Context, filter Filter) ([]Info, error)
 
 	// Requeue makes parked messages due at once, with no attempts charged, and
-	// says how many. Other states are not touched.
+	// says how many. One that holds its key goes before the rest of it. Those that are
+	// parked as they had expired, as their last_error says by [Expired], never expire
+	// again. Other states are not touched.
 	Requeue(ctx context.Context, filter Filter) (int, error)
 
-	// Discard deletes parked messages for good and says how many. Other states
-	// are not touched.
+	// Skip has the keys go on that parked messages hold, and says how many messages
+	// that were. These stay parked. Others are not touched.
+	//
+	// A relay that claims by lanes carries it out, within a second or two where its
+	// sinks have room; until then the message is a retry that holds its key.
+	Skip(ctx context.Context, filter Filter) (int, error)
+
+	// Discard deletes parked messages for good and says how many. Of those that
+	// hold their keys a relay does so, as with Skip, and the keys go on. Other
+	// states are not touched.
 	Discard(ctx context.Context, filter Filter) (int, error)
 }
 

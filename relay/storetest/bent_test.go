@@ -138,6 +138,15 @@ func (s onRequeue) Requeue(ctx context.Context, filter storage.Filter) (int, err
 	return s.requeue(ctx, filter)
 }
 
+type onSkip struct {
+	Store
+	skip func(ctx context.Context, filter storage.Filter) (int, error)
+}
+
+func (s onSkip) Skip(ctx context.Context, filter storage.Filter) (int, error) {
+	return s.skip(ctx, filter)
+}
+
 type onDiscard struct {
 	Store
 	discard func(ctx context.Context, filter storage.Filter) (int, error)

@@ -132,6 +132,15 @@ func (w *worker) requeue(filter storage.Filter) (count int) {
 	return count
 }
 
+func (w *worker) skip(filter storage.Filter) (count int) {
+	w.Helper()
+	w.do("skip", func(ctx context.Context) (err error) {
+		count, err = w.store.Skip(ctx, filter)
+		return err
+	})
+	return count
+}
+
 func (w *worker) discard(filter storage.Filter) (count int) {
 	w.Helper()
 	w.do("discard", func(ctx context.Context) (err error) {

@@ -47,6 +47,7 @@ func (w *worker) storeCalls(row storage.Row) map[string]func(context.Context) er
 		"Status":  func(ctx context.Context) error { _, err := s.Status(ctx); return err },
 		"List":    func(ctx context.Context) error { _, err := s.List(ctx, storage.Filter{}); return err },
 		"Requeue": func(ctx context.Context) error { _, err := s.Requeue(ctx, storage.Filter{}); return err },
+		"Skip":    func(ctx context.Context) error { _, err := s.Skip(ctx, storage.Filter{}); return err },
 		"Discard": func(ctx context.Context) error { _, err := s.Discard(ctx, storage.Filter{}); return err },
 		"Heartbeat": func(ctx context.Context) error {
 			_, err := s.Heartbeat(ctx, storage.Identity{Name: "new", Claim: storage.ByLanes}, long)

@@ -47,6 +47,29 @@ func (w *worker) renewAll(ttl time.Duration) {
 	}
 }
 
+// A relay that has a lane again may still have outcomes of the lease before in the same
+// settlement as new ones, of the same row, too: those of the new lease count.
+func oneRowUnderTwoFences(t testing.TB, table Table) {
+	a := hire(t, table, "a")
+	write(t, table, plain(8)...)
+	a.acquire(storage.Lanes, short)
+	rows := a.pending()
+	old := a.allAs(storage.StateRetry, rows)
+	a.takeOver(storage.Lanes, long)
+	var settlements []storage.Settlement
+	for i, settlement := range a.allAs(storage.StateDone, rows) {
+		if i%2 == 0 {
+			settlements = append(settlements, old[i], settlement)
+		} else {
+			settlements = append(settlements, settlement, old[i])
+		}
+	}
+	if got, want := a.settle(settlements...), (storage.Settled{Changed: 8, Fenced: 8}); got != want {
+		t.Errorf("settled under two fences: %+v, want %+v", got, want)
+	}
+	a.wantState(storage.StateDone, ids(rows)...)
+}
+
 // A fence that was never given out is no better than an old one.
 func wrongFenceChangesNothing(t testing.TB, table Table) {
 	a := holder(t, table, "a")
@@ -69,7 +92,7 @@ func someFenced(t testing.TB, table Table) {
 	a.acquire(storage.Lanes/2, long)
 	kept := len(a.fences)
 	a.acquire(storage.Lanes, short)
-	write(t, table, plain(2*storage.Lanes)...)
+	fill(t, table, plain(2*storage.Lanes)...)
 	rows := a.pending()
 	lost := map[int]bool{}
 	for _, grant := range b.takeOver(storage.Lanes-kept, long) {

@@ -129,7 +129,7 @@ func infoIDs(infos []storage.Info) []int64 {
 func changesHaveNoLimit(t testing.TB, table Table) {
 	const count = 1100
 	a := holder(t, table, "a")
-	write(t, table, plain(count)...)
+	fill(t, table, plain(count)...)
 	a.mustSettle(a.allAs(storage.StateError, a.pending())...)
 	if n := a.requeue(storage.Filter{Topic: "plain"}); n != count {
 		t.Errorf("requeued %d rows, want %d", n, count)

@@ -83,7 +83,7 @@ func settleKeepsToTheMessage(t testing.TB, table Table) {
 	for i, state := range states() {
 		a.keepsToTheMessage(state, pending[i*15:(i+1)*15])
 	}
-	write(t, table, keyed("k", 60)...)
+	fill(t, table, keyed("k", 60)...)
 	a.mustSettle(a.allAs(storage.StateRetry, a.pending())...)
 	due := slices.DeleteFunc(a.due(), func(row storage.Row) bool { return !row.Retrying })
 	for i, state := range states() {

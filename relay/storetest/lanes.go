@@ -152,3 +152,21 @@ func (w *worker) takeOverThese(lanes ...int) []storage.Grant {
 	}
 	return grants
 }
+
+// A fence grows by another number each time, so that one that a server has lost doesn't come
+// again.
+func fencesGrowAtRandom(t testing.TB, table Table) {
+	a := hire(t, table, "a")
+	var steps []int64
+	for last := int64(0); len(steps) < 3; {
+		a.acquire(storage.Lanes, long)
+		fence := a.fences[7]
+		if step := fence - last; step <= 0 || step > storage.MostFenceStep || slices.Contains(steps, step) {
+			t.Fatalf("a lane had the fence %d, and then %d, after steps of %v", last, fence, steps)
+		} else {
+			steps = append(steps, step)
+		}
+		last = fence
+		a.releaseAll()
+	}
+}

@@ -20,6 +20,19 @@ func write(t testing.TB, table Table, messages ...outbox.Message) []int64 {
 	return written
 }
 
+// fill is write where nobody asks for the ids.
+func fill(t testing.TB, table Table, messages ...outbox.Message) {
+	tx := table.Begin(t)
+	if filler, able := tx.(Filler); able {
+		filler.Fill(messages)
+	} else {
+		for _, message := range messages {
+			tx.Insert(message)
+		}
+	}
+	tx.Commit()
+}
+
 // lockRow locks a row as another session.
 func lockRow(t testing.TB, table Table, id int64) (waiting func() bool, unlock func()) {
 	t.Helper()

@@ -25,6 +25,7 @@ func variants() []outbox.Message {
 		{ID: "0197a3b4-0003-7abc-8def-0123456789ab", Topic: "text", Payload: []byte(`C:\n''"\\%`), Key: `\'"%_; --`, Priority: 32767},
 		{ID: "0197a3b4-0004-7abc-8def-0123456789ab", Topic: "überwiesen/✓", Key: "ключ", Headers: map[string]string{"traceparent": "00-ab", "ü": `"✓"\n`, "empty": ""}},
 		{ID: "0197a3b4-0005-7abc-8def-0123456789ab", Topic: "available", AvailableAt: time.Now().Add(-time.Hour).In(abroad)},
+		{ID: "0197a3b4-0006-7abc-8def-0123456789ab", Topic: "expires", ExpiresAt: time.Now().Add(time.Hour).In(abroad)},
 	}
 }
 
@@ -42,6 +43,7 @@ func (w *worker) moveAbout(table Table, message outbox.Message) {
 	row := w.row(id)
 	wantMessage(w, "pending", row.Message, message)
 	wantTime(w, "available_at", row.Message.AvailableAt, message.AvailableAt)
+	wantExpiry(w, "pending", row, message, false)
 	if row.Deferred || row.Retrying || row.Later || row.BadHeaders != "" || row.Attempts != 0 || row.Crashes != 0 {
 		w.Errorf("a new row: %+v", row)
 	}
@@ -90,6 +92,7 @@ func wantSame(t testing.TB, got, before storage.Row, s storage.Settlement) {
 		t.Errorf("%s: id %d, lane %d, created at %v; before it was id %d, lane %d, created at %v", s.State,
 			got.ID, got.Lane, got.CreatedAt, before.ID, before.Lane, before.CreatedAt)
 	}
+	wantExpiry(t, string(s.State), got, before.Message, false)
 	if got.Attempts != s.Attempts || got.Crashes != s.Crashes {
 		t.Errorf("%s: %d attempts and %d crashes, want %d and %d", s.State, got.Attempts, got.Crashes, s.Attempts, s.Crashes)
 	}

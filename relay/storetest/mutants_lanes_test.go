@@ -3,6 +3,7 @@ package storetest
 import (
 	"context"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/rowrelay/rowrelay/relay/storage"
@@ -74,6 +75,23 @@ func laneMutants() []mutant {
 		}},
 		{"fences stay", []string{"takeover only after expiry"}, func(s Store, _ *facts) Store {
 			return eachGrant(s, func(g *storage.Grant) { g.Fence = 1 })
+		}},
+		{"fences grow by one", []string{"fences grow at random"}, func(s Store, f *facts) Store {
+			var leases atomic.Int64
+			counting := onAcquire{s, func(ctx context.Context, name string, count int, ttl time.Duration) ([]storage.Grant, error) {
+				grants, err := s.Acquire(ctx, name, count, ttl)
+				next := leases.Add(1)
+				for i := range grants {
+					grants[i].Fence = next
+				}
+				return grants, err
+			}}
+			return onRelease{counting, func(ctx context.Context, name string, renewals []storage.Renewal) error {
+				for i := range renewals {
+					renewals[i].Fence = f.fence(renewals[i].Lane)
+				}
+				return s.Release(ctx, name, renewals)
+			}}
 		}},
 		{"crashes are not counted", []string{"takeover only after expiry", "calm renewal clears crashes"}, func(s Store, _ *facts) Store {
 			return eachGrant(s, func(g *storage.Grant) { g.Crashes = 0 })
@@ -183,7 +201,7 @@ func laneMutants() []mutant {
 
 func fenceMutants() []mutant {
 	return []mutant{
-		{"no fence", []string{"old fence changes nothing", "wrong fence changes nothing", "some of a batch fenced", "held across a takeover"}, func(s Store, f *facts) Store {
+		{"no fence", []string{"old fence changes nothing", "wrong fence changes nothing", "some of a batch fenced", "one row under two fences", "held across a takeover"}, func(s Store, f *facts) Store {
 			return eachSettlement(f.asOwner(s), func(settlement *storage.Settlement) { settlement.Fence = f.fence(settlement.Lane) })
 		}},
 		{"a fence that is too high passes", []string{"wrong fence changes nothing"}, func(s Store, f *facts) Store {
@@ -196,7 +214,7 @@ func fenceMutants() []mutant {
 				return storage.Settled{Changed: c.Changed, Missing: c.Missing + c.Fenced}
 			})
 		}},
-		{"one lost lane fences the batch", []string{"some of a batch fenced"}, func(s Store, f *facts) Store {
+		{"one lost lane fences the batch", []string{"some of a batch fenced", "one row under two fences"}, func(s Store, f *facts) Store {
 			return onSettle{s, func(ctx context.Context, name string, keep bool, settlements []storage.Settlement) (storage.Settled, error) {
 				for _, settlement := range settlements {
 					if settlement.Fence != f.fence(settlement.Lane) {

@@ -3,6 +3,7 @@ package storetest
 import (
 	"context"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/rowrelay/rowrelay/relay/storage"
@@ -31,6 +32,14 @@ func operatorMutants() []mutant {
 				infos, err := s.List(ctx, filter)
 				return len(infos), err
 			}}
+		}},
+		{"what is requeued expires again", []string{"requeued never expires", "requeued by rows never expires"}, func(s Store, _ *facts) Store {
+			expires := func(row *storage.Row) { row.NeverExpires = false }
+			return eachClaimed(eachDue(s, expires), expires)
+		}},
+		{"whatever is requeued never expires", []string{"requeued never expires", "requeued by rows never expires"}, func(s Store, _ *facts) Store {
+			never := func(row *storage.Row) { row.NeverExpires, row.Message.ExpiresAt = true, time.Time{} }
+			return eachClaimed(eachDue(s, never), never)
 		}},
 		{"a requeued row holds its key", []string{"requeue parked", "retries hold their keys"}, func(s Store, f *facts) Store {
 			return onRequeue{s, func(ctx context.Context, filter storage.Filter) (int, error) {
@@ -91,6 +100,97 @@ func operatorMutants() []mutant {
 			return onList{s, func(ctx context.Context, filter storage.Filter) ([]storage.Info, error) {
 				infos, err := s.List(ctx, filter)
 				return slices.DeleteFunc(infos, func(info storage.Info) bool { return info.State == storage.StateDone }), err
+			}}
+		}},
+	}
+}
+
+// holdMutants each break a rule of parked rows that hold their keys.
+func holdMutants() []mutant {
+	settling := func(mistake string, found []string, change func(*storage.Settlement)) mutant {
+		return mutant{mistake, found, func(s Store, _ *facts) Store {
+			return onSettle{s, func(ctx context.Context, name string, keep bool, settlements []storage.Settlement) (storage.Settled, error) {
+				settlements = slices.Clone(settlements)
+				for i := range settlements {
+					change(&settlements[i])
+				}
+				return s.Settle(ctx, name, keep, settlements)
+			}}
+		}}
+	}
+	without := func(s Store, which func(storage.Hold) bool) func([]storage.BlockedKey, error) ([]storage.BlockedKey, error) {
+		return func(keys []storage.BlockedKey, err error) ([]storage.BlockedKey, error) {
+			return slices.DeleteFunc(keys, func(key storage.BlockedKey) bool {
+				infos, _ := s.List(context.Background(), storage.Filter{IDs: []string{strconv.FormatInt(key.ID, 10)}})
+				return len(infos) == 1 && which(infos[0].Holds)
+			}), err
+		}
+	}
+	isParked := func(h storage.Hold) bool { return h == storage.HoldsKey }
+	isWanted := func(h storage.Hold) bool { return h > storage.HoldsKey }
+	return []mutant{
+		settling("parked rows hold nothing", []string{"parked rows hold their keys", "skip lets a key go on", "discard of a held key"}, func(s *storage.Settlement) { s.Holds = false }),
+		settling("all parked rows hold their keys", []string{"parked rows hold their keys", "skip lets a key go on"}, func(s *storage.Settlement) { s.Holds = true }),
+		{"a lane's keys leave out those that parked rows hold", []string{"parked rows hold their keys"}, func(s Store, _ *facts) Store {
+			return onHeldKeys{s, func(ctx context.Context, lanes []int, limit int) ([]storage.BlockedKey, error) {
+				return without(s, isParked)(s.BlockedKeys(ctx, lanes, limit))
+			}}
+		}},
+		{"keys that parked rows hold aren't found", []string{"parked rows hold their keys"}, func(s Store, _ *facts) Store {
+			return onHeldAmong{s, func(ctx context.Context, keys []storage.LaneKey) ([]storage.BlockedKey, error) {
+				return without(s, isParked)(s.BlockedAmong(ctx, keys))
+			}}
+		}},
+		{"a key is free once its skip is asked for", []string{"skip lets a key go on", "discard of a held key"}, func(s Store, _ *facts) Store {
+			return onHeldAmong{s, func(ctx context.Context, keys []storage.LaneKey) ([]storage.BlockedKey, error) {
+				return without(s, isWanted)(s.BlockedAmong(ctx, keys))
+			}}
+		}},
+		{"a requeued row holds its key no more", []string{"parked rows hold their keys"}, func(s Store, f *facts) Store {
+			return onRequeue{s, func(ctx context.Context, filter storage.Filter) (int, error) {
+				n, err := s.Requeue(ctx, filter)
+				if err != nil {
+					return n, err
+				}
+				return n, f.settleDue(ctx, s, storage.StateScheduled)
+			}}
+		}},
+		{"a park overwrites what was decided", []string{"a decision outlives a repeated park"}, func(s Store, _ *facts) Store {
+			return onSettle{s, func(ctx context.Context, name string, keep bool, settlements []storage.Settlement) (storage.Settled, error) {
+				forget := slices.DeleteFunc(slices.Clone(settlements), func(each storage.Settlement) bool { return !each.Holds || !each.Deferred })
+				for i := range forget {
+					forget[i].State, forget[i].Holds = storage.StateRetry, false
+				}
+				if _, err := s.Settle(ctx, name, keep, forget); err != nil {
+					return storage.Settled{}, err
+				}
+				return s.Settle(ctx, name, keep, settlements)
+			}}
+		}},
+		{"skip requeues", []string{"skip lets a key go on"}, func(s Store, _ *facts) Store { return onSkip{s, s.Requeue} }},
+		{"discard skips", []string{"discard of a held key"}, func(s Store, _ *facts) Store {
+			return onDiscard{s, func(ctx context.Context, filter storage.Filter) (int, error) {
+				n, err := s.Skip(ctx, filter)
+				if err != nil || filter.Limit > 0 {
+					return n, err
+				}
+				more, err := s.Discard(ctx, filter)
+				return n + more, err
+			}}
+		}},
+		{"what is wanted isn't told", []string{"skip lets a key go on", "discard of a held key"}, func(s Store, _ *facts) Store {
+			return eachDue(s, func(row *storage.Row) { row.Holds = storage.NoHold })
+		}},
+		{"nothing counts as held", []string{"parked rows hold their keys"}, func(s Store, _ *facts) Store {
+			return told(s, func(status *storage.Status) { status.HeldKeys, status.OldestHeld = 0, 0 })
+		}},
+		{"what is held came just now", []string{"parked rows hold their keys"}, func(s Store, _ *facts) Store {
+			return told(s, func(status *storage.Status) { status.OldestHeld = min(status.OldestHeld, time.Millisecond) })
+		}},
+		{"a change of the way requeues what is held", []string{"adoption ends holds"}, func(s Store, _ *facts) Store {
+			return onAdopt{s, func(ctx context.Context, claim storage.Claim) error {
+				_, _ = s.Requeue(ctx, storage.Filter{})
+				return s.SetClaimMode(ctx, claim)
 			}}
 		}},
 	}

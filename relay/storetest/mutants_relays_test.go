@@ -84,6 +84,20 @@ func relayMutants() []mutant {
 				return s.Heartbeat(ctx, self, ttl/2)
 			}}
 		}},
+		{"the time is of another zone", []string{"beat tells the time"}, func(s Store, _ *facts) Store {
+			return onBeat{s, func(ctx context.Context, self storage.Identity, ttl time.Duration) (storage.Members, error) {
+				members, err := s.Heartbeat(ctx, self, ttl)
+				members.Now = members.Now.Add(time.Hour)
+				return members, err
+			}}
+		}},
+		{"nobody tells the time", []string{"beat tells the time"}, func(s Store, _ *facts) Store {
+			return onBeat{s, func(ctx context.Context, self storage.Identity, ttl time.Duration) (storage.Members, error) {
+				members, err := s.Heartbeat(ctx, self, ttl)
+				members.Now = time.Time{}
+				return members, err
+			}}
+		}},
 		{"relays never die", []string{"members", "adoption", "status counts"}, func(s Store, _ *facts) Store {
 			return onBeat{s, func(ctx context.Context, self storage.Identity, _ time.Duration) (storage.Members, error) {
 				return s.Heartbeat(ctx, self, time.Hour)

@@ -47,8 +47,19 @@ func settleBetween(ctx context.Context, s Store, name string, keep bool, settlem
 	return err
 }
 
+// discardsAs settles what is discarded as something else.
+func discardsAs(s Store, state storage.State) Store {
+	return eachSettlement(s, func(settlement *storage.Settlement) {
+		if settlement.State == storage.StateDiscarded {
+			settlement.State = state
+		}
+	})
+}
+
 func settleMutants() []mutant {
 	return []mutant{
+		{"discarded rows are kept as done", []string{"discarded rows are gone", "discard by token", "discard of a held key"}, func(s Store, _ *facts) Store { return discardsAs(s, storage.StateDone) }},
+		{"discarded rows are parked", []string{"discarded rows are gone", "discard by token", "discard of a held key"}, func(s Store, _ *facts) Store { return discardsAs(s, storage.StateError) }},
 		{"missing counts as changed", []string{"settle twice", "parked is missing", "settle concurrently", "settle by token"}, func(s Store, _ *facts) Store {
 			return counted(s, func(given int, c storage.Settled) storage.Settled {
 				return storage.Settled{Changed: given - c.Fenced, Fenced: c.Fenced}
@@ -181,6 +192,12 @@ func messageMutants() []mutant {
 		change("a backslash is an escape", func(row *storage.Row) {
 			if payload := row.Message.Payload; len(payload) > 0 {
 				row.Message.Payload = bytes.ReplaceAll(payload, []byte(`\\`), []byte(`\`))
+			}
+		}),
+		change("a message never expires", func(row *storage.Row) { row.Message.ExpiresAt = time.Time{} }),
+		change("a message expires an hour late", func(row *storage.Row) {
+			if at := &row.Message.ExpiresAt; !at.IsZero() {
+				*at = at.Add(time.Hour)
 			}
 		}),
 		{"times are of another zone", []string{"moves keep the message"}, func(s Store, _ *facts) Store {

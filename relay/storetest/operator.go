@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -90,5 +91,176 @@ func requeueByRows(t testing.TB, table Table) {
 	rows := a.claim(storage.ClaimRequest{Token: "two", Limit: 1})
 	if len(rows) != 1 || rows[0].ID != id || rows[0].Attempts != 0 {
 		t.Errorf("claimed after a requeue: %+v", rows)
+	}
+}
+
+// parkHolding parks rows that hold their keys.
+func (w *worker) parkHolding(rows ...storage.Row) {
+	w.Helper()
+	settlements := w.allAs(storage.StateError, rows)
+	for i := range settlements {
+		settlements[i].Holds = true
+	}
+	w.mustSettle(settlements...)
+}
+
+// wantHolders requires that keys are held by these rows, whoever asks.
+func (w *worker) wantHolders(rows ...storage.Row) {
+	w.Helper()
+	var want []storage.BlockedKey
+	for _, row := range rows {
+		want = append(want, storage.BlockedKey{Lane: row.Lane, Key: row.Message.Key, Topic: row.Message.Topic, ID: row.ID})
+	}
+	got := w.heldKeys()
+	slices.SortFunc(got, func(a, b storage.BlockedKey) int { return int(a.ID - b.ID) })
+	if !slices.Equal(got, want) {
+		w.Errorf("held keys are %+v, want %+v", got, want)
+	}
+	var asked []storage.LaneKey
+	for _, info := range w.list(storage.Filter{}) {
+		asked = append(asked, storage.LaneKey{Lane: info.Lane, Key: info.Message.Key})
+	}
+	w.wantHeldAmong(asked, want)
+}
+
+// A parked row may hold its key, whether it was pending or waited for another attempt. It is
+// never due, and counts as held since then. Requeued, it is a retry that is due, uncharged, and
+// holds its key until it is done.
+func parkedHoldTheirKeys(t testing.TB, table Table) {
+	a := holder(t, table, "a")
+	if s := a.status(); s.HeldKeys != 0 || s.OldestHeld != 0 {
+		t.Errorf("status of an empty table: %+v", s)
+	}
+	var rows []storage.Row
+	for _, key := range []string{"hot", "retried", "plain", "mixed"} {
+		rows = append(rows, a.row(write(t, table, outbox.Message{Topic: "t", Key: key})[0]))
+	}
+	a.mustSettle(a.as(storage.StateRetry, rows[1]))
+	rows[1].Deferred = true
+	start := time.Now()
+	hot, retried := a.as(storage.StateError, rows[0]), a.as(storage.StateError, rows[1])
+	hot.Holds, retried.Holds, hot.Attempts, retried.Attempts, hot.Error = true, true, 7, 8, "no"
+	a.mustSettle(hot, a.as(storage.StateError, rows[2]))
+	a.mustSettle(retried, a.as(storage.StateRetry, rows[3]))
+	a.wantHolders(rows[0], rows[1], rows[3])
+	wantIDs(t, "due", ids(a.due()), []int64{rows[3].ID})
+	for i, want := range []storage.Hold{storage.HoldsKey, storage.HoldsKey, storage.NoHold} {
+		info := a.info(rows[i].ID)
+		if info.State != storage.StateError || info.Holds != want || info.Attempts != []int{7, 8, 0}[i] {
+			t.Errorf("parked with its key %s: %+v, want a hold of %d", info.Message.Key, info, want)
+		}
+	}
+	eventually(t, "the hold gets old", func() bool { return a.status().OldestHeld > short })
+	if s := a.status(); s.HeldKeys != 2 || s.OldestHeld > time.Since(start)+slack || s.Counts[storage.StateError] != 3 {
+		t.Errorf("2 keys are held for %v: %+v", time.Since(start), s)
+	}
+
+	b := hire(t, table, "b")
+	a.renewAll(short)
+	b.takeOver(storage.Lanes, long)
+	if n := b.requeue(storage.Filter{Topic: "t"}); n != 3 {
+		t.Errorf("requeued %d rows, want 3", n)
+	}
+	due := b.due()
+	if len(due) != 4 {
+		t.Fatalf("due after a requeue: %v", ids(due))
+	}
+	for _, row := range due {
+		if row.Attempts != 0 || row.Holds != storage.NoHold || row.Retrying != (row.ID != rows[2].ID) {
+			t.Errorf("due after a requeue: %+v", row)
+		}
+	}
+	b.wantHolders(rows[0], rows[1], rows[3])
+	if s := b.status(); s.HeldKeys != 0 || s.OldestHeld != 0 {
+		t.Errorf("nothing is parked any more: %+v", s)
+	}
+	b.mustSettle(b.allAs(storage.StateDone, due)...)
+	b.wantHolders()
+}
+
+// To skip a row that holds its key makes it due, for the relay that carries it out. It holds
+// its key until then, and is parked afterwards. Other parked rows are not touched.
+func skipLetsAKeyGoOn(t testing.TB, table Table) {
+	a := holder(t, table, "a")
+	holds, plain := a.row(write(t, table, keyed("holds", 1)...)[0]), a.row(write(t, table, keyed("plain", 1)...)[0])
+	a.parkHolding(holds)
+	a.mustSettle(a.as(storage.StateError, plain))
+	if n := a.skip(storage.Filter{Key: "plain"}); n != 0 {
+		t.Errorf("skipped %d rows that hold nothing", n)
+	}
+	if n := a.skip(storage.Filter{}); n != 1 {
+		t.Errorf("skipped %d rows, want 1", n)
+	}
+	due := a.due()
+	if len(due) != 1 || due[0].ID != holds.ID || due[0].Holds != storage.WantSkip || !due[0].Retrying {
+		t.Fatalf("due after a skip: %+v", due)
+	}
+	a.wantHolders(holds)
+	if s := a.status(); s.HeldKeys != 0 {
+		t.Errorf("it is skipped already: %+v", s)
+	}
+	if n := a.skip(storage.Filter{}) + a.discard(storage.Filter{Key: "holds"}) + a.requeue(storage.Filter{Key: "holds"}); n != 0 {
+		t.Errorf("changed %d rows that are not parked", n)
+	}
+	a.mustSettle(a.allAs(storage.StateError, due)...)
+	a.wantHolders()
+	a.wantState(storage.StateError, holds.ID, plain.ID)
+	wantIDs(t, "due", ids(a.due()), nil)
+	if info := a.info(holds.ID); info.Holds != storage.NoHold {
+		t.Errorf("skipped, and still: %+v", info)
+	}
+}
+
+// To discard a row that holds its key makes it due, too. Others are gone at once.
+func discardOfAHeldKey(t testing.TB, table Table) {
+	a := holder(t, table, "a")
+	var rows []storage.Row
+	for _, key := range []string{"one", "two", "plain"} {
+		rows = append(rows, a.row(write(t, table, keyed(key, 1)...)[0]))
+	}
+	a.parkHolding(rows[:2]...)
+	a.mustSettle(a.as(storage.StateError, rows[2]))
+	if n := a.discard(storage.Filter{Limit: 1}) + a.discard(storage.Filter{}); n != 3 {
+		t.Errorf("discarded %d rows, want 3", n)
+	}
+	due := a.due()
+	wantIDs(t, "due after a discard", ids(due), []int64{rows[0].ID, rows[1].ID})
+	for _, row := range due {
+		if row.Holds != storage.WantDiscard || !row.Retrying {
+			t.Errorf("due after a discard: %+v", row)
+		}
+	}
+	a.wantHolders(rows[:2]...)
+	a.mustSettle(a.allAs(storage.StateDiscarded, due)...)
+	a.wantHolders()
+	if left := a.list(storage.Filter{}); len(left) != 0 {
+		t.Errorf("%d rows are left", len(left))
+	}
+}
+
+// A park that is written again, as its answer was lost, finds the row decided about by then, and
+// leaves it so.
+func decisionOutlivesARepeatedPark(t testing.TB, table Table) {
+	a := holder(t, table, "a")
+	var parks []storage.Settlement
+	for _, key := range []string{"skip", "discard"} {
+		row := a.row(write(t, table, keyed(key, 1)...)[0])
+		a.mustSettle(a.as(storage.StateRetry, row))
+		row.Deferred = true
+		park := a.as(storage.StateError, row)
+		park.Holds, park.Error = true, "no"
+		parks = append(parks, park)
+	}
+	a.mustSettle(parks...)
+	if n := a.skip(storage.Filter{Key: "skip"}) + a.discard(storage.Filter{Key: "discard"}); n != 2 {
+		t.Errorf("decided about %d rows, want 2", n)
+	}
+	if counts := a.settle(parks...); counts != (storage.Settled{Missing: 2}) {
+		t.Errorf("parked again: %+v", counts)
+	}
+	due := a.due()
+	slices.SortFunc(due, func(a, b storage.Row) int { return int(a.ID - b.ID) })
+	if len(due) != 2 || due[0].Holds != storage.WantSkip || due[1].Holds != storage.WantDiscard {
+		t.Errorf("due after another park: %+v", due)
 	}
 }

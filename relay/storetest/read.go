@@ -18,7 +18,7 @@ func readKeepsToPositions(t testing.TB, table Table) {
 	one := write(t, table, keyed("one", 6)...)
 	lane := a.row(one[0]).Lane
 	two := write(t, table, keyed(sameLane(a, table, lane), 3)...)
-	write(t, table, plain(2*storage.Lanes)...)
+	fill(t, table, plain(2*storage.Lanes)...)
 	all := map[int][]int64{}
 	for _, row := range a.pending() {
 		all[row.Lane] = append(all[row.Lane], row.ID)
@@ -128,7 +128,7 @@ func byLane(rows []storage.Row) map[int][]int64 {
 // with the oldest row of all: no lane is left behind for its number.
 func readFirstPositionsFirst(t testing.TB, table Table) {
 	a := holder(t, table, "a")
-	write(t, table, plain(6*storage.Lanes)...)
+	fill(t, table, plain(6*storage.Lanes)...)
 	all := a.pending()
 	low, high := busiest(all)
 	oldest := byLane(all)[high][0]

@@ -133,6 +133,32 @@ func adoptionForgets(t testing.TB, table Table) {
 	c.mustSettle(c.allAs(storage.StateDone, c.pending())...)
 }
 
+// By rows nothing is held. What was to be skipped or discarded, and isn't yet, is parked, and
+// nobody sends it.
+func adoptionEndsHolds(t testing.TB, table Table) {
+	a := holder(t, table, "a")
+	a.wantAdopt(storage.ByLanes, nil)
+	var rows []storage.Row
+	for _, key := range []string{"holds", "skip", "discard"} {
+		rows = append(rows, a.row(write(t, table, keyed(key, 1)...)[0]))
+	}
+	a.parkHolding(rows...)
+	if n := a.skip(storage.Filter{Key: "skip"}) + a.discard(storage.Filter{Key: "discard"}); n != 2 {
+		t.Errorf("changed %d rows, want 2", n)
+	}
+	b := hire(t, table, "b")
+	b.wantAdopt(storage.ByRows, nil)
+	b.freed(0)
+	for _, row := range rows {
+		if info := b.info(row.ID); info.State != storage.StateError || info.Holds != storage.NoHold {
+			t.Errorf("after a change to rows: %+v", info)
+		}
+	}
+	if n := b.discard(storage.Filter{}); n != 3 || len(b.list(storage.Filter{})) != 0 {
+		t.Errorf("discarded %d rows at once, want 3", n)
+	}
+}
+
 // Who claimed the old way and was taken for dead changes nothing any more: its
 // leases, and its claims, are nobody's.
 func adoptionFences(t testing.TB, table Table) {

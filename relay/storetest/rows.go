@@ -78,12 +78,15 @@ func claimsAreDistinct(t testing.TB, table Table) {
 	for i := range messages {
 		messages[i].Priority = int16(i % 3)
 	}
+	stores := make([]Store, consumers)
+	for i := range stores {
+		stores[i] = table.Store(t)
+	}
 	for _, order := range append(picks(), "mixed") {
 		written := write(t, table, messages...)
 		claims := make([][]storage.Row, consumers)
 		var all sync.WaitGroup
-		for i := range consumers {
-			store := table.Store(t)
+		for i, store := range stores {
 			pick := order
 			if order == "mixed" {
 				pick = picks()[i%len(picks())]
@@ -126,6 +129,7 @@ func claimReturnsTheMessage(t testing.TB, table Table) {
 			t.Fatalf("claimed %v, want row %d", inOrder(rows), id)
 		}
 		wantMessage(t, "claimed", rows[0].Message, message)
+		wantExpiry(t, "claimed", rows[0], message, false)
 		if later := message.Topic == "later"; rows[0].Later != later || rows[0].Deferred {
 			t.Errorf("claimed a row, available at %v, that is later: %t, held: %t", message.AvailableAt, rows[0].Later, rows[0].Deferred)
 		}

@@ -65,7 +65,7 @@ func parkedIsMissing(t testing.TB, table Table) {
 func settleMixedBatch(t testing.TB, table Table) {
 	const count = 1100
 	a := holder(t, table, "a")
-	write(t, table, plain(count)...)
+	fill(t, table, plain(count)...)
 	rows := a.pending()
 	if len(rows) != count {
 		t.Fatalf("wrote %d rows, %d are pending", count, len(rows))
@@ -98,9 +98,9 @@ func settleMixedBatch(t testing.TB, table Table) {
 // near or far.
 func settleSomeOfAKey(t testing.TB, table Table) {
 	a := holder(t, table, "a")
-	write(t, table, keyed("k", 60)...)
-	write(t, table, plain(600)...)
-	write(t, table, keyed("k", 60)...)
+	fill(t, table, keyed("k", 60)...)
+	fill(t, table, plain(600)...)
+	fill(t, table, keyed("k", 60)...)
 	ofKey := func() []storage.Row {
 		return slices.DeleteFunc(a.pending(), func(row storage.Row) bool { return row.Message.Key == "" })
 	}
@@ -131,7 +131,7 @@ func settleNothing(t testing.TB, table Table) {
 func settleConcurrently(t testing.TB, table Table) {
 	const batches, each, shared = 6, 20, 5
 	a := holder(t, table, "a")
-	write(t, table, plain(batches*each+shared)...)
+	fill(t, table, plain(batches*each+shared)...)
 	rows := a.pending()
 	if len(rows) != batches*each+shared {
 		t.Fatalf("%d rows are pending, want %d", len(rows), batches*each+shared)

@@ -77,6 +77,12 @@ type Tx interface {
 	Rollback()
 }
 
+// Filler is implemented by a Tx that can insert many messages by a few statements.
+// Without it the checks of many rows insert one by one, which takes most of their time.
+type Filler interface {
+	Fill(messages []outbox.Message)
+}
+
 // RowLocker is implemented by a Table that can lock one row and leave all
 // others alone. By it a check holds a settle open in its middle: the settle has
 // locked its lanes when it comes upon the row and waits. In SQL it is a second

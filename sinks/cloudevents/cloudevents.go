@@ -112,6 +112,9 @@ func (e *Encoder) event(m sinks.Message) (event, error) {
 	if !m.CreatedAt.IsZero() {
 		made.attributes["time"] = m.CreatedAt.UTC().Format(time.RFC3339Nano)
 	}
+	if !m.ExpiresAt.IsZero() {
+		made.attributes["expirytime"] = m.ExpiresAt.UTC().Format(time.RFC3339Nano)
+	}
 	for name, value := range m.Headers {
 		if err := made.take(name, value); err != nil {
 			return event{}, err
@@ -162,7 +165,7 @@ func checkAttribute(name, value string) error {
 		if value != "1.0" {
 			return errors.New("must be 1.0")
 		}
-	case "time":
+	case "time", "expirytime":
 		if _, err := time.Parse(time.RFC3339Nano, value); err != nil {
 			return errors.New("must be a time as in 2026-01-31T23:59:59Z")
 		}

@@ -123,6 +123,16 @@ func TestNullPayloadIsNoData(t *testing.T) {
 	}
 }
 
+func TestExpiryIsAnExtension(t *testing.T) {
+	t.Parallel()
+	m := message("{}", nil)
+	m.ExpiresAt = time.Date(2026, 2, 1, 1, 0, 0, 0, time.FixedZone("", 3600))
+	made, err := encoder(t, cloudevents.HTTP, shop).Message(m)
+	if err != nil || made.Headers["ce-expirytime"] != "2026-02-01T00:00:00Z" {
+		t.Errorf("%v, headers %q", err, made.Headers)
+	}
+}
+
 func TestHeadersSetAttributes(t *testing.T) {
 	t.Parallel()
 	made, err := encoder(t, cloudevents.Kafka, shop).Message(message("{}", map[string]string{
@@ -138,7 +148,7 @@ func TestWrongAttributesAreNamed(t *testing.T) {
 	t.Parallel()
 	for name, value := range map[string]string{
 		"ce-": "x", "ce-my-name": "x", "ce-data": "x", "ce-datacontenttype": "text/plain", "ce-subject": "", "ce-note": "a\nb", "ce-other": "\xff",
-		"ce-specversion": "0.3", "ce-time": "yesterday", "ce-source": "%zz", "ce-dataschema": "/relative",
+		"ce-specversion": "0.3", "ce-time": "yesterday", "ce-expirytime": "tomorrow", "ce-source": "%zz", "ce-dataschema": "/relative",
 	} {
 		_, err := encoder(t, cloudevents.HTTP, shop).Message(message("{}", map[string]string{name: value}))
 		if err == nil || !strings.Contains(err.Error(), `"`+name+`"`) {

@@ -53,11 +53,15 @@ write_users() {
 	if is_root; then chown "$user" "$dir/users.sql"; fi
 }
 
+# until_ready: the log is looked at before the id, which the server writes first: of one
+# that is ready the id is always known, and it can be stopped.
 until_ready() {
-	local _
+	local _ ready
 	for _ in $(seq 600); do
+		ready=
+		if grep -qs 'd: ready for connections' "$dir/log.err"; then ready=yes; fi
 		if [[ -s $dir/pid ]]; then head -n 1 "$dir/pid" >"$home.pid"; fi
-		if grep -qs 'd: ready for connections' "$dir/log.err"; then return; fi
+		if [[ -n $ready && -s $home.pid ]]; then return; fi
 		if grep -qs '\[ERROR\].* Aborting' "$dir/log.err"; then return 1; fi
 		sleep 0.1
 	done

@@ -21,7 +21,7 @@ type database struct {
 	dialect dialect.Dialect
 }
 
-func onEach(t *testing.T, test func(*testing.T, database)) { on(t, testdb.Targets(), test) }
+func onEach(t *testing.T, test func(*testing.T, database)) { on(t, testdb.Each(), test) }
 
 func on(t *testing.T, targets []testdb.Target, test func(*testing.T, database)) {
 	t.Parallel()

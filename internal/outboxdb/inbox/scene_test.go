@@ -103,7 +103,7 @@ func TestEachMessageHasOneEffectThoughItComesTwice(t *testing.T) {
 // eachServer takes one driver of each server.
 func eachServer(t *testing.T, test func(*testing.T, database)) {
 	seen := map[string]bool{}
-	on(t, slices.DeleteFunc(testdb.Targets(), func(target testdb.Target) bool {
+	on(t, slices.DeleteFunc(testdb.Each(), func(target testdb.Target) bool {
 		server, _, _ := strings.Cut(target.Name, "/")
 		defer func() { seen[server] = true }()
 		return seen[server]

@@ -1,19 +1,20 @@
 -- insert
-INSERT INTO app."Events" (message_id, topic, message_key, available_at, priority, headers, payload) VALUES (:1, :2, :3, TO_TIMESTAMP(:4, 'YYYY-MM-DD HH24:MI:SS.FF6'), :5, :6, :7);
+INSERT INTO app."Events" (message_id, topic, message_key, available_at, expires_at, priority, headers, payload) VALUES (:1, :2, :3, TO_TIMESTAMP(:4, 'YYYY-MM-DD HH24:MI:SS.FF6'), TO_TIMESTAMP(:5, 'YYYY-MM-DD HH24:MI:SS.FF6'), :6, :7, :8);
 --   1: i
 --   2: t"\
 --   3: k
 --   4: 2030-01-02 03:04:05.678901
---   5: 3
---   6: {}
---   7: [112 112]
+--   5: 2030-01-03 00:00:00.000000
+--   6: 3
+--   7: {}
+--   8: [112 112]
 
 -- insert several
 BEGIN
     INSERT INTO app."Events" (message_id, topic) VALUES (:1, :2);
-    INSERT INTO app."Events" (message_id, topic, message_key, available_at, priority, headers, payload) VALUES (:3, :4, :5, TO_TIMESTAMP(:6, 'YYYY-MM-DD HH24:MI:SS.FF6'), :7, :8, :9);
-    INSERT INTO app."Events" (message_id, topic) VALUES (:10, :11);
-    INSERT INTO app."Events" (message_id, topic, message_key, available_at, priority, headers, payload) VALUES (:12, :13, :14, TO_TIMESTAMP(:15, 'YYYY-MM-DD HH24:MI:SS.FF6'), :16, :17, :18);
+    INSERT INTO app."Events" (message_id, topic, message_key, available_at, expires_at, priority, headers, payload) VALUES (:3, :4, :5, TO_TIMESTAMP(:6, 'YYYY-MM-DD HH24:MI:SS.FF6'), TO_TIMESTAMP(:7, 'YYYY-MM-DD HH24:MI:SS.FF6'), :8, :9, :10);
+    INSERT INTO app."Events" (message_id, topic) VALUES (:11, :12);
+    INSERT INTO app."Events" (message_id, topic, message_key, available_at, expires_at, priority, headers, payload) VALUES (:13, :14, :15, TO_TIMESTAMP(:16, 'YYYY-MM-DD HH24:MI:SS.FF6'), TO_TIMESTAMP(:17, 'YYYY-MM-DD HH24:MI:SS.FF6'), :18, :19, :20);
 END;
 /
 --   1: i
@@ -22,18 +23,20 @@ END;
 --   4: t"\
 --   5: k
 --   6: 2030-01-02 03:04:05.678901
---   7: 3
---   8: {}
---   9: [112 112]
---   10: i
---   11: t
---   12: i
---   13: t"\
---   14: k
---   15: 2030-01-02 03:04:05.678901
---   16: 3
---   17: {}
---   18: [112 112]
+--   7: 2030-01-03 00:00:00.000000
+--   8: 3
+--   9: {}
+--   10: [112 112]
+--   11: i
+--   12: t
+--   13: i
+--   14: t"\
+--   15: k
+--   16: 2030-01-02 03:04:05.678901
+--   17: 2030-01-03 00:00:00.000000
+--   18: 3
+--   19: {}
+--   20: [112 112]
 
 -- insert ids
 INSERT INTO app."Events_ids" (message_id, write_token) SELECT g.message_id, :1 FROM JSON_TABLE(:2, '$[*]' COLUMNS (message_id VARCHAR2(36) PATH '$')) g;
@@ -67,7 +70,7 @@ END;
 
 -- written
 SELECT message_id, topic, message_key, payload, CASE WHEN payload IS NULL THEN 1 ELSE 0 END, payload_text, headers,
-    TO_CHAR(available_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), priority FROM app."Events_messages" ORDER BY id;
+    TO_CHAR(available_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), TO_CHAR(expires_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), priority FROM app."Events_messages" ORDER BY id;
 
 -- receive
 INSERT INTO app."Received" (consumer, message_id) VALUES (:1, :2);

@@ -1,43 +1,48 @@
 -- insert
-INSERT INTO app."Events" (message_id, topic, message_key, payload, headers, available_at, priority) VALUES ($1::uuid,$2,$3,$4,$5::json,$6::timestamptz,$7::smallint);
+INSERT INTO app."Events" (message_id, topic, message_key, payload, headers, available_at, expires_at, priority) VALUES ($1::uuid,$2,$3,$4,$5::json,$6::timestamptz,$7::timestamptz,$8::smallint);
 --   1: i
 --   2: t"\
 --   3: k
 --   4: [112 112]
 --   5: {}
 --   6: 2030-01-02 03:04:05.678901+00
---   7: 3
+--   7: 2030-01-03 00:00:00.000000+00
+--   8: 3
 
 -- insert several
-INSERT INTO app."Events" (message_id, topic, message_key, payload, headers, available_at, priority) VALUES ($1::uuid,$2,$3,$4,$5::json,$6::timestamptz,$7::smallint),($8::uuid,$9,$10,$11,$12::json,$13::timestamptz,$14::smallint),($15::uuid,$16,$17,$18,$19::json,$20::timestamptz,$21::smallint),($22::uuid,$23,$24,$25,$26::json,$27::timestamptz,$28::smallint);
+INSERT INTO app."Events" (message_id, topic, message_key, payload, headers, available_at, expires_at, priority) VALUES ($1::uuid,$2,$3,$4,$5::json,$6::timestamptz,$7::timestamptz,$8::smallint),($9::uuid,$10,$11,$12,$13::json,$14::timestamptz,$15::timestamptz,$16::smallint),($17::uuid,$18,$19,$20,$21::json,$22::timestamptz,$23::timestamptz,$24::smallint),($25::uuid,$26,$27,$28,$29::json,$30::timestamptz,$31::timestamptz,$32::smallint);
 --   1: i
 --   2: t
 --   3: <nil>
 --   4: <nil>
 --   5: <nil>
 --   6: <nil>
---   7: 0
---   8: i
---   9: t"\
---   10: k
---   11: [112 112]
---   12: {}
---   13: 2030-01-02 03:04:05.678901+00
---   14: 3
---   15: i
---   16: t
---   17: <nil>
---   18: <nil>
+--   7: <nil>
+--   8: 0
+--   9: i
+--   10: t"\
+--   11: k
+--   12: [112 112]
+--   13: {}
+--   14: 2030-01-02 03:04:05.678901+00
+--   15: 2030-01-03 00:00:00.000000+00
+--   16: 3
+--   17: i
+--   18: t
 --   19: <nil>
 --   20: <nil>
---   21: 0
---   22: i
---   23: t"\
---   24: k
---   25: [112 112]
---   26: {}
---   27: 2030-01-02 03:04:05.678901+00
---   28: 3
+--   21: <nil>
+--   22: <nil>
+--   23: <nil>
+--   24: 0
+--   25: i
+--   26: t"\
+--   27: k
+--   28: [112 112]
+--   29: {}
+--   30: 2030-01-02 03:04:05.678901+00
+--   31: 2030-01-03 00:00:00.000000+00
+--   32: 3
 
 -- insert ids
 INSERT INTO app."Events_ids" (message_id, write_token) SELECT id, $2::bigint FROM unnest($1::uuid[]) AS g (id) ON CONFLICT DO NOTHING;
@@ -65,7 +70,7 @@ SELECT pg_advisory_xact_lock(h) FROM (SELECT DISTINCT hashtextextended(k, 'app."
 SELECT pg_notify('rowrelay_Events', 'app."Events"'::regclass::oid::text);
 
 -- written
-SELECT message_id::text, topic, message_key, payload, payload IS NULL, payload_text, headers::text, to_char(available_at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US'), priority FROM app."Events_messages" ORDER BY id;
+SELECT message_id::text, topic, message_key, payload, payload IS NULL, payload_text, headers::text, to_char(available_at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US'), to_char(expires_at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US'), priority FROM app."Events_messages" ORDER BY id;
 
 -- receive
 INSERT INTO app."Received" (consumer, message_id) VALUES ($1::text, $2::text) ON CONFLICT DO NOTHING;

@@ -1,43 +1,48 @@
 -- insert
-INSERT INTO app."Events" (message_id, topic, message_key, payload, headers, available_at, priority) VALUES (?,?,?,?,?,?,?);
+INSERT INTO app."Events" (message_id, topic, message_key, payload, headers, available_at, expires_at, priority) VALUES (?,?,?,?,?,?,?,?);
 --   1: i
 --   2: t"\
 --   3: k
 --   4: [112 112]
 --   5: {}
 --   6: 2030-01-02 03:04:05.679
---   7: 3
+--   7: 2030-01-03 00:00:00.000
+--   8: 3
 
 -- insert several
-INSERT INTO app."Events" (message_id, topic, message_key, payload, headers, available_at, priority) VALUES (?,?,?,?,?,?,?),(?,?,?,?,?,?,?),(?,?,?,?,?,?,?),(?,?,?,?,?,?,?);
+INSERT INTO app."Events" (message_id, topic, message_key, payload, headers, available_at, expires_at, priority) VALUES (?,?,?,?,?,?,?,?),(?,?,?,?,?,?,?,?),(?,?,?,?,?,?,?,?),(?,?,?,?,?,?,?,?);
 --   1: i
 --   2: t
 --   3: <nil>
 --   4: <nil>
 --   5: <nil>
 --   6: <nil>
---   7: 0
---   8: i
---   9: t"\
---   10: k
---   11: [112 112]
---   12: {}
---   13: 2030-01-02 03:04:05.679
---   14: 3
---   15: i
---   16: t
---   17: <nil>
---   18: <nil>
+--   7: <nil>
+--   8: 0
+--   9: i
+--   10: t"\
+--   11: k
+--   12: [112 112]
+--   13: {}
+--   14: 2030-01-02 03:04:05.679
+--   15: 2030-01-03 00:00:00.000
+--   16: 3
+--   17: i
+--   18: t
 --   19: <nil>
 --   20: <nil>
---   21: 0
---   22: i
---   23: t"\
---   24: k
---   25: [112 112]
---   26: {}
---   27: 2030-01-02 03:04:05.679
---   28: 3
+--   21: <nil>
+--   22: <nil>
+--   23: <nil>
+--   24: 0
+--   25: i
+--   26: t"\
+--   27: k
+--   28: [112 112]
+--   29: {}
+--   30: 2030-01-02 03:04:05.679
+--   31: 2030-01-03 00:00:00.000
+--   32: 3
 
 -- insert ids
 INSERT INTO app."Events_ids" (message_id, write_token) SELECT value, ? FROM json_each(?) WHERE true ON CONFLICT DO NOTHING;
@@ -62,7 +67,7 @@ DELETE FROM app."Events_held" WHERE message_id = ? AND available_at IS NOT NULL 
 -- notify
 
 -- written
-SELECT message_id, topic, message_key, payload, payload IS NULL, payload_text, headers, available_at, priority FROM app."Events_messages" ORDER BY id;
+SELECT message_id, topic, message_key, payload, payload IS NULL, payload_text, headers, available_at, expires_at, priority FROM app."Events_messages" ORDER BY id;
 
 -- receive
 INSERT INTO app."Received" (consumer, message_id) VALUES (?, ?) ON CONFLICT DO NOTHING;

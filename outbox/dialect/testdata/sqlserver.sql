@@ -1,21 +1,22 @@
 -- insert
-INSERT INTO app."Events" (message_id, topic, message_key, payload, headers, available_at, priority) VALUES (@p1,@p2,@p3,@p4,@p5,@p6,@p7);
+INSERT INTO app."Events" (message_id, topic, message_key, payload, headers, available_at, expires_at, priority) VALUES (@p1,@p2,@p3,@p4,@p5,@p6,@p7,@p8);
 --   1: i
 --   2: t"\
 --   3: k
 --   4: [112 112]
 --   5: {}
 --   6: 2030-01-02T03:04:05.6789001
---   7: 3
+--   7: 2030-01-03T00:00:00.0000000
+--   8: 3
 
 -- insert several
-INSERT INTO app."Events" (message_id, topic, message_key, payload, headers, available_at, priority)
-SELECT r.message_id, r.topic, r.message_key, SUBSTRING(@p1, r.start, r.length), r.headers, r.available_at, r.priority
+INSERT INTO app."Events" (message_id, topic, message_key, payload, headers, available_at, priority, expires_at)
+SELECT r.message_id, r.topic, r.message_key, SUBSTRING(@p1, r.start, r.length), r.headers, r.available_at, r.priority, r.expires_at
 FROM OPENJSON(@p2) WITH (n int '$[0]', start bigint '$[1]', length bigint '$[2]',
     message_id uniqueidentifier '$[3]', topic nvarchar(255) '$[4]', message_key nvarchar(255) '$[5]',
-    headers nvarchar(max) '$[6]', available_at datetime2(7) '$[7]', priority smallint '$[8]') AS r ORDER BY r.n;
+    headers nvarchar(max) '$[6]', available_at datetime2(7) '$[7]', priority smallint '$[8]', expires_at datetime2(7) '$[9]') AS r ORDER BY r.n;
 --   1: [112 112 112 112 0]
---   2: [[0,1,null,"i","t",null,null,null,0],[1,1,2,"i","t\"\\","k","{}","2030-01-02T03:04:05.6789001",3],[2
+--   2: [[0,1,null,"i","t",null,null,null,0,null],[1,1,2,"i","t\"\\","k","{}","2030-01-02T03:04:05.6789001",
 
 -- insert ids
 INSERT INTO app."Events_ids" (message_id, write_token) SELECT CONVERT(uniqueidentifier, value), @p2 FROM OPENJSON(@p1);
@@ -53,7 +54,7 @@ IF @got < 0 THROW 50000, N'the lock of a message''s key was refused', 1;
 
 -- written
 SET TRANSACTION ISOLATION LEVEL SNAPSHOT;
-SELECT LOWER(CONVERT(nvarchar(36), message_id)), topic, message_key, payload, CONVERT(bit, CASE WHEN payload IS NULL THEN 1 ELSE 0 END), payload_text, headers, CONVERT(nvarchar(27), available_at, 121), priority FROM app."Events_messages" ORDER BY id;
+SELECT LOWER(CONVERT(nvarchar(36), message_id)), topic, message_key, payload, CONVERT(bit, CASE WHEN payload IS NULL THEN 1 ELSE 0 END), payload_text, headers, CONVERT(nvarchar(27), available_at, 121), CONVERT(nvarchar(27), expires_at, 121), priority FROM app."Events_messages" ORDER BY id;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 --   1: 0
 

@@ -6,8 +6,6 @@ import (
 	"net"
 	"net/url"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -113,18 +111,19 @@ func decode(stored *jetstream.RawStreamMsg) outbox.Message {
 	return m
 }
 
-// built builds the plug-in.
-func built(t testing.TB) string {
-	t.Helper()
-	program := filepath.Join(t.TempDir(), "natssink")
-	if out, err := exec.Command("go", "build", "-o", program, ".").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+// TestMain makes the tests' program the plug-in where a sink starts it as such.
+func TestMain(m *testing.M) {
+	if os.Getenv("ROWRELAY_PLUGIN") != "" {
+		main()
+		return
 	}
-	return program
+	os.Exit(m.Run())
 }
 
-func newSink(t testing.TB, program string, s *server) *plugins.Sink {
+func newSink(t testing.TB, s *server) *plugins.Sink {
 	t.Helper()
+	program, err := os.Executable()
+	check(t, err)
 	directory, err := os.MkdirTemp("", "p")
 	check(t, err)
 	t.Cleanup(func() { check(t, os.RemoveAll(directory)) })
@@ -137,11 +136,10 @@ func newSink(t testing.TB, program string, s *server) *plugins.Sink {
 }
 
 func TestConformance(t *testing.T) {
-	program := built(t)
 	sinktest.Run(t, func(t testing.TB) sinktest.Harness {
 		s := newServer(t)
 		return sinktest.Harness{
-			Sink: newSink(t, program, s), Received: s.received, Break: s.stop, Repair: s.start, Secrets: []string{token},
+			Sink: newSink(t, s), Received: s.received, Break: s.stop, Repair: s.start, Secrets: []string{token},
 		}
 	})
 }
@@ -149,7 +147,7 @@ func TestConformance(t *testing.T) {
 // The server recognises a message that comes again by its id.
 func TestDuplicateIsStoredOnce(t *testing.T) {
 	s := newServer(t)
-	sink := newSink(t, built(t), s)
+	sink := newSink(t, s)
 	defer func() { check(t, sink.Close(context.Background())) }()
 	check(t, sink.Open(t.Context()))
 	batch := []sinks.Message{{Message: outbox.Message{ID: "0195", Topic: "orders.paid", Key: "42", Payload: []byte("{}")}}}
@@ -167,7 +165,7 @@ func TestDuplicateIsStoredOnce(t *testing.T) {
 // holds back the messages of other topics.
 func TestOutcomes(t *testing.T) {
 	s := newServer(t)
-	sink := newSink(t, built(t), s)
+	sink := newSink(t, s)
 	defer func() { check(t, sink.Close(context.Background())) }()
 	check(t, sink.Open(t.Context()))
 	var batch []sinks.Message

@@ -41,8 +41,8 @@ type Backend interface {
 
 	// Lanes. Their transactions' numbers are 0 where the database has none.
 
-	// Acquire leases up to count lanes that are free, in any order.
-	Acquire(ctx context.Context, relay string, count int, ttl time.Duration) (grants []storage.Grant, xid uint64, err error)
+	// Acquire leases up to count lanes that are free, in any order. Their fences grow by step.
+	Acquire(ctx context.Context, relay string, count int, ttl time.Duration, step int64) (grants []storage.Grant, xid uint64, err error)
 
 	// ChangeLeases makes a change to those of the leases that still hold, and returns
 	// these. Marks are stored unless the epoch is given and isn't the server's. The leases
@@ -73,10 +73,10 @@ type Backend interface {
 	// the one with which they have maxBytes of payload.
 	Due(ctx context.Context, lanes []int, after storage.DueCursor, limit, maxBytes int) ([]storage.Row, error)
 
-	// BlockedKeys returns keys that a retry holds, in no order.
+	// BlockedKeys returns keys that a retry or a row with holds > 0 holds, in no order.
 	BlockedKeys(ctx context.Context, lanes []int, limit int) ([]storage.BlockedKey, error)
 
-	// BlockedAmong returns those of these keys that a retry holds, with the lowest id of
+	// BlockedAmong returns those of these keys that such a row holds, with the lowest id of
 	// each topic. Each is found by an index.
 	BlockedAmong(ctx context.Context, keys []storage.LaneKey) ([]storage.BlockedKey, error)
 
@@ -116,9 +116,46 @@ type Backend interface {
 	// List returns messages of any state in the order of ids.
 	List(ctx context.Context, filter Filter) ([]storage.Info, error)
 
-	// ChangeParked requeues or discards parked rows, up to the filter's limit, and returns
-	// the id of each.
-	ChangeParked(ctx context.Context, filter Filter, discard bool) ([]int64, error)
+	// ChangeParked changes parked rows, up to the filter's limit, and returns the id of
+	// each.
+	ChangeParked(ctx context.Context, filter Filter, change ParkedChange) ([]int64, error)
+}
+
+// ParkedChange is what an operator does with parked rows.
+type ParkedChange int
+
+const (
+	Requeue       ParkedChange = iota // has them delivered again, those that hold their keys before the rest of these
+	AskSkip                           // asks a relay for it, of those that hold their keys; see [storage.Hold]
+	AskDiscard                        // the same
+	DiscardAtOnce                     // deletes those that don't hold their keys
+)
+
+// Condition is what else parked rows t have that a change is about.
+func (c ParkedChange) Condition() string {
+	switch c {
+	case AskSkip, AskDiscard:
+		return " AND t.holds = 1"
+	case DiscardAtOnce:
+		return " AND t.holds = 0"
+	default:
+		return ""
+	}
+}
+
+// Set is what a change sets that deletes nothing: see [storage.Hold] for the numbers. The state
+// is first, as MySQL changes one column after the other. What is requeued after it had expired
+// does so again in the year 9999, which the database writes as never: see [storage.Row].
+func (c ParkedChange) Set(now, never string) string {
+	switch c {
+	case AskSkip:
+		return "state = 'retry', holds = 2, available_at = " + now
+	case AskDiscard:
+		return "state = 'retry', holds = 3, available_at = " + now
+	default:
+		return "state = CASE WHEN holds > 0 THEN 'retry' ELSE 'scheduled' END, holds = 0, attempts = 0, crashes = 0, available_at = " + now +
+			",\n    expires_at = CASE WHEN last_error LIKE '" + storage.Expired + "%' THEN " + never + " ELSE expires_at END"
+	}
 }
 
 // IDsKept is how long ids are kept where rows are kept for the retention. In a minute the
@@ -130,7 +167,7 @@ func IDsKept(retention time.Duration) time.Duration { return max(retention, time
 // alone.
 type Queries struct {
 	ClaimMode   Query         // the stored way of claiming, if there is one
-	Members     Query         // the names of the living relays
+	Members     Query         // the name of each living relay, and the database's time
 	Deregister  Query         // takes a relay, whose name is the argument, out of the table of relays
 	PurgeRelays Query         // deletes relays that died a day ago
 	Journals    Query         // lane, fence and journal of all lanes that have one

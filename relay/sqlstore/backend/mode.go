@@ -17,7 +17,8 @@ import (
 // under these names ("lock lanes" only where rows have to be locked first), or backendtest.Golden panics.
 //
 // What the other way has left is taken away: leases, also from who still believes in
-// them; marks, above which rows come back; and claims, which nobody would free.
+// them; marks, above which rows come back; claims, which nobody would free; and what parked rows
+// hold: those of which an operator wants something else are parked as before.
 func ChangeMode(ctx context.Context, tx *sql.Tx, statements Statements, d dialect.Dialect, table dialect.Table, claim storage.Claim, set Query) error {
 	var stored storage.Claim
 	if err := One(ctx, tx, statements.Query("lock claim mode"), &stored); err != nil {
@@ -37,7 +38,7 @@ func ChangeMode(ctx context.Context, tx *sql.Tx, statements Statements, d dialec
 			return err
 		}
 		if stored != "" {
-			forget := []Query{statements.Query("forget leases"), statements.Query("forget claims")}
+			forget := []Query{statements.Query("forget leases"), statements.Query("forget claims"), statements.Query("forget holds")}
 			if _, locks := statements["lock lanes"]; locks {
 				forget = append([]Query{statements.Query("lock lanes")}, forget...)
 			}

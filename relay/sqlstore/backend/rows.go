@@ -21,7 +21,7 @@ import (
 // The columns of a message's tables.
 const (
 	// Kept are those that stay as they are wherever a row goes.
-	Kept = "id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at"
+	Kept = "id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at"
 
 	// Changing are those that a settlement may change.
 	Changing = "attempts, crashes, available_at, last_error"
@@ -41,7 +41,7 @@ func Nullable(text string) any {
 }
 
 // A row has these columns, in this order: id, lane, message_id, topic, message_key,
-// payload, headers, available_at, priority, attempts, crashes, created_at, flags.
+// payload, headers, available_at, expires_at, priority, attempts, crashes, created_at, flags.
 // NULL may stand for an empty key, no headers, the numbers 0, and the flags
 // HasPayload: what most rows have. The flags are a sum of these, and of the payload's
 // size in [SizeOne] where a driver may cut payloads.
@@ -50,7 +50,21 @@ const (
 	IsLater    = 2 // its time is still to come
 	IsRetry    = 4 // a held row that waits for its next attempt
 	IsUTF16    = 8 // its payload is text in UTF-16, little-endian, and is to be handed on in UTF-8
+
+	HoldsOne = 16 // for each of its column holds, which is at most 3
 )
+
+// Undecided is a condition of a settlement g that parks the held row t: what an operator wants of
+// it outlives a park whose answer was lost, and that is written once more.
+const Undecided = "(t.holds < 2 OR g.holds = 0)"
+
+// HoldsOf is what a settlement makes of the column holds.
+func HoldsOf(s *storage.Settlement) int64 {
+	if s.State == storage.StateError && s.Holds {
+		return int64(storage.HoldsKey)
+	}
+	return int64(storage.NoHold)
+}
 
 // SizeOne is what each byte of a row's payload adds to its flags, where drivers
 // are known to cut payloads off.
@@ -64,8 +78,12 @@ type Columns struct {
 	Flags                             int64
 	MessageID, Topic, Key, Headers    string
 	Payload                           []byte
-	AvailableAt, CreatedAt            time.Time
+	AvailableAt, ExpiresAt, CreatedAt time.Time
 }
+
+// neverExpires is the year in which a message expires that has been requeued after it had
+// expired. No message is written with it by [outbox.Writer].
+const neverExpires = 9999
 
 // Row is what the columns say. Headers that can't be read are said to be bad, without being
 // shown.
@@ -83,10 +101,13 @@ func (c *Columns) Row() (row storage.Row, err error) {
 	}
 	row = storage.Row{
 		ID: c.ID, Lane: int(c.Lane), Attempts: int(c.Attempts), Crashes: int(c.Crashes), CreatedAt: c.CreatedAt,
-		Later: c.Flags&IsLater != 0, Retrying: c.Flags&IsRetry != 0,
+		Later: c.Flags&IsLater != 0, Retrying: c.Flags&IsRetry != 0, Holds: storage.Hold(c.Flags / HoldsOne % 4),
 	}
 	row.Message = outbox.Message{
-		ID: c.MessageID, Topic: c.Topic, Key: c.Key, Payload: payload, AvailableAt: c.AvailableAt, Priority: int16(c.Priority),
+		ID: c.MessageID, Topic: c.Topic, Key: c.Key, Payload: payload, AvailableAt: c.AvailableAt, ExpiresAt: c.ExpiresAt, Priority: int16(c.Priority),
+	}
+	if c.ExpiresAt.Year() >= neverExpires {
+		row.NeverExpires, row.Message.ExpiresAt = true, time.Time{}
 	}
 	if c.Headers == "" {
 		return row, nil
@@ -212,7 +233,7 @@ func ScanRows(ctx context.Context, q Querier, query Query, before, after []any, 
 	var c Columns
 	destinations := slices.Concat(before, []any{
 		(*number)(&c.ID), (*number)(&c.Lane), (*text)(&c.MessageID), (*text)(&c.Topic), (*text)(&c.Key), &c.Payload, (*text)(&c.Headers),
-		(*moment)(&c.AvailableAt), (*number)(&c.Priority), (*number)(&c.Attempts), (*number)(&c.Crashes), (*moment)(&c.CreatedAt), (*flags)(&c.Flags),
+		(*moment)(&c.AvailableAt), (*moment)(&c.ExpiresAt), (*number)(&c.Priority), (*number)(&c.Attempts), (*number)(&c.Crashes), (*moment)(&c.CreatedAt), (*flags)(&c.Flags),
 	}, after)
 	return Each(ctx, q, query, func(rows *sql.Rows) (bool, error) {
 		c.Payload = nil // the row before keeps its own
@@ -315,6 +336,13 @@ func ReadCandidates(ctx context.Context, q Querier, query Query, take func(stora
 		}
 		return take(c)
 	})
+}
+
+// Members reads the names of the living relays, each with the database's time.
+func Members(ctx context.Context, q Querier, query Query) (names []string, now time.Time, err error) {
+	var name string
+	err = All(ctx, q, query, func() { names = append(names, name) }, &name, (*moment)(&now))
+	return names, now, err
 }
 
 // moment scans a time in whatever form a driver has it; none is the zero time.
@@ -504,6 +532,7 @@ type StatusQueries struct {
 	Mode   Query // the way of claiming, if there is one
 	Counts Query // state, count of all states; done rows up to CountedDone
 	Oldest Query // the age in milliseconds of the oldest row that could be delivered now
+	Held   Query // how many parked rows hold their keys, and for how many milliseconds the first of them has
 	Topics Query // topic, count of the first SampledTopics pending rows
 	Relays Query // name, host, version, claim, since, last_heartbeat, alive, lanes of each relay
 	Leased Query // how many lanes are leased
@@ -528,6 +557,10 @@ func ReadStatus(ctx context.Context, q Querier, ask StatusQueries) (storage.Stat
 		return status, err
 	}
 	status.OldestPending = time.Duration(milliseconds) * time.Millisecond
+	if err := One(ctx, q, ask.Held, &status.HeldKeys, &milliseconds); err != nil {
+		return status, err
+	}
+	status.OldestHeld = time.Duration(milliseconds) * time.Millisecond
 	var topic string
 	if err := All(ctx, q, ask.Topics, func() { status.Topics[topic] = count }, &topic, &count); err != nil {
 		return status, err

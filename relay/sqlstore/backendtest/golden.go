@@ -143,7 +143,7 @@ func (g *golden) lanes() {
 		{Lease: storage.Lease{Lane: 1, Fence: 7}, Marks: `{"main":5}`, Journal: `[{"id":1}]`, Calm: true},
 		{Lease: storage.Lease{Lane: 2, Fence: 8}},
 	}
-	_, _, err := g.Acquire(ctx, "r", 5, 15*time.Second)
+	_, _, err := g.Acquire(ctx, "r", 5, 15*time.Second, 300)
 	g.add("acquire", err)
 	_, _, err = g.ChangeLeases(ctx, backend.LeaseChange{Kind: backend.Renew, Relay: "r", Epoch: "e", TTL: 15 * time.Second}, leases)
 	g.add("renew", err)
@@ -253,9 +253,13 @@ func (g *golden) operating() {
 	g.add("list", err)
 	_, err = g.List(ctx, filter)
 	g.add("list by filter", err)
-	_, err = g.ChangeParked(ctx, filter, false)
+	_, err = g.ChangeParked(ctx, filter, backend.Requeue)
 	g.add("requeue", err)
-	_, err = g.ChangeParked(ctx, filter, true)
+	_, err = g.ChangeParked(ctx, filter, backend.AskSkip)
+	g.add("ask for a skip", err)
+	_, err = g.ChangeParked(ctx, filter, backend.AskDiscard)
+	g.add("ask for a discard", err)
+	_, err = g.ChangeParked(ctx, filter, backend.DiscardAtOnce)
 	g.add("discard", err)
 	_, err = backend.ReadStatus(ctx, g.db, g.Traits().Queries.Status)
 	g.add("status", err)

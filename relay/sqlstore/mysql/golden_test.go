@@ -37,7 +37,7 @@ func TestStatements(t *testing.T) {
 func answer(query string) [][]driver.Value {
 	one, two := int64(1), int64(2)
 	row := func(id int64) []driver.Value {
-		return []driver.Value{id, one, "m", "t", "", []byte("p"), "", nil, int64(0), int64(0), int64(0), nil, one}
+		return []driver.Value{id, one, "m", "t", "", []byte("p"), "", nil, nil, int64(0), int64(0), int64(0), nil, one}
 	}
 	switch {
 	case strings.HasPrefix(query, "SELECT value FROM") && strings.HasSuffix(query, "'claim' FOR UPDATE"):

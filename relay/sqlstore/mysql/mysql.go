@@ -92,7 +92,7 @@ func (m *MySQL) Traits() backend.Traits {
 			Journals: m.sql.Query("journals"), Marks: m.sql.Query("marks"), LastID: m.sql.Query("last id", m.named...),
 			FreeRow: m.sql.Query("a free row"), ExpiredRow: m.sql.Query("an expired row"),
 			Status: backend.StatusQueries{
-				Mode: m.sql.Query("claim mode"), Counts: m.sql.Fill("counts", []string{":limit", number(backend.CountedDone)}), Oldest: m.sql.Query("oldest"),
+				Mode: m.sql.Query("claim mode"), Counts: m.sql.Fill("counts", []string{":limit", number(backend.CountedDone)}), Oldest: m.sql.Query("oldest"), Held: m.sql.Query("held parked"),
 				Topics: m.sql.Fill("topics", []string{":limit", number(backend.SampledTopics)}), Relays: m.sql.Query("list relays"), Leased: m.sql.Query("lanes leased"),
 			},
 		},
@@ -187,13 +187,13 @@ func (m *MySQL) Heartbeat(ctx context.Context, self storage.Identity, ttl time.D
 }
 
 // Acquire implements [backend.Backend].
-func (m *MySQL) Acquire(ctx context.Context, relay string, count int, ttl time.Duration) (grants []storage.Grant, xid uint64, err error) {
+func (m *MySQL) Acquire(ctx context.Context, relay string, count int, ttl time.Duration, step int64) (grants []storage.Grant, xid uint64, err error) {
 	free := "free lanes"
 	if !m.skips {
 		free = "free lanes in turn"
 	}
 	err = m.inTx(ctx, func(tx *sql.Tx) error {
-		grants, xid, err = backend.Grants(ctx, tx, m.sql.Fill(free, []string{":limit", number(count)}))
+		grants, xid, err = backend.Grants(ctx, tx, m.sql.Fill(free, []string{":step", number(step), ":limit", number(count)}))
 		if err != nil || len(grants) == 0 {
 			return err
 		}
@@ -203,7 +203,7 @@ func (m *MySQL) Acquire(ctx context.Context, relay string, count int, ttl time.D
 				return err
 			}
 		}
-		_, err := backend.Exec(ctx, tx, m.sql.Fill("acquire", []string{":ttl", microseconds(ttl), ":lanes", lanes}, relay))
+		_, err := backend.Exec(ctx, tx, m.sql.Fill("acquire", []string{":step", number(step), ":ttl", microseconds(ttl), ":lanes", lanes}, relay))
 		return err
 	})
 	return grants, xid, err
@@ -428,12 +428,12 @@ func (m *MySQL) BlockedAmong(ctx context.Context, keys []storage.LaneKey) ([]sto
 	var where []string
 	var args []any
 	for _, lane := range slices.Sorted(maps.Keys(names)) {
-		where = append(where, "t.lane = "+number(lane)+" AND t.message_key IN "+arguments(len(names[lane])))
+		where = append(where, "t.blocks = "+number(lane)+" AND t.message_key IN "+arguments(len(names[lane])))
 		args = append(args, names[lane]...)
 	}
 	return backend.BlockedKeys(ctx, m.db, query("SELECT t.lane, CAST(t.message_key AS BINARY) AS held_key, CAST(t.topic AS BINARY) AS held_topic, MIN(t.id)"+
 		" FROM "+m.table.Held+" AS t FORCE INDEX (held_retry)"+
-		"\nWHERE t.state = 'retry' AND ("+strings.Join(where, "\n    OR ")+")"+
+		"\nWHERE ("+strings.Join(where, "\n    OR ")+")"+
 		"\nGROUP BY t.lane, held_key, held_topic ORDER BY NULL", args...))
 }
 

@@ -23,12 +23,12 @@
 utc_timestamp(6)
 
 -- The columns of a row t. Times are texts: what a driver makes of a time depends on its
--- settings.
+-- settings. A zero date, which a session that isn't strict may write, is none.
 -- name: payload
 coalesce(t.payload, CAST(t.payload_text AS BINARY))
 
 -- name: row
-t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), {payload}, coalesce(t.headers, ''), CAST(t.available_at AS CHAR), t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR)
+t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), {payload}, coalesce(t.headers, ''), CAST(t.available_at AS CHAR), CASE WHEN year(t.expires_at) > 0 THEN CAST(t.expires_at AS CHAR) END, t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR)
 
 -- Flags: 1 has a payload, 2 is for later, 4 waits for its next attempt.
 -- name: has payload
@@ -41,11 +41,11 @@ t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), {payload}, coa
 {row}, {has payload} + {later}
 
 -- name: held row
-{row}, {has payload} + 4 * (t.state = 'retry')
+{row}, {has payload} + 4 * (t.state = 'retry') + 16 * t.holds
 
 -- What stands in the place of a row.
 -- name: no row
-0, 0, '', '', '', NULL, '', NULL, 0, 0, 0, NULL, 0
+0, 0, '', '', '', NULL, '', NULL, NULL, 0, 0, 0, NULL, 0
 
 -- name: size
 coalesce(LENGTH(t.payload), LENGTH(t.payload_text), 0)
@@ -99,6 +99,9 @@ UPDATE {lanes} SET owner = NULL, `until` = NULL, fence = fence + 1, marks = NULL
 -- name: forget claims
 UPDATE {hot} SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL WHERE claimed_until IS NOT NULL
 
+-- name: forget holds
+UPDATE {held} SET state = 'error', holds = 0 WHERE holds > 0
+
 -- Comes after share claim mode: who changes it at the same time sees either this relay,
 -- or is seen. Name, host, version, way of claiming, twice; host, version, way of claiming.
 -- name: heartbeat
@@ -111,7 +114,7 @@ ON DUPLICATE KEY UPDATE host = ?, version = ?, claim = ?, since = CASE WHEN `unt
 SELECT name, 0, {server} FROM {relays} WHERE name = ? AND NOT EXISTS (SELECT 1 FROM {settings} WHERE name = 'claim' AND value <> ?)
 
 -- name: members
-SELECT name FROM {relays} WHERE `until` >= {now} ORDER BY name
+SELECT name, CAST({now} AS CHAR) FROM {relays} WHERE `until` >= {now} ORDER BY name
 
 -- name: deregister
 DELETE FROM {relays} WHERE name = ?
@@ -130,13 +133,13 @@ SELECT lane FROM {lane_locks} WHERE lane = 64 FOR UPDATE
 -- Takes the lanes in their order, for a sort would lock all of them. A settle that is
 -- in flight has locked its lanes' rows of lane locks; those lanes are passed over.
 -- name: free lanes
-SELECT l.lane, l.fence + 1, coalesce(l.marks, ''), l.crashes + (l.owner IS NOT NULL), coalesce(l.journal, ''), 0
+SELECT l.lane, l.fence + :step, coalesce(l.marks, ''), l.crashes + (l.owner IS NOT NULL), coalesce(l.journal, ''), 0
 FROM {lanes} AS l FORCE INDEX (PRIMARY) STRAIGHT_JOIN {lane_locks} AS k FORCE INDEX (PRIMARY) ON k.lane = l.lane
 WHERE (l.owner IS NULL OR l.until < {now}) ORDER BY l.lane LIMIT :limit FOR UPDATE SKIP LOCKED
 
 -- The same where they can't be passed over: the lanes' rows of lane locks are waited for.
 -- name: free lanes in turn
-SELECT l.lane, l.fence + 1, coalesce(l.marks, ''), l.crashes + (l.owner IS NOT NULL), coalesce(l.journal, ''), 0
+SELECT l.lane, l.fence + :step, coalesce(l.marks, ''), l.crashes + (l.owner IS NOT NULL), coalesce(l.journal, ''), 0
 FROM {lanes} AS l FORCE INDEX (PRIMARY)
 WHERE (l.owner IS NULL OR l.until < {now}) ORDER BY l.lane LIMIT :limit FOR UPDATE
 
@@ -144,7 +147,7 @@ WHERE (l.owner IS NULL OR l.until < {now}) ORDER BY l.lane LIMIT :limit FOR UPDA
 SELECT lane FROM {lane_locks} FORCE INDEX (PRIMARY) WHERE lane IN :lanes ORDER BY lane FOR UPDATE
 
 -- name: acquire
-UPDATE {lanes} FORCE INDEX (PRIMARY) SET fence = fence + 1, crashes = CASE WHEN owner IS NULL THEN crashes ELSE crashes + 1 END, owner = ?, `until` = {now} + INTERVAL :ttl MICROSECOND WHERE lane IN :lanes
+UPDATE {lanes} FORCE INDEX (PRIMARY) SET fence = fence + :step, crashes = CASE WHEN owner IS NULL THEN crashes ELSE crashes + 1 END, owner = ?, `until` = {now} + INTERVAL :ttl MICROSECOND WHERE lane IN :lanes
 
 -- The list of lanes serves the index.
 -- name: leases that hold
@@ -178,9 +181,10 @@ SELECT {held row} FROM {held} AS t FORCE INDEX (held_due)
 WHERE t.due_at <= {now} AND t.due_at >= TIMESTAMP':time' AND (t.due_at > TIMESTAMP':time' OR t.id > :id) AND t.lane IN :lanes
 ORDER BY t.due_at, t.id LIMIT :limit
 
+-- By the column that has the lane of rows that hold their keys.
 -- name: held keys
 SELECT lane, message_key, topic, id FROM {held} FORCE INDEX (held_retry)
-WHERE state = 'retry' AND message_key <> '' AND lane IN :lanes
+WHERE blocks IN :lanes AND message_key <> ''
 LIMIT :limit
 
 -- ---------------------------------------------------------------------------------
@@ -253,8 +257,8 @@ WHERE {comes back} AND (SELECT COUNT(*) FROM {hot} h WHERE h.lane = t.lane AND h
 ORDER BY t.due_at, t.id LIMIT :limit{skip t}
 
 -- name: bring back
-INSERT INTO {hot} (id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, last_error, created_at)
-SELECT t.id, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.attempts, t.crashes, t.available_at, t.last_error, t.created_at FROM {held} AS t FORCE INDEX (PRIMARY) WHERE :rows AND {comes back}{lock t}
+INSERT INTO {hot} (id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, last_error, created_at, expires_at)
+SELECT t.id, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.attempts, t.crashes, t.available_at, t.last_error, t.created_at, t.expires_at FROM {held} AS t FORCE INDEX (PRIMARY) WHERE :rows AND {comes back}{lock t}
 
 -- ---------------------------------------------------------------------------------
 -- Operating. A listing, a requeue and a discard are built in operate.go.
@@ -275,6 +279,9 @@ SELECT greatest(0, coalesce(timestampdiff(MICROSECOND, min(since), {now}) DIV 10
     SELECT greatest(t.created_at, coalesce(t.available_at, t.created_at)) AS since FROM {hot} AS t WHERE {waiting}
     UNION ALL SELECT greatest(t.created_at, coalesce(t.available_at, t.created_at)) FROM {held} AS t WHERE {held and waiting}
 ) AS p
+
+-- name: held parked
+SELECT count(*), coalesce(timestampdiff(MICROSECOND, min(available_at), {now}) DIV 1000, 0) FROM {held} WHERE state = 'error' AND holds = 1
 
 -- name: topics
 SELECT topic, count(*) FROM (

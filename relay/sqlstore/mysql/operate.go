@@ -28,7 +28,7 @@ func (m *MySQL) List(ctx context.Context, filter backend.Filter) ([]storage.Info
 	later := m.sql.Text("later")
 	part(m.table.Hot+" AS t FORCE INDEX (id)", m.sql.Text("hot state"), later, "'', coalesce(t.claimed_by, ''), NULL", "TRUE")
 	for _, state := range []string{"scheduled", "retry", "error"} {
-		part(m.table.Held+" AS t FORCE INDEX (held_id)", m.sql.Text("held state"), later+" + 4 * (t.state = 'retry')", "'', '', NULL", "t.state = '"+state+"'")
+		part(m.table.Held+" AS t FORCE INDEX (held_id)", m.sql.Text("held state"), later+" + 4 * (t.state = 'retry') + 16 * t.holds", "'', '', NULL", "t.state = '"+state+"'")
 	}
 	part(m.table.Done+" AS t FORCE INDEX (PRIMARY)", "'done'", later, "coalesce(t.receipt, ''), '', CAST(t.finished_at AS CHAR)", "TRUE")
 	return backend.ReadInfos(ctx, m.db, join(append(list, "\nORDER BY id LIMIT "+number(filter.Limit))...).query(), filter.MaxBytes)
@@ -58,18 +58,18 @@ func conditions(filter backend.Filter) text {
 // ChangeParked implements [backend.Backend]. It locks the parked rows that the filter
 // means, and changes them. The change asks for the filter once more: an id may have several
 // rows.
-func (m *MySQL) ChangeParked(ctx context.Context, filter backend.Filter, discard bool) (ids []int64, err error) {
-	parked := join("SELECT t.id FROM "+m.table.Held+" AS t FORCE INDEX (held_id) WHERE t.state = 'error'", conditions(filter),
+func (m *MySQL) ChangeParked(ctx context.Context, filter backend.Filter, what backend.ParkedChange) (ids []int64, err error) {
+	parked := join("SELECT t.id FROM "+m.table.Held+" AS t FORCE INDEX (held_id) WHERE t.state = 'error'"+what.Condition(), conditions(filter),
 		" ORDER BY t.id LIMIT "+number(filter.Limit)+" FOR UPDATE")
 	err = m.inTx(ctx, func(tx *sql.Tx) error {
 		if ids, err = backend.IDs(ctx, tx, parked.query()); err != nil || len(ids) == 0 {
 			return err
 		}
 		change := []backend.Query{join("UPDATE "+m.table.Held+" AS t FORCE INDEX (held_id)"+
-			" SET t.state = 'scheduled', t.attempts = 0, t.crashes = 0, t.available_at = utc_timestamp(6)"+
-			" WHERE t.state = 'error' AND t.id IN "+backend.NumberList(ids), conditions(filter)).query()}
-		if discard {
-			change = m.deleteByID(m.table.Held, "held_id", ids, join("t.state = 'error'", conditions(filter)))
+			" SET "+what.Set("utc_timestamp(6)", "TIMESTAMP'9999-01-01 00:00:00'")+
+			" WHERE t.state = 'error'"+what.Condition()+" AND t.id IN "+backend.NumberList(ids), conditions(filter)).query()}
+		if what == backend.DiscardAtOnce {
+			change = m.deleteByID(m.table.Held, "held_id", ids, join("t.state = 'error'"+what.Condition(), conditions(filter)))
 		}
 		_, err := backend.Exec(ctx, tx, change...)
 		return err

@@ -120,19 +120,19 @@ func (m moving) finish(from string, where text, settlements []storage.Settlement
 // ones, held ones that stay there, and claimed ones that are given back.
 func (m moving) others(groups backend.Groups) (writes []backend.Write) {
 	if some := groups.HotHeld; len(some) > 0 {
-		g := givens(m.server, some, "state", "attempts", "crashes", "delay", "error")
+		g := givens(m.server, some, "state", "attempts", "crashes", "delay", "error", "holds")
 		writes = append(writes, backend.Write{Query: join(
-			"INSERT INTO "+m.table.Held+" ("+backend.Kept+", "+backend.Changing+", state)",
-			"\nSELECT "+backend.Of("t", backend.Kept)+", ", g.value("attempts"), ", ", g.value("crashes"), ", ", g.availableAt(), ", ", g.nullable("error", "t.last_error"), ", ", g.value("state"),
+			"INSERT INTO "+m.table.Held+" ("+backend.Kept+", "+backend.Changing+", state, holds)",
+			"\nSELECT "+backend.Of("t", backend.Kept)+", ", g.value("attempts"), ", ", g.value("crashes"), ", ", g.availableAt(), ", ", g.nullable("error", "t.last_error"), ", ", g.value("state"), ", ", g.value("holds"),
 			"\nFROM ", g.rows(m.table.Hot), m.claimed, m.sql.Text("lock t")).query()}, m.remove(m.table.Hot, m.claimed, some))
 	}
 	if some := groups.HeldHeld; len(some) > 0 {
-		g := givens(m.server, some, "state", "attempts", "crashes", "delay", "error")
+		g := givens(m.server, some, "state", "attempts", "crashes", "delay", "error", "holds")
 		writes = append(writes, backend.Write{Counts: true, Query: join(
 			"UPDATE ", g.table(), m.table.Held+" AS t FORCE INDEX (PRIMARY)"+g.on(),
-			" SET t.state = ", g.value("state"), ", t.attempts = ", g.value("attempts"), ", t.crashes = ", g.value("crashes"),
+			" SET t.state = ", g.value("state"), ", t.holds = ", g.value("holds"), ", t.attempts = ", g.value("attempts"), ", t.crashes = ", g.value("crashes"),
 			", t.changes = t.changes + 1, t.available_at = ", g.availableAt(), ", t.last_error = ", g.nullable("error", "t.last_error"),
-			"\nWHERE t.state <> 'error'").query()})
+			"\nWHERE t.state <> 'error' AND (t.holds < 2 OR ", g.value("holds"), " = 0)").query()})
 	}
 	if some := groups.Freed; len(some) > 0 {
 		g := givens(m.server, some, "attempts", "crashes", "error")
@@ -195,6 +195,7 @@ var givenColumns = []column{
 	{"delay", "bigint", func(s *storage.Settlement) any { return s.Delay.Microseconds() }},
 	{"error", "longtext", func(s *storage.Settlement) any { return s.Error }},
 	{"receipt", "longtext", func(s *storage.Settlement) any { return s.Receipt }},
+	{"holds", "smallint", func(s *storage.Settlement) any { return backend.HoldsOf(s) }},
 }
 
 // givens has the columns that a statement uses, and no other: MariaDB leaves
@@ -242,16 +243,18 @@ func (g *given) nullable(name, otherwise string) text {
 	}
 }
 
-// availableAt is a time from now for a retry, and stays what it was otherwise.
-// No two texts are compared that have no column's collation: a connection's may
-// be another one for arguments than for what stands in a statement.
+// availableAt is a time from now for a retry, now for a row that is parked and holds its key,
+// and stays what it was otherwise. No two texts are compared that have no column's collation: a
+// connection's may be another one for arguments than for what stands in a statement.
 func (g *given) availableAt() text {
-	state, later := g.value("state"), join("utc_timestamp(6) + INTERVAL ", g.value("delay"), " MICROSECOND")
+	state, holds, later := g.value("state"), g.value("holds"), join("utc_timestamp(6) + INTERVAL ", g.value("delay"), " MICROSECOND")
 	switch {
-	case len(state.args) == 0:
-		return join("CASE WHEN ", state, " = 'retry' THEN ", later, " ELSE t.available_at END")
-	case state.args[0] == "retry":
+	case holds.sql == "1" || len(state.args) > 0 && state.args[0] == "retry":
 		return later
+	case len(state.args) == 0:
+		return join("CASE WHEN ", state, " = 'retry' OR ", holds, " > 0 THEN ", later, " ELSE t.available_at END")
+	case holds.sql != "0":
+		return join("CASE WHEN ", holds, " > 0 THEN ", later, " ELSE t.available_at END")
 	default:
 		return text{sql: "t.available_at"}
 	}

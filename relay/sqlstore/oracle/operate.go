@@ -47,16 +47,16 @@ func (a *args) filter(filter backend.Filter, states bool) string {
 // ChangeParked implements [backend.Backend]. It asks for the filter twice, as an id may have
 // several rows. It locks the rows, which are counted below: where rows are locked there may
 // be no limit beside.
-func (d *Oracle) ChangeParked(ctx context.Context, filter backend.Filter, discard bool) (ids []int64, err error) {
-	change := "UPDATE " + d.table.Held + " t SET state = 'scheduled', attempts = 0, crashes = 0, available_at = " + now
-	if discard {
+func (d *Oracle) ChangeParked(ctx context.Context, filter backend.Filter, what backend.ParkedChange) (ids []int64, err error) {
+	change := "UPDATE " + d.table.Held + " t SET " + what.Set(now, "TIMESTAMP '9999-01-01 00:00:00'")
+	if what == backend.DiscardAtOnce {
 		change = "DELETE FROM " + d.table.Held + " t"
 	}
 	const parkedID = "CASE WHEN t.state = 'error' THEN t.id END" // as an index has it
 	var a args
 	parked := a.query(
 		"SELECT id FROM "+d.table.Held+" WHERE state = 'error' AND (id, message_id) IN (SELECT id, message_id FROM (",
-		"    SELECT t.id, t.message_id FROM "+d.table.Held+" t WHERE "+parkedID+" IS NOT NULL AND "+a.filter(filter, false),
+		"    SELECT t.id, t.message_id FROM "+d.table.Held+" t WHERE "+parkedID+" IS NOT NULL"+what.Condition()+" AND "+a.filter(filter, false),
 		"    ORDER BY "+parkedID+") WHERE ROWNUM <= "+a.Add(int64(filter.Limit))+")",
 		"ORDER BY id FOR UPDATE")
 	err = backend.InTx(ctx, d.db, nil, nil, func(tx *sql.Tx) error {
@@ -64,7 +64,7 @@ func (d *Oracle) ChangeParked(ctx context.Context, filter backend.Filter, discar
 			return err
 		}
 		var a args
-		_, err := backend.Exec(ctx, tx, a.query(change+" WHERE t.state = 'error' AND t.id IN "+list(&a, ids)+" AND "+a.filter(filter, false)))
+		_, err := backend.Exec(ctx, tx, a.query(change+" WHERE t.state = 'error'"+what.Condition()+" AND t.id IN "+list(&a, ids)+" AND "+a.filter(filter, false)))
 		return err
 	})
 	return ids, err

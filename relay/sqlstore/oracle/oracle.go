@@ -49,7 +49,7 @@ func (d *Oracle) Traits() backend.Traits {
 			ClaimMode: d.sql.Query("claim mode"), Members: d.sql.Query("members"), Deregister: d.sql.Query("deregister"), PurgeRelays: d.sql.Query("purge relays"),
 			Journals: d.sql.Query("journals"), Marks: d.sql.Query("marks"), LastID: d.sql.Query("last id"),
 			Status: backend.StatusQueries{
-				Mode: d.sql.Query("claim mode"), Counts: d.sql.Query("counts", int64(backend.CountedDone), int64(backend.CountedDone)), Oldest: d.sql.Query("oldest"),
+				Mode: d.sql.Query("claim mode"), Counts: d.sql.Query("counts", int64(backend.CountedDone), int64(backend.CountedDone)), Oldest: d.sql.Query("oldest"), Held: d.sql.Query("held parked"),
 				Topics: d.sql.Query("topics", int64(backend.SampledTopics)), Relays: d.sql.Query("list relays"), Leased: d.sql.Query("lanes leased"),
 			},
 		},
@@ -122,8 +122,8 @@ func (d *Oracle) Heartbeat(ctx context.Context, self storage.Identity, ttl time.
 }
 
 // Acquire implements [backend.Backend].
-func (d *Oracle) Acquire(ctx context.Context, relay string, count int, ttl time.Duration) (grants []storage.Grant, xid uint64, err error) {
-	acquire := d.sql.Query("acquire", int64(count), relay, relay, ttl.Microseconds())
+func (d *Oracle) Acquire(ctx context.Context, relay string, count int, ttl time.Duration, step int64) (grants []storage.Grant, xid uint64, err error) {
+	acquire := d.sql.Query("acquire", int64(count), relay, relay, step, ttl.Microseconds())
 	err = backend.InTx(ctx, d.db, nil, []backend.Query{acquire}, func(tx *sql.Tx) error {
 		grants, xid, err = backend.Grants(ctx, tx, d.sql.Query("acquired"))
 		return err
@@ -197,7 +197,7 @@ func (d *Oracle) page(read backend.Read) backend.Query {
 	var a args
 	rows := d.upTo(&a, "SELECT t.*, p.place FROM ("+d.ranges(&a, read.Positions, read.Limit, share)+") p\n    JOIN "+d.table.Hot+" t ON t.ROWID = p.rid",
 		"t.place, t.id", read.MaxBytes)
-	const columns = "id, lane, message_id, topic, message_key, payload, payload_text, headers, available_at, priority, attempts, crashes, created_at"
+	const columns = "id, lane, message_id, topic, message_key, payload, payload_text, headers, available_at, expires_at, priority, attempts, crashes, created_at"
 	return a.query(
 		d.sql.Text("as bytes"),
 		"SELECT t.line, "+d.sql.Text("hot row"),
@@ -281,12 +281,15 @@ func (d *Oracle) Due(ctx context.Context, lanes []int, after storage.DueCursor, 
 		ordered("SELECT t.* "+d.upTo(&a, rows, dueAt+", "+dueID, maxBytes), dueAt+", "+dueID, "")), maxBytes)
 }
 
+// holding is how the index begins that has the rows which hold their keys.
+const holding = "CASE WHEN t.state = 'retry' OR t.holds > 0"
+
 // BlockedKeys implements [backend.Backend]. It finds the rows by the index's own columns.
 func (d *Oracle) BlockedKeys(ctx context.Context, lanes []int, limit int) ([]storage.BlockedKey, error) {
 	var a args
 	return backend.BlockedKeys(ctx, d.db, a.query(
 		"SELECT t.lane, t.message_key, t.topic, t.id FROM "+d.table.Held+" t",
-		"WHERE CASE WHEN t.state = 'retry' THEN t.lane END IN "+list(&a, lanes)+" AND t.message_key IS NOT NULL AND ROWNUM <= "+a.Add(int64(limit))))
+		"WHERE "+holding+" THEN t.lane END IN "+list(&a, lanes)+" AND t.message_key IS NOT NULL AND ROWNUM <= "+a.Add(int64(limit))))
 }
 
 // BlockedAmong implements [backend.Backend].
@@ -296,7 +299,7 @@ func (d *Oracle) BlockedAmong(ctx context.Context, keys []storage.LaneKey) ([]st
 	return backend.BlockedKeys(ctx, d.db, a.query(
 		"SELECT /*+ LEADING(g) USE_NL(t) INDEX(t "+d.table.IndexName("held_retry")+") */ t.lane, MIN(t.message_key), MIN(t.topic), MIN(t.id)",
 		"FROM "+given(&a, items, "lane NUMBER PATH '$[0]', message_key VARCHAR2(255) PATH '$[1]'"),
-		"JOIN "+d.table.Held+" t ON CASE WHEN t.state = 'retry' THEN t.lane END = g.lane AND "+same("CASE WHEN t.state = 'retry' THEN t.message_key END", "g.message_key"),
+		"JOIN "+d.table.Held+" t ON "+holding+" THEN t.lane END = g.lane AND "+same(holding+" THEN t.message_key END", "g.message_key"),
 		"GROUP BY t.lane, "+bytes("t.message_key")+", "+bytes("t.topic")))
 }
 

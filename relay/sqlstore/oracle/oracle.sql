@@ -47,7 +47,7 @@ END;
 -- name: row
 t.id, t.lane, t.message_id, t.topic, t.message_key,
     CASE WHEN t.payload_text IS NULL THEN t.payload ELSE as_bytes(t.payload_text) END, t.headers,
-    TO_CHAR(t.available_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), t.priority, t.attempts, t.crashes, TO_CHAR(t.created_at, 'YYYY-MM-DD HH24:MI:SS.FF6')
+    TO_CHAR(t.available_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), TO_CHAR(t.expires_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), t.priority, t.attempts, t.crashes, TO_CHAR(t.created_at, 'YYYY-MM-DD HH24:MI:SS.FF6')
 
 -- Flags: 1 has a payload, 2 is for later, 4 waits for its next attempt, and 65536 for each
 -- byte of the payload, which a driver may cut off.
@@ -59,7 +59,7 @@ CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END +
 CASE WHEN t.available_at > {now} THEN 2 ELSE 0 END
 
 -- name: retrying
-CASE WHEN t.state = 'retry' THEN 4 ELSE 0 END
+CASE WHEN t.state = 'retry' THEN 4 ELSE 0 END + 16 * t.holds
 
 -- name: hot row
 {row},
@@ -77,7 +77,7 @@ CASE WHEN t.state = 'retry' THEN 4 ELSE 0 END
 -- What stands in the place of a row.
 -- name: no row
 0 AS id, 0 AS lane, NULL AS message_id, NULL AS topic, NULL AS message_key, EMPTY_BLOB() AS payload, TO_CLOB(NULL) AS payload_text, TO_CLOB(NULL) AS headers,
-    CAST(NULL AS TIMESTAMP(6)) AS available_at, 0 AS priority, 0 AS attempts, 0 AS crashes, CAST(NULL AS TIMESTAMP(6)) AS created_at
+    CAST(NULL AS TIMESTAMP(6)) AS available_at, CAST(NULL AS TIMESTAMP(6)) AS expires_at, 0 AS priority, 0 AS attempts, 0 AS crashes, CAST(NULL AS TIMESTAMP(6)) AS created_at
 
 -- name: size
 NVL(DBMS_LOB.GETLENGTH(t.payload), 0) + NVL(DBMS_LOB.GETLENGTH(t.payload_text), 0)
@@ -148,6 +148,9 @@ UPDATE {lanes} SET owner = NULL, until = NULL, fence = fence + 1, marks = NULL, 
 -- name: forget claims
 UPDATE {hot} SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL, claim_stamp = NULL WHERE claimed_until IS NOT NULL
 
+-- name: forget holds
+UPDATE {held} SET state = 'error', holds = 0 WHERE holds > 0
+
 -- Locks the way of claiming for a moment: who changes it at the same time sees either this
 -- relay, or is seen.
 -- name: share claim mode
@@ -172,7 +175,7 @@ WHEN NOT MATCHED THEN INSERT (name, host, version, claim, since, last_heartbeat,
 SELECT name, 0, {server} FROM {relays} WHERE name = :1 AND NOT EXISTS (SELECT 1 FROM {settings} WHERE name = 'claim' AND value <> :2)
 
 -- name: members
-SELECT name FROM {relays} WHERE until >= {now} ORDER BY name
+SELECT name, TO_CHAR({now}, 'YYYY-MM-DD HH24:MI:SS.FF6') FROM {relays} WHERE until >= {now} ORDER BY name
 
 -- name: deregister
 DELETE FROM {relays} WHERE name = :1
@@ -203,7 +206,7 @@ BEGIN
             SELECT lock_id BULK COLLECT INTO locked FROM {locks}
             WHERE lock_id BETWEEN 8 * candidate.lane AND 8 * candidate.lane + 8 - 1 FOR UPDATE NOWAIT;
             SELECT lane BULK COLLECT INTO locked FROM {lanes} WHERE lane = candidate.lane FOR UPDATE NOWAIT;
-            UPDATE {lanes} SET owner = :3, fence = fence + 1, until = {now} + NUMTODSINTERVAL(:4 / 1000000, 'SECOND'),
+            UPDATE {lanes} SET owner = :3, fence = fence + :4, until = {now} + NUMTODSINTERVAL(:5 / 1000000, 'SECOND'),
                 crashes = CASE WHEN owner IS NULL THEN crashes ELSE crashes + 1 END, stamp = this_transaction
             WHERE lane = candidate.lane AND (owner IS NULL OR until < {now});
             wanted := wanted - SQL%ROWCOUNT;
@@ -266,8 +269,8 @@ SELECT id FROM {hot} WHERE {by rows} AND claimed_until < {now} AND id IN (SELECT
 -- at a time, and none where a hot row has its lane and id, as one may after ids began anew. :1
 -- how many.
 -- name: bring back
-INSERT INTO {hot} (id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, last_error, created_at, claim_stamp)
-SELECT t.id, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.attempts, t.crashes, t.available_at, t.last_error, t.created_at, {stamped}
+INSERT INTO {hot} (id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, last_error, created_at, expires_at, claim_stamp)
+SELECT t.id, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.attempts, t.crashes, t.available_at, t.last_error, t.created_at, t.expires_at, {stamped}
 FROM (SELECT t.* FROM {held} t WHERE {by rows} AND {due at} <= {now}
     AND (SELECT COUNT(*) FROM {hot} h WHERE h.lane = t.lane AND h.id = t.id) = 0 AND (SELECT COUNT(*) FROM {held} o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id < t.message_id AND o.state <> 'error' AND NVL(o.available_at, TIMESTAMP '0001-01-01 00:00:00') <= {now}) = 0
     ORDER BY {due at}, {due id}) t WHERE ROWNUM <= :1
@@ -298,6 +301,10 @@ SELECT GREATEST(0, NVL(ROUND(EXTRACT(DAY FROM age) * 86400000 + EXTRACT(HOUR FRO
     SELECT {now} - MIN(since) AS age FROM (
     SELECT GREATEST(created_at, NVL(available_at, created_at)) AS since FROM {hot} WHERE {on time} AND (claimed_until IS NULL OR claimed_until <= {now})
     UNION ALL SELECT GREATEST(created_at, NVL(available_at, created_at)) AS since FROM {held} WHERE state = 'scheduled' AND {on time}))
+
+-- name: held parked
+SELECT n, NVL(ROUND(EXTRACT(DAY FROM age) * 86400000 + EXTRACT(HOUR FROM age) * 3600000 + EXTRACT(MINUTE FROM age) * 60000 + EXTRACT(SECOND FROM age) * 1000), 0) FROM (
+    SELECT COUNT(*) AS n, {now} - MIN(available_at) AS age FROM {held} WHERE state = 'error' AND holds = 1)
 
 -- :1 how many rows.
 -- name: topics

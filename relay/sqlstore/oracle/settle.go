@@ -70,7 +70,7 @@ func items(settlements []storage.Settlement) [][]any {
 		if s.Token != "" {
 			claim = s.Token
 		}
-		return []any{s.ID, s.Lane, claim, s.State, s.Attempts, s.Crashes, s.Delay.Microseconds(), bind.OracleCut(s.Error), bind.OracleCut(s.Receipt), s.MessageID}
+		return []any{s.ID, s.Lane, claim, s.State, s.Attempts, s.Crashes, s.Delay.Microseconds(), bind.OracleCut(s.Error), bind.OracleCut(s.Receipt), s.MessageID, backend.HoldsOf(s)}
 	})
 }
 
@@ -89,14 +89,14 @@ type moving struct {
 const row = "t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id"
 
 const (
-	available = "CASE WHEN g.state = 'retry' THEN " + now + " + NUMTODSINTERVAL(g.delay / 1000000, 'SECOND') ELSE t.available_at END"
+	available = "CASE WHEN g.state = 'retry' OR g.holds > 0 THEN " + now + " + NUMTODSINTERVAL(g.delay / 1000000, 'SECOND') ELSE t.available_at END"
 	fault     = "NVL(g.fault, t.last_error)"
 )
 
 // given are the settlements, as g, of rows that may be the relay's.
 func (m moving) given(a *args, settlements []storage.Settlement) string {
 	given := given(a, items(settlements), "\n        id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', "+m.claim+
-		", state VARCHAR2(10) PATH '$[3]',\n        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]'")
+		", state VARCHAR2(10) PATH '$[3]',\n        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]'")
 	if m.byLanes {
 		given += "\n    JOIN " + m.table.Lanes + " l ON l.lane = g.lane AND l.fence = g.claim AND l.owner = " + a.Add(m.relay)
 	}
@@ -138,8 +138,8 @@ func (m moving) hold(settlements []storage.Settlement) []backend.Write {
 	var a args
 	return []backend.Write{
 		{Query: a.query(
-			"INSERT INTO "+m.table.Held+" ("+backend.Kept+", "+backend.Changing+", state)",
-			"SELECT "+found+" "+backend.Of("t", backend.Kept)+", g.attempts, g.crashes, "+available+", "+fault+", g.state",
+			"INSERT INTO "+m.table.Held+" ("+backend.Kept+", "+backend.Changing+", state, holds)",
+			"SELECT "+found+" "+backend.Of("t", backend.Kept)+", g.attempts, g.crashes, "+available+", "+fault+", g.state, g.holds",
 			m.found(&a, m.table.Hot, m.token, settlements))},
 		m.remove(m.table.Hot, m.token, settlements),
 	}
@@ -152,9 +152,9 @@ func (m moving) change(settlements []storage.Settlement) []backend.Write {
 	var a args
 	return []backend.Write{{Counts: true, Query: a.query(
 		"MERGE INTO "+m.table.Held+" t USING (SELECT g.* FROM "+m.given(&a, settlements)+") g ON ("+row+")",
-		"WHEN MATCHED THEN UPDATE SET t.state = g.state, t.attempts = g.attempts, t.crashes = g.crashes,",
+		"WHEN MATCHED THEN UPDATE SET t.state = g.state, t.holds = g.holds, t.attempts = g.attempts, t.crashes = g.crashes,",
 		"    t.available_at = "+available+", t.last_error = "+fault,
-		"    WHERE t.state <> 'error'")}}
+		"    WHERE t.state <> 'error' AND "+backend.Undecided)}}
 }
 
 func (m moving) free(settlements []storage.Settlement) []backend.Write {

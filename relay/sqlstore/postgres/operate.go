@@ -47,14 +47,14 @@ func (a *args) filter(filter backend.Filter) string {
 
 // ChangeParked implements [backend.Backend]. It locks the parked rows that the filter
 // means.
-func (p *Postgres) ChangeParked(ctx context.Context, filter backend.Filter, discard bool) ([]int64, error) {
+func (p *Postgres) ChangeParked(ctx context.Context, filter backend.Filter, what backend.ParkedChange) ([]int64, error) {
 	var a args
-	change := "UPDATE " + p.table.Held + " AS t SET state = 'scheduled', attempts = 0, crashes = 0, available_at = now()\nFROM parked AS p"
-	if discard {
+	change := "UPDATE " + p.table.Held + " AS t SET " + what.Set("now()", "'9999-01-01 00:00:00+00'") + "\nFROM parked AS p"
+	if what == backend.DiscardAtOnce {
 		change = "DELETE FROM " + p.table.Held + " AS t USING parked AS p"
 	}
 	query := "WITH parked AS MATERIALIZED (" +
-		"\n    SELECT lane, id, message_id FROM " + p.table.Held + " AS t WHERE t.state = 'error' AND " + a.filter(filter) +
+		"\n    SELECT lane, id, message_id FROM " + p.table.Held + " AS t WHERE t.state = 'error'" + what.Condition() + " AND " + a.filter(filter) +
 		"\n    ORDER BY id LIMIT " + a.add(int64(filter.Limit), "bigint") + " FOR UPDATE)" +
 		"\n" + change + " WHERE t.lane = p.lane AND t.id = p.id AND t.message_id = p.message_id" +
 		"\nRETURNING t.id"

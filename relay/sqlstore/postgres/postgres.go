@@ -53,7 +53,7 @@ func (p *Postgres) Traits() backend.Traits {
 			Journals: p.sql.Query("journals"), Marks: p.sql.Query("marks"), LastID: p.sql.Query("last id"),
 			FreeRow: p.sql.Query("a free row", true), ExpiredRow: p.sql.Query("an expired row", true),
 			Status: backend.StatusQueries{
-				Mode: p.sql.Query("claim mode"), Counts: p.sql.Query("counts", int64(backend.CountedDone)), Oldest: p.sql.Query("oldest"),
+				Mode: p.sql.Query("claim mode"), Counts: p.sql.Query("counts", int64(backend.CountedDone)), Oldest: p.sql.Query("oldest"), Held: p.sql.Query("held parked"),
 				Topics: p.sql.Query("topics", int64(backend.SampledTopics)), Relays: p.sql.Query("list relays"), Leased: p.sql.Query("lanes leased"),
 			},
 		},
@@ -97,8 +97,8 @@ func (p *Postgres) Heartbeat(ctx context.Context, self storage.Identity, ttl tim
 }
 
 // Acquire implements [backend.Backend].
-func (p *Postgres) Acquire(ctx context.Context, relay string, count int, ttl time.Duration) ([]storage.Grant, uint64, error) {
-	return backend.Grants(ctx, p.db, p.sql.Query("acquire", int64(count), relay, ttl.Microseconds()))
+func (p *Postgres) Acquire(ctx context.Context, relay string, count int, ttl time.Duration, step int64) ([]storage.Grant, uint64, error) {
+	return backend.Grants(ctx, p.db, p.sql.Query("acquire", int64(count), relay, ttl.Microseconds(), step))
 }
 
 // ChangeLeases implements [backend.Backend]. The statements have the names of the kinds.

@@ -89,9 +89,10 @@ state = 'scheduled' AND COALESCE(available_at <= now(), true)
 -- name: row
 t.id, t.lane, t.message_id::text, t.topic, t.message_key,
     COALESCE(t.payload, convert_to(t.payload_text, 'UTF8')), t.headers::text,
-    t.available_at, NULLIF(t.priority, 0::smallint), NULLIF(t.attempts, 0), NULLIF(t.crashes, 0), t.created_at
+    t.available_at, t.expires_at, NULLIF(t.priority, 0::smallint), NULLIF(t.attempts, 0), NULLIF(t.crashes, 0), t.created_at
 
--- Flags: 1 has a payload, 2 is for later, 4 waits for its next attempt.
+-- Flags: 1 has a payload, 2 is for later, 4 waits for its next attempt, and 16 for each of
+-- the column holds.
 -- name: has payload
 CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END
 
@@ -101,16 +102,16 @@ CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END
 
 -- name: held row
 {row},
-    {has payload} + CASE WHEN t.state = 'retry' THEN 4 ELSE 0 END
+    {has payload} + CASE WHEN t.state = 'retry' THEN 4 ELSE 0 END + 16 * t.holds
 
 -- The columns of a listing's row of the view.
 -- name: listed row
 {row},
-    {has payload} + CASE WHEN t.available_at > now() THEN 2 ELSE 0 END + CASE WHEN t.state = 'retry' THEN 4 ELSE 0 END, t.state, COALESCE(t.last_error, ''), COALESCE(t.receipt, ''), COALESCE(t.claimed_by, ''), t.finished_at
+    {has payload} + CASE WHEN t.available_at > now() THEN 2 ELSE 0 END + CASE WHEN t.state = 'retry' THEN 4 ELSE 0 END + 16 * t.holds, t.state, COALESCE(t.last_error, ''), COALESCE(t.receipt, ''), COALESCE(t.claimed_by, ''), t.finished_at
 
 -- What stands in the place of a row.
 -- name: no row
-0::bigint, 0::smallint, '', '', '', NULL::bytea, '', NULL::timestamptz, 0::smallint, 0, 0, NULL::timestamptz, 0
+0::bigint, 0::smallint, '', '', '', NULL::bytea, '', NULL::timestamptz, NULL::timestamptz, 0::smallint, 0, 0, NULL::timestamptz, 0
 
 -- The size of a payload is known without reading it, wherever it is kept.
 -- name: size
@@ -165,6 +166,9 @@ UPDATE {lanes} SET owner = NULL, until = NULL, fence = fence + 1, marks = NULL, 
 -- name: forget claims
 UPDATE {hot} SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL WHERE claimed_until IS NOT NULL
 
+-- name: forget holds
+UPDATE {held} SET state = 'error', holds = 0 WHERE holds > 0
+
 -- Locks the way of claiming: who changes it at the same time sees either this relay, or
 -- is seen. $1 name, $2 host, $3 version, $4 way of claiming, $5 microseconds to live.
 -- name: heartbeat
@@ -181,7 +185,7 @@ RETURNING name, {xid}, {server epoch}
 INSERT INTO {epoch} DEFAULT VALUES ON CONFLICT DO NOTHING
 
 -- name: members
-SELECT name FROM {relays} WHERE until >= now() ORDER BY name
+SELECT name, now() FROM {relays} WHERE until >= now() ORDER BY name
 
 -- name: deregister
 DELETE FROM {relays} WHERE name = $1::text
@@ -194,14 +198,15 @@ DELETE FROM {relays} WHERE until < now() - interval '1 day'
 
 -- Passes over lanes that another takes, or in which a settle is in flight: it locks
 -- them FOR UPDATE, which waits for no one here, and which a settle's lock excludes
--- until it has committed. $1 how many, $2 relay, $3 microseconds of the lease.
+-- until it has committed. $1 how many, $2 relay, $3 microseconds of the lease, $4 by
+-- how much the fences grow.
 -- name: acquire
 WITH free AS MATERIALIZED (
     SELECT lane, owner FROM {lanes}
     WHERE owner IS NULL OR until < now()
     ORDER BY random() LIMIT $1::bigint FOR UPDATE SKIP LOCKED)
 UPDATE {lanes} AS l
-SET owner = $2::text, fence = l.fence + 1, until = now() + ($3::bigint * interval '1 microsecond'),
+SET owner = $2::text, fence = l.fence + $4::bigint, until = now() + ($3::bigint * interval '1 microsecond'),
     crashes = CASE WHEN free.owner IS NULL THEN l.crashes ELSE l.crashes + 1 END
 FROM free WHERE l.lane = free.lane
 RETURNING l.lane, l.fence, COALESCE(l.marks, ''), l.crashes, COALESCE(l.journal, ''), {xid}
@@ -280,7 +285,7 @@ WHERE bytes_before < $5::bigint AND ($6::boolean OR {never})
 -- $2 how many, $3 true.
 -- name: held keys
 SELECT t.lane, t.message_key, t.topic, t.id FROM unnest($1::smallint[]) AS l (lane)
-CROSS JOIN LATERAL (SELECT * FROM {held} AS h WHERE h.state = 'retry' AND h.lane + 0 = l.lane AND h.message_key <> '' LIMIT $2::bigint) AS t
+CROSS JOIN LATERAL (SELECT * FROM {held} AS h WHERE (h.state = 'retry' OR h.holds > 0) AND h.lane + 0 = l.lane AND h.message_key <> '' LIMIT $2::bigint) AS t
 WHERE ($3::boolean OR {never}) LIMIT $2::bigint
 
 -- Looks for each key by itself, so that no plan reads all that is held. $1 lanes, $2
@@ -288,7 +293,7 @@ WHERE ($3::boolean OR {never}) LIMIT $2::bigint
 -- name: held among
 SELECT k.lane, k.key, t.topic, t.id FROM unnest($1::smallint[], $2::text[]) AS k (lane, key)
 CROSS JOIN LATERAL (SELECT DISTINCT ON (h.topic) h.topic, h.id FROM {held} AS h
-    WHERE h.state = 'retry' AND h.lane + 0 = k.lane AND h.message_key = k.key ORDER BY h.topic, h.id) AS t
+    WHERE (h.state = 'retry' OR h.holds > 0) AND h.lane + 0 = k.lane AND h.message_key = k.key ORDER BY h.topic, h.id) AS t
 WHERE ($3::boolean OR {never})
 
 -- ---------------------------------------------------------------------------------
@@ -372,9 +377,9 @@ due AS MATERIALIZED (
             AND o.state <> 'error' AND COALESCE(o.available_at, '0001-01-01 00:00:00+00') <= now()) = 0 AND ($2::boolean OR {never})
     ORDER BY {due at}, id LIMIT $1::bigint FOR UPDATE SKIP LOCKED),
 back AS (DELETE FROM {held} AS t USING due AS g WHERE {is at place}
-    RETURNING t.id, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.attempts, t.crashes, t.available_at, t.last_error, t.created_at)
-INSERT INTO {hot} (id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, last_error, created_at)
-SELECT id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, last_error, created_at FROM back
+    RETURNING t.id, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.attempts, t.crashes, t.available_at, t.last_error, t.created_at, t.expires_at)
+INSERT INTO {hot} (id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, last_error, created_at, expires_at)
+SELECT id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, last_error, created_at, expires_at FROM back
 
 -- ---------------------------------------------------------------------------------
 -- Operating. A listing, a requeue and a discard are built in operate.go.
@@ -395,6 +400,9 @@ FROM (SELECT count(*) AS n FROM (SELECT FROM {done} LIMIT $1::bigint) AS d) AS c
 SELECT GREATEST(0, COALESCE(extract(epoch FROM now() - min(since)) * 1000, 0))::bigint FROM (
     SELECT GREATEST(created_at, available_at) AS since FROM {hot} WHERE {waiting}
     UNION ALL SELECT GREATEST(created_at, available_at) FROM {held} WHERE {held and waiting}) AS p
+
+-- name: held parked
+SELECT count(*), COALESCE(extract(epoch FROM now() - min(available_at)) * 1000, 0)::bigint FROM {held} WHERE state = 'error' AND holds = 1
 
 -- $1 how many rows.
 -- name: topics

@@ -177,6 +177,7 @@ func (p *Postgres) settleEach(with *statement, relay string, keep bool, settleme
 	add(c, "delay", "bigint", backend.Column(settlements, func(s *storage.Settlement) int64 { return s.Delay.Microseconds() }))
 	add(c, "error", "text", backend.Column(settlements, func(s *storage.Settlement) string { return s.Error }))
 	add(c, "receipt", "text", backend.Column(settlements, func(s *storage.Settlement) string { return s.Receipt }))
+	add(c, "holds", "smallint", backend.Column(settlements, backend.HoldsOf))
 
 	const theRow = " AS h WHERE h.lane = g.lane AND h.id = g.id AND h.message_id = g.message_id LIMIT 1"
 	hot, held := p.table.Hot, p.table.Held
@@ -192,9 +193,9 @@ func (p *Postgres) settleEach(with *statement, relay string, keep bool, settleme
 		with.parts = append(with.parts, "given AS MATERIALIZED ("+c.from()+" JOIN held USING (lane, fence))")
 	}
 
-	const newAvailable = "CASE WHEN g.state = 'retry' THEN now() + g.delay * interval '1 microsecond' ELSE t.available_at END"
+	const newAvailable = "CASE WHEN g.state = 'retry' OR g.holds > 0 THEN now() + g.delay * interval '1 microsecond' ELSE t.available_at END"
 	const newError = "COALESCE(NULLIF(g.error, ''), t.last_error)"
-	changed := backend.Of("t", backend.Kept) + ", g.attempts, g.crashes, " + newAvailable + " AS available_at, " + newError + " AS last_error, g.state, g.receipt"
+	changed := backend.Of("t", backend.Kept) + ", g.attempts, g.crashes, " + newAvailable + " AS available_at, " + newError + " AS last_error, g.state, g.receipt, g.holds"
 	if moves.HotDone || moves.HotHeld {
 		returned := "t.id"
 		if keep || moves.HotHeld {
@@ -221,13 +222,13 @@ func (p *Postgres) settleEach(with *statement, relay string, keep bool, settleme
 			" FROM ("+strings.Join(done, " UNION ALL ")+") AS d)")
 	}
 	if moves.HotHeld {
-		with.parts = append(with.parts, "moved AS (INSERT INTO "+held+" ("+backend.Kept+", "+backend.Changing+", state)"+
-			"\n    SELECT "+backend.Kept+", "+backend.Changing+", state FROM hot WHERE state <> 'done')")
+		with.parts = append(with.parts, "moved AS (INSERT INTO "+held+" ("+backend.Kept+", "+backend.Changing+", state, holds)"+
+			"\n    SELECT "+backend.Kept+", "+backend.Changing+", state, holds FROM hot WHERE state <> 'done')")
 	}
 	if moves.HeldHeld {
-		with.changes, with.parts = append(with.changes, "stayed"), append(with.parts, "stayed AS (UPDATE "+held+" AS t SET state = g.state, attempts = g.attempts, crashes = g.crashes,"+
+		with.changes, with.parts = append(with.changes, "stayed"), append(with.parts, "stayed AS (UPDATE "+held+" AS t SET state = g.state, holds = g.holds, attempts = g.attempts, crashes = g.crashes,"+
 			" available_at = "+newAvailable+", last_error = "+newError+
-			"\n    FROM "+inHeld+" AS g WHERE t.ctid = g.place AND g.held AND g.state <> 'done' AND t.state <> 'error' RETURNING t.id)")
+			"\n    FROM "+inHeld+" AS g WHERE t.ctid = g.place AND g.held AND g.state <> 'done' AND t.state <> 'error' AND "+backend.Undecided+" RETURNING t.id)")
 	}
 	if moves.Freed {
 		with.changes, with.parts = append(with.changes, "freed"), append(with.parts, "freed AS (UPDATE "+hot+" AS t SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL,"+

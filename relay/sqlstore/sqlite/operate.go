@@ -38,13 +38,13 @@ func conditions(filter backend.Filter) (string, []any) {
 }
 
 // ChangeParked implements [backend.Backend].
-func (s *SQLite) ChangeParked(ctx context.Context, filter backend.Filter, discard bool) ([]int64, error) {
-	change := "UPDATE " + s.table.Held + " SET state = 'scheduled', attempts = 0, crashes = 0, available_at = " + s.sql.Text("now") + "\nWHERE"
-	if discard {
+func (s *SQLite) ChangeParked(ctx context.Context, filter backend.Filter, what backend.ParkedChange) ([]int64, error) {
+	change := "UPDATE " + s.table.Held + " SET " + what.Set(s.sql.Text("now"), "'9999-01-01 00:00:00.000'") + "\nWHERE"
+	if what == backend.DiscardAtOnce {
 		change = "DELETE FROM " + s.table.Held + " WHERE"
 	}
 	where, args := conditions(filter)
-	return backend.IDs(ctx, s.db, query(change+" (id, message_id) IN (SELECT t.id, t.message_id FROM "+s.table.Held+" AS t WHERE t.state = 'error' AND "+where+
+	return backend.IDs(ctx, s.db, query(change+" (id, message_id) IN (SELECT t.id, t.message_id FROM "+s.table.Held+" AS t WHERE t.state = 'error'"+what.Condition()+" AND "+where+
 		" ORDER BY t.id LIMIT ?) RETURNING id", append(args, int64(filter.Limit))...))
 }
 

@@ -70,15 +70,15 @@ func (m moving) writes(groups backend.Groups) (writes []backend.Write) {
 		writes = append(writes, m.finish(held, "(id, message_id)", "t.id, t.message_id", groups.HeldDone, " AND t.state <> 'error'", nil)...)
 	}
 	if len(groups.HotHeld) > 0 {
-		writes = append(writes, backend.Write{Query: query("INSERT INTO "+held+" ("+backend.Kept+", "+backend.Changing+`, state)
-SELECT `+backend.Of("t", backend.Kept)+", g.attempts, g.crashes, "+newAvailable+", "+newError+`, g.state
+		writes = append(writes, backend.Write{Query: query("INSERT INTO "+held+" ("+backend.Kept+", "+backend.Changing+`, state, holds)
+SELECT `+backend.Of("t", backend.Kept)+", g.attempts, g.crashes, "+newAvailable+", "+newError+`, g.state, g.holds
 FROM `+given+" CROSS JOIN "+hot+byID+" ON "+theRow+claimed, append([]any{items(groups.HotHeld)}, token...)...)},
 			m.remove(hot, "id", "t.id", groups.HotHeld, claimed, token))
 	}
 	if len(groups.HeldHeld) > 0 {
 		writes = append(writes, backend.Write{Counts: true, Query: query("UPDATE "+held+byID+`
-SET state = g.state, attempts = g.attempts, crashes = g.crashes, available_at = `+newAvailable+", last_error = "+newError+`
-FROM `+given+" WHERE "+theRow+" AND t.state <> 'error'", items(groups.HeldHeld))})
+SET state = g.state, holds = g.holds, attempts = g.attempts, crashes = g.crashes, available_at = `+newAvailable+", last_error = "+newError+`
+FROM `+given+" WHERE "+theRow+" AND t.state <> 'error' AND "+backend.Undecided, items(groups.HeldHeld))})
 	}
 	if len(groups.Freed) > 0 {
 		writes = append(writes, backend.Write{Counts: true, Query: query("UPDATE "+hot+byID+`
@@ -135,17 +135,17 @@ func found(table string, settlements []storage.Settlement) (from string, arg any
 // given is the list of settlements with its columns.
 const given = "(SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS state, " +
 	"json_extract(j.value, '$[3]') AS attempts, json_extract(j.value, '$[4]') AS crashes, json_extract(j.value, '$[5]') AS delay, json_extract(j.value, '$[6]') AS error, " +
-	"json_extract(j.value, '$[7]') AS receipt, json_extract(j.value, '$[8]') AS message_id FROM json_each(?) AS j) AS g"
+	"json_extract(j.value, '$[7]') AS receipt, json_extract(j.value, '$[8]') AS message_id, json_extract(j.value, '$[9]') AS holds FROM json_each(?) AS j) AS g"
 
 func items(settlements []storage.Settlement) string {
 	return bind.JSON(backend.Column(settlements, func(s *relayed) []any {
-		return []any{s.ID, s.Lane, s.State, s.Attempts, s.Crashes, seconds(s.Delay), s.Error, s.Receipt, s.MessageID}
+		return []any{s.ID, s.Lane, s.State, s.Attempts, s.Crashes, seconds(s.Delay), s.Error, s.Receipt, s.MessageID, backend.HoldsOf(s)}
 	}))
 }
 
 // What a settlement g changes in a row t, and which row it is about.
 const (
-	newAvailable = "CASE WHEN g.state = 'retry' THEN strftime('%Y-%m-%d %H:%M:%f', 'now', g.delay) ELSE t.available_at END"
+	newAvailable = "CASE WHEN g.state = 'retry' OR g.holds > 0 THEN strftime('%Y-%m-%d %H:%M:%f', 'now', g.delay) ELSE t.available_at END"
 	newError     = "coalesce(nullif(g.error, ''), t.last_error)"
 	theRow       = "t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id"
 )

@@ -48,7 +48,7 @@ func (s *SQLite) Traits() backend.Traits {
 			Journals: s.sql.Query("journals"), Marks: s.sql.Query("marks"), LastID: s.sql.Query("last id"),
 			FreeRow: s.sql.Query("a free row"), ExpiredRow: s.sql.Query("an expired row"),
 			Status: backend.StatusQueries{
-				Mode: s.sql.Query("claim mode"), Counts: s.sql.Query("counts", int64(backend.CountedDone), int64(backend.CountedDone)), Oldest: s.sql.Query("oldest"),
+				Mode: s.sql.Query("claim mode"), Counts: s.sql.Query("counts", int64(backend.CountedDone), int64(backend.CountedDone)), Oldest: s.sql.Query("oldest"), Held: s.sql.Query("held parked"),
 				Topics: s.sql.Query("topics", int64(backend.SampledTopics)), Relays: s.sql.Query("list relays"), Leased: s.sql.Query("lanes leased"),
 			},
 		},
@@ -83,8 +83,8 @@ func (s *SQLite) Heartbeat(ctx context.Context, self storage.Identity, ttl time.
 }
 
 // Acquire implements [backend.Backend].
-func (s *SQLite) Acquire(ctx context.Context, relay string, count int, ttl time.Duration) ([]storage.Grant, uint64, error) {
-	return backend.Grants(ctx, s.db, s.sql.Query("acquire", relay, seconds(ttl), int64(count)))
+func (s *SQLite) Acquire(ctx context.Context, relay string, count int, ttl time.Duration, step int64) ([]storage.Grant, uint64, error) {
+	return backend.Grants(ctx, s.db, s.sql.Query("acquire", relay, step, seconds(ttl), int64(count)))
 }
 
 // ChangeLeases implements [backend.Backend]. The statements have the names of the kinds.

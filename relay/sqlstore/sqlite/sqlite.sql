@@ -35,7 +35,7 @@ state = 'scheduled' AND coalesce(available_at <= {now}, 1)
 -- name: row
 t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''),
     CAST(coalesce(t.payload, t.payload_text) AS BLOB), coalesce(t.headers, ''),
-    t.available_at, t.priority, t.attempts, t.crashes, t.created_at
+    t.available_at, t.expires_at, t.priority, t.attempts, t.crashes, t.created_at
 
 -- Flags: 1 has a payload, 2 is for later, 4 waits for its next attempt.
 -- name: has payload
@@ -51,16 +51,16 @@ CASE WHEN t.available_at IS NULL THEN 0 ELSE 2 * (t.available_at > {now}) END
 
 -- name: held row
 {row},
-    {has payload} + 4 * (t.state = 'retry')
+    {has payload} + 4 * (t.state = 'retry') + 16 * t.holds
 
 -- The columns of a listing's row of the view.
 -- name: listed row
 {row},
-    {has payload} + {later} + 4 * (t.state = 'retry'), t.state, coalesce(t.last_error, ''), coalesce(t.receipt, ''), coalesce(t.claimed_by, ''), t.finished_at
+    {has payload} + {later} + 4 * (t.state = 'retry') + 16 * t.holds, t.state, coalesce(t.last_error, ''), coalesce(t.receipt, ''), coalesce(t.claimed_by, ''), t.finished_at
 
 -- What stands in the place of a row.
 -- name: no row
-0, 0, '', '', '', NULL, '', NULL, 0, 0, 0, NULL, 0
+0, 0, '', '', '', NULL, '', NULL, NULL, 0, 0, 0, NULL, 0
 
 -- Statements that do nothing unless the table is claimed by rows. They need no lock:
 -- who writes is alone.
@@ -94,6 +94,9 @@ UPDATE {lanes} SET owner = NULL, until = NULL, fence = fence + 1, marks = NULL, 
 -- name: forget claims
 UPDATE {hot} SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL WHERE claimed_until IS NOT NULL
 
+-- name: forget holds
+UPDATE {held} SET state = 'error', holds = 0 WHERE holds > 0
+
 -- Name, host, version, way of claiming, seconds to live, way of claiming.
 -- name: heartbeat
 INSERT INTO {relays} AS r (name, host, version, claim, since, last_heartbeat, until)
@@ -104,7 +107,7 @@ ON CONFLICT (name) DO UPDATE SET host = excluded.host, version = excluded.versio
 RETURNING name, 0, ''
 
 -- name: members
-SELECT name FROM {relays} WHERE until >= {now} ORDER BY name
+SELECT name, {now} FROM {relays} WHERE until >= {now} ORDER BY name
 
 -- name: deregister
 DELETE FROM {relays} WHERE name = ?
@@ -116,9 +119,9 @@ DELETE FROM {relays} WHERE until < strftime('%Y-%m-%d %H:%M:%f', 'now', '-1 day'
 -- Lanes. A statement that writes has the database to itself, so that a look at the
 -- fence within it is enough.
 
--- Relay, seconds of the lease, how many.
+-- Relay, by how much the fences grow, seconds of the lease, how many.
 -- name: acquire
-UPDATE {lanes} SET owner = ?, fence = fence + 1, until = {from now},
+UPDATE {lanes} SET owner = ?, fence = fence + ?, until = {from now},
     crashes = CASE WHEN owner IS NULL THEN crashes ELSE crashes + 1 END
 WHERE lane IN (SELECT lane FROM {lanes} WHERE owner IS NULL OR until < {now} ORDER BY random() LIMIT ?)
 RETURNING lane, fence, coalesce(marks, ''), crashes, coalesce(journal, ''), 0
@@ -181,14 +184,14 @@ ORDER BY {due at}, t.id LIMIT ?
 -- A list of lanes, how many.
 -- name: held keys
 SELECT lane, message_key, topic, id FROM {held}
-WHERE state = 'retry' AND message_key <> '' AND lane IN (SELECT value FROM json_each(?))
+WHERE (state = 'retry' OR holds > 0) AND message_key <> '' AND lane IN (SELECT value FROM json_each(?))
 LIMIT ?
 
 -- A list of lane and key.
 -- name: held among
 SELECT t.lane, t.message_key, t.topic, min(t.id)
 FROM json_each(?) AS j CROSS JOIN {held} AS t INDEXED BY {held_retry}
-WHERE t.state = 'retry' AND t.lane = json_extract(j.value, '$[0]') AND t.message_key = json_extract(j.value, '$[1]')
+WHERE (t.state = 'retry' OR t.holds > 0) AND t.lane = json_extract(j.value, '$[0]') AND t.message_key = json_extract(j.value, '$[1]')
 GROUP BY t.lane, t.message_key, t.topic
 
 -- ---------------------------------------------------------------------------------
@@ -233,8 +236,8 @@ WHERE id IN (SELECT id FROM {hot} WHERE {by rows} AND claimed_until < {now} ORDE
 -- Inserts and then deletes what has come: an id may have other rows. Of several held
 -- rows with one id one comes back at a time. How many.
 -- name: bring back
-INSERT INTO {hot} (id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, last_error, created_at)
-SELECT t.id, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.attempts, t.crashes, t.available_at, t.last_error, t.created_at FROM {held} AS t WHERE {by rows} AND {is due}
+INSERT INTO {hot} (id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, last_error, created_at, expires_at)
+SELECT t.id, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.attempts, t.crashes, t.available_at, t.last_error, t.created_at, t.expires_at FROM {held} AS t WHERE {by rows} AND {is due}
     AND (SELECT COUNT(*) FROM {hot} h WHERE h.lane = t.lane AND h.id = t.id) = 0 AND (SELECT COUNT(*) FROM {held} o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id < t.message_id AND o.state <> 'error' AND coalesce(o.available_at, '0001-01-01 00:00:00.000') <= {now}) = 0 ORDER BY {due at}, t.id LIMIT ?
 
 -- How many.
@@ -263,6 +266,9 @@ SELECT max(0, CAST(round(coalesce((julianday('now') - julianday(min(since))) * 8
     WHERE {waiting}
     UNION ALL SELECT max(created_at, coalesce(available_at, created_at)) FROM {held}
     WHERE {held and waiting})
+
+-- name: held parked
+SELECT count(*), CAST(round(coalesce((julianday('now') - julianday(min(available_at))) * 86400000, 0)) AS INTEGER) FROM {held} WHERE state = 'error' AND holds = 1
 
 -- How many rows.
 -- name: topics

@@ -76,17 +76,17 @@ type moves struct {
 func (d *SQLServer) newMoves(settlements []storage.Settlement, claim, collate string, claimOf func(*storage.Settlement) any) *moves {
 	m := &moves{SQLServer: d, has: backend.MovesOf(settlements)}
 	items := backend.Column(settlements, func(s *storage.Settlement) []any {
-		return []any{s.Lane, s.ID, claimOf(s), s.State, s.Deferred, s.Attempts, s.Crashes, millis(s.Delay), backend.Nullable(s.Error), backend.Nullable(s.Receipt), s.MessageID}
+		return []any{s.Lane, s.ID, claimOf(s), s.State, s.Deferred, s.Attempts, s.Crashes, millis(s.Delay), backend.Nullable(s.Error), backend.Nullable(s.Receipt), s.MessageID, backend.HoldsOf(s)}
 	})
-	const columns = "lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id"
+	const columns = "lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds"
 	m.add(
 		d.sql.Text("prepare"),
 		"DECLARE @changed bigint = 0;",
 		"DECLARE @given TABLE (lane smallint NOT NULL, id bigint NOT NULL, claim "+claim+collate+" NOT NULL, state nvarchar(10) "+binary+" NOT NULL, held bit NOT NULL,",
-		"    attempts int NOT NULL, crashes int NOT NULL, delay bigint NOT NULL, error nvarchar(max) "+binary+", receipt nvarchar(max) "+binary+", message_id uniqueidentifier NOT NULL, INDEX place CLUSTERED (lane, id));",
+		"    attempts int NOT NULL, crashes int NOT NULL, delay bigint NOT NULL, error nvarchar(max) "+binary+", receipt nvarchar(max) "+binary+", message_id uniqueidentifier NOT NULL, holds smallint NOT NULL, INDEX place CLUSTERED (lane, id));",
 		"INSERT INTO @given ("+columns+")",
 		"SELECT "+columns+" FROM OPENJSON("+m.args.add(bind.SQLServerList(items))+") WITH (lane smallint '$[0]', id bigint '$[1]', claim "+claim+" '$[2]', state nvarchar(10) '$[3]', held bit '$[4]',",
-		"    attempts int '$[5]', crashes int '$[6]', delay bigint '$[7]', error nvarchar(max) '$[8]', receipt nvarchar(max) '$[9]', message_id uniqueidentifier '$[10]');")
+		"    attempts int '$[5]', crashes int '$[6]', delay bigint '$[7]', error nvarchar(max) '$[8]', receipt nvarchar(max) '$[9]', message_id uniqueidentifier '$[10]', holds smallint '$[11]');")
 	return m
 }
 
@@ -107,7 +107,7 @@ func (m *moves) settle(more string) backend.Query {
 // What a settlement changes in a row t, as g says.
 const (
 	newError     = "COALESCE(g.error, t.last_error)"
-	newAvailable = "CASE WHEN g.state = N'retry' THEN DATEADD(MILLISECOND, g.delay % 1000, DATEADD(SECOND, g.delay / 1000, SYSUTCDATETIME())) ELSE t.available_at END"
+	newAvailable = "CASE WHEN g.state = N'retry' OR g.holds > 0 THEN DATEADD(MILLISECOND, g.delay % 1000, DATEADD(SECOND, g.delay / 1000, SYSUTCDATETIME())) ELSE t.available_at END"
 )
 
 func (m *moves) move(relay string, keep bool) {
@@ -120,12 +120,12 @@ func (m *moves) move(relay string, keep bool) {
 	}
 	if m.has.HotHeld {
 		m.take(m.table.Hot, "g.state NOT IN (N'done', N'pending') AND "+hot+m.token,
-			"OUTPUT "+taken+", "+strings.ReplaceAll(newAvailable, "t.", "deleted.")+", "+takenError+", g.state",
-			"INTO "+m.table.Held+" ("+backend.Kept+", "+backend.Changing+", state)")
+			"OUTPUT "+taken+", "+strings.ReplaceAll(newAvailable, "t.", "deleted.")+", "+takenError+", g.state, g.holds",
+			"INTO "+m.table.Held+" ("+backend.Kept+", "+backend.Changing+", state, holds)")
 	}
 	if m.has.HeldHeld {
-		m.change(m.table.Held, "state = g.state, attempts = g.attempts, crashes = g.crashes, available_at = "+newAvailable+", last_error = "+newError,
-			"g.state <> N'done' AND "+held)
+		m.change(m.table.Held, "state = g.state, holds = g.holds, attempts = g.attempts, crashes = g.crashes, available_at = "+newAvailable+", last_error = "+newError,
+			"g.state <> N'done' AND "+held+" AND "+backend.Undecided)
 	}
 	if m.has.Freed {
 		m.change(m.table.Hot, "claimed_by = NULL, claim_token = NULL, claimed_until = NULL, attempts = g.attempts, crashes = g.crashes, last_error = "+newError,

@@ -37,7 +37,7 @@ func New(db *sql.DB, d dialect.Dialect, table dialect.Table) *SQLServer {
 	for _, suffix := range []string{"id", "held", "lanes", "done"} {
 		words["object "+suffix] = dialect.SQLServerObject(table, "_"+suffix)
 	}
-	for _, suffix := range []string{"lanes_fence", "held_retry", "held_due", "done_finished", "claim_until"} {
+	for _, suffix := range []string{"lanes_fence", "held_retry", "held_holds", "held_due", "done_finished", "claim_until"} {
 		words["index "+suffix] = table.IndexName(suffix)
 	}
 	return &SQLServer{db, d, table, backend.ParseStatements(file, table, words)}
@@ -57,7 +57,7 @@ func (d *SQLServer) Traits() backend.Traits {
 			PurgeRelays: d.sql.Query("purge relays", -millis(24*time.Hour)),
 			Journals:    d.sql.Query("journals"), Marks: d.sql.Query("marks"), LastID: d.sql.Query("last id"),
 			Status: backend.StatusQueries{
-				Mode: d.sql.Query("claim mode"), Counts: d.sql.Query("counts", int64(backend.CountedDone)), Oldest: d.sql.Query("oldest", none),
+				Mode: d.sql.Query("claim mode"), Counts: d.sql.Query("counts", int64(backend.CountedDone)), Oldest: d.sql.Query("oldest", none), Held: d.sql.Query("held parked", none),
 				Topics: d.sql.Query("topics", int64(backend.SampledTopics)), Relays: d.sql.Query("list relays", none), Leased: d.sql.Query("lanes leased", none),
 			},
 		},
@@ -116,8 +116,8 @@ func (d *SQLServer) Heartbeat(ctx context.Context, self storage.Identity, ttl ti
 }
 
 // Acquire implements [backend.Backend].
-func (d *SQLServer) Acquire(ctx context.Context, relay string, count int, ttl time.Duration) ([]storage.Grant, uint64, error) {
-	return backend.Grants(ctx, d.db, d.sql.Query("acquire", int64(count), relay, millis(ttl)))
+func (d *SQLServer) Acquire(ctx context.Context, relay string, count int, ttl time.Duration, step int64) ([]storage.Grant, uint64, error) {
+	return backend.Grants(ctx, d.db, d.sql.Query("acquire", int64(count), relay, millis(ttl), step))
 }
 
 // ChangeLeases implements [backend.Backend]. The statements have the names of the kinds.
@@ -172,7 +172,7 @@ func (d *SQLServer) page(read backend.Read) backend.Query {
 		d.sql.Text("positions"),
 		d.sql.Text("first line"),
 		d.sql.Text("at one moment"),
-		"SELECT line, id, lane, message_id, topic, message_key, payload, headers, available_at, priority, attempts, crashes, created_at, flags FROM (",
+		"SELECT line, id, lane, message_id, topic, message_key, payload, headers, available_at, expires_at, priority, attempts, crashes, created_at, flags FROM (",
 		"SELECT @first AS line, -1 AS n, "+d.sql.Text("no row"),
 		"UNION ALL",
 		"SELECT NULL, t.n, "+d.sql.Text("hot row"),

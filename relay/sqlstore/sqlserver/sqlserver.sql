@@ -57,7 +57,7 @@ COALESCE((SELECT CONVERT(bigint, current_value) FROM sys.sequences WHERE object_
 -- name: row
 t.id, t.lane, LOWER(CONVERT(nvarchar(36), t.message_id)), t.topic, COALESCE(t.message_key, N''),
     COALESCE(t.payload, CONVERT(varbinary(max), t.payload_text)), COALESCE(t.headers, N''),
-    TODATETIMEOFFSET(t.available_at, '+00:00'), t.priority, t.attempts, t.crashes, TODATETIMEOFFSET(t.created_at, '+00:00')
+    TODATETIMEOFFSET(t.available_at, '+00:00'), TODATETIMEOFFSET(t.expires_at, '+00:00'), t.priority, t.attempts, t.crashes, TODATETIMEOFFSET(t.created_at, '+00:00')
 
 -- Flags: 1 has a payload, 9 has one in UTF-16, 2 is for later, 4 waits for its next attempt.
 -- name: has payload
@@ -67,7 +67,7 @@ CASE WHEN t.payload IS NOT NULL THEN 1 WHEN t.payload_text IS NOT NULL THEN 9 EL
 CASE WHEN t.available_at > SYSUTCDATETIME() THEN 2 ELSE 0 END
 
 -- name: retrying
-CASE WHEN t.state = N'retry' THEN 4 ELSE 0 END
+CASE WHEN t.state = N'retry' THEN 4 ELSE 0 END + 16 * t.holds
 
 -- name: hot row
 {row},
@@ -84,7 +84,7 @@ CASE WHEN t.state = N'retry' THEN 4 ELSE 0 END
 
 -- What stands in the place of a row, with the columns' names.
 -- name: no row
-CONVERT(bigint, 0) AS id, CONVERT(smallint, 0) AS lane, N'' AS message_id, N'' AS topic, N'' AS message_key, CONVERT(varbinary(max), NULL) AS payload, N'' AS headers, CONVERT(datetimeoffset(7), NULL) AS available_at, CONVERT(smallint, 0) AS priority, 0 AS attempts, 0 AS crashes, CONVERT(datetimeoffset(7), NULL) AS created_at, 0 AS flags
+CONVERT(bigint, 0) AS id, CONVERT(smallint, 0) AS lane, N'' AS message_id, N'' AS topic, N'' AS message_key, CONVERT(varbinary(max), NULL) AS payload, N'' AS headers, CONVERT(datetimeoffset(7), NULL) AS available_at, CONVERT(datetimeoffset(7), NULL) AS expires_at, CONVERT(smallint, 0) AS priority, 0 AS attempts, 0 AS crashes, CONVERT(datetimeoffset(7), NULL) AS created_at, 0 AS flags
 
 -- name: size
 COALESCE(DATALENGTH(t.payload), 0) + COALESCE(DATALENGTH(t.payload_text), 0)
@@ -133,6 +133,9 @@ UPDATE {lanes} SET owner = NULL, until = NULL, fence = fence + 1, marks = NULL, 
 UPDATE {hot} WITH (READPAST, ROWLOCK, READCOMMITTEDLOCK)
 SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL WHERE claimed_until IS NOT NULL
 
+-- name: forget holds
+UPDATE {held} SET state = N'error', holds = 0 WHERE holds > 0
+
 -- Locks the way of claiming: who changes it at the same time sees either
 -- this relay, or is seen. @p1 name, @p2 host, @p3 version, @p4 way of claiming, @p5
 -- milliseconds to live. DATEADD takes no number above 31 bits.
@@ -153,7 +156,7 @@ SELECT @p1, CONVERT(bigint, 0), {server} WHERE @alive = 1
 
 -- name: members
 {at one moment}
-SELECT name FROM {relays} WHERE until >= SYSUTCDATETIME() ORDER BY name;
+SELECT name, TODATETIMEOFFSET(SYSUTCDATETIME(), '+00:00') FROM {relays} WHERE until >= SYSUTCDATETIME() ORDER BY name;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 
 -- name: deregister
@@ -171,11 +174,11 @@ DELETE FROM {relays} WITH (READPAST, ROWLOCK, READCOMMITTEDLOCK) WHERE until < D
 -- shared lock on the lane's entry in the index of fences, which a renewal doesn't touch, and
 -- which is asked for exclusively here. The lanes are put in a random order before any is
 -- locked: sorting rows that are locked would lock them all. @p1 how many, @p2 relay, @p3
--- milliseconds of the lease.
+-- milliseconds of the lease, @p4 by how much the fences grow.
 -- name: acquire
 {read committed}
 UPDATE TOP (@p1) l
-SET owner = @p2, fence = l.fence + 1, until = DATEADD(MILLISECOND, @p3 % 1000, DATEADD(SECOND, @p3 / 1000, SYSUTCDATETIME())),
+SET owner = @p2, fence = l.fence + @p4, until = DATEADD(MILLISECOND, @p3 % 1000, DATEADD(SECOND, @p3 / 1000, SYSUTCDATETIME())),
     crashes = CASE WHEN l.owner IS NULL THEN l.crashes ELSE l.crashes + 1 END
 OUTPUT inserted.lane, inserted.fence, COALESCE(inserted.marks, N''), inserted.crashes, COALESCE(inserted.journal, N''), CONVERT(bigint, 0)
 FROM (SELECT TOP (64) lane FROM {lanes} WITH (READPAST, ROWLOCK, READCOMMITTEDLOCK)
@@ -270,12 +273,20 @@ FROM (SELECT TOP (@p2) * FROM {held} AS h
     ORDER BY h.due_at, h.id) AS t) AS t WHERE t.bytes_before < @p5 ORDER BY t.due_at, t.id;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 
+-- Rows that hold their keys, by two indexes: the condition of one may have no OR.
+-- name: holding
+SELECT lane, message_key, topic, id FROM {held} WITH (INDEX ({index held_retry})) WHERE state = N'retry'
+    UNION ALL SELECT lane, message_key, topic, id FROM {held} WITH (INDEX ({index held_holds})) WHERE holds > 0 AND state = N'error'
+
 -- @p1 how many, @p2 a list of lanes.
 -- name: held keys
 {at one moment}
-SELECT TOP (@p1) lane, message_key, topic, id FROM {held}
-WHERE state = N'retry' AND DATALENGTH(message_key) > 0 AND lane IN (SELECT lane FROM OPENJSON(@p2) WITH (lane smallint '$'));
+SELECT TOP (@p1) lane, message_key, topic, id FROM ({holding}) AS t
+WHERE DATALENGTH(message_key) > 0 AND lane IN (SELECT lane FROM OPENJSON(@p2) WITH (lane smallint '$'));
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
+
+-- name: of the key
+h.lane = g.lane AND h.message_key = g.message_key COLLATE Latin1_General_100_BIN2 AND DATALENGTH(h.message_key) = DATALENGTH(g.message_key)
 
 -- Numbers the keys, as blanks at the end of one don't count for = and GROUP BY. @p1 a list of
 -- number, lane and key.
@@ -283,8 +294,8 @@ SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 {at one moment}
 SELECT MIN(t.lane), MIN(t.message_key), t.topic, MIN(t.id)
 FROM OPENJSON(@p1) WITH (n int '$[0]', lane smallint '$[1]', message_key nvarchar(255) '$[2]') AS g
-INNER JOIN {held} AS t WITH (INDEX ({index held_retry}), FORCESEEK) ON t.state = N'retry' AND t.lane = g.lane
-    AND t.message_key = g.message_key COLLATE Latin1_General_100_BIN2 AND DATALENGTH(t.message_key) = DATALENGTH(g.message_key)
+CROSS APPLY (SELECT * FROM {held} AS h WITH (INDEX ({index held_retry}), FORCESEEK) WHERE h.state = N'retry' AND {of the key}
+    UNION ALL SELECT * FROM {held} AS h WITH (INDEX ({index held_holds}), FORCESEEK) WHERE h.holds > 0 AND h.state = N'error' AND {of the key}) AS t
 GROUP BY g.n, t.topic OPTION (FORCE ORDER, LOOP JOIN);
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 
@@ -348,10 +359,10 @@ UPDATE ended SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL, cr
 -- began anew. @p1 how many.
 -- name: bring back
 {read committed}
-INSERT INTO {hot} (id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, last_error, created_at)
-SELECT id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, last_error, created_at FROM (
+INSERT INTO {hot} (id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, last_error, created_at, expires_at)
+SELECT id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, last_error, created_at, expires_at FROM (
     DELETE due
-    OUTPUT deleted.id, deleted.message_id, deleted.topic, deleted.message_key, deleted.payload, deleted.payload_text, deleted.headers, deleted.priority, deleted.attempts, deleted.crashes, deleted.available_at, deleted.last_error, deleted.created_at
+    OUTPUT deleted.id, deleted.message_id, deleted.topic, deleted.message_key, deleted.payload, deleted.payload_text, deleted.headers, deleted.priority, deleted.attempts, deleted.crashes, deleted.available_at, deleted.last_error, deleted.created_at, deleted.expires_at
     FROM (SELECT TOP (@p1) * FROM {held} AS t WITH (INDEX({index held_due}), UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK)
         WHERE {by rows} AND state <> N'error' AND due_at <= SYSUTCDATETIME()
             AND (SELECT COUNT(*) FROM {hot} h WHERE h.lane = t.lane AND h.id = t.id) = 0 AND (SELECT COUNT(*) FROM {held} o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id < t.message_id AND o.state <> N'error' AND o.due_at <= SYSUTCDATETIME()) = 0
@@ -380,6 +391,11 @@ SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 SELECT CASE WHEN MIN(since) < SYSUTCDATETIME() THEN DATEDIFF_BIG(MILLISECOND, MIN(since), SYSUTCDATETIME()) ELSE 0 END FROM (
     SELECT CASE WHEN available_at > created_at THEN available_at ELSE created_at END AS since FROM {hot} WHERE {waiting}
     UNION ALL SELECT CASE WHEN available_at > created_at THEN available_at ELSE created_at END FROM {held} WHERE {held and waiting}) AS p;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
+
+-- name: held parked
+{at one moment}
+SELECT COUNT_BIG(*), COALESCE(DATEDIFF_BIG(MILLISECOND, MIN(available_at), SYSUTCDATETIME()), 0) FROM {held} WHERE state = N'error' AND holds = 1;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 
 -- @p1 how many rows.

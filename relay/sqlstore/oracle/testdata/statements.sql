@@ -17,6 +17,7 @@ END;
 /
 UPDATE app."Events_lanes" SET owner = NULL, until = NULL, fence = fence + 1, marks = NULL, journal = NULL, crashes = 0;
 UPDATE app."Events" SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL, claim_stamp = NULL WHERE claimed_until IS NOT NULL;
+UPDATE app."Events_held" SET state = 'error', holds = 0 WHERE holds > 0;
 -- of the dialect, about an index for rows
 -- of the dialect, about an index for rows
 -- of the dialect, about an index for rows
@@ -45,7 +46,7 @@ WHEN NOT MATCHED THEN INSERT (name, host, version, claim, since, last_heartbeat,
 SELECT name, 0, SYS_CONTEXT('USERENV', 'DB_UNIQUE_NAME') || '/' || SYS_CONTEXT('USERENV', 'CON_NAME') FROM app."Events_relays" WHERE name = :1 AND NOT EXISTS (SELECT 1 FROM app."Events_settings" WHERE name = 'claim' AND value <> :2);
 --   1: r
 --   2: lanes
-SELECT name FROM app."Events_relays" WHERE until >= SYS_EXTRACT_UTC(SYSTIMESTAMP) ORDER BY name;
+SELECT name, TO_CHAR(SYS_EXTRACT_UTC(SYSTIMESTAMP), 'YYYY-MM-DD HH24:MI:SS.FF6') FROM app."Events_relays" WHERE until >= SYS_EXTRACT_UTC(SYSTIMESTAMP) ORDER BY name;
 
 -- deregister
 DELETE FROM app."Events_relays" WHERE name = :1;
@@ -94,15 +95,15 @@ BEGIN
 END;
 SELECT t.line, t.id, t.lane, t.message_id, t.topic, t.message_key,
     CASE WHEN t.payload_text IS NULL THEN t.payload ELSE as_bytes(t.payload_text) END, t.headers,
-    TO_CHAR(t.available_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), t.priority, t.attempts, t.crashes, TO_CHAR(t.created_at, 'YYYY-MM-DD HH24:MI:SS.FF6'),
+    TO_CHAR(t.available_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), TO_CHAR(t.expires_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), t.priority, t.attempts, t.crashes, TO_CHAR(t.created_at, 'YYYY-MM-DD HH24:MI:SS.FF6'),
     CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END +
     65536 * CASE WHEN t.payload_text IS NULL THEN NVL(DBMS_LOB.GETLENGTH(t.payload), 0) ELSE DBMS_LOB.GETLENGTH(as_bytes(t.payload_text)) END + CASE WHEN t.available_at > SYS_EXTRACT_UTC(SYSTIMESTAMP) THEN 2 ELSE 0 END
 FROM (SELECT r.*, ROWNUM AS n FROM (
 SELECT -1 AS place, GREATEST(NVL((SELECT MAX(id) FROM app."Events"), 0), NVL((SELECT MAX(id) FROM app."Events_held"), 0), NVL((SELECT MAX(id) FROM app."Events_done"), 0)) || ' 0 0 0 ' || SYS_CONTEXT('USERENV', 'DB_UNIQUE_NAME') || '/' || SYS_CONTEXT('USERENV', 'CON_NAME') AS line,
     0 AS id, 0 AS lane, NULL AS message_id, NULL AS topic, NULL AS message_key, EMPTY_BLOB() AS payload, TO_CLOB(NULL) AS payload_text, TO_CLOB(NULL) AS headers,
-    CAST(NULL AS TIMESTAMP(6)) AS available_at, 0 AS priority, 0 AS attempts, 0 AS crashes, CAST(NULL AS TIMESTAMP(6)) AS created_at FROM dual
+    CAST(NULL AS TIMESTAMP(6)) AS available_at, CAST(NULL AS TIMESTAMP(6)) AS expires_at, 0 AS priority, 0 AS attempts, 0 AS crashes, CAST(NULL AS TIMESTAMP(6)) AS created_at FROM dual
 UNION ALL
-SELECT t.place, NULL, t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.available_at, t.priority, t.attempts, t.crashes, t.created_at
+SELECT t.place, NULL, t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.available_at, t.expires_at, t.priority, t.attempts, t.crashes, t.created_at
 FROM (SELECT t.*, p.place FROM (SELECT 0 AS place, h.ROWID AS rid FROM app."Events" h WHERE 1 = 0) p
     JOIN app."Events" t ON t.ROWID = p.rid) t
 ORDER BY place, id) r) t;
@@ -126,7 +127,7 @@ BEGIN
             SELECT lock_id BULK COLLECT INTO locked FROM app."Events_locks"
             WHERE lock_id BETWEEN 8 * candidate.lane AND 8 * candidate.lane + 8 - 1 FOR UPDATE NOWAIT;
             SELECT lane BULK COLLECT INTO locked FROM app."Events_lanes" WHERE lane = candidate.lane FOR UPDATE NOWAIT;
-            UPDATE app."Events_lanes" SET owner = :3, fence = fence + 1, until = SYS_EXTRACT_UTC(SYSTIMESTAMP) + NUMTODSINTERVAL(:4 / 1000000, 'SECOND'),
+            UPDATE app."Events_lanes" SET owner = :3, fence = fence + :4, until = SYS_EXTRACT_UTC(SYSTIMESTAMP) + NUMTODSINTERVAL(:5 / 1000000, 'SECOND'),
                 crashes = CASE WHEN owner IS NULL THEN crashes ELSE crashes + 1 END, stamp = this_transaction
             WHERE lane = candidate.lane AND (owner IS NULL OR until < SYS_EXTRACT_UTC(SYSTIMESTAMP));
             wanted := wanted - SQL%ROWCOUNT;
@@ -138,7 +139,8 @@ END;
 --   1: 5
 --   2: r
 --   3: r
---   4: 15000000
+--   4: 300
+--   5: 15000000
 SELECT lane, fence, marks, crashes, journal, 0 FROM app."Events_lanes" WHERE stamp = (SELECT DBMS_TRANSACTION.LOCAL_TRANSACTION_ID FROM dual) ORDER BY lane;
 
 -- renew
@@ -229,15 +231,15 @@ BEGIN
 END;
 SELECT t.line, t.id, t.lane, t.message_id, t.topic, t.message_key,
     CASE WHEN t.payload_text IS NULL THEN t.payload ELSE as_bytes(t.payload_text) END, t.headers,
-    TO_CHAR(t.available_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), t.priority, t.attempts, t.crashes, TO_CHAR(t.created_at, 'YYYY-MM-DD HH24:MI:SS.FF6'),
+    TO_CHAR(t.available_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), TO_CHAR(t.expires_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), t.priority, t.attempts, t.crashes, TO_CHAR(t.created_at, 'YYYY-MM-DD HH24:MI:SS.FF6'),
     CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END +
     65536 * CASE WHEN t.payload_text IS NULL THEN NVL(DBMS_LOB.GETLENGTH(t.payload), 0) ELSE DBMS_LOB.GETLENGTH(as_bytes(t.payload_text)) END + CASE WHEN t.available_at > SYS_EXTRACT_UTC(SYSTIMESTAMP) THEN 2 ELSE 0 END
 FROM (SELECT r.*, ROWNUM AS n FROM (
 SELECT -1 AS place, GREATEST(NVL((SELECT MAX(id) FROM app."Events"), 0), NVL((SELECT MAX(id) FROM app."Events_held"), 0), NVL((SELECT MAX(id) FROM app."Events_done"), 0)) || ' 0 0 0 ' || SYS_CONTEXT('USERENV', 'DB_UNIQUE_NAME') || '/' || SYS_CONTEXT('USERENV', 'CON_NAME') AS line,
     0 AS id, 0 AS lane, NULL AS message_id, NULL AS topic, NULL AS message_key, EMPTY_BLOB() AS payload, TO_CLOB(NULL) AS payload_text, TO_CLOB(NULL) AS headers,
-    CAST(NULL AS TIMESTAMP(6)) AS available_at, 0 AS priority, 0 AS attempts, 0 AS crashes, CAST(NULL AS TIMESTAMP(6)) AS created_at FROM dual
+    CAST(NULL AS TIMESTAMP(6)) AS available_at, CAST(NULL AS TIMESTAMP(6)) AS expires_at, 0 AS priority, 0 AS attempts, 0 AS crashes, CAST(NULL AS TIMESTAMP(6)) AS created_at FROM dual
 UNION ALL
-SELECT t.place, NULL, t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.available_at, t.priority, t.attempts, t.crashes, t.created_at
+SELECT t.place, NULL, t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.available_at, t.expires_at, t.priority, t.attempts, t.crashes, t.created_at
 FROM (SELECT t.*, p.place FROM (SELECT 0 AS place, h.ROWID AS rid FROM app."Events" h WHERE 1 = 0) p
     JOIN app."Events" t ON t.ROWID = p.rid) t
 ORDER BY place, id) r) t;
@@ -261,15 +263,15 @@ BEGIN
 END;
 SELECT t.line, t.id, t.lane, t.message_id, t.topic, t.message_key,
     CASE WHEN t.payload_text IS NULL THEN t.payload ELSE as_bytes(t.payload_text) END, t.headers,
-    TO_CHAR(t.available_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), t.priority, t.attempts, t.crashes, TO_CHAR(t.created_at, 'YYYY-MM-DD HH24:MI:SS.FF6'),
+    TO_CHAR(t.available_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), TO_CHAR(t.expires_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), t.priority, t.attempts, t.crashes, TO_CHAR(t.created_at, 'YYYY-MM-DD HH24:MI:SS.FF6'),
     CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END +
     65536 * CASE WHEN t.payload_text IS NULL THEN NVL(DBMS_LOB.GETLENGTH(t.payload), 0) ELSE DBMS_LOB.GETLENGTH(as_bytes(t.payload_text)) END + CASE WHEN t.available_at > SYS_EXTRACT_UTC(SYSTIMESTAMP) THEN 2 ELSE 0 END
 FROM (SELECT r.*, ROWNUM AS n FROM (
 SELECT -1 AS place, GREATEST(NVL((SELECT MAX(id) FROM app."Events"), 0), NVL((SELECT MAX(id) FROM app."Events_held"), 0), NVL((SELECT MAX(id) FROM app."Events_done"), 0)) || ' 0 0 0 ' || SYS_CONTEXT('USERENV', 'DB_UNIQUE_NAME') || '/' || SYS_CONTEXT('USERENV', 'CON_NAME') AS line,
     0 AS id, 0 AS lane, NULL AS message_id, NULL AS topic, NULL AS message_key, EMPTY_BLOB() AS payload, TO_CLOB(NULL) AS payload_text, TO_CLOB(NULL) AS headers,
-    CAST(NULL AS TIMESTAMP(6)) AS available_at, 0 AS priority, 0 AS attempts, 0 AS crashes, CAST(NULL AS TIMESTAMP(6)) AS created_at FROM dual
+    CAST(NULL AS TIMESTAMP(6)) AS available_at, CAST(NULL AS TIMESTAMP(6)) AS expires_at, 0 AS priority, 0 AS attempts, 0 AS crashes, CAST(NULL AS TIMESTAMP(6)) AS created_at FROM dual
 UNION ALL
-SELECT t.place, NULL, t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.available_at, t.priority, t.attempts, t.crashes, t.created_at
+SELECT t.place, NULL, t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.available_at, t.expires_at, t.priority, t.attempts, t.crashes, t.created_at
 FROM (SELECT t.*, p.place FROM (SELECT 0 AS place, h.ROWID AS rid FROM app."Events" h WHERE 1 = 0) p
     JOIN app."Events" t ON t.ROWID = p.rid) t
 ORDER BY place, id) r) t;
@@ -290,15 +292,15 @@ BEGIN
 END;
 SELECT t.line, t.id, t.lane, t.message_id, t.topic, t.message_key,
     CASE WHEN t.payload_text IS NULL THEN t.payload ELSE as_bytes(t.payload_text) END, t.headers,
-    TO_CHAR(t.available_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), t.priority, t.attempts, t.crashes, TO_CHAR(t.created_at, 'YYYY-MM-DD HH24:MI:SS.FF6'),
+    TO_CHAR(t.available_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), TO_CHAR(t.expires_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), t.priority, t.attempts, t.crashes, TO_CHAR(t.created_at, 'YYYY-MM-DD HH24:MI:SS.FF6'),
     CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END +
     65536 * CASE WHEN t.payload_text IS NULL THEN NVL(DBMS_LOB.GETLENGTH(t.payload), 0) ELSE DBMS_LOB.GETLENGTH(as_bytes(t.payload_text)) END + CASE WHEN t.available_at > SYS_EXTRACT_UTC(SYSTIMESTAMP) THEN 2 ELSE 0 END
 FROM (SELECT r.*, ROWNUM AS n FROM (
 SELECT -1 AS place, GREATEST(NVL((SELECT MAX(id) FROM app."Events"), 0), NVL((SELECT MAX(id) FROM app."Events_held"), 0), NVL((SELECT MAX(id) FROM app."Events_done"), 0)) || ' 0 0 0 ' || SYS_CONTEXT('USERENV', 'DB_UNIQUE_NAME') || '/' || SYS_CONTEXT('USERENV', 'CON_NAME') AS line,
     0 AS id, 0 AS lane, NULL AS message_id, NULL AS topic, NULL AS message_key, EMPTY_BLOB() AS payload, TO_CLOB(NULL) AS payload_text, TO_CLOB(NULL) AS headers,
-    CAST(NULL AS TIMESTAMP(6)) AS available_at, 0 AS priority, 0 AS attempts, 0 AS crashes, CAST(NULL AS TIMESTAMP(6)) AS created_at FROM dual
+    CAST(NULL AS TIMESTAMP(6)) AS available_at, CAST(NULL AS TIMESTAMP(6)) AS expires_at, 0 AS priority, 0 AS attempts, 0 AS crashes, CAST(NULL AS TIMESTAMP(6)) AS created_at FROM dual
 UNION ALL
-SELECT t.place, NULL, t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.available_at, t.priority, t.attempts, t.crashes, t.created_at
+SELECT t.place, NULL, t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.available_at, t.expires_at, t.priority, t.attempts, t.crashes, t.created_at
 FROM (SELECT t.*, p.place FROM (
     SELECT place, rid FROM (
     SELECT 0 AS place, rid FROM (SELECT /*+ INDEX_ASC(h "Events_lane_id") */ h.ROWID AS rid FROM app."Events" h WHERE h.lane = :1 AND h.id > :2 AND h.id <= :3 ORDER BY h.id) WHERE ROWNUM <= :4
@@ -333,15 +335,15 @@ BEGIN
 END;
 SELECT t.line, t.id, t.lane, t.message_id, t.topic, t.message_key,
     CASE WHEN t.payload_text IS NULL THEN t.payload ELSE as_bytes(t.payload_text) END, t.headers,
-    TO_CHAR(t.available_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), t.priority, t.attempts, t.crashes, TO_CHAR(t.created_at, 'YYYY-MM-DD HH24:MI:SS.FF6'),
+    TO_CHAR(t.available_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), TO_CHAR(t.expires_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), t.priority, t.attempts, t.crashes, TO_CHAR(t.created_at, 'YYYY-MM-DD HH24:MI:SS.FF6'),
     CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END +
     65536 * CASE WHEN t.payload_text IS NULL THEN NVL(DBMS_LOB.GETLENGTH(t.payload), 0) ELSE DBMS_LOB.GETLENGTH(as_bytes(t.payload_text)) END + CASE WHEN t.available_at > SYS_EXTRACT_UTC(SYSTIMESTAMP) THEN 2 ELSE 0 END
 FROM (SELECT r.*, ROWNUM AS n FROM (
 SELECT -1 AS place, GREATEST(NVL((SELECT MAX(id) FROM app."Events"), 0), NVL((SELECT MAX(id) FROM app."Events_held"), 0), NVL((SELECT MAX(id) FROM app."Events_done"), 0)) || ' 0 0 0 ' || SYS_CONTEXT('USERENV', 'DB_UNIQUE_NAME') || '/' || SYS_CONTEXT('USERENV', 'CON_NAME') AS line,
     0 AS id, 0 AS lane, NULL AS message_id, NULL AS topic, NULL AS message_key, EMPTY_BLOB() AS payload, TO_CLOB(NULL) AS payload_text, TO_CLOB(NULL) AS headers,
-    CAST(NULL AS TIMESTAMP(6)) AS available_at, 0 AS priority, 0 AS attempts, 0 AS crashes, CAST(NULL AS TIMESTAMP(6)) AS created_at FROM dual
+    CAST(NULL AS TIMESTAMP(6)) AS available_at, CAST(NULL AS TIMESTAMP(6)) AS expires_at, 0 AS priority, 0 AS attempts, 0 AS crashes, CAST(NULL AS TIMESTAMP(6)) AS created_at FROM dual
 UNION ALL
-SELECT t.place, NULL, t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.available_at, t.priority, t.attempts, t.crashes, t.created_at
+SELECT t.place, NULL, t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.available_at, t.expires_at, t.priority, t.attempts, t.crashes, t.created_at
 FROM (SELECT t.*, p.place FROM (
     SELECT place, rid FROM (
     SELECT 0 AS place, rid FROM (SELECT /*+ INDEX_ASC(h "Events_lane_id") */ h.ROWID AS rid FROM app."Events" h WHERE h.lane = :1 AND h.id > :2 AND h.id <= :3 ORDER BY h.id) WHERE ROWNUM <= :4
@@ -376,15 +378,15 @@ BEGIN
 END;
 SELECT t.line, t.id, t.lane, t.message_id, t.topic, t.message_key,
     CASE WHEN t.payload_text IS NULL THEN t.payload ELSE as_bytes(t.payload_text) END, t.headers,
-    TO_CHAR(t.available_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), t.priority, t.attempts, t.crashes, TO_CHAR(t.created_at, 'YYYY-MM-DD HH24:MI:SS.FF6'),
+    TO_CHAR(t.available_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), TO_CHAR(t.expires_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), t.priority, t.attempts, t.crashes, TO_CHAR(t.created_at, 'YYYY-MM-DD HH24:MI:SS.FF6'),
     CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END +
     65536 * CASE WHEN t.payload_text IS NULL THEN NVL(DBMS_LOB.GETLENGTH(t.payload), 0) ELSE DBMS_LOB.GETLENGTH(as_bytes(t.payload_text)) END + CASE WHEN t.available_at > SYS_EXTRACT_UTC(SYSTIMESTAMP) THEN 2 ELSE 0 END
 FROM (SELECT r.*, ROWNUM AS n FROM (
 SELECT -1 AS place, GREATEST(NVL((SELECT MAX(id) FROM app."Events"), 0), NVL((SELECT MAX(id) FROM app."Events_held"), 0), NVL((SELECT MAX(id) FROM app."Events_done"), 0)) || ' 0 0 0 ' || SYS_CONTEXT('USERENV', 'DB_UNIQUE_NAME') || '/' || SYS_CONTEXT('USERENV', 'CON_NAME') AS line,
     0 AS id, 0 AS lane, NULL AS message_id, NULL AS topic, NULL AS message_key, EMPTY_BLOB() AS payload, TO_CLOB(NULL) AS payload_text, TO_CLOB(NULL) AS headers,
-    CAST(NULL AS TIMESTAMP(6)) AS available_at, 0 AS priority, 0 AS attempts, 0 AS crashes, CAST(NULL AS TIMESTAMP(6)) AS created_at FROM dual
+    CAST(NULL AS TIMESTAMP(6)) AS available_at, CAST(NULL AS TIMESTAMP(6)) AS expires_at, 0 AS priority, 0 AS attempts, 0 AS crashes, CAST(NULL AS TIMESTAMP(6)) AS created_at FROM dual
 UNION ALL
-SELECT t.place, NULL, t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.available_at, t.priority, t.attempts, t.crashes, t.created_at
+SELECT t.place, NULL, t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.available_at, t.expires_at, t.priority, t.attempts, t.crashes, t.created_at
 FROM (SELECT t.*, SUM(NVL(DBMS_LOB.GETLENGTH(t.payload), 0) + NVL(DBMS_LOB.GETLENGTH(t.payload_text), 0)) OVER (ORDER BY t.place, t.id ROWS UNBOUNDED PRECEDING) - (NVL(DBMS_LOB.GETLENGTH(t.payload), 0) + NVL(DBMS_LOB.GETLENGTH(t.payload_text), 0)) AS bytes_before
 FROM (SELECT t.*, p.place FROM (
     SELECT place, rid FROM (
@@ -421,15 +423,15 @@ BEGIN
 END;
 SELECT t.line, t.id, t.lane, t.message_id, t.topic, t.message_key,
     CASE WHEN t.payload_text IS NULL THEN t.payload ELSE as_bytes(t.payload_text) END, t.headers,
-    TO_CHAR(t.available_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), t.priority, t.attempts, t.crashes, TO_CHAR(t.created_at, 'YYYY-MM-DD HH24:MI:SS.FF6'),
+    TO_CHAR(t.available_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), TO_CHAR(t.expires_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), t.priority, t.attempts, t.crashes, TO_CHAR(t.created_at, 'YYYY-MM-DD HH24:MI:SS.FF6'),
     CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END +
     65536 * CASE WHEN t.payload_text IS NULL THEN NVL(DBMS_LOB.GETLENGTH(t.payload), 0) ELSE DBMS_LOB.GETLENGTH(as_bytes(t.payload_text)) END + CASE WHEN t.available_at > SYS_EXTRACT_UTC(SYSTIMESTAMP) THEN 2 ELSE 0 END
 FROM (SELECT r.*, ROWNUM AS n FROM (
 SELECT -1 AS place, GREATEST(NVL((SELECT MAX(id) FROM app."Events"), 0), NVL((SELECT MAX(id) FROM app."Events_held"), 0), NVL((SELECT MAX(id) FROM app."Events_done"), 0)) || ' 0 0 0 ' || SYS_CONTEXT('USERENV', 'DB_UNIQUE_NAME') || '/' || SYS_CONTEXT('USERENV', 'CON_NAME') AS line,
     0 AS id, 0 AS lane, NULL AS message_id, NULL AS topic, NULL AS message_key, EMPTY_BLOB() AS payload, TO_CLOB(NULL) AS payload_text, TO_CLOB(NULL) AS headers,
-    CAST(NULL AS TIMESTAMP(6)) AS available_at, 0 AS priority, 0 AS attempts, 0 AS crashes, CAST(NULL AS TIMESTAMP(6)) AS created_at FROM dual
+    CAST(NULL AS TIMESTAMP(6)) AS available_at, CAST(NULL AS TIMESTAMP(6)) AS expires_at, 0 AS priority, 0 AS attempts, 0 AS crashes, CAST(NULL AS TIMESTAMP(6)) AS created_at FROM dual
 UNION ALL
-SELECT t.place, NULL, t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.available_at, t.priority, t.attempts, t.crashes, t.created_at
+SELECT t.place, NULL, t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.available_at, t.expires_at, t.priority, t.attempts, t.crashes, t.created_at
 FROM (SELECT t.*, p.place FROM (
     SELECT place, rid FROM (
     SELECT 0 AS place, rid FROM (SELECT /*+ INDEX_ASC(h "Events_lane_id") */ h.ROWID AS rid FROM app."Events" h WHERE h.lane = :1 AND h.id > :2 AND h.id <= :3 AND NLSSORT(h.message_key, 'NLS_SORT=BINARY') = NLSSORT(:4, 'NLS_SORT=BINARY') ORDER BY h.id) WHERE ROWNUM <= :5
@@ -478,7 +480,7 @@ BEGIN
 END;
 SELECT t.id, t.lane, t.message_id, t.topic, t.message_key,
     CASE WHEN t.payload_text IS NULL THEN t.payload ELSE as_bytes(t.payload_text) END, t.headers,
-    TO_CHAR(t.available_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), t.priority, t.attempts, t.crashes, TO_CHAR(t.created_at, 'YYYY-MM-DD HH24:MI:SS.FF6'),
+    TO_CHAR(t.available_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), TO_CHAR(t.expires_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), t.priority, t.attempts, t.crashes, TO_CHAR(t.created_at, 'YYYY-MM-DD HH24:MI:SS.FF6'),
     CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END +
     65536 * CASE WHEN t.payload_text IS NULL THEN NVL(DBMS_LOB.GETLENGTH(t.payload), 0) ELSE DBMS_LOB.GETLENGTH(as_bytes(t.payload_text)) END + CASE WHEN t.available_at > SYS_EXTRACT_UTC(SYSTIMESTAMP) THEN 2 ELSE 0 END
 FROM JSON_TABLE(:1, '$[*]' COLUMNS (lane NUMBER PATH '$[0]', id NUMBER PATH '$[1]')) g
@@ -501,9 +503,9 @@ BEGIN
 END;
 SELECT t.id, t.lane, t.message_id, t.topic, t.message_key,
     CASE WHEN t.payload_text IS NULL THEN t.payload ELSE as_bytes(t.payload_text) END, t.headers,
-    TO_CHAR(t.available_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), t.priority, t.attempts, t.crashes, TO_CHAR(t.created_at, 'YYYY-MM-DD HH24:MI:SS.FF6'),
+    TO_CHAR(t.available_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), TO_CHAR(t.expires_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), t.priority, t.attempts, t.crashes, TO_CHAR(t.created_at, 'YYYY-MM-DD HH24:MI:SS.FF6'),
     CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END +
-    65536 * CASE WHEN t.payload_text IS NULL THEN NVL(DBMS_LOB.GETLENGTH(t.payload), 0) ELSE DBMS_LOB.GETLENGTH(as_bytes(t.payload_text)) END + CASE WHEN t.state = 'retry' THEN 4 ELSE 0 END
+    65536 * CASE WHEN t.payload_text IS NULL THEN NVL(DBMS_LOB.GETLENGTH(t.payload), 0) ELSE DBMS_LOB.GETLENGTH(as_bytes(t.payload_text)) END + CASE WHEN t.state = 'retry' THEN 4 ELSE 0 END + 16 * t.holds
 FROM JSON_TABLE(:1, '$[*]' COLUMNS (lane NUMBER PATH '$[0]', id NUMBER PATH '$[1]')) g
 JOIN app."Events_held" t ON t.id = g.id AND t.lane = g.lane AND t.state <> 'error';
 --   1: [[1,15],[2,16]]
@@ -524,9 +526,9 @@ BEGIN
 END;
 SELECT t.id, t.lane, t.message_id, t.topic, t.message_key,
     CASE WHEN t.payload_text IS NULL THEN t.payload ELSE as_bytes(t.payload_text) END, t.headers,
-    TO_CHAR(t.available_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), t.priority, t.attempts, t.crashes, TO_CHAR(t.created_at, 'YYYY-MM-DD HH24:MI:SS.FF6'),
+    TO_CHAR(t.available_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), TO_CHAR(t.expires_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), t.priority, t.attempts, t.crashes, TO_CHAR(t.created_at, 'YYYY-MM-DD HH24:MI:SS.FF6'),
     CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END +
-    65536 * CASE WHEN t.payload_text IS NULL THEN NVL(DBMS_LOB.GETLENGTH(t.payload), 0) ELSE DBMS_LOB.GETLENGTH(as_bytes(t.payload_text)) END + CASE WHEN t.state = 'retry' THEN 4 ELSE 0 END
+    65536 * CASE WHEN t.payload_text IS NULL THEN NVL(DBMS_LOB.GETLENGTH(t.payload), 0) ELSE DBMS_LOB.GETLENGTH(as_bytes(t.payload_text)) END + CASE WHEN t.state = 'retry' THEN 4 ELSE 0 END + 16 * t.holds
 FROM (SELECT r.*, ROWNUM AS n FROM (
 SELECT t.* FROM (SELECT t.*, SUM(NVL(DBMS_LOB.GETLENGTH(t.payload), 0) + NVL(DBMS_LOB.GETLENGTH(t.payload_text), 0)) OVER (ORDER BY CASE WHEN t.state <> 'error' THEN NVL(t.available_at, TIMESTAMP '0001-01-01 00:00:00') END, CASE WHEN t.state <> 'error' THEN t.id END ROWS UNBOUNDED PRECEDING) - (NVL(DBMS_LOB.GETLENGTH(t.payload), 0) + NVL(DBMS_LOB.GETLENGTH(t.payload_text), 0)) AS bytes_before
 FROM (SELECT * FROM (SELECT t.* FROM app."Events_held" t
@@ -543,14 +545,14 @@ ORDER BY CASE WHEN t.state <> 'error' THEN NVL(t.available_at, TIMESTAMP '0001-0
 
 -- held keys
 SELECT t.lane, t.message_key, t.topic, t.id FROM app."Events_held" t
-WHERE CASE WHEN t.state = 'retry' THEN t.lane END IN (SELECT j.id FROM JSON_TABLE(:1, '$[*]' COLUMNS (id NUMBER PATH '$')) j) AND t.message_key IS NOT NULL AND ROWNUM <= :2;
+WHERE CASE WHEN t.state = 'retry' OR t.holds > 0 THEN t.lane END IN (SELECT j.id FROM JSON_TABLE(:1, '$[*]' COLUMNS (id NUMBER PATH '$')) j) AND t.message_key IS NOT NULL AND ROWNUM <= :2;
 --   1: [1,2]
 --   2: 100
 
 -- held among keys
 SELECT /*+ LEADING(g) USE_NL(t) INDEX(t "Events_held_retry") */ t.lane, MIN(t.message_key), MIN(t.topic), MIN(t.id)
 FROM JSON_TABLE(:1, '$[*]' COLUMNS (lane NUMBER PATH '$[0]', message_key VARCHAR2(255) PATH '$[1]')) g
-JOIN app."Events_held" t ON CASE WHEN t.state = 'retry' THEN t.lane END = g.lane AND NLSSORT(CASE WHEN t.state = 'retry' THEN t.message_key END, 'NLS_SORT=BINARY') = NLSSORT(g.message_key, 'NLS_SORT=BINARY')
+JOIN app."Events_held" t ON CASE WHEN t.state = 'retry' OR t.holds > 0 THEN t.lane END = g.lane AND NLSSORT(CASE WHEN t.state = 'retry' OR t.holds > 0 THEN t.message_key END, 'NLS_SORT=BINARY') = NLSSORT(g.message_key, 'NLS_SORT=BINARY')
 GROUP BY t.lane, NLSSORT(t.message_key, 'NLS_SORT=BINARY'), NLSSORT(t.topic, 'NLS_SORT=BINARY');
 --   1: [[1,"a\"\\k"],[2,"b"],[1,"c"]]
 
@@ -571,23 +573,23 @@ END;
 SELECT 'lane', l.lane, l.fence FROM JSON_TABLE(:1, '$[*]' COLUMNS (lane NUMBER PATH '$[0]', fence NUMBER PATH '$[1]')) g JOIN app."Events_lanes" l ON l.lane = g.lane AND l.fence = g.fence AND l.owner = :2;
 --   1: [[1,7]]
 --   2: r
-INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
-SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, g.attempts, g.crashes, t.available_at, NVL(g.fault, t.last_error), SYS_EXTRACT_UTC(SYSTIMESTAMP), g.receipt, :1
+INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
+SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, g.attempts, g.crashes, t.available_at, NVL(g.fault, t.last_error), SYS_EXTRACT_UTC(SYSTIMESTAMP), g.receipt, :1
 FROM JSON_TABLE(:2, '$[*]' COLUMNS (
         id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim NUMBER PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
-        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]')) g
+        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]')) g
     JOIN app."Events_lanes" l ON l.lane = g.lane AND l.fence = g.claim AND l.owner = :3
     JOIN app."Events" t ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id;
 --   1: r
---   2: [[5,1,7,"done",1,0,0,"","0/5","0197a3b4-0000-7abc-8def-000000000005"]]
+--   2: [[5,1,7,"done",1,0,0,"","0/5","0197a3b4-0000-7abc-8def-000000000005",0]]
 --   3: r
 DELETE /*+ INDEX(d) */ FROM app."Events" d WHERE (d.id, d.message_id) IN (SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.message_id
 FROM JSON_TABLE(:1, '$[*]' COLUMNS (
         id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim NUMBER PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
-        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]')) g
+        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]')) g
     JOIN app."Events_lanes" l ON l.lane = g.lane AND l.fence = g.claim AND l.owner = :2
     JOIN app."Events" t ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id);
---   1: [[5,1,7,"done",1,0,0,"","0/5","0197a3b4-0000-7abc-8def-000000000005"]]
+--   1: [[5,1,7,"done",1,0,0,"","0/5","0197a3b4-0000-7abc-8def-000000000005",0]]
 --   2: r
 
 -- settle: done, with receipts of their own
@@ -602,23 +604,23 @@ END;
 SELECT 'lane', l.lane, l.fence FROM JSON_TABLE(:1, '$[*]' COLUMNS (lane NUMBER PATH '$[0]', fence NUMBER PATH '$[1]')) g JOIN app."Events_lanes" l ON l.lane = g.lane AND l.fence = g.fence AND l.owner = :2;
 --   1: [[1,7]]
 --   2: r
-INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
-SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, g.attempts, g.crashes, t.available_at, NVL(g.fault, t.last_error), SYS_EXTRACT_UTC(SYSTIMESTAMP), g.receipt, :1
+INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
+SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, g.attempts, g.crashes, t.available_at, NVL(g.fault, t.last_error), SYS_EXTRACT_UTC(SYSTIMESTAMP), g.receipt, :1
 FROM JSON_TABLE(:2, '$[*]' COLUMNS (
         id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim NUMBER PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
-        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]')) g
+        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]')) g
     JOIN app."Events_lanes" l ON l.lane = g.lane AND l.fence = g.claim AND l.owner = :3
     JOIN app."Events" t ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id;
 --   1: r
---   2: [[5,1,7,"done",1,0,0,"","0/5","0197a3b4-0000-7abc-8def-000000000005"],[6,1,7,"done",1,0,0,"","0/6","
+--   2: [[5,1,7,"done",1,0,0,"","0/5","0197a3b4-0000-7abc-8def-000000000005",0],[6,1,7,"done",1,0,0,"","0/6"
 --   3: r
 DELETE /*+ INDEX(d) */ FROM app."Events" d WHERE (d.id, d.message_id) IN (SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.message_id
 FROM JSON_TABLE(:1, '$[*]' COLUMNS (
         id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim NUMBER PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
-        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]')) g
+        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]')) g
     JOIN app."Events_lanes" l ON l.lane = g.lane AND l.fence = g.claim AND l.owner = :2
     JOIN app."Events" t ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id);
---   1: [[5,1,7,"done",1,0,0,"","0/5","0197a3b4-0000-7abc-8def-000000000005"],[6,1,7,"done",1,0,0,"","0/6","
+--   1: [[5,1,7,"done",1,0,0,"","0/5","0197a3b4-0000-7abc-8def-000000000005",0],[6,1,7,"done",1,0,0,"","0/6"
 --   2: r
 
 -- settle: done, not kept
@@ -636,10 +638,10 @@ SELECT 'lane', l.lane, l.fence FROM JSON_TABLE(:1, '$[*]' COLUMNS (lane NUMBER P
 DELETE /*+ INDEX(d) */ FROM app."Events" d WHERE (d.id, d.message_id) IN (SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.message_id
 FROM JSON_TABLE(:1, '$[*]' COLUMNS (
         id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim NUMBER PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
-        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]')) g
+        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]')) g
     JOIN app."Events_lanes" l ON l.lane = g.lane AND l.fence = g.claim AND l.owner = :2
     JOIN app."Events" t ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id);
---   1: [[5,1,7,"done",1,0,0,"","0/5","0197a3b4-0000-7abc-8def-000000000005"]]
+--   1: [[5,1,7,"done",1,0,0,"","0/5","0197a3b4-0000-7abc-8def-000000000005",0]]
 --   2: r
 
 -- settle: everything
@@ -654,67 +656,67 @@ END;
 SELECT 'lane', l.lane, l.fence FROM JSON_TABLE(:1, '$[*]' COLUMNS (lane NUMBER PATH '$[0]', fence NUMBER PATH '$[1]')) g JOIN app."Events_lanes" l ON l.lane = g.lane AND l.fence = g.fence AND l.owner = :2;
 --   1: [[1,7],[2,8]]
 --   2: r
-INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
-SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, g.attempts, g.crashes, t.available_at, NVL(g.fault, t.last_error), SYS_EXTRACT_UTC(SYSTIMESTAMP), g.receipt, :1
+INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
+SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, g.attempts, g.crashes, t.available_at, NVL(g.fault, t.last_error), SYS_EXTRACT_UTC(SYSTIMESTAMP), g.receipt, :1
 FROM JSON_TABLE(:2, '$[*]' COLUMNS (
         id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim NUMBER PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
-        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]')) g
+        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]')) g
     JOIN app."Events_lanes" l ON l.lane = g.lane AND l.fence = g.claim AND l.owner = :3
     JOIN app."Events" t ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id;
 --   1: r
---   2: [[5,1,7,"done",1,0,0,"","0/5","0197a3b4-0000-7abc-8def-000000000005"]]
+--   2: [[5,1,7,"done",1,0,0,"","0/5","0197a3b4-0000-7abc-8def-000000000005",0]]
 --   3: r
 DELETE /*+ INDEX(d) */ FROM app."Events" d WHERE (d.id, d.message_id) IN (SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.message_id
 FROM JSON_TABLE(:1, '$[*]' COLUMNS (
         id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim NUMBER PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
-        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]')) g
+        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]')) g
     JOIN app."Events_lanes" l ON l.lane = g.lane AND l.fence = g.claim AND l.owner = :2
     JOIN app."Events" t ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id);
---   1: [[5,1,7,"done",1,0,0,"","0/5","0197a3b4-0000-7abc-8def-000000000005"]]
+--   1: [[5,1,7,"done",1,0,0,"","0/5","0197a3b4-0000-7abc-8def-000000000005",0]]
 --   2: r
-INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
-SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, g.attempts, g.crashes, t.available_at, NVL(g.fault, t.last_error), SYS_EXTRACT_UTC(SYSTIMESTAMP), g.receipt, :1
+INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
+SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, g.attempts, g.crashes, t.available_at, NVL(g.fault, t.last_error), SYS_EXTRACT_UTC(SYSTIMESTAMP), g.receipt, :1
 FROM JSON_TABLE(:2, '$[*]' COLUMNS (
         id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim NUMBER PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
-        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]')) g
+        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]')) g
     JOIN app."Events_lanes" l ON l.lane = g.lane AND l.fence = g.claim AND l.owner = :3
     JOIN app."Events_held" t ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id AND t.state <> 'error';
 --   1: r
---   2: [[8,2,8,"done",0,0,0,"","","0197a3b4-0000-7abc-8def-000000000008"]]
+--   2: [[8,2,8,"done",0,0,0,"","","0197a3b4-0000-7abc-8def-000000000008",0]]
 --   3: r
 DELETE /*+ INDEX(d) */ FROM app."Events_held" d WHERE (d.id, d.message_id) IN (SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.message_id
 FROM JSON_TABLE(:1, '$[*]' COLUMNS (
         id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim NUMBER PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
-        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]')) g
+        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]')) g
     JOIN app."Events_lanes" l ON l.lane = g.lane AND l.fence = g.claim AND l.owner = :2
     JOIN app."Events_held" t ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id AND t.state <> 'error');
---   1: [[8,2,8,"done",0,0,0,"","","0197a3b4-0000-7abc-8def-000000000008"]]
+--   1: [[8,2,8,"done",0,0,0,"","","0197a3b4-0000-7abc-8def-000000000008",0]]
 --   2: r
-INSERT INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, state)
-SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, g.attempts, g.crashes, CASE WHEN g.state = 'retry' THEN SYS_EXTRACT_UTC(SYSTIMESTAMP) + NUMTODSINTERVAL(g.delay / 1000000, 'SECOND') ELSE t.available_at END, NVL(g.fault, t.last_error), g.state
+INSERT INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, state, holds)
+SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, g.attempts, g.crashes, CASE WHEN g.state = 'retry' OR g.holds > 0 THEN SYS_EXTRACT_UTC(SYSTIMESTAMP) + NUMTODSINTERVAL(g.delay / 1000000, 'SECOND') ELSE t.available_at END, NVL(g.fault, t.last_error), g.state, g.holds
 FROM JSON_TABLE(:1, '$[*]' COLUMNS (
         id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim NUMBER PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
-        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]')) g
+        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]')) g
     JOIN app."Events_lanes" l ON l.lane = g.lane AND l.fence = g.claim AND l.owner = :2
     JOIN app."Events" t ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id;
---   1: [[6,1,7,"retry",2,0,1000000,"it's \"broken\"","","0197a3b4-0000-7abc-8def-000000000006"]]
+--   1: [[6,1,7,"retry",2,0,1000000,"it's \"broken\"","","0197a3b4-0000-7abc-8def-000000000006",0]]
 --   2: r
 DELETE /*+ INDEX(d) */ FROM app."Events" d WHERE (d.id, d.message_id) IN (SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.message_id
 FROM JSON_TABLE(:1, '$[*]' COLUMNS (
         id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim NUMBER PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
-        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]')) g
+        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]')) g
     JOIN app."Events_lanes" l ON l.lane = g.lane AND l.fence = g.claim AND l.owner = :2
     JOIN app."Events" t ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id);
---   1: [[6,1,7,"retry",2,0,1000000,"it's \"broken\"","","0197a3b4-0000-7abc-8def-000000000006"]]
+--   1: [[6,1,7,"retry",2,0,1000000,"it's \"broken\"","","0197a3b4-0000-7abc-8def-000000000006",0]]
 --   2: r
 MERGE INTO app."Events_held" t USING (SELECT g.* FROM JSON_TABLE(:1, '$[*]' COLUMNS (
         id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim NUMBER PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
-        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]')) g
+        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]')) g
     JOIN app."Events_lanes" l ON l.lane = g.lane AND l.fence = g.claim AND l.owner = :2) g ON (t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id)
-WHEN MATCHED THEN UPDATE SET t.state = g.state, t.attempts = g.attempts, t.crashes = g.crashes,
-    t.available_at = CASE WHEN g.state = 'retry' THEN SYS_EXTRACT_UTC(SYSTIMESTAMP) + NUMTODSINTERVAL(g.delay / 1000000, 'SECOND') ELSE t.available_at END, t.last_error = NVL(g.fault, t.last_error)
-    WHERE t.state <> 'error';
---   1: [[7,2,8,"error",0,0,0,"","","0197a3b4-0000-7abc-8def-000000000007"]]
+WHEN MATCHED THEN UPDATE SET t.state = g.state, t.holds = g.holds, t.attempts = g.attempts, t.crashes = g.crashes,
+    t.available_at = CASE WHEN g.state = 'retry' OR g.holds > 0 THEN SYS_EXTRACT_UTC(SYSTIMESTAMP) + NUMTODSINTERVAL(g.delay / 1000000, 'SECOND') ELSE t.available_at END, t.last_error = NVL(g.fault, t.last_error)
+    WHERE t.state <> 'error' AND (t.holds < 2 OR g.holds = 0);
+--   1: [[7,2,8,"error",0,0,0,"","","0197a3b4-0000-7abc-8def-000000000007",0]]
 --   2: r
 
 -- settle by rows: done
@@ -727,21 +729,21 @@ END;
 --   1: [10]
 SELECT 'fenced', COUNT(*), 0 FROM JSON_TABLE(:1, '$[*]' COLUMNS (id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim VARCHAR2(255) PATH '$[2]', message_id VARCHAR2(36) PATH '$[9]')) g JOIN app."Events" t ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id
 WHERE t.claim_token IS NULL OR t.claim_token <> g.claim;
---   1: [[10,2,"t","done",0,0,0,"","","0197a3b4-0000-7abc-8def-000000000010"]]
-INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
-SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, g.attempts, g.crashes, t.available_at, NVL(g.fault, t.last_error), SYS_EXTRACT_UTC(SYSTIMESTAMP), g.receipt, :1
+--   1: [[10,2,"t","done",0,0,0,"","","0197a3b4-0000-7abc-8def-000000000010",0]]
+INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
+SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, g.attempts, g.crashes, t.available_at, NVL(g.fault, t.last_error), SYS_EXTRACT_UTC(SYSTIMESTAMP), g.receipt, :1
 FROM JSON_TABLE(:2, '$[*]' COLUMNS (
         id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim VARCHAR2(255) PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
-        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]')) g
+        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]')) g
     JOIN app."Events" t ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id AND t.claim_token = g.claim;
 --   1: r
---   2: [[10,2,"t","done",0,0,0,"","","0197a3b4-0000-7abc-8def-000000000010"]]
+--   2: [[10,2,"t","done",0,0,0,"","","0197a3b4-0000-7abc-8def-000000000010",0]]
 DELETE /*+ INDEX(d) */ FROM app."Events" d WHERE (d.id, d.message_id) IN (SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.message_id
 FROM JSON_TABLE(:1, '$[*]' COLUMNS (
         id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim VARCHAR2(255) PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
-        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]')) g
+        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]')) g
     JOIN app."Events" t ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id AND t.claim_token = g.claim);
---   1: [[10,2,"t","done",0,0,0,"","","0197a3b4-0000-7abc-8def-000000000010"]]
+--   1: [[10,2,"t","done",0,0,0,"","","0197a3b4-0000-7abc-8def-000000000010",0]]
 
 -- settle by rows
 BEGIN
@@ -753,28 +755,28 @@ END;
 --   1: [9,10]
 SELECT 'fenced', COUNT(*), 0 FROM JSON_TABLE(:1, '$[*]' COLUMNS (id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim VARCHAR2(255) PATH '$[2]', message_id VARCHAR2(36) PATH '$[9]')) g JOIN app."Events" t ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id
 WHERE t.claim_token IS NULL OR t.claim_token <> g.claim;
---   1: [[9,2,"t","pending",0,0,0,"","","0197a3b4-0000-7abc-8def-000000000009"],[10,2,"t","done",0,0,0,"",""
-INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
-SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, g.attempts, g.crashes, t.available_at, NVL(g.fault, t.last_error), SYS_EXTRACT_UTC(SYSTIMESTAMP), g.receipt, :1
+--   1: [[9,2,"t","pending",0,0,0,"","","0197a3b4-0000-7abc-8def-000000000009",0],[10,2,"t","done",0,0,0,"",
+INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
+SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, g.attempts, g.crashes, t.available_at, NVL(g.fault, t.last_error), SYS_EXTRACT_UTC(SYSTIMESTAMP), g.receipt, :1
 FROM JSON_TABLE(:2, '$[*]' COLUMNS (
         id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim VARCHAR2(255) PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
-        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]')) g
+        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]')) g
     JOIN app."Events" t ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id AND t.claim_token = g.claim;
 --   1: r
---   2: [[10,2,"t","done",0,0,0,"","","0197a3b4-0000-7abc-8def-000000000010"]]
+--   2: [[10,2,"t","done",0,0,0,"","","0197a3b4-0000-7abc-8def-000000000010",0]]
 DELETE /*+ INDEX(d) */ FROM app."Events" d WHERE (d.id, d.message_id) IN (SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.message_id
 FROM JSON_TABLE(:1, '$[*]' COLUMNS (
         id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim VARCHAR2(255) PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
-        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]')) g
+        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]')) g
     JOIN app."Events" t ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id AND t.claim_token = g.claim);
---   1: [[10,2,"t","done",0,0,0,"","","0197a3b4-0000-7abc-8def-000000000010"]]
+--   1: [[10,2,"t","done",0,0,0,"","","0197a3b4-0000-7abc-8def-000000000010",0]]
 MERGE INTO app."Events" t USING (SELECT g.* FROM JSON_TABLE(:1, '$[*]' COLUMNS (
         id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim VARCHAR2(255) PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
-        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]')) g) g ON (t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id)
+        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]')) g) g ON (t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id)
 WHEN MATCHED THEN UPDATE SET t.claimed_by = NULL, t.claim_token = NULL, t.claimed_until = NULL, t.claim_stamp = NULL,
     t.attempts = g.attempts, t.crashes = g.crashes, t.last_error = NVL(g.fault, t.last_error)
     WHERE t.claim_token = g.claim;
---   1: [[9,2,"t","pending",0,0,0,"","","0197a3b4-0000-7abc-8def-000000000009"]]
+--   1: [[9,2,"t","pending",0,0,0,"","","0197a3b4-0000-7abc-8def-000000000009",0]]
 
 -- settle by rows, not kept
 BEGIN
@@ -786,26 +788,26 @@ END;
 --   1: [10,11]
 SELECT 'fenced', COUNT(*), 0 FROM JSON_TABLE(:1, '$[*]' COLUMNS (id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim VARCHAR2(255) PATH '$[2]', message_id VARCHAR2(36) PATH '$[9]')) g JOIN app."Events" t ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id
 WHERE t.claim_token IS NULL OR t.claim_token <> g.claim;
---   1: [[10,2,"t","done",0,0,0,"","","0197a3b4-0000-7abc-8def-000000000010"],[11,2,"t","retry",1,0,1000000,
+--   1: [[10,2,"t","done",0,0,0,"","","0197a3b4-0000-7abc-8def-000000000010",0],[11,2,"t","retry",1,0,100000
 DELETE /*+ INDEX(d) */ FROM app."Events" d WHERE (d.id, d.message_id) IN (SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.message_id
 FROM JSON_TABLE(:1, '$[*]' COLUMNS (
         id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim VARCHAR2(255) PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
-        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]')) g
+        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]')) g
     JOIN app."Events" t ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id AND t.claim_token = g.claim);
---   1: [[10,2,"t","done",0,0,0,"","","0197a3b4-0000-7abc-8def-000000000010"]]
-INSERT INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, state)
-SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, g.attempts, g.crashes, CASE WHEN g.state = 'retry' THEN SYS_EXTRACT_UTC(SYSTIMESTAMP) + NUMTODSINTERVAL(g.delay / 1000000, 'SECOND') ELSE t.available_at END, NVL(g.fault, t.last_error), g.state
+--   1: [[10,2,"t","done",0,0,0,"","","0197a3b4-0000-7abc-8def-000000000010",0]]
+INSERT INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, state, holds)
+SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, g.attempts, g.crashes, CASE WHEN g.state = 'retry' OR g.holds > 0 THEN SYS_EXTRACT_UTC(SYSTIMESTAMP) + NUMTODSINTERVAL(g.delay / 1000000, 'SECOND') ELSE t.available_at END, NVL(g.fault, t.last_error), g.state, g.holds
 FROM JSON_TABLE(:1, '$[*]' COLUMNS (
         id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim VARCHAR2(255) PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
-        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]')) g
+        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]')) g
     JOIN app."Events" t ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id AND t.claim_token = g.claim;
---   1: [[11,2,"t","retry",1,0,1000000,"refused","","0197a3b4-0000-7abc-8def-000000000011"]]
+--   1: [[11,2,"t","retry",1,0,1000000,"refused","","0197a3b4-0000-7abc-8def-000000000011",0]]
 DELETE /*+ INDEX(d) */ FROM app."Events" d WHERE (d.id, d.message_id) IN (SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.message_id
 FROM JSON_TABLE(:1, '$[*]' COLUMNS (
         id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim VARCHAR2(255) PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
-        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]')) g
+        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]')) g
     JOIN app."Events" t ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id AND t.claim_token = g.claim);
---   1: [[11,2,"t","retry",1,0,1000000,"refused","","0197a3b4-0000-7abc-8def-000000000011"]]
+--   1: [[11,2,"t","retry",1,0,1000000,"refused","","0197a3b4-0000-7abc-8def-000000000011",0]]
 
 -- purge
 UPDATE app."Events_settings" SET value = value WHERE name = 'schema';
@@ -869,7 +871,7 @@ BEGIN
 END;
 SELECT /*+ INDEX(t "Events_claim_until") */ t.id, t.lane, t.message_id, t.topic, t.message_key,
     CASE WHEN t.payload_text IS NULL THEN t.payload ELSE as_bytes(t.payload_text) END, t.headers,
-    TO_CHAR(t.available_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), t.priority, t.attempts, t.crashes, TO_CHAR(t.created_at, 'YYYY-MM-DD HH24:MI:SS.FF6'),
+    TO_CHAR(t.available_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), TO_CHAR(t.expires_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), t.priority, t.attempts, t.crashes, TO_CHAR(t.created_at, 'YYYY-MM-DD HH24:MI:SS.FF6'),
     CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END +
     65536 * CASE WHEN t.payload_text IS NULL THEN NVL(DBMS_LOB.GETLENGTH(t.payload), 0) ELSE DBMS_LOB.GETLENGTH(as_bytes(t.payload_text)) END + CASE WHEN t.available_at > SYS_EXTRACT_UTC(SYSTIMESTAMP) THEN 2 ELSE 0 END
 FROM app."Events" t WHERE t.claimed_until IS NOT NULL AND t.claim_stamp = (SELECT DBMS_TRANSACTION.LOCAL_TRANSACTION_ID FROM dual);
@@ -923,7 +925,7 @@ BEGIN
 END;
 SELECT /*+ INDEX(t "Events_claim_until") */ t.id, t.lane, t.message_id, t.topic, t.message_key,
     CASE WHEN t.payload_text IS NULL THEN t.payload ELSE as_bytes(t.payload_text) END, t.headers,
-    TO_CHAR(t.available_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), t.priority, t.attempts, t.crashes, TO_CHAR(t.created_at, 'YYYY-MM-DD HH24:MI:SS.FF6'),
+    TO_CHAR(t.available_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), TO_CHAR(t.expires_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), t.priority, t.attempts, t.crashes, TO_CHAR(t.created_at, 'YYYY-MM-DD HH24:MI:SS.FF6'),
     CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END +
     65536 * CASE WHEN t.payload_text IS NULL THEN NVL(DBMS_LOB.GETLENGTH(t.payload), 0) ELSE DBMS_LOB.GETLENGTH(as_bytes(t.payload_text)) END + CASE WHEN t.available_at > SYS_EXTRACT_UTC(SYSTIMESTAMP) THEN 2 ELSE 0 END
 FROM app."Events" t WHERE t.claimed_until IS NOT NULL AND t.claim_stamp = (SELECT DBMS_TRANSACTION.LOCAL_TRANSACTION_ID FROM dual);
@@ -974,8 +976,8 @@ UPDATE app."Events" SET claimed_by = NULL, claim_token = NULL, claimed_until = N
 WHERE claimed_until < SYS_EXTRACT_UTC(SYSTIMESTAMP) AND id IN (SELECT j.id FROM JSON_TABLE(:1, '$[*]' COLUMNS (id NUMBER PATH '$')) j);
 --   1: [1,2]
 UPDATE app."Events_settings" SET value = value WHERE name = 'schema';
-INSERT INTO app."Events" (id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, last_error, created_at, claim_stamp)
-SELECT t.id, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.attempts, t.crashes, t.available_at, t.last_error, t.created_at, (SELECT DBMS_TRANSACTION.LOCAL_TRANSACTION_ID FROM dual)
+INSERT INTO app."Events" (id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, last_error, created_at, expires_at, claim_stamp)
+SELECT t.id, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.attempts, t.crashes, t.available_at, t.last_error, t.created_at, t.expires_at, (SELECT DBMS_TRANSACTION.LOCAL_TRANSACTION_ID FROM dual)
 FROM (SELECT t.* FROM app."Events_held" t WHERE (SELECT value FROM app."Events_settings" WHERE name = 'claim') = 'rows' AND CASE WHEN t.state <> 'error' THEN NVL(t.available_at, TIMESTAMP '0001-01-01 00:00:00') END <= SYS_EXTRACT_UTC(SYSTIMESTAMP)
     AND (SELECT COUNT(*) FROM app."Events" h WHERE h.lane = t.lane AND h.id = t.id) = 0 AND (SELECT COUNT(*) FROM app."Events_held" o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id < t.message_id AND o.state <> 'error' AND NVL(o.available_at, TIMESTAMP '0001-01-01 00:00:00') <= SYS_EXTRACT_UTC(SYSTIMESTAMP)) = 0
     ORDER BY CASE WHEN t.state <> 'error' THEN NVL(t.available_at, TIMESTAMP '0001-01-01 00:00:00') END, CASE WHEN t.state <> 'error' THEN t.id END) t WHERE ROWNUM <= :1;
@@ -999,9 +1001,9 @@ BEGIN
 END;
 SELECT t.id, t.lane, t.message_id, t.topic, t.message_key,
     CASE WHEN t.payload_text IS NULL THEN t.payload ELSE as_bytes(t.payload_text) END, t.headers,
-    TO_CHAR(t.available_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), t.priority, t.attempts, t.crashes, TO_CHAR(t.created_at, 'YYYY-MM-DD HH24:MI:SS.FF6'),
+    TO_CHAR(t.available_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), TO_CHAR(t.expires_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), t.priority, t.attempts, t.crashes, TO_CHAR(t.created_at, 'YYYY-MM-DD HH24:MI:SS.FF6'),
     CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END +
-    65536 * CASE WHEN t.payload_text IS NULL THEN NVL(DBMS_LOB.GETLENGTH(t.payload), 0) ELSE DBMS_LOB.GETLENGTH(as_bytes(t.payload_text)) END + CASE WHEN t.available_at > SYS_EXTRACT_UTC(SYSTIMESTAMP) THEN 2 ELSE 0 END + CASE WHEN t.state = 'retry' THEN 4 ELSE 0 END, t.state, t.last_error, t.receipt, t.claimed_by, TO_CHAR(t.finished_at, 'YYYY-MM-DD HH24:MI:SS.FF6')
+    65536 * CASE WHEN t.payload_text IS NULL THEN NVL(DBMS_LOB.GETLENGTH(t.payload), 0) ELSE DBMS_LOB.GETLENGTH(as_bytes(t.payload_text)) END + CASE WHEN t.available_at > SYS_EXTRACT_UTC(SYSTIMESTAMP) THEN 2 ELSE 0 END + CASE WHEN t.state = 'retry' THEN 4 ELSE 0 END + 16 * t.holds, t.state, t.last_error, t.receipt, t.claimed_by, TO_CHAR(t.finished_at, 'YYYY-MM-DD HH24:MI:SS.FF6')
 FROM (SELECT r.*, ROWNUM AS n FROM (
 SELECT t.* FROM app."Events_messages" t WHERE t.id > :1
 ORDER BY t.id) r WHERE ROWNUM <= :2) t;
@@ -1024,9 +1026,9 @@ BEGIN
 END;
 SELECT t.id, t.lane, t.message_id, t.topic, t.message_key,
     CASE WHEN t.payload_text IS NULL THEN t.payload ELSE as_bytes(t.payload_text) END, t.headers,
-    TO_CHAR(t.available_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), t.priority, t.attempts, t.crashes, TO_CHAR(t.created_at, 'YYYY-MM-DD HH24:MI:SS.FF6'),
+    TO_CHAR(t.available_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), TO_CHAR(t.expires_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), t.priority, t.attempts, t.crashes, TO_CHAR(t.created_at, 'YYYY-MM-DD HH24:MI:SS.FF6'),
     CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END +
-    65536 * CASE WHEN t.payload_text IS NULL THEN NVL(DBMS_LOB.GETLENGTH(t.payload), 0) ELSE DBMS_LOB.GETLENGTH(as_bytes(t.payload_text)) END + CASE WHEN t.available_at > SYS_EXTRACT_UTC(SYSTIMESTAMP) THEN 2 ELSE 0 END + CASE WHEN t.state = 'retry' THEN 4 ELSE 0 END, t.state, t.last_error, t.receipt, t.claimed_by, TO_CHAR(t.finished_at, 'YYYY-MM-DD HH24:MI:SS.FF6')
+    65536 * CASE WHEN t.payload_text IS NULL THEN NVL(DBMS_LOB.GETLENGTH(t.payload), 0) ELSE DBMS_LOB.GETLENGTH(as_bytes(t.payload_text)) END + CASE WHEN t.available_at > SYS_EXTRACT_UTC(SYSTIMESTAMP) THEN 2 ELSE 0 END + CASE WHEN t.state = 'retry' THEN 4 ELSE 0 END + 16 * t.holds, t.state, t.last_error, t.receipt, t.claimed_by, TO_CHAR(t.finished_at, 'YYYY-MM-DD HH24:MI:SS.FF6')
 FROM (SELECT r.*, ROWNUM AS n FROM (
 SELECT t.* FROM app."Events_messages" t WHERE t.id > :1 AND (t.id IN (SELECT j.id FROM JSON_TABLE(:2, '$[*]' COLUMNS (id NUMBER PATH '$')) j) OR NLSSORT(LOWER(t.message_id), 'NLS_SORT=BINARY') IN (SELECT NLSSORT(j.text, 'NLS_SORT=BINARY') FROM JSON_TABLE(:3, '$[*]' COLUMNS (text VARCHAR2(255) PATH '$')) j)) AND NLSSORT(t.topic, 'NLS_SORT=BINARY') = NLSSORT(:4, 'NLS_SORT=BINARY') AND NLSSORT(t.message_key, 'NLS_SORT=BINARY') = NLSSORT(:5, 'NLS_SORT=BINARY') AND t.state = :6 AND t.created_at >= TO_TIMESTAMP(:7, 'YYYY-MM-DD HH24:MI:SS.FF6') AND INSTR(t.last_error, :8) > 0
 ORDER BY t.id) r WHERE ROWNUM <= :9) t;
@@ -1053,7 +1055,54 @@ ORDER BY id FOR UPDATE;
 --   6: 2026-01-31 00:00:00.000000
 --   7: refused
 --   8: 10
-UPDATE app."Events_held" t SET state = 'scheduled', attempts = 0, crashes = 0, available_at = SYS_EXTRACT_UTC(SYSTIMESTAMP) WHERE t.state = 'error' AND t.id IN (SELECT j.id FROM JSON_TABLE(:1, '$[*]' COLUMNS (id NUMBER PATH '$')) j) AND t.id > :2 AND (t.id IN (SELECT j.id FROM JSON_TABLE(:3, '$[*]' COLUMNS (id NUMBER PATH '$')) j) OR NLSSORT(LOWER(t.message_id), 'NLS_SORT=BINARY') IN (SELECT NLSSORT(j.text, 'NLS_SORT=BINARY') FROM JSON_TABLE(:4, '$[*]' COLUMNS (text VARCHAR2(255) PATH '$')) j)) AND NLSSORT(t.topic, 'NLS_SORT=BINARY') = NLSSORT(:5, 'NLS_SORT=BINARY') AND NLSSORT(t.message_key, 'NLS_SORT=BINARY') = NLSSORT(:6, 'NLS_SORT=BINARY') AND t.created_at >= TO_TIMESTAMP(:7, 'YYYY-MM-DD HH24:MI:SS.FF6') AND INSTR(t.last_error, :8) > 0;
+UPDATE app."Events_held" t SET state = CASE WHEN holds > 0 THEN 'retry' ELSE 'scheduled' END, holds = 0, attempts = 0, crashes = 0, available_at = SYS_EXTRACT_UTC(SYSTIMESTAMP),
+    expires_at = CASE WHEN last_error LIKE 'expired: %' THEN TIMESTAMP '9999-01-01 00:00:00' ELSE expires_at END WHERE t.state = 'error' AND t.id IN (SELECT j.id FROM JSON_TABLE(:1, '$[*]' COLUMNS (id NUMBER PATH '$')) j) AND t.id > :2 AND (t.id IN (SELECT j.id FROM JSON_TABLE(:3, '$[*]' COLUMNS (id NUMBER PATH '$')) j) OR NLSSORT(LOWER(t.message_id), 'NLS_SORT=BINARY') IN (SELECT NLSSORT(j.text, 'NLS_SORT=BINARY') FROM JSON_TABLE(:4, '$[*]' COLUMNS (text VARCHAR2(255) PATH '$')) j)) AND NLSSORT(t.topic, 'NLS_SORT=BINARY') = NLSSORT(:5, 'NLS_SORT=BINARY') AND NLSSORT(t.message_key, 'NLS_SORT=BINARY') = NLSSORT(:6, 'NLS_SORT=BINARY') AND t.created_at >= TO_TIMESTAMP(:7, 'YYYY-MM-DD HH24:MI:SS.FF6') AND INSTR(t.last_error, :8) > 0;
+--   1: [1,2]
+--   2: 3
+--   3: [1]
+--   4: ["0197a3b4-0000-7abc-8def-0123456789ab"]
+--   5: t
+--   6: k
+--   7: 2026-01-31 00:00:00.000000
+--   8: refused
+
+-- ask for a skip
+SELECT id FROM app."Events_held" WHERE state = 'error' AND (id, message_id) IN (SELECT id, message_id FROM (
+    SELECT t.id, t.message_id FROM app."Events_held" t WHERE CASE WHEN t.state = 'error' THEN t.id END IS NOT NULL AND t.holds = 1 AND t.id > :1 AND (t.id IN (SELECT j.id FROM JSON_TABLE(:2, '$[*]' COLUMNS (id NUMBER PATH '$')) j) OR NLSSORT(LOWER(t.message_id), 'NLS_SORT=BINARY') IN (SELECT NLSSORT(j.text, 'NLS_SORT=BINARY') FROM JSON_TABLE(:3, '$[*]' COLUMNS (text VARCHAR2(255) PATH '$')) j)) AND NLSSORT(t.topic, 'NLS_SORT=BINARY') = NLSSORT(:4, 'NLS_SORT=BINARY') AND NLSSORT(t.message_key, 'NLS_SORT=BINARY') = NLSSORT(:5, 'NLS_SORT=BINARY') AND t.created_at >= TO_TIMESTAMP(:6, 'YYYY-MM-DD HH24:MI:SS.FF6') AND INSTR(t.last_error, :7) > 0
+    ORDER BY CASE WHEN t.state = 'error' THEN t.id END) WHERE ROWNUM <= :8)
+ORDER BY id FOR UPDATE;
+--   1: 3
+--   2: [1]
+--   3: ["0197a3b4-0000-7abc-8def-0123456789ab"]
+--   4: t
+--   5: k
+--   6: 2026-01-31 00:00:00.000000
+--   7: refused
+--   8: 10
+UPDATE app."Events_held" t SET state = 'retry', holds = 2, available_at = SYS_EXTRACT_UTC(SYSTIMESTAMP) WHERE t.state = 'error' AND t.holds = 1 AND t.id IN (SELECT j.id FROM JSON_TABLE(:1, '$[*]' COLUMNS (id NUMBER PATH '$')) j) AND t.id > :2 AND (t.id IN (SELECT j.id FROM JSON_TABLE(:3, '$[*]' COLUMNS (id NUMBER PATH '$')) j) OR NLSSORT(LOWER(t.message_id), 'NLS_SORT=BINARY') IN (SELECT NLSSORT(j.text, 'NLS_SORT=BINARY') FROM JSON_TABLE(:4, '$[*]' COLUMNS (text VARCHAR2(255) PATH '$')) j)) AND NLSSORT(t.topic, 'NLS_SORT=BINARY') = NLSSORT(:5, 'NLS_SORT=BINARY') AND NLSSORT(t.message_key, 'NLS_SORT=BINARY') = NLSSORT(:6, 'NLS_SORT=BINARY') AND t.created_at >= TO_TIMESTAMP(:7, 'YYYY-MM-DD HH24:MI:SS.FF6') AND INSTR(t.last_error, :8) > 0;
+--   1: [1,2]
+--   2: 3
+--   3: [1]
+--   4: ["0197a3b4-0000-7abc-8def-0123456789ab"]
+--   5: t
+--   6: k
+--   7: 2026-01-31 00:00:00.000000
+--   8: refused
+
+-- ask for a discard
+SELECT id FROM app."Events_held" WHERE state = 'error' AND (id, message_id) IN (SELECT id, message_id FROM (
+    SELECT t.id, t.message_id FROM app."Events_held" t WHERE CASE WHEN t.state = 'error' THEN t.id END IS NOT NULL AND t.holds = 1 AND t.id > :1 AND (t.id IN (SELECT j.id FROM JSON_TABLE(:2, '$[*]' COLUMNS (id NUMBER PATH '$')) j) OR NLSSORT(LOWER(t.message_id), 'NLS_SORT=BINARY') IN (SELECT NLSSORT(j.text, 'NLS_SORT=BINARY') FROM JSON_TABLE(:3, '$[*]' COLUMNS (text VARCHAR2(255) PATH '$')) j)) AND NLSSORT(t.topic, 'NLS_SORT=BINARY') = NLSSORT(:4, 'NLS_SORT=BINARY') AND NLSSORT(t.message_key, 'NLS_SORT=BINARY') = NLSSORT(:5, 'NLS_SORT=BINARY') AND t.created_at >= TO_TIMESTAMP(:6, 'YYYY-MM-DD HH24:MI:SS.FF6') AND INSTR(t.last_error, :7) > 0
+    ORDER BY CASE WHEN t.state = 'error' THEN t.id END) WHERE ROWNUM <= :8)
+ORDER BY id FOR UPDATE;
+--   1: 3
+--   2: [1]
+--   3: ["0197a3b4-0000-7abc-8def-0123456789ab"]
+--   4: t
+--   5: k
+--   6: 2026-01-31 00:00:00.000000
+--   7: refused
+--   8: 10
+UPDATE app."Events_held" t SET state = 'retry', holds = 3, available_at = SYS_EXTRACT_UTC(SYSTIMESTAMP) WHERE t.state = 'error' AND t.holds = 1 AND t.id IN (SELECT j.id FROM JSON_TABLE(:1, '$[*]' COLUMNS (id NUMBER PATH '$')) j) AND t.id > :2 AND (t.id IN (SELECT j.id FROM JSON_TABLE(:3, '$[*]' COLUMNS (id NUMBER PATH '$')) j) OR NLSSORT(LOWER(t.message_id), 'NLS_SORT=BINARY') IN (SELECT NLSSORT(j.text, 'NLS_SORT=BINARY') FROM JSON_TABLE(:4, '$[*]' COLUMNS (text VARCHAR2(255) PATH '$')) j)) AND NLSSORT(t.topic, 'NLS_SORT=BINARY') = NLSSORT(:5, 'NLS_SORT=BINARY') AND NLSSORT(t.message_key, 'NLS_SORT=BINARY') = NLSSORT(:6, 'NLS_SORT=BINARY') AND t.created_at >= TO_TIMESTAMP(:7, 'YYYY-MM-DD HH24:MI:SS.FF6') AND INSTR(t.last_error, :8) > 0;
 --   1: [1,2]
 --   2: 3
 --   3: [1]
@@ -1065,7 +1114,7 @@ UPDATE app."Events_held" t SET state = 'scheduled', attempts = 0, crashes = 0, a
 
 -- discard
 SELECT id FROM app."Events_held" WHERE state = 'error' AND (id, message_id) IN (SELECT id, message_id FROM (
-    SELECT t.id, t.message_id FROM app."Events_held" t WHERE CASE WHEN t.state = 'error' THEN t.id END IS NOT NULL AND t.id > :1 AND (t.id IN (SELECT j.id FROM JSON_TABLE(:2, '$[*]' COLUMNS (id NUMBER PATH '$')) j) OR NLSSORT(LOWER(t.message_id), 'NLS_SORT=BINARY') IN (SELECT NLSSORT(j.text, 'NLS_SORT=BINARY') FROM JSON_TABLE(:3, '$[*]' COLUMNS (text VARCHAR2(255) PATH '$')) j)) AND NLSSORT(t.topic, 'NLS_SORT=BINARY') = NLSSORT(:4, 'NLS_SORT=BINARY') AND NLSSORT(t.message_key, 'NLS_SORT=BINARY') = NLSSORT(:5, 'NLS_SORT=BINARY') AND t.created_at >= TO_TIMESTAMP(:6, 'YYYY-MM-DD HH24:MI:SS.FF6') AND INSTR(t.last_error, :7) > 0
+    SELECT t.id, t.message_id FROM app."Events_held" t WHERE CASE WHEN t.state = 'error' THEN t.id END IS NOT NULL AND t.holds = 0 AND t.id > :1 AND (t.id IN (SELECT j.id FROM JSON_TABLE(:2, '$[*]' COLUMNS (id NUMBER PATH '$')) j) OR NLSSORT(LOWER(t.message_id), 'NLS_SORT=BINARY') IN (SELECT NLSSORT(j.text, 'NLS_SORT=BINARY') FROM JSON_TABLE(:3, '$[*]' COLUMNS (text VARCHAR2(255) PATH '$')) j)) AND NLSSORT(t.topic, 'NLS_SORT=BINARY') = NLSSORT(:4, 'NLS_SORT=BINARY') AND NLSSORT(t.message_key, 'NLS_SORT=BINARY') = NLSSORT(:5, 'NLS_SORT=BINARY') AND t.created_at >= TO_TIMESTAMP(:6, 'YYYY-MM-DD HH24:MI:SS.FF6') AND INSTR(t.last_error, :7) > 0
     ORDER BY CASE WHEN t.state = 'error' THEN t.id END) WHERE ROWNUM <= :8)
 ORDER BY id FOR UPDATE;
 --   1: 3
@@ -1076,7 +1125,7 @@ ORDER BY id FOR UPDATE;
 --   6: 2026-01-31 00:00:00.000000
 --   7: refused
 --   8: 10
-DELETE FROM app."Events_held" t WHERE t.state = 'error' AND t.id IN (SELECT j.id FROM JSON_TABLE(:1, '$[*]' COLUMNS (id NUMBER PATH '$')) j) AND t.id > :2 AND (t.id IN (SELECT j.id FROM JSON_TABLE(:3, '$[*]' COLUMNS (id NUMBER PATH '$')) j) OR NLSSORT(LOWER(t.message_id), 'NLS_SORT=BINARY') IN (SELECT NLSSORT(j.text, 'NLS_SORT=BINARY') FROM JSON_TABLE(:4, '$[*]' COLUMNS (text VARCHAR2(255) PATH '$')) j)) AND NLSSORT(t.topic, 'NLS_SORT=BINARY') = NLSSORT(:5, 'NLS_SORT=BINARY') AND NLSSORT(t.message_key, 'NLS_SORT=BINARY') = NLSSORT(:6, 'NLS_SORT=BINARY') AND t.created_at >= TO_TIMESTAMP(:7, 'YYYY-MM-DD HH24:MI:SS.FF6') AND INSTR(t.last_error, :8) > 0;
+DELETE FROM app."Events_held" t WHERE t.state = 'error' AND t.holds = 0 AND t.id IN (SELECT j.id FROM JSON_TABLE(:1, '$[*]' COLUMNS (id NUMBER PATH '$')) j) AND t.id > :2 AND (t.id IN (SELECT j.id FROM JSON_TABLE(:3, '$[*]' COLUMNS (id NUMBER PATH '$')) j) OR NLSSORT(LOWER(t.message_id), 'NLS_SORT=BINARY') IN (SELECT NLSSORT(j.text, 'NLS_SORT=BINARY') FROM JSON_TABLE(:4, '$[*]' COLUMNS (text VARCHAR2(255) PATH '$')) j)) AND NLSSORT(t.topic, 'NLS_SORT=BINARY') = NLSSORT(:5, 'NLS_SORT=BINARY') AND NLSSORT(t.message_key, 'NLS_SORT=BINARY') = NLSSORT(:6, 'NLS_SORT=BINARY') AND t.created_at >= TO_TIMESTAMP(:7, 'YYYY-MM-DD HH24:MI:SS.FF6') AND INSTR(t.last_error, :8) > 0;
 --   1: [1,2]
 --   2: 3
 --   3: [1]
@@ -1101,6 +1150,8 @@ SELECT GREATEST(0, NVL(ROUND(EXTRACT(DAY FROM age) * 86400000 + EXTRACT(HOUR FRO
     SELECT SYS_EXTRACT_UTC(SYSTIMESTAMP) - MIN(since) AS age FROM (
     SELECT GREATEST(created_at, NVL(available_at, created_at)) AS since FROM app."Events" WHERE (available_at IS NULL OR available_at <= SYS_EXTRACT_UTC(SYSTIMESTAMP)) AND (claimed_until IS NULL OR claimed_until <= SYS_EXTRACT_UTC(SYSTIMESTAMP))
     UNION ALL SELECT GREATEST(created_at, NVL(available_at, created_at)) AS since FROM app."Events_held" WHERE state = 'scheduled' AND (available_at IS NULL OR available_at <= SYS_EXTRACT_UTC(SYSTIMESTAMP))));
+SELECT n, NVL(ROUND(EXTRACT(DAY FROM age) * 86400000 + EXTRACT(HOUR FROM age) * 3600000 + EXTRACT(MINUTE FROM age) * 60000 + EXTRACT(SECOND FROM age) * 1000), 0) FROM (
+    SELECT COUNT(*) AS n, SYS_EXTRACT_UTC(SYSTIMESTAMP) - MIN(available_at) AS age FROM app."Events_held" WHERE state = 'error' AND holds = 1);
 SELECT topic, COUNT(*) FROM (SELECT topic FROM (
     SELECT topic FROM app."Events" WHERE (available_at IS NULL OR available_at <= SYS_EXTRACT_UTC(SYSTIMESTAMP)) AND (claimed_until IS NULL OR claimed_until <= SYS_EXTRACT_UTC(SYSTIMESTAMP))
     UNION ALL SELECT topic FROM app."Events_held" WHERE state = 'scheduled' AND (available_at IS NULL OR available_at <= SYS_EXTRACT_UTC(SYSTIMESTAMP))

@@ -12,6 +12,7 @@ ON CONFLICT (name) DO UPDATE SET value = excluded.value;
 SELECT lane FROM app."Events_lanes" ORDER BY lane FOR UPDATE;
 UPDATE app."Events_lanes" SET owner = NULL, until = NULL, fence = fence + 1, marks = NULL, journal = NULL, crashes = 0;
 UPDATE app."Events" SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL WHERE claimed_until IS NOT NULL;
+UPDATE app."Events_held" SET state = 'error', holds = 0 WHERE holds > 0;
 -- of the dialect, about an index for rows
 -- of the dialect, about an index for rows
 -- of the dialect, about an index for rows
@@ -31,7 +32,7 @@ RETURNING name, pg_current_xact_id()::text::bigint, COALESCE((SELECT epoch::text
 --   3: 1
 --   4: lanes
 --   5: 15000000
-SELECT name FROM app."Events_relays" WHERE until >= now() ORDER BY name;
+SELECT name, now() FROM app."Events_relays" WHERE until >= now() ORDER BY name;
 
 -- deregister
 DELETE FROM app."Events_relays" WHERE name = $1::text;
@@ -53,11 +54,11 @@ SELECT s.setting FROM pg_sequence AS q CROSS JOIN LATERAL (VALUES
 WHERE q.seqrelid = pg_get_serial_sequence('app."Events"', 'id')::regclass AND s.wrong
 UNION ALL SELECT 'no right of this user to SELECT' WHERE NOT has_sequence_privilege(pg_get_serial_sequence('app."Events"', 'id'), 'SELECT');
 SELECT concat_ws(' ', COALESCE(pg_sequence_last_value(pg_get_serial_sequence('app."Events"', 'id')::regclass), 0), 0, 0, pg_current_snapshot(), COALESCE((SELECT epoch::text FROM app."Events_epoch"), '-')),
-    0::bigint, 0::smallint, '', '', '', NULL::bytea, '', NULL::timestamptz, 0::smallint, 0, 0, NULL::timestamptz, 0
+    0::bigint, 0::smallint, '', '', '', NULL::bytea, '', NULL::timestamptz, NULL::timestamptz, 0::smallint, 0, 0, NULL::timestamptz, 0
 UNION ALL
 SELECT NULL, t.id, t.lane, t.message_id::text, t.topic, t.message_key,
     COALESCE(t.payload, convert_to(t.payload_text, 'UTF8')), t.headers::text,
-    t.available_at, NULLIF(t.priority, 0::smallint), NULLIF(t.attempts, 0), NULLIF(t.crashes, 0), t.created_at,
+    t.available_at, t.expires_at, NULLIF(t.priority, 0::smallint), NULLIF(t.attempts, 0), NULLIF(t.crashes, 0), t.created_at,
     CASE WHEN t.payload IS NULL OR t.available_at IS NOT NULL THEN CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END + CASE WHEN t.available_at > now() THEN 2 ELSE 0 END END
 FROM (SELECT t.* FROM unnest($1::smallint[], $2::bigint[], $3::bigint[]) AS p (lane, after, until)
 CROSS JOIN LATERAL (SELECT * FROM app."Events" AS h
@@ -71,11 +72,11 @@ CROSS JOIN LATERAL (SELECT * FROM app."Events" AS h
 --   6: true
 SELECT min(xact_start)::timestamp(0)::text FROM pg_stat_activity WHERE backend_type = 'client backend' HAVING min(xact_start) < now() - interval '10 minutes';
 EXPLAIN SELECT concat_ws(' ', COALESCE(pg_sequence_last_value(pg_get_serial_sequence('app."Events"', 'id')::regclass), 0), 0, 0, pg_current_snapshot(), COALESCE((SELECT epoch::text FROM app."Events_epoch"), '-')),
-    0::bigint, 0::smallint, '', '', '', NULL::bytea, '', NULL::timestamptz, 0::smallint, 0, 0, NULL::timestamptz, 0
+    0::bigint, 0::smallint, '', '', '', NULL::bytea, '', NULL::timestamptz, NULL::timestamptz, 0::smallint, 0, 0, NULL::timestamptz, 0
 UNION ALL
 SELECT NULL, t.id, t.lane, t.message_id::text, t.topic, t.message_key,
     COALESCE(t.payload, convert_to(t.payload_text, 'UTF8')), t.headers::text,
-    t.available_at, NULLIF(t.priority, 0::smallint), NULLIF(t.attempts, 0), NULLIF(t.crashes, 0), t.created_at,
+    t.available_at, t.expires_at, NULLIF(t.priority, 0::smallint), NULLIF(t.attempts, 0), NULLIF(t.crashes, 0), t.created_at,
     CASE WHEN t.payload IS NULL OR t.available_at IS NOT NULL THEN CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END + CASE WHEN t.available_at > now() THEN 2 ELSE 0 END END
 FROM (SELECT t.* FROM unnest($1::smallint[], $2::bigint[], $3::bigint[]) AS p (lane, after, until)
 CROSS JOIN LATERAL (SELECT * FROM app."Events" AS h
@@ -94,13 +95,14 @@ WITH free AS MATERIALIZED (
     WHERE owner IS NULL OR until < now()
     ORDER BY random() LIMIT $1::bigint FOR UPDATE SKIP LOCKED)
 UPDATE app."Events_lanes" AS l
-SET owner = $2::text, fence = l.fence + 1, until = now() + ($3::bigint * interval '1 microsecond'),
+SET owner = $2::text, fence = l.fence + $4::bigint, until = now() + ($3::bigint * interval '1 microsecond'),
     crashes = CASE WHEN free.owner IS NULL THEN l.crashes ELSE l.crashes + 1 END
 FROM free WHERE l.lane = free.lane
 RETURNING l.lane, l.fence, COALESCE(l.marks, ''), l.crashes, COALESCE(l.journal, ''), pg_current_xact_id()::text::bigint;
 --   1: 5
 --   2: r
 --   3: 15000000
+--   4: 300
 
 -- renew
 UPDATE app."Events_lanes" AS l
@@ -165,11 +167,11 @@ SELECT concat_ws(' ', COALESCE(pg_sequence_last_value(pg_get_serial_sequence('ap
 
 -- read
 SELECT concat_ws(' ', COALESCE(pg_sequence_last_value(pg_get_serial_sequence('app."Events"', 'id')::regclass), 0), 0, 0, pg_current_snapshot(), COALESCE((SELECT epoch::text FROM app."Events_epoch"), '-')),
-    0::bigint, 0::smallint, '', '', '', NULL::bytea, '', NULL::timestamptz, 0::smallint, 0, 0, NULL::timestamptz, 0
+    0::bigint, 0::smallint, '', '', '', NULL::bytea, '', NULL::timestamptz, NULL::timestamptz, 0::smallint, 0, 0, NULL::timestamptz, 0
 UNION ALL
 SELECT NULL, t.id, t.lane, t.message_id::text, t.topic, t.message_key,
     COALESCE(t.payload, convert_to(t.payload_text, 'UTF8')), t.headers::text,
-    t.available_at, NULLIF(t.priority, 0::smallint), NULLIF(t.attempts, 0), NULLIF(t.crashes, 0), t.created_at,
+    t.available_at, t.expires_at, NULLIF(t.priority, 0::smallint), NULLIF(t.attempts, 0), NULLIF(t.crashes, 0), t.created_at,
     CASE WHEN t.payload IS NULL OR t.available_at IS NOT NULL THEN CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END + CASE WHEN t.available_at > now() THEN 2 ELSE 0 END END
 FROM (SELECT t.* FROM unnest($1::smallint[], $2::bigint[], $3::bigint[]) AS p (lane, after, until)
 CROSS JOIN LATERAL (SELECT * FROM app."Events" AS h
@@ -184,11 +186,11 @@ CROSS JOIN LATERAL (SELECT * FROM app."Events" AS h
 
 -- read a share
 SELECT concat_ws(' ', COALESCE(pg_sequence_last_value(pg_get_serial_sequence('app."Events"', 'id')::regclass), 0), 0, pg_current_xact_id(), pg_current_snapshot(), COALESCE((SELECT epoch::text FROM app."Events_epoch"), '-')),
-    0::bigint, 0::smallint, '', '', '', NULL::bytea, '', NULL::timestamptz, 0::smallint, 0, 0, NULL::timestamptz, 0
+    0::bigint, 0::smallint, '', '', '', NULL::bytea, '', NULL::timestamptz, NULL::timestamptz, 0::smallint, 0, 0, NULL::timestamptz, 0
 UNION ALL
 SELECT NULL, t.id, t.lane, t.message_id::text, t.topic, t.message_key,
     COALESCE(t.payload, convert_to(t.payload_text, 'UTF8')), t.headers::text,
-    t.available_at, NULLIF(t.priority, 0::smallint), NULLIF(t.attempts, 0), NULLIF(t.crashes, 0), t.created_at,
+    t.available_at, t.expires_at, NULLIF(t.priority, 0::smallint), NULLIF(t.attempts, 0), NULLIF(t.crashes, 0), t.created_at,
     CASE WHEN t.payload IS NULL OR t.available_at IS NOT NULL THEN CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END + CASE WHEN t.available_at > now() THEN 2 ELSE 0 END END
 FROM (SELECT t.* FROM unnest($1::smallint[], $2::bigint[], $3::bigint[]) AS p (lane, after, until)
 CROSS JOIN LATERAL (SELECT * FROM app."Events" AS h
@@ -203,11 +205,11 @@ CROSS JOIN LATERAL (SELECT * FROM app."Events" AS h
 
 -- read bytes
 SELECT concat_ws(' ', COALESCE(pg_sequence_last_value(pg_get_serial_sequence('app."Events"', 'id')::regclass), 0), 0, 0, pg_current_snapshot(), COALESCE((SELECT epoch::text FROM app."Events_epoch"), '-')),
-    0::bigint, 0::smallint, '', '', '', NULL::bytea, '', NULL::timestamptz, 0::smallint, 0, 0, NULL::timestamptz, 0
+    0::bigint, 0::smallint, '', '', '', NULL::bytea, '', NULL::timestamptz, NULL::timestamptz, 0::smallint, 0, 0, NULL::timestamptz, 0
 UNION ALL
 SELECT NULL, t.id, t.lane, t.message_id::text, t.topic, t.message_key,
     COALESCE(t.payload, convert_to(t.payload_text, 'UTF8')), t.headers::text,
-    t.available_at, NULLIF(t.priority, 0::smallint), NULLIF(t.attempts, 0), NULLIF(t.crashes, 0), t.created_at,
+    t.available_at, t.expires_at, NULLIF(t.priority, 0::smallint), NULLIF(t.attempts, 0), NULLIF(t.crashes, 0), t.created_at,
     CASE WHEN t.payload IS NULL OR t.available_at IS NOT NULL THEN CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END + CASE WHEN t.available_at > now() THEN 2 ELSE 0 END END
 FROM (SELECT t.*, sum(COALESCE(octet_length(t.payload), 0) + COALESCE(octet_length(t.payload_text), 0)) OVER (ROWS UNBOUNDED PRECEDING) - (COALESCE(octet_length(t.payload), 0) + COALESCE(octet_length(t.payload_text), 0)) AS bytes_before
 FROM (SELECT t.* FROM unnest($1::smallint[], $2::bigint[], $3::bigint[]) AS p (lane, after, until)
@@ -224,11 +226,11 @@ CROSS JOIN LATERAL (SELECT * FROM app."Events" AS h
 
 -- read keys
 SELECT concat_ws(' ', COALESCE(pg_sequence_last_value(pg_get_serial_sequence('app."Events"', 'id')::regclass), 0), 0, 0, pg_current_snapshot(), COALESCE((SELECT epoch::text FROM app."Events_epoch"), '-')),
-    0::bigint, 0::smallint, '', '', '', NULL::bytea, '', NULL::timestamptz, 0::smallint, 0, 0, NULL::timestamptz, 0
+    0::bigint, 0::smallint, '', '', '', NULL::bytea, '', NULL::timestamptz, NULL::timestamptz, 0::smallint, 0, 0, NULL::timestamptz, 0
 UNION ALL
 SELECT NULL, t.id, t.lane, t.message_id::text, t.topic, t.message_key,
     COALESCE(t.payload, convert_to(t.payload_text, 'UTF8')), t.headers::text,
-    t.available_at, NULLIF(t.priority, 0::smallint), NULLIF(t.attempts, 0), NULLIF(t.crashes, 0), t.created_at,
+    t.available_at, t.expires_at, NULLIF(t.priority, 0::smallint), NULLIF(t.attempts, 0), NULLIF(t.crashes, 0), t.created_at,
     CASE WHEN t.payload IS NULL OR t.available_at IS NOT NULL THEN CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END + CASE WHEN t.available_at > now() THEN 2 ELSE 0 END END
 FROM (SELECT t.* FROM unnest($1::smallint[], $2::bigint[], $3::bigint[], $4::text[]) AS p (lane, after, until, key)
 CROSS JOIN LATERAL (SELECT * FROM app."Events" AS h
@@ -260,7 +262,7 @@ WHERE ($6::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0)
 -- pick
 SELECT t.id, t.lane, t.message_id::text, t.topic, t.message_key,
     COALESCE(t.payload, convert_to(t.payload_text, 'UTF8')), t.headers::text,
-    t.available_at, NULLIF(t.priority, 0::smallint), NULLIF(t.attempts, 0), NULLIF(t.crashes, 0), t.created_at,
+    t.available_at, t.expires_at, NULLIF(t.priority, 0::smallint), NULLIF(t.attempts, 0), NULLIF(t.crashes, 0), t.created_at,
     CASE WHEN t.payload IS NULL OR t.available_at IS NOT NULL THEN CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END + CASE WHEN t.available_at > now() THEN 2 ELSE 0 END END FROM unnest($1::smallint[], $2::bigint[]) AS g (lane, id)
 CROSS JOIN LATERAL (SELECT * FROM app."Events" AS h WHERE h.lane = g.lane AND h.id = g.id LIMIT 1) AS t
 WHERE ($3::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0);
@@ -271,8 +273,8 @@ WHERE ($3::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0)
 -- pick held
 SELECT t.id, t.lane, t.message_id::text, t.topic, t.message_key,
     COALESCE(t.payload, convert_to(t.payload_text, 'UTF8')), t.headers::text,
-    t.available_at, NULLIF(t.priority, 0::smallint), NULLIF(t.attempts, 0), NULLIF(t.crashes, 0), t.created_at,
-    CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END + CASE WHEN t.state = 'retry' THEN 4 ELSE 0 END FROM unnest($1::smallint[], $2::bigint[]) AS g (lane, id)
+    t.available_at, t.expires_at, NULLIF(t.priority, 0::smallint), NULLIF(t.attempts, 0), NULLIF(t.crashes, 0), t.created_at,
+    CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END + CASE WHEN t.state = 'retry' THEN 4 ELSE 0 END + 16 * t.holds FROM unnest($1::smallint[], $2::bigint[]) AS g (lane, id)
 CROSS JOIN LATERAL (SELECT * FROM app."Events_held" AS h WHERE h.lane = g.lane AND h.id = g.id LIMIT 1) AS t
 WHERE ($3::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0) AND t.state <> 'error';
 --   1: {1,2}
@@ -282,8 +284,8 @@ WHERE ($3::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0)
 -- due
 SELECT t.id, t.lane, t.message_id::text, t.topic, t.message_key,
     COALESCE(t.payload, convert_to(t.payload_text, 'UTF8')), t.headers::text,
-    t.available_at, NULLIF(t.priority, 0::smallint), NULLIF(t.attempts, 0), NULLIF(t.crashes, 0), t.created_at,
-    CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END + CASE WHEN t.state = 'retry' THEN 4 ELSE 0 END
+    t.available_at, t.expires_at, NULLIF(t.priority, 0::smallint), NULLIF(t.attempts, 0), NULLIF(t.crashes, 0), t.created_at,
+    CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END + CASE WHEN t.state = 'retry' THEN 4 ELSE 0 END + 16 * t.holds
 FROM (SELECT t.*, sum(COALESCE(octet_length(t.payload), 0) + COALESCE(octet_length(t.payload_text), 0)) OVER (ROWS UNBOUNDED PRECEDING) - (COALESCE(octet_length(t.payload), 0) + COALESCE(octet_length(t.payload_text), 0)) AS bytes_before
 FROM (SELECT t.* FROM app."Events_held" AS t
 WHERE state <> 'error' AND COALESCE(available_at, '0001-01-01 00:00:00+00') <= now() AND lane = ANY ($1::smallint[])
@@ -299,7 +301,7 @@ WHERE bytes_before < $5::bigint AND ($6::boolean OR (SELECT count(*) FROM genera
 
 -- held keys
 SELECT t.lane, t.message_key, t.topic, t.id FROM unnest($1::smallint[]) AS l (lane)
-CROSS JOIN LATERAL (SELECT * FROM app."Events_held" AS h WHERE h.state = 'retry' AND h.lane + 0 = l.lane AND h.message_key <> '' LIMIT $2::bigint) AS t
+CROSS JOIN LATERAL (SELECT * FROM app."Events_held" AS h WHERE (h.state = 'retry' OR h.holds > 0) AND h.lane + 0 = l.lane AND h.message_key <> '' LIMIT $2::bigint) AS t
 WHERE ($3::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0) LIMIT $2::bigint;
 --   1: {1,2}
 --   2: 100
@@ -308,7 +310,7 @@ WHERE ($3::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0)
 -- held among keys
 SELECT k.lane, k.key, t.topic, t.id FROM unnest($1::smallint[], $2::text[]) AS k (lane, key)
 CROSS JOIN LATERAL (SELECT DISTINCT ON (h.topic) h.topic, h.id FROM app."Events_held" AS h
-    WHERE h.state = 'retry' AND h.lane + 0 = k.lane AND h.message_key = k.key ORDER BY h.topic, h.id) AS t
+    WHERE (h.state = 'retry' OR h.holds > 0) AND h.lane + 0 = k.lane AND h.message_key = k.key ORDER BY h.topic, h.id) AS t
 WHERE ($3::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0);
 --   1: {1,2,1}
 --   2: {"a\"\\k","b","c"}
@@ -321,9 +323,9 @@ hot AS (DELETE FROM app."Events" AS t WHERE t.ctid = ANY (ARRAY(
     SELECT x.place FROM given AS g CROSS JOIN LATERAL (SELECT h.ctid AS place FROM app."Events" AS h
     WHERE h.lane = g.lane AND h.id BETWEEN g.ids[1] AND g.ids[cardinality(g.ids)]
         AND uuid_send(h.message_id) = substring($8::bytea FROM 16 * (g.before + array_position(g.ids, h.id)) - 15 FOR 16) OFFSET 0) AS x))
-    RETURNING t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.available_at, t.last_error),
-done AS (INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
-    SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, g.attempts, g.crashes, t.available_at, COALESCE(NULLIF(g.error, ''), t.last_error), now(), NULLIF(g.receipt, ''), $9::text
+    RETURNING t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, t.available_at, t.last_error),
+done AS (INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
+    SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, g.attempts, g.crashes, t.available_at, COALESCE(NULLIF(g.error, ''), t.last_error), now(), NULLIF(g.receipt, ''), $9::text
     FROM hot AS t CROSS JOIN (SELECT $10::integer AS attempts, $11::integer AS crashes, $12::text AS error, $13::text AS receipt) AS g)
 SELECT 'changed', (SELECT count(*) FROM hot), 0::bigint
 UNION ALL SELECT 'xid', pg_current_xact_id()::text::bigint, 0
@@ -351,9 +353,9 @@ hot AS (DELETE FROM app."Events" AS t WHERE t.ctid = ANY (ARRAY(
     SELECT x.place FROM given AS g CROSS JOIN LATERAL (SELECT h.ctid AS place FROM app."Events" AS h
     WHERE h.lane = g.lane AND h.id BETWEEN g.ids[1] AND g.ids[cardinality(g.ids)]
         AND uuid_send(h.message_id) = substring($8::bytea FROM 16 * (g.before + array_position(g.ids, h.id)) - 15 FOR 16) OFFSET 0) AS x))
-    RETURNING t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.available_at, t.last_error),
-done AS (INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
-    SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, g.attempts, g.crashes, t.available_at, COALESCE(NULLIF(g.error, ''), t.last_error), now(), NULLIF(g.receipt, ''), $9::text
+    RETURNING t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, t.available_at, t.last_error),
+done AS (INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
+    SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, g.attempts, g.crashes, t.available_at, COALESCE(NULLIF(g.error, ''), t.last_error), now(), NULLIF(g.receipt, ''), $9::text
     FROM hot AS t JOIN (SELECT $10::integer AS attempts, $11::integer AS crashes, $12::text AS error, receipt, id FROM unnest($13::text[], $14::bigint[]) AS u (receipt, id)) AS g USING (id))
 SELECT 'changed', (SELECT count(*) FROM hot), 0::bigint
 UNION ALL SELECT 'xid', pg_current_xact_id()::text::bigint, 0
@@ -399,21 +401,21 @@ WHERE ($9::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0)
 
 -- settle: everything
 WITH held AS MATERIALIZED (SELECT l.lane, l.fence FROM app."Events_lanes" AS l JOIN (SELECT DISTINCT lane, fence FROM unnest($1::smallint[], $2::bigint[]) AS u (lane, fence)) AS s ON l.lane = s.lane AND l.fence = s.fence AND l.owner = $3::text ORDER BY l.lane FOR KEY SHARE OF l),
-given AS MATERIALIZED (SELECT id, lane, message_id, fence, state, held, attempts, $11::integer AS crashes, delay, error, receipt FROM unnest($5::bigint[], $6::smallint[], $7::uuid[], $4::bigint[], $8::text[], $9::boolean[], $10::integer[], $12::bigint[], $13::text[], $14::text[]) AS u (id, lane, message_id, fence, state, held, attempts, delay, error, receipt) JOIN held USING (lane, fence)),
+given AS MATERIALIZED (SELECT id, lane, message_id, fence, state, held, attempts, $11::integer AS crashes, delay, error, receipt, $15::smallint AS holds FROM unnest($5::bigint[], $6::smallint[], $7::uuid[], $4::bigint[], $8::text[], $9::boolean[], $10::integer[], $12::bigint[], $13::text[], $14::text[]) AS u (id, lane, message_id, fence, state, held, attempts, delay, error, receipt) JOIN held USING (lane, fence)),
 hot AS (DELETE FROM app."Events" AS t USING (SELECT g.*, x.place FROM given AS g CROSS JOIN LATERAL (SELECT h.ctid AS place FROM app."Events" AS h WHERE h.lane = g.lane AND h.id = g.id AND h.message_id = g.message_id LIMIT 1) AS x) AS g WHERE t.ctid = g.place AND NOT g.held AND g.state <> 'pending'
-    RETURNING t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, g.attempts, g.crashes, CASE WHEN g.state = 'retry' THEN now() + g.delay * interval '1 microsecond' ELSE t.available_at END AS available_at, COALESCE(NULLIF(g.error, ''), t.last_error) AS last_error, g.state, g.receipt),
+    RETURNING t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, g.attempts, g.crashes, CASE WHEN g.state = 'retry' OR g.holds > 0 THEN now() + g.delay * interval '1 microsecond' ELSE t.available_at END AS available_at, COALESCE(NULLIF(g.error, ''), t.last_error) AS last_error, g.state, g.receipt, g.holds),
 back AS (DELETE FROM app."Events_held" AS t USING (SELECT g.*, x.place FROM given AS g CROSS JOIN LATERAL (SELECT h.ctid AS place FROM app."Events_held" AS h WHERE h.lane = g.lane AND h.id = g.id AND h.message_id = g.message_id LIMIT 1) AS x) AS g WHERE t.ctid = g.place AND g.held AND g.state = 'done' AND t.state <> 'error'
-    RETURNING t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, g.attempts, g.crashes, CASE WHEN g.state = 'retry' THEN now() + g.delay * interval '1 microsecond' ELSE t.available_at END AS available_at, COALESCE(NULLIF(g.error, ''), t.last_error) AS last_error, g.state, g.receipt),
-done AS (INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
-    SELECT id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, now(), NULLIF(receipt, ''), $15::text FROM (SELECT * FROM hot WHERE state = 'done' UNION ALL SELECT * FROM back) AS d),
-moved AS (INSERT INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, state)
-    SELECT id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, state FROM hot WHERE state <> 'done'),
-stayed AS (UPDATE app."Events_held" AS t SET state = g.state, attempts = g.attempts, crashes = g.crashes, available_at = CASE WHEN g.state = 'retry' THEN now() + g.delay * interval '1 microsecond' ELSE t.available_at END, last_error = COALESCE(NULLIF(g.error, ''), t.last_error)
-    FROM (SELECT g.*, x.place FROM given AS g CROSS JOIN LATERAL (SELECT h.ctid AS place FROM app."Events_held" AS h WHERE h.lane = g.lane AND h.id = g.id AND h.message_id = g.message_id LIMIT 1) AS x) AS g WHERE t.ctid = g.place AND g.held AND g.state <> 'done' AND t.state <> 'error' RETURNING t.id)
+    RETURNING t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, g.attempts, g.crashes, CASE WHEN g.state = 'retry' OR g.holds > 0 THEN now() + g.delay * interval '1 microsecond' ELSE t.available_at END AS available_at, COALESCE(NULLIF(g.error, ''), t.last_error) AS last_error, g.state, g.receipt, g.holds),
+done AS (INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
+    SELECT id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, now(), NULLIF(receipt, ''), $16::text FROM (SELECT * FROM hot WHERE state = 'done' UNION ALL SELECT * FROM back) AS d),
+moved AS (INSERT INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, state, holds)
+    SELECT id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, state, holds FROM hot WHERE state <> 'done'),
+stayed AS (UPDATE app."Events_held" AS t SET state = g.state, holds = g.holds, attempts = g.attempts, crashes = g.crashes, available_at = CASE WHEN g.state = 'retry' OR g.holds > 0 THEN now() + g.delay * interval '1 microsecond' ELSE t.available_at END, last_error = COALESCE(NULLIF(g.error, ''), t.last_error)
+    FROM (SELECT g.*, x.place FROM given AS g CROSS JOIN LATERAL (SELECT h.ctid AS place FROM app."Events_held" AS h WHERE h.lane = g.lane AND h.id = g.id AND h.message_id = g.message_id LIMIT 1) AS x) AS g WHERE t.ctid = g.place AND g.held AND g.state <> 'done' AND t.state <> 'error' AND (t.holds < 2 OR g.holds = 0) RETURNING t.id)
 SELECT 'changed', (SELECT count(*) FROM hot) + (SELECT count(*) FROM back) + (SELECT count(*) FROM stayed), 0::bigint
 UNION ALL SELECT 'xid', pg_current_xact_id()::text::bigint, 0
 UNION ALL SELECT 'lane', lane, fence FROM held
-WHERE ($16::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0);
+WHERE ($17::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0);
 --   1: {1,2}
 --   2: {7,8}
 --   3: r
@@ -428,8 +430,9 @@ WHERE ($16::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0
 --   12: {0,1000000,0,0}
 --   13: {"","it's \"broken\"","",""}
 --   14: {"0/5","","",""}
---   15: r
---   16: true
+--   15: 0
+--   16: r
+--   17: true
 
 -- settle by rows: done
 WITH given AS MATERIALIZED (SELECT lane, ids::bigint[] AS ids, before FROM unnest($2::smallint[], $3::bigint[], $4::text[], $5::integer[]) AS l (lane, fence, ids, before) WHERE lane + 0 = lane),
@@ -438,9 +441,9 @@ found AS MATERIALIZED (SELECT x.* FROM given AS g CROSS JOIN LATERAL (SELECT h.c
         AND uuid_send(h.message_id) = substring($6::bytea FROM 16 * (g.before + array_position(g.ids, h.id)) - 15 FOR 16) OFFSET 0) AS x),
 hot AS (DELETE FROM app."Events" AS t WHERE t.ctid = ANY (ARRAY(
     SELECT place FROM found WHERE claim_token = $1::text)) AND t.claim_token = $1::text
-    RETURNING t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.available_at, t.last_error),
-done AS (INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
-    SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, g.attempts, g.crashes, t.available_at, COALESCE(NULLIF(g.error, ''), t.last_error), now(), NULLIF(g.receipt, ''), $7::text
+    RETURNING t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, t.available_at, t.last_error),
+done AS (INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
+    SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, g.attempts, g.crashes, t.available_at, COALESCE(NULLIF(g.error, ''), t.last_error), now(), NULLIF(g.receipt, ''), $7::text
     FROM hot AS t CROSS JOIN (SELECT $8::integer AS attempts, $9::integer AS crashes, $10::text AS error, $11::text AS receipt) AS g)
 SELECT 'changed', (SELECT count(*) FROM hot), 0::bigint
 UNION ALL SELECT 'xid', pg_current_xact_id()::text::bigint, 0
@@ -460,19 +463,19 @@ WHERE ($12::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0
 --   12: true
 
 -- settle by rows
-WITH given AS MATERIALIZED (SELECT id, lane, message_id, $4::text AS token, state, $6::boolean AS held, $7::integer AS attempts, $8::integer AS crashes, $9::bigint AS delay, $10::text AS error, $11::text AS receipt FROM unnest($1::bigint[], $2::smallint[], $3::uuid[], $5::text[]) AS u (id, lane, message_id, state)),
+WITH given AS MATERIALIZED (SELECT id, lane, message_id, $4::text AS token, state, $6::boolean AS held, $7::integer AS attempts, $8::integer AS crashes, $9::bigint AS delay, $10::text AS error, $11::text AS receipt, $12::smallint AS holds FROM unnest($1::bigint[], $2::smallint[], $3::uuid[], $5::text[]) AS u (id, lane, message_id, state)),
 found AS MATERIALIZED (SELECT g.*, x.* FROM given AS g CROSS JOIN LATERAL (SELECT h.ctid AS place, h.lane AS found_lane, h.id AS found_id, h.claim_token FROM app."Events" AS h WHERE h.lane = g.lane AND h.id = g.id AND h.message_id = g.message_id LIMIT 1 FOR UPDATE) AS x),
 claimed AS MATERIALIZED (SELECT * FROM found WHERE claim_token = token AND found_lane = lane AND found_id = id),
 hot AS (DELETE FROM app."Events" AS t USING claimed AS g WHERE t.ctid = g.place AND NOT g.held AND g.state <> 'pending'
-    RETURNING t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, g.attempts, g.crashes, CASE WHEN g.state = 'retry' THEN now() + g.delay * interval '1 microsecond' ELSE t.available_at END AS available_at, COALESCE(NULLIF(g.error, ''), t.last_error) AS last_error, g.state, g.receipt),
-done AS (INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
-    SELECT id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, now(), NULLIF(receipt, ''), $12::text FROM (SELECT * FROM hot WHERE state = 'done') AS d),
+    RETURNING t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, g.attempts, g.crashes, CASE WHEN g.state = 'retry' OR g.holds > 0 THEN now() + g.delay * interval '1 microsecond' ELSE t.available_at END AS available_at, COALESCE(NULLIF(g.error, ''), t.last_error) AS last_error, g.state, g.receipt, g.holds),
+done AS (INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
+    SELECT id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, now(), NULLIF(receipt, ''), $13::text FROM (SELECT * FROM hot WHERE state = 'done') AS d),
 freed AS (UPDATE app."Events" AS t SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL, attempts = g.attempts, crashes = g.crashes, last_error = COALESCE(NULLIF(g.error, ''), t.last_error)
     FROM claimed AS g WHERE t.ctid = g.place AND g.state = 'pending' RETURNING t.id)
 SELECT 'changed', (SELECT count(*) FROM hot) + (SELECT count(*) FROM freed), 0::bigint
 UNION ALL SELECT 'xid', pg_current_xact_id()::text::bigint, 0
 UNION ALL SELECT 'fenced', (SELECT count(*) FROM found WHERE claim_token IS DISTINCT FROM token), 0
-WHERE ($13::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0);
+WHERE ($14::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0);
 --   1: {9,10}
 --   2: {2,2}
 --   3: {0197a3b4-0000-7abc-8def-000000000009,0197a3b4-0000-7abc-8def-000000000010}
@@ -484,21 +487,22 @@ WHERE ($13::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0
 --   9: 0
 --   10: 
 --   11: 
---   12: r
---   13: true
+--   12: 0
+--   13: r
+--   14: true
 
 -- settle by rows, not kept
-WITH given AS MATERIALIZED (SELECT id, lane, message_id, $4::text AS token, state, $6::boolean AS held, attempts, $8::integer AS crashes, delay, error, $11::text AS receipt FROM unnest($1::bigint[], $2::smallint[], $3::uuid[], $5::text[], $7::integer[], $9::bigint[], $10::text[]) AS u (id, lane, message_id, state, attempts, delay, error)),
+WITH given AS MATERIALIZED (SELECT id, lane, message_id, $4::text AS token, state, $6::boolean AS held, attempts, $8::integer AS crashes, delay, error, $11::text AS receipt, $12::smallint AS holds FROM unnest($1::bigint[], $2::smallint[], $3::uuid[], $5::text[], $7::integer[], $9::bigint[], $10::text[]) AS u (id, lane, message_id, state, attempts, delay, error)),
 found AS MATERIALIZED (SELECT g.*, x.* FROM given AS g CROSS JOIN LATERAL (SELECT h.ctid AS place, h.lane AS found_lane, h.id AS found_id, h.claim_token FROM app."Events" AS h WHERE h.lane = g.lane AND h.id = g.id AND h.message_id = g.message_id LIMIT 1 FOR UPDATE) AS x),
 claimed AS MATERIALIZED (SELECT * FROM found WHERE claim_token = token AND found_lane = lane AND found_id = id),
 hot AS (DELETE FROM app."Events" AS t USING claimed AS g WHERE t.ctid = g.place AND NOT g.held AND g.state <> 'pending'
-    RETURNING t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, g.attempts, g.crashes, CASE WHEN g.state = 'retry' THEN now() + g.delay * interval '1 microsecond' ELSE t.available_at END AS available_at, COALESCE(NULLIF(g.error, ''), t.last_error) AS last_error, g.state, g.receipt),
-moved AS (INSERT INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, state)
-    SELECT id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, state FROM hot WHERE state <> 'done')
+    RETURNING t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, g.attempts, g.crashes, CASE WHEN g.state = 'retry' OR g.holds > 0 THEN now() + g.delay * interval '1 microsecond' ELSE t.available_at END AS available_at, COALESCE(NULLIF(g.error, ''), t.last_error) AS last_error, g.state, g.receipt, g.holds),
+moved AS (INSERT INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, state, holds)
+    SELECT id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, state, holds FROM hot WHERE state <> 'done')
 SELECT 'changed', (SELECT count(*) FROM hot), 0::bigint
 UNION ALL SELECT 'xid', pg_current_xact_id()::text::bigint, 0
 UNION ALL SELECT 'fenced', (SELECT count(*) FROM found WHERE claim_token IS DISTINCT FROM token), 0
-WHERE ($12::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0);
+WHERE ($13::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0);
 --   1: {10,11}
 --   2: {2,2}
 --   3: {0197a3b4-0000-7abc-8def-000000000010,0197a3b4-0000-7abc-8def-000000000011}
@@ -510,7 +514,8 @@ WHERE ($12::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0
 --   9: {0,1000000}
 --   10: {"","refused"}
 --   11: 
---   12: true
+--   12: 0
+--   13: true
 
 -- purge
 SELECT set_config('lock_timeout', '3s', true);
@@ -554,7 +559,7 @@ SET claimed_by = $3::text, claim_token = $4::text, claimed_until = now() + ($5::
 FROM fitting AS g WHERE g.bytes_before < $6::bigint AND t.ctid = g.place AND g.id = g.same_id AND g.lane = g.same_lane
 RETURNING t.id, t.lane, t.message_id::text, t.topic, t.message_key,
     COALESCE(t.payload, convert_to(t.payload_text, 'UTF8')), t.headers::text,
-    t.available_at, NULLIF(t.priority, 0::smallint), NULLIF(t.attempts, 0), NULLIF(t.crashes, 0), t.created_at,
+    t.available_at, t.expires_at, NULLIF(t.priority, 0::smallint), NULLIF(t.attempts, 0), NULLIF(t.crashes, 0), t.created_at,
     CASE WHEN t.payload IS NULL OR t.available_at IS NOT NULL THEN CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END + CASE WHEN t.available_at > now() THEN 2 ELSE 0 END END;
 --   1: true
 --   2: 10
@@ -579,7 +584,7 @@ SET claimed_by = $5::text, claim_token = $6::text, claimed_until = now() + ($7::
 FROM fitting AS g WHERE g.bytes_before < $8::bigint AND t.ctid = g.place AND g.id = g.same_id AND g.lane = g.same_lane
 RETURNING t.id, t.lane, t.message_id::text, t.topic, t.message_key,
     COALESCE(t.payload, convert_to(t.payload_text, 'UTF8')), t.headers::text,
-    t.available_at, NULLIF(t.priority, 0::smallint), NULLIF(t.attempts, 0), NULLIF(t.crashes, 0), t.created_at,
+    t.available_at, t.expires_at, NULLIF(t.priority, 0::smallint), NULLIF(t.attempts, 0), NULLIF(t.crashes, 0), t.created_at,
     CASE WHEN t.payload IS NULL OR t.available_at IS NOT NULL THEN CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END + CASE WHEN t.available_at > now() THEN 2 ELSE 0 END END;
 --   1: {"a","b"}
 --   2: {"c"}
@@ -646,17 +651,17 @@ due AS MATERIALIZED (
             AND o.state <> 'error' AND COALESCE(o.available_at, '0001-01-01 00:00:00+00') <= now()) = 0 AND ($2::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0)
     ORDER BY COALESCE(available_at, '0001-01-01 00:00:00+00'), id LIMIT $1::bigint FOR UPDATE SKIP LOCKED),
 back AS (DELETE FROM app."Events_held" AS t USING due AS g WHERE t.ctid = g.place AND g.id = g.same_id AND g.lane = g.same_lane
-    RETURNING t.id, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.attempts, t.crashes, t.available_at, t.last_error, t.created_at)
-INSERT INTO app."Events" (id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, last_error, created_at)
-SELECT id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, last_error, created_at FROM back;
+    RETURNING t.id, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.attempts, t.crashes, t.available_at, t.last_error, t.created_at, t.expires_at)
+INSERT INTO app."Events" (id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, last_error, created_at, expires_at)
+SELECT id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, last_error, created_at, expires_at FROM back;
 --   1: 10
 --   2: true
 
 -- list
 SELECT t.id, t.lane, t.message_id::text, t.topic, t.message_key,
     COALESCE(t.payload, convert_to(t.payload_text, 'UTF8')), t.headers::text,
-    t.available_at, NULLIF(t.priority, 0::smallint), NULLIF(t.attempts, 0), NULLIF(t.crashes, 0), t.created_at,
-    CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END + CASE WHEN t.available_at > now() THEN 2 ELSE 0 END + CASE WHEN t.state = 'retry' THEN 4 ELSE 0 END, t.state, COALESCE(t.last_error, ''), COALESCE(t.receipt, ''), COALESCE(t.claimed_by, ''), t.finished_at
+    t.available_at, t.expires_at, NULLIF(t.priority, 0::smallint), NULLIF(t.attempts, 0), NULLIF(t.crashes, 0), t.created_at,
+    CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END + CASE WHEN t.available_at > now() THEN 2 ELSE 0 END + CASE WHEN t.state = 'retry' THEN 4 ELSE 0 END + 16 * t.holds, t.state, COALESCE(t.last_error, ''), COALESCE(t.receipt, ''), COALESCE(t.claimed_by, ''), t.finished_at
 FROM app."Events_messages" AS t WHERE t.id > $1::bigint
 ORDER BY t.id LIMIT $2::bigint;
 --   1: 0
@@ -665,8 +670,8 @@ ORDER BY t.id LIMIT $2::bigint;
 -- list by filter
 SELECT t.id, t.lane, t.message_id::text, t.topic, t.message_key,
     COALESCE(t.payload, convert_to(t.payload_text, 'UTF8')), t.headers::text,
-    t.available_at, NULLIF(t.priority, 0::smallint), NULLIF(t.attempts, 0), NULLIF(t.crashes, 0), t.created_at,
-    CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END + CASE WHEN t.available_at > now() THEN 2 ELSE 0 END + CASE WHEN t.state = 'retry' THEN 4 ELSE 0 END, t.state, COALESCE(t.last_error, ''), COALESCE(t.receipt, ''), COALESCE(t.claimed_by, ''), t.finished_at
+    t.available_at, t.expires_at, NULLIF(t.priority, 0::smallint), NULLIF(t.attempts, 0), NULLIF(t.crashes, 0), t.created_at,
+    CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END + CASE WHEN t.available_at > now() THEN 2 ELSE 0 END + CASE WHEN t.state = 'retry' THEN 4 ELSE 0 END + 16 * t.holds, t.state, COALESCE(t.last_error, ''), COALESCE(t.receipt, ''), COALESCE(t.claimed_by, ''), t.finished_at
 FROM app."Events_messages" AS t WHERE t.id > $1::bigint AND (t.id = ANY ($2::bigint[]) OR t.message_id = ANY ($3::uuid[])) AND t.topic = $4::text AND t.message_key = $5::text AND t.created_at >= $6::timestamptz AND strpos(t.last_error, $7::text) > 0 AND t.state = $8::text
 ORDER BY t.id LIMIT $9::bigint;
 --   1: 3
@@ -683,7 +688,40 @@ ORDER BY t.id LIMIT $9::bigint;
 WITH parked AS MATERIALIZED (
     SELECT lane, id, message_id FROM app."Events_held" AS t WHERE t.state = 'error' AND t.id > $1::bigint AND (t.id = ANY ($2::bigint[]) OR t.message_id = ANY ($3::uuid[])) AND t.topic = $4::text AND t.message_key = $5::text AND t.created_at >= $6::timestamptz AND strpos(t.last_error, $7::text) > 0
     ORDER BY id LIMIT $8::bigint FOR UPDATE)
-UPDATE app."Events_held" AS t SET state = 'scheduled', attempts = 0, crashes = 0, available_at = now()
+UPDATE app."Events_held" AS t SET state = CASE WHEN holds > 0 THEN 'retry' ELSE 'scheduled' END, holds = 0, attempts = 0, crashes = 0, available_at = now(),
+    expires_at = CASE WHEN last_error LIKE 'expired: %' THEN '9999-01-01 00:00:00+00' ELSE expires_at END
+FROM parked AS p WHERE t.lane = p.lane AND t.id = p.id AND t.message_id = p.message_id
+RETURNING t.id;
+--   1: 3
+--   2: {1}
+--   3: {"0197a3b4-0000-7abc-8def-0123456789ab"}
+--   4: t
+--   5: k
+--   6: 2026-01-31 00:00:00+00
+--   7: refused
+--   8: 10
+
+-- ask for a skip
+WITH parked AS MATERIALIZED (
+    SELECT lane, id, message_id FROM app."Events_held" AS t WHERE t.state = 'error' AND t.holds = 1 AND t.id > $1::bigint AND (t.id = ANY ($2::bigint[]) OR t.message_id = ANY ($3::uuid[])) AND t.topic = $4::text AND t.message_key = $5::text AND t.created_at >= $6::timestamptz AND strpos(t.last_error, $7::text) > 0
+    ORDER BY id LIMIT $8::bigint FOR UPDATE)
+UPDATE app."Events_held" AS t SET state = 'retry', holds = 2, available_at = now()
+FROM parked AS p WHERE t.lane = p.lane AND t.id = p.id AND t.message_id = p.message_id
+RETURNING t.id;
+--   1: 3
+--   2: {1}
+--   3: {"0197a3b4-0000-7abc-8def-0123456789ab"}
+--   4: t
+--   5: k
+--   6: 2026-01-31 00:00:00+00
+--   7: refused
+--   8: 10
+
+-- ask for a discard
+WITH parked AS MATERIALIZED (
+    SELECT lane, id, message_id FROM app."Events_held" AS t WHERE t.state = 'error' AND t.holds = 1 AND t.id > $1::bigint AND (t.id = ANY ($2::bigint[]) OR t.message_id = ANY ($3::uuid[])) AND t.topic = $4::text AND t.message_key = $5::text AND t.created_at >= $6::timestamptz AND strpos(t.last_error, $7::text) > 0
+    ORDER BY id LIMIT $8::bigint FOR UPDATE)
+UPDATE app."Events_held" AS t SET state = 'retry', holds = 3, available_at = now()
 FROM parked AS p WHERE t.lane = p.lane AND t.id = p.id AND t.message_id = p.message_id
 RETURNING t.id;
 --   1: 3
@@ -697,7 +735,7 @@ RETURNING t.id;
 
 -- discard
 WITH parked AS MATERIALIZED (
-    SELECT lane, id, message_id FROM app."Events_held" AS t WHERE t.state = 'error' AND t.id > $1::bigint AND (t.id = ANY ($2::bigint[]) OR t.message_id = ANY ($3::uuid[])) AND t.topic = $4::text AND t.message_key = $5::text AND t.created_at >= $6::timestamptz AND strpos(t.last_error, $7::text) > 0
+    SELECT lane, id, message_id FROM app."Events_held" AS t WHERE t.state = 'error' AND t.holds = 0 AND t.id > $1::bigint AND (t.id = ANY ($2::bigint[]) OR t.message_id = ANY ($3::uuid[])) AND t.topic = $4::text AND t.message_key = $5::text AND t.created_at >= $6::timestamptz AND strpos(t.last_error, $7::text) > 0
     ORDER BY id LIMIT $8::bigint FOR UPDATE)
 DELETE FROM app."Events_held" AS t USING parked AS p WHERE t.lane = p.lane AND t.id = p.id AND t.message_id = p.message_id
 RETURNING t.id;
@@ -723,6 +761,7 @@ FROM (SELECT count(*) AS n FROM (SELECT FROM app."Events_done" LIMIT $1::bigint)
 SELECT GREATEST(0, COALESCE(extract(epoch FROM now() - min(since)) * 1000, 0))::bigint FROM (
     SELECT GREATEST(created_at, available_at) AS since FROM app."Events" WHERE COALESCE(available_at <= now(), true) AND COALESCE(claimed_until <= now(), true)
     UNION ALL SELECT GREATEST(created_at, available_at) FROM app."Events_held" WHERE state = 'scheduled' AND COALESCE(available_at <= now(), true)) AS p;
+SELECT count(*), COALESCE(extract(epoch FROM now() - min(available_at)) * 1000, 0)::bigint FROM app."Events_held" WHERE state = 'error' AND holds = 1;
 SELECT topic, count(*) FROM (
     SELECT topic FROM app."Events" WHERE COALESCE(available_at <= now(), true) AND COALESCE(claimed_until <= now(), true)
     UNION ALL SELECT topic FROM app."Events_held" WHERE state = 'scheduled' AND COALESCE(available_at <= now(), true)

@@ -12,6 +12,7 @@ IF @@ROWCOUNT = 0 INSERT INTO app."Events_settings" (name, value) VALUES (N'clai
 UPDATE app."Events_lanes" SET owner = NULL, until = NULL, fence = fence + 1, marks = NULL, journal = NULL, crashes = 0;
 UPDATE app."Events" WITH (READPAST, ROWLOCK, READCOMMITTEDLOCK)
 SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL WHERE claimed_until IS NOT NULL;
+UPDATE app."Events_held" SET state = N'error', holds = 0 WHERE holds > 0;
 -- of the dialect, about an index for rows
 -- of the dialect, about an index for rows
 -- of the dialect, about an index for rows
@@ -43,7 +44,7 @@ SELECT @p1, CONVERT(bigint, 0), REPLACE(CONCAT(@@SERVERNAME, N'/', DB_ID(), N'/'
 --   4: lanes
 --   5: 15000
 SET TRANSACTION ISOLATION LEVEL SNAPSHOT;
-SELECT name FROM app."Events_relays" WHERE until >= SYSUTCDATETIME() ORDER BY name;
+SELECT name, TODATETIMEOFFSET(SYSUTCDATETIME(), '+00:00') FROM app."Events_relays" WHERE until >= SYSUTCDATETIME() ORDER BY name;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 --   1: 0
 
@@ -92,12 +93,12 @@ DECLARE @first nvarchar(500) = CONCAT(COALESCE((SELECT CONVERT(bigint, current_v
     N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE name = N'tempdb'),
     N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE name = DB_NAME())), N' ', N'_'));
 SET TRANSACTION ISOLATION LEVEL SNAPSHOT;
-SELECT line, id, lane, message_id, topic, message_key, payload, headers, available_at, priority, attempts, crashes, created_at, flags FROM (
-SELECT @first AS line, -1 AS n, CONVERT(bigint, 0) AS id, CONVERT(smallint, 0) AS lane, N'' AS message_id, N'' AS topic, N'' AS message_key, CONVERT(varbinary(max), NULL) AS payload, N'' AS headers, CONVERT(datetimeoffset(7), NULL) AS available_at, CONVERT(smallint, 0) AS priority, 0 AS attempts, 0 AS crashes, CONVERT(datetimeoffset(7), NULL) AS created_at, 0 AS flags
+SELECT line, id, lane, message_id, topic, message_key, payload, headers, available_at, expires_at, priority, attempts, crashes, created_at, flags FROM (
+SELECT @first AS line, -1 AS n, CONVERT(bigint, 0) AS id, CONVERT(smallint, 0) AS lane, N'' AS message_id, N'' AS topic, N'' AS message_key, CONVERT(varbinary(max), NULL) AS payload, N'' AS headers, CONVERT(datetimeoffset(7), NULL) AS available_at, CONVERT(datetimeoffset(7), NULL) AS expires_at, CONVERT(smallint, 0) AS priority, 0 AS attempts, 0 AS crashes, CONVERT(datetimeoffset(7), NULL) AS created_at, 0 AS flags
 UNION ALL
 SELECT NULL, t.n, t.id, t.lane, LOWER(CONVERT(nvarchar(36), t.message_id)), t.topic, COALESCE(t.message_key, N''),
     COALESCE(t.payload, CONVERT(varbinary(max), t.payload_text)), COALESCE(t.headers, N''),
-    TODATETIMEOFFSET(t.available_at, '+00:00'), t.priority, t.attempts, t.crashes, TODATETIMEOFFSET(t.created_at, '+00:00'),
+    TODATETIMEOFFSET(t.available_at, '+00:00'), TODATETIMEOFFSET(t.expires_at, '+00:00'), t.priority, t.attempts, t.crashes, TODATETIMEOFFSET(t.created_at, '+00:00'),
     CASE WHEN t.payload IS NOT NULL THEN 1 WHEN t.payload_text IS NOT NULL THEN 9 ELSE 0 END + CASE WHEN t.available_at > SYSUTCDATETIME() THEN 2 ELSE 0 END
 FROM (SELECT TOP (@p2) p.n, h.* FROM @positions AS p
 CROSS APPLY (SELECT TOP (@p3) * FROM app."Events" AS h WITH (FORCESEEK)
@@ -111,7 +112,7 @@ SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 -- acquire
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 UPDATE TOP (@p1) l
-SET owner = @p2, fence = l.fence + 1, until = DATEADD(MILLISECOND, @p3 % 1000, DATEADD(SECOND, @p3 / 1000, SYSUTCDATETIME())),
+SET owner = @p2, fence = l.fence + @p4, until = DATEADD(MILLISECOND, @p3 % 1000, DATEADD(SECOND, @p3 / 1000, SYSUTCDATETIME())),
     crashes = CASE WHEN l.owner IS NULL THEN l.crashes ELSE l.crashes + 1 END
 OUTPUT inserted.lane, inserted.fence, COALESCE(inserted.marks, N''), inserted.crashes, COALESCE(inserted.journal, N''), CONVERT(bigint, 0)
 FROM (SELECT TOP (64) lane FROM app."Events_lanes" WITH (READPAST, ROWLOCK, READCOMMITTEDLOCK)
@@ -122,6 +123,7 @@ OPTION (FORCE ORDER, LOOP JOIN);
 --   1: 5
 --   2: r
 --   3: 15000
+--   4: 300
 
 -- renew
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
@@ -186,12 +188,12 @@ DECLARE @first nvarchar(500) = CONCAT(COALESCE((SELECT CONVERT(bigint, current_v
     N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE name = N'tempdb'),
     N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE name = DB_NAME())), N' ', N'_'));
 SET TRANSACTION ISOLATION LEVEL SNAPSHOT;
-SELECT line, id, lane, message_id, topic, message_key, payload, headers, available_at, priority, attempts, crashes, created_at, flags FROM (
-SELECT @first AS line, -1 AS n, CONVERT(bigint, 0) AS id, CONVERT(smallint, 0) AS lane, N'' AS message_id, N'' AS topic, N'' AS message_key, CONVERT(varbinary(max), NULL) AS payload, N'' AS headers, CONVERT(datetimeoffset(7), NULL) AS available_at, CONVERT(smallint, 0) AS priority, 0 AS attempts, 0 AS crashes, CONVERT(datetimeoffset(7), NULL) AS created_at, 0 AS flags
+SELECT line, id, lane, message_id, topic, message_key, payload, headers, available_at, expires_at, priority, attempts, crashes, created_at, flags FROM (
+SELECT @first AS line, -1 AS n, CONVERT(bigint, 0) AS id, CONVERT(smallint, 0) AS lane, N'' AS message_id, N'' AS topic, N'' AS message_key, CONVERT(varbinary(max), NULL) AS payload, N'' AS headers, CONVERT(datetimeoffset(7), NULL) AS available_at, CONVERT(datetimeoffset(7), NULL) AS expires_at, CONVERT(smallint, 0) AS priority, 0 AS attempts, 0 AS crashes, CONVERT(datetimeoffset(7), NULL) AS created_at, 0 AS flags
 UNION ALL
 SELECT NULL, t.n, t.id, t.lane, LOWER(CONVERT(nvarchar(36), t.message_id)), t.topic, COALESCE(t.message_key, N''),
     COALESCE(t.payload, CONVERT(varbinary(max), t.payload_text)), COALESCE(t.headers, N''),
-    TODATETIMEOFFSET(t.available_at, '+00:00'), t.priority, t.attempts, t.crashes, TODATETIMEOFFSET(t.created_at, '+00:00'),
+    TODATETIMEOFFSET(t.available_at, '+00:00'), TODATETIMEOFFSET(t.expires_at, '+00:00'), t.priority, t.attempts, t.crashes, TODATETIMEOFFSET(t.created_at, '+00:00'),
     CASE WHEN t.payload IS NOT NULL THEN 1 WHEN t.payload_text IS NOT NULL THEN 9 ELSE 0 END + CASE WHEN t.available_at > SYSUTCDATETIME() THEN 2 ELSE 0 END
 FROM (SELECT TOP (@p2) p.n, h.* FROM @positions AS p
 CROSS APPLY (SELECT TOP (@p3) * FROM app."Events" AS h WITH (FORCESEEK)
@@ -216,12 +218,12 @@ DECLARE @first nvarchar(500) = CONCAT(COALESCE((SELECT CONVERT(bigint, current_v
     N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE name = N'tempdb'),
     N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE name = DB_NAME())), N' ', N'_'));
 SET TRANSACTION ISOLATION LEVEL SNAPSHOT;
-SELECT line, id, lane, message_id, topic, message_key, payload, headers, available_at, priority, attempts, crashes, created_at, flags FROM (
-SELECT @first AS line, -1 AS n, CONVERT(bigint, 0) AS id, CONVERT(smallint, 0) AS lane, N'' AS message_id, N'' AS topic, N'' AS message_key, CONVERT(varbinary(max), NULL) AS payload, N'' AS headers, CONVERT(datetimeoffset(7), NULL) AS available_at, CONVERT(smallint, 0) AS priority, 0 AS attempts, 0 AS crashes, CONVERT(datetimeoffset(7), NULL) AS created_at, 0 AS flags
+SELECT line, id, lane, message_id, topic, message_key, payload, headers, available_at, expires_at, priority, attempts, crashes, created_at, flags FROM (
+SELECT @first AS line, -1 AS n, CONVERT(bigint, 0) AS id, CONVERT(smallint, 0) AS lane, N'' AS message_id, N'' AS topic, N'' AS message_key, CONVERT(varbinary(max), NULL) AS payload, N'' AS headers, CONVERT(datetimeoffset(7), NULL) AS available_at, CONVERT(datetimeoffset(7), NULL) AS expires_at, CONVERT(smallint, 0) AS priority, 0 AS attempts, 0 AS crashes, CONVERT(datetimeoffset(7), NULL) AS created_at, 0 AS flags
 UNION ALL
 SELECT NULL, t.n, t.id, t.lane, LOWER(CONVERT(nvarchar(36), t.message_id)), t.topic, COALESCE(t.message_key, N''),
     COALESCE(t.payload, CONVERT(varbinary(max), t.payload_text)), COALESCE(t.headers, N''),
-    TODATETIMEOFFSET(t.available_at, '+00:00'), t.priority, t.attempts, t.crashes, TODATETIMEOFFSET(t.created_at, '+00:00'),
+    TODATETIMEOFFSET(t.available_at, '+00:00'), TODATETIMEOFFSET(t.expires_at, '+00:00'), t.priority, t.attempts, t.crashes, TODATETIMEOFFSET(t.created_at, '+00:00'),
     CASE WHEN t.payload IS NOT NULL THEN 1 WHEN t.payload_text IS NOT NULL THEN 9 ELSE 0 END + CASE WHEN t.available_at > SYSUTCDATETIME() THEN 2 ELSE 0 END
 FROM (SELECT TOP (@p2) p.n, h.* FROM @positions AS p
 CROSS APPLY (SELECT TOP (@p3) * FROM app."Events" AS h WITH (FORCESEEK)
@@ -243,12 +245,12 @@ DECLARE @first nvarchar(500) = CONCAT(COALESCE((SELECT CONVERT(bigint, current_v
     N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE name = N'tempdb'),
     N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE name = DB_NAME())), N' ', N'_'));
 SET TRANSACTION ISOLATION LEVEL SNAPSHOT;
-SELECT line, id, lane, message_id, topic, message_key, payload, headers, available_at, priority, attempts, crashes, created_at, flags FROM (
-SELECT @first AS line, -1 AS n, CONVERT(bigint, 0) AS id, CONVERT(smallint, 0) AS lane, N'' AS message_id, N'' AS topic, N'' AS message_key, CONVERT(varbinary(max), NULL) AS payload, N'' AS headers, CONVERT(datetimeoffset(7), NULL) AS available_at, CONVERT(smallint, 0) AS priority, 0 AS attempts, 0 AS crashes, CONVERT(datetimeoffset(7), NULL) AS created_at, 0 AS flags
+SELECT line, id, lane, message_id, topic, message_key, payload, headers, available_at, expires_at, priority, attempts, crashes, created_at, flags FROM (
+SELECT @first AS line, -1 AS n, CONVERT(bigint, 0) AS id, CONVERT(smallint, 0) AS lane, N'' AS message_id, N'' AS topic, N'' AS message_key, CONVERT(varbinary(max), NULL) AS payload, N'' AS headers, CONVERT(datetimeoffset(7), NULL) AS available_at, CONVERT(datetimeoffset(7), NULL) AS expires_at, CONVERT(smallint, 0) AS priority, 0 AS attempts, 0 AS crashes, CONVERT(datetimeoffset(7), NULL) AS created_at, 0 AS flags
 UNION ALL
 SELECT NULL, t.n, t.id, t.lane, LOWER(CONVERT(nvarchar(36), t.message_id)), t.topic, COALESCE(t.message_key, N''),
     COALESCE(t.payload, CONVERT(varbinary(max), t.payload_text)), COALESCE(t.headers, N''),
-    TODATETIMEOFFSET(t.available_at, '+00:00'), t.priority, t.attempts, t.crashes, TODATETIMEOFFSET(t.created_at, '+00:00'),
+    TODATETIMEOFFSET(t.available_at, '+00:00'), TODATETIMEOFFSET(t.expires_at, '+00:00'), t.priority, t.attempts, t.crashes, TODATETIMEOFFSET(t.created_at, '+00:00'),
     CASE WHEN t.payload IS NOT NULL THEN 1 WHEN t.payload_text IS NOT NULL THEN 9 ELSE 0 END + CASE WHEN t.available_at > SYSUTCDATETIME() THEN 2 ELSE 0 END
 FROM (SELECT TOP (@p2) p.n, h.* FROM @positions AS p
 CROSS APPLY (SELECT TOP (@p3) * FROM app."Events" AS h WITH (FORCESEEK)
@@ -270,12 +272,12 @@ DECLARE @first nvarchar(500) = CONCAT(COALESCE((SELECT CONVERT(bigint, current_v
     N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE name = N'tempdb'),
     N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE name = DB_NAME())), N' ', N'_'));
 SET TRANSACTION ISOLATION LEVEL SNAPSHOT;
-SELECT line, id, lane, message_id, topic, message_key, payload, headers, available_at, priority, attempts, crashes, created_at, flags FROM (
-SELECT @first AS line, -1 AS n, CONVERT(bigint, 0) AS id, CONVERT(smallint, 0) AS lane, N'' AS message_id, N'' AS topic, N'' AS message_key, CONVERT(varbinary(max), NULL) AS payload, N'' AS headers, CONVERT(datetimeoffset(7), NULL) AS available_at, CONVERT(smallint, 0) AS priority, 0 AS attempts, 0 AS crashes, CONVERT(datetimeoffset(7), NULL) AS created_at, 0 AS flags
+SELECT line, id, lane, message_id, topic, message_key, payload, headers, available_at, expires_at, priority, attempts, crashes, created_at, flags FROM (
+SELECT @first AS line, -1 AS n, CONVERT(bigint, 0) AS id, CONVERT(smallint, 0) AS lane, N'' AS message_id, N'' AS topic, N'' AS message_key, CONVERT(varbinary(max), NULL) AS payload, N'' AS headers, CONVERT(datetimeoffset(7), NULL) AS available_at, CONVERT(datetimeoffset(7), NULL) AS expires_at, CONVERT(smallint, 0) AS priority, 0 AS attempts, 0 AS crashes, CONVERT(datetimeoffset(7), NULL) AS created_at, 0 AS flags
 UNION ALL
 SELECT NULL, t.n, t.id, t.lane, LOWER(CONVERT(nvarchar(36), t.message_id)), t.topic, COALESCE(t.message_key, N''),
     COALESCE(t.payload, CONVERT(varbinary(max), t.payload_text)), COALESCE(t.headers, N''),
-    TODATETIMEOFFSET(t.available_at, '+00:00'), t.priority, t.attempts, t.crashes, TODATETIMEOFFSET(t.created_at, '+00:00'),
+    TODATETIMEOFFSET(t.available_at, '+00:00'), TODATETIMEOFFSET(t.expires_at, '+00:00'), t.priority, t.attempts, t.crashes, TODATETIMEOFFSET(t.created_at, '+00:00'),
     CASE WHEN t.payload IS NOT NULL THEN 1 WHEN t.payload_text IS NOT NULL THEN 9 ELSE 0 END + CASE WHEN t.available_at > SYSUTCDATETIME() THEN 2 ELSE 0 END
 FROM (SELECT TOP (@p2) p.n, h.* FROM @positions AS p
 CROSS APPLY (SELECT TOP (@p3) * FROM app."Events" AS h WITH (FORCESEEK)
@@ -297,12 +299,12 @@ DECLARE @first nvarchar(500) = CONCAT(COALESCE((SELECT CONVERT(bigint, current_v
     N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE name = N'tempdb'),
     N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE name = DB_NAME())), N' ', N'_'));
 SET TRANSACTION ISOLATION LEVEL SNAPSHOT;
-SELECT line, id, lane, message_id, topic, message_key, payload, headers, available_at, priority, attempts, crashes, created_at, flags FROM (
-SELECT @first AS line, -1 AS n, CONVERT(bigint, 0) AS id, CONVERT(smallint, 0) AS lane, N'' AS message_id, N'' AS topic, N'' AS message_key, CONVERT(varbinary(max), NULL) AS payload, N'' AS headers, CONVERT(datetimeoffset(7), NULL) AS available_at, CONVERT(smallint, 0) AS priority, 0 AS attempts, 0 AS crashes, CONVERT(datetimeoffset(7), NULL) AS created_at, 0 AS flags
+SELECT line, id, lane, message_id, topic, message_key, payload, headers, available_at, expires_at, priority, attempts, crashes, created_at, flags FROM (
+SELECT @first AS line, -1 AS n, CONVERT(bigint, 0) AS id, CONVERT(smallint, 0) AS lane, N'' AS message_id, N'' AS topic, N'' AS message_key, CONVERT(varbinary(max), NULL) AS payload, N'' AS headers, CONVERT(datetimeoffset(7), NULL) AS available_at, CONVERT(datetimeoffset(7), NULL) AS expires_at, CONVERT(smallint, 0) AS priority, 0 AS attempts, 0 AS crashes, CONVERT(datetimeoffset(7), NULL) AS created_at, 0 AS flags
 UNION ALL
 SELECT NULL, t.n, t.id, t.lane, LOWER(CONVERT(nvarchar(36), t.message_id)), t.topic, COALESCE(t.message_key, N''),
     COALESCE(t.payload, CONVERT(varbinary(max), t.payload_text)), COALESCE(t.headers, N''),
-    TODATETIMEOFFSET(t.available_at, '+00:00'), t.priority, t.attempts, t.crashes, TODATETIMEOFFSET(t.created_at, '+00:00'),
+    TODATETIMEOFFSET(t.available_at, '+00:00'), TODATETIMEOFFSET(t.expires_at, '+00:00'), t.priority, t.attempts, t.crashes, TODATETIMEOFFSET(t.created_at, '+00:00'),
     CASE WHEN t.payload IS NOT NULL THEN 1 WHEN t.payload_text IS NOT NULL THEN 9 ELSE 0 END + CASE WHEN t.available_at > SYSUTCDATETIME() THEN 2 ELSE 0 END
 FROM (SELECT t.*, SUM(COALESCE(DATALENGTH(t.payload), 0) + COALESCE(DATALENGTH(t.payload_text), 0)) OVER (ORDER BY t.n, t.id ROWS UNBOUNDED PRECEDING) - (COALESCE(DATALENGTH(t.payload), 0) + COALESCE(DATALENGTH(t.payload_text), 0)) AS bytes_before
 FROM (SELECT TOP (@p2) p.n, h.* FROM @positions AS p
@@ -326,12 +328,12 @@ DECLARE @first nvarchar(500) = CONCAT(COALESCE((SELECT CONVERT(bigint, current_v
     N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE name = N'tempdb'),
     N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE name = DB_NAME())), N' ', N'_'));
 SET TRANSACTION ISOLATION LEVEL SNAPSHOT;
-SELECT line, id, lane, message_id, topic, message_key, payload, headers, available_at, priority, attempts, crashes, created_at, flags FROM (
-SELECT @first AS line, -1 AS n, CONVERT(bigint, 0) AS id, CONVERT(smallint, 0) AS lane, N'' AS message_id, N'' AS topic, N'' AS message_key, CONVERT(varbinary(max), NULL) AS payload, N'' AS headers, CONVERT(datetimeoffset(7), NULL) AS available_at, CONVERT(smallint, 0) AS priority, 0 AS attempts, 0 AS crashes, CONVERT(datetimeoffset(7), NULL) AS created_at, 0 AS flags
+SELECT line, id, lane, message_id, topic, message_key, payload, headers, available_at, expires_at, priority, attempts, crashes, created_at, flags FROM (
+SELECT @first AS line, -1 AS n, CONVERT(bigint, 0) AS id, CONVERT(smallint, 0) AS lane, N'' AS message_id, N'' AS topic, N'' AS message_key, CONVERT(varbinary(max), NULL) AS payload, N'' AS headers, CONVERT(datetimeoffset(7), NULL) AS available_at, CONVERT(datetimeoffset(7), NULL) AS expires_at, CONVERT(smallint, 0) AS priority, 0 AS attempts, 0 AS crashes, CONVERT(datetimeoffset(7), NULL) AS created_at, 0 AS flags
 UNION ALL
 SELECT NULL, t.n, t.id, t.lane, LOWER(CONVERT(nvarchar(36), t.message_id)), t.topic, COALESCE(t.message_key, N''),
     COALESCE(t.payload, CONVERT(varbinary(max), t.payload_text)), COALESCE(t.headers, N''),
-    TODATETIMEOFFSET(t.available_at, '+00:00'), t.priority, t.attempts, t.crashes, TODATETIMEOFFSET(t.created_at, '+00:00'),
+    TODATETIMEOFFSET(t.available_at, '+00:00'), TODATETIMEOFFSET(t.expires_at, '+00:00'), t.priority, t.attempts, t.crashes, TODATETIMEOFFSET(t.created_at, '+00:00'),
     CASE WHEN t.payload IS NOT NULL THEN 1 WHEN t.payload_text IS NOT NULL THEN 9 ELSE 0 END + CASE WHEN t.available_at > SYSUTCDATETIME() THEN 2 ELSE 0 END
 FROM (SELECT TOP (@p2) p.n, h.* FROM @positions AS p
 CROSS APPLY (SELECT TOP (@p3) * FROM app."Events" AS h WITH (INDEX(1))
@@ -362,7 +364,7 @@ SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 SET TRANSACTION ISOLATION LEVEL SNAPSHOT;
 SELECT t.id, t.lane, LOWER(CONVERT(nvarchar(36), t.message_id)), t.topic, COALESCE(t.message_key, N''),
     COALESCE(t.payload, CONVERT(varbinary(max), t.payload_text)), COALESCE(t.headers, N''),
-    TODATETIMEOFFSET(t.available_at, '+00:00'), t.priority, t.attempts, t.crashes, TODATETIMEOFFSET(t.created_at, '+00:00'),
+    TODATETIMEOFFSET(t.available_at, '+00:00'), TODATETIMEOFFSET(t.expires_at, '+00:00'), t.priority, t.attempts, t.crashes, TODATETIMEOFFSET(t.created_at, '+00:00'),
     CASE WHEN t.payload IS NOT NULL THEN 1 WHEN t.payload_text IS NOT NULL THEN 9 ELSE 0 END + CASE WHEN t.available_at > SYSUTCDATETIME() THEN 2 ELSE 0 END
 FROM OPENJSON(@p1) WITH (lane smallint '$[0]', id bigint '$[1]') AS g
 INNER JOIN app."Events" AS t WITH (FORCESEEK) ON t.lane = g.lane AND t.id = g.id
@@ -374,8 +376,8 @@ SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 SET TRANSACTION ISOLATION LEVEL SNAPSHOT;
 SELECT t.id, t.lane, LOWER(CONVERT(nvarchar(36), t.message_id)), t.topic, COALESCE(t.message_key, N''),
     COALESCE(t.payload, CONVERT(varbinary(max), t.payload_text)), COALESCE(t.headers, N''),
-    TODATETIMEOFFSET(t.available_at, '+00:00'), t.priority, t.attempts, t.crashes, TODATETIMEOFFSET(t.created_at, '+00:00'),
-    CASE WHEN t.payload IS NOT NULL THEN 1 WHEN t.payload_text IS NOT NULL THEN 9 ELSE 0 END + CASE WHEN t.state = N'retry' THEN 4 ELSE 0 END
+    TODATETIMEOFFSET(t.available_at, '+00:00'), TODATETIMEOFFSET(t.expires_at, '+00:00'), t.priority, t.attempts, t.crashes, TODATETIMEOFFSET(t.created_at, '+00:00'),
+    CASE WHEN t.payload IS NOT NULL THEN 1 WHEN t.payload_text IS NOT NULL THEN 9 ELSE 0 END + CASE WHEN t.state = N'retry' THEN 4 ELSE 0 END + 16 * t.holds
 FROM OPENJSON(@p1) WITH (lane smallint '$[0]', id bigint '$[1]') AS g
 INNER JOIN app."Events_held" AS t WITH (FORCESEEK) ON t.lane = g.lane AND t.id = g.id AND t.state <> N'error'
 OPTION (FORCE ORDER, LOOP JOIN);
@@ -386,8 +388,8 @@ SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 SET TRANSACTION ISOLATION LEVEL SNAPSHOT;
 SELECT t.id, t.lane, LOWER(CONVERT(nvarchar(36), t.message_id)), t.topic, COALESCE(t.message_key, N''),
     COALESCE(t.payload, CONVERT(varbinary(max), t.payload_text)), COALESCE(t.headers, N''),
-    TODATETIMEOFFSET(t.available_at, '+00:00'), t.priority, t.attempts, t.crashes, TODATETIMEOFFSET(t.created_at, '+00:00'),
-    CASE WHEN t.payload IS NOT NULL THEN 1 WHEN t.payload_text IS NOT NULL THEN 9 ELSE 0 END + CASE WHEN t.state = N'retry' THEN 4 ELSE 0 END
+    TODATETIMEOFFSET(t.available_at, '+00:00'), TODATETIMEOFFSET(t.expires_at, '+00:00'), t.priority, t.attempts, t.crashes, TODATETIMEOFFSET(t.created_at, '+00:00'),
+    CASE WHEN t.payload IS NOT NULL THEN 1 WHEN t.payload_text IS NOT NULL THEN 9 ELSE 0 END + CASE WHEN t.state = N'retry' THEN 4 ELSE 0 END + 16 * t.holds
 FROM (SELECT t.*, SUM(COALESCE(DATALENGTH(t.payload), 0) + COALESCE(DATALENGTH(t.payload_text), 0)) OVER (ORDER BY t.due_at, t.id ROWS UNBOUNDED PRECEDING) - (COALESCE(DATALENGTH(t.payload), 0) + COALESCE(DATALENGTH(t.payload_text), 0)) AS bytes_before
 FROM (SELECT TOP (@p2) * FROM app."Events_held" AS h
     WHERE h.state <> N'error' AND h.due_at <= SYSUTCDATETIME() AND h.lane IN (SELECT lane FROM OPENJSON(@p3) WITH (lane smallint '$'))
@@ -402,8 +404,9 @@ SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 
 -- held keys
 SET TRANSACTION ISOLATION LEVEL SNAPSHOT;
-SELECT TOP (@p1) lane, message_key, topic, id FROM app."Events_held"
-WHERE state = N'retry' AND DATALENGTH(message_key) > 0 AND lane IN (SELECT lane FROM OPENJSON(@p2) WITH (lane smallint '$'));
+SELECT TOP (@p1) lane, message_key, topic, id FROM (SELECT lane, message_key, topic, id FROM app."Events_held" WITH (INDEX ("Events_held_retry")) WHERE state = N'retry'
+    UNION ALL SELECT lane, message_key, topic, id FROM app."Events_held" WITH (INDEX ("Events_held_holds")) WHERE holds > 0 AND state = N'error') AS t
+WHERE DATALENGTH(message_key) > 0 AND lane IN (SELECT lane FROM OPENJSON(@p2) WITH (lane smallint '$'));
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 --   1: 100
 --   2: [1,2]
@@ -412,8 +415,8 @@ SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 SET TRANSACTION ISOLATION LEVEL SNAPSHOT;
 SELECT MIN(t.lane), MIN(t.message_key), t.topic, MIN(t.id)
 FROM OPENJSON(@p1) WITH (n int '$[0]', lane smallint '$[1]', message_key nvarchar(255) '$[2]') AS g
-INNER JOIN app."Events_held" AS t WITH (INDEX ("Events_held_retry"), FORCESEEK) ON t.state = N'retry' AND t.lane = g.lane
-    AND t.message_key = g.message_key COLLATE Latin1_General_100_BIN2 AND DATALENGTH(t.message_key) = DATALENGTH(g.message_key)
+CROSS APPLY (SELECT * FROM app."Events_held" AS h WITH (INDEX ("Events_held_retry"), FORCESEEK) WHERE h.state = N'retry' AND h.lane = g.lane AND h.message_key = g.message_key COLLATE Latin1_General_100_BIN2 AND DATALENGTH(h.message_key) = DATALENGTH(g.message_key)
+    UNION ALL SELECT * FROM app."Events_held" AS h WITH (INDEX ("Events_held_holds"), FORCESEEK) WHERE h.holds > 0 AND h.state = N'error' AND h.lane = g.lane AND h.message_key = g.message_key COLLATE Latin1_General_100_BIN2 AND DATALENGTH(h.message_key) = DATALENGTH(g.message_key)) AS t
 GROUP BY g.n, t.topic OPTION (FORCE ORDER, LOOP JOIN);
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 --   1: [[0,1,"a\"\\k"],[1,2,"b"],[2,1,"c"]]
@@ -435,10 +438,10 @@ SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 DECLARE @own bit = CASE WHEN @@TRANCOUNT = 0 THEN 1 ELSE 0 END;
 DECLARE @changed bigint = 0;
 DECLARE @given TABLE (lane smallint NOT NULL, id bigint NOT NULL, claim bigint NOT NULL, state nvarchar(10) COLLATE Latin1_General_100_BIN2 NOT NULL, held bit NOT NULL,
-    attempts int NOT NULL, crashes int NOT NULL, delay bigint NOT NULL, error nvarchar(max) COLLATE Latin1_General_100_BIN2, receipt nvarchar(max) COLLATE Latin1_General_100_BIN2, message_id uniqueidentifier NOT NULL, INDEX place CLUSTERED (lane, id));
-INSERT INTO @given (lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id)
-SELECT lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id FROM OPENJSON(@p1) WITH (lane smallint '$[0]', id bigint '$[1]', claim bigint '$[2]', state nvarchar(10) '$[3]', held bit '$[4]',
-    attempts int '$[5]', crashes int '$[6]', delay bigint '$[7]', error nvarchar(max) '$[8]', receipt nvarchar(max) '$[9]', message_id uniqueidentifier '$[10]');
+    attempts int NOT NULL, crashes int NOT NULL, delay bigint NOT NULL, error nvarchar(max) COLLATE Latin1_General_100_BIN2, receipt nvarchar(max) COLLATE Latin1_General_100_BIN2, message_id uniqueidentifier NOT NULL, holds smallint NOT NULL, INDEX place CLUSTERED (lane, id));
+INSERT INTO @given (lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds)
+SELECT lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds FROM OPENJSON(@p1) WITH (lane smallint '$[0]', id bigint '$[1]', claim bigint '$[2]', state nvarchar(10) '$[3]', held bit '$[4]',
+    attempts int '$[5]', crashes int '$[6]', delay bigint '$[7]', error nvarchar(max) '$[8]', receipt nvarchar(max) '$[9]', message_id uniqueidentifier '$[10]', holds smallint '$[11]');
 DECLARE @held TABLE (lane smallint NOT NULL PRIMARY KEY, fence bigint NOT NULL);
 IF @own = 1 BEGIN TRANSACTION;
 INSERT INTO @held (lane, fence)
@@ -448,8 +451,8 @@ INNER JOIN app."Events_lanes" AS l WITH (INDEX("Events_lanes_fence"), FORCESEEK,
 OPTION (FORCE ORDER, LOOP JOIN);
 DELETE g FROM @given AS g WHERE NOT EXISTS (SELECT 1 FROM @held AS l WHERE l.lane = g.lane AND l.fence = g.claim);
 DELETE t
-OUTPUT deleted.id, deleted.lane, deleted.message_id, deleted.topic, deleted.message_key, deleted.payload, deleted.payload_text, deleted.headers, deleted.priority, deleted.created_at, g.attempts, g.crashes, deleted.available_at, COALESCE(g.error, deleted.last_error), SYSUTCDATETIME(), g.receipt, @p3
-INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
+OUTPUT deleted.id, deleted.lane, deleted.message_id, deleted.topic, deleted.message_key, deleted.payload, deleted.payload_text, deleted.headers, deleted.priority, deleted.created_at, deleted.expires_at, g.attempts, g.crashes, deleted.available_at, COALESCE(g.error, deleted.last_error), SYSUTCDATETIME(), g.receipt, @p3
+INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
 FROM @given AS g INNER JOIN app."Events" AS t WITH (FORCESEEK, ROWLOCK) ON t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id
 WHERE g.state = N'done' AND g.held = 0
 OPTION (FORCE ORDER, LOOP JOIN);
@@ -457,7 +460,7 @@ SET @changed = @changed + @@ROWCOUNT;
 IF @own = 1 COMMIT TRANSACTION;
 SELECT N'changed', @changed, CONVERT(bigint, 0)
 UNION ALL SELECT N'lane', CONVERT(bigint, lane), fence FROM @held;
---   1: [[1,5,7,"done",false,1,0,0,null,"0/5","0197a3b4-0000-7abc-8def-000000000005"]]
+--   1: [[1,5,7,"done",false,1,0,0,null,"0/5","0197a3b4-0000-7abc-8def-000000000005",0]]
 --   2: r
 --   3: r
 
@@ -468,10 +471,10 @@ SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 DECLARE @own bit = CASE WHEN @@TRANCOUNT = 0 THEN 1 ELSE 0 END;
 DECLARE @changed bigint = 0;
 DECLARE @given TABLE (lane smallint NOT NULL, id bigint NOT NULL, claim bigint NOT NULL, state nvarchar(10) COLLATE Latin1_General_100_BIN2 NOT NULL, held bit NOT NULL,
-    attempts int NOT NULL, crashes int NOT NULL, delay bigint NOT NULL, error nvarchar(max) COLLATE Latin1_General_100_BIN2, receipt nvarchar(max) COLLATE Latin1_General_100_BIN2, message_id uniqueidentifier NOT NULL, INDEX place CLUSTERED (lane, id));
-INSERT INTO @given (lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id)
-SELECT lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id FROM OPENJSON(@p1) WITH (lane smallint '$[0]', id bigint '$[1]', claim bigint '$[2]', state nvarchar(10) '$[3]', held bit '$[4]',
-    attempts int '$[5]', crashes int '$[6]', delay bigint '$[7]', error nvarchar(max) '$[8]', receipt nvarchar(max) '$[9]', message_id uniqueidentifier '$[10]');
+    attempts int NOT NULL, crashes int NOT NULL, delay bigint NOT NULL, error nvarchar(max) COLLATE Latin1_General_100_BIN2, receipt nvarchar(max) COLLATE Latin1_General_100_BIN2, message_id uniqueidentifier NOT NULL, holds smallint NOT NULL, INDEX place CLUSTERED (lane, id));
+INSERT INTO @given (lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds)
+SELECT lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds FROM OPENJSON(@p1) WITH (lane smallint '$[0]', id bigint '$[1]', claim bigint '$[2]', state nvarchar(10) '$[3]', held bit '$[4]',
+    attempts int '$[5]', crashes int '$[6]', delay bigint '$[7]', error nvarchar(max) '$[8]', receipt nvarchar(max) '$[9]', message_id uniqueidentifier '$[10]', holds smallint '$[11]');
 DECLARE @held TABLE (lane smallint NOT NULL PRIMARY KEY, fence bigint NOT NULL);
 IF @own = 1 BEGIN TRANSACTION;
 INSERT INTO @held (lane, fence)
@@ -481,8 +484,8 @@ INNER JOIN app."Events_lanes" AS l WITH (INDEX("Events_lanes_fence"), FORCESEEK,
 OPTION (FORCE ORDER, LOOP JOIN);
 DELETE g FROM @given AS g WHERE NOT EXISTS (SELECT 1 FROM @held AS l WHERE l.lane = g.lane AND l.fence = g.claim);
 DELETE t
-OUTPUT deleted.id, deleted.lane, deleted.message_id, deleted.topic, deleted.message_key, deleted.payload, deleted.payload_text, deleted.headers, deleted.priority, deleted.created_at, g.attempts, g.crashes, deleted.available_at, COALESCE(g.error, deleted.last_error), SYSUTCDATETIME(), g.receipt, @p3
-INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
+OUTPUT deleted.id, deleted.lane, deleted.message_id, deleted.topic, deleted.message_key, deleted.payload, deleted.payload_text, deleted.headers, deleted.priority, deleted.created_at, deleted.expires_at, g.attempts, g.crashes, deleted.available_at, COALESCE(g.error, deleted.last_error), SYSUTCDATETIME(), g.receipt, @p3
+INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
 FROM @given AS g INNER JOIN app."Events" AS t WITH (FORCESEEK, ROWLOCK) ON t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id
 WHERE g.state = N'done' AND g.held = 0
 OPTION (FORCE ORDER, LOOP JOIN);
@@ -490,7 +493,7 @@ SET @changed = @changed + @@ROWCOUNT;
 IF @own = 1 COMMIT TRANSACTION;
 SELECT N'changed', @changed, CONVERT(bigint, 0)
 UNION ALL SELECT N'lane', CONVERT(bigint, lane), fence FROM @held;
---   1: [[1,5,7,"done",false,1,0,0,null,"0/5","0197a3b4-0000-7abc-8def-000000000005"],[1,6,7,"done",false,1,
+--   1: [[1,5,7,"done",false,1,0,0,null,"0/5","0197a3b4-0000-7abc-8def-000000000005",0],[1,6,7,"done",false,
 --   2: r
 --   3: r
 
@@ -501,10 +504,10 @@ SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 DECLARE @own bit = CASE WHEN @@TRANCOUNT = 0 THEN 1 ELSE 0 END;
 DECLARE @changed bigint = 0;
 DECLARE @given TABLE (lane smallint NOT NULL, id bigint NOT NULL, claim bigint NOT NULL, state nvarchar(10) COLLATE Latin1_General_100_BIN2 NOT NULL, held bit NOT NULL,
-    attempts int NOT NULL, crashes int NOT NULL, delay bigint NOT NULL, error nvarchar(max) COLLATE Latin1_General_100_BIN2, receipt nvarchar(max) COLLATE Latin1_General_100_BIN2, message_id uniqueidentifier NOT NULL, INDEX place CLUSTERED (lane, id));
-INSERT INTO @given (lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id)
-SELECT lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id FROM OPENJSON(@p1) WITH (lane smallint '$[0]', id bigint '$[1]', claim bigint '$[2]', state nvarchar(10) '$[3]', held bit '$[4]',
-    attempts int '$[5]', crashes int '$[6]', delay bigint '$[7]', error nvarchar(max) '$[8]', receipt nvarchar(max) '$[9]', message_id uniqueidentifier '$[10]');
+    attempts int NOT NULL, crashes int NOT NULL, delay bigint NOT NULL, error nvarchar(max) COLLATE Latin1_General_100_BIN2, receipt nvarchar(max) COLLATE Latin1_General_100_BIN2, message_id uniqueidentifier NOT NULL, holds smallint NOT NULL, INDEX place CLUSTERED (lane, id));
+INSERT INTO @given (lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds)
+SELECT lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds FROM OPENJSON(@p1) WITH (lane smallint '$[0]', id bigint '$[1]', claim bigint '$[2]', state nvarchar(10) '$[3]', held bit '$[4]',
+    attempts int '$[5]', crashes int '$[6]', delay bigint '$[7]', error nvarchar(max) '$[8]', receipt nvarchar(max) '$[9]', message_id uniqueidentifier '$[10]', holds smallint '$[11]');
 DECLARE @held TABLE (lane smallint NOT NULL PRIMARY KEY, fence bigint NOT NULL);
 IF @own = 1 BEGIN TRANSACTION;
 INSERT INTO @held (lane, fence)
@@ -521,7 +524,7 @@ SET @changed = @changed + @@ROWCOUNT;
 IF @own = 1 COMMIT TRANSACTION;
 SELECT N'changed', @changed, CONVERT(bigint, 0)
 UNION ALL SELECT N'lane', CONVERT(bigint, lane), fence FROM @held;
---   1: [[1,5,7,"done",false,1,0,0,null,"0/5","0197a3b4-0000-7abc-8def-000000000005"]]
+--   1: [[1,5,7,"done",false,1,0,0,null,"0/5","0197a3b4-0000-7abc-8def-000000000005",0]]
 --   2: r
 
 -- settle: everything
@@ -531,10 +534,10 @@ SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 DECLARE @own bit = CASE WHEN @@TRANCOUNT = 0 THEN 1 ELSE 0 END;
 DECLARE @changed bigint = 0;
 DECLARE @given TABLE (lane smallint NOT NULL, id bigint NOT NULL, claim bigint NOT NULL, state nvarchar(10) COLLATE Latin1_General_100_BIN2 NOT NULL, held bit NOT NULL,
-    attempts int NOT NULL, crashes int NOT NULL, delay bigint NOT NULL, error nvarchar(max) COLLATE Latin1_General_100_BIN2, receipt nvarchar(max) COLLATE Latin1_General_100_BIN2, message_id uniqueidentifier NOT NULL, INDEX place CLUSTERED (lane, id));
-INSERT INTO @given (lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id)
-SELECT lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id FROM OPENJSON(@p1) WITH (lane smallint '$[0]', id bigint '$[1]', claim bigint '$[2]', state nvarchar(10) '$[3]', held bit '$[4]',
-    attempts int '$[5]', crashes int '$[6]', delay bigint '$[7]', error nvarchar(max) '$[8]', receipt nvarchar(max) '$[9]', message_id uniqueidentifier '$[10]');
+    attempts int NOT NULL, crashes int NOT NULL, delay bigint NOT NULL, error nvarchar(max) COLLATE Latin1_General_100_BIN2, receipt nvarchar(max) COLLATE Latin1_General_100_BIN2, message_id uniqueidentifier NOT NULL, holds smallint NOT NULL, INDEX place CLUSTERED (lane, id));
+INSERT INTO @given (lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds)
+SELECT lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds FROM OPENJSON(@p1) WITH (lane smallint '$[0]', id bigint '$[1]', claim bigint '$[2]', state nvarchar(10) '$[3]', held bit '$[4]',
+    attempts int '$[5]', crashes int '$[6]', delay bigint '$[7]', error nvarchar(max) '$[8]', receipt nvarchar(max) '$[9]', message_id uniqueidentifier '$[10]', holds smallint '$[11]');
 DECLARE @held TABLE (lane smallint NOT NULL PRIMARY KEY, fence bigint NOT NULL);
 IF @own = 1 BEGIN TRANSACTION;
 INSERT INTO @held (lane, fence)
@@ -544,35 +547,35 @@ INNER JOIN app."Events_lanes" AS l WITH (INDEX("Events_lanes_fence"), FORCESEEK,
 OPTION (FORCE ORDER, LOOP JOIN);
 DELETE g FROM @given AS g WHERE NOT EXISTS (SELECT 1 FROM @held AS l WHERE l.lane = g.lane AND l.fence = g.claim);
 DELETE t
-OUTPUT deleted.id, deleted.lane, deleted.message_id, deleted.topic, deleted.message_key, deleted.payload, deleted.payload_text, deleted.headers, deleted.priority, deleted.created_at, g.attempts, g.crashes, deleted.available_at, COALESCE(g.error, deleted.last_error), SYSUTCDATETIME(), g.receipt, @p3
-INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
+OUTPUT deleted.id, deleted.lane, deleted.message_id, deleted.topic, deleted.message_key, deleted.payload, deleted.payload_text, deleted.headers, deleted.priority, deleted.created_at, deleted.expires_at, g.attempts, g.crashes, deleted.available_at, COALESCE(g.error, deleted.last_error), SYSUTCDATETIME(), g.receipt, @p3
+INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
 FROM @given AS g INNER JOIN app."Events" AS t WITH (FORCESEEK, ROWLOCK) ON t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id
 WHERE g.state = N'done' AND g.held = 0
 OPTION (FORCE ORDER, LOOP JOIN);
 SET @changed = @changed + @@ROWCOUNT;
 DELETE t
-OUTPUT deleted.id, deleted.lane, deleted.message_id, deleted.topic, deleted.message_key, deleted.payload, deleted.payload_text, deleted.headers, deleted.priority, deleted.created_at, g.attempts, g.crashes, deleted.available_at, COALESCE(g.error, deleted.last_error), SYSUTCDATETIME(), g.receipt, @p4
-INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
+OUTPUT deleted.id, deleted.lane, deleted.message_id, deleted.topic, deleted.message_key, deleted.payload, deleted.payload_text, deleted.headers, deleted.priority, deleted.created_at, deleted.expires_at, g.attempts, g.crashes, deleted.available_at, COALESCE(g.error, deleted.last_error), SYSUTCDATETIME(), g.receipt, @p4
+INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
 FROM @given AS g INNER JOIN app."Events_held" AS t WITH (FORCESEEK, ROWLOCK) ON t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id
 WHERE g.state = N'done' AND g.held = 1 AND t.state <> N'error'
 OPTION (FORCE ORDER, LOOP JOIN);
 SET @changed = @changed + @@ROWCOUNT;
 DELETE t
-OUTPUT deleted.id, deleted.lane, deleted.message_id, deleted.topic, deleted.message_key, deleted.payload, deleted.payload_text, deleted.headers, deleted.priority, deleted.created_at, g.attempts, g.crashes, CASE WHEN g.state = N'retry' THEN DATEADD(MILLISECOND, g.delay % 1000, DATEADD(SECOND, g.delay / 1000, SYSUTCDATETIME())) ELSE deleted.available_at END, COALESCE(g.error, deleted.last_error), g.state
-INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, state)
+OUTPUT deleted.id, deleted.lane, deleted.message_id, deleted.topic, deleted.message_key, deleted.payload, deleted.payload_text, deleted.headers, deleted.priority, deleted.created_at, deleted.expires_at, g.attempts, g.crashes, CASE WHEN g.state = N'retry' OR g.holds > 0 THEN DATEADD(MILLISECOND, g.delay % 1000, DATEADD(SECOND, g.delay / 1000, SYSUTCDATETIME())) ELSE deleted.available_at END, COALESCE(g.error, deleted.last_error), g.state, g.holds
+INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, state, holds)
 FROM @given AS g INNER JOIN app."Events" AS t WITH (FORCESEEK, ROWLOCK) ON t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id
 WHERE g.state NOT IN (N'done', N'pending') AND g.held = 0
 OPTION (FORCE ORDER, LOOP JOIN);
 SET @changed = @changed + @@ROWCOUNT;
-UPDATE t SET state = g.state, attempts = g.attempts, crashes = g.crashes, available_at = CASE WHEN g.state = N'retry' THEN DATEADD(MILLISECOND, g.delay % 1000, DATEADD(SECOND, g.delay / 1000, SYSUTCDATETIME())) ELSE t.available_at END, last_error = COALESCE(g.error, t.last_error)
+UPDATE t SET state = g.state, holds = g.holds, attempts = g.attempts, crashes = g.crashes, available_at = CASE WHEN g.state = N'retry' OR g.holds > 0 THEN DATEADD(MILLISECOND, g.delay % 1000, DATEADD(SECOND, g.delay / 1000, SYSUTCDATETIME())) ELSE t.available_at END, last_error = COALESCE(g.error, t.last_error)
 FROM @given AS g INNER JOIN app."Events_held" AS t WITH (FORCESEEK, ROWLOCK) ON t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id
-WHERE g.state <> N'done' AND g.held = 1 AND t.state <> N'error'
+WHERE g.state <> N'done' AND g.held = 1 AND t.state <> N'error' AND (t.holds < 2 OR g.holds = 0)
 OPTION (FORCE ORDER, LOOP JOIN);
 SET @changed = @changed + @@ROWCOUNT;
 IF @own = 1 COMMIT TRANSACTION;
 SELECT N'changed', @changed, CONVERT(bigint, 0)
 UNION ALL SELECT N'lane', CONVERT(bigint, lane), fence FROM @held;
---   1: [[1,5,7,"done",false,1,0,0,null,"0/5","0197a3b4-0000-7abc-8def-000000000005"],[1,6,7,"retry",false,2
+--   1: [[1,5,7,"done",false,1,0,0,null,"0/5","0197a3b4-0000-7abc-8def-000000000005",0],[1,6,7,"retry",false
 --   2: r
 --   3: r
 --   4: r
@@ -584,10 +587,10 @@ SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 DECLARE @own bit = CASE WHEN @@TRANCOUNT = 0 THEN 1 ELSE 0 END;
 DECLARE @changed bigint = 0;
 DECLARE @given TABLE (lane smallint NOT NULL, id bigint NOT NULL, claim nvarchar(255) COLLATE Latin1_General_100_BIN2 NOT NULL, state nvarchar(10) COLLATE Latin1_General_100_BIN2 NOT NULL, held bit NOT NULL,
-    attempts int NOT NULL, crashes int NOT NULL, delay bigint NOT NULL, error nvarchar(max) COLLATE Latin1_General_100_BIN2, receipt nvarchar(max) COLLATE Latin1_General_100_BIN2, message_id uniqueidentifier NOT NULL, INDEX place CLUSTERED (lane, id));
-INSERT INTO @given (lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id)
-SELECT lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id FROM OPENJSON(@p1) WITH (lane smallint '$[0]', id bigint '$[1]', claim nvarchar(255) '$[2]', state nvarchar(10) '$[3]', held bit '$[4]',
-    attempts int '$[5]', crashes int '$[6]', delay bigint '$[7]', error nvarchar(max) '$[8]', receipt nvarchar(max) '$[9]', message_id uniqueidentifier '$[10]');
+    attempts int NOT NULL, crashes int NOT NULL, delay bigint NOT NULL, error nvarchar(max) COLLATE Latin1_General_100_BIN2, receipt nvarchar(max) COLLATE Latin1_General_100_BIN2, message_id uniqueidentifier NOT NULL, holds smallint NOT NULL, INDEX place CLUSTERED (lane, id));
+INSERT INTO @given (lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds)
+SELECT lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds FROM OPENJSON(@p1) WITH (lane smallint '$[0]', id bigint '$[1]', claim nvarchar(255) '$[2]', state nvarchar(10) '$[3]', held bit '$[4]',
+    attempts int '$[5]', crashes int '$[6]', delay bigint '$[7]', error nvarchar(max) '$[8]', receipt nvarchar(max) '$[9]', message_id uniqueidentifier '$[10]', holds smallint '$[11]');
 DECLARE @fenced int;
 IF @own = 1 BEGIN TRANSACTION;
 DELETE g FROM @given AS g WHERE NOT EXISTS (SELECT 1 FROM app."Events_settings" WITH (HOLDLOCK, ROWLOCK) WHERE name = N'claim' AND value = N'rows');
@@ -596,8 +599,8 @@ SELECT @fenced = @fenced + COALESCE(SUM(CASE WHEN t.claim_token = g.claim THEN 0
 INNER JOIN app."Events" AS t WITH (FORCESEEK, UPDLOCK, REPEATABLEREAD, ROWLOCK) ON t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id
 OPTION (FORCE ORDER, LOOP JOIN);
 DELETE t
-OUTPUT deleted.id, deleted.lane, deleted.message_id, deleted.topic, deleted.message_key, deleted.payload, deleted.payload_text, deleted.headers, deleted.priority, deleted.created_at, g.attempts, g.crashes, deleted.available_at, COALESCE(g.error, deleted.last_error), SYSUTCDATETIME(), g.receipt, @p2
-INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
+OUTPUT deleted.id, deleted.lane, deleted.message_id, deleted.topic, deleted.message_key, deleted.payload, deleted.payload_text, deleted.headers, deleted.priority, deleted.created_at, deleted.expires_at, g.attempts, g.crashes, deleted.available_at, COALESCE(g.error, deleted.last_error), SYSUTCDATETIME(), g.receipt, @p2
+INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
 FROM @given AS g INNER JOIN app."Events" AS t WITH (FORCESEEK, ROWLOCK) ON t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id
 WHERE g.state = N'done' AND g.held = 0 AND t.claim_token = g.claim
 OPTION (FORCE ORDER, LOOP JOIN);
@@ -605,7 +608,7 @@ SET @changed = @changed + @@ROWCOUNT;
 IF @own = 1 COMMIT TRANSACTION;
 SELECT N'changed', @changed, CONVERT(bigint, 0)
 UNION ALL SELECT N'fenced', CONVERT(bigint, @fenced), CONVERT(bigint, 0);
---   1: [[2,10,"t","done",false,0,0,0,null,null,"0197a3b4-0000-7abc-8def-000000000010"]]
+--   1: [[2,10,"t","done",false,0,0,0,null,null,"0197a3b4-0000-7abc-8def-000000000010",0]]
 --   2: r
 
 -- settle by rows
@@ -615,10 +618,10 @@ SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 DECLARE @own bit = CASE WHEN @@TRANCOUNT = 0 THEN 1 ELSE 0 END;
 DECLARE @changed bigint = 0;
 DECLARE @given TABLE (lane smallint NOT NULL, id bigint NOT NULL, claim nvarchar(255) COLLATE Latin1_General_100_BIN2 NOT NULL, state nvarchar(10) COLLATE Latin1_General_100_BIN2 NOT NULL, held bit NOT NULL,
-    attempts int NOT NULL, crashes int NOT NULL, delay bigint NOT NULL, error nvarchar(max) COLLATE Latin1_General_100_BIN2, receipt nvarchar(max) COLLATE Latin1_General_100_BIN2, message_id uniqueidentifier NOT NULL, INDEX place CLUSTERED (lane, id));
-INSERT INTO @given (lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id)
-SELECT lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id FROM OPENJSON(@p1) WITH (lane smallint '$[0]', id bigint '$[1]', claim nvarchar(255) '$[2]', state nvarchar(10) '$[3]', held bit '$[4]',
-    attempts int '$[5]', crashes int '$[6]', delay bigint '$[7]', error nvarchar(max) '$[8]', receipt nvarchar(max) '$[9]', message_id uniqueidentifier '$[10]');
+    attempts int NOT NULL, crashes int NOT NULL, delay bigint NOT NULL, error nvarchar(max) COLLATE Latin1_General_100_BIN2, receipt nvarchar(max) COLLATE Latin1_General_100_BIN2, message_id uniqueidentifier NOT NULL, holds smallint NOT NULL, INDEX place CLUSTERED (lane, id));
+INSERT INTO @given (lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds)
+SELECT lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds FROM OPENJSON(@p1) WITH (lane smallint '$[0]', id bigint '$[1]', claim nvarchar(255) '$[2]', state nvarchar(10) '$[3]', held bit '$[4]',
+    attempts int '$[5]', crashes int '$[6]', delay bigint '$[7]', error nvarchar(max) '$[8]', receipt nvarchar(max) '$[9]', message_id uniqueidentifier '$[10]', holds smallint '$[11]');
 DECLARE @fenced int;
 IF @own = 1 BEGIN TRANSACTION;
 DELETE g FROM @given AS g WHERE NOT EXISTS (SELECT 1 FROM app."Events_settings" WITH (HOLDLOCK, ROWLOCK) WHERE name = N'claim' AND value = N'rows');
@@ -627,8 +630,8 @@ SELECT @fenced = @fenced + COALESCE(SUM(CASE WHEN t.claim_token = g.claim THEN 0
 INNER JOIN app."Events" AS t WITH (FORCESEEK, UPDLOCK, REPEATABLEREAD, ROWLOCK) ON t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id
 OPTION (FORCE ORDER, LOOP JOIN);
 DELETE t
-OUTPUT deleted.id, deleted.lane, deleted.message_id, deleted.topic, deleted.message_key, deleted.payload, deleted.payload_text, deleted.headers, deleted.priority, deleted.created_at, g.attempts, g.crashes, deleted.available_at, COALESCE(g.error, deleted.last_error), SYSUTCDATETIME(), g.receipt, @p2
-INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
+OUTPUT deleted.id, deleted.lane, deleted.message_id, deleted.topic, deleted.message_key, deleted.payload, deleted.payload_text, deleted.headers, deleted.priority, deleted.created_at, deleted.expires_at, g.attempts, g.crashes, deleted.available_at, COALESCE(g.error, deleted.last_error), SYSUTCDATETIME(), g.receipt, @p2
+INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
 FROM @given AS g INNER JOIN app."Events" AS t WITH (FORCESEEK, ROWLOCK) ON t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id
 WHERE g.state = N'done' AND g.held = 0 AND t.claim_token = g.claim
 OPTION (FORCE ORDER, LOOP JOIN);
@@ -641,7 +644,7 @@ SET @changed = @changed + @@ROWCOUNT;
 IF @own = 1 COMMIT TRANSACTION;
 SELECT N'changed', @changed, CONVERT(bigint, 0)
 UNION ALL SELECT N'fenced', CONVERT(bigint, @fenced), CONVERT(bigint, 0);
---   1: [[2,9,"t","pending",false,0,0,0,null,null,"0197a3b4-0000-7abc-8def-000000000009"],[2,10,"t","done",f
+--   1: [[2,9,"t","pending",false,0,0,0,null,null,"0197a3b4-0000-7abc-8def-000000000009",0],[2,10,"t","done"
 --   2: r
 
 -- settle by rows, not kept
@@ -651,10 +654,10 @@ SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 DECLARE @own bit = CASE WHEN @@TRANCOUNT = 0 THEN 1 ELSE 0 END;
 DECLARE @changed bigint = 0;
 DECLARE @given TABLE (lane smallint NOT NULL, id bigint NOT NULL, claim nvarchar(255) COLLATE Latin1_General_100_BIN2 NOT NULL, state nvarchar(10) COLLATE Latin1_General_100_BIN2 NOT NULL, held bit NOT NULL,
-    attempts int NOT NULL, crashes int NOT NULL, delay bigint NOT NULL, error nvarchar(max) COLLATE Latin1_General_100_BIN2, receipt nvarchar(max) COLLATE Latin1_General_100_BIN2, message_id uniqueidentifier NOT NULL, INDEX place CLUSTERED (lane, id));
-INSERT INTO @given (lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id)
-SELECT lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id FROM OPENJSON(@p1) WITH (lane smallint '$[0]', id bigint '$[1]', claim nvarchar(255) '$[2]', state nvarchar(10) '$[3]', held bit '$[4]',
-    attempts int '$[5]', crashes int '$[6]', delay bigint '$[7]', error nvarchar(max) '$[8]', receipt nvarchar(max) '$[9]', message_id uniqueidentifier '$[10]');
+    attempts int NOT NULL, crashes int NOT NULL, delay bigint NOT NULL, error nvarchar(max) COLLATE Latin1_General_100_BIN2, receipt nvarchar(max) COLLATE Latin1_General_100_BIN2, message_id uniqueidentifier NOT NULL, holds smallint NOT NULL, INDEX place CLUSTERED (lane, id));
+INSERT INTO @given (lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds)
+SELECT lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds FROM OPENJSON(@p1) WITH (lane smallint '$[0]', id bigint '$[1]', claim nvarchar(255) '$[2]', state nvarchar(10) '$[3]', held bit '$[4]',
+    attempts int '$[5]', crashes int '$[6]', delay bigint '$[7]', error nvarchar(max) '$[8]', receipt nvarchar(max) '$[9]', message_id uniqueidentifier '$[10]', holds smallint '$[11]');
 DECLARE @fenced int;
 IF @own = 1 BEGIN TRANSACTION;
 DELETE g FROM @given AS g WHERE NOT EXISTS (SELECT 1 FROM app."Events_settings" WITH (HOLDLOCK, ROWLOCK) WHERE name = N'claim' AND value = N'rows');
@@ -668,8 +671,8 @@ WHERE g.state = N'done' AND g.held = 0 AND t.claim_token = g.claim
 OPTION (FORCE ORDER, LOOP JOIN);
 SET @changed = @changed + @@ROWCOUNT;
 DELETE t
-OUTPUT deleted.id, deleted.lane, deleted.message_id, deleted.topic, deleted.message_key, deleted.payload, deleted.payload_text, deleted.headers, deleted.priority, deleted.created_at, g.attempts, g.crashes, CASE WHEN g.state = N'retry' THEN DATEADD(MILLISECOND, g.delay % 1000, DATEADD(SECOND, g.delay / 1000, SYSUTCDATETIME())) ELSE deleted.available_at END, COALESCE(g.error, deleted.last_error), g.state
-INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, attempts, crashes, available_at, last_error, state)
+OUTPUT deleted.id, deleted.lane, deleted.message_id, deleted.topic, deleted.message_key, deleted.payload, deleted.payload_text, deleted.headers, deleted.priority, deleted.created_at, deleted.expires_at, g.attempts, g.crashes, CASE WHEN g.state = N'retry' OR g.holds > 0 THEN DATEADD(MILLISECOND, g.delay % 1000, DATEADD(SECOND, g.delay / 1000, SYSUTCDATETIME())) ELSE deleted.available_at END, COALESCE(g.error, deleted.last_error), g.state, g.holds
+INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, state, holds)
 FROM @given AS g INNER JOIN app."Events" AS t WITH (FORCESEEK, ROWLOCK) ON t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id
 WHERE g.state NOT IN (N'done', N'pending') AND g.held = 0 AND t.claim_token = g.claim
 OPTION (FORCE ORDER, LOOP JOIN);
@@ -677,7 +680,7 @@ SET @changed = @changed + @@ROWCOUNT;
 IF @own = 1 COMMIT TRANSACTION;
 SELECT N'changed', @changed, CONVERT(bigint, 0)
 UNION ALL SELECT N'fenced', CONVERT(bigint, @fenced), CONVERT(bigint, 0);
---   1: [[2,10,"t","done",false,0,0,0,null,null,"0197a3b4-0000-7abc-8def-000000000010"],[2,11,"t","retry",fa
+--   1: [[2,10,"t","done",false,0,0,0,null,null,"0197a3b4-0000-7abc-8def-000000000010",0],[2,11,"t","retry",
 
 -- purge
 SET LOCK_TIMEOUT 3000;
@@ -711,7 +714,7 @@ fitting AS (SELECT *, sum(size) OVER (ORDER BY id ROWS UNBOUNDED PRECEDING) - si
 UPDATE fitting SET claimed_by = @p2, claim_token = @p3, claimed_until = DATEADD(MILLISECOND, @p4 % 1000, DATEADD(SECOND, @p4 / 1000, SYSUTCDATETIME()))
 OUTPUT inserted.id, inserted.lane, LOWER(CONVERT(nvarchar(36), inserted.message_id)), inserted.topic, COALESCE(inserted.message_key, N''),
     COALESCE(inserted.payload, CONVERT(varbinary(max), inserted.payload_text)), COALESCE(inserted.headers, N''),
-    TODATETIMEOFFSET(inserted.available_at, '+00:00'), inserted.priority, inserted.attempts, inserted.crashes, TODATETIMEOFFSET(inserted.created_at, '+00:00'),
+    TODATETIMEOFFSET(inserted.available_at, '+00:00'), TODATETIMEOFFSET(inserted.expires_at, '+00:00'), inserted.priority, inserted.attempts, inserted.crashes, TODATETIMEOFFSET(inserted.created_at, '+00:00'),
     CASE WHEN inserted.payload IS NOT NULL THEN 1 WHEN inserted.payload_text IS NOT NULL THEN 9 ELSE 0 END + CASE WHEN inserted.available_at > SYSUTCDATETIME() THEN 2 ELSE 0 END
 WHERE bytes_before < @p5;
 --   1: 10
@@ -729,7 +732,7 @@ fitting AS (SELECT *, sum(size) OVER (ORDER BY priority DESC, id ROWS UNBOUNDED 
 UPDATE fitting SET claimed_by = @p5, claim_token = @p6, claimed_until = DATEADD(MILLISECOND, @p7 % 1000, DATEADD(SECOND, @p7 / 1000, SYSUTCDATETIME()))
 OUTPUT inserted.id, inserted.lane, LOWER(CONVERT(nvarchar(36), inserted.message_id)), inserted.topic, COALESCE(inserted.message_key, N''),
     COALESCE(inserted.payload, CONVERT(varbinary(max), inserted.payload_text)), COALESCE(inserted.headers, N''),
-    TODATETIMEOFFSET(inserted.available_at, '+00:00'), inserted.priority, inserted.attempts, inserted.crashes, TODATETIMEOFFSET(inserted.created_at, '+00:00'),
+    TODATETIMEOFFSET(inserted.available_at, '+00:00'), TODATETIMEOFFSET(inserted.expires_at, '+00:00'), inserted.priority, inserted.attempts, inserted.crashes, TODATETIMEOFFSET(inserted.created_at, '+00:00'),
     CASE WHEN inserted.payload IS NOT NULL THEN 1 WHEN inserted.payload_text IS NOT NULL THEN 9 ELSE 0 END + CASE WHEN inserted.available_at > SYSUTCDATETIME() THEN 2 ELSE 0 END
 WHERE bytes_before < @p8;
 --   1: 10
@@ -769,10 +772,10 @@ UPDATE ended SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL, cr
 --   1: 10
 SET LOCK_TIMEOUT 3000;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
-INSERT INTO app."Events" (id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, last_error, created_at)
-SELECT id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, last_error, created_at FROM (
+INSERT INTO app."Events" (id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, last_error, created_at, expires_at)
+SELECT id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, last_error, created_at, expires_at FROM (
     DELETE due
-    OUTPUT deleted.id, deleted.message_id, deleted.topic, deleted.message_key, deleted.payload, deleted.payload_text, deleted.headers, deleted.priority, deleted.attempts, deleted.crashes, deleted.available_at, deleted.last_error, deleted.created_at
+    OUTPUT deleted.id, deleted.message_id, deleted.topic, deleted.message_key, deleted.payload, deleted.payload_text, deleted.headers, deleted.priority, deleted.attempts, deleted.crashes, deleted.available_at, deleted.last_error, deleted.created_at, deleted.expires_at
     FROM (SELECT TOP (@p1) * FROM app."Events_held" AS t WITH (INDEX("Events_held_due"), UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK)
         WHERE EXISTS (SELECT 1 FROM app."Events_settings" WITH (HOLDLOCK, ROWLOCK) WHERE name = N'claim' AND value = N'rows') AND state <> N'error' AND due_at <= SYSUTCDATETIME()
             AND (SELECT COUNT(*) FROM app."Events" h WHERE h.lane = t.lane AND h.id = t.id) = 0 AND (SELECT COUNT(*) FROM app."Events_held" o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id < t.message_id AND o.state <> N'error' AND o.due_at <= SYSUTCDATETIME()) = 0
@@ -784,8 +787,8 @@ SELECT id, message_id, topic, message_key, payload, payload_text, headers, prior
 SET TRANSACTION ISOLATION LEVEL SNAPSHOT;
 SELECT TOP (@p1) t.id, t.lane, LOWER(CONVERT(nvarchar(36), t.message_id)), t.topic, COALESCE(t.message_key, N''),
     COALESCE(t.payload, CONVERT(varbinary(max), t.payload_text)), COALESCE(t.headers, N''),
-    TODATETIMEOFFSET(t.available_at, '+00:00'), t.priority, t.attempts, t.crashes, TODATETIMEOFFSET(t.created_at, '+00:00'),
-    CASE WHEN t.payload IS NOT NULL THEN 1 WHEN t.payload_text IS NOT NULL THEN 9 ELSE 0 END + CASE WHEN t.available_at > SYSUTCDATETIME() THEN 2 ELSE 0 END + CASE WHEN t.state = N'retry' THEN 4 ELSE 0 END, t.state, COALESCE(t.last_error, N''), COALESCE(t.receipt, N''), COALESCE(t.claimed_by, N''), TODATETIMEOFFSET(t.finished_at, '+00:00')
+    TODATETIMEOFFSET(t.available_at, '+00:00'), TODATETIMEOFFSET(t.expires_at, '+00:00'), t.priority, t.attempts, t.crashes, TODATETIMEOFFSET(t.created_at, '+00:00'),
+    CASE WHEN t.payload IS NOT NULL THEN 1 WHEN t.payload_text IS NOT NULL THEN 9 ELSE 0 END + CASE WHEN t.available_at > SYSUTCDATETIME() THEN 2 ELSE 0 END + CASE WHEN t.state = N'retry' THEN 4 ELSE 0 END + 16 * t.holds, t.state, COALESCE(t.last_error, N''), COALESCE(t.receipt, N''), COALESCE(t.claimed_by, N''), TODATETIMEOFFSET(t.finished_at, '+00:00')
 FROM app."Events_messages" AS t WHERE t.id > @p2 ORDER BY t.id;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 --   1: 10
@@ -795,8 +798,8 @@ SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 SET TRANSACTION ISOLATION LEVEL SNAPSHOT;
 SELECT TOP (@p1) t.id, t.lane, LOWER(CONVERT(nvarchar(36), t.message_id)), t.topic, COALESCE(t.message_key, N''),
     COALESCE(t.payload, CONVERT(varbinary(max), t.payload_text)), COALESCE(t.headers, N''),
-    TODATETIMEOFFSET(t.available_at, '+00:00'), t.priority, t.attempts, t.crashes, TODATETIMEOFFSET(t.created_at, '+00:00'),
-    CASE WHEN t.payload IS NOT NULL THEN 1 WHEN t.payload_text IS NOT NULL THEN 9 ELSE 0 END + CASE WHEN t.available_at > SYSUTCDATETIME() THEN 2 ELSE 0 END + CASE WHEN t.state = N'retry' THEN 4 ELSE 0 END, t.state, COALESCE(t.last_error, N''), COALESCE(t.receipt, N''), COALESCE(t.claimed_by, N''), TODATETIMEOFFSET(t.finished_at, '+00:00')
+    TODATETIMEOFFSET(t.available_at, '+00:00'), TODATETIMEOFFSET(t.expires_at, '+00:00'), t.priority, t.attempts, t.crashes, TODATETIMEOFFSET(t.created_at, '+00:00'),
+    CASE WHEN t.payload IS NOT NULL THEN 1 WHEN t.payload_text IS NOT NULL THEN 9 ELSE 0 END + CASE WHEN t.available_at > SYSUTCDATETIME() THEN 2 ELSE 0 END + CASE WHEN t.state = N'retry' THEN 4 ELSE 0 END + 16 * t.holds, t.state, COALESCE(t.last_error, N''), COALESCE(t.receipt, N''), COALESCE(t.claimed_by, N''), TODATETIMEOFFSET(t.finished_at, '+00:00')
 FROM app."Events_messages" AS t WHERE t.id > @p2 AND (t.id IN (SELECT id FROM OPENJSON(@p3) WITH (id bigint '$')) OR t.message_id IN (SELECT message_id FROM OPENJSON(@p4) WITH (message_id uniqueidentifier '$'))) AND t.topic = @p5 AND DATALENGTH(t.topic) = DATALENGTH(@p5) AND t.message_key = @p6 AND DATALENGTH(t.message_key) = DATALENGTH(@p6) AND t.state = @p7 AND t.created_at >= CONVERT(datetime2(7), @p8, 126) AND CHARINDEX(@p9, t.last_error) > 0 ORDER BY t.id;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 --   1: 10
@@ -814,7 +817,40 @@ SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 WITH parked AS (
     SELECT TOP (@p1) * FROM app."Events_held" AS t WITH (INDEX("Events_held_error"), UPDLOCK, ROWLOCK)
     WHERE t.state = N'error' AND t.id > @p2 AND (t.id IN (SELECT id FROM OPENJSON(@p3) WITH (id bigint '$')) OR t.message_id IN (SELECT message_id FROM OPENJSON(@p4) WITH (message_id uniqueidentifier '$'))) AND t.topic = @p5 AND DATALENGTH(t.topic) = DATALENGTH(@p5) AND t.message_key = @p6 AND DATALENGTH(t.message_key) = DATALENGTH(@p6) AND t.created_at >= CONVERT(datetime2(7), @p7, 126) AND CHARINDEX(@p8, t.last_error) > 0 ORDER BY t.id)
-UPDATE parked SET state = N'scheduled', attempts = 0, crashes = 0, available_at = SYSUTCDATETIME()
+UPDATE parked SET state = CASE WHEN holds > 0 THEN 'retry' ELSE 'scheduled' END, holds = 0, attempts = 0, crashes = 0, available_at = SYSUTCDATETIME(),
+    expires_at = CASE WHEN last_error LIKE 'expired: %' THEN CONVERT(datetime2(7), '9999-01-01T00:00:00', 126) ELSE expires_at END
+OUTPUT inserted.id;
+--   1: 10
+--   2: 3
+--   3: [1]
+--   4: ["0197a3b4-0000-7abc-8def-0123456789ab"]
+--   5: t
+--   6: k
+--   7: 2026-01-31T00:00:00.0000000
+--   8: refused
+
+-- ask for a skip
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+WITH parked AS (
+    SELECT TOP (@p1) * FROM app."Events_held" AS t WITH (INDEX("Events_held_error"), UPDLOCK, ROWLOCK)
+    WHERE t.state = N'error' AND t.holds = 1 AND t.id > @p2 AND (t.id IN (SELECT id FROM OPENJSON(@p3) WITH (id bigint '$')) OR t.message_id IN (SELECT message_id FROM OPENJSON(@p4) WITH (message_id uniqueidentifier '$'))) AND t.topic = @p5 AND DATALENGTH(t.topic) = DATALENGTH(@p5) AND t.message_key = @p6 AND DATALENGTH(t.message_key) = DATALENGTH(@p6) AND t.created_at >= CONVERT(datetime2(7), @p7, 126) AND CHARINDEX(@p8, t.last_error) > 0 ORDER BY t.id)
+UPDATE parked SET state = 'retry', holds = 2, available_at = SYSUTCDATETIME()
+OUTPUT inserted.id;
+--   1: 10
+--   2: 3
+--   3: [1]
+--   4: ["0197a3b4-0000-7abc-8def-0123456789ab"]
+--   5: t
+--   6: k
+--   7: 2026-01-31T00:00:00.0000000
+--   8: refused
+
+-- ask for a discard
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+WITH parked AS (
+    SELECT TOP (@p1) * FROM app."Events_held" AS t WITH (INDEX("Events_held_error"), UPDLOCK, ROWLOCK)
+    WHERE t.state = N'error' AND t.holds = 1 AND t.id > @p2 AND (t.id IN (SELECT id FROM OPENJSON(@p3) WITH (id bigint '$')) OR t.message_id IN (SELECT message_id FROM OPENJSON(@p4) WITH (message_id uniqueidentifier '$'))) AND t.topic = @p5 AND DATALENGTH(t.topic) = DATALENGTH(@p5) AND t.message_key = @p6 AND DATALENGTH(t.message_key) = DATALENGTH(@p6) AND t.created_at >= CONVERT(datetime2(7), @p7, 126) AND CHARINDEX(@p8, t.last_error) > 0 ORDER BY t.id)
+UPDATE parked SET state = 'retry', holds = 3, available_at = SYSUTCDATETIME()
 OUTPUT inserted.id;
 --   1: 10
 --   2: 3
@@ -829,7 +865,7 @@ OUTPUT inserted.id;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 WITH parked AS (
     SELECT TOP (@p1) * FROM app."Events_held" AS t WITH (INDEX("Events_held_error"), UPDLOCK, ROWLOCK)
-    WHERE t.state = N'error' AND t.id > @p2 AND (t.id IN (SELECT id FROM OPENJSON(@p3) WITH (id bigint '$')) OR t.message_id IN (SELECT message_id FROM OPENJSON(@p4) WITH (message_id uniqueidentifier '$'))) AND t.topic = @p5 AND DATALENGTH(t.topic) = DATALENGTH(@p5) AND t.message_key = @p6 AND DATALENGTH(t.message_key) = DATALENGTH(@p6) AND t.created_at >= CONVERT(datetime2(7), @p7, 126) AND CHARINDEX(@p8, t.last_error) > 0 ORDER BY t.id)
+    WHERE t.state = N'error' AND t.holds = 0 AND t.id > @p2 AND (t.id IN (SELECT id FROM OPENJSON(@p3) WITH (id bigint '$')) OR t.message_id IN (SELECT message_id FROM OPENJSON(@p4) WITH (message_id uniqueidentifier '$'))) AND t.topic = @p5 AND DATALENGTH(t.topic) = DATALENGTH(@p5) AND t.message_key = @p6 AND DATALENGTH(t.message_key) = DATALENGTH(@p6) AND t.created_at >= CONVERT(datetime2(7), @p7, 126) AND CHARINDEX(@p8, t.last_error) > 0 ORDER BY t.id)
 DELETE FROM parked
 OUTPUT deleted.id;
 --   1: 10
@@ -857,6 +893,10 @@ SET TRANSACTION ISOLATION LEVEL SNAPSHOT;
 SELECT CASE WHEN MIN(since) < SYSUTCDATETIME() THEN DATEDIFF_BIG(MILLISECOND, MIN(since), SYSUTCDATETIME()) ELSE 0 END FROM (
     SELECT CASE WHEN available_at > created_at THEN available_at ELSE created_at END AS since FROM app."Events" WHERE (available_at IS NULL OR available_at <= SYSUTCDATETIME()) AND (claimed_until IS NULL OR claimed_until <= SYSUTCDATETIME())
     UNION ALL SELECT CASE WHEN available_at > created_at THEN available_at ELSE created_at END FROM app."Events_held" WHERE state = N'scheduled' AND due_at <= SYSUTCDATETIME()) AS p;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+--   1: 0
+SET TRANSACTION ISOLATION LEVEL SNAPSHOT;
+SELECT COUNT_BIG(*), COALESCE(DATEDIFF_BIG(MILLISECOND, MIN(available_at), SYSUTCDATETIME()), 0) FROM app."Events_held" WHERE state = N'error' AND holds = 1;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 --   1: 0
 SET TRANSACTION ISOLATION LEVEL SNAPSHOT;

@@ -1,0 +1,135 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/rowrelay/rowrelay/relay/storage"
+)
+
+const holding = `
+sources:
+  main: {database: %s, lease: 3s}
+sinks:
+  orders: {type: http, url: "%s/relay", on_park: hold}
+routes:
+  - {topic: "*", sink: orders}
+`
+
+// configured writes a relay's configuration, and returns what starts one by it.
+func (s *scene) configured(e *endpoint, text string) (file string, start func(name string) *process) {
+	s.t.Helper()
+	file = filepath.Join(s.t.TempDir(), "rowrelay.yaml")
+	check(s.t, os.WriteFile(file, fmt.Appendf(nil, text, s.URL, e.URL), 0o600))
+	return file, func(name string) *process { return s.start(name, "run", "--config", file) }
+}
+
+// operate runs a command of an operator.
+func (s *scene) operate(arguments ...string) {
+	s.t.Helper()
+	if out, err := exec.CommandContext(s.t.Context(), binary, arguments...).CombinedOutput(); err != nil {
+		s.t.Fatalf("%v: %v\n%s", arguments, err, out)
+	}
+}
+
+// Three keys are held by what their sink has refused, also under a relay that takes over.
+// An operator has the one's message sent, skips the other's, discards the third's; each key
+// goes on in its order.
+func TestParkedMessagesHoldTheirKeys(t *testing.T) {
+	t.Parallel()
+	for _, target := range []string{"postgres15/pgx", "mysql/gosql"} {
+		t.Run(target, func(t *testing.T) {
+			t.Parallel()
+			s, e := newScene(t, target), newEndpoint(t)
+			e.answering(func(r *http.Request) int {
+				switch r.Header.Get("Rowrelay-Key") {
+				case "customer-1", "customer-2", "customer-3":
+					return http.StatusUnprocessableEntity
+				}
+				return http.StatusOK
+			})
+			file, start := s.configured(e, holding)
+			for n := range 200 {
+				check(t, s.order(t.Context(), n%10, n+1, true))
+			}
+			first := start("first")
+			eventually(t, time.Minute, "three keys are held", func() bool { return s.status().HeldKeys == 3 })
+			first.kill()
+			for n := range 100 {
+				check(t, s.order(t.Context(), n%10, n+201, true))
+			}
+			start("second")
+			eventually(t, time.Minute, "the other keys go on", func() bool { return len(firsts(e.received())) == 7*30 })
+			e.answering(nil)
+			if status := s.status(); status.HeldKeys != 3 || status.Counts[storage.StateError] != 3 {
+				t.Errorf("%d keys are held, and the states are %v; want that 3 are by 3", status.HeldKeys, status.Counts)
+			}
+			s.operate("messages", "requeue", "--config", file, "--key", "customer-1")
+			s.operate("messages", "skip", "--config", file, "--key", "customer-2")
+			s.operate("messages", "discard", "--config", file, "--key", "customer-3")
+			s.settled(time.Minute)
+			if v := judge(t, e.received()); v.distinct != 298 {
+				t.Errorf("%d distinct messages arrived, want 298", v.distinct)
+			}
+			if status := s.status(); status.HeldKeys != 0 || status.Counts[storage.StateError] != 1 {
+				t.Errorf("%d keys are held, and the states are %v; want that one message is parked", status.HeldKeys, status.Counts)
+			}
+		})
+	}
+}
+
+const expiring = `
+sources:
+  main: {database: %s}
+sinks:
+  orders: {type: http, url: "%s/relay", reopen: {max: 1s}}
+routes:
+  - {topic: quotes, sink: orders, expire_after: 1s, on_expire: discard}
+  - {topic: "*", sink: orders}
+`
+
+// While the sink is down, quotes and orders that say so become too old: none of them is sent
+// when it is back, and all others are, in their order. What is requeued is sent.
+func TestWhatExpiresInAnOutageIsNotSent(t *testing.T) {
+	t.Parallel()
+	for _, target := range []string{"postgres15/pgx", "mariadb1011/gosql"} {
+		t.Run(target, func(t *testing.T) {
+			t.Parallel()
+			s, e := newScene(t, target), newEndpoint(t)
+			e.answering(always(http.StatusServiceUnavailable))
+			file, start := s.configured(e, expiring)
+			start("relay")
+			soon := time.Now().Add(time.Second)
+			for n := range 100 {
+				m := orderMessage("orders", n%10, n+1)
+				if n%2 == 1 {
+					m.ExpiresAt = soon
+				}
+				check(t, s.writer.Write(t.Context(), s.DB, m))
+				check(t, s.writer.Write(t.Context(), s.DB, orderMessage("quotes", 10+n%10, n+1)))
+			}
+			<-time.After(2 * time.Second) // the last quote's second is over then, however slow the writes were
+			e.answering(nil)
+			s.settled(time.Minute)
+			if v := judge(t, e.received()); v.distinct != 50 || len(v.duplicates) > 0 {
+				t.Errorf("%d distinct messages and %d duplicates arrived, want 50", v.distinct, len(v.duplicates))
+			}
+			expired, err := s.store.List(context.Background(), storage.Filter{State: storage.StateError, Error: storage.Expired})
+			check(t, err)
+			if counts := s.status().Counts; len(expired) != 50 || counts[storage.StateDone] != 50 {
+				t.Errorf("%d are parked as expired, and the states are %v; want 50 and 50 done", len(expired), counts)
+			}
+			s.operate("messages", "requeue", "--config", file, "--all")
+			s.settled(time.Minute)
+			if v := tally(t, e.received()); v.distinct != 100 || len(v.duplicates) > 0 {
+				t.Errorf("after the requeue %d distinct messages and %d duplicates have arrived, want 100", v.distinct, len(v.duplicates))
+			}
+		})
+	}
+}

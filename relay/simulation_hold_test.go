@@ -1,0 +1,190 @@
+package relay_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rowrelay/rowrelay/internal/memstore"
+	"github.com/rowrelay/rowrelay/relay/storage"
+)
+
+// TestSimulationOfHeldKeys has parked messages hold their keys, while an operator requeues,
+// skips and discards them at any time: nothing of a key comes after a parked message before
+// that is decided, and then all comes, also where relays come and go.
+func TestSimulationOfHeldKeys(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(*simulations) {
+		t.Run(fmt.Sprint(seed+1), func(t *testing.T) {
+			t.Parallel()
+			simulateCourse(t, seed+1, nil, holds)
+		})
+	}
+}
+
+func holds(c *course) { c.holds = true }
+
+// TestSimulationOfHeldKeysAndLostSeconds has the server lose its last second beside that, and
+// with it what was decided.
+func TestSimulationOfHeldKeysAndLostSeconds(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(max(1, *simulations/2)) {
+		t.Run(fmt.Sprint(seed+1), func(t *testing.T) {
+			t.Parallel()
+			simulateCourse(t, seed+1, nil, func(c *course) { c.holds, c.loses = true, time.Minute })
+		})
+	}
+}
+
+// decide decides about messages that hold their keys: to requeue one, which is mended then or
+// refused again, to skip or to discard it. Once all is calm it leaves none.
+func (w *world) decide(stop chan struct{}) {
+	operator := storage.Operator(w.db.Store())
+	if w.operate != nil {
+		operator = w.operate(w.db)
+	}
+	for {
+		w.nap(10 * time.Second)
+		select {
+		case <-stop:
+			return
+		case <-time.After(time.Second):
+		}
+		w.mu.Lock()
+		ctx := context.Background()
+		parked, err := operator.List(ctx, storage.Filter{State: storage.StateError, Limit: 1_000_000})
+		if err != nil {
+			w.problem("list: %v", err)
+		}
+		for _, info := range parked {
+			number, filter := numberOf(info.Message.ID), storage.Filter{IDs: []string{info.Message.ID}}
+			if info.Holds != storage.HoldsKey || !w.calm && w.random.IntN(2) == 0 {
+				continue
+			}
+			n := 0
+			switch decision := w.random.IntN(4); {
+			case decision == 0:
+				w.skipped[number] = true
+				n, err = operator.Skip(ctx, filter)
+			case decision == 1:
+				w.discarded[number] = true
+				n, err = operator.Discard(ctx, filter)
+			default:
+				w.mended[number] = decision == 2 || w.calm
+				n, err = operator.Requeue(ctx, filter)
+			}
+			if n != 1 || err != nil {
+				w.problem("decided about %d: changed %d, %v", number, n, err)
+			}
+		}
+		w.mu.Unlock()
+	}
+}
+
+// TestSimulationFindsBrokenHolds proves that these histories can fail: each of these stores and
+// operators breaks one rule of keys that are held.
+func TestSimulationFindsBrokenHolds(t *testing.T) {
+	t.Parallel()
+	needsHistories(t)
+	type mutant struct {
+		wrap    func(storage.Store) storage.Store
+		operate func(*memstore.DB) storage.Operator
+		want    string // a problem that it causes
+	}
+	for name, m := range map[string]mutant{
+		"a parked row holds nothing":            {wrap: func(s storage.Store) storage.Store { return parksAlone{s, s.(storage.Journaler)} }, want: overtaken},
+		"parked rows are forgotten at takeover": {wrap: func(s storage.Store) storage.Store { return forgetsKeys{s} }, want: overtaken},
+		"parked rows aren't found":              {wrap: func(s storage.Store) storage.Store { return findsNoKeys{s} }, want: overtaken},
+		"what is decided isn't told":            {wrap: func(s storage.Store) storage.Store { return tellsNoDecision{s, s.(storage.Journaler)} }, want: undecided},
+		"what is decided is never due":          {wrap: func(s storage.Store) storage.Store { return neverDecided{s, s.(storage.Journaler)} }, want: "ended as"},
+		"what is discarded is parked":           {wrap: func(s storage.Store) storage.Store { return parksDiscarded{s, s.(storage.Journaler)} }, want: "want it discarded"},
+		"what is discarded is gone at once":     {operate: func(db *memstore.DB) storage.Operator { return discardsAtOnce{db.Store(), db} }, want: overtaken},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for seed := uint64(1); seed <= 60; seed++ {
+				wrap := m.wrap
+				if wrap == nil {
+					wrap = func(s storage.Store) storage.Store { return s }
+				}
+				problems := simulateAs(t, seed, wrap, func(w *world) {
+					w.course.holds, w.operate = true, m.operate
+					w.play()
+				})
+				if slices.ContainsFunc(problems, func(problem string) bool { return strings.Contains(problem, m.want) }) {
+					return
+				}
+			}
+			t.Error("no history showed that this is broken")
+		})
+	}
+}
+
+// parksAlone parks rows that don't hold their keys.
+type parksAlone struct {
+	storage.Store
+	storage.Journaler
+}
+
+func (s parksAlone) Settle(ctx context.Context, name string, keep bool, settlements []storage.Settlement) (storage.Settled, error) {
+	settlements = slices.Clone(settlements)
+	for i := range settlements {
+		settlements[i].Holds = false
+	}
+	return s.Store.Settle(ctx, name, keep, settlements)
+}
+
+// parksDiscarded parks rows that are to be discarded.
+type parksDiscarded struct {
+	storage.Store
+	storage.Journaler
+}
+
+func (s parksDiscarded) Settle(ctx context.Context, name string, keep bool, settlements []storage.Settlement) (storage.Settled, error) {
+	settlements = slices.Clone(settlements)
+	for i := range settlements {
+		if settlements[i].State == storage.StateDiscarded {
+			settlements[i].State = storage.StateError
+		}
+	}
+	return s.Store.Settle(ctx, name, keep, settlements)
+}
+
+// tellsNoDecision has rows look as if they had been requeued.
+type tellsNoDecision struct {
+	storage.Store
+	storage.Journaler
+}
+
+func (s tellsNoDecision) Due(ctx context.Context, lanes []int, after storage.DueCursor, limit, maxBytes int) ([]storage.Row, storage.DueCursor, error) {
+	rows, next, err := s.Store.Due(ctx, lanes, after, limit, maxBytes)
+	for i := range rows {
+		rows[i].Holds = storage.NoHold
+	}
+	return rows, next, err
+}
+
+// neverDecided returns no row about which something was decided.
+type neverDecided struct {
+	storage.Store
+	storage.Journaler
+}
+
+func (s neverDecided) Due(ctx context.Context, lanes []int, after storage.DueCursor, limit, maxBytes int) ([]storage.Row, storage.DueCursor, error) {
+	rows, next, err := s.Store.Due(ctx, lanes, after, limit, maxBytes)
+	return slices.DeleteFunc(rows, func(row storage.Row) bool { return row.Holds != storage.NoHold }), next, err
+}
+
+// discardsAtOnce deletes rows that hold their keys, and doesn't leave that to the relay that has
+// the key.
+type discardsAtOnce struct {
+	storage.Operator
+	db *memstore.DB
+}
+
+func (o discardsAtOnce) Discard(ctx context.Context, filter storage.Filter) (int, error) {
+	return o.db.Delete(func(row storage.Row) bool { return row.Message.ID == filter.IDs[0] }), nil
+}

@@ -1,0 +1,134 @@
+package storetest
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/rowrelay/rowrelay/outbox"
+	"github.com/rowrelay/rowrelay/relay/storage"
+)
+
+// A sign of life tells the database's time: what is written before has an earlier one, and
+// what is written after a later one.
+func beatTellsTheTime(t testing.TB, table Table) {
+	a := holder(t, table, "a")
+	before := a.row(write(t, table, plain(1)...)[0]).CreatedAt
+	now := a.beat(storage.ByLanes, long).Now
+	after := a.row(write(t, table, plain(1)...)[0]).CreatedAt
+	if now.Before(before.Add(-slack)) || now.After(after.Add(slack)) {
+		t.Errorf("the database's time is %v between a row written at %v and one at %v", now, before, after)
+	}
+}
+
+// Nothing is left of what is discarded, though done rows are kept, wherever the row was and
+// whatever else is in its batch.
+func discardedRowsAreGone(t testing.TB, table Table) {
+	a := holder(t, table, "a")
+	written := write(t, table, plain(6)...)
+	a.mustSettle(a.as(storage.StateRetry, a.row(written[0])), a.as(storage.StateRetry, a.row(written[1])))
+	due := a.due()
+	batch := a.allAs(storage.StateDiscarded, []storage.Row{due[0], a.row(written[2])})
+	batch = append(batch, a.as(storage.StateDone, due[1]), a.as(storage.StateDone, a.row(written[3])), a.as(storage.StateError, a.row(written[4])))
+	a.mustSettle(batch...)
+	if got, want := a.settle(batch...), (storage.Settled{Missing: len(batch)}); got != want {
+		t.Errorf("settled once more: %+v, want %+v", got, want)
+	}
+	a.mustSettle(a.as(storage.StateDiscarded, a.row(written[5]))) // and alone
+	a.wantState(storage.StateDone, due[1].ID, written[3])
+	a.wantState(storage.StateError, written[4])
+	if left := a.list(storage.Filter{}); len(left) != 3 {
+		t.Errorf("%d rows are left, want 3: %+v", len(left), left)
+	}
+}
+
+// By rows, too, and only by the token that the row was claimed with.
+func discardByToken(t testing.TB, table Table) {
+	a := byRows(t, table, "a")
+	written := write(t, table, plain(3)...)
+	rows := a.claim(storage.ClaimRequest{Token: "one", Limit: 3})
+	if len(rows) != 3 {
+		t.Fatalf("claimed %d rows, want 3", len(rows))
+	}
+	a.do("settle", func(ctx context.Context) error {
+		counts, err := a.store.Settle(ctx, a.name, true, []storage.Settlement{claimed("another", storage.StateDiscarded, rows[0]), claimed("one", storage.StateDone, rows[1])})
+		if want := (storage.Settled{Changed: 1, Fenced: 1}); err == nil && counts != want {
+			t.Errorf("settled with another's token: %+v, want %+v", counts, want)
+		}
+		return err
+	})
+	a.mustSettle(claimed("one", storage.StateDiscarded, rows[0]), claimed("one", storage.StateError, rows[2]))
+	if left := a.list(storage.Filter{}); len(left) != 2 || left[0].ID == rows[0].ID || left[1].ID == rows[0].ID {
+		t.Errorf("of %v are left %+v, want all but %d", written, left, rows[0].ID)
+	}
+}
+
+// expiring are messages that were parked: as they had expired, for another reason, and as
+// they had expired by their route.
+func expiring() (messages []outbox.Message, errors []string) {
+	at := time.Now().Add(time.Hour)
+	return []outbox.Message{{Topic: "t", ExpiresAt: at}, {Topic: "t", ExpiresAt: at}, {Topic: "t"}},
+		[]string{storage.Expired + "since then", "refused: " + storage.Expired + "or so", storage.Expired + "by its route"}
+}
+
+func wantExpiry(t testing.TB, what string, row storage.Row, message outbox.Message, never bool) {
+	t.Helper()
+	if never {
+		message.ExpiresAt = time.Time{}
+	}
+	if row.NeverExpires != never {
+		t.Errorf("%s: row %d never expires: %t, want %t", what, row.ID, row.NeverExpires, never)
+	}
+	wantTime(t, what+": expires_at", row.Message.ExpiresAt, message.ExpiresAt)
+}
+
+// What was parked as it had expired never expires again once it is requeued, through all
+// further attempts; what was parked for another reason expires as before.
+func requeuedNeverExpires(t testing.TB, table Table) {
+	a := holder(t, table, "a")
+	messages, errors := expiring()
+	written := write(t, table, messages...)
+	for i, id := range written {
+		parked := a.as(storage.StateError, a.row(id))
+		parked.Error = errors[i]
+		a.mustSettle(parked)
+		wantExpiry(t, "parked", a.info(id).Row, messages[i], false)
+	}
+	if n := a.requeue(storage.Filter{}); n != len(written) {
+		t.Fatalf("requeued %d rows, want %d", n, len(written))
+	}
+	for _, what := range []string{"requeued", "tried again"} {
+		due := a.due()
+		wantIDs(t, what, ids(due), written)
+		for _, row := range due {
+			at := slices.Index(written, row.ID)
+			wantExpiry(t, what, row, messages[at], at != 1)
+		}
+		a.mustSettle(a.allAs(storage.StateRetry, due)...)
+	}
+	a.mustSettle(a.allAs(storage.StateDone, a.due())...)
+	for i, id := range written {
+		wantExpiry(t, "done", a.info(id).Row, messages[i], i != 1)
+	}
+}
+
+// By rows, too: a requeued row comes back to where it is claimed.
+func requeuedByRowsNeverExpires(t testing.TB, table Table) {
+	a := byRows(t, table, "a")
+	messages, errors := expiring()
+	written := write(t, table, messages...)
+	parked := allClaimed("one", storage.StateError, a.claim(storage.ClaimRequest{Token: "one", Limit: 3}))
+	for i := range parked {
+		parked[i].Error = errors[slices.Index(written, parked[i].ID)]
+	}
+	a.mustSettle(parked...)
+	a.requeue(storage.Filter{})
+	a.freed(len(written))
+	rows := a.claim(storage.ClaimRequest{Token: "two", Limit: 3})
+	wantIDs(t, "claimed after a requeue", ids(rows), written)
+	for _, row := range rows {
+		at := slices.Index(written, row.ID)
+		wantExpiry(t, "claimed", row, messages[at], at != 1)
+	}
+}
