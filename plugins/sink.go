@@ -243,6 +243,9 @@ func (p *process) close(ctx context.Context) error {
 	}
 	response, err := p.sink.Close(ctx, &pluginv1.CloseRequest{})
 	if err != nil {
+		if ctx.Err() == nil && p.hasEnded(err) { // it went while it was asked
+			return nil
+		}
 		return said(err)
 	}
 	if text := response.GetError(); text != "" {

@@ -168,6 +168,16 @@ func TestStoppedPluginHoldsUpNothing(t *testing.T) {
 	}
 }
 
+// A plug-in that was killed a moment ago has nothing open: closing it is no error.
+func TestCloseOfAKilledPlugin(t *testing.T) {
+	t.Parallel()
+	for range 5 {
+		sink := running(t, options(t, "scripted"))
+		check(t, syscall.Kill(sink.PID(), syscall.SIGKILL))
+		check(t, sink.Close(t.Context()))
+	}
+}
+
 func TestLimitsOfThePlugin(t *testing.T) {
 	t.Parallel()
 	sink := running(t, options(t, "limited"))
