@@ -8,6 +8,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/rowrelay/rowrelay/outbox"
@@ -114,6 +115,10 @@ type Row struct {
 	Lane    int   // 0 to Lanes-1
 	Message outbox.Message
 
+	// Sinks names the sinks that still need the message, in the form of [JoinSinks]. Empty:
+	// all those of its topic.
+	Sinks string
+
 	// BadHeaders says why the stored headers couldn't be read; such a message
 	// is parked. Empty if they could.
 	BadHeaders string
@@ -183,6 +188,14 @@ type Settlement struct {
 	Fence     int64  // by lanes: the fence of the lease that it was read under
 	Token     string // by rows: the token that it was claimed with
 	Deferred  bool   // where the row was read from, as in Row
+	Sinks     string // as it was read: rows of one message differ by it, and one with others isn't this settlement's to change
+
+	// For and Left, by lanes: what became of the message for some of its sinks, while others
+	// need it. The row stays where it is, with Left as its Sinks; and what State makes of it is
+	// written beside it, as a row with For as its Sinks: one that is done, if these are kept,
+	// a retry or a parked one. With StateDiscarded nothing is. Empty: the settlement is of the
+	// whole row.
+	For, Left string
 
 	// State is the new one: StateDone, StateRetry, StateError, StateDiscarded,
 	// StateScheduled (keeps its time), or StatePending (by rows: the claim is given back).
@@ -321,8 +334,24 @@ type BlockedKey struct {
 	Lane  int
 	Key   string
 	Topic string
+	Sinks string // as in Row
 	ID    int64
 }
+
+// JoinSinks makes the text by which rows name sinks; SplitSinks takes it apart. A sink of a
+// topic with several has no comma in its name.
+func JoinSinks(names []string) string { return strings.Join(names, ",") }
+
+// SplitSinks returns the names that JoinSinks has joined, of an empty text none.
+func SplitSinks(sinks string) []string {
+	if sinks == "" {
+		return nil
+	}
+	return strings.Split(sinks, ",")
+}
+
+// MostSinks is how many bytes the names of a row's sinks have at most, joined.
+const MostSinks = 500
 
 // LaneKey names a key.
 type LaneKey struct {
@@ -381,7 +410,8 @@ type Candidate struct {
 	Lane  int
 	Topic string
 	Key   string
-	Bytes int // of its payload
+	Sinks string // as in Row
+	Bytes int    // of its payload
 }
 
 // DueCursor is where a reading of due rows goes on: the row that was last
@@ -420,7 +450,7 @@ type LaneStore interface {
 	BlockedKeys(ctx context.Context, lanes []int, limit int) ([]BlockedKey, error)
 
 	// BlockedAmong returns those of these keys that such a row holds, each with the
-	// lowest id of each topic, in no order: all that was committed before it was
+	// lowest id of each topic and of each Sinks, in no order: all that was committed before it was
 	// called counts. It is asked for a page's keys, each once, and must not take
 	// longer where more keys are held.
 	BlockedAmong(ctx context.Context, keys []LaneKey) ([]BlockedKey, error)
@@ -508,6 +538,7 @@ type Filter struct {
 	IDs     []string  // each a row's id in decimal, or a message's id
 	Topic   string    // exactly this topic
 	Key     string    // exactly this key
+	Sink    string    // only those that name this sink, as messages of several do once their sinks differ
 	State   State     // only this state
 	Since   time.Time // written at or after
 	Error   string    // last_error contains this text
