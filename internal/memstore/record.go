@@ -45,6 +45,13 @@ func (r *record) crashed() *record {
 	return changed
 }
 
+// withSinks returns the row for these sinks alone.
+func (r *record) withSinks(sinks string) *record {
+	changed := *r
+	changed.row.Sinks = sinks
+	return &changed
+}
+
 // inState returns the row in another state.
 func (r *record) inState(state storage.State) *record {
 	changed := *r

@@ -48,6 +48,12 @@ func checkSettlements(settlements []storage.Settlement) error {
 		if settlement.Lane < 0 || settlement.Lane >= storage.Lanes {
 			return fmt.Errorf("settle row %d: there is no lane %d", settlement.ID, settlement.Lane)
 		}
+		if (settlement.For == "") != (settlement.Left == "") || settlement.Left != "" && settlement.Left == settlement.Sinks {
+			return fmt.Errorf("settle row %d: for %q, with %q left of %q", settlement.ID, settlement.For, settlement.Left, settlement.Sinks)
+		}
+		if settlement.Left != "" && settlement.Token != "" {
+			return fmt.Errorf("settle row %d for %s: by rows, a message has one sink", settlement.ID, settlement.For)
+		}
 		switch settlement.State {
 		case storage.StateDone, storage.StateRetry, storage.StateError, storage.StateDiscarded, storage.StateScheduled:
 		case storage.StatePending:
@@ -80,7 +86,7 @@ func (s *Store) lock(settlements []storage.Settlement, by int) (epoch int) {
 
 // settle writes one settlement back and counts what it did.
 func (db *DB) settle(name string, keep bool, s storage.Settlement, counts *storage.Settled) {
-	change := Change{Op: OpSettle, Relay: name, Lane: s.Lane, Fence: s.Fence, Token: s.Token, ID: s.ID, To: s.State, Attempts: s.Attempts}
+	change := Change{Op: OpSettle, Relay: name, Lane: s.Lane, Fence: s.Fence, Token: s.Token, ID: s.ID, To: s.State, Attempts: s.Attempts, For: s.For, Left: s.Left}
 	r := db.settleable(s)
 	switch {
 	case s.Token == "" && db.leased(name, storage.Lease{Lane: s.Lane, Fence: s.Fence}) == nil, r != nil && r.token != s.Token:
@@ -91,27 +97,38 @@ func (db *DB) settle(name string, keep bool, s storage.Settlement, counts *stora
 		counts.Missing++
 	default:
 		change.From = r.state
-		db.move(r, r.settled(name, s, db.now()), keep)
+		to := r.settled(name, s, db.now())
+		if s.Left == "" {
+			db.move(r, to, keep)
+		} else {
+			db.split(r, to.withSinks(s.For), r.withSinks(s.Left), keep)
+		}
 		counts.Changed++
 	}
 	db.note(change)
 }
 
-// settleable finds the row where the settlement says that it is. A parked row
+// settleable finds the row where the settlement says that it is. A pending row's sinks
+// count only where the settlement is for some of them. A parked row
 // is an operator's, not a relay's, and what he wants of one outlives a park that is
 // written once more.
 func (db *DB) settleable(s storage.Settlement) *record {
 	if s.Deferred {
-		r := db.held.rows[identity{s.Lane, s.ID, s.MessageID}]
+		r := db.held.rows[identity{s.Lane, s.ID, s.MessageID, s.Sinks}]
 		if r == nil || r.state == storage.StateError || s.Holds && r.row.Holds != storage.NoHold {
 			return nil
 		}
 		return r
 	}
-	if place, there := db.find(s.Lane, s.ID); there && db.hot[s.Lane][place].row.Message.ID == s.MessageID {
-		return db.hot[s.Lane][place]
+	place, there := db.find(s.Lane, s.ID)
+	if !there {
+		return nil
 	}
-	return nil
+	r := db.hot[s.Lane][place]
+	if r.row.Message.ID != s.MessageID || s.Left != "" && r.row.Sinks != s.Sinks {
+		return nil
+	}
+	return r
 }
 
 // move takes a row from its table to that of its new state.
@@ -122,6 +139,23 @@ func (db *DB) move(from, to *record, keep bool) {
 	}
 	db.held.take(from.identity())
 	db.remove(from)
+	db.put(to, keep)
+}
+
+// split writes what became of a row for some of its sinks beside it, and leaves the row with
+// the others.
+func (db *DB) split(from, part, left *record, keep bool) {
+	if from.state == storage.StatePending {
+		db.replace(left)
+	} else {
+		db.held.take(from.identity())
+		db.held.put(left)
+	}
+	db.put(part, keep)
+}
+
+// put writes a settled row to the table of its state.
+func (db *DB) put(to *record, keep bool) {
 	switch {
 	case to.state == storage.StateDiscarded:
 	case to.state != storage.StateDone:
