@@ -54,7 +54,10 @@ func New(store storage.Store, options Options) (*Relay, error) {
 		}
 	}
 	options.Sinks = configured
-	routes, err := newRouter(options.Routes, names, len(names))
+	routes, err := newRouter(options.Routes, names)
+	if err == nil {
+		err = routes.several(options.Claim)
+	}
 	if err := errors.Join(append(problems, err)...); err != nil {
 		return nil, fmt.Errorf("relay: %w", err)
 	}
