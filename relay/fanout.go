@@ -16,7 +16,8 @@ import (
 // fanoutPatience; else one for each sink that differs, after which the row names the sinks that
 // are left.
 //
-// What must hold: of one row one settlement is under way at a time, and it says which sinks the
+// What must hold: outcomes of one key and sink are written in their order, those of messages of this
+// sink alone, too. Of one row one settlement is under way at a time, and it says which sinks the
 // table has for the row before and after it. A sink that is done with is not among those that are
 // left before that is written: whoever takes the lane over sends to all that the row names.
 
@@ -62,7 +63,7 @@ func (f *fanout) inMemory() bool {
 // fanouts are the rows of several sinks of which an outcome waits.
 type fanouts struct {
 	waiting   []*fanout // for others of their sinks, the longest first
-	unwritten int       // items that are ready, and whose settlement isn't under way
+	unwritten int       // items with an outcome that isn't on its way
 }
 
 // due is when the first of those that wait has waited long enough; zero without one.
@@ -73,14 +74,50 @@ func (w *fanouts) due() (at time.Time) {
 	return at
 }
 
-// addReady takes an item's outcome in, and writes what is to be written now.
-func (s *settling) addReady(it *item, now time.Time) {
+// outcomeAt is an item's outcome, and when it came.
+type outcomeAt struct {
+	item *item
+	at   time.Time
+}
+
+// addBehind keeps an outcome until those of earlier messages of its key are on their way.
+func (s *settling) addBehind(it *item) {
+	s.fanouts.unwritten++
+	it.key.behind = append(it.key.behind, outcomeAt{it, time.Now()})
+}
+
+// addReady takes in the outcome of a sink among several, and writes what is to be written now.
+func (s *settling) addReady(it *item, at time.Time) {
 	f := it.fanout
-	if f.ready = append(f.ready, it); len(f.ready) == 1 {
-		f.since = now
+	if f.ready = append(f.ready, it); len(f.ready) == 1 || at.Before(f.since) {
+		f.since = at
 	}
 	s.fanouts.unwritten++
-	s.advance(f, now)
+	if it.key != nil {
+		it.key.unwritten++
+	}
+	s.advance(f, time.Now())
+}
+
+// onItsWay lets the outcomes behind an item in its key follow.
+func (s *settling) onItsWay(it *item) {
+	s.fanouts.unwritten--
+	k := it.key
+	if k == nil {
+		return
+	}
+	for k.unwritten--; k.unwritten == 0 && len(k.behind) > 0; {
+		next := k.behind[0]
+		k.behind[0] = outcomeAt{}
+		k.behind = k.behind[1:]
+		s.fanouts.unwritten--
+		if next.item.fanout != nil {
+			s.addReady(next.item, next.at)
+		} else {
+			s.write(next.item)
+		}
+	}
+	k.lane.forget(k)
 }
 
 // advanceLate writes what has waited long enough, and when the relay stops all that waits.
@@ -121,8 +158,8 @@ func (s *settling) mayWait(f *fanout, now time.Time) bool {
 		if queue < 0 {
 			return false
 		}
-		it := f.member(queue)
-		if it == nil || it.stage < inSettle && s.engine.queues[queue].circuit.state != circuitClosed {
+		it, c := f.member(queue), &s.engine.queues[queue].circuit
+		if down := c.state != circuitClosed && c.failures > 0; it == nil || it.stage < inSettle && down {
 			return false
 		}
 	}
@@ -132,7 +169,7 @@ func (s *settling) mayWait(f *fanout, now time.Time) bool {
 // writePart has one settlement written for some of a row's sinks. Of several the message is
 // delivered; their row has the receipts of all.
 func (s *settling) writePart(f *fanout, items []*item) {
-	s.fanouts.unwritten -= len(items)
+	items = slices.Clone(items)
 	f.lend(s.names, items)
 	if leader := f.writing; len(f.riders) > 0 {
 		var receipts []string
@@ -145,11 +182,14 @@ func (s *settling) writePart(f *fanout, items []*item) {
 		leader.toWrite.receipt = shorten(strings.Join(receipts, "; "), 255)
 	}
 	s.write(f.writing)
+	for _, it := range items {
+		s.onItsWay(it)
+	}
 }
 
 // lend gives the row to the settlement of some of its items.
 func (f *fanout) lend(names []string, items []*item) {
-	f.writing, f.riders, f.part = items[0], slices.Clone(items[1:]), part{sinks: f.part.sinks}
+	f.writing, f.riders, f.part = items[0], items[1:], part{sinks: f.part.sinks}
 	f.ready = slices.DeleteFunc(slices.Clone(f.ready), func(it *item) bool { return it == f.writing || slices.Contains(f.riders, it) })
 	if len(items) == len(f.left) {
 		return

@@ -165,7 +165,7 @@ func (l *lane) key(ref keyRef) *key {
 
 // forget drops the key's state once there is nothing to remember.
 func (l *lane) forget(k *key) {
-	if k != nil && k.inFlight == 0 && len(k.items) == 0 && !k.blocked && !k.dropped {
+	if k != nil && k.inFlight == 0 && len(k.items) == 0 && !k.blocked && !k.dropped && k.unwritten == 0 && len(k.behind) == 0 {
 		delete(l.keys, k.ref)
 	}
 }
@@ -218,11 +218,13 @@ type key struct {
 	ref  keyRef
 	lane *lane
 
-	items    []*item // that wait, by id
-	inFlight int     // items in the batch that is under way, and those that have expired and aren't written
-	queued   bool    // stands in the queue
-	back     bool    // of the batch whose outcomes are being judged, an item goes back
-	aside    *item   // refused, which doesn't count yet: nothing of the key is sent until it is asked again
+	items     []*item     // that wait, by id
+	inFlight  int         // items in the batch that is under way, and those that have expired and aren't written
+	queued    bool        // stands in the queue
+	back      bool        // of the batch whose outcomes are being judged, an item goes back
+	unwritten int         // items whose outcomes wait for those of their messages' other sinks
+	behind    []outcomeAt // what became of later ones meanwhile: it is written after these
+	aside     *item       // refused, which doesn't count yet: nothing of the key is sent until it is asked again
 
 	blocked      bool  // no item but blockedBy may be sent
 	blockedBy    int64 // while blocked, the id of the message that blocks; else of the last one that did

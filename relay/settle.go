@@ -89,11 +89,14 @@ func (s *settling) add(it *item, outcome result) {
 	if it.queue != nil {
 		it.queue.settling++
 	}
-	if it.fanout != nil {
+	switch {
+	case it.key != nil && it.key.unwritten > 0:
+		s.addBehind(it)
+	case it.fanout != nil:
 		s.addReady(it, time.Now())
-		return
+	default:
+		s.write(it)
 	}
-	s.write(it)
 }
 
 // write has an item's settlement written.
