@@ -352,7 +352,7 @@ func SplitSinks(sinks string) []string {
 }
 
 // MostSinks is how many bytes the names of a row's sinks have at most, joined.
-const MostSinks = 500
+const MostSinks = 400
 
 // LaneKey names a key.
 type LaneKey struct {

@@ -217,6 +217,22 @@ func (g *golden) settling() {
 		settle("settle: done, not kept", false, done)
 		settle("settle: everything", true, done, retry, parked, back)
 	}
+	if g.lanesToo {
+		first, second := done, parked
+		first.For, first.Left = "a", "b,c"
+		second.Sinks, second.For, second.Left = "a,b", "b", "a"
+		part := retry
+		part.For, part.Left = "a", "b"
+		err := backend.InTx(ctx, g.db, g.Traits().Tx, nil, func(tx *sql.Tx) error {
+			_, err := g.SettleParts(ctx, tx, "r", true, []storage.Settlement{first, part, second})
+			return err
+		})
+		g.add("settle for some sinks", err)
+		twin := back
+		twin.Sinks = "b"
+		back.Sinks = "a"
+		settle("settle: deferred rows of two sinks", true, back, twin)
+	}
 	settle("settle by rows: done", true, claimed)
 	settle("settle by rows", true, pending, claimed)
 	settle("settle by rows, not kept", false, claimed, failed)
@@ -246,7 +262,7 @@ func (g *golden) rows() {
 func (g *golden) operating() {
 	ctx := context.Background()
 	filter := backend.Filter{
-		Filter: storage.Filter{Topic: "t", Key: "k", State: storage.StateError, Since: time.Date(2026, 1, 31, 0, 0, 0, 0, time.UTC), Error: "refused", AfterID: 3, Limit: 10},
+		Filter: storage.Filter{Topic: "t", Key: "k", Sink: "s", State: storage.StateError, Since: time.Date(2026, 1, 31, 0, 0, 0, 0, time.UTC), Error: "refused", AfterID: 3, Limit: 10},
 		ByID:   true, RowIDs: []int64{1}, MessageIDs: []string{"0197a3b4-0000-7abc-8def-0123456789ab"},
 	}
 	_, err := g.List(ctx, backend.Filter{Filter: storage.Filter{Limit: 10}})

@@ -43,26 +43,75 @@ type statement struct {
 func (p *Postgres) Settle(ctx context.Context, tx *sql.Tx, relay string, keep bool, settlements []storage.Settlement) (backend.Settled, error) {
 	with := &statement{args: make(args, 0, 16), parts: make([]string, 0, 8), facts: "'lane', lane, fence FROM held"}
 	if settlements[0].Token == "" {
-		leases := backend.LeasesOf(settlements)
-		with.parts = append(with.parts, "held AS MATERIALIZED (SELECT l.lane, l.fence FROM "+p.table.Lanes+" AS l JOIN (SELECT DISTINCT lane, fence FROM unnest("+
-			with.add(bind.PostgresArray(backend.Column(leases, func(l *storage.Lease) int { return l.Lane })), "smallint[]")+", "+
-			with.add(bind.PostgresArray(backend.Column(leases, func(l *storage.Lease) int64 { return l.Fence })), "bigint[]")+") AS u (lane, fence)) AS s"+
-			" ON l.lane = s.lane AND l.fence = s.fence AND l.owner = "+with.add(relay, "text")+" ORDER BY l.lane FOR KEY SHARE OF l)")
+		p.leasesThatHold(with, relay, settlements)
 	}
 	if moves := backend.MovesOf(settlements); moves == (backend.Moves{HotDone: true}) {
 		p.settleDone(with, relay, keep, settlements)
 	} else {
 		p.settleEach(with, relay, keep, settlements, moves)
 	}
+	if tx != nil {
+		return p.run(ctx, tx, with)
+	}
+	return p.run(ctx, p.db, with)
+}
+
+// leasesThatHold begins a statement with the leases, which it locks.
+func (p *Postgres) leasesThatHold(with *statement, relay string, settlements []storage.Settlement) {
+	leases := backend.LeasesOf(settlements)
+	with.parts = append(with.parts, "held AS MATERIALIZED (SELECT l.lane, l.fence FROM "+p.table.Lanes+" AS l JOIN (SELECT DISTINCT lane, fence FROM unnest("+
+		with.add(bind.PostgresArray(backend.Column(leases, func(l *storage.Lease) int { return l.Lane })), "smallint[]")+", "+
+		with.add(bind.PostgresArray(backend.Column(leases, func(l *storage.Lease) int64 { return l.Fence })), "bigint[]")+") AS u (lane, fence)) AS s"+
+		" ON l.lane = s.lane AND l.fence = s.fence AND l.owner = "+with.add(relay, "text")+" ORDER BY l.lane FOR KEY SHARE OF l)")
+}
+
+// run carries the statement out, and reads what it has changed.
+func (p *Postgres) run(ctx context.Context, q backend.Querier, with *statement) (backend.Settled, error) {
 	query := "WITH " + strings.Join(with.parts, ",\n") +
 		"\nSELECT 'changed', (SELECT count(*) FROM " + strings.Join(with.changes, ") + (SELECT count(*) FROM ") + "), 0::bigint" +
 		"\nUNION ALL SELECT 'xid', " + p.sql.Text("xid") + ", 0" +
 		"\nUNION ALL SELECT " + with.facts +
 		"\nWHERE " + p.planNow(&with.args)
-	if tx != nil {
-		return backend.ReadSettled(ctx, tx, backend.Query{SQL: query, Args: with.args})
+	return backend.ReadSettled(ctx, q, backend.Query{SQL: query, Args: with.args})
+}
+
+// SettleParts implements [backend.Backend]. It is one statement, too, with these expressions
+// beside held and given; what they return has the sinks that the settlement is for:
+//
+//	hot     rows of the hot table, changed
+//	back    rows of the held table, changed
+//	parted  rows of both, with what became of them
+//	done    those that are done, inserted where done rows are kept
+//	moved   those that wait or are parked, inserted among the held ones
+func (p *Postgres) SettleParts(ctx context.Context, tx *sql.Tx, relay string, keep bool, settlements []storage.Settlement) (backend.Settled, error) {
+	with := &statement{facts: "'lane', lane, fence FROM held"}
+	p.leasesThatHold(with, relay, settlements)
+	c := &given{args: &with.args}
+	c.rows(settlements)
+	c.array("fence", with.add(bind.PostgresArray(backend.Column(settlements, func(s *storage.Settlement) int64 { return s.Fence })), "bigint[]"))
+	c.outcomes(settlements)
+	add(c, "sinks", "text", backend.Column(settlements, func(s *storage.Settlement) string { return s.Sinks }))
+	add(c, "part", "text", backend.Column(settlements, func(s *storage.Settlement) string { return s.For }))
+	add(c, "rest", "text", backend.Column(settlements, func(s *storage.Settlement) string { return s.Left }))
+	with.parts = append(with.parts, "given AS MATERIALIZED ("+c.from()+" JOIN held USING (lane, fence))")
+	var parted []string
+	for _, parts := range backend.PartsOf(settlements, keep) {
+		name, table, where := "hot", p.table.Hot, "NOT g.held"
+		if parts.Deferred {
+			name, table, where = "back", p.table.Held, "g.held AND t.state <> 'error' AND "+backend.Undecided
+		}
+		with.changes, parted = append(with.changes, name), append(parted, "SELECT * FROM "+name)
+		with.parts = append(with.parts, name+" AS (UPDATE "+table+" AS t SET sinks = g.rest"+
+			"\n    FROM (SELECT g.*, x.place FROM given AS g CROSS JOIN LATERAL (SELECT h.ctid AS place FROM "+table+theRowOfSinks+") AS x) AS g"+
+			"\n    WHERE t.ctid = g.place AND "+where+
+			"\n    RETURNING "+backend.KeptFor("g.part AS sinks")+", g.attempts, g.crashes, "+newAvailable+" AS available_at, "+newError+" AS last_error, g.state, g.receipt, g.holds)")
 	}
-	return backend.ReadSettled(ctx, p.db, backend.Query{SQL: query, Args: with.args})
+	with.parts = append(with.parts, "parted AS ("+strings.Join(parted, " UNION ALL ")+")")
+	if keep {
+		with.parts = append(with.parts, p.done("SELECT * FROM parted WHERE state = 'done'", with.add(relay, "text")))
+	}
+	with.parts = append(with.parts, p.moved("parted WHERE state NOT IN ('done', 'discarded')"))
+	return p.run(ctx, tx, with)
 }
 
 // settleDone finds the hot rows list by list. The rows of a lane that are done together
@@ -162,30 +211,23 @@ func (p *Postgres) settleEach(with *statement, relay string, keep bool, settleme
 		fences = with.add(bind.PostgresArray(backend.Column(settlements, func(s *storage.Settlement) int64 { return s.Fence })), "bigint[]")
 	}
 	c := &given{args: &with.args}
-	c.array("id", with.add(bind.PostgresArray(backend.Column(settlements, func(s *storage.Settlement) int64 { return s.ID })), "bigint[]"))
-	c.array("lane", with.add(bind.PostgresArray(backend.Column(settlements, func(s *storage.Settlement) int { return s.Lane })), "smallint[]"))
-	c.array("message_id", with.add(messageIDs(settlements), "uuid[]"))
+	c.rows(settlements)
 	if byRows {
 		add(c, "token", "text", backend.Column(settlements, func(s *storage.Settlement) string { return s.Token }))
 	} else {
 		c.array("fence", fences)
 	}
-	add(c, "state", "text", backend.Column(settlements, func(s *storage.Settlement) string { return string(s.State) }))
-	add(c, "held", "boolean", backend.Column(settlements, func(s *storage.Settlement) bool { return s.Deferred }))
-	add(c, "attempts", "integer", backend.Column(settlements, func(s *storage.Settlement) int64 { return int64(s.Attempts) }))
-	add(c, "crashes", "integer", backend.Column(settlements, func(s *storage.Settlement) int64 { return int64(s.Crashes) }))
-	add(c, "delay", "bigint", backend.Column(settlements, func(s *storage.Settlement) int64 { return s.Delay.Microseconds() }))
-	add(c, "error", "text", backend.Column(settlements, func(s *storage.Settlement) string { return s.Error }))
-	add(c, "receipt", "text", backend.Column(settlements, func(s *storage.Settlement) string { return s.Receipt }))
-	add(c, "holds", "smallint", backend.Column(settlements, backend.HoldsOf))
+	c.outcomes(settlements)
+	if moves.HeldDone || moves.HeldHeld {
+		add(c, "sinks", "text", backend.Column(settlements, func(s *storage.Settlement) string { return s.Sinks }))
+	}
 
-	const theRow = " AS h WHERE h.lane = g.lane AND h.id = g.id AND h.message_id = g.message_id LIMIT 1"
 	hot, held := p.table.Hot, p.table.Held
-	inHot := "(SELECT g.*, x.place FROM given AS g CROSS JOIN LATERAL (SELECT h.ctid AS place FROM " + hot + theRow + ") AS x)"
-	inHeld := "(SELECT g.*, x.place FROM given AS g CROSS JOIN LATERAL (SELECT h.ctid AS place FROM " + held + theRow + ") AS x)"
+	inHot := "(SELECT g.*, x.place FROM given AS g CROSS JOIN LATERAL (SELECT h.ctid AS place FROM " + hot + theRow + " LIMIT 1) AS x)"
+	inHeld := "(SELECT g.*, x.place FROM given AS g CROSS JOIN LATERAL (SELECT h.ctid AS place FROM " + held + theRowOfSinks + ") AS x)"
 	if byRows {
 		with.parts = append(with.parts, "given AS MATERIALIZED ("+c.from()+")",
-			"found AS MATERIALIZED (SELECT g.*, x.* FROM given AS g CROSS JOIN LATERAL (SELECT h.ctid AS place, h.lane AS found_lane, h.id AS found_id, h.claim_token FROM "+hot+theRow+" FOR UPDATE) AS x)",
+			"found AS MATERIALIZED (SELECT g.*, x.* FROM given AS g CROSS JOIN LATERAL (SELECT h.ctid AS place, h.lane AS found_lane, h.id AS found_id, h.claim_token FROM "+hot+theRow+" LIMIT 1 FOR UPDATE) AS x)",
 			"claimed AS MATERIALIZED (SELECT * FROM found WHERE claim_token = token AND found_lane = lane AND found_id = id)")
 		inHot = "claimed"
 		with.facts = "'fenced', (SELECT count(*) FROM found WHERE claim_token IS DISTINCT FROM token), 0"
@@ -193,8 +235,6 @@ func (p *Postgres) settleEach(with *statement, relay string, keep bool, settleme
 		with.parts = append(with.parts, "given AS MATERIALIZED ("+c.from()+" JOIN held USING (lane, fence))")
 	}
 
-	const newAvailable = "CASE WHEN g.state = 'retry' OR g.holds > 0 THEN now() + g.delay * interval '1 microsecond' ELSE t.available_at END"
-	const newError = "COALESCE(NULLIF(g.error, ''), t.last_error)"
 	changed := backend.Of("t", backend.Kept) + ", g.attempts, g.crashes, " + newAvailable + " AS available_at, " + newError + " AS last_error, g.state, g.receipt, g.holds"
 	if moves.HotDone || moves.HotHeld {
 		returned := "t.id"
@@ -217,13 +257,10 @@ func (p *Postgres) settleEach(with *statement, relay string, keep bool, settleme
 		done = append(done, "SELECT * FROM back")
 	}
 	if keep && len(done) > 0 {
-		with.parts = append(with.parts, "done AS (INSERT INTO "+p.table.Done+" ("+backend.Kept+", "+backend.Changing+", finished_at, receipt, relay)"+
-			"\n    SELECT "+backend.Kept+", "+backend.Changing+", now(), NULLIF(receipt, ''), "+with.add(relay, "text")+
-			" FROM ("+strings.Join(done, " UNION ALL ")+") AS d)")
+		with.parts = append(with.parts, p.done(strings.Join(done, " UNION ALL "), with.add(relay, "text")))
 	}
 	if moves.HotHeld {
-		with.parts = append(with.parts, "moved AS (INSERT INTO "+held+" ("+backend.Kept+", "+backend.Changing+", state, holds)"+
-			"\n    SELECT "+backend.Kept+", "+backend.Changing+", state, holds FROM hot WHERE state <> 'done')")
+		with.parts = append(with.parts, p.moved("hot WHERE state <> 'done'"))
 	}
 	if moves.HeldHeld {
 		with.changes, with.parts = append(with.changes, "stayed"), append(with.parts, "stayed AS (UPDATE "+held+" AS t SET state = g.state, holds = g.holds, attempts = g.attempts, crashes = g.crashes,"+
@@ -236,6 +273,26 @@ func (p *Postgres) settleEach(with *statement, relay string, keep bool, settleme
 			"\n    FROM claimed AS g WHERE t.ctid = g.place AND g.state = 'pending' RETURNING t.id)")
 	}
 }
+
+// done inserts what is selected where done rows are kept.
+func (p *Postgres) done(selected, relay string) string {
+	return "done AS (INSERT INTO " + p.table.Done + " (" + backend.Kept + ", " + backend.Changing + ", finished_at, receipt, relay)" +
+		"\n    SELECT " + backend.Kept + ", " + backend.Changing + ", now(), NULLIF(receipt, ''), " + relay + " FROM (" + selected + ") AS d)"
+}
+
+// moved inserts rows among the held ones.
+func (p *Postgres) moved(from string) string {
+	return "moved AS (INSERT INTO " + p.table.Held + " (" + backend.Kept + ", " + backend.Changing + ", state, holds)" +
+		"\n    SELECT " + backend.Kept + ", " + backend.Changing + ", state, holds FROM " + from + ")"
+}
+
+// Which row h a settlement g is about, and what it changes in a row t.
+const (
+	theRow        = " AS h WHERE h.lane = g.lane AND h.id = g.id AND h.message_id = g.message_id"
+	theRowOfSinks = theRow + " AND h.sinks = g.sinks LIMIT 1"
+	newAvailable  = "CASE WHEN g.state = 'retry' OR g.holds > 0 THEN now() + g.delay * interval '1 microsecond' ELSE t.available_at END"
+	newError      = "COALESCE(NULLIF(g.error, ''), t.last_error)"
+)
 
 // given selects rows that are given as arrays. A column whose values are all the
 // same is given once: most batches are all done, at their first attempt, and an array
@@ -251,6 +308,25 @@ func add[T comparable](c *given, name, as string, values []T) {
 	} else {
 		c.selected = append(c.selected, c.args.add(values[0], as)+" AS "+name)
 	}
+}
+
+// rows are which rows are meant.
+func (c *given) rows(settlements []storage.Settlement) {
+	c.array("id", c.args.add(bind.PostgresArray(backend.Column(settlements, func(s *storage.Settlement) int64 { return s.ID })), "bigint[]"))
+	c.array("lane", c.args.add(bind.PostgresArray(backend.Column(settlements, func(s *storage.Settlement) int { return s.Lane })), "smallint[]"))
+	c.array("message_id", c.args.add(messageIDs(settlements), "uuid[]"))
+}
+
+// outcomes are where they are, and what becomes of them.
+func (c *given) outcomes(settlements []storage.Settlement) {
+	add(c, "state", "text", backend.Column(settlements, func(s *storage.Settlement) string { return string(s.State) }))
+	add(c, "held", "boolean", backend.Column(settlements, func(s *storage.Settlement) bool { return s.Deferred }))
+	add(c, "attempts", "integer", backend.Column(settlements, func(s *storage.Settlement) int64 { return int64(s.Attempts) }))
+	add(c, "crashes", "integer", backend.Column(settlements, func(s *storage.Settlement) int64 { return int64(s.Crashes) }))
+	add(c, "delay", "bigint", backend.Column(settlements, func(s *storage.Settlement) int64 { return s.Delay.Microseconds() }))
+	add(c, "error", "text", backend.Column(settlements, func(s *storage.Settlement) string { return s.Error }))
+	add(c, "receipt", "text", backend.Column(settlements, func(s *storage.Settlement) string { return s.Receipt }))
+	add(c, "holds", "smallint", backend.Column(settlements, backend.HoldsOf))
 }
 
 func (c *given) array(name, placeholder string) {

@@ -131,7 +131,7 @@ func (s *SQLite) Candidates(ctx context.Context, positions []storage.Position, e
 	}
 	walk, args := s.walk(positions, except...)
 	return backend.ReadCandidates(ctx, s.db, backend.Query{
-		SQL: "SELECT t.id, t.lane, t.topic, coalesce(t.message_key, ''), coalesce(length(t.payload), octet_length(t.payload_text), 0)" +
+		SQL: "SELECT t.id, t.lane, t.topic, coalesce(t.message_key, ''), t.sinks, coalesce(length(t.payload), octet_length(t.payload_text), 0)" +
 			"\n" + walk + " LIMIT ?",
 		Args: append(args, int64(limit)),
 	}, take)
