@@ -330,7 +330,7 @@ func (m *MySQL) Candidates(ctx context.Context, positions []storage.Position, ex
 func (m *MySQL) walk(columns string, positions []storage.Position, except []string, limit int) backend.Query {
 	otherThan := ""
 	if len(except) > 0 {
-		otherThan = " AND t.topic NOT IN " + arguments(len(except))
+		otherThan = " AND (t.topic NOT IN " + arguments(len(except)) + " OR t.sinks <> '')"
 	}
 	if m.server == mariaDB && positions[0].Key == "" {
 		whole := backend.Whole(positions) // the index's entries have the lane, too

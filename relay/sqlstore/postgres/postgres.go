@@ -208,7 +208,7 @@ func (p *Postgres) Candidates(ctx context.Context, positions []storage.Position,
 	var a args
 	where := ""
 	if len(except) > 0 {
-		where = " AND h.topic <> ALL (" + a.add(bind.PostgresArray(except), "text[]") + ")"
+		where = " AND (h.topic <> ALL (" + a.add(bind.PostgresArray(except), "text[]") + ") OR h.sinks <> '')"
 	}
 	columns := "h.id, h.lane, h.topic, h.message_key, h.sinks, COALESCE(octet_length(h.payload), octet_length(h.payload_text), 0) AS bytes"
 	query := "SELECT t.id, t.lane, t.topic, COALESCE(t.message_key, ''), t.sinks, t.bytes" +

@@ -150,7 +150,7 @@ func (s *SQLite) walk(positions []storage.Position, except ...string) (from stri
 	whole := backend.Whole(positions)
 	where, args := "t.id > ? AND t.id <= ? AND "+backend.WithinWhole(positions), []any{whole.After, whole.Until}
 	if len(except) > 0 {
-		where, args = where+" AND t.topic NOT IN (SELECT value FROM json_each(?))", append(args, bind.JSON(except))
+		where, args = where+" AND (t.topic NOT IN (SELECT value FROM json_each(?)) OR t.sinks <> '')", append(args, bind.JSON(except))
 	}
 	return "FROM " + s.table.Hot + byID + "\nWHERE " + where + "\nORDER BY t.id", args
 }

@@ -103,7 +103,7 @@ SELECT CONCAT('0 0 ', CONCAT(@@hostname, ':', @@port, '/', @@server_id)), t.id, 
 
 -- candidates
 SELECT t.id, t.lane, t.topic, t.message_key, t.sinks, coalesce(length(t.payload), length(t.payload_text), 0) FROM `app`.`Events` AS t FORCE INDEX (id) WHERE t.id > 10 AND t.id <= 21 AND (t.lane = 1 AND t.id + 0 <= 20
-    OR t.lane = 2 AND t.id + 0 > 11) AND t.topic NOT IN (?) ORDER BY t.id LIMIT 100;
+    OR t.lane = 2 AND t.id + 0 > 11) AND (t.topic NOT IN (?) OR t.sinks <> '') ORDER BY t.id LIMIT 100;
 --   1: t1
 
 -- pick: as in mysql.sql

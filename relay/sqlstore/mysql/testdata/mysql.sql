@@ -132,7 +132,7 @@ SELECT CONCAT('0 0 ', CONCAT(@@hostname, ':', @@port, '/', @@server_uuid)), t.id
 
 -- candidates
 SELECT t.id, t.lane, t.topic, t.message_key, t.sinks, coalesce(length(t.payload), length(t.payload_text), 0) FROM `app`.`Events` AS t FORCE INDEX (PRIMARY) WHERE (t.lane = 1 AND t.id > 10 AND t.id <= 20
-    OR t.lane = 2 AND t.id > 11 AND t.id <= 21) AND t.topic NOT IN (?) ORDER BY t.lane, t.id LIMIT 100;
+    OR t.lane = 2 AND t.id > 11 AND t.id <= 21) AND (t.topic NOT IN (?) OR t.sinks <> '') ORDER BY t.lane, t.id LIMIT 100;
 --   1: t1
 
 -- pick

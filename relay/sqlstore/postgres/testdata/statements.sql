@@ -248,7 +248,7 @@ CROSS JOIN LATERAL (SELECT * FROM app."Events" AS h
 SELECT t.id, t.lane, t.topic, COALESCE(t.message_key, ''), t.sinks, t.bytes
 FROM unnest($2::smallint[], $3::bigint[], $4::bigint[]) AS p (lane, after, until)
 CROSS JOIN LATERAL (SELECT h.id, h.lane, h.topic, h.message_key, h.sinks, COALESCE(octet_length(h.payload), octet_length(h.payload_text), 0) AS bytes FROM app."Events" AS h
-    WHERE h.lane = p.lane AND h.id > COALESCE(p.after, (p.lane::text @@ ANY ('{x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x}'::text[]))::int) AND h.id <= p.until AND h.topic <> ALL ($1::text[])
+    WHERE h.lane = p.lane AND h.id > COALESCE(p.after, (p.lane::text @@ ANY ('{x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x,x}'::text[]))::int) AND h.id <= p.until AND (h.topic <> ALL ($1::text[]) OR h.sinks <> '')
     ORDER BY h.lane, h.id LIMIT $5::bigint) AS t
 WHERE ($6::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0) LIMIT $7::bigint;
 --   1: {"t1"}
