@@ -64,6 +64,7 @@ func (f *fanout) inMemory() bool {
 type fanouts struct {
 	waiting   []*fanout // for others of their sinks, the longest first
 	unwritten int       // items with an outcome that isn't on its way
+	idle      []*key    // of which nothing waits any more: they are forgotten once the batch that is being judged is
 }
 
 // due is when the first of those that wait has waited long enough; zero without one.
@@ -117,12 +118,17 @@ func (s *settling) onItsWay(it *item) {
 			s.write(next.item)
 		}
 	}
-	k.lane.forget(k)
+	s.fanouts.idle = append(s.fanouts.idle, k)
 }
 
-// advanceLate writes what has waited long enough, and when the relay stops all that waits.
+// advanceLate writes what has waited long enough, and when the relay stops all that waits; and it
+// forgets keys that only waited for that.
 func (s *settling) advanceLate(now time.Time) {
 	w := &s.fanouts
+	for _, k := range w.idle {
+		k.lane.forget(k)
+	}
+	w.idle = w.idle[:0]
 	for len(w.waiting) > 0 && (s.stopping.begun || !now.Before(w.due())) {
 		f := w.waiting[0]
 		w.waiting[0] = nil

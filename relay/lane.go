@@ -165,7 +165,7 @@ func (l *lane) key(ref keyRef) *key {
 
 // forget drops the key's state once there is nothing to remember.
 func (l *lane) forget(k *key) {
-	if k != nil && k.inFlight == 0 && len(k.items) == 0 && !k.blocked && !k.dropped && k.unwritten == 0 && len(k.behind) == 0 {
+	if k != nil && l.keys[k.ref] == k && k.inFlight == 0 && len(k.items) == 0 && !k.blocked && !k.dropped && k.unwritten == 0 && len(k.behind) == 0 {
 		delete(l.keys, k.ref)
 	}
 }

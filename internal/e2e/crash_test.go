@@ -117,6 +117,14 @@ func (s *scene) manyTransactions() int {
 // killEverySecond runs three relays and kills one of them each second, until all
 // is done. Each has a path of its own, which the URL of its sink may tell.
 func killEverySecond(s *scene, sink func(path string) string, lease time.Duration, batch int, done <-chan struct{}, more ...string) []*kill {
+	return killInTurns(s, lease, done, func(path string) *process {
+		arguments := append([]string{"--lease", lease.String(), "--batch", fmt.Sprint(batch), "--workers", "2"}, more...)
+		return s.relay(path, sink(path), arguments...)
+	})
+}
+
+// killInTurns is the same with relays that are started in another way.
+func killInTurns(s *scene, lease time.Duration, done <-chan struct{}, startAs func(path string) *process) []*kill {
 	var (
 		kills    []*kill
 		watchers sync.WaitGroup
@@ -125,9 +133,7 @@ func killEverySecond(s *scene, sink func(path string) string, lease time.Duratio
 	)
 	start := func(i int) {
 		started++
-		path := fmt.Sprint("/relay-", started)
-		arguments := append([]string{"--lease", lease.String(), "--batch", fmt.Sprint(batch), "--workers", "2"}, more...)
-		relays[i] = s.relay(path, sink(path), arguments...)
+		relays[i] = startAs(fmt.Sprint("/relay-", started))
 	}
 	for i := range relays {
 		start(i)
