@@ -102,6 +102,7 @@ func checks() []check {
 		{name: "settle all parts at once", run: settleAllPartsAtOnce},
 		{name: "readers tell the sinks", run: readersTellSinks},
 		{name: "filter by sink", run: filterBySink},
+		{name: "pages keep parts together", run: pagesKeepParts},
 		{name: "operate on parts", run: operateOnParts},
 		{name: "reclaim brings one part", run: returnsOnePart, byRows: true},
 

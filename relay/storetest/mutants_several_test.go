@@ -122,6 +122,15 @@ func severalMutants() []mutant {
 				return slices.DeleteFunc(infos, func(info storage.Info) bool { return !strings.Contains(info.Sinks, sink) }), err
 			}}
 		}},
+		{"a listing ends with the row that has enough bytes", []string{"pages keep parts together"}, func(s Store, _ *facts) Store {
+			return onList{s, func(ctx context.Context, filter storage.Filter) ([]storage.Info, error) {
+				infos, err := s.List(ctx, filter)
+				if filter.MaxBytes == 1 {
+					infos = infos[:1]
+				}
+				return infos, err
+			}}
+		}},
 		{"a requeue changes all rows of a message", []string{"operate on parts"}, func(s Store, _ *facts) Store {
 			return onRequeue{s, func(ctx context.Context, filter storage.Filter) (int, error) {
 				n, err := s.Requeue(ctx, filter)

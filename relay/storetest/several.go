@@ -311,6 +311,21 @@ func operateOnParts(t testing.TB, table Table) {
 	}
 }
 
+// A listing whose payloads have enough bytes ends with all rows of a message, as its next page
+// goes on after it.
+func pagesKeepParts(t testing.TB, table Table) {
+	a := holder(t, table, "a")
+	row := a.waitingAt(table, false, outbox.Message{Topic: "several", Payload: []byte("some bytes")})
+	a.waitingAt(table, false, outbox.Message{Topic: "several"})
+	a.mustSettle(a.part(storage.StateDone, row, "a", "b,c"))
+	a.mustSettle(a.part(storage.StateError, a.waiting(row.ID, "b,c"), "b", "c"))
+	var got []storage.Row
+	for _, info := range a.list(storage.Filter{MaxBytes: 1}) {
+		got = append(got, info.Row)
+	}
+	wantIDs(t, "a page of one byte", ids(got), []int64{row.ID, row.ID, row.ID})
+}
+
 // By rows, of the rows of one message one comes back at a time.
 func returnsOnePart(t testing.TB, table Table) {
 	a := holder(t, table, "a")
