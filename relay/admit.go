@@ -25,6 +25,8 @@ func (e *byLanes) admit(l *lane, row *storage.Row) (taken bool) {
 	switch {
 	case len(queues) == 1 && f == nil:
 		return e.admitTo(l, row, queues[0], nil)
+	case f == nil && slices.ContainsFunc(queues, func(queue int) bool { return l.known[queue][row.ID].isWhole(row) }):
+		return false
 	case f != nil: // what the page says may be from before its last settlement
 		queues = slices.DeleteFunc(slices.Clone(f.needed), func(queue int) bool { return !slices.Contains(f.left, e.names[queue]) })
 	case row.Later && !row.Deferred || row.Holds != storage.NoHold: // one settlement, of the whole row

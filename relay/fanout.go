@@ -60,6 +60,11 @@ func (f *fanout) inMemory() bool {
 	return slices.ContainsFunc(f.needed, func(queue int) bool { return f.member(queue) != nil })
 }
 
+// isWhole says that the item is the same row, which is put away for all of its sinks at once.
+func (it *item) isWhole(row *storage.Row) bool {
+	return it != nil && it.fanout == nil && it.row.Message.ID == row.Message.ID && it.row.Deferred == row.Deferred
+}
+
 // fanouts are the rows of several sinks of which an outcome waits.
 type fanouts struct {
 	waiting   []*fanout // for others of their sinks, the longest first

@@ -1,6 +1,7 @@
 package relay_test
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -307,6 +308,34 @@ func TestScheduledMessageOfSeveralSinks(t *testing.T) {
 		}
 		if got := strings.Join(rowsOf(t, db), ", "); got != "a done, b done" {
 			t.Errorf("at the end the rows are %s", got)
+		}
+	})
+}
+
+// A message of several sinks whose time comes while it is being put away is put away, and sent once.
+func TestScheduledMessageOfSeveralSinksThatIsPutAwayLate(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db, a, b := memstore.New(), &recorder{}, &recorder{}
+		store := db.Store()
+		store.Hooks.Fail = func(_ context.Context, op memstore.Op) error {
+			if op == memstore.OpSettle {
+				time.Sleep(2 * time.Second)
+			}
+			return nil
+		}
+		_, stop := start(t, store, toAll(map[string]sinks.Sink{"a": a, "b": b}))
+		tx := db.Begin()
+		tx.Insert(outbox.Message{Topic: "a"}) // what commits late has rows read again
+		db.Write(outbox.Message{Topic: "t", AvailableAt: time.Now().Add(time.Second)})
+		time.Sleep(1500 * time.Millisecond)
+		tx.Commit()
+		time.Sleep(time.Minute)
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+		if len(a.received) != 2 || len(b.received) != 1 {
+			t.Errorf("they have %d and %d messages, want 2 and 1", len(a.received), len(b.received))
 		}
 	})
 }
