@@ -177,8 +177,9 @@ func relayByRows(ctx context.Context, pool *sql.DB, table table) error {
 	}
 	var settlements []storage.Settlement
 	for i, row := range rows {
-		settlements = append(settlements, storage.Settlement{ID: row.ID, Lane: row.Lane, MessageID: row.Message.ID, Token: "t", State: []storage.State{storage.StateDone, storage.StateRetry}[i]})
+		settlements = append(settlements, storage.Settlement{ID: row.ID, Lane: row.Lane, MessageID: row.Message.ID, Token: "t", State: []storage.State{storage.StateDone, storage.StateError}[i]})
 	}
+	settlements[1].DeadLetter = &storage.Copy{MessageID: outbox.NewID(), Topic: "dead"}
 	_, extend := store.Extend(ctx, "t", []int64{1, 2}, time.Minute)
 	_, settle := store.Settle(ctx, "r", true, settlements)
 	_, reclaim := store.Reclaim(ctx, 10)

@@ -24,6 +24,7 @@ SELECT name, CAST(utc_timestamp(6) AS CHAR) FROM `app`.`Events_relays` WHERE `un
 
 -- check
 SELECT 1 FROM `app`.`Events` WHERE FALSE;
+EXPLAIN INSERT INTO `app`.`Events` VALUES ();
 EXPLAIN UPDATE `app`.`Events` SET attempts = '';
 EXPLAIN DELETE FROM `app`.`Events`;
 SELECT 1 FROM `app`.`Events_held` WHERE FALSE;

@@ -39,6 +39,7 @@ DELETE FROM `app`.`Events_relays` WHERE name = ?;
 
 -- check
 SELECT 1 FROM `app`.`Events` WHERE FALSE;
+EXPLAIN INSERT INTO `app`.`Events` VALUES ();
 EXPLAIN UPDATE `app`.`Events` SET attempts = '';
 EXPLAIN DELETE FROM `app`.`Events`;
 SELECT 1 FROM `app`.`Events_held` WHERE FALSE;

@@ -35,9 +35,9 @@ SELECT name, CAST(utc_timestamp(6) AS CHAR) FROM `app`.`Events_relays` WHERE `un
 
 -- check
 SELECT 1 FROM `app`.`Events` WHERE FALSE;
+EXPLAIN INSERT INTO `app`.`Events` VALUES ();
 EXPLAIN UPDATE `app`.`Events` SET attempts = '';
 EXPLAIN DELETE FROM `app`.`Events`;
-EXPLAIN INSERT INTO `app`.`Events` VALUES ();
 SELECT 1 FROM `app`.`Events_held` WHERE FALSE;
 EXPLAIN INSERT INTO `app`.`Events_held` VALUES ();
 EXPLAIN UPDATE `app`.`Events_held` SET lane = '';

@@ -55,6 +55,7 @@ DELETE FROM app."Events_relays" WHERE name = :1;
 -- check
 SELECT n.need, 'on', n.name FROM (
     SELECT 'SELECT' AS need, 'Events' AS name FROM dual
+    UNION ALL SELECT 'INSERT' AS need, 'Events' AS name FROM dual
     UNION ALL SELECT 'UPDATE' AS need, 'Events' AS name FROM dual
     UNION ALL SELECT 'DELETE' AS need, 'Events' AS name FROM dual
     UNION ALL SELECT 'SELECT' AS need, 'Events_held' AS name FROM dual

@@ -47,8 +47,8 @@ SELECT need, 'on', name FROM unnest($1::text[], $2::text[]) AS n (name, need)
 WHERE NOT has_table_privilege(name, need)
 UNION ALL SELECT 'SELECT', 'on', pg_get_serial_sequence('app."Events"', 'id')
 WHERE NOT has_sequence_privilege(pg_get_serial_sequence('app."Events"', 'id'), 'SELECT');
---   1: {"app.\"Events\"","app.\"Events\"","app.\"Events\"","app.\"Events_held\"","app.\"Events_held\"","app
---   2: {"SELECT","UPDATE","DELETE","SELECT","INSERT","UPDATE","DELETE","SELECT","INSERT","UPDATE","DELETE",
+--   1: {"app.\"Events\"","app.\"Events\"","app.\"Events\"","app.\"Events\"","app.\"Events_held\"","app.\"Ev
+--   2: {"SELECT","INSERT","UPDATE","DELETE","SELECT","INSERT","UPDATE","DELETE","SELECT","INSERT","UPDATE",
 SELECT s.setting FROM pg_sequence AS q CROSS JOIN LATERAL (VALUES
     ('CACHE ' || q.seqcache, q.seqcache > 1), ('INCREMENT BY ' || q.seqincrement, q.seqincrement <= 0), ('CYCLE', q.seqcycle)) AS s (setting, wrong)
 WHERE q.seqrelid = pg_get_serial_sequence('app."Events"', 'id')::regclass AND s.wrong

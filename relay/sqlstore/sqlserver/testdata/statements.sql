@@ -59,6 +59,7 @@ UNION ALL SELECT N'ANSI_WARNINGS is', N'off' WHERE SESSIONPROPERTY(N'ANSI_WARNIN
 SELECT N'pages of', name FROM sys.indexes WHERE object_id IN (OBJECT_ID(N'[app].[Events]'), OBJECT_ID(N'[app].[Events_held]'), OBJECT_ID(N'[app].[Events_lanes]')) AND allow_page_locks = 1
 UNION ALL SELECT N'all of', name FROM sys.tables WHERE object_id IN (OBJECT_ID(N'[app].[Events]'), OBJECT_ID(N'[app].[Events_held]'), OBJECT_ID(N'[app].[Events_lanes]')) AND lock_escalation_desc <> N'DISABLE';
 SELECT need, N'on', name FROM (VALUES (N'SELECT', N'[app].[Events]'),
+    (N'INSERT', N'[app].[Events]'),
     (N'UPDATE', N'[app].[Events]'),
     (N'DELETE', N'[app].[Events]'),
     (N'SELECT', N'[app].[Events_held]'),
