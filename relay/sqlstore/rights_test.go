@@ -170,10 +170,11 @@ func relayByRows(ctx context.Context, pool *sql.DB, table table) error {
 	if err != nil {
 		return err
 	}
+	mode := store.SetClaimMode(ctx, storage.ByRows)
 	_, beat := store.Heartbeat(ctx, storage.Identity{Name: "r", Claim: storage.ByRows}, time.Minute)
 	rows, claim := store.Claim(ctx, storage.ClaimRequest{Relay: "r", Token: "t", TTL: time.Minute, Limit: 2})
-	if err := errors.Join(store.SetClaimMode(ctx, storage.ByRows), beat, claim); err != nil {
-		return err
+	if err := errors.Join(mode, beat, claim); err != nil || len(rows) != 2 {
+		return fmt.Errorf("%d rows claimed, want 2: %w", len(rows), err)
 	}
 	var settlements []storage.Settlement
 	for i, row := range rows {
