@@ -104,6 +104,14 @@ func headerText(text string) string {
 	}, text))
 }
 
+// now is the database's time, or this process's while that was never heard.
+func (c *databaseClock) now() time.Time {
+	if c.said.IsZero() {
+		return time.Now()
+	}
+	return c.said.Add(time.Since(c.heard))
+}
+
 // checkDeadLetters wants that each sink's dead letters come somewhere. A sink that holds keys can't
 // have its own: they would wait behind their message.
 func (o Options) checkDeadLetters(routes *router, names []string) error {

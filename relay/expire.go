@@ -37,14 +37,6 @@ type databaseClock struct {
 	said, heard time.Time
 }
 
-// now is the database's time, or this process's while that was never heard.
-func (c *databaseClock) now() time.Time {
-	if c.said.IsZero() {
-		return time.Now()
-	}
-	return c.said.Add(time.Since(c.heard))
-}
-
 // passed says that a time has passed by the database's clock. Of a clock that was never heard
 // none has. It may be wrong by the time that the answer took, but never says so too early.
 func (c *databaseClock) passed(at time.Time) bool {

@@ -146,6 +146,7 @@ func (e *engine) delivered(it *item, outcome sinks.Outcome, settled bool) {
 // reject parks the item. Its key waits until that is written: a park that is
 // lost would send this message after the next one. With HoldKey it waits for an operator; then
 // it may say that the item goes back to its queue, and is parked once it is the first of its key.
+// It may be sent elsewhere, too (deadletter.go).
 func (e *engine) reject(it *item, outcome sinks.Outcome) (back bool) {
 	if it.mustFollow() {
 		it.condemned = &outcome

@@ -215,6 +215,10 @@ func (s *settling) after(result settleResult) (fenced bool) {
 		if it.row.Holds == storage.NoHold { // what is skipped or discarded was parked before
 			states[it.toWrite.State]++
 		}
+		if it.toWrite.DeadLetter != nil { // it is pending now: look, and end no drain before
+			s.poll.fresh, s.poll.empty = true, 0
+			s.poll.news++
+		}
 		s.finish(it)
 	}
 	s.options.Observer.Settled(result.counts, states)
