@@ -92,7 +92,6 @@ func (e *byLanes) admitTo(l *lane, row *storage.Row, queue int, f *fanout) bool 
 	}
 	if takes && e.tooOld(row) { // it needs no room
 		it := &item{row: *row, lane: l, slot: queue, fanout: f, key: k, numbering: e.late.numberingOf(row)}
-		it.row.Message.Payload, it.row.Message.Headers = nil, nil
 		if e.expire(q, it) {
 			l.add(it)
 			return true

@@ -344,6 +344,8 @@ type result struct {
 	delay    time.Duration
 	problem  string
 	receipt  string
+
+	deadLetter *storage.Copy
 }
 
 // stage is how far an item has come.
@@ -399,6 +401,7 @@ func (i *item) settlement() storage.Settlement {
 	s := storage.Settlement{
 		ID: i.row.ID, Lane: i.row.Lane, MessageID: i.row.Message.ID, Token: i.token, Deferred: i.row.Deferred, Sinks: i.row.Sinks,
 		State: r.state, Holds: r.holds, Attempts: r.attempts, Crashes: i.row.Crashes, Delay: r.delay, Error: r.problem, Receipt: r.receipt,
+		DeadLetter: r.deadLetter,
 	}
 	if i.lane != nil {
 		s.Fence = i.lane.Fence

@@ -149,6 +149,7 @@ func (e *engine) delivered(it *item, outcome sinks.Outcome, settled bool) {
 // reject parks the item. Its key waits until that is written: a park that is
 // lost would send this message after the next one. With HoldKey it waits for an operator; then
 // it may say that the item goes back to its queue, and is parked once it is the first of its key.
+// It may be sent elsewhere, too (deadletter.go).
 func (e *engine) reject(it *item, outcome sinks.Outcome) (back bool) {
 	if it.mustFollow() {
 		it.condemned = &outcome
@@ -159,14 +160,15 @@ func (e *engine) reject(it *item, outcome sinks.Outcome) (back bool) {
 		what = "relay: parked a message, which waits for an operator, and all of its key with it"
 	}
 	e.claiming.block(it)
-	if allowed, more := e.logLimiter.allow("parked " + it.queue.name + string(outcome.Reason)); allowed {
-		e.options.Logger.Warn(what, "relay", e.options.Name, "sink", it.queue.name,
-			"topic", it.row.Message.Topic, "id", it.row.Message.ID, "reason", string(outcome.Reason), "detail", loggable(outcome), "unsaid", more)
-	}
 	parked := it.result(storage.StateError)
 	parked.attempts++
 	parked.holds = holds
 	parked.problem = describe(outcome)
+	what += e.addDeadLetter(it.queue, &it.row, string(outcome.Reason), &parked)
+	if allowed, more := e.logLimiter.allow("parked " + it.queue.name + string(outcome.Reason)); allowed {
+		e.options.Logger.Warn(what, "relay", e.options.Name, "sink", it.queue.name,
+			"topic", it.row.Message.Topic, "id", it.row.Message.ID, "reason", string(outcome.Reason), "detail", loggable(outcome), "unsaid", more)
+	}
 	e.settle.add(it, parked)
 	return false
 }

@@ -56,7 +56,7 @@ func New(store storage.Store, options Options) (*Relay, error) {
 	options.Sinks = configured
 	routes, err := newRouter(options.Routes, names)
 	if err == nil {
-		err = routes.several(options.Claim)
+		err = errors.Join(routes.several(options.Claim), options.checkDeadLetters(routes))
 	}
 	if err := errors.Join(append(problems, err)...); err != nil {
 		return nil, fmt.Errorf("relay: %w", err)

@@ -242,6 +242,10 @@ func (e *engine) finishAll(it *item, states map[storage.State]int) {
 	if it.row.Holds == storage.NoHold { // what is skipped or discarded was parked before
 		states[it.toWrite.state]++
 	}
+	if it.toWrite.deadLetter != nil { // it is pending now: look, and end no drain before
+		e.poll.fresh, e.poll.empty = true, 0
+		e.poll.news++
+	}
 	f := it.fanout
 	if f == nil {
 		e.finish(it)
@@ -379,6 +383,9 @@ func (s *settling) refused(q *unsettled, err error) {
 			"id", it.row.Message.ID, "state", string(outcome.state), "text", outcome.problem, "receipt", outcome.receipt, "error", err)
 		if outcome.receipt = ""; outcome.problem != "" {
 			outcome.problem = unwritableText
+		}
+		if outcome.deadLetter != nil {
+			outcome.deadLetter = withoutError(*outcome.deadLetter)
 		}
 		return
 	}

@@ -170,7 +170,7 @@ func (c Config) RoutesOf(source string) []relay.Route {
 }
 
 // SinksOf returns the sinks that a source's messages can go to: those of its
-// routes, or all where there is no route.
+// routes, and those of their dead letters, or all where there is no route.
 func (c Config) SinksOf(source string) []Sink {
 	if len(c.Routes) == 0 {
 		return c.Sinks
@@ -179,6 +179,14 @@ func (c Config) SinksOf(source string) []Sink {
 	for _, route := range c.RoutesOf(source) {
 		for _, name := range sinksOf(route) {
 			routed[name] = true
+		}
+	}
+	for more := true; more; { // until each sink's dead letters have theirs
+		more = false
+		for _, sink := range c.Sinks {
+			if to := sink.DeadLetter.Sink; to != "" && routed[sink.Name] && !routed[to] {
+				routed[to], more = true, true
+			}
 		}
 	}
 	var found []Sink

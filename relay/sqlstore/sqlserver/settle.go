@@ -55,6 +55,7 @@ func (d *SQLServer) newLaneMoves(name string, settlements []storage.Settlement) 
 // rows is read from them, which locks them.
 func (d *SQLServer) SettleParts(ctx context.Context, tx *sql.Tx, relay string, keep bool, settlements []storage.Settlement) (backend.Settled, error) {
 	m := d.newLaneMoves(relay, settlements)
+	m.deadLetters()
 	for _, parts := range backend.PartsOf(settlements, keep) {
 		table, where := d.table.Hot, "g.held = 0 AND t.sinks = g.sinks"
 		if parts.Deferred {
@@ -107,12 +108,15 @@ type moves struct {
 	has   backend.Moves
 	token string // a further condition of hot rows
 	lines []string
+
+	deadHot, deadHeld []storage.Settlement // that write a dead letter
 }
 
 // newMoves reads the settlements into a table, each with what it shows:
 // a claim of that type.
 func (d *SQLServer) newMoves(settlements []storage.Settlement, claim, collate string, claimOf func(*storage.Settlement) any) *moves {
 	m := &moves{SQLServer: d, has: backend.MovesOf(settlements)}
+	m.deadHot, m.deadHeld = backend.DeadLettersOf(settlements)
 	items := backend.Column(settlements, func(s *storage.Settlement) []any {
 		return []any{s.Lane, s.ID, claimOf(s), s.State, s.Deferred, s.Attempts, s.Crashes, millis(s.Delay), backend.Nullable(s.Error), backend.Nullable(s.Receipt), s.MessageID, backend.HoldsOf(s), s.Sinks, s.For, s.Left}
 	})
@@ -155,6 +159,7 @@ const (
 
 func (m *moves) move(relay string, keep bool) {
 	const hot, held = "g.held = 0", heldRow
+	m.deadLetters()
 	if m.has.HotDone {
 		m.finish(m.table.Hot, hot+m.token, relay, keep)
 	}
@@ -174,6 +179,40 @@ func (m *moves) move(relay string, keep bool) {
 		m.change(m.table.Hot, "claimed_by = NULL, claim_token = NULL, claimed_until = NULL, attempts = g.attempts, crashes = g.crashes, last_error = "+newError,
 			"g.state = N'pending' AND "+hot+m.token)
 	}
+}
+
+// deadLetters are written before their rows move.
+func (m *moves) deadLetters() {
+	if len(m.deadHot) > 0 {
+		where := "g.held = 0" + m.token
+		if backend.BySinks(&m.deadHot[0]) {
+			where += " AND t.sinks = g.sinks"
+		}
+		m.copies(m.table.Hot, m.deadHot, where)
+	}
+	if len(m.deadHeld) > 0 {
+		m.copies(m.table.Held, m.deadHeld, heldRow+" AND "+backend.Undecided)
+	}
+}
+
+// copies writes the messages that settlements have as their DeadLetter: of those rows of a table
+// that are given and meet a condition, which are locked until they have moved. ORDER BY makes sure
+// that ids are given in the rows' order.
+func (m *moves) copies(from string, settlements []storage.Settlement, where string) {
+	items := backend.Column(settlements, func(s *storage.Settlement) []any {
+		c := s.DeadLetter
+		return []any{s.Lane, s.ID, s.MessageID, s.Sinks, c.MessageID, c.Topic, backend.Nullable(c.Headers), c.Sinks}
+	})
+	m.add(
+		"INSERT INTO "+m.table.Hot+" ("+backend.CopyInto+")",
+		"SELECT "+strings.ReplaceAll(backend.CopyFrom, "g.", "c."),
+		"FROM OPENJSON("+m.args.add(bind.SQLServerList(items))+") WITH (lane smallint '$[0]', id bigint '$[1]', message_id uniqueidentifier '$[2]', sinks nvarchar(400) '$[3]',",
+		"    copy_id uniqueidentifier '$[4]', copy_topic nvarchar(255) '$[5]', copy_headers nvarchar(max) '$[6]', copy_sinks nvarchar(400) '$[7]') AS c",
+		"INNER JOIN @given AS g ON g.lane = c.lane AND g.id = c.id AND g.message_id = c.message_id AND g.sinks = c.sinks "+binary,
+		"INNER JOIN "+from+" AS t WITH (FORCESEEK, UPDLOCK, REPEATABLEREAD, ROWLOCK) ON "+row,
+		"WHERE "+where,
+		"ORDER BY t.id",
+		"OPTION (FORCE ORDER, LOOP JOIN);")
 }
 
 // What a row that is deleted takes with it, in the order of backend.Kept and changing.
