@@ -27,6 +27,7 @@ const (
 	OpReclaim      Op = "reclaim"
 	OpStatus       Op = "status"
 	OpList         Op = "list"
+	OpParked       Op = "parked"
 	OpRequeue      Op = "requeue"
 	OpSkip         Op = "skip"
 	OpDiscard      Op = "discard"

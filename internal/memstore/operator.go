@@ -62,6 +62,31 @@ func (s *Store) Discard(ctx context.Context, filter storage.Filter) (int, error)
 	})
 }
 
+// Parked implements [storage.Operator].
+func (s *Store) Parked(ctx context.Context, filter storage.Filter, within int64) (found []storage.Parked, err error) {
+	filter.AfterID = 0
+	err = s.do(ctx, OpParked, func() error {
+		last := map[string]int64{} // delivered id of each key
+		for _, r := range s.db.selected(filter) {
+			if r.state != storage.StateError {
+				continue
+			}
+			m := r.row.Message
+			found = append(found, storage.Parked{ID: r.row.ID, Lane: r.row.Lane, Topic: m.Topic, Key: m.Key, HoldsKey: r.holds()})
+		}
+		for _, r := range s.db.done {
+			if len(found) > 0 && r.row.ID-found[0].ID <= within {
+				last[r.row.Message.Key] = max(last[r.row.Message.Key], r.row.ID)
+			}
+		}
+		for i := range found {
+			found[i].Overtaken = found[i].Key != "" && last[found[i].Key] > found[i].ID
+		}
+		return nil
+	})
+	return found, err
+}
+
 func parked(*record) bool { return true }
 
 // changeParked changes those of the parked rows that which approves of.

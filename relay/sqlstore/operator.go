@@ -89,6 +89,19 @@ func (s *Store) Discard(ctx context.Context, filter storage.Filter) (int, error)
 	return asked + discarded, err
 }
 
+// Parked implements [storage.Operator].
+func (s *Store) Parked(ctx context.Context, filter storage.Filter, within int64) ([]storage.Parked, error) {
+	if filter.State != "" && filter.State != storage.StateError {
+		return nil, nil
+	}
+	filter.AfterID = 0
+	selected, err := selection(filter)
+	if err != nil {
+		return nil, err
+	}
+	return try(ctx, s, "list parked messages of table", func() ([]storage.Parked, error) { return s.backend.Parked(ctx, selected, within) })
+}
+
 // changeParked goes on in steps until nothing is left, and says how many it
 // changed, also if it fails on its way.
 func (s *Store) changeParked(ctx context.Context, what string, filter storage.Filter, change backend.ParkedChange) (changed int, err error) {

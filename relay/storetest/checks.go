@@ -113,6 +113,8 @@ func checks() []check {
 		{name: "requeued never expires", run: requeuedNeverExpires},
 		{name: "requeued by rows never expires", run: requeuedByRowsNeverExpires, byRows: true},
 		{name: "discard parked", run: discardParked},
+		{name: "parked are listed", run: parkedAreListed},
+		{name: "overtaken are told", run: overtakenAreTold},
 		{name: "filters select", run: filtersSelect},
 		{name: "list pages", run: listPages},
 		{name: "changes have no limit", run: changesHaveNoLimit},

@@ -46,6 +46,7 @@ func (w *worker) storeCalls(row storage.Row) map[string]func(context.Context) er
 		"Reclaim": func(ctx context.Context) error { _, err := s.Reclaim(ctx, 1); return err },
 		"Status":  func(ctx context.Context) error { _, err := s.Status(ctx); return err },
 		"List":    func(ctx context.Context) error { _, err := s.List(ctx, storage.Filter{}); return err },
+		"Parked":  func(ctx context.Context) error { _, err := s.Parked(ctx, storage.Filter{}, 1); return err },
 		"Requeue": func(ctx context.Context) error { _, err := s.Requeue(ctx, storage.Filter{}); return err },
 		"Skip":    func(ctx context.Context) error { _, err := s.Skip(ctx, storage.Filter{}); return err },
 		"Discard": func(ctx context.Context) error { _, err := s.Discard(ctx, storage.Filter{}); return err },

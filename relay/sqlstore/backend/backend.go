@@ -119,6 +119,10 @@ type Backend interface {
 	// ChangeParked changes parked rows, up to the filter's limit, and returns the id of
 	// each.
 	ChangeParked(ctx context.Context, filter Filter, change ParkedChange) ([]int64, error)
+
+	// Parked returns the parked rows that the filter selects, without its limits, in the order
+	// of ids; see [ParkedRows].
+	Parked(ctx context.Context, filter Filter, within int64) ([]storage.Parked, error)
 }
 
 // ParkedChange is what an operator does with parked rows.

@@ -15,6 +15,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/rowrelay/rowrelay/outbox"
+	"github.com/rowrelay/rowrelay/outbox/dialect"
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
@@ -336,6 +337,42 @@ func ReadCandidates(ctx context.Context, q Querier, query Query, take func(stora
 		}
 		return take(c)
 	})
+}
+
+// ParkedRows is the statement that [ReadParked] reads: rows t that filter selects, a condition
+// with arguments of its own each time. Of the keys that they have it looks for the highest id
+// that was delivered, where within, an argument too, allows any: along the key of the done
+// rows, each of which is read once.
+func ParkedRows(table dialect.Table, filter func() string, within func() string) string {
+	overtaken, last := "0", ""
+	if within != nil {
+		parked := func(columns string) string {
+			return "SELECT " + columns + " FROM " + table.Held + " t WHERE t.state = 'error' AND " + filter()
+		}
+		overtaken = "CASE WHEN l.last_id > t.id THEN 1 ELSE 0 END"
+		last = `
+LEFT JOIN (
+    SELECT d.lane, d.message_key, max(d.id) AS last_id
+    FROM (` + parked("DISTINCT t.lane, t.message_key") + `) k
+    JOIN ` + table.Done + ` d ON d.lane = k.lane AND d.message_key = k.message_key
+    WHERE d.id > (` + parked("min(t.id)") + `)
+        AND d.id <= ` + within() + ` + (` + parked("min(t.id)") + `)
+    GROUP BY d.lane, d.message_key) l ON l.lane = t.lane AND l.message_key = t.message_key`
+	}
+	return "SELECT t.id, t.lane, t.topic, t.message_key, t.holds, " + overtaken + "\nFROM " + table.Held + " t" + last +
+		"\nWHERE t.state = 'error' AND " + filter() + "\nORDER BY t.id"
+}
+
+// ReadParked reads them.
+func ReadParked(ctx context.Context, q Querier, query Query) (parked []storage.Parked, err error) {
+	var row storage.Parked
+	var id, lane, holds, overtaken number
+	err = All(ctx, q, query, func() {
+		row.ID, row.Lane = int64(id), int(lane)
+		row.HoldsKey, row.Overtaken = holds != 0, overtaken != 0 && row.Key != ""
+		parked = append(parked, row)
+	}, &id, &lane, (*text)(&row.Topic), (*text)(&row.Key), &holds, &overtaken)
+	return parked, err
 }
 
 // Members reads the names of the living relays, each with the database's time.

@@ -261,6 +261,10 @@ func (g *golden) operating() {
 	g.add("ask for a discard", err)
 	_, err = g.ChangeParked(ctx, filter, backend.DiscardAtOnce)
 	g.add("discard", err)
+	_, err = g.Parked(ctx, filter, 0)
+	g.add("parked", err)
+	_, err = g.Parked(ctx, backend.Filter{Filter: storage.Filter{Topic: "t"}}, 1000)
+	g.add("parked, and which were overtaken", err)
 	_, err = backend.ReadStatus(ctx, g.db, g.Traits().Queries.Status)
 	g.add("status", err)
 }

@@ -77,6 +77,21 @@ func (m *MySQL) ChangeParked(ctx context.Context, filter backend.Filter, what ba
 	return ids, err
 }
 
+// Parked implements [backend.Backend].
+func (m *MySQL) Parked(ctx context.Context, filter backend.Filter, within int64) ([]storage.Parked, error) {
+	var args []any
+	selects := func() string {
+		where := conditions(filter)
+		args = append(args, where.args...)
+		return "TRUE" + where.sql
+	}
+	bound := func() string { return number(within) }
+	if within == 0 {
+		bound = nil
+	}
+	return backend.ReadParked(ctx, m.db, query(backend.ParkedRows(m.table, selects, bound), args...))
+}
+
 // Check implements [backend.Backend]. What the server's version says isn't repeated. On
 // TiDB nothing is asked of lanes, which were refused already, nor of transactions.
 func (m *MySQL) Check(ctx context.Context, claim storage.Claim) []backend.Finding {

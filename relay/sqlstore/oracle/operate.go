@@ -70,6 +70,17 @@ func (d *Oracle) ChangeParked(ctx context.Context, filter backend.Filter, what b
 	return ids, err
 }
 
+// Parked implements [backend.Backend].
+func (d *Oracle) Parked(ctx context.Context, filter backend.Filter, within int64) ([]storage.Parked, error) {
+	var a args
+	bound := func() string { return a.Add(within) }
+	if within == 0 {
+		bound = nil
+	}
+	query := backend.ParkedRows(d.table, func() string { return a.filter(filter, false) }, bound)
+	return backend.ReadParked(ctx, d.db, a.query(query))
+}
+
 // Check implements [backend.Backend]. The version is looked at when the table is opened.
 func (d *Oracle) Check(ctx context.Context, claim storage.Claim) []backend.Finding {
 	probes := []backend.Probe{

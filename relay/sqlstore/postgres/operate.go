@@ -61,6 +61,17 @@ func (p *Postgres) ChangeParked(ctx context.Context, filter backend.Filter, what
 	return backend.IDs(ctx, p.db, backend.Query{SQL: query, Args: a})
 }
 
+// Parked implements [backend.Backend].
+func (p *Postgres) Parked(ctx context.Context, filter backend.Filter, within int64) ([]storage.Parked, error) {
+	var a args
+	bound := func() string { return a.add(within, "bigint") }
+	if within == 0 {
+		bound = nil
+	}
+	query := backend.ParkedRows(p.table, func() string { return a.filter(filter) }, bound)
+	return backend.ReadParked(ctx, p.db, backend.Query{SQL: query, Args: a})
+}
+
 // Check implements [backend.Backend].
 func (p *Postgres) Check(ctx context.Context, claim storage.Claim) []backend.Finding {
 	tables, needs := p.rights(claim)

@@ -48,6 +48,24 @@ func (s *SQLite) ChangeParked(ctx context.Context, filter backend.Filter, what b
 		" ORDER BY t.id LIMIT ?) RETURNING id", append(args, int64(filter.Limit))...))
 }
 
+// Parked implements [backend.Backend].
+func (s *SQLite) Parked(ctx context.Context, filter backend.Filter, within int64) ([]storage.Parked, error) {
+	var args []any
+	selects := func() string {
+		where, values := conditions(filter)
+		args = append(args, values...)
+		return where
+	}
+	bound := func() string {
+		args = append(args, within)
+		return "?"
+	}
+	if within == 0 {
+		bound = nil
+	}
+	return backend.ReadParked(ctx, s.db, query(backend.ParkedRows(s.table, selects, bound), args...))
+}
+
 // Check implements [backend.Backend].
 func (s *SQLite) Check(ctx context.Context, claim storage.Claim) []backend.Finding {
 	probes := []backend.Probe{

@@ -74,6 +74,17 @@ func (d *SQLServer) ChangeParked(ctx context.Context, filter backend.Filter, wha
 		change))
 }
 
+// Parked implements [backend.Backend].
+func (d *SQLServer) Parked(ctx context.Context, filter backend.Filter, within int64) ([]storage.Parked, error) {
+	var a args
+	bound := func() string { return a.add(within) }
+	if within == 0 {
+		bound = nil
+	}
+	parked := backend.ParkedRows(d.table, func() string { return conditions(&a, filter, false) }, bound) + ";"
+	return backend.ReadParked(ctx, d.db, a.query(d.sql.Text("at one moment"), parked, "SET TRANSACTION ISOLATION LEVEL READ COMMITTED"))
+}
+
 // Check implements [backend.Backend]. Plans aren't looked at: showing one takes a right
 // that a relay has no other use for.
 func (d *SQLServer) Check(ctx context.Context, claim storage.Claim) []backend.Finding {

@@ -188,5 +188,9 @@ DELETE t FROM (SELECT 0 AS lane,1 AS id UNION ALL SELECT 0,2) AS g STRAIGHT_JOIN
 --   4: 2026-01-31 00:00:00.000000
 --   5: refused
 
+-- parked: as in mysql.sql
+
+-- parked, and which were overtaken: as in mysql.sql
+
 -- status: as in mysql.sql
 
