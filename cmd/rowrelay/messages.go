@@ -22,12 +22,6 @@ const listHelp = `List messages by id, lowest first: those with the given ids (t
 messages'), or those that all of the given filters select. Payloads are not
 shown; rowrelay messages show does.`
 
-const requeueHelp = `Make parked messages (state error) due at once, with no attempts charged: those
-with the given ids, or those that all of the given filters select, or with --all
-every parked message of the table. They keep their ids, and so their place in
-the order of their keys: one that holds its key (on_park: hold) goes first, and
-the key goes on behind it. Other states are not touched.`
-
 const skipHelp = `Have the keys go on that parked messages hold (on_park: hold): of those with the
 given ids, or those that all of the given filters select, or with --all of every
 parked message of the table. The messages stay parked; requeue and discard take
@@ -44,13 +38,13 @@ as retry. Other states are not touched.`
 func (p program) messagesCommand() *cobra.Command {
 	group := &cobra.Command{
 		Use:   "messages",
-		Short: "List, show, requeue, skip or discard messages",
+		Short: "List, show, requeue, redrive, skip or discard messages",
 		Args:  cobra.ArbitraryArgs,
 		RunE:  onlyCommands,
 	}
 	group.AddCommand(
 		p.listCommand(), p.showCommand(),
-		p.changeCommand("requeue [ID…]", "Deliver parked messages again", requeueHelp, "requeued", storage.Operator.Requeue),
+		p.requeueCommand(), p.redriveCommand(),
 		p.changeCommand("skip [ID…]", "Have keys go on that parked messages hold", skipHelp, "skipped", storage.Operator.Skip),
 		p.changeCommand("discard [ID…]", "Delete parked messages", discardHelp, "discarded", storage.Operator.Discard),
 	)
@@ -174,10 +168,9 @@ func (p program) showCommand() *cobra.Command {
 	return command
 }
 
-// changeCommand makes requeue, skip or discard; done is what the messages are then.
+// changeCommand makes skip or discard; done is what the messages are then.
 func (p program) changeCommand(use, short, long, done string, change func(storage.Operator, context.Context, storage.Filter) (int, error)) *cobra.Command {
 	m := &messages{program: p}
-	var all bool
 	command := m.command(use, short, long, func(ctx context.Context, operator storage.Operator, filter storage.Filter) error {
 		count, err := change(operator, ctx, filter)
 		if err != nil {
@@ -193,6 +186,14 @@ func (p program) changeCommand(use, short, long, done string, change func(storag
 		}
 		return err
 	})
+	m.mustSelect(command, done)
+	return command
+}
+
+// mustSelect adds the flags by which parked messages are selected, and refuses a command
+// without any; done is what the messages are then.
+func (m *messages) mustSelect(command *cobra.Command, done string) {
+	var all bool
 	m.filter.addFlags(command)
 	command.Flags().BoolVar(&all, "all", false, "every parked message")
 	command.PreRunE = func(command *cobra.Command, args []string) error {
@@ -208,7 +209,6 @@ func (p program) changeCommand(use, short, long, done string, change func(storag
 		}
 		return nil
 	}
-	return command
 }
 
 // filterFlags select messages.
