@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"database/sql"
 	"regexp"
 	"strconv"
 	"strings"
@@ -61,15 +62,20 @@ func (p *Postgres) ChangeParked(ctx context.Context, filter backend.Filter, what
 	return backend.IDs(ctx, p.db, backend.Query{SQL: query, Args: a})
 }
 
-// Parked implements [backend.Backend].
-func (p *Postgres) Parked(ctx context.Context, filter backend.Filter, within int64) ([]storage.Parked, error) {
+// Parked implements [backend.Backend]. Where statistics are old, as after very many were parked
+// at once, the planner takes nested loops for cheap that last minutes: it is kept from these.
+func (p *Postgres) Parked(ctx context.Context, filter backend.Filter, within int64) (parked []storage.Parked, err error) {
 	var a args
 	bound := func() string { return a.add(within, "bigint") }
 	if within == 0 {
 		bound = nil
 	}
 	query := backend.ParkedRows(p.table, func() string { return a.filter(filter) }, bound)
-	return backend.ReadParked(ctx, p.db, backend.Query{SQL: query, Args: a})
+	err = backend.InTx(ctx, p.db, readCommitted, []backend.Query{{SQL: "SET LOCAL enable_nestloop = off"}}, func(tx *sql.Tx) error {
+		parked, err = backend.ReadParked(ctx, tx, backend.Query{SQL: query, Args: a})
+		return err
+	})
+	return parked, err
 }
 
 // Check implements [backend.Backend].
