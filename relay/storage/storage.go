@@ -619,8 +619,8 @@ type Operator interface {
 	// states are not touched.
 	Discard(ctx context.Context, filter Filter) (int, error)
 
-	// Parked returns the parked messages that the filter selects, by id, lowest first, all as
-	// they are at one moment; the filter's limits don't count.
+	// Parked returns the parked messages that the filter selects, by id, lowest first; its limits
+	// don't count.
 	//
 	// It looks which of them were overtaken, among the delivered messages that have ids above
 	// the lowest of theirs by at most within; 0 looks at none. It reads each of these once, so

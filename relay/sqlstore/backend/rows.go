@@ -339,40 +339,44 @@ func ReadCandidates(ctx context.Context, q Querier, query Query, take func(stora
 	})
 }
 
-// ParkedRows is the statement that [ReadParked] reads: rows t that filter selects, a condition
-// with arguments of its own each time. Of the keys that they have it looks for the highest id
-// that was delivered, where within, an argument too, allows any: along the key of the done
-// rows, each of which is read once.
-func ParkedRows(table dialect.Table, filter func() string, within func() string) string {
-	overtaken, last := "0", ""
-	if within != nil {
-		parked := func(columns string) string {
-			return "SELECT " + columns + " FROM " + table.Held + " t WHERE t.state = 'error' AND " + filter()
-		}
-		overtaken = "CASE WHEN l.last_id > t.id THEN 1 ELSE 0 END"
-		last = `
-LEFT JOIN (
-    SELECT d.lane, d.message_key, max(d.id) AS last_id
-    FROM (` + parked("DISTINCT t.lane, t.message_key") + `) k
-    JOIN ` + table.Done + ` d ON d.lane = k.lane AND d.message_key = k.message_key
-    WHERE d.id > (` + parked("min(t.id)") + `)
-        AND d.id <= ` + within() + ` + (` + parked("min(t.id)") + `)
-    GROUP BY d.lane, d.message_key) l ON l.lane = t.lane AND l.message_key = t.message_key`
-	}
-	return "SELECT t.id, t.lane, t.topic, t.message_key, t.holds, " + overtaken + "\nFROM " + table.Held + " t" + last +
-		"\nWHERE t.state = 'error' AND " + filter() + "\nORDER BY t.id"
+// ParkedRows is the statement of parked rows t that the filter selects.
+func ParkedRows(table dialect.Table, filter string) string {
+	return "SELECT t.id, t.lane, t.topic, t.message_key, t.holds\nFROM " + table.Held + " t\nWHERE t.state = 'error' AND " + filter + "\nORDER BY t.id"
 }
 
-// ReadParked reads them.
-func ReadParked(ctx context.Context, q Querier, query Query) (parked []storage.Parked, err error) {
+// LastDelivered is the statement of the highest id that was delivered of each key that such
+// rows have, above the lowest of theirs by at most within. Each done row is read once. The
+// filter and within have arguments of their own each time. (Joined with the parked rows,
+// MariaDB would do it anew for each of these.)
+func LastDelivered(table dialect.Table, filter, within func() string) string {
+	parked := func(columns string) string {
+		return "(SELECT " + columns + " FROM " + table.Held + " t WHERE t.state = 'error' AND " + filter() + ")"
+	}
+	return `SELECT d.message_key, max(d.id)
+FROM ` + table.Done + ` d
+WHERE d.message_key IN ` + parked("t.message_key") + `
+    AND d.id > ` + parked("min(t.id)") + `
+    AND d.id <= ` + within() + ` + ` + parked("min(t.id)") + `
+GROUP BY d.message_key`
+}
+
+// ReadParked reads both; last is asked if it isn't empty.
+func ReadParked(ctx context.Context, q Querier, parked, last Query) (found []storage.Parked, err error) {
 	var row storage.Parked
-	var id, lane, holds, overtaken number
-	err = All(ctx, q, query, func() {
-		row.ID, row.Lane = int64(id), int(lane)
-		row.HoldsKey, row.Overtaken = holds != 0, overtaken != 0 && row.Key != ""
-		parked = append(parked, row)
-	}, &id, &lane, (*text)(&row.Topic), (*text)(&row.Key), &holds, &overtaken)
-	return parked, err
+	var id, lane, holds number
+	err = All(ctx, q, parked, func() {
+		row.ID, row.Lane, row.HoldsKey = int64(id), int(lane), holds != 0
+		found = append(found, row)
+	}, &id, &lane, (*text)(&row.Topic), (*text)(&row.Key), &holds)
+	if err != nil || last.SQL == "" {
+		return found, err
+	}
+	delivered := map[string]int64{}
+	err = All(ctx, q, last, func() { delivered[row.Key] = int64(id) }, (*text)(&row.Key), &id)
+	for i := range found {
+		found[i].Overtaken = found[i].Key != "" && delivered[found[i].Key] > found[i].ID
+	}
+	return found, err
 }
 
 // Members reads the names of the living relays, each with the database's time.

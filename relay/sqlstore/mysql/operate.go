@@ -79,17 +79,15 @@ func (m *MySQL) ChangeParked(ctx context.Context, filter backend.Filter, what ba
 
 // Parked implements [backend.Backend].
 func (m *MySQL) Parked(ctx context.Context, filter backend.Filter, within int64) ([]storage.Parked, error) {
-	var args []any
-	selects := func() string {
-		where := conditions(filter)
-		args = append(args, where.args...)
-		return "TRUE" + where.sql
+	where := conditions(filter)
+	parked, last := query(backend.ParkedRows(m.table, "TRUE"+where.sql), where.args...), backend.Query{}
+	if within > 0 {
+		last.SQL = backend.LastDelivered(m.table, func() string {
+			last.Args = append(last.Args, where.args...)
+			return "TRUE" + where.sql
+		}, func() string { return number(within) })
 	}
-	bound := func() string { return number(within) }
-	if within == 0 {
-		bound = nil
-	}
-	return backend.ReadParked(ctx, m.db, query(backend.ParkedRows(m.table, selects, bound), args...))
+	return backend.ReadParked(ctx, m.db, parked, last)
 }
 
 // Check implements [backend.Backend]. What the server's version says isn't repeated. On

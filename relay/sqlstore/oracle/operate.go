@@ -72,13 +72,12 @@ func (d *Oracle) ChangeParked(ctx context.Context, filter backend.Filter, what b
 
 // Parked implements [backend.Backend].
 func (d *Oracle) Parked(ctx context.Context, filter backend.Filter, within int64) ([]storage.Parked, error) {
-	var a args
-	bound := func() string { return a.Add(within) }
-	if within == 0 {
-		bound = nil
+	var a, b args
+	rows, last := backend.ParkedRows(d.table, a.filter(filter, false)), ""
+	if within > 0 {
+		last = backend.LastDelivered(d.table, func() string { return b.filter(filter, false) }, func() string { return b.Add(within) })
 	}
-	query := backend.ParkedRows(d.table, func() string { return a.filter(filter, false) }, bound)
-	return backend.ReadParked(ctx, d.db, a.query(query))
+	return backend.ReadParked(ctx, d.db, a.query(rows), b.query(last))
 }
 
 // Check implements [backend.Backend]. The version is looked at when the table is opened.

@@ -50,20 +50,18 @@ func (s *SQLite) ChangeParked(ctx context.Context, filter backend.Filter, what b
 
 // Parked implements [backend.Backend].
 func (s *SQLite) Parked(ctx context.Context, filter backend.Filter, within int64) ([]storage.Parked, error) {
-	var args []any
-	selects := func() string {
-		where, values := conditions(filter)
-		args = append(args, values...)
-		return where
+	where, args := conditions(filter)
+	parked, last := query(backend.ParkedRows(s.table, where), args...), backend.Query{}
+	if within > 0 {
+		last.SQL = backend.LastDelivered(s.table, func() string {
+			last.Args = append(last.Args, args...)
+			return where
+		}, func() string {
+			last.Args = append(last.Args, within)
+			return "?"
+		})
 	}
-	bound := func() string {
-		args = append(args, within)
-		return "?"
-	}
-	if within == 0 {
-		bound = nil
-	}
-	return backend.ReadParked(ctx, s.db, query(backend.ParkedRows(s.table, selects, bound), args...))
+	return backend.ReadParked(ctx, s.db, parked, last)
 }
 
 // Check implements [backend.Backend].

@@ -76,13 +76,12 @@ func (d *SQLServer) ChangeParked(ctx context.Context, filter backend.Filter, wha
 
 // Parked implements [backend.Backend].
 func (d *SQLServer) Parked(ctx context.Context, filter backend.Filter, within int64) ([]storage.Parked, error) {
-	var a args
-	bound := func() string { return a.add(within) }
-	if within == 0 {
-		bound = nil
+	var a, b args
+	rows, last := backend.ParkedRows(d.table, conditions(&a, filter, false)), ""
+	if within > 0 {
+		last = backend.LastDelivered(d.table, func() string { return conditions(&b, filter, false) }, func() string { return b.add(within) })
 	}
-	parked := backend.ParkedRows(d.table, func() string { return conditions(&a, filter, false) }, bound) + ";"
-	return backend.ReadParked(ctx, d.db, a.query(d.sql.Text("at one moment"), parked, "SET TRANSACTION ISOLATION LEVEL READ COMMITTED"))
+	return backend.ReadParked(ctx, d.db, a.query(rows), backend.Query{SQL: last, Args: b})
 }
 
 // Check implements [backend.Backend]. Plans aren't looked at: showing one takes a right

@@ -473,7 +473,7 @@ DELETE t FROM JSON_TABLE('[[0,1],[0,2]]', '$[*]' COLUMNS (lane smallint PATH '$[
 --   5: refused
 
 -- parked
-SELECT t.id, t.lane, t.topic, t.message_key, t.holds, 0
+SELECT t.id, t.lane, t.topic, t.message_key, t.holds
 FROM `app`.`Events_held` t
 WHERE t.state = 'error' AND TRUE AND t.id > 3 AND (t.id IN (1) OR t.message_id IN (?)) AND CAST(t.topic AS BINARY) = ? AND CAST(t.message_key AS BINARY) = ? AND t.created_at >= ? AND locate(CAST(? AS BINARY), CAST(t.last_error AS BINARY)) > 0
 ORDER BY t.id;
@@ -484,21 +484,20 @@ ORDER BY t.id;
 --   5: refused
 
 -- parked, and which were overtaken
-SELECT t.id, t.lane, t.topic, t.message_key, t.holds, CASE WHEN l.last_id > t.id THEN 1 ELSE 0 END
+SELECT t.id, t.lane, t.topic, t.message_key, t.holds
 FROM `app`.`Events_held` t
-LEFT JOIN (
-    SELECT d.lane, d.message_key, max(d.id) AS last_id
-    FROM (SELECT DISTINCT t.lane, t.message_key FROM `app`.`Events_held` t WHERE t.state = 'error' AND TRUE AND t.id > 0 AND CAST(t.topic AS BINARY) = ?) k
-    JOIN `app`.`Events_done` d ON d.lane = k.lane AND d.message_key = k.message_key
-    WHERE d.id > (SELECT min(t.id) FROM `app`.`Events_held` t WHERE t.state = 'error' AND TRUE AND t.id > 0 AND CAST(t.topic AS BINARY) = ?)
-        AND d.id <= 1000 + (SELECT min(t.id) FROM `app`.`Events_held` t WHERE t.state = 'error' AND TRUE AND t.id > 0 AND CAST(t.topic AS BINARY) = ?)
-    GROUP BY d.lane, d.message_key) l ON l.lane = t.lane AND l.message_key = t.message_key
 WHERE t.state = 'error' AND TRUE AND t.id > 0 AND CAST(t.topic AS BINARY) = ?
 ORDER BY t.id;
 --   1: t
+SELECT d.message_key, max(d.id)
+FROM `app`.`Events_done` d
+WHERE d.message_key IN (SELECT t.message_key FROM `app`.`Events_held` t WHERE t.state = 'error' AND TRUE AND t.id > 0 AND CAST(t.topic AS BINARY) = ?)
+    AND d.id > (SELECT min(t.id) FROM `app`.`Events_held` t WHERE t.state = 'error' AND TRUE AND t.id > 0 AND CAST(t.topic AS BINARY) = ?)
+    AND d.id <= 1000 + (SELECT min(t.id) FROM `app`.`Events_held` t WHERE t.state = 'error' AND TRUE AND t.id > 0 AND CAST(t.topic AS BINARY) = ?)
+GROUP BY d.message_key;
+--   1: t
 --   2: t
 --   3: t
---   4: t
 
 -- status
 SELECT value FROM `app`.`Events_settings` WHERE name = 'claim';

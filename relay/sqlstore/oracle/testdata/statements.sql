@@ -1136,7 +1136,7 @@ DELETE FROM app."Events_held" t WHERE t.state = 'error' AND t.holds = 0 AND t.id
 --   8: refused
 
 -- parked
-SELECT t.id, t.lane, t.topic, t.message_key, t.holds, 0
+SELECT t.id, t.lane, t.topic, t.message_key, t.holds
 FROM app."Events_held" t
 WHERE t.state = 'error' AND t.id > :1 AND (t.id IN (SELECT j.id FROM JSON_TABLE(:2, '$[*]' COLUMNS (id NUMBER PATH '$')) j) OR NLSSORT(LOWER(t.message_id), 'NLS_SORT=BINARY') IN (SELECT NLSSORT(j.text, 'NLS_SORT=BINARY') FROM JSON_TABLE(:3, '$[*]' COLUMNS (text VARCHAR2(255) PATH '$')) j)) AND NLSSORT(t.topic, 'NLS_SORT=BINARY') = NLSSORT(:4, 'NLS_SORT=BINARY') AND NLSSORT(t.message_key, 'NLS_SORT=BINARY') = NLSSORT(:5, 'NLS_SORT=BINARY') AND t.created_at >= TO_TIMESTAMP(:6, 'YYYY-MM-DD HH24:MI:SS.FF6') AND INSTR(t.last_error, :7) > 0
 ORDER BY t.id;
@@ -1149,17 +1149,18 @@ ORDER BY t.id;
 --   7: refused
 
 -- parked, and which were overtaken
-SELECT t.id, t.lane, t.topic, t.message_key, t.holds, CASE WHEN l.last_id > t.id THEN 1 ELSE 0 END
+SELECT t.id, t.lane, t.topic, t.message_key, t.holds
 FROM app."Events_held" t
-LEFT JOIN (
-    SELECT d.lane, d.message_key, max(d.id) AS last_id
-    FROM (SELECT DISTINCT t.lane, t.message_key FROM app."Events_held" t WHERE t.state = 'error' AND t.id > :1 AND NLSSORT(t.topic, 'NLS_SORT=BINARY') = NLSSORT(:2, 'NLS_SORT=BINARY')) k
-    JOIN app."Events_done" d ON d.lane = k.lane AND d.message_key = k.message_key
-    WHERE d.id > (SELECT min(t.id) FROM app."Events_held" t WHERE t.state = 'error' AND t.id > :3 AND NLSSORT(t.topic, 'NLS_SORT=BINARY') = NLSSORT(:4, 'NLS_SORT=BINARY'))
-        AND d.id <= :5 + (SELECT min(t.id) FROM app."Events_held" t WHERE t.state = 'error' AND t.id > :6 AND NLSSORT(t.topic, 'NLS_SORT=BINARY') = NLSSORT(:7, 'NLS_SORT=BINARY'))
-    GROUP BY d.lane, d.message_key) l ON l.lane = t.lane AND l.message_key = t.message_key
-WHERE t.state = 'error' AND t.id > :8 AND NLSSORT(t.topic, 'NLS_SORT=BINARY') = NLSSORT(:9, 'NLS_SORT=BINARY')
+WHERE t.state = 'error' AND t.id > :1 AND NLSSORT(t.topic, 'NLS_SORT=BINARY') = NLSSORT(:2, 'NLS_SORT=BINARY')
 ORDER BY t.id;
+--   1: 0
+--   2: t
+SELECT d.message_key, max(d.id)
+FROM app."Events_done" d
+WHERE d.message_key IN (SELECT t.message_key FROM app."Events_held" t WHERE t.state = 'error' AND t.id > :1 AND NLSSORT(t.topic, 'NLS_SORT=BINARY') = NLSSORT(:2, 'NLS_SORT=BINARY'))
+    AND d.id > (SELECT min(t.id) FROM app."Events_held" t WHERE t.state = 'error' AND t.id > :3 AND NLSSORT(t.topic, 'NLS_SORT=BINARY') = NLSSORT(:4, 'NLS_SORT=BINARY'))
+    AND d.id <= :5 + (SELECT min(t.id) FROM app."Events_held" t WHERE t.state = 'error' AND t.id > :6 AND NLSSORT(t.topic, 'NLS_SORT=BINARY') = NLSSORT(:7, 'NLS_SORT=BINARY'))
+GROUP BY d.message_key;
 --   1: 0
 --   2: t
 --   3: 0
@@ -1167,8 +1168,6 @@ ORDER BY t.id;
 --   5: 1000
 --   6: 0
 --   7: t
---   8: 0
---   9: t
 
 -- status
 SELECT value FROM app."Events_settings" WHERE name = 'claim';

@@ -749,7 +749,8 @@ RETURNING t.id;
 --   8: 10
 
 -- parked
-SELECT t.id, t.lane, t.topic, t.message_key, t.holds, 0
+SET LOCAL enable_nestloop = off;
+SELECT t.id, t.lane, t.topic, t.message_key, t.holds
 FROM app."Events_held" t
 WHERE t.state = 'error' AND t.id > $1::bigint AND (t.id = ANY ($2::bigint[]) OR t.message_id = ANY ($3::uuid[])) AND t.topic = $4::text AND t.message_key = $5::text AND t.created_at >= $6::timestamptz AND strpos(t.last_error, $7::text) > 0
 ORDER BY t.id;
@@ -762,17 +763,19 @@ ORDER BY t.id;
 --   7: refused
 
 -- parked, and which were overtaken
-SELECT t.id, t.lane, t.topic, t.message_key, t.holds, CASE WHEN l.last_id > t.id THEN 1 ELSE 0 END
+SET LOCAL enable_nestloop = off;
+SELECT t.id, t.lane, t.topic, t.message_key, t.holds
 FROM app."Events_held" t
-LEFT JOIN (
-    SELECT d.lane, d.message_key, max(d.id) AS last_id
-    FROM (SELECT DISTINCT t.lane, t.message_key FROM app."Events_held" t WHERE t.state = 'error' AND t.id > $1::bigint AND t.topic = $2::text) k
-    JOIN app."Events_done" d ON d.lane = k.lane AND d.message_key = k.message_key
-    WHERE d.id > (SELECT min(t.id) FROM app."Events_held" t WHERE t.state = 'error' AND t.id > $3::bigint AND t.topic = $4::text)
-        AND d.id <= $5::bigint + (SELECT min(t.id) FROM app."Events_held" t WHERE t.state = 'error' AND t.id > $6::bigint AND t.topic = $7::text)
-    GROUP BY d.lane, d.message_key) l ON l.lane = t.lane AND l.message_key = t.message_key
-WHERE t.state = 'error' AND t.id > $8::bigint AND t.topic = $9::text
+WHERE t.state = 'error' AND t.id > $1::bigint AND t.topic = $2::text
 ORDER BY t.id;
+--   1: 0
+--   2: t
+SELECT d.message_key, max(d.id)
+FROM app."Events_done" d
+WHERE d.message_key IN (SELECT t.message_key FROM app."Events_held" t WHERE t.state = 'error' AND t.id > $1::bigint AND t.topic = $2::text)
+    AND d.id > (SELECT min(t.id) FROM app."Events_held" t WHERE t.state = 'error' AND t.id > $3::bigint AND t.topic = $4::text)
+    AND d.id <= $5::bigint + (SELECT min(t.id) FROM app."Events_held" t WHERE t.state = 'error' AND t.id > $6::bigint AND t.topic = $7::text)
+GROUP BY d.message_key;
 --   1: 0
 --   2: t
 --   3: 0
@@ -780,8 +783,6 @@ ORDER BY t.id;
 --   5: 1000
 --   6: 0
 --   7: t
---   8: 0
---   9: t
 
 -- status
 SELECT value FROM app."Events_settings" WHERE name = 'claim';

@@ -503,7 +503,7 @@ DELETE FROM app."Events_held" WHERE (id, message_id) IN (SELECT t.id, t.message_
 --   8: 10
 
 -- parked
-SELECT t.id, t.lane, t.topic, t.message_key, t.holds, 0
+SELECT t.id, t.lane, t.topic, t.message_key, t.holds
 FROM app."Events_held" t
 WHERE t.state = 'error' AND t.id > ? AND (t.id IN (SELECT value FROM json_each(?)) OR lower(t.message_id) IN (SELECT value FROM json_each(?))) AND t.topic = ? AND t.message_key = ? AND t.created_at >= ? AND instr(t.last_error, ?) > 0
 ORDER BY t.id;
@@ -516,17 +516,18 @@ ORDER BY t.id;
 --   7: refused
 
 -- parked, and which were overtaken
-SELECT t.id, t.lane, t.topic, t.message_key, t.holds, CASE WHEN l.last_id > t.id THEN 1 ELSE 0 END
+SELECT t.id, t.lane, t.topic, t.message_key, t.holds
 FROM app."Events_held" t
-LEFT JOIN (
-    SELECT d.lane, d.message_key, max(d.id) AS last_id
-    FROM (SELECT DISTINCT t.lane, t.message_key FROM app."Events_held" t WHERE t.state = 'error' AND t.id > ? AND t.topic = ?) k
-    JOIN app."Events_done" d ON d.lane = k.lane AND d.message_key = k.message_key
-    WHERE d.id > (SELECT min(t.id) FROM app."Events_held" t WHERE t.state = 'error' AND t.id > ? AND t.topic = ?)
-        AND d.id <= ? + (SELECT min(t.id) FROM app."Events_held" t WHERE t.state = 'error' AND t.id > ? AND t.topic = ?)
-    GROUP BY d.lane, d.message_key) l ON l.lane = t.lane AND l.message_key = t.message_key
 WHERE t.state = 'error' AND t.id > ? AND t.topic = ?
 ORDER BY t.id;
+--   1: 0
+--   2: t
+SELECT d.message_key, max(d.id)
+FROM app."Events_done" d
+WHERE d.message_key IN (SELECT t.message_key FROM app."Events_held" t WHERE t.state = 'error' AND t.id > ? AND t.topic = ?)
+    AND d.id > (SELECT min(t.id) FROM app."Events_held" t WHERE t.state = 'error' AND t.id > ? AND t.topic = ?)
+    AND d.id <= ? + (SELECT min(t.id) FROM app."Events_held" t WHERE t.state = 'error' AND t.id > ? AND t.topic = ?)
+GROUP BY d.message_key;
 --   1: 0
 --   2: t
 --   3: 0
@@ -534,8 +535,6 @@ ORDER BY t.id;
 --   5: 1000
 --   6: 0
 --   7: t
---   8: 0
---   9: t
 
 -- status
 SELECT value FROM app."Events_settings" WHERE name = 'claim';

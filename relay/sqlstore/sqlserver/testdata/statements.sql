@@ -878,12 +878,10 @@ OUTPUT deleted.id;
 --   8: refused
 
 -- parked
-SET TRANSACTION ISOLATION LEVEL SNAPSHOT;
-SELECT t.id, t.lane, t.topic, t.message_key, t.holds, 0
+SELECT t.id, t.lane, t.topic, t.message_key, t.holds
 FROM app."Events_held" t
 WHERE t.state = 'error' AND t.id > @p1 AND (t.id IN (SELECT id FROM OPENJSON(@p2) WITH (id bigint '$')) OR t.message_id IN (SELECT message_id FROM OPENJSON(@p3) WITH (message_id uniqueidentifier '$'))) AND t.topic = @p4 AND DATALENGTH(t.topic) = DATALENGTH(@p4) AND t.message_key = @p5 AND DATALENGTH(t.message_key) = DATALENGTH(@p5) AND t.created_at >= CONVERT(datetime2(7), @p6, 126) AND CHARINDEX(@p7, t.last_error) > 0
 ORDER BY t.id;
-SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 --   1: 3
 --   2: [1]
 --   3: ["0197a3b4-0000-7abc-8def-0123456789ab"]
@@ -893,19 +891,18 @@ SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 --   7: refused
 
 -- parked, and which were overtaken
-SET TRANSACTION ISOLATION LEVEL SNAPSHOT;
-SELECT t.id, t.lane, t.topic, t.message_key, t.holds, CASE WHEN l.last_id > t.id THEN 1 ELSE 0 END
+SELECT t.id, t.lane, t.topic, t.message_key, t.holds
 FROM app."Events_held" t
-LEFT JOIN (
-    SELECT d.lane, d.message_key, max(d.id) AS last_id
-    FROM (SELECT DISTINCT t.lane, t.message_key FROM app."Events_held" t WHERE t.state = 'error' AND t.id > @p1 AND t.topic = @p2 AND DATALENGTH(t.topic) = DATALENGTH(@p2)) k
-    JOIN app."Events_done" d ON d.lane = k.lane AND d.message_key = k.message_key
-    WHERE d.id > (SELECT min(t.id) FROM app."Events_held" t WHERE t.state = 'error' AND t.id > @p3 AND t.topic = @p4 AND DATALENGTH(t.topic) = DATALENGTH(@p4))
-        AND d.id <= @p5 + (SELECT min(t.id) FROM app."Events_held" t WHERE t.state = 'error' AND t.id > @p6 AND t.topic = @p7 AND DATALENGTH(t.topic) = DATALENGTH(@p7))
-    GROUP BY d.lane, d.message_key) l ON l.lane = t.lane AND l.message_key = t.message_key
-WHERE t.state = 'error' AND t.id > @p8 AND t.topic = @p9 AND DATALENGTH(t.topic) = DATALENGTH(@p9)
+WHERE t.state = 'error' AND t.id > @p1 AND t.topic = @p2 AND DATALENGTH(t.topic) = DATALENGTH(@p2)
 ORDER BY t.id;
-SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+--   1: 0
+--   2: t
+SELECT d.message_key, max(d.id)
+FROM app."Events_done" d
+WHERE d.message_key IN (SELECT t.message_key FROM app."Events_held" t WHERE t.state = 'error' AND t.id > @p1 AND t.topic = @p2 AND DATALENGTH(t.topic) = DATALENGTH(@p2))
+    AND d.id > (SELECT min(t.id) FROM app."Events_held" t WHERE t.state = 'error' AND t.id > @p3 AND t.topic = @p4 AND DATALENGTH(t.topic) = DATALENGTH(@p4))
+    AND d.id <= @p5 + (SELECT min(t.id) FROM app."Events_held" t WHERE t.state = 'error' AND t.id > @p6 AND t.topic = @p7 AND DATALENGTH(t.topic) = DATALENGTH(@p7))
+GROUP BY d.message_key;
 --   1: 0
 --   2: t
 --   3: 0
@@ -913,8 +910,6 @@ SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 --   5: 1000
 --   6: 0
 --   7: t
---   8: 0
---   9: t
 
 -- status
 SELECT value FROM app."Events_settings" WHERE name = N'claim';
