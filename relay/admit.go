@@ -61,7 +61,6 @@ func (e *byLanes) admit(l *lane, row *storage.Row) bool {
 	}
 	if takes && e.tooOld(row) { // it needs no room
 		it := &item{row: *row, lane: l, key: k, numbering: e.late.numberingOf(row)}
-		it.row.Message.Payload, it.row.Message.Headers = nil, nil
 		if e.expire(q, it) {
 			l.known[row.ID] = it
 			return true

@@ -37,10 +37,18 @@ type databaseClock struct {
 	said, heard time.Time
 }
 
+// now is the database's time, or this process's while that was never heard.
+func (c *databaseClock) now() time.Time {
+	if c.said.IsZero() {
+		return time.Now()
+	}
+	return c.said.Add(time.Since(c.heard))
+}
+
 // passed says that a time has passed by the database's clock. Of a clock that was never heard
 // none has. It may be wrong by the time that the answer took, but never says so too early.
 func (c *databaseClock) passed(at time.Time) bool {
-	return !at.IsZero() && !c.said.IsZero() && !c.said.Add(time.Since(c.heard)).Before(at)
+	return !at.IsZero() && !c.said.IsZero() && !c.now().Before(at)
 }
 
 // tooOld says that a row must not be sent any more.
@@ -62,7 +70,12 @@ func (e *engine) expire(q *sinkQueue, it *item) bool {
 	}
 	gone := it.settlement(storage.StateError)
 	gone.State, gone.Error = by.expire(&it.row)
-	by.tellExpired(e.options.Observer, e.options.Logger, &e.logLimiter, e.options.Name, q.name, &it.row)
+	said := ""
+	if gone.State == storage.StateError {
+		said = e.addDeadLetter(q, &it.row, "expired", &gone)
+	}
+	by.tellExpired(e.options.Observer, e.options.Logger, &e.logLimiter, e.options.Name, q.name, &it.row, said)
+	it.row.Message.Payload, it.row.Message.Headers = nil, nil // no buffer may count them
 	e.settle.add(it, gone)
 	return true
 }
@@ -76,15 +89,15 @@ func (t target) expire(row *storage.Row) (become storage.State, problem string) 
 }
 
 // tellExpired tells of a row that is too old what becomes of it: to the observer of each, to the
-// log of some.
-func (t target) tellExpired(observer Observer, logger *slog.Logger, limiter *logLimiter, relay, sink string, row *storage.Row) {
+// log of some, with what else is said of it.
+func (t target) tellExpired(observer Observer, logger *slog.Logger, limiter *logLimiter, relay, sink string, row *storage.Row, said string) {
 	observer.Expired(sink, t.onExpire)
 	level, did := logger.Warn, "parked"
 	if t.onExpire == DiscardExpired {
 		level, did = logger.Info, "discarded"
 	}
 	if allowed, more := limiter.allow("expired " + sink + did); allowed {
-		level("relay: "+did+" a message that is too old to be sent", "relay", relay, "sink", sink,
+		level("relay: "+did+" a message that is too old to be sent"+said, "relay", relay, "sink", sink,
 			"topic", row.Message.Topic, "id", row.Message.ID, "detail", t.describeExpired(row), "unsaid", more)
 	}
 }

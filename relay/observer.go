@@ -21,6 +21,9 @@ type Observer interface {
 	// Expired: a message was too old to be sent, and is parked or discarded.
 	Expired(sink string, become OnExpire)
 
+	// DeadLettered: a message of the sink is parked, and its dead letter written.
+	DeadLettered(sink string)
+
 	// Settled: outcomes were written back.
 	Settled(counts storage.Settled, states map[storage.State]int)
 
@@ -60,6 +63,7 @@ var _ Observer = NoObserver{}
 func (NoObserver) Sent(string, time.Duration, map[OutcomeKind]int) {}
 func (NoObserver) Delivered(string, string, time.Duration)         {}
 func (NoObserver) Expired(string, OnExpire)                        {}
+func (NoObserver) DeadLettered(string)                             {}
 func (NoObserver) Settled(storage.Settled, map[storage.State]int)  {}
 func (NoObserver) LanesHeld(int, int)                              {}
 func (NoObserver) SinkDown(string, sinks.Reason, string)           {}

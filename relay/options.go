@@ -137,6 +137,14 @@ type SinkOptions struct {
 	// changed stay so.
 	OnPark OnPark
 
+	// DeadLetter says where a message is sent, too, when it is parked, also as it has
+	// expired: once each time, as a message of its own, with the payload and the key. Its
+	// headers are the message's, and rowrelay-dead-letter-message-id, -topic, -sink, -reason,
+	// -error (up to 500 bytes), -attempts, -created-at and -parked-at. It is written in the
+	// transaction that parks the message, by a relay that may INSERT into the table, and has
+	// the promise of any other; one that is parked itself gets none. Defaults to nowhere.
+	DeadLetter DeadLetter
+
 	// Backoff bounds the wait before the next attempt, which is drawn at random
 	// between nothing and a bound that doubles with each attempt ("full
 	// jitter"). Min is the first bound, Max the last. Default to 500 ms and

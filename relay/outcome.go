@@ -156,14 +156,15 @@ func (e *engine) reject(it *item, outcome sinks.Outcome) (back bool) {
 		what = "relay: parked a message, which waits for an operator, and all of its key with it"
 	}
 	e.claiming.block(it)
-	if allowed, more := e.logLimiter.allow("parked " + it.queue.name + string(outcome.Reason)); allowed {
-		e.options.Logger.Warn(what, "relay", e.options.Name, "sink", it.queue.name,
-			"topic", it.row.Message.Topic, "id", it.row.Message.ID, "reason", string(outcome.Reason), "detail", loggable(outcome), "unsaid", more)
-	}
 	parked := it.settlement(storage.StateError)
 	parked.Attempts++
 	parked.Holds = holds
 	parked.Error = describe(outcome)
+	what += e.addDeadLetter(it.queue, &it.row, string(outcome.Reason), &parked)
+	if allowed, more := e.logLimiter.allow("parked " + it.queue.name + string(outcome.Reason)); allowed {
+		e.options.Logger.Warn(what, "relay", e.options.Name, "sink", it.queue.name,
+			"topic", it.row.Message.Topic, "id", it.row.Message.ID, "reason", string(outcome.Reason), "detail", loggable(outcome), "unsaid", more)
+	}
 	e.settle.add(it, parked)
 	return false
 }

@@ -55,6 +55,9 @@ func New(store storage.Store, options Options) (*Relay, error) {
 	}
 	options.Sinks = configured
 	routes, err := newRouter(options.Routes, names, len(names))
+	if err == nil {
+		err = options.checkDeadLetters(routes, names)
+	}
 	if err := errors.Join(append(problems, err)...); err != nil {
 		return nil, fmt.Errorf("relay: %w", err)
 	}

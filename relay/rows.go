@@ -182,7 +182,6 @@ func (r *byRows) merge(job claimJob, rows []storage.Row, err error) {
 			r.putBack(row, storage.StatePending)
 		case r.tooOld(row):
 			it := &item{row: *row, token: r.token}
-			it.row.Message.Payload, it.row.Message.Headers = nil, nil
 			r.known[row.ID] = it
 			r.expire(q, it)
 		case q.room() <= 0:

@@ -348,6 +348,9 @@ func (s *settling) refused(q *unsettled, err error) {
 		if settlement.Receipt = ""; settlement.Error != "" {
 			settlement.Error = unwritableText
 		}
+		if settlement.DeadLetter != nil {
+			settlement.DeadLetter = withoutError(*settlement.DeadLetter)
+		}
 		return
 	}
 	if s.inARow >= mostUnwritable {

@@ -141,6 +141,7 @@ func (a *App) newSource(from config.Source) (*source, error) {
 			TroubleAfter: to.TroubleAfter,
 			RejectAfter:  to.RejectAfter,
 			OnPark:       to.OnPark,
+			DeadLetter:   to.DeadLetter,
 
 			Backoff: to.Backoff,
 			Reopen:  to.Reopen,

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -116,6 +117,7 @@ sinks:
     trouble_after: never
     reject_after: 0s
     on_park: hold
+    dead_letter: {sink: nothing}
     backoff: {min: 1s, max: 1m}
     reopen: {min: 2s, max: 2m}
   nothing:
@@ -143,7 +145,7 @@ log:
 		},
 		Sinks: []Sink{
 			{"web", "http", map[string]any{"url": "https://example.org/in", "token": "hunter2", "port": int64(8080),
-				"tls": true, "headers": map[string]any{"a": "b"}}, "", 100, 2 << 20, 4, 1000, 8 << 20, 3 * time.Second, -1, -1, -1, relay.HoldKey,
+				"tls": true, "headers": map[string]any{"a": "b"}}, "", 100, 2 << 20, 4, 1000, 8 << 20, 3 * time.Second, -1, -1, -1, relay.HoldKey, relay.DeadLetter{Sink: "nothing"},
 				relay.Backoff{Min: time.Second, Max: time.Minute}, relay.Backoff{Min: 2 * time.Second, Max: 2 * time.Minute}},
 			{Name: "nothing", Type: "discard", Settings: map[string]any{}, MaxAttempts: 5},
 		},
@@ -202,7 +204,7 @@ lock: {}
 		`rowrelay.yaml:7:3: sources: "bad name" isn't a name: 1 to 63 letters, digits, dots, hyphens and underscores, beginning with a letter or digit`,
 		`rowrelay.yaml:11:11: sinks.web.type: there is no type "htp": did you mean http?`,
 		`rowrelay.yaml:12:12: sinks.web.batch: "0" must be at least 1`,
-		"rowrelay.yaml:15:5: sinks.nothing.colour: is no setting here: the settings are type, batch, batch_bytes, workers, buffer, buffer_bytes, timeout, max_attempts, trouble_after, reject_after, on_park, backoff, reopen",
+		"rowrelay.yaml:15:5: sinks.nothing.colour: is no setting here: the settings are type, batch, batch_bytes, workers, buffer, buffer_bytes, timeout, max_attempts, trouble_after, reject_after, on_park, dead_letter, backoff, reopen",
 		"rowrelay.yaml:17:5: routes[0]: needs exactly one of topic, prefix and pattern",
 		`rowrelay.yaml:17:33: routes[0].sink: there is no sink "wep": did you mean web?`,
 		"rowrelay.yaml:18:5: routes[1]: needs exactly one of topic, prefix and pattern",
@@ -275,7 +277,13 @@ func TestOneProblem(t *testing.T) {
 		"a null setting":              {source + "sinks:\n  n: {type: http, url: }\n", "4:19: sinks.n.url: needs a value"},
 		"listening to SQLite": {"sources:\n  s: {database: 'sqlite:x.db', listen: on}\n" + sink,
 			"2:40: sources.s.listen: can't be on: only PostgreSQL has notifications"},
-		"backoff upside down": {source + "sinks:\n  n: {type: discard, backoff: {min: 2s, max: 1s}}\n", "sinks.n.backoff: has a max below its min"},
+		"backoff upside down":      {source + "sinks:\n  n: {type: discard, backoff: {min: 2s, max: 1s}}\n", "sinks.n.backoff: has a max below its min"},
+		"a dead letter to nowhere": {source + "sinks:\n  n: {type: discard, dead_letter: {}}\n", "sinks.n.dead_letter: needs settings below it"},
+		"a dead letter to both":    {source + "sinks:\n  n: {type: discard, dead_letter: {topic: t, sink: m}}\n", "4:22: sinks.n.dead_letter: needs a topic or a sink, and not both"},
+		"a dead letter to itself":  {source + "sinks:\n  n: {type: discard, dead_letter: {sink: n}}\n", "4:42: sinks.n.dead_letter.sink: is the sink itself"},
+		"a dead letter to no sink": {source + "sinks:\n  n: {type: discard, dead_letter: {sink: m}}\n", `dead_letter.sink: there is no sink "m"`},
+		"a dead letter without a route": {source + "sinks:\n  n: {type: discard, dead_letter: {topic: dead.n}}\nroutes:\n  - {prefix: deed, sink: n}\n  - {pattern: 'dead', sink: n}\n",
+			`dead_letter.topic: no route of the source "s" takes it`},
 		"an invalid table": {"sources:\n  s: {database: 'sqlite:x.db', table: 'a b'}\n" + sink,
 			`sources.s.table: "a b" isn't a table: the table's name must consist of`},
 	} {
@@ -290,6 +298,31 @@ func TestOneProblem(t *testing.T) {
 				t.Errorf("got %v\nwant %q in it", err, test.want)
 			}
 		})
+	}
+}
+
+// The sinks of a source are also those of its dead letters, and of theirs.
+func TestSinksOfDeadLetters(t *testing.T) {
+	t.Parallel()
+	c := mustParse(t, `
+sources:
+  s: {database: 'sqlite:x.db'}
+sinks:
+  last: {type: discard}
+  more: {type: discard, dead_letter: {sink: last}}
+  main: {type: discard, dead_letter: {sink: more}}
+  side: {type: discard, dead_letter: {topic: dead.side}}
+  none: {type: discard, dead_letter: {topic: nowhere}}
+routes:
+  - {topic: orders, sink: main}
+  - {prefix: "dead.", sink: side}
+`)
+	var found []string
+	for _, sink := range c.SinksOf("s") {
+		found = append(found, sink.Name)
+	}
+	if want := []string{"last", "more", "main", "side"}; !slices.Equal(found, want) {
+		t.Errorf("the sinks are %q, want %q", found, want)
 	}
 }
 

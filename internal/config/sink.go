@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -35,6 +36,7 @@ type Sink struct {
 	TroubleAfter int           // negative means never
 	RejectAfter  time.Duration // negative means at once
 	OnPark       relay.OnPark
+	DeadLetter   relay.DeadLetter
 
 	Backoff relay.Backoff
 	Reopen  relay.Backoff
@@ -72,8 +74,16 @@ func sinkFields() []field[Sink] {
 		value("trouble_after", orWord("never", -1, number("1", "100000")), func(s *Sink) *int { return &s.TroubleAfter }),
 		value("reject_after", orZero(-1, duration("10ms", "1h")), func(s *Sink) *time.Duration { return &s.RejectAfter }),
 		value("on_park", oneOf(relay.ContinueKey, relay.HoldKey), func(s *Sink) *relay.OnPark { return &s.OnPark }),
+		group("dead_letter", deadLetterFields(), func(s *Sink) *relay.DeadLetter { return &s.DeadLetter }),
 		group("backoff", backoffFields(), func(s *Sink) *relay.Backoff { return &s.Backoff }),
 		group("reopen", backoffFields(), func(s *Sink) *relay.Backoff { return &s.Reopen }),
+	}
+}
+
+func deadLetterFields() []field[relay.DeadLetter] {
+	return []field[relay.DeadLetter]{
+		value("topic", text(255), func(d *relay.DeadLetter) *string { return &d.Topic }),
+		value("sink", text(maxName), func(d *relay.DeadLetter) *string { return &d.Sink }),
 	}
 }
 
@@ -100,6 +110,40 @@ func (r *reader) sink(name string, n *node) Sink {
 	}
 	r.settings(n, others, &sink)
 	return sink
+}
+
+// checkDeadLetters wants that those of each sink come somewhere, by the routes of each source that
+// the sink has messages of.
+func (r *reader) checkDeadLetters(root *node, c *Config) {
+	for _, sink := range c.Sinks {
+		n, to := root.get("sinks").get(sink.Name).get("dead_letter"), sink.DeadLetter
+		if n == nil || anyBroken(n) {
+			continue
+		}
+		switch {
+		case (to.Topic == "") == (to.Sink == ""):
+			r.fail(n, "needs a topic or a sink, and not both")
+		case to.Sink == sink.Name:
+			r.fail(n.get("sink"), "is the sink itself, which refused the message; give another, or a topic")
+		case to.Sink != "" && !slices.Contains(c.sinkNames(), to.Sink):
+			r.fail(n.get("sink"), fmt.Sprintf("there is no sink %q%s", to.Sink, suggest(to.Sink, c.sinkNames())))
+		}
+		for _, source := range c.Sources {
+			has := slices.ContainsFunc(c.SinksOf(source.Name), func(s Sink) bool { return s.Name == sink.Name })
+			if routes := c.RoutesOf(source.Name); to.Topic != "" && has && len(routes) > 0 && !slices.ContainsFunc(routes, takes(to.Topic)) {
+				r.fail(n.get("topic"), fmt.Sprintf("no route of the source %q takes it", source.Name))
+			}
+		}
+	}
+}
+
+// takes says of a route whether it is one of the topic's.
+func takes(topic string) func(relay.Route) bool {
+	return func(route relay.Route) bool {
+		matched, err := regexp.MatchString(`\A(?:`+route.Pattern+`)\z`, topic)
+		return route.Topic == "*" || route.Topic == topic || route.Prefix != "" && strings.HasPrefix(topic, route.Prefix) ||
+			route.Pattern != "" && err == nil && matched
+	}
 }
 
 func (r *reader) checkBackoff(n *node, b relay.Backoff) {

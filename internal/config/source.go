@@ -159,7 +159,7 @@ func (c Config) RoutesOf(source string) []relay.Route {
 }
 
 // SinksOf returns the sinks that a source's messages can go to: those of its
-// routes, or all where there is no route.
+// routes, and those of their dead letters, or all where there is no route.
 func (c Config) SinksOf(source string) []Sink {
 	if len(c.Routes) == 0 {
 		return c.Sinks
@@ -167,6 +167,14 @@ func (c Config) SinksOf(source string) []Sink {
 	routed := map[string]bool{}
 	for _, route := range c.RoutesOf(source) {
 		routed[route.Sink] = true
+	}
+	for more := true; more; { // until each sink's dead letters have theirs
+		more = false
+		for _, sink := range c.Sinks {
+			if to := sink.DeadLetter.Sink; to != "" && routed[sink.Name] && !routed[to] {
+				routed[to], more = true, true
+			}
+		}
 	}
 	var found []Sink
 	for _, sink := range c.Sinks {

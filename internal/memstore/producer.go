@@ -34,12 +34,18 @@ func (db *DB) Begin() *Tx {
 func (tx *Tx) Insert(message outbox.Message) int64 {
 	tx.db.mu.Lock()
 	defer tx.db.mu.Unlock()
-	tx.db.lastID++
-	for tx.db.again && tx.db.taken(message.Key, tx.db.lastID) {
-		tx.db.lastID++ // a producer that is refused an id tries again
+	id := tx.db.nextID(message.Key)
+	tx.insert(id, message)
+	return id
+}
+
+// nextID gives an id out.
+func (db *DB) nextID(key string) int64 {
+	db.lastID++
+	for db.again && db.taken(key, db.lastID) {
+		db.lastID++ // a producer that is refused an id tries again
 	}
-	tx.insert(tx.db.lastID, message)
-	return tx.db.lastID
+	return db.lastID
 }
 
 // InsertAs writes a message with an id that was given out before, and is no row's

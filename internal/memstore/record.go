@@ -1,9 +1,11 @@
 package memstore
 
 import (
+	"encoding/json"
 	"strings"
 	"time"
 
+	"github.com/rowrelay/rowrelay/outbox"
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
@@ -24,6 +26,19 @@ func (r *record) settled(name string, s storage.Settlement, now time.Time) *reco
 		changed.receipt, changed.relay, changed.finishedAt = s.Receipt, name, now
 	}
 	return &changed
+}
+
+// copied returns the new message that is written from the row, which still has the row's id.
+func (r *record) copied(c *storage.Copy) *record {
+	message := outbox.Message{ID: c.MessageID, Topic: c.Topic, Key: r.row.Message.Key, Payload: r.row.Message.Payload, Priority: r.row.Message.Priority}
+	row := storage.Row{ID: r.row.ID}
+	if c.Headers != "" {
+		if err := json.Unmarshal([]byte(c.Headers), &message.Headers); err != nil {
+			row.BadHeaders = err.Error()
+		}
+	}
+	row.Message = own(message, 0)
+	return &record{state: storage.StatePending, row: row}
 }
 
 // claimed returns the row with a claim on it.

@@ -3,6 +3,7 @@ package memstore
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
@@ -28,9 +29,13 @@ func (s *Store) Settle(ctx context.Context, name string, keep bool, settlements 
 			if s.db.epochs != epoch {
 				return errLost
 			}
+			var dead []*record
 			for _, settlement := range settlements {
-				s.db.settle(name, keep, settlement, &counts)
+				if parked := s.db.settle(name, keep, settlement, &counts); parked != nil && settlement.DeadLetter != nil {
+					dead = append(dead, parked.copied(settlement.DeadLetter))
+				}
 			}
+			s.db.write(dead)
 			return nil
 		})
 	})
@@ -47,6 +52,9 @@ func checkSettlements(settlements []storage.Settlement) error {
 	for _, settlement := range settlements {
 		if settlement.Lane < 0 || settlement.Lane >= storage.Lanes {
 			return fmt.Errorf("settle row %d: there is no lane %d", settlement.ID, settlement.Lane)
+		}
+		if settlement.DeadLetter != nil && settlement.State != storage.StateError {
+			return fmt.Errorf("settle row %d: a dead letter is of a message that is parked", settlement.ID)
 		}
 		switch settlement.State {
 		case storage.StateDone, storage.StateRetry, storage.StateError, storage.StateDiscarded, storage.StateScheduled:
@@ -78,8 +86,9 @@ func (s *Store) lock(settlements []storage.Settlement, by int) (epoch int) {
 	return s.db.epochs
 }
 
-// settle writes one settlement back and counts what it did.
-func (db *DB) settle(name string, keep bool, s storage.Settlement, counts *storage.Settled) {
+// settle writes one settlement back and counts what it did. It returns the row that it
+// changed, as it is now.
+func (db *DB) settle(name string, keep bool, s storage.Settlement, counts *storage.Settled) (settled *record) {
 	change := Change{Op: OpSettle, Relay: name, Lane: s.Lane, Fence: s.Fence, Token: s.Token, ID: s.ID, To: s.State, Attempts: s.Attempts}
 	r := db.settleable(s)
 	switch {
@@ -90,11 +99,24 @@ func (db *DB) settle(name string, keep bool, s storage.Settlement, counts *stora
 		change.Refused = true
 		counts.Missing++
 	default:
-		change.From = r.state
-		db.move(r, r.settled(name, s, db.now()), keep)
+		change.From, settled = r.state, r.settled(name, s, db.now())
+		db.move(r, settled, keep)
 		counts.Changed++
 	}
 	db.note(change)
+	return settled
+}
+
+// write inserts copies of rows, whose ids they have still: in the order of these they get new ones.
+func (db *DB) write(copies []*record) {
+	slices.SortStableFunc(copies, byID)
+	for _, r := range copies {
+		r.row.ID = db.nextID(r.row.Message.Key)
+		r.row.Lane, r.row.CreatedAt = laneOf(r.row.Message.Key, r.row.ID), db.now()
+		db.written++
+		db.note(Change{Op: OpInsert, ID: r.row.ID, Lane: r.row.Lane, To: storage.StatePending})
+	}
+	db.appear(copies)
 }
 
 // settleable finds the row where the settlement says that it is. A parked row

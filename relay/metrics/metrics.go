@@ -25,7 +25,7 @@ type Metrics struct {
 
 	// What a relay counts as it works.
 	delivered, outcomes, retried, parked  *prometheus.CounterVec
-	expired                               *prometheus.CounterVec
+	expired, deadLetters                  *prometheus.CounterVec
 	leasesLost, fenced, missing, failures *prometheus.CounterVec
 	lag, send                             *prometheus.HistogramVec
 	lanesHeld, sinkUp, lastPoll           *prometheus.GaugeVec
@@ -57,21 +57,22 @@ func New(build Build) *Metrics {
 	m := &Metrics{
 		registry: registry,
 
-		delivered:  counter("delivered_total", "Messages that a sink has taken.", "source", "sink"),
-		outcomes:   counter("outcomes_total", "Outcomes that sinks reported, one a message and attempt.", "source", "sink", "result", "reason"),
-		retried:    counter("retried_total", "Messages that were put aside for another attempt.", "source"),
-		parked:     counter("parked_total", "Messages that were parked as error: only an operator brings them back.", "source"),
-		expired:    counter("expired_total", "Messages that were too old to be sent, and were parked or discarded.", "source", "sink", "on_expire"),
-		leasesLost: counter("leases_lost_total", "Leases of lanes that ended without having been released.", "source"),
-		fenced:     counter("fenced_writes_total", "Writes that changed nothing because the lease was another's by then.", "source"),
-		missing:    counter("missing_writes_total", "Writes that changed nothing because the row was settled or taken away before.", "source"),
-		failures:   counter("failures_total", "Failures of a stage, each of which is tried again.", "source", "stage"),
-		lag:        histogram("lag_seconds", "Time from the writing of a message to its delivery.", lagBuckets, "source", "sink"),
-		send:       histogram("send_seconds", "Time that a sink took for a batch.", sendBuckets, "source", "sink"),
-		lanesHeld:  gauge("lanes_held", "Lanes that this relay holds.", "source"),
-		sinkUp:     gauge("sink_up", "1, or 0 while the sink is unavailable.", "source", "sink"),
-		lastPoll:   gauge("last_poll_timestamp_seconds", "When the relay last polled for messages, with success.", "source"),
-		unrouted:   newUnrouted(),
+		delivered:   counter("delivered_total", "Messages that a sink has taken.", "source", "sink"),
+		outcomes:    counter("outcomes_total", "Outcomes that sinks reported, one a message and attempt.", "source", "sink", "result", "reason"),
+		retried:     counter("retried_total", "Messages that were put aside for another attempt.", "source"),
+		parked:      counter("parked_total", "Messages that were parked as error: only an operator brings them back.", "source"),
+		expired:     counter("expired_total", "Messages that were too old to be sent, and were parked or discarded.", "source", "sink", "on_expire"),
+		deadLetters: counter("dead_letters_total", "Messages that were sent elsewhere, too, as they were parked.", "source", "sink"),
+		leasesLost:  counter("leases_lost_total", "Leases of lanes that ended without having been released.", "source"),
+		fenced:      counter("fenced_writes_total", "Writes that changed nothing because the lease was another's by then.", "source"),
+		missing:     counter("missing_writes_total", "Writes that changed nothing because the row was settled or taken away before.", "source"),
+		failures:    counter("failures_total", "Failures of a stage, each of which is tried again.", "source", "stage"),
+		lag:         histogram("lag_seconds", "Time from the writing of a message to its delivery.", lagBuckets, "source", "sink"),
+		send:        histogram("send_seconds", "Time that a sink took for a batch.", sendBuckets, "source", "sink"),
+		lanesHeld:   gauge("lanes_held", "Lanes that this relay holds.", "source"),
+		sinkUp:      gauge("sink_up", "1, or 0 while the sink is unavailable.", "source", "sink"),
+		lastPoll:    gauge("last_poll_timestamp_seconds", "When the relay last polled for messages, with success.", "source"),
+		unrouted:    newUnrouted(),
 
 		messages:   gauge("messages", "Messages in the table, by state.", "source", "state"),
 		oldest:     gauge("oldest_pending_seconds", "Age of the oldest message that could be delivered now; 0 without one.", "source"),

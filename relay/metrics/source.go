@@ -29,6 +29,7 @@ func (m *Metrics) Source(name string, sinkNames ...string) *Source {
 		m.outcomes.WithLabelValues(name, sink, sinks.Delivered.String(), "")
 		m.expired.WithLabelValues(name, sink, string(relay.ParkExpired))
 		m.expired.WithLabelValues(name, sink, string(relay.DiscardExpired))
+		m.deadLetters.WithLabelValues(name, sink)
 		m.lag.WithLabelValues(name, sink)
 		m.send.WithLabelValues(name, sink)
 		m.sinkUp.WithLabelValues(name, sink).Set(1)
@@ -81,6 +82,11 @@ func (s *Source) Delivered(sink, _ string, lag time.Duration) {
 // Expired counts a message that was too old.
 func (s *Source) Expired(sink string, become relay.OnExpire) {
 	s.metrics.expired.WithLabelValues(s.name, sink, string(become)).Inc()
+}
+
+// DeadLettered counts a dead letter.
+func (s *Source) DeadLettered(sink string) {
+	s.metrics.deadLetters.WithLabelValues(s.name, sink).Inc()
 }
 
 // Settled counts what was written back.

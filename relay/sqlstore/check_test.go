@@ -10,6 +10,7 @@ import (
 
 	"github.com/rowrelay/rowrelay/internal/testdb"
 	"github.com/rowrelay/rowrelay/migrations"
+	"github.com/rowrelay/rowrelay/outbox"
 	"github.com/rowrelay/rowrelay/relay/sqlstore"
 	"github.com/rowrelay/rowrelay/relay/sqlstore/backendtest"
 	"github.com/rowrelay/rowrelay/relay/storage"
@@ -165,6 +166,7 @@ func useEverything(t *testing.T, table table, pool *sql.DB) {
 	for i, row := range page.Rows {
 		settlements = append(settlements, storage.Settlement{ID: row.ID, Lane: row.Lane, MessageID: row.Message.ID, Fence: fences[row.Lane], State: []storage.State{storage.StateDone, storage.StateError}[i]})
 	}
+	settlements[1].DeadLetter = &storage.Copy{MessageID: outbox.NewID(), Topic: "dead", Headers: "{}"}
 	_, err = store.Settle(t.Context(), "poor", true, settlements)
 	must("settle", err)
 	_, err = store.Requeue(t.Context(), storage.Filter{})

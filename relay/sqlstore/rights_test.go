@@ -170,15 +170,17 @@ func relayByRows(ctx context.Context, pool *sql.DB, table table) error {
 	if err != nil {
 		return err
 	}
+	mode := store.SetClaimMode(ctx, storage.ByRows)
 	_, beat := store.Heartbeat(ctx, storage.Identity{Name: "r", Claim: storage.ByRows}, time.Minute)
 	rows, claim := store.Claim(ctx, storage.ClaimRequest{Relay: "r", Token: "t", TTL: time.Minute, Limit: 2})
-	if err := errors.Join(store.SetClaimMode(ctx, storage.ByRows), beat, claim); err != nil {
-		return err
+	if err := errors.Join(mode, beat, claim); err != nil || len(rows) != 2 {
+		return fmt.Errorf("%d rows claimed, want 2: %w", len(rows), err)
 	}
 	var settlements []storage.Settlement
 	for i, row := range rows {
-		settlements = append(settlements, storage.Settlement{ID: row.ID, Lane: row.Lane, MessageID: row.Message.ID, Token: "t", State: []storage.State{storage.StateDone, storage.StateRetry}[i]})
+		settlements = append(settlements, storage.Settlement{ID: row.ID, Lane: row.Lane, MessageID: row.Message.ID, Token: "t", State: []storage.State{storage.StateDone, storage.StateError}[i]})
 	}
+	settlements[1].DeadLetter = &storage.Copy{MessageID: outbox.NewID(), Topic: "dead"}
 	_, extend := store.Extend(ctx, "t", []int64{1, 2}, time.Minute)
 	_, settle := store.Settle(ctx, "r", true, settlements)
 	_, reclaim := store.Reclaim(ctx, 10)

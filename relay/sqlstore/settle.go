@@ -131,6 +131,8 @@ func inOrder(settlements []storage.Settlement) ([]storage.Settlement, error) {
 			return nil, fmt.Errorf("settle row %d: %q is no message's id", t.ID, t.MessageID)
 		case t.State == storage.StatePending && !byRows:
 			return nil, fmt.Errorf("settle row %d: only a claim by rows is given back as pending", t.ID)
+		case t.DeadLetter != nil && t.State != storage.StateError:
+			return nil, fmt.Errorf("settle row %d: a dead letter is of a message that is parked", t.ID)
 		case !slices.Contains(settledStates, t.State):
 			return nil, fmt.Errorf("settle row %d: no relay makes it %q", t.ID, t.State)
 		}

@@ -211,6 +211,21 @@ type Settlement struct {
 	Delay    time.Duration // StateRetry: from the database's now
 	Error    string        // last_error; kept as it was if empty
 	Receipt  string        // StateDone
+
+	// DeadLetter, with StateError, is written in the same transaction if this settlement
+	// changes its row, and only then: one that is repeated, or that is fenced, writes none.
+	DeadLetter *Copy
+}
+
+// Copy is a new message that is written from a row, among those to be delivered now: with the
+// row's key, payload and priority, and all else as a producer's INSERT has it that names
+// nothing more. So it has an id and a time of its own, no attempts, and doesn't expire. Copies
+// that are written together have ids in the order of their rows'.
+type Copy struct {
+	MessageID string // a UUID; the row's own, or a new one
+	Topic     string
+	Sinks     string // as in Row
+	Headers   string // a JSON object; empty: none
 }
 
 // Settled counts what a Settle did. Changed + Fenced + Missing is the number

@@ -58,6 +58,12 @@ func checks() []check {
 		{name: "settle concurrently", run: settleConcurrently},
 		{name: "settle given up", run: settleGivenUp, manyWriters: true},
 
+		{name: "dead letters are written", run: deadLettersAreWritten},
+		{name: "dead letters once", run: deadLettersOnce},
+		{name: "dead letters in order", run: deadLettersInOrder},
+		{name: "dead letters by token", run: deadLettersByToken, byRows: true},
+		{name: "dead letters concurrently", run: deadLettersConcurrently},
+
 		{name: "settle keeps to the message", run: settleKeepsToTheMessage},
 		{name: "token keeps to the message", run: tokenKeepsToTheMessage, byRows: true},
 		{name: "done meets its id again", run: doneMeetsItsIDAgain},

@@ -20,7 +20,6 @@ const (
 	headerKey     = "Rowrelay-Key"
 	headerAttempt = "Rowrelay-Attempt"
 	headerPayload = "Rowrelay-Payload"
-	ownPrefix     = "Rowrelay-"
 )
 
 // reserved are headers that belong to the connection or to this sink.
@@ -111,7 +110,7 @@ func checkHeader(before http.Header, name, value string) error {
 	switch {
 	case name == "" || strings.ContainsFunc(name, notToken):
 		return errors.New("has a name that HTTP can't carry")
-	case strings.HasPrefix(canonical, ownPrefix) || slices.Contains(reserved, canonical):
+	case sinks.ReservedHeader(name) || slices.Contains(reserved, canonical):
 		return errors.New("belongs to the connection or to the sink and can't be set")
 	case twice:
 		return errors.New("is there twice, in upper and lower case")

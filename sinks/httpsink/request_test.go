@@ -39,9 +39,11 @@ func TestTheRequest(t *testing.T) {
 	t.Parallel()
 	got := requestOf(t, httpsink.Options{URL: "/hook?a=b"}, outbox.Message{
 		ID: "0195c0de-0000-7000-8000-000000000001", Topic: "orders", Key: "größe 7%",
-		Payload: []byte(`{"order":1}`), Headers: map[string]string{"traceparent": "00-1", "X-Umlaut": "ü"},
+		Payload: []byte(`{"order":1}`), Headers: map[string]string{"traceparent": "00-1", "X-Umlaut": "ü", "rowrelay-dead-letter-reason": "refused"},
 	})
 	want := http.Header{
+		"Rowrelay-Dead-Letter-Reason": {"refused"},
+
 		"Idempotency-Key":  {"0195c0de-0000-7000-8000-000000000001"},
 		"Rowrelay-Topic":   {"orders"},
 		"Rowrelay-Key":     {"gr%C3%B6%C3%9Fe%207%25"},

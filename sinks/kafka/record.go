@@ -18,9 +18,8 @@ import (
 
 // The headers that are the sink's own.
 const (
-	ownPrefix   = "rowrelay-"
-	headerID    = ownPrefix + "message-id"
-	headerTopic = ownPrefix + "topic" // where the record's topic is not the message's
+	headerID    = "rowrelay-message-id"
+	headerTopic = "rowrelay-topic" // where the record's topic is not the message's
 	ownHeaders  = 2
 )
 
@@ -53,7 +52,7 @@ func checkHeader(name string) error {
 	switch {
 	case !utf8.ValidString(name):
 		return errors.New("has a name that is not UTF-8, which Kafka can't carry")
-	case len(name) >= len(ownPrefix) && strings.EqualFold(name[:len(ownPrefix)], ownPrefix):
+	case sinks.ReservedHeader(name):
 		return errors.New("belongs to the sink and can't be set")
 	}
 	return nil

@@ -72,7 +72,7 @@ func TestTopics(t *testing.T) {
 	} {
 		sink := newSink(t, kafka.Options{Brokers: cluster.ListenAddrs(), Topic: test.template})
 		m := message(test.topic, "a", "")
-		m.Headers = map[string]string{"region": "eu"}
+		m.Headers = map[string]string{"region": "eu", "rowrelay-dead-letter-reason": "refused"}
 		outcomes := sink.Send(t.Context(), []sinks.Message{m})
 		if test.want == "" {
 			if o := outcomes[0]; o.Result != sinks.Reject || o.Reason != sinks.ReasonInvalid || o.Detail == "" {
@@ -85,7 +85,7 @@ func TestTopics(t *testing.T) {
 			continue
 		}
 		got := records(t, cluster.ListenAddrs(), test.want, 1)[0]
-		if own := headerOf(got, "rowrelay-topic"); own != test.own || headerOf(got, "rowrelay-message-id") != m.ID {
+		if own := headerOf(got, "rowrelay-topic"); own != test.own || headerOf(got, "rowrelay-message-id") != m.ID || headerOf(got, "rowrelay-dead-letter-reason") != "refused" {
 			t.Errorf("%+v: the record has the headers %v", test, got.Headers)
 		}
 	}

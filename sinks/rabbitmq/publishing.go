@@ -19,7 +19,6 @@ const (
 	headerKey     = "rowrelay-key"
 	headerAttempt = "rowrelay-attempt"
 	headerPayload = "rowrelay-payload"
-	ownPrefix     = "rowrelay-"
 )
 
 // letter is a message as it is published.
@@ -129,7 +128,7 @@ func checkHeader(name string) error {
 	switch {
 	case name == "":
 		return errors.New("has no name")
-	case strings.HasPrefix(strings.ToLower(name), ownPrefix):
+	case sinks.ReservedHeader(name):
 		return errors.New("belongs to the sink and can't be set")
 	case slices.Contains(lists, name):
 		return errors.New("is a list of routing keys to RabbitMQ, which the text of a header can't be")

@@ -41,7 +41,7 @@ func TestWhatAReaderSees(t *testing.T) {
 	options := b.options()
 	options.Exchange, options.RoutingKey, options.Connections = exchange, "{topic}.{header:country}", 1
 	options.Expiration, options.Priority = time.Hour, true
-	first, second := to("orders.paid", "größe 7", "country", "de", "Content-Type", "text/plain; charset=utf-8", "empty", ""), to("orders.sent", "", "country", "de")
+	first, second := to("orders.paid", "größe 7", "country", "de", "Content-Type", "text/plain; charset=utf-8", "empty", "", "rowrelay-dead-letter-reason", "refused"), to("orders.sent", "", "country", "de")
 	first.Priority, first.Payload, first.Attempt = 5, []byte("hëllo"), 3
 	second.Priority, second.Payload = -7, nil
 	expect(t, opened(t, options).Send(t.Context(), []sinks.Message{first, second}), always("delivered"))
@@ -49,7 +49,7 @@ func TestWhatAReaderSees(t *testing.T) {
 		{exchange, "orders.paid.de", "hëllo", map[string]any{
 			"message_id": first.ID, "delivery_mode": 2.0, "content_type": "text/plain; charset=utf-8", "timestamp": 1767225600.0,
 			"expiration": "3600000", "priority": 5.0,
-			"headers": map[string]any{"rowrelay-topic": "orders.paid", "rowrelay-key": "größe 7", "rowrelay-attempt": 3.0, "country": "de", "empty": ""},
+			"headers": map[string]any{"rowrelay-topic": "orders.paid", "rowrelay-key": "größe 7", "rowrelay-attempt": 3.0, "country": "de", "empty": "", "rowrelay-dead-letter-reason": "refused"},
 		}},
 		{exchange, "orders.sent.de", "", map[string]any{
 			"message_id": second.ID, "delivery_mode": 2.0, "timestamp": 1767225600.0, "expiration": "3600000",

@@ -211,15 +211,23 @@ func (g *golden) settling() {
 	pending := storage.Settlement{ID: 9, MessageID: message(9), Lane: 2, Token: "t", State: storage.StatePending}
 	claimed := storage.Settlement{ID: 10, MessageID: message(10), Lane: 2, Token: "t", State: storage.StateDone}
 	failed := storage.Settlement{ID: 11, MessageID: message(11), Lane: 2, Token: "t", State: storage.StateRetry, Attempts: 1, Delay: time.Second, Error: "refused"}
+	dead := retry
+	dead.State, dead.DeadLetter = storage.StateError, &storage.Copy{MessageID: message(20), Topic: "dead", Headers: `{"rowrelay-dead-letter-sink":"a"}`}
+	deadBack := parked
+	deadBack.Holds, deadBack.DeadLetter = true, &storage.Copy{MessageID: message(21), Topic: "dead.other"}
+	deadClaimed := failed
+	deadClaimed.State, deadClaimed.DeadLetter = storage.StateError, dead.DeadLetter
 	if g.lanesToo {
 		settle("settle: done", true, done)
 		settle("settle: done, with receipts of their own", true, done, other)
 		settle("settle: done, not kept", false, done)
 		settle("settle: everything", true, done, retry, parked, back)
+		settle("settle: dead letters", true, done, dead, deadBack)
 	}
 	settle("settle by rows: done", true, claimed)
 	settle("settle by rows", true, pending, claimed)
 	settle("settle by rows, not kept", false, claimed, failed)
+	settle("settle by rows: a dead letter", false, claimed, deadClaimed)
 	_, _, err := g.Purge(ctx, 24*time.Hour, 100, time.Date(2026, 10, 5, 1, 2, 3, 4000, time.UTC))
 	g.add("purge", errors.Join(err, g.ask(g.Traits().Queries.PurgeRelays)))
 }

@@ -93,7 +93,7 @@ func (m *MySQL) Parked(ctx context.Context, filter backend.Filter, within int64)
 // Check implements [backend.Backend]. What the server's version says isn't repeated. On
 // TiDB nothing is asked of lanes, which were refused already, nor of transactions.
 func (m *MySQL) Check(ctx context.Context, claim storage.Claim) []backend.Finding {
-	findings := []backend.Finding{m.checkRights(ctx, claim)}
+	findings := []backend.Finding{m.checkRights(ctx)}
 	probes := []backend.Probe{
 		{Name: "columns", Query: m.page(backend.Read{Limit: 1}), Judge: backend.Nothing},
 		{Name: "transactions", Query: m.sql.Query("oldest transaction"), Judge: backend.List("a transaction that has written is open since ",
@@ -122,14 +122,10 @@ func (m *MySQL) Check(ctx context.Context, claim storage.Claim) []backend.Findin
 
 // checkRights explains statements that need the rights: who lacks one may not have them
 // explained either. Roles count, which no list of rights shows.
-func (m *MySQL) checkRights(ctx context.Context, claim storage.Claim) backend.Finding {
-	hot := "SELECT UPDATE DELETE"
-	if claim == storage.ByRows {
-		hot += " INSERT"
-	}
+func (m *MySQL) checkRights(ctx context.Context) backend.Finding {
 	var lacking []string
 	for _, needed := range []struct{ name, column, rights string }{
-		{m.table.Hot, "attempts", hot}, {m.table.Held, "lane", "SELECT INSERT UPDATE DELETE"}, {m.table.Done, "lane", "SELECT INSERT UPDATE DELETE"}, {m.table.IDs, "", "SELECT DELETE"},
+		{m.table.Hot, "attempts", "SELECT INSERT UPDATE DELETE"}, {m.table.Held, "lane", "SELECT INSERT UPDATE DELETE"}, {m.table.Done, "lane", "SELECT INSERT UPDATE DELETE"}, {m.table.IDs, "", "SELECT DELETE"},
 		{m.table.Lanes, "lane", "SELECT UPDATE"}, {m.table.LaneLocks, "lane", "SELECT UPDATE"}, {m.table.Relays, "host", "SELECT INSERT UPDATE DELETE"},
 		{m.table.Settings, "value", "SELECT INSERT UPDATE"}, {m.table.Messages, "", "SELECT"},
 	} {

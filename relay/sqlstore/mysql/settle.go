@@ -46,7 +46,8 @@ func (m *MySQL) Settle(ctx context.Context, tx *sql.Tx, relay string, keep bool,
 	}
 	for part := range slices.Chunk(settlements, mostGiven) {
 		groups := backend.GroupsOf(part)
-		writes := move.finish(m.table.Hot, move.claimed, groups.HotDone)
+		writes := move.deadLetters(part)
+		writes = append(writes, move.finish(m.table.Hot, move.claimed, groups.HotDone)...)
 		writes = append(writes, move.finish(m.table.Held, text{sql: " AND t.state <> 'error'"}, groups.HeldDone)...)
 		writes = append(writes, move.others(groups)...)
 		if err := settled.Write(ctx, tx, writes); err != nil {
@@ -97,6 +98,29 @@ type moving struct {
 	relay   string
 	keep    bool
 	claimed text // by rows: a condition of rows that are claimed
+}
+
+// deadLetters are written before their rows move. Who settles the same rows at the same time
+// waits, and then finds none.
+func (m moving) deadLetters(settlements []storage.Settlement) (writes []backend.Write) {
+	hot, held := backend.DeadLettersOf(settlements)
+	if len(hot) > 0 {
+		writes = append(writes, backend.Write{Query: m.copies(m.table.Hot, hot, m.claimed)})
+	}
+	if len(held) > 0 {
+		holds := givens(m.server, held, "holds").value("holds")
+		writes = append(writes, backend.Write{Query: m.copies(m.table.Held, held, join(" AND t.state <> 'error' AND (t.holds < 2 OR ", holds, " = 0)"))})
+	}
+	return writes
+}
+
+// copies writes the messages that settlements have as their DeadLetter: of those rows of a table
+// that meet a condition, which are locked.
+func (m *MySQL) copies(from string, settlements []storage.Settlement, where text) backend.Query {
+	g := givens(m.server, settlements, "holds", "copy_id", "copy_topic", "copy_headers")
+	return join("INSERT INTO "+m.table.Hot+" ("+backend.CopyInto+")",
+		"\nSELECT ", g.value("copy_id"), ", ", g.value("copy_topic"), ", t.message_key, t.payload, t.payload_text, ", g.nullable("copy_headers", "NULL"), ", t.priority",
+		"\nFROM ", g.rows(from), where, "\nORDER BY t.id"+m.sql.Text("lock t")).query()
 }
 
 // finish replaces what is the same message with the same id: one that somebody has
@@ -196,6 +220,9 @@ var givenColumns = []column{
 	{"error", "longtext", func(s *storage.Settlement) any { return s.Error }},
 	{"receipt", "longtext", func(s *storage.Settlement) any { return s.Receipt }},
 	{"holds", "smallint", func(s *storage.Settlement) any { return backend.HoldsOf(s) }},
+	{"copy_id", "char(36)", func(s *storage.Settlement) any { return s.DeadLetter.MessageID }},
+	{"copy_topic", "varchar(255)", func(s *storage.Settlement) any { return s.DeadLetter.Topic }},
+	{"copy_headers", "longtext", func(s *storage.Settlement) any { return s.DeadLetter.Headers }},
 }
 
 // givens has the columns that a statement uses, and no other: MariaDB leaves

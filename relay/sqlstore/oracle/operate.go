@@ -83,7 +83,7 @@ func (d *Oracle) Parked(ctx context.Context, filter backend.Filter, within int64
 // Check implements [backend.Backend]. The version is looked at when the table is opened.
 func (d *Oracle) Check(ctx context.Context, claim storage.Claim) []backend.Finding {
 	probes := []backend.Probe{
-		{Name: "rights", Query: rights(d.table, claim), Judge: backend.List("this user lacks: ", "have the tables' owner run GRANT, as "+d.table.Hot+"'s documentation says, or migrate as the user who relays")},
+		{Name: "rights", Query: rights(d.table), Judge: backend.List("this user lacks: ", "have the tables' owner run GRANT, as "+d.table.Hot+"'s documentation says, or migrate as the user who relays")},
 		{Name: "columns", Query: d.page(backend.Read{Limit: 1}), Judge: backend.Nothing},
 		{Name: "transactions", Query: d.sql.Query("unseen views"), Judge: backend.List("this user may not see ", "GRANT SELECT ON sys.gv_$transaction and ON sys.v_$database TO it, "+
 			"so that ids count as final as soon as they are; without, they do when the longest transaction that is configured has passed")},
@@ -97,14 +97,10 @@ func (d *Oracle) Check(ctx context.Context, claim storage.Claim) []backend.Findi
 
 // rights looks for each right that a relay needs: as the owner, by a grant
 // to the user, to a role that is enabled or to everybody, or on any table.
-func rights(table dialect.Table, claim storage.Claim) backend.Query {
-	hot := "SELECT UPDATE DELETE"
-	if claim == storage.ByRows {
-		hot += " INSERT"
-	}
+func rights(table dialect.Table) backend.Query {
 	var needs []string
 	for _, needed := range []struct{ suffix, rights string }{
-		{"", hot}, {"_held", "SELECT INSERT UPDATE DELETE"}, {"_done", "SELECT INSERT DELETE"}, {"_ids", "SELECT DELETE"}, {"_lanes", "SELECT UPDATE"},
+		{"", "SELECT INSERT UPDATE DELETE"}, {"_held", "SELECT INSERT UPDATE DELETE"}, {"_done", "SELECT INSERT DELETE"}, {"_ids", "SELECT DELETE"}, {"_lanes", "SELECT UPDATE"},
 		{"_relays", "SELECT INSERT UPDATE DELETE"}, {"_settings", "SELECT INSERT UPDATE"}, {"_messages", "SELECT"}, {"_locks", "SELECT"},
 	} {
 		for right := range strings.FieldsSeq(needed.rights) {

@@ -52,7 +52,8 @@ func (d *Oracle) Settle(ctx context.Context, tx *sql.Tx, relay string, keep bool
 		return settled, err
 	}
 	groups := backend.GroupsOf(settlements)
-	writes := m.finish(d.table.Hot, m.token, groups.HotDone)
+	writes := m.deadLetters(settlements)
+	writes = append(writes, m.finish(d.table.Hot, m.token, groups.HotDone)...)
 	writes = append(writes, m.finish(d.table.Held, " AND t.state <> 'error'", groups.HeldDone)...)
 	writes = append(writes, m.hold(groups.HotHeld)...)
 	writes = append(writes, m.change(groups.HeldHeld)...)
@@ -109,6 +110,47 @@ func (m moving) found(a *args, from, where string, settlements []storage.Settlem
 }
 
 const found = "/*+ LEADING(g) USE_NL(t) INDEX(t) */"
+
+// deadLetters are written before their rows move. These are locked first, as by lanes nothing
+// else keeps them from being settled twice at the same time.
+func (m moving) deadLetters(settlements []storage.Settlement) (writes []backend.Write) {
+	hot, held := backend.DeadLettersOf(settlements)
+	for _, some := range [][]storage.Settlement{hot, held} {
+		if len(some) == 0 {
+			continue
+		}
+		from := m.table.Hot
+		if some[0].Deferred {
+			from = m.table.Held
+		}
+		var l args
+		ids := list(&l, backend.Column(some, func(s *settlement) int64 { return s.ID }))
+		writes = append(writes, backend.Write{Query: l.query("BEGIN\n    FOR locked IN (\n    SELECT t.id FROM " + from + " t WHERE t.id IN " + ids +
+			"\n    ORDER BY t.id FOR UPDATE) LOOP NULL; END LOOP;\nEND;")})
+		for i := range some {
+			writes = append(writes, backend.Write{Query: m.copy(from, &some[i])})
+		}
+	}
+	return writes
+}
+
+// copy writes the message that a settlement has as its DeadLetter. Each has a statement of its
+// own: a list has no place for headers of any size.
+func (m moving) copy(from string, s *storage.Settlement) backend.Query {
+	var a args
+	c := s.DeadLetter
+	values := a.Add(c.MessageID) + ", " + a.Add(c.Topic) + ", t.message_key, t.payload, t.payload_text, " + a.Add(backend.Nullable(c.Headers)) + ", t.priority"
+	where := "WHERE t.id = " + a.Add(s.ID) + " AND t.lane = " + a.Add(s.Lane) + " AND t.message_id = " + a.Add(s.MessageID)
+	if s.Deferred {
+		where += " AND t.state <> 'error' AND (t.holds < 2 OR " + a.Add(backend.HoldsOf(s)) + " = 0)"
+	} else if !m.byLanes {
+		where += " AND t.claim_token = " + a.Add(s.Token)
+	}
+	if m.byLanes {
+		where += "\n    AND EXISTS (SELECT 1 FROM " + m.table.Lanes + " l WHERE l.lane = t.lane AND l.fence = " + a.Add(s.Fence) + " AND l.owner = " + a.Add(m.relay) + ")"
+	}
+	return a.query("INSERT INTO "+m.table.Hot+" ("+backend.CopyInto+")", "SELECT "+values+" FROM "+from+" t", where)
+}
 
 func (m moving) finish(from, where string, settlements []storage.Settlement) (writes []backend.Write) {
 	if len(settlements) == 0 {

@@ -79,7 +79,7 @@ func (p *Postgres) Parked(ctx context.Context, filter backend.Filter, within int
 
 // Check implements [backend.Backend].
 func (p *Postgres) Check(ctx context.Context, claim storage.Claim) []backend.Finding {
-	tables, needs := p.rights(claim)
+	tables, needs := p.rights()
 	probes := []backend.Probe{
 		{Name: "settings", Query: p.sql.Query("unfit settings"), Judge: backend.List("these settings do not fit: ", "change them for this user or database (ALTER ROLE … SET), or use the primary server")},
 		{Name: "rights", Query: p.sql.Query("missing rights", bind.PostgresArray(tables), bind.PostgresArray(needs)), Judge: backend.List("this user lacks: ", "have the tables' owner run GRANT, as outbox/dialect/POSTGRES.md says, or migrate as the user who relays")},
@@ -98,13 +98,9 @@ func (p *Postgres) Check(ctx context.Context, claim storage.Claim) []backend.Fin
 
 // rights are those that a relay needs, each with its table. Locking a row takes the
 // right to UPDATE.
-func (p *Postgres) rights(claim storage.Claim) (tables, needs []string) {
-	hot := "SELECT UPDATE DELETE"
-	if claim == storage.ByRows {
-		hot += " INSERT"
-	}
+func (p *Postgres) rights() (tables, needs []string) {
 	for _, needed := range []struct{ table, rights string }{
-		{p.table.Hot, hot}, {p.table.Held, "SELECT INSERT UPDATE DELETE"}, {p.table.Done, "SELECT INSERT UPDATE DELETE"}, {p.table.IDs, "SELECT UPDATE DELETE"},
+		{p.table.Hot, "SELECT INSERT UPDATE DELETE"}, {p.table.Held, "SELECT INSERT UPDATE DELETE"}, {p.table.Done, "SELECT INSERT UPDATE DELETE"}, {p.table.IDs, "SELECT UPDATE DELETE"},
 		{p.table.Lanes, "SELECT UPDATE"}, {p.table.Relays, "SELECT INSERT UPDATE DELETE"},
 		{p.table.Settings, "SELECT INSERT UPDATE"}, {p.table.Epoch, "SELECT INSERT"}, {p.table.Messages, "SELECT"},
 	} {

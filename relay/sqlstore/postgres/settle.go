@@ -35,19 +35,24 @@ type statement struct {
 }
 
 // Settle implements [backend.Backend]. In a transaction of its own it is that
-// statement alone. Most batches have nothing but hot rows that are done.
-//
-// By lanes it begins with the leases. A takeover locks a lane FOR UPDATE, and so doesn't get one
-// in which a settle is in flight; a settle that waited for a takeover finds the new fence.
-// Renewals change no key and pass.
-func (p *Postgres) Settle(ctx context.Context, tx *sql.Tx, relay string, keep bool, settlements []storage.Settlement) (backend.Settled, error) {
+// statement alone, but for dead letters, which are written before it. Most batches have nothing
+// but hot rows that are done.
+func (p *Postgres) Settle(ctx context.Context, tx *sql.Tx, relay string, keep bool, settlements []storage.Settlement) (settled backend.Settled, err error) {
+	if hot, held := backend.DeadLettersOf(settlements); len(hot)+len(held) > 0 {
+		if tx == nil {
+			err = backend.InTx(ctx, p.db, p.Traits().Tx, nil, func(tx *sql.Tx) error {
+				settled, err = p.Settle(ctx, tx, relay, keep, settlements)
+				return err
+			})
+			return settled, err
+		}
+		if _, err := backend.Exec(ctx, tx, p.deadLetters(relay, hot, held)...); err != nil {
+			return settled, err
+		}
+	}
 	with := &statement{args: make(args, 0, 16), parts: make([]string, 0, 8), facts: "'lane', lane, fence FROM held"}
 	if settlements[0].Token == "" {
-		leases := backend.LeasesOf(settlements)
-		with.parts = append(with.parts, "held AS MATERIALIZED (SELECT l.lane, l.fence FROM "+p.table.Lanes+" AS l JOIN (SELECT DISTINCT lane, fence FROM unnest("+
-			with.add(bind.PostgresArray(backend.Column(leases, func(l *storage.Lease) int { return l.Lane })), "smallint[]")+", "+
-			with.add(bind.PostgresArray(backend.Column(leases, func(l *storage.Lease) int64 { return l.Fence })), "bigint[]")+") AS u (lane, fence)) AS s"+
-			" ON l.lane = s.lane AND l.fence = s.fence AND l.owner = "+with.add(relay, "text")+" ORDER BY l.lane FOR KEY SHARE OF l)")
+		p.lockLeases(with, relay, settlements)
 	}
 	if moves := backend.MovesOf(settlements); moves == (backend.Moves{HotDone: true}) {
 		p.settleDone(with, relay, keep, settlements)
@@ -63,6 +68,61 @@ func (p *Postgres) Settle(ctx context.Context, tx *sql.Tx, relay string, keep bo
 		return backend.ReadSettled(ctx, tx, backend.Query{SQL: query, Args: with.args})
 	}
 	return backend.ReadSettled(ctx, p.db, backend.Query{SQL: query, Args: with.args})
+}
+
+// lockLeases is what a settle by lanes begins with. A takeover locks a lane FOR UPDATE, and so
+// doesn't get one in which a settle is in flight; a settle that waited for a takeover finds the
+// new fence. Renewals change no key and pass.
+func (p *Postgres) lockLeases(with *statement, relay string, settlements []storage.Settlement) {
+	leases := backend.LeasesOf(settlements)
+	with.parts = append(with.parts, "held AS MATERIALIZED (SELECT l.lane, l.fence FROM "+p.table.Lanes+" AS l JOIN (SELECT DISTINCT lane, fence FROM unnest("+
+		with.add(bind.PostgresArray(backend.Column(leases, func(l *storage.Lease) int { return l.Lane })), "smallint[]")+", "+
+		with.add(bind.PostgresArray(backend.Column(leases, func(l *storage.Lease) int64 { return l.Fence })), "bigint[]")+") AS u (lane, fence)) AS s"+
+		" ON l.lane = s.lane AND l.fence = s.fence AND l.owner = "+with.add(relay, "text")+" ORDER BY l.lane FOR KEY SHARE OF l)")
+}
+
+// deadLetters are written before their rows move: of the rows that the settle is about to change,
+// which are locked. Who settles the same rows at the same time waits, and then finds none.
+func (p *Postgres) deadLetters(relay string, hot, held []storage.Settlement) (queries []backend.Query) {
+	for _, some := range [][]storage.Settlement{hot, held} {
+		if len(some) == 0 {
+			continue
+		}
+		with, claim, from, where := &statement{}, "", p.table.Hot, ""
+		if some[0].Token == "" {
+			p.lockLeases(with, relay, some)
+			claim = " JOIN held USING (lane, fence)"
+		}
+		if some[0].Deferred {
+			from, where = p.table.Held, " AND t.state <> 'error' AND "+backend.Undecided
+		} else if some[0].Token != "" {
+			where = " AND t.claim_token = " + with.add(some[0].Token, "text")
+		}
+		queries = append(queries, p.copies(with, from, claim, where, some))
+	}
+	return queries
+}
+
+// copies writes the messages that settlements have as their DeadLetter: of those rows of a table
+// that meet a condition, which are locked. Each is found by its key, as the planner is told by
+// LIMIT; claim is what given is joined with.
+func (p *Postgres) copies(with *statement, from, claim, where string, settlements []storage.Settlement) backend.Query {
+	c := &given{args: &with.args}
+	c.array("id", with.add(bind.PostgresArray(backend.Column(settlements, func(s *storage.Settlement) int64 { return s.ID })), "bigint[]"))
+	c.array("lane", with.add(bind.PostgresArray(backend.Column(settlements, func(s *storage.Settlement) int { return s.Lane })), "smallint[]"))
+	c.array("message_id", with.add(messageIDs(settlements), "uuid[]"))
+	c.array("fence", with.add(bind.PostgresArray(backend.Column(settlements, func(s *storage.Settlement) int64 { return s.Fence })), "bigint[]"))
+	add(c, "holds", "smallint", backend.Column(settlements, backend.HoldsOf))
+	add(c, "copy_id", "uuid", backend.Column(settlements, func(s *storage.Settlement) string { return s.DeadLetter.MessageID }))
+	add(c, "copy_topic", "text", backend.Column(settlements, func(s *storage.Settlement) string { return s.DeadLetter.Topic }))
+	add(c, "copy_headers", "text", backend.Column(settlements, func(s *storage.Settlement) string { return s.DeadLetter.Headers }))
+	with.parts = append(with.parts, "given AS MATERIALIZED ("+c.from()+claim+")",
+		"found AS MATERIALIZED (SELECT t.*, g.copy_id, g.copy_topic, NULLIF(g.copy_headers, '')::json AS copy_headers FROM given AS g CROSS JOIN LATERAL ("+
+			"SELECT t.id, t.message_key, t.payload, t.payload_text, t.priority FROM "+from+" AS t"+
+			"\n    WHERE t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id"+where+" LIMIT 1 FOR UPDATE) AS t)")
+	return backend.Query{SQL: "WITH " + strings.Join(with.parts, ",\n") +
+		"\nINSERT INTO " + p.table.Hot + " (" + backend.CopyInto + ")" +
+		"\nSELECT copy_id, copy_topic, message_key, payload, payload_text, copy_headers, priority FROM found ORDER BY id", Args: with.args}
 }
 
 // settleDone finds the hot rows list by list. The rows of a lane that are done together

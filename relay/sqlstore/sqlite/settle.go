@@ -38,7 +38,8 @@ func (s *SQLite) Settle(ctx context.Context, tx *sql.Tx, relay string, keep bool
 	if err != nil {
 		return settled, err
 	}
-	return settled, settled.Write(ctx, tx, m.writes(backend.GroupsOf(settlements)))
+	writes := append(m.deadLetters(settlements), m.writes(backend.GroupsOf(settlements))...)
+	return settled, settled.Write(ctx, tx, writes)
 }
 
 type (
@@ -55,6 +56,32 @@ type moving struct {
 	relay string
 	keep  bool
 	token string // by rows
+}
+
+// deadLetters are written before their rows move.
+func (m moving) deadLetters(settlements []storage.Settlement) (writes []backend.Write) {
+	hot, held := backend.DeadLettersOf(settlements)
+	if len(hot) > 0 && m.token != "" {
+		writes = append(writes, backend.Write{Query: m.copies(m.table.Hot, hot, " AND t.claim_token = ?", m.token)})
+	} else if len(hot) > 0 {
+		writes = append(writes, backend.Write{Query: m.copies(m.table.Hot, hot, "")})
+	}
+	if len(held) > 0 {
+		writes = append(writes, backend.Write{Query: m.copies(m.table.Held, held, " AND t.state <> 'error' AND "+backend.Undecided)})
+	}
+	return writes
+}
+
+// copies writes the messages that settlements have as their DeadLetter: of those rows of a table
+// that meet a condition.
+func (s *SQLite) copies(from string, settlements []storage.Settlement, where string, args ...any) backend.Query {
+	items := bind.JSON(backend.Column(settlements, func(s *relayed) []any {
+		return []any{s.ID, s.Lane, s.MessageID, backend.HoldsOf(s), s.DeadLetter.MessageID, s.DeadLetter.Topic, backend.Nullable(s.DeadLetter.Headers)}
+	}))
+	return query("INSERT INTO "+s.table.Hot+" ("+backend.CopyInto+")\nSELECT "+backend.CopyFrom+`
+FROM (SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS message_id, json_extract(j.value, '$[3]') AS holds,
+    json_extract(j.value, '$[4]') AS copy_id, json_extract(j.value, '$[5]') AS copy_topic, json_extract(j.value, '$[6]') AS copy_headers FROM json_each(?) AS j) AS g CROSS JOIN `+
+		from+byID+" ON "+theRow+where+"\nORDER BY t.id", append([]any{items}, args...)...)
 }
 
 func (m moving) writes(groups backend.Groups) (writes []backend.Write) {

@@ -90,7 +90,7 @@ func (d *SQLServer) Check(ctx context.Context, claim storage.Claim) []backend.Fi
 	probes := []backend.Probe{
 		{Name: "database", Query: d.sql.Query("unfit settings"), Judge: backend.List("this does not fit: ", "use the primary server's database, one that can be written to")},
 		{Name: "locks", Query: d.sql.Query("large locks"), Judge: backend.List("whole pages or tables may be locked: ", "have the tables' owner set ALLOW_PAGE_LOCKS = OFF and LOCK_ESCALATION = DISABLE again, as the migration does")},
-		{Name: "rights", Query: rights(d.table, claim), Judge: backend.List("this user lacks: ", "have the tables' owner run GRANT, as the documentation of the dialect says")},
+		{Name: "rights", Query: rights(d.table), Judge: backend.List("this user lacks: ", "have the tables' owner run GRANT, as the documentation of the dialect says")},
 		{Name: "columns", Query: d.page(backend.Read{Limit: 1}), Judge: backend.Nothing},
 	}
 	if claim == storage.ByRows {
@@ -101,14 +101,10 @@ func (d *SQLServer) Check(ctx context.Context, claim storage.Claim) []backend.Fi
 
 // rights tries each right that a relay needs. To see a sequence's last
 // value takes any right to it.
-func rights(table dialect.Table, claim storage.Claim) backend.Query {
-	hot := "SELECT UPDATE DELETE"
-	if claim == storage.ByRows {
-		hot += " INSERT"
-	}
+func rights(table dialect.Table) backend.Query {
 	var needs []string
 	for _, needed := range []struct{ suffix, rights string }{
-		{"", hot}, {"_held", "SELECT INSERT UPDATE DELETE"}, {"_done", "SELECT INSERT UPDATE DELETE"}, {"_ids", "SELECT DELETE"}, {"_lanes", "SELECT UPDATE"},
+		{"", "SELECT INSERT UPDATE DELETE"}, {"_held", "SELECT INSERT UPDATE DELETE"}, {"_done", "SELECT INSERT UPDATE DELETE"}, {"_ids", "SELECT DELETE"}, {"_lanes", "SELECT UPDATE"},
 		{"_relays", "SELECT INSERT UPDATE DELETE"}, {"_settings", "SELECT INSERT UPDATE"}, {"_messages", "SELECT"}, {"_id", "VIEW DEFINITION"},
 	} {
 		rights := strings.Fields(needed.rights)

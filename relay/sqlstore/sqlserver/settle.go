@@ -69,12 +69,15 @@ type moves struct {
 	has   backend.Moves
 	token string // a further condition of hot rows
 	lines []string
+
+	deadHot, deadHeld []storage.Settlement // that write a dead letter
 }
 
 // newMoves reads the settlements into a table, each with what it shows:
 // a claim of that type.
 func (d *SQLServer) newMoves(settlements []storage.Settlement, claim, collate string, claimOf func(*storage.Settlement) any) *moves {
 	m := &moves{SQLServer: d, has: backend.MovesOf(settlements)}
+	m.deadHot, m.deadHeld = backend.DeadLettersOf(settlements)
 	items := backend.Column(settlements, func(s *storage.Settlement) []any {
 		return []any{s.Lane, s.ID, claimOf(s), s.State, s.Deferred, s.Attempts, s.Crashes, millis(s.Delay), backend.Nullable(s.Error), backend.Nullable(s.Receipt), s.MessageID, backend.HoldsOf(s)}
 	})
@@ -112,6 +115,12 @@ const (
 
 func (m *moves) move(relay string, keep bool) {
 	const hot, held = "g.held = 0", "g.held = 1 AND t.state <> N'error'"
+	if len(m.deadHot) > 0 {
+		m.copies(m.table.Hot, m.deadHot, hot+m.token)
+	}
+	if len(m.deadHeld) > 0 {
+		m.copies(m.table.Held, m.deadHeld, held+" AND "+backend.Undecided)
+	}
 	if m.has.HotDone {
 		m.finish(m.table.Hot, hot+m.token, relay, keep)
 	}
@@ -131,6 +140,25 @@ func (m *moves) move(relay string, keep bool) {
 		m.change(m.table.Hot, "claimed_by = NULL, claim_token = NULL, claimed_until = NULL, attempts = g.attempts, crashes = g.crashes, last_error = "+newError,
 			"g.state = N'pending' AND "+hot+m.token)
 	}
+}
+
+// copies writes the messages that settlements have as their DeadLetter: of those rows of a table
+// that are given and meet a condition, which are locked until they have moved. ORDER BY makes sure
+// that ids are given in the rows' order.
+func (m *moves) copies(from string, settlements []storage.Settlement, where string) {
+	items := backend.Column(settlements, func(s *storage.Settlement) []any {
+		return []any{s.Lane, s.ID, s.MessageID, s.DeadLetter.MessageID, s.DeadLetter.Topic, backend.Nullable(s.DeadLetter.Headers)}
+	})
+	m.add(
+		"INSERT INTO "+m.table.Hot+" ("+backend.CopyInto+")",
+		"SELECT "+strings.ReplaceAll(backend.CopyFrom, "g.", "c."),
+		"FROM OPENJSON("+m.args.add(bind.SQLServerList(items))+") WITH (lane smallint '$[0]', id bigint '$[1]', message_id uniqueidentifier '$[2]',",
+		"    copy_id uniqueidentifier '$[3]', copy_topic nvarchar(255) '$[4]', copy_headers nvarchar(max) '$[5]') AS c",
+		"INNER JOIN @given AS g ON g.lane = c.lane AND g.id = c.id AND g.message_id = c.message_id",
+		"INNER JOIN "+from+" AS t WITH (FORCESEEK, UPDLOCK, REPEATABLEREAD, ROWLOCK) ON "+row,
+		"WHERE "+where,
+		"ORDER BY t.id",
+		"OPTION (FORCE ORDER, LOOP JOIN);")
 }
 
 // What a row that is deleted takes with it, in the order of backend.Kept and changing.

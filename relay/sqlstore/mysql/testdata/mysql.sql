@@ -39,6 +39,7 @@ DELETE FROM `app`.`Events_relays` WHERE name = ?;
 
 -- check
 SELECT 1 FROM `app`.`Events` WHERE FALSE;
+EXPLAIN INSERT INTO `app`.`Events` VALUES ();
 EXPLAIN UPDATE `app`.`Events` SET attempts = '';
 EXPLAIN DELETE FROM `app`.`Events`;
 SELECT 1 FROM `app`.`Events_held` WHERE FALSE;
@@ -238,6 +239,45 @@ UPDATE JSON_TABLE('[[2,7]]', '$[*]' COLUMNS (lane smallint PATH '$[0]', id bigin
 WHERE t.state <> 'error' AND (t.holds < 2 OR 0 = 0);
 --   1: error
 
+-- settle: dead letters
+SELECT lane FROM `app`.`Events_lane_locks` FORCE INDEX (PRIMARY) WHERE lane IN (1,2) ORDER BY lane LOCK IN SHARE MODE;
+SELECT 'lane', lane, fence FROM `app`.`Events_lanes` FORCE INDEX (PRIMARY) WHERE lane IN (1,2) AND (lane, fence) IN ((1,7),(2,8)) AND owner = ?;
+--   1: r
+INSERT INTO `app`.`Events` (message_id, topic, message_key, payload, payload_text, headers, priority)
+SELECT ?, ?, t.message_key, t.payload, t.payload_text, ?, t.priority
+FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
+WHERE (t.lane = 1 AND t.id IN (6) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000006,', t.message_id))
+ORDER BY t.id FOR UPDATE OF t;
+--   1: 0197a3b4-0000-7abc-8def-000000000020
+--   2: dead
+--   3: {"rowrelay-dead-letter-sink":"a"}
+INSERT INTO `app`.`Events` (message_id, topic, message_key, payload, payload_text, headers, priority)
+SELECT ?, ?, t.message_key, t.payload, t.payload_text, NULL, t.priority
+FROM `app`.`Events_held` AS t FORCE INDEX (PRIMARY)
+WHERE (t.lane = 2 AND t.id IN (7) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000007,', t.message_id)) AND t.state <> 'error' AND (t.holds < 2 OR 1 = 0)
+ORDER BY t.id FOR UPDATE OF t;
+--   1: 0197a3b4-0000-7abc-8def-000000000021
+--   2: dead.other
+REPLACE INTO `app`.`Events_done` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
+SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, 1, 0, t.available_at, t.last_error, utc_timestamp(6), ?, ?
+FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
+WHERE (t.lane = 1 AND t.id IN (5) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000005,', t.message_id)) FOR UPDATE OF t;
+--   1: 0/5
+--   2: r
+DELETE /*+ SET_VAR(sql_safe_updates = 1) INDEX(`Events` PRIMARY) */ FROM `app`.`Events`
+WHERE (lane = 1 AND id IN (5) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000005,', message_id));
+INSERT INTO `app`.`Events_held` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, state, holds)
+SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, 2, 0, t.available_at, ?, ?, 0
+FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
+WHERE (t.lane = 1 AND t.id IN (6) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000006,', t.message_id)) FOR UPDATE OF t;
+--   1: it's "broken"
+--   2: error
+DELETE /*+ SET_VAR(sql_safe_updates = 1) INDEX(`Events` PRIMARY) */ FROM `app`.`Events`
+WHERE (lane = 1 AND id IN (6) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000006,', message_id));
+UPDATE JSON_TABLE('[[2,7]]', '$[*]' COLUMNS (lane smallint PATH '$[0]', id bigint PATH '$[1]', n FOR ORDINALITY)) AS g STRAIGHT_JOIN `app`.`Events_held` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id = substr(_ascii'0197a3b4-0000-7abc-8def-000000000007', 36 * g.n - 35, 36) SET t.state = ?, t.holds = 1, t.attempts = 0, t.crashes = 0, t.changes = t.changes + 1, t.available_at = utc_timestamp(6) + INTERVAL 0 MICROSECOND, t.last_error = t.last_error
+WHERE t.state <> 'error' AND (t.holds < 2 OR 1 = 0);
+--   1: error
+
 -- settle by rows: done
 SELECT 'fenced', coalesce(sum(NOT (t.claim_token <=> ?)), 0), 0 FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
 WHERE (t.lane = 2 AND t.id IN (10) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000010,', t.message_id)) FOR UPDATE;
@@ -282,6 +322,33 @@ FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
 WHERE (t.lane = 2 AND t.id IN (11) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000011,', t.message_id)) AND t.claim_token = ? FOR UPDATE OF t;
 --   1: refused
 --   2: retry
+--   3: t
+DELETE /*+ SET_VAR(sql_safe_updates = 1) INDEX(`Events` PRIMARY) */ FROM `app`.`Events`
+WHERE (lane = 2 AND id IN (11) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000011,', message_id)) AND claim_token = ?;
+--   1: t
+
+-- settle by rows: a dead letter
+SELECT 'fenced', coalesce(sum(NOT (t.claim_token <=> ?)), 0), 0 FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
+WHERE (t.lane = 2 AND t.id IN (10,11) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000010,0197a3b4-0000-7abc-8def-000000000011,', t.message_id)) FOR UPDATE;
+--   1: t
+INSERT INTO `app`.`Events` (message_id, topic, message_key, payload, payload_text, headers, priority)
+SELECT ?, ?, t.message_key, t.payload, t.payload_text, ?, t.priority
+FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
+WHERE (t.lane = 2 AND t.id IN (11) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000011,', t.message_id)) AND t.claim_token = ?
+ORDER BY t.id FOR UPDATE OF t;
+--   1: 0197a3b4-0000-7abc-8def-000000000020
+--   2: dead
+--   3: {"rowrelay-dead-letter-sink":"a"}
+--   4: t
+DELETE /*+ SET_VAR(sql_safe_updates = 1) INDEX(`Events` PRIMARY) */ FROM `app`.`Events`
+WHERE (lane = 2 AND id IN (10) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000010,', message_id)) AND claim_token = ?;
+--   1: t
+INSERT INTO `app`.`Events_held` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, state, holds)
+SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, 1, 0, t.available_at, ?, ?, 0
+FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
+WHERE (t.lane = 2 AND t.id IN (11) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000011,', t.message_id)) AND t.claim_token = ? FOR UPDATE OF t;
+--   1: refused
+--   2: error
 --   3: t
 DELETE /*+ SET_VAR(sql_safe_updates = 1) INDEX(`Events` PRIMARY) */ FROM `app`.`Events`
 WHERE (lane = 2 AND id IN (11) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000011,', message_id)) AND claim_token = ?;

@@ -35,9 +35,9 @@ SELECT name, CAST(utc_timestamp(6) AS CHAR) FROM `app`.`Events_relays` WHERE `un
 
 -- check
 SELECT 1 FROM `app`.`Events` WHERE FALSE;
+EXPLAIN INSERT INTO `app`.`Events` VALUES ();
 EXPLAIN UPDATE `app`.`Events` SET attempts = '';
 EXPLAIN DELETE FROM `app`.`Events`;
-EXPLAIN INSERT INTO `app`.`Events` VALUES ();
 SELECT 1 FROM `app`.`Events_held` WHERE FALSE;
 EXPLAIN INSERT INTO `app`.`Events_held` VALUES ();
 EXPLAIN UPDATE `app`.`Events_held` SET lane = '';
@@ -106,6 +106,31 @@ FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
 WHERE (t.lane = 2 AND t.id IN (11) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000011,', t.message_id)) AND t.claim_token = ? FOR UPDATE;
 --   1: refused
 --   2: retry
+--   3: t
+DELETE t FROM (SELECT 2 AS lane,11 AS id,1 AS n) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id = substr(_ascii'0197a3b4-0000-7abc-8def-000000000011', 36 * g.n - 35, 36) WHERE t.claim_token = ?;
+--   1: t
+
+-- settle by rows: a dead letter
+SELECT 'fenced', coalesce(sum(NOT (t.claim_token <=> ?)), 0), 0 FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
+WHERE (t.lane = 2 AND t.id IN (10,11) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000010,0197a3b4-0000-7abc-8def-000000000011,', t.message_id)) FOR UPDATE;
+--   1: t
+INSERT INTO `app`.`Events` (message_id, topic, message_key, payload, payload_text, headers, priority)
+SELECT ?, ?, t.message_key, t.payload, t.payload_text, ?, t.priority
+FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
+WHERE (t.lane = 2 AND t.id IN (11) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000011,', t.message_id)) AND t.claim_token = ?
+ORDER BY t.id FOR UPDATE;
+--   1: 0197a3b4-0000-7abc-8def-000000000020
+--   2: dead
+--   3: {"rowrelay-dead-letter-sink":"a"}
+--   4: t
+DELETE t FROM (SELECT 2 AS lane,10 AS id,1 AS n) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id = substr(_ascii'0197a3b4-0000-7abc-8def-000000000010', 36 * g.n - 35, 36) WHERE t.claim_token = ?;
+--   1: t
+INSERT INTO `app`.`Events_held` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, state, holds)
+SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, 1, 0, t.available_at, ?, ?, 0
+FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
+WHERE (t.lane = 2 AND t.id IN (11) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000011,', t.message_id)) AND t.claim_token = ? FOR UPDATE;
+--   1: refused
+--   2: error
 --   3: t
 DELETE t FROM (SELECT 2 AS lane,11 AS id,1 AS n) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id = substr(_ascii'0197a3b4-0000-7abc-8def-000000000011', 36 * g.n - 35, 36) WHERE t.claim_token = ?;
 --   1: t

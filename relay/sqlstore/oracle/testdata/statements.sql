@@ -55,6 +55,7 @@ DELETE FROM app."Events_relays" WHERE name = :1;
 -- check
 SELECT n.need, 'on', n.name FROM (
     SELECT 'SELECT' AS need, 'Events' AS name FROM dual
+    UNION ALL SELECT 'INSERT' AS need, 'Events' AS name FROM dual
     UNION ALL SELECT 'UPDATE' AS need, 'Events' AS name FROM dual
     UNION ALL SELECT 'DELETE' AS need, 'Events' AS name FROM dual
     UNION ALL SELECT 'SELECT' AS need, 'Events_held' AS name FROM dual
@@ -719,6 +720,102 @@ WHEN MATCHED THEN UPDATE SET t.state = g.state, t.holds = g.holds, t.attempts = 
 --   1: [[7,2,8,"error",0,0,0,"","","0197a3b4-0000-7abc-8def-000000000007",0]]
 --   2: r
 
+-- settle: dead letters
+BEGIN
+    FOR locked IN (
+    SELECT lock_id FROM app."Events_locks" WHERE lock_id IN (
+        SELECT 8 * g.lane + MOD(SYS_CONTEXT('USERENV', 'SID'), 8) FROM JSON_TABLE(:1, '$[*]' COLUMNS (lane NUMBER PATH '$[0]', fence NUMBER PATH '$[1]')) g)
+    ORDER BY lock_id FOR UPDATE) LOOP NULL; END LOOP;
+END;
+/
+--   1: [[1,7],[2,8]]
+SELECT 'lane', l.lane, l.fence FROM JSON_TABLE(:1, '$[*]' COLUMNS (lane NUMBER PATH '$[0]', fence NUMBER PATH '$[1]')) g JOIN app."Events_lanes" l ON l.lane = g.lane AND l.fence = g.fence AND l.owner = :2;
+--   1: [[1,7],[2,8]]
+--   2: r
+BEGIN
+    FOR locked IN (
+    SELECT t.id FROM app."Events" t WHERE t.id IN (SELECT j.id FROM JSON_TABLE(:1, '$[*]' COLUMNS (id NUMBER PATH '$')) j)
+    ORDER BY t.id FOR UPDATE) LOOP NULL; END LOOP;
+END;
+/
+--   1: [6]
+INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority)
+SELECT :1, :2, t.message_key, t.payload, t.payload_text, :3, t.priority FROM app."Events" t
+WHERE t.id = :4 AND t.lane = :5 AND t.message_id = :6
+    AND EXISTS (SELECT 1 FROM app."Events_lanes" l WHERE l.lane = t.lane AND l.fence = :7 AND l.owner = :8);
+--   1: 0197a3b4-0000-7abc-8def-000000000020
+--   2: dead
+--   3: {"rowrelay-dead-letter-sink":"a"}
+--   4: 6
+--   5: 1
+--   6: 0197a3b4-0000-7abc-8def-000000000006
+--   7: 7
+--   8: r
+BEGIN
+    FOR locked IN (
+    SELECT t.id FROM app."Events_held" t WHERE t.id IN (SELECT j.id FROM JSON_TABLE(:1, '$[*]' COLUMNS (id NUMBER PATH '$')) j)
+    ORDER BY t.id FOR UPDATE) LOOP NULL; END LOOP;
+END;
+/
+--   1: [7]
+INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority)
+SELECT :1, :2, t.message_key, t.payload, t.payload_text, :3, t.priority FROM app."Events_held" t
+WHERE t.id = :4 AND t.lane = :5 AND t.message_id = :6 AND t.state <> 'error' AND (t.holds < 2 OR :7 = 0)
+    AND EXISTS (SELECT 1 FROM app."Events_lanes" l WHERE l.lane = t.lane AND l.fence = :8 AND l.owner = :9);
+--   1: 0197a3b4-0000-7abc-8def-000000000021
+--   2: dead.other
+--   3: <nil>
+--   4: 7
+--   5: 2
+--   6: 0197a3b4-0000-7abc-8def-000000000007
+--   7: 1
+--   8: 8
+--   9: r
+INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
+SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, g.attempts, g.crashes, t.available_at, NVL(g.fault, t.last_error), SYS_EXTRACT_UTC(SYSTIMESTAMP), g.receipt, :1
+FROM JSON_TABLE(:2, '$[*]' COLUMNS (
+        id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim NUMBER PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
+        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]')) g
+    JOIN app."Events_lanes" l ON l.lane = g.lane AND l.fence = g.claim AND l.owner = :3
+    JOIN app."Events" t ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id;
+--   1: r
+--   2: [[5,1,7,"done",1,0,0,"","0/5","0197a3b4-0000-7abc-8def-000000000005",0]]
+--   3: r
+DELETE /*+ INDEX(d) */ FROM app."Events" d WHERE (d.id, d.message_id) IN (SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.message_id
+FROM JSON_TABLE(:1, '$[*]' COLUMNS (
+        id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim NUMBER PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
+        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]')) g
+    JOIN app."Events_lanes" l ON l.lane = g.lane AND l.fence = g.claim AND l.owner = :2
+    JOIN app."Events" t ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id);
+--   1: [[5,1,7,"done",1,0,0,"","0/5","0197a3b4-0000-7abc-8def-000000000005",0]]
+--   2: r
+INSERT INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, state, holds)
+SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, g.attempts, g.crashes, CASE WHEN g.state = 'retry' OR g.holds > 0 THEN SYS_EXTRACT_UTC(SYSTIMESTAMP) + NUMTODSINTERVAL(g.delay / 1000000, 'SECOND') ELSE t.available_at END, NVL(g.fault, t.last_error), g.state, g.holds
+FROM JSON_TABLE(:1, '$[*]' COLUMNS (
+        id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim NUMBER PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
+        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]')) g
+    JOIN app."Events_lanes" l ON l.lane = g.lane AND l.fence = g.claim AND l.owner = :2
+    JOIN app."Events" t ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id;
+--   1: [[6,1,7,"error",2,0,1000000,"it's \"broken\"","","0197a3b4-0000-7abc-8def-000000000006",0]]
+--   2: r
+DELETE /*+ INDEX(d) */ FROM app."Events" d WHERE (d.id, d.message_id) IN (SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.message_id
+FROM JSON_TABLE(:1, '$[*]' COLUMNS (
+        id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim NUMBER PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
+        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]')) g
+    JOIN app."Events_lanes" l ON l.lane = g.lane AND l.fence = g.claim AND l.owner = :2
+    JOIN app."Events" t ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id);
+--   1: [[6,1,7,"error",2,0,1000000,"it's \"broken\"","","0197a3b4-0000-7abc-8def-000000000006",0]]
+--   2: r
+MERGE INTO app."Events_held" t USING (SELECT g.* FROM JSON_TABLE(:1, '$[*]' COLUMNS (
+        id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim NUMBER PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
+        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]')) g
+    JOIN app."Events_lanes" l ON l.lane = g.lane AND l.fence = g.claim AND l.owner = :2) g ON (t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id)
+WHEN MATCHED THEN UPDATE SET t.state = g.state, t.holds = g.holds, t.attempts = g.attempts, t.crashes = g.crashes,
+    t.available_at = CASE WHEN g.state = 'retry' OR g.holds > 0 THEN SYS_EXTRACT_UTC(SYSTIMESTAMP) + NUMTODSINTERVAL(g.delay / 1000000, 'SECOND') ELSE t.available_at END, t.last_error = NVL(g.fault, t.last_error)
+    WHERE t.state <> 'error' AND (t.holds < 2 OR g.holds = 0);
+--   1: [[7,2,8,"error",0,0,0,"","","0197a3b4-0000-7abc-8def-000000000007",1]]
+--   2: r
+
 -- settle by rows: done
 BEGIN
     FOR locked IN (
@@ -808,6 +905,54 @@ FROM JSON_TABLE(:1, '$[*]' COLUMNS (
         attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]')) g
     JOIN app."Events" t ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id AND t.claim_token = g.claim);
 --   1: [[11,2,"t","retry",1,0,1000000,"refused","","0197a3b4-0000-7abc-8def-000000000011",0]]
+
+-- settle by rows: a dead letter
+BEGIN
+    FOR locked IN (
+    SELECT t.id FROM app."Events" t WHERE t.id IN (SELECT j.id FROM JSON_TABLE(:1, '$[*]' COLUMNS (id NUMBER PATH '$')) j)
+    ORDER BY t.id FOR UPDATE) LOOP NULL; END LOOP;
+END;
+/
+--   1: [10,11]
+SELECT 'fenced', COUNT(*), 0 FROM JSON_TABLE(:1, '$[*]' COLUMNS (id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim VARCHAR2(255) PATH '$[2]', message_id VARCHAR2(36) PATH '$[9]')) g JOIN app."Events" t ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id
+WHERE t.claim_token IS NULL OR t.claim_token <> g.claim;
+--   1: [[10,2,"t","done",0,0,0,"","","0197a3b4-0000-7abc-8def-000000000010",0],[11,2,"t","error",1,0,100000
+BEGIN
+    FOR locked IN (
+    SELECT t.id FROM app."Events" t WHERE t.id IN (SELECT j.id FROM JSON_TABLE(:1, '$[*]' COLUMNS (id NUMBER PATH '$')) j)
+    ORDER BY t.id FOR UPDATE) LOOP NULL; END LOOP;
+END;
+/
+--   1: [11]
+INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority)
+SELECT :1, :2, t.message_key, t.payload, t.payload_text, :3, t.priority FROM app."Events" t
+WHERE t.id = :4 AND t.lane = :5 AND t.message_id = :6 AND t.claim_token = :7;
+--   1: 0197a3b4-0000-7abc-8def-000000000020
+--   2: dead
+--   3: {"rowrelay-dead-letter-sink":"a"}
+--   4: 11
+--   5: 2
+--   6: 0197a3b4-0000-7abc-8def-000000000011
+--   7: t
+DELETE /*+ INDEX(d) */ FROM app."Events" d WHERE (d.id, d.message_id) IN (SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.message_id
+FROM JSON_TABLE(:1, '$[*]' COLUMNS (
+        id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim VARCHAR2(255) PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
+        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]')) g
+    JOIN app."Events" t ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id AND t.claim_token = g.claim);
+--   1: [[10,2,"t","done",0,0,0,"","","0197a3b4-0000-7abc-8def-000000000010",0]]
+INSERT INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, state, holds)
+SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, g.attempts, g.crashes, CASE WHEN g.state = 'retry' OR g.holds > 0 THEN SYS_EXTRACT_UTC(SYSTIMESTAMP) + NUMTODSINTERVAL(g.delay / 1000000, 'SECOND') ELSE t.available_at END, NVL(g.fault, t.last_error), g.state, g.holds
+FROM JSON_TABLE(:1, '$[*]' COLUMNS (
+        id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim VARCHAR2(255) PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
+        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]')) g
+    JOIN app."Events" t ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id AND t.claim_token = g.claim;
+--   1: [[11,2,"t","error",1,0,1000000,"refused","","0197a3b4-0000-7abc-8def-000000000011",0]]
+DELETE /*+ INDEX(d) */ FROM app."Events" d WHERE (d.id, d.message_id) IN (SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.message_id
+FROM JSON_TABLE(:1, '$[*]' COLUMNS (
+        id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim VARCHAR2(255) PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
+        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]')) g
+    JOIN app."Events" t ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id AND t.claim_token = g.claim);
+--   1: [[11,2,"t","error",1,0,1000000,"refused","","0197a3b4-0000-7abc-8def-000000000011",0]]
 
 -- purge
 UPDATE app."Events_settings" SET value = value WHERE name = 'schema';

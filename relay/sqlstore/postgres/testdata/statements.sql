@@ -47,8 +47,8 @@ SELECT need, 'on', name FROM unnest($1::text[], $2::text[]) AS n (name, need)
 WHERE NOT has_table_privilege(name, need)
 UNION ALL SELECT 'SELECT', 'on', pg_get_serial_sequence('app."Events"', 'id')
 WHERE NOT has_sequence_privilege(pg_get_serial_sequence('app."Events"', 'id'), 'SELECT');
---   1: {"app.\"Events\"","app.\"Events\"","app.\"Events\"","app.\"Events_held\"","app.\"Events_held\"","app
---   2: {"SELECT","UPDATE","DELETE","SELECT","INSERT","UPDATE","DELETE","SELECT","INSERT","UPDATE","DELETE",
+--   1: {"app.\"Events\"","app.\"Events\"","app.\"Events\"","app.\"Events\"","app.\"Events_held\"","app.\"Ev
+--   2: {"SELECT","INSERT","UPDATE","DELETE","SELECT","INSERT","UPDATE","DELETE","SELECT","INSERT","UPDATE",
 SELECT s.setting FROM pg_sequence AS q CROSS JOIN LATERAL (VALUES
     ('CACHE ' || q.seqcache, q.seqcache > 1), ('INCREMENT BY ' || q.seqincrement, q.seqincrement <= 0), ('CYCLE', q.seqcycle)) AS s (setting, wrong)
 WHERE q.seqrelid = pg_get_serial_sequence('app."Events"', 'id')::regclass AND s.wrong
@@ -434,6 +434,73 @@ WHERE ($17::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0
 --   16: r
 --   17: true
 
+-- settle: dead letters
+WITH held AS MATERIALIZED (SELECT l.lane, l.fence FROM app."Events_lanes" AS l JOIN (SELECT DISTINCT lane, fence FROM unnest($1::smallint[], $2::bigint[]) AS u (lane, fence)) AS s ON l.lane = s.lane AND l.fence = s.fence AND l.owner = $3::text ORDER BY l.lane FOR KEY SHARE OF l),
+given AS MATERIALIZED (SELECT id, lane, message_id, fence, $8::smallint AS holds, $9::uuid AS copy_id, $10::text AS copy_topic, $11::text AS copy_headers FROM unnest($4::bigint[], $5::smallint[], $6::uuid[], $7::bigint[]) AS u (id, lane, message_id, fence) JOIN held USING (lane, fence)),
+found AS MATERIALIZED (SELECT t.*, g.copy_id, g.copy_topic, NULLIF(g.copy_headers, '')::json AS copy_headers FROM given AS g CROSS JOIN LATERAL (SELECT t.id, t.message_key, t.payload, t.payload_text, t.priority FROM app."Events" AS t
+    WHERE t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id LIMIT 1 FOR UPDATE) AS t)
+INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority)
+SELECT copy_id, copy_topic, message_key, payload, payload_text, copy_headers, priority FROM found ORDER BY id;
+--   1: {1}
+--   2: {7}
+--   3: r
+--   4: {6}
+--   5: {1}
+--   6: {0197a3b4-0000-7abc-8def-000000000006}
+--   7: {7}
+--   8: 0
+--   9: 0197a3b4-0000-7abc-8def-000000000020
+--   10: dead
+--   11: {"rowrelay-dead-letter-sink":"a"}
+WITH held AS MATERIALIZED (SELECT l.lane, l.fence FROM app."Events_lanes" AS l JOIN (SELECT DISTINCT lane, fence FROM unnest($1::smallint[], $2::bigint[]) AS u (lane, fence)) AS s ON l.lane = s.lane AND l.fence = s.fence AND l.owner = $3::text ORDER BY l.lane FOR KEY SHARE OF l),
+given AS MATERIALIZED (SELECT id, lane, message_id, fence, $8::smallint AS holds, $9::uuid AS copy_id, $10::text AS copy_topic, $11::text AS copy_headers FROM unnest($4::bigint[], $5::smallint[], $6::uuid[], $7::bigint[]) AS u (id, lane, message_id, fence) JOIN held USING (lane, fence)),
+found AS MATERIALIZED (SELECT t.*, g.copy_id, g.copy_topic, NULLIF(g.copy_headers, '')::json AS copy_headers FROM given AS g CROSS JOIN LATERAL (SELECT t.id, t.message_key, t.payload, t.payload_text, t.priority FROM app."Events_held" AS t
+    WHERE t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id AND t.state <> 'error' AND (t.holds < 2 OR g.holds = 0) LIMIT 1 FOR UPDATE) AS t)
+INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority)
+SELECT copy_id, copy_topic, message_key, payload, payload_text, copy_headers, priority FROM found ORDER BY id;
+--   1: {2}
+--   2: {8}
+--   3: r
+--   4: {7}
+--   5: {2}
+--   6: {0197a3b4-0000-7abc-8def-000000000007}
+--   7: {8}
+--   8: 1
+--   9: 0197a3b4-0000-7abc-8def-000000000021
+--   10: dead.other
+--   11: 
+WITH held AS MATERIALIZED (SELECT l.lane, l.fence FROM app."Events_lanes" AS l JOIN (SELECT DISTINCT lane, fence FROM unnest($1::smallint[], $2::bigint[]) AS u (lane, fence)) AS s ON l.lane = s.lane AND l.fence = s.fence AND l.owner = $3::text ORDER BY l.lane FOR KEY SHARE OF l),
+given AS MATERIALIZED (SELECT id, lane, message_id, fence, state, held, attempts, $11::integer AS crashes, delay, error, receipt, holds FROM unnest($5::bigint[], $6::smallint[], $7::uuid[], $4::bigint[], $8::text[], $9::boolean[], $10::integer[], $12::bigint[], $13::text[], $14::text[], $15::smallint[]) AS u (id, lane, message_id, fence, state, held, attempts, delay, error, receipt, holds) JOIN held USING (lane, fence)),
+hot AS (DELETE FROM app."Events" AS t USING (SELECT g.*, x.place FROM given AS g CROSS JOIN LATERAL (SELECT h.ctid AS place FROM app."Events" AS h WHERE h.lane = g.lane AND h.id = g.id AND h.message_id = g.message_id LIMIT 1) AS x) AS g WHERE t.ctid = g.place AND NOT g.held AND g.state <> 'pending'
+    RETURNING t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, g.attempts, g.crashes, CASE WHEN g.state = 'retry' OR g.holds > 0 THEN now() + g.delay * interval '1 microsecond' ELSE t.available_at END AS available_at, COALESCE(NULLIF(g.error, ''), t.last_error) AS last_error, g.state, g.receipt, g.holds),
+done AS (INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
+    SELECT id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, now(), NULLIF(receipt, ''), $16::text FROM (SELECT * FROM hot WHERE state = 'done') AS d),
+moved AS (INSERT INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, state, holds)
+    SELECT id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, state, holds FROM hot WHERE state <> 'done'),
+stayed AS (UPDATE app."Events_held" AS t SET state = g.state, holds = g.holds, attempts = g.attempts, crashes = g.crashes, available_at = CASE WHEN g.state = 'retry' OR g.holds > 0 THEN now() + g.delay * interval '1 microsecond' ELSE t.available_at END, last_error = COALESCE(NULLIF(g.error, ''), t.last_error)
+    FROM (SELECT g.*, x.place FROM given AS g CROSS JOIN LATERAL (SELECT h.ctid AS place FROM app."Events_held" AS h WHERE h.lane = g.lane AND h.id = g.id AND h.message_id = g.message_id LIMIT 1) AS x) AS g WHERE t.ctid = g.place AND g.held AND g.state <> 'done' AND t.state <> 'error' AND (t.holds < 2 OR g.holds = 0) RETURNING t.id)
+SELECT 'changed', (SELECT count(*) FROM hot) + (SELECT count(*) FROM stayed), 0::bigint
+UNION ALL SELECT 'xid', pg_current_xact_id()::text::bigint, 0
+UNION ALL SELECT 'lane', lane, fence FROM held
+WHERE ($17::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0);
+--   1: {1,2}
+--   2: {7,8}
+--   3: r
+--   4: {7,7,8}
+--   5: {5,6,7}
+--   6: {1,1,2}
+--   7: {0197a3b4-0000-7abc-8def-000000000005,0197a3b4-0000-7abc-8def-000000000006,0197a3b4-0000-7abc-8def-0
+--   8: {"done","error","error"}
+--   9: {false,false,true}
+--   10: {1,2,0}
+--   11: 0
+--   12: {0,1000000,0}
+--   13: {"","it's \"broken\"",""}
+--   14: {"0/5","",""}
+--   15: {0,0,1}
+--   16: r
+--   17: true
+
 -- settle by rows: done
 WITH given AS MATERIALIZED (SELECT lane, ids::bigint[] AS ids, before FROM unnest($2::smallint[], $3::bigint[], $4::text[], $5::integer[]) AS l (lane, fence, ids, before) WHERE lane + 0 = lane),
 found AS MATERIALIZED (SELECT x.* FROM given AS g CROSS JOIN LATERAL (SELECT h.ctid AS place, h.claim_token FROM app."Events" AS h
@@ -508,6 +575,46 @@ WHERE ($13::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0
 --   3: {0197a3b4-0000-7abc-8def-000000000010,0197a3b4-0000-7abc-8def-000000000011}
 --   4: t
 --   5: {"done","retry"}
+--   6: false
+--   7: {0,1}
+--   8: 0
+--   9: {0,1000000}
+--   10: {"","refused"}
+--   11: 
+--   12: 0
+--   13: true
+
+-- settle by rows: a dead letter
+WITH given AS MATERIALIZED (SELECT id, lane, message_id, fence, $6::smallint AS holds, $7::uuid AS copy_id, $8::text AS copy_topic, $9::text AS copy_headers FROM unnest($2::bigint[], $3::smallint[], $4::uuid[], $5::bigint[]) AS u (id, lane, message_id, fence)),
+found AS MATERIALIZED (SELECT t.*, g.copy_id, g.copy_topic, NULLIF(g.copy_headers, '')::json AS copy_headers FROM given AS g CROSS JOIN LATERAL (SELECT t.id, t.message_key, t.payload, t.payload_text, t.priority FROM app."Events" AS t
+    WHERE t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id AND t.claim_token = $1::text LIMIT 1 FOR UPDATE) AS t)
+INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority)
+SELECT copy_id, copy_topic, message_key, payload, payload_text, copy_headers, priority FROM found ORDER BY id;
+--   1: t
+--   2: {11}
+--   3: {2}
+--   4: {0197a3b4-0000-7abc-8def-000000000011}
+--   5: {0}
+--   6: 0
+--   7: 0197a3b4-0000-7abc-8def-000000000020
+--   8: dead
+--   9: {"rowrelay-dead-letter-sink":"a"}
+WITH given AS MATERIALIZED (SELECT id, lane, message_id, $4::text AS token, state, $6::boolean AS held, attempts, $8::integer AS crashes, delay, error, $11::text AS receipt, $12::smallint AS holds FROM unnest($1::bigint[], $2::smallint[], $3::uuid[], $5::text[], $7::integer[], $9::bigint[], $10::text[]) AS u (id, lane, message_id, state, attempts, delay, error)),
+found AS MATERIALIZED (SELECT g.*, x.* FROM given AS g CROSS JOIN LATERAL (SELECT h.ctid AS place, h.lane AS found_lane, h.id AS found_id, h.claim_token FROM app."Events" AS h WHERE h.lane = g.lane AND h.id = g.id AND h.message_id = g.message_id LIMIT 1 FOR UPDATE) AS x),
+claimed AS MATERIALIZED (SELECT * FROM found WHERE claim_token = token AND found_lane = lane AND found_id = id),
+hot AS (DELETE FROM app."Events" AS t USING claimed AS g WHERE t.ctid = g.place AND NOT g.held AND g.state <> 'pending'
+    RETURNING t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, g.attempts, g.crashes, CASE WHEN g.state = 'retry' OR g.holds > 0 THEN now() + g.delay * interval '1 microsecond' ELSE t.available_at END AS available_at, COALESCE(NULLIF(g.error, ''), t.last_error) AS last_error, g.state, g.receipt, g.holds),
+moved AS (INSERT INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, state, holds)
+    SELECT id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, state, holds FROM hot WHERE state <> 'done')
+SELECT 'changed', (SELECT count(*) FROM hot), 0::bigint
+UNION ALL SELECT 'xid', pg_current_xact_id()::text::bigint, 0
+UNION ALL SELECT 'fenced', (SELECT count(*) FROM found WHERE claim_token IS DISTINCT FROM token), 0
+WHERE ($13::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0);
+--   1: {10,11}
+--   2: {2,2}
+--   3: {0197a3b4-0000-7abc-8def-000000000010,0197a3b4-0000-7abc-8def-000000000011}
+--   4: t
+--   5: {"done","error"}
 --   6: false
 --   7: {0,1}
 --   8: 0

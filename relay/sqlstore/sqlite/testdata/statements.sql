@@ -294,6 +294,45 @@ SET state = g.state, holds = g.holds, attempts = g.attempts, crashes = g.crashes
 FROM (SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS state, json_extract(j.value, '$[3]') AS attempts, json_extract(j.value, '$[4]') AS crashes, json_extract(j.value, '$[5]') AS delay, json_extract(j.value, '$[6]') AS error, json_extract(j.value, '$[7]') AS receipt, json_extract(j.value, '$[8]') AS message_id, json_extract(j.value, '$[9]') AS holds FROM json_each(?) AS j) AS g WHERE t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id AND t.state <> 'error' AND (t.holds < 2 OR g.holds = 0);
 --   1: [[7,2,"error",0,0,"+0.000 seconds","","","0197a3b4-0000-7abc-8def-000000000007",0]]
 
+-- settle: dead letters
+DELETE FROM app."Events_lanes" WHERE lane < 0;
+SELECT 'lane', l.lane, l.fence FROM json_each(?) AS j CROSS JOIN app."Events_lanes" AS l ON l.lane = json_extract(j.value, '$[0]') AND l.fence = json_extract(j.value, '$[1]') AND l.owner = ?;
+--   1: [[1,7],[2,8]]
+--   2: r
+INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority)
+SELECT g.copy_id, g.copy_topic, t.message_key, t.payload, t.payload_text, g.copy_headers, t.priority
+FROM (SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS message_id, json_extract(j.value, '$[3]') AS holds,
+    json_extract(j.value, '$[4]') AS copy_id, json_extract(j.value, '$[5]') AS copy_topic, json_extract(j.value, '$[6]') AS copy_headers FROM json_each(?) AS j) AS g CROSS JOIN app."Events" AS t NOT INDEXED ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id
+ORDER BY t.id;
+--   1: [[6,1,"0197a3b4-0000-7abc-8def-000000000006",0,"0197a3b4-0000-7abc-8def-000000000020","dead","{\"row
+INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority)
+SELECT g.copy_id, g.copy_topic, t.message_key, t.payload, t.payload_text, g.copy_headers, t.priority
+FROM (SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS message_id, json_extract(j.value, '$[3]') AS holds,
+    json_extract(j.value, '$[4]') AS copy_id, json_extract(j.value, '$[5]') AS copy_topic, json_extract(j.value, '$[6]') AS copy_headers FROM json_each(?) AS j) AS g CROSS JOIN app."Events_held" AS t NOT INDEXED ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id AND t.state <> 'error' AND (t.holds < 2 OR g.holds = 0)
+ORDER BY t.id;
+--   1: [[7,2,"0197a3b4-0000-7abc-8def-000000000007",1,"0197a3b4-0000-7abc-8def-000000000021","dead.other",n
+INSERT INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
+SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, ?, ?, t.available_at, coalesce(nullif(?, ''), t.last_error), strftime('%Y-%m-%d %H:%M:%f', 'now'), nullif(?, ''), ?
+FROM json_each(?) AS j CROSS JOIN app."Events" AS t NOT INDEXED ON t.id = j.key AND t.message_id = j.value AND t.lane IN (1);
+--   1: 1
+--   2: 0
+--   3: 
+--   4: 0/5
+--   5: r
+--   6: {"5":"0197a3b4-0000-7abc-8def-000000000005"}
+DELETE FROM app."Events" WHERE id IN (SELECT t.id FROM json_each(?) AS j CROSS JOIN app."Events" AS t NOT INDEXED ON t.id = j.key AND t.message_id = j.value AND t.lane IN (1));
+--   1: {"5":"0197a3b4-0000-7abc-8def-000000000005"}
+INSERT INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, state, holds)
+SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, g.attempts, g.crashes, CASE WHEN g.state = 'retry' OR g.holds > 0 THEN strftime('%Y-%m-%d %H:%M:%f', 'now', g.delay) ELSE t.available_at END, coalesce(nullif(g.error, ''), t.last_error), g.state, g.holds
+FROM (SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS state, json_extract(j.value, '$[3]') AS attempts, json_extract(j.value, '$[4]') AS crashes, json_extract(j.value, '$[5]') AS delay, json_extract(j.value, '$[6]') AS error, json_extract(j.value, '$[7]') AS receipt, json_extract(j.value, '$[8]') AS message_id, json_extract(j.value, '$[9]') AS holds FROM json_each(?) AS j) AS g CROSS JOIN app."Events" AS t NOT INDEXED ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id;
+--   1: [[6,1,"error",2,0,"+1.000 seconds","it's \"broken\"","","0197a3b4-0000-7abc-8def-000000000006",0]]
+DELETE FROM app."Events" WHERE id IN (SELECT t.id FROM json_each(?) AS j CROSS JOIN app."Events" AS t NOT INDEXED ON t.id = j.key AND t.message_id = j.value AND t.lane IN (1));
+--   1: {"6":"0197a3b4-0000-7abc-8def-000000000006"}
+UPDATE app."Events_held" AS t NOT INDEXED
+SET state = g.state, holds = g.holds, attempts = g.attempts, crashes = g.crashes, available_at = CASE WHEN g.state = 'retry' OR g.holds > 0 THEN strftime('%Y-%m-%d %H:%M:%f', 'now', g.delay) ELSE t.available_at END, last_error = coalesce(nullif(g.error, ''), t.last_error)
+FROM (SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS state, json_extract(j.value, '$[3]') AS attempts, json_extract(j.value, '$[4]') AS crashes, json_extract(j.value, '$[5]') AS delay, json_extract(j.value, '$[6]') AS error, json_extract(j.value, '$[7]') AS receipt, json_extract(j.value, '$[8]') AS message_id, json_extract(j.value, '$[9]') AS holds FROM json_each(?) AS j) AS g WHERE t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id AND t.state <> 'error' AND (t.holds < 2 OR g.holds = 0);
+--   1: [[7,2,"error",0,0,"+0.000 seconds","","","0197a3b4-0000-7abc-8def-000000000007",1]]
+
 -- settle by rows: done
 DELETE FROM app."Events_lanes" WHERE lane < 0;
 SELECT 'fenced', count(*), 0 FROM json_each(?) AS j CROSS JOIN app."Events" AS t NOT INDEXED ON t.id = j.key AND t.message_id = j.value AND t.lane IN (2) WHERE t.claim_token IS NOT ?;
@@ -349,6 +388,30 @@ INSERT INTO app."Events_held" (id, lane, message_id, topic, message_key, payload
 SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, g.attempts, g.crashes, CASE WHEN g.state = 'retry' OR g.holds > 0 THEN strftime('%Y-%m-%d %H:%M:%f', 'now', g.delay) ELSE t.available_at END, coalesce(nullif(g.error, ''), t.last_error), g.state, g.holds
 FROM (SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS state, json_extract(j.value, '$[3]') AS attempts, json_extract(j.value, '$[4]') AS crashes, json_extract(j.value, '$[5]') AS delay, json_extract(j.value, '$[6]') AS error, json_extract(j.value, '$[7]') AS receipt, json_extract(j.value, '$[8]') AS message_id, json_extract(j.value, '$[9]') AS holds FROM json_each(?) AS j) AS g CROSS JOIN app."Events" AS t NOT INDEXED ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id AND t.claim_token = ?;
 --   1: [[11,2,"retry",1,0,"+1.000 seconds","refused","","0197a3b4-0000-7abc-8def-000000000011",0]]
+--   2: t
+DELETE FROM app."Events" WHERE id IN (SELECT t.id FROM json_each(?) AS j CROSS JOIN app."Events" AS t NOT INDEXED ON t.id = j.key AND t.message_id = j.value AND t.lane IN (2) AND t.claim_token = ?);
+--   1: {"11":"0197a3b4-0000-7abc-8def-000000000011"}
+--   2: t
+
+-- settle by rows: a dead letter
+DELETE FROM app."Events_lanes" WHERE lane < 0;
+SELECT 'fenced', count(*), 0 FROM json_each(?) AS j CROSS JOIN app."Events" AS t NOT INDEXED ON t.id = j.key AND t.message_id = j.value AND t.lane IN (2) WHERE t.claim_token IS NOT ?;
+--   1: {"10":"0197a3b4-0000-7abc-8def-000000000010","11":"0197a3b4-0000-7abc-8def-000000000011"}
+--   2: t
+INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority)
+SELECT g.copy_id, g.copy_topic, t.message_key, t.payload, t.payload_text, g.copy_headers, t.priority
+FROM (SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS message_id, json_extract(j.value, '$[3]') AS holds,
+    json_extract(j.value, '$[4]') AS copy_id, json_extract(j.value, '$[5]') AS copy_topic, json_extract(j.value, '$[6]') AS copy_headers FROM json_each(?) AS j) AS g CROSS JOIN app."Events" AS t NOT INDEXED ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id AND t.claim_token = ?
+ORDER BY t.id;
+--   1: [[11,2,"0197a3b4-0000-7abc-8def-000000000011",0,"0197a3b4-0000-7abc-8def-000000000020","dead","{\"ro
+--   2: t
+DELETE FROM app."Events" WHERE id IN (SELECT t.id FROM json_each(?) AS j CROSS JOIN app."Events" AS t NOT INDEXED ON t.id = j.key AND t.message_id = j.value AND t.lane IN (2) AND t.claim_token = ?);
+--   1: {"10":"0197a3b4-0000-7abc-8def-000000000010"}
+--   2: t
+INSERT INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, state, holds)
+SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, g.attempts, g.crashes, CASE WHEN g.state = 'retry' OR g.holds > 0 THEN strftime('%Y-%m-%d %H:%M:%f', 'now', g.delay) ELSE t.available_at END, coalesce(nullif(g.error, ''), t.last_error), g.state, g.holds
+FROM (SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS state, json_extract(j.value, '$[3]') AS attempts, json_extract(j.value, '$[4]') AS crashes, json_extract(j.value, '$[5]') AS delay, json_extract(j.value, '$[6]') AS error, json_extract(j.value, '$[7]') AS receipt, json_extract(j.value, '$[8]') AS message_id, json_extract(j.value, '$[9]') AS holds FROM json_each(?) AS j) AS g CROSS JOIN app."Events" AS t NOT INDEXED ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id AND t.claim_token = ?;
+--   1: [[11,2,"error",1,0,"+1.000 seconds","refused","","0197a3b4-0000-7abc-8def-000000000011",0]]
 --   2: t
 DELETE FROM app."Events" WHERE id IN (SELECT t.id FROM json_each(?) AS j CROSS JOIN app."Events" AS t NOT INDEXED ON t.id = j.key AND t.message_id = j.value AND t.lane IN (2) AND t.claim_token = ?);
 --   1: {"11":"0197a3b4-0000-7abc-8def-000000000011"}

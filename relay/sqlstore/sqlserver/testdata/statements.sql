@@ -59,6 +59,7 @@ UNION ALL SELECT N'ANSI_WARNINGS is', N'off' WHERE SESSIONPROPERTY(N'ANSI_WARNIN
 SELECT N'pages of', name FROM sys.indexes WHERE object_id IN (OBJECT_ID(N'[app].[Events]'), OBJECT_ID(N'[app].[Events_held]'), OBJECT_ID(N'[app].[Events_lanes]')) AND allow_page_locks = 1
 UNION ALL SELECT N'all of', name FROM sys.tables WHERE object_id IN (OBJECT_ID(N'[app].[Events]'), OBJECT_ID(N'[app].[Events_held]'), OBJECT_ID(N'[app].[Events_lanes]')) AND lock_escalation_desc <> N'DISABLE';
 SELECT need, N'on', name FROM (VALUES (N'SELECT', N'[app].[Events]'),
+    (N'INSERT', N'[app].[Events]'),
     (N'UPDATE', N'[app].[Events]'),
     (N'DELETE', N'[app].[Events]'),
     (N'SELECT', N'[app].[Events_held]'),
@@ -580,6 +581,71 @@ UNION ALL SELECT N'lane', CONVERT(bigint, lane), fence FROM @held;
 --   3: r
 --   4: r
 
+-- settle: dead letters
+SET NOCOUNT ON;
+SET XACT_ABORT ON;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+DECLARE @own bit = CASE WHEN @@TRANCOUNT = 0 THEN 1 ELSE 0 END;
+DECLARE @changed bigint = 0;
+DECLARE @given TABLE (lane smallint NOT NULL, id bigint NOT NULL, claim bigint NOT NULL, state nvarchar(10) COLLATE Latin1_General_100_BIN2 NOT NULL, held bit NOT NULL,
+    attempts int NOT NULL, crashes int NOT NULL, delay bigint NOT NULL, error nvarchar(max) COLLATE Latin1_General_100_BIN2, receipt nvarchar(max) COLLATE Latin1_General_100_BIN2, message_id uniqueidentifier NOT NULL, holds smallint NOT NULL, INDEX place CLUSTERED (lane, id));
+INSERT INTO @given (lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds)
+SELECT lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds FROM OPENJSON(@p1) WITH (lane smallint '$[0]', id bigint '$[1]', claim bigint '$[2]', state nvarchar(10) '$[3]', held bit '$[4]',
+    attempts int '$[5]', crashes int '$[6]', delay bigint '$[7]', error nvarchar(max) '$[8]', receipt nvarchar(max) '$[9]', message_id uniqueidentifier '$[10]', holds smallint '$[11]');
+DECLARE @held TABLE (lane smallint NOT NULL PRIMARY KEY, fence bigint NOT NULL);
+IF @own = 1 BEGIN TRANSACTION;
+INSERT INTO @held (lane, fence)
+SELECT l.lane, l.fence FROM (SELECT DISTINCT lane, claim FROM @given) AS s
+INNER JOIN app."Events_lanes" AS l WITH (INDEX("Events_lanes_fence"), FORCESEEK, REPEATABLEREAD, ROWLOCK)
+    ON l.lane = s.lane AND l.fence = s.claim AND l.owner = @p2
+OPTION (FORCE ORDER, LOOP JOIN);
+DELETE g FROM @given AS g WHERE NOT EXISTS (SELECT 1 FROM @held AS l WHERE l.lane = g.lane AND l.fence = g.claim);
+INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority)
+SELECT c.copy_id, c.copy_topic, t.message_key, t.payload, t.payload_text, c.copy_headers, t.priority
+FROM OPENJSON(@p3) WITH (lane smallint '$[0]', id bigint '$[1]', message_id uniqueidentifier '$[2]',
+    copy_id uniqueidentifier '$[3]', copy_topic nvarchar(255) '$[4]', copy_headers nvarchar(max) '$[5]') AS c
+INNER JOIN @given AS g ON g.lane = c.lane AND g.id = c.id AND g.message_id = c.message_id
+INNER JOIN app."Events" AS t WITH (FORCESEEK, UPDLOCK, REPEATABLEREAD, ROWLOCK) ON t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id
+WHERE g.held = 0
+ORDER BY t.id
+OPTION (FORCE ORDER, LOOP JOIN);
+INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority)
+SELECT c.copy_id, c.copy_topic, t.message_key, t.payload, t.payload_text, c.copy_headers, t.priority
+FROM OPENJSON(@p4) WITH (lane smallint '$[0]', id bigint '$[1]', message_id uniqueidentifier '$[2]',
+    copy_id uniqueidentifier '$[3]', copy_topic nvarchar(255) '$[4]', copy_headers nvarchar(max) '$[5]') AS c
+INNER JOIN @given AS g ON g.lane = c.lane AND g.id = c.id AND g.message_id = c.message_id
+INNER JOIN app."Events_held" AS t WITH (FORCESEEK, UPDLOCK, REPEATABLEREAD, ROWLOCK) ON t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id
+WHERE g.held = 1 AND t.state <> N'error' AND (t.holds < 2 OR g.holds = 0)
+ORDER BY t.id
+OPTION (FORCE ORDER, LOOP JOIN);
+DELETE t
+OUTPUT deleted.id, deleted.lane, deleted.message_id, deleted.topic, deleted.message_key, deleted.payload, deleted.payload_text, deleted.headers, deleted.priority, deleted.created_at, deleted.expires_at, g.attempts, g.crashes, deleted.available_at, COALESCE(g.error, deleted.last_error), SYSUTCDATETIME(), g.receipt, @p5
+INTO app."Events_done" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, finished_at, receipt, relay)
+FROM @given AS g INNER JOIN app."Events" AS t WITH (FORCESEEK, ROWLOCK) ON t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id
+WHERE g.state = N'done' AND g.held = 0
+OPTION (FORCE ORDER, LOOP JOIN);
+SET @changed = @changed + @@ROWCOUNT;
+DELETE t
+OUTPUT deleted.id, deleted.lane, deleted.message_id, deleted.topic, deleted.message_key, deleted.payload, deleted.payload_text, deleted.headers, deleted.priority, deleted.created_at, deleted.expires_at, g.attempts, g.crashes, CASE WHEN g.state = N'retry' OR g.holds > 0 THEN DATEADD(MILLISECOND, g.delay % 1000, DATEADD(SECOND, g.delay / 1000, SYSUTCDATETIME())) ELSE deleted.available_at END, COALESCE(g.error, deleted.last_error), g.state, g.holds
+INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, state, holds)
+FROM @given AS g INNER JOIN app."Events" AS t WITH (FORCESEEK, ROWLOCK) ON t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id
+WHERE g.state NOT IN (N'done', N'pending') AND g.held = 0
+OPTION (FORCE ORDER, LOOP JOIN);
+SET @changed = @changed + @@ROWCOUNT;
+UPDATE t SET state = g.state, holds = g.holds, attempts = g.attempts, crashes = g.crashes, available_at = CASE WHEN g.state = N'retry' OR g.holds > 0 THEN DATEADD(MILLISECOND, g.delay % 1000, DATEADD(SECOND, g.delay / 1000, SYSUTCDATETIME())) ELSE t.available_at END, last_error = COALESCE(g.error, t.last_error)
+FROM @given AS g INNER JOIN app."Events_held" AS t WITH (FORCESEEK, ROWLOCK) ON t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id
+WHERE g.state <> N'done' AND g.held = 1 AND t.state <> N'error' AND (t.holds < 2 OR g.holds = 0)
+OPTION (FORCE ORDER, LOOP JOIN);
+SET @changed = @changed + @@ROWCOUNT;
+IF @own = 1 COMMIT TRANSACTION;
+SELECT N'changed', @changed, CONVERT(bigint, 0)
+UNION ALL SELECT N'lane', CONVERT(bigint, lane), fence FROM @held;
+--   1: [[1,5,7,"done",false,1,0,0,null,"0/5","0197a3b4-0000-7abc-8def-000000000005",0],[1,6,7,"error",false
+--   2: r
+--   3: [[1,6,"0197a3b4-0000-7abc-8def-000000000006","0197a3b4-0000-7abc-8def-000000000020","dead","{\"rowre
+--   4: [[2,7,"0197a3b4-0000-7abc-8def-000000000007","0197a3b4-0000-7abc-8def-000000000021","dead.other",nul
+--   5: r
+
 -- settle by rows: done
 SET NOCOUNT ON;
 SET XACT_ABORT ON;
@@ -681,6 +747,51 @@ IF @own = 1 COMMIT TRANSACTION;
 SELECT N'changed', @changed, CONVERT(bigint, 0)
 UNION ALL SELECT N'fenced', CONVERT(bigint, @fenced), CONVERT(bigint, 0);
 --   1: [[2,10,"t","done",false,0,0,0,null,null,"0197a3b4-0000-7abc-8def-000000000010",0],[2,11,"t","retry",
+
+-- settle by rows: a dead letter
+SET NOCOUNT ON;
+SET XACT_ABORT ON;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+DECLARE @own bit = CASE WHEN @@TRANCOUNT = 0 THEN 1 ELSE 0 END;
+DECLARE @changed bigint = 0;
+DECLARE @given TABLE (lane smallint NOT NULL, id bigint NOT NULL, claim nvarchar(255) COLLATE Latin1_General_100_BIN2 NOT NULL, state nvarchar(10) COLLATE Latin1_General_100_BIN2 NOT NULL, held bit NOT NULL,
+    attempts int NOT NULL, crashes int NOT NULL, delay bigint NOT NULL, error nvarchar(max) COLLATE Latin1_General_100_BIN2, receipt nvarchar(max) COLLATE Latin1_General_100_BIN2, message_id uniqueidentifier NOT NULL, holds smallint NOT NULL, INDEX place CLUSTERED (lane, id));
+INSERT INTO @given (lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds)
+SELECT lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds FROM OPENJSON(@p1) WITH (lane smallint '$[0]', id bigint '$[1]', claim nvarchar(255) '$[2]', state nvarchar(10) '$[3]', held bit '$[4]',
+    attempts int '$[5]', crashes int '$[6]', delay bigint '$[7]', error nvarchar(max) '$[8]', receipt nvarchar(max) '$[9]', message_id uniqueidentifier '$[10]', holds smallint '$[11]');
+DECLARE @fenced int;
+IF @own = 1 BEGIN TRANSACTION;
+DELETE g FROM @given AS g WHERE NOT EXISTS (SELECT 1 FROM app."Events_settings" WITH (HOLDLOCK, ROWLOCK) WHERE name = N'claim' AND value = N'rows');
+SET @fenced = @@ROWCOUNT;
+SELECT @fenced = @fenced + COALESCE(SUM(CASE WHEN t.claim_token = g.claim THEN 0 ELSE 1 END), 0) FROM @given AS g
+INNER JOIN app."Events" AS t WITH (FORCESEEK, UPDLOCK, REPEATABLEREAD, ROWLOCK) ON t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id
+OPTION (FORCE ORDER, LOOP JOIN);
+INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority)
+SELECT c.copy_id, c.copy_topic, t.message_key, t.payload, t.payload_text, c.copy_headers, t.priority
+FROM OPENJSON(@p2) WITH (lane smallint '$[0]', id bigint '$[1]', message_id uniqueidentifier '$[2]',
+    copy_id uniqueidentifier '$[3]', copy_topic nvarchar(255) '$[4]', copy_headers nvarchar(max) '$[5]') AS c
+INNER JOIN @given AS g ON g.lane = c.lane AND g.id = c.id AND g.message_id = c.message_id
+INNER JOIN app."Events" AS t WITH (FORCESEEK, UPDLOCK, REPEATABLEREAD, ROWLOCK) ON t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id
+WHERE g.held = 0 AND t.claim_token = g.claim
+ORDER BY t.id
+OPTION (FORCE ORDER, LOOP JOIN);
+DELETE t
+FROM @given AS g INNER JOIN app."Events" AS t WITH (FORCESEEK, ROWLOCK) ON t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id
+WHERE g.state = N'done' AND g.held = 0 AND t.claim_token = g.claim
+OPTION (FORCE ORDER, LOOP JOIN);
+SET @changed = @changed + @@ROWCOUNT;
+DELETE t
+OUTPUT deleted.id, deleted.lane, deleted.message_id, deleted.topic, deleted.message_key, deleted.payload, deleted.payload_text, deleted.headers, deleted.priority, deleted.created_at, deleted.expires_at, g.attempts, g.crashes, CASE WHEN g.state = N'retry' OR g.holds > 0 THEN DATEADD(MILLISECOND, g.delay % 1000, DATEADD(SECOND, g.delay / 1000, SYSUTCDATETIME())) ELSE deleted.available_at END, COALESCE(g.error, deleted.last_error), g.state, g.holds
+INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, attempts, crashes, available_at, last_error, state, holds)
+FROM @given AS g INNER JOIN app."Events" AS t WITH (FORCESEEK, ROWLOCK) ON t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id
+WHERE g.state NOT IN (N'done', N'pending') AND g.held = 0 AND t.claim_token = g.claim
+OPTION (FORCE ORDER, LOOP JOIN);
+SET @changed = @changed + @@ROWCOUNT;
+IF @own = 1 COMMIT TRANSACTION;
+SELECT N'changed', @changed, CONVERT(bigint, 0)
+UNION ALL SELECT N'fenced', CONVERT(bigint, @fenced), CONVERT(bigint, 0);
+--   1: [[2,10,"t","done",false,0,0,0,null,null,"0197a3b4-0000-7abc-8def-000000000010",0],[2,11,"t","error",
+--   2: [[2,11,"0197a3b4-0000-7abc-8def-000000000011","0197a3b4-0000-7abc-8def-000000000020","dead","{\"rowr
 
 -- purge
 SET LOCK_TIMEOUT 3000;

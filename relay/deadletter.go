@@ -1,0 +1,135 @@
+package relay
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/rowrelay/rowrelay/outbox"
+	"github.com/rowrelay/rowrelay/relay/storage"
+	"github.com/rowrelay/rowrelay/sinks"
+)
+
+// Dead letters. By choice a message that is parked is sent elsewhere, too: as a message of its
+// own, which the settlement that parks it writes from its row (see [storage.Copy]). So there is
+// one for each time that a message was parked, whatever is repeated or fenced, and it is read,
+// routed, sent and tried again as any other.
+
+// DeadLetter says where a sink's dead letters go: either to where a topic is routed, or to a
+// sink. The zero value is nowhere.
+type DeadLetter struct {
+	// Topic is that of the dead letters. A route takes it.
+	Topic string
+
+	// Sink takes them, whatever its routes say; they keep the topic of their message.
+	Sink string
+}
+
+// The headers of a dead letter, beside those of its message.
+const (
+	deadLetterMessage = sinks.DeadLetterHeader + "message-id"
+	deadLetterTopic   = sinks.DeadLetterHeader + "topic"
+	deadLetterSink    = sinks.DeadLetterHeader + "sink"
+	deadLetterReason  = sinks.DeadLetterHeader + "reason"
+	deadLetterError   = sinks.DeadLetterHeader + "error"
+	deadLetterTries   = sinks.DeadLetterHeader + "attempts"
+	deadLetterCreated = sinks.DeadLetterHeader + "created-at"
+	deadLetterParked  = sinks.DeadLetterHeader + "parked-at"
+)
+
+// mostErrorHeader is how many bytes of an error a dead letter shows: servers of HTTP take some
+// 8 KiB of headers, and all of it stands with the parked message.
+const mostErrorHeader = 500
+
+// addDeadLetter has the settlement that parks a message of the sink write its dead letter, if it
+// gets one, and returns what the log is to say of that. A dead letter gets none: it would come
+// back for ever.
+func (e *engine) addDeadLetter(q *sinkQueue, row *storage.Row, reason string, parked *storage.Settlement) (said string) {
+	to := q.options.DeadLetter
+	if to == (DeadLetter{}) {
+		return ""
+	}
+	if _, dead := row.Message.Headers[deadLetterMessage]; dead {
+		return "; it is a dead letter itself, of which none is written"
+	}
+	headers := map[string]string{}
+	for name, value := range row.Message.Headers {
+		if !sinks.ReservedHeader(name) { // perhaps it was parked for that
+			headers[name] = value
+		}
+	}
+	for name, value := range map[string]string{
+		deadLetterMessage: row.Message.ID,
+		deadLetterTopic:   headerText(row.Message.Topic),
+		deadLetterSink:    headerText(q.name),
+		deadLetterReason:  headerText(reason),
+		deadLetterError:   headerText(shorten(parked.Error, mostErrorHeader)),
+		deadLetterTries:   strconv.Itoa(parked.Attempts),
+		deadLetterCreated: row.CreatedAt.UTC().Format(time.RFC3339Nano),
+		deadLetterParked:  e.clock.now().UTC().Format(time.RFC3339Nano),
+	} {
+		headers[name] = value
+	}
+	parked.DeadLetter = &storage.Copy{MessageID: outbox.NewID(), Topic: or(to.Topic, row.Message.Topic), Sinks: to.Sink, Headers: headersText(headers)}
+	e.options.Observer.DeadLettered(q.name)
+	return "; its dead letter goes to " + or(to.Sink, to.Topic)
+}
+
+// withoutError is a dead letter that says of an error that the database can't store it.
+func withoutError(letter storage.Copy) *storage.Copy {
+	headers := map[string]string{}
+	_ = json.Unmarshal([]byte(letter.Headers), &headers) // made by headersText
+	headers[deadLetterError] = unwritableText
+	letter.Headers = headersText(headers)
+	return &letter
+}
+
+func headersText(headers map[string]string) string {
+	text, _ := json.Marshal(headers) // a map of texts always can be
+	return string(text)
+}
+
+// headerText is what every sink can carry as a header's value: HTTP takes no line breaks, and no
+// blanks at the ends.
+func headerText(text string) string {
+	return strings.TrimSpace(strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f {
+			return ' '
+		}
+		return r
+	}, text))
+}
+
+// checkDeadLetters wants that each sink's dead letters come somewhere. A sink that holds keys can't
+// have its own: they would wait behind their message.
+func (o Options) checkDeadLetters(routes *router, names []string) error {
+	var problems []error
+	for _, name := range names {
+		sink := o.Sinks[name]
+		to, problem := sink.DeadLetter, error(nil)
+		switch {
+		case to == DeadLetter{}:
+		case to.Topic != "" && to.Sink != "":
+			problem = errors.New("has a topic and a sink: give one of them")
+		case len(to.Topic) > 255:
+			problem = fmt.Errorf("topic of %d bytes: must have at most 255", len(to.Topic))
+		case to.Sink != "" && !slices.Contains(names, to.Sink):
+			problem = fmt.Errorf("there is no sink %q", to.Sink)
+		case to.Sink == name:
+			problem = errors.New("goes to the sink itself, which refused the message; give another, or a topic")
+		case to.Sink != "":
+		case routes.find(to.Topic).sink == len(names):
+			problem = fmt.Errorf("no route takes the topic %q", to.Topic)
+		case sink.OnPark == HoldKey && names[routes.find(to.Topic).sink] == name:
+			problem = fmt.Errorf("the topic %q is routed to the sink itself, where it would wait behind the key that is held", to.Topic)
+		}
+		if problem != nil {
+			problems = append(problems, fmt.Errorf("sink %q: dead letter: %w", name, problem))
+		}
+	}
+	return errors.Join(problems...)
+}

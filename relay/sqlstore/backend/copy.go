@@ -1,0 +1,30 @@
+package backend
+
+import "github.com/rowrelay/rowrelay/relay/storage"
+
+// A copy is a new message that is written from a row: see [storage.Copy]. Each database has one
+// INSERT INTO the hot table … SELECT of rows t, and of g, what is given for each: the row's lane,
+// id and message_id, and the copy's copy_id, copy_topic and copy_headers. A settlement says which
+// row, and has the copy as its DeadLetter.
+
+const (
+	// CopyInto are the columns that a copy is written with. All others have their defaults.
+	CopyInto = "message_id, topic, message_key, payload, payload_text, headers, priority"
+
+	// CopyFrom are their values.
+	CopyFrom = "g.copy_id, g.copy_topic, t.message_key, t.payload, t.payload_text, g.copy_headers, t.priority"
+)
+
+// DeadLettersOf are the settlements that write a dead letter, by where their rows are.
+func DeadLettersOf(settlements []storage.Settlement) (hot, held []storage.Settlement) {
+	for i := range settlements {
+		switch s := &settlements[i]; {
+		case s.DeadLetter == nil:
+		case s.Deferred:
+			held = append(held, *s)
+		default:
+			hot = append(hot, *s)
+		}
+	}
+	return hot, held
+}

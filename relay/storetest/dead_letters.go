@@ -1,0 +1,194 @@
+package storetest
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/rowrelay/rowrelay/relay/storage"
+)
+
+// dying is the settlement of a row that is parked, with a dead letter of that number.
+func dying(parked storage.Settlement, number int) storage.Settlement {
+	parked.State = storage.StateError
+	parked.DeadLetter = &storage.Copy{
+		MessageID: fmt.Sprintf("0197a3b4-dead-7abc-8def-%012d", number), Topic: "dead/✓",
+		Headers: `{"rowrelay-dead-letter-sink":"a \"b\"","ü":"✓"}`,
+	}
+	return parked
+}
+
+// deadLetters are those that are pending, in the order of their ids.
+func (w *worker) deadLetters() (rows []storage.Row) {
+	w.Helper()
+	for _, row := range w.pending() {
+		if row.Message.Topic == "dead/✓" {
+			rows = append(rows, row)
+		}
+	}
+	slices.SortFunc(rows, func(a, b storage.Row) int { return int(min(1, max(-1, a.ID-b.ID))) })
+	return rows
+}
+
+// A dead letter has what its message had, wherever that was parked from, as a new message that
+// is due at once and expires never. Its message is parked as any other.
+func deadLettersAreWritten(t testing.TB, table Table) {
+	a := holder(t, table, "a")
+	for i, message := range variants() {
+		before := write(t, table, message)[0]
+		row := a.row(before)
+		if i%2 == 0 {
+			a.mustSettle(a.as(storage.StateRetry, row))
+			row = a.due()[0]
+		}
+		parked := dying(a.as(storage.StateError, row), i)
+		if i == 0 {
+			parked.DeadLetter.Headers = ""
+		}
+		parked.Attempts, parked.Error, parked.Holds = 7, "refused", i%4 < 2 && message.Key != ""
+		a.mustSettle(parked)
+		letters := a.deadLetters()
+		if len(letters) != 1 {
+			t.Fatalf("%q: %d dead letters, want 1", message.Topic, len(letters))
+		}
+		letter, want := letters[0], message
+		want.ID, want.Topic, want.Headers = parked.DeadLetter.MessageID, "dead/✓", map[string]string{"rowrelay-dead-letter-sink": `a "b"`, "ü": "✓"}
+		if i == 0 {
+			want.Headers = nil
+		}
+		wantMessage(t, "dead letter", letter.Message, want)
+		if letter.ID <= before || message.Key != "" && letter.Lane != row.Lane || letter.Attempts != 0 || letter.Crashes != 0 || letter.Deferred || letter.Later ||
+			letter.BadHeaders != "" || letter.NeverExpires || !letter.Message.ExpiresAt.IsZero() || !letter.Message.AvailableAt.IsZero() || letter.CreatedAt.Before(row.CreatedAt) {
+			t.Errorf("of row %d, created at %v, in lane %d: the dead letter %+v", before, row.CreatedAt, row.Lane, letter)
+		}
+		info := a.info(before)
+		if info.State != storage.StateError || info.Attempts != 7 || info.LastError != "refused" || !maps.Equal(info.Message.Headers, message.Headers) {
+			t.Errorf("the parked message is %+v", info)
+		}
+		a.mustSettle(a.as(storage.StateDone, letter))
+	}
+}
+
+// A settlement that changes nothing writes no dead letter: one that is repeated, fenced, of another
+// relay, of another message, or over an operator's decision.
+func deadLettersOnce(t testing.TB, table Table) {
+	a := holder(t, table, "a")
+	written := write(t, table, keyed("k", 3)...)
+	hot, again := dying(a.as(storage.StateError, a.row(written[0])), 1), a.as(storage.StateRetry, a.row(written[1]))
+	fenced, other := hot, hot
+	fenced.Fence--
+	other.MessageID = "0197a3b4-0000-7abc-8def-0123456789ab"
+	if got, want := a.settle(fenced), (storage.Settled{Fenced: 1}); got != want {
+		t.Errorf("with another fence: %+v, want %+v", got, want)
+	}
+	b := hire(t, table, "b")
+	if got, want := b.settle(hot), (storage.Settled{Fenced: 1}); got != want {
+		t.Errorf("by another relay: %+v, want %+v", got, want)
+	}
+	if got, want := a.settle(other), (storage.Settled{Missing: 1}); got != want {
+		t.Errorf("of another message: %+v, want %+v", got, want)
+	}
+	wantIDs(t, "dead letters before the park", ids(a.deadLetters()), []int64{})
+	a.mustSettle(hot, again, a.as(storage.StateDone, a.row(written[2])))
+	held := dying(a.as(storage.StateError, a.due()[0]), 2)
+	held.Holds = true
+	a.mustSettle(held)
+	if got, want := a.settle(hot, held), (storage.Settled{Missing: 2}); got != want {
+		t.Errorf("repeated: %+v, want %+v", got, want)
+	}
+	a.do("skip", func(ctx context.Context) error {
+		_, err := a.store.Skip(ctx, storage.Filter{})
+		return err
+	})
+	if got, want := a.settle(held), (storage.Settled{Missing: 1}); got != want {
+		t.Errorf("over a decision: %+v, want %+v", got, want)
+	}
+	if letters := a.deadLetters(); len(letters) != 2 || letters[0].Message.ID != hot.DeadLetter.MessageID || letters[1].Message.ID != held.DeadLetter.MessageID {
+		t.Errorf("of two parks the dead letters are %+v", letters)
+	}
+}
+
+// Dead letters of one batch have ids in the order of their messages, whatever else is in it.
+func deadLettersInOrder(t testing.TB, table Table) {
+	const count = 60
+	a := holder(t, table, "a")
+	messages := keyed("k", count)
+	messages = append(messages, keyed("l", count)...)
+	written := write(t, table, messages...)
+	numbers := map[int64]int{}
+	for i, id := range written {
+		numbers[id] = i
+	}
+	rows := a.pending()
+	var batch []storage.Settlement
+	for _, row := range rows {
+		switch number := numbers[row.ID]; number % 3 {
+		case 0:
+			batch = append(batch, a.as(storage.StateDone, row))
+		case 1:
+			batch = append(batch, a.as(storage.StateError, row))
+		default:
+			batch = append(batch, dying(a.as(storage.StateError, row), number))
+		}
+	}
+	slices.Reverse(batch)
+	a.mustSettle(batch...)
+	var got, want []string
+	for _, letter := range a.deadLetters() {
+		got = append(got, letter.Message.Key+" "+string(letter.Message.Payload)+" "+letter.Message.ID[24:])
+	}
+	for i, message := range messages {
+		if i%3 == 2 {
+			want = append(want, message.Key+" "+string(message.Payload)+" "+fmt.Sprintf("%012d", i))
+		}
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("the dead letters are\n%q, want\n%q", got, want)
+	}
+}
+
+// By rows, too, and only by the token that the row was claimed with.
+func deadLettersByToken(t testing.TB, table Table) {
+	a := byRows(t, table, "a")
+	fill(t, table, plain(3)...)
+	rows := a.claim(storage.ClaimRequest{Token: "one", Limit: 3})
+	if len(rows) != 3 {
+		t.Fatalf("claimed %d rows, want 3", len(rows))
+	}
+	if got, want := a.settle(dying(claimed("another", storage.StateError, rows[0]), 1)), (storage.Settled{Fenced: 1}); got != want {
+		t.Errorf("with another's token: %+v, want %+v", got, want)
+	}
+	batch := []storage.Settlement{dying(claimed("one", storage.StateError, rows[0]), 2), claimed("one", storage.StateError, rows[1]), claimed("one", storage.StateDone, rows[2])}
+	a.mustSettle(batch...)
+	if got, want := a.settle(batch...), (storage.Settled{Missing: 3}); got != want {
+		t.Errorf("repeated: %+v, want %+v", got, want)
+	}
+	letters := a.claim(storage.ClaimRequest{Token: "two", Limit: 3})
+	if len(letters) != 1 || letters[0].Message.ID != batch[0].DeadLetter.MessageID || string(letters[0].Message.Payload) != string(rows[0].Message.Payload) {
+		t.Errorf("the dead letters are %+v", letters)
+	}
+}
+
+// Of several settles of the same rows at the same time one writes their dead letters.
+func deadLettersConcurrently(t testing.TB, table Table) {
+	const settles, count = 6, 10
+	a := holder(t, table, "a")
+	fill(t, table, plain(2*count)...)
+	rows := a.pending()
+	a.mustSettle(a.allAs(storage.StateRetry, rows[:count])...)
+	var batch []storage.Settlement
+	for i, row := range append(a.due(), rows[count:]...) {
+		batch = append(batch, dying(a.as(storage.StateError, row), i))
+	}
+	var all sync.WaitGroup
+	for range settles {
+		all.Go(func() { settleOrReport(t, a, batch...) })
+	}
+	all.Wait()
+	if letters := a.deadLetters(); len(letters) != len(batch) {
+		t.Errorf("%d settles of %d rows wrote %d dead letters", settles, len(batch), len(letters))
+	}
+}
