@@ -28,6 +28,7 @@ const (
 	OpStatus       Op = "status"
 	OpList         Op = "list"
 	OpParked       Op = "parked"
+	OpReplay       Op = "replay"
 	OpRequeue      Op = "requeue"
 	OpSkip         Op = "skip"
 	OpDiscard      Op = "discard"

@@ -641,6 +641,8 @@ type Operator interface {
 	// the lowest of theirs by at most within; 0 looks at none. It reads each of these once, so
 	// that tells the work.
 	Parked(ctx context.Context, filter Filter, within int64) ([]Parked, error)
+
+	Replayer
 }
 
 // Parked is a parked message without what it carries.

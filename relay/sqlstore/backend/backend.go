@@ -123,6 +123,18 @@ type Backend interface {
 	// Parked returns the parked rows that the filter selects, without its limits, in the order
 	// of ids; see [ParkedRows].
 	Parked(ctx context.Context, filter Filter, within int64) ([]storage.Parked, error)
+
+	// Delivered returns done rows by id, up to the filter's limit.
+	Delivered(ctx context.Context, filter Delivered) ([]DeliveredRow, error)
+
+	// ChangeReplay copies done rows, of which it says where the copies are, and stores what the
+	// replay is then, in one transaction; see [SetReplay]. A settlement names a row, and has the
+	// copy as its DeadLetter.
+	ChangeReplay(ctx context.Context, change ReplayChange) ([]storage.RowID, error)
+
+	// CountPending counts those of the rows, at least one, that are to be delivered; see
+	// [PendingAmong].
+	CountPending(ctx context.Context, rows []storage.RowID) (int, error)
 }
 
 // ParkedChange is what an operator does with parked rows.
@@ -178,6 +190,9 @@ type Queries struct {
 	Marks       Query         // lane and marks of all lanes that have some
 	LastID      Query         // the highest id that was given out, 0 if none was
 	Status      StatusQueries // what a status asks
+
+	Replays       Query // the name of each replay, and its text
+	LastDelivered Query // the highest id of the done rows, 0 without any
 
 	// FreeRow has a row if there may be a free one, and ExpiredRow if there may be a claim
 	// that has ended or a held row that is due: for much less than it takes to claim, without

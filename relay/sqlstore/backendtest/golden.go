@@ -273,6 +273,26 @@ func (g *golden) operating() {
 	g.add("parked", err)
 	_, err = g.Parked(ctx, backend.Filter{Filter: storage.Filter{Topic: "t"}}, 1000)
 	g.add("parked, and which were overtaken", err)
+	g.add("replays", g.ask(g.Traits().Queries.Replays))
+	g.add("last delivered", g.ask(g.Traits().Queries.LastDelivered))
+	_, err = g.Delivered(ctx, backend.Delivered{Filter: filter, UntilID: 9, Since: filter.Filter.Since, Until: filter.Filter.Since.AddDate(0, 0, 1)})
+	g.add("delivered", err)
+	// What a recorder answers changes no row, and so the transaction is rolled back.
+	if _, err := g.ChangeReplay(ctx, backend.ReplayChange{Name: "r", Is: func(int) string { return "{}" }}); !errors.Is(err, storage.ErrReplayChanged) {
+		g.Errorf("begin a replay: %v", err)
+	}
+	g.add("begin a replay", nil)
+	var copies []storage.Settlement
+	for i, id := range []int64{5, 6} {
+		copies = append(copies, storage.Settlement{ID: id, MessageID: message(id), Lane: i + 1, DeadLetter: &storage.Copy{MessageID: message(id), Topic: "t", Headers: fmt.Sprintf(`{"n":"%d"}`, id)}})
+	}
+	_, err = g.ChangeReplay(ctx, backend.ReplayChange{Name: "r", Was: "{}", Copies: copies, Is: func(int) string { return `{"n":1}` }})
+	if !errors.Is(err, storage.ErrReplayChanged) {
+		g.Errorf("replay: %v", err)
+	}
+	g.add("replay", nil)
+	_, err = g.CountPending(ctx, []storage.RowID{{Lane: 1, ID: 15}, {Lane: 2, ID: 16}, {Lane: 1, ID: 17}})
+	g.add("count pending", err)
 	_, err = backend.ReadStatus(ctx, g.db, g.Traits().Queries.Status)
 	g.add("status", err)
 }

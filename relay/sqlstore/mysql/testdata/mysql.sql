@@ -566,6 +566,50 @@ GROUP BY d.message_key;
 --   2: t
 --   3: t
 
+-- replays
+SELECT substr(name, 8), value FROM `app`.`Events_settings` WHERE name LIKE 'replay.%' ORDER BY name;
+
+-- last delivered
+SELECT COALESCE(MAX(id), 0) FROM `app`.`Events_done`;
+
+-- delivered
+SELECT t.id, t.lane, t.message_id, t.topic, t.headers
+FROM `app`.`Events_done` AS t FORCE INDEX (PRIMARY)
+WHERE TRUE AND t.id > 3 AND (t.id IN (1) OR t.message_id IN (?)) AND CAST(t.topic AS BINARY) = ? AND CAST(t.message_key AS BINARY) = ? AND t.created_at >= ? AND locate(CAST(? AS BINARY), CAST(t.last_error AS BINARY)) > 0 AND t.id <= 9 AND t.finished_at >= ? AND t.finished_at < ?
+ORDER BY t.id LIMIT 10;
+--   1: 0197a3b4-0000-7abc-8def-0123456789ab
+--   2: t
+--   3: k
+--   4: 2026-01-31 00:00:00.000000
+--   5: refused
+--   6: 2026-01-31 00:00:00.000000
+--   7: 2026-02-01 00:00:00.000000
+
+-- begin a replay
+INSERT IGNORE INTO `app`.`Events_settings` (name, value) VALUES (CONCAT('replay.', ?), ?);
+--   1: r
+--   2: {}
+
+-- replay
+INSERT INTO `app`.`Events` (message_id, topic, message_key, payload, payload_text, headers, priority)
+SELECT g.copy_id, ?, t.message_key, t.payload, t.payload_text, coalesce(nullif(g.copy_headers, ''), NULL), t.priority
+FROM JSON_TABLE(?, '$[*]' COLUMNS (lane smallint PATH '$[0]', id bigint PATH '$[1]', n FOR ORDINALITY, copy_id char(36) PATH '$[2]', copy_headers longtext PATH '$[3]')) AS g STRAIGHT_JOIN `app`.`Events_done` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id = substr(_ascii'0197a3b4-0000-7abc-8def-0000000000050197a3b4-0000-7abc-8def-000000000006', 36 * g.n - 35, 36)
+WHERE TRUE
+ORDER BY t.id FOR UPDATE OF t;
+--   1: t
+--   2: [[1,5,"0197a3b4-0000-7abc-8def-000000000005","{\"n\":\"5\"}"],[2,6,"0197a3b4-0000-7abc-8def-00000000
+SELECT t.lane, t.id FROM `app`.`Events` AS t FORCE INDEX (id) WHERE t.id >= 1 AND t.message_id IN (?,?);
+--   1: 0197a3b4-0000-7abc-8def-000000000005
+--   2: 0197a3b4-0000-7abc-8def-000000000006
+UPDATE `app`.`Events_settings` SET value = ? WHERE name = CONCAT('replay.', ?) AND value = ?;
+--   1: {"n":1}
+--   2: r
+--   3: {}
+
+-- count pending
+SELECT count(*) FROM `app`.`Events` t WHERE (t.lane = 1 AND t.id IN (15,17)
+    OR t.lane = 2 AND t.id IN (16));
+
 -- status
 SELECT value FROM `app`.`Events_settings` WHERE name = 'claim';
 SELECT state, count(*) FROM (

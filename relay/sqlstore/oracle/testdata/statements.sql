@@ -1314,6 +1314,67 @@ GROUP BY d.message_key;
 --   6: 0
 --   7: t
 
+-- replays
+SELECT SUBSTR(name, 8), value FROM app."Events_settings" WHERE name LIKE 'replay.%' ORDER BY name;
+
+-- last delivered
+SELECT NVL(MAX(id), 0) FROM app."Events_done";
+
+-- delivered
+SELECT * FROM (
+    SELECT t.id, t.lane, t.message_id, t.topic, t.headers FROM app."Events_done" t
+    WHERE t.id > :1 AND (t.id IN (SELECT j.id FROM JSON_TABLE(:2, '$[*]' COLUMNS (id NUMBER PATH '$')) j) OR NLSSORT(LOWER(t.message_id), 'NLS_SORT=BINARY') IN (SELECT NLSSORT(j.text, 'NLS_SORT=BINARY') FROM JSON_TABLE(:3, '$[*]' COLUMNS (text VARCHAR2(255) PATH '$')) j)) AND NLSSORT(t.topic, 'NLS_SORT=BINARY') = NLSSORT(:4, 'NLS_SORT=BINARY') AND NLSSORT(t.message_key, 'NLS_SORT=BINARY') = NLSSORT(:5, 'NLS_SORT=BINARY') AND t.created_at >= TO_TIMESTAMP(:6, 'YYYY-MM-DD HH24:MI:SS.FF6') AND INSTR(t.last_error, :7) > 0 AND t.id <= :8 AND t.finished_at >= TO_TIMESTAMP(:9, 'YYYY-MM-DD HH24:MI:SS.FF6') AND t.finished_at < TO_TIMESTAMP(:10, 'YYYY-MM-DD HH24:MI:SS.FF6')
+    ORDER BY t.id) WHERE ROWNUM <= :11;
+--   1: 3
+--   2: [1]
+--   3: ["0197a3b4-0000-7abc-8def-0123456789ab"]
+--   4: t
+--   5: k
+--   6: 2026-01-31 00:00:00.000000
+--   7: refused
+--   8: 9
+--   9: 2026-01-31 00:00:00.000000
+--   10: 2026-02-01 00:00:00.000000
+--   11: 10
+
+-- begin a replay
+UPDATE app."Events_settings" SET value = value WHERE name = 'schema';
+MERGE INTO app."Events_settings" s USING (SELECT 'replay.' || :1 AS name, :2 AS value FROM dual) g ON (s.name = g.name)
+WHEN NOT MATCHED THEN INSERT (name, value) VALUES (g.name, g.value);
+--   1: r
+--   2: {}
+
+-- replay
+UPDATE app."Events_settings" SET value = value WHERE name = 'schema';
+SELECT GREATEST(NVL((SELECT MAX(id) FROM app."Events"), 0), NVL((SELECT MAX(id) FROM app."Events_held"), 0), NVL((SELECT MAX(id) FROM app."Events_done"), 0)) FROM dual;
+INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority)
+SELECT :1, :2, t.message_key, t.payload, t.payload_text, :3, t.priority FROM app."Events_done" t
+WHERE t.id = :4 AND t.message_id = :5;
+--   1: 0197a3b4-0000-7abc-8def-000000000005
+--   2: t
+--   3: {"n":"5"}
+--   4: 5
+--   5: 0197a3b4-0000-7abc-8def-000000000005
+INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority)
+SELECT :1, :2, t.message_key, t.payload, t.payload_text, :3, t.priority FROM app."Events_done" t
+WHERE t.id = :4 AND t.message_id = :5;
+--   1: 0197a3b4-0000-7abc-8def-000000000006
+--   2: t
+--   3: {"n":"6"}
+--   4: 6
+--   5: 0197a3b4-0000-7abc-8def-000000000006
+SELECT t.lane, t.id FROM app."Events" t WHERE t.id > :1 AND t.message_id IN (SELECT NLSSORT(j.text, 'NLS_SORT=BINARY') FROM JSON_TABLE(:2, '$[*]' COLUMNS (text VARCHAR2(255) PATH '$')) j);
+--   1: 0
+--   2: ["0197a3b4-0000-7abc-8def-000000000005","0197a3b4-0000-7abc-8def-000000000006"]
+UPDATE app."Events_settings" SET value = :1 WHERE name = 'replay.' || :2 AND value = :3;
+--   1: {"n":1}
+--   2: r
+--   3: {}
+
+-- count pending
+SELECT count(*) FROM app."Events" t WHERE (t.lane = 1 AND t.id IN (15,17)
+    OR t.lane = 2 AND t.id IN (16));
+
 -- status
 SELECT value FROM app."Events_settings" WHERE name = 'claim';
 SELECT state, COUNT(*) FROM (

@@ -599,6 +599,53 @@ GROUP BY d.message_key;
 --   6: 0
 --   7: t
 
+-- replays
+SELECT substr(name, 8), value FROM app."Events_settings" WHERE name LIKE 'replay.%' ORDER BY name;
+
+-- last delivered
+SELECT coalesce(max(id), 0) FROM app."Events_done";
+
+-- delivered
+SELECT t.id, t.lane, t.message_id, t.topic, t.headers
+FROM app."Events_done" AS t INDEXED BY "Events_done_id"
+WHERE t.id > ? AND (t.id IN (SELECT value FROM json_each(?)) OR lower(t.message_id) IN (SELECT value FROM json_each(?))) AND t.topic = ? AND t.message_key = ? AND t.created_at >= ? AND instr(t.last_error, ?) > 0 AND t.id <= ? AND t.finished_at >= ? AND t.finished_at < ?
+ORDER BY t.id LIMIT ?;
+--   1: 3
+--   2: [1]
+--   3: ["0197a3b4-0000-7abc-8def-0123456789ab"]
+--   4: t
+--   5: k
+--   6: 2026-01-31 00:00:00.000
+--   7: refused
+--   8: 9
+--   9: 2026-01-31 00:00:00.000
+--   10: 2026-02-01 00:00:00.000
+--   11: 10
+
+-- begin a replay
+DELETE FROM app."Events_lanes" WHERE lane < 0;
+INSERT INTO app."Events_settings" (name, value) VALUES ('replay.' || ?, ?) ON CONFLICT (name) DO NOTHING;
+--   1: r
+--   2: {}
+
+-- replay
+DELETE FROM app."Events_lanes" WHERE lane < 0;
+INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority)
+SELECT g.copy_id, g.copy_topic, t.message_key, t.payload, t.payload_text, g.copy_headers, t.priority
+FROM (SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS message_id, json_extract(j.value, '$[3]') AS holds,
+    json_extract(j.value, '$[4]') AS copy_id, json_extract(j.value, '$[5]') AS copy_topic, json_extract(j.value, '$[6]') AS copy_headers FROM json_each(?) AS j) AS g CROSS JOIN app."Events_done" AS t INDEXED BY "Events_done_id" ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id
+ORDER BY t.id
+RETURNING lane, id;
+--   1: [[5,1,"0197a3b4-0000-7abc-8def-000000000005",0,"0197a3b4-0000-7abc-8def-000000000005","t","{\"n\":\"
+UPDATE app."Events_settings" SET value = ? WHERE name = 'replay.' || ? AND value = ?;
+--   1: {"n":1}
+--   2: r
+--   3: {}
+
+-- count pending
+SELECT count(*) FROM app."Events" t WHERE (t.lane = 1 AND t.id IN (15,17)
+    OR t.lane = 2 AND t.id IN (16));
+
 -- status
 SELECT value FROM app."Events_settings" WHERE name = 'claim';
 SELECT state, count(*) FROM (

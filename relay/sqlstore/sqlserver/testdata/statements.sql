@@ -1022,6 +1022,56 @@ GROUP BY d.message_key;
 --   6: 0
 --   7: t
 
+-- replays
+SELECT SUBSTRING(name, 8, 64), value FROM app."Events_settings" WHERE name LIKE N'replay.%' ORDER BY name;
+
+-- last delivered
+SELECT COALESCE(MAX(id), 0) FROM app."Events_done";
+
+-- delivered
+SELECT TOP (@p1) t.id, t.lane, LOWER(CONVERT(nvarchar(36), t.message_id)), t.topic, t.headers
+FROM app."Events_done" AS t WHERE t.id > @p2 AND (t.id IN (SELECT id FROM OPENJSON(@p3) WITH (id bigint '$')) OR t.message_id IN (SELECT message_id FROM OPENJSON(@p4) WITH (message_id uniqueidentifier '$'))) AND t.topic = @p5 AND DATALENGTH(t.topic) = DATALENGTH(@p5) AND t.message_key = @p6 AND DATALENGTH(t.message_key) = DATALENGTH(@p6) AND t.created_at >= CONVERT(datetime2(7), @p7, 126) AND CHARINDEX(@p8, t.last_error) > 0 AND t.id <= @p9 AND t.finished_at >= CONVERT(datetime2(7), @p10, 126) AND t.finished_at < CONVERT(datetime2(7), @p11, 126) ORDER BY t.id;
+--   1: 10
+--   2: 3
+--   3: [1]
+--   4: ["0197a3b4-0000-7abc-8def-0123456789ab"]
+--   5: t
+--   6: k
+--   7: 2026-01-31T00:00:00.0000000
+--   8: refused
+--   9: 9
+--   10: 2026-01-31T00:00:00.0000000
+--   11: 2026-02-01T00:00:00.0000000
+
+-- begin a replay
+INSERT INTO app."Events_settings" (name, value)
+SELECT N'replay.' + @p1, @p2
+WHERE NOT EXISTS (SELECT 1 FROM app."Events_settings" WITH (UPDLOCK, HOLDLOCK, ROWLOCK) WHERE name = N'replay.' + @p1);
+--   1: r
+--   2: {}
+
+-- replay
+SELECT COALESCE((SELECT CONVERT(bigint, current_value) FROM sys.sequences WHERE object_id = OBJECT_ID(N'[app].[Events_id]')), 0);
+INSERT INTO app."Events" (message_id, topic, message_key, payload, payload_text, headers, priority)
+SELECT g.copy_id, g.copy_topic, t.message_key, t.payload, t.payload_text, g.copy_headers, t.priority
+FROM OPENJSON(@p1) WITH (id bigint '$[0]', message_id uniqueidentifier '$[1]', copy_id uniqueidentifier '$[2]', copy_topic nvarchar(255) '$[3]', copy_headers nvarchar(max) '$[4]') AS g
+INNER JOIN app."Events_done" AS t WITH (FORCESEEK, ROWLOCK) ON t.id = g.id AND t.message_id = g.message_id
+ORDER BY t.id
+OPTION (FORCE ORDER, LOOP JOIN);
+--   1: [[5,"0197a3b4-0000-7abc-8def-000000000005","0197a3b4-0000-7abc-8def-000000000005","t","{\"n\":\"5\"}
+SELECT t.lane, t.id FROM app."Events" AS t WHERE t.id > @p1
+    AND t.message_id IN (SELECT g.copy_id FROM OPENJSON(@p2) WITH (id bigint '$[0]', message_id uniqueidentifier '$[1]', copy_id uniqueidentifier '$[2]', copy_topic nvarchar(255) '$[3]', copy_headers nvarchar(max) '$[4]') AS g);
+--   1: 0
+--   2: [[5,"0197a3b4-0000-7abc-8def-000000000005","0197a3b4-0000-7abc-8def-000000000005","t","{\"n\":\"5\"}
+UPDATE app."Events_settings" SET value = @p1 WHERE name = N'replay.' + @p2 AND value = @p3;
+--   1: {"n":1}
+--   2: r
+--   3: {}
+
+-- count pending
+SELECT count(*) FROM app."Events" t WHERE (t.lane = 1 AND t.id IN (15,17)
+    OR t.lane = 2 AND t.id IN (16));
+
 -- status
 SELECT value FROM app."Events_settings" WHERE name = N'claim';
 SET TRANSACTION ISOLATION LEVEL SNAPSHOT;
