@@ -38,13 +38,13 @@ as retry. Other states are not touched.`
 func (p program) messagesCommand() *cobra.Command {
 	group := &cobra.Command{
 		Use:   "messages",
-		Short: "List, show, requeue, redrive, skip or discard messages",
+		Short: "List, show, requeue, redrive, replay, skip or discard messages",
 		Args:  cobra.ArbitraryArgs,
 		RunE:  onlyCommands,
 	}
 	group.AddCommand(
 		p.listCommand(), p.showCommand(),
-		p.requeueCommand(), p.redriveCommand(),
+		p.requeueCommand(), p.redriveCommand(), p.replayCommand(), p.replaysCommand(),
 		p.changeCommand("skip [ID…]", "Have keys go on that parked messages hold", skipHelp, "skipped", storage.Operator.Skip),
 		p.changeCommand("discard [ID…]", "Delete parked messages", discardHelp, "discarded", storage.Operator.Discard),
 	)
@@ -231,8 +231,7 @@ var states = []storage.State{storage.StatePending, storage.StateClaimed, storage
 
 var uuid = regexp.MustCompile(`^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$`)
 
-// read checks the flags and the ids, which are the table's or the messages',
-// and are taken once each.
+// read checks the flags and the ids.
 func (f *filterFlags) read(ids []string) (storage.Filter, error) {
 	filter := storage.Filter{Topic: f.topic, Key: f.key, State: storage.State(f.state), Error: f.errorText, AfterID: f.after, Limit: f.limit}
 	if f.state != "" && !slices.Contains(states, filter.State) {
@@ -241,28 +240,42 @@ func (f *filterFlags) read(ids []string) (storage.Filter, error) {
 	if f.limit < 0 || f.after < 0 {
 		return filter, fmt.Errorf("--limit and --after must not be negative")
 	}
-	if f.since != "" {
-		at, notTime := time.Parse(time.RFC3339Nano, f.since)
-		ago, notDuration := settings.Field{Type: settings.TypeDuration, Min: "0s", Max: "36500d"}.Parse(f.since)
-		switch {
-		case notTime == nil:
-			filter.Since = at
-		case notDuration == nil:
-			filter.Since = time.Now().Add(-ago.(time.Duration))
-		default:
-			return filter, fmt.Errorf("--since: %q is neither a time such as 2026-01-31T12:00:00Z nor a duration such as 90m or 2d", f.since)
-		}
+	since, err := moment("--since", f.since)
+	if err != nil {
+		return filter, err
 	}
-	for _, text := range ids {
+	filter.Since = since
+	filter.IDs, err = messageIDs(ids)
+	return filter, err
+}
+
+// moment reads a time, or how long ago it is; empty is none.
+func moment(flag, text string) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+	if at, err := time.Parse(time.RFC3339Nano, text); err == nil {
+		return at, nil
+	}
+	ago, err := settings.Field{Type: settings.TypeDuration, Min: "0s", Max: "36500d"}.Parse(text)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("%s: %q is neither a time such as 2026-01-31T12:00:00Z nor a duration such as 90m or 2d", flag, text)
+	}
+	return time.Now().Add(-ago.(time.Duration)), nil
+}
+
+// messageIDs are the table's ids or the messages', once each.
+func messageIDs(texts []string) (ids []string, err error) {
+	for _, text := range texts {
 		number, notNumber := strconv.ParseInt(text, 10, 64)
 		if (notNumber != nil || number < 1) && !uuid.MatchString(text) {
-			return filter, fmt.Errorf("%q isn't an id: give the table's, such as 42, or the message's, a UUID", text)
+			return nil, fmt.Errorf("%q isn't an id: give the table's, such as 42, or the message's, a UUID", text)
 		}
-		if id := strings.ToLower(text); !slices.Contains(filter.IDs, id) {
-			filter.IDs = append(filter.IDs, id)
+		if id := strings.ToLower(text); !slices.Contains(ids, id) {
+			ids = append(ids, id)
 		}
 	}
-	return filter, nil
+	return ids, nil
 }
 
 // messageJSON is a message as JSON, without what it carries.
