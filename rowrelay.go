@@ -280,7 +280,7 @@ func (a *App) relayOptions() (relay.Options, error) {
 		problems = append(problems, errors.New("Options.Handlers.Sink: must be empty, as it is made of what Handle is given"))
 	}
 	routes := slices.Clone(options.Routes)
-	routed := slices.ContainsFunc(routes, func(r relay.Route) bool { return r.Sink != "" })
+	routed := slices.ContainsFunc(routes, func(r relay.Route) bool { return r.Sink != "" || len(r.Sinks) > 0 })
 	if !routed && len(options.Sinks) > 1 {
 		problems = append(problems, fmt.Errorf("Options.Relay.Routes: with %d sinks each topic that isn't handled needs a route", len(options.Sinks)))
 	}
@@ -319,7 +319,7 @@ func (a *App) relayOptions() (relay.Options, error) {
 
 func appendRoutes(routes []relay.Route, topics []string, sink string) []relay.Route {
 	for _, topic := range topics {
-		given := slices.IndexFunc(routes, func(r relay.Route) bool { return r.Topic == topic && r.Sink == "" })
+		given := slices.IndexFunc(routes, func(r relay.Route) bool { return r.Topic == topic && r.Sink == "" && len(r.Sinks) == 0 })
 		if given < 0 {
 			given, routes = len(routes), append(routes, relay.Route{Topic: topic})
 		}

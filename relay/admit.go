@@ -13,11 +13,40 @@ import (
 // or above such a place, a row is in memory once, and it leaves only when no read that is
 // under way can bring it back.
 
-// admit takes a row into memory, and says whether it did. A row that is in memory already is
-// ignored. A row whose sink is full or whose key is blocked leaves a place to read it from
-// later.
-func (e *byLanes) admit(l *lane, row *storage.Row) bool {
-	if it := l.known[row.ID]; it != nil {
+// admit takes a row into memory, for each of the sinks that need it, and says whether it did for
+// any. Where it is in memory already it is ignored. Where a sink is full or a key is blocked it
+// leaves a place to read it from later.
+func (e *byLanes) admit(l *lane, row *storage.Row) (taken bool) {
+	queues := e.queuesOf(row)
+	f := l.fanouts[row.ID]
+	if f != nil && (f.deferred != row.Deferred || f.message != row.Message.ID) {
+		f = nil // it is another row
+	}
+	switch {
+	case len(queues) == 1 && f == nil:
+		return e.admitTo(l, row, queues[0], nil)
+	case f != nil: // what the page says may be from before its last settlement
+		queues = slices.DeleteFunc(slices.Clone(f.needed), func(queue int) bool { return !slices.Contains(f.left, e.names[queue]) })
+	case row.Later && !row.Deferred || row.Holds != storage.NoHold: // one settlement, of the whole row
+		return e.admitTo(l, row, queues[0], nil)
+	default:
+		f = &fanout{lane: l, id: row.ID, deferred: row.Deferred, message: row.Message.ID, needed: queues, part: part{sinks: row.Sinks}}
+		if f.left = storage.SplitSinks(row.Sinks); f.left == nil {
+			for _, queue := range queues {
+				f.left = append(f.left, e.names[queue])
+			}
+		}
+	}
+	for _, queue := range queues {
+		taken = e.admitTo(l, row, queue, f) || taken
+	}
+	return taken
+}
+
+// admitTo takes a row into memory for one of its sinks. Where several need it, f is what they have
+// in common.
+func (e *byLanes) admitTo(l *lane, row *storage.Row, queue int, f *fanout) bool {
+	if it := l.known[queue][row.ID]; it != nil {
 		if it.row.Message.ID != row.Message.ID && !row.Deferred {
 			e.waitForSameID(it, row)
 		}
@@ -27,7 +56,7 @@ func (e *byLanes) admit(l *lane, row *storage.Row) bool {
 		l.lookAgain(row.ID)
 		return false
 	}
-	q := e.queues[e.routes.sink(row.Message.Topic)]
+	q := e.queues[queue]
 	if q.options.Sink == nil {
 		e.alarmUnrouted(row.Message.Topic)
 		l.alarmed = true
@@ -36,9 +65,9 @@ func (e *byLanes) admit(l *lane, row *storage.Row) bool {
 		return false
 	}
 	if row.Later && !row.Deferred { // it is deferred to its time, whatever its key does
-		it := &item{row: *row, lane: l, stage: inSettle, numbering: e.late.numberingOf(row)}
-		l.known[row.ID] = it
-		e.settle.add(it, it.settlement(storage.StateScheduled))
+		it := &item{row: *row, lane: l, slot: queue, stage: inSettle, numbering: e.late.numberingOf(row)}
+		l.add(it)
+		e.settle.add(it, it.result(storage.StateScheduled))
 		return true
 	}
 
@@ -56,13 +85,13 @@ func (e *byLanes) admit(l *lane, row *storage.Row) bool {
 		room = q.roomForDeferred()
 	}
 	if takes && row.Holds != storage.NoHold { // also of one that is too old by now
-		e.release(l, k, row)
+		e.release(l, queue, k, row)
 		return true
 	}
 	if takes && e.tooOld(row) { // it needs no room
-		it := &item{row: *row, lane: l, key: k, numbering: e.late.numberingOf(row)}
+		it := &item{row: *row, lane: l, slot: queue, fanout: f, key: k, numbering: e.late.numberingOf(row)}
 		if e.expire(q, it) {
-			l.known[row.ID] = it
+			l.add(it)
 			return true
 		}
 	}
@@ -74,8 +103,8 @@ func (e *byLanes) admit(l *lane, row *storage.Row) bool {
 		return false
 	}
 
-	it := &item{row: *row, lane: l, queue: q, key: k, numbering: e.late.numberingOf(row)}
-	l.known[row.ID] = it
+	it := &item{row: *row, lane: l, slot: queue, fanout: f, queue: q, key: k, numbering: e.late.numberingOf(row)}
+	l.add(it)
 	if row.Retrying {
 		e.block(it)
 	}
@@ -91,15 +120,15 @@ func (e *byLanes) admit(l *lane, row *storage.Row) bool {
 
 // release carries out what an operator wants of a parked row that holds its key. The key goes
 // on once that is written, from where it was left.
-func (e *byLanes) release(l *lane, k *key, row *storage.Row) {
-	it := &item{row: *row, lane: l, key: k, stage: inSettle, numbering: e.late.numberingOf(row)}
-	l.known[row.ID] = it
+func (e *byLanes) release(l *lane, queue int, k *key, row *storage.Row) {
+	it := &item{row: *row, lane: l, slot: queue, key: k, stage: inSettle, numbering: e.late.numberingOf(row)}
+	l.add(it)
 	e.block(it)
 	state := storage.StateError
 	if row.Holds == storage.WantDiscard {
 		state = storage.StateDiscarded
 	}
-	e.settle.add(it, it.settlement(state))
+	e.settle.add(it, it.result(state))
 }
 
 // waitForSameID has a row wait: another message in memory, it, has the row's id. The row is read
@@ -109,7 +138,7 @@ func (e *byLanes) waitForSameID(it *item, row *storage.Row) {
 	if row.Message.Key == "" {
 		return
 	}
-	l, ref := it.lane, keyRef{e.routes.sink(row.Message.Topic), row.Message.Key}
+	l, ref := it.lane, keyRef{it.slot, row.Message.Key}
 	if l.keysUnknown && l.keys[ref] == nil && !e.recall(l, ref) {
 		return
 	}
@@ -155,9 +184,9 @@ func (e *byLanes) settled(it *item) {
 	}
 	switch k := it.key; {
 	case it.lane.lost:
-	case it.toWrite.State == storage.StateError && it.toWrite.Holds:
+	case it.toWrite.state == storage.StateError && it.toWrite.holds:
 		e.forgetSoon(k)
-	case it.toWrite.State == storage.StateError || it.toWrite.State == storage.StateDiscarded:
+	case it.toWrite.state == storage.StateError || it.toWrite.state == storage.StateDiscarded:
 		if it.expired && k != nil {
 			k.inFlight--
 		}
@@ -165,9 +194,9 @@ func (e *byLanes) settled(it *item) {
 			e.unblock(k)
 		}
 		e.resume([]*item{it})
-	case it.toWrite.State == storage.StateRetry:
+	case it.toWrite.state == storage.StateRetry:
 		now := time.Now()
-		e.due.next = earliest(e.due.next, now.Add(it.toWrite.Delay))
+		e.due.next = earliest(e.due.next, now.Add(it.toWrite.delay))
 		e.dueSooner(now)
 		e.forgetSoon(k)
 	}
@@ -201,7 +230,7 @@ func (e *byLanes) giveUp(it *item) {
 
 func (e *byLanes) giveUpQueued() {
 	for _, l := range e.lanes {
-		for _, it := range l.known {
+		for it := range l.items() {
 			if it.stage == inQueue {
 				e.giveUp(it)
 			}

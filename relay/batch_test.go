@@ -23,7 +23,7 @@ func TestBusyKeyHasLargeBatches(t *testing.T) {
 			t.Parallel()
 			q := newSinkQueue(&base{options: Options{Claim: storage.ByLanes, Sinks: map[string]SinkOptions{"sink": {Batch: 10, BatchBytes: 1 << 20, Workers: 1}}}}, "sink", 0)
 			q.order = sinks.OrderPrefix
-			e, l := &engine{routes: &router{}, queues: []*sinkQueue{q}}, emptyLane(storage.Lease{}, 1)
+			e, l := &engine{routes: toOneSink(), queues: []*sinkQueue{q}}, emptyLane(storage.Lease{}, 1)
 			k := l.key(keyRef{0, "busy"})
 			for i := range c.single + c.ofKey {
 				it := &item{row: storage.Row{ID: int64(i + 1)}, lane: l, queue: q}

@@ -107,7 +107,7 @@ func (b *blockedKeys) forgetSoon(k *key) {
 func (b *blockedKeys) forgetKeys() {
 	for _, k := range b.toForget {
 		l := k.lane
-		if b.count <= b.most || !k.blocked || l.lost || k.inFlight > 0 || len(k.items) > 0 || l.known[k.blockedBy] != nil {
+		if b.count <= b.most || !k.blocked || l.lost || k.inFlight > 0 || len(k.items) > 0 || l.known[k.ref.queue][k.blockedBy] != nil {
 			continue
 		}
 		if k.dropped {
@@ -156,10 +156,12 @@ func (b *blockedKeys) askFirst(f *fetch) bool {
 			if l == nil || !l.keysUnknown || row.Message.Key == "" {
 				continue
 			}
-			queue, it := b.routes.sink(row.Message.Topic), l.known[row.ID]
-			there := it != nil && it.row.Message.ID == row.Message.ID || !row.Deferred && !skipped && l.skips(queue, row.ID)
-			if !there && l.keys[keyRef{queue, row.Message.Key}] == nil {
-				ask(storage.LaneKey{Lane: row.Lane, Key: row.Message.Key})
+			for _, queue := range b.queuesOf(row) {
+				it := l.known[queue][row.ID]
+				there := it != nil && it.row.Message.ID == row.Message.ID || !row.Deferred && !skipped && l.skips(queue, row.ID)
+				if !there && l.keys[keyRef{queue, row.Message.Key}] == nil {
+					ask(storage.LaneKey{Lane: row.Lane, Key: row.Message.Key})
+				}
 			}
 		}
 	}
@@ -182,7 +184,7 @@ func (b *blockedKeys) recall(l *lane, ref keyRef) (ok bool) {
 	found, ok := b.answers[storage.LaneKey{Lane: l.Lane, Key: ref.key}]
 	holder := none
 	for _, blocked := range found {
-		if b.routes.sink(blocked.Topic) == ref.queue && l.known[blocked.ID] == nil {
+		if slices.Contains(b.holds(&blocked), ref.queue) && l.known[ref.queue][blocked.ID] == nil {
 			holder = lowestSet(holder, blocked.ID)
 		}
 	}
@@ -190,6 +192,11 @@ func (b *blockedKeys) recall(l *lane, ref keyRef) (ok bool) {
 		b.toForget = append(b.toForget, b.blockAgain(l, ref, holder))
 	}
 	return ok
+}
+
+// holds returns the queues of which a row holds its key.
+func (b *blockedKeys) holds(blocked *storage.BlockedKey) []int {
+	return b.routes.needs(blocked.Topic, blocked.Sinks, b.routes.route)
 }
 
 // blockAgain has a key wait as the database said. What follows it is somewhere above
@@ -247,7 +254,7 @@ func (b *blockedKeys) pollBlocked(now time.Time) *fetch {
 			if len(f.asked) == blockersTogether {
 				return f
 			}
-			if !k.blocked || l.draining || l.known[k.blockedBy] != nil {
+			if !k.blocked || l.draining || l.known[ref.queue][k.blockedBy] != nil {
 				continue
 			}
 			f.holders[k] = k.blockedBy
@@ -276,12 +283,18 @@ func (b *blockedKeys) mergeBlocked(f *fetch) {
 		}
 	}
 	for _, blocked := range f.blocked {
-		l, ref := b.lanes[blocked.Lane], keyRef{b.routes.sink(blocked.Topic), blocked.Key}
-		if holders[l] == nil || blocked.Key == "" || l.keys[ref] != nil || l.known[blocked.ID] != nil {
+		l := b.lanes[blocked.Lane]
+		if holders[l] == nil || blocked.Key == "" {
 			continue
 		}
-		if first, ok := holders[l][ref]; !ok || blocked.ID < first {
-			holders[l][ref] = blocked.ID // of several, the first goes first
+		for _, queue := range b.holds(&blocked) {
+			ref := keyRef{queue, blocked.Key}
+			if l.keys[ref] != nil || l.known[queue][blocked.ID] != nil {
+				continue
+			}
+			if first, ok := holders[l][ref]; !ok || blocked.ID < first {
+				holders[l][ref] = blocked.ID // of several, the first goes first
+			}
 		}
 	}
 	for l, keys := range holders {
@@ -300,16 +313,19 @@ func (b *blockedKeys) mergeBlocked(f *fetch) {
 func (b *blockedKeys) mergeBlockers(f *fetch) {
 	first := map[*lane]map[keyRef]int64{}
 	for _, blocked := range f.blocked {
-		l, ref := b.lanes[blocked.Lane], keyRef{b.routes.sink(blocked.Topic), blocked.Key}
+		l := b.lanes[blocked.Lane]
 		if first[l] == nil {
 			first[l] = map[keyRef]int64{}
 		}
-		if id, there := first[l][ref]; !there || blocked.ID < id {
-			first[l][ref] = blocked.ID
+		for _, queue := range b.holds(&blocked) {
+			ref := keyRef{queue, blocked.Key}
+			if id, there := first[l][ref]; !there || blocked.ID < id {
+				first[l][ref] = blocked.ID
+			}
 		}
 	}
 	for k, holder := range f.holders {
-		if !k.blocked || k.blockedBy != holder || k.lane.known[holder] != nil || b.laneOf(f, k.lane.Lane) != k.lane {
+		if !k.blocked || k.blockedBy != holder || k.lane.known[k.ref.queue][holder] != nil || b.laneOf(f, k.lane.Lane) != k.lane {
 			continue
 		}
 		switch now, there := first[k.lane][k.ref]; {
@@ -317,7 +333,7 @@ func (b *blockedKeys) mergeBlockers(f *fetch) {
 			b.unblock(k)
 			b.queues[k.ref.queue].enqueue(k)
 			k.lane.forget(k)
-		case now != holder && k.lane.known[now] == nil:
+		case now != holder && k.lane.known[k.ref.queue][now] == nil:
 			k.blockedBy, k.fromDatabase = now, true
 		}
 	}

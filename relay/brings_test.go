@@ -74,7 +74,7 @@ func TestHowFarALookReadsAgain(t *testing.T) {
 	t.Parallel()
 	near, far := laneAt(90), laneAt(1000)
 	near.Lane = 0
-	e := withLanes(&engine{routes: &router{}, queues: make([]*sinkQueue, 2)}, map[int]*lane{0: near, 3: far})
+	e := withLanes(&engine{routes: toOneSink(), queues: make([]*sinkQueue, 2)}, map[int]*lane{0: near, 3: far})
 	e.poll.rowBytes, e.late.lastID = 0, 1000
 	look := func(lateAfter int64) {
 		e.late.scanFirst(&fetch{kind: readLanes, seq: 1, page: storage.Page{LateAfter: lateAfter, LastID: 1000}})

@@ -94,7 +94,7 @@ func NewConsumer(store storage.Store, options ConsumerOptions) (*Consumer, error
 	o.MaxAttempts = or(o.MaxAttempts, 20)
 	var backoffErr error
 	o.Backoff, backoffErr = o.Backoff.withDefaults("backoff", 5*time.Minute)
-	routes, routesErr := newRouter([]Route{{Topic: "*", ExpireAfter: o.ExpireAfter, OnExpire: o.OnExpire}}, []string{""}, 0)
+	routes, routesErr := newRouter([]Route{{Topic: "*", ExpireAfter: o.ExpireAfter, OnExpire: o.OnExpire}}, []string{""})
 	if err := errors.Join(err, backoffErr, routesErr); err != nil {
 		return nil, fmt.Errorf("consumer: %w", err)
 	}

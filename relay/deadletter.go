@@ -48,7 +48,7 @@ const mostErrorHeader = 500
 // addDeadLetter has the settlement that parks a message of the sink write its dead letter, if it
 // gets one, and returns what the log is to say of that. A dead letter gets none: it would come
 // back for ever.
-func (e *engine) addDeadLetter(q *sinkQueue, row *storage.Row, reason string, parked *storage.Settlement) (said string) {
+func (e *engine) addDeadLetter(q *sinkQueue, row *storage.Row, reason string, parked *result) (said string) {
 	to := q.options.DeadLetter
 	if to == (DeadLetter{}) {
 		return ""
@@ -67,14 +67,14 @@ func (e *engine) addDeadLetter(q *sinkQueue, row *storage.Row, reason string, pa
 		deadLetterTopic:   headerText(row.Message.Topic),
 		deadLetterSink:    headerText(q.name),
 		deadLetterReason:  headerText(reason),
-		deadLetterError:   headerText(shorten(parked.Error, mostErrorHeader)),
-		deadLetterTries:   strconv.Itoa(parked.Attempts),
+		deadLetterError:   headerText(shorten(parked.problem, mostErrorHeader)),
+		deadLetterTries:   strconv.Itoa(parked.attempts),
 		deadLetterCreated: row.CreatedAt.UTC().Format(time.RFC3339Nano),
 		deadLetterParked:  e.clock.now().UTC().Format(time.RFC3339Nano),
 	} {
 		headers[name] = value
 	}
-	parked.DeadLetter = &storage.Copy{MessageID: outbox.NewID(), Topic: or(to.Topic, row.Message.Topic), Sinks: to.Sink, Headers: headersText(headers)}
+	parked.deadLetter = &storage.Copy{MessageID: outbox.NewID(), Topic: or(to.Topic, row.Message.Topic), Sinks: to.Sink, Headers: headersText(headers)}
 	e.options.Observer.DeadLettered(q.name)
 	return "; its dead letter goes to " + or(to.Sink, to.Topic)
 }
@@ -104,11 +104,19 @@ func headerText(text string) string {
 	}, text))
 }
 
+// now is the database's time, or this process's while that was never heard.
+func (c *databaseClock) now() time.Time {
+	if c.said.IsZero() {
+		return time.Now()
+	}
+	return c.said.Add(time.Since(c.heard))
+}
+
 // checkDeadLetters wants that each sink's dead letters come somewhere. A sink that holds keys can't
 // have its own: they would wait behind their message.
-func (o Options) checkDeadLetters(routes *router, names []string) error {
+func (o Options) checkDeadLetters(routes *router) error {
 	var problems []error
-	for _, name := range names {
+	for i, name := range routes.names {
 		sink := o.Sinks[name]
 		to, problem := sink.DeadLetter, error(nil)
 		switch {
@@ -117,14 +125,16 @@ func (o Options) checkDeadLetters(routes *router, names []string) error {
 			problem = errors.New("has a topic and a sink: give one of them")
 		case len(to.Topic) > 255:
 			problem = fmt.Errorf("topic of %d bytes: must have at most 255", len(to.Topic))
-		case to.Sink != "" && !slices.Contains(names, to.Sink):
+		case to.Sink != "" && !slices.Contains(routes.names, to.Sink):
 			problem = fmt.Errorf("there is no sink %q", to.Sink)
 		case to.Sink == name:
 			problem = errors.New("goes to the sink itself, which refused the message; give another, or a topic")
+		case strings.Contains(to.Sink, ",") || len(to.Sink) > storage.MostSinks:
+			problem = fmt.Errorf("the sink %.100q has a name with a comma, or a long one: rows can't name it", to.Sink)
 		case to.Sink != "":
-		case routes.find(to.Topic).sink == len(names):
+		case routes.find(to.Topic).sinks[0] == len(routes.names):
 			problem = fmt.Errorf("no route takes the topic %q", to.Topic)
-		case sink.OnPark == HoldKey && names[routes.find(to.Topic).sink] == name:
+		case sink.OnPark == HoldKey && slices.Contains(routes.find(to.Topic).sinks, i):
 			problem = fmt.Errorf("the topic %q is routed to the sink itself, where it would wait behind the key that is held", to.Topic)
 		}
 		if problem != nil {

@@ -311,3 +311,27 @@ func TestDeadLetterOptionsAreChecked(t *testing.T) {
 		})
 	}
 }
+
+// A drain delivers what it has written itself, also if everything else was over long before that
+// was committed.
+func TestDrainDeliversDeadLetters(t *testing.T) {
+	bothClaims(t, func(t *testing.T, claim storage.Claim, db *memstore.DB) {
+		store, dead := db.Store(), &recorder{}
+		store.Hooks.Fail = func(_ context.Context, op memstore.Op) error {
+			if op == memstore.OpSettleLocked {
+				time.Sleep(time.Minute)
+			}
+			return nil
+		}
+		db.Write(outbox.Message{Topic: "orders", Key: "k", Payload: []byte("bad")})
+		o := withDeadLetters(claim, parking(), dead)
+		o.Drain, o.Lease, o.Logger = true, time.Hour, slog.New(slog.DiscardHandler)
+		r, err := relay.New(store, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := r.Run(t.Context()); err != nil || len(dead.all()) != 1 {
+			t.Errorf("%d dead letters were delivered, %v", len(dead.all()), err)
+		}
+	})
+}

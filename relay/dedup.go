@@ -60,11 +60,11 @@ func (d *dedup) inherit(l *lane, g storage.Grant) {
 		}
 		s := d.sinks[d.queues[at]]
 		b := &dedupBatch{sink: t.Sink, name: t.Batch, size: t.Size}
-		if at := slices.IndexFunc(s.unresolved, func(b *dedupBatch) bool { return b.name == t.Batch }); at >= 0 {
-			b = s.unresolved[at]
+		if same := slices.IndexFunc(s.unresolved, func(b *dedupBatch) bool { return b.name == t.Batch }); same >= 0 {
+			b = s.unresolved[same]
 		}
 		s.unresolve(b)
-		rowsOf(&t, l.Lane, func(ref rowRef, place int) { d.batchRefs[l][ref] = &batchRef{batch: b, place: place} })
+		rowsOf(&t, at, l.Lane, func(ref rowRef, place int) { d.batchRefs[l][ref] = &batchRef{batch: b, place: place} })
 	}
 }
 
@@ -87,7 +87,7 @@ func (d *dedup) refTo(it *item) *batchRef {
 	if len(of) == 0 {
 		return nil
 	}
-	return of[refOf(&it.row)]
+	return of[it.ref()]
 }
 
 // outcomeOf returns the outcome of an item whose batch was resolved before the row was read.
@@ -201,7 +201,9 @@ func (d *dedup) journalsOf(items []*item) (journals []storage.Journal) {
 func (d *dedup) written(l *lane) []storage.SentBatch {
 	var j storage.Journal
 	of := d.batchRefs[l]
-	for _, ref := range slices.SortedFunc(maps.Keys(of), func(a, b rowRef) int { return cmp.Or(cmp.Compare(a.id, b.id), cmp.Compare(a.check, b.check)) }) {
+	for _, ref := range slices.SortedFunc(maps.Keys(of), func(a, b rowRef) int {
+		return cmp.Or(cmp.Compare(a.id, b.id), cmp.Compare(a.check, b.check), a.queue-b.queue)
+	}) {
 		t := of[ref]
 		addRef(&j, t.batch.sink, sinks.BatchRef{Batch: t.batch.name, Size: t.batch.size, Place: t.place}, ref)
 	}
@@ -210,7 +212,7 @@ func (d *dedup) written(l *lane) []storage.SentBatch {
 
 // addRef adds a row to the entry of its batch in a journal.
 func addRef(j *storage.Journal, sink string, t sinks.BatchRef, ref rowRef) {
-	at := slices.IndexFunc(j.Batches, func(other storage.SentBatch) bool { return other.Batch == t.Batch })
+	at := slices.IndexFunc(j.Batches, func(other storage.SentBatch) bool { return other.Batch == t.Batch && other.Sink == sink })
 	if at < 0 {
 		at = len(j.Batches)
 		j.Batches = append(j.Batches, storage.SentBatch{Sink: sink, Batch: t.Batch, Size: t.Size})
@@ -246,7 +248,7 @@ func (b *plannedBatch) do(ctx context.Context, _ *engine, f *flight) {
 		messages[i].BatchRef = t
 		planned = append(planned, messages[i])
 		at := slices.IndexFunc(b.journals, func(journal storage.Journal) bool { return journal.Lane == it.row.Lane })
-		addRef(&b.journals[at], f.queue.name, t, refOf(&it.row))
+		addRef(&b.journals[at], f.queue.name, t, it.ref())
 	}
 	if !b.write(ctx, func() { b.note(f.items) }) || len(planned) == 0 {
 		return
@@ -300,7 +302,7 @@ func (b *plannedBatch) note(items []*item) {
 			of = map[rowRef]*batchRef{}
 			b.dedup.batchRefs[it.lane] = of
 		}
-		of[refOf(&it.row)] = &batchRef{batch: batches[t.Batch], place: t.Place}
+		of[it.ref()] = &batchRef{batch: batches[t.Batch], place: t.Place}
 		if b.err != nil {
 			b.dedup.sinks[it.queue].unresolve(batches[t.Batch])
 		}
@@ -343,7 +345,7 @@ func (d *dedup) answered(it *item, outcome sinks.Outcome) sinks.Outcome {
 		outcome = uncharged(outcome)
 		d.sinks[it.queue].unresolve(t.batch)
 	default:
-		delete(d.batchRefs[it.lane], refOf(&it.row))
+		delete(d.batchRefs[it.lane], it.ref())
 		d.sinks[it.queue].oneAtATime = true
 	}
 	return outcome
@@ -360,7 +362,7 @@ func uncharged(outcome sinks.Outcome) sinks.Outcome {
 
 func (d *dedup) marked(it *item) {
 	if of := d.batchRefs[it.lane]; len(of) > 0 {
-		delete(of, refOf(&it.row))
+		delete(of, it.ref())
 	}
 }
 
@@ -391,7 +393,7 @@ func (r *resolving) do(ctx context.Context, _ *engine, f *flight) {
 			if t.Sink != f.queue.name || !slices.ContainsFunc(r.batches, func(b *dedupBatch) bool { return b.name == t.Batch }) {
 				continue
 			}
-			rowsOf(&t, j.Lane, func(ref rowRef, place int) {
+			rowsOf(&t, f.queue.index, j.Lane, func(ref rowRef, place int) {
 				batchRefs[ref] = sinks.BatchRef{Batch: t.Batch, Size: t.Size, Place: place}
 				ids = append(ids, storage.RowID{Lane: ref.lane, ID: ref.id})
 			})
@@ -399,23 +401,27 @@ func (r *resolving) do(ctx context.Context, _ *engine, f *flight) {
 	}
 	slices.SortFunc(ids, func(a, b storage.RowID) int { return cmp.Or(a.Lane-b.Lane, cmp.Compare(a.ID, b.ID)) })
 	rows, err := store.Pick(ctx, slices.Compact(ids))
-	rows = slices.DeleteFunc(rows, func(row storage.Row) bool { return batchRefs[refOf(&row)] == sinks.BatchRef{} }) // another message's now
+	refTo := func(row *storage.Row) sinks.BatchRef { return batchRefs[refOf(row, f.queue.index)] }
+	rows = slices.DeleteFunc(rows, func(row storage.Row) bool { // another message's now, or of other sinks
+		named := storage.SplitSinks(row.Sinks)
+		return refTo(&row) == sinks.BatchRef{} || named != nil && !slices.Contains(named, f.queue.name)
+	})
 	if r.err = err; err != nil || len(rows) == 0 {
 		return
 	}
 	slices.SortFunc(rows, func(a, b storage.Row) int { // as they were sent
-		x, y := batchRefs[refOf(&a)], batchRefs[refOf(&b)]
+		x, y := refTo(&a), refTo(&b)
 		return cmp.Or(cmp.Compare(x.Batch, y.Batch), x.Place-y.Place)
 	})
 	messages := make([]sinks.Message, len(rows))
 	for i, row := range rows {
 		messages[i] = (&item{row: row}).message()
-		messages[i].BatchRef = batchRefs[refOf(&row)]
+		messages[i].BatchRef = refTo(&row)
 	}
 	r.outcomes = send(ctx, f.queue.options.Sink, messages)
 	r.statuses = map[rowRef]sinks.Outcome{}
 	for i, row := range rows {
-		r.statuses[refOf(&row)] = r.outcomes[i]
+		r.statuses[refOf(&row, f.queue.index)] = r.outcomes[i]
 	}
 }
 
@@ -465,7 +471,7 @@ func (r *resolving) decide(l *lane, ref rowRef, t *batchRef) (open bool) {
 		return true
 	case there && status.Result == sinks.Delivered:
 		t.status = &status
-		if it := l.known[ref.id]; it != nil && refOf(&it.row) == ref && it.stage == inQueue {
+		if it := l.known[ref.queue][ref.id]; it != nil && it.ref() == ref && it.stage == inQueue {
 			r.dedup.deliveredBefore(it, status)
 		}
 	default:
@@ -474,10 +480,10 @@ func (r *resolving) decide(l *lane, ref rowRef, t *batchRef) (open bool) {
 	return false
 }
 
-// rowsOf calls take with each row of a SentBatch, as it is in a lane, and its place. A
+// rowsOf calls take with each row of a queue's SentBatch, as it is in a lane, and its place. A
 // SentBatch whose lists differ in length has the rows that are complete.
-func rowsOf(t *storage.SentBatch, lane int, take func(ref rowRef, place int)) {
+func rowsOf(t *storage.SentBatch, queue, lane int, take func(ref rowRef, place int)) {
 	for i := range min(len(t.IDs), len(t.Places), len(t.Checks)) {
-		take(rowRef{lane, t.IDs[i], t.Checks[i]}, t.Places[i])
+		take(rowRef{queue, lane, t.IDs[i], t.Checks[i]}, t.Places[i])
 	}
 }

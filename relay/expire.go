@@ -37,14 +37,6 @@ type databaseClock struct {
 	said, heard time.Time
 }
 
-// now is the database's time, or this process's while that was never heard.
-func (c *databaseClock) now() time.Time {
-	if c.said.IsZero() {
-		return time.Now()
-	}
-	return c.said.Add(time.Since(c.heard))
-}
-
 // passed says that a time has passed by the database's clock. Of a clock that was never heard
 // none has. It may be wrong by the time that the answer took, but never says so too early.
 func (c *databaseClock) passed(at time.Time) bool {
@@ -54,7 +46,7 @@ func (c *databaseClock) passed(at time.Time) bool {
 // tooOld says that a row must not be sent any more.
 func (e *engine) tooOld(row *storage.Row) bool {
 	at, by := e.routes.expiryOf(row)
-	return e.clock.passed(at) && e.queues[by.sink].options.Sink != nil
+	return e.clock.passed(at) && e.queues[by.sinks[0]].options.Sink != nil
 }
 
 // expire parks or discards an item that is too old, and says whether it did: it doesn't if the
@@ -68,10 +60,10 @@ func (e *engine) expire(q *sinkQueue, it *item) bool {
 	if it.key != nil {
 		it.key.inFlight++
 	}
-	gone := it.settlement(storage.StateError)
-	gone.State, gone.Error = by.expire(&it.row)
+	gone := it.result(storage.StateError)
+	gone.state, gone.problem = by.expire(&it.row)
 	said := ""
-	if gone.State == storage.StateError {
+	if gone.state == storage.StateError {
 		said = e.addDeadLetter(q, &it.row, "expired", &gone)
 	}
 	by.tellExpired(e.options.Observer, e.options.Logger, &e.logLimiter, e.options.Name, q.name, &it.row, said)

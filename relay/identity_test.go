@@ -26,10 +26,10 @@ func TestAnotherMessageWithAKnownID(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			e, l := withLanes(&engine{}, nil), emptyLane(storage.Lease{}, 1)
+			e, l := withLanes(&engine{routes: toOneSink()}, nil), emptyLane(storage.Lease{}, 1)
 			l.cursor = 9
 			it := &item{row: c.known, lane: l, queue: &sinkQueue{}}
-			l.known[7] = it
+			l.add(it)
 			if e.admit(l, &c.read) {
 				t.Error("it was taken beside the known one")
 			}

@@ -2,6 +2,7 @@ package relay
 
 import (
 	"hash/crc32"
+	"iter"
 	"maps"
 	"slices"
 	"time"
@@ -40,7 +41,8 @@ type lane struct {
 	skippedFrom   []int64 // by queue: its rows above this were skipped, and have to be read again; or none
 	forgottenFrom []int64 // by queue: rows above this were dropped, of blocked keys that are not in keys; or none
 
-	known       map[int64]*item // rows in memory, by id
+	known       []map[int64]*item // rows in memory, by queue and id
+	fanouts     map[int64]*fanout // of these, rows of several sinks, by id
 	keys        map[keyRef]*key
 	keysUnknown bool // not all blocked keys are in keys: the database is asked about others
 	alarmed     bool // a row of it without a route was told of
@@ -64,10 +66,10 @@ const none = int64(-1)
 func newLane(g storage.Grant, print string, queues []string, now time.Time) *lane {
 	l := &lane{
 		Lease: g.Lease, crashes: g.Crashes, since: now, cursor: g.Marks.Main, base: g.Marks.Main, recheck: none, scanning: none,
-		known: map[int64]*item{}, keys: map[keyRef]*key{}, skippedFrom: make([]int64, len(queues)), forgottenFrom: make([]int64, len(queues)),
+		known: make([]map[int64]*item, len(queues)), fanouts: map[int64]*fanout{}, keys: map[keyRef]*key{}, skippedFrom: make([]int64, len(queues)), forgottenFrom: make([]int64, len(queues)),
 	}
 	for i, name := range queues {
-		l.skippedFrom[i], l.forgottenFrom[i] = none, none
+		l.known[i], l.skippedFrom[i], l.forgottenFrom[i] = map[int64]*item{}, none, none
 		if mark, ok := g.Marks.Sinks[name]; ok && mark < l.cursor && g.Marks.Routes == print {
 			l.skippedFrom[i] = mark
 		}
@@ -94,13 +96,13 @@ func (l *lane) marks(safeID int64, print string, queues []string) storage.Marks 
 			lowest[i] = min(main, place)
 		}
 	}
-	for id, it := range l.known {
+	for it := range l.items() {
 		switch {
 		case it.row.Deferred && !it.doubled: // it is found by its time
 		case it.queue == nil:
-			main = min(main, id-1)
+			main = min(main, it.row.ID-1)
 		default:
-			lowest[it.queue.index] = min(lowest[it.queue.index], id-1)
+			lowest[it.slot] = min(lowest[it.slot], it.row.ID-1)
 		}
 	}
 	for ref, k := range l.keys {
@@ -122,6 +124,35 @@ func (l *lane) marks(safeID int64, print string, queues []string) storage.Marks 
 	return marks
 }
 
+// items are the rows in memory, once for each sink that they are there for.
+func (l *lane) items() iter.Seq[*item] {
+	return func(yield func(*item) bool) {
+		for _, known := range l.known {
+			for _, it := range known {
+				if !yield(it) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// size is how many items there are.
+func (l *lane) size() (n int) {
+	for _, known := range l.known {
+		n += len(known)
+	}
+	return n
+}
+
+// add takes an item into memory.
+func (l *lane) add(it *item) {
+	l.known[it.slot][it.row.ID] = it
+	if f := it.fanout; f != nil {
+		l.fanouts[f.id] = f
+	}
+}
+
 // key returns the key's state, made where there was none.
 func (l *lane) key(ref keyRef) *key {
 	k := l.keys[ref]
@@ -134,7 +165,7 @@ func (l *lane) key(ref keyRef) *key {
 
 // forget drops the key's state once there is nothing to remember.
 func (l *lane) forget(k *key) {
-	if k != nil && k.inFlight == 0 && len(k.items) == 0 && !k.blocked && !k.dropped {
+	if k != nil && k.inFlight == 0 && len(k.items) == 0 && !k.blocked && !k.dropped && k.unwritten == 0 && len(k.behind) == 0 {
 		delete(l.keys, k.ref)
 	}
 }
@@ -187,11 +218,13 @@ type key struct {
 	ref  keyRef
 	lane *lane
 
-	items    []*item // that wait, by id
-	inFlight int     // items in the batch that is under way, and those that have expired and aren't written
-	queued   bool    // stands in the queue
-	back     bool    // of the batch whose outcomes are being judged, an item goes back
-	aside    *item   // refused, which doesn't count yet: nothing of the key is sent until it is asked again
+	items     []*item     // that wait, by id
+	inFlight  int         // items in the batch that is under way, and those that have expired and aren't written
+	queued    bool        // stands in the queue
+	back      bool        // of the batch whose outcomes are being judged, an item goes back
+	unwritten int         // items whose outcomes wait for those of their messages' other sinks
+	behind    []outcomeAt // what became of later ones meanwhile: it is written after these
+	aside     *item       // refused, which doesn't count yet: nothing of the key is sent until it is asked again
 
 	blocked      bool  // no item but blockedBy may be sent
 	blockedBy    int64 // while blocked, the id of the message that blocks; else of the last one that did
@@ -256,7 +289,7 @@ func (k *key) dropAt(id int64) {
 // mustWait says that it is too early to read what was dropped: another message has its
 // id, or what the database would say of the key isn't written.
 func (k *key) mustWait() bool {
-	return k.after != nil && k.lane.known[k.after.row.ID] == k.after || k.fromDatabase && !k.blocked && k.lane.known[k.blockedBy] != nil
+	return k.after != nil && k.lane.known[k.after.slot][k.after.row.ID] == k.after || k.fromDatabase && !k.blocked && k.lane.known[k.ref.queue][k.blockedBy] != nil
 }
 
 // takes says whether the row may come into memory. Behind a blocked key it may
@@ -279,15 +312,17 @@ func (k *key) takes(row *storage.Row) bool {
 // read that began after its settle had committed. All of it belongs to the
 // engine's loop; a batch under way is lent to a worker.
 type item struct {
-	row   storage.Row
-	lane  *lane      // nil by rows
-	token string     // by rows: what it was claimed with
-	queue *sinkQueue // nil for a row that is only put away
-	key   *key       // nil without order
-	stage stage
-	bytes int // what it counts for in its queue's buffer
+	row    storage.Row
+	lane   *lane      // nil by rows
+	token  string     // by rows: what it was claimed with
+	queue  *sinkQueue // nil for a row that is only put away
+	slot   int        // by lanes: the queue under which its lane knows it
+	fanout *fanout    // nil unless several sinks needed the row when it came into memory
+	key    *key       // nil without order
+	stage  stage
+	bytes  int // what it counts for in its queue's buffer
 
-	toWrite storage.Settlement // what is written back, from inSettle on
+	toWrite result // what is written back, from inSettle on
 
 	numbering      int  // of ids (see lateRows): within it no other pending row has its id
 	unwritable     bool // the database refuses its outcome
@@ -299,6 +334,18 @@ type item struct {
 	refusal    *refusal // nil unless it was refused and not parked
 
 	condemned *sinks.Outcome // why it is parked once it is the first of its key; nil if it isn't
+}
+
+// result is what becomes of an item's row: what its settlement says beside what the row says.
+type result struct {
+	state    storage.State
+	holds    bool
+	attempts int
+	delay    time.Duration
+	problem  string
+	receipt  string
+
+	deadLetter *storage.Copy
 }
 
 // stage is how far an item has come.
@@ -315,14 +362,18 @@ const (
 // rowRef names a row where that is written down: with a checksum of its message's id, as a
 // row's id may be given out again.
 type rowRef struct {
+	queue int // as it goes to this one
 	lane  int
 	id    int64
 	check uint32
 }
 
-func refOf(r *storage.Row) rowRef {
-	return rowRef{r.Lane, r.ID, crc32.ChecksumIEEE([]byte(r.Message.ID))}
+func refOf(r *storage.Row, queue int) rowRef {
+	return rowRef{queue, r.Lane, r.ID, crc32.ChecksumIEEE([]byte(r.Message.ID))}
 }
+
+// ref names the item's row, as it goes to its sink.
+func (it *item) ref() rowRef { return refOf(&it.row, it.slot) }
 
 // commitUnknown says that a handler's transaction may have been committed, for the first time.
 func (it *item) commitUnknown(outcome *sinks.Outcome) bool {
@@ -339,14 +390,24 @@ func (i *item) message() sinks.Message {
 	}
 }
 
-// settlement is the start of what is written back for the item.
-func (i *item) settlement(state storage.State) storage.Settlement {
+// result is the start of what is written back for the item.
+func (i *item) result(state storage.State) result {
+	return result{state: state, attempts: i.row.Attempts}
+}
+
+// settlement is what is written back for the item.
+func (i *item) settlement() storage.Settlement {
+	r := &i.toWrite
 	s := storage.Settlement{
-		ID: i.row.ID, Lane: i.row.Lane, MessageID: i.row.Message.ID, Token: i.token, Deferred: i.row.Deferred,
-		State: state, Attempts: i.row.Attempts, Crashes: i.row.Crashes,
+		ID: i.row.ID, Lane: i.row.Lane, MessageID: i.row.Message.ID, Token: i.token, Deferred: i.row.Deferred, Sinks: i.row.Sinks,
+		State: r.state, Holds: r.holds, Attempts: r.attempts, Crashes: i.row.Crashes, Delay: r.delay, Error: r.problem, Receipt: r.receipt,
+		DeadLetter: r.deadLetter,
 	}
 	if i.lane != nil {
 		s.Fence = i.lane.Fence
+	}
+	if f := i.fanout; f != nil {
+		s.Sinks, s.For, s.Left = f.part.sinks, f.part.of, f.part.left
 	}
 	return s
 }
@@ -420,11 +481,15 @@ func (h *heldLanes) furthest() (id int64) {
 
 // forget takes an item out of memory for good.
 func (h *heldLanes) forget(it *item) {
-	if it.lane.known[it.row.ID] != it {
+	l := it.lane
+	if l.known[it.slot][it.row.ID] != it {
 		return
 	}
-	delete(it.lane.known, it.row.ID)
+	delete(l.known[it.slot], it.row.ID)
+	if f := it.fanout; f != nil && l.fanouts[f.id] == f && !f.inMemory() {
+		delete(l.fanouts, f.id)
+	}
 	if it.doubled {
-		it.lane.lookAgain(it.row.ID)
+		l.lookAgain(it.row.ID)
 	}
 }

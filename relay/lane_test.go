@@ -33,22 +33,24 @@ func TestMarkIsBelowAllThatIsToBeReadAgain(t *testing.T) {
 		main   int64
 		sinks  map[string]int64
 	}{
-		"all is finished":               {safeID: 100, main: 50},
-		"something may still appear":    {safeID: 40, main: 40},
-		"looked for again":              {place: func(l *lane) { l.lookAgain(31) }, safeID: 100, main: 30},
-		"of two places the lower":       {place: func(l *lane) { l.lookAgain(31); l.lookAgain(21); l.lookAgain(41) }, safeID: 100, main: 20},
-		"being looked for":              {place: func(l *lane) { l.beginScan(25) }, safeID: 100, main: 25},
-		"looked for in vain":            {place: func(l *lane) { l.beginScan(25); l.endScan(true) }, safeID: 100, main: 25},
-		"looked for, and found":         {place: func(l *lane) { l.beginScan(25); l.endScan(false) }, safeID: 100, main: 50},
-		"a sink was skipped":            {place: func(l *lane) { l.skip(1, 11) }, safeID: 100, main: 50, sinks: map[string]int64{"b": 10}},
-		"a skipped sink, and the rest":  {place: func(l *lane) { l.skip(1, 11); l.lookAgain(6) }, safeID: 100, main: 5, sinks: map[string]int64{"b": 5}},
-		"rows of forgotten keys":        {place: func(l *lane) { l.forgottenFrom[1] = 12 }, safeID: 100, main: 12},
-		"rows of a blocked key":         {place: func(l *lane) { l.key(keyRef{1, "k"}).dropAt(14) }, safeID: 100, main: 13},
-		"a row in memory":               {place: func(l *lane) { l.known[8] = &item{queue: sink} }, safeID: 100, main: 7},
-		"a row that is only put away":   {place: func(l *lane) { l.known[8] = &item{} }, safeID: 100, main: 7},
-		"a deferred row":                {place: func(l *lane) { l.known[8] = &item{queue: sink, row: storage.Row{Deferred: true}} }, safeID: 100, main: 50},
-		"with another row under its id": {place: func(l *lane) { l.known[8] = &item{queue: sink, row: storage.Row{Deferred: true}, doubled: true} }, safeID: 100, main: 7},
-		"in a sink that was skipped":    {place: func(l *lane) { l.skip(1, 11); l.known[8] = &item{queue: sink} }, safeID: 100, main: 50, sinks: map[string]int64{"b": 7}},
+		"all is finished":              {safeID: 100, main: 50},
+		"something may still appear":   {safeID: 40, main: 40},
+		"looked for again":             {place: func(l *lane) { l.lookAgain(31) }, safeID: 100, main: 30},
+		"of two places the lower":      {place: func(l *lane) { l.lookAgain(31); l.lookAgain(21); l.lookAgain(41) }, safeID: 100, main: 20},
+		"being looked for":             {place: func(l *lane) { l.beginScan(25) }, safeID: 100, main: 25},
+		"looked for in vain":           {place: func(l *lane) { l.beginScan(25); l.endScan(true) }, safeID: 100, main: 25},
+		"looked for, and found":        {place: func(l *lane) { l.beginScan(25); l.endScan(false) }, safeID: 100, main: 50},
+		"a sink was skipped":           {place: func(l *lane) { l.skip(1, 11) }, safeID: 100, main: 50, sinks: map[string]int64{"b": 10}},
+		"a skipped sink, and the rest": {place: func(l *lane) { l.skip(1, 11); l.lookAgain(6) }, safeID: 100, main: 5, sinks: map[string]int64{"b": 5}},
+		"rows of forgotten keys":       {place: func(l *lane) { l.forgottenFrom[1] = 12 }, safeID: 100, main: 12},
+		"rows of a blocked key":        {place: func(l *lane) { l.key(keyRef{1, "k"}).dropAt(14) }, safeID: 100, main: 13},
+		"a row in memory":              {place: func(l *lane) { l.add(&item{row: storage.Row{ID: 8}, slot: 1, queue: sink}) }, safeID: 100, main: 7},
+		"a row that is only put away":  {place: func(l *lane) { l.add(&item{row: storage.Row{ID: 8}}) }, safeID: 100, main: 7},
+		"a deferred row":               {place: func(l *lane) { l.add(&item{row: storage.Row{ID: 8, Deferred: true}, slot: 1, queue: sink}) }, safeID: 100, main: 50},
+		"with another row under its id": {place: func(l *lane) {
+			l.add(&item{row: storage.Row{ID: 8, Deferred: true}, slot: 1, queue: sink, doubled: true})
+		}, safeID: 100, main: 7},
+		"in a sink that was skipped": {place: func(l *lane) { l.skip(1, 11); l.add(&item{row: storage.Row{ID: 8}, slot: 1, queue: sink}) }, safeID: 100, main: 50, sinks: map[string]int64{"b": 7}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -189,14 +191,14 @@ func TestSinceWhenAnIDIsOneRows(t *testing.T) {
 // in its key waits with it.
 func TestRowUnderAKnownIDIsAdmittedLater(t *testing.T) {
 	t.Parallel()
-	e := withLanes(&engine{routes: &router{}}, nil)
+	e := withLanes(&engine{routes: toOneSink()}, nil)
 	q, l := &sinkQueue{}, emptyLane(storage.Lease{Lane: 3}, 1)
 	e.queues = []*sinkQueue{q}
 	k := l.key(keyRef{0, "k"})
 	before, known, after := &item{row: storage.Row{ID: 6}}, &item{row: storage.Row{ID: 7, Message: outbox.Message{ID: "a"}}}, &item{row: storage.Row{ID: 8}}
 	for _, it := range []*item{before, known, after} {
 		it.lane, it.queue = l, q
-		l.known[it.row.ID] = it
+		l.add(it)
 		q.buffered++
 	}
 	for _, it := range []*item{before, after} {
@@ -209,7 +211,7 @@ func TestRowUnderAKnownIDIsAdmittedLater(t *testing.T) {
 	if !known.doubled || !k.dropped || k.resumeFrom != 6 || !k.mustWait() || len(e.resuming) != 1 {
 		t.Errorf("known %+v, key %+v; want both to remember the row", known, k)
 	}
-	if len(k.items) != 1 || k.items[0] != before || after.stage != dropped || l.known[8] != nil {
+	if len(k.items) != 1 || k.items[0] != before || after.stage != dropped || l.known[0][8] != nil {
 		t.Errorf("%d items of the key wait, want the one before it alone", len(k.items))
 	}
 	if e.forget(known); l.recheck != 6 || k.mustWait() {

@@ -157,7 +157,7 @@ func (e *byLanes) rights(leave bool) rights {
 	journals := e.duplicates != nil || time.Now().Before(e.journalAll) // what is sent is written down before
 	for _, l := range e.sortedLanes() {
 		var has [dropped + 1]bool // items of each stage
-		for _, it := range l.known {
+		for it := range l.items() {
 			has[it.stage] = true
 		}
 		renewal := storage.Renewal{Lease: l.Lease, Epoch: l.epoch, Marks: l.marks(e.late.safeID, e.routes.print, e.names)}
@@ -249,7 +249,7 @@ func (r *laneRights) conclude(err error) (held, lost int) {
 	// are released when nothing of them is under way any more.
 	r.byLanes.share = r.share
 	lanes := slices.Clone(r.sortedLanes())
-	slices.SortStableFunc(lanes, func(a, b *lane) int { return len(b.known) - len(a.known) })
+	slices.SortStableFunc(lanes, func(a, b *lane) int { return b.size() - a.size() })
 	for i, l := range lanes {
 		if surplus := i >= r.share || l.void; surplus != l.draining {
 			r.drainLane(l, surplus)
@@ -272,7 +272,7 @@ func fairShare(relays []string, name string) int {
 // dropLane forgets a lane and all that waits in it. What is under way comes
 // back to a lane that is no more, and its outcome is fenced.
 func (e *byLanes) dropLane(l *lane) {
-	for _, it := range l.known {
+	for it := range l.items() {
 		if it.stage == inQueue {
 			e.drop(it)
 		}
@@ -310,7 +310,7 @@ func (e *byLanes) drainLane(l *lane, draining bool) {
 		e.poll.fresh = true
 		return
 	}
-	for _, it := range l.known {
+	for it := range l.items() {
 		if it.stage == inQueue {
 			e.giveUp(it)
 		}

@@ -181,6 +181,20 @@ type Route struct {
 	Pattern string // topics that match this regular expression (RE2) as a whole
 	Sink    string // a name in Options.Sinks
 
+	// Sinks, in the place of Sink, are several: each gets every message, in its own order per
+	// key, and has its own attempts, back-off, circuit and parked messages. A message is done when
+	// it is with each of them. By lanes only. The sinks of routes that match the same topic,
+	// prefix or pattern are joined.
+	//
+	// What waits when a sink is added to a topic or taken away: messages of which no sink has been
+	// delivered or has failed so far go to the sinks of today; the others to those that they
+	// had then.
+	Sinks []string
+
+	// Also: the sinks of this route get what it matches in addition to those of the topic's own
+	// route. Without it, the most exact route wins.
+	Also bool
+
 	// ExpireAfter is how long after it was written (created_at) a message is too old to be
 	// sent, by the database's clock. A message's own ExpiresAt counts, too: the earlier of
 	// both. It is looked at when a message is read and when it is taken to be sent, not in

@@ -26,6 +26,9 @@ func (b *batch) done(e *engine, f *flight) {
 		if it.key != nil {
 			it.key.inFlight--
 		}
+		if b.settled == nil || !b.settled[i] {
+			e.unlend(it)
+		}
 		for _, g := range e.guards {
 			outcomes[i] = g.answered(it, outcomes[i])
 		}
@@ -128,15 +131,15 @@ func (e *engine) delivered(it *item, outcome sinks.Outcome, settled bool) {
 	if k := it.key; k != nil && k.blocked && k.blockedBy == it.row.ID {
 		e.claiming.unblock(k)
 	}
-	done := it.settlement(storage.StateDone)
-	done.Attempts++
-	done.Error = it.lostAnswer // also where that was charged nothing: it says why the message may have come twice
+	done := it.result(storage.StateDone)
+	done.attempts++
+	done.problem = it.lostAnswer // also where that was charged nothing: it says why the message may have come twice
 	if outcome.Receipt != "" {
-		done.Receipt = shorten(outcome.Receipt, 255)
+		done.receipt = shorten(outcome.Receipt, 255)
 	}
 	if settled { // by the handler's transaction
 		it.toWrite = done
-		e.finish(it)
+		e.finishAll(it, map[storage.State]int{})
 		e.options.Observer.Settled(storage.Settled{Changed: 1}, map[storage.State]int{storage.StateDone: 1})
 		return
 	}
@@ -146,6 +149,7 @@ func (e *engine) delivered(it *item, outcome sinks.Outcome, settled bool) {
 // reject parks the item. Its key waits until that is written: a park that is
 // lost would send this message after the next one. With HoldKey it waits for an operator; then
 // it may say that the item goes back to its queue, and is parked once it is the first of its key.
+// It may be sent elsewhere, too (deadletter.go).
 func (e *engine) reject(it *item, outcome sinks.Outcome) (back bool) {
 	if it.mustFollow() {
 		it.condemned = &outcome
@@ -156,10 +160,10 @@ func (e *engine) reject(it *item, outcome sinks.Outcome) (back bool) {
 		what = "relay: parked a message, which waits for an operator, and all of its key with it"
 	}
 	e.claiming.block(it)
-	parked := it.settlement(storage.StateError)
-	parked.Attempts++
-	parked.Holds = holds
-	parked.Error = describe(outcome)
+	parked := it.result(storage.StateError)
+	parked.attempts++
+	parked.holds = holds
+	parked.problem = describe(outcome)
 	what += e.addDeadLetter(it.queue, &it.row, string(outcome.Reason), &parked)
 	if allowed, more := e.logLimiter.allow("parked " + it.queue.name + string(outcome.Reason)); allowed {
 		e.options.Logger.Warn(what, "relay", e.options.Name, "sink", it.queue.name,
@@ -193,10 +197,10 @@ func (e *engine) putOff(it *item, outcome sinks.Outcome, attempts int, delay tim
 		return true
 	}
 	e.claiming.block(it)
-	again := it.settlement(storage.StateRetry)
-	again.Attempts = attempts
-	again.Error = describe(outcome)
-	again.Delay = delay
+	again := it.result(storage.StateRetry)
+	again.attempts = attempts
+	again.problem = describe(outcome)
+	again.delay = delay
 	e.settle.add(it, again)
 	return false
 }

@@ -53,7 +53,7 @@ func (g *quarantine) inherit(l *lane, grant storage.Grant) {
 		if s.Alone {
 			crashes++
 		}
-		g.suspects[rowRef{grant.Lane, s.ID, s.Check}] = crashes
+		g.suspects[rowRef{slices.Index(g.names, s.Sink), grant.Lane, s.ID, s.Check}] = crashes
 	}
 }
 
@@ -67,14 +67,14 @@ func (g *quarantine) unsendable(it *item) *sinks.Outcome {
 	if len(g.suspects) == 0 {
 		return nil
 	}
-	crashes, suspected := g.suspects[refOf(&it.row)]
+	crashes, suspected := g.suspects[it.ref()]
 	if !suspected {
 		return nil
 	}
 	if it.row.Crashes = max(it.row.Crashes, crashes); crashes < maxCrashes {
 		return nil
 	}
-	delete(g.suspects, refOf(&it.row))
+	delete(g.suspects, it.ref())
 	why := sinks.Fail(sinks.Reject, sinks.ReasonCrash, fmt.Sprintf("%d relays in a row died while they were sending this message and nothing else", crashes))
 	return &why
 }
@@ -94,7 +94,7 @@ func (g *quarantine) start(q *sinkQueue, now time.Time) bool {
 	}
 	items := g.takeBatch(q)
 	for i, it := range items {
-		if _, suspected := g.suspects[refOf(&it.row)]; suspected {
+		if _, suspected := g.suspects[it.ref()]; suspected {
 			n := max(1, i)
 			g.putBack(q, items[n:])
 			items = items[:n:n]
@@ -104,7 +104,7 @@ func (g *quarantine) start(q *sinkQueue, now time.Time) bool {
 	if len(items) == 0 {
 		return true
 	}
-	if _, suspected := g.suspects[refOf(&items[0].row)]; suspected {
+	if _, suspected := g.suspects[items[0].ref()]; suspected {
 		g.waiting = q
 		if slices.ContainsFunc(g.queues, func(q *sinkQueue) bool { return len(q.flights) > 0 && q.circuit.state != circuitHalfOpen }) {
 			g.putBack(q, items)
@@ -144,13 +144,13 @@ func (g *quarantine) journals() []storage.Journal {
 }
 
 func (g *quarantine) inFlight(l *lane) (suspects []storage.Suspect) {
-	for _, it := range l.known {
+	for it := range l.items() {
 		if it.stage == inFlight {
-			ref := refOf(&it.row)
-			suspects = append(suspects, storage.Suspect{ID: ref.id, Check: ref.check, Crashes: g.suspects[ref]})
+			ref := it.ref()
+			suspects = append(suspects, storage.Suspect{Sink: it.queue.name, ID: ref.id, Check: ref.check, Crashes: g.suspects[ref]})
 		}
 	}
-	slices.SortFunc(suspects, func(a, b storage.Suspect) int { return cmp.Compare(a.ID, b.ID) })
+	slices.SortFunc(suspects, func(a, b storage.Suspect) int { return cmp.Or(cmp.Compare(a.ID, b.ID), cmp.Compare(a.Sink, b.Sink)) })
 	return suspects
 }
 
@@ -160,7 +160,7 @@ func (g *quarantine) answered(it *item, outcome sinks.Outcome) sinks.Outcome {
 		g.waiting = nil
 	}
 	if len(g.suspects) > 0 {
-		delete(g.suspects, refOf(&it.row))
+		delete(g.suspects, it.ref())
 	}
 	return outcome
 }
@@ -246,6 +246,7 @@ func (j *journal) putBack(q *sinkQueue, items []*item) {
 		if it.key != nil {
 			it.key.inFlight--
 		}
+		j.unlend(it)
 	}
 	j.requeue(q, items)
 }

@@ -540,7 +540,7 @@ func (e *byLanes) mergeSkipped(f *fetch) {
 		if l == nil {
 			continue
 		}
-		ours := e.routes.sink(row.Message.Topic) == q.index
+		ours := slices.Contains(e.queuesOf(row), q.index)
 		if full = full || (ours && q.room() <= 0); full {
 			break
 		}

@@ -54,9 +54,9 @@ func New(store storage.Store, options Options) (*Relay, error) {
 		}
 	}
 	options.Sinks = configured
-	routes, err := newRouter(options.Routes, names, len(names))
+	routes, err := newRouter(options.Routes, names)
 	if err == nil {
-		err = options.checkDeadLetters(routes, names)
+		err = errors.Join(routes.several(options.Claim), options.checkDeadLetters(routes))
 	}
 	if err := errors.Join(append(problems, err)...); err != nil {
 		return nil, fmt.Errorf("relay: %w", err)

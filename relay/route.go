@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -17,13 +18,15 @@ import (
 // From the topic to the sink, and what waits as no route takes it: it is told of, now and then,
 // until it is gone.
 
-// router finds the sink of a topic.
+// router finds the sinks of a topic.
 type router struct {
+	names    []string // of the sinks, by their indexes
 	exact    map[string]target
 	prefixes []prefixRoute // longest first
 	patterns []patternRoute
-	rest     target // for every other topic; unrouted if there is none
-	expires  bool   // some route has an ExpireAfter
+	rest     target      // for every other topic; unrouted if there is none
+	also     []alsoRoute // their sinks are added to those of every topic that they match
+	expires  bool        // some route has an ExpireAfter
 
 	// print is a fingerprint: it tells whether two relays route alike. Only then do the
 	// marks that one stored for its sinks mean the same to the other.
@@ -31,9 +34,15 @@ type router struct {
 	cache map[string]target
 }
 
+// alsoRoute is a route with Also set.
+type alsoRoute struct {
+	matches func(topic string) bool
+	sinks   []int
+}
+
 // target is what a route says of its topics.
 type target struct {
-	sink        int
+	sinks       []int         // at least one; of a topic without a route only unrouted
 	expireAfter time.Duration // 0: never
 	onExpire    OnExpire
 }
@@ -52,71 +61,212 @@ type patternRoute struct {
 // an id into them.
 const maxCachedTopics = 10_000
 
-// newRouter compiles routes to sinks, which are named by their index in names;
-// unrouted is the index that stands for "no route".
-func newRouter(routes []Route, names []string, unrouted int) (*router, error) {
+// newRouter compiles routes to sinks, which are named by their index in names; the index after
+// these stands for "no route".
+func newRouter(routes []Route, names []string) (*router, error) {
 	if len(routes) == 0 {
 		if len(names) != 1 {
 			return nil, fmt.Errorf("routes: with %d sinks each topic needs a route", len(names))
 		}
 		routes = []Route{{Topic: "*", Sink: names[0]}}
 	}
-	r := &router{exact: map[string]target{}, rest: target{sink: unrouted, onExpire: ParkExpired}, cache: map[string]target{}}
+	r := &router{names: names, exact: map[string]target{}, rest: target{sinks: []int{len(names)}, onExpire: ParkExpired}, cache: map[string]target{}}
 	digest := sha256.New()
+	prefixes, patterns, rest := map[string]target{}, map[string]target{}, map[string]target{}
 	var problems []error
 	for i, route := range routes {
-		fmt.Fprintf(digest, "%q %q %q %q\n", route.Topic, route.Prefix, route.Pattern, route.Sink)
-		var problem error
-		to, set := target{slices.Index(names, route.Sink), route.ExpireAfter, or(route.OnExpire, ParkExpired)}, 0
-		r.expires = r.expires || route.ExpireAfter > 0
-		for _, s := range []string{route.Topic, route.Prefix, route.Pattern} {
-			if s != "" {
-				set++
+		fmt.Fprintf(digest, "%q %q %q %q %q %t\n", route.Topic, route.Prefix, route.Pattern, route.Sink, route.Sinks, route.Also)
+		to, err := r.target(&route)
+		if err == nil && route.Also {
+			err = r.addAlso(&route, to)
+		} else if err == nil {
+			switch {
+			case route.Topic == "*":
+				err = merge(rest, "*", to)
+			case route.Topic != "":
+				err = merge(r.exact, route.Topic, to)
+			case route.Prefix != "":
+				err = merge(prefixes, route.Prefix, to)
+			default:
+				if _, again := patterns[route.Pattern]; !again {
+					r.patterns = append(r.patterns, patternRoute{pattern: compiled(&route)})
+				}
+				err = merge(patterns, route.Pattern, to)
 			}
 		}
-		switch other, twice := r.exact[route.Topic]; {
-		case to.sink < 0:
-			problem = fmt.Errorf("there is no sink %q", route.Sink)
-		case set != 1:
-			problem = errors.New("exactly one of topic, prefix and pattern must be set")
-		case route.ExpireAfter < 0:
-			problem = fmt.Errorf("expire after %v: must not be negative", route.ExpireAfter)
-		case to.onExpire != ParkExpired && to.onExpire != DiscardExpired:
-			problem = fmt.Errorf("on expire %q: must be %q or %q", route.OnExpire, ParkExpired, DiscardExpired)
-		case route.Topic == "*":
-			r.rest = to
-		case route.Topic != "" && twice && other != to:
-			problem = fmt.Errorf("topic %q has two routes", route.Topic)
-		case route.Topic != "":
-			r.exact[route.Topic] = to
-		case route.Prefix != "":
-			r.prefixes = append(r.prefixes, prefixRoute{route.Prefix, to})
-		default:
-			var compiled *regexp.Regexp
-			if compiled, problem = regexp.Compile(`\A(?:` + route.Pattern + `)\z`); problem != nil {
-				problem = fmt.Errorf("pattern %q: %w", route.Pattern, problem)
-			}
-			r.patterns = append(r.patterns, patternRoute{compiled, to})
-		}
-		if problem != nil {
-			problems = append(problems, fmt.Errorf("route %d: %w", i+1, problem))
+		if err != nil {
+			problems = append(problems, fmt.Errorf("route %d: %w", i+1, err))
 		}
 	}
-	slices.SortStableFunc(r.prefixes, func(a, b prefixRoute) int { return len(b.prefix) - len(a.prefix) })
+	if to, ok := rest["*"]; ok {
+		r.rest = to
+	}
+	for prefix, to := range prefixes {
+		r.prefixes = append(r.prefixes, prefixRoute{prefix, to})
+	}
+	for i := range r.patterns {
+		pattern := r.patterns[i].pattern.String()
+		r.patterns[i].target = patterns[pattern[len(`\A(?:`):len(pattern)-len(`)\z`)]]
+	}
+	slices.SortFunc(r.prefixes, func(a, b prefixRoute) int {
+		return cmp.Or(len(b.prefix)-len(a.prefix), cmp.Compare(a.prefix, b.prefix))
+	})
 	r.print = hex.EncodeToString(digest.Sum(nil)[:8])
 	return r, errors.Join(problems...)
 }
 
-// sink returns the index of the topic's sink.
-func (r *router) sink(topic string) int { return r.route(topic).sink }
-
-// route returns what the topic's route says of it.
-func (r *router) route(topic string) target {
-	if to, ok := r.exact[topic]; ok {
-		return to
+// target checks what a route says.
+func (r *router) target(route *Route) (to target, err error) {
+	to = target{expireAfter: route.ExpireAfter, onExpire: or(route.OnExpire, ParkExpired)}
+	r.expires = r.expires || route.ExpireAfter > 0
+	set, sinks := 0, slices.Clone(route.Sinks)
+	for _, s := range []string{route.Topic, route.Prefix, route.Pattern} {
+		if s != "" {
+			set++
+		}
 	}
-	if len(r.prefixes) == 0 && len(r.patterns) == 0 {
-		return r.rest
+	if route.Sink != "" || len(sinks) == 0 {
+		sinks = append(sinks, route.Sink)
+	}
+	for _, name := range sinks {
+		sink := slices.Index(r.names, name)
+		if sink < 0 {
+			return to, fmt.Errorf("there is no sink %q", name)
+		}
+		to.sinks = append(to.sinks, sink)
+	}
+	switch {
+	case route.Sink != "" && len(route.Sinks) > 0:
+		return to, errors.New("give sink or sinks, not both")
+	case set != 1:
+		return to, errors.New("exactly one of topic, prefix and pattern must be set")
+	case route.ExpireAfter < 0:
+		return to, fmt.Errorf("expire after %v: must not be negative", route.ExpireAfter)
+	case to.onExpire != ParkExpired && to.onExpire != DiscardExpired:
+		return to, fmt.Errorf("on expire %q: must be %q or %q", route.OnExpire, ParkExpired, DiscardExpired)
+	}
+	if route.Pattern != "" {
+		if _, err := regexp.Compile(route.Pattern); err != nil {
+			return to, fmt.Errorf("pattern %q: %w", route.Pattern, err)
+		}
+	}
+	return to.with(nil), nil
+}
+
+// compiled is a route's pattern, which was checked.
+func compiled(route *Route) *regexp.Regexp {
+	return regexp.MustCompile(`\A(?:` + route.Pattern + `)\z`)
+}
+
+// merge joins the sinks of routes that match the same.
+func merge(routes map[string]target, what string, to target) error {
+	other, twice := routes[what]
+	if twice && (other.expireAfter != to.expireAfter || other.onExpire != to.onExpire) {
+		return fmt.Errorf("%q has two routes that differ in what expires", what)
+	}
+	if twice {
+		to = to.with(other.sinks)
+	}
+	routes[what] = to
+	return nil
+}
+
+// with adds sinks to a target's, in the order of their indexes, each once.
+func (t target) with(sinks []int) target {
+	t.sinks = slices.Concat(t.sinks, sinks)
+	slices.Sort(t.sinks)
+	t.sinks = slices.Compact(t.sinks)
+	return t
+}
+
+// addAlso adds a route whose sinks other routes' topics get, too.
+func (r *router) addAlso(route *Route, to target) error {
+	if route.ExpireAfter != 0 || route.OnExpire != "" {
+		return errors.New("a route with also says nothing of what expires: the topic's own route does")
+	}
+	also := alsoRoute{sinks: to.sinks, matches: func(topic string) bool { return topic == route.Topic }}
+	switch {
+	case route.Topic == "*":
+		also.matches = func(string) bool { return true }
+	case route.Prefix != "":
+		also.matches = func(topic string) bool { return strings.HasPrefix(topic, route.Prefix) }
+	case route.Pattern != "":
+		also.matches = compiled(route).MatchString
+	}
+	r.also = append(r.also, also)
+	return nil
+}
+
+// several says why a relay that claims so can't have these routes: by rows a message has one sink;
+// and what a row says of its sinks has to fit.
+func (r *router) several(claim storage.Claim) error {
+	all := []target{r.rest}
+	for _, to := range r.exact {
+		all = append(all, to)
+	}
+	for _, p := range r.prefixes {
+		all = append(all, p.target)
+	}
+	for _, p := range r.patterns {
+		all = append(all, p.target)
+	}
+	var every []int
+	for _, also := range r.also {
+		every = append(every, also.sinks...)
+	}
+	for _, to := range all {
+		var names []string
+		for _, sink := range to.with(every).sinks {
+			if sink < len(r.names) {
+				names = append(names, r.names[sink])
+			}
+		}
+		joined := storage.JoinSinks(names)
+		switch {
+		case len(names) < 2:
+		case claim == storage.ByRows:
+			return fmt.Errorf("routes: a topic with several sinks (%s) needs the claim by lanes", joined)
+		case strings.Count(joined, ",") >= len(names):
+			return fmt.Errorf("routes: the sinks of a topic with several (%s) have names without commas", joined)
+		case len(joined) > storage.MostSinks:
+			return fmt.Errorf("routes: the names of a topic's sinks have %d bytes together, more than %d: %.100s…", len(joined), storage.MostSinks, joined)
+		}
+	}
+	return nil
+}
+
+// needs returns the queues whose sinks need a row of a topic, which may name them: at least one. A
+// sink that there is no more is none that this relay has: the row waits as one without a route
+// does. Any goroutine may call it with route being find.
+func (r *router) needs(topic, sinks string, route func(string) target) []int {
+	if sinks == "" {
+		return route(topic).sinks
+	}
+	var named target
+	for _, name := range storage.SplitSinks(sinks) {
+		sink := slices.Index(r.names, name)
+		if sink < 0 {
+			sink = len(r.names)
+		}
+		named.sinks = append(named.sinks, sink)
+	}
+	return named.with(nil).sinks
+}
+
+// queuesOf returns the queues whose sinks need the row.
+func (e *engine) queuesOf(row *storage.Row) []int {
+	return e.routes.needs(row.Message.Topic, row.Sinks, e.routes.route)
+}
+
+// route returns what the topic's routes say of it.
+func (r *router) route(topic string) target {
+	if len(r.also) == 0 {
+		if to, ok := r.exact[topic]; ok {
+			return to
+		}
+		if len(r.prefixes) == 0 && len(r.patterns) == 0 {
+			return r.rest
+		}
 	}
 	if to, ok := r.cache[topic]; ok {
 		return to
@@ -130,6 +280,21 @@ func (r *router) route(topic string) target {
 
 // find is route without the cache; any goroutine may call it.
 func (r *router) find(topic string) target {
+	to := r.own(topic)
+	for _, also := range r.also {
+		if !also.matches(topic) {
+			continue
+		}
+		if to.sinks[0] == len(r.names) { // it has no other route
+			to.sinks = nil
+		}
+		to = to.with(also.sinks)
+	}
+	return to
+}
+
+// own is what the most exact of the routes that match the topic says, but for those with Also.
+func (r *router) own(topic string) target {
 	if to, ok := r.exact[topic]; ok {
 		return to
 	}
@@ -194,7 +359,7 @@ func (e *byLanes) mergeUnrouted(f *fetch) {
 		l := lanes[row.Lane]
 		switch {
 		case l == nil:
-		case e.routes.sink(row.Message.Topic) == q.index:
+		case slices.Contains(e.queuesOf(row), q.index):
 			topics[row.Message.Topic], l.alarmed = true, true
 			e.alarmUnrouted(row.Message.Topic)
 		case !l.alarmed:

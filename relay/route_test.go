@@ -15,7 +15,7 @@ func TestRouterTakesTheMostSpecificRoute(t *testing.T) {
 		{Prefix: "orders.", Sink: "short"},
 		{Prefix: "orders.eu.", Sink: "long"},
 		{Topic: "orders.eu.paid", Sink: "exact"},
-	}, names, len(names))
+	}, names)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,20 +31,23 @@ func TestRouterTakesTheMostSpecificRoute(t *testing.T) {
 		"":                "rest",
 	} {
 		for range 2 { // the second time from the cache
-			if got := names[r.sink(topic)]; got != want {
+			if got := names[r.route(topic).sinks[0]]; got != want {
 				t.Errorf("topic %q goes to %s, want %s", topic, got, want)
 			}
 		}
 	}
 }
 
+// toOneSink is a router that has every topic go to one sink.
+func toOneSink() *router { return &router{names: []string{"sink"}, rest: target{sinks: []int{0}}} }
+
 func TestRouterWithoutARouteForAll(t *testing.T) {
 	t.Parallel()
-	r, err := newRouter([]Route{{Topic: "a", Sink: "s"}}, []string{"s"}, 1)
+	r, err := newRouter([]Route{{Topic: "a", Sink: "s"}}, []string{"s"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := r.sink("b"); got != 1 {
+	if got := r.route("b").sinks[0]; got != 1 {
 		t.Errorf("a topic without a route goes to %d, want the unrouted 1", got)
 	}
 }

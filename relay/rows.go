@@ -174,7 +174,7 @@ func (r *byRows) merge(job claimJob, rows []storage.Row, err error) {
 		if old := r.known[row.ID]; old != nil && old.row.Message.ID == row.Message.ID && (old.stage == inQueue || old.stage == inFlight) {
 			continue // its claim had ended, and is ours again
 		}
-		q := r.queues[r.routes.sink(row.Message.Topic)]
+		q := r.queues[r.oneSink(row)]
 		switch {
 		case row.Later:
 			r.putBack(row, storage.StateScheduled)
@@ -205,13 +205,22 @@ func (r *byRows) merge(job claimJob, rows []storage.Row, err error) {
 	r.options.Observer.Polled(len(rows))
 }
 
+// oneSink returns the queue of a claimed row's only sink. One that several still need, as it was
+// written for a relay by lanes, waits as one without a route does.
+func (r *byRows) oneSink(row *storage.Row) int {
+	if queues := r.queuesOf(row); len(queues) == 1 {
+		return queues[0]
+	}
+	return len(r.names) - 1
+}
+
 // putBack gives a claim back: others may have it, now or at its time. Until that is
 // written it keeps nothing of the message, whose bytes no buffer counts, but its id.
 func (r *byRows) putBack(row *storage.Row, state storage.State) {
 	row.Message = outbox.Message{ID: row.Message.ID}
 	it := &item{row: *row, token: r.token, stage: inSettle}
 	r.known[row.ID] = it
-	r.settle.add(it, it.settlement(state))
+	r.settle.add(it, it.result(state))
 }
 
 // block and unblock have nothing to do: without keys nobody waits for another.
@@ -229,7 +238,7 @@ func (r *byRows) forget(it *item) {
 }
 
 // giveUp gives the claim of an item back that was not handed over.
-func (r *byRows) giveUp(it *item) { r.settle.add(it, it.settlement(storage.StatePending)) }
+func (r *byRows) giveUp(it *item) { r.settle.add(it, it.result(storage.StatePending)) }
 
 func (r *byRows) giveUpQueued() {
 	for _, it := range r.known {

@@ -150,7 +150,7 @@ func (e *engine) loop(ctx context.Context) error {
 			return err
 		}
 		// What was due before now has been started, or waits for something that will happen.
-		times := []time.Time{e.lease.next, e.lease.safeUntil, e.settle.dueAt, e.settle.tryAt, e.stopping.deadline, e.poll.at, e.poll.dueAt, e.poll.pauseUntil}
+		times := []time.Time{e.lease.next, e.lease.safeUntil, e.settle.dueAt, e.settle.tryAt, e.settle.fanouts.due(), e.stopping.deadline, e.poll.at, e.poll.dueAt, e.poll.pauseUntil}
 		for _, q := range e.settle.queues {
 			times = append(times, q.retryAt)
 		}

@@ -161,11 +161,11 @@ type lateScan struct {
 	stride    stride // of a step
 
 	routes        *router
-	known         map[int64]struct{}
-	skippedFrom   map[int][]int64 // by lane and queue
+	known         []map[int64]struct{} // by queue
+	skippedFrom   map[int][]int64      // by lane and queue
 	resumeFrom    map[keyRef]int64
 	forgottenFrom map[int][]int64 // by lane and queue, as its lane has it
-	topics        [][]string      // by queue: those that are known to be its own, maxExcept at most
+	topics        [][]string      // by queue: those that are known to be its own alone, maxExcept at most
 
 	leftRows, leftBytes int             // so much more may come into memory
 	skipped             map[place]int64 // the first row of each place that may not
@@ -190,7 +190,7 @@ type place struct{ lane, queue int }
 func (r *lateRows) scan(positions []storage.Position, safeID int64) *lateScan {
 	s := &lateScan{
 		positions: positions, left: positions, stride: r.stride, farBehind: r.farBehind,
-		routes: r.routes, topics: make([][]string, len(r.queues)), known: map[int64]struct{}{},
+		routes: r.routes, topics: make([][]string, len(r.queues)), known: make([]map[int64]struct{}, len(r.queues)),
 		skippedFrom: map[int][]int64{}, resumeFrom: map[keyRef]int64{}, forgottenFrom: map[int][]int64{},
 		leftRows: readLimit, leftBytes: readBytes, skipped: map[place]int64{},
 	}
@@ -200,17 +200,20 @@ func (r *lateRows) scan(positions []storage.Position, safeID int64) *lateScan {
 		}
 	}
 	for _, known := range []map[string]target{r.routes.exact, r.routes.cache} {
-		for topic, to := range known {
-			if len(s.topics[to.sink]) < maxExcept {
-				s.topics[to.sink] = append(s.topics[to.sink], topic)
+		for topic := range known {
+			if own := r.routes.route(topic).sinks; len(own) == 1 && len(s.topics[own[0]]) < maxExcept {
+				s.topics[own[0]] = append(s.topics[own[0]], topic)
 			}
 		}
 	}
+	for i := range s.known {
+		s.known[i] = map[int64]struct{}{}
+	}
 	for _, p := range positions {
 		l := r.lanes[p.Lane]
-		for id, it := range l.known {
-			if id > min(p.After, safeID) && it.numbering == r.numbering {
-				s.known[id] = struct{}{}
+		for it := range l.items() {
+			if it.row.ID > min(p.After, safeID) && it.numbering == r.numbering {
+				s.known[it.slot][it.row.ID] = struct{}{}
 			}
 		}
 		s.skippedFrom[p.Lane], s.forgottenFrom[p.Lane] = slices.Clone(l.skippedFrom), slices.Clone(l.forgottenFrom)
@@ -223,9 +226,9 @@ func (r *lateRows) scan(positions []storage.Position, safeID int64) *lateScan {
 	return s
 }
 
-// expected says that the engine has the row in memory, or will come back to it.
+// expected says that the engine has the row in memory for a queue, or will come back to it.
 func (s *lateScan) expected(c storage.Candidate, queue int) bool {
-	if _, ok := s.known[c.ID]; ok {
+	if _, ok := s.known[queue][c.ID]; ok {
 		return true
 	}
 	if lag := s.skippedFrom[c.Lane][queue]; lag != none && c.ID > lag {
@@ -245,21 +248,34 @@ func (s *lateScan) follows(c storage.Candidate, queue int) bool {
 // keep approves of a row. A transaction that was open for long may bring more
 // rows than there is memory: the queues of the rest fall behind.
 func (s *lateScan) keep(c storage.Candidate) bool {
-	p := place{c.Lane, s.routes.find(c.Topic).sink}
-	if s.expected(c, p.queue) {
+	wanted, full := s.unexpected(c), s.leftRows <= 0 || s.leftBytes <= 0
+	if len(wanted) == 0 {
 		return false
 	}
-	first, full := s.skipped[p]
-	if !full && s.leftRows > 0 && s.leftBytes > 0 {
+	for _, queue := range wanted {
+		_, fell := s.skipped[place{c.Lane, queue}]
+		full = full || fell
+	}
+	if !full {
 		s.leftRows--
 		s.leftBytes -= c.Bytes
-		s.known[c.ID] = struct{}{} // it may be met again
+		for _, queue := range wanted {
+			s.known[queue][c.ID] = struct{}{} // it may be met again
+		}
 		return true
 	}
-	if !full || c.ID < first {
-		s.skipped[p] = c.ID
+	for _, queue := range wanted {
+		p := place{c.Lane, queue}
+		if first, fell := s.skipped[p]; !fell || c.ID < first {
+			s.skipped[p] = c.ID
+		}
 	}
 	return false
+}
+
+// unexpected returns the queues that need the row, and of which it is not expected.
+func (s *lateScan) unexpected(c storage.Candidate) []int {
+	return slices.DeleteFunc(slices.Clone(s.routes.needs(c.Topic, c.Sinks, s.routes.find)), func(queue int) bool { return s.expected(c, queue) })
 }
 
 // except returns the topics of which every row at the positions is one that its

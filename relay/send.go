@@ -113,6 +113,7 @@ func (e *engine) takeBatch(q *sinkQueue) []*item {
 		perKey = 1
 	}
 	batch, bytes := make([]*item, 0, min(most, q.buffered)), 0
+filling:
 	for len(batch) < most && (bytes < q.options.BatchBytes || len(batch) == 0) && !q.waiting.empty() {
 		line := &q.waiting.back // from which the next one is taken
 		if len(*line) == 0 {
@@ -172,11 +173,24 @@ func (e *engine) takeBatch(q *sinkQueue) []*item {
 				e.reject(it, *why)
 				break
 			}
+			if q.tx != nil && !e.lendTo(it) { // its row is being written for another sink: this one follows
+				if k != nil {
+					for _, next := range items[i:] {
+						k.add(next)
+					}
+					k.queued = true
+				}
+				q.waiting.putFirst(entry)
+				break filling
+			}
 			if n, owed := q.refunds[it.row.ID]; owed { // charged before its destination's trouble was recognised
 				it.row.Attempts = max(0, it.row.Attempts-n)
 				delete(q.refunds, it.row.ID)
 			}
 			it.stage = inFlight
+			if q.tx != nil {
+				it.toWrite = it.result(storage.StateDone)
+			}
 			if k != nil {
 				k.inFlight++
 			}
@@ -260,7 +274,7 @@ func (e *engine) handle(ctx context.Context, q *sinkQueue, it *item) (outcome si
 		return sinks.Fail(sinks.Unsent, sinks.ReasonCancelled, ""), false
 	}
 	ran := false
-	err := e.store.(storage.TxStore).HandleTx(ctx, e.options.Name, e.options.Retention != KeepNothing, it.settlement(storage.StateDone), func(ctx context.Context, tx *sql.Tx) error {
+	err := e.store.(storage.TxStore).HandleTx(ctx, e.options.Name, e.options.Retention != KeepNothing, it.settlement(), func(ctx context.Context, tx *sql.Tx) error {
 		ran = true
 		outcome = handleSafely(ctx, q.tx, tx, it.message())
 		if outcome.Result != sinks.Delivered {

@@ -50,6 +50,8 @@ type settling struct {
 	urgent bool      // something unwritten is no delivery, and is written at once
 	dueAt  time.Time // until when deliveries wait to be written together
 
+	fanouts fanouts
+
 	unwritable []*item   // the database refuses their outcomes; each is tried again now and then
 	trying     bool      // one of them is being tried
 	tryAt      time.Time // when the next one is
@@ -81,15 +83,27 @@ type settleResult struct {
 	err    error
 }
 
-// add has an item's outcome written back.
-func (s *settling) add(it *item, settlement storage.Settlement) {
-	it.stage, it.toWrite = inSettle, settlement
+// add has an item's outcome written back: with those of its message's other sinks, if it has some.
+func (s *settling) add(it *item, outcome result) {
+	it.stage, it.toWrite = inSettle, outcome
 	if it.queue != nil {
 		it.queue.settling++
 	}
+	switch {
+	case it.key != nil && it.key.unwritten > 0:
+		s.addBehind(it)
+	case it.fanout != nil:
+		s.addReady(it, time.Now())
+	default:
+		s.write(it)
+	}
+}
+
+// write has an item's settlement written.
+func (s *settling) write(it *item) {
 	q := &s.queues[it.row.Lane%s.atOnce]
 	q.unwritten = append(q.unwritten, it)
-	s.urgent = s.urgent || settlement.State != storage.StateDone
+	s.urgent = s.urgent || it.toWrite.state != storage.StateDone
 }
 
 // start hands what there is to the settlers: all at once, or, where that is much, each
@@ -98,6 +112,7 @@ func (s *settling) add(it *item, settlement storage.Settlement) {
 // as its key goes on, and its place in memory is needed only where there are many. Retries
 // and parked messages are written at once, as their keys wait.
 func (s *settling) start(now time.Time) {
+	s.advanceLate(now)
 	if len(s.unwritable) > 0 && !s.trying && !now.Before(s.tryAt) {
 		s.trying = true
 		s.settles <- settleJob{items: []*item{s.unwritable[0]}, retriesUnwritable: true}
@@ -172,7 +187,7 @@ func (s *settling) settler(ctx context.Context) {
 		case job := <-s.settles:
 			settlements = settlements[:0]
 			for _, it := range job.items {
-				settlements = append(settlements, it.toWrite)
+				settlements = append(settlements, it.settlement())
 			}
 			bounded, cancel := context.WithTimeout(ctx, s.callTimeout)
 			counts, err := s.store.Settle(bounded, s.options.Name, s.options.Retention != KeepNothing, settlements)
@@ -212,16 +227,36 @@ func (s *settling) after(result settleResult) (fenced bool) {
 	}
 	states := map[storage.State]int{}
 	for _, it := range result.items {
-		if it.row.Holds == storage.NoHold { // what is skipped or discarded was parked before
-			states[it.toWrite.State]++
-		}
-		s.finish(it)
+		s.finishAll(it, states)
 	}
 	s.options.Observer.Settled(result.counts, states)
 	if result.counts.Fenced > 0 {
 		s.warnFenced(result.counts.Fenced)
 	}
 	return result.counts.Fenced > 0
+}
+
+// finishAll ends an item whose outcome is written, and those that were written with it, counts
+// their states, and goes on with what waits for that.
+func (e *engine) finishAll(it *item, states map[storage.State]int) {
+	if it.row.Holds == storage.NoHold { // what is skipped or discarded was parked before
+		states[it.toWrite.state]++
+	}
+	if it.toWrite.deadLetter != nil { // it is pending now: look, and end no drain before
+		e.poll.fresh, e.poll.empty = true, 0
+		e.poll.news++
+	}
+	f := it.fanout
+	if f == nil {
+		e.finish(it)
+		return
+	}
+	for _, with := range e.settle.wrote(it) {
+		states[with.toWrite.state]++
+		e.finish(with)
+	}
+	e.finish(it)
+	e.settle.advance(f, time.Now())
 }
 
 // finish ends an item whose outcome is written, or is not the relay's to write any more.
@@ -262,6 +297,7 @@ func (s *settling) warnFenced(rows int) {
 
 // count is the number of items whose outcome is not written back yet.
 func (s *settling) count() (n int) {
+	n = s.fanouts.unwritten
 	for i := range s.queues {
 		n += len(s.queues[i].unwritten) + s.queues[i].inFlight
 	}
@@ -341,15 +377,15 @@ func (s *settling) failing() bool {
 // alone.
 func (s *settling) refused(q *unsettled, err error) {
 	it := q.unwritten[0]
-	settlement := &it.toWrite
-	if settlement.Receipt != "" || settlement.Error != "" && settlement.Error != unwritableText {
+	outcome := &it.toWrite
+	if outcome.receipt != "" || outcome.problem != "" && outcome.problem != unwritableText {
 		s.options.Logger.Warn("relay: the database refuses an outcome, which is written without its texts", "relay", s.options.Name,
-			"id", it.row.Message.ID, "state", string(settlement.State), "text", settlement.Error, "receipt", settlement.Receipt, "error", err)
-		if settlement.Receipt = ""; settlement.Error != "" {
-			settlement.Error = unwritableText
+			"id", it.row.Message.ID, "state", string(outcome.state), "text", outcome.problem, "receipt", outcome.receipt, "error", err)
+		if outcome.receipt = ""; outcome.problem != "" {
+			outcome.problem = unwritableText
 		}
-		if settlement.DeadLetter != nil {
-			settlement.DeadLetter = withoutError(*settlement.DeadLetter)
+		if outcome.deadLetter != nil {
+			outcome.deadLetter = withoutError(*outcome.deadLetter)
 		}
 		return
 	}
@@ -361,15 +397,21 @@ func (s *settling) refused(q *unsettled, err error) {
 	q.failures, q.most, q.refusals = 1, 0, 0
 	s.tryAt = time.Now().Add(unwritablePause)
 	it.unwritable = true
-	if it.queue != nil { // it no longer counts against the sink's buffer
-		it.queue.settling--
-		it.queue.release(it)
-		it.queue = nil
+	alike := []*item{it}
+	if it.fanout != nil {
+		alike = append(alike, it.fanout.riders...)
+	}
+	for _, it := range alike {
+		if it.queue != nil { // it no longer counts against the sink's buffer
+			it.queue.settling--
+			it.queue.release(it)
+			it.queue = nil
+		}
 	}
 	s.tellUnwritable(err)
 	s.options.Observer.Failed("settle refused", err)
 	s.options.Logger.Error("relay: the database refuses an outcome for good, which is set aside: its message will come again when the relay has ended", "relay", s.options.Name,
-		"row", it.row.ID, "id", it.row.Message.ID, "topic", it.row.Message.Topic, "state", string(settlement.State), "error", err)
+		"row", it.row.ID, "id", it.row.Message.ID, "topic", it.row.Message.Topic, "state", string(outcome.state), "error", err)
 }
 
 // tellUnwritable has Healthy say what could not be written.

@@ -39,7 +39,7 @@ func TestSettlementsThatStart(t *testing.T) {
 			for i := range settlers {
 				s.queues[i].inFlight = c.flying[i]
 				for range c.waiting[i] {
-					s.add(&item{lane: &lane{}, row: storage.Row{Lane: i}}, storage.Settlement{Lane: i})
+					s.add(&item{lane: &lane{}, row: storage.Row{Lane: i}}, result{})
 				}
 			}
 			s.start(time.Now())
@@ -59,7 +59,7 @@ func checkJob(t *testing.T, job settleJob) int {
 	at := 0
 	for queue, n := range job.of {
 		for range n {
-			if job.items[at].row.Lane != queue || job.items[at].toWrite.Lane != queue {
+			if job.items[at].row.Lane != queue {
 				t.Fatalf("place %d of the settlement isn't of queue %d", at, queue)
 			}
 			at++
@@ -77,7 +77,7 @@ func TestFailedSettlementIsRepeatedFirst(t *testing.T) {
 	s := settlingOf(&base{options: Options{Observer: NoObserver{}, Logger: slog.New(slog.DiscardHandler)}, health: &health{epoch: time.Now()}}, settlers).settle
 	add := func(ids ...int64) {
 		for _, id := range ids {
-			s.add(&item{lane: &lane{}, row: storage.Row{ID: id, Lane: int(id % settlers)}}, storage.Settlement{ID: id})
+			s.add(&item{lane: &lane{}, row: storage.Row{ID: id, Lane: int(id % settlers)}}, result{})
 		}
 	}
 	add(1, 2, 3)
@@ -90,7 +90,7 @@ func TestFailedSettlementIsRepeatedFirst(t *testing.T) {
 			t.Fatalf("queue %d: %d under way, %d wait, want %v", queue, q.inFlight, len(q.unwritten), want)
 		}
 		for i, id := range want {
-			if it := q.unwritten[i]; it.row.ID != id || it.toWrite.ID != id {
+			if it := q.unwritten[i]; it.row.ID != id {
 				t.Errorf("queue %d, place %d: row %d, want %d", queue, i, it.row.ID, id)
 			}
 		}
@@ -105,7 +105,7 @@ func TestOneSettlementAtOnce(t *testing.T) {
 	s := settlingOf(&base{}, 1).settle
 	add := func(count int) {
 		for lane := range count {
-			s.add(&item{lane: of, row: storage.Row{Lane: lane % storage.Lanes}}, storage.Settlement{Lane: lane % storage.Lanes})
+			s.add(&item{lane: of, row: storage.Row{Lane: lane % storage.Lanes}}, result{})
 		}
 		s.start(time.Now())
 	}

@@ -106,14 +106,14 @@ func (w *world) take(sink, by, name string, group []sinks.Message) []sinks.Outco
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.log[name] == "" {
-		w.log[name] = w.verdictOn(group)
+		w.log[name] = w.verdictOn(sink, group)
 		for _, m := range group {
 			if w.log[name] == "taken" {
 				w.checkOrder(sink, m)
-				w.checkDecided(m)
+				w.checkDecided(sink, m)
 				w.traced(m, "sink %s, place %d of %s, by %s", sink, m.BatchRef.Place, name, by)
 				w.arrived(sink, m)
-				if w.delivered[numberOf(m.ID)] > 1 && w.falls == 0 {
+				if w.delivered[arrivalOf(m, sink)] > 1 && w.falls == 0 {
 					w.problem("message %d came twice to a sink that deduplicates", numberOf(m.ID))
 				}
 			}
@@ -124,17 +124,17 @@ func (w *world) take(sink, by, name string, group []sinks.Message) []sinks.Outco
 	}
 	outcomes := sinks.All(len(group), sinks.Fail(sinks.Unsent, sinks.ReasonBlocked, ""))
 	for i, m := range group {
-		if n := numberOf(m.ID); isPoison(n) && !w.mended[n] {
-			w.refused[numberOf(m.ID)] = true
+		if n := numberOf(m.ID); isPoison(n) && !w.mended[arrivalOf(m, sink)] {
+			w.refused[arrivalOf(m, sink)] = true
 			outcomes[i] = sinks.Fail(sinks.Reject, sinks.ReasonRefused, "poison")
 		}
 	}
 	return outcomes
 }
 
-func (w *world) verdictOn(group []sinks.Message) string {
+func (w *world) verdictOn(sink string, group []sinks.Message) string {
 	for _, m := range group {
-		if n := numberOf(m.ID); isPoison(n) && !w.mended[n] {
+		if n := numberOf(m.ID); isPoison(n) && !w.mended[arrivalOf(m, sink)] {
 			return "refused"
 		}
 	}

@@ -60,20 +60,21 @@ func (w *world) decide(stop chan struct{}) {
 			w.problem("list: %v", err)
 		}
 		for _, info := range parked {
-			number, filter := numberOf(info.Message.ID), storage.Filter{IDs: []string{info.Message.ID}}
+			number, filter := numberOf(info.Message.ID), storage.Filter{IDs: []string{info.Message.ID}, Sink: info.Sinks}
+			of := arrival{number, sinksOfRow(info)[0]}
 			if info.Holds != storage.HoldsKey || !w.calm && w.random.IntN(2) == 0 {
 				continue
 			}
 			n := 0
 			switch decision := w.random.IntN(4); {
 			case decision == 0:
-				w.skipped[number] = true
+				w.skipped[of] = true
 				n, err = operator.Skip(ctx, filter)
 			case decision == 1:
-				w.discarded[number] = true
+				w.discarded[of] = true
 				n, err = operator.Discard(ctx, filter)
 			default:
-				w.mended[number] = decision == 2 || w.calm
+				w.mended[of] = decision == 2 || w.calm
 				n, err = operator.Requeue(ctx, filter)
 			}
 			if n != 1 || err != nil {

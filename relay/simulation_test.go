@@ -133,16 +133,16 @@ type world struct {
 	topics    map[int64]string
 	loose     map[int64]bool // written with a later time: no order
 	young     int64          // messages from this one on were written at the end
-	delivered map[int64]int
-	refused   map[int64]bool      // by their sink, and so parked at some time
+	delivered map[arrival]int
+	refused   map[arrival]bool    // by their sink, and so parked at some time
 	expires   map[int64]time.Time // of those that expire at some time
 	told      int                 // so many expiries were told
 	gone      map[int64]bool      // committed, and lost by the server
-	lost      map[int64]bool      // delivered, but the relay doesn't know
+	lost      map[arrival]bool    // delivered, but the relay doesn't know
 	cancelled map[int64]bool      // by their writers, before their time
-	mended    map[int64]bool      // refused no more, as an operator has requeued them
-	skipped   map[int64]bool      // by an operator: they don't hold their keys any more, and are not sent
-	discarded map[int64]bool      // the same, and they are gone
+	mended    map[arrival]bool    // refused no more, as an operator has requeued them
+	skipped   map[arrival]bool    // by an operator: they don't hold their keys any more, and are not sent
+	discarded map[arrival]bool    // the same, and they are gone
 	last      map[string]int64    // by sink and key, what was delivered last
 	downUntil map[string]time.Time
 	downAs    map[string]sinks.Outcome // what a sink that is down answers
@@ -158,6 +158,14 @@ type world struct {
 	incidents       int // crashes and the like: without one no message comes twice
 	falls           int // how often the server lost its last second
 }
+
+// arrival is a message on its way to one of its sinks.
+type arrival struct {
+	number int64
+	sink   string
+}
+
+func arrivalOf(m sinks.Message, sink string) arrival { return arrival{numberOf(m.ID), sink} }
 
 // traced is a message that was handed over, and its row.
 type traced struct {
@@ -176,6 +184,7 @@ type course struct {
 	steady    bool          // one relay keeps its lanes, and nobody reads again what it has passed
 	loses     time.Duration // the server loses its last second that often, at least; 0: never
 	renumbers bool          // ids begin anew now and then
+	several   bool          // some topics have several sinks
 	holds     bool          // parked messages hold their keys, and an operator decides about them
 }
 
@@ -224,7 +233,7 @@ func simulateAs(t testing.TB, seed uint64, wrap func(storage.Store) storage.Stor
 		w := &world{
 			t: t, random: random, db: memstore.New(), wrap: wrap, spoil: spoil, course: courseOf(seed, random),
 			committed: map[string][]int64{}, rows: map[int64]int64{}, topics: map[int64]string{}, loose: map[int64]bool{},
-			delivered: map[int64]int{}, refused: map[int64]bool{}, expires: map[int64]time.Time{}, gone: map[int64]bool{}, lost: map[int64]bool{}, cancelled: map[int64]bool{}, mended: map[int64]bool{}, skipped: map[int64]bool{}, discarded: map[int64]bool{}, last: map[string]int64{}, downUntil: map[string]time.Time{}, downAs: map[string]sinks.Outcome{}, log: map[string]string{},
+			delivered: map[arrival]int{}, refused: map[arrival]bool{}, expires: map[int64]time.Time{}, gone: map[int64]bool{}, lost: map[arrival]bool{}, cancelled: map[int64]bool{}, mended: map[arrival]bool{}, skipped: map[arrival]bool{}, discarded: map[arrival]bool{}, last: map[string]int64{}, downUntil: map[string]time.Time{}, downAs: map[string]sinks.Outcome{}, log: map[string]string{},
 		}
 		play(w)
 		problems = w.problems
@@ -290,7 +299,11 @@ func (w *world) playSteadily() {
 func (w *world) goOn() {
 	for round := range 25 {
 		tx, written := w.db.Begin(), map[int64]outbox.Message{}
-		for _, topic := range []string{"a.1", "b.1", "c.1", "a.2", "c.2", "b.1"} {
+		topics := []string{"a.1", "b.1", "c.1", "a.2", "c.2", "b.1"}
+		if w.course.several {
+			topics = append(topics, "d.1", "d.2")
+		}
+		for _, topic := range topics {
 			m := outbox.Message{Topic: topic}
 			id := w.insert(tx, m)
 			if written[id] = m; round == 20 && w.young == 0 {
@@ -437,7 +450,11 @@ func (w *world) renumber(end time.Time) {
 }
 
 func (w *world) message(writer int) outbox.Message {
-	m := outbox.Message{Topic: []string{"a.1", "a.2", "b.1", "c.1", "c.2"}[w.pick(5)], Payload: []byte("x")}
+	topics := []string{"a.1", "a.2", "b.1", "c.1", "c.2"}
+	if w.course.several {
+		topics = append(topics, "d.1", "d.1", "d.2")
+	}
+	m := outbox.Message{Topic: topics[w.pick(len(topics))], Payload: []byte("x")}
 	if w.pick(5) > 0 {
 		m.Key = w.keyOf(writer)
 	}
@@ -454,7 +471,17 @@ func (w *world) keyOf(writer int) string {
 	return w.course.keys[writer*each+w.pick(each)]
 }
 
-func sinkOf(topic string) string { return topic[:1] }
+// sinksOf returns the sinks of a topic.
+func sinksOf(topic string) []string {
+	switch topic {
+	case "d.1":
+		return []string{"a", "b", "c"}
+	case "d.2":
+		return []string{"a", "b"}
+	default:
+		return []string{topic[:1]}
+	}
+}
 
 func (w *world) commit(tx *memstore.Tx, written map[int64]outbox.Message) {
 	w.mu.Lock()
@@ -467,8 +494,10 @@ func (w *world) commit(tx *memstore.Tx, written map[int64]outbox.Message) {
 		if id%3 == 0 && !m.AvailableAt.IsZero() && tx.Committed() {
 			w.writers.Go(func() { w.cancel(id, m.AvailableAt) })
 		}
-		ref := sinkOf(m.Topic) + "/" + m.Key
-		w.committed[ref] = append(w.committed[ref], id)
+		for _, sink := range sinksOf(m.Topic) {
+			ref := sink + "/" + m.Key
+			w.committed[ref] = append(w.committed[ref], id)
+		}
 	}
 }
 
@@ -608,13 +637,17 @@ func (w *world) relay(name string, store storage.Store, dead chan struct{}) *rel
 	if w.isByRows() {
 		claim = storage.ByRows
 	}
+	routes := []relay.Route{
+		{Prefix: "a.", Sink: "a"}, {Topic: "a.2", Sink: "a", ExpireAfter: expireAfter, OnExpire: relay.DiscardExpired},
+		{Topic: "b.1", Sink: "b"}, {Prefix: "c.", Sink: "c", OnExpire: relay.DiscardExpired},
+	}
+	if w.course.several {
+		routes = append(routes, relay.Route{Prefix: "d.", Sinks: []string{"a", "b"}}, relay.Route{Topic: "d.1", Sink: "c", Also: true})
+	}
 	r, err := relay.New(store, relay.Options{
 		Name: name, Claim: claim, Lease: 6 * time.Second, DrainTimeout: 3 * time.Second, Logger: slog.New(slog.DiscardHandler),
-		Sinks: map[string]relay.SinkOptions{"a": sink("a", sinks.OrderNone), "b": sink("b", sinks.OrderPrefix), "c": sink("c", sinks.OrderPrefix)},
-		Routes: []relay.Route{
-			{Prefix: "a.", Sink: "a"}, {Topic: "a.2", Sink: "a", ExpireAfter: expireAfter, OnExpire: relay.DiscardExpired},
-			{Topic: "b.1", Sink: "b"}, {Prefix: "c.", Sink: "c", OnExpire: relay.DiscardExpired},
-		},
+		Sinks:    map[string]relay.SinkOptions{"a": sink("a", sinks.OrderNone), "b": sink("b", sinks.OrderPrefix), "c": sink("c", sinks.OrderPrefix)},
+		Routes:   routes,
 		Observer: w,
 	})
 	if err != nil {
@@ -688,10 +721,10 @@ func (w *world) receive(sink, by string, m sinks.Message) sinks.Outcome {
 		w.problem("message %d was cancelled before it was handed over", numberOf(m.ID))
 	}
 	w.traced(m, "sink %s, attempt %d, fate %d, by %s", sink, m.Attempt, fate, by)
-	w.checkDecided(m)
+	w.checkDecided(sink, m)
 	switch {
-	case isPoison(numberOf(m.ID)) && !w.mended[numberOf(m.ID)]:
-		w.refused[numberOf(m.ID)] = true
+	case isPoison(numberOf(m.ID)) && !w.mended[arrivalOf(m, sink)]:
+		w.refused[arrivalOf(m, sink)] = true
 		return sinks.Fail(sinks.Reject, sinks.ReasonRefused, "poison")
 	case fate < 4 && !w.calm:
 		return sinks.Fail(sinks.Retry, sinks.ReasonServerError, "try again")
@@ -699,11 +732,11 @@ func (w *world) receive(sink, by string, m sinks.Message) sinks.Outcome {
 		return sinks.Postpone(sinks.ReasonBusy, "later", time.Duration(1+fate)*10*time.Millisecond)
 	case fate < 6 && !w.calm:
 		w.arrived(sink, m)
-		w.lost[numberOf(m.ID)] = true
+		w.lost[arrivalOf(m, sink)] = true
 		return sinks.Fail(sinks.Retry, sinks.ReasonUnknown, "the answer was lost")
 	}
 	w.arrived(sink, m)
-	if w.delivered[numberOf(m.ID)] > 1 && w.incidents == 0 && !w.lost[numberOf(m.ID)] {
+	if w.delivered[arrivalOf(m, sink)] > 1 && w.incidents == 0 && !w.lost[arrivalOf(m, sink)] {
 		w.problem("message %d came twice though nothing had happened", numberOf(m.ID))
 	}
 	return sinks.Ok("")
@@ -717,7 +750,7 @@ func (w *world) traced(m sinks.Message, format string, args ...any) {
 }
 
 func (w *world) arrived(sink string, m sinks.Message) {
-	w.delivered[numberOf(m.ID)]++
+	w.delivered[arrivalOf(m, sink)]++
 	if !w.loose[numberOf(m.ID)] {
 		w.last[sink+"/"+m.Key] = numberOf(m.ID)
 	}
@@ -730,9 +763,10 @@ func (w *world) checkLast() {
 		return // what was the newest may be lost, or not have the highest id
 	}
 	for ref, ids := range w.committed {
+		sink, _, _ := strings.Cut(ref, "/")
 		newest := int64(0)
 		for _, id := range ids {
-			if !w.loose[id] && w.delivered[id] > 0 {
+			if !w.loose[id] && w.delivered[arrival{id, sink}] > 0 {
 				newest = max(newest, id)
 			}
 		}
@@ -750,39 +784,51 @@ func (w *world) checkOrder(sink string, m sinks.Message) {
 	if at, expires := w.expires[numberOf(m.ID)]; expires && sink != "c" && w.db.Now().After(at.Add(late)) { // c may send again what it may have
 		w.problem("message %d %s, at %v", numberOf(m.ID), tooLate, at)
 	}
-	if sinkOf(m.Topic) != sink {
+	if !slices.Contains(sinksOf(m.Topic), sink) {
 		w.problem("message %d of topic %s went to sink %s", numberOf(m.ID), m.Topic, sink)
 	}
 	if w.loose[numberOf(m.ID)] {
 		return
 	}
 	for _, before := range w.committed[sink+"/"+m.Key] {
-		if before < numberOf(m.ID) && w.rows[before] > w.highest && !w.loose[before] && !w.gone[before] && w.delivered[before] == 0 && !w.parked(before) {
+		if before < numberOf(m.ID) && w.rows[before] > w.highest && !w.loose[before] && !w.gone[before] && w.delivered[arrival{before, sink}] == 0 && !w.parked(arrival{before, sink}) {
 			w.problem("key %s: %d %s %d was delivered or parked", m.Key, numberOf(m.ID), overtaken, before)
 		}
 	}
 }
 
 // checkDecided holds that nothing is sent that an operator has skipped or discarded.
-func (w *world) checkDecided(m sinks.Message) {
-	if n := numberOf(m.ID); w.falls == 0 && (w.skipped[n] || w.discarded[n]) {
-		w.problem("message %d %s", n, undecided)
+func (w *world) checkDecided(sink string, m sinks.Message) {
+	if a := arrivalOf(m, sink); w.falls == 0 && (w.skipped[a] || w.discarded[a]) {
+		w.problem("message %d %s", a.number, undecided)
 	}
 }
 
-// parked says that the message is parked or discarded, and doesn't hold its key.
-func (w *world) parked(number int64) bool {
-	if w.skipped[number] || w.discarded[number] {
+// parked says that the message is parked or discarded for a sink, and doesn't hold its key.
+func (w *world) parked(a arrival) bool {
+	number := a.number
+	if w.skipped[a] || w.discarded[a] {
 		return true
 	}
-	if w.falls > 0 && (w.refused[number] && !w.course.holds || w.hasExpired(number, w.db.Now())) { // that may be lost with the last second
+	if w.falls > 0 && (w.refused[a] && !w.course.holds || w.hasExpired(number, w.db.Now())) { // that may be lost with the last second
 		return true
 	}
 	found, err := w.db.Store().List(context.Background(), storage.Filter{IDs: []string{messageOf(number)}})
+	found = slices.DeleteFunc(found, func(info storage.Info) bool {
+		return !slices.Contains(sinksOfRow(info), a.sink)
+	})
 	if err != nil || len(found) == 0 {
 		return err == nil && w.hasExpired(number, w.db.Now())
 	}
 	return found[0].State == storage.StateError && (!w.course.holds || strings.HasPrefix(found[0].LastError, storage.Expired))
+}
+
+// sinksOfRow returns the sinks that a row is there for.
+func sinksOfRow(info storage.Info) []string {
+	if named := storage.SplitSinks(info.Sinks); named != nil {
+		return named
+	}
+	return sinksOf(info.Message.Topic)
 }
 
 // hasExpired says that a message had expired at a time.
@@ -829,11 +875,18 @@ func (w *world) check() {
 	if err != nil {
 		w.problem("list: %v", err)
 	}
-	states, expired := map[int64]storage.State{}, 0
+	states, expired := map[arrival]storage.State{}, 0
 	for _, row := range rows {
-		states[numberOf(row.Message.ID)] = row.State
+		state := row.State
 		if row.State == storage.StateError && strings.HasPrefix(row.LastError, storage.Expired) {
-			states[numberOf(row.Message.ID)] = stateExpired
+			state = stateExpired
+		}
+		for _, sink := range sinksOfRow(row) {
+			a := arrival{numberOf(row.Message.ID), sink}
+			if states[a] != "" {
+				w.problem("message %d has two rows for sink %s", a.number, sink)
+			}
+			states[a] = state
 		}
 		if strings.Contains(row.LastError, "connection") {
 			w.problem("message %d was charged for an outage: %s", row.ID, row.LastError)
@@ -846,38 +899,41 @@ func (w *world) check() {
 		}
 	}
 	owed := 0
-	for id := range w.topics {
+	for id, topic := range w.topics {
 		if w.gone[id] {
 			continue
 		}
-		owed++
-		if states[id] == storage.StateDone && w.delivered[id] == 0 {
-			w.problem("message %d %s", id, unsent)
-		}
-		want := storage.StateDone
-		if isPoison(id) {
-			want = storage.StateError
-		}
-		switch state, there := states[id]; {
-		case w.discarded[id] && !there:
-			owed--
-			continue
-		case (!there || state == stateExpired) && w.hasExpired(id, w.db.Now()):
-			if discarded := w.topics[id] != "a.1" && w.topics[id] != "b.1"; discarded == there {
-				w.problem("message %d has expired, and is there: %t", id, there)
+		for _, sink := range sinksOf(topic) {
+			owed++
+			a := arrival{id, sink}
+			if states[a] == storage.StateDone && w.delivered[a] == 0 {
+				w.problem("message %d %s", id, unsent)
 			}
-			if at, known := settled[w.rows[id]]; known && at.Before(w.expires[id]) {
-				w.problem("message %d was taken for expired at %v, and expires at %v", id, at, w.expires[id])
+			want := storage.StateDone
+			if isPoison(id) {
+				want = storage.StateError
 			}
-			states[id] = want
-			expired++
-		case w.discarded[id] && w.falls == 0:
-			w.problem("message %d ended as %q, want it discarded", id, state)
-		case (w.mended[id] || w.falls > 0 && w.delivered[id] > 0) && state == storage.StateDone: // of what was lost, another decision counts by now
-			want = storage.StateDone
-		}
-		if waits := id >= w.young && want == storage.StateError && states[id] != storage.StateDone; states[id] != want && !waits {
-			w.problem("message %d (key %v) ended as %q, want %q", id, w.loose[id], states[id], want)
+			switch state, there := states[a]; {
+			case w.discarded[a] && !there:
+				owed--
+				continue
+			case (!there || state == stateExpired) && w.hasExpired(id, w.db.Now()):
+				if parks := slices.Contains([]string{"a.1", "b.1", "d.1", "d.2"}, topic); parks != there {
+					w.problem("message %d has expired, and is there: %t", id, there)
+				}
+				if at, known := settled[w.rows[id]]; known && at.Before(w.expires[id]) && len(sinksOf(topic)) == 1 {
+					w.problem("message %d was taken for expired at %v, and expires at %v", id, at, w.expires[id])
+				}
+				states[a] = want
+				expired++
+			case w.discarded[a] && w.falls == 0:
+				w.problem("message %d ended as %q, want it discarded", id, state)
+			case (w.mended[a] || w.falls > 0 && w.delivered[a] > 0) && state == storage.StateDone: // of what was lost, another decision counts by now
+				want = storage.StateDone
+			}
+			if waits := id >= w.young && want == storage.StateError && states[a] != storage.StateDone; states[a] != want && !waits {
+				w.problem("message %d (key %v) ended as %q at sink %s, want %q", id, w.loose[id], states[a], sink, want)
+			}
 		}
 	}
 	w.checkLast()

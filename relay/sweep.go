@@ -98,7 +98,7 @@ func (b *base) sweepStep(ctx context.Context, scan *lateScan) (err error) {
 	began := time.Now()
 	scan.found = map[int]int64{}
 	_, scan.left, err = b.store.Scan(ctx, scan.positions, scan.except(scan.positions), func(c storage.Candidate) bool {
-		if q := scan.routes.find(c.Topic).sink; !scan.expected(c, q) && !scan.follows(c, q) {
+		if slices.ContainsFunc(scan.unexpected(c), func(queue int) bool { return !scan.follows(c, queue) }) {
 			if lowest, ok := scan.found[c.Lane]; !ok || c.ID < lowest {
 				scan.found[c.Lane] = c.ID
 			}

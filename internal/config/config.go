@@ -103,17 +103,23 @@ func (r *reader) check(root *node, c *Config) {
 	}
 	for i, route := range c.Routes {
 		n := root.get("routes").items[i]
-		for _, end := range []struct {
-			what, name string
-			there      []string
-		}{{"sink", route.Sink, c.sinkNames()}, {"source", route.Source, c.sourceNames()}} {
-			if at := n.get(end.what); at != nil && !at.broken && !slices.Contains(end.there, end.name) {
-				r.fail(at, fmt.Sprintf("there is no %s %q%s", end.what, end.name, suggest(end.name, end.there)))
+		exists := func(at *node, what, name string, there []string) {
+			if at != nil && !at.broken && !slices.Contains(there, name) {
+				r.fail(at, fmt.Sprintf("there is no %s %q%s", what, name, suggest(name, there)))
+			}
+		}
+		exists(n.get("sink"), "sink", route.Sink, c.sinkNames())
+		exists(n.get("source"), "source", route.Source, c.sourceNames())
+		if at := n.get("sinks"); at != nil {
+			for j, item := range at.items {
+				exists(item, "sink", route.Sinks[j], c.sinkNames())
 			}
 		}
 		for j, earlier := range c.Routes[:i] {
 			common := earlier.Source == "" || route.Source == "" || earlier.Source == route.Source
-			if common && earlier.Topic == route.Topic && earlier.Prefix == route.Prefix && earlier.Pattern == route.Pattern && !anyBroken(n) {
+			same := earlier.Topic == route.Topic && earlier.Prefix == route.Prefix && earlier.Pattern == route.Pattern && earlier.Also == route.Also
+			again := slices.ContainsFunc(sinksOf(earlier.Route), func(name string) bool { return slices.Contains(sinksOf(route.Route), name) })
+			if common && same && again && !anyBroken(n) {
 				r.fail(n, fmt.Sprintf("says the same as routes[%d]: remove one of them", j))
 			}
 		}

@@ -129,7 +129,8 @@ routes:
     source: shop
     expire_after: 90m
     on_expire: discard
-  - {prefix: audit., sink: nothing}
+  - {prefix: audit., sinks: [nothing, web]}
+  - {topic: "*", sink: nothing, also: true}
   - {pattern: '[a-z]+', sink: nothing}
 admin:
   listen: :8321
@@ -151,7 +152,8 @@ log:
 		},
 		Routes: []Route{
 			{relay.Route{Topic: "orders", Sink: "web", ExpireAfter: 90 * time.Minute, OnExpire: relay.DiscardExpired}, "shop"},
-			{relay.Route{Prefix: "audit.", Sink: "nothing"}, ""},
+			{relay.Route{Prefix: "audit.", Sinks: []string{"nothing", "web"}}, ""},
+			{relay.Route{Topic: "*", Sink: "nothing", Also: true}, ""},
 			{relay.Route{Pattern: "[a-z]+", Sink: "nothing"}, ""},
 		},
 		Admin: Admin{Listen: "127.0.0.1:8321"},
@@ -160,11 +162,11 @@ log:
 	if !reflect.DeepEqual(c, want) {
 		t.Errorf("got  %+v\nwant %+v", c, want)
 	}
-	if routes := c.RoutesOf("other"); len(routes) != 2 || routes[0].Prefix != "audit." {
+	if routes := c.RoutesOf("other"); len(routes) != 3 || routes[0].Prefix != "audit." {
 		t.Errorf("other has the routes %+v, want all but the shop's own", routes)
 	}
-	if found := c.SinksOf("other"); len(found) != 1 || found[0].Name != "nothing" {
-		t.Errorf("other has the sinks %+v, want nothing alone", found)
+	if found := c.SinksOf("other"); len(found) != 2 {
+		t.Errorf("other has the sinks %+v, want both", found)
 	}
 }
 
@@ -189,7 +191,7 @@ routes:
   - {topic: a, prefix: b, sink: wep}
   - sink: nothing
   - {topic: x, sink: nothing, source: shops}
-  - {topic: x, sink: web}
+  - {topic: x, sinks: [web, nothing]}
   - {pattern: "a(", sink: web}
 admin:
   listen: nowhere
@@ -268,7 +270,9 @@ func TestOneProblem(t *testing.T) {
 			"routes: are needed where there is more than one sink"},
 		"a source without a route": {"sources:\n  s: {database: 'sqlite:x.db'}\n  t: {database: 'sqlite:y.db'}\n" + sink +
 			"routes:\n  - {topic: a, sink: n, source: s}\n", "3:3: sources.t: has no route"},
-		"a route without a sink":      {source + sink + "routes:\n  - topic: a\n", "6:5: routes[0]: needs a sink"},
+		"a route without a sink":      {source + sink + "routes:\n  - topic: a\n", "6:5: routes[0]: needs a sink, or several sinks"},
+		"both a sink and sinks":       {source + sink + "routes:\n  - {topic: a, sink: s, sinks: [s]}\n", "6:5: routes[0]: needs a sink, or several sinks"},
+		"a sink of several":           {source + sink + "routes:\n  - {topic: a, sinks: [s, t]}\n", "there is no sink \"t\""},
 		"no type":                     {source + "sinks:\n  n: {batch: 1}\n", "sinks.n: needs a type: discard, http"},
 		"what the kind needs":         {source + "sinks:\n  n: {type: http, port: 1}\n", "4:3: sinks.n.url: is required: Where to."},
 		"what the kind refuses":       {source + "sinks:\n  n: {type: http, url: x, port: 9001}\n", "4:33: sinks.n.port: must be at most 9000"},

@@ -9,6 +9,7 @@ import (
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/storage"
+	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
 // DefaultTable is the name of the table where none is given.
@@ -113,10 +114,20 @@ func routeFields() []field[Route] {
 		value("prefix", text(255), func(t *Route) *string { return &t.Prefix }),
 		value("pattern", parsePattern, func(t *Route) *string { return &t.Pattern }),
 		value("sink", text(maxName), func(t *Route) *string { return &t.Sink }),
+		values("sinks", text(maxName), func(t *Route) *[]string { return &t.Sinks }),
+		value("also", as[bool](settings.Field{Type: settings.TypeBool}), func(t *Route) *bool { return &t.Also }),
 		value("expire_after", duration("1s", "3650d"), func(t *Route) *time.Duration { return &t.ExpireAfter }),
 		value("on_expire", oneOf(relay.ParkExpired, relay.DiscardExpired), func(t *Route) *relay.OnExpire { return &t.OnExpire }),
 		value("source", text(maxName), func(t *Route) *string { return &t.Source }),
 	}
+}
+
+// sinksOf returns the names of a route's sinks.
+func sinksOf(route relay.Route) []string {
+	if route.Sink != "" {
+		return []string{route.Sink}
+	}
+	return route.Sinks
 }
 
 func parsePattern(pattern string) (string, error) {
@@ -141,8 +152,8 @@ func (r *reader) route(n *node) Route {
 	if given != 1 {
 		r.fail(n, "needs exactly one of topic, prefix and pattern")
 	}
-	if n.get("sink") == nil {
-		r.fail(n, "needs a sink")
+	if (n.get("sink") == nil) == (n.get("sinks") == nil) {
+		r.fail(n, "needs a sink, or several sinks")
 	}
 	return route
 }
@@ -166,7 +177,9 @@ func (c Config) SinksOf(source string) []Sink {
 	}
 	routed := map[string]bool{}
 	for _, route := range c.RoutesOf(source) {
-		routed[route.Sink] = true
+		for _, name := range sinksOf(route) {
+			routed[name] = true
+		}
 	}
 	for more := true; more; { // until each sink's dead letters have theirs
 		more = false

@@ -57,15 +57,17 @@ type record struct {
 	finishedAt   time.Time
 }
 
-// identity is by what a row is known: ids may be given out again.
+// identity is by what a row is known: ids may be given out again, and a message of
+// several sinks may have a row for each.
 type identity struct {
 	lane    int
 	id      int64
 	message string
+	sinks   string
 }
 
 func (r *record) identity() identity {
-	return identity{r.row.Lane, r.row.ID, r.row.Message.ID}
+	return identity{r.row.Lane, r.row.ID, r.row.Message.ID, r.row.Sinks}
 }
 
 type lane struct {

@@ -61,7 +61,7 @@ func (r *record) holds() bool {
 }
 
 func (r *record) heldKey() storage.BlockedKey {
-	return storage.BlockedKey{Lane: r.row.Lane, Key: r.row.Message.Key, Topic: r.row.Message.Topic, ID: r.row.ID}
+	return storage.BlockedKey{Lane: r.row.Lane, Key: r.row.Message.Key, Topic: r.row.Message.Topic, Sinks: r.row.Sinks, ID: r.row.ID}
 }
 
 // clone is another table of the same rows.

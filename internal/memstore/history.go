@@ -23,6 +23,10 @@ type Change struct {
 	From, To storage.State
 	Attempts int
 
+	// For and Left are those of a settlement for some of the row's sinks. The row itself
+	// stays as it was, but for its sinks.
+	For, Left string
+
 	// Refused: a settlement that changed nothing, since its lease was
 	// another's (Fenced) or its row was gone.
 	Refused bool

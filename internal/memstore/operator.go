@@ -126,6 +126,7 @@ func (r *record) matches(filter storage.Filter, now time.Time) bool {
 		(len(filter.IDs) == 0 || slices.Contains(filter.IDs, strconv.FormatInt(r.row.ID, 10)) || slices.Contains(filter.IDs, message.ID)) &&
 		(filter.Topic == "" || filter.Topic == message.Topic) &&
 		(filter.Key == "" || filter.Key == message.Key) &&
+		(filter.Sink == "" || slices.Contains(storage.SplitSinks(r.row.Sinks), filter.Sink)) &&
 		(filter.State == "" || filter.State == r.shown(now)) &&
 		!r.row.CreatedAt.Before(filter.Since) &&
 		strings.Contains(r.lastError, filter.Error)

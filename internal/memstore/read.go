@@ -3,7 +3,6 @@ package memstore
 import (
 	"cmp"
 	"context"
-	"maps"
 	"slices"
 	"time"
 
@@ -127,7 +126,7 @@ func (s *Store) Scan(ctx context.Context, positions []storage.Position, except [
 	}
 	for _, row := range met {
 		m := &row.Message
-		if keep(storage.Candidate{ID: row.ID, Lane: row.Lane, Topic: m.Topic, Key: m.Key, Bytes: len(m.Payload)}) {
+		if keep(storage.Candidate{ID: row.ID, Lane: row.Lane, Topic: m.Topic, Key: m.Key, Sinks: row.Sinks, Bytes: len(m.Payload)}) {
 			rows = append(rows, row)
 		}
 	}
@@ -158,15 +157,16 @@ func (s *Store) BlockedKeys(ctx context.Context, lanes []int, limit int) (keys [
 func (s *Store) BlockedAmong(ctx context.Context, among []storage.LaneKey) (keys []storage.BlockedKey, err error) {
 	err = s.do(ctx, OpBlockedKeys, func() error {
 		for _, asked := range among {
-			first := map[string]storage.BlockedKey{} // by topic
+			var found []storage.BlockedKey
 			for _, r := range s.db.held.byKey[laneKey{asked.Lane, asked.Key}] {
-				if found, ok := first[r.row.Message.Topic]; !ok || r.row.ID < found.ID {
-					first[r.row.Message.Topic] = r.heldKey()
-				}
+				found = append(found, r.heldKey())
 			}
-			for _, topic := range slices.Sorted(maps.Keys(first)) {
-				keys = append(keys, first[topic])
-			}
+			slices.SortFunc(found, func(a, b storage.BlockedKey) int {
+				return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Sinks, b.Sinks), cmp.Compare(a.ID, b.ID))
+			})
+			keys = append(keys, slices.CompactFunc(found, func(a, b storage.BlockedKey) bool {
+				return a.Topic == b.Topic && a.Sinks == b.Sinks
+			})...)
 		}
 		return nil
 	})
@@ -174,7 +174,7 @@ func (s *Store) BlockedAmong(ctx context.Context, among []storage.LaneKey) (keys
 }
 
 func byID(a, b *record) int {
-	return cmp.Or(cmp.Compare(a.row.ID, b.row.ID), cmp.Compare(a.row.Message.ID, b.row.Message.ID))
+	return cmp.Or(cmp.Compare(a.row.ID, b.row.ID), cmp.Compare(a.row.Message.ID, b.row.Message.ID), cmp.Compare(a.row.Sinks, b.row.Sinks))
 }
 
 // Due implements [storage.LaneStore].

@@ -31,7 +31,7 @@ func (r *record) settled(name string, s storage.Settlement, now time.Time) *reco
 // copied returns the new message that is written from the row, which still has the row's id.
 func (r *record) copied(c *storage.Copy) *record {
 	message := outbox.Message{ID: c.MessageID, Topic: c.Topic, Key: r.row.Message.Key, Payload: r.row.Message.Payload, Priority: r.row.Message.Priority}
-	row := storage.Row{ID: r.row.ID}
+	row := storage.Row{ID: r.row.ID, Sinks: c.Sinks}
 	if c.Headers != "" {
 		if err := json.Unmarshal([]byte(c.Headers), &message.Headers); err != nil {
 			row.BadHeaders = err.Error()
@@ -58,6 +58,13 @@ func (r *record) crashed() *record {
 	changed := r.unclaimed()
 	changed.row.Crashes++
 	return changed
+}
+
+// withSinks returns the row for these sinks alone.
+func (r *record) withSinks(sinks string) *record {
+	changed := *r
+	changed.row.Sinks = sinks
+	return &changed
 }
 
 // inState returns the row in another state.

@@ -56,6 +56,12 @@ func checkSettlements(settlements []storage.Settlement) error {
 		if settlement.DeadLetter != nil && settlement.State != storage.StateError {
 			return fmt.Errorf("settle row %d: a dead letter is of a message that is parked", settlement.ID)
 		}
+		if (settlement.For == "") != (settlement.Left == "") || settlement.Left != "" && settlement.Left == settlement.Sinks {
+			return fmt.Errorf("settle row %d: for %q, with %q left of %q", settlement.ID, settlement.For, settlement.Left, settlement.Sinks)
+		}
+		if settlement.Left != "" && settlement.Token != "" {
+			return fmt.Errorf("settle row %d for %s: by rows, a message has one sink", settlement.ID, settlement.For)
+		}
 		switch settlement.State {
 		case storage.StateDone, storage.StateRetry, storage.StateError, storage.StateDiscarded, storage.StateScheduled:
 		case storage.StatePending:
@@ -89,7 +95,7 @@ func (s *Store) lock(settlements []storage.Settlement, by int) (epoch int) {
 // settle writes one settlement back and counts what it did. It returns the row that it
 // changed, as it is now.
 func (db *DB) settle(name string, keep bool, s storage.Settlement, counts *storage.Settled) (settled *record) {
-	change := Change{Op: OpSettle, Relay: name, Lane: s.Lane, Fence: s.Fence, Token: s.Token, ID: s.ID, To: s.State, Attempts: s.Attempts}
+	change := Change{Op: OpSettle, Relay: name, Lane: s.Lane, Fence: s.Fence, Token: s.Token, ID: s.ID, To: s.State, Attempts: s.Attempts, For: s.For, Left: s.Left}
 	r := db.settleable(s)
 	switch {
 	case s.Token == "" && db.leased(name, storage.Lease{Lane: s.Lane, Fence: s.Fence}) == nil, r != nil && r.token != s.Token:
@@ -100,7 +106,11 @@ func (db *DB) settle(name string, keep bool, s storage.Settlement, counts *stora
 		counts.Missing++
 	default:
 		change.From, settled = r.state, r.settled(name, s, db.now())
-		db.move(r, settled, keep)
+		if s.Left == "" {
+			db.move(r, settled, keep)
+		} else {
+			db.split(r, settled.withSinks(s.For), r.withSinks(s.Left), keep)
+		}
 		counts.Changed++
 	}
 	db.note(change)
@@ -119,21 +129,27 @@ func (db *DB) write(copies []*record) {
 	db.appear(copies)
 }
 
-// settleable finds the row where the settlement says that it is. A parked row
+// settleable finds the row where the settlement says that it is. A pending row's sinks
+// count only where the settlement is for some of them. A parked row
 // is an operator's, not a relay's, and what he wants of one outlives a park that is
 // written once more.
 func (db *DB) settleable(s storage.Settlement) *record {
 	if s.Deferred {
-		r := db.held.rows[identity{s.Lane, s.ID, s.MessageID}]
+		r := db.held.rows[identity{s.Lane, s.ID, s.MessageID, s.Sinks}]
 		if r == nil || r.state == storage.StateError || s.Holds && r.row.Holds != storage.NoHold {
 			return nil
 		}
 		return r
 	}
-	if place, there := db.find(s.Lane, s.ID); there && db.hot[s.Lane][place].row.Message.ID == s.MessageID {
-		return db.hot[s.Lane][place]
+	place, there := db.find(s.Lane, s.ID)
+	if !there {
+		return nil
 	}
-	return nil
+	r := db.hot[s.Lane][place]
+	if r.row.Message.ID != s.MessageID || s.Left != "" && r.row.Sinks != s.Sinks {
+		return nil
+	}
+	return r
 }
 
 // move takes a row from its table to that of its new state.
@@ -144,6 +160,23 @@ func (db *DB) move(from, to *record, keep bool) {
 	}
 	db.held.take(from.identity())
 	db.remove(from)
+	db.put(to, keep)
+}
+
+// split writes what became of a row for some of its sinks beside it, and leaves the row with
+// the others.
+func (db *DB) split(from, part, left *record, keep bool) {
+	if from.state == storage.StatePending {
+		db.replace(left)
+	} else {
+		db.held.take(from.identity())
+		db.held.put(left)
+	}
+	db.put(part, keep)
+}
+
+// put writes a settled row to the table of its state.
+func (db *DB) put(to *record, keep bool) {
 	switch {
 	case to.state == storage.StateDiscarded:
 	case to.state != storage.StateDone:

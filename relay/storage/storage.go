@@ -278,6 +278,7 @@ type Grant struct {
 // Suspect is a message that was being sent when its relay died: it may have
 // brought the relay down.
 type Suspect struct {
+	Sink    string `json:"sink"` // to which it was being sent
 	ID      int64  `json:"id"`
 	Check   uint32 `json:"check"`             // of its message's id, as in a SentBatch
 	Crashes int    `json:"crashes,omitempty"` // relays that died before while it alone was being sent

@@ -1,0 +1,123 @@
+package relay_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rowrelay/rowrelay/relay/storage"
+)
+
+// TestSimulationOfSeveralSinks has topics with several sinks, beside others with one of these: each
+// sink gets all of its messages, in the order of their keys, whatever becomes of them elsewhere;
+// with parked messages that hold their keys, and on servers that lose their last second, too.
+func TestSimulationOfSeveralSinks(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(*simulations) {
+		t.Run(fmt.Sprint(seed+1), func(t *testing.T) {
+			t.Parallel()
+			simulateCourse(t, seed+1, nil, func(c *course) {
+				c.several, c.holds = true, seed%3 == 1
+				if seed%4 == 3 {
+					c.loses = time.Minute
+				}
+			})
+		})
+	}
+}
+
+// TestSimulationFindsBrokenParts proves that these histories can fail: each of these stores breaks
+// one rule of rows that several sinks need.
+func TestSimulationFindsBrokenParts(t *testing.T) {
+	t.Parallel()
+	needsHistories(t)
+	changed := func(change func(*storage.Settlement)) func(storage.Store) storage.Store {
+		return func(s storage.Store) storage.Store { return changesSettlements{s, s.(storage.Journaler), change} }
+	}
+	for name, m := range map[string]struct {
+		wrap func(storage.Store) storage.Store
+		want string // a problem that it causes
+	}{
+		"what one sink has is done for all":      {changed(func(s *storage.Settlement) { s.For, s.Left = "", "" }), unsent},
+		"a retry is one of all sinks":            {changed(func(s *storage.Settlement) { s.For = orOf(s.For, "a,b") }), "two rows for sink"},
+		"a row's sinks stay as they are":         {changed(func(s *storage.Settlement) { s.Left = orOf(s.Left, "a,b") }), "ended as"},
+		"a page doesn't tell the sinks of a row": {func(s storage.Store) storage.Store { return tellsNoSinks{s, s.(storage.Journaler)} }, "came twice"},
+		"a retry holds its key for no sink":      {func(s storage.Store) storage.Store { return holdsElsewhere{s, s.(storage.Journaler)} }, overtaken},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for seed := uint64(1); seed <= 60; seed++ {
+				problems := simulateCourse(t, seed, m.wrap, func(c *course) { c.several = true })
+				if slices.ContainsFunc(problems, func(problem string) bool { return strings.Contains(problem, m.want) }) {
+					return
+				}
+			}
+			t.Error("no history showed that this is broken")
+		})
+	}
+}
+
+// orOf returns others in the place of some sinks.
+func orOf(some, others string) string {
+	if some == "" {
+		return ""
+	}
+	return others
+}
+
+// changesSettlements changes what is written back.
+type changesSettlements struct {
+	storage.Store
+	storage.Journaler
+	change func(*storage.Settlement)
+}
+
+func (s changesSettlements) Settle(ctx context.Context, name string, keep bool, settlements []storage.Settlement) (storage.Settled, error) {
+	settlements = slices.Clone(settlements)
+	for i := range settlements {
+		s.change(&settlements[i])
+	}
+	return s.Store.Settle(ctx, name, keep, settlements)
+}
+
+// tellsNoSinks reads rows as if all sinks needed them.
+type tellsNoSinks struct {
+	storage.Store
+	storage.Journaler
+}
+
+func (s tellsNoSinks) Read(ctx context.Context, positions []storage.Position, limit, maxBytes int) (storage.Page, error) {
+	page, err := s.Store.Read(ctx, positions, limit, maxBytes)
+	for i := range page.Rows {
+		page.Rows[i].Sinks = ""
+	}
+	return page, err
+}
+
+// holdsElsewhere tells of blocked keys as if they were of a sink that there isn't.
+type holdsElsewhere struct {
+	storage.Store
+	storage.Journaler
+}
+
+func (s holdsElsewhere) BlockedKeys(ctx context.Context, lanes []int, limit int) ([]storage.BlockedKey, error) {
+	keys, err := s.Store.BlockedKeys(ctx, lanes, limit)
+	return elsewhere(keys), err
+}
+
+func (s holdsElsewhere) BlockedAmong(ctx context.Context, among []storage.LaneKey) ([]storage.BlockedKey, error) {
+	keys, err := s.Store.BlockedAmong(ctx, among)
+	return elsewhere(keys), err
+}
+
+func elsewhere(keys []storage.BlockedKey) []storage.BlockedKey {
+	for i := range keys {
+		if keys[i].Sinks != "" {
+			keys[i].Sinks = "elsewhere"
+		}
+	}
+	return keys
+}
