@@ -160,6 +160,10 @@ func TestReplayKeepsOutOfTheWay(t *testing.T) {
 // one that is stopped from elsewhere ends.
 func TestReplayGoesOn(t *testing.T) {
 	t.Parallel()
+	synctest.Test(t, replayGoesOn)
+}
+
+func replayGoesOn(t *testing.T) {
 	db := delivered(t, 100)
 	broken, cut := errors.New("the cable was pulled"), true
 	operator := &replays{db.Store(), func(rows []storage.RowID) error {
@@ -169,7 +173,7 @@ func TestReplayGoesOn(t *testing.T) {
 		}
 		return nil
 	}}
-	r, _, stderr := aReplay(storage.Replay{Name: "r", Rate: 100_000})
+	r, _, stderr := aReplay(storage.Replay{Name: "r", Rate: 100})
 	if err := r.begin(t.Context(), operator, true); err != nil {
 		t.Fatal(err)
 	}
