@@ -6,6 +6,9 @@ import (
 	"strconv"
 	"testing"
 	"time"
+
+	"github.com/rowrelay/rowrelay/outbox"
+	"github.com/rowrelay/rowrelay/outbox/dialect"
 )
 
 var replayed = flag.Int("replayed", 0, "how many delivered messages are replayed beside new ones; 0 for as many as the scene has")
@@ -34,6 +37,9 @@ FROM generate_series(1, $1::bigint) AS i`,
 		_, err := s.DB.ExecContext(t.Context(), statement, count)
 		check(t, err)
 	}
+	writer, err := outbox.NewWriter(dialect.Postgres(), outbox.Options{Notify: true}) // or a poll's pause is most of the latency
+	check(t, err)
+	s.writer = writer
 	s.relay("relay", endpoint.URL)
 
 	const step = 20 * time.Millisecond
